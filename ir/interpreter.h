@@ -1,0 +1,41 @@
+// The interpreter: slow, obviously right, the oracle of everything. Runs any Kernel, scheduled or not, sequentially in
+// program order, on logical indices (layouts do not matter to it). Marks have no meaning here.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ir/kernel.h"
+#include "ir/status.h"
+
+namespace lathe::ir {
+
+enum class Arithmetic : uint8_t {
+  native,        // every float operation rounds to its dtype; += of a product is one fma: what exact classes must match bit for bit
+  real,          // float operations in f64; inputs as given (already rounded to their dtype)
+  magnitude,     // real, on absolute values, subtraction adds: gives S = sum |a||b| of quality gate 2
+  finite_field,  // values mod p = 2q + 1, exponents mod q with exp(x) = g^x; equality checks without tolerance
+};
+
+// Values of one buffer, row-major over its logical dims, as doubles (finite_field: integers below 2^53; f64 is exact for all
+// float types and for i32).
+struct Tensor {
+  std::vector<int64_t> dims;
+  std::vector<double> data;
+};
+
+struct InterpreterOptions {
+  Arithmetic arithmetic = Arithmetic::native;
+  // Scopes restricted to a few values of their iterator (sampled runs); others run whole.
+  std::map<std::string, std::vector<int64_t>> only;
+  int64_t max_steps = int64_t{1} << 32;  // scalar statements; beyond: UNSUPPORTED
+};
+
+// tensors: by buffer name, at least every in and constant parameter; outputs (and, if asked for, temporaries already present in the map) are
+// written back. symbols: a value for each symbol of the kernel. Cells never written are NaN.
+Status interpret(const Kernel& kernel, const std::map<std::string, int64_t>& symbols, std::map<std::string, Tensor>& tensors,
+                 const InterpreterOptions& options = {});
+
+}  // namespace lathe::ir

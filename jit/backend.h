@@ -1,0 +1,34 @@
+// Backends turn a leaf program into an image. One row each in backends.def; an absent one refuses with a reason.
+// Thread-safe.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ir/status.h"
+#include "jit/leaf_program.h"
+
+namespace lathe::jit {
+
+// Position-independent machine code without undefined symbols: text, then constants, pre-linked. `features` is the set of
+// CPU features the bytes use (bits of CpuFeature), checked against CPUID and XCR0 at load.
+struct CodeImage {
+  std::string symbol;
+  uint32_t entry = 0;         // offset of the function
+  uint64_t features = 0;
+  uint32_t stack_bytes = 0;
+  std::vector<uint8_t> code;  // text and constants, at most 24 KB
+  uint32_t text_bytes = 0;    // constants start here (rounded up to 64)
+};
+
+enum class Backend : uint8_t { portable, xbyak, llvm };
+const char* backend_name(Backend backend);
+
+// Errors: UNSUPPORTED = refused (registers, opcode, plug-in missing); the caller tries the next backend.
+ir::Result<CodeImage> compile_xbyak(const LeafProgram& program);
+// Opens the plug-in on first use: beside the library, then in LATHE_PLUGIN_DIR (passed in as plugin_dir; empty: none).
+ir::Result<CodeImage> compile_llvm(const LeafProgram& program, const std::string& plugin_dir);
+bool llvm_mapped();  // whether the plug-in has been opened in this process
+
+}  // namespace lathe::jit
