@@ -25,7 +25,13 @@ Expr::Expr(int64_t value) : node_(std::make_shared<const ExprNode>(ExprNode{Op::
 Expr iter(std::string name) { return named(Op::k_iter, std::move(name)); }
 Expr symbol(std::string name) { return named(Op::k_symbol, std::move(name)); }
 
-Expr const_float(double value, DType type) { return wrap({Op::k_const_float, type, {}, {}, 0, value}); }
+// Rounds to the type, so that fval is always exactly representable.
+Expr const_float(double value, DType type) {
+  if (type != DType::f64) value = static_cast<float>(value);
+  if (type == DType::f16) value = f16_to_f32(f32_to_f16(static_cast<float>(value)));
+  if (type == DType::bf16) value = bf16_to_f32(f32_to_bf16(static_cast<float>(value)));
+  return wrap({Op::k_const_float, type, {}, {}, 0, value});
+}
 
 Expr load(std::string buffer, std::vector<Expr> indices, DType type) {
   return wrap({Op::k_load, type, std::move(indices), std::move(buffer)});
