@@ -27,6 +27,11 @@ enum class LeafOp : uint8_t {
 #include "jit/leaf_ops.def"
 #undef LATHE_LEAF_OP
 };
+inline constexpr int kLeafOpCount = 0
+#define LATHE_LEAF_OP(id, sources, kind) +1
+#include "jit/leaf_ops.def"
+#undef LATHE_LEAF_OP
+    ;
 enum class LeafOpKind : uint8_t { kArith, kLoad, kStore, kConst, kMask, kPtr, kHint };
 const char* leaf_op_name(LeafOp op);
 int leaf_op_sources(LeafOp op);
@@ -58,7 +63,7 @@ struct Inst {
   uint32_t imm = 0;              // constant: the 32 bits; shifts and shuffles: the count or control
   int var = -1;                  // mask_tail: index variable (-1: constant 0)
   int64_t var_add = 0;           // mask_tail: added to the index variable
-  Extent extent;                 // mask_tail
+  Extent extent;                 // mask_tail, extent_f32
 };
 
 // A pointer register's change: ptr += bytes + sum of mult * op stride.
@@ -120,7 +125,8 @@ ir::Result<LeafProgram> deserialise(const uint8_t* bytes, size_t size);
 // Checks what every generator relies on: registers defined before use on every path, ranges, loop structure.
 ir::Status verify_program(const LeafProgram& program);
 
-// Runs it in plain C++ (tier T0, and the oracle of the generators). Any level's program, on any machine.
+// Runs it in plain C++ (tier T0, and the oracle of the generators). Any level's program, on any machine. The program must
+// verify. Flattens the program first: callers that run one often keep a PreparedProgram (portable_leaves.h).
 void execute_portable(const LeafProgram& program, const ir::LeafArgs& args);
 
 }  // namespace lathe::jit
