@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,7 @@ class Ranges {
   std::optional<Interval> find(const std::string& name) const;
   int64_t multiple_of(const std::string& name) const;
   const Expr* extent_of(const std::string& iter) const;
+  int depth_of(const std::string& name) const;  // order of entry: inner iterators are deeper; -1: unknown
 
  private:
   struct Entry {
@@ -57,6 +59,9 @@ std::optional<AffineForm> affine_form(const Expr& e);
 bool uses(const Expr& e, const std::string& name);  // iterator, symbol or buffer
 // Evaluates an index expression; names missing from env give nullopt, as do divisions by zero.
 std::optional<int64_t> evaluate(const Expr& e, const std::vector<std::pair<std::string, int64_t>>& env);
+// Sizes of a buffer; nullopt also if one is negative.
+std::optional<std::vector<int64_t>> evaluate_dims(const std::vector<Expr>& dims,
+                                                  const std::vector<std::pair<std::string, int64_t>>& env);
 
 // Structural hash: equal for kernels that differ only in names of iterators, buffers and symbols (numbered by first use);
 // `equivalent` is the matching equality.
