@@ -3,6 +3,7 @@
 //   mma        for k: for m: for n: c[m, n] += a[m, k] * b[k, n]        (m, n unrolled / vector; c in registers)
 //   transpose  for i < T: for j < T: d[j, i] = s[i, j]                   (T = lanes)
 #pragma once
+#include <string>
 #include <string_view>
 #include <vector>
 
