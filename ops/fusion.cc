@@ -1,0 +1,190 @@
+// Fusion by merging groups along their single results, rule after rule: see fusion.h.
+//
+//   for rule in kRules:  for producer, last first:
+//     all consumers of its result in one group, and the rule allows the pair?  ->  one group
+//
+// The result of a merged producer goes nowhere else, so merging never makes a cycle.
+#include "ops/fusion.h"
+
+#include <algorithm>
+#include <map>
+
+namespace lathe::ops {
+
+namespace {
+
+// Where the consuming group may read the producer's result.
+enum class Reader : uint8_t { kFollower, kAnchorInput };
+struct Rule {
+  Family producer, consumer;
+  Reader reader;
+};
+// Who fuses, in the order of trial: chains first, then they follow a matmul, then a row reduction takes what is left.
+constexpr Rule kRules[] = {
+    {Family::kElementwise, Family::kElementwise, Reader::kFollower},
+    {Family::kMatmul, Family::kElementwise, Reader::kFollower},
+    {Family::kElementwise, Family::kMatmul, Reader::kFollower},
+    {Family::kRow, Family::kElementwise, Reader::kFollower},
+    {Family::kElementwise, Family::kRow, Reader::kFollower},
+    {Family::kElementwise, Family::kRow, Reader::kAnchorInput},
+};
+
+class Fuser {
+ public:
+  explicit Fuser(const Graph& graph);
+  std::vector<Group> run();
+
+ private:
+  // Empty if `producer` may merge into its consumer by this rule, else the reason.
+  std::string refusal(const Rule& rule, int producer) const;
+  std::string why_stored(int group) const;
+  int consumer(int tensor) const;  // the one group that reads it, or -1
+  void merge(int producer, int consumer);
+  int operands(const Group& group) const;
+  int64_t expression_size(const Group& group) const;
+  bool same_shape(int a, int b) const;
+
+  const Graph& g_;
+  std::vector<Group> groups_;        // merged ones have no nodes
+  std::vector<int> group_of_;        // node -> group
+  std::vector<std::vector<int>> readers_;  // tensor -> nodes
+  std::vector<char> is_output_;
+};
+
+Fuser::Fuser(const Graph& graph) : g_(graph), readers_(graph.tensors.size()), is_output_(graph.tensors.size(), 0) {
+  for (size_t i = 0; i < g_.nodes.size(); ++i) {
+    const Node& node = g_.nodes[i];
+    const Family family = op_row(node).family;
+    const int index = static_cast<int>(i);
+    groups_.push_back({family, family == Family::kElementwise ? -1 : index, {index}, node.output, {}});
+    group_of_.push_back(index);
+    for (int t : node.inputs) readers_[t].push_back(index);
+  }
+  for (int t : g_.outputs) is_output_[t] = 1;
+}
+
+int Fuser::consumer(int tensor) const {
+  int found = -1;
+  for (int node : readers_[tensor]) {
+    if (found >= 0 && group_of_[node] != found) return -1;
+    found = group_of_[node];
+  }
+  return found;
+}
+
+bool Fuser::same_shape(int a, int b) const {
+  const auto &x = g_.tensors[a].dims, &y = g_.tensors[b].dims;
+  return std::equal(x.begin(), x.end(), y.begin(), y.end(), same_dim);
+}
+
+int Fuser::operands(const Group& group) const {
+  std::vector<int> seen{group.output};
+  for (int i : group.nodes) {
+    for (int t : g_.nodes[i].inputs) {
+      const bool inside = std::any_of(group.nodes.begin(), group.nodes.end(), [&](int j) { return g_.nodes[j].output == t; });
+      if (!inside && std::find(seen.begin(), seen.end(), t) == seen.end()) seen.push_back(t);
+    }
+  }
+  return static_cast<int>(seen.size());
+}
+
+int64_t Fuser::expression_size(const Group& group) const {
+  std::map<int, int64_t> size;  // of results inside the group; saturates
+  int64_t largest = 1;
+  for (int i : group.nodes) {
+    const Node& node = g_.nodes[i];
+    const OpRow& row = op_row(node);
+    const auto of = [&](int t) { return size.count(t) ? size[t] : int64_t{1}; };
+    int64_t total = row.repeats * (of(node.inputs[0]) + 1);
+    for (size_t k = 1; k < node.inputs.size(); ++k) total += of(node.inputs[k]);
+    total = std::min<int64_t>(total, 1 << 20);
+    largest = std::max(largest, total);
+    size[node.output] = i == group.anchor ? 1 : total;
+  }
+  return largest;
+}
+
+std::string Fuser::refusal(const Rule& rule, int producer) const {
+  const Group& p = groups_[producer];
+  const std::string& name = g_.tensors[p.output].name;
+  if (is_output_[p.output]) return fmt::format("{} is an output of the graph", name);
+  const int to = consumer(p.output);
+  if (to < 0) return fmt::format("{} is used by several kernels", name);
+  const Group& c = groups_[to];
+  if (p.family != rule.producer || c.family != rule.consumer) {
+    return fmt::format("no rule fuses {} into {}", family_name(p.family), family_name(c.family));
+  }
+  for (int node : readers_[p.output]) {
+    const bool anchor = node == c.anchor;
+    if (anchor != (rule.reader == Reader::kAnchorInput)) {
+      return fmt::format("{} is read {} the {}", name, anchor ? "by" : "after", family_name(c.family));
+    }
+    if (!anchor) continue;
+    const auto& inputs = g_.nodes[node].inputs;
+    if (inputs[0] != p.output || std::count(inputs.begin(), inputs.end(), p.output) != 1) {
+      return fmt::format("{} is not the reduced operand alone", name);
+    }
+  }
+  if (rule.reader == Reader::kFollower && !same_shape(p.output, c.output)) {
+    return fmt::format("{} is broadcast", name);
+  }
+  Group merged = c;
+  merged.anchor = std::max(p.anchor, c.anchor);
+  merged.nodes.insert(merged.nodes.end(), p.nodes.begin(), p.nodes.end());
+  std::sort(merged.nodes.begin(), merged.nodes.end());
+  if (operands(merged) > kMaxGroupOperands) return fmt::format("more than {} operands", kMaxGroupOperands);
+  if (expression_size(merged) > kMaxExpressionSize) return fmt::format("its expression exceeds {} nodes", kMaxExpressionSize);
+  return {};
+}
+
+void Fuser::merge(int producer, int consumer) {
+  Group &p = groups_[producer], &c = groups_[consumer];
+  if (p.family != Family::kElementwise) c.family = p.family;
+  c.anchor = std::max(p.anchor, c.anchor);
+  c.nodes.insert(c.nodes.end(), p.nodes.begin(), p.nodes.end());
+  std::sort(c.nodes.begin(), c.nodes.end());
+  for (int node : p.nodes) group_of_[node] = consumer;
+  p.nodes.clear();
+}
+
+// The reason given by the rule for its pair of families, or that there is none.
+std::string Fuser::why_stored(int group) const {
+  std::string reason;
+  const int to = consumer(groups_[group].output);
+  for (const Rule& rule : kRules) {
+    const bool pair = to >= 0 && rule.producer == groups_[group].family && rule.consumer == groups_[to].family;
+    if (reason.empty() || pair) reason = refusal(rule, group);
+  }
+  return reason;
+}
+
+std::vector<Group> Fuser::run() {
+  for (const Rule& rule : kRules) {
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (int i = static_cast<int>(groups_.size()) - 1; i >= 0; --i) {
+        if (groups_[i].nodes.empty() || !refusal(rule, i).empty()) continue;
+        merge(i, consumer(groups_[i].output));
+        changed = true;
+      }
+    }
+  }
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    Group& group = groups_[i];
+    if (group.nodes.empty()) continue;
+    for (int node : group.nodes) group.note += (group.note.empty() ? "" : " + ") + g_.nodes[node].op;
+    group.note += "; stored: " + why_stored(static_cast<int>(i));
+  }
+  std::vector<Group> out;
+  for (Group& group : groups_) {
+    if (!group.nodes.empty()) out.push_back(std::move(group));
+  }
+  std::sort(out.begin(), out.end(), [](const Group& a, const Group& b) { return a.nodes.back() < b.nodes.back(); });
+  return out;
+}
+
+}  // namespace
+
+std::vector<Group> fuse(const Graph& graph) { return Fuser(graph).run(); }
+
+}  // namespace lathe::ops

@@ -1,0 +1,28 @@
+// The fusion rule: which nodes of a finished graph share a Kernel. A group is an elementwise chain; a row reduction with
+// the elementwise nodes before and after it; a matmul with its elementwise followers; or a single other node. Decides
+// only; lower.cc writes the Kernels.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "ops/op_table.h"
+
+namespace lathe::ops {
+
+struct Group {
+  Family family = Family::kElementwise;
+  int anchor = -1;         // the node that is not elementwise; -1 if all are
+  std::vector<int> nodes;  // in graph order; the last one writes `output`
+  int output = -1;         // the group's only result
+  std::string note;        // what was fused, and why its result is stored
+};
+
+// A leaf takes 12 operands; the accumulators of a group need some.
+constexpr int kMaxGroupOperands = 10;
+// Followers are written as one expression; operators that repeat their operand (gelu) multiply its size.
+constexpr int kMaxExpressionSize = 200;
+
+// Groups in execution order.
+std::vector<Group> fuse(const Graph& graph);
+
+}  // namespace lathe::ops

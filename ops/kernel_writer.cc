@@ -1,0 +1,140 @@
+// Parameters, views and inlined expressions of a group: see kernel_writer.h.
+#include "ops/kernel_writer.h"
+
+#include <algorithm>
+
+#include "ops/monomial.h"
+
+namespace lathe::ops {
+
+using ir::Expr;
+using ir::Stmt;
+
+KernelWriter::KernelWriter(const Graph& graph, const Group& group) : graph_(graph), group_(group) {
+  for (int i : group.nodes) producer_[graph.nodes[i].output] = i;
+  const auto see = [&](int t) {
+    View v;
+    for (const DimDesc& d : graph.tensors[t].dims) v.dims.push_back(dim_expr(d));
+    v.strides = graph.tensors[t].strides;
+    views_[t] = std::move(v);
+  };
+  for (int i : group.nodes) {
+    for (int t : graph.nodes[i].inputs) {
+      if (!producer_.count(t) && !views_.count(t)) externals_.push_back(t);
+      see(t);
+    }
+  }
+  see(group.output);
+}
+
+ir::Buffer KernelWriter::buffer(int tensor, const std::string& name, ir::Place place) const {
+  const View& v = views_.at(tensor);
+  ir::Buffer b;
+  b.name = name;
+  b.type = graph_.tensors[tensor].dtype;
+  b.place = place;
+  b.dims = v.dims;
+  b.strides = v.strides;
+  return b;
+}
+
+std::string KernelWriter::add_param(int tensor, const std::string& name) {
+  buffers_.push_back(buffer(tensor, name, graph_.tensors[tensor].constant ? ir::Place::constant : ir::Place::in));
+  tensors_.push_back(tensor);
+  params_.emplace(tensor, name);
+  return name;
+}
+
+std::string KernelWriter::add_temp(const std::string& name, std::vector<Expr> dims) {
+  ir::Buffer b;
+  b.name = name;
+  b.dims = std::move(dims);
+  b.place = ir::Place::heap;
+  temps_.push_back(std::move(b));
+  return name;
+}
+
+Expr KernelWriter::value(int tensor, const Index& index) {
+  if (const auto it = bound_.find(tensor); it != bound_.end()) return it->second;
+  if (const auto it = producer_.find(tensor); it != producer_.end()) {
+    const Node& node = graph_.nodes[it->second];
+    std::vector<Expr> args;
+    for (int t : node.inputs) args.push_back(value(t, index));
+    return elementwise_expr(node, args);
+  }
+  const auto it = params_.find(tensor);
+  const std::string name = it != params_.end() ? it->second : add_param(tensor, fmt::format("e{}", next_operand_++));
+  return ir::load(name, align(index, views_.at(tensor).dims), graph_.tensors[tensor].dtype);
+}
+
+LoweredKernel KernelWriter::finish(const std::string& output, std::vector<Stmt> body) {
+  LoweredKernel out;
+  ir::Kernel& k = out.kernel;
+  for (int i : group_.nodes) k.name += (k.name.empty() ? "" : "_") + graph_.nodes[i].op;
+  k.family = family_name(group_.family);
+  buffers_.push_back(buffer(group_.output, output, ir::Place::out));
+  tensors_.push_back(group_.output);
+  k.buffers = std::move(buffers_);
+  k.buffers.insert(k.buffers.end(), temps_.begin(), temps_.end());
+  k.body = std::move(body);
+  std::vector<std::string> used;
+  const auto collect = [&](const Expr& e) {
+    ir::for_each_node(e, [&](const ir::ExprNode& n) {
+      if (n.op == ir::Op::k_symbol) used.push_back(n.name);
+    });
+  };
+  for (const ir::Buffer& b : k.buffers) {
+    for (const Expr& e : b.dims) collect(e);
+    for (const Expr& e : b.strides) collect(e);
+  }
+  for (const DimDesc& s : graph_.symbols) {
+    if (std::find(used.begin(), used.end(), s.symbol) != used.end()) {
+      k.symbols.push_back({s.symbol, s.min, s.max, s.multiple_of});
+    }
+  }
+  out.tensor_of_param = std::move(tensors_);
+  out.fusion_note = group_.note;
+  return out;
+}
+
+Index align(const Index& index, const std::vector<Expr>& dims) {
+  Index out(index.end() - static_cast<std::ptrdiff_t>(dims.size()), index.end());
+  for (size_t d = 0; d < dims.size(); ++d) {
+    if (ir::is_const_int(dims[d], 1)) out[d] = Expr(0);
+  }
+  return out;
+}
+
+std::vector<Stmt> nest(const std::vector<std::string>& names, const std::vector<Expr>& extents,
+                       const std::vector<std::string>& roles, std::vector<Stmt> body) {
+  for (size_t i = names.size(); i-- > 0;) {
+    std::vector<Stmt> outer;
+    outer.push_back(ir::make_scope(names[i], extents[i], std::move(body), roles[i]));
+    body = std::move(outer);
+  }
+  return body;
+}
+
+std::vector<std::string> iter_names(const std::string& stem, size_t n) {
+  if (n == 1) return {stem};
+  std::vector<std::string> out;
+  for (size_t i = 0; i < n; ++i) out.push_back(fmt::format("{}{}", stem, i));
+  return out;
+}
+
+Index iters(const std::vector<std::string>& names) {
+  Index out;
+  for (const std::string& n : names) out.push_back(ir::iter(n));
+  return out;
+}
+
+Stmt store(const std::string& buffer, Index index, Expr value, ir::AssignOp op) {
+  return ir::make_assign(buffer, std::move(index), op, std::move(value));
+}
+
+Expr f32(double value) { return ir::const_float(static_cast<float>(value)); }
+Expr f32_of(const Expr& size) {
+  return ir::is_const_int(size) ? f32(static_cast<double>(size->ival)) : ir::cast(ir::DType::f32, size);
+}
+
+}  // namespace lathe::ops

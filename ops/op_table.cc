@@ -1,0 +1,118 @@
+// Rows of ops.def and the check of attributes against op_attrs.def: see op_table.h.
+#include "ops/op_table.h"
+
+#include <cmath>
+#include <optional>
+
+namespace lathe::ops {
+
+namespace {
+using ir::invalid;
+
+struct Required {};
+struct AttrRow {
+  const char* name;
+  AttrType type;
+  std::variant<AttrValue, Required> value;
+};
+
+const std::vector<AttrRow>& attr_rows() {
+  static const std::vector<AttrRow> kRows = {
+#define LATHE_OP_ATTR(id, type, value) {#id, AttrType::type, value},
+#include "ops/op_attrs.def"
+#undef LATHE_OP_ATTR
+  };
+  return kRows;
+}
+
+constexpr OpRow kOps[] = {
+#define LATHE_OP(id, min_arity, max_arity, family, attrs, repeats) \
+  {OpId::id, #id, min_arity, max_arity, Family::family, attrs, repeats},
+#include "ops/ops.def"
+#undef LATHE_OP
+};
+
+const char* type_name(AttrType type) {
+  switch (type) {
+    case AttrType::kInt: return "an integer";
+    case AttrType::kFloat: return "a finite number";
+    case AttrType::kBool: return "a boolean";
+    case AttrType::kString: return "a string";
+    case AttrType::kInts: return "a list of integers";
+  }
+  return "";
+}
+
+// The value as the row's type; integers serve as numbers.
+std::optional<AttrValue> typed(AttrType type, const AttrValue& value) {
+  if (type == AttrType::kFloat) {
+    if (const auto* i = std::get_if<int64_t>(&value)) return AttrValue(static_cast<double>(*i));
+    const auto* d = std::get_if<double>(&value);
+    return d && std::isfinite(*d) ? std::optional<AttrValue>(value) : std::nullopt;
+  }
+  static constexpr size_t kIndex[] = {0, 1, 2, 3, 4};  // AttrType and AttrValue, in their orders
+  return value.index() == kIndex[static_cast<int>(type)] ? std::optional<AttrValue>(value) : std::nullopt;
+}
+}  // namespace
+
+const OpRow* find_op(std::string_view name) {
+  for (const OpRow& row : kOps) {
+    if (name == row.name) return &row;
+  }
+  return nullptr;
+}
+const OpRow& op_row(OpId id) { return kOps[static_cast<int>(id)]; }
+const OpRow& op_row(const Node& node) { return *find_op(node.op); }
+
+const char* family_name(Family family) {
+  switch (family) {
+    case Family::kMatmul: return "matmul";
+    case Family::kRow: return "row";
+    case Family::kElementwise: return "elementwise";
+    case Family::kTranspose: return "transpose";
+    case Family::kRope: return "rope";
+  }
+  return "";
+}
+
+ir::Result<std::vector<Attr>> complete_attrs(const OpRow& row, const Node& node, const std::string& where) {
+  const auto& rows = attr_rows();
+  std::vector<const AttrValue*> given(rows.size());
+  for (const Attr& a : node.attrs) {
+    size_t i = 0;
+    while (i < rows.size() && a.name != rows[i].name) ++i;
+    if (i == rows.size() || !(row.attrs >> i & 1)) {
+      return invalid("unknown attribute \"{}\" of {}", a.name, row.name).with_arg(where);
+    }
+    if (given[i]) return invalid("attribute \"{}\" is repeated", a.name).with_arg(where);
+    given[i] = &a.value;
+  }
+  std::vector<Attr> out;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (!(row.attrs >> i & 1)) continue;
+    if (!given[i]) {
+      if (std::holds_alternative<Required>(rows[i].value)) {
+        return invalid("attribute \"{}\" of {} is missing", rows[i].name, row.name).with_arg(where);
+      }
+      out.push_back({rows[i].name, std::get<AttrValue>(rows[i].value)});
+      continue;
+    }
+    std::optional<AttrValue> value = typed(rows[i].type, *given[i]);
+    if (!value) {
+      return invalid("expected {}", type_name(rows[i].type)).with_arg(where + "." + rows[i].name);
+    }
+    out.push_back({rows[i].name, *std::move(value)});
+  }
+  return out;
+}
+
+const AttrValue& attr(const Node& node, AttrId id) {
+  const std::string_view name = attr_rows()[static_cast<int>(id)].name;
+  const Attr* found = nullptr;
+  for (const Attr& a : node.attrs) {
+    if (a.name == name) found = &a;
+  }
+  return found->value;
+}
+
+}  // namespace lathe::ops

@@ -1,0 +1,56 @@
+// The operators as data: ops.def and op_attrs.def as enums and rows, look-up by name, and attributes read with their
+// defaults. Knows nothing of shapes (shape.h) or Kernels (lower.h).
+#pragma once
+#include <cstdint>
+#include <string_view>
+
+#include "ops/graph.h"
+
+namespace lathe::ops {
+
+enum class AttrId : uint8_t {
+#define LATHE_OP_ATTR(id, type, value) id,
+#include "ops/op_attrs.def"
+#undef LATHE_OP_ATTR
+};
+enum AttrBits : uint32_t {
+#define LATHE_OP_ATTR(id, type, value) kHas_##id = 1u << static_cast<int>(AttrId::id),
+#include "ops/op_attrs.def"
+#undef LATHE_OP_ATTR
+};
+enum class AttrType : uint8_t { kInt, kFloat, kBool, kString, kInts };
+
+enum class OpId : uint8_t {
+#define LATHE_OP(id, min_arity, max_arity, family, attrs, repeats) id,
+#include "ops/ops.def"
+#undef LATHE_OP
+};
+enum class Family : uint8_t { kMatmul, kRow, kElementwise, kTranspose, kRope };
+
+struct OpRow {
+  OpId id;
+  const char* name;
+  int min_arity, max_arity;
+  Family family;
+  uint32_t attrs;  // AttrBits
+  int repeats;
+};
+
+// Null if there is no such operator.
+const OpRow* find_op(std::string_view name);
+const OpRow& op_row(OpId id);
+// The row of a node of a finished graph.
+const OpRow& op_row(const Node& node);
+const char* family_name(Family family);
+
+// Checks the attributes of a node (known, unique, typed, required ones there) and returns them completed with the
+// defaults, in table order. `where` names the node in errors.
+ir::Result<std::vector<Attr>> complete_attrs(const OpRow& row, const Node& node, const std::string& where);
+
+// Of a node of a finished graph, where every attribute of its row is present.
+const AttrValue& attr(const Node& node, AttrId id);
+inline bool attr_bool(const Node& node, AttrId id) { return std::get<bool>(attr(node, id)); }
+inline double attr_float(const Node& node, AttrId id) { return std::get<double>(attr(node, id)); }
+inline int64_t attr_int(const Node& node, AttrId id) { return std::get<int64_t>(attr(node, id)); }
+
+}  // namespace lathe::ops

@@ -1,0 +1,149 @@
+// The row family: reductions over the last axis and what normalises by them.
+//
+//   for b [row]:  acc = ...;  for n [col]: acc op= s;  ...  for n2 [col]: d = f(s, acc)
+//
+// An elementwise prologue of an operator with a full result is stored in d by the first pass, and read from there.
+// A NaN that fmax drops in softmax comes back through the sum.
+#include <algorithm>
+#include <limits>
+
+#include "ops/kernel_writer.h"
+#include "ops/monomial.h"
+
+namespace lathe::ops {
+
+using ir::AssignOp;
+using ir::Expr;
+using ir::Stmt;
+
+namespace {
+class RowWriter {
+ public:
+  explicit RowWriter(KernelWriter& w);
+  LoweredKernel run();
+
+ private:
+  Stmt col(const std::string& iter, std::vector<Stmt> body) { return ir::make_scope(iter, width_, std::move(body), "col"); }
+  Index at(const std::string& n) const {
+    Index i = rows_;
+    i.push_back(ir::iter(n));
+    return i;
+  }
+  // Value of the reduced operand. The pass over "n" is the first: there stage() stores a prologue.
+  Expr x(const std::string& n) const { return staged_ ? load("d", at(n)) : w_.value(input_, at(n)); }
+  std::vector<Stmt> stage(std::vector<Stmt> body) const;
+  Expr acc(const std::string& name) const { return load(name, rows_); }
+  // d at "n" of the last pass, or of the row: the followers of the operator's result.
+  Stmt result(Expr value, const Index& index) {
+    w_.bind(node_.output, std::move(value));
+    return store("d", index, w_.value(w_.group().output, index));
+  }
+  std::vector<Stmt> softmax();
+  std::vector<Stmt> norm(bool centred);
+  std::vector<Stmt> reduce(OpId id);
+
+  KernelWriter& w_;
+  const Node& node_;
+  int input_;
+  bool staged_ = false;
+  std::vector<std::string> names_;
+  std::vector<Expr> extents_;
+  Index rows_;
+  Expr width_;
+};
+
+void add_unit_dim(View& v) {
+  if (!v.strides.empty()) {
+    v.strides.insert(v.strides.begin(), v.dims.empty() ? Expr(1) : multiply(v.dims[0], v.strides[0]));
+  }
+  v.dims.insert(v.dims.begin(), Expr(1));
+}
+
+RowWriter::RowWriter(KernelWriter& w) : w_(w), node_(w.anchor()), input_(node_.inputs[0]) {
+  if (w_.view(input_).dims.size() == 1) {  // there is always a row scope
+    add_unit_dim(w_.view(input_));
+    add_unit_dim(w_.view(w_.group().output));
+  }
+  const std::vector<Expr>& dims = w_.view(input_).dims;
+  width_ = dims.back();
+  extents_.assign(dims.begin(), dims.end() - 1);
+  names_ = iter_names("b", extents_.size());
+  rows_ = iters(names_);
+  const auto& outside = w_.externals();
+  const bool prologue = std::find(outside.begin(), outside.end(), input_) == outside.end();
+  const bool full = !(op_row(node_).attrs & kHas_keepdims);
+  staged_ = prologue && full;
+  if (!prologue) w_.add_param(input_, "s");
+  const char* extra[] = {"g", "h"};
+  for (size_t i = 1; i < node_.inputs.size(); ++i) w_.add_param(node_.inputs[i], extra[i - 1]);
+}
+
+std::vector<Stmt> RowWriter::stage(std::vector<Stmt> body) const {
+  if (staged_) body.insert(body.begin(), store("d", at("n"), w_.value(input_, at("n"))));
+  return body;
+}
+
+std::vector<Stmt> RowWriter::softmax() {
+  w_.add_temp("m", extents_);
+  w_.add_temp("a", extents_);
+  const Index n1 = at("n1"), n2 = at("n2");
+  std::vector<Stmt> body;
+  body.push_back(store("m", rows_, f32(-std::numeric_limits<double>::infinity())));
+  body.push_back(col("n", stage({store("m", rows_, x("n"), AssignOp::fmax)})));
+  body.push_back(store("a", rows_, f32(0)));
+  body.push_back(col("n1", {store("d", n1, ir::make(ir::Op::k_exp, {x("n1") - acc("m")})),
+                            store("a", rows_, load("d", n1), AssignOp::add)}));
+  body.push_back(col("n2", {result(load("d", n2) / acc("a"), n2)}));
+  return body;
+}
+
+std::vector<Stmt> RowWriter::norm(bool centred) {
+  const Expr count = f32_of(width_), epsilon = f32(attr_float(node_, AttrId::epsilon));
+  std::vector<Stmt> body;
+  const auto centre = [&](const std::string& n) { return centred ? x(n) - acc("u") : x(n); };
+  if (centred) {
+    w_.add_temp("u", extents_);
+    body.push_back(store("u", rows_, f32(0)));
+    body.push_back(col("n", stage({store("u", rows_, x("n"), AssignOp::add)})));
+    body.push_back(store("u", rows_, acc("u") / count));
+  }
+  w_.add_temp("v", extents_);
+  w_.add_temp("r", extents_);
+  const std::string second = centred ? "n1" : "n", last = centred ? "n2" : "n1";
+  body.push_back(store("v", rows_, f32(0)));
+  std::vector<Stmt> squares{store("v", rows_, centre(second) * centre(second), AssignOp::add)};
+  body.push_back(col(second, centred ? std::move(squares) : stage(std::move(squares))));
+  body.push_back(store("r", rows_, ir::make(ir::Op::k_rsqrt, {acc("v") / count + epsilon})));
+  const Index index = at(last);
+  Expr y = centre(last) * acc("r");
+  if (node_.inputs.size() > 1) y = y * w_.value(node_.inputs[1], index);
+  if (node_.inputs.size() > 2) y = y + w_.value(node_.inputs[2], index);
+  body.push_back(col(last, {result(std::move(y), index)}));
+  return body;
+}
+
+std::vector<Stmt> RowWriter::reduce(OpId id) {
+  w_.add_temp("a", extents_);
+  const bool max = id == OpId::max;
+  std::vector<Stmt> body;
+  body.push_back(store("a", rows_, max ? f32(-std::numeric_limits<double>::infinity()) : f32(0)));
+  body.push_back(col("n", {store("a", rows_, x("n"), max ? AssignOp::max : AssignOp::add)}));
+  Index index = rows_;
+  if (attr_bool(node_, AttrId::keepdims)) index.emplace_back(0);
+  body.push_back(result(id == OpId::mean ? acc("a") / f32_of(width_) : acc("a"), index));
+  return body;
+}
+
+LoweredKernel RowWriter::run() {
+  const OpId id = op_row(node_).id;
+  std::vector<Stmt> body = id == OpId::softmax                            ? softmax()
+                           : id == OpId::layernorm || id == OpId::rmsnorm ? norm(id == OpId::layernorm)
+                                                                          : reduce(id);
+  const std::vector<std::string> roles(names_.size(), "row");
+  return w_.finish("d", nest(names_, extents_, roles, std::move(body)));
+}
+}  // namespace
+
+ir::Result<LoweredKernel> lower_row(KernelWriter& w) { return RowWriter(w).run(); }
+
+}  // namespace lathe::ops

@@ -1,0 +1,84 @@
+// The transpose family: transpose and copy, one scope per dimension of the result; dimensions that stay adjacent and
+// evenly spaced in both memories are one.
+//
+//   for i [row]: for j [col]: d[i, j] = s[j, i]
+#include <algorithm>
+
+#include "ops/kernel_writer.h"
+#include "ops/monomial.h"
+
+namespace lathe::ops {
+
+using ir::Expr;
+
+namespace {
+// A dimension of the result, or several merged, with its innermost steps in both memories.
+struct Merged {
+  Expr size;
+  int64_t source;  // the outermost input dimension in it, to order the input's
+  Expr to, from;
+};
+
+std::vector<Expr> steps(const View& v) {
+  if (!v.strides.empty()) return v.strides;
+  std::vector<Expr> out(v.dims.size(), Expr(1));
+  for (size_t d = v.dims.size(); d-- > 1;) out[d - 1] = multiply(out[d], v.dims[d]);
+  return out;
+}
+}  // namespace
+
+ir::Result<LoweredKernel> lower_transpose(KernelWriter& w) {
+  const Node& node = w.anchor();
+  View& in = w.view(node.inputs[0]);
+  View& out = w.view(node.output);
+  std::vector<int64_t> perm;
+  if (op_row(node).id == OpId::transpose) {
+    perm = std::get<std::vector<int64_t>>(attr(node, AttrId::perm));
+  } else {
+    for (size_t i = 0; i < out.dims.size(); ++i) perm.push_back(static_cast<int64_t>(i));
+  }
+  const std::vector<Expr> to = steps(out), from = steps(in);
+  const auto follows = [](const Expr& outer, const Expr& size, const Expr& inner) {
+    const auto a = monomial(outer), b = monomial(multiply(size, inner));
+    return a && b && *a == *b;
+  };
+  std::vector<Merged> dims;
+  for (size_t i = 0; i < perm.size(); ++i) {
+    const int64_t p = perm[i];
+    if (!dims.empty() && p == perm[i - 1] + 1 && follows(dims.back().to, out.dims[i], to[i]) &&
+        follows(dims.back().from, in.dims[p], from[p])) {
+      dims.back() = {multiply(dims.back().size, out.dims[i]), dims.back().source, to[i], from[p]};
+    } else {
+      dims.push_back({out.dims[i], p, to[i], from[p]});
+    }
+  }
+  if (dims.empty()) dims.push_back({Expr(1), 0, Expr(1), Expr(1)});
+
+  // The views in merged dimensions: the result's in order, the operand's in its own.
+  std::vector<size_t> order(dims.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return dims[a].source < dims[b].source; });
+  const bool out_compact = out.strides.empty(), in_compact = in.strides.empty();
+  out = {};
+  in = {};
+  std::vector<std::string> names = iter_names("i", dims.size() - 1);
+  names.emplace_back("j");
+  std::vector<std::string> roles(dims.size(), "row");
+  roles.back() = "col";
+  Index source;
+  for (size_t i : order) {
+    in.dims.push_back(dims[i].size);
+    if (!in_compact) in.strides.push_back(dims[i].from);
+    source.push_back(ir::iter(names[i]));
+  }
+  for (const Merged& d : dims) {
+    out.dims.push_back(d.size);
+    if (!out_compact) out.strides.push_back(d.to);
+  }
+  w.add_param(node.inputs[0], "s");
+  const std::vector<Expr> extents = out.dims;
+  const Expr value = ir::load("s", source, w.graph().tensors[node.output].dtype);
+  return w.finish("d", nest(names, extents, roles, {store("d", iters(names), value)}));
+}
+
+}  // namespace lathe::ops
