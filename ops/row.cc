@@ -75,7 +75,10 @@ RowWriter::RowWriter(KernelWriter& w) : w_(w), node_(w.anchor()), input_(node_.i
   staged_ = prologue && full;
   if (!prologue) w_.add_param(input_, "s");
   const char* extra[] = {"g", "h"};
-  for (size_t i = 1; i < node_.inputs.size(); ++i) w_.add_param(node_.inputs[i], extra[i - 1]);
+  for (size_t i = 1; i < node_.inputs.size(); ++i) {
+    const int t = node_.inputs[i];
+    if (std::find(node_.inputs.begin(), node_.inputs.begin() + i, t) == node_.inputs.begin() + i) w_.add_param(t, extra[i - 1]);
+  }
 }
 
 std::vector<Stmt> RowWriter::stage(std::vector<Stmt> body) const {
