@@ -31,4 +31,8 @@ ir::Result<CodeImage> compile_xbyak(const LeafProgram& program);
 ir::Result<CodeImage> compile_llvm(const LeafProgram& program, const std::string& plugin_dir);
 bool llvm_mapped();  // whether the plug-in has been opened in this process
 
+// For dumps, through the same plug-in: the module before code generation, and an image's text in Intel syntax.
+ir::Result<std::string> llvm_ir_text(const LeafProgram& program, const std::string& plugin_dir);
+ir::Result<std::string> llvm_disassemble(const CodeImage& image, const std::string& plugin_dir);
+
 }  // namespace lathe::jit
