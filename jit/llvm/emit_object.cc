@@ -55,6 +55,7 @@ ir::Result<std::unique_ptr<ObjectEmitter>> make_emitter(const LlvmTarget& target
   auto jit = llvm::orc::LLJITBuilder()
                  .setJITTargetMachineBuilder(std::move(machine))
                  .setLinkProcessSymbolsByDefault(false)
+                 .setPlatformSetUp(llvm::orc::setUpInactivePlatform)
                  .setCompileFunctionCreator([](llvm::orc::JITTargetMachineBuilder builder)
                                                 -> llvm::Expected<std::unique_ptr<llvm::orc::IRCompileLayer::IRCompiler>> {
                    auto created = builder.createTargetMachine();

@@ -194,7 +194,6 @@ class Builder final : public OpContext {
   ir::Status segments(const Node& n) {
     Value* count = arg_i64(offsetof(ir::LeafArgs, nseg));
     Value* list = arg_ptr(offsetof(ir::LeafArgs, seg));
-    Value *base_a = pointer(n.seg_base_a), *base_b = pointer(n.seg_base_b);
     std::vector<int> registers{first_ptr_ + n.seg_ptr_a, first_ptr_ + n.seg_ptr_b};
     written(n.body, registers);
     registers = merged(std::move(registers));
@@ -206,6 +205,7 @@ class Builder final : public OpContext {
           PHINode* segment = phi(list, guard);
           PHINode* left = phi(count, guard);
           auto* i64_type = builder.getInt64Ty();
+          Value *base_a = pointer(n.seg_base_a), *base_b = pointer(n.seg_base_b);
           pointer(n.seg_ptr_a) = bytes_on(base_a, load_invariant(i64_type, segment, offsetof(ir::LeafSeg, a_off)));
           pointer(n.seg_ptr_b) = bytes_on(base_b, load_invariant(i64_type, segment, offsetof(ir::LeafSeg, b_off)));
           seg_len_ = load_invariant(i64_type, segment, offsetof(ir::LeafSeg, len));

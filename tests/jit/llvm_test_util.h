@@ -1,0 +1,143 @@
+// What the LLVM tests share: small programs by hand, an executable mapping, and comparison with the portable executor.
+#pragma once
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "jit/backend.h"
+#include "jit/leaf_program.h"
+#include "jit/llvm_loader.h"
+
+namespace lathe::jit::llvm_test {
+
+// Skips the test where the plug-in is not part of the build; fails where it is and does not open.
+#ifdef LATHE_LLVM_BUILT
+#define LATHE_NEEDS_LLVM()
+#else
+#define LATHE_NEEDS_LLVM() GTEST_SKIP() << "LLVM 19 is not installed: the plug-in is not built"
+#endif
+
+struct Shape {
+  ir::IsaLevel level;
+  int lanes;
+  std::string name() const { return fmt::format("{}x{}", ir::isa_name(level), lanes); }
+};
+inline const std::vector<Shape>& all_shapes() {
+  static const std::vector<Shape> kShapes = {
+      {ir::IsaLevel::avx2, 8}, {ir::IsaLevel::avx512, 8}, {ir::IsaLevel::avx512, 16}};
+  return kShapes;
+}
+inline bool host_runs(const Shape& s) {
+  __builtin_cpu_init();
+  if (s.level == ir::IsaLevel::avx2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512bw");
+}
+
+// An image made executable, for tests of the generator alone.
+class Mapped {
+ public:
+  explicit Mapped(const CodeImage& image) : size_(image.code.size()) {
+    memory_ = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    std::memcpy(memory_, image.code.data(), size_);
+    mprotect(memory_, size_, PROT_READ | PROT_EXEC);
+    entry_ = reinterpret_cast<ir::LeafFn>(static_cast<char*>(memory_) + image.entry);
+  }
+  ~Mapped() { munmap(memory_, size_); }
+  Mapped(const Mapped&) = delete;
+  Mapped& operator=(const Mapped&) = delete;
+  __attribute__((target("avx"))) void operator()(const ir::LeafArgs& args) const {
+    entry_(&args);
+    __builtin_ia32_vzeroupper();
+  }
+
+ private:
+  void* memory_;
+  size_t size_;
+  ir::LeafFn entry_;
+};
+
+
+inline Node inst(Inst i) {
+  Node n;
+  n.inst = i;
+  return n;
+}
+inline Inst arith(LeafOp op, int dst, int a = -1, int b = -1, int c = -1, uint32_t imm = 0) {
+  Inst i{op, dst, {a, b, c}};
+  i.imm = imm;
+  return i;
+}
+inline Inst load(int dst, int ptr, int var = -1, int mask = -1) {
+  Inst i{LeafOp::k_load, dst};
+  i.mask = mask;
+  i.mem.ptr = ptr;
+  if (var >= 0) {
+    i.mem.index_kind = Mem::Index::var;
+    i.mem.index = var;
+    i.mem.scale = 4;
+  }
+  return i;
+}
+inline Inst store(int src, int ptr, int var = -1, int mask = -1) {
+  Inst i = load(-1, ptr, var, mask);
+  i.op = LeafOp::k_store;
+  i.src[0] = src;
+  return i;
+}
+inline LeafProgram empty_program(const Shape& s, const std::string& name, int slots) {
+  LeafProgram p;
+  p.name = "lathe_test_" + name + "_" + ir::isa_name(s.level);
+  p.level = s.level;
+  p.lanes = s.lanes;
+  p.num_vregs = 16;
+  p.num_masks = 4;
+  p.num_vars = 4;
+  p.ptrs.resize(static_cast<size_t>(slots));
+  for (int i = 0; i < slots; ++i) p.ptrs[static_cast<size_t>(i)].slot = i;
+  return p;
+}
+
+// Values where f32 instructions differ if anything does, then random ones, `count` in all.
+inline std::vector<float> test_values(std::mt19937& random, size_t count) {
+  const float inf = INFINITY, nan = NAN;
+  std::vector<float> values = {0.0f, -0.0f, 1.0f, -1.0f, 0.5f, -0.5f, 1.5f, 2.5f, -2.5f, inf, -inf, nan, -nan,
+                               1e-40f, -1e-40f, 1.17549435e-38f, 3.4028235e38f, -3.4028235e38f, 2147483648.0f,
+                               -2147483648.0f, 2147483520.0f, 8388609.0f, 127.5f, -149.5f, 400.0f};
+  std::uniform_int_distribution<uint32_t> bits;
+  std::uniform_real_distribution<float> near(-40.0f, 40.0f);
+  while (values.size() < count) {
+    values.push_back(near(random));
+    const uint32_t b = bits(random);
+    float f;
+    std::memcpy(&f, &b, 4);
+    values.push_back(f);
+  }
+  std::shuffle(values.begin(), values.end(), random);
+  values.resize(count);
+  return values;
+}
+
+inline uint32_t bits_of(float f) {
+  uint32_t b;
+  std::memcpy(&b, &f, 4);
+  return b;
+}
+// Equal bits; which NaN an operation on NaNs gives is nobody's promise.
+inline bool same(float a, float b) { return bits_of(a) == bits_of(b) || (std::isnan(a) && std::isnan(b)); }
+
+// First difference, or -1.
+inline int64_t difference(const std::vector<float>& a, const std::vector<float>& b) {
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (!same(a[i], b[i])) return static_cast<int64_t>(i);
+  }
+  return -1;
+}
+
+}  // namespace lathe::jit::llvm_test
