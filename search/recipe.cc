@@ -1,0 +1,148 @@
+// The recipe table, enumeration and ordering: see recipe.h.
+#include "search/recipe.h"
+
+#include <algorithm>
+#include <set>
+
+#include "ir/analysis.h"
+
+namespace lathe::search {
+
+using namespace ir;  // NOLINT: this file is all IR
+
+const std::vector<Recipe>& recipes() {
+  static const std::vector<Recipe> kAll = {kMatmulRecipe, kTransposeRecipe, kRowRecipe};
+  return kAll;
+}
+
+const Recipe* find_recipe(const Problem& problem) {
+  for (const Recipe& r : recipes()) {
+    if (r.matches(problem)) return &r;
+  }
+  return nullptr;
+}
+
+Schedule default_schedule(const Problem& problem, const Target& target) {
+  if (const Recipe* r = find_recipe(problem)) {
+    Result<Schedule> s = r->build(r->defaults(problem, target), problem, target);
+    if (s.ok()) return std::move(s).value();
+  }
+  Schedule naive;
+  naive.family = problem.kernel.family;
+  return naive;
+}
+
+// Every accepted knob setting, cheapest predicted first.
+static std::vector<Knobs> enumerate(const Recipe& r, const Problem& problem, const Target& target) {
+  std::vector<Knobs> all{{}};
+  for (const KnobDomain& domain : r.knobs(problem, target)) {
+    std::vector<Knobs> next;
+    for (const Knobs& k : all) {
+      for (int64_t v : domain.values) {
+        next.push_back(k);
+        next.back()[domain.name] = v;
+      }
+    }
+    all = std::move(next);
+  }
+  std::erase_if(all, [&](const Knobs& k) { return !r.accepts(k, problem, target).ok(); });
+  std::stable_sort(all.begin(), all.end(), [&](const Knobs& a, const Knobs& b) {
+    return r.estimate(a, problem, target) < r.estimate(b, problem, target);
+  });
+  return all;
+}
+
+std::vector<Schedule> candidates(const Problem& problem, const Target& target, int n) {
+  std::vector<Schedule> out{default_schedule(problem, target)};
+  const Recipe* r = find_recipe(problem);
+  if (r == nullptr) return out;
+  std::set<std::string> seen;
+  const auto moves_of = [](const Schedule& s) {
+    std::string text;
+    for (const Move& m : s.moves) text += to_text(m) + "\n";
+    return text;
+  };
+  seen.insert(moves_of(out[0]));
+  for (const Knobs& k : enumerate(*r, problem, target)) {
+    if (static_cast<int>(out.size()) >= n) break;
+    Result<Schedule> s = r->build(k, problem, target);
+    if (s.ok() && seen.insert(moves_of(*s)).second) out.push_back(std::move(s).value());
+  }
+  return out;
+}
+
+Kernel restrict_symbols(const Kernel& kernel, const std::map<std::string, std::pair<int64_t, int64_t>>& ranges) {
+  Kernel out = kernel;
+  std::vector<std::pair<std::string, Expr>> fixed;
+  for (Symbol& s : out.symbols) {
+    if (auto it = ranges.find(s.name); it != ranges.end()) {
+      s.min = std::max(s.min, it->second.first);
+      s.max = std::min(s.max, it->second.second);
+    }
+    if (s.min == s.max) fixed.emplace_back(s.name, Expr(s.min));
+  }
+  if (fixed.empty()) return out;
+  std::erase_if(out.symbols, [](const Symbol& s) { return s.min == s.max; });
+  const auto fix = [&](const Expr& e) { return simplify(substitute(e, fixed)); };
+  for (Buffer& b : out.buffers) {
+    for (Expr& e : b.dims) e = fix(e);
+    for (Expr& e : b.strides) e = e ? fix(e) : e;
+  }
+  for_each_stmt(out.body, [&](Stmt& s) {
+    if (s.extent) s.extent = fix(s.extent);
+    for (Expr& e : s.index) e = fix(e);
+    if (s.value) s.value = substitute(s.value, fixed);
+  });
+  return out;
+}
+
+void Script::add(const std::string& line) {
+  if (!status_.ok()) return;
+  Result<Move> move = parse_move(line);
+  if (!move.ok()) {
+    status_ = move.status().with_context(line);
+    return;
+  }
+  Result<TransformResult> result = apply(kernel_, *move);
+  if (!result.ok()) {
+    status_ = result.status().with_context(line);
+    return;
+  }
+  kernel_ = std::move(result->kernel);
+  moves_.push_back(std::move(*move));
+}
+
+Result<Schedule> Script::finish(const Recipe& recipe, const Knobs& knobs) const {
+  if (!status_.ok()) return status_;
+  Schedule s;
+  s.family = kernel_.family;
+  s.numeric = kernel_.numeric;
+  s.recipe = fmt::format("{}.{}", recipe.name, recipe.version);
+  s.knobs = knobs;
+  s.moves = moves_;
+  return s;
+}
+
+std::vector<const Stmt*> scopes_with_role(const Kernel& kernel, std::string_view role) {
+  std::vector<const Stmt*> out;
+  for_each_stmt(kernel.body, [&](const Stmt& s) {
+    if (s.kind == Stmt::Kind::scope && s.role == role) out.push_back(&s);
+  });
+  return out;
+}
+
+int64_t extent_at(const Expr& extent, const Problem& problem) {
+  std::vector<std::pair<std::string, int64_t>> env(problem.dims.begin(), problem.dims.end());
+  return evaluate(extent, env).value_or(interval(extent, Ranges(problem.kernel)).hi);
+}
+
+bool perfectly_contains(const Stmt& outer, const Stmt& inner) {
+  const Stmt* s = &outer;
+  while (s->iter != inner.iter) {
+    if (s->body.size() != 1 || s->body[0].kind != Stmt::Kind::scope) return false;
+    s = &s->body[0];
+  }
+  return true;
+}
+
+}  // namespace lathe::search

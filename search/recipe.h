@@ -1,0 +1,81 @@
+// Recipes: per family, a few knobs that expand into a Schedule of named moves. One predicate (accepts) enumerates, validates and
+// asserts the default. Never compiles or times. Pure and thread-safe.
+#pragma once
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ir/status.h"
+#include "ir/target.h"
+#include "search/schedule.h"
+
+namespace lathe::search {
+
+using Knobs = std::map<std::string, int64_t>;
+
+// What a Schedule is wanted for. The kernel's symbols are restricted to the range it has to serve.
+struct Problem {
+  ir::Kernel kernel;
+  std::map<std::string, int64_t> dims;  // representative value of each symbol (a hint of the workload)
+  int threads = 1;
+  bool cold = false;                    // weights come from memory, as in decode
+};
+
+struct KnobDomain {
+  std::string name;
+  std::vector<int64_t> values;
+};
+
+struct Recipe {
+  const char* name;
+  int version;
+  bool (*matches)(const Problem&);
+  std::vector<KnobDomain> (*knobs)(const Problem&, const ir::Target&);
+  ir::Status (*accepts)(const Knobs&, const Problem&, const ir::Target&);
+  Knobs (*defaults)(const Problem&, const ir::Target&);
+  ir::Result<Schedule> (*build)(const Knobs&, const Problem&, const ir::Target&);
+  double (*estimate)(const Knobs&, const Problem&, const ir::Target&);  // predicted cycles, for ordering only
+};
+
+const std::vector<Recipe>& recipes();
+// The first recipe that matches; null: the naive Kernel is served as it is.
+const Recipe* find_recipe(const Problem& problem);
+
+// The default Schedule; never fails on a Kernel ops made: without a recipe, or if the recipe's moves are refused, it is the empty one.
+Schedule default_schedule(const Problem& problem, const ir::Target& target);
+
+// At most n Schedules in the order worth trying, the default first, distinct.
+std::vector<Schedule> candidates(const Problem& problem, const ir::Target& target, int n);
+
+// The kernel with each symbol's range narrowed; a symbol fixed to one value becomes that constant.
+ir::Kernel restrict_symbols(const ir::Kernel& kernel, const std::map<std::string, std::pair<int64_t, int64_t>>& ranges);
+
+// Applies moves as they are written; the first refusal sticks.
+class Script {
+ public:
+  explicit Script(ir::Kernel kernel) : kernel_(std::move(kernel)) {}
+  template <class... A>
+  void move(fmt::format_string<A...> format, A&&... args) {
+    add(fmt::format(format, std::forward<A>(args)...));
+  }
+  const ir::Kernel& kernel() const { return kernel_; }
+  bool ok() const { return status_.ok(); }
+  ir::Result<Schedule> finish(const Recipe& recipe, const Knobs& knobs) const;
+
+ private:
+  void add(const std::string& line);
+  ir::Kernel kernel_;
+  ir::Status status_;
+  std::vector<Move> moves_;
+};
+
+// Scopes with a role, in program order, parents first.
+std::vector<const ir::Stmt*> scopes_with_role(const ir::Kernel& kernel, std::string_view role);
+// The extent at the problem's representative dims.
+int64_t extent_at(const ir::Expr& extent, const Problem& problem);
+// The scope's body holds nothing but the scope `inner`.
+bool perfectly_contains(const ir::Stmt& outer, const ir::Stmt& inner);
+
+extern const Recipe kMatmulRecipe, kRowRecipe, kTransposeRecipe;
+
+}  // namespace lathe::search

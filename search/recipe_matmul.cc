@@ -1,0 +1,284 @@
+// The matmul recipe: register tiles of MR x NR under panels of B, panel-outer.
+//
+//   [mc] n0 panel { [k0 block] { m0 tile { c = 0 | k: c += a * b (tensor) | y = epilogue(c) } } }
+//
+// B constant: packed once in panels of NR columns. B in place with unit-stride k (B transposed): each panel is transposed
+// into scratch. kc > 0: partial sums wait in scratch between K blocks. Blueprint and figures: one M tile that covers M when cold,
+// own-stream prefetch up to M = 8, the next block spread over the tiles from there.
+#include <algorithm>
+#include <cmath>
+
+#include "ir/analysis.h"
+#include "search/recipe.h"
+
+namespace lathe::search {
+
+using namespace ir;  // NOLINT: this file is all IR
+
+namespace {
+
+// The parts of the naive matmul nest this recipe names.
+struct Parts {
+  const Stmt *m = nullptr, *n = nullptr, *k = nullptr;
+  const Stmt* product = nullptr;
+  const Expr* b = nullptr;  // the load of B
+  int b_n = -1, b_k = -1;   // its dimensions
+  bool valid = false;
+};
+
+Parts find_parts(const Kernel& kernel) {
+  Parts p;
+  const auto one = [&](const char* role) {
+    const std::vector<const Stmt*> all = scopes_with_role(kernel, role);
+    return all.size() == 1 ? all[0] : nullptr;
+  };
+  p.m = one("m");
+  p.n = one("n");
+  p.k = one("k");
+  if (!p.m || !p.n || !p.k || p.k->body.size() != 1 || p.n->body.size() != 3 || !perfectly_contains(*p.m, *p.n)) return p;
+  p.product = &p.k->body[0];
+  if (p.product->kind != Stmt::Kind::assign || p.product->value->op != Op::k_mul) return p;
+  for (const Expr& factor : p.product->value->args) {
+    if (factor->op != Op::k_load) return p;
+    bool by_n = false;
+    for (const Expr& i : factor->args) by_n |= uses(i, p.n->iter);
+    if (!by_n) continue;
+    p.b = &factor;
+    for (size_t d = 0; d < factor->args.size(); ++d) {
+      if (uses(factor->args[d], p.n->iter)) p.b_n = static_cast<int>(d);
+      if (uses(factor->args[d], p.k->iter)) p.b_k = static_cast<int>(d);
+    }
+  }
+  p.valid = p.b != nullptr && p.b_n >= 0 && p.b_k >= 0;
+  return p;
+}
+
+enum class Panels { packed, transposed, in_place };
+
+// How B reaches the tile: packed once, transposed per panel, or read where it lies.
+Panels panels_of(const Parts& p, const Kernel& kernel) {
+  const Buffer& b = *kernel.find_buffer((*p.b)->name);
+  if (b.place == Place::constant && b.dims.size() == 2 && b.strides.empty()) return Panels::packed;
+  const bool unit_n = b.strides.empty() ? p.b_n + 1 == static_cast<int>(b.dims.size()) : is_const_int(b.strides[p.b_n], 1);
+  return unit_n ? Panels::in_place : Panels::transposed;
+}
+
+struct Sizes {
+  int64_t m, n, k, m_max;
+};
+Sizes sizes(const Parts& p, const Problem& problem) {
+  return {extent_at(p.m->extent, problem), extent_at(p.n->extent, problem), extent_at(p.k->extent, problem),
+          interval(p.m->extent, Ranges(problem.kernel)).hi};
+}
+
+bool matches(const Problem& problem) { return problem.kernel.family == "matmul" && find_parts(problem.kernel).valid; }
+
+// One packed width per weight for every M (it must not change with the range): two vectors where M varies.
+std::vector<int64_t> widths(const Problem& problem, const Parts& p, const Target& t) {
+  if (panels_of(p, problem.kernel) == Panels::packed && !problem.kernel.symbols.empty()) return {2 * t.lanes};
+  return {2 * t.lanes, 3 * t.lanes, 4 * t.lanes};
+}
+
+std::vector<KnobDomain> knobs(const Problem& problem, const Target& t) {
+  const Parts p = find_parts(problem.kernel);
+  const bool packed = panels_of(p, problem.kernel) == Panels::packed;
+  return {{"mr", {1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14}},
+          {"nr", widths(problem, p, t)},
+          {"kc", {0, 512, 1024}},
+          {"mc", {0, 192}},
+          {"pf", packed ? std::vector<int64_t>{0, 8192, 16384, -1} : std::vector<int64_t>{0}}};
+}
+
+bool is_static(const Problem& problem) {
+  return std::none_of(problem.kernel.symbols.begin(), problem.kernel.symbols.end(),
+                      [](const Symbol& s) { return s.min != s.max; });
+}
+
+Status accepts(const Knobs& k, const Problem& problem, const Target& t) {
+  const Parts p = find_parts(problem.kernel);
+  const Sizes s = sizes(p, problem);
+  const int64_t mr = k.at("mr"), nv = k.at("nr") / t.lanes, kc = k.at("kc"), mc = k.at("mc"), pf = k.at("pf");
+  if (mr * nv + nv + 1 > t.vector_registers) return unsupported("mr {}: registers", mr);
+  if (mr > s.m_max) return unsupported("mr {}: more than m ever is ({})", mr, s.m_max);
+  const std::vector<int64_t> w = widths(problem, p, t);
+  if (std::find(w.begin(), w.end(), k.at("nr")) == w.end()) return unsupported("nr {}: not a width of this weight", k.at("nr"));
+  if (kc != 0 && (kc >= s.k || s.k <= 1024)) return unsupported("kc {}: K is {}", kc, s.k);
+  if (kc == 0 && s.k > 8192 && s.m > 8) return unsupported("kc 0: a panel of K {} leaves the caches", s.k);
+  if (mc != 0 && (s.m <= 2 * mc || mc % mr != 0)) return unsupported("mc {}: m is {}, mr {}", mc, s.m, mr);
+  if (pf == -1 && s.m <= mr) return unsupported("pf next: a single tile has nothing to share it with");
+  if (pf > 0 && s.m <= 2) return unsupported("pf {}: the hardware streams fast enough at m {}", pf, s.m);
+  if (pf > 0 && s.m > 32) return unsupported("pf {}: own stream is for skinny shapes, m is {}", pf, s.m);
+  return {};
+}
+
+// Cycles of a core with two FMA pipes, two load ports and FMA latency 4, plus what the order of loops costs.
+double estimate(const Knobs& k, const Problem& problem, const Target& t) {
+  const Sizes s = sizes(find_parts(problem.kernel), problem);
+  const double mr = static_cast<double>(k.at("mr")), nv = static_cast<double>(k.at("nr")) / t.lanes;
+  const auto tile = [&](double rows) {
+    return std::max({rows * nv / 2, (rows + nv) / 2, 4.0}) * static_cast<double>(s.k) + 30;
+  };
+  const double full = std::floor(static_cast<double>(s.m) / mr), rest = static_cast<double>(s.m) - full * mr;
+  const double panels = std::ceil(static_cast<double>(s.n) / (nv * t.lanes));
+  double cycles = panels * (full * tile(mr) + (rest > 0 ? tile(rest) : 0));
+  const double tiles = full + (rest > 0);
+  const bool streams_b = problem.cold && s.n * s.k * 4 > t.l2_bytes;
+  if (streams_b && s.m > 2) {
+    const int64_t pf = k.at("pf");
+    if (pf == 0) cycles *= s.m > 64 ? 1.03 : 1.25;
+    if (pf > 0 && tiles > 1) cycles *= 1.12;
+    if (pf == -1 && k.at("kc") == 0) cycles *= 1.05;
+  } else if (k.at("pf") != 0) {
+    cycles *= 1.01;
+  }
+  if (k.at("kc") != 0) cycles *= tiles > 1 || !streams_b ? 1.005 : 1.06;
+  const double a_bytes = static_cast<double>(s.m) * static_cast<double>(s.k) * 4;
+  if (a_bytes > static_cast<double>(t.l2_bytes) && k.at("mc") == 0) cycles *= 1.03;
+  // Rows of A a multiple of 4096 bytes apart share the sets of L1.
+  if ((s.k * 4) % 4096 == 0 && k.at("mr") > t.l1_ways) cycles *= 1.15;
+  return cycles;
+}
+
+Knobs defaults(const Problem& problem, const Target& t) {
+  const std::vector<KnobDomain> domains = knobs(problem, t);
+  Knobs best;
+  double best_cycles = 0;
+  const auto visit = [&](const auto& self, size_t d, Knobs k) -> void {
+    if (d < domains.size()) {
+      for (int64_t v : domains[d].values) {
+        k[domains[d].name] = v;
+        self(self, d + 1, k);
+      }
+      return;
+    }
+    if (!accepts(k, problem, t).ok()) return;
+    const double cycles = estimate(k, problem, t);
+    if (best.empty() || cycles < best_cycles) {
+      best = k;
+      best_cycles = cycles;
+    }
+  };
+  visit(visit, 0, {});
+  return best;
+}
+
+const char* tail_of(const Expr& extent, int64_t tile, const Kernel& kernel) {
+  return proves_divisible(extent, tile, Ranges(kernel)) ? "exact" : "mask";
+}
+
+// A nest of an m and an n scope over one tile: rows unrolled, columns in vectors.
+void vectorize_tile(Script& s, const std::string& n, int64_t lanes, const char* tail) {
+  s.move("tile_scope {} {} tail={} as {}v,{}l", n, lanes, tail, n, n);
+  s.move("unroll_scope {}v", n);
+  s.move("vectorize_scope {}l", n);
+}
+
+// A panel of B that lies with unit-stride k is transposed into scratch before the tiles that use it.
+void transpose_panel(Script& s, const std::string& b, int b_n, int b_k, int64_t nr, int64_t lanes) {
+  s.move("create_temporary {} bt at=n0", b);
+  const Buffer* bt = s.kernel().find_buffer("bt");
+  if (bt == nullptr) return;
+  // The copy nest is n0's first child; its scopes are named bt_<dimension> by rule.
+  const std::string n = fmt::format("bt_{}", b_n), k = fmt::format("bt_{}", b_k);
+  s.move("move_to_stack bt n0");
+  const Buffer* local = s.kernel().find_buffer("bt");
+  const int rank = static_cast<int>(local->dims.size());
+  if (b_n < b_k && rank >= 2) s.move("swap_dims bt {} {}", b_n, b_k);
+  (void)nr;
+  s.move("tile_scope {} {} tail=mask as bt_nv,bt_nl", n, lanes);
+  s.move("tile_scope {} {} tail=mask as bt_kv,bt_kl", k, lanes);
+  if (b_n < b_k) s.move("swap_scopes bt_nl bt_kv");
+  else s.move("swap_scopes bt_kl bt_nv"), s.move("swap_scopes bt_kl bt_nl");
+  s.move("vectorize_scope bt_kl");
+  s.move("tensorize bt_nl transpose");
+}
+
+Result<Schedule> build(const Knobs& knob, const Problem& problem, const Target& t) {
+  const Kernel& kernel = problem.kernel;
+  const Parts p = find_parts(kernel);
+  if (!p.valid) return unsupported("not a matmul nest");
+  const Sizes size = sizes(p, problem);
+  const int64_t mr = knob.at("mr"), nr = knob.at("nr"), kc = knob.at("kc"), mc = knob.at("mc"), pf = knob.at("pf");
+  const std::string c = p.product->target, b = (*p.b)->name, m = p.m->iter, n = p.n->iter, k = p.k->iter;
+  const Panels panels = panels_of(p, kernel);
+  const char* n_tail = tail_of(p.n->extent, nr, kernel);
+  const char* vector_tail = std::string_view(n_tail) == "exact" ? "exact" : "mask";
+
+  Script s(kernel);
+  std::string rows = m;
+  if (mc != 0) {
+    s.move("tile_scope {} {} tail={} as mm,mi", m, mc, tail_of(p.m->extent, mc, kernel));
+    rows = "mi";
+  }
+  s.move("tile_scope {} {} tail={} as m0,m1", rows, mr, mc != 0 ? "mask" : tail_of(p.m->extent, mr, kernel));
+  s.move("tile_scope {} {} tail={} as n0,n1", n, nr, n_tail);
+  if (kc != 0) s.move("tile_scope {} {} tail={} as k0,k1", k, kc, tail_of(p.k->extent, kc, kernel));
+  const std::string steps = kc != 0 ? "k1" : k;
+  s.move("swap_scopes m1 n0");
+  s.move("swap_scopes m0 n0");
+  s.move("split_scope n1 after=0 as n1b");
+  s.move("split_scope n1b after=0 as n1c");
+  s.move("split_scope m1 after=0 as m1b");
+  s.move("split_scope m1b after=0 as m1c");
+  if (kc != 0) {
+    s.move("swap_scopes n1b k0");
+    s.move("swap_scopes m1b k0");
+  }
+  s.move("swap_scopes n1b {}", steps);
+  s.move("swap_scopes m1b {}", steps);
+
+  if (panels == Panels::packed) {
+    s.move("tile_buffer {} {} {}", b, p.b_n, nr);
+    s.move(p.b_n == 0 ? "swap_dims {} 1 2" : "swap_dims {} 0 1", b);
+  } else if (panels == Panels::transposed) {
+    transpose_panel(s, b, p.b_n, p.b_k, nr, t.lanes);
+  }
+
+  if (kc == 0) {
+    for (const char* rows_scope : {"m1", "m1b", "m1c"}) s.move("unroll_scope {}", rows_scope);
+    for (const char* columns : {"n1", "n1b", "n1c"}) vectorize_tile(s, columns, t.lanes, vector_tail);
+    s.move("move_to_register {} m0", c);
+  } else {
+    s.move("split_scope m0 after=0 as m0b");
+    s.move("split_scope m0b after=0 as m0c");
+    s.move("swap_scopes m0b k0");
+    s.move("create_temporary {} ct at=m0b mode=accumulate", c);
+    s.move("move_to_register ct m0b");
+    s.move("move_to_stack {} n0", c);
+    // Children of the tile: load of partial sums, tensor loop, store; each but the loop is an m scope around an n scope.
+    std::vector<std::pair<std::string, std::string>> copies;
+    if (const Stmt* tile = find_scope(s.kernel(), "m0b")) {
+      for (const Stmt& child : tile->body) {
+        if (child.kind == Stmt::Kind::scope && child.iter != steps && !child.body.empty()) {
+          copies.emplace_back(child.iter, child.body[0].iter);
+        }
+      }
+    }
+    copies.emplace_back("m1b", "n1b");
+    for (const auto& [row, column] : copies) {
+      s.move("unroll_scope {}", row);
+      vectorize_tile(s, column, t.lanes, vector_tail);
+    }
+    for (const char* columns : {"n1", "n1c"}) {
+      s.move("tile_scope {} {} tail={} as {}v,{}l", columns, t.lanes, vector_tail, columns, columns);
+      s.move("vectorize_scope {}l", columns);
+    }
+  }
+  s.move("tensorize {} mma", steps);
+  const int64_t lines = nr * 4 * 4 / 64;  // cache lines of B per four steps
+  if (pf > 0) s.move("prefetch {} {} ahead={} lines={}", b, steps, pf, lines);
+  if (pf == -1) {
+    const int64_t tiles = std::max<int64_t>(1, (std::min<int64_t>(mc != 0 ? mc : size.m, size.m) + mr - 1) / mr);
+    s.move("prefetch {} {} next={} lines={}", b, steps, kc != 0 ? "m0b" : "m0", (lines + tiles - 1) / tiles);
+  }
+  const std::vector<const Stmt*> batch = scopes_with_role(s.kernel(), "batch");
+  const std::string outermost = !batch.empty() ? batch[0]->iter : mc != 0 ? "mm" : "n0";
+  s.move("parallelize {}", outermost);
+  return s.finish(kMatmulRecipe, knob);
+}
+
+}  // namespace
+
+const Recipe kMatmulRecipe = {"panel", 1, matches, knobs, accepts, defaults, build, estimate};
+
+}  // namespace lathe::search
