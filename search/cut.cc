@@ -22,8 +22,10 @@ class Cutter {
 
   Status run() {
     out_.nest.num_params = kernel_.num_params();
-    for (const Stmt& s : kernel_.body) {
-      LATHE_RETURN_IF_ERROR(cut(&s, &s + 1, out_.nest.phases));
+    const Stmt* body = kernel_.body.data();
+    const std::vector<const Stmt*> phases = groups(body, body + kernel_.body.size());
+    for (size_t g = 0; g + 1 < phases.size(); ++g) {
+      LATHE_RETURN_IF_ERROR(cut(phases[g], phases[g + 1], out_.nest.phases));
     }
     for (const Buffer& b : kernel_.buffers) {
       if (b.place == Place::heap || b.place == Place::stack) {

@@ -22,20 +22,24 @@ constexpr int64_t kMaxBakedStride = 64;
 
 // A sum as signed addends; the constant is folded.
 struct Addends {
-  std::vector<Expr> terms;  // already signed
+  std::vector<Expr> terms;  // with their factors
   int64_t constant = 0;
 };
 
-void flatten(const Expr& e, int64_t sign, Addends& out) {
+void flatten(const Expr& e, int64_t factor, Addends& out) {
   if (is_const_int(e)) {
-    out.constant += sign * e->ival;
+    out.constant += factor * e->ival;
   } else if (e->op == Op::k_add || e->op == Op::k_sub) {
-    flatten(e->args[0], sign, out);
-    flatten(e->args[1], e->op == Op::k_add ? sign : -sign, out);
+    flatten(e->args[0], factor, out);
+    flatten(e->args[1], e->op == Op::k_add ? factor : -factor, out);
   } else if (e->op == Op::k_neg) {
-    flatten(e->args[0], -sign, out);
+    flatten(e->args[0], -factor, out);
+  } else if (e->op == Op::k_mul && is_const_int(e->args[0])) {
+    flatten(e->args[1], factor * e->args[0]->ival, out);
+  } else if (e->op == Op::k_mul && is_const_int(e->args[1])) {
+    flatten(e->args[0], factor * e->args[1]->ival, out);
   } else {
-    out.terms.push_back(sign > 0 ? e : Expr(-1) * e);
+    out.terms.push_back(factor == 1 ? e : Expr(factor) * e);
   }
 }
 
@@ -391,7 +395,7 @@ class Builder {
           }
         } else if (s.mark == Mark::vector) {
           LATHE_ASSIGN(t.extent, vector_extent(s, parent, inner));
-        } else if (s.mark == Mark::none && is_const_int(s.extent)) {
+        } else if (s.mark == Mark::none && outside_only(s.extent) && s.extent->op != Op::k_ceildiv) {
           t.extent = slot_for_extent(s.extent);
         } else {
           LATHE_ASSIGN(t.extent, leaf_extent(s.extent));

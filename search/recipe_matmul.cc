@@ -89,11 +89,6 @@ std::vector<KnobDomain> knobs(const Problem& problem, const Target& t) {
           {"pf", packed ? std::vector<int64_t>{0, 8192, 16384, -1} : std::vector<int64_t>{0}}};
 }
 
-bool is_static(const Problem& problem) {
-  return std::none_of(problem.kernel.symbols.begin(), problem.kernel.symbols.end(),
-                      [](const Symbol& s) { return s.min != s.max; });
-}
-
 Status accepts(const Knobs& k, const Problem& problem, const Target& t) {
   const Parts p = find_parts(problem.kernel);
   const Sizes s = sizes(p, problem);
@@ -229,7 +224,7 @@ Result<Schedule> build(const Knobs& knob, const Problem& problem, const Target& 
 
   if (panels == Panels::packed) {
     s.move("tile_buffer {} {} {}", b, p.b_n, nr);
-    s.move(p.b_n == 0 ? "swap_dims {} 1 2" : "swap_dims {} 0 1", b);
+    s.move("swap_dims {} {}", b, p.b_n == 0 ? "1 2" : "0 1");
   } else if (panels == Panels::transposed) {
     transpose_panel(s, b, p.b_n, p.b_k, nr, t.lanes);
   }

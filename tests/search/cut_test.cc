@@ -1,0 +1,156 @@
+// cut(): the worked examples of docs/ir.md fall into the documented nests and leaves.
+#include "search/cut.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ir/text_form.h"
+
+namespace lathe::search {
+namespace {
+
+using ir::NestNode;
+using testing::HasSubstr;
+
+ir::CutKernel cut_text(const std::string& text) {
+  ir::Result<ir::Kernel> kernel = ir::parse_kernel(text);
+  EXPECT_TRUE(kernel.ok()) << kernel.status().to_string();
+  if (!kernel.ok()) return {};
+  ir::Result<ir::CutKernel> result = cut(*kernel);
+  EXPECT_TRUE(result.ok()) << result.status().to_string();
+  return result.ok() ? std::move(result).value() : ir::CutKernel{};
+}
+
+constexpr const char* kGate = R"(
+kernel gate(x: f32[M, 896] in, w: f32[4864, 896] const layout [0/32, 1, 0%32], b: f32[4864] const, y: f32[M, 4864] out) family matmul where M in 1..4096 numeric contract
+  c: f32[8, 32] reg
+  for n0 < 152 [n] @parallel:
+    for m0 < ceildiv(M, 8) [m]:
+      for m1 < min(8, M - 8*m0) [m] @unroll:
+        for n1 < 2 [n] @unroll:
+          for n2 < 16 [n] @vector:
+            c[m1, 16*n1 + n2] = 0.0
+      for k < 896 [k] @tensor(mma):
+        prefetch w next m0 lines 4
+        for m1b < min(8, M - 8*m0) [m] @unroll:
+          for n1b < 2 [n] @unroll:
+            for n2b < 16 [n] @vector:
+              c[m1b, 16*n1b + n2b] += x[8*m0 + m1b, k] * w[32*n0 + 16*n1b + n2b, k]
+      for m1c < min(8, M - 8*m0) [m] @unroll:
+        for n1c < 2 [n] @unroll:
+          for n2c < 16 [n] @vector:
+            y[8*m0 + m1c, 32*n0 + 16*n1c + n2c] = c[m1c, 16*n1c + n2c] + b[32*n0 + 16*n1c + n2c]
+)";
+
+TEST(Cut, MatmulTileHasOneVariantPerRowCount) {
+  const ir::CutKernel k = cut_text(kGate);
+  ASSERT_EQ(k.leaves.size(), 8u);
+  ASSERT_EQ(k.nest.phases.size(), 1u);
+  const NestNode& panels = k.nest.phases[0];
+  EXPECT_TRUE(panels.parallel);
+  ASSERT_EQ(panels.body.size(), 1u);
+  const NestNode& tiles = panels.body[0];
+  ASSERT_EQ(tiles.body.size(), 1u);
+  const ir::NestCall& call = tiles.body[0].call;
+  ASSERT_EQ(call.variants.size(), 1u);
+  EXPECT_EQ(call.variants[0].count, 8);
+  ASSERT_EQ(call.operands.size(), 4u);
+  EXPECT_EQ(ir::print(call.tensor_steps), "896");
+  ASSERT_EQ(call.streams.size(), 1u);
+  EXPECT_EQ(call.streams[0].operand, 1);
+  EXPECT_EQ(ir::print(call.streams[0].block_bytes), "114688");
+  EXPECT_EQ(call.streams[0].lines, 4);
+  EXPECT_EQ(ir::print(call.operands[1].offset), "28672*n0");
+  const std::string text = k.leaves[1].text;
+  EXPECT_THAT(text, HasSubstr("p0: f32[_, _] in strides [?, 1], p1: f32[_, _] in strides [32, 1]"));
+  EXPECT_THAT(text, HasSubstr("r0: f32[2, 32] reg"));
+  EXPECT_THAT(text, HasSubstr("for i3 < seglen @tensor(mma):"));
+  EXPECT_THAT(text, HasSubstr("r0[i4, 16*i5 + i6] += p0[i4, i3] * p1[i3, 16*i5 + i6]"));
+}
+
+TEST(Cut, MaskedColumnsBecomeAnExtent) {
+  const ir::CutKernel k = cut_text(R"(
+kernel scores(q: f32[7, 64] in, t: f32[64, L] in, y: f32[7, L] out) family matmul where L in 1..4096
+  c: f32[7, 32] reg
+  for n0 < ceildiv(L, 32):
+    for m1 < 7 @unroll:
+      for n1 < ceildiv(min(32, L - 32*n0), 16) @unroll:
+        for n2 < min(16, min(32, L - 32*n0) - 16*n1) @vector:
+          c[m1, 16*n1 + n2] = 0.0
+    for k < 64 @tensor(mma):
+      for m1b < 7 @unroll:
+        for n1b < ceildiv(min(32, L - 32*n0), 16) @unroll:
+          for n2b < min(16, min(32, L - 32*n0) - 16*n1b) @vector:
+            c[m1b, 16*n1b + n2b] += q[m1b, k] * t[k, 32*n0 + 16*n1b + n2b]
+    for m1c < 7 @unroll:
+      for n1c < ceildiv(min(32, L - 32*n0), 16) @unroll:
+        for n2c < min(16, min(32, L - 32*n0) - 16*n1c) @vector:
+          y[m1c, 32*n0 + 16*n1c + n2c] = c[m1c, 16*n1c + n2c]
+)");
+  ASSERT_EQ(k.leaves.size(), 1u);
+  const std::string text = k.leaves[0].text;
+  EXPECT_THAT(text, HasSubstr("for i1 < 2 @unroll:"));
+  EXPECT_THAT(text, HasSubstr("for i2 < min(16, e0 - 16*i1) @vector:")) << text;
+}
+
+TEST(Cut, SoftmaxRowsAreOneLeaf) {
+  const ir::CutKernel k = cut_text(R"(
+kernel softmax(s: f32[B, N] in, d: f32[B, N] out) family row where B in 0..65536, N in 1..32768
+  m: f32[] reg
+  a: f32[] reg
+  for b0 < ceildiv(B, 4) [row] @parallel:
+    for b1 < min(4, B - 4*b0) [row]:
+      m[] = -inf
+      for n0 < ceildiv(N, 16) [col]:
+        for n1 < min(16, N - 16*n0) [col] @vector:
+          m[] fmax= s[4*b0 + b1, 16*n0 + n1]
+      a[] = 0.0
+      for n2 < ceildiv(N, 16) [col]:
+        for n3 < min(16, N - 16*n2) [col] @vector:
+          d[4*b0 + b1, 16*n2 + n3] = exp(s[4*b0 + b1, 16*n2 + n3] - m[])
+          a[] += d[4*b0 + b1, 16*n2 + n3]
+      for n4 < ceildiv(N, 16) [col]:
+        for n5 < min(16, N - 16*n4) [col] @vector:
+          d[4*b0 + b1, 16*n4 + n5] = d[4*b0 + b1, 16*n4 + n5] / a[]
+)");
+  ASSERT_EQ(k.leaves.size(), 1u);
+  EXPECT_THAT(k.leaves[0].text, HasSubstr("for i0 < e0:"));
+  EXPECT_THAT(k.leaves[0].text, HasSubstr("for i1 < ceildiv(e1, 16):"));
+  EXPECT_THAT(k.leaves[0].text, HasSubstr("for i2 < min(16, e1 - 16*i1) @vector:"));
+  EXPECT_THAT(k.leaves[0].text, HasSubstr("p1: f32[_, _] out strides [?, 1]"));
+  const ir::NestCall& call = k.nest.phases[0].body[0].call;
+  EXPECT_EQ(ir::print(call.operands[0].offset), "4*N*b0");
+  EXPECT_EQ(ir::print(call.operands[0].strides[0]), "N");
+}
+
+TEST(Cut, RegistersThatCrossALeafAreRefused) {
+  ir::Result<ir::Kernel> kernel = ir::parse_kernel(R"(
+kernel bad(s: f32[64] in, d: f32[64] out) family row
+  m: f32[] reg
+  m[] = 0.0
+  for i < 4 @parallel:
+    for j < 16 @vector:
+      d[16*i + j] = s[16*i + j] + m[]
+)");
+  ASSERT_TRUE(kernel.ok()) << kernel.status().to_string();
+  // The phases share a register: each becomes a leaf of its own, which would read an undefined value.
+  EXPECT_FALSE(cut(*kernel).ok());
+}
+
+TEST(Pack, PanelsAreCopiedAndPadded) {
+  ir::Result<ir::Kernel> kernel = ir::parse_kernel(R"(
+kernel k(w: f32[40, 8] const layout [0/32, 1, 0%32], y: f32[40] out) family matmul
+  for n < 40:
+    y[n] = w[n, 0]
+)");
+  ASSERT_TRUE(kernel.ok()) << kernel.status().to_string();
+  ir::Result<ir::Kernel> pack = pack_kernel(*kernel, "w");
+  ASSERT_TRUE(pack.ok()) << pack.status().to_string();
+  const std::string text = ir::print(*pack);
+  EXPECT_THAT(text, HasSubstr("dst: f32[2, 8, 32] out"));
+  EXPECT_THAT(text, HasSubstr("dst[z0, z1, z2] = 0.0"));
+  EXPECT_THAT(text, HasSubstr("dst[d0, d1, d2] = src[32*d0 + d2, d1]"));
+}
+
+}  // namespace
+}  // namespace lathe::search
