@@ -1,0 +1,38 @@
+// Which cells of a buffer a part of the loop tree touches: a box, one range per dimension, in terms of the scopes outside that part.
+// Over-approximates; `exact` says when every cell of the box is touched. Pure.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ir/dependence.h"
+#include "search/transform_util.h"
+
+namespace lathe::search {
+
+// base + sum of coeff * iterator, base free of the iterators asked about.
+struct LinearIndex {
+  ir::Expr base;
+  std::vector<std::pair<std::string, int64_t>> terms;  // coefficients are not 0
+};
+std::optional<LinearIndex> linear_in(const ir::Expr& e, const std::vector<std::string>& iters);
+
+struct DimRange {
+  ir::Expr base, extent;
+  bool whole = false;   // nothing better than the whole dimension is known
+  bool exact = false;   // every value of the range occurs (unless the extent is <= 0)
+  bool varies = false;  // some inner iterator indexes it
+  std::string role;     // of the scope that does
+};
+
+// `fixed` scopes of access.scopes stay outside; ranges knows them.
+std::vector<DimRange> footprint(const ir::Kernel& kernel, const ir::Access& access, size_t fixed, const ir::Ranges& ranges);
+// The box around all accesses of one buffer.
+std::vector<DimRange> footprint(const ir::Kernel& kernel, const std::vector<const ir::Access*>& accesses, size_t fixed,
+                                const ir::Ranges& ranges);
+// a <= b, looking through min on the left and max on the right.
+bool surely_le(const ir::Expr& a, const ir::Expr& b, const ir::Ranges& ranges);
+// Is every cell `reads` may touch certainly written by `writes`, in one iteration of their first `fixed` common scopes?
+bool covers(const ir::Kernel& kernel, const ir::Access& writes, const ir::Access& reads, size_t fixed);
+
+}  // namespace lathe::search
