@@ -1,0 +1,52 @@
+// The tour: one Kernel and a Schedule to something that runs.
+//
+//   Kernel ── replay(Schedule) ──▶ scheduled Kernel ── cut ──▶ nest + leaves ── LeafCache ──▶ Stage ── bind_nest ──▶ walk
+//
+// and a graph's Kernels, in order, are a Body. Pure but for the leaf cache; thread-safe.
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ir/nest.h"
+#include "ir/status.h"
+#include "runtime/bound_nest.h"
+#include "runtime/leaf_cache.h"
+#include "runtime/nest_bind.h"
+#include "search/recipe.h"
+
+namespace lathe::runtime {
+
+// A constant parameter whose layout the Schedule chose: what packs it.
+struct PackedParam {
+  int param = -1;
+  uint64_t layout_id = 0;      // equal ids: equal bytes
+  ir::CutKernel pack;          // parameters src, dst
+  std::vector<LeafRef> leaves;
+};
+
+// One Kernel, ready to bind to shapes within its symbol ranges.
+struct Stage {
+  ir::Kernel naive;            // restricted to the range it serves
+  search::Schedule schedule;
+  ir::CutKernel cut;
+  std::vector<LeafRef> leaves;
+  std::vector<std::string> leaf_keys;
+  std::vector<PackedParam> packed;
+  LeafOrigin origin = LeafOrigin::memory;  // the most expensive one among its leaves
+  bool portable = false;                   // some leaf is executed by T0
+  double codegen_us = 0;                   // leaf texts to callables, packing included
+};
+
+// UNSUPPORTED names the move, the rule of leaf form, or the backend's refusal; MISS as LeafCache::get.
+ir::Result<Stage> build_stage(const ir::Kernel& restricted, const search::Schedule& schedule, const ir::Target& target,
+                              LeafCache& leaves, const LeafPolicy& policy);
+
+// Packs a compact or strided source into dst (packed_bytes of it), serially.
+ir::Status run_pack(const PackedParam& packed, const SymbolValues& symbols, const ArgLayout& source, const void* src, void* dst);
+// Bytes of the packed form; symbols as bind_nest takes them.
+ir::Result<int64_t> packed_bytes(const PackedParam& packed, const SymbolValues& symbols);
+
+}  // namespace lathe::runtime

@@ -1,0 +1,65 @@
+// Leaves of a context: canonical leaf -> something callable. In order: memory, stored image, xbyak, LLVM's plug-in, the portable executor (T0).
+// Each leaf is made once per context; entries live as long as the cache. Thread-safe; a leaf being made by one thread is waited for.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "ir/nest.h"
+#include "ir/status.h"
+#include "ir/target.h"
+#include "jit/backend.h"
+#include "jit/exec_memory.h"
+#include "runtime/leaf_ref.h"
+
+namespace lathe::runtime {
+
+class Stats;
+class Store;
+
+// What making a leaf may do.
+struct LeafPolicy {
+  bool generate = true;       // xbyak, on this thread
+  bool llvm = true;           // the plug-in, if xbyak refuses
+  bool portable = true;       // T0, if nothing else serves
+  // Tests and the search: only this backend, nothing stored is read or written.
+  bool forced = false;
+  jit::Backend backend = jit::Backend::xbyak;
+};
+
+enum class LeafOrigin : uint8_t { memory, store, compiled, builtin };
+
+struct LeafEntry {
+  LeafRef ref;
+  std::string key;               // names the image in the store
+  std::string symbol;            // as profilers show it; empty for T0
+  jit::Backend backend = jit::Backend::portable;
+  LeafOrigin origin = LeafOrigin::builtin;
+};
+
+struct LeafCacheOptions {
+  jit::ExecMode exec_mode = jit::ExecMode::automatic;
+  size_t code_bytes = size_t{256} << 20;
+  std::string plugin_dir;
+  int profile = 0;               // bits of LATHE_PROFILE
+};
+
+class LeafCache {
+ public:
+  // store and stats may be null; both outlive the cache.
+  LeafCache(const LeafCacheOptions& options, Store* store, Stats* stats);
+  ~LeafCache();
+  LeafCache(const LeafCache&) = delete;
+  LeafCache& operator=(const LeafCache&) = delete;
+
+  // MISS: not in memory or store and the policy forbids making it. UNSUPPORTED: outside every backend. *origin, if not null, says where this
+  // call found it.
+  ir::Result<const LeafEntry*> get(const ir::Leaf& leaf, const ir::Target& target, const LeafPolicy& policy,
+                                   LeafOrigin* origin = nullptr);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lathe::runtime
