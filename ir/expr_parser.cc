@@ -65,8 +65,6 @@ Result<int64_t> TokenStream::expect_integer(std::string_view what) {
 
 namespace {
 
-constexpr int kMaxDepth = 400;
-
 // An expression under construction: depth of the tree, and whether it is a float constant that has not been given a type.
 struct Part {
   Expr e;
@@ -123,7 +121,7 @@ class ExprParser {
 
  private:
   Status too_deep(const Token& t) const {
-    return error_at(t.line, t.column, fmt::format("the expression is nested deeper than {}", kMaxDepth));
+    return error_at(t.line, t.column, fmt::format("the expression is nested deeper than {}", kMaxExprDepth));
   }
 
   // Builds the node; untyped float constants take the type of their float siblings.
@@ -136,7 +134,7 @@ class ExprParser {
       if (!p.untyped && is_float(p.e->type)) sibling = p.e->type;
       all_untyped = all_untyped && p.untyped;
     }
-    if (out.depth > kMaxDepth) return too_deep(t);
+    if (out.depth > kMaxExprDepth) return too_deep(t);
     std::vector<Expr> args;
     for (Part& p : parts) args.push_back(p.untyped && sibling ? with_context_type(p.e, *sibling) : std::move(p.e));
     out.e = make(op, std::move(args));
@@ -145,7 +143,7 @@ class ExprParser {
 
   Result<Part> unary(int level) {
     const Token& t = in_.peek();
-    if (level > kMaxDepth) return too_deep(t);
+    if (level > kMaxExprDepth) return too_deep(t);
     if (t.kind == Token::Kind::name && t.text == "not") {
       in_.next();
       LATHE_ASSIGN(Part arg, binary(kNotStrength, level + 1));
@@ -248,7 +246,7 @@ class ExprParser {
     if (!type) return combine(*op, std::move(parts), t);
     Part out;
     out.depth = parts[0].depth + 1;
-    if (out.depth > kMaxDepth) return too_deep(t);
+    if (out.depth > kMaxExprDepth) return too_deep(t);
     out.e = cast(*type, std::move(parts[0].e));
     return out;
   }
@@ -270,7 +268,7 @@ class ExprParser {
       } while (in_.accept(","));
       LATHE_RETURN_IF_ERROR(in_.expect("]"));
     }
-    if (out.depth > kMaxDepth) return too_deep(t);
+    if (out.depth > kMaxExprDepth) return too_deep(t);
     out.e = load(std::string(t.text), std::move(index), buffer ? buffer->type : DType::f32);
     return out;
   }

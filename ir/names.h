@@ -26,6 +26,9 @@ bool is_reserved(std::string_view name);
 // A letter or _, then letters, digits and _; not reserved.
 bool is_valid_name(std::string_view name);
 
+// Deeper trees are refused by parser and verifier, so that every walk may recurse.
+inline constexpr int kMaxExprDepth = 400, kMaxScopeDepth = 64, kMaxRank = 16;
+
 // Operators bind by strength, larger first; infix ones of one strength group to the left.
 inline constexpr int kOrStrength = 1, kAndStrength = 2, kNotStrength = 3, kCompareStrength = 4, kAddStrength = 5,
                      kMulStrength = 6, kNegStrength = 7, kAtomStrength = 8;

@@ -11,9 +11,6 @@ namespace lathe::ir {
 
 namespace {
 
-constexpr int kMaxScopes = 64;
-constexpr int kMaxRank = 16;
-
 class KernelParser {
  public:
   explicit KernelParser(std::vector<Token> tokens) : in_(std::move(tokens)) { names_.kernel = &kernel_; }
@@ -166,7 +163,7 @@ class KernelParser {
   }
 
   Status body(int level, std::vector<Stmt>& out) {
-    if (level > kMaxScopes) return in_.expected("at most 64 nested scopes");
+    if (level > kMaxScopeDepth) return in_.expected("at most 64 nested scopes");
     while (at_line(level)) {
       in_.next();
       Stmt s;
