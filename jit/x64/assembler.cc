@@ -1,0 +1,55 @@
+// See assembler.h.
+#include "jit/x64/assembler.h"
+
+#include <algorithm>
+
+namespace lathe::jit::x64 {
+namespace {
+
+// Index of bits in the pool, added if new.
+int pool_index(std::vector<uint32_t>& pool, uint32_t bits) {
+  const auto it = std::find(pool.begin(), pool.end(), bits);
+  if (it != pool.end()) return static_cast<int>(it - pool.begin());
+  pool.push_back(bits);
+  return static_cast<int>(pool.size()) - 1;
+}
+
+}  // namespace
+
+Assembler::Assembler(uint8_t* buffer) : CodeGenerator(kMaxCodeBytes, buffer) { Xbyak::ClearError(); }
+
+int Assembler::scalar_offset(uint32_t bits) { return 4 * pool_index(scalars_, bits); }
+
+Address Assembler::scalar_constant(uint32_t bits) { return ptr[rip + scalar_offset(bits) + scalar_label_]; }
+
+Address Assembler::broadcast_constant(uint32_t bits) { return ptr_b[rip + scalar_offset(bits) + scalar_label_]; }
+
+Address Assembler::wide_constant(uint32_t bits) { return ptr[rip + 32 * pool_index(wide_, bits) + wide_label_]; }
+
+Address Assembler::iota_constant() {
+  iota_used_ = true;
+  return ptr[rip + iota_label_];
+}
+
+ir::Status Assembler::finish(uint32_t* text_bytes) {
+  while (getSize() % 64 != 0 && Xbyak::GetError() == Xbyak::ERR_NONE) int3();
+  *text_bytes = static_cast<uint32_t>(getSize());
+  L(wide_label_);
+  for (const uint32_t bits : wide_) {
+    for (int i = 0; i < 8; ++i) dd(bits);
+  }
+  L(iota_label_);
+  if (iota_used_) {
+    for (uint32_t i = 0; i < 8; ++i) dd(i);
+  }
+  L(scalar_label_);
+  for (const uint32_t bits : scalars_) dd(bits);
+  if (const int error = Xbyak::GetError(); error != Xbyak::ERR_NONE) {
+    Xbyak::ClearError();
+    return ir::unsupported("xbyak: {}", Xbyak::ConvertErrorToString(error));
+  }
+  if (hasUndefinedLabel()) return ir::internal_error("xbyak: a label was never placed");
+  return {};
+}
+
+}  // namespace lathe::jit::x64

@@ -1,0 +1,49 @@
+// The only door to xbyak: a code buffer of fixed size and the constants behind the code. xbyak runs without exceptions here (an
+// encoding it refuses is remembered and reported by finish()); nothing of it leaves this folder.
+#pragma once
+#define XBYAK_NO_EXCEPTION
+#include <xbyak/xbyak.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "ir/status.h"
+
+namespace lathe::jit::x64 {
+
+using Xbyak::Address;
+using Xbyak::Label;
+using Xbyak::Opmask;
+using Xbyak::Operand;
+using Xbyak::Reg32;
+using Xbyak::Reg64;
+using Xbyak::RegExp;
+using Xbyak::Xmm;
+using Xbyak::Ymm;
+using Xbyak::Zmm;
+
+inline constexpr size_t kMaxCodeBytes = size_t{24} << 10;
+
+class Assembler : public Xbyak::CodeGenerator {
+ public:
+  // buffer: kMaxCodeBytes, aligned to 64.
+  explicit Assembler(uint8_t* buffer);
+
+  // RIP-relative addresses of constants: 32 bits once, 32 bits eight times over, 0 1 2 .. 7 as i32.
+  Address scalar_constant(uint32_t bits);
+  Address broadcast_constant(uint32_t bits);  // as an embedded broadcast of scalar_constant
+  Address wide_constant(uint32_t bits);
+  Address iota_constant();
+
+  // Appends the constants. text_bytes: where they start.
+  ir::Status finish(uint32_t* text_bytes);
+
+ private:
+  int scalar_offset(uint32_t bits);
+
+  Label wide_label_, scalar_label_, iota_label_;
+  std::vector<uint32_t> wide_, scalars_;
+  bool iota_used_ = false;
+};
+
+}  // namespace lathe::jit::x64

@@ -1,0 +1,96 @@
+// Loads, stores, masks and constants.
+#include "jit/x64/emitter.h"
+
+namespace lathe::jit::x64 {
+
+RegExp Emitter::address(const Mem& mem) {
+  RegExp e = general(mem.ptr, as_.rax);
+  if (mem.index_kind != Mem::Index::none) {
+    const int id = mem.index_kind == Mem::Index::var ? a_.var_id(mem.index) : a_.stride_id(mem.index);
+    e = e + general(id, as_.rdx) * mem.scale;
+  }
+  return e + mem.disp;
+}
+
+void Emitter::constant(const Xmm& to, uint32_t bits) {
+  use(kCpu_avx);
+  if (bits == 0 && to.getIdx() < 16) {
+    const Xmm low = sized(to.getIdx(), 4);  // the VEX form clears the rest
+    as_.vxorps(low, low, low);
+  } else if (bits == 0) {
+    as_.vpxord(to, to, to);
+  } else {
+    as_.vbroadcastss(to, as_.scalar_constant(bits));
+  }
+}
+
+void Emitter::load(const Inst& inst) {
+  const Xmm to = vec(inst.dst);
+  const RegExp from = address(inst.mem);
+  use(kCpu_avx);
+  if (inst.op == LeafOp::k_load_bcast) {
+    as_.vbroadcastss(to, as_.ptr[from]);
+  } else if (inst.mask < 0) {
+    as_.vmovups(to, as_.ptr[from]);
+  } else if (shape_.evex) {
+    as_.vmovups(to | mask_k(inst.mask) | as_.T_z, as_.ptr[from]);
+  } else {
+    as_.vmaskmovps(to, mask_vec(inst.mask), as_.ptr[from]);
+  }
+}
+
+void Emitter::store(const Inst& inst, const Sources& s) {
+  const RegExp to = address(inst.mem);
+  const Xmm& value = s.reg[0];
+  use(kCpu_avx);
+  if (inst.op == LeafOp::k_store_lane0) {
+    as_.vmovss(as_.ptr[to], sized(value.getIdx(), 4));
+  } else if (inst.op == LeafOp::k_store_stream) {
+    as_.vmovntps(as_.ptr[to], value);
+  } else if (inst.mask < 0) {
+    as_.vmovups(as_.ptr[to], value);
+  } else if (shape_.evex) {
+    as_.vmovups(as_.ptr[to] | mask_k(inst.mask), value);
+  } else {
+    as_.vmaskmovps(as_.ptr[to], mask_vec(inst.mask), value);
+  }
+}
+
+// Lanes below extent - (var + var_add), that difference clamped to 0 .. lanes.
+void Emitter::mask_tail(const Inst& inst) {
+  Extent extent = inst.extent;
+  extent.add -= inst.var_add;
+  load_extent(as_.rax, extent);
+  if (inst.var >= 0) as_.sub(as_.rax, general(a_.var_id(inst.var), as_.rdx));
+  as_.mov(as_.edx, shape_.lanes);
+  as_.cmp(as_.rax, as_.rdx);
+  as_.cmovg(as_.rax, as_.rdx);
+  as_.xor_(as_.edx, as_.edx);
+  as_.test(as_.rax, as_.rax);
+  as_.cmovs(as_.rax, as_.rdx);
+  if (shape_.evex) {
+    use(kCpu_avx512f | kCpu_bmi2);
+    as_.dec(as_.edx);
+    as_.bzhi(as_.eax, as_.edx, as_.eax);
+    as_.kmovw(mask_k(inst.dst), as_.eax);
+  } else {
+    use(kCpu_avx2);
+    const Xmm to = mask_vec(inst.dst);
+    const Xmm low = sized(to.getIdx(), 4);
+    as_.vmovd(low, as_.eax);
+    as_.vpbroadcastd(to, low);
+    as_.vpcmpgtd(to, to, as_.iota_constant());
+  }
+}
+
+void Emitter::extent_f32(const Inst& inst) {
+  const Xmm to = vec(inst.dst);
+  const Xmm low = sized(to.getIdx(), 4);
+  load_extent(as_.rax, inst.extent);
+  constant(to, 0);  // vcvtsi2ss keeps the upper lanes: break the dependence
+  as_.vcvtsi2ss(low, low, as_.rax);
+  as_.vbroadcastss(to, low);
+  use(kCpu_avx2);
+}
+
+}  // namespace lathe::jit::x64

@@ -1,0 +1,89 @@
+// One leaf program to instructions, over an Allocation: what the emit_*.cc files share. One object per image; not thread-safe.
+#pragma once
+#include <optional>
+
+#include "jit/host_cpu.h"
+#include "jit/leaf_program.h"
+#include "jit/x64/assembler.h"
+#include "jit/x64/registers.h"
+
+namespace lathe::jit::x64 {
+
+class Emitter {
+ public:
+  Emitter(Assembler& assembler, const LeafProgram& program, const Shape& shape, const Allocation& allocation);
+
+  ir::Status run();
+  uint64_t features() const { return features_; }
+  uint32_t stack_bytes() const { return stack_bytes_; }
+
+ private:
+  // The sources of an instruction as registers, or one of them in memory (memory >= 0).
+  struct Sources {
+    Xmm reg[3];
+    int memory = -1;
+    const Operand& operand(int i, const std::optional<Address>& address) const {
+      return i == memory ? static_cast<const Operand&>(*address) : reg[i];
+    }
+  };
+
+  // emit_control.cc
+  void prologue();
+  void epilogue();
+  void preload(const Preload& p);
+  void begin(const Item& item);
+  void end(const Item& item);
+  void load_extent(const Reg64& to, const Extent& extent);
+  void compare_extent(const Reg64& value, const Extent& extent);
+  void set_pointer(const Node& node);
+  void step_pointer(const PtrStep& step);
+  void add_terms(const Reg64& to, const std::vector<PtrTerm>& terms, int64_t bytes);
+  void add_immediate(const Reg64& to, int64_t value);
+  Reg64 general(int id, const Reg64& scratch);    // a register that holds the value
+  Reg64 general_target(int id, const Reg64& scratch);  // a register to compute it in; then store_general
+  void store_general(int id, const Reg64& from);
+  Address stack_slot(int id);
+  Address stride_in_args(int stride);
+
+  // emit_memory.cc
+  void load(const Inst& inst);
+  void store(const Inst& inst, const Sources& s);
+  void mask_tail(const Inst& inst);
+  void extent_f32(const Inst& inst);
+  void constant(const Xmm& to, uint32_t bits);
+  RegExp address(const Mem& mem);
+
+  // emit_arith.cc
+  void instruction(const Item& item);
+  Sources sources(const Item& item);
+  void vector_op(const Inst& inst, const Sources& s);
+  void move_to(const Xmm& to, const Operand& from);
+  void fused(const Inst& inst, const Sources& s, bool negated);
+  void compare(const Inst& inst, const Sources& s);
+  void blend(const Inst& inst, const Sources& s);
+  void unary(const Inst& inst, const Sources& s);
+  void shuffle128(const Inst& inst, const Sources& s);
+
+  // emit_reduce.cc
+  void reduce(const Item& item, const Sources& s);
+  void combine(LeafOp op, const Xmm& to, const Xmm& x, const Xmm& y);
+
+  Xmm vec(int virtual_register) const { return physical(a_.vector[virtual_register]); }
+  Xmm physical(int reg) const { return sized(reg, shape_.lanes); }
+  static Xmm sized(int reg, int lanes);
+  Xmm mask_vec(int mask) const { return vec(p_.num_vregs + mask); }  // AVX2
+  Opmask mask_k(int mask) const { return Opmask(a_.mask[mask]); }    // AVX-512
+  void use(uint64_t features) { features_ |= features; }
+
+  Assembler& as_;
+  const LeafProgram& p_;
+  const Shape& shape_;
+  const Allocation& a_;
+  std::optional<Address> memory_;  // the memory operand of the instruction at hand
+  std::vector<Label> labels_;      // two per region: its start, its end
+  uint64_t features_ = 0;
+  uint32_t stack_bytes_ = 0;
+  size_t next_preload_ = 0;
+};
+
+}  // namespace lathe::jit::x64

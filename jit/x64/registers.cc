@@ -1,0 +1,151 @@
+// See registers.h.
+#include "jit/x64/registers.h"
+
+#include <algorithm>
+
+#include "jit/x64/linearise.h"
+
+namespace lathe::jit::x64 {
+namespace {
+
+// Linear scan over the half positions: intervals sorted into buckets by start and end, so that each step touches only what
+// begins or ends there. Prefers the register of a source that dies where the value begins.
+class Scan {
+ public:
+  Scan(const std::vector<Interval>& intervals, int end, int registers)
+      : intervals_(intervals), registers_(registers), starts_(end + 2, -1), next_(intervals.size(), -1) {
+    for (int v = static_cast<int>(intervals.size()) - 1; v >= 0; --v) {
+      if (intervals[v].start < 0) continue;
+      next_[v] = starts_[intervals[v].start];
+      starts_[intervals[v].start] = v;
+    }
+    free_ = registers >= 32 ? ~uint32_t{0} : (uint32_t{1} << registers) - 1;
+  }
+
+  // False when the registers do not suffice. hint(v): a value whose register v would like, or -1.
+  template <class Hint>
+  bool run(std::vector<int8_t>& result, Hint&& hint) {
+    result.assign(intervals_.size(), -1);
+    std::vector<int> ends(starts_.size() + 1, -1), next_end(intervals_.size(), -1);
+    for (int t = 0; t < static_cast<int>(starts_.size()); ++t) {
+      if (t > 0) {
+        for (int v = ends[t - 1]; v >= 0; v = next_end[v]) free_ |= uint32_t{1} << result[v];
+      }
+      for (int v = starts_[t]; v >= 0; v = next_[v]) {
+        if (!free_) return false;
+        int reg = __builtin_ctz(free_);
+        if (const int h = hint(v, t); h >= 0 && result[h] >= 0 && (free_ >> result[h] & 1)) reg = result[h];
+        free_ &= ~(uint32_t{1} << reg);
+        used_ |= uint32_t{1} << reg;
+        result[v] = static_cast<int8_t>(reg);
+        const int end = std::max(intervals_[v].end, t);
+        next_end[v] = ends[end];
+        ends[end] = v;
+      }
+    }
+    return true;
+  }
+  uint32_t used() const { return used_; }
+  int registers() const { return registers_; }
+
+ private:
+  const std::vector<Interval>& intervals_;
+  const int registers_;
+  std::vector<int> starts_, next_;
+  uint32_t free_ = 0, used_ = 0;
+};
+
+bool overlap(const Interval& x, const Interval& y) { return x.start <= y.end && y.start <= x.end; }
+
+// The values with an interval, heaviest first.
+std::vector<int> by_weight(const std::vector<Interval>& intervals, int min_weight) {
+  std::vector<int> order;
+  for (int i = 0; i < static_cast<int>(intervals.size()); ++i) {
+    if (intervals[i].start >= 0 && intervals[i].weight >= min_weight) order.push_back(i);
+  }
+  std::stable_sort(order.begin(), order.end(), [&](int x, int y) { return intervals[x].weight > intervals[y].weight; });
+  return order;
+}
+
+// Registers that stay free over a constant's interval go to the constants, the most used first.
+void place_constants(const std::vector<Interval>& constants, const std::vector<Interval>& vectors, int registers, Allocation& a) {
+  const std::vector<int> order = by_weight(constants, 2);
+  if (order.empty()) return;
+  std::vector<std::vector<Interval>> busy(registers);
+  for (size_t v = 0; v < vectors.size(); ++v) {
+    if (a.vector[v] >= 0) busy[a.vector[v]].push_back(vectors[v]);
+  }
+  for (const int v : order) {
+    for (int reg = 0; reg < registers; ++reg) {
+      const auto clash = [&](const Interval& i) { return overlap(i, constants[v]); };
+      if (std::any_of(busy[reg].begin(), busy[reg].end(), clash)) continue;
+      busy[reg].push_back(constants[v]);
+      a.vector[v] = static_cast<int8_t>(reg);
+      a.num_vectors_used = std::max(a.num_vectors_used, reg + 1);
+      a.preloads.push_back({constants[v].start / 2, Preload::Kind::constant, v});
+      break;
+    }
+  }
+}
+
+void place_general(const std::vector<Interval>& intervals, const LeafProgram& program, Allocation& a) {
+  a.general.assign(intervals.size(), -1);
+  a.slot.assign(intervals.size(), -1);
+  std::vector<Interval> busy[16];
+  const int first_stride = a.stride_id(0), segment = a.segment_id();
+  for (const int id : by_weight(intervals, 0)) {
+    for (const int8_t reg : kAllocatable) {
+      const auto clash = [&](const Interval& i) { return overlap(i, intervals[id]); };
+      if (std::any_of(busy[reg].begin(), busy[reg].end(), clash)) continue;
+      busy[reg].push_back(intervals[id]);
+      a.general[id] = reg;
+      a.callee_saved |= kCalleeSaved & 1u << reg;
+      break;
+    }
+    const bool stride = id >= first_stride && id < segment;
+    if (a.general[id] < 0 && !stride) a.slot[id] = static_cast<int16_t>(a.num_slots++);
+    const int pos = intervals[id].start / 2;
+    if (id < a.num_ptrs) {
+      if (program.ptrs[id].slot >= 0 || program.ptrs[id].stream >= 0) a.preloads.push_back({pos, Preload::Kind::pointer, id});
+    } else if (stride && a.general[id] >= 0) {
+      a.preloads.push_back({pos, Preload::Kind::stride, id - first_stride});
+    }
+  }
+}
+
+}  // namespace
+
+ir::Result<Allocation> allocate(const LeafProgram& program, const Shape& shape) {
+  Allocation a;
+  LATHE_ASSIGN(const Analysis analysis, analyse(program, shape, a));
+  const int end = 2 * static_cast<int>(a.items.size()) + 1;
+
+  // A value that begins where an operation writes may take over the register of a source that ends there; an accumulator first.
+  const auto dying_source = [&](int v, int t) {
+    if (!(t & 1) || v >= program.num_vregs) return -1;
+    const Item& item = a.items[t / 2];
+    if (item.kind != Item::Kind::inst || item.node->inst.dst != v) return -1;
+    const Inst& inst = item.node->inst;
+    for (int s = leaf_op_sources(inst.op) - 1; s >= 0; --s) {
+      if (analysis.vectors[inst.src[s]].end == t - 1) return inst.src[s];
+    }
+    return -1;
+  };
+  Scan vectors(analysis.vectors, end, shape.vectors);
+  if (!vectors.run(a.vector, dying_source)) {
+    return ir::unsupported("more than {} vector registers live at once", shape.vectors);
+  }
+  a.num_vectors_used = vectors.used() ? 32 - __builtin_clz(vectors.used()) : 0;
+  place_constants(analysis.constants, analysis.vectors, shape.vectors, a);
+
+  if (shape.evex) {
+    Scan masks(analysis.masks, end, 7);  // k1..k7: k0 means no mask
+    if (!masks.run(a.mask, [](int, int) { return -1; })) return ir::unsupported("more than 7 masks live at once");
+    for (int8_t& k : a.mask) k = static_cast<int8_t>(k + (k >= 0));
+  }
+  place_general(analysis.general, program, a);
+  std::stable_sort(a.preloads.begin(), a.preloads.end(), [](const Preload& x, const Preload& y) { return x.pos < y.pos; });
+  return a;
+}
+
+}  // namespace lathe::jit::x64
