@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "ir/analysis.h"
 #include "runtime/nest_form.h"
 
 namespace lathe::runtime {
@@ -35,16 +36,8 @@ ir::Status complete_symbols(const ir::Kernel& kernel, const std::vector<ArgLayou
     for (size_t d = 0; d < strides.size(); ++d) {
       const ir::Expr& e = b.strides[d];
       if (!e) continue;
-      int64_t expected = strides[d];
-      if (e->op == ir::Op::k_const_int) expected = e->ival;
-      if (e->op == ir::Op::k_symbol) {
-        auto it = find(e->name);
-        if (it == values->end()) {
-          values->emplace_back(e->name, strides[d]);
-        } else {
-          expected = it->second;
-        }
-      }
+      if (e->op == ir::Op::k_symbol && find(e->name) == values->end()) values->emplace_back(e->name, strides[d]);
+      const int64_t expected = ir::evaluate(e, *values).value_or(strides[d]);
       if (expected != strides[d]) {
         return ir::invalid("stride {} of dimension {}, expected {}", strides[d], d, expected)
             .with_arg(b.name, static_cast<int>(number));

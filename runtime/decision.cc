@@ -1,0 +1,173 @@
+// See decision.h.
+#include "runtime/decision.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+#include <iterator>
+
+namespace lathe::runtime {
+namespace {
+
+constexpr const char* kStatusNames[] = {"verified", "provisional", "tie"};
+constexpr int64_t kMaxItems = 4096;
+
+// One line at a time, "label value value".
+class Reader {
+ public:
+  explicit Reader(std::string_view text) : rest_(text) {}
+  const ir::Status& status() const { return status_; }
+  bool ok() const { return status_.ok(); }
+  bool at_end() const { return rest_.empty(); }
+
+  // The rest of the next line after `label ` (which must be there).
+  std::string_view line(std::string_view label) {
+    const std::string_view l = raw();
+    if (!ok()) return {};
+    if (l.substr(0, label.size()) != label || (l.size() > label.size() && l[label.size()] != ' ') || l.size() == label.size()) {
+      fail(fmt::format("expected '{}'", label));
+      return {};
+    }
+    return l.substr(label.size() + 1);
+  }
+  std::string_view raw() {
+    if (!ok()) return {};
+    ++number_;
+    const size_t end = rest_.find('\n');
+    if (end == std::string_view::npos) {
+      fail("unexpected end");
+      return {};
+    }
+    const std::string_view l = rest_.substr(0, end);
+    rest_.remove_prefix(end + 1);
+    return l;
+  }
+  template <class T>
+  T number(std::string_view text) {
+    T v{};
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), v);
+    bool good = error == std::errc() && end == text.data() + text.size();
+    if constexpr (std::is_floating_point_v<T>) good = good && std::isfinite(v);
+    if (!good && ok()) fail(fmt::format("'{:.40}' is no number", text));
+    return good ? v : T{};
+  }
+  int64_t count(std::string_view label) {
+    const int64_t n = number<int64_t>(line(label));
+    if (ok() && (n < 0 || n > kMaxItems)) fail("count out of range");
+    return ok() ? n : 0;
+  }
+  // The next word of *text; the last one takes the rest.
+  std::string_view word(std::string_view* text) {
+    const size_t end = text->find(' ');
+    const std::string_view w = text->substr(0, end);
+    if (w.empty() && ok()) fail("a word is missing");
+    text->remove_prefix(end == std::string_view::npos ? text->size() : end + 1);
+    return w;
+  }
+  void done(std::string_view text) {
+    if (!text.empty() && ok()) fail("unexpected words");
+  }
+  void fail(std::string_view what) {
+    if (ok()) status_ = ir::invalid("line {}: {}", number_, what);
+  }
+
+ private:
+  std::string_view rest_;
+  int number_ = 0;
+  ir::Status status_;
+};
+
+}  // namespace
+
+const char* decision_status_name(DecisionStatus status) { return kStatusNames[static_cast<int>(status)]; }
+
+std::string print_decision(const Decision& d) {
+  std::string out;
+  auto it = std::back_inserter(out);
+  fmt::format_to(it, "decision {}\nenvironment {}\nop {}\nepoch {}\nnumeric {}\nworkspace {}\nstatus {}\ndefault_us {}\nbest_us {}\n", d.key,
+                 d.environment, d.op, d.epoch, d.numeric, d.workspace, decision_status_name(d.status), d.default_us, d.best_us);
+  fmt::format_to(it, "oracle {} {} {}\nkernels {}\n", d.oracle.data_sets, d.oracle.worst_err_over_bound, d.oracle.gate,
+                 d.kernels.size());
+  for (const KernelDecision& k : d.kernels) {
+    fmt::format_to(it, "kernel {}\nlayouts {}\n", k.name, k.layouts.size());
+    for (const auto& [argument, layout] : k.layouts) fmt::format_to(it, "layout {} {}\n", argument, layout);
+    fmt::format_to(it, "leaves {}\n", k.leaf_keys.size());
+    for (const std::string& l : k.leaf_keys) fmt::format_to(it, "leaf {}\n", l);
+    // Line by line, so that no schedule can look like a record.
+    std::string_view text = k.schedule;
+    size_t lines = text.empty() ? 0 : 1;
+    for (char c : text) lines += c == '\n';
+    fmt::format_to(it, "schedule {}\n", lines);
+    for (; lines > 0; --lines) {
+      const size_t end = text.find('\n');
+      fmt::format_to(it, "| {}\n", text.substr(0, end));
+      text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    }
+  }
+  fmt::format_to(it, "candidates {}\n", d.candidates.size());
+  for (const CandidateTime& c : d.candidates) {
+    fmt::format_to(it, "candidate {} {} {} {} {} {}\n", c.schedule_hash, c.rounds, c.min_us, c.median_us, c.interval_lo, c.interval_hi);
+  }
+  return out;
+}
+
+ir::Result<Decision> parse_decision(std::string_view text) {
+  Reader in(text);
+  Decision d;
+  d.key = in.line("decision");
+  d.environment = in.line("environment");
+  d.op = in.line("op");
+  d.epoch = in.number<int64_t>(in.line("epoch"));
+  d.numeric = in.number<uint32_t>(in.line("numeric"));
+  d.workspace = in.number<int64_t>(in.line("workspace"));
+  if (d.workspace < 0) in.fail("negative workspace");
+  const std::string_view status = in.line("status");
+  bool known = false;
+  for (int i = 0; i < 3; ++i) {
+    if (status != kStatusNames[i]) continue;
+    d.status = static_cast<DecisionStatus>(i);
+    known = true;
+  }
+  if (!known) in.fail("unknown status");
+  d.default_us = in.number<double>(in.line("default_us"));
+  d.best_us = in.number<double>(in.line("best_us"));
+  std::string_view l = in.line("oracle");
+  d.oracle.data_sets = in.number<int64_t>(in.word(&l));
+  d.oracle.worst_err_over_bound = in.number<double>(in.word(&l));
+  d.oracle.gate = l;
+  for (int64_t n = in.count("kernels"); n > 0 && in.ok(); --n) {
+    KernelDecision k;
+    k.name = in.line("kernel");
+    for (int64_t i = in.count("layouts"); i > 0 && in.ok(); --i) {
+      l = in.line("layout");
+      const std::string argument(in.word(&l));
+      k.layouts.emplace_back(argument, l);
+    }
+    for (int64_t i = in.count("leaves"); i > 0 && in.ok(); --i) k.leaf_keys.emplace_back(in.line("leaf"));
+    for (int64_t i = 0, lines = in.count("schedule"); i < lines && in.ok(); ++i) {
+      const std::string_view line = in.raw();
+      if (line.substr(0, 2) != "| ") in.fail("expected '| '");
+      if (i != 0) k.schedule += '\n';
+      if (in.ok()) k.schedule += line.substr(2);
+    }
+    d.kernels.push_back(std::move(k));
+  }
+  for (int64_t n = in.count("candidates"); n > 0 && in.ok(); --n) {
+    CandidateTime c;
+    l = in.line("candidate");
+    c.schedule_hash = in.word(&l);
+    c.rounds = in.number<int64_t>(in.word(&l));
+    c.min_us = in.number<double>(in.word(&l));
+    c.median_us = in.number<double>(in.word(&l));
+    c.interval_lo = in.number<double>(in.word(&l));
+    c.interval_hi = in.number<double>(in.word(&l));
+    in.done(l);
+    d.candidates.push_back(std::move(c));
+  }
+  if (in.ok() && !in.at_end()) in.fail("text after the end");
+  if (!in.ok()) return in.status();
+  return d;
+}
+
+}  // namespace lathe::runtime
