@@ -47,6 +47,7 @@ ir::Result<std::string> disassemble_x86(const uint8_t* code, size_t size) {
   const std::unique_ptr<llvm::MCInstrAnalysis> analysis(target->createMCInstrAnalysis(instructions.get()));
   if (!decoder || !printer || !analysis) return ir::internal_error("llvm: no disassembler");
   printer->setPrintImmHex(true);
+  printer->setPrintBranchImmAsAddress(true);
 
   std::string text;
   llvm::raw_string_ostream out(text);
