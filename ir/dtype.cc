@@ -1,6 +1,7 @@
 // Scalar types: see dtype.h.
 #include "ir/dtype.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 
@@ -65,6 +66,33 @@ uint16_t f32_to_bf16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   if ((bits & 0x7fffffff) > 0x7f800000) return static_cast<uint16_t>((bits >> 16) | 0x40);
   return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+// A binary format of `precision` significant bits, smallest normal exponent `emin`, largest finite value `top`.
+static double round_float(double value, int precision, int emin, double top) {
+  if (!std::isfinite(value) || value == 0) return value;
+  const int exponent = std::max(std::ilogb(value), emin);
+  const int ulp = exponent - (precision - 1);
+  const double rounded = std::ldexp(std::nearbyint(std::ldexp(value, -ulp)), ulp);
+  return std::abs(rounded) > top ? std::copysign(INFINITY, value) : rounded;
+}
+
+double round_to(DType type, double value) {
+  switch (type) {
+    case DType::f64: return value;
+    case DType::f32: return static_cast<float>(value);
+    case DType::f16: return round_float(value, 11, -14, 65504.0);
+    case DType::bf16: return round_float(value, 8, -126, 0x1.fep127);
+    case DType::b8: return value != 0;
+    case DType::i64:
+      if (std::isnan(value)) return 0;
+      return std::nearbyint(std::clamp(value, -0x1p63, std::nextafter(0x1p63, 0.0)));
+    default: break;
+  }
+  if (std::isnan(value)) return 0;
+  const bool is_signed = dtype_kind(type) == DTypeKind::kInt;
+  const double top = std::ldexp(1.0, dtype_bits(type) - is_signed) - 1;
+  return std::nearbyint(std::clamp(value, is_signed ? -top - 1 : 0.0, top));
 }
 
 }  // namespace lathe::ir

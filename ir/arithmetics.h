@@ -1,0 +1,176 @@
+// The four arithmetics of the interpreter as policies of one runner: how float values are born, combined and given back.
+// Value is what a cell of a buffer holds. Integer expressions do not come here: they are int64 in every mode.
+#pragma once
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "ir/finite_field.h"
+#include "ir/interpreter.h"
+
+namespace lathe::ir {
+
+inline double math_function(Op op, double x) {
+  switch (op) {
+    case Op::k_exp: return std::exp(x);
+    case Op::k_log: return std::log(x);
+    case Op::k_tanh: return std::tanh(x);
+    case Op::k_erf: return std::erf(x);
+    case Op::k_sqrt: return std::sqrt(x);
+    case Op::k_rsqrt: return 1.0 / std::sqrt(x);
+    case Op::k_sigmoid: return 1.0 / (1.0 + std::exp(-x));
+    case Op::k_sin: return std::sin(x);
+    case Op::k_cos: return std::cos(x);
+    case Op::k_floor: return std::floor(x);
+    case Op::k_round: return std::nearbyint(x);
+    default: return NAN;
+  }
+}
+
+// What real, native and magnitude share: values are doubles.
+struct DoubleArithmetic {
+  using Value = double;
+  static constexpr bool kOrdered = true;  // comparisons of floats and casts to integers have a meaning
+  static Value undefined() { return NAN; }
+  static double output(Value v) { return v; }
+  static Value store_int(int64_t v) { return static_cast<double>(v); }
+  static bool load_int(Value v, int64_t* out) {
+    if (std::isnan(v)) return false;
+    *out = static_cast<int64_t>(v);
+    return true;
+  }
+  static Value max(DType, Value a, Value b) { return std::isnan(a) || std::isnan(b) ? NAN : a > b ? a : b; }
+  static Value min(DType, Value a, Value b) { return std::isnan(a) || std::isnan(b) ? NAN : a < b ? a : b; }
+  static Value fmax(DType, Value a, Value b) { return a > b ? a : b; }
+  static bool lt(Value a, Value b) { return a < b; }
+  static bool eq(Value a, Value b) { return a == b; }
+  static bool math_defined(Op, Value) { return true; }
+  static int64_t to_int(DType type, Value v) {
+    v = round_to(type, v);
+    return v >= 0x1p63 ? INT64_MAX : static_cast<int64_t>(v);
+  }
+};
+
+struct RealArithmetic : DoubleArithmetic {
+  static Value input(DType, double v) { return v; }
+  static Value constant(DType, double v) { return v; }
+  static Value from_int(DType, int64_t v) { return static_cast<double>(v); }
+  static Value convert(DType, Value v) { return v; }
+  static Value add(DType, Value a, Value b) { return a + b; }
+  static Value sub(DType, Value a, Value b) { return a - b; }
+  static Value mul(DType, Value a, Value b) { return a * b; }
+  static Value div(DType, Value a, Value b) { return a / b; }
+  static Value fma(DType, Value a, Value b, Value c) { return a * b + c; }
+  static Value neg(DType, Value a) { return -a; }
+  static Value abs(DType, Value a) { return std::abs(a); }
+  static Value math(Op op, DType, Value a) { return math_function(op, a); }
+};
+
+// One rounding an operation. For + - * / sqrt on f32, f16 and bf16 the f64 result rounds again without harm: 53 >= 2*24 + 2.
+struct NativeArithmetic : DoubleArithmetic {
+  static Value round(DType type, double v) { return type == DType::f32 ? static_cast<float>(v) : round_to(type, v); }
+  static Value input(DType, double v) { return v; }
+  static Value constant(DType, double v) { return v; }
+  static Value from_int(DType type, int64_t v) {
+    if (type == DType::f32) return static_cast<float>(v);
+    return round(type, to_odd(v));
+  }
+  static Value convert(DType type, Value v) { return round(type, v); }
+  static Value add(DType type, Value a, Value b) { return round(type, a + b); }
+  static Value sub(DType type, Value a, Value b) { return round(type, a - b); }
+  static Value mul(DType type, Value a, Value b) { return round(type, a * b); }
+  static Value div(DType type, Value a, Value b) { return round(type, a / b); }
+  static Value fma(DType type, Value a, Value b, Value c) {
+    if (type == DType::f32) return std::fmaf(static_cast<float>(a), static_cast<float>(b), static_cast<float>(c));
+    if (type == DType::f64) return std::fma(a, b, c);
+    // The product of two 16-bit floats is exact in f64; the sum is rounded to odd, so that the second rounding is the only one.
+    const double product = a * b, sum = product + c;
+    if (!std::isfinite(sum)) return sum;
+    const double back = sum - product, error = (product - (sum - back)) + (c - back);
+    return round(type, error == 0 ? sum : nudged(sum, error));
+  }
+  static Value neg(DType, Value a) { return -a; }
+  static Value abs(DType, Value a) { return std::abs(a); }
+  static Value math(Op op, DType type, Value a) { return round(type, math_function(op, a)); }
+
+ private:
+  // The neighbour with an odd last bit among the two f64 around sum + error.
+  static double nudged(double sum, double error) {
+    if (std::bit_cast<uint64_t>(sum) & 1) return sum;
+    return std::nextafter(sum, error > 0 ? INFINITY : -INFINITY);
+  }
+  static double to_odd(int64_t v) {
+    const double d = static_cast<double>(v);
+    if (d >= 0x1p63) return nudged(d, -1);
+    const int64_t back = static_cast<int64_t>(d);
+    return back == v ? d : nudged(d, v > back ? 1 : -1);
+  }
+};
+
+// S = sum |a||b|: no term cancels another. min and max bound both sides; an infinite start value counts nothing.
+struct MagnitudeArithmetic : RealArithmetic {
+  static constexpr bool kOrdered = false;
+  static Value input(DType, double v) { return std::abs(v); }
+  static Value constant(DType, double v) { return std::isinf(v) ? 0.0 : std::abs(v); }
+  static Value from_int(DType, int64_t v) { return std::abs(static_cast<double>(v)); }
+  static Value sub(DType, Value a, Value b) { return a + b; }
+  static Value neg(DType, Value a) { return a; }
+  static Value min(DType type, Value a, Value b) { return max(type, a, b); }
+  static Value math(Op op, DType, Value a) { return std::abs(math_function(op, a)); }
+};
+
+struct FieldArithmetic {
+  using Value = FieldValue;
+  static constexpr bool kOrdered = false;
+  static Value undefined() { return field::kNone; }
+  static double output(Value v) {
+    if (v.p == field::kUndefined) return NAN;
+    if (field::infinite(v)) return v.p == field::kMinusInf ? -INFINITY : INFINITY;
+    return v.p;
+  }
+  static Value store_int(int64_t v) { return std::bit_cast<Value>(v); }
+  static bool load_int(Value v, int64_t* out) {
+    *out = std::bit_cast<int64_t>(v);
+    return v.p != field::kNone.p || v.q != field::kNone.q;
+  }
+  static Value input(DType, double v) {
+    if (!std::isfinite(v)) return field::from_double(v);
+    return field::hashed(std::bit_cast<uint64_t>(v == 0 ? 0.0 : v), 1);
+  }
+  static Value constant(DType, double v) { return field::from_double(v); }
+  static Value from_int(DType, int64_t v) { return field::from_int(v); }
+  static Value convert(DType, Value v) { return v; }
+  static Value add(DType, Value a, Value b) { return field::add(a, b); }
+  static Value sub(DType, Value a, Value b) { return field::add(a, field::neg(b)); }
+  static Value mul(DType, Value a, Value b) { return field::mul(a, b); }
+  static Value div(DType, Value a, Value b) { return field::div(a, b); }
+  static Value fma(DType, Value a, Value b, Value c) { return field::add(field::mul(a, b), c); }
+  static Value neg(DType, Value a) { return field::neg(a); }
+  static Value abs(DType, Value a) { return other(Op::k_abs, a); }
+  static Value max(DType, Value a, Value b) {
+    if (a.p == field::kUndefined || b.p == field::kUndefined) return field::kNone;
+    return field::less(a, b) ? b : a;
+  }
+  static Value min(DType, Value a, Value b) {
+    if (a.p == field::kUndefined || b.p == field::kUndefined) return field::kNone;
+    return field::less(a, b) ? a : b;
+  }
+  static Value fmax(DType type, Value a, Value b) { return max(type, a, b); }
+  static bool lt(Value, Value) { return false; }
+  static bool eq(Value, Value) { return false; }
+  static int64_t to_int(DType, Value) { return 0; }
+  // exp of a value without a residue mod q is not defined here; math_defined() says so.
+  static bool math_defined(Op op, Value a) { return op != Op::k_exp || field::special(a) || a.q != field::kUndefined; }
+  static Value math(Op op, DType, Value a) {
+    if (op != Op::k_exp) return other(op, a);
+    if (field::special(a)) return a.p == field::kMinusInf ? Value{0, field::kUndefined} : field::kNone;
+    return {field::pow_mod(field::kG, a.q, field::kP), field::kUndefined};
+  }
+
+ private:
+  static Value other(Op op, Value a) {
+    return field::special(a) ? field::kNone : field::hashed(a.p, 2 + static_cast<uint64_t>(op));
+  }
+};
+
+}  // namespace lathe::ir
