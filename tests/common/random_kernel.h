@@ -13,7 +13,7 @@ namespace lathe::test {
 
 struct RandomKernelOptions {
   int max_stages = 4;
-  bool math = true;         // exp, tanh, ...: off for tests that compare sums in another order
+  bool math = true;         // exp, tanh, select, ...: off for tests that compare sums in another order
   bool mixed_types = false;  // f64 and bf16 buffers with casts
   bool tiles = true;         // some scopes come as ceildiv / min pairs
   bool float_max = true;     // fmax= reductions
@@ -130,7 +130,8 @@ class RandomKernel {
   // An expression of this type over what the open scopes can reach.
   ir::Expr value(ir::DType type, int depth) {
     using ir::Op;
-    const int kind = below(8) == 0 ? 0 : depth <= 0 ? 3 : 1 + below(7);
+    int kind = below(8) == 0 ? 0 : depth <= 0 ? 3 : 1 + below(7);
+    if (kind == 6 && !options_.math) kind = 1;
     switch (kind) {
       case 0: return ir::const_float(below(9) * 0.25 - 1.0, type);
       case 1: return value(type, depth - 1) + value(type, depth - 1);
