@@ -22,7 +22,11 @@ struct CodeImage {
   uint32_t text_bytes = 0;    // constants start here (rounded up to 64)
 };
 
-enum class Backend : uint8_t { portable, xbyak, llvm };
+enum class Backend : uint8_t {
+#define LATHE_BACKEND(id) id,
+#include "jit/backends.def"
+#undef LATHE_BACKEND
+};
 const char* backend_name(Backend backend);
 
 // Errors: UNSUPPORTED = refused (registers, opcode, plug-in missing); the caller tries the next backend.

@@ -5,10 +5,12 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 
 #include "jit/backend.h"
+#include "jit/host_cpu.h"
 
 namespace lathe::jit {
 namespace {
@@ -107,6 +109,7 @@ ir::Result<CodeImage> compile_llvm(const LeafProgram& program, const std::string
     CodeImage image;
     image.symbol = program.name;
     image.entry = out.entry;
+    image.features = level_features(std::min(program.level, ir::IsaLevel::avx512));  // all that module.cc allows
     image.stack_bytes = out.stack_bytes;
     image.code.assign(out.bytes, out.bytes + out.size);
     image.text_bytes = out.text_bytes;

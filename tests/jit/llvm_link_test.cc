@@ -88,7 +88,7 @@ TEST_F(LlvmLink, LljitLinkingGivesTheSameResults) {
     const auto oracle =
         reinterpret_cast<ir::LeafFn>(link(object->data(), object->size(), p.name.c_str(), &handle, error));
     ASSERT_NE(oracle, nullptr) << error;
-    const Mapped ours(*image);
+    const Loaded ours(*image);
     std::mt19937 random(11);
     const auto values = test_values(random, 3 * 77 + 20);
     std::vector<float> result[2];

@@ -86,7 +86,7 @@ TEST_P(LlvmOps, EqualThePortableExecutor) {
       const auto image = compile_llvm(p, "");
       ASSERT_TRUE(image.ok()) << image.status().to_string();
       if (!host_runs(shape)) continue;
-      const Mapped code(*image);
+      const Loaded code(*image);
       std::mt19937 random(imm + 7);
       const auto n = static_cast<size_t>(kVectors * shape.lanes);
       const auto a = test_values(random, n), b = test_values(random, n), c = test_values(random, n);

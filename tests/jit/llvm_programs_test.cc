@@ -17,7 +17,7 @@ TEST(LlvmPrograms, MatmulTilesEqualPortable) {
       ASSERT_TRUE(image.ok()) << image.status().to_string();
       EXPECT_EQ(image->symbol, p.name);
       if (!host_runs(shape)) continue;
-      const Mapped code(*image);
+      const Loaded code(*image);
       for (int k : {0, 1, 7, 64}) {
         for (int pieces : {1, 3}) {
           TileArgs want(rows, vectors * shape.lanes, k, pieces, 5), got(rows, vectors * shape.lanes, k, pieces, 5);
@@ -42,7 +42,7 @@ TEST(LlvmPrograms, RowsEqualPortableAndTouchNothingElse) {
     const auto image = compile_llvm(p, "");
     ASSERT_TRUE(image.ok()) << image.status().to_string();
     if (!host_runs(shape)) continue;
-    const Mapped code(*image);
+    const Loaded code(*image);
     std::mt19937 random(3);
     for (int n = 0; n < 50; ++n) {
       const int rows = n % 4, pitch = n + 9;
@@ -78,6 +78,26 @@ TEST(LlvmPrograms, TilesStayInRegisters) {
     EXPECT_EQ(text->find("vmovups ymmword ptr [rsp"), std::string::npos) << *text;
     EXPECT_EQ(text->find("vmovups zmmword ptr [rsp"), std::string::npos) << *text;
     EXPECT_EQ(text->find("vzeroupper"), std::string::npos) << "vzeroupper is the walker's";
+  }
+}
+
+// An image asks for its level's features and holds nothing beyond them.
+TEST(LlvmPrograms, ImagesHoldTheirLevelOnly) {
+  LATHE_NEEDS_LLVM();
+  for (const Shape& shape : all_shapes()) {
+    for (const LeafProgram& p : {matmul_tile(shape, 4, 2), row_program(shape)}) {
+      const auto image = compile_llvm(p, "");
+      ASSERT_TRUE(image.ok()) << image.status().to_string();
+      EXPECT_EQ(image->features, level_features(shape.level));
+      const auto text = llvm_disassemble(*image, "");
+      ASSERT_TRUE(text.ok()) << text.status().to_string();
+      const bool wide = text->find("zmm") != std::string::npos, masks = text->find("{k") != std::string::npos;
+      if (shape.level == ir::IsaLevel::avx2) {
+        EXPECT_FALSE(wide || masks) << *text;
+      }
+      EXPECT_EQ(wide, shape.lanes == 16) << *text;
+      EXPECT_EQ(text->find("call"), std::string::npos) << *text;
+    }
   }
 }
 

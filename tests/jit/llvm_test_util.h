@@ -1,7 +1,6 @@
-// What the LLVM tests share: small programs by hand, an executable mapping, and comparison with the portable executor.
+// What the LLVM tests share: small programs by hand, loading, and comparison with the portable executor.
 #pragma once
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 
 #include <cmath>
 #include <cstring>
@@ -11,6 +10,8 @@
 #include <vector>
 
 #include "jit/backend.h"
+#include "jit/exec_memory.h"
+#include "jit/host_cpu.h"
 #include "jit/leaf_program.h"
 #include "jit/llvm_loader.h"
 
@@ -33,36 +34,25 @@ inline const std::vector<Shape>& all_shapes() {
       {ir::IsaLevel::avx2, 8}, {ir::IsaLevel::avx512, 8}, {ir::IsaLevel::avx512, 16}};
   return kShapes;
 }
-inline bool host_runs(const Shape& s) {
-  __builtin_cpu_init();
-  if (s.level == ir::IsaLevel::avx2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-         __builtin_cpu_supports("avx512bw");
-}
+inline bool host_runs(const Shape& s) { return (level_features(s.level) & ~host_features()) == 0; }
 
-// An image made executable, for tests of the generator alone.
-class Mapped {
+// An image made callable by the real loader; the calls clear the upper halves afterwards, as the walker does.
+class Loaded {
  public:
-  explicit Mapped(const CodeImage& image) : size_(image.code.size()) {
-    memory_ = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    std::memcpy(memory_, image.code.data(), size_);
-    mprotect(memory_, size_, PROT_READ | PROT_EXEC);
-    entry_ = reinterpret_cast<ir::LeafFn>(static_cast<char*>(memory_) + image.entry);
+  explicit Loaded(const CodeImage& image) {
+    static ExecMemory memory(ExecMode::automatic);
+    auto code = memory.load(image);
+    EXPECT_TRUE(code.ok()) << code.status().to_string();
+    if (code.ok()) entry_ = code->entry;
   }
-  ~Mapped() { munmap(memory_, size_); }
-  Mapped(const Mapped&) = delete;
-  Mapped& operator=(const Mapped&) = delete;
   __attribute__((target("avx"))) void operator()(const ir::LeafArgs& args) const {
     entry_(&args);
     __builtin_ia32_vzeroupper();
   }
 
  private:
-  void* memory_;
-  size_t size_;
-  ir::LeafFn entry_;
+  ir::LeafFn entry_ = nullptr;
 };
-
 
 inline Node inst(Inst i) {
   Node n;
