@@ -3,9 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
+#include <map>
 #include <optional>
 
+#include "ir/names.h"
 #include "ops/monomial.h"
 #include "ops/shape.h"
 
@@ -57,16 +58,6 @@ std::string kernel_symbol(const std::string& symbol) {
 
 namespace {
 
-bool is_identifier(const std::string& s) {
-  if (s.empty()) return false;
-  for (size_t i = 0; i < s.size(); ++i) {
-    const char c = s[i];
-    const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-    if (!letter && !(i > 0 && c >= '0' && c <= '9')) return false;
-  }
-  return true;
-}
-
 // The state of one finish(). Steps in the order of run().
 class Finisher {
  public:
@@ -76,6 +67,7 @@ class Finisher {
  private:
   Status check_tensors();
   Status check_dim(const TensorDesc& t, size_t d, DimDesc& dim);
+  Status check_strides();
   Status check_nodes();
   Status check_outputs();
   Status visit(int tensor);
@@ -96,6 +88,8 @@ class Finisher {
   std::vector<int> order_;   // nodes in topological order
   std::vector<char> state_;  // of nodes in visit(): 0 unseen, 1 open, 2 done
   std::vector<DimDesc> symbols_;
+  std::map<std::string, std::string> given_names_;  // kernel symbol -> the caller's
+  std::map<std::string, int64_t> fixed_symbols_;    // symbols whose range is one value
 };
 
 Status Finisher::check_dim(const TensorDesc& t, size_t d, DimDesc& dim) {
@@ -114,10 +108,16 @@ Status Finisher::check_dim(const TensorDesc& t, size_t d, DimDesc& dim) {
     if (!std::isfinite(h.weight) || h.weight < 0) return invalid("weight of a hint, expected finite and >= 0").with_arg(where);
   }
   if (!dim.symbol.empty()) {
-    if (!is_identifier(dim.symbol)) return invalid("symbol \"{}\", expected a name", dim.symbol).with_arg(where);
-    dim.symbol = kernel_symbol(dim.symbol);
+    const std::string given = dim.symbol;
+    dim.symbol = kernel_symbol(given);
+    if (!ir::is_valid_name(dim.symbol)) return invalid("symbol \"{}\", expected a name", given).with_arg(where);
+    const auto [it, fresh] = given_names_.emplace(dim.symbol, given);
+    if (!fresh && it->second != given) {
+      return invalid("symbols {} and {} cannot be told apart", given, it->second).with_arg(where);
+    }
   }
   if (dim.fixed()) {
+    if (!dim.symbol.empty()) fixed_symbols_[dim.symbol] = dim.min;
     dim = fixed_dim(dim.min);
   } else if (dim.symbol.empty()) {
     dim.symbol = fmt::format("D{}_{}", &t - g_.tensors.data(), d);
@@ -151,16 +151,25 @@ Status Finisher::check_tensors() {
         }
       }
     }
-    for (Expr& s : t.strides) {
-      const auto m = monomial(s);
-      if (!m) {
-        return invalid("expected a product of non-negative constants and symbols")
-            .with_arg(fmt::format("{}.strides[{}]", t.name, &s - t.strides.data()));
+  }
+  return {};
+}
+
+// Strides as products of the Kernel's symbols.
+Status Finisher::check_strides() {
+  for (TensorDesc& t : g_.tensors) {
+    for (size_t d = 0; d < t.strides.size(); ++d) {
+      const std::string where = fmt::format("{}.strides[{}]", t.name, d);
+      const auto given = monomial(t.strides[d]);
+      if (!given) return invalid("expected a product of non-negative constants and symbols").with_arg(where);
+      std::optional<Monomial> m = Monomial{given->coeff, {}};
+      for (const std::string& name : given->symbols) {
+        const std::string symbol = kernel_symbol(name);
+        const auto fixed = fixed_symbols_.find(symbol);
+        m = product(*m, fixed == fixed_symbols_.end() ? Monomial{1, {symbol}} : Monomial{fixed->second, {}});
+        if (!m) return invalid("the stride overflows 64 bits").with_arg(where);
       }
-      Monomial renamed{m->coeff, {}};
-      for (const std::string& name : m->symbols) renamed.symbols.push_back(kernel_symbol(name));
-      std::sort(renamed.symbols.begin(), renamed.symbols.end());
-      s = to_expr(renamed);
+      t.strides[d] = to_expr(*m);
     }
   }
   return {};
@@ -376,6 +385,7 @@ Graph Finisher::renumber() const {
 
 Result<Graph> Finisher::run() {
   LATHE_RETURN_IF_ERROR(check_tensors());
+  LATHE_RETURN_IF_ERROR(check_strides());
   LATHE_RETURN_IF_ERROR(check_nodes());
   LATHE_RETURN_IF_ERROR(check_outputs());
   state_.assign(g_.nodes.size(), 0);
