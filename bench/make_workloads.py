@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""Derives the manifests in bench/workloads/ from models.json: `python3 bench/make_workloads.py` rewrites them.
+
+Each manifest holds every operator of one forward pass of a model, except embedding look-up and the append to the KV
+cache, as fused groups that become one kernel each; `weight` is how often the pass runs it. Format: docs/workloads.md.
+"""
+import json
+import math
+import pathlib
+
+HERE = pathlib.Path(__file__).resolve().parent / "workloads"
+TOKENS = {"min": 1, "max": 4096, "multiple_of": 1, "hints": [{"value": v, "weight": 1} for v in (1, 2, 4, 8, 128)]}
+SEQUENCES = {"min": 1, "max": 256, "multiple_of": 1, "hints": [{"value": v, "weight": 1} for v in (1, 2, 4, 8)]}
+KV_LENGTH = {"min": 1, "max": 4096, "multiple_of": 1, "hints": [{"value": v, "weight": 1} for v in (128, 1024)]}
+
+# What models.json does not say: biases of the projections, epsilon of the norms.
+DETAILS = {
+    "qwen2.5-0.5b": {"qkv_bias": True, "epsilon": 1e-6},
+    "smollm2-135m": {"qkv_bias": False, "epsilon": 1e-5},
+    "llama3-8b": {"qkv_bias": False, "epsilon": 1e-5},
+    "minilm-l6": {"qkv_bias": True, "epsilon": 1e-12},
+    "bert-base": {"qkv_bias": True, "epsilon": 1e-12},
+}
+
+
+class Line:
+    """One line of a manifest, built node by node."""
+
+    def __init__(self, name, dims=None, threads=1, cache="cold", weight=1):
+        self.name, self.dims = name, dims or {}
+        self.threads, self.cache, self.weight = threads, cache, weight
+        self.tensors, self.nodes = {}, []
+
+    def tensor(self, name, dims, const=False, strides=None):
+        self.tensors[name] = {"dtype": "f32", "dims": dims}
+        if strides:
+            self.tensors[name]["strides"] = strides
+        if const:
+            self.tensors[name]["const"] = True
+        return name
+
+    def node(self, op, inputs, out, **attrs):
+        self.nodes.append({"op": op, "in": inputs, "out": out} | ({"attrs": attrs} if attrs else {}))
+        return out
+
+    def text(self):
+        graph = {"tensors": self.tensors, "nodes": self.nodes, "outputs": [self.nodes[-1]["out"]]}
+        return json.dumps({"name": self.name, "graph": graph, "dims": self.dims, "threads": self.threads,
+                           "cache": self.cache, "allowed": [], "weight": self.weight}, separators=(",", ":"))
+
+
+def linear(name, weight, k, n, bias=False, act=None, residual=False, gate=False, rows=("M", TOKENS), **attrs):
+    """y = follower(x * w^T + bias): the follower an activation, swiglu with the gate's result, or the residual."""
+    line = Line(name, {rows[0]: rows[1]}, weight=weight)
+    y = line.node("matmul", [line.tensor("x", [rows[0], k]), line.tensor("w", [n, k], const=True)], "xw", transpose_b=True)
+    if bias:
+        y = line.node("add", [y, line.tensor("bias", [n], const=True)], "biased")
+    if act:
+        y = line.node(act, [y], "activated", **attrs)
+    if gate:
+        y = line.node("swiglu", [line.tensor("gate", [rows[0], n]), y], "gated")
+    if residual:
+        line.node("add", [y, line.tensor("residual", [rows[0], n])], "sum")
+    return line
+
+
+def norm(model, details, weight):
+    h = model["hidden"]
+    rms = model["norm"] == "rms"
+    line = Line("norm", {"M": TOKENS}, weight=weight)
+    operands = [line.tensor("x", ["M", h]), line.tensor("scale", [h], const=True)]
+    if not rms:
+        operands.append(line.tensor("bias", [h], const=True))
+    line.node("rmsnorm" if rms else "layernorm", operands, "y", epsilon=details["epsilon"])
+    return line
+
+
+def rope(name, weight, heads, d):
+    line = Line(name, {"M": TOKENS}, weight=weight)
+    line.node("rope", [line.tensor("x", ["M", heads, d]), line.tensor("cos", ["M", d // 2]), line.tensor("sin", ["M", d // 2])],
+              "y", interleaved=False)
+    return line
+
+
+def attention(weight, dims, batch, heads, rows, d, length, q, kv, out):
+    """Scores with scale and mask, softmax, and the weighted sum; q, kv and out are strides (None: compact)."""
+    lead = [batch, heads]
+    scores = Line("scores", dims, weight=weight)
+    y = scores.node("matmul", [scores.tensor("q", lead + [rows, d], strides=q),
+                               scores.tensor("k", lead + [length, d], strides=kv)], "qk", transpose_b=True)
+    y = scores.node("scale", [y], "scaled", value=1 / math.sqrt(d))
+    scores.node("add", [y, scores.tensor("mask", [batch, 1, 1, length])], "masked")
+    soft = Line("softmax", dims, weight=weight)
+    soft.node("softmax", [soft.tensor("x", lead + [rows, length])], "y")
+    context = Line("context", dims, weight=weight)
+    operands = [context.tensor("p", lead + [rows, length]), context.tensor("v", lead + [length, d], strides=kv)]
+    if out:
+        context.tensor("y", lead + [rows, d], strides=out)
+    context.node("matmul", operands, "y")
+    return [scores, soft, context]
+
+
+def decoder(model, details, layers, head):
+    h, q, g, d, f = (model[k] for k in ("hidden", "q_heads", "kv_heads", "head_dim", "ffn"))
+    lines = [norm(model, details, 2 * layers + (1 if head else 0)),
+             linear("q_proj", layers, h, q * d, bias=details["qkv_bias"]),
+             linear("kv_proj", 2 * layers, h, g * d, bias=details["qkv_bias"]),
+             rope("rope_q", layers, q, d), rope("rope_k", layers, g, d)]
+    # Each token's sequence has a cache [L, kv heads, D]; the query heads of a group are the rows of its matmul.
+    cache = [f"{g * d}*L", d, g * d, 1]
+    lines += attention(layers, {"M": TOKENS, "L": KV_LENGTH}, "M", g, q // g, d, "L", None, cache, None)
+    lines += [linear("o_proj", layers, q * d, h, residual=True),
+              linear("gate_proj", layers, h, f),
+              linear("up_proj", layers, h, f, gate=True),
+              linear("down_proj", layers, f, h, residual=True)]
+    if head:
+        lines.append(linear("lm_head", 1, h, model["vocab"], rows=("S", SEQUENCES)))
+    return lines
+
+
+def encoder(model, details):
+    layers, h, q, d, f = (model[k] for k in ("layers", "hidden", "q_heads", "head_dim", "ffn"))
+    longest = 512
+    length = {"min": 1, "max": longest, "multiple_of": 1, "hints": [{"value": v, "weight": 1} for v in model["seq"]]}
+    batch = {"min": 1, "max": 64, "multiple_of": 1, "hints": [{"value": 1, "weight": 1}]}
+    lines = [norm(model, details, 2 * layers + 1), linear("qkv_proj", 3 * layers, h, h, bias=True)]
+    heads_of = [f"{h}*T", d, h, 1]  # heads inside [batch, T, hidden]
+    lines += attention(layers, {"B": batch, "T": length}, "B", q, "T", d, "T", heads_of, heads_of, heads_of)
+    lines += [linear("o_proj", layers, h, h, bias=True, residual=True),
+              linear("ffn_in", layers, h, f, bias=True, act="gelu", approximate="none"),
+              linear("ffn_out", layers, f, h, bias=True, residual=True),
+              linear("pooler", 1, h, h, bias=True, act="tanh", rows=("S", SEQUENCES))]
+    return lines
+
+
+def limits():
+    """The operators that the limits of the machine are read from."""
+    def matmul(m, k, n, threads=1, cache="hot", transposed=False):
+        suffix = "" if threads == 1 else f"_t{threads}"
+        line = Line(f"matmul_{m}x{k}x{n}{suffix}", threads=threads, cache=cache)
+        b = line.tensor("b", [n, k] if transposed else [k, n], const=True)
+        line.node("matmul", [line.tensor("a", [m, k]), b], "y", **({"transpose_b": True} if transposed else {}))
+        return line
+
+    lines = [matmul(n, n, n) for n in (1024, 512, 256, 64)]
+    lines += [matmul(1024, 1024, 1024, threads=2), matmul(1, 4096, 4096, cache="cold", transposed=True)]
+    for m, n, cache in ((128, 896, "hot"), (4096, 1024, "cold")):
+        for op, vectors in (("softmax", 0), ("layernorm", 2), ("rmsnorm", 1), ("gelu", 0), ("swiglu", -1)):
+            line = Line(f"{op}_{m}x{n}", cache=cache)
+            operands = [line.tensor("x", [m, n])]
+            operands += [line.tensor("u", [m, n])] if vectors < 0 else []
+            operands += [line.tensor(name, [n], const=True) for name in ("scale", "bias")[:max(vectors, 0)]]
+            line.node(op, operands, "y")
+            lines.append(line)
+    return lines
+
+
+def main():
+    models = json.loads((HERE / "models.json").read_text())["transformers"]
+    manifests = {"limits": limits()}
+    for name in ("qwen2.5-0.5b", "smollm2-135m"):
+        manifests[name] = decoder(models[name], DETAILS[name], models[name]["layers"], head=True)
+    manifests["llama3-8b-layer"] = decoder(models["llama3-8b"], DETAILS["llama3-8b"], 1, head=False)
+    for name in ("minilm-l6", "bert-base"):
+        manifests[name] = encoder(models[name], DETAILS[name])
+    for name, lines in manifests.items():
+        (HERE / f"{name}.jsonl").write_text("".join(line.text() + "\n" for line in lines))
+
+
+if __name__ == "__main__":
+    main()
