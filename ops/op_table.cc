@@ -55,6 +55,7 @@ std::optional<AttrValue> typed(AttrType type, const AttrValue& value) {
 }
 }  // namespace
 
+std::span<const OpRow> op_rows() { return kOps; }
 const OpRow* find_op(std::string_view name) {
   for (const OpRow& row : kOps) {
     if (name == row.name) return &row;

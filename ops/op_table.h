@@ -2,7 +2,10 @@
 // defaults. Knows nothing of shapes (shape.h) or Kernels (lower.h).
 #pragma once
 #include <cstdint>
+#include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "ops/graph.h"
 
@@ -36,6 +39,7 @@ struct OpRow {
   int repeats;
 };
 
+std::span<const OpRow> op_rows();
 // Null if there is no such operator.
 const OpRow* find_op(std::string_view name);
 const OpRow& op_row(OpId id);
