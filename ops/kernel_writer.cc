@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "ir/names.h"
 #include "ops/monomial.h"
 
 namespace lathe::ops {
@@ -71,6 +72,7 @@ LoweredKernel KernelWriter::finish(const std::string& output, std::vector<Stmt> 
   LoweredKernel out;
   ir::Kernel& k = out.kernel;
   for (int i : group_.nodes) k.name += (k.name.empty() ? "" : "_") + graph_.nodes[i].op;
+  if (!ir::is_valid_name(k.name)) k.name += "_op";  // where, exp, ... mean something in the text form
   k.family = family_name(group_.family);
   buffers_.push_back(buffer(group_.output, output, ir::Place::out));
   tensors_.push_back(group_.output);

@@ -1,0 +1,266 @@
+// Every operator through finish(), lower() and the interpreter against the direct f64 computation of reference.h.
+#include "ops/op_table.h"
+#include "tests/ops/reference.h"
+
+#include <functional>
+#include <random>
+
+namespace lathe::ops::testing {
+namespace {
+
+// A random graph's inputs. Values in [-2, 2]; positive where an operator needs it; masks are 0 or 1.
+Tensors random_inputs(const Graph& g, const Sizes& sizes, std::mt19937& rng, bool positive = false) {
+  Tensors out;
+  for (int t : g.inputs) {
+    Tensor v{sizes_of(g.tensors[t].dims, sizes), {}};
+    std::uniform_real_distribution<float> dist(positive ? 0.1f : -2.0f, 2.0f);
+    for (int64_t i = count(v.dims); i > 0; --i) {
+      v.data.push_back(g.tensors[t].dtype == ir::DType::b8 ? static_cast<double>(rng() % 2) : dist(rng));
+    }
+    out[t] = std::move(v);
+  }
+  return out;
+}
+
+void check(const Graph& graph, const Sizes& sizes = {}, bool positive = false) {
+  const auto finished = finish(graph);
+  ASSERT_TRUE(finished.ok()) << finished.status().to_string();
+  const auto lowered = lower(*finished);
+  ASSERT_TRUE(lowered.ok()) << lowered.status().to_string();
+  std::mt19937 rng(7);
+  Tensors inputs = random_inputs(*finished, sizes, rng, positive), want = inputs, got = inputs;
+  run_reference(*finished, sizes, want);
+  run_lowered(*finished, *lowered, sizes, got);
+  if (::testing::Test::HasFatalFailure()) return;
+  for (int t : finished->outputs) expect_near(got.at(t), want.at(t), finished->tensors[t].name);
+}
+
+DimDesc F(int64_t n) { return fixed_dim(n); }
+std::vector<DimDesc> fixed(const std::vector<int64_t>& dims) {
+  std::vector<DimDesc> out;
+  for (int64_t d : dims) out.push_back(F(d));
+  return out;
+}
+
+Graph single(const std::string& op, const std::vector<std::vector<int64_t>>& shapes, std::vector<Attr> attrs = {}) {
+  Graph g;
+  std::vector<int> in;
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    const bool mask = op == "where" && i == 0;
+    in.push_back(add_tensor(g, "x" + std::to_string(i), fixed(shapes[i]), false, mask ? ir::DType::b8 : ir::DType::f32));
+  }
+  g.outputs = {add_node(g, op, in, "y", std::move(attrs))};
+  return g;
+}
+
+TEST(Lower, EveryElementwiseOperator) {
+  const std::vector<std::vector<int64_t>> shapes[] = {{{3, 5}, {3, 5}, {3, 5}}, {{2, 1, 4}, {3, 1}, {1}}, {{}, {}, {}}, {{7}, {1}, {2, 7}},
+                                                     {{2, 0}, {2, 0}, {2, 0}}, {{1, 1}, {4, 3}, {4, 1}}};
+  for (const OpRow& row : op_rows()) {
+    if (row.family != Family::kElementwise) continue;
+    const std::string name = row.name;
+    SCOPED_TRACE(name);
+    for (auto s : shapes) {
+      s.resize(row.max_arity);
+      std::vector<Attr> attrs;
+      if (row.attrs & kHas_value) attrs = {{"value", 0.375}};
+      check(single(name, s, attrs), {}, true);
+      if (name != "log" && name != "sqrt" && name != "rsqrt") check(single(name, s, attrs));
+    }
+  }
+  check(single("gelu", {{4, 6}}, {{"approximate", std::string("tanh")}}));
+  check(single("geglu", {{4, 6}, {6}}, {{"approximate", std::string("tanh")}}));
+}
+
+TEST(Lower, NanReachesMaxReluAndSoftmax) {
+  for (const char* op : {"relu", "max", "softmax", "mean"}) {
+    const auto g = finish(single(op, {{3, 4}}));
+    ASSERT_TRUE(g.ok());
+    const auto l = lower(*g);
+    Tensors want{{g->inputs[0], {{3, 4}, {1, 2, 3, 4, 5, NAN, 7, 8, -INFINITY, -INFINITY, -INFINITY, -INFINITY}}}}, got = want;
+    run_reference(*g, {}, want);
+    run_lowered(*g, *l, {}, got);
+    expect_near(got.at(g->outputs[0]), want.at(g->outputs[0]), op);
+  }
+}
+
+TEST(Lower, MatmulOfAllTransposesAndBatches) {
+  const auto swap_last = [](std::vector<int64_t> d, bool on) {
+    if (on) std::swap(d[d.size() - 1], d[d.size() - 2]);
+    return d;
+  };
+  for (int t = 0; t < 4; ++t) {
+    const bool ta = t & 1, tb = t & 2;
+    const std::vector<Attr> attrs{{"transpose_a", ta}, {"transpose_b", tb}};
+    using Dims = std::vector<int64_t>;
+    for (const auto& [a, b] : {std::pair<Dims, Dims>{{5, 7}, {7, 4}}, {{2, 5, 7}, {7, 4}}, {{2, 1, 3, 6}, {4, 6, 2}},
+                              {{3, 6}, {2, 6, 5}}, {{5, 0}, {0, 4}}, {{0, 3}, {3, 4}}, {{1, 1}, {1, 1}}, {{0, 2, 3}, {0, 3, 2}}}) {
+      check(single("matmul", {swap_last(a, ta), swap_last(b, tb)}, attrs));
+    }
+  }
+  Graph g;  // one tensor as both operands
+  const int x = add_tensor(g, "x", fixed({4, 6}));
+  g.outputs = {add_node(g, "matmul", {x, x}, "y", {{"transpose_b", true}})};
+  check(g);
+}
+
+TEST(Lower, MatmulWithFollowersAndZeroDepth) {
+  for (int64_t depth : {9, 1, 0}) {
+    Graph g;
+    const int x = add_tensor(g, "x", {symbol_dim("M", 0, 64), F(depth)}), w = add_tensor(g, "w", {F(6), F(depth)}, true);
+    const int bias = add_tensor(g, "bias", {F(6)}, true), r = add_tensor(g, "r", {symbol_dim("M", 0, 64), F(6)});
+    int y = add_node(g, "matmul", {x, w}, "p", {{"transpose_b", true}});
+    y = add_node(g, "add", {y, bias}, "q");
+    y = add_node(g, "gelu", {y}, "u");
+    y = add_node(g, "scale", {y}, "v", {{"value", 0.5}});
+    g.outputs = {add_node(g, "add", {r, y}, "y")};
+    for (int64_t m : {0, 1, 5}) check(g, {{"M", m}});
+    ASSERT_EQ(lower(*finish(g))->kernels.size(), 1u);
+  }
+}
+
+TEST(Lower, RowOperators) {
+  for (const char* op : {"softmax", "layernorm", "rmsnorm", "sum", "max", "mean"}) {
+    SCOPED_TRACE(op);
+    for (const std::vector<int64_t>& dims : std::vector<std::vector<int64_t>>{{4, 9}, {9}, {2, 3, 5}, {3, 1}, {0, 4}, {3, 0}}) {
+      if (dims.back() == 0 && std::string(op).find("norm") != std::string::npos) continue;  // nothing to compare
+      check(single(op, {dims}));
+      if (std::string(op) == "sum" || std::string(op) == "max" || std::string(op) == "mean") {
+        check(single(op, {dims}, {{"keepdims", true}, {"axis", static_cast<int64_t>(dims.size()) - 1}}));
+      } else if (std::string(op) != "softmax") {
+        check(single(op, {dims, {dims.back()}}, {{"epsilon", 1e-3}}));
+      }
+    }
+  }
+  check(single("layernorm", {{3, 7}, {7}, {7}}));
+  Graph g = single("layernorm", {{3, 7}, {7}});
+  g.nodes[0].inputs = {0, 1, 1};
+  check(g);
+}
+
+TEST(Lower, RowsWithPrologueAndFollowers) {
+  for (const std::string op : {"softmax", "layernorm", "rmsnorm", "sum", "max", "mean"}) {
+    SCOPED_TRACE(op);
+    const bool reduces = op == "sum" || op == "max" || op == "mean";
+    for (const bool keep : {false, true}) {
+      if (keep && !reduces) continue;
+      Graph g;
+      const DimDesc m = symbol_dim("M", 1, 64), l = symbol_dim("len", 1, 32);
+      const int x = add_tensor(g, "x", {m, F(3), l}), mask = add_tensor(g, "mask", {m, F(1), l});
+      int y = add_node(g, "scale", {x}, "a", {{"value", 0.125}});
+      y = add_node(g, "add", {y, mask}, "b");
+      y = add_node(g, op, {y}, "c", keep ? std::vector<Attr>{{"keepdims", true}} : std::vector<Attr>{});
+      const std::vector<DimDesc> rest = !reduces ? std::vector<DimDesc>{m, F(3), l} : keep ? std::vector<DimDesc>{m, F(3), F(1)} : std::vector<DimDesc>{m, F(3)};
+      const int r = add_tensor(g, "r", rest);
+      y = add_node(g, "add", {y, r}, "e");
+      g.outputs = {add_node(g, "silu", {y}, "y")};
+      check(g, {{"M", 4}, {"S_len", 7}});
+      ASSERT_EQ(lower(*finish(g))->kernels.size(), 1u);
+    }
+  }
+}
+
+TEST(Lower, TransposeMergesWhatStaysAdjacent) {
+  std::vector<int64_t> perm{0, 1, 2, 3};
+  do {
+    check(single("transpose", {{2, 3, 4, 5}}, {{"perm", perm}}));
+  } while (std::next_permutation(perm.begin(), perm.end()));
+  check(single("transpose", {{}}, {{"perm", std::vector<int64_t>{}}}));
+  const auto kernel_of = [](const Graph& g) { return lower(*finish(g))->kernels[0].kernel; };
+  EXPECT_EQ(kernel_of(single("transpose", {{2, 3, 4, 5}}, {{"perm", std::vector<int64_t>{2, 3, 0, 1}}})).buffers[1].dims.size(), 2u);
+  EXPECT_EQ(kernel_of(single("copy", {{2, 3, 4}})).buffers[1].dims.size(), 1u);
+}
+
+TEST(Lower, StridedOperandsKeepTheirMemory) {
+  const auto strides = [](const std::vector<int64_t>& s) { return std::vector<ir::Expr>(s.begin(), s.end()); };
+  for (const std::vector<int64_t>& s : {std::vector<int64_t>{40, 10, 1}, {12, 4, 1}, {24, 4, 1}, {1, 2, 6}, {0, 0, 1}, {12, 8, 2}}) {
+    for (const char* op : {"copy", "gelu", "softmax", "sum"}) {
+      Graph g = single(op, {{2, 3, 4}});
+      g.tensors[0].strides = strides(s);
+      check(g);
+    }
+    Graph t = single("transpose", {{2, 3, 4}}, {{"perm", std::vector<int64_t>{2, 0, 1}}});
+    t.tensors[0].strides = strides(s);
+    check(t);
+    Graph m = single("matmul", {{2, 3, 4}, {4, 5}});
+    m.tensors[0].strides = strides(s);
+    check(m);
+  }
+  Graph g = single("copy", {{2, 3, 4}});  // to a strided result
+  g.tensors[1].strides = strides({60, 20, 2});
+  check(g);
+  Graph row = single("softmax", {{6}});
+  row.tensors[0].strides = strides({3});
+  row.tensors[1].strides = strides({2});
+  check(row);
+}
+
+TEST(Lower, SymbolicStridesInProducts) {
+  Graph g;
+  const DimDesc m = symbol_dim("M", 1, 64), l = symbol_dim("L", 1, 128);
+  const ir::Expr per_head(8);
+  const int q = add_tensor(g, "q", {m, F(2), F(3), F(8)});
+  const int k = add_tensor(g, "k", {m, F(2), l, F(8)}, false, ir::DType::f32, {ir::Expr(16) * ir::symbol("L"), per_head, ir::Expr(16), 1});
+  const int mask = add_tensor(g, "mask", {m, F(1), F(1), l});
+  int y = add_node(g, "matmul", {q, k}, "s", {{"transpose_b", true}});
+  y = add_node(g, "scale", {y}, "t", {{"value", 0.25}});
+  y = add_node(g, "add", {y, mask}, "u");
+  y = add_node(g, "softmax", {y}, "p");
+  g.outputs = {add_node(g, "matmul", {y, k}, "o")};
+  for (int64_t length : {1, 5, 17}) check(g, {{"M", 2}, {"L", length}});
+  const auto lowered = lower(*finish(g));
+  ASSERT_EQ(lowered->kernels.size(), 3u);
+  EXPECT_EQ(lowered->temps.size(), 2u);
+}
+
+TEST(Lower, RopeInBothPairings) {
+  for (const bool interleaved : {false, true}) {
+    check(single("rope", {{5, 3, 8}, {5, 4}, {5, 4}}, {{"interleaved", interleaved}}));
+    check(single("rope", {{2, 4, 3, 6}, {4, 3}, {4, 3}}, {{"interleaved", interleaved}}));
+  }
+}
+
+TEST(Lower, MovementTakesAnyDtype) {
+  for (const ir::DType type : {ir::DType::i8, ir::DType::f16, ir::DType::i64, ir::DType::b8}) {
+    Graph g = single("transpose", {{2, 3}}, {{"perm", std::vector<int64_t>{1, 0}}});
+    g.tensors[0].dtype = type;
+    const auto lowered = lower(*finish(g));
+    ASSERT_TRUE(lowered.ok());
+    EXPECT_EQ(lowered->kernels[0].kernel.buffers[1].type, type);
+    EXPECT_TRUE(ir::verify(lowered->kernels[0].kernel).ok());
+  }
+}
+
+TEST(Lower, RandomElementwiseGraphs) {
+  std::mt19937 rng(11);
+  const std::vector<std::string> unary{"neg", "tanh", "sigmoid", "gelu", "silu", "relu"}, binary{"add", "mul", "sub", "maximum", "swiglu"};
+  for (int trial = 0; trial < 60; ++trial) {
+    SCOPED_TRACE(trial);
+    Graph g;
+    const std::vector<std::vector<int64_t>> shapes{{4, 6}, {6}, {4, 1}, {4, 6}};
+    std::vector<int> pool;
+    for (size_t i = 0; i < shapes.size(); ++i) pool.push_back(add_tensor(g, "x" + std::to_string(i), fixed(shapes[i])));
+    std::vector<int> unused = pool;
+    for (int n = 0; n < 8 || unused.size() > 1; ++n) {
+      const auto take = [&]() {
+        if (!unused.empty() && rng() % 3) {
+          const int t = unused[rng() % unused.size()];
+          return t;
+        }
+        return pool[rng() % pool.size()];
+      };
+      std::vector<int> in{n < 8 ? take() : unused[0]};
+      const bool two = n >= 8 || rng() % 2;
+      if (two) in.push_back(n < 8 ? take() : unused[1]);
+      const int y = add_node(g, two ? binary[rng() % binary.size()] : unary[rng() % unary.size()], in, "n" + std::to_string(n));
+      for (int t : in) unused.erase(std::remove(unused.begin(), unused.end(), t), unused.end());
+      unused.push_back(y);
+      pool.push_back(y);
+    }
+    g.outputs = unused;
+    check(g);
+  }
+}
+
+}  // namespace
+}  // namespace lathe::ops::testing

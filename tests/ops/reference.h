@@ -1,0 +1,268 @@
+// Operators computed directly in f64 from their definitions, one node at a time on whole tensors: what lowered Kernels are
+// compared with. Shares no code with the ops floor but the graph itself.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "ir/analysis.h"
+#include "ir/interpreter.h"
+#include "ir/verifier.h"
+#include "ops/lower.h"
+#include "gtest/gtest.h"
+
+namespace lathe::ops::testing {
+
+using ir::Tensor;
+using Sizes = std::map<std::string, int64_t>;
+
+inline int64_t count(const std::vector<int64_t>& dims) {
+  return std::accumulate(dims.begin(), dims.end(), int64_t{1}, std::multiplies<>());
+}
+inline int64_t size_of(const DimDesc& d, const Sizes& sizes) { return d.fixed() ? d.min : sizes.at(d.symbol); }
+inline int64_t size_of(const ir::Expr& e, const Sizes& sizes) {
+  return *ir::evaluate(e, {sizes.begin(), sizes.end()});
+}
+template <class D>
+std::vector<int64_t> sizes_of(const std::vector<D>& dims, const Sizes& sizes) {
+  std::vector<int64_t> out;
+  for (const D& d : dims) out.push_back(size_of(d, sizes));
+  return out;
+}
+inline std::vector<int64_t> unravel(int64_t i, const std::vector<int64_t>& dims) {
+  std::vector<int64_t> out(dims.size());
+  for (size_t d = dims.size(); d-- > 0; i /= dims[d]) out[d] = i % dims[d];
+  return out;
+}
+// The element at `index` with numpy's broadcasting.
+inline double at(const Tensor& t, const std::vector<int64_t>& index) {
+  int64_t offset = 0;
+  for (size_t d = 0; d < t.dims.size(); ++d) {
+    const int64_t i = index[index.size() - t.dims.size() + d];
+    offset = offset * t.dims[d] + (t.dims[d] == 1 ? 0 : i);
+  }
+  return t.data[offset];
+}
+
+template <class T>
+T get(const Node& n, const std::string& name, T fallback) {
+  for (const Attr& a : n.attrs) {
+    if (a.name != name) continue;
+    if (const auto* v = std::get_if<T>(&a.value)) return *v;
+  }
+  return fallback;
+}
+
+inline double point(const Node& n, const std::vector<double>& v) {
+  const std::string& op = n.op;
+  const double x = v[0], y = v.size() > 1 ? v[1] : 0;
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const auto gelu = [&](double t) {
+    return get<std::string>(n, "approximate", "none") == "tanh"
+               ? 0.5 * t * (1 + std::tanh(std::sqrt(2 / M_PI) * (t + 0.044715 * t * t * t)))
+               : 0.5 * t * std::erfc(-t / std::sqrt(2.0));
+  };
+  const auto sigmoid = [](double t) { return 1 / (1 + std::exp(-t)); };
+  if (op == "add") return x + y;
+  if (op == "sub") return x - y;
+  if (op == "mul") return x * y;
+  if (op == "div") return x / y;
+  if (op == "minimum") return x != x || y != y ? nan : std::min(x, y);
+  if (op == "maximum") return x != x || y != y ? nan : std::max(x, y);
+  if (op == "neg") return -x;
+  if (op == "abs") return std::fabs(x);
+  if (op == "exp") return std::exp(x);
+  if (op == "log") return std::log(x);
+  if (op == "sqrt") return std::sqrt(x);
+  if (op == "rsqrt") return 1 / std::sqrt(x);
+  if (op == "tanh") return std::tanh(x);
+  if (op == "erf") return std::erf(x);
+  if (op == "sigmoid") return sigmoid(x);
+  if (op == "sin") return std::sin(x);
+  if (op == "cos") return std::cos(x);
+  if (op == "floor") return std::floor(x);
+  if (op == "round") return std::nearbyint(x);
+  if (op == "relu") return x != x ? nan : std::max(x, 0.0);
+  if (op == "gelu") return gelu(x);
+  if (op == "silu") return x * sigmoid(x);
+  if (op == "scale") return x * get<double>(n, "value", 0);
+  if (op == "add_scalar") return x + get<double>(n, "value", 0);
+  if (op == "swiglu") return x * sigmoid(x) * y;
+  if (op == "geglu") return gelu(x) * y;
+  if (op == "where") return x != 0 ? y : v[2];
+  ADD_FAILURE() << "no reference for " << op;
+  return nan;
+}
+
+inline void matmul(const Node& n, const Tensor& a, const Tensor& b, Tensor& y) {
+  const bool ta = get(n, "transpose_a", false), tb = get(n, "transpose_b", false);
+  const int64_t depth = a.dims[a.dims.size() - (ta ? 2 : 1)];
+  for (size_t i = 0; i < y.data.size(); ++i) {
+    const std::vector<int64_t> index = unravel(static_cast<int64_t>(i), y.dims);
+    const int64_t row = index[index.size() - 2], col = index.back();
+    std::vector<int64_t> ia = index, ib = index;
+    double sum = 0;
+    for (int64_t k = 0; k < depth; ++k) {
+      ia[ia.size() - 2] = ta ? k : row;
+      ia.back() = ta ? row : k;
+      ib[ib.size() - 2] = tb ? col : k;
+      ib.back() = tb ? k : col;
+      sum += at(a, ia) * at(b, ib);
+    }
+    y.data[i] = sum;
+  }
+}
+
+inline void row(const Node& n, const std::vector<const Tensor*>& in, Tensor& y) {
+  const Tensor& x = *in[0];
+  const int64_t width = x.dims.back(), rows = width == 0 ? count({x.dims.begin(), x.dims.end() - 1})
+                                                         : static_cast<int64_t>(x.data.size()) / width;
+  for (int64_t r = 0; r < rows; ++r) {
+    const double* s = x.data.data() + r * width;
+    double sum = 0, squares = 0, top = -std::numeric_limits<double>::infinity();
+    bool nan = false;
+    for (int64_t i = 0; i < width; ++i) {
+      sum += s[i];
+      squares += s[i] * s[i];
+      top = std::max(top, s[i]);
+      nan = nan || s[i] != s[i];
+    }
+    const double mean = sum / static_cast<double>(width), eps = get<double>(n, "epsilon", 1e-5);
+    if (n.op == "sum") y.data[r] = sum;
+    if (n.op == "mean") y.data[r] = mean;
+    if (n.op == "max") y.data[r] = nan ? std::numeric_limits<double>::quiet_NaN() : top;
+    double spread = 0, weights = 0;
+    for (int64_t i = 0; i < width; ++i) {
+      spread += (s[i] - mean) * (s[i] - mean);
+      weights += std::exp(s[i] - top);
+    }
+    for (int64_t i = 0; i < width; ++i) {
+      const double g = in.size() > 1 ? in[1]->data[i] : 1, h = in.size() > 2 ? in[2]->data[i] : 0;
+      const double w = static_cast<double>(width);
+      if (n.op == "softmax") y.data[r * width + i] = std::exp(s[i] - top) / weights;
+      if (n.op == "layernorm") y.data[r * width + i] = (s[i] - mean) / std::sqrt(spread / w + eps) * g + h;
+      if (n.op == "rmsnorm") y.data[r * width + i] = s[i] / std::sqrt(squares / w + eps) * g;
+    }
+  }
+}
+
+inline void rope(const Node& n, const std::vector<const Tensor*>& in, Tensor& y) {
+  const int64_t d = y.dims.back(), heads = y.dims[y.dims.size() - 2], positions = y.dims[y.dims.size() - 3];
+  const bool interleaved = get(n, "interleaved", false);
+  for (size_t v = 0; v * d < y.data.size(); ++v) {
+    const int64_t t = static_cast<int64_t>(v) / heads % positions;
+    for (int64_t p = 0; p < d / 2; ++p) {
+      const double c = in[1]->data[t * (d / 2) + p], s = in[2]->data[t * (d / 2) + p];
+      const int64_t i = static_cast<int64_t>(v) * d + (interleaved ? 2 * p : p), j = interleaved ? i + 1 : i + d / 2;
+      y.data[i] = in[0]->data[i] * c - in[0]->data[j] * s;
+      y.data[j] = in[0]->data[i] * s + in[0]->data[j] * c;
+    }
+  }
+}
+
+inline Tensor reference(const Node& n, const std::vector<const Tensor*>& in, const std::vector<int64_t>& dims) {
+  Tensor y{dims, std::vector<double>(static_cast<size_t>(count(dims)))};
+  if (n.op == "matmul") {
+    matmul(n, *in[0], *in[1], y);
+  } else if (n.op == "rope") {
+    rope(n, in, y);
+  } else if (n.op == "copy") {
+    y.data = in[0]->data;
+  } else if (n.op == "transpose") {
+    const auto perm = get<std::vector<int64_t>>(n, "perm", {});
+    for (size_t i = 0; i < y.data.size(); ++i) {
+      const auto index = unravel(static_cast<int64_t>(i), dims);
+      std::vector<int64_t> source(index.size());
+      for (size_t d = 0; d < perm.size(); ++d) source[perm[d]] = index[d];
+      y.data[i] = at(*in[0], source);
+    }
+  } else if (n.op == "softmax" || n.op == "layernorm" || n.op == "rmsnorm" || n.op == "sum" || n.op == "max" || n.op == "mean") {
+    row(n, in, y);
+  } else {
+    for (size_t i = 0; i < y.data.size(); ++i) {
+      std::vector<double> v;
+      for (const Tensor* t : in) v.push_back(at(*t, unravel(static_cast<int64_t>(i), dims)));
+      y.data[i] = point(n, v);
+    }
+  }
+  return y;
+}
+
+using Tensors = std::map<int, Tensor>;  // by tensor of the finished graph
+
+// Adds all results to `values`, which holds the inputs.
+inline void run_reference(const Graph& g, const Sizes& sizes, Tensors& values) {
+  for (const Node& n : g.nodes) {
+    std::vector<const Tensor*> in;
+    for (int t : n.inputs) in.push_back(&values.at(t));
+    values[n.output] = reference(n, in, sizes_of(g.tensors[n.output].dims, sizes));
+  }
+}
+
+// Each parameter's view reaches the same memory as the tensor, element by element in row-major order.
+inline void check_views(const Graph& g, const LoweredKernel& k, const Sizes& sizes) {
+  const auto offsets = [&](const std::vector<int64_t>& dims, const std::vector<int64_t>& strides) {
+    std::vector<int64_t> out;
+    for (int64_t i = 0; i < count(dims); ++i) {
+      const auto index = unravel(i, dims);
+      out.push_back(strides.empty() ? i : std::inner_product(index.begin(), index.end(), strides.begin(), int64_t{0}));
+    }
+    return out;
+  };
+  for (size_t p = 0; p < k.tensor_of_param.size(); ++p) {
+    const TensorDesc& t = g.tensors[k.tensor_of_param[p]];
+    const ir::Buffer& b = k.kernel.buffers[p];
+    EXPECT_EQ(offsets(sizes_of(b.dims, sizes), sizes_of(b.strides, sizes)),
+              offsets(sizes_of(t.dims, sizes), sizes_of(t.strides, sizes))) << k.kernel.name << " " << b.name;
+    EXPECT_EQ(b.type, t.dtype);
+  }
+}
+
+// Runs the Kernels by the interpreter; adds what they write to `values`.
+inline void run_lowered(const Graph& g, const Lowered& lowered, const Sizes& sizes, Tensors& values) {
+  for (const LoweredKernel& k : lowered.kernels) {
+    const ir::Status valid = ir::verify(k.kernel);
+    ASSERT_TRUE(valid.ok()) << valid.to_string();
+    ASSERT_EQ(k.kernel.num_params(), static_cast<int>(k.tensor_of_param.size()));
+    check_views(g, k, sizes);
+    std::map<std::string, Tensor> buffers;
+    for (size_t p = 0; p < k.tensor_of_param.size(); ++p) {
+      const ir::Buffer& b = k.kernel.buffers[p];
+      Tensor t{sizes_of(b.dims, sizes), {}};
+      if (b.place == ir::Place::out) {
+        t.data.assign(static_cast<size_t>(count(t.dims)), std::numeric_limits<double>::quiet_NaN());
+      } else {
+        ASSERT_TRUE(values.count(k.tensor_of_param[p])) << "read before it is written";
+        t.data = values.at(k.tensor_of_param[p]).data;
+      }
+      buffers[b.name] = std::move(t);
+    }
+    Sizes symbols;
+    for (const ir::Symbol& s : k.kernel.symbols) symbols[s.name] = sizes.at(s.name);
+    ir::InterpreterOptions options;
+    options.arithmetic = ir::Arithmetic::real;
+    const ir::Status ran = ir::interpret(k.kernel, symbols, buffers, options);
+    ASSERT_TRUE(ran.ok()) << ran.to_string();
+    const int out = k.tensor_of_param.back();
+    values[out] = {sizes_of(g.tensors[out].dims, sizes), buffers.at(k.kernel.buffers[k.tensor_of_param.size() - 1].name).data};
+  }
+}
+
+inline void expect_near(const Tensor& got, const Tensor& want, const std::string& what) {
+  ASSERT_EQ(got.data.size(), want.data.size()) << what;
+  for (size_t i = 0; i < want.data.size(); ++i) {
+    const double g = got.data[i], w = want.data[i];
+    if (w != w || std::isinf(w)) {
+      ASSERT_TRUE(w != w ? g != g : g == w) << what << " element " << i << ": " << g << ", expected " << w;
+    } else {
+      ASSERT_NEAR(g, w, 2e-6 * std::max(1.0, std::fabs(w))) << what << " element " << i;
+    }
+  }
+}
+
+}  // namespace lathe::ops::testing
