@@ -2,9 +2,11 @@
 //   roundtrip  prints the kernel, or "identical" if that is the text of the file; with "verify" as argument it must verify too
 //   verify     "ok", or the refusal of parser or verifier
 //   simplify   the kernel with every index expression simplified
+//   run        the outputs after interpreting; "; set: N = 5" gives symbols, inputs hold small integers that depend on their position
 #include "tests/common/file_test.h"
 
 #include "ir/analysis.h"
+#include "ir/interpreter.h"
 #include "ir/text_form.h"
 #include "ir/verifier.h"
 
@@ -66,10 +68,40 @@ std::string simplify_text(const FileTest& t) {
   return status.ok() ? print(*k) : status.to_string();
 }
 
+std::string run_text(const FileTest& t) {
+  Result<Kernel> k = parse_kernel(t.text);
+  if (!k.ok()) return k.status().to_string();
+  if (const Status status = verify(*k); !status.ok()) return status.to_string();
+  std::map<std::string, int64_t> symbols;
+  for (const auto& [name, value] : t.settings) symbols[name] = std::strtoll(value.c_str(), nullptr, 10);
+  const std::vector<std::pair<std::string, int64_t>> env(symbols.begin(), symbols.end());
+  std::map<std::string, Tensor> tensors;
+  for (size_t b = 0; b < k->buffers.size(); ++b) {
+    const Buffer& buffer = k->buffers[b];
+    if (buffer.place != Place::in && buffer.place != Place::constant) continue;
+    const auto dims = evaluate_dims(buffer.dims, env);
+    if (!dims) return "a size of " + buffer.name + " is not known";
+    Tensor& tensor = tensors[buffer.name];
+    tensor.dims = *dims;
+    size_t count = 1;
+    for (const int64_t d : *dims) count *= static_cast<size_t>(d);
+    for (size_t i = 0; i < count; ++i) tensor.data.push_back(static_cast<double>((i * 7 + b * 3) % 11) - 5);
+  }
+  if (const Status status = interpret(*k, symbols, tensors); !status.ok()) return status.to_string();
+  std::string out;
+  for (const Buffer& buffer : k->buffers) {
+    if (buffer.place != Place::out) continue;
+    out += buffer.name + ":";
+    for (const double v : tensors[buffer.name].data) out += fmt::format(" {:.6g}", v);
+    out += "\n";
+  }
+  return out;
+}
+
 class IrFiles : public test::FileTestSuite {};
 
 TEST_P(IrFiles, Matches) {
-  check(GetParam(), {{"roundtrip", roundtrip}, {"verify", verify_text}, {"simplify", simplify_text}});
+  check(GetParam(), {{"roundtrip", roundtrip}, {"verify", verify_text}, {"simplify", simplify_text}, {"run", run_text}});
 }
 
 INSTANTIATE_TEST_SUITE_P(File, IrFiles, testing::ValuesIn(test::list_files("tests/ir/file")), test::file_stem);

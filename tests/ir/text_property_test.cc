@@ -5,6 +5,7 @@
 #include <random>
 
 #include "ir/analysis.h"
+#include "ir/interpreter.h"
 #include "ir/options.h"
 #include "ir/text_form.h"
 #include "ir/verifier.h"
@@ -100,6 +101,31 @@ TEST(TextProperty, PrintAndParseAreInverse) {
     ASSERT_TRUE(back.ok()) << "LATHE_SEED=" << seed() << " kernel " << i << "\n" << back.status().to_string() << "\n" << text;
     ASSERT_TRUE(same(k, *back)) << "LATHE_SEED=" << seed() << " kernel " << i << "\n" << text << "\nparses to\n" << print(*back);
     ASSERT_EQ(print(*back), text);
+  }
+}
+
+// What verifies runs: the interpreter refuses accesses outside their buffer.
+TEST(TextProperty, RandomKernelsRun) {
+  for (uint64_t i = 0; i < 200; ++i) {
+    std::mt19937_64 rng(seed() * 31 + i);
+    const Kernel k = test::random_kernel(rng, {.mixed_types = i % 2 == 1});
+    std::map<std::string, int64_t> symbols;
+    for (const Symbol& s : k.symbols) {
+      symbols[s.name] = s.min + static_cast<int64_t>(rng() % static_cast<uint64_t>(s.max - s.min + 1)) / s.multiple_of * s.multiple_of;
+    }
+    const std::vector<std::pair<std::string, int64_t>> env(symbols.begin(), symbols.end());
+    std::map<std::string, Tensor> tensors;
+    for (const Buffer& b : k.buffers) {
+      if (b.place != Place::in && b.place != Place::constant) continue;
+      Tensor t;
+      t.dims = *evaluate_dims(b.dims, env);
+      size_t count = 1;
+      for (const int64_t d : t.dims) count *= static_cast<size_t>(d);
+      t.data.assign(count, 0.5);
+      tensors[b.name] = t;
+    }
+    const Status status = interpret(k, symbols, tensors);
+    ASSERT_TRUE(status.ok()) << "LATHE_SEED=" << seed() << " kernel " << i << "\n" << status.to_string() << "\n" << print(k);
   }
 }
 
