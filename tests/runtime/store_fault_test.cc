@@ -60,8 +60,8 @@ TEST(StoreFaults, EverySystemCallMayFail) {
   for (bool seeded : {false, true}) {
     const int calls = calls_of_work(seeded);
     ASSERT_GT(calls, 20);
-    for (int error : {ENOSPC, EIO, EMFILE, ESTALE, EACCES, EPERM}) {
-      for (bool sticky : {false, true}) {
+    for (int error : {ENOSPC, EIO, ESTALE, EPERM}) {
+      for (bool sticky : {false, error == ENOSPC}) {
         for (int i = 0; i < calls; ++i) {
           TempDir dir;
           if (seeded) seed(dir.path());
