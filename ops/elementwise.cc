@@ -14,12 +14,16 @@ Expr call(Op op, Expr x) { return ir::make(op, {std::move(x)}); }
 
 Expr gelu(const Expr& x, bool tanh_form) {
   if (!tanh_form) return f32(0.5) * x * (f32(1) + call(Op::k_erf, x * f32(0.70710678118654752)));
-  return f32(0.5) * x * (f32(1) + call(Op::k_tanh, f32(0.79788456080286536) * (x + f32(0.044715) * x * x * x)));
+  return f32(0.5) * x *
+         (f32(1) + call(Op::k_tanh, f32(0.79788456080286536) * (x + f32(0.044715) * x * x * x)));
 }
 Expr silu(const Expr& x) { return x * call(Op::k_sigmoid, x); }
-bool tanh_form(const Node& node) { return std::get<std::string>(attr(node, AttrId::approximate)) == "tanh"; }
+bool tanh_form(const Node& node) {
+  return std::get<std::string>(attr(node, AttrId::approximate)) == "tanh";
+}
 
-// True if every operand fills the result densely, or is a single value: then all of it is one run of memory.
+// True if every operand fills the result densely, or is a single value: then all of it is one run
+// of memory.
 bool one_run(KernelWriter& w) {
   const View& out = w.view(w.group().output);
   if (!out.strides.empty()) return false;
@@ -45,34 +49,62 @@ void merge_dims(View& v) {
 Expr elementwise_expr(const Node& node, const std::vector<Expr>& a) {
   const Expr& x = a[0];
   switch (op_row(node).id) {
-    case OpId::add: return x + a[1];
-    case OpId::sub: return x - a[1];
-    case OpId::mul: return x * a[1];
-    case OpId::div: return x / a[1];
-    case OpId::minimum: return ir::min(x, a[1]);
-    case OpId::maximum: return ir::max(x, a[1]);
-    case OpId::neg: return -x;
-    case OpId::abs: return call(Op::k_abs, x);
-    case OpId::exp: return call(Op::k_exp, x);
-    case OpId::log: return call(Op::k_log, x);
-    case OpId::sqrt: return call(Op::k_sqrt, x);
-    case OpId::rsqrt: return call(Op::k_rsqrt, x);
-    case OpId::tanh: return call(Op::k_tanh, x);
-    case OpId::erf: return call(Op::k_erf, x);
-    case OpId::sigmoid: return call(Op::k_sigmoid, x);
-    case OpId::sin: return call(Op::k_sin, x);
-    case OpId::cos: return call(Op::k_cos, x);
-    case OpId::floor: return call(Op::k_floor, x);
-    case OpId::round: return call(Op::k_round, x);
-    case OpId::relu: return ir::max(x, f32(0));
-    case OpId::gelu: return gelu(x, tanh_form(node));
-    case OpId::silu: return silu(x);
-    case OpId::scale: return x * f32(attr_float(node, AttrId::value));
-    case OpId::add_scalar: return x + f32(attr_float(node, AttrId::value));
-    case OpId::swiglu: return silu(x) * a[1];
-    case OpId::geglu: return gelu(x, tanh_form(node)) * a[1];
-    case OpId::where: return ir::select(x, a[1], a[2]);
-    default: return {};
+    case OpId::add:
+      return x + a[1];
+    case OpId::sub:
+      return x - a[1];
+    case OpId::mul:
+      return x * a[1];
+    case OpId::div:
+      return x / a[1];
+    case OpId::minimum:
+      return ir::min(x, a[1]);
+    case OpId::maximum:
+      return ir::max(x, a[1]);
+    case OpId::neg:
+      return -x;
+    case OpId::abs:
+      return call(Op::k_abs, x);
+    case OpId::exp:
+      return call(Op::k_exp, x);
+    case OpId::log:
+      return call(Op::k_log, x);
+    case OpId::sqrt:
+      return call(Op::k_sqrt, x);
+    case OpId::rsqrt:
+      return call(Op::k_rsqrt, x);
+    case OpId::tanh:
+      return call(Op::k_tanh, x);
+    case OpId::erf:
+      return call(Op::k_erf, x);
+    case OpId::sigmoid:
+      return call(Op::k_sigmoid, x);
+    case OpId::sin:
+      return call(Op::k_sin, x);
+    case OpId::cos:
+      return call(Op::k_cos, x);
+    case OpId::floor:
+      return call(Op::k_floor, x);
+    case OpId::round:
+      return call(Op::k_round, x);
+    case OpId::relu:
+      return ir::max(x, f32(0));
+    case OpId::gelu:
+      return gelu(x, tanh_form(node));
+    case OpId::silu:
+      return silu(x);
+    case OpId::scale:
+      return x * f32(attr_float(node, AttrId::value));
+    case OpId::add_scalar:
+      return x + f32(attr_float(node, AttrId::value));
+    case OpId::swiglu:
+      return silu(x) * a[1];
+    case OpId::geglu:
+      return gelu(x, tanh_form(node)) * a[1];
+    case OpId::where:
+      return ir::select(x, a[1], a[2]);
+    default:
+      return {};
   }
 }
 

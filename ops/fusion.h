@@ -1,6 +1,6 @@
-// The fusion rule: which nodes of a finished graph share a Kernel. A group is an elementwise chain; a row reduction with
-// the elementwise nodes before and after it; a matmul with its elementwise followers; or a single other node. Decides
-// only; lower.cc writes the Kernels.
+// The fusion rule: which nodes of a finished graph share a Kernel. A group is an elementwise chain;
+// a row reduction with the elementwise nodes before and after it; a matmul with its elementwise
+// followers; or a single other node. Decides only; lower.cc writes the Kernels.
 #pragma once
 #include <string>
 #include <vector>
@@ -19,7 +19,8 @@ struct Group {
 
 // A leaf takes 12 operands; the accumulators of a group need some.
 constexpr int kMaxGroupOperands = 10;
-// Followers are written as one expression; operators that repeat their operand (gelu) multiply its size.
+// Followers are written as one expression; operators that repeat their operand (gelu) multiply its
+// size.
 constexpr int kMaxExpressionSize = 200;
 
 // Groups in execution order.

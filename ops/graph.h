@@ -1,5 +1,6 @@
-// The graph an engine asks for: tensors, nodes (operators of ops.def) and outputs. Written by the caller, then
-// finish()ed: shapes and dtypes inferred, everything checked, put in canonical order. Plain values; finish() is pure.
+// The graph an engine asks for: tensors, nodes (operators of ops.def) and outputs. Written by the
+// caller, then finish()ed: shapes and dtypes inferred, everything checked, put in canonical order.
+// Plain values; finish() is pure.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -23,7 +24,8 @@ struct Hint {
   bool operator==(const Hint&) const = default;
 };
 
-// A size in [min, max], a multiple of multiple_of. Fixed if min = max. Equal symbols have equal values.
+// A size in [min, max], a multiple of multiple_of. Fixed if min = max. Equal symbols have equal
+// values.
 struct DimDesc {
   int64_t min = 0, max = 0, multiple_of = 1;
   std::string symbol;
@@ -32,11 +34,12 @@ struct DimDesc {
   bool operator==(const DimDesc&) const = default;
 };
 DimDesc fixed_dim(int64_t size);
-DimDesc symbol_dim(std::string symbol, int64_t min, int64_t max, std::vector<Hint> hints = {}, int64_t multiple_of = 1);
+DimDesc symbol_dim(std::string symbol, int64_t min, int64_t max, std::vector<Hint> hints = {},
+                   int64_t multiple_of = 1);
 // One value at run time: the same number, or the same symbol.
 bool same_dim(const DimDesc& a, const DimDesc& b);
-ir::Expr dim_expr(const DimDesc& dim);      // a constant or a symbol
-std::string dim_text(const DimDesc& dim);   // "896" or "M"
+ir::Expr dim_expr(const DimDesc& dim);     // a constant or a symbol
+std::string dim_text(const DimDesc& dim);  // "896" or "M"
 
 struct TensorDesc {
   std::string name;
@@ -45,7 +48,8 @@ struct TensorDesc {
   // Elements per step of each dim: constants, symbols or products of them. Empty: compact.
   std::vector<ir::Expr> strides;
   bool constant = false;
-  bool inferred = false;  // dtype and dims are left to finish() (results of nodes only); strides may be stated
+  bool inferred =
+      false;  // dtype and dims are left to finish() (results of nodes only); strides may be stated
 };
 bool operator==(const TensorDesc& a, const TensorDesc& b);
 
@@ -71,7 +75,8 @@ struct Graph {
   std::vector<int> outputs;
 
   // Filled by finish().
-  std::vector<int> inputs;       // tensors no node writes, in the caller's order: arguments are inputs, then outputs
+  std::vector<int>
+      inputs;  // tensors no node writes, in the caller's order: arguments are inputs, then outputs
   std::vector<int> source;       // tensor i was tensors[source[i]] of the caller's graph
   std::vector<DimDesc> symbols;  // in order of first use; ranges and hints
 
@@ -84,13 +89,14 @@ int add_tensor(Graph& graph, std::string name, std::vector<DimDesc> dims, bool c
 int add_node(Graph& graph, std::string op, std::vector<int> inputs, std::string output_name,
              std::vector<Attr> attrs = {});
 
-// The checked graph in canonical form: nodes in the topological order of a walk from the outputs, tensors numbered by
-// first use in it, every attribute stated, symbols named as kernel_symbol() says. Errors name the argument, as
-// "x.shape[1]: 96, expected 128 (K of w)". A finished graph finishes to itself.
+// The checked graph in canonical form: nodes in the topological order of a walk from the outputs,
+// tensors numbered by first use in it, every attribute stated, symbols named as kernel_symbol()
+// says. Errors name the argument, as "x.shape[1]: 96, expected 128 (K of w)". A finished graph
+// finishes to itself.
 ir::Result<Graph> finish(const Graph& graph);
 
-// The name a symbol has in finished graphs and Kernels: its own if it starts with an upper-case letter, else "S_" before
-// it (lower-case names belong to iterators and buffers).
+// The name a symbol has in finished graphs and Kernels: its own if it starts with an upper-case
+// letter, else "S_" before it (lower-case names belong to iterators and buffers).
 std::string kernel_symbol(const std::string& symbol);
 
 }  // namespace lathe::ops

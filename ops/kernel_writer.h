@@ -1,5 +1,6 @@
-// What the family files of the ops floor share: the parameters of a group's Kernel, views of its tensors, and the
-// expression of a tensor's element with elementwise nodes inlined. Internal to ops.
+// What the family files of the ops floor share: the parameters of a group's Kernel, views of its
+// tensors, and the expression of a tensor's element with elementwise nodes inlined. Internal to
+// ops.
 #pragma once
 #include <map>
 #include <string>
@@ -12,7 +13,8 @@ namespace lathe::ops {
 
 using Index = std::vector<ir::Expr>;
 
-// The sizes and strides under which a Kernel sees a tensor: the graph's, or merged and padded with ones.
+// The sizes and strides under which a Kernel sees a tensor: the graph's, or merged and padded with
+// ones.
 struct View {
   std::vector<ir::Expr> dims;
   std::vector<ir::Expr> strides;  // empty: compact
@@ -29,13 +31,15 @@ class KernelWriter {
   const std::vector<int>& externals() const { return externals_; }
   View& view(int tensor) { return views_[tensor]; }
 
-  // Declares a parameter and returns its name. A tensor may serve as two parameters; loads use the first.
+  // Declares a parameter and returns its name. A tensor may serve as two parameters; loads use the
+  // first.
   std::string add_param(int tensor, const std::string& name);
   std::string add_temp(const std::string& name, std::vector<ir::Expr> dims);
-  // From here on value(tensor) is this expression: an anchor's result, or a prologue already stored.
+  // From here on value(tensor) is this expression: an anchor's result, or a prologue already
+  // stored.
   void bind(int tensor, ir::Expr value) { bound_[tensor] = std::move(value); }
-  // The element of `tensor` at `index`, which may have more dimensions than it (broadcasting aligns to the right).
-  // Undeclared tensors become parameters e0, e1, ...
+  // The element of `tensor` at `index`, which may have more dimensions than it (broadcasting aligns
+  // to the right). Undeclared tensors become parameters e0, e1, ...
   ir::Expr value(int tensor, const Index& index);
   // The Kernel, its result as last parameter under `output`.
   LoweredKernel finish(const std::string& output, std::vector<ir::Stmt> body);
@@ -58,16 +62,18 @@ class KernelWriter {
 // The last indices of `index`, with 0 where `dims` is 1.
 Index align(const Index& index, const std::vector<ir::Expr>& dims);
 // Nested scopes, outermost first, around `body`.
-std::vector<ir::Stmt> nest(const std::vector<std::string>& iters, const std::vector<ir::Expr>& extents,
+std::vector<ir::Stmt> nest(const std::vector<std::string>& iters,
+                           const std::vector<ir::Expr>& extents,
                            const std::vector<std::string>& roles, std::vector<ir::Stmt> body);
 // {"b"} or {"b0", "b1", ...}
 std::vector<std::string> iter_names(const std::string& stem, size_t n);
 Index iters(const std::vector<std::string>& names);
-ir::Stmt store(const std::string& buffer, Index index, ir::Expr value, ir::AssignOp op = ir::AssignOp::set);
+ir::Stmt store(const std::string& buffer, Index index, ir::Expr value,
+               ir::AssignOp op = ir::AssignOp::set);
 inline ir::Expr load(const std::string& buffer, Index index) {
   return ir::load(buffer, std::move(index), ir::DType::f32);
 }
-ir::Expr f32(double value);  // a constant, rounded
+ir::Expr f32(double value);             // a constant, rounded
 ir::Expr f32_of(const ir::Expr& size);  // a size as a number
 
 // The value of an elementwise node from those of its operands (elementwise.cc).

@@ -1,5 +1,6 @@
-// The manifest of a workload: JSON Lines, one operator or fused group a line (docs/workloads.md, docs/workload.schema.json).
-// Strict: unknown fields are errors, and messages name line and field. No files: callers read and write the text.
+// The manifest of a workload: JSON Lines, one operator or fused group a line (docs/workloads.md,
+// docs/workload.schema.json). Strict: unknown fields are errors, and messages name line and field.
+// No files: callers read and write the text.
 #pragma once
 #include <string>
 #include <string_view>
@@ -28,8 +29,8 @@ struct Workload {
 ir::Result<std::vector<Workload>> parse_manifest(std::string_view text);
 ir::Result<Workload> parse_workload(std::string_view line, int line_number = 1);
 
-// One line, without its end. parse_workload(to_json_line(w)) equals w for what parse_workload gave; of other graphs,
-// finished ones included, the line means the same.
+// One line, without its end. parse_workload(to_json_line(w)) equals w for what parse_workload gave;
+// of other graphs, finished ones included, the line means the same.
 std::string to_json_line(const Workload& workload);
 
 // A workload of a graph made otherwise: its symbols collected.

@@ -34,11 +34,16 @@ constexpr OpRow kOps[] = {
 
 const char* type_name(AttrType type) {
   switch (type) {
-    case AttrType::kInt: return "an integer";
-    case AttrType::kFloat: return "a finite number";
-    case AttrType::kBool: return "a boolean";
-    case AttrType::kString: return "a string";
-    case AttrType::kInts: return "a list of integers";
+    case AttrType::kInt:
+      return "an integer";
+    case AttrType::kFloat:
+      return "a finite number";
+    case AttrType::kBool:
+      return "a boolean";
+    case AttrType::kString:
+      return "a string";
+    case AttrType::kInts:
+      return "a list of integers";
   }
   return "";
 }
@@ -51,7 +56,8 @@ std::optional<AttrValue> typed(AttrType type, const AttrValue& value) {
     return d && std::isfinite(*d) ? std::optional<AttrValue>(value) : std::nullopt;
   }
   static constexpr size_t kIndex[] = {0, 1, 2, 3, 4};  // AttrType and AttrValue, in their orders
-  return value.index() == kIndex[static_cast<int>(type)] ? std::optional<AttrValue>(value) : std::nullopt;
+  return value.index() == kIndex[static_cast<int>(type)] ? std::optional<AttrValue>(value)
+                                                         : std::nullopt;
 }
 }  // namespace
 
@@ -67,16 +73,22 @@ const OpRow& op_row(const Node& node) { return *find_op(node.op); }
 
 const char* family_name(Family family) {
   switch (family) {
-    case Family::kMatmul: return "matmul";
-    case Family::kRow: return "row";
-    case Family::kElementwise: return "elementwise";
-    case Family::kTranspose: return "transpose";
-    case Family::kRope: return "rope";
+    case Family::kMatmul:
+      return "matmul";
+    case Family::kRow:
+      return "row";
+    case Family::kElementwise:
+      return "elementwise";
+    case Family::kTranspose:
+      return "transpose";
+    case Family::kRope:
+      return "rope";
   }
   return "";
 }
 
-ir::Result<std::vector<Attr>> complete_attrs(const OpRow& row, const Node& node, const std::string& where) {
+ir::Result<std::vector<Attr>> complete_attrs(const OpRow& row, const Node& node,
+                                             const std::string& where) {
   const auto& rows = attr_rows();
   std::vector<const AttrValue*> given(rows.size());
   for (const Attr& a : node.attrs) {

@@ -1,5 +1,5 @@
-// The operators as data: ops.def and op_attrs.def as enums and rows, look-up by name, and attributes read with their
-// defaults. Knows nothing of shapes (shape.h) or Kernels (lower.h).
+// The operators as data: ops.def and op_attrs.def as enums and rows, look-up by name, and
+// attributes read with their defaults. Knows nothing of shapes (shape.h) or Kernels (lower.h).
 #pragma once
 #include <cstdint>
 #include <span>
@@ -47,9 +47,10 @@ const OpRow& op_row(OpId id);
 const OpRow& op_row(const Node& node);
 const char* family_name(Family family);
 
-// Checks the attributes of a node (known, unique, typed, required ones there) and returns them completed with the
-// defaults, in table order. `where` names the node in errors.
-ir::Result<std::vector<Attr>> complete_attrs(const OpRow& row, const Node& node, const std::string& where);
+// Checks the attributes of a node (known, unique, typed, required ones there) and returns them
+// completed with the defaults, in table order. `where` names the node in errors.
+ir::Result<std::vector<Attr>> complete_attrs(const OpRow& row, const Node& node,
+                                             const std::string& where);
 
 // Of a node of a finished graph, where every attribute of its row is present.
 const AttrValue& attr(const Node& node, AttrId id);

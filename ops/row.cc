@@ -2,8 +2,8 @@
 //
 //   for b [row]:  acc = ...;  for n [col]: acc op= s;  ...  for n2 [col]: d = f(s, acc)
 //
-// An elementwise prologue of an operator with a full result is stored in d by the first pass, and read from there.
-// A NaN that fmax drops in softmax comes back through the sum.
+// An elementwise prologue of an operator with a full result is stored in d by the first pass, and
+// read from there. A NaN that fmax drops in softmax comes back through the sum.
 #include <algorithm>
 #include <limits>
 
@@ -23,14 +23,18 @@ class RowWriter {
   LoweredKernel run();
 
  private:
-  Stmt col(const std::string& iter, std::vector<Stmt> body) { return ir::make_scope(iter, width_, std::move(body), "col"); }
+  Stmt col(const std::string& iter, std::vector<Stmt> body) {
+    return ir::make_scope(iter, width_, std::move(body), "col");
+  }
   Index at(const std::string& n) const {
     Index i = rows_;
     i.push_back(ir::iter(n));
     return i;
   }
   // Value of the reduced operand. The pass over "n" is the first: there stage() stores a prologue.
-  Expr x(const std::string& n) const { return staged_ ? load("d", at(n)) : w_.value(input_, at(n)); }
+  Expr x(const std::string& n) const {
+    return staged_ ? load("d", at(n)) : w_.value(input_, at(n));
+  }
   std::vector<Stmt> stage(std::vector<Stmt> body) const;
   Expr acc(const std::string& name) const { return load(name, rows_); }
   // d at "n" of the last pass, or of the row: the followers of the operator's result.
@@ -54,7 +58,8 @@ class RowWriter {
 
 void add_unit_dim(View& v) {
   if (!v.strides.empty()) {
-    v.strides.insert(v.strides.begin(), v.dims.empty() ? Expr(1) : multiply(v.dims[0], v.strides[0]));
+    v.strides.insert(v.strides.begin(),
+                     v.dims.empty() ? Expr(1) : multiply(v.dims[0], v.strides[0]));
   }
   v.dims.insert(v.dims.begin(), Expr(1));
 }
@@ -77,7 +82,8 @@ RowWriter::RowWriter(KernelWriter& w) : w_(w), node_(w.anchor()), input_(node_.i
   const char* extra[] = {"g", "h"};
   for (size_t i = 1; i < node_.inputs.size(); ++i) {
     const int t = node_.inputs[i];
-    if (std::find(node_.inputs.begin(), node_.inputs.begin() + i, t) == node_.inputs.begin() + i) w_.add_param(t, extra[i - 1]);
+    if (std::find(node_.inputs.begin(), node_.inputs.begin() + i, t) == node_.inputs.begin() + i)
+      w_.add_param(t, extra[i - 1]);
   }
 }
 
@@ -139,9 +145,10 @@ std::vector<Stmt> RowWriter::reduce(OpId id) {
 
 LoweredKernel RowWriter::run() {
   const OpId id = op_row(node_).id;
-  std::vector<Stmt> body = id == OpId::softmax                            ? softmax()
-                           : id == OpId::layernorm || id == OpId::rmsnorm ? norm(id == OpId::layernorm)
-                                                                          : reduce(id);
+  std::vector<Stmt> body = id == OpId::softmax ? softmax()
+                           : id == OpId::layernorm || id == OpId::rmsnorm
+                               ? norm(id == OpId::layernorm)
+                               : reduce(id);
   const std::vector<std::string> roles(names_.size(), "row");
   return w_.finish("d", nest(names_, extents_, roles, std::move(body)));
 }

@@ -1,5 +1,5 @@
-// Shape inference: dtype and dims of a node's result from those of its operands, with the rules of broadcasting and the
-// refusals of each family. Works on one node; graph.cc walks the graph.
+// Shape inference: dtype and dims of a node's result from those of its operands, with the rules of
+// broadcasting and the refusals of each family. Works on one node; graph.cc walks the graph.
 #pragma once
 #include <vector>
 
@@ -13,10 +13,13 @@ struct Shape {
 };
 
 // `node` has its attributes complete; `inputs` are its operands in order.
-ir::Result<Shape> infer_shape(const OpRow& row, const Node& node, const std::vector<const TensorDesc*>& inputs);
+ir::Result<Shape> infer_shape(const OpRow& row, const Node& node,
+                              const std::vector<const TensorDesc*>& inputs);
 
-// Elements of each dimension of `operand` seen from a result of rank `rank`: operand dimension d is result dimension
-// d + rank - operand rank.
-inline int aligned_dim(int d, size_t operand_rank, size_t rank) { return d + static_cast<int>(rank - operand_rank); }
+// Elements of each dimension of `operand` seen from a result of rank `rank`: operand dimension d is
+// result dimension d + rank - operand rank.
+inline int aligned_dim(int d, size_t operand_rank, size_t rank) {
+  return d + static_cast<int>(rank - operand_rank);
+}
 
 }  // namespace lathe::ops

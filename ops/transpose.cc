@@ -1,5 +1,5 @@
-// The transpose family: transpose and copy, one scope per dimension of the result; dimensions that stay adjacent and
-// evenly spaced in both memories are one.
+// The transpose family: transpose and copy, one scope per dimension of the result; dimensions that
+// stay adjacent and evenly spaced in both memories are one.
 //
 //   for i [row]: for j [col]: d[i, j] = s[j, i]
 #include <algorithm>
@@ -57,7 +57,8 @@ ir::Result<LoweredKernel> lower_transpose(KernelWriter& w) {
   // The views in merged dimensions: the result's in order, the operand's in its own.
   std::vector<size_t> order(dims.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return dims[a].source < dims[b].source; });
+  std::sort(order.begin(), order.end(),
+            [&](size_t a, size_t b) { return dims[a].source < dims[b].source; });
   const bool out_compact = out.strides.empty(), in_compact = in.strides.empty();
   out = {};
   in = {};

@@ -1,21 +1,25 @@
-// Every operator through finish(), lower() and the interpreter against the direct f64 computation of reference.h.
-#include "ops/op_table.h"
-#include "tests/ops/reference.h"
-
+// Every operator through finish(), lower() and the interpreter against the direct f64 computation
+// of reference.h.
 #include <functional>
 #include <random>
+
+#include "ops/op_table.h"
+#include "tests/ops/reference.h"
 
 namespace lathe::ops::testing {
 namespace {
 
-// A random graph's inputs. Values in [-2, 2]; positive where an operator needs it; masks are 0 or 1.
-Tensors random_inputs(const Graph& g, const Sizes& sizes, std::mt19937& rng, bool positive = false) {
+// A random graph's inputs. Values in [-2, 2]; positive where an operator needs it; masks are 0
+// or 1.
+Tensors random_inputs(const Graph& g, const Sizes& sizes, std::mt19937& rng,
+                      bool positive = false) {
   Tensors out;
   for (int t : g.inputs) {
     Tensor v{sizes_of(g.tensors[t].dims, sizes), {}};
     std::uniform_real_distribution<float> dist(positive ? 0.1f : -2.0f, 2.0f);
     for (int64_t i = count(v.dims); i > 0; --i) {
-      v.data.push_back(g.tensors[t].dtype == ir::DType::b8 ? static_cast<double>(rng() % 2) : dist(rng));
+      v.data.push_back(g.tensors[t].dtype == ir::DType::b8 ? static_cast<double>(rng() % 2)
+                                                           : dist(rng));
     }
     out[t] = std::move(v);
   }
@@ -42,20 +46,23 @@ std::vector<DimDesc> fixed(const std::vector<int64_t>& dims) {
   return out;
 }
 
-Graph single(const std::string& op, const std::vector<std::vector<int64_t>>& shapes, std::vector<Attr> attrs = {}) {
+Graph single(const std::string& op, const std::vector<std::vector<int64_t>>& shapes,
+             std::vector<Attr> attrs = {}) {
   Graph g;
   std::vector<int> in;
   for (size_t i = 0; i < shapes.size(); ++i) {
     const bool mask = op == "where" && i == 0;
-    in.push_back(add_tensor(g, "x" + std::to_string(i), fixed(shapes[i]), false, mask ? ir::DType::b8 : ir::DType::f32));
+    in.push_back(add_tensor(g, "x" + std::to_string(i), fixed(shapes[i]), false,
+                            mask ? ir::DType::b8 : ir::DType::f32));
   }
   g.outputs = {add_node(g, op, in, "y", std::move(attrs))};
   return g;
 }
 
 TEST(Lower, EveryElementwiseOperator) {
-  const std::vector<std::vector<int64_t>> shapes[] = {{{3, 5}, {3, 5}, {3, 5}}, {{2, 1, 4}, {3, 1}, {1}}, {{}, {}, {}}, {{7}, {1}, {2, 7}},
-                                                     {{2, 0}, {2, 0}, {2, 0}}, {{1, 1}, {4, 3}, {4, 1}}};
+  const std::vector<std::vector<int64_t>> shapes[] = {
+      {{3, 5}, {3, 5}, {3, 5}}, {{2, 1, 4}, {3, 1}, {1}}, {{}, {}, {}},
+      {{7}, {1}, {2, 7}},       {{2, 0}, {2, 0}, {2, 0}}, {{1, 1}, {4, 3}, {4, 1}}};
   for (const OpRow& row : op_rows()) {
     if (row.family != Family::kElementwise) continue;
     const std::string name = row.name;
@@ -77,7 +84,10 @@ TEST(Lower, NanReachesMaxReluAndSoftmax) {
     const auto g = finish(single(op, {{3, 4}}));
     ASSERT_TRUE(g.ok());
     const auto l = lower(*g);
-    Tensors want{{g->inputs[0], {{3, 4}, {1, 2, 3, 4, 5, NAN, 7, 8, -INFINITY, -INFINITY, -INFINITY, -INFINITY}}}}, got = want;
+    Tensors want{
+        {g->inputs[0],
+         {{3, 4}, {1, 2, 3, 4, 5, NAN, 7, 8, -INFINITY, -INFINITY, -INFINITY, -INFINITY}}}},
+        got = want;
     run_reference(*g, {}, want);
     run_lowered(*g, *l, {}, got);
     expect_near(got.at(g->outputs[0]), want.at(g->outputs[0]), op);
@@ -93,8 +103,14 @@ TEST(Lower, MatmulOfAllTransposesAndBatches) {
     const bool ta = t & 1, tb = t & 2;
     const std::vector<Attr> attrs{{"transpose_a", ta}, {"transpose_b", tb}};
     using Dims = std::vector<int64_t>;
-    for (const auto& [a, b] : {std::pair<Dims, Dims>{{5, 7}, {7, 4}}, {{2, 5, 7}, {7, 4}}, {{2, 1, 3, 6}, {4, 6, 2}},
-                              {{3, 6}, {2, 6, 5}}, {{5, 0}, {0, 4}}, {{0, 3}, {3, 4}}, {{1, 1}, {1, 1}}, {{0, 2, 3}, {0, 3, 2}}}) {
+    for (const auto& [a, b] : {std::pair<Dims, Dims>{{5, 7}, {7, 4}},
+                               {{2, 5, 7}, {7, 4}},
+                               {{2, 1, 3, 6}, {4, 6, 2}},
+                               {{3, 6}, {2, 6, 5}},
+                               {{5, 0}, {0, 4}},
+                               {{0, 3}, {3, 4}},
+                               {{1, 1}, {1, 1}},
+                               {{0, 2, 3}, {0, 3, 2}}}) {
       check(single("matmul", {swap_last(a, ta), swap_last(b, tb)}, attrs));
     }
   }
@@ -107,8 +123,10 @@ TEST(Lower, MatmulOfAllTransposesAndBatches) {
 TEST(Lower, MatmulWithFollowersAndZeroDepth) {
   for (int64_t depth : {9, 1, 0}) {
     Graph g;
-    const int x = add_tensor(g, "x", {symbol_dim("M", 0, 64), F(depth)}), w = add_tensor(g, "w", {F(6), F(depth)}, true);
-    const int bias = add_tensor(g, "bias", {F(6)}, true), r = add_tensor(g, "r", {symbol_dim("M", 0, 64), F(6)});
+    const int x = add_tensor(g, "x", {symbol_dim("M", 0, 64), F(depth)}),
+              w = add_tensor(g, "w", {F(6), F(depth)}, true);
+    const int bias = add_tensor(g, "bias", {F(6)}, true),
+              r = add_tensor(g, "r", {symbol_dim("M", 0, 64), F(6)});
     int y = add_node(g, "matmul", {x, w}, "p", {{"transpose_b", true}});
     y = add_node(g, "add", {y, bias}, "q");
     y = add_node(g, "gelu", {y}, "u");
@@ -122,11 +140,14 @@ TEST(Lower, MatmulWithFollowersAndZeroDepth) {
 TEST(Lower, RowOperators) {
   for (const char* op : {"softmax", "layernorm", "rmsnorm", "sum", "max", "mean"}) {
     SCOPED_TRACE(op);
-    for (const std::vector<int64_t>& dims : std::vector<std::vector<int64_t>>{{4, 9}, {9}, {2, 3, 5}, {3, 1}, {0, 4}, {3, 0}}) {
-      if (dims.back() == 0 && std::string(op).find("norm") != std::string::npos) continue;  // nothing to compare
+    for (const std::vector<int64_t>& dims :
+         std::vector<std::vector<int64_t>>{{4, 9}, {9}, {2, 3, 5}, {3, 1}, {0, 4}, {3, 0}}) {
+      if (dims.back() == 0 && std::string(op).find("norm") != std::string::npos)
+        continue;  // nothing to compare
       check(single(op, {dims}));
       if (std::string(op) == "sum" || std::string(op) == "max" || std::string(op) == "mean") {
-        check(single(op, {dims}, {{"keepdims", true}, {"axis", static_cast<int64_t>(dims.size()) - 1}}));
+        check(single(op, {dims},
+                     {{"keepdims", true}, {"axis", static_cast<int64_t>(dims.size()) - 1}}));
       } else if (std::string(op) != "softmax") {
         check(single(op, {dims, {dims.back()}}, {{"epsilon", 1e-3}}));
       }
@@ -149,8 +170,11 @@ TEST(Lower, RowsWithPrologueAndFollowers) {
       const int x = add_tensor(g, "x", {m, F(3), l}), mask = add_tensor(g, "mask", {m, F(1), l});
       int y = add_node(g, "scale", {x}, "a", {{"value", 0.125}});
       y = add_node(g, "add", {y, mask}, "b");
-      y = add_node(g, op, {y}, "c", keep ? std::vector<Attr>{{"keepdims", true}} : std::vector<Attr>{});
-      const std::vector<DimDesc> rest = !reduces ? std::vector<DimDesc>{m, F(3), l} : keep ? std::vector<DimDesc>{m, F(3), F(1)} : std::vector<DimDesc>{m, F(3)};
+      y = add_node(g, op, {y}, "c",
+                   keep ? std::vector<Attr>{{"keepdims", true}} : std::vector<Attr>{});
+      const std::vector<DimDesc> rest = !reduces ? std::vector<DimDesc>{m, F(3), l}
+                                        : keep   ? std::vector<DimDesc>{m, F(3), F(1)}
+                                                 : std::vector<DimDesc>{m, F(3)};
       const int r = add_tensor(g, "r", rest);
       y = add_node(g, "add", {y, r}, "e");
       g.outputs = {add_node(g, "silu", {y}, "y")};
@@ -167,13 +191,24 @@ TEST(Lower, TransposeMergesWhatStaysAdjacent) {
   } while (std::next_permutation(perm.begin(), perm.end()));
   check(single("transpose", {{}}, {{"perm", std::vector<int64_t>{}}}));
   const auto kernel_of = [](const Graph& g) { return lower(*finish(g))->kernels[0].kernel; };
-  EXPECT_EQ(kernel_of(single("transpose", {{2, 3, 4, 5}}, {{"perm", std::vector<int64_t>{2, 3, 0, 1}}})).buffers[1].dims.size(), 2u);
+  EXPECT_EQ(
+      kernel_of(single("transpose", {{2, 3, 4, 5}}, {{"perm", std::vector<int64_t>{2, 3, 0, 1}}}))
+          .buffers[1]
+          .dims.size(),
+      2u);
   EXPECT_EQ(kernel_of(single("copy", {{2, 3, 4}})).buffers[1].dims.size(), 1u);
 }
 
 TEST(Lower, StridedOperandsKeepTheirMemory) {
-  const auto strides = [](const std::vector<int64_t>& s) { return std::vector<ir::Expr>(s.begin(), s.end()); };
-  for (const std::vector<int64_t>& s : {std::vector<int64_t>{40, 10, 1}, {12, 4, 1}, {24, 4, 1}, {1, 2, 6}, {0, 0, 1}, {12, 8, 2}}) {
+  const auto strides = [](const std::vector<int64_t>& s) {
+    return std::vector<ir::Expr>(s.begin(), s.end());
+  };
+  for (const std::vector<int64_t>& s : {std::vector<int64_t>{40, 10, 1},
+                                        {12, 4, 1},
+                                        {24, 4, 1},
+                                        {1, 2, 6},
+                                        {0, 0, 1},
+                                        {12, 8, 2}}) {
     for (const char* op : {"copy", "gelu", "softmax", "sum"}) {
       Graph g = single(op, {{2, 3, 4}});
       g.tensors[0].strides = strides(s);
@@ -200,7 +235,8 @@ TEST(Lower, SymbolicStridesInProducts) {
   const DimDesc m = symbol_dim("M", 1, 64), l = symbol_dim("L", 1, 128);
   const ir::Expr per_head(8);
   const int q = add_tensor(g, "q", {m, F(2), F(3), F(8)});
-  const int k = add_tensor(g, "k", {m, F(2), l, F(8)}, false, ir::DType::f32, {ir::Expr(16) * ir::symbol("L"), per_head, ir::Expr(16), 1});
+  const int k = add_tensor(g, "k", {m, F(2), l, F(8)}, false, ir::DType::f32,
+                           {ir::Expr(16) * ir::symbol("L"), per_head, ir::Expr(16), 1});
   const int mask = add_tensor(g, "mask", {m, F(1), F(1), l});
   int y = add_node(g, "matmul", {q, k}, "s", {{"transpose_b", true}});
   y = add_node(g, "scale", {y}, "t", {{"value", 0.25}});
@@ -233,13 +269,15 @@ TEST(Lower, MovementTakesAnyDtype) {
 
 TEST(Lower, RandomElementwiseGraphs) {
   std::mt19937 rng(11);
-  const std::vector<std::string> unary{"neg", "tanh", "sigmoid", "gelu", "silu", "relu"}, binary{"add", "mul", "sub", "maximum", "swiglu"};
+  const std::vector<std::string> unary{"neg", "tanh", "sigmoid", "gelu", "silu", "relu"},
+      binary{"add", "mul", "sub", "maximum", "swiglu"};
   for (int trial = 0; trial < 60; ++trial) {
     SCOPED_TRACE(trial);
     Graph g;
     const std::vector<std::vector<int64_t>> shapes{{4, 6}, {6}, {4, 1}, {4, 6}};
     std::vector<int> pool;
-    for (size_t i = 0; i < shapes.size(); ++i) pool.push_back(add_tensor(g, "x" + std::to_string(i), fixed(shapes[i])));
+    for (size_t i = 0; i < shapes.size(); ++i)
+      pool.push_back(add_tensor(g, "x" + std::to_string(i), fixed(shapes[i])));
     std::vector<int> unused = pool;
     for (int n = 0; n < 8 || unused.size() > 1; ++n) {
       const auto take = [&]() {
@@ -252,7 +290,8 @@ TEST(Lower, RandomElementwiseGraphs) {
       std::vector<int> in{n < 8 ? take() : unused[0]};
       const bool two = n >= 8 || rng() % 2;
       if (two) in.push_back(n < 8 ? take() : unused[1]);
-      const int y = add_node(g, two ? binary[rng() % binary.size()] : unary[rng() % unary.size()], in, "n" + std::to_string(n));
+      const int y = add_node(g, two ? binary[rng() % binary.size()] : unary[rng() % unary.size()],
+                             in, "n" + std::to_string(n));
       for (int t : in) unused.erase(std::remove(unused.begin(), unused.end(), t), unused.end());
       unused.push_back(y);
       pool.push_back(y);

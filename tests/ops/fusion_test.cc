@@ -1,0 +1,136 @@
+// Fusion decisions: which Kernels a graph becomes, and the reason noted when a result is stored.
+#include "ops/fusion.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ops/lower.h"
+
+namespace lathe::ops {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+DimDesc F(int64_t n) { return fixed_dim(n); }
+
+struct Built {
+  Graph g;
+  int tensor(const std::string& name, std::vector<DimDesc> dims) {
+    return add_tensor(g, name, std::move(dims));
+  }
+  int node(const std::string& op, std::vector<int> in, std::vector<Attr> attrs = {}) {
+    return add_node(g, op, std::move(in), "t" + std::to_string(g.nodes.size()), std::move(attrs));
+  }
+  Lowered lower(std::vector<int> outputs) {
+    g.outputs = std::move(outputs);
+    auto finished = finish(g);
+    EXPECT_TRUE(finished.ok()) << finished.status().to_string();
+    auto out = ops::lower(*finished);
+    EXPECT_TRUE(out.ok());
+    return *out;
+  }
+};
+std::vector<std::string> names(const Lowered& l) {
+  std::vector<std::string> out;
+  for (const auto& k : l.kernels) out.push_back(k.kernel.name);
+  return out;
+}
+
+TEST(Fusion, FollowersRideOnAMatmul) {
+  Built b;
+  const int x = b.tensor("x", {F(4), F(8)}), w = b.tensor("w", {F(8), F(6)}),
+            v = b.tensor("v", {F(6)}), r = b.tensor("r", {F(4), F(6)});
+  const int y = b.node("add", {b.node("gelu", {b.node("add", {b.node("matmul", {x, w}), v})}), r});
+  const Lowered l = b.lower({y});
+  EXPECT_THAT(names(l), ElementsAre("matmul_add_gelu_add"));
+  EXPECT_TRUE(l.temps.empty());
+  EXPECT_THAT(l.kernels[0].fusion_note, HasSubstr("matmul + add + gelu + add"));
+}
+
+TEST(Fusion, TheLastMatmulTakesWhatJoinsTwo) {
+  Built b;
+  const int x = b.tensor("x", {F(4), F(8)}), w = b.tensor("w", {F(8), F(6)}),
+            u = b.tensor("u", {F(8), F(6)});
+  const int gate = b.node("silu", {b.node("matmul", {x, w})});
+  const Lowered l = b.lower({b.node("mul", {gate, b.node("matmul", {x, u})})});
+  EXPECT_THAT(names(l), ElementsAre("matmul", "silu_matmul_mul"));
+  EXPECT_EQ(l.temps.size(), 1u);
+}
+
+TEST(Fusion, BeforeAndAfterARow) {
+  Built b;
+  const int x = b.tensor("x", {F(4), F(8)}), r = b.tensor("r", {F(4), F(8)});
+  const int y = b.node("mul", {b.node("softmax", {b.node("add", {x, r})}), r});
+  EXPECT_THAT(names(b.lower({y})), ElementsAre("add_softmax_mul"));
+}
+
+TEST(Fusion, AResultUsedElsewhereIsStored) {
+  Built b;
+  const int x = b.tensor("x", {F(4), F(8)}), r = b.tensor("r", {F(4), F(8)});
+  const int h = b.node("add", {x, r}), n = b.node("rmsnorm", {h});
+  Lowered l = b.lower({b.node("add", {n, h})});  // read before and after the reduction
+  EXPECT_THAT(names(l), ElementsAre("add", "rmsnorm_add"));
+  EXPECT_THAT(l.kernels[0].fusion_note, HasSubstr("stored: t0 is read"));
+  l = b.lower({n, h, b.g.nodes.back().output});
+  EXPECT_THAT(names(l), ElementsAre("add", "rmsnorm", "add"));
+  EXPECT_THAT(l.kernels[0].fusion_note, HasSubstr("t0 is an output of the graph"));
+  EXPECT_TRUE(l.temps.empty());
+}
+
+TEST(Fusion, WhatDoesNotFuse) {
+  {
+    Built b;  // two reductions
+    const int x = b.tensor("x", {F(4), F(8)});
+    EXPECT_THAT(names(b.lower({b.node("softmax", {b.node("rmsnorm", {x})})})),
+                ElementsAre("rmsnorm", "softmax"));
+  }
+  {
+    Built b;  // before a matmul
+    const int x = b.tensor("x", {F(4), F(4)});
+    const Lowered l = b.lower({b.node("matmul", {b.node("gelu", {x}), x})});
+    EXPECT_THAT(names(l), ElementsAre("gelu", "matmul"));
+    EXPECT_THAT(l.kernels[0].fusion_note, HasSubstr("t0 is read by the matmul"));
+  }
+  {
+    Built b;  // computed again for each row
+    const int x = b.tensor("x", {F(4), F(8)}), v = b.tensor("v", {F(8)});
+    const Lowered l = b.lower({b.node("add", {x, b.node("gelu", {v})})});
+    EXPECT_THAT(names(l), ElementsAre("gelu", "add"));
+    EXPECT_THAT(l.kernels[0].fusion_note, HasSubstr("broadcast"));
+  }
+  {
+    Built b;  // the scale of a norm, not its rows
+    const int x = b.tensor("x", {F(4), F(8)}), v = b.tensor("v", {F(8)});
+    EXPECT_THAT(names(b.lower({b.node("rmsnorm", {x, b.node("exp", {v})})})),
+                ElementsAre("exp", "rmsnorm"));
+  }
+  {
+    Built b;  // movement
+    const int x = b.tensor("x", {F(4), F(8)});
+    const int t = b.node("transpose", {b.node("neg", {x})}, {{"perm", std::vector<int64_t>{1, 0}}});
+    EXPECT_THAT(names(b.lower({b.node("neg", {t})})), ElementsAre("neg", "transpose", "neg"));
+  }
+}
+
+TEST(Fusion, ExpressionsAndOperandsAreBounded) {
+  {
+    Built b;
+    int x = b.tensor("x", {F(4), F(8)});
+    for (int i = 0; i < 12; ++i) x = b.node("gelu", {x});
+    const Lowered l = b.lower({x});
+    EXPECT_GT(l.kernels.size(), 2u);
+    EXPECT_THAT(l.kernels[0].fusion_note, HasSubstr("exceeds"));
+  }
+  {
+    Built b;
+    int x = b.tensor("x", {F(4)});
+    for (int i = 0; i < 20; ++i) x = b.node("add", {x, b.tensor("v" + std::to_string(i), {F(4)})});
+    const Lowered l = b.lower({x});
+    EXPECT_GT(l.kernels.size(), 1u);
+    for (const auto& k : l.kernels) EXPECT_LE(k.kernel.num_params(), kMaxGroupOperands);
+  }
+}
+
+}  // namespace
+}  // namespace lathe::ops

@@ -1,0 +1,196 @@
+// finish(): one test row per rejection, with the exact message; inference; canonical form.
+#include "ops/graph.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+namespace lathe::ops {
+namespace {
+
+DimDesc F(int64_t n) { return fixed_dim(n); }
+DimDesc M(int64_t max = 64) { return symbol_dim("M", 1, max); }
+constexpr int64_t kHuge = int64_t{1} << 40;
+
+struct Refusal {
+  const char* what;
+  const char* error;
+  std::function<void(Graph&)> build;
+};
+
+// A legal graph for edits: y = matmul(x [M, 8], w [4, 8]) transposed.
+void linear(Graph& g) {
+  const int x = add_tensor(g, "x", {M(), F(8)}), w = add_tensor(g, "w", {F(4), F(8)}, true);
+  g.outputs = {add_node(g, "matmul", {x, w}, "y", {{"transpose_b", true}})};
+}
+std::function<void(Graph&)> edit(std::function<void(Graph&)> f) {
+  return [f](Graph& g) {
+    linear(g);
+    f(g);
+  };
+}
+std::function<void(Graph&)> one(const char* op, std::vector<std::vector<DimDesc>> shapes,
+                                std::vector<Attr> attrs = {}) {
+  return [=](Graph& g) {
+    std::vector<int> in;
+    for (const auto& s : shapes) in.push_back(add_tensor(g, "x" + std::to_string(in.size()), s));
+    g.outputs = {add_node(g, op, in, "y", attrs)};
+  };
+}
+
+const std::vector<Refusal>& refusals() {
+  static const std::vector<Refusal> kRows = {
+      {"no output", "INVALID: outputs: the graph has no output", [](Graph&) {}},
+      {"unknown op", "UNSUPPORTED: nodes[0]: unknown op \"matmult\"", edit([](Graph& g) { g.nodes[0].op = "matmult"; })},
+      {"arity", "INVALID: nodes[0]: 1 operands of matmul, expected 2", edit([](Graph& g) { g.nodes[0].inputs.pop_back(); })},
+      {"operand index", "INVALID: nodes[0]: operand 9 of matmul, expected 0 to 2", edit([](Graph& g) { g.nodes[0].inputs[1] = 9; })},
+      {"output index", "INVALID: nodes[0]: output -1 of matmul, expected 0 to 2", edit([](Graph& g) { g.nodes[0].output = -1; })},
+      {"unknown attribute", "INVALID: nodes[0]: unknown attribute \"axis\" of matmul", edit([](Graph& g) { g.nodes[0].attrs = {{"axis", int64_t{1}}}; })},
+      {"repeated attribute", "INVALID: nodes[0]: attribute \"transpose_b\" is repeated", edit([](Graph& g) { g.nodes[0].attrs.push_back({"transpose_b", true}); })},
+      {"attribute type", "INVALID: nodes[0].transpose_b: expected a boolean", edit([](Graph& g) { g.nodes[0].attrs[0].value = int64_t{1}; })},
+      {"missing attribute", "INVALID: nodes[0]: attribute \"value\" of scale is missing", one("scale", {{F(2)}})},
+      {"infinite attribute", "INVALID: nodes[0].value: expected a finite number", one("scale", {{F(2)}}, {{"value", INFINITY}})},
+      {"K", "INVALID: x.shape[1]: 96, expected 8 (K of w)", edit([](Graph& g) { g.tensors[0].dims[1] = F(96); })},
+      {"symbolic K", "INVALID: x.shape[1]: L, expected 8 (K of w)", edit([](Graph& g) { g.tensors[0].dims[1] = symbol_dim("L", 1, 8); })},
+      {"matmul rank", "INVALID: x.shape: 1 dimensions, expected at least 2 (matmul)", edit([](Graph& g) { g.tensors[0].dims = {F(8)}; })},
+      {"batch", "INVALID: x1.shape[0]: 3, expected 2 or 1 (broadcast)", one("matmul", {{F(2), F(4), F(4)}, {F(3), F(4), F(4)}})},
+      {"broadcast", "INVALID: x1.shape[1]: 4, expected 3 or 1 (broadcast)", one("add", {{F(2), F(3)}, {F(2), F(4)}})},
+      {"broadcast of symbols", "INVALID: x1.shape[0]: L, expected M or 1 (broadcast)", one("add", {{M()}, {symbol_dim("L", 1, 64)}})},
+      {"dtype", "UNSUPPORTED: x: dtype bf16 of matmul, expected f32", edit([](Graph& g) { g.tensors[0].dtype = ir::DType::bf16; })},
+      {"mask", "UNSUPPORTED: x0: dtype f32 of where, expected b8", one("where", {{F(2)}, {F(2)}, {F(2)}})},
+      {"rank", "INVALID: x0.shape: 9 dimensions, expected at most 8", one("neg", {std::vector<DimDesc>(9, F(1))})},
+      {"negative dim", "INVALID: x0.shape[1]: -1, expected >= 0", one("neg", {{F(2), F(-1)}})},
+      {"empty range", "INVALID: x0.shape[0]: max 1 is less than min 5", one("neg", {{symbol_dim("M", 5, 1)}})},
+      {"multiple", "INVALID: x0.shape[0]: multiple_of 0, expected >= 1", one("neg", {{symbol_dim("M", 1, 9, {}, 0)}})},
+      {"no multiple", "INVALID: x0.shape[0]: no multiple of 8 in 1..7", one("neg", {{symbol_dim("M", 1, 7, {}, 8)}})},
+      {"hint", "INVALID: x0.shape[0]: hint 12, expected a multiple of 1 in 1..9", one("neg", {{symbol_dim("M", 1, 9, {{12, 1}})}})},
+      {"hint weight", "INVALID: x0.shape[0]: weight of a hint, expected finite and >= 0", one("neg", {{symbol_dim("M", 1, 9, {{2, NAN}})}})},
+      {"symbol name", "INVALID: x0.shape[0]: symbol \"a b\", expected a name", one("neg", {{symbol_dim("a b", 1, 9)}})},
+      {"symbols alike", "INVALID: x0.shape[1]: symbols S_m and m cannot be told apart", one("neg", {{symbol_dim("m", 1, 9), symbol_dim("S_m", 1, 9)}})},
+      {"two ranges", "INVALID: x1.shape[0]: symbol M in 1..9 multiple 1, expected 1..64 multiple 1 as in x0.shape[0]", one("add", {{M()}, {M(9)}})},
+      {"size overflow", "INVALID: x0.shape: the size in bytes overflows 64 bits", one("neg", {{F(kHuge), F(kHuge)}})},
+      {"result overflow", "INVALID: y.shape: the size in bytes overflows 64 bits", one("matmul", {{F(kHuge), F(1)}, {F(1), F(kHuge)}})},
+      {"offset overflow", "INVALID: x0.strides[0]: the offset in bytes overflows 64 bits", [](Graph& g) {
+         g.outputs = {add_node(g, "neg", {add_tensor(g, "x0", {F(1024)}, false, ir::DType::f32, {ir::Expr(INT64_MAX / 1024)})}, "y")};
+       }},
+      {"symbols", "INVALID: dims: 7 symbols, expected at most 6", [](Graph& g) {
+         std::vector<DimDesc> dims;
+         for (int i = 0; i < 7; ++i) dims.push_back(symbol_dim("D" + std::to_string(i), 1, 4));
+         one("neg", {dims})(g);
+       }},
+      {"stride form", "INVALID: x.strides[0]: expected a product of non-negative constants and symbols", edit([](Graph& g) { g.tensors[0].strides = {ir::Expr(-8), ir::Expr(1)}; })},
+      {"stride count", "INVALID: x.strides: 1 strides, expected 2", edit([](Graph& g) { g.tensors[0].strides = {ir::Expr(1)}; })},
+      {"stride symbol", "INVALID: x.strides[0]: symbol Q is the size of no dimension", edit([](Graph& g) { g.tensors[0].strides = {ir::symbol("Q"), ir::Expr(1)}; })},
+      {"stride 0 in a result", "INVALID: y.strides: stride 0: elements of a result share memory, expected >= 1", edit([](Graph& g) { g.tensors[2].strides = {ir::Expr(4), ir::Expr(0)}; })},
+      {"overlap in a result", "INVALID: y.strides: stride 3: elements of a result share memory, expected >= 4", edit([](Graph& g) { g.tensors[2].strides = {ir::Expr(3), ir::Expr(1)}; })},
+      {"axis range", "INVALID: x0: axis 2 of softmax, expected -2 to 1", one("softmax", {{F(2), F(3)}}, {{"axis", int64_t{2}}})},
+      {"axis", "UNSUPPORTED: x0: axis 0 of softmax: only the last axis is supported", one("softmax", {{F(2), F(3)}}, {{"axis", int64_t{0}}})},
+      {"scale of a norm", "INVALID: x1.shape[0]: 4, expected 3 (last of x0)", one("rmsnorm", {{F(2), F(3)}, {F(4)}})},
+      {"rank of a scale", "INVALID: x1.shape: 2 dimensions, expected 1 (rmsnorm)", one("rmsnorm", {{F(2), F(3)}, {F(1), F(3)}})},
+      {"epsilon", "INVALID: x0: epsilon -1 of rmsnorm, expected >= 0", one("rmsnorm", {{F(2), F(3)}}, {{"epsilon", -1.0}})},
+      {"row rank", "INVALID: x0.shape: 0 dimensions, expected at least 1 (sum)", one("sum", {{}})},
+      {"gelu form", "INVALID: x0: approximate \"fast\" of gelu, expected \"none\" or \"tanh\"", one("gelu", {{F(2)}}, {{"approximate", std::string("fast")}})},
+      {"perm", "INVALID: x0: perm [0, 0] of transpose, expected each of the 2 dimensions once", one("transpose", {{F(2), F(3)}}, {{"perm", std::vector<int64_t>{0, 0}}})},
+      {"odd rope", "INVALID: x0.shape[2]: 7, expected a fixed even size", one("rope", {{F(2), F(3), F(7)}, {F(2), F(3)}, {F(2), F(3)}})},
+      {"rope positions", "INVALID: x1.shape[0]: 5, expected 2 (positions of x0)", one("rope", {{F(2), F(3), F(8)}, {F(5), F(4)}, {F(2), F(4)}})},
+      {"rope half", "INVALID: x2.shape[1]: 8, expected 4 (half of the last of x0)", one("rope", {{F(2), F(3), F(8)}, {F(2), F(4)}, {F(2), F(8)}})},
+      {"no name", "INVALID: tensors: tensor 0 has no name", edit([](Graph& g) { g.tensors[0].name.clear(); })},
+      {"same names", "INVALID: x: two tensors of this name", edit([](Graph& g) { g.tensors[1].name = "x"; })},
+      {"two writers", "INVALID: y: written by two nodes", edit([](Graph& g) { g.nodes.push_back(g.nodes[0]); })},
+      {"constant result", "INVALID: y: a constant cannot be the result of matmul", edit([](Graph& g) { g.tensors[2].constant = true; })},
+      {"nobody writes", "INVALID: x: dims and dtype are missing, and no node writes it", edit([](Graph& g) { g.tensors[0].inferred = true; })},
+      {"input as output", "INVALID: x: an input cannot be an output; copy it", edit([](Graph& g) { g.outputs = {0}; })},
+      {"output twice", "INVALID: y: named twice as an output", edit([](Graph& g) { g.outputs = {2, 2}; })},
+      {"output index", "INVALID: outputs[0]: tensor 7 does not exist", edit([](Graph& g) { g.outputs = {7}; })},
+      {"unused", "INVALID: z: no output needs it", edit([](Graph& g) { add_tensor(g, "z", {F(2)}); })},
+      {"cycle", "INVALID: b: depends on itself", [](Graph& g) {
+         const int x = add_tensor(g, "x", {F(2)});
+         const int a = add_node(g, "add", {x, 2}, "a");
+         g.outputs = {add_node(g, "neg", {a}, "b")};
+       }},
+      {"declared shape", "INVALID: y.shape[1]: 5, expected 4 (result of matmul)", edit([](Graph& g) {
+         g.tensors[2].inferred = false;
+         g.tensors[2].dims = {M(), F(5)};
+       })},
+      {"declared rank", "INVALID: y.shape: 1 dimensions, expected 2 (result of matmul)", edit([](Graph& g) {
+         g.tensors[2].inferred = false;
+         g.tensors[2].dims = {M()};
+       })},
+      {"declared dtype", "INVALID: y: dtype f16, expected f32 (result of matmul)", edit([](Graph& g) {
+         g.tensors[2].inferred = false;
+         g.tensors[2].dtype = ir::DType::f16;
+         g.tensors[2].dims = {M(), F(4)};
+       })},
+  };
+  return kRows;
+}
+
+TEST(Finish, RefusesNamingTheArgument) {
+  for (const Refusal& r : refusals()) {
+    Graph g;
+    r.build(g);
+    const auto result = finish(g);
+    ASSERT_FALSE(result.ok()) << r.what;
+    EXPECT_EQ(result.status().to_string(), r.error) << r.what;
+  }
+}
+
+TEST(Finish, InfersAndStatesEverything) {
+  Graph g;
+  linear(g);
+  const auto f = finish(g);
+  ASSERT_TRUE(f.ok()) << f.status().to_string();
+  const TensorDesc& y = f->tensors[f->outputs[0]];
+  EXPECT_FALSE(y.inferred);
+  ASSERT_EQ(y.dims.size(), 2u);
+  EXPECT_EQ(dim_text(y.dims[0]), "M");
+  EXPECT_EQ(dim_text(y.dims[1]), "4");
+  EXPECT_EQ(f->nodes[0].attrs.size(), 2u);
+  ASSERT_EQ(f->symbols.size(), 1u);
+  EXPECT_EQ(f->symbols[0].max, 64);
+  EXPECT_EQ(*finish(*f), *f);
+}
+
+// The same graph with tensors and nodes stated in another order and under other names.
+TEST(Finish, OrderAndNamesDoNotMatter) {
+  const auto build = [](bool flip) {
+    Graph g;
+    int x = -1, b = -1;
+    if (flip) b = add_tensor(g, "q1", {F(8)}, true);
+    x = add_tensor(g, flip ? "q0" : "x", {symbol_dim(flip ? "R" : "M", 1, 64), F(8)});
+    if (!flip) b = add_tensor(g, "b", {F(8)}, true);
+    const int t = add_node(g, "add", {x, b}, flip ? "q2" : "t");
+    g.outputs = {add_node(g, "relu", {t}, flip ? "q3" : "y")};
+    if (flip) std::swap(g.nodes[0], g.nodes[1]);
+    return g;
+  };
+  const auto a = finish(build(false)), b = finish(build(true));
+  ASSERT_TRUE(a.ok() && b.ok());
+  EXPECT_EQ(a->nodes, b->nodes);
+  EXPECT_EQ(a->outputs, b->outputs);
+  EXPECT_EQ(a->inputs, (std::vector<int>{0, 1}));
+  EXPECT_EQ(b->inputs, (std::vector<int>{1, 0}));  // arguments stay in the caller's order
+  EXPECT_EQ(b->source, (std::vector<int>{1, 0, 2, 3}));
+}
+
+TEST(Finish, SymbolsOfOneValueAreFixed) {
+  Graph g;
+  const int x = add_tensor(g, "x", {symbol_dim("B", 3, 3), F(8)}, false, ir::DType::f32,
+                           {ir::Expr(8) * ir::symbol("B"), 1});
+  g.outputs = {add_node(g, "neg", {x}, "y")};
+  const auto f = finish(g);
+  ASSERT_TRUE(f.ok()) << f.status().to_string();
+  EXPECT_TRUE(f->symbols.empty());
+  EXPECT_TRUE(ir::is_const_int(f->tensors[0].strides[0], 24));
+}
+
+TEST(Finish, LongChains) {
+  Graph g;
+  int x = add_tensor(g, "x", {F(2)});
+  for (int i = 0; i < 3000; ++i) x = add_node(g, "neg", {x}, "t" + std::to_string(i));
+  g.outputs = {x};
+  EXPECT_TRUE(finish(g).ok());
+}
+
+}  // namespace
+}  // namespace lathe::ops
