@@ -152,30 +152,37 @@ class Runner {
     cell = A::store_int(wrapped(step.type, v));
   }
 
+  int64_t affine(int64_t base, int first_term, int last_term) const {
+    for (int t = first_term; t < last_term; ++t) base += program_.terms[t].coef * slots_[program_.terms[t].slot];
+    return base;
+  }
+
   // The cell, or null after a failure.
   Value* locate(const CodeAccess& access) {
-    int64_t offset = 0;
-    for (int d = access.first_dim; d < access.last_dim; ++d) {
-      const CodeDim& dim = program_.dims[d];
-      int64_t i = dim.base;
-      if (dim.node >= 0) {
-        i = integer(dim.node);
-      } else {
-        for (int t = dim.first_term; t < dim.last_term; ++t) i += program_.terms[t].coef * slots_[program_.terms[t].slot];
-      }
-      if ((dim.checked || dim.node >= 0) && static_cast<uint64_t>(i) >= static_cast<uint64_t>(dim.size)) {
-        fail(internal_error("buffer {}: dimension {}: index {}, size is {}: {}", program_.buffers[access.buffer].source->name,
-                            d - access.first_dim, i, dim.size, here()));
-        return nullptr;
-      }
-      offset += i * dim.stride;
-    }
     std::vector<Value>& cells = cells_[access.buffer];
-    if (static_cast<uint64_t>(offset) >= cells.size()) {  // memory safety does not rest on the interval analysis
-      fail(internal_error("buffer {}: offset {} outside: {}", program_.buffers[access.buffer].source->name, offset, here()));
-      return nullptr;
+    int64_t offset = 0;
+    if (access.flat) {
+      offset = affine(access.base, access.first_term, access.last_term);
+    } else {
+      for (int d = access.first_dim; d < access.last_dim; ++d) {
+        const CodeDim& dim = program_.dims[d];
+        const int64_t i = dim.node >= 0 ? integer(dim.node) : affine(dim.base, dim.first_term, dim.last_term);
+        if (static_cast<uint64_t>(i) >= static_cast<uint64_t>(dim.size)) return outside(access, d, i);
+        offset += i * dim.stride;
+      }
     }
-    return &cells[offset];
+    // Memory safety does not rest on the interval analysis.
+    return static_cast<uint64_t>(offset) < cells.size() ? &cells[offset] : outside(access, access.last_dim, offset);
+  }
+  Value* outside(const CodeAccess& access, int dim, int64_t index) {
+    const char* buffer = program_.buffers[access.buffer].source->name.c_str();
+    if (dim == access.last_dim) {
+      fail(internal_error("buffer {}: offset {} outside: {}", buffer, index, here()));
+    } else {
+      fail(internal_error("buffer {}: dimension {}: index {}, size is {}: {}", buffer, dim - access.first_dim, index, program_.dims[dim].size,
+                          here()));
+    }
+    return nullptr;
   }
 
   Value value(int index) {

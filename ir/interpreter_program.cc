@@ -134,8 +134,22 @@ class Compiler {
     out.first_dim = static_cast<int>(program_.dims.size());
     program_.dims.insert(program_.dims.end(), dims.begin(), dims.end());
     out.last_dim = static_cast<int>(program_.dims.size());
+    flatten(dims, out);
     program_.accesses.push_back(out);
     return static_cast<int>(program_.accesses.size()) - 1;
+  }
+
+  void flatten(const std::vector<CodeDim>& dims, CodeAccess& out) {
+    std::map<int, int64_t> terms;
+    for (const CodeDim& d : dims) {
+      if (d.checked || d.node >= 0) return;
+      out.base += d.base * d.stride;
+      for (int t = d.first_term; t < d.last_term; ++t) terms[program_.terms[t].slot] += program_.terms[t].coef * d.stride;
+    }
+    out.flat = true;
+    out.first_term = static_cast<int>(program_.terms.size());
+    for (const auto& [slot, coef] : terms) program_.terms.push_back({slot, coef});
+    out.last_term = static_cast<int>(program_.terms.size());
   }
 
   Status dimension(const Expr& e, CodeDim& dim) {

@@ -34,9 +34,13 @@ struct CodeTerm {
   int slot = 0;
   int64_t coef = 0;
 };
+// If `flat`, every dimension is affine and inside its size: the offset is one sum of terms and `base`.
 struct CodeAccess {
   int buffer = 0;
   bool integer = false;
+  bool flat = false;
+  int64_t base = 0;
+  int first_term = 0, last_term = 0;
   int first_dim = 0, last_dim = 0;
 };
 

@@ -1,0 +1,294 @@
+// Dependence tests on affine indices: see dependence.h. Two instances of accesses are told apart by renaming what may
+// differ between them; the difference of their indices is one canonical sum per dimension, and the pair is disjoint if
+// some sum is never 0: always positive, always negative (bounds with symbolic extents, so tails count), or not divisible
+// by what divides its varying part (gcd). Different iterations i1 < i2 are written i2 = i1 + 1 + step.
+#include "ir/dependence.h"
+
+#include <algorithm>
+
+#include "ir/canon.h"
+#include "ir/text_form.h"
+
+namespace lathe::ir {
+
+namespace {
+using Renaming = std::vector<std::pair<std::string, Expr>>;
+
+bool written_in_kernel(const Kernel& kernel, const std::string& buffer) {
+  const Buffer* b = kernel.find_buffer(buffer);
+  return !b || (b->place != Place::in && b->place != Place::constant);
+}
+
+// One of the two instances of a pair: its own names end in `tag`.
+class Instance {
+ public:
+  Instance(const Kernel& kernel, std::string tag) : kernel_(kernel), tag_(std::move(tag)) {}
+
+  void bind(const std::string& iter, Expr value) { map_.emplace_back(iter, std::move(value)); }
+  // A scope of this instance's own.
+  void enter(const Stmt& scope, Ranges& ranges) {
+    const std::string name = scope.iter + tag_;
+    const Stmt copy = make_scope(name, rename(scope.extent), {});
+    ranges.enter(copy);
+    bind(scope.iter, iter(name));
+  }
+  // Loads of buffers that the kernel writes may give different values to the two instances.
+  Expr rename(const Expr& e) const {
+    return substitute(rewrite(e, [&](const Expr& n) -> Expr {
+                        if (n->op != Op::k_load || !written_in_kernel(kernel_, n->name)) return {};
+                        return load(n->name + tag_, n->args, n->type);
+                      }),
+                      map_);
+  }
+
+ private:
+  const Kernel& kernel_;
+  const std::string tag_;
+  Renaming map_;
+};
+
+bool never_zero(const Poly& delta, const Ranges& ranges) {
+  if (delta.overflow) return false;
+  const int64_t constant = delta.constant_part();
+  const int64_t divisor = multiple_of(add(delta, Poly::constant(constant), -1), ranges);
+  if (divisor == 0 ? constant != 0 : constant % divisor != 0) return true;
+  const Poly one = Poly::constant(1);
+  return proves_nonnegative(add(delta, one, -1), ranges) || proves_nonnegative(add(scaled(delta, -1), one, -1), ranges);
+}
+
+// The index dimensions as sums; x // c in one dimension and x % c in another together mean x.
+std::vector<Poly> dimensions(const std::vector<Expr>& index, const Instance& instance, const Ranges& ranges) {
+  const Canon canon(ranges, false);
+  std::vector<Poly> out;
+  for (const Expr& e : index) out.push_back(canon.poly(instance.rename(e)));
+  return out;
+}
+
+// c where a dimension has x // c for a dimension that has x % c.
+int64_t tile_of(const Expr& quotient, const Expr& remainder) {
+  int64_t tile = 0;
+  for_each_node(quotient, [&](const ExprNode& q) {
+    if (q.op != Op::k_floordiv || !is_const_int(q.args[1])) return;
+    for_each_node(remainder, [&](const ExprNode& r) {
+      if (r.op == Op::k_mod && equal(q.args[0], r.args[0]) && equal(q.args[1], r.args[1])) tile = q.args[1]->ival;
+    });
+  });
+  return tile;
+}
+
+bool disjoint(const Access& a, const Access& b, const Instance& first, const Instance& second, const Ranges& ranges) {
+  if (a.index.size() != b.index.size()) return false;
+  const std::vector<Poly> x = dimensions(a.index, first, ranges), y = dimensions(b.index, second, ranges);
+  for (size_t d = 0; d < x.size(); ++d) {
+    if (never_zero(add(x[d], y[d], -1), ranges)) return true;
+  }
+  const Canon canon(ranges, false);
+  for (size_t d = 0; d < x.size(); ++d) {
+    for (size_t r = 0; r < x.size(); ++r) {
+      const int64_t tile = d == r ? 0 : tile_of(a.index[d], a.index[r]);
+      if (tile == 0) continue;
+      const Poly whole_x = canon.poly(to_expr(add(x[r], x[d], tile))), whole_y = canon.poly(to_expr(add(y[r], y[d], tile)));
+      if (never_zero(add(whole_x, whole_y, -1), ranges)) return true;
+    }
+  }
+  return false;
+}
+
+bool commute(const Access& a, const Access& b, bool allow_reductions) {
+  if (a.buffer != b.buffer || (!a.write && !b.write)) return true;
+  return allow_reductions && a.reduction && b.reduction && a.op == b.op;
+}
+
+// Position of the scope in the list, or -1.
+int position(const std::vector<const Stmt*>& scopes, const std::string& iter) {
+  for (size_t i = 0; i < scopes.size(); ++i) {
+    if (scopes[i]->iter == iter) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+// May `early` in iteration i1 and `late` in iteration i2 > i1 touch one cell?
+bool may_meet(const Kernel& kernel, const Stmt& scope, int depth, const Access& early, const Access& late) {
+  Ranges ranges(kernel);
+  for (int i = 0; i < depth; ++i) ranges.enter(*early.scopes[i]);
+  const std::string i1 = scope.iter + "'1", step = scope.iter + "'step";
+  ranges.enter(make_scope(i1, scope.extent - 1, {}));
+  ranges.enter(make_scope(step, scope.extent - 1 - iter(i1), {}));
+  Instance first(kernel, "'1"), second(kernel, "'2");
+  first.bind(scope.iter, iter(i1));
+  second.bind(scope.iter, iter(i1) + 1 + iter(step));
+  for (size_t i = depth + 1; i < early.scopes.size(); ++i) first.enter(*early.scopes[i], ranges);
+  for (size_t i = depth + 1; i < late.scopes.size(); ++i) second.enter(*late.scopes[i], ranges);
+  return !disjoint(early, late, first, second, ranges);
+}
+
+void collect_loads(const Expr& e, const Stmt& s, const std::vector<const Stmt*>& scopes, std::vector<Access>& out) {
+  if (!e) return;
+  for (const Expr& a : e->args) collect_loads(a, s, scopes, out);
+  if (e->op == Op::k_load) out.push_back({&s, e->name, e->args, false, false, AssignOp::set, scopes});
+}
+
+void collect(const Stmt& s, std::vector<const Stmt*>& scopes, std::vector<Access>& out) {
+  if (s.kind == Stmt::Kind::prefetch) return;
+  if (s.kind == Stmt::Kind::scope) {
+    collect_loads(s.extent, s, scopes, out);
+    scopes.push_back(&s);
+    for (const Stmt& inner : s.body) collect(inner, scopes, out);
+    scopes.pop_back();
+    return;
+  }
+  for (const Expr& e : s.index) collect_loads(e, s, scopes, out);
+  collect_loads(s.value, s, scopes, out);
+  out.push_back({&s, s.target, s.index, true, s.op != AssignOp::set, s.op, scopes});
+}
+
+bool path_to(const std::vector<Stmt>& body, const std::string& iter, std::vector<const Stmt*>& path) {
+  for (const Stmt& s : body) {
+    if (s.kind != Stmt::Kind::scope) continue;
+    path.push_back(&s);
+    if (s.iter == iter || path_to(s.body, iter, path)) return true;
+    path.pop_back();
+  }
+  return false;
+}
+
+std::string describe(const Access& a) {
+  return fmt::format("{} {}[{}]", a.write ? (a.reduction ? "the update of" : "the write of") : "the read of", a.buffer, [&] {
+    std::vector<std::string> parts;
+    for (const Expr& e : a.index) parts.push_back(print(e));
+    return fmt::format("{}", fmt::join(parts, ", "));
+  }());
+}
+
+// Does every instance of `read` in an iteration of the scope at `depth` find its cell written by an earlier instance of the plain write
+// `w` (before it in program order) in that iteration? Names of w's own scopes are matched with the read's by coefficient.
+bool covers(const Kernel& kernel, int depth, const Access& w, const Access& read) {
+  size_t common = depth + 1;
+  while (common < w.scopes.size() && common < read.scopes.size() && w.scopes[common] == read.scopes[common]) ++common;
+  Ranges ranges(kernel);
+  for (const Stmt* s : read.scopes) ranges.enter(*s);
+  Renaming map;
+  const Buffer* buffer = kernel.find_buffer(w.buffer);
+  std::vector<std::string> whole;  // own scopes of w that run over all of a dimension
+  for (size_t d = 0; d < w.index.size(); ++d) {
+    const auto form = affine_form(w.index[d]), target = affine_form(read.index[d]);
+    if (!form) return false;
+    for (const auto& [name, coef] : form->terms) {
+      const int at = position(w.scopes, name);
+      if (at < static_cast<int>(common)) continue;
+      const bool spans = form->terms.size() == 1 && is_const_int(coef, 1) && is_const_int(form->rest, 0) && buffer && buffer->dims[d] &&
+                         proves_le(buffer->dims[d], w.scopes[at]->extent, ranges);
+      if (spans) {
+        whole.push_back(name);
+        map.emplace_back(name, read.index[d]);
+        continue;
+      }
+      if (!target) return false;
+      for (const auto& [other, c] : target->terms) {
+        const bool own = position(read.scopes, other) >= static_cast<int>(common);
+        const bool taken = std::any_of(map.begin(), map.end(), [&](const auto& m) { return m.second->op == Op::k_iter && m.second->name == other; });
+        if (own && !taken && equal(c, coef)) {
+          map.emplace_back(name, iter(other));
+          break;
+        }
+      }
+    }
+  }
+  for (size_t d = 0; d < w.index.size(); ++d) {
+    if (!equal(simplify(substitute(w.index[d], map), ranges), simplify(read.index[d], ranges))) return false;
+  }
+  for (size_t i = common; i < w.scopes.size(); ++i) {
+    const Stmt& s = *w.scopes[i];
+    const Expr extent = substitute(s.extent, map);
+    const auto at = std::find_if(map.begin(), map.end(), [&](const auto& m) { return m.first == s.iter; });
+    if (at == map.end()) {
+      if (!proves_le(1, extent, ranges)) return false;  // an own scope without a part in the index must run at all
+    } else if (std::find(whole.begin(), whole.end(), s.iter) == whole.end() && !proves_lt(at->second, extent, ranges)) {
+      return false;
+    }
+  }
+  return true;
+}
+}  // namespace
+
+std::vector<Access> collect_accesses(const std::vector<Stmt>& body, const std::vector<const Stmt*>& outer) {
+  std::vector<Access> out;
+  std::vector<const Stmt*> scopes = outer;
+  for (const Stmt& s : body) collect(s, scopes, out);
+  return out;
+}
+
+bool may_conflict_across(const Kernel& kernel, const std::string& iter, const Access& a, const Access& b, bool allow_reductions) {
+  if (commute(a, b, allow_reductions)) return false;
+  const int depth = position(a.scopes, iter);
+  if (depth < 0 || position(b.scopes, iter) != depth) return true;
+  const Stmt& scope = *a.scopes[depth];
+  Ranges outer(kernel);
+  for (int i = 0; i < depth; ++i) outer.enter(*a.scopes[i]);
+  if (interval(scope.extent, outer).hi <= 1) return false;
+  return may_meet(kernel, scope, depth, a, b) || may_meet(kernel, scope, depth, b, a);
+}
+
+bool is_private(const Kernel& kernel, const std::string& iter, const std::string& buffer) {
+  std::vector<const Stmt*> path;
+  if (!path_to(kernel.body, iter, path)) return false;
+  const int depth = static_cast<int>(path.size()) - 1;
+  const Buffer* b = kernel.find_buffer(buffer);
+  if (!b || b->place == Place::in || b->place == Place::constant || b->place == Place::out) return false;
+  const std::vector<Access> all = collect_accesses(kernel.body);
+  for (size_t r = 0; r < all.size(); ++r) {
+    const Access& access = all[r];
+    if (access.buffer != buffer) continue;
+    if (position(access.scopes, iter) != depth) return false;  // used outside
+    if (access.write && !access.reduction) continue;
+    const bool covered = std::any_of(all.begin(), all.begin() + r, [&](const Access& w) {
+      return w.buffer == buffer && w.write && !w.reduction && w.stmt != access.stmt && covers(kernel, depth, w, access);
+    });
+    if (!covered) return false;
+  }
+  return true;
+}
+
+bool iterations_independent(const Kernel& kernel, const std::string& iter, bool allow_reductions, std::string* why) {
+  std::vector<const Stmt*> path;
+  if (!path_to(kernel.body, iter, path)) {
+    if (why) *why = "no scope " + iter;
+    return false;
+  }
+  const Stmt& scope = *path.back();
+  const std::vector<Access> all = collect_accesses(scope.body, path);
+  for (size_t i = 0; i < all.size(); ++i) {
+    for (size_t j = i; j < all.size(); ++j) {
+      if (!may_conflict_across(kernel, iter, all[i], all[j], allow_reductions)) continue;
+      const Buffer* b = kernel.find_buffer(all[i].buffer);
+      const bool thread_local_storage = b && (b->place == Place::stack || b->place == Place::reg);
+      if (thread_local_storage && is_private(kernel, iter, all[i].buffer)) continue;
+      if (why) *why = fmt::format("{} and {} may meet in different iterations of {}", describe(all[i]), describe(all[j]), iter);
+      return false;
+    }
+  }
+  return true;
+}
+
+bool may_exchange(const Kernel& kernel, const Stmt& first, const Stmt& second, const std::vector<const Stmt*>& outer, std::string* why) {
+  std::vector<Access> before, after;
+  std::vector<const Stmt*> scopes = outer;
+  collect(first, scopes, before);
+  collect(second, scopes, after);
+  for (const Access& a : before) {
+    for (const Access& b : after) {
+      if (commute(a, b, false)) continue;
+      Ranges ranges(kernel);
+      for (const Stmt* s : outer) ranges.enter(*s);
+      Instance one(kernel, "'1"), two(kernel, "'2");
+      for (size_t i = outer.size(); i < a.scopes.size(); ++i) one.enter(*a.scopes[i], ranges);
+      for (size_t i = outer.size(); i < b.scopes.size(); ++i) two.enter(*b.scopes[i], ranges);
+      if (disjoint(a, b, one, two, ranges)) continue;
+      if (why) *why = fmt::format("{} and {} may meet", describe(a), describe(b));
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace lathe::ir
