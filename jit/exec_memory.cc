@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "jit/host_cpu.h"
+#include "jit/image.h"
 
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010
@@ -24,6 +25,7 @@ namespace {
 constexpr size_t kArenaBytes = size_t{1} << 20;
 constexpr size_t kAlign = 64;
 constexpr size_t kPage = 4096;
+static_assert(kMaxImageCode < kArenaBytes - kPage);
 
 constexpr size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
@@ -86,11 +88,8 @@ ir::Result<Arena> open_flip() {
   return arena;
 }
 
-ir::Status check_image(const CodeImage& image) {
-  if (image.code.empty() || image.entry >= image.text_bytes || image.text_bytes > image.code.size()) {
-    return ir::invalid("image {}: entry {}, text {}, size {}", image.symbol, image.entry, image.text_bytes, image.code.size());
-  }
-  if (image.code.size() > kArenaBytes - kPage) return ir::invalid("image {}: {} bytes", image.symbol, image.code.size());
+ir::Status loadable(const CodeImage& image) {
+  LATHE_RETURN_IF_ERROR(check_image(image));
   if (const uint64_t missing = image.features & ~host_features()) {
     return ir::unsupported("image {} needs {}", image.symbol, feature_names(missing));
   }
@@ -165,7 +164,7 @@ ExecMemory::State& ExecMemory::current_state() const {
 }
 
 ir::Result<LoadedCode> ExecMemory::load(const CodeImage& image) {
-  LATHE_RETURN_IF_ERROR(check_image(image));
+  LATHE_RETURN_IF_ERROR(loadable(image));
   if (mode_ == ExecMode::off) return ir::unsupported("code memory is off");
   State& state = current_state();
   const std::lock_guard<std::mutex> lock(state.mutex);

@@ -16,7 +16,7 @@ int pool_index(std::vector<uint32_t>& pool, uint32_t bits) {
 
 }  // namespace
 
-Assembler::Assembler(uint8_t* buffer) : CodeGenerator(kMaxCodeBytes, buffer) { Xbyak::ClearError(); }
+Assembler::Assembler(uint8_t* buffer) : CodeGenerator(kMaxImageCode, buffer) { Xbyak::ClearError(); }
 
 int Assembler::scalar_offset(uint32_t bits) { return 4 * pool_index(scalars_, bits); }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ir/status.h"
+#include "jit/image.h"
 
 namespace lathe::jit::x64 {
 
@@ -22,11 +23,9 @@ using Xbyak::Xmm;
 using Xbyak::Ymm;
 using Xbyak::Zmm;
 
-inline constexpr size_t kMaxCodeBytes = size_t{24} << 10;
-
 class Assembler : public Xbyak::CodeGenerator {
  public:
-  // buffer: kMaxCodeBytes, aligned to 64.
+  // buffer: kMaxImageCode, aligned to 64.
   explicit Assembler(uint8_t* buffer);
 
   // RIP-relative addresses of constants: 32 bits once, 32 bits eight times over, 0 1 2 .. 7 as i32.

@@ -44,7 +44,7 @@ ir::Result<CodeImage> compile_xbyak(const LeafProgram& program) {
   LATHE_ASSIGN(const x64::Shape shape, shape_of(program));
   LATHE_ASSIGN(const x64::Allocation allocation, x64::allocate(program, shape));
   const std::unique_ptr<uint8_t[], Aligned> buffer(
-      static_cast<uint8_t*>(::operator new[](x64::kMaxCodeBytes, std::align_val_t{64})));
+      static_cast<uint8_t*>(::operator new[](kMaxImageCode, std::align_val_t{64})));
   x64::Assembler assembler(buffer.get());
   x64::Emitter emitter(assembler, program, shape, allocation);
   LATHE_RETURN_IF_ERROR(emitter.run());
