@@ -86,6 +86,8 @@ inline LeafProgram empty_program(const Shape& s, const std::string& name, int sl
   p.name = "lathe_test_" + name + "_" + ir::isa_name(s.level);
   p.level = s.level;
   p.lanes = s.lanes;
+  p.vector_registers = s.level >= ir::IsaLevel::avx512 ? 32 : 16;
+  p.mask_registers = s.level >= ir::IsaLevel::avx512 ? 7 : 0;
   p.num_vregs = 16;
   p.num_masks = 4;
   p.num_vars = 4;
