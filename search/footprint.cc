@@ -201,6 +201,19 @@ std::vector<DimRange> footprint(const Kernel& kernel, const std::vector<const Ac
   return box;
 }
 
+Expr storage_size(const DimRange& range, const Expr& dim, const Ranges& ranges, bool constant) {
+  const auto free_of_iterators = [](const Expr& e) {
+    bool iterators = false;
+    for_each_node(e, [&](const ExprNode& n) { iterators = iterators || n.op == Op::k_iter; });
+    return !iterators;
+  };
+  const Interval bound = interval(range.extent, ranges);
+  if (bound.lo == bound.hi && bound.lo >= 0) return Expr(bound.hi);
+  if (!constant && bound.lo >= 0 && free_of_iterators(range.extent)) return range.extent;
+  if (bound.hi != INT64_MAX && bound.hi >= 0 && (constant || !free_of_iterators(range.extent))) return Expr(bound.hi);
+  return constant ? Expr() : dim;
+}
+
 bool surely_le(const Expr& a, const Expr& b, const Ranges& ranges) {
   if (equal(a, b) || proves_le(a, b, ranges)) return true;
   if (a->op == Op::k_min) return surely_le(a->args[0], b, ranges) || surely_le(a->args[1], b, ranges);

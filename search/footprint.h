@@ -30,6 +30,9 @@ std::vector<DimRange> footprint(const ir::Kernel& kernel, const ir::Access& acce
 // The box around all accesses of one buffer.
 std::vector<DimRange> footprint(const ir::Kernel& kernel, const std::vector<const ir::Access*>& accesses, size_t fixed,
                                 const ir::Ranges& ranges);
+// The size of a buffer that holds the range, of a dimension `dim`: free of iterators (constant if asked for) and not negative. Null if none
+// is known.
+ir::Expr storage_size(const DimRange& range, const ir::Expr& dim, const ir::Ranges& ranges, bool constant);
 // a <= b, looking through min on the left and max on the right.
 bool surely_le(const ir::Expr& a, const ir::Expr& b, const ir::Ranges& ranges);
 // Is every cell `reads` may touch certainly written by `writes`, in one iteration of their first `fixed` common scopes?

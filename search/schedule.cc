@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "ir/names.h"
+#include "ir/verifier.h"
 #include "search/transform_util.h"
 
 namespace lathe::search {
@@ -95,15 +96,24 @@ Result<Kernel> replay(const Kernel& kernel, const Schedule& schedule, std::vecto
   if (!schedule.family.empty() && schedule.family != kernel.family) {
     return unsupported("a schedule of family {} cannot be replayed on kernel {} of family {}", schedule.family, kernel.name, kernel.family);
   }
+#ifdef NDEBUG
+  constexpr bool kVerifyEachMove = false;
+#else
+  constexpr bool kVerifyEachMove = true;
+#endif
   Kernel current = kernel;
   for (size_t i = 0; i < schedule.moves.size(); ++i) {
-    Result<TransformResult> next = apply(current, schedule.moves[i]);
+    Result<TransformResult> next = apply(current, schedule.moves[i], {.verify = kVerifyEachMove});
     if (!next.ok()) {
       const Status& status = next.status();
       return make_error(status.code() == Code::kINTERNAL ? Code::kINTERNAL : Code::kUNSUPPORTED, "move {}: {}", i + 1, status.message());
     }
     current = std::move(next->kernel);
     if (steps) steps->push_back(current);
+  }
+  if (!kVerifyEachMove) {
+    const Status verified = verify(current);
+    if (!verified.ok()) return internal_error("the scheduled kernel {} does not verify: {}", kernel.name, verified.message());
   }
   return current;
 }

@@ -24,9 +24,11 @@ ir::Result<Move> parse_move(std::string_view line);
 
 enum class Tail : uint8_t { exact, peel, mask, clamp };
 
-// What a row may be told to skip: its legality preconditions by number, for the mutation self-test only.
+// disabled_precondition: a legality precondition the row is to skip, for the mutation self-test only. verify: whether apply() verifies
+// its result; a caller that applies many moves may verify what it ends with.
 struct TransformParams {
   int disabled_precondition = -1;
+  bool verify = true;
 };
 
 struct TransformResult {
@@ -47,7 +49,7 @@ struct Transform {
 const std::vector<Transform>& transforms();
 const Transform* find_transform(std::string_view name);
 
-// Applies a move: INVALID (shape of the move) or UNSUPPORTED (refused, with the precondition's sentence). The result verifies.
+// Applies a move: INVALID (shape of the move) or UNSUPPORTED (refused, with the precondition's sentence). A result that does not verify is INTERNAL.
 ir::Result<TransformResult> apply(const ir::Kernel& kernel, const Move& move, const TransformParams& params = {});
 
 struct Candidate {

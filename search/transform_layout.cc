@@ -36,19 +36,21 @@ static std::vector<std::string> layout_buffers(const Kernel& kernel) {
   return out;
 }
 
-//   w[N, K]  ->  w layout [0/T, 1, 0%T]: the tile becomes innermost
+//   w[N, K]  ->  w layout [0/T, 0%T, 1]: split where it stands
 Result<TransformResult> apply_tile_buffer(const Kernel& kernel, const Move& move, const TransformParams&) {
   TransformResult result{kernel, {}};
   LATHE_ASSIGN(Buffer* b, find_layout(result.kernel, move.args[0]));
   LATHE_ASSIGN(const int64_t dim, int_arg(move.args[1], "a dimension", 0, static_cast<int64_t>(b->dims.size()) - 1));
   LATHE_ASSIGN(const int64_t tile, int_arg(move.args[2], "a tile size", 2, int64_t{1} << 31));
-  for (LayoutDim& l : b->layout) {
+  for (size_t p = 0; p < b->layout.size(); ++p) {
+    LayoutDim& l = b->layout[p];
     if (l.dim != dim) continue;
     if (l.part != LayoutDim::Part::whole) return invalid("expected dimension {} of `{}` not to be tiled yet", dim, b->name);
     l.part = LayoutDim::Part::outer;
     l.tile = tile;
+    b->layout.insert(b->layout.begin() + static_cast<std::ptrdiff_t>(p) + 1, {static_cast<int>(dim), LayoutDim::Part::inner, tile});
+    break;
   }
-  b->layout.push_back({static_cast<int>(dim), LayoutDim::Part::inner, tile});
   return result;
 }
 

@@ -9,17 +9,6 @@
 namespace lathe::search {
 using namespace ir;  // NOLINT(google-build-using-namespace)
 
-// The size that one dimension of the contracted buffer needs: free of iterators, or a constant bound.
-static Expr contracted_size(const DimRange& range, const Expr& dim, const Ranges& ranges, bool constant) {
-  if (is_const_int(range.extent)) return range.extent;
-  bool iterators = false;
-  for_each_node(range.extent, [&](const ExprNode& n) { iterators = iterators || n.op == Op::k_iter; });
-  if (!iterators && !constant) return range.extent;
-  const Interval bound = interval(range.extent, ranges);
-  if (bound.hi != INT64_MAX && (constant || iterators)) return Expr(bound.hi);
-  return constant ? Expr() : dim;
-}
-
 static Result<TransformResult> contract(const Kernel& kernel, const Move& move, const TransformParams& params, Place place) {
   TransformResult result{kernel, {}};
   const char* row = place == Place::stack ? "move_to_stack" : "move_to_register";
@@ -52,9 +41,8 @@ static Result<TransformResult> contract(const Kernel& kernel, const Move& move, 
     kept.push_back(box[d].varies || !is_const_int(box[d].extent, 1));
     bases.push_back(box[d].base);
     if (!kept.back()) continue;
-    dims.push_back(contracted_size(box[d], buffer->dims[d], ranges, place == Place::reg));
+    dims.push_back(storage_size(box[d], buffer->dims[d], ranges, place == Place::reg));
     if (!dims.back()) return invalid("expected dimension {} of `{}` to have a constant bound inside `{}`", d, buffer->name, move.args[1]);
-    if (equal(dims.back(), buffer->dims[d]) && box[d].whole) bases.back() = Expr(0);
   }
   const auto rebase = [&](const std::vector<Expr>& index) {
     std::vector<Expr> out;

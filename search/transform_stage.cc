@@ -34,16 +34,7 @@ Staged stage_box(const Kernel& kernel, const Buffer& buffer, const std::vector<c
   return staged;
 }
 
-// The dimension of the temporary: its extent, or a constant bound where that depends on iterators.
-Expr staged_size(const DimRange& range, const Expr& dim, const Ranges& ranges) {
-  bool iterators = false;
-  for_each_node(range.extent, [&](const ExprNode& n) { iterators = iterators || n.op == Op::k_iter; });
-  if (!iterators) return range.extent;
-  const Interval bound = interval(range.extent, ranges);
-  return bound.hi == INT64_MAX ? dim : Expr(bound.hi);
-}
-
-// for i0 < e0: for i1 < e1: target[...] = source[...]; `into` says which side is the temporary.
+// for xp_0 < e0: for xp_1 < e1: target[...] = source[...], named after the buffer's dimensions; `into`: target is the temporary.
 Stmt copy_nest(const Staged& staged, const Buffer& buffer, const std::string& temporary, bool into, Names& names) {
   std::vector<Expr> outside, inside;
   std::vector<std::pair<std::string, size_t>> loops;
@@ -52,7 +43,7 @@ Stmt copy_nest(const Staged& staged, const Buffer& buffer, const std::string& te
       outside.push_back(staged.box[d].base);
       continue;
     }
-    const std::string name = names.fresh(fmt::format("{}_{}", temporary, loops.size()));
+    const std::string name = names.fresh(fmt::format("{}_{}", temporary, d));
     loops.emplace_back(name, d);
     inside.push_back(iter(name));
     outside.push_back(staged.box[d].base + iter(name));
@@ -108,7 +99,7 @@ Result<TransformResult> apply_create_temporary(const Kernel& kernel, const Move&
   temporary.type = buffer.type;
   temporary.place = Place::heap;
   for (size_t d = 0; d < staged.box.size(); ++d) {
-    if (staged.kept[d]) temporary.dims.push_back(staged_size(staged.box[d], buffer.dims[d], ranges));
+    if (staged.kept[d]) temporary.dims.push_back(storage_size(staged.box[d], buffer.dims[d], ranges, false));
   }
   std::vector<Stmt>& body = *site.body;
   for_each_stmt(body, [&](Stmt& s) {

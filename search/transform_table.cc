@@ -70,7 +70,7 @@ const std::vector<Transform>& transforms() {
        .propose = propose_inline_temporary},
       {.name = "tile_buffer",
        .args = "buffer dim size",
-       .picture = "w[N, K]  ->  w layout [0/T, 1, 0%T]",
+       .picture = "w[N, K]  ->  w layout [0/T, 0%T, 1]",
        .numeric = kExact,
        .preconditions = {},
        .apply = apply_tile_buffer,

@@ -176,7 +176,7 @@ void prune_empty(std::vector<Stmt>& body) {
 Status Legality::require(int number, bool holds, const std::string& why) const {
   if (holds || params_.disabled_precondition == number) return {};
   const char* sentence = find_transform(row_)->preconditions[number];
-  return why.empty() ? unsupported("{}: {}", row_, sentence) : unsupported("{}: {}: {}", row_, sentence, why);
+  return why.empty() ? unsupported("{}", sentence) : unsupported("{}: {}", sentence, why);
 }
 
 static void collect_plain(const std::vector<Stmt>& body, std::vector<std::string>& out) {
