@@ -17,7 +17,7 @@ Kernel parsed(const std::string& text) {
 Kernel with(const std::string& body) {
   return parsed(
       "kernel t(x: f32[N] in, p: i64[N] in, y: f32[N] out, z: f32[N, K] out, f: f32[_] out) where N in 16..4096, K in 1..4096\n"
-      "  h: f32[N] heap\n  s: f32[8] stack\n  c: f32[] reg\n" + body);
+      "  h: f32[N] heap\n  s: f32[8] stack\n  c: f32[] reg\n  q: i64[] reg\n" + body);
 }
 bool independent(const std::string& body, const std::string& iter, bool reductions = false) {
   std::string why;
@@ -72,6 +72,9 @@ TEST(Dependence, GathersAreMaybes) {
   EXPECT_FALSE(independent("  for i < N:\n    y[p[i]] = x[i]\n", "i"));
   EXPECT_TRUE(independent("  for i < N:\n    y[i] = x[p[i]]\n", "i"));
   EXPECT_TRUE(independent("  for j < N:\n    for i < N:\n      f[i + p[j]] = x[i]\n", "i"));
+  // Each iteration has its own q: what it loads differs.
+  EXPECT_FALSE(independent("  for i < N:\n    q[] = p[i]\n    f[i + q[]] = x[i]\n", "i"));
+  EXPECT_TRUE(independent("  for i < N:\n    q[] = p[i]\n    y[i] = x[q[]]\n", "i"));
 }
 
 TEST(Dependence, PrivateScratch) {

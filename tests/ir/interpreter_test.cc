@@ -164,8 +164,10 @@ TEST(Interpreter, RoundsToTheType) {
   EXPECT_EQ(eval("a[] + b[]", "bf16", 256, 3), 260);
   EXPECT_EQ(eval("a[] / b[]", "f32", 1, 3), 1.0f / 3.0f);
   EXPECT_EQ(eval("a[] + b[]", "f32", 1, 0x1p-24, 0, {}, Arithmetic::real), 1 + 0x1p-24);
-  // One rounding in a 16-bit fma: 2048 + 1 + 2^-48 lies just above the tie.
+  // One rounding in a 16-bit fma.
   EXPECT_EQ(eval("fma(a[], b[], c[])", "f16", 0x1p-24, 0x1p-24, 2048), 2048);
+  EXPECT_EQ(eval("fma(a[], b[], c[])", "bf16", 7, 37, -0x1p-60), 258);  // just below the tie 259
+  EXPECT_EQ(eval("fma(a[], b[], c[])", "bf16", 7, 37, 0), 260);
   EXPECT_EQ(eval("fma(a[], b[], c[])", "f16", 1025, 1 + 0x1p-10, 0), 1026);
 }
 
@@ -201,7 +203,7 @@ TEST(Interpreter, NaNAndTheMaxima) {
   EXPECT_EQ(eval("fmax(a[], b[])", "f32", NAN, 1), 1);
   EXPECT_TRUE(std::isnan(eval("fmax(a[], b[])", "f32", 1, NAN)));
   const Kernel k = parsed("kernel t(x: f32[3] in, p: f32[] out, q: f32[] out)\n  p[] = -inf\n  q[] = -inf\n  for i < 3:\n    p[] fmax= x[i]\n    q[] max= x[i]\n");
-  Tensors t = {{"x", {{3}, {1, NAN, 2}}}};
+  Tensors t = {{"x", {{3}, {2, NAN, 1}}}};
   ASSERT_TRUE(run(k, t).ok());
   EXPECT_EQ(t["p"].data[0], 2);
   EXPECT_TRUE(std::isnan(t["q"].data[0]));

@@ -1,0 +1,273 @@
+// After lowering: drop what nobody uses, give pointers and index variables few numbers (generators keep each in a general
+// register), and name the program. Virtual vector registers stay as many as they are: generators allocate those.
+#include <algorithm>
+#include <functional>
+#include <map>
+
+#include "ir/analysis.h"
+#include "ir/text_form.h"
+#include "jit/lowering.h"
+
+namespace lathe::jit {
+namespace {
+
+using Visit = std::function<void(Node&)>;
+void each(std::vector<Node>& body, const Visit& f) {
+  for (Node& n : body) {
+    f(n);
+    each(n.body, f);
+  }
+}
+void erase_if(std::vector<Node>& body, const std::function<bool(const Node&)>& f) {
+  std::erase_if(body, f);
+  for (Node& n : body) erase_if(n.body, f);
+}
+
+// Instructions whose result is never read, pointers that address nothing, conditions over nothing.
+bool remove_dead(LeafProgram& p) {
+  std::vector<bool> vregs(p.num_vregs), masks(p.num_masks), ptrs(p.ptrs.size());
+  each(p.body, [&](Node& n) {
+    if (n.kind == Node::Kind::inst) {
+      for (int s = 0; s < leaf_op_sources(n.inst.op); ++s) {
+        if (n.inst.src[s] != n.inst.dst || leaf_op_kind(n.inst.op) != LeafOpKind::kArith) vregs[n.inst.src[s]] = true;
+      }
+      if (n.inst.mask >= 0) masks[n.inst.mask] = true;
+      if (n.inst.mem.ptr >= 0) ptrs[n.inst.mem.ptr] = true;
+    }
+    if (n.kind == Node::Kind::set_ptr && n.from != n.steps[0].ptr) ptrs[n.from] = true;
+    if (n.kind == Node::Kind::segments) ptrs[n.seg_base_a] = ptrs[n.seg_base_b] = true;
+  });
+  bool changed = false;
+  erase_if(p.body, [&](const Node& n) {
+    bool dead = false;
+    if (n.kind == Node::Kind::inst) {
+      const LeafOpKind kind = leaf_op_kind(n.inst.op);
+      if (kind == LeafOpKind::kMask) dead = !masks[n.inst.dst];
+      if (kind == LeafOpKind::kArith || kind == LeafOpKind::kLoad || kind == LeafOpKind::kConst) dead = !vregs[n.inst.dst];
+    }
+    if (n.kind == Node::Kind::set_ptr) dead = !ptrs[n.steps[0].ptr];
+    if (n.kind == Node::Kind::if_less) dead = n.body.empty();
+    changed |= dead;
+    return dead;
+  });
+  each(p.body, [&](Node& n) {
+    if (n.kind == Node::Kind::loop) std::erase_if(n.steps, [&](const PtrStep& s) { return !ptrs[s.ptr]; });
+  });
+  return changed;
+}
+
+// q = p at the top, where p is an operand's address used for nothing else: q starts as that address.
+void start_where_used(LeafProgram& p) {
+  std::vector<int> uses(p.ptrs.size()), sets(p.ptrs.size());
+  each(p.body, [&](Node& n) {
+    if (n.kind == Node::Kind::inst && n.inst.mem.ptr >= 0) ++uses[n.inst.mem.ptr];
+    if (n.kind == Node::Kind::set_ptr) {
+      ++uses[n.from];
+      ++sets[n.steps[0].ptr];
+    }
+    if (n.kind == Node::Kind::segments) {
+      for (int i : {n.seg_base_a, n.seg_base_b}) ++uses[i];
+      for (int i : {n.seg_ptr_a, n.seg_ptr_b}) ++sets[i];
+    }
+    if (n.kind == Node::Kind::loop) {
+      for (const PtrStep& s : n.steps) ++uses[s.ptr];
+    }
+  });
+  std::erase_if(p.body, [&](const Node& n) {
+    if (n.kind != Node::Kind::set_ptr) return false;
+    const int to = n.steps[0].ptr;
+    PtrInit init = p.ptrs[n.from];
+    if (uses[n.from] != 1 || sets[n.from] != 0 || sets[to] != 1 || init.slot < 0 || !init.terms.empty()) return false;
+    init.bytes += n.steps[0].bytes;
+    init.terms = n.steps[0].terms;
+    p.ptrs[to] = init;
+    p.ptrs[n.from] = {};
+    return true;
+  });
+}
+
+// Live ranges over node positions; a name that enters a loop from outside lives to the loop's end.
+class Ranges {
+ public:
+  explicit Ranges(size_t n) : first_(n, kNone), last_(n, kNone) {}
+  void touch(int name, int at) {
+    if (name < 0) return;
+    if (first_[name] == kNone) first_[name] = at;
+    last_[name] = std::max(last_[name], at);
+    touches_.emplace_back(name, at);
+  }
+  void loop(int from, int to) {  // inner loops first
+    for (const auto& [name, at] : touches_) {
+      if (at >= from && at <= to && first_[name] < from) last_[name] = std::max(last_[name], to);
+    }
+  }
+  std::vector<int> number(int* count) const {
+    std::vector<int> order, out(first_.size(), -1), until;
+    for (size_t i = 0; i < first_.size(); ++i) {
+      if (first_[i] != kNone) order.push_back(static_cast<int>(i));
+    }
+    std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return first_[a] < first_[b]; });
+    for (int name : order) {
+      size_t slot = 0;
+      while (slot < until.size() && until[slot] > first_[name]) ++slot;
+      if (slot == until.size()) until.push_back(0);
+      until[slot] = std::max(last_[name], first_[name] + 1);
+      out[name] = static_cast<int>(slot);
+    }
+    *count = static_cast<int>(until.size());
+    return out;
+  }
+
+ private:
+  static constexpr int kNone = -2;
+  std::vector<int> first_, last_;
+  std::vector<std::pair<int, int>> touches_;
+};
+
+struct Numbering {
+  Ranges ptrs, vars;
+  int at = 0;
+
+  void nodes(const std::vector<Node>& body) {
+    for (const Node& n : body) node(n);
+  }
+  void node(const Node& n) {
+    const int start = at++;
+    switch (n.kind) {
+      case Node::Kind::inst:
+        ptrs.touch(n.inst.mem.ptr, start);
+        if (n.inst.mem.index_kind == Mem::Index::var) vars.touch(n.inst.mem.index, start);
+        vars.touch(n.inst.var, start);
+        return;
+      case Node::Kind::loop:
+        vars.touch(n.var, start);
+        nodes(n.body);
+        vars.touch(n.var, at);
+        for (const PtrStep& s : n.steps) ptrs.touch(s.ptr, at);
+        close(start + 1);
+        return;
+      case Node::Kind::if_less:
+        vars.touch(n.var, start);
+        nodes(n.body);
+        return;
+      case Node::Kind::segments:
+        ptrs.touch(n.seg_base_a, start);
+        ptrs.touch(n.seg_base_b, start);
+        ptrs.touch(n.seg_base_a, start + 1);
+        ptrs.touch(n.seg_base_b, start + 1);
+        at += 2;
+        ptrs.touch(n.seg_ptr_a, start + 2);
+        ptrs.touch(n.seg_ptr_b, start + 2);
+        nodes(n.body);
+        close(start + 1);
+        return;
+      case Node::Kind::set_ptr:
+        ptrs.touch(n.from, start);
+        ptrs.touch(n.steps[0].ptr, start);
+        return;
+      case Node::Kind::set_var: vars.touch(n.var, start); return;
+      case Node::Kind::add_stream: ptrs.touch(n.steps[0].ptr, start); return;
+    }
+  }
+  void close(int from) {
+    ptrs.loop(from, at);
+    vars.loop(from, at);
+    ++at;
+  }
+};
+
+void share_numbers(LeafProgram& p) {
+  Numbering n{Ranges(p.ptrs.size()), Ranges(p.num_vars)};
+  for (size_t i = 0; i < p.ptrs.size(); ++i) {
+    if (p.ptrs[i].slot >= 0 || p.ptrs[i].stream >= 0) n.ptrs.touch(static_cast<int>(i), -1);
+  }
+  n.nodes(p.body);
+  int count = 0;
+  const std::vector<int> ptr = n.ptrs.number(&count);
+  std::vector<PtrInit> ptrs(count);
+  for (size_t i = 0; i < p.ptrs.size(); ++i) {
+    if (p.ptrs[i].slot >= 0 || p.ptrs[i].stream >= 0) ptrs[ptr[i]] = p.ptrs[i];
+  }
+  p.ptrs = std::move(ptrs);
+  const std::vector<int> var = n.vars.number(&p.num_vars);
+  const auto rename = [](const std::vector<int>& map, int& i) {
+    if (i >= 0) i = map[i];
+  };
+  std::vector<int> vreg(p.num_vregs, -1), mask(p.num_masks, -1);
+  int vregs = 0, masks = 0;
+  const auto number = [](std::vector<int>& map, int& next, int& i) {
+    if (i < 0) return;
+    if (map[i] < 0) map[i] = next++;
+    i = map[i];
+  };
+  each(p.body, [&](Node& node) {
+    if (node.kind == Node::Kind::inst) {
+      Inst& i = node.inst;
+      rename(ptr, i.mem.ptr);
+      if (i.mem.index_kind == Mem::Index::var) rename(var, i.mem.index);
+      rename(var, i.var);
+      for (int& s : i.src) number(vreg, vregs, s);
+      number(mask, masks, i.mask);
+      leaf_op_kind(i.op) == LeafOpKind::kMask ? number(mask, masks, i.dst) : number(vreg, vregs, i.dst);
+      return;
+    }
+    rename(var, node.var);
+    for (PtrStep& s : node.steps) rename(ptr, s.ptr);
+    if (node.kind == Node::Kind::set_ptr) rename(ptr, node.from);
+    for (int* i : {&node.seg_ptr_a, &node.seg_base_a, &node.seg_ptr_b, &node.seg_base_b}) rename(ptr, *i);
+  });
+  erase_if(p.body, [](const Node& node) {
+    return node.kind == Node::Kind::set_ptr && node.from == node.steps[0].ptr && node.steps[0].bytes == 0 &&
+           node.steps[0].terms.empty();
+  });
+  p.num_vregs = vregs;
+  p.num_masks = masks;
+}
+
+}  // namespace
+
+void tidy(LeafProgram& program) {
+  while (remove_dead(program)) {
+  }
+  for (const Node& n : program.body) {
+    if (n.kind == Node::Kind::set_ptr) {
+      start_where_used(program);
+      break;
+    }
+  }
+  // Operands nobody addresses any more need no pointer.
+  std::vector<bool> used(program.ptrs.size());
+  each(program.body, [&](Node& n) {
+    if (n.kind == Node::Kind::inst && n.inst.mem.ptr >= 0) used[n.inst.mem.ptr] = true;
+    if (n.kind == Node::Kind::set_ptr) used[n.from] = true;
+    if (n.kind == Node::Kind::segments) used[n.seg_base_a] = used[n.seg_base_b] = true;
+    for (const PtrStep& s : n.steps) used[s.ptr] = true;
+  });
+  for (size_t i = 0; i < used.size(); ++i) {
+    if (!used[i]) program.ptrs[i] = {};
+  }
+  share_numbers(program);
+}
+
+std::string program_name(const ir::Kernel& leaf, const ir::Target& target) {
+  std::string family = "elementwise", tile = fmt::format("v{}", target.lanes);
+  bool reduces = false;
+  ir::for_each_stmt(leaf.body, [&](const ir::Stmt& s) {
+    reduces |= s.kind == ir::Stmt::Kind::assign && s.op != ir::AssignOp::set;
+    if (s.mark != ir::Mark::tensor) return;
+    family = s.intrinsic == "mma" ? "matmul" : s.intrinsic;
+    if (s.intrinsic != "mma") tile = fmt::format("{0}x{0}", target.lanes);
+    ir::for_each_stmt(s.body, [&](const ir::Stmt& update) {
+      const ir::Buffer* c = update.kind == ir::Stmt::Kind::assign ? leaf.find_buffer(update.target) : nullptr;
+      if (c == nullptr || c->place != ir::Place::reg) return;
+      tile.clear();
+      for (const ir::Expr& d : c->dims) tile += fmt::format("{}{}", tile.empty() ? "" : "x", ir::print(d));
+    });
+  });
+  if (family == "elementwise" && reduces) family = "row";
+  if (tile.empty()) tile = "1";
+  const uint64_t hash = ir::hash_text(ir::print(leaf) + isa_name(target.level) + fmt::format("{}", target.lanes));
+  return fmt::format("lathe_{}_f32_{}_{}_{:08x}", family, tile, ir::isa_name(target.level), static_cast<uint32_t>(hash));
+}
+
+}  // namespace lathe::jit

@@ -1,0 +1,153 @@
+// What the statements of a leaf do, before anything is emitted: dtypes, reductions across lanes, strides of vector accesses.
+#include <algorithm>
+
+#include "ir/analysis.h"
+#include "jit/lowering.h"
+
+namespace lathe::jit {
+
+using ir::Expr;
+using ir::Mark;
+using ir::Op;
+using ir::Stmt;
+
+namespace {
+
+bool loads(const Expr& e, const std::string& buffer) {
+  bool found = false;
+  ir::for_each_node(e, [&](const ir::ExprNode& n) { found |= n.op == Op::k_load && n.name == buffer; });
+  return found;
+}
+bool any_uses(const std::vector<Expr>& index, const std::string& iter) {
+  return std::any_of(index.begin(), index.end(), [&](const Expr& e) { return ir::uses(e, iter); });
+}
+
+// Whether every access to `buffer` below s is `buffer[...] op= value` in a vector scope, at an index that neither the lanes
+// nor a loop below s move.
+struct ReductionScan {
+  const std::string& buffer;
+  ir::AssignOp op;
+  bool found = false;
+
+  bool visit(const Stmt& s, const std::string& lane, std::vector<std::string>& loops) {
+    if (s.kind == Stmt::Kind::prefetch) return true;
+    if (s.kind == Stmt::Kind::assign) {
+      if (loads(s.value, buffer)) return false;
+      for (const Expr& e : s.index) {
+        if (loads(e, buffer)) return false;
+      }
+      if (s.target != buffer) return true;
+      found = true;
+      if (lane.empty() || s.op != op || any_uses(s.index, lane)) return false;
+      return std::none_of(loops.begin(), loops.end(), [&](const std::string& l) { return any_uses(s.index, l); });
+    }
+    const bool real = s.mark == Mark::none || s.mark == Mark::tensor;
+    if (real) loops.push_back(s.iter);
+    const std::string& inner = s.mark == Mark::vector ? s.iter : lane;
+    const bool ok = std::all_of(s.body.begin(), s.body.end(), [&](const Stmt& c) { return visit(c, inner, loops); });
+    if (real) loops.pop_back();
+    return ok;
+  }
+};
+
+struct Candidate {
+  std::string buffer;
+  ir::AssignOp op;
+};
+void find_candidates(const Stmt& s, const std::string& lane, std::vector<Candidate>& out) {
+  if (s.kind == Stmt::Kind::assign) {
+    if (!lane.empty() && s.op != ir::AssignOp::set && !any_uses(s.index, lane)) out.push_back({s.target, s.op});
+    return;
+  }
+  for (const Stmt& c : s.body) find_candidates(c, s.mark == Mark::vector ? s.iter : lane, out);
+}
+
+bool copies_only(const std::vector<Stmt>& body, ir::DType type) {
+  return std::all_of(body.begin(), body.end(), [&](const Stmt& s) {
+    if (s.kind == Stmt::Kind::scope) return copies_only(s.body, type);
+    return s.kind != Stmt::Kind::assign ||
+           (s.op == ir::AssignOp::set && s.value->op == Op::k_load && s.value->type == type);
+  });
+}
+
+}  // namespace
+
+int Lowering::slot_of(const std::string& buffer) const {
+  for (size_t i = 0; i < leaf_.buffers.size(); ++i) {
+    if (leaf_.buffers[i].name == buffer) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+ir::Status Lowering::check_leaf() const {
+  int params = 0;
+  for (const ir::Buffer& b : leaf_.buffers) {
+    const bool param = b.place == ir::Place::in || b.place == ir::Place::out || b.place == ir::Place::constant;
+    if (!param && b.place != ir::Place::reg) return ir::unsupported("buffer {} is neither an operand nor in registers", b.name);
+    if (param && &b - leaf_.buffers.data() != params++) return ir::unsupported("operand {} after a register", b.name);
+    if (param && !b.dims.empty() && b.strides.size() != b.dims.size()) {
+      return ir::unsupported("operand {} without strides", b.name);
+    }
+    if (b.type == ir::DType::f32) continue;
+    if (b.type != ir::DType::i32 || !copies_only(leaf_.body, b.type)) {
+      return ir::unsupported("{}: {} {}", b.name, ir::dtype_name(b.type), "where this lowering knows f32 (and copies of i32)");
+    }
+  }
+  if (params > ir::kMaxLeafOperands) return ir::unsupported("{} operands, at most {}", params, ir::kMaxLeafOperands);
+  return {};
+}
+
+bool Lowering::reduces_only(const Stmt& stmt, const std::string& buffer, ir::AssignOp op, bool* found) const {
+  ReductionScan scan{buffer, op};
+  std::vector<std::string> loops;
+  const bool ok = scan.visit(stmt, {}, loops);
+  *found = scan.found;
+  return ok;
+}
+
+void Lowering::find_reductions(const Body& body, size_t at) {
+  std::vector<Candidate> candidates;
+  find_candidates(body[at], {}, candidates);
+  for (const Candidate& c : candidates) {
+    const bool active = std::any_of(reductions_.begin(), reductions_.end(),
+                                    [&](const Reduction& r) { return r.buffer == c.buffer; });
+    bool found = false;
+    if (active || !reduces_only(body[at], c.buffer, c.op, &found)) continue;
+    Reduction r{c.buffer, c.op, e_.level(), &body, at, {}};
+    for (size_t next = at + 1; next < body.size() && reduces_only(body[next], c.buffer, c.op, &found); ++next) {
+      if (found) r.last = next;
+    }
+    reductions_.push_back(std::move(r));
+  }
+}
+
+// Whether every access below a vector scope is one element or adjacent lanes.
+bool Lowering::lanes_are_regular(const Stmt& scope) const {
+  Environment env = env_;
+  env.push_back({scope.iter, Binding::Kind::lane, 0, lanes_, nullptr});
+  bool regular = true;
+  const auto check = [&](const std::string& buffer, const std::vector<Expr>& index) {
+    const int slot = slot_of(buffer);
+    if (slot < 0) return;
+    if (leaf_.buffers[slot].place == ir::Place::reg) {
+      for (const Expr& e : index) {
+        const std::optional<Affine> a = affine(e, env);
+        regular &= a && (a->lane == 0 || a->lane == 1);
+      }
+      return;
+    }
+    const std::optional<Access> a = access(leaf_.buffers[slot], slot, index, env);
+    regular &= a && (a->uniform() || a->unit());
+  };
+  ir::for_each_stmt(scope.body, [&](const Stmt& s) {
+    if (s.kind == Stmt::Kind::scope) env.push_back({s.iter, Binding::Kind::number, 0, 1, nullptr});
+    if (s.kind != Stmt::Kind::assign) return;
+    check(s.target, s.index);
+    ir::for_each_node(s.value, [&](const ir::ExprNode& n) {
+      if (n.op == Op::k_load) check(n.name, n.args);
+    });
+  });
+  return regular;
+}
+
+}  // namespace lathe::jit

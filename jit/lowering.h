@@ -1,0 +1,130 @@
+// The lowering in progress: one object per lower_leaf() call, its methods split over lower_scan (what the statements do),
+// lower_scopes (loops, unrolled and vector scopes, tails), lower_assign (statements, reductions, register buffers), lower_expr (values) and
+// lower_tensor (mma, transpose). Private to them.
+#pragma once
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "ir/kernel.h"
+#include "ir/target.h"
+#include "jit/lower_emit.h"
+#include "jit/lower_index.h"
+
+namespace lathe::jit {
+
+class Lowering {
+ public:
+  Lowering(const ir::Kernel& leaf, const ir::Target& target, LeafProgram* program)
+      : leaf_(leaf), lanes_(target.lanes), e_(program) {}
+  ir::Status run();
+
+ private:
+  using Body = std::vector<ir::Stmt>;
+
+  // The vector scope being lowered: lanes base .. base + lanes_ - 1 of `iter`.
+  struct Lane {
+    std::string iter;
+    int mask = -1;
+    std::string signature;  // of the mask: equal text, equal lanes
+  };
+  // One element, or one vector of elements, of a reg buffer.
+  struct CellKey {
+    std::string buffer;
+    std::vector<int64_t> index;
+    bool vector = false;
+    bool operator<(const CellKey& o) const {
+      return std::tie(buffer, index, vector) < std::tie(o.buffer, o.index, o.vector);
+    }
+  };
+  struct Cell {
+    int reg = -1;
+    bool home = false;      // reg is this cell's own: updated in place
+    std::string signature;  // of the mask it was last written under
+  };
+  // What a statement writes: a cell, or memory.
+  struct Place {
+    const ir::Buffer* buffer = nullptr;
+    bool cell = false;
+    CellKey key;
+    Access access;
+    bool uniform() const { return cell ? !key.vector : access.uniform(); }
+  };
+  // A buffer reduced across lanes by the statements being lowered: partials per cell and unrolled copy.
+  struct Reduction {
+    std::string buffer;
+    ir::AssignOp op;
+    int level;
+    const Body* list;
+    size_t last;  // statement of the list after which partials are combined
+    struct Target {
+      Place place;
+      std::vector<std::pair<std::vector<int64_t>, int>> partials;
+    };
+    std::vector<Target> targets;
+  };
+
+  int fail(ir::Status status) { return e_.fail(std::move(status)); }
+
+  // lower_scan.cc
+  ir::Status check_leaf() const;
+  void find_reductions(const Body& body, size_t at);
+  bool reduces_only(const ir::Stmt& stmt, const std::string& buffer, ir::AssignOp op, bool* found) const;
+  bool lanes_are_regular(const ir::Stmt& scope) const;
+  int slot_of(const std::string& buffer) const;
+
+  // lower_scopes.cc
+  void body(const Body& list);
+  void statement(const ir::Stmt& s);
+  void loop(const ir::Stmt& s);
+  void unrolled(const ir::Stmt& s);
+  void vector_scope(const ir::Stmt& s);
+  void lane_by_lane(const ir::Stmt& s, const VectorExtent& extent);
+  // inside(), under the run-time conditions that put `lane` within the bounds; `list` is what it may write.
+  void guarded(const std::vector<LaneBound>& bounds, size_t at, int64_t lane, const Body& list,
+               const std::function<void()>& inside);
+  int lane_mask(const VectorExtent& extent, int64_t base, std::string* signature);
+  // Register buffers that `inside` writes get homes first, and hold their values in them after it.
+  std::map<CellKey, Cell> open_block(const Body& inside);
+  void close_block(const std::map<CellKey, Cell>& before);
+
+  // lower_assign.cc
+  std::optional<Place> place(const std::string& buffer, const std::vector<ir::Expr>& index);
+  void assign(const ir::Stmt& s);
+  void reduce_lanes(const ir::Stmt& s, const Place& target);
+  void finish_reduction(Reduction& r);
+  int read(const Place& p);
+  void write(const Place& p, int value);
+  int combine(ir::AssignOp op, int old, const ir::Expr& e, int into = -1);
+  int combine_values(ir::AssignOp op, int old, int value);
+
+  // lower_expr.cc
+  int value(const ir::Expr& e);
+  int index_value(const ir::Expr& e);
+  int condition(const ir::Expr& e);
+  int choose(const ir::Expr& c, const ir::Expr& x, const ir::Expr& y);
+
+  // lower_tensor.cc
+  void mma(const ir::Stmt& s);
+  void transpose(const ir::Stmt& s);
+  void transpose_tile(const ir::Stmt& assign, const std::string& row, const std::string& col, const VectorExtent& rows,
+                      const VectorExtent& cols, int64_t row0, int64_t col0);
+
+  const ir::Kernel& leaf_;
+  const int lanes_;
+  Emitter e_;
+  Environment env_;
+  std::optional<Lane> lane_;
+  std::map<CellKey, Cell> cells_;
+  std::vector<Reduction> reductions_;
+  int tensor_streams_ = 0;
+};
+
+// lower_finish.cc: removes instructions nobody uses, shares pointer and variable numbers, and names the program.
+void tidy(LeafProgram& program);
+std::string program_name(const ir::Kernel& leaf, const ir::Target& target);
+
+}  // namespace lathe::jit

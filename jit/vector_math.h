@@ -1,0 +1,16 @@
+// Float functions of the IR as leaf instructions: polynomials on whole vectors, no calls, no tables. vector_math.def lists them with
+// their error budgets; tests/jit/vector_math_test.cc measures them.
+#pragma once
+#include "ir/expr.h"
+#include "jit/lower_emit.h"
+
+namespace lathe::jit {
+
+// Emits the function for op (class kMath) of register x; -1 if there is none.
+int emit_math(Emitter& e, ir::Op op, int x);
+
+// a if a > b else b, and the like for min, with NaN in either operand giving NaN.
+int emit_max(Emitter& e, int a, int b);
+int emit_min(Emitter& e, int a, int b);
+
+}  // namespace lathe::jit
