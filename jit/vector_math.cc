@@ -1,21 +1,165 @@
-// Vector math: see vector_math.h.
+// Vector math: see vector_math.h. Coefficients are minimax fits of the quotient left after the leading terms (relative error of
+// the whole function), rounded one after another. Errors of whole functions are in vector_math.def.
+//
+//   exp x      n = round(x / ln 2), r = x - n ln 2 in two parts, e^r = 1 + r + r^2 q(r), times 2^n.
+//              AVX2 has no scalef: n goes into the exponent bits, results below 2^-126 become 0.
+//   tanh x     m = expm1(2|x|) = 2^n (r + r^2 q(r)) + (2^n - 1); m / (m + 2) with the sign of x.
+//   sigmoid x  1 / (1 + exp(-x)): below 2^-126 (x < -87.3) it may become 0.
+//   log x      x = 2^k m, m in [sqrt(1/2), sqrt 2), f = m - 1; f - f^2/2 + f^3 p(f) + k ln 2 in two parts.
+//   erf x      |x| < 0.9: x + x q(x^2); else 1 - exp(g(|x|)), g fitted to log erfc up to 3.95, where erf rounds to 1.
+//   sin, cos   r = x - n pi/2 in three parts, polynomials on [-pi/4, pi/4] swapped and signed by n; |x| up to 1e5.
 #include "jit/vector_math.h"
 
+#include <initializer_list>
 #include <limits>
 
 namespace lathe::jit {
+namespace {
 
 using ir::Op;
 
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kLn2High = 0.693147182f, kLn2Low = -1.90465421e-9f;
+constexpr uint32_t kSign = 0x80000000u;
+
+class Math {
+ public:
+  explicit Math(Emitter& e) : e_(e), has_scalef_(e.program().level != ir::IsaLevel::avx2) {}
+
+  int exp(int x) {
+    if (has_scalef_) {
+      // The clamps keep infinities out of the reduction; both orders let NaN through.
+      const int low = op(LeafOp::k_max, constant(-105.0f), op(LeafOp::k_min, constant(89.0f), x));
+      return exp_inside(low);
+    }
+    const int inside = exp_inside(x);
+    const int big = blend(less(constant(88.7228394f), x), inside, constant(kInfinity));
+    return blend(less(x, constant(-87.3365402f)), big, constant(0.0f));
+  }
+
+  int tanh(int x) {
+    const int sign = op(LeafOp::k_bit_and, x, bits(kSign));
+    const int a = op(LeafOp::k_bit_andnot, bits(kSign), x);
+    const int y = op(LeafOp::k_min, constant(20.0f), op(LeafOp::k_add, a, a));
+    const Reduced r = reduce_ln2(y);
+    const int q = op(LeafOp::k_mul, polynomial(r.r, {0.00138378609f, 0.00836731866f, 0.0416677408f, 0.166665375f, 0.49999997f}), r.r);
+    const int power = power_of_two(r.n);
+    const int m = fma(power, fma(q, r.r, r.r), op(LeafOp::k_sub, power, constant(1.0f)));
+    return op(LeafOp::k_bit_or, op(LeafOp::k_div, m, op(LeafOp::k_add, m, constant(2.0f))), sign);
+  }
+
+  int sigmoid(int x) {
+    const int e = exp(op(LeafOp::k_bit_xor, x, bits(kSign)));
+    return op(LeafOp::k_div, constant(1.0f), op(LeafOp::k_add, e, constant(1.0f)));
+  }
+
+  int log(int x) {
+    const int tiny = less(x, constant(1.17549435e-38f));
+    const int scaled = blend(tiny, x, op(LeafOp::k_mul, x, constant(8388608.0f)));
+    const int from = op(LeafOp::k_isub, scaled, bits(0x3f3504f3u));
+    const int k = e_.op(LeafOp::k_shift_right_arith, {from}, 23);
+    const int m = op(LeafOp::k_isub, scaled, e_.op(LeafOp::k_shift_left, {k}, 23));
+    const int exponent = op(LeafOp::k_add, e_.op(LeafOp::k_cvt_i32_f32, {k}), blend(tiny, constant(0.0f), constant(-23.0f)));
+    const int f = op(LeafOp::k_sub, m, constant(1.0f));
+    const int p = polynomial(f, {-0.0756455883f, 0.127546564f, -0.131669834f, 0.142007545f, -0.166232258f, 0.200012654f,
+                                 -0.250008255f, 0.333333313f, -0.5f});
+    const int square = op(LeafOp::k_mul, f, f);
+    const int rest = fma(exponent, constant(kLn2Low), op(LeafOp::k_mul, square, p));
+    int y = fma(exponent, constant(kLn2High), op(LeafOp::k_add, f, rest));
+    y = blend(less(x, constant(kInfinity)), x, y);
+    y = blend(less(x, constant(0.0f)), y, constant(std::numeric_limits<float>::quiet_NaN()));
+    return blend(e_.compare(LeafOp::k_cmp_eq, x, constant(0.0f)), y, constant(-kInfinity));
+  }
+
+  int erf(int x) {
+    const int a = op(LeafOp::k_bit_andnot, bits(kSign), x);
+    const int sign = op(LeafOp::k_bit_and, x, bits(kSign));
+    const int q = polynomial(op(LeafOp::k_mul, x, x), {-0.000600380707f, 0.00499585411f, -0.0267685801f, 0.11281877f,
+                                                       -0.376125008f, 0.128379151f});
+    const int small = fma(q, x, x);
+    const int g = polynomial(op(LeafOp::k_min, constant(3.95f), a),
+                             {0.000198220121f, -0.00306549738f, 0.0223152377f, -0.104113713f, -0.636976063f, -1.12779725f,
+                              -0.000166448051f});
+    const int large = op(LeafOp::k_bit_or, op(LeafOp::k_sub, constant(1.0f), exp_inside(g)), sign);
+    return blend(less(constant(0.9f), a), small, large);
+  }
+
+  // quarter 0: sin, 1: cos.
+  int sin_cos(int x, uint32_t quarter) {
+    const int n = e_.op(LeafOp::k_round, {op(LeafOp::k_mul, x, constant(0.636619747f))});
+    int r = fnma(n, constant(1.57079637f), x);
+    r = fnma(n, constant(-4.37113883e-8f), r);
+    r = fnma(n, constant(-1.71512451e-15f), r);
+    const int z = op(LeafOp::k_mul, r, r);
+    const int s = fma(op(LeafOp::k_mul, polynomial(z, {-0.000195068467f, 0.00833210163f, -0.166666538f}), z), r, r);
+    const int c = fma(polynomial(z, {2.44300845e-5f, -0.00138872978f, 0.0416666456f, -0.5f}), z, constant(1.0f));
+    int i = e_.op(LeafOp::k_cvt_f32_i32, {n});
+    if (quarter != 0) i = op(LeafOp::k_iadd, i, bits(quarter));
+    const int odd = op(LeafOp::k_isub, bits(0), op(LeafOp::k_bit_and, i, bits(1)));
+    const int value = op(LeafOp::k_bit_or, op(LeafOp::k_bit_and, odd, c), op(LeafOp::k_bit_andnot, odd, s));
+    const int sign = e_.op(LeafOp::k_shift_left, {op(LeafOp::k_bit_and, i, bits(2))}, 30);
+    return op(LeafOp::k_bit_xor, value, sign);
+  }
+
+ private:
+  struct Reduced {
+    int n, r;
+  };
+  int op(LeafOp o, int a, int b) { return e_.op(o, {a, b}); }
+  int fma(int a, int b, int c) { return e_.op(LeafOp::k_fma, {a, b, c}); }
+  int fnma(int a, int b, int c) { return e_.op(LeafOp::k_fnma, {a, b, c}); }
+  int constant(float v) { return e_.constant(v); }
+  int bits(uint32_t v) { return e_.constant_bits(v); }
+  int less(int a, int b) { return e_.compare(LeafOp::k_cmp_lt, a, b); }
+  int blend(int mask, int off, int on) { return e_.op(LeafOp::k_blend, {off, on}, 0, mask); }
+
+  // Horner, highest power first.
+  int polynomial(int x, std::initializer_list<float> coefficients) {
+    int y = -1;
+    for (float c : coefficients) y = y < 0 ? constant(c) : fma(y, x, constant(c));
+    return y;
+  }
+  Reduced reduce_ln2(int x) {
+    const int n = e_.op(LeafOp::k_round, {op(LeafOp::k_mul, x, constant(1.44269502f))});
+    return {n, fnma(n, constant(kLn2Low), fnma(n, constant(kLn2High), x))};
+  }
+  // 2^n for integers n in [-126, 127].
+  int power_of_two(int n) {
+    if (has_scalef_) return op(LeafOp::k_scalef, constant(1.0f), n);
+    return e_.op(LeafOp::k_shift_left, {op(LeafOp::k_iadd, e_.op(LeafOp::k_cvt_f32_i32, {n}), bits(127))}, 23);
+  }
+  // e^x for x whose result is finite and normal.
+  int exp_inside(int x) {
+    const Reduced r = reduce_ln2(x);
+    const int p = polynomial(r.r, {0.00138378609f, 0.00836731866f, 0.0416677408f, 0.166665375f, 0.49999997f, 1.0f, 1.0f});
+    if (has_scalef_) return op(LeafOp::k_scalef, p, r.n);
+    return op(LeafOp::k_iadd, p, e_.op(LeafOp::k_shift_left, {e_.op(LeafOp::k_cvt_f32_i32, {r.n})}, 23));
+  }
+
+  Emitter& e_;
+  const bool has_scalef_;
+};
+
 // max(a, b) and min(a, b) give b where either is NaN; a NaN in a is put back.
-static int with_nan_of(Emitter& e, int a, int result) {
+int with_nan_of(Emitter& e, int a, int result) {
   return e.op(LeafOp::k_blend, {result, a}, 0, e.compare(LeafOp::k_cmp_unord, a, a));
 }
+
+}  // namespace
+
 int emit_max(Emitter& e, int a, int b) { return with_nan_of(e, a, e.op(LeafOp::k_max, {a, b})); }
 int emit_min(Emitter& e, int a, int b) { return with_nan_of(e, a, e.op(LeafOp::k_min, {a, b})); }
 
 int emit_math(Emitter& e, Op op, int x) {
+  Math m(e);
   switch (op) {
+    case Op::k_exp: return m.exp(x);
+    case Op::k_log: return m.log(x);
+    case Op::k_tanh: return m.tanh(x);
+    case Op::k_erf: return m.erf(x);
+    case Op::k_sigmoid: return m.sigmoid(x);
+    case Op::k_sin: return m.sin_cos(x, 0);
+    case Op::k_cos: return m.sin_cos(x, 1);
     case Op::k_sqrt: return e.op(LeafOp::k_sqrt, {x});
     case Op::k_rsqrt: return e.op(LeafOp::k_div, {e.constant(1.0f), e.op(LeafOp::k_sqrt, {x})});
     case Op::k_floor: return e.op(LeafOp::k_floor, {x});

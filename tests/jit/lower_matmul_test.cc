@@ -133,5 +133,11 @@ TEST(LowerMatmul, InnerLoopIsTheBlueprint) {
   }
 }
 
+TEST(LowerMatmul, EpilogueGelu) {
+  LeafCase c = tile_case({.m = 3, .epilogue = "0.5 * (r0[{0}] + p2[{1}]) * (1.0 + erf((r0[{0}] + p2[{1}]) * 0.70710677))"}, 4, 32,
+                         Data::normal);
+  expect_leaf(c, 4e-5, 1e-6);
+}
+
 }  // namespace
 }  // namespace lathe::jit
