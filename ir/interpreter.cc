@@ -153,7 +153,8 @@ class Runner {
   }
 
   int64_t affine(int64_t base, int first_term, int last_term) const {
-    for (int t = first_term; t < last_term; ++t) base += program_.terms[t].coef * slots_[program_.terms[t].slot];
+    const CodeTerm* const end = program_.terms.data() + last_term;
+    for (const CodeTerm* t = program_.terms.data() + first_term; t != end; ++t) base += t->coef * slots_[t->slot];
     return base;
   }
 
