@@ -26,8 +26,9 @@ bool depends(const std::vector<Expr>& index, const std::string& iter) {
   return std::any_of(index.begin(), index.end(), [&](const Expr& e) { return uses(e, iter); });
 }
 
-// The scopes from `scope` down to its only statement (prefetches aside), or null with *why.
-const Stmt* only_statement(const Stmt& scope, std::vector<const Stmt*>* scopes, std::string* why) {
+// The scopes from `scope` down to its only statement (prefetches aside), or null with *why. bound: inner scopes must be
+// unrolled or vectors already.
+const Stmt* only_statement(const Stmt& scope, bool bound, std::vector<const Stmt*>* scopes, std::string* why) {
   const Stmt* at = &scope;
   for (;;) {
     scopes->push_back(at);
@@ -45,7 +46,7 @@ const Stmt* only_statement(const Stmt& scope, std::vector<const Stmt*>* scopes, 
       return nullptr;
     }
     if (inner->kind == Stmt::Kind::assign) return inner;
-    if (inner->mark != Mark::unroll && inner->mark != Mark::vector) {
+    if (bound && inner->mark != Mark::unroll && inner->mark != Mark::vector) {
       refuse(why, "expected scope " + inner->iter + " to be @unroll or @vector");
       return nullptr;
     }
@@ -55,7 +56,7 @@ const Stmt* only_statement(const Stmt& scope, std::vector<const Stmt*>* scopes, 
 
 bool matches_mma(const Kernel& kernel, const Stmt& scope, std::string* why) {
   std::vector<const Stmt*> scopes;
-  const Stmt* s = only_statement(scope, &scopes, why);
+  const Stmt* s = only_statement(scope, true, &scopes, why);
   if (!s) return false;
   const bool product = s->op == AssignOp::add && s->value && s->value->op == Op::k_mul &&
                        s->value->args[0]->op == Op::k_load && s->value->args[1]->op == Op::k_load;
@@ -105,14 +106,9 @@ std::string unit_stride_iter(const Kernel& kernel, const std::string& name, cons
 
 bool matches_transpose(const Kernel& kernel, const Stmt& scope, std::string* why) {
   std::vector<const Stmt*> scopes;
-  const Stmt* s = only_statement(scope, &scopes, why);
+  const Stmt* s = only_statement(scope, false, &scopes, why);
   if (!s) return false;
   if (scopes.size() != 2) return refuse(why, "expected two nested scopes");
-  const Expr& size = scopes[0]->extent;
-  if (!is_const_int(size) || !is_const_int(scopes[1]->extent, size->ival)) {
-    return refuse(why, "expected two equal constant extents");
-  }
-  if (size->ival != 8 && size->ival != 16) return refuse(why, "expected extents of 8 or 16");
   if (s->op != AssignOp::set || !s->value || s->value->op != Op::k_load) return refuse(why, "expected d[..] = s[..]");
   const Buffer* d = kernel.find_buffer(s->target);
   if (!d || d->type != DType::f32 || s->value->type != DType::f32) return refuse(why, "expected f32 buffers");

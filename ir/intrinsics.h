@@ -1,7 +1,7 @@
 // The intrinsic table: a tile instruction is a small Kernel with a name. search tensorizes with it, the interpreter runs its
 // body, a generator emits it. Rows in intrinsics.def.
 //   mma        for k: for m: for n: c[m, n] += a[m, k] * b[k, n]        (m, n unrolled / vector; c in registers)
-//   transpose  for i < T: for j < T: d[j, i] = s[i, j]                   (T = lanes)
+//   transpose  for i < I: for j < J: d[j, i] = s[i, j]                   (in squares of lanes x lanes)
 #pragma once
 #include <string>
 #include <string_view>

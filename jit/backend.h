@@ -28,6 +28,7 @@ enum class Backend : uint8_t {
 #undef LATHE_BACKEND
 };
 const char* backend_name(Backend backend);
+const char* backend_versions();  // for the code environment
 
 // Errors: UNSUPPORTED = refused (registers, opcode, plug-in missing); the caller tries the next backend.
 ir::Result<CodeImage> compile_xbyak(const LeafProgram& program);

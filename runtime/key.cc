@@ -152,9 +152,10 @@ int narrowest_decision(const std::vector<std::string>& names, const std::vector<
 
 SymbolRange default_range(int64_t value, SymbolRange declared) {
   SymbolRange r{value, value};
-  if (value > 0) {
-    r.lo = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(value)));
-    r.hi = r.lo > INT64_MAX / 2 ? INT64_MAX : 2 * r.lo - 1;
+  if (value > 1) {
+    const auto below = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(value - 1)));
+    r.lo = below + 1;
+    r.hi = below > INT64_MAX / 2 ? INT64_MAX : 2 * below;
   }
   return {std::max(r.lo, declared.lo), std::min(r.hi, declared.hi)};
 }

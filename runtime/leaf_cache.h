@@ -42,6 +42,7 @@ struct LeafCacheOptions {
   size_t code_bytes = size_t{256} << 20;
   std::string plugin_dir;
   int profile = 0;               // bits of LATHE_PROFILE
+  std::string dump;              // LATHE_DUMP: a folder per leaf made; empty: none
 };
 
 class LeafCache {

@@ -58,6 +58,7 @@ struct Slot {
   std::vector<Expr> outer;      // per physical dimension
   std::vector<bool> indexed;    // per physical dimension: some access uses leaf iterators or constants there
   bool written = false;
+  std::vector<const Stmt*> loops;  // innermost loops that use it
 };
 
 class Builder {
@@ -73,7 +74,7 @@ class Builder {
     });
     LATHE_RETURN_IF_ERROR(check_loops(group, 0, false));
     LATHE_RETURN_IF_ERROR(find_variants(group, ranges_));
-    LATHE_RETURN_IF_ERROR(collect_slots(group, ranges_));
+    LATHE_RETURN_IF_ERROR(collect_slots(group, ranges_, nullptr));
     LATHE_RETURN_IF_ERROR(order_slots());
     LeafGroup out;
     int64_t combinations = 1;
@@ -115,7 +116,11 @@ class Builder {
       if (s.mark == Mark::parallel) return unsupported("scope {} is parallel", s.iter);
       const bool mma = s.mark == Mark::tensor && s.intrinsic == "mma";
       if (mma && in_real_loop) return unsupported("tensor scope {} stands inside a loop", s.iter);
-      const bool real = s.mark == Mark::none || mma;
+      const bool squares = s.mark == Mark::tensor && !mma;
+      if (squares && !(outside_only(s.extent) && outside_only(s.body[0].extent))) {
+        return unsupported("transpose {}: its extents depend on the leaf's own loops", s.iter);
+      }
+      const bool real = s.mark == Mark::none || s.mark == Mark::tensor;
       const int inner = depth + (real ? 1 : 0);
       if (inner > kMaxLoops) return unsupported("scope {} is nested deeper than {} loops", s.iter, kMaxLoops);
       LATHE_RETURN_IF_ERROR(check_loops(s.body, inner, in_real_loop || s.mark == Mark::none));
@@ -213,11 +218,12 @@ class Builder {
       for (size_t d = 0; d < outer.size(); ++d) same &= equal(slots_[i].outer[d], outer[d]);
       if (same) return static_cast<int>(i);
     }
-    slots_.push_back({buffer, outer, std::vector<bool>(outer.size(), false), false});
+    slots_.push_back({buffer, outer, std::vector<bool>(outer.size(), false), false, {}});
     return static_cast<int>(slots_.size() - 1);
   }
 
-  Status collect_access(const std::string& name, const std::vector<Expr>& index, const Ranges& ranges, bool write) {
+  Status collect_access(const std::string& name, const std::vector<Expr>& index, const Ranges& ranges, bool write,
+                        const Stmt* loop) {
     const Buffer* b = kernel_.find_buffer(name);
     if (b == nullptr) return internal_error("unknown buffer {}", name);
     if (b->place == Place::reg) return {};
@@ -227,22 +233,24 @@ class Builder {
       if (inner[d]) slots_[s].indexed[d] = true;
     }
     slots_[s].written |= write;
+    slots_[s].loops.push_back(loop);
     return {};
   }
 
-  Status collect_slots(const std::vector<Stmt>& body, const Ranges& ranges) {
+  Status collect_slots(const std::vector<Stmt>& body, const Ranges& ranges, const Stmt* loop) {
     for (const Stmt& s : body) {
       if (s.kind == Stmt::Kind::scope) {
         Ranges inner = ranges;
         inner.enter(s);
-        LATHE_RETURN_IF_ERROR(collect_slots(s.body, inner));
+        const bool straight = s.mark == Mark::unroll || s.mark == Mark::vector;
+        LATHE_RETURN_IF_ERROR(collect_slots(s.body, inner, straight ? loop : &s));
       } else if (s.kind == Stmt::Kind::assign) {
         Status status;
         for_each_node(s.value, [&](const ExprNode& n) {
-          if (n.op == Op::k_load && status.ok()) status = collect_access(n.name, n.args, ranges, false);
+          if (n.op == Op::k_load && status.ok()) status = collect_access(n.name, n.args, ranges, false, loop);
         });
         LATHE_RETURN_IF_ERROR(status);
-        LATHE_RETURN_IF_ERROR(collect_access(s.target, s.index, ranges, true));
+        LATHE_RETURN_IF_ERROR(collect_access(s.target, s.index, ranges, true, loop));
       }
     }
     return {};
@@ -252,8 +260,11 @@ class Builder {
     if (slots_.size() > 12) return unsupported("more than 12 operands");
     for (size_t i = 0; i < slots_.size(); ++i) {
       for (size_t j = 0; j < i; ++j) {
-        if (slots_[i].buffer == slots_[j].buffer && (slots_[i].written || slots_[j].written)) {
-          return unsupported("buffer {} is written and used at another offset in one leaf",
+        const bool together = std::any_of(slots_[i].loops.begin(), slots_[i].loops.end(), [&](const Stmt* l) {
+          return std::find(slots_[j].loops.begin(), slots_[j].loops.end(), l) != slots_[j].loops.end();
+        });
+        if (slots_[i].buffer == slots_[j].buffer && together && (slots_[i].written || slots_[j].written)) {
+          return unsupported("buffer {} is written and used at another offset in one loop of a leaf",
                              kernel_.buffers[slots_[i].buffer].name);
         }
       }
@@ -321,15 +332,47 @@ class Builder {
     return out;
   }
 
-  // A vector scope below `for i < ceildiv(R, V)` is masked by R itself, whatever form simplify gave its own extent.
-  Result<Expr> vector_extent(const Stmt& s, const Stmt* parent, const Ranges& ranges) {
-    if (is_const_int(s.extent)) return s.extent;
-    if (parent != nullptr && parent->extent->op == Op::k_ceildiv && is_const_int(parent->extent->args[1])) {
-      const Expr v = parent->extent->args[1], r = parent->extent->args[0];
-      const Expr tail = min(v, r - v * iter(parent->iter));
-      if (equal(simplify(tail, ranges), simplify(s.extent, ranges))) {
-        return min(v, slot_for_extent(r) - v * rename(iter(parent->iter)));
+  // R and V if `vector` has extent min(V, R - V*i) for its parent's iterator i and an R from outside the leaf.
+  bool split_mask(const Stmt& vector, const std::string& i, Expr& r, int64_t& v) const {
+    if (vector.mark != Mark::vector || vector.extent->op != Op::k_min) return false;
+    for (int side = 0; side < 2; ++side) {
+      const Expr &width = vector.extent->args[side], &rest = vector.extent->args[1 - side];
+      if (!is_const_int(width) || outside_only(rest)) continue;
+      Addends sum_of;
+      flatten(rest, 1, sum_of);
+      std::vector<Expr> outside;
+      bool fits = true;
+      for (const Expr& t : sum_of.terms) {
+        if (outside_only(t)) {
+          outside.push_back(t);
+        } else {
+          fits &= t->op == Op::k_mul && is_const_int(t->args[0], -width->ival) && t->args[1]->op == Op::k_iter && t->args[1]->name == i;
+        }
       }
+      if (!fits) continue;
+      v = width->ival;
+      r = simplify(sum(outside, sum_of.constant), ranges_);
+      return true;
+    }
+    return false;
+  }
+
+  // Whether the loop runs over ceildiv(R, V) vectors that mask themselves by R; sets masked_by_ and masked_width_.
+  bool masks_vectors(const Stmt& loop, const Ranges& ranges) {
+    for (const Stmt& child : loop.body) {
+      if (child.kind != Stmt::Kind::scope || !split_mask(child, loop.iter, masked_by_, masked_width_)) continue;
+      const Expr vectors = simplify(ceildiv(masked_by_, Expr(masked_width_)), ranges);
+      if (equal(vectors, simplify(loop.extent, ranges))) return true;
+    }
+    return false;
+  }
+
+  Result<Expr> vector_extent(const Stmt& s, const Stmt* parent) {
+    if (is_const_int(s.extent)) return s.extent;
+    Expr r;
+    int64_t v = 0;
+    if (parent != nullptr && split_mask(s, parent->iter, r, v)) {
+      return min(Expr(v), slot_for_extent(r) - Expr(v) * rename(iter(parent->iter)));
     }
     return leaf_extent(s.extent);
   }
@@ -394,8 +437,10 @@ class Builder {
             if (equal(variants_[v].extent, s.extent)) t.extent = Expr(values[v]);
           }
         } else if (s.mark == Mark::vector) {
-          LATHE_ASSIGN(t.extent, vector_extent(s, parent, inner));
-        } else if (s.mark == Mark::none && outside_only(s.extent) && s.extent->op != Op::k_ceildiv) {
+          LATHE_ASSIGN(t.extent, vector_extent(s, parent));
+        } else if (s.mark == Mark::none && masks_vectors(s, inner)) {
+          t.extent = ceildiv(slot_for_extent(masked_by_), Expr(masked_width_));
+        } else if (s.mark != Mark::unroll && outside_only(s.extent)) {
           t.extent = slot_for_extent(s.extent);
         } else {
           LATHE_ASSIGN(t.extent, leaf_extent(s.extent));
@@ -518,6 +563,8 @@ class Builder {
   std::vector<NestStream> streams_;
   Expr tensor_steps_;
   bool building_streams_ = false;
+  Expr masked_by_;
+  int64_t masked_width_ = 0;
   std::vector<std::pair<std::string, std::string>> iter_names_;
   std::vector<std::string> regs_;
 };

@@ -2,6 +2,8 @@
 //
 //   w: f32[N, K] layout [0/32, 1, 0%32]      for d0 < ceildiv(N, 32): for d1 < K: for d2 < min(32, N - 32*d0):
 //                                              dst[d0, d1, d2] = src[32*d0 + d2, d1]
+#include <algorithm>
+
 #include "ir/analysis.h"
 #include "search/cut.h"
 
@@ -16,7 +18,10 @@ Result<Kernel> pack_kernel(const Kernel& scheduled, const std::string& buffer) {
   Kernel k;
   k.name = "pack_" + buffer;
   k.family = "pack";
-  k.symbols = scheduled.symbols;
+  for (const Symbol& s : scheduled.symbols) {
+    const bool used = std::any_of(b->dims.begin(), b->dims.end(), [&](const Expr& d) { return uses(d, s.name); });
+    if (used) k.symbols.push_back(s);
+  }
   Buffer src = *b;
   src.name = "src";
   src.place = Place::in;

@@ -19,6 +19,7 @@ struct Problem {
   std::map<std::string, int64_t> dims;  // representative value of each symbol (a hint of the workload)
   int threads = 1;
   bool cold = false;                    // weights come from memory, as in decode
+  bool one_layout = false;              // other ranges of the same operator share its packed constants
 };
 
 struct KnobDomain {

@@ -75,7 +75,7 @@ bool matches(const Problem& problem) { return problem.kernel.family == "matmul" 
 
 // One packed width per weight for every M (it must not change with the range): two vectors where M varies.
 std::vector<int64_t> widths(const Problem& problem, const Parts& p, const Target& t) {
-  if (panels_of(p, problem.kernel) == Panels::packed && !problem.kernel.symbols.empty()) return {2 * t.lanes};
+  if (panels_of(p, problem.kernel) == Panels::packed && problem.one_layout) return {2 * t.lanes};
   return {2 * t.lanes, 3 * t.lanes, 4 * t.lanes};
 }
 
@@ -93,7 +93,10 @@ Status accepts(const Knobs& k, const Problem& problem, const Target& t) {
   const Parts p = find_parts(problem.kernel);
   const Sizes s = sizes(p, problem);
   const int64_t mr = k.at("mr"), nv = k.at("nr") / t.lanes, kc = k.at("kc"), mc = k.at("mc"), pf = k.at("pf");
-  if (mr * nv + nv + 1 > t.vector_registers) return unsupported("mr {}: registers", mr);
+  // Without mask registers a partial panel holds its masks in vector registers.
+  const bool partial = !proves_divisible(p.n->extent, k.at("nr"), Ranges(problem.kernel));
+  const int64_t masks = partial && t.mask_registers == 0 ? nv : 0;
+  if (mr * nv + nv + 1 + masks > t.vector_registers) return unsupported("mr {}: registers", mr);
   if (mr > s.m_max) return unsupported("mr {}: more than m ever is ({})", mr, s.m_max);
   const std::vector<int64_t> w = widths(problem, p, t);
   if (std::find(w.begin(), w.end(), k.at("nr")) == w.end()) return unsupported("nr {}: not a width of this weight", k.at("nr"));
@@ -168,24 +171,25 @@ void vectorize_tile(Script& s, const std::string& n, int64_t lanes, const char* 
   s.move("vectorize_scope {}l", n);
 }
 
-// A panel of B that lies with unit-stride k is transposed into scratch before the tiles that use it.
-void transpose_panel(Script& s, const std::string& b, int b_n, int b_k, int64_t nr, int64_t lanes) {
+// The layout [n / nr, k, n % nr].
+void pack_panels(Script& s, const std::string& b, int b_n, int64_t nr) {
+  s.move("tile_buffer {} {} {}", b, b_n, nr);
+  for (const auto part : {LayoutDim::Part::inner, LayoutDim::Part::outer}) {
+    const Buffer* buffer = s.kernel().find_buffer(b);
+    const auto at = std::find_if(buffer->layout.begin(), buffer->layout.end(), [&](const LayoutDim& d) { return d.part == part; });
+    const size_t from = static_cast<size_t>(at - buffer->layout.begin());
+    const size_t to = part == LayoutDim::Part::inner ? buffer->layout.size() - 1 : 0;
+    if (from != to && at != buffer->layout.end()) s.move("swap_dims {} {} {}", b, from, to);
+  }
+}
+
+// A panel of B that lies with unit-stride k is transposed into scratch before the tiles that use it. The copy's scopes are
+// bt_0 and bt_1, in the order of B's dimensions.
+void transpose_panel(Script& s, const std::string& b, bool n_first) {
   s.move("create_temporary {} bt at=n0", b);
-  const Buffer* bt = s.kernel().find_buffer("bt");
-  if (bt == nullptr) return;
-  // The copy nest is n0's first child; its scopes are named bt_<dimension> by rule.
-  const std::string n = fmt::format("bt_{}", b_n), k = fmt::format("bt_{}", b_k);
   s.move("move_to_stack bt n0");
-  const Buffer* local = s.kernel().find_buffer("bt");
-  const int rank = static_cast<int>(local->dims.size());
-  if (b_n < b_k && rank >= 2) s.move("swap_dims bt {} {}", b_n, b_k);
-  (void)nr;
-  s.move("tile_scope {} {} tail=mask as bt_nv,bt_nl", n, lanes);
-  s.move("tile_scope {} {} tail=mask as bt_kv,bt_kl", k, lanes);
-  if (b_n < b_k) s.move("swap_scopes bt_nl bt_kv");
-  else s.move("swap_scopes bt_kl bt_nv"), s.move("swap_scopes bt_kl bt_nl");
-  s.move("vectorize_scope bt_kl");
-  s.move("tensorize bt_nl transpose");
+  if (n_first) s.move("swap_dims bt 0 1");
+  s.move("tensorize bt_0 transpose");
 }
 
 Result<Schedule> build(const Knobs& knob, const Problem& problem, const Target& t) {
@@ -223,10 +227,9 @@ Result<Schedule> build(const Knobs& knob, const Problem& problem, const Target& 
   s.move("swap_scopes m1b {}", steps);
 
   if (panels == Panels::packed) {
-    s.move("tile_buffer {} {} {}", b, p.b_n, nr);
-    s.move("swap_dims {} {}", b, p.b_n == 0 ? "1 2" : "0 1");
+    pack_panels(s, b, p.b_n, nr);
   } else if (panels == Panels::transposed) {
-    transpose_panel(s, b, p.b_n, p.b_k, nr, t.lanes);
+    transpose_panel(s, b, p.b_n < p.b_k);
   }
 
   if (kc == 0) {

@@ -1,7 +1,7 @@
-// The transpose recipe: transposes, copies and the packing of constants. Squares of `lanes` go through registers where the
-// unit-stride dimensions of source and destination differ; else rows are copied in vectors.
+// The transpose recipe: transposes, copies and the packing of constants. Where the unit-stride dimensions of source and
+// destination differ, they become the two innermost scopes and go through registers in squares; else rows are copied in vectors.
 //
-//   outer ... { i0 { j0 { i1 < T (tensor transpose) { j1 < T: d[.. j .. i] = s[.. i .. j] } } } }
+//   outer ... { i (tensor transpose) { j: d[.. j .. i] = s[.. i .. j] } }
 #include <algorithm>
 
 #include "ir/analysis.h"
@@ -57,15 +57,12 @@ std::string unit_iter(const Kernel& kernel, const std::string& buffer, const std
   return {};
 }
 
-// Moves scope `name` down to just above `above` (empty: innermost) in its perfect nest.
-void sink(Script& s, const std::string& name, const std::string& above) {
-  for (int step = 0; step < 16; ++step) {
+// Moves scope `name` to the bottom of its perfect nest.
+void sink(Script& s, const std::string& name) {
+  while (s.ok()) {
     const Stmt* scope = find_scope(s.kernel(), name);
     if (scope == nullptr || scope->body.size() != 1 || scope->body[0].kind != Stmt::Kind::scope) return;
-    const std::string child = scope->body[0].iter;
-    if (child == above) return;
-    s.move("swap_scopes {} {}", name, child);
-    if (!s.ok()) return;
+    s.move("swap_scopes {} {}", name, scope->body[0].iter);
   }
 }
 
@@ -81,11 +78,18 @@ void schedule_chain(Script& s, const Chain& c, int64_t lanes) {
     s.move("vectorize_scope {}l", to);
     return;
   }
-  s.move("tile_scope {} {} tail=mask as {}v,{}l", from, lanes, from, from);
-  s.move("tile_scope {} {} tail=mask as {}v,{}l", to, lanes, to, to);
-  sink(s, to + "l", "");
-  sink(s, from + "l", "");
-  s.move("tensorize {}l transpose", to);
+  sink(s, to);
+  sink(s, from);
+  s.move("tensorize {} transpose", to);
+}
+
+// The top-level scope that now holds this nest, if it may be shared out (not the squares themselves).
+const Stmt* outermost_of(const Kernel& kernel, const std::vector<std::string>& iters) {
+  for (const Stmt& top : kernel.body) {
+    const bool ours = top.kind == Stmt::Kind::scope && std::find(iters.begin(), iters.end(), top.iter) != iters.end();
+    if (ours && top.mark == Mark::none) return &top;
+  }
+  return nullptr;
 }
 
 Result<Schedule> build(const Knobs& knob, const Problem& problem, const Target& t) {
@@ -98,8 +102,7 @@ Result<Schedule> build(const Knobs& knob, const Problem& problem, const Target& 
     for (const Stmt& top : problem.kernel.body) {
       const Chain c = chain_of(top);
       if (c.iters.size() < 2) continue;
-      const bool kept = find_scope(s.kernel(), c.iters[0]) != nullptr;
-      s.move("parallelize {}", kept ? c.iters[0] : c.iters[0] + "v");
+      if (const Stmt* outermost = outermost_of(s.kernel(), c.iters)) s.move("parallelize {}", outermost->iter);
     }
   }
   return s.finish(kTransposeRecipe, knob);

@@ -88,12 +88,12 @@ TEST(Key, TheFirstDifferingFieldIsNamed) {
 
 TEST(Key, DefaultRangesArePowersOfTwoWithinTheDeclared) {
   EXPECT_EQ(default_range(1, {1, 4096}), (SymbolRange{1, 1}));
-  EXPECT_EQ(default_range(3, {1, 4096}), (SymbolRange{2, 3}));
-  EXPECT_EQ(default_range(197, {1, 4096}), (SymbolRange{128, 255}));
-  EXPECT_EQ(default_range(4096, {1, 4096}), (SymbolRange{4096, 4096}));
+  EXPECT_EQ(default_range(3, {1, 4096}), (SymbolRange{3, 4}));
+  EXPECT_EQ(default_range(197, {1, 4096}), (SymbolRange{129, 256}));
+  EXPECT_EQ(default_range(4096, {1, 4096}), (SymbolRange{2049, 4096}));
   EXPECT_EQ(default_range(130, {129, 140}), (SymbolRange{129, 140}));
   EXPECT_EQ(default_range(0, {0, 9}), (SymbolRange{0, 0}));
-  EXPECT_EQ(default_range(INT64_MAX, {0, INT64_MAX}), (SymbolRange{int64_t{1} << 62, INT64_MAX}));
+  EXPECT_EQ(default_range(INT64_MAX, {0, INT64_MAX}), (SymbolRange{(int64_t{1} << 62) + 1, INT64_MAX}));
 }
 
 TEST(Key, NamesCarryTheirRanges) {

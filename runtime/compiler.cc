@@ -1,0 +1,101 @@
+// The tour of a Kernel from naive nest to callable Stage: see compiler.h.
+#include "runtime/compiler.h"
+
+#include <chrono>
+#include <cstring>
+#include <set>
+
+#include "ir/analysis.h"
+#include "ir/text_form.h"
+#include "runtime/nest_walk.h"
+#include "search/cut.h"
+
+namespace lathe::runtime {
+
+using ir::Result;
+using ir::Status;
+
+namespace {
+
+// Compiles the leaves of a cut kernel; remembers the most expensive origin.
+Status make_leaves(const ir::CutKernel& cut, const ir::Target& target, LeafCache& cache, const LeafPolicy& policy,
+                   std::vector<LeafRef>& out, Stage& stage) {
+  for (const ir::Leaf& leaf : cut.leaves) {
+    LeafOrigin origin = LeafOrigin::memory;
+    LATHE_ASSIGN(const LeafEntry* entry, cache.get(leaf, target, policy, &origin));
+    out.push_back(entry->ref);
+    stage.leaf_keys.push_back(entry->key);
+    stage.portable |= entry->backend == jit::Backend::portable;
+    if (origin != LeafOrigin::memory) stage.origin = std::max(stage.origin, origin);
+  }
+  return {};
+}
+
+// The packed layout of a constant, as bytes depend on it: dtype, sizes and the order of tiles.
+uint64_t layout_id(const ir::Buffer& b) {
+  std::string text = ir::dtype_name(b.type);
+  for (const ir::Expr& d : ir::physical_dims(b)) text += "," + ir::print(d);
+  for (const ir::LayoutDim& l : b.layout) text += fmt::format(";{}:{}:{}", l.dim, static_cast<int>(l.part), l.tile);
+  const uint64_t id = ir::hash_text(text);
+  return id == 0 ? 1 : id;
+}
+
+Result<PackedParam> make_pack(const ir::Kernel& scheduled, const std::string& buffer, int param, const ir::Target& target,
+                              LeafCache& cache, const LeafPolicy& policy, Stage& stage) {
+  PackedParam out;
+  out.param = param;
+  out.layout_id = layout_id(*scheduled.find_buffer(buffer));
+  search::Problem problem;
+  LATHE_ASSIGN(problem.kernel, search::pack_kernel(scheduled, buffer));
+  const search::Schedule schedule = search::default_schedule(problem, target);
+  LATHE_ASSIGN(const ir::Kernel kernel, search::replay(problem.kernel, schedule));
+  LATHE_ASSIGN(out.pack, search::cut(kernel));
+  LATHE_RETURN_IF_ERROR(make_leaves(out.pack, target, cache, policy, out.leaves, stage));
+  return out;
+}
+
+}  // namespace
+
+Result<Stage> build_stage(const ir::Kernel& restricted, const search::Schedule& schedule, const ir::Target& target,
+                          LeafCache& leaves, const LeafPolicy& policy) {
+  Stage stage;
+  stage.naive = restricted;
+  stage.schedule = schedule;
+  LATHE_ASSIGN(const ir::Kernel scheduled, search::replay(restricted, schedule));
+  stage.schedule.numeric = scheduled.numeric;
+  LATHE_ASSIGN(stage.cut, search::cut(scheduled));
+  const auto start = std::chrono::steady_clock::now();
+  LATHE_RETURN_IF_ERROR(make_leaves(stage.cut, target, leaves, policy, stage.leaves, stage));
+  int param = 0;
+  for (const ir::Buffer& b : scheduled.buffers) {
+    if (b.place == ir::Place::constant && !b.layout.empty()) {
+      LATHE_ASSIGN(PackedParam p, make_pack(scheduled, b.name, param, target, leaves, policy, stage));
+      stage.packed.push_back(std::move(p));
+    }
+    param += b.place == ir::Place::in || b.place == ir::Place::constant || b.place == ir::Place::out;
+  }
+  stage.codegen_us =
+      std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+  return stage;
+}
+
+Status run_pack(const PackedParam& packed, const SymbolValues& symbols, const ArgLayout& source, const void* src, void* dst) {
+  LATHE_ASSIGN(const BoundNest nest, bind_nest(packed.pack, symbols, {source, {}}, 1));
+  if (nest.workspace_bytes != 0) return ir::internal_error("packing wants a workspace of {} bytes", nest.workspace_bytes);
+  void* args[] = {const_cast<void*>(src), dst};
+  walk(nest, packed.leaves.data(), args, nullptr, nullptr);
+  return {};
+}
+
+Result<int64_t> packed_bytes(const PackedParam& packed, const SymbolValues& symbols) {
+  const ir::Buffer* dst = packed.pack.kernel.find_buffer("dst");
+  int64_t bytes = ir::dtype_bytes(dst->type);
+  for (const ir::Expr& d : dst->dims) {
+    const std::optional<int64_t> size = ir::evaluate(d, symbols);
+    if (!size) return ir::invalid("a symbol of the packed layout has no value");
+    if (__builtin_mul_overflow(bytes, *size, &bytes)) return ir::invalid("packed size overflows");
+  }
+  return bytes;
+}
+
+}  // namespace lathe::runtime

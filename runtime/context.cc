@@ -1,0 +1,118 @@
+// Context: see context.h.
+#include "runtime/context.h"
+
+#include <algorithm>
+
+#include "jit/host_cpu.h"
+
+namespace lathe::runtime {
+
+using ir::OptionId;
+using ir::Result;
+
+namespace {
+
+ir::Target capped_target(const ir::Options& options) {
+  const ir::Target& host = jit::host_target();
+  const std::optional<ir::IsaLevel> cap = ir::parse_isa(options.text(OptionId::max_isa));
+  return cap ? host.cap(*cap) : host;
+}
+
+StoreMode store_mode(const ir::Options& options) {
+  const std::string& mode = options.text(OptionId::cache);
+  if (mode == "off") return StoreMode::off;
+  return mode == "ro" ? StoreMode::read_only : StoreMode::read_write;
+}
+
+jit::ExecMode exec_mode(const ir::Options& options) {
+  const std::string& mode = options.text(OptionId::execmem);
+  if (mode == "dual") return jit::ExecMode::dual;
+  if (mode == "flip") return jit::ExecMode::flip;
+  return mode == "off" ? jit::ExecMode::off : jit::ExecMode::automatic;
+}
+
+Seal seal_mode(const ir::Options& options) {
+  return static_cast<Seal>(options.integer(OptionId::seal));
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Context>> Context::create(ContextConfig config) {
+  std::shared_ptr<Context> ctx(new Context);
+  const ir::Options& options = config.options;
+  ctx->target_ = capped_target(options);
+  ctx->environment_ = decision_environment(machine_fields(ctx->target_));
+  StoreOptions store;
+  store.layers = config.layers;
+  store.cache_dir = options.text(OptionId::cache_dir);
+  store.xdg_cache_home = ir::process_environment("XDG_CACHE_HOME").value_or("");
+  store.home = ir::process_environment("HOME").value_or("");
+  store.mode = store_mode(options);
+  LATHE_ASSIGN(ctx->store_, Store::open(store, &ctx->stats_));
+  LeafCacheOptions leaves;
+  leaves.exec_mode = exec_mode(options);
+  leaves.code_bytes = static_cast<size_t>(options.integer(OptionId::code_mb)) << 20;
+  leaves.plugin_dir = options.text(OptionId::plugin_dir);
+  leaves.profile = static_cast<int>(options.integer(OptionId::profile));
+  leaves.dump = options.text(OptionId::dump);
+  ctx->leaves_ = std::make_unique<LeafCache>(leaves, ctx->store_.get(), &ctx->stats_);
+  if (config.own_threads > 1) ctx->team_ = std::make_unique<ThreadTeam>(TeamOptions{.threads = config.own_threads});
+  ctx->seal_ = seal_mode(options);
+  ctx->config_ = std::move(config);
+  return ctx;
+}
+
+LeafPolicy Context::leaf_policy() const {
+  LeafPolicy policy;
+  const Seal sealed = seal();
+  policy.generate = policy.llvm = sealed == Seal::off;
+  policy.portable = sealed != Seal::error || target_.level == ir::IsaLevel::portable;
+  return policy;
+}
+
+ObjectKey Context::decision_object(const DecisionQuery& query) const {
+  GraphFields graph;
+  graph.canonical_text = query.kernel_text;
+  graph.allowed_classes = query.allowed;
+  RequestFields request;
+  request.semantic_key = semantic_key(graph).hash;
+  request.threads = query.threads;
+  request.cache = query.cold ? "cold" : "hot";
+  return {ObjectKind::k_decision, environment_.hash, decision_name(decision_base(request).hash, query.ranges)};
+}
+
+std::optional<Decision> Context::find_decision(const DecisionQuery& query, MissReason* reason) {
+  const ObjectKey key = decision_object(query);
+  const Lookup found = store_->find(key);
+  if (!found.found) {
+    if (reason != nullptr) *reason = found.reason;
+    return std::nullopt;
+  }
+  Result<Decision> decision = parse_decision(found.bytes);
+  if (!decision.ok() || decision->key != key.name || decision->environment != environment_.hash) {
+    if (reason != nullptr) *reason = MissReason::k_corrupt;
+    store_->reject(key, found, MissReason::k_corrupt);
+    return std::nullopt;
+  }
+  return std::move(*decision);
+}
+
+void Context::record_decision(const DecisionQuery& query, Decision decision) {
+  const ObjectKey key = decision_object(query);
+  decision.key = key.name;
+  decision.environment = environment_.hash;
+  decision.epoch = kCodegenEpoch;
+  // A record that cannot be written lives in memory; the store counts it.
+  (void)store_->put({ObjectKind::k_env, "", environment_.hash}, environment_.text);
+  (void)store_->put(key, print_decision(decision));
+}
+
+std::string Context::find_profile() {
+  return store_->find({ObjectKind::k_profile, "", environment_.hash}).bytes;
+}
+
+void Context::record_profile(const std::string& text) {
+  (void)store_->put({ObjectKind::k_profile, "", environment_.hash}, text);
+}
+
+}  // namespace lathe::runtime

@@ -1,0 +1,78 @@
+// A context: everything hangs off it. Options, target, store, leaves, counters, threads, the seal, and the decisions made so far.
+// Shared by handles; thread-safe.
+#pragma once
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ir/options.h"
+#include "ir/status.h"
+#include "ir/target.h"
+#include "runtime/decision.h"
+#include "runtime/key.h"
+#include "runtime/leaf_cache.h"
+#include "runtime/stats.h"
+#include "runtime/store.h"
+#include "runtime/threads.h"
+
+namespace lathe::runtime {
+
+enum class Seal : uint8_t { off, fallback, warn, error };
+
+// What a decision is wanted for: one Kernel over a range of its symbols, on this context's machine.
+struct DecisionQuery {
+  std::string kernel_text;           // the naive Kernel, printed: names in it depend on structure alone
+  std::vector<SymbolRange> ranges;   // of its symbols, in their order
+  int threads = 1;
+  bool cold = false;
+  uint32_t allowed = 0;
+};
+
+struct ContextConfig {
+  ir::Options options;
+  std::vector<LayerSpec> layers;     // empty: by the placement rules
+  int own_threads = 0;               // > 1: a team of Lathe's own
+};
+
+class Context {
+ public:
+  static ir::Result<std::shared_ptr<Context>> create(ContextConfig config);
+
+  const ir::Options& options() const { return config_.options; }
+  const ir::Target& target() const { return target_; }
+  Store& store() { return *store_; }
+  LeafCache& leaves() { return *leaves_; }
+  Stats& stats() { return stats_; }
+  const Stats& stats() const { return stats_; }
+  ThreadTeam* team() { return team_.get(); }  // null: the caller's thread
+
+  Seal seal() const { return seal_.load(std::memory_order_relaxed); }
+  void set_seal(Seal seal) { seal_.store(seal, std::memory_order_relaxed); }
+  // What leaves may do now: nothing is generated once sealed.
+  LeafPolicy leaf_policy() const;
+
+  // From memory, then the store. One that does not parse or belongs to another key is a counted miss.
+  std::optional<Decision> find_decision(const DecisionQuery& query, MissReason* reason = nullptr);
+  // Fills in key, environment and epoch; publishes to memory and to the first writable layer.
+  void record_decision(const DecisionQuery& query, Decision decision);
+  // The measured ceilings of this machine, kept in the store beside the decisions; empty if never measured.
+  std::string find_profile();
+  void record_profile(const std::string& text);
+
+ private:
+  Context() = default;
+  ContextConfig config_;
+  ir::Target target_;
+  Stats stats_;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<LeafCache> leaves_;
+  std::unique_ptr<ThreadTeam> team_;
+  std::atomic<Seal> seal_{Seal::off};
+  ObjectKey decision_object(const DecisionQuery& query) const;
+
+  Identity environment_;
+};
+
+}  // namespace lathe::runtime

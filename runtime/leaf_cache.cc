@@ -1,0 +1,203 @@
+// Leaves of a context: see leaf_cache.h.
+//
+//   get(leaf) = memory | stored image (xbyak's, then LLVM's) | xbyak | LLVM | portable executor
+#include "runtime/leaf_cache.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "jit/host_cpu.h"
+#include "jit/image.h"
+#include "jit/lower.h"
+#include "jit/portable_leaves.h"
+#include "jit/profiler_map.h"
+#include "runtime/dump.h"
+#include "runtime/key.h"
+#include "runtime/stats.h"
+#include "runtime/store.h"
+
+namespace lathe::runtime {
+
+using ir::Code;
+using ir::Result;
+using ir::Status;
+
+namespace {
+
+std::string key_of(const ir::Leaf& leaf, const ir::Target& target, jit::Backend backend) {
+  LeafFields fields;
+  fields.text = leaf.text;
+  fields.backend = jit::backend_name(backend);
+  fields.isa = ir::isa_name(target.level);
+  fields.lanes = target.lanes;
+  fields.vector_registers = target.vector_registers;
+  return leaf_key(fields).hash;
+}
+
+// LATHE_PROFILE: 2 perf map, 8 GDB.
+uint32_t profiler_bits(int profile) {
+  return ((profile & 2) != 0 ? jit::kProfilerPerf : 0u) | ((profile & 8) != 0 ? jit::kProfilerGdb : 0u);
+}
+
+void interpret_program(const void* program, const ir::LeafArgs& args) {
+  static_cast<const jit::PreparedProgram*>(program)->run(args);
+}
+
+}  // namespace
+
+struct LeafCache::Impl {
+  enum class State : uint8_t { building, ready, failed };
+  struct Slot {
+    State state = State::building;
+    LeafEntry entry;
+    Status failure;
+    std::unique_ptr<jit::PreparedProgram> program;
+  };
+
+  Impl(const LeafCacheOptions& o, Store* s, Stats* t) : options(o), memory(o.exec_mode, o.code_bytes), profiler(profiler_bits(o.profile)), store(s), stats(t) {
+    code = code_environment(code_fields(jit::backend_versions()));
+  }
+
+  void count(Stat stat, int64_t n = 1) const {
+    if (stats != nullptr) stats->add(stat, n);
+  }
+
+  ObjectKey image_key(const std::string& key) const { return {ObjectKind::k_image, code.hash, key}; }
+
+  // The callable of an image, announced to profilers.
+  Status adopt(const jit::CodeImage& image, jit::Backend backend, LeafOrigin origin, Slot& slot) {
+    LATHE_ASSIGN(const jit::LoadedCode loaded, memory.load(image));
+    slot.entry.ref.fn = loaded.entry;
+    slot.entry.backend = backend;
+    slot.entry.origin = origin;
+    slot.entry.symbol = image.symbol;
+    count(Stat::k_code_bytes, static_cast<int64_t>(loaded.size));
+    profiler.add(image, loaded);
+    return {};
+  }
+
+  bool from_store(const std::string& key, jit::Backend backend, Slot& slot) {
+    if (store == nullptr) return false;
+    const Lookup found = store->find(image_key(key));
+    if (!found.found) return false;
+    Result<jit::StoredImage> stored =
+        jit::parse_image(reinterpret_cast<const uint8_t*>(found.bytes.data()), found.bytes.size());
+    if (!stored.ok() || stored->leaf_key != key || stored->code_environment != code.hash) {
+      store->reject(image_key(key), found, MissReason::k_corrupt);
+      return false;
+    }
+    const Status status = adopt(stored->image, backend, LeafOrigin::store, slot);
+    if (status.ok()) return true;
+    store->reject(image_key(key), found,
+                  (stored->image.features & ~jit::host_features()) != 0 ? MissReason::k_features : MissReason::k_no_exec_memory);
+    return false;
+  }
+
+  void publish(const std::string& key, const jit::CodeImage& image) {
+    if (store == nullptr) return;
+    Result<std::vector<uint8_t>> bytes = jit::write_image({image, key, code.hash});
+    if (!bytes.ok()) return;
+    (void)store->put({ObjectKind::k_env, "", code.hash}, code.text);
+    (void)store->put(image_key(key), std::string_view(reinterpret_cast<const char*>(bytes->data()), bytes->size()));
+  }
+
+  Status compile(const jit::LeafProgram& program, jit::Backend backend, const std::string& key, bool keep, Slot& slot) {
+    Result<jit::CodeImage> image = backend == jit::Backend::xbyak ? jit::compile_xbyak(program)
+                                                                  : jit::compile_llvm(program, options.plugin_dir);
+    if (!image.ok()) {
+      count(Stat::k_refusals);
+      return image.status();
+    }
+    count(backend == jit::Backend::xbyak ? Stat::k_compiled_xbyak : Stat::k_compiled_llvm);
+    LATHE_RETURN_IF_ERROR(adopt(*image, backend, LeafOrigin::compiled, slot));
+    if (keep) publish(key, *image);
+    if (!options.dump.empty()) dump_leaf(options.dump, program, *image, options.plugin_dir);
+    return {};
+  }
+
+  Status make(const ir::Leaf& leaf, const ir::Target& target, const LeafPolicy& policy, Slot& slot) {
+    const bool native = target.level != ir::IsaLevel::portable && options.exec_mode != jit::ExecMode::off;
+    constexpr jit::Backend kNative[] = {jit::Backend::xbyak, jit::Backend::llvm};
+    if (native && !policy.forced) {
+      for (jit::Backend b : kNative) {
+        slot.entry.key = key_of(leaf, target, b);
+        if (from_store(slot.entry.key, b, slot)) return {};
+      }
+      if (!policy.generate && !policy.portable) {
+        return ir::make_error(Code::kMISS, "a leaf is not in the store, and compiling is not allowed");
+      }
+    }
+    LATHE_ASSIGN(const jit::LeafProgram program, jit::lower_leaf(leaf.kernel, target));
+    Status refused = ir::unsupported("the target has no native level");
+    for (jit::Backend b : kNative) {
+      const bool wanted = policy.forced ? policy.backend == b : policy.generate && (b != jit::Backend::llvm || policy.llvm);
+      if (!native || !wanted) continue;
+      slot.entry.key = key_of(leaf, target, b);
+      refused = compile(program, b, slot.entry.key, !policy.forced, slot);
+      if (refused.ok()) return {};
+    }
+    const bool portable = policy.forced ? policy.backend == jit::Backend::portable : policy.portable;
+    if (!portable) return refused;
+    slot.entry.key = key_of(leaf, target, jit::Backend::portable);
+    slot.program = std::make_unique<jit::PreparedProgram>(program);
+    slot.entry.ref = {nullptr, interpret_program, slot.program.get()};
+    slot.entry.backend = jit::Backend::portable;
+    slot.entry.origin = LeafOrigin::builtin;
+    return {};
+  }
+
+  const LeafCacheOptions options;
+  Identity code;
+  jit::ExecMemory memory;
+  jit::ProfilerMap profiler;
+  Store* store;
+  Stats* stats;
+  std::mutex mutex;
+  std::condition_variable made;
+  std::map<std::string, std::unique_ptr<Slot>> slots;
+};
+
+LeafCache::LeafCache(const LeafCacheOptions& options, Store* store, Stats* stats)
+    : impl_(std::make_unique<Impl>(options, store, stats)) {}
+LeafCache::~LeafCache() = default;
+
+Result<const LeafEntry*> LeafCache::get(const ir::Leaf& leaf, const ir::Target& target, const LeafPolicy& policy,
+                                        LeafOrigin* origin) {
+  std::string id = key_of(leaf, target, policy.forced ? policy.backend : jit::Backend::xbyak);
+  if (policy.forced) id += " forced";
+  Impl& m = *impl_;
+  std::unique_lock lock(m.mutex);
+  std::unique_ptr<Impl::Slot>& place = m.slots[id];
+  // A refusal is not final: once generating is allowed it is tried again.
+  if (place && place->state != Impl::State::building) {
+    const bool retry = place->state == Impl::State::failed && policy.generate;
+    if (!retry) {
+      if (place->state == Impl::State::failed) return place->failure;
+      if (origin != nullptr) *origin = LeafOrigin::memory;
+      return &place->entry;
+    }
+    place.reset();
+  }
+  if (place) {
+    m.made.wait(lock, [&] { return place->state != Impl::State::building; });
+    if (place->state == Impl::State::failed) return place->failure;
+    if (origin != nullptr) *origin = LeafOrigin::memory;
+    return &place->entry;
+  }
+  place = std::make_unique<Impl::Slot>();
+  Impl::Slot& slot = *place;
+  lock.unlock();
+  const Status status = m.make(leaf, target, policy, slot);
+  lock.lock();
+  slot.state = status.ok() ? Impl::State::ready : Impl::State::failed;
+  slot.failure = status;
+  m.made.notify_all();
+  if (!status.ok()) return status;
+  if (origin != nullptr) *origin = slot.entry.origin;
+  return &slot.entry;
+}
+
+}  // namespace lathe::runtime

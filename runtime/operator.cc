@@ -1,0 +1,334 @@
+// Operator: see operator.h.
+#include "runtime/operator.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "ir/analysis.h"
+#include "ir/text_form.h"
+#include "runtime/nest_walk.h"
+
+namespace lathe::runtime {
+
+using ir::Result;
+using ir::Status;
+
+namespace {
+
+constexpr uint32_t kDefaultAllowed = ir::kReassociate | ir::kContract;
+constexpr size_t kMaxHintedDims = 64;
+constexpr size_t kMaxBound = 1024;  // shapes come from requests: no more nests than this are kept
+
+// Constants as ordinary inputs: what serves operands that were not prepacked.
+ir::Kernel unpacked(const ir::Kernel& kernel) {
+  ir::Kernel out = kernel;
+  for (ir::Buffer& b : out.buffers) {
+    if (b.place == ir::Place::constant) b.place = ir::Place::in;
+  }
+  return out;
+}
+
+// The kernel over its whole declared range; 0 is in every dim's range.
+ir::Kernel widened(const ir::Kernel& kernel) {
+  ir::Kernel out = kernel;
+  for (ir::Symbol& s : out.symbols) {
+    if (s.min != s.max) s.min = 0;
+  }
+  return out;
+}
+
+std::optional<int64_t> value_of(const SymbolValues& values, const std::string& name) {
+  for (const auto& [n, v] : values) {
+    if (n == name) return v;
+  }
+  return std::nullopt;
+}
+
+int64_t align64(int64_t bytes) { return (bytes + 63) & ~int64_t{63}; }
+
+}  // namespace
+
+Result<std::shared_ptr<Operator>> Operator::create(std::shared_ptr<Context> context, const ops::Graph& finished) {
+  std::shared_ptr<Operator> op(new Operator);
+  op->context_ = std::move(context);
+  op->graph_ = finished;
+  LATHE_ASSIGN(op->lowered_, ops::lower(finished));
+  op->arg_tensors_ = finished.inputs;
+  op->arg_tensors_.insert(op->arg_tensors_.end(), finished.outputs.begin(), finished.outputs.end());
+  op->stages_.resize(op->lowered_.kernels.size());
+  return op;
+}
+
+std::vector<SymbolValues> Operator::hinted_dims() const {
+  std::vector<SymbolValues> out{{}};
+  for (const ops::DimDesc& d : graph_.symbols) {
+    std::vector<SymbolValues> next;
+    for (const SymbolValues& values : out) {
+      if (d.hints.empty()) {
+        next.push_back(values);
+        next.back().emplace_back(ops::kernel_symbol(d.symbol), d.max);
+      }
+      for (const ops::Hint& h : d.hints) {
+        if (next.size() >= kMaxHintedDims) break;
+        next.push_back(values);
+        next.back().emplace_back(ops::kernel_symbol(d.symbol), h.value);
+      }
+    }
+    out = std::move(next);
+  }
+  return out;
+}
+
+search::Problem Operator::problem(int kernel, const SymbolValues& dims, const PrepareRequest& request) const {
+  const ir::Kernel& naive = lowered_.kernels[static_cast<size_t>(kernel)].kernel;
+  SymbolRanges ranges;
+  search::Problem p;
+  for (const ir::Symbol& s : naive.symbols) {
+    const int64_t value = value_of(dims, s.name).value_or(s.max);
+    const SymbolRange range = default_range(value, {s.min, s.max});
+    ranges[s.name] = {range.lo, range.hi};
+    p.dims[s.name] = value;
+  }
+  p.one_layout = !naive.symbols.empty();
+  p.kernel = search::restrict_symbols(naive, ranges);
+  p.threads = request.threads;
+  p.cold = request.cold;
+  return p;
+}
+
+DecisionQuery Operator::query(int kernel, const SymbolValues& dims, const PrepareRequest& request) const {
+  const ir::Kernel& naive = lowered_.kernels[static_cast<size_t>(kernel)].kernel;
+  DecisionQuery q;
+  q.kernel_text = ir::print(naive);
+  for (const ir::Symbol& s : naive.symbols) {
+    q.ranges.push_back(default_range(value_of(dims, s.name).value_or(s.max), {s.min, s.max}));
+  }
+  q.threads = request.threads;
+  q.cold = request.cold;
+  q.allowed = request.allowed == 0 ? kDefaultAllowed : request.allowed;
+  return q;
+}
+
+Result<const ServedStage*> Operator::add_stage(int kernel, const search::Problem& problem, const search::Schedule& schedule,
+                                               ServedStage attributes, const LeafPolicy& policy, PrepareInfo& info) {
+  LATHE_ASSIGN(attributes.stage, build_stage(problem.kernel, schedule, context_->target(), context_->leaves(), policy));
+  for (const ir::Symbol& s : lowered_.kernels[static_cast<size_t>(kernel)].kernel.symbols) {
+    const ir::Symbol* left = problem.kernel.find_symbol(s.name);
+    const auto fixed = problem.dims.find(s.name);
+    if (left != nullptr) {
+      attributes.range[s.name] = {left->min, left->max};
+    } else if (fixed != problem.dims.end()) {
+      attributes.range[s.name] = {fixed->second, fixed->second};
+    }
+  }
+  const Stage& stage = attributes.stage;
+  if (stage.portable) attributes.tier = 0;
+  info.tier = std::min(info.tier, attributes.tier);
+  info.origin = std::max(info.origin, stage.portable ? LeafOrigin::builtin : stage.origin);
+  info.numeric |= stage.schedule.numeric;
+  auto& list = stages_[static_cast<size_t>(kernel)];
+  list.push_back(std::make_unique<ServedStage>(std::move(attributes)));
+  return list.back().get();
+}
+
+// The stage over the whole range, by the default Schedule for the largest hint; plain: constants as they lie.
+Status Operator::add_general(int kernel, const PrepareRequest& request, bool packed, const LeafPolicy& policy, PrepareInfo& info) {
+  search::Problem p;
+  const ir::Kernel& naive = lowered_.kernels[static_cast<size_t>(kernel)].kernel;
+  const ir::Kernel whole = widened(naive);
+  p.kernel = packed ? whole : unpacked(whole);
+  p.one_layout = !naive.symbols.empty();
+  const std::vector<SymbolValues> hints = hinted_dims();
+  for (const auto& [name, value] : hints.back()) p.dims[name] = value;
+  p.threads = request.threads;
+  p.cold = request.cold;
+  const search::Schedule schedule = search::default_schedule(p, context_->target());
+  ServedStage attributes;
+  attributes.tier = 1;
+  attributes.threads = request.threads;
+  attributes.packed = packed;
+  Result<const ServedStage*> added = add_stage(kernel, p, schedule, attributes, policy, info);
+  if (!added.ok()) return added.status();
+  if (packed) info.codegen_us += (*added)->stage.codegen_us;
+  if (packed && !(*added)->stage.packed.empty()) return add_general(kernel, request, false, policy, info);
+  return {};
+}
+
+Result<PrepareInfo> Operator::prepare(const PrepareRequest& request, bool compiled_only) {
+  std::lock_guard lock(mutex_);
+  PrepareInfo info;
+  LeafPolicy policy = context_->leaf_policy();
+  const bool stored_only = compiled_only || context_->seal() == Seal::error;
+  if (compiled_only) policy.generate = policy.llvm = policy.portable = false;
+  const std::vector<SymbolValues> hints = hinted_dims();
+  for (size_t k = 0; k < lowered_.kernels.size(); ++k) {
+    const int kernel = static_cast<int>(k);
+    auto& list = stages_[k];
+    for (const SymbolValues& dims : hints) {
+      const search::Problem p = problem(kernel, dims, request);
+      const bool known = std::any_of(list.begin(), list.end(), [&](const auto& s) {
+        return s->tier == 2 && s->threads == request.threads && holds(s->range, dims);
+      });
+      if (known) continue;
+      MissReason reason = MissReason::k_never_seen;
+      const std::optional<Decision> decision = context_->find_decision(query(kernel, dims, request), &reason);
+      if (!decision || decision->kernels.size() != 1) {
+        if (decision) reason = MissReason::k_corrupt;
+        info.missed = true;
+        info.miss = reason;
+        if (stored_only) {
+          return ir::make_error(ir::Code::kMISS, "{}: no decision is stored ({})", graph_.name, miss_reason_name(reason));
+        }
+        continue;
+      }
+      Result<search::Schedule> schedule = search::parse_schedule(decision->kernels[0].schedule);
+      if (!schedule.ok()) continue;
+      ServedStage attributes;
+      attributes.tier = 2;
+      attributes.threads = request.threads;
+      attributes.best_us = decision->best_us;
+      attributes.default_us = decision->default_us;
+      Result<const ServedStage*> added = add_stage(kernel, p, *schedule, attributes, policy, info);
+      if (!added.ok() && added.status().code() == ir::Code::kMISS) return added.status().with_context(graph_.name);
+    }
+    const bool general = std::any_of(list.begin(), list.end(), [&](const auto& s) {
+      return s->tier < 2 && s->threads == request.threads;
+    });
+    if (!general) LATHE_RETURN_IF_ERROR(add_general(kernel, request, true, policy, info).with_context(graph_.name));
+  }
+  return info;
+}
+
+bool Operator::holds(const SymbolRanges& range, const SymbolValues& values) {
+  return std::all_of(range.begin(), range.end(), [&](const auto& r) {
+    const std::optional<int64_t> v = value_of(values, r.first);
+    return v && *v >= r.second.first && *v <= r.second.second;
+  });
+}
+
+// The narrowest stage that holds the call's values and suits its threads and constants.
+const ServedStage* Operator::pick(int kernel, const Call& call) const {
+  const ServedStage* best = nullptr;
+  double best_width = 0;
+  for (const auto& s : stages_[static_cast<size_t>(kernel)]) {
+    const bool suits = s->stage.packed.empty() ? true : call.packed;
+    if (!suits || !holds(s->range, call.symbols)) continue;
+    double width = s->threads == call.threads ? 1 : 1e6;
+    if (!s->packed) width *= 1e3;
+    for (const auto& [name, r] : s->range) width *= static_cast<double>(r.second - r.first + 1);
+    if (best == nullptr || width < best_width) {
+      best = s.get();
+      best_width = width;
+    }
+  }
+  return best;
+}
+
+Result<std::unique_ptr<BoundOp>> Operator::bind(const Call& call) {
+  auto out = std::make_unique<BoundOp>();
+  out->tier = 2;
+  for (const int t : graph_.outputs) {
+    for (const ops::DimDesc& d : graph_.tensors[static_cast<size_t>(t)].dims) {
+      const int64_t size = d.fixed() ? d.max : value_of(call.symbols, ops::kernel_symbol(d.symbol)).value_or(-1);
+      out->empty |= size == 0;
+    }
+  }
+  if (out->empty) return out;
+  int64_t at = 0;
+  for (const ops::TempDesc& t : lowered_.temps) {
+    int64_t bytes = ir::dtype_bytes(t.type);
+    for (const ir::Expr& d : t.dims) {
+      const std::optional<int64_t> size = ir::evaluate(d, call.symbols);
+      if (!size || __builtin_mul_overflow(bytes, *size, &bytes)) return ir::invalid("an intermediate's size overflows");
+    }
+    out->temp_offsets.push_back(at);
+    if (__builtin_add_overflow(at, align64(bytes), &at)) return ir::invalid("the workspace's size overflows");
+  }
+  out->nest_offset = at;
+  int64_t scratch = 0;
+  for (size_t k = 0; k < lowered_.kernels.size(); ++k) {
+    const ops::LoweredKernel& lk = lowered_.kernels[k];
+    BoundOp::Step step;
+    step.stage = pick(static_cast<int>(k), call);
+    if (step.stage == nullptr) return ir::make_error(ir::Code::kMISS, "{}: nothing serves these dims", graph_.name);
+    std::vector<ArgLayout> layouts(lk.tensor_of_param.size());
+    for (size_t p = 0; p < lk.tensor_of_param.size(); ++p) {
+      const int tensor = lk.tensor_of_param[p];
+      const auto arg = std::find(arg_tensors_.begin(), arg_tensors_.end(), tensor);
+      if (arg != arg_tensors_.end()) {
+        const auto number = static_cast<size_t>(arg - arg_tensors_.begin());
+        step.args.push_back(static_cast<int>(number));
+        if (number < call.layouts.size()) layouts[p] = call.layouts[number];
+        continue;
+      }
+      const auto temp = std::find_if(lowered_.temps.begin(), lowered_.temps.end(),
+                                     [&](const ops::TempDesc& t) { return t.tensor == tensor; });
+      if (temp == lowered_.temps.end()) return ir::internal_error("tensor {} is neither argument nor temporary", tensor);
+      step.args.push_back(-1 - static_cast<int>(temp - lowered_.temps.begin()));
+    }
+    LATHE_ASSIGN(step.nest, bind_nest(step.stage->stage.cut, call.symbols, layouts, call.threads));
+    scratch = std::max(scratch, step.nest.workspace_bytes);
+    out->tier = std::min(out->tier, step.stage->tier);
+    out->steps.push_back(std::move(step));
+  }
+  if (__builtin_add_overflow(at, align64(scratch), &out->workspace_bytes)) return ir::invalid("the workspace's size overflows");
+  context_->stats().add(Stat::k_nests_bound, static_cast<int64_t>(out->steps.size()));
+  return out;
+}
+
+DispatchKey Operator::dispatch_key(const Call& call) const {
+  DispatchKey key;
+  size_t i = 0;
+  for (const auto& [name, value] : call.symbols) {
+    if (i < kMaxDispatchDims) key.dims[i++] = value;
+  }
+  key.threads = static_cast<uint16_t>(call.threads);
+  key.align_class = call.packed ? 1 : 0;
+  uint64_t strides = 0;
+  for (const ArgLayout& l : call.layouts) {
+    strides = ir::hash_bytes(l.strides.data(), l.strides.size() * sizeof(int64_t), strides + 1);
+  }
+  key.graph = call.layouts.empty() ? 0 : strides;
+  return key;
+}
+
+Result<const BoundOp*> Operator::bound(const Call& call) {
+  const DispatchKey key = dispatch_key(call);
+  if (const BoundOp* found = dispatch_.find(key)) return found;
+  std::lock_guard lock(mutex_);
+  if (const BoundOp* found = dispatch_.find(key)) return found;
+  if (bound_.size() >= kMaxBound) {
+    return ir::make_error(ir::Code::kNOMEM, "{}: more than {} distinct shapes", graph_.name, kMaxBound);
+  }
+  LATHE_ASSIGN(std::unique_ptr<BoundOp> made, bind(call));
+  bound_.push_back(std::move(made));
+  return dispatch_.insert(key, bound_.back().get());
+}
+
+void Operator::run(const BoundOp& op, void* const* args, void* workspace, ThreadTeam* team) const {
+  if (op.empty) return;
+  char* base = static_cast<char*>(workspace);
+  for (const BoundOp::Step& step : op.steps) {
+    void* params[kMaxNestBuffers];
+    for (size_t p = 0; p < step.args.size(); ++p) {
+      const int a = step.args[p];
+      params[p] = a >= 0 ? args[a] : base + op.temp_offsets[static_cast<size_t>(-1 - a)];
+    }
+    walk(step.nest, step.stage->stage.leaves.data(), params, base == nullptr ? nullptr : base + op.nest_offset, team);
+  }
+}
+
+const PackedParam* Operator::packing(int arg) const {
+  std::lock_guard lock(mutex_);
+  const int tensor = arg_tensors_[static_cast<size_t>(arg)];
+  for (size_t k = 0; k < stages_.size(); ++k) {
+    for (const auto& s : stages_[k]) {
+      for (const PackedParam& p : s->stage.packed) {
+        if (lowered_.kernels[k].tensor_of_param[static_cast<size_t>(p.param)] == tensor) return &p;
+      }
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace lathe::runtime

@@ -1,0 +1,119 @@
+// An operator as it is served: a finished graph, its Kernels, the Stages that exist for them, and the shapes bound so far.
+//
+//   prepare()  stages: per Kernel one for each hinted range that has a decision (T2), one for the whole range (T1), and, where constants
+//              are packed, one that reads them as they lie
+//   bound()    exact dims -> nests: a lock-free look-up once seen
+//   run()      walks the nests in order
+//
+// Thread-safe. Stages and bound nests live as long as the operator.
+#pragma once
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "ops/lower.h"
+#include "runtime/compiler.h"
+#include "runtime/context.h"
+#include "runtime/dispatch.h"
+
+namespace lathe::runtime {
+
+using SymbolRanges = std::map<std::string, std::pair<int64_t, int64_t>>;
+
+struct ServedStage {
+  Stage stage;
+  SymbolRanges range;
+  int tier = 1;             // 0, 1, 2
+  int threads = 1;
+  bool packed = true;       // constants in their packed layout (if they have one)
+  double best_us = 0, default_us = 0;  // as measured at warm-up; 0: not measured
+};
+
+// One exact call shape, ready to run.
+struct BoundOp {
+  struct Step {
+    const ServedStage* stage = nullptr;
+    BoundNest nest;
+    std::vector<int> args;  // per parameter: >= 0 argument number, < 0: temporary -1-i
+  };
+  std::vector<Step> steps;
+  std::vector<int64_t> temp_offsets;  // in the workspace
+  int64_t nest_offset = 0;            // of the nests' own scratch
+  int64_t workspace_bytes = 0;
+  int tier = 0;
+  bool empty = false;                 // an output has no element: nothing runs
+};
+
+struct PrepareRequest {
+  int threads = 1;
+  bool cold = false;
+  uint32_t allowed = 0;               // NumericClass bits; 0: reassociate + contract
+};
+
+struct PrepareInfo {
+  int tier = 2;
+  LeafOrigin origin = LeafOrigin::memory;
+  uint32_t numeric = 0;
+  double codegen_us = 0;              // of the default Schedule's leaves, packing included
+  MissReason miss = MissReason::k_never_seen;
+  bool missed = false;                // some decision was not in the store
+};
+
+class Operator {
+ public:
+  static ir::Result<std::shared_ptr<Operator>> create(std::shared_ptr<Context> context, const ops::Graph& finished);
+
+  const ops::Graph& graph() const { return graph_; }
+  const ops::Lowered& lowered() const { return lowered_; }
+  Context& context() { return *context_; }
+  // Tensors of the graph by argument: inputs, then outputs.
+  const std::vector<int>& arg_tensors() const { return arg_tensors_; }
+  // The hinted combinations of symbol values; one with every symbol's largest value where nothing is hinted.
+  std::vector<SymbolValues> hinted_dims() const;
+  // The Kernel's problem at these dims: symbols restricted to the range that serves them.
+  search::Problem problem(int kernel, const SymbolValues& dims, const PrepareRequest& request) const;
+  DecisionQuery query(int kernel, const SymbolValues& dims, const PrepareRequest& request) const;
+
+  // MISS: sealed with ERROR (or `compiled_only`), and something is not in the store.
+  ir::Result<PrepareInfo> prepare(const PrepareRequest& request, bool compiled_only = false);
+
+  struct Call {
+    SymbolValues symbols;
+    int threads = 1;
+    bool packed = false;
+    std::vector<ArgLayout> layouts;   // by argument; empty: all compact
+  };
+  ir::Result<const BoundOp*> bound(const Call& call);
+  // args: addresses of first elements, by argument; workspace 64-byte aligned, workspace_bytes of it.
+  void run(const BoundOp& op, void* const* args, void* workspace, ThreadTeam* team) const;
+
+  // Packing of constant argument `arg`; null if it is served as it lies.
+  const PackedParam* packing(int arg) const;
+  const std::vector<std::unique_ptr<ServedStage>>& stages(int kernel) const { return stages_[kernel]; }
+  uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
+
+ private:
+  Operator() = default;
+  ir::Result<const ServedStage*> add_stage(int kernel, const search::Problem& problem, const search::Schedule& schedule,
+                                           ServedStage attributes, const LeafPolicy& policy, PrepareInfo& info);
+  ir::Status add_general(int kernel, const PrepareRequest& request, bool packed, const LeafPolicy& policy,
+                         PrepareInfo& info);
+  static bool holds(const SymbolRanges& range, const SymbolValues& values);
+  DispatchKey dispatch_key(const Call& call) const;
+  const ServedStage* pick(int kernel, const Call& call) const;
+  ir::Result<std::unique_ptr<BoundOp>> bind(const Call& call);
+
+  std::shared_ptr<Context> context_;
+  ops::Graph graph_;
+  ops::Lowered lowered_;
+  std::vector<int> arg_tensors_;
+  mutable std::mutex mutex_;
+  std::vector<std::vector<std::unique_ptr<ServedStage>>> stages_;  // per Kernel
+  std::vector<std::unique_ptr<BoundOp>> bound_;
+  Dispatch<BoundOp> dispatch_;
+  std::atomic<uint64_t> generation_{0};
+};
+
+}  // namespace lathe::runtime

@@ -1,0 +1,278 @@
+// Operators end to end: graph -> Kernels -> default Schedules -> leaves -> nests, at every level the host has, against the interpreter.
+#include "runtime/operator.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <random>
+
+#include "ir/analysis.h"
+#include "ir/interpreter.h"
+#include "ir/text_form.h"
+#include "jit/host_cpu.h"
+
+namespace lathe::runtime {
+namespace {
+
+using ops::add_node;
+using ops::add_tensor;
+using ops::fixed_dim;
+using ops::symbol_dim;
+
+struct TempDir {
+  TempDir() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "lathe-test-XXXXXX").string();
+    path = mkdtemp(pattern.data());
+  }
+  ~TempDir() { std::filesystem::remove_all(path); }
+  std::string path;
+};
+
+std::shared_ptr<Context> make_context(const std::string& store, const std::string& isa) {
+  ContextConfig config;
+  EXPECT_TRUE(config.options.set("max_isa", isa).ok());
+  if (store.empty()) {
+    EXPECT_TRUE(config.options.set("cache", "off").ok());
+  } else {
+    config.layers = {{store, LayerMode::private_rw}};
+  }
+  ir::Result<std::shared_ptr<Context>> ctx = Context::create(std::move(config));
+  EXPECT_TRUE(ctx.ok()) << ctx.status().to_string();
+  return std::move(ctx).value();
+}
+
+ops::Graph finished(ops::Graph g, int output) {
+  g.outputs = {output};
+  ir::Result<ops::Graph> done = ops::finish(g);
+  EXPECT_TRUE(done.ok()) << done.status().to_string();
+  return std::move(done).value();
+}
+
+ops::Graph gate_graph() {
+  ops::Graph g;
+  g.name = "gate";
+  const int x = add_tensor(g, "x", {symbol_dim("M", 1, 512, {{1, 1}, {8, 1}, {64, 1}}), fixed_dim(70)});
+  const int w = add_tensor(g, "w", {fixed_dim(100), fixed_dim(70)}, true);
+  const int b = add_tensor(g, "b", {fixed_dim(100)}, true);
+  const int r = add_tensor(g, "r", {symbol_dim("M", 1, 512), fixed_dim(100)});
+  const int y = add_node(g, "matmul", {x, w}, "y", {{"transpose_b", true}});
+  const int z = add_node(g, "add", {y, b}, "z");
+  const int q = add_node(g, "relu", {z}, "q");
+  return finished(g, add_node(g, "add", {q, r}, "out"));
+}
+
+ops::Graph scores_graph() {
+  ops::Graph g;
+  g.name = "scores";
+  const auto m = symbol_dim("M", 1, 64, {{1, 1}, {4, 1}});
+  const auto l = symbol_dim("L", 1, 512, {{33, 1}, {128, 1}});
+  const int q = add_tensor(g, "q", {m, fixed_dim(2), fixed_dim(7), fixed_dim(64)});
+  const int k = add_tensor(g, "k", {m, fixed_dim(2), l, fixed_dim(64)});
+  return finished(g, add_node(g, "matmul", {q, k}, "y", {{"transpose_b", true}}));
+}
+
+ops::Graph mix_graph() {
+  ops::Graph g;
+  g.name = "mix";
+  const auto m = symbol_dim("M", 1, 64, {{4, 1}});
+  const auto l = symbol_dim("L", 1, 512, {{33, 1}, {128, 1}});
+  const int p = add_tensor(g, "p", {m, fixed_dim(2), fixed_dim(7), l});
+  const int v = add_tensor(g, "v", {m, fixed_dim(2), l, fixed_dim(64)});
+  return finished(g, add_node(g, "matmul", {p, v}, "y"));
+}
+
+ops::Graph softmax_graph() {
+  ops::Graph g;
+  g.name = "softmax";
+  const int x = add_tensor(g, "x", {symbol_dim("M", 1, 64), symbol_dim("N", 1, 4096, {{128, 1}})});
+  return finished(g, add_node(g, "softmax", {x}, "y"));
+}
+
+ops::Graph layernorm_graph() {
+  ops::Graph g;
+  g.name = "layernorm";
+  const int x = add_tensor(g, "x", {symbol_dim("M", 1, 64), fixed_dim(100)});
+  const int s = add_tensor(g, "s", {fixed_dim(100)}, true);
+  const int b = add_tensor(g, "b", {fixed_dim(100)}, true);
+  return finished(g, add_node(g, "layernorm", {x, s, b}, "y"));
+}
+
+ops::Graph transpose_graph() {
+  ops::Graph g;
+  g.name = "transpose";
+  const int x = add_tensor(g, "x", {symbol_dim("M", 1, 100), fixed_dim(50)});
+  return finished(g, add_node(g, "transpose", {x}, "y", {{"perm", std::vector<int64_t>{1, 0}}}));
+}
+
+ops::Graph two_kernels_graph() {
+  ops::Graph g;
+  g.name = "chain";
+  const int x = add_tensor(g, "x", {symbol_dim("M", 1, 64), fixed_dim(48)});
+  const int w = add_tensor(g, "w", {fixed_dim(48), fixed_dim(40)}, true);
+  const int s = add_tensor(g, "s", {fixed_dim(40)}, true);
+  const int y = add_node(g, "matmul", {x, w}, "y");
+  return finished(g, add_node(g, "rmsnorm", {y, s}, "z"));
+}
+
+struct Case {
+  const char* name;
+  ops::Graph (*graph)();
+  std::vector<SymbolValues> dims;
+  double tolerance;  // relative to max(|r|, 1); 0: integer data, equal bits
+};
+
+void PrintTo(const Case& c, std::ostream* os) { *os << c.name; }
+
+int64_t dim_value(const ops::DimDesc& d, const SymbolValues& symbols) {
+  if (d.fixed()) return d.max;
+  for (const auto& [n, v] : symbols) {
+    if (n == ops::kernel_symbol(d.symbol)) return v;
+  }
+  return -1;
+}
+
+// Runs the operator on random data and compares each output with the interpreter on the lowered Kernels.
+void check(Operator& op, const SymbolValues& dims, bool prepack, double tolerance, int threads) {
+  std::mt19937 rng(7);
+  const ops::Graph& g = op.graph();
+  std::vector<std::vector<float>> data;
+  std::map<int, ir::Tensor> tensors;  // by graph tensor
+  for (const int t : op.arg_tensors()) {
+    ir::Tensor tensor;
+    int64_t n = 1;
+    for (const ops::DimDesc& d : g.tensors[static_cast<size_t>(t)].dims) {
+      tensor.dims.push_back(dim_value(d, dims));
+      n *= tensor.dims.back();
+    }
+    std::vector<float> values(static_cast<size_t>(n));
+    for (float& v : values) {
+      v = tolerance == 0 ? static_cast<float>(static_cast<int>(rng() % 7) - 3) : std::normal_distribution<float>()(rng);
+    }
+    tensor.data.assign(values.begin(), values.end());
+    data.push_back(std::move(values));
+    tensors[t] = std::move(tensor);
+  }
+  for (const ops::LoweredKernel& lk : op.lowered().kernels) {
+    std::map<std::string, ir::Tensor> named;
+    for (size_t p = 0; p < lk.tensor_of_param.size(); ++p) {
+      const ir::Buffer& b = lk.kernel.buffers[p];
+      ir::Tensor& t = tensors[lk.tensor_of_param[p]];
+      if (t.data.empty()) {
+        int64_t n = 1;
+        for (const ir::Expr& d : b.dims) n *= t.dims.emplace_back(*ir::evaluate(d, dims));
+        t.data.assign(static_cast<size_t>(n), NAN);
+      }
+      named[b.name] = t;
+    }
+    ir::InterpreterOptions options;
+    options.arithmetic = tolerance == 0 ? ir::Arithmetic::native : ir::Arithmetic::real;
+    std::map<std::string, int64_t> symbols(dims.begin(), dims.end());
+    const ir::Status status = ir::interpret(lk.kernel, symbols, named, options);
+    ASSERT_TRUE(status.ok()) << status.to_string();
+    for (size_t p = 0; p < lk.tensor_of_param.size(); ++p) tensors[lk.tensor_of_param[p]] = named[lk.kernel.buffers[p].name];
+  }
+  std::vector<std::vector<float>> packed;
+  std::vector<void*> args;
+  for (size_t a = 0; a < data.size(); ++a) args.push_back(data[a].data());
+  for (const int t : g.outputs) {
+    const auto a = static_cast<size_t>(std::find(op.arg_tensors().begin(), op.arg_tensors().end(), t) - op.arg_tensors().begin());
+    std::fill(data[a].begin(), data[a].end(), NAN);
+  }
+  packed.reserve(data.size());
+  for (size_t a = 0; prepack && a < data.size(); ++a) {
+    const PackedParam* p = op.packing(static_cast<int>(a));
+    if (p == nullptr) continue;
+    const ir::Result<int64_t> bytes = packed_bytes(*p, {});
+    ASSERT_TRUE(bytes.ok());
+    packed.emplace_back(static_cast<size_t>(*bytes) / 4, NAN);
+    const ir::Status status = run_pack(*p, {}, {}, data[a].data(), packed.back().data());
+    ASSERT_TRUE(status.ok()) << status.to_string();
+    args[a] = packed.back().data();
+  }
+  Operator::Call call;
+  call.symbols = dims;
+  call.packed = prepack;
+  call.threads = threads;
+  const ir::Result<const BoundOp*> bound = op.bound(call);
+  ASSERT_TRUE(bound.ok()) << bound.status().to_string();
+  void* workspace = std::aligned_alloc(64, static_cast<size_t>((*bound)->workspace_bytes) + 64);
+  op.run(**bound, args.data(), workspace, nullptr);
+  std::free(workspace);
+  for (const int t : g.outputs) {
+    const auto a = static_cast<size_t>(std::find(op.arg_tensors().begin(), op.arg_tensors().end(), t) - op.arg_tensors().begin());
+    const ir::Tensor& want = tensors[t];
+    for (size_t i = 0; i < want.data.size(); ++i) {
+      const double r = want.data[i], y = data[a][i];
+      if (tolerance == 0) {
+        ASSERT_EQ(y, r) << "element " << i;
+      } else {
+        ASSERT_LE(std::abs(y - r), tolerance * std::max(std::abs(r), 1.0)) << "element " << i;
+      }
+    }
+  }
+}
+
+class OperatorCases : public testing::TestWithParam<Case> {};
+
+TEST_P(OperatorCases, DefaultSchedulesEqualTheInterpreter) {
+  const Case& c = GetParam();
+  for (const ir::IsaLevel level : {ir::IsaLevel::portable, ir::IsaLevel::avx2, ir::IsaLevel::avx512}) {
+    if (level > jit::host_target().level) continue;
+    SCOPED_TRACE(ir::isa_name(level));
+    const std::shared_ptr<Context> ctx = make_context("", ir::isa_name(level));
+    ir::Result<std::shared_ptr<Operator>> op = Operator::create(ctx, c.graph());
+    ASSERT_TRUE(op.ok()) << op.status().to_string();
+    for (const int threads : {1, 2}) {
+      const ir::Result<PrepareInfo> info = (*op)->prepare({.threads = threads});
+      ASSERT_TRUE(info.ok()) << info.status().to_string();
+      EXPECT_EQ(info->tier, level == ir::IsaLevel::portable ? 0 : 1);
+      for (const SymbolValues& dims : c.dims) {
+        SCOPED_TRACE(dims.empty() ? 0 : dims[0].second);
+        check(**op, dims, true, c.tolerance, threads);
+        check(**op, dims, false, c.tolerance, threads);
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, OperatorCases,
+    testing::Values(Case{"gate", gate_graph, {{{"M", 1}}, {{"M", 3}}, {{"M", 8}}, {{"M", 13}}, {{"M", 64}}}, 0},
+                    Case{"scores", scores_graph, {{{"M", 1}, {"L", 33}}, {{"M", 3}, {"L", 128}}, {{"M", 2}, {"L", 1}}}, 0},
+                    Case{"mix", mix_graph, {{{"M", 1}, {"L", 33}}, {{"M", 3}, {"L", 128}}}, 0},
+                    Case{"softmax", softmax_graph, {{{"M", 1}, {"N", 1}}, {{"M", 5}, {"N", 130}}, {{"M", 9}, {"N", 77}}}, 3e-6},
+                    Case{"layernorm", layernorm_graph, {{{"M", 1}}, {{"M", 17}}}, 3e-6},
+                    Case{"transpose", transpose_graph, {{{"M", 1}}, {{"M", 33}}, {{"M", 100}}}, 0},
+                    Case{"chain", two_kernels_graph, {{{"M", 1}}, {{"M", 19}}}, 3e-6}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST(OperatorStore, ASecondContextCompilesNothing) {
+  TempDir dir;
+  for (const bool first : {true, false}) {
+    const std::shared_ptr<Context> ctx = make_context(dir.path, "host");
+    if (ctx->target().level == ir::IsaLevel::portable) GTEST_SKIP() << "no native level on this machine";
+    ir::Result<std::shared_ptr<Operator>> op = Operator::create(ctx, gate_graph());
+    ASSERT_TRUE(op.ok());
+    const ir::Result<PrepareInfo> info = (*op)->prepare({});
+    ASSERT_TRUE(info.ok()) << info.status().to_string();
+    EXPECT_EQ(info->origin, first ? LeafOrigin::compiled : LeafOrigin::store);
+    EXPECT_EQ(ctx->stats().get(Stat::k_compiled_xbyak) + ctx->stats().get(Stat::k_compiled_llvm) > 0, first);
+    check(**op, {{"M", 7}}, true, 0, 1);
+  }
+}
+
+TEST(OperatorStore, SealedWithErrorAndNothingStoredIsAMiss) {
+  TempDir dir;
+  const std::shared_ptr<Context> ctx = make_context(dir.path, "host");
+  ctx->set_seal(Seal::error);
+  ir::Result<std::shared_ptr<Operator>> op = Operator::create(ctx, gate_graph());
+  ASSERT_TRUE(op.ok());
+  const ir::Result<PrepareInfo> info = (*op)->prepare({});
+  ASSERT_FALSE(info.ok());
+  EXPECT_EQ(info.status().code(), ir::Code::kMISS);
+}
+
+}  // namespace
+}  // namespace lathe::runtime
