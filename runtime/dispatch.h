@@ -2,9 +2,7 @@
 // shared. Writers take a mutex; growing publishes a new table and keeps the old ones until the end, so a reader never looks
 // into freed memory. Bodies belong to the caller, who keeps replaced ones as long as a reader may hold them.
 #pragma once
-#include <array>
 #include <atomic>
-#include <bit>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -22,21 +20,29 @@ struct alignas(64) DispatchKey {
   uint8_t align_class = 0, stride_class = 0;
   uint16_t spare = 0;
 
-  // Two fields folded with a multiplication each time: a few nanoseconds, and every bit counts.
+  uint64_t rest() const {
+    return uint64_t{threads} | uint64_t{device} << 16 | uint64_t{align_class} << 32 | uint64_t{stride_class} << 40 |
+           uint64_t{spare} << 48;
+  }
+  uint64_t dim(int i) const { return static_cast<uint64_t>(dims[i]); }
+  // Two fields folded with a multiplication each time: a few nanoseconds, and every bit counts. Field by field, not as an array:
+  // vector loads of fields just written would stall.
   uint64_t hash() const {
-    const auto w = std::bit_cast<std::array<uint64_t, 8>>(*this);
-    uint64_t h = 0x9e3779b97f4a7c15ull;
-    for (size_t i = 0; i < 8; i += 2) {
-      const __uint128_t p = static_cast<__uint128_t>(w[i] ^ h) * (w[i + 1] ^ 0xd6e8feb86659fd93ull);
-      h = static_cast<uint64_t>(p) ^ static_cast<uint64_t>(p >> 64) ^ (w[i + 1] + (h << 7 | h >> 57)) * 0xff51afd7ed558ccdull;
-    }
+    uint64_t h = fold(0x9e3779b97f4a7c15ull, graph, dim(0));
+    h = fold(h, dim(1), dim(2));
+    h = fold(h, dim(3), dim(4));
+    h = fold(h, dim(5), rest());
     return h ^ h >> 32;
   }
   bool operator==(const DispatchKey& o) const {
-    const auto a = std::bit_cast<std::array<uint64_t, 8>>(*this), b = std::bit_cast<std::array<uint64_t, 8>>(o);
-    uint64_t d = 0;
-    for (size_t i = 0; i < 8; ++i) d |= a[i] ^ b[i];
-    return d == 0;
+    return ((graph ^ o.graph) | (dim(0) ^ o.dim(0)) | (dim(1) ^ o.dim(1)) | (dim(2) ^ o.dim(2)) | (dim(3) ^ o.dim(3)) |
+            (dim(4) ^ o.dim(4)) | (dim(5) ^ o.dim(5)) | (rest() ^ o.rest())) == 0;
+  }
+
+ private:
+  static uint64_t fold(uint64_t h, uint64_t a, uint64_t b) {
+    const __uint128_t p = static_cast<__uint128_t>(a ^ h) * (b ^ 0xd6e8feb86659fd93ull);
+    return static_cast<uint64_t>(p) ^ static_cast<uint64_t>(p >> 64) ^ (b + (h << 7 | h >> 57)) * 0xff51afd7ed558ccdull;
   }
 };
 static_assert(sizeof(DispatchKey) == 64);

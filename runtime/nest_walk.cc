@@ -57,10 +57,12 @@ constexpr uint32_t kSkip = UINT32_MAX;
 
 // One thread's walk of its part of one phase.
 struct Walker {
+  Walker(const BoundNest& n, const LeafRef* l, char* const* b) : nest(n), leaves(l), bases(b) {}
+
   const BoundNest& nest;
   const LeafRef* leaves;
   char* const* bases;
-  int64_t iters[kMaxNestDepth];
+  int64_t iters[kMaxNestDepth];  // those of open loops
 
   int64_t affine(const Affine& a) const {
     int64_t v = a.base;
@@ -79,7 +81,8 @@ struct Walker {
 
   // The constant part of the arguments.
   void start(const BoundCall& c, Frame* f) const {
-    std::memcpy(f->args.op, c.args.op, sizeof(ir::LeafOperand) * c.num_operands);
+    // Pieces of constant size: no call of memcpy.
+    for (uint32_t i = 0; i < c.num_operands; ++i) std::memcpy(&f->args.op[i], &c.args.op[i], sizeof(ir::LeafOperand));
     if (c.num_extents != 0) std::memcpy(f->args.extent, c.args.extent, sizeof c.args.extent);
     f->args.nseg = c.args.nseg;
     f->seg = c.seg;
@@ -142,6 +145,21 @@ struct Walker {
     set_pointers(c, &f);
     if (c.num_values != 0) set_values(c, &f);
     call(f);
+  }
+
+  // The only call of a nest without loops.
+  void call_direct(const BoundCall& c) const {
+    Frame f;
+    start(c, &f);
+    f.args.seg = &c.seg;
+    const BoundPointer* p = nest.pointers.data() + c.first_pointer;
+    for (uint32_t i = 0; i < c.num_operands; ++i) f.args.op[i].ptr = bases[p[i].buffer] + p[i].bytes.base;
+    for (uint32_t i = 0; i < c.num_streams; ++i) {
+      const BoundPointer& s = p[c.num_operands + i];
+      f.args.stream[i].ptr = bases[s.buffer] + s.bytes.base;
+      f.args.stream[i].end = f.args.stream[i].ptr + reinterpret_cast<intptr_t>(c.args.stream[i].end);
+    }
+    leaves[f.leaf](&f.args);
   }
 
   // A loop of calls only: addresses are increments, values are looked at again only if they follow this loop.
@@ -240,7 +258,7 @@ struct Job {
       }
       bases = all;
     }
-    Walker w{nest, leaves, bases, {}};
+    Walker w(nest, leaves, bases);
     if (phase->parallel_loops == 0) {
       w.nodes(phase->first_node, phase->num_nodes);
     } else {
@@ -255,7 +273,7 @@ struct Job {
 void walk(const BoundNest& nest, const LeafRef* leaves, void* const* args, void* workspace, ThreadTeam* team) {
   if (nest.direct) {
     const BoundNode& n = nest.nodes[nest.phases[0].first_node];
-    Walker{nest, leaves, reinterpret_cast<char* const*>(args), {}}.call_once(nest.calls[n.call]);
+    Walker(nest, leaves, reinterpret_cast<char* const*>(args)).call_direct(nest.calls[n.call]);
     zero_upper(nest);
     return;
   }

@@ -19,8 +19,10 @@ namespace lathe::runtime {
 class TempDir {
  public:
   TempDir() {
-    char name[] = "/tmp/lathe_store_XXXXXX";
-    path_ = mkdtemp(name);
+    char fast[] = "/dev/shm/lathe_store_XXXXXX";  // thousands of directories: in memory if possible
+    char usual[] = "/tmp/lathe_store_XXXXXX";
+    const char* made = mkdtemp(fast);
+    path_ = made != nullptr ? made : mkdtemp(usual);
   }
   ~TempDir() {
     std::error_code ignored;
