@@ -60,7 +60,7 @@ ir::Result<std::string> disassemble_x86(const uint8_t* code, size_t size) {
     }
     std::string line;
     llvm::raw_string_ostream line_out(line);
-    printer->printInst(&inst, at, "", *subtarget, line_out);
+    printer->printInst(&inst, at + length, "", *subtarget, line_out);  // branches count from their end
     for (char& c : line) {
       if (c == '\t') c = ' ';
     }

@@ -1,11 +1,17 @@
-// ORC set-up: code generation level Less (None spills tiles, Default buys nothing), PIC, small model, no IR passes, no contraction.
+// ORC set-up: code generation level Less (None spills tiles, Default buys nothing), PIC, small model, no IR passes, no contraction,
+// and the program's own order of instructions: LLVM's machine scheduler interleaves independent polynomials until they spill.
 #include "jit/llvm/emit_object.h"
 
+#include <llvm/CodeGen/MachineModuleInfo.h>
+#include <llvm/CodeGen/Passes.h>
+#include <llvm/CodeGen/TargetPassConfig.h>
 #include <llvm/ExecutionEngine/Orc/CompileUtils.h>
 #include <llvm/ExecutionEngine/Orc/LLJIT.h>
 #include <llvm/IR/DiagnosticHandler.h>
 #include <llvm/IR/DiagnosticInfo.h>
 #include <llvm/IR/DiagnosticPrinter.h>
+#include <llvm/IR/LegacyPassManager.h>
+#include <llvm/Support/SmallVectorMemoryBuffer.h>
 #include <llvm/Support/TargetSelect.h>
 #include <llvm/Target/TargetMachine.h>
 
@@ -20,6 +26,38 @@ namespace {
 ir::Status failed(const char* what, llvm::Error error) {
   return ir::internal_error("llvm: {}: {}", what, llvm::toString(std::move(error)));
 }
+
+// orc::SimpleCompiler with a pass taken out. addPassesToEmitFile leaves no way to do that, so its steps are taken here.
+class FixedOrderCompiler final : public llvm::orc::IRCompileLayer::IRCompiler {
+ public:
+  explicit FixedOrderCompiler(std::unique_ptr<llvm::TargetMachine> machine)
+      : IRCompiler(llvm::orc::irManglingOptionsFromTargetOptions(machine->Options)), machine_(std::move(machine)) {}
+
+  llvm::Expected<std::unique_ptr<llvm::MemoryBuffer>> operator()(llvm::Module& module) override {
+    auto& machine = static_cast<llvm::LLVMTargetMachine&>(*machine_);
+    llvm::SmallVector<char, 0> object;
+    llvm::raw_svector_ostream stream(object);
+    llvm::legacy::PassManager passes;
+    auto* info = new llvm::MachineModuleInfoWrapperPass(&machine);  // passes owns it
+    llvm::TargetPassConfig* config = machine.createPassConfig(passes);
+    config->disablePass(&llvm::MachineSchedulerID);
+    passes.add(config);
+    passes.add(info);
+    const bool refused = config->addISelPasses();
+    config->addMachinePasses();
+    config->setInitialized();
+    if (refused || machine.addAsmPrinter(passes, stream, nullptr, llvm::CodeGenFileType::ObjectFile,
+                                         info->getMMI().getContext())) {
+      return llvm::createStringError("the target emits no objects");
+    }
+    passes.add(llvm::createFreeMachineFunctionPass());
+    passes.run(module);
+    return std::make_unique<llvm::SmallVectorMemoryBuffer>(std::move(object), "leaf", false);
+  }
+
+ private:
+  std::unique_ptr<llvm::TargetMachine> machine_;
+};
 
 class OrcEmitter final : public ObjectEmitter {
  public:
@@ -60,7 +98,7 @@ ir::Result<std::unique_ptr<ObjectEmitter>> make_emitter(const LlvmTarget& target
                                                 -> llvm::Expected<std::unique_ptr<llvm::orc::IRCompileLayer::IRCompiler>> {
                    auto created = builder.createTargetMachine();
                    if (!created) return created.takeError();
-                   return std::make_unique<llvm::orc::TMOwningSimpleCompiler>(std::move(*created));
+                   return std::make_unique<FixedOrderCompiler>(std::move(*created));
                  })
                  .create();
   if (!jit) return failed("LLJIT", jit.takeError());

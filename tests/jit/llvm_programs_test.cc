@@ -101,6 +101,27 @@ TEST(LlvmPrograms, ImagesHoldTheirLevelOnly) {
   }
 }
 
+// Every branch goes to an instruction, every operand relative to RIP to a constant.
+TEST(LlvmPrograms, DisassemblyNamesItsTargets) {
+  LATHE_NEEDS_LLVM();
+  const auto image = compile_llvm(row_program({ir::IsaLevel::avx512, 16}), "");
+  ASSERT_TRUE(image.ok()) << image.status().to_string();
+  const auto text = llvm_disassemble(*image, "");
+  ASSERT_TRUE(text.ok()) << text.status().to_string();
+  int branches = 0, constants = 0;
+  for (size_t at = 0; (at = text->find(": j", at)) != std::string::npos; ++at, ++branches) {
+    const uint64_t target = std::stoull(text->substr(text->find("0x", at) + 2), nullptr, 16);
+    EXPECT_NE(("\n" + *text).find(fmt::format("\n{:5x}:", target)), std::string::npos) << fmt::format("{:x}\n", target) << *text;
+  }
+  for (size_t at = 0; (at = text->find("; -> ", at)) != std::string::npos; at += 5, ++constants) {
+    const uint64_t target = std::stoull(text->substr(at + 5), nullptr, 16);
+    EXPECT_GE(target, image->text_bytes);
+    EXPECT_LT(target, image->code.size());
+  }
+  EXPECT_GT(branches, 4);
+  EXPECT_GT(constants, 1);
+}
+
 TEST(LlvmPrograms, IrTextIsTheModuleAsBuilt) {
   LATHE_NEEDS_LLVM();
   const auto text = llvm_ir_text(matmul_tile({ir::IsaLevel::avx2, 8}, 2, 2), "");
