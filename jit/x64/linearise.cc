@@ -48,7 +48,8 @@ struct Touch {
 
 class Analyser {
  public:
-  Analyser(const LeafProgram& program, const Shape& shape, Allocation& out) : p_(program), shape_(shape), a_(out) {}
+  Analyser(const LeafProgram& program, const Shape& shape, bool reread, Allocation& out)
+      : p_(program), shape_(shape), reread_(reread), a_(out) {}
 
   ir::Result<Analysis> run() {
     a_.num_ptrs = static_cast<int>(p_.ptrs.size());
@@ -64,6 +65,7 @@ class Analyser {
     LATHE_RETURN_IF_ERROR(linearise(p_.body, 0));
     a_.regions[0].end = static_cast<int>(a_.items.size());
     find_constants();
+    if (reread_) find_reread_loads();
     for (pos_ = 0; pos_ < static_cast<int>(a_.items.size()); ++pos_) visit(a_.items[pos_]);
     return finish();
   }
@@ -135,6 +137,24 @@ class Analyser {
     }
   }
 
+  // Counts the uses of each load that could read memory again.
+  void find_reread_loads() {
+    rereads_.resize(p_.num_vregs);
+    for (pos_ = 0; pos_ < static_cast<int>(a_.items.size()); ++pos_) {
+      const Item& item = a_.items[pos_];
+      const LeafOp op = item.kind == Item::Kind::inst ? item.node->inst.op : LeafOp::k_move;
+      const unsigned allowed = memory_sources(op);
+      for (int s = 0; s < 3 && allowed >> s; ++s) {
+        const int v = item.node->inst.src[s];
+        if (!(allowed >> s & 1) || !reaches(v, op, item.region)) continue;
+        ++rereads_[v];
+        break;  // one memory operand an instruction
+      }
+      if (item.kind != Item::Kind::inst || leaf_op_kind(op) == LeafOpKind::kStore) barrier_ = pos_;
+    }
+    barrier_ = -1;
+  }
+
   int weight_of(int region) const { return 1 << (3 * std::min(a_.regions[region].depth, 6)); }
 
   void touch(Touch& t, int half, int region) {
@@ -171,10 +191,15 @@ class Analyser {
     for (const PtrTerm& t : s.terms) general(a_.stride_id(t.stride), pos, region);
   }
 
-  // A load that has one use, in the same body, with no store and no pointer or variable change in between.
+  // A load with one use (or whose every use can take it from memory), in the same body, with no store and no pointer or
+  // variable change in between.
   bool can_fold(int v, LeafOp user, int region) const {
+    const int uses = a_.info[v].uses;
+    return (uses == 1 || (reread_ && rereads_[v] == uses)) && reaches(v, user, region);
+  }
+  bool reaches(int v, LeafOp user, int region) const {
     const VectorInfo& info = a_.info[v];
-    if (info.defs != 1 || info.uses != 1) return false;
+    if (info.defs != 1) return false;
     const Item& def = a_.items[info.def_pos];
     if (def.region != region || info.def_pos <= barrier_) return false;
     const Inst& load = def.node->inst;
@@ -343,18 +368,20 @@ class Analyser {
 
   const LeafProgram& p_;
   const Shape& shape_;
+  const bool reread_;
   Allocation& a_;
   int num_vectors_ = 0;
   int pos_ = 0;
   int barrier_ = -1;  // last item that may change memory or an address
+  std::vector<int> rereads_;
   std::vector<Touch> vectors_, consts_, masks_, general_;
   std::vector<Interval> temps_;
 };
 
 }  // namespace
 
-ir::Result<Analysis> analyse(const LeafProgram& program, const Shape& shape, Allocation& out) {
-  return Analyser(program, shape, out).run();
+ir::Result<Analysis> analyse(const LeafProgram& program, const Shape& shape, bool reread, Allocation& out) {
+  return Analyser(program, shape, reread, out).run();
 }
 
 }  // namespace lathe::jit::x64

@@ -21,7 +21,8 @@ struct Analysis {
   std::vector<Interval> general;   // like Allocation::general, in whole items doubled
 };
 
-// Fills items, regions, info and preloads of pointers and variables' positions into `out`.
-ir::Result<Analysis> analyse(const LeafProgram& program, const Shape& shape, Allocation& out);
+// Fills items, regions and info of `out`. reread: loads with several uses are read again at each use instead of sitting in a
+// register, where they can be.
+ir::Result<Analysis> analyse(const LeafProgram& program, const Shape& shape, bool reread, Allocation& out);
 
 }  // namespace lathe::jit::x64

@@ -113,11 +113,9 @@ void place_general(const std::vector<Interval>& intervals, const LeafProgram& pr
   }
 }
 
-}  // namespace
-
-ir::Result<Allocation> allocate(const LeafProgram& program, const Shape& shape) {
+ir::Result<Allocation> try_allocate(const LeafProgram& program, const Shape& shape, bool reread) {
   Allocation a;
-  LATHE_ASSIGN(const Analysis analysis, analyse(program, shape, a));
+  LATHE_ASSIGN(const Analysis analysis, analyse(program, shape, reread, a));
   const int end = 2 * static_cast<int>(a.items.size()) + 1;
 
   // A value that begins where an operation writes may take over the register of a source that ends there; an accumulator first.
@@ -146,6 +144,14 @@ ir::Result<Allocation> allocate(const LeafProgram& program, const Shape& shape) 
   place_general(analysis.general, program, a);
   std::stable_sort(a.preloads.begin(), a.preloads.end(), [](const Preload& x, const Preload& y) { return x.pos < y.pos; });
   return a;
+}
+
+}  // namespace
+
+ir::Result<Allocation> allocate(const LeafProgram& program, const Shape& shape) {
+  ir::Result<Allocation> a = try_allocate(program, shape, false);
+  if (a.ok() || a.status().code() != ir::Code::kUNSUPPORTED) return a;
+  return try_allocate(program, shape, true);
 }
 
 }  // namespace lathe::jit::x64

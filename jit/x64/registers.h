@@ -1,8 +1,8 @@
 // Register allocation for one leaf program. The structured program becomes a list of items; every virtual register gets one
 // live interval over it, stretched over the loops that carry it. Vector and mask registers are coloured by linear scan and never
-// spilled (too many live: UNSUPPORTED); constants used from memory get what registers are left, the most used first. General
-// registers go to pointers, index variables and strides by use count; what gets none lives on the stack or in LeafArgs.
-// Knows nothing of encodings.
+// spilled: where they do not suffice, loads are read again at each use; if that fails too, UNSUPPORTED. Constants used from
+// memory get what registers are left, the most used first. General registers go to pointers, index variables and strides by use
+// count; what gets none lives on the stack or in LeafArgs. Knows nothing of encodings.
 #pragma once
 #include <cstdint>
 #include <vector>

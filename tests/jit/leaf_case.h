@@ -15,6 +15,7 @@
 #include "ir/text_form.h"
 #include "jit/leaf_program.h"
 #include "jit/lower.h"
+#include "tests/jit/x64_test_util.h"
 
 namespace lathe::jit {
 
@@ -166,7 +167,33 @@ class LeafCase {
   std::vector<std::vector<float>> start_, buffers_;
 };
 
-// Lowers for every test target, runs, compares with the interpreter.
+// Runs the program as machine code, where the machine can, and compares bits with the last run() of it. A refusal of the
+// generator is a difference, unless `refused` counts it.
+inline std::string x64_difference(LeafCase& c, const LeafProgram& p, int* refused = nullptr) {
+  if (p.level == ir::IsaLevel::portable || !x64_test::can_run({p.level, p.lanes})) return {};
+  const std::vector<std::vector<float>> want = c.buffers();
+  const auto image = compile_xbyak(p);
+  if (!image.ok() && refused && image.status().code() == ir::Code::kUNSUPPORTED) {
+    ++*refused;
+    return {};
+  }
+  if (!image.ok()) return image.status().to_string();
+  const auto code = x64_test::loader().load(*image);
+  if (!code.ok()) return code.status().to_string();
+  std::vector<ir::LeafSeg> segs;
+  const ir::LeafArgs args = c.args(&segs);
+  x64_test::call(code->entry, args);
+  for (size_t b = 0; b < want.size(); ++b) {
+    const int64_t at = x64_test::difference(want[b], c.buffers()[b]);
+    if (at < 0) continue;
+    const auto i = static_cast<size_t>(at);
+    return fmt::format("operand {} element {}: x64 {}, portable {}", b, at - static_cast<int64_t>(LeafCase::kBorder),
+                       c.buffers()[b][i], want[b][i]);
+  }
+  return {};
+}
+
+// Lowers for every test target, runs, compares with the interpreter; the x64 generator must give the same bits.
 inline void expect_leaf(LeafCase& c, double rel = 0, double abs = 0) {
   const auto want = c.expected();
   for (const ir::Target& t : test_targets()) {
@@ -174,6 +201,9 @@ inline void expect_leaf(LeafCase& c, double rel = 0, double abs = 0) {
     ASSERT_TRUE(p.ok()) << p.status().to_string() << "\n" << ir::print(c.leaf());
     const std::string difference = LeafCase::compare(c.run(*p), want, rel, abs);
     ASSERT_EQ(difference, "") << ir::isa_name(t.level) << " " << t.lanes << "\n" << ir::print(c.leaf()) << to_text(*p);
+    int refused = 0;  // many rows of two wide vectors do not fit AVX2's registers
+    const std::string x64 = x64_difference(c, *p, t.level == ir::IsaLevel::avx2 ? &refused : nullptr);
+    ASSERT_EQ(x64, "") << ir::isa_name(t.level) << " " << t.lanes << "\n" << ir::print(c.leaf()) << to_text(*p);
   }
 }
 
