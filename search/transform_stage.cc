@@ -103,7 +103,9 @@ Result<TransformResult> apply_create_temporary(const Kernel& kernel, const Move&
   }
   std::vector<Stmt>& body = *site.body;
   for_each_stmt(body, [&](Stmt& s) {
-    if (!accumulate || s.kind != Stmt::Kind::assign || s.target != buffer.name) return;
+    const bool redirected =
+        s.kind == Stmt::Kind::prefetch || (accumulate && s.kind == Stmt::Kind::assign);
+    if (!redirected || s.target != buffer.name) return;
     s.target = temporary.name;
     s.index = staged.rebase(s.index);
   });
@@ -205,7 +207,12 @@ Result<TransformResult> apply_inline_temporary(const Kernel& kernel, const Move&
     }
   }
   std::vector<const Stmt*> order;
-  for_each_stmt(k.body, [&](const Stmt& s) { order.push_back(&s); });
+  bool prefetched = false;
+  for_each_stmt(k.body, [&](const Stmt& s) {
+    order.push_back(&s);
+    prefetched = prefetched || (s.kind == Stmt::Kind::prefetch && s.target == name);
+  });
+  if (prefetched) return invalid("expected no prefetch of `{}`", name);
   const auto position = [&](const Stmt* s) { return std::find(order.begin(), order.end(), s); };
   bool in_order = true, assigned = true;
   for (const Access* read : def.reads) {
