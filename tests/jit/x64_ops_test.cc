@@ -107,6 +107,28 @@ std::vector<int> arithmetic() {
 INSTANTIATE_TEST_SUITE_P(All, X64Ops, testing::ValuesIn(arithmetic()),
                          [](const auto& info) { return leaf_op_name(static_cast<LeafOp>(info.param)); });
 
+// Every instruction in every form, disassembled as one text: nothing beyond its level, wherever it was generated.
+TEST(X64Ops, UseOnlyTheirLevelsInstructions) {
+  if (disassemble({0xc3}).empty()) GTEST_SKIP() << "objdump is not installed";
+  for (const Shape& shape : all_shapes()) {
+    std::vector<uint8_t> text;
+    for (const int i : arithmetic()) {
+      const auto op = static_cast<LeafOp>(i);
+      if (op == LeafOp::k_scalef && shape.level == ir::IsaLevel::avx2) continue;
+      for (int form = 0; form < kForms; ++form) {
+        const int forms[3] = {form, form == kRegister ? kFolded : kRegister, form};
+        const auto image = compile_xbyak(one_op(shape, op, 1, forms, -1));
+        ASSERT_TRUE(image.ok()) << leaf_op_name(op) << " " << image.status().to_string();
+        EXPECT_EQ(image->features & ~level_features(shape.level), 0u) << leaf_op_name(op);
+        text.insert(text.end(), image->code.begin(), image->code.begin() + image->text_bytes);
+      }
+    }
+    const std::string listing = disassemble(text);
+    EXPECT_EQ(forbidden_words(listing, shape), "") << shape.name() << "\n" << listing;
+    EXPECT_EQ(listing.find("zmm") != std::string::npos, shape.lanes == 16);
+  }
+}
+
 TEST(X64Ops, RefusesWhatTheLevelLacks) {
   const int forms[3] = {};
   EXPECT_EQ(compile_xbyak(one_op({ir::IsaLevel::avx2, 8}, LeafOp::k_scalef, 0, forms, -1)).status().code(), ir::Code::kUNSUPPORTED);

@@ -1,6 +1,11 @@
 // What the tests of the x64 generator share: the levels, loading through the real loader, and running one program twice (portable
 // and generated) on the same operands.
 #pragma once
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+
 #include "jit/exec_memory.h"
 #include "jit/host_cpu.h"
 #include "tests/jit/llvm_test_util.h"
@@ -69,6 +74,35 @@ inline void expect_equal(const LeafProgram& p, const Operands& in, const std::st
     ASSERT_EQ(at, -1) << what << ": slot " << s << " element " << at << ": portable " << expected[s][static_cast<size_t>(at)]
                       << ", x64 " << got[s][static_cast<size_t>(at)] << "\n" << to_text(p);
   }
+}
+
+// Disassembles with objdump; empty if there is none.
+inline std::string disassemble(const std::vector<uint8_t>& text) {
+  const std::string path = fmt::format("{}/lathe_lint_{}.bin", testing::TempDir(), getpid());
+  std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(text.data()), static_cast<std::streamsize>(text.size()));
+  const std::string command = "objdump -D -b binary -m i386:x86-64 --no-show-raw-insn -M intel " + path + " 2>/dev/null";
+  std::string out;
+  if (std::FILE* pipe = popen(command.c_str(), "r")) {
+    char buffer[4096];
+    for (size_t n; (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;) out.append(buffer, n);
+    if (pclose(pipe) != 0) out.clear();
+  }
+  std::remove(path.c_str());
+  return out;
+}
+
+// What no leaf of this level may contain, of what the disassembly contains.
+inline std::string forbidden_words(const std::string& disassembly, const Shape& shape) {
+  std::vector<std::string> forbidden = {"(bad)", "call", "syscall", "sysenter", "vzeroupper", "jmp    QWORD", "{rn-sae}"};
+  if (shape.level == ir::IsaLevel::avx2) {
+    forbidden.insert(forbidden.end(), {"zmm", "{k", ",k1", "ymm16", "ymm31", "xmm16", "\tkmov", "{1to"});
+  }
+  if (shape.lanes == 8) forbidden.push_back("zmm");
+  std::string found;
+  for (const std::string& word : forbidden) {
+    if (disassembly.find(word) != std::string::npos) found += word + " ";
+  }
+  return found;
 }
 
 }  // namespace lathe::jit::x64_test
