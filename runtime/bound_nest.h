@@ -1,6 +1,7 @@
-// A Nest bound to one shape: every symbol is a number, every expression a constant, a minimum of affine forms of loop iterators,
-// or (rare) a small postfix program. bind_nest() makes it, walk() runs it. Immutable once made; shared by threads; holds no
-// reference to the CutKernel. Do not move it while somebody walks it.
+// A Nest bound to one shape: every symbol is a number, every expression a constant, a minimum of
+// affine forms of loop iterators, or (rare) a small postfix program. bind_nest() makes it, walk()
+// runs it. Immutable once made; shared by threads; holds no reference to the CutKernel. Do not move
+// it while somebody walks it.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -11,8 +12,9 @@ namespace lathe::runtime {
 
 inline constexpr int kMaxNestDepth = 16;    // loops above a call
 inline constexpr int kMaxNestBuffers = 64;  // arguments and scratch
-inline constexpr int kMaxInnerCalls = 16;   // calls of one innermost loop that are advanced by increments
-inline constexpr int kMaxNestStack = 24;    // values on the stack of a postfix program
+inline constexpr int kMaxInnerCalls =
+    16;  // calls of one innermost loop that are advanced by increments
+inline constexpr int kMaxNestStack = 24;  // values on the stack of a postfix program
 
 struct Term {
   int64_t coeff;
@@ -25,8 +27,28 @@ struct Affine {
 };
 
 struct ProgramStep {
-  enum class Kind : uint8_t { constant, iterator, add, sub, mul, floordiv, mod, ceildiv, min, max, neg, abs, lt, le, eq, ne,
-                              land, lor, lnot, select };
+  enum class Kind : uint8_t {
+    constant,
+    iterator,
+    add,
+    sub,
+    mul,
+    floordiv,
+    mod,
+    ceildiv,
+    min,
+    max,
+    neg,
+    abs,
+    lt,
+    le,
+    eq,
+    ne,
+    land,
+    lor,
+    lnot,
+    select
+  };
   Kind kind;
   int64_t value = 0;  // constant: itself; iterator: its level
 };
@@ -34,55 +56,56 @@ struct ProgramStep {
 struct Form {
   enum class Kind : uint8_t { constant, minimum, program };
   Kind kind = Kind::constant;
-  uint64_t levels = 0;             // bit l: the value depends on iterator l
-  int64_t value = 0;               // constant
-  uint32_t first = 0, count = 0;   // minimum: affines; program: steps
+  uint64_t levels = 0;            // bit l: the value depends on iterator l
+  int64_t value = 0;              // constant
+  uint32_t first = 0, count = 0;  // minimum: affines; program: steps
 };
 
 // Address = bases[buffer] + bytes.
 struct BoundPointer {
   uint32_t buffer = 0;
-  uint8_t slot = 0;         // operand slot, or stream number
+  uint8_t slot = 0;  // operand slot, or stream number
   bool stream = false;
-  bool general = false;     // bytes is not affine: `form` gives it
-  Form form;                // general: bytes to add to those of `bytes`
+  bool general = false;  // bytes is not affine: `form` gives it
+  Form form;             // general: bytes to add to those of `bytes`
   Affine bytes;
-  int64_t inner_step = 0;   // bytes per step of the innermost enclosing loop; not in `bytes`
+  int64_t inner_step = 0;  // bytes per step of the innermost enclosing loop; not in `bytes`
 };
 
 // An extent, the segment's length or a variant digit that is not the same in every call.
 struct DynamicValue {
   enum class Use : uint8_t { extent, seglen, variant };
   Use use = Use::extent;
-  uint8_t slot = 0;        // extent: its number
-  int32_t count = 1;       // variant: number of values
-  bool inner = false;      // depends on the innermost enclosing loop
+  uint8_t slot = 0;    // extent: its number
+  int32_t count = 1;   // variant: number of values
+  bool inner = false;  // depends on the innermost enclosing loop
   Form form;
 };
 
 struct BoundCall {
-  ir::LeafArgs args;       // strides, constant extents, nseg, streams' steps and lengths (in `end`)
+  ir::LeafArgs args;  // strides, constant extents, nseg, streams' steps and lengths (in `end`)
   ir::LeafSeg seg;
   uint8_t num_operands = 0, num_extents = 0, num_streams = 0;
-  bool variants = false;   // some digit is dynamic
+  bool variants = false;      // some digit is dynamic
   int8_t inner_level = -1;    // innermost enclosing loop
   bool inner_values = false;  // some value depends on the innermost loop
   bool general = false;       // some pointer is general
-  uint32_t leaf = 0;       // constant variant: the leaf; else the first of leaf_table
+  uint32_t leaf = 0;          // constant variant: the leaf; else the first of leaf_table
   uint32_t first_pointer = 0, num_pointers = 0;
   uint32_t first_value = 0, num_values = 0;  // variant digits in order, first one slowest
 };
 
 struct BoundNode {
   bool loop = false;
-  bool inner = false;      // a loop of calls only
+  bool inner = false;  // a loop of calls only
   uint8_t level = 0;
   uint32_t call = 0;
   uint32_t first_child = 0, num_children = 0;
   Form extent;
 };
 
-// One parallel_for of `parts` contiguous shares of extent0 * extent1 iterations, or (parts == 1) a serial run.
+// One parallel_for of `parts` contiguous shares of extent0 * extent1 iterations, or (parts == 1) a
+// serial run.
 struct BoundPhase {
   uint32_t first_node = 0, num_nodes = 0;
   int parallel_loops = 0;  // 0, 1 or 2 collapsed
@@ -97,10 +120,10 @@ struct BoundScratch {
 
 struct BoundNest {
   int num_params = 0;
-  int threads = 1;               // most parts of any phase
-  int64_t workspace_bytes = 0;   // 64-byte aligned memory the caller provides
-  bool direct = false;           // one phase of one constant call
-  bool vzeroupper = false;       // the CPU has AVX
+  int threads = 1;              // most parts of any phase
+  int64_t workspace_bytes = 0;  // 64-byte aligned memory the caller provides
+  bool direct = false;          // one phase of one constant call
+  bool vzeroupper = false;      // the CPU has AVX
   std::vector<BoundPhase> phases;
   std::vector<BoundNode> nodes;
   std::vector<BoundCall> calls;
@@ -111,8 +134,9 @@ struct BoundNest {
   std::vector<Affine> affines;
   std::vector<Term> terms;
   std::vector<ProgramStep> program;
-  uint32_t num_leaves = 0;       // walk() needs this many LeafRefs
-  int64_t num_calls_hint = 0;    // calls of one walk, an upper bound (saturated): for partition and display
+  uint32_t num_leaves = 0;  // walk() needs this many LeafRefs
+  int64_t num_calls_hint =
+      0;  // calls of one walk, an upper bound (saturated): for partition and display
 };
 
 }  // namespace lathe::runtime

@@ -25,7 +25,8 @@ class Reader {
   std::string_view line(std::string_view label) {
     const std::string_view l = raw();
     if (!ok()) return {};
-    if (l.substr(0, label.size()) != label || (l.size() > label.size() && l[label.size()] != ' ') || l.size() == label.size()) {
+    if (l.substr(0, label.size()) != label || (l.size() > label.size() && l[label.size()] != ' ') ||
+        l.size() == label.size()) {
       fail(fmt::format("expected '{}'", label));
       return {};
     }
@@ -80,18 +81,24 @@ class Reader {
 
 }  // namespace
 
-const char* decision_status_name(DecisionStatus status) { return kStatusNames[static_cast<int>(status)]; }
+const char* decision_status_name(DecisionStatus status) {
+  return kStatusNames[static_cast<int>(status)];
+}
 
 std::string print_decision(const Decision& d) {
   std::string out;
   auto it = std::back_inserter(out);
-  fmt::format_to(it, "decision {}\nenvironment {}\nop {}\nepoch {}\nnumeric {}\nworkspace {}\nstatus {}\ndefault_us {}\nbest_us {}\n", d.key,
-                 d.environment, d.op, d.epoch, d.numeric, d.workspace, decision_status_name(d.status), d.default_us, d.best_us);
-  fmt::format_to(it, "oracle {} {} {}\nkernels {}\n", d.oracle.data_sets, d.oracle.worst_err_over_bound, d.oracle.gate,
-                 d.kernels.size());
+  fmt::format_to(it,
+                 "decision {}\nenvironment {}\nop {}\nepoch {}\nnumeric {}\nworkspace {}\nstatus "
+                 "{}\ndefault_us {}\nbest_us {}\n",
+                 d.key, d.environment, d.op, d.epoch, d.numeric, d.workspace,
+                 decision_status_name(d.status), d.default_us, d.best_us);
+  fmt::format_to(it, "oracle {} {} {}\nkernels {}\n", d.oracle.data_sets,
+                 d.oracle.worst_err_over_bound, d.oracle.gate, d.kernels.size());
   for (const KernelDecision& k : d.kernels) {
     fmt::format_to(it, "kernel {}\nlayouts {}\n", k.name, k.layouts.size());
-    for (const auto& [argument, layout] : k.layouts) fmt::format_to(it, "layout {} {}\n", argument, layout);
+    for (const auto& [argument, layout] : k.layouts)
+      fmt::format_to(it, "layout {} {}\n", argument, layout);
     fmt::format_to(it, "leaves {}\n", k.leaf_keys.size());
     for (const std::string& l : k.leaf_keys) fmt::format_to(it, "leaf {}\n", l);
     // Line by line, so that no schedule can look like a record.
@@ -107,7 +114,8 @@ std::string print_decision(const Decision& d) {
   }
   fmt::format_to(it, "candidates {}\n", d.candidates.size());
   for (const CandidateTime& c : d.candidates) {
-    fmt::format_to(it, "candidate {} {} {} {} {} {}\n", c.schedule_hash, c.rounds, c.min_us, c.median_us, c.interval_lo, c.interval_hi);
+    fmt::format_to(it, "candidate {} {} {} {} {} {}\n", c.schedule_hash, c.rounds, c.min_us,
+                   c.median_us, c.interval_lo, c.interval_hi);
   }
   return out;
 }
@@ -144,7 +152,8 @@ ir::Result<Decision> parse_decision(std::string_view text) {
       const std::string argument(in.word(&l));
       k.layouts.emplace_back(argument, l);
     }
-    for (int64_t i = in.count("leaves"); i > 0 && in.ok(); --i) k.leaf_keys.emplace_back(in.line("leaf"));
+    for (int64_t i = in.count("leaves"); i > 0 && in.ok(); --i)
+      k.leaf_keys.emplace_back(in.line("leaf"));
     for (int64_t i = 0, lines = in.count("schedule"); i < lines && in.ok(); ++i) {
       const std::string_view line = in.raw();
       if (line.substr(0, 2) != "| ") in.fail("expected '| '");

@@ -1,5 +1,6 @@
-// A decision: which Schedules serve an operator over a range of shapes on a kind of machine, why, and what else was tried. The record
-// behind tier T2, as text (docs/store.md). Plain values and pure functions; the store only sees the text.
+// A decision: which Schedules serve an operator over a range of shapes on a kind of machine, why,
+// and what else was tried. The record behind tier T2, as text (docs/store.md). Plain values and
+// pure functions; the store only sees the text.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,13 +12,14 @@
 
 namespace lathe::runtime {
 
-// verified: measured, equal to the oracle. provisional: still to be verified or measured again. tie: nothing beat the default.
+// verified: measured, equal to the oracle. provisional: still to be verified or measured again.
+// tie: nothing beat the default.
 enum class DecisionStatus : uint8_t { verified, provisional, tie };
 const char* decision_status_name(DecisionStatus status);
 
 struct KernelDecision {
   std::string name;
-  std::string schedule;                 // its text, lines
+  std::string schedule;  // its text, lines
   std::vector<std::string> leaf_keys;
   std::vector<std::pair<std::string, std::string>> layouts;  // argument, layout
 };
@@ -32,13 +34,13 @@ struct CandidateTime {
 struct OracleSummary {
   int64_t data_sets = 0;
   double worst_err_over_bound = 0;
-  std::string gate;                     // exact, bound, table
+  std::string gate;  // exact, bound, table
 };
 
 struct Decision {
-  std::string key;                      // base-ranges, as the object's name
-  std::string environment;              // hash of the decision environment
-  std::string op;                       // for people: "matmul M=1..1"
+  std::string key;          // base-ranges, as the object's name
+  std::string environment;  // hash of the decision environment
+  std::string op;           // for people: "matmul M=1..1"
   int64_t epoch = 0;
   uint32_t numeric = 0;
   int64_t workspace = 0;
@@ -50,7 +52,8 @@ struct Decision {
 };
 
 std::string print_decision(const Decision& decision);
-// INVALID with the line. Accepts exactly what print_decision writes: fixed order, no unknown line, finite numbers.
+// INVALID with the line. Accepts exactly what print_decision writes: fixed order, no unknown line,
+// finite numbers.
 ir::Result<Decision> parse_decision(std::string_view text);
 
 }  // namespace lathe::runtime

@@ -1,6 +1,7 @@
-// From the dims of a call to its body: an insert-only hash table that readers use without a lock and without writing anything
-// shared. Writers take a mutex; growing publishes a new table and keeps the old ones until the end, so a reader never looks
-// into freed memory. Bodies belong to the caller, who keeps replaced ones as long as a reader may hold them.
+// From the dims of a call to its body: an insert-only hash table that readers use without a lock
+// and without writing anything shared. Writers take a mutex; growing publishes a new table and
+// keeps the old ones until the end, so a reader never looks into freed memory. Bodies belong to the
+// caller, who keeps replaced ones as long as a reader may hold them.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -21,12 +22,12 @@ struct alignas(64) DispatchKey {
   uint16_t spare = 0;
 
   uint64_t rest() const {
-    return uint64_t{threads} | uint64_t{device} << 16 | uint64_t{align_class} << 32 | uint64_t{stride_class} << 40 |
-           uint64_t{spare} << 48;
+    return uint64_t{threads} | uint64_t{device} << 16 | uint64_t{align_class} << 32 |
+           uint64_t{stride_class} << 40 | uint64_t{spare} << 48;
   }
   uint64_t dim(int i) const { return static_cast<uint64_t>(dims[i]); }
-  // Two fields folded with a multiplication each time: a few nanoseconds, and every bit counts. Field by field, not as an array:
-  // vector loads of fields just written would stall.
+  // Two fields folded with a multiplication each time: a few nanoseconds, and every bit counts.
+  // Field by field, not as an array: vector loads of fields just written would stall.
   uint64_t hash() const {
     uint64_t h = fold(0x9e3779b97f4a7c15ull, graph, dim(0));
     h = fold(h, dim(1), dim(2));
@@ -35,14 +36,16 @@ struct alignas(64) DispatchKey {
     return h ^ h >> 32;
   }
   bool operator==(const DispatchKey& o) const {
-    return ((graph ^ o.graph) | (dim(0) ^ o.dim(0)) | (dim(1) ^ o.dim(1)) | (dim(2) ^ o.dim(2)) | (dim(3) ^ o.dim(3)) |
-            (dim(4) ^ o.dim(4)) | (dim(5) ^ o.dim(5)) | (rest() ^ o.rest())) == 0;
+    return ((graph ^ o.graph) | (dim(0) ^ o.dim(0)) | (dim(1) ^ o.dim(1)) | (dim(2) ^ o.dim(2)) |
+            (dim(3) ^ o.dim(3)) | (dim(4) ^ o.dim(4)) | (dim(5) ^ o.dim(5)) |
+            (rest() ^ o.rest())) == 0;
   }
 
  private:
   static uint64_t fold(uint64_t h, uint64_t a, uint64_t b) {
     const __uint128_t p = static_cast<__uint128_t>(a ^ h) * (b ^ 0xd6e8feb86659fd93ull);
-    return static_cast<uint64_t>(p) ^ static_cast<uint64_t>(p >> 64) ^ (b + (h << 7 | h >> 57)) * 0xff51afd7ed558ccdull;
+    return static_cast<uint64_t>(p) ^ static_cast<uint64_t>(p >> 64) ^
+           (b + (h << 7 | h >> 57)) * 0xff51afd7ed558ccdull;
   }
 };
 static_assert(sizeof(DispatchKey) == 64);
@@ -63,9 +66,11 @@ class DispatchTable {
       if (e->key == key) return e->body.load(std::memory_order_acquire);
     }
   }
-  // The body that now answers to the key: `body`, or the one that was first. Null if the table is full.
+  // The body that now answers to the key: `body`, or the one that was first. Null if the table is
+  // full.
   const void* insert(const DispatchKey& key, const void* body);
-  // Replaces the body (one release store), or inserts; returns the old one or null. *full (if not null) tells a refusal.
+  // Replaces the body (one release store), or inserts; returns the old one or null. *full (if not
+  // null) tells a refusal.
   const void* replace(const DispatchKey& key, const void* body, bool* full = nullptr);
   size_t size() const { return size_.load(std::memory_order_relaxed); }
   // Every body there is at some moment during the call.
@@ -77,7 +82,8 @@ class DispatchTable {
     std::atomic<const void*> body;
   };
   struct Table {
-    explicit Table(size_t capacity) : mask(capacity - 1), slots(new std::atomic<Entry*>[capacity]()) {}
+    explicit Table(size_t capacity)
+        : mask(capacity - 1), slots(new std::atomic<Entry*>[capacity]()) {}
     uint64_t mask;
     std::unique_ptr<std::atomic<Entry*>[]> slots;
   };
@@ -97,8 +103,12 @@ template <class Body>
 class Dispatch {
  public:
   explicit Dispatch(size_t max_entries = SIZE_MAX) : table_(max_entries) {}
-  const Body* find(const DispatchKey& key) const { return static_cast<const Body*>(table_.find(key)); }
-  const Body* insert(const DispatchKey& key, const Body* body) { return static_cast<const Body*>(table_.insert(key, body)); }
+  const Body* find(const DispatchKey& key) const {
+    return static_cast<const Body*>(table_.find(key));
+  }
+  const Body* insert(const DispatchKey& key, const Body* body) {
+    return static_cast<const Body*>(table_.insert(key, body));
+  }
   const Body* replace(const DispatchKey& key, const Body* body, bool* full = nullptr) {
     return static_cast<const Body*>(table_.replace(key, body, full));
   }

@@ -1,5 +1,5 @@
-// machine_fields(): what CPUID and sysfs say of this machine, beside what the Target knows. A file that is missing (containers) counts
-// as 1 or as nothing: it is the same at the next start.
+// machine_fields(): what CPUID and sysfs say of this machine, beside what the Target knows. A file
+// that is missing (containers) counts as 1 or as nothing: it is the same at the next start.
 #include <cpuid.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -29,7 +29,8 @@ int64_t count_cpus(const std::string& list) {
     const std::string item = list.substr(at, end - at);
     const size_t dash = item.find('-');
     const long lo = std::strtol(item.c_str(), nullptr, 10);
-    const long hi = dash == std::string::npos ? lo : std::strtol(item.c_str() + dash + 1, nullptr, 10);
+    const long hi =
+        dash == std::string::npos ? lo : std::strtol(item.c_str() + dash + 1, nullptr, 10);
     n += std::max(0L, hi - lo + 1);
     at = end + 1;
   }
@@ -64,7 +65,8 @@ MachineFields machine_fields(const ir::Target& target) {
     f.cpu_stepping = a & 15;
   }
   f.core_class = "core";
-  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d >> 15 & 1) != 0 && __get_cpuid_count(0x1a, 0, &a, &b, &c, &d) != 0) {
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d >> 15 & 1) != 0 &&
+      __get_cpuid_count(0x1a, 0, &a, &b, &c, &d) != 0) {
     f.core_class = (a >> 24) == 0x20 ? "efficient" : "performance";  // a hybrid part
   }
   f.isa = ir::isa_name(target.level);

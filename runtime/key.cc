@@ -17,7 +17,9 @@ constexpr size_t kHashDigits = 40;
 constexpr size_t kMaxName = 180;
 
 std::string value_text(int64_t v) { return std::to_string(v); }
-std::string value_text(const std::vector<int64_t>& v) { return fmt::format("{}", fmt::join(v, ",")); }
+std::string value_text(const std::vector<int64_t>& v) {
+  return fmt::format("{}", fmt::join(v, ","));
+}
 std::string value_text(const std::vector<SymbolRange>& v) {
   std::string out;
   for (const SymbolRange& r : v) out += fmt::format("{}.{}-", r.lo, r.hi);
@@ -35,10 +37,12 @@ std::string value_text(const std::string& v) {
 
 class Text {
  public:
-  Text(char identity, std::string_view title) : identity_(identity), text_(fmt::format("{} 1\n", title)) {}
+  Text(char identity, std::string_view title)
+      : identity_(identity), text_(fmt::format("{} 1\n", title)) {}
   template <class T>
   void field(const char* name, const T& value, std::string_view identities) {
-    if (identities.find(identity_) != std::string_view::npos) text_ += fmt::format("{}: {}\n", name, value_text(value));
+    if (identities.find(identity_) != std::string_view::npos)
+      text_ += fmt::format("{}: {}\n", name, value_text(value));
   }
   Identity done() {
     std::string hash = ir::content_hash(text_.data(), text_.size()).substr(0, kHashDigits);
@@ -109,7 +113,8 @@ std::string decision_name(const std::string& base, const std::vector<SymbolRange
   for (const SymbolRange& r : ranges) out += fmt::format("-{}.{}", r.lo, r.hi);
   if (out.size() <= kMaxName) return out;
   const std::string rest = value_text(ranges);  // found by exact ranges only
-  return fmt::format("{}-h{}", base, ir::content_hash(rest.data(), rest.size()).substr(0, kHashDigits));
+  return fmt::format("{}-h{}", base,
+                     ir::content_hash(rest.data(), rest.size()).substr(0, kHashDigits));
 }
 
 std::optional<std::vector<SymbolRange>> decision_ranges(std::string_view name) {
@@ -142,7 +147,8 @@ int narrowest_decision(const std::vector<std::string>& names, const std::vector<
       shapes *= static_cast<double>(r.hi) - static_cast<double>(r.lo) + 1;
     }
     if (!holds) continue;
-    const bool better = best < 0 || shapes < best_shapes || (shapes == best_shapes && names[i] < names[static_cast<size_t>(best)]);
+    const bool better = best < 0 || shapes < best_shapes ||
+                        (shapes == best_shapes && names[i] < names[static_cast<size_t>(best)]);
     if (!better) continue;
     best = static_cast<int>(i);
     best_shapes = shapes;

@@ -1,5 +1,5 @@
-// What a walk calls for a leaf: native code, or an interpreter of leaf programs (tier T0). A plain value; whoever made the code or
-// the program keeps it alive.
+// What a walk calls for a leaf: native code, or an interpreter of leaf programs (tier T0). A plain
+// value; whoever made the code or the program keeps it alive.
 #pragma once
 #include "ir/leaf_abi.h"
 

@@ -11,7 +11,9 @@ using ir::Op;
 constexpr size_t kMaxMinimum = 8;
 
 bool fits(__int128 v) { return v >= INT64_MIN && v <= INT64_MAX; }
-__int128 floor_div(__int128 a, __int128 b) { return a / b - (a % b != 0 && (a % b < 0) != (b < 0)); }
+__int128 floor_div(__int128 a, __int128 b) {
+  return a / b - (a % b != 0 && (a % b < 0) != (b < 0));
+}
 
 template <class L>
 L combine(const L& a, const L& b, int sign) {
@@ -19,7 +21,8 @@ L combine(const L& a, const L& b, int sign) {
   out.base = a.base + sign * b.base;
   out.terms = a.terms;
   for (const auto& [level, coeff] : b.terms) {
-    auto it = std::find_if(out.terms.begin(), out.terms.end(), [&](const auto& t) { return t.first == level; });
+    auto it = std::find_if(out.terms.begin(), out.terms.end(),
+                           [&](const auto& t) { return t.first == level; });
     if (it == out.terms.end()) {
       out.terms.emplace_back(level, sign * coeff);
     } else {
@@ -43,25 +46,44 @@ L scaled(const L& a, __int128 by) {
 std::optional<ProgramStep::Kind> step_kind(Op op) {
   using K = ProgramStep::Kind;
   switch (op) {
-    case Op::k_add: return K::add;
-    case Op::k_sub: return K::sub;
-    case Op::k_mul: return K::mul;
-    case Op::k_floordiv: return K::floordiv;
-    case Op::k_mod: return K::mod;
-    case Op::k_ceildiv: return K::ceildiv;
-    case Op::k_min: return K::min;
-    case Op::k_max: return K::max;
-    case Op::k_neg: return K::neg;
-    case Op::k_abs: return K::abs;
-    case Op::k_lt: return K::lt;
-    case Op::k_le: return K::le;
-    case Op::k_eq: return K::eq;
-    case Op::k_ne: return K::ne;
-    case Op::k_logical_and: return K::land;
-    case Op::k_logical_or: return K::lor;
-    case Op::k_logical_not: return K::lnot;
-    case Op::k_select: return K::select;
-    default: return std::nullopt;
+    case Op::k_add:
+      return K::add;
+    case Op::k_sub:
+      return K::sub;
+    case Op::k_mul:
+      return K::mul;
+    case Op::k_floordiv:
+      return K::floordiv;
+    case Op::k_mod:
+      return K::mod;
+    case Op::k_ceildiv:
+      return K::ceildiv;
+    case Op::k_min:
+      return K::min;
+    case Op::k_max:
+      return K::max;
+    case Op::k_neg:
+      return K::neg;
+    case Op::k_abs:
+      return K::abs;
+    case Op::k_lt:
+      return K::lt;
+    case Op::k_le:
+      return K::le;
+    case Op::k_eq:
+      return K::eq;
+    case Op::k_ne:
+      return K::ne;
+    case Op::k_logical_and:
+      return K::land;
+    case Op::k_logical_or:
+      return K::lor;
+    case Op::k_logical_not:
+      return K::lnot;
+    case Op::k_select:
+      return K::select;
+    default:
+      return std::nullopt;
   }
 }
 
@@ -101,7 +123,8 @@ void FormBuilder::prune(Minimum* m) const {
 }
 
 // x = by * q + r with r in [0, by) whatever the iterators: then x // by = q and x % by = r.
-FormBuilder::Minimum FormBuilder::divide(const Minimum& a, int64_t by, bool want_mod, bool round_up) {
+FormBuilder::Minimum FormBuilder::divide(const Minimum& a, int64_t by, bool want_mod,
+                                         bool round_up) {
   Minimum out;
   if (by <= 0 || (want_mod && a.size() != 1)) return out;
   for (Linear x : a) {
@@ -129,7 +152,9 @@ FormBuilder::Minimum FormBuilder::divide(const Minimum& a, int64_t by, bool want
 FormBuilder::Minimum FormBuilder::minimum(const ir::Expr& e) {
   Linear one;
   switch (e->op) {
-    case Op::k_const_int: one.base = e->ival; return {one};
+    case Op::k_const_int:
+      one.base = e->ival;
+      return {one};
     case Op::k_symbol:
       for (const auto& [name, value] : symbols_) {
         if (name == e->name) {
@@ -144,12 +169,14 @@ FormBuilder::Minimum FormBuilder::minimum(const ir::Expr& e) {
       if (loop->level >= 0) one.terms.emplace_back(loop->level, 1);
       return {one};
     }
-    default: break;
+    default:
+      break;
   }
   Minimum a, b;
   if (!e->args.empty()) a = minimum(e->args[0]);
   if (e->args.size() > 1) b = minimum(e->args[1]);
-  const bool constant_b = b.size() == 1 && b[0].terms.empty(), constant_a = a.size() == 1 && a[0].terms.empty();
+  const bool constant_b = b.size() == 1 && b[0].terms.empty(),
+             constant_a = a.size() == 1 && a[0].terms.empty();
   if (a.empty() || (e->args.size() > 1 && b.empty())) return {};
   Minimum out;
   switch (e->op) {
@@ -189,7 +216,8 @@ FormBuilder::Minimum FormBuilder::minimum(const ir::Expr& e) {
       if (!constant_b || !fits(b[0].base)) return {};
       out = divide(a, static_cast<int64_t>(b[0].base), e->op == Op::k_mod, e->op == Op::k_ceildiv);
       break;
-    default: return {};
+    default:
+      return {};
   }
   prune(&out);
   if (out.size() > kMaxMinimum) return {};
@@ -211,12 +239,15 @@ ir::Result<FormBuilder::Wide> FormBuilder::range(const ir::Expr& e) {
       const Wide x = range(l);
       r = {std::min(r.first, x.first), std::min(r.second, x.second)};
     }
-    if (!fits(r.first) || !fits(r.second)) return ir::invalid("an index of this shape exceeds 63 bits");
+    if (!fits(r.first) || !fits(r.second))
+      return ir::invalid("an index of this shape exceeds 63 bits");
     return r;
   }
   if (e->op == Op::k_symbol) return ir::invalid("no value for symbol {}", e->name);
-  if (e->op == Op::k_iter) return ir::internal_error("iterator {} is not a nest loop here", e->name);
-  if (!step_kind(e->op)) return ir::unsupported("a nest expression uses '{}'", ir::op_info(e->op).id);
+  if (e->op == Op::k_iter)
+    return ir::internal_error("iterator {} is not a nest loop here", e->name);
+  if (!step_kind(e->op))
+    return ir::unsupported("a nest expression uses '{}'", ir::op_info(e->op).id);
   std::vector<Wide> r;
   for (const ir::Expr& a : e->args) {
     LATHE_ASSIGN(Wide w, range(a));
@@ -224,19 +255,35 @@ ir::Result<FormBuilder::Wide> FormBuilder::range(const ir::Expr& e) {
   }
   Wide out{0, 1};
   auto corners = [&](auto f) {
-    const __int128 v[4] = {f(r[0].first, r[1].first), f(r[0].first, r[1].second), f(r[0].second, r[1].first),
-                           f(r[0].second, r[1].second)};
+    const __int128 v[4] = {f(r[0].first, r[1].first), f(r[0].first, r[1].second),
+                           f(r[0].second, r[1].first), f(r[0].second, r[1].second)};
     out = {*std::min_element(v, v + 4), *std::max_element(v, v + 4)};
   };
   switch (e->op) {
-    case Op::k_add: out = {r[0].first + r[1].first, r[0].second + r[1].second}; break;
-    case Op::k_sub: out = {r[0].first - r[1].second, r[0].second - r[1].first}; break;
-    case Op::k_mul: corners([](__int128 a, __int128 b) { return a * b; }); break;
-    case Op::k_neg: out = {-r[0].second, -r[0].first}; break;
-    case Op::k_abs: out = {0, std::max(-r[0].first, r[0].second)}; break;
-    case Op::k_min: out = {std::min(r[0].first, r[1].first), std::min(r[0].second, r[1].second)}; break;
-    case Op::k_max: out = {std::max(r[0].first, r[1].first), std::max(r[0].second, r[1].second)}; break;
-    case Op::k_select: out = {std::min(r[1].first, r[2].first), std::max(r[1].second, r[2].second)}; break;
+    case Op::k_add:
+      out = {r[0].first + r[1].first, r[0].second + r[1].second};
+      break;
+    case Op::k_sub:
+      out = {r[0].first - r[1].second, r[0].second - r[1].first};
+      break;
+    case Op::k_mul:
+      corners([](__int128 a, __int128 b) { return a * b; });
+      break;
+    case Op::k_neg:
+      out = {-r[0].second, -r[0].first};
+      break;
+    case Op::k_abs:
+      out = {0, std::max(-r[0].first, r[0].second)};
+      break;
+    case Op::k_min:
+      out = {std::min(r[0].first, r[1].first), std::min(r[0].second, r[1].second)};
+      break;
+    case Op::k_max:
+      out = {std::max(r[0].first, r[1].first), std::max(r[0].second, r[1].second)};
+      break;
+    case Op::k_select:
+      out = {std::min(r[1].first, r[2].first), std::max(r[1].second, r[2].second)};
+      break;
     case Op::k_floordiv:
     case Op::k_ceildiv:
     case Op::k_mod:
@@ -245,9 +292,11 @@ ir::Result<FormBuilder::Wide> FormBuilder::range(const ir::Expr& e) {
       if (e->op == Op::k_ceildiv) corners([](__int128 a, __int128 b) { return -floor_div(-a, b); });
       if (e->op == Op::k_mod) out = {0, r[1].second - 1};
       break;
-    default: break;  // comparisons and logic: 0 or 1
+    default:
+      break;  // comparisons and logic: 0 or 1
   }
-  if (!fits(out.first) || !fits(out.second)) return ir::invalid("an index of this shape exceeds 63 bits");
+  if (!fits(out.first) || !fits(out.second))
+    return ir::invalid("an index of this shape exceeds 63 bits");
   return out;
 }
 
@@ -265,15 +314,18 @@ ir::Status FormBuilder::emit(const ir::Expr& e, int depth) {
     emitted_levels_ |= 1ull << level;
     return {};
   }
-  for (size_t i = 0; i < e->args.size(); ++i) LATHE_RETURN_IF_ERROR(emit(e->args[i], depth + static_cast<int>(i)));
+  for (size_t i = 0; i < e->args.size(); ++i)
+    LATHE_RETURN_IF_ERROR(emit(e->args[i], depth + static_cast<int>(i)));
   out_->program.push_back({*step_kind(e->op)});
   return {};
 }
 
-ir::Result<Affine> FormBuilder::store(const Linear& a, int64_t scale, int inner_level, int64_t* inner_step) {
+ir::Result<Affine> FormBuilder::store(const Linear& a, int64_t scale, int inner_level,
+                                      int64_t* inner_step) {
   const Linear s = scaled(a, scale);
   const Wide r = range(s);
-  if (!fits(r.first) || !fits(r.second)) return ir::invalid("an index of this shape exceeds 63 bits");
+  if (!fits(r.first) || !fits(r.second))
+    return ir::invalid("an index of this shape exceeds 63 bits");
   Affine out;
   out.base = static_cast<int64_t>(s.base);
   out.first_term = static_cast<uint32_t>(out_->terms.size());
@@ -320,8 +372,8 @@ ir::Result<FormBuilder::Built> FormBuilder::build(const ir::Expr& e) {
   return out;
 }
 
-ir::Result<std::optional<Affine>> FormBuilder::build_affine(const ir::Expr& e, int64_t scale, int inner_level,
-                                                            int64_t* inner_step) {
+ir::Result<std::optional<Affine>> FormBuilder::build_affine(const ir::Expr& e, int64_t scale,
+                                                            int inner_level, int64_t* inner_step) {
   *inner_step = 0;
   LATHE_RETURN_IF_ERROR(range(e).status());
   const Minimum m = minimum(e);

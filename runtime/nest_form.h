@@ -1,5 +1,6 @@
-// Turns index expressions into Forms (bound_nest.h) once symbols are numbers: constant folding, affine forms, minima, and div and
-// mod that the iterators' ranges resolve. What is left becomes a postfix program. Overflow is an error. Not thread-safe.
+// Turns index expressions into Forms (bound_nest.h) once symbols are numbers: constant folding,
+// affine forms, minima, and div and mod that the iterators' ranges resolve. What is left becomes a
+// postfix program. Overflow is an error. Not thread-safe.
 #pragma once
 #include <optional>
 #include <string>
@@ -14,10 +15,13 @@ namespace lathe::runtime {
 
 class FormBuilder {
  public:
-  FormBuilder(const std::vector<std::pair<std::string, int64_t>>& symbols, BoundNest* out) : symbols_(symbols), out_(out) {}
+  FormBuilder(const std::vector<std::pair<std::string, int64_t>>& symbols, BoundNest* out)
+      : symbols_(symbols), out_(out) {}
 
   // Loops around the expressions that follow: iterator 0 .. max_extent-1 at `level` (-1: always 0).
-  void push_loop(const std::string& iter, int level, int64_t max_extent) { loops_.push_back({iter, level, max_extent - 1}); }
+  void push_loop(const std::string& iter, int level, int64_t max_extent) {
+    loops_.push_back({iter, level, max_extent - 1});
+  }
   void pop_loop() { loops_.pop_back(); }
 
   struct Range {
@@ -28,8 +32,10 @@ class FormBuilder {
     Range range;
   };
   ir::Result<Built> build(const ir::Expr& e);
-  // scale * e as an affine form without its term of `inner_level`, which goes to *inner_step; null if it is not affine.
-  ir::Result<std::optional<Affine>> build_affine(const ir::Expr& e, int64_t scale, int inner_level, int64_t* inner_step);
+  // scale * e as an affine form without its term of `inner_level`, which goes to *inner_step; null
+  // if it is not affine.
+  ir::Result<std::optional<Affine>> build_affine(const ir::Expr& e, int64_t scale, int inner_level,
+                                                 int64_t* inner_step);
   // A constant: an expression of symbols only.
   ir::Result<int64_t> constant(const ir::Expr& e);
 

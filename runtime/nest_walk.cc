@@ -19,25 +19,63 @@ int64_t run_program(const ProgramStep* steps, uint32_t count, const int64_t* ite
   };
   for (uint32_t i = 0; i < count; ++i) {
     switch (steps[i].kind) {
-      case K::constant: *++top = steps[i].value; break;
-      case K::iterator: *++top = iters[steps[i].value]; break;
-      case K::add: binary([](int64_t a, int64_t b) { return a + b; }); break;
-      case K::sub: binary([](int64_t a, int64_t b) { return a - b; }); break;
-      case K::mul: binary([](int64_t a, int64_t b) { return a * b; }); break;
-      case K::floordiv: binary([](int64_t a, int64_t b) { return floor_div(a, b); }); break;
-      case K::mod: binary([](int64_t a, int64_t b) { return a - floor_div(a, b) * b; }); break;
-      case K::ceildiv: binary([](int64_t a, int64_t b) { return -floor_div(-a, b); }); break;
-      case K::min: binary([](int64_t a, int64_t b) { return std::min(a, b); }); break;
-      case K::max: binary([](int64_t a, int64_t b) { return std::max(a, b); }); break;
-      case K::neg: *top = -*top; break;
-      case K::abs: *top = *top < 0 ? -*top : *top; break;
-      case K::lt: binary([](int64_t a, int64_t b) { return int64_t{a < b}; }); break;
-      case K::le: binary([](int64_t a, int64_t b) { return int64_t{a <= b}; }); break;
-      case K::eq: binary([](int64_t a, int64_t b) { return int64_t{a == b}; }); break;
-      case K::ne: binary([](int64_t a, int64_t b) { return int64_t{a != b}; }); break;
-      case K::land: binary([](int64_t a, int64_t b) { return int64_t{a != 0 && b != 0}; }); break;
-      case K::lor: binary([](int64_t a, int64_t b) { return int64_t{a != 0 || b != 0}; }); break;
-      case K::lnot: *top = *top == 0; break;
+      case K::constant:
+        *++top = steps[i].value;
+        break;
+      case K::iterator:
+        *++top = iters[steps[i].value];
+        break;
+      case K::add:
+        binary([](int64_t a, int64_t b) { return a + b; });
+        break;
+      case K::sub:
+        binary([](int64_t a, int64_t b) { return a - b; });
+        break;
+      case K::mul:
+        binary([](int64_t a, int64_t b) { return a * b; });
+        break;
+      case K::floordiv:
+        binary([](int64_t a, int64_t b) { return floor_div(a, b); });
+        break;
+      case K::mod:
+        binary([](int64_t a, int64_t b) { return a - floor_div(a, b) * b; });
+        break;
+      case K::ceildiv:
+        binary([](int64_t a, int64_t b) { return -floor_div(-a, b); });
+        break;
+      case K::min:
+        binary([](int64_t a, int64_t b) { return std::min(a, b); });
+        break;
+      case K::max:
+        binary([](int64_t a, int64_t b) { return std::max(a, b); });
+        break;
+      case K::neg:
+        *top = -*top;
+        break;
+      case K::abs:
+        *top = *top < 0 ? -*top : *top;
+        break;
+      case K::lt:
+        binary([](int64_t a, int64_t b) { return int64_t{a < b}; });
+        break;
+      case K::le:
+        binary([](int64_t a, int64_t b) { return int64_t{a <= b}; });
+        break;
+      case K::eq:
+        binary([](int64_t a, int64_t b) { return int64_t{a == b}; });
+        break;
+      case K::ne:
+        binary([](int64_t a, int64_t b) { return int64_t{a != b}; });
+        break;
+      case K::land:
+        binary([](int64_t a, int64_t b) { return int64_t{a != 0 && b != 0}; });
+        break;
+      case K::lor:
+        binary([](int64_t a, int64_t b) { return int64_t{a != 0 || b != 0}; });
+        break;
+      case K::lnot:
+        *top = *top == 0;
+        break;
       case K::select:
         top -= 2;
         *top = top[0] != 0 ? top[1] : top[2];
@@ -72,7 +110,8 @@ struct Walker {
   }
   int64_t eval(const Form& f) const {
     if (f.kind == Form::Kind::constant) return f.value;
-    if (f.kind == Form::Kind::program) return run_program(nest.program.data() + f.first, f.count, iters);
+    if (f.kind == Form::Kind::program)
+      return run_program(nest.program.data() + f.first, f.count, iters);
     const Affine* a = nest.affines.data() + f.first;
     int64_t v = affine(a[0]);
     for (uint32_t i = 1; i < f.count; ++i) v = std::min(v, affine(a[i]));
@@ -82,7 +121,8 @@ struct Walker {
   // The constant part of the arguments.
   void start(const BoundCall& c, Frame* f) const {
     // Pieces of constant size: no call of memcpy.
-    for (uint32_t i = 0; i < c.num_operands; ++i) std::memcpy(&f->args.op[i], &c.args.op[i], sizeof(ir::LeafOperand));
+    for (uint32_t i = 0; i < c.num_operands; ++i)
+      std::memcpy(&f->args.op[i], &c.args.op[i], sizeof(ir::LeafOperand));
     if (c.num_extents != 0) std::memcpy(f->args.extent, c.args.extent, sizeof c.args.extent);
     f->args.nseg = c.args.nseg;
     f->seg = c.seg;
@@ -115,15 +155,20 @@ struct Walker {
     for (uint32_t i = 0; i < c.num_values; ++i, ++v) {
       const int64_t x = eval(v->form);
       switch (v->use) {
-        case DynamicValue::Use::extent: f->args.extent[v->slot] = std::max<int64_t>(x, 0); break;
-        case DynamicValue::Use::seglen: f->seg.len = std::max<int64_t>(x, 0); break;
+        case DynamicValue::Use::extent:
+          f->args.extent[v->slot] = std::max<int64_t>(x, 0);
+          break;
+        case DynamicValue::Use::seglen:
+          f->seg.len = std::max<int64_t>(x, 0);
+          break;
         case DynamicValue::Use::variant:
           skip |= x <= 0;
           variant = variant * v->count + x - 1;
           break;
       }
     }
-    if (c.variants) f->leaf = skip ? kSkip : nest.leaf_table[c.leaf + static_cast<uint64_t>(variant)];
+    if (c.variants)
+      f->leaf = skip ? kSkip : nest.leaf_table[c.leaf + static_cast<uint64_t>(variant)];
   }
 
   void call(const Frame& f) const {
@@ -153,16 +198,19 @@ struct Walker {
     start(c, &f);
     f.args.seg = &c.seg;
     const BoundPointer* p = nest.pointers.data() + c.first_pointer;
-    for (uint32_t i = 0; i < c.num_operands; ++i) f.args.op[i].ptr = bases[p[i].buffer] + p[i].bytes.base;
+    for (uint32_t i = 0; i < c.num_operands; ++i)
+      f.args.op[i].ptr = bases[p[i].buffer] + p[i].bytes.base;
     for (uint32_t i = 0; i < c.num_streams; ++i) {
       const BoundPointer& s = p[c.num_operands + i];
       f.args.stream[i].ptr = bases[s.buffer] + s.bytes.base;
-      f.args.stream[i].end = f.args.stream[i].ptr + reinterpret_cast<intptr_t>(c.args.stream[i].end);
+      f.args.stream[i].end =
+          f.args.stream[i].ptr + reinterpret_cast<intptr_t>(c.args.stream[i].end);
     }
     leaves[f.leaf](&f.args);
   }
 
-  // A loop of calls only: addresses are increments, values are looked at again only if they follow this loop.
+  // A loop of calls only: addresses are increments, values are looked at again only if they follow
+  // this loop.
   void inner_loop(const BoundNode& n, int64_t from, int64_t to) {
     Frame frames[kMaxInnerCalls];
     const BoundCall* calls[kMaxInnerCalls];
@@ -235,8 +283,9 @@ struct Walker {
 
 void zero_upper(const BoundNest& nest) {
   if (nest.vzeroupper) {
-    asm volatile("vzeroupper" ::: "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10",
-                 "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");
+    asm volatile("vzeroupper" ::
+                     : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8",
+                       "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");
   }
 }
 
@@ -270,7 +319,8 @@ struct Job {
 
 }  // namespace
 
-void walk(const BoundNest& nest, const LeafRef* leaves, void* const* args, void* workspace, ThreadTeam* team) {
+void walk(const BoundNest& nest, const LeafRef* leaves, void* const* args, void* workspace,
+          ThreadTeam* team) {
   if (nest.direct) {
     const BoundNode& n = nest.nodes[nest.phases[0].first_node];
     Walker(nest, leaves, reinterpret_cast<char* const*>(args)).call_direct(nest.calls[n.call]);
@@ -280,7 +330,9 @@ void walk(const BoundNest& nest, const LeafRef* leaves, void* const* args, void*
   for (const BoundPhase& phase : nest.phases) {
     const Job job{nest, leaves, args, static_cast<char*>(workspace), &phase};
     if (phase.parts > 1 && team != nullptr) {
-      team->parallel_for(phase.parts, [](void* c, int part) { static_cast<const Job*>(c)->run(part); }, const_cast<Job*>(&job));
+      team->parallel_for(
+          phase.parts, [](void* c, int part) { static_cast<const Job*>(c)->run(part); },
+          const_cast<Job*>(&job));
     } else {
       for (int part = 0; part < phase.parts; ++part) job.run(part);
     }

@@ -1,5 +1,6 @@
-// Counters of one context: the rows of stats.def and one per miss reason. Relaxed atomics, sharded by thread, so that counting
-// does not bounce a line between callers. Reading adds the shards up. Thread-safe.
+// Counters of one context: the rows of stats.def and one per miss reason. Relaxed atomics, sharded
+// by thread, so that counting does not bounce a line between callers. Reading adds the shards up.
+// Thread-safe.
 #pragma once
 #include <array>
 #include <atomic>
@@ -36,8 +37,12 @@ const char* miss_reason_meaning(MissReason reason);
 
 class Stats {
  public:
-  void add(Stat stat, int64_t n = 1) { cell(static_cast<int>(stat)).fetch_add(n, std::memory_order_relaxed); }
-  void miss(MissReason reason) { cell(kStats + static_cast<int>(reason)).fetch_add(1, std::memory_order_relaxed); }
+  void add(Stat stat, int64_t n = 1) {
+    cell(static_cast<int>(stat)).fetch_add(n, std::memory_order_relaxed);
+  }
+  void miss(MissReason reason) {
+    cell(kStats + static_cast<int>(reason)).fetch_add(1, std::memory_order_relaxed);
+  }
   int64_t get(Stat stat) const { return sum(static_cast<int>(stat)); }
   int64_t misses(MissReason reason) const { return sum(kStats + static_cast<int>(reason)); }
   int64_t misses() const;

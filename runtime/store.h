@@ -1,6 +1,7 @@
-// The store: layered directories of framed objects under "<layer>/v1", with a layer in memory above them. A fault of any layer is a
-// counted miss with a reason, never an error. What the payloads mean is others' affair (decision.h; images are the caller's bytes).
-// Thread-safe; not for the hot path.
+// The store: layered directories of framed objects under "<layer>/v1", with a layer in memory above
+// them. A fault of any layer is a counted miss with a reason, never an error. What the payloads
+// mean is others' affair (decision.h; images are the caller's bytes). Thread-safe; not for the hot
+// path.
 #pragma once
 #include <functional>
 #include <map>
@@ -23,7 +24,8 @@ enum class ObjectKind : uint8_t {
 };
 const char* object_kind_name(ObjectKind kind);  // "decision", ...
 
-// An object's identity: `sub` groups (an environment's hash; empty for env, rows, profile, quarantine), `name` is the key.
+// An object's identity: `sub` groups (an environment's hash; empty for env, rows, profile,
+// quarantine), `name` is the key.
 struct ObjectKey {
   ObjectKind kind = ObjectKind::k_decision;
   std::string sub, name;
@@ -37,8 +39,8 @@ struct LayerSpec {
 };
 enum class StoreMode : uint8_t { off, read_only, read_write };
 
-// Without layers the place is the first of cache_dir (LATHE_CACHE_DIR), xdg_cache_home + "/lathe", home + "/.cache/lathe" that is set; without any,
-// memory only.
+// Without layers the place is the first of cache_dir (LATHE_CACHE_DIR), xdg_cache_home + "/lathe",
+// home + "/.cache/lathe" that is set; without any, memory only.
 struct StoreOptions {
   std::vector<LayerSpec> layers;
   std::string cache_dir, xdg_cache_home, home;
@@ -47,15 +49,15 @@ struct StoreOptions {
 
 struct Lookup {
   bool found = false;
-  std::string bytes;      // the payload
-  int layer = -1;         // -1: memory; else index of the layer
+  std::string bytes;                             // the payload
+  int layer = -1;                                // -1: memory; else index of the layer
   MissReason reason = MissReason::k_never_seen;  // not found: the worst layer's
-  std::string detail;     // "checksum", "EACCES in layer 0"
+  std::string detail;                            // "checksum", "EACCES in layer 0"
 };
 
 struct StoredObject {
   int layer = 0;
-  std::string path;       // below v1
+  std::string path;  // below v1
   ObjectKey key;
   int64_t bytes = 0;
   bool ok = true;
@@ -65,21 +67,28 @@ struct StoredObject {
 
 class Store {
  public:
-  // INVALID: an API layer or cache_dir that is not an absolute path of at most 3,000 characters. Touches no file.
-  static ir::Result<std::unique_ptr<Store>> open(const StoreOptions& options, Stats* stats, const FileOps& ops = FileOps::real());
+  // INVALID: an API layer or cache_dir that is not an absolute path of at most 3,000 characters.
+  // Touches no file.
+  static ir::Result<std::unique_ptr<Store>> open(const StoreOptions& options, Stats* stats,
+                                                 const FileOps& ops = FileOps::real());
 
   // Memory, then each layer once per key and process. Counts the hit or the miss.
   Lookup find(const ObjectKey& key);
-  // Memory, and the first writable layer. False if it could not be written there (it lives in memory then); *detail says why.
-  // Asserts nothing of the payload. INTERNAL: an invalid name or a payload above the kind's limit.
-  ir::Result<bool> put(const ObjectKey& key, std::string_view payload, std::string* detail = nullptr);
-  // Says that a found payload does not parse or does not fit: moved to bad/ where it is ours, counted, forgotten.
+  // Memory, and the first writable layer. False if it could not be written there (it lives in
+  // memory then); *detail says why. Asserts nothing of the payload. INTERNAL: an invalid name or a
+  // payload above the kind's limit.
+  ir::Result<bool> put(const ObjectKey& key, std::string_view payload,
+                       std::string* detail = nullptr);
+  // Says that a found payload does not parse or does not fit: moved to bad/ where it is ours,
+  // counted, forgotten.
   void reject(const ObjectKey& key, const Lookup& found, MissReason reason);
   // Lets the next find() look at the layers again.
   void forget_misses();
 
-  // Names of the objects of a kind and sub that start with `prefix` (>= 2 characters), in all layers and memory, sorted.
-  std::vector<std::string> names(ObjectKind kind, const std::string& sub, const std::string& prefix);
+  // Names of the objects of a kind and sub that start with `prefix` (>= 2 characters), in all
+  // layers and memory, sorted.
+  std::vector<std::string> names(ObjectKind kind, const std::string& sub,
+                                 const std::string& prefix);
 
   // Every file of every layer, verified if `check`; left-overs in new/ and bad/ are not objects.
   std::vector<StoredObject> list(bool check) const;
@@ -89,7 +98,9 @@ class Store {
     bool exists, writable;
   };
   std::vector<LayerInfo> layers() const;
-  const std::string& placement() const { return placement_; }  // "LATHE_CACHE_DIR", "memory", ...: why the layers are where they are
+  const std::string& placement() const {
+    return placement_;
+  }  // "LATHE_CACHE_DIR", "memory", ...: why the layers are where they are
 
  private:
   struct Layer {
@@ -107,7 +118,8 @@ class Store {
   Store(const StoreOptions& options, Stats* stats) : mode_(options.mode), stats_(stats) {}
   Entry probe(const ObjectKey& key);
   Lookup answer(const Entry& entry);
-  void list_directory(int layer, ObjectKind kind, const std::string& sub, const std::string& directory, bool check,
+  void list_directory(int layer, ObjectKind kind, const std::string& sub,
+                      const std::string& directory, bool check,
                       std::vector<StoredObject>* out) const;
 
   StoreMode mode_;

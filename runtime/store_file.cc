@@ -27,13 +27,21 @@ int FileOps::open(int dir, const char* path, int flags, mode_t mode) const {
   return ::openat(dir, path, flags | O_CLOEXEC, mode);
 }
 ssize_t FileOps::read(int fd, void* data, size_t size) const { return ::read(fd, data, size); }
-ssize_t FileOps::write(int fd, const void* data, size_t size) const { return ::write(fd, data, size); }
+ssize_t FileOps::write(int fd, const void* data, size_t size) const {
+  return ::write(fd, data, size);
+}
 int FileOps::close(int fd) const { return ::close(fd); }
 int FileOps::fstat(int fd, struct stat* out) const { return ::fstat(fd, out); }
-int FileOps::link(int dir, const char* from, const char* to) const { return ::linkat(dir, from, dir, to, 0); }
-int FileOps::rename(int dir, const char* from, const char* to) const { return ::renameat(dir, from, dir, to); }
+int FileOps::link(int dir, const char* from, const char* to) const {
+  return ::linkat(dir, from, dir, to, 0);
+}
+int FileOps::rename(int dir, const char* from, const char* to) const {
+  return ::renameat(dir, from, dir, to);
+}
 int FileOps::unlink(int dir, const char* path) const { return ::unlinkat(dir, path, 0); }
-int FileOps::mkdir(int dir, const char* path, mode_t mode) const { return ::mkdirat(dir, path, mode); }
+int FileOps::mkdir(int dir, const char* path, mode_t mode) const {
+  return ::mkdirat(dir, path, mode);
+}
 
 const FileOps& FileOps::real() {
   static const FileOps ops;
@@ -66,10 +74,13 @@ MissReason reason_of(int error) {
   switch (error) {
     case ENOENT:
     case ENOTDIR:
-    case ESTALE: return MissReason::k_never_seen;
+    case ESTALE:
+      return MissReason::k_never_seen;
     case ELOOP:
-    case EXDEV: return MissReason::k_untrusted;  // a symbolic link, or out of the layer
-    default: return MissReason::k_io;
+    case EXDEV:
+      return MissReason::k_untrusted;  // a symbolic link, or out of the layer
+    default:
+      return MissReason::k_io;
   }
 }
 
@@ -82,7 +93,9 @@ FileRead failed(MissReason reason, int error) {
 
 }  // namespace
 
-int LayerDir::open_root() const { return ops_->open(AT_FDCWD, root_.c_str(), O_RDONLY | O_DIRECTORY, 0); }
+int LayerDir::open_root() const {
+  return ops_->open(AT_FDCWD, root_.c_str(), O_RDONLY | O_DIRECTORY, 0);
+}
 
 FileRead LayerDir::read(const std::string& path, size_t max_bytes, bool trusted) const {
   const Fd root{*ops_, open_root()};
@@ -96,8 +109,10 @@ FileRead LayerDir::read(const std::string& path, size_t max_bytes, bool trusted)
   const Fd file{*ops_, ops_->open(root.fd, path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY, 0)};
   if (file.fd < 0) return failed(reason_of(errno), errno);
   if (ops_->fstat(file.fd, &s) != 0) return failed(MissReason::k_io, errno);
-  if (!S_ISREG(s.st_mode) || (trusted && foreign_or_writable(s))) return failed(MissReason::k_untrusted, 0);
-  if (s.st_size < 0 || static_cast<uint64_t>(s.st_size) > max_bytes) return failed(MissReason::k_corrupt, EFBIG);
+  if (!S_ISREG(s.st_mode) || (trusted && foreign_or_writable(s)))
+    return failed(MissReason::k_untrusted, 0);
+  if (s.st_size < 0 || static_cast<uint64_t>(s.st_size) > max_bytes)
+    return failed(MissReason::k_corrupt, EFBIG);
   FileRead out;
   out.bytes.resize(static_cast<size_t>(s.st_size));
   size_t done = 0;
@@ -131,8 +146,11 @@ int LayerDir::make_root() const {
 }
 
 int LayerDir::make_parents(int root, const std::string& path) const {
-  for (size_t slash = path.find('/'); slash != std::string::npos; slash = path.find('/', slash + 1)) {
-    if (ops_->mkdir(root, path.substr(0, slash).c_str(), shared_ ? 0755 : 0700) != 0 && errno != EEXIST) return errno;
+  for (size_t slash = path.find('/'); slash != std::string::npos;
+       slash = path.find('/', slash + 1)) {
+    if (ops_->mkdir(root, path.substr(0, slash).c_str(), shared_ ? 0755 : 0700) != 0 &&
+        errno != EEXIST)
+      return errno;
   }
   return 0;
 }
@@ -168,11 +186,14 @@ int LayerDir::publish(const std::string& path, std::string_view bytes, bool firs
   if (const int error = write_new(root.fd, name, bytes)) return error;
   int error = 0;
   for (int attempt = 0; attempt < 3; ++attempt) {
-    const int rc = first_wins ? ops_->link(root.fd, name.c_str(), path.c_str()) : ops_->rename(root.fd, name.c_str(), path.c_str());
+    const int rc = first_wins ? ops_->link(root.fd, name.c_str(), path.c_str())
+                              : ops_->rename(root.fd, name.c_str(), path.c_str());
     error = rc == 0 ? 0 : errno;
     if (error == EEXIST && first_wins) error = 0;
-    if (error == EPERM || error == ENOTSUP || error == EMLINK) first_wins = false;  // no hard links here
-    else if (error != ENOENT || make_parents(root.fd, path) != 0) break;
+    if (error == EPERM || error == ENOTSUP || error == EMLINK)
+      first_wins = false;  // no hard links here
+    else if (error != ENOENT || make_parents(root.fd, path) != 0)
+      break;
   }
   if (first_wins || error != 0) ops_->unlink(root.fd, name.c_str());
   return error;
@@ -194,10 +215,12 @@ int LayerDir::remove(const std::string& path) const {
   return ops_->unlink(root.fd, path.c_str()) == 0 ? 0 : errno;
 }
 
-bool LayerDir::list(const std::string& directory, const std::function<void(const char* name)>& f) const {
+bool LayerDir::list(const std::string& directory,
+                    const std::function<void(const char* name)>& f) const {
   const Fd root{*ops_, open_root()};
   if (root.fd < 0) return false;
-  const int fd = ops_->open(root.fd, directory.empty() ? "." : directory.c_str(), O_RDONLY | O_DIRECTORY, 0);
+  const int fd =
+      ops_->open(root.fd, directory.empty() ? "." : directory.c_str(), O_RDONLY | O_DIRECTORY, 0);
   if (fd < 0) return false;
   DIR* dir = fdopendir(fd);
   if (dir == nullptr) {

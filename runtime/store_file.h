@@ -1,5 +1,6 @@
-// Files of a store layer: read once with checks, publish atomically. All system calls go through FileOps, which tests replace to make
-// them fail. Knows nothing of what the files mean. Thread-safe, as are the real operations.
+// Files of a store layer: read once with checks, publish atomically. All system calls go through
+// FileOps, which tests replace to make them fail. Knows nothing of what the files mean.
+// Thread-safe, as are the real operations.
 #pragma once
 #include <sys/stat.h>
 #include <sys/types.h>
@@ -38,17 +39,19 @@ struct FileRead {
   std::string bytes;
 };
 
-// The directory of one layer (".../v1"). Each operation opens it anew: it may come, go and be replaced at any time.
+// The directory of one layer (".../v1"). Each operation opens it anew: it may come, go and be
+// replaced at any time.
 class LayerDir {
  public:
-  LayerDir(std::string root, bool shared, const FileOps& ops) : root_(std::move(root)), shared_(shared), ops_(&ops) {}
+  LayerDir(std::string root, bool shared, const FileOps& ops)
+      : root_(std::move(root)), shared_(shared), ops_(&ops) {}
   const std::string& root() const { return root_; }
 
-  // Reads a regular file of at most max_bytes into private memory. `trusted`: it and the root must belong to this user or root and be
-  // writable by nobody else (machine code).
+  // Reads a regular file of at most max_bytes into private memory. `trusted`: it and the root must
+  // belong to this user or root and be writable by nobody else (machine code).
   FileRead read(const std::string& path, size_t max_bytes, bool trusted) const;
-  // Writes a unique file in new/ and moves it to `path`: by link (the first one stays) or by rename (the last one wins).
-  // Makes the directories. Returns 0 or the errno; nothing is left behind.
+  // Writes a unique file in new/ and moves it to `path`: by link (the first one stays) or by rename
+  // (the last one wins). Makes the directories. Returns 0 or the errno; nothing is left behind.
   int publish(const std::string& path, std::string_view bytes, bool first_wins) const;
   // To bad/, if it is ours.
   bool set_aside(const std::string& path) const;

@@ -1,4 +1,5 @@
-// The frame around every stored object, text or binary: what it is, which key it answers to, its length and a checksum.
+// The frame around every stored object, text or binary: what it is, which key it answers to, its
+// length and a checksum.
 //
 //   lathe-decision 1
 //   key <sub>/<name>

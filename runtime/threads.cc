@@ -1,5 +1,5 @@
-// See threads.h. One job at a time: `ticket` holds its number, its count and the next unclaimed index, so that a late worker can only
-// claim an index of the job whose fields it has just read.
+// See threads.h. One job at a time: `ticket` holds its number, its count and the next unclaimed
+// index, so that a late worker can only claim an index of the job whose fields it has just read.
 #include "runtime/threads.h"
 
 #include <linux/futex.h>
@@ -30,10 +30,13 @@ int64_t now_ns() {
 }
 
 void futex(std::atomic<uint32_t>* word, int op, uint32_t value) {
-  syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), op | FUTEX_PRIVATE_FLAG, value, nullptr, nullptr, 0);
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), op | FUTEX_PRIVATE_FLAG, value, nullptr,
+          nullptr, 0);
 }
 
-uint64_t make_ticket(uint64_t job, int count) { return job << 32 | static_cast<uint64_t>(count) << 16; }
+uint64_t make_ticket(uint64_t job, int count) {
+  return job << 32 | static_cast<uint64_t>(count) << 16;
+}
 int ticket_count(uint64_t t) { return static_cast<int>(t >> 16 & 0xffff); }
 int ticket_index(uint64_t t) { return static_cast<int>(t & 0xffff); }
 
@@ -61,7 +64,9 @@ struct ThreadTeam::Team {
     while (ticket_index(t) < ticket_count(t)) {
       const TaskFn f = task.load(std::memory_order_relaxed);
       void* c = context.load(std::memory_order_relaxed);
-      if (!ticket.compare_exchange_weak(t, t + 1, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
+      if (!ticket.compare_exchange_weak(t, t + 1, std::memory_order_acq_rel,
+                                        std::memory_order_acquire))
+        continue;
       f(c, ticket_index(t));
       done.fetch_add(1, std::memory_order_release);
       return true;
@@ -202,7 +207,8 @@ void ThreadTeam::coarse_for(int count, TaskFn task, void* context) {
     return;
   }
   // Without the control, TBB allows one thread for ever if the first thread to use it was pinned.
-  tbb::global_control control(tbb::global_control::max_allowed_parallelism, static_cast<size_t>(options_.threads));
+  tbb::global_control control(tbb::global_control::max_allowed_parallelism,
+                              static_cast<size_t>(options_.threads));
   tbb::task_arena arena(options_.threads);
   arena.execute([&] { tbb::parallel_for(0, count, 1, [&](int i) { task(context, i); }); });
 }

@@ -1,4 +1,5 @@
-// Decision records: round trip, strictness, and no mutation of the text that crashes or half-parses.
+// Decision records: round trip, strictness, and no mutation of the text that crashes or
+// half-parses.
 #include "runtime/decision.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +21,10 @@ Decision sample() {
   d.default_us = 12.25;
   d.best_us = 1.0 / 3;
   d.oracle = {12, 0.4375, "bound"};
-  d.kernels = {{"gate", "tile_scope n 32 tail=mask as n0,n1\nparallelize n0", {"11", "22"}, {{"w", "[0/32, 1, 0%32]"}}},
+  d.kernels = {{"gate",
+                "tile_scope n 32 tail=mask as n0,n1\nparallelize n0",
+                {"11", "22"},
+                {{"w", "[0/32, 1, 0%32]"}}},
                {"empty", "", {}, {}}};
   d.candidates = {{"h1", 9, 1, 1.5, -3.25, -2}, {"h2", 9, 1e-9, 2e300, 0, 0}};
   return d;
@@ -52,7 +56,8 @@ TEST(Decision, MissingAndExtraLinesAreRefusedByNumber) {
   for (size_t at = 0, line = 1; at < text.size(); ++line) {
     const size_t end = text.find('\n', at) + 1;
     EXPECT_FALSE(parse_decision(text.substr(0, at) + text.substr(end)).ok()) << "line " << line;
-    EXPECT_FALSE(parse_decision(text.substr(0, at) + "extra\n" + text.substr(at)).ok()) << "line " << line;
+    EXPECT_FALSE(parse_decision(text.substr(0, at) + "extra\n" + text.substr(at)).ok())
+        << "line " << line;
     EXPECT_FALSE(parse_decision(text.substr(0, at)).ok()) << "line " << line;
     at = end;
   }
@@ -80,9 +85,14 @@ TEST(Decision, MutatedTextParsesToWhatItPrintsOrNotAtAll) {
     for (int n = 1 + static_cast<int>(rng() % 3); n > 0; --n) {
       const size_t at = rng() % t.size();
       switch (rng() % 3) {
-        case 0: t[at] = static_cast<char>(rng()); break;
-        case 1: t.erase(at, 1 + rng() % 4); break;
-        default: t.insert(at, t.substr(rng() % t.size(), rng() % 20));
+        case 0:
+          t[at] = static_cast<char>(rng());
+          break;
+        case 1:
+          t.erase(at, 1 + rng() % 4);
+          break;
+        default:
+          t.insert(at, t.substr(rng() % t.size(), rng() % 20));
       }
       if (t.empty()) t = "x";
     }

@@ -1,4 +1,5 @@
-// Keys: each row of key_fields.def changes exactly the identities it declares; ranges; what differs; what a mutation may not touch.
+// Keys: each row of key_fields.def changes exactly the identities it declares; ranges; what
+// differs; what a mutation may not touch.
 #include "runtime/key.h"
 
 #include <gtest/gtest.h>
@@ -21,8 +22,9 @@ struct All {
 std::array<std::string, 5> identities(All a) {
   const std::string semantic = semantic_key(a.graph).hash;
   a.request.semantic_key += semantic;
-  return {semantic, decision_name(decision_base(a.request).hash, a.request.ranges), decision_environment(a.machine).hash,
-          leaf_key(a.leaf).hash, code_environment(a.code).hash};
+  return {semantic, decision_name(decision_base(a.request).hash, a.request.ranges),
+          decision_environment(a.machine).hash, leaf_key(a.leaf).hash,
+          code_environment(a.code).hash};
 }
 
 void mutate(std::string* v) { *v += "x"; }
@@ -56,7 +58,8 @@ TEST(Key, EachFieldChangesExactlyTheDeclaredIdentities) {
     const auto after = identities(a);
     for (size_t i = 0; i < letters.size(); ++i) {
       bool declared = r.identities.find(letters[i]) != std::string::npos;
-      if (letters[i] == 'D') declared |= r.identities.find('S') != std::string::npos;  // it contains the semantic key
+      if (letters[i] == 'D')
+        declared |= r.identities.find('S') != std::string::npos;  // it contains the semantic key
       EXPECT_EQ(after[i] != before[i], declared) << r.name << " and " << letters[i];
     }
   }
@@ -82,7 +85,8 @@ TEST(Key, TheFirstDifferingFieldIsNamed) {
   MachineFields b = a;
   b.l2_bytes = 1;
   b.smt = 2;
-  EXPECT_EQ(first_difference(decision_environment(a).text, decision_environment(b).text), "l2_bytes");
+  EXPECT_EQ(first_difference(decision_environment(a).text, decision_environment(b).text),
+            "l2_bytes");
   EXPECT_EQ(first_difference(decision_environment(a).text, decision_environment(a).text), "");
 }
 
@@ -93,7 +97,8 @@ TEST(Key, DefaultRangesArePowersOfTwoWithinTheDeclared) {
   EXPECT_EQ(default_range(4096, {1, 4096}), (SymbolRange{2049, 4096}));
   EXPECT_EQ(default_range(130, {129, 140}), (SymbolRange{129, 140}));
   EXPECT_EQ(default_range(0, {0, 9}), (SymbolRange{0, 0}));
-  EXPECT_EQ(default_range(INT64_MAX, {0, INT64_MAX}), (SymbolRange{(int64_t{1} << 62) + 1, INT64_MAX}));
+  EXPECT_EQ(default_range(INT64_MAX, {0, INT64_MAX}),
+            (SymbolRange{(int64_t{1} << 62) + 1, INT64_MAX}));
 }
 
 TEST(Key, NamesCarryTheirRanges) {
@@ -102,7 +107,8 @@ TEST(Key, NamesCarryTheirRanges) {
   EXPECT_EQ(decision_name(base, ranges), base + "-1.1-128.255");
   EXPECT_EQ(decision_ranges(base + "-1.1-128.255"), ranges);
   EXPECT_EQ(decision_ranges(base), std::vector<SymbolRange>{});
-  for (const char* bad : {"-", "-1", "-1.", "-2.1", "-1.1x", "-1.1-", "--1.2", "-99999999999999999999.1"}) {
+  for (const char* bad :
+       {"-", "-1", "-1.", "-2.1", "-1.1x", "-1.1-", "--1.2", "-99999999999999999999.1"}) {
     EXPECT_EQ(decision_ranges(base + bad), std::nullopt) << bad;
   }
   const std::vector<SymbolRange> wide(6, {INT64_MAX - 1, INT64_MAX});
@@ -113,7 +119,8 @@ TEST(Key, NamesCarryTheirRanges) {
 
 TEST(Key, TheNarrowestRangeWins) {
   const std::string b(40, 'b');
-  const std::vector<std::string> names{b + "-1.4096", b + "-128.255", b + "-190.200", b, b + "-1.1-1.1"};
+  const std::vector<std::string> names{b + "-1.4096", b + "-128.255", b + "-190.200", b,
+                                       b + "-1.1-1.1"};
   EXPECT_EQ(narrowest_decision(names, {197}), 2);
   EXPECT_EQ(narrowest_decision(names, {128}), 1);
   EXPECT_EQ(narrowest_decision(names, {7}), 0);
@@ -123,7 +130,8 @@ TEST(Key, TheNarrowestRangeWins) {
 
 TEST(Key, ThisMachineIsTheSameTwice) {
   const ir::Target t;
-  EXPECT_EQ(decision_environment(machine_fields(t)).text, decision_environment(machine_fields(t)).text);
+  EXPECT_EQ(decision_environment(machine_fields(t)).text,
+            decision_environment(machine_fields(t)).text);
   EXPECT_NE(decision_environment(machine_fields(t)).text.find("cpu_vendor: "), std::string::npos);
   EXPECT_EQ(decision_environment(machine_fields(t)).text.find("host_name"), std::string::npos);
 }

@@ -1,5 +1,6 @@
-// Bind and walk against a naive evaluation of the same Nest: every call with its leaf, addresses, strides, extents, segment and
-// streams; on hand-written and random nests; on one to four threads. Leaves are recorders or small C++ functions.
+// Bind and walk against a naive evaluation of the same Nest: every call with its leaf, addresses,
+// strides, extents, segment and streams; on hand-written and random nests; on one to four threads.
+// Leaves are recorders or small C++ functions.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,23 +26,37 @@ int64_t naive(const Expr& e, const Env& env) {
   auto arg = [&](int i) { return naive(e->args[static_cast<size_t>(i)], env); };
   auto fdiv = [](int64_t a, int64_t b) { return a >= 0 ? a / b : -((-a + b - 1) / b); };
   switch (e->op) {
-    case ir::Op::k_const_int: return e->ival;
+    case ir::Op::k_const_int:
+      return e->ival;
     case ir::Op::k_iter:
-    case ir::Op::k_symbol: return env.at(e->name);
-    case ir::Op::k_add: return arg(0) + arg(1);
-    case ir::Op::k_sub: return arg(0) - arg(1);
-    case ir::Op::k_mul: return arg(0) * arg(1);
-    case ir::Op::k_neg: return -arg(0);
-    case ir::Op::k_floordiv: return fdiv(arg(0), arg(1));
-    case ir::Op::k_mod: return arg(0) - fdiv(arg(0), arg(1)) * arg(1);
-    case ir::Op::k_ceildiv: return -fdiv(-arg(0), arg(1));
-    case ir::Op::k_min: return std::min(arg(0), arg(1));
-    case ir::Op::k_max: return std::max(arg(0), arg(1));
-    default: ADD_FAILURE() << "op " << static_cast<int>(e->op); return 0;
+    case ir::Op::k_symbol:
+      return env.at(e->name);
+    case ir::Op::k_add:
+      return arg(0) + arg(1);
+    case ir::Op::k_sub:
+      return arg(0) - arg(1);
+    case ir::Op::k_mul:
+      return arg(0) * arg(1);
+    case ir::Op::k_neg:
+      return -arg(0);
+    case ir::Op::k_floordiv:
+      return fdiv(arg(0), arg(1));
+    case ir::Op::k_mod:
+      return arg(0) - fdiv(arg(0), arg(1)) * arg(1);
+    case ir::Op::k_ceildiv:
+      return -fdiv(-arg(0), arg(1));
+    case ir::Op::k_min:
+      return std::min(arg(0), arg(1));
+    case ir::Op::k_max:
+      return std::max(arg(0), arg(1));
+    default:
+      ADD_FAILURE() << "op " << static_cast<int>(e->op);
+      return 0;
   }
 }
 
-// A call as numbers: leaf, then per operand (address, strides), extents, segment length, stream addresses.
+// A call as numbers: leaf, then per operand (address, strides), extents, segment length, stream
+// addresses.
 using Record = std::vector<int64_t>;
 
 struct Recorder {
@@ -102,11 +117,13 @@ void expect_calls(const NestNode& n, Env env, std::vector<Record>* out) {
   }
   for (const Expr& e : c.extents) r.push_back(std::max<int64_t>(0, naive(e, env)));
   if (c.tensor_steps) r.push_back(std::max<int64_t>(0, naive(c.tensor_steps, env)));
-  for (const ir::NestStream& s : c.streams) r.push_back(addresses[static_cast<size_t>(s.operand)] + s.distance);
+  for (const ir::NestStream& s : c.streams)
+    r.push_back(addresses[static_cast<size_t>(s.operand)] + s.distance);
   out->push_back(r);
 }
 
-std::vector<Record> walked(const ir::CutKernel& cut, const SymbolValues& symbols, int threads, ThreadTeam* team, const RecordingLeaf& shape) {
+std::vector<Record> walked(const ir::CutKernel& cut, const SymbolValues& symbols, int threads,
+                           ThreadTeam* team, const RecordingLeaf& shape) {
   auto bound = bind_nest(cut, symbols, {}, threads);
   EXPECT_TRUE(bound.ok()) << bound.status().to_string();
   if (!bound.ok()) return {};
@@ -119,14 +136,16 @@ std::vector<Record> walked(const ir::CutKernel& cut, const SymbolValues& symbols
     refs.push_back({nullptr, record, &leaves[i]});
   }
   std::vector<void*> args;
-  for (int i = 0; i < cut.nest.num_params; ++i) args.push_back(reinterpret_cast<void*>((int64_t{i} + 1) << 32));
+  for (int i = 0; i < cut.nest.num_params; ++i)
+    args.push_back(reinterpret_cast<void*>((int64_t{i} + 1) << 32));
   walk(*bound, refs.data(), args.data(), nullptr, team);
   return recorder.records;
 }
 
 void check(const ir::CutKernel& cut, const SymbolValues& symbols, const RecordingLeaf& shape) {
   std::vector<Record> expected;
-  for (const NestNode& phase : cut.nest.phases) expect_calls(phase, Env(symbols.begin(), symbols.end()), &expected);
+  for (const NestNode& phase : cut.nest.phases)
+    expect_calls(phase, Env(symbols.begin(), symbols.end()), &expected);
   EXPECT_EQ(walked(cut, symbols, 1, nullptr, shape), expected);
   std::sort(expected.begin(), expected.end());
   for (int threads : {2, 3, 4}) {
@@ -151,7 +170,8 @@ NestNode call(NestCall c) {
   n.call = std::move(c);
   return n;
 }
-ir::CutKernel cut_of(std::vector<NestNode> phases, int params, size_t leaves, std::vector<ir::Symbol> symbols) {
+ir::CutKernel cut_of(std::vector<NestNode> phases, int params, size_t leaves,
+                     std::vector<ir::Symbol> symbols) {
   ir::CutKernel cut;
   cut.nest.num_params = params;
   cut.nest.phases = std::move(phases);
@@ -161,7 +181,8 @@ ir::CutKernel cut_of(std::vector<NestNode> phases, int params, size_t leaves, st
 }
 const Expr M = symbol("M"), N = symbol("N"), K = symbol("K");
 
-// The matmul of docs/ir.md: panels of 32 columns, tiles of 8 rows in up to 8 variants, a masked column tail.
+// The matmul of docs/ir.md: panels of 32 columns, tiles of 8 rows in up to 8 variants, a masked
+// column tail.
 ir::CutKernel matmul() {
   const Expr m0 = iter("m0"), n0 = iter("n0");
   NestCall c;
@@ -190,16 +211,21 @@ void tile(const ir::LeafArgs* a) {
 }
 
 TEST(Nest, MatmulWithTailsOnOneToFourThreads) {
-  const LeafRef leaves[8] = {{tile<1>}, {tile<2>}, {tile<3>}, {tile<4>}, {tile<5>}, {tile<6>}, {tile<7>}, {tile<8>}};
-  for (auto [m, n, k] : {std::tuple{1, 1, 1}, {8, 32, 5}, {7, 33, 9}, {30, 100, 16}, {0, 40, 3}, {9, 64, 0}}) {
-    std::vector<float> x(static_cast<size_t>(m * k)), w(static_cast<size_t>((n + 31) / 32 * 32 * k));
+  const LeafRef leaves[8] = {{tile<1>}, {tile<2>}, {tile<3>}, {tile<4>},
+                             {tile<5>}, {tile<6>}, {tile<7>}, {tile<8>}};
+  for (auto [m, n, k] :
+       {std::tuple{1, 1, 1}, {8, 32, 5}, {7, 33, 9}, {30, 100, 16}, {0, 40, 3}, {9, 64, 0}}) {
+    std::vector<float> x(static_cast<size_t>(m * k)),
+        w(static_cast<size_t>((n + 31) / 32 * 32 * k));
     for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 7) - 3;
     for (size_t i = 0; i < w.size(); ++i) w[i] = static_cast<float>(i % 5) - 2;
     std::vector<float> want(static_cast<size_t>(m * n));
     for (int i = 0; i < m; ++i) {
       for (int j = 0; j < n; ++j) {
         for (int q = 0; q < k; ++q) {
-          want[static_cast<size_t>(i * n + j)] += x[static_cast<size_t>(i * k + q)] * w[static_cast<size_t>(j / 32 * 32 * k + q * 32 + j % 32)];
+          want[static_cast<size_t>(i * n + j)] +=
+              x[static_cast<size_t>(i * k + q)] *
+              w[static_cast<size_t>(j / 32 * 32 * k + q * 32 + j % 32)];
         }
       }
     }
@@ -217,7 +243,8 @@ TEST(Nest, MatmulWithTailsOnOneToFourThreads) {
 
 TEST(Nest, MatmulCallsAreThoseOfTheDefinition) {
   for (int64_t m : {1, 5, 8, 16, 17}) {
-    for (int64_t n : {1, 32, 70}) check(matmul(), {{"M", m}, {"N", n}, {"K", 48}}, {nullptr, 0, 3, 2, 1, 0, true});
+    for (int64_t n : {1, 32, 70})
+      check(matmul(), {{"M", m}, {"N", n}, {"K", 48}}, {nullptr, 0, 3, 2, 1, 0, true});
   }
 }
 
@@ -234,20 +261,24 @@ TEST(Nest, NonAffineExpressionsAndTriangularLoops) {
   const Expr i = iter("i"), j = iter("j"), k = iter("k");
   NestCall c;
   c.leaves = {0};
-  c.operands = {{0, ir::DType::f32, floordiv(i, 3) * 7 + mod(i + j, 4), {}}, {1, ir::DType::bf16, ir::max(i - j, j), {}}};
+  c.operands = {{0, ir::DType::f32, floordiv(i, 3) * 7 + mod(i + j, 4), {}},
+                {1, ir::DType::bf16, ir::max(i - j, j), {}}};
   c.extents = {ir::max(i - 3, ceildiv(j, 2)), ir::min(ir::min(4, i + 1), N - j)};
   NestCall d = c;
   d.operands[0].offset = i * 16 + k;
   d.operands[1].offset = Expr(5) - k;
   d.extents = {N, k + 1};
-  check(cut_of({loop("i", M, {loop("j", i + 1, {call(c)}), call(c = [&] {
-                                auto e = c;
-                                e.operands[0].offset = i;
-                                e.operands[1].offset = i * i;
-                                e.extents = {i, 2};
-                                return e;
-                              }()),
-                              loop("k", ir::min(3, N - i), {call(d), call(d)})})},
+  check(cut_of({loop("i", M,
+                     {loop("j", i + 1, {call(c)}),
+                      call(c =
+                               [&] {
+                                 auto e = c;
+                                 e.operands[0].offset = i;
+                                 e.operands[1].offset = i * i;
+                                 e.extents = {i, 2};
+                                 return e;
+                               }()),
+                      loop("k", ir::min(3, N - i), {call(d), call(d)})})},
                2, 1, {{"M", 1, 100}, {"N", 1, 100}}),
         {{"M", 9}, {"N", 6}}, {nullptr, 0, 2, 0, 2, 0, false});
 }
@@ -256,7 +287,8 @@ TEST(Nest, TwoParallelLoopsAreOneSpace) {
   NestCall c;
   c.leaves = {0};
   c.operands = {{0, ir::DType::f32, iter("b") * 100 + iter("r"), {}}};
-  auto cut = cut_of({loop("b", M, {loop("r", N, {call(c)}, true)}, true)}, 1, 1, {{"M", 1, 100}, {"N", 1, 100}});
+  auto cut = cut_of({loop("b", M, {loop("r", N, {call(c)}, true)}, true)}, 1, 1,
+                    {{"M", 1, 100}, {"N", 1, 100}});
   auto bound = bind_nest(cut, {{"M", 3}, {"N", 5}}, {}, 4);
   ASSERT_TRUE(bound.ok());
   EXPECT_EQ(bound->phases[0].parallel_loops, 2);
@@ -272,19 +304,28 @@ struct Random {
   int pick(int n) { return static_cast<int>(rng() % static_cast<unsigned>(n)); }
   Expr expr(int depth) {
     if (depth == 0 || pick(4) == 0) {
-      if (!open.empty() && pick(3) != 0) return iter(open[static_cast<size_t>(pick(static_cast<int>(open.size())))]);
+      if (!open.empty() && pick(3) != 0)
+        return iter(open[static_cast<size_t>(pick(static_cast<int>(open.size())))]);
       return pick(2) != 0 ? Expr(pick(9)) : M;
     }
     const Expr a = expr(depth - 1), b = expr(depth - 1);
     switch (pick(8)) {
-      case 0: return a + b;
-      case 1: return a - b;
-      case 2: return a * Expr(pick(5));
-      case 3: return floordiv(a, Expr(1 + pick(4)));
-      case 4: return mod(a, Expr(1 + pick(6)));
-      case 5: return ceildiv(a, Expr(1 + pick(4)));
-      case 6: return ir::min(a, b);
-      default: return ir::max(a, b);
+      case 0:
+        return a + b;
+      case 1:
+        return a - b;
+      case 2:
+        return a * Expr(pick(5));
+      case 3:
+        return floordiv(a, Expr(1 + pick(4)));
+      case 4:
+        return mod(a, Expr(1 + pick(6)));
+      case 5:
+        return ceildiv(a, Expr(1 + pick(4)));
+      case 6:
+        return ir::min(a, b);
+      default:
+        return ir::max(a, b);
     }
   }
   NestNode node(int depth, int* names) {
@@ -296,7 +337,8 @@ struct Random {
       } else {
         c.leaves = {pick(6)};
       }
-      c.operands = {{0, ir::DType::f32, expr(3), {M, 1}}, {1, ir::DType::i8, expr(2), {1, Expr(3) * M}}};
+      c.operands = {{0, ir::DType::f32, expr(3), {M, 1}},
+                    {1, ir::DType::i8, expr(2), {1, Expr(3) * M}}};
       c.extents = {expr(3), expr(1)};
       c.tensor_steps = expr(2);
       c.streams = {{1, 4096, "", {}, 4}};
@@ -331,12 +373,16 @@ TEST(Nest, SpreadStreamsCoverTheNextBlock) {
   c.operands = {{0, ir::DType::f32, iter("n0") * 32 * K, {}}};
   c.tensor_steps = K;
   c.streams = {{0, 0, "m0", K * 128, 4}};
-  auto cut = cut_of({loop("n0", 2, {loop("m0", ceildiv(M, 8), {call(c)})})}, 1, 1, {{"M", 1, 4096}, {"K", 1, 4096}});
-  const auto calls = walked(cut, {{"M", 24}, {"K", 16}}, 1, nullptr, {nullptr, 0, 1, 0, 0, 1, true});
+  auto cut = cut_of({loop("n0", 2, {loop("m0", ceildiv(M, 8), {call(c)})})}, 1, 1,
+                    {{"M", 1, 4096}, {"K", 1, 4096}});
+  const auto calls =
+      walked(cut, {{"M", 24}, {"K", 16}}, 1, nullptr, {nullptr, 0, 1, 0, 0, 1, true});
   ASSERT_EQ(calls.size(), 6u);
-  const int64_t base = int64_t{1} << 32, block = 16 * 128, share = 704;  // a third of the block, in lines
+  const int64_t base = int64_t{1} << 32, block = 16 * 128,
+                share = 704;  // a third of the block, in lines
   for (int n = 0; n < 2; ++n) {
-    for (int m = 0; m < 3; ++m) EXPECT_EQ(calls[static_cast<size_t>(n * 3 + m)].back(), base + n * block + block + m * share);
+    for (int m = 0; m < 3; ++m)
+      EXPECT_EQ(calls[static_cast<size_t>(n * 3 + m)].back(), base + n * block + block + m * share);
   }
 }
 
@@ -356,20 +402,24 @@ TEST(Nest, ScratchIsSizedAlignedAndPerPart) {
   void* args[] = {nullptr};
   walk(*bound, &ref, args, workspace, nullptr);
   const auto at = [&](int offset) { return reinterpret_cast<int64_t>(workspace + offset); };
-  EXPECT_EQ(recorder.records, (std::vector<Record>{{0, at(0), at(72)}, {0, at(0), at(72)}, {0, at(0), at(200)}}));
+  EXPECT_EQ(recorder.records,
+            (std::vector<Record>{{0, at(0), at(72)}, {0, at(0), at(72)}, {0, at(0), at(200)}}));
 }
 
 TEST(Nest, RefusesWhatItCannotBind) {
   EXPECT_EQ(bind_nest(matmul(), {{"M", 1}, {"N", 1}}, {}, 1).status().code(), ir::Code::kINVALID);
-  EXPECT_EQ(bind_nest(matmul(), {{"M", 5000}, {"N", 1}, {"K", 1}}, {}, 1).status().code(), ir::Code::kINVALID);
-  EXPECT_EQ(bind_nest(matmul(), {{"M", 1}, {"N", 1}, {"K", 1}}, {}, 0).status().code(), ir::Code::kINVALID);
-  auto huge = cut_of({loop("i", M, {loop("j", M, {call([] {
-                        NestCall c;
-                        c.leaves = {0};
-                        c.operands = {{0, ir::DType::f32, iter("i") * M + iter("j"), {}}};
-                        return c;
-                      }())})})},
-                     1, 1, {{"M", 1, INT64_MAX}});
+  EXPECT_EQ(bind_nest(matmul(), {{"M", 5000}, {"N", 1}, {"K", 1}}, {}, 1).status().code(),
+            ir::Code::kINVALID);
+  EXPECT_EQ(bind_nest(matmul(), {{"M", 1}, {"N", 1}, {"K", 1}}, {}, 0).status().code(),
+            ir::Code::kINVALID);
+  auto huge = cut_of(
+      {loop("i", M, {loop("j", M, {call([] {
+                            NestCall c;
+                            c.leaves = {0};
+                            c.operands = {{0, ir::DType::f32, iter("i") * M + iter("j"), {}}};
+                            return c;
+                          }())})})},
+      1, 1, {{"M", 1, INT64_MAX}});
   EXPECT_TRUE(bind_nest(huge, {{"M", 1 << 20}}, {}, 1).ok());
   EXPECT_EQ(bind_nest(huge, {{"M", int64_t{1} << 31}}, {}, 1).status().code(), ir::Code::kINVALID);
 }

@@ -1,4 +1,5 @@
-// The store when the system fails: every system call failing in turn, killed at every system call, full disks, many processes.
+// The store when the system fails: every system call failing in turn, killed at every system call,
+// full disks, many processes.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
@@ -151,7 +152,8 @@ TEST(StoreFaults, EightProcessesOnOneEmptyDirectory) {
       bool ok = true;
       for (int i = 0; i < kObjects; ++i) {
         const int n = (i + p * 5) % kObjects;
-        const std::string name = "object" + std::to_string(n), image(200, static_cast<char>('a' + n % 26));
+        const std::string name = "object" + std::to_string(n),
+                          image(200, static_cast<char>('a' + n % 26));
         ok = (*s)->put(image_key(name), image).value() && ok;
         ok = (*s)->put(decision_key(name), "from " + std::to_string(p)).value() && ok;
         const Lookup l = (*Store::open(at(dir.path()), &stats))->find(image_key(name));

@@ -1,4 +1,5 @@
-// Thread teams: every index once, nested and concurrent use, sleep and wake, fork, the host's pool; and the counters.
+// Thread teams: every index once, nested and concurrent use, sleep and wake, fork, the host's pool;
+// and the counters.
 #include "runtime/threads.h"
 
 #include <gtest/gtest.h>
@@ -120,7 +121,11 @@ TEST(Threads, CoarseWorkIsComplete) {
   ThreadTeam team(TeamOptions{2});
   std::vector<std::atomic<int>> seen(100);
   team.coarse_for(
-      100, [](void* c, int i) { (*static_cast<std::vector<std::atomic<int>>*>(c))[static_cast<size_t>(i)].fetch_add(1); }, &seen);
+      100,
+      [](void* c, int i) {
+        (*static_cast<std::vector<std::atomic<int>>*>(c))[static_cast<size_t>(i)].fetch_add(1);
+      },
+      &seen);
   for (auto& s : seen) EXPECT_EQ(s.load(), 1);
 }
 

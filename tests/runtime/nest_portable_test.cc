@@ -1,0 +1,157 @@
+// Scheduled Kernels through cut, lowering, bind and walk with the portable executor, against the
+// interpreter: exact integer data, so the bits must be equal, on one to four threads and for sizes
+// with every kind of tail.
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "ir/interpreter.h"
+#include "ir/text_form.h"
+#include "jit/lower.h"
+#include "jit/portable_leaves.h"
+#include "runtime/nest_bind.h"
+#include "runtime/nest_walk.h"
+#include "search/cut.h"
+
+namespace lathe::runtime {
+namespace {
+
+ir::Target target16() {
+  ir::Target t;
+  t.level = ir::IsaLevel::avx512;  // lowered for it, executed by C++
+  t.lanes = 16;
+  t.vector_registers = 32;
+  t.mask_registers = 7;
+  return t;
+}
+
+void run_prepared(const void* program, const ir::LeafArgs& args) {
+  static_cast<const jit::PreparedProgram*>(program)->run(args);
+}
+
+struct Built {
+  ir::Kernel kernel;
+  ir::CutKernel cut;
+  std::vector<std::unique_ptr<jit::PreparedProgram>> programs;
+  std::vector<LeafRef> leaves;
+};
+
+Built build(const std::string& text) {
+  Built b;
+  auto kernel = ir::parse_kernel(text);
+  EXPECT_TRUE(kernel.ok()) << kernel.status().to_string();
+  b.kernel = *kernel;
+  auto cut = search::cut(b.kernel);
+  EXPECT_TRUE(cut.ok()) << cut.status().to_string();
+  b.cut = *cut;
+  for (const ir::Leaf& leaf : b.cut.leaves) {
+    auto program = jit::lower_leaf(leaf.kernel, target16());
+    EXPECT_TRUE(program.ok()) << program.status().to_string() << "\n" << leaf.text;
+    if (!program.ok()) return b;
+    b.programs.push_back(std::make_unique<jit::PreparedProgram>(*program));
+    b.leaves.push_back({nullptr, run_prepared, b.programs.back().get()});
+  }
+  return b;
+}
+
+std::vector<double> integers(int64_t count, int mod) {
+  std::vector<double> v;
+  for (int64_t i = 0; i < count; ++i)
+    v.push_back(static_cast<double>((i * 7 + i / 13) % mod - mod / 2));
+  return v;
+}
+std::vector<float> floats(const std::vector<double>& v) { return {v.begin(), v.end()}; }
+
+constexpr const char* kGate = R"(
+kernel gate(x: f32[M, 40] in, w: f32[100, 40] const layout [0/32, 1, 0%32] pad [28, 0], b: f32[100] const, y: f32[M, 100] out) family matmul where M in 1..4096 numeric contract
+  c: f32[8, 32] reg
+  for n0 < 4 [n] @parallel:
+    for m0 < ceildiv(M, 8) [m]:
+      for m1 < min(8, M - 8*m0) [m] @unroll:
+        for n1 < ceildiv(min(32, 100 - 32*n0), 16) [n] @unroll:
+          for n2 < min(16, min(32, 100 - 32*n0) - 16*n1) [n] @vector:
+            c[m1, 16*n1 + n2] = 0.0
+      for k < 40 [k] @tensor(mma):
+        prefetch w next m0 lines 4
+        for m1b < min(8, M - 8*m0) [m] @unroll:
+          for n1b < ceildiv(min(32, 100 - 32*n0), 16) [n] @unroll:
+            for n2b < min(16, min(32, 100 - 32*n0) - 16*n1b) [n] @vector:
+              c[m1b, 16*n1b + n2b] += x[8*m0 + m1b, k] * w[32*n0 + 16*n1b + n2b, k]
+      for m1c < min(8, M - 8*m0) [m] @unroll:
+        for n1c < ceildiv(min(32, 100 - 32*n0), 16) [n] @unroll:
+          for n2c < min(16, min(32, 100 - 32*n0) - 16*n1c) [n] @vector:
+            y[8*m0 + m1c, 32*n0 + 16*n1c + n2c] = c[m1c, 16*n1c + n2c] + b[32*n0 + 16*n1c + n2c]
+)";
+
+TEST(NestPortable, MatmulWithPackedPanelsEqualsTheInterpreter) {
+  const Built b = build(kGate);
+  ASSERT_FALSE(b.leaves.empty());
+  const std::vector<double> w = integers(100 * 40, 9), bias = integers(100, 5);
+  std::vector<float> packed(4 * 40 * 32);
+  for (int n = 0; n < 100; ++n) {
+    for (int k = 0; k < 40; ++k)
+      packed[static_cast<size_t>((n / 32 * 40 + k) * 32 + n % 32)] =
+          static_cast<float>(w[static_cast<size_t>(n * 40 + k)]);
+  }
+  for (int64_t m : {1, 3, 8, 13, 24, 31}) {
+    const std::vector<double> x = integers(m * 40, 11);
+    std::map<std::string, ir::Tensor> tensors{
+        {"x", {{m, 40}, x}}, {"w", {{100, 40}, w}}, {"b", {{100}, bias}}};
+    const ir::Status oracle = ir::interpret(b.kernel, {{"M", m}}, tensors);
+    ASSERT_TRUE(oracle.ok()) << oracle.to_string();
+    std::vector<float> xf = floats(x), bf = floats(bias);
+    for (int threads : {1, 2, 3, 4}) {
+      auto nest = bind_nest(b.cut, {{"M", m}}, {}, threads);
+      ASSERT_TRUE(nest.ok()) << nest.status().to_string();
+      ThreadTeam team(TeamOptions{threads});
+      std::vector<float> y(static_cast<size_t>(m * 100), -99.0F);
+      void* args[] = {xf.data(), packed.data(), bf.data(), y.data()};
+      walk(*nest, b.leaves.data(), args, nullptr, &team);
+      EXPECT_EQ(y, floats(tensors["y"].data)) << "M " << m << " threads " << threads;
+    }
+  }
+}
+
+constexpr const char* kRows = R"(
+kernel rows(s: f32[B, N] in strides [ld, 1], d: f32[B, N] out) family row where B in 1..65536, N in 1..32768, ld in 1..65536
+  u: f32[B] heap
+  for b < B [row] @parallel:
+    u[b] = 0.0
+    for n < N [col]:
+      u[b] += s[b, n]
+  for b1 < B [row] @parallel:
+    for n1 < N [col]:
+      d[b1, n1] = s[b1, n1] - u[b1]
+)";
+
+TEST(NestPortable, RowsWithScratchAndStridesEqualTheInterpreter) {
+  const Built b = build(kRows);
+  ASSERT_FALSE(b.leaves.empty());
+  for (auto [rows, cols, ld] :
+       {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1}, {5, 17, 20}, {9, 64, 64}, {16, 33, 40}}) {
+    const std::vector<double> wide = integers(rows * ld, 9);
+    std::vector<double> s;
+    for (int64_t i = 0; i < rows; ++i)
+      s.insert(s.end(), wide.begin() + i * ld, wide.begin() + i * ld + cols);
+    std::map<std::string, ir::Tensor> tensors{{"s", {{rows, cols}, s}}};
+    const ir::Status oracle =
+        ir::interpret(b.kernel, {{"B", rows}, {"N", cols}, {"ld", ld}}, tensors);
+    ASSERT_TRUE(oracle.ok()) << oracle.to_string();
+    std::vector<float> sf = floats(wide);
+    for (int threads : {1, 3}) {
+      auto nest = bind_nest(b.cut, {{"B", rows}, {"N", cols}}, {{{ld, 1}}, {}}, threads);
+      ASSERT_TRUE(nest.ok()) << nest.status().to_string();
+      ThreadTeam team(TeamOptions{threads});
+      std::vector<float> d(static_cast<size_t>(rows * cols), -99.0F);
+      std::unique_ptr<void, void (*)(void*)> workspace(
+          std::aligned_alloc(64, static_cast<size_t>(nest->workspace_bytes + 64) / 64 * 64),
+          std::free);
+      void* args[] = {sf.data(), d.data()};
+      walk(*nest, b.leaves.data(), args, workspace.get(), &team);
+      EXPECT_EQ(d, floats(tensors["d"].data)) << rows << "x" << cols << " threads " << threads;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lathe::runtime
