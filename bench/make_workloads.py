@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Derives the manifests in bench/workloads/ from models.json: `python3 bench/make_workloads.py` rewrites them.
+"""Derives the manifests in bench/workloads/ from models.json: `python3 bench/make_workloads.py [folder]` writes them.
 
 Each manifest holds every operator of one forward pass of a model, except embedding look-up and the append to the KV
 cache, as fused groups that become one kernel each; `weight` is how often the pass runs it. Format: docs/workloads.md.
@@ -7,6 +7,7 @@ cache, as fused groups that become one kernel each; `weight` is how often the pa
 import json
 import math
 import pathlib
+import sys
 
 HERE = pathlib.Path(__file__).resolve().parent / "workloads"
 TOKENS = {"min": 1, "max": 4096, "multiple_of": 1, "hints": [{"value": v, "weight": 1} for v in (1, 2, 4, 8, 128)]}
@@ -155,7 +156,7 @@ def limits():
     return lines
 
 
-def main():
+def main(folder):
     models = json.loads((HERE / "models.json").read_text())["transformers"]
     manifests = {"limits": limits()}
     for name in ("qwen2.5-0.5b", "smollm2-135m"):
@@ -164,8 +165,8 @@ def main():
     for name in ("minilm-l6", "bert-base"):
         manifests[name] = encoder(models[name], DETAILS[name])
     for name, lines in manifests.items():
-        (HERE / f"{name}.jsonl").write_text("".join(line.text() + "\n" for line in lines))
+        (folder / f"{name}.jsonl").write_text("".join(line.text() + "\n" for line in lines))
 
 
 if __name__ == "__main__":
-    main()
+    main(pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else HERE)

@@ -1,5 +1,6 @@
-// Which cells of a buffer a part of the loop tree touches: a box, one range per dimension, in terms of the scopes outside that part.
-// Over-approximates; `exact` says when every cell of the box is touched. Pure.
+// Which cells of a buffer a part of the loop tree touches: a box, one range per dimension, in terms
+// of the scopes outside that part. Over-approximates; `exact` says when every cell of the box is
+// touched. Pure.
 #pragma once
 #include <optional>
 #include <string>
@@ -26,16 +27,21 @@ struct DimRange {
 };
 
 // `fixed` scopes of access.scopes stay outside; ranges knows them.
-std::vector<DimRange> footprint(const ir::Kernel& kernel, const ir::Access& access, size_t fixed, const ir::Ranges& ranges);
-// The box around all accesses of one buffer.
-std::vector<DimRange> footprint(const ir::Kernel& kernel, const std::vector<const ir::Access*>& accesses, size_t fixed,
+std::vector<DimRange> footprint(const ir::Kernel& kernel, const ir::Access& access, size_t fixed,
                                 const ir::Ranges& ranges);
-// The size of a buffer that holds the range, of a dimension `dim`: free of iterators (constant if asked for) and not negative. Null if none
-// is known.
-ir::Expr storage_size(const DimRange& range, const ir::Expr& dim, const ir::Ranges& ranges, bool constant);
+// The box around all accesses of one buffer.
+std::vector<DimRange> footprint(const ir::Kernel& kernel,
+                                const std::vector<const ir::Access*>& accesses, size_t fixed,
+                                const ir::Ranges& ranges);
+// The size of a buffer that holds the range, of a dimension `dim`: free of iterators (constant if
+// asked for) and not negative. Null if none is known.
+ir::Expr storage_size(const DimRange& range, const ir::Expr& dim, const ir::Ranges& ranges,
+                      bool constant);
 // a <= b, looking through min on the left and max on the right.
 bool surely_le(const ir::Expr& a, const ir::Expr& b, const ir::Ranges& ranges);
-// Is every cell `reads` may touch certainly written by `writes`, in one iteration of their first `fixed` common scopes?
-bool covers(const ir::Kernel& kernel, const ir::Access& writes, const ir::Access& reads, size_t fixed);
+// Is every cell `reads` may touch certainly written by `writes`, in one iteration of their first
+// `fixed` common scopes?
+bool covers(const ir::Kernel& kernel, const ir::Access& writes, const ir::Access& reads,
+            size_t fixed);
 
 }  // namespace lathe::search

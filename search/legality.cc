@@ -27,18 +27,22 @@ ScopePath path_to(const Kernel& kernel, const std::string& iter) {
   return path;
 }
 
-std::vector<Access> accesses_inside(const ScopePath& path) { return collect_accesses(path.back()->body, path); }
+std::vector<Access> accesses_inside(const ScopePath& path) {
+  return collect_accesses(path.back()->body, path);
+}
 
 std::string describe(const Access& a, const Access& b) {
-  return fmt::format("`{}` is {} in one iteration and {} in another", a.buffer, a.write ? "written" : "read",
-                     b.write ? "written" : "read");
+  return fmt::format("`{}` is {} in one iteration and {} in another", a.buffer,
+                     a.write ? "written" : "read", b.write ? "written" : "read");
 }
 
 // Joins one pair's answer in: ok, ok as a reordered reduction, or refused.
-void judge(const Kernel& kernel, const std::string& iter, const Access& a, const Access& b, bool allow_reductions, Answer& answer) {
+void judge(const Kernel& kernel, const std::string& iter, const Access& a, const Access& b,
+           bool allow_reductions, Answer& answer) {
   if (a.buffer != b.buffer || !(a.write || b.write) || !answer.ok) return;
   if (!may_conflict_across(kernel, iter, a, b, false)) return;
-  if (allow_reductions && a.reduction && b.reduction && a.op == b.op && !may_conflict_across(kernel, iter, a, b, true)) {
+  if (allow_reductions && a.reduction && b.reduction && a.op == b.op &&
+      !may_conflict_across(kernel, iter, a, b, true)) {
     answer.reassociates = answer.reassociates || order_matters(kernel, a);
     return;
   }
@@ -61,7 +65,8 @@ Answer independent(const Kernel& kernel, const std::string& iter, const Independ
   }
   for (auto& [name, count] : counts) {
     const Place place = kernel.find_buffer(name)->place;
-    const bool may_be_private = place == Place::stack || place == Place::reg || (place == Place::heap && query.heap_is_private);
+    const bool may_be_private = place == Place::stack || place == Place::reg ||
+                                (place == Place::heap && query.heap_is_private);
     if (may_be_private && !query.private_to.empty()) {
       count = !lives_inside(kernel, name, path_to(kernel, query.private_to), nullptr);
     }
@@ -94,7 +99,8 @@ Answer separable(const Kernel& kernel, const std::string& iter, size_t at) {
   return answer;
 }
 
-bool lives_inside(const Kernel& kernel, const std::string& buffer, const ScopePath& path, std::string* why) {
+bool lives_inside(const Kernel& kernel, const std::string& buffer, const ScopePath& path,
+                  std::string* why) {
   const auto refuse = [&](std::string reason) {
     if (why) *why = std::move(reason);
     return false;
@@ -104,17 +110,22 @@ bool lives_inside(const Kernel& kernel, const std::string& buffer, const ScopePa
   std::map<const Stmt*, size_t> order;
   for_each_stmt(kernel.body, [&](const Stmt& s) { order.emplace(&s, order.size()); });
   for (const Access& a : accesses) {
-    const bool inside = a.scopes.size() >= path.size() && std::equal(path.begin(), path.end(), a.scopes.begin());
-    if (!inside) return refuse(fmt::format("`{}` is used outside scope `{}`", buffer, path.back()->iter));
+    const bool inside =
+        a.scopes.size() >= path.size() && std::equal(path.begin(), path.end(), a.scopes.begin());
+    if (!inside)
+      return refuse(fmt::format("`{}` is used outside scope `{}`", buffer, path.back()->iter));
   }
   for (const Access& read : accesses) {
     if (read.write && !read.reduction) continue;
     const bool covered = std::any_of(accesses.begin(), accesses.end(), [&](const Access& write) {
       if (!write.write || write.reduction || order[write.stmt] >= order[read.stmt]) return false;
-      const auto split = std::mismatch(write.scopes.begin(), write.scopes.end(), read.scopes.begin(), read.scopes.end());
+      const auto split = std::mismatch(write.scopes.begin(), write.scopes.end(),
+                                       read.scopes.begin(), read.scopes.end());
       return covers(kernel, write, read, static_cast<size_t>(split.first - write.scopes.begin()));
     });
-    if (!covered) return refuse(fmt::format("`{}` may be read before the iteration of `{}` wrote it", buffer, path.back()->iter));
+    if (!covered)
+      return refuse(fmt::format("`{}` may be read before the iteration of `{}` wrote it", buffer,
+                                path.back()->iter));
   }
   return true;
 }

@@ -11,7 +11,8 @@ namespace lathe::search {
 using namespace ir;  // NOLINT(google-build-using-namespace)
 
 std::string to_text(const Schedule& schedule) {
-  std::string text = fmt::format("schedule 1 family {} class {}\n", schedule.family.empty() ? "any" : schedule.family,
+  std::string text = fmt::format("schedule 1 family {} class {}\n",
+                                 schedule.family.empty() ? "any" : schedule.family,
                                  numeric_names(schedule.numeric));
   if (!schedule.recipe.empty()) {
     text += "from " + schedule.recipe;
@@ -33,7 +34,8 @@ static std::vector<std::string_view> words_of(std::string_view line, std::string
 }
 
 static Status parse_header(const std::vector<std::string_view>& words, Schedule& schedule) {
-  if (words.size() < 2 || words[0] != "schedule" || words[1] != "1") return invalid("expected `schedule 1`");
+  if (words.size() < 2 || words[0] != "schedule" || words[1] != "1")
+    return invalid("expected `schedule 1`");
   for (size_t i = 2; i < words.size(); i += 2) {
     if (i + 1 == words.size()) return invalid("expected a word after `{}`", words[i]);
     if (words[i] == "family") {
@@ -57,7 +59,8 @@ static Status parse_origin(const std::vector<std::string_view>& words, Schedule&
   for (size_t i = 2; i < words.size(); ++i) {
     const size_t equals = words[i].find('=');
     if (equals == std::string_view::npos) return invalid("expected knob=value, got `{}`", words[i]);
-    LATHE_ASSIGN(const int64_t value, int_arg(std::string(words[i].substr(equals + 1)), "a knob", INT64_MIN, INT64_MAX));
+    LATHE_ASSIGN(const int64_t value,
+                 int_arg(std::string(words[i].substr(equals + 1)), "a knob", INT64_MIN, INT64_MAX));
     schedule.knobs[std::string(words[i].substr(0, equals))] = value;
   }
   return {};
@@ -82,7 +85,8 @@ Result<Schedule> parse_schedule(std::string_view text) {
       status = parse_origin(words, schedule);
     } else {
       Result<Move> move = parse_move(line);
-      if (move.ok() && !find_transform(move->name)) status = invalid("expected the name of a move, got `{}`", move->name);
+      if (move.ok() && !find_transform(move->name))
+        status = invalid("expected the name of a move, got `{}`", move->name);
       if (move.ok()) schedule.moves.push_back(std::move(*move));
       if (!move.ok()) status = move.status();
     }
@@ -94,7 +98,8 @@ Result<Schedule> parse_schedule(std::string_view text) {
 
 Result<Kernel> replay(const Kernel& kernel, const Schedule& schedule, std::vector<Kernel>* steps) {
   if (!schedule.family.empty() && schedule.family != kernel.family) {
-    return unsupported("a schedule of family {} cannot be replayed on kernel {} of family {}", schedule.family, kernel.name, kernel.family);
+    return unsupported("a schedule of family {} cannot be replayed on kernel {} of family {}",
+                       schedule.family, kernel.name, kernel.family);
   }
 #ifdef NDEBUG
   constexpr bool kVerifyEachMove = false;
@@ -106,14 +111,17 @@ Result<Kernel> replay(const Kernel& kernel, const Schedule& schedule, std::vecto
     Result<TransformResult> next = apply(current, schedule.moves[i], {.verify = kVerifyEachMove});
     if (!next.ok()) {
       const Status& status = next.status();
-      return make_error(status.code() == Code::kINTERNAL ? Code::kINTERNAL : Code::kUNSUPPORTED, "move {}: {}", i + 1, status.message());
+      return make_error(status.code() == Code::kINTERNAL ? Code::kINTERNAL : Code::kUNSUPPORTED,
+                        "move {}: {}", i + 1, status.message());
     }
     current = std::move(next->kernel);
     if (steps) steps->push_back(current);
   }
   if (!kVerifyEachMove) {
     const Status verified = verify(current);
-    if (!verified.ok()) return internal_error("the scheduled kernel {} does not verify: {}", kernel.name, verified.message());
+    if (!verified.ok())
+      return internal_error("the scheduled kernel {} does not verify: {}", kernel.name,
+                            verified.message());
   }
   return current;
 }

@@ -1,5 +1,6 @@
-// Moves that bind a scope to the machine: unroll_scope, vectorize_scope, parallelize, tensorize, prefetch. They set marks and add
-// prefetches; what runs and in which order a generator may run it is the marks' meaning (docs/ir.md).
+// Moves that bind a scope to the machine: unroll_scope, vectorize_scope, parallelize, tensorize,
+// prefetch. They set marks and add prefetches; what runs and in which order a generator may run it
+// is the marks' meaning (docs/ir.md).
 #include <algorithm>
 
 #include "ir/intrinsics.h"
@@ -25,27 +26,34 @@ std::vector<Move> propose_marks(const Kernel& kernel, const char* row) {
 // An unmarked scope outside vector scopes (a tile's inner loops may be marked after it is bound).
 Result<ScopeSite> find_unmarked(Kernel& kernel, const std::string& iter) {
   LATHE_ASSIGN(ScopeSite site, find_site(kernel, iter));
-  if (site.scope().mark != Mark::none) return invalid("expected a scope without a mark, `{}` has one", iter);
-  if (inside_mark(site.outer, Mark::vector)) return invalid("expected a scope outside @vector scopes, `{}` is inside one", iter);
+  if (site.scope().mark != Mark::none)
+    return invalid("expected a scope without a mark, `{}` has one", iter);
+  if (inside_mark(site.outer, Mark::vector))
+    return invalid("expected a scope outside @vector scopes, `{}` is inside one", iter);
   return site;
 }
 }  // namespace
 
-Result<TransformResult> apply_unroll_scope(const Kernel& kernel, const Move& move, const TransformParams&) {
+Result<TransformResult> apply_unroll_scope(const Kernel& kernel, const Move& move,
+                                           const TransformParams&) {
   TransformResult result{kernel, {}};
   LATHE_ASSIGN(const ScopeSite site, find_unmarked(result.kernel, move.args[0]));
   Stmt& scope = site.scope();
   const int64_t most = interval(scope.extent, ranges_at(result.kernel, site.outer)).hi;
   if (most > (is_const_int(scope.extent) ? kMaxUnroll : kMaxUnrollVariants)) {
-    return invalid("expected a constant extent, or one of at most {}, got {}", kMaxUnrollVariants, print_extent(scope));
+    return invalid("expected a constant extent, or one of at most {}, got {}", kMaxUnrollVariants,
+                   print_extent(scope));
   }
   scope.mark = Mark::unroll;
   return result;
 }
-std::vector<Move> propose_unroll_scope(const Kernel& kernel) { return propose_marks(kernel, "unroll_scope"); }
+std::vector<Move> propose_unroll_scope(const Kernel& kernel) {
+  return propose_marks(kernel, "unroll_scope");
+}
 
 // All lanes of a statement run before the next statement: as good as any order of the iterations.
-Result<TransformResult> apply_vectorize_scope(const Kernel& kernel, const Move& move, const TransformParams& params) {
+Result<TransformResult> apply_vectorize_scope(const Kernel& kernel, const Move& move,
+                                              const TransformParams& params) {
   TransformResult result{kernel, {}};
   const Legality legality("vectorize_scope", params);
   LATHE_ASSIGN(const ScopeSite site, find_unmarked(result.kernel, move.args[0]));
@@ -54,11 +62,14 @@ Result<TransformResult> apply_vectorize_scope(const Kernel& kernel, const Move& 
     return invalid("expected an extent of at most {}, got {}", kMaxVector, print_extent(scope));
   }
   for (const Stmt& s : scope.body) {
-    if (s.kind != Stmt::Kind::assign) return invalid("expected only assignments inside `{}`", scope.iter);
+    if (s.kind != Stmt::Kind::assign)
+      return invalid("expected only assignments inside `{}`", scope.iter);
   }
   for (const Access& a : collect_accesses(scope.body)) {
     for (const Expr& e : a.index) {
-      if (!linear_in(e, {scope.iter})) return invalid("expected every index to be linear in `{}`, `{}` has another", scope.iter, a.buffer);
+      if (!linear_in(e, {scope.iter}))
+        return invalid("expected every index to be linear in `{}`, `{}` has another", scope.iter,
+                       a.buffer);
     }
   }
   const Answer answer = independent(result.kernel, scope.iter, {.allow_reductions = true});
@@ -67,15 +78,20 @@ Result<TransformResult> apply_vectorize_scope(const Kernel& kernel, const Move& 
   if (answer.reassociates) result.kernel.numeric |= kReassociate;
   return result;
 }
-std::vector<Move> propose_vectorize_scope(const Kernel& kernel) { return propose_marks(kernel, "vectorize_scope"); }
+std::vector<Move> propose_vectorize_scope(const Kernel& kernel) {
+  return propose_marks(kernel, "vectorize_scope");
+}
 
-Result<TransformResult> apply_parallelize(const Kernel& kernel, const Move& move, const TransformParams& params) {
+Result<TransformResult> apply_parallelize(const Kernel& kernel, const Move& move,
+                                          const TransformParams& params) {
   TransformResult result{kernel, {}};
   const Legality legality("parallelize", params);
   LATHE_ASSIGN(const ScopeSite site, find_site(result.kernel, move.args[0]));
-  if (site.scope().mark != Mark::none) return invalid("expected a scope without a mark, `{}` has one", move.args[0]);
+  if (site.scope().mark != Mark::none)
+    return invalid("expected a scope without a mark, `{}` has one", move.args[0]);
   for (const Stmt* s : site.outer) {
-    if (s->mark != Mark::none && s->mark != Mark::parallel) return invalid("expected no marked scope around `{}`", move.args[0]);
+    if (s->mark != Mark::none && s->mark != Mark::parallel)
+      return invalid("expected no marked scope around `{}`", move.args[0]);
   }
   // Stack and reg buffers belong to one thread.
   const Answer answer = independent(result.kernel, move.args[0], {.private_to = move.args[0]});
@@ -83,9 +99,12 @@ Result<TransformResult> apply_parallelize(const Kernel& kernel, const Move& move
   site.scope().mark = Mark::parallel;
   return result;
 }
-std::vector<Move> propose_parallelize(const Kernel& kernel) { return propose_marks(kernel, "parallelize"); }
+std::vector<Move> propose_parallelize(const Kernel& kernel) {
+  return propose_marks(kernel, "parallelize");
+}
 
-Result<TransformResult> apply_tensorize(const Kernel& kernel, const Move& move, const TransformParams&) {
+Result<TransformResult> apply_tensorize(const Kernel& kernel, const Move& move,
+                                        const TransformParams&) {
   TransformResult result{kernel, {}};
   LATHE_ASSIGN(const ScopeSite site, find_plain_site(result.kernel, move.args[0]));
   const Intrinsic* intrinsic = find_intrinsic(move.args[1]);
@@ -112,15 +131,21 @@ std::vector<Move> propose_tensorize(const Kernel& kernel) {
   return out;
 }
 
-Result<TransformResult> apply_prefetch(const Kernel& kernel, const Move& move, const TransformParams&) {
+Result<TransformResult> apply_prefetch(const Kernel& kernel, const Move& move,
+                                       const TransformParams&) {
   TransformResult result{kernel, {}};
   LATHE_ASSIGN(const ScopeSite site, find_site(result.kernel, move.args[1]));
-  if (site.scope().mark != Mark::tensor) return invalid("expected a @tensor scope, got `{}`", move.args[1]);
+  if (site.scope().mark != Mark::tensor)
+    return invalid("expected a @tensor scope, got `{}`", move.args[1]);
   const auto accesses = collect_accesses(site.scope().body);
-  const bool read = std::any_of(accesses.begin(), accesses.end(), [&](const Access& a) { return a.buffer == move.args[0] && !a.write; });
-  if (!read) return invalid("expected a buffer that `{}` reads, got `{}`", move.args[1], move.args[0]);
+  const bool read = std::any_of(accesses.begin(), accesses.end(), [&](const Access& a) {
+    return a.buffer == move.args[0] && !a.write;
+  });
+  if (!read)
+    return invalid("expected a buffer that `{}` reads, got `{}`", move.args[1], move.args[0]);
   const auto ahead = move.options.find("ahead"), next = move.options.find("next");
-  if ((ahead == move.options.end()) == (next == move.options.end())) return invalid("expected either ahead= or next=");
+  if ((ahead == move.options.end()) == (next == move.options.end()))
+    return invalid("expected either ahead= or next=");
   Stmt stream;
   stream.kind = Stmt::Kind::prefetch;
   stream.target = move.args[0];
@@ -131,12 +156,14 @@ Result<TransformResult> apply_prefetch(const Kernel& kernel, const Move& move, c
   } else {
     const auto encloses = [&](const Stmt* s) { return s->iter == next->second; };
     if (std::none_of(site.outer.begin(), site.outer.end(), encloses)) {
-      return invalid("expected next= to name a scope around `{}`, got `{}`", move.args[1], next->second);
+      return invalid("expected next= to name a scope around `{}`, got `{}`", move.args[1],
+                     next->second);
     }
     stream.iter = next->second;
   }
   std::vector<Stmt>& body = site.scope().body;
-  const auto at = std::find_if(body.begin(), body.end(), [](const Stmt& s) { return s.kind != Stmt::Kind::prefetch; });
+  const auto at = std::find_if(body.begin(), body.end(),
+                               [](const Stmt& s) { return s.kind != Stmt::Kind::prefetch; });
   body.insert(at, std::move(stream));
   return result;
 }
@@ -146,7 +173,8 @@ std::vector<Move> propose_prefetch(const Kernel& kernel) {
   for_each_stmt(kernel.body, [&](const Stmt& s) {
     if (s.kind != Stmt::Kind::scope || s.mark != Mark::tensor) return;
     for (const Access& a : collect_accesses(s.body)) {
-      if (!a.write) out.push_back({"prefetch", {a.buffer, s.iter}, {{"ahead", "8192"}, {"lines", "8"}}, {}});
+      if (!a.write)
+        out.push_back({"prefetch", {a.buffer, s.iter}, {{"ahead", "8192"}, {"lines", "8"}}, {}});
     }
   });
   return out;

@@ -1,5 +1,6 @@
-// Moves that change how a buffer lies in memory and nothing else: tile_buffer, swap_dims, increment_padding, vectorize_buffer.
-// Indices stay logical, so these have no legality rule; what is refused has the wrong shape.
+// Moves that change how a buffer lies in memory and nothing else: tile_buffer, swap_dims,
+// increment_padding, vectorize_buffer. Indices stay logical, so these have no legality rule; what
+// is refused has the wrong shape.
 #include "search/transform_rows.h"
 #include "search/transform_util.h"
 
@@ -15,7 +16,8 @@ static Result<Buffer*> find_layout(Kernel& kernel, const std::string& name) {
   if (!b->strides.empty()) return invalid("expected a buffer without strides, got `{}`", name);
   if (b->dims.empty()) return invalid("expected a buffer with dimensions, got `{}`", name);
   if (b->layout.empty()) {
-    for (size_t d = 0; d < b->dims.size(); ++d) b->layout.push_back({static_cast<int>(d), LayoutDim::Part::whole, 0});
+    for (size_t d = 0; d < b->dims.size(); ++d)
+      b->layout.push_back({static_cast<int>(d), LayoutDim::Part::whole, 0});
   }
   return b;
 }
@@ -23,7 +25,8 @@ static Result<Buffer*> find_layout(Kernel& kernel, const std::string& name) {
 // Row-major order is written as no layout.
 static void normalise(Buffer& b) {
   for (size_t p = 0; p < b.layout.size(); ++p) {
-    if (b.layout[p].part != LayoutDim::Part::whole || b.layout[p].dim != static_cast<int>(p)) return;
+    if (b.layout[p].part != LayoutDim::Part::whole || b.layout[p].dim != static_cast<int>(p))
+      return;
   }
   b.layout.clear();
 }
@@ -31,24 +34,29 @@ static void normalise(Buffer& b) {
 static std::vector<std::string> layout_buffers(const Kernel& kernel) {
   std::vector<std::string> out;
   for (const Buffer& b : kernel.buffers) {
-    if (b.place != Place::in && b.place != Place::out && b.strides.empty() && !b.dims.empty()) out.push_back(b.name);
+    if (b.place != Place::in && b.place != Place::out && b.strides.empty() && !b.dims.empty())
+      out.push_back(b.name);
   }
   return out;
 }
 
 //   w[N, K]  ->  w layout [0/T, 0%T, 1]: split where it stands
-Result<TransformResult> apply_tile_buffer(const Kernel& kernel, const Move& move, const TransformParams&) {
+Result<TransformResult> apply_tile_buffer(const Kernel& kernel, const Move& move,
+                                          const TransformParams&) {
   TransformResult result{kernel, {}};
-  LATHE_ASSIGN(Buffer* b, find_layout(result.kernel, move.args[0]));
-  LATHE_ASSIGN(const int64_t dim, int_arg(move.args[1], "a dimension", 0, static_cast<int64_t>(b->dims.size()) - 1));
+  LATHE_ASSIGN(Buffer * b, find_layout(result.kernel, move.args[0]));
+  LATHE_ASSIGN(const int64_t dim,
+               int_arg(move.args[1], "a dimension", 0, static_cast<int64_t>(b->dims.size()) - 1));
   LATHE_ASSIGN(const int64_t tile, int_arg(move.args[2], "a tile size", 2, int64_t{1} << 31));
   for (size_t p = 0; p < b->layout.size(); ++p) {
     LayoutDim& l = b->layout[p];
     if (l.dim != dim) continue;
-    if (l.part != LayoutDim::Part::whole) return invalid("expected dimension {} of `{}` not to be tiled yet", dim, b->name);
+    if (l.part != LayoutDim::Part::whole)
+      return invalid("expected dimension {} of `{}` not to be tiled yet", dim, b->name);
     l.part = LayoutDim::Part::outer;
     l.tile = tile;
-    b->layout.insert(b->layout.begin() + static_cast<std::ptrdiff_t>(p) + 1, {static_cast<int>(dim), LayoutDim::Part::inner, tile});
+    b->layout.insert(b->layout.begin() + static_cast<std::ptrdiff_t>(p) + 1,
+                     {static_cast<int>(dim), LayoutDim::Part::inner, tile});
     break;
   }
   return result;
@@ -58,16 +66,18 @@ std::vector<Move> propose_tile_buffer(const Kernel& kernel) {
   std::vector<Move> out;
   for (const std::string& name : layout_buffers(kernel)) {
     for (size_t d = 0; d < kernel.find_buffer(name)->dims.size(); ++d) {
-      for (const char* size : {"4", "8", "16", "32"}) out.push_back({"tile_buffer", {name, std::to_string(d), size}, {}, {}});
+      for (const char* size : {"4", "8", "16", "32"})
+        out.push_back({"tile_buffer", {name, std::to_string(d), size}, {}, {}});
     }
   }
   return out;
 }
 
 //   w layout [0, 1]  ->  w layout [1, 0]
-Result<TransformResult> apply_swap_dims(const Kernel& kernel, const Move& move, const TransformParams&) {
+Result<TransformResult> apply_swap_dims(const Kernel& kernel, const Move& move,
+                                        const TransformParams&) {
   TransformResult result{kernel, {}};
-  LATHE_ASSIGN(Buffer* b, find_layout(result.kernel, move.args[0]));
+  LATHE_ASSIGN(Buffer * b, find_layout(result.kernel, move.args[0]));
   const int64_t last = static_cast<int64_t>(b->layout.size()) - 1;
   LATHE_ASSIGN(const int64_t p, int_arg(move.args[1], "a physical dimension", 0, last));
   LATHE_ASSIGN(const int64_t q, int_arg(move.args[2], "a physical dimension", 0, last));
@@ -82,23 +92,30 @@ std::vector<Move> propose_swap_dims(const Kernel& kernel) {
   for (const std::string& name : layout_buffers(kernel)) {
     const size_t n = physical_dims(*kernel.find_buffer(name)).size();
     for (size_t p = 0; p < n; ++p) {
-      for (size_t q = p + 1; q < n; ++q) out.push_back({"swap_dims", {name, std::to_string(p), std::to_string(q)}, {}, {}});
+      for (size_t q = p + 1; q < n; ++q)
+        out.push_back({"swap_dims", {name, std::to_string(p), std::to_string(q)}, {}, {}});
     }
   }
   return out;
 }
 
 //   w[30]  ->  w[30] pad [2]
-Result<TransformResult> apply_increment_padding(const Kernel& kernel, const Move& move, const TransformParams&) {
+Result<TransformResult> apply_increment_padding(const Kernel& kernel, const Move& move,
+                                                const TransformParams&) {
   TransformResult result{kernel, {}};
-  LATHE_ASSIGN(Buffer* b, find_layout(result.kernel, move.args[0]));
-  LATHE_ASSIGN(const int64_t dim, int_arg(move.args[1], "a dimension", 0, static_cast<int64_t>(b->dims.size()) - 1));
+  LATHE_ASSIGN(Buffer * b, find_layout(result.kernel, move.args[0]));
+  LATHE_ASSIGN(const int64_t dim,
+               int_arg(move.args[1], "a dimension", 0, static_cast<int64_t>(b->dims.size()) - 1));
   LATHE_ASSIGN(const int64_t multiple, int_arg(move.args[2], "a multiple", 2, int64_t{1} << 31));
   const auto d = static_cast<size_t>(dim);
-  if (!is_const_int(b->dims[d])) return invalid("expected dimension {} of `{}` to be constant", dim, b->name);
+  if (!is_const_int(b->dims[d]))
+    return invalid("expected dimension {} of `{}` to be constant", dim, b->name);
   if (b->padding.empty()) b->padding.assign(b->dims.size(), 0);
-  const int64_t size = b->dims[d]->ival + b->padding[d], rounded = (size + multiple - 1) / multiple * multiple;
-  if (rounded == size) return invalid("expected dimension {} of `{}` not to be a multiple of {} yet", dim, b->name, multiple);
+  const int64_t size = b->dims[d]->ival + b->padding[d],
+                rounded = (size + multiple - 1) / multiple * multiple;
+  if (rounded == size)
+    return invalid("expected dimension {} of `{}` not to be a multiple of {} yet", dim, b->name,
+                   multiple);
   b->padding[d] += rounded - size;
   normalise(*b);
   return result;
@@ -108,21 +125,25 @@ std::vector<Move> propose_increment_padding(const Kernel& kernel) {
   std::vector<Move> out;
   for (const std::string& name : layout_buffers(kernel)) {
     for (size_t d = 0; d < kernel.find_buffer(name)->dims.size(); ++d) {
-      for (const char* size : {"8", "16", "32"}) out.push_back({"increment_padding", {name, std::to_string(d), size}, {}, {}});
+      for (const char* size : {"8", "16", "32"})
+        out.push_back({"increment_padding", {name, std::to_string(d), size}, {}, {}});
     }
   }
   return out;
 }
 
-//   w[M, 64]  ->  w layout [0, 1/16, 1%16]: whole vectors in the innermost dimension; addresses stay as they were
-Result<TransformResult> apply_vectorize_buffer(const Kernel& kernel, const Move& move, const TransformParams&) {
+//   w[M, 64]  ->  w layout [0, 1/16, 1%16]: whole vectors in the innermost dimension; addresses
+//   stay as they were
+Result<TransformResult> apply_vectorize_buffer(const Kernel& kernel, const Move& move,
+                                               const TransformParams&) {
   TransformResult result{kernel, {}};
-  LATHE_ASSIGN(Buffer* b, find_layout(result.kernel, move.args[0]));
+  LATHE_ASSIGN(Buffer * b, find_layout(result.kernel, move.args[0]));
   LATHE_ASSIGN(const int64_t size, int_arg(move.args[1], "a vector size", 2, 64));
   LayoutDim& last = b->layout.back();
   const Expr extent = physical_dims(*b).back();
   if (last.part != LayoutDim::Part::whole || !proves_divisible(extent, size, Ranges(kernel))) {
-    return invalid("expected the innermost dimension of `{}` to be whole and a multiple of {}", b->name, size);
+    return invalid("expected the innermost dimension of `{}` to be whole and a multiple of {}",
+                   b->name, size);
   }
   last.part = LayoutDim::Part::outer;
   last.tile = size;
@@ -133,7 +154,8 @@ Result<TransformResult> apply_vectorize_buffer(const Kernel& kernel, const Move&
 std::vector<Move> propose_vectorize_buffer(const Kernel& kernel) {
   std::vector<Move> out;
   for (const std::string& name : layout_buffers(kernel)) {
-    for (const char* size : {"4", "8", "16"}) out.push_back({"vectorize_buffer", {name, size}, {}, {}});
+    for (const char* size : {"4", "8", "16"})
+      out.push_back({"vectorize_buffer", {name, size}, {}, {}});
   }
   return out;
 }

@@ -1,6 +1,7 @@
-// move_to_stack, move_to_register: a temporary whose life is inside one iteration of a scope becomes private to that iteration, and
-// shrinks to what the iteration touches.
-//   t[M, N] heap; for m: for n: t[m, n] = e; ... f(t[m, n])  ->  t[N] stack   (scope m),  t[] reg   (scope n)
+// move_to_stack, move_to_register: a temporary whose life is inside one iteration of a scope
+// becomes private to that iteration, and shrinks to what the iteration touches.
+//   t[M, N] heap; for m: for n: t[m, n] = e; ... f(t[m, n])  ->  t[N] stack   (scope m),  t[] reg
+//   (scope n)
 #include "search/footprint.h"
 #include "search/legality.h"
 #include "search/transform_rows.h"
@@ -9,29 +10,34 @@
 namespace lathe::search {
 using namespace ir;  // NOLINT(google-build-using-namespace)
 
-static Result<TransformResult> contract(const Kernel& kernel, const Move& move, const TransformParams& params, Place place) {
+static Result<TransformResult> contract(const Kernel& kernel, const Move& move,
+                                        const TransformParams& params, Place place) {
   TransformResult result{kernel, {}};
   const char* row = place == Place::stack ? "move_to_stack" : "move_to_register";
   const Legality legality(row, params);
-  LATHE_ASSIGN(Buffer* buffer, find_temporary(result.kernel, move.args[0]));
+  LATHE_ASSIGN(Buffer * buffer, find_temporary(result.kernel, move.args[0]));
   LATHE_ASSIGN(const ScopeSite site, find_site(result.kernel, move.args[1]));
   const ScopePath path = site.path();
-  if (buffer->place >= place) return invalid("expected a temporary that is not there yet, got `{}`", buffer->name);
+  if (buffer->place >= place)
+    return invalid("expected a temporary that is not there yet, got `{}`", buffer->name);
   if (inside_mark(path, Mark::vector) || inside_mark(path, Mark::tensor)) {
     return invalid("expected a scope that is not @vector or @tensor, nor inside one");
   }
   std::vector<Access> accesses = collect_accesses(site.scope().body, path);
   std::erase_if(accesses, [&](const Access& a) { return a.buffer != buffer->name; });
-  if (accesses.empty()) return invalid("expected `{}` to be used inside `{}`", buffer->name, move.args[1]);
+  if (accesses.empty())
+    return invalid("expected `{}` to be used inside `{}`", buffer->name, move.args[1]);
   std::vector<const Access*> pointers;
   for (const Access& a : accesses) {
     pointers.push_back(&a);
     for (size_t i = path.size(); i < a.scopes.size(); ++i) {
-      if (a.scopes[i]->mark == Mark::parallel) return invalid("expected no @parallel scope between `{}` and its uses", move.args[1]);
+      if (a.scopes[i]->mark == Mark::parallel)
+        return invalid("expected no @parallel scope between `{}` and its uses", move.args[1]);
     }
   }
   std::string why;
-  LATHE_RETURN_IF_ERROR(legality.require(0, lives_inside(result.kernel, buffer->name, path, &why), why));
+  LATHE_RETURN_IF_ERROR(
+      legality.require(0, lives_inside(result.kernel, buffer->name, path, &why), why));
 
   const Ranges ranges = ranges_at(result.kernel, path);
   const std::vector<DimRange> box = footprint(result.kernel, pointers, path.size(), ranges);
@@ -42,7 +48,9 @@ static Result<TransformResult> contract(const Kernel& kernel, const Move& move, 
     bases.push_back(box[d].base);
     if (!kept.back()) continue;
     dims.push_back(storage_size(box[d], buffer->dims[d], ranges, place == Place::reg));
-    if (!dims.back()) return invalid("expected dimension {} of `{}` to have a constant bound inside `{}`", d, buffer->name, move.args[1]);
+    if (!dims.back())
+      return invalid("expected dimension {} of `{}` to have a constant bound inside `{}`", d,
+                     buffer->name, move.args[1]);
   }
   const auto rebase = [&](const std::vector<Expr>& index) {
     std::vector<Expr> out;
@@ -67,10 +75,12 @@ static Result<TransformResult> contract(const Kernel& kernel, const Move& move, 
   return result;
 }
 
-Result<TransformResult> apply_move_to_stack(const Kernel& kernel, const Move& move, const TransformParams& params) {
+Result<TransformResult> apply_move_to_stack(const Kernel& kernel, const Move& move,
+                                            const TransformParams& params) {
   return contract(kernel, move, params, Place::stack);
 }
-Result<TransformResult> apply_move_to_register(const Kernel& kernel, const Move& move, const TransformParams& params) {
+Result<TransformResult> apply_move_to_register(const Kernel& kernel, const Move& move,
+                                               const TransformParams& params) {
   return contract(kernel, move, params, Place::reg);
 }
 
@@ -84,7 +94,9 @@ static std::vector<Move> propose_contraction(const Kernel& kernel, const char* r
   }
   return out;
 }
-std::vector<Move> propose_move_to_stack(const Kernel& kernel) { return propose_contraction(kernel, "move_to_stack", Place::stack); }
+std::vector<Move> propose_move_to_stack(const Kernel& kernel) {
+  return propose_contraction(kernel, "move_to_stack", Place::stack);
+}
 std::vector<Move> propose_move_to_register(const Kernel& kernel) {
   return propose_contraction(kernel, "move_to_register", Place::reg);
 }

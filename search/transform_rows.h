@@ -6,8 +6,9 @@
 
 namespace lathe::search {
 
-#define LATHE_MOVE_ROW(id)                                                                                        \
-  ir::Result<TransformResult> apply_##id(const ir::Kernel& kernel, const Move& move, const TransformParams& params); \
+#define LATHE_MOVE_ROW(id)                                                           \
+  ir::Result<TransformResult> apply_##id(const ir::Kernel& kernel, const Move& move, \
+                                         const TransformParams& params);             \
   std::vector<Move> propose_##id(const ir::Kernel& kernel)
 LATHE_MOVE_ROW(tile_scope);
 LATHE_MOVE_ROW(swap_scopes);

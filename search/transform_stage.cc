@@ -23,19 +23,24 @@ struct Staged {
 };
 
 // The box of cells, cut back to whole dimensions where it cannot be shown to lie inside the buffer.
-Staged stage_box(const Kernel& kernel, const Buffer& buffer, const std::vector<const Access*>& accesses, size_t fixed, const Ranges& ranges) {
+Staged stage_box(const Kernel& kernel, const Buffer& buffer,
+                 const std::vector<const Access*>& accesses, size_t fixed, const Ranges& ranges) {
   Staged staged{footprint(kernel, accesses, fixed, ranges), {}};
   for (size_t d = 0; d < staged.box.size(); ++d) {
     DimRange& r = staged.box[d];
-    const bool inside = r.whole || (surely_le(Expr(0), r.base, ranges) && surely_le(simplify(r.base + r.extent, ranges), buffer.dims[d], ranges));
+    const bool inside =
+        r.whole || (surely_le(Expr(0), r.base, ranges) &&
+                    surely_le(simplify(r.base + r.extent, ranges), buffer.dims[d], ranges));
     if (!inside) r = {Expr(0), buffer.dims[d], true, false, true, r.role};
     staged.kept.push_back(r.varies || !is_const_int(r.extent, 1));
   }
   return staged;
 }
 
-// for xp_0 < e0: for xp_1 < e1: target[...] = source[...], named after the buffer's dimensions; `into`: target is the temporary.
-Stmt copy_nest(const Staged& staged, const Buffer& buffer, const std::string& temporary, bool into, Names& names) {
+// for xp_0 < e0: for xp_1 < e1: target[...] = source[...], numbered by the temporary's
+// dimensions; `into`: target is the temporary.
+Stmt copy_nest(const Staged& staged, const Buffer& buffer, const std::string& temporary, bool into,
+               Names& names) {
   std::vector<Expr> outside, inside;
   std::vector<std::pair<std::string, size_t>> loops;
   for (size_t d = 0; d < staged.box.size(); ++d) {
@@ -43,13 +48,14 @@ Stmt copy_nest(const Staged& staged, const Buffer& buffer, const std::string& te
       outside.push_back(staged.box[d].base);
       continue;
     }
-    const std::string name = names.fresh(fmt::format("{}_{}", temporary, d));
+    const std::string name = names.fresh(fmt::format("{}_{}", temporary, loops.size()));
     loops.emplace_back(name, d);
     inside.push_back(iter(name));
     outside.push_back(staged.box[d].base + iter(name));
   }
-  Stmt nest = into ? make_assign(temporary, inside, AssignOp::set, load(buffer.name, outside, buffer.type))
-                   : make_assign(buffer.name, outside, AssignOp::set, load(temporary, inside, buffer.type));
+  Stmt nest =
+      into ? make_assign(temporary, inside, AssignOp::set, load(buffer.name, outside, buffer.type))
+           : make_assign(buffer.name, outside, AssignOp::set, load(temporary, inside, buffer.type));
   for (size_t i = loops.size(); i-- > 0;) {
     const DimRange& r = staged.box[loops[i].second];
     std::vector<Stmt> body;
@@ -61,7 +67,8 @@ Stmt copy_nest(const Staged& staged, const Buffer& buffer, const std::string& te
 }  // namespace
 
 //   for s: S(x[base + i])  ->  for s: for j: xp[j] = x[base + j]; S(xp[i])
-Result<TransformResult> apply_create_temporary(const Kernel& kernel, const Move& move, const TransformParams& params) {
+Result<TransformResult> apply_create_temporary(const Kernel& kernel, const Move& move,
+                                               const TransformParams& params) {
   TransformResult result{kernel, {}};
   Kernel& k = result.kernel;
   const Legality legality("create_temporary", params);
@@ -75,12 +82,15 @@ Result<TransformResult> apply_create_temporary(const Kernel& kernel, const Move&
   }
   LATHE_ASSIGN(const BodySite site, find_body(k, move.options.at("at")));
   for (const Mark mark : {Mark::vector, Mark::tensor, Mark::parallel}) {
-    if (inside_mark(site.path, mark)) return invalid("expected a place outside @vector, @tensor and @parallel scopes");
+    if (inside_mark(site.path, mark))
+      return invalid("expected a place outside @vector, @tensor and @parallel scopes");
   }
   std::vector<Access> accesses = collect_accesses(*site.body, site.path);
   std::erase_if(accesses, [&](const Access& a) { return a.buffer != buffer.name; });
-  const bool written = std::any_of(accesses.begin(), accesses.end(), [](const Access& a) { return a.write; });
-  const bool read = std::any_of(accesses.begin(), accesses.end(), [](const Access& a) { return !a.write; });
+  const bool written =
+      std::any_of(accesses.begin(), accesses.end(), [](const Access& a) { return a.write; });
+  const bool read =
+      std::any_of(accesses.begin(), accesses.end(), [](const Access& a) { return !a.write; });
   if (accumulate ? !written : !read) {
     return invalid("expected `{}` to be {} there", buffer.name, accumulate ? "written" : "read");
   }
@@ -99,7 +109,8 @@ Result<TransformResult> apply_create_temporary(const Kernel& kernel, const Move&
   temporary.type = buffer.type;
   temporary.place = Place::heap;
   for (size_t d = 0; d < staged.box.size(); ++d) {
-    if (staged.kept[d]) temporary.dims.push_back(storage_size(staged.box[d], buffer.dims[d], ranges, false));
+    if (staged.kept[d])
+      temporary.dims.push_back(storage_size(staged.box[d], buffer.dims[d], ranges, false));
   }
   std::vector<Stmt>& body = *site.body;
   for_each_stmt(body, [&](Stmt& s) {
@@ -146,25 +157,31 @@ struct Definition {
 };
 
 size_t common_scopes(const Access& a, const Access& b) {
-  const auto split = std::mismatch(a.scopes.begin(), a.scopes.end(), b.scopes.begin(), b.scopes.end());
+  const auto split =
+      std::mismatch(a.scopes.begin(), a.scopes.end(), b.scopes.begin(), b.scopes.end());
   return static_cast<size_t>(split.first - a.scopes.begin());
 }
 
 // Dimension of the definition's index that is this iterator, or -1.
 int dimension_of(const Access& write, const std::string& name) {
   for (size_t d = 0; d < write.index.size(); ++d) {
-    if (write.index[d]->op == Op::k_iter && write.index[d]->name == name) return static_cast<int>(d);
+    if (write.index[d]->op == Op::k_iter && write.index[d]->name == name)
+      return static_cast<int>(d);
   }
   return -1;
 }
 
-// Does some write to what the definition reads stand between it and the last use (inside the scopes that enclose them all)?
-bool operands_change(const Kernel& kernel, const Definition& def, const std::vector<Access>& accesses) {
+// Does some write to what the definition reads stand between it and the last use (inside the scopes
+// that enclose them all)?
+bool operands_change(const Kernel& kernel, const Definition& def,
+                     const std::vector<Access>& accesses) {
   size_t common = def.write->scopes.size();
   for (const Access* r : def.reads) common = std::min(common, common_scopes(*def.write, *r));
   const std::vector<Stmt>& body = common == 0 ? kernel.body : def.write->scopes[common - 1]->body;
   const auto child = [&](const Access& a) -> std::ptrdiff_t {
-    if (a.scopes.size() < common || !std::equal(a.scopes.begin(), a.scopes.begin() + static_cast<std::ptrdiff_t>(common), def.write->scopes.begin())) {
+    if (a.scopes.size() < common ||
+        !std::equal(a.scopes.begin(), a.scopes.begin() + static_cast<std::ptrdiff_t>(common),
+                    def.write->scopes.begin())) {
       return -1;
     }
     const Stmt* top = a.scopes.size() > common ? a.scopes[common] : a.stmt;
@@ -173,13 +190,15 @@ bool operands_change(const Kernel& kernel, const Definition& def, const std::vec
   std::ptrdiff_t last = child(*def.write);
   for (const Access* r : def.reads) last = std::max(last, child(*r));
   return std::any_of(accesses.begin(), accesses.end(), [&](const Access& a) {
-    return a.write && uses(def.write->stmt->value, a.buffer) && child(a) >= child(*def.write) && child(a) <= last;
+    return a.write && uses(def.write->stmt->value, a.buffer) && child(a) >= child(*def.write) &&
+           child(a) <= last;
   });
 }
 }  // namespace
 
 //   for i < N: t[i] = e(i); ... f(t[j])  ->  ... f(e(j))
-Result<TransformResult> apply_inline_temporary(const Kernel& kernel, const Move& move, const TransformParams& params) {
+Result<TransformResult> apply_inline_temporary(const Kernel& kernel, const Move& move,
+                                               const TransformParams& params) {
   TransformResult result{kernel, {}};
   Kernel& k = result.kernel;
   const Legality legality("inline_temporary", params);
@@ -193,16 +212,21 @@ Result<TransformResult> apply_inline_temporary(const Kernel& kernel, const Move&
       def.reads.push_back(&a);
       continue;
     }
-    if (def.write || a.op != AssignOp::set) return invalid("expected one plain assignment of `{}`", name);
+    if (def.write || a.op != AssignOp::set)
+      return invalid("expected one plain assignment of `{}`", name);
     def.write = &a;
   }
   if (!def.write) return invalid("expected `{}` to be assigned", name);
   const Access& write = *def.write;
-  if (uses(write.stmt->value, name)) return invalid("expected an assignment of `{}` that does not read it", name);
-  if (inside_mark(write.scopes, Mark::tensor)) return invalid("expected `{}` to be assigned outside @tensor scopes", name);
-  if (write.stmt->value->type != buffer->type) return invalid("expected a value of the type of `{}`", name);
+  if (uses(write.stmt->value, name))
+    return invalid("expected an assignment of `{}` that does not read it", name);
+  if (inside_mark(write.scopes, Mark::tensor))
+    return invalid("expected `{}` to be assigned outside @tensor scopes", name);
+  if (write.stmt->value->type != buffer->type)
+    return invalid("expected a value of the type of `{}`", name);
   for (size_t d = 0; d < write.index.size(); ++d) {
-    if (write.index[d]->op != Op::k_iter || dimension_of(write, write.index[d]->name) != static_cast<int>(d)) {
+    if (write.index[d]->op != Op::k_iter ||
+        dimension_of(write, write.index[d]->name) != static_cast<int>(d)) {
       return invalid("expected `{}` to be assigned at plain, different iterators", name);
     }
   }
@@ -229,8 +253,10 @@ Result<TransformResult> apply_inline_temporary(const Kernel& kernel, const Move&
       if (i < common) {
         assigned = assigned && equal(at, write.index[static_cast<size_t>(d)]);
       } else {
-        bool outer_free = true;  // an extent in iterators of the definition's own nest is not known at the read
-        for (size_t j = common; j < write.scopes.size(); ++j) outer_free = outer_free && !uses(write.scopes[i]->extent, write.scopes[j]->iter);
+        bool outer_free =
+            true;  // an extent in iterators of the definition's own nest is not known at the read
+        for (size_t j = common; j < write.scopes.size(); ++j)
+          outer_free = outer_free && !uses(write.scopes[i]->extent, write.scopes[j]->iter);
         assigned = assigned && outer_free && surely_le(Expr(0), at, ranges) &&
                    surely_le(simplify(at + Expr(1), ranges), write.scopes[i]->extent, ranges);
       }
@@ -243,18 +269,21 @@ Result<TransformResult> apply_inline_temporary(const Kernel& kernel, const Move&
   const Stmt definition = *write.stmt;
   const bool product = definition.value->op == Op::k_mul && is_float(definition.value->type);
   for_each_stmt(k.body, [&](const Stmt& s) {
-    if (product && s.kind == Stmt::Kind::assign && s.op == AssignOp::add && s.value->op == Op::k_load && s.value->name == name) {
+    if (product && s.kind == Stmt::Kind::assign && s.op == AssignOp::add &&
+        s.value->op == Op::k_load && s.value->name == name) {
       k.numeric |= kContract;  // t += a * b is an fma
     }
   });
   rewrite_exprs(k.body, [&](const Expr& e) -> Expr {
     if (e->op != Op::k_load || e->name != name) return {};
     Renaming map;
-    for (size_t d = 0; d < e->args.size(); ++d) map.emplace_back(definition.index[d]->name, e->args[d]);
+    for (size_t d = 0; d < e->args.size(); ++d)
+      map.emplace_back(definition.index[d]->name, e->args[d]);
     return substitute(definition.value, map);
   });
   const auto remove = [&](auto&& self, std::vector<Stmt>& body) -> void {
-    std::erase_if(body, [&](const Stmt& s) { return s.kind == Stmt::Kind::assign && s.target == name; });
+    std::erase_if(body,
+                  [&](const Stmt& s) { return s.kind == Stmt::Kind::assign && s.target == name; });
     for (Stmt& s : body) self(self, s.body);
   };
   remove(remove, k.body);

@@ -1,5 +1,6 @@
-// The table of moves: one row each. Arguments (checked by the framework from this text), picture, numeric class, the legality rules
-// in the order of their numbers, the rewrite and what it may be proposed with.
+// The table of moves: one row each. Arguments (checked by the framework from this text), picture,
+// numeric class, the legality rules in the order of their numbers, the rewrite and what it may be
+// proposed with.
 #include "ir/kernel.h"
 #include "search/transform_rows.h"
 
@@ -13,11 +14,13 @@ const std::vector<Transform>& transforms() {
       // Order.
       {.name = "tile_scope",
        .args = "scope size tail=exact|peel|mask|clamp as outer,inner[,rest]",
-       .picture = "for n < N: S(n)  ->  for n0 < ceildiv(N, T): for n1 < min(T, N - T*n0): S(T*n0 + n1)   (mask)\n"
-                  "                     for n0 < N // T: for n1 < T: S(T*n0 + n1); for n2 < N % T: S(T*(N//T) + n2)   (peel)\n"
-                  "                     for n0 < ceildiv(N, T): for n1 < T: S(min(T*n0, N - T) + n1)   (clamp)",
+       .picture = "for n < N: S(n)  ->  (mask, peel, clamp; exact: peel without the rest)\n"
+                  "  for n0 < ceildiv(N, T): for n1 < min(T, N - T*n0): S(T*n0 + n1)\n"
+                  "  for n0 < N // T: for n1 < T: S(T*n0 + n1); for n2 < N % T: S(T*(N // T) + n2)\n"
+                  "  for n0 < ceildiv(N, T): for n1 < T: S(min(T*n0, N - T) + n1)",
        .numeric = kExact,
-       .preconditions = {"tail=exact needs an extent that is a multiple of the tile", "tail=peel needs an extent of at least 0",
+       .preconditions = {"tail=exact needs an extent that is a multiple of the tile",
+                         "tail=peel needs an extent of at least 0",
                          "tail=clamp needs an extent of at least the tile",
                          "tail=clamp needs plain assignments that read nothing the scope writes"},
        .apply = apply_tile_scope,
@@ -40,7 +43,8 @@ const std::vector<Transform>& transforms() {
        .args = "scope after=index as second",
        .picture = "for a < N: S; T  ->  for a < N: S; for a2 < N: T",
        .numeric = kReassociate,
-       .preconditions = {"no iteration of the first part may depend on an earlier one of the second"},
+       .preconditions =
+           {"no iteration of the first part may depend on an earlier one of the second"},
        .apply = apply_split_scope,
        .propose = propose_split_scope},
       {.name = "swap_ops",
@@ -63,7 +67,8 @@ const std::vector<Transform>& transforms() {
        .args = "buffer",
        .picture = "t[i] = e(i); f(t[j])  ->  f(e(j))",
        .numeric = kContract,
-       .preconditions = {"every read must come after the assignment, in the same iteration of the scopes around both",
+       .preconditions = {"every read must come after the assignment, in the same iteration of the "
+                         "scopes around both",
                          "every cell that is read must have been assigned",
                          "what the assignment reads must stay unchanged until the last read"},
        .apply = apply_inline_temporary,

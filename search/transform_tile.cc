@@ -1,8 +1,8 @@
-// tile_scope: one scope into two, with the four ways to treat a tail. Order of execution stays as it was.
+// tile_scope: one scope into two, with the four ways to treat a tail. Order of execution stays.
 //   mask    for n0 < ceildiv(N, T): for n1 < min(T, N - T*n0): S(T*n0 + n1)
 //   exact   for n0 < N // T: for n1 < T: S(T*n0 + n1)
 //   peel    the same, and for n2 < N % T: S(T*(N // T) + n2) after it
-//   clamp   for n0 < ceildiv(N, T): for n1 < T: S(min(T*n0, N - T) + n1)      (some iterations run twice)
+//   clamp   for n0 < ceildiv(N, T): for n1 < T: S(min(T*n0, N - T) + n1)     (some run twice)
 #include <set>
 
 #include "ir/dependence.h"
@@ -12,7 +12,8 @@
 namespace lathe::search {
 using namespace ir;  // NOLINT(google-build-using-namespace)
 
-// May an iteration run twice in a row of its neighbours? Plain assignments whose operands the scope leaves alone.
+// May an iteration run twice in a row of its neighbours? Plain assignments whose operands the scope
+// leaves alone.
 static bool idempotent(const Stmt& scope) {
   std::set<std::string> written;
   bool plain = true;
@@ -27,7 +28,8 @@ static bool idempotent(const Stmt& scope) {
   return plain;
 }
 
-Result<TransformResult> apply_tile_scope(const Kernel& kernel, const Move& move, const TransformParams& params) {
+Result<TransformResult> apply_tile_scope(const Kernel& kernel, const Move& move,
+                                         const TransformParams& params) {
   TransformResult result{kernel, {}};
   Kernel& k = result.kernel;
   const Legality legality("tile_scope", params);
@@ -40,9 +42,12 @@ Result<TransformResult> apply_tile_scope(const Kernel& kernel, const Move& move,
   const bool divisible = proves_divisible(extent, tile, ranges);
   std::string tail = move.options.at("tail");
   if (tail == "exact") LATHE_RETURN_IF_ERROR(legality.require(0, divisible, print_extent(scope)));
-  if (tail == "peel") LATHE_RETURN_IF_ERROR(legality.require(1, proves_le(Expr(0), extent, ranges), print_extent(scope)));
+  if (tail == "peel")
+    LATHE_RETURN_IF_ERROR(
+        legality.require(1, proves_le(Expr(0), extent, ranges), print_extent(scope)));
   if (tail == "clamp") {
-    LATHE_RETURN_IF_ERROR(legality.require(2, proves_le(size, extent, ranges), print_extent(scope)));
+    LATHE_RETURN_IF_ERROR(
+        legality.require(2, proves_le(size, extent, ranges), print_extent(scope)));
     LATHE_RETURN_IF_ERROR(legality.require(3, idempotent(scope)));
   }
   if (divisible) tail = "exact";
@@ -86,7 +91,8 @@ Result<TransformResult> apply_tile_scope(const Kernel& kernel, const Move& move,
 
   std::vector<Stmt>& siblings = *site.siblings;
   siblings.erase(siblings.begin() + static_cast<std::ptrdiff_t>(site.index));
-  siblings.insert(siblings.begin() + static_cast<std::ptrdiff_t>(site.index), std::make_move_iterator(replacement.begin()),
+  siblings.insert(siblings.begin() + static_cast<std::ptrdiff_t>(site.index),
+                  std::make_move_iterator(replacement.begin()),
                   std::make_move_iterator(replacement.end()));
   return result;
 }

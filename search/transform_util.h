@@ -1,5 +1,6 @@
-// What the rows of the move table share: places in the loop tree, fresh names, checked arguments, refusals, substitution and
-// simplification of bodies. Decides nothing about legality (legality.h) and knows no move.
+// What the rows of the move table share: places in the loop tree, fresh names, checked arguments,
+// refusals, substitution and simplification of bodies. Decides nothing about legality (legality.h)
+// and knows no move.
 #pragma once
 #include <set>
 #include <string>
@@ -32,7 +33,8 @@ struct BodySite {
 // INVALID "expected ..." when there is none.
 ir::Result<ScopeSite> find_site(ir::Kernel& kernel, const std::string& iter);
 ir::Result<BodySite> find_body(ir::Kernel& kernel, const std::string& name);
-// The scope, not marked and not inside a vector or tensor scope: what moves that reorder or divide iterations need.
+// The scope, not marked and not inside a vector or tensor scope: what moves that reorder or divide
+// iterations need.
 ir::Result<ScopeSite> find_plain_site(ir::Kernel& kernel, const std::string& iter);
 bool inside_mark(const ScopePath& path, ir::Mark mark);
 ir::Result<int64_t> int_arg(const std::string& text, const char* what, int64_t lo, int64_t hi);
@@ -54,7 +56,8 @@ class Names {
   std::set<std::string> used_;
 };
 // The names after `as`, then fresh(defaults[i]) for those not given.
-ir::Result<std::vector<std::string>> created_names(Names& names, const Move& move, const std::vector<std::string>& defaults);
+ir::Result<std::vector<std::string>> created_names(Names& names, const Move& move,
+                                                   const std::vector<std::string>& defaults);
 
 void substitute_body(std::vector<ir::Stmt>& body, const Renaming& map);
 // Prefetches spread over scope `from` are spread over scope `to`.

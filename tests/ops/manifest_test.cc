@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -122,14 +124,36 @@ TEST(Manifest, StridesAndDescribedResultsSurviveWriting) {
   EXPECT_EQ(finish(third->graph)->inputs, finished->inputs);
 }
 
+constexpr const char* kManifests[] = {"qwen2.5-0.5b", "smollm2-135m",    "minilm-l6",
+                                      "bert-base",    "llama3-8b-layer", "limits"};
+
+std::string contents(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+TEST(Workloads, AreWhatTheScriptDerives) {
+  if (std::system("python3 --version > /dev/null 2>&1") != 0) GTEST_SKIP() << "python3 is missing";
+  std::string folder = ::testing::TempDir() + "lathe_workloads_XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const std::string root = LATHE_SOURCE_DIR;
+  ASSERT_EQ(std::system(("python3 " + root + "/bench/make_workloads.py " + folder).c_str()), 0);
+  for (const std::string name : kManifests) {
+    const std::string file = name + ".jsonl";
+    EXPECT_FALSE(contents(folder + "/" + file).empty());
+    EXPECT_EQ(contents(folder + "/" + file), contents(root + "/bench/workloads/" + file))
+        << "run bench/make_workloads.py";
+  }
+  std::filesystem::remove_all(folder);
+}
+
 TEST(Workloads, ParseFinishLowerAndVerify) {
-  for (const char* name :
-       {"qwen2.5-0.5b", "smollm2-135m", "minilm-l6", "bert-base", "llama3-8b-layer", "limits"}) {
+  for (const std::string name : kManifests) {
     SCOPED_TRACE(name);
-    std::ifstream file(std::string(LATHE_SOURCE_DIR) + "/bench/workloads/" + name + ".jsonl");
-    std::stringstream text;
-    text << file.rdbuf();
-    const auto lines = parse_manifest(text.str());
+    const std::string path = std::string(LATHE_SOURCE_DIR) + "/bench/workloads/" + name + ".jsonl";
+    const auto lines = parse_manifest(contents(path));
     ASSERT_TRUE(lines.ok()) << lines.status().to_string();
     EXPECT_GE(lines->size(), 9u);
     for (const Workload& w : *lines) {

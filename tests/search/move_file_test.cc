@@ -19,11 +19,14 @@
 namespace lathe::search {
 namespace {
 
-std::filesystem::path folder() { return std::filesystem::path(LATHE_SOURCE_DIR) / "tests/search/moves"; }
+std::filesystem::path folder() {
+  return std::filesystem::path(LATHE_SOURCE_DIR) / "tests/search/moves";
+}
 
 std::vector<std::string> files() {
   std::vector<std::string> out;
-  for (const auto& entry : std::filesystem::directory_iterator(folder())) out.push_back(entry.path().stem().string());
+  for (const auto& entry : std::filesystem::directory_iterator(folder()))
+    out.push_back(entry.path().stem().string());
   std::sort(out.begin(), out.end());
   return out;
 }
@@ -59,7 +62,9 @@ TEST_P(MoveFile, GivesTheGoldenText) {
     const std::string got = outcome(before, moves);
     blessed += got;
     if (std::getenv("LATHE_BLESS") == nullptr) {
-      EXPECT_EQ(got, wanted) << title << "\n" << moves.front() << "\nrun with LATHE_BLESS=1 to write what it gives now";
+      EXPECT_EQ(got, wanted) << title << "\n"
+                             << moves.front()
+                             << "\nrun with LATHE_BLESS=1 to write what it gives now";
     }
     moves.clear();
     wanted.clear();
@@ -89,7 +94,8 @@ TEST_P(MoveFile, GivesTheGoldenText) {
   if (std::getenv("LATHE_BLESS") != nullptr) std::ofstream(path) << blessed;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, MoveFile, testing::ValuesIn(files()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(All, MoveFile, testing::ValuesIn(files()),
+                         [](const auto& info) { return info.param; });
 
 // Every row has a golden and, for each precondition, a case it refuses.
 TEST(MoveFiles, CoverEveryRowAndPrecondition) {
@@ -106,8 +112,20 @@ TEST(MoveFiles, CoverEveryRowAndPrecondition) {
   for (const Transform& row : transforms()) {
     EXPECT_TRUE(some_line(std::string("=== ") + row.name + " ", "")) << row.name;
     for (const char* sentence : row.preconditions) {
-      EXPECT_TRUE(some_line(std::string("!! UNSUPPORTED: ") + row.name + " ", sentence)) << row.name << ": " << sentence;
+      EXPECT_TRUE(some_line(std::string("!! UNSUPPORTED: ") + row.name + " ", sentence))
+          << row.name << ": " << sentence;
     }
+  }
+}
+
+TEST(MoveFiles, DocumentationListsEveryRow) {
+  std::ifstream in(std::filesystem::path(LATHE_SOURCE_DIR) / "docs/moves.md");
+  std::stringstream text;
+  text << in.rdbuf();
+  std::string doc = text.str();
+  std::erase(doc, '\\');  // bars are escaped in its table
+  for (const Transform& row : transforms()) {
+    EXPECT_NE(doc.find(fmt::format("`{} {}`", row.name, row.args)), std::string::npos) << row.name;
   }
 }
 

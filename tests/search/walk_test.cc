@@ -1,8 +1,9 @@
-// The property of every move: any legal walk of 1-12 moves from an operator gives the values of the operator. And the test of that test:
-// with any one precondition disabled, some walk finds a kernel that goes wrong.
-#include <gtest/gtest.h>
-
+// The property of every move: any legal walk of 1-12 moves from an operator gives the values of the
+// operator. And the test of that test: with any one precondition disabled, some walk finds a kernel
+// that goes wrong.
 #include "walk.h"
+
+#include <gtest/gtest.h>
 
 namespace lathe::search {
 namespace {
@@ -35,7 +36,8 @@ INSTANTIATE_TEST_SUITE_P(Shard, RandomWalk, testing::Range(0, kShards));
 TEST(RandomWalks, KeepTheValuesOfTheTraps) {
   std::map<std::string, int> applied;
   for (const WalkKernel& kernel : walk_kernels(false)) {
-    for (uint64_t seed = 0; seed < 100; ++seed) ASSERT_EQ(walk(kernel, 77000 + seed, {}, applied), "");
+    for (uint64_t seed = 0; seed < 100; ++seed)
+      ASSERT_EQ(walk(kernel, 77000 + seed, {}, applied), "");
   }
   EXPECT_FALSE(applied.empty());
 }
@@ -47,11 +49,14 @@ struct Mutation {
 std::vector<Mutation> mutations() {
   std::vector<Mutation> out;
   for (const Transform& row : transforms()) {
-    for (size_t i = 0; i < row.preconditions.size(); ++i) out.push_back({row.name, static_cast<int>(i)});
+    for (size_t i = 0; i < row.preconditions.size(); ++i)
+      out.push_back({row.name, static_cast<int>(i)});
   }
   return out;
 }
-void PrintTo(const Mutation& m, std::ostream* out) { *out << m.row << " without precondition " << m.precondition; }
+void PrintTo(const Mutation& m, std::ostream* out) {
+  *out << m.row << " without precondition " << m.precondition;
+}
 
 class WalkFindsMutation : public testing::TestWithParam<Mutation> {};
 
@@ -63,10 +68,13 @@ TEST_P(WalkFindsMutation, Within2000Walks) {
     const auto seed = static_cast<uint64_t>(i);
     if (!walk(kernels[seed % kernels.size()], seed, options, applied).empty()) return;
   }
-  FAIL() << "no walk noticed that the precondition is missing: it is redundant, or the walks are too tame";
+  FAIL() << "no walk noticed that the precondition is missing: it is redundant, or the walks are "
+            "too tame";
 }
 INSTANTIATE_TEST_SUITE_P(All, WalkFindsMutation, testing::ValuesIn(mutations()),
-                         [](const auto& info) { return info.param.row + std::to_string(info.param.precondition); });
+                         [](const auto& info) {
+                           return info.param.row + std::to_string(info.param.precondition);
+                         });
 
 }  // namespace
 }  // namespace lathe::search

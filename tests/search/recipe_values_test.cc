@@ -1,0 +1,125 @@
+// Every Schedule a recipe proposes replays, keeps the values of its Kernel (marked scopes run
+// backwards) and cuts into leaves.
+#include <gtest/gtest.h>
+
+#include "ir/text_form.h"
+#include "search/cut.h"
+#include "search/recipe.h"
+#include "walk.h"
+
+namespace lathe::search {
+namespace {
+
+struct Case {
+  const char* name;
+  const char* text;
+  std::vector<std::map<std::string, int64_t>> shapes;
+};
+
+const Case kCases[] = {
+    {"constant_weight",
+     R"(
+kernel gate(x: f32[M, 9] in, w: f32[40, 9] const, b: f32[40] const, y: f32[M, 40] out) family matmul where M in 1..64
+  c: f32[M, 40] heap
+  for m < M [m]:
+    for n < 40 [n]:
+      c[m, n] = 0.0
+      for k < 9 [k]:
+        c[m, n] += x[m, k] * w[n, k]
+      y[m, n] = c[m, n] + b[n]
+)",
+     {{{"M", 1}}, {{"M", 5}}, {{"M", 17}}}},
+    {"transposed_operand",
+     R"(
+kernel scores(x: f32[2, M, 8] in, w: f32[2, L, 8] in, y: f32[2, M, L] out) family matmul where M in 1..64, L in 1..64
+  c: f32[2, M, L] heap
+  for b < 2 [batch]:
+    for m < M [m]:
+      for n < L [n]:
+        c[b, m, n] = 0.0
+        for k < 8 [k]:
+          c[b, m, n] += x[b, m, k] * w[b, n, k]
+        y[b, m, n] = c[b, m, n] * 0.125
+)",
+     {{{"M", 1}, {"L", 40}}, {{"M", 7}, {"L", 33}}}},
+    {"plain_operand",
+     R"(
+kernel pv(x: f32[2, M, L] in, w: f32[2, L, 32] in, y: f32[2, M, 32] out) family matmul where M in 1..64, L in 1..64
+  c: f32[2, M, 32] heap
+  for b < 2 [batch]:
+    for m < M [m]:
+      for n < 32 [n]:
+        c[b, m, n] = 0.0
+        for k < L [k]:
+          c[b, m, n] += x[b, m, k] * w[b, k, n]
+        y[b, m, n] = c[b, m, n]
+)",
+     {{{"M", 1}, {"L", 9}}, {{"M", 7}, {"L", 3}}}},
+    {"k_blocks",
+     R"(
+kernel deep(x: f32[M, 1100] in, w: f32[20, 1100] const, y: f32[M, 20] out) family matmul where M in 1..400
+  c: f32[M, 20] heap
+  for m < M [m]:
+    for n < 20 [n]:
+      c[m, n] = 0.0
+      for k < 1100 [k]:
+        c[m, n] += x[m, k] * w[n, k]
+      y[m, n] = c[m, n]
+)",
+     {{{"M", 3}}, {{"M", 9}}}},
+    {"softmax",
+     R"(
+kernel softmax(s: f32[B, N] in, d: f32[B, N] out) family row where B in 0..65536, N in 1..32768
+  m: f32[B] heap
+  a: f32[B] heap
+  for b < B [row]:
+    m[b] = -inf
+    for n < N [col]:
+      m[b] fmax= s[b, n]
+    a[b] = 0.0
+    for n1 < N [col]:
+      d[b, n1] = exp(s[b, n1] - m[b])
+      a[b] += d[b, n1]
+    for n2 < N [col]:
+      d[b, n2] = d[b, n2] / a[b]
+)",
+     {{{"B", 3}, {"N", 5}}, {{"B", 9}, {"N", 130}}}},
+};
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+class RecipeValues : public testing::TestWithParam<Case> {};
+
+TEST_P(RecipeValues, AreThoseOfTheNaiveKernel) {
+  const ir::Result<ir::Kernel> kernel = ir::parse_kernel(GetParam().text);
+  ASSERT_TRUE(kernel.ok()) << kernel.status().to_string();
+  for (const ir::IsaLevel level : {ir::IsaLevel::avx512, ir::IsaLevel::avx2}) {
+    ir::Target target;
+    target.level = level;
+    target.lanes = level == ir::IsaLevel::avx512 ? 16 : 8;
+    target.vector_registers = level == ir::IsaLevel::avx512 ? 32 : 16;
+    for (const auto& shape : GetParam().shapes) {
+      const Problem problem{*kernel, shape, 2, false};
+      const Tensors inputs = whole_inputs(*kernel, shape);
+      const ir::Result<Tensors> want = outputs(*kernel, shape, inputs);
+      ASSERT_TRUE(want.ok()) << want.status().to_string();
+      ASSERT_FALSE(default_schedule(problem, target).moves.empty());
+      for (const Schedule& schedule : candidates(problem, target, 16)) {
+        const ir::Result<ir::Kernel> scheduled = replay(*kernel, schedule);
+        ASSERT_TRUE(scheduled.ok()) << scheduled.status().to_string() << "\n" << to_text(schedule);
+        const ir::Result<Tensors> got = outputs(reversed(*scheduled), shape, inputs);
+        ASSERT_TRUE(got.ok()) << got.status().to_string() << "\n" << ir::print(*scheduled);
+        EXPECT_EQ(difference(*want, *got, 1e-5), "") << to_text(schedule) << ir::print(*scheduled);
+        const ir::Result<ir::CutKernel> pieces = cut(*scheduled);
+        EXPECT_TRUE(pieces.ok()) << pieces.status().to_string() << "\n" << ir::print(*scheduled);
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RecipeValues, testing::ValuesIn(kCases),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace lathe::search
