@@ -1,4 +1,4 @@
-// The four arithmetics of the interpreter as policies of one runner: how float values are born, combined and given back.
+// The arithmetics of the interpreter as policies of one runner: how float values are born, combined and given back.
 // Value is what a cell of a buffer holds. Integer expressions do not come here: they are int64 in every mode.
 #pragma once
 #include <algorithm>
@@ -117,6 +117,76 @@ struct MagnitudeArithmetic : RealArithmetic {
   static Value neg(DType, Value a) { return a; }
   static Value min(DType type, Value a, Value b) { return max(type, a, b); }
   static Value math(Op op, DType, Value a) { return std::abs(math_function(op, a)); }
+};
+
+// First-order bound of what rounding, and summing in any order, may do to a value: v the real value, s the magnitude of the sum that made
+// it, e the bound. A function is within kFunctionUlps and monotone around its argument, or changes no faster than it.
+struct ErrorArithmetic {
+  struct Value {
+    double v, s, e;
+  };
+  static constexpr bool kOrdered = true;
+  static constexpr double kFunctionUlps = 4;
+  static double unit(DType type) {
+    switch (type) {
+      case DType::f32: return 0x1p-24;
+      case DType::f16: return 0x1p-11;
+      case DType::bf16: return 0x1p-8;
+      default: return 0x1p-53;
+    }
+  }
+  static Value undefined() { return {NAN, NAN, NAN}; }
+  static double output(Value v) { return v.e; }
+  static Value exact(double v) { return {v, std::abs(v), 0}; }
+  static Value rounded(DType type, double v, double e) { return {v, std::abs(v), e + unit(type) * std::abs(v)}; }
+  static Value store_int(int64_t v) { return exact(static_cast<double>(v)); }
+  static bool load_int(Value v, int64_t* out) { return DoubleArithmetic::load_int(v.v, out); }
+  static Value input(DType, double v) { return exact(v); }
+  static Value constant(DType, double v) { return exact(v); }
+  static Value from_int(DType type, int64_t v) { return rounded(type, static_cast<double>(v), 0); }
+  static Value convert(DType type, Value v) { return unit(type) <= 0x1p-24 ? v : Value{v.v, v.s, v.e + unit(type) * std::abs(v.v)}; }
+  static Value sum(DType type, Value a, Value b, double v) {
+    const double s = a.s + b.s;
+    return {v, s, std::isinf(s) ? a.e + b.e : a.e + b.e + unit(type) * s};
+  }
+  static Value add(DType type, Value a, Value b) { return sum(type, a, b, a.v + b.v); }
+  static Value sub(DType type, Value a, Value b) { return sum(type, a, b, a.v - b.v); }
+  static double product_error(Value a, Value b) { return std::abs(a.v) * b.e + std::abs(b.v) * a.e + a.e * b.e; }
+  static Value mul(DType type, Value a, Value b) { return rounded(type, a.v * b.v, product_error(a, b)); }
+  static Value div(DType type, Value a, Value b) {
+    const double v = a.v / b.v;
+    return rounded(type, v, (a.e + std::abs(v) * b.e) / std::max(std::abs(b.v) - b.e, 0x1p-1000));
+  }
+  static Value fma(DType type, Value a, Value b, Value c) {
+    const Value product = {a.v * b.v, std::abs(a.v * b.v), product_error(a, b)};
+    return sum(type, product, c, product.v + c.v);
+  }
+  static Value neg(DType, Value a) { return {-a.v, a.s, a.e}; }
+  static Value abs(DType, Value a) { return {std::abs(a.v), a.s, a.e}; }
+  static Value pick(double v, Value a, Value b) {
+    const double s = std::max(std::isinf(a.s) ? 0 : a.s, std::isinf(b.s) ? 0 : b.s);
+    return {v, s, std::max(a.e, b.e)};
+  }
+  static Value max(DType type, Value a, Value b) { return pick(DoubleArithmetic::max(type, a.v, b.v), a, b); }
+  static Value min(DType type, Value a, Value b) { return pick(DoubleArithmetic::min(type, a.v, b.v), a, b); }
+  static Value fmax(DType, Value a, Value b) { return a.v > b.v ? pick(a.v, a, b) : pick(b.v, b, a.v == a.v ? a : b); }
+  static bool lt(Value a, Value b) { return a.v < b.v; }
+  static bool eq(Value a, Value b) { return a.v == b.v; }
+  static bool math_defined(Op, Value) { return true; }
+  static int64_t to_int(DType type, Value v) { return DoubleArithmetic::to_int(type, v.v); }
+  static Value math(Op op, DType type, Value a) {
+    const double v = math_function(op, a.v);
+    if (op == Op::k_sqrt || op == Op::k_floor || op == Op::k_round) return rounded(type, v, spread(op, a, v));
+    return {v, std::abs(v), spread(op, a, v) + 2 * kFunctionUlps * unit(type) * std::abs(v)};
+  }
+
+ private:
+  static double spread(Op op, Value a, double v) {
+    if (a.e == 0) return 0;
+    if (op == Op::k_sin || op == Op::k_cos) return a.e;
+    const double up = std::abs(math_function(op, a.v + a.e) - v), down = std::abs(v - math_function(op, a.v - a.e));
+    return std::isnan(up) || std::isnan(down) ? INFINITY : std::max(up, down);
+  }
 };
 
 struct FieldArithmetic {

@@ -313,6 +313,7 @@ Status interpret(const Kernel& kernel, const std::map<std::string, int64_t>& sym
     case Arithmetic::native: return run_with<NativeArithmetic>(kernel, symbols, tensors, options);
     case Arithmetic::real: return run_with<RealArithmetic>(kernel, symbols, tensors, options);
     case Arithmetic::magnitude: return run_with<MagnitudeArithmetic>(kernel, symbols, tensors, options);
+    case Arithmetic::error_bound: return run_with<ErrorArithmetic>(kernel, symbols, tensors, options);
     case Arithmetic::finite_field: return run_with<FieldArithmetic>(kernel, symbols, tensors, options);
   }
   return invalid("unknown arithmetic");

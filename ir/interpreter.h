@@ -18,6 +18,7 @@ enum class Arithmetic : uint8_t {
   native,        // every float operation rounds to its dtype; += of a product is one fma: what exact classes must match bit for bit
   real,          // float operations in f64; inputs as given (already rounded to their dtype)
   magnitude,     // real, on absolute values, subtraction adds: gives S = sum |a||b| of quality gate 2
+  error_bound,   // outputs are bounds of |native - real| to first order, for sums in any order; inputs are exact
   // Values mod p = 2q + 1, exponents mod q with exp(x) = g^x: equality checks without tolerance, for sums, products, quotients
   // and exp. Inputs map by hash, constants and integers exactly. max and min order the residues (any fixed order does, as long as
   // only their algebra is used); other functions are arbitrary but fixed. No comparisons of floats, no casts to integers.

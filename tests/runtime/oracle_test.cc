@@ -1,0 +1,259 @@
+// The oracle: passes what is right, and objects to planted faults: dropped tails and terms, unwritten cells, runs that differ, stray writes.
+#include "runtime/oracle.h"
+
+#include <gtest/gtest.h>
+
+#include "ir/text_form.h"
+#include "jit/host_cpu.h"
+#include "runtime/compiler.h"
+#include "runtime/leaf_cache.h"
+
+namespace lathe::runtime {
+namespace {
+
+const char* const kMatmul = R"(
+kernel mm(a: f32[M, 96] in, w: f32[80, 96] const, b: f32[80] const, y: f32[M, 80] out) family matmul where M in 1..64
+  c: f32[M, 80] heap
+  for m < M [m]:
+    for n < 80 [n]:
+      c[m, n] = 0.0
+      for k < 96 [k]:
+        c[m, n] += a[m, k] * w[n, k]
+      y[m, n] = c[m, n] + b[n]
+)";
+const char* const kLong = R"(
+kernel mm(a: f32[2, 4096] in, w: f32[8, 4096] const, y: f32[2, 8] out) family matmul
+  c: f32[2, 8] heap
+  for m < 2 [m]:
+    for n < 8 [n]:
+      c[m, n] = 0.0
+      for k < 4096 [k]:
+        c[m, n] += a[m, k] * w[n, k]
+      y[m, n] = c[m, n]
+)";
+const char* const kSoftmax = R"(
+kernel softmax(s: f32[B, N] in, d: f32[B, N] out) family row where B in 1..64, N in 1..512
+  m: f32[B] heap
+  a: f32[B] heap
+  for b < B [row]:
+    m[b] = -inf
+    for n < N [col]:
+      m[b] fmax= s[b, n]
+    a[b] = 0.0
+    for n1 < N [col]:
+      d[b, n1] = exp(s[b, n1] - m[b])
+      a[b] += d[b, n1]
+    for n2 < N [col]:
+      d[b, n2] = d[b, n2] / a[b]
+)";
+const char* const kGelu = R"(
+kernel gelu(x: f32[R, C] in strides [L, 1], y: f32[R, C] out strides [L, 1]) family elementwise where R in 1..64, C in 1..512, L in 1..4096
+  for i < R [row]:
+    for j < C [col]:
+      y[i, j] = 0.5 * x[i, j] * (1.0 + erf(x[i, j] * 0.70710677))
+)";
+
+struct Fixture {
+  explicit Fixture(const char* text) : cache({}, nullptr, nullptr) {
+    ir::Result<ir::Kernel> parsed = ir::parse_kernel(text);
+    EXPECT_TRUE(parsed.ok()) << parsed.status().to_string();
+    naive = parsed.value();
+  }
+  Stage build(const ir::Kernel& kernel) {
+    search::Problem problem;
+    problem.kernel = kernel;
+    const search::Schedule schedule = search::default_schedule(problem, jit::host_target());
+    ir::Result<Stage> stage = build_stage(kernel, schedule, jit::host_target(), cache, LeafPolicy{});
+    EXPECT_TRUE(stage.ok()) << stage.status().to_string() << "\n" << search::to_text(schedule);
+    return std::move(stage).value();
+  }
+  Stage build() { return build(naive); }
+  // A Stage of another Kernel with the same parameters: what a miscompiled candidate amounts to.
+  Stage build_other(std::string from, const std::string& to) {
+    std::string text = ir::print(naive);
+    const size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << text;
+    text.replace(at, from.size(), to);
+    ir::Result<ir::Kernel> kernel = ir::parse_kernel(text);
+    EXPECT_TRUE(kernel.ok()) << kernel.status().to_string();
+    return build(kernel.value());
+  }
+  std::unique_ptr<Oracle> oracle(SymbolValues dims, int64_t budget = 300'000) {
+    OracleTask task{naive, std::move(dims), 1, 7, budget};
+    ir::Result<std::unique_ptr<Oracle>> made = Oracle::create(std::move(task), nullptr);
+    EXPECT_TRUE(made.ok()) << made.status().to_string();
+    return std::move(made).value();
+  }
+  LeafCache cache;
+  ir::Kernel naive;
+};
+
+Verdict verdict_of(Oracle& oracle, const Stage& stage) {
+  ir::Result<Verdict> v = oracle.verify(stage);
+  EXPECT_TRUE(v.ok()) << v.status().to_string();
+  return v.ok() ? v.value() : Verdict{};
+}
+
+// Wraps every leaf of a Stage.
+struct Wrapped {
+  LeafRef real;
+  int output = 0;  // operand
+  int calls = 0;
+};
+template <class F>
+Stage wrap(Stage stage, std::vector<std::unique_ptr<Wrapped>>* keep, F) {
+  for (size_t i = 0; i < stage.leaves.size(); ++i) {
+    LeafRef& leaf = stage.leaves[i];
+    int output = 0;
+    for (const ir::Buffer& b : stage.cut.leaves[i].kernel.buffers) {
+      if (b.place == ir::Place::out) break;
+      ++output;
+    }
+    keep->push_back(std::make_unique<Wrapped>(Wrapped{leaf, output}));
+    leaf = {nullptr, [](const void* p, const ir::LeafArgs& args) { F{}(*const_cast<Wrapped*>(static_cast<const Wrapped*>(p)), args); },
+            keep->back().get()};
+  }
+  return stage;
+}
+
+// One wrong column in some tiles, the same in each run.
+Stage spoiled(Stage stage, std::vector<std::unique_ptr<Wrapped>>* keep) {
+  return wrap(std::move(stage), keep, [](Wrapped& w, const ir::LeafArgs& args) {
+    w.real(&args);
+    float* cells = reinterpret_cast<float*>(args.op[w.output].ptr);
+    if (static_cast<int>(cells[5]) % 4 == 1) cells[5] += 1;
+  });
+}
+
+TEST(Oracle, MatmulIsExactOnIntegersAndHonestOnRandomData) {
+  Fixture f(kMatmul);
+  for (const int64_t m : {1, 7, 64}) {
+    auto oracle = f.oracle({{"M", m}});
+    const Verdict v = verdict_of(*oracle, f.build());
+    EXPECT_TRUE(v.ok) << v.reason;
+    EXPECT_EQ(v.gate, Gate::exact);
+    EXPECT_LE(v.err_over_bound, 1);
+    EXPECT_GT(v.err_over_bound, 0);
+    EXPECT_GT(v.rho, 0);
+    EXPECT_LT(v.rho, 1.5);
+  }
+}
+
+TEST(Oracle, RowsAndChainsPassTheirTables) {
+  for (const char* text : {kSoftmax, kGelu}) {
+    Fixture f(text);
+    SymbolValues dims = text == kSoftmax ? SymbolValues{{"B", 5}, {"N", 333}} : SymbolValues{{"R", 5}, {"C", 77}, {"L", 80}};
+    auto oracle = f.oracle(dims);
+    const Verdict v = verdict_of(*oracle, f.build());
+    EXPECT_TRUE(v.ok) << v.reason;
+    EXPECT_EQ(v.gate, Gate::table);
+    EXPECT_LE(v.err_over_bound, 1);
+  }
+}
+
+TEST(Oracle, StrideSymbolsWithoutValueAreCompact) {
+  Fixture f(kGelu);
+  auto oracle = f.oracle({{"R", 5}, {"C", 77}});
+  EXPECT_TRUE(verdict_of(*oracle, f.build()).ok);
+}
+
+TEST(Oracle, ObjectsToADroppedColumn) {
+  Fixture f(kMatmul);
+  for (const int64_t budget : {300'000, 3'000}) {
+    auto oracle = f.oracle({{"M", 33}}, budget);
+    const Verdict v = verdict_of(*oracle, f.build_other("for n < 80", "for n < 79"));
+    EXPECT_FALSE(v.ok);
+    EXPECT_NE(v.reason.find("79] never written"), std::string::npos) << v.reason;
+  }
+}
+
+TEST(Oracle, ObjectsToOneDroppedTermOf4096) {
+  Fixture f(kLong);
+  auto oracle = f.oracle({});
+  EXPECT_TRUE(verdict_of(*oracle, f.build()).ok);
+  const Verdict v = verdict_of(*oracle, f.build_other("for k < 4096", "for k < 4095"));
+  EXPECT_FALSE(v.ok);
+  EXPECT_NE(v.reason.find("gate exact"), std::string::npos) << v.reason;
+}
+
+TEST(Oracle, ObjectsToAMissingBiasAndAShiftedOperand) {
+  Fixture f(kMatmul);
+  auto oracle = f.oracle({{"M", 9}});
+  EXPECT_FALSE(verdict_of(*oracle, f.build_other("c[m, n] + b[n]", "c[m, n] + b[0]")).ok);
+  EXPECT_FALSE(verdict_of(*oracle, f.build_other("a[m, k] * w[n, k]", "a[m, k] * w[n, 0]")).ok);
+  EXPECT_TRUE(verdict_of(*oracle, f.build()).ok);
+}
+
+TEST(Oracle, FindsAWrongCellOutsideTheSampleByComparingCandidates) {
+  Fixture f(kMatmul);
+  // So few cells are sampled that most are seen only when two Stages differ.
+  auto oracle = f.oracle({{"M", 64}}, 1'000);
+  EXPECT_TRUE(verdict_of(*oracle, f.build()).ok);
+  std::vector<std::unique_ptr<Wrapped>> keep;
+  const Stage bad = spoiled(f.build(), &keep);
+  const Verdict v = verdict_of(*oracle, bad);
+  EXPECT_FALSE(v.ok);
+  EXPECT_NE(v.reason.find("y["), std::string::npos) << v.reason;
+}
+
+TEST(Oracle, OfTwoThatDifferTheRightOneStays) {
+  Fixture f(kMatmul);
+  auto oracle = f.oracle({{"M", 64}}, 1'000);
+  std::vector<std::unique_ptr<Wrapped>> keep;
+  const Stage bad = spoiled(f.build(), &keep);
+  ASSERT_TRUE(verdict_of(*oracle, bad).ok) << "the planted cells are in the sample: choose others";
+  EXPECT_EQ(oracle->generation(), 0);
+  EXPECT_TRUE(verdict_of(*oracle, f.build()).ok);
+  EXPECT_GT(oracle->generation(), 0);
+  EXPECT_FALSE(verdict_of(*oracle, bad).ok);
+}
+
+TEST(Oracle, ObjectsToPrecisionTraded) {
+  Fixture f(kGelu);
+  auto oracle = f.oracle({{"R", 5}, {"C", 77}, {"L", 80}});
+  EXPECT_FALSE(verdict_of(*oracle, f.build_other("0.70710677", "0.7071")).ok);
+  Fixture s(kSoftmax);
+  auto rows = s.oracle({{"B", 5}, {"N", 333}});
+  EXPECT_FALSE(verdict_of(*rows, s.build_other("/ a[b]", "/ (a[b] * 1.00001)")).ok);
+}
+
+TEST(Oracle, ObjectsToRunsThatDiffer) {
+  Fixture f(kGelu);
+  std::vector<std::unique_ptr<Wrapped>> keep;
+  const Stage stage = wrap(f.build(), &keep, [](Wrapped& w, const ir::LeafArgs& args) {
+    w.real(&args);
+    // The last bit of the first cell, from some call on.
+    if (++w.calls > 5) reinterpret_cast<uint32_t*>(args.op[w.output].ptr)[0] ^= 1;
+  });
+  auto oracle = f.oracle({{"R", 5}, {"C", 77}, {"L", 80}});
+  const Verdict v = verdict_of(*oracle, stage);
+  EXPECT_FALSE(v.ok);
+}
+
+TEST(Oracle, ObjectsToWritesBetweenRows) {
+  Fixture f(kGelu);
+  std::vector<std::unique_ptr<Wrapped>> keep;
+  const Stage stage = wrap(f.build(), &keep, [](Wrapped& w, const ir::LeafArgs& args) {
+    w.real(&args);
+    if (w.calls++ == 0) reinterpret_cast<float*>(args.op[w.output].ptr)[78] = 0;
+  });
+  auto oracle = f.oracle({{"R", 5}, {"C", 77}, {"L", 80}});
+  const Verdict v = verdict_of(*oracle, stage);
+  EXPECT_FALSE(v.ok);
+  EXPECT_NE(v.reason.find("between its rows"), std::string::npos) << v.reason;
+}
+
+TEST(OracleDeathTest, AReadBehindAnOperandFaults) {
+  Fixture f(kGelu);
+  std::vector<std::unique_ptr<Wrapped>> keep;
+  const Stage stage = wrap(f.build(), &keep, [](Wrapped& w, const ir::LeafArgs& args) {
+    w.real(&args);
+    volatile float sink = reinterpret_cast<float*>(args.op[0].ptr)[4 * 80 + 77];
+    (void)sink;
+  });
+  auto oracle = f.oracle({{"R", 5}, {"C", 77}, {"L", 80}});
+  EXPECT_DEATH((void)oracle->verify(stage), "");
+}
+
+}  // namespace
+}  // namespace lathe::runtime
