@@ -12,7 +12,8 @@ const char* backend_name(Backend backend) {
   return kNames[static_cast<int>(backend)];
 }
 
-// xbyak's encodings are settled by the codegen epoch; LLVM's by its major version, which the plug-in is built for.
+// xbyak's encodings are settled by the codegen epoch; LLVM's by its major version, which the
+// plug-in is built for.
 const char* backend_versions() { return "xbyak 6; llvm 19"; }
 
 }  // namespace lathe::jit

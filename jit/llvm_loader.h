@@ -1,4 +1,5 @@
-// Finds and opens the LLVM plug-in (jit/llvm/plugin_api.h). Used by llvm_loader.cc and its tests; everybody else calls backend.h.
+// Finds and opens the LLVM plug-in (jit/llvm/plugin_api.h). Used by llvm_loader.cc and its tests;
+// everybody else calls backend.h.
 #pragma once
 #include <string>
 #include <vector>
@@ -15,11 +16,12 @@ struct LlvmPlugin {
   LatheLlvmFreeV1 free = nullptr;
 };
 
-// Directories to look in, in order: beside the file that holds this code, its ../lib, the build tree's jit/llvm, plugin_dir.
+// Directories to look in, in order: beside the file that holds this code, its ../lib, the build
+// tree's jit/llvm, plugin_dir.
 std::vector<std::string> llvm_plugin_directories(const std::string& plugin_dir);
 
-// Opens the first liblathe_llvm.so of these directories that loads and has the right version. UNSUPPORTED if there is none, with
-// every reason. Stays open for the life of the process.
+// Opens the first liblathe_llvm.so of these directories that loads and has the right version.
+// UNSUPPORTED if there is none, with every reason. Stays open for the life of the process.
 ir::Result<LlvmPlugin> open_llvm_plugin(const std::vector<std::string>& directories);
 
 }  // namespace lathe::jit

@@ -1,5 +1,6 @@
-// ORC set-up: code generation level Less (None spills tiles, Default buys nothing), PIC, small model, no IR passes, no contraction,
-// and the program's own order of instructions: LLVM's machine scheduler interleaves independent polynomials until they spill.
+// ORC set-up: code generation level Less (None spills tiles, Default buys nothing), PIC, small
+// model, no IR passes, no contraction, and the program's own order of instructions: LLVM's machine
+// scheduler interleaves independent polynomials until they spill.
 #include "jit/llvm/emit_object.h"
 
 #include <llvm/CodeGen/MachineModuleInfo.h>
@@ -27,11 +28,13 @@ ir::Status failed(const char* what, llvm::Error error) {
   return ir::internal_error("llvm: {}: {}", what, llvm::toString(std::move(error)));
 }
 
-// orc::SimpleCompiler with a pass taken out. addPassesToEmitFile leaves no way to do that, so its steps are taken here.
+// orc::SimpleCompiler with a pass taken out. addPassesToEmitFile leaves no way to do that, so its
+// steps are taken here.
 class FixedOrderCompiler final : public llvm::orc::IRCompileLayer::IRCompiler {
  public:
   explicit FixedOrderCompiler(std::unique_ptr<llvm::TargetMachine> machine)
-      : IRCompiler(llvm::orc::irManglingOptionsFromTargetOptions(machine->Options)), machine_(std::move(machine)) {}
+      : IRCompiler(llvm::orc::irManglingOptionsFromTargetOptions(machine->Options)),
+        machine_(std::move(machine)) {}
 
   llvm::Expected<std::unique_ptr<llvm::MemoryBuffer>> operator()(llvm::Module& module) override {
     auto& machine = static_cast<llvm::LLVMTargetMachine&>(*machine_);
@@ -94,12 +97,13 @@ ir::Result<std::unique_ptr<ObjectEmitter>> make_emitter(const LlvmTarget& target
                  .setJITTargetMachineBuilder(std::move(machine))
                  .setLinkProcessSymbolsByDefault(false)
                  .setPlatformSetUp(llvm::orc::setUpInactivePlatform)
-                 .setCompileFunctionCreator([](llvm::orc::JITTargetMachineBuilder builder)
-                                                -> llvm::Expected<std::unique_ptr<llvm::orc::IRCompileLayer::IRCompiler>> {
-                   auto created = builder.createTargetMachine();
-                   if (!created) return created.takeError();
-                   return std::make_unique<FixedOrderCompiler>(std::move(*created));
-                 })
+                 .setCompileFunctionCreator(
+                     [](llvm::orc::JITTargetMachineBuilder builder)
+                         -> llvm::Expected<std::unique_ptr<llvm::orc::IRCompileLayer::IRCompiler>> {
+                       auto created = builder.createTargetMachine();
+                       if (!created) return created.takeError();
+                       return std::make_unique<FixedOrderCompiler>(std::move(*created));
+                     })
                  .create();
   if (!jit) return failed("LLJIT", jit.takeError());
   return std::unique_ptr<ObjectEmitter>(std::make_unique<OrcEmitter>(std::move(*jit)));

@@ -1,5 +1,6 @@
-// An LLVM module to an ELF object through ORC: the compile layer of an LLJIT made for a level, whose linking is not used (images
-// are linked by link_object and mapped by Lathe's own loader). One LLJIT and TargetMachine per thread and level.
+// An LLVM module to an ELF object through ORC: the compile layer of an LLJIT made for a level,
+// whose linking is not used (images are linked by link_object and mapped by Lathe's own loader).
+// One LLJIT and TargetMachine per thread and level.
 #pragma once
 #include <llvm/IR/Module.h>
 

@@ -1,5 +1,5 @@
-// Control flow and registers of a leaf program in LLVM IR. A register is whatever value it holds at this point of the walk; where
-// paths meet, every register written on one of them gets a phi:
+// Control flow and registers of a leaf program in LLVM IR. A register is whatever value it holds at
+// this point of the walk; where paths meet, every register written on one of them gets a phi:
 //   guard:  br (var + step <= extent), body, exit
 //   body:   phis; ...; br (var' + step <= extent), body, exit
 //   exit:   phis
@@ -38,7 +38,8 @@ class Builder final : public OpContext {
     builder.SetInsertPoint(entry_);
     entry_end_ = builder.CreateBr(body);
     builder.SetInsertPoint(body);
-    for (size_t i = 0; i < program.ptrs.size(); ++i) set_initial_pointer(static_cast<int>(i), program.ptrs[i]);
+    for (size_t i = 0; i < program.ptrs.size(); ++i)
+      set_initial_pointer(static_cast<int>(i), program.ptrs[i]);
     LATHE_RETURN_IF_ERROR(nodes(program.body));
     builder.CreateRetVoid();
     remove_unused_phis();
@@ -67,13 +68,17 @@ class Builder final : public OpContext {
 
  private:
   Value* i64(int64_t v) { return builder.getInt64(static_cast<uint64_t>(v)); }
-  Value* bytes_on(Value* p, Value* bytes) { return builder.CreateGEP(builder.getInt8Ty(), p, bytes); }
+  Value* bytes_on(Value* p, Value* bytes) {
+    return builder.CreateGEP(builder.getInt8Ty(), p, bytes);
+  }
   Value*& pointer(int i) { return values_[static_cast<size_t>(first_ptr_ + i)]; }
-  BasicBlock* block(const char* name) { return BasicBlock::Create(builder.getContext(), name, function_); }
+  BasicBlock* block(const char* name) {
+    return BasicBlock::Create(builder.getContext(), name, function_);
+  }
 
   Value* load_invariant(llvm::Type* type, Value* base, size_t offset) {
-    auto* load = builder.CreateAlignedLoad(type, builder.CreateConstGEP1_64(builder.getInt8Ty(), base, offset),
-                                           llvm::Align(8));
+    auto* load = builder.CreateAlignedLoad(
+        type, builder.CreateConstGEP1_64(builder.getInt8Ty(), base, offset), llvm::Align(8));
     load->setMetadata("invariant.load", llvm::MDNode::get(builder.getContext(), {}));
     return load;
   }
@@ -103,9 +108,10 @@ class Builder final : public OpContext {
   }
   void set_initial_pointer(int i, const PtrInit& init) {
     if (init.slot < 0 && init.stream < 0) return;
-    const size_t offset =
-        init.slot >= 0 ? static_cast<size_t>(init.slot) * sizeof(ir::LeafOperand)
-                       : offsetof(ir::LeafArgs, stream) + static_cast<size_t>(init.stream) * sizeof(ir::LeafStream);
+    const size_t offset = init.slot >= 0
+                              ? static_cast<size_t>(init.slot) * sizeof(ir::LeafOperand)
+                              : offsetof(ir::LeafArgs, stream) +
+                                    static_cast<size_t>(init.stream) * sizeof(ir::LeafStream);
     pointer(i) = moved(arg_ptr(offset), init.bytes, init.terms);
   }
   void apply(const std::vector<PtrStep>& steps) {
@@ -116,18 +122,21 @@ class Builder final : public OpContext {
   void written(const std::vector<Node>& body, std::vector<int>& out) const {
     for (const Node& n : body) {
       if (n.kind == Node::Kind::inst && n.inst.dst >= 0) {
-        out.push_back(leaf_op_kind(n.inst.op) == LeafOpKind::kMask ? first_mask_ + n.inst.dst : n.inst.dst);
+        out.push_back(leaf_op_kind(n.inst.op) == LeafOpKind::kMask ? first_mask_ + n.inst.dst
+                                                                   : n.inst.dst);
       }
       for (const PtrStep& s : n.steps) out.push_back(first_ptr_ + s.ptr);
       if (n.kind == Node::Kind::segments) {
         out.push_back(first_ptr_ + n.seg_ptr_a);
         out.push_back(first_ptr_ + n.seg_ptr_b);
       }
-      if (n.kind == Node::Kind::loop || n.kind == Node::Kind::set_var) out.push_back(first_var_ + n.var);
+      if (n.kind == Node::Kind::loop || n.kind == Node::Kind::set_var)
+        out.push_back(first_var_ + n.var);
       written(n.body, out);
     }
   }
-  // The written registers that hold a value here: those a meeting of paths has to merge. The others end with the body.
+  // The written registers that hold a value here: those a meeting of paths has to merge. The others
+  // end with the body.
   std::vector<int> merged(std::vector<int> candidates) const {
     std::sort(candidates.begin(), candidates.end());
     candidates.erase(std::unique(candidates.begin(), candidates.end()), candidates.end());
@@ -141,7 +150,8 @@ class Builder final : public OpContext {
     return node;
   }
 
-  // Runs `body` in a loop whose first round is taken if `enter()`. `body` ends by giving the condition of another round.
+  // Runs `body` in a loop whose first round is taken if `enter()`. `body` ends by giving the
+  // condition of another round.
   template <class Enter, class Body>
   ir::Status loop(const std::vector<int>& registers, Enter enter, Body body) {
     BasicBlock *again = block("loop"), *exit = block("after");
@@ -206,8 +216,10 @@ class Builder final : public OpContext {
           PHINode* left = phi(count, guard);
           auto* i64_type = builder.getInt64Ty();
           Value *base_a = pointer(n.seg_base_a), *base_b = pointer(n.seg_base_b);
-          pointer(n.seg_ptr_a) = bytes_on(base_a, load_invariant(i64_type, segment, offsetof(ir::LeafSeg, a_off)));
-          pointer(n.seg_ptr_b) = bytes_on(base_b, load_invariant(i64_type, segment, offsetof(ir::LeafSeg, b_off)));
+          pointer(n.seg_ptr_a) =
+              bytes_on(base_a, load_invariant(i64_type, segment, offsetof(ir::LeafSeg, a_off)));
+          pointer(n.seg_ptr_b) =
+              bytes_on(base_b, load_invariant(i64_type, segment, offsetof(ir::LeafSeg, b_off)));
           seg_len_ = load_invariant(i64_type, segment, offsetof(ir::LeafSeg, len));
           LATHE_RETURN_IF_ERROR(nodes(n.body));
           Value* next = bytes_on(segment, i64(sizeof(ir::LeafSeg)));
@@ -254,9 +266,12 @@ class Builder final : public OpContext {
         if (value) values_[static_cast<size_t>(n.inst.dst + (mask ? first_mask_ : 0))] = value;
         return {};
       }
-      case Node::Kind::loop: return count_loop(n);
-      case Node::Kind::if_less: return if_less(n);
-      case Node::Kind::segments: return segments(n);
+      case Node::Kind::loop:
+        return count_loop(n);
+      case Node::Kind::if_less:
+        return if_less(n);
+      case Node::Kind::segments:
+        return segments(n);
       case Node::Kind::set_ptr:
         pointer(n.steps[0].ptr) = moved(pointer(n.from), n.steps[0].bytes, n.steps[0].terms);
         return {};
@@ -264,7 +279,8 @@ class Builder final : public OpContext {
         values_[static_cast<size_t>(first_var_ + n.var)] = builder.getInt64(0);
         return {};
       case Node::Kind::add_stream: {
-        const size_t stream = offsetof(ir::LeafArgs, stream) + static_cast<size_t>(n.from) * sizeof(ir::LeafStream);
+        const size_t stream =
+            offsetof(ir::LeafArgs, stream) + static_cast<size_t>(n.from) * sizeof(ir::LeafStream);
         Value*& p = pointer(n.steps[0].ptr);
         p = bytes_on(p, arg_i64(stream + offsetof(ir::LeafStream, step)));
         return {};
@@ -273,12 +289,14 @@ class Builder final : public OpContext {
     return ir::internal_error("llvm: node kind {}", static_cast<int>(n.kind));
   }
 
-  // Registers rewritten before they are read leave phis nobody needs; removing one can free another.
+  // Registers rewritten before they are read leave phis nobody needs; removing one can free
+  // another.
   void remove_unused_phis() {
     for (bool changed = true; changed;) {
       changed = false;
       std::erase_if(phis_, [&changed](PHINode* p) {
-        if (std::any_of(p->user_begin(), p->user_end(), [p](llvm::User* u) { return u != p; })) return false;
+        if (std::any_of(p->user_begin(), p->user_end(), [p](llvm::User* u) { return u != p; }))
+          return false;
         p->replaceAllUsesWith(llvm::PoisonValue::get(p->getType()));
         p->eraseFromParent();
         return changed = true;
@@ -300,10 +318,11 @@ class Builder final : public OpContext {
 }  // namespace
 
 ir::Result<LlvmTarget> llvm_target(ir::IsaLevel level, int lanes) {
-  // What x86-64-v3 and v4 have beyond the level's own bits (ir/target.h) is taken out again; so is vzeroupper, which is the
-  // walker's.
+  // What x86-64-v3 and v4 have beyond the level's own bits (ir/target.h) is taken out again; so is
+  // vzeroupper, which is the walker's.
   static constexpr LlvmTarget kAvx2 = {"x86-64-v3", "-bmi,-bmi2,-lzcnt,-movbe,-vzeroupper", "256"};
-  static constexpr LlvmTarget kAvx512 = {"x86-64-v4", "-bmi,-bmi2,-lzcnt,-movbe,-avx512cd,-vzeroupper", "512"};
+  static constexpr LlvmTarget kAvx512 = {"x86-64-v4",
+                                         "-bmi,-bmi2,-lzcnt,-movbe,-avx512cd,-vzeroupper", "512"};
   static constexpr LlvmTarget kAvx512Narrow = {kAvx512.cpu, kAvx512.features, "256"};
   if (level >= ir::IsaLevel::avx512 && lanes == 16) return kAvx512;
   if (level >= ir::IsaLevel::avx512 && lanes == 8) return kAvx512Narrow;
@@ -311,15 +330,18 @@ ir::Result<LlvmTarget> llvm_target(ir::IsaLevel level, int lanes) {
   return ir::unsupported("llvm: {} lanes at level {}", lanes, ir::isa_name(level));
 }
 
-ir::Result<std::unique_ptr<llvm::Module>> build_module(const LeafProgram& program, llvm::LLVMContext& context,
+ir::Result<std::unique_ptr<llvm::Module>> build_module(const LeafProgram& program,
+                                                       llvm::LLVMContext& context,
                                                        const llvm::DataLayout& layout) {
   LATHE_ASSIGN(const LlvmTarget target, llvm_target(program.level, program.lanes));
   auto module = std::make_unique<llvm::Module>(program.name, context);
   module->setTargetTriple(kLlvmTriple);
   module->setDataLayout(layout);
   module->setPICLevel(llvm::PICLevel::BigPIC);
-  auto* type = llvm::FunctionType::get(llvm::Type::getVoidTy(context), {llvm::PointerType::getUnqual(context)}, false);
-  auto* function = llvm::Function::Create(type, llvm::Function::ExternalLinkage, program.name, *module);
+  auto* type = llvm::FunctionType::get(llvm::Type::getVoidTy(context),
+                                       {llvm::PointerType::getUnqual(context)}, false);
+  auto* function =
+      llvm::Function::Create(type, llvm::Function::ExternalLinkage, program.name, *module);
   function->setDSOLocal(true);
   function->addFnAttr(llvm::Attribute::NoUnwind);
   function->addFnAttr("no-builtins");
@@ -328,7 +350,8 @@ ir::Result<std::unique_ptr<llvm::Module>> build_module(const LeafProgram& progra
   function->addFnAttr("prefer-vector-width", target.vector_width);
   function->addFnAttr("target-cpu", target.cpu);
   function->addFnAttr("target-features", target.features);
-  for (auto attribute : {llvm::Attribute::NoAlias, llvm::Attribute::ReadOnly, llvm::Attribute::NoCapture}) {
+  for (auto attribute :
+       {llvm::Attribute::NoAlias, llvm::Attribute::ReadOnly, llvm::Attribute::NoCapture}) {
     function->addParamAttr(0, attribute);
   }
   llvm::IRBuilder<> builder(context);
@@ -337,7 +360,8 @@ ir::Result<std::unique_ptr<llvm::Module>> build_module(const LeafProgram& progra
 #ifndef NDEBUG
   std::string text;
   llvm::raw_string_ostream stream(text);
-  if (llvm::verifyModule(*module, &stream)) return ir::internal_error("llvm: invalid module: {}", stream.str());
+  if (llvm::verifyModule(*module, &stream))
+    return ir::internal_error("llvm: invalid module: {}", stream.str());
 #endif
   return module;
 }

@@ -1,4 +1,5 @@
-// One emitter per row of jit/leaf_ops.def, reached through a table made of that file: a row without an emitter does not link.
+// One emitter per row of jit/leaf_ops.def, reached through a table made of that file: a row without
+// an emitter does not link.
 #include "jit/llvm/ops.h"
 
 #include <llvm/IR/Intrinsics.h>
@@ -11,7 +12,8 @@ namespace lathe::jit {
 using llvm::Value;
 namespace Intrinsic = llvm::Intrinsic;
 
-OpContext::OpContext(llvm::IRBuilder<>& b, const LeafProgram& p) : builder(b), program(p), lanes(p.lanes) {}
+OpContext::OpContext(llvm::IRBuilder<>& b, const LeafProgram& p)
+    : builder(b), program(p), lanes(p.lanes) {}
 
 llvm::Type* OpContext::float_type(int n) const {
   return llvm::FixedVectorType::get(builder.getFloatTy(), static_cast<unsigned>(n));
@@ -20,7 +22,8 @@ llvm::Type* OpContext::int_type(int n) const {
   return llvm::FixedVectorType::get(builder.getInt32Ty(), static_cast<unsigned>(n));
 }
 llvm::Type* OpContext::mask_type() const {
-  return avx512() ? llvm::FixedVectorType::get(builder.getInt1Ty(), static_cast<unsigned>(lanes)) : int_type(lanes);
+  return avx512() ? llvm::FixedVectorType::get(builder.getInt1Ty(), static_cast<unsigned>(lanes))
+                  : int_type(lanes);
 }
 Value* OpContext::splat_bits(uint32_t bits) const {
   return llvm::ConstantInt::get(int_type(lanes), bits);
@@ -39,7 +42,9 @@ Value* unary(OpContext& c, Intrinsic::ID id, const Inst& i) {
   return c.builder.CreateUnaryIntrinsic(id, c.vector(i.src[0]));
 }
 Value* to_int(OpContext& c, Value* v) { return c.builder.CreateBitCast(v, c.int_type(c.lanes)); }
-Value* to_float(OpContext& c, Value* v) { return c.builder.CreateBitCast(v, c.float_type(c.lanes)); }
+Value* to_float(OpContext& c, Value* v) {
+  return c.builder.CreateBitCast(v, c.float_type(c.lanes));
+}
 Value* int_source(OpContext& c, const Inst& i, int n) { return to_int(c, c.vector(i.src[n])); }
 Value* splat(OpContext& c, Value* scalar) {
   return c.builder.CreateVectorSplat(static_cast<unsigned>(c.lanes), scalar);
@@ -48,14 +53,16 @@ Value* splat(OpContext& c, Value* scalar) {
 // vminps/vmaxps of 4, 8 or 16 lanes: the second operand if either is NaN or both are zero.
 Value* x86_min_max(OpContext& c, bool max, Value* a, Value* b) {
   const auto lanes = llvm::cast<llvm::FixedVectorType>(a->getType())->getNumElements();
-  if (lanes == 4) return call(c, max ? Intrinsic::x86_sse_max_ps : Intrinsic::x86_sse_min_ps, {a, b});
-  if (lanes == 8) return call(c, max ? Intrinsic::x86_avx_max_ps_256 : Intrinsic::x86_avx_min_ps_256, {a, b});
+  if (lanes == 4)
+    return call(c, max ? Intrinsic::x86_sse_max_ps : Intrinsic::x86_sse_min_ps, {a, b});
+  if (lanes == 8)
+    return call(c, max ? Intrinsic::x86_avx_max_ps_256 : Intrinsic::x86_avx_min_ps_256, {a, b});
   return call(c, max ? Intrinsic::x86_avx512_max_ps_512 : Intrinsic::x86_avx512_min_ps_512,
               {a, b, c.builder.getInt32(kCurrentRounding)});
 }
 
-// Halves combined, low half first, down to one lane; then that lane everywhere. Below four lanes whole 128-bit registers are
-// combined and only lane 0 counts.
+// Halves combined, low half first, down to one lane; then that lane everywhere. Below four lanes
+// whole 128-bit registers are combined and only lane 0 counts.
 template <class Combine>
 Value* reduce(OpContext& c, const Inst& i, Combine combine) {
   Value* v = c.vector(i.src[0]);
@@ -99,7 +106,8 @@ Value* emit_load(OpContext& c, const Inst& i) {
   return c.builder.CreateMaskedLoad(c.float_type(c.lanes), p, kElementAlign, c.mask(i.mask), zero);
 }
 Value* emit_load_bcast(OpContext& c, const Inst& i) {
-  return splat(c, c.builder.CreateAlignedLoad(c.builder.getFloatTy(), c.address(i.mem), kElementAlign));
+  return splat(
+      c, c.builder.CreateAlignedLoad(c.builder.getFloatTy(), c.address(i.mem), kElementAlign));
 }
 Value* emit_store(OpContext& c, const Inst& i) {
   Value* p = c.address(i.mem);
@@ -126,26 +134,40 @@ Value* emit_store_lane0(OpContext& c, const Inst& i) {
   return nullptr;
 }
 Value* emit_constant(OpContext& c, const Inst& i) {
-  return llvm::ConstantExpr::getBitCast(llvm::cast<llvm::Constant>(c.splat_bits(i.imm)), c.float_type(c.lanes));
+  return llvm::ConstantExpr::getBitCast(llvm::cast<llvm::Constant>(c.splat_bits(i.imm)),
+                                        c.float_type(c.lanes));
 }
 Value* emit_extent_f32(OpContext& c, const Inst& i) {
   return splat(c, c.builder.CreateSIToFP(c.extent(i.extent), c.builder.getFloatTy()));
 }
 Value* emit_move(OpContext& c, const Inst& i) { return c.vector(i.src[0]); }
-Value* emit_add(OpContext& c, const Inst& i) { return c.builder.CreateFAdd(c.vector(i.src[0]), c.vector(i.src[1])); }
-Value* emit_sub(OpContext& c, const Inst& i) { return c.builder.CreateFSub(c.vector(i.src[0]), c.vector(i.src[1])); }
-Value* emit_mul(OpContext& c, const Inst& i) { return c.builder.CreateFMul(c.vector(i.src[0]), c.vector(i.src[1])); }
-Value* emit_div(OpContext& c, const Inst& i) { return c.builder.CreateFDiv(c.vector(i.src[0]), c.vector(i.src[1])); }
+Value* emit_add(OpContext& c, const Inst& i) {
+  return c.builder.CreateFAdd(c.vector(i.src[0]), c.vector(i.src[1]));
+}
+Value* emit_sub(OpContext& c, const Inst& i) {
+  return c.builder.CreateFSub(c.vector(i.src[0]), c.vector(i.src[1]));
+}
+Value* emit_mul(OpContext& c, const Inst& i) {
+  return c.builder.CreateFMul(c.vector(i.src[0]), c.vector(i.src[1]));
+}
+Value* emit_div(OpContext& c, const Inst& i) {
+  return c.builder.CreateFDiv(c.vector(i.src[0]), c.vector(i.src[1]));
+}
 Value* emit_fma(OpContext& c, const Inst& i) {
   return c.builder.CreateIntrinsic(Intrinsic::fma, {c.float_type(c.lanes)},
                                    {c.vector(i.src[0]), c.vector(i.src[1]), c.vector(i.src[2])});
 }
 Value* emit_fnma(OpContext& c, const Inst& i) {
-  return c.builder.CreateIntrinsic(Intrinsic::fma, {c.float_type(c.lanes)},
-                                   {c.builder.CreateFNeg(c.vector(i.src[0])), c.vector(i.src[1]), c.vector(i.src[2])});
+  return c.builder.CreateIntrinsic(
+      Intrinsic::fma, {c.float_type(c.lanes)},
+      {c.builder.CreateFNeg(c.vector(i.src[0])), c.vector(i.src[1]), c.vector(i.src[2])});
 }
-Value* emit_min(OpContext& c, const Inst& i) { return x86_min_max(c, false, c.vector(i.src[0]), c.vector(i.src[1])); }
-Value* emit_max(OpContext& c, const Inst& i) { return x86_min_max(c, true, c.vector(i.src[0]), c.vector(i.src[1])); }
+Value* emit_min(OpContext& c, const Inst& i) {
+  return x86_min_max(c, false, c.vector(i.src[0]), c.vector(i.src[1]));
+}
+Value* emit_max(OpContext& c, const Inst& i) {
+  return x86_min_max(c, true, c.vector(i.src[0]), c.vector(i.src[1]));
+}
 Value* emit_sqrt(OpContext& c, const Inst& i) { return unary(c, Intrinsic::sqrt, i); }
 Value* emit_round(OpContext& c, const Inst& i) { return unary(c, Intrinsic::roundeven, i); }
 Value* emit_floor(OpContext& c, const Inst& i) { return unary(c, Intrinsic::floor, i); }
@@ -167,7 +189,8 @@ Value* emit_bit_xor(OpContext& c, const Inst& i) {
   return to_float(c, c.builder.CreateXor(int_source(c, i, 0), int_source(c, i, 1)));
 }
 Value* emit_bit_andnot(OpContext& c, const Inst& i) {
-  return to_float(c, c.builder.CreateAnd(c.builder.CreateNot(int_source(c, i, 0)), int_source(c, i, 1)));
+  return to_float(
+      c, c.builder.CreateAnd(c.builder.CreateNot(int_source(c, i, 0)), int_source(c, i, 1)));
 }
 Value* emit_shift_left(OpContext& c, const Inst& i) {
   if (i.imm > 31) return llvm::Constant::getNullValue(c.float_type(c.lanes));
@@ -189,8 +212,9 @@ Value* emit_isub(OpContext& c, const Inst& i) {
 Value* emit_cvt_f32_i32(OpContext& c, const Inst& i) {
   Value* v = c.vector(i.src[0]);
   if (c.lanes == 8) return to_float(c, call(c, Intrinsic::x86_avx_cvt_ps2dq_256, {v}));
-  return to_float(c, call(c, Intrinsic::x86_avx512_mask_cvtps2dq_512,
-                          {v, to_int(c, v), c.builder.getInt16(0xffff), c.builder.getInt32(kCurrentRounding)}));
+  return to_float(
+      c, call(c, Intrinsic::x86_avx512_mask_cvtps2dq_512,
+              {v, to_int(c, v), c.builder.getInt16(0xffff), c.builder.getInt32(kCurrentRounding)}));
 }
 Value* emit_cvt_i32_f32(OpContext& c, const Inst& i) {
   return c.builder.CreateSIToFP(int_source(c, i, 0), c.float_type(c.lanes));
@@ -232,8 +256,8 @@ Value* emit_unpack_lo32(OpContext& c, const Inst& i) { return within_128(c, i, {
 Value* emit_unpack_hi32(OpContext& c, const Inst& i) { return within_128(c, i, {2, 6, 3, 7}); }
 Value* emit_unpack_lo64(OpContext& c, const Inst& i) { return within_128(c, i, {0, 1, 4, 5}); }
 Value* emit_unpack_hi64(OpContext& c, const Inst& i) { return within_128(c, i, {2, 3, 6, 7}); }
-// 16 lanes: vshuff32x4, two blocks of src0 then two of src1, two control bits each. 8 lanes: vperm2f128, for each half a block of
-// either source, bit 3 of its control gives zero.
+// 16 lanes: vshuff32x4, two blocks of src0 then two of src1, two control bits each. 8 lanes:
+// vperm2f128, for each half a block of either source, bit 3 of its control gives zero.
 Value* emit_shuffle128(OpContext& c, const Inst& i) {
   std::vector<int> mask;
   Value *a = c.vector(i.src[0]), *b = c.vector(i.src[1]);
@@ -260,7 +284,8 @@ Value* emit_shuffle128(OpContext& c, const Inst& i) {
 Value* emit_prefetch(OpContext& c, const Inst& i) {
   Value* p = c.address(i.mem);
   auto& b = c.builder;
-  b.CreateIntrinsic(Intrinsic::prefetch, {p->getType()}, {p, b.getInt32(0), b.getInt32(3), b.getInt32(1)});
+  b.CreateIntrinsic(Intrinsic::prefetch, {p->getType()},
+                    {p, b.getInt32(0), b.getInt32(3), b.getInt32(1)});
   return nullptr;
 }
 

@@ -1,5 +1,6 @@
-// Emits one leaf instruction as LLVM IR with exactly the meaning of jit/leaf_ops.def: no fast-math, no contraction, reduction trees
-// spelled out. Control flow and registers are module.cc's; this file knows values only. Not thread-safe (one builder).
+// Emits one leaf instruction as LLVM IR with exactly the meaning of jit/leaf_ops.def: no fast-math,
+// no contraction, reduction trees spelled out. Control flow and registers are module.cc's; this
+// file knows values only. Not thread-safe (one builder).
 #pragma once
 #include <llvm/IR/IRBuilder.h>
 
@@ -13,9 +14,9 @@ class OpContext {
   OpContext(llvm::IRBuilder<>& builder, const LeafProgram& program);
   virtual ~OpContext() = default;
 
-  virtual llvm::Value* vector(int reg) = 0;   // <lanes x float>
-  virtual llvm::Value* mask(int reg) = 0;     // mask_type()
-  virtual llvm::Value* var(int index) = 0;    // i64; -1: constant 0
+  virtual llvm::Value* vector(int reg) = 0;               // <lanes x float>
+  virtual llvm::Value* mask(int reg) = 0;                 // mask_type()
+  virtual llvm::Value* var(int index) = 0;                // i64; -1: constant 0
   virtual llvm::Value* extent(const Extent& extent) = 0;  // i64
   virtual llvm::Value* address(const Mem& mem) = 0;       // ptr
 
@@ -31,7 +32,8 @@ class OpContext {
   const int lanes;
 };
 
-// The new value of inst.dst (a vector, or a mask for kMask), or null for stores and hints. Unsupported at this level: an error.
+// The new value of inst.dst (a vector, or a mask for kMask), or null for stores and hints.
+// Unsupported at this level: an error.
 ir::Result<llvm::Value*> emit_op(OpContext& context, const Inst& inst);
 
 }  // namespace lathe::jit

@@ -1,5 +1,6 @@
-// The C interface between lathe_jit and its LLVM plug-in: no C++ type crosses it, so the two may be built apart.
-// A plug-in is used only if its version text equals the loader's. Every function is thread-safe.
+// The C interface between lathe_jit and its LLVM plug-in: no C++ type crosses it, so the two may be
+// built apart. A plug-in is used only if its version text equals the loader's. Every function is
+// thread-safe.
 #pragma once
 #include <fmt/format.h>
 
@@ -12,7 +13,8 @@
 
 extern "C" {
 
-// What a call hands out. `bytes` belongs to the plug-in: give it back with lathe_llvm_free_v1. Zero it before the call.
+// What a call hands out. `bytes` belongs to the plug-in: give it back with lathe_llvm_free_v1. Zero
+// it before the call.
 struct LatheLlvmOutput {
   uint8_t* bytes;
   size_t size;
@@ -24,9 +26,12 @@ struct LatheLlvmOutput {
 
 enum LatheLlvmResult { kLatheLlvmOk = 0, kLatheLlvmUnsupported = 1, kLatheLlvmFailed = 2 };
 
-// options: "image" (text and constants, linked), "object" (ELF, as LLVM made it) or "ir" (LLVM IR as text).
-typedef int (*LatheLlvmCompileV1)(const uint8_t* program, size_t size, const char* options, LatheLlvmOutput* out);
-// code: text only. Text out, one instruction a line with its offset; bytes that are no instruction are an error.
+// options: "image" (text and constants, linked), "object" (ELF, as LLVM made it) or "ir" (LLVM IR
+// as text).
+typedef int (*LatheLlvmCompileV1)(const uint8_t* program, size_t size, const char* options,
+                                  LatheLlvmOutput* out);
+// code: text only. Text out, one instruction a line with its offset; bytes that are no instruction
+// are an error.
 typedef int (*LatheLlvmDisassembleV1)(const uint8_t* code, size_t size, LatheLlvmOutput* out);
 typedef void (*LatheLlvmFreeV1)(LatheLlvmOutput* out);
 typedef const char* (*LatheLlvmVersionV1)();
@@ -35,7 +40,8 @@ typedef const char* (*LatheLlvmVersionV1)();
 
 namespace lathe::jit {
 
-// Names this interface, the leaf ABI and the opcode table, which decide how a program's bytes are read.
+// Names this interface, the leaf ABI and the opcode table, which decide how a program's bytes are
+// read.
 inline std::string llvm_plugin_version() {
   uint32_t table = 2166136261u;
   const auto add = [&table](const char* name, int sources) {

@@ -1,4 +1,5 @@
-// Hand-built leaf programs with loops, segments, streams and masks, and arguments to run them on; used by several LLVM tests.
+// Hand-built leaf programs with loops, segments, streams and masks, and arguments to run them on;
+// used by several LLVM tests.
 #pragma once
 #include "tests/jit/llvm_test_util.h"
 
@@ -18,7 +19,8 @@ inline Node count_loop(int var, int64_t step, Extent extent, std::vector<Node> b
   return n;
 }
 
-// c[rows, vectors * lanes] = sum over segments and k of a[row, k] * b[k, column], b walked by a stride, one prefetch stream.
+// c[rows, vectors * lanes] = sum over segments and k of a[row, k] * b[k, column], b walked by a
+// stride, one prefetch stream.
 inline LeafProgram matmul_tile(const Shape& s, int rows, int vectors) {
   LeafProgram p = empty_program(s, fmt::format("tile_{}x{}", rows, vectors * s.lanes), 3);
   constexpr int kSegA = 3, kSegB = 4, kStream = 5, kRow = 6;
@@ -74,7 +76,8 @@ inline LeafProgram matmul_tile(const Shape& s, int rows, int vectors) {
   return p;
 }
 
-// d[row, i] = (s[row, i] - max of the row) * 3 where that is above -20, else 0; e0 rows of e1, masked tail, pointers stepped.
+// d[row, i] = (s[row, i] - max of the row) * 3 where that is above -20, else 0; e0 rows of e1,
+// masked tail, pointers stepped.
 inline LeafProgram row_program(const Shape& s) {
   LeafProgram p = empty_program(s, "row", 2);
   Inst tail{LeafOp::k_mask_tail, 0};
@@ -89,8 +92,9 @@ inline LeafProgram row_program(const Shape& s) {
   rest.extent.arg = 1;
   Inst keep = arith(LeafOp::k_blend, 8, 9, 7);
   keep.mask = 1;
-  const std::vector<Node> math = {inst(arith(LeafOp::k_sub, 6, 2, 5)), inst(arith(LeafOp::k_mul, 7, 6, 3)),
-                                  inst(arith(LeafOp::k_constant, 9)), inst(arith(LeafOp::k_cmp_lt, 1, 10, 6)), inst(keep)};
+  const std::vector<Node> math = {
+      inst(arith(LeafOp::k_sub, 6, 2, 5)), inst(arith(LeafOp::k_mul, 7, 6, 3)),
+      inst(arith(LeafOp::k_constant, 9)), inst(arith(LeafOp::k_cmp_lt, 1, 10, 6)), inst(keep)};
   std::vector<Node> main = {inst(load(2, 0, 1))}, last = {inst(tail), inst(load(2, 0, 1, 0))};
   main.insert(main.end(), math.begin(), math.end());
   main.push_back(inst(store(8, 1, 1)));
@@ -101,8 +105,9 @@ inline LeafProgram row_program(const Shape& s) {
   write_rest.extent.arg = 1;
   Node rows = count_loop(
       0, 1, {0, 0},
-      {inst(arith(LeafOp::k_constant, 1, -1, -1, -1, 0xff800000)), count_loop(1, s.lanes, {1, 0}, maximum), rest,
-       inst(arith(LeafOp::k_reduce_max, 5, 1)), count_loop(1, s.lanes, {1, 0}, main), write_rest});
+      {inst(arith(LeafOp::k_constant, 1, -1, -1, -1, 0xff800000)),
+       count_loop(1, s.lanes, {1, 0}, maximum), rest, inst(arith(LeafOp::k_reduce_max, 5, 1)),
+       count_loop(1, s.lanes, {1, 0}, main), write_rest});
   rows.steps = {{0, 0, {{0, 1}}}, {1, 0, {{1 * ir::kMaxLeafStrides, 1}}}};
   p.body = {inst(arith(LeafOp::k_constant, 3, -1, -1, -1, 0x40400000)),
             inst(arith(LeafOp::k_constant, 10, -1, -1, -1, 0xc1a00000)), rows};

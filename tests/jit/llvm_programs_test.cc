@@ -1,5 +1,6 @@
-// Whole programs through LLVM against the portable executor: tiles with segments and streams, rows with masks and reductions; what
-// the images look like; dumps. Single instructions are llvm_ops_test.cc, random programs llvm_fuzz_test.cc.
+// Whole programs through LLVM against the portable executor: tiles with segments and streams, rows
+// with masks and reductions; what the images look like; dumps. Single instructions are
+// llvm_ops_test.cc, random programs llvm_fuzz_test.cc.
 #include "tests/jit/llvm_programs.h"
 
 namespace lathe::jit {
@@ -20,10 +21,12 @@ TEST(LlvmPrograms, MatmulTilesEqualPortable) {
       const Loaded code(*image);
       for (int k : {0, 1, 7, 64}) {
         for (int pieces : {1, 3}) {
-          TileArgs want(rows, vectors * shape.lanes, k, pieces, 5), got(rows, vectors * shape.lanes, k, pieces, 5);
+          TileArgs want(rows, vectors * shape.lanes, k, pieces, 5),
+              got(rows, vectors * shape.lanes, k, pieces, 5);
           execute_portable(p, want.args);
           code(got.args);
-          ASSERT_EQ(difference(want.c, got.c), -1) << shape.name() << " rows " << rows << " k " << k;
+          ASSERT_EQ(difference(want.c, got.c), -1)
+              << shape.name() << " rows " << rows << " k " << k;
         }
       }
       TileArgs none(rows, vectors * shape.lanes, 4, 1, 5);
@@ -62,13 +65,15 @@ TEST(LlvmPrograms, RowsEqualPortableAndTouchNothingElse) {
   }
 }
 
-// The largest tile of a level keeps its accumulators in registers: the inner loop has no spill, the leaf no frame.
+// The largest tile of a level keeps its accumulators in registers: the inner loop has no spill, the
+// leaf no frame.
 TEST(LlvmPrograms, TilesStayInRegisters) {
   LATHE_NEEDS_LLVM();
-  const std::vector<std::pair<Shape, std::pair<int, int>>> tiles = {{{ir::IsaLevel::avx512, 16}, {8, 3}},
-                                                                    {{ir::IsaLevel::avx512, 16}, {6, 4}},
-                                                                    {{ir::IsaLevel::avx512, 8}, {6, 4}},
-                                                                    {{ir::IsaLevel::avx2, 8}, {6, 2}}};
+  const std::vector<std::pair<Shape, std::pair<int, int>>> tiles = {
+      {{ir::IsaLevel::avx512, 16}, {8, 3}},
+      {{ir::IsaLevel::avx512, 16}, {6, 4}},
+      {{ir::IsaLevel::avx512, 8}, {6, 4}},
+      {{ir::IsaLevel::avx2, 8}, {6, 2}}};
   for (const auto& [shape, tile] : tiles) {
     const auto image = compile_llvm(matmul_tile(shape, tile.first, tile.second), "");
     ASSERT_TRUE(image.ok()) << image.status().to_string();
@@ -91,7 +96,8 @@ TEST(LlvmPrograms, ImagesHoldTheirLevelOnly) {
       EXPECT_EQ(image->features, level_features(shape.level));
       const auto text = llvm_disassemble(*image, "");
       ASSERT_TRUE(text.ok()) << text.status().to_string();
-      const bool wide = text->find("zmm") != std::string::npos, masks = text->find("{k") != std::string::npos;
+      const bool wide = text->find("zmm") != std::string::npos,
+                 masks = text->find("{k") != std::string::npos;
       if (shape.level == ir::IsaLevel::avx2) {
         EXPECT_FALSE(wide || masks) << *text;
       }
@@ -111,7 +117,8 @@ TEST(LlvmPrograms, DisassemblyNamesItsTargets) {
   int branches = 0, constants = 0;
   for (size_t at = 0; (at = text->find(": j", at)) != std::string::npos; ++at, ++branches) {
     const uint64_t target = std::stoull(text->substr(text->find("0x", at) + 2), nullptr, 16);
-    EXPECT_NE(("\n" + *text).find(fmt::format("\n{:5x}:", target)), std::string::npos) << fmt::format("{:x}\n", target) << *text;
+    EXPECT_NE(("\n" + *text).find(fmt::format("\n{:5x}:", target)), std::string::npos)
+        << fmt::format("{:x}\n", target) << *text;
   }
   for (size_t at = 0; (at = text->find("; -> ", at)) != std::string::npos; at += 5, ++constants) {
     const uint64_t target = std::stoull(text->substr(at + 5), nullptr, 16);
@@ -126,7 +133,8 @@ TEST(LlvmPrograms, IrTextIsTheModuleAsBuilt) {
   LATHE_NEEDS_LLVM();
   const auto text = llvm_ir_text(matmul_tile({ir::IsaLevel::avx2, 8}, 2, 2), "");
   ASSERT_TRUE(text.ok()) << text.status().to_string();
-  EXPECT_NE(text->find("define dso_local void @lathe_test_tile_2x16_avx2(ptr"), std::string::npos) << *text;
+  EXPECT_NE(text->find("define dso_local void @lathe_test_tile_2x16_avx2(ptr"), std::string::npos)
+      << *text;
   EXPECT_NE(text->find("call <8 x float> @llvm.fma.v8f32"), std::string::npos);
   EXPECT_EQ(text->find(" fast "), std::string::npos);
   EXPECT_EQ(text->find("contract"), std::string::npos);

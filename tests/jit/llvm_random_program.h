@@ -1,5 +1,6 @@
-// Random leaf programs that verify_program accepts and whose results are decided to the bit (NaNs compare as NaN): the lower half
-// of the registers holds bits only exact operations made, so that integer instructions never see which NaN an arithmetic one chose.
+// Random leaf programs that verify_program accepts and whose results are decided to the bit (NaNs
+// compare as NaN): the lower half of the registers holds bits only exact operations made, so that
+// integer instructions never see which NaN an arithmetic one chose.
 #pragma once
 #include "tests/jit/llvm_programs.h"
 
@@ -13,7 +14,10 @@ class RandomProgram {
 
   // Odd seeds keep 12 registers alive, which every generator has, even ones up to 24.
   RandomProgram(const Shape& shape, uint32_t seed)
-      : random_(seed), shape_(shape), registers_(seed % 2 ? 12 : 16 + 2 * static_cast<int>(seed / 2 % 5)), exact_(registers_ / 2) {
+      : random_(seed),
+        shape_(shape),
+        registers_(seed % 2 ? 12 : 16 + 2 * static_cast<int>(seed / 2 % 5)),
+        exact_(registers_ / 2) {
     program_ = empty_program(shape, fmt::format("random{}", seed), kPointers);
     for (int p : {kWalk, kSegA, kSegB}) program_.ptrs[static_cast<size_t>(p)].slot = -1;
     program_.ptrs[kInWalk].slot = kIn;
@@ -89,9 +93,11 @@ class RandomProgram {
     for (;;) {
       Inst i{static_cast<LeafOp>(pick(count))};
       const LeafOpKind kind = leaf_op_kind(i.op);
-      if (i.op == LeafOp::k_store_stream || (i.op == LeafOp::k_scalef && shape_.level == ir::IsaLevel::avx2)) continue;
-      bool exact = (i.op >= LeafOp::k_bit_and && i.op <= LeafOp::k_isub) || i.op == LeafOp::k_constant ||
-                   i.op == LeafOp::k_cvt_i32_f32;
+      if (i.op == LeafOp::k_store_stream ||
+          (i.op == LeafOp::k_scalef && shape_.level == ir::IsaLevel::avx2))
+        continue;
+      bool exact = (i.op >= LeafOp::k_bit_and && i.op <= LeafOp::k_isub) ||
+                   i.op == LeafOp::k_constant || i.op == LeafOp::k_cvt_i32_f32;
       const bool shuffles = i.op >= LeafOp::k_unpack_lo32 && i.op <= LeafOp::k_shuffle128;
       if ((shuffles || i.op == LeafOp::k_move || i.op == LeafOp::k_blend) && pick(2)) exact = true;
       for (int s = 0; s < leaf_op_sources(i.op); ++s) i.src[s] = pick(exact ? exact_ : registers_);
@@ -123,8 +129,10 @@ class RandomProgram {
           break;
         default:
           if (i.op == LeafOp::k_blend) i.mask = pick(kMasks);
-          if (i.op == LeafOp::k_constant) i.imm = pick(2) ? random_() : 0x3f800000u + (random_() & 0xffffffu);
-          if (i.op >= LeafOp::k_shift_left && i.op <= LeafOp::k_shift_right_arith) i.imm = random_() % 32;
+          if (i.op == LeafOp::k_constant)
+            i.imm = pick(2) ? random_() : 0x3f800000u + (random_() & 0xffffffu);
+          if (i.op >= LeafOp::k_shift_left && i.op <= LeafOp::k_shift_right_arith)
+            i.imm = random_() % 32;
           if (i.op == LeafOp::k_shuffle128) i.imm = random_() % 256;
       }
       return i;

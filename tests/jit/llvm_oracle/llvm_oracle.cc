@@ -1,5 +1,5 @@
-// Test only: LLJIT links an object by itself and gives the function's address, as the oracle of link_object. A library of its own,
-// so that the test binary does not link LLVM.
+// Test only: LLJIT links an object by itself and gives the function's address, as the oracle of
+// link_object. A library of its own, so that the test binary does not link LLVM.
 #include <llvm/ExecutionEngine/Orc/LLJIT.h>
 #include <llvm/Support/MemoryBuffer.h>
 #include <llvm/Support/TargetSelect.h>
@@ -8,9 +8,10 @@
 #include <cstring>
 #include <memory>
 
-// The function named `symbol`, or null with the reason in `error` (256 bytes). The code lives until `release` gets the handle.
-extern "C" __attribute__((visibility("default"))) void* lathe_oracle_link(const uint8_t* object, size_t size,
-                                                                          const char* symbol, void** handle, char* error) {
+// The function named `symbol`, or null with the reason in `error` (256 bytes). The code lives until
+// `release` gets the handle.
+extern "C" __attribute__((visibility("default"))) void* lathe_oracle_link(
+    const uint8_t* object, size_t size, const char* symbol, void** handle, char* error) {
   LLVMInitializeX86TargetInfo();
   LLVMInitializeX86Target();
   LLVMInitializeX86TargetMC();
