@@ -97,6 +97,23 @@ TEST(StoreFaults, ADeadDiskLeavesEverythingInMemory) {
   EXPECT_EQ((*s)->find(decision_key()).detail, "ENOSPC in layer 0");
 }
 
+TEST(StoreFaults, AFullDiskLeavesNothingBehind) {
+  struct FullDisk : FileOps {
+    ssize_t write(int, const void*, size_t) const override {
+      errno = ENOSPC;
+      return -1;
+    }
+  } full;
+  TempDir dir;
+  Stats stats;
+  auto s = Store::open(at(dir.path()), &stats, full);
+  EXPECT_FALSE((*s)->put(image_key(), kNew).value());
+  EXPECT_FALSE((*s)->put(decision_key(), kNew).value());
+  EXPECT_TRUE(std::filesystem::exists(dir.path() + "/v1/new"));
+  EXPECT_EQ(files_in(dir.path() + "/v1/new"), 0);
+  EXPECT_FALSE(std::filesystem::exists(dir.path() + "/v1/" + decision_key().path()));
+}
+
 TEST(StoreFaults, KilledAtEverySystemCall) {
   for (bool seeded : {false, true}) {
     for (int i = 0, calls = calls_of_work(seeded); i < calls; ++i) {
