@@ -1,0 +1,278 @@
+// See bench.h.
+#include "runtime/bench.h"
+
+#include <sched.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <random>
+
+#include "runtime/probes.h"
+#include "runtime/work.h"
+
+namespace lathe::runtime {
+
+using ir::Result;
+using ir::Status;
+
+namespace {
+
+constexpr size_t kAlign = 64;
+constexpr int64_t kMaxCopies = 16384;
+constexpr int kMaxRounds = 51;
+
+size_t round_up(size_t bytes) { return (bytes + kAlign - 1) & ~(kAlign - 1); }
+
+// Zeroed memory, on huge pages where the system gives them.
+class Memory {
+ public:
+  Memory() = default;
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  ~Memory() { release(); }
+  bool reserve(size_t bytes) {
+    if (bytes <= bytes_) return true;
+    release();
+    void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) return false;
+    madvise(p, bytes, MADV_HUGEPAGE);
+    data_ = static_cast<char*>(p);
+    bytes_ = bytes;
+    return true;
+  }
+  char* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  void release() {
+    if (data_ != nullptr) munmap(data_, bytes_);
+    data_ = nullptr;
+    bytes_ = 0;
+  }
+  char* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+double now_us() {
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Tame numbers; integers and masks get bytes 0 and 1.
+void fill(const ops::TensorDesc& tensor, char* data, size_t bytes, uint64_t seed) {
+  if (tensor.dtype == ir::DType::f32) {
+    auto* f = reinterpret_cast<float*>(data);
+    uint64_t x = seed * 0x9e3779b97f4a7c15ull + 1;
+    for (size_t i = 0; i < bytes / 4; ++i) {
+      x = x * 6364136223846793005ull + 1442695040888963407ull;
+      f[i] = static_cast<float>(static_cast<int32_t>(x >> 40) - (1 << 23)) * 0x1p-23f;
+    }
+  } else {
+    for (size_t i = 0; i < bytes; ++i) data[i] = static_cast<char>(i & 1);
+  }
+}
+
+double median(std::vector<double> v) {
+  const size_t mid = v.size() / 2;
+  std::nth_element(v.begin(), v.begin() + static_cast<std::ptrdiff_t>(mid), v.end());
+  return v[mid];
+}
+
+double quartile_range(std::vector<double> v) {
+  std::sort(v.begin(), v.end());
+  return v[v.size() * 3 / 4] - v[v.size() / 4];
+}
+
+}  // namespace
+
+struct Bench::Impl {
+  Operator& op;
+  BenchOptions options;
+  ThreadTeam* team;
+  std::vector<std::unique_ptr<Memory>> memory;  // by argument; constants: their copies, `stride` apart
+  std::vector<size_t> bytes;                    // of one copy
+  std::vector<int64_t> copies;
+  Memory workspace, scratch;
+  bool constants_ready = false;
+
+  const ops::TensorDesc& tensor(size_t arg) const { return op.graph().tensors[static_cast<size_t>(op.arg_tensors()[arg])]; }
+
+  // Constants once; activations for these dims.
+  Status place(const SymbolValues& dims) {
+    const size_t n = op.arg_tensors().size();
+    memory.resize(n);
+    bytes.resize(n);
+    copies.resize(n, 1);
+    int64_t total = 0, constant = 0;
+    for (size_t a = 0; a < n; ++a) {
+      const int64_t size = span_at(tensor(a), dims);
+      if (size > options.ram / 4) return ir::unsupported("operand {} is too large to time", tensor(a).name);
+      if (tensor(a).constant && constants_ready) continue;
+      bytes[a] = static_cast<size_t>(size) * static_cast<size_t>(ir::dtype_bytes(tensor(a).dtype));
+      if (const PackedParam* p = tensor(a).constant ? op.packing(static_cast<int>(a)) : nullptr) {
+        LATHE_ASSIGN(const int64_t packed, packed_bytes(*p, dims));
+        bytes[a] = static_cast<size_t>(packed);
+      }
+      total += static_cast<int64_t>(bytes[a]);
+      if (tensor(a).constant) constant += static_cast<int64_t>(round_up(bytes[a]));
+    }
+    const int64_t wanted = 2 * op.context().target().l3_bytes;
+    if (total > options.ram - wanted) return ir::unsupported("operands of {} MiB are too large to time", total >> 20);
+    for (size_t a = 0; a < n; ++a) {
+      if (tensor(a).constant && constants_ready) continue;
+      if (tensor(a).constant && options.cold) copies[a] = std::clamp<int64_t>((wanted + constant - 1) / std::max<int64_t>(constant, 1), 1, kMaxCopies);
+      if (!memory[a]) memory[a] = std::make_unique<Memory>();
+      const size_t before = memory[a]->bytes();
+      if (!memory[a]->reserve(round_up(bytes[a]) * static_cast<size_t>(copies[a]) + kAlign)) return ir::unsupported("no memory for operands");
+      if (tensor(a).constant) {
+        LATHE_RETURN_IF_ERROR(make_constant(a, dims));
+      } else if (memory[a]->bytes() != before) {
+        fill(tensor(a), memory[a]->data(), bytes[a], options.seed + a);
+      }
+    }
+    constants_ready = true;
+    return {};
+  }
+
+  Status make_constant(size_t a, const SymbolValues& dims) {
+    char* first = memory[a]->data();
+    if (const PackedParam* p = op.packing(static_cast<int>(a))) {
+      Memory plain;
+      const size_t size = static_cast<size_t>(span_at(tensor(a), dims) * ir::dtype_bytes(tensor(a).dtype));
+      if (!plain.reserve(size + kAlign)) return ir::unsupported("no memory for {}", tensor(a).name);
+      fill(tensor(a), plain.data(), size, options.seed + a);
+      LATHE_RETURN_IF_ERROR(run_pack(*p, dims, {}, plain.data(), first));
+    } else {
+      fill(tensor(a), first, bytes[a], options.seed + a);
+    }
+    for (int64_t c = 1; c < copies[a]; ++c) std::memcpy(first + static_cast<size_t>(c) * round_up(bytes[a]), first, bytes[a]);
+    return {};
+  }
+
+  Result<BenchRow> run(const SymbolValues& dims) {
+    LATHE_RETURN_IF_ERROR(place(dims));
+    LATHE_ASSIGN(const BoundOp* bound, op.bound({.symbols = dims, .threads = options.threads, .packed = true}));
+    if (!workspace.reserve(static_cast<size_t>(bound->workspace_bytes) + kAlign)) return ir::unsupported("no memory for the workspace");
+    int64_t most = 1;
+    for (const int64_t c : copies) most = std::max(most, c);
+    const size_t n = bytes.size();
+    std::vector<void*> args(static_cast<size_t>(most) * n);
+    for (int64_t c = 0; c < most; ++c) {
+      for (size_t a = 0; a < n; ++a) {
+        args[static_cast<size_t>(c) * n + a] = memory[a]->data() + static_cast<size_t>(c % copies[a]) * round_up(bytes[a]);
+      }
+    }
+    int64_t next = 0;
+    const auto call = [&](int64_t reps) {
+      for (int64_t r = 0; r < reps; ++r) {
+        op.run(*bound, args.data() + static_cast<size_t>(next) * n, workspace.data(), team);
+        next = next + 1 == most ? 0 : next + 1;
+      }
+    };
+    const auto timed = [&](auto&& f, int64_t reps) {
+      const double start = now_us();
+      f(reps);
+      return (now_us() - start) / static_cast<double>(reps);
+    };
+    return measure(dims, bound->tier, [&](int64_t reps) { return timed(call, reps); }, timed);
+  }
+
+  // The largest constant, its copies in turn (half a turn ahead of the kernel's); without one, the inputs together.
+  template <class Call, class Timed>
+  Result<BenchRow> measure(const SymbolValues& dims, int tier, Call&& call_us, Timed&& timed) {
+    const ir::Target& target = op.context().target();
+    const Work work = work_at(op.graph(), dims);
+    const auto read_bytes = static_cast<size_t>(work.read_bytes), write_bytes = static_cast<size_t>(work.write_bytes);
+    const size_t copy_bytes = round_up((read_bytes + write_bytes) / 2);
+    const bool rotates = options.cold && work.constant_bytes > 0;
+    const size_t window = round_up(std::max(read_bytes, copy_bytes));
+    const auto cache = static_cast<size_t>(2 * target.l3_bytes);
+    const int64_t windows = rotates ? std::clamp<int64_t>(static_cast<int64_t>((cache + window) / (window + 1)) + 1, 1, kMaxCopies) : 1;
+    const size_t source = window * static_cast<size_t>(windows);
+    if (source + copy_bytes > static_cast<size_t>(options.ram)) return ir::unsupported("no memory for the probes");
+    const bool fresh = scratch.bytes() < source + copy_bytes;
+    if (!scratch.reserve(source + copy_bytes)) return ir::unsupported("no memory for the probes");
+    if (fresh) std::memset(scratch.data(), 1, scratch.bytes());
+    int64_t at = 0;
+    const auto next_window = [&] {
+      at = at + 1 >= windows ? 0 : at + 1;
+      return scratch.data() + window * static_cast<size_t>(at);
+    };
+    const auto read = [&](int64_t reps) {
+      for (int64_t r = 0; r < reps; ++r) probe_read(target, next_window(), read_bytes);
+    };
+    const auto copy = [&](int64_t reps) {
+      for (int64_t r = 0; r < reps; ++r) probe_copy(target, scratch.data() + source, next_window(), copy_bytes);
+    };
+    const auto reps_for = [&](double us) { return std::max<int64_t>(1, static_cast<int64_t>(options.min_sample_us / std::max(us, 1e-3)) + 1); };
+    call_us(1);
+    double first = call_us(1);
+    const int64_t reps = reps_for(std::min(first, call_us(reps_for(first))));
+    timed(read, 1);
+    timed(copy, 1);
+    const int64_t read_reps = reps_for(timed(read, 1)), copy_reps = reps_for(timed(copy, 1));
+    constexpr int64_t kFmaSteps = 4096;
+
+    BenchRow row;
+    row.tier = tier;
+    std::vector<double> peaks, reads, copies_gbs, of_peak, of_read, of_copy;
+    const double start = now_us();
+    for (int round = 0; round < kMaxRounds; ++round) {
+      if (round >= options.min_rounds && now_us() - start > 1e3 * options.row_ms) break;
+      double flops = 0;
+      const double fma_us = timed([&](int64_t) { flops = probe_fma(target, kFmaSteps); }, 1);
+      call_us(1);  // what the probe left in the caches is not the kernel's fault
+      const double us = call_us(reps);
+      const double read_us = timed(read, read_reps);
+      const double copy_us = timed(copy, copy_reps);
+      row.samples.push_back(us);
+      peaks.push_back(flops / fma_us * 1e-3);
+      of_peak.push_back(work.flops / us / (flops / fma_us));
+      if (read_bytes >= 64) {
+        reads.push_back(static_cast<double>(read_bytes) / read_us * 1e-3);
+        of_read.push_back(read_us / us);
+      }
+      if (copy_bytes >= 64) {
+        copies_gbs.push_back(2.0 * static_cast<double>(copy_bytes) / copy_us * 1e-3);
+        of_copy.push_back(copy_us / us);
+      }
+    }
+    row.rounds = static_cast<int>(row.samples.size());
+    row.us = median(row.samples);
+    row.min_us = *std::min_element(row.samples.begin(), row.samples.end());
+    row.spread = quartile_range(row.samples) / row.us;
+    row.peak_gflops = median(peaks);
+    row.of_peak = median(of_peak) / options.threads;
+    if (!of_read.empty()) row.of_read = median(of_read), row.read_gbs = median(reads);
+    if (!of_copy.empty()) row.of_copy = median(of_copy), row.copy_gbs = median(copies_gbs);
+    row.of_roofline = std::max({row.of_peak, row.of_read, row.of_copy});
+    row.limit = row.of_roofline == row.of_peak ? "fma" : row.of_roofline == row.of_read ? "read" : "copy";
+    return row;
+  }
+};
+
+Bench::Bench(Operator& op, const BenchOptions& options, ThreadTeam* team) : impl_(new Impl{op, options, team}) {}
+Bench::~Bench() = default;
+Result<BenchRow> Bench::run(const SymbolValues& dims) { return impl_->run(dims); }
+
+PinnedThread::PinnedThread(bool wanted) {
+  if (!wanted) return;
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return;
+  before_.resize(sizeof set);
+  std::memcpy(before_.data(), &set, sizeof set);
+  CPU_ZERO(&set);
+  CPU_SET(sched_getcpu(), &set);
+  if (sched_setaffinity(0, sizeof set, &set) != 0) before_.clear();
+}
+
+PinnedThread::~PinnedThread() {
+  if (before_.empty()) return;
+  cpu_set_t set;
+  std::memcpy(&set, before_.data(), sizeof set);
+  (void)sched_setaffinity(0, sizeof set, &set);
+}
+
+}  // namespace lathe::runtime

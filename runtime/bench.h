@@ -1,0 +1,61 @@
+// How fast a served operator is, as a share of what the machine can do in the same round: operands, probes and samples interleaved.
+// Constants are packed; they rotate over copies of twice the last-level cache where the workload says cold.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/operator.h"
+
+namespace lathe::runtime {
+
+struct BenchOptions {
+  bool cold = false;
+  int threads = 1;
+  int min_rounds = 9;
+  double row_ms = 400;            // aim per row; rounds are cut down to min_rounds for it
+  double min_sample_us = 50;
+  int64_t ram = int64_t{8} << 30;
+  uint64_t seed = 0;
+};
+
+struct BenchRow {
+  int tier = 0;
+  int rounds = 0;
+  double us = 0, min_us = 0;      // per call: median and least of the rounds
+  double spread = 0;              // interquartile range over the median
+  // Medians over the rounds of (the probe's time for the same work) / (the kernel's time); 0: not probed.
+  double of_peak = 0, of_read = 0, of_copy = 0;
+  double of_roofline = 0;         // the largest of them
+  std::string limit;              // which: "fma", "read", "copy"
+  double peak_gflops = 0, read_gbs = 0, copy_gbs = 0;  // medians of the probes
+  std::vector<double> samples;    // us, by round
+};
+
+// Operands of one operator, for all its shapes; made once, since packing and filling large constants takes longer than timing them.
+class Bench {
+ public:
+  // The operator is prepared. The team may be null; it and the operator outlive the bench.
+  Bench(Operator& op, const BenchOptions& options, ThreadTeam* team);
+  ~Bench();
+  // UNSUPPORTED: more memory than options.ram.
+  ir::Result<BenchRow> run(const SymbolValues& dims);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Keeps the calling thread on the CPU it runs on, for as long as it lives.
+class PinnedThread {
+ public:
+  explicit PinnedThread(bool wanted);
+  ~PinnedThread();
+  PinnedThread(const PinnedThread&) = delete;
+  PinnedThread& operator=(const PinnedThread&) = delete;
+
+ private:
+  std::vector<unsigned char> before_;
+};
+
+}  // namespace lathe::runtime

@@ -1,0 +1,82 @@
+// Warm-up: every operator of a workload prepared for serving, its hinted shapes searched (T2), everything stored, so that a later process
+// neither compiles nor searches. Resumable: what is stored already is not done again. Prints nothing.
+#pragma once
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ops/manifest.h"
+#include "runtime/context.h"
+#include "runtime/operator.h"
+
+namespace lathe::runtime {
+
+struct WarmupBudget {
+  double wall_ms = 100'000;          // of searching, shared out by weight
+  int tier = 2;                      // 1: compile the defaults, search nothing
+  int candidates = 16;               // per Kernel and range, the default among them
+  int64_t ram = int64_t{4} << 30;    // shapes whose operands need more are not timed
+  bool force = false;                // search again what is stored
+  int threads = 0;                   // > 0: instead of the workload's
+  uint64_t seed = 0;
+  const std::atomic<bool>* cancel = nullptr;
+};
+
+struct WarmupRow {
+  const ops::Workload* item = nullptr;  // of run_warmup's argument
+  SymbolValues dims;                 // under kernel names
+  std::string dtype;
+  int threads = 1;
+  int tier = 1;
+  LeafOrigin origin = LeafOrigin::memory;
+  std::string schedule;              // recipe and knobs of each Kernel, "; " between
+  double us = 0, default_us = 0;     // sums over the Kernels; 0: not measured
+  double codegen_us = 0;             // of the operator's default Schedules
+  bool tie = false;                  // nothing beat the defaults
+  std::string note;                  // why it is not T2, if it is not
+};
+
+struct WarmupReport {
+  int ops = 0;
+  int rows = 0;
+  int from_store = 0;                // operators for which nothing was compiled or searched
+  int64_t compiled_xbyak = 0, compiled_llvm = 0, compiled_nvrtc = 0;
+  int searches = 0;
+  int measurements = 0;
+  int failed = 0;                    // operators or Kernels that cannot be served as they should
+  int rejected = 0;                  // candidates that were wrong, crashed or hung
+  int ties = 0;
+  int unmeasured = 0;                // Kernels left to their default: no worker, no memory
+  int pending = 0;                   // Kernels not searched: budget or cancel
+  bool cancelled = false;
+  double first_call_codegen_us_max = 0;
+  double wall_ms = 0;
+  std::string digest;                // of the Schedules that serve, whatever their times; 16 hex digits
+};
+
+struct WarmupProgress {
+  const ops::Workload* item = nullptr;
+  SymbolValues dims;
+  double weight_done = 0;            // 0..1
+  double best_us = 0, default_us = 0;  // of the search just finished
+  double wall_ms = 0;
+};
+
+struct WarmupObserver {
+  std::function<void(const WarmupRow&)> row;            // one per operator and hinted dims, when final
+  std::function<void(const WarmupProgress&)> progress;  // after each search
+  std::function<void(const ops::Workload& item, const ir::Status&)> failed;
+};
+
+// Failures of single operators are counted and reported, not returned.
+ir::Result<WarmupReport> run_warmup(const std::shared_ptr<Context>& context, const std::vector<ops::Workload>& items,
+                                    const WarmupBudget& budget, const WarmupObserver& observer = {});
+
+// "panel.1 kc=512 mr=8 nr=32"; "naive" for a Schedule without moves.
+std::string schedule_summary(const search::Schedule& schedule);
+// The compiler's library is mapped into this process.
+bool llvm_mapped();
+
+}  // namespace lathe::runtime

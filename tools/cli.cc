@@ -1,0 +1,172 @@
+// See cli.h.
+#include "tools/cli.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+namespace lathe::tools {
+
+using ir::Result;
+using ir::Status;
+using nlohmann::json;
+
+void add_common(CLI::App& app, CommonOptions* options, bool measures) {
+  options->verb = app.get_name();
+  app.add_flag("--json", options->json, "One JSON object a line on the standard output");
+  app.add_option("--store", options->store, "Directory of the store")->type_name("DIR");
+  app.add_option("--isa", options->isa, "Highest instruction set to generate for")
+      ->check(CLI::IsMember({"host", "portable", "avx2", "avx512"}));
+  if (!measures) return;
+  app.add_option("--threads", options->threads, "Threads, instead of the workload's")->check(CLI::Range(1, 256));
+  app.add_option("--seed", options->seed, "Seed of all random choices");
+}
+
+int fail(const CommonOptions& options, const Status& status, int exit_code) {
+  if (options.json) {
+    json line = json_event(options, "error");
+    line["code"] = ir::code_name(status.code());
+    line["message"] = status.message();
+    line["arg"] = status.arg();
+    print_json(line);
+  }
+  const std::string where = status.arg().empty() ? "" : status.arg() + ": ";
+  fmt::print(stderr, "lathe {}: {}{}\n", options.verb, where, status.message());
+  return exit_code;
+}
+
+Result<std::shared_ptr<runtime::Context>> make_context(const CommonOptions& options, int own_threads) {
+  runtime::ContextConfig config;
+  LATHE_ASSIGN(config.options, ir::Options::from_environment());
+  if (!options.isa.empty()) LATHE_RETURN_IF_ERROR(config.options.set(ir::OptionId::max_isa, options.isa));
+  if (!options.store.empty()) {
+    std::error_code error;
+    const std::string path = std::filesystem::absolute(options.store, error).lexically_normal();
+    LATHE_RETURN_IF_ERROR(config.options.set(ir::OptionId::cache_dir, path));
+  }
+  config.own_threads = own_threads;
+  return runtime::Context::create(std::move(config));
+}
+
+Result<std::string> read_file(const std::string& path) {
+  std::ostringstream text;
+  if (path == "-") {
+    text << std::cin.rdbuf();
+    return text.str();
+  }
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) return ir::invalid("{}: is a directory", path);
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return ir::invalid("{}: {}", path, std::strerror(errno));
+  text << in.rdbuf();
+  return text.str();
+}
+
+Result<std::vector<ops::Workload>> read_manifest(const std::string& path) {
+  LATHE_ASSIGN(const std::string text, read_file(path));
+  Result<std::vector<ops::Workload>> items = ops::parse_manifest(text);
+  if (!items.ok()) return items.status().with_context(path);
+  if (items->empty()) return ir::invalid("{}: no operator", path);
+  return items;
+}
+
+Result<Shape> parse_shape(const std::string& text) {
+  Shape shape;
+  std::istringstream in(text);
+  for (std::string item; std::getline(in, item, ',');) {
+    const size_t eq = item.find('=');
+    char* end = nullptr;
+    const long long value = eq == std::string::npos ? -1 : std::strtoll(item.c_str() + eq + 1, &end, 10);
+    if (eq == 0 || value < 0 || end == item.c_str() + eq + 1 || *end != 0) {
+      return ir::invalid("--shape: {}, expected SYMBOL=VALUE,...", item);
+    }
+    shape[item.substr(0, eq)] = value;
+  }
+  return shape;
+}
+
+Result<std::vector<runtime::SymbolValues>> shaped(const ops::Workload& item, std::vector<runtime::SymbolValues> hinted,
+                                                  const Shape& shape) {
+  for (const ops::DimDesc& d : item.dims) {
+    const auto given = shape.find(d.symbol);
+    if (given == shape.end()) continue;
+    if (given->second != 0 && (given->second < d.min || given->second > d.max || given->second % std::max<int64_t>(d.multiple_of, 1) != 0)) {
+      return ir::invalid("--shape: {}={}, {} has {}..{} in steps of {}", d.symbol, given->second, item.name, d.min, d.max, d.multiple_of);
+    }
+    for (runtime::SymbolValues& values : hinted) {
+      for (auto& [name, value] : values) {
+        if (name == ops::kernel_symbol(d.symbol)) value = given->second;
+      }
+    }
+  }
+  std::vector<runtime::SymbolValues> out;
+  for (runtime::SymbolValues& values : hinted) {
+    if (std::find(out.begin(), out.end(), values) == out.end()) out.push_back(std::move(values));
+  }
+  return out;
+}
+
+json json_event(const CommonOptions& options, const char* event) {
+  return {{"schema", fmt::format("lathe-{}-1", options.verb)}, {"event", event}};
+}
+
+void print_json(const json& line) {
+  const std::string text = line.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+namespace {
+
+std::string symbol_name(const ops::Workload& item, const std::string& name) {
+  for (const ops::DimDesc& d : item.dims) {
+    if (ops::kernel_symbol(d.symbol) == name) return d.symbol;
+  }
+  return name;
+}
+
+std::atomic<bool> interrupt_seen{false};
+
+void on_interrupt(int) {
+  if (interrupt_seen.exchange(true)) _exit(130);
+}
+
+}  // namespace
+
+json json_dims(const ops::Workload& item, const runtime::SymbolValues& dims) {
+  json out = json::object();
+  for (const auto& [name, value] : dims) out[symbol_name(item, name)] = value;
+  return out;
+}
+
+std::string dims_text(const ops::Workload& item, const runtime::SymbolValues& dims) {
+  std::string out;
+  for (const auto& [name, value] : dims) out += fmt::format("{}{}={}", out.empty() ? "" : " ", symbol_name(item, name), value);
+  return out.empty() ? "-" : out;
+}
+
+const char* origin_name(runtime::LeafOrigin origin) {
+  constexpr const char* kNames[] = {"memory", "store", "compiled", "builtin"};
+  return kNames[static_cast<int>(origin)];
+}
+
+std::string tier_name(int tier) { return fmt::format("T{}", tier); }
+
+const std::atomic<bool>& interrupted() { return interrupt_seen; }
+
+void catch_interrupts() {
+  struct sigaction action = {};
+  action.sa_handler = on_interrupt;
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+}  // namespace lathe::tools

@@ -1,0 +1,71 @@
+// What the verbs of the command line share: options, the context they make, input files, output lines. Thin: the work is in runtime.
+// Exit codes: 0 done, 1 failed, 2 usage or malformed input, 3 budget spent.
+#pragma once
+#include <CLI/App.hpp>
+#include <atomic>
+#include <map>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "ops/manifest.h"
+#include "runtime/context.h"
+#include "runtime/nest_bind.h"
+
+namespace lathe::tools {
+
+enum Exit : int { kDone = 0, kFailed = 1, kUsage = 2, kSpent = 3 };
+
+struct CommonOptions {
+  std::string verb;
+  bool json = false;
+  std::string store;    // directory; empty: by the placement rules
+  std::string isa;      // empty: the environment's or the host's
+  int threads = 0;      // 0: the workload's
+  uint64_t seed = 0;
+};
+
+// A verb: adds its options to `app`; `run` returns the exit code.
+struct Verb {
+  const char* name;
+  const char* help;
+  std::function<int()> (*setup)(CLI::App& app);
+};
+extern const Verb kInfo, kWarmup, kBench, kVerify, kExplain, kStore, kOpt;
+
+// --json, --store, --isa and, where they mean something, --threads and --seed.
+void add_common(CLI::App& app, CommonOptions* options, bool measures = true);
+
+// Reports a failure on stderr and, with --json, as an "error" event; returns the exit code.
+int fail(const CommonOptions& options, const ir::Status& status, int exit_code);
+
+ir::Result<std::shared_ptr<runtime::Context>> make_context(const CommonOptions& options, int own_threads = 0);
+
+// A manifest; "-" reads the standard input. INVALID names file, line and field.
+ir::Result<std::vector<ops::Workload>> read_manifest(const std::string& path);
+ir::Result<std::string> read_file(const std::string& path);
+
+// "M=3,L=128". INVALID otherwise.
+using Shape = std::map<std::string, int64_t>;
+ir::Result<Shape> parse_shape(const std::string& text);
+// The values of an operator with those of `shape`, by the manifest's names, instead; duplicates are dropped.
+// INVALID: outside the declared range.
+ir::Result<std::vector<runtime::SymbolValues>> shaped(const ops::Workload& item, std::vector<runtime::SymbolValues> hinted,
+                                                      const Shape& shape);
+
+// {"schema":"lathe-<verb>-1","event":event}
+nlohmann::json json_event(const CommonOptions& options, const char* event);
+void print_json(const nlohmann::json& line);
+// By the manifest's names.
+nlohmann::json json_dims(const ops::Workload& item, const runtime::SymbolValues& dims);
+std::string dims_text(const ops::Workload& item, const runtime::SymbolValues& dims);  // "M=1 L=128"
+
+const char* origin_name(runtime::LeafOrigin origin);
+std::string tier_name(int tier);  // "T2"
+
+// Set by the first Ctrl-C; the second one ends the process.
+const std::atomic<bool>& interrupted();
+void catch_interrupts();
+
+}  // namespace lathe::tools
