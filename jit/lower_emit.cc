@@ -49,7 +49,10 @@ void Emitter::emit(const Inst& inst, int level) {
 }
 
 void Emitter::forget_values() {
-  for (Frame& f : frames_) f.values.clear();
+  for (Frame& f : frames_) {
+    f.values.clear();
+    if (scarce_masks()) f.masks.clear();
+  }
 }
 
 LoopContext* Emitter::new_loop() {
@@ -83,7 +86,7 @@ int Emitter::known(const Key& key) const {
 void Emitter::remember(const Key& key, int reg, int level) { frames_[level].values[key] = {reg, value_id_[reg]}; }
 
 int Emitter::op(LeafOp op, std::vector<int> sources, uint32_t imm, int mask) {
-  Key key{static_cast<int64_t>(op), imm, mask};
+  Key key{static_cast<int64_t>(op), imm, mask_class(mask)};
   for (int s : sources) key.push_back(value_id_[s]);
   if (const int reg = known(key); reg >= 0) return reg;
   Inst i{op, fresh()};
@@ -134,7 +137,7 @@ int Emitter::extent_f32(Extent extent) {
 
 Emitter::Key Emitter::access_key(const Access& at, int mask) const {
   const auto version = memory_id_.find(at.slot);
-  Key key{kAccessKey, at.slot, version == memory_id_.end() ? 0 : version->second, mask, at.uniform() ? 0 : 1};
+  Key key{kAccessKey, at.slot, version == memory_id_.end() ? 0 : version->second, mask_class(mask), at.uniform() ? 0 : 1};
   append_linear(key, at.base);
   for (const LoopContext* loop : loops_) {
     const auto it = at.loops.find(loop);
@@ -185,9 +188,10 @@ int Emitter::compare(LeafOp op, int a, int b) {
 }
 
 int Emitter::mask_tail(Extent extent, const LoopContext* loop, int64_t add) {
-  const int at = loop == nullptr && extent.arg != Extent::kSegLen ? 0 : level();
+  const bool invariant = loop == nullptr && extent.arg != Extent::kSegLen;
+  const int at = invariant && !scarce_masks() ? 0 : level();
   const Key key{kTailKey, extent.arg, extent.add, loop == nullptr ? 0 : loop->id, add};
-  for (auto f = frames_.rbegin(); f != frames_.rend(); ++f) {
+  for (auto f = frames_.rbegin(); f != frames_.rend() && !(scarce_masks() && tight_); ++f) {
     if (const auto it = f->masks.find(key); it != f->masks.end()) return it->second;
   }
   Inst i{LeafOp::k_mask_tail, program_->num_masks++};
@@ -196,7 +200,14 @@ int Emitter::mask_tail(Extent extent, const LoopContext* loop, int64_t add) {
   i.var_add = add;
   emit(i, at);
   frames_[at].masks[key] = i.dst;
+  mask_class_[i.dst] = tail_classes_.try_emplace(key, i.dst).first->second;
   return i.dst;
+}
+
+// Masks made anew for each use count as one where values are compared.
+int Emitter::mask_class(int mask) const {
+  const auto it = mask_class_.find(mask);
+  return it == mask_class_.end() ? mask : it->second;
 }
 
 // There is no instruction on two masks: lanes of 1.0 pass through both and are compared.

@@ -55,6 +55,8 @@ class Emitter {
   void append(Node node) { frames_.back().out->push_back(std::move(node)); }
   void append_at(int level, Node node) { frames_[level].out->push_back(std::move(node)); }
   void forget_values();  // values known so far: not kept in registers across what follows
+  // In a tight block every register counts: where masks take vector registers they are made anew for each use.
+  void set_tight(bool tight) { tight_ = tight; }
 
   // Loops in scope, outermost first.
   LoopContext* new_loop();
@@ -104,6 +106,8 @@ class Emitter {
     int ptr, level;
   };
   int fresh();
+  bool scarce_masks() const { return program_->mask_registers == 0; }
+  int mask_class(int mask) const;
   int known(const Key& key) const;
   void remember(const Key& key, int reg, int level);
   int known_ptr(const Key& key) const;
@@ -125,6 +129,9 @@ class Emitter {
   std::map<int, int> bases_;
   std::map<int, Base> base_;
   std::map<int, uint32_t> constants_;
+  bool tight_ = false;
+  std::map<int, int> mask_class_;
+  std::map<Key, int> tail_classes_;
 };
 
 }  // namespace lathe::jit

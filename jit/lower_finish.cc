@@ -18,9 +18,9 @@ void each(std::vector<Node>& body, const Visit& f) {
     each(n.body, f);
   }
 }
-void erase_if(std::vector<Node>& body, const std::function<bool(const Node&)>& f) {
+void prune(std::vector<Node>& body, const std::function<bool(const Node&)>& f) {
   std::erase_if(body, f);
-  for (Node& n : body) erase_if(n.body, f);
+  for (Node& n : body) prune(n.body, f);
 }
 
 // Instructions whose result is never read, pointers that address nothing, conditions over nothing.
@@ -38,7 +38,7 @@ bool remove_dead(LeafProgram& p) {
     if (n.kind == Node::Kind::segments) ptrs[n.seg_base_a] = ptrs[n.seg_base_b] = true;
   });
   bool changed = false;
-  erase_if(p.body, [&](const Node& n) {
+  prune(p.body, [&](const Node& n) {
     bool dead = false;
     if (n.kind == Node::Kind::inst) {
       const LeafOpKind kind = leaf_op_kind(n.inst.op);
@@ -216,7 +216,7 @@ void share_numbers(LeafProgram& p) {
     if (node.kind == Node::Kind::set_ptr) rename(ptr, node.from);
     for (int* i : {&node.seg_ptr_a, &node.seg_base_a, &node.seg_ptr_b, &node.seg_base_b}) rename(ptr, *i);
   });
-  erase_if(p.body, [](const Node& node) {
+  prune(p.body, [](const Node& node) {
     return node.kind == Node::Kind::set_ptr && node.from == node.steps[0].ptr && node.steps[0].bytes == 0 &&
            node.steps[0].terms.empty();
   });

@@ -102,8 +102,10 @@ void Lowering::mma(const Stmt& s) {
     e_.leave();
     e_.pop_frame();
   };
+  e_.set_tight(true);
   steps(main, kUnroll);
   steps(rest, 1);
+  e_.set_tight(false);
   rest.init = false;
   Emitter::finish(*l, kUnroll, main);
   Emitter::finish(*l, 1, rest);

@@ -133,6 +133,20 @@ TEST(LowerMatmul, InnerLoopIsTheBlueprint) {
   }
 }
 
+// Where masks take vector registers they are made where B is loaded, and B is still loaded once a step.
+TEST(LowerMatmul, MaskedInnerLoopOnAvx2) {
+  LeafCase c = tile_case({.m = 6, .vectors = 1, .masked = true, .b = "[16, 1]"}, 8, 11);
+  auto p = c.lower(test_target(ir::IsaLevel::avx2));
+  ASSERT_TRUE(p.ok()) << p.status().to_string();
+  std::map<LeafOp, int> ops;
+  for (const Node& n : p->body) {
+    if (n.kind == Node::Kind::segments) count(std::find_if(n.body.begin(), n.body.end(), [](const Node& l) { return l.step == 4; })->body, ops);
+  }
+  EXPECT_EQ(ops[LeafOp::k_load], 4 * 2) << to_text(*p);
+  EXPECT_EQ(ops[LeafOp::k_mask_tail], 4 * 2);
+  EXPECT_EQ(ops[LeafOp::k_fma], 4 * 12);
+}
+
 TEST(LowerMatmul, EpilogueGelu) {
   LeafCase c = tile_case({.m = 3, .epilogue = "0.5 * (r0[{0}] + p2[{1}]) * (1.0 + erf((r0[{0}] + p2[{1}]) * 0.70710677))"}, 4, 32,
                          Data::normal);
