@@ -15,6 +15,9 @@ using ir::Mark;
 using ir::Op;
 using ir::Stmt;
 
+// What an epilogue with a polynomial and its operands keep alive at once, about.
+static constexpr int kEpilogueRegisters = 10;
+
 void Lowering::body(const Body& list) {
   for (size_t i = 0; i < list.size() && e_.ok(); ++i) {
     if (!lane_) find_reductions(list, i);
@@ -171,6 +174,8 @@ void Lowering::unrolled(const Stmt& s) {
   });
   for (int64_t i = 0; i * width < extent->max && e_.ok(); ++i) {
     const auto copy = [&] {
+      // Among many accumulators an epilogue reads its vectors again for every row rather than keep them.
+      if (after_mma_ && static_cast<int>(cells_.size()) + kEpilogueRegisters > e_.program().vector_registers) e_.forget_values();
       env_.push_back({s.iter, Binding::Kind::number, i, extent->max, nullptr});
       body(s.body);
       env_.pop_back();

@@ -115,6 +115,7 @@ void Lowering::mma(const Stmt& s) {
   e_.restore_base(b);
   e_.pop_frame();
   e_.append(std::move(segments));
+  after_mma_ = true;
 }
 
 // d[.., c, r] = s[.., r, c] where c is adjacent in s and r in d.

@@ -121,6 +121,7 @@ class Lowering {
   std::map<CellKey, Cell> cells_;
   std::vector<Reduction> reductions_;
   int tensor_streams_ = 0;
+  bool after_mma_ = false;
 };
 
 // lower_finish.cc: removes instructions nobody uses, shares pointer and variable numbers, and names the program.

@@ -71,17 +71,18 @@ class Math {
     return blend(e_.compare(LeafOp::k_cmp_eq, x, constant(0.0f)), y, constant(-kInfinity));
   }
 
+  // Ordered for few live registers: x and the small branch are all that waits while the large one is made.
   int erf(int x) {
-    const int a = op(LeafOp::k_bit_andnot, bits(kSign), x);
-    const int sign = op(LeafOp::k_bit_and, x, bits(kSign));
     const int q = polynomial(op(LeafOp::k_mul, x, x), {-0.000600380707f, 0.00499585411f, -0.0267685801f, 0.11281877f,
                                                        -0.376125008f, 0.128379151f});
     const int small = fma(q, x, x);
+    const int a = op(LeafOp::k_bit_andnot, bits(kSign), x);
+    const int is_large = less(constant(0.9f), a);
     const int g = polynomial(op(LeafOp::k_min, constant(3.95f), a),
                              {0.000198220121f, -0.00306549738f, 0.0223152377f, -0.104113713f, -0.636976063f, -1.12779725f,
                               -0.000166448051f});
-    const int large = op(LeafOp::k_bit_or, op(LeafOp::k_sub, constant(1.0f), exp_inside(g)), sign);
-    return blend(less(constant(0.9f), a), small, large);
+    const int size = op(LeafOp::k_sub, constant(1.0f), exp_inside(g));
+    return blend(is_large, small, op(LeafOp::k_bit_or, size, op(LeafOp::k_bit_and, x, bits(kSign))));
   }
 
   // quarter 0: sin, 1: cos.

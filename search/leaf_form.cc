@@ -73,7 +73,7 @@ class Builder {
       if (s.kind == Stmt::Kind::scope) inside_.push_back(s.iter);
     });
     LATHE_RETURN_IF_ERROR(check_loops(group, 0, false));
-    LATHE_RETURN_IF_ERROR(find_variants(group, ranges_));
+    LATHE_RETURN_IF_ERROR(find_variants(group, ranges_, false));
     LATHE_RETURN_IF_ERROR(collect_slots(group, ranges_, nullptr));
     LATHE_RETURN_IF_ERROR(order_slots());
     LeafGroup out;
@@ -135,12 +135,16 @@ class Builder {
     });
   }
 
-  Status find_variants(std::vector<Stmt>& body, const Ranges& ranges) {
+  // in_tile: inside a tensor scope, whose sides are one piece.
+  Status find_variants(std::vector<Stmt>& body, const Ranges& ranges, bool in_tile) {
     for (Stmt& s : body) {
       if (s.kind != Stmt::Kind::scope) continue;
       s.extent = simplify(s.extent, ranges);
       Ranges inner = ranges;
       inner.enter(s);
+      if (s.mark == Mark::none && !in_tile && !outside_only(s.extent)) {
+        return unsupported("scope {}: extent depends on the leaf's own loops", s.iter);
+      }
       if (s.mark == Mark::unroll && !is_const_int(s.extent)) {
         if (!outside_only(s.extent)) return unsupported("unrolled scope {}: extent depends on the leaf's own loops", s.iter);
         const int64_t most = interval(s.extent, ranges).hi;
@@ -153,7 +157,7 @@ class Builder {
           add_variant(s.extent, static_cast<int>(most));
         }
       }
-      LATHE_RETURN_IF_ERROR(find_variants(s.body, inner));
+      LATHE_RETURN_IF_ERROR(find_variants(s.body, inner, in_tile || s.mark == Mark::tensor));
     }
     return {};
   }
