@@ -360,7 +360,7 @@ LATHE_API void lathe_plan_destroy(lathe_plan* plan);
 
 /* --- Looking in ------------------------------------------------------------------------------------------------- */
 
-/* The value of one counter of docs/stats.md ("compiles", "compiles_after_seal", "store_hits", ...). */
+/* The value of one counter of docs/stats.md ("compiled_xbyak", "compiles_after_seal", "misses_never_seen", ...). */
 LATHE_API lathe_status lathe_stats(const lathe_context* ctx, const char* counter, uint64_t* value, lathe_error* error);
 /* All counters as Prometheus text; writes at most capacity bytes with the terminator, *needed gets the full size. */
 LATHE_API lathe_status lathe_stats_text(const lathe_context* ctx, char* out, size_t capacity, size_t* needed,

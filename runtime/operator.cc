@@ -44,6 +44,8 @@ std::optional<int64_t> value_of(const SymbolValues& values, const std::string& n
   return std::nullopt;
 }
 
+uint32_t allowed_classes(const PrepareRequest& request) { return request.allowed == 0 ? kDefaultAllowed : request.allowed; }
+
 int64_t align64(int64_t bytes) { return (bytes + 63) & ~int64_t{63}; }
 
 }  // namespace
@@ -105,7 +107,7 @@ DecisionQuery Operator::query(int kernel, const SymbolValues& dims, const Prepar
   }
   q.threads = request.threads;
   q.cold = request.cold;
-  q.allowed = request.allowed == 0 ? kDefaultAllowed : request.allowed;
+  q.allowed = allowed_classes(request);
   return q;
 }
 
@@ -142,7 +144,14 @@ Status Operator::add_general(int kernel, const PrepareRequest& request, bool pac
   for (const auto& [name, value] : hints.back()) p.dims[name] = value;
   p.threads = request.threads;
   p.cold = request.cold;
-  const search::Schedule schedule = search::default_schedule(p, context_->target());
+  search::Schedule schedule = search::default_schedule(p, context_->target());
+  if (const uint32_t denied = kDefaultAllowed & ~allowed_classes(request)) {
+    LATHE_ASSIGN(const ir::Kernel scheduled, search::replay(p.kernel, schedule));
+    if ((scheduled.numeric & denied) != 0) {  // the naive Kernel takes no liberty
+      schedule = {};
+      schedule.family = p.kernel.family;
+    }
+  }
   ServedStage attributes;
   attributes.tier = 1;
   attributes.threads = request.threads;
@@ -183,6 +192,12 @@ Result<PrepareInfo> Operator::prepare(const PrepareRequest& request, bool compil
       }
       Result<search::Schedule> schedule = search::parse_schedule(decision->kernels[0].schedule);
       if (!schedule.ok()) continue;
+      if ((schedule->numeric & ~allowed_classes(request)) != 0) {
+        info.missed = true;
+        info.miss = MissReason::k_numeric;
+        context_->stats().miss(MissReason::k_numeric);
+        continue;
+      }
       ServedStage attributes;
       attributes.tier = 2;
       attributes.threads = request.threads;
@@ -303,6 +318,11 @@ Result<const BoundOp*> Operator::bound(const Call& call) {
   LATHE_ASSIGN(std::unique_ptr<BoundOp> made, bind(call));
   bound_.push_back(std::move(made));
   return dispatch_.insert(key, bound_.back().get());
+}
+
+Result<std::unique_ptr<BoundOp>> Operator::bind_once(const Call& call) {
+  std::lock_guard lock(mutex_);
+  return bind(call);
 }
 
 void Operator::run(const BoundOp& op, void* const* args, void* workspace, ThreadTeam* team) const {

@@ -86,6 +86,10 @@ class Operator {
     std::vector<ArgLayout> layouts;   // by argument; empty: all compact
   };
   ir::Result<const BoundOp*> bound(const Call& call);
+  // The same without allocating, null if not bound yet: dims in the graph's order of symbols, threads, align_class 1 if packed.
+  const BoundOp* find(const DispatchKey& key) const { return dispatch_.find(key); }
+  // Bound for the caller alone: when bound() says NOMEM because it keeps no more shapes.
+  ir::Result<std::unique_ptr<BoundOp>> bind_once(const Call& call);
   // args: addresses of first elements, by argument; workspace 64-byte aligned, workspace_bytes of it.
   void run(const BoundOp& op, void* const* args, void* workspace, ThreadTeam* team) const;
 

@@ -1,0 +1,220 @@
+// C ABI: from a graph to a kernel. Operators are shared within a context by semantic identity, classes, threads and cache state.
+#include <chrono>
+
+#include "ir/text_form.h"
+#include "runtime/handle.h"
+
+namespace lathe::runtime {
+
+using ir::invalid;
+using ir::Result;
+using ir::Status;
+
+namespace {
+
+constexpr uint32_t kAllClasses = LATHE_CLASS_REASSOCIATE | LATHE_CLASS_CONTRACT | LATHE_CLASS_APPROXIMATE | LATHE_CLASS_REDUCED_ACCUMULATE |
+                                 LATHE_CLASS_QUANTISED_ACTIVATIONS | LATHE_CLASS_WINOGRAD;
+
+void append_dims(std::string& out, const std::vector<ops::DimDesc>& dims) {
+  for (const ops::DimDesc& d : dims) {
+    out += fmt::format(" {}..{}%{}{}", d.min, d.max, d.multiple_of, d.symbol);
+    for (const ops::Hint& h : d.hints) out += fmt::format("~{}*{}", h.value, h.weight);
+  }
+}
+
+void append_value(std::string& out, const ops::AttrValue& value) {
+  std::visit(
+      [&](const auto& v) {
+        if constexpr (std::is_same_v<std::decay_t<decltype(v)>, std::vector<int64_t>>) {
+          for (const int64_t i : v) out += fmt::format("{},", i);
+        } else {
+          out += fmt::format("{}", v);
+        }
+      },
+      value);
+}
+
+// Searches for better Schedules and records them, within the deadline; true if something new was found.
+Result<bool> tune_operator(Operator&, const ServeRequest&) { return false; }
+
+Result<PrepareInfo> make_operator(ContextState& state, const ops::Graph& graph, const ServeRequest& request, std::shared_ptr<Operator>& out) {
+  LATHE_ASSIGN(std::shared_ptr<Operator> op, Operator::create(state.context, graph));
+  const bool compiled_only = request.wait == LATHE_COMPILED_ONLY;
+  Result<PrepareInfo> info = op->prepare(request.prepare, compiled_only);
+  if (!info.ok()) return info;
+  if (request.wait == LATHE_WAIT && state.context->seal() == Seal::off) {
+    LATHE_ASSIGN(const bool found, tune_operator(*op, request));
+    if (found) {
+      LATHE_ASSIGN(op, Operator::create(state.context, graph));
+      info = op->prepare(request.prepare, false);
+      if (!info.ok()) return info;
+    }
+  }
+  out = std::move(op);
+  return info;
+}
+
+void count(Context& context, const PrepareInfo& info, uint64_t ns) {
+  Stats& stats = context.stats();
+  stats.add(info.tier >= 2 ? Stat::k_hits_t2 : info.tier == 1 ? Stat::k_hits_t1 : Stat::k_hits_t0);
+  if (info.origin == LeafOrigin::compiled) stats.add(Stat::k_caller_blocked_ns, static_cast<int64_t>(ns));
+  if (info.tier == 0 && context.target().level != ir::IsaLevel::portable) stats.add(Stat::k_fallbacks);
+}
+
+}  // namespace
+
+std::string semantic_text(const ops::Graph& graph) {
+  std::string out;
+  for (const ops::TensorDesc& t : graph.tensors) {
+    out += fmt::format("{}{}", ir::dtype_name(t.dtype), t.constant ? "!" : "");
+    append_dims(out, t.dims);
+    for (const ir::Expr& s : t.strides) out += fmt::format(" /{}", ir::print(s));
+    out += '\n';
+  }
+  for (const ops::Node& n : graph.nodes) {
+    out += n.op;
+    for (const int i : n.inputs) out += fmt::format(" {}", i);
+    out += fmt::format(" > {}", n.output);
+    for (const ops::Attr& a : n.attrs) {
+      out += fmt::format(" {}:{}=", a.name, a.value.index());
+      append_value(out, a.value);
+    }
+    out += '\n';
+  }
+  for (const int i : graph.inputs) out += fmt::format("<{}", i);
+  for (const int i : graph.outputs) out += fmt::format(">{}", i);
+  append_dims(out, graph.symbols);
+  return out;
+}
+
+Result<std::shared_ptr<ServedOperator>> serve(ContextState& state, const ops::Graph& graph, const ServeRequest& request,
+                                              std::shared_ptr<Operator>* op, PrepareInfo* info) {
+  const PrepareRequest& p = request.prepare;
+  const std::string key = fmt::format("{} {} {}\n{}", p.threads, p.cold, p.allowed, semantic_text(graph));
+  std::shared_ptr<ServedOperator> served;
+  {
+    std::lock_guard lock(state.mutex);
+    std::shared_ptr<ServedOperator>& slot = state.served[key];
+    if (slot == nullptr) slot = std::make_shared<ServedOperator>();
+    served = slot;
+  }
+  const auto start = std::chrono::steady_clock::now();
+  std::lock_guard lock(served->mutex);
+  const bool better_wanted = request.wait == LATHE_WAIT && served->info.tier < 2 && state.context->seal() == Seal::off;
+  if (served->op == nullptr || better_wanted) {
+    std::shared_ptr<Operator> made;
+    LATHE_ASSIGN(served->info, make_operator(state, graph, request, made));
+    if (served->op != nullptr) served->generation.fetch_add(1, std::memory_order_release);
+    served->op = std::move(made);
+    *info = served->info;
+  } else {
+    *info = served->info;
+    info->origin = LeafOrigin::memory;
+  }
+  const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start).count();
+  count(*state.context, *info, static_cast<uint64_t>(ns));
+  *op = served->op;
+  return served;
+}
+
+namespace {
+
+Status read_policy(const lathe_policy* policy, ServeRequest& request, uint64_t& max_workspace) {
+  lathe_policy p = LATHE_POLICY_INIT;
+  LATHE_RETURN_IF_ERROR(read_struct(policy, p, "policy", 2));
+  if (p.wait > LATHE_COMPILED_ONLY) return invalid("{}, expected a lathe_wait", p.wait).with_arg("policy.wait", 2);
+  if ((p.allowed & ~kAllClasses) != 0) return invalid("{:#x}: unknown classes", p.allowed).with_arg("policy.allowed", 2);
+  if (p.threads < 0 || p.threads > kMaxThreads) return invalid("{}, expected 0..{}", p.threads, kMaxThreads).with_arg("policy.threads", 2);
+  if (p.cold > 1) return invalid("{}, expected 0 or 1", p.cold).with_arg("policy.cold", 2);
+  request.wait = p.wait;
+  request.deadline_ns = p.deadline_ns;
+  request.prepare.allowed = p.allowed == 0 ? uint32_t{LATHE_CLASS_REASSOCIATE | LATHE_CLASS_CONTRACT} : p.allowed;
+  request.prepare.threads = p.threads == 0 ? 1 : p.threads;
+  request.prepare.cold = p.cold == 1;
+  max_workspace = p.max_workspace;
+  return {};
+}
+
+// The most that any hinted dims need; binding them now also makes their first calls quick.
+Result<uint64_t> hinted_workspace(Operator& op, int threads, bool packed) {
+  int64_t most = 0;
+  for (const SymbolValues& dims : op.hinted_dims()) {
+    for (const bool p : {false, true}) {
+      if (p && !packed) continue;
+      Operator::Call call;
+      call.symbols = dims;
+      call.threads = threads;
+      call.packed = p;
+      LATHE_ASSIGN(const BoundOp* bound, op.bound(call));
+      most = std::max(most, bound->workspace_bytes);
+    }
+  }
+  return static_cast<uint64_t>(most);
+}
+
+void copy_text(char* to, size_t size, std::string_view from) {
+  const size_t n = std::min(from.size(), size - 1);
+  std::memcpy(to, from.data(), n);
+  to[n] = 0;
+}
+
+uint32_t origin_of(LeafOrigin origin) {
+  switch (origin) {
+    case LeafOrigin::memory: return LATHE_ORIGIN_MEMORY;
+    case LeafOrigin::store: return LATHE_ORIGIN_STORE;
+    case LeafOrigin::compiled: return LATHE_ORIGIN_COMPILED;
+    case LeafOrigin::builtin: return LATHE_ORIGIN_BUILTIN;
+  }
+  return LATHE_ORIGIN_BUILTIN;
+}
+
+Status resolve(lathe_context* ctx, const lathe_graph* graph, const lathe_policy* policy, lathe_kernel** out, lathe_kernel_info* info) {
+  LATHE_CHECK_HANDLE(ctx, 0);
+  LATHE_CHECK_HANDLE(graph, 1);
+  LATHE_CHECK_POINTER(out, 3);
+  ContextState& state = *ctx->body->state;
+  if (graph->body->state.get() != &state) return invalid("belongs to another context").with_arg("graph", 1);
+  if (!graph->body->finished) return ir::make_error(ir::Code::kSTATE, "the graph is not finished").with_arg("graph", 1);
+  if (info != nullptr) LATHE_RETURN_IF_ERROR(check_struct(info, sizeof(lathe_kernel_info), "info", 4));
+  ServeRequest request;
+  uint64_t max_workspace = 0;
+  LATHE_RETURN_IF_ERROR(read_policy(policy, request, max_workspace));
+  KernelBody body;
+  body.state = ctx->body->state;
+  PrepareInfo prepared;
+  LATHE_ASSIGN(body.served, serve(state, graph->body->graph, request, &body.op, &prepared));
+  LATHE_ASSIGN(body.plan, make_call_plan(*body.op, graph->body->graph));
+  bool packed = false;
+  for (const ArgPlan& a : body.plan.args) packed |= a.layout_id != 0;
+  LATHE_ASSIGN(const uint64_t workspace, hinted_workspace(*body.op, request.prepare.threads, packed));
+  if (max_workspace != 0 && workspace > max_workspace) {
+    state.context->stats().miss(MissReason::k_workspace);
+    return ir::unsupported("{} bytes, and {} are needed at the hinted dims", max_workspace, workspace).with_arg("policy.max_workspace", 2);
+  }
+  lathe_kernel_info filled = LATHE_KERNEL_INFO_INIT;
+  filled.tier = prepared.tier;
+  filled.origin = origin_of(prepared.origin);
+  filled.numeric_class = prepared.numeric;
+  filled.num_args = static_cast<int32_t>(body.plan.args.size());
+  filled.workspace_bytes = workspace;
+  filled.generation = body.served->generation.load(std::memory_order_acquire);
+  if (prepared.missed) copy_text(filled.miss_reason, sizeof(filled.miss_reason), miss_reason_name(prepared.miss));
+  copy_text(filled.name, sizeof(filled.name), graph->body->graph.name);
+  *out = make_handle<lathe_kernel>(std::move(body));
+  if (info != nullptr) write_struct(filled, info);
+  return {};
+}
+
+}  // namespace
+}  // namespace lathe::runtime
+
+using namespace lathe::runtime;  // NOLINT: the C ABI of this floor
+
+extern "C" lathe_status lathe_resolve(lathe_context* ctx, const lathe_graph* graph, const lathe_policy* policy, lathe_kernel** out,
+                                      lathe_kernel_info* info, lathe_error* error) {
+  return guarded(error, [&] { return resolve(ctx, graph, policy, out, info); });
+}
+extern "C" void lathe_kernel_destroy(lathe_kernel* kernel) { destroy_handle(kernel); }
+extern "C" uint64_t lathe_generation(const lathe_kernel* kernel) {
+  return is_live(kernel) ? kernel->body->served->generation.load(std::memory_order_acquire) : 0;
+}

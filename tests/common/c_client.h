@@ -1,0 +1,103 @@
+// What tests of the C ABI share: a context of its own, graphs and tensors in a line each.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "include/lathe.h"
+
+namespace lathe::test {
+
+struct Destroy {
+  void operator()(lathe_context* p) const { lathe_context_destroy(p); }
+  void operator()(lathe_graph* p) const { lathe_graph_destroy(p); }
+  void operator()(lathe_kernel* p) const { lathe_kernel_destroy(p); }
+  void operator()(lathe_pinned* p) const { lathe_pinned_destroy(p); }
+  void operator()(lathe_plan* p) const { lathe_plan_destroy(p); }
+};
+template <class T>
+using Owned = std::unique_ptr<T, Destroy>;
+
+// In memory only, whatever the environment says.
+inline Owned<lathe_context> make_context(const char* isa = nullptr, int threads = 0) {
+  lathe_context_options o = LATHE_CONTEXT_OPTIONS_INIT;
+  o.max_isa = isa;
+  o.own_threads = threads;
+  setenv("LATHE_CACHE", "off", 1);
+  lathe_context* out = nullptr;
+  lathe_error e;
+  EXPECT_EQ(lathe_context_create(&o, &out, &e), LATHE_OK) << e.message;
+  return Owned<lathe_context>(out);
+}
+
+inline lathe_dim fixed(int64_t size) { return {size, size, 1, nullptr, nullptr, 0}; }
+inline lathe_dim range(const char* symbol, int64_t min, int64_t max, int64_t multiple = 1) { return {min, max, multiple, symbol, nullptr, 0}; }
+
+inline lathe_tensor_desc desc(const char* name, const std::vector<lathe_dim>& dims, uint32_t flags = 0, uint32_t dtype = LATHE_F32) {
+  lathe_tensor_desc d = LATHE_TENSOR_DESC_INIT;
+  d.name = name;
+  d.dtype = dtype;
+  d.ndim = static_cast<int32_t>(dims.size());
+  d.dims = dims.data();
+  d.flags = flags;
+  return d;
+}
+
+// y[M, N] = x[M, K] * w[K, N]
+inline Owned<lathe_graph> matmul_graph(lathe_context* ctx, const lathe_dim& m, int64_t k, int64_t n) {
+  const std::vector<lathe_dim> x = {m, fixed(k)}, w = {fixed(k), fixed(n)};
+  const lathe_tensor_desc inputs[] = {desc("x", x), desc("w", w, LATHE_TENSOR_CONST)};
+  lathe_graph* out = nullptr;
+  lathe_error e;
+  EXPECT_EQ(lathe_graph_single(ctx, "matmul", inputs, 2, nullptr, 0, &out, &e), LATHE_OK) << e.message;
+  return Owned<lathe_graph>(out);
+}
+
+inline Owned<lathe_graph> unary_graph(lathe_context* ctx, const char* op, const std::vector<lathe_dim>& dims) {
+  const lathe_tensor_desc input = desc("x", dims);
+  lathe_graph* out = nullptr;
+  lathe_error e;
+  EXPECT_EQ(lathe_graph_single(ctx, op, &input, 1, nullptr, 0, &out, &e), LATHE_OK) << e.message;
+  return Owned<lathe_graph>(out);
+}
+
+inline Owned<lathe_kernel> resolve(lathe_context* ctx, const lathe_graph* graph, lathe_kernel_info* info = nullptr) {
+  lathe_kernel* out = nullptr;
+  lathe_error e;
+  EXPECT_EQ(lathe_resolve(ctx, graph, nullptr, &out, info, &e), LATHE_OK) << e.message;
+  return Owned<lathe_kernel>(out);
+}
+
+// A float tensor of its own memory, and the DLTensor on it.
+struct Floats {
+  explicit Floats(std::vector<int64_t> dims, float value = 0) : shape(std::move(dims)) {
+    int64_t n = 1;
+    for (const int64_t d : shape) n *= d;
+    data.assign(static_cast<size_t>(n), value);
+    tensor = {data.data(), {1, 0}, static_cast<int32_t>(shape.size()), {2, 32, 1}, shape.data(), nullptr, 0};
+  }
+  Floats(const Floats&) = delete;
+  // Small integers: products and sums are exact.
+  Floats& numbers(int seed) {
+    for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<float>((i * 7 + static_cast<size_t>(seed)) % 11) - 5;
+    return *this;
+  }
+  lathe_arg arg() const { return {&tensor, data.size() * sizeof(float), 0, 0, 0}; }
+
+  std::vector<int64_t> shape;
+  std::vector<float> data;
+  lathe_tensor tensor;
+};
+
+// 64-byte aligned bytes.
+struct Aligned {
+  explicit Aligned(size_t bytes) : memory(std::aligned_alloc(64, (bytes + 127) / 64 * 64)) {}
+  ~Aligned() { std::free(memory); }
+  Aligned(const Aligned&) = delete;
+  void* memory;
+};
+
+}  // namespace lathe::test
