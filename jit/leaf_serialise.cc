@@ -1,6 +1,7 @@
-// The bytes of a leaf program: what the LLVM plug-in is handed and what tests compare. Little-endian fixed fields after a
-// magic word; not a store format (images are stored, programs are not). Malformed bytes give INVALID, never a crash: every
-// count is checked against the bytes left, nesting against a limit, and the result against verify_program.
+// The bytes of a leaf program: what the LLVM plug-in is handed and what tests compare.
+// Little-endian fixed fields after a magic word; not a store format (images are stored, programs
+// are not). Malformed bytes give INVALID, never a crash: every count is checked against the bytes
+// left, nesting against a limit, and the result against verify_program.
 #include <cstring>
 #include <type_traits>
 
@@ -156,7 +157,9 @@ template <class A>
 void visit(A& a, LeafProgram& p) {
   a.text(p.name);
   a.value(p.level);
-  for (int* n : {&p.lanes, &p.vector_registers, &p.mask_registers, &p.num_vregs, &p.num_masks, &p.num_vars}) a.value(*n);
+  for (int* n :
+       {&p.lanes, &p.vector_registers, &p.mask_registers, &p.num_vregs, &p.num_masks, &p.num_vars})
+    a.value(*n);
   list(a, p.ptrs, [&](PtrInit& init) {
     a.value(init.slot);
     a.value(init.stream);

@@ -1,8 +1,11 @@
-// verify_program: what every generator and the portable executor rely on, so that none of them checks again.
+// verify_program: what every generator and the portable executor rely on, so that none of them
+// checks again.
 //  - register, pointer, slot, stride, extent, stream and variable numbers are in range;
 //  - every register, pointer and index variable is defined on every path before it is used;
-//  - a loop's variable is not changed inside it other than by its own step; steps are positive; segments do not nest;
-//  - masks only where an instruction has one, immediates and scales in range, instructions the level has.
+//  - a loop's variable is not changed inside it other than by its own step; steps are positive;
+//  segments do not nest;
+//  - masks only where an instruction has one, immediates and scales in range, instructions the
+//  level has.
 #include <algorithm>
 
 #include "jit/leaf_program.h"
@@ -24,7 +27,8 @@ class Checker {
   ir::Status run() {
     const auto count_ok = [](int n) { return n >= 0 && n <= kMaxRegisters; };
     if (p_.lanes != 8 && p_.lanes != 16) return ir::invalid("lanes {}, expected 8 or 16", p_.lanes);
-    if (p_.level < ir::IsaLevel::portable || p_.level > ir::IsaLevel::amx) return ir::invalid("unknown level");
+    if (p_.level < ir::IsaLevel::portable || p_.level > ir::IsaLevel::amx)
+      return ir::invalid("unknown level");
     if (!count_ok(p_.num_vregs) || !count_ok(p_.num_masks) || !count_ok(p_.num_vars)) {
       return ir::invalid("register counts out of range");
     }
@@ -36,7 +40,8 @@ class Checker {
       if (init.slot >= ir::kMaxLeafOperands || init.stream >= ir::kMaxLeafStreams) {
         return ir::invalid("pointer: operand {} or stream {} out of range", init.slot, init.stream);
       }
-      if (init.slot >= 0 && init.stream >= 0) return ir::invalid("pointer with both an operand and a stream");
+      if (init.slot >= 0 && init.stream >= 0)
+        return ir::invalid("pointer with both an operand and a stream");
       LATHE_RETURN_IF_ERROR(terms(init.terms));
       d.ptrs.push_back(init.slot >= 0 || init.stream >= 0);
     }
@@ -50,21 +55,25 @@ class Checker {
     return {};
   }
   static ir::Status stride(int s) {
-    if (s < 0 || s >= ir::kMaxLeafOperands * ir::kMaxLeafStrides) return ir::invalid("stride {} out of range", s);
+    if (s < 0 || s >= ir::kMaxLeafOperands * ir::kMaxLeafStrides)
+      return ir::invalid("stride {} out of range", s);
     return {};
   }
   ir::Status extent(const Extent& e) const {
-    if (e.arg < Extent::kSegLen || e.arg >= ir::kMaxLeafExtents) return ir::invalid("extent {} out of range", e.arg);
+    if (e.arg < Extent::kSegLen || e.arg >= ir::kMaxLeafExtents)
+      return ir::invalid("extent {} out of range", e.arg);
     if (e.arg == Extent::kSegLen && !in_segments_) return ir::invalid("seglen outside segments");
     return {};
   }
   static ir::Status use(const std::vector<bool>& set, int i, const char* what) {
-    if (i < 0 || static_cast<size_t>(i) >= set.size()) return ir::invalid("{} {} out of range", what, i);
+    if (i < 0 || static_cast<size_t>(i) >= set.size())
+      return ir::invalid("{} {} out of range", what, i);
     if (!set[i]) return ir::invalid("{} {} used before it is defined", what, i);
     return {};
   }
   static ir::Status define(std::vector<bool>& set, int i, const char* what) {
-    if (i < 0 || static_cast<size_t>(i) >= set.size()) return ir::invalid("{} {} out of range", what, i);
+    if (i < 0 || static_cast<size_t>(i) >= set.size())
+      return ir::invalid("{} {} out of range", what, i);
     set[i] = true;
     return {};
   }
@@ -72,15 +81,20 @@ class Checker {
     LATHE_RETURN_IF_ERROR(use(d.ptrs, s.ptr, "pointer"));
     return terms(s.terms);
   }
-  bool busy(int var) const { return std::find(loop_vars_.begin(), loop_vars_.end(), var) != loop_vars_.end(); }
+  bool busy(int var) const {
+    return std::find(loop_vars_.begin(), loop_vars_.end(), var) != loop_vars_.end();
+  }
 
   ir::Status inst(const Inst& i, Defined& d) const {
-    if (static_cast<int>(i.op) >= kLeafOpCount) return ir::invalid("unknown instruction {}", static_cast<int>(i.op));
+    if (static_cast<int>(i.op) >= kLeafOpCount)
+      return ir::invalid("unknown instruction {}", static_cast<int>(i.op));
     const LeafOpKind kind = leaf_op_kind(i.op);
-    const bool memory = kind == LeafOpKind::kLoad || kind == LeafOpKind::kStore || kind == LeafOpKind::kHint;
+    const bool memory =
+        kind == LeafOpKind::kLoad || kind == LeafOpKind::kStore || kind == LeafOpKind::kHint;
     if (memory) {
       LATHE_RETURN_IF_ERROR(use(d.ptrs, i.mem.ptr, "pointer"));
-      if (i.mem.index_kind == Mem::Index::var) LATHE_RETURN_IF_ERROR(use(d.vars, i.mem.index, "variable"));
+      if (i.mem.index_kind == Mem::Index::var)
+        LATHE_RETURN_IF_ERROR(use(d.vars, i.mem.index, "variable"));
       if (i.mem.index_kind == Mem::Index::stride) LATHE_RETURN_IF_ERROR(stride(i.mem.index));
       if (i.mem.index_kind > Mem::Index::stride) return ir::invalid("unknown kind of index");
       if (i.mem.scale != 1 && i.mem.scale != 2 && i.mem.scale != 4 && i.mem.scale != 8) {
@@ -89,7 +103,8 @@ class Checker {
     } else if (i.mem.ptr >= 0) {
       return ir::invalid("{} with a memory operand", leaf_op_name(i.op));
     }
-    for (int s = 0; s < leaf_op_sources(i.op); ++s) LATHE_RETURN_IF_ERROR(use(d.vregs, i.src[s], "register"));
+    for (int s = 0; s < leaf_op_sources(i.op); ++s)
+      LATHE_RETURN_IF_ERROR(use(d.vregs, i.src[s], "register"));
     if (i.mask >= 0) {
       if (i.op != LeafOp::k_load && i.op != LeafOp::k_store && i.op != LeafOp::k_blend) {
         return ir::invalid("{} cannot be masked", leaf_op_name(i.op));
@@ -110,12 +125,15 @@ class Checker {
       case LeafOp::k_shuffle128:
         if (i.imm > 255) return ir::invalid("shuffle128 control {}", i.imm);
         break;
-      case LeafOp::k_extent_f32: LATHE_RETURN_IF_ERROR(extent(i.extent)); break;
+      case LeafOp::k_extent_f32:
+        LATHE_RETURN_IF_ERROR(extent(i.extent));
+        break;
       case LeafOp::k_mask_tail:
         LATHE_RETURN_IF_ERROR(extent(i.extent));
         if (i.var >= 0) LATHE_RETURN_IF_ERROR(use(d.vars, i.var, "variable"));
         break;
-      default: break;
+      default:
+        break;
     }
     if (kind == LeafOpKind::kMask) return define(d.masks, i.dst, "mask");
     if (kind == LeafOpKind::kStore || kind == LeafOpKind::kHint) return {};
@@ -123,11 +141,13 @@ class Checker {
   }
 
   ir::Status node(const Node& n, Defined& d, int depth) {
-    if (n.kind != Node::Kind::loop && n.kind != Node::Kind::if_less && n.kind != Node::Kind::segments && !n.body.empty()) {
+    if (n.kind != Node::Kind::loop && n.kind != Node::Kind::if_less &&
+        n.kind != Node::Kind::segments && !n.body.empty()) {
       return ir::invalid("a body where none belongs");
     }
     switch (n.kind) {
-      case Node::Kind::inst: return inst(n.inst, d);
+      case Node::Kind::inst:
+        return inst(n.inst, d);
       case Node::Kind::loop: {
         LATHE_RETURN_IF_ERROR(extent(n.extent));
         if (n.step <= 0) return ir::invalid("loop step {}", n.step);
@@ -169,7 +189,8 @@ class Checker {
         return define(d.vars, n.var, "variable");
       case Node::Kind::add_stream:
         if (n.steps.size() != 1) return ir::invalid("add_stream with {} steps", n.steps.size());
-        if (n.from < 0 || n.from >= ir::kMaxLeafStreams) return ir::invalid("stream {} out of range", n.from);
+        if (n.from < 0 || n.from >= ir::kMaxLeafStreams)
+          return ir::invalid("stream {} out of range", n.from);
         return use(d.ptrs, n.steps[0].ptr, "pointer");
     }
     return ir::invalid("unknown kind of node");
@@ -188,6 +209,8 @@ class Checker {
 
 }  // namespace
 
-ir::Status verify_program(const LeafProgram& program) { return Checker(program).run().with_context("leaf program"); }
+ir::Status verify_program(const LeafProgram& program) {
+  return Checker(program).run().with_context("leaf program");
+}
 
 }  // namespace lathe::jit

@@ -12,7 +12,8 @@ ir::Status Lowering::run() {
 }
 
 ir::Result<LeafProgram> lower_leaf(const ir::Kernel& leaf, const ir::Target& target) {
-  if (target.lanes != 8 && target.lanes != 16) return ir::unsupported("{} lanes, expected 8 or 16", target.lanes);
+  if (target.lanes != 8 && target.lanes != 16)
+    return ir::unsupported("{} lanes, expected 8 or 16", target.lanes);
   LeafProgram program;
   program.level = target.level;
   program.lanes = target.lanes;

@@ -1,6 +1,7 @@
 // Statements: register cells and memory, accumulation in place, reductions across lanes.
 //
-//   r[] += x[lane]   in a vector scope  ->  partial[copy] = identity, before the statements that reduce
+//   r[] += x[lane]   in a vector scope  ->  partial[copy] = identity, before the statements that
+//   reduce
 //                                           partial[copy] += x, lane by lane
 //                                           r = r + reduce_add(tree over copies), after them
 #include <algorithm>
@@ -22,17 +23,22 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 float identity(AssignOp op) {
   switch (op) {
-    case AssignOp::mul: return 1.0f;
+    case AssignOp::mul:
+      return 1.0f;
     case AssignOp::max:
-    case AssignOp::fmax: return -kInfinity;
-    case AssignOp::min: return kInfinity;
-    default: return 0.0f;
+    case AssignOp::fmax:
+      return -kInfinity;
+    case AssignOp::min:
+      return kInfinity;
+    default:
+      return 0.0f;
   }
 }
 
 }  // namespace
 
-std::optional<Lowering::Place> Lowering::place(const std::string& buffer, const std::vector<Expr>& index) {
+std::optional<Lowering::Place> Lowering::place(const std::string& buffer,
+                                               const std::vector<Expr>& index) {
   const int slot = slot_of(buffer);
   if (slot < 0) {
     fail(ir::unsupported("unknown buffer {}", buffer));
@@ -44,7 +50,8 @@ std::optional<Lowering::Place> Lowering::place(const std::string& buffer, const 
   if (!out.cell) {
     std::optional<Access> a = access(*out.buffer, slot, index, env_);
     if (!a) {
-      fail(ir::unsupported("{}: an index is not affine in the loops of the leaf, or has no stride", buffer));
+      fail(ir::unsupported("{}: an index is not affine in the loops of the leaf, or has no stride",
+                           buffer));
       return {};
     }
     out.access = std::move(*a);
@@ -57,14 +64,16 @@ std::optional<Lowering::Place> Lowering::place(const std::string& buffer, const 
   out.key.buffer = buffer;
   for (const Expr& e : index) {
     const std::optional<Affine> a = affine(e, env_);
-    if (!a || !a->loops.empty() || !a->symbols.empty() || (a->lane != 0 && (a->lane != 1 || out.key.vector))) {
+    if (!a || !a->loops.empty() || !a->symbols.empty() ||
+        (a->lane != 0 && (a->lane != 1 || out.key.vector))) {
       fail(ir::unsupported("{}: a register cannot be indexed by a loop", buffer));
       return {};
     }
     if (a->lane == 1) {
       out.key.vector = true;
       if (a->constant % lanes_ != 0) {
-        fail(ir::unsupported("{}: lanes of a register start at {}, not a multiple of {}", buffer, a->constant, lanes_));
+        fail(ir::unsupported("{}: lanes of a register start at {}, not a multiple of {}", buffer,
+                             a->constant, lanes_));
         return {};
       }
     }
@@ -76,7 +85,8 @@ std::optional<Lowering::Place> Lowering::place(const std::string& buffer, const 
 int Lowering::read(const Place& p) {
   if (!p.cell) return e_.load(p.access, lane_ ? lane_->mask : -1);
   const auto it = cells_.find(p.key);
-  if (it == cells_.end()) return fail(ir::unsupported("{}: read where no value has reached", p.key.buffer));
+  if (it == cells_.end())
+    return fail(ir::unsupported("{}: read where no value has reached", p.key.buffer));
   return it->second.reg;
 }
 
@@ -106,17 +116,24 @@ void Lowering::write(const Place& p, int value) {
 
 int Lowering::combine_values(AssignOp op, int old, int value) {
   switch (op) {
-    case AssignOp::set: return value;
-    case AssignOp::add: return e_.op(LeafOp::k_add, {old, value});
-    case AssignOp::mul: return e_.op(LeafOp::k_mul, {old, value});
-    case AssignOp::fmax: return e_.op(LeafOp::k_max, {value, old});
-    case AssignOp::max: return emit_max(e_, old, value);
-    case AssignOp::min: return emit_min(e_, old, value);
+    case AssignOp::set:
+      return value;
+    case AssignOp::add:
+      return e_.op(LeafOp::k_add, {old, value});
+    case AssignOp::mul:
+      return e_.op(LeafOp::k_mul, {old, value});
+    case AssignOp::fmax:
+      return e_.op(LeafOp::k_max, {value, old});
+    case AssignOp::max:
+      return emit_max(e_, old, value);
+    case AssignOp::min:
+      return emit_min(e_, old, value);
   }
   return value;
 }
 
-// old op value; into register `into` where it is one of the operations done in place (-1: wherever it lands).
+// old op value; into register `into` where it is one of the operations done in place (-1: wherever
+// it lands).
 int Lowering::combine(AssignOp op, int old, const Expr& e, int into) {
   const bool fma = op == AssignOp::add && e->op == Op::k_mul;
   if (fma) {
@@ -128,10 +145,18 @@ int Lowering::combine(AssignOp op, int old, const Expr& e, int into) {
   const int v = value(e);
   if (into < 0) return combine_values(op, old, v);
   switch (op) {
-    case AssignOp::add: e_.op_into(into, LeafOp::k_add, {old, v}); break;
-    case AssignOp::mul: e_.op_into(into, LeafOp::k_mul, {old, v}); break;
-    case AssignOp::fmax: e_.op_into(into, LeafOp::k_max, {v, old}); break;
-    default: e_.op_into(into, LeafOp::k_move, {combine_values(op, old, v)}); break;
+    case AssignOp::add:
+      e_.op_into(into, LeafOp::k_add, {old, v});
+      break;
+    case AssignOp::mul:
+      e_.op_into(into, LeafOp::k_mul, {old, v});
+      break;
+    case AssignOp::fmax:
+      e_.op_into(into, LeafOp::k_max, {v, old});
+      break;
+    default:
+      e_.op_into(into, LeafOp::k_move, {combine_values(op, old, v)});
+      break;
   }
   return into;
 }
@@ -143,7 +168,8 @@ void Lowering::assign(const Stmt& s) {
   if (s.op == AssignOp::set) return write(*p, value(s.value));
   if (p->cell) {
     const auto it = cells_.find(p->key);
-    const bool whole = !lane_ || lane_->mask < 0 || (it != cells_.end() && it->second.signature == lane_->signature);
+    const bool whole = !lane_ || lane_->mask < 0 ||
+                       (it != cells_.end() && it->second.signature == lane_->signature);
     if (it != cells_.end() && it->second.home && whole) {
       combine(s.op, it->second.reg, s.value, it->second.reg);
       return;
@@ -161,20 +187,23 @@ void Lowering::reduce_lanes(const Stmt& s, const Place& target) {
     fail(ir::unsupported("{}: a reduction across lanes among other uses", s.target));
     return;
   }
-  auto t = std::find_if(reduction->targets.begin(), reduction->targets.end(), [&](const Reduction::Target& known) {
-    return target.cell ? !(known.place.key < target.key) && !(target.key < known.place.key)
-                       : known.place.access == target.access;
-  });
+  auto t = std::find_if(
+      reduction->targets.begin(), reduction->targets.end(), [&](const Reduction::Target& known) {
+        return target.cell ? !(known.place.key < target.key) && !(target.key < known.place.key)
+                           : known.place.access == target.access;
+      });
   if (t == reduction->targets.end()) {
     reduction->targets.push_back({target, {}});
     t = reduction->targets.end() - 1;
   }
-  // Copies of unrolled scopes and registers of a wide vector scope are told apart by the numbers in scope.
+  // Copies of unrolled scopes and registers of a wide vector scope are told apart by the numbers in
+  // scope.
   std::vector<int64_t> copy;
   for (const Binding& b : env_) {
     if (b.kind != Binding::Kind::loop) copy.push_back(b.value);
   }
-  auto partial = std::find_if(t->partials.begin(), t->partials.end(), [&](const auto& p) { return p.first == copy; });
+  auto partial = std::find_if(t->partials.begin(), t->partials.end(),
+                              [&](const auto& p) { return p.first == copy; });
   if (partial == t->partials.end()) {
     const int home = e_.home();
     e_.set_constant(home, identity(s.op), reduction->level);
@@ -195,25 +224,35 @@ void Lowering::finish_reduction(Reduction& r) {
     for (const auto& [copy, reg] : t.partials) values.push_back(reg);
     while (values.size() > 1) {
       std::vector<int> next;
-      for (size_t i = 0; i + 1 < values.size(); i += 2) next.push_back(combine_values(r.op, values[i], values[i + 1]));
+      for (size_t i = 0; i + 1 < values.size(); i += 2)
+        next.push_back(combine_values(r.op, values[i], values[i + 1]));
       if (values.size() % 2 == 1) next.push_back(values.back());
       values = std::move(next);
     }
     int all = -1;
     switch (r.op) {
-      case AssignOp::mul: all = e_.op(LeafOp::k_reduce_mul, values); break;
-      case AssignOp::fmax: all = e_.op(LeafOp::k_reduce_max, values); break;
+      case AssignOp::mul:
+        all = e_.op(LeafOp::k_reduce_mul, values);
+        break;
+      case AssignOp::fmax:
+        all = e_.op(LeafOp::k_reduce_max, values);
+        break;
       case AssignOp::max:
       case AssignOp::min: {
-        // reduce_max drops NaN: a second reduction carries it, as bits that are 0 where there is none.
+        // reduce_max drops NaN: a second reduction carries it, as bits that are 0 where there is
+        // none.
         const int nan = e_.compare(LeafOp::k_cmp_unord, values[0], values[0]);
-        const int flags = e_.op(LeafOp::k_blend, {e_.constant(0.0f), e_.constant(std::numeric_limits<float>::quiet_NaN())}, 0, nan);
+        const int flags = e_.op(
+            LeafOp::k_blend,
+            {e_.constant(0.0f), e_.constant(std::numeric_limits<float>::quiet_NaN())}, 0, nan);
         const int flag = e_.op(LeafOp::k_reduce_add, {flags});
         const LeafOp op = r.op == AssignOp::max ? LeafOp::k_reduce_max : LeafOp::k_reduce_min;
         all = e_.op(LeafOp::k_bit_or, {e_.op(op, values), flag});
         break;
       }
-      default: all = e_.op(LeafOp::k_reduce_add, values); break;
+      default:
+        all = e_.op(LeafOp::k_reduce_add, values);
+        break;
     }
     write(t.place, combine_values(r.op, read(t.place), all));
   }

@@ -15,7 +15,8 @@ void append_linear(std::vector<int64_t>& key, const Linear& l) {
   }
 }
 
-constexpr int64_t kConstantKey = -1, kExtentKey = -2, kAccessKey = -3, kTailKey = -4, kDerivedKey = -5, kBumpedKey = -6;
+constexpr int64_t kConstantKey = -1, kExtentKey = -2, kAccessKey = -3, kTailKey = -4,
+                  kDerivedKey = -5, kBumpedKey = -6;
 
 }  // namespace
 
@@ -83,7 +84,9 @@ int Emitter::known(const Key& key) const {
   }
   return -1;
 }
-void Emitter::remember(const Key& key, int reg, int level) { frames_[level].values[key] = {reg, value_id_[reg]}; }
+void Emitter::remember(const Key& key, int reg, int level) {
+  frames_[level].values[key] = {reg, value_id_[reg]};
+}
 
 int Emitter::op(LeafOp op, std::vector<int> sources, uint32_t imm, int mask) {
   Key key{static_cast<int64_t>(op), imm, mask_class(mask)};
@@ -137,7 +140,8 @@ int Emitter::extent_f32(Extent extent) {
 
 Emitter::Key Emitter::access_key(const Access& at, int mask) const {
   const auto version = memory_id_.find(at.slot);
-  Key key{kAccessKey, at.slot, version == memory_id_.end() ? 0 : version->second, mask_class(mask), at.uniform() ? 0 : 1};
+  Key key{kAccessKey, at.slot, version == memory_id_.end() ? 0 : version->second, mask_class(mask),
+          at.uniform() ? 0 : 1};
   append_linear(key, at.base);
   for (const LoopContext* loop : loops_) {
     const auto it = at.loops.find(loop);
@@ -153,7 +157,8 @@ int Emitter::load(const Access& at, int mask) {
   const Key key = access_key(at, mask);
   if (const int reg = known(key); reg >= 0) return reg;
   if (mask >= 0) {
-    // An unmasked load or store of the same place serves as well: lanes off are never looked at unmasked.
+    // An unmasked load or store of the same place serves as well: lanes off are never looked at
+    // unmasked.
     if (const int reg = known(access_key(at, -1)); reg >= 0) return reg;
   }
   Inst i{at.uniform() ? LeafOp::k_load_bcast : LeafOp::k_load, fresh()};
@@ -312,7 +317,8 @@ Mem Emitter::mem(const Access& at) {
       out.scale = static_cast<int>(scale);
     }
   }
-  // `rest` is still to be added to the pointer; a multiple of one run-time stride below 3 goes into the index.
+  // `rest` is still to be added to the pointer; a multiple of one run-time stride below 3 goes into
+  // the index.
   Linear rest = at.base;
   if (rest.bytes >= INT32_MIN && rest.bytes <= INT32_MAX) {
     out.disp = static_cast<int32_t>(rest.bytes);

@@ -1,14 +1,15 @@
-// The emitting half of the lowering: appends instructions to the block being built, gives equal values one register, and
-// finds an address for every access. Knows nothing of the Kernel.
+// The emitting half of the lowering: appends instructions to the block being built, gives equal
+// values one register, and finds an address for every access. Knows nothing of the Kernel.
 //
-// Blocks. A frame is a list of nodes under construction: the program's body, the body of a loop, of an if, of segments. Values
-// and pointers made in a frame are known to the frames inside it. Code may be placed in an outer frame: it lands before the node being built
-// there (constants leave loops that way).
-// Values. Registers are assigned once, except those made by home(): their content changes in place, and
-// touch() tells that it did. Loads are known again until a store to the same operand; operands are taken not to overlap, except
-// an input and an output that are exactly equal and processed element by element.
-// Addresses. [ptr + index] with one index: the loop variable where its stride is 1, 2, 4 or 8 bytes a step, or a run-time stride
-// times 1 or 2 (so one pointer serves three rows). Other strides of a loop are pointer steps.
+// Blocks. A frame is a list of nodes under construction: the program's body, the body of a loop, of
+// an if, of segments. Values and pointers made in a frame are known to the frames inside it. Code
+// may be placed in an outer frame: it lands before the node being built there (constants leave
+// loops that way). Values. Registers are assigned once, except those made by home(): their content
+// changes in place, and touch() tells that it did. Loads are known again until a store to the same
+// operand; operands are taken not to overlap, except an input and an output that are exactly equal
+// and processed element by element. Addresses. [ptr + index] with one index: the loop variable
+// where its stride is 1, 2, 4 or 8 bytes a step, or a run-time stride times 1 or 2 (so one pointer
+// serves three rows). Other strides of a loop are pointer steps.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -21,26 +22,28 @@
 
 namespace lathe::jit {
 
-// A loop being built: its main node and what follows it (a masked tail, a remainder) share the variable and the pointers.
-// The variable counts width * iterations.
+// A loop being built: its main node and what follows it (a masked tail, a remainder) share the
+// variable and the pointers. The variable counts width * iterations.
 struct LoopContext {
   struct Bump {
     int ptr;
     Linear per_iteration;
   };
   int id = 0;
-  int level = 0;           // the frame that holds the loop
+  int level = 0;  // the frame that holds the loop
   int var = -1;
   int64_t width = 1;
-  bool by_pointer = false; // never address by the variable
-  bool full = false;       // inside: var + width <= extent
+  bool by_pointer = false;  // never address by the variable
+  bool full = false;        // inside: var + width <= extent
   Extent extent;
   std::vector<Bump> bumps;
 };
 
 class Emitter {
  public:
-  explicit Emitter(LeafProgram* program) : program_(program) { frames_.push_back({&program->body, {}, {}, {}}); }
+  explicit Emitter(LeafProgram* program) : program_(program) {
+    frames_.push_back({&program->body, {}, {}, {}});
+  }
 
   // Errors are kept: the first one wins, and what is emitted after it does not matter.
   int fail(ir::Status status);
@@ -55,7 +58,8 @@ class Emitter {
   void append(Node node) { frames_.back().out->push_back(std::move(node)); }
   void append_at(int level, Node node) { frames_[level].out->push_back(std::move(node)); }
   void forget_values();  // values known so far: not kept in registers across what follows
-  // In a tight block every register counts: where masks take vector registers they are made anew for each use.
+  // In a tight block every register counts: where masks take vector registers they are made anew
+  // for each use.
   void set_tight(bool tight) { tight_ = tight; }
 
   // Loops in scope, outermost first.
@@ -64,20 +68,22 @@ class Emitter {
   void leave() { loops_.pop_back(); }
   static void finish(const LoopContext& loop, int64_t iterations, Node& node);
 
-  // Values. op() may return a register made before; op_into() always emits, to a register from home().
+  // Values. op() may return a register made before; op_into() always emits, to a register from
+  // home().
   int op(LeafOp op, std::vector<int> sources, uint32_t imm = 0, int mask = -1);
   void op_into(int dst, LeafOp op, std::vector<int> sources, int mask = -1);
   int constant(float value);
   int constant_bits(uint32_t bits);
   int extent_f32(Extent extent);
-  int load(const Access& at, int mask);         // lanes, or one element in every lane if the access is uniform
+  int load(const Access& at,
+           int mask);  // lanes, or one element in every lane if the access is uniform
   void store(const Access& at, int value, int mask);
-  int compare(LeafOp op, int a, int b);         // a mask
+  int compare(LeafOp op, int a, int b);  // a mask
   int mask_tail(Extent extent, const LoopContext* loop, int64_t add);
   int mask_and(int a, int b);
   void prefetch(int ptr, int64_t bytes);
 
-  int home();                                    // a register whose content changes
+  int home();                                           // a register whose content changes
   void set_constant(int home, float value, int level);  // placed in frame `level`
   void touch(int home) { value_id_[home] = next_id_++; }
   bool is_home(int reg) const { return homes_[reg]; }

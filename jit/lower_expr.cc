@@ -1,4 +1,5 @@
-// Values: expressions to registers. Every IR operation is one instruction or a short fixed sequence; functions are vector_math's.
+// Values: expressions to registers. Every IR operation is one instruction or a short fixed
+// sequence; functions are vector_math's.
 #include "ir/text_form.h"
 #include "jit/lowering.h"
 #include "jit/vector_math.h"
@@ -9,7 +10,8 @@ using ir::Expr;
 using ir::Op;
 
 int Lowering::index_value(const Expr& e) {
-  if (const std::optional<int64_t> c = constant_value(e, env_)) return e_.constant(static_cast<float>(*c));
+  if (const std::optional<int64_t> c = constant_value(e, env_))
+    return e_.constant(static_cast<float>(*c));
   if (const std::optional<Extent> x = plain_extent(e, env_)) return e_.extent_f32(*x);
   return fail(ir::unsupported("{} as a value", ir::print(e)));
 }
@@ -20,30 +22,43 @@ int Lowering::value(const Expr& e) {
     const ir::DType from = e->args[0]->type;
     if (e->type == ir::DType::f32 && from == ir::DType::i64) return index_value(e->args[0]);
     if (e->type == ir::DType::f32 && from == ir::DType::f32) return value(e->args[0]);
-    return fail(ir::unsupported("cast from {} to {}", ir::dtype_name(from), ir::dtype_name(e->type)));
+    return fail(
+        ir::unsupported("cast from {} to {}", ir::dtype_name(from), ir::dtype_name(e->type)));
   }
   if (e->op == Op::k_load) {
     const std::optional<Place> p = place(e->name, e->args);
     return p ? read(*p) : 0;
   }
-  if (e->type != ir::DType::f32) return fail(ir::unsupported("{}: {} value", ir::print(e), ir::dtype_name(e->type)));
+  if (e->type != ir::DType::f32)
+    return fail(ir::unsupported("{}: {} value", ir::print(e), ir::dtype_name(e->type)));
   if (e->op == Op::k_const_float) return e_.constant(static_cast<float>(e->fval));
   if (e->op == Op::k_select) return choose(e->args[0], e->args[1], e->args[2]);
   std::vector<int> args;
   for (const Expr& a : e->args) args.push_back(value(a));
   if (!e_.ok()) return 0;
   switch (e->op) {
-    case Op::k_add: return e_.op(LeafOp::k_add, args);
-    case Op::k_sub: return e_.op(LeafOp::k_sub, args);
-    case Op::k_mul: return e_.op(LeafOp::k_mul, args);
-    case Op::k_div: return e_.op(LeafOp::k_div, args);
-    case Op::k_fma: return e_.op(LeafOp::k_fma, args);
-    case Op::k_min: return emit_min(e_, args[0], args[1]);
-    case Op::k_max: return emit_max(e_, args[0], args[1]);
-    case Op::k_fmax: return e_.op(LeafOp::k_max, args);
-    case Op::k_neg: return e_.op(LeafOp::k_bit_xor, {args[0], e_.constant_bits(0x80000000u)});
-    case Op::k_abs: return e_.op(LeafOp::k_bit_and, {args[0], e_.constant_bits(0x7fffffffu)});
-    default: break;
+    case Op::k_add:
+      return e_.op(LeafOp::k_add, args);
+    case Op::k_sub:
+      return e_.op(LeafOp::k_sub, args);
+    case Op::k_mul:
+      return e_.op(LeafOp::k_mul, args);
+    case Op::k_div:
+      return e_.op(LeafOp::k_div, args);
+    case Op::k_fma:
+      return e_.op(LeafOp::k_fma, args);
+    case Op::k_min:
+      return emit_min(e_, args[0], args[1]);
+    case Op::k_max:
+      return emit_max(e_, args[0], args[1]);
+    case Op::k_fmax:
+      return e_.op(LeafOp::k_max, args);
+    case Op::k_neg:
+      return e_.op(LeafOp::k_bit_xor, {args[0], e_.constant_bits(0x80000000u)});
+    case Op::k_abs:
+      return e_.op(LeafOp::k_bit_and, {args[0], e_.constant_bits(0x7fffffffu)});
+    default:
+      break;
   }
   const int out = args.size() == 1 ? emit_math(e_, e->op, args[0]) : -1;
   return out >= 0 ? out : fail(ir::unsupported("{}", ir::op_info(e->op).id));
@@ -53,11 +68,21 @@ int Lowering::value(const Expr& e) {
 int Lowering::condition(const Expr& e) {
   LeafOp op;
   switch (e->op) {
-    case Op::k_lt: op = LeafOp::k_cmp_lt; break;
-    case Op::k_le: op = LeafOp::k_cmp_le; break;
-    case Op::k_eq: op = LeafOp::k_cmp_eq; break;
-    case Op::k_ne: op = LeafOp::k_cmp_ne; break;
-    default: fail(ir::unsupported("condition {}", ir::print(e))); return -1;
+    case Op::k_lt:
+      op = LeafOp::k_cmp_lt;
+      break;
+    case Op::k_le:
+      op = LeafOp::k_cmp_le;
+      break;
+    case Op::k_eq:
+      op = LeafOp::k_cmp_eq;
+      break;
+    case Op::k_ne:
+      op = LeafOp::k_cmp_ne;
+      break;
+    default:
+      fail(ir::unsupported("condition {}", ir::print(e)));
+      return -1;
   }
   if (e->args[0]->type != ir::DType::f32) {
     fail(ir::unsupported("condition {} on {}", ir::print(e), ir::dtype_name(e->args[0]->type)));

@@ -1,5 +1,6 @@
-// After lowering: drop what nobody uses, give pointers and index variables few numbers (generators keep each in a general
-// register), and name the program. Virtual vector registers stay as many as they are: generators allocate those.
+// After lowering: drop what nobody uses, give pointers and index variables few numbers (generators
+// keep each in a general register), and name the program. Virtual vector registers stay as many as
+// they are: generators allocate those.
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -29,7 +30,8 @@ bool remove_dead(LeafProgram& p) {
   each(p.body, [&](Node& n) {
     if (n.kind == Node::Kind::inst) {
       for (int s = 0; s < leaf_op_sources(n.inst.op); ++s) {
-        if (n.inst.src[s] != n.inst.dst || leaf_op_kind(n.inst.op) != LeafOpKind::kArith) vregs[n.inst.src[s]] = true;
+        if (n.inst.src[s] != n.inst.dst || leaf_op_kind(n.inst.op) != LeafOpKind::kArith)
+          vregs[n.inst.src[s]] = true;
       }
       if (n.inst.mask >= 0) masks[n.inst.mask] = true;
       if (n.inst.mem.ptr >= 0) ptrs[n.inst.mem.ptr] = true;
@@ -43,7 +45,8 @@ bool remove_dead(LeafProgram& p) {
     if (n.kind == Node::Kind::inst) {
       const LeafOpKind kind = leaf_op_kind(n.inst.op);
       if (kind == LeafOpKind::kMask) dead = !masks[n.inst.dst];
-      if (kind == LeafOpKind::kArith || kind == LeafOpKind::kLoad || kind == LeafOpKind::kConst) dead = !vregs[n.inst.dst];
+      if (kind == LeafOpKind::kArith || kind == LeafOpKind::kLoad || kind == LeafOpKind::kConst)
+        dead = !vregs[n.inst.dst];
     }
     if (n.kind == Node::Kind::set_ptr) dead = !ptrs[n.steps[0].ptr];
     if (n.kind == Node::Kind::if_less) dead = n.body.empty();
@@ -51,12 +54,14 @@ bool remove_dead(LeafProgram& p) {
     return dead;
   });
   each(p.body, [&](Node& n) {
-    if (n.kind == Node::Kind::loop) std::erase_if(n.steps, [&](const PtrStep& s) { return !ptrs[s.ptr]; });
+    if (n.kind == Node::Kind::loop)
+      std::erase_if(n.steps, [&](const PtrStep& s) { return !ptrs[s.ptr]; });
   });
   return changed;
 }
 
-// q = p at the top, where p is an operand's address used for nothing else: q starts as that address.
+// q = p at the top, where p is an operand's address used for nothing else: q starts as that
+// address.
 void start_where_used(LeafProgram& p) {
   std::vector<int> uses(p.ptrs.size()), sets(p.ptrs.size());
   each(p.body, [&](Node& n) {
@@ -77,7 +82,9 @@ void start_where_used(LeafProgram& p) {
     if (n.kind != Node::Kind::set_ptr) return false;
     const int to = n.steps[0].ptr;
     PtrInit init = p.ptrs[n.from];
-    if (uses[n.from] != 1 || sets[n.from] != 0 || sets[to] != 1 || init.slot < 0 || !init.terms.empty()) return false;
+    if (uses[n.from] != 1 || sets[n.from] != 0 || sets[to] != 1 || init.slot < 0 ||
+        !init.terms.empty())
+      return false;
     init.bytes += n.steps[0].bytes;
     init.terms = n.steps[0].terms;
     p.ptrs[to] = init;
@@ -106,7 +113,8 @@ class Ranges {
     for (size_t i = 0; i < first_.size(); ++i) {
       if (first_[i] != kNone) order.push_back(static_cast<int>(i));
     }
-    std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return first_[a] < first_[b]; });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int a, int b) { return first_[a] < first_[b]; });
     for (int name : order) {
       size_t slot = 0;
       while (slot < until.size() && until[slot] > first_[name]) ++slot;
@@ -165,8 +173,12 @@ struct Numbering {
         ptrs.touch(n.from, start);
         ptrs.touch(n.steps[0].ptr, start);
         return;
-      case Node::Kind::set_var: vars.touch(n.var, start); return;
-      case Node::Kind::add_stream: ptrs.touch(n.steps[0].ptr, start); return;
+      case Node::Kind::set_var:
+        vars.touch(n.var, start);
+        return;
+      case Node::Kind::add_stream:
+        ptrs.touch(n.steps[0].ptr, start);
+        return;
     }
   }
   void close(int from) {
@@ -208,17 +220,19 @@ void share_numbers(LeafProgram& p) {
       rename(var, i.var);
       for (int& s : i.src) number(vreg, vregs, s);
       number(mask, masks, i.mask);
-      leaf_op_kind(i.op) == LeafOpKind::kMask ? number(mask, masks, i.dst) : number(vreg, vregs, i.dst);
+      leaf_op_kind(i.op) == LeafOpKind::kMask ? number(mask, masks, i.dst)
+                                              : number(vreg, vregs, i.dst);
       return;
     }
     rename(var, node.var);
     for (PtrStep& s : node.steps) rename(ptr, s.ptr);
     if (node.kind == Node::Kind::set_ptr) rename(ptr, node.from);
-    for (int* i : {&node.seg_ptr_a, &node.seg_base_a, &node.seg_ptr_b, &node.seg_base_b}) rename(ptr, *i);
+    for (int* i : {&node.seg_ptr_a, &node.seg_base_a, &node.seg_ptr_b, &node.seg_base_b})
+      rename(ptr, *i);
   });
   prune(p.body, [](const Node& node) {
-    return node.kind == Node::Kind::set_ptr && node.from == node.steps[0].ptr && node.steps[0].bytes == 0 &&
-           node.steps[0].terms.empty();
+    return node.kind == Node::Kind::set_ptr && node.from == node.steps[0].ptr &&
+           node.steps[0].bytes == 0 && node.steps[0].terms.empty();
   });
   p.num_vregs = vregs;
   p.num_masks = masks;
@@ -258,16 +272,20 @@ std::string program_name(const ir::Kernel& leaf, const ir::Target& target) {
     family = s.intrinsic == "mma" ? "matmul" : s.intrinsic;
     if (s.intrinsic != "mma") tile = fmt::format("{0}x{0}", target.lanes);
     ir::for_each_stmt(s.body, [&](const ir::Stmt& update) {
-      const ir::Buffer* c = update.kind == ir::Stmt::Kind::assign ? leaf.find_buffer(update.target) : nullptr;
+      const ir::Buffer* c =
+          update.kind == ir::Stmt::Kind::assign ? leaf.find_buffer(update.target) : nullptr;
       if (c == nullptr || c->place != ir::Place::reg) return;
       tile.clear();
-      for (const ir::Expr& d : c->dims) tile += fmt::format("{}{}", tile.empty() ? "" : "x", ir::print(d));
+      for (const ir::Expr& d : c->dims)
+        tile += fmt::format("{}{}", tile.empty() ? "" : "x", ir::print(d));
     });
   });
   if (family == "elementwise" && reduces) family = "row";
   if (tile.empty()) tile = "1";
-  const uint64_t hash = ir::hash_text(ir::print(leaf) + isa_name(target.level) + fmt::format("{}", target.lanes));
-  return fmt::format("lathe_{}_f32_{}_{}_{:08x}", family, tile, ir::isa_name(target.level), static_cast<uint32_t>(hash));
+  const uint64_t hash =
+      ir::hash_text(ir::print(leaf) + isa_name(target.level) + fmt::format("{}", target.lanes));
+  return fmt::format("lathe_{}_f32_{}_{}_{:08x}", family, tile, ir::isa_name(target.level),
+                     static_cast<uint32_t>(hash));
 }
 
 }  // namespace lathe::jit

@@ -11,7 +11,9 @@ namespace {
 using ir::Expr;
 using ir::Op;
 
-int64_t floor_div(int64_t a, int64_t b) { return a / b - ((a % b != 0 && (a < 0) != (b < 0)) ? 1 : 0); }
+int64_t floor_div(int64_t a, int64_t b) {
+  return a / b - ((a % b != 0 && (a < 0) != (b < 0)) ? 1 : 0);
+}
 
 void add(Affine& a, const Affine& b, int64_t times) {
   a.constant += times * b.constant;
@@ -62,8 +64,12 @@ std::optional<Affine> affine(const Expr& e, const Environment& env) {
   if (!e) return {};
   Affine out;
   switch (e->op) {
-    case Op::k_const_int: out.constant = e->ival; return out;
-    case Op::k_symbol: out.symbols[e->name] = 1; return out;
+    case Op::k_const_int:
+      out.constant = e->ival;
+      return out;
+    case Op::k_symbol:
+      out.symbols[e->name] = 1;
+      return out;
     case Op::k_iter: {
       const Binding* b = find_binding(env, e->name);
       if (b == nullptr) return {};
@@ -72,7 +78,8 @@ std::optional<Affine> affine(const Expr& e, const Environment& env) {
       if (b->kind == Binding::Kind::lane) out.lane = 1;
       return out;
     }
-    default: break;
+    default:
+      break;
   }
   std::vector<Affine> args;
   for (const Expr& a : e->args) {
@@ -81,9 +88,15 @@ std::optional<Affine> affine(const Expr& e, const Environment& env) {
     args.push_back(std::move(*v));
   }
   switch (e->op) {
-    case Op::k_add: add(args[0], args[1], 1); return args[0];
-    case Op::k_sub: add(args[0], args[1], -1); return args[0];
-    case Op::k_neg: add(out, args[0], -1); return out;
+    case Op::k_add:
+      add(args[0], args[1], 1);
+      return args[0];
+    case Op::k_sub:
+      add(args[0], args[1], -1);
+      return args[0];
+    case Op::k_neg:
+      add(out, args[0], -1);
+      return out;
     case Op::k_mul:
       if (args[0].is_constant()) {
         add(out, args[1], args[0].constant);
@@ -108,7 +121,8 @@ std::optional<Affine> affine(const Expr& e, const Environment& env) {
       out.constant = e->op == Op::k_min ? std::min(args[0].constant, args[1].constant)
                                         : std::max(args[0].constant, args[1].constant);
       return out;
-    default: return {};
+    default:
+      return {};
   }
 }
 
@@ -125,7 +139,8 @@ void Linear::add(const Linear& other, int64_t times) {
   }
 }
 
-std::optional<Access> access(const ir::Buffer& buffer, int slot, const std::vector<Expr>& index, const Environment& env) {
+std::optional<Access> access(const ir::Buffer& buffer, int slot, const std::vector<Expr>& index,
+                             const Environment& env) {
   if (index.size() != buffer.strides.size()) return {};
   Access out;
   out.slot = slot;
@@ -145,13 +160,16 @@ std::optional<Access> access(const ir::Buffer& buffer, int slot, const std::vect
     out.lane.add(unit, a->lane);
     for (const auto& [loop, c] : a->loops) out.loops[loop].add(unit, c);
   }
-  for (auto it = out.loops.begin(); it != out.loops.end();) it = it->second.zero() ? out.loops.erase(it) : std::next(it);
+  for (auto it = out.loops.begin(); it != out.loops.end();)
+    it = it->second.zero() ? out.loops.erase(it) : std::next(it);
   return out;
 }
 
 std::optional<int> extent_slot(const std::string& symbol) {
   if (symbol == "seglen") return Extent::kSegLen;
-  if (symbol.size() != 2 || symbol[0] != 'e' || symbol[1] < '0' || symbol[1] >= '0' + ir::kMaxLeafExtents) return {};
+  if (symbol.size() != 2 || symbol[0] != 'e' || symbol[1] < '0' ||
+      symbol[1] >= '0' + ir::kMaxLeafExtents)
+    return {};
   return symbol[1] - '0';
 }
 
@@ -172,7 +190,8 @@ bool LaneBound::holds(int64_t lane) const {
          loop->width + extent.add - loop->extent.add > lane;
 }
 
-std::optional<VectorExtent> vector_extent(const Expr& e, const Environment& env, const ir::Kernel& leaf) {
+std::optional<VectorExtent> vector_extent(const Expr& e, const Environment& env,
+                                          const ir::Kernel& leaf) {
   VectorExtent out;
   if (e->op == Op::k_min) {
     for (const Expr& side : e->args) {
@@ -185,7 +204,8 @@ std::optional<VectorExtent> vector_extent(const Expr& e, const Environment& env,
   }
   // min(a, b) - c and the like: the subtraction moves into the min.
   if (e->op == Op::k_sub && e->args[0]->op == Op::k_min) {
-    return vector_extent(ir::min(e->args[0]->args[0] - e->args[1], e->args[0]->args[1] - e->args[1]), env, leaf);
+    return vector_extent(
+        ir::min(e->args[0]->args[0] - e->args[1], e->args[0]->args[1] - e->args[1]), env, leaf);
   }
   const std::optional<Affine> a = affine(e, env);
   if (!a || a->lane != 0 || a->symbols.size() > 1 || a->loops.size() > 1) return {};
@@ -204,7 +224,8 @@ std::optional<VectorExtent> vector_extent(const Expr& e, const Environment& env,
   }
   out.bounds.push_back(bound);
   // A symbol's declared maximum bounds it as well.
-  if (const ir::Symbol* s = leaf.find_symbol(a->symbols.begin()->first); s != nullptr && s->max <= 4096) {
+  if (const ir::Symbol* s = leaf.find_symbol(a->symbols.begin()->first);
+      s != nullptr && s->max <= 4096) {
     out.max = std::max<int64_t>(s->max + a->constant, 0);
   }
   return out;

@@ -1,5 +1,5 @@
-// Index arithmetic of the lowering: what an index expression is once unrolled iterators are numbers, and what an access is once
-// the strides of its operand are known. Nothing here emits.
+// Index arithmetic of the lowering: what an index expression is once unrolled iterators are
+// numbers, and what an access is once the strides of its operand are known. Nothing here emits.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -15,13 +15,14 @@ namespace lathe::jit {
 
 struct LoopContext;
 
-// What an iterator in scope stands for: a number, a number of iterations of a loop plus `value`, or `value` plus the lane.
+// What an iterator in scope stands for: a number, a number of iterations of a loop plus `value`, or
+// `value` plus the lane.
 struct Binding {
   enum class Kind : uint8_t { number, loop, lane };
   std::string iter;
   Kind kind = Kind::number;
   int64_t value = 0;
-  int64_t count = 0;             // number: extent of its scope; lane: lanes in use at most
+  int64_t count = 0;  // number: extent of its scope; lane: lanes in use at most
   LoopContext* loop = nullptr;
 };
 using Environment = std::vector<Binding>;
@@ -35,7 +36,8 @@ struct Affine {
   std::map<std::string, int64_t> symbols;
   bool is_constant() const { return lane == 0 && loops.empty() && symbols.empty(); }
 };
-// Null if e is not affine in its iterators (// and % are resolved where the divisor separates the terms).
+// Null if e is not affine in its iterators (// and % are resolved where the divisor separates the
+// terms).
 std::optional<Affine> affine(const ir::Expr& e, const Environment& env);
 std::optional<int64_t> constant_value(const ir::Expr& e, const Environment& env);
 
@@ -59,20 +61,24 @@ struct Access {
   bool operator==(const Access&) const = default;
 };
 // Null if an index is not affine or names a symbol.
-std::optional<Access> access(const ir::Buffer& buffer, int slot, const std::vector<ir::Expr>& index, const Environment& env);
+std::optional<Access> access(const ir::Buffer& buffer, int slot, const std::vector<ir::Expr>& index,
+                             const Environment& env);
 
-// One bound on the lanes of a vector scope beyond its constant one: lane < extent + add - var (var may be null).
+// One bound on the lanes of a vector scope beyond its constant one: lane < extent + add - var (var
+// may be null).
 struct LaneBound {
   Extent extent;
   const LoopContext* loop = nullptr;
   bool holds(int64_t lane) const;  // known where the loop runs full
 };
-// The extent of a vector scope (or of a transpose's sides): at most `max` lanes and within every bound. max < 0: unbounded.
+// The extent of a vector scope (or of a transpose's sides): at most `max` lanes and within every
+// bound. max < 0: unbounded.
 struct VectorExtent {
   int64_t max = -1;
   std::vector<LaneBound> bounds;
 };
-std::optional<VectorExtent> vector_extent(const ir::Expr& e, const Environment& env, const ir::Kernel& leaf);
+std::optional<VectorExtent> vector_extent(const ir::Expr& e, const Environment& env,
+                                          const ir::Kernel& leaf);
 // "e3" -> 3, "seglen" -> kSegLen; null for other names.
 std::optional<int> extent_slot(const std::string& symbol);
 // symbol + constant, or a constant.

@@ -1,4 +1,5 @@
-// What the statements of a leaf do, before anything is emitted: dtypes, reductions across lanes, strides of vector accesses.
+// What the statements of a leaf do, before anything is emitted: dtypes, reductions across lanes,
+// strides of vector accesses.
 #include <algorithm>
 
 #include "ir/analysis.h"
@@ -15,15 +16,16 @@ namespace {
 
 bool loads(const Expr& e, const std::string& buffer) {
   bool found = false;
-  ir::for_each_node(e, [&](const ir::ExprNode& n) { found |= n.op == Op::k_load && n.name == buffer; });
+  ir::for_each_node(
+      e, [&](const ir::ExprNode& n) { found |= n.op == Op::k_load && n.name == buffer; });
   return found;
 }
 bool any_uses(const std::vector<Expr>& index, const std::string& iter) {
   return std::any_of(index.begin(), index.end(), [&](const Expr& e) { return ir::uses(e, iter); });
 }
 
-// Whether every access to `buffer` below s is `buffer[...] op= value` in a vector scope, at an index that neither the lanes
-// nor a loop below s move.
+// Whether every access to `buffer` below s is `buffer[...] op= value` in a vector scope, at an
+// index that neither the lanes nor a loop below s move.
 struct ReductionScan {
   const std::string& buffer;
   ir::AssignOp op;
@@ -39,12 +41,14 @@ struct ReductionScan {
       if (s.target != buffer) return true;
       found = true;
       if (lane.empty() || s.op != op || any_uses(s.index, lane)) return false;
-      return std::none_of(loops.begin(), loops.end(), [&](const std::string& l) { return any_uses(s.index, l); });
+      return std::none_of(loops.begin(), loops.end(),
+                          [&](const std::string& l) { return any_uses(s.index, l); });
     }
     const bool real = s.mark == Mark::none || s.mark == Mark::tensor;
     if (real) loops.push_back(s.iter);
     const std::string& inner = s.mark == Mark::vector ? s.iter : lane;
-    const bool ok = std::all_of(s.body.begin(), s.body.end(), [&](const Stmt& c) { return visit(c, inner, loops); });
+    const bool ok = std::all_of(s.body.begin(), s.body.end(),
+                                [&](const Stmt& c) { return visit(c, inner, loops); });
     if (real) loops.pop_back();
     return ok;
   }
@@ -56,7 +60,8 @@ struct Candidate {
 };
 void find_candidates(const Stmt& s, const std::string& lane, std::vector<Candidate>& out) {
   if (s.kind == Stmt::Kind::assign) {
-    if (!lane.empty() && s.op != ir::AssignOp::set && !any_uses(s.index, lane)) out.push_back({s.target, s.op});
+    if (!lane.empty() && s.op != ir::AssignOp::set && !any_uses(s.index, lane))
+      out.push_back({s.target, s.op});
     return;
   }
   for (const Stmt& c : s.body) find_candidates(c, s.mark == Mark::vector ? s.iter : lane, out);
@@ -82,22 +87,28 @@ int Lowering::slot_of(const std::string& buffer) const {
 ir::Status Lowering::check_leaf() const {
   int params = 0;
   for (const ir::Buffer& b : leaf_.buffers) {
-    const bool param = b.place == ir::Place::in || b.place == ir::Place::out || b.place == ir::Place::constant;
-    if (!param && b.place != ir::Place::reg) return ir::unsupported("buffer {} is neither an operand nor in registers", b.name);
-    if (param && &b - leaf_.buffers.data() != params++) return ir::unsupported("operand {} after a register", b.name);
+    const bool param =
+        b.place == ir::Place::in || b.place == ir::Place::out || b.place == ir::Place::constant;
+    if (!param && b.place != ir::Place::reg)
+      return ir::unsupported("buffer {} is neither an operand nor in registers", b.name);
+    if (param && &b - leaf_.buffers.data() != params++)
+      return ir::unsupported("operand {} after a register", b.name);
     if (param && !b.dims.empty() && b.strides.size() != b.dims.size()) {
       return ir::unsupported("operand {} without strides", b.name);
     }
     if (b.type == ir::DType::f32) continue;
     if (b.type != ir::DType::i32 || !copies_only(leaf_.body, b.type)) {
-      return ir::unsupported("{}: {} {}", b.name, ir::dtype_name(b.type), "where this lowering knows f32 (and copies of i32)");
+      return ir::unsupported("{}: {} {}", b.name, ir::dtype_name(b.type),
+                             "where this lowering knows f32 (and copies of i32)");
     }
   }
-  if (params > ir::kMaxLeafOperands) return ir::unsupported("{} operands, at most {}", params, ir::kMaxLeafOperands);
+  if (params > ir::kMaxLeafOperands)
+    return ir::unsupported("{} operands, at most {}", params, ir::kMaxLeafOperands);
   return {};
 }
 
-bool Lowering::reduces_only(const Stmt& stmt, const std::string& buffer, ir::AssignOp op, bool* found) const {
+bool Lowering::reduces_only(const Stmt& stmt, const std::string& buffer, ir::AssignOp op,
+                            bool* found) const {
   ReductionScan scan{buffer, op};
   std::vector<std::string> loops;
   const bool ok = scan.visit(stmt, {}, loops);
@@ -114,7 +125,8 @@ void Lowering::find_reductions(const Body& body, size_t at) {
     bool found = false;
     if (active || !reduces_only(body[at], c.buffer, c.op, &found)) continue;
     Reduction r{c.buffer, c.op, e_.level(), &body, at, {}};
-    for (size_t next = at + 1; next < body.size() && reduces_only(body[next], c.buffer, c.op, &found); ++next) {
+    for (size_t next = at + 1;
+         next < body.size() && reduces_only(body[next], c.buffer, c.op, &found); ++next) {
       if (found) r.last = next;
     }
     reductions_.push_back(std::move(r));

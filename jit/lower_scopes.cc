@@ -1,8 +1,8 @@
 // Scopes: loops with their masked tails, unrolled copies, vector scopes.
 //
-//   for i < ceildiv(e1, 16): B(min(16, e1 - 16*i))   ->  loop x = 0; x + 16 <= e1; x += 16 { B(16) }  if x < e1 { B(masked) }
-//   for i < 4 @unroll: B                             ->  B(0) B(1) B(2) B(3)
-//   for i < 32 @vector: B  (16 lanes)                ->  B(lanes 0..15) B(lanes 16..31)
+//   for i < ceildiv(e1, 16): B(min(16, e1 - 16*i))   ->  loop x = 0; x + 16 <= e1; x += 16 { B(16)
+//   }  if x < e1 { B(masked) } for i < 4 @unroll: B                             ->  B(0) B(1) B(2)
+//   B(3) for i < 32 @vector: B  (16 lanes)                ->  B(lanes 0..15) B(lanes 16..31)
 #include <algorithm>
 
 #include "ir/text_form.h"
@@ -39,15 +39,20 @@ void Lowering::statement(const Stmt& s) {
   if (s.kind == Stmt::Kind::prefetch) return;
   if (s.kind == Stmt::Kind::assign) return assign(s);
   switch (s.mark) {
-    case Mark::none: return loop(s);
-    case Mark::unroll: return unrolled(s);
-    case Mark::vector: return vector_scope(s);
+    case Mark::none:
+      return loop(s);
+    case Mark::unroll:
+      return unrolled(s);
+    case Mark::vector:
+      return vector_scope(s);
     case Mark::tensor:
       if (s.intrinsic == "mma") return mma(s);
       if (s.intrinsic == "transpose") return transpose(s);
       fail(ir::unsupported("scope {}: intrinsic {}", s.iter, s.intrinsic));
       return;
-    case Mark::parallel: fail(ir::unsupported("scope {} is parallel", s.iter)); return;
+    case Mark::parallel:
+      fail(ir::unsupported("scope {} is parallel", s.iter));
+      return;
   }
 }
 
@@ -135,8 +140,8 @@ void Lowering::loop(const Stmt& s) {
   if (!tail.body.empty()) e_.append(std::move(tail));
 }
 
-void Lowering::guarded(const std::vector<LaneBound>& bounds, size_t at, int64_t lane, const Body& list,
-                       const std::function<void()>& inside) {
+void Lowering::guarded(const std::vector<LaneBound>& bounds, size_t at, int64_t lane,
+                       const Body& list, const std::function<void()>& inside) {
   while (at < bounds.size() && bounds[at].holds(lane)) ++at;
   if (at == bounds.size()) return inside();
   const LaneBound& b = bounds[at];
@@ -174,8 +179,11 @@ void Lowering::unrolled(const Stmt& s) {
   });
   for (int64_t i = 0; i * width < extent->max && e_.ok(); ++i) {
     const auto copy = [&] {
-      // Among many accumulators an epilogue reads its vectors again for every row rather than keep them.
-      if (after_mma_ && static_cast<int>(cells_.size()) + kEpilogueRegisters > e_.program().vector_registers) e_.forget_values();
+      // Among many accumulators an epilogue reads its vectors again for every row rather than keep
+      // them.
+      if (after_mma_ &&
+          static_cast<int>(cells_.size()) + kEpilogueRegisters > e_.program().vector_registers)
+        e_.forget_values();
       env_.push_back({s.iter, Binding::Kind::number, i, extent->max, nullptr});
       body(s.body);
       env_.pop_back();
@@ -198,7 +206,8 @@ int Lowering::lane_mask(const VectorExtent& extent, int64_t base, std::string* s
   for (const LaneBound& b : extent.bounds) {
     if (b.holds(base + lanes_ - 1)) continue;
     mask = e_.mask_and(mask, e_.mask_tail(b.extent, b.loop, base));
-    *signature += fmt::format("{},{},{}:", b.extent.arg, b.extent.add, b.loop == nullptr ? 0 : b.loop->id);
+    *signature +=
+        fmt::format("{},{},{}:", b.extent.arg, b.extent.add, b.loop == nullptr ? 0 : b.loop->id);
   }
   if (mask >= 0) *signature += fmt::format("{}", base);
   return mask;
@@ -215,7 +224,8 @@ void Lowering::vector_scope(const Stmt& s) {
     Lane lane{s.iter, -1, {}};
     lane.mask = lane_mask(*extent, base, &lane.signature);
     lane_ = std::move(lane);
-    env_.push_back({s.iter, Binding::Kind::lane, base, std::min<int64_t>(lanes_, extent->max - base), nullptr});
+    env_.push_back({s.iter, Binding::Kind::lane, base,
+                    std::min<int64_t>(lanes_, extent->max - base), nullptr});
     body(s.body);
     env_.pop_back();
     lane_.reset();

@@ -1,5 +1,5 @@
-// Tensor scopes. mma: the segment loop of a batch-reduce tile, K unrolled by four. transpose: squares of lanes x lanes through
-// registers.
+// Tensor scopes. mma: the segment loop of a batch-reduce tile, K unrolled by four. transpose:
+// squares of lanes x lanes through registers.
 //
 //   segments: a = A + a_off, b = B + b_off
 //     loop k = 0; k + 4 <= seglen; k += 4 { step 0..3, a share of the prefetches with each }
@@ -31,12 +31,14 @@ const Stmt* only_assign(const std::vector<Stmt>& body) {
 
 void Lowering::mma(const Stmt& s) {
   const Stmt* update = only_assign(s.body);
-  const bool product = update != nullptr && update->op == ir::AssignOp::add && update->value->op == Op::k_mul &&
-                       update->value->args[0]->op == Op::k_load && update->value->args[1]->op == Op::k_load;
+  const bool product = update != nullptr && update->op == ir::AssignOp::add &&
+                       update->value->op == Op::k_mul && update->value->args[0]->op == Op::k_load &&
+                       update->value->args[1]->op == Op::k_load;
   const int a = product ? slot_of(update->value->args[0]->name) : -1;
   const int b = product ? slot_of(update->value->args[1]->name) : -1;
   const std::optional<Extent> extent = plain_extent(s.extent, env_);
-  if (a < 0 || b < 0 || a == b || leaf_.buffers[a].place == ir::Place::reg || leaf_.buffers[b].place == ir::Place::reg) {
+  if (a < 0 || b < 0 || a == b || leaf_.buffers[a].place == ir::Place::reg ||
+      leaf_.buffers[b].place == ir::Place::reg) {
     fail(ir::unsupported("scope {}: not a sum of products of two operands", s.iter));
     return;
   }
@@ -82,7 +84,8 @@ void Lowering::mma(const Stmt& s) {
     for (int k = 0; k < count && e_.ok(); ++k) {
       if (count == kUnroll) {
         for (const auto& [ptr, lines] : streams) {
-          for (int line = lines * k / kUnroll; line < lines * (k + 1) / kUnroll; ++line) e_.prefetch(ptr, 64 * line);
+          for (int line = lines * k / kUnroll; line < lines * (k + 1) / kUnroll; ++line)
+            e_.prefetch(ptr, 64 * line);
         }
       }
       env_.push_back({s.iter, Binding::Kind::loop, k, 0, l});
@@ -120,7 +123,8 @@ void Lowering::mma(const Stmt& s) {
 
 // d[.., c, r] = s[.., r, c] where c is adjacent in s and r in d.
 void Lowering::transpose(const Stmt& s) {
-  const Stmt* inner = s.body.size() == 1 && s.body[0].kind == Stmt::Kind::scope ? &s.body[0] : nullptr;
+  const Stmt* inner =
+      s.body.size() == 1 && s.body[0].kind == Stmt::Kind::scope ? &s.body[0] : nullptr;
   const Stmt* copy = inner != nullptr && inner->body.size() == 1 ? &inner->body[0] : nullptr;
   if (copy == nullptr || copy->kind != Stmt::Kind::assign || copy->op != ir::AssignOp::set ||
       copy->value->op != Op::k_load) {
@@ -128,8 +132,8 @@ void Lowering::transpose(const Stmt& s) {
     return;
   }
   // The side whose lanes are adjacent in the source is the column.
-  const auto adjacent = [&](const std::string& lane, const std::string& other, const std::string& buffer,
-                            const std::vector<Expr>& index) {
+  const auto adjacent = [&](const std::string& lane, const std::string& other,
+                            const std::string& buffer, const std::vector<Expr>& index) {
     Environment env = env_;
     env.push_back({other, Binding::Kind::number, 0, 1, nullptr});
     env.push_back({lane, Binding::Kind::lane, 0, lanes_, nullptr});
@@ -149,7 +153,8 @@ void Lowering::transpose(const Stmt& s) {
   }
   const Stmt& row = outer_rows ? s : *inner;
   const Stmt& col = outer_rows ? *inner : s;
-  const std::optional<VectorExtent> rows = vector_extent(row.extent, env_, leaf_), cols = vector_extent(col.extent, env_, leaf_);
+  const std::optional<VectorExtent> rows = vector_extent(row.extent, env_, leaf_),
+                                    cols = vector_extent(col.extent, env_, leaf_);
   if (lane_ || !rows || !cols) {
     fail(ir::unsupported("scope {}: extents of a transpose", s.iter));
     return;
@@ -176,10 +181,11 @@ void Lowering::transpose(const Stmt& s) {
   }
 }
 
-void Lowering::transpose_tile(const Stmt& copy, const std::string& row, const std::string& col, const VectorExtent& rows,
-                              const VectorExtent& cols, int64_t row0, int64_t col0) {
-  const auto at = [&](const std::string& buffer, const std::vector<Expr>& index, const std::string& number, int64_t n,
-                      const std::string& lane, int64_t base) {
+void Lowering::transpose_tile(const Stmt& copy, const std::string& row, const std::string& col,
+                              const VectorExtent& rows, const VectorExtent& cols, int64_t row0,
+                              int64_t col0) {
+  const auto at = [&](const std::string& buffer, const std::vector<Expr>& index,
+                      const std::string& number, int64_t n, const std::string& lane, int64_t base) {
     env_.push_back({number, Binding::Kind::number, n, 1, nullptr});
     env_.push_back({lane, Binding::Kind::lane, base, lanes_, nullptr});
     const int slot = slot_of(buffer);
@@ -189,7 +195,8 @@ void Lowering::transpose_tile(const Stmt& copy, const std::string& row, const st
     return a;
   };
   const auto partial = [](const VectorExtent& side, int64_t n) {
-    return std::any_of(side.bounds.begin(), side.bounds.end(), [&](const LaneBound& b) { return !b.holds(n); });
+    return std::any_of(side.bounds.begin(), side.bounds.end(),
+                       [&](const LaneBound& b) { return !b.holds(n); });
   };
   std::string unused;
   const int col_mask = lane_mask(cols, col0, &unused), row_mask = lane_mask(rows, row0, &unused);
@@ -206,15 +213,18 @@ void Lowering::transpose_tile(const Stmt& copy, const std::string& row, const st
     }
     const int home = e_.home();
     e_.set_constant(home, 0.0f, e_.level());
-    guarded(rows.bounds, 0, r, {}, [&] { e_.op_into(home, LeafOp::k_move, {e_.load(from, col_mask)}); });
+    guarded(rows.bounds, 0, r, {},
+            [&] { e_.op_into(home, LeafOp::k_move, {e_.load(from, col_mask)}); });
     v.push_back(home);
   }
   // Pairs of rows, pairs of pairs, then 128-bit blocks.
   const auto op = [&](LeafOp o, int x, int y, uint32_t imm = 0) { return e_.op(o, {x, y}, imm); };
   std::vector<int> t(v.size());
   for (size_t g = 0; g < v.size(); g += 4) {
-    const int a = op(LeafOp::k_unpack_lo32, v[g], v[g + 1]), b = op(LeafOp::k_unpack_hi32, v[g], v[g + 1]);
-    const int c = op(LeafOp::k_unpack_lo32, v[g + 2], v[g + 3]), d = op(LeafOp::k_unpack_hi32, v[g + 2], v[g + 3]);
+    const int a = op(LeafOp::k_unpack_lo32, v[g], v[g + 1]),
+              b = op(LeafOp::k_unpack_hi32, v[g], v[g + 1]);
+    const int c = op(LeafOp::k_unpack_lo32, v[g + 2], v[g + 3]),
+              d = op(LeafOp::k_unpack_hi32, v[g + 2], v[g + 3]);
     t[g] = op(LeafOp::k_unpack_lo64, a, c);
     t[g + 1] = op(LeafOp::k_unpack_hi64, a, c);
     t[g + 2] = op(LeafOp::k_unpack_lo64, b, d);
@@ -228,8 +238,10 @@ void Lowering::transpose_tile(const Stmt& copy, const std::string& row, const st
       out[4 + j] = op(LeafOp::k_shuffle128, t[j], t[4 + j], 0x31);
       continue;
     }
-    const int lo01 = op(LeafOp::k_shuffle128, t[j], t[4 + j], 0x44), lo23 = op(LeafOp::k_shuffle128, t[8 + j], t[12 + j], 0x44);
-    const int hi01 = op(LeafOp::k_shuffle128, t[j], t[4 + j], 0xee), hi23 = op(LeafOp::k_shuffle128, t[8 + j], t[12 + j], 0xee);
+    const int lo01 = op(LeafOp::k_shuffle128, t[j], t[4 + j], 0x44),
+              lo23 = op(LeafOp::k_shuffle128, t[8 + j], t[12 + j], 0x44);
+    const int hi01 = op(LeafOp::k_shuffle128, t[j], t[4 + j], 0xee),
+              hi23 = op(LeafOp::k_shuffle128, t[8 + j], t[12 + j], 0xee);
     out[j] = op(LeafOp::k_shuffle128, lo01, lo23, 0x88);
     out[4 + j] = op(LeafOp::k_shuffle128, lo01, lo23, 0xdd);
     out[8 + j] = op(LeafOp::k_shuffle128, hi01, hi23, 0x88);
@@ -237,7 +249,8 @@ void Lowering::transpose_tile(const Stmt& copy, const std::string& row, const st
   }
   for (int64_t c = col0; c < std::min<int64_t>(col0 + lanes_, cols.max) && e_.ok(); ++c) {
     const Access to = at(copy.target, copy.index, col, c, row, row0);
-    guarded(cols.bounds, 0, c, {}, [&] { e_.store(to, out[static_cast<size_t>(c - col0)], row_mask); });
+    guarded(cols.bounds, 0, c, {},
+            [&] { e_.store(to, out[static_cast<size_t>(c - col0)], row_mask); });
   }
 }
 

@@ -1,6 +1,7 @@
-// The lowering in progress: one object per lower_leaf() call, its methods split over lower_scan (what the statements do),
-// lower_scopes (loops, unrolled and vector scopes, tails), lower_assign (statements, reductions, register buffers), lower_expr (values) and
-// lower_tensor (mma, transpose). Private to them.
+// The lowering in progress: one object per lower_leaf() call, its methods split over lower_scan
+// (what the statements do), lower_scopes (loops, unrolled and vector scopes, tails), lower_assign
+// (statements, reductions, register buffers), lower_expr (values) and lower_tensor (mma,
+// transpose). Private to them.
 #pragma once
 #include <functional>
 #include <map>
@@ -53,7 +54,8 @@ class Lowering {
     Access access;
     bool uniform() const { return cell ? !key.vector : access.uniform(); }
   };
-  // A buffer reduced across lanes by the statements being lowered: partials per cell and unrolled copy.
+  // A buffer reduced across lanes by the statements being lowered: partials per cell and unrolled
+  // copy.
   struct Reduction {
     std::string buffer;
     ir::AssignOp op;
@@ -72,7 +74,8 @@ class Lowering {
   // lower_scan.cc
   ir::Status check_leaf() const;
   void find_reductions(const Body& body, size_t at);
-  bool reduces_only(const ir::Stmt& stmt, const std::string& buffer, ir::AssignOp op, bool* found) const;
+  bool reduces_only(const ir::Stmt& stmt, const std::string& buffer, ir::AssignOp op,
+                    bool* found) const;
   bool lanes_are_regular(const ir::Stmt& scope) const;
   int slot_of(const std::string& buffer) const;
 
@@ -83,7 +86,8 @@ class Lowering {
   void unrolled(const ir::Stmt& s);
   void vector_scope(const ir::Stmt& s);
   void lane_by_lane(const ir::Stmt& s, const VectorExtent& extent);
-  // inside(), under the run-time conditions that put `lane` within the bounds; `list` is what it may write.
+  // inside(), under the run-time conditions that put `lane` within the bounds; `list` is what it
+  // may write.
   void guarded(const std::vector<LaneBound>& bounds, size_t at, int64_t lane, const Body& list,
                const std::function<void()>& inside);
   int lane_mask(const VectorExtent& extent, int64_t base, std::string* signature);
@@ -110,8 +114,9 @@ class Lowering {
   // lower_tensor.cc
   void mma(const ir::Stmt& s);
   void transpose(const ir::Stmt& s);
-  void transpose_tile(const ir::Stmt& assign, const std::string& row, const std::string& col, const VectorExtent& rows,
-                      const VectorExtent& cols, int64_t row0, int64_t col0);
+  void transpose_tile(const ir::Stmt& assign, const std::string& row, const std::string& col,
+                      const VectorExtent& rows, const VectorExtent& cols, int64_t row0,
+                      int64_t col0);
 
   const ir::Kernel& leaf_;
   const int lanes_;
@@ -124,7 +129,8 @@ class Lowering {
   bool after_mma_ = false;
 };
 
-// lower_finish.cc: removes instructions nobody uses, shares pointer and variable numbers, and names the program.
+// lower_finish.cc: removes instructions nobody uses, shares pointer and variable numbers, and names
+// the program.
 void tidy(LeafProgram& program);
 std::string program_name(const ir::Kernel& leaf, const ir::Target& target);
 

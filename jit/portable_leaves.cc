@@ -1,5 +1,5 @@
-// Preparing a leaf program for the portable executor: flattening, and renumbering vector registers by linear scan so that the
-// register file stays in L1. The executor itself is portable_run.inc.
+// Preparing a leaf program for the portable executor: flattening, and renumbering vector registers
+// by linear scan so that the register file stays in L1. The executor itself is portable_run.inc.
 #include "jit/portable_leaves.h"
 
 #include <algorithm>
@@ -73,7 +73,9 @@ class Flattener {
   }
   void node(const Node& n) {
     switch (n.kind) {
-      case Node::Kind::inst: inst(n.inst); return;
+      case Node::Kind::inst:
+        inst(n.inst);
+        return;
       case Node::Kind::loop: {
         if (n.init) emit(FlatOp::kSetVar).var = n.var;
         const int test = here();
@@ -114,7 +116,9 @@ class Flattener {
         steps(op, n.steps);
         return;
       }
-      case Node::Kind::set_var: emit(FlatOp::kSetVar).var = n.var; return;
+      case Node::Kind::set_var:
+        emit(FlatOp::kSetVar).var = n.var;
+        return;
       case Node::Kind::add_stream: {
         FlatOp& op = emit(FlatOp::kAddStream);
         op.dst = n.steps[0].ptr;
@@ -135,7 +139,8 @@ bool has_vector_result(const FlatOp& op) {
 }
 
 // Linear scan. A register defined before a loop and touched in it lives to the loop's end.
-int compact_registers(std::vector<FlatOp>& ops, const std::vector<std::pair<int, int>>& loops, int num_vregs) {
+int compact_registers(std::vector<FlatOp>& ops, const std::vector<std::pair<int, int>>& loops,
+                      int num_vregs) {
   std::vector<Range> ranges(num_vregs);
   const auto touch = [&](int reg, int at) {
     if (reg < 0) return;
@@ -164,7 +169,8 @@ int compact_registers(std::vector<FlatOp>& ops, const std::vector<std::pair<int,
     for (int& s : op.src) {
       if (s >= 0) s = name[s];
     }
-    // A result may take the name of a source that ends here: operations read all lanes they need before they write.
+    // A result may take the name of a source that ends here: operations read all lanes they need
+    // before they write.
     for (int reg : ends[i]) free_names.push_back(name[reg]);
     if (!has_vector_result(op)) continue;
     const int reg = op.dst;
@@ -224,11 +230,14 @@ void PreparedProgram::run(const ir::LeafArgs& args) const {
     state.ptrs = more_ptrs.get();
   }
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return portable_run_avx2(*this, args, state);
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+    return portable_run_avx2(*this, args, state);
 #endif
   portable_run_baseline(*this, args, state);
 }
 
-void execute_portable(const LeafProgram& program, const ir::LeafArgs& args) { PreparedProgram(program).run(args); }
+void execute_portable(const LeafProgram& program, const ir::LeafArgs& args) {
+  PreparedProgram(program).run(args);
+}
 
 }  // namespace lathe::jit

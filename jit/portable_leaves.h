@@ -1,6 +1,6 @@
-// A leaf program made ready for the portable executor: tier T0. Flat operations with jumps instead of a tree, and few vector
-// registers instead of many. Immutable after construction, so threads share one; run() allocates only when a program needs
-// more than kStackRegisters registers at once.
+// A leaf program made ready for the portable executor: tier T0. Flat operations with jumps instead
+// of a tree, and few vector registers instead of many. Immutable after construction, so threads
+// share one; run() allocates only when a program needs more than kStackRegisters registers at once.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -33,12 +33,12 @@ struct FlatOp {
   int32_t first_step = 0, num_steps = 0;  // in PreparedProgram::steps
   int64_t step = 1;                       // loops; mask_tail: added to the variable
   int64_t extent_add = 0;
-  int32_t seg[4] = {-1, -1, -1, -1};      // ptr a, base a, ptr b, base b
+  int32_t seg[4] = {-1, -1, -1, -1};  // ptr a, base a, ptr b, base b
 };
 struct FlatStep {
   int32_t ptr = -1;
   int32_t stride[2] = {0, 0};
-  int64_t bytes = 0, mult[2] = {0, 0};    // mult 0: no term
+  int64_t bytes = 0, mult[2] = {0, 0};  // mult 0: no term
 };
 struct FlatPtr {
   int32_t slot = -1, stream = -1;
@@ -65,8 +65,11 @@ struct PortableState {
   int64_t* vars;
   char** ptrs;
 };
-// The executor compiled for any x86-64 (or another machine) and for AVX2 with FMA: the same bits, other speed.
-void portable_run_baseline(const PreparedProgram& program, const ir::LeafArgs& args, PortableState state);
-void portable_run_avx2(const PreparedProgram& program, const ir::LeafArgs& args, PortableState state);
+// The executor compiled for any x86-64 (or another machine) and for AVX2 with FMA: the same bits,
+// other speed.
+void portable_run_baseline(const PreparedProgram& program, const ir::LeafArgs& args,
+                           PortableState state);
+void portable_run_avx2(const PreparedProgram& program, const ir::LeafArgs& args,
+                       PortableState state);
 
 }  // namespace lathe::jit

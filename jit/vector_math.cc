@@ -1,13 +1,15 @@
-// Vector math: see vector_math.h. Coefficients are minimax fits of the quotient left after the leading terms (relative error of
-// the whole function), rounded one after another. Errors of whole functions are in vector_math.def.
+// Vector math: see vector_math.h. Coefficients are minimax fits of the quotient left after the
+// leading terms (relative error of the whole function), rounded one after another. Errors of whole
+// functions are in vector_math.def.
 //
 //   exp x      n = round(x / ln 2), r = x - n ln 2 in two parts, e^r = 1 + r + r^2 q(r), times 2^n.
 //              AVX2 has no scalef: n goes into the exponent bits, results below 2^-126 become 0.
 //   tanh x     m = expm1(2|x|) = 2^n (r + r^2 q(r)) + (2^n - 1); m / (m + 2) with the sign of x.
 //   sigmoid x  1 / (1 + exp(-x)): below 2^-126 (x < -87.3) it may become 0.
-//   log x      x = 2^k m, m in [sqrt(1/2), sqrt 2), f = m - 1; f - f^2/2 + f^3 p(f) + k ln 2 in two parts.
-//   erf x      |x| < 0.9: x + x q(x^2); else 1 - exp(g(|x|)), g fitted to log erfc up to 3.95, where erf rounds to 1.
-//   sin, cos   r = x - n pi/2 in three parts, polynomials on [-pi/4, pi/4] swapped and signed by n; |x| up to 1e5.
+//   log x      x = 2^k m, m in [sqrt(1/2), sqrt 2), f = m - 1; f - f^2/2 + f^3 p(f) + k ln 2 in two
+//   parts. erf x      |x| < 0.9: x + x q(x^2); else 1 - exp(g(|x|)), g fitted to log erfc up
+//   to 3.95, where erf rounds to 1. sin, cos   r = x - n pi/2 in three parts, polynomials on
+//   [-pi/4, pi/4] swapped and signed by n; |x| up to 1e5.
 #include "jit/vector_math.h"
 
 #include <initializer_list>
@@ -42,7 +44,10 @@ class Math {
     const int a = op(LeafOp::k_bit_andnot, bits(kSign), x);
     const int y = op(LeafOp::k_min, constant(20.0f), op(LeafOp::k_add, a, a));
     const Reduced r = reduce_ln2(y);
-    const int q = op(LeafOp::k_mul, polynomial(r.r, {0.00138378609f, 0.00836731866f, 0.0416677408f, 0.166665375f, 0.49999997f}), r.r);
+    const int q = op(
+        LeafOp::k_mul,
+        polynomial(r.r, {0.00138378609f, 0.00836731866f, 0.0416677408f, 0.166665375f, 0.49999997f}),
+        r.r);
     const int power = power_of_two(r.n);
     const int m = fma(power, fma(q, r.r, r.r), op(LeafOp::k_sub, power, constant(1.0f)));
     return op(LeafOp::k_bit_or, op(LeafOp::k_div, m, op(LeafOp::k_add, m, constant(2.0f))), sign);
@@ -59,10 +64,11 @@ class Math {
     const int from = op(LeafOp::k_isub, scaled, bits(0x3f3504f3u));
     const int k = e_.op(LeafOp::k_shift_right_arith, {from}, 23);
     const int m = op(LeafOp::k_isub, scaled, e_.op(LeafOp::k_shift_left, {k}, 23));
-    const int exponent = op(LeafOp::k_add, e_.op(LeafOp::k_cvt_i32_f32, {k}), blend(tiny, constant(0.0f), constant(-23.0f)));
+    const int exponent = op(LeafOp::k_add, e_.op(LeafOp::k_cvt_i32_f32, {k}),
+                            blend(tiny, constant(0.0f), constant(-23.0f)));
     const int f = op(LeafOp::k_sub, m, constant(1.0f));
-    const int p = polynomial(f, {-0.0756455883f, 0.127546564f, -0.131669834f, 0.142007545f, -0.166232258f, 0.200012654f,
-                                 -0.250008255f, 0.333333313f, -0.5f});
+    const int p = polynomial(f, {-0.0756455883f, 0.127546564f, -0.131669834f, 0.142007545f,
+                                 -0.166232258f, 0.200012654f, -0.250008255f, 0.333333313f, -0.5f});
     const int square = op(LeafOp::k_mul, f, f);
     const int rest = fma(exponent, constant(kLn2Low), op(LeafOp::k_mul, square, p));
     int y = fma(exponent, constant(kLn2High), op(LeafOp::k_add, f, rest));
@@ -71,18 +77,21 @@ class Math {
     return blend(e_.compare(LeafOp::k_cmp_eq, x, constant(0.0f)), y, constant(-kInfinity));
   }
 
-  // Ordered for few live registers: x and the small branch are all that waits while the large one is made.
+  // Ordered for few live registers: x and the small branch are all that waits while the large one
+  // is made.
   int erf(int x) {
-    const int q = polynomial(op(LeafOp::k_mul, x, x), {-0.000600380707f, 0.00499585411f, -0.0267685801f, 0.11281877f,
-                                                       -0.376125008f, 0.128379151f});
+    const int q =
+        polynomial(op(LeafOp::k_mul, x, x), {-0.000600380707f, 0.00499585411f, -0.0267685801f,
+                                             0.11281877f, -0.376125008f, 0.128379151f});
     const int small = fma(q, x, x);
     const int a = op(LeafOp::k_bit_andnot, bits(kSign), x);
     const int is_large = less(constant(0.9f), a);
     const int g = polynomial(op(LeafOp::k_min, constant(3.95f), a),
-                             {0.000198220121f, -0.00306549738f, 0.0223152377f, -0.104113713f, -0.636976063f, -1.12779725f,
-                              -0.000166448051f});
+                             {0.000198220121f, -0.00306549738f, 0.0223152377f, -0.104113713f,
+                              -0.636976063f, -1.12779725f, -0.000166448051f});
     const int size = op(LeafOp::k_sub, constant(1.0f), exp_inside(g));
-    return blend(is_large, small, op(LeafOp::k_bit_or, size, op(LeafOp::k_bit_and, x, bits(kSign))));
+    return blend(is_large, small,
+                 op(LeafOp::k_bit_or, size, op(LeafOp::k_bit_and, x, bits(kSign))));
   }
 
   // quarter 0: sin, 1: cos.
@@ -92,12 +101,16 @@ class Math {
     r = fnma(n, constant(-4.37113883e-8f), r);
     r = fnma(n, constant(-1.71512451e-15f), r);
     const int z = op(LeafOp::k_mul, r, r);
-    const int s = fma(op(LeafOp::k_mul, polynomial(z, {-0.000195068467f, 0.00833210163f, -0.166666538f}), z), r, r);
-    const int c = fma(polynomial(z, {2.44300845e-5f, -0.00138872978f, 0.0416666456f, -0.5f}), z, constant(1.0f));
+    const int s =
+        fma(op(LeafOp::k_mul, polynomial(z, {-0.000195068467f, 0.00833210163f, -0.166666538f}), z),
+            r, r);
+    const int c = fma(polynomial(z, {2.44300845e-5f, -0.00138872978f, 0.0416666456f, -0.5f}), z,
+                      constant(1.0f));
     int i = e_.op(LeafOp::k_cvt_f32_i32, {n});
     if (quarter != 0) i = op(LeafOp::k_iadd, i, bits(quarter));
     const int odd = op(LeafOp::k_isub, bits(0), op(LeafOp::k_bit_and, i, bits(1)));
-    const int value = op(LeafOp::k_bit_or, op(LeafOp::k_bit_and, odd, c), op(LeafOp::k_bit_andnot, odd, s));
+    const int value =
+        op(LeafOp::k_bit_or, op(LeafOp::k_bit_and, odd, c), op(LeafOp::k_bit_andnot, odd, s));
     const int sign = e_.op(LeafOp::k_shift_left, {op(LeafOp::k_bit_and, i, bits(2))}, 30);
     return op(LeafOp::k_bit_xor, value, sign);
   }
@@ -127,14 +140,17 @@ class Math {
   // 2^n for integers n in [-126, 127].
   int power_of_two(int n) {
     if (has_scalef_) return op(LeafOp::k_scalef, constant(1.0f), n);
-    return e_.op(LeafOp::k_shift_left, {op(LeafOp::k_iadd, e_.op(LeafOp::k_cvt_f32_i32, {n}), bits(127))}, 23);
+    return e_.op(LeafOp::k_shift_left,
+                 {op(LeafOp::k_iadd, e_.op(LeafOp::k_cvt_f32_i32, {n}), bits(127))}, 23);
   }
   // e^x for x whose result is finite and normal.
   int exp_inside(int x) {
     const Reduced r = reduce_ln2(x);
-    const int p = polynomial(r.r, {0.00138378609f, 0.00836731866f, 0.0416677408f, 0.166665375f, 0.49999997f, 1.0f, 1.0f});
+    const int p = polynomial(r.r, {0.00138378609f, 0.00836731866f, 0.0416677408f, 0.166665375f,
+                                   0.49999997f, 1.0f, 1.0f});
     if (has_scalef_) return op(LeafOp::k_scalef, p, r.n);
-    return op(LeafOp::k_iadd, p, e_.op(LeafOp::k_shift_left, {e_.op(LeafOp::k_cvt_f32_i32, {r.n})}, 23));
+    return op(LeafOp::k_iadd, p,
+              e_.op(LeafOp::k_shift_left, {e_.op(LeafOp::k_cvt_f32_i32, {r.n})}, 23));
   }
 
   Emitter& e_;
@@ -154,18 +170,30 @@ int emit_min(Emitter& e, int a, int b) { return with_nan_of(e, a, e.op(LeafOp::k
 int emit_math(Emitter& e, Op op, int x) {
   Math m(e);
   switch (op) {
-    case Op::k_exp: return m.exp(x);
-    case Op::k_log: return m.log(x);
-    case Op::k_tanh: return m.tanh(x);
-    case Op::k_erf: return m.erf(x);
-    case Op::k_sigmoid: return m.sigmoid(x);
-    case Op::k_sin: return m.sin_cos(x, 0);
-    case Op::k_cos: return m.sin_cos(x, 1);
-    case Op::k_sqrt: return e.op(LeafOp::k_sqrt, {x});
-    case Op::k_rsqrt: return e.op(LeafOp::k_div, {e.constant(1.0f), e.op(LeafOp::k_sqrt, {x})});
-    case Op::k_floor: return e.op(LeafOp::k_floor, {x});
-    case Op::k_round: return e.op(LeafOp::k_round, {x});
-    default: return -1;
+    case Op::k_exp:
+      return m.exp(x);
+    case Op::k_log:
+      return m.log(x);
+    case Op::k_tanh:
+      return m.tanh(x);
+    case Op::k_erf:
+      return m.erf(x);
+    case Op::k_sigmoid:
+      return m.sigmoid(x);
+    case Op::k_sin:
+      return m.sin_cos(x, 0);
+    case Op::k_cos:
+      return m.sin_cos(x, 1);
+    case Op::k_sqrt:
+      return e.op(LeafOp::k_sqrt, {x});
+    case Op::k_rsqrt:
+      return e.op(LeafOp::k_div, {e.constant(1.0f), e.op(LeafOp::k_sqrt, {x})});
+    case Op::k_floor:
+      return e.op(LeafOp::k_floor, {x});
+    case Op::k_round:
+      return e.op(LeafOp::k_round, {x});
+    default:
+      return -1;
   }
 }
 

@@ -1,14 +1,16 @@
-// Lowering of matmul tiles: every row variant and masked column count, epilogues, operand strides, segments, budgets.
+// Lowering of matmul tiles: every row variant and masked column count, epilogues, operand strides,
+// segments, budgets.
 #include "tests/jit/leaf_case.h"
 
 namespace lathe::jit {
 namespace {
 
-constexpr const char* kSymbols = " family leaf where e0 in 0..9223372036854775807, seglen in 0..9223372036854775807\n";
+constexpr const char* kSymbols =
+    " family leaf where e0 in 0..9223372036854775807, seglen in 0..9223372036854775807\n";
 
 struct Tile {
   int m = 2, vectors = 2;
-  bool masked = false;     // columns e0
+  bool masked = false;  // columns e0
   std::string b = "[32, 1]";
   std::string a = "[?, 1]";
   std::string epilogue = "r0[{0}] + p2[{1}]";
@@ -17,28 +19,36 @@ struct Tile {
 std::string tile_text(const Tile& t) {
   const std::string vector = t.masked ? "min(16, e0 - 16*{})" : "16";
   const auto scopes = [&](int first, const std::string& indent, const std::string& statement) {
-    const std::string m = fmt::format("i{}", first), n = fmt::format("i{}", first + 1), l = fmt::format("i{}", first + 2);
+    const std::string m = fmt::format("i{}", first), n = fmt::format("i{}", first + 1),
+                      l = fmt::format("i{}", first + 2);
     const std::string column = fmt::format("16*{} + {}", n, l);
-    return fmt::format("{0}for {1} < {2} @unroll:\n{0}  for {3} < {4} @unroll:\n{0}    for {5} < {6} @vector:\n{0}      {7}\n", indent, m,
-                       t.m, n, t.vectors, l, fmt::format(fmt::runtime(vector), n),
-                       fmt::format(fmt::runtime(statement), m + ", " + column, column, m));
+    return fmt::format(
+        "{0}for {1} < {2} @unroll:\n{0}  for {3} < {4} @unroll:\n{0}    for {5} < {6} "
+        "@vector:\n{0}      {7}\n",
+        indent, m, t.m, n, t.vectors, l, fmt::format(fmt::runtime(vector), n),
+        fmt::format(fmt::runtime(statement), m + ", " + column, column, m));
   };
-  return fmt::format("kernel leaf(p0: f32[_, _] in strides {}, p1: f32[_, _] in strides {}, p2: f32[_] in strides [1], "
-                     "p3: f32[_, _] out strides [?, 1]){}  r0: f32[{}, {}] reg\n",
-                     t.a, t.b, kSymbols, t.m, 16 * t.vectors) +
-         scopes(0, "  ", "r0[{0}] = 0.0") + "  for i3 < seglen @tensor(mma):\n    prefetch p1 lines 6\n" +
-         scopes(4, "    ", "r0[{0}] += p0[{2}, i3] * p1[i3, {1}]") + scopes(7, "  ", "p3[{0}] = " + t.epilogue);
+  return fmt::format(
+             "kernel leaf(p0: f32[_, _] in strides {}, p1: f32[_, _] in strides {}, p2: f32[_] in "
+             "strides [1], "
+             "p3: f32[_, _] out strides [?, 1]){}  r0: f32[{}, {}] reg\n",
+             t.a, t.b, kSymbols, t.m, 16 * t.vectors) +
+         scopes(0, "  ", "r0[{0}] = 0.0") +
+         "  for i3 < seglen @tensor(mma):\n    prefetch p1 lines 6\n" +
+         scopes(4, "    ", "r0[{0}] += p0[{2}, i3] * p1[i3, {1}]") +
+         scopes(7, "  ", "p3[{0}] = " + t.epilogue);
 }
 
 LeafCase tile_case(const Tile& t, int64_t k, int64_t n, Data data = Data::integers) {
   const int64_t ldb = t.b[1] == '?' ? n + 5 : 16 * t.vectors;
   const bool packed_a = t.a == "[1, ?]";
-  return LeafCase(tile_text(t),
-                  {{{t.m, k}, packed_a ? std::vector<int64_t>{1, t.m + 2} : std::vector<int64_t>{k + 3, 1}},
-                   {{k, n}, {ldb, 1}},
-                   {{n}, {1}},
-                   {{t.m, n}, {n + 7, 1}}},
-                  {{"e0", n}, {"seglen", k}}, data);
+  return LeafCase(
+      tile_text(t),
+      {{{t.m, k}, packed_a ? std::vector<int64_t>{1, t.m + 2} : std::vector<int64_t>{k + 3, 1}},
+       {{k, n}, {ldb, 1}},
+       {{n}, {1}},
+       {{t.m, n}, {n + 7, 1}}},
+      {{"e0", n}, {"seglen", k}}, data);
 }
 
 TEST(LowerMatmul, EveryRowVariantAndDepth) {
@@ -78,7 +88,8 @@ TEST(LowerMatmul, OneSegmentEqualsThree) {
     auto p = c.lower(t);
     ASSERT_TRUE(p.ok()) << p.status().to_string();
     const auto one = c.run(*p);
-    const auto three = c.run(*p, {{0, 0, 6, 0, 0}, {6 * 4, 6 * 128, 0, 0, 0}, {6 * 4, 6 * 128, 7, 0, 0}});
+    const auto three =
+        c.run(*p, {{0, 0, 6, 0, 0}, {6 * 4, 6 * 128, 0, 0, 0}, {6 * 4, 6 * 128, 7, 0, 0}});
     EXPECT_EQ(LeafCase::compare(three, one), "");
   }
 }
@@ -90,7 +101,8 @@ TEST(LowerMatmul, RandomDataIsTheFmaChainExactly) {
 
 size_t live_accumulators(const LeafProgram& p) {
   size_t n = 0;
-  for (const Node& node : p.body) n += node.kind == Node::Kind::inst && node.inst.op == LeafOp::k_constant;
+  for (const Node& node : p.body)
+    n += node.kind == Node::Kind::inst && node.inst.op == LeafOp::k_constant;
   return n;
 }
 
@@ -101,14 +113,21 @@ void count(const std::vector<Node>& body, std::map<LeafOp, int>& ops) {
   }
 }
 
-// Accumulators + vectors of B + one broadcast fit the register file; pointers, variables and strides fit 14.
+// Accumulators + vectors of B + one broadcast fit the register file; pointers, variables and
+// strides fit 14.
 TEST(LowerMatmul, InnerLoopIsTheBlueprint) {
   struct Shape {
     int m, vectors;
     const char* a;
   };
-  for (const Shape s : {Shape{8, 2, "[?, 1]"}, {12, 2, "[?, 1]"}, {6, 4, "[?, 1]"}, {8, 3, "[?, 1]"}, {14, 2, "[1, 14]"}}) {
-    LeafCase c = tile_case({.m = s.m, .vectors = s.vectors, .b = fmt::format("[{}, 1]", 16 * s.vectors), .a = s.a}, 8, 16 * s.vectors);
+  for (const Shape s : {Shape{8, 2, "[?, 1]"},
+                        {12, 2, "[?, 1]"},
+                        {6, 4, "[?, 1]"},
+                        {8, 3, "[?, 1]"},
+                        {14, 2, "[1, 14]"}}) {
+    LeafCase c = tile_case(
+        {.m = s.m, .vectors = s.vectors, .b = fmt::format("[{}, 1]", 16 * s.vectors), .a = s.a}, 8,
+        16 * s.vectors);
     auto p = c.lower(test_target(ir::IsaLevel::avx512));
     ASSERT_TRUE(p.ok()) << p.status().to_string();
     const Node* segments = nullptr;
@@ -133,14 +152,18 @@ TEST(LowerMatmul, InnerLoopIsTheBlueprint) {
   }
 }
 
-// Where masks take vector registers they are made where B is loaded, and B is still loaded once a step.
+// Where masks take vector registers they are made where B is loaded, and B is still loaded once a
+// step.
 TEST(LowerMatmul, MaskedInnerLoopOnAvx2) {
   LeafCase c = tile_case({.m = 6, .vectors = 1, .masked = true, .b = "[16, 1]"}, 8, 11);
   auto p = c.lower(test_target(ir::IsaLevel::avx2));
   ASSERT_TRUE(p.ok()) << p.status().to_string();
   std::map<LeafOp, int> ops;
   for (const Node& n : p->body) {
-    if (n.kind == Node::Kind::segments) count(std::find_if(n.body.begin(), n.body.end(), [](const Node& l) { return l.step == 4; })->body, ops);
+    if (n.kind == Node::Kind::segments)
+      count(std::find_if(n.body.begin(), n.body.end(), [](const Node& l) { return l.step == 4; })
+                ->body,
+            ops);
   }
   EXPECT_EQ(ops[LeafOp::k_load], 4 * 2) << to_text(*p);
   EXPECT_EQ(ops[LeafOp::k_mask_tail], 4 * 2);
@@ -148,8 +171,10 @@ TEST(LowerMatmul, MaskedInnerLoopOnAvx2) {
 }
 
 TEST(LowerMatmul, EpilogueGelu) {
-  LeafCase c = tile_case({.m = 3, .epilogue = "0.5 * (r0[{0}] + p2[{1}]) * (1.0 + erf((r0[{0}] + p2[{1}]) * 0.70710677))"}, 4, 32,
-                         Data::normal);
+  LeafCase c = tile_case(
+      {.m = 3,
+       .epilogue = "0.5 * (r0[{0}] + p2[{1}]) * (1.0 + erf((r0[{0}] + p2[{1}]) * 0.70710677))"},
+      4, 32, Data::normal);
   expect_leaf(c, 4e-5, 1e-6);
 }
 

@@ -1,5 +1,5 @@
-// Lowering of row and elementwise leaves: all lengths, several rows, reductions, epilogues that read what was just written, scalar
-// remainders, strided lanes, and what is refused.
+// Lowering of row and elementwise leaves: all lengths, several rows, reductions, epilogues that
+// read what was just written, scalar remainders, strided lanes, and what is refused.
 #include "tests/jit/leaf_case.h"
 
 namespace lathe::jit {
@@ -7,10 +7,13 @@ namespace {
 
 const std::string kExtents = "e0 in 0..9223372036854775807, e1 in 0..9223372036854775807";
 
-LeafCase rows(const std::string& body, int64_t r, int64_t n, Data data = Data::integers, const std::string& registers = {}) {
-  return LeafCase("kernel leaf(p0: f32[_, _] in strides [?, 1], p1: f32[_, _] out strides [?, 1], p2: f32[_] in strides [1]) family leaf where " +
-                      kExtents + "\n" + registers + body,
-                  {{{r, n}, {n + 3, 1}}, {{r, n}, {n + 1, 1}}, {{n}, {1}}}, {{"e0", r}, {"e1", n}}, data);
+LeafCase rows(const std::string& body, int64_t r, int64_t n, Data data = Data::integers,
+              const std::string& registers = {}) {
+  return LeafCase(
+      "kernel leaf(p0: f32[_, _] in strides [?, 1], p1: f32[_, _] out strides [?, 1], p2: f32[_] "
+      "in strides [1]) family leaf where " +
+          kExtents + "\n" + registers + body,
+      {{{r, n}, {n + 3, 1}}, {{r, n}, {n + 1, 1}}, {{n}, {1}}}, {{"e0", r}, {"e1", n}}, data);
 }
 
 // The docs' row leaf with x for exp(x): exact on integers up to the order of sums.
@@ -69,9 +72,11 @@ TEST(LowerRow, SumOfTwoStatementsAndScalarRemainder) {
 )";
   for (int64_t blocks : {0, 1, 3}) {
     for (int64_t rest : {0, 1, 5}) {
-      LeafCase c("kernel leaf(p0: f32[_, _] in strides [?, 1], p1: f32[_, _] out strides [?, 1], p2: f32[_] in strides [1]) family leaf where " +
-                     kExtents + "\n  r0: f32[] reg\n" + body,
-                 {{{2, 48}, {50, 1}}, {{2, 1}, {4, 1}}, {{5}, {1}}}, {{"e0", blocks}, {"e1", rest}});
+      LeafCase c(
+          "kernel leaf(p0: f32[_, _] in strides [?, 1], p1: f32[_, _] out strides [?, 1], p2: "
+          "f32[_] in strides [1]) family leaf where " +
+              kExtents + "\n  r0: f32[] reg\n" + body,
+          {{{2, 48}, {50, 1}}, {{2, 1}, {4, 1}}, {{5}, {1}}}, {{"e0", blocks}, {"e1", rest}});
       expect_leaf(c);
     }
   }
@@ -85,8 +90,11 @@ TEST(LowerRow, ReductionIntoMemory) {
         p1[i0] += p0[i0, 16*i1 + i2]
 )";
   for (int64_t n : {1, 16, 37}) {
-    LeafCase c("kernel leaf(p0: f32[_, _] in strides [?, 1], p1: f32[_] out strides [?]) family leaf where " + kExtents + "\n" + body,
-               {{{3, n}, {n, 1}}, {{3}, {2}}}, {{"e0", 3}, {"e1", n}});
+    LeafCase c(
+        "kernel leaf(p0: f32[_, _] in strides [?, 1], p1: f32[_] out strides [?]) family leaf "
+        "where " +
+            kExtents + "\n" + body,
+        {{{3, n}, {n, 1}}, {{3}, {2}}}, {{"e0", 3}, {"e1", n}});
     expect_leaf(c);
   }
 }
@@ -101,7 +109,8 @@ TEST(LowerRow, MaxAndMinPropagateNan) {
       for i2 < min(16, e1 - 16*i1) @vector:
         r0[] {}= p0[i0, 16*i1 + i2]
     p1[i0, 0] = r0[]
-)", op[1] == 'a' ? "-inf" : "inf", op),
+)",
+                                      op[1] == 'a' ? "-inf" : "inf", op),
                           1, n, Data::normal, "  r0: f32[] reg\n");
         if (at >= 0) c.data(0)[LeafCase::kBorder + at] = NAN;
         expect_leaf(c);
@@ -112,13 +121,19 @@ TEST(LowerRow, MaxAndMinPropagateNan) {
 
 TEST(LowerElementwise, OperationsLengthsRows) {
   for (const char* value :
-       {"p0[i0, 16*i1 + i2] + p2[16*i1 + i2]", "max(p0[i0, 16*i1 + i2], p2[16*i1 + i2]) - min(p0[i0, 16*i1 + i2], 0.5)",
-        "abs(-p0[i0, 16*i1 + i2]) * 0.25 / p2[16*i1 + i2]", "fma(p0[i0, 16*i1 + i2], p2[16*i1 + i2], 0.1)",
-        "select(p0[i0, 16*i1 + i2] < p2[16*i1 + i2] and not (p0[i0, 16*i1 + i2] == 0.25), p2[16*i1 + i2], floor(p0[i0, 16*i1 + i2] * 3.3))",
-        "select(p0[i0, 16*i1 + i2] != p0[i0, 16*i1 + i2] or p0[i0, 16*i1 + i2] <= 1.0, 1.0, round(p0[i0, 16*i1 + i2]))",
+       {"p0[i0, 16*i1 + i2] + p2[16*i1 + i2]",
+        "max(p0[i0, 16*i1 + i2], p2[16*i1 + i2]) - min(p0[i0, 16*i1 + i2], 0.5)",
+        "abs(-p0[i0, 16*i1 + i2]) * 0.25 / p2[16*i1 + i2]",
+        "fma(p0[i0, 16*i1 + i2], p2[16*i1 + i2], 0.1)",
+        "select(p0[i0, 16*i1 + i2] < p2[16*i1 + i2] and not (p0[i0, 16*i1 + i2] == 0.25), p2[16*i1 "
+        "+ i2], floor(p0[i0, 16*i1 + i2] * 3.3))",
+        "select(p0[i0, 16*i1 + i2] != p0[i0, 16*i1 + i2] or p0[i0, 16*i1 + i2] <= 1.0, 1.0, "
+        "round(p0[i0, 16*i1 + i2]))",
         "sqrt(abs(p0[i0, 16*i1 + i2])) + f32(e1) * p0[i0, 0]", "fmax(p0[i0, 16*i1 + i2], p2[0])"}) {
     const std::string body = fmt::format(
-        "  for i0 < e0:\n    for i1 < ceildiv(e1, 16):\n      for i2 < min(16, e1 - 16*i1) @vector:\n        p1[i0, 16*i1 + i2] = {}\n", value);
+        "  for i0 < e0:\n    for i1 < ceildiv(e1, 16):\n      for i2 < min(16, e1 - 16*i1) "
+        "@vector:\n        p1[i0, 16*i1 + i2] = {}\n",
+        value);
     for (int64_t n : {1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 48, 70}) {
       LeafCase c = rows(body, 2, n, Data::normal);
       expect_leaf(c);
@@ -172,9 +187,12 @@ TEST(LowerElementwise, StridedLanes) {
         p1[i0, 32*i1 + 2*i2 + 1] = p0[i0, 32*i1 + 2*i2 + 1] * p2[16*i1 + i2] + p0[i0, 32*i1 + 2*i2]
 )";
   for (int64_t half : {1, 8, 16, 21}) {
-    LeafCase c("kernel leaf(p0: f32[_, _] in strides [?, 1], p1: f32[_, _] out strides [?, 1], p2: f32[_] in strides [1]) family leaf where " +
-                   kExtents + "\n" + body,
-               {{{2, 2 * half}, {2 * half, 1}}, {{2, 2 * half}, {2 * half + 1, 1}}, {{half}, {1}}}, {{"e0", 2}, {"e1", half}});
+    LeafCase c(
+        "kernel leaf(p0: f32[_, _] in strides [?, 1], p1: f32[_, _] out strides [?, 1], p2: f32[_] "
+        "in strides [1]) family leaf where " +
+            kExtents + "\n" + body,
+        {{{2, 2 * half}, {2 * half, 1}}, {{2, 2 * half}, {2 * half + 1, 1}}, {{half}, {1}}},
+        {{"e0", 2}, {"e1", half}});
     expect_leaf(c);
   }
 }
@@ -185,8 +203,10 @@ TEST(LowerElementwise, RunTimeStrideOverLanes) {
       p1[16*i0 + i1] = p0[16*i0 + i1] * 3.0
 )";
   for (int64_t n : {1, 16, 23}) {
-    LeafCase c("kernel leaf(p0: f32[_] in strides [?], p1: f32[_] out strides [1]) family leaf where " + kExtents + "\n" + body,
-               {{{n}, {7}}, {{n}, {1}}}, {{"e0", n}, {"e1", 0}});
+    LeafCase c(
+        "kernel leaf(p0: f32[_] in strides [?], p1: f32[_] out strides [1]) family leaf where " +
+            kExtents + "\n" + body,
+        {{{n}, {7}}, {{n}, {1}}}, {{"e0", n}, {"e1", 0}});
     expect_leaf(c);
   }
 }
@@ -196,8 +216,10 @@ TEST(LowerElementwise, BroadcastOperandByStrideZero) {
     for i1 < min(16, e0 - 16*i0) @vector:
       p1[16*i0 + i1] = p0[16*i0 + i1] + 1.0
 )";
-  LeafCase c("kernel leaf(p0: f32[_] in strides [0], p1: f32[_] out strides [1]) family leaf where " + kExtents + "\n" + body,
-             {{{37}, {0}}, {{37}, {1}}}, {{"e0", 37}, {"e1", 0}});
+  LeafCase c(
+      "kernel leaf(p0: f32[_] in strides [0], p1: f32[_] out strides [1]) family leaf where " +
+          kExtents + "\n" + body,
+      {{{37}, {0}}, {{37}, {1}}}, {{"e0", 37}, {"e1", 0}});
   expect_leaf(c);
 }
 
@@ -212,7 +234,8 @@ TEST(Lower, Deterministic) {
 }
 
 TEST(Lower, RefusesWithTheConstruct) {
-  const auto refused = [](const std::string& header, const std::string& body, const std::string& why) {
+  const auto refused = [](const std::string& header, const std::string& body,
+                          const std::string& why) {
     auto k = ir::parse_kernel(header + " family leaf where " + kExtents + "\n" + body);
     ASSERT_TRUE(k.ok()) << k.status().to_string();
     auto p = lower_leaf(*k, test_target(ir::IsaLevel::avx2));
@@ -221,14 +244,18 @@ TEST(Lower, RefusesWithTheConstruct) {
     EXPECT_NE(p.status().message().find(why), std::string::npos) << p.status().to_string();
   };
   const std::string f32 = "kernel leaf(p0: f32[_] in strides [1], p1: f32[_] out strides [1])";
-  refused("kernel leaf(p0: bf16[_] in strides [1], p1: bf16[_] out strides [1])", "  for i0 < e0:\n    p1[i0] = p0[i0]\n", "bf16");
+  refused("kernel leaf(p0: bf16[_] in strides [1], p1: bf16[_] out strides [1])",
+          "  for i0 < e0:\n    p1[i0] = p0[i0]\n", "bf16");
   refused(f32, "  for i0 < e0 @parallel:\n    p1[i0] = p0[i0]\n", "parallel");
   refused(f32, "  for i0 < e0 @vector:\n    p1[i0] = p0[i0]\n", "vector scope");
   refused(f32, "  for i0 < e0 @unroll:\n    p1[i0] = p0[i0]\n", "unrolled");
   refused(f32, "  for i0 < e0:\n    p1[i0] = f32(i0)\n", "as a value");
   refused(f32, "  r0: f32[4] reg\n  for i0 < e0:\n    r0[i0] = p0[i0]\n", "indexed by a loop");
   refused(f32, "  r0: f32[] reg\n  p1[0] = r0[]\n", "no value");
-  refused(f32, "  r0: f32[] reg\n  r0[] = 0.0\n  for i0 < 16 @vector:\n    r0[] += p0[i0]\n    p1[i0] = r0[]\n", "among other uses");
+  refused(f32,
+          "  r0: f32[] reg\n  r0[] = 0.0\n  for i0 < 16 @vector:\n    r0[] += p0[i0]\n    p1[i0] = "
+          "r0[]\n",
+          "among other uses");
 }
 
 }  // namespace

@@ -1,16 +1,18 @@
-// Lowering of transposes: all edge sizes, both nestings, blocks inside larger leaves, and copies of i32 bits.
+// Lowering of transposes: all edge sizes, both nestings, blocks inside larger leaves, and copies of
+// i32 bits.
 #include "tests/jit/leaf_case.h"
 
 namespace lathe::jit {
 namespace {
 
 const std::string kHeader =
-    "kernel leaf(p0: f32[_, _] in strides [?, 1], p1: f32[_, _] out strides [?, 1]) family leaf where "
+    "kernel leaf(p0: f32[_, _] in strides [?, 1], p1: f32[_, _] out strides [?, 1]) family leaf "
+    "where "
     "e0 in 0..9223372036854775807, e1 in 0..9223372036854775807\n";
 
 LeafCase transpose(const std::string& body, int64_t rows, int64_t cols) {
-  return LeafCase(kHeader + body, {{{rows, cols}, {cols + 2, 1}}, {{cols, rows}, {rows + 5, 1}}}, {{"e0", rows}, {"e1", cols}},
-                  Data::normal);
+  return LeafCase(kHeader + body, {{{rows, cols}, {cols + 2, 1}}, {{cols, rows}, {rows + 5, 1}}},
+                  {{"e0", rows}, {"e1", cols}}, Data::normal);
 }
 
 TEST(LowerTranspose, EveryEdgeOfOneSquare) {
@@ -49,8 +51,10 @@ TEST(LowerTranspose, WholeMatrixInSquares) {
 }
 
 TEST(LowerTranspose, UnboundedSidesAndConstantOnes) {
-  for (const char* body : {"  for i0 < e0 @tensor(transpose):\n    for i1 < e1:\n      p1[i1, i0] = p0[i0, i1]\n",
-                           "  for i0 < 16 @tensor(transpose):\n    for i1 < min(16, e1):\n      p1[i1, i0] = p0[i0, i1]\n"}) {
+  for (const char* body :
+       {"  for i0 < e0 @tensor(transpose):\n    for i1 < e1:\n      p1[i1, i0] = p0[i0, i1]\n",
+        "  for i0 < 16 @tensor(transpose):\n    for i1 < min(16, e1):\n      p1[i1, i0] = p0[i0, "
+        "i1]\n"}) {
     for (int64_t cols : {1, 5, 16}) {
       LeafCase c = transpose(body, 16, cols);
       expect_leaf(c);
@@ -63,13 +67,16 @@ TEST(LowerTranspose, RefusesOneWithoutUnitStrides) {
       "kernel leaf(p0: f32[_, _] in strides [?, ?], p1: f32[_, _] out strides [?, 1]) family leaf\n"
       "  for i0 < 16 @tensor(transpose):\n    for i1 < 16:\n      p1[i1, i0] = p0[i0, i1]\n");
   ASSERT_TRUE(k.ok()) << k.status().to_string();
-  EXPECT_EQ(lower_leaf(*k, test_target(ir::IsaLevel::avx512)).status().code(), ir::Code::kUNSUPPORTED);
+  EXPECT_EQ(lower_leaf(*k, test_target(ir::IsaLevel::avx512)).status().code(),
+            ir::Code::kUNSUPPORTED);
 }
 
 TEST(LowerCopy, IntegersAreCopiedAsBits) {
   LeafCase c(
-      "kernel leaf(p0: i32[_] in strides [1], p1: i32[_] out strides [1]) family leaf where e0 in 0..9223372036854775807\n"
-      "  for i0 < ceildiv(e0, 16):\n    for i1 < min(16, e0 - 16*i0) @vector:\n      p1[16*i0 + i1] = p0[16*i0 + i1]\n",
+      "kernel leaf(p0: i32[_] in strides [1], p1: i32[_] out strides [1]) family leaf where e0 in "
+      "0..9223372036854775807\n"
+      "  for i0 < ceildiv(e0, 16):\n    for i1 < min(16, e0 - 16*i0) @vector:\n      p1[16*i0 + "
+      "i1] = p0[16*i0 + i1]\n",
       {{{37}, {1}}, {{37}, {1}}}, {{"e0", 37}});
   for (size_t i = 0; i < 37; ++i) {
     const uint32_t bits = 0x7f800001u + static_cast<uint32_t>(i);  // signalling NaN patterns

@@ -1,5 +1,6 @@
-// Every function of vector_math.def on a dense sample of all floats (every 97th bit pattern and all specials), at every level,
-// against the C library in double precision; the largest error is printed and held to the table.
+// Every function of vector_math.def on a dense sample of all floats (every 97th bit pattern and all
+// specials), at every level, against the C library in double precision; the largest error is
+// printed and held to the table.
 #include <bit>
 
 #include "tests/jit/leaf_case.h"
@@ -31,7 +32,8 @@ double reference(const std::string& f, double x) {
   return std::nearbyint(x);
 }
 
-// Units in the last place of `want` rounded to float; below 2^-126 the unit is that of 2^-126 and zero is right.
+// Units in the last place of `want` rounded to float; below 2^-126 the unit is that of 2^-126 and
+// zero is right.
 double error_ulp(float got, double want) {
   if (std::isnan(want)) return std::isnan(got) ? 0 : INFINITY;
   const float rounded = static_cast<float>(want);
@@ -39,7 +41,9 @@ double error_ulp(float got, double want) {
   if (std::abs(want) < 0x1p-126 && got == 0) return 0;
   if (std::isnan(got) || std::isinf(rounded) || std::isinf(got)) {
     // Overflow may set in half a unit early or late.
-    return std::isinf(rounded) && std::abs(got) > 3.4028e38f ? 1 : std::isinf(got) && std::abs(want) > 3.4028e38 ? 1 : INFINITY;
+    return std::isinf(rounded) && std::abs(got) > 3.4028e38f ? 1
+           : std::isinf(got) && std::abs(want) > 3.4028e38   ? 1
+                                                             : INFINITY;
   }
   int exponent;
   std::frexp(want, &exponent);
@@ -52,8 +56,11 @@ class Function {
  public:
   Function(const std::string& f, const ir::Target& target) {
     auto k = ir::parse_kernel(
-        "kernel leaf(p0: f32[_] in strides [1], p1: f32[_] out strides [1]) family leaf where e0 in 0..9223372036854775807\n"
-        "  for i0 < ceildiv(e0, 16):\n    for i1 < min(16, e0 - 16*i0) @vector:\n      p1[16*i0 + i1] = " + f + "(p0[16*i0 + i1])\n");
+        "kernel leaf(p0: f32[_] in strides [1], p1: f32[_] out strides [1]) family leaf where e0 "
+        "in 0..9223372036854775807\n"
+        "  for i0 < ceildiv(e0, 16):\n    for i1 < min(16, e0 - 16*i0) @vector:\n      p1[16*i0 + "
+        "i1] = " +
+        f + "(p0[16*i0 + i1])\n");
     EXPECT_TRUE(k.ok()) << k.status().to_string();
     auto p = lower_leaf(*k, target);
     EXPECT_TRUE(p.ok()) << p.status().to_string();
@@ -73,7 +80,8 @@ class Function {
 };
 
 TEST(VectorMath, DenseSampleWithinBudget) {
-  for (const ir::Target& target : {test_target(ir::IsaLevel::avx512), test_target(ir::IsaLevel::avx2)}) {
+  for (const ir::Target& target :
+       {test_target(ir::IsaLevel::avx512), test_target(ir::IsaLevel::avx2)}) {
     std::vector<Function> functions;
     for (const Row& row : kRows) functions.emplace_back(row.name, target);
     std::vector<double> worst(std::size(kRows)), at(std::size(kRows));
@@ -82,7 +90,8 @@ TEST(VectorMath, DenseSampleWithinBudget) {
     const uint64_t stride = target.level == ir::IsaLevel::avx2 ? 1009 : 997;
     for (uint64_t pattern = 0; pattern < (uint64_t{1} << 32);) {
       x.clear();
-      for (; static_cast<int64_t>(x.size()) < kBatch && pattern < (uint64_t{1} << 32); pattern += stride) {
+      for (; static_cast<int64_t>(x.size()) < kBatch && pattern < (uint64_t{1} << 32);
+           pattern += stride) {
         x.push_back(std::bit_cast<float>(static_cast<uint32_t>(pattern)));
       }
       for (size_t f = 0; f < functions.size(); ++f) {
@@ -98,9 +107,12 @@ TEST(VectorMath, DenseSampleWithinBudget) {
       }
     }
     for (size_t f = 0; f < functions.size(); ++f) {
-      EXPECT_LE(worst[f], kRows[f].ulp) << kRows[f].name << " at " << fmt::format("{}", at[f]) << " " << ir::isa_name(target.level);
-      RecordProperty(fmt::format("{}_{}_ulp", kRows[f].name, ir::isa_name(target.level)), fmt::format("{:.2f}", worst[f]));
-      fmt::print("{:8} {:8} {:.2f} ulp at {}\n", ir::isa_name(target.level), kRows[f].name, worst[f], at[f]);
+      EXPECT_LE(worst[f], kRows[f].ulp) << kRows[f].name << " at " << fmt::format("{}", at[f])
+                                        << " " << ir::isa_name(target.level);
+      RecordProperty(fmt::format("{}_{}_ulp", kRows[f].name, ir::isa_name(target.level)),
+                     fmt::format("{:.2f}", worst[f]));
+      fmt::print("{:8} {:8} {:.2f} ulp at {}\n", ir::isa_name(target.level), kRows[f].name,
+                 worst[f], at[f]);
     }
   }
 }
@@ -113,12 +125,14 @@ TEST(VectorMath, UsualArgumentsWithinBudget) {
     double budget = 0, worst = 0;
     for (const Row& row : kRows) budget = std::string(row.name) == name ? row.ulp : budget;
     std::vector<float> x, y;
-    for (uint32_t p = std::bit_cast<uint32_t>(0x1p-20f); p < std::bit_cast<uint32_t>(128.0f); p += 97) {
+    for (uint32_t p = std::bit_cast<uint32_t>(0x1p-20f); p < std::bit_cast<uint32_t>(128.0f);
+         p += 97) {
       x.push_back(std::bit_cast<float>(p));
       if (std::string(name) != "log") x.push_back(-x.back());
     }
     f.run(x, y);
-    for (size_t i = 0; i < x.size(); ++i) worst = std::max(worst, error_ulp(y[i], reference(name, x[i])));
+    for (size_t i = 0; i < x.size(); ++i)
+      worst = std::max(worst, error_ulp(y[i], reference(name, x[i])));
     EXPECT_LE(worst, budget) << name;
   }
 }
@@ -129,12 +143,25 @@ TEST(VectorMath, Specials) {
     float x, want;
   };
   const float inf = INFINITY;
-  for (const Case c : {Case{"exp", inf, inf}, {"exp", -inf, 0}, {"exp", 0, 1}, {"exp", -0.0f, 1}, {"exp", NAN, NAN}, {"exp", 89, inf},
-                       {"exp", -1000, 0}, {"exp", 1000, inf}, {"log", 0, -inf}, {"log", -0.0f, -inf}, {"log", -1, NAN}, {"log", inf, inf}, {"log", NAN, NAN},
-                       {"log", 1, 0}, {"log", -inf, NAN}, {"tanh", inf, 1}, {"tanh", -inf, -1}, {"tanh", NAN, NAN}, {"tanh", -0.0f, -0.0f},
-                       {"tanh", 1e-30f, 1e-30f}, {"erf", inf, 1}, {"erf", -inf, -1}, {"erf", NAN, NAN}, {"erf", 0, 0},
-                       {"sigmoid", inf, 1}, {"sigmoid", -inf, 0}, {"sigmoid", NAN, NAN}, {"sigmoid", 0, 0.5f}, {"rsqrt", 0, inf}, {"rsqrt", 4, 0.5f}, {"sqrt", -1, NAN},
-                       {"sin", inf, NAN}, {"cos", -inf, NAN}, {"sin", NAN, NAN}, {"sin", -0.0f, -0.0f}, {"cos", 0, 1}, {"round", 2.5f, 2}, {"floor", -0.5f, -1}}) {
+  for (const Case c : {Case{"exp", inf, inf},  {"exp", -inf, 0},
+                       {"exp", 0, 1},          {"exp", -0.0f, 1},
+                       {"exp", NAN, NAN},      {"exp", 89, inf},
+                       {"exp", -1000, 0},      {"exp", 1000, inf},
+                       {"log", 0, -inf},       {"log", -0.0f, -inf},
+                       {"log", -1, NAN},       {"log", inf, inf},
+                       {"log", NAN, NAN},      {"log", 1, 0},
+                       {"log", -inf, NAN},     {"tanh", inf, 1},
+                       {"tanh", -inf, -1},     {"tanh", NAN, NAN},
+                       {"tanh", -0.0f, -0.0f}, {"tanh", 1e-30f, 1e-30f},
+                       {"erf", inf, 1},        {"erf", -inf, -1},
+                       {"erf", NAN, NAN},      {"erf", 0, 0},
+                       {"sigmoid", inf, 1},    {"sigmoid", -inf, 0},
+                       {"sigmoid", NAN, NAN},  {"sigmoid", 0, 0.5f},
+                       {"rsqrt", 0, inf},      {"rsqrt", 4, 0.5f},
+                       {"sqrt", -1, NAN},      {"sin", inf, NAN},
+                       {"cos", -inf, NAN},     {"sin", NAN, NAN},
+                       {"sin", -0.0f, -0.0f},  {"cos", 0, 1},
+                       {"round", 2.5f, 2},     {"floor", -0.5f, -1}}) {
     for (const ir::Target& target : test_targets()) {
       std::vector<float> x(3, c.x), y;
       Function(c.f, target).run(x, y);
