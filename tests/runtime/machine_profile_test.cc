@@ -1,0 +1,42 @@
+// Probes: ordering only, never absolutes; the text form both ways.
+#include "runtime/machine_profile.h"
+
+#include <gtest/gtest.h>
+
+#include "jit/host_cpu.h"
+
+namespace lathe::runtime {
+namespace {
+
+TEST(MachineProfile, WiderAndNearerIsNotSlower) {
+  MachineProbe probe;
+  const ir::Target& target = jit::host_target();
+  const double portable = probe.fma_peak_gflops(ir::IsaLevel::portable);
+  EXPECT_GT(portable, 0);
+  if (target.level >= ir::IsaLevel::avx2) {
+    EXPECT_GT(probe.fma_peak_gflops(ir::IsaLevel::avx2), portable);
+  }
+  if (target.level >= ir::IsaLevel::avx512) {
+    EXPECT_GT(probe.fma_peak_gflops(ir::IsaLevel::avx512), 0.5 * probe.fma_peak_gflops(ir::IsaLevel::avx2));
+  } else {
+    EXPECT_EQ(probe.fma_peak_gflops(ir::IsaLevel::avx512), 0);
+  }
+  const double memory = probe.read_gbs(std::max<int64_t>(2 * target.l3_bytes, int64_t{64} << 20));
+  EXPECT_GT(memory, 0);
+  EXPECT_GE(probe.read_gbs(target.l1_bytes / 2), 0.8 * memory);
+  EXPECT_GT(probe.copy_gbs(target.l2_bytes / 2), 0);
+}
+
+TEST(MachineProfile, TextBothWays) {
+  MachineProfile p;
+  p.values = {{"fma_avx2", 118.2}, {"read_memory", 30.5}};
+  const ir::Result<MachineProfile> back = parse_profile(to_text(p));
+  ASSERT_TRUE(back.ok());
+  EXPECT_EQ(back->values, p.values);
+  EXPECT_EQ(back->get("read_memory"), 30.5);
+  EXPECT_EQ(back->get("nothing"), 0);
+  for (const char* bad : {"x", "x y", "x 1 2", "x -1", " 1", "x nan", "x 1e300"}) EXPECT_FALSE(parse_profile(bad).ok()) << bad;
+}
+
+}  // namespace
+}  // namespace lathe::runtime
