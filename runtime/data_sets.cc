@@ -195,4 +195,15 @@ bool is_poison(ir::DType type, const char* data, int64_t index) {
   return true;
 }
 
+bool maybe_poison(ir::DType type, const char* data, int64_t count) {
+  if (ir::dtype_bytes(type) != 4) return true;
+  uint32_t any = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    uint32_t bits;
+    std::memcpy(&bits, data + 4 * i, 4);
+    any |= bits == kPoison;
+  }
+  return any != 0;
+}
+
 }  // namespace lathe::runtime

@@ -48,6 +48,8 @@ void store_element(ir::DType type, char* data, int64_t index, double value);
 // Outputs before a run: NaN with a payload no arithmetic makes (integers: a rare pattern).
 void poison(ir::DType type, char* data, int64_t count);
 bool is_poison(ir::DType type, const char* data, int64_t index);
+// False if no element is poison; quick.
+bool maybe_poison(ir::DType type, const char* data, int64_t count);
 
 // Calls f(linear logical index, element offset) for each cell, in logical order. f returns false to stop.
 template <class F>

@@ -74,6 +74,8 @@ ir::Result<char*> packed_input(OracleCase* c, const PackedParam& packed, GuardSi
 std::string check_written(const OperandShape& shape, const char* data) {
   int64_t bad = -1;
   if (shape.dense()) {
+    // Most outputs have no such pattern anywhere: found by one quick pass.
+    if (!maybe_poison(shape.type, data, shape.span)) return "";
     for (int64_t i = 0; i < shape.span && bad < 0; ++i) {
       if (is_poison(shape.type, data, i)) bad = i;
     }
