@@ -124,6 +124,15 @@ Result<const ServedStage*> Operator::add_stage(int kernel, const search::Problem
     }
   }
   const Stage& stage = attributes.stage;
+  for (const PackedParam& p : stage.packed) {
+    for (const auto& other : stages_[static_cast<size_t>(kernel)]) {
+      for (const PackedParam& q : other->stage.packed) {
+        if (q.param == p.param && q.layout_id != p.layout_id) {
+          return ir::unsupported("{}: another packed layout of a constant is in use already", graph_.name);
+        }
+      }
+    }
+  }
   if (stage.portable) attributes.tier = 0;
   info.tier = std::min(info.tier, attributes.tier);
   info.origin = std::max(info.origin, stage.portable ? LeafOrigin::builtin : stage.origin);
@@ -167,6 +176,7 @@ Result<PrepareInfo> Operator::prepare(const PrepareRequest& request, bool compil
   std::lock_guard lock(mutex_);
   PrepareInfo info;
   LeafPolicy policy = context_->leaf_policy();
+  policy.llvm &= request.llvm;
   const bool stored_only = compiled_only || context_->seal() == Seal::error;
   if (compiled_only) policy.generate = policy.llvm = policy.portable = false;
   const std::vector<SymbolValues> hints = hinted_dims();

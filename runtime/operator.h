@@ -50,6 +50,7 @@ struct PrepareRequest {
   int threads = 1;
   bool cold = false;
   uint32_t allowed = 0;               // NumericClass bits; 0: reassociate + contract
+  bool llvm = false;                  // leaves that xbyak refuses go to LLVM (warm-up), else to T0
 };
 
 struct PrepareInfo {

@@ -89,6 +89,16 @@ std::vector<KnobDomain> knobs(const Problem& problem, const Target& t) {
           {"pf", packed ? std::vector<int64_t>{0, 8192, 16384, -1} : std::vector<int64_t>{0}}};
 }
 
+// Registers that y = f(c) needs beside the tile: a polynomial wants several at once.
+int64_t epilogue_registers(const Parts& p) {
+  int64_t wanted = 1;
+  for_each_node(p.n->body[2].value, [&](const ExprNode& e) {
+    if (op_info(e.op).cls == OpClass::kMath || e.op == Op::k_select) wanted = std::max<int64_t>(wanted, 9);
+    if (op_info(e.op).cls == OpClass::kArith && e.op != Op::k_const_float) wanted = std::max<int64_t>(wanted, 3);
+  });
+  return wanted;
+}
+
 Status accepts(const Knobs& k, const Problem& problem, const Target& t) {
   const Parts p = find_parts(problem.kernel);
   const Sizes s = sizes(p, problem);
@@ -97,6 +107,9 @@ Status accepts(const Knobs& k, const Problem& problem, const Target& t) {
   const bool partial = !proves_divisible(p.n->extent, k.at("nr"), Ranges(problem.kernel));
   const int64_t masks = partial && t.mask_registers == 0 ? nv : 0;
   if (mr * nv + nv + 1 + masks > t.vector_registers) return unsupported("mr {}: registers", mr);
+  if (k.at("kc") == 0 && mr * nv + masks + epilogue_registers(p) > t.vector_registers) {
+    return unsupported("mr {}: registers of the epilogue", mr);
+  }
   if (mr > s.m_max) return unsupported("mr {}: more than m ever is ({})", mr, s.m_max);
   const std::vector<int64_t> w = widths(problem, p, t);
   if (std::find(w.begin(), w.end(), k.at("nr")) == w.end()) return unsupported("nr {}: not a width of this weight", k.at("nr"));
