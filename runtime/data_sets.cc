@@ -1,4 +1,5 @@
-// See data_sets.h. One 64-bit mix per element gives the value; f32 and f64 are stored directly, other types through round_to.
+// See data_sets.h. One 64-bit mix per element gives the value; f32 and f64 are stored directly,
+// other types through round_to.
 #include "runtime/data_sets.h"
 
 #include <algorithm>
@@ -25,7 +26,9 @@ double small_integer(uint64_t h, int64_t range) {
 
 // Sum of four uniforms: mean 0, variance 1, no outlier beyond 3.5.
 double normal_value(uint64_t h) {
-  const int64_t sum = static_cast<int64_t>((h & 0xffff) + (h >> 16 & 0xffff) + (h >> 32 & 0xffff) + (h >> 48)) - 2 * 0xffff;
+  const int64_t sum =
+      static_cast<int64_t>((h & 0xffff) + (h >> 16 & 0xffff) + (h >> 32 & 0xffff) + (h >> 48)) -
+      2 * 0xffff;
   return static_cast<double>(sum) * (1.7320508075688772 / 65536.0);
 }
 
@@ -35,23 +38,28 @@ double wide_value(uint64_t seed, int64_t i, int number, bool limited) {
   const bool follows = (i & 1) != 0 && (own >> 60) != 0;
   const uint64_t h = follows ? mix(seed + static_cast<uint64_t>(i - 1)) : own;
   const int reach = limited ? 5 : 10;
-  const double v = std::ldexp(normal_value(mix(h)), static_cast<int>(h % static_cast<uint64_t>(2 * reach + 1)) - reach);
+  const double v = std::ldexp(normal_value(mix(h)),
+                              static_cast<int>(h % static_cast<uint64_t>(2 * reach + 1)) - reach);
   const double signed_v = follows && number % 2 == 0 ? -v : v;
   return limited ? std::clamp(signed_v, -40.0, 40.0) : signed_v;
 }
 
 template <class Store>
 void fill_with(const OperandShape& shape, int number, const DataRecipe& recipe, Store&& store) {
-  const uint64_t seed = mix(recipe.seed * 8 + static_cast<uint64_t>(recipe.kind)) + (static_cast<uint64_t>(number) << 48);
+  const uint64_t seed = mix(recipe.seed * 8 + static_cast<uint64_t>(recipe.kind)) +
+                        (static_cast<uint64_t>(number) << 48);
   switch (recipe.kind) {
     case DataKind::integers:
-      for (int64_t i = 0; i < shape.span; ++i) store(i, small_integer(mix(seed + static_cast<uint64_t>(i)), recipe.integer_range));
+      for (int64_t i = 0; i < shape.span; ++i)
+        store(i, small_integer(mix(seed + static_cast<uint64_t>(i)), recipe.integer_range));
       break;
     case DataKind::normal:
-      for (int64_t i = 0; i < shape.span; ++i) store(i, normal_value(mix(seed + static_cast<uint64_t>(i))));
+      for (int64_t i = 0; i < shape.span; ++i)
+        store(i, normal_value(mix(seed + static_cast<uint64_t>(i))));
       break;
     case DataKind::wide:
-      for (int64_t i = 0; i < shape.span; ++i) store(i, wide_value(seed, i, number, recipe.limited));
+      for (int64_t i = 0; i < shape.span; ++i)
+        store(i, wide_value(seed, i, number, recipe.limited));
       break;
   }
 }
@@ -65,7 +73,8 @@ ir::Status shape_of(const ir::Buffer& b, SymbolValues* symbols, OperandShape* ou
   out->dims = *dims;
   out->elements = 1;
   for (const int64_t d : *dims) {
-    if (__builtin_mul_overflow(out->elements, d, &out->elements) || out->elements > int64_t{1} << 40) {
+    if (__builtin_mul_overflow(out->elements, d, &out->elements) || out->elements > int64_t{1}
+                                                                                        << 40) {
       return ir::unsupported("{} is too large to check", b.name);
     }
   }
@@ -88,7 +97,8 @@ ir::Status shape_of(const ir::Buffer& b, SymbolValues* symbols, OperandShape* ou
   out->span = out->elements == 0 ? 0 : 1;
   for (size_t d = 0; d < dims->size() && out->span > 0; ++d) {
     int64_t reach;
-    if (__builtin_mul_overflow((*dims)[d] - 1, out->strides[d], &reach) || reach > int64_t{1} << 40) {
+    if (__builtin_mul_overflow((*dims)[d] - 1, out->strides[d], &reach) || reach > int64_t{1}
+                                                                                       << 40) {
       return ir::unsupported("{} spans too much memory to check", b.name);
     }
     out->span += reach;
@@ -102,7 +112,8 @@ bool is_param(const ir::Buffer& b) {
 
 }  // namespace
 
-ir::Result<std::vector<OperandShape>> operand_shapes(const ir::Kernel& kernel, SymbolValues* symbols) {
+ir::Result<std::vector<OperandShape>> operand_shapes(const ir::Kernel& kernel,
+                                                     SymbolValues* symbols) {
   std::vector<OperandShape> out;
   for (const ir::Buffer& b : kernel.buffers) {
     if (!is_param(b)) continue;
@@ -111,7 +122,8 @@ ir::Result<std::vector<OperandShape>> operand_shapes(const ir::Kernel& kernel, S
   return out;
 }
 
-std::vector<ArgLayout> arg_layouts(const ir::Kernel& kernel, const std::vector<OperandShape>& shapes) {
+std::vector<ArgLayout> arg_layouts(const ir::Kernel& kernel,
+                                   const std::vector<OperandShape>& shapes) {
   std::vector<ArgLayout> out;
   for (const ir::Buffer& b : kernel.buffers) {
     if (!is_param(b)) continue;
@@ -130,12 +142,16 @@ void fill_operand(const OperandShape& shape, int number, const DataRecipe& recip
   if (!ir::is_float(shape.type)) {
     // Indices, masks: 0 or 1 fits every tensor.
     for (int64_t i = 0; i < shape.span; ++i) {
-      store_element(shape.type, data, i, static_cast<double>(mix(recipe.seed + static_cast<uint64_t>(i)) & 1));
+      store_element(shape.type, data, i,
+                    static_cast<double>(mix(recipe.seed + static_cast<uint64_t>(i)) & 1));
     }
   } else if (shape.type == ir::DType::f32) {
-    fill_with(shape, number, recipe, [&](int64_t i, double v) { reinterpret_cast<float*>(data)[i] = static_cast<float>(v); });
+    fill_with(shape, number, recipe, [&](int64_t i, double v) {
+      reinterpret_cast<float*>(data)[i] = static_cast<float>(v);
+    });
   } else {
-    fill_with(shape, number, recipe, [&](int64_t i, double v) { store_element(shape.type, data, i, v); });
+    fill_with(shape, number, recipe,
+              [&](int64_t i, double v) { store_element(shape.type, data, i, v); });
   }
 }
 
@@ -146,14 +162,22 @@ double load_element(ir::DType type, const char* data, int64_t index) {
     return zero;
   };
   switch (type) {
-    case ir::DType::f32: return as(float{});
-    case ir::DType::f64: return as(double{});
-    case ir::DType::f16: return ir::f16_to_f32(as(uint16_t{}));
-    case ir::DType::bf16: return ir::bf16_to_f32(as(uint16_t{}));
-    case ir::DType::i8: return as(int8_t{});
-    case ir::DType::i32: return as(int32_t{});
-    case ir::DType::i64: return static_cast<double>(as(int64_t{}));
-    default: return as(uint8_t{});
+    case ir::DType::f32:
+      return as(float{});
+    case ir::DType::f64:
+      return as(double{});
+    case ir::DType::f16:
+      return ir::f16_to_f32(as(uint16_t{}));
+    case ir::DType::bf16:
+      return ir::bf16_to_f32(as(uint16_t{}));
+    case ir::DType::i8:
+      return as(int8_t{});
+    case ir::DType::i32:
+      return as(int32_t{});
+    case ir::DType::i64:
+      return static_cast<double>(as(int64_t{}));
+    default:
+      return as(uint8_t{});
   }
 }
 
@@ -162,14 +186,30 @@ void store_element(ir::DType type, char* data, int64_t index, double value) {
   auto put = [p](auto v) { std::memcpy(p, &v, sizeof v); };
   const double rounded = ir::round_to(type, value);
   switch (type) {
-    case ir::DType::f32: put(static_cast<float>(rounded)); break;
-    case ir::DType::f64: put(rounded); break;
-    case ir::DType::f16: put(ir::f32_to_f16(static_cast<float>(rounded))); break;
-    case ir::DType::bf16: put(ir::f32_to_bf16(static_cast<float>(rounded))); break;
-    case ir::DType::i8: put(static_cast<int8_t>(rounded)); break;
-    case ir::DType::i32: put(static_cast<int32_t>(rounded)); break;
-    case ir::DType::i64: put(static_cast<int64_t>(rounded)); break;
-    default: put(static_cast<uint8_t>(rounded)); break;
+    case ir::DType::f32:
+      put(static_cast<float>(rounded));
+      break;
+    case ir::DType::f64:
+      put(rounded);
+      break;
+    case ir::DType::f16:
+      put(ir::f32_to_f16(static_cast<float>(rounded)));
+      break;
+    case ir::DType::bf16:
+      put(ir::f32_to_bf16(static_cast<float>(rounded)));
+      break;
+    case ir::DType::i8:
+      put(static_cast<int8_t>(rounded));
+      break;
+    case ir::DType::i32:
+      put(static_cast<int32_t>(rounded));
+      break;
+    case ir::DType::i64:
+      put(static_cast<int64_t>(rounded));
+      break;
+    default:
+      put(static_cast<uint8_t>(rounded));
+      break;
   }
 }
 

@@ -1,5 +1,5 @@
-// Operands for checking a Kernel: their shapes in memory, and three sets of values. Values depend on the position in memory, so that
-// a shifted operand shows. Knows nothing of results. Pure.
+// Operands for checking a Kernel: their shapes in memory, and three sets of values. Values depend
+// on the position in memory, so that a shifted operand shows. Knows nothing of results. Pure.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -24,11 +24,15 @@ struct OperandShape {
 };
 
 // All parameters in order. Stride symbols without a value get the compact one, added to *symbols.
-// INVALID: a size without value; UNSUPPORTED: strides that follow from nothing, more than 2^40 elements.
-ir::Result<std::vector<OperandShape>> operand_shapes(const ir::Kernel& kernel, SymbolValues* symbols);
-std::vector<ArgLayout> arg_layouts(const ir::Kernel& kernel, const std::vector<OperandShape>& shapes);
+// INVALID: a size without value; UNSUPPORTED: strides that follow from nothing, more than 2^40
+// elements.
+ir::Result<std::vector<OperandShape>> operand_shapes(const ir::Kernel& kernel,
+                                                     SymbolValues* symbols);
+std::vector<ArgLayout> arg_layouts(const ir::Kernel& kernel,
+                                   const std::vector<OperandShape>& shapes);
 
-// integers: small, every partial sum exact; normal: random; wide: exponents far apart and terms that cancel.
+// integers: small, every partial sum exact; normal: random; wide: exponents far apart and terms
+// that cancel.
 enum class DataKind : uint8_t { integers, normal, wide };
 const char* data_kind_name(DataKind kind);
 
@@ -51,7 +55,8 @@ bool is_poison(ir::DType type, const char* data, int64_t index);
 // False if no element is poison; quick.
 bool maybe_poison(ir::DType type, const char* data, int64_t count);
 
-// Calls f(linear logical index, element offset) for each cell, in logical order. f returns false to stop.
+// Calls f(linear logical index, element offset) for each cell, in logical order. f returns false to
+// stop.
 template <class F>
 void for_each_cell(const OperandShape& s, F&& f) {
   if (s.elements == 0) return;

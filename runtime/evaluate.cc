@@ -20,7 +20,9 @@ using Outcome = CandidateResult::Outcome;
 namespace {
 
 double now_ms() {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  return std::chrono::duration<double, std::milli>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
 class Evaluation {
@@ -37,7 +39,8 @@ class Evaluation {
       target_ = target_.cap(*level);
     }
     if (task_.schedules.empty()) return ir::invalid("no schedule to evaluate");
-    if (!task_.plants.empty() && task_.plants.size() != task_.schedules.size()) return ir::invalid("a plant for each schedule, or none");
+    if (!task_.plants.empty() && task_.plants.size() != task_.schedules.size())
+      return ir::invalid("a plant for each schedule, or none");
     if (task_.threads > 1) {
       TeamOptions team;
       team.threads = task_.threads;
@@ -78,17 +81,21 @@ class Evaluation {
         continue;
       }
       stages_[i] = std::make_unique<Stage>(std::move(stage).value());
-      if (!task_.plants.empty()) LATHE_RETURN_IF_ERROR(plant(task_.plants[i], stages_[i].get(), &planted_));
+      if (!task_.plants.empty())
+        LATHE_RETURN_IF_ERROR(plant(task_.plants[i], stages_[i].get(), &planted_));
       const auto [same, fresh] = seen.emplace(ir::print(stages_[i]->cut.kernel), i);
       const bool planted = !task_.plants.empty() && !task_.plants[i].empty();
-      if (!fresh && !planted) settle(i, Outcome::skipped, fmt::format("the same nest and leaves as candidate {}", same->second));
+      if (!fresh && !planted)
+        settle(i, Outcome::skipped,
+               fmt::format("the same nest and leaves as candidate {}", same->second));
     }
     return {};
   }
 
   Status verify_all() {
     OracleTask oracle_task{naive_, task_.dims, task_.threads, task_.seed};
-    LATHE_ASSIGN(std::unique_ptr<Oracle> oracle, Oracle::create(std::move(oracle_task), team_.get()));
+    LATHE_ASSIGN(std::unique_ptr<Oracle> oracle,
+                 Oracle::create(std::move(oracle_task), team_.get()));
     if (hooks_.oracle) hooks_.oracle(oracle.get());
     // Once more if two that differ were both taken for right at first.
     for (int round = 0, generation = -1; round < 3 && generation != oracle->generation(); ++round) {
@@ -129,7 +136,8 @@ class Evaluation {
     }
     if (who.empty()) return {};
     RotatingOptions rotating{task_.dims, task_.threads, task_.cold, target_.l3_bytes};
-    LATHE_ASSIGN(std::unique_ptr<RotatingOperands> operands, RotatingOperands::create(naive_, stages, rotating, team_.get()));
+    LATHE_ASSIGN(std::unique_ptr<RotatingOperands> operands,
+                 RotatingOperands::create(naive_, stages, rotating, team_.get()));
     std::vector<std::function<void()>> calls;
     for (size_t n = 0; n < who.size(); ++n) {
       calls.emplace_back([&operands, n] { operands->call(static_cast<int>(n)); });
@@ -137,9 +145,10 @@ class Evaluation {
     TimingOptions options;
     options.cold = task_.cold;
     options.seed = task_.seed;
-    if (task_.budget_ms > 0) options.budget_ms = std::max(task_.budget_ms - (now_ms() - start_), 0.3 * task_.budget_ms);
-    const TimingResult timed =
-        time_candidates(calls, options, [&](int n) { progress(who[static_cast<size_t>(n)], EvaluatePhase::time); });
+    if (task_.budget_ms > 0)
+      options.budget_ms = std::max(task_.budget_ms - (now_ms() - start_), 0.3 * task_.budget_ms);
+    const TimingResult timed = time_candidates(
+        calls, options, [&](int n) { progress(who[static_cast<size_t>(n)], EvaluatePhase::time); });
     for (size_t n = 0; n < who.size(); ++n) {
       CandidateResult& c = out_.candidates[who[n]];
       const TimingRow& row = timed.rows[n];
@@ -201,7 +210,8 @@ const char* phase_name(EvaluatePhase phase) {
   return kNames[static_cast<int>(phase)];
 }
 
-Result<EvaluateResult> evaluate_in_process(const EvaluateTask& task, LeafCache& leaves, const EvaluateHooks& hooks) {
+Result<EvaluateResult> evaluate_in_process(const EvaluateTask& task, LeafCache& leaves,
+                                           const EvaluateHooks& hooks) {
   return Evaluation(task, leaves, hooks).run();
 }
 

@@ -1,5 +1,6 @@
-// Speed limits of this machine, measured on one core: multiply-adds per second, reading and copying. Results of kernels are reported
-// as shares of a probe taken in the same round. In no key and no Target: a profile describes a moment, not a machine.
+// Speed limits of this machine, measured on one core: multiply-adds per second, reading and
+// copying. Results of kernels are reported as shares of a probe taken in the same round. In no key
+// and no Target: a profile describes a moment, not a machine.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -13,7 +14,8 @@
 
 namespace lathe::runtime {
 
-// Holds the buffers between probes. Not thread-safe; runs on the caller's thread. Pin it for steady numbers.
+// Holds the buffers between probes. Not thread-safe; runs on the caller's thread. Pin it for steady
+// numbers.
 class MachineProbe {
  public:
   MachineProbe();
@@ -21,13 +23,16 @@ class MachineProbe {
   MachineProbe(const MachineProbe&) = delete;
   MachineProbe& operator=(const MachineProbe&) = delete;
 
-  // f32, 2 operations a multiply-add; best of 6 runs of about 0.5 ms: chains of independent multiply-adds in registers, as wide as
-  // the level allows (for avx512 the better of 512 and 256 bits). portable: multiply, then add, 128 bits. 0 if the host lacks the level.
+  // f32, 2 operations a multiply-add; best of 6 runs of about 0.5 ms: chains of independent
+  // multiply-adds in registers, as wide as the level allows (for avx512 the better of 512 and 256
+  // bits). portable: multiply, then add, 128 bits. 0 if the host lacks the level.
   double fma_peak_gflops(ir::IsaLevel level);
-  // Best of the passes over a buffer of that many bytes, at least three and at least 1 ms; one and four streams. What fits a cache is
-  // read from there; a footprint of twice the last-level cache or more comes from memory.
+  // Best of the passes over a buffer of that many bytes, at least three and at least 1 ms; one and
+  // four streams. What fits a cache is read from there; a footprint of twice the last-level cache
+  // or more comes from memory.
   double read_gbs(int64_t bytes);
-  // Bytes copied per second (read and written once each, counted once) between two halves of that footprint, ordinary stores.
+  // Bytes copied per second (read and written once each, counted once) between two halves of that
+  // footprint, ordinary stores.
   double copy_gbs(int64_t bytes);
 
  private:

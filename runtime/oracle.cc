@@ -1,6 +1,7 @@
-// See oracle.h. Per case (data set and shape): run on both guard sides, same bits; all cells written, nothing else; sampled cells
-// against the reference; and, where results are exact, all cells against those of a Stage that passed before: two that differ
-// are judged by the interpreter at the cell.
+// See oracle.h. Per case (data set and shape): run on both guard sides, same bits; all cells
+// written, nothing else; sampled cells against the reference; and, where results are exact, all
+// cells against those of a Stage that passed before: two that differ are judged by the interpreter
+// at the cell.
 #include "runtime/oracle.h"
 
 #include <fmt/format.h>
@@ -31,7 +32,8 @@ SymbolValues shrunken(const ir::Kernel& kernel, const SymbolValues& dims) {
     const ir::Symbol* s = kernel.find_symbol(name);
     if (!s || s->min >= s->max) continue;
     const int64_t step = std::max<int64_t>(s->multiple_of, 1);
-    const int64_t wish = std::clamp<int64_t>(value > 13 ? 13 : value - 1, std::max<int64_t>(s->min, 1), s->max);
+    const int64_t wish =
+        std::clamp<int64_t>(value > 13 ? 13 : value - 1, std::max<int64_t>(s->min, 1), s->max);
     const int64_t v = (wish + step - 1) / step * step;
     if (v < s->min || v > s->max || v == value) continue;
     value = v;
@@ -44,10 +46,14 @@ SymbolValues shrunken(const ir::Kernel& kernel, const SymbolValues& dims) {
 
 const char* gate_name(Gate gate) {
   switch (gate) {
-    case Gate::none: return "none";
-    case Gate::exact: return "exact";
-    case Gate::bound: return "bound";
-    case Gate::table: return "table";
+    case Gate::none:
+      return "none";
+    case Gate::exact:
+      return "exact";
+    case Gate::bound:
+      return "bound";
+    case Gate::table:
+      return "table";
   }
   return "none";
 }
@@ -71,18 +77,23 @@ struct Oracle::Impl {
   int num_regions = 0;
 
   Status prepare();
-  Status add_case(const SymbolValues& symbols, DataKind kind, const OracleCase* first, int64_t budget);
+  Status add_case(const SymbolValues& symbols, DataKind kind, const OracleCase* first,
+                  int64_t budget);
   Status run(const Stage& stage, OracleCase* c, Verdict* verdict);
-  Status walk_once(const Stage& stage, const BoundNest& nest, OracleCase* c, GuardSide side, std::vector<GuardMemory>* outs);
-  void compare(const OracleCase& c, const Reference& reference, const std::vector<const char*>& outs, Verdict* verdict) const;
-  Status judge(OracleCase* c, size_t param, int64_t offset, const std::vector<const char*>& outs, Verdict* verdict);
+  Status walk_once(const Stage& stage, const BoundNest& nest, OracleCase* c, GuardSide side,
+                   std::vector<GuardMemory>* outs);
+  void compare(const OracleCase& c, const Reference& reference,
+               const std::vector<const char*>& outs, Verdict* verdict) const;
+  Status judge(OracleCase* c, size_t param, int64_t offset, const std::vector<const char*>& outs,
+               Verdict* verdict);
   void remember(const char* name, const char* data, int64_t bytes) {
     if (num_regions == kMaxNestBuffers) return;
     regions[num_regions++] = {name, data, data - 4096, data + bytes + 4096};
   }
 };
 
-Status Oracle::Impl::add_case(const SymbolValues& symbols, DataKind kind, const OracleCase* first, int64_t budget) {
+Status Oracle::Impl::add_case(const SymbolValues& symbols, DataKind kind, const OracleCase* first,
+                              int64_t budget) {
   OracleCase c;
   c.kind = kind;
   c.symbols = symbols;
@@ -100,8 +111,10 @@ Status Oracle::Impl::add_case(const SymbolValues& symbols, DataKind kind, const 
   recipe.limited = traits.overflows || traits.math;
   LATHE_RETURN_IF_ERROR(fill_inputs(&c, recipe, first));
   const HostData host = c.host();
-  ReferenceRequest request{&task.naive, &c.shapes, &host, kind, kind == DataKind::normal && traits.sums && !traits.math};
-  LATHE_ASSIGN(c.reference, make_reference(*c.sampled, c.sampled->choose(budget, recipe.seed), request, traits));
+  ReferenceRequest request{&task.naive, &c.shapes, &host, kind,
+                           kind == DataKind::normal && traits.sums && !traits.math};
+  LATHE_ASSIGN(c.reference,
+               make_reference(*c.sampled, c.sampled->choose(budget, recipe.seed), request, traits));
   cases.push_back(std::move(c));
   return {};
 }
@@ -115,7 +128,8 @@ Status Oracle::Impl::prepare() {
   int64_t bytes = 0;
   for (const OperandShape& s : cases[0].shapes) bytes += s.bytes();
   LATHE_RETURN_IF_ERROR(add_case(task.dims, DataKind::normal, &cases[0], task.budget / 2));
-  if (bytes <= kLargeTask) LATHE_RETURN_IF_ERROR(add_case(task.dims, DataKind::wide, &cases[0], task.budget / 2));
+  if (bytes <= kLargeTask)
+    LATHE_RETURN_IF_ERROR(add_case(task.dims, DataKind::wide, &cases[0], task.budget / 2));
   const SymbolValues small = shrunken(task.naive, task.dims);
   if (!small.empty() && bytes <= kLargeTask) {
     LATHE_RETURN_IF_ERROR(add_case(small, DataKind::integers, nullptr, task.budget / 2));
@@ -124,14 +138,15 @@ Status Oracle::Impl::prepare() {
   return {};
 }
 
-Status Oracle::Impl::walk_once(const Stage& stage, const BoundNest& nest, OracleCase* c, GuardSide side,
-                               std::vector<GuardMemory>* outs) {
+Status Oracle::Impl::walk_once(const Stage& stage, const BoundNest& nest, OracleCase* c,
+                               GuardSide side, std::vector<GuardMemory>* outs) {
   std::vector<void*> args;
   num_regions = 0;
   for (size_t i = 0; i < c->shapes.size(); ++i) {
     const OperandShape& s = c->shapes[i];
     if (s.place == ir::Place::out) {
-      LATHE_ASSIGN(GuardMemory memory, GuardMemory::map(static_cast<size_t>(s.bytes()), ir::dtype_bytes(s.type), side));
+      LATHE_ASSIGN(GuardMemory memory,
+                   GuardMemory::map(static_cast<size_t>(s.bytes()), ir::dtype_bytes(s.type), side));
       poison(s.type, memory.data(), s.span);
       args.push_back(memory.data());
       outs->push_back(std::move(memory));
@@ -145,7 +160,8 @@ Status Oracle::Impl::walk_once(const Stage& stage, const BoundNest& nest, Oracle
     }
     remember(s.name.c_str(), static_cast<const char*>(args.back()), s.bytes());
   }
-  LATHE_ASSIGN(GuardMemory workspace, GuardMemory::map(static_cast<size_t>(nest.workspace_bytes), 64, side));
+  LATHE_ASSIGN(GuardMemory workspace,
+               GuardMemory::map(static_cast<size_t>(nest.workspace_bytes), 64, side));
   poison(ir::DType::f32, workspace.data(), nest.workspace_bytes / 4);
   remember("scratch", workspace.data(), nest.workspace_bytes);
   walk(nest, stage.leaves.data(), args.data(), workspace.data(), team);
@@ -153,38 +169,45 @@ Status Oracle::Impl::walk_once(const Stage& stage, const BoundNest& nest, Oracle
   return {};
 }
 
-void Oracle::Impl::compare(const OracleCase& c, const Reference& reference, const std::vector<const char*>& outs,
-                           Verdict* verdict) const {
+void Oracle::Impl::compare(const OracleCase& c, const Reference& reference,
+                           const std::vector<const char*>& outs, Verdict* verdict) const {
   size_t cell = 0;
   const double u = 0x1p-24;
   const int64_t cells = std::max<int64_t>(static_cast<int64_t>(reference.real.size()), 1);
   std::vector<int64_t> counts;
   for (const auto& p : reference.picks) counts.push_back(static_cast<int64_t>(p.size()));
-  const double terms = std::max(1.0, static_cast<double>(c.sampled->steps(counts)) / static_cast<double>(cells));
+  const double terms =
+      std::max(1.0, static_cast<double>(c.sampled->steps(counts)) / static_cast<double>(cells));
   for (size_t i = 0; i < c.shapes.size(); ++i) {
     const OperandShape& s = c.shapes[i];
     if (s.place != ir::Place::out) continue;
     c.sampled->for_each_picked(s, reference.picks, [&](int64_t, const std::vector<int64_t>& at) {
       int64_t offset = 0;
       for (size_t d = 0; d < at.size(); ++d) offset += at[d] * s.strides[d];
-      const double y = load_element(s.type, outs[i], offset), r = reference.real[cell], tolerance = reference.tolerance[cell];
+      const double y = load_element(s.type, outs[i], offset), r = reference.real[cell],
+                   tolerance = reference.tolerance[cell];
       const double error = cell_error(s.type, y, r, tolerance);
       if (error > 1 && verdict->ok) {
         verdict->ok = false;
-        verdict->reason = fmt::format("{} = {:.9g}, expected {:.9g} within {:.3g} ({} data, gate {})", cell_name(s, offset), y, r,
-                                      tolerance, data_kind_name(c.kind), gate_name(reference.gate));
+        verdict->reason = fmt::format(
+            "{} = {:.9g}, expected {:.9g} within {:.3g} ({} data, gate {})", cell_name(s, offset),
+            y, r, tolerance, data_kind_name(c.kind), gate_name(reference.gate));
       }
       verdict->err_over_bound = std::max(verdict->err_over_bound, error);
-      if (c.kind == DataKind::normal && !reference.magnitude.empty() && reference.magnitude[cell] > 0) {
-        verdict->rho = std::max(verdict->rho, std::abs(y - r) / (std::sqrt(terms) * u * reference.magnitude[cell]));
+      if (c.kind == DataKind::normal && !reference.magnitude.empty() &&
+          reference.magnitude[cell] > 0) {
+        verdict->rho = std::max(
+            verdict->rho, std::abs(y - r) / (std::sqrt(terms) * u * reference.magnitude[cell]));
       }
       ++cell;
     });
   }
 }
 
-// Two Stages differ in a cell where every order of summation gives the same bits: one of them is wrong.
-Status Oracle::Impl::judge(OracleCase* c, size_t param, int64_t offset, const std::vector<const char*>& outs, Verdict* verdict) {
+// Two Stages differ in a cell where every order of summation gives the same bits: one of them is
+// wrong.
+Status Oracle::Impl::judge(OracleCase* c, size_t param, int64_t offset,
+                           const std::vector<const char*>& outs, Verdict* verdict) {
   const OperandShape& s = c->shapes[param];
   const std::vector<int64_t> at = cell_index(s, offset);
   std::vector<std::vector<int64_t>> picks;
@@ -194,7 +217,8 @@ Status Oracle::Impl::judge(OracleCase* c, size_t param, int64_t offset, const st
   }
   const HostData host = c->host();
   ReferenceRequest request{&task.naive, &c->shapes, &host, c->kind, false};
-  LATHE_ASSIGN(const Reference reference, make_reference(*c->sampled, std::move(picks), request, traits));
+  LATHE_ASSIGN(const Reference reference,
+               make_reference(*c->sampled, std::move(picks), request, traits));
   compare(*c, reference, outs, verdict);
   if (verdict->ok) {
     c->baseline.clear();
@@ -214,7 +238,8 @@ Status Oracle::Impl::run(const Stage& stage, OracleCase* c, Verdict* verdict) {
     const OperandShape& s = c->shapes[i];
     if (s.place != ir::Place::out || s.span == 0) continue;
     verdict->reason = check_written(s, outs[i]);
-    const int64_t differs = verdict->reason.empty() ? first_difference(s, outs[i], second[i].data()) : -1;
+    const int64_t differs =
+        verdict->reason.empty() ? first_difference(s, outs[i], second[i].data()) : -1;
     if (differs >= 0) verdict->reason = fmt::format("two runs differ in {}", cell_name(s, differs));
     verdict->ok = verdict->reason.empty();
   }
@@ -260,7 +285,8 @@ Result<Verdict> Oracle::verify(const Stage& stage) {
   double& first = impl_->rho_first;
   if (verdict.rho > kRhoAlarm && verdict.rho > 2 * std::max(first, 0.0)) {
     verdict.ok = false;
-    verdict.reason = fmt::format("rho {:.2f} on normal data: honest sums stay below 1.5", verdict.rho);
+    verdict.reason =
+        fmt::format("rho {:.2f} on normal data: honest sums stay below 1.5", verdict.rho);
   } else if (first < 0) {
     first = verdict.rho;
   }

@@ -1,7 +1,8 @@
-// Whether a built Stage computes what its naive Kernel says, at one shape and thread count: three data sets, each run twice (operands
-// ending at, then starting after an unmapped page), against the interpreter on sampled cells. The references are computed
-// once and shared by all Stages. A Stage that touches memory outside its operands faults: verify in a child what is not trusted.
-// Not thread-safe.
+// Whether a built Stage computes what its naive Kernel says, at one shape and thread count: three
+// data sets, each run twice (operands ending at, then starting after an unmapped page), against the
+// interpreter on sampled cells. The references are computed once and shared by all Stages. A Stage
+// that touches memory outside its operands faults: verify in a child what is not trusted. Not
+// thread-safe.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -14,12 +15,13 @@
 
 namespace lathe::runtime {
 
-// exact: bits; bound: the a-priori bound of rounding; table: tolerances.def, or bits where nothing rounds.
+// exact: bits; bound: the a-priori bound of rounding; table: tolerances.def, or bits where nothing
+// rounds.
 enum class Gate : uint8_t { none, exact, bound, table };
 const char* gate_name(Gate gate);
 
 struct OracleTask {
-  ir::Kernel naive;          // restricted as the Stages are
+  ir::Kernel naive;  // restricted as the Stages are
   SymbolValues dims;
   int threads = 1;
   uint64_t seed = 0;
@@ -28,10 +30,11 @@ struct OracleTask {
 
 struct Verdict {
   bool ok = false;
-  Gate gate = Gate::none;       // of the integer data, the strongest one
-  double err_over_bound = 0;    // largest |y - r| / tolerance; <= 1 is within
-  double rho = 0;               // |y - r| / (sqrt(K) u S) on random data, matmuls and sums only; honest sums stay below 1.5
-  std::string reason;           // when not ok
+  Gate gate = Gate::none;     // of the integer data, the strongest one
+  double err_over_bound = 0;  // largest |y - r| / tolerance; <= 1 is within
+  double rho = 0;      // |y - r| / (sqrt(K) u S) on random data, matmuls and sums only; honest sums
+                       // stay below 1.5
+  std::string reason;  // when not ok
 };
 
 class Oracle {
@@ -40,11 +43,14 @@ class Oracle {
   static ir::Result<std::unique_ptr<Oracle>> create(OracleTask task, ThreadTeam* team);
   ~Oracle();
 
-  // A verdict, or UNSUPPORTED if nothing can be said (no memory, sizes beyond the interpreter, a nest that does not bind).
+  // A verdict, or UNSUPPORTED if nothing can be said (no memory, sizes beyond the interpreter, a
+  // nest that does not bind).
   ir::Result<Verdict> verify(const Stage& stage);
-  // Grows when a Stage that passed turns out to be the wrong one of two that differ: verify earlier ones again.
+  // Grows when a Stage that passed turns out to be the wrong one of two that differ: verify earlier
+  // ones again.
   int generation() const;
-  // "x + 4096" for an address inside an operand of the running check or its guards, else empty. Async-signal-safe.
+  // "x + 4096" for an address inside an operand of the running check or its guards, else empty.
+  // Async-signal-safe.
   size_t describe(const void* address, char* out, size_t size) const;
 
  private:

@@ -1,4 +1,5 @@
-// One data set at one shape, in guarded memory: what the oracle runs a Stage on. Private to the oracle.
+// One data set at one shape, in guarded memory: what the oracle runs a Stage on. Private to the
+// oracle.
 #pragma once
 #include <map>
 #include <memory>
@@ -31,7 +32,8 @@ struct OracleCase {
   std::shared_ptr<const SampledKernel> sampled;
   std::vector<std::shared_ptr<OperandMemory>> inputs;  // by parameter; null for outputs
   Reference reference;
-  std::vector<std::vector<char>> baseline;  // exact gate: outputs of a Stage that passed, by parameter
+  std::vector<std::vector<char>>
+      baseline;  // exact gate: outputs of a Stage that passed, by parameter
   HostData host() const;
 };
 

@@ -25,7 +25,8 @@ bool has_words(const std::string& words, const std::string& wanted) {
   size_t at = 0;
   while (at < wanted.size()) {
     const size_t end = std::min(wanted.find(' ', at), wanted.size());
-    if ((" " + words + " ").find(" " + wanted.substr(at, end - at) + " ") == std::string::npos) return false;
+    if ((" " + words + " ").find(" " + wanted.substr(at, end - at) + " ") == std::string::npos)
+      return false;
     at = end + 1;
   }
   return true;
@@ -40,7 +41,8 @@ int fraction_bits(double v) {
   return -1;
 }
 
-std::map<std::string, ir::Tensor> gather(const SampledKernel& sampled, const Reference& reference, const ReferenceRequest& request) {
+std::map<std::string, ir::Tensor> gather(const SampledKernel& sampled, const Reference& reference,
+                                         const ReferenceRequest& request) {
   std::map<std::string, ir::Tensor> tensors;
   sampled.add_picks(reference.picks, &tensors);
   for (size_t i = 0; i < request.shapes->size(); ++i) {
@@ -63,10 +65,16 @@ std::map<std::string, ir::Tensor> gather(const SampledKernel& sampled, const Ref
 
 double ulp_of(ir::DType type, double r) {
   const double a = std::abs(r);
-  const int bits = type == ir::DType::f64 ? 52 : type == ir::DType::f16 ? 10 : type == ir::DType::bf16 ? 7 : 23;
+  const int bits = type == ir::DType::f64    ? 52
+                   : type == ir::DType::f16  ? 10
+                   : type == ir::DType::bf16 ? 7
+                                             : 23;
   if (!std::isfinite(a)) return 0;
   const int exponent = a == 0 ? -1000 : std::ilogb(a);
-  return std::ldexp(1.0, std::max(exponent, type == ir::DType::f64 ? -1022 : type == ir::DType::f16 ? -14 : -126) - bits);
+  return std::ldexp(1.0, std::max(exponent, type == ir::DType::f64   ? -1022
+                                            : type == ir::DType::f16 ? -14
+                                                                     : -126) -
+                             bits);
 }
 
 // A table row's tolerance for every cell; false if no row applies.
@@ -81,7 +89,8 @@ bool table_tolerance(const KernelTraits& traits, Reference* reference) {
       largest = std::max(largest, std::abs(r));
       ++count;
     }
-    const double floor = row.floor == kMeanFloor ? mean / static_cast<double>(std::max<int64_t>(count, 1))
+    const double floor = row.floor == kMeanFloor
+                             ? mean / static_cast<double>(std::max<int64_t>(count, 1))
                          : row.floor == kMaxFloor ? largest
                                                   : row.floor;
     for (size_t i = 0; i < reference->real.size(); ++i) {
@@ -120,7 +129,8 @@ KernelTraits kernel_traits(const ir::Kernel& kernel) {
   return out;
 }
 
-ir::Result<Reference> make_reference(const SampledKernel& sampled, std::vector<std::vector<int64_t>> picks,
+ir::Result<Reference> make_reference(const SampledKernel& sampled,
+                                     std::vector<std::vector<int64_t>> picks,
                                      const ReferenceRequest& request, const KernelTraits& traits) {
   Reference out;
   out.picks = std::move(picks);
@@ -139,11 +149,14 @@ ir::Result<Reference> make_reference(const SampledKernel& sampled, std::vector<s
     return {};
   };
   LATHE_RETURN_IF_ERROR(run(ir::Arithmetic::real, &out.real));
-  const bool integers = request.kind == DataKind::integers && !traits.math && traits.fraction_bits >= 0;
-  if (integers || request.rho) LATHE_RETURN_IF_ERROR(run(ir::Arithmetic::magnitude, &out.magnitude));
+  const bool integers =
+      request.kind == DataKind::integers && !traits.math && traits.fraction_bits >= 0;
+  if (integers || request.rho)
+    LATHE_RETURN_IF_ERROR(run(ir::Arithmetic::magnitude, &out.magnitude));
   if (integers) {
     const double limit = std::ldexp(1.0, 24 - traits.fraction_bits);
-    const bool exact = std::all_of(out.magnitude.begin(), out.magnitude.end(), [&](double s) { return s <= limit; });
+    const bool exact = std::all_of(out.magnitude.begin(), out.magnitude.end(),
+                                   [&](double s) { return s <= limit; });
     if (exact) {
       out.gate = Gate::exact;
       out.tolerance.assign(out.real.size(), 0);
@@ -163,7 +176,8 @@ ir::Result<Reference> make_reference(const SampledKernel& sampled, std::vector<s
   for (const OperandShape& s : *request.shapes) {
     if (s.place != ir::Place::out) continue;
     for (size_t n = tensors[s.name].data.size(); n > 0; --n, ++i) {
-      // No rounding on the way: bits. Twice the bound: it follows the order of the text, any other order is as good.
+      // No rounding on the way: bits. Twice the bound: it follows the order of the text, any other
+      // order is as good.
       out.tolerance[i] = error[i] == 0 ? 0 : 2 * error[i] + ulp_of(s.type, out.real[i]) + 0x1p-126;
     }
   }
@@ -173,13 +187,18 @@ ir::Result<Reference> make_reference(const SampledKernel& sampled, std::vector<s
 double cell_error(ir::DType type, double y, double r, double tolerance) {
   if (std::isnan(r) || std::isnan(y)) {
     // An infinite tolerance: rounding may have moved an argument out of a function's domain.
-    return std::isnan(r) == std::isnan(y) || std::isinf(tolerance) || std::isnan(tolerance) ? 0 : INFINITY;
+    return std::isnan(r) == std::isnan(y) || std::isinf(tolerance) || std::isnan(tolerance)
+               ? 0
+               : INFINITY;
   }
   const double rounded = ir::round_to(type, r);
   if (y == rounded) return 0;
   if (std::isinf(y) || std::isinf(rounded)) {
-    const double largest = type == ir::DType::f16 ? 65504.0 : type == ir::DType::f64 ? 1.79e308 : 3.4028e38;
-    const bool near = !std::isinf(r) && std::abs(r) + tolerance >= largest && std::signbit(y) == std::signbit(r);
+    const double largest = type == ir::DType::f16   ? 65504.0
+                           : type == ir::DType::f64 ? 1.79e308
+                                                    : 3.4028e38;
+    const bool near =
+        !std::isinf(r) && std::abs(r) + tolerance >= largest && std::signbit(y) == std::signbit(r);
     return near || std::isinf(tolerance) ? 0 : INFINITY;
   }
   if (std::isnan(tolerance)) return 0;

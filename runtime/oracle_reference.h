@@ -1,5 +1,5 @@
-// What the oracle compares with: the interpreter's results on a sample of cells of one data set, and how near is near enough.
-// Private to the oracle.
+// What the oracle compares with: the interpreter's results on a sample of cells of one data set,
+// and how near is near enough. Private to the oracle.
 #pragma once
 #include <memory>
 #include <string>
@@ -24,7 +24,8 @@ KernelTraits kernel_traits(const ir::Kernel& kernel);
 
 using HostData = std::vector<const char*>;  // by parameter; null for outputs
 
-// Values of the output cells at the picks, in the order of SampledKernel::for_each_picked, outputs one after another.
+// Values of the output cells at the picks, in the order of SampledKernel::for_each_picked, outputs
+// one after another.
 struct Reference {
   std::vector<std::vector<int64_t>> picks;
   Gate gate = Gate::bound;
@@ -39,7 +40,8 @@ struct ReferenceRequest {
   DataKind kind = DataKind::integers;
   bool rho = false;
 };
-ir::Result<Reference> make_reference(const SampledKernel& sampled, std::vector<std::vector<int64_t>> picks,
+ir::Result<Reference> make_reference(const SampledKernel& sampled,
+                                     std::vector<std::vector<int64_t>> picks,
                                      const ReferenceRequest& request, const KernelTraits& traits);
 
 // Compares one output cell: 0 the same; > 1 outside the tolerance.

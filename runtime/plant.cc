@@ -16,7 +16,9 @@ namespace {
 
 using Interpret = void (*)(const void* program, const ir::LeafArgs& args);
 
-PlantedLeaf& leaf_of(const void* program) { return *static_cast<PlantedLeaf*>(const_cast<void*>(program)); }
+PlantedLeaf& leaf_of(const void* program) {
+  return *static_cast<PlantedLeaf*>(const_cast<void*>(program));
+}
 
 void idle(const void*, const ir::LeafArgs&) {}
 void hang(const void*, const ir::LeafArgs&) {
@@ -42,8 +44,12 @@ void flaky(const void* program, const ir::LeafArgs& args) {
   }
 }
 
-constexpr std::array<std::pair<std::string_view, Interpret>, 6> kPlants = {
-    {{"idle", idle}, {"hang", hang}, {"crash", crash}, {"exit", leave}, {"overread", overread}, {"flaky", flaky}}};
+constexpr std::array<std::pair<std::string_view, Interpret>, 6> kPlants = {{{"idle", idle},
+                                                                            {"hang", hang},
+                                                                            {"crash", crash},
+                                                                            {"exit", leave},
+                                                                            {"overread", overread},
+                                                                            {"flaky", flaky}}};
 
 }  // namespace
 

@@ -1,8 +1,8 @@
-// Fault injection: makes a built Stage misbehave in a stated way, so that tests can see the gates and the worker catch it. Nothing
-// plants anything unless a task asks by name:
+// Fault injection: makes a built Stage misbehave in a stated way, so that tests can see the gates
+// and the worker catch it. Nothing plants anything unless a task asks by name:
 //   idle       leaves do nothing            hang       the first leaf call never returns
-//   crash      an undefined instruction     overread   reads on behind the first operand until it faults
-//   exit       the process ends             flaky      the second run differs from the first
+//   crash      an undefined instruction     overread   reads on behind the first operand until it
+//   faults exit       the process ends             flaky      the second run differs from the first
 #pragma once
 #include <memory>
 #include <string_view>

@@ -79,9 +79,9 @@ RotatingOperands::RotatingOperands(std::unique_ptr<Impl> impl) : impl_(std::move
 RotatingOperands::~RotatingOperands() = default;
 int RotatingOperands::copies() const { return impl_->copies; }
 
-ir::Result<std::unique_ptr<RotatingOperands>> RotatingOperands::create(const ir::Kernel& naive,
-                                                                       const std::vector<const Stage*>& stages,
-                                                                       const RotatingOptions& options, ThreadTeam* team) {
+ir::Result<std::unique_ptr<RotatingOperands>> RotatingOperands::create(
+    const ir::Kernel& naive, const std::vector<const Stage*>& stages,
+    const RotatingOptions& options, ThreadTeam* team) {
   auto impl = std::make_unique<Impl>();
   impl->team = team;
   SymbolValues symbols = options.dims;
@@ -97,14 +97,17 @@ ir::Result<std::unique_ptr<RotatingOperands>> RotatingOperands::create(const ir:
       bytes[p.param] = std::max(bytes[p.param], packed);
     }
     impl->stages.push_back({stage, {}});
-    LATHE_ASSIGN(impl->stages.back().nest, bind_nest(stage->cut, symbols, layouts, options.threads));
+    LATHE_ASSIGN(impl->stages.back().nest,
+                 bind_nest(stage->cut, symbols, layouts, options.threads));
     workspace = std::max(workspace, impl->stages.back().nest.workspace_bytes);
   }
   int64_t constants = 0;
-  for (size_t i = 0; i < shapes.size(); ++i) constants += shapes[i].place == ir::Place::constant ? bytes[i] : 0;
+  for (size_t i = 0; i < shapes.size(); ++i)
+    constants += shapes[i].place == ir::Place::constant ? bytes[i] : 0;
   // A stream several times the cache evicts itself; else at least two copies.
   if (options.cold && constants > 0 && constants < 4 * options.cache_bytes) {
-    impl->copies = static_cast<int>(std::clamp<int64_t>((2 * options.cache_bytes + constants - 1) / constants, 2, 1 << 16));
+    impl->copies = static_cast<int>(
+        std::clamp<int64_t>((2 * options.cache_bytes + constants - 1) / constants, 2, 1 << 16));
   }
   for (size_t i = 0; i < shapes.size(); ++i) {
     const bool rotates = impl->copies > 1 && shapes[i].place == ir::Place::constant;
@@ -125,7 +128,8 @@ ir::Result<std::unique_ptr<RotatingOperands>> RotatingOperands::create(const ir:
 
 void RotatingOperands::call(int stage) {
   Impl& m = *impl_;
-  for (size_t i = 0; i < m.operands.size(); ++i) m.args[i] = m.operands[i].pages.data() + m.operands[i].stride * m.next;
+  for (size_t i = 0; i < m.operands.size(); ++i)
+    m.args[i] = m.operands[i].pages.data() + m.operands[i].stride * m.next;
   m.next = m.next + 1 == m.copies ? 0 : m.next + 1;
   const Impl::Bound& b = m.stages[static_cast<size_t>(stage)];
   walk(b.nest, b.stage->leaves.data(), m.args.data(), m.workspace.data(), m.team);

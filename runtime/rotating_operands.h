@@ -1,6 +1,7 @@
-// Operands for timing several Stages of one Kernel: activations and outputs hot and shared by all; constants either hot or, if cold,
-// rotated over copies that are together at least twice the last-level cache. Contents are tame numbers, not a correct packing: times do
-// not depend on them. Not thread-safe.
+// Operands for timing several Stages of one Kernel: activations and outputs hot and shared by all;
+// constants either hot or, if cold, rotated over copies that are together at least twice the
+// last-level cache. Contents are tame numbers, not a correct packing: times do not depend on them.
+// Not thread-safe.
 #pragma once
 #include <memory>
 #include <vector>
@@ -22,8 +23,9 @@ struct RotatingOptions {
 class RotatingOperands {
  public:
   // Stages and team (null: the caller's thread) outlive it. UNSUPPORTED: no memory.
-  static ir::Result<std::unique_ptr<RotatingOperands>> create(const ir::Kernel& naive, const std::vector<const Stage*>& stages,
-                                                              const RotatingOptions& options, ThreadTeam* team);
+  static ir::Result<std::unique_ptr<RotatingOperands>> create(
+      const ir::Kernel& naive, const std::vector<const Stage*>& stages,
+      const RotatingOptions& options, ThreadTeam* team);
   ~RotatingOperands();
   // Runs a Stage once, on the next copy of the constants.
   void call(int stage);

@@ -1,5 +1,6 @@
-// See sampled_kernel.h. Iterators and (buffer, dimension) pairs are united where one indexes the other alone; a class is given up
-// as soon as one member is used otherwise, is summed over, or differs in size.
+// See sampled_kernel.h. Iterators and (buffer, dimension) pairs are united where one indexes the
+// other alone; a class is given up as soon as one member is used otherwise, is summed over, or
+// differs in size.
 #include "runtime/sampled_kernel.h"
 
 #include <algorithm>
@@ -25,7 +26,9 @@ class Grouper {
     }
     walk(kernel.body);
   }
-  static std::string key(const std::string& buffer, int d) { return buffer + "." + std::to_string(d); }
+  static std::string key(const std::string& buffer, int d) {
+    return buffer + "." + std::to_string(d);
+  }
   // Root if the class may be sampled, else -1.
   int free_root(const std::string& name) {
     const auto it = nodes_.find(name);
@@ -125,13 +128,15 @@ std::vector<int64_t> pick_values(int64_t extent, int64_t count, std::mt19937_64&
     add(tile - 1, edges);
     add(tile, edges);
   }
-  while (static_cast<int64_t>(seen.size()) < count) seen.insert(static_cast<int64_t>(random() % static_cast<uint64_t>(extent)));
+  while (static_cast<int64_t>(seen.size()) < count)
+    seen.insert(static_cast<int64_t>(random() % static_cast<uint64_t>(extent)));
   return {seen.begin(), seen.end()};
 }
 
 }  // namespace
 
-ir::Result<SampledKernel> SampledKernel::create(const ir::Kernel& naive, const SymbolValues& symbols) {
+ir::Result<SampledKernel> SampledKernel::create(const ir::Kernel& naive,
+                                                const SymbolValues& symbols) {
   SampledKernel out;
   out.kernel_ = naive;
   std::vector<std::pair<std::string, Expr>> values;
@@ -190,19 +195,20 @@ int SampledKernel::class_of(const std::string& buffer, int d) const {
 
 int64_t SampledKernel::steps(const std::vector<int64_t>& counts) const {
   double total = 0;
-  const std::function<void(const std::vector<Stmt>&, double)> walk = [&](const std::vector<Stmt>& body, double times) {
-    for (const Stmt& s : body) {
-      if (s.kind != Stmt::Kind::scope) {
-        total += times;
-        continue;
-      }
-      const auto it = class_of_iter_.find(s.iter);
-      const int64_t extent = it != class_of_iter_.end()  ? counts[it->second]
-                             : ir::is_const_int(s.extent) ? s.extent->ival
-                                                          : 1;
-      walk(s.body, times * static_cast<double>(std::max<int64_t>(extent, 0)));
-    }
-  };
+  const std::function<void(const std::vector<Stmt>&, double)> walk =
+      [&](const std::vector<Stmt>& body, double times) {
+        for (const Stmt& s : body) {
+          if (s.kind != Stmt::Kind::scope) {
+            total += times;
+            continue;
+          }
+          const auto it = class_of_iter_.find(s.iter);
+          const int64_t extent = it != class_of_iter_.end()   ? counts[it->second]
+                                 : ir::is_const_int(s.extent) ? s.extent->ival
+                                                              : 1;
+          walk(s.body, times * static_cast<double>(std::max<int64_t>(extent, 0)));
+        }
+      };
   walk(kernel_.body, 1);
   return total > 9e18 ? INT64_MAX : static_cast<int64_t>(total);
 }
@@ -217,7 +223,8 @@ std::vector<std::vector<int64_t>> SampledKernel::choose(int64_t budget, uint64_t
   }
   std::mt19937_64 random(seed);
   std::vector<std::vector<int64_t>> picks;
-  for (size_t c = 0; c < classes_.size(); ++c) picks.push_back(pick_values(classes_[c].extent, counts[c], random));
+  for (size_t c = 0; c < classes_.size(); ++c)
+    picks.push_back(pick_values(classes_[c].extent, counts[c], random));
   return picks;
 }
 
@@ -225,7 +232,8 @@ ir::Kernel SampledKernel::at(const std::vector<std::vector<int64_t>>& picks) con
   ir::Kernel k = kernel_;
   for (ir::Buffer& b : k.buffers) {
     for (int d = 0; d < static_cast<int>(b.dims.size()); ++d) {
-      if (const int c = class_of(b.name, d); c >= 0) b.dims[d] = Expr(static_cast<int64_t>(picks[c].size()));
+      if (const int c = class_of(b.name, d); c >= 0)
+        b.dims[d] = Expr(static_cast<int64_t>(picks[c].size()));
     }
   }
   std::set<int> used;
@@ -245,7 +253,8 @@ ir::Kernel SampledKernel::at(const std::vector<std::vector<int64_t>>& picks) con
     auto node = std::make_shared<ir::ExprNode>(*e);
     for (size_t d = 0; d < e->args.size(); ++d) {
       const Expr& a = e->args[d];
-      const bool own = e->op == ir::Op::k_load && a->op == ir::Op::k_iter && class_of(e->name, static_cast<int>(d)) >= 0;
+      const bool own = e->op == ir::Op::k_load && a->op == ir::Op::k_iter &&
+                       class_of(e->name, static_cast<int>(d)) >= 0;
       node->args[d] = own ? a : visit(a);
     }
     return Expr(std::shared_ptr<const ir::ExprNode>(std::move(node)));
@@ -253,12 +262,14 @@ ir::Kernel SampledKernel::at(const std::vector<std::vector<int64_t>>& picks) con
   ir::for_each_stmt(k.body, [&](Stmt& s) {
     if (s.kind == Stmt::Kind::scope) {
       const auto it = class_of_iter_.find(s.iter);
-      s.extent = it != class_of_iter_.end() ? Expr(static_cast<int64_t>(picks[it->second].size())) : visit(s.extent);
+      s.extent = it != class_of_iter_.end() ? Expr(static_cast<int64_t>(picks[it->second].size()))
+                                            : visit(s.extent);
       return;
     }
     if (s.kind != Stmt::Kind::assign) return;
     for (size_t d = 0; d < s.index.size(); ++d) {
-      const bool own = s.index[d]->op == ir::Op::k_iter && class_of(s.target, static_cast<int>(d)) >= 0;
+      const bool own =
+          s.index[d]->op == ir::Op::k_iter && class_of(s.target, static_cast<int>(d)) >= 0;
       if (!own) s.index[d] = visit(s.index[d]);
     }
     s.value = visit(s.value);
@@ -273,7 +284,8 @@ ir::Kernel SampledKernel::at(const std::vector<std::vector<int64_t>>& picks) con
   return k;
 }
 
-void SampledKernel::add_picks(const std::vector<std::vector<int64_t>>& picks, std::map<std::string, ir::Tensor>* tensors) const {
+void SampledKernel::add_picks(const std::vector<std::vector<int64_t>>& picks,
+                              std::map<std::string, ir::Tensor>* tensors) const {
   for (int c = 0; c < num_classes(); ++c) {
     ir::Tensor t;
     t.dims = {static_cast<int64_t>(picks[c].size())};

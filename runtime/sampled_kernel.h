@@ -1,6 +1,6 @@
-// A naive Kernel at a sample of its independent iterations: an iterator that indexes outputs alone, whole dimensions and no sum, may run
-// over a few picked values only, and the dimensions it indexes shrink with it. So a reference costs what its cells cost,
-// whatever the size of the operands.
+// A naive Kernel at a sample of its independent iterations: an iterator that indexes outputs alone,
+// whole dimensions and no sum, may run over a few picked values only, and the dimensions it indexes
+// shrink with it. So a reference costs what its cells cost, whatever the size of the operands.
 //
 //   for m < 4096: for n < 4096: c[m, n] += x[m, k] * w[n, k]     picks m {0, 77, 4095}, n {0, 4095}
 //   → for m < 3: for n < 2: c[m, n] += x'[m, k] * w'[n, k]       x', w': the picked rows
@@ -30,16 +30,19 @@ class SampledKernel {
 
   // Statements to interpret when class c has counts[c] values; sums included. Saturates.
   int64_t steps(const std::vector<int64_t>& counts) const;
-  // Values per class so that steps() <= budget where possible: edges of every usual tile first, then random ones; sorted.
+  // Values per class so that steps() <= budget where possible: edges of every usual tile first,
+  // then random ones; sorted.
   std::vector<std::vector<int64_t>> choose(int64_t budget, uint64_t seed) const;
 
   // The Kernel over these picks; symbols are gone.
   ir::Kernel at(const std::vector<std::vector<int64_t>>& picks) const;
   // What `at` needs beside the parameters: the values of iterators that are used as numbers.
-  void add_picks(const std::vector<std::vector<int64_t>>& picks, std::map<std::string, ir::Tensor>* tensors) const;
+  void add_picks(const std::vector<std::vector<int64_t>>& picks,
+                 std::map<std::string, ir::Tensor>* tensors) const;
   // Calls f(index in the sampled tensor, logical coordinates) for the picked cells of an operand.
   template <class F>
-  void for_each_picked(const OperandShape& shape, const std::vector<std::vector<int64_t>>& picks, F&& f) const {
+  void for_each_picked(const OperandShape& shape, const std::vector<std::vector<int64_t>>& picks,
+                       F&& f) const {
     const int rank = static_cast<int>(shape.dims.size());
     std::vector<const std::vector<int64_t>*> values(rank, nullptr);
     std::vector<int64_t> counts = shape.dims, at(rank, 0), where(rank, 0);

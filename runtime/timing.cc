@@ -1,9 +1,11 @@
 // See timing.h.
 //
 //   default: 3 samples                          reference of the screening
-//   each candidate: warm up, 3 samples          stopped after one that is 1.5x the best; divided by the drift of the default,
+//   each candidate: warm up, 3 samples          stopped after one that is 1.5x the best; divided by
+//   the drift of the default,
 //                                               which is sampled again every 4 candidates
-//   best 4: pairs (c d d c ...) with the default, random start, until narrow or spent; the best median that wins for certain,
+//   best 4: pairs (c d d c ...) with the default, random start, until narrow or spent; the best
+//   median that wins for certain,
 //                                               if a sequential sign test on fresh pairs agrees
 #include "runtime/timing.h"
 
@@ -19,19 +21,27 @@ namespace {
 constexpr int kScreenSamples = 3;
 constexpr int kReferenceEvery = 4;
 constexpr double kHopeless = 1.5;
-constexpr int kRetries = 3;       // of a sample on a clock that stood still or went back
+constexpr int kRetries = 3;  // of a sample on a clock that stood still or went back
 constexpr int kMaxRepeats = 1 << 16;
-constexpr double kSignWin = 0.995, kSignGain = 0.470, kSignLoss = 0.916, kSignAccept = 4.55, kSignReject = 2.99;
+constexpr double kSignWin = 0.995, kSignGain = 0.470, kSignLoss = 0.916, kSignAccept = 4.55,
+                 kSignReject = 2.99;
 constexpr int kMaxSignPairs = 64;
 
 int64_t steady_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
 class Session {
  public:
-  Session(const std::vector<std::function<void()>>& calls, const TimingOptions& options, const std::function<void(int)>& before)
-      : calls_(calls), options_(options), before_(before), now_(options.now_ns ? options.now_ns : steady_ns), samples_(calls.size()),
+  Session(const std::vector<std::function<void()>>& calls, const TimingOptions& options,
+          const std::function<void(int)>& before)
+      : calls_(calls),
+        options_(options),
+        before_(before),
+        now_(options.now_ns ? options.now_ns : steady_ns),
+        samples_(calls.size()),
         repeats_(calls.size(), 1) {
     start_ = now_();
   }
@@ -55,7 +65,9 @@ class Session {
 
  private:
   double elapsed_ms() const { return static_cast<double>(now_() - start_) * 1e-6; }
-  bool spent(double share) const { return options_.budget_ms > 0 && elapsed_ms() > share * options_.budget_ms; }
+  bool spent(double share) const {
+    return options_.budget_ms > 0 && elapsed_ms() > share * options_.budget_ms;
+  }
 
   // Microseconds per call, or 0 if the clock gave nothing.
   double measure(int i) {
@@ -84,10 +96,14 @@ class Session {
       if (us > 0 && (once == 0 || us < once)) once = us;
       if (total >= 1000) break;
     }
-    if (once > 0) repeats_[i] = static_cast<int>(std::clamp(std::ceil(options_.min_sample_us / once), 1.0, double{kMaxRepeats}));
+    if (once > 0)
+      repeats_[i] = static_cast<int>(
+          std::clamp(std::ceil(options_.min_sample_us / once), 1.0, double{kMaxRepeats}));
   }
 
-  double score(const std::vector<double>& v) const { return options_.cold ? median_of(v) : *std::min_element(v.begin(), v.end()); }
+  double score(const std::vector<double>& v) const {
+    return options_.cold ? median_of(v) : *std::min_element(v.begin(), v.end());
+  }
 
   void screen() {
     std::vector<double> reference;
@@ -135,7 +151,8 @@ class Session {
         ratios.push_back(ratio);
         if (static_cast<int>(ratios.size()) < options_.min_pairs) continue;
         interval = median_interval(ratios);
-        if (interval.second - interval.first <= options_.narrow || interval.first > 1 || spent(1)) break;
+        if (interval.second - interval.first <= options_.narrow || interval.first > 1 || spent(1))
+          break;
       }
       if (static_cast<int>(ratios.size()) < options_.min_pairs) continue;
       const double ratio = median_of(ratios);
@@ -162,7 +179,8 @@ class Session {
     return candidate > 0 && reference > 0 ? candidate / reference : 0;
   }
 
-  // Sequential sign test on fresh pairs, p0 = .5 against p1 = .8, alpha .01, beta .05: the median selects, this guards.
+  // Sequential sign test on fresh pairs, p0 = .5 against p1 = .8, alpha .01, beta .05: the median
+  // selects, this guards.
   bool confirmed(int i, bool default_first) {
     double evidence = 0;
     for (int n = 0; n < kMaxSignPairs; ++n) {
@@ -209,8 +227,8 @@ std::pair<double, double> median_interval(std::vector<double> values) {
   return {values[k - 1], values[n - k]};
 }
 
-TimingResult time_candidates(const std::vector<std::function<void()>>& calls, const TimingOptions& options,
-                             const std::function<void(int)>& before) {
+TimingResult time_candidates(const std::vector<std::function<void()>>& calls,
+                             const TimingOptions& options, const std::function<void(int)>& before) {
   if (calls.empty()) return {};
   return Session(calls, options, before).run();
 }

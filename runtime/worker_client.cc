@@ -1,4 +1,5 @@
-// See worker_client.h. A task is sent without the candidates already known to fail; answers are mapped back to the caller's numbers.
+// See worker_client.h. A task is sent without the candidates already known to fail; answers are
+// mapped back to the caller's numbers.
 #include "runtime/worker_client.h"
 
 #include <dlfcn.h>
@@ -33,7 +34,9 @@ namespace {
 constexpr int kGraceMs = 300;  // for the last words of a child told to end
 
 int64_t now_ms() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
 std::string directory_of(const std::string& path) {
@@ -43,7 +46,8 @@ std::string directory_of(const std::string& path) {
 
 ObjectKey quarantine_key(const EvaluateTask& task, int candidate) {
   const std::string isa = task.isa.empty() ? ir::isa_name(jit::host_target().level) : task.isa;
-  const std::string text = fmt::format("codegen {}\nisa {}\n{}\n{}", kCodegenEpoch, isa, task.kernel_text, task.schedules[candidate]);
+  const std::string text = fmt::format("codegen {}\nisa {}\n{}\n{}", kCodegenEpoch, isa,
+                                       task.kernel_text, task.schedules[candidate]);
   return {ObjectKind::k_quarantine, "", ir::content_hash(text.data(), text.size()).substr(0, 40)};
 }
 
@@ -52,12 +56,15 @@ ObjectKey quarantine_key(const EvaluateTask& task, int candidate) {
 std::string find_worker() {
   std::vector<std::string> places;
   Dl_info info;
-  if (dladdr(reinterpret_cast<const void*>(&find_worker), &info) && info.dli_fname) places.push_back(directory_of(info.dli_fname));
+  if (dladdr(reinterpret_cast<const void*>(&find_worker), &info) && info.dli_fname)
+    places.push_back(directory_of(info.dli_fname));
   char self[4096];
   const ssize_t n = readlink("/proc/self/exe", self, sizeof self);
-  if (n > 0 && n < static_cast<ssize_t>(sizeof self)) places.push_back(directory_of(std::string(self, static_cast<size_t>(n))));
+  if (n > 0 && n < static_cast<ssize_t>(sizeof self))
+    places.push_back(directory_of(std::string(self, static_cast<size_t>(n))));
   for (const std::string& place : places) {
-    for (const char* below : {"/../libexec/lathe-worker", "/lathe-worker", "/../tools/lathe-worker"}) {
+    for (const char* below :
+         {"/../libexec/lathe-worker", "/lathe-worker", "/../tools/lathe-worker"}) {
       const std::string path = place + below;
       if (access(path.c_str(), X_OK) == 0) return path;
     }
@@ -78,18 +85,21 @@ struct WorkerClient::Impl {
   // A line, an empty one at the deadline; UNSUPPORTED at the end of the stream.
   Result<std::string> receive(int64_t deadline);
   int timeout(EvaluatePhase phase) const {
-    return phase == EvaluatePhase::build ? options.build_ms : phase == EvaluatePhase::time ? options.time_ms : options.verify_ms;
+    return phase == EvaluatePhase::build  ? options.build_ms
+           : phase == EvaluatePhase::time ? options.time_ms
+                                          : options.verify_ms;
   }
 
   struct Attempt {
     bool done = false;
-    EvaluateResult result;     // done
-    int candidate = -1;        // else: who ended it, in the numbers of the task sent; -1: unknown
+    EvaluateResult result;  // done
+    int candidate = -1;     // else: who ended it, in the numbers of the task sent; -1: unknown
     Outcome outcome = Outcome::crashed;
     std::string reason;
-    bool killed = false;       // by a signal that no candidate sends itself
+    bool killed = false;  // by a signal that no candidate sends itself
   };
-  Result<Attempt> attempt(const EvaluateTask& task, const std::function<bool(int, EvaluatePhase)>& progress);
+  Result<Attempt> attempt(const EvaluateTask& task,
+                          const std::function<bool(int, EvaluatePhase)>& progress);
   std::string end_of_child(bool* killed);
 };
 
@@ -98,7 +108,8 @@ Status WorkerClient::Impl::start() {
   const std::string path = options.path.empty() ? find_worker() : options.path;
   if (path.empty()) return ir::unsupported("no lathe-worker beside the library");
   int pair[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return ir::unsupported("no socket for the worker");
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
+    return ir::unsupported("no socket for the worker");
   posix_spawn_file_actions_t files;
   posix_spawnattr_t attributes;
   posix_spawn_file_actions_init(&files);
@@ -113,9 +124,12 @@ Status WorkerClient::Impl::start() {
   posix_spawnattr_setsigdefault(&attributes, &all);
   posix_spawnattr_setsigmask(&attributes, &none);
   posix_spawnattr_setpgroup(&attributes, 0);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
-  std::string memory = std::to_string(options.memory_mb), cpu = std::to_string(options.cpu_s), file = path;
-  char* argv[] = {file.data(), memory.data(), cpu.data(), options.plugin_dir.empty() ? nullptr : options.plugin_dir.data(), nullptr};
+  posix_spawnattr_setflags(&attributes,
+                           POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+  std::string memory = std::to_string(options.memory_mb), cpu = std::to_string(options.cpu_s),
+              file = path;
+  char* argv[] = {file.data(), memory.data(), cpu.data(),
+                  options.plugin_dir.empty() ? nullptr : options.plugin_dir.data(), nullptr};
   char* environment[] = {nullptr};
   pid_t child = -1;
   const int error = posix_spawn(&child, path.c_str(), &files, &attributes, argv, environment);
@@ -191,13 +205,14 @@ std::string WorkerClient::Impl::end_of_child(bool* killed) {
   }
   kill(-pid, SIGKILL);  // whatever it left in its group
   pid = -1;
-  *killed = WIFSIGNALED(status) && (WTERMSIG(status) == SIGKILL || WTERMSIG(status) == SIGINT || WTERMSIG(status) == SIGHUP);
+  *killed = WIFSIGNALED(status) && (WTERMSIG(status) == SIGKILL || WTERMSIG(status) == SIGINT ||
+                                    WTERMSIG(status) == SIGHUP);
   if (WIFSIGNALED(status)) return strsignal(WTERMSIG(status));
   return fmt::format("exit with status {}", WEXITSTATUS(status));
 }
 
-Result<WorkerClient::Impl::Attempt> WorkerClient::Impl::attempt(const EvaluateTask& task,
-                                                                const std::function<bool(int, EvaluatePhase)>& progress) {
+Result<WorkerClient::Impl::Attempt> WorkerClient::Impl::attempt(
+    const EvaluateTask& task, const std::function<bool(int, EvaluatePhase)>& progress) {
   Attempt out;
   LATHE_RETURN_IF_ERROR(start());
   Status sent = send(encode_task(task));
@@ -217,7 +232,8 @@ Result<WorkerClient::Impl::Attempt> WorkerClient::Impl::attempt(const EvaluateTa
       }
       if (asked) {
         out.outcome = Outcome::hung;
-        out.reason = fmt::format("no sign of life for {} ms in phase {}", timeout(phase), phase_name(phase));
+        out.reason =
+            fmt::format("no sign of life for {} ms in phase {}", timeout(phase), phase_name(phase));
       }
       return out;
     }
@@ -243,8 +259,11 @@ Result<WorkerClient::Impl::Attempt> WorkerClient::Impl::attempt(const EvaluateTa
           return ir::unsupported("cancelled");
         }
         break;
-      case WorkerMessage::Kind::fault: last_words = *message; break;
-      case WorkerMessage::Kind::error: return ir::make_error_impl(message->code, message->what);
+      case WorkerMessage::Kind::fault:
+        last_words = *message;
+        break;
+      case WorkerMessage::Kind::error:
+        return ir::make_error_impl(message->code, message->what);
       case WorkerMessage::Kind::result:
         out.done = true;
         out.result = std::move(message->result);
@@ -253,13 +272,15 @@ Result<WorkerClient::Impl::Attempt> WorkerClient::Impl::attempt(const EvaluateTa
   }
 }
 
-WorkerClient::WorkerClient(WorkerOptions options) : impl_(std::make_unique<Impl>()) { impl_->options = std::move(options); }
+WorkerClient::WorkerClient(WorkerOptions options) : impl_(std::make_unique<Impl>()) {
+  impl_->options = std::move(options);
+}
 WorkerClient::~WorkerClient() { impl_->stop(); }
 pid_t WorkerClient::pid() const { return impl_->pid; }
 int WorkerClient::spawned() const { return impl_->spawned; }
 
-Result<EvaluateResult> WorkerClient::evaluate(const EvaluateTask& task,
-                                              const std::function<bool(int candidate, EvaluatePhase)>& progress) {
+Result<EvaluateResult> WorkerClient::evaluate(
+    const EvaluateTask& task, const std::function<bool(int candidate, EvaluatePhase)>& progress) {
   EvaluateResult out;
   out.candidates.resize(task.schedules.size());
   std::vector<int> left;
@@ -270,7 +291,8 @@ Result<EvaluateResult> WorkerClient::evaluate(const EvaluateTask& task,
       left.push_back(i);
       continue;
     }
-    out.candidates[i].outcome = known.bytes.rfind("hung", 0) == 0 ? Outcome::hung : Outcome::crashed;
+    out.candidates[i].outcome =
+        known.bytes.rfind("hung", 0) == 0 ? Outcome::hung : Outcome::crashed;
     out.candidates[i].reason = "quarantined: " + known.bytes;
   }
   std::map<int, int> kills;  // ended from outside while this one was at hand
@@ -287,8 +309,10 @@ Result<EvaluateResult> WorkerClient::evaluate(const EvaluateTask& task,
       return !progress || !known || progress(left[c], phase);
     }));
     if (attempt.done) {
-      if (attempt.result.candidates.size() != left.size()) return ir::internal_error("the worker answered another task");
-      for (size_t n = 0; n < left.size(); ++n) out.candidates[left[n]] = std::move(attempt.result.candidates[n]);
+      if (attempt.result.candidates.size() != left.size())
+        return ir::internal_error("the worker answered another task");
+      for (size_t n = 0; n < left.size(); ++n)
+        out.candidates[left[n]] = std::move(attempt.result.candidates[n]);
       out.winner = attempt.result.winner < 0 ? -1 : left[attempt.result.winner];
       out.tie = attempt.result.tie;
       out.measurements = attempt.result.measurements;
@@ -304,14 +328,18 @@ Result<EvaluateResult> WorkerClient::evaluate(const EvaluateTask& task,
     out.candidates[i].reason = attempt.reason;
     if (store) {
       // A store that cannot be written to keeps it in memory.
-      (void)store->put(quarantine_key(task, i), fmt::format("{}: {}", outcome_name(attempt.outcome), attempt.reason)).ok();
+      (void)store
+          ->put(quarantine_key(task, i),
+                fmt::format("{}: {}", outcome_name(attempt.outcome), attempt.reason))
+          .ok();
     }
     left.erase(left.begin() + attempt.candidate);
     kills.clear();
   }
   if (Stats* stats = impl_->options.stats) {
     for (const CandidateResult& c : out.candidates) {
-      const bool failed = c.outcome == Outcome::wrong || c.outcome == Outcome::crashed || c.outcome == Outcome::hung;
+      const bool failed = c.outcome == Outcome::wrong || c.outcome == Outcome::crashed ||
+                          c.outcome == Outcome::hung;
       stats->add(Stat::k_failures, failed);
       stats->add(Stat::k_verifications, c.outcome == Outcome::wrong || c.outcome == Outcome::timed);
       stats->add(Stat::k_measurements, c.outcome == Outcome::timed);

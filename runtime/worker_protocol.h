@@ -1,7 +1,9 @@
 // What the measuring worker and its client say to each other: one JSON object a line.
 //   client → worker   a task
-//   worker → client   {"progress": candidate, "phase": "verify"}   work on a candidate starts (in the timing: at its first sample, then seldom)
-//                     {"fault": candidate, "signal": n, "what": "x + 4096"}   last words, from the signal handler
+//   worker → client   {"progress": candidate, "phase": "verify"}   work on a candidate starts (in
+//   the timing: at its first sample, then seldom)
+//                     {"fault": candidate, "signal": n, "what": "x + 4096"}   last words, from the
+//                     signal handler
 //                     {"result": ...} or {"error": message, "code": n}
 #pragma once
 #include <string>
@@ -18,7 +20,7 @@ struct WorkerMessage {
   int candidate = -1;
   EvaluatePhase phase = EvaluatePhase::build;
   int signal = 0;
-  std::string what;           // fault, error
+  std::string what;  // fault, error
   ir::Code code = ir::Code::kINTERNAL;
   EvaluateResult result;
 };

@@ -1,6 +1,7 @@
-// The measuring worker: evaluates tasks read from descriptor 0 and answers on it (runtime/worker_protocol.h), until the other end closes.
-// Started by runtime/worker_client, in a process group of its own; what it runs may crash or hang it, so all it owns is
-// its memory. usage: lathe-worker <memory MB> <CPU seconds per task> [plug-in directory]
+// The measuring worker: evaluates tasks read from descriptor 0 and answers on it
+// (runtime/worker_protocol.h), until the other end closes. Started by runtime/worker_client, in a
+// process group of its own; what it runs may crash or hang it, so all it owns is its memory. usage:
+// lathe-worker <memory MB> <CPU seconds per task> [plug-in directory]
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -71,7 +72,8 @@ void install_handlers() {
   struct sigaction action = {};
   action.sa_sigaction = on_fault;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK;
-  for (const int s : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTERM, SIGXCPU}) sigaction(s, &action, nullptr);
+  for (const int s : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTERM, SIGXCPU})
+    sigaction(s, &action, nullptr);
 }
 
 // CPU time from now on; the limit is absolute.

@@ -1,4 +1,5 @@
-// Evaluation in process: the winner is right and not slower, what is refused or wrong never gets timed.
+// Evaluation in process: the winner is right and not slower, what is refused or wrong never gets
+// timed.
 #include "runtime/evaluate.h"
 
 #include <gtest/gtest.h>
@@ -61,7 +62,9 @@ TEST(Evaluate, TimesWhatIsRight) {
     EXPECT_EQ(r->candidates[0].outcome, Outcome::timed) << r->candidates[0].reason;
     EXPECT_EQ(r->candidates[0].gate, Gate::exact);
     for (const CandidateResult& c : r->candidates) {
-      EXPECT_TRUE(c.outcome == Outcome::timed || c.outcome == Outcome::refused || c.outcome == Outcome::skipped) << c.reason;
+      EXPECT_TRUE(c.outcome == Outcome::timed || c.outcome == Outcome::refused ||
+                  c.outcome == Outcome::skipped)
+          << c.reason;
       if (c.outcome != Outcome::timed) continue;
       EXPECT_GT(c.min_us, 0);
       EXPECT_LE(c.min_us, c.median_us);
@@ -86,7 +89,8 @@ TEST(Evaluate, WrongAndRefusedOnesAreNeverTimed) {
   const ir::Result<EvaluateResult> r = evaluate_in_process(task, cache.leaves, {});
   ASSERT_TRUE(r.ok()) << r.status().to_string();
   EXPECT_EQ(r->candidates[1].outcome, Outcome::wrong);
-  EXPECT_NE(r->candidates[1].reason.find("never written"), std::string::npos) << r->candidates[1].reason;
+  EXPECT_NE(r->candidates[1].reason.find("never written"), std::string::npos)
+      << r->candidates[1].reason;
   EXPECT_EQ(r->candidates[2].outcome, Outcome::wrong) << r->candidates[2].reason;
   EXPECT_EQ(r->candidates[3].outcome, Outcome::refused);
   EXPECT_EQ(r->winner, 0);

@@ -17,7 +17,8 @@ TEST(MachineProfile, WiderAndNearerIsNotSlower) {
     EXPECT_GT(probe.fma_peak_gflops(ir::IsaLevel::avx2), portable);
   }
   if (target.level >= ir::IsaLevel::avx512) {
-    EXPECT_GT(probe.fma_peak_gflops(ir::IsaLevel::avx512), 0.5 * probe.fma_peak_gflops(ir::IsaLevel::avx2));
+    EXPECT_GT(probe.fma_peak_gflops(ir::IsaLevel::avx512),
+              0.5 * probe.fma_peak_gflops(ir::IsaLevel::avx2));
   } else {
     EXPECT_EQ(probe.fma_peak_gflops(ir::IsaLevel::avx512), 0);
   }
@@ -35,7 +36,8 @@ TEST(MachineProfile, TextBothWays) {
   EXPECT_EQ(back->values, p.values);
   EXPECT_EQ(back->get("read_memory"), 30.5);
   EXPECT_EQ(back->get("nothing"), 0);
-  for (const char* bad : {"x", "x y", "x 1 2", "x -1", " 1", "x nan", "x 1e300"}) EXPECT_FALSE(parse_profile(bad).ok()) << bad;
+  for (const char* bad : {"x", "x y", "x 1 2", "x -1", " 1", "x nan", "x 1e300"})
+    EXPECT_FALSE(parse_profile(bad).ok()) << bad;
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// The oracle: passes what is right, and objects to planted faults: dropped tails and terms, unwritten cells, runs that differ, stray writes.
+// The oracle: passes what is right, and objects to planted faults: dropped tails and terms,
+// unwritten cells, runs that differ, stray writes.
 #include "runtime/oracle.h"
 
 #include <gtest/gtest.h>
@@ -63,7 +64,8 @@ struct Fixture {
     search::Problem problem;
     problem.kernel = kernel;
     const search::Schedule schedule = search::default_schedule(problem, jit::host_target());
-    ir::Result<Stage> stage = build_stage(kernel, schedule, jit::host_target(), cache, LeafPolicy{});
+    ir::Result<Stage> stage =
+        build_stage(kernel, schedule, jit::host_target(), cache, LeafPolicy{});
     EXPECT_TRUE(stage.ok()) << stage.status().to_string() << "\n" << search::to_text(schedule);
     return std::move(stage).value();
   }
@@ -110,7 +112,10 @@ Stage wrap(Stage stage, std::vector<std::unique_ptr<Wrapped>>* keep, F) {
       ++output;
     }
     keep->push_back(std::make_unique<Wrapped>(Wrapped{leaf, output}));
-    leaf = {nullptr, [](const void* p, const ir::LeafArgs& args) { F{}(*const_cast<Wrapped*>(static_cast<const Wrapped*>(p)), args); },
+    leaf = {nullptr,
+            [](const void* p, const ir::LeafArgs& args) {
+              F{}(*const_cast<Wrapped*>(static_cast<const Wrapped*>(p)), args);
+            },
             keep->back().get()};
   }
   return stage;
@@ -142,7 +147,8 @@ TEST(Oracle, MatmulIsExactOnIntegersAndHonestOnRandomData) {
 TEST(Oracle, RowsAndChainsPassTheirTables) {
   for (const char* text : {kSoftmax, kGelu}) {
     Fixture f(text);
-    SymbolValues dims = text == kSoftmax ? SymbolValues{{"B", 5}, {"N", 333}} : SymbolValues{{"R", 5}, {"C", 77}, {"L", 80}};
+    SymbolValues dims = text == kSoftmax ? SymbolValues{{"B", 5}, {"N", 333}}
+                                         : SymbolValues{{"R", 5}, {"C", 77}, {"L", 80}};
     auto oracle = f.oracle(dims);
     const Verdict v = verdict_of(*oracle, f.build());
     EXPECT_TRUE(v.ok) << v.reason;

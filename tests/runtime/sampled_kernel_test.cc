@@ -1,4 +1,5 @@
-// Sampling: which iterators may be sampled, and that a sampled Kernel gives the same cells as the whole one.
+// Sampling: which iterators may be sampled, and that a sampled Kernel gives the same cells as the
+// whole one.
 #include "runtime/sampled_kernel.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +40,8 @@ void compare(const ir::Kernel& kernel, const SymbolValues& dims, int64_t budget)
     const OperandShape& s = shapes[i];
     if (s.place == ir::Place::out) continue;
     ir::Tensor t{s.dims, {}}, p;
-    for (int64_t n = 0; n < s.elements; ++n) t.data.push_back(static_cast<double>((n * 7 + static_cast<int64_t>(i)) % 23 - 11));
+    for (int64_t n = 0; n < s.elements; ++n)
+      t.data.push_back(static_cast<double>((n * 7 + static_cast<int64_t>(i)) % 23 - 11));
     for (size_t d = 0; d < s.dims.size(); ++d) {
       const int c = sampled->class_of(s.name, static_cast<int>(d));
       p.dims.push_back(c < 0 ? s.dims[d] : static_cast<int64_t>(picks[c].size()));

@@ -13,8 +13,8 @@ struct Bench {
   std::vector<double> us;
   std::mt19937_64 random{1};
   double now_us = 1e6;
-  double spread = 0;        // of each call, relative, exponential
-  double bursts = 0;        // probability of a call 4x as long
+  double spread = 0;  // of each call, relative, exponential
+  double bursts = 0;  // probability of a call 4x as long
   std::function<double(double)> clock = [](double t) { return t; };
 
   TimingResult run(TimingOptions options = {}) {

@@ -1,4 +1,5 @@
-// The measuring worker: what a candidate does to it costs that candidate only, is named, and stays in quarantine.
+// The measuring worker: what a candidate does to it costs that candidate only, is named, and stays
+// in quarantine.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
@@ -46,7 +47,7 @@ EvaluateTask make_task(const char* text, const SymbolValues& dims, int candidate
   }
   return task;
 }
-// The default, then one Schedule that misbehaves as told, twice the default again at the end.
+// The default, then one Schedule that misbehaves as told.
 EvaluateTask planted(const char* text, const SymbolValues& dims, const std::string& fault) {
   EvaluateTask task = make_task(text, dims, 1);
   task.schedules.push_back(task.schedules[0] + "\n");
@@ -67,7 +68,8 @@ TEST(Worker, AnswersAsInProcess) {
   const EvaluateTask task = make_task(kMatmul, {{"M", 24}}, 4);
   int seen = 0;
   for (int round = 0; round < 2; ++round) {
-    const ir::Result<EvaluateResult> r = worker.evaluate(task, [&](int, EvaluatePhase) { return ++seen > 0; });
+    const ir::Result<EvaluateResult> r =
+        worker.evaluate(task, [&](int, EvaluatePhase) { return ++seen > 0; });
     ASSERT_TRUE(r.ok()) << r.status().to_string();
     ASSERT_EQ(r->candidates.size(), task.schedules.size());
     EXPECT_EQ(r->candidates[0].outcome, Outcome::timed) << r->candidates[0].reason;
@@ -95,7 +97,8 @@ TEST(Worker, ACrashIsTheCandidatesAndQuarantined) {
     if (std::string(fault) == "exit") {
       EXPECT_NE(r->candidates[1].reason.find("quarantined"), std::string::npos);
     }
-    EXPECT_EQ(worker.spawned(), std::string(fault) == "exit" ? 1 : 2) << "the second time it is not even tried";
+    EXPECT_EQ(worker.spawned(), std::string(fault) == "exit" ? 1 : 2)
+        << "the second time it is not even tried";
   }
   EXPECT_GT(stats.get(Stat::k_failures), 0);
 }
@@ -108,7 +111,9 @@ TEST(Worker, AReadBehindAnOperandIsNamed) {
   EXPECT_EQ(r->candidates[1].outcome, Outcome::crashed);
   // 5 x 77 floats: the first byte behind them.
   const std::string& reason = r->candidates[1].reason;
-  EXPECT_TRUE(reason.find("x + 1540") != std::string::npos || reason.find("y + 1540") != std::string::npos) << reason;
+  EXPECT_TRUE(reason.find("x + 1540") != std::string::npos ||
+              reason.find("y + 1540") != std::string::npos)
+      << reason;
 }
 
 TEST(Worker, AHangIsEndedAndTheTaskGoesOn) {
@@ -126,13 +131,14 @@ TEST(Worker, AHangIsEndedAndTheTaskGoesOn) {
 TEST(Worker, KilledFromOutsideItIsStartedAgain) {
   WorkerClient worker(options());
   bool killed = false;
-  const ir::Result<EvaluateResult> r = worker.evaluate(make_task(kMatmul, {{"M", 24}}, 2), [&](int, EvaluatePhase phase) {
-    if (!killed && phase == EvaluatePhase::verify) {
-      killed = true;
-      kill(worker.pid(), SIGKILL);
-    }
-    return true;
-  });
+  const ir::Result<EvaluateResult> r =
+      worker.evaluate(make_task(kMatmul, {{"M", 24}}, 2), [&](int, EvaluatePhase phase) {
+        if (!killed && phase == EvaluatePhase::verify) {
+          killed = true;
+          kill(worker.pid(), SIGKILL);
+        }
+        return true;
+      });
   ASSERT_TRUE(r.ok()) << r.status().to_string();
   EXPECT_TRUE(killed);
   EXPECT_EQ(worker.spawned(), 2);
@@ -142,7 +148,8 @@ TEST(Worker, KilledFromOutsideItIsStartedAgain) {
 TEST(Worker, CancelledAndMissing) {
   WorkerClient worker(options());
   const EvaluateTask task = make_task(kMatmul, {{"M", 24}}, 1);
-  EXPECT_EQ(worker.evaluate(task, [](int, EvaluatePhase) { return false; }).status().code(), ir::Code::kUNSUPPORTED);
+  EXPECT_EQ(worker.evaluate(task, [](int, EvaluatePhase) { return false; }).status().code(),
+            ir::Code::kUNSUPPORTED);
   EXPECT_EQ(worker.pid(), -1);
   EXPECT_TRUE(worker.evaluate(task).ok()) << "and works again";
 

@@ -1,0 +1,69 @@
+// The interpreter's error-bound arithmetic: native results lie within the bound of the real ones,
+// and the bound is not idle.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "ir/interpreter.h"
+#include "ir/text_form.h"
+
+namespace lathe::ir {
+namespace {
+
+std::vector<double> run(const Kernel& k, std::map<std::string, Tensor> tensors,
+                        Arithmetic arithmetic) {
+  InterpreterOptions options;
+  options.arithmetic = arithmetic;
+  const Status status = interpret(k, {}, tensors, options);
+  EXPECT_TRUE(status.ok()) << status.to_string();
+  return tensors["y"].data;
+}
+
+TEST(ErrorBound, NativeLiesWithinAndABoundIsNearWhatHappens) {
+  const char* const kernels[] = {
+      "kernel f(x: f32[64, 32] in, z: f32[64, 32] in, y: f32[64, 32] out)\n  for i < 64:\n    for "
+      "j < 32:\n"
+      "      y[i, j] = 0.5 * x[i, j] * (1.0 + erf(z[i, j] * 0.70710677)) / (2.0 + abs(x[i, j]))\n",
+      "kernel f(x: f32[64, 32] in, z: f32[64, 32] in, y: f32[64, 64] out)\n  for i < 64:\n    for "
+      "j < 64:\n      y[i, j] = 0.0\n"
+      "      for k < 32:\n        y[i, j] += x[i, k] * z[j, k]\n",
+      "kernel f(x: f32[64, 32] in, z: f32[64, 32] in, y: f32[64] out)\n  for i < 64:\n    y[i] = "
+      "-inf\n    for k < 32:\n"
+      "      y[i] fmax= x[i, k] * z[i, k] - exp(z[i, k])\n",
+  };
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal;
+  std::map<std::string, Tensor> tensors;
+  for (const char* name : {"x", "z"}) {
+    Tensor t{{64, 32}, {}};
+    for (int i = 0; i < 64 * 32; ++i) t.data.push_back(normal(random));
+    tensors[name] = t;
+  }
+  for (const char* text : kernels) {
+    const Kernel k = std::move(parse_kernel(text)).value();
+    const std::vector<double> real = run(k, tensors, Arithmetic::real),
+                              native = run(k, tensors, Arithmetic::native),
+                              bound = run(k, tensors, Arithmetic::error_bound);
+    double largest = 0;
+    for (size_t i = 0; i < real.size(); ++i) {
+      ASSERT_LE(std::abs(native[i] - real[i]), bound[i]) << text << i;
+      largest = std::max(largest, std::abs(native[i] - real[i]) / bound[i]);
+      ASSERT_LT(bound[i], 1e-4);
+    }
+    EXPECT_GT(largest, 0.02) << text;
+  }
+}
+
+TEST(ErrorBound, WhatDoesNotRoundHasNone) {
+  const Kernel k =
+      std::move(
+          parse_kernel(
+              "kernel f(x: f32[4] in, y: f32[4] out)\n  for i < 4:\n    y[i] = max(-x[i], 0.0)\n"))
+          .value();
+  for (const double e : run(k, {{"x", {{4}, {1.5, -2.25, 3, 1e30}}}}, Arithmetic::error_bound))
+    EXPECT_EQ(e, 0);
+}
+
+}  // namespace
+}  // namespace lathe::ir
