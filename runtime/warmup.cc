@@ -3,10 +3,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <fstream>
 #include <map>
+#include <set>
 
 #include "ir/analysis.h"
+#include "runtime/warmup_search.h"
 
 namespace lathe::runtime {
 
@@ -14,6 +17,8 @@ using ir::Result;
 using ir::Status;
 
 namespace {
+
+constexpr double kLeastMs = 100;  // of one search
 
 double now_ms() {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -26,7 +31,39 @@ struct Entry {
   PrepareRequest request;
   PrepareInfo info;
   bool worked = false;  // something was compiled or searched for it
+  std::map<SymbolValues, std::string> notes;
 };
+
+// One Kernel of an operator at one hinted shape.
+struct Task {
+  Entry* entry = nullptr;
+  int kernel = 0;
+  SymbolValues dims;
+  double weight = 1;
+};
+
+// How common the hinted shape is: the product of its hints' weights.
+double hint_weight(const ops::Graph& graph, const SymbolValues& dims) {
+  double weight = 1;
+  for (const ops::DimDesc& d : graph.symbols) {
+    double sum = 0, own = 0;
+    for (const ops::Hint& h : d.hints) {
+      sum += h.weight;
+      for (const auto& [name, value] : dims) {
+        if (name == ops::kernel_symbol(d.symbol) && value == h.value) own = h.weight;
+      }
+    }
+    if (sum > 0) weight *= own / sum;
+  }
+  return weight;
+}
+
+// Equal ids: one decision.
+std::string query_id(const DecisionQuery& query) {
+  std::string out = fmt::format("{} {} {}", query.threads, query.cold, query.allowed);
+  for (const SymbolRange& r : query.ranges) out += fmt::format(" {}..{}", r.lo, r.hi);
+  return out + "\n" + query.kernel_text;
+}
 
 class Warmup {
  public:
@@ -36,8 +73,11 @@ class Warmup {
   WarmupReport run(const std::vector<ops::Workload>& items) {
     const Stats& stats = context_->stats();
     const int64_t xbyak = stats.get(Stat::k_compiled_xbyak), llvm = stats.get(Stat::k_compiled_llvm);
+    entries_.reserve(items.size());
     for (const ops::Workload& item : items) prepare(item);
+    if (budget_.tier >= 2) search_all();
     for (Entry& e : entries_) finish(e);
+    report_.cancelled = cancelled();
     report_.ops = static_cast<int>(items.size());
     report_.compiled_xbyak = stats.get(Stat::k_compiled_xbyak) - xbyak;
     report_.compiled_llvm = stats.get(Stat::k_compiled_llvm) - llvm;
@@ -78,8 +118,86 @@ class Warmup {
     entries_.push_back(std::move(e));
   }
 
-  // The stages of what was found, and a row for each hinted shape.
+  bool cancelled() const { return budget_.cancel != nullptr && budget_.cancel->load(std::memory_order_relaxed); }
+
+  // Heavy operators first, so that a short budget goes where it counts; each task's share of what is left is by the root of its weight,
+  // for rare shapes need about as many samples as common ones.
+  void search_all() {
+    std::vector<Task> tasks;
+    for (Entry& e : entries_) {
+      for (const SymbolValues& dims : e.op->hinted_dims()) {
+        const double weight = std::sqrt(std::max(e.item->weight * hint_weight(e.op->graph(), dims), 1e-6));
+        for (size_t k = 0; k < e.op->lowered().kernels.size(); ++k) tasks.push_back({&e, static_cast<int>(k), dims, weight});
+      }
+    }
+    std::stable_sort(tasks.begin(), tasks.end(), [](const Task& a, const Task& b) { return a.entry->item->weight > b.entry->item->weight; });
+    double left = 0, total = 0;
+    for (const Task& t : tasks) left += t.weight;
+    total = left;
+    for (const Task& t : tasks) {
+      const double remaining = budget_.wall_ms - (now_ms() - start_);
+      if (cancelled() || remaining <= 0) {
+        report_.pending += !stored(t);
+        continue;
+      }
+      search(t, std::max(remaining * t.weight / left, kLeastMs));
+      left -= t.weight;
+      progress(t, total > 0 ? 1 - left / total : 1);
+    }
+  }
+
+  // What is provisional for lack of a worker is searched again; what is too large to time stays as it is.
+  bool stored(const Task& t) {
+    const std::optional<Decision> found = context_->find_decision(t.entry->op->query(t.kernel, t.dims, t.entry->request));
+    if (!found) return false;
+    if (found->status != DecisionStatus::provisional) return true;
+    return operand_bytes(t.entry->op->lowered().kernels[static_cast<size_t>(t.kernel)].kernel, t.dims) > budget_.ram / 4;
+  }
+
+  void search(const Task& t, double allowance) {
+    Entry& e = *t.entry;
+    SearchTask task;
+    task.query = e.op->query(t.kernel, t.dims, e.request);
+    if (!done_.insert(query_id(task.query)).second) return;
+    if (!budget_.force && stored(t)) return;
+    task.problem = e.op->problem(t.kernel, t.dims, e.request);
+    task.dims = t.dims;
+    task.isa = ir::isa_name(context_->target().level);
+    task.candidates = budget_.candidates;
+    task.budget_ms = allowance;
+    task.seed = budget_.seed;
+    task.ram = budget_.ram;
+    e.worked = true;
+    const int64_t searches = context_->stats().get(Stat::k_searches);
+    std::string& like = winners_[task.query.kernel_text];
+    Result<SearchOutcome> found = search_and_record(*context_, task, evaluator(), like);
+    report_.searches += static_cast<int>(context_->stats().get(Stat::k_searches) - searches);
+    if (!found.ok()) {
+      e.notes[t.dims] = found.status().to_string();
+      return fail(*e.item, found.status());
+    }
+    last_ = *found;
+    report_.measurements += found->measurements;
+    report_.rejected += found->rejected;
+    report_.ties += found->measured && found->tie;
+    if (!found->measured) {
+      ++report_.unmeasured;
+      e.notes[t.dims] = found->note;
+    } else {
+      like = found->schedule;
+    }
+  }
+
+  void progress(const Task& t, double done) {
+    if (!observer_.progress) return;
+    observer_.progress({t.entry->item, t.dims, done, last_.best_us, last_.default_us, now_ms() - start_});
+  }
+
+  // The stages of what was found, and a row for each hinted shape. A fresh operator: what was found goes before the defaults.
   void finish(Entry& e) {
+    Result<std::shared_ptr<Operator>> fresh = Operator::create(context_, e.op->graph());
+    if (!fresh.ok()) return fail(*e.item, fresh.status());
+    e.op = std::move(*fresh);
     Result<PrepareInfo> info = e.op->prepare(e.request);
     if (!info.ok()) return fail(*e.item, info.status());
     if (!e.worked) ++report_.from_store;
@@ -90,7 +208,8 @@ class Warmup {
       row.dtype = ir::dtype_name(e.op->graph().tensors[static_cast<size_t>(e.op->graph().outputs[0])].dtype);
       row.threads = e.request.threads;
       row.codegen_us = e.info.codegen_us;
-      row.origin = std::max(e.info.origin, info->origin);
+      row.origin = e.worked ? std::max(e.info.origin, LeafOrigin::compiled) : e.info.origin;
+      if (const auto note = e.notes.find(dims); note != e.notes.end()) row.note = note->second;
       describe(e, dims, &row);
       ++report_.rows;
       if (observer_.row) observer_.row(row);
@@ -119,6 +238,13 @@ class Warmup {
     if (!measured) row->us = row->default_us = 0;
   }
 
+  Evaluator evaluator() {
+    return [](const EvaluateTask& task) -> Result<EvaluateResult> {
+      LeafCache leaves(LeafCacheOptions{}, nullptr, nullptr);
+      return evaluate_in_process(task, leaves);
+    };
+  }
+
   std::string digest() const { return fmt::format("{:016x}", ir::hash_text(served_)); }
 
   const std::shared_ptr<Context>& context_;
@@ -128,6 +254,9 @@ class Warmup {
   std::vector<Entry> entries_;
   WarmupReport report_;
   std::string served_;
+  SearchOutcome last_;
+  std::set<std::string> done_;                  // decisions made or found by this run
+  std::map<std::string, std::string> winners_;  // by naive Kernel: the last Schedule that was measured best
 };
 
 }  // namespace

@@ -1,0 +1,45 @@
+// One search of a warm-up: the candidates of one Kernel at one shape evaluated, the winner compiled into the store, the decision recorded.
+// Private to warmup.cc and tests.
+#pragma once
+#include <functional>
+
+#include "runtime/context.h"
+#include "runtime/evaluate.h"
+#include "search/recipe.h"
+
+namespace lathe::runtime {
+
+// Verifies and times where that is safe. UNSUPPORTED, STATE: it cannot; the default stays, provisionally.
+using Evaluator = std::function<ir::Result<EvaluateResult>(const EvaluateTask&)>;
+
+struct SearchTask {
+  search::Problem problem;
+  DecisionQuery query;
+  SymbolValues dims;
+  std::string isa;          // of the context's target
+  int candidates = 16;
+  double budget_ms = 0;
+  uint64_t seed = 0;
+  int64_t ram = 0;          // operands beyond it are not timed
+};
+
+struct SearchOutcome {
+  bool recorded = false;
+  bool measured = false;    // by evaluation; else the default was recorded as provisional, `note` says why
+  bool tie = true;
+  int measurements = 0, verifications = 0;
+  int rejected = 0;         // wrong, crashed, hung
+  double best_us = 0, default_us = 0;
+  std::string schedule;     // text of the winner
+  std::string note;
+};
+
+// FAILED outcomes (nothing is right) are an error naming the first reason. `like`: the winner of a similar shape, tried where timing
+// is impossible; may be empty.
+ir::Result<SearchOutcome> search_and_record(Context& context, const SearchTask& task, const Evaluator& evaluate,
+                                            const std::string& like);
+
+// Bytes of the Kernel's operands at these dims; INT64_MAX if that cannot be said.
+int64_t operand_bytes(const ir::Kernel& kernel, const SymbolValues& dims);
+
+}  // namespace lathe::runtime
