@@ -111,6 +111,19 @@ DecisionQuery Operator::query(int kernel, const SymbolValues& dims, const Prepar
   return q;
 }
 
+search::Problem Operator::general_problem(int kernel, bool packed, const PrepareRequest& request) const {
+  search::Problem p;
+  const ir::Kernel& naive = lowered_.kernels[static_cast<size_t>(kernel)].kernel;
+  const ir::Kernel whole = widened(naive);
+  p.kernel = packed ? whole : unpacked(whole);
+  p.one_layout = !naive.symbols.empty();
+  const std::vector<SymbolValues> hints = hinted_dims();
+  for (const auto& [name, value] : hints.back()) p.dims[name] = value;
+  p.threads = request.threads;
+  p.cold = request.cold;
+  return p;
+}
+
 Result<const ServedStage*> Operator::add_stage(int kernel, const search::Problem& problem, const search::Schedule& schedule,
                                                ServedStage attributes, const LeafPolicy& policy, PrepareInfo& info) {
   LATHE_ASSIGN(attributes.stage, build_stage(problem.kernel, schedule, context_->target(), context_->leaves(), policy));
@@ -144,15 +157,7 @@ Result<const ServedStage*> Operator::add_stage(int kernel, const search::Problem
 
 // The stage over the whole range, by the default Schedule for the largest hint; plain: constants as they lie.
 Status Operator::add_general(int kernel, const PrepareRequest& request, bool packed, const LeafPolicy& policy, PrepareInfo& info) {
-  search::Problem p;
-  const ir::Kernel& naive = lowered_.kernels[static_cast<size_t>(kernel)].kernel;
-  const ir::Kernel whole = widened(naive);
-  p.kernel = packed ? whole : unpacked(whole);
-  p.one_layout = !naive.symbols.empty();
-  const std::vector<SymbolValues> hints = hinted_dims();
-  for (const auto& [name, value] : hints.back()) p.dims[name] = value;
-  p.threads = request.threads;
-  p.cold = request.cold;
+  const search::Problem p = general_problem(kernel, packed, request);
   search::Schedule schedule = search::default_schedule(p, context_->target());
   if (const uint32_t denied = kDefaultAllowed & ~allowed_classes(request)) {
     LATHE_ASSIGN(const ir::Kernel scheduled, search::replay(p.kernel, schedule));

@@ -76,6 +76,8 @@ class Operator {
   // The Kernel's problem at these dims: symbols restricted to the range that serves them.
   search::Problem problem(int kernel, const SymbolValues& dims, const PrepareRequest& request) const;
   DecisionQuery query(int kernel, const SymbolValues& dims, const PrepareRequest& request) const;
+  // The Kernel's problem over its whole range, for the largest hint; plain: constants as they lie.
+  search::Problem general_problem(int kernel, bool packed, const PrepareRequest& request) const;
 
   // MISS: sealed with ERROR (or `compiled_only`), and something is not in the store.
   ir::Result<PrepareInfo> prepare(const PrepareRequest& request, bool compiled_only = false);

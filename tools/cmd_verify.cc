@@ -1,0 +1,143 @@
+// lathe verify: operators of workloads, or random ones, compared with their definition on every tier, level and back end.
+#include <fmt/format.h>
+
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "jit/backend.h"
+#include "runtime/verify.h"
+#include "tools/cli.h"
+#include "tools/random_workload.h"
+#include "tools/table.h"
+
+namespace lathe::tools {
+namespace {
+
+using nlohmann::json;
+using runtime::VerifyRow;
+
+struct VerifyFlags : CommonOptions {
+  std::vector<std::string> manifests;
+  std::string shape;
+  int random = 0;
+  bool hints = false;
+};
+
+json row_json(const VerifyFlags& flags, const VerifyRow& row) {
+  json line = json_event(flags, "row");
+  line["op"] = row.item->name;
+  line["dims"] = json_dims(*row.item, row.dims);
+  line["dtype"] = row.dtype;
+  line["tier"] = tier_name(row.tier);
+  line["level"] = ir::isa_name(row.level);
+  line["backend"] = jit::backend_name(row.backend);
+  line["gate"] = runtime::gate_name(row.gate);
+  line["err_over_bound"] = row.err_over_bound;
+  line["ok"] = row.ok;
+  line["cut_down"] = row.cut_down;
+  if (!row.ok) {
+    line["reason"] = row.reason;
+    line["schedule"] = row.schedule;
+    line["repro"] = {{"workload", ops::to_json_line(*row.item)}, {"seed", flags.seed}};
+  }
+  return line;
+}
+
+// What is to be verified; kDone or an exit code.
+int collect(const VerifyFlags& flags, std::vector<ops::Workload>* items) {
+  for (const std::string& path : flags.manifests) {
+    auto read = read_manifest(path);
+    if (!read.ok()) return fail(flags, read.status(), kUsage);
+    items->insert(items->end(), std::make_move_iterator(read->begin()), std::make_move_iterator(read->end()));
+  }
+  for (ops::Workload& w : random_workloads(flags.random, flags.seed)) items->push_back(std::move(w));
+  if (items->empty()) return fail(flags, ir::invalid("expected a manifest or --random N"), kUsage);
+  return kDone;
+}
+
+struct Counts {
+  int checked = 0, failed = 0;
+  double worst = 0;
+  std::string gate;
+};
+
+int run(const VerifyFlags& flags) {
+  std::vector<ops::Workload> items;
+  if (const int code = collect(flags, &items); code != kDone) return code;
+  const auto shape = parse_shape(flags.shape);
+  if (!shape.ok()) return fail(flags, shape.status(), kUsage);
+  auto context = make_context(flags, flags.threads);
+  if (!context.ok()) return fail(flags, context.status(), kUsage);
+  catch_interrupts();
+  Bar bar(!flags.json);
+  runtime::VerifyReport total;
+  Table failures({"op", "dims", "tier", "level", "back end", "reason"});
+  std::map<std::string, Counts> summary;  // by tier, level, back end
+  for (const ops::Workload& item : items) {
+    if (interrupted()) break;
+    runtime::VerifyOptions options;
+    options.seed = flags.seed;
+    options.threads = flags.threads;
+    options.hints = flags.hints;
+    options.cancel = &interrupted();
+    if (!shape->empty()) {
+      runtime::SymbolValues dims;
+      for (const ops::DimDesc& d : item.dims) dims.emplace_back(ops::kernel_symbol(d.symbol), d.hints.empty() ? d.max : d.hints[0].value);
+      const auto given = shaped(item, {dims}, *shape);
+      if (!given.ok()) return fail(flags, given.status(), kUsage);
+      options.dims = *given;
+    }
+    bar.update(static_cast<double>(&item - items.data()) / static_cast<double>(items.size()), item.name);
+    const auto report = runtime::run_verify(*context, {item}, options, [&](const VerifyRow& row) {
+      if (flags.json) return print_json(row_json(flags, row));
+      const std::string backend = jit::backend_name(row.backend);
+      Counts& c = summary[fmt::format("{} {} {}", tier_name(row.tier), ir::isa_name(row.level), backend)];
+      ++c.checked;
+      c.failed += !row.ok;
+      c.worst = std::max(c.worst, row.err_over_bound);
+      if (!row.ok) failures.row({row.item->name, dims_text(*row.item, row.dims), tier_name(row.tier), ir::isa_name(row.level), backend, row.reason});
+    });
+    if (!report.ok()) {
+      ++total.failed;
+      bar.clear();
+      (void)fail(flags, report.status(), kFailed);
+      continue;
+    }
+    total.checked += report->checked;
+    total.failed += report->failed;
+    total.refused += report->refused;
+    total.worst_err_over_bound = std::max(total.worst_err_over_bound, report->worst_err_over_bound);
+  }
+  bar.clear();
+  if (flags.json) {
+    json line = json_event(flags, "summary");
+    line["checked"] = total.checked;
+    line["failed"] = total.failed;
+    line["refused"] = total.refused;
+    line["worst_err_over_bound"] = total.worst_err_over_bound;
+    print_json(line);
+  } else {
+    Table table({"tier, level, back end", ">checked", ">failed", ">worst err / bound"});
+    for (const auto& [name, c] : summary) {
+      table.row({name, fmt::format("{}", c.checked), fmt::format("{}", c.failed), fmt::format("{:.3f}", c.worst)});
+    }
+    if (total.failed > 0) fmt::print("{}\n", failures.text());
+    fmt::print("{}\n{} operators, {} checks, {} failed, {} refused; worst err / bound {:.3f}\n", table.text(), items.size(), total.checked,
+               total.failed, total.refused, total.worst_err_over_bound);
+  }
+  return total.failed > 0 ? kFailed : interrupted() ? kSpent : kDone;
+}
+
+}  // namespace
+
+const Verb kVerify = {"verify", "Compare operators with their definition", [](CLI::App& app) -> std::function<int()> {
+  auto f = std::make_shared<VerifyFlags>();
+  add_common(app, f.get());
+  app.add_option("manifest", f->manifests, "JSON Lines");
+  app.add_option("--random", f->random, "Random operators")->check(CLI::Range(0, 1'000'000));
+  app.add_option("--shape", f->shape, "M=3,L=128: this shape only");
+  app.add_flag("--hints", f->hints, "The hinted shapes, too");
+  return [f] { return run(*f); };
+}};
+
+}  // namespace lathe::tools
