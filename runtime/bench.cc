@@ -10,7 +10,7 @@
 #include <map>
 #include <random>
 
-#include "runtime/probes.h"
+#include "runtime/machine_profile.h"
 #include "runtime/work.h"
 
 namespace lathe::runtime {
@@ -26,7 +26,7 @@ constexpr int kMaxRounds = 51;
 
 size_t round_up(size_t bytes) { return (bytes + kAlign - 1) & ~(kAlign - 1); }
 
-// Zeroed memory, on huge pages where the system gives them.
+// Zeroed memory, on pages as the system gives them: the probes' come the same way.
 class Memory {
  public:
   Memory() = default;
@@ -38,7 +38,6 @@ class Memory {
     release();
     void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) return false;
-    madvise(p, bytes, MADV_HUGEPAGE);
     data_ = static_cast<char*>(p);
     bytes_ = bytes;
     return true;
@@ -94,7 +93,8 @@ struct Bench::Impl {
   std::vector<std::unique_ptr<Memory>> memory;  // by argument; constants: their copies, `stride` apart
   std::vector<size_t> bytes;                    // of one copy
   std::vector<int64_t> copies;
-  Memory workspace, scratch;
+  Memory workspace;
+  MachineProbe probe;
   bool constants_ready = false;
 
   const ops::TensorDesc& tensor(size_t arg) const { return op.graph().tensors[static_cast<size_t>(op.arg_tensors()[arg])]; }
@@ -165,88 +165,72 @@ struct Bench::Impl {
       }
     }
     int64_t next = 0;
-    const auto call = [&](int64_t reps) {
+    const auto call_us = [&](int64_t reps) {
+      const double begin = now_us();
       for (int64_t r = 0; r < reps; ++r) {
         op.run(*bound, args.data() + static_cast<size_t>(next) * n, workspace.data(), team);
         next = next + 1 == most ? 0 : next + 1;
       }
+      return (now_us() - begin) / static_cast<double>(reps);
     };
-    const auto timed = [&](auto&& f, int64_t reps) {
-      const double start = now_us();
-      f(reps);
-      return (now_us() - start) / static_cast<double>(reps);
-    };
-    return measure(dims, bound->tier, [&](int64_t reps) { return timed(call, reps); }, timed);
+    return measure(dims, bound->tier, call_us);
   }
 
-  // The largest constant, its copies in turn (half a turn ahead of the kernel's); without one, the inputs together.
-  template <class Call, class Timed>
-  Result<BenchRow> measure(const SymbolValues& dims, int tier, Call&& call_us, Timed&& timed) {
+  // Each round: one sample of the kernel, then the probes that come near it. What moves bytes is compared with reading, or copying, as
+  // many from where the kernel's lie: a footprint beyond the caches if they are cold.
+  template <class Call>
+  Result<BenchRow> measure(const SymbolValues& dims, int tier, Call&& call_us) {
     const ir::Target& target = op.context().target();
     const Work work = work_at(op.graph(), dims);
-    const auto read_bytes = static_cast<size_t>(work.read_bytes), write_bytes = static_cast<size_t>(work.write_bytes);
-    const size_t copy_bytes = round_up((read_bytes + write_bytes) / 2);
+    const int64_t beyond = 2 * target.l3_bytes;
+    const auto footprint = [&](double bytes, bool cold) {
+      const int64_t line = std::max<int64_t>(static_cast<int64_t>(bytes), 4096);
+      return cold ? beyond : std::min(line, 2 * beyond);
+    };
     const bool rotates = options.cold && work.constant_bytes > 0;
-    const size_t window = round_up(std::max(read_bytes, copy_bytes));
-    const auto cache = static_cast<size_t>(2 * target.l3_bytes);
-    const int64_t windows = rotates ? std::clamp<int64_t>(static_cast<int64_t>((cache + window) / (window + 1)) + 1, 1, kMaxCopies) : 1;
-    const size_t source = window * static_cast<size_t>(windows);
-    if (source + copy_bytes > static_cast<size_t>(options.ram)) return ir::unsupported("no memory for the probes");
-    const bool fresh = scratch.bytes() < source + copy_bytes;
-    if (!scratch.reserve(source + copy_bytes)) return ir::unsupported("no memory for the probes");
-    if (fresh) std::memset(scratch.data(), 1, scratch.bytes());
-    int64_t at = 0;
-    const auto next_window = [&] {
-      at = at + 1 >= windows ? 0 : at + 1;
-      return scratch.data() + window * static_cast<size_t>(at);
-    };
-    const auto read = [&](int64_t reps) {
-      for (int64_t r = 0; r < reps; ++r) probe_read(target, next_window(), read_bytes);
-    };
-    const auto copy = [&](int64_t reps) {
-      for (int64_t r = 0; r < reps; ++r) probe_copy(target, scratch.data() + source, next_window(), copy_bytes);
-    };
-    const auto reps_for = [&](double us) { return std::max<int64_t>(1, static_cast<int64_t>(options.min_sample_us / std::max(us, 1e-3)) + 1); };
+    const double moved = work.read_bytes + work.write_bytes;
     call_us(1);
-    double first = call_us(1);
+    const double first = call_us(1);
+    const auto reps_for = [&](double us) { return static_cast<int64_t>(options.min_sample_us / std::max(us, 1e-3)) + 1; };
     const int64_t reps = reps_for(std::min(first, call_us(reps_for(first))));
-    timed(read, 1);
-    timed(copy, 1);
-    const int64_t read_reps = reps_for(timed(read, 1)), copy_reps = reps_for(timed(copy, 1));
-    constexpr int64_t kFmaSteps = 4096;
 
     BenchRow row;
     row.tier = tier;
-    std::vector<double> peaks, reads, copies_gbs, of_peak, of_read, of_copy;
+    std::vector<double> peaks, reads, copied, of_peak, of_read, of_copy;
+    bool fma = true, read = work.read_bytes >= 64, copy = moved >= 128 && !rotates;
     const double start = now_us();
     for (int round = 0; round < kMaxRounds; ++round) {
       if (round >= options.min_rounds && now_us() - start > 1e3 * options.row_ms) break;
-      double flops = 0;
-      const double fma_us = timed([&](int64_t) { flops = probe_fma(target, kFmaSteps); }, 1);
-      call_us(1);  // what the probe left in the caches is not the kernel's fault
+      call_us(1);  // what the probes left in the caches is not the kernel's fault
       const double us = call_us(reps);
-      const double read_us = timed(read, read_reps);
-      const double copy_us = timed(copy, copy_reps);
       row.samples.push_back(us);
-      peaks.push_back(flops / fma_us * 1e-3);
-      of_peak.push_back(work.flops / us / (flops / fma_us));
-      if (read_bytes >= 64) {
-        reads.push_back(static_cast<double>(read_bytes) / read_us * 1e-3);
-        of_read.push_back(read_us / us);
+      if (fma) {
+        peaks.push_back(probe.fma_peak_gflops(std::min(target.level, ir::IsaLevel::avx512)));
+        of_peak.push_back(work.flops / us * 1e-3 / (peaks.back() * options.threads));
       }
-      if (copy_bytes >= 64) {
-        copies_gbs.push_back(2.0 * static_cast<double>(copy_bytes) / copy_us * 1e-3);
-        of_copy.push_back(copy_us / us);
+      if (read) {
+        reads.push_back(probe.read_gbs(footprint(work.read_bytes, rotates)));
+        of_read.push_back(work.read_bytes / us * 1e-3 / reads.back());
       }
+      if (copy) {
+        copied.push_back(probe.copy_gbs(footprint(moved, false)));
+        of_copy.push_back(moved / 2 / us * 1e-3 / copied.back());
+      }
+      if (round > 0) continue;
+      // What is far from being the limit is probed once: the time is better spent on the others.
+      const double most = std::max({of_peak[0], of_read.empty() ? 0 : of_read[0], of_copy.empty() ? 0 : of_copy[0]});
+      fma = of_peak[0] >= most / 2;
+      read = read && of_read[0] >= most / 2;
+      copy = copy && of_copy[0] >= most / 2;
     }
     row.rounds = static_cast<int>(row.samples.size());
     row.us = median(row.samples);
     row.min_us = *std::min_element(row.samples.begin(), row.samples.end());
     row.spread = quartile_range(row.samples) / row.us;
     row.peak_gflops = median(peaks);
-    row.of_peak = median(of_peak) / options.threads;
+    row.of_peak = median(of_peak);
     if (!of_read.empty()) row.of_read = median(of_read), row.read_gbs = median(reads);
-    if (!of_copy.empty()) row.of_copy = median(of_copy), row.copy_gbs = median(copies_gbs);
+    if (!of_copy.empty()) row.of_copy = median(of_copy), row.copy_gbs = median(copied);
     row.of_roofline = std::max({row.of_peak, row.of_read, row.of_copy});
     row.limit = row.of_roofline == row.of_peak ? "fma" : row.of_roofline == row.of_read ? "read" : "copy";
     return row;

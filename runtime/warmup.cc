@@ -9,7 +9,10 @@
 #include <set>
 
 #include "ir/analysis.h"
+#include "runtime/machine_profile.h"
 #include "runtime/warmup_search.h"
+#include "runtime/work.h"
+#include "runtime/worker_client.h"
 
 namespace lathe::runtime {
 
@@ -75,7 +78,10 @@ class Warmup {
     const int64_t xbyak = stats.get(Stat::k_compiled_xbyak), llvm = stats.get(Stat::k_compiled_llvm);
     entries_.reserve(items.size());
     for (const ops::Workload& item : items) prepare(item);
-    if (budget_.tier >= 2) search_all();
+    if (budget_.tier >= 2) {
+      find_profile();
+      search_all();
+    }
     for (Entry& e : entries_) finish(e);
     report_.cancelled = cancelled();
     report_.ops = static_cast<int>(items.size());
@@ -84,6 +90,20 @@ class Warmup {
     report_.wall_ms = now_ms() - start_;
     report_.digest = digest();
     return report_;
+  }
+
+  // Searches alone; the number of decisions recorded.
+  Result<bool> tune(const std::shared_ptr<Operator>& op, const PrepareRequest& request) {
+    ops::Workload item;
+    item.name = op->graph().name;
+    Entry e;
+    e.item = &item;
+    e.op = op;
+    e.request = request;
+    entries_.push_back(std::move(e));
+    search_all();
+    if (cancelled()) return ir::make_error(ir::Code::kCANCELLED, "cancelled");
+    return recorded_ > 0;
   }
 
  private:
@@ -118,7 +138,7 @@ class Warmup {
     entries_.push_back(std::move(e));
   }
 
-  bool cancelled() const { return budget_.cancel != nullptr && budget_.cancel->load(std::memory_order_relaxed); }
+  bool cancelled() const { return budget_.cancelled && budget_.cancelled(); }
 
   // Heavy operators first, so that a short budget goes where it counts; each task's share of what is left is by the root of its weight,
   // for rare shapes need about as many samples as common ones.
@@ -167,16 +187,22 @@ class Warmup {
     task.budget_ms = allowance;
     task.seed = budget_.seed;
     task.ram = budget_.ram;
+    task.cancelled = budget_.cancelled;
     e.worked = true;
     const int64_t searches = context_->stats().get(Stat::k_searches);
     std::string& like = winners_[task.query.kernel_text];
     Result<SearchOutcome> found = search_and_record(*context_, task, evaluator(), like);
+    if (cancelled() && (!found.ok() || !found->measured)) {
+      ++report_.pending;
+      return;
+    }
     report_.searches += static_cast<int>(context_->stats().get(Stat::k_searches) - searches);
     if (!found.ok()) {
       e.notes[t.dims] = found.status().to_string();
       return fail(*e.item, found.status());
     }
     last_ = *found;
+    recorded_ += found->recorded;
     report_.measurements += found->measurements;
     report_.rejected += found->rejected;
     report_.ties += found->measured && found->tie;
@@ -236,13 +262,35 @@ class Warmup {
       served_ += fmt::format("{} {}\n", e.item->name, search::to_text(s.stage.schedule));
     }
     if (!measured) row->us = row->default_us = 0;
+    row->of_roofline = share_of_roofline(e, dims, row->us);
   }
 
+  // In the measuring worker, started at the first search; without one nothing is measured.
   Evaluator evaluator() {
-    return [](const EvaluateTask& task) -> Result<EvaluateResult> {
-      LeafCache leaves(LeafCacheOptions{}, nullptr, nullptr);
-      return evaluate_in_process(task, leaves);
-    };
+    if (!worker_) {
+      WorkerOptions options;
+      options.path = context_->options().text(ir::OptionId::worker);
+      options.plugin_dir = context_->options().text(ir::OptionId::plugin_dir);
+      options.store = &context_->store();
+      worker_ = std::make_unique<WorkerClient>(std::move(options));
+    }
+    return [this](const EvaluateTask& task) { return worker_->evaluate(task, [this](int, EvaluatePhase) { return !cancelled(); }); };
+  }
+
+  // The machine's ceilings: measured once per store, for shares in reports only.
+  void find_profile() {
+    if (Result<MachineProfile> stored = parse_profile(context_->find_profile()); stored.ok() && !stored->values.empty()) {
+      profile_ = std::move(*stored);
+      return;
+    }
+    MachineProbe probe;
+    profile_ = measure_profile(probe, context_->target());
+    context_->record_profile(to_text(profile_));
+  }
+
+  double share_of_roofline(const Entry& e, const SymbolValues& dims, double us) const {
+    const Work work = work_at(e.op->graph(), dims);
+    return us > 0 ? roofline_us(work, profile_, context_->target(), e.request.cold, e.request.threads) / us : 0;
   }
 
   std::string digest() const { return fmt::format("{:016x}", ir::hash_text(served_)); }
@@ -255,6 +303,9 @@ class Warmup {
   WarmupReport report_;
   std::string served_;
   SearchOutcome last_;
+  int recorded_ = 0;
+  MachineProfile profile_;
+  std::unique_ptr<WorkerClient> worker_;
   std::set<std::string> done_;                  // decisions made or found by this run
   std::map<std::string, std::string> winners_;  // by naive Kernel: the last Schedule that was measured best
 };
@@ -279,6 +330,12 @@ bool llvm_mapped() {
 Result<WarmupReport> run_warmup(const std::shared_ptr<Context>& context, const std::vector<ops::Workload>& items,
                                 const WarmupBudget& budget, const WarmupObserver& observer) {
   return Warmup(context, budget, observer).run(items);
+}
+
+Result<bool> tune_operator(const std::shared_ptr<Operator>& op, const PrepareRequest& request, const WarmupBudget& budget) {
+  const WarmupObserver silent;
+  const std::shared_ptr<Context> context(op, &op->context());
+  return Warmup(context, budget, silent).tune(op, request);
 }
 
 }  // namespace lathe::runtime

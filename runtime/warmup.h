@@ -1,7 +1,6 @@
 // Warm-up: every operator of a workload prepared for serving, its hinted shapes searched (T2), everything stored, so that a later process
 // neither compiles nor searches. Resumable: what is stored already is not done again. Prints nothing.
 #pragma once
-#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -21,7 +20,7 @@ struct WarmupBudget {
   bool force = false;                // search again what is stored
   int threads = 0;                   // > 0: instead of the workload's
   uint64_t seed = 0;
-  const std::atomic<bool>* cancel = nullptr;
+  std::function<bool()> cancelled;   // asked often; may be empty
 };
 
 struct WarmupRow {
@@ -33,6 +32,7 @@ struct WarmupRow {
   LeafOrigin origin = LeafOrigin::memory;
   std::string schedule;              // recipe and knobs of each Kernel, "; " between
   double us = 0, default_us = 0;     // sums over the Kernels; 0: not measured
+  double of_roofline = 0;            // by the machine's profile; 0: not measured
   double codegen_us = 0;             // of the operator's default Schedules
   bool tie = false;                  // nothing beat the defaults
   std::string note;                  // why it is not T2, if it is not
@@ -73,6 +73,9 @@ struct WarmupObserver {
 // Failures of single operators are counted and reported, not returned.
 ir::Result<WarmupReport> run_warmup(const std::shared_ptr<Context>& context, const std::vector<ops::Workload>& items,
                                     const WarmupBudget& budget, const WarmupObserver& observer = {});
+
+// The hinted shapes of one prepared operator, for callers that wait; true if anything new was recorded (make the operator anew then).
+ir::Result<bool> tune_operator(const std::shared_ptr<Operator>& op, const PrepareRequest& request, const WarmupBudget& budget);
 
 // "panel.1 kc=512 mr=8 nr=32"; "naive" for a Schedule without moves.
 std::string schedule_summary(const search::Schedule& schedule);

@@ -78,6 +78,25 @@ Decision decision_of(const EvaluateResult& result, const std::vector<std::string
   return d;
 }
 
+// Candidates whose liberties the caller allows; without any, the naive Kernel, which takes none.
+std::vector<std::string> allowed_candidates(Context& context, const SearchTask& task) {
+  std::vector<std::string> texts;
+  const bool all = (~task.query.allowed & (ir::kReassociate | ir::kContract)) == 0;
+  for (const search::Schedule& s : search::candidates(task.problem, context.target(), task.candidates)) {
+    if (!all) {
+      const Result<ir::Kernel> scheduled = search::replay(task.problem.kernel, s);
+      if (!scheduled.ok() || (scheduled->numeric & ~task.query.allowed) != 0) continue;
+    }
+    texts.push_back(search::to_text(s));
+  }
+  if (texts.empty()) {
+    search::Schedule naive;
+    naive.family = task.problem.kernel.family;
+    texts.push_back(search::to_text(naive));
+  }
+  return texts;
+}
+
 }  // namespace
 
 int64_t operand_bytes(const ir::Kernel& kernel, const SymbolValues& dims) {
@@ -95,10 +114,7 @@ Result<SearchOutcome> search_and_record(Context& context, const SearchTask& task
                                         const std::string& like) {
   // The oracle keeps operands before and after guard pages, and packed forms of constants.
   constexpr int64_t kCopies = 4;
-  std::vector<std::string> texts;
-  for (const search::Schedule& s : search::candidates(task.problem, context.target(), task.candidates)) {
-    texts.push_back(search::to_text(s));
-  }
+  const std::vector<std::string> texts = allowed_candidates(context, task);
   const int64_t bytes = operand_bytes(task.problem.kernel, task.dims);
   if (bytes > task.ram / kCopies) {
     return record_unmeasured(context, task, texts[0], like, fmt::format("operands of {} MiB are too large to time", bytes >> 20));
@@ -115,6 +131,7 @@ Result<SearchOutcome> search_and_record(Context& context, const SearchTask& task
   Stats& stats = context.stats();
   stats.add(Stat::k_searches);
   const Result<EvaluateResult> result = evaluate(job);
+  if (task.cancelled && task.cancelled()) return ir::make_error(ir::Code::kCANCELLED, "cancelled");
   if (!result.ok()) return record_unmeasured(context, task, texts[0], like, result.status().message());
 
   SearchOutcome out;

@@ -21,6 +21,7 @@ struct SearchTask {
   double budget_ms = 0;
   uint64_t seed = 0;
   int64_t ram = 0;          // operands beyond it are not timed
+  std::function<bool()> cancelled;  // may be empty
 };
 
 struct SearchOutcome {
@@ -34,7 +35,7 @@ struct SearchOutcome {
   std::string note;
 };
 
-// FAILED outcomes (nothing is right) are an error naming the first reason. `like`: the winner of a similar shape, tried where timing
+// INTERNAL: no candidate is right; names the first reason. CANCELLED. `like`: the winner of a similar shape, tried where timing
 // is impossible; may be empty.
 ir::Result<SearchOutcome> search_and_record(Context& context, const SearchTask& task, const Evaluator& evaluate,
                                             const std::string& like);

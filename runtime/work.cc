@@ -1,6 +1,8 @@
 // See work.h.
 #include "runtime/work.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "ir/analysis.h"
@@ -75,6 +77,24 @@ Work work_at(const ops::Graph& finished, const SymbolValues& values) {
     work.write_bytes += static_cast<double>(elements_at(tensor, values)) * static_cast<double>(ir::dtype_bytes(tensor.dtype));
   }
   return work;
+}
+
+double roofline_us(const Work& work, const MachineProfile& profile, const ir::Target& target, bool cold, int threads) {
+  const double peak = profile.get(fmt::format("fma_{}", ir::isa_name(std::min(target.level, ir::IsaLevel::avx512))));
+  const double bytes = work.read_bytes + work.write_bytes;
+  const auto place = [&](double footprint) {
+    return footprint <= static_cast<double>(target.l1_bytes)   ? "l1"
+           : footprint <= static_cast<double>(target.l2_bytes) ? "l2"
+           : footprint <= static_cast<double>(target.l3_bytes) ? "l3"
+                                                               : "memory";
+  };
+  // Constants are read from memory, the rest from its cache; what is copied counts at the rate of a copy.
+  const double constant = cold ? work.constant_bytes : 0, hot = bytes - constant;
+  const double read_memory = profile.get("read_memory"), read_hot = profile.get(fmt::format("read_{}", place(bytes)));
+  if (peak <= 0 || read_memory <= 0 || read_hot <= 0) return 0;
+  const double arithmetic = work.flops / (peak * std::max(threads, 1)) * 1e-3;
+  const double moving = (constant / read_memory + hot / read_hot) * 1e-3;
+  return std::max(arithmetic, moving);
 }
 
 }  // namespace lathe::runtime

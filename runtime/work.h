@@ -2,7 +2,9 @@
 #pragma once
 #include <cstdint>
 
+#include "ir/target.h"
 #include "ops/graph.h"
+#include "runtime/machine_profile.h"
 #include "runtime/nest_bind.h"
 
 namespace lathe::runtime {
@@ -16,6 +18,10 @@ struct Work {
 
 // `finished` comes from ops::finish; values under kernel_symbol names.
 Work work_at(const ops::Graph& finished, const SymbolValues& values);
+
+// The least time for it by the profile's ceilings, in us: arithmetic on all threads, or moving the bytes from where they lie (memory for cold
+// constants; else the smallest cache that holds the operands). 0 if the profile is empty.
+double roofline_us(const Work& work, const MachineProfile& profile, const ir::Target& target, bool cold, int threads);
 
 // Elements of a tensor at these values; a symbol without value counts with its largest.
 int64_t elements_at(const ops::TensorDesc& tensor, const SymbolValues& values);

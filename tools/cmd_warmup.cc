@@ -36,7 +36,7 @@ json row_json(const WarmupOptions& options, const WarmupRow& row) {
   line["schedule"] = row.schedule;
   line["us"] = row.us > 0 ? json(row.us) : json();
   line["default_us"] = row.default_us > 0 ? json(row.default_us) : json();
-  line["of_roofline"] = json();
+  line["of_roofline"] = row.of_roofline > 0 ? json(row.of_roofline) : json();
   line["codegen_us"] = row.codegen_us;
   if (!row.note.empty()) line["note"] = row.note;
   return line;
@@ -79,17 +79,17 @@ int run(const WarmupOptions& options) {
   budget.force = options.force;
   budget.threads = options.threads;
   budget.seed = options.seed;
-  budget.cancel = &interrupted();
+  budget.cancelled = [] { return interrupted().load(); };
 
   Bar bar(!options.json);
-  Table table({"op", "dims", "tier", "from", "schedule", ">us", ">default", ">gain", "note"});
+  Table table({"op", "dims", "tier", "from", "schedule", ">us", ">default", ">gain", ">roofline", "note"});
   runtime::WarmupObserver observer;
   observer.row = [&](const WarmupRow& row) {
     const ops::Workload& item = *row.item;
     if (options.json) return print_json(row_json(options, row));
     const std::string gain = row.us > 0 ? ratio_text(row.default_us / row.us) : "-";
     table.row({item.name, dims_text(item, row.dims), tier_name(row.tier), origin_name(row.origin), row.schedule, us_text(row.us),
-               us_text(row.default_us), gain, row.note});
+               us_text(row.default_us), gain, percent_text(row.of_roofline), row.note});
   };
   observer.progress = [&](const runtime::WarmupProgress& p) {
     const ops::Workload& item = *p.item;
