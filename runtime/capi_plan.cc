@@ -1,11 +1,11 @@
 // C ABI: plans. What a plan does with each operator is warm-up's affair; here: the list, the budget, the report.
 #include <cerrno>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 
 #include "ops/manifest.h"
 #include "runtime/handle.h"
+#include "runtime/warmup.h"
 
 namespace lathe::runtime {
 
@@ -29,7 +29,6 @@ using ir::Status;
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
 constexpr size_t kMaxManifest = size_t{64} << 20;
 
 Status check_idle(const lathe_plan* plan) {
@@ -93,53 +92,50 @@ struct Running {
   std::atomic<bool>& flag;
 };
 
-// Counters that the report is the difference of.
-lathe_report counters(const Stats& stats) {
-  lathe_report r = LATHE_REPORT_INIT;
-  r.from_store = static_cast<uint64_t>(stats.get(Stat::k_from_store));
-  r.compiled_xbyak = static_cast<uint64_t>(stats.get(Stat::k_compiled_xbyak));
-  r.compiled_llvm = static_cast<uint64_t>(stats.get(Stat::k_compiled_llvm));
-  r.searches = static_cast<uint64_t>(stats.get(Stat::k_searches));
-  r.measurements = static_cast<uint64_t>(stats.get(Stat::k_measurements));
-  return r;
-}
+// What the run reports and asks: the fraction done, whether the caller cancelled.
+struct Watch {
+  const lathe_budget& budget;
+  lathe_progress progress;
+  void* user;
+  std::atomic<bool> cancel{false};
 
-void fill_report(const lathe_report& before, const Stats& stats, Clock::time_point start, lathe_report& r) {
-  const lathe_report now = counters(stats);
-  r.from_store = now.from_store - before.from_store;
-  r.compiled_xbyak = now.compiled_xbyak - before.compiled_xbyak;
-  r.compiled_llvm = now.compiled_llvm - before.compiled_llvm;
-  r.searches = now.searches - before.searches;
-  r.measurements = now.measurements - before.measurements;
-  r.wall_ms = static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start).count());
-}
-
-// All operators in order, until the budget is spent or the caller cancels.
-Status run_all(PlanBody& body, const lathe_budget& budget, lathe_progress progress, void* user, lathe_report& report) {
-  const Clock::time_point start = Clock::now();
-  double total = 0, done = 0;
-  for (const ops::Workload& w : body.work) total += w.weight;
-  for (const ops::Workload& w : body.work) {
-    if (budget.cancel != nullptr && *budget.cancel != 0) return ir::make_error(ir::Code::kCANCELLED, "cancelled after {} operators", report.ops);
-    const auto spent = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start).count();
-    if (budget.wall_ms != 0 && static_cast<uint64_t>(spent) >= budget.wall_ms) {
-      return ir::make_error(ir::Code::kTIMEOUT, "{} ms spent after {} operators", spent, report.ops);
-    }
-    ServeRequest request;
-    request.prepare = {w.threads, w.cache == ops::CacheState::cold,
-                       w.allowed == 0 ? uint32_t{LATHE_CLASS_REASSOCIATE | LATHE_CLASS_CONTRACT} : w.allowed};
-    request.wait = budget.tier == 1 ? LATHE_NOW : LATHE_WAIT;
-    if (budget.wall_ms != 0) request.deadline_ns = (budget.wall_ms - static_cast<uint64_t>(spent)) * 1000000;
-    request.candidates = budget.candidates;
-    request.cancel = budget.cancel;
-    std::shared_ptr<Operator> op;
-    PrepareInfo info;
-    if (!serve(*body.state, w.graph, request, &op, &info).ok()) ++report.failed;
-    ++report.ops;
-    done += w.weight;
-    if (progress != nullptr) progress(user, total > 0 ? done / total : 1, w.name.c_str());
+  void poll() {
+    if (budget.cancel != nullptr && *budget.cancel != 0) cancel.store(true);
   }
-  return {};
+  void step(double fraction, const std::string& op) {
+    if (progress != nullptr) progress(user, fraction, op.c_str());
+    poll();
+  }
+};
+
+Result<WarmupReport> run_all(PlanBody& body, Watch& watch) {
+  WarmupBudget budget;
+  budget.wall_ms = watch.budget.wall_ms == 0 ? kNoLimitMs : static_cast<double>(watch.budget.wall_ms);
+  budget.tier = watch.budget.tier == 0 ? 2 : watch.budget.tier;
+  budget.candidates = watch.budget.candidates == 0 ? 16 : watch.budget.candidates;
+  budget.cancel = &watch.cancel;
+  WarmupObserver observer;
+  observer.progress = [&](const WarmupProgress& p) { watch.step(p.weight_done, p.item == nullptr ? "" : p.item->name); };
+  const ops::Workload* last = nullptr;
+  observer.row = [&](const WarmupRow& row) {
+    if (row.item != last) watch.step(1, row.item->name);
+    last = row.item;
+  };
+  watch.poll();
+  return run_warmup(body.state->context, body.work, budget, observer);
+}
+
+lathe_report to_report(const WarmupReport& r) {
+  lathe_report out = LATHE_REPORT_INIT;
+  out.ops = static_cast<uint64_t>(r.ops);
+  out.from_store = static_cast<uint64_t>(r.from_store);
+  out.compiled_xbyak = static_cast<uint64_t>(r.compiled_xbyak);
+  out.compiled_llvm = static_cast<uint64_t>(r.compiled_llvm);
+  out.searches = static_cast<uint64_t>(r.searches);
+  out.measurements = static_cast<uint64_t>(r.measurements);
+  out.failed = static_cast<uint64_t>(r.failed);
+  out.wall_ms = static_cast<uint64_t>(r.wall_ms);
+  return out;
 }
 
 Status run_plan(lathe_plan* plan, const lathe_budget* budget, lathe_progress progress, void* user, lathe_report* report) {
@@ -149,18 +145,17 @@ Status run_plan(lathe_plan* plan, const lathe_budget* budget, lathe_progress pro
   if (b.tier < 0 || b.tier > 2) return invalid("{}, expected 1 or 2 (0: 2)", b.tier).with_arg("budget.tier", 1);
   if (b.candidates < 0 || b.candidates > 4096) return invalid("{}, expected 0..4096", b.candidates).with_arg("budget.candidates", 1);
   if (report != nullptr) LATHE_RETURN_IF_ERROR(check_struct(report, sizeof(lathe_report), "report", 4));
-  if (b.candidates == 0) b.candidates = 16;
   PlanBody& body = *plan->body;
+  if (body.state->context->seal() != Seal::off) return ir::make_error(ir::Code::kSTATE, "the context is sealed").with_arg("plan", 0);
   if (body.running.exchange(true)) return ir::make_error(ir::Code::kSTATE, "the plan is running").with_arg("plan", 0);
   const Running running(body.running);
-  const Stats& stats = body.state->context->stats();
-  const lathe_report before = counters(stats);
-  const Clock::time_point start = Clock::now();
-  lathe_report done = LATHE_REPORT_INIT;
-  const Status status = run_all(body, b, progress, user, done);
-  fill_report(before, stats, start, done);
-  if (report != nullptr) write_struct(done, report);
-  return status;
+  Watch watch{b, progress, user};
+  LATHE_ASSIGN(const WarmupReport done, run_all(body, watch));
+  forget_untuned(*body.state);
+  if (report != nullptr) write_struct(to_report(done), report);
+  if (done.cancelled) return ir::make_error(ir::Code::kCANCELLED, "{} searches were left", done.pending);
+  if (done.pending > 0) return ir::make_error(ir::Code::kTIMEOUT, "{} searches were left", done.pending);
+  return {};
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include "ir/text_form.h"
 #include "runtime/handle.h"
+#include "runtime/warmup.h"
 
 namespace lathe::runtime {
 
@@ -34,8 +35,20 @@ void append_value(std::string& out, const ops::AttrValue& value) {
       value);
 }
 
-// Searches for better Schedules and records them, within the deadline; true if something new was found.
-Result<bool> tune_operator(Operator&, const ServeRequest&) { return false; }
+// Searches for better Schedules and records them, within the deadline; true if something was searched.
+Result<bool> tune_operator(ContextState& state, const ops::Graph& graph, const ServeRequest& request) {
+  ops::Workload work;
+  work.name = graph.name;
+  work.graph = graph;
+  work.threads = request.prepare.threads;
+  work.cache = request.prepare.cold ? ops::CacheState::cold : ops::CacheState::hot;
+  work.allowed = request.prepare.allowed;
+  WarmupBudget budget;
+  budget.wall_ms = request.deadline_ns == 0 ? kNoLimitMs : static_cast<double>(request.deadline_ns) * 1e-6;
+  const std::vector<ops::Workload> items{std::move(work)};
+  LATHE_ASSIGN(const WarmupReport report, run_warmup(state.context, items, budget));
+  return report.searches > 0;
+}
 
 Result<PrepareInfo> make_operator(ContextState& state, const ops::Graph& graph, const ServeRequest& request, std::shared_ptr<Operator>& out) {
   LATHE_ASSIGN(std::shared_ptr<Operator> op, Operator::create(state.context, graph));
@@ -43,7 +56,7 @@ Result<PrepareInfo> make_operator(ContextState& state, const ops::Graph& graph, 
   Result<PrepareInfo> info = op->prepare(request.prepare, compiled_only);
   if (!info.ok()) return info;
   if (request.wait == LATHE_WAIT && state.context->seal() == Seal::off) {
-    LATHE_ASSIGN(const bool found, tune_operator(*op, request));
+    LATHE_ASSIGN(const bool found, tune_operator(state, graph, request));
     if (found) {
       LATHE_ASSIGN(op, Operator::create(state.context, graph));
       info = op->prepare(request.prepare, false);
@@ -115,6 +128,24 @@ Result<std::shared_ptr<ServedOperator>> serve(ContextState& state, const ops::Gr
   count(*state.context, *info, static_cast<uint64_t>(ns));
   *op = served->op;
   return served;
+}
+
+void forget_untuned(ContextState& state) {
+  std::map<std::string, std::shared_ptr<ServedOperator>> all;
+  {
+    std::lock_guard lock(state.mutex);
+    all = state.served;
+  }
+  for (const auto& [key, served] : all) {
+    {
+      std::lock_guard lock(served->mutex);
+      if (served->op == nullptr || served->info.tier >= 2) continue;
+      served->generation.fetch_add(1, std::memory_order_release);
+    }
+    std::lock_guard lock(state.mutex);
+    const auto it = state.served.find(key);
+    if (it != state.served.end() && it->second == served) state.served.erase(it);
+  }
 }
 
 namespace {

@@ -123,12 +123,13 @@ void destroy_handle(H* handle) noexcept {
 struct ServeRequest {
   PrepareRequest prepare;
   uint32_t wait = LATHE_NOW;
-  uint64_t deadline_ns = 0;                  // WAIT: 0 = no limit
-  int candidates = 16;                       // WAIT: per operator and dims
-  const volatile int32_t* cancel = nullptr;  // WAIT: polled
+  uint64_t deadline_ns = 0;         // WAIT: 0 = no limit
 };
+inline constexpr double kNoLimitMs = 1e12;
 ir::Result<std::shared_ptr<ServedOperator>> serve(ContextState& state, const ops::Graph& graph, const ServeRequest& request,
                                                   std::shared_ptr<Operator>* op, PrepareInfo* info);
+// Operators below T2 are made anew by the next resolve, and the generation of their kernels moves: better ones were stored.
+void forget_untuned(ContextState& state);
 
 // The text that names a finished graph apart from the names in it.
 std::string semantic_text(const ops::Graph& graph);
