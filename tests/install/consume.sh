@@ -1,0 +1,39 @@
+#!/bin/sh
+# Installs a build into a prefix of its own, moves it (the package is relocatable), and builds and runs the examples against it.
+#   consume.sh cmake|pkgconfig|c99 <source dir> <build dir> [C compiler]
+set -eu
+how=$1 source=$2 build=$3 cc=${4:-cc}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cmake --install "$build" --prefix "$work/made" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+mv "$work/made" "$work/prefix"
+lib=$(dirname "$(find "$work/prefix" -name 'liblathe.so' | head -1)")
+export LATHE_CACHE_DIR="$work/cache" LD_LIBRARY_PATH="$lib"
+mkdir -p "$work/out"
+case $how in
+  cmake)
+    cmake -S "$source/examples" -B "$work/out" -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_C_COMPILER="$cc" >"$work/log" 2>&1 &&
+      cmake --build "$work/out" >>"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+    ;;
+  pkgconfig)
+    export PKG_CONFIG_PATH="$lib/pkgconfig"
+    for name in one_call warmup_and_seal own_pool fused_group; do
+      # shellcheck disable=SC2046
+      "$cc" -std=c99 -Wall -Wextra -Werror -Wno-unused-function "$source/examples/$name.c" -o "$work/out/$name" $(pkg-config --cflags --libs lathe)
+    done
+    ;;
+  c99)
+    for name in one_call fused_group; do
+      "$cc" -std=c99 -pedantic-errors -Wall -Wextra -Werror -Wno-unused-function -I"$work/prefix/include" "$source/examples/$name.c" -L"$lib" -llathe -o "$work/out/$name"
+    done
+    "$cc" -std=c99 -pedantic-errors -Wall -Wextra -Werror -I"$work/prefix/include" "$source/tests/capi_test.c" -L"$lib" -llathe -o "$work/out/capi_test"
+    ;;
+esac
+ran=0
+for program in "$work"/out/*; do
+  if [ -f "$program" ] && [ -x "$program" ]; then
+    "$program"
+    ran=$((ran + 1))
+  fi
+done
+[ "$ran" -ge 3 ]
