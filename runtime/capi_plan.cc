@@ -92,36 +92,21 @@ struct Running {
   std::atomic<bool>& flag;
 };
 
-// What the run reports and asks: the fraction done, whether the caller cancelled.
-struct Watch {
-  const lathe_budget& budget;
-  lathe_progress progress;
-  void* user;
-  std::atomic<bool> cancel{false};
-
-  void poll() {
-    if (budget.cancel != nullptr && *budget.cancel != 0) cancel.store(true);
-  }
-  void step(double fraction, const std::string& op) {
-    if (progress != nullptr) progress(user, fraction, op.c_str());
-    poll();
-  }
-};
-
-Result<WarmupReport> run_all(PlanBody& body, Watch& watch) {
+Result<WarmupReport> run_all(PlanBody& body, const lathe_budget& asked, lathe_progress progress, void* user) {
   WarmupBudget budget;
-  budget.wall_ms = watch.budget.wall_ms == 0 ? kNoLimitMs : static_cast<double>(watch.budget.wall_ms);
-  budget.tier = watch.budget.tier == 0 ? 2 : watch.budget.tier;
-  budget.candidates = watch.budget.candidates == 0 ? 16 : watch.budget.candidates;
-  budget.cancel = &watch.cancel;
+  budget.wall_ms = asked.wall_ms == 0 ? kNoLimitMs : static_cast<double>(asked.wall_ms);
+  budget.tier = asked.tier == 0 ? 2 : asked.tier;
+  budget.candidates = asked.candidates == 0 ? 16 : asked.candidates;
+  if (asked.cancel != nullptr) budget.cancelled = [&] { return *asked.cancel != 0; };
   WarmupObserver observer;
-  observer.progress = [&](const WarmupProgress& p) { watch.step(p.weight_done, p.item == nullptr ? "" : p.item->name); };
   const ops::Workload* last = nullptr;
-  observer.row = [&](const WarmupRow& row) {
-    if (row.item != last) watch.step(1, row.item->name);
-    last = row.item;
-  };
-  watch.poll();
+  if (progress != nullptr) {
+    observer.progress = [&](const WarmupProgress& p) { progress(user, p.weight_done, p.item == nullptr ? "" : p.item->name.c_str()); };
+    observer.row = [&](const WarmupRow& row) {
+      if (row.item != last) progress(user, 1, row.item->name.c_str());
+      last = row.item;
+    };
+  }
   return run_warmup(body.state->context, body.work, budget, observer);
 }
 
@@ -149,8 +134,7 @@ Status run_plan(lathe_plan* plan, const lathe_budget* budget, lathe_progress pro
   if (body.state->context->seal() != Seal::off) return ir::make_error(ir::Code::kSTATE, "the context is sealed").with_arg("plan", 0);
   if (body.running.exchange(true)) return ir::make_error(ir::Code::kSTATE, "the plan is running").with_arg("plan", 0);
   const Running running(body.running);
-  Watch watch{b, progress, user};
-  LATHE_ASSIGN(const WarmupReport done, run_all(body, watch));
+  LATHE_ASSIGN(const WarmupReport done, run_all(body, b, progress, user));
   forget_untuned(*body.state);
   if (report != nullptr) write_struct(to_report(done), report);
   if (done.cancelled) return ir::make_error(ir::Code::kCANCELLED, "{} searches were left", done.pending);
