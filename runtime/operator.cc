@@ -224,7 +224,13 @@ Result<PrepareInfo> Operator::prepare(const PrepareRequest& request, bool compil
     const bool general = std::any_of(list.begin(), list.end(), [&](const auto& s) {
       return s->tier < 2 && s->threads == request.threads;
     });
-    if (!general) LATHE_RETURN_IF_ERROR(add_general(kernel, request, true, policy, info).with_context(graph_.name));
+    if (general) continue;
+    // Without symbols a decision serves everything but plain constants, maybe from a layout of its own.
+    const auto whole = std::find_if(list.begin(), list.end(), [&](const auto& s) {
+      return s->tier == 2 && s->threads == request.threads && s->range.empty();
+    });
+    if (whole != list.end() && (*whole)->stage.packed.empty()) continue;
+    LATHE_RETURN_IF_ERROR(add_general(kernel, request, whole == list.end(), policy, info).with_context(graph_.name));
   }
   return info;
 }

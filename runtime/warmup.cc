@@ -92,20 +92,6 @@ class Warmup {
     return report_;
   }
 
-  // Searches alone; the number of decisions recorded.
-  Result<bool> tune(const std::shared_ptr<Operator>& op, const PrepareRequest& request) {
-    ops::Workload item;
-    item.name = op->graph().name;
-    Entry e;
-    e.item = &item;
-    e.op = op;
-    e.request = request;
-    entries_.push_back(std::move(e));
-    search_all();
-    if (cancelled()) return ir::make_error(ir::Code::kCANCELLED, "cancelled");
-    return recorded_ > 0;
-  }
-
  private:
   void fail(const ops::Workload& item, const Status& status) {
     ++report_.failed;
@@ -202,7 +188,6 @@ class Warmup {
       return fail(*e.item, found.status());
     }
     last_ = *found;
-    recorded_ += found->recorded;
     report_.measurements += found->measurements;
     report_.rejected += found->rejected;
     report_.ties += found->measured && found->tie;
@@ -303,7 +288,6 @@ class Warmup {
   WarmupReport report_;
   std::string served_;
   SearchOutcome last_;
-  int recorded_ = 0;
   MachineProfile profile_;
   std::unique_ptr<WorkerClient> worker_;
   std::set<std::string> done_;                  // decisions made or found by this run
@@ -330,12 +314,6 @@ bool llvm_mapped() {
 Result<WarmupReport> run_warmup(const std::shared_ptr<Context>& context, const std::vector<ops::Workload>& items,
                                 const WarmupBudget& budget, const WarmupObserver& observer) {
   return Warmup(context, budget, observer).run(items);
-}
-
-Result<bool> tune_operator(const std::shared_ptr<Operator>& op, const PrepareRequest& request, const WarmupBudget& budget) {
-  const WarmupObserver silent;
-  const std::shared_ptr<Context> context(op, &op->context());
-  return Warmup(context, budget, silent).tune(op, request);
 }
 
 }  // namespace lathe::runtime

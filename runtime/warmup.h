@@ -74,9 +74,6 @@ struct WarmupObserver {
 ir::Result<WarmupReport> run_warmup(const std::shared_ptr<Context>& context, const std::vector<ops::Workload>& items,
                                     const WarmupBudget& budget, const WarmupObserver& observer = {});
 
-// The hinted shapes of one prepared operator, for callers that wait; true if anything new was recorded (make the operator anew then).
-ir::Result<bool> tune_operator(const std::shared_ptr<Operator>& op, const PrepareRequest& request, const WarmupBudget& budget);
-
 // "panel.1 kc=512 mr=8 nr=32"; "naive" for a Schedule without moves.
 std::string schedule_summary(const search::Schedule& schedule);
 // The compiler's library is mapped into this process.
