@@ -52,18 +52,8 @@ Result<bool> tune_operator(ContextState& state, const ops::Graph& graph, const S
 
 Result<PrepareInfo> make_operator(ContextState& state, const ops::Graph& graph, const ServeRequest& request, std::shared_ptr<Operator>& out) {
   LATHE_ASSIGN(std::shared_ptr<Operator> op, Operator::create(state.context, graph));
-  const bool compiled_only = request.wait == LATHE_COMPILED_ONLY;
-  Result<PrepareInfo> info = op->prepare(request.prepare, compiled_only);
-  if (!info.ok()) return info;
-  if (request.wait == LATHE_WAIT && state.context->seal() == Seal::off) {
-    LATHE_ASSIGN(const bool found, tune_operator(state, graph, request));
-    if (found) {
-      LATHE_ASSIGN(op, Operator::create(state.context, graph));
-      info = op->prepare(request.prepare, false);
-      if (!info.ok()) return info;
-    }
-  }
-  out = std::move(op);
+  Result<PrepareInfo> info = op->prepare(request.prepare, request.wait == LATHE_COMPILED_ONLY);
+  if (info.ok()) out = std::move(op);
   return info;
 }
 
@@ -113,16 +103,20 @@ Result<std::shared_ptr<ServedOperator>> serve(ContextState& state, const ops::Gr
   }
   const auto start = std::chrono::steady_clock::now();
   std::lock_guard lock(served->mutex);
-  const bool better_wanted = request.wait == LATHE_WAIT && served->info.tier < 2 && state.context->seal() == Seal::off;
-  if (served->op == nullptr || better_wanted) {
-    std::shared_ptr<Operator> made;
-    LATHE_ASSIGN(served->info, make_operator(state, graph, request, made));
-    if (served->op != nullptr) served->generation.fetch_add(1, std::memory_order_release);
-    served->op = std::move(made);
+  if (served->op == nullptr) {
+    LATHE_ASSIGN(served->info, make_operator(state, graph, request, served->op));
     *info = served->info;
   } else {
     *info = served->info;
     info->origin = LeafOrigin::memory;
+  }
+  if (request.wait == LATHE_WAIT && served->info.tier < 2 && state.context->seal() == Seal::off) {
+    LATHE_ASSIGN(const bool found, tune_operator(state, graph, request));
+    if (found) {
+      LATHE_ASSIGN(served->info, make_operator(state, graph, request, served->op));
+      served->generation.fetch_add(1, std::memory_order_release);
+      *info = served->info;
+    }
   }
   const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start).count();
   count(*state.context, *info, static_cast<uint64_t>(ns));
