@@ -10,6 +10,9 @@ mv "$work/made" "$work/prefix"
 lib=$(dirname "$(find "$work/prefix" -name 'liblathe.so' | head -1)")
 export LATHE_CACHE_DIR="$work/cache" LD_LIBRARY_PATH="$lib"
 mkdir -p "$work/out"
+[ -x "$work/prefix/libexec/lathe-worker" ] && "$work/prefix/bin/lathe" info >/dev/null
+foreign=$(nm -D --defined-only "$lib/liblathe.so" | awk '{print $3}' | grep -v -e '^lathe_' -e '^LATHE_' -e '^__jit_debug_' || true)
+[ -z "$foreign" ] || { echo "exported, and not of the C ABI: $foreign"; exit 1; }
 case $how in
   cmake)
     cmake -S "$source/examples" -B "$work/out" -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_C_COMPILER="$cc" >"$work/log" 2>&1 &&
