@@ -1,0 +1,110 @@
+// lathe explain: how operators are served and why.
+#include <fmt/format.h>
+
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "runtime/explain.h"
+#include "tools/cli.h"
+
+namespace lathe::tools {
+namespace {
+
+using nlohmann::json;
+using runtime::ExplainedKernel;
+
+struct ExplainFlags : CommonOptions {
+  std::string manifest, op, shape;
+  int refusals = 20;
+};
+
+void print_text(const std::string& title, const std::string& text) {
+  fmt::print("--- {}\n{}{}", title, text, text.empty() || text.back() == '\n' ? "" : "\n");
+}
+
+void print_kernel(const ExplainedKernel& e, size_t number, size_t count) {
+  if (count > 1) fmt::print("=== kernel {} of {}\n", number + 1, count);
+  print_text("naive kernel", e.naive);
+  print_text(fmt::format("schedule (T{}, {})", e.tier, e.stored ? "stored decision" : "default"), e.schedule);
+  print_text("scheduled kernel", e.scheduled);
+  print_text("nest", e.nest);
+  for (size_t l = 0; l < e.leaves.size(); ++l) print_text(fmt::format("leaf {} ({})", l, e.leaves[l].key), e.leaves[l].text);
+  if (e.stored) {
+    print_text("decision", e.decision);
+  } else {
+    print_text("store", "miss: " + e.miss + (e.difference.empty() ? "" : "\nfirst difference: " + e.difference));
+  }
+  if (e.refusals.empty()) return;
+  fmt::print("--- moves refused on the scheduled kernel\n");
+  for (const auto& [move, reason] : e.refusals) fmt::print("{}: {}\n", move, reason);
+}
+
+json kernel_json(const ExplainedKernel& e) {
+  json leaves = json::array(), refusals = json::array();
+  for (const auto& l : e.leaves) leaves.push_back({{"key", l.key}, {"text", l.text}});
+  for (const auto& [move, reason] : e.refusals) refusals.push_back({{"move", move}, {"reason", reason}});
+  return {{"tier", tier_name(e.tier)}, {"kernel", e.naive}, {"schedule", e.schedule}, {"scheduled", e.scheduled}, {"nest", e.nest},
+          {"leaves", leaves}, {"refusals", refusals}, {"stored", e.stored}, {"decision", e.decision}, {"miss", e.miss},
+          {"difference", e.difference}};
+}
+
+int run(const ExplainFlags& flags) {
+  const auto items = read_manifest(flags.manifest);
+  if (!items.ok()) return fail(flags, items.status(), kUsage);
+  const auto shape = parse_shape(flags.shape);
+  if (!shape.ok()) return fail(flags, shape.status(), kUsage);
+  auto context = make_context(flags);
+  if (!context.ok()) return fail(flags, context.status(), kUsage);
+  int explained = 0;
+  for (const ops::Workload& item : *items) {
+    if (!flags.op.empty() && item.name != flags.op) continue;
+    auto graph = ops::finish(item.graph);
+    if (!graph.ok()) return fail(flags, graph.status(), kUsage);
+    auto op = runtime::Operator::create(*context, *graph);
+    if (!op.ok()) return fail(flags, op.status(), kFailed);
+    runtime::PrepareRequest request;
+    request.threads = flags.threads > 0 ? flags.threads : item.threads;
+    request.cold = item.cache == ops::CacheState::cold;
+    request.allowed = item.allowed;
+    // One shape: the first hint, or what --shape says.
+    const auto dims = shaped(item, {(*op)->hinted_dims()[0]}, *shape);
+    if (!dims.ok()) return fail(flags, dims.status(), kUsage);
+    const auto kernels = runtime::explain(**op, (*dims)[0], request, flags.refusals);
+    if (!kernels.ok()) return fail(flags, kernels.status().with_context(item.name), kFailed);
+    ++explained;
+    if (flags.json) {
+      for (size_t k = 0; k < kernels->size(); ++k) {
+        json line = json_event(flags, "row");
+        line["op"] = item.name;
+        line["dims"] = json_dims(item, (*dims)[0]);
+        line["fusion"] = (*op)->lowered().kernels[k].fusion_note;
+        line.update(kernel_json((*kernels)[k]));
+        print_json(line);
+      }
+      continue;
+    }
+    fmt::print("{} {}\n", item.name, dims_text(item, (*dims)[0]));
+    for (size_t k = 0; k < kernels->size(); ++k) print_kernel((*kernels)[k], k, kernels->size());
+  }
+  if (explained == 0) return fail(flags, ir::invalid("--op: {} is not in {}", flags.op, flags.manifest), kUsage);
+  if (flags.json) {
+    json line = json_event(flags, "summary");
+    line["ops"] = explained;
+    print_json(line);
+  }
+  return kDone;
+}
+
+}  // namespace
+
+const Verb kExplain = {"explain", "How operators are served, and why", [](CLI::App& app) -> std::function<int()> {
+  auto f = std::make_shared<ExplainFlags>();
+  add_common(app, f.get());
+  app.add_option("manifest", f->manifest, "JSON Lines; - reads the standard input")->required();
+  app.add_option("--op", f->op, "Only the operator of this name");
+  app.add_option("--shape", f->shape, "M=3,L=128; default: the first hints");
+  app.add_option("--refusals", f->refusals, "Most refused moves to list")->check(CLI::Range(0, 10000));
+  return [f] { return run(*f); };
+}};
+
+}  // namespace lathe::tools

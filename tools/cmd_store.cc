@@ -1,0 +1,78 @@
+// lathe store ls|check: what is in the store, and whether it is intact.
+#include <fmt/format.h>
+
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "tools/cli.h"
+#include "tools/table.h"
+
+namespace lathe::tools {
+namespace {
+
+using nlohmann::json;
+
+int run(const CommonOptions& options, bool check) {
+  auto context = make_context(options);
+  if (!context.ok()) return fail(options, context.status(), kUsage);
+  const runtime::Store& store = (*context)->store();
+  int64_t bytes = 0;
+  int bad = 0;
+  std::map<std::string, int> reasons;
+  Table table({"object", "kind", ">bytes", "layer", "state"});
+  const std::vector<runtime::StoredObject> objects = store.list(check);
+  for (const runtime::StoredObject& o : objects) {
+    bytes += o.bytes;
+    const std::string reason = o.ok ? "" : runtime::miss_reason_name(o.reason);
+    if (!o.ok) {
+      ++bad;
+      ++reasons[reason];
+    }
+    if (options.json) {
+      json line = json_event(options, "row");
+      line["object"] = o.path;
+      line["kind"] = runtime::object_kind_name(o.key.kind);
+      line["bytes"] = o.bytes;
+      line["layer"] = o.layer;
+      line["ok"] = o.ok;
+      line["reason"] = o.ok ? json() : json(reason);
+      if (!o.detail.empty()) line["detail"] = o.detail;
+      print_json(line);
+    } else if (!check || !o.ok) {
+      const std::string state = o.ok ? (check ? "ok" : "-") : o.detail.empty() ? reason : fmt::format("{}: {}", reason, o.detail);
+      table.row({o.path, runtime::object_kind_name(o.key.kind), fmt::format("{}", o.bytes), fmt::format("{}", o.layer), state});
+    }
+  }
+  int unusable = 0;
+  for (const auto& l : store.layers()) unusable += l.exists && !l.writable && l.mode != runtime::LayerMode::read_only;
+  if (options.json) {
+    json line = json_event(options, "summary");
+    line["objects"] = objects.size();
+    line["files"] = objects.size();
+    line["bytes"] = bytes;
+    line["bad"] = bad;
+    line["reasons"] = reasons;
+    print_json(line);
+  } else {
+    if (!check || bad > 0) fmt::print("{}\n", table.text());
+    fmt::print("{} objects, {} KiB{}\n", objects.size(), bytes >> 10, check ? fmt::format(", {} bad", bad) : "");
+    for (const auto& l : store.layers()) fmt::print("layer {}{}\n", l.path, l.exists ? "" : " (does not exist)");
+    if (unusable > 0) fmt::print("{} layers are not writable\n", unusable);
+  }
+  return bad > 0 ? kFailed : kDone;
+}
+
+}  // namespace
+
+const Verb kStore = {"store", "What is stored: ls, check", [](CLI::App& app) -> std::function<int()> {
+  auto ls = std::make_shared<CommonOptions>(), check = std::make_shared<CommonOptions>();
+  CLI::App* ls_app = app.add_subcommand("ls", "Every object");
+  add_common(*ls_app, ls.get(), false);
+  CLI::App* check_app = app.add_subcommand("check", "Every object verified; prints the bad ones");
+  add_common(*check_app, check.get(), false);
+  ls->verb = check->verb = "store";
+  app.require_subcommand(1);
+  return [ls, check, check_app] { return check_app->parsed() ? run(*check, true) : run(*ls, false); };
+}};
+
+}  // namespace lathe::tools
