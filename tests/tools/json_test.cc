@@ -1,0 +1,175 @@
+// The fields of --json that scripts rely on, and exit codes, verb by verb.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/tools/process.h"
+
+namespace lathe::tools {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+const std::string kData = std::string(LATHE_SOURCE_DIR) + "/tests/tools/data/";
+
+std::string words(const std::string& name) { return kData + name; }
+
+void expect_fields(const json& line, const std::string& verb, std::initializer_list<const char*> fields) {
+  ASSERT_TRUE(line.is_object());
+  EXPECT_EQ(line.value("schema", ""), "lathe-" + verb + "-1");
+  for (const char* f : fields) EXPECT_TRUE(line.contains(f)) << f << " is missing in " << line.dump();
+}
+
+TEST(Info, SaysTargetBackendsLayersOptions) {
+  TempDir dir;
+  const Finished f = lathe({"info", "--json", "--store", dir.path}, {{"LATHE_CACHE", "ro"}});
+  EXPECT_EQ(f.code, 0) << f.err;
+  expect_fields(f.summary(), "info", {"target", "backends", "layers", "options"});
+  bool seen = false;
+  const json options = f.summary()["options"];
+  for (const json& o : options) {
+    if (o["name"] == "cache") seen = o["value"] == "ro" && o["source"] == "environment";
+  }
+  EXPECT_TRUE(seen);
+}
+
+TEST(Info, TheFlagBeatsTheEnvironment) {
+  const Finished f = lathe({"info", "--json", "--isa", "portable"}, {{"LATHE_MAX_ISA", "avx2"}});
+  EXPECT_EQ(f.code, 0) << f.err;
+  EXPECT_EQ(f.summary()["target"]["isa"], "portable");
+}
+
+TEST(Info, ABadVariableIsUsage) {
+  const Finished f = lathe({"info", "--json"}, {{"LATHE_CACHE", "maybe"}});
+  EXPECT_EQ(f.code, 2);
+  EXPECT_THAT(f.err, HasSubstr("LATHE_CACHE"));
+}
+
+TEST(Warmup, RowsAndSummaryHaveTheirFields) {
+  TempDir dir;
+  const Finished f = lathe({"warmup", "--json", "--tier", "1", "--store", dir.path, words("small.jsonl")});
+  ASSERT_EQ(f.code, 0) << f.err;
+  ASSERT_EQ(f.rows().size(), 4u);
+  for (const json& row : f.rows()) {
+    expect_fields(row, "warmup",
+                  {"op", "dims", "dtype", "threads", "tier", "origin", "schedule", "us", "default_us", "of_roofline", "codegen_us"});
+    EXPECT_TRUE(row["dims"].is_object());
+    EXPECT_TRUE(row["tier"] == "T1" || row["tier"] == "T0");
+  }
+  EXPECT_EQ(f.rows()[0]["dims"], json({{"M", 1}}));
+  EXPECT_EQ(f.rows()[2]["dims"], json({{"m", 4}}));  // as the manifest writes it
+  expect_fields(f.summary(), "warmup",
+                {"ops", "from_store", "compiled_xbyak", "compiled_llvm", "compiled_nvrtc", "searches", "measurements", "failed",
+                 "llvm_mapped", "first_call_codegen_us_max", "wall_ms", "digest"});
+  EXPECT_EQ(f.summary()["ops"], 3);
+  EXPECT_EQ(f.summary()["failed"], 0);
+  EXPECT_EQ(f.summary()["searches"], 0);
+}
+
+TEST(Bench, RowsAndSummaryHaveTheirFields) {
+  TempDir dir;
+  const Finished f = lathe({"bench", "--json", "--samples", "--row-ms", "1", "--store", dir.path, words("small.jsonl")});
+  ASSERT_EQ(f.code, 0) << f.err;
+  ASSERT_EQ(f.rows().size(), 4u);
+  for (const json& row : f.rows()) {
+    expect_fields(row, "bench", {"op", "dims", "dtype", "threads", "cache", "tier", "us", "spread", "of_peak", "of_read", "of_copy",
+                                 "of_roofline", "limit", "peers", "samples"});
+    EXPECT_GT(row["us"].get<double>(), 0);
+    EXPECT_GE(row["rounds"].get<int>(), 9);
+    EXPECT_EQ(row["samples"].size(), row["rounds"].get<size_t>());
+    EXPECT_GT(row["of_roofline"].get<double>(), 0);
+  }
+  EXPECT_EQ(f.rows()[2]["cache"], "cold");
+  expect_fields(f.summary(), "bench",
+                {"rows", "peak_gflops", "read_gbs", "copy_gbs", "from_store", "compiled_xbyak", "compiled_llvm", "searches",
+                 "llvm_mapped", "geomean_vs_best_peer", "worst_vs_best_peer", "worst_row"});
+  EXPECT_EQ(f.summary()["from_store"], 0);
+}
+
+TEST(Verify, RowsAndSummaryHaveTheirFields) {
+  const Finished f = lathe({"verify", "--json", "--random", "2", "--seed", "5", words("small.jsonl")}, {{"LATHE_CACHE", "off"}});
+  ASSERT_EQ(f.code, 0) << f.err;
+  ASSERT_FALSE(f.rows().empty());
+  bool portable = false;
+  for (const json& row : f.rows()) {
+    expect_fields(row, "verify", {"op", "dims", "dtype", "tier", "level", "backend", "gate", "err_over_bound", "ok"});
+    EXPECT_TRUE(row["ok"].get<bool>()) << row.dump();
+    portable |= row["tier"] == "T0" && row["level"] == "portable";
+  }
+  EXPECT_TRUE(portable);
+  expect_fields(f.summary(), "verify", {"checked", "failed", "worst_err_over_bound"});
+  EXPECT_EQ(f.summary()["checked"], f.rows().size());
+  EXPECT_EQ(f.summary()["failed"], 0);
+  EXPECT_LE(f.summary()["worst_err_over_bound"].get<double>(), 1);
+}
+
+TEST(Verify, EqualSeedsMakeEqualOperators) {
+  const auto ops = [](const char* seed) {
+    std::vector<json> out;
+    for (const json& row : lathe({"verify", "--json", "--isa", "portable", "--random", "3", "--seed", seed}, {{"LATHE_CACHE", "off"}}).rows()) {
+      out.push_back({row["op"], row["dims"], row["gate"], row["err_over_bound"]});
+    }
+    return out;
+  };
+  EXPECT_EQ(ops("9"), ops("9"));
+  EXPECT_NE(ops("9"), ops("10"));
+}
+
+TEST(Explain, ShowsKernelScheduleNestAndMiss) {
+  TempDir dir;
+  const Finished f = lathe({"explain", "--json", "--store", dir.path, "--op", "gate", "--shape", "M=3", words("small.jsonl")});
+  ASSERT_EQ(f.code, 0) << f.err;
+  ASSERT_EQ(f.rows().size(), 1u);
+  const json row = f.rows()[0];
+  EXPECT_EQ(row["dims"], json({{"M", 3}}));
+  EXPECT_THAT(row["kernel"].get<std::string>(), HasSubstr("kernel "));
+  EXPECT_THAT(row["nest"].get<std::string>(), HasSubstr("call leaf"));
+  EXPECT_THAT(row["miss"].get<std::string>(), HasSubstr("never_seen"));
+  EXPECT_FALSE(row["refusals"].empty());
+}
+
+TEST(StoreVerb, ListsAndChecks) {
+  TempDir dir;
+  ASSERT_EQ(lathe({"warmup", "--tier", "1", "--store", dir.path, words("small.jsonl")}).code, 0);
+  const Finished f = lathe({"store", "check", "--json", "--store", dir.path});
+  EXPECT_EQ(f.code, 0) << f.err;
+  for (const json& row : f.rows()) expect_fields(row, "store", {"object", "ok", "reason"});
+  expect_fields(f.summary(), "store", {"objects", "bytes", "bad"});
+  EXPECT_EQ(f.summary()["objects"], f.rows().size());
+}
+
+TEST(Opt, AppliesAndRefuses) {
+  TempDir dir;
+  const std::string path = dir.path + "/k.lir";
+  std::ofstream(path) << "kernel scale(x: f32[64] in, y: f32[64] out) family elementwise\n  for i < 64 [col]:\n    y[i] = 2.0 * x[i]\n";
+  Finished f = lathe({"opt", path, "--moves", "tile_scope i 16 tail=exact as i0,i1", "--run", "--json"}, {{"LATHE_CACHE", "off"}});
+  EXPECT_EQ(f.code, 0) << f.err << f.out;
+  EXPECT_THAT(f.summary()["kernel"].get<std::string>(), HasSubstr("i1 < 16"));
+  EXPECT_EQ(f.summary()["run"]["ok"], true);
+  f = lathe({"opt", path, "--moves", "tile_scope i 7 tail=exact as i0,i1", "--json"});
+  EXPECT_EQ(f.code, 1);
+  EXPECT_EQ(f.summary()["moves"][0]["ok"], false);
+  EXPECT_NE(f.summary()["moves"][0]["reason"], "");
+}
+
+TEST(Usage, MalformedInputIsExit2AndNamesLineAndField) {
+  for (const char* verb : {"warmup", "bench", "verify", "explain"}) {
+    const Finished f = lathe({verb, words("bad.jsonl")}, {{"LATHE_CACHE", "off"}});
+    EXPECT_EQ(f.code, 2) << verb;
+    EXPECT_THAT(f.err, HasSubstr("line 2")) << verb;
+    EXPECT_THAT(f.err, HasSubstr("dims.m.min")) << verb;
+  }
+  EXPECT_EQ(lathe({}).code, 2);
+  EXPECT_EQ(lathe({"unknown"}).code, 2);
+  EXPECT_EQ(lathe({"warmup"}).code, 2);
+  EXPECT_EQ(lathe({"warmup", "/nonexistent/x.jsonl"}).code, 2);
+  EXPECT_EQ(lathe({"bench", "--shape", "M=none", words("small.jsonl")}).code, 2);
+  EXPECT_EQ(lathe({"bench", "--shape", "M=999", words("small.jsonl")}, {{"LATHE_CACHE", "off"}}).code, 2);
+  EXPECT_EQ(lathe({"--help"}).code, 0);
+}
+
+}  // namespace
+}  // namespace lathe::tools
