@@ -20,13 +20,13 @@ case $how in
     ;;
   pkgconfig)
     export PKG_CONFIG_PATH="$lib/pkgconfig"
-    for name in one_call warmup_and_seal own_pool fused_group; do
+    for name in readme one_call warmup_and_seal own_pool fused_group; do
       # shellcheck disable=SC2046
       "$cc" -std=c99 -Wall -Wextra -Werror -Wno-unused-function "$source/examples/$name.c" -o "$work/out/$name" $(pkg-config --cflags --libs lathe)
     done
     ;;
   c99)
-    for name in one_call fused_group; do
+    for name in readme one_call fused_group; do
       "$cc" -std=c99 -pedantic-errors -Wall -Wextra -Werror -Wno-unused-function -I"$work/prefix/include" "$source/examples/$name.c" -L"$lib" -llathe -o "$work/out/$name"
     done
     "$cc" -std=c99 -pedantic-errors -Wall -Wextra -Werror -I"$work/prefix/include" "$source/tests/capi_test.c" -L"$lib" -llathe -o "$work/out/capi_test"

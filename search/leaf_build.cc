@@ -1,0 +1,282 @@
+// The canonical Kernel of one variant of a leaf group: names become numbers, what comes from outside becomes operands, extents and
+// streams. What may be a leaf is leaf_form.cc's affair.
+#include <algorithm>
+#include <functional>
+
+#include "ir/analysis.h"
+#include "ir/text_form.h"
+#include "search/leaf_builder.h"
+
+namespace lathe::search {
+
+using namespace ir;  // NOLINT: this file is all IR
+
+namespace {
+
+constexpr int64_t kMaxBakedStride = 64;
+
+}  // namespace
+
+Expr LeafBuilder::slot_for_extent(const Expr& value) {
+  for (size_t i = 0; i < extents_.size(); ++i) {
+    if (equal(extents_[i], value)) return symbol(fmt::format("e{}", i));
+  }
+  extents_.push_back(value);
+  return symbol(fmt::format("e{}", extents_.size() - 1));
+}
+
+Expr LeafBuilder::rename(const Expr& e) const {
+  return rewrite(e, [&](const Expr& n) -> Expr {
+    if (n->op != Op::k_iter) return {};
+    for (const auto& [from, to] : iter_names_) {
+      if (from == n->name) return iter(to);
+    }
+    return {};
+  });
+}
+
+// An extent inside the leaf: outside parts become slots, min and ceildiv keep their shape.
+Result<Expr> LeafBuilder::leaf_extent(const Expr& e) {
+  if (is_const_int(e)) return e;
+  if (e->op == Op::k_min || (e->op == Op::k_ceildiv && !outside_only(e->args[0]))) {
+    LATHE_ASSIGN(Expr a, leaf_extent(e->args[0]));
+    LATHE_ASSIGN(Expr b, leaf_extent(e->args[1]));
+    return make(e->op, {a, b});
+  }
+  if (e->op == Op::k_ceildiv) return ceildiv(slot_for_extent(e->args[0]), e->args[1]);
+  if (outside_only(e)) return slot_for_extent(e);
+  Expr inner, outer;
+  LATHE_RETURN_IF_ERROR(split(e, inner, outer));
+  Addends terms;
+  flatten_addends(inner, 1, terms);
+  Expr out = slot_for_extent(simplify(outer + Expr(terms.constant), ranges_));
+  for (const Expr& t : terms.terms) {
+    const bool negative = t->op == Op::k_mul && is_const_int(t->args[0]) && t->args[0]->ival < 0;
+    out = negative ? out - Expr(-t->args[0]->ival) * rename(t->args[1]) : out + rename(t);
+  }
+  return out;
+}
+
+// R and V if `vector` has extent min(V, R - V*i) for its parent's iterator i and an R from outside the leaf.
+bool LeafBuilder::split_mask(const Stmt& vector, const std::string& i, Expr& r, int64_t& v) const {
+  if (vector.mark != Mark::vector || vector.extent->op != Op::k_min) return false;
+  for (int side = 0; side < 2; ++side) {
+    const Expr &width = vector.extent->args[side], &rest = vector.extent->args[1 - side];
+    if (!is_const_int(width) || outside_only(rest)) continue;
+    Addends sum_of;
+    flatten_addends(rest, 1, sum_of);
+    std::vector<Expr> outside;
+    bool fits = true;
+    for (const Expr& t : sum_of.terms) {
+      if (outside_only(t)) {
+        outside.push_back(t);
+      } else {
+        fits &= t->op == Op::k_mul && is_const_int(t->args[0], -width->ival) && t->args[1]->op == Op::k_iter && t->args[1]->name == i;
+      }
+    }
+    if (!fits) continue;
+    v = width->ival;
+    r = simplify(sum_addends(outside, sum_of.constant), ranges_);
+    return true;
+  }
+  return false;
+}
+
+// Whether the loop runs over ceildiv(R, V) vectors that mask themselves by R; sets masked_by_ and masked_width_.
+bool LeafBuilder::masks_vectors(const Stmt& loop, const Ranges& ranges) {
+  for (const Stmt& child : loop.body) {
+    if (child.kind != Stmt::Kind::scope || !split_mask(child, loop.iter, masked_by_, masked_width_)) continue;
+    const Expr vectors = simplify(ceildiv(masked_by_, Expr(masked_width_)), ranges);
+    if (equal(vectors, simplify(loop.extent, ranges))) return true;
+  }
+  return false;
+}
+
+Result<Expr> LeafBuilder::vector_extent(const Stmt& s, const Stmt* parent) {
+  if (is_const_int(s.extent)) return s.extent;
+  Expr r;
+  int64_t v = 0;
+  if (parent != nullptr && split_mask(s, parent->iter, r, v)) {
+    return min(Expr(v), slot_for_extent(r) - Expr(v) * rename(iter(parent->iter)));
+  }
+  return leaf_extent(s.extent);
+}
+
+Result<Expr> LeafBuilder::leaf_value(const Expr& e, const Ranges& ranges) {
+  if (e->op == Op::k_load) {
+    std::vector<Expr> index;
+    LATHE_ASSIGN(const std::string name, leaf_access(e->name, e->args, ranges, index));
+    return load(name, std::move(index), e->type);
+  }
+  if (e->type == DType::i64 && !is_const_int(e)) {
+    if (!outside_only(e)) return unsupported("a value uses the leaf's own iterator in {}", print(e));
+    return slot_for_extent(simplify(e, ranges));
+  }
+  if (e->args.empty()) return e;
+  auto node = std::make_shared<ExprNode>(*e);
+  for (Expr& a : node->args) {
+    LATHE_ASSIGN(a, leaf_value(a, ranges));
+  }
+  return Expr(std::shared_ptr<const ExprNode>(std::move(node)));
+}
+
+Result<std::string> LeafBuilder::leaf_access(const std::string& name, const std::vector<Expr>& index, const Ranges& ranges,
+                                std::vector<Expr>& out) {
+  const Buffer& b = *kernel_.find_buffer(name);
+  out.clear();
+  if (b.place == Place::reg) {
+    for (const Expr& e : index) out.push_back(rename(simplify(e, ranges)));
+    for (size_t i = 0; i < regs_.size(); ++i) {
+      if (regs_[i] == name) return fmt::format("r{}", i);
+    }
+    regs_.push_back(name);
+    return fmt::format("r{}", regs_.size() - 1);
+  }
+  std::vector<Expr> inner;
+  LATHE_ASSIGN(const int s, slot_of(name, index, ranges, inner));
+  for (size_t d = 0; d < inner.size(); ++d) {
+    if (slots_[s].indexed[d]) out.push_back(inner[d] ? rename(inner[d]) : Expr(0));
+  }
+  return fmt::format("p{}", s);
+}
+
+Result<std::vector<Stmt>> LeafBuilder::build_body(const std::vector<Stmt>& body, const std::vector<int64_t>& values,
+                                     const Ranges& ranges, const Stmt* parent) {
+  std::vector<Stmt> out;
+  for (const Stmt& s : body) {
+    Stmt t = s;
+    t.role.clear();
+    if (s.kind == Stmt::Kind::prefetch) {
+      if (parent != nullptr) LATHE_RETURN_IF_ERROR(add_stream(s, *parent, ranges, t));
+    } else if (s.kind == Stmt::Kind::scope) {
+      t.iter = fmt::format("i{}", iter_names_.size());
+      iter_names_.emplace_back(s.iter, t.iter);
+      Ranges inner = ranges;
+      inner.enter(s);
+      if (s.mark == Mark::tensor && s.intrinsic == "mma") {
+        if (tensor_steps_ && !equal(tensor_steps_, s.extent)) return unsupported("two tensor loops of unlike extent");
+        tensor_steps_ = s.extent;
+        t.extent = symbol("seglen");
+      } else if (s.mark == Mark::unroll && !is_const_int(s.extent)) {
+        for (size_t v = 0; v < variants_.size(); ++v) {
+          if (equal(variants_[v].extent, s.extent)) t.extent = Expr(values[v]);
+        }
+      } else if (s.mark == Mark::vector) {
+        LATHE_ASSIGN(t.extent, vector_extent(s, parent));
+      } else if (s.mark == Mark::none && masks_vectors(s, inner)) {
+        t.extent = ceildiv(slot_for_extent(masked_by_), Expr(masked_width_));
+      } else if (s.mark != Mark::unroll && outside_only(s.extent)) {
+        t.extent = slot_for_extent(s.extent);
+      } else {
+        LATHE_ASSIGN(t.extent, leaf_extent(s.extent));
+      }
+      LATHE_ASSIGN(t.body, build_body(s.body, values, inner, &s));
+    } else {
+      LATHE_ASSIGN(t.value, leaf_value(s.value, ranges));
+      LATHE_ASSIGN(t.target, leaf_access(s.target, s.index, ranges, t.index));
+    }
+    out.push_back(std::move(t));
+  }
+  return out;
+}
+
+// The stream of a prefetch statement: which operand, and how many bytes one call reads of it.
+Status LeafBuilder::add_stream(const Stmt& s, const Stmt& tensor, const Ranges& ranges, Stmt& leaf) {
+  int found = -1;
+  Expr step;
+  for_each_stmt(tensor.body, [&](const Stmt& inner) {
+    if (inner.kind != Stmt::Kind::assign || found >= 0) return;
+    for_each_node(inner.value, [&](const ExprNode& n) {
+      if (n.op != Op::k_load || n.name != s.target || found >= 0) return;
+      for (size_t i = 0; i < slots_.size(); ++i) {
+        if (kernel_.buffers[slots_[i].buffer].name == s.target) found = static_cast<int>(i);
+      }
+      const Buffer& b = *kernel_.find_buffer(n.name);
+      const std::vector<Expr> index = physical_index(b, n.args, ranges), strides = physical_strides(b);
+      for (size_t d = 0; d < index.size(); ++d) {
+        if (uses(index[d], tensor.iter)) step = strides[d] * Expr(dtype_bytes(b.type));
+      }
+    });
+  });
+  if (found < 0 || !step) return unsupported("prefetch of {}: the tensor scope does not read it", s.target);
+  leaf.target = fmt::format("p{}", found);
+  leaf.distance = 0;
+  leaf.iter.clear();
+  if (building_streams_) {
+    streams_.push_back({found, s.distance, s.iter, simplify(tensor.extent * step, ranges_), s.lines});
+  }
+  return {};
+}
+
+Result<Leaf> LeafBuilder::build(const std::vector<Stmt>& group, const std::vector<int64_t>& values) {
+  iter_names_.clear();
+  regs_.clear();
+  building_streams_ = streams_.empty();
+  Leaf leaf;
+  Kernel& k = leaf.kernel;
+  k.name = "leaf";
+  k.family = "leaf";
+  LATHE_ASSIGN(k.body, build_body(group, values, ranges_, nullptr));
+  for (size_t i = 0; i < slots_.size(); ++i) k.buffers.push_back(leaf_operand(slots_[i], static_cast<int>(i)));
+  LATHE_RETURN_IF_ERROR(add_registers(k, values));
+  for (size_t i = 0; i < extents_.size(); ++i) k.symbols.push_back({fmt::format("e{}", i), 0, INT64_MAX, 1});
+  if (tensor_steps_) k.symbols.push_back({"seglen", 0, INT64_MAX, 1});
+  leaf.text = print(k);
+  return leaf;
+}
+
+Buffer LeafBuilder::leaf_operand(const LeafSlot& slot, int number) const {
+  const Buffer& b = kernel_.buffers[slot.buffer];
+  Buffer p;
+  p.name = fmt::format("p{}", number);
+  p.type = b.type;
+  p.place = slot.written ? Place::out : Place::in;
+  const std::vector<Expr> strides = physical_strides(b);
+  for (size_t d = 0; d < strides.size(); ++d) {
+    if (!slot.indexed[d]) continue;
+    p.dims.emplace_back();
+    const bool unit = is_const_int(strides[d], 1);
+    const bool tiled = !b.layout.empty() && is_const_int(strides[d]) && strides[d]->ival <= kMaxBakedStride;
+    p.strides.push_back(unit || tiled ? strides[d] : Expr());
+  }
+  return p;
+}
+
+// Registers are declared with the sizes of this variant: the extents of the iterators that index them.
+Status LeafBuilder::add_registers(Kernel& k, const std::vector<int64_t>& values) {
+  for (size_t r = 0; r < regs_.size(); ++r) {
+    Buffer b = *kernel_.find_buffer(regs_[r]);
+    b.name = fmt::format("r{}", r);
+    for (Expr& d : b.dims) {
+      if (!is_const_int(d)) return unsupported("register buffer {} has a size that is not constant", regs_[r]);
+      for (size_t v = 0; v < variants_.size(); ++v) {
+        if (d->ival == variants_[v].count && dim_is_variant(regs_[r], &d - b.dims.data(), v)) d = Expr(values[v]);
+      }
+    }
+    k.buffers.push_back(std::move(b));
+  }
+  return {};
+}
+
+// Is dimension `dim` of this register indexed by an iterator whose extent is variant v?
+bool LeafBuilder::dim_is_variant(const std::string& reg, ptrdiff_t dim, size_t v) const {
+  bool found = false;
+  std::vector<const Stmt*> path;
+  const std::function<void(const std::vector<Stmt>&)> visit = [&](const std::vector<Stmt>& body) {
+    for (const Stmt& s : body) {
+      if (s.kind == Stmt::Kind::scope) {
+        path.push_back(&s);
+        visit(s.body);
+        path.pop_back();
+      } else if (s.kind == Stmt::Kind::assign && s.target == reg) {
+        for (const Stmt* scope : path) {
+          found |= uses(s.index[dim], scope->iter) && equal(simplify(scope->extent, ranges_), variants_[v].extent);
+        }
+      }
+    }
+  };
+  visit(kernel_.body);
+  return found;
+}
+
+}  // namespace lathe::search

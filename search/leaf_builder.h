@@ -1,0 +1,88 @@
+// The maker of one leaf group, as two files see it: leaf_form.cc decides whether the statements are in leaf form and collects what they
+// touch, leaf_build.cc writes the canonical Kernel of each variant. Private to them; one object makes one group.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ir/analysis.h"
+#include "search/leaf_form.h"
+
+namespace lathe::search {
+
+inline constexpr int kMaxVariants = 32;
+
+// A sum as signed addends; the constant is folded.
+struct Addends {
+  std::vector<ir::Expr> terms;  // with their factors
+  int64_t constant = 0;
+};
+void flatten_addends(const ir::Expr& e, int64_t factor, Addends& out);
+ir::Expr sum_addends(const std::vector<ir::Expr>& terms, int64_t constant);
+
+// One operand slot while it is being collected.
+struct LeafSlot {
+  int buffer = -1;              // index into kernel.buffers
+  std::vector<ir::Expr> outer;      // per physical dimension
+  std::vector<bool> indexed;    // per physical dimension: some access uses leaf iterators or constants there
+  bool written = false;
+  std::vector<const ir::Stmt*> loops;  // innermost loops that use it
+};
+
+class LeafBuilder {
+ public:
+  LeafBuilder(const ir::Kernel& kernel, const std::vector<const ir::Stmt*>& outer);
+  ir::Result<LeafGroup> run(const ir::Stmt* first, const ir::Stmt* last);
+
+ private:
+  bool is_inside(const std::string& name) const;
+  bool outside_only(const ir::Expr& e) const;
+  ir::Status check_loops(const std::vector<ir::Stmt>& body, int depth, bool in_real_loop);
+  static bool only_vectors_below(const ir::Stmt& s);
+  ir::Status find_variants(std::vector<ir::Stmt>& body, const ir::Ranges& ranges, bool in_tile);
+  void add_variant(const ir::Expr& extent, int count);
+  std::vector<ir::Expr> physical_index(const ir::Buffer& b, const std::vector<ir::Expr>& index, const ir::Ranges& ranges) const;
+  ir::Status split(const ir::Expr& e, ir::Expr& inner, ir::Expr& outer) const;
+  ir::Result<int> slot_of(const std::string& name, const std::vector<ir::Expr>& index, const ir::Ranges& ranges,
+                      std::vector<ir::Expr>& inner);
+  ir::Status collect_access(const std::string& name, const std::vector<ir::Expr>& index, const ir::Ranges& ranges, bool write,
+                        const ir::Stmt* loop);
+  ir::Status collect_slots(const std::vector<ir::Stmt>& body, const ir::Ranges& ranges, const ir::Stmt* loop);
+  ir::Status order_slots();
+  ir::NestOperand operand(const LeafSlot& slot) const;
+
+  // Building one variant: leaf_build.cc.
+  ir::Expr slot_for_extent(const ir::Expr& value);
+  ir::Expr rename(const ir::Expr& e) const;
+  ir::Result<ir::Expr> leaf_extent(const ir::Expr& e);
+  bool split_mask(const ir::Stmt& vector, const std::string& i, ir::Expr& r, int64_t& v) const;
+  bool masks_vectors(const ir::Stmt& loop, const ir::Ranges& ranges);
+  ir::Result<ir::Expr> vector_extent(const ir::Stmt& s, const ir::Stmt* parent);
+  ir::Result<ir::Expr> leaf_value(const ir::Expr& e, const ir::Ranges& ranges);
+  ir::Result<std::string> leaf_access(const std::string& name, const std::vector<ir::Expr>& index, const ir::Ranges& ranges,
+                                  std::vector<ir::Expr>& out);
+  ir::Result<std::vector<ir::Stmt>> build_body(const std::vector<ir::Stmt>& body, const std::vector<int64_t>& values,
+                                       const ir::Ranges& ranges, const ir::Stmt* parent);
+  ir::Status add_stream(const ir::Stmt& s, const ir::Stmt& tensor, const ir::Ranges& ranges, ir::Stmt& leaf);
+  ir::Result<ir::Leaf> build(const std::vector<ir::Stmt>& group, const std::vector<int64_t>& values);
+  ir::Buffer leaf_operand(const LeafSlot& slot, int number) const;
+  ir::Status add_registers(ir::Kernel& k, const std::vector<int64_t>& values);
+  bool dim_is_variant(const std::string& reg, ptrdiff_t dim, size_t v) const;
+
+  const ir::Kernel& kernel_;
+  ir::Ranges ranges_;
+  std::vector<std::string> inside_;
+  std::vector<ir::NestCall::Variant> variants_;
+  std::vector<LeafSlot> slots_;
+  std::vector<ir::Expr> extents_;
+  std::vector<ir::NestStream> streams_;
+  ir::Expr tensor_steps_;
+  bool building_streams_ = false;
+  ir::Expr masked_by_;
+  int64_t masked_width_ = 0;
+  std::vector<std::pair<std::string, std::string>> iter_names_;
+  std::vector<std::string> regs_;
+};
+
+}  // namespace lathe::search

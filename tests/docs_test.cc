@@ -1,0 +1,159 @@
+// The documents say what the code says: tables in them are generated from the code's tables, the README's C example is a file that is
+// built and run, paths and options that they name exist. A mismatch names the bless command.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <regex>
+#include <set>
+
+#include "ir/options.h"
+#include "ops/op_table.h"
+#include "search/transform.h"
+#include "tests/source_tree.h"
+
+namespace lathe::house {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// `|` ends a cell.
+std::string cell(std::string text) {
+  for (size_t at = 0; (at = text.find('|', at)) != std::string::npos; at += 2) text.insert(at, "\\");
+  return text;
+}
+
+std::string options_table() {
+  std::string out = "| variable | default | values | meaning |\n|---|---|---|---|\n";
+  for (const ir::OptionInfo& o : ir::option_table()) {
+    const char* free_text[] = {"absolute path", "text", "regular expression"};
+    const std::string domain = *o.domain != 0 ? o.domain : free_text[static_cast<int>(o.kind)];
+    const std::string standard = o.id == ir::OptionId::verify ? "0, in debug builds 1" : o.default_text;
+    out += fmt::format("| `{}` | {} | {} | {} |\n", o.variable, standard, cell(domain), cell(o.meaning));
+  }
+  return out;
+}
+
+std::string value_text(bool v) { return v ? "true" : "false"; }
+std::string value_text(int64_t v) { return fmt::format("{}", v); }
+std::string value_text(double v) { return fmt::format("{}", v); }
+std::string value_text(const std::string& v) { return fmt::format("\"{}\"", v); }
+struct Required {};
+std::string value_text(Required) { return "required"; }
+
+std::string operators_table() {
+  std::vector<std::string> attributes;
+#define LATHE_OP_ATTR(id, type, value) attributes.push_back(fmt::format("`{}` {} ({})", #id, std::string(#type).substr(1), value_text(value)));
+#include "ops/op_attrs.def"
+#undef LATHE_OP_ATTR
+  std::string out = "| operator | inputs | family | attributes (default) |\n|---|---|---|---|\n";
+  for (const ops::OpRow& row : ops::op_rows()) {
+    std::string attrs;
+    for (size_t i = 0; i < attributes.size(); ++i) {
+      if (row.attrs >> i & 1) attrs += (attrs.empty() ? "" : ", ") + attributes[i];
+    }
+    const std::string inputs =
+        row.min_arity == row.max_arity ? fmt::format("{}", row.min_arity) : fmt::format("{} to {}", row.min_arity, row.max_arity);
+    out += fmt::format("| `{}` | {} | {} | {} |\n", row.name, inputs, ops::family_name(row.family), attrs);
+  }
+  return out;
+}
+
+std::string counters_table() {
+  std::string out = "| counter | counts |\n|---|---|\n";
+#define LATHE_STAT(id, help) out += fmt::format("| `{}` | {} |\n", #id, help);
+#include "runtime/stats.def"
+#undef LATHE_STAT
+  return out;
+}
+
+std::string misses_table() {
+  std::string out = "| reason | meaning |\n|---|---|\n";
+#define LATHE_MISS(id, meaning) out += fmt::format("| `{}` | {} |\n", #id, meaning);
+#include "runtime/miss_reasons.def"
+#undef LATHE_MISS
+  return out;
+}
+
+// What stands between "<!-- name -->" and "<!-- end -->"; position and length of it.
+std::pair<size_t, size_t> block(const std::string& text, const std::string& name) {
+  const std::string open = "<!-- " + name + " -->\n";
+  const size_t from = text.find(open);
+  if (from == std::string::npos) return {0, 0};
+  const size_t to = text.find("<!-- end -->", from);
+  return {from + open.size(), to == std::string::npos ? 0 : to - from - open.size()};
+}
+
+void expect_block(const std::string& path, const std::string& name, const std::string& wanted) {
+  std::string text = read_text(path);
+  const auto [from, length] = block(text, name);
+  ASSERT_GT(from, 0u) << path << " has no block <!-- " << name << " -->";
+  if (text.substr(from, length) == wanted) return;
+  if (std::getenv("LATHE_BLESS") != nullptr) {
+    std::ofstream(std::string(LATHE_SOURCE_DIR) + "/" + path) << text.replace(from, length, wanted);
+    return;
+  }
+  EXPECT_EQ(text.substr(from, length), wanted) << path << ", block " << name << ": LATHE_BLESS=1 test_house --gtest_filter='Docs.*' rewrites it";
+}
+
+TEST(Docs, tables_are_those_of_the_code) {
+  expect_block("docs/debugging.md", "options", options_table());
+  expect_block("docs/operators.md", "operators", operators_table());
+  expect_block("docs/stats.md", "counters", counters_table());
+  expect_block("docs/stats.md", "misses", misses_table());
+}
+
+TEST(Docs, the_c_example_of_the_readme_is_built_and_run) {
+  expect_block("README.md", "examples/readme.c", "```c\n" + read_text("examples/readme.c") + "```\n");
+  EXPECT_THAT(read_text("examples/CMakeLists.txt"), HasSubstr(" readme "));
+  EXPECT_LE(make_file("readme.c", read_text("examples/readme.c")).lines.size(), 45u);
+}
+
+TEST(Docs, every_move_is_described) {
+  const std::string text = read_text("docs/moves.md");
+  for (const search::Transform& t : search::transforms()) EXPECT_THAT(text, HasSubstr(fmt::format("| `{} ", t.name)));
+}
+
+std::vector<File> documents() {
+  std::vector<File> out = {make_file("README.md", read_text("README.md")), make_file("include/lathe.h", read_text("include/lathe.h"))};
+  for (File& f : source_tree()) {
+    if (f.extension() == ".md" || f.below("scripts")) out.push_back(std::move(f));
+  }
+  return out;
+}
+
+TEST(Docs, files_that_are_named_exist) {
+  const std::regex path(R"((^|[\s`(/"])((ir|ops|search|jit|runtime|tools|tests|bench|docs|examples|scripts|include)/[A-Za-z0-9_./-]*\.[a-z]+))");
+  std::vector<std::string> missing;
+  size_t found = 0;
+  for (const File& f : documents()) {
+    for (auto it = std::sregex_iterator(f.text.begin(), f.text.end(), path); it != std::sregex_iterator(); ++it) {
+      const std::string name = (*it)[2];
+      ++found;
+      if (name.rfind("bench/results/", 0) == 0 || (*it)[1] == "/") continue;  // made by a run; inside another path
+      if (!std::filesystem::exists(std::string(LATHE_SOURCE_DIR) + "/" + name)) missing.push_back(f.path + " names " + name);
+    }
+  }
+  EXPECT_THAT(missing, IsEmpty());
+  EXPECT_GT(found, 20u);
+}
+
+TEST(Docs, options_that_are_named_exist) {
+  const std::set<std::string> others = {"LATHE_BLESS", "LATHE_TESTS", "LATHE_LLVM", "LATHE_SANITIZE", "LATHE_BENCH"};  // of the tests and the build
+  const std::regex name(R"(LATHE_[A-Z_]+[A-Z])");
+  std::vector<std::string> unknown;
+  for (const File& f : documents()) {
+    if (f.extension() != ".md") continue;  // elsewhere macros are named alike
+    for (auto it = std::sregex_iterator(f.text.begin(), f.text.end(), name); it != std::sregex_iterator(); ++it) {
+      const std::string found = it->str(), header = read_text("include/lathe.h");
+      const bool macro = header.find(found) != std::string::npos || f.text.find(found + "(") != std::string::npos;
+      if (ir::find_option(found) == nullptr && !others.count(found) && !macro) unknown.push_back(f.path + " names " + found);
+    }
+  }
+  EXPECT_THAT(unknown, IsEmpty());
+}
+
+}  // namespace
+}  // namespace lathe::house

@@ -1,0 +1,153 @@
+// Floors: ir < {ops, search, jit} < runtime < tools. No include goes up or sideways, the basement of ir knows nothing of Kernels, and
+// each foreign library stays where it belongs. The rules are functions over files, so the test also shows that they object.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <regex>
+#include <set>
+
+#include "tests/source_tree.h"
+
+namespace lathe::house {
+namespace {
+
+using Complaints = std::vector<std::string>;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+const std::map<std::string, std::set<std::string>>& allowed() {
+  static const std::map<std::string, std::set<std::string>> kAllowed = {
+      {"ir", {"ir"}},
+      {"ops", {"ir", "ops"}},
+      {"search", {"ir", "search"}},
+      {"jit", {"ir", "jit"}},
+      {"runtime", {"include", "ir", "ops", "search", "jit", "runtime"}},
+      {"tools", {"include", "ir", "ops", "search", "jit", "runtime", "tools"}},
+      {"include", {}},
+      {"examples", {"example.h"}},
+  };
+  return kAllowed;
+}
+
+const std::set<std::string> kBasement = {"ir/status", "ir/errors", "ir/options", "ir/dtype", "ir/dtypes", "ir/target", "ir/leaf_abi"};
+
+std::string stem(const std::string& path) { return path.substr(0, path.rfind('.')); }
+
+// Targets of the includes of one kind: quotes or angle brackets.
+std::vector<std::string> includes(const File& f, char open, char close) {
+  std::vector<std::string> out;
+  for (const std::string& line : f.lines) {
+    const size_t hash = line.find_first_not_of(" \t");
+    if (hash == std::string::npos || line[hash] != '#' || line.find("include", hash) == std::string::npos) continue;
+    const size_t from = line.find(open, hash), to = line.find(close, from + 1);
+    if (from != std::string::npos && to != std::string::npos) out.push_back(line.substr(from + 1, to - from - 1));
+  }
+  return out;
+}
+
+Complaints upward_or_sideways(const File& f) {
+  Complaints out;
+  const auto rule = allowed().find(f.top());
+  if (!f.is_code() || rule == allowed().end()) return out;
+  for (const std::string& target : includes(f, '"', '"')) {
+    if (!rule->second.count(target.substr(0, target.find('/')))) out.push_back(f.path + " includes " + target);
+  }
+  return out;
+}
+
+Complaints basement_to_ground(const File& f) {
+  Complaints out;
+  if (!kBasement.count(stem(f.path))) return out;
+  for (const std::string& target : includes(f, '"', '"')) {
+    if (!kBasement.count(stem(target))) out.push_back(f.path + " includes " + target);
+  }
+  return out;
+}
+
+// A foreign library and the places that may include it. Tests may do what they like except in headers.
+struct Foreign {
+  std::string prefix;
+  std::regex places;
+};
+
+Complaints foreign_includes(const File& f) {
+  static const std::vector<Foreign> kForeign = {
+      {"xbyak/", std::regex("jit/x64/assembler\\.(h|cc)")},
+      {"llvm", std::regex("jit/llvm/.*")},
+      {"nlohmann/json.hpp", std::regex("(ops|runtime|tools)/[^/]*\\.cc")},
+      {"CLI/", std::regex("tools/[^/]*\\.(cc|h)")},
+      {"tbb/", std::regex("runtime/[^/]*\\.cc")},
+      {"oneapi/", std::regex("runtime/[^/]*\\.cc")},
+      {"sodium", std::regex("(ir|jit|runtime)/[^/]*\\.cc")},
+      {"isl/", std::regex("")},
+      {"gtest/", std::regex("")},
+  };
+  Complaints out;
+  if (!f.is_code() || f.below("tests")) return out;
+  for (const std::string& target : includes(f, '<', '>')) {
+    for (const Foreign& foreign : kForeign) {
+      if (target.rfind(foreign.prefix, 0) == 0 && !std::regex_match(f.path, foreign.places)) out.push_back(f.path + " includes <" + target + ">");
+    }
+  }
+  return out;
+}
+
+Complaints forbidden_calls(const File& f) {
+  struct Call {
+    std::regex call;
+    std::regex places;
+    const char* what;
+  };
+  static const std::vector<Call> kCalls = {
+      {std::regex(R"(\b(secure_)?getenv\s*\()"), std::regex("ir/options\\.cc"), "reads the environment"},
+      {std::regex(R"(\b(std::)?(abort|terminate)\s*\()"), std::regex("ir/check\\.(h|cc)"), "ends the process"},
+      {std::regex(R"(\bstd::(cout|cerr)\b|\b(printf|puts)\s*\(|\bfmt::print\b)"), std::regex("tools/.*"), "prints"},
+  };
+  Complaints out;
+  if (!f.is_code() || f.below("tests") || f.below("examples") || f.below("include")) return out;
+  for (size_t i = 0; i < f.lines.size(); ++i) {
+    const std::string code = f.lines[i].substr(0, f.lines[i].find("//"));
+    for (const Call& c : kCalls) {
+      if (std::regex_search(code, c.call) && !std::regex_match(f.path, c.places)) {
+        out.push_back(f.path + ":" + std::to_string(i + 1) + " " + c.what);
+      }
+    }
+  }
+  return out;
+}
+
+Complaints everywhere(Complaints (*rule)(const File&)) {
+  Complaints out;
+  for (const File& f : source_tree()) {
+    for (std::string& c : rule(f)) out.push_back(std::move(c));
+  }
+  return out;
+}
+
+TEST(Layering, the_tree_is_found) {
+  size_t headers = 0;
+  for (const File& f : source_tree()) headers += f.is_header();
+  EXPECT_GT(headers, 80u);
+}
+
+TEST(Layering, no_include_goes_up_or_sideways) { EXPECT_THAT(everywhere(upward_or_sideways), IsEmpty()); }
+TEST(Layering, the_basement_knows_nothing_of_kernels) { EXPECT_THAT(everywhere(basement_to_ground), IsEmpty()); }
+TEST(Layering, foreign_libraries_stay_where_they_belong) { EXPECT_THAT(everywhere(foreign_includes), IsEmpty()); }
+TEST(Layering, environment_printing_and_aborting) { EXPECT_THAT(everywhere(forbidden_calls), IsEmpty()); }
+
+TEST(Layering, the_rules_object) {
+  EXPECT_THAT(upward_or_sideways(make_file("ir/a.cc", "#include \"ir/b.h\"\n#include \"jit/image.h\"\n")), ElementsAre("ir/a.cc includes jit/image.h"));
+  EXPECT_THAT(upward_or_sideways(make_file("ops/a.h", "  # include \"search/recipe.h\"\n")), ElementsAre("ops/a.h includes search/recipe.h"));
+  EXPECT_THAT(upward_or_sideways(make_file("runtime/a.cc", "#include \"tools/cli.h\"\n")), ElementsAre("runtime/a.cc includes tools/cli.h"));
+  EXPECT_THAT(upward_or_sideways(make_file("jit/a.cc", "#include \"status.h\"\n")), ElementsAre("jit/a.cc includes status.h"));
+  EXPECT_THAT(basement_to_ground(make_file("ir/status.cc", "#include \"ir/kernel.h\"\n")), ElementsAre("ir/status.cc includes ir/kernel.h"));
+  EXPECT_THAT(foreign_includes(make_file("jit/x64/compile.cc", "#include <xbyak/xbyak.h>\n")), ElementsAre("jit/x64/compile.cc includes <xbyak/xbyak.h>"));
+  EXPECT_THAT(foreign_includes(make_file("runtime/a.h", "#include <nlohmann/json.hpp>\n#include <nlohmann/json_fwd.hpp>\n")),
+              ElementsAre("runtime/a.h includes <nlohmann/json.hpp>"));
+  EXPECT_THAT(forbidden_calls(make_file("runtime/a.cc", "x = std::getenv(\"A\");\nprintf(\"hi\");  // printf(\n")),
+              ElementsAre("runtime/a.cc:1 reads the environment", "runtime/a.cc:2 prints"));
+}
+
+}  // namespace
+}  // namespace lathe::house

@@ -1,0 +1,85 @@
+// Files stay small and say what they are for: at most 500 lines each (tables and goldens are exempt), an opening comment, a cap on the whole.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "tests/source_tree.h"
+
+namespace lathe::house {
+namespace {
+
+using Complaints = std::vector<std::string>;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr size_t kMaxLines = 500;
+constexpr size_t kMaxLibraryLines = 36000;
+
+// What people write and read as source; .def, .lir, .txt, .jsonl and .md are tables, goldens, data and prose.
+bool is_source(const File& f) {
+  static const std::set<std::string> kExtensions = {".cc", ".c", ".h", ".inc", ".py", ".sh", ".cmake"};
+  return kExtensions.count(f.extension()) > 0 || f.path.find("CMakeLists.txt") != std::string::npos;
+}
+
+bool in_library(const File& f) {
+  return f.is_code() && (f.below("include") || f.below("ir") || f.below("ops") || f.below("search") || f.below("jit") || f.below("runtime"));
+}
+
+Complaints too_long(const File& f) {
+  Complaints out;
+  if (is_source(f) && f.lines.size() > kMaxLines) out.push_back(f.path + ": " + std::to_string(f.lines.size()) + " lines");
+  return out;
+}
+
+Complaints no_opening_comment(const File& f) {
+  Complaints out;
+  if (!is_source(f) && f.extension() != ".def") return out;
+  size_t first = 0;
+  while (first < f.lines.size() && (f.lines[first].rfind("#!", 0) == 0 || f.lines[first].empty())) ++first;
+  const std::string line = first < f.lines.size() ? f.lines[first] : "";
+  const bool c_like = f.is_code() || f.extension() == ".def";
+  const bool comment = c_like ? line.rfind("//", 0) == 0 || line.rfind("/*", 0) == 0 : line.rfind("#", 0) == 0 || line.rfind("\"\"\"", 0) == 0;
+  if (!comment) out.push_back(f.path + ": opens without a comment");
+  return out;
+}
+
+Complaints unfinished(const File& f) {
+  Complaints out;
+  for (const char* word : {"TO" "DO", "FIX" "ME"}) {
+    if (is_source(f) && f.text.find(word) != std::string::npos) out.push_back(f.path + ": " + word);
+  }
+  return out;
+}
+
+Complaints everywhere(Complaints (*rule)(const File&)) {
+  Complaints out;
+  for (const File& f : source_tree()) {
+    for (std::string& c : rule(f)) out.push_back(std::move(c));
+  }
+  return out;
+}
+
+TEST(Size, files_have_at_most_500_lines) { EXPECT_THAT(everywhere(too_long), IsEmpty()); }
+TEST(Size, files_open_with_a_comment) { EXPECT_THAT(everywhere(no_opening_comment), IsEmpty()); }
+TEST(Size, nothing_is_left_for_later) { EXPECT_THAT(everywhere(unfinished), IsEmpty()); }
+
+TEST(Size, the_library_stays_below_its_cap) {
+  size_t lines = 0;
+  for (const File& f : source_tree()) lines += in_library(f) ? f.lines.size() : 0;
+  EXPECT_LE(lines, kMaxLibraryLines);
+  EXPECT_GT(lines, 5000u);
+}
+
+TEST(Size, the_rules_object) {
+  std::string text = "// long\n";
+  for (size_t i = 0; i < kMaxLines; ++i) text += "int x;\n";
+  EXPECT_THAT(too_long(make_file("ir/a.cc", text)), ElementsAre("ir/a.cc: 501 lines"));
+  EXPECT_THAT(too_long(make_file("ir/a.def", text)), IsEmpty());
+  EXPECT_THAT(no_opening_comment(make_file("ir/a.h", "#pragma once\n// late\n")), ElementsAre("ir/a.h: opens without a comment"));
+  EXPECT_THAT(no_opening_comment(make_file("scripts/a.sh", "#!/bin/sh\n# what\n")), IsEmpty());
+  EXPECT_THAT(unfinished(make_file("ir/a.cc", std::string("// TO") + "DO: x\n")), ElementsAre(std::string("ir/a.cc: TO") + "DO"));
+}
+
+}  // namespace
+}  // namespace lathe::house
