@@ -1,4 +1,4 @@
-// The documents say what the code says: tables in them are generated from the code's tables, the README's C example is a file that is
+// The documents say what the code says: the table of options is generated from the code's, the README's C example is a file that is
 // built and run, paths and options that they name exist. A mismatch names the bless command.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -9,7 +9,6 @@
 #include <set>
 
 #include "ir/options.h"
-#include "ops/op_table.h"
 #include "search/transform.h"
 #include "tests/source_tree.h"
 
@@ -36,47 +35,6 @@ std::string options_table() {
   return out;
 }
 
-std::string value_text(bool v) { return v ? "true" : "false"; }
-std::string value_text(int64_t v) { return fmt::format("{}", v); }
-std::string value_text(double v) { return fmt::format("{}", v); }
-std::string value_text(const std::string& v) { return fmt::format("\"{}\"", v); }
-struct Required {};
-std::string value_text(Required) { return "required"; }
-
-std::string operators_table() {
-  std::vector<std::string> attributes;
-#define LATHE_OP_ATTR(id, type, value) attributes.push_back(fmt::format("`{}` {} ({})", #id, std::string(#type).substr(1), value_text(value)));
-#include "ops/op_attrs.def"
-#undef LATHE_OP_ATTR
-  std::string out = "| operator | inputs | family | attributes (default) |\n|---|---|---|---|\n";
-  for (const ops::OpRow& row : ops::op_rows()) {
-    std::string attrs;
-    for (size_t i = 0; i < attributes.size(); ++i) {
-      if (row.attrs >> i & 1) attrs += (attrs.empty() ? "" : ", ") + attributes[i];
-    }
-    const std::string inputs =
-        row.min_arity == row.max_arity ? fmt::format("{}", row.min_arity) : fmt::format("{} to {}", row.min_arity, row.max_arity);
-    out += fmt::format("| `{}` | {} | {} | {} |\n", row.name, inputs, ops::family_name(row.family), attrs);
-  }
-  return out;
-}
-
-std::string counters_table() {
-  std::string out = "| counter | counts |\n|---|---|\n";
-#define LATHE_STAT(id, help) out += fmt::format("| `{}` | {} |\n", #id, help);
-#include "runtime/stats.def"
-#undef LATHE_STAT
-  return out;
-}
-
-std::string misses_table() {
-  std::string out = "| reason | meaning |\n|---|---|\n";
-#define LATHE_MISS(id, meaning) out += fmt::format("| `{}` | {} |\n", #id, meaning);
-#include "runtime/miss_reasons.def"
-#undef LATHE_MISS
-  return out;
-}
-
 // What stands between "<!-- name -->" and "<!-- end -->"; position and length of it.
 std::pair<size_t, size_t> block(const std::string& text, const std::string& name) {
   const std::string open = "<!-- " + name + " -->\n";
@@ -98,11 +56,8 @@ void expect_block(const std::string& path, const std::string& name, const std::s
   EXPECT_EQ(text.substr(from, length), wanted) << path << ", block " << name << ": LATHE_BLESS=1 test_house --gtest_filter='Docs.*' rewrites it";
 }
 
-TEST(Docs, tables_are_those_of_the_code) {
+TEST(Docs, the_options_are_those_of_the_code) {
   expect_block("docs/debugging.md", "options", options_table());
-  expect_block("docs/operators.md", "operators", operators_table());
-  expect_block("docs/stats.md", "counters", counters_table());
-  expect_block("docs/stats.md", "misses", misses_table());
 }
 
 TEST(Docs, the_c_example_of_the_readme_is_built_and_run) {

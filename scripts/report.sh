@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Warms workloads up, benches them from the store, keeps the JSON lines under bench/results/ and prints them as a table.
+# Usage: scripts/report.sh [workload ...]     default: limits and qwen2.5-0.5b. Needs a release build (scripts/quickstart.sh makes one).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+lathe=${LATHE:-build/release/tools/lathe}
+[ -x "$lathe" ] || { echo "report: no $lathe: cmake --preset release && cmake --build --preset release" >&2; exit 1; }
+[ $# -gt 0 ] || set -- bench/workloads/limits.jsonl bench/workloads/qwen2.5-0.5b.jsonl
+export LATHE_CACHE_DIR="${LATHE_CACHE_DIR:-$PWD/build/store}"
+mkdir -p bench/results
+"$lathe" info --json >bench/results/machine.json
+for workload in "$@"; do
+  name=$(basename "$workload" .jsonl)
+  "$lathe" warmup "$workload" --json >"bench/results/$name.warmup.jsonl" || [ $? -eq 3 ] # 3: the budget is spent; what was found serves
+  LATHE_SEAL=error "$lathe" bench "$workload" --json >"bench/results/$name.bench.jsonl"
+done
+python3 bench/make_table.py bench/results | tee bench/results/README.md
