@@ -7,6 +7,8 @@
 
 #include "ir/analysis.h"
 #include "ir/text_form.h"
+#include "ir/verifier.h"
+#include "runtime/dump.h"
 #include "runtime/nest_walk.h"
 #include "search/cut.h"
 
@@ -61,7 +63,14 @@ Result<Stage> build_stage(const ir::Kernel& restricted, const search::Schedule& 
   Stage stage;
   stage.naive = restricted;
   stage.schedule = schedule;
-  LATHE_ASSIGN(const ir::Kernel scheduled, search::replay(restricted, schedule));
+  const LeafCacheOptions& options = leaves.options();
+  std::vector<ir::Kernel> steps;
+  LATHE_ASSIGN(const ir::Kernel scheduled, search::replay(restricted, schedule, options.verify > 1 ? &steps : nullptr));
+  for (const ir::Kernel& step : steps) LATHE_RETURN_IF_ERROR(ir::verify(step).with_context("LATHE_VERIFY"));
+  if (options.verify > 0) {
+    LATHE_RETURN_IF_ERROR(ir::verify(restricted).with_context("LATHE_VERIFY"));
+    LATHE_RETURN_IF_ERROR(ir::verify(scheduled).with_context("LATHE_VERIFY"));
+  }
   stage.schedule.numeric = scheduled.numeric;
   LATHE_ASSIGN(stage.cut, search::cut(scheduled));
   const auto start = std::chrono::steady_clock::now();
@@ -76,6 +85,12 @@ Result<Stage> build_stage(const ir::Kernel& restricted, const search::Schedule& 
   }
   stage.codegen_us =
       std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+  if (!options.dump.empty() && dump_wanted(options.filter, restricted.name)) {
+    dump_kernel(options.dump, restricted, stage.schedule, stage.cut);
+  }
+  if (options.verbose >= Verbosity::create) {
+    verbose_line({"create", restricted.name, stage.portable ? "T0" : schedule.recipe, origin_name(stage.origin), "", stage.codegen_us});
+  }
   return stage;
 }
 

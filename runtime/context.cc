@@ -55,6 +55,9 @@ Result<std::shared_ptr<Context>> Context::create(ContextConfig config) {
   leaves.plugin_dir = options.text(OptionId::plugin_dir);
   leaves.profile = static_cast<int>(options.integer(OptionId::profile));
   leaves.dump = options.text(OptionId::dump);
+  leaves.filter = options.text(OptionId::filter);
+  leaves.verify = static_cast<int>(options.integer(OptionId::verify));
+  leaves.verbose = static_cast<Verbosity>(options.integer(OptionId::verbose));
   ctx->leaves_ = std::make_unique<LeafCache>(leaves, ctx->store_.get(), &ctx->stats_);
   if (config.own_threads > 1) ctx->team_ = std::make_unique<ThreadTeam>(TeamOptions{.threads = config.own_threads});
   ctx->seal_ = seal_mode(options);

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <regex>
 #include <system_error>
 
 #include "ir/analysis.h"
@@ -25,6 +26,15 @@ void write(const std::filesystem::path& path, std::string_view text) {
 }
 
 }  // namespace
+
+bool dump_wanted(const std::string& filter, const std::string& name) {
+  if (filter.empty()) return true;
+  try {
+    return std::regex_search(name, std::regex(filter));
+  } catch (const std::regex_error&) {
+    return true;
+  }
+}
 
 void dump_kernel(const std::string& dir, const ir::Kernel& naive, const search::Schedule& schedule, const ir::CutKernel& cut) {
   const std::string text = ir::print(naive), moves = search::to_text(schedule);

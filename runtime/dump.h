@@ -9,6 +9,9 @@
 
 namespace lathe::runtime {
 
+// Whether LATHE_FILTER lets this name through: an empty or malformed expression lets all.
+bool dump_wanted(const std::string& filter, const std::string& name);
+
 // <dir>/<name>-<hash8>/: naive.lir, step_NN_<move>.lir, schedule.txt, nest.txt, leaf_N.lir
 void dump_kernel(const std::string& dir, const ir::Kernel& naive, const search::Schedule& schedule, const ir::CutKernel& cut);
 // <dir>/<symbol>/: program.txt, code.bin, and through the plug-in llvm.ll and code.s

@@ -48,6 +48,11 @@ void interpret_program(const void* program, const ir::LeafArgs& args) {
 
 }  // namespace
 
+const char* origin_name(LeafOrigin origin) {
+  static constexpr const char* kNames[] = {"memory", "store", "compiled", "builtin"};
+  return kNames[static_cast<int>(origin)];
+}
+
 struct LeafCache::Impl {
   enum class State : uint8_t { building, ready, failed };
   struct Slot {
@@ -96,12 +101,19 @@ struct LeafCache::Impl {
     return false;
   }
 
-  void publish(const std::string& key, const jit::CodeImage& image) {
-    if (store == nullptr) return;
-    Result<std::vector<uint8_t>> bytes = jit::write_image({image, key, code.hash});
-    if (!bytes.ok()) return;
+  void publish() {
+    std::vector<std::pair<std::string, jit::CodeImage>> images;
+    {
+      std::lock_guard lock(mutex);
+      images.swap(unpublished);
+    }
+    if (store == nullptr || images.empty()) return;
     (void)store->put({ObjectKind::k_env, "", code.hash}, code.text);
-    (void)store->put(image_key(key), std::string_view(reinterpret_cast<const char*>(bytes->data()), bytes->size()));
+    for (const auto& [key, image] : images) {
+      Result<std::vector<uint8_t>> bytes = jit::write_image({image, key, code.hash});
+      if (!bytes.ok()) continue;
+      (void)store->put(image_key(key), std::string_view(reinterpret_cast<const char*>(bytes->data()), bytes->size()));
+    }
   }
 
   Status compile(const jit::LeafProgram& program, jit::Backend backend, const std::string& key, bool keep, Slot& slot) {
@@ -113,8 +125,13 @@ struct LeafCache::Impl {
     }
     count(backend == jit::Backend::xbyak ? Stat::k_compiled_xbyak : Stat::k_compiled_llvm);
     LATHE_RETURN_IF_ERROR(adopt(*image, backend, LeafOrigin::compiled, slot));
-    if (keep) publish(key, *image);
-    if (!options.dump.empty()) dump_leaf(options.dump, program, *image, options.plugin_dir);
+    if (!options.dump.empty() && dump_wanted(options.filter, image->symbol)) {
+      dump_leaf(options.dump, program, *image, options.plugin_dir);
+    }
+    if (keep) {
+      std::lock_guard lock(mutex);
+      unpublished.emplace_back(key, std::move(*image));
+    }
     return {};
   }
 
@@ -158,11 +175,15 @@ struct LeafCache::Impl {
   std::mutex mutex;
   std::condition_variable made;
   std::map<std::string, std::unique_ptr<Slot>> slots;
+  std::vector<std::pair<std::string, jit::CodeImage>> unpublished;
 };
 
 LeafCache::LeafCache(const LeafCacheOptions& options, Store* store, Stats* stats)
     : impl_(std::make_unique<Impl>(options, store, stats)) {}
-LeafCache::~LeafCache() = default;
+LeafCache::~LeafCache() { publish(); }
+
+const LeafCacheOptions& LeafCache::options() const { return impl_->options; }
+void LeafCache::publish() { impl_->publish(); }
 
 Result<const LeafEntry*> LeafCache::get(const ir::Leaf& leaf, const ir::Target& target, const LeafPolicy& policy,
                                         LeafOrigin* origin) {

@@ -11,6 +11,7 @@
 #include "jit/backend.h"
 #include "jit/exec_memory.h"
 #include "runtime/leaf_ref.h"
+#include "runtime/verbose.h"
 
 namespace lathe::runtime {
 
@@ -28,6 +29,7 @@ struct LeafPolicy {
 };
 
 enum class LeafOrigin : uint8_t { memory, store, compiled, builtin };
+const char* origin_name(LeafOrigin origin);  // "memory", ...
 
 struct LeafEntry {
   LeafRef ref;
@@ -42,7 +44,10 @@ struct LeafCacheOptions {
   size_t code_bytes = size_t{256} << 20;
   std::string plugin_dir;
   int profile = 0;               // bits of LATHE_PROFILE
-  std::string dump;              // LATHE_DUMP: a folder per leaf made; empty: none
+  std::string dump;              // LATHE_DUMP: a folder per kernel and leaf made; empty: none
+  std::string filter;            // regular expression: names that are dumped; empty: all
+  int verify = 0;                // LATHE_VERIFY: 1 kernels at the borders, 2 after every move
+  Verbosity verbose = Verbosity::none;
 };
 
 class LeafCache {
@@ -53,8 +58,12 @@ class LeafCache {
   LeafCache(const LeafCache&) = delete;
   LeafCache& operator=(const LeafCache&) = delete;
 
-  // MISS: not in memory or store and the policy forbids making it. UNSUPPORTED: outside every backend. *origin, if not null, says where this
-  // call found it.
+  const LeafCacheOptions& options() const;
+  // Writes the images made since the last call to the store. Not part of making a leaf: callers publish when nobody waits.
+  void publish();
+
+  // MISS: not in memory or store and the policy forbids making it. UNSUPPORTED: outside every backend. *origin, if not
+  // null, says where this call found it.
   ir::Result<const LeafEntry*> get(const ir::Leaf& leaf, const ir::Target& target, const LeafPolicy& policy,
                                    LeafOrigin* origin = nullptr);
 

@@ -200,6 +200,9 @@ Result<PrepareInfo> Operator::prepare(const PrepareRequest& request, bool compil
         if (decision) reason = MissReason::k_corrupt;
         info.missed = true;
         info.miss = reason;
+        if (context_->seal() == Seal::warn && context_->leaves().options().verbose >= Verbosity::warn) {
+          verbose_line({"warn", graph_.name, "T1", "", miss_reason_name(reason), 0});
+        }
         if (stored_only) {
           return ir::make_error(ir::Code::kMISS, "{}: no decision is stored ({})", graph_.name, miss_reason_name(reason));
         }
@@ -232,6 +235,7 @@ Result<PrepareInfo> Operator::prepare(const PrepareRequest& request, bool compil
     if (whole != list.end() && (*whole)->stage.packed.empty()) continue;
     LATHE_RETURN_IF_ERROR(add_general(kernel, request, whole == list.end(), policy, info).with_context(graph_.name));
   }
+  context_->leaves().publish();
   return info;
 }
 

@@ -153,11 +153,6 @@ std::string dims_text(const ops::Workload& item, const runtime::SymbolValues& di
   return out.empty() ? "-" : out;
 }
 
-const char* origin_name(runtime::LeafOrigin origin) {
-  constexpr const char* kNames[] = {"memory", "store", "compiled", "builtin"};
-  return kNames[static_cast<int>(origin)];
-}
-
 std::string tier_name(int tier) { return fmt::format("T{}", tier); }
 
 const std::atomic<bool>& interrupted() { return interrupt_seen; }

@@ -61,7 +61,6 @@ void print_json(const nlohmann::json& line);
 nlohmann::json json_dims(const ops::Workload& item, const runtime::SymbolValues& dims);
 std::string dims_text(const ops::Workload& item, const runtime::SymbolValues& dims);  // "M=1 L=128"
 
-const char* origin_name(runtime::LeafOrigin origin);
 std::string tier_name(int tier);  // "T2"
 
 // Set by the first Ctrl-C; the second one ends the process.

@@ -30,26 +30,25 @@ TEST(Options, DefaultsAreValid) {
 
 TEST(Options, ApiBeatsEnvironmentBeatsDefault) {
   Result<Options> options = Options::from_environment(
-      fake({{"LATHE_CACHE", "ro"}, {"LATHE_BACKGROUND_THREADS", "auto"}, {"LATHE_SEED", "7"}, {"LATHE_DUMP", ""}}));
+      fake({{"LATHE_CACHE", "ro"}, {"LATHE_CODE_MB", "7"}, {"LATHE_DUMP", ""}}));
   ASSERT_TRUE(options.ok()) << options.status().to_string();
   EXPECT_EQ(options->text(OptionId::cache), "ro");
   EXPECT_EQ(options->source(OptionId::cache), OptionSource::kEnvironment);
-  EXPECT_EQ(options->integer(OptionId::background_threads), -1);
-  EXPECT_EQ(options->integer(OptionId::seed), 7);
+  EXPECT_EQ(options->integer(OptionId::code_mb), 7);
   EXPECT_EQ(options->source(OptionId::dump), OptionSource::kDefault);
   ASSERT_TRUE(options->set("cache", "off").ok());
   EXPECT_EQ(options->text(OptionId::cache), "off");
   EXPECT_EQ(options->source(OptionId::cache), OptionSource::kApi);
   EXPECT_NE(options->to_string().find("LATHE_CACHE=off (api)\n"), std::string::npos);
-  EXPECT_NE(options->to_string().find("LATHE_SEED=7 (environment)\n"), std::string::npos);
+  EXPECT_NE(options->to_string().find("LATHE_CODE_MB=7 (environment)\n"), std::string::npos);
 }
 
 TEST(Options, RefusesWhatItCannotHonour) {
   const std::vector<std::pair<std::string, std::string>> bad = {{"LATHE_CACHE", "yes"},       {"LATHE_CODE_MB", "0"},
-                                                  {"LATHE_CODE_MB", "12x"},     {"LATHE_SEED", "-1"},
+                                                  {"LATHE_CODE_MB", "12x"},     {"LATHE_CODE_MB", "-1"},
                                                   {"LATHE_CACHE_DIR", "here"},  {"LATHE_FILTER", "("},
                                                   {"LATHE_MAX_ISA", "AVX2"},    {"LATHE_PROFILE", "16"},
-                                                  {"LATHE_SEED", "9223372036854775808"}};
+                                                  {"LATHE_CODE_MB", "9223372036854775808"}};
   for (const auto& [name, value] : bad) {
     const Result<Options> options = Options::from_environment(fake({{name, value}}));
     ASSERT_FALSE(options.ok()) << name;

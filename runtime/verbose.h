@@ -1,0 +1,17 @@
+// LATHE_VERBOSE: one CSV line an event on standard error, only when asked for. Thread-safe (one write a line).
+//   lathe_verbose,v1,event,kernel,tier,origin,reason,us
+#pragma once
+#include <string_view>
+
+namespace lathe::runtime {
+
+enum class Verbosity : int { none, warn, create };
+
+struct VerboseEvent {
+  std::string_view event;   // "create", "warn"
+  std::string_view kernel, tier, origin, reason;
+  double us = 0;
+};
+void verbose_line(const VerboseEvent& event);
+
+}  // namespace lathe::runtime
