@@ -1,19 +1,36 @@
 #!/usr/bin/env bash
-# Installs what Lathe builds with (Debian packages; LLVM 19 for the second code generator). Idempotent; root, or with sudo.
-# Nothing is fetched when everything is there already.
+# Installs what Lathe builds and tests with: Debian packages only (LLVM 19 for the second code generator). Idempotent; as root, or with
+# sudo. Says nothing and fetches nothing when everything is there already.
 set -euo pipefail
-packages=(g++ cmake ninja-build ccache pkg-config python3 binutils libfmt-dev libtbb-dev nlohmann-json3-dev libcli11-dev libxxhash-dev
-          libsodium-dev libxbyak-dev llvm-19-dev libgtest-dev libgmock-dev libisl-dev)
+packages=(
+  g++ cmake ninja-build ccache pkg-config python3                                                  # to build
+  libfmt-dev libtbb-dev nlohmann-json3-dev libcli11-dev libxxhash-dev libsodium-dev libxbyak-dev   # the library
+  llvm-19-dev                                                                                      # the LLVM plug-in
+  libgtest-dev libgmock-dev libisl-dev binutils gdb                                                # the tests
+)
 missing=()
-for p in "${packages[@]}"; do
-  [ "$(dpkg-query -W -f='${db:Status-Status}' "$p" 2>/dev/null)" = installed ] || missing+=("$p")
+for package in "${packages[@]}"; do
+  [ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true)" = installed ] || missing+=("$package")
 done
-if [ ${#missing[@]} -eq 0 ]; then exit 0; fi
+[ ${#missing[@]} -gt 0 ] || exit 0
+
 as_root=()
 if [ "$(id -u)" != 0 ]; then
   command -v sudo >/dev/null || { echo "setup: needs root or sudo to install: ${missing[*]}" >&2; exit 1; }
   as_root=(sudo)
 fi
-echo "setup: installing ${missing[*]}"
-"${as_root[@]}" apt-get update -qq
-"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+quietly() { # output only if it fails
+  local log
+  log=$(mktemp)
+  if ! "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive "$@" >"$log" 2>&1; then
+    cat "$log" >&2
+    rm -f "$log"
+    echo "setup: failed: $*" >&2
+    return 1
+  fi
+  rm -f "$log"
+}
+echo "setup: installing ${missing[*]} (a minute or two)"
+quietly apt-get update -q
+quietly apt-get install -y -q --no-install-recommends "${missing[@]}"
+echo "setup: done"

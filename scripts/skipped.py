@@ -1,0 +1,33 @@
+#!/usr/bin/env python3
+# What ctest did not run, and why: skipped.py junit.xml. Groups the tests by the reason that their GTEST_SKIP gave.
+import collections
+import re
+import sys
+import xml.etree.ElementTree as tree
+
+
+def reason(case):
+    output = case.findtext("system-out") or ""
+    found = re.search(r"Skipped\n(.+)", output)
+    if found:
+        return found.group(1).strip()
+    skipped = case.find("skipped")
+    return (skipped.get("message") if skipped is not None else None) or "no reason given"
+
+
+def main(path):
+    cases = list(tree.parse(path).getroot().iter("testcase"))
+    reasons = collections.defaultdict(list)
+    for case in cases:
+        if case.find("skipped") is not None or case.get("status") in ("notrun", "disabled"):
+            reasons[reason(case)].append(case.get("name"))
+    print(f"{len(cases)} tests, {sum(map(len, reasons.values()))} skipped")
+    for why, names in sorted(reasons.items(), key=lambda item: -len(item[1])):
+        shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+        print(f"  {len(names)} skipped: {why} ({shown})")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: skipped.py <junit.xml>")
+    main(sys.argv[1])
