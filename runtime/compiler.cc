@@ -22,6 +22,7 @@ namespace {
 // Compiles the leaves of a cut kernel; remembers the most expensive origin.
 Status make_leaves(const ir::CutKernel& cut, const ir::Target& target, LeafCache& cache, const LeafPolicy& policy,
                    std::vector<LeafRef>& out, Stage& stage) {
+  const auto start = std::chrono::steady_clock::now();
   for (const ir::Leaf& leaf : cut.leaves) {
     LeafOrigin origin = LeafOrigin::memory;
     LATHE_ASSIGN(const LeafEntry* entry, cache.get(leaf, target, policy, &origin));
@@ -30,6 +31,7 @@ Status make_leaves(const ir::CutKernel& cut, const ir::Target& target, LeafCache
     stage.portable |= entry->backend == jit::Backend::portable;
     if (origin != LeafOrigin::memory) stage.origin = std::max(stage.origin, origin);
   }
+  stage.codegen_us += std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
   return {};
 }
 
@@ -73,7 +75,6 @@ Result<Stage> build_stage(const ir::Kernel& restricted, const search::Schedule& 
   }
   stage.schedule.numeric = scheduled.numeric;
   LATHE_ASSIGN(stage.cut, search::cut(scheduled));
-  const auto start = std::chrono::steady_clock::now();
   LATHE_RETURN_IF_ERROR(make_leaves(stage.cut, target, leaves, policy, stage.leaves, stage));
   int param = 0;
   for (const ir::Buffer& b : scheduled.buffers) {
@@ -83,8 +84,6 @@ Result<Stage> build_stage(const ir::Kernel& restricted, const search::Schedule& 
     }
     param += b.place == ir::Place::in || b.place == ir::Place::constant || b.place == ir::Place::out;
   }
-  stage.codegen_us =
-      std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
   if (!options.dump.empty() && dump_wanted(options.filter, restricted.name)) {
     dump_kernel(options.dump, restricted, stage.schedule, stage.cut);
   }
