@@ -10,6 +10,7 @@
 #include <map>
 #include <random>
 
+#include "runtime/handle.h"
 #include "runtime/machine_profile.h"
 #include "runtime/work.h"
 
@@ -87,9 +88,9 @@ double quartile_range(std::vector<double> v) {
 }  // namespace
 
 struct Bench::Impl {
-  Operator& op;
+  std::shared_ptr<Operator> shared;
   BenchOptions options;
-  ThreadTeam* team;
+  Operator& op = *shared;
   std::vector<std::unique_ptr<Memory>> memory;  // by argument; constants: their copies, `stride` apart
   std::vector<size_t> bytes;                    // of one copy
   std::vector<int64_t> copies;
@@ -165,10 +166,22 @@ struct Bench::Impl {
       }
     }
     int64_t next = 0;
+    const auto state = std::make_shared<ContextState>();
+    state->context = std::shared_ptr<Context>(shared, &op.context());
+    PinnedBody body;
+    body.state = state;
+    body.op = shared;
+    body.bound = bound;
+    body.team = options.threads > 1 ? op.context().team() : nullptr;
+    const std::unique_ptr<lathe_pinned, void (*)(lathe_pinned*)> pinned(make_handle<lathe_pinned>(std::move(body)), lathe_pinned_destroy);
+    lathe_exec exec = LATHE_EXEC_INIT;
+    exec.threads = options.threads;
+    exec.workspace = workspace.data();
+    exec.workspace_bytes = workspace.bytes();
     const auto call_us = [&](int64_t reps) {
       const double begin = now_us();
       for (int64_t r = 0; r < reps; ++r) {
-        op.run(*bound, args.data() + static_cast<size_t>(next) * n, workspace.data(), team);
+        lathe_pinned_run(pinned.get(), args.data() + static_cast<size_t>(next) * n, &exec);
         next = next + 1 == most ? 0 : next + 1;
       }
       return (now_us() - begin) / static_cast<double>(reps);
@@ -185,7 +198,7 @@ struct Bench::Impl {
     const int64_t beyond = 2 * target.l3_bytes;
     const auto footprint = [&](double bytes, bool cold) {
       const int64_t line = std::max<int64_t>(static_cast<int64_t>(bytes), 4096);
-      return cold ? beyond : std::min(line, 2 * beyond);
+      return cold ? std::clamp(line, beyond, 4 * beyond) : std::min(line, 4 * beyond);
     };
     const bool rotates = options.cold && work.constant_bytes > 0;
     const double moved = work.read_bytes + work.write_bytes;
@@ -237,7 +250,7 @@ struct Bench::Impl {
   }
 };
 
-Bench::Bench(Operator& op, const BenchOptions& options, ThreadTeam* team) : impl_(new Impl{op, options, team}) {}
+Bench::Bench(std::shared_ptr<Operator> op, const BenchOptions& options) : impl_(new Impl{std::move(op), options}) {}
 Bench::~Bench() = default;
 Result<BenchRow> Bench::run(const SymbolValues& dims) { return impl_->run(dims); }
 

@@ -1,4 +1,5 @@
-// How fast a served operator is, as a share of what the machine can do in the same round: operands, probes and samples interleaved.
+// How fast a served operator is through lathe_pinned_run, as a share of what the machine can do in the same round: samples and probes
+// interleaved.
 // Constants are packed; they rotate over copies of twice the last-level cache where the workload says cold.
 #pragma once
 #include <memory>
@@ -35,8 +36,8 @@ struct BenchRow {
 // Operands of one operator, for all its shapes; made once, since packing and filling large constants takes longer than timing them.
 class Bench {
  public:
-  // The operator is prepared. The team may be null; it and the operator outlive the bench.
-  Bench(Operator& op, const BenchOptions& options, ThreadTeam* team);
+  // The operator is prepared. More than one thread: the context's team.
+  Bench(std::shared_ptr<Operator> op, const BenchOptions& options);
   ~Bench();
   // UNSUPPORTED: more memory than options.ram.
   ir::Result<BenchRow> run(const SymbolValues& dims);

@@ -97,7 +97,7 @@ int run(const BenchFlags& flags) {
     const auto dims_list = shaped(item, (*op)->hinted_dims(), *shape);
     if (!dims_list.ok()) return fail(flags, dims_list.status(), kUsage);
     const runtime::PinnedThread pinned(options.threads == 1);
-    runtime::Bench bench(**op, options, options.threads > 1 ? (*context)->team() : nullptr);
+    runtime::Bench bench(*op, options);
     const char* dtype = ir::dtype_name((*op)->graph().tensors[static_cast<size_t>((*op)->graph().outputs[0])].dtype);
     for (const runtime::SymbolValues& dims : *dims_list) {
       if (interrupted()) break;
