@@ -36,7 +36,8 @@ struct TimingResult {
   int winner = 0;        // 0 unless another one wins for certain
   bool tie = true;       // nobody beat the default
   int measurements = 0;  // samples of all
-  double default_us = 0, best_us = 0;
+  double default_us = 0;  // median
+  double best_us = 0;     // by the paired gain
 };
 
 // calls[0] is the default; each call runs the candidate once. before(i) is told who runs next.
