@@ -122,6 +122,14 @@ Status accepts(const Knobs& k, const Problem& problem, const Target& t) {
   return {};
 }
 
+// The largest share of a thread over the mean one: panels, or blocks of rows where mc is set, are dealt out whole.
+double imbalance(const Sizes& s, const Knobs& k, int64_t panels, int threads) {
+  if (threads <= 1) return 1;
+  const int64_t unit = k.at("mc") != 0 ? k.at("mc") : 1, total = k.at("mc") != 0 ? s.m : panels;
+  const int64_t blocks = (total + unit - 1) / unit, most = (blocks + threads - 1) / threads;
+  return static_cast<double>(std::min(most * unit, total)) * threads / static_cast<double>(std::max<int64_t>(total, 1));
+}
+
 // Cycles of a core with two FMA pipes, two load ports and FMA latency 4, plus what the order of loops costs.
 double estimate(const Knobs& k, const Problem& problem, const Target& t) {
   const Sizes s = sizes(find_parts(problem.kernel), problem);
@@ -143,6 +151,7 @@ double estimate(const Knobs& k, const Problem& problem, const Target& t) {
     cycles *= 1.01;
   }
   if (k.at("kc") != 0) cycles *= tiles > 1 || !streams_b ? 1.005 : 1.06;
+  cycles *= imbalance(s, k, static_cast<int64_t>(panels), problem.threads);
   const double a_bytes = static_cast<double>(s.m) * static_cast<double>(s.k) * 4;
   if (a_bytes > static_cast<double>(t.l2_bytes) && k.at("mc") == 0) cycles *= 1.03;
   // Rows of A a multiple of 4096 bytes apart share the sets of L1.
