@@ -45,7 +45,7 @@ struct VerifyReport {
   double worst_err_over_bound = 0;
 };
 
-// Contexts come from `context` with lower levels; T2 is the stored Schedule, else a candidate picked by the seed.
+// Levels up to the context's; T2 is the stored Schedule, else a candidate picked by the seed.
 ir::Result<VerifyReport> run_verify(const std::shared_ptr<Context>& context, const std::vector<ops::Workload>& items,
                                     const VerifyOptions& options, const std::function<void(const VerifyRow&)>& row);
 
