@@ -47,8 +47,11 @@ std::optional<Lowering::Place> Lowering::place(const std::string& buffer,
   Place out;
   out.buffer = &leaf_.buffers[slot];
   out.cell = out.buffer->place == ir::Place::reg;
+  const PlainAccess* known = index.empty() ? nullptr : &plain(slot, index);
+  if (known != nullptr && !known->plain) known = nullptr;
   if (!out.cell) {
-    std::optional<Access> a = access(*out.buffer, slot, index, env_);
+    std::optional<Access> a =
+        known != nullptr ? known->access(slot, env_) : access(*out.buffer, slot, index, env_);
     if (!a) {
       fail(ir::unsupported("{}: an index is not affine in the loops of the leaf, or has no stride",
                            buffer));
@@ -61,10 +64,10 @@ std::optional<Lowering::Place> Lowering::place(const std::string& buffer,
     }
     return out;
   }
-  out.key.buffer = buffer;
-  for (const Expr& e : index) {
-    const std::optional<Affine> a = affine(e, env_);
-    if (!a || !a->loops.empty() || !a->symbols.empty() ||
+  out.key.rank = rank_of(slot);
+  for (size_t d = 0; d < index.size(); ++d) {
+    const std::optional<Affine> a = known != nullptr ? known->at(d, env_) : affine(index[d], env_);
+    if (!a || d >= out.key.index.size() || std::abs(a->constant) > INT32_MAX || !a->loops.empty() || !a->symbols.empty() ||
         (a->lane != 0 && (a->lane != 1 || out.key.vector))) {
       fail(ir::unsupported("{}: a register cannot be indexed by a loop", buffer));
       return {};
@@ -77,7 +80,7 @@ std::optional<Lowering::Place> Lowering::place(const std::string& buffer,
         return {};
       }
     }
-    out.key.index.push_back(a->constant);
+    out.key.index[out.key.dims++] = static_cast<int32_t>(a->constant);
   }
   return out;
 }
@@ -86,7 +89,7 @@ int Lowering::read(const Place& p) {
   if (!p.cell) return e_.load(p.access, lane_ ? lane_->mask : -1);
   const auto it = cells_.find(p.key);
   if (it == cells_.end())
-    return fail(ir::unsupported("{}: read where no value has reached", p.key.buffer));
+    return fail(ir::unsupported("{}: read where no value has reached", p.buffer->name));
   return it->second.reg;
 }
 
@@ -189,7 +192,7 @@ void Lowering::reduce_lanes(const Stmt& s, const Place& target) {
   }
   auto t = std::find_if(
       reduction->targets.begin(), reduction->targets.end(), [&](const Reduction::Target& known) {
-        return target.cell ? !(known.place.key < target.key) && !(target.key < known.place.key)
+        return target.cell ? known.place.key == target.key
                            : known.place.access == target.access;
       });
   if (t == reduction->targets.end()) {
@@ -247,7 +250,7 @@ void Lowering::finish_reduction(Reduction& r) {
             {e_.constant(0.0f), e_.constant(std::numeric_limits<float>::quiet_NaN())}, 0, nan);
         const int flag = e_.op(LeafOp::k_reduce_add, {flags});
         const LeafOp op = r.op == AssignOp::max ? LeafOp::k_reduce_max : LeafOp::k_reduce_min;
-        all = e_.op(LeafOp::k_bit_or, {e_.op(op, values), flag});
+        all = e_.op(LeafOp::k_bit_or, {e_.op(op, std::span<const int>(values)), flag});
         break;
       }
       default:

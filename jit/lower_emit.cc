@@ -1,24 +1,82 @@
 // Emitter: see lower_emit.h.
 #include "jit/lower_emit.h"
 
+#include <algorithm>
 #include <bit>
 
 namespace lathe::jit {
 namespace {
 
-void append_linear(std::vector<int64_t>& key, const Linear& l) {
-  key.push_back(l.bytes);
-  key.push_back(static_cast<int64_t>(l.strides.size()));
-  for (const auto& [stride, mult] : l.strides) {
-    key.push_back(stride);
-    key.push_back(mult);
-  }
-}
-
 constexpr int64_t kConstantKey = -1, kExtentKey = -2, kAccessKey = -3, kTailKey = -4,
                   kDerivedKey = -5, kBumpedKey = -6;
 
 }  // namespace
+
+uint64_t KeyTable::hash(std::span<const int64_t> key) {
+  uint64_t h = key.size();
+  for (const int64_t n : key) {
+    h = (h ^ static_cast<uint64_t>(n)) * 0x9e3779b97f4a7c15u;
+    h ^= h >> 29;
+  }
+  return h;
+}
+
+KeyTable::Value* KeyTable::find(std::span<const int64_t> key, uint64_t hash) {
+  if (entries_.empty()) return nullptr;
+  const size_t mask = slots_.size() - 1;
+  for (size_t i = hash & mask; slots_[i] >= 0; i = (i + 1) & mask) {
+    Entry& e = entries_[static_cast<size_t>(slots_[i])];
+    if (e.hash == hash && e.size == key.size() &&
+        std::equal(key.begin(), key.end(), numbers_.begin() + e.begin))
+      return &e.value;
+  }
+  return nullptr;
+}
+
+void KeyTable::set(std::span<const int64_t> key, uint64_t hash, Value value) {
+  if (Value* known = find(key, hash)) {
+    *known = value;
+    return;
+  }
+  if (2 * (entries_.size() + 1) > slots_.size()) grow();
+  const size_t mask = slots_.size() - 1;
+  size_t i = hash & mask;
+  while (slots_[i] >= 0) i = (i + 1) & mask;
+  slots_[i] = static_cast<int32_t>(entries_.size());
+  entries_.push_back({hash, static_cast<uint32_t>(numbers_.size()),
+                      static_cast<uint32_t>(key.size()), value});
+  numbers_.insert(numbers_.end(), key.begin(), key.end());
+}
+
+void KeyTable::grow() {
+  slots_.assign(std::max<size_t>(64, 4 * slots_.size()), -1);
+  const size_t mask = slots_.size() - 1;
+  for (size_t e = 0; e < entries_.size(); ++e) {
+    size_t i = entries_[e].hash & mask;
+    while (slots_[i] >= 0) i = (i + 1) & mask;
+    slots_[i] = static_cast<int32_t>(e);
+  }
+}
+
+void KeyTable::clear() {
+  if (entries_.empty()) return;
+  entries_.clear();
+  numbers_.clear();
+  std::fill(slots_.begin(), slots_.end(), -1);
+}
+
+void Emitter::Key::add(const Linear& l) {
+  add(l.bytes);
+  if (l.constant()) return add(int64_t{-1});
+  add(int64_t{l.first});
+  for (const int64_t mult : l.strides) add(mult);
+}
+
+Emitter::Key Emitter::key_of(std::initializer_list<int64_t> numbers) {
+  Key key;
+  for (const int64_t n : numbers) key.add(n);
+  return key;
+}
 
 int Emitter::fail(ir::Status status) {
   if (status_.ok()) status_ = std::move(status);
@@ -28,6 +86,7 @@ int Emitter::fail(ir::Status status) {
 int Emitter::fresh() {
   value_id_.push_back(next_id_++);
   homes_.push_back(false);
+  constants_.push_back(-1);
   return program_->num_vregs++;
 }
 int Emitter::home() {
@@ -37,16 +96,16 @@ int Emitter::home() {
 }
 
 void Emitter::set_constant(int home, float value, int level) {
-  Inst i{LeafOp::k_constant, home};
-  i.imm = std::bit_cast<uint32_t>(value);
-  emit(i, level);
+  emit(LeafOp::k_constant, home, level).imm = std::bit_cast<uint32_t>(value);
   touch(home);
 }
 
-void Emitter::emit(const Inst& inst, int level) {
-  Node n;
-  n.inst = inst;
-  frames_[level].out->push_back(std::move(n));
+// The instruction made is the reference's until the next one.
+Inst& Emitter::emit(LeafOp op, int dst, int level) {
+  Inst& inst = frames_[static_cast<size_t>(level)].out->emplace_back().inst;
+  inst.op = op;
+  inst.dst = dst;
+  return inst;
 }
 
 void Emitter::forget_values() {
@@ -66,7 +125,9 @@ LoopContext* Emitter::new_loop() {
 
 static std::vector<PtrTerm> terms_of(const Linear& l, int64_t times) {
   std::vector<PtrTerm> out;
-  for (const auto& [stride, mult] : l.strides) out.push_back({stride, mult * times});
+  for (size_t d = 0; d < l.strides.size(); ++d) {
+    if (l.strides[d] != 0) out.push_back({l.first + static_cast<int>(d), l.strides[d] * times});
+  }
   return out;
 }
 
@@ -77,77 +138,82 @@ void Emitter::finish(const LoopContext& loop, int64_t iterations, Node& node) {
   }
 }
 
-int Emitter::known(const Key& key) const {
+int Emitter::known(const Key& key, uint64_t hash) {
   for (auto f = frames_.rbegin(); f != frames_.rend(); ++f) {
-    const auto it = f->values.find(key);
-    if (it != f->values.end() && value_id_[it->second.reg] == it->second.id) return it->second.reg;
+    const KeyTable::Value* v = f->values.find(key.span(), hash);
+    if (v != nullptr && value_id_[v->reg] == v->id) return v->reg;
   }
   return -1;
 }
-void Emitter::remember(const Key& key, int reg, int level) {
-  frames_[level].values[key] = {reg, value_id_[reg]};
+void Emitter::remember(const Key& key, uint64_t hash, int reg, int level) {
+  frames_[level].values.set(key.span(), hash, {reg, value_id_[reg]});
+}
+// What a frame in scope knows under the key in masks or ptrs; -1: nothing.
+int Emitter::known_in(KeyTable Frame::*table, const Key& key, uint64_t hash) {
+  for (auto f = frames_.rbegin(); f != frames_.rend(); ++f) {
+    if (const KeyTable::Value* v = ((*f).*table).find(key.span(), hash)) return v->reg;
+  }
+  return -1;
 }
 
-int Emitter::op(LeafOp op, std::vector<int> sources, uint32_t imm, int mask) {
-  Key key{static_cast<int64_t>(op), imm, mask_class(mask)};
-  for (int s : sources) key.push_back(value_id_[s]);
-  if (const int reg = known(key); reg >= 0) return reg;
-  Inst i{op, fresh()};
-  for (size_t s = 0; s < sources.size(); ++s) i.src[s] = sources[s];
+int Emitter::op(LeafOp op, std::span<const int> sources, uint32_t imm, int mask) {
+  Key key = key_of({static_cast<int64_t>(op), imm, mask_class(mask)});
+  for (const int s : sources) key.add(value_id_[s]);
+  const uint64_t hash = KeyTable::hash(key.span());
+  if (const int reg = known(key, hash); reg >= 0) return reg;
+  const int dst = fresh();
+  Inst& i = emit(op, dst, level());
+  std::copy(sources.begin(), sources.end(), i.src);
   i.imm = imm;
   i.mask = mask;
-  emit(i, level());
-  remember(key, i.dst, level());
-  return i.dst;
+  remember(key, hash, dst, level());
+  return dst;
 }
 
-void Emitter::op_into(int dst, LeafOp op, std::vector<int> sources, int mask) {
-  Inst i{op, dst};
-  for (size_t s = 0; s < sources.size(); ++s) i.src[s] = sources[s];
-  i.mask = mask;
-  if (op == LeafOp::k_move) {
-    if (const auto it = constants_.find(sources[0]); it != constants_.end()) {
-      i = Inst{LeafOp::k_constant, dst};
-      i.imm = it->second;
-    }
+void Emitter::op_into(int dst, LeafOp op, std::initializer_list<int> sources, int mask) {
+  const int64_t constant = op == LeafOp::k_move ? constants_[*sources.begin()] : -1;
+  Inst& i = emit(constant >= 0 ? LeafOp::k_constant : op, dst, level());
+  if (constant >= 0) {
+    i.imm = static_cast<uint32_t>(constant);
+  } else {
+    std::copy(sources.begin(), sources.end(), i.src);
+    i.mask = mask;
   }
-  emit(i, level());
   touch(dst);
 }
 
 int Emitter::constant(float value) { return constant_bits(std::bit_cast<uint32_t>(value)); }
 int Emitter::constant_bits(uint32_t bits) {
-  const Key key{kConstantKey, bits};
-  if (const int reg = known(key); reg >= 0) return reg;
-  Inst i{LeafOp::k_constant, fresh()};
-  i.imm = bits;
-  emit(i, 0);
-  remember(key, i.dst, 0);
-  constants_[i.dst] = bits;
-  return i.dst;
+  const Key key = key_of({kConstantKey, bits});
+  const uint64_t hash = KeyTable::hash(key.span());
+  if (const int reg = known(key, hash); reg >= 0) return reg;
+  const int dst = fresh();
+  emit(LeafOp::k_constant, dst, 0).imm = bits;
+  remember(key, hash, dst, 0);
+  constants_[dst] = bits;
+  return dst;
 }
 
 int Emitter::extent_f32(Extent extent) {
   const int at = extent.arg == Extent::kSegLen ? level() : 0;
-  const Key key{kExtentKey, extent.arg, extent.add};
-  if (const int reg = known(key); reg >= 0) return reg;
-  Inst i{LeafOp::k_extent_f32, fresh()};
-  i.extent = extent;
-  emit(i, at);
-  remember(key, i.dst, at);
-  return i.dst;
+  const Key key = key_of({kExtentKey, extent.arg, extent.add});
+  const uint64_t hash = KeyTable::hash(key.span());
+  if (const int reg = known(key, hash); reg >= 0) return reg;
+  const int dst = fresh();
+  emit(LeafOp::k_extent_f32, dst, at).extent = extent;
+  remember(key, hash, dst, at);
+  return dst;
 }
 
-Emitter::Key Emitter::access_key(const Access& at, int mask) const {
-  const auto version = memory_id_.find(at.slot);
-  Key key{kAccessKey, at.slot, version == memory_id_.end() ? 0 : version->second, mask_class(mask),
-          at.uniform() ? 0 : 1};
-  append_linear(key, at.base);
+Emitter::Key Emitter::access_key(const Access& at, int mask) {
+  Key key = key_of({kAccessKey, at.slot, at_slot(memory_id_, at.slot), mask_class(mask),
+                    at.uniform() ? 0 : 1});
+  key.add(at.base);
   for (const LoopContext* loop : loops_) {
-    const auto it = at.loops.find(loop);
-    if (it == at.loops.end()) continue;
-    key.push_back(loop->id);
-    append_linear(key, it->second);
+    const Linear* stride = at.loops.find(loop);
+    if (stride == nullptr) continue;
+    key.add(loop->id);
+    key.add(*stride);
   }
   return key;
 }
@@ -155,64 +221,72 @@ Emitter::Key Emitter::access_key(const Access& at, int mask) const {
 int Emitter::load(const Access& at, int mask) {
   if (at.uniform()) mask = -1;
   const Key key = access_key(at, mask);
-  if (const int reg = known(key); reg >= 0) return reg;
+  const uint64_t hash = KeyTable::hash(key.span());
+  if (const int reg = known(key, hash); reg >= 0) return reg;
   if (mask >= 0) {
     // An unmasked load or store of the same place serves as well: lanes off are never looked at
     // unmasked.
-    if (const int reg = known(access_key(at, -1)); reg >= 0) return reg;
+    const Key whole = access_key(at, -1);
+    if (const int reg = known(whole, KeyTable::hash(whole.span())); reg >= 0) return reg;
   }
-  Inst i{at.uniform() ? LeafOp::k_load_bcast : LeafOp::k_load, fresh()};
+  const int dst = fresh();
+  const Mem from = mem(at);
+  Inst& i = emit(at.uniform() ? LeafOp::k_load_bcast : LeafOp::k_load, dst, level());
   i.mask = mask;
-  i.mem = mem(at);
-  emit(i, level());
-  remember(key, i.dst, level());
-  return i.dst;
+  i.mem = from;
+  remember(key, hash, dst, level());
+  return dst;
 }
 
 void Emitter::store(const Access& at, int value, int mask) {
-  Inst i{at.uniform() ? LeafOp::k_store_lane0 : LeafOp::k_store};
+  if (at.uniform()) mask = -1;
+  const Mem to = mem(at);
+  Inst& i = emit(at.uniform() ? LeafOp::k_store_lane0 : LeafOp::k_store, -1, level());
   i.src[0] = value;
-  i.mask = at.uniform() ? -1 : mask;
-  i.mem = mem(at);
-  emit(i, level());
+  i.mask = mask;
+  i.mem = to;
   stored(at.slot);
-  remember(access_key(at, i.mask), value, level());
+  const Key key = access_key(at, mask);
+  remember(key, KeyTable::hash(key.span()), value, level());
 }
 
 int Emitter::compare(LeafOp op, int a, int b) {
-  Key key{static_cast<int64_t>(op), value_id_[a], value_id_[b]};
-  for (auto f = frames_.rbegin(); f != frames_.rend(); ++f) {
-    if (const auto it = f->masks.find(key); it != f->masks.end()) return it->second;
-  }
-  Inst i{op, program_->num_masks++};
+  const Key key = key_of({static_cast<int64_t>(op), value_id_[a], value_id_[b]});
+  const uint64_t hash = KeyTable::hash(key.span());
+  if (const int mask = known_in(&Frame::masks, key, hash); mask >= 0) return mask;
+  const int dst = program_->num_masks++;
+  Inst& i = emit(op, dst, level());
   i.src[0] = a;
   i.src[1] = b;
-  emit(i, level());
-  frames_.back().masks[key] = i.dst;
-  return i.dst;
+  frames_.back().masks.set(key.span(), hash, {dst, 0});
+  return dst;
 }
 
 int Emitter::mask_tail(Extent extent, const LoopContext* loop, int64_t add) {
   const bool invariant = loop == nullptr && extent.arg != Extent::kSegLen;
   const int at = invariant && !scarce_masks() ? 0 : level();
-  const Key key{kTailKey, extent.arg, extent.add, loop == nullptr ? 0 : loop->id, add};
-  for (auto f = frames_.rbegin(); f != frames_.rend() && !(scarce_masks() && tight_); ++f) {
-    if (const auto it = f->masks.find(key); it != f->masks.end()) return it->second;
+  const Key key =
+      key_of({kTailKey, extent.arg, extent.add, loop == nullptr ? 0 : loop->id, add});
+  const uint64_t hash = KeyTable::hash(key.span());
+  if (!(scarce_masks() && tight_)) {
+    if (const int mask = known_in(&Frame::masks, key, hash); mask >= 0) return mask;
   }
-  Inst i{LeafOp::k_mask_tail, program_->num_masks++};
+  const int dst = program_->num_masks++;
+  Inst& i = emit(LeafOp::k_mask_tail, dst, at);
   i.extent = extent;
   i.var = loop == nullptr ? -1 : loop->var;
   i.var_add = add;
-  emit(i, at);
-  frames_[at].masks[key] = i.dst;
-  mask_class_[i.dst] = tail_classes_.try_emplace(key, i.dst).first->second;
-  return i.dst;
+  frames_[at].masks.set(key.span(), hash, {dst, 0});
+  if (tail_classes_.find(key.span(), hash) == nullptr)
+    tail_classes_.set(key.span(), hash, {dst, 0});
+  at_slot(mask_class_, dst) = tail_classes_.find(key.span(), hash)->reg + 1;
+  return dst;
 }
 
 // Masks made anew for each use count as one where values are compared.
 int Emitter::mask_class(int mask) const {
-  const auto it = mask_class_.find(mask);
-  return it == mask_class_.end() ? mask : it->second;
+  if (mask < 0 || static_cast<size_t>(mask) >= mask_class_.size()) return mask;
+  return mask_class_[mask] == 0 ? mask : mask_class_[mask] - 1;
 }
 
 // There is no instruction on two masks: lanes of 1.0 pass through both and are compared.
@@ -225,10 +299,9 @@ int Emitter::mask_and(int a, int b) {
 }
 
 void Emitter::prefetch(int ptr, int64_t bytes) {
-  Inst i{LeafOp::k_prefetch};
+  Inst& i = emit(LeafOp::k_prefetch, -1, level());
   i.mem.ptr = ptr;
   i.mem.disp = static_cast<int32_t>(bytes);
-  emit(i, level());
 }
 
 int Emitter::new_ptr(PtrInit init) {
@@ -236,29 +309,23 @@ int Emitter::new_ptr(PtrInit init) {
   return static_cast<int>(program_->ptrs.size()) - 1;
 }
 int Emitter::base_ptr(int slot) {
-  if (const auto it = base_.find(slot); it != base_.end()) return it->second.ptr;
-  auto [it, added] = bases_.try_emplace(slot, -1);
-  if (added) {
+  if (const Base& b = at_slot(base_, slot); b.ptr >= 0) return b.ptr;
+  int& known = at_slot(bases_, slot);
+  if (known == 0) {
     PtrInit init;
     init.slot = slot;
-    it->second = new_ptr(std::move(init));
+    known = new_ptr(std::move(init)) + 1;
   }
-  return it->second;
-}
-
-int Emitter::known_ptr(const Key& key) const {
-  for (auto f = frames_.rbegin(); f != frames_.rend(); ++f) {
-    if (const auto it = f->ptrs.find(key); it != f->ptrs.end()) return it->second;
-  }
-  return -1;
+  return known - 1;
 }
 
 // ptr + offset, computed in frame `level`.
 int Emitter::derived(int ptr, const Linear& offset, int level) {
   if (offset.zero()) return ptr;
-  Key key{kDerivedKey, ptr};
-  append_linear(key, offset);
-  if (const int known = known_ptr(key); known >= 0) return known;
+  Key key = key_of({kDerivedKey, ptr});
+  key.add(offset);
+  const uint64_t hash = KeyTable::hash(key.span());
+  if (const int known = known_in(&Frame::ptrs, key, hash); known >= 0) return known;
   const int out = new_ptr();
   int from = ptr;
   std::vector<PtrTerm> terms = terms_of(offset, 1);
@@ -277,15 +344,16 @@ int Emitter::derived(int ptr, const Linear& offset, int level) {
     from = out;
     bytes = 0;
   } while (!terms.empty());
-  frames_[level].ptrs[key] = out;
+  frames_[level].ptrs.set(key.span(), hash, {out, 0});
   return out;
 }
 
 // A copy of ptr, made before the loop, that moves with it.
 int Emitter::bumped(LoopContext* loop, int ptr, const Linear& per_iteration) {
-  Key key{kBumpedKey, loop->id, ptr};
-  append_linear(key, per_iteration);
-  if (const int known = known_ptr(key); known >= 0) return known;
+  Key key = key_of({kBumpedKey, loop->id, ptr});
+  key.add(per_iteration);
+  const uint64_t hash = KeyTable::hash(key.span());
+  if (const int known = known_in(&Frame::ptrs, key, hash); known >= 0) return known;
   Node n;
   n.kind = Node::Kind::set_ptr;
   n.from = ptr;
@@ -293,22 +361,19 @@ int Emitter::bumped(LoopContext* loop, int ptr, const Linear& per_iteration) {
   n.steps.push_back({out, 0, {}});
   frames_[loop->level].out->push_back(std::move(n));
   loop->bumps.push_back({out, per_iteration});
-  frames_[loop->level].ptrs[key] = out;
+  frames_[loop->level].ptrs.set(key.span(), hash, {out, 0});
   return out;
 }
 
 Mem Emitter::mem(const Access& at) {
-  const auto stride_of = [&](const LoopContext* loop) {
-    const auto it = at.loops.find(loop);
-    return it == at.loops.end() ? nullptr : &it->second;
-  };
+  const auto stride_of = [&](const LoopContext* loop) { return at.loops.find(loop); };
   const LoopContext* last = nullptr;
   for (const LoopContext* loop : loops_) {
     if (stride_of(loop) != nullptr) last = loop;
   }
   Mem out;
   const LoopContext* by_var = nullptr;
-  if (last != nullptr && !last->by_pointer && stride_of(last)->strides.empty()) {
+  if (last != nullptr && !last->by_pointer && stride_of(last)->constant()) {
     const int64_t bytes = stride_of(last)->bytes, scale = bytes / last->width;
     if (bytes % last->width == 0 && (scale == 1 || scale == 2 || scale == 4 || scale == 8)) {
       by_var = last;
@@ -325,22 +390,23 @@ Mem Emitter::mem(const Access& at) {
     rest.bytes = 0;
   }
   if (by_var == nullptr) {
-    for (auto& [stride, mult] : rest.strides) {
+    for (size_t d = 0; d < rest.strides.size(); ++d) {
+      int64_t& mult = rest.strides[d];
       const int64_t part = mult % 3;
       if (mult < 0 || part == 0) continue;
       out.index_kind = Mem::Index::stride;
-      out.index = stride;
+      out.index = rest.first + static_cast<int>(d);
       out.scale = static_cast<int>(part);
-      if ((mult -= part) == 0) rest.strides.erase(stride);
+      mult -= part;
       break;
     }
   }
-  int ptr = base_ptr(at.slot), level = 0;
-  if (const auto it = base_.find(at.slot); it != base_.end()) level = it->second.level;
+  int ptr = base_ptr(at.slot);
+  int level = at_slot(base_, at.slot).level;
   for (LoopContext* loop : loops_) {
     const Linear* stride = stride_of(loop);
     if (stride == nullptr || loop == by_var) continue;
-    if (stride->strides.empty() && !rest.zero()) {
+    if (stride->constant() && !rest.zero()) {
       ptr = derived(ptr, rest, std::max(level, loop->level));
       rest = {};
     }

@@ -11,9 +11,11 @@
 // where its stride is 1, 2, 4 or 8 bytes a step, or a run-time stride times 1 or 2 (so one pointer
 // serves three rows). Other strides of a loop are pointer steps.
 #pragma once
+#include <array>
 #include <cstdint>
-#include <map>
+#include <initializer_list>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "ir/status.h"
@@ -39,9 +41,35 @@ struct LoopContext {
   std::vector<Bump> bumps;
 };
 
+// What is known under keys that are sequences of numbers: an open table over the numbers of all keys
+// in one row.
+class KeyTable {
+ public:
+  struct Value {
+    int reg;
+    int64_t id;
+  };
+  static uint64_t hash(std::span<const int64_t> key);
+  Value* find(std::span<const int64_t> key, uint64_t hash);
+  void set(std::span<const int64_t> key, uint64_t hash, Value value);
+  void clear();
+
+ private:
+  struct Entry {
+    uint64_t hash;
+    uint32_t begin, size;
+    Value value;
+  };
+  void grow();
+  std::vector<Entry> entries_;
+  std::vector<int64_t> numbers_;
+  std::vector<int32_t> slots_;  // index into entries_, -1: free; a power of two of them
+};
+
 class Emitter {
  public:
   explicit Emitter(LeafProgram* program) : program_(program) {
+    program->body.reserve(256);
     frames_.push_back({&program->body, {}, {}, {}});
   }
 
@@ -70,8 +98,11 @@ class Emitter {
 
   // Values. op() may return a register made before; op_into() always emits, to a register from
   // home().
-  int op(LeafOp op, std::vector<int> sources, uint32_t imm = 0, int mask = -1);
-  void op_into(int dst, LeafOp op, std::vector<int> sources, int mask = -1);
+  int op(LeafOp op, std::span<const int> sources, uint32_t imm = 0, int mask = -1);
+  int op(LeafOp op, std::initializer_list<int> sources, uint32_t imm = 0, int mask = -1) {
+    return this->op(op, std::span<const int>(sources.begin(), sources.size()), imm, mask);
+  }
+  void op_into(int dst, LeafOp op, std::initializer_list<int> sources, int mask = -1);
   int constant(float value);
   int constant_bits(uint32_t bits);
   int extent_f32(Extent extent);
@@ -87,41 +118,48 @@ class Emitter {
   void set_constant(int home, float value, int level);  // placed in frame `level`
   void touch(int home) { value_id_[home] = next_id_++; }
   bool is_home(int reg) const { return homes_[reg]; }
-  void stored(int slot) { ++memory_id_[slot]; }
+  void stored(int slot) { ++at_slot(memory_id_, slot); }
 
   // Pointers and variables.
   int new_ptr(PtrInit init = {});
   int new_var() { return program_->num_vars++; }
-  void override_base(int slot, int ptr, int level) { base_[slot] = {ptr, level}; }
-  void restore_base(int slot) { base_.erase(slot); }
+  void override_base(int slot, int ptr, int level) { at_slot(base_, slot) = {ptr, level}; }
+  void restore_base(int slot) { base_[slot] = {}; }
   int base_ptr(int slot);
 
  private:
-  using Key = std::vector<int64_t>;
-  struct Value {
-    int reg;
-    int64_t id;
+  // The numbers of one key; a fixed place, since keys are made for every instruction.
+  struct Key {
+    std::array<int64_t, 64> numbers;
+    size_t size = 0;
+    void add(int64_t n) { numbers[size++] = n; }
+    void add(const Linear& l);
+    std::span<const int64_t> span() const { return {numbers.data(), size}; }
   };
   struct Frame {
     std::vector<Node>* out;
-    std::map<Key, Value> values;
-    std::map<Key, int> masks;
-    std::map<Key, int> ptrs;
+    KeyTable values, masks, ptrs;
   };
   struct Base {
-    int ptr, level;
+    int ptr = -1, level = 0;
   };
+  static Key key_of(std::initializer_list<int64_t> numbers);
+  template <class T>
+  static T& at_slot(std::vector<T>& list, int slot) {
+    if (static_cast<size_t>(slot) >= list.size()) list.resize(static_cast<size_t>(slot) + 1);
+    return list[static_cast<size_t>(slot)];
+  }
   int fresh();
   bool scarce_masks() const { return program_->mask_registers == 0; }
   int mask_class(int mask) const;
-  int known(const Key& key) const;
-  void remember(const Key& key, int reg, int level);
-  int known_ptr(const Key& key) const;
+  int known(const Key& key, uint64_t hash);
+  void remember(const Key& key, uint64_t hash, int reg, int level);
+  int known_in(KeyTable Frame::*table, const Key& key, uint64_t hash);
   int derived(int ptr, const Linear& offset, int level);
   int bumped(LoopContext* loop, int ptr, const Linear& per_iteration);
   Mem mem(const Access& at);
-  Key access_key(const Access& at, int mask) const;
-  void emit(const Inst& inst, int level);
+  Key access_key(const Access& at, int mask);
+  Inst& emit(LeafOp op, int dst, int level);
 
   LeafProgram* program_;
   ir::Status status_;
@@ -131,13 +169,13 @@ class Emitter {
   std::vector<int64_t> value_id_;
   std::vector<bool> homes_;
   int64_t next_id_ = 0;
-  std::map<int, int64_t> memory_id_;
-  std::map<int, int> bases_;
-  std::map<int, Base> base_;
-  std::map<int, uint32_t> constants_;
+  std::vector<int64_t> memory_id_;   // by operand: how often it was stored to
+  std::vector<int> bases_;           // by operand: its pointer + 1, 0 if none yet
+  std::vector<Base> base_;           // by operand: the pointer that stands for it for now
+  std::vector<int64_t> constants_;   // by register: bits of its constant, -1 if it is none
   bool tight_ = false;
-  std::map<int, int> mask_class_;
-  std::map<Key, int> tail_classes_;
+  std::vector<int> mask_class_;      // by mask
+  KeyTable tail_classes_;
 };
 
 }  // namespace lathe::jit

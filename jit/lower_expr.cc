@@ -33,9 +33,11 @@ int Lowering::value(const Expr& e) {
     return fail(ir::unsupported("{}: {} value", ir::print(e), ir::dtype_name(e->type)));
   if (e->op == Op::k_const_float) return e_.constant(static_cast<float>(e->fval));
   if (e->op == Op::k_select) return choose(e->args[0], e->args[1], e->args[2]);
-  std::vector<int> args;
-  for (const Expr& a : e->args) args.push_back(value(a));
+  std::array<int, 3> numbers{};
+  if (e->args.size() > numbers.size()) return fail(ir::unsupported("{}", ir::op_info(e->op).id));
+  for (size_t a = 0; a < e->args.size(); ++a) numbers[a] = value(e->args[a]);
   if (!e_.ok()) return 0;
+  const std::span<const int> args(numbers.data(), e->args.size());
   switch (e->op) {
     case Op::k_add:
       return e_.op(LeafOp::k_add, args);

@@ -15,15 +15,33 @@ int64_t floor_div(int64_t a, int64_t b) {
   return a / b - ((a % b != 0 && (a < 0) != (b < 0)) ? 1 : 0);
 }
 
-void add(Affine& a, const Affine& b, int64_t times) {
+// map[key] += by, without zeros; false: too many keys.
+template <class Map, class K>
+bool accumulate(Map& map, const K& key, int64_t by) {
+  int64_t* c = map.get(key);
+  if (c == nullptr) return false;
+  *c += by;
+  if (*c == 0) map.erase_if([](const auto& e) { return e.second == 0; });
+  return true;
+}
+bool add(Affine& a, const Affine& b, int64_t times) {
   a.constant += times * b.constant;
   a.lane += times * b.lane;
   for (const auto& [loop, c] : b.loops) {
-    if ((a.loops[loop] += times * c) == 0) a.loops.erase(loop);
+    if (!accumulate(a.loops, loop, times * c)) return false;
   }
   for (const auto& [name, c] : b.symbols) {
-    if ((a.symbols[name] += times * c) == 0) a.symbols.erase(name);
+    if (!accumulate(a.symbols, name, times * c)) return false;
   }
+  return true;
+}
+bool add_iter(const std::string& iter, int64_t times, const Environment& env, Affine& out) {
+  const Binding* b = find_binding(env, iter);
+  if (b == nullptr) return false;
+  out.constant += times * b->value;
+  if (b->kind == Binding::Kind::lane) out.lane += times;
+  return b->kind != Binding::Kind::loop ||
+         accumulate(out.loops, static_cast<const LoopContext*>(b->loop), times);
 }
 
 // e // d and e % d: terms divisible by d go out; what is left must stay inside [0, d) by itself.
@@ -32,7 +50,7 @@ std::optional<Affine> divide(const Affine& a, int64_t d, bool quotient, const En
   Affine out, inside;
   for (const auto& [loop, c] : a.loops) {
     if (c % d != 0) return {};
-    out.loops[loop] = c / d;
+    *out.loops.get(loop) = c / d;
   }
   int64_t lanes = 1;
   for (const Binding& b : env) {
@@ -60,73 +78,61 @@ const Binding* find_binding(const Environment& env, const std::string& iter) {
   return nullptr;
 }
 
-std::optional<Affine> affine(const Expr& e, const Environment& env) {
-  if (!e) return {};
-  Affine out;
+// out += times * e.
+static bool add_expr(const Expr& e, int64_t times, const Environment& env, Affine& out) {
   switch (e->op) {
     case Op::k_const_int:
-      out.constant = e->ival;
-      return out;
+      out.constant += times * e->ival;
+      return true;
     case Op::k_symbol:
-      out.symbols[e->name] = 1;
-      return out;
-    case Op::k_iter: {
-      const Binding* b = find_binding(env, e->name);
-      if (b == nullptr) return {};
-      out.constant = b->value;
-      if (b->kind == Binding::Kind::loop) out.loops[b->loop] = 1;
-      if (b->kind == Binding::Kind::lane) out.lane = 1;
-      return out;
-    }
+      return accumulate(out.symbols, &e->name, times);
+    case Op::k_iter:
+      return add_iter(e->name, times, env, out);
+    case Op::k_add:
+    case Op::k_sub:
+      return add_expr(e->args[0], times, env, out) &&
+             add_expr(e->args[1], e->op == Op::k_add ? times : -times, env, out);
+    case Op::k_neg:
+      return add_expr(e->args[0], -times, env, out);
     default:
       break;
   }
-  std::vector<Affine> args;
-  for (const Expr& a : e->args) {
-    std::optional<Affine> v = affine(a, env);
-    if (!v) return {};
-    args.push_back(std::move(*v));
-  }
+  if (e->args.size() != 2) return false;
+  Affine a, b;
+  if (!add_expr(e->args[0], 1, env, a) || !add_expr(e->args[1], 1, env, b)) return false;
   switch (e->op) {
-    case Op::k_add:
-      add(args[0], args[1], 1);
-      return args[0];
-    case Op::k_sub:
-      add(args[0], args[1], -1);
-      return args[0];
-    case Op::k_neg:
-      add(out, args[0], -1);
-      return out;
     case Op::k_mul:
-      if (args[0].is_constant()) {
-        add(out, args[1], args[0].constant);
-        return out;
-      }
-      if (args[1].is_constant()) {
-        add(out, args[0], args[1].constant);
-        return out;
-      }
-      return {};
+      if (a.is_constant()) return add(out, b, times * a.constant);
+      return b.is_constant() && add(out, a, times * b.constant);
     case Op::k_floordiv:
-    case Op::k_mod:
-      if (!args[1].is_constant()) return {};
-      return divide(args[0], args[1].constant, e->op == Op::k_floordiv, env);
+    case Op::k_mod: {
+      if (!b.is_constant()) return false;
+      const std::optional<Affine> part = divide(a, b.constant, e->op == Op::k_floordiv, env);
+      return part && add(out, *part, times);
+    }
     case Op::k_ceildiv:
-      if (!args[0].is_constant() || !args[1].is_constant() || args[1].constant <= 0) return {};
-      out.constant = -floor_div(-args[0].constant, args[1].constant);
-      return out;
+      if (!a.is_constant() || !b.is_constant() || b.constant <= 0) return false;
+      out.constant += times * -floor_div(-a.constant, b.constant);
+      return true;
     case Op::k_min:
     case Op::k_max:
-      if (!args[0].is_constant() || !args[1].is_constant()) return {};
-      out.constant = e->op == Op::k_min ? std::min(args[0].constant, args[1].constant)
-                                        : std::max(args[0].constant, args[1].constant);
-      return out;
+      if (!a.is_constant() || !b.is_constant()) return false;
+      out.constant += times * (e->op == Op::k_min ? std::min(a.constant, b.constant)
+                                                  : std::max(a.constant, b.constant));
+      return true;
     default:
-      return {};
+      return false;
   }
 }
 
+std::optional<Affine> affine(const Expr& e, const Environment& env) {
+  std::optional<Affine> out(std::in_place);
+  if (!e || !add_expr(e, 1, env, *out)) out.reset();
+  return out;
+}
+
 std::optional<int64_t> constant_value(const Expr& e, const Environment& env) {
+  if (e && e->op == Op::k_const_int) return e->ival;
   const std::optional<Affine> a = affine(e, env);
   if (!a || !a->is_constant()) return {};
   return a->constant;
@@ -134,9 +140,36 @@ std::optional<int64_t> constant_value(const Expr& e, const Environment& env) {
 
 void Linear::add(const Linear& other, int64_t times) {
   bytes += times * other.bytes;
-  for (const auto& [stride, mult] : other.strides) {
-    if ((strides[stride] += times * mult) == 0) strides.erase(stride);
+  if (other.constant()) return;
+  first = other.first;
+  for (size_t d = 0; d < strides.size(); ++d) strides[d] += times * other.strides[d];
+}
+
+// One step of dimension d; null without a stride the lowering knows.
+static std::optional<Linear> step(const ir::Buffer& buffer, int slot, size_t d) {
+  Linear unit;
+  if (!buffer.strides[d]) {
+    if (d >= unit.strides.size()) return {};
+    unit.first = slot * ir::kMaxLeafStrides;
+    unit.strides[d] = 1;
+    return unit;
   }
+  const std::optional<int64_t> stride = constant_value(buffer.strides[d], {});
+  if (!stride) return {};
+  unit.bytes = *stride * 4;
+  return unit;
+}
+
+static bool add_index(const Affine& a, const Linear& unit, Access& out) {
+  if (!a.symbols.empty()) return false;
+  out.base.add(unit, a.constant);
+  out.lane.add(unit, a.lane);
+  for (const auto& [loop, c] : a.loops) {
+    Linear* l = out.loops.get(loop);
+    if (l == nullptr) return false;
+    l->add(unit, c);
+  }
+  return true;
 }
 
 std::optional<Access> access(const ir::Buffer& buffer, int slot, const std::vector<Expr>& index,
@@ -146,22 +179,86 @@ std::optional<Access> access(const ir::Buffer& buffer, int slot, const std::vect
   out.slot = slot;
   for (size_t d = 0; d < index.size(); ++d) {
     const std::optional<Affine> a = affine(index[d], env);
-    if (!a || !a->symbols.empty()) return {};
-    Linear unit;
-    if (!buffer.strides[d]) {
-      if (d >= static_cast<size_t>(ir::kMaxLeafStrides)) return {};
-      unit.strides[slot * ir::kMaxLeafStrides + static_cast<int>(d)] = 1;
-    } else {
-      const std::optional<int64_t> stride = constant_value(buffer.strides[d], {});
-      if (!stride) return {};
-      unit.bytes = *stride * 4;
-    }
-    out.base.add(unit, a->constant);
-    out.lane.add(unit, a->lane);
-    for (const auto& [loop, c] : a->loops) out.loops[loop].add(unit, c);
+    const std::optional<Linear> unit = step(buffer, slot, d);
+    if (!a || !unit || !add_index(*a, *unit, out)) return {};
   }
-  for (auto it = out.loops.begin(); it != out.loops.end();)
-    it = it->second.zero() ? out.loops.erase(it) : std::next(it);
+  out.loops.erase_if([](const auto& l) { return l.second.zero(); });
+  return out;
+}
+
+static bool add_plain(const Expr& e, int64_t times, PlainIndex& out) {
+  switch (e->op) {
+    case Op::k_const_int:
+      out.constant += times * e->ival;
+      return true;
+    case Op::k_iter:
+      out.terms.push_back({&e->name, times});
+      return true;
+    case Op::k_add:
+    case Op::k_sub:
+      return add_plain(e->args[0], times, out) &&
+             add_plain(e->args[1], e->op == Op::k_add ? times : -times, out);
+    case Op::k_neg:
+      return add_plain(e->args[0], -times, out);
+    case Op::k_mul:
+      if (e->args[0]->op == Op::k_const_int)
+        return add_plain(e->args[1], times * e->args[0]->ival, out);
+      return e->args[1]->op == Op::k_const_int &&
+             add_plain(e->args[0], times * e->args[1]->ival, out);
+    default:
+      return false;
+  }
+}
+
+std::optional<PlainIndex> plain_index(const Expr& e) {
+  std::optional<PlainIndex> out(std::in_place);
+  if (!e || !add_plain(e, 1, *out)) out.reset();
+  return out;
+}
+
+PlainAccess plain_access(const ir::Buffer& buffer, int slot, const std::vector<Expr>& index) {
+  PlainAccess out;
+  const bool cell = buffer.place == ir::Place::reg;
+  if (!cell && index.size() != buffer.strides.size()) return out;
+  for (size_t d = 0; d < index.size(); ++d) {
+    std::optional<PlainIndex> i = plain_index(index[d]);
+    const std::optional<Linear> unit = cell ? Linear() : step(buffer, slot, d);
+    if (!i || !unit) return out;
+    out.index.push_back(std::move(*i));
+    out.units.push_back(*unit);
+  }
+  out.plain = true;
+  return out;
+}
+
+std::optional<Affine> PlainAccess::at(size_t dim, const Environment& env) const {
+  std::optional<Affine> out(std::in_place);
+  out->constant = index[dim].constant;
+  for (const PlainIndex::Term& t : index[dim].terms) {
+    if (add_iter(*t.iter, t.coefficient, env, *out)) continue;
+    out.reset();
+    break;
+  }
+  return out;
+}
+
+std::optional<Access> PlainAccess::access(int slot, const Environment& env) const {
+  std::optional<Access> out(std::in_place);
+  out->slot = slot;
+  for (size_t d = 0; d < index.size(); ++d) {
+    out->base.add(units[d], index[d].constant);
+    for (const PlainIndex::Term& t : index[d].terms) {
+      const Binding* b = find_binding(env, *t.iter);
+      if (b == nullptr) return {};
+      if (b->value != 0) out->base.add(units[d], t.coefficient * b->value);
+      if (b->kind == Binding::Kind::lane) out->lane.add(units[d], t.coefficient);
+      if (b->kind != Binding::Kind::loop) continue;
+      Linear* l = out->loops.get(b->loop);
+      if (l == nullptr) return {};
+      l->add(units[d], t.coefficient);
+    }
+  }
+  out->loops.erase_if([](const auto& l) { return l.second.zero(); });
   return out;
 }
 
@@ -179,7 +276,7 @@ std::optional<Extent> plain_extent(const Expr& e, const Environment& env) {
   Extent out;
   out.add = a->constant;
   if (a->symbols.empty()) return out;
-  const std::optional<int> slot = extent_slot(a->symbols.begin()->first);
+  const std::optional<int> slot = extent_slot(*a->symbols.begin()->first);
   if (!slot || a->symbols.begin()->second != 1) return {};
   out.arg = *slot;
   return out;
@@ -214,7 +311,7 @@ std::optional<VectorExtent> vector_extent(const Expr& e, const Environment& env,
     return out;
   }
   if (a->symbols.empty() || a->symbols.begin()->second != 1) return {};
-  const std::optional<int> slot = extent_slot(a->symbols.begin()->first);
+  const std::optional<int> slot = extent_slot(*a->symbols.begin()->first);
   if (!slot) return {};
   LaneBound bound;
   bound.extent = {*slot, a->constant};
@@ -224,7 +321,7 @@ std::optional<VectorExtent> vector_extent(const Expr& e, const Environment& env,
   }
   out.bounds.push_back(bound);
   // A symbol's declared maximum bounds it as well.
-  if (const ir::Symbol* s = leaf.find_symbol(a->symbols.begin()->first);
+  if (const ir::Symbol* s = leaf.find_symbol(*a->symbols.begin()->first);
       s != nullptr && s->max <= 4096) {
     out.max = std::max<int64_t>(s->max + a->constant, 0);
   }

@@ -1,10 +1,13 @@
 // Index arithmetic of the lowering: what an index expression is once unrolled iterators are
 // numbers, and what an access is once the strides of its operand are known. Nothing here emits.
 #pragma once
+#include <algorithm>
+#include <array>
 #include <cstdint>
-#include <map>
+#include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ir/kernel.h"
@@ -28,41 +31,113 @@ struct Binding {
 using Environment = std::vector<Binding>;
 const Binding* find_binding(const Environment& env, const std::string& iter);
 
+// A map of at most N entries, kept in key order inside the object.
+template <class K, class V, int N, class Less = std::less<K>>
+class FixedMap {
+ public:
+  using Entry = std::pair<K, V>;
+  const Entry* begin() const { return entries_.data(); }
+  const Entry* end() const { return entries_.data() + size_; }
+  int size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  const V* find(const K& key) const {
+    for (const Entry& e : *this) {
+      if (!Less()(e.first, key) && !Less()(key, e.first)) return &e.second;
+    }
+    return nullptr;
+  }
+  // The value of `key`, made if new; null if that would be one entry too many.
+  V* get(const K& key) {
+    int at = 0;
+    while (at < size_ && Less()(entries_[at].first, key)) ++at;
+    if (at < size_ && !Less()(key, entries_[at].first)) return &entries_[at].second;
+    if (size_ == N) return nullptr;
+    for (int i = size_++; i > at; --i) entries_[i] = entries_[i - 1];
+    entries_[at] = {key, V{}};
+    return &entries_[at].second;
+  }
+  template <class F>
+  void erase_if(F&& f) {
+    size_ = static_cast<int>(std::remove_if(entries_.begin(), entries_.begin() + size_, f) -
+                             entries_.begin());
+  }
+  bool operator==(const FixedMap& o) const {
+    return std::equal(begin(), end(), o.begin(), o.end());
+  }
+
+ private:
+  std::array<Entry, N> entries_;
+  int size_ = 0;
+};
+
+// Loops around one access, symbols of one extent: more is not a leaf.
+inline constexpr int kMaxAffineTerms = 6;
+struct NameLess {
+  bool operator()(const std::string* a, const std::string* b) const { return *a < *b; }
+};
+
 // constant + sum of loops' iterations + sum of symbols + lane_coeff * lane.
 struct Affine {
   int64_t constant = 0;
   int64_t lane = 0;
-  std::map<const LoopContext*, int64_t> loops;
-  std::map<std::string, int64_t> symbols;
+  FixedMap<const LoopContext*, int64_t, kMaxAffineTerms> loops;
+  FixedMap<const std::string*, int64_t, kMaxAffineTerms, NameLess> symbols;
   bool is_constant() const { return lane == 0 && loops.empty() && symbols.empty(); }
 };
 // Null if e is not affine in its iterators (// and % are resolved where the divisor separates the
-// terms).
+// terms). The names of its symbols are those in e.
 std::optional<Affine> affine(const ir::Expr& e, const Environment& env);
 std::optional<int64_t> constant_value(const ir::Expr& e, const Environment& env);
 
-// bytes + sum over strides (slot * kMaxLeafStrides + dim) of a multiple.
+// bytes + multiples of the run-time strides of one operand: stride number operand * kMaxLeafStrides
+// + dim.
 struct Linear {
   int64_t bytes = 0;
-  std::map<int, int64_t> strides;
-  bool zero() const { return bytes == 0 && strides.empty(); }
+  int first = 0;  // the operand's stride number 0
+  std::array<int64_t, ir::kMaxLeafStrides> strides{};
+  bool constant() const { return strides == std::array<int64_t, ir::kMaxLeafStrides>{}; }
+  bool zero() const { return bytes == 0 && constant(); }
   void add(const Linear& other, int64_t times);
-  bool operator==(const Linear&) const = default;
+  bool operator==(const Linear& o) const {
+    return bytes == o.bytes && strides == o.strides && (first == o.first || constant());
+  }
 };
 
 // Where an operand is accessed: base + per iteration of each loop + lane bytes.
 struct Access {
   int slot = -1;
   Linear base;
-  std::map<const LoopContext*, Linear> loops;
+  FixedMap<const LoopContext*, Linear, kMaxAffineTerms> loops;
   Linear lane;
   bool uniform() const { return lane.zero(); }
-  bool unit() const { return lane.bytes == 4 && lane.strides.empty(); }
+  bool unit() const { return lane.bytes == 4 && lane.constant(); }
   bool operator==(const Access&) const = default;
 };
 // Null if an index is not affine or names a symbol.
 std::optional<Access> access(const ir::Buffer& buffer, int slot, const std::vector<ir::Expr>& index,
                              const Environment& env);
+
+// Sums of constant multiples of iterators: an index that needs no thought each time it is met.
+struct PlainIndex {
+  struct Term {
+    const std::string* iter;
+    int64_t coefficient;
+  };
+  int64_t constant = 0;
+  std::vector<Term> terms;
+};
+// Null if e is anything else.
+std::optional<PlainIndex> plain_index(const ir::Expr& e);
+
+// An access of the leaf, read once: what plain_index() said of each index, and the strides.
+struct PlainAccess {
+  bool plain = false;  // else: only access() knows
+  std::vector<PlainIndex> index;
+  std::vector<Linear> units;  // operands: one step of each index
+  std::optional<Affine> at(size_t dim, const Environment& env) const;
+  std::optional<Access> access(int slot, const Environment& env) const;
+};
+PlainAccess plain_access(const ir::Buffer& buffer, int slot, const std::vector<ir::Expr>& index);
 
 // One bound on the lanes of a vector scope beyond its constant one: lane < extent + add - var (var
 // may be null).

@@ -54,14 +54,12 @@ struct ReductionScan {
   }
 };
 
-struct Candidate {
-  std::string buffer;
-  ir::AssignOp op;
-};
-void find_candidates(const Stmt& s, const std::string& lane, std::vector<Candidate>& out) {
+// Buffers that s may reduce across lanes, and how.
+using Candidates = std::vector<std::pair<std::string, ir::AssignOp>>;
+void find_candidates(const Stmt& s, const std::string& lane, Candidates& out) {
   if (s.kind == Stmt::Kind::assign) {
     if (!lane.empty() && s.op != ir::AssignOp::set && !any_uses(s.index, lane))
-      out.push_back({s.target, s.op});
+      out.emplace_back(s.target, s.op);
     return;
   }
   for (const Stmt& c : s.body) find_candidates(c, s.mark == Mark::vector ? s.iter : lane, out);
@@ -82,6 +80,24 @@ int Lowering::slot_of(const std::string& buffer) const {
     if (leaf_.buffers[i].name == buffer) return static_cast<int>(i);
   }
   return -1;
+}
+
+int Lowering::rank_of(int slot) const {
+  const std::string& name = leaf_.buffers[static_cast<size_t>(slot)].name;
+  return static_cast<int>(std::count_if(leaf_.buffers.begin(), leaf_.buffers.end(),
+                                        [&](const ir::Buffer& b) { return b.name < name; }));
+}
+
+const PlainAccess& Lowering::plain(int slot, const std::vector<Expr>& index) {
+  const auto [it, added] = plain_.try_emplace(index.data());
+  if (added) it->second = plain_access(leaf_.buffers[static_cast<size_t>(slot)], slot, index);
+  return it->second;
+}
+
+const std::vector<std::pair<std::string, ir::AssignOp>>& Lowering::candidates(const Stmt& s) {
+  const auto [it, added] = candidates_.try_emplace(&s);
+  if (added) find_candidates(s, {}, it->second);
+  return it->second;
 }
 
 ir::Status Lowering::check_leaf() const {
@@ -117,30 +133,31 @@ bool Lowering::reduces_only(const Stmt& stmt, const std::string& buffer, ir::Ass
 }
 
 void Lowering::find_reductions(const Body& body, size_t at) {
-  std::vector<Candidate> candidates;
-  find_candidates(body[at], {}, candidates);
-  for (const Candidate& c : candidates) {
+  for (const auto& [buffer, op] : candidates(body[at])) {
     const bool active = std::any_of(reductions_.begin(), reductions_.end(),
-                                    [&](const Reduction& r) { return r.buffer == c.buffer; });
+                                    [&](const Reduction& r) { return r.buffer == buffer; });
     bool found = false;
-    if (active || !reduces_only(body[at], c.buffer, c.op, &found)) continue;
-    Reduction r{c.buffer, c.op, e_.level(), &body, at, {}};
-    for (size_t next = at + 1;
-         next < body.size() && reduces_only(body[next], c.buffer, c.op, &found); ++next) {
+    if (active || !reduces_only(body[at], buffer, op, &found)) continue;
+    Reduction r{buffer, op, e_.level(), &body, at, {}};
+    for (size_t next = at + 1; next < body.size() && reduces_only(body[next], buffer, op, &found);
+         ++next) {
       if (found) r.last = next;
     }
     reductions_.push_back(std::move(r));
   }
 }
 
-// Whether every access below a vector scope is one element or adjacent lanes.
-bool Lowering::lanes_are_regular(const Stmt& scope) const {
+// Whether every access below a vector scope is one element or adjacent lanes. Where all indices are
+// plain the answer is one for all copies of the scope.
+bool Lowering::lanes_are_regular(const Stmt& scope) {
+  if (const auto known = regular_.find(&scope); known != regular_.end()) return known->second;
   Environment env = env_;
   env.push_back({scope.iter, Binding::Kind::lane, 0, lanes_, nullptr});
-  bool regular = true;
+  bool regular = true, all_plain = true;
   const auto check = [&](const std::string& buffer, const std::vector<Expr>& index) {
     const int slot = slot_of(buffer);
     if (slot < 0) return;
+    all_plain &= index.empty() || plain(slot, index).plain;
     if (leaf_.buffers[slot].place == ir::Place::reg) {
       for (const Expr& e : index) {
         const std::optional<Affine> a = affine(e, env);
@@ -159,6 +176,7 @@ bool Lowering::lanes_are_regular(const Stmt& scope) const {
       if (n.op == Op::k_load) check(n.name, n.args);
     });
   });
+  if (all_plain) regular_.emplace(&scope, regular);
   return regular;
 }
 

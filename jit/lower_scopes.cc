@@ -64,8 +64,10 @@ std::map<Lowering::CellKey, Lowering::Cell> Lowering::open_block(const Body& ins
       e_.stored(slot);
       return;
     }
+    if (slot < 0) return;
+    const int rank = rank_of(slot);
     for (auto& [key, cell] : cells_) {
-      if (key.buffer != s.target) continue;
+      if (key.rank != rank) continue;
       if (!cell.home) {
         const int home = e_.home();
         e_.op_into(home, LeafOp::k_move, {cell.reg});
@@ -188,7 +190,7 @@ void Lowering::unrolled(const Stmt& s) {
       body(s.body);
       env_.pop_back();
     };
-    if (masked) {
+    if (masked || extent->bounds.empty()) {
       copy();
     } else {
       guarded(extent->bounds, 0, i * width, s.body, copy);

@@ -3,11 +3,13 @@
 // (statements, reductions, register buffers), lower_expr (values) and lower_tensor (mma,
 // transpose). Private to them.
 #pragma once
+#include <array>
 #include <functional>
 #include <map>
 #include <optional>
 #include <string>
-#include <tuple>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "ir/kernel.h"
@@ -32,14 +34,20 @@ class Lowering {
     int mask = -1;
     std::string signature;  // of the mask: equal text, equal lanes
   };
-  // One element, or one vector of elements, of a reg buffer.
+  // One element, or one vector of elements, of a reg buffer. In the order of names.
   struct CellKey {
-    std::string buffer;
-    std::vector<int64_t> index;
+    int rank = -1;  // of the buffer among all names in order
     bool vector = false;
+    uint8_t dims = 0;
+    std::array<int32_t, 6> index{};
     bool operator<(const CellKey& o) const {
-      return std::tie(buffer, index, vector) < std::tie(o.buffer, o.index, o.vector);
+      if (rank != o.rank) return rank < o.rank;
+      for (int d = 0; d < dims; ++d) {
+        if (index[d] != o.index[d]) return index[d] < o.index[d];
+      }
+      return vector < o.vector;
     }
+    bool operator==(const CellKey&) const = default;
   };
   struct Cell {
     int reg = -1;
@@ -76,8 +84,10 @@ class Lowering {
   void find_reductions(const Body& body, size_t at);
   bool reduces_only(const ir::Stmt& stmt, const std::string& buffer, ir::AssignOp op,
                     bool* found) const;
-  bool lanes_are_regular(const ir::Stmt& scope) const;
+  bool lanes_are_regular(const ir::Stmt& scope);
   int slot_of(const std::string& buffer) const;
+  int rank_of(int slot) const;  // among the buffers in order of their names
+  const std::vector<std::pair<std::string, ir::AssignOp>>& candidates(const ir::Stmt& s);
 
   // lower_scopes.cc
   void body(const Body& list);
@@ -96,6 +106,8 @@ class Lowering {
   void close_block(const std::map<CellKey, Cell>& before);
 
   // lower_assign.cc
+  // The access `index` of the kernel itself (not a copy): it is read once.
+  const PlainAccess& plain(int slot, const std::vector<ir::Expr>& index);
   std::optional<Place> place(const std::string& buffer, const std::vector<ir::Expr>& index);
   void assign(const ir::Stmt& s);
   void reduce_lanes(const ir::Stmt& s, const Place& target);
@@ -125,6 +137,11 @@ class Lowering {
   std::optional<Lane> lane_;
   std::map<CellKey, Cell> cells_;
   std::vector<Reduction> reductions_;
+  // What was found of the kernel's own statements and indices, by their place in it.
+  std::unordered_map<const ir::Expr*, PlainAccess> plain_;
+  std::unordered_map<const ir::Stmt*, bool> regular_;
+  std::unordered_map<const ir::Stmt*, std::vector<std::pair<std::string, ir::AssignOp>>>
+      candidates_;
   int tensor_streams_ = 0;
   bool after_mma_ = false;
 };
