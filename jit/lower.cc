@@ -7,6 +7,7 @@ namespace lathe::jit {
 
 ir::Status Lowering::run() {
   LATHE_RETURN_IF_ERROR(check_leaf());
+  e_.program().body.reserve(likely_size(leaf_.body));
   body(leaf_.body);
   return e_.status();
 }

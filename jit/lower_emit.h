@@ -69,7 +69,6 @@ class KeyTable {
 class Emitter {
  public:
   explicit Emitter(LeafProgram* program) : program_(program) {
-    program->body.reserve(256);
     frames_.push_back({&program->body, {}, {}, {}});
   }
 

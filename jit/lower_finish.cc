@@ -2,7 +2,6 @@
 // keep each in a general register), and name the program. Virtual vector registers stay as many as
 // they are: generators allocate those.
 #include <algorithm>
-#include <functional>
 #include <map>
 
 #include "ir/analysis.h"
@@ -12,53 +11,112 @@
 namespace lathe::jit {
 namespace {
 
-using Visit = std::function<void(Node&)>;
-void each(std::vector<Node>& body, const Visit& f) {
+template <class F>
+void each(std::vector<Node>& body, const F& f) {
   for (Node& n : body) {
     f(n);
-    each(n.body, f);
+    if (!n.body.empty()) each(n.body, f);
   }
 }
-void prune(std::vector<Node>& body, const std::function<bool(const Node&)>& f) {
+template <class F>
+void prune(std::vector<Node>& body, const F& f) {
   std::erase_if(body, f);
-  for (Node& n : body) prune(n.body, f);
+  for (Node& n : body) {
+    if (!n.body.empty()) prune(n.body, f);
+  }
 }
 
-// Instructions whose result is never read, pointers that address nothing, conditions over nothing.
-bool remove_dead(LeafProgram& p) {
-  std::vector<bool> vregs(p.num_vregs), masks(p.num_masks), ptrs(p.ptrs.size());
-  each(p.body, [&](Node& n) {
-    if (n.kind == Node::Kind::inst) {
-      for (int s = 0; s < leaf_op_sources(n.inst.op); ++s) {
-        if (n.inst.src[s] != n.inst.dst || leaf_op_kind(n.inst.op) != LeafOpKind::kArith)
-          vregs[n.inst.src[s]] = true;
+// Instructions whose result is never read, pointers that address nothing, conditions over nothing:
+// users before what they use, until nothing more falls.
+class DeadCode {
+ public:
+  explicit DeadCode(LeafProgram& p)
+      : p_(p), vregs_(p.num_vregs), masks_(p.num_masks), ptrs_(p.ptrs.size()) {}
+
+  void remove() {
+    nodes_.reserve(p_.body.size() + 64);
+    collect(p_.body, -1);
+    bool any = false, changed = true;
+    while (changed) {
+      changed = false;
+      for (size_t i = nodes_.size(); i-- > 0;) {
+        if (nodes_[i].dead || !is_dead(nodes_[i])) continue;
+        nodes_[i].dead = any = changed = true;
+        count(*nodes_[i].node, -1);
+        if (nodes_[i].parent >= 0) --nodes_[static_cast<size_t>(nodes_[i].parent)].children;
       }
-      if (n.inst.mask >= 0) masks[n.inst.mask] = true;
-      if (n.inst.mem.ptr >= 0) ptrs[n.inst.mem.ptr] = true;
     }
-    if (n.kind == Node::Kind::set_ptr && n.from != n.steps[0].ptr) ptrs[n.from] = true;
-    if (n.kind == Node::Kind::segments) ptrs[n.seg_base_a] = ptrs[n.seg_base_b] = true;
-  });
-  bool changed = false;
-  prune(p.body, [&](const Node& n) {
+    for (const Entry& e : nodes_) {
+      if (e.node->kind == Node::Kind::loop)
+        std::erase_if(e.node->steps, [&](const PtrStep& s) { return ptrs_[s.ptr] == 0; });
+    }
+    if (any) compact(p_.body, 0);
+  }
+
+ private:
+  struct Entry {
+    Node* node;
+    int parent;        // in nodes_, -1: the program
+    int children = 0;  // alive
     bool dead = false;
-    if (n.kind == Node::Kind::inst) {
-      const LeafOpKind kind = leaf_op_kind(n.inst.op);
-      if (kind == LeafOpKind::kMask) dead = !masks[n.inst.dst];
-      if (kind == LeafOpKind::kArith || kind == LeafOpKind::kLoad || kind == LeafOpKind::kConst)
-        dead = !vregs[n.inst.dst];
+  };
+  void collect(std::vector<Node>& body, int parent) {
+    for (Node& n : body) {
+      const int at = static_cast<int>(nodes_.size());
+      nodes_.push_back({&n, parent, static_cast<int>(n.body.size())});
+      count(n, 1);
+      if (!n.body.empty()) collect(n.body, at);
     }
-    if (n.kind == Node::Kind::set_ptr) dead = !ptrs[n.steps[0].ptr];
-    if (n.kind == Node::Kind::if_less) dead = n.body.empty();
-    changed |= dead;
-    return dead;
-  });
-  each(p.body, [&](Node& n) {
-    if (n.kind == Node::Kind::loop)
-      std::erase_if(n.steps, [&](const PtrStep& s) { return !ptrs[s.ptr]; });
-  });
-  return changed;
-}
+  }
+  void count(const Node& n, int by) {
+    if (n.kind == Node::Kind::inst) {
+      const bool arith = leaf_op_kind(n.inst.op) == LeafOpKind::kArith;
+      for (int s = 0; s < leaf_op_sources(n.inst.op); ++s) {
+        if (n.inst.src[s] != n.inst.dst || !arith) vregs_[n.inst.src[s]] += by;
+      }
+      if (n.inst.mask >= 0) masks_[n.inst.mask] += by;
+      if (n.inst.mem.ptr >= 0) ptrs_[n.inst.mem.ptr] += by;
+    }
+    if (n.kind == Node::Kind::set_ptr && n.from != n.steps[0].ptr) ptrs_[n.from] += by;
+    if (n.kind == Node::Kind::segments) {
+      ptrs_[n.seg_base_a] += by;
+      ptrs_[n.seg_base_b] += by;
+    }
+  }
+  bool is_dead(const Entry& e) const {
+    const Node& n = *e.node;
+    if (n.kind == Node::Kind::set_ptr) return ptrs_[n.steps[0].ptr] == 0;
+    if (n.kind == Node::Kind::if_less) return e.children == 0;
+    if (n.kind != Node::Kind::inst) return false;
+    switch (leaf_op_kind(n.inst.op)) {
+      case LeafOpKind::kMask:
+        return masks_[n.inst.dst] == 0;
+      case LeafOpKind::kArith:
+      case LeafOpKind::kLoad:
+      case LeafOpKind::kConst:
+        return vregs_[n.inst.dst] == 0;
+      default:
+        return false;
+    }
+  }
+  // Drops the dead of `body`, whose first node is nodes_[at]; returns what follows its last.
+  size_t compact(std::vector<Node>& body, size_t at) {
+    size_t kept = 0;
+    for (size_t i = 0; i < body.size(); ++i) {
+      const bool dead = nodes_[at++].dead;
+      at = compact(body[i].body, at);
+      if (dead) continue;
+      if (kept != i) body[kept] = std::move(body[i]);
+      ++kept;
+    }
+    body.resize(kept);
+    return at;
+  }
+
+  LeafProgram& p_;
+  std::vector<int> vregs_, masks_, ptrs_;  // uses that are alive
+  std::vector<Entry> nodes_;
+};
 
 // q = p at the top, where p is an operand's address used for nothing else: q starts as that
 // address.
@@ -241,8 +299,7 @@ void share_numbers(LeafProgram& p) {
 }  // namespace
 
 void tidy(LeafProgram& program) {
-  while (remove_dead(program)) {
-  }
+  DeadCode(program).remove();
   for (const Node& n : program.body) {
     if (n.kind == Node::Kind::set_ptr) {
       start_where_used(program);

@@ -82,16 +82,34 @@ int Lowering::slot_of(const std::string& buffer) const {
   return -1;
 }
 
-int Lowering::rank_of(int slot) const {
-  const std::string& name = leaf_.buffers[static_cast<size_t>(slot)].name;
-  return static_cast<int>(std::count_if(leaf_.buffers.begin(), leaf_.buffers.end(),
-                                        [&](const ir::Buffer& b) { return b.name < name; }));
+const Lowering::KnownAccess& Lowering::known_access(const std::string& buffer,
+                                                    const std::vector<Expr>& index) {
+  const auto [it, added] = accesses_.try_emplace(index.data());
+  if (added) {
+    const int slot = it->second.slot = slot_of(buffer);
+    if (slot >= 0)
+      it->second.plain = plain_access(leaf_.buffers[static_cast<size_t>(slot)], slot, index);
+  }
+  return it->second;
 }
 
-const PlainAccess& Lowering::plain(int slot, const std::vector<Expr>& index) {
-  const auto [it, added] = plain_.try_emplace(index.data());
-  if (added) it->second = plain_access(leaf_.buffers[static_cast<size_t>(slot)], slot, index);
-  return it->second;
+// Copies of unrolled scopes and vectors, each operation once, functions as about thirty.
+size_t Lowering::likely_size(const Body& list) const {
+  size_t total = 0;
+  for (const Stmt& s : list) {
+    size_t copies = 1;
+    if (s.kind == Stmt::Kind::assign) {
+      ir::for_each_node(s.value, [&](const ir::ExprNode& n) {
+        total += ir::op_info(n.op).cls == ir::OpClass::kMath ? 30 : 1;
+      });
+      continue;
+    }
+    if (ir::is_const_int(s.extent) && s.mark == Mark::unroll) copies = s.extent->ival;
+    if (ir::is_const_int(s.extent) && s.mark == Mark::vector) copies = s.extent->ival / lanes_;
+    if (s.mark == Mark::tensor) copies = 5;
+    total += std::min<size_t>(copies, 64) * likely_size(s.body);
+  }
+  return std::min<size_t>(total, 4096);
 }
 
 const std::vector<std::pair<std::string, ir::AssignOp>>& Lowering::candidates(const Stmt& s) {
@@ -157,7 +175,7 @@ bool Lowering::lanes_are_regular(const Stmt& scope) {
   const auto check = [&](const std::string& buffer, const std::vector<Expr>& index) {
     const int slot = slot_of(buffer);
     if (slot < 0) return;
-    all_plain &= index.empty() || plain(slot, index).plain;
+    all_plain &= index.empty() || known_access(buffer, index).plain.plain;
     if (leaf_.buffers[slot].place == ir::Place::reg) {
       for (const Expr& e : index) {
         const std::optional<Affine> a = affine(e, env);

@@ -3,6 +3,7 @@
 // (statements, reductions, register buffers), lower_expr (values) and lower_tensor (mma,
 // transpose). Private to them.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <map>
@@ -22,7 +23,13 @@ namespace lathe::jit {
 class Lowering {
  public:
   Lowering(const ir::Kernel& leaf, const ir::Target& target, LeafProgram* program)
-      : leaf_(leaf), lanes_(target.lanes), e_(program) {}
+      : leaf_(leaf), lanes_(target.lanes), e_(program) {
+    for (const ir::Buffer& b : leaf.buffers) {
+      const auto before = [&](const ir::Buffer& o) { return o.name < b.name; };
+      ranks_.push_back(static_cast<int>(
+          std::count_if(leaf.buffers.begin(), leaf.buffers.end(), before)));
+    }
+  }
   ir::Status run();
 
  private:
@@ -86,7 +93,8 @@ class Lowering {
                     bool* found) const;
   bool lanes_are_regular(const ir::Stmt& scope);
   int slot_of(const std::string& buffer) const;
-  int rank_of(int slot) const;  // among the buffers in order of their names
+  int rank_of(int slot) const { return ranks_[static_cast<size_t>(slot)]; }
+  size_t likely_size(const Body& list) const;  // instructions, about
   const std::vector<std::pair<std::string, ir::AssignOp>>& candidates(const ir::Stmt& s);
 
   // lower_scopes.cc
@@ -107,7 +115,11 @@ class Lowering {
 
   // lower_assign.cc
   // The access `index` of the kernel itself (not a copy): it is read once.
-  const PlainAccess& plain(int slot, const std::vector<ir::Expr>& index);
+  struct KnownAccess {
+    int slot = -1;
+    PlainAccess plain;
+  };
+  const KnownAccess& known_access(const std::string& buffer, const std::vector<ir::Expr>& index);
   std::optional<Place> place(const std::string& buffer, const std::vector<ir::Expr>& index);
   void assign(const ir::Stmt& s);
   void reduce_lanes(const ir::Stmt& s, const Place& target);
@@ -137,8 +149,9 @@ class Lowering {
   std::optional<Lane> lane_;
   std::map<CellKey, Cell> cells_;
   std::vector<Reduction> reductions_;
+  std::vector<int> ranks_;  // of each buffer, among all in order of their names
   // What was found of the kernel's own statements and indices, by their place in it.
-  std::unordered_map<const ir::Expr*, PlainAccess> plain_;
+  std::unordered_map<const ir::Expr*, KnownAccess> accesses_;
   std::unordered_map<const ir::Stmt*, bool> regular_;
   std::unordered_map<const ir::Stmt*, std::vector<std::pair<std::string, ir::AssignOp>>>
       candidates_;
