@@ -9,17 +9,12 @@
 namespace lathe::jit {
 namespace {
 
-struct OpRow {
-  const char* name;
-  int sources;
-  LeafOpKind kind;
-};
-constexpr OpRow kRows[] = {
-#define LATHE_LEAF_OP(id, sources, kind) {#id, sources, LeafOpKind::kind},
+constexpr const char* kNames[] = {
+#define LATHE_LEAF_OP(id, sources, kind) #id,
 #include "jit/leaf_ops.def"
 #undef LATHE_LEAF_OP
 };
-static_assert(std::size(kRows) == kLeafOpCount);
+static_assert(std::size(kNames) == kLeafOpCount);
 
 std::string extent_text(const Extent& e) {
   std::string base;
@@ -127,9 +122,7 @@ void print_nodes(const std::vector<Node>& nodes, int depth, std::string* out) {
 
 }  // namespace
 
-const char* leaf_op_name(LeafOp op) { return kRows[static_cast<int>(op)].name; }
-int leaf_op_sources(LeafOp op) { return kRows[static_cast<int>(op)].sources; }
-LeafOpKind leaf_op_kind(LeafOp op) { return kRows[static_cast<int>(op)].kind; }
+const char* leaf_op_name(LeafOp op) { return kNames[static_cast<int>(op)]; }
 
 std::string to_text(const LeafProgram& p) {
   std::string out =

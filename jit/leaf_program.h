@@ -34,8 +34,18 @@ inline constexpr int kLeafOpCount = 0
     ;
 enum class LeafOpKind : uint8_t { kArith, kLoad, kStore, kConst, kMask, kPtr, kHint };
 const char* leaf_op_name(LeafOp op);
-int leaf_op_sources(LeafOp op);
-LeafOpKind leaf_op_kind(LeafOp op);
+inline constexpr int8_t kLeafOpSources[] = {
+#define LATHE_LEAF_OP(id, sources, kind) sources,
+#include "jit/leaf_ops.def"
+#undef LATHE_LEAF_OP
+};
+inline constexpr LeafOpKind kLeafOpKinds[] = {
+#define LATHE_LEAF_OP(id, sources, kind) LeafOpKind::kind,
+#include "jit/leaf_ops.def"
+#undef LATHE_LEAF_OP
+};
+inline int leaf_op_sources(LeafOp op) { return kLeafOpSources[static_cast<int>(op)]; }
+inline LeafOpKind leaf_op_kind(LeafOp op) { return kLeafOpKinds[static_cast<int>(op)]; }
 
 // A loop bound or mask bound in elements: extent[arg] (arg >= 0), the current segment's len (kSegLen) or 0 (kConst), plus `add`.
 struct Extent {

@@ -39,7 +39,7 @@ float identity(AssignOp op) {
 
 std::optional<Lowering::Place> Lowering::place(const std::string& buffer,
                                                const std::vector<Expr>& index) {
-  const KnownAccess* read = index.empty() ? nullptr : &known_access(buffer, index);
+  KnownAccess* read = index.empty() ? nullptr : &known_access(buffer, index);
   const int slot = read != nullptr ? read->slot : slot_of(buffer);
   if (slot < 0) {
     fail(ir::unsupported("unknown buffer {}", buffer));
@@ -48,7 +48,7 @@ std::optional<Lowering::Place> Lowering::place(const std::string& buffer,
   Place out;
   out.buffer = &leaf_.buffers[slot];
   out.cell = out.buffer->place == ir::Place::reg;
-  const PlainAccess* known = read != nullptr && read->plain.plain ? &read->plain : nullptr;
+  PlainAccess* known = read != nullptr && read->plain.plain ? &read->plain : nullptr;
   if (!out.cell) {
     std::optional<Access> a =
         known != nullptr ? known->access(slot, env_) : access(*out.buffer, slot, index, env_);

@@ -163,7 +163,7 @@ int Emitter::op(LeafOp op, std::span<const int> sources, uint32_t imm, int mask)
   if (const int reg = known(key, hash); reg >= 0) return reg;
   const int dst = fresh();
   Inst& i = emit(op, dst, level());
-  std::copy(sources.begin(), sources.end(), i.src);
+  for (size_t n = 0; n < sources.size() && n < 3; ++n) i.src[n] = sources[n];
   i.imm = imm;
   i.mask = mask;
   remember(key, hash, dst, level());
@@ -176,7 +176,7 @@ void Emitter::op_into(int dst, LeafOp op, std::initializer_list<int> sources, in
   if (constant >= 0) {
     i.imm = static_cast<uint32_t>(constant);
   } else {
-    std::copy(sources.begin(), sources.end(), i.src);
+    for (size_t n = 0; n < sources.size() && n < 3; ++n) i.src[n] = sources.begin()[n];
     i.mask = mask;
   }
   touch(dst);

@@ -35,8 +35,7 @@ bool add(Affine& a, const Affine& b, int64_t times) {
   }
   return true;
 }
-bool add_iter(const std::string& iter, int64_t times, const Environment& env, Affine& out) {
-  const Binding* b = find_binding(env, iter);
+bool add_binding(const Binding* b, int64_t times, Affine& out) {
   if (b == nullptr) return false;
   out.constant += times * b->value;
   if (b->kind == Binding::Kind::lane) out.lane += times;
@@ -87,7 +86,7 @@ static bool add_expr(const Expr& e, int64_t times, const Environment& env, Affin
     case Op::k_symbol:
       return accumulate(out.symbols, &e->name, times);
     case Op::k_iter:
-      return add_iter(e->name, times, env, out);
+      return add_binding(find_binding(env, e->name), times, out);
     case Op::k_add:
     case Op::k_sub:
       return add_expr(e->args[0], times, env, out) &&
@@ -231,24 +230,31 @@ PlainAccess plain_access(const ir::Buffer& buffer, int slot, const std::vector<E
   return out;
 }
 
-std::optional<Affine> PlainAccess::at(size_t dim, const Environment& env) const {
+static const Binding* binding_of(PlainIndex::Term& t, const Environment& env) {
+  if (t.depth >= 0) return &env[static_cast<size_t>(t.depth)];
+  const Binding* b = find_binding(env, *t.iter);
+  if (b != nullptr) t.depth = static_cast<int>(b - env.data());
+  return b;
+}
+
+std::optional<Affine> PlainAccess::at(size_t dim, const Environment& env) {
   std::optional<Affine> out(std::in_place);
   out->constant = index[dim].constant;
-  for (const PlainIndex::Term& t : index[dim].terms) {
-    if (add_iter(*t.iter, t.coefficient, env, *out)) continue;
+  for (PlainIndex::Term& t : index[dim].terms) {
+    if (add_binding(binding_of(t, env), t.coefficient, *out)) continue;
     out.reset();
     break;
   }
   return out;
 }
 
-std::optional<Access> PlainAccess::access(int slot, const Environment& env) const {
+std::optional<Access> PlainAccess::access(int slot, const Environment& env) {
   std::optional<Access> out(std::in_place);
   out->slot = slot;
   for (size_t d = 0; d < index.size(); ++d) {
     out->base.add(units[d], index[d].constant);
-    for (const PlainIndex::Term& t : index[d].terms) {
-      const Binding* b = find_binding(env, *t.iter);
+    for (PlainIndex::Term& t : index[d].terms) {
+      const Binding* b = binding_of(t, env);
       if (b == nullptr) return {};
       if (b->value != 0) out->base.add(units[d], t.coefficient * b->value);
       if (b->kind == Binding::Kind::lane) out->lane.add(units[d], t.coefficient);

@@ -122,6 +122,7 @@ struct PlainIndex {
   struct Term {
     const std::string* iter;
     int64_t coefficient;
+    int depth = -1;  // of the iterator in the environment, once met there
   };
   int64_t constant = 0;
   std::vector<Term> terms;
@@ -129,13 +130,14 @@ struct PlainIndex {
 // Null if e is anything else.
 std::optional<PlainIndex> plain_index(const ir::Expr& e);
 
-// An access of the leaf, read once: what plain_index() said of each index, and the strides.
+// An access of the leaf, read once: what plain_index() said of each index, and the strides. Always
+// asked in environments of one shape: the scopes around it.
 struct PlainAccess {
   bool plain = false;  // else: only access() knows
   std::vector<PlainIndex> index;
   std::vector<Linear> units;  // operands: one step of each index
-  std::optional<Affine> at(size_t dim, const Environment& env) const;
-  std::optional<Access> access(int slot, const Environment& env) const;
+  std::optional<Affine> at(size_t dim, const Environment& env);
+  std::optional<Access> access(int slot, const Environment& env);
 };
 PlainAccess plain_access(const ir::Buffer& buffer, int slot, const std::vector<ir::Expr>& index);
 

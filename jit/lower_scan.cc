@@ -82,8 +82,8 @@ int Lowering::slot_of(const std::string& buffer) const {
   return -1;
 }
 
-const Lowering::KnownAccess& Lowering::known_access(const std::string& buffer,
-                                                    const std::vector<Expr>& index) {
+Lowering::KnownAccess& Lowering::known_access(const std::string& buffer,
+                                              const std::vector<Expr>& index) {
   const auto [it, added] = accesses_.try_emplace(index.data());
   if (added) {
     const int slot = it->second.slot = slot_of(buffer);

@@ -119,7 +119,7 @@ class Lowering {
     int slot = -1;
     PlainAccess plain;
   };
-  const KnownAccess& known_access(const std::string& buffer, const std::vector<ir::Expr>& index);
+  KnownAccess& known_access(const std::string& buffer, const std::vector<ir::Expr>& index);
   std::optional<Place> place(const std::string& buffer, const std::vector<ir::Expr>& index);
   void assign(const ir::Stmt& s);
   void reduce_lanes(const ir::Stmt& s, const Place& target);
