@@ -65,17 +65,21 @@ class Checker {
     if (e.arg == Extent::kSegLen && !in_segments_) return ir::invalid("seglen outside segments");
     return {};
   }
+  // Met for every operand: what is wrong is found out apart.
   static ir::Status use(const std::vector<bool>& set, int i, const char* what) {
-    if (i < 0 || static_cast<size_t>(i) >= set.size())
-      return ir::invalid("{} {} out of range", what, i);
-    if (!set[i]) return ir::invalid("{} {} used before it is defined", what, i);
-    return {};
+    if (i >= 0 && static_cast<size_t>(i) < set.size() && set[i]) [[likely]] return {};
+    return wrong(set, i, what);
   }
   static ir::Status define(std::vector<bool>& set, int i, const char* what) {
-    if (i < 0 || static_cast<size_t>(i) >= set.size())
-      return ir::invalid("{} {} out of range", what, i);
+    if (i < 0 || static_cast<size_t>(i) >= set.size()) return wrong(set, i, what);
     set[i] = true;
     return {};
+  }
+  [[gnu::cold, gnu::noinline]] static ir::Status wrong(const std::vector<bool>& set, int i,
+                                                       const char* what) {
+    if (i < 0 || static_cast<size_t>(i) >= set.size())
+      return ir::invalid("{} {} out of range", what, i);
+    return ir::invalid("{} {} used before it is defined", what, i);
   }
   static ir::Status step(const PtrStep& s, const Defined& d) {
     LATHE_RETURN_IF_ERROR(use(d.ptrs, s.ptr, "pointer"));

@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -31,13 +32,26 @@ struct Binding {
 using Environment = std::vector<Binding>;
 const Binding* find_binding(const Environment& env, const std::string& iter);
 
-// A map of at most N entries, kept in key order inside the object.
+// A map of at most N entries, kept in key order inside the object. Entries beyond its size are never
+// touched: most maps are empty.
 template <class K, class V, int N, class Less = std::less<K>>
 class FixedMap {
  public:
-  using Entry = std::pair<K, V>;
-  const Entry* begin() const { return entries_.data(); }
-  const Entry* end() const { return entries_.data() + size_; }
+  struct Entry {
+    K first;
+    V second;
+    bool operator==(const Entry&) const = default;
+  };
+  static_assert(std::is_trivially_copyable_v<Entry>);
+  FixedMap() : size_(0) {}
+  FixedMap(const FixedMap& o) : size_(o.size_) { std::copy(o.begin(), o.end(), entries_); }
+  FixedMap& operator=(const FixedMap& o) {
+    size_ = o.size_;
+    std::copy(o.begin(), o.end(), entries_);
+    return *this;
+  }
+  const Entry* begin() const { return entries_; }
+  const Entry* end() const { return entries_ + size_; }
   int size() const { return size_; }
   bool empty() const { return size_ == 0; }
   const V* find(const K& key) const {
@@ -58,16 +72,17 @@ class FixedMap {
   }
   template <class F>
   void erase_if(F&& f) {
-    size_ = static_cast<int>(std::remove_if(entries_.begin(), entries_.begin() + size_, f) -
-                             entries_.begin());
+    size_ = static_cast<int>(std::remove_if(entries_, entries_ + size_, f) - entries_);
   }
   bool operator==(const FixedMap& o) const {
     return std::equal(begin(), end(), o.begin(), o.end());
   }
 
  private:
-  std::array<Entry, N> entries_;
-  int size_ = 0;
+  union {
+    Entry entries_[N];
+  };
+  int size_;
 };
 
 // Loops around one access, symbols of one extent: more is not a leaf.

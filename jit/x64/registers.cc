@@ -71,18 +71,24 @@ std::vector<int> by_weight(const std::vector<Interval>& intervals, int min_weigh
 void place_constants(const std::vector<Interval>& constants, const std::vector<Interval>& vectors, int registers, Allocation& a) {
   const std::vector<int> order = by_weight(constants, 2);
   if (order.empty()) return;
+  // What a register holds never overlaps, so its intervals in order of start are in order of end too.
+  const auto before = [](const Interval& x, const Interval& y) { return x.start < y.start; };
   std::vector<std::vector<Interval>> busy(registers);
   for (size_t v = 0; v < vectors.size(); ++v) {
     if (a.vector[v] >= 0) busy[a.vector[v]].push_back(vectors[v]);
   }
+  for (std::vector<Interval>& list : busy) std::sort(list.begin(), list.end(), before);
   for (const int v : order) {
+    const Interval& wanted = constants[v];
     for (int reg = 0; reg < registers; ++reg) {
-      const auto clash = [&](const Interval& i) { return overlap(i, constants[v]); };
-      if (std::any_of(busy[reg].begin(), busy[reg].end(), clash)) continue;
-      busy[reg].push_back(constants[v]);
+      // The last that starts no later than the end of `wanted` ends latest of all that could clash.
+      const auto after = std::upper_bound(busy[reg].begin(), busy[reg].end(), wanted.end,
+                                          [](int end, const Interval& i) { return end < i.start; });
+      if (after != busy[reg].begin() && overlap(after[-1], wanted)) continue;
+      busy[reg].insert(after, wanted);
       a.vector[v] = static_cast<int8_t>(reg);
       a.num_vectors_used = std::max(a.num_vectors_used, reg + 1);
-      a.preloads.push_back({constants[v].start / 2, Preload::Kind::constant, v});
+      a.preloads.push_back({wanted.start / 2, Preload::Kind::constant, v});
       break;
     }
   }
