@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+# The scripts that people read output of: the table of results, the list of skipped tests; and that every shell script parses.
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def run(*command):
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def test_results(folder):
+    row = {"event": "row", "op": "gate", "dims": {"M": 8}, "threads": 1, "cache": "hot", "tier": "T2", "us": 20.0, "spread": 0.02,
+           "of_peak": 0.91, "of_read": None, "of_copy": None}
+    summary = {"event": "summary", "rows": 1, "from_store": 1, "compiled_xbyak": 0, "compiled_llvm": 0, "searches": 0, "worst_row": "gate M=8"}
+    warm = {"event": "row", "op": "gate", "dims": {"M": 8}, "us": 20.0, "default_us": 30.0}
+    (folder / "w.bench.jsonl").write_text(json.dumps(row) + "\n" + json.dumps(summary) + "\n")
+    (folder / "w.warmup.jsonl").write_text(json.dumps(warm) + "\n")
+    text = run(sys.executable, ROOT / "bench/make_table.py", folder)
+    assert "| gate | M=8 | 1 | hot | T2 | 20.0 | 2% | 91% | - | - | 1.50x |" in text, text
+    assert "1 rows, 1 from the store; compiled: 0 by xbyak, 0 by LLVM; 0 searches" in text, text
+    empty = folder / "empty"
+    empty.mkdir()
+    assert "|" not in run(sys.executable, ROOT / "bench/make_table.py", empty)
+
+
+def test_skipped(folder):
+    junit = folder / "junit.xml"
+    junit.write_text('<testsuite><testcase name="A.b" status="notrun"><skipped message="m"/><system-out>x_test.cc:1: Skipped\n'
+                     'gdb is not installed\n</system-out></testcase><testcase name="A.c" status="run"/></testsuite>')
+    text = run(sys.executable, ROOT / "scripts/skipped.py", junit)
+    assert text == "2 tests, 1 skipped\n  1 skipped: gdb is not installed (A.b)\n", text
+
+
+def test_shell_scripts_parse():
+    scripts = sorted(ROOT.glob("scripts/*.sh")) + sorted(ROOT.glob("tests/install/*.sh")) + [ROOT / ".ci/run"]
+    assert len(scripts) >= 5
+    for script in scripts:
+        run("bash", "-n", script)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as made:
+        test_results(pathlib.Path(made))
+        test_skipped(pathlib.Path(made))
+        test_shell_scripts_parse()
