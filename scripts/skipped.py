@@ -12,7 +12,7 @@ def reason(case):
     if found:
         return found.group(1).strip()
     skipped = case.find("skipped")
-    return (skipped.get("message") if skipped is not None else None) or "no reason given"
+    return (skipped.get("message") if skipped is not None else None) or ("run by another test only" if case.get("status") == "disabled" else "no reason given")
 
 
 def main(path):

@@ -15,7 +15,7 @@ foreign=$(nm -D --defined-only "$lib/liblathe.so" | awk '{print $3}' | grep -v -
 [ -z "$foreign" ] || { echo "exported, and not of the C ABI: $foreign"; exit 1; }
 case $how in
   cmake)
-    cmake -S "$source/examples" -B "$work/out" -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_C_COMPILER="$cc" >"$work/log" 2>&1 &&
+    cmake -G Ninja -S "$source/examples" -B "$work/out" -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_C_COMPILER="$cc" >"$work/log" 2>&1 &&
       cmake --build "$work/out" >>"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
     ;;
   pkgconfig)
