@@ -68,7 +68,9 @@ class Cutter {
   NestNode call(LeafGroup group) {
     NestNode node;
     node.kind = NestNode::Kind::call;
-    for (int& leaf : group.call.leaves) leaf = add_leaf(std::move(group.leaves[leaf]));
+    std::vector<int> numbers;
+    for (Leaf& leaf : group.leaves) numbers.push_back(add_leaf(std::move(leaf)));
+    for (int& leaf : group.call.leaves) leaf = numbers[static_cast<size_t>(leaf)];
     for (NestOperand& o : group.call.operands) o.buffer = buffer_number(o.buffer);
     node.call = std::move(group.call);
     return node;

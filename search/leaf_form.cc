@@ -19,6 +19,18 @@ namespace {
 
 constexpr int kMaxLoops = 3;
 
+// Whether a variant extent can have this value: min(T, C - T*i) for constants T and C is T, or C mod T at the edge.
+bool takes_value(const NestCall::Variant& variant, int64_t value) {
+  const Expr& e = variant.extent;
+  if (e->op != Op::k_min || !is_const_int(e->args[0], variant.count)) return true;
+  Addends rest;
+  flatten_addends(e->args[1], 1, rest);
+  if (rest.terms.size() != 1) return true;
+  const Expr& t = rest.terms[0];
+  const bool steps = t->op == Op::k_mul && is_const_int(t->args[0], -variant.count) && t->args[1]->op == Op::k_iter;
+  return !steps || value == variant.count || value == rest.constant % variant.count;
+}
+
 }  // namespace
 
 void flatten_addends(const Expr& e, int64_t factor, Addends& out) {
@@ -71,10 +83,18 @@ Result<LeafGroup> LeafBuilder::run(const Stmt* first, const Stmt* last) {
       values[v] = rest % variants_[v].count + 1;
       rest /= variants_[v].count;
     }
+    bool happens = true;
+    for (size_t v = 0; v < variants_.size(); ++v) happens &= takes_value(variants_[v], values[v]);
+    if (!happens) {
+      out.call.leaves.push_back(-1);
+      continue;
+    }
     LATHE_ASSIGN(Leaf leaf, build(group, values));
     out.call.leaves.push_back(static_cast<int>(out.leaves.size()));
     out.leaves.push_back(std::move(leaf));
   }
+  // The full tile happens: it stands in where nothing is ever called.
+  for (int& leaf : out.call.leaves) leaf = leaf < 0 ? out.call.leaves.back() : leaf;
   if (extents_.size() > 8) return unsupported("more than 8 extents");
   out.call.variants = variants_;
   out.call.extents = extents_;

@@ -150,6 +150,9 @@ double estimate(const Knobs& k, const Problem& problem, const Target& t) {
   } else if (k.at("pf") != 0) {
     cycles *= 1.01;
   }
+  // Odd tiles at the edges and masks cost a little beyond their rows.
+  if (rest > 0) cycles *= 1.02;
+  if (s.n % k.at("nr") != 0) cycles *= 1 + 0.01 * nv;
   if (k.at("kc") != 0) cycles *= tiles > 1 || !streams_b ? 1.005 : 1.06;
   cycles *= imbalance(s, k, static_cast<int64_t>(panels), problem.threads);
   const double a_bytes = static_cast<double>(s.m) * static_cast<double>(s.k) * 4;
@@ -161,6 +164,10 @@ double estimate(const Knobs& k, const Problem& problem, const Target& t) {
 
 Knobs defaults(const Problem& problem, const Target& t) {
   const std::vector<KnobDomain> domains = knobs(problem, t);
+  // Where M varies each row count is a leaf of its own, and all of them have to be made within a millisecond of the
+  // first call: few rows, fewer with a polynomial in the epilogue.
+  const Parts p = find_parts(problem.kernel);
+  const int64_t most_rows = is_const_int(p.m->extent) ? t.vector_registers : epilogue_registers(p) > 3 ? 4 : 8;
   Knobs best;
   double best_cycles = 0;
   const auto visit = [&](const auto& self, size_t d, Knobs k) -> void {
@@ -171,7 +178,7 @@ Knobs defaults(const Problem& problem, const Target& t) {
       }
       return;
     }
-    if (!accepts(k, problem, t).ok()) return;
+    if (!accepts(k, problem, t).ok() || k.at("mr") > most_rows) return;
     const double cycles = estimate(k, problem, t);
     if (best.empty() || cycles < best_cycles) {
       best = k;

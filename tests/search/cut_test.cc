@@ -137,6 +137,20 @@ kernel bad(s: f32[64] in, d: f32[64] out) family row
   EXPECT_FALSE(cut(*kernel).ok());
 }
 
+TEST(Cut, ConstantRowsMakeOnlyTheTilesThatHappen) {
+  std::string text = kGate;
+  const std::string symbolic = "[M, ", fixed = "[20, ";
+  for (size_t at; (at = text.find(symbolic)) != std::string::npos;) text.replace(at, symbolic.size(), fixed);
+  text.replace(text.find(" where M in 1..4096"), 19, "");
+  for (const auto& [from, to] : {std::pair<std::string, std::string>{"ceildiv(M, 8)", "3"}, {"M - 8*m0", "20 - 8*m0"}}) {
+    for (size_t at; (at = text.find(from)) != std::string::npos;) text.replace(at, from.size(), to);
+  }
+  const ir::CutKernel k = cut_text(text);
+  ASSERT_EQ(k.leaves.size(), 2u);  // 8 rows and the last 4
+  EXPECT_THAT(k.leaves[0].text, HasSubstr("r0: f32[4, 32] reg"));
+  EXPECT_THAT(k.leaves[1].text, HasSubstr("r0: f32[8, 32] reg"));
+}
+
 TEST(Pack, PanelsAreCopiedAndPadded) {
   ir::Result<ir::Kernel> kernel = ir::parse_kernel(R"(
 kernel k(w: f32[40, 8] const layout [0/32, 1, 0%32], y: f32[40] out) family matmul
