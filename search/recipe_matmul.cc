@@ -165,9 +165,9 @@ double estimate(const Knobs& k, const Problem& problem, const Target& t) {
 Knobs defaults(const Problem& problem, const Target& t) {
   const std::vector<KnobDomain> domains = knobs(problem, t);
   // Where M varies each row count is a leaf of its own, and all of them have to be made within a millisecond of the
-  // first call: few rows, fewer with a polynomial in the epilogue.
+  // first call: four rows by two vectors still keep two FMA pipes of latency four busy.
   const Parts p = find_parts(problem.kernel);
-  const int64_t most_rows = is_const_int(p.m->extent) ? t.vector_registers : epilogue_registers(p) > 3 ? 4 : 8;
+  const int64_t most_rows = is_const_int(p.m->extent) ? t.vector_registers : 4;
   Knobs best;
   double best_cycles = 0;
   const auto visit = [&](const auto& self, size_t d, Knobs k) -> void {
