@@ -5,10 +5,12 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/common/sanitizer.h"
+
 namespace lathe::search {
 namespace {
 
-constexpr int kShards = 10, kWalksPerShard = 1000;
+constexpr int kShards = test::repetitions(10), kWalksPerShard = 1000;
 constexpr int kMutationWalks = 2000;
 
 class RandomWalk : public testing::TestWithParam<int> {};
