@@ -118,7 +118,7 @@ typedef enum lathe_seal_mode {
   LATHE_SEAL_ERROR = 3     /* a miss is LATHE_MISS */
 } lathe_seal_mode;
 /* After it nothing is compiled or searched. */
-LATHE_API lathe_status lathe_seal(lathe_context* ctx, lathe_seal_mode mode, lathe_error* error);
+LATHE_API lathe_status lathe_seal(lathe_context* ctx, uint32_t mode /* lathe_seal_mode */, lathe_error* error);
 
 /* --- Graphs ----------------------------------------------------------------------------------------------------- */
 

@@ -63,11 +63,10 @@ Status create_context(const lathe_context_options* options, lathe_context** out)
   return {};
 }
 
-Status seal_context(lathe_context* ctx, lathe_seal_mode mode) {
+Status seal_context(lathe_context* ctx, uint32_t mode) {
   LATHE_CHECK_HANDLE(ctx, 0);
-  const auto value = static_cast<int>(mode);
-  if (value < LATHE_SEAL_OFF || value > LATHE_SEAL_ERROR) return invalid("{}, expected a lathe_seal_mode", value).with_arg("mode", 1);
-  ctx->body->state->context->set_seal(static_cast<Seal>(value));
+  if (mode > LATHE_SEAL_ERROR) return invalid("{}, expected a lathe_seal_mode", mode).with_arg("mode", 1);
+  ctx->body->state->context->set_seal(static_cast<Seal>(mode));
   return {};
 }
 
@@ -80,6 +79,6 @@ extern "C" lathe_status lathe_context_create(const lathe_context_options* option
   return guarded(error, [&] { return create_context(options, out); });
 }
 extern "C" void lathe_context_destroy(lathe_context* ctx) { destroy_handle(ctx); }
-extern "C" lathe_status lathe_seal(lathe_context* ctx, lathe_seal_mode mode, lathe_error* error) {
+extern "C" lathe_status lathe_seal(lathe_context* ctx, uint32_t mode, lathe_error* error) {
   return guarded(error, [&] { return seal_context(ctx, mode); });
 }

@@ -208,7 +208,7 @@ TEST(CapiRefuse, ContextOptions) {
   lathe_error e{};
   EXPECT_EQ(lathe_context_create(nullptr, nullptr, &e), LATHE_INVALID);
   const auto ctx = make_context();
-  EXPECT_EQ(lathe_seal(ctx.get(), static_cast<lathe_seal_mode>(9), &e), LATHE_INVALID);
+  EXPECT_EQ(lathe_seal(ctx.get(), 9, &e), LATHE_INVALID);
   EXPECT_STREQ(e.arg_name, "mode");
 }
 
