@@ -103,25 +103,19 @@ class Warmup {
     return context_->stats().get(Stat::k_compiled_xbyak) + context_->stats().get(Stat::k_compiled_llvm);
   }
 
-  // What the first call would wait for if nothing were stored: the default Schedules' leaves, made in an empty cache. The
-  // least of a few makings, each in a cache of its own: the rest is what else the machine was doing.
+  // What the first call would wait for if nothing were stored: the default Schedules' leaves, made in an empty cache.
   double first_call_codegen(const Entry& e) const {
-    constexpr int kMakings = 7;
+    LeafCache leaves(LeafCacheOptions{}, nullptr, nullptr);
     LeafPolicy policy;
     policy.llvm = false;
-    double least = 0;
-    for (int making = 0; making < kMakings; ++making) {
-      LeafCache leaves(LeafCacheOptions{}, nullptr, nullptr);
-      double us = 0;
-      for (size_t k = 0; k < e.op->lowered().kernels.size(); ++k) {
-        const search::Problem p = e.op->general_problem(static_cast<int>(k), true, e.request);
-        const Result<Stage> stage =
-            build_stage(p.kernel, search::default_schedule(p, context_->target()), context_->target(), leaves, policy);
-        if (stage.ok()) us += stage->codegen_us;
-      }
-      least = making == 0 ? us : std::min(least, us);
+    double us = 0;
+    for (size_t k = 0; k < e.op->lowered().kernels.size(); ++k) {
+      const search::Problem p = e.op->general_problem(static_cast<int>(k), true, e.request);
+      const Result<Stage> stage =
+          build_stage(p.kernel, search::default_schedule(p, context_->target()), context_->target(), leaves, policy);
+      if (stage.ok()) us += stage->codegen_us;
     }
-    return least;
+    return us;
   }
 
   // The operator with what needs no search: the general range, and what is stored.

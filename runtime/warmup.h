@@ -33,7 +33,7 @@ struct WarmupRow {
   std::string schedule;              // recipe and knobs of each Kernel, "; " between
   double us = 0, default_us = 0;     // sums over the Kernels; 0: not measured
   double of_roofline = 0;            // by the machine's profile; 0: not measured
-  double codegen_us = 0;             // of the operator's default Schedules, the least of several makings
+  double codegen_us = 0;             // of the operator's default Schedules
   bool tie = false;                  // nothing beat the defaults
   std::string note;                  // why it is not T2, if it is not
 };
