@@ -293,7 +293,7 @@ typedef struct lathe_pack_info {
 LATHE_API lathe_status lathe_prepack_query(const lathe_kernel* kernel, int32_t arg, lathe_pack_info* out,
                                            lathe_error* error);
 /* Packs `source` into memory of the caller (info.bytes, aligned to info.align), which then stands for the argument with
- * layout_id set. */
+ * layout_id set. Runs on the context's own threads, if it has some. */
 LATHE_API lathe_status lathe_prepack(const lathe_kernel* kernel, int32_t arg, const lathe_tensor* source, void* out,
                                      uint64_t out_bytes, lathe_error* error);
 

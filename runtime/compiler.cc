@@ -50,6 +50,7 @@ Result<PackedParam> make_pack(const ir::Kernel& scheduled, const std::string& bu
   out.param = param;
   out.layout_id = layout_id(*scheduled.find_buffer(buffer));
   search::Problem problem;
+  problem.threads = 2;  // shared out where run_pack() has a team
   LATHE_ASSIGN(problem.kernel, search::pack_kernel(scheduled, buffer));
   const search::Schedule schedule = search::default_schedule(problem, target);
   LATHE_ASSIGN(const ir::Kernel kernel, search::replay(problem.kernel, schedule));
@@ -93,11 +94,13 @@ Result<Stage> build_stage(const ir::Kernel& restricted, const search::Schedule& 
   return stage;
 }
 
-Status run_pack(const PackedParam& packed, const SymbolValues& symbols, const ArgLayout& source, const void* src, void* dst) {
-  LATHE_ASSIGN(const BoundNest nest, bind_nest(packed.pack, symbols, {source, {}}, 1));
+Status run_pack(const PackedParam& packed, const SymbolValues& symbols, const ArgLayout& source, const void* src, void* dst,
+                ThreadTeam* team) {
+  const int threads = team == nullptr ? 1 : team->num_threads();
+  LATHE_ASSIGN(const BoundNest nest, bind_nest(packed.pack, symbols, {source, {}}, threads));
   if (nest.workspace_bytes != 0) return ir::internal_error("packing wants a workspace of {} bytes", nest.workspace_bytes);
   void* args[] = {const_cast<void*>(src), dst};
-  walk(nest, packed.leaves.data(), args, nullptr, nullptr);
+  walk(nest, packed.leaves.data(), args, nullptr, team);
   return {};
 }
 

@@ -15,6 +15,7 @@
 #include "runtime/bound_nest.h"
 #include "runtime/leaf_cache.h"
 #include "runtime/nest_bind.h"
+#include "runtime/threads.h"
 #include "search/recipe.h"
 
 namespace lathe::runtime {
@@ -44,8 +45,9 @@ struct Stage {
 ir::Result<Stage> build_stage(const ir::Kernel& restricted, const search::Schedule& schedule, const ir::Target& target,
                               LeafCache& leaves, const LeafPolicy& policy);
 
-// Packs a compact or strided source into dst (packed_bytes of it), serially.
-ir::Status run_pack(const PackedParam& packed, const SymbolValues& symbols, const ArgLayout& source, const void* src, void* dst);
+// Packs a compact or strided source into dst (packed_bytes of it); team may be null: the caller's thread alone.
+ir::Status run_pack(const PackedParam& packed, const SymbolValues& symbols, const ArgLayout& source, const void* src, void* dst,
+                    ThreadTeam* team);
 // Bytes of the packed form; symbols as bind_nest takes them.
 ir::Result<int64_t> packed_bytes(const PackedParam& packed, const SymbolValues& symbols);
 

@@ -64,7 +64,7 @@ ir::Result<char*> packed_input(OracleCase* c, const PackedParam& packed, GuardSi
     OperandMemory::Packed made;
     LATHE_ASSIGN(made.sides[0], GuardMemory::map(static_cast<size_t>(bytes), 64, GuardSide::after));
     LATHE_RETURN_IF_ERROR(run_pack(packed, c->symbols, c->layouts[packed.param],
-                                   m.at(GuardSide::after), made.sides[0].data()));
+                                   m.at(GuardSide::after), made.sides[0].data(), nullptr));
     made.sides[0].set_writable(false);
     if (bytes <= kLarge) {
       LATHE_RETURN_IF_ERROR(copy_guarded(made.sides[0].data(), static_cast<size_t>(bytes), 64,

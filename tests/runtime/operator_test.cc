@@ -187,7 +187,7 @@ void check(Operator& op, const SymbolValues& dims, bool prepack, double toleranc
     const ir::Result<int64_t> bytes = packed_bytes(*p, {});
     ASSERT_TRUE(bytes.ok());
     packed.emplace_back(static_cast<size_t>(*bytes) / 4, NAN);
-    const ir::Status status = run_pack(*p, {}, {}, data[a].data(), packed.back().data());
+    const ir::Status status = run_pack(*p, {}, {}, data[a].data(), packed.back().data(), op.context().team());
     ASSERT_TRUE(status.ok()) << status.to_string();
     args[a] = packed.back().data();
   }
@@ -276,3 +276,23 @@ TEST(OperatorStore, SealedWithErrorAndNothingStoredIsAMiss) {
 
 }  // namespace
 }  // namespace lathe::runtime
+
+TEST(OperatorPack, ATeamPacksTheBytesOfOneThread) {
+  const std::shared_ptr<Context> context = make_context("", "avx2");
+  const ir::Result<std::shared_ptr<Operator>> op = Operator::create(context, gate_graph());
+  ASSERT_TRUE(op.ok()) << op.status().to_string();
+  ASSERT_TRUE((*op)->prepare({}).ok());
+  const auto w = std::find((*op)->arg_tensors().begin(), (*op)->arg_tensors().end(), 1) - (*op)->arg_tensors().begin();
+  const PackedParam* packing = (*op)->packing(static_cast<int>(w));
+  if (packing == nullptr) GTEST_SKIP() << "this CPU's level packs nothing";
+  std::vector<float> plain(100 * 70);
+  for (size_t i = 0; i < plain.size(); ++i) plain[i] = static_cast<float>(i);
+  const ir::Result<int64_t> bytes = packed_bytes(*packing, {});
+  ASSERT_TRUE(bytes.ok());
+  std::vector<float> one(static_cast<size_t>(*bytes) / 4, NAN), several = one;
+  ThreadTeam team({.threads = 3, .cpus = {}});
+  ASSERT_TRUE(run_pack(*packing, {}, {}, plain.data(), one.data(), nullptr).ok());
+  ASSERT_TRUE(run_pack(*packing, {}, {}, plain.data(), several.data(), &team).ok());
+  EXPECT_TRUE(std::equal(one.begin(), one.end(), several.begin()));
+  EXPECT_EQ(std::count(one.begin(), one.end(), 6999.f), 1);
+}
