@@ -274,9 +274,6 @@ TEST(OperatorStore, SealedWithErrorAndNothingStoredIsAMiss) {
   EXPECT_EQ(info.status().code(), ir::Code::kMISS);
 }
 
-}  // namespace
-}  // namespace lathe::runtime
-
 TEST(OperatorPack, ATeamPacksTheBytesOfOneThread) {
   const std::shared_ptr<Context> context = make_context("", "avx2");
   const ir::Result<std::shared_ptr<Operator>> op = Operator::create(context, gate_graph());
@@ -296,3 +293,6 @@ TEST(OperatorPack, ATeamPacksTheBytesOfOneThread) {
   EXPECT_TRUE(std::equal(one.begin(), one.end(), several.begin()));
   EXPECT_EQ(std::count(one.begin(), one.end(), 6999.f), 1);
 }
+
+}  // namespace
+}  // namespace lathe::runtime
