@@ -24,6 +24,7 @@ const std::map<std::string, std::set<std::string>>& allowed() {
       {"jit", {"ir", "jit"}},
       {"runtime", {"include", "ir", "ops", "search", "jit", "runtime"}},
       {"tools", {"include", "ir", "ops", "search", "jit", "runtime", "tools"}},
+      {"bench", {"include", "ir", "ops", "search", "jit", "runtime", "tools", "bench"}},
       {"include", {}},
       {"examples", {"example.h"}},
   };
@@ -75,8 +76,8 @@ Complaints foreign_includes(const File& f) {
   static const std::vector<Foreign> kForeign = {
       {"xbyak/", std::regex("jit/x64/assembler\\.(h|cc)")},
       {"llvm", std::regex("jit/llvm/.*")},
-      {"nlohmann/json.hpp", std::regex("(ops|runtime|tools)/[^/]*\\.cc")},
-      {"CLI/", std::regex("tools/[^/]*\\.(cc|h)")},
+      {"nlohmann/json.hpp", std::regex("(ops|runtime|tools|bench/[a-z_]+)/[^/]*\\.cc")},
+      {"CLI/", std::regex("(tools|bench/[a-z_]+)/[^/]*\\.(cc|h)")},
       {"tbb/", std::regex("runtime/[^/]*\\.cc")},
       {"oneapi/", std::regex("runtime/[^/]*\\.cc")},
       {"sodium", std::regex("(ir|jit|runtime)/[^/]*\\.cc")},
@@ -102,7 +103,7 @@ Complaints forbidden_calls(const File& f) {
   static const std::vector<Call> kCalls = {
       {std::regex(R"(\b(secure_)?getenv\s*\()"), std::regex("ir/options\\.cc"), "reads the environment"},
       {std::regex(R"(\b(std::)?(abort|terminate)\s*\()"), std::regex("ir/check\\.(h|cc)"), "ends the process"},
-      {std::regex(R"(\bstd::(cout|cerr)\b|\b(printf|puts)\s*\(|\bfmt::print\b)"), std::regex("tools/.*"), "prints"},
+      {std::regex(R"(\bstd::(cout|cerr)\b|\b(printf|puts)\s*\(|\bfmt::print\b)"), std::regex("(tools|bench)/.*"), "prints"},
   };
   Complaints out;
   if (!f.is_code() || f.below("tests") || f.below("examples") || f.below("include")) return out;
