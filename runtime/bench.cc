@@ -153,20 +153,26 @@ struct Bench::Impl {
     return {};
   }
 
-  Result<BenchRow> run(const SymbolValues& dims) {
+  Result<TimedCalls> caller(const SymbolValues& dims, int* tier) {
     LATHE_RETURN_IF_ERROR(place(dims));
     LATHE_ASSIGN(const BoundOp* bound, op.bound({.symbols = dims, .threads = options.threads, .packed = true}));
     if (!workspace.reserve(static_cast<size_t>(bound->workspace_bytes) + kAlign)) return ir::unsupported("no memory for the workspace");
-    int64_t most = 1;
-    for (const int64_t c : copies) most = std::max(most, c);
-    const size_t n = bytes.size();
-    std::vector<void*> args(static_cast<size_t>(most) * n);
-    for (int64_t c = 0; c < most; ++c) {
-      for (size_t a = 0; a < n; ++a) {
-        args[static_cast<size_t>(c) * n + a] = memory[a]->data() + static_cast<size_t>(c % copies[a]) * round_up(bytes[a]);
+    *tier = bound->tier;
+    struct Calls {
+      std::unique_ptr<lathe_pinned, void (*)(lathe_pinned*)> pinned{nullptr, lathe_pinned_destroy};
+      std::vector<void*> args;  // `most` calls' arguments
+      size_t n = 0;
+      int64_t most = 1, next = 0;
+      lathe_exec exec = LATHE_EXEC_INIT;
+    };
+    const auto calls = std::make_shared<Calls>();
+    for (const int64_t c : copies) calls->most = std::max(calls->most, c);
+    calls->n = bytes.size();
+    for (int64_t c = 0; c < calls->most; ++c) {
+      for (size_t a = 0; a < calls->n; ++a) {
+        calls->args.push_back(memory[a]->data() + static_cast<size_t>(c % copies[a]) * round_up(bytes[a]));
       }
     }
-    int64_t next = 0;
     const auto state = std::make_shared<ContextState>();
     state->context = std::shared_ptr<Context>(shared, &op.context());
     PinnedBody body;
@@ -174,26 +180,29 @@ struct Bench::Impl {
     body.op = shared;
     body.bound = bound;
     body.team = options.threads > 1 ? op.context().team() : nullptr;
-    const std::unique_ptr<lathe_pinned, void (*)(lathe_pinned*)> pinned(make_handle<lathe_pinned>(std::move(body)), lathe_pinned_destroy);
-    lathe_exec exec = LATHE_EXEC_INIT;
-    exec.threads = options.threads;
-    exec.workspace = workspace.data();
-    exec.workspace_bytes = workspace.bytes();
-    const auto call_us = [&](int64_t reps) {
+    calls->pinned.reset(make_handle<lathe_pinned>(std::move(body)));
+    calls->exec.threads = options.threads;
+    calls->exec.workspace = workspace.data();
+    calls->exec.workspace_bytes = workspace.bytes();
+    return TimedCalls([calls](int64_t reps) {
       const double begin = now_us();
       for (int64_t r = 0; r < reps; ++r) {
-        lathe_pinned_run(pinned.get(), args.data() + static_cast<size_t>(next) * n, &exec);
-        next = next + 1 == most ? 0 : next + 1;
+        lathe_pinned_run(calls->pinned.get(), calls->args.data() + static_cast<size_t>(calls->next) * calls->n, &calls->exec);
+        calls->next = calls->next + 1 == calls->most ? 0 : calls->next + 1;
       }
       return (now_us() - begin) / static_cast<double>(reps);
-    };
-    return measure(dims, bound->tier, call_us);
+    });
+  }
+
+  Result<BenchRow> run(const SymbolValues& dims) {
+    int tier = 0;
+    LATHE_ASSIGN(const TimedCalls calls, caller(dims, &tier));
+    return measure(dims, tier, calls);
   }
 
   // Each round: one sample of the kernel, then the probes that come near it. What moves bytes is compared with reading, or copying, as
   // many from where the kernel's lie: a footprint beyond the caches if they are cold.
-  template <class Call>
-  Result<BenchRow> measure(const SymbolValues& dims, int tier, Call&& call_us) {
+  Result<BenchRow> measure(const SymbolValues& dims, int tier, const TimedCalls& call_us) {
     const ir::Target& target = op.context().target();
     const Work work = work_at(op.graph(), dims);
     const int64_t beyond = 2 * target.l3_bytes;
@@ -256,6 +265,10 @@ struct Bench::Impl {
 Bench::Bench(std::shared_ptr<Operator> op, const BenchOptions& options) : impl_(new Impl{std::move(op), options}) {}
 Bench::~Bench() = default;
 Result<BenchRow> Bench::run(const SymbolValues& dims) { return impl_->run(dims); }
+Result<TimedCalls> Bench::calls(const SymbolValues& dims) {
+  int tier = 0;
+  return impl_->caller(dims, &tier);
+}
 
 PinnedThread::PinnedThread(bool wanted) {
   if (!wanted) return;

@@ -2,6 +2,7 @@
 // interleaved.
 // Constants are packed; they rotate over copies of twice the last-level cache where the workload says cold.
 #pragma once
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,6 +34,9 @@ struct BenchRow {
   std::vector<double> samples;    // us, by round
 };
 
+// Runs so many calls in a row; microseconds of one.
+using TimedCalls = std::function<double(int64_t calls)>;
+
 // Operands of one operator, for all its shapes; made once, since packing and filling large constants takes longer than timing them.
 class Bench {
  public:
@@ -41,6 +45,8 @@ class Bench {
   ~Bench();
   // UNSUPPORTED: more memory than options.ram.
   ir::Result<BenchRow> run(const SymbolValues& dims);
+  // The calls alone. Valid until the next run() or calls(), and while this lives.
+  ir::Result<TimedCalls> calls(const SymbolValues& dims);
 
  private:
   struct Impl;
