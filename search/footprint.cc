@@ -123,6 +123,17 @@ DimRange whole_dim(const Buffer& buffer, size_t d) {
 }
 }  // namespace
 
+TilePair merged_extent(const std::string& outer, const Expr& outer_extent, const Expr& inner_extent,
+                       const Ranges& ranges) {
+  std::optional<int64_t> tile;
+  if (is_const_int(inner_extent)) tile = inner_extent->ival;
+  for (int arg = 0; arg < 2 && inner_extent->op == Op::k_min && !tile; ++arg) {
+    if (is_const_int(inner_extent->args[arg])) tile = inner_extent->args[arg]->ival;
+  }
+  if (!tile || *tile < 1) return {};
+  return {folded_extent({outer, *tile, outer_extent}, {{}, 1, inner_extent}, ranges), *tile};
+}
+
 std::vector<DimRange> footprint(const Kernel& kernel, const Access& access, size_t fixed,
                                 const Ranges& outer_ranges) {
   const Buffer& buffer = *kernel.find_buffer(access.buffer);

@@ -18,6 +18,15 @@ struct LinearIndex {
 };
 std::optional<LinearIndex> linear_in(const ir::Expr& e, const std::vector<std::string>& iters);
 
+// Two nested iterators a, b that count as one, a = ab // tile, b = ab % tile: the extent of ab. Null
+// extent: they do not (b's extent is neither constant nor the tail of a tile of a).
+struct TilePair {
+  ir::Expr extent;
+  int64_t tile = 0;
+};
+TilePair merged_extent(const std::string& outer, const ir::Expr& outer_extent,
+                       const ir::Expr& inner_extent, const ir::Ranges& ranges);
+
 struct DimRange {
   ir::Expr base, extent;
   bool whole = false;   // nothing better than the whole dimension is known

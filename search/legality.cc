@@ -101,6 +101,7 @@ Answer separable(const Kernel& kernel, const std::string& iter, size_t at) {
 
 bool lives_inside(const Kernel& kernel, const std::string& buffer, const ScopePath& path,
                   std::string* why) {
+  const std::string place = path.empty() ? "root" : path.back()->iter;
   const auto refuse = [&](std::string reason) {
     if (why) *why = std::move(reason);
     return false;
@@ -113,7 +114,7 @@ bool lives_inside(const Kernel& kernel, const std::string& buffer, const ScopePa
     const bool inside =
         a.scopes.size() >= path.size() && std::equal(path.begin(), path.end(), a.scopes.begin());
     if (!inside)
-      return refuse(fmt::format("`{}` is used outside scope `{}`", buffer, path.back()->iter));
+      return refuse(fmt::format("`{}` is used outside scope `{}`", buffer, place));
   }
   for (const Access& read : accesses) {
     if (read.write && !read.reduction) continue;
@@ -125,7 +126,7 @@ bool lives_inside(const Kernel& kernel, const std::string& buffer, const ScopePa
     });
     if (!covered)
       return refuse(fmt::format("`{}` may be read before the iteration of `{}` wrote it", buffer,
-                                path.back()->iter));
+                                place));
   }
   return true;
 }

@@ -32,7 +32,7 @@ Answer independent(const ir::Kernel& kernel, const std::string& iter,
 Answer separable(const ir::Kernel& kernel, const std::string& iter, size_t at);
 
 // Is every read of the buffer inside the scope preceded, in the same iteration of the scope, by a
-// plain write of the same cell, and is no access outside the scope?
+// plain write of the same cell, and is no access outside the scope? An empty path: of the Kernel.
 bool lives_inside(const ir::Kernel& kernel, const std::string& buffer, const ScopePath& path,
                   std::string* why);
 

@@ -1,11 +1,13 @@
 // Moves that change how a buffer lies in memory and nothing else: tile_buffer, swap_dims,
-// increment_padding, vectorize_buffer. Indices stay logical, so these have no legality rule; what
+// increment_padding, repeat_padding, vectorize_buffer. Indices stay logical, so these have no legality rule; what
 // is refused has the wrong shape.
 #include "search/transform_rows.h"
 #include "search/transform_util.h"
 
 namespace lathe::search {
 using namespace ir;  // NOLINT(google-build-using-namespace)
+
+static constexpr int64_t kMostPadding = 4096;  // elements that repeat_padding may add up to
 
 // A buffer whose layout is ours to choose, its layout written out.
 static Result<Buffer*> find_layout(Kernel& kernel, const std::string& name) {
@@ -121,15 +123,42 @@ Result<TransformResult> apply_increment_padding(const Kernel& kernel, const Move
   return result;
 }
 
-std::vector<Move> propose_increment_padding(const Kernel& kernel) {
+//   w[64]  ->  w[64] pad [16]: a whole multiple more, so that rows do not share the sets of a cache
+Result<TransformResult> apply_repeat_padding(const Kernel& kernel, const Move& move,
+                                             const TransformParams&) {
+  TransformResult result{kernel, {}};
+  LATHE_ASSIGN(Buffer * b, find_layout(result.kernel, move.args[0]));
+  LATHE_ASSIGN(const int64_t dim,
+               int_arg(move.args[1], "a dimension", 0, static_cast<int64_t>(b->dims.size()) - 1));
+  LATHE_ASSIGN(const int64_t multiple, int_arg(move.args[2], "a multiple", 2, int64_t{1} << 31));
+  const auto d = static_cast<size_t>(dim);
+  if (b->padding.empty()) b->padding.assign(b->dims.size(), 0);
+  if (!proves_divisible(b->dims[d] + Expr(b->padding[d]), multiple, Ranges(kernel))) {
+    return invalid("expected dimension {} of `{}` to be a multiple of {} with its padding", dim,
+                   b->name, multiple);
+  }
+  if (b->padding[d] + multiple > kMostPadding)
+    return invalid("expected at most {} elements of padding", kMostPadding);
+  b->padding[d] += multiple;
+  normalise(*b);
+  return result;
+}
+
+static std::vector<Move> propose_padding(const Kernel& kernel, const char* row) {
   std::vector<Move> out;
   for (const std::string& name : layout_buffers(kernel)) {
     for (size_t d = 0; d < kernel.find_buffer(name)->dims.size(); ++d) {
       for (const char* size : {"8", "16", "32"})
-        out.push_back({"increment_padding", {name, std::to_string(d), size}, {}, {}});
+        out.push_back({row, {name, std::to_string(d), size}, {}, {}});
     }
   }
   return out;
+}
+std::vector<Move> propose_increment_padding(const Kernel& kernel) {
+  return propose_padding(kernel, "increment_padding");
+}
+std::vector<Move> propose_repeat_padding(const Kernel& kernel) {
+  return propose_padding(kernel, "repeat_padding");
 }
 
 //   w[M, 64]  ->  w layout [0, 1/16, 1%16]: whole vectors in the innermost dimension; addresses

@@ -28,6 +28,11 @@ LATHE_MOVE_ROW(vectorize_scope);
 LATHE_MOVE_ROW(parallelize);
 LATHE_MOVE_ROW(tensorize);
 LATHE_MOVE_ROW(prefetch);
+LATHE_MOVE_ROW(merge_scopes);
+LATHE_MOVE_ROW(delete_temporary);
+LATHE_MOVE_ROW(reuse_dims);
+LATHE_MOVE_ROW(reuse_buffers);
+LATHE_MOVE_ROW(repeat_padding);
 #undef LATHE_MOVE_ROW
 
 }  // namespace lathe::search

@@ -16,7 +16,8 @@ using namespace ir;  // NOLINT(google-build-using-namespace)
 
 std::vector<WalkKernel> walk_kernels(bool operators) {
   const auto folder = std::filesystem::path(LATHE_SOURCE_DIR) / "tests/search/kernels";
-  const std::vector<std::string> traps = {"overwritten", "recurrence", "shared_cells", "stale"};
+  const std::vector<std::string> traps = {"overwritten", "recurrence", "shared_cells", "stale",
+                                          "copied",      "held"};
   std::vector<WalkKernel> out;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const std::string name = entry.path().stem().string();
