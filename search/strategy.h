@@ -21,6 +21,8 @@ struct SearchProblem {
   const CostModel* model = nullptr;                  // of the family; null: none
   int budget = 16;                                   // measurements
   uint64_t seed = 0;
+  double limit_us = 0;                               // no candidate can be faster; 0: unknown
+  bool stop_early = true;                            // may end before the budget where more is not worth it
 };
 
 struct Proposal {

@@ -1,0 +1,272 @@
+// See transfer.h.
+#include "search/transfer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "ir/analysis.h"
+
+namespace lathe::search {
+
+namespace {
+
+constexpr double kSpecial = 3;       // distance between a size and a special value
+constexpr double kFloor = -5.6;      // log2 share of what was never covered
+constexpr int kPerRecord = 4;        // rows of a record that may enter a portfolio
+constexpr int kNearestTasks = 4;
+
+// Knob values as numbers that subtract: log2 of sizes, codes beyond kCode for special values.
+constexpr double kCode = 1e6;
+double coded(const Knobs& k, const std::string& name) {
+  const auto it = k.find(name);
+  if (it == k.end()) return 2 * kCode;
+  return it->second > 0 ? std::log2(static_cast<double>(it->second)) : kCode - static_cast<double>(it->second) * 100;
+}
+double distance_of(double a, double b) { return a == b ? 0 : a >= kCode || b >= kCode ? kSpecial : std::abs(a - b); }
+
+using Coded = std::vector<double>;
+double distance_of(const Coded& a, const Coded& b, double limit) {
+  double d = 0;
+  for (size_t i = 0; i < a.size() && d < limit; ++i) d += distance_of(a[i], b[i]);
+  return d;
+}
+
+// The rows of a record that may be reused: timed, of a recipe, nothing appended; fastest first.
+struct Ranked {
+  const MeasuredRow* row;
+  double us;
+};
+std::vector<Ranked> ranked(const TaskRecord& record) {
+  std::vector<Ranked> out;
+  for (const MeasuredRow& r : record.rows) {
+    const double us = r.outcome == OutcomeKind::timed ? r.us(record.problem.cold) : 0;
+    if (us > 0 && r.extra.empty() && !r.recipe.empty()) out.push_back({&r, us});
+  }
+  std::stable_sort(out.begin(), out.end(), [](const Ranked& a, const Ranked& b) { return a.us < b.us; });
+  return out;
+}
+
+// What a kernel is made of, extents aside: roles in order and the operations in use.
+std::string structure_of(const ir::Kernel& kernel) {
+  std::string out = kernel.family;
+  std::set<int> ops;
+  ir::for_each_stmt(kernel.body, [&](const ir::Stmt& s) {
+    if (s.kind == ir::Stmt::Kind::scope) out += "/" + s.role;
+    if (s.value) ir::for_each_node(s.value, [&](const ir::ExprNode& n) { ops.insert(static_cast<int>(n.op)); });
+  });
+  for (int op : ops) out += fmt::format(".{}", op);
+  return out;
+}
+
+// log2 of the largest extent of each role; of batch and row scopes the product.
+std::map<std::string, double> extents_by_role(const Problem& problem) {
+  std::map<std::string, double> out;
+  std::set<std::string> counted;
+  ir::for_each_stmt(problem.kernel.body, [&](const ir::Stmt& s) {
+    if (s.kind != ir::Stmt::Kind::scope || s.role.empty() || !counted.insert(s.iter).second) return;
+    const double e = std::log2(static_cast<double>(std::max<int64_t>(1, extent_at(s.extent, problem))));
+    double& total = out[s.role];
+    total = s.role == "batch" || s.role == "row" ? total + e : std::max(total, e);
+  });
+  return out;
+}
+
+}  // namespace
+
+double knob_distance(const Knobs& a, const Knobs& b) {
+  double d = 0;
+  for (const auto& [name, value] : a) d += distance_of(coded(a, name), coded(b, name));
+  for (const auto& [name, value] : b) d += a.count(name) ? 0 : kSpecial;
+  return d;
+}
+
+double task_distance(const Problem& a, const Problem& b) {
+  if (a.kernel.family != b.kernel.family) return std::numeric_limits<double>::infinity();
+  std::map<std::string, double> x = extents_by_role(a), y = extents_by_role(b);
+  for (const auto& [role, extent] : x) y.emplace(role, 0);
+  double sum = 0;
+  for (const auto& [role, extent] : y) sum += (x[role] - extent) * (x[role] - extent);
+  const double threads = 2 * std::abs(std::log2(static_cast<double>(std::max(1, a.threads)) / std::max(1, b.threads)));
+  const double cold = a.cold != b.cold ? 3 : 0;
+  const double structure = structure_of(a.kernel) != structure_of(b.kernel) ? 2 : 0;
+  return std::sqrt(sum + threads * threads + cold * cold + structure * structure);
+}
+
+std::vector<Knobs> portfolio(const std::vector<TaskRecord>& records, int n, const Problem* near, double reach) {
+  struct Task {
+    double weight, best_us, covered = kFloor;
+    std::vector<double> log_us;
+    std::vector<Coded> rows;
+  };
+  std::set<std::string> names;
+  std::vector<std::pair<const TaskRecord*, std::vector<Ranked>>> used;
+  for (const TaskRecord& r : records) {
+    std::vector<Ranked> rows = ranked(r);
+    if (rows.empty()) continue;
+    used.emplace_back(&r, std::move(rows));
+    for (const Ranked& row : used.back().second) {
+      for (const auto& [name, value] : row.row->knobs) names.insert(name);
+    }
+  }
+  const auto code = [&](const Knobs& k) {
+    Coded out;
+    for (const std::string& name : names) out.push_back(coded(k, name));
+    return out;
+  };
+  std::vector<Task> tasks;
+  std::vector<std::pair<const Knobs*, Coded>> candidates;
+  std::set<Coded> distinct;
+  for (const auto& [record, rows] : used) {
+    Task t;
+    t.weight = record->trust;
+    if (near != nullptr) t.weight *= std::exp(-task_distance(record->problem, *near) / reach);
+    if (!(t.weight > 0)) continue;
+    t.best_us = rows[0].us;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      t.rows.push_back(code(rows[i].row->knobs));
+      t.log_us.push_back(std::log2(rows[i].us));
+      if (i < kPerRecord && distinct.insert(t.rows.back()).second) candidates.emplace_back(&rows[i].row->knobs, t.rows.back());
+    }
+    tasks.push_back(std::move(t));
+  }
+  // share[c][t]: log2 of best / time of the row of task t that is nearest to candidate c.
+  std::vector<std::vector<double>> share(candidates.size(), std::vector<double>(tasks.size()));
+  for (size_t c = 0; c < candidates.size(); ++c) {
+    for (size_t t = 0; t < tasks.size(); ++t) {
+      double least = std::numeric_limits<double>::infinity();
+      size_t row = 0;
+      for (size_t i = 0; i < tasks[t].rows.size() && least > 0; ++i) {
+        const double d = distance_of(candidates[c].second, tasks[t].rows[i], least);
+        if (d < least) {
+          least = d;
+          row = i;
+        }
+      }
+      share[c][t] = std::max(kFloor, std::log2(tasks[t].best_us) - tasks[t].log_us[row]);
+    }
+  }
+  std::vector<Knobs> out;
+  std::vector<char> taken(candidates.size(), 0);
+  while (static_cast<int>(out.size()) < n) {
+    int pick = -1;
+    double most = 0;
+    for (size_t c = 0; c < candidates.size(); ++c) {
+      if (taken[c]) continue;
+      double gain = 0;
+      for (size_t t = 0; t < tasks.size(); ++t) gain += tasks[t].weight * std::max(0.0, share[c][t] - tasks[t].covered);
+      if (gain > most) {
+        most = gain;
+        pick = static_cast<int>(c);
+      }
+    }
+    if (pick < 0) break;
+    taken[static_cast<size_t>(pick)] = 1;
+    for (size_t t = 0; t < tasks.size(); ++t) tasks[t].covered = std::max(tasks[t].covered, share[static_cast<size_t>(pick)][t]);
+    out.push_back(*candidates[static_cast<size_t>(pick)].first);
+  }
+  return out;
+}
+
+std::vector<Knobs> nearest(const std::vector<TaskRecord>& records, const Problem& problem, int n) {
+  std::vector<std::pair<double, const TaskRecord*>> by_distance;
+  for (const TaskRecord& r : records) {
+    const double d = task_distance(r.problem, problem) + 2 * (1 - r.trust);
+    if (std::isfinite(d)) by_distance.emplace_back(d, &r);
+  }
+  std::stable_sort(by_distance.begin(), by_distance.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<Knobs> out;
+  std::vector<std::vector<Ranked>> rows;
+  for (const auto& [distance, record] : by_distance) {
+    if (static_cast<int>(rows.size()) == kNearestTasks) break;
+    rows.push_back(ranked(*record));
+    if (rows.back().empty()) rows.pop_back();
+  }
+  for (size_t rank = 0; static_cast<int>(out.size()) < n; ++rank) {
+    bool any = false;
+    for (const std::vector<Ranked>& of : rows) {
+      if (rank >= of.size() || static_cast<int>(out.size()) >= n) continue;
+      any = true;
+      if (std::find(out.begin(), out.end(), of[rank].row->knobs) == out.end()) out.push_back(of[rank].row->knobs);
+    }
+    if (!any) break;
+  }
+  return out;
+}
+
+std::vector<BodyRule> choose_bodies(const std::vector<int64_t>& lengths, const std::vector<std::vector<double>>& us, int k) {
+  const size_t n = lengths.size(), configs = n == 0 ? 0 : us[0].size();
+  if (n == 0 || configs == 0) return {};
+  std::vector<double> best(n, 0);
+  for (size_t i = 0; i < n; ++i) {
+    for (double t : us[i]) best[i] = t > 0 && (best[i] == 0 || t < best[i]) ? t : best[i];
+  }
+  constexpr double kMissing = 16;  // log2 loss of a length nothing serves
+  const auto loss = [&](size_t i, size_t c) { return us[i][c] > 0 ? std::log2(us[i][c] / best[i]) : kMissing; };
+  const auto total = [&](const std::vector<size_t>& chosen) {
+    double sum = 0;
+    for (size_t i = 0; i < n; ++i) {
+      double least = kMissing;
+      for (size_t c : chosen) least = std::min(least, loss(i, c));
+      sum += least;
+    }
+    return sum;
+  };
+  // Greedy, then single swaps until none helps.
+  std::vector<size_t> chosen;
+  double now = kMissing * static_cast<double>(n) + 1;
+  while (static_cast<int>(chosen.size()) < k) {
+    size_t pick = configs;
+    double least = now - 1e-12;
+    for (size_t c = 0; c < configs; ++c) {
+      chosen.push_back(c);
+      const double t = total(chosen);
+      chosen.pop_back();
+      if (t < least) {
+        least = t;
+        pick = c;
+      }
+    }
+    if (pick == configs) break;
+    chosen.push_back(pick);
+    now = least;
+  }
+  for (bool improved = true; improved;) {
+    improved = false;
+    for (size_t& slot : chosen) {
+      for (size_t c = 0; c < configs; ++c) {
+        const size_t old = std::exchange(slot, c);
+        if (const double t = total(chosen); t < now - 1e-9) {
+          now = t;
+          improved = true;
+        } else {
+          slot = old;
+        }
+      }
+    }
+  }
+  std::vector<BodyRule> out;
+  for (size_t i = 0; i < n; ++i) {
+    size_t serve = configs;
+    for (size_t c : chosen) {
+      if (us[i][c] > 0 && (serve == configs || us[i][c] < us[i][serve])) serve = c;
+    }
+    if (serve == configs) return {};
+    if (!out.empty() && out.back().config == static_cast<int>(serve)) {
+      out.back().up_to = lengths[i];
+    } else {
+      out.push_back({lengths[i], static_cast<int>(serve)});
+    }
+  }
+  return out;
+}
+
+int body_for(const std::vector<BodyRule>& rules, int64_t length) {
+  for (const BodyRule& r : rules) {
+    if (length <= r.up_to) return r.config;
+  }
+  return rules.empty() ? -1 : rules.back().config;
+}
+
+}  // namespace lathe::search
