@@ -3,81 +3,14 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
-#include <cmath>
 #include <iterator>
+
+#include "ir/line_reader.h"
 
 namespace lathe::runtime {
 namespace {
 
 constexpr const char* kStatusNames[] = {"verified", "provisional", "tie"};
-constexpr int64_t kMaxItems = 4096;
-
-// One line at a time, "label value value".
-class Reader {
- public:
-  explicit Reader(std::string_view text) : rest_(text) {}
-  const ir::Status& status() const { return status_; }
-  bool ok() const { return status_.ok(); }
-  bool at_end() const { return rest_.empty(); }
-
-  // The rest of the next line after `label ` (which must be there).
-  std::string_view line(std::string_view label) {
-    const std::string_view l = raw();
-    if (!ok()) return {};
-    if (l.substr(0, label.size()) != label || (l.size() > label.size() && l[label.size()] != ' ') ||
-        l.size() == label.size()) {
-      fail(fmt::format("expected '{}'", label));
-      return {};
-    }
-    return l.substr(label.size() + 1);
-  }
-  std::string_view raw() {
-    if (!ok()) return {};
-    ++number_;
-    const size_t end = rest_.find('\n');
-    if (end == std::string_view::npos) {
-      fail("unexpected end");
-      return {};
-    }
-    const std::string_view l = rest_.substr(0, end);
-    rest_.remove_prefix(end + 1);
-    return l;
-  }
-  template <class T>
-  T number(std::string_view text) {
-    T v{};
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), v);
-    bool good = error == std::errc() && end == text.data() + text.size();
-    if constexpr (std::is_floating_point_v<T>) good = good && std::isfinite(v);
-    if (!good && ok()) fail(fmt::format("'{:.40}' is no number", text));
-    return good ? v : T{};
-  }
-  int64_t count(std::string_view label) {
-    const int64_t n = number<int64_t>(line(label));
-    if (ok() && (n < 0 || n > kMaxItems)) fail("count out of range");
-    return ok() ? n : 0;
-  }
-  // The next word of *text; the last one takes the rest.
-  std::string_view word(std::string_view* text) {
-    const size_t end = text->find(' ');
-    const std::string_view w = text->substr(0, end);
-    if (w.empty() && ok()) fail("a word is missing");
-    text->remove_prefix(end == std::string_view::npos ? text->size() : end + 1);
-    return w;
-  }
-  void done(std::string_view text) {
-    if (!text.empty() && ok()) fail("unexpected words");
-  }
-  void fail(std::string_view what) {
-    if (ok()) status_ = ir::invalid("line {}: {}", number_, what);
-  }
-
- private:
-  std::string_view rest_;
-  int number_ = 0;
-  ir::Status status_;
-};
 
 }  // namespace
 
@@ -121,7 +54,7 @@ std::string print_decision(const Decision& d) {
 }
 
 ir::Result<Decision> parse_decision(std::string_view text) {
-  Reader in(text);
+  ir::LineReader in(text);
   Decision d;
   d.key = in.line("decision");
   d.environment = in.line("environment");
@@ -144,17 +77,17 @@ ir::Result<Decision> parse_decision(std::string_view text) {
   d.oracle.data_sets = in.number<int64_t>(in.word(&l));
   d.oracle.worst_err_over_bound = in.number<double>(in.word(&l));
   d.oracle.gate = l;
-  for (int64_t n = in.count("kernels"); n > 0 && in.ok(); --n) {
+  for (int64_t n = in.count_line("kernels"); n > 0 && in.ok(); --n) {
     KernelDecision k;
     k.name = in.line("kernel");
-    for (int64_t i = in.count("layouts"); i > 0 && in.ok(); --i) {
+    for (int64_t i = in.count_line("layouts"); i > 0 && in.ok(); --i) {
       l = in.line("layout");
       const std::string argument(in.word(&l));
       k.layouts.emplace_back(argument, l);
     }
-    for (int64_t i = in.count("leaves"); i > 0 && in.ok(); --i)
+    for (int64_t i = in.count_line("leaves"); i > 0 && in.ok(); --i)
       k.leaf_keys.emplace_back(in.line("leaf"));
-    for (int64_t i = 0, lines = in.count("schedule"); i < lines && in.ok(); ++i) {
+    for (int64_t i = 0, lines = in.count_line("schedule"); i < lines && in.ok(); ++i) {
       const std::string_view line = in.raw();
       if (line.substr(0, 2) != "| ") in.fail("expected '| '");
       if (i != 0) k.schedule += '\n';
@@ -162,7 +95,7 @@ ir::Result<Decision> parse_decision(std::string_view text) {
     }
     d.kernels.push_back(std::move(k));
   }
-  for (int64_t n = in.count("candidates"); n > 0 && in.ok(); --n) {
+  for (int64_t n = in.count_line("candidates"); n > 0 && in.ok(); --n) {
     CandidateTime c;
     l = in.line("candidate");
     c.schedule_hash = in.word(&l);

@@ -35,10 +35,14 @@ struct TaskRecord {
 };
 
 // Text: a header of `key value` lines, the kernel's text, one line per row. parse accepts exactly what print writes; INVALID with the line.
+// The kernel is verified. Empty words (isa, environment, policy, recipe) are written as `-`.
 std::string print_record(const TaskRecord& record);
 ir::Result<TaskRecord> parse_record(std::string_view text);
 // Several records in one text, as the starter pack has them.
 ir::Result<std::vector<TaskRecord>> parse_records(std::string_view text);
+
+// Times of the rows relative to the default: us / reference_us where every timed row has a reference, else us. 0: not timed.
+std::vector<double> corrected_times(const TaskRecord& record);
 
 // Hash of what makes two problems the same task: kernel, dims, threads, cold. 16 hex digits.
 std::string task_name(const Problem& problem);

@@ -12,7 +12,7 @@ namespace lathe::search {
 
 struct SpacePoint {
   Knobs knobs;
-  std::vector<Move> extra;   // appended to the recipe's moves; whole Schedule if there is no recipe
+  std::vector<Move> extra;   // appended to the recipe's moves; without knobs the whole Schedule
   Features features{};
   double estimate_us = 0;    // stage A
 };
@@ -41,7 +41,7 @@ class RecipeSpace : public Space {
   const std::vector<KnobDomain>& domains() const override;
   // The Schedule of a point; replayed by the caller. UNSUPPORTED: the moves are refused (counted: the predicate was wrong).
   ir::Result<Schedule> schedule(int i) const;
-  // A Schedule from elsewhere (tuning spec, another shape's winner) as a point; its number.
+  // A Schedule from elsewhere (tuning spec, another shape's winner) as a point; its number, -1 if its moves are refused.
   int add(const Schedule& schedule);
 
  private:

@@ -1,0 +1,61 @@
+// Problems and history for the tests of the search: a matmul, a softmax and a transpose as ops writes them, and synthetic records.
+#pragma once
+#include <fmt/format.h>
+
+#include "ir/text_form.h"
+#include "search/history.h"
+
+namespace lathe::search {
+
+inline ir::Kernel kernel_of(const std::string& text) { return *ir::parse_kernel(text); }
+
+inline Problem matmul_problem(int64_t m, int64_t n, int64_t k, bool cold = false, int threads = 1) {
+  Problem p;
+  p.kernel = kernel_of(fmt::format(R"(kernel matmul(a: f32[{0}, {2}] in, b: f32[{2}, {1}] const, y: f32[{0}, {1}] out) family matmul
+  c: f32[{0}, {1}] heap
+  for m < {0} [m]:
+    for n < {1} [n]:
+      c[m, n] = 0.0
+      for k < {2} [k]:
+        c[m, n] += a[m, k] * b[k, n]
+      y[m, n] = c[m, n]
+)", m, n, k));
+  p.cold = cold;
+  p.threads = threads;
+  return p;
+}
+
+inline Problem softmax_problem(int64_t rows, int64_t columns, int threads = 1) {
+  Problem p;
+  p.kernel = kernel_of(fmt::format(R"(kernel softmax(s: f32[R, {1}] in, d: f32[R, {1}] out) family row where R in 1..{0}
+  mx: f32[R] heap
+  su: f32[R] heap
+  for i < R [row]:
+    mx[i] = -inf
+    for n < {1} [col]:
+      mx[i] max= s[i, n]
+    su[i] = 0.0
+    for n1 < {1} [col]:
+      d[i, n1] = exp(s[i, n1] - mx[i])
+      su[i] += d[i, n1]
+    for n2 < {1} [col]:
+      d[i, n2] = d[i, n2] / su[i]
+)", rows, columns));
+  p.dims = {{"R", rows}};
+  p.threads = threads;
+  return p;
+}
+
+inline ir::Target avx512_target() {
+  ir::Target t;
+  t.level = ir::IsaLevel::avx512;
+  t.lanes = 16;
+  t.vector_registers = 32;
+  t.mask_registers = 7;
+  t.l1_bytes = 48 << 10;
+  t.l1_ways = 12;
+  t.l3_bytes = 32 << 20;
+  return t;
+}
+
+}  // namespace lathe::search
