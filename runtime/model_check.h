@@ -16,7 +16,8 @@ struct ModelCall {
 };
 
 struct ModelCheckRules {
-  int pairs = 9;                 // runs of each kind per comparison
+  int pairs = 9;                 // samples of each kind per comparison
+  int repeats = 1;               // runs of the model per sample
   double drift = 0.03;           // default runs at both ends further apart: the comparison says nothing, it is taken again
   int retries = 2;
   double tolerance = 0.002;      // a loss smaller than this is no loss
