@@ -14,7 +14,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 constexpr size_t kMaxLines = 500;
-constexpr size_t kMaxLibraryLines = 36000;
+constexpr size_t kMaxLibraryLines = 48000;
 
 // What people write and read as source; .def, .lir, .txt, .jsonl and .md are tables, goldens, data and prose.
 bool is_source(const File& f) {
