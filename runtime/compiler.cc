@@ -28,6 +28,7 @@ Status make_leaves(const ir::CutKernel& cut, const ir::Target& target, LeafCache
     LATHE_ASSIGN(const LeafEntry* entry, cache.get(leaf, target, policy, &origin));
     out.push_back(entry->ref);
     stage.leaf_keys.push_back(entry->key);
+    if (entry->image && &cut == &stage.cut) stage.images.push_back(entry->image);
     stage.portable |= entry->backend == jit::Backend::portable;
     if (origin != LeafOrigin::memory) stage.origin = std::max(stage.origin, origin);
   }
@@ -63,9 +64,6 @@ Result<PackedParam> make_pack(const ir::Kernel& scheduled, const std::string& bu
 
 Result<Stage> build_stage(const ir::Kernel& restricted, const search::Schedule& schedule, const ir::Target& target,
                           LeafCache& leaves, const LeafPolicy& policy) {
-  Stage stage;
-  stage.naive = restricted;
-  stage.schedule = schedule;
   const LeafCacheOptions& options = leaves.options();
   std::vector<ir::Kernel> steps;
   LATHE_ASSIGN(const ir::Kernel scheduled, search::replay(restricted, schedule, options.verify > 1 ? &steps : nullptr));
@@ -74,6 +72,15 @@ Result<Stage> build_stage(const ir::Kernel& restricted, const search::Schedule& 
     LATHE_RETURN_IF_ERROR(ir::verify(restricted).with_context("LATHE_VERIFY"));
     LATHE_RETURN_IF_ERROR(ir::verify(scheduled).with_context("LATHE_VERIFY"));
   }
+  return build_scheduled(restricted, schedule, scheduled, target, leaves, policy);
+}
+
+Result<Stage> build_scheduled(const ir::Kernel& restricted, const search::Schedule& schedule, const ir::Kernel& scheduled,
+                              const ir::Target& target, LeafCache& leaves, const LeafPolicy& policy) {
+  const LeafCacheOptions& options = leaves.options();
+  Stage stage;
+  stage.naive = restricted;
+  stage.schedule = schedule;
   stage.schedule.numeric = scheduled.numeric;
   LATHE_ASSIGN(stage.cut, search::cut(scheduled));
   LATHE_RETURN_IF_ERROR(make_leaves(stage.cut, target, leaves, policy, stage.leaves, stage));

@@ -36,6 +36,7 @@ struct Stage {
   std::vector<LeafRef> leaves;
   std::vector<std::string> leaf_keys;
   std::vector<PackedParam> packed;
+  std::vector<std::shared_ptr<const jit::CodeImage>> images;  // of native leaves, packing left out; where the cache keeps images
   LeafOrigin origin = LeafOrigin::memory;  // the most expensive one among its leaves
   bool portable = false;                   // some leaf is executed by T0
   double codegen_us = 0;                   // leaf texts to callables, packing included
@@ -44,6 +45,9 @@ struct Stage {
 // UNSUPPORTED names the move, the rule of leaf form, or the backend's refusal; MISS as LeafCache::get.
 ir::Result<Stage> build_stage(const ir::Kernel& restricted, const search::Schedule& schedule, const ir::Target& target,
                               LeafCache& leaves, const LeafPolicy& policy);
+// The same from a scheduled Kernel, trusted to be what the Schedule makes of the restricted one.
+ir::Result<Stage> build_scheduled(const ir::Kernel& restricted, const search::Schedule& schedule, const ir::Kernel& scheduled,
+                                  const ir::Target& target, LeafCache& leaves, const LeafPolicy& policy);
 
 // Packs a compact or strided source into dst (packed_bytes of it); team may be null: the caller's thread alone.
 ir::Status run_pack(const PackedParam& packed, const SymbolValues& symbols, const ArgLayout& source, const void* src, void* dst,

@@ -1,14 +1,14 @@
-// Evaluates Schedules of one Kernel at one shape: build all, verify all, then time those that are
-// right, and verify the winner again. In process; worker_client.h does the same in a child, which
-// is where what is not trusted belongs.
+// Evaluates Schedules of one Kernel at one shape, batch by batch: build and verify what a batch holds, time what is right, and in the
+// end decide among the best (docs/search.md, "Measuring"). evaluation.h does it in this process, worker_client.h in a child, which is
+// where what is not trusted belongs; a search drives either through this interface.
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "ir/status.h"
-#include "runtime/leaf_cache.h"
 #include "runtime/nest_bind.h"
 #include "runtime/oracle.h"
 
@@ -18,50 +18,71 @@ struct EvaluateTask {
   std::string kernel_text;  // naive, restricted to the range it serves
   SymbolValues dims;
   int threads = 1;
-  bool cold = false;                   // constant operands come from memory
-  std::string isa;                     // caps the host's level; empty: none
-  std::vector<std::string> schedules;  // [0]: the default
+  bool cold = false;        // constant operands come from memory
+  std::string isa;          // caps the host's level; empty: none
   uint64_t seed = 0;
-  double budget_ms = 0;  // of verifying and timing together; 0: none
-  // Fault injection for tests of the gates and the worker, by schedule: see plant.h. Empty in
-  // earnest.
-  std::vector<std::string> plants;
+  double budget_ms = 0;     // of verifying and timing together; 0: none
+  bool background = false;  // compile and verify only when nothing else runs, time in short bursts
 };
+
+struct CandidateSpec {
+  std::string schedule;
+  std::string plant;  // fault injection for tests of the gates and the worker: see plant.h. Empty in earnest.
+  bool time = true;   // false: build and verify only
+};
+
+// Who caught it: replay and predicate; finite-field witness; image lint; code on the real shape; after it was timed.
+enum class Step : uint8_t { none, V0, V1, V2, V3, after };
+const char* step_name(Step step);
 
 struct CandidateResult {
   enum class Outcome : uint8_t { timed, refused, wrong, crashed, hung, skipped };
   Outcome outcome = Outcome::skipped;
-  std::string reason;  // unless timed
+  Step step = Step::none;  // that rejected it
+  std::string reason;      // unless timed
   Gate gate = Gate::none;
   double err_over_bound = 0;
-  int rounds = 0;
-  double min_us = 0, median_us = 0;
+  std::vector<double> samples_us;  // of the screening, at most 3
+  double reference_us = 0;         // the reference's time around then
+  bool provisional = false;        // the machine moved under it
+  int64_t code_bytes = 0;
   double interval_lo = 0, interval_hi = 0;  // gain over the default in per cent of its time: 95 %
                                             // interval; 0, 0 unless a finalist
+  double us(bool cold) const;  // of its samples; 0: none
+  bool rejected() const { return outcome == Outcome::wrong || outcome == Outcome::crashed || outcome == Outcome::hung; }
 };
 const char* outcome_name(CandidateResult::Outcome outcome);
 
-struct EvaluateResult {
-  std::vector<CandidateResult> candidates;
-  int winner = -1;  // index; 0: the default stays; -1: nothing is right
-  bool tie = true;  // nobody beats the default by 1 % for certain
-  int measurements = 0;
-  double default_us = 0, best_us = 0;  // medians
+struct FinalResult {
+  int winner = -1;   // number of a candidate; the reference: it stays; -1: nothing is right
+  bool tie = true;   // nobody beats the reference by 1 % for certain
+  int further = 0;   // samples of the whole task beyond the screening's
+  double default_us = 0, best_us = 0;
+  std::vector<std::pair<int, CandidateResult>> finalists;  // as they are now: intervals, or wrong after timing
 };
 
 enum class EvaluatePhase : uint8_t { build, verify, time, confirm };
 const char* phase_name(EvaluatePhase phase);
 
-struct EvaluateHooks {
-  std::function<void(int candidate, EvaluatePhase phase)>
-      progress;  // before work on a candidate starts
-  std::function<void(int candidate, const CandidateResult&)>
-      settled;                                // refused, wrong or skipped already
-  std::function<void(const Oracle*)> oracle;  // the one in use; null before it goes
+class Evaluation {
+ public:
+  virtual ~Evaluation() = default;
+  // In order. Candidates are numbered as they come, over all batches, from 0; the first right one that is timed (the default should be
+  // the first of all) is the reference of all others. One that cannot be right is never timed.
+  virtual ir::Result<std::vector<CandidateResult>> screen(const std::vector<CandidateSpec>& batch) = 0;
+  // Candidates that were timed, best first; the incumbent (-1: none) is what serves now, if not the default.
+  virtual ir::Result<FinalResult> decide(const std::vector<int>& finalists, int incumbent) = 0;
 };
 
-// INVALID: text that does not parse, no schedule, an unknown ISA.
-ir::Result<EvaluateResult> evaluate_in_process(const EvaluateTask& task, LeafCache& leaves,
-                                               const EvaluateHooks& hooks = {});
+// The numbers of the best, at most four, the reference left out: by time over the reference's time around then.
+std::vector<int> choose_finalists(const std::vector<CandidateResult>& candidates, bool cold);
+
+struct EvaluateResult {
+  std::vector<CandidateResult> candidates;
+  FinalResult decision;
+  int measurements = 0;  // candidates timed
+};
+// The whole list in one batch, and the decision.
+ir::Result<EvaluateResult> evaluate_all(Evaluation& evaluation, const std::vector<CandidateSpec>& candidates, bool cold);
 
 }  // namespace lathe::runtime

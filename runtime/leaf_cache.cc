@@ -79,6 +79,7 @@ struct LeafCache::Impl {
     slot.entry.backend = backend;
     slot.entry.origin = origin;
     slot.entry.symbol = image.symbol;
+    if (options.keep_images) slot.entry.image = std::make_shared<const jit::CodeImage>(image);
     count(Stat::k_code_bytes, static_cast<int64_t>(loaded.size));
     profiler.add(image, loaded);
     return {};

@@ -37,6 +37,7 @@ struct LeafEntry {
   std::string symbol;            // as profilers show it; empty for T0
   jit::Backend backend = jit::Backend::portable;
   LeafOrigin origin = LeafOrigin::builtin;
+  std::shared_ptr<const jit::CodeImage> image;  // with keep_images; null for T0
 };
 
 struct LeafCacheOptions {
@@ -48,6 +49,7 @@ struct LeafCacheOptions {
   std::string filter;            // regular expression: names that are dumped; empty: all
   int verify = 0;                // LATHE_VERIFY: 1 kernels at the borders, 2 after every move
   Verbosity verbose = Verbosity::none;
+  bool keep_images = false;      // beside the mapped code: who evaluates looks at them
 };
 
 class LeafCache {

@@ -1,8 +1,13 @@
 // Fault injection: makes a built Stage misbehave in a stated way, so that tests can see the gates
 // and the worker catch it. Nothing plants anything unless a task asks by name:
 //   idle       leaves do nothing            hang       the first leaf call never returns
-//   crash      an undefined instruction     overread   reads on behind the first operand until it
-//   faults exit       the process ends             flaky      the second run differs from the first
+//   crash      an undefined instruction     overread   reads on behind the first operand until it faults
+//   exit       the process ends             flaky      the second run differs from the first
+//   scribble   writes behind the last operand          mxcsr      leaves with another rounding mode
+//   stray:N    writes where a random number points     eat        takes memory until there is none
+//   bytes:N    a bit of a leaf's text is flipped       nest:N     a number of the nest is off by a little
+//   tail:N     a minimum in the nest loses a side      broken:M.P move M is applied without its precondition P
+// N seeds the choice.
 #pragma once
 #include <memory>
 #include <string_view>
@@ -15,8 +20,9 @@ namespace lathe::runtime {
 
 struct PlantedLeaf;
 // Keeps the wrappers alive; outlive the Stage's use.
-using PlantedLeaves = std::vector<std::shared_ptr<PlantedLeaf>>;
-// INVALID: an unknown name. An empty one plants nothing.
-ir::Status plant(std::string_view fault, Stage* stage, PlantedLeaves* keep);
+using PlantedLeaves = std::vector<std::shared_ptr<void>>;
+// INVALID: an unknown name. UNSUPPORTED: refused like any Schedule, or there is nothing to break. An empty name plants nothing.
+ir::Result<Stage> build_planted(std::string_view fault, const ir::Kernel& restricted, const search::Schedule& schedule,
+                                const ir::Target& target, LeafCache& leaves, PlantedLeaves* keep);
 
 }  // namespace lathe::runtime

@@ -1,10 +1,8 @@
-// Operands for timing several Stages of one Kernel: activations and outputs hot and shared by all;
-// constants either hot or, if cold, rotated over copies that are together at least twice the
-// last-level cache. Contents are tame numbers, not a correct packing: times do not depend on them.
-// Not thread-safe.
+// Operands for timing several Stages of one Kernel: activations and outputs hot and shared by all; constants either hot or, if cold,
+// rotated over copies that are together at least twice the last-level cache, and evicted before a sample. Contents are tame numbers,
+// not a correct packing: times do not depend on them. Not thread-safe.
 #pragma once
 #include <memory>
-#include <vector>
 
 #include "ir/status.h"
 #include "runtime/bound_nest.h"
@@ -22,13 +20,16 @@ struct RotatingOptions {
 
 class RotatingOperands {
  public:
-  // Stages and team (null: the caller's thread) outlive it. UNSUPPORTED: no memory.
-  static ir::Result<std::unique_ptr<RotatingOperands>> create(
-      const ir::Kernel& naive, const std::vector<const Stage*>& stages,
-      const RotatingOptions& options, ThreadTeam* team);
+  // team (null: the caller's thread) outlives it. UNSUPPORTED: no memory.
+  static ir::Result<std::unique_ptr<RotatingOperands>> create(const ir::Kernel& naive, const RotatingOptions& options,
+                                                              ThreadTeam* team);
   ~RotatingOperands();
+  // A Stage to call, by number from 0; it outlives this object. Operands grow where its packing is larger.
+  ir::Result<int> add(const Stage& stage);
   // Runs a Stage once, on the next copy of the constants.
   void call(int stage);
+  // Cold: the copies that the next calls read leave the caches. What is large has left them by rotation already.
+  void evict(int calls);
   int copies() const;
 
  private:

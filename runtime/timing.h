@@ -1,10 +1,12 @@
-// Which of several ways to do one thing is fastest: screen cheaply, then select by the median of
-// interleaved pairs against the default. Knows nothing of kernels: a candidate is a function to
-// call. The clock is injected; one that stands still or jumps costs samples, never picks a slower
-// candidate for certain.
+// Which of several ways to do one thing is fastest: screen each cheaply against a reference, then select among a few by paired samples
+// and guard the winner by a sequential sign test (docs/search.md, "Measuring"). Knows nothing of kernels: a candidate is a function to
+// call. Clock, contention and rests are injected; a clock that stands still or jumps costs samples, never picks a slower candidate for
+// certain. Not thread-safe.
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -13,41 +15,100 @@ namespace lathe::runtime {
 struct TimingOptions {
   bool cold = false;          // screening by median of 3 (else by minimum of 3)
   double min_sample_us = 50;  // shorter calls are repeated within a sample
-  int finalists = 4;
-  int min_pairs = 6, max_pairs = 24;  // per finalist
-  double narrow = 0.01;    // pairs stop when the 95 % interval of their median is as narrow as this
-  double must_win = 0.01;  // the winner's gain over the default, for certain
+  int further = 64;           // samples beyond the screening's three, of all candidates together
+  double narrow = 0.01;       // pairs stop when the 95 % interval of their median is as narrow as this
+  double must_win = 0.01;     // the winner's gain over the reference, for certain
   double budget_ms = 0;  // screening beyond half of it is skipped, pairs beyond all of it; 0: none
   uint64_t seed = 0;
-  std::function<int64_t()> now_ns;  // empty: the steady clock
+  std::function<int64_t()> now_ns;       // empty: the steady clock
+  std::function<bool()> contended;       // others want the processor: the test of the winner is stricter; empty: never
+  std::function<void()> rest;            // between bursts of samples; empty: no rest
+  double burst_ms = 5;
 };
 
 struct TimingRow {
-  int rounds = 0;  // samples taken; 0: skipped
-  double min_us = 0, median_us = 0;
-  // 95 % interval of the gain over the default in per cent of its time (positive: faster);
-  // finalists only.
+  std::vector<double> samples;  // of the screening, microseconds a call, at most 3; empty: skipped
+  double reference_us = 0;      // the reference's time around then
+  bool provisional = false;     // the machine moved under it, again and again
+  int requeued = 0;
+  // 95 % interval of the gain over the reference in per cent of its time (positive: faster); finalists only.
   double gain_lo = 0, gain_hi = 0;
   bool finalist = false;
 };
 
-struct TimingResult {
-  std::vector<TimingRow> rows;
-  int winner = 0;        // 0 unless another one wins for certain
-  bool tie = true;       // nobody beat the default
-  int measurements = 0;  // samples of all
-  double default_us = 0;  // median
-  double best_us = 0;     // by the paired gain
+struct Finalist {
+  int candidate = 0;
+  int64_t code_bytes = 0;  // ties go to the smaller code,
+  std::string text;        // then to the shorter, then to the lesser text
 };
 
-// calls[0] is the default; each call runs the candidate once. before(i) is told who runs next.
-TimingResult time_candidates(const std::vector<std::function<void()>>& calls,
-                             const TimingOptions& options,
-                             const std::function<void(int)>& before = {});
+struct TimingDecision {
+  int winner = 0;    // 0 unless another one wins for certain
+  bool tie = true;   // nobody beat the reference
+  double reference_us = 0;  // median
+  double best_us = 0;       // by the paired gain
+};
+
+class TimingSession {
+ public:
+  // before(i) is told who runs next.
+  explicit TimingSession(TimingOptions options, std::function<void(int)> before = {});
+
+  // Its number; number 0 is the reference. prepare(n), if any, runs before each sample of n calls, off the clock.
+  int add(std::function<void()> call, std::function<void(int calls)> prepare = {});
+  // Takes the samples of these candidates (the reference's first of all); settled(i) when a row is final.
+  void screen(std::span<const int> candidates, const std::function<void(int)>& settled = {});
+  const TimingRow& row(int i) const { return candidates_[static_cast<size_t>(i)].row; }
+  // Corrected for drift; 0: not screened, or stopped after one hopeless sample.
+  double score(int i) const;
+  // Best first. The incumbent (-1: none) is a finalist too, and stays unless the winner beats it as well.
+  TimingDecision decide(std::vector<Finalist> finalists, int incumbent = -1);
+  int further() const { return further_; }  // samples taken beyond the screening's
+
+ private:
+  struct Candidate {
+    std::function<void()> call;
+    std::function<void(int)> prepare;
+    int repeats = 0;              // 0: not warmed up yet
+    TimingRow row;
+    std::vector<double> ratios;   // paired with the reference
+  };
+  enum class Test : uint8_t { accepted, rejected, spent };
+
+  double elapsed_ms() const;
+  bool spent(double share) const;
+  bool can_afford(int samples) const { return further_ + samples <= options_.further; }
+  double measure(int i);
+  double sample(int i);
+  double extra(int i);
+  void warm_up(int i);
+  double best_of(const std::vector<double>& samples) const;
+  void screen_one(int i);
+  bool read_reference();
+  double reference_level() const;
+  double reference_limit() const;
+  void round(const std::vector<int>& active, bool reversed);
+  std::vector<Finalist> select(std::vector<Finalist> finalists, int incumbent);
+  double pair(int i, int against, bool* against_first);
+  Test sign_test(int i, int against, double alpha, std::vector<double>* ratios);
+  bool confirmed(int i, int incumbent, bool strict);
+
+  TimingOptions options_;
+  std::function<void(int)> before_;
+  int64_t start_ = 0, rested_ = 0;
+  std::vector<Candidate> candidates_;
+  std::vector<double> readings_;        // of the reference, since the machine last moved
+  std::vector<double> reference_all_;   // every sample of it
+  double base_ = 0;                     // the reference's level at first
+  double best_ = 0;                     // best score so far
+  int further_ = 0, tests_ = 0;
+};
 
 // 95 % interval of the median by order statistics; the whole range below six values. values:
 // unsorted, not empty.
 std::pair<double, double> median_interval(std::vector<double> values);
 double median_of(std::vector<double> values);
+// Others waited for a processor more than 20 % of the last ten seconds, as the kernel says (PSI); false where it does not say.
+bool processor_contended();
 
 }  // namespace lathe::runtime

@@ -276,7 +276,7 @@ class Warmup {
       options.store = &context_->store();
       worker_ = std::make_unique<WorkerClient>(std::move(options));
     }
-    return [this](const EvaluateTask& task) { return worker_->evaluate(task, [this](int, EvaluatePhase) { return !cancelled(); }); };
+    return worker_evaluator(*worker_, budget_.cancelled);
   }
 
   // The machine's ceilings: measured once per store, for shares in reports only.

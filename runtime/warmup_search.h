@@ -9,26 +9,36 @@
 
 namespace lathe::runtime {
 
-// Verifies and times where that is safe. UNSUPPORTED, STATE: it cannot; the default stays, provisionally.
-using Evaluator = std::function<ir::Result<EvaluateResult>(const EvaluateTask&)>;
+// Begins an evaluation where that is safe. UNSUPPORTED, STATE: it cannot; the default stays, provisionally.
+using Evaluator = std::function<ir::Result<std::unique_ptr<Evaluation>>(const EvaluateTask&)>;
+// In the measuring worker. The client outlives it; cancelled may be empty.
+class WorkerClient;
+Evaluator worker_evaluator(WorkerClient& worker, std::function<bool()> cancelled);
 
 struct SearchTask {
   search::Problem problem;
   DecisionQuery query;
   SymbolValues dims;
   std::string isa;          // of the context's target
-  int candidates = 16;
+  int candidates = 16;      // measurements: distinct candidates timed, the default among them
   double budget_ms = 0;
   uint64_t seed = 0;
   int64_t ram = 0;          // operands beyond it are not timed
   std::function<bool()> cancelled;  // may be empty
+  bool background = false;  // compile and verify only when nothing else runs, time in short bursts
+  std::string pinned;       // a Schedule to verify, time and record without a search; empty: none
+  std::string incumbent;    // the Schedule that serves now, as a second reference; empty: the default
 };
 
 struct SearchOutcome {
   bool recorded = false;
   bool measured = false;    // by evaluation; else the default was recorded as provisional, `note` says why
   bool tie = true;
-  int measurements = 0, verifications = 0;
+  int measurements = 0;     // candidates timed
+  int further = 0;          // samples beyond three a candidate: references, re-timing, deciding
+  int verifications = 0;
+  int refused = 0;          // by the predicate or in replay
+  int duplicates = 0;       // of a candidate that was evaluated: they cost nothing
   int rejected = 0;         // wrong, crashed, hung
   double best_us = 0, default_us = 0;
   std::string schedule;     // text of the winner

@@ -1,18 +1,11 @@
-// See worker_client.h. A task is sent without the candidates already known to fail; answers are
-// mapped back to the caller's numbers.
+// See worker_client.h. What was measured is kept on this side. A child that ends takes its session with it: a new one is told the task,
+// times the reference again and goes on with what is left; finalists it does not know are built and verified there before they are
+// decided on.
 #include "runtime/worker_client.h"
 
-#include <dlfcn.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
-#include <spawn.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <chrono>
+#include <algorithm>
 #include <cstring>
 #include <map>
 
@@ -29,201 +22,50 @@ using ir::Result;
 using ir::Status;
 using Outcome = CandidateResult::Outcome;
 
-namespace {
-
-constexpr int kGraceMs = 300;  // for the last words of a child told to end
-
-int64_t now_ms() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
-std::string directory_of(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  return slash == std::string::npos ? std::string(".") : path.substr(0, slash);
-}
-
-ObjectKey quarantine_key(const EvaluateTask& task, int candidate) {
-  const std::string isa = task.isa.empty() ? ir::isa_name(jit::host_target().level) : task.isa;
-  const std::string text = fmt::format("codegen {}\nisa {}\n{}\n{}", kCodegenEpoch, isa,
-                                       task.kernel_text, task.schedules[candidate]);
+ObjectKey quarantine_key(const std::string& kernel_text, const std::string& schedule, const std::string& isa) {
+  const std::string level = isa.empty() ? ir::isa_name(jit::host_target().level) : isa;
+  const std::string text = fmt::format("codegen {}\nisa {}\n{}\n{}", kCodegenEpoch, level, kernel_text, schedule);
   return {ObjectKind::k_quarantine, "", ir::content_hash(text.data(), text.size()).substr(0, 40)};
-}
-
-}  // namespace
-
-std::string find_worker() {
-  std::vector<std::string> places;
-  Dl_info info;
-  if (dladdr(reinterpret_cast<const void*>(&find_worker), &info) && info.dli_fname)
-    places.push_back(directory_of(info.dli_fname));
-  char self[4096];
-  const ssize_t n = readlink("/proc/self/exe", self, sizeof self);
-  if (n > 0 && n < static_cast<ssize_t>(sizeof self))
-    places.push_back(directory_of(std::string(self, static_cast<size_t>(n))));
-  for (const std::string& place : places) {
-    for (const char* below :
-         {"/../libexec/lathe-worker", "/lathe-worker", "/../tools/lathe-worker"}) {
-      const std::string path = place + below;
-      if (access(path.c_str(), X_OK) == 0) return path;
-    }
-  }
-  return "";
 }
 
 struct WorkerClient::Impl {
   WorkerOptions options;
-  pid_t pid = -1;
-  int fd = -1;
-  int spawned = 0;
-  std::string pending;  // read, not yet a line
+  WorkerProcess process;
+  int64_t sessions = 0;  // begun
+  int64_t current = -1;  // known to the child
 
-  Status start();
-  void stop();
-  Status send(const std::string& text);
-  // A line, an empty one at the deadline; UNSUPPORTED at the end of the stream.
-  Result<std::string> receive(int64_t deadline);
   int timeout(EvaluatePhase phase) const {
     return phase == EvaluatePhase::build  ? options.build_ms
            : phase == EvaluatePhase::time ? options.time_ms
                                           : options.verify_ms;
   }
 
-  struct Attempt {
+  struct Answer {
     bool done = false;
-    EvaluateResult result;  // done
-    int candidate = -1;     // else: who ended it, in the numbers of the task sent; -1: unknown
+    FinalResult decision;
+    // Not done: the child ended. Who was at work, in its numbers; -1: unknown.
+    int candidate = -1;
+    EvaluatePhase phase = EvaluatePhase::build;
     Outcome outcome = Outcome::crashed;
     std::string reason;
     bool killed = false;  // by a signal that no candidate sends itself
   };
-  Result<Attempt> attempt(const EvaluateTask& task,
-                          const std::function<bool(int, EvaluatePhase)>& progress);
-  std::string end_of_child(bool* killed);
+  Result<Answer> ask(const std::string& request, const Progress& progress, const std::function<void(int, CandidateResult)>& settled);
 };
 
-Status WorkerClient::Impl::start() {
-  if (pid > 0) return {};
-  const std::string path = options.path.empty() ? find_worker() : options.path;
-  if (path.empty()) return ir::unsupported("no lathe-worker beside the library");
-  int pair[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
-    return ir::unsupported("no socket for the worker");
-  posix_spawn_file_actions_t files;
-  posix_spawnattr_t attributes;
-  posix_spawn_file_actions_init(&files);
-  posix_spawnattr_init(&attributes);
-  posix_spawn_file_actions_adddup2(&files, pair[1], 0);
-  posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_WRONLY, 0);
-  posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0);
-  posix_spawn_file_actions_addclosefrom_np(&files, 3);
-  sigset_t all, none;
-  sigfillset(&all);
-  sigemptyset(&none);
-  posix_spawnattr_setsigdefault(&attributes, &all);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setpgroup(&attributes, 0);
-  posix_spawnattr_setflags(&attributes,
-                           POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
-  std::string memory = std::to_string(options.memory_mb), cpu = std::to_string(options.cpu_s),
-              file = path;
-  char* argv[] = {file.data(), memory.data(), cpu.data(),
-                  options.plugin_dir.empty() ? nullptr : options.plugin_dir.data(), nullptr};
-  char* environment[] = {nullptr};
-  pid_t child = -1;
-  const int error = posix_spawn(&child, path.c_str(), &files, &attributes, argv, environment);
-  posix_spawn_file_actions_destroy(&files);
-  posix_spawnattr_destroy(&attributes);
-  close(pair[1]);
-  if (error != 0) {
-    close(pair[0]);
-    return ir::unsupported("{} cannot be started: {}", path, std::strerror(error));
-  }
-  pid = child;
-  fd = pair[0];
-  pending.clear();
-  ++spawned;
-  return {};
-}
-
-void WorkerClient::Impl::stop() {
-  if (fd >= 0) close(fd);
-  fd = -1;
-  if (pid <= 0) return;
-  kill(-pid, SIGKILL);
-  while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
-  }
-  pid = -1;
-}
-
-Status WorkerClient::Impl::send(const std::string& text) {
-  for (size_t at = 0; at < text.size();) {
-    const ssize_t n = ::send(fd, text.data() + at, text.size() - at, MSG_NOSIGNAL);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return ir::unsupported("the worker is gone");
-    at += static_cast<size_t>(n);
-  }
-  return {};
-}
-
-Result<std::string> WorkerClient::Impl::receive(int64_t deadline) {
-  while (true) {
-    const size_t end = pending.find('\n');
-    if (end != std::string::npos) {
-      std::string line = pending.substr(0, end);
-      pending.erase(0, end + 1);
-      if (line.empty()) continue;
-      return line;
-    }
-    const int64_t left = deadline - now_ms();
-    if (left <= 0) return std::string();
-    pollfd p = {fd, POLLIN, 0};
-    const int ready = poll(&p, 1, static_cast<int>(left));
-    if (ready < 0 && errno != EINTR) return ir::unsupported("the worker is gone");
-    if (ready <= 0) continue;
-    char buffer[1 << 14];
-    const ssize_t n = read(fd, buffer, sizeof buffer);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return ir::unsupported("the worker is gone");
-    pending.append(buffer, static_cast<size_t>(n));
-  }
-}
-
-// Reaps a child whose stream has ended.
-std::string WorkerClient::Impl::end_of_child(bool* killed) {
-  int status = 0;
-  close(fd);
-  fd = -1;
-  const int64_t deadline = now_ms() + kGraceMs;
-  pid_t reaped = 0;
-  while ((reaped = waitpid(pid, &status, WNOHANG)) == 0 && now_ms() < deadline) usleep(1000);
-  if (reaped == 0) {
-    kill(-pid, SIGKILL);
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-    }
-  }
-  kill(-pid, SIGKILL);  // whatever it left in its group
-  pid = -1;
-  *killed = WIFSIGNALED(status) && (WTERMSIG(status) == SIGKILL || WTERMSIG(status) == SIGINT ||
-                                    WTERMSIG(status) == SIGHUP);
-  if (WIFSIGNALED(status)) return strsignal(WTERMSIG(status));
-  return fmt::format("exit with status {}", WEXITSTATUS(status));
-}
-
-Result<WorkerClient::Impl::Attempt> WorkerClient::Impl::attempt(
-    const EvaluateTask& task, const std::function<bool(int, EvaluatePhase)>& progress) {
-  Attempt out;
-  LATHE_RETURN_IF_ERROR(start());
-  Status sent = send(encode_task(task));
-  EvaluatePhase phase = EvaluatePhase::verify;  // generous until something is heard
+Result<WorkerClient::Impl::Answer> WorkerClient::Impl::ask(const std::string& request, const Progress& progress,
+                                                           const std::function<void(int, CandidateResult)>& settled) {
+  Answer out;
+  const Status sent = process.send(request);
+  out.phase = EvaluatePhase::verify;  // generous until something is heard
   bool asked = false;
   WorkerMessage last_words;
-  int64_t deadline = now_ms() + timeout(phase);
+  int64_t deadline = WorkerProcess::now_ms() + timeout(out.phase);
   while (true) {
-    Result<std::string> line = sent.ok() ? receive(deadline) : Result<std::string>(sent);
+    Result<std::string> line = sent.ok() ? process.receive(deadline) : Result<std::string>(sent);
     if (!line.ok()) {
-      out.reason = end_of_child(&out.killed);
+      current = -1;
+      out.reason = process.end_of_child(&out.killed);
       if (last_words.kind == WorkerMessage::Kind::fault) {
         out.reason = strsignal(last_words.signal);
         if (!last_words.what.empty()) out.reason += " at " + last_words.what;
@@ -232,120 +74,266 @@ Result<WorkerClient::Impl::Attempt> WorkerClient::Impl::attempt(
       }
       if (asked) {
         out.outcome = Outcome::hung;
-        out.reason =
-            fmt::format("no sign of life for {} ms in phase {}", timeout(phase), phase_name(phase));
+        out.reason = fmt::format("no sign of life for {} ms in phase {}", timeout(out.phase), phase_name(out.phase));
       }
       return out;
     }
     if (line->empty()) {
       // Silence: ask where it is, then end it.
-      kill(asked ? -pid : pid, asked ? SIGKILL : SIGTERM);
+      if (asked) process.end();
+      else process.ask();
       asked = true;
-      deadline = now_ms() + kGraceMs;
+      deadline = WorkerProcess::now_ms() + WorkerProcess::kGraceMs;
       continue;
     }
     Result<WorkerMessage> message = decode_message(*line);
     if (!message.ok()) {
-      stop();
+      process.stop();
+      current = -1;
       return message.status();
     }
     switch (message->kind) {
       case WorkerMessage::Kind::progress:
         out.candidate = message->candidate;
-        phase = message->phase;
-        if (!asked) deadline = now_ms() + timeout(phase);
-        if (progress && !progress(message->candidate, phase)) {
-          stop();
+        out.phase = message->phase;
+        if (!asked) deadline = WorkerProcess::now_ms() + timeout(out.phase);
+        if (progress && !progress(message->candidate, out.phase)) {
+          process.stop();
+          current = -1;
           return ir::unsupported("cancelled");
         }
+        break;
+      case WorkerMessage::Kind::settled:
+        settled(message->candidate, std::move(message->result));
         break;
       case WorkerMessage::Kind::fault:
         last_words = *message;
         break;
       case WorkerMessage::Kind::error:
         return ir::make_error_impl(message->code, message->what);
-      case WorkerMessage::Kind::result:
+      case WorkerMessage::Kind::decision:
+      case WorkerMessage::Kind::done:
         out.done = true;
-        out.result = std::move(message->result);
+        out.decision = std::move(message->decision);
         return out;
     }
   }
 }
 
+class WorkerClient::Session final : public Evaluation {
+ public:
+  Session(Impl* impl, EvaluateTask task, Progress progress)
+      : impl_(impl), task_(std::move(task)), progress_(std::move(progress)), id_(impl->sessions++) {}
+
+  // A child that knows the task and has timed the reference.
+  Status join() {
+    while (true) {
+      const WorkerOptions& o = impl_->options;
+      LATHE_RETURN_IF_ERROR(impl_->process.start(o.path, o.memory_mb, o.cpu_s, o.plugin_dir));
+      if (impl_->current == id_) return {};
+      in_child_.clear();
+      LATHE_ASSIGN(const Impl::Answer begun, impl_->ask(encode_begin(task_), {}, [](int, const CandidateResult&) {}));
+      if (begun.done) {
+        impl_->current = id_;
+        if (reference_ < 0) return {};
+        LATHE_ASSIGN(const Impl::Answer timed, submit({reference_}, false, true));
+        if (timed.done) return {};
+        LATHE_RETURN_IF_ERROR(blame(timed));
+        continue;
+      }
+      if (++lost_ > 1) return ir::unsupported("the worker ends before it starts: {}", begun.reason);
+    }
+  }
+
+  Result<std::vector<CandidateResult>> screen(const std::vector<CandidateSpec>& batch) override {
+    const size_t first = entries_.size();
+    for (const CandidateSpec& spec : batch) {
+      entries_.push_back({spec, {}, false});
+      check_quarantine(&entries_.back());
+    }
+    while (true) {
+      LATHE_RETURN_IF_ERROR(join());
+      std::vector<int> left;
+      for (size_t i = first; i < entries_.size(); ++i) {
+        if (!entries_[i].settled) left.push_back(static_cast<int>(i));
+      }
+      if (left.empty()) break;
+      LATHE_ASSIGN(const Impl::Answer answer, submit(left, true));
+      if (!answer.done) {
+        LATHE_RETURN_IF_ERROR(blame(answer));
+        continue;
+      }
+      for (const int i : left) entries_[static_cast<size_t>(i)].settled = true;
+      break;
+    }
+    std::vector<CandidateResult> out;
+    for (size_t i = first; i < entries_.size(); ++i) {
+      if (reference_ < 0 && entries_[i].result.outcome == Outcome::timed) reference_ = static_cast<int>(i);
+      count(entries_[i].result);
+      out.push_back(entries_[i].result);
+    }
+    return out;
+  }
+
+  Result<FinalResult> decide(const std::vector<int>& finalists, int incumbent) override {
+    FinalResult out;
+    if (reference_ < 0) return out;
+    while (true) {
+      LATHE_RETURN_IF_ERROR(join());
+      std::vector<int> chosen, unknown;
+      const auto take = [&](int i) {
+        if (i < 0 || i >= static_cast<int>(entries_.size()) || entries_[static_cast<size_t>(i)].result.rejected()) return;
+        if (std::find(chosen.begin(), chosen.end(), i) != chosen.end()) return;
+        chosen.push_back(i);
+        if (number_of(i) < 0) unknown.push_back(i);
+      };
+      for (const int i : finalists) take(i);
+      take(incumbent);
+      if (!unknown.empty()) {
+        LATHE_ASSIGN(const Impl::Answer admitted, submit(unknown, false));
+        if (!admitted.done) {
+          LATHE_RETURN_IF_ERROR(blame(admitted));
+          continue;
+        }
+      }
+      std::vector<int> numbers;
+      for (const int i : chosen) {
+        if (i != incumbent) numbers.push_back(number_of(i));
+      }
+      LATHE_ASSIGN(Impl::Answer answer, ask(encode_decide(numbers, incumbent < 0 ? -1 : number_of(incumbent)), true));
+      if (!answer.done) {
+        LATHE_RETURN_IF_ERROR(blame(answer));
+        continue;
+      }
+      LATHE_RETURN_IF_ERROR(translate(&answer.decision));
+      for (const auto& [i, result] : answer.decision.finalists) entries_[static_cast<size_t>(i)].result = result;
+      return std::move(answer.decision);
+    }
+  }
+
+ private:
+  struct Entry {
+    CandidateSpec spec;
+    CandidateResult result;
+    bool settled = false;
+  };
+
+  int number_of(int i) const {
+    const auto at = std::find(in_child_.begin(), in_child_.end(), i);
+    return at == in_child_.end() ? -1 : static_cast<int>(at - in_child_.begin());
+  }
+
+  void check_quarantine(Entry* e) {
+    Store* store = impl_->options.store;
+    if (store == nullptr) return;
+    const Lookup known = store->find(quarantine_key(task_.kernel_text, e->spec.schedule, task_.isa));
+    if (!known.found) return;
+    const std::string reason = known.bytes.substr(0, known.bytes.find('\n'));
+    e->result.outcome = reason.rfind("hung", 0) == 0 ? Outcome::hung : Outcome::crashed;
+    e->result.step = Step::V0;
+    e->result.reason = "quarantined: " + reason;
+    e->settled = true;
+  }
+
+  // Sends candidates to the child, to be screened or only to be known. keep: their results count.
+  Result<Impl::Answer> submit(const std::vector<int>& which, bool keep, bool time = false) {
+    std::vector<CandidateSpec> batch;
+    for (const int i : which) {
+      batch.push_back(entries_[static_cast<size_t>(i)].spec);
+      batch.back().time = batch.back().time && (keep || time);
+      in_child_.push_back(i);
+    }
+    return ask(encode_screen(batch), keep);
+  }
+
+  Result<Impl::Answer> ask(const std::string& request, bool keep) {
+    Progress progress;
+    if (progress_) {
+      progress = [this](int number, EvaluatePhase phase) {
+        const bool known = number >= 0 && number < static_cast<int>(in_child_.size());
+        return !known || progress_(in_child_[static_cast<size_t>(number)], phase);
+      };
+    }
+    return impl_->ask(request, progress, [&](int number, CandidateResult result) {
+      if (!keep || number < 0 || number >= static_cast<int>(in_child_.size())) return;
+      Entry& e = entries_[static_cast<size_t>(in_child_[static_cast<size_t>(number)])];
+      e.result = std::move(result);
+      e.settled = true;
+    });
+  }
+
+  // The child ended: the candidate at hand is rejected for good, unless somebody else ended it, once.
+  Status blame(const Impl::Answer& answer) {
+    const bool known = answer.candidate >= 0 && answer.candidate < static_cast<int>(in_child_.size());
+    const int i = known ? in_child_[static_cast<size_t>(answer.candidate)] : -1;
+    if ((answer.killed || !known) && ++kills_[i] == 1) return {};
+    if (!known) return ir::unsupported("the worker ends before it starts: {}", answer.reason);
+    Entry& e = entries_[static_cast<size_t>(i)];
+    e.settled = true;
+    e.result.outcome = answer.outcome;
+    e.result.step = answer.phase == EvaluatePhase::build    ? Step::V0
+                    : answer.phase == EvaluatePhase::verify ? Step::V3
+                                                            : Step::after;
+    e.result.reason = answer.reason;
+    if (i == reference_) return ir::internal_error("the reference of the timing {}: {}", outcome_name(answer.outcome), answer.reason);
+    if (Store* store = impl_->options.store) {
+      // A store that cannot be written to keeps it in memory.
+      (void)store
+          ->put(quarantine_key(task_.kernel_text, e.spec.schedule, task_.isa),
+                fmt::format("{}: {}\n{}\n{}", outcome_name(answer.outcome), answer.reason, e.spec.schedule, task_.kernel_text))
+          .ok();
+    }
+    return {};
+  }
+
+  Status translate(FinalResult* decision) const {
+    const auto known = [&](int n) { return n >= 0 && n < static_cast<int>(in_child_.size()); };
+    if (!known(decision->winner)) return ir::internal_error("the worker answered another task");
+    decision->winner = in_child_[static_cast<size_t>(decision->winner)];
+    for (auto& [number, result] : decision->finalists) {
+      if (!known(number)) return ir::internal_error("the worker answered another task");
+      number = in_child_[static_cast<size_t>(number)];
+      // What a second child knows without having screened it.
+      const CandidateResult& before = entries_[static_cast<size_t>(number)].result;
+      if (result.outcome != Outcome::skipped) continue;
+      const double lo = result.interval_lo, hi = result.interval_hi;
+      result = before;
+      result.interval_lo = lo;
+      result.interval_hi = hi;
+    }
+    return {};
+  }
+
+  void count(const CandidateResult& c) {
+    Stats* stats = impl_->options.stats;
+    if (stats == nullptr) return;
+    stats->add(Stat::k_failures, c.rejected());
+    stats->add(Stat::k_verifications, c.outcome == Outcome::wrong || c.outcome == Outcome::timed);
+    stats->add(Stat::k_measurements, c.outcome == Outcome::timed);
+  }
+
+  Impl* const impl_;
+  const EvaluateTask task_;
+  const Progress progress_;
+  const int64_t id_;
+  std::vector<Entry> entries_;
+  std::vector<int> in_child_;  // by the child's number
+  std::map<int, int> kills_;   // ended from outside while this one was at hand
+  int reference_ = -1;
+  int lost_ = 0;
+};
+
 WorkerClient::WorkerClient(WorkerOptions options) : impl_(std::make_unique<Impl>()) {
   impl_->options = std::move(options);
 }
-WorkerClient::~WorkerClient() { impl_->stop(); }
-pid_t WorkerClient::pid() const { return impl_->pid; }
-int WorkerClient::spawned() const { return impl_->spawned; }
+WorkerClient::~WorkerClient() = default;
+pid_t WorkerClient::pid() const { return impl_->process.pid(); }
+int WorkerClient::spawned() const { return impl_->process.spawned(); }
 
-Result<EvaluateResult> WorkerClient::evaluate(
-    const EvaluateTask& task, const std::function<bool(int candidate, EvaluatePhase)>& progress) {
-  EvaluateResult out;
-  out.candidates.resize(task.schedules.size());
-  std::vector<int> left;
-  Store* store = impl_->options.store;
-  for (int i = 0; i < static_cast<int>(task.schedules.size()); ++i) {
-    const Lookup known = store ? store->find(quarantine_key(task, i)) : Lookup{};
-    if (!known.found) {
-      left.push_back(i);
-      continue;
-    }
-    out.candidates[i].outcome =
-        known.bytes.rfind("hung", 0) == 0 ? Outcome::hung : Outcome::crashed;
-    out.candidates[i].reason = "quarantined: " + known.bytes;
-  }
-  std::map<int, int> kills;  // ended from outside while this one was at hand
-  while (!left.empty()) {
-    EvaluateTask part = task;
-    part.schedules.clear();
-    part.plants.clear();
-    for (const int i : left) part.schedules.push_back(task.schedules[i]);
-    for (const int i : left) {
-      if (!task.plants.empty()) part.plants.push_back(task.plants[i]);
-    }
-    LATHE_ASSIGN(Impl::Attempt attempt, impl_->attempt(part, [&](int c, EvaluatePhase phase) {
-      const bool known = c >= 0 && c < static_cast<int>(left.size());
-      return !progress || !known || progress(left[c], phase);
-    }));
-    if (attempt.done) {
-      if (attempt.result.candidates.size() != left.size())
-        return ir::internal_error("the worker answered another task");
-      for (size_t n = 0; n < left.size(); ++n)
-        out.candidates[left[n]] = std::move(attempt.result.candidates[n]);
-      out.winner = attempt.result.winner < 0 ? -1 : left[attempt.result.winner];
-      out.tie = attempt.result.tie;
-      out.measurements = attempt.result.measurements;
-      out.default_us = attempt.result.default_us;
-      out.best_us = attempt.result.best_us;
-      break;
-    }
-    const bool known = attempt.candidate >= 0 && attempt.candidate < static_cast<int>(left.size());
-    if ((attempt.killed || !known) && kills[known ? attempt.candidate : -1]++ == 0) continue;
-    if (!known) return ir::unsupported("the worker ends before it starts: {}", attempt.reason);
-    const int i = left[attempt.candidate];
-    out.candidates[i].outcome = attempt.outcome;
-    out.candidates[i].reason = attempt.reason;
-    if (store) {
-      // A store that cannot be written to keeps it in memory.
-      (void)store
-          ->put(quarantine_key(task, i),
-                fmt::format("{}: {}", outcome_name(attempt.outcome), attempt.reason))
-          .ok();
-    }
-    left.erase(left.begin() + attempt.candidate);
-    kills.clear();
-  }
-  if (Stats* stats = impl_->options.stats) {
-    for (const CandidateResult& c : out.candidates) {
-      const bool failed = c.outcome == Outcome::wrong || c.outcome == Outcome::crashed ||
-                          c.outcome == Outcome::hung;
-      stats->add(Stat::k_failures, failed);
-      stats->add(Stat::k_verifications, c.outcome == Outcome::wrong || c.outcome == Outcome::timed);
-      stats->add(Stat::k_measurements, c.outcome == Outcome::timed);
-    }
-  }
-  return out;
+Result<std::unique_ptr<Evaluation>> WorkerClient::begin(const EvaluateTask& task, Progress progress) {
+  auto session = std::make_unique<Session>(impl_.get(), task, std::move(progress));
+  LATHE_RETURN_IF_ERROR(session->join());
+  return std::unique_ptr<Evaluation>(std::move(session));
 }
 
 }  // namespace lathe::runtime

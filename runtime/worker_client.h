@@ -1,7 +1,5 @@
-// Evaluates tasks in a child process, so that a candidate that crashes, hangs or eats memory costs
-// that candidate only: it is marked, quarantined in the store, and the task goes on without it in a
-// new child. The child is started at the first task, has a process group of its own (a Ctrl-C meant
-// for the host does not reach it) and ends with this object. Not thread-safe.
+// Evaluates in a child process, so that a candidate that crashes, hangs or eats memory costs that candidate only: it is marked,
+// quarantined in the store, and the evaluation goes on in a new child. The child is started at the first task. Not thread-safe.
 #pragma once
 #include <sys/types.h>
 
@@ -11,6 +9,7 @@
 
 #include "ir/status.h"
 #include "runtime/evaluate.h"
+#include "runtime/worker_process.h"
 
 namespace lathe::runtime {
 
@@ -21,17 +20,13 @@ struct WorkerOptions {
   std::string path;  // the worker; empty: find_worker()
   std::string plugin_dir;
   int memory_mb = 0;  // RLIMIT_AS; 0: none
-  int cpu_s = 120;    // RLIMIT_CPU per task
+  int cpu_s = 120;    // RLIMIT_CPU per batch
   // Longest silence in each phase: beyond, the candidate hangs. Building includes the packing;
   // verifying the reference.
   int build_ms = 2'000, verify_ms = 10'000, time_ms = 5'000;
   Store* store = nullptr;  // quarantine; may be null
   Stats* stats = nullptr;  // failures, measurements, verifications; may be null
 };
-
-// "../libexec/lathe-worker" as seen from the library or the executable, beside it, or the build
-// tree's "../tools"; empty: none.
-std::string find_worker();
 
 class WorkerClient {
  public:
@@ -40,18 +35,23 @@ class WorkerClient {
   WorkerClient(const WorkerClient&) = delete;
   WorkerClient& operator=(const WorkerClient&) = delete;
 
-  // As evaluate_in_process. UNSUPPORTED: no worker can be started (the caller counts it and serves
-  // the default). progress: before work on a candidate, on the caller's thread; false gives up: the
-  // child is ended, UNSUPPORTED "cancelled".
-  ir::Result<EvaluateResult> evaluate(
-      const EvaluateTask& task,
-      const std::function<bool(int candidate, EvaluatePhase)>& progress = {});
+  // Before work on a candidate, on the caller's thread; false gives up: the child is ended, UNSUPPORTED "cancelled".
+  using Progress = std::function<bool(int candidate, EvaluatePhase)>;
+
+  // As begin_evaluation. The client outlives it; one at a time: an older one starts over when it is asked again. UNSUPPORTED: no
+  // worker can be started (the caller counts it and serves the default).
+  ir::Result<std::unique_ptr<Evaluation>> begin(const EvaluateTask& task, Progress progress = {});
   pid_t pid() const;  // of the running child; -1: none
   int spawned() const;
 
  private:
   struct Impl;
+  class Session;
   std::unique_ptr<Impl> impl_;
 };
+
+// What names a Schedule of a Kernel in quarantine; empty isa: the host's.
+struct ObjectKey;
+ObjectKey quarantine_key(const std::string& kernel_text, const std::string& schedule, const std::string& isa);
 
 }  // namespace lathe::runtime

@@ -12,7 +12,9 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 
+#include "runtime/evaluation.h"
 #include "runtime/worker_protocol.h"
 
 namespace {
@@ -87,30 +89,67 @@ void limit_cpu(rlim_t seconds) {
   setrlimit(RLIMIT_CPU, &limit);
 }
 
-std::string answer(const std::string& line, LeafCache& leaves) {
-  lathe::ir::Result<EvaluateTask> task = decode_task(line);
-  if (!task.ok()) return encode_error(task.status());
+// One session at a time: the last one begun.
+class Server {
+ public:
+  explicit Server(LeafCache& leaves) : leaves_(leaves) {}
+
+  std::string answer(const std::string& line) {
+    lathe::ir::Result<WorkerRequest> request = decode_request(line);
+    if (!request.ok()) return encode_error(request.status());
+    if (request->kind == WorkerRequest::Kind::begin) {
+      evaluation_.reset();
+      auto begun = begin_evaluation(std::move(request->task), leaves_, hooks());
+      if (!begun.ok()) return encode_error(begun.status());
+      evaluation_ = std::move(*begun);
+      return encode_done();
+    }
+    if (!evaluation_) return encode_error(lathe::ir::invalid("no task has begun"));
+    told_ = -1;
+    const std::string text = request->kind == WorkerRequest::Kind::screen ? screen(request->batch) : decide(*request);
+    g_oracle = nullptr;
+    g_candidate = -1;
+    return text;
+  }
+
+ private:
   using Clock = std::chrono::steady_clock;
-  Clock::time_point last = Clock::now();
-  int told = -1;
-  EvaluateHooks hooks;
-  hooks.progress = [&](int candidate, EvaluatePhase phase) {
-    g_candidate = candidate;
-    // Samples of the timing are not disturbed by more than a sign of life.
-    const bool timing = phase == EvaluatePhase::time;
-    const Clock::time_point now = Clock::now();
-    if (timing && candidate <= told && now - last < std::chrono::milliseconds(100)) return;
-    if (timing) told = std::max(told, candidate);
-    last = now;
-    const std::string text = encode_progress(candidate, phase);
-    send_all(text.data(), text.size());
-  };
-  hooks.oracle = [](const Oracle* oracle) { g_oracle = oracle; };
-  lathe::ir::Result<EvaluateResult> result = evaluate_in_process(*task, leaves, hooks);
-  g_oracle = nullptr;
-  g_candidate = -1;
-  return result.ok() ? encode_result(*result) : encode_error(result.status());
-}
+
+  std::string screen(const std::vector<CandidateSpec>& batch) {
+    const auto results = evaluation_->screen(batch);
+    return results.ok() ? encode_done() : encode_error(results.status());
+  }
+  std::string decide(const WorkerRequest& request) {
+    const auto decision = evaluation_->decide(request.finalists, request.incumbent);
+    return decision.ok() ? encode_decision(*decision) : encode_error(decision.status());
+  }
+
+  EvaluationHooks hooks() {
+    EvaluationHooks out;
+    out.progress = [this](int candidate, EvaluatePhase phase) {
+      g_candidate = candidate;
+      // Samples of the timing are not disturbed by more than a sign of life.
+      const bool timing = phase == EvaluatePhase::time;
+      const Clock::time_point now = Clock::now();
+      if (timing && candidate <= told_ && now - last_ < std::chrono::milliseconds(100)) return;
+      if (timing) told_ = std::max(told_, candidate);
+      last_ = now;
+      const std::string text = encode_progress(candidate, phase);
+      send_all(text.data(), text.size());
+    };
+    out.settled = [](int candidate, const CandidateResult& result) {
+      const std::string text = encode_settled(candidate, result);
+      send_all(text.data(), text.size());
+    };
+    out.oracle = [](const Oracle* oracle) { g_oracle = oracle; };
+    return out;
+  }
+
+  LeafCache& leaves_;
+  std::unique_ptr<Evaluation> evaluation_;
+  Clock::time_point last_ = Clock::now();
+  int told_ = -1;  // highest candidate whose timing was announced
+};
 
 }  // namespace
 
@@ -130,7 +169,9 @@ int main(int argc, char** argv) {
   setrlimit(RLIMIT_CORE, &no_core);
   LeafCacheOptions options;
   if (argc > 3) options.plugin_dir = argv[3];
+  options.keep_images = true;
   LeafCache leaves(options, nullptr, nullptr);
+  Server server(leaves);
   std::string pending;
   char buffer[1 << 16];
   while (true) {
@@ -140,7 +181,7 @@ int main(int argc, char** argv) {
     pending.append(buffer, static_cast<size_t>(n));
     for (size_t end; (end = pending.find('\n')) != std::string::npos; pending.erase(0, end + 1)) {
       limit_cpu(std::strtoull(argv[2], nullptr, 10));
-      const std::string text = answer(pending.substr(0, end), leaves);
+      const std::string text = server.answer(pending.substr(0, end));
       send_all(text.data(), text.size());
     }
   }

@@ -1,6 +1,6 @@
 // Evaluation in process: the winner is right and not slower, what is refused or wrong never gets
 // timed.
-#include "runtime/evaluate.h"
+#include "runtime/evaluation.h"
 
 #include <gtest/gtest.h>
 
@@ -24,30 +24,45 @@ kernel mm(a: f32[M, 96] in, w: f32[80, 96] const, y: f32[M, 80] out) family matm
       y[m, n] = c[m, n]
 )";
 
-EvaluateTask matmul_task(int candidates, bool cold = false) {
+struct Job {
   EvaluateTask task;
-  task.kernel_text = kMatmul;
-  task.dims = {{"M", 24}};
-  task.cold = cold;
+  std::vector<CandidateSpec> candidates;
+};
+
+Job matmul_job(int candidates, bool cold = false) {
+  Job job;
+  job.task.kernel_text = kMatmul;
+  job.task.dims = {{"M", 24}};
+  job.task.cold = cold;
   search::Problem problem;
   problem.kernel = ir::parse_kernel(kMatmul).value();
   problem.dims = {{"M", 24}};
   for (const search::Schedule& s : search::candidates(problem, jit::host_target(), candidates)) {
-    task.schedules.push_back(search::to_text(s));
+    job.candidates.push_back({search::to_text(s), "", true});
   }
-  return task;
+  return job;
 }
 
 struct Cache {
-  LeafCache leaves{{}, nullptr, nullptr};
+  LeafCacheOptions options = [] {
+    LeafCacheOptions o;
+    o.keep_images = true;
+    return o;
+  }();
+  LeafCache leaves{options, nullptr, nullptr};
+
+  ir::Result<EvaluateResult> evaluate(const Job& job, EvaluationHooks hooks = {}) {
+    LATHE_ASSIGN(const std::unique_ptr<Evaluation> evaluation, begin_evaluation(job.task, leaves, std::move(hooks)));
+    return evaluate_all(*evaluation, job.candidates, job.task.cold);
+  }
 };
 
 TEST(Evaluate, TimesWhatIsRight) {
   for (const bool cold : {false, true}) {
     Cache cache;
-    const EvaluateTask task = matmul_task(6, cold);
+    const Job job = matmul_job(6, cold);
     int verified = 0, timed = 0;
-    EvaluateHooks hooks;
+    EvaluationHooks hooks;
     hooks.progress = [&](int, EvaluatePhase phase) {
       verified += phase == EvaluatePhase::verify;
       timed += phase == EvaluatePhase::time;
@@ -55,9 +70,9 @@ TEST(Evaluate, TimesWhatIsRight) {
         EXPECT_EQ(timed, 0) << "verify all before timing any";
       }
     };
-    const ir::Result<EvaluateResult> r = evaluate_in_process(task, cache.leaves, hooks);
+    const ir::Result<EvaluateResult> r = cache.evaluate(job, hooks);
     ASSERT_TRUE(r.ok()) << r.status().to_string();
-    ASSERT_EQ(r->candidates.size(), task.schedules.size());
+    ASSERT_EQ(r->candidates.size(), job.candidates.size());
     EXPECT_GE(verified, 1);
     EXPECT_EQ(r->candidates[0].outcome, Outcome::timed) << r->candidates[0].reason;
     EXPECT_EQ(r->candidates[0].gate, Gate::exact);
@@ -66,77 +81,82 @@ TEST(Evaluate, TimesWhatIsRight) {
                   c.outcome == Outcome::skipped)
           << c.reason;
       if (c.outcome != Outcome::timed) continue;
-      EXPECT_GT(c.min_us, 0);
-      EXPECT_LE(c.min_us, c.median_us);
+      EXPECT_GT(c.us(cold), 0);
+      EXPECT_LE(c.samples_us.size(), 3u);
+      EXPECT_GT(c.reference_us, 0);
+      EXPECT_GT(c.code_bytes, 0);
     }
-    ASSERT_GE(r->winner, 0);
-    EXPECT_EQ(r->tie, r->winner == 0);
-    if (!r->tie) {
-      EXPECT_GE(r->candidates[r->winner].interval_lo, 1.0);
+    ASSERT_GE(r->decision.winner, 0);
+    EXPECT_EQ(r->decision.tie, r->decision.winner == 0);
+    if (!r->decision.tie) {
+      EXPECT_GE(r->candidates[r->decision.winner].interval_lo, 1.0);
     }
     EXPECT_GT(r->measurements, 0);
-    EXPECT_GT(r->default_us, 0);
+    EXPECT_GT(r->decision.default_us, 0);
   }
 }
 
 TEST(Evaluate, WrongAndRefusedOnesAreNeverTimed) {
   Cache cache;
-  EvaluateTask task = matmul_task(4);
-  ASSERT_GE(task.schedules.size(), 3u);
-  task.schedules.resize(3);
-  task.schedules.push_back("schedule 1 family matmul\nno_such_move m\n");
-  task.plants = {"", "idle", "flaky", ""};
-  const ir::Result<EvaluateResult> r = evaluate_in_process(task, cache.leaves, {});
+  Job job = matmul_job(4);
+  ASSERT_GE(job.candidates.size(), 3u);
+  job.candidates.resize(3);
+  job.candidates[1].plant = "idle";
+  job.candidates[2].plant = "flaky";
+  job.candidates.push_back({"schedule 1 family matmul\nno_such_move m\n", "", true});
+  const ir::Result<EvaluateResult> r = cache.evaluate(job);
   ASSERT_TRUE(r.ok()) << r.status().to_string();
   EXPECT_EQ(r->candidates[1].outcome, Outcome::wrong);
   EXPECT_NE(r->candidates[1].reason.find("never written"), std::string::npos)
       << r->candidates[1].reason;
   EXPECT_EQ(r->candidates[2].outcome, Outcome::wrong) << r->candidates[2].reason;
   EXPECT_EQ(r->candidates[3].outcome, Outcome::refused);
-  EXPECT_EQ(r->winner, 0);
-  EXPECT_TRUE(r->tie);
+  EXPECT_EQ(r->candidates[3].step, Step::V0);
+  EXPECT_EQ(r->candidates[1].step, Step::V3);
+  EXPECT_EQ(r->decision.winner, 0);
+  EXPECT_TRUE(r->decision.tie);
 }
 
 TEST(Evaluate, AWrongDefaultIsReplaced) {
   Cache cache;
-  EvaluateTask task = matmul_task(2);
-  task.plants = {"idle", ""};
-  const ir::Result<EvaluateResult> r = evaluate_in_process(task, cache.leaves, {});
+  Job job = matmul_job(2);
+  job.candidates[0].plant = "idle";
+  const ir::Result<EvaluateResult> r = cache.evaluate(job);
   ASSERT_TRUE(r.ok()) << r.status().to_string();
   EXPECT_EQ(r->candidates[0].outcome, Outcome::wrong);
-  EXPECT_EQ(r->winner, 1);
+  EXPECT_EQ(r->decision.winner, 1);
 }
 
 TEST(Evaluate, TheSameScheduleTwiceIsMeasuredOnce) {
   Cache cache;
-  EvaluateTask task = matmul_task(1);
-  task.schedules.push_back(task.schedules[0]);
-  const ir::Result<EvaluateResult> r = evaluate_in_process(task, cache.leaves, {});
+  Job job = matmul_job(1);
+  job.candidates.push_back(job.candidates[0]);
+  const ir::Result<EvaluateResult> r = cache.evaluate(job);
   ASSERT_TRUE(r.ok()) << r.status().to_string();
   EXPECT_EQ(r->candidates[1].outcome, Outcome::skipped);
-  EXPECT_EQ(r->winner, 0);
+  EXPECT_EQ(r->decision.winner, 0);
 }
 
 TEST(Evaluate, TwoThreads) {
   Cache cache;
-  EvaluateTask task = matmul_task(3);
-  task.threads = 2;
-  const ir::Result<EvaluateResult> r = evaluate_in_process(task, cache.leaves, {});
+  Job job = matmul_job(3);
+  job.task.threads = 2;
+  const ir::Result<EvaluateResult> r = cache.evaluate(job);
   ASSERT_TRUE(r.ok()) << r.status().to_string();
   EXPECT_EQ(r->candidates[0].outcome, Outcome::timed) << r->candidates[0].reason;
 }
 
 TEST(Evaluate, SaysWhatIsInvalid) {
   Cache cache;
-  EvaluateTask task = matmul_task(1);
-  task.isa = "z80";
-  EXPECT_EQ(evaluate_in_process(task, cache.leaves, {}).status().code(), ir::Code::kINVALID);
-  task.isa.clear();
-  task.kernel_text = "kernel";
-  EXPECT_EQ(evaluate_in_process(task, cache.leaves, {}).status().code(), ir::Code::kINVALID);
-  task = {};
-  task.kernel_text = kMatmul;
-  EXPECT_EQ(evaluate_in_process(task, cache.leaves, {}).status().code(), ir::Code::kINVALID);
+  Job job = matmul_job(1);
+  job.task.isa = "z80";
+  EXPECT_EQ(cache.evaluate(job).status().code(), ir::Code::kINVALID);
+  job.task.isa.clear();
+  job.task.kernel_text = "kernel";
+  EXPECT_EQ(cache.evaluate(job).status().code(), ir::Code::kINVALID);
+  job.task.kernel_text = kMatmul;
+  job.candidates.clear();
+  EXPECT_EQ(cache.evaluate(job).status().code(), ir::Code::kINVALID);
 }
 
 }  // namespace

@@ -3,80 +3,86 @@
 
 #include <gtest/gtest.h>
 
-#include <random>
+#include "tests/runtime/timing_sim.h"
 
 namespace lathe::runtime {
 namespace {
 
-// Candidates of stated speed on a clock of its own, with noise.
-struct Bench {
-  std::vector<double> us;
-  std::mt19937_64 random{1};
-  double now_us = 1e6;
-  double spread = 0;  // of each call, relative, exponential
-  double bursts = 0;  // probability of a call 4x as long
-  std::function<double(double)> clock = [](double t) { return t; };
-
-  TimingResult run(TimingOptions options = {}) {
-    options.now_ns = [this] { return static_cast<int64_t>(clock(now_us) * 1e3); };
-    std::vector<std::function<void()>> calls;
-    for (const double t : us) {
-      calls.emplace_back([this, t] {
-        std::exponential_distribution<double> more(1);
-        std::uniform_real_distribution<double> u(0, 1);
-        now_us += t * (1 + spread * more(random)) * (u(random) < bursts ? 4 : 1);
-      });
-    }
-    return time_candidates(calls, options);
-  }
-};
+using test::NoiseModel;
+using test::SimulatedBench;
 
 TEST(Timing, PicksTheFastest) {
   for (const bool cold : {false, true}) {
-    Bench b{{100, 120, 90, 95, 300}};
+    SimulatedBench b{{100, 120, 90, 95, 300}};
     TimingOptions options;
     options.cold = cold;
-    const TimingResult r = b.run(options);
-    EXPECT_EQ(r.winner, 2);
-    EXPECT_FALSE(r.tie);
+    const SimulatedBench::Result r = b.run(options);
+    EXPECT_EQ(r.decision.winner, 2);
+    EXPECT_FALSE(r.decision.tie);
     EXPECT_NEAR(r.rows[2].gain_lo, 10, 0.1);
-    EXPECT_NEAR(r.default_us, 100, 0.1);
-    EXPECT_NEAR(r.best_us, 90, 0.1);
-    EXPECT_EQ(r.rows[4].rounds, 1) << "hopeless after one sample";
+    EXPECT_NEAR(r.decision.reference_us, 100, 0.1);
+    EXPECT_NEAR(r.decision.best_us, 90, 0.1);
+    EXPECT_EQ(r.rows[4].samples.size(), 1u) << "hopeless after one sample";
+    EXPECT_EQ(r.rows[1].samples.size(), 3u);
     EXPECT_FALSE(r.rows[4].finalist);
+    EXPECT_LE(r.further, 64);
   }
 }
 
 TEST(Timing, LessThanOnePerCentIsATie) {
-  Bench b{{100, 99.5, 100.5}};
-  const TimingResult r = b.run();
-  EXPECT_EQ(r.winner, 0);
-  EXPECT_TRUE(r.tie);
+  SimulatedBench b{{100, 99.5, 100.5}};
+  const SimulatedBench::Result r = b.run();
+  EXPECT_EQ(r.decision.winner, 0);
+  EXPECT_TRUE(r.decision.tie);
   EXPECT_TRUE(r.rows[1].finalist);
 }
 
+TEST(Timing, EqualOnesAreChosenByIncumbencyThenByCode) {
+  SimulatedBench b{{100, 80, 80.1}};
+  EXPECT_EQ(b.run({}, 2).decision.winner, 2) << "the incumbent, though it is slower by less than a tie";
+  EXPECT_EQ(b.run().decision.winner, 1) << "the lesser text";
+  b.us = {100, 70, 80};
+  EXPECT_EQ(b.run({}, 2).decision.winner, 1) << "an incumbent goes if another one beats it";
+  b.us = {100, 100, 80};
+  EXPECT_EQ(b.run({}, 2).decision.winner, 2);
+}
+
+// Claimed wins of identical kernels: the full run is the safety campaign's.
 TEST(Timing, EqualCandidatesTieUnderNoise) {
-  int claimed = 0;
-  for (int seed = 0; seed < 200; ++seed) {
-    Bench b{{100, 100, 100, 100, 100}};
-    b.random.seed(static_cast<uint64_t>(seed));
-    b.spread = 0.15;
-    b.bursts = 0.05;
-    TimingOptions options;
-    options.seed = static_cast<uint64_t>(seed);
-    claimed += !b.run(options).tie;
+  for (const NoiseModel& noise : {NoiseModel::busy(), NoiseModel::hostile()}) {
+    int claimed = 0;
+    for (uint64_t seed = 0; seed < 300; ++seed) {
+      SimulatedBench b{{100, 100, 100, 100, 100}};
+      b.random.seed(seed);
+      b.noise = noise;
+      TimingOptions options;
+      options.seed = seed;
+      claimed += !b.run(options).decision.tie;
+    }
+    EXPECT_LE(claimed, 3) << "of 300 with four equal rivals";
   }
-  EXPECT_LE(claimed, 6) << "of 200 with four equal rivals";
 }
 
 TEST(Timing, ASlowerOneNeverWinsUnderNoise) {
-  for (int seed = 0; seed < 200; ++seed) {
-    Bench b{{100, 103, 105, 103, 102, 104}};
-    b.random.seed(static_cast<uint64_t>(seed));
-    b.spread = 0.1;
-    b.bursts = 0.05;
-    EXPECT_EQ(b.run().winner, 0) << "seed " << seed;
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    SimulatedBench b{{100, 103, 105, 103, 102, 104}};
+    b.random.seed(seed);
+    b.noise = NoiseModel::hostile();
+    const SimulatedBench::Result r = b.run();
+    EXPECT_EQ(r.decision.winner, 0) << "seed " << seed;
+    EXPECT_LE(r.further, 64);
   }
+}
+
+TEST(Timing, AClearlyFasterOneWinsUnderNoise) {
+  int won = 0;
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    SimulatedBench b{{100, 104, 90, 97, 110}};
+    b.random.seed(seed);
+    b.noise = NoiseModel::busy();
+    won += b.run().decision.winner == 2;
+  }
+  EXPECT_GE(won, 75);
 }
 
 TEST(Timing, AClockThatStandsGoesBackOrJumpsPicksNothingSlower) {
@@ -92,38 +98,112 @@ TEST(Timing, AClockThatStandsGoesBackOrJumpsPicksNothingSlower) {
       },
   };
   for (size_t i = 0; i < clocks.size(); ++i) {
-    Bench b{{100, 110, 130, 120}};
+    SimulatedBench b{{100, 110, 130, 120}};
     b.clock = clocks[i];
-    const TimingResult r = b.run();
-    EXPECT_EQ(r.winner, 0) << "clock " << i;
-    EXPECT_TRUE(r.tie) << "clock " << i;
+    const SimulatedBench::Result r = b.run();
+    EXPECT_EQ(r.decision.winner, 0) << "clock " << i;
+    EXPECT_TRUE(r.decision.tie) << "clock " << i;
   }
 }
 
+TEST(Timing, WhatTheMachineMovedUnderIsTakenAgain) {
+  SimulatedBench b{{100, 90, 90, 90, 90}};
+  // Everything takes twice as long from the first candidate's third sample on: the reference says so.
+  const double slow_from = 1e6 + 20 * 100 + 20 * 90;
+  b.clock = [=](double t) { return t < slow_from ? t : slow_from + 2 * (t - slow_from); };
+  const SimulatedBench::Result r = b.run();
+  int requeued = 0;
+  for (const TimingRow& row : r.rows) {
+    requeued += row.requeued;
+    EXPECT_FALSE(row.provisional) << "it moved once only";
+  }
+  EXPECT_GT(requeued, 0);
+  EXPECT_FALSE(r.decision.tie);
+
+  SimulatedBench restless{{100, 90, 90, 90, 90}};
+  restless.clock = [now = 0.0, last = 1e6](double t) mutable {
+    now += (t - last) * (1 + 0.5 * (t - 1e6) / 2000);
+    last = t;
+    return now;
+  };
+  bool provisional = false;
+  for (const TimingRow& row : restless.run().rows) provisional |= row.provisional;
+  EXPECT_TRUE(provisional) << "a machine that keeps slowing down";
+}
+
+TEST(Timing, TheSuspiciouslyFastIsTakenAgain) {
+  // A clock that runs at a third while the second candidate is timed for the first time.
+  SimulatedBench b{{100, 110, 110}};
+  TimingOptions options;
+  int second = 0;
+  double now = 0, last = 1e6;
+  bool slow = false;
+  options.now_ns = [&] {
+    now += (b.now_us - last) * (slow ? 0.3 : 1);
+    last = b.now_us;
+    return static_cast<int64_t>(now * 1e3);
+  };
+  TimingSession session(options, [&](int i) {
+    second += i == 2;
+    slow = i == 2 && second > 10 && second <= 13;  // its three samples after the warm-up
+  });
+  std::vector<int> all;
+  for (const double t : b.us) all.push_back(session.add([&b, t] { b.now_us += t; }));
+  session.screen(all);
+  EXPECT_GT(second, 13) << "timed again";
+  EXPECT_NEAR(session.score(2), 110, 1);
+}
+
+TEST(Timing, ContentionAsksForMore) {
+  int calm = 0, contended = 0;
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    SimulatedBench b{{100, 80}};
+    b.random.seed(seed);
+    b.noise = NoiseModel::hostile();
+    TimingOptions options;
+    options.seed = seed;
+    calm += b.run(options).further;
+    SimulatedBench again = SimulatedBench{{100, 80}};
+    again.random.seed(seed);
+    again.noise = b.noise;
+    options.contended = [] { return true; };
+    contended += again.run(options).further;
+  }
+  EXPECT_GT(contended, calm);
+}
+
+TEST(Timing, RestsBetweenBursts) {
+  SimulatedBench b{{3000, 2900}};
+  TimingOptions options;
+  int rests = 0;
+  options.rest = [&] { ++rests; };
+  const SimulatedBench::Result r = b.run(options);
+  EXPECT_GT(rests, 10);
+}
+
 TEST(Timing, ShortCallsAreRepeatedInASample) {
-  Bench b{{0.5, 0.4}};
-  const TimingResult r = b.run();
-  EXPECT_EQ(r.winner, 1);
-  EXPECT_NEAR(r.best_us, 0.4, 0.01);
+  SimulatedBench b{{0.5, 0.4}};
+  const SimulatedBench::Result r = b.run();
+  EXPECT_EQ(r.decision.winner, 1);
+  EXPECT_NEAR(r.decision.best_us, 0.4, 0.01);
 }
 
 TEST(Timing, TheBudgetSkipsCandidates) {
-  Bench b{std::vector<double>(50, 1000)};
+  SimulatedBench b{std::vector<double>(50, 1000)};
   TimingOptions options;
   options.budget_ms = 60;
-  const TimingResult r = b.run(options);
-  EXPECT_EQ(r.rows[49].rounds, 0);
-  EXPECT_GT(r.rows[1].rounds, 0);
-  EXPECT_EQ(r.winner, 0);
+  const SimulatedBench::Result r = b.run(options);
+  EXPECT_EQ(r.rows[49].samples.size(), 0u);
+  EXPECT_GT(r.rows[1].samples.size(), 0u);
+  EXPECT_EQ(r.decision.winner, 0);
   EXPECT_LT(b.now_us - 1e6, 120e3);
 }
 
-TEST(Timing, NoCandidatesAndOne) {
-  EXPECT_TRUE(time_candidates({}, {}).rows.empty());
-  Bench b{{100}};
-  const TimingResult r = b.run();
-  EXPECT_TRUE(r.tie);
-  EXPECT_NEAR(r.default_us, 100, 0.1);
+TEST(Timing, OneCandidate) {
+  SimulatedBench b{{100}};
+  const SimulatedBench::Result r = b.run();
+  EXPECT_TRUE(r.decision.tie);
+  EXPECT_NEAR(r.decision.reference_us, 100, 0.1);
 }
 
 TEST(Timing, IntervalOfTheMedian) {

@@ -36,23 +36,31 @@ kernel mm(a: f32[M, 96] in, w: f32[80, 96] const, y: f32[M, 80] out) family matm
       y[m, n] = c[m, n]
 )";
 
-EvaluateTask make_task(const char* text, const SymbolValues& dims, int candidates) {
+struct Job {
   EvaluateTask task;
-  task.kernel_text = text;
-  task.dims = dims;
+  std::vector<CandidateSpec> candidates;
+};
+
+Job make_job(const char* text, const SymbolValues& dims, int candidates) {
+  Job job;
+  job.task.kernel_text = text;
+  job.task.dims = dims;
   search::Problem problem;
   problem.kernel = ir::parse_kernel(text).value();
   for (const search::Schedule& s : search::candidates(problem, jit::host_target(), candidates)) {
-    task.schedules.push_back(search::to_text(s));
+    job.candidates.push_back({search::to_text(s), "", true});
   }
-  return task;
+  return job;
 }
 // The default, then one Schedule that misbehaves as told.
-EvaluateTask planted(const char* text, const SymbolValues& dims, const std::string& fault) {
-  EvaluateTask task = make_task(text, dims, 1);
-  task.schedules.push_back(task.schedules[0] + "\n");
-  task.plants = {"", fault};
-  return task;
+Job planted(const char* text, const SymbolValues& dims, const std::string& fault) {
+  Job job = make_job(text, dims, 1);
+  job.candidates.push_back({job.candidates[0].schedule + "\n", fault, true});
+  return job;
+}
+ir::Result<EvaluateResult> evaluate(WorkerClient& worker, const Job& job, WorkerClient::Progress progress = {}) {
+  LATHE_ASSIGN(const std::unique_ptr<Evaluation> evaluation, worker.begin(job.task, std::move(progress)));
+  return evaluate_all(*evaluation, job.candidates, job.task.cold);
 }
 
 WorkerOptions options(Store* store = nullptr, Stats* stats = nullptr) {
@@ -65,17 +73,17 @@ WorkerOptions options(Store* store = nullptr, Stats* stats = nullptr) {
 
 TEST(Worker, AnswersAsInProcess) {
   WorkerClient worker(options());
-  const EvaluateTask task = make_task(kMatmul, {{"M", 24}}, 4);
+  const Job task = make_job(kMatmul, {{"M", 24}}, 4);
   int seen = 0;
   for (int round = 0; round < 2; ++round) {
     const ir::Result<EvaluateResult> r =
-        worker.evaluate(task, [&](int, EvaluatePhase) { return ++seen > 0; });
+        evaluate(worker, task, [&](int, EvaluatePhase) { return ++seen > 0; });
     ASSERT_TRUE(r.ok()) << r.status().to_string();
-    ASSERT_EQ(r->candidates.size(), task.schedules.size());
+    ASSERT_EQ(r->candidates.size(), task.candidates.size());
     EXPECT_EQ(r->candidates[0].outcome, Outcome::timed) << r->candidates[0].reason;
     EXPECT_EQ(r->candidates[0].gate, Gate::exact);
-    EXPECT_GT(r->default_us, 0);
-    EXPECT_GE(r->winner, 0);
+    EXPECT_GT(r->decision.default_us, 0);
+    EXPECT_GE(r->decision.winner, 0);
   }
   EXPECT_GT(seen, 4);
   EXPECT_EQ(worker.spawned(), 1) << "one child for all tasks";
@@ -87,13 +95,13 @@ TEST(Worker, ACrashIsTheCandidatesAndQuarantined) {
   memory_only.mode = StoreMode::off;
   std::unique_ptr<Store> store = std::move(Store::open(memory_only, &stats)).value();
   for (const char* fault : {"crash", "exit"}) {
-    const EvaluateTask task = planted(kMatmul, {{"M", 24}}, fault);
+    const Job task = planted(kMatmul, {{"M", 24}}, fault);
     WorkerClient worker(options(store.get(), &stats));
-    const ir::Result<EvaluateResult> r = worker.evaluate(task);
+    const ir::Result<EvaluateResult> r = evaluate(worker, task);
     ASSERT_TRUE(r.ok()) << r.status().to_string();
     EXPECT_EQ(r->candidates[0].outcome, Outcome::timed) << r->candidates[0].reason;
     EXPECT_EQ(r->candidates[1].outcome, Outcome::crashed) << r->candidates[1].reason;
-    EXPECT_EQ(r->winner, 0);
+    EXPECT_EQ(r->decision.winner, 0);
     if (std::string(fault) == "exit") {
       EXPECT_NE(r->candidates[1].reason.find("quarantined"), std::string::npos);
     }
@@ -105,7 +113,7 @@ TEST(Worker, ACrashIsTheCandidatesAndQuarantined) {
 
 TEST(Worker, AReadBehindAnOperandIsNamed) {
   WorkerClient worker(options());
-  const ir::Result<EvaluateResult> r = worker.evaluate(planted(kChain, {{"R", 5}}, "overread"));
+  const ir::Result<EvaluateResult> r = evaluate(worker, planted(kChain, {{"R", 5}}, "overread"));
   ASSERT_TRUE(r.ok()) << r.status().to_string();
   EXPECT_EQ(r->candidates[0].outcome, Outcome::timed) << r->candidates[0].reason;
   EXPECT_EQ(r->candidates[1].outcome, Outcome::crashed);
@@ -120,11 +128,11 @@ TEST(Worker, AHangIsEndedAndTheTaskGoesOn) {
   WorkerOptions o = options();
   o.verify_ms = 1500;
   WorkerClient worker(o);
-  const ir::Result<EvaluateResult> r = worker.evaluate(planted(kChain, {{"R", 5}}, "hang"));
+  const ir::Result<EvaluateResult> r = evaluate(worker, planted(kChain, {{"R", 5}}, "hang"));
   ASSERT_TRUE(r.ok()) << r.status().to_string();
   EXPECT_EQ(r->candidates[0].outcome, Outcome::timed) << r->candidates[0].reason;
   EXPECT_EQ(r->candidates[1].outcome, Outcome::hung) << r->candidates[1].reason;
-  EXPECT_EQ(r->winner, 0);
+  EXPECT_EQ(r->decision.winner, 0);
   EXPECT_EQ(worker.spawned(), 2);
 }
 
@@ -132,7 +140,7 @@ TEST(Worker, KilledFromOutsideItIsStartedAgain) {
   WorkerClient worker(options());
   bool killed = false;
   const ir::Result<EvaluateResult> r =
-      worker.evaluate(make_task(kMatmul, {{"M", 24}}, 2), [&](int, EvaluatePhase phase) {
+      evaluate(worker, make_job(kMatmul, {{"M", 24}}, 2), [&](int, EvaluatePhase phase) {
         if (!killed && phase == EvaluatePhase::verify) {
           killed = true;
           kill(worker.pid(), SIGKILL);
@@ -147,26 +155,26 @@ TEST(Worker, KilledFromOutsideItIsStartedAgain) {
 
 TEST(Worker, CancelledAndMissing) {
   WorkerClient worker(options());
-  const EvaluateTask task = make_task(kMatmul, {{"M", 24}}, 1);
-  EXPECT_EQ(worker.evaluate(task, [](int, EvaluatePhase) { return false; }).status().code(),
+  const Job task = make_job(kMatmul, {{"M", 24}}, 1);
+  EXPECT_EQ(evaluate(worker, task, [](int, EvaluatePhase) { return false; }).status().code(),
             ir::Code::kUNSUPPORTED);
   EXPECT_EQ(worker.pid(), -1);
-  EXPECT_TRUE(worker.evaluate(task).ok()) << "and works again";
+  EXPECT_TRUE(evaluate(worker, task).ok()) << "and works again";
 
   WorkerOptions missing = options();
   missing.path = "/nonexistent/lathe-worker";
   WorkerClient none(missing);
-  EXPECT_EQ(none.evaluate(task).status().code(), ir::Code::kUNSUPPORTED);
+  EXPECT_EQ(evaluate(none, task).status().code(), ir::Code::kUNSUPPORTED);
   missing.path = "/bin/true";
   WorkerClient wrong(missing);
-  EXPECT_EQ(wrong.evaluate(task).status().code(), ir::Code::kUNSUPPORTED);
+  EXPECT_EQ(evaluate(wrong, task).status().code(), ir::Code::kUNSUPPORTED);
 }
 
 TEST(Worker, HasAProcessGroupOfItsOwnAndEndsWithTheClient) {
   pid_t pid = -1;
   {
     WorkerClient worker(options());
-    ASSERT_TRUE(worker.evaluate(make_task(kMatmul, {{"M", 24}}, 1)).ok());
+    ASSERT_TRUE(evaluate(worker, make_job(kMatmul, {{"M", 24}}, 1)).ok());
     pid = worker.pid();
     EXPECT_EQ(getpgid(pid), pid);
   }
@@ -175,39 +183,96 @@ TEST(Worker, HasAProcessGroupOfItsOwnAndEndsWithTheClient) {
 
 TEST(Worker, ErrorsOfTheTaskComeBack) {
   WorkerClient worker(options());
-  EvaluateTask task = make_task(kMatmul, {{"M", 24}}, 1);
-  task.kernel_text = "kernel";
-  EXPECT_EQ(worker.evaluate(task).status().code(), ir::Code::kINVALID);
+  Job task = make_job(kMatmul, {{"M", 24}}, 1);
+  task.task.kernel_text = "kernel";
+  EXPECT_EQ(evaluate(worker, task).status().code(), ir::Code::kINVALID);
+}
+
+// The evaluation goes on in a new child: what was timed stays, finalists are built there again.
+TEST(Worker, ASessionSurvivesItsChild) {
+  WorkerClient worker(options());
+  const Job job = make_job(kMatmul, {{"M", 24}}, 8);
+  ASSERT_GE(job.candidates.size(), 4u);
+  ir::Result<std::unique_ptr<Evaluation>> evaluation = worker.begin(job.task);
+  ASSERT_TRUE(evaluation.ok()) << evaluation.status().to_string();
+  const auto first = (*evaluation)->screen({job.candidates[0], job.candidates[1]});
+  ASSERT_TRUE(first.ok()) << first.status().to_string();
+  kill(worker.pid(), SIGKILL);
+  const auto second = (*evaluation)->screen({job.candidates[2], {job.candidates[0].schedule + "\n", "crash", true}, job.candidates[3]});
+  ASSERT_TRUE(second.ok()) << second.status().to_string();
+  ASSERT_EQ(second->size(), 3u);
+  EXPECT_EQ((*second)[1].outcome, Outcome::crashed);
+  EXPECT_EQ((*second)[1].step, Step::V3);
+  EXPECT_NE((*second)[2].outcome, Outcome::crashed);
+  EXPECT_GE(worker.spawned(), 3);
+  const auto decision = (*evaluation)->decide({1, 2, 4}, -1);
+  ASSERT_TRUE(decision.ok()) << decision.status().to_string();
+  EXPECT_GE(decision->winner, 0);
+  EXPECT_NE(decision->winner, 3);
+  EXPECT_LE(decision->further, 64);
+}
+
+TEST(Worker, TwoSessionsTakeTurns) {
+  WorkerClient worker(options());
+  const Job job = make_job(kMatmul, {{"M", 24}}, 3);
+  auto a = worker.begin(job.task), b = worker.begin(job.task);
+  ASSERT_TRUE(a.ok() && b.ok());
+  for (int i = 0; i < 2; ++i) {
+    for (auto* session : {&*a, &*b}) {
+      const auto r = (*session)->screen({job.candidates[static_cast<size_t>(i)]});
+      ASSERT_TRUE(r.ok()) << r.status().to_string();
+      EXPECT_EQ((*r)[0].outcome, Outcome::timed) << (*r)[0].reason;
+    }
+  }
+  EXPECT_EQ(worker.spawned(), 1);
 }
 
 TEST(WorkerProtocol, RoundTripsAndRefuses) {
   EvaluateTask task;
   task.kernel_text = "a \"quoted\"\ntext";
   task.dims = {{"M", 3}};
-  task.schedules = {"x", "y\n"};
   task.seed = ~uint64_t{0};
-  task.cold = true;
-  const ir::Result<EvaluateTask> back = decode_task(encode_task(task));
+  task.cold = task.background = true;
+  const ir::Result<WorkerRequest> back = decode_request(encode_begin(task));
   ASSERT_TRUE(back.ok());
-  EXPECT_EQ(back->kernel_text, task.kernel_text);
-  EXPECT_EQ(back->dims, task.dims);
-  EXPECT_EQ(back->schedules, task.schedules);
-  EXPECT_EQ(back->seed, task.seed);
-  EXPECT_TRUE(back->cold);
-  for (const char* bad : {"", "{", "[]", "{\"kernel\": 1}", "null"}) {
-    EXPECT_FALSE(decode_task(bad).ok()) << bad;
+  EXPECT_EQ(back->task.kernel_text, task.kernel_text);
+  EXPECT_EQ(back->task.dims, task.dims);
+  EXPECT_EQ(back->task.seed, task.seed);
+  EXPECT_TRUE(back->task.cold && back->task.background);
+  const ir::Result<WorkerRequest> screen = decode_request(encode_screen({{"x", "", true}, {"y\n", "hang", false}}));
+  ASSERT_TRUE(screen.ok());
+  ASSERT_EQ(screen->batch.size(), 2u);
+  EXPECT_EQ(screen->batch[1].schedule, "y\n");
+  EXPECT_EQ(screen->batch[1].plant, "hang");
+  EXPECT_FALSE(screen->batch[1].time);
+  const ir::Result<WorkerRequest> decide = decode_request(encode_decide({3, 1}, 2));
+  ASSERT_TRUE(decide.ok());
+  EXPECT_EQ(decide->finalists, (std::vector<int>{3, 1}));
+  EXPECT_EQ(decide->incumbent, 2);
+  for (const char* bad : {"", "{", "[]", "{\"begin\": 1}", "{\"screen\": [1]}", "null"}) {
+    EXPECT_FALSE(decode_request(bad).ok()) << bad;
     EXPECT_FALSE(decode_message(bad).ok()) << bad;
   }
-  EvaluateResult result;
-  result.candidates.resize(2);
-  result.candidates[1].outcome = Outcome::wrong;
-  result.candidates[1].err_over_bound = INFINITY;
-  result.winner = 0;
-  const ir::Result<WorkerMessage> message = decode_message(encode_result(result));
+  CandidateResult result;
+  result.outcome = Outcome::wrong;
+  result.step = Step::V1;
+  result.err_over_bound = INFINITY;
+  result.samples_us = {1, 2};
+  const ir::Result<WorkerMessage> settled = decode_message(encode_settled(5, result));
+  ASSERT_TRUE(settled.ok());
+  EXPECT_EQ(settled->candidate, 5);
+  EXPECT_EQ(settled->result.outcome, Outcome::wrong);
+  EXPECT_EQ(settled->result.step, Step::V1);
+  EXPECT_EQ(settled->result.samples_us, result.samples_us);
+  FinalResult decision;
+  decision.winner = 3;
+  decision.finalists = {{3, result}};
+  const ir::Result<WorkerMessage> message = decode_message(encode_decision(decision));
   ASSERT_TRUE(message.ok());
-  EXPECT_EQ(message->result.candidates[1].outcome, Outcome::wrong);
-  result.winner = 7;
-  EXPECT_FALSE(decode_message(encode_result(result)).ok());
+  EXPECT_EQ(message->decision.winner, 3);
+  EXPECT_EQ(message->decision.finalists[0].second.step, Step::V1);
+  decision.winner = -2;
+  EXPECT_FALSE(decode_message(encode_decision(decision)).ok());
 }
 
 }  // namespace
