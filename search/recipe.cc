@@ -5,6 +5,7 @@
 #include <set>
 
 #include "ir/analysis.h"
+#include "search/neighbours.h"
 
 namespace lathe::search {
 
@@ -55,7 +56,10 @@ static std::vector<Knobs> enumerate(const Recipe& r, const Problem& problem, con
 std::vector<Schedule> candidates(const Problem& problem, const Target& target, int n) {
   std::vector<Schedule> out{default_schedule(problem, target)};
   const Recipe* r = find_recipe(problem);
-  if (r == nullptr) return out;
+  if (r == nullptr) {
+    for (Schedule& s : generic_schedules(problem, target, n - 1)) out.push_back(std::move(s));
+    return out;
+  }
   std::set<std::string> seen;
   const auto moves_of = [](const Schedule& s) {
     std::string text;

@@ -45,7 +45,7 @@ const Recipe* find_recipe(const Problem& problem);
 // The default Schedule; never fails on a Kernel ops made: without a recipe, or if the recipe's moves are refused, it is the empty one.
 Schedule default_schedule(const Problem& problem, const ir::Target& target);
 
-// At most n Schedules in the order worth trying, the default first, distinct.
+// At most n Schedules in the order worth trying, the default first, distinct; without a recipe those of generic_schedules().
 std::vector<Schedule> candidates(const Problem& problem, const ir::Target& target, int n);
 
 // The kernel with each symbol's range narrowed; a symbol fixed to one value becomes that constant.
