@@ -102,6 +102,15 @@ void Lowering::close_block(const std::map<CellKey, Cell>& before) {
   cells_ = std::move(after);
 }
 
+// Whether the extent is known to be a multiple of `width`.
+bool Lowering::whole_steps(const Extent& extent, int64_t width) const {
+  if (extent.add % width != 0) return false;
+  if (extent.arg == Extent::kConst || width == 1) return true;
+  if (extent.arg == Extent::kSegLen) return false;
+  const ir::Symbol* symbol = leaf_.find_symbol(fmt::format("e{}", extent.arg));
+  return symbol != nullptr && symbol->multiple_of % width == 0;
+}
+
 void Lowering::loop(const Stmt& s) {
   LoopContext* l = e_.new_loop();
   const bool tiled = s.extent->op == Op::k_ceildiv;
@@ -131,9 +140,7 @@ void Lowering::loop(const Stmt& s) {
   main.step = l->width;
   main.extent = tail.extent = *extent;
   inside(&main.body, true);
-  const bool has_tail = l->width > 1 && extent->arg != Extent::kConst;
-  const bool odd = extent->arg == Extent::kConst && extent->add % l->width != 0;
-  if (has_tail || odd) {
+  if (!whole_steps(*extent, l->width)) {
     tail.kind = Node::Kind::if_less;
     inside(&tail.body, false);
   }

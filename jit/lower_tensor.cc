@@ -184,15 +184,27 @@ void Lowering::transpose(const Stmt& s) {
 void Lowering::transpose_tile(const Stmt& copy, const std::string& row, const std::string& col,
                               const VectorExtent& rows, const VectorExtent& cols, int64_t row0,
                               int64_t col0) {
-  const auto at = [&](const std::string& buffer, const std::vector<Expr>& index,
-                      const std::string& number, int64_t n, const std::string& lane, int64_t base) {
+  // One side of the copy: `lane` runs along a vector, `number` counts the vectors.
+  struct Side {
+    int slot;
+    const std::vector<Expr>& index;
+    PlainAccess plain;
+  };
+  const auto side_of = [&](const std::string& buffer, const std::vector<Expr>& index) {
+    const int slot = slot_of(buffer);
+    return Side{slot, index, plain_access(leaf_.buffers[static_cast<size_t>(slot)], slot, index)};
+  };
+  Side source = side_of(copy.value->name, copy.value->args), target = side_of(copy.target, copy.index);
+  const auto at = [&](Side& side, const std::string& number, int64_t n, const std::string& lane,
+                      int64_t base) {
     env_.push_back({number, Binding::Kind::number, n, 1, nullptr});
     env_.push_back({lane, Binding::Kind::lane, base, lanes_, nullptr});
-    const int slot = slot_of(buffer);
-    Access a = access(leaf_.buffers[slot], slot, index, env_).value_or(Access{});
+    const std::optional<Access> a =
+        side.plain.plain ? side.plain.access(side.slot, env_)
+                         : access(leaf_.buffers[static_cast<size_t>(side.slot)], side.slot, side.index, env_);
     env_.pop_back();
     env_.pop_back();
-    return a;
+    return a.value_or(Access{});
   };
   const auto partial = [](const VectorExtent& side, int64_t n) {
     return std::any_of(side.bounds.begin(), side.bounds.end(),
@@ -206,7 +218,7 @@ void Lowering::transpose_tile(const Stmt& copy, const std::string& row, const st
       v.push_back(e_.constant(0.0f));
       continue;
     }
-    const Access from = at(copy.value->name, copy.value->args, row, r, col, col0);
+    const Access from = at(source, row, r, col, col0);
     if (!partial(rows, r)) {
       v.push_back(e_.load(from, col_mask));
       continue;
@@ -248,7 +260,7 @@ void Lowering::transpose_tile(const Stmt& copy, const std::string& row, const st
     out[12 + j] = op(LeafOp::k_shuffle128, hi01, hi23, 0xdd);
   }
   for (int64_t c = col0; c < std::min<int64_t>(col0 + lanes_, cols.max) && e_.ok(); ++c) {
-    const Access to = at(copy.target, copy.index, col, c, row, row0);
+    const Access to = at(target, col, c, row, row0);
     guarded(cols.bounds, 0, c, {},
             [&] { e_.store(to, out[static_cast<size_t>(c - col0)], row_mask); });
   }

@@ -100,6 +100,7 @@ class Lowering {
   // lower_scopes.cc
   void body(const Body& list);
   void statement(const ir::Stmt& s);
+  bool whole_steps(const Extent& extent, int64_t width) const;
   void loop(const ir::Stmt& s);
   void unrolled(const ir::Stmt& s);
   void vector_scope(const ir::Stmt& s);

@@ -14,15 +14,28 @@ using namespace ir;  // NOLINT: this file is all IR
 namespace {
 
 constexpr int64_t kMaxBakedStride = 64;
+constexpr int64_t kSquares[] = {16, 8};  // sides of what a transpose goes by
 
 }  // namespace
 
-Expr LeafBuilder::slot_for_extent(const Expr& value) {
+size_t LeafBuilder::extent_number(const Expr& value) {
   for (size_t i = 0; i < extents_.size(); ++i) {
-    if (equal(extents_[i], value)) return symbol(fmt::format("e{}", i));
+    if (equal(extents_[i].value, value)) return i;
   }
-  extents_.push_back(value);
-  return symbol(fmt::format("e{}", extents_.size() - 1));
+  extents_.push_back({value, 1});
+  return extents_.size() - 1;
+}
+
+Expr LeafBuilder::slot_for_extent(const Expr& value) { return symbol(fmt::format("e{}", extent_number(value))); }
+
+// A side of a transpose: what is known to be whole squares needs no code for edges.
+Expr LeafBuilder::slot_for_side(const Expr& value) {
+  const size_t number = extent_number(value);
+  int64_t& multiple = extents_[number].multiple_of;
+  for (const int64_t side : kSquares) {
+    if (multiple == 1 && proves_divisible(value, side, ranges_)) multiple = side;
+  }
+  return symbol(fmt::format("e{}", number));
 }
 
 Expr LeafBuilder::rename(const Expr& e) const {
@@ -149,6 +162,7 @@ Result<std::vector<Stmt>> LeafBuilder::build_body(const std::vector<Stmt>& body,
     if (s.kind == Stmt::Kind::prefetch) {
       if (parent != nullptr) LATHE_RETURN_IF_ERROR(add_stream(s, *parent, ranges, t));
     } else if (s.kind == Stmt::Kind::scope) {
+      const bool in_square = parent != nullptr && parent->mark == Mark::tensor && parent->intrinsic != "mma";
       t.iter = fmt::format("i{}", iter_names_.size());
       iter_names_.emplace_back(s.iter, t.iter);
       Ranges inner = ranges;
@@ -166,7 +180,7 @@ Result<std::vector<Stmt>> LeafBuilder::build_body(const std::vector<Stmt>& body,
       } else if (s.mark == Mark::none && masks_vectors(s, inner)) {
         t.extent = ceildiv(slot_for_extent(masked_by_), Expr(masked_width_));
       } else if (s.mark != Mark::unroll && outside_only(s.extent)) {
-        t.extent = slot_for_extent(s.extent);
+        t.extent = in_square || s.mark == Mark::tensor ? slot_for_side(s.extent) : slot_for_extent(s.extent);
       } else {
         LATHE_ASSIGN(t.extent, leaf_extent(s.extent));
       }
@@ -219,7 +233,7 @@ Result<Leaf> LeafBuilder::build(const std::vector<Stmt>& group, const std::vecto
   LATHE_ASSIGN(k.body, build_body(group, values, ranges_, nullptr));
   for (size_t i = 0; i < slots_.size(); ++i) k.buffers.push_back(leaf_operand(slots_[i], static_cast<int>(i)));
   LATHE_RETURN_IF_ERROR(add_registers(k, values));
-  for (size_t i = 0; i < extents_.size(); ++i) k.symbols.push_back({fmt::format("e{}", i), 0, INT64_MAX, 1});
+  for (size_t i = 0; i < extents_.size(); ++i) k.symbols.push_back({fmt::format("e{}", i), 0, INT64_MAX, extents_[i].multiple_of});
   if (tensor_steps_) k.symbols.push_back({"seglen", 0, INT64_MAX, 1});
   leaf.text = print(k);
   return leaf;

@@ -30,6 +30,12 @@ struct LeafSlot {
   std::vector<const ir::Stmt*> loops;  // innermost loops that use it
 };
 
+// An extent slot: what it holds, and what that is known to be a multiple of, as far as it leaves out code.
+struct LeafExtent {
+  ir::Expr value;
+  int64_t multiple_of = 1;
+};
+
 class LeafBuilder {
  public:
   LeafBuilder(const ir::Kernel& kernel, const std::vector<const ir::Stmt*>& outer);
@@ -53,7 +59,9 @@ class LeafBuilder {
   ir::NestOperand operand(const LeafSlot& slot) const;
 
   // Building one variant: leaf_build.cc.
+  size_t extent_number(const ir::Expr& value);
   ir::Expr slot_for_extent(const ir::Expr& value);
+  ir::Expr slot_for_side(const ir::Expr& value);
   ir::Expr rename(const ir::Expr& e) const;
   ir::Result<ir::Expr> leaf_extent(const ir::Expr& e);
   bool split_mask(const ir::Stmt& vector, const std::string& i, ir::Expr& r, int64_t& v) const;
@@ -75,7 +83,7 @@ class LeafBuilder {
   std::vector<std::string> inside_;
   std::vector<ir::NestCall::Variant> variants_;
   std::vector<LeafSlot> slots_;
-  std::vector<ir::Expr> extents_;
+  std::vector<LeafExtent> extents_;
   std::vector<ir::NestStream> streams_;
   ir::Expr tensor_steps_;
   bool building_streams_ = false;

@@ -97,7 +97,7 @@ Result<LeafGroup> LeafBuilder::run(const Stmt* first, const Stmt* last) {
   for (int& leaf : out.call.leaves) leaf = leaf < 0 ? out.call.leaves.back() : leaf;
   if (extents_.size() > 8) return unsupported("more than 8 extents");
   out.call.variants = variants_;
-  out.call.extents = extents_;
+  for (const LeafExtent& e : extents_) out.call.extents.push_back(e.value);
   out.call.tensor_steps = tensor_steps_;
   out.call.streams = streams_;
   for (const LeafSlot& s : slots_) out.call.operands.push_back(operand(s));
