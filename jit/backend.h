@@ -31,7 +31,8 @@ const char* backend_name(Backend backend);
 const char* backend_versions();  // for the code environment
 
 // Errors: UNSUPPORTED = refused (registers, opcode, plug-in missing); the caller tries the next backend.
-ir::Result<CodeImage> compile_xbyak(const LeafProgram& program);
+// verified: verify_program() has accepted the program, as it has those of lower_leaf().
+ir::Result<CodeImage> compile_xbyak(const LeafProgram& program, bool verified = false);
 // Opens the plug-in on first use: beside the library, then in LATHE_PLUGIN_DIR (passed in as plugin_dir; empty: none).
 ir::Result<CodeImage> compile_llvm(const LeafProgram& program, const std::string& plugin_dir);
 bool llvm_mapped();  // whether the plug-in has been opened in this process

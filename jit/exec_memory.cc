@@ -163,6 +163,13 @@ ExecMemory::State& ExecMemory::current_state() const {
   return *state;  // another thread of the child was first
 }
 
+void ExecMemory::reserve() {
+  if (mode_ == ExecMode::off) return;
+  State& state = current_state();
+  const std::lock_guard<std::mutex> lock(state.mutex);
+  if (state.arenas.empty()) (void)state.open(mode_, limit_);
+}
+
 ir::Result<LoadedCode> ExecMemory::load(const CodeImage& image) {
   LATHE_RETURN_IF_ERROR(loadable(image));
   if (mode_ == ExecMode::off) return ir::unsupported("code memory is off");

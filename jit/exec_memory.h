@@ -37,6 +37,8 @@ class ExecMemory {
   ExecMemory(const ExecMemory&) = delete;
   ExecMemory& operator=(const ExecMemory&) = delete;
 
+  // Opens the arena that the first load would open, with its cost. What the system forbids, load() reports.
+  void reserve();
   // UNSUPPORTED: the host lacks a feature of the image, code memory is off, or the system forbids it; NOMEM: the limit is
   // reached; INVALID: an image whose entry or sizes are wrong.
   ir::Result<LoadedCode> load(const CodeImage& image);

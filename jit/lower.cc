@@ -1,6 +1,7 @@
 // lower_leaf: checks, lowers, tidies, names, verifies. The work is in Lowering (lowering.h).
 #include "jit/lower.h"
 
+#include "ir/text_form.h"
 #include "jit/lowering.h"
 
 namespace lathe::jit {
@@ -12,7 +13,7 @@ ir::Status Lowering::run() {
   return e_.status();
 }
 
-ir::Result<LeafProgram> lower_leaf(const ir::Kernel& leaf, const ir::Target& target) {
+ir::Result<LeafProgram> lower_leaf(const ir::Kernel& leaf, const ir::Target& target, std::string_view text) {
   if (target.lanes != 8 && target.lanes != 16)
     return ir::unsupported("{} lanes, expected 8 or 16", target.lanes);
   LeafProgram program;
@@ -22,7 +23,7 @@ ir::Result<LeafProgram> lower_leaf(const ir::Kernel& leaf, const ir::Target& tar
   program.mask_registers = target.mask_registers;
   LATHE_RETURN_IF_ERROR(Lowering(leaf, target, &program).run().with_context("leaf"));
   tidy(program);
-  program.name = program_name(leaf, target);
+  program.name = text.empty() ? program_name(leaf, target, ir::print(leaf)) : program_name(leaf, target, text);
   const ir::Status status = verify_program(program);
   // What verify_program refuses here is a leaf that reads a register no path has set.
   if (!status.ok()) return ir::unsupported("{}", status.message());

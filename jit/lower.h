@@ -1,12 +1,15 @@
 // lower_leaf: a leaf Kernel (canonical form, ir/nest.h) to a leaf program for a Target: vector scopes become lanes, unrolled
 // scopes are expanded, reg buffers become registers, math becomes polynomials, tensor(mma) becomes the segment loop.
 #pragma once
+#include <string_view>
+
 #include "ir/nest.h"
 #include "jit/leaf_program.h"
 
 namespace lathe::jit {
 
-// UNSUPPORTED if the kernel is outside leaf form; the message names the construct.
-ir::Result<LeafProgram> lower_leaf(const ir::Kernel& leaf, const ir::Target& target);
+// UNSUPPORTED if the kernel is outside leaf form; the message names the construct. text: print(leaf), where that is at hand.
+// The program has passed verify_program().
+ir::Result<LeafProgram> lower_leaf(const ir::Kernel& leaf, const ir::Target& target, std::string_view text = {});
 
 }  // namespace lathe::jit

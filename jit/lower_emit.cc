@@ -108,6 +108,50 @@ Inst& Emitter::emit(LeafOp op, int dst, int level) {
   return inst;
 }
 
+std::vector<Inst> Emitter::since(const Mark& from) const {
+  const std::vector<Node>& out = *frames_.back().out;
+  std::vector<Inst> code;
+  code.reserve(out.size() - from.node);
+  for (size_t i = from.node; i < out.size(); ++i) {
+    if (out[i].kind != Node::Kind::inst) return {};
+    code.push_back(out[i].inst);
+  }
+  return code;
+}
+
+bool Emitter::repeat(const std::vector<Inst>& code, const Mark& from,
+                     std::span<const LoopContext::Bump> moving, int64_t times) {
+  std::vector<int64_t> shift(program_->ptrs.size());
+  for (const LoopContext::Bump& b : moving) shift[static_cast<size_t>(b.ptr)] = times * b.per_iteration.bytes;
+  for (const Inst& i : code) {
+    const int64_t to = i.mem.ptr < 0 ? 0 : i.mem.disp + shift[static_cast<size_t>(i.mem.ptr)];
+    if (to != static_cast<int32_t>(to)) return false;
+  }
+  // Registers and masks made by the code, by their number since the mark, and what they are called here.
+  std::vector<int> regs(static_cast<size_t>(program_->num_vregs - from.vregs), -1);
+  std::vector<int> masks(static_cast<size_t>(program_->num_masks - from.masks), -1);
+  const auto renamed = [](const std::vector<int>& names, int first, int i) {
+    const size_t at = static_cast<size_t>(i - first);
+    return i < first || at >= names.size() || names[at] < 0 ? i : names[at];
+  };
+  std::vector<Node>& out = *frames_.back().out;
+  for (const Inst& known : code) {
+    Inst i = known;
+    for (int& s : i.src) s = renamed(regs, from.vregs, s);
+    i.mask = renamed(masks, from.masks, i.mask);
+    if (i.mem.ptr >= 0) i.mem.disp += static_cast<int32_t>(shift[static_cast<size_t>(i.mem.ptr)]);
+    const bool mask = leaf_op_kind(i.op) == LeafOpKind::kMask;
+    const int first = mask ? from.masks : from.vregs;
+    if (i.dst >= first) {
+      int& name = (mask ? masks : regs)[static_cast<size_t>(i.dst - first)];
+      if (name < 0) name = mask ? program_->num_masks++ : fresh();
+      i.dst = name;
+    }
+    out.emplace_back().inst = i;
+  }
+  return true;
+}
+
 void Emitter::forget_values() {
   for (Frame& f : frames_) {
     f.values.clear();

@@ -84,6 +84,18 @@ class Emitter {
   void pop_frame() { frames_.pop_back(); }
   void append(Node node) { frames_.back().out->push_back(std::move(node)); }
   void append_at(int level, Node node) { frames_[level].out->push_back(std::move(node)); }
+  // Straight code emitted once and repeated: what the innermost frame got since mark(), with registers
+  // and masks of its own, addresses through moving[i].ptr moved by `times` of its steps.
+  struct Mark {
+    size_t node;
+    int vregs, masks;
+  };
+  Mark mark() const { return {frames_.back().out->size(), program_->num_vregs, program_->num_masks}; }
+  // The instructions since `from`; nothing if other nodes stand among them.
+  std::vector<Inst> since(const Mark& from) const;
+  // False, and nothing emitted, if an address would leave its 32 bits.
+  bool repeat(const std::vector<Inst>& code, const Mark& from, std::span<const LoopContext::Bump> moving,
+              int64_t times);
   void forget_values();  // values known so far: not kept in registers across what follows
   // In a tight block every register counts: where masks take vector registers they are made anew
   // for each use.

@@ -320,7 +320,7 @@ void tidy(LeafProgram& program) {
   share_numbers(program);
 }
 
-std::string program_name(const ir::Kernel& leaf, const ir::Target& target) {
+std::string program_name(const ir::Kernel& leaf, const ir::Target& target, std::string_view text) {
   std::string family = "elementwise", tile = fmt::format("v{}", target.lanes);
   bool reduces = false;
   ir::for_each_stmt(leaf.body, [&](const ir::Stmt& s) {
@@ -339,8 +339,7 @@ std::string program_name(const ir::Kernel& leaf, const ir::Target& target) {
   });
   if (family == "elementwise" && reduces) family = "row";
   if (tile.empty()) tile = "1";
-  const uint64_t hash =
-      ir::hash_text(ir::print(leaf) + isa_name(target.level) + fmt::format("{}", target.lanes));
+  const uint64_t hash = ir::hash_text(fmt::format("{}{}{}", text, isa_name(target.level), target.lanes));
   return fmt::format("lathe_{}_f32_{}_{}_{:08x}", family, tile, ir::isa_name(target.level),
                      static_cast<uint32_t>(hash));
 }

@@ -74,6 +74,24 @@ void Lowering::mma(const Stmt& s) {
   l->extent = *extent;
   l->by_pointer = true;
   Node main, rest;
+  // Step 0 as instructions: the others are the same, further along A and B.
+  std::vector<Inst> first;
+  Emitter::Mark start{};
+  const auto step = [&](int k) {
+    const bool moves = k == 0 || std::all_of(l->bumps.begin(), l->bumps.end(), [](const LoopContext::Bump& b) {
+      return b.per_iteration.constant();
+    });
+    if (!first.empty() && moves && e_.repeat(first, start, l->bumps, k)) return;
+    const Emitter::Mark mark = e_.mark();
+    env_.push_back({s.iter, Binding::Kind::loop, k, 0, l});
+    body(s.body);
+    env_.pop_back();
+    const bool in_place = std::equal(cells_.begin(), cells_.end(), before.begin(), before.end(),
+                                     [](const auto& a, const auto& b) { return a.second.reg == b.second.reg; });
+    if (k > 0 || !in_place || !first.empty()) return;
+    first = e_.since(mark);
+    start = mark;
+  };
   const auto steps = [&](Node& node, int count) {
     node.kind = Node::Kind::loop;
     node.var = l->var;
@@ -88,9 +106,7 @@ void Lowering::mma(const Stmt& s) {
             e_.prefetch(ptr, 64 * line);
         }
       }
-      env_.push_back({s.iter, Binding::Kind::loop, k, 0, l});
-      body(s.body);
-      env_.pop_back();
+      step(k);
     }
     if (count == kUnroll) {
       for (size_t i = 0; i < streams.size(); ++i) {

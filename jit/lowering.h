@@ -163,6 +163,6 @@ class Lowering {
 // lower_finish.cc: removes instructions nobody uses, shares pointer and variable numbers, and names
 // the program.
 void tidy(LeafProgram& program);
-std::string program_name(const ir::Kernel& leaf, const ir::Target& target);
+std::string program_name(const ir::Kernel& leaf, const ir::Target& target, std::string_view text);
 
 }  // namespace lathe::jit

@@ -64,6 +64,7 @@ struct LeafCache::Impl {
 
   Impl(const LeafCacheOptions& o, Store* s, Stats* t) : options(o), memory(o.exec_mode, o.code_bytes), profiler(profiler_bits(o.profile)), store(s), stats(t) {
     code = code_environment(code_fields(jit::backend_versions()));
+    memory.reserve();  // here, not in the first call
   }
 
   void count(Stat stat, int64_t n = 1) const {
@@ -86,7 +87,6 @@ struct LeafCache::Impl {
   }
 
   bool from_store(const std::string& key, jit::Backend backend, Slot& slot) {
-    if (store == nullptr) return false;
     const Lookup found = store->find(image_key(key));
     if (!found.found) return false;
     Result<jit::StoredImage> stored =
@@ -118,7 +118,7 @@ struct LeafCache::Impl {
   }
 
   Status compile(const jit::LeafProgram& program, jit::Backend backend, const std::string& key, bool keep, Slot& slot) {
-    Result<jit::CodeImage> image = backend == jit::Backend::xbyak ? jit::compile_xbyak(program)
+    Result<jit::CodeImage> image = backend == jit::Backend::xbyak ? jit::compile_xbyak(program, true)
                                                                   : jit::compile_llvm(program, options.plugin_dir);
     if (!image.ok()) {
       count(Stat::k_refusals);
@@ -129,37 +129,42 @@ struct LeafCache::Impl {
     if (!options.dump.empty() && dump_wanted(options.filter, image->symbol)) {
       dump_leaf(options.dump, program, *image, options.plugin_dir);
     }
-    if (keep) {
+    if (keep && store != nullptr) {
       std::lock_guard lock(mutex);
       unpublished.emplace_back(key, std::move(*image));
     }
     return {};
   }
 
-  Status make(const ir::Leaf& leaf, const ir::Target& target, const LeafPolicy& policy, Slot& slot) {
+  // key: of the leaf for the forced backend, else for xbyak.
+  Status make(const ir::Leaf& leaf, const ir::Target& target, const LeafPolicy& policy, const std::string& key, Slot& slot) {
+    const auto key_for = [&](jit::Backend b) {
+      return b == (policy.forced ? policy.backend : jit::Backend::xbyak) ? key : key_of(leaf, target, b);
+    };
     const bool native = target.level != ir::IsaLevel::portable && options.exec_mode != jit::ExecMode::off;
     constexpr jit::Backend kNative[] = {jit::Backend::xbyak, jit::Backend::llvm};
     if (native && !policy.forced) {
       for (jit::Backend b : kNative) {
-        slot.entry.key = key_of(leaf, target, b);
+        if (store == nullptr) break;
+        slot.entry.key = key_for(b);
         if (from_store(slot.entry.key, b, slot)) return {};
       }
       if (!policy.generate && !policy.portable) {
         return ir::make_error(Code::kMISS, "a leaf is not in the store, and compiling is not allowed");
       }
     }
-    LATHE_ASSIGN(const jit::LeafProgram program, jit::lower_leaf(leaf.kernel, target));
+    LATHE_ASSIGN(const jit::LeafProgram program, jit::lower_leaf(leaf.kernel, target, leaf.text));
     Status refused = ir::unsupported("the target has no native level");
     for (jit::Backend b : kNative) {
       const bool wanted = policy.forced ? policy.backend == b : policy.generate && (b != jit::Backend::llvm || policy.llvm);
       if (!native || !wanted) continue;
-      slot.entry.key = key_of(leaf, target, b);
+      slot.entry.key = key_for(b);
       refused = compile(program, b, slot.entry.key, !policy.forced, slot);
       if (refused.ok()) return {};
     }
     const bool portable = policy.forced ? policy.backend == jit::Backend::portable : policy.portable;
     if (!portable) return refused;
-    slot.entry.key = key_of(leaf, target, jit::Backend::portable);
+    slot.entry.key = key_for(jit::Backend::portable);
     slot.program = std::make_unique<jit::PreparedProgram>(program);
     slot.entry.ref = {nullptr, interpret_program, slot.program.get()};
     slot.entry.backend = jit::Backend::portable;
@@ -188,8 +193,8 @@ void LeafCache::publish() { impl_->publish(); }
 
 Result<const LeafEntry*> LeafCache::get(const ir::Leaf& leaf, const ir::Target& target, const LeafPolicy& policy,
                                         LeafOrigin* origin) {
-  std::string id = key_of(leaf, target, policy.forced ? policy.backend : jit::Backend::xbyak);
-  if (policy.forced) id += " forced";
+  const std::string key = key_of(leaf, target, policy.forced ? policy.backend : jit::Backend::xbyak);
+  const std::string id = policy.forced ? key + " forced" : key;
   Impl& m = *impl_;
   std::unique_lock lock(m.mutex);
   std::unique_ptr<Impl::Slot>& place = m.slots[id];
@@ -212,7 +217,7 @@ Result<const LeafEntry*> LeafCache::get(const ir::Leaf& leaf, const ir::Target& 
   place = std::make_unique<Impl::Slot>();
   Impl::Slot& slot = *place;
   lock.unlock();
-  const Status status = m.make(leaf, target, policy, slot);
+  const Status status = m.make(leaf, target, policy, key, slot);
   lock.lock();
   slot.state = status.ok() ? Impl::State::ready : Impl::State::failed;
   slot.failure = status;
