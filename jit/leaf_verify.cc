@@ -16,8 +16,9 @@ namespace {
 constexpr int kMaxRegisters = 1 << 20;
 constexpr int kMaxDepth = 16;
 
+using Flags = std::vector<uint8_t>;
 struct Defined {
-  std::vector<bool> vregs, masks, ptrs, vars;
+  Flags vregs, masks, ptrs, vars;
 };
 
 class Checker {
@@ -66,16 +67,18 @@ class Checker {
     return {};
   }
   // Met for every operand: what is wrong is found out apart.
-  static ir::Status use(const std::vector<bool>& set, int i, const char* what) {
+  static ir::Status use(const Flags& set, int i, const char* what) {
     if (i >= 0 && static_cast<size_t>(i) < set.size() && set[i]) [[likely]] return {};
     return wrong(set, i, what);
   }
-  static ir::Status define(std::vector<bool>& set, int i, const char* what) {
+  ir::Status define(Flags& set, int i, const char* what) {
     if (i < 0 || static_cast<size_t>(i) >= set.size()) return wrong(set, i, what);
-    set[i] = true;
+    uint8_t& flag = set[static_cast<size_t>(i)];
+    if (flag == 0) defined_.push_back(&flag);
+    flag = 1;
     return {};
   }
-  [[gnu::cold, gnu::noinline]] static ir::Status wrong(const std::vector<bool>& set, int i,
+  [[gnu::cold, gnu::noinline]] static ir::Status wrong(const Flags& set, int i,
                                                        const char* what) {
     if (i < 0 || static_cast<size_t>(i) >= set.size())
       return ir::invalid("{} {} out of range", what, i);
@@ -89,7 +92,7 @@ class Checker {
     return std::find(loop_vars_.begin(), loop_vars_.end(), var) != loop_vars_.end();
   }
 
-  ir::Status inst(const Inst& i, Defined& d) const {
+  ir::Status inst(const Inst& i, Defined& d) {
     if (static_cast<int>(i.op) >= kLeafOpCount)
       return ir::invalid("unknown instruction {}", static_cast<int>(i.op));
     const LeafOpKind kind = leaf_op_kind(i.op);
@@ -159,29 +162,28 @@ class Checker {
         if (n.init) LATHE_RETURN_IF_ERROR(define(d.vars, n.var, "variable"));
         LATHE_RETURN_IF_ERROR(use(d.vars, n.var, "variable"));
         for (const PtrStep& s : n.steps) LATHE_RETURN_IF_ERROR(step(s, d));
-        Defined inner = d;
         loop_vars_.push_back(n.var);
-        LATHE_RETURN_IF_ERROR(nodes(n.body, inner, depth + 1));
+        LATHE_RETURN_IF_ERROR(block(n.body, d, depth));
         loop_vars_.pop_back();
         return {};
       }
       case Node::Kind::if_less: {
         LATHE_RETURN_IF_ERROR(extent(n.extent));
         LATHE_RETURN_IF_ERROR(use(d.vars, n.var, "variable"));
-        Defined inner = d;
-        return nodes(n.body, inner, depth + 1);
+        return block(n.body, d, depth);
       }
       case Node::Kind::segments: {
         if (in_segments_) return ir::invalid("nested segments");
         LATHE_RETURN_IF_ERROR(use(d.ptrs, n.seg_base_a, "pointer"));
         LATHE_RETURN_IF_ERROR(use(d.ptrs, n.seg_base_b, "pointer"));
-        Defined inner = d;
-        LATHE_RETURN_IF_ERROR(define(inner.ptrs, n.seg_ptr_a, "pointer"));
-        LATHE_RETURN_IF_ERROR(define(inner.ptrs, n.seg_ptr_b, "pointer"));
+        const size_t outside = defined_.size();
+        LATHE_RETURN_IF_ERROR(define(d.ptrs, n.seg_ptr_a, "pointer"));
+        LATHE_RETURN_IF_ERROR(define(d.ptrs, n.seg_ptr_b, "pointer"));
         in_segments_ = true;
-        const ir::Status status = nodes(n.body, inner, depth + 1);
+        LATHE_RETURN_IF_ERROR(nodes(n.body, d, depth + 1));
         in_segments_ = false;
-        return status;
+        forget(outside);
+        return {};
       }
       case Node::Kind::set_ptr:
         if (n.steps.size() != 1) return ir::invalid("set_ptr with {} steps", n.steps.size());
@@ -206,7 +208,19 @@ class Checker {
     return {};
   }
 
+  // What a body defines is not defined after it.
+  ir::Status block(const std::vector<Node>& body, Defined& d, int depth) {
+    const size_t outside = defined_.size();
+    LATHE_RETURN_IF_ERROR(nodes(body, d, depth + 1));
+    forget(outside);
+    return {};
+  }
+  void forget(size_t outside) {
+    for (; defined_.size() > outside; defined_.pop_back()) *defined_.back() = 0;
+  }
+
   const LeafProgram& p_;
+  std::vector<uint8_t*> defined_;  // flags set, in order
   std::vector<int> loop_vars_;
   bool in_segments_ = false;
 };

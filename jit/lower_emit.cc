@@ -49,6 +49,10 @@ void KeyTable::set(std::span<const int64_t> key, uint64_t hash, Value value) {
 }
 
 void KeyTable::grow() {
+  if (slots_.empty()) {
+    entries_.reserve(32);
+    numbers_.reserve(256);
+  }
   slots_.assign(std::max<size_t>(64, 4 * slots_.size()), -1);
   const size_t mask = slots_.size() - 1;
   for (size_t e = 0; e < entries_.size(); ++e) {

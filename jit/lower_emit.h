@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <memory_resource>
 #include <span>
 #include <vector>
 
@@ -49,6 +50,8 @@ class KeyTable {
     int reg;
     int64_t id;
   };
+  explicit KeyTable(std::pmr::memory_resource* memory)
+      : entries_(memory), numbers_(memory), slots_(memory) {}
   static uint64_t hash(std::span<const int64_t> key);
   Value* find(std::span<const int64_t> key, uint64_t hash);
   void set(std::span<const int64_t> key, uint64_t hash, Value value);
@@ -61,15 +64,17 @@ class KeyTable {
     Value value;
   };
   void grow();
-  std::vector<Entry> entries_;
-  std::vector<int64_t> numbers_;
-  std::vector<int32_t> slots_;  // index into entries_, -1: free; a power of two of them
+  std::pmr::vector<Entry> entries_;
+  std::pmr::vector<int64_t> numbers_;
+  std::pmr::vector<int32_t> slots_;  // index into entries_, -1: free; a power of two of them
 };
 
 class Emitter {
  public:
-  explicit Emitter(LeafProgram* program) : program_(program) {
-    frames_.push_back({&program->body, {}, {}, {}});
+  Emitter(LeafProgram* program, std::pmr::memory_resource* memory)
+      : program_(program), memory_(memory), tail_classes_(memory) {
+    frames_.reserve(8);
+    frames_.emplace_back(&program->body, memory);
   }
 
   // Errors are kept: the first one wins, and what is emitted after it does not matter.
@@ -80,7 +85,10 @@ class Emitter {
 
   // Frames.
   int level() const { return static_cast<int>(frames_.size()) - 1; }
-  void push_frame(std::vector<Node>* out) { frames_.push_back({out, {}, {}, {}}); }
+  void push_frame(std::vector<Node>* out, size_t likely_nodes = 0) {
+    out->reserve(likely_nodes);
+    frames_.emplace_back(out, memory_);
+  }
   void pop_frame() { frames_.pop_back(); }
   void append(Node node) { frames_.back().out->push_back(std::move(node)); }
   void append_at(int level, Node node) { frames_[level].out->push_back(std::move(node)); }
@@ -148,6 +156,8 @@ class Emitter {
     std::span<const int64_t> span() const { return {numbers.data(), size}; }
   };
   struct Frame {
+    Frame(std::vector<Node>* nodes, std::pmr::memory_resource* memory)
+        : out(nodes), values(memory), masks(memory), ptrs(memory) {}
     std::vector<Node>* out;
     KeyTable values, masks, ptrs;
   };
@@ -173,6 +183,7 @@ class Emitter {
   Inst& emit(LeafOp op, int dst, int level);
 
   LeafProgram* program_;
+  std::pmr::memory_resource* memory_;
   ir::Status status_;
   std::vector<Frame> frames_;
   std::vector<LoopContext*> loops_;

@@ -18,6 +18,13 @@ void each(std::vector<Node>& body, const F& f) {
     if (!n.body.empty()) each(n.body, f);
   }
 }
+size_t count_nodes(const std::vector<Node>& body) {
+  size_t n = body.size();
+  for (const Node& node : body) {
+    if (!node.body.empty()) n += count_nodes(node.body);
+  }
+  return n;
+}
 template <class F>
 void prune(std::vector<Node>& body, const F& f) {
   std::erase_if(body, f);
@@ -34,7 +41,7 @@ class DeadCode {
       : p_(p), vregs_(p.num_vregs), masks_(p.num_masks), ptrs_(p.ptrs.size()) {}
 
   void remove() {
-    nodes_.reserve(p_.body.size() + 64);
+    nodes_.reserve(count_nodes(p_.body));
     collect(p_.body, -1);
     bool any = false, changed = true;
     while (changed) {
@@ -154,7 +161,7 @@ void start_where_used(LeafProgram& p) {
 // Live ranges over node positions; a name that enters a loop from outside lives to the loop's end.
 class Ranges {
  public:
-  explicit Ranges(size_t n) : first_(n, kNone), last_(n, kNone) {}
+  Ranges(size_t names, size_t touches) : first_(names, kNone), last_(names, kNone) { touches_.reserve(touches); }
   void touch(int name, int at) {
     if (name < 0) return;
     if (first_[name] == kNone) first_[name] = at;
@@ -247,7 +254,8 @@ struct Numbering {
 };
 
 void share_numbers(LeafProgram& p) {
-  Numbering n{Ranges(p.ptrs.size()), Ranges(p.num_vars)};
+  const size_t nodes = count_nodes(p.body);
+  Numbering n{Ranges(p.ptrs.size(), nodes), Ranges(static_cast<size_t>(p.num_vars), nodes)};
   for (size_t i = 0; i < p.ptrs.size(); ++i) {
     if (p.ptrs[i].slot >= 0 || p.ptrs[i].stream >= 0) n.ptrs.touch(static_cast<int>(i), -1);
   }

@@ -191,7 +191,8 @@ static bool add_plain(const Expr& e, int64_t times, PlainIndex& out) {
       out.constant += times * e->ival;
       return true;
     case Op::k_iter:
-      out.terms.push_back({&e->name, times});
+      if (out.count == PlainIndex::kMaxTerms) return false;
+      out.list[out.count++] = {&e->name, times};
       return true;
     case Op::k_add:
     case Op::k_sub:
@@ -219,6 +220,8 @@ PlainAccess plain_access(const ir::Buffer& buffer, int slot, const std::vector<E
   PlainAccess out;
   const bool cell = buffer.place == ir::Place::reg;
   if (!cell && index.size() != buffer.strides.size()) return out;
+  out.index.reserve(index.size());
+  out.units.reserve(index.size());
   for (size_t d = 0; d < index.size(); ++d) {
     std::optional<PlainIndex> i = plain_index(index[d]);
     const std::optional<Linear> unit = cell ? Linear() : step(buffer, slot, d);
@@ -240,7 +243,7 @@ static const Binding* binding_of(PlainIndex::Term& t, const Environment& env) {
 std::optional<Affine> PlainAccess::at(size_t dim, const Environment& env) {
   std::optional<Affine> out(std::in_place);
   out->constant = index[dim].constant;
-  for (PlainIndex::Term& t : index[dim].terms) {
+  for (PlainIndex::Term& t : index[dim].terms()) {
     if (add_binding(binding_of(t, env), t.coefficient, *out)) continue;
     out.reset();
     break;
@@ -253,7 +256,7 @@ std::optional<Access> PlainAccess::access(int slot, const Environment& env) {
   out->slot = slot;
   for (size_t d = 0; d < index.size(); ++d) {
     out->base.add(units[d], index[d].constant);
-    for (PlainIndex::Term& t : index[d].terms) {
+    for (PlainIndex::Term& t : index[d].terms()) {
       const Binding* b = binding_of(t, env);
       if (b == nullptr) return {};
       if (b->value != 0) out->base.add(units[d], t.coefficient * b->value);
@@ -266,6 +269,19 @@ std::optional<Access> PlainAccess::access(int slot, const Environment& env) {
   }
   out->loops.erase_if([](const auto& l) { return l.second.zero(); });
   return out;
+}
+
+bool PlainAccess::regular(const std::string& iter, bool cell) {
+  Linear lane;
+  for (size_t d = 0; d < index.size(); ++d) {
+    int64_t coefficient = 0;
+    for (const PlainIndex::Term& t : index[d].terms()) {
+      if (*t.iter == iter) coefficient += t.coefficient;
+    }
+    if (cell && coefficient != 0 && coefficient != 1) return false;
+    if (coefficient != 0) lane.add(units[d], coefficient);
+  }
+  return cell || lane.zero() || lane.unit();
 }
 
 std::optional<int> extent_slot(const std::string& symbol) {

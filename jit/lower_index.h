@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -112,6 +113,7 @@ struct Linear {
   std::array<int64_t, ir::kMaxLeafStrides> strides{};
   bool constant() const { return strides == std::array<int64_t, ir::kMaxLeafStrides>{}; }
   bool zero() const { return bytes == 0 && constant(); }
+  bool unit() const { return bytes == 4 && constant(); }  // one element
   void add(const Linear& other, int64_t times);
   bool operator==(const Linear& o) const {
     return bytes == o.bytes && strides == o.strides && (first == o.first || constant());
@@ -125,7 +127,7 @@ struct Access {
   FixedMap<const LoopContext*, Linear, kMaxAffineTerms> loops;
   Linear lane;
   bool uniform() const { return lane.zero(); }
-  bool unit() const { return lane.bytes == 4 && lane.constant(); }
+  bool unit() const { return lane.unit(); }
   bool operator==(const Access&) const = default;
 };
 // Null if an index is not affine or names a symbol.
@@ -135,12 +137,15 @@ std::optional<Access> access(const ir::Buffer& buffer, int slot, const std::vect
 // Sums of constant multiples of iterators: an index that needs no thought each time it is met.
 struct PlainIndex {
   struct Term {
-    const std::string* iter;
-    int64_t coefficient;
+    const std::string* iter = nullptr;
+    int64_t coefficient = 0;
     int depth = -1;  // of the iterator in the environment, once met there
   };
+  static constexpr size_t kMaxTerms = 4;
   int64_t constant = 0;
-  std::vector<Term> terms;
+  size_t count = 0;
+  std::array<Term, kMaxTerms> list;
+  std::span<Term> terms() { return {list.data(), count}; }
 };
 // Null if e is anything else.
 std::optional<PlainIndex> plain_index(const ir::Expr& e);
@@ -153,6 +158,8 @@ struct PlainAccess {
   std::vector<Linear> units;  // operands: one step of each index
   std::optional<Affine> at(size_t dim, const Environment& env);
   std::optional<Access> access(int slot, const Environment& env);
+  // Whether lanes of `iter` are one element, or adjacent ones.
+  bool regular(const std::string& iter, bool cell);
 };
 PlainAccess plain_access(const ir::Buffer& buffer, int slot, const std::vector<ir::Expr>& index);
 

@@ -174,9 +174,14 @@ bool Lowering::lanes_are_regular(const Stmt& scope) {
   bool regular = true, all_plain = true;
   const auto check = [&](const std::string& buffer, const std::vector<Expr>& index) {
     const int slot = slot_of(buffer);
-    if (slot < 0) return;
-    all_plain &= index.empty() || known_access(buffer, index).plain.plain;
-    if (leaf_.buffers[slot].place == ir::Place::reg) {
+    if (slot < 0 || index.empty()) return;
+    const bool cell = leaf_.buffers[slot].place == ir::Place::reg;
+    if (PlainAccess& known = known_access(buffer, index).plain; known.plain) {
+      regular &= known.regular(scope.iter, cell);
+      return;
+    }
+    all_plain = false;
+    if (cell) {
       for (const Expr& e : index) {
         const std::optional<Affine> a = affine(e, env);
         regular &= a && (a->lane == 0 || a->lane == 1);

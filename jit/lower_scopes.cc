@@ -56,7 +56,7 @@ void Lowering::statement(const Stmt& s) {
   }
 }
 
-std::map<Lowering::CellKey, Lowering::Cell> Lowering::open_block(const Body& inside) {
+Lowering::Cells Lowering::open_block(const Body& inside) {
   ir::for_each_stmt(inside, [&](const Stmt& s) {
     if (s.kind != Stmt::Kind::assign) return;
     const int slot = slot_of(s.target);
@@ -83,11 +83,11 @@ std::map<Lowering::CellKey, Lowering::Cell> Lowering::open_block(const Body& ins
       for (const auto& [copy, reg] : t.partials) e_.touch(reg);
     }
   }
-  return cells_;
+  return Cells(cells_, &memory_);
 }
 
-void Lowering::close_block(const std::map<CellKey, Cell>& before) {
-  std::map<CellKey, Cell> after = before;
+void Lowering::close_block(const Cells& before) {
+  Cells after(before, &memory_);
   for (auto& [key, cell] : after) {
     const Cell& now = cells_[key];
     if (now.reg != cell.reg) e_.op_into(cell.reg, LeafOp::k_move, {now.reg});
@@ -125,7 +125,7 @@ void Lowering::loop(const Stmt& s) {
   const auto before = open_block(s.body);
   const auto inside = [&](std::vector<Node>* out, bool full) {
     l->full = full;
-    e_.push_frame(out);
+    e_.push_frame(out, 32);
     e_.enter(l);
     env_.push_back({s.iter, Binding::Kind::loop, 0, 0, l});
     body(s.body);

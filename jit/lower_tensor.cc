@@ -97,7 +97,7 @@ void Lowering::mma(const Stmt& s) {
     node.var = l->var;
     node.step = count;
     node.extent = *extent;
-    e_.push_frame(&node.body);
+    e_.push_frame(&node.body, first.size() + 16);
     e_.enter(l);
     for (int k = 0; k < count && e_.ok(); ++k) {
       if (count == kUnroll) {
@@ -107,6 +107,7 @@ void Lowering::mma(const Stmt& s) {
         }
       }
       step(k);
+      if (k == 0) node.body.reserve(static_cast<size_t>(count) * (first.size() + 4));
     }
     if (count == kUnroll) {
       for (size_t i = 0; i < streams.size(); ++i) {

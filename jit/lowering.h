@@ -7,6 +7,7 @@
 #include <array>
 #include <functional>
 #include <map>
+#include <memory_resource>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -23,7 +24,8 @@ namespace lathe::jit {
 class Lowering {
  public:
   Lowering(const ir::Kernel& leaf, const ir::Target& target, LeafProgram* program)
-      : leaf_(leaf), lanes_(target.lanes), e_(program) {
+      : leaf_(leaf), lanes_(target.lanes), e_(program, &memory_) {
+    env_.reserve(12);
     for (const ir::Buffer& b : leaf.buffers) {
       const auto before = [&](const ir::Buffer& o) { return o.name < b.name; };
       ranks_.push_back(static_cast<int>(
@@ -61,6 +63,7 @@ class Lowering {
     bool home = false;      // reg is this cell's own: updated in place
     std::string signature;  // of the mask it was last written under
   };
+  using Cells = std::pmr::map<CellKey, Cell>;
   // What a statement writes: a cell, or memory.
   struct Place {
     const ir::Buffer* buffer = nullptr;
@@ -111,8 +114,8 @@ class Lowering {
                const std::function<void()>& inside);
   int lane_mask(const VectorExtent& extent, int64_t base, std::string* signature);
   // Register buffers that `inside` writes get homes first, and hold their values in them after it.
-  std::map<CellKey, Cell> open_block(const Body& inside);
-  void close_block(const std::map<CellKey, Cell>& before);
+  Cells open_block(const Body& inside);
+  void close_block(const Cells& before);
 
   // lower_assign.cc
   // The access `index` of the kernel itself (not a copy): it is read once.
@@ -145,17 +148,20 @@ class Lowering {
 
   const ir::Kernel& leaf_;
   const int lanes_;
+  // What a lowering keeps in tables goes all at once: little is ever freed before.
+  std::array<std::byte, size_t{24} << 10> first_memory_;
+  std::pmr::monotonic_buffer_resource memory_{first_memory_.data(), first_memory_.size()};
   Emitter e_;
   Environment env_;
   std::optional<Lane> lane_;
-  std::map<CellKey, Cell> cells_;
+  Cells cells_{&memory_};
   std::vector<Reduction> reductions_;
   std::vector<int> ranks_;  // of each buffer, among all in order of their names
   // What was found of the kernel's own statements and indices, by their place in it.
-  std::unordered_map<const ir::Expr*, KnownAccess> accesses_;
-  std::unordered_map<const ir::Stmt*, bool> regular_;
-  std::unordered_map<const ir::Stmt*, std::vector<std::pair<std::string, ir::AssignOp>>>
-      candidates_;
+  std::pmr::unordered_map<const ir::Expr*, KnownAccess> accesses_{&memory_};
+  std::pmr::unordered_map<const ir::Stmt*, bool> regular_{&memory_};
+  std::pmr::unordered_map<const ir::Stmt*, std::vector<std::pair<std::string, ir::AssignOp>>>
+      candidates_{&memory_};
   int tensor_streams_ = 0;
   bool after_mma_ = false;
 };

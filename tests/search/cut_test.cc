@@ -93,6 +93,18 @@ kernel scores(q: f32[7, 64] in, t: f32[64, L] in, y: f32[7, L] out) family matmu
   EXPECT_THAT(text, HasSubstr("for i2 < min(16, e0 - 16*i1) @vector:")) << text;
 }
 
+// Edges of a transpose are code; a side known to be whole squares says so.
+TEST(Cut, SidesOfWholeSquares) {
+  const ir::CutKernel k = cut_text(R"(
+kernel turn(s: f32[L, M] in, d: f32[M, L] out) family transpose where L in 1..4096, M in 0..4096 multiple 48
+  for i < L @tensor(transpose):
+    for j < M:
+      d[j, i] = s[i, j]
+)");
+  ASSERT_EQ(k.leaves.size(), 1u);
+  EXPECT_THAT(k.leaves[0].text, HasSubstr("e0 in 0..9223372036854775807, e1 in 0..9223372036854775807 multiple 16\n")) << k.leaves[0].text;
+}
+
 TEST(Cut, SoftmaxRowsAreOneLeaf) {
   const ir::CutKernel k = cut_text(R"(
 kernel softmax(s: f32[B, N] in, d: f32[B, N] out) family row where B in 0..65536, N in 1..32768
