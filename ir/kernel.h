@@ -41,6 +41,7 @@ struct Buffer {
   std::vector<LayoutDim> layout;  // empty: row-major in the order of dims
   std::vector<int64_t> padding;   // per dimension: extra elements at its end; empty: none
   std::vector<Expr> strides;      // in, out only: elements per step of each dim (0 = broadcast); empty: compact
+  bool stream = false;            // out only, nothing reads it: stores may go past the caches
 };
 
 // Marks of a scope. tensor: the scope is bound to a row of intrinsics.def, named in Stmt::intrinsic.

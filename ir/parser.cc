@@ -142,6 +142,7 @@ class KernelParser {
       LATHE_RETURN_IF_ERROR(in_.expect("["));
       LATHE_ASSIGN(b.strides, sizes("?"));
     }
+    b.stream = in_.accept("stream");
     kernel_.buffers.push_back(std::move(b));
     return {};
   }

@@ -125,6 +125,7 @@ void print_buffer(std::string& out, const Buffer& b) {
     print_list(out, b.strides);
     out += "]";
   }
+  if (b.stream) out += " stream";
 }
 
 void print_body(std::string& out, const std::vector<Stmt>& body, int indent) {

@@ -15,6 +15,7 @@
 //   expressions  no part missing, at most 400 deep
 //   bounds       no access leaves its buffer: an index that is not proven inside and leaves it at one of the points tried is an
 //                error; loads under a select are exempt
+//   stream       only an output that no statement reads
 //   prefetch     a buffer and, if any, an enclosing iterator; no negative amount
 #include "ir/verifier.h"
 
@@ -223,6 +224,7 @@ class Verifier {
     if (s.op == AssignOp::fmax && !is_float(target->type)) return invalid("types: fmax= on {}, expected floats", s.target);
     if (s.op != AssignOp::set && target->type == DType::b8) return invalid("types: {} is b8, expected '='", s.target);
     written_.insert(s.target);
+    if (target->stream && s.op != AssignOp::set) return invalid("stream: {} is updated", s.target);
     return check_bounds(*target, s.index);
   }
 
@@ -237,6 +239,9 @@ class Verifier {
   Status check_use() const {
     for (const Buffer& b : kernel_.buffers) {
       const bool written = written_.count(b.name) > 0;
+      if (b.stream && (b.place != Place::out || read_.count(b.name) > 0)) {
+        return invalid("stream: {} is {}", b.name, b.place == Place::out ? "read" : "not an output");
+      }
       if (b.place == Place::out && !written) return invalid("parameters: output {} is never written", b.name);
       if (!is_param(b.place) && !written && read_.count(b.name) > 0) {
         return invalid("parameters: {} is read and never written", b.name);

@@ -124,6 +124,13 @@ void print_nodes(const std::vector<Node>& nodes, int depth, std::string* out) {
 
 const char* leaf_op_name(LeafOp op) { return kNames[static_cast<int>(op)]; }
 
+bool contains(const std::vector<Node>& body, LeafOp op) {
+  for (const Node& node : body) {
+    if (node.kind == Node::Kind::inst ? node.inst.op == op : contains(node.body, op)) return true;
+  }
+  return false;
+}
+
 std::string to_text(const LeafProgram& p) {
   std::string out =
       fmt::format("program {}\n  {} lanes {} vector {} mask {}; vregs {} masks {} vars {}\n",

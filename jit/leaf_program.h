@@ -132,6 +132,9 @@ std::string to_text(const LeafProgram& program);
 std::vector<uint8_t> serialise(const LeafProgram& program);
 ir::Result<LeafProgram> deserialise(const uint8_t* bytes, size_t size);
 
+// Whether any instruction has this operation.
+bool contains(const std::vector<Node>& body, LeafOp op);
+
 // Checks what every generator relies on: registers defined before use on every path, ranges, loop structure.
 ir::Status verify_program(const LeafProgram& program);
 

@@ -99,7 +99,7 @@ void Lowering::write(const Place& p, int value) {
     return;
   }
   const int mask = lane_ ? lane_->mask : -1;
-  if (!p.cell) return e_.store(p.access, value, mask);
+  if (!p.cell) return e_.store(p.access, value, mask, p.buffer->stream);
   const std::string signature = lane_ ? lane_->signature : std::string();
   const auto it = cells_.find(p.key);
   // Lanes off keep their value, unless they were off whenever this register was written.

@@ -286,10 +286,11 @@ int Emitter::load(const Access& at, int mask) {
   return dst;
 }
 
-void Emitter::store(const Access& at, int value, int mask) {
+void Emitter::store(const Access& at, int value, int mask, bool stream) {
   if (at.uniform()) mask = -1;
   const Mem to = mem(at);
-  Inst& i = emit(at.uniform() ? LeafOp::k_store_lane0 : LeafOp::k_store, -1, level());
+  const LeafOp whole = stream && mask < 0 ? LeafOp::k_store_stream : LeafOp::k_store;
+  Inst& i = emit(at.uniform() ? LeafOp::k_store_lane0 : whole, -1, level());
   i.src[0] = value;
   i.mask = mask;
   i.mem = to;

@@ -127,7 +127,7 @@ class Emitter {
   int extent_f32(Extent extent);
   int load(const Access& at,
            int mask);  // lanes, or one element in every lane if the access is uniform
-  void store(const Access& at, int value, int mask);
+  void store(const Access& at, int value, int mask, bool stream = false);
   int compare(LeafOp op, int a, int b);  // a mask
   int mask_tail(Extent extent, const LoopContext* loop, int64_t add);
   int mask_and(int a, int b);

@@ -276,10 +276,11 @@ void Lowering::transpose_tile(const Stmt& copy, const std::string& row, const st
     out[8 + j] = op(LeafOp::k_shuffle128, hi01, hi23, 0x88);
     out[12 + j] = op(LeafOp::k_shuffle128, hi01, hi23, 0xdd);
   }
+  const bool stream = leaf_.find_buffer(copy.target)->stream;
   for (int64_t c = col0; c < std::min<int64_t>(col0 + lanes_, cols.max) && e_.ok(); ++c) {
     const Access to = at(target, col, c, row, row0);
     guarded(cols.bounds, 0, c, {},
-            [&] { e_.store(to, out[static_cast<size_t>(c - col0)], row_mask); });
+            [&] { e_.store(to, out[static_cast<size_t>(c - col0)], row_mask, stream); });
   }
 }
 

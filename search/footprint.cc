@@ -267,6 +267,28 @@ bool surely_le(const Expr& a, const Expr& b, const Ranges& ranges) {
   return false;
 }
 
+std::vector<Expr> Staged::rebase(const std::vector<Expr>& index) const {
+  std::vector<Expr> out;
+  for (size_t d = 0; d < index.size(); ++d) {
+    if (kept[d]) out.push_back(index[d] - box[d].base);
+  }
+  return out;
+}
+
+Staged stage_box(const Kernel& kernel, const Buffer& buffer,
+                 const std::vector<const Access*>& accesses, size_t fixed, const Ranges& ranges) {
+  Staged staged{footprint(kernel, accesses, fixed, ranges), {}};
+  for (size_t d = 0; d < staged.box.size(); ++d) {
+    DimRange& r = staged.box[d];
+    const bool inside =
+        r.whole || (surely_le(Expr(0), r.base, ranges) &&
+                    surely_le(simplify(r.base + r.extent, ranges), buffer.dims[d], ranges));
+    if (!inside) r = {Expr(0), buffer.dims[d], true, false, true, r.role};
+    staged.kept.push_back(r.varies || !is_const_int(r.extent, 1));
+  }
+  return staged;
+}
+
 bool covers(const Kernel& kernel, const Access& writes, const Access& reads, size_t fixed) {
   ScopePath common(writes.scopes.begin(),
                    writes.scopes.begin() + static_cast<std::ptrdiff_t>(fixed));

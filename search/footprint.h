@@ -46,6 +46,17 @@ std::vector<DimRange> footprint(const ir::Kernel& kernel,
 // asked for) and not negative. Null if none is known.
 ir::Expr storage_size(const DimRange& range, const ir::Expr& dim, const ir::Ranges& ranges,
                       bool constant);
+// What a temporary for a box of a buffer's cells holds, one entry per dimension of the buffer; a
+// dimension of one cell is left out of it.
+struct Staged {
+  std::vector<DimRange> box;
+  std::vector<bool> kept;
+  std::vector<ir::Expr> rebase(const std::vector<ir::Expr>& index) const;
+};
+// The box of cells, cut back to whole dimensions where it cannot be shown to lie inside the buffer.
+Staged stage_box(const ir::Kernel& kernel, const ir::Buffer& buffer,
+                 const std::vector<const ir::Access*>& accesses, size_t fixed,
+                 const ir::Ranges& ranges);
 // a <= b, looking through min on the left and max on the right.
 bool surely_le(const ir::Expr& a, const ir::Expr& b, const ir::Ranges& ranges);
 // Is every cell `reads` may touch certainly written by `writes`, in one iteration of their first

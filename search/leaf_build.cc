@@ -245,6 +245,7 @@ Buffer LeafBuilder::leaf_operand(const LeafSlot& slot, int number) const {
   p.name = fmt::format("p{}", number);
   p.type = b.type;
   p.place = slot.written ? Place::out : Place::in;
+  p.stream = b.stream;
   const std::vector<Expr> strides = physical_strides(b);
   for (size_t d = 0; d < strides.size(); ++d) {
     if (!slot.indexed[d]) continue;

@@ -81,7 +81,8 @@ Answer independent(const Kernel& kernel, const std::string& iter, const Independ
   return answer;
 }
 
-Answer separable(const Kernel& kernel, const std::string& iter, size_t at) {
+Answer separable(const Kernel& kernel, const std::string& iter, size_t at,
+                 const std::vector<std::string>& apart) {
   Answer answer;
   const ScopePath path = path_to(kernel, iter);
   const Stmt* scope = path.back();
@@ -91,7 +92,7 @@ Answer separable(const Kernel& kernel, const std::string& iter, size_t at) {
     return static_cast<size_t>(top - scope->body.data());
   };
   for (const Access& a : accesses) {
-    if (child(a) >= at) continue;
+    if (child(a) >= at || std::count(apart.begin(), apart.end(), a.buffer) != 0) continue;
     for (const Access& b : accesses) {
       if (child(b) >= at) judge(kernel, iter, a, b, true, answer);
     }

@@ -28,8 +28,10 @@ Answer independent(const ir::Kernel& kernel, const std::string& iter,
                    const IndependenceQuery& query);
 
 // May all of the scope's children [0, at) run, for every iteration, before its children [at, end)?
-// Asked of the scope that has both: before a fission, or after a fusion.
-Answer separable(const ir::Kernel& kernel, const std::string& iter, size_t at);
+// Asked of the scope that has both: before a fission, or after a fusion. The buffers in `apart` do
+// not count.
+Answer separable(const ir::Kernel& kernel, const std::string& iter, size_t at,
+                 const std::vector<std::string>& apart = {});
 
 // Is every read of the buffer inside the scope preceded, in the same iteration of the scope, by a
 // plain write of the same cell, and is no access outside the scope? An empty path: of the Kernel.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "ir/dependence.h"
 #include "ir/intrinsics.h"
 #include "ir/verifier.h"
 #include "search/transform_util.h"
@@ -128,6 +129,18 @@ static Status check_bound_tiles(const Kernel& kernel) {
   return status;
 }
 
+// An output streamed before the move stays unread.
+static Status check_streams(const Kernel& before, const Kernel& kernel) {
+  const auto streamed = [](const Buffer& b) { return b.stream; };
+  if (std::none_of(before.buffers.begin(), before.buffers.end(), streamed)) return {};
+  for (const Access& a : collect_accesses(kernel.body)) {
+    const Buffer* b = before.find_buffer(a.buffer);
+    if ((!a.write || a.reduction) && b && b->stream)
+      return unsupported("streamed output `{}` would be read", a.buffer);
+  }
+  return {};
+}
+
 Result<TransformResult> apply(const Kernel& kernel, const Move& move,
                               const TransformParams& params) {
   const Transform* row = find_transform(move.name);
@@ -140,6 +153,8 @@ Result<TransformResult> apply(const Kernel& kernel, const Move& move,
   if (!result.ok()) return result.status().with_context(to_text(move));
   const Status tiles = check_bound_tiles(result->kernel);
   if (!tiles.ok()) return tiles.with_context(to_text(move));
+  const Status streams = check_streams(kernel, result->kernel);
+  if (!streams.ok()) return streams.with_context(to_text(move));
   const Status verified = params.verify ? verify(result->kernel) : Status();
   if (!verified.ok())
     return internal_error("{}: the result does not verify: {}", to_text(move), verified.message());

@@ -9,34 +9,6 @@ namespace lathe::search {
 using namespace ir;  // NOLINT(google-build-using-namespace)
 
 namespace {
-// What the temporary holds, one entry per dimension of the buffer it stands for.
-struct Staged {
-  std::vector<DimRange> box;
-  std::vector<bool> kept;
-  std::vector<Expr> rebase(const std::vector<Expr>& index) const {
-    std::vector<Expr> out;
-    for (size_t d = 0; d < index.size(); ++d) {
-      if (kept[d]) out.push_back(index[d] - box[d].base);
-    }
-    return out;
-  }
-};
-
-// The box of cells, cut back to whole dimensions where it cannot be shown to lie inside the buffer.
-Staged stage_box(const Kernel& kernel, const Buffer& buffer,
-                 const std::vector<const Access*>& accesses, size_t fixed, const Ranges& ranges) {
-  Staged staged{footprint(kernel, accesses, fixed, ranges), {}};
-  for (size_t d = 0; d < staged.box.size(); ++d) {
-    DimRange& r = staged.box[d];
-    const bool inside =
-        r.whole || (surely_le(Expr(0), r.base, ranges) &&
-                    surely_le(simplify(r.base + r.extent, ranges), buffer.dims[d], ranges));
-    if (!inside) r = {Expr(0), buffer.dims[d], true, false, true, r.role};
-    staged.kept.push_back(r.varies || !is_const_int(r.extent, 1));
-  }
-  return staged;
-}
-
 // for xp_0 < e0: for xp_1 < e1: target[...] = source[...], numbered by the temporary's
 // dimensions; `into`: target is the temporary.
 Stmt copy_nest(const Staged& staged, const Buffer& buffer, const std::string& temporary, bool into,

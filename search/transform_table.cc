@@ -158,6 +158,30 @@ const std::vector<Transform>& transforms() {
        .preconditions = {"the buffer's whole life must be inside one iteration of the scope"},
        .apply = apply_move_to_register,
        .propose = propose_move_to_register},
+      // Reduction.
+      {.name = "split_reduction",
+       .args = "buffer scope at=scope as partial",
+       .picture = "at: for n0: for n1 < P: a += v  ->  at: for q < P: p[q] = 0;\n"
+                  "  for n0: for n1 < P: p[n1] += v; for r < P: a += p[r]",
+       .numeric = kReassociate,
+       .preconditions = {"the statement that holds the scope must use the buffer for reductions of "
+                         "one kind only"},
+       .apply = apply_split_reduction,
+       .propose = propose_split_reduction},
+      {.name = "online_reduction",
+       .args = "maximum sum partials as max,sum,next,outer,inner",
+       .picture = "for n: m max= x(n); for n2: a += exp(x(n2) - m)  ->  for q < P: m_p[q] = -inf, "
+                  "a_p[q] = 0;\n"
+                  "  for n0: for n1 < P: t = max(x, m_p); a_p = a_p * exp(m_p - t) + exp(x - t); "
+                  "m_p = t;\n"
+                  "  for r < P: m max= m_p[r]; for s < P: a += a_p[s] * exp(m_p[s] - m)",
+       .numeric = kReassociate,
+       .preconditions = {"from one scope to the other nothing may use the maximum or write what it "
+                         "is taken of",
+                         "neither scope may change what the values depend on, or use the sum "
+                         "elsewhere"},
+       .apply = apply_online_reduction,
+       .propose = propose_online_reduction},
       // Binding.
       {.name = "unroll_scope",
        .args = "scope",
@@ -187,6 +211,24 @@ const std::vector<Transform>& transforms() {
        .preconditions = {},
        .apply = apply_tensorize,
        .propose = propose_tensorize},
+      {.name = "pipeline",
+       .args = "scope after=index",
+       .picture = "for i < N: F(i) to t; S(i, t)  ->  F(0) to u;\n"
+                  "  for i < N - 1: t = u; F(i + 1) to u; S(i, t);  t = u; S(N - 1, t)",
+       .numeric = kReassociate,
+       .preconditions = {"the scope must run at least once",
+                         "what the first part hands to the second must live inside one iteration",
+                         "the first part of an iteration may not depend on the second part of "
+                         "another"},
+       .apply = apply_pipeline,
+       .propose = propose_pipeline},
+      {.name = "stream_stores",
+       .args = "buffer",
+       .picture = "d[N] out  ->  d[N] out stream",
+       .numeric = kExact,
+       .preconditions = {"nothing may read the buffer", "no cell may be written twice"},
+       .apply = apply_stream_stores,
+       .propose = propose_stream_stores},
       {.name = "prefetch",
        .args = "buffer scope [ahead=bytes] [next=scope] lines=count",
        .picture = "for k @tensor(mma): S  ->  for k @tensor(mma): prefetch w ahead 8192 lines 8; S",

@@ -6,6 +6,7 @@
 // Everything a leaf reads from its LeafArgs is loaded once, in the entry block.
 #include "jit/llvm/module.h"
 
+#include <llvm/IR/IntrinsicsX86.h>
 #include <llvm/IR/Verifier.h>
 #include <llvm/Support/raw_ostream.h>
 
@@ -41,6 +42,8 @@ class Builder final : public OpContext {
     for (size_t i = 0; i < program.ptrs.size(); ++i)
       set_initial_pointer(static_cast<int>(i), program.ptrs[i]);
     LATHE_RETURN_IF_ERROR(nodes(program.body));
+    if (contains(program.body, LeafOp::k_store_stream))  // other threads see what was streamed
+      builder.CreateIntrinsic(llvm::Intrinsic::x86_sse_sfence, {}, {});
     builder.CreateRetVoid();
     remove_unused_phis();
     return {};

@@ -122,10 +122,25 @@ Value* emit_store(OpContext& c, const Inst& i) {
   return nullptr;
 }
 Value* emit_store_stream(OpContext& c, const Inst& i) {
-  const llvm::Align align(static_cast<uint64_t>(c.lanes) * 4);
-  auto* store = c.builder.CreateAlignedStore(c.vector(i.src[0]), c.address(i.mem), align);
+  const auto bytes = static_cast<uint64_t>(c.lanes) * 4;
+  Value *p = c.address(i.mem), *v = c.vector(i.src[0]);
+  llvm::Function* function = c.builder.GetInsertBlock()->getParent();
+  const auto block = [&](const char* name) {
+    return llvm::BasicBlock::Create(c.builder.getContext(), name, function);
+  };
+  llvm::BasicBlock *past = block("past"), *plain = block("plain"), *done = block("stored");
+  Value* address = c.builder.CreatePtrToInt(p, c.builder.getInt64Ty());
+  Value* odd = c.builder.CreateAnd(address, c.builder.getInt64(bytes - 1));
+  c.builder.CreateCondBr(c.builder.CreateIsNull(odd), past, plain);
+  c.builder.SetInsertPoint(past);
+  auto* store = c.builder.CreateAlignedStore(v, p, llvm::Align(bytes));
   auto* one = llvm::ConstantAsMetadata::get(c.builder.getInt32(1));
   store->setMetadata("nontemporal", llvm::MDNode::get(c.builder.getContext(), one));
+  c.builder.CreateBr(done);
+  c.builder.SetInsertPoint(plain);
+  c.builder.CreateAlignedStore(v, p, kElementAlign);
+  c.builder.CreateBr(done);
+  c.builder.SetInsertPoint(done);
   return nullptr;
 }
 Value* emit_store_lane0(OpContext& c, const Inst& i) {

@@ -13,14 +13,6 @@ struct Aligned {
   void operator()(uint8_t* p) const { ::operator delete[](p, std::align_val_t{64}); }
 };
 
-// Whether any instruction has this operation.
-bool contains(const std::vector<Node>& body, LeafOp op) {
-  for (const Node& node : body) {
-    if (node.kind == Node::Kind::inst ? node.inst.op == op : contains(node.body, op)) return true;
-  }
-  return false;
-}
-
 ir::Result<x64::Shape> shape_of(const LeafProgram& program) {
   x64::Shape shape;
   shape.evex = program.level >= ir::IsaLevel::avx512;

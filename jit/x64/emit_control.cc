@@ -69,6 +69,7 @@ void Emitter::prologue() {
 }
 
 void Emitter::epilogue() {
+  if (contains(p_.body, LeafOp::k_store_stream)) as_.sfence();  // other threads see what was streamed
   if (a_.num_slots) as_.add(as_.rsp, 8 * a_.num_slots);
   for (int r = 15; r >= 0; --r) {
     if (a_.callee_saved >> r & 1) as_.pop(Reg64(r));

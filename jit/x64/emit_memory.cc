@@ -46,7 +46,7 @@ void Emitter::store(const Inst& inst, const Sources& s) {
   if (inst.op == LeafOp::k_store_lane0) {
     as_.vmovss(as_.ptr[to], sized(value.getIdx(), 4));
   } else if (inst.op == LeafOp::k_store_stream) {
-    as_.vmovntps(as_.ptr[to], value);
+    store_stream(to, value);
   } else if (inst.mask < 0) {
     as_.vmovups(as_.ptr[to], value);
   } else if (shape_.evex) {
@@ -54,6 +54,19 @@ void Emitter::store(const Inst& inst, const Sources& s) {
   } else {
     as_.vmaskmovps(as_.ptr[to], mask_vec(inst.mask), value);
   }
+}
+
+// Past the caches, or plainly where the address is not that of a whole vector.
+void Emitter::store_stream(const RegExp& to, const Xmm& value) {
+  Label plain, done;
+  as_.lea(as_.rax, as_.ptr[to]);
+  as_.test(as_.al, 4 * shape_.lanes - 1);
+  as_.jne(plain, as_.T_SHORT);
+  as_.vmovntps(as_.ptr[as_.rax], value);
+  as_.jmp(done, as_.T_SHORT);
+  as_.L(plain);
+  as_.vmovups(as_.ptr[as_.rax], value);
+  as_.L(done);
 }
 
 // Lanes below extent - (var + var_add), that difference clamped to 0 .. lanes.

@@ -48,6 +48,7 @@ class Emitter {
   // emit_memory.cc
   void load(const Inst& inst);
   void store(const Inst& inst, const Sources& s);
+  void store_stream(const RegExp& to, const Xmm& value);
   void mask_tail(const Inst& inst);
   void extent_f32(const Inst& inst);
   void constant(const Xmm& to, uint32_t bits);

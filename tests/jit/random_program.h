@@ -115,7 +115,9 @@ class RandomProgram {
       if (i.op == LeafOp::k_load && pick(3) == 0) i.mask = any(d.masks);
       d.last_load = i.mem;
     } else if (kind == 3) {
-      i.op = pick(4) ? LeafOp::k_store : LeafOp::k_store_lane0;
+      static constexpr LeafOp kStores[] = {LeafOp::k_store, LeafOp::k_store, LeafOp::k_store_stream,
+                                           LeafOp::k_store_lane0};
+      i.op = kStores[pick(4)];
       i.mem = d.last_load.ptr >= 0 && pick(2) ? d.last_load : mem(d);
       i.src[0] = any(d.vregs);
       if (i.src[0] < 0) return;

@@ -29,7 +29,7 @@ ir::Result<Tensors> outputs(const ir::Kernel& kernel, const std::map<std::string
                             const Tensors& inputs);
 // Bit for bit (NaN equals NaN) if tolerance is 0. Empty if equal, else the first difference.
 std::string difference(const Tensors& want, const Tensors& got, double tolerance);
-// @parallel and @vector scopes in reverse.
+// @parallel and @vector scopes in reverse; of two values streamed to one cell the first.
 ir::Kernel reversed(const ir::Kernel& kernel);
 
 struct WalkOptions {
