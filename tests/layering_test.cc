@@ -76,8 +76,8 @@ Complaints foreign_includes(const File& f) {
   static const std::vector<Foreign> kForeign = {
       {"xbyak/", std::regex("jit/x64/assembler\\.(h|cc)")},
       {"llvm", std::regex("jit/llvm/.*")},
-      {"nlohmann/json.hpp", std::regex("(ops|runtime|tools|bench/[a-z_]+)/[^/]*\\.cc")},
-      {"CLI/", std::regex("(tools|bench/[a-z_]+)/[^/]*\\.(cc|h)")},
+      {"nlohmann/json.hpp", std::regex("(ops|runtime|tools|bench(/[a-z_]+)?)/[^/]*\\.cc")},
+      {"CLI/", std::regex("(tools|bench(/[a-z_]+)?)/[^/]*\\.(cc|h)")},
       {"tbb/", std::regex("runtime/[^/]*\\.cc")},
       {"oneapi/", std::regex("runtime/[^/]*\\.cc")},
       {"sodium", std::regex("(ir|jit|runtime)/[^/]*\\.cc")},

@@ -1,0 +1,28 @@
+// Builds the measured table of one task: chooses configurations, compiles, verifies once, times in interleaved passes. In process: for
+// code that is trusted to fail with a verdict. Pin it, and let nothing else run.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/measured_table.h"
+#include "ops/manifest.h"
+#include "runtime/leaf_cache.h"
+
+namespace lathe::bench {
+
+struct BuildOptions {
+  int rows = 300;             // configurations at most; fewer where a call takes long
+  int passes = 2;
+  int best = 40, confirm = 30;
+  double seconds = 60;        // what one task may take, roughly: decides rows and best
+  uint64_t seed = 1;
+};
+
+// The tasks of a manifest: a line stands for one per hint of its symbol, "name_M16". The group of a task is the line's name up to "@".
+ir::Result<std::vector<MeasuredTask>> tasks_of(const std::vector<ops::Workload>& workloads);
+
+// Fills in rows. UNSUPPORTED: the default cannot be built or is wrong, or there is no memory.
+ir::Status build_table(MeasuredTask* task, const ir::Target& target, runtime::LeafCache& leaves, const BuildOptions& options);
+
+}  // namespace lathe::bench

@@ -1,0 +1,180 @@
+// See table_task.h.
+//
+// Confirm passes are divided by the level of their pass (the median over all confirmed rows), so that a pass in which the whole machine
+// was slower counts like the others. Even ones are what a selection may see, odd ones judge. Rows that were not confirmed were not among
+// the best: their time is that of the screening passes, scaled to the confirmed ones, and never below the best.
+#include "bench/table_task.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "search/transfer.h"
+
+namespace lathe::bench {
+
+using search::Knobs;
+
+double median(std::vector<double> values) {
+  if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
+  std::sort(values.begin(), values.end());
+  const size_t n = values.size();
+  return n % 2 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
+}
+
+TableSpace::TableSpace(const MeasuredTask& task, const ir::Target& target, const search::MachineRates& rates) : default_(task.default_row) {
+  const search::Featurizer featurizer(task.problem, target, rates, search::find_recipe(task.problem));
+  std::map<std::string, std::set<int64_t>> values;
+  for (size_t i = 0; i < task.rows.size(); ++i) {
+    const Knobs& k = task.rows[i].knobs;
+    const search::Featurizer::Result seen = featurizer.of(k);
+    points_.push_back({k, {}, seen.x, seen.us});
+    exact_.emplace(k, static_cast<int>(i));
+    for (const auto& [name, value] : k) values[name].insert(value);
+  }
+  for (const std::string& name : task.knob_names) domains_.push_back({name, {values[name].begin(), values[name].end()}});
+  neighbours_.resize(points_.size());
+}
+
+int TableSpace::nearest(const Knobs& knobs) {
+  if (const auto it = exact_.find(knobs); it != exact_.end()) return it->second;
+  ++off_grid_;
+  const auto [it, fresh] = mapped_.emplace(knobs, -1);
+  if (!fresh) return it->second;
+  double least = std::numeric_limits<double>::infinity();
+  for (size_t i = 0; i < points_.size(); ++i) {
+    const double d = search::knob_distance(points_[i].knobs, knobs);
+    if (d < least) {
+      least = d;
+      it->second = static_cast<int>(i);
+    }
+  }
+  return it->second;
+}
+
+std::vector<int> TableSpace::neighbours(int i) {
+  std::vector<int>& out = neighbours_[static_cast<size_t>(i)];
+  if (!out.empty()) return out;
+  const Knobs& from = at(i).knobs;
+  for (const search::KnobDomain& d : domains_) {
+    Knobs k = from;
+    const auto start = std::find(d.values.begin(), d.values.end(), k[d.name]);
+    // The next two measured values on either side.
+    for (const int step : {1, -1}) {
+      int found = 0;
+      for (auto v = start - d.values.begin() + step; v >= 0 && v < static_cast<long>(d.values.size()) && found < 2; v += step) {
+        k[d.name] = d.values[static_cast<size_t>(v)];
+        if (const auto it = exact_.find(k); it != exact_.end()) {
+          out.push_back(it->second);
+          ++found;
+        }
+      }
+    }
+  }
+  if (out.empty()) {  // nothing along an axis: the four nearest
+    std::vector<std::pair<double, int>> all;
+    for (int j = 0; j < size(); ++j) {
+      if (j != i) all.emplace_back(search::knob_distance(from, at(j).knobs), j);
+    }
+    std::sort(all.begin(), all.end());
+    for (size_t n = 0; n < all.size() && n < 4; ++n) out.push_back(all[n].second);
+  }
+  return out;
+}
+
+static double reduced(const std::vector<double>& samples, bool cold) {
+  return cold ? median(samples) : *std::min_element(samples.begin(), samples.end());
+}
+
+TableTask::TableTask(const MeasuredTask& m, const ir::Target& target, const search::MachineRates& rates)
+    : measured_(&m), space_(m, target, rates) {
+  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+  const size_t n = m.rows.size();
+  truth_.assign(n, kNone);
+  fresh_.assign(n, 0);
+  level_.resize(n);
+  std::vector<double> screened(n, kNone), ratios;
+  for (size_t i = 0; i < n; ++i) {
+    std::vector<double> passes;
+    for (const std::vector<double>& p : m.rows[i].passes) passes.push_back(reduced(p, m.problem.cold));
+    if (!passes.empty()) screened[i] = median(passes);
+    passes_ = std::max(passes_, static_cast<int>(m.rows[i].confirm.size()));
+  }
+  const auto confirmed = [&](size_t i) { return passes_ > 0 && static_cast<int>(m.rows[i].confirm.size()) == passes_; };
+  std::vector<double> level;
+  for (int p = 0; p < passes_; ++p) {
+    std::vector<double> of_pass;
+    for (size_t i = 0; i < n; ++i) {
+      if (confirmed(i)) of_pass.push_back(m.rows[i].confirm[static_cast<size_t>(p)]);
+    }
+    level.push_back(median(of_pass));
+  }
+  const double overall = passes_ > 0 ? median(level) : 1;
+  for (size_t i = 0; i < n; ++i) {
+    if (!confirmed(i)) continue;
+    for (int p = 0; p < passes_; ++p) level_[i].push_back(m.rows[i].confirm[static_cast<size_t>(p)] / level[static_cast<size_t>(p)] * overall);
+    truth_[i] = median(level_[i]);
+    ratios.push_back(truth_[i] / screened[i]);
+    if (best_ < 0 || truth_[i] < truth_[static_cast<size_t>(best_)]) best_ = static_cast<int>(i);
+  }
+  scale_ = ratios.empty() ? 1 : median(ratios);
+  const double floor = best_ < 0 ? 0 : truth_[static_cast<size_t>(best_)];
+  std::vector<double> all;
+  for (size_t i = 0; i < n; ++i) {
+    if (std::isnan(truth_[i]) && !std::isnan(screened[i])) truth_[i] = std::max(floor, screened[i] * scale_);
+    if (std::isnan(truth_[i])) continue;
+    if (best_ < 0 || truth_[i] < truth_[static_cast<size_t>(best_)]) best_ = static_cast<int>(i);
+    all.push_back(truth_[i]);
+  }
+  best_us_ = truth_[static_cast<size_t>(best_)];
+  median_share_ = best_us_ / median(all);
+
+  // The reference: the best by the even passes; judged by the odd ones.
+  int reference = best_;
+  double least = std::numeric_limits<double>::infinity();
+  for (size_t i = 0; i < n; ++i) {
+    std::vector<double> even;
+    for (size_t p = 0; p < level_[i].size(); p += 2) even.push_back(level_[i][p]);
+    if (!even.empty() && median(even) < least) {
+      least = median(even);
+      reference = static_cast<int>(i);
+    }
+  }
+  const std::vector<double>& r = level_[static_cast<size_t>(reference)];
+  for (size_t i = 0; i < n; ++i) {
+    if (std::isnan(truth_[i])) continue;
+    std::vector<double> pairs;
+    for (size_t p = 1; p < level_[i].size() && p < r.size(); p += 2) pairs.push_back(r[p] / level_[i][p]);
+    fresh_[i] = pairs.empty() ? truth_[static_cast<size_t>(reference)] / truth_[i] : median(pairs);
+  }
+}
+
+double TableTask::screen(int row, Random& random) const {
+  const std::vector<std::vector<double>>& passes = measured_->rows[static_cast<size_t>(row)].passes;
+  return reduced(passes[random() % passes.size()], measured_->problem.cold);
+}
+
+double TableTask::identical_ratio(Random& random) const {
+  const TableRow& row = measured_->rows[static_cast<size_t>(measured_->default_row)];
+  if (row.again.empty()) return 0;
+  const size_t pass = random() % row.again.size();
+  return row.again[pass] / row.confirm[pass];
+}
+
+std::vector<double> TableTask::round(const std::vector<int>& rows, Random& random) const {
+  const size_t pass = passes_ > 0 ? random() % static_cast<size_t>((passes_ + 1) / 2) * 2 : 0;
+  std::vector<double> out;
+  for (int row : rows) {
+    const std::vector<double>& own = level_[static_cast<size_t>(row)];
+    if (!own.empty()) {
+      out.push_back(own[pass]);
+      continue;
+    }
+    const std::vector<double>& samples = measured_->rows[static_cast<size_t>(row)].passes[random() % measured_->rows[static_cast<size_t>(row)].passes.size()];
+    out.push_back(samples[random() % samples.size()] * scale_);
+  }
+  return out;
+}
+
+}  // namespace lathe::bench

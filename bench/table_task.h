@@ -1,0 +1,72 @@
+// A measured task made ready for replay: what is true of each row, what a tuner would have seen of it, and the Space a strategy walks.
+#pragma once
+#include <cmath>
+#include <map>
+#include <random>
+
+#include "bench/measured_table.h"
+#include "search/space.h"
+
+namespace lathe::bench {
+
+using Random = std::mt19937_64;
+
+// The rows of a table by number: neighbours are the nearest measured settings along one knob; nearest() maps what is off the grid and
+// counts it. Caches grow with use: one thread at a time.
+class TableSpace : public search::Space {
+ public:
+  TableSpace(const MeasuredTask& task, const ir::Target& target, const search::MachineRates& rates);
+  int size() const override { return static_cast<int>(points_.size()); }
+  const search::SpacePoint& at(int i) const override { return points_[static_cast<size_t>(i)]; }
+  int default_index() const override { return default_; }
+  int nearest(const search::Knobs& knobs) override;
+  std::vector<int> neighbours(int i) override;
+  const std::vector<search::KnobDomain>& domains() const override { return domains_; }
+  void set_default(int row) { default_ = row; }
+  int64_t off_grid() const { return off_grid_; }
+
+ private:
+  std::vector<search::SpacePoint> points_;
+  std::vector<search::KnobDomain> domains_;
+  std::map<search::Knobs, int> exact_, mapped_;
+  std::vector<std::vector<int>> neighbours_;
+  int default_ = 0;
+  int64_t off_grid_ = 0;
+};
+
+class TableTask {
+ public:
+  TableTask(const MeasuredTask& measured, const ir::Target& target, const search::MachineRates& rates);
+
+  const MeasuredTask& measured() const { return *measured_; }
+  TableSpace& space() { return space_; }
+  bool timed(int row) const { return !std::isnan(truth_[static_cast<size_t>(row)]); }
+  // Time of a row by all that is known of it; NaN if it failed.
+  double truth(int row) const { return truth_[static_cast<size_t>(row)]; }
+  // Share of the best row, by all passes: at most 1.
+  double share(int row) const { return best_us_ / truth(row); }
+  // Share of the reference (the best by the passes that selection may see) by the other passes, pair by pair.
+  double fresh_share(int row) const { return fresh_[static_cast<size_t>(row)]; }
+  int best() const { return best_; }
+  double median_share() const { return median_share_; }
+
+  // What a tuner sees when it measures the row: its samples in one recorded pass, reduced to the screening's time.
+  double screen(int row, Random& random) const;
+  int screen_samples(int row) const { return static_cast<int>(measured_->rows[static_cast<size_t>(row)].passes[0].size()); }
+  // One further sample of each of these rows in the same recorded pass, comparable with each other.
+  std::vector<double> round(const std::vector<int>& rows, Random& random) const;
+  // Time of the default over that of the default timed again, in one recorded pass; 0: not recorded.
+  double identical_ratio(Random& random) const;
+
+ private:
+  const MeasuredTask* measured_;
+  TableSpace space_;
+  std::vector<double> truth_, fresh_;
+  std::vector<std::vector<double>> level_;  // confirm samples over the level of their pass, by row; empty without
+  int passes_ = 0, best_ = -1;
+  double best_us_ = 0, median_share_ = 0, scale_ = 1;
+};
+
+double median(std::vector<double> values);
+
+}  // namespace lathe::bench

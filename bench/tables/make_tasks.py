@@ -1,0 +1,85 @@
+"""Writes tasks.jsonl, the tasks that bench/search_table measures: manifest lines, one task per hint of the symbol. The name up to "@"
+is the group that is held out together."""
+import json
+
+
+def task(name, tensors, nodes, hints, cold, threads=1):
+    """A manifest line; `hints` are the values of the symbol R, none for fixed shapes."""
+    dims = {}
+    if hints:
+        dims = {"R": {"min": 1, "max": 4096, "multiple_of": 1, "hints": [{"value": h, "weight": 1} for h in hints]}}
+    graph = {
+        "tensors": {n: dict({"dtype": "f32", "dims": d}, **({"const": True} if c else {})) for n, (d, c) in tensors.items()},
+        "nodes": nodes,
+        "outputs": [nodes[-1]["out"]],
+    }
+    return {"name": name, "graph": graph, "dims": dims, "threads": threads, "cache": "cold" if cold else "hot", "allowed": [], "weight": 1}
+
+
+def matmul(name, n, k, hints, cold, threads=1):
+    """y[R, n] = x[R, k] w[k, n], w packed once."""
+    return task(name, {"x": (["R", k], False), "w": ([k, n], True)}, [{"op": "matmul", "in": ["x", "w"], "out": "y"}], hints, cold, threads)
+
+
+def scores(name, heads, d, hints, threads=1):
+    """Each head's q k^T: k lies with the long dimension first."""
+    return task(name, {"q": ([heads, "R", d], False), "k": ([heads, "R", d], False)},
+                [{"op": "matmul", "in": ["q", "k"], "out": "s", "attrs": {"transpose_b": True}}], hints, False, threads)
+
+
+def values(name, heads, d, hints, threads=1):
+    """Each head's p v."""
+    return task(name, {"p": ([heads, "R", "R"], False), "v": ([heads, "R", d], False)}, [{"op": "matmul", "in": ["p", "v"], "out": "o"}], hints, False,
+                threads)
+
+
+def row(name, op, columns, hints, operands=("x",), consts=(), threads=1, attrs=None):
+    """A row operator over [R, columns]."""
+    tensors = {o: (["R", columns], False) for o in operands}
+    tensors.update({c: ([columns], True) for c in consts})
+    node = {"op": op, "in": list(operands) + list(consts), "out": "y"}
+    if attrs:
+        node["attrs"] = attrs
+    return task(name, tensors, [node], hints, False, threads)
+
+
+def transpose(name, rows, columns, threads=1):
+    """y[j, i] = x[i, j]."""
+    return task(name, {"x": ([rows, columns], False)}, [{"op": "transpose", "in": ["x"], "out": "y", "attrs": {"perm": [1, 0]}}], None, False, threads)
+
+
+def tasks():
+    """24 matmuls, 8 batched, 10 normalisations, 6 elementwise and transposes; 9 of them on two threads. Matmuls last."""
+    eps = {"epsilon": 1e-5}
+    yield row("softmax_896", "softmax", 896, [8, 128])
+    yield row("softmax_333", "softmax", 333, [64])
+    yield row("layernorm_768", "layernorm", 768, [1, 128], consts=("g", "b"), attrs=eps)
+    yield row("rmsnorm_896", "rmsnorm", 896, [1, 128], consts=("g",), attrs=eps)
+    yield row("softmax_4096", "softmax", 4096, [64])
+    yield row("layernorm_4096_t2", "layernorm", 4096, [256], consts=("g", "b"), threads=2, attrs=eps)
+    yield row("softmax_1024_t2", "softmax", 1024, [512], threads=2)
+    yield row("gelu_3072", "gelu", 3072, [4, 128])
+    yield row("swiglu_4864", "swiglu", 4864, [64], operands=("x", "u"))
+    yield transpose("transpose_512x768", 512, 768)
+    yield transpose("transpose_333x1000", 333, 1000)
+    yield row("gelu_4096_t2", "gelu", 4096, [512], threads=2)
+    yield scores("scores_12x64", 12, 64, [32, 128, 197])
+    yield values("values_12x64", 12, 64, [32, 128])
+    yield task("decode_scores_14x64", {"q": ([14, 1, 64], False), "k": ([14, "R", 64], False)},
+               [{"op": "matmul", "in": ["q", "k"], "out": "s", "attrs": {"transpose_b": True}}], [512], False)
+    yield scores("scores_8x128_t2", 8, 128, [128], threads=2)
+    yield values("values_8x128_t2", 8, 128, [128], threads=2)
+    yield matmul("mm_896x896", 896, 896, [1, 4, 8, 16, 32], True)
+    yield matmul("mm_896x896@hot", 896, 896, [77, 128, 512], False)
+    yield matmul("mm_333x1000", 333, 1000, [1, 7, 33], True)
+    yield matmul("mm_3072x768", 3072, 768, [128, 197], False)
+    yield matmul("mm_4864x896", 4864, 896, [1, 14], True)
+    yield matmul("mm_2048x2048", 2048, 2048, [1, 8, 16, 32], True)
+    yield matmul("mm_512x512", 512, 512, [2048], False)
+    yield matmul("mm_896x896_t2", 896, 896, [1, 16], True, threads=2)
+    yield matmul("mm_896x896_t2@hot", 896, 896, [128, 512], False, threads=2)
+
+
+if __name__ == "__main__":
+    for line in tasks():
+        print(json.dumps(line, separators=(",", ":")))
