@@ -124,6 +124,10 @@ std::vector<KnobDomain> knobs(const Problem& problem, const Target& t) {
           {"pf", if_any(packed, s.m <= kMaxOwnStream ? std::vector<int64_t>{0, 4096, 8192, 16384, 32768, -1} : std::vector<int64_t>{0, -1})}};
 }
 
+// A knob that older records lack has the value that means what they did.
+int64_t streams_of(const Knobs& k) { return k.count("st") != 0 ? k.at("st") : 1; }
+bool packs_rows(const Knobs& k) { return k.count("pa") != 0 && k.at("pa") != 0; }
+
 // Registers that y = f(c) needs beside the tile: a polynomial wants several at once.
 int64_t epilogue_registers(const Parts& p) {
   int64_t wanted = 1;
@@ -135,7 +139,8 @@ int64_t epilogue_registers(const Parts& p) {
 }
 
 Status accepts(const Knobs& k, const Problem& problem, const Target& t) {
-  const int64_t mr = k.at("mr"), nr = k.at("nr"), st = k.at("st"), kc = k.at("kc"), mc = k.at("mc"), pa = k.at("pa"), pf = k.at("pf");
+  const int64_t mr = k.at("mr"), nr = k.at("nr"), st = streams_of(k), kc = k.at("kc"), mc = k.at("mc"), pf = k.at("pf");
+  const bool pa = packs_rows(k);
   const int64_t nv = nr / t.lanes * st;
   if (mr * nv + nv + 1 > t.vector_registers) return unsupported("mr {}: registers", mr);
   if (st > 1 && kc != 0) return unsupported("st {}: a K block is one panel's", st);
@@ -161,7 +166,7 @@ Status accepts(const Knobs& k, const Problem& problem, const Target& t) {
   if (kc != 0 && kc >= s.k) return unsupported("kc {}: K is {}", kc, s.k);
   if (kc == 0 && s.k > 8192 && s.m > 8) return unsupported("kc 0: a panel of K {} leaves the caches", s.k);
   if (mc != 0 && (s.m <= 2 * mc || mc < mr)) return unsupported("mc {}: m is {}, mr {}", mc, s.m, mr);
-  if (pa != 0 && (!packable(p, problem.kernel) || mr < 2)) return unsupported("pa {}: rows of A do not lie in one piece, or there is one", pa);
+  if (pa && (!packable(p, problem.kernel) || mr < 2 || s.k < 2)) return unsupported("pa 1: rows of A do not lie in one piece, or there is one");
   if (pf != 0 && panels != Panels::packed) return unsupported("pf {}: B is not packed", pf);
   if (pf == -1 && s.m <= mr) return unsupported("pf next: a single tile has nothing to share it with");
   if (pf > 0 && s.m > kMaxOwnStream) return unsupported("pf {}: own stream is for skinny shapes, m is {}", pf, s.m);
@@ -189,8 +194,8 @@ bool rows_conflict(const Sizes& s, int64_t mr, const Target& t) {
 double estimate(const Knobs& k, const Problem& problem, const Target& t) {
   const Parts p = find_parts(problem.kernel);
   const Sizes s = sizes(p, problem);
-  const int64_t pf = k.at("pf"), st = k.at("st"), kc = k.at("kc");
-  const bool packed_a = k.at("pa") != 0;
+  const int64_t pf = k.at("pf"), st = streams_of(k), kc = k.at("kc");
+  const bool packed_a = packs_rows(k);
   const double mr = static_cast<double>(k.at("mr")), nv = static_cast<double>(k.at("nr") / t.lanes * st);
   const auto tile = [&](double rows) {
     return std::max({rows * nv / 2, (rows + nv) / 2, 4.0}) * static_cast<double>(s.k) + 30;
@@ -317,7 +322,7 @@ Result<Schedule> build(const Knobs& knob, const Problem& problem, const Target& 
   const Parts p = find_parts(kernel);
   if (!p.valid) return unsupported("not a matmul nest");
   const Sizes size = sizes(p, problem);
-  const int64_t mr = knob.at("mr"), nr = knob.at("nr"), st = knob.at("st"), kc = knob.at("kc"), pf = knob.at("pf");
+  const int64_t mr = knob.at("mr"), nr = knob.at("nr"), st = streams_of(knob), kc = knob.at("kc"), pf = knob.at("pf");
   const int64_t mc = block_rows(knob);
   const std::string c = p.product->target, b = (*p.b)->name, m = p.m->iter, n = p.n->iter, k = p.k->iter;
   const Panels panels = panels_of(p, kernel);
@@ -354,7 +359,7 @@ Result<Schedule> build(const Knobs& knob, const Problem& problem, const Target& 
   }
   const std::vector<const Stmt*> batch = scopes_with_role(s.kernel(), "batch");
   const std::string outermost = !batch.empty() ? batch.front()->iter : mc != 0 ? "mm" : "n0";
-  if (knob.at("pa") != 0) {
+  if (packs_rows(knob)) {
     const std::string at = mc != 0 ? "mm" : batch.empty() ? "root" : batch.back()->iter;
     pack_rows(s, (*p.a)->name, at, mr, mc != 0 ? "mask" : tail_of(p.m->extent, mr, kernel));
   }
@@ -404,6 +409,6 @@ Result<Schedule> build(const Knobs& knob, const Problem& problem, const Target& 
 
 }  // namespace
 
-const Recipe kMatmulRecipe = {"panel", 2, matches, knobs, accepts, defaults, build, estimate};
+const Recipe kMatmulRecipe = {"panel", 1, matches, knobs, accepts, defaults, build, estimate};
 
 }  // namespace lathe::search
