@@ -5,14 +5,11 @@
 #include <chrono>
 #include <cmath>
 #include <fstream>
-#include <map>
-#include <set>
 
 #include "ir/analysis.h"
 #include "runtime/machine_profile.h"
-#include "runtime/warmup_search.h"
 #include "runtime/work.h"
-#include "runtime/worker_client.h"
+#include "runtime/workload_search.h"
 
 namespace lathe::runtime {
 
@@ -20,8 +17,6 @@ using ir::Result;
 using ir::Status;
 
 namespace {
-
-constexpr double kLeastMs = 100;  // of one search
 
 double now_ms() {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -35,39 +30,7 @@ struct Entry {
   PrepareInfo info;
   double codegen_us = 0;
   bool worked = false;  // something was compiled or searched for it
-  std::map<SymbolValues, std::string> notes;
 };
-
-// One Kernel of an operator at one hinted shape.
-struct Task {
-  Entry* entry = nullptr;
-  int kernel = 0;
-  SymbolValues dims;
-  double weight = 1;
-};
-
-// How common the hinted shape is: the product of its hints' weights.
-double hint_weight(const ops::Graph& graph, const SymbolValues& dims) {
-  double weight = 1;
-  for (const ops::DimDesc& d : graph.symbols) {
-    double sum = 0, own = 0;
-    for (const ops::Hint& h : d.hints) {
-      sum += h.weight;
-      for (const auto& [name, value] : dims) {
-        if (name == ops::kernel_symbol(d.symbol) && value == h.value) own = h.weight;
-      }
-    }
-    if (sum > 0) weight *= own / sum;
-  }
-  return weight;
-}
-
-// Equal ids: one decision.
-std::string query_id(const DecisionQuery& query) {
-  std::string out = fmt::format("{} {} {}", query.threads, query.cold, query.allowed);
-  for (const SymbolRange& r : query.ranges) out += fmt::format(" {}..{}", r.lo, r.hi);
-  return out + "\n" + query.kernel_text;
-}
 
 class Warmup {
  public:
@@ -81,9 +44,9 @@ class Warmup {
     for (const ops::Workload& item : items) prepare(item);
     if (budget_.tier >= 2) {
       find_profile();
-      search_all();
+      search();
     }
-    for (Entry& e : entries_) finish(e);
+    for (size_t i = 0; i < entries_.size(); ++i) finish(i);
     report_.cancelled = cancelled();
     report_.ops = static_cast<int>(items.size());
     report_.compiled_xbyak = stats.get(Stat::k_compiled_xbyak) - xbyak;
@@ -143,86 +106,48 @@ class Warmup {
 
   bool cancelled() const { return budget_.cancelled && budget_.cancelled(); }
 
-  // Heavy operators first, so that a short budget goes where it counts; each task's share of what is left is by the root of its weight,
-  // for rare shapes need about as many samples as common ones.
-  void search_all() {
-    std::vector<Task> tasks;
-    for (Entry& e : entries_) {
-      for (const SymbolValues& dims : e.op->hinted_dims()) {
-        const double weight = std::sqrt(std::max(e.item->weight * hint_weight(e.op->graph(), dims), 1e-6));
-        for (size_t k = 0; k < e.op->lowered().kernels.size(); ++k) tasks.push_back({&e, static_cast<int>(k), dims, weight});
-      }
-    }
-    std::stable_sort(tasks.begin(), tasks.end(), [](const Task& a, const Task& b) { return a.entry->item->weight > b.entry->item->weight; });
-    double left = 0, total = 0;
-    for (const Task& t : tasks) left += t.weight;
-    total = left;
-    for (const Task& t : tasks) {
-      const double remaining = budget_.wall_ms - (now_ms() - start_);
-      if (cancelled() || remaining <= 0) {
-        report_.pending += !stored(t);
-        continue;
-      }
-      search(t, std::max(remaining * t.weight / left, kLeastMs));
-      left -= t.weight;
-      progress(t, total > 0 ? 1 - left / total : 1);
-    }
-  }
-
-  // What is provisional for lack of a worker is searched again; what is too large to time stays as it is.
-  bool stored(const Task& t) {
-    const std::optional<Decision> found = context_->find_decision(t.entry->op->query(t.kernel, t.dims, t.entry->request));
-    if (!found) return false;
-    if (found->status != DecisionStatus::provisional) return true;
-    return operand_bytes(t.entry->op->lowered().kernels[static_cast<size_t>(t.kernel)].kernel, t.dims) > budget_.ram / 4;
-  }
-
-  void search(const Task& t, double allowance) {
-    Entry& e = *t.entry;
-    SearchTask task;
-    task.query = e.op->query(t.kernel, t.dims, e.request);
-    if (!done_.insert(query_id(task.query)).second) return;
-    if (!budget_.force && stored(t)) return;
-    task.problem = e.op->problem(t.kernel, t.dims, e.request);
-    task.dims = t.dims;
-    task.isa = ir::isa_name(context_->target().level);
-    task.candidates = budget_.candidates;
-    task.budget_ms = allowance;
-    task.seed = budget_.seed;
-    task.ram = budget_.ram;
-    task.cancelled = budget_.cancelled;
-    e.worked = true;
+  void search() {
+    search_ = std::make_unique<WorkloadSearch>(context_, budget_, profile_);
+    for (const Entry& e : entries_) search_->add({e.item, e.op, e.request});
     const int64_t searches = context_->stats().get(Stat::k_searches);
-    std::string& like = winners_[task.query.kernel_text];
-    Result<SearchOutcome> found = search_and_record(*context_, task, evaluator(), like);
-    if (cancelled() && (!found.ok() || !found->measured)) {
-      ++report_.pending;
-      return;
+    search_->run(start_ + budget_.wall_ms, [this](const WorkloadTask& t, double done) {
+      if (!observer_.progress) return;
+      observer_.progress({entries_[t.op].item, t.dims, done, t.outcome.best_us, t.outcome.default_us, now_ms() - start_});
+    });
+    report_.searches = static_cast<int>(context_->stats().get(Stat::k_searches) - searches);
+    if (budget_.check_whole && !cancelled()) {
+      const Status checked = search_->check(&report_);
+      if (!checked.ok()) report_.check_note = checked.to_string();
     }
-    report_.searches += static_cast<int>(context_->stats().get(Stat::k_searches) - searches);
-    if (!found.ok()) {
-      e.notes[t.dims] = found.status().to_string();
-      return fail(*e.item, found.status());
-    }
-    last_ = *found;
-    report_.measurements += found->measurements;
-    report_.rejected += found->rejected;
-    report_.ties += found->measured && found->tie;
-    if (!found->measured) {
-      ++report_.unmeasured;
-      e.notes[t.dims] = found->note;
-    } else {
-      like = found->schedule;
-    }
+    for (const WorkloadTask& t : search_->tasks()) count(t);
+    report_.gain_geomean = gains_ > 0 ? std::exp(log_gain_ / gains_) : 1;
   }
 
-  void progress(const Task& t, double done) {
-    if (!observer_.progress) return;
-    observer_.progress({t.entry->item, t.dims, done, last_.best_us, last_.default_us, now_ms() - start_});
+  void count(const WorkloadTask& t) {
+    const SearchOutcome& o = t.outcome;
+    Entry& e = entries_[t.op];
+    report_.pending += t.verdict == TaskVerdict::pending;
+    report_.ties += t.verdict == TaskVerdict::tie;
+    report_.promoted += t.verdict == TaskVerdict::won || t.verdict == TaskVerdict::pinned;
+    report_.dropped += t.verdict == TaskVerdict::dropped;
+    report_.unmeasured += t.verdict == TaskVerdict::unmeasured;
+    report_.measurements += o.measurements;
+    report_.further += o.further;
+    report_.rejected += o.rejected;
+    for (const auto& [reason, n] : o.rejected_by) report_.rejected_by[reason] += n;
+    e.worked |= t.verdict != TaskVerdict::stored && t.verdict != TaskVerdict::elsewhere && t.verdict != TaskVerdict::pending;
+    if (t.verdict == TaskVerdict::failed) fail(*e.item, t.failure);
+    if (!o.measured || o.best_us <= 0) return;
+    const double best = t.verdict == TaskVerdict::dropped ? o.default_us : o.best_us;
+    log_gain_ += std::log(o.default_us / best);
+    ++gains_;
+    report_.default_us += t.weight * o.default_us;
+    report_.tuned_us += t.weight * best;
   }
 
   // The stages of what was found, and a row for each hinted shape. A fresh operator: what was found goes before the defaults.
-  void finish(Entry& e) {
+  void finish(size_t index) {
+    Entry& e = entries_[index];
     Result<std::shared_ptr<Operator>> fresh = Operator::create(context_, e.op->graph());
     if (!fresh.ok()) return fail(*e.item, fresh.status());
     e.op = std::move(*fresh);
@@ -237,11 +162,29 @@ class Warmup {
       row.threads = e.request.threads;
       row.codegen_us = e.codegen_us;
       row.origin = e.worked ? std::max(e.info.origin, LeafOrigin::compiled) : e.info.origin;
-      if (const auto note = e.notes.find(dims); note != e.notes.end()) row.note = note->second;
+      if (search_ && !judge(index, dims, &row)) continue;
       describe(e, dims, &row);
       ++report_.rows;
       if (observer_.row) observer_.row(row);
     }
+  }
+
+  // What the search made of an operator at these dims; false: nothing, it is another shard's.
+  bool judge(size_t index, const SymbolValues& dims, WarmupRow* row) const {
+    const size_t kernels = entries_[index].op->lowered().kernels.size();
+    TaskVerdict verdict = TaskVerdict::failed;
+    bool ours = false;
+    for (size_t k = 0; k < kernels; ++k) {
+      const WorkloadTask& t = search_->task(index, static_cast<int>(k), dims);
+      ours |= t.verdict != TaskVerdict::elsewhere;
+      if (k == 0 || t.verdict < verdict) verdict = t.verdict;
+      row->measurements += t.outcome.measurements;
+      if (kernels == 1) row->curve = t.curve;
+      if (t.verdict == TaskVerdict::failed) row->note = t.failure.to_string();
+      if (t.verdict == TaskVerdict::unmeasured) row->note = t.outcome.note;
+    }
+    row->verdict = verdict_name(verdict);
+    return ours;
   }
 
   void describe(const Entry& e, const SymbolValues& dims, WarmupRow* row) {
@@ -265,18 +208,10 @@ class Warmup {
     }
     if (!measured) row->us = row->default_us = 0;
     row->of_roofline = share_of_roofline(e, dims, row->us);
-  }
-
-  // In the measuring worker, started at the first search; without one nothing is measured.
-  Evaluator evaluator() {
-    if (!worker_) {
-      WorkerOptions options;
-      options.path = context_->options().text(ir::OptionId::worker);
-      options.plugin_dir = context_->options().text(ir::OptionId::plugin_dir);
-      options.store = &context_->store();
-      worker_ = std::make_unique<WorkerClient>(std::move(options));
-    }
-    return worker_evaluator(*worker_, budget_.cancelled);
+    const Work work = work_at(e.op->graph(), dims);
+    row->flops = work.flops;
+    row->bytes = work.read_bytes + work.write_bytes;
+    row->weight = e.item->weight;
   }
 
   // The machine's ceilings: measured once per store, for shares in reports only.
@@ -304,11 +239,10 @@ class Warmup {
   std::vector<Entry> entries_;
   WarmupReport report_;
   std::string served_;
-  SearchOutcome last_;
   MachineProfile profile_;
-  std::unique_ptr<WorkerClient> worker_;
-  std::set<std::string> done_;                  // decisions made or found by this run
-  std::map<std::string, std::string> winners_;  // by naive Kernel: the last Schedule that was measured best
+  std::unique_ptr<WorkloadSearch> search_;  // null: nothing is searched
+  double log_gain_ = 0;
+  int gains_ = 0;
 };
 
 }  // namespace

@@ -75,6 +75,7 @@ class Search {
       const size_t room = std::min<size_t>(kBatch, static_cast<size_t>(task_.candidates - out_.measurements));
       for (; at < proposals.size() && batch.size() < room; ++at) propose(proposals[at], &batch);
       LATHE_RETURN_IF_ERROR(screen(batch));
+      out_.exhausted = at == proposals.size();
     }
     return {};
   }
@@ -120,6 +121,7 @@ class Search {
     if ((scheduled->numeric & ~task_.query.allowed) != 0) return refuse("takes liberties that are not allowed");
     if (!seen_.insert(ir::hash_text(ir::print(*scheduled))).second) {
       ++out_.duplicates;
+      ++out_.rejected_by["duplicate"];
       return;
     }
     batch->push_back({text, "", true});
@@ -127,6 +129,7 @@ class Search {
 
   void refuse(std::string reason) {
     ++out_.refused;
+    ++out_.rejected_by["refused"];
     if (reason_.empty()) reason_ = std::move(reason);
   }
 
@@ -141,6 +144,12 @@ class Search {
       out_.rejected += c.rejected();
       out_.refused += c.outcome == Outcome::refused;
       out_.measurements += c.outcome == Outcome::timed;
+      if (c.outcome == Outcome::timed) {
+        const double us = c.us(task_.problem.cold);
+        out_.curve.push_back(out_.curve.empty() ? us : std::min(out_.curve.back(), us));
+      } else {
+        ++out_.rejected_by[outcome_name(c.outcome)];
+      }
       if (reason_.empty() && c.outcome != Outcome::timed) reason_ = c.reason;
     }
     return {};
@@ -230,6 +239,15 @@ int64_t operand_bytes(const ir::Kernel& kernel, const SymbolValues& dims) {
   return total;
 }
 
+ir::Status record_default(Context& context, const SearchTask& task, double default_us) {
+  Decision decision;
+  decision.status = DecisionStatus::tie;
+  decision.default_us = decision.best_us = default_us;
+  // Default and winner passed the same gates.
+  if (const std::optional<Decision> replaced = context.find_decision(task.query)) decision.oracle = replaced->oracle;
+  return record(context, task, default_text(context, task), std::move(decision));
+}
+
 Evaluator worker_evaluator(WorkerClient& worker, std::function<bool()> cancelled) {
   return [&worker, cancelled = std::move(cancelled)](const EvaluateTask& task) {
     return worker.begin(task, [cancelled](int, EvaluatePhase) { return !cancelled || !cancelled(); });
@@ -284,6 +302,7 @@ Result<SearchOutcome> search_and_record(Context& context, const SearchTask& task
     out.measurements = counts.measurements;
     out.verifications = counts.verifications;
     out.rejected = counts.rejected;
+    out.rejected_by = counts.rejected_by;
     return out;
   }
   out.measured = true;

@@ -2,6 +2,9 @@
 // Private to warmup.cc and tests.
 #pragma once
 #include <functional>
+#include <map>
+#include <string>
+#include <vector>
 
 #include "runtime/context.h"
 #include "runtime/evaluate.h"
@@ -40,6 +43,9 @@ struct SearchOutcome {
   int refused = 0;          // by the predicate or in replay
   int duplicates = 0;       // of a candidate that was evaluated: they cost nothing
   int rejected = 0;         // wrong, crashed, hung
+  std::map<std::string, int> rejected_by;  // refused, duplicate, wrong, crashed, hung: how many
+  std::vector<double> curve;  // us, best so far after each measurement
+  bool exhausted = false;   // nothing is left to propose
   double best_us = 0, default_us = 0;
   std::string schedule;     // text of the winner
   std::string note;
@@ -49,6 +55,9 @@ struct SearchOutcome {
 // is impossible; may be empty.
 ir::Result<SearchOutcome> search_and_record(Context& context, const SearchTask& task, const Evaluator& evaluate,
                                             const std::string& like);
+
+// The default instead of what is recorded, as a tie: it is known to take default_us.
+ir::Status record_default(Context& context, const SearchTask& task, double default_us);
 
 // Bytes of the Kernel's operands at these dims; INT64_MAX if that cannot be said.
 int64_t operand_bytes(const ir::Kernel& kernel, const SymbolValues& dims);
