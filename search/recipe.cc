@@ -46,11 +46,14 @@ static std::vector<Knobs> enumerate(const Recipe& r, const Problem& problem, con
     }
     all = std::move(next);
   }
-  std::erase_if(all, [&](const Knobs& k) { return !r.accepts(k, problem, target).ok(); });
-  std::stable_sort(all.begin(), all.end(), [&](const Knobs& a, const Knobs& b) {
-    return r.estimate(a, problem, target) < r.estimate(b, problem, target);
-  });
-  return all;
+  std::vector<std::pair<double, const Knobs*>> order;
+  for (const Knobs& k : all) {
+    if (r.accepts(k, problem, target).ok()) order.emplace_back(r.estimate(k, problem, target), &k);
+  }
+  std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<Knobs> out;
+  for (const auto& [cycles, k] : order) out.push_back(*k);
+  return out;
 }
 
 std::vector<Schedule> candidates(const Problem& problem, const Target& target, int n) {

@@ -1,14 +1,21 @@
 // The matmul recipe: register tiles of MR x NR under panels of B, panel-outer.
 //
-//   [mc] n0 panel { [k0 block] { m0 tile { c = 0 | k: c += a * b (tensor) | y = epilogue(c) } } }
+//   [pack A] [mc] n0 panel { [k0 block] { m0 tile { c = 0 | k: c += a * b (tensor) | y = epilogue(c) } } }
 //
-// B constant: packed once in panels of NR columns. B in place with unit-stride k (B transposed): each panel is transposed
-// into scratch. kc > 0: partial sums wait in scratch between K blocks. Blueprint and figures: one M tile that covers M when cold,
-// own-stream prefetch up to M = 8, the next block spread over the tiles from there.
+//   mr  rows of a tile                            nr  columns of a panel: the packed width of a constant B
+//   st  panels a tile walks side by side: as many streams of B from memory, and as many more accumulators where rows are few
+//   kc  K block, 0: all of K; partial sums wait in scratch between blocks
+//   mc  rows of an outer block, 0: all rows under each panel
+//   pa  1: A is copied to [tile][k][row] first, so that its rows do not share the sets of a cache
+//   pf  how far ahead B's own stream is prefetched, in bytes; 0: not; -1: the next block of B instead, spread over the tiles that run
+//
+// B constant: packed once in panels. B in place with unit-stride k (B transposed): each panel is transposed into scratch.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "ir/analysis.h"
+#include "search/leaf_builder.h"
 #include "search/recipe.h"
 
 namespace lathe::search {
@@ -21,8 +28,8 @@ namespace {
 struct Parts {
   const Stmt *m = nullptr, *n = nullptr, *k = nullptr;
   const Stmt* product = nullptr;
-  const Expr* b = nullptr;  // the load of B
-  int b_n = -1, b_k = -1;   // its dimensions
+  const Expr *a = nullptr, *b = nullptr;  // the loads of A and B
+  int b_n = -1, b_k = -1;                 // B's dimensions
   bool valid = false;
 };
 
@@ -42,16 +49,22 @@ Parts find_parts(const Kernel& kernel) {
     if (factor->op != Op::k_load) return p;
     bool by_n = false;
     for (const Expr& i : factor->args) by_n |= uses(i, p.n->iter);
-    if (!by_n) continue;
+    if (!by_n) {
+      p.a = &factor;
+      continue;
+    }
     p.b = &factor;
     for (size_t d = 0; d < factor->args.size(); ++d) {
       if (uses(factor->args[d], p.n->iter)) p.b_n = static_cast<int>(d);
       if (uses(factor->args[d], p.k->iter)) p.b_k = static_cast<int>(d);
     }
   }
-  p.valid = p.b != nullptr && p.b_n >= 0 && p.b_k >= 0;
+  p.valid = p.a != nullptr && p.b != nullptr && p.b_n >= 0 && p.b_k >= 0;
   return p;
 }
+
+constexpr int64_t kMaxStreamed = 8;    // rows up to which several panels side by side can help
+constexpr int64_t kMaxOwnStream = 64;  // rows up to which B's own stream is prefetched
 
 enum class Panels { packed, transposed, in_place };
 
@@ -61,6 +74,14 @@ Panels panels_of(const Parts& p, const Kernel& kernel) {
   if (b.place == Place::constant && b.dims.size() == 2 && b.strides.empty()) return Panels::packed;
   const bool unit_n = b.strides.empty() ? p.b_n + 1 == static_cast<int>(b.dims.size()) : is_const_int(b.strides[p.b_n], 1);
   return unit_n ? Panels::in_place : Panels::transposed;
+}
+
+// Whether A's rows can be packed: a row lies in one piece.
+bool packable(const Parts& p, const Kernel& kernel) {
+  const Buffer& a = *kernel.find_buffer((*p.a)->name);
+  const std::vector<Expr>& index = (*p.a)->args;
+  const bool unit = a.strides.empty() || is_const_int(a.strides.back(), 1);
+  return a.name != (*p.b)->name && index.size() >= 2 && unit && uses(index.back(), p.k->iter) && uses(index[index.size() - 2], p.m->iter);
 }
 
 struct Sizes {
@@ -74,20 +95,38 @@ Sizes sizes(const Parts& p, const Problem& problem) {
 bool matches(const Problem& problem) { return problem.kernel.family == "matmul" && find_parts(problem.kernel).valid; }
 
 // One packed width per weight for every M (it must not change with the range): two vectors where M varies.
-std::vector<int64_t> widths(const Problem& problem, const Parts& p, const Target& t) {
-  if (panels_of(p, problem.kernel) == Panels::packed && problem.one_layout) return {2 * t.lanes};
-  return {2 * t.lanes, 3 * t.lanes, 4 * t.lanes};
+std::vector<int64_t> widths(const Problem& problem, Panels panels, const Target& t) {
+  if (panels == Panels::packed && problem.one_layout) return {2 * t.lanes};
+  return {2 * t.lanes, 3 * t.lanes, 4 * t.lanes, t.lanes};
+}
+
+// A value where it may be accepted at all; the first one where it may not.
+std::vector<int64_t> if_any(bool any, std::vector<int64_t> values) {
+  if (!any) values.resize(1);
+  return values;
 }
 
 std::vector<KnobDomain> knobs(const Problem& problem, const Target& t) {
   const Parts p = find_parts(problem.kernel);
-  const bool packed = panels_of(p, problem.kernel) == Panels::packed;
-  return {{"mr", {1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14}},
-          {"nr", widths(problem, p, t)},
-          {"kc", {0, 512, 1024}},
-          {"mc", {0, 192}},
-          {"pf", packed ? std::vector<int64_t>{0, 8192, 16384, -1} : std::vector<int64_t>{0}}};
+  const Panels panels = panels_of(p, problem.kernel);
+  const Sizes s = sizes(p, problem);
+  const bool packed = panels == Panels::packed;
+  std::vector<int64_t> mr = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 20, 24, 28}, kc = {0, 256, 512, 1024, 2048}, mc = {0, 96, 192, 384};
+  std::erase_if(mr, [&](int64_t v) { return v > std::max<int64_t>(s.m_max, 1); });
+  std::erase_if(kc, [&](int64_t v) { return v >= s.k && v != 0; });
+  std::erase_if(mc, [&](int64_t v) { return 2 * v >= s.m && v != 0; });
+  return {{"mr", mr},
+          {"nr", widths(problem, panels, t)},
+          {"st", if_any(packed && s.m <= kMaxStreamed, {1, 2, 4})},
+          {"kc", kc},
+          {"mc", mc},
+          {"pa", if_any(packable(p, problem.kernel) && s.m > 1, {0, 1})},
+          {"pf", if_any(packed, s.m <= kMaxOwnStream ? std::vector<int64_t>{0, 4096, 8192, 16384, 32768, -1} : std::vector<int64_t>{0, -1})}};
 }
+
+// A knob that older records lack has the value that means what they did.
+int64_t streams_of(const Knobs& k) { return k.count("st") != 0 ? k.at("st") : 1; }
+bool packs_rows(const Knobs& k) { return k.count("pa") != 0 && k.at("pa") != 0; }
 
 // Registers that y = f(c) needs beside the tile: a polynomial wants several at once.
 int64_t epilogue_registers(const Parts& p) {
@@ -100,40 +139,64 @@ int64_t epilogue_registers(const Parts& p) {
 }
 
 Status accepts(const Knobs& k, const Problem& problem, const Target& t) {
+  const int64_t mr = k.at("mr"), nr = k.at("nr"), st = streams_of(k), kc = k.at("kc"), mc = k.at("mc"), pf = k.at("pf");
+  const bool pa = packs_rows(k);
+  const int64_t nv = nr / t.lanes * st;
+  if (mr * nv + nv + 1 > t.vector_registers) return unsupported("mr {}: registers", mr);
+  if (st > 1 && kc != 0) return unsupported("st {}: a K block is one panel's", st);
+  if (st > 1 && (pf == -1 || (pf != 0 && st > 2))) return unsupported("pf {}: a tile prefetches two streams at most", pf);
   const Parts p = find_parts(problem.kernel);
+  const Panels panels = panels_of(p, problem.kernel);
   const Sizes s = sizes(p, problem);
-  const int64_t mr = k.at("mr"), nv = k.at("nr") / t.lanes, kc = k.at("kc"), mc = k.at("mc"), pf = k.at("pf");
+  const Ranges ranges(problem.kernel);
   // Without mask registers a partial panel holds its masks in vector registers.
-  const bool partial = !proves_divisible(p.n->extent, k.at("nr"), Ranges(problem.kernel));
+  const bool partial = !proves_divisible(p.n->extent, nr * st, ranges);
   const int64_t masks = partial && t.mask_registers == 0 ? nv : 0;
   if (mr * nv + nv + 1 + masks > t.vector_registers) return unsupported("mr {}: registers", mr);
-  if (k.at("kc") == 0 && mr * nv + masks + epilogue_registers(p) > t.vector_registers) {
+  if (kc == 0 && mr * nv + masks + epilogue_registers(p) > t.vector_registers) {
     return unsupported("mr {}: registers of the epilogue", mr);
   }
   if (mr > s.m_max) return unsupported("mr {}: more than m ever is ({})", mr, s.m_max);
-  const std::vector<int64_t> w = widths(problem, p, t);
-  if (std::find(w.begin(), w.end(), k.at("nr")) == w.end()) return unsupported("nr {}: not a width of this weight", k.at("nr"));
-  if (kc != 0 && (kc >= s.k || s.k <= 1024)) return unsupported("kc {}: K is {}", kc, s.k);
+  const std::vector<int64_t> w = widths(problem, panels, t);
+  if (std::find(w.begin(), w.end(), nr) == w.end()) return unsupported("nr {}: not a width of this weight", nr);
+  if (st > 1 && (panels != Panels::packed || partial || s.m > kMaxStreamed)) return unsupported("st {}: whole packed panels and few rows only", st);
+  // A masked vector of a block is a leaf of its own for each row count.
+  if (kc != 0 && partial && mr * nv > kMaxVariants) return unsupported("kc {}: more than {} leaf variants", kc, kMaxVariants);
+  if (kc != 0 && mr < 2) return unsupported("kc {}: partial sums of one row", kc);
+  if (kc != 0 && kc >= s.k) return unsupported("kc {}: K is {}", kc, s.k);
   if (kc == 0 && s.k > 8192 && s.m > 8) return unsupported("kc 0: a panel of K {} leaves the caches", s.k);
-  if (mc != 0 && (s.m <= 2 * mc || mc % mr != 0)) return unsupported("mc {}: m is {}, mr {}", mc, s.m, mr);
+  if (mc != 0 && (s.m <= 2 * mc || mc < mr)) return unsupported("mc {}: m is {}, mr {}", mc, s.m, mr);
+  if (pa && (!packable(p, problem.kernel) || mr < 2 || s.k < 2)) return unsupported("pa 1: rows of A do not lie in one piece, or there is one");
+  if (pf != 0 && panels != Panels::packed) return unsupported("pf {}: B is not packed", pf);
   if (pf == -1 && s.m <= mr) return unsupported("pf next: a single tile has nothing to share it with");
-  if (pf > 0 && s.m <= 2) return unsupported("pf {}: the hardware streams fast enough at m {}", pf, s.m);
-  if (pf > 0 && s.m > 32) return unsupported("pf {}: own stream is for skinny shapes, m is {}", pf, s.m);
+  if (pf > 0 && s.m > kMaxOwnStream) return unsupported("pf {}: own stream is for skinny shapes, m is {}", pf, s.m);
   return {};
 }
+
+// An outer block of rows is whole tiles.
+int64_t block_rows(const Knobs& k) { return (k.at("mc") + k.at("mr") - 1) / k.at("mr") * k.at("mr"); }
 
 // The largest share of a thread over the mean one: panels, or blocks of rows where mc is set, are dealt out whole.
 double imbalance(const Sizes& s, const Knobs& k, int64_t panels, int threads) {
   if (threads <= 1) return 1;
-  const int64_t unit = k.at("mc") != 0 ? k.at("mc") : 1, total = k.at("mc") != 0 ? s.m : panels;
+  const int64_t unit = k.at("mc") != 0 ? block_rows(k) : 1, total = k.at("mc") != 0 ? s.m : panels;
   const int64_t blocks = (total + unit - 1) / unit, most = (blocks + threads - 1) / threads;
   return static_cast<double>(std::min(most * unit, total)) * threads / static_cast<double>(std::max<int64_t>(total, 1));
 }
 
+// Rows of A that share sets of L1 beyond its ways are read from L2 for every tile.
+bool rows_conflict(const Sizes& s, int64_t mr, const Target& t) {
+  const int64_t way = t.l1_bytes / std::max(t.l1_ways, 1);
+  return way > 0 && mr * std::gcd(s.k * 4, way) / way > t.l1_ways;
+}
+
 // Cycles of a core with two FMA pipes, two load ports and FMA latency 4, plus what the order of loops costs.
 double estimate(const Knobs& k, const Problem& problem, const Target& t) {
-  const Sizes s = sizes(find_parts(problem.kernel), problem);
-  const double mr = static_cast<double>(k.at("mr")), nv = static_cast<double>(k.at("nr")) / t.lanes;
+  const Parts p = find_parts(problem.kernel);
+  const Sizes s = sizes(p, problem);
+  const int64_t pf = k.at("pf"), st = streams_of(k), kc = k.at("kc");
+  const bool packed_a = packs_rows(k);
+  const double mr = static_cast<double>(k.at("mr")), nv = static_cast<double>(k.at("nr") / t.lanes * st);
   const auto tile = [&](double rows) {
     return std::max({rows * nv / 2, (rows + nv) / 2, 4.0}) * static_cast<double>(s.k) + 30;
   };
@@ -143,34 +206,45 @@ double estimate(const Knobs& k, const Problem& problem, const Target& t) {
   const double tiles = full + (rest > 0);
   const bool streams_b = problem.cold && s.n * s.k * 4 > t.l2_bytes;
   if (streams_b && s.m > 2) {
-    const int64_t pf = k.at("pf");
     if (pf == 0) cycles *= s.m > 64 ? 1.03 : 1.25;
     if (pf > 0 && tiles > 1) cycles *= 1.12;
-    if (pf == -1 && k.at("kc") == 0) cycles *= 1.05;
-  } else if (k.at("pf") != 0) {
+    if (pf > 0 && pf != 8192) cycles *= 1.01;
+    if (pf == -1 && kc == 0) cycles *= 1.05;
+  } else if (pf != 0) {
     cycles *= 1.01;
   }
+  // One or two rows: several streams from memory are quicker than one.
+  if (streams_b && s.m <= 2 && panels_of(p, problem.kernel) == Panels::packed) cycles *= st == 4 ? 1 : st == 2 ? 1.02 : 1.08;
   // Odd tiles at the edges and masks cost a little beyond their rows.
   if (rest > 0) cycles *= 1.02;
   if (s.n % k.at("nr") != 0) cycles *= 1 + 0.01 * nv;
-  if (k.at("kc") != 0) cycles *= tiles > 1 || !streams_b ? 1.005 : 1.06;
+  if (kc != 0) cycles *= (tiles > 1 || !streams_b ? 1.005 : 1.06) * (1 + 8.0 / static_cast<double>(kc));
   cycles *= imbalance(s, k, static_cast<int64_t>(panels), problem.threads);
   const double a_bytes = static_cast<double>(s.m) * static_cast<double>(s.k) * 4;
   if (a_bytes > static_cast<double>(t.l2_bytes) && k.at("mc") == 0) cycles *= 1.03;
-  // Rows of A a multiple of 4096 bytes apart share the sets of L1.
-  if ((s.k * 4) % 4096 == 0 && k.at("mr") > t.l1_ways) cycles *= 1.15;
+  if (!packed_a && rows_conflict(s, k.at("mr"), t)) cycles *= 1.15;
+  if (packed_a) cycles += static_cast<double>(s.m) * static_cast<double>(s.k) * 0.7;
   return cycles;
 }
 
+// The cheapest predicted of a few dozen: the whole space is for the search.
 Knobs defaults(const Problem& problem, const Target& t) {
-  const std::vector<KnobDomain> domains = knobs(problem, t);
+  const Parts p = find_parts(problem.kernel);
   // Where M varies each row count is a leaf of its own, and all of them have to be made within a millisecond of the
   // first call: four rows by two vectors still keep two FMA pipes of latency four busy.
-  const Parts p = find_parts(problem.kernel);
-  const int64_t most_rows = is_const_int(p.m->extent) ? t.vector_registers : 4;
+  const bool fixed = is_const_int(p.m->extent);
+  const int64_t most_rows = fixed ? t.vector_registers : 4;
+  std::vector<KnobDomain> domains = knobs(problem, t);
+  const std::map<std::string, std::vector<int64_t>> rare = {
+      {"st", {2}}, {"kc", {256, 2048}}, {"mc", {96, 384}}, {"pa", {fixed ? 2 : 1}}, {"pf", {4096, 16384, 32768}}, {"nr", {t.lanes}}, {"mr", {5, 7, 9, 16, 20, 24, 28}}};
+  for (KnobDomain& d : domains) {
+    if (d.values.size() == 1) continue;
+    const std::vector<int64_t>& skip = rare.at(d.name);
+    std::erase_if(d.values, [&](int64_t v) { return std::find(skip.begin(), skip.end(), v) != skip.end() || (d.name == "mr" && v > most_rows); });
+  }
   Knobs best;
   double best_cycles = 0;
-  const auto visit = [&](const auto& self, size_t d, Knobs k) -> void {
+  const auto visit = [&](const auto& self, size_t d, Knobs& k) -> void {
     if (d < domains.size()) {
       for (int64_t v : domains[d].values) {
         k[domains[d].name] = v;
@@ -178,14 +252,15 @@ Knobs defaults(const Problem& problem, const Target& t) {
       }
       return;
     }
-    if (!accepts(k, problem, t).ok() || k.at("mr") > most_rows) return;
+    if (!accepts(k, problem, t).ok()) return;
     const double cycles = estimate(k, problem, t);
     if (best.empty() || cycles < best_cycles) {
       best = k;
       best_cycles = cycles;
     }
   };
-  visit(visit, 0, {});
+  Knobs start;
+  visit(visit, 0, start);
   return best;
 }
 
@@ -193,11 +268,32 @@ const char* tail_of(const Expr& extent, int64_t tile, const Kernel& kernel) {
   return proves_divisible(extent, tile, Ranges(kernel)) ? "exact" : "mask";
 }
 
-// A nest of an m and an n scope over one tile: rows unrolled, columns in vectors.
-void vectorize_tile(Script& s, const std::string& n, int64_t lanes, const char* tail) {
-  s.move("tile_scope {} {} tail={} as {}v,{}l", n, lanes, tail, n, n);
+// The columns of a tile: panels and vectors unrolled.
+void vectorize_tile(Script& s, const std::string& n, int64_t nr, int64_t panels, int64_t lanes, const char* tail) {
+  std::string columns = n;
+  if (panels > 1) {
+    s.move("tile_scope {} {} tail=exact as {}s,{}p", n, nr, n, n);
+    s.move("unroll_scope {}s", n);
+    columns = n + "p";
+  }
+  s.move("tile_scope {} {} tail={} as {}v,{}l", columns, lanes, tail, n, n);
   s.move("unroll_scope {}v", n);
   s.move("vectorize_scope {}l", n);
+}
+
+// A as [tile][k][row], in scratch of the thread that owns the block `at`, or of all if A is packed before everything else. The
+// copy's scopes are ap_0 (rows) and ap_1 (k).
+void pack_rows(Script& s, const std::string& a, const std::string& at, int64_t mr, const char* tail) {
+  s.move("create_temporary {} ap at={}", a, at);
+  s.move("tile_buffer ap 0 {}", mr);
+  s.move("swap_dims ap 1 2");
+  s.move("tile_scope ap_0 {} tail={} as apt,apr", mr, tail);
+  s.move("tensorize apr transpose");
+  if (at == "root") {
+    s.move("parallelize apt");
+  } else {
+    s.move("move_to_stack ap {}", at);
+  }
 }
 
 // The layout [n / nr, k, n % nr].
@@ -226,10 +322,11 @@ Result<Schedule> build(const Knobs& knob, const Problem& problem, const Target& 
   const Parts p = find_parts(kernel);
   if (!p.valid) return unsupported("not a matmul nest");
   const Sizes size = sizes(p, problem);
-  const int64_t mr = knob.at("mr"), nr = knob.at("nr"), kc = knob.at("kc"), mc = knob.at("mc"), pf = knob.at("pf");
+  const int64_t mr = knob.at("mr"), nr = knob.at("nr"), st = streams_of(knob), kc = knob.at("kc"), pf = knob.at("pf");
+  const int64_t mc = block_rows(knob);
   const std::string c = p.product->target, b = (*p.b)->name, m = p.m->iter, n = p.n->iter, k = p.k->iter;
   const Panels panels = panels_of(p, kernel);
-  const char* n_tail = tail_of(p.n->extent, nr, kernel);
+  const char* n_tail = tail_of(p.n->extent, nr * st, kernel);
   const char* vector_tail = std::string_view(n_tail) == "exact" ? "exact" : "mask";
 
   Script s(kernel);
@@ -239,7 +336,7 @@ Result<Schedule> build(const Knobs& knob, const Problem& problem, const Target& 
     rows = "mi";
   }
   s.move("tile_scope {} {} tail={} as m0,m1", rows, mr, mc != 0 ? "mask" : tail_of(p.m->extent, mr, kernel));
-  s.move("tile_scope {} {} tail={} as n0,n1", n, nr, n_tail);
+  s.move("tile_scope {} {} tail={} as n0,n1", n, nr * st, n_tail);
   if (kc != 0) s.move("tile_scope {} {} tail={} as k0,k1", k, kc, tail_of(p.k->extent, kc, kernel));
   const std::string steps = kc != 0 ? "k1" : k;
   s.move("swap_scopes m1 n0");
@@ -260,10 +357,16 @@ Result<Schedule> build(const Knobs& knob, const Problem& problem, const Target& 
   } else if (panels == Panels::transposed) {
     transpose_panel(s, b, p.b_n < p.b_k);
   }
+  const std::vector<const Stmt*> batch = scopes_with_role(s.kernel(), "batch");
+  const std::string outermost = !batch.empty() ? batch.front()->iter : mc != 0 ? "mm" : "n0";
+  if (packs_rows(knob)) {
+    const std::string at = mc != 0 ? "mm" : batch.empty() ? "root" : batch.back()->iter;
+    pack_rows(s, (*p.a)->name, at, mr, mc != 0 ? "mask" : tail_of(p.m->extent, mr, kernel));
+  }
 
   if (kc == 0) {
     for (const char* rows_scope : {"m1", "m1b", "m1c"}) s.move("unroll_scope {}", rows_scope);
-    for (const char* columns : {"n1", "n1b", "n1c"}) vectorize_tile(s, columns, t.lanes, vector_tail);
+    for (const char* columns : {"n1", "n1b", "n1c"}) vectorize_tile(s, columns, nr, st, t.lanes, vector_tail);
     s.move("move_to_register {} m0", c);
   } else {
     s.move("split_scope m0 after=0 as m0b");
@@ -284,7 +387,7 @@ Result<Schedule> build(const Knobs& knob, const Problem& problem, const Target& 
     copies.emplace_back("m1b", "n1b");
     for (const auto& [row, column] : copies) {
       s.move("unroll_scope {}", row);
-      vectorize_tile(s, column, t.lanes, vector_tail);
+      vectorize_tile(s, column, nr, 1, t.lanes, vector_tail);
     }
     for (const char* columns : {"n1", "n1c"}) {
       s.move("tile_scope {} {} tail={} as {}v,{}l", columns, t.lanes, vector_tail, columns, columns);
@@ -293,13 +396,13 @@ Result<Schedule> build(const Knobs& knob, const Problem& problem, const Target& 
   }
   s.move("tensorize {} mma", steps);
   const int64_t lines = nr * 4 * 4 / 64;  // cache lines of B per four steps
-  if (pf > 0) s.move("prefetch {} {} ahead={} lines={}", b, steps, pf, lines);
+  for (int64_t stream = 0; pf > 0 && stream < st; ++stream) {
+    s.move("prefetch {} {} ahead={} lines={}", b, steps, pf + stream * size.k * nr * 4, lines);
+  }
   if (pf == -1) {
-    const int64_t tiles = std::max<int64_t>(1, (std::min<int64_t>(mc != 0 ? mc : size.m, size.m) + mr - 1) / mr);
+    const int64_t tiles = std::max<int64_t>(1, ((mc != 0 ? mc : size.m) + mr - 1) / mr);
     s.move("prefetch {} {} next={} lines={}", b, steps, kc != 0 ? "m0b" : "m0", (lines + tiles - 1) / tiles);
   }
-  const std::vector<const Stmt*> batch = scopes_with_role(s.kernel(), "batch");
-  const std::string outermost = !batch.empty() ? batch[0]->iter : mc != 0 ? "mm" : "n0";
   s.move("parallelize {}", outermost);
   return s.finish(kMatmulRecipe, knob);
 }

@@ -1,0 +1,179 @@
+// The matmul recipe's predicate is the space: what it accepts the generators make, every operator of the workloads gets a default it
+// accepts, and the number of configurations stays searchable.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "ir/text_form.h"
+#include "jit/host_cpu.h"
+#include "ops/lower.h"
+#include "ops/manifest.h"
+#include "runtime/compiler.h"
+#include "runtime/oracle.h"
+#include "search/recipe.h"
+
+namespace lathe::runtime {
+namespace {
+
+using search::Knobs;
+using search::Problem;
+
+std::vector<ir::Target> targets() {
+  ir::Target portable, avx2, avx512;
+  avx2.level = ir::IsaLevel::avx2;
+  avx512.level = ir::IsaLevel::avx512;
+  avx512.lanes = 16;
+  avx512.vector_registers = 32;
+  avx512.mask_registers = 7;
+  return {portable, avx2, avx512};
+}
+
+Problem matmul(const std::string& m, int64_t n, int64_t k, bool cold, std::map<std::string, int64_t> dims = {}) {
+  Problem p;
+  const std::string where = dims.empty() ? "" : " where M in 1..64";
+  p.kernel = ir::parse_kernel(fmt::format(R"(kernel mm(a: f32[{0}, {2}] in, w: f32[{2}, {1}] const, y: f32[{0}, {1}] out) family matmul{3}
+  c: f32[{0}, {1}] heap
+  for m < {0} [m]:
+    for n < {1} [n]:
+      c[m, n] = 0.0
+      for k < {2} [k]:
+        c[m, n] += a[m, k] * w[k, n]
+      y[m, n] = c[m, n]
+)", m, n, k, where)).value();
+  p.dims = std::move(dims);
+  p.cold = cold;
+  return p;
+}
+
+template <class F>
+void for_each_tuple(const std::vector<search::KnobDomain>& domains, F&& f) {
+  Knobs k;
+  const auto visit = [&](const auto& self, size_t d) -> void {
+    if (d == domains.size()) return f(k);
+    for (const int64_t v : domains[d].values) {
+      k[domains[d].name] = v;
+      self(self, d + 1);
+    }
+  };
+  visit(visit, 0);
+}
+
+int accepted(const Problem& p, const ir::Target& t) {
+  int n = 0;
+  for_each_tuple(search::kMatmulRecipe.knobs(p, t), [&](const Knobs& k) { n += search::kMatmulRecipe.accepts(k, p, t).ok(); });
+  return n;
+}
+
+TEST(MatmulRecipe, accepts_what_the_generators_make_and_computes_it) {
+  if (jit::host_target().level < ir::IsaLevel::avx2) GTEST_SKIP() << "needs AVX2: nothing is generated for this machine";
+  for (const ir::IsaLevel level : {ir::IsaLevel::avx2, ir::IsaLevel::avx512}) {
+    const ir::Target t = jit::host_target().cap(level);
+    if (t.level != level) continue;
+    const std::pair<Problem, SymbolValues> problems[] = {
+        {matmul("6", 128, 320, true), {}}, {matmul("1", 256, 64, true), {}}, {matmul("33", 72, 65, false), {}}, {matmul("M", 128, 300, true, {{"M", 9}}), {{"M", 9}}}};
+    for (const auto& [p, dims] : problems) {
+      LeafCache leaves(LeafCacheOptions{}, nullptr, nullptr);
+      auto oracle = Oracle::create({p.kernel, dims, 1, 7}, nullptr);
+      ASSERT_TRUE(oracle.ok());
+      int seen = 0, made = 0;
+      for_each_tuple(search::kMatmulRecipe.knobs(p, t), [&](const Knobs& k) {
+        // A prime step: every value of every knob turns up, with many of the others.
+        if (!search::kMatmulRecipe.accepts(k, p, t).ok() || seen++ % 11 != 0) return;
+        const auto schedule = search::kMatmulRecipe.build(k, p, t);
+        ASSERT_TRUE(schedule.ok()) << schedule.status().to_string();
+        LeafPolicy policy;
+        policy.llvm = false;
+        const auto stage = build_stage(p.kernel, *schedule, t, leaves, policy);
+        ASSERT_TRUE(stage.ok()) << search::to_text(*schedule) << stage.status().to_string();
+        EXPECT_FALSE(stage->portable) << search::to_text(*schedule);
+        const auto verdict = (*oracle)->verify(*stage);
+        ASSERT_TRUE(verdict.ok()) << verdict.status().to_string();
+        EXPECT_TRUE(verdict->ok) << search::to_text(*schedule) << verdict->reason;
+        ++made;
+      });
+      EXPECT_GT(made, 2);
+    }
+  }
+}
+
+TEST(MatmulRecipe, domains_hold_all_that_is_accepted) {
+  // Brute force over more values than the domains have: whatever the predicate accepts of them is in the domains.
+  const std::vector<search::KnobDomain> wide = {{"mr", {0, 1, 2, 3, 4, 6, 8, 14, 28}}, {"nr", {16, 32, 48, 64}}, {"st", {1, 2, 4}}, {"kc", {0, 256, 512, 2048}},
+                                                {"mc", {0, 96, 192}}, {"pa", {0, 1}}, {"pf", {-1, 0, 4096, 8192}}};
+  const ir::Target t = targets()[2];
+  for (const Problem& p : {matmul("16", 512, 1024, true), matmul("300", 300, 512, false), matmul("2", 64, 100, true)}) {
+    std::map<std::string, std::vector<int64_t>> domain;
+    for (const search::KnobDomain& d : search::kMatmulRecipe.knobs(p, t)) domain[d.name] = d.values;
+    int inside = 0;
+    for_each_tuple(wide, [&](const Knobs& k) {
+      if (k.at("mr") == 0 || !search::kMatmulRecipe.accepts(k, p, t).ok()) return;
+      ++inside;
+      for (const auto& [name, value] : k) {
+        const std::vector<int64_t>& v = domain[name];
+        EXPECT_NE(std::find(v.begin(), v.end(), value), v.end()) << name << " " << value;
+      }
+    });
+    EXPECT_GT(inside, 20);
+  }
+}
+
+TEST(MatmulRecipe, spaces_are_searchable) {
+  const ir::Target t = targets()[2];
+  for (const Problem& p : {matmul("8", 4096, 4096, true), matmul("16", 4096, 4096, true), matmul("128", 896, 4864, true), matmul("1024", 1024, 1024, false),
+                           matmul("197", 768, 768, false), matmul("4", 512, 896, true)}) {
+    const int n = accepted(p, t);
+    EXPECT_GE(n, 200) << ir::print(p.kernel);
+    EXPECT_LE(n, 5000) << ir::print(p.kernel);
+  }
+}
+
+TEST(MatmulRecipe, old_records_mean_what_they_did) {
+  const ir::Target t = targets()[2];
+  const Problem p = matmul("16", 512, 1024, true);
+  const Knobs old = {{"mr", 8}, {"nr", 32}, {"kc", 512}, {"mc", 0}, {"pf", -1}};
+  Knobs now = old;
+  now["st"] = 1;
+  now["pa"] = 0;
+  ASSERT_TRUE(search::kMatmulRecipe.accepts(old, p, t).ok());
+  search::Schedule a = search::kMatmulRecipe.build(old, p, t).value(), b = search::kMatmulRecipe.build(now, p, t).value();
+  a.knobs = b.knobs = {};
+  EXPECT_EQ(search::to_text(a), search::to_text(b));
+}
+
+TEST(MatmulRecipe, every_operator_of_the_workloads_has_an_accepted_default) {
+  int problems = 0;
+  for (const char* name : {"limits", "qwen2.5-0.5b", "smollm2-135m", "minilm-l6", "bert-base", "llama3-8b-layer"}) {
+    std::ifstream in(std::string(LATHE_SOURCE_DIR) + "/bench/workloads/" + name + ".jsonl");
+    std::stringstream text;
+    text << in.rdbuf();
+    const auto items = ops::parse_manifest(text.str());
+    ASSERT_TRUE(items.ok()) << name;
+    for (const ops::Workload& item : *items) {
+      const auto graph = ops::finish(item.graph);
+      ASSERT_TRUE(graph.ok());
+      const auto lowered = ops::lower(*graph);
+      ASSERT_TRUE(lowered.ok());
+      for (const ops::LoweredKernel& kernel : lowered->kernels) {
+        Problem p;
+        p.kernel = kernel.kernel;
+        p.one_layout = !p.kernel.symbols.empty();
+        p.threads = item.threads;
+        p.cold = item.cache == ops::CacheState::cold;
+        for (const ir::Symbol& s : p.kernel.symbols) p.dims[s.name] = std::max<int64_t>(s.min, std::min<int64_t>(s.max, 8));
+        if (!search::kMatmulRecipe.matches(p)) continue;
+        for (const ir::Target& t : targets()) {
+          const Knobs k = search::kMatmulRecipe.defaults(p, t);
+          ASSERT_FALSE(k.empty()) << item.name << " " << t.to_string();
+          EXPECT_TRUE(search::kMatmulRecipe.accepts(k, p, t).ok()) << item.name << " " << t.to_string();
+          EXPECT_TRUE(search::kMatmulRecipe.build(k, p, t).ok()) << item.name << " " << t.to_string();
+          ++problems;
+        }
+      }
+    }
+  }
+  EXPECT_GT(problems, 100);
+}
+
+}  // namespace
+}  // namespace lathe::runtime
