@@ -75,7 +75,7 @@ class Search {
       const size_t room = std::min<size_t>(kBatch, static_cast<size_t>(task_.candidates - out_.measurements));
       for (; at < proposals.size() && batch.size() < room; ++at) propose(proposals[at], &batch);
       LATHE_RETURN_IF_ERROR(screen(batch));
-      out_.exhausted = at == proposals.size();
+      out_.exhausted = at == proposals.size() && static_cast<int>(proposals.size()) < task_.candidates;
     }
     return {};
   }

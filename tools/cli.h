@@ -32,7 +32,7 @@ struct Verb {
   const char* help;
   std::function<int()> (*setup)(CLI::App& app);
 };
-extern const Verb kInfo, kWarmup, kBench, kVerify, kExplain, kStore, kOpt;
+extern const Verb kInfo, kWarmup, kTune, kBench, kVerify, kExplain, kStore, kOpt;
 
 // --json, --store, --isa and, where they mean something, --threads and --seed.
 void add_common(CLI::App& app, CommonOptions* options, bool measures = true);

@@ -1,9 +1,10 @@
-// lathe store ls|check: what is in the store, and whether it is intact.
+// lathe store ls|check|merge: what is in the store, whether it is intact, and what shards of it found.
 #include <fmt/format.h>
 
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "runtime/store_merge.h"
 #include "tools/cli.h"
 #include "tools/table.h"
 
@@ -62,17 +63,62 @@ int run(const CommonOptions& options, bool check) {
   return bad > 0 ? kFailed : kDone;
 }
 
+struct MergeOptions : CommonOptions {
+  std::vector<std::string> from;
+};
+
+int merge(const MergeOptions& options) {
+  auto context = make_context(options);
+  if (!context.ok()) return fail(options, context.status(), kUsage);
+  runtime::MergeReport total;
+  for (const std::string& path : options.from) {
+    runtime::Stats stats;
+    runtime::StoreOptions layers;
+    layers.layers = {{path, runtime::LayerMode::read_only}};
+    const auto from = runtime::Store::open(layers, &stats);
+    if (!from.ok()) return fail(options, from.status(), kUsage);
+    if (!(*from)->layers()[0].exists) return fail(options, ir::invalid("{}: no store there", path), kUsage);
+    const runtime::MergeReport one = runtime::merge_store(**from, (*context)->store());
+    total.copied += one.copied;
+    total.same += one.same;
+    total.replaced += one.replaced;
+    total.kept += one.kept;
+    for (const auto& [reason, n] : one.refused) total.refused[reason] += n;
+  }
+  int refused = 0;
+  for (const auto& [reason, n] : total.refused) refused += n;
+  if (options.json) {
+    json line = json_event(options, "summary");
+    line["copied"] = total.copied;
+    line["same"] = total.same;
+    line["replaced"] = total.replaced;
+    line["kept"] = total.kept;
+    line["refused"] = total.refused;
+    print_json(line);
+  } else {
+    fmt::print("{} objects copied, {} were there, {} replaced by better ones, {} kept\n", total.copied, total.same, total.replaced, total.kept);
+    for (const auto& [reason, n] : total.refused) fmt::print("{} refused: {}\n", n, reason);
+  }
+  return refused > 0 ? kFailed : kDone;
+}
+
 }  // namespace
 
-const Verb kStore = {"store", "What is stored: ls, check", [](CLI::App& app) -> std::function<int()> {
+const Verb kStore = {"store", "What is stored: ls, check, merge", [](CLI::App& app) -> std::function<int()> {
   auto ls = std::make_shared<CommonOptions>(), check = std::make_shared<CommonOptions>();
   CLI::App* ls_app = app.add_subcommand("ls", "Every object");
   add_common(*ls_app, ls.get(), false);
   CLI::App* check_app = app.add_subcommand("check", "Every object verified; prints the bad ones");
   add_common(*check_app, check.get(), false);
-  ls->verb = check->verb = "store";
+  auto into = std::make_shared<MergeOptions>();
+  CLI::App* merge_app = app.add_subcommand("merge", "Bring in what other stores have");
+  add_common(*merge_app, into.get(), false);
+  merge_app->add_option("from", into->from, "Directories of stores")->required();
+  ls->verb = check->verb = into->verb = "store";
   app.require_subcommand(1);
-  return [ls, check, check_app] { return check_app->parsed() ? run(*check, true) : run(*ls, false); };
+  return [ls, check, into, check_app, merge_app] {
+    return merge_app->parsed() ? merge(*into) : check_app->parsed() ? run(*check, true) : run(*ls, false);
+  };
 }};
 
 }  // namespace lathe::tools

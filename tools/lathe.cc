@@ -13,7 +13,7 @@ int main(int argc, char** argv) {
   app.name("lathe");
   app.require_subcommand(1);
   std::function<int()> chosen;
-  for (const Verb* verb : {&kInfo, &kWarmup, &kBench, &kVerify, &kExplain, &kStore, &kOpt}) {
+  for (const Verb* verb : {&kInfo, &kWarmup, &kTune, &kBench, &kVerify, &kExplain, &kStore, &kOpt}) {
     CLI::App* sub = app.add_subcommand(verb->name, verb->help);
     sub->callback([&chosen, run = verb->setup(*sub)] {
       if (!chosen) chosen = run;
