@@ -7,6 +7,7 @@
 #include "ir/text_form.h"
 #include "runtime/key.h"
 #include "runtime/nest_text.h"
+#include "search/features.h"
 
 namespace lathe::runtime {
 
@@ -60,6 +61,14 @@ Result<std::vector<ExplainedKernel>> explain(Operator& op, const SymbolValues& d
       e.miss = fmt::format("{} ({})", miss_reason_name(reason), miss_reason_meaning(reason));
       e.difference = environment_difference(context);
     }
+    if (decision) {
+      e.measured_us = decision->best_us;
+      e.measured_default_us = decision->default_us;
+    }
+    if (const search::Recipe* recipe = search::find_recipe(problem); recipe != nullptr && schedule.recipe.starts_with(recipe->name)) {
+      e.predicted_us = search::analytic_us(problem, context.target(), search::MachineRates::assumed(context.target()), recipe, schedule.knobs);
+    }
+    e.moves = search::move_reasons(problem, context.target(), schedule);
     e.naive = ir::print(problem.kernel);
     e.schedule = search::to_text(schedule);
     LATHE_ASSIGN(const ir::Kernel scheduled, search::replay(problem.kernel, schedule));

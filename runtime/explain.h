@@ -1,10 +1,11 @@
-// Why an operator is served as it is, as text for people: naive Kernel, Schedule, scheduled Kernel, nest, leaves, the stored decision, and
-// what differed where the store did not serve. Compiles what explaining needs; records nothing.
+// Why an operator is served as it is, as text for people: naive Kernel, Schedule move by move, scheduled Kernel, nest, leaves, predicted and
+// measured time, the stored decision, and what differed where the store did not serve. Compiles what explaining needs; records nothing.
 #pragma once
 #include <string>
 #include <vector>
 
 #include "runtime/operator.h"
+#include "search/why.h"
 
 namespace lathe::runtime {
 
@@ -15,6 +16,9 @@ struct ExplainedLeaf {
 
 struct ExplainedKernel {
   std::string naive, schedule, scheduled, nest;
+  std::vector<search::MoveReason> moves;
+  double predicted_us = 0;   // by the analytic model; 0: none without a recipe
+  double measured_us = 0, measured_default_us = 0;  // when it was decided; 0: never
   int tier = 1;
   std::vector<ExplainedLeaf> leaves;
   std::vector<std::pair<std::string, std::string>> refusals;  // move, reason

@@ -1,11 +1,13 @@
 // lathe explain: how operators are served and why.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
 #include <nlohmann/json.hpp>
 
 #include "runtime/explain.h"
 #include "tools/cli.h"
+#include "tools/table.h"
 
 namespace lathe::tools {
 namespace {
@@ -26,6 +28,12 @@ void print_kernel(const ExplainedKernel& e, size_t number, size_t count) {
   if (count > 1) fmt::print("=== kernel {} of {}\n", number + 1, count);
   print_text("naive kernel", e.naive);
   print_text(fmt::format("schedule (T{}, {})", e.tier, e.stored ? "stored decision" : "default"), e.schedule);
+  fmt::print("--- moves and what each follows from\n");
+  size_t width = 0;
+  for (const auto& m : e.moves) width = std::max(width, m.move.size());
+  for (const auto& m : e.moves) fmt::print("{:<{}}  ; {}\n", m.move, width, m.why);
+  fmt::print("--- time\npredicted {} us by the analytic model, measured {} us, the default {} us\n", us_text(e.predicted_us),
+             us_text(e.measured_us), us_text(e.measured_default_us));
   print_text("scheduled kernel", e.scheduled);
   print_text("nest", e.nest);
   for (size_t l = 0; l < e.leaves.size(); ++l) print_text(fmt::format("leaf {} ({})", l, e.leaves[l].key), e.leaves[l].text);
@@ -40,12 +48,16 @@ void print_kernel(const ExplainedKernel& e, size_t number, size_t count) {
 }
 
 json kernel_json(const ExplainedKernel& e) {
-  json leaves = json::array(), refusals = json::array();
+  json leaves = json::array(), refusals = json::array(), moves = json::array();
+  for (const auto& m : e.moves) moves.push_back({{"move", m.move}, {"why", m.why}, {"picture", m.picture}});
   for (const auto& l : e.leaves) leaves.push_back({{"key", l.key}, {"text", l.text}});
   for (const auto& [move, reason] : e.refusals) refusals.push_back({{"move", move}, {"reason", reason}});
   return {{"tier", tier_name(e.tier)}, {"kernel", e.naive}, {"schedule", e.schedule}, {"scheduled", e.scheduled}, {"nest", e.nest},
           {"leaves", leaves}, {"refusals", refusals}, {"stored", e.stored}, {"decision", e.decision}, {"miss", e.miss},
-          {"difference", e.difference}};
+          {"difference", e.difference}, {"moves", moves},
+          {"predicted_us", e.predicted_us > 0 ? json(e.predicted_us) : json()},
+          {"measured_us", e.measured_us > 0 ? json(e.measured_us) : json()},
+          {"default_us", e.measured_default_us > 0 ? json(e.measured_default_us) : json()}};
 }
 
 int run(const ExplainFlags& flags) {

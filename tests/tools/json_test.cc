@@ -129,6 +129,10 @@ TEST(Explain, ShowsKernelScheduleNestAndMiss) {
   EXPECT_THAT(row["nest"].get<std::string>(), HasSubstr("call leaf"));
   EXPECT_THAT(row["miss"].get<std::string>(), HasSubstr("never_seen"));
   EXPECT_FALSE(row["refusals"].empty());
+  ASSERT_FALSE(row["moves"].empty());
+  for (const char* field : {"move", "why", "picture"}) EXPECT_NE(row["moves"][0][field], "") << field;
+  EXPECT_GT(row["predicted_us"].get<double>(), 0);
+  EXPECT_TRUE(row["measured_us"].is_null());
 }
 
 TEST(StoreVerb, ListsAndChecks) {
