@@ -93,6 +93,16 @@ typedef struct lathe_pool {
 } lathe_pool;
 #define LATHE_POOL_INIT {(uint32_t)sizeof(lathe_pool), 1, NULL, NULL, NULL, NULL}
 
+/* Tuning while calls run, on a thread of Lathe's own and in the measuring worker, within a share of one CPU. Compiling and swapping
+ * happen beside the calls, and what takes over keeps what the host was told: packed layouts, workspace, numeric class. */
+typedef enum lathe_tune {
+  LATHE_TUNE_DEFAULT = 0,      /* as LATHE_TUNE says; else off */
+  LATHE_TUNE_OFF = 1,
+  LATHE_TUNE_REPLAY = 2,       /* recorded Schedules of hot shapes take over; nothing is searched */
+  LATHE_TUNE_ON = 3,           /* hot shapes are searched; a winner takes over */
+  LATHE_TUNE_TRIALS = 4        /* a winner first recomputes copies of real calls, then serves at most 0.5 % of them */
+} lathe_tune;
+
 typedef struct lathe_context_options {
   uint32_t struct_size, version;
   const lathe_layer* layers;   /* the first writable one is written; NULL: LATHE_CACHE_DIR, XDG_CACHE_HOME/lathe,
@@ -103,8 +113,12 @@ typedef struct lathe_context_options {
   const char* plugin_dir;      /* where liblathe_llvm.so is; NULL: beside the library, then LATHE_PLUGIN_DIR */
   int32_t own_threads;         /* > 1: Lathe may keep its own bounded-spin team of that many threads, caller included */
   uint32_t reserved;
+  uint32_t tune;               /* lathe_tune */
+  uint32_t tune_cpu;           /* most that tuning takes on average, in per cent of one CPU; 0: LATHE_TUNE_CPU, or 2 */
+  int32_t background_threads;  /* for tuning; 0: one if it is on, or LATHE_BACKGROUND_THREADS; -1: none */
+  uint32_t reserved2;
 } lathe_context_options;
-#define LATHE_CONTEXT_OPTIONS_INIT {(uint32_t)sizeof(lathe_context_options), 1, NULL, 0, NULL, NULL, NULL, 0, 0}
+#define LATHE_CONTEXT_OPTIONS_INIT {(uint32_t)sizeof(lathe_context_options), 1, NULL, 0, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0}
 
 /* options may be NULL (all defaults). Reads the LATHE_* environment once. Starts no thread, opens no compiler. */
 LATHE_API lathe_status lathe_context_create(const lathe_context_options* options, lathe_context** out,
@@ -119,6 +133,10 @@ typedef enum lathe_seal_mode {
 } lathe_seal_mode;
 /* After it nothing is compiled or searched. */
 LATHE_API lathe_status lathe_seal(lathe_context* ctx, uint32_t mode /* lathe_seal_mode */, lathe_error* error);
+
+/* The switch of tuning while calls run, LATHE_TUNE_OFF to LATHE_TUNE_TRIALS; a sealed context does not tune. OFF takes effect within
+ * a moment: trials and the worker end, what took over stays. */
+LATHE_API lathe_status lathe_tune_mode(lathe_context* ctx, uint32_t mode /* lathe_tune */, lathe_error* error);
 
 /* --- Graphs ----------------------------------------------------------------------------------------------------- */
 

@@ -1,5 +1,6 @@
 // C ABI: packing constants, executing, pinning. A hit of execute neither allocates nor locks.
 #include "runtime/handle.h"
+#include "runtime/serve_sampled.h"
 
 namespace lathe::runtime {
 
@@ -49,10 +50,18 @@ bool overlaps(const void* a, uint64_t a_bytes, const void* b, uint64_t b_bytes) 
   return a_bytes != 0 && b_bytes != 0 && x < y + b_bytes && y < x + a_bytes;
 }
 
-void run_on(const Operator& op, const BoundOp& bound, void* const* data, const lathe_exec& exec, ThreadTeam* own) {
-  if (exec.pool == nullptr) return op.run(bound, data, exec.workspace, own);
+// Counted if the shape is; now and then looked at closely.
+void run_counted(const Operator& op, const BoundOp& bound, bool may_try, void* const* data, void* workspace, ThreadTeam* team) {
+  HotShape* heat = bound.heat.load(std::memory_order_acquire);
+  const int place = heat == nullptr ? -1 : heat->tick();
+  if (place < 0) return op.run(bound, data, workspace, team);
+  serve_sampled(op, bound, *heat, place, may_try, data, workspace, team);
+}
+
+void run_on(const Operator& op, const BoundOp& bound, bool may_try, void* const* data, const lathe_exec& exec, ThreadTeam* own) {
+  if (exec.pool == nullptr) return run_counted(op, bound, may_try, data, exec.workspace, own);
   ThreadTeam team(host_pool(*exec.pool));
-  op.run(bound, data, exec.workspace, &team);
+  run_counted(op, bound, may_try, data, exec.workspace, &team);
 }
 
 Status execute(lathe_kernel* kernel, const lathe_arg* args, size_t num_args, const lathe_exec* exec) {
@@ -75,7 +84,8 @@ Status execute(lathe_kernel* kernel, const lathe_arg* args, size_t num_args, con
       return invalid("overlaps {}", body.plan.args[i].name).with_arg("exec.workspace", 3);
     }
   }
-  run_on(*body.op, **bound, call.data, e, body.state->context->team());
+  Context& context = *body.state->context;
+  run_on(*body.op, **bound, context.seal() == Seal::off, call.data, e, context.team());
   return {};
 }
 
@@ -164,9 +174,9 @@ extern "C" lathe_status lathe_pin(lathe_kernel* kernel, const lathe_arg* args, s
 extern "C" lathe_status lathe_pinned_run(const lathe_pinned* pinned, void* const* data, const lathe_exec* exec) {
   const PinnedBody& p = *pinned->body;
   if (exec == nullptr) {
-    p.op->run(*p.bound, data, nullptr, p.team);
+    run_counted(*p.op, *p.bound, false, data, nullptr, p.team);
   } else {
-    run_on(*p.op, *p.bound, data, *exec, p.team);
+    run_on(*p.op, *p.bound, false, data, *exec, p.team);
   }
   return LATHE_OK;
 }

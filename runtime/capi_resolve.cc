@@ -3,6 +3,7 @@
 
 #include "ir/text_form.h"
 #include "runtime/handle.h"
+#include "runtime/online_tuner.h"
 #include "runtime/warmup.h"
 
 namespace lathe::runtime {
@@ -53,7 +54,9 @@ Result<bool> tune_operator(ContextState& state, const ops::Graph& graph, const S
 Result<PrepareInfo> make_operator(ContextState& state, const ops::Graph& graph, const ServeRequest& request, std::shared_ptr<Operator>& out) {
   LATHE_ASSIGN(std::shared_ptr<Operator> op, Operator::create(state.context, graph));
   Result<PrepareInfo> info = op->prepare(request.prepare, request.wait == LATHE_COMPILED_ONLY);
-  if (info.ok()) out = std::move(op);
+  if (!info.ok()) return info;
+  state.context->tuner().watch(op, request.prepare);
+  out = std::move(op);
   return info;
 }
 
@@ -177,6 +180,9 @@ Result<uint64_t> hinted_workspace(Operator& op, int threads, bool packed) {
   return static_cast<uint64_t>(most);
 }
 
+// A better operator was made, or a body of this one was replaced.
+uint64_t generation_of(const KernelBody& body) { return body.served->generation.load(std::memory_order_acquire) + body.op->generation(); }
+
 void copy_text(char* to, size_t size, std::string_view from) {
   const size_t n = std::min(from.size(), size - 1);
   std::memcpy(to, from.data(), n);
@@ -222,7 +228,7 @@ Status resolve(lathe_context* ctx, const lathe_graph* graph, const lathe_policy*
   filled.numeric_class = prepared.numeric;
   filled.num_args = static_cast<int32_t>(body.plan.args.size());
   filled.workspace_bytes = workspace;
-  filled.generation = body.served->generation.load(std::memory_order_acquire);
+  filled.generation = generation_of(body);
   if (prepared.missed) copy_text(filled.miss_reason, sizeof(filled.miss_reason), miss_reason_name(prepared.miss));
   copy_text(filled.name, sizeof(filled.name), graph->body->graph.name);
   *out = make_handle<lathe_kernel>(std::move(body));
@@ -241,5 +247,5 @@ extern "C" lathe_status lathe_resolve(lathe_context* ctx, const lathe_graph* gra
 }
 extern "C" void lathe_kernel_destroy(lathe_kernel* kernel) { destroy_handle(kernel); }
 extern "C" uint64_t lathe_generation(const lathe_kernel* kernel) {
-  return is_live(kernel) ? kernel->body->served->generation.load(std::memory_order_acquire) : 0;
+  return is_live(kernel) ? generation_of(*kernel->body) : 0;
 }

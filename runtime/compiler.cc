@@ -36,20 +36,11 @@ Status make_leaves(const ir::CutKernel& cut, const ir::Target& target, LeafCache
   return {};
 }
 
-// The packed layout of a constant, as bytes depend on it: dtype, sizes and the order of tiles.
-uint64_t layout_id(const ir::Buffer& b) {
-  std::string text = ir::dtype_name(b.type);
-  for (const ir::Expr& d : ir::physical_dims(b)) text += "," + ir::print(d);
-  for (const ir::LayoutDim& l : b.layout) text += fmt::format(";{}:{}:{}", l.dim, static_cast<int>(l.part), l.tile);
-  const uint64_t id = ir::hash_text(text);
-  return id == 0 ? 1 : id;
-}
-
 Result<PackedParam> make_pack(const ir::Kernel& scheduled, const std::string& buffer, int param, const ir::Target& target,
                               LeafCache& cache, const LeafPolicy& policy, Stage& stage) {
   PackedParam out;
   out.param = param;
-  out.layout_id = layout_id(*scheduled.find_buffer(buffer));
+  out.layout_id = constant_layout(*scheduled.find_buffer(buffer));
   search::Problem problem;
   problem.threads = 2;  // shared out where run_pack() has a team
   LATHE_ASSIGN(problem.kernel, search::pack_kernel(scheduled, buffer));
@@ -61,6 +52,14 @@ Result<PackedParam> make_pack(const ir::Kernel& scheduled, const std::string& bu
 }
 
 }  // namespace
+
+uint64_t constant_layout(const ir::Buffer& b) {
+  std::string text = ir::dtype_name(b.type);
+  for (const ir::Expr& d : ir::physical_dims(b)) text += "," + ir::print(d);
+  for (const ir::LayoutDim& l : b.layout) text += fmt::format(";{}:{}:{}", l.dim, static_cast<int>(l.part), l.tile);
+  const uint64_t id = ir::hash_text(text);
+  return id == 0 ? 1 : id;
+}
 
 Result<Stage> build_stage(const ir::Kernel& restricted, const search::Schedule& schedule, const ir::Target& target,
                           LeafCache& leaves, const LeafPolicy& policy) {

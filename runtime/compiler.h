@@ -42,6 +42,9 @@ struct Stage {
   double codegen_us = 0;                   // leaf texts to callables, packing included
 };
 
+// The packed layout of a constant: equal ids, equal bytes. It depends on dtype, sizes and the order of tiles.
+uint64_t constant_layout(const ir::Buffer& buffer);
+
 // UNSUPPORTED names the move, the rule of leaf form, or the backend's refusal; MISS as LeafCache::get.
 ir::Result<Stage> build_stage(const ir::Kernel& restricted, const search::Schedule& schedule, const ir::Target& target,
                               LeafCache& leaves, const LeafPolicy& policy);

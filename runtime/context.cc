@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "jit/host_cpu.h"
+#include "runtime/online_tuner.h"
 
 namespace lathe::runtime {
 
@@ -35,7 +36,17 @@ Seal seal_mode(const ir::Options& options) {
   return static_cast<Seal>(options.integer(OptionId::seal));
 }
 
+OnlineOptions online_options(const ir::Options& options) {
+  OnlineOptions online;
+  online.mode = static_cast<TuneMode>(options.integer(OptionId::tune));
+  online.thread = options.integer(OptionId::background_threads) != 0;
+  online.rules.cpu_share = static_cast<double>(options.integer(OptionId::tune_cpu)) / 100;
+  return online;
+}
+
 }  // namespace
+
+Context::~Context() = default;
 
 Result<std::shared_ptr<Context>> Context::create(ContextConfig config) {
   std::shared_ptr<Context> ctx(new Context);
@@ -61,7 +72,9 @@ Result<std::shared_ptr<Context>> Context::create(ContextConfig config) {
   ctx->leaves_ = std::make_unique<LeafCache>(leaves, ctx->store_.get(), &ctx->stats_);
   if (config.own_threads > 1) ctx->team_ = std::make_unique<ThreadTeam>(TeamOptions{.threads = config.own_threads});
   ctx->seal_ = seal_mode(options);
+  ctx->tuner_ = std::make_unique<OnlineTuner>(config.online != nullptr ? *config.online : online_options(options));
   ctx->config_ = std::move(config);
+  ctx->tuner_->set_mode(ctx, ctx->tuner_->mode());
   return ctx;
 }
 

@@ -19,6 +19,9 @@
 
 namespace lathe::runtime {
 
+class OnlineTuner;
+struct OnlineOptions;
+
 enum class Seal : uint8_t { off, fallback, warn, error };
 
 // What a decision is wanted for: one Kernel over a range of its symbols, on this context's machine.
@@ -34,11 +37,13 @@ struct ContextConfig {
   ir::Options options;
   std::vector<LayerSpec> layers;     // empty: by the placement rules
   int own_threads = 0;               // > 1: a team of Lathe's own
+  std::shared_ptr<const OnlineOptions> online;  // tests; null: by the options
 };
 
-class Context {
+class Context : public std::enable_shared_from_this<Context> {
  public:
   static ir::Result<std::shared_ptr<Context>> create(ContextConfig config);
+  ~Context();
 
   const ir::Options& options() const { return config_.options; }
   const ir::Target& target() const { return target_; }
@@ -47,6 +52,7 @@ class Context {
   Stats& stats() { return stats_; }
   const Stats& stats() const { return stats_; }
   ThreadTeam* team() { return team_.get(); }  // null: the caller's thread
+  OnlineTuner& tuner() { return *tuner_; }
 
   Seal seal() const { return seal_.load(std::memory_order_relaxed); }
   void set_seal(Seal seal) { seal_.store(seal, std::memory_order_relaxed); }
@@ -69,6 +75,7 @@ class Context {
   std::unique_ptr<Store> store_;
   std::unique_ptr<LeafCache> leaves_;
   std::unique_ptr<ThreadTeam> team_;
+  std::unique_ptr<OnlineTuner> tuner_;
   std::atomic<Seal> seal_{Seal::off};
   ObjectKey decision_object(const DecisionQuery& query) const;
 

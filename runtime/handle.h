@@ -40,6 +40,8 @@ struct ServedOperator {
 
 // What a context's handles share.
 struct ContextState {
+  ContextState() = default;
+  ~ContextState();    // no handle is left: background work ends here, on the host's thread
   std::shared_ptr<Context> context;
   std::mutex mutex;
   std::map<std::string, std::shared_ptr<ServedOperator>> served;

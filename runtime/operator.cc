@@ -19,15 +19,6 @@ constexpr uint32_t kDefaultAllowed = ir::kReassociate | ir::kContract;
 constexpr size_t kMaxHintedDims = 64;
 constexpr size_t kMaxBound = 1024;  // shapes come from requests: no more nests than this are kept
 
-// Constants as ordinary inputs: what serves operands that were not prepacked.
-ir::Kernel unpacked(const ir::Kernel& kernel) {
-  ir::Kernel out = kernel;
-  for (ir::Buffer& b : out.buffers) {
-    if (b.place == ir::Place::constant) b.place = ir::Place::in;
-  }
-  return out;
-}
-
 // The kernel over its whole declared range; 0 is in every dim's range.
 ir::Kernel widened(const ir::Kernel& kernel) {
   ir::Kernel out = kernel;
@@ -50,6 +41,14 @@ int64_t align64(int64_t bytes) { return (bytes + 63) & ~int64_t{63}; }
 
 }  // namespace
 
+ir::Kernel constants_as_inputs(const ir::Kernel& kernel) {
+  ir::Kernel out = kernel;
+  for (ir::Buffer& b : out.buffers) {
+    if (b.place == ir::Place::constant) b.place = ir::Place::in;
+  }
+  return out;
+}
+
 Result<std::shared_ptr<Operator>> Operator::create(std::shared_ptr<Context> context, const ops::Graph& finished) {
   std::shared_ptr<Operator> op(new Operator);
   op->context_ = std::move(context);
@@ -58,6 +57,7 @@ Result<std::shared_ptr<Operator>> Operator::create(std::shared_ptr<Context> cont
   op->arg_tensors_ = finished.inputs;
   op->arg_tensors_.insert(op->arg_tensors_.end(), finished.outputs.begin(), finished.outputs.end());
   op->stages_.resize(op->lowered_.kernels.size());
+  op->promoted_.resize(op->lowered_.kernels.size());
   return op;
 }
 
@@ -115,7 +115,7 @@ search::Problem Operator::general_problem(int kernel, bool packed, const Prepare
   search::Problem p;
   const ir::Kernel& naive = lowered_.kernels[static_cast<size_t>(kernel)].kernel;
   const ir::Kernel whole = widened(naive);
-  p.kernel = packed ? whole : unpacked(whole);
+  p.kernel = packed ? whole : constants_as_inputs(whole);
   p.one_layout = !naive.symbols.empty();
   const std::vector<SymbolValues> hints = hinted_dims();
   for (const auto& [name, value] : hints.back()) p.dims[name] = value;
@@ -124,18 +124,25 @@ search::Problem Operator::general_problem(int kernel, bool packed, const Prepare
   return p;
 }
 
-Result<const ServedStage*> Operator::add_stage(int kernel, const search::Problem& problem, const search::Schedule& schedule,
-                                               ServedStage attributes, const LeafPolicy& policy, PrepareInfo& info) {
-  LATHE_ASSIGN(attributes.stage, build_stage(problem.kernel, schedule, context_->target(), context_->leaves(), policy));
+// The values of symbols that the problem is for.
+SymbolRanges Operator::range_of(int kernel, const search::Problem& problem) const {
+  SymbolRanges out;
   for (const ir::Symbol& s : lowered_.kernels[static_cast<size_t>(kernel)].kernel.symbols) {
     const ir::Symbol* left = problem.kernel.find_symbol(s.name);
     const auto fixed = problem.dims.find(s.name);
     if (left != nullptr) {
-      attributes.range[s.name] = {left->min, left->max};
+      out[s.name] = {left->min, left->max};
     } else if (fixed != problem.dims.end()) {
-      attributes.range[s.name] = {fixed->second, fixed->second};
+      out[s.name] = {fixed->second, fixed->second};
     }
   }
+  return out;
+}
+
+Result<const ServedStage*> Operator::add_stage(int kernel, const search::Problem& problem, const search::Schedule& schedule,
+                                               ServedStage attributes, const LeafPolicy& policy, PrepareInfo& info) {
+  LATHE_ASSIGN(attributes.stage, build_stage(problem.kernel, schedule, context_->target(), context_->leaves(), policy));
+  attributes.range = range_of(kernel, problem);
   const Stage& stage = attributes.stage;
   for (const PackedParam& p : stage.packed) {
     for (const auto& other : stages_[static_cast<size_t>(kernel)]) {
@@ -246,25 +253,34 @@ bool Operator::holds(const SymbolRanges& range, const SymbolValues& values) {
   });
 }
 
-// The narrowest stage that holds the call's values and suits its threads and constants.
+// Its values, and its constants as they come: where some stage packs a constant, those that come packed are for stages that pack.
+bool Operator::suits(int kernel, const ServedStage& stage, const Call& call) const {
+  if (!holds(stage.range, call.symbols)) return false;
+  if (!call.packed || !stage.stage.packed.empty()) return call.packed || stage.stage.packed.empty();
+  const auto& list = stages_[static_cast<size_t>(kernel)];
+  return std::none_of(list.begin(), list.end(), [](const auto& s) { return !s->stage.packed.empty(); });
+}
+
+// The narrowest stage that suits the call; of equals, one that was promoted.
 const ServedStage* Operator::pick(int kernel, const Call& call) const {
   const ServedStage* best = nullptr;
   double best_width = 0;
-  for (const auto& s : stages_[static_cast<size_t>(kernel)]) {
-    const bool suits = s->stage.packed.empty() ? true : call.packed;
-    if (!suits || !holds(s->range, call.symbols)) continue;
+  const auto consider = [&](const ServedStage* s) {
+    if (!suits(kernel, *s, call)) return;
     double width = s->threads == call.threads ? 1 : 1e6;
     if (!s->packed) width *= 1e3;
     for (const auto& [name, r] : s->range) width *= static_cast<double>(r.second - r.first + 1);
     if (best == nullptr || width < best_width) {
-      best = s.get();
+      best = s;
       best_width = width;
     }
-  }
+  };
+  for (const ServedStage* s : promoted_[static_cast<size_t>(kernel)]) consider(s);
+  for (const auto& s : stages_[static_cast<size_t>(kernel)]) consider(s.get());
   return best;
 }
 
-Result<std::unique_ptr<BoundOp>> Operator::bind(const Call& call) {
+Result<std::unique_ptr<BoundOp>> Operator::bind(const Call& call, int kernel, const ServedStage* only) {
   auto out = std::make_unique<BoundOp>();
   out->tier = 2;
   for (const int t : graph_.outputs) {
@@ -289,7 +305,7 @@ Result<std::unique_ptr<BoundOp>> Operator::bind(const Call& call) {
   for (size_t k = 0; k < lowered_.kernels.size(); ++k) {
     const ops::LoweredKernel& lk = lowered_.kernels[k];
     BoundOp::Step step;
-    step.stage = pick(static_cast<int>(k), call);
+    step.stage = only != nullptr && kernel == static_cast<int>(k) ? only : pick(static_cast<int>(k), call);
     if (step.stage == nullptr) return ir::make_error(ir::Code::kMISS, "{}: nothing serves these dims", graph_.name);
     std::vector<ArgLayout> layouts(lk.tensor_of_param.size());
     for (size_t p = 0; p < lk.tensor_of_param.size(); ++p) {
@@ -337,11 +353,13 @@ Result<const BoundOp*> Operator::bound(const Call& call) {
   if (const BoundOp* found = dispatch_.find(key)) return found;
   std::lock_guard lock(mutex_);
   if (const BoundOp* found = dispatch_.find(key)) return found;
-  if (bound_.size() >= kMaxBound) {
+  if (kept_.size() >= kMaxBound) {
     return ir::make_error(ir::Code::kNOMEM, "{}: more than {} distinct shapes", graph_.name, kMaxBound);
   }
   LATHE_ASSIGN(std::unique_ptr<BoundOp> made, bind(call));
   bound_.push_back(std::move(made));
+  kept_.push_back({key, call, bound_.back().get(), nullptr});
+  heat_up(kept_.size() - 1);
   return dispatch_.insert(key, bound_.back().get());
 }
 
@@ -350,17 +368,24 @@ Result<std::unique_ptr<BoundOp>> Operator::bind_once(const Call& call) {
   return bind(call);
 }
 
+void Operator::step_params(const BoundOp& op, size_t step, void* const* args, void* workspace, void** params) const {
+  const std::vector<int>& from = op.steps[step].args;
+  for (size_t p = 0; p < from.size(); ++p) {
+    const int a = from[p];
+    params[p] = a >= 0 ? args[a] : static_cast<char*>(workspace) + op.temp_offsets[static_cast<size_t>(-1 - a)];
+  }
+}
+
+void Operator::run_step(const BoundOp& op, size_t step, void* const* args, void* workspace, ThreadTeam* team) const {
+  void* params[kMaxNestBuffers];
+  step_params(op, step, args, workspace, params);
+  const BoundOp::Step& s = op.steps[step];
+  walk(s.nest, s.stage->stage.leaves.data(), params, workspace == nullptr ? nullptr : static_cast<char*>(workspace) + op.nest_offset, team);
+}
+
 void Operator::run(const BoundOp& op, void* const* args, void* workspace, ThreadTeam* team) const {
   if (op.empty) return;
-  char* base = static_cast<char*>(workspace);
-  for (const BoundOp::Step& step : op.steps) {
-    void* params[kMaxNestBuffers];
-    for (size_t p = 0; p < step.args.size(); ++p) {
-      const int a = step.args[p];
-      params[p] = a >= 0 ? args[a] : base + op.temp_offsets[static_cast<size_t>(-1 - a)];
-    }
-    walk(step.nest, step.stage->stage.leaves.data(), params, base == nullptr ? nullptr : base + op.nest_offset, team);
-  }
+  for (size_t i = 0; i < op.steps.size(); ++i) run_step(op, i, args, workspace, team);
 }
 
 const PackedParam* Operator::packing(int arg) const {

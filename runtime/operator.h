@@ -4,6 +4,7 @@
 //              are packed, one that reads them as they lie
 //   bound()    exact dims -> nests: a lock-free look-up once seen
 //   run()      walks the nests in order
+//   live       while calls run: a candidate stage beside those that serve, then in their place, and back (operator_live.cc)
 //
 // Thread-safe. Stages and bound nests live as long as the operator.
 #pragma once
@@ -17,6 +18,8 @@
 #include "runtime/compiler.h"
 #include "runtime/context.h"
 #include "runtime/dispatch.h"
+#include "runtime/hot_shapes.h"
+#include "runtime/recorded_calls.h"
 
 namespace lathe::runtime {
 
@@ -44,6 +47,7 @@ struct BoundOp {
   int64_t workspace_bytes = 0;
   int tier = 0;
   bool empty = false;                 // an output has no element: nothing runs
+  mutable std::atomic<HotShape*> heat{nullptr};  // counts the calls; null: nobody wants to know
 };
 
 struct PrepareRequest {
@@ -62,7 +66,10 @@ struct PrepareInfo {
   bool missed = false;                // some decision was not in the store
 };
 
-class Operator {
+// The Kernel that serves constants as they lie: they are inputs like others.
+ir::Kernel constants_as_inputs(const ir::Kernel& kernel);
+
+class Operator : public std::enable_shared_from_this<Operator> {
  public:
   static ir::Result<std::shared_ptr<Operator>> create(std::shared_ptr<Context> context, const ops::Graph& finished);
 
@@ -95,11 +102,40 @@ class Operator {
   ir::Result<std::unique_ptr<BoundOp>> bind_once(const Call& call);
   // args: addresses of first elements, by argument; workspace 64-byte aligned, workspace_bytes of it.
   void run(const BoundOp& op, void* const* args, void* workspace, ThreadTeam* team) const;
+  // One of its steps, and the addresses that it is given.
+  void run_step(const BoundOp& op, size_t step, void* const* args, void* workspace, ThreadTeam* team) const;
+  void step_params(const BoundOp& op, size_t step, void* const* args, void* workspace, void** params) const;
 
   // Packing of constant argument `arg`; null if it is served as it lies.
   const PackedParam* packing(int arg) const;
   const std::vector<std::unique_ptr<ServedStage>>& stages(int kernel) const { return stages_[kernel]; }
+  // Moves when another body serves some shape.
   uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
+
+  // --- live: see operator_live.cc ---
+  // From now on every bound shape counts its calls, or none does (period 0).
+  void set_heat(uint32_t period);
+  struct LiveShape {
+    Call call;
+    HotShape* heat = nullptr;         // lives as long as the operator
+    const BoundOp* body = nullptr;    // that serves it now
+  };
+  std::vector<LiveShape> live_shapes() const;
+  // Kept with the operator: calls may hold them.
+  Trial* new_trial(const BoundOp* other, std::unique_ptr<RecordedCalls> recorder, int kernel);
+  // problem() and query() for a Schedule that can take over from `serving` without the host noticing: constants in the layouts in use.
+  search::Problem live_problem(int kernel, const SymbolValues& dims, const PrepareRequest& request, const ServedStage& serving) const;
+  DecisionQuery live_query(int kernel, const SymbolValues& dims, const PrepareRequest& request, const ServedStage& serving) const;
+  static bool same_layouts(const ir::Kernel& scheduled, const ServedStage& serving);
+  // Compiles it; serves nothing yet. UNSUPPORTED: other layouts, or no code. Takes the lock only to keep it.
+  ir::Result<const ServedStage*> add_candidate(int kernel, const search::Problem& problem, const search::Schedule& schedule,
+                                               const ServedStage& serving, const PrepareRequest& request);
+  // The call with the candidate for that Kernel. UNSUPPORTED: it needs more workspace than the host was told.
+  ir::Result<const BoundOp*> bind_candidate(int kernel, const ServedStage* candidate, const Call& call);
+  // It serves its range, also shapes bound later; UNSUPPORTED as bind_candidate, for any shape bound so far. Calls that run go on.
+  ir::Status promote(int kernel, const ServedStage* candidate);
+  // What served before serves again.
+  ir::Status demote(int kernel, const ServedStage* candidate);
 
  private:
   Operator() = default;
@@ -109,8 +145,13 @@ class Operator {
                          PrepareInfo& info);
   static bool holds(const SymbolRanges& range, const SymbolValues& values);
   DispatchKey dispatch_key(const Call& call) const;
+  bool suits(int kernel, const ServedStage& stage, const Call& call) const;
   const ServedStage* pick(int kernel, const Call& call) const;
-  ir::Result<std::unique_ptr<BoundOp>> bind(const Call& call);
+  // only: this stage for that Kernel, whatever pick() says; null: none is set.
+  ir::Result<std::unique_ptr<BoundOp>> bind(const Call& call, int kernel = -1, const ServedStage* only = nullptr);
+  SymbolRanges range_of(int kernel, const search::Problem& problem) const;
+  ir::Status rebind(int kernel, const ServedStage& candidate, bool within_workspace);
+  void heat_up(size_t kept);
 
   std::shared_ptr<Context> context_;
   ops::Graph graph_;
@@ -118,7 +159,19 @@ class Operator {
   std::vector<int> arg_tensors_;
   mutable std::mutex mutex_;
   std::vector<std::vector<std::unique_ptr<ServedStage>>> stages_;  // per Kernel
-  std::vector<std::unique_ptr<BoundOp>> bound_;
+  std::vector<std::unique_ptr<BoundOp>> bound_;   // all there ever were
+  struct Kept {
+    DispatchKey key;
+    Call call;
+    const BoundOp* body = nullptr;
+    std::unique_ptr<HotShape> heat;
+  };
+  std::vector<Kept> kept_;                        // one per shape
+  uint32_t heat_period_ = 0;
+  std::vector<std::unique_ptr<ServedStage>> candidates_;
+  std::vector<std::unique_ptr<RecordedCalls>> recorders_;
+  std::vector<std::unique_ptr<Trial>> trials_;
+  std::vector<std::vector<const ServedStage*>> promoted_;   // per Kernel
   Dispatch<BoundOp> dispatch_;
   std::atomic<uint64_t> generation_{0};
 };

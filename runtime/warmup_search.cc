@@ -119,6 +119,7 @@ class Search {
     const Result<ir::Kernel> scheduled = schedule.ok() ? search::replay(task_.problem.kernel, *schedule) : Result<ir::Kernel>(schedule.status());
     if (!scheduled.ok()) return refuse(scheduled.status().to_string());
     if ((scheduled->numeric & ~task_.query.allowed) != 0) return refuse("takes liberties that are not allowed");
+    if (task_.admits && !task_.admits(*scheduled)) return refuse("cannot be served here");
     if (!seen_.insert(ir::hash_text(ir::print(*scheduled))).second) {
       ++out_.duplicates;
       ++out_.rejected_by["duplicate"];

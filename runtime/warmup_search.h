@@ -28,6 +28,8 @@ struct SearchTask {
   uint64_t seed = 0;
   int64_t ram = 0;          // operands beyond it are not timed
   std::function<bool()> cancelled;  // may be empty
+  // What the caller can serve: nothing else is proposed. Empty: all.
+  std::function<bool(const ir::Kernel& scheduled)> admits;
   bool background = false;  // compile and verify only when nothing else runs, time in short bursts
   std::string pinned;       // a Schedule to verify, time and record without a search; empty: none
   std::string incumbent;    // the Schedule that serves now, as a second reference; empty: the default

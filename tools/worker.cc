@@ -15,6 +15,7 @@
 #include <memory>
 
 #include "runtime/evaluation.h"
+#include "runtime/shadow.h"
 #include "runtime/worker_protocol.h"
 
 namespace {
@@ -95,6 +96,8 @@ class Server {
   explicit Server(LeafCache& leaves) : leaves_(leaves) {}
 
   std::string answer(const std::string& line) {
+    const auto tell = [](const std::string& text) { send_all(text.data(), text.size()); };
+    if (is_shadow(line)) return answer_shadow(line, leaves_, tell);
     lathe::ir::Result<WorkerRequest> request = decode_request(line);
     if (!request.ok()) return encode_error(request.status());
     if (request->kind == WorkerRequest::Kind::begin) {

@@ -1,0 +1,167 @@
+// Operator while it serves: hot shapes counted, candidates built beside what serves, swapped in and out. Calls in flight keep the body they
+// found; the table of shapes gets another one by a release store. Nothing is freed before the operator goes.
+#include <algorithm>
+
+#include "ir/analysis.h"
+#include "ir/text_form.h"
+#include "runtime/operator.h"
+
+namespace lathe::runtime {
+
+using ir::Result;
+using ir::Status;
+
+namespace {
+
+// Parameters whose layout the stage chose, with it.
+std::vector<std::pair<int, uint64_t>> layouts(const Stage& stage) {
+  std::vector<std::pair<int, uint64_t>> out;
+  for (const PackedParam& p : stage.packed) out.emplace_back(p.param, p.layout_id);
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+bool has_constants(const ir::Kernel& kernel) {
+  return std::any_of(kernel.buffers.begin(), kernel.buffers.end(), [](const ir::Buffer& b) { return b.place == ir::Place::constant; });
+}
+
+}  // namespace
+
+// With the lock held.
+void Operator::heat_up(size_t kept) {
+  Kept& k = kept_[kept];
+  if (heat_period_ == 0) return;
+  if (k.heat == nullptr) k.heat = std::make_unique<HotShape>(heat_period_);
+  k.body->heat.store(k.heat.get(), std::memory_order_release);
+}
+
+void Operator::set_heat(uint32_t period) {
+  const std::lock_guard lock(mutex_);
+  heat_period_ = period;
+  for (size_t i = 0; i < kept_.size(); ++i) heat_up(i);
+  if (period != 0) return;
+  for (const Kept& k : kept_) {
+    if (k.heat != nullptr) k.heat->set_trial(nullptr);
+  }
+  for (const auto& body : bound_) body->heat.store(nullptr, std::memory_order_release);
+}
+
+std::vector<Operator::LiveShape> Operator::live_shapes() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<LiveShape> out;
+  for (const Kept& k : kept_) {
+    if (k.heat != nullptr && !k.body->empty) out.push_back({k.call, k.heat.get(), k.body});
+  }
+  return out;
+}
+
+Trial* Operator::new_trial(const BoundOp* other, std::unique_ptr<RecordedCalls> recorder, int kernel) {
+  auto trial = std::make_unique<Trial>();
+  trial->other = other;
+  trial->recorder = recorder.get();
+  trial->step = static_cast<size_t>(kernel);
+  const std::lock_guard lock(mutex_);
+  if (recorder != nullptr) recorders_.push_back(std::move(recorder));
+  trials_.push_back(std::move(trial));
+  return trials_.back().get();
+}
+
+search::Problem Operator::live_problem(int kernel, const SymbolValues& dims, const PrepareRequest& request, const ServedStage& serving) const {
+  search::Problem p = problem(kernel, dims, request);
+  if (serving.stage.packed.empty()) p.kernel = constants_as_inputs(p.kernel);
+  return p;
+}
+
+// A decision under a layout that is given is not the one that warm-up would make: it has a name of its own, except where there is no constant.
+DecisionQuery Operator::live_query(int kernel, const SymbolValues& dims, const PrepareRequest& request, const ServedStage& serving) const {
+  DecisionQuery q = query(kernel, dims, request);
+  if (!has_constants(lowered_.kernels[static_cast<size_t>(kernel)].kernel)) return q;
+  q.kernel_text += "layouts in use:";
+  for (const auto& [param, id] : layouts(serving.stage)) q.kernel_text += fmt::format(" {}={:016x}", param, id);
+  q.kernel_text += '\n';
+  return q;
+}
+
+bool Operator::same_layouts(const ir::Kernel& scheduled, const ServedStage& serving) {
+  std::vector<std::pair<int, uint64_t>> found;
+  int param = 0;
+  for (const ir::Buffer& b : scheduled.buffers) {
+    if (b.place == ir::Place::constant && !b.layout.empty()) found.emplace_back(param, constant_layout(b));
+    param += b.place == ir::Place::in || b.place == ir::Place::constant || b.place == ir::Place::out;
+  }
+  return found == layouts(serving.stage);
+}
+
+Result<const ServedStage*> Operator::add_candidate(int kernel, const search::Problem& problem, const search::Schedule& schedule,
+                                                   const ServedStage& serving, const PrepareRequest& request) {
+  LeafPolicy policy = context_->leaf_policy();
+  policy.portable = false;
+  auto candidate = std::make_unique<ServedStage>();
+  LATHE_ASSIGN(candidate->stage, build_stage(problem.kernel, schedule, context_->target(), context_->leaves(), policy));
+  if (layouts(candidate->stage) != layouts(serving.stage)) return ir::unsupported("another layout of a constant than the one in use");
+  candidate->range = range_of(kernel, problem);
+  candidate->tier = 2;
+  candidate->threads = request.threads;
+  candidate->packed = serving.packed;
+  const std::lock_guard lock(mutex_);
+  candidates_.push_back(std::move(candidate));
+  return candidates_.back().get();
+}
+
+Result<const BoundOp*> Operator::bind_candidate(int kernel, const ServedStage* candidate, const Call& call) {
+  const std::lock_guard lock(mutex_);
+  const DispatchKey key = dispatch_key(call);
+  const BoundOp* serving = dispatch_.find(key);
+  LATHE_ASSIGN(std::unique_ptr<BoundOp> made, bind(call, kernel, candidate));
+  if (serving != nullptr && made->workspace_bytes > serving->workspace_bytes) {
+    return ir::unsupported("{} bytes of workspace, and the host was told {}", made->workspace_bytes, serving->workspace_bytes);
+  }
+  if (serving != nullptr) made->workspace_bytes = serving->workspace_bytes;
+  bound_.push_back(std::move(made));
+  return bound_.back().get();
+}
+
+// New bodies for the shapes that the candidate holds, by what pick() says now. With the lock held; all or none.
+Status Operator::rebind(int kernel, const ServedStage& candidate, bool within_workspace) {
+  std::vector<std::pair<size_t, std::unique_ptr<BoundOp>>> made;
+  for (size_t i = 0; i < kept_.size(); ++i) {
+    const Kept& k = kept_[i];
+    if (k.body->empty || k.call.threads != candidate.threads || !suits(kernel, candidate, k.call)) continue;
+    LATHE_ASSIGN(std::unique_ptr<BoundOp> body, bind(k.call));
+    if (within_workspace && body->workspace_bytes > k.body->workspace_bytes) {
+      return ir::unsupported("{} bytes of workspace, and the host was told {}", body->workspace_bytes, k.body->workspace_bytes);
+    }
+    body->workspace_bytes = std::max(body->workspace_bytes, k.body->workspace_bytes);  // as it was told
+    made.emplace_back(i, std::move(body));
+  }
+  for (auto& [i, body] : made) {
+    Kept& k = kept_[i];
+    k.body = body.get();
+    bound_.push_back(std::move(body));
+    heat_up(i);
+    if (k.heat != nullptr) k.heat->forget_times();
+    dispatch_.replace(k.key, k.body);
+  }
+  generation_.fetch_add(1, std::memory_order_release);
+  return {};
+}
+
+Status Operator::promote(int kernel, const ServedStage* candidate) {
+  const std::lock_guard lock(mutex_);
+  auto& list = promoted_[static_cast<size_t>(kernel)];
+  list.push_back(candidate);
+  const Status status = rebind(kernel, *candidate, true);
+  if (!status.ok()) list.pop_back();
+  return status;
+}
+
+Status Operator::demote(int kernel, const ServedStage* candidate) {
+  const std::lock_guard lock(mutex_);
+  auto& list = promoted_[static_cast<size_t>(kernel)];
+  const auto it = std::find(list.begin(), list.end(), candidate);
+  if (it == list.end()) return ir::make_error(ir::Code::kSTATE, "the stage was not promoted");
+  list.erase(it);
+  return rebind(kernel, *candidate, false);
+}
+
+}  // namespace lathe::runtime
