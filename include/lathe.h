@@ -135,7 +135,7 @@ typedef enum lathe_seal_mode {
 LATHE_API lathe_status lathe_seal(lathe_context* ctx, uint32_t mode /* lathe_seal_mode */, lathe_error* error);
 
 /* The switch of tuning while calls run, LATHE_TUNE_OFF to LATHE_TUNE_TRIALS; a sealed context does not tune. OFF takes effect within
- * a moment: trials and the worker end, what took over stays. */
+ * a moment: no call is counted or tried, the worker rests and soon ends; what took over stays. */
 LATHE_API lathe_status lathe_tune_mode(lathe_context* ctx, uint32_t mode /* lathe_tune */, lathe_error* error);
 
 /* --- Graphs ----------------------------------------------------------------------------------------------------- */

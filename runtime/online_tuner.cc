@@ -83,6 +83,7 @@ void OnlineTuner::watch(const std::shared_ptr<Operator>& op, const PrepareReques
 
 void OnlineTuner::set_mode(const std::shared_ptr<Context>& context, TuneMode mode) {
   mode_.store(mode, std::memory_order_relaxed);
+  off_since_ns_ = mode == TuneMode::off ? clock_ns(CLOCK_MONOTONIC) : 0;
   if (mode == TuneMode::off || !options_.thread) return;
   const std::lock_guard lock(mutex_);
   if (thread_.joinable() || stopped_) return;
@@ -105,8 +106,12 @@ void OnlineTuner::run(std::weak_ptr<Context> context, std::shared_ptr<Signal> si
   }
 }
 
+bool OnlineTuner::off(const Context& context) const { return stopped_ || mode() == TuneMode::off || context.seal() != Seal::off; }
+
+// A search that is switched off rests, and goes on if it is switched on again soon.
 bool OnlineTuner::cancelled(const Context& context) const {
-  return stopped_ || mode() == TuneMode::off || context.seal() != Seal::off;
+  const int64_t since = off_since_ns_;
+  return stopped_ || context.seal() != Seal::off || (since != 0 && clock_ns(CLOCK_MONOTONIC) - since > kIdleNs);
 }
 
 // What this thread and the child have used since the last time.
@@ -128,6 +133,9 @@ void OnlineTuner::switch_off() {
     if (w->hot && op != nullptr) op->set_heat(0);
     w->hot = false;
   }
+}
+
+void OnlineTuner::drop_worker() {
   worker_.reset();
   worker_cpu_ns_ = 0;
 }
@@ -139,8 +147,9 @@ bool OnlineTuner::step(Context& context) {
     thread_cpu_ns_ = clock_ns(CLOCK_THREAD_CPUTIME_ID);
     last_ns_ = worked_ns_ = now;
   }
-  if (cancelled(context)) {
+  if (off(context)) {
     switch_off();
+    drop_worker();
     return false;
   }
   const double dt_s = static_cast<double>(std::max<int64_t>(now - last_ns_, 0)) * 1e-9;
@@ -162,10 +171,7 @@ bool OnlineTuner::step(Context& context) {
   }
   charge(context, options_.now_ns());
   if (worked) worked_ns_ = now;
-  if (now - worked_ns_ > kIdleNs && worker_ != nullptr) {
-    worker_.reset();
-    worker_cpu_ns_ = 0;
-  }
+  if (now - worked_ns_ > kIdleNs) drop_worker();
   return worked;
 }
 
@@ -283,8 +289,9 @@ void OnlineTuner::propose(const CandidacyTools& tools, const Choice& choice) {
 void OnlineTuner::rest(Context& context) {
   const int64_t now = options_.now_ns();
   charge(context, now);
-  for (int64_t left = budget_->wait_ns(now); left > 0 && !cancelled(context); left -= kStepNs) {
-    std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(left, kStepNs)));
+  for (int64_t left = budget_->wait_ns(now); (left > 0 || off(context)) && !cancelled(context); left -= kStepNs) {
+    if (off(context)) switch_off();
+    std::this_thread::sleep_for(std::chrono::nanoseconds(left > 0 ? std::min(left, kStepNs) : kStepNs));
   }
 }
 
@@ -331,7 +338,7 @@ Evaluator OnlineTuner::worker(Context& context) {
       charge(context, options_.now_ns());
       return !cancelled(context);
     }));
-    return std::make_unique<Paced>(this, context, std::move(inner));
+    return std::unique_ptr<Evaluation>(std::make_unique<Paced>(this, context, std::move(inner)));
   };
 }
 

@@ -92,8 +92,10 @@ class OnlineTuner {
   };
 
   static void run(std::weak_ptr<Context> context, std::shared_ptr<Signal> signal);
+  bool off(const Context& context) const;
   bool cancelled(const Context& context) const;
   void switch_off();
+  void drop_worker();
   bool poll(const CandidacyTools& tools, bool may_work);
   void refresh(double dt_s);
   Choice choose(Context& context, bool trials);
@@ -106,6 +108,7 @@ class OnlineTuner {
 
   OnlineOptions options_;
   std::atomic<TuneMode> mode_;
+  std::atomic<int64_t> off_since_ns_{0};   // 0: on
   std::atomic<bool> stopped_{false};
   std::shared_ptr<Signal> signal_;
   std::thread thread_;

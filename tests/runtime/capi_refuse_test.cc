@@ -181,6 +181,10 @@ TEST(CapiRefuse, ContextOptions) {
                {{"version", LATHE_INVALID, "options.version"}, [](auto& o) { o.version = 2; }},
                {{"reserved", LATHE_INVALID, "options.reserved"}, [](auto& o) { o.reserved = 2; }},
                {{"threads", LATHE_INVALID, "options.own_threads"}, [](auto& o) { o.own_threads = -1; }},
+               {{"tune", LATHE_INVALID, "options.tune"}, [](auto& o) { o.tune = 5; }},
+               {{"tune cpu", LATHE_INVALID, "options.tune_cpu"}, [](auto& o) { o.tune_cpu = 101; }},
+               {{"background", LATHE_INVALID, "options.background_threads"}, [](auto& o) { o.background_threads = 2; }},
+               {{"reserved2", LATHE_INVALID, "options.reserved2"}, [](auto& o) { o.reserved2 = 1; }},
                {{"isa", LATHE_INVALID, "options.max_isa"}, [](auto& o) { o.max_isa = "z80"; }},
                {{"worker", LATHE_INVALID, "options.worker_path"}, [](auto& o) { o.worker_path = "relative/worker"; }},
                {{"layers", LATHE_INVALID, "options.layers"}, [](auto& o) { o.num_layers = 1; }},
@@ -210,6 +214,12 @@ TEST(CapiRefuse, ContextOptions) {
   const auto ctx = make_context();
   EXPECT_EQ(lathe_seal(ctx.get(), 9, &e), LATHE_INVALID);
   EXPECT_STREQ(e.arg_name, "mode");
+  for (const uint32_t mode : {uint32_t{LATHE_TUNE_DEFAULT}, uint32_t{LATHE_TUNE_TRIALS} + 1}) {
+    e = {};
+    EXPECT_EQ(lathe_tune_mode(ctx.get(), mode, &e), LATHE_INVALID);
+    EXPECT_STREQ(e.arg_name, "mode");
+  }
+  EXPECT_EQ(lathe_tune_mode(nullptr, LATHE_TUNE_OFF, &e), LATHE_INVALID);
 }
 
 TEST(CapiRefuse, StructsOfOtherSizes) {
