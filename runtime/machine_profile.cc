@@ -205,6 +205,13 @@ MachineProfile measure_profile(MachineProbe& probe, const ir::Target& target) {
     out.values.emplace_back(fmt::format("read_{}", name), probe.read_gbs(bytes));
     out.values.emplace_back(fmt::format("copy_{}", name), probe.copy_gbs(bytes));
   }
+  out.values.emplace_back("call_ns", leaf_call_ns());
+  if (target.cores > 1) {
+    const TeamCost team = team_cost(std::min(target.cores, 8));
+    out.values.emplace_back("barrier_ns", team.barrier_ns);
+    out.values.emplace_back("task_ns", team.task_ns);
+  }
+  std::erase_if(out.values, [](const auto& v) { return !(v.second > 0); });  // what could not be measured
   return out;
 }
 

@@ -11,6 +11,7 @@
 
 #include "ir/status.h"
 #include "ir/target.h"
+#include "search/features.h"
 
 namespace lathe::runtime {
 
@@ -41,14 +42,25 @@ class MachineProbe {
   std::unique_ptr<Buffer> buffer_;
 };
 
+// Nanoseconds of one leaf call through the walker's kind of pointer, its operands rewritten first.
+double leaf_call_ns();
+// Nanoseconds of a phase of empty tasks, and of each task more, on that many threads of a team of its own; 0 for one thread.
+struct TeamCost {
+  double barrier_ns = 0, task_ns = 0;
+};
+TeamCost team_cost(int threads);
+
 // The profile kept in the store: "fma_avx512 118.2" a line.
 struct MachineProfile {
   std::vector<std::pair<std::string, double>> values;
   double get(std::string_view name) const;  // 0 if absent
 };
+// One to two seconds.
 MachineProfile measure_profile(MachineProbe& probe, const ir::Target& target);
 std::string to_text(const MachineProfile& profile);
 // INVALID: a line that is not a name and a positive number.
 ir::Result<MachineProfile> parse_profile(std::string_view text);
+// The profile as the cost model takes it; what it lacks is assumed from the target.
+search::MachineRates rates_of(const MachineProfile& profile, const ir::Target& target);
 
 }  // namespace lathe::runtime

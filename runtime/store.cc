@@ -18,12 +18,12 @@ namespace {
 struct KindRow {
   const char* name;
   std::string_view directory, extension;
-  bool first_wins, trusted;
+  bool grouped, first_wins, trusted;
   size_t max_bytes;
 };
 constexpr KindRow kKinds[] = {
-#define LATHE_STORE_OBJECT(id, directory, extension, first_wins, trusted, max_bytes) \
-  {#id, directory, extension, first_wins, trusted, max_bytes},
+#define LATHE_STORE_OBJECT(id, directory, extension, grouped, first_wins, trusted, max_bytes) \
+  {#id, directory, extension, grouped, first_wins, trusted, max_bytes},
 #include "runtime/store_objects.def"
 #undef LATHE_STORE_OBJECT
 };
@@ -31,9 +31,7 @@ constexpr size_t kFrameBytes = 1024;  // room for the frame's lines
 constexpr size_t kMaxPath = 3000;
 
 const KindRow& row(ObjectKind kind) { return kKinds[static_cast<int>(kind)]; }
-bool grouped(ObjectKind kind) {
-  return kind == ObjectKind::k_decision || kind == ObjectKind::k_image;
-}
+bool grouped(ObjectKind kind) { return row(kind).grouped; }
 
 std::string frame_key(const ObjectKey& key) {
   return key.sub.empty() ? key.name : key.sub + "/" + key.name;
@@ -237,6 +235,23 @@ std::vector<std::string> Store::names(ObjectKind kind, const std::string& sub,
   for (auto it = memory_.lower_bound(directory);
        it != memory_.end() && it->first.compare(0, directory.size(), directory) == 0; ++it) {
     if (it->second.found) take(std::string_view(it->first).substr(directory.size()));
+  }
+  return {found.begin(), found.end()};
+}
+
+std::vector<std::string> Store::groups(ObjectKind kind) {
+  const KindRow& r = row(kind);
+  if (!r.grouped) return {};
+  std::set<std::string> found;
+  for (const Layer& l : layers_) {
+    l.dir.list(std::string(r.directory), [&](const char* sub) {
+      if (valid_object_name(sub)) found.emplace(sub);
+    });
+  }
+  std::lock_guard<std::mutex> lock(mutex_);
+  const std::string top = std::string(r.directory) + "/";
+  for (auto it = memory_.lower_bound(top); it != memory_.end() && it->first.compare(0, top.size(), top) == 0; ++it) {
+    if (it->second.found) found.insert(it->first.substr(top.size(), it->first.find('/', top.size()) - top.size()));
   }
   return {found.begin(), found.end()};
 }

@@ -18,14 +18,13 @@
 namespace lathe::runtime {
 
 enum class ObjectKind : uint8_t {
-#define LATHE_STORE_OBJECT(id, directory, extension, first_wins, trusted, max_bytes) k_##id,
+#define LATHE_STORE_OBJECT(id, directory, extension, grouped, first_wins, trusted, max_bytes) k_##id,
 #include "runtime/store_objects.def"
 #undef LATHE_STORE_OBJECT
 };
 const char* object_kind_name(ObjectKind kind);  // "decision", ...
 
-// An object's identity: `sub` groups (an environment's hash; empty for env, rows, profile,
-// quarantine), `name` is the key.
+// An object's identity: `sub` groups (an environment's hash; empty for env, profile, quarantine), `name` is the key.
 struct ObjectKey {
   ObjectKind kind = ObjectKind::k_decision;
   std::string sub, name;
@@ -89,6 +88,9 @@ class Store {
   // layers and memory, sorted.
   std::vector<std::string> names(ObjectKind kind, const std::string& sub,
                                  const std::string& prefix);
+
+  // The subs that a grouped kind has objects of, in all layers and memory, sorted.
+  std::vector<std::string> groups(ObjectKind kind);
 
   // Every file of every layer, verified if `check`; left-overs in new/ and bad/ are not objects.
   std::vector<StoredObject> list(bool check) const;

@@ -24,7 +24,8 @@ std::tuple<int, std::string> rank(ObjectKind kind, const std::string& payload) {
 MergeReport merge_store(Store& from, Store& into) {
   MergeReport report;
   for (const StoredObject& o : from.list(true)) {
-    if (o.key.kind == ObjectKind::k_profile) continue;
+    // Profiles are of one machine; models are made from rows.
+    if (o.key.kind == ObjectKind::k_profile || o.key.kind == ObjectKind::k_model) continue;
     const Lookup theirs = o.ok ? from.find(o.key) : Lookup{};
     if (!theirs.found) {
       ++report.refused[miss_reason_name(o.ok ? theirs.reason : o.reason)];

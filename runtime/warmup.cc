@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "ir/analysis.h"
-#include "runtime/machine_profile.h"
+#include "runtime/tuning_history.h"
 #include "runtime/work.h"
 #include "runtime/workload_search.h"
 
@@ -43,7 +43,7 @@ class Warmup {
     entries_.reserve(items.size());
     for (const ops::Workload& item : items) prepare(item);
     if (budget_.tier >= 2) {
-      find_profile();
+      profile_ = machine_profile(*context_);  // for shares in reports
       search();
     }
     for (size_t i = 0; i < entries_.size(); ++i) finish(i);
@@ -212,17 +212,6 @@ class Warmup {
     row->flops = work.flops;
     row->bytes = work.read_bytes + work.write_bytes;
     row->weight = e.item->weight;
-  }
-
-  // The machine's ceilings: measured once per store, for shares in reports only.
-  void find_profile() {
-    if (Result<MachineProfile> stored = parse_profile(context_->find_profile()); stored.ok() && !stored->values.empty()) {
-      profile_ = std::move(*stored);
-      return;
-    }
-    MachineProbe probe;
-    profile_ = measure_profile(probe, context_->target());
-    context_->record_profile(to_text(profile_));
   }
 
   double share_of_roofline(const Entry& e, const SymbolValues& dims, double us) const {

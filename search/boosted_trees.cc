@@ -106,6 +106,8 @@ class TreeGrower {
   }
 
  private:
+  size_t bins() const { return static_cast<size_t>(p_.bins); }  // of one column in a histogram
+
   void grow_tree(BoostedTrees& out) {
     order_.clear();
     for (size_t r = 0; r < rows_.size(); ++r) {
@@ -121,7 +123,7 @@ class TreeGrower {
     for (size_t r = 0; r < rows_.size(); ++r) gradient_[r] = (rows_[r].label - prediction_[r]) * rows_[r].weight;
     scratch_.resize(rows_.size());
     histograms_.resize(static_cast<size_t>(p_.depth + 2));
-    for (auto& h : histograms_) h.resize(wanted * kMaxBins);
+    for (auto& h : histograms_) h.resize(wanted * bins());
 
     const int32_t root = static_cast<int32_t>(out.nodes_.size());
     out.roots_.push_back(root);
@@ -141,12 +143,13 @@ class TreeGrower {
 
   void fill(size_t first, size_t last, std::vector<Bin>& histogram) const {
     std::fill(histogram.begin(), histogram.end(), Bin{});
+    const size_t stride = bins();
     for (size_t i = first; i < last; ++i) {
       const size_t r = order_[i];
       const uint8_t* bins = &binned_[r * used_.size()];
       const double g = gradient_[r], w = rows_[r].weight;
       for (size_t c = 0; c < columns_.size(); ++c) {
-        Bin& bin = histogram[c * kMaxBins + bins[columns_[c]]];
+        Bin& bin = histogram[c * stride + bins[columns_[c]]];
         bin.gradient += g;
         bin.weight += w;
         ++bin.rows;
@@ -156,7 +159,7 @@ class TreeGrower {
 
   Bin sum_of(const std::vector<Bin>& histogram) const {
     Bin all;
-    for (size_t b = 0; b < kMaxBins; ++b) {
+    for (size_t b = 0; b < bins(); ++b) {
       all.gradient += histogram[b].gradient;
       all.weight += histogram[b].weight;
       all.rows += histogram[b].rows;
@@ -172,7 +175,7 @@ class TreeGrower {
       Bin left;
       const size_t cuts = cuts_[static_cast<size_t>(columns_[c])].size();
       for (size_t b = 0; b < cuts; ++b) {
-        const Bin& bin = histogram[c * kMaxBins + b];
+        const Bin& bin = histogram[c * bins() + b];
         left.gradient += bin.gradient;
         left.weight += bin.weight;
         left.rows += bin.rows;
@@ -185,7 +188,7 @@ class TreeGrower {
     return best;
   }
 
-  // The histogram of rows [first, last) of order_ is in histograms_[depth].
+  // The histogram of rows [first, last) of order_ is in histograms_[depth], and may be used up.
   void grow(BoostedTrees& out, int32_t node, size_t first, size_t last, int depth) {
     std::vector<Bin>& histogram = histograms_[static_cast<size_t>(depth)];
     const Bin all = sum_of(histogram);
@@ -201,7 +204,7 @@ class TreeGrower {
     out.nodes_.resize(out.nodes_.size() + 2);
     split_bins_.resize(out.nodes_.size());
     split_bins_[static_cast<size_t>(node)] = {column, split.bin};
-    // The smaller side is counted; the other is what remains, and is grown from this level's own storage last.
+    // The smaller side is counted; the other is what remains.
     std::vector<Bin>& below = histograms_[static_cast<size_t>(depth) + 1];
     const bool left_is_smaller = middle - first <= last - middle;
     if (depth + 1 >= p_.depth) {  // leaves need sums only
@@ -209,7 +212,7 @@ class TreeGrower {
       leaf(out, left + 1, middle, last);
       return;
     }
-    std::vector<Bin> other = histogram;
+    std::vector<Bin> other = std::move(histogram);
     if (left_is_smaller) {
       fill(first, middle, below);
     } else {
@@ -221,8 +224,9 @@ class TreeGrower {
       other[i].rows -= below[i].rows;
     }
     grow(out, left_is_smaller ? left : left + 1, left_is_smaller ? first : middle, left_is_smaller ? middle : last, depth + 1);
-    histograms_[static_cast<size_t>(depth) + 1] = std::move(other);
+    std::swap(histograms_[static_cast<size_t>(depth) + 1], other);
     grow(out, left_is_smaller ? left + 1 : left, left_is_smaller ? middle : first, left_is_smaller ? last : middle, depth + 1);
+    histograms_[static_cast<size_t>(depth)] = std::move(other);  // the storage
   }
 
   void leaf(BoostedTrees& out, int32_t node, size_t first, size_t last) const {

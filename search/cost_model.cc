@@ -156,6 +156,7 @@ void CostModel::adapt(std::span<const TrainRow> measured, uint64_t seed) {
     params.depth = 3;
     params.bins = 8;
     params.min_leaf = 3;
+    params.columns = 0.4f;
     params.seed = seed * kCopies + static_cast<uint64_t>(copy) + 1;
     residual_.push_back(BoostedTrees::train(rows, params));
   }

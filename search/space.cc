@@ -2,9 +2,9 @@
 #include "search/space.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
-#include <set>
+
+#include "search/transfer.h"
 
 namespace lathe::search {
 
@@ -85,18 +85,6 @@ struct RecipeSpace::Impl {
   }
 };
 
-namespace {
-
-// How far apart two values of a knob are; another sign is another kind of thing.
-double knob_distance(int64_t a, int64_t b) {
-  if (a == b) return 0;
-  if ((a < 0) != (b < 0)) return 2;
-  if ((a == 0) != (b == 0)) return 2;
-  return std::abs(std::log2(static_cast<double>(std::abs(a)) / static_cast<double>(std::abs(b))));
-}
-
-}  // namespace
-
 RecipeSpace::RecipeSpace(const Problem& problem, const ir::Target& target, const MachineRates& rates)
     : impl_(std::make_shared<Impl>(problem, target, rates)) {
   if (impl_->recipe != nullptr) {
@@ -119,11 +107,7 @@ int RecipeSpace::nearest(const Knobs& knobs) {
   int best = -1;
   double least = 0;
   for (size_t i = 0; i < impl_->enumerated; ++i) {
-    double distance = 0;
-    for (const auto& [name, value] : impl_->points[i].knobs) {
-      const auto wanted = knobs.find(name);
-      if (wanted != knobs.end()) distance += knob_distance(value, wanted->second);
-    }
+    const double distance = knob_distance(impl_->points[i].knobs, knobs);
     if (best >= 0 && distance >= least) continue;
     best = static_cast<int>(i);
     least = distance;

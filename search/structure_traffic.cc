@@ -87,7 +87,8 @@ std::vector<double> traffic(const Structure& s, double capacity, double line) {
         resident[row + b] = 1;
       } else if (body_fits) {
         const bool walks = loop >= 0 && f.used(loop, b) != 0;
-        bytes[row + b] = f.at(f.inside, loop, b) * (walks ? trips : 1);
+        // Steps may share lines, or overlap.
+        bytes[row + b] = walks ? std::min(f.at(f.inside, loop, b) * trips, std::max(f.at(f.whole, loop, b), f.at(f.inside, loop, b))) : f.at(f.inside, loop, b);
         resident[row + b] = !walks;
       } else {
         if (touching[row + b] == 0) bytes[row + b] = f.at(f.inside, loop, b);  // statements of the body itself

@@ -37,7 +37,7 @@ struct Opened {
 
 TEST(StoreMerge, UnionOfWhatShardsFound) {
   Opened a, b;
-  const ObjectKey image{ObjectKind::k_image, "code1", "cc01"}, rows{ObjectKind::k_rows, "", "r01"}, profile{ObjectKind::k_profile, "", "p01"};
+  const ObjectKey image{ObjectKind::k_image, "code1", "cc01"}, rows{ObjectKind::k_rows, "env1", "r01"}, profile{ObjectKind::k_profile, "", "p01"};
   a.put(decision_key("aa01"), decision(DecisionStatus::verified, 10));
   b.put(decision_key("aa02"), decision(DecisionStatus::tie, 20));
   b.put(image, "code");
