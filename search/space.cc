@@ -4,9 +4,14 @@
 #include <algorithm>
 #include <map>
 
+#include "search/neighbours.h"
 #include "search/transfer.h"
 
 namespace lathe::search {
+
+namespace {
+constexpr int kGeneric = 64, kMoveNeighbours = 24;  // Schedules without a recipe; neighbours by moves of one point
+}
 
 struct RecipeSpace::Impl {
   Impl(const Problem& p, const ir::Target& t, const MachineRates& r)
@@ -21,6 +26,7 @@ struct RecipeSpace::Impl {
   std::map<Knobs, int> by_knobs;                      // points of the recipe without extra moves
   std::map<std::string, int> by_moves;                // the others, by the text of knobs and moves
   std::map<int, uint32_t> numeric;                    // and their numeric classes
+  std::map<int, std::vector<int>> near;               // neighbours found so far
   size_t enumerated = 0;
   int standard = 0;
 
@@ -93,6 +99,7 @@ RecipeSpace::RecipeSpace(const Problem& problem, const ir::Target& target, const
   } else {
     impl_->standard = impl_->add_knobs({});
     impl_->enumerated = 1;
+    for (const Schedule& s : generic_schedules(problem, target, kGeneric)) add(s);
   }
 }
 
@@ -116,6 +123,7 @@ int RecipeSpace::nearest(const Knobs& knobs) {
 }
 
 std::vector<int> RecipeSpace::neighbours(int i) {
+  if (const auto known = impl_->near.find(i); known != impl_->near.end()) return known->second;
   std::vector<int> out;
   const Knobs from = impl_->points[static_cast<size_t>(i)].knobs;
   const auto take = [&](int n) {
@@ -139,6 +147,13 @@ std::vector<int> RecipeSpace::neighbours(int i) {
       }
     }
   }
+  // Moves: changed, left out, appended. Those of knobs among them are known already.
+  if (const ir::Result<Schedule> here = schedule(i); here.ok()) {
+    for (const Neighbour& n : search::neighbours(impl_->problem, impl_->target, *here, static_cast<int>(out.size()) + kMoveNeighbours, 1)) {
+      take(add(n.schedule));
+    }
+  }
+  impl_->near.emplace(i, out);
   return out;
 }
 

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "ir/options.h"
+#include "search/features.h"
 #include "search/transform.h"
 #include "tests/source_tree.h"
 
@@ -69,6 +70,12 @@ TEST(Docs, the_c_example_of_the_readme_is_built_and_run) {
 TEST(Docs, every_move_is_described) {
   const std::string text = read_text("docs/moves.md");
   for (const search::Transform& t : search::transforms()) EXPECT_THAT(text, HasSubstr(fmt::format("| `{} ", t.name)));
+}
+
+TEST(Docs, every_feature_is_described) {
+  std::string table = "| feature | group | what |\n|---|---|---|\n";
+  for (const search::FeatureInfo& f : search::feature_table()) table += fmt::format("| `{}` | {} | {} |\n", f.name, f.group, f.text);
+  expect_block("docs/search.md", "features", table);
 }
 
 std::vector<File> documents() {

@@ -61,16 +61,45 @@ TEST(Space, features_are_finite_and_vary_with_the_knobs) {
 }
 
 TEST(Space, neighbours_are_one_knob_away) {
-  RecipeSpace space = space_of(matmul_problem(16, 512, 2048, true));
+  const Problem problem = matmul_problem(16, 512, 2048, true);
+  RecipeSpace space = space_of(problem);
   const int start = space.default_index();
+  int moves = 0;
   const std::vector<int> near = space.neighbours(start);
   EXPECT_GE(near.size(), 3u);
   EXPECT_EQ(space.neighbours(start), near);
   for (const int n : near) {
-    if (!space.at(n).extra.empty()) continue;
+    if (!space.at(n).extra.empty()) {
+      ++moves;
+      EXPECT_TRUE(replay(problem.kernel, *space.schedule(n)).ok());
+      continue;
+    }
     int changed = 0;
     for (const auto& [name, value] : space.at(n).knobs) changed += space.at(start).knobs.at(name) != value;
     EXPECT_EQ(changed, 1);
+  }
+  EXPECT_GE(moves, 5);
+}
+
+TEST(Space, a_kernel_without_a_recipe_has_generic_schedules) {
+  Problem p;
+  p.kernel = kernel_of(R"(kernel own(x: f32[64, 96] in, y: f32[64, 96] out)
+  for i < 64:
+    for j < 96:
+      y[i, j] = x[i, j] * x[i, j]
+)");
+  ASSERT_EQ(find_recipe(p), nullptr);
+  RecipeSpace space = space_of(p);
+  EXPECT_GE(space.size(), 2);
+  EXPECT_TRUE(space.domains().empty());
+  EXPECT_TRUE(space.schedule(space.default_index())->moves.empty());
+  EXPECT_EQ(space.nearest({}), -1);
+  const int before = space.size();
+  const std::vector<int> near = space.neighbours(1);
+  EXPECT_FALSE(near.empty());
+  EXPECT_GE(space.size(), before);
+  for (int i = 0; i < space.size(); ++i) {
+    for (const float x : space.at(i).features) ASSERT_TRUE(std::isfinite(x));
   }
 }
 
