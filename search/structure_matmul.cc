@@ -183,6 +183,7 @@ Structure matmul_structure(KnobReader& knobs, const ProblemFacts& facts, const i
       b.place(a, leaf, tile, batch);
     }
   }
+  b.s_.packs_rows = knobs.get("pa", 0) != 0;
   counts(b.s_, t, facts, prefetch, target);
   return std::move(b.s_);
 }
