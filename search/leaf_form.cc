@@ -31,6 +31,14 @@ bool takes_value(const NestCall::Variant& variant, int64_t value) {
   return !steps || value == variant.count || value == rest.constant % variant.count;
 }
 
+// Whether every statement is inside a scope of this extent: then nothing is lost where it is 0 and the leaf is not called.
+bool all_inside(const std::vector<Stmt>& body, const Expr& extent) {
+  return std::all_of(body.begin(), body.end(), [&](const Stmt& s) {
+    if (s.kind != Stmt::Kind::scope) return false;
+    return equal(s.extent, extent) || all_inside(s.body, extent);
+  });
+}
+
 }  // namespace
 
 void flatten_addends(const Expr& e, int64_t factor, Addends& out) {
@@ -70,6 +78,10 @@ Result<LeafGroup> LeafBuilder::run(const Stmt* first, const Stmt* last) {
   });
   LATHE_RETURN_IF_ERROR(check_loops(group, 0, false));
   LATHE_RETURN_IF_ERROR(find_variants(group, ranges_, false));
+  for (const NestCall::Variant& v : variants_) {
+    if (proves_le(Expr(1), v.extent, ranges_) || all_inside(group, v.extent)) continue;
+    return unsupported("unrolled scope of extent {}: may be 0 where other statements of the leaf run", print(v.extent));
+  }
   LATHE_RETURN_IF_ERROR(collect_slots(group, ranges_, nullptr));
   LATHE_RETURN_IF_ERROR(order_slots());
   LeafGroup out;

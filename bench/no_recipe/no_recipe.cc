@@ -1,5 +1,6 @@
 // Kernels without a recipe: general rules and neighbours, at most 64 measurements, against the best that the recipe finds on the same
-// operator written for it. Prints one line per Kernel: share of the recipe's best after 1, 8, 16, 32 and 64 measurements.
+// operator written for it. Prints one line per Kernel: share of the recipe's best, and by the screening's samples alone after 1, 8, 16, 32
+// and 64 measurements.
 //   no_recipe [name...]
 #include <fmt/format.h>
 
@@ -10,7 +11,7 @@
 
 #include "ir/text_form.h"
 #include "jit/host_cpu.h"
-#include "runtime/evaluate.h"
+#include "runtime/evaluation.h"
 #include "search/neighbours.h"
 
 namespace lathe {
@@ -36,42 +37,52 @@ std::string read_file(const std::string& path) {
   return text.str();
 }
 
-struct Measured {
-  std::vector<double> us;  // in the order measured
+// One Kernel and what was measured of it, as shares of its first Schedule's time around then.
+class Session {
+ public:
+  Session(const std::string& kernel, const Task& task) {
+    runtime::EvaluateTask job;
+    job.kernel_text = kernel;
+    job.dims = {task.dims.begin(), task.dims.end()};
+    auto begun = runtime::begin_evaluation(std::move(job), leaves_);
+    if (begun.ok()) evaluation_ = std::move(*begun);
+  }
+
+  void screen(const std::vector<search::Schedule>& list) {
+    std::vector<runtime::CandidateSpec> batch;
+    for (const search::Schedule& s : list) batch.push_back({search::to_text(s), "", true});
+    const auto results = evaluation_ ? evaluation_->screen(batch) : ir::Result<std::vector<runtime::CandidateResult>>(ir::invalid("no session"));
+    if (!results.ok()) return;
+    using Outcome = runtime::CandidateResult::Outcome;
+    for (size_t i = 0; i < results->size(); ++i) {
+      const runtime::CandidateResult& c = (*results)[i];
+      refused += c.outcome == Outcome::refused;
+      wrong += c.outcome == Outcome::wrong;
+      all_.push_back(c);
+      if (c.outcome == Outcome::wrong) fmt::print("wrong: {}\n{}", c.reason, batch[i].schedule);
+      if (c.outcome != Outcome::timed) continue;
+      share.push_back(c.us(false) / c.reference_us);
+      texts.push_back(batch[i].schedule);
+    }
+  }
+  // Microseconds of the first Schedule and of the best, by all the samples a decision takes.
+  std::pair<double, double> decide() {
+    const auto final = evaluation_->decide(runtime::choose_finalists(all_, false), -1);
+    if (!final.ok() || final->winner < 0) return {0, 0};
+    return {final->default_us, final->best_us};
+  }
+  double best_of(size_t n) const { return *std::min_element(share.begin(), share.begin() + static_cast<std::ptrdiff_t>(std::min(n, share.size()))); }
+  const std::string& best_text() const { return texts[static_cast<size_t>(std::min_element(share.begin(), share.end()) - share.begin())]; }
+
+  std::vector<double> share;  // of those timed, in order
   std::vector<std::string> texts;
   int refused = 0, wrong = 0;
-  std::string first_reason;
-  int best() const { return static_cast<int>(std::min_element(us.begin(), us.end()) - us.begin()); }
-  double best_of(size_t n) const { return *std::min_element(us.begin(), us.begin() + static_cast<std::ptrdiff_t>(std::min(n, us.size()))); }
-};
 
-// Every time is taken beside the same first Schedule and scaled to it, so rounds compare.
-void measure(const std::string& kernel, const Task& task, const std::vector<search::Schedule>& list, Measured& out) {
-  runtime::EvaluateTask job;
-  job.kernel_text = kernel;
-  job.dims = {task.dims.begin(), task.dims.end()};
-  for (const search::Schedule& s : list) job.schedules.push_back(search::to_text(s));
-  const bool again = !out.texts.empty();
-  if (again) job.schedules.insert(job.schedules.begin(), out.texts[0]);
-  runtime::LeafCache leaves({}, nullptr, nullptr);
-  const ir::Result<runtime::EvaluateResult> r = runtime::evaluate_in_process(job, leaves, {});
-  if (!r.ok()) {
-    fmt::print("{}: {}\n", task.name, r.status().to_string());
-    return;
-  }
-  using Outcome = runtime::CandidateResult::Outcome;
-  const double scale = again && r->candidates[0].outcome == Outcome::timed ? out.us[0] / r->candidates[0].median_us : 1;
-  for (size_t i = again; i < r->candidates.size(); ++i) {
-    const runtime::CandidateResult& c = r->candidates[i];
-    out.refused += c.outcome == Outcome::refused;
-    out.wrong += c.outcome == Outcome::wrong;
-    if (c.outcome == Outcome::wrong) fmt::print("WRONG {}\n{}\n", c.reason, job.schedules[i]);
-    if (c.outcome == Outcome::wrong || (c.outcome == Outcome::refused && out.first_reason.empty())) out.first_reason = c.reason;
-    if (c.outcome != Outcome::timed) continue;
-    out.us.push_back(c.median_us * scale);
-    out.texts.push_back(job.schedules[i]);
-  }
-}
+ private:
+  runtime::LeafCache leaves_{{}, nullptr, nullptr};
+  std::unique_ptr<runtime::Evaluation> evaluation_;
+  std::vector<runtime::CandidateResult> all_;
+};
 
 search::Problem problem_of(const std::string& text, const Task& task) {
   search::Problem problem;
@@ -85,31 +96,31 @@ void run(const Task& task) {
   const std::string user = read_file(fmt::format("{}/tests/search/no_recipe/{}.lir", root, task.name));
   const std::string known = read_file(fmt::format("{}/bench/no_recipe/{}.lir", root, task.name));
   const ir::Target target = jit::host_target();
-  Measured recipe, own;
-  measure(known, task, search::candidates(problem_of(known, task), target, kMeasurements), recipe);
+  Session recipe(known, task), own(user, task);
+  recipe.screen(search::candidates(problem_of(known, task), target, kMeasurements));
 
   const search::Problem problem = problem_of(user, task);
   std::set<std::string> seen;
   std::vector<search::Schedule> list = search::generic_schedules(problem, target, kStart);
   for (const search::Schedule& s : list) seen.insert(to_text(s));
-  measure(user, task, list, own);
-  for (uint64_t round = 0; round < 8 && own.us.size() < kMeasurements && !own.us.empty(); ++round) {
-    const search::Schedule best = search::parse_schedule(own.texts[static_cast<size_t>(own.best())]).value();
+  own.screen(list);
+  for (uint64_t round = 0; round < 8 && own.share.size() < kMeasurements && !own.share.empty(); ++round) {
+    const search::Schedule best = search::parse_schedule(own.best_text()).value();
     list.clear();
-    const size_t left = std::min<size_t>(kRound, kMeasurements - own.us.size());
+    const size_t left = std::min<size_t>(kRound, kMeasurements - own.share.size());
     for (search::Neighbour& n : search::neighbours(problem, target, best, kRound * 3, round)) {
       if (list.size() < left && seen.insert(to_text(n.schedule)).second) list.push_back(std::move(n.schedule));
     }
     if (list.empty()) break;
-    measure(user, task, list, own);
+    own.screen(list);
   }
-  if (recipe.us.empty() || own.us.empty()) return;
-  const double best = recipe.us[static_cast<size_t>(recipe.best())];
-  fmt::print("{:10} recipe {:9.2f} us of {:2}; own {:9.2f} us of {:2} ({} refused, {} wrong); share", task.name, best, recipe.us.size(),
-             own.us[static_cast<size_t>(own.best())], own.us.size(), own.refused, own.wrong);
-  for (const size_t n : {1, 8, 16, 32, 64}) fmt::print(" {:.3f}", best / own.best_of(n));
+  if (recipe.share.empty() || own.share.empty()) return;
+  const auto [recipe_first, recipe_best] = recipe.decide();
+  const auto [own_first, own_best] = own.decide();
+  fmt::print("{:10} recipe {:8.2f} us of {:2} timed; own {:8.2f} us of {:2} timed ({} refused, {} wrong), share {:.3f}; screened:", task.name,
+             recipe_best, recipe.share.size(), own_best, own.share.size(), own.refused, own.wrong, recipe_best / own_best);
+  for (const size_t n : {1, 8, 16, 32, 64}) fmt::print(" {:.3f}", recipe_best / (own.best_of(n) * own_first));
   fmt::print("\n");
-  if (!own.first_reason.empty()) fmt::print("           {}\n", own.first_reason);
   std::fflush(stdout);
 }
 

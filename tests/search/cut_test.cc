@@ -149,6 +149,26 @@ kernel bad(s: f32[64] in, d: f32[64] out) family row
   EXPECT_FALSE(cut(*kernel).ok());
 }
 
+// A leaf is not called where an unrolled extent is 0: its other statements would be lost.
+TEST(Cut, AnUnrolledRestThatMayBeEmptyIsNoPartOfALargerLeaf) {
+  const std::string rest = R"(
+kernel sums(x: f32[N] in, y: f32[] out) where N in 1..64
+  s: f32[] PLACE
+  s[] = 0.0
+  for i0 < N // 8:
+    for i1 < 8 @vector:
+      s[] += x[8*i0 + i1]
+  for i2 < N % 8 @unroll:
+    s[] += x[i2 + 8*(N // 8)]
+  y[] = s[]
+)";
+  const auto at = [&](const char* place) { return std::string(rest).replace(rest.find("PLACE"), 5, place); };
+  ir::Result<ir::Kernel> shared = ir::parse_kernel(at("reg"));
+  ASSERT_TRUE(shared.ok()) << shared.status().to_string();
+  EXPECT_THAT(cut(*shared).status().to_string(), HasSubstr("may be 0"));
+  EXPECT_EQ(cut_text(at("stack")).nest.phases.size(), 4u);  // the rest alone may be skipped
+}
+
 TEST(Cut, ConstantRowsMakeOnlyTheTilesThatHappen) {
   std::string text = kGate;
   const std::string symbolic = "[M, ", fixed = "[20, ";
