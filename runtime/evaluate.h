@@ -1,5 +1,5 @@
 // Evaluates Schedules of one Kernel at one shape, batch by batch: build and verify what a batch holds, time what is right, and in the
-// end decide among the best (docs/search.md, "Measuring"). evaluation.h does it in this process, worker_client.h in a child, which is
+// end decide among the best (docs/measuring.md). evaluation.h does it in this process, worker_client.h in a child, which is
 // where what is not trusted belongs; a search drives either through this interface.
 #pragma once
 #include <cstdint>

@@ -11,10 +11,12 @@
 
 #include "ir/text_form.h"
 #include "jit/host_cpu.h"
+#include "jit/image_lint.h"
 #include "runtime/compiler.h"
 #include "runtime/plant.h"
 #include "runtime/rotating_operands.h"
 #include "runtime/timing.h"
+#include "runtime/witness.h"
 
 namespace lathe::runtime {
 
@@ -64,6 +66,7 @@ class LocalEvaluation final : public Evaluation {
       team.threads = task_.threads;
       team_ = std::make_unique<ThreadTeam>(team);
     }
+    witness_ = std::make_unique<Witness>(naive_, task_.seed);
     LATHE_ASSIGN(oracle_, Oracle::create({naive_, task_.dims, task_.threads, task_.seed}, team_.get()));
     TimingOptions options;
     options.cold = task_.cold;
@@ -179,8 +182,25 @@ class LocalEvaluation final : public Evaluation {
       const auto [same, fresh] = seen_.emplace(ir::print(e.stage->cut.kernel), i);
       if (!fresh && e.spec.plant.empty())
         settle(i, Outcome::skipped, Step::none, fmt::format("the same nest and leaves as candidate {}", same->second));
+      if (e.stage) examine(i, *schedule);
     }
     return {};
+  }
+
+  // What can be said of a candidate without running it: does its Schedule keep the meaning, is its code what a leaf may be.
+  void examine(int i, const search::Schedule& schedule) {
+    Entry& e = candidates_[static_cast<size_t>(i)];
+    const Witness::Verdict seen = witness_->check(schedule, planted_replay(e.spec.plant));
+    if (!seen.difference.empty()) {
+      settle(i, Outcome::wrong, Step::V1, seen.difference);
+      return;
+    }
+    for (const auto& image : e.stage->images) {
+      const Status status = jit::lint_image(*image);
+      if (status.ok()) continue;
+      settle(i, Outcome::wrong, Step::V2, fmt::format("{}: {}", image->symbol, status.message()));
+      return;
+    }
   }
 
   Status verify_all(int first) {
@@ -282,6 +302,7 @@ class LocalEvaluation final : public Evaluation {
   ir::Kernel naive_;
   ir::Target target_;
   std::unique_ptr<ThreadTeam> team_;
+  std::unique_ptr<Witness> witness_;
   std::unique_ptr<Oracle> oracle_;
   PlantedLeaves planted_;
   std::deque<Entry> candidates_;

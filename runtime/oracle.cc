@@ -13,6 +13,7 @@
 #include "runtime/nest_bind.h"
 #include "runtime/nest_walk.h"
 #include "runtime/oracle_case.h"
+#include "runtime/probed_leaves.h"
 
 namespace lathe::runtime {
 
@@ -22,6 +23,7 @@ using ir::Status;
 namespace {
 
 constexpr double kRhoAlarm = 4;
+constexpr int kWatchedCalls = 4;  // of each leaf in each case
 constexpr int64_t kLargeTask = int64_t{192} << 20;  // operands beyond: two data sets are enough
 
 // A shape with tails, small where the symbols allow. Empty if none is fixed-free.
@@ -81,7 +83,7 @@ struct Oracle::Impl {
                   int64_t budget);
   Status run(const Stage& stage, OracleCase* c, Verdict* verdict);
   Status walk_once(const Stage& stage, const BoundNest& nest, OracleCase* c, GuardSide side,
-                   std::vector<GuardMemory>* outs);
+                   std::vector<GuardMemory>* outs, std::string* broken = nullptr);
   void compare(const OracleCase& c, const Reference& reference,
                const std::vector<const char*>& outs, Verdict* verdict) const;
   Status judge(OracleCase* c, size_t param, int64_t offset, const std::vector<const char*>& outs,
@@ -139,7 +141,7 @@ Status Oracle::Impl::prepare() {
 }
 
 Status Oracle::Impl::walk_once(const Stage& stage, const BoundNest& nest, OracleCase* c,
-                               GuardSide side, std::vector<GuardMemory>* outs) {
+                               GuardSide side, std::vector<GuardMemory>* outs, std::string* broken) {
   std::vector<void*> args;
   num_regions = 0;
   for (size_t i = 0; i < c->shapes.size(); ++i) {
@@ -164,7 +166,13 @@ Status Oracle::Impl::walk_once(const Stage& stage, const BoundNest& nest, Oracle
                GuardMemory::map(static_cast<size_t>(nest.workspace_bytes), 64, side));
   poison(ir::DType::f32, workspace.data(), nest.workspace_bytes / 4);
   remember("scratch", workspace.data(), nest.workspace_bytes);
-  walk(nest, stage.leaves.data(), args.data(), workspace.data(), team);
+  if (broken != nullptr) {
+    const ProbedLeaves watched(stage.leaves, kWatchedCalls);
+    walk(nest, watched.data(), args.data(), workspace.data(), team);
+    *broken = watched.broken();
+  } else {
+    walk(nest, stage.leaves.data(), args.data(), workspace.data(), team);
+  }
   num_regions = 0;
   return {};
 }
@@ -231,7 +239,12 @@ Status Oracle::Impl::run(const Stage& stage, OracleCase* c, Verdict* verdict) {
   LATHE_ASSIGN(const BoundNest nest, bind_nest(stage.cut, c->symbols, c->layouts, task.threads));
   std::vector<GuardMemory> first, second;
   LATHE_RETURN_IF_ERROR(walk_once(stage, nest, c, GuardSide::after, &first));
-  LATHE_RETURN_IF_ERROR(walk_once(stage, nest, c, GuardSide::before, &second));
+  // The calling convention is watched while the code runs anyway.
+  LATHE_RETURN_IF_ERROR(walk_once(stage, nest, c, GuardSide::before, &second, &verdict->reason));
+  if (!verdict->reason.empty()) {
+    verdict->ok = false;
+    return {};
+  }
   std::vector<const char*> outs;
   for (const GuardMemory& m : first) outs.push_back(m.data());
   for (size_t i = 0; i < c->shapes.size() && verdict->ok; ++i) {

@@ -18,13 +18,13 @@ using ir::Expr;
 using ir::Result;
 using ir::Status;
 
+namespace {
+
 struct PlantedLeaf {
   LeafRef real;
   int calls = 0;
   uint64_t seed = 0;
 };
-
-namespace {
 
 using Interpret = void (*)(const void* program, const ir::LeafArgs& args);
 
@@ -194,6 +194,14 @@ Status plant(std::string_view fault, uint64_t seed, Stage* stage, PlantedLeaves*
 }
 
 }  // namespace
+
+PlantedReplay planted_replay(std::string_view fault) {
+  constexpr std::string_view kBroken = "broken:";
+  if (fault.rfind(kBroken, 0) != 0) return {};
+  return [which = std::string(fault.substr(kBroken.size()))](const ir::Kernel& kernel, const search::Schedule& schedule) {
+    return replay_broken(which, kernel, schedule);
+  };
+}
 
 Result<Stage> build_planted(std::string_view fault, const ir::Kernel& restricted, const search::Schedule& schedule,
                             const ir::Target& target, LeafCache& leaves, PlantedLeaves* keep) {

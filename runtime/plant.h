@@ -9,6 +9,7 @@
 //   tail:N     a minimum in the nest loses a side      broken:M.P move M is applied without its precondition P
 // N seeds the choice.
 #pragma once
+#include <functional>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -18,11 +19,14 @@
 
 namespace lathe::runtime {
 
-struct PlantedLeaf;
 // Keeps the wrappers alive; outlive the Stage's use.
 using PlantedLeaves = std::vector<std::shared_ptr<void>>;
 // INVALID: an unknown name. UNSUPPORTED: refused like any Schedule, or there is nothing to break. An empty name plants nothing.
 ir::Result<Stage> build_planted(std::string_view fault, const ir::Kernel& restricted, const search::Schedule& schedule,
                                 const ir::Target& target, LeafCache& leaves, PlantedLeaves* keep);
+
+// How the fault replays Schedules; empty: as search::replay does.
+using PlantedReplay = std::function<ir::Result<ir::Kernel>(const ir::Kernel&, const search::Schedule&)>;
+PlantedReplay planted_replay(std::string_view fault);
 
 }  // namespace lathe::runtime

@@ -210,6 +210,16 @@ void Store::reject(const ObjectKey& key, const Lookup& found, MissReason reason)
   if (l.mode != LayerMode::read_only && l.dir.set_aside(key.path())) stats_->add(Stat::k_bad_files);
 }
 
+int Store::remove(const ObjectKey& key) {
+  if (!valid(key)) return 0;
+  std::lock_guard<std::mutex> lock(mutex_);
+  memory_.erase(key.path());
+  if (mode_ != StoreMode::read_write) return 0;
+  int removed = 0;
+  for (const Layer& l : layers_) removed += l.mode != LayerMode::read_only && l.dir.remove(key.path()) == 0;
+  return removed;
+}
+
 void Store::forget_misses() {
   std::lock_guard<std::mutex> lock(mutex_);
   std::erase_if(memory_, [](const auto& e) { return !e.second.found; });

@@ -81,6 +81,8 @@ class Store {
   // Says that a found payload does not parse or does not fit: moved to bad/ where it is ours,
   // counted, forgotten.
   void reject(const ObjectKey& key, const Lookup& found, MissReason reason);
+  // Forgets an object, in memory and in every layer that may be written; the files that went.
+  int remove(const ObjectKey& key);
   // Lets the next find() look at the layers again.
   void forget_misses();
 

@@ -1,5 +1,5 @@
 // Which of several ways to do one thing is fastest: screen each cheaply against a reference, then select among a few by paired samples
-// and guard the winner by a sequential sign test (docs/search.md, "Measuring"). Knows nothing of kernels: a candidate is a function to
+// and guard the winner by a sequential sign test (docs/measuring.md). Knows nothing of kernels: a candidate is a function to
 // call. Clock, contention and rests are injected; a clock that stands still or jumps costs samples, never picks a slower candidate for
 // certain. Not thread-safe.
 #pragma once

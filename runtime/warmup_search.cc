@@ -2,12 +2,15 @@
 #include "runtime/warmup_search.h"
 
 #include <algorithm>
-#include <set>
+#include <chrono>
+#include <map>
+#include <optional>
 
 #include "ir/analysis.h"
 #include "ir/text_form.h"
 #include "runtime/compiler.h"
 #include "runtime/data_sets.h"
+#include "runtime/key.h"
 #include "runtime/worker_client.h"
 
 namespace lathe::runtime {
@@ -66,28 +69,64 @@ Result<SearchOutcome> record_unmeasured(Context& context, const SearchTask& task
 // The search itself: what is proposed, what came of it.
 class Search {
  public:
-  Search(Context& context, const SearchTask& task, Evaluation& evaluation, SearchOutcome* out)
-      : context_(context), task_(task), evaluation_(evaluation), out_(*out) {}
+  Search(const Context& context, const SearchTask& task, Evaluation& evaluation, SearchOutcome* out)
+      : target_(context.target()), task_(task), evaluation_(evaluation), out_(*out), start_(Clock::now()) {}
 
-  ir::Status run(const std::vector<std::string>& proposals) {
-    for (size_t at = 0; at < proposals.size() && out_.measurements < task_.candidates && !cancelled();) {
-      std::vector<CandidateSpec> batch;
-      const size_t room = std::min<size_t>(kBatch, static_cast<size_t>(task_.candidates - out_.measurements));
-      for (; at < proposals.size() && batch.size() < room; ++at) propose(proposals[at], &batch);
+  // One that is evaluated apart from the strategy: the default, the incumbent, a pinned one.
+  ir::Status try_first(const std::string& text) {
+    std::vector<Proposed> batch;
+    propose(text, -1, &batch);
+    return screen(batch);
+  }
+
+  ir::Status run() {
+    const search::StrategyInfo* info = search::find_strategy(task_.strategy);
+    if (info == nullptr) return ir::invalid("{} is no strategy", task_.strategy);
+    const search::MachineRates rates = task_.rates ? *task_.rates : search::MachineRates::assumed(target_);
+    space_ = std::make_unique<search::RecipeSpace>(task_.problem, target_, rates);
+    const std::unique_ptr<search::Strategy> strategy = info->make();
+    search::SearchProblem problem;
+    problem.problem = &task_.problem;
+    problem.target = &target_;
+    problem.space = space_.get();
+    problem.history = task_.history.get();
+    problem.model = task_.model.get();
+    problem.budget = task_.candidates;
+    problem.seed = task_.seed;
+    problem.limit_us = task_.limit_us;
+    problem.stop_early = task_.stop_early;
+    strategy->start(problem);
+    while (!cancelled() && !late()) {
+      search::Proposal proposals[kBatch];
+      // The first proposal is the default, which is measured already.
+      const int room = task_.candidates - out_.measurements + (out_.proposals == 0);
+      const int wanted = std::min<int>(kBatch, room);
+      const int n = wanted > 0 ? strategy->next({proposals, static_cast<size_t>(wanted)}) : 0;
+      out_.exhausted = n == 0 && wanted > 0;
+      if (n == 0) break;
+      out_.proposals += n;
+      std::vector<Proposed> batch;
+      for (int i = 0; i < n; ++i) {
+        const ir::Result<search::Schedule> schedule = space_->schedule(proposals[i].point);
+        if (!schedule.ok()) {
+          refuse(schedule.status().message());
+          strategy->tell({proposals[i].point, search::OutcomeKind::refused, 0});
+        } else if (const auto kind = propose(search::to_text(*schedule), proposals[i].point, &batch)) {
+          strategy->tell(*kind);
+        }
+      }
+      const size_t first = results_.size();
       LATHE_RETURN_IF_ERROR(screen(batch));
-      out_.exhausted = at == proposals.size() && static_cast<int>(proposals.size()) < task_.candidates;
+      for (size_t i = first; i < results_.size(); ++i) strategy->tell(told(i));
     }
     return {};
   }
 
-  // The candidates' best against default and incumbent; recorded by the caller.
-  ir::Result<FinalResult> decide() {
-    std::vector<int> finalists = choose_finalists(results_, task_.problem.cold);
-    int incumbent = -1;
-    for (size_t i = 0; i < texts_.size(); ++i) {
-      if (!task_.incumbent.empty() && texts_[i] == incumbent_ && results_[i].outcome == Outcome::timed) incumbent = static_cast<int>(i);
-    }
-    LATHE_ASSIGN(FinalResult decided, evaluation_.decide(finalists, incumbent));
+  // The best of the candidates against default and incumbent.
+  Result<FinalResult> decide() {
+    const auto incumbent = task_.incumbent.empty() ? texts_.end() : std::find(texts_.begin(), texts_.end(), task_.incumbent);
+    LATHE_ASSIGN(FinalResult decided, evaluation_.decide(choose_finalists(results_, task_.problem.cold),
+                                                         incumbent == texts_.end() ? -1 : static_cast<int>(incumbent - texts_.begin())));
     for (auto& [i, result] : decided.finalists) {
       out_.rejected += result.rejected() && !results_[static_cast<size_t>(i)].rejected();
       results_[static_cast<size_t>(i)] = result;
@@ -96,36 +135,71 @@ class Search {
     return decided;
   }
 
-  // One that is to be evaluated first of all: the default, the incumbent, a pinned one.
-  ir::Status try_first(const std::string& text) {
-    std::vector<CandidateSpec> batch;
-    propose(text, &batch);
-    if (text == task_.incumbent && !batch.empty()) incumbent_ = batch[0].schedule;
-    return screen(batch);
+  // What was measured, for searches to come; the default first.
+  search::TaskRecord rows() const {
+    search::TaskRecord out;
+    out.problem = task_.problem;
+    out.isa = task_.isa;
+    out.policy = task_.problem.cold ? "cold" : "hot";
+    out.epoch = kCodegenEpoch;
+    for (size_t i = 0; i < results_.size(); ++i) {
+      if (results_[i].outcome == Outcome::skipped) continue;
+      const Result<search::Schedule> schedule = search::parse_schedule(texts_[i]);
+      if (!schedule.ok()) continue;
+      search::MeasuredRow row;
+      row.recipe = schedule->recipe;
+      row.knobs = schedule->knobs;
+      if (points_[i] >= 0) row.extra = space_->at(points_[i]).extra;
+      else if (row.recipe.empty()) row.extra = schedule->moves;
+      row.outcome = kind_of(results_[i].outcome);
+      row.samples_us = results_[i].samples_us;
+      row.reference_us = results_[i].reference_us;
+      out.rows.push_back(std::move(row));
+    }
+    return out;
   }
 
-  bool cancelled() const { return task_.cancelled && task_.cancelled(); }
   const std::vector<CandidateResult>& results() const { return results_; }
   const std::vector<std::string>& texts() const { return texts_; }
   // Why the first one that is not timed is not.
   const std::string& reason() const { return reason_; }
 
  private:
-  static constexpr size_t kBatch = 4;  // as many as share a sample of the reference
+  using Clock = std::chrono::steady_clock;
+  static constexpr int kBatch = 4;  // as many as share a sample of the reference
+  struct Proposed {
+    CandidateSpec spec;
+    int point = -1;  // of the space
+  };
 
-  // Into the batch, unless it is refused or known.
-  void propose(const std::string& text, std::vector<CandidateSpec>* batch) {
+  bool cancelled() const { return task_.cancelled && task_.cancelled(); }
+  bool late() const {
+    return task_.budget_ms > 0 && std::chrono::duration<double, std::milli>(Clock::now() - start_).count() > 0.6 * task_.budget_ms;
+  }
+
+  // Into the batch; else what the strategy is to be told.
+  std::optional<search::Tell> propose(const std::string& text, int point, std::vector<Proposed>* batch) {
     const Result<search::Schedule> schedule = search::parse_schedule(text);
     const Result<ir::Kernel> scheduled = schedule.ok() ? search::replay(task_.problem.kernel, *schedule) : Result<ir::Kernel>(schedule.status());
-    if (!scheduled.ok()) return refuse(scheduled.status().to_string());
-    if ((scheduled->numeric & ~task_.query.allowed) != 0) return refuse("takes liberties that are not allowed");
-    if (task_.admits && !task_.admits(*scheduled)) return refuse("cannot be served here");
-    if (!seen_.insert(ir::hash_text(ir::print(*scheduled))).second) {
-      ++out_.duplicates;
-      ++out_.rejected_by["duplicate"];
-      return;
+    const bool allowed = scheduled.ok() && (scheduled->numeric & ~task_.query.allowed) == 0;
+    const bool admitted = allowed && (!task_.admits || task_.admits(*scheduled));
+    if (!admitted) {
+      refuse(!scheduled.ok() ? scheduled.status().to_string() : allowed ? "cannot be served here" : "takes liberties that are not allowed");
+      return search::Tell{point, search::OutcomeKind::refused, 0};
     }
-    batch->push_back({text, "", true});
+    const auto [same, fresh] = seen_.emplace(ir::hash_text(ir::print(*scheduled)), texts_.size() + batch->size());
+    if (fresh) {
+      batch->push_back({{text, "", true}, point});
+      return std::nullopt;
+    }
+    // What was evaluated without the strategy's asking.
+    if (same->second < points_.size() && points_[same->second] < 0 && point >= 0) {
+      points_[same->second] = point;
+      return told(same->second);
+    }
+    ++out_.duplicates;
+    ++out_.rejected_by["duplicate"];
+    return search::Tell{point, search::OutcomeKind::duplicate, 0};
   }
 
   void refuse(std::string reason) {
@@ -134,12 +208,15 @@ class Search {
     if (reason_.empty()) reason_ = std::move(reason);
   }
 
-  ir::Status screen(const std::vector<CandidateSpec>& batch) {
+  ir::Status screen(const std::vector<Proposed>& batch) {
     if (batch.empty()) return {};
-    LATHE_ASSIGN(const std::vector<CandidateResult> results, evaluation_.screen(batch));
+    std::vector<CandidateSpec> specs;
+    for (const Proposed& p : batch) specs.push_back(p.spec);
+    LATHE_ASSIGN(const std::vector<CandidateResult> results, evaluation_.screen(specs));
     for (size_t i = 0; i < batch.size(); ++i) {
       const CandidateResult& c = results[i];
-      texts_.push_back(batch[i].schedule);
+      texts_.push_back(batch[i].spec.schedule);
+      points_.push_back(batch[i].point);
       results_.push_back(c);
       out_.verifications += c.gate != Gate::none;
       out_.rejected += c.rejected();
@@ -151,19 +228,42 @@ class Search {
       } else {
         ++out_.rejected_by[outcome_name(c.outcome)];
       }
+      if (base_us_ == 0) base_us_ = c.reference_us;
       if (reason_.empty() && c.outcome != Outcome::timed) reason_ = c.reason;
     }
     return {};
   }
 
-  Context& context_;
+  static search::OutcomeKind kind_of(Outcome outcome) {
+    switch (outcome) {
+      case Outcome::timed: return search::OutcomeKind::timed;
+      case Outcome::refused: return search::OutcomeKind::refused;
+      case Outcome::wrong: return search::OutcomeKind::wrong;
+      case Outcome::crashed: return search::OutcomeKind::crashed;
+      case Outcome::hung: return search::OutcomeKind::hung;
+      case Outcome::skipped: break;
+    }
+    return search::OutcomeKind::duplicate;
+  }
+
+  search::Tell told(size_t i) const {
+    const CandidateResult& c = results_[i];
+    const double us = c.outcome == Outcome::timed && c.reference_us > 0 ? c.us(task_.problem.cold) / c.reference_us * base_us_ : 0;
+    return {points_[i], kind_of(c.outcome), us};
+  }
+
+  const ir::Target& target_;
   const SearchTask& task_;
   Evaluation& evaluation_;
   SearchOutcome& out_;
-  std::set<uint64_t> seen_;                // scheduled Kernels
+  const Clock::time_point start_;
+  std::unique_ptr<search::RecipeSpace> space_;
+  std::map<uint64_t, size_t> seen_;        // scheduled Kernels: which candidate
   std::vector<std::string> texts_;         // of what was evaluated
+  std::vector<int> points_;                // of the space; -1: evaluated apart from the strategy
   std::vector<CandidateResult> results_;
-  std::string incumbent_, reason_;
+  double base_us_ = 0;                     // of the default at first
+  std::string reason_;
 };
 
 Decision decision_of(const FinalResult& decided, const Search& search) {
@@ -219,12 +319,6 @@ std::string default_text(Context& context, const SearchTask& task) {
   const Result<ir::Kernel> scheduled = search::replay(task.problem.kernel, schedule);
   const bool allowed = scheduled.ok() && (scheduled->numeric & ~task.query.allowed) == 0;
   return allowed ? search::to_text(schedule) : naive_text(task);
-}
-
-std::vector<std::string> proposals(Context& context, const SearchTask& task) {
-  std::vector<std::string> texts;
-  for (const search::Schedule& s : search::candidates(task.problem, context.target(), task.candidates)) texts.push_back(search::to_text(s));
-  return texts;
 }
 
 }  // namespace
@@ -285,7 +379,7 @@ Result<SearchOutcome> search_and_record(Context& context, const SearchTask& task
   Result<FinalResult> decided = FinalResult{};
   ir::Status status = search.try_first(fallback);
   if (status.ok() && !task.incumbent.empty() && task.pinned.empty()) status = search.try_first(task.incumbent);
-  if (status.ok()) status = task.pinned.empty() ? search.run(proposals(context, task)) : search.try_first(task.pinned);
+  if (status.ok()) status = task.pinned.empty() ? search.run() : search.try_first(task.pinned);
   if (status.ok() && task.pinned.empty()) {
     decided = search.decide();
     status = decided.status();
@@ -294,6 +388,7 @@ Result<SearchOutcome> search_and_record(Context& context, const SearchTask& task
   stats.add(Stat::k_measurements, out.measurements);
   stats.add(Stat::k_verifications, out.verifications);
   stats.add(Stat::k_failures, out.rejected);
+  if (task.keep && out.measurements > 0) task.keep(search.rows());
   if (cancelled()) return ir::make_error(ir::Code::kCANCELLED, "cancelled");
   if (!task.pinned.empty() && status.ok()) return record_pinned(context, task, search, std::move(out));
   if (!status.ok() || decided->winner < 0) {
@@ -301,7 +396,10 @@ Result<SearchOutcome> search_and_record(Context& context, const SearchTask& task
     const SearchOutcome counts = out;
     LATHE_ASSIGN(out, record_unmeasured(context, task, fallback, like, status.ok() ? search.reason() : status.message()));
     out.measurements = counts.measurements;
+    out.proposals = counts.proposals;
     out.verifications = counts.verifications;
+    out.refused = counts.refused;
+    out.duplicates = counts.duplicates;
     out.rejected = counts.rejected;
     out.rejected_by = counts.rejected_by;
     return out;

@@ -1,14 +1,16 @@
-// One search of a warm-up: the candidates of one Kernel at one shape evaluated, the winner compiled into the store, the decision recorded.
-// Private to warmup.cc and tests.
+// One search: a strategy's proposals for one Kernel at one shape evaluated batch by batch, the winner compiled into the store, the
+// decision recorded. Proposals are replayed here first: what is refused, takes liberties that are not allowed or is known already costs
+// no measurement.
 #pragma once
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "runtime/context.h"
 #include "runtime/evaluate.h"
-#include "search/recipe.h"
+#include "search/strategy.h"
 
 namespace lathe::runtime {
 
@@ -33,6 +35,14 @@ struct SearchTask {
   bool background = false;  // compile and verify only when nothing else runs, time in short bursts
   std::string pinned;       // a Schedule to verify, time and record without a search; empty: none
   std::string incumbent;    // the Schedule that serves now, as a second reference; empty: the default
+  std::string strategy = "lathe";  // a row of search::strategies()
+  bool stop_early = true;   // the strategy may end before its measurements are spent
+  double limit_us = 0;      // no candidate can be faster (the roofline); 0: unknown
+  // What the strategy starts from: records of other tasks of the family, the family's model, the machine; null: none, none, assumed.
+  std::shared_ptr<const std::vector<search::TaskRecord>> history;
+  std::shared_ptr<const search::CostModel> model;
+  std::shared_ptr<const search::MachineRates> rates;
+  std::function<void(const search::TaskRecord&)> keep;  // gets the rows of this task when they are all there; may be empty
 };
 
 struct SearchOutcome {
@@ -42,6 +52,7 @@ struct SearchOutcome {
   int measurements = 0;     // candidates timed
   int further = 0;          // samples beyond three a candidate: references, re-timing, deciding
   int verifications = 0;
+  int proposals = 0;        // of the strategy
   int refused = 0;          // by the predicate or in replay
   int duplicates = 0;       // of a candidate that was evaluated: they cost nothing
   int rejected = 0;         // wrong, crashed, hung

@@ -1,8 +1,11 @@
-// lathe store ls|check|merge: what is in the store, whether it is intact, and what shards of it found.
+// lathe store ls|check|merge|quarantine: what is in the store, whether it is intact, what shards of it found, and which candidates are
+// kept out of every search.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "runtime/store_merge.h"
 #include "tools/cli.h"
@@ -102,9 +105,52 @@ int merge(const MergeOptions& options) {
   return refused > 0 ? kFailed : kDone;
 }
 
+// Candidates that crashed or hung are not tried again until they are lifted.
+int quarantine(const CommonOptions& options, const std::vector<std::string>& lift) {
+  auto context = make_context(options);
+  if (!context.ok()) return fail(options, context.status(), kUsage);
+  runtime::Store& store = (*context)->store();
+  int kept = 0, lifted = 0;
+  std::set<std::string> seen;
+  Table table({"name", "why", "schedule", "state"});
+  for (const runtime::StoredObject& o : store.list(false)) {
+    if (o.key.kind != runtime::ObjectKind::k_quarantine || !seen.insert(o.key.name).second) continue;
+    const std::string text = store.find(o.key).bytes;
+    const size_t first = std::min(text.find('\n'), text.size());
+    const std::string why = text.substr(0, first);
+    // Reason, Schedule, Kernel: the recipe's line says most.
+    const size_t from = text.find("\nfrom ");
+    const std::string schedule = from == std::string::npos ? "" : text.substr(from + 6, text.find('\n', from + 1) - from - 6);
+    const bool wanted = std::any_of(lift.begin(), lift.end(), [&](const std::string& name) { return name == "all" || o.key.name.rfind(name, 0) == 0; });
+    const bool gone = wanted && store.remove(o.key) > 0;
+    lifted += gone;
+    kept += !gone;
+    if (options.json) {
+      json line = json_event(options, "row");
+      line["name"] = o.key.name;
+      line["why"] = why;
+      line["schedule"] = schedule;
+      line["lifted"] = gone;
+      print_json(line);
+    } else {
+      table.row({o.key.name, why, schedule, gone ? "lifted" : "quarantined"});
+    }
+  }
+  if (options.json) {
+    json line = json_event(options, "summary");
+    line["quarantined"] = kept;
+    line["lifted"] = lifted;
+    print_json(line);
+  } else {
+    if (kept + lifted > 0) fmt::print("{}\n", table.text());
+    fmt::print("{} quarantined, {} lifted\n", kept, lifted);
+  }
+  return lift.empty() || lifted > 0 ? kDone : kFailed;
+}
+
 }  // namespace
 
-const Verb kStore = {"store", "What is stored: ls, check, merge", [](CLI::App& app) -> std::function<int()> {
+const Verb kStore = {"store", "What is stored: ls, check, merge, quarantine", [](CLI::App& app) -> std::function<int()> {
   auto ls = std::make_shared<CommonOptions>(), check = std::make_shared<CommonOptions>();
   CLI::App* ls_app = app.add_subcommand("ls", "Every object");
   add_common(*ls_app, ls.get(), false);
@@ -114,10 +160,17 @@ const Verb kStore = {"store", "What is stored: ls, check, merge", [](CLI::App& a
   CLI::App* merge_app = app.add_subcommand("merge", "Bring in what other stores have");
   add_common(*merge_app, into.get(), false);
   merge_app->add_option("from", into->from, "Directories of stores")->required();
-  ls->verb = check->verb = into->verb = "store";
+  auto held = std::make_shared<CommonOptions>();
+  auto lift = std::make_shared<std::vector<std::string>>();
+  CLI::App* held_app = app.add_subcommand("quarantine", "Candidates that crashed or hung, and are not tried again");
+  add_common(*held_app, held.get(), false);
+  held_app->add_option("--lift", *lift, "Names, their beginnings, or `all`: to be tried again");
+  ls->verb = check->verb = into->verb = held->verb = "store";
   app.require_subcommand(1);
-  return [ls, check, into, check_app, merge_app] {
-    return merge_app->parsed() ? merge(*into) : check_app->parsed() ? run(*check, true) : run(*ls, false);
+  return [=] {
+    if (held_app->parsed()) return quarantine(*held, *lift);
+    if (merge_app->parsed()) return merge(*into);
+    return check_app->parsed() ? run(*check, true) : run(*ls, false);
   };
 }};
 

@@ -1,7 +1,7 @@
 // What every generated leaf owes its caller: no byte outside its tensors (guard pages at both ends, inputs read-only), callee-saved
 // registers, MXCSR and direction flag kept, at most 1 KB of stack, and no instruction beyond its level.
 #include "jit/image.h"
-#include "tests/common/abi_probe.h"
+#include "jit/abi_probe.h"
 #include "tests/common/guard_buffer.h"
 #include "tests/jit/random_program.h"
 
@@ -89,7 +89,7 @@ TEST_P(X64Contract, GuardPagesCatchAnUnmaskedTail) {
 }
 
 TEST_P(X64Contract, KeepsRegistersAndStack) {
-  test::AbiProbe probe;
+  AbiProbe probe;
   size_t deepest = 0;
   for (unsigned seed = 0; seed < 100; ++seed) {
     RandomProgram random(shape(), seed);
@@ -97,7 +97,7 @@ TEST_P(X64Contract, KeepsRegistersAndStack) {
     if (!image.ok()) continue;
     const auto code = loader().load(*image);
     ASSERT_TRUE(code.ok());
-    test::AbiReport report;
+    AbiReport report;
     after(random.operands(), [&](const ir::LeafArgs& args) { report = probe.call(code->entry, &args); });
     EXPECT_EQ(report.broken, "") << "seed " << seed;
     EXPECT_LE(report.stack_bytes, image->stack_bytes) << "seed " << seed;
@@ -120,9 +120,9 @@ TEST(AbiProbe, SeesABrokenLeaf) {
   const auto code = loader().load(bad);
   ASSERT_TRUE(code.ok()) << code.status().to_string();
   const ir::LeafArgs args{};
-  test::AbiProbe probe;
+  AbiProbe probe;
   const uint32_t mxcsr = __builtin_ia32_stmxcsr();
-  const test::AbiReport report = probe.call(code->entry, &args);
+  const AbiReport report = probe.call(code->entry, &args);
   __builtin_ia32_ldmxcsr(mxcsr);
   EXPECT_EQ(report.broken, " rbx r15 mxcsr df");
   EXPECT_EQ(report.stack_bytes, 2048u);

@@ -9,7 +9,7 @@
 
 #include "ir/leaf_abi.h"
 
-namespace lathe::test {
+namespace lathe::jit {
 
 struct AbiReport {
   std::string broken;      // "" or the names of what was not kept
@@ -103,4 +103,4 @@ class AbiProbe {
   uint8_t* stack_ = nullptr;
 };
 
-}  // namespace lathe::test
+}  // namespace lathe::jit

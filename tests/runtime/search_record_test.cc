@@ -1,0 +1,141 @@
+// A search end to end, evaluated in process: what is recorded, what is counted, what is never timed.
+#include <gtest/gtest.h>
+
+#include "ir/text_form.h"
+#include "runtime/evaluation.h"
+#include "runtime/warmup_search.h"
+
+namespace lathe::runtime {
+namespace {
+
+const char* const kMatmul = R"(
+kernel mm(a: f32[24, 96] in, w: f32[80, 96] const, y: f32[24, 80] out) family matmul
+  c: f32[24, 80] heap
+  for m < 24 [m]:
+    for n < 80 [n]:
+      c[m, n] = 0.0
+      for k < 96 [k]:
+        c[m, n] += a[m, k] * w[n, k]
+      y[m, n] = c[m, n]
+)";
+
+struct Bed {
+  std::shared_ptr<Context> context = [] {
+    ContextConfig config;
+    (void)config.options.set(ir::OptionId::cache, "off").ok();
+    return Context::create(config).value();
+  }();
+  LeafCache leaves{{}, nullptr, nullptr};
+  int begun = 0;
+
+  SearchTask task() const {
+    SearchTask t;
+    t.problem.kernel = ir::parse_kernel(kMatmul).value();
+    t.query.kernel_text = ir::print(t.problem.kernel);
+    t.query.allowed = ir::kReassociate | ir::kContract;
+    t.isa = ir::isa_name(context->target().level);
+    t.candidates = 6;
+    t.ram = int64_t{1} << 30;
+    return t;
+  }
+  ir::Result<SearchOutcome> search(const SearchTask& t) {
+    return search_and_record(*context, t, [this](const EvaluateTask& job) { ++begun; return begin_evaluation(job, leaves); }, "");
+  }
+};
+
+TEST(SearchAndRecord, CountsAndRecords) {
+  Bed bed;
+  SearchTask task = bed.task();
+  search::TaskRecord kept;
+  task.keep = [&](const search::TaskRecord& r) { kept = r; };
+  const ir::Result<SearchOutcome> out = bed.search(task);
+  ASSERT_TRUE(out.ok()) << out.status().to_string();
+  EXPECT_TRUE(out->measured && out->recorded);
+  EXPECT_GE(out->measurements, 2);
+  EXPECT_LE(out->measurements, 6);
+  EXPECT_LE(out->further, 64);
+  EXPECT_GE(out->proposals, out->measurements);
+  EXPECT_EQ(out->rejected, 0);
+  const std::optional<Decision> decision = bed.context->find_decision(task.query);
+  ASSERT_TRUE(decision);
+  EXPECT_EQ(decision->kernels[0].schedule, out->schedule);
+  EXPECT_EQ(decision->status, out->tie ? DecisionStatus::tie : DecisionStatus::verified);
+  EXPECT_EQ(decision->candidates.size(), static_cast<size_t>(out->measurements));
+  // The rows are the memory of later searches.
+  ASSERT_EQ(kept.rows.size(), static_cast<size_t>(out->measurements + out->rejected));
+  EXPECT_EQ(kept.policy, "hot");
+  const ir::Result<search::TaskRecord> back = search::parse_record(search::print_record(kept));
+  ASSERT_TRUE(back.ok()) << back.status().to_string();
+  EXPECT_EQ(back->rows.size(), kept.rows.size());
+}
+
+TEST(SearchAndRecord, EveryStrategyRuns) {
+  for (const search::StrategyInfo& s : search::strategies()) {
+    Bed bed;
+    SearchTask task = bed.task();
+    task.strategy = s.name;
+    task.candidates = 3;
+    const ir::Result<SearchOutcome> out = bed.search(task);
+    ASSERT_TRUE(out.ok()) << s.name << ": " << out.status().to_string();
+    EXPECT_TRUE(out->recorded) << s.name;
+    EXPECT_LE(out->measurements, 3) << s.name;
+  }
+  Bed bed;
+  SearchTask task = bed.task();
+  task.strategy = "none of them";
+  const ir::Result<SearchOutcome> out = bed.search(task);
+  EXPECT_TRUE(out.ok() && !out->measured) << "the default stays";
+}
+
+TEST(SearchAndRecord, LibertiesThatAreNotAllowedAreNotTaken) {
+  Bed bed;
+  SearchTask task = bed.task();
+  task.query.allowed = 0;
+  const ir::Result<SearchOutcome> out = bed.search(task);
+  ASSERT_TRUE(out.ok()) << out.status().to_string();
+  EXPECT_GT(out->refused, 0);
+  const std::optional<Decision> decision = bed.context->find_decision(task.query);
+  ASSERT_TRUE(decision);
+  EXPECT_EQ(decision->numeric, 0u);
+}
+
+TEST(SearchAndRecord, APinnedScheduleIsVerifiedAndServes) {
+  Bed bed;
+  SearchTask task = bed.task();
+  task.pinned = "schedule 1 family matmul\n";
+  const ir::Result<SearchOutcome> out = bed.search(task);
+  ASSERT_TRUE(out.ok()) << out.status().to_string();
+  EXPECT_EQ(out->schedule, task.pinned);
+  EXPECT_EQ(out->measurements, 2) << "the default and itself";
+  EXPECT_EQ(bed.context->find_decision(task.query)->kernels[0].schedule, task.pinned);
+  task.pinned = "schedule 1 family matmul\ntile_scope q 4 tail=mask as a,b\n";
+  EXPECT_EQ(bed.search(task).status().code(), ir::Code::kUNSUPPORTED);
+}
+
+TEST(SearchAndRecord, AnIncumbentIsMeasuredToo) {
+  Bed bed;
+  SearchTask task = bed.task();
+  task.incumbent = "schedule 1 family matmul\n";  // far slower than the default
+  const ir::Result<SearchOutcome> out = bed.search(task);
+  ASSERT_TRUE(out.ok()) << out.status().to_string();
+  EXPECT_NE(out->schedule, task.incumbent);
+  EXPECT_LE(out->measurements, 6);
+}
+
+TEST(SearchAndRecord, CancelledAndTooLarge) {
+  Bed bed;
+  SearchTask task = bed.task();
+  task.cancelled = [] { return true; };
+  EXPECT_EQ(bed.search(task).status().code(), ir::Code::kCANCELLED);
+  task = bed.task();
+  task.ram = 1000;
+  const int before = bed.begun;
+  const ir::Result<SearchOutcome> out = bed.search(task);
+  ASSERT_TRUE(out.ok());
+  EXPECT_FALSE(out->measured);
+  EXPECT_TRUE(out->recorded);
+  EXPECT_EQ(bed.begun, before);
+}
+
+}  // namespace
+}  // namespace lathe::runtime
