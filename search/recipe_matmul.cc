@@ -12,6 +12,7 @@
 // B constant: packed once in panels. B in place with unit-stride k (B transposed): each panel is transposed into scratch.
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <numeric>
 
 #include "ir/analysis.h"
@@ -63,7 +64,7 @@ Parts find_parts(const Kernel& kernel) {
   return p;
 }
 
-constexpr int64_t kMaxStreamed = 8;    // rows up to which several panels side by side can help
+constexpr int64_t kMaxStreamed = 32;   // rows up to which several panels side by side can help
 constexpr int64_t kMaxOwnStream = 64;  // rows up to which B's own stream is prefetched
 
 enum class Panels { packed, transposed, in_place };
@@ -208,13 +209,16 @@ double estimate(const Knobs& k, const Problem& problem, const Target& t) {
   if (streams_b && s.m > 2) {
     if (pf == 0) cycles *= s.m > 64 ? 1.03 : 1.25;
     if (pf > 0 && tiles > 1) cycles *= 1.12;
-    if (pf > 0 && pf != 8192) cycles *= 1.01;
+    // Two streams from memory are quicker than one; the further ahead the longer a step takes.
+    if (pf > 0) cycles *= st == 2 ? (pf == 4096 ? 0.93 : 0.96) : pf == (s.m > 8 ? 32768 : 8192) || pf == 16384 ? 1 : 1.01;
     if (pf == -1 && kc == 0) cycles *= 1.05;
   } else if (pf != 0) {
     cycles *= 1.01;
   }
-  // One or two rows: several streams from memory are quicker than one.
-  if (streams_b && s.m <= 2 && panels_of(p, problem.kernel) == Panels::packed) cycles *= st == 4 ? 1 : st == 2 ? 1.02 : 1.08;
+  // One row: several streams from memory are quicker than one. Two rows: one keeps up.
+  if (streams_b && s.m <= 2 && panels_of(p, problem.kernel) == Panels::packed) cycles *= 1 + 0.04 * static_cast<double>(std::abs(st - (s.m == 1 ? 3 : 1)));
+  // A panel beyond half of L1 comes from L2 for every tile: tall tiles ask for less of it.
+  if (streams_b && 2 * k.at("nr") * 4 * (kc != 0 ? kc : s.k) > t.l1_bytes) cycles *= 1 + 0.4 / std::min(mr, static_cast<double>(s.m));
   // Odd tiles at the edges and masks cost a little beyond their rows.
   if (rest > 0) cycles *= 1.02;
   if (s.n % k.at("nr") != 0) cycles *= 1 + 0.01 * nv;
@@ -223,6 +227,7 @@ double estimate(const Knobs& k, const Problem& problem, const Target& t) {
   const double a_bytes = static_cast<double>(s.m) * static_cast<double>(s.k) * 4;
   if (a_bytes > static_cast<double>(t.l2_bytes) && k.at("mc") == 0) cycles *= 1.03;
   if (!packed_a && rows_conflict(s, k.at("mr"), t)) cycles *= 1.15;
+  if (!packed_a && streams_b && mr > 4 && (s.k * 4) % 4096 == 0) cycles *= 1 + 0.008 * mr;  // B passes through the same sets
   if (packed_a) cycles += static_cast<double>(s.m) * static_cast<double>(s.k) * 0.7;
   return cycles;
 }
@@ -232,11 +237,10 @@ Knobs defaults(const Problem& problem, const Target& t) {
   const Parts p = find_parts(problem.kernel);
   // Where M varies each row count is a leaf of its own, and all of them have to be made within a millisecond of the
   // first call: four rows by two vectors still keep two FMA pipes of latency four busy.
-  const bool fixed = is_const_int(p.m->extent);
-  const int64_t most_rows = fixed ? t.vector_registers : 4;
+  const int64_t most_rows = is_const_int(p.m->extent) ? t.vector_registers : 4;
   std::vector<KnobDomain> domains = knobs(problem, t);
   const std::map<std::string, std::vector<int64_t>> rare = {
-      {"st", {2}}, {"kc", {256, 2048}}, {"mc", {96, 384}}, {"pa", {fixed ? 2 : 1}}, {"pf", {4096, 16384, 32768}}, {"nr", {t.lanes}}, {"mr", {5, 7, 9, 16, 20, 24, 28}}};
+      {"st", {}}, {"kc", {256, 2048}}, {"mc", {96, 384}}, {"pa", {1}}, {"pf", {16384, 32768}}, {"nr", {t.lanes}}, {"mr", {5, 7, 9, 16, 20, 24, 28}}};
   for (KnobDomain& d : domains) {
     if (d.values.size() == 1) continue;
     const std::vector<int64_t>& skip = rare.at(d.name);
