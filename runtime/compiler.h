@@ -39,7 +39,7 @@ struct Stage {
   std::vector<std::shared_ptr<const jit::CodeImage>> images;  // of native leaves, packing left out; where the cache keeps images
   LeafOrigin origin = LeafOrigin::memory;  // the most expensive one among its leaves
   bool portable = false;                   // some leaf is executed by T0
-  double codegen_us = 0;                   // leaf texts to callables, packing included
+  double codegen_us = 0;                   // leaf texts to callables, packing included; CPU time of the caller
 };
 
 // The packed layout of a constant: equal ids, equal bytes. It depends on dtype, sizes and the order of tiles.
