@@ -63,6 +63,8 @@ class Context : public std::enable_shared_from_this<Context> {
   std::optional<Decision> find_decision(const DecisionQuery& query, MissReason* reason = nullptr);
   // Fills in key, environment and epoch; publishes to memory and to the first writable layer.
   void record_decision(const DecisionQuery& query, Decision decision);
+  // Hash of the decision environment: rows and decisions of others do not mix.
+  const std::string& environment() const { return environment_.hash; }
   // The measured ceilings of this machine, kept in the store beside the decisions; empty if never measured.
   std::string find_profile();
   void record_profile(const std::string& text);

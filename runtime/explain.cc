@@ -6,6 +6,7 @@
 
 #include "ir/text_form.h"
 #include "runtime/key.h"
+#include "runtime/machine_profile.h"
 #include "runtime/nest_text.h"
 #include "search/features.h"
 
@@ -38,6 +39,12 @@ std::string environment_difference(Context& context) {
   return {};
 }
 
+search::MachineRates rates_here(Context& context) {
+  const Result<MachineProfile> profile = parse_profile(context.find_profile());
+  if (!profile.ok() || profile->values.empty()) return search::MachineRates::assumed(context.target());
+  return rates_of(*profile, context.target());
+}
+
 }  // namespace
 
 Result<std::vector<ExplainedKernel>> explain(Operator& op, const SymbolValues& dims, const PrepareRequest& request, int refusals) {
@@ -66,7 +73,7 @@ Result<std::vector<ExplainedKernel>> explain(Operator& op, const SymbolValues& d
       e.measured_default_us = decision->default_us;
     }
     if (const search::Recipe* recipe = search::find_recipe(problem); recipe != nullptr && schedule.recipe.starts_with(recipe->name)) {
-      e.predicted_us = search::analytic_us(problem, context.target(), search::MachineRates::assumed(context.target()), recipe, schedule.knobs);
+      e.predicted_us = search::analytic_us(problem, context.target(), rates_here(context), recipe, schedule.knobs);
     }
     e.moves = search::move_reasons(problem, context.target(), schedule);
     e.naive = ir::print(problem.kernel);

@@ -70,7 +70,11 @@ Result<SearchOutcome> record_unmeasured(Context& context, const SearchTask& task
 class Search {
  public:
   Search(const Context& context, const SearchTask& task, Evaluation& evaluation, SearchOutcome* out)
-      : target_(context.target()), task_(task), evaluation_(evaluation), out_(*out), start_(Clock::now()) {}
+      : target_(context.target()), task_(task), evaluation_(evaluation), out_(*out), start_(Clock::now()) {
+    out_.memory = task.memory;
+    out_.measurements = task.memory.timed;
+    out_.curve = task.memory.curve;
+  }
 
   // One that is evaluated apart from the strategy: the default, the incumbent, a pinned one.
   ir::Status try_first(const std::string& text) {
@@ -91,7 +95,7 @@ class Search {
     problem.space = space_.get();
     problem.history = task_.history.get();
     problem.model = task_.model.get();
-    problem.budget = task_.candidates;
+    problem.budget = std::max(task_.candidates, task_.planned);
     problem.seed = task_.seed;
     problem.limit_us = task_.limit_us;
     problem.stop_early = task_.stop_early;
@@ -187,6 +191,9 @@ class Search {
       refuse(!scheduled.ok() ? scheduled.status().to_string() : allowed ? "cannot be served here" : "takes liberties that are not allowed");
       return search::Tell{point, search::OutcomeKind::refused, 0};
     }
+    if (const auto known = task_.memory.candidates.find(text); known != task_.memory.candidates.end() && point >= 0 && !evaluated(text)) {
+      return search::Tell{point, known->second.kind, known->second.share * base_us_};
+    }
     const auto [same, fresh] = seen_.emplace(ir::hash_text(ir::print(*scheduled)), texts_.size() + batch->size());
     if (fresh) {
       batch->push_back({{text, "", true}, point});
@@ -201,6 +208,8 @@ class Search {
     ++out_.rejected_by["duplicate"];
     return search::Tell{point, search::OutcomeKind::duplicate, 0};
   }
+
+  bool evaluated(const std::string& text) const { return std::find(texts_.begin(), texts_.end(), text) != texts_.end(); }
 
   void refuse(std::string reason) {
     ++out_.refused;
@@ -221,11 +230,14 @@ class Search {
       out_.verifications += c.gate != Gate::none;
       out_.rejected += c.rejected();
       out_.refused += c.outcome == Outcome::refused;
-      out_.measurements += c.outcome == Outcome::timed;
-      if (c.outcome == Outcome::timed) {
-        const double us = c.us(task_.problem.cold);
+      const double us = c.us(task_.problem.cold);
+      const bool fresh = out_.memory.candidates
+                             .insert_or_assign(batch[i].spec.schedule, SearchMemory::Known{kind_of(c.outcome), c.reference_us > 0 ? us / c.reference_us : 0})
+                             .second;
+      if (c.outcome == Outcome::timed && fresh) {
+        ++out_.measurements;
         out_.curve.push_back(out_.curve.empty() ? us : std::min(out_.curve.back(), us));
-      } else {
+      } else if (c.outcome != Outcome::timed) {
         ++out_.rejected_by[outcome_name(c.outcome)];
       }
       if (base_us_ == 0) base_us_ = c.reference_us;
@@ -385,10 +397,12 @@ Result<SearchOutcome> search_and_record(Context& context, const SearchTask& task
     status = decided.status();
   }
   evaluation->reset();
-  stats.add(Stat::k_measurements, out.measurements);
+  out.memory.curve = out.curve;
+  out.memory.timed = out.measurements;
+  stats.add(Stat::k_measurements, out.measurements - task.memory.timed);
   stats.add(Stat::k_verifications, out.verifications);
   stats.add(Stat::k_failures, out.rejected);
-  if (task.keep && out.measurements > 0) task.keep(search.rows());
+  if (task.keep && out.measurements > task.memory.timed) task.keep(search.rows());
   if (cancelled()) return ir::make_error(ir::Code::kCANCELLED, "cancelled");
   if (!task.pinned.empty() && status.ok()) return record_pinned(context, task, search, std::move(out));
   if (!status.ok() || decided->winner < 0) {

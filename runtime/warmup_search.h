@@ -20,12 +20,25 @@ using Evaluator = std::function<ir::Result<std::unique_ptr<Evaluation>>(const Ev
 class WorkerClient;
 Evaluator worker_evaluator(WorkerClient& worker, std::function<bool()> cancelled);
 
+// What a search found out that is cut into pieces: the next piece proposes the same and measures only what is new.
+struct SearchMemory {
+  struct Known {
+    search::OutcomeKind kind = search::OutcomeKind::timed;
+    double share = 0;       // of the default's time
+  };
+  std::map<std::string, Known> candidates;  // by Schedule text
+  std::vector<double> curve;
+  int timed = 0;
+};
+
 struct SearchTask {
   search::Problem problem;
   DecisionQuery query;
   SymbolValues dims;
   std::string isa;          // of the context's target
-  int candidates = 16;      // measurements: distinct candidates timed, the default among them
+  int candidates = 16;      // measurements: distinct candidates timed, the default among them, and what is known from before
+  int planned = 0;          // what the strategy reckons with, if pieces are to follow; 0: candidates
+  SearchMemory memory;      // of the pieces before
   double budget_ms = 0;
   uint64_t seed = 0;
   int64_t ram = 0;          // operands beyond it are not timed
@@ -49,7 +62,8 @@ struct SearchOutcome {
   bool recorded = false;
   bool measured = false;    // by evaluation; else the default was recorded as provisional, `note` says why
   bool tie = true;
-  int measurements = 0;     // candidates timed
+  int measurements = 0;     // candidates timed, those of the pieces before included
+  SearchMemory memory;      // for the next piece
   int further = 0;          // samples beyond three a candidate: references, re-timing, deciding
   int verifications = 0;
   int proposals = 0;        // of the strategy

@@ -56,7 +56,7 @@ const char* verdict_name(TaskVerdict verdict) {
 }
 
 WorkloadSearch::WorkloadSearch(const std::shared_ptr<Context>& context, const WarmupBudget& budget, const MachineProfile& profile)
-    : context_(context), budget_(budget), profile_(profile), worker_(worker_options(*context, &context->store())) {}
+    : context_(context), budget_(budget), profile_(profile), worker_(worker_options(*context, &context->store())), knowledge_(*context) {}
 
 // Equal ids: one decision.
 std::string WorkloadSearch::query_id(size_t op, int kernel, const SymbolValues& dims) const {
@@ -131,7 +131,14 @@ void WorkloadSearch::search(size_t index, int measurements, double allowance_ms)
   WorkloadTask& t = tasks_[index];
   SearchTask task = search_task(t);
   task.candidates = measurements;
+  task.planned = budget_.candidates;
   task.budget_ms = allowance_ms;
+  task.memory = t.outcome.memory;
+  if (t.outcome.measured) task.incumbent = t.outcome.schedule;
+  task.strategy = budget_.strategy;
+  const ScheduledTask least = estimate(t);
+  task.limit_us = least.floor_us * kReachable;
+  knowledge_.equip(&task);
   if (budget_.spec != nullptr) {
     if (const search::SpecEntry* entry = search::find_entry(*budget_.spec, task.problem, context_->target())) {
       const Result<search::Schedule> pinned = search::expand(*entry, task.problem, context_->target());
@@ -157,6 +164,12 @@ void WorkloadSearch::search(size_t index, int measurements, double allowance_ms)
     t.failure = found.status();
     return scheduler_->skip(static_cast<int>(index));
   }
+  found->further += t.outcome.further;
+  // What is refused in replay is refused in every piece anew.
+  for (const auto& [reason, n] : t.outcome.rejected_by) {
+    if (reason != "refused" && reason != "duplicate") found->rejected_by[reason] += n;
+  }
+  found->rejected += t.outcome.rejected;
   t.outcome = std::move(*found);
   t.curve = t.outcome.curve;
   t.verdict = !t.outcome.measured ? TaskVerdict::unmeasured : !task.pinned.empty() ? TaskVerdict::pinned : t.outcome.tie ? TaskVerdict::tie : TaskVerdict::won;

@@ -9,6 +9,7 @@
 
 #include "ops/manifest.h"
 #include "runtime/machine_profile.h"
+#include "runtime/search_knowledge.h"
 #include "runtime/task_scheduler.h"
 #include "runtime/warmup.h"
 #include "runtime/warmup_search.h"
@@ -41,7 +42,7 @@ struct WorkloadTask {
   SymbolValues dims;
   double weight = 1;            // calls of all that share it
   TaskVerdict verdict = TaskVerdict::pending;
-  SearchOutcome outcome;        // of the last quantum; its counts are sums
+  SearchOutcome outcome;        // of the last quantum; measurements of all
   std::vector<double> curve;    // us, best so far after each measurement
   ir::Status failure;
 };
@@ -77,6 +78,7 @@ class WorkloadSearch {
   std::map<std::string, size_t> by_id_;
   std::unique_ptr<TaskScheduler> scheduler_;
   WorkerClient worker_;
+  SearchKnowledge knowledge_;
   std::map<std::string, std::string> winners_;  // by naive Kernel: the last Schedule that was measured best
 };
 

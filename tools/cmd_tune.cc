@@ -9,6 +9,7 @@
 
 #include "runtime/machine_profile.h"
 #include "runtime/warmup.h"
+#include "search/strategy.h"
 #include "tools/cli.h"
 #include "tools/html_report.h"
 #include "tools/table.h"
@@ -21,7 +22,7 @@ using runtime::WarmupReport;
 using runtime::WarmupRow;
 
 struct TuneOptions : CommonOptions {
-  std::string manifest, shard = "0/1", spec, report;
+  std::string manifest, shard = "0/1", spec, report, strategy = "lathe";
   double budget = 600, ram = 4096;
   int candidates = 64, first = 4, quantum = 4, measurements = 0;
   bool force = false, no_check = false, dry_run = false;
@@ -155,6 +156,7 @@ int run(const TuneOptions& options) {
   budget.quantum = options.quantum;
   budget.measurements = options.measurements;
   budget.force = options.force;
+  budget.strategy = options.strategy;
   budget.check_whole = !options.no_check && !options.dry_run;
   budget.threads = options.threads;
   budget.seed = options.seed;
@@ -221,6 +223,9 @@ const Verb kTune = {"tune", "Search a workload deeply and check it as a whole", 
   app.add_option("--first", o->first, "Measurements of each kernel's first look")->check(CLI::Range(1, 2000));
   app.add_option("--quantum", o->quantum, "Measurements at a time after that")->check(CLI::Range(1, 2000));
   app.add_option("--measurements", o->measurements, "Most measurements of the whole run; 0: no limit")->check(CLI::NonNegativeNumber);
+  app.add_option("--strategy", o->strategy, "How candidates are proposed (docs/search.md)")->check([](const std::string& name) {
+    return search::find_strategy(name) != nullptr ? std::string() : "no strategy " + name;
+  });
   app.add_option("--ram", o->ram, "MiB of operands beyond which a shape is not timed")->check(CLI::PositiveNumber);
   app.add_option("--shard", o->shard, "i/n: only this share of the kernels; stores of shards are merged by lathe store merge");
   app.add_option("--spec", o->spec, "Tuning spec: what it matches is pinned, not searched");
