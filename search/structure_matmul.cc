@@ -11,7 +11,8 @@ namespace lathe::search {
 namespace {
 
 struct Tiles {
-  double m, n, k, batch, mr, nr, nv, kc, mc;
+  double m, n, k, batch, mr, nr, nv, kc, mc;  // nr: of a tile, which may walk several panels of `width` columns
+  double width;
 };
 
 // The loops that stand for one of the naive nest's, with the elements one iteration covers.
@@ -96,7 +97,7 @@ void counts(Structure& s, const Tiles& t, const ProblemFacts& facts, int64_t pre
   s.tile_vectors = t.nv;
   s.registers = t.mr * t.nv + t.nv + 1;
   s.block_rows = t.mc;
-  s.block_columns = t.nr;
+  s.block_columns = t.width;
   s.block_depth = t.kc;
   const double tiles = full + (rest > 0), steps = t.kc > 0 ? std::ceil(t.k / t.kc) : 1;
   s.calls = panels * tiles * steps * t.batch;
@@ -124,7 +125,8 @@ Structure matmul_structure(KnobReader& knobs, const ProblemFacts& facts, const i
   t.k = naive.depth;
   t.batch = 1;
   t.mr = static_cast<double>(std::max<int64_t>(1, knobs.get("mr", 4)));
-  t.nr = static_cast<double>(std::max<int64_t>(1, knobs.get("nr", 2 * target.lanes)));
+  t.width = static_cast<double>(std::max<int64_t>(1, knobs.get("nr", 2 * target.lanes)));
+  t.nr = t.width * static_cast<double>(std::max<int64_t>(1, knobs.get("st", 1)));
   t.mr = std::min(t.mr, t.m);
   t.nv = std::ceil(t.nr / target.lanes);
   t.kc = static_cast<double>(knobs.get("kc", 0));
