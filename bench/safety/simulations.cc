@@ -1,8 +1,8 @@
-// See safety.h: the real timing on clocks of its own (tests/runtime/timing_sim.h).
+// See safety.h: the real timing on clocks of its own (bench/safety/timing_sim.h).
 #include <cmath>
 
 #include "bench/safety/safety.h"
-#include "tests/runtime/timing_sim.h"
+#include "bench/safety/timing_sim.h"
 
 namespace lathe::safety {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/runtime/timing_sim.h"
+#include "bench/safety/timing_sim.h"
 
 namespace lathe::runtime {
 namespace {
