@@ -22,6 +22,8 @@ namespace {
 
 struct PlantedLeaf {
   LeafRef real;
+  int operands = 1;  // what a call fills in; nothing behind them is there
+  int output = 0;    // the first one that is written
   int calls = 0;
   uint64_t seed = 0;
 };
@@ -31,11 +33,7 @@ using Interpret = void (*)(const void* program, const ir::LeafArgs& args);
 PlantedLeaf& leaf_of(const void* program) {
   return *static_cast<PlantedLeaf*>(const_cast<void*>(program));
 }
-const ir::LeafOperand& last_operand(const ir::LeafArgs& args) {
-  int last = 0;
-  for (int i = 0; i < ir::kMaxLeafOperands; ++i) last = args.op[i].ptr != nullptr ? i : last;
-  return args.op[last];
-}
+const ir::LeafOperand& last_operand(const void* program, const ir::LeafArgs& args) { return args.op[leaf_of(program).operands - 1]; }
 
 void idle(const void*, const ir::LeafArgs&) {}
 void hang(const void*, const ir::LeafArgs&) {
@@ -50,7 +48,7 @@ void overread(const void* program, const ir::LeafArgs& args) {
 }
 void scribble(const void* program, const ir::LeafArgs& args) {
   leaf_of(program).real(&args);
-  volatile char* p = last_operand(args).ptr;
+  volatile char* p = last_operand(program, args).ptr;
   for (int64_t i = 0; i < int64_t{1} << 32; ++i) p[i] = 1;
 }
 void stray(const void* program, const ir::LeafArgs& args) {
@@ -58,7 +56,7 @@ void stray(const void* program, const ir::LeafArgs& args) {
   leaf.real(&args);
   std::mt19937_64 random(leaf.seed + static_cast<uint64_t>(++leaf.calls));
   for (int n = 0; n < 64; ++n) {
-    volatile char* p = last_operand(args).ptr;
+    volatile char* p = last_operand(program, args).ptr;
     p[static_cast<int64_t>(random() >> 16) - (int64_t{1} << 47)] = 1;
   }
 }
@@ -77,17 +75,11 @@ void dirty_mxcsr(const void* program, const ir::LeafArgs& args) {
   leaf_of(program).real(&args);
   __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() ^ 0x6000u);
 }
+// Right the first time, another bit of the output later.
 void flaky(const void* program, const ir::LeafArgs& args) {
   PlantedLeaf& leaf = leaf_of(program);
-  if (++leaf.calls > 1) {
-    ir::LeafArgs other = args;
-    for (int i = 1; i < ir::kMaxLeafOperands; ++i) {
-      if (other.op[i].ptr != nullptr) other.op[0].ptr = other.op[i].ptr;
-    }
-    leaf.real(&other);
-  } else {
-    leaf.real(&args);
-  }
+  leaf.real(&args);
+  if (++leaf.calls > 1) args.op[leaf.output].ptr[0] ^= 1;
 }
 
 constexpr std::array<std::pair<std::string_view, Interpret>, 10> kPlants = {
@@ -183,8 +175,14 @@ Status plant(std::string_view fault, uint64_t seed, Stage* stage, PlantedLeaves*
   if (fault == "nest" || fault == "tail") return change_nest(seed, fault == "tail", stage);
   for (const auto& [name, interpret] : kPlants) {
     if (name != fault) continue;
-    for (LeafRef& leaf : stage->leaves) {
-      auto planted = std::make_shared<PlantedLeaf>(PlantedLeaf{leaf, 0, seed});
+    for (size_t l = 0; l < stage->leaves.size(); ++l) {
+      LeafRef& leaf = stage->leaves[l];
+      auto planted = std::make_shared<PlantedLeaf>(PlantedLeaf{leaf, 0, 0, 0, seed});
+      for (const ir::Buffer& b : stage->cut.leaves[l].kernel.buffers) {
+        const bool param = b.place == ir::Place::in || b.place == ir::Place::constant || b.place == ir::Place::out;
+        if (b.place == ir::Place::out && planted->output == 0) planted->output = planted->operands;
+        planted->operands += param;
+      }
       leaf = {nullptr, interpret, planted.get()};
       keep->push_back(std::move(planted));
     }
