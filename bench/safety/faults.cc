@@ -143,7 +143,8 @@ class Campaign {
     search::Knobs knobs;
     for (const search::KnobDomain& d : bed.recipe->knobs(bed.problem, jit::host_target())) {
       int64_t v = d.values[random_() % d.values.size()];
-      if (random_() % 2 == 0) v += static_cast<int64_t>(random_() % 9) - 4;
+      // Sizes stay sizes: nothing else reaches a recipe.
+      if (v > 0 && random_() % 2 == 0) v = std::max<int64_t>(v + static_cast<int64_t>(random_() % 9) - 4, 1);
       knobs[d.name] = v;
     }
     if (bed.recipe->accepts(knobs, bed.problem, jit::host_target()).ok()) return false;
