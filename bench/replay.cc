@@ -17,6 +17,7 @@ using search::OutcomeKind;
 namespace {
 
 constexpr double kMustWin = 0.01;
+constexpr int kBatch = 4;
 
 double log_share(double share) { return std::log2(std::max(share, 1e-3)); }
 
@@ -45,6 +46,7 @@ Replay::Replay(const std::vector<MeasuredTask>& tables, const ir::Target& target
     tasks_.push_back(std::make_unique<TableTask>(t, target, rates_));
     records_.push_back(thinned(t));
   }
+  starts_.resize(tasks_.size());
 }
 
 void Replay::each_task(const std::function<void(int)>& f) {
@@ -89,13 +91,17 @@ Run Replay::run(const search::StrategyInfo& info, int t, Fold fold, uint64_t see
   const History& h = history(t, fold);
   int start = task.measured().default_row;
   if (options_.default_from_history && !h.records.empty()) {
-    const std::vector<search::Knobs> best = search::portfolio(h.records, 1, &task.measured().problem, 1e9);
-    if (!best.empty()) start = task.space().nearest(best[0]);
+    // Computed once per task and fold: only the thread of the task comes here.
+    int& known = starts_[static_cast<size_t>(t)][fold];
+    if (known == 0) {
+      const std::vector<search::Knobs> best = search::portfolio(h.records, 1, &task.measured().problem, options_.reach);
+      known = 1 + (best.empty() ? start : task.space().nearest(best[0]));
+    }
+    start = known - 1;
   }
   if (first >= 0) start = first;
   if (!task.timed(start)) start = task.measured().default_row;
   task.space().set_default(start);
-  Random random(seed * 7919 + 13);
   search::SearchProblem problem;
   problem.problem = &task.measured().problem;
   problem.target = &target_;
@@ -108,47 +114,37 @@ Run Replay::run(const search::StrategyInfo& info, int t, Fold fold, uint64_t see
   const std::unique_ptr<search::Strategy> strategy = info.make();
   strategy->start(problem);
   Run out;
-  for (search::Proposal p; static_cast<int>(out.order.size()) < problem.budget && strategy->next({&p, 1}) == 1;) {
-    ++out.proposals;
-    search::Tell tell{p.point, task.measured().rows[static_cast<size_t>(p.point)].outcome, 0};
-    if (task.timed(p.point)) {
-      tell.us = noisy ? task.screen(p.point, random) : task.truth(p.point);
-      out.samples += task.screen_samples(p.point);
-      out.order.push_back(p.point);
-      out.seen_us.push_back(tell.us);
-    } else if (tell.kind == OutcomeKind::timed) {
-      tell.kind = OutcomeKind::refused;
+  if (noisy) out.timing = std::make_unique<TableTiming>(task, start, seed * 7919 + 13);
+  // With noise as in earnest: batches, between which the reference is read.
+  std::vector<search::Proposal> batch(noisy ? kBatch : 1);
+  for (bool first_of_all = true; static_cast<int>(out.order.size()) < problem.budget; first_of_all = false) {
+    const int n = strategy->next({batch.data(), first_of_all ? 1 : batch.size()});
+    if (n == 0) break;
+    std::vector<int> rows;
+    for (int i = 0; i < n; ++i) {
+      if (task.timed(batch[static_cast<size_t>(i)].point)) rows.push_back(batch[static_cast<size_t>(i)].point);
     }
-    strategy->tell(tell);
+    std::vector<double> us;
+    if (!noisy) {
+      for (int row : rows) us.push_back(task.truth(row));
+    } else if (first_of_all) {
+      us.push_back(out.timing->reference_us());
+    } else {
+      us = out.timing->screen(rows);
+    }
+    out.order.insert(out.order.end(), rows.begin(), rows.end());
+    for (int i = 0, timed = 0; i < n; ++i) {
+      const int p = batch[static_cast<size_t>(i)].point;
+      search::Tell tell{p, task.measured().rows[static_cast<size_t>(p)].outcome, 0};
+      if (task.timed(p)) {
+        tell.us = us[static_cast<size_t>(timed++)];
+      } else if (tell.kind == OutcomeKind::timed) {
+        tell.kind = OutcomeKind::refused;
+      }
+      strategy->tell(tell);
+    }
   }
   return out;
-}
-
-int Replay::decide(int t, const Run& run, int budget, Random& random) {
-  const int n = std::min<int>(budget, static_cast<int>(run.order.size()));
-  std::vector<std::pair<double, int>> ranked;
-  for (int i = 0; i < n; ++i) ranked.emplace_back(run.seen_us[static_cast<size_t>(i)], run.order[static_cast<size_t>(i)]);
-  const int incumbent = ranked[0].second;
-  std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  std::vector<int> rows{incumbent};
-  for (size_t i = 0; i < ranked.size() && i < kFinalists; ++i) {
-    if (ranked[i].second != incumbent) rows.push_back(ranked[i].second);
-  }
-  if (rows.size() == 1) return incumbent;
-  std::vector<std::vector<double>> ratios(rows.size());
-  for (int round = 0; round < kFinalSamples / static_cast<int>(rows.size()); ++round) {
-    const std::vector<double> us = tasks_[static_cast<size_t>(t)]->round(rows, random);
-    for (size_t i = 0; i < rows.size(); ++i) ratios[i].push_back(us[i] / us[0]);
-  }
-  size_t pick = 0;
-  double least = 1 - kMustWin;
-  for (size_t i = 1; i < rows.size(); ++i) {
-    if (const double r = median(ratios[i]); r <= least) {
-      least = r;
-      pick = i;
-    }
-  }
-  return rows[pick];
 }
 
 Curve Replay::noise_free(const std::string& strategy, Fold fold) {
@@ -187,15 +183,14 @@ Curve Replay::noisy(const std::string& strategy, Fold fold, Decisions* decisions
     double previous = 0;
     for (int seed = 0; seed < options_.seeds; ++seed) {
       const Run r = run(*info, t, fold, seed_of(t, seed), true);
-      Random random(seed_of(t, seed) + 17);
       for (int b = 0; b < kBudgetCount; ++b) {
-        const int pick = decide(t, r, kBudgets[b], random);
+        const int pick = r.timing->decide(kBudgets[b]);
         const double share = task.fresh_share(pick);
         curve.by_task[static_cast<size_t>(b)][static_cast<size_t>(t)] += log_share(share) / options_.seeds;
         if (kBudgets[b] != 16) continue;
         if (share * (1 + kMustWin) < task.fresh_share(r.order[0])) ++regressed;
         const int n = std::min<int>(16, static_cast<int>(r.order.size()));
-        samples += n * 3 + (n > 1 ? kFinalSamples : 0);
+        samples += n * 3 + r.timing->further();
         if (seed % 2 == 1) {
           ++pairs;
           flips += std::abs(share / previous - 1) > tolerance;
@@ -284,13 +279,11 @@ std::vector<double> Replay::four_bodies(int k) {
 double Replay::claimed_of_identical(int runs) {
   int claimed = 0, asked = 0;
   for (int t = 0; t < tasks(); ++t) {
-    for (int n = 0; n < runs; ++n) {
-      Random random(seed_of(t, n) + 99);
-      std::vector<double> ratios;
-      for (int pair = 0; pair < kFinalSamples / 2; ++pair) ratios.push_back(task(t).identical_ratio(random));
-      if (ratios[0] <= 0) break;
+    for (int n = 0; n < runs && task(t).timed_again(); ++n) {
+      TableTiming timing(task(t), task(t).measured().default_row, seed_of(t, n) + 99);
+      (void)timing.screen({TableTask::kAgain});
       ++asked;
-      claimed += median(ratios) <= 1 - kMustWin;
+      claimed += timing.decide(2) == TableTask::kAgain;
     }
   }
   return asked == 0 ? 0 : static_cast<double>(claimed) / asked;

@@ -5,14 +5,13 @@
 #include <memory>
 #include <mutex>
 
-#include "bench/table_task.h"
+#include "bench/table_timing.h"
 #include "search/strategy.h"
 
 namespace lathe::bench {
 
 constexpr int kBudgets[] = {1, 2, 4, 8, 16, 32, 64};
 constexpr int kBudgetCount = 7;
-constexpr int kFinalSamples = 64, kFinalists = 4;
 
 enum class Fold : uint8_t { none, group, length };  // what is held out with the target; none: no history at all
 
@@ -22,14 +21,13 @@ struct ReplayOptions {
   uint64_t seed = 1;
   // Slot 0 is the table's default row, or what the history's portfolio has first (where there is a history).
   bool default_from_history = false;
+  double reach = 2;  // of that portfolio
 };
 
 // One strategy on one task with one seed.
 struct Run {
   std::vector<int> order;                 // timed rows, as measured
-  std::vector<double> seen_us;            // what the strategy was told
-  int proposals = 0;                      // failures included
-  int64_t samples = 0;                    // taken for the measurements
+  std::unique_ptr<TableTiming> timing;    // noisy: what was seen of them
 };
 
 // Shares after each budget, one entry a task: geometric mean over seeds (log2).
@@ -64,7 +62,7 @@ class Replay {
   std::vector<std::vector<double>> new_length(const std::string& strategy);
   // Four bodies chosen jointly over the other lengths of the group, at the length left out; by task, 0: the group is too small.
   std::vector<double> four_bodies(int k);
-  // How often the default would be said to beat itself, by the pairs of passes in which it was timed twice.
+  // How often the default would be said to beat itself, by the samples of passes in which it was timed twice.
   double claimed_of_identical(int runs);
 
  private:
@@ -75,7 +73,6 @@ class Replay {
   };
   const History& history(int task, Fold fold);
   Run run(const search::StrategyInfo& info, int task, Fold fold, uint64_t seed, bool noisy, int first = -1);
-  int decide(int task, const Run& run, int budget, Random& random);
   void each_task(const std::function<void(int)>& f);
   uint64_t seed_of(int task, int seed) const { return options_.seed * 1000003 + static_cast<uint64_t>(task) * 1009 + static_cast<uint64_t>(seed); }
 
@@ -85,6 +82,7 @@ class Replay {
   std::vector<std::unique_ptr<TableTask>> tasks_;
   std::vector<search::TaskRecord> records_;  // thinned, by task
   std::map<std::string, std::unique_ptr<History>> histories_;
+  std::vector<std::map<Fold, int>> starts_;  // 1 + first row from history
   std::mutex mutex_;
 };
 

@@ -23,7 +23,7 @@ struct Flags {
   std::vector<std::string> tables;
   std::vector<std::string> strategies;
   std::string curves;
-  bool json = false, quick = false, full = false;
+  bool json = false, full = false, by_task = false;
   ReplayOptions replay;
 };
 
@@ -86,6 +86,7 @@ class Report {
         }
       }
     }
+    if (flags_.by_task && !flags_.json) by_task(lathe, real, bare);
     summary(lathe, real, bare, decisions, ahead);
     if (!flags_.curves.empty()) std::ofstream(flags_.curves) << curves_.dump() << "\n";
     return 0;
@@ -100,6 +101,16 @@ class Report {
   void note(const char* what, const Curve& c, Fold fold, bool noisy) {
     if (!flags_.json) print_row(what, c, counted_);
     curves_.push_back({{"strategy", c.strategy}, {"history", fold != Fold::none}, {"noisy", noisy}, {"share", by_budget(c, counted_, kBudgetCount)}});
+  }
+
+  void by_task(const Curve& lathe, const Curve& real, const Curve& bare) {
+    fmt::print("{:<28}{:>6}{:>8}{:>8}{:>8}{:>8}{:>10}{:>10}\n", "task", "rows", "median", "default", "after 4", "16", "noisy 16", "bare 16");
+    for (int t = 0; t < replay_.tasks(); ++t) {
+      TableTask& task = replay_.task(t);
+      const std::vector<int> one{t};
+      fmt::print("{:<28}{:>6}{:>8.3f}{:>8.3f}{:>8.3f}{:>8.3f}{:>10.3f}{:>10.3f}\n", task.measured().name, task.measured().rows.size(), task.median_share(),
+                 task.share(task.measured().default_row), lathe.geomean(2, one), lathe.geomean(4, one), real.geomean(4, one), bare.geomean(4, one));
+    }
   }
 
   std::vector<int> of_family(const std::string& family) {
@@ -191,8 +202,10 @@ int main_of(int argc, char** argv) {
   app.add_flag("--json", flags.json, "one line");
   app.add_option("--curves", flags.curves, "writes best-so-far by budget of every strategy, for plot_replay.py");
   app.add_option("--strategies", flags.strategies, "beside lathe; default: all")->delimiter(',');
+  app.add_flag("--by-task", flags.by_task, "a line for each task");
   app.add_flag("--full", flags.full, "rivals without history, too");
   app.add_flag("--default-from-history", flags.replay.default_from_history, "slot 0 is the portfolio's first entry");
+  app.add_option("--reach", flags.replay.reach, "in task distance, of that portfolio");
   app.add_option("--seeds", flags.replay.seeds, "searches per task");
   app.add_option("--threads", flags.replay.threads, "of this program");
   CLI11_PARSE(app, argc, argv);

@@ -25,7 +25,8 @@ using search::OutcomeKind;
 namespace {
 
 constexpr int kSamples = 3;
-constexpr double kSampleUs = 50, kHopeless = 1.5;
+// Reading from memory varies from call to call by a quarter: a cold sample takes in several.
+constexpr double kSampleUs = 50, kColdSampleUs = 500, kHopeless = 1.5;
 constexpr int kByEstimate = 20, kFewestRows = 60, kFewestBest = 16;
 
 double now_us() {
@@ -55,8 +56,8 @@ class Builder {
     const double once = calibrate(0);
     // Screening takes about 4 calls a pass, confirming one a pass.
     const double us = options_.seconds * 1e6;
-    const int rows = std::clamp(static_cast<int>(0.5 * us / (4 * options_.passes * std::max(once, 250.0) * 1.3)), kFewestRows, options_.rows);
-    best_ = std::clamp(static_cast<int>(0.25 * us / (options_.confirm * std::max(once, kSampleUs))), kFewestBest, options_.best);
+    const int rows = std::clamp(static_cast<int>(0.5 * us / (4 * options_.passes * std::max(once, task_->problem.cold ? 2 * kColdSampleUs : 250) * 1.3)), kFewestRows, options_.rows);
+    best_ = std::clamp(static_cast<int>(0.25 * us / (options_.confirm * std::max(once, task_->problem.cold ? 2 * kColdSampleUs : kSampleUs))), kFewestBest, options_.best);
     std::vector<int> points = choose(rows);
     points.erase(points.begin());
     LATHE_RETURN_IF_ERROR(build(points));
@@ -133,15 +134,15 @@ class Builder {
   }
 
   Status bind() {
-    std::vector<const runtime::Stage*> all;
-    for (const auto& s : stages_) all.push_back(s.get());
     const runtime::RotatingOptions rotating{symbols(), task_->problem.threads, task_->problem.cold, target_.l3_bytes};
-    LATHE_ASSIGN(operands_, runtime::RotatingOperands::create(task_->problem.kernel, all, rotating, team_.get()));
+    LATHE_ASSIGN(operands_, runtime::RotatingOperands::create(task_->problem.kernel, rotating, team_.get()));
+    for (const auto& s : stages_) LATHE_RETURN_IF_ERROR(operands_->add(*s).status());
     repeats_.assign(stages_.size(), 0);
     return {};
   }
 
   double timed(size_t i, int repeats) {
+    if (task_->problem.cold) operands_->evict(repeats);
     const double from = now_us();
     for (int n = 0; n < repeats; ++n) operands_->call(static_cast<int>(i));
     return (now_us() - from) / repeats;
@@ -150,7 +151,7 @@ class Builder {
   double calibrate(size_t i) {
     double once = timed(i, 1);
     for (int n = 0; n < 2 && once < 1000; ++n) once = std::min(once, timed(i, 1));
-    repeats_[i] = static_cast<int>(std::clamp(std::ceil(kSampleUs / std::max(once, 0.05)), 1.0, 1000.0));
+    repeats_[i] = static_cast<int>(std::clamp(std::ceil((task_->problem.cold ? kColdSampleUs : kSampleUs) / std::max(once, 0.05)), 1.0, 1000.0));
     return once;
   }
 

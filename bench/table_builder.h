@@ -14,7 +14,7 @@ namespace lathe::bench {
 struct BuildOptions {
   int rows = 300;             // configurations at most; fewer where a call takes long
   int passes = 2;
-  int best = 40, confirm = 30;
+  int best = 40, confirm = 48;
   double seconds = 60;        // what one task may take, roughly: decides rows and best
   uint64_t seed = 1;
 };

@@ -111,6 +111,8 @@ TableTask::TableTask(const MeasuredTask& m, const ir::Target& target, const sear
     level.push_back(median(of_pass));
   }
   const double overall = passes_ > 0 ? median(level) : 1;
+  const std::vector<double>& again = m.rows[static_cast<size_t>(m.default_row)].again;
+  for (size_t p = 0; p < again.size(); ++p) again_.push_back(again[p] / level[p] * overall);
   for (size_t i = 0; i < n; ++i) {
     if (!confirmed(i)) continue;
     for (int p = 0; p < passes_; ++p) level_[i].push_back(m.rows[i].confirm[static_cast<size_t>(p)] / level[static_cast<size_t>(p)] * overall);
@@ -150,31 +152,13 @@ TableTask::TableTask(const MeasuredTask& m, const ir::Target& target, const sear
   }
 }
 
-double TableTask::screen(int row, Random& random) const {
+double TableTask::sample(int row, size_t pass, Random& random) const {
+  const std::vector<double>& own = row == kAgain ? again_ : level_[static_cast<size_t>(row)];
+  const size_t even = static_cast<size_t>((passes_ + 1) / 2);
+  if (!own.empty()) return own[pass % even * 2];
   const std::vector<std::vector<double>>& passes = measured_->rows[static_cast<size_t>(row)].passes;
-  return reduced(passes[random() % passes.size()], measured_->problem.cold);
-}
-
-double TableTask::identical_ratio(Random& random) const {
-  const TableRow& row = measured_->rows[static_cast<size_t>(measured_->default_row)];
-  if (row.again.empty()) return 0;
-  const size_t pass = random() % row.again.size();
-  return row.again[pass] / row.confirm[pass];
-}
-
-std::vector<double> TableTask::round(const std::vector<int>& rows, Random& random) const {
-  const size_t pass = passes_ > 0 ? random() % static_cast<size_t>((passes_ + 1) / 2) * 2 : 0;
-  std::vector<double> out;
-  for (int row : rows) {
-    const std::vector<double>& own = level_[static_cast<size_t>(row)];
-    if (!own.empty()) {
-      out.push_back(own[pass]);
-      continue;
-    }
-    const std::vector<double>& samples = measured_->rows[static_cast<size_t>(row)].passes[random() % measured_->rows[static_cast<size_t>(row)].passes.size()];
-    out.push_back(samples[random() % samples.size()] * scale_);
-  }
-  return out;
+  const std::vector<double>& samples = passes[random() % passes.size()];
+  return samples[random() % samples.size()] * scale_;
 }
 
 }  // namespace lathe::bench

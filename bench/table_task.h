@@ -10,6 +10,7 @@
 namespace lathe::bench {
 
 using Random = std::mt19937_64;
+constexpr int kFinalists = 4;
 
 // The rows of a table by number: neighbours are the nearest measured settings along one knob; nearest() maps what is off the grid and
 // counts it. Caches grow with use: one thread at a time.
@@ -50,19 +51,19 @@ class TableTask {
   int best() const { return best_; }
   double median_share() const { return median_share_; }
 
-  // What a tuner sees when it measures the row: its samples in one recorded pass, reduced to the screening's time.
-  double screen(int row, Random& random) const;
-  int screen_samples(int row) const { return static_cast<int>(measured_->rows[static_cast<size_t>(row)].passes[0].size()); }
-  // One further sample of each of these rows in the same recorded pass, comparable with each other.
-  std::vector<double> round(const std::vector<int>& rows, Random& random) const;
-  // Time of the default over that of the default timed again, in one recorded pass; 0: not recorded.
-  double identical_ratio(Random& random) const;
+  // A further sample of the row in a recorded pass that selection may see, comparable with those of other rows in the same pass; of a
+  // row that was not confirmed any of its samples.
+  double sample(int row, size_t pass, Random& random) const;
+  // The default timed again as if it were another row: its number in sample(), if that was recorded.
+  static constexpr int kAgain = -1;
+  bool timed_again() const { return !again_.empty(); }
 
  private:
   const MeasuredTask* measured_;
   TableSpace space_;
   std::vector<double> truth_, fresh_;
   std::vector<std::vector<double>> level_;  // confirm samples over the level of their pass, by row; empty without
+  std::vector<double> again_;
   int passes_ = 0, best_ = -1;
   double best_us_ = 0, median_share_ = 0, scale_ = 1;
 };

@@ -20,6 +20,7 @@ namespace lathe::search {
 namespace {
 
 constexpr int kPortfolioSlots = 2, kNearestSlots = 2, kTreeSlots = 3, kExploreEvery = 5;
+constexpr double kReach = 2;      // of a portfolio, in task distance
 constexpr int kPool = 512;        // points the ranker looks at
 constexpr int kRescoreEvery = 3;  // measurements between two rankings
 constexpr double kDiversity = 0.5, kHammingScale = 4;
@@ -46,7 +47,7 @@ class LatheStrategy : public StrategyBase {
   };
 
   void on_start() override {
-    portfolio_.clear();
+    coverage_.reset();
     nearest_.clear();
     scored_.clear();
     pool_.clear();
@@ -56,7 +57,10 @@ class LatheStrategy : public StrategyBase {
     model_ = problem().model != nullptr ? *problem().model : CostModel();
     const std::vector<TaskRecord>* history = problem().history;
     if (history != nullptr && !history->empty()) {
-      if (streams_ & kPortfolio) map(search::portfolio(*history, 8, problem().problem), &portfolio_);
+      if (streams_ & kPortfolio) {
+        coverage_.emplace(*history, problem().problem, kReach);
+        coverage_->have(space().at(space().default_index()).knobs);
+      }
       if (streams_ & kNearest) map(search::nearest(*history, *problem().problem, 8), &nearest_);
     }
   }
@@ -70,6 +74,7 @@ class LatheStrategy : public StrategyBase {
 
   void on_tell(const Tell& outcome) override {
     if (outcome.kind != OutcomeKind::timed) return;
+    if (coverage_) coverage_->observe(space().at(outcome.point).knobs, outcome.us);
     if (measured().size() == 1 || outcome.us < (1 - kSettled) * settled_us_) {
       settled_us_ = outcome.us;
       last_gain_ = static_cast<int>(measured().size());
@@ -85,19 +90,18 @@ class LatheStrategy : public StrategyBase {
     // The streams in the order of the slots; one that is spent passes its slot on.
     const int spoken = slot - slot / kExploreEvery;  // slots that were not exploration
     if (spoken <= kPortfolioSlots) {
-      if (auto p = from_list(portfolio_, "portfolio")) return p;
+      if (auto p = covering()) return p;
     }
     if (spoken <= kPortfolioSlots + kNearestSlots) {
-      if (auto p = from_list(nearest_, "nearest")) return p;
+      if (auto p = from_nearest()) return p;
     }
     const bool ranked_slot = spoken <= kPortfolioSlots + kNearestSlots + kTreeSlots || turn_++ % 2 == 1;
     for (const bool rank : {ranked_slot, !ranked_slot}) {
       auto p = rank ? ranked() : neighbour();
       if (p) return p;
     }
-    for (auto* list : {&portfolio_, &nearest_}) {
-      if (auto p = from_list(*list, list == &portfolio_ ? "portfolio" : "nearest")) return p;
-    }
+    if (auto p = covering()) return p;
+    if (auto p = from_nearest()) return p;
     return explore();
   }
 
@@ -120,10 +124,20 @@ class LatheStrategy : public StrategyBase {
     return expected < std::log2(1 + kNotWorth);
   }
 
-  std::optional<Proposal> from_list(const std::vector<int>& points, const char* stream) const {
-    const int p = first_unseen(points);
+  std::optional<Proposal> covering() {
+    while (coverage_) {
+      const std::optional<Knobs> k = coverage_->next();
+      if (!k) break;
+      const int p = space().nearest(*k);
+      if (p >= 0 && !seen(p)) return Proposal{p, "portfolio", 0, 0};
+    }
+    return std::nullopt;
+  }
+
+  std::optional<Proposal> from_nearest() const {
+    const int p = first_unseen(nearest_);
     if (p < 0) return std::nullopt;
-    return Proposal{p, stream, 0, 0};
+    return Proposal{p, "nearest", 0, 0};
   }
 
   std::optional<Proposal> explore() {
@@ -243,7 +257,8 @@ class LatheStrategy : public StrategyBase {
 
   const unsigned streams_;
   CostModel model_;
-  std::vector<int> portfolio_, nearest_, pool_;
+  std::optional<Coverage> coverage_;
+  std::vector<int> nearest_, pool_;
   std::vector<Scored> scored_;
   int scored_at_ = -1, last_gain_ = 0, turn_ = 0;
   double settled_us_ = 0;

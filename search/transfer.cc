@@ -16,6 +16,7 @@ constexpr double kSpecial = 3;       // distance between a size and a special va
 constexpr double kFloor = -5.6;      // log2 share of what was never covered
 constexpr int kPerRecord = 4;        // rows of a record that may enter a portfolio
 constexpr int kNearestTasks = 4;
+constexpr double kLikeness = 0.25;   // log2 of time: how far a like task may be off
 
 // Knob values as numbers that subtract: log2 of sizes, codes beyond kCode for special values.
 constexpr double kCode = 1e6;
@@ -94,29 +95,18 @@ double task_distance(const Problem& a, const Problem& b) {
   return std::sqrt(sum + threads * threads + cold * cold + structure * structure);
 }
 
-std::vector<Knobs> portfolio(const std::vector<TaskRecord>& records, int n, const Problem* near, double reach) {
-  struct Task {
-    double weight, best_us, covered = kFloor;
-    std::vector<double> log_us;
-    std::vector<Coded> rows;
-  };
-  std::set<std::string> names;
+Coverage::Coverage(const std::vector<TaskRecord>& records, const Problem* near, double reach) {
   std::vector<std::pair<const TaskRecord*, std::vector<Ranked>>> used;
+  std::set<std::string> names;
   for (const TaskRecord& r : records) {
     std::vector<Ranked> rows = ranked(r);
     if (rows.empty()) continue;
-    used.emplace_back(&r, std::move(rows));
-    for (const Ranked& row : used.back().second) {
+    for (const Ranked& row : rows) {
       for (const auto& [name, value] : row.row->knobs) names.insert(name);
     }
+    used.emplace_back(&r, std::move(rows));
   }
-  const auto code = [&](const Knobs& k) {
-    Coded out;
-    for (const std::string& name : names) out.push_back(coded(k, name));
-    return out;
-  };
-  std::vector<Task> tasks;
-  std::vector<std::pair<const Knobs*, Coded>> candidates;
+  names_.assign(names.begin(), names.end());
   std::set<Coded> distinct;
   for (const auto& [record, rows] : used) {
     Task t;
@@ -124,47 +114,90 @@ std::vector<Knobs> portfolio(const std::vector<TaskRecord>& records, int n, cons
     if (near != nullptr) t.weight *= std::exp(-task_distance(record->problem, *near) / reach);
     if (!(t.weight > 0)) continue;
     t.best_us = rows[0].us;
+    t.covered = kFloor;
     for (size_t i = 0; i < rows.size(); ++i) {
       t.rows.push_back(code(rows[i].row->knobs));
       t.log_us.push_back(std::log2(rows[i].us));
-      if (i < kPerRecord && distinct.insert(t.rows.back()).second) candidates.emplace_back(&rows[i].row->knobs, t.rows.back());
+      if (i < kPerRecord && distinct.insert(t.rows.back()).second) candidates_.push_back({rows[i].row->knobs, t.rows.back(), {}, false});
     }
-    tasks.push_back(std::move(t));
+    tasks_.push_back(std::move(t));
   }
-  // share[c][t]: log2 of best / time of the row of task t that is nearest to candidate c.
-  std::vector<std::vector<double>> share(candidates.size(), std::vector<double>(tasks.size()));
-  for (size_t c = 0; c < candidates.size(); ++c) {
-    for (size_t t = 0; t < tasks.size(); ++t) {
-      double least = std::numeric_limits<double>::infinity();
-      size_t row = 0;
-      for (size_t i = 0; i < tasks[t].rows.size() && least > 0; ++i) {
-        const double d = distance_of(candidates[c].second, tasks[t].rows[i], least);
-        if (d < least) {
-          least = d;
-          row = i;
-        }
+  for (Candidate& c : candidates_) c.share = shares(c.coded);
+}
+
+Coverage::Coded Coverage::code(const Knobs& knobs) const {
+  Coded out;
+  for (const std::string& name : names_) out.push_back(coded(knobs, name));
+  return out;
+}
+
+std::vector<double> Coverage::shares(const Coded& at) const {
+  std::vector<double> out;
+  for (const Task& t : tasks_) {
+    double least = std::numeric_limits<double>::infinity();
+    size_t row = 0;
+    for (size_t i = 0; i < t.rows.size() && least > 0; ++i) {
+      const double d = distance_of(at, t.rows[i], least);
+      if (d < least) {
+        least = d;
+        row = i;
       }
-      share[c][t] = std::max(kFloor, std::log2(tasks[t].best_us) - tasks[t].log_us[row]);
+    }
+    out.push_back(std::max(kFloor, std::log2(t.best_us) - t.log_us[row]));
+  }
+  return out;
+}
+
+void Coverage::have(const Knobs& knobs) {
+  const Coded at = code(knobs);
+  const std::vector<double> share = shares(at);
+  for (size_t t = 0; t < tasks_.size(); ++t) tasks_[t].covered = std::max(tasks_[t].covered, share[t]);
+  for (Candidate& c : candidates_) c.taken |= c.coded == at;
+}
+
+void Coverage::observe(const Knobs& knobs, double us) { observed_.emplace_back(shares(code(knobs)), std::log2(us)); }
+
+// Gaussian likelihood of the measured times under each record's own, up to a factor common to all of them.
+std::vector<double> Coverage::weights() const {
+  std::vector<double> out;
+  for (size_t t = 0; t < tasks_.size(); ++t) {
+    double mean = 0, square = 0;
+    for (const auto& [share, log_us] : observed_) mean += (log_us + share[t]) / static_cast<double>(observed_.size());
+    for (const auto& [share, log_us] : observed_) {
+      const double d = std::min(std::abs(log_us + share[t] - mean), 3 * kLikeness);
+      square += d * d;
+    }
+    out.push_back(tasks_[t].weight * std::exp(-square / (2 * kLikeness * kLikeness)));
+  }
+  return out;
+}
+
+std::optional<Knobs> Coverage::next() {
+  const std::vector<double> weight = weights();
+  Candidate* pick = nullptr;
+  double most = 0;
+  for (Candidate& c : candidates_) {
+    if (c.taken) continue;
+    double gain = 0;
+    for (size_t t = 0; t < tasks_.size(); ++t) gain += weight[t] * std::max(0.0, c.share[t] - tasks_[t].covered);
+    if (gain > most) {
+      most = gain;
+      pick = &c;
     }
   }
+  if (pick == nullptr) return std::nullopt;
+  pick->taken = true;
+  for (size_t t = 0; t < tasks_.size(); ++t) tasks_[t].covered = std::max(tasks_[t].covered, pick->share[t]);
+  return pick->knobs;
+}
+
+std::vector<Knobs> portfolio(const std::vector<TaskRecord>& records, int n, const Problem* near, double reach) {
+  Coverage coverage(records, near, reach);
   std::vector<Knobs> out;
-  std::vector<char> taken(candidates.size(), 0);
   while (static_cast<int>(out.size()) < n) {
-    int pick = -1;
-    double most = 0;
-    for (size_t c = 0; c < candidates.size(); ++c) {
-      if (taken[c]) continue;
-      double gain = 0;
-      for (size_t t = 0; t < tasks.size(); ++t) gain += tasks[t].weight * std::max(0.0, share[c][t] - tasks[t].covered);
-      if (gain > most) {
-        most = gain;
-        pick = static_cast<int>(c);
-      }
-    }
-    if (pick < 0) break;
-    taken[static_cast<size_t>(pick)] = 1;
-    for (size_t t = 0; t < tasks.size(); ++t) tasks[t].covered = std::max(tasks[t].covered, share[static_cast<size_t>(pick)][t]);
-    out.push_back(*candidates[static_cast<size_t>(pick)].first);
+    std::optional<Knobs> k = coverage.next();
+    if (!k) break;
+    out.push_back(std::move(*k));
   }
   return out;
 }

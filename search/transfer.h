@@ -2,6 +2,8 @@
 // and the few bodies that serve all lengths of one operator. Pure functions of records; no model, no measuring.
 #pragma once
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "search/history.h"
@@ -15,9 +17,41 @@ double knob_distance(const Knobs& a, const Knobs& b);
 // Infinite between families.
 double task_distance(const Problem& a, const Problem& b);
 
-// At most n knob settings, the next one always that which raises the covered share of all records most: sum over records of
-// weight * log2 of (best chosen / best of the record). A setting a record has not measured counts as its nearest row.
-// near: records weigh by their distance to it, and `reach` says how fast that falls; null: all alike.
+// Greedy cover of records by knob settings: the next one is always that which raises the covered share of all records most, the sum
+// over records of weight * log2 of (best chosen / best of the record). A setting a record has not measured counts as its nearest row.
+class Coverage {
+ public:
+  // near: records weigh by exp(-distance to it / reach) and by their trust; null: by trust alone.
+  Coverage(const std::vector<TaskRecord>& records, const Problem* near, double reach = 2);
+  // Chosen already, by whomever.
+  void have(const Knobs& knobs);
+  // Measured on the task at hand: records in which the measured settings stand to each other as they do here gain weight.
+  void observe(const Knobs& knobs, double us);
+  // Marks it as chosen; nothing if no setting helps any more.
+  std::optional<Knobs> next();
+
+ private:
+  using Coded = std::vector<double>;
+  struct Task {
+    double weight = 0, best_us = 0, covered = 0;
+    std::vector<double> log_us;
+    std::vector<Coded> rows;
+  };
+  struct Candidate {
+    Knobs knobs;
+    Coded coded;
+    std::vector<double> share;  // log2 of best / time of the row of each task that is nearest to it
+    bool taken = false;
+  };
+  Coded code(const Knobs& knobs) const;
+  std::vector<double> shares(const Coded& at) const;
+  std::vector<double> weights() const;
+  std::vector<std::string> names_;
+  std::vector<Task> tasks_;
+  std::vector<Candidate> candidates_;
+  std::vector<std::pair<std::vector<double>, double>> observed_;  // shares in each record, log2 time here
+};
+// The first n of a Coverage.
 std::vector<Knobs> portfolio(const std::vector<TaskRecord>& records, int n, const Problem* near = nullptr, double reach = 2);
 
 // The winners of the nearest tasks, nearest first, then their second best, distinct; at most n. Trust counts as distance.
