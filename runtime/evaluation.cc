@@ -260,7 +260,11 @@ class LocalEvaluation final : public Evaluation {
     std::vector<int> numbers;
     for (int i = first; i < count(); ++i) {
       const Entry& e = candidates_[static_cast<size_t>(i)];
-      if (!e.stage || !e.spec.time) continue;
+      if (!e.stage) continue;
+      if (!e.spec.time) {
+        if (hooks_.settled) hooks_.settled(i, e.result);  // right, as far as it was asked
+        continue;
+      }
       LATHE_RETURN_IF_ERROR(enter(i));
       numbers.push_back(e.timing);
     }

@@ -129,7 +129,7 @@ class Campaign {
     runtime::WorkerOptions o;
     o.path = LATHE_WORKER_PATH;
     o.build_ms = 2000;
-    o.verify_ms = 700;
+    o.verify_ms = 1500;
     o.memory_mb = 8192;
     return o;
   }
@@ -246,6 +246,7 @@ class Campaign {
         FaultCounts& counts = out_.kinds[who[i]->kind];
         // What breaks nothing, because there is nothing of its sort, is no candidate.
         if (r.outcome == Outcome::refused && r.reason.find(" in the nest") != std::string::npos) continue;
+        // The same nest and leaves as one before.
         if (r.outcome == Outcome::skipped && !passed(r)) continue;
         ++counts.planted;
         if (!passed(r)) ++counts.caught[runtime::step_name(r.step)];
