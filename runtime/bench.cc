@@ -101,6 +101,9 @@ struct Bench::Impl {
 
   const ops::TensorDesc& tensor(size_t arg) const { return op.graph().tensors[static_cast<size_t>(op.arg_tensors()[arg])]; }
 
+  // Not for one thread: a team that a pinned thread starts stays on that thread's CPU.
+  ThreadTeam* team() const { return options.threads > 1 ? op.context().team() : nullptr; }
+
   // Constants once; activations for these dims.
   Status place(const SymbolValues& dims) {
     const size_t n = op.arg_tensors().size();
@@ -145,7 +148,7 @@ struct Bench::Impl {
       const size_t size = static_cast<size_t>(span_at(tensor(a), dims) * ir::dtype_bytes(tensor(a).dtype));
       if (!plain.reserve(size + kAlign)) return ir::unsupported("no memory for {}", tensor(a).name);
       fill(tensor(a), plain.data(), size, options.seed + a);
-      LATHE_RETURN_IF_ERROR(run_pack(*p, dims, {}, plain.data(), first, op.context().team()));
+      LATHE_RETURN_IF_ERROR(run_pack(*p, dims, {}, plain.data(), first, team()));
     } else {
       fill(tensor(a), first, bytes[a], options.seed + a);
     }
@@ -179,7 +182,7 @@ struct Bench::Impl {
     body.state = state;
     body.op = shared;
     body.bound = bound;
-    body.team = options.threads > 1 ? op.context().team() : nullptr;
+    body.team = team();
     calls->pinned.reset(make_handle<lathe_pinned>(std::move(body)));
     calls->exec.threads = options.threads;
     calls->exec.workspace = workspace.data();
@@ -270,14 +273,24 @@ Result<TimedCalls> Bench::calls(const SymbolValues& dims) {
   return impl_->caller(dims, &tier);
 }
 
-PinnedThread::PinnedThread(bool wanted) {
+std::vector<int> allowed_cpus() {
+  std::vector<int> out;
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return out;
+  for (int i = 0; i < CPU_SETSIZE; ++i) {
+    if (CPU_ISSET(i, &set)) out.push_back(i);
+  }
+  return out;
+}
+
+PinnedThread::PinnedThread(bool wanted, int cpu) {
   if (!wanted) return;
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof set, &set) != 0) return;
   before_.resize(sizeof set);
   std::memcpy(before_.data(), &set, sizeof set);
   CPU_ZERO(&set);
-  CPU_SET(sched_getcpu(), &set);
+  CPU_SET(cpu >= 0 ? cpu : sched_getcpu(), &set);
   if (sched_setaffinity(0, sizeof set, &set) != 0) before_.clear();
 }
 

@@ -53,10 +53,13 @@ class Bench {
   std::unique_ptr<Impl> impl_;
 };
 
-// Keeps the calling thread on the CPU it runs on, for as long as it lives.
+// The CPUs the calling thread may run on.
+std::vector<int> allowed_cpus();
+
+// Keeps the calling thread on one CPU, -1: the one it runs on, for as long as it lives.
 class PinnedThread {
  public:
-  explicit PinnedThread(bool wanted);
+  explicit PinnedThread(bool wanted, int cpu = -1);
   ~PinnedThread();
   PinnedThread(const PinnedThread&) = delete;
   PinnedThread& operator=(const PinnedThread&) = delete;

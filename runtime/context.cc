@@ -70,7 +70,7 @@ Result<std::shared_ptr<Context>> Context::create(ContextConfig config) {
   leaves.verify = static_cast<int>(options.integer(OptionId::verify));
   leaves.verbose = static_cast<Verbosity>(options.integer(OptionId::verbose));
   ctx->leaves_ = std::make_unique<LeafCache>(leaves, ctx->store_.get(), &ctx->stats_);
-  if (config.own_threads > 1) ctx->team_ = std::make_unique<ThreadTeam>(TeamOptions{.threads = config.own_threads});
+  if (config.own_threads > 1) ctx->team_ = std::make_unique<ThreadTeam>(TeamOptions{.threads = config.own_threads, .cpus = config.own_cpus});
   ctx->seal_ = seal_mode(options);
   ctx->tuner_ = std::make_unique<OnlineTuner>(config.online != nullptr ? *config.online : online_options(options));
   ctx->config_ = std::move(config);

@@ -37,6 +37,7 @@ struct ContextConfig {
   ir::Options options;
   std::vector<LayerSpec> layers;     // empty: by the placement rules
   int own_threads = 0;               // > 1: a team of Lathe's own
+  std::vector<int> own_cpus;         // where its threads run; empty: as the thread that first uses it
   std::shared_ptr<const OnlineOptions> online;  // tests; null: by the options
 };
 

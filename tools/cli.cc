@@ -13,6 +13,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "runtime/bench.h"
+
 namespace lathe::tools {
 
 using ir::Result;
@@ -53,6 +55,9 @@ Result<std::shared_ptr<runtime::Context>> make_context(const CommonOptions& opti
     LATHE_RETURN_IF_ERROR(config.options.set(ir::OptionId::cache_dir, path));
   }
   config.own_threads = own_threads;
+  // A thread each, the caller's own being the first: the scheduler is slow to part two that share one.
+  const std::vector<int> cpus = runtime::allowed_cpus();
+  if (static_cast<int>(cpus.size()) >= own_threads) config.own_cpus = cpus;
   return runtime::Context::create(std::move(config));
 }
 

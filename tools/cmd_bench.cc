@@ -96,7 +96,9 @@ int run(const BenchFlags& flags) {
     const bool stored = !info->missed && stats.get(Stat::k_compiled_xbyak) + stats.get(Stat::k_compiled_llvm) == compiled;
     const auto dims_list = shaped(item, (*op)->hinted_dims(), *shape);
     if (!dims_list.ok()) return fail(flags, dims_list.status(), kUsage);
-    const runtime::PinnedThread pinned(options.threads == 1);
+    const std::vector<int> cpus = runtime::allowed_cpus();
+    const bool enough = static_cast<int>(cpus.size()) >= options.threads;
+    const runtime::PinnedThread pinned(enough, options.threads > 1 && enough ? cpus[0] : -1);
     runtime::Bench bench(*op, options);
     const char* dtype = ir::dtype_name((*op)->graph().tensors[static_cast<size_t>((*op)->graph().outputs[0])].dtype);
     for (const runtime::SymbolValues& dims : *dims_list) {
