@@ -24,7 +24,7 @@ const std::map<std::string, std::set<std::string>>& allowed() {
       {"jit", {"ir", "jit"}},
       {"runtime", {"include", "ir", "ops", "search", "jit", "runtime"}},
       {"tools", {"include", "ir", "ops", "search", "jit", "runtime", "tools"}},
-      {"bench", {"include", "ir", "ops", "search", "jit", "runtime", "tools", "tests", "bench"}},
+      {"bench", {"include", "ir", "ops", "search", "jit", "runtime", "tools", "bench"}},
       {"include", {}},
       {"examples", {"example.h"}},
   };
