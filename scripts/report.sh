@@ -8,7 +8,7 @@ lathe=${LATHE:-build/release/tools/lathe}
 [ $# -gt 0 ] || set -- bench/workloads/limits.jsonl bench/workloads/qwen2.5-0.5b.jsonl
 export LATHE_CACHE_DIR="${LATHE_CACHE_DIR:-$PWD/build/store}"
 mkdir -p bench/results
-"$lathe" info --json >bench/results/machine.json
+"$lathe" info --json | python3 -c 'import json, sys; d = json.load(sys.stdin); print(json.dumps({k: d[k] for k in ("schema", "target", "backends")}))' >bench/results/machine.json
 for workload in "$@"; do
   name=$(basename "$workload" .jsonl)
   "$lathe" warmup "$workload" --json >"bench/results/$name.warmup.jsonl" || [ $? -eq 3 ] # 3: the budget is spent; what was found serves
