@@ -85,8 +85,8 @@ std::string report_text(const WarmupReport& r) {
   for (const auto& [reason, n] : r.rejected_by) rejected += fmt::format("{}{} {}", rejected.empty() ? "" : ", ", n, reason);
   out += fmt::format("candidates not timed: {}\n", rejected.empty() ? "none" : rejected);
   if (r.tuned_us > 0) {
-    out += fmt::format("{} as fast as the default schedules: geometric mean {}, by weight {}\n", ratio_text(r.gain_geomean),
-                       ratio_text(r.gain_geomean), ratio_text(r.default_us / r.tuned_us));
+    out += fmt::format("against the default schedules: {} as fast in the geometric mean, {} by weight\n", ratio_text(r.gain_geomean),
+                       ratio_text(r.default_us / r.tuned_us));
   }
   if (r.check_groups > 0) {
     const std::string gain = r.checked_us > 0 ? ratio_text(r.checked_default_us / r.checked_us) : "-";

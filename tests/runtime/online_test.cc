@@ -318,7 +318,7 @@ TEST(Online, a_body_that_needs_more_workspace_than_was_told_is_refused) {
   EXPECT_EQ(s.state(), S::rejected) << s.why();
 }
 
-TEST(Online, budget_spent_means_no_search) {
+TEST(Online, a_search_that_is_refused_ends_rejected_after_one_try) {
   int searches = 0;
   Server s(TuneMode::on, "", false, [&](const EvaluateTask&) -> ir::Result<std::unique_ptr<Evaluation>> {
     ++searches;
