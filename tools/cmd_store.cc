@@ -145,7 +145,8 @@ int quarantine(const CommonOptions& options, const std::vector<std::string>& lif
     if (kept + lifted > 0) fmt::print("{}\n", table.text());
     fmt::print("{} quarantined, {} lifted\n", kept, lifted);
   }
-  return lift.empty() || lifted > 0 ? kDone : kFailed;
+  if (!lift.empty() && lifted == 0) return fail(options, ir::invalid("--lift: nothing quarantined is named {}", lift.front()), kFailed);
+  return kDone;
 }
 
 }  // namespace
