@@ -13,6 +13,7 @@ namespace lathe::ir {
 inline double math_function(Op op, double x) {
   switch (op) {
     case Op::k_exp: return std::exp(x);
+    case Op::k_exp2: return std::exp2(x);
     case Op::k_log: return std::log(x);
     case Op::k_tanh: return std::tanh(x);
     case Op::k_erf: return std::erf(x);
@@ -229,10 +230,11 @@ struct FieldArithmetic {
   static bool lt(Value, Value) { return false; }
   static bool eq(Value, Value) { return false; }
   static int64_t to_int(DType, Value) { return 0; }
-  // exp of a value without a residue mod q is not defined here; math_defined() says so.
-  static bool math_defined(Op op, Value a) { return op != Op::k_exp || field::special(a) || a.q != field::kUndefined; }
+  // exp and exp2 (powers of one base here) of a value without a residue mod q are not defined; math_defined() says so.
+  static bool is_power(Op op) { return op == Op::k_exp || op == Op::k_exp2; }
+  static bool math_defined(Op op, Value a) { return !is_power(op) || field::special(a) || a.q != field::kUndefined; }
   static Value math(Op op, DType, Value a) {
-    if (op != Op::k_exp) return other(op, a);
+    if (!is_power(op)) return other(op, a);
     if (field::special(a)) return a.p == field::kMinusInf ? Value{0, field::kUndefined} : field::kNone;
     return {field::pow_mod(field::kG, a.q, field::kP), field::kUndefined};
   }

@@ -4,6 +4,7 @@
 //
 //   exp x      n = round(x / ln 2), r = x - n ln 2 in two parts, e^r = 1 + r + r^2 q(r), times 2^n.
 //              AVX2 has no scalef: n goes into the exponent bits, results below 2^-126 become 0.
+//   exp2 x     n = round(x), f = x - n exactly, 2^f of degree 5, times 2^n: scalef knows what is too large, and infinities.
 //   tanh x     m = expm1(2|x|) = 2^n (r + r^2 q(r)) + (2^n - 1); m / (m + 2) with the sign of x.
 //   sigmoid x  1 / (1 + exp(-x)): below 2^-126 (x < -87.3) it may become 0.
 //   log x      x = 2^k m, m in [sqrt(1/2), sqrt 2), f = m - 1; f - f^2/2 + f^3 p(f) + k ln 2 in two
@@ -37,6 +38,19 @@ class Math {
     const int inside = exp_inside(x);
     const int big = blend(less(constant(88.7228394f), x), inside, constant(kInfinity));
     return blend(less(x, constant(-87.3365402f)), big, constant(0.0f));
+  }
+
+  int exp2(int x) {
+    const int n = e_.op(LeafOp::k_round, {x});
+    const int f = op(LeafOp::k_sub, x, n);
+    const int p = polynomial(f, {0.00132647273f, 0.00967151299f, 0.0555073358f, 0.240222424f,
+                                 0.693147004f, 1.0f});
+    if (has_scalef_) return op(LeafOp::k_scalef, p, n);
+    const int inside =
+        op(LeafOp::k_iadd, p, e_.op(LeafOp::k_shift_left, {e_.op(LeafOp::k_cvt_f32_i32, {n})}, 23));
+    const int big = blend(less(x, constant(128.0f)), constant(kInfinity), inside);
+    const int normal = blend(less(x, constant(-126.0f)), big, constant(0.0f));
+    return blend(e_.compare(LeafOp::k_cmp_unord, x, x), normal, x);
   }
 
   int tanh(int x) {
@@ -172,6 +186,8 @@ int emit_math(Emitter& e, Op op, int x) {
   switch (op) {
     case Op::k_exp:
       return m.exp(x);
+    case Op::k_exp2:
+      return m.exp2(x);
     case Op::k_log:
       return m.log(x);
     case Op::k_tanh:

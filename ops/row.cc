@@ -2,8 +2,9 @@
 //
 //   for b [row]:  acc = ...;  for n [col]: acc op= s;  ...  for n2 [col]: d = f(s, acc)
 //
-// An elementwise prologue of an operator with a full result is stored in d by the first pass, and
-// read from there. A NaN that fmax drops in softmax comes back through the sum.
+// An elementwise prologue of an operator with a full result is stored in d (softmax: e, which holds
+// the exponentials later) by the first pass, and read from there. A NaN that fmax drops in softmax
+// comes back through the sum.
 #include <algorithm>
 #include <limits>
 
@@ -33,7 +34,7 @@ class RowWriter {
   }
   // Value of the reduced operand. The pass over "n" is the first: there stage() stores a prologue.
   Expr x(const std::string& n) const {
-    return staged_ ? load("d", at(n)) : w_.value(input_, at(n));
+    return staged_ ? load(stage_, at(n)) : w_.value(input_, at(n));
   }
   std::vector<Stmt> stage(std::vector<Stmt> body) const;
   Expr acc(const std::string& name) const { return load(name, rows_); }
@@ -50,6 +51,7 @@ class RowWriter {
   const Node& node_;
   int input_;
   bool staged_ = false;
+  std::string stage_ = "d";  // where
   std::vector<std::string> names_;
   std::vector<Expr> extents_;
   Index rows_;
@@ -88,21 +90,27 @@ RowWriter::RowWriter(KernelWriter& w) : w_(w), node_(w.anchor()), input_(node_.i
 }
 
 std::vector<Stmt> RowWriter::stage(std::vector<Stmt> body) const {
-  if (staged_) body.insert(body.begin(), store("d", at("n"), w_.value(input_, at("n"))));
+  if (staged_) body.insert(body.begin(), store(stage_, at("n"), w_.value(input_, at("n"))));
   return body;
 }
 
 std::vector<Stmt> RowWriter::softmax() {
   w_.add_temp("m", extents_);
   w_.add_temp("a", extents_);
+  std::vector<Expr> all = extents_;
+  all.push_back(width_);
+  w_.add_temp("e", all);
+  stage_ = "e";
   const Index n1 = at("n1"), n2 = at("n2");
   std::vector<Stmt> body;
   body.push_back(store("m", rows_, f32(-std::numeric_limits<double>::infinity())));
   body.push_back(col("n", stage({store("m", rows_, x("n"), AssignOp::fmax)})));
   body.push_back(store("a", rows_, f32(0)));
-  body.push_back(col("n1", {store("d", n1, ir::make(ir::Op::k_exp, {x("n1") - acc("m")})),
-                            store("a", rows_, load("d", n1), AssignOp::add)}));
-  body.push_back(col("n2", {result(load("d", n2) / acc("a"), n2)}));
+  const Expr power = (x("n1") - acc("m")) * f32(1.4426950408889634);
+  body.push_back(col("n1", {store("e", n1, ir::make(ir::Op::k_exp2, {power})),
+                            store("a", rows_, load("e", n1), AssignOp::add)}));
+  body.push_back(store("a", rows_, f32(1) / acc("a")));
+  body.push_back(col("n2", {result(load("e", n2) * acc("a"), n2)}));
   return body;
 }
 

@@ -122,7 +122,7 @@ KernelTraits kernel_traits(const ir::Kernel& kernel) {
       const bool function = ir::op_info(n.op).cls == ir::OpClass::kMath;
       if (function) words.insert(ir::op_info(n.op).id);
       if (function || n.op == ir::Op::k_div) out.math = true;
-      if (n.op == ir::Op::k_exp) out.overflows = true;
+      if (n.op == ir::Op::k_exp || n.op == ir::Op::k_exp2) out.overflows = true;
     });
   }
   for (const std::string& w : words) out.words += (out.words.empty() ? "" : " ") + w;

@@ -1,10 +1,15 @@
 // The row recipe: row reductions, elementwise chains and rope. Columns in vectors (several unrolled), scalars of a row in
-// registers, rows shared out over threads.
+// registers, what a row keeps between its passes on the stack or computed again, rows shared out over threads.
 //
-//   row block (parallel) { row { col: m = max | col: e, sum | col: scale } }
+//   row block (parallel) { row group { pass over the columns { row of the group (unrolled) { vector } } ... } }
+//
+// Knobs: unroll (vectors per step and row), rows (rows of a group: their passes run as one), overlap (the first pass of the next row runs
+// with the second of this one), again (1: values kept between passes are computed anew), online (1: maximum and sum in one pass), stream (1:
+// the result goes past the caches), grain (rows, or 1024 columns, of a parallel block).
 #include <algorithm>
 
 #include "ir/analysis.h"
+#include "ir/dependence.h"
 #include "search/recipe.h"
 
 namespace lathe::search {
@@ -18,26 +23,131 @@ bool matches(const Problem& problem) {
   return (f == "row" || f == "elementwise" || f == "rope") && !scopes_with_role(problem.kernel, "col").empty();
 }
 
-std::vector<KnobDomain> knobs(const Problem& problem, const Target&) {
-  std::vector<int64_t> grains = problem.threads > 1 ? std::vector<int64_t>{1, 4, 16, 64} : std::vector<int64_t>{0};
-  return {{"unroll", {1, 2, 4}}, {"grain", grains}};
+// What the knobs depend on.
+struct Shape {
+  std::string row;                     // the innermost row scope, empty if there is none
+  std::vector<const Stmt*> passes;     // column scopes
+  std::vector<std::string> scalars;    // temporaries of a row: one value
+  std::vector<std::string> kept;       // temporaries of a row: one value per column
+  std::vector<std::string> streamable; // outputs nothing reads
+  int64_t rows = 1, cols = 1;
+  double bytes = 0;  // of parameters, at the representative dims
+  bool some_rows = false, again = false, online = false;
+};
+
+bool single_assignment(const Kernel& kernel, const std::string& buffer) {
+  int writes = 0;
+  bool plain = true;
+  for_each_stmt(kernel.body, [&](const Stmt& s) {
+    if (s.kind != Stmt::Kind::assign || s.target != buffer) return;
+    ++writes;
+    plain = plain && s.op == AssignOp::set && !uses(s.value, buffer);
+  });
+  return plain && writes == 1;
+}
+
+Shape shape_of(const Problem& problem) {
+  const Kernel& k = problem.kernel;
+  Shape out;
+  out.passes = scopes_with_role(k, "col");
+  out.cols = extent_at(out.passes[0]->extent, problem);
+  Ranges ranges(k);
+  const std::vector<const Stmt*> rows = scopes_with_role(k, "row");
+  for (const Stmt* r : rows) {
+    out.rows *= extent_at(r->extent, problem);
+    out.row = r->iter;
+    out.some_rows = proves_le(Expr(1), r->extent, ranges);
+  }
+  for (const Buffer& b : k.buffers) {
+    if (b.place == Place::heap && !rows.empty()) {
+      if (b.dims.size() == rows.size()) out.scalars.push_back(b.name);
+      if (b.dims.size() == rows.size() + 1) out.kept.push_back(b.name);
+    }
+    if (b.place == Place::heap) continue;
+    double size = dtype_bytes(b.type);
+    for (const Expr& d : b.dims) size *= static_cast<double>(extent_at(d, problem));
+    out.bytes += size;
+    const std::vector<Access> accesses = collect_accesses(k.body);
+    const bool read = std::any_of(accesses.begin(), accesses.end(), [&](const Access& a) {
+      return a.buffer == b.name && (!a.write || a.reduction);
+    });
+    if (b.place == Place::out && b.type == DType::f32 && !read) out.streamable.push_back(b.name);
+  }
+  out.again = !out.kept.empty() && std::all_of(out.kept.begin(), out.kept.end(), [&](const std::string& b) {
+    return single_assignment(k, b);
+  });
+  out.online = out.passes.size() >= 3 && out.passes[0]->body.size() == 1 && out.passes[0]->body[0].op == AssignOp::fmax;
+  return out;
+}
+
+// Past the caches pays where reads and writes exceed the last one, whoever reads the result next.
+bool may_stream(const Shape& shape, const Target& t) {
+  return !shape.streamable.empty() && shape.bytes >= 0.5 * static_cast<double>(t.l3_bytes);
+}
+
+bool exceeds_caches(const Shape& shape, const Target& t) { return shape.bytes >= 0.75 * static_cast<double>(t.l3_bytes); }
+
+std::vector<KnobDomain> knobs(const Problem& problem, const Target& t) {
+  const Shape shape = shape_of(problem);
+  const bool many = problem.threads > 1;
+  std::vector<KnobDomain> out = {{"unroll", {1, 2, 4, 8}}, {"grain", many ? std::vector<int64_t>{1, 4, 16, 64} : std::vector<int64_t>{0}}};
+  const auto add = [&](const char* name, bool useful, std::vector<int64_t> values) {
+    out.push_back({name, useful ? std::move(values) : std::vector<int64_t>{values[0]}});
+  };
+  const bool reduces = shape.passes.size() > 1 && !shape.row.empty();
+  add("rows", reduces, {1, 2, 4});
+  add("overlap", reduces && shape.some_rows, {0, 1});
+  add("again", shape.again, {0, 1});
+  add("online", shape.online && shape.again, {0, 1});
+  add("stream", may_stream(shape, t), {0, 1});
+  return out;
+}
+
+int64_t knob_of(const Knobs& k, const char* name, int64_t otherwise) {
+  const auto it = k.find(name);
+  return it == k.end() ? otherwise : it->second;
 }
 
 Status accepts(const Knobs& k, const Problem& problem, const Target& t) {
-  const std::vector<const Stmt*> cols = scopes_with_role(problem.kernel, "col");
-  const int64_t n = extent_at(cols[0]->extent, problem);
-  if (k.at("unroll") > 1 && n < k.at("unroll") * t.lanes) return unsupported("unroll {}: a row has {} columns", k.at("unroll"), n);
+  const Shape shape = shape_of(problem);
+  const int64_t unroll = k.at("unroll"), rows = knob_of(k, "rows", 1), grain = k.at("grain");
+  const bool overlap = knob_of(k, "overlap", 0) != 0, again = knob_of(k, "again", 0) != 0, online = knob_of(k, "online", 0) != 0;
+  if (unroll > 1 && shape.cols < unroll * t.lanes) return unsupported("unroll {}: a row has {} columns", unroll, shape.cols);
+  if (unroll * rows > 8) return unsupported("{} vectors of {} rows at a time", unroll, rows);
+  if (rows > 1 && (shape.row.empty() || shape.passes.size() < 2)) return unsupported("rows of one pass are one loop already");
+  if (rows > shape.rows) return unsupported("{} rows, there are {}", rows, shape.rows);
+  if (rows > 1 && grain % rows != 0) return unsupported("{} rows do not divide blocks of {}", rows, grain);
+  if (rows > 1 && unroll > 1 && !proves_divisible(shape.passes[0]->extent, unroll * t.lanes, Ranges(problem.kernel))) {
+    return unsupported("unroll {} of {} rows needs whole steps", unroll, rows);
+  }
+  if (overlap && (rows > 1 || online || shape.passes.size() < 2 || !shape.some_rows)) return unsupported("no passes to overlap");
+  if (again && !shape.again) return unsupported("what is kept is not assigned once");
+  if (online && !(again && shape.online)) return unsupported("no maximum and sum of the same values");
+  if (online && (rows > 1 || unroll * t.lanes > 64)) return unsupported("{} partial results", unroll * t.lanes);
+  if (knob_of(k, "stream", 0) != 0 && !may_stream(shape, t)) return unsupported("the result stays in the cache, or is read");
   return {};
 }
 
 Knobs defaults(const Problem& problem, const Target& t) {
-  Knobs k{{"unroll", 4}, {"grain", problem.threads > 1 ? 4 : 0}};
+  const Shape shape = shape_of(problem);
+  const bool many = problem.threads > 1;
+  Knobs k{{"unroll", 4}, {"grain", many ? 4 : 0}, {"rows", 1}, {"overlap", 0}, {"again", 0}, {"online", 0}, {"stream", 0}};
+  const bool fixed = problem.kernel.symbols.empty();  // else small shapes come as well
+  k["stream"] = fixed && may_stream(shape, t) && exceeds_caches(shape, t) ? 1 : 0;
   while (!accepts(k, problem, t).ok()) k["unroll"] /= 2;
   return k;
 }
 
-double estimate(const Knobs& k, const Problem&, const Target&) {
-  return 1.0 / static_cast<double>(k.at("unroll")) + static_cast<double>(k.at("grain")) * 1e-3;
+// Cycles per column, about: exposed latency of short steps, arithmetic done again, stores that read their lines first.
+double estimate(const Knobs& k, const Problem& problem, const Target& t) {
+  const Shape shape = shape_of(problem);
+  const double group = static_cast<double>(knob_of(k, "rows", 1)) * (knob_of(k, "overlap", 0) != 0 ? 1.5 : 1);
+  const double drains = static_cast<double>(shape.passes.size()) * 60 / group / static_cast<double>(std::max<int64_t>(shape.cols, 1));
+  const double steps = 1 / (static_cast<double>(k.at("unroll")) * group);
+  const double anew = (knob_of(k, "again", 0) != 0 ? 0.6 : 0) + (knob_of(k, "online", 0) != 0 ? 0.4 : 0);
+  const bool large = exceeds_caches(shape, t);
+  const double stores = large && knob_of(k, "stream", 0) == 0 ? 0.5 : 0;
+  return steps + drains + anew + stores + static_cast<double>(k.at("grain")) * 1e-3;
 }
 
 // Indexed unit-stride (or not at all) by `col` everywhere under `scope`: else its statements stay scalar.
@@ -84,40 +194,113 @@ void vectorize_columns(Script& s, const Stmt& col, int64_t unroll, int64_t lanes
   s.move("unroll_scope {}u", c);
 }
 
+// for r < R: S; pass; ...  ->  S of all rows (unrolled); pass { r (unrolled) }; ...
+void group_rows(Script& s, const std::string& rows, int64_t unroll, int64_t lanes) {
+  std::vector<std::string> parts = {rows};
+  while (s.ok()) {
+    const Stmt* rest = find_scope(s.kernel(), parts.back());
+    if (rest == nullptr || rest->body.size() < 2) break;
+    parts.push_back(rows + std::to_string(parts.size()));
+    s.move("split_scope {} after=0 as {}", parts[parts.size() - 2], parts.back());
+  }
+  for (const std::string& part : parts) {
+    const Stmt* scope = find_scope(s.kernel(), part);
+    if (!s.ok() || scope == nullptr) return;
+    const Stmt copy = *scope;
+    if (copy.body[0].kind == Stmt::Kind::scope && vectorizable(s.kernel(), copy.body[0])) {
+      const Stmt& col = copy.body[0];
+      vectorize_columns(s, col, unroll, lanes);
+      s.move("swap_scopes {} {}", part, col.iter + (unroll == 1 ? "v" : "b"));
+    }
+    s.move("unroll_scope {}", part);
+  }
+}
+
+// The first pass of the next row beside the second of this one.
+void overlap_rows(Script& s, const std::string& row) {
+  const Stmt* scope = find_scope(s.kernel(), row);
+  const auto is_pass = [](const Stmt& c) { return c.kind == Stmt::Kind::scope && c.role == "col"; };
+  const auto first = std::find_if(scope->body.begin(), scope->body.end(), is_pass);
+  const std::string pass = first->iter;
+  s.move("pipeline {} after={}", row, first - scope->body.begin());
+  while (s.ok()) {
+    const Stmt* now = find_scope(s.kernel(), row);
+    const auto at = std::find_if(now->body.begin(), now->body.end(), [&](const Stmt& c) { return c.iter == pass; });
+    if (at == now->body.end() || at + 1 == now->body.end()) return;
+    if (is_pass(at[1])) {
+      s.move("join_scopes {} {}", pass, at[1].iter);
+      return;
+    }
+    s.move("swap_ops {} {}", row, at - now->body.begin());
+  }
+}
+
+// Maximum and sum in one pass with a partial result per lane.
+void reduce_online(Script& s, const Shape& shape, const std::string& row, int64_t partials) {
+  const std::string max = shape.passes[0]->iter, sum = shape.passes[1]->iter;
+  s.move("online_reduction {} {} {} as mx,sx,nx,{}v,{}l", max, sum, partials, max, max);
+  for (const char* buffer : {"mx", "sx", "nx"}) s.move("move_to_register {} {}", buffer, row);
+  for (const char* scope : {"mx_0", "mx_1", "mx_2"}) s.move("vectorize_scope {}", scope);
+  s.move("vectorize_scope {}l", max);
+}
+
 Result<Schedule> build(const Knobs& knob, const Problem& problem, const Target& t) {
+  const Shape shape = shape_of(problem);
   Script s(problem.kernel);
+  const int64_t grain = knob.at("grain"), unroll = knob.at("unroll"), group = knob_of(knob, "rows", 1);
   const std::vector<const Stmt*> rows = scopes_with_role(problem.kernel, "row");
-  std::vector<const Stmt*> cols = scopes_with_role(problem.kernel, "col");
-  const int64_t grain = knob.at("grain");
-  if (!rows.empty()) {
-    for (const Buffer& b : problem.kernel.buffers) {
-      if (b.place == Place::heap && b.dims.size() == rows.size()) s.move("move_to_register {} {}", b.name, rows.back()->iter);
+  if (knob_of(knob, "stream", 0) != 0) {
+    for (const std::string& b : shape.streamable) s.move("stream_stores {}", b);
+  }
+  const bool again = knob_of(knob, "again", 0) != 0;
+  if (again) {
+    for (const std::string& b : shape.kept) s.move("inline_temporary {}", b);
+  }
+  std::string block, row = shape.row;
+  if (grain != 0 && !rows.empty()) {
+    const std::string outer = rows[0]->iter;
+    s.move("tile_scope {} {} tail=mask as rows,{}r", outer, grain, outer);
+    block = "rows";
+    if (outer == row) row += "r";
+  } else if (grain != 0 && shape.passes.size() == 1 && shape.cols > 2048) {
+    const std::string col = shape.passes[0]->iter;
+    s.move("tile_scope {} {} tail=mask as blocks,{}c", col, 1024 * grain, col);
+    block = "blocks";
+  }
+  if (!block.empty()) s.move("parallelize {}", block);  // before tails make indices hard to tell apart
+  std::string inner = row;
+  if (group > 1) {
+    const Stmt* scope = find_scope(s.kernel(), row);
+    const bool whole = scope != nullptr && proves_divisible(scope->extent, group, Ranges(s.kernel()));
+    s.move("tile_scope {} {} tail={} as {}g,{}i", row, group, whole ? "exact" : "mask", row, row);
+    inner = row + "i";
+    row += "g";
+  }
+  for (const std::string& b : shape.scalars) s.move("move_to_register {} {}", b, row);
+  for (const std::string& b : shape.kept) {
+    if (!again) s.move("move_to_stack {} {}", b, row);
+  }
+  if (knob_of(knob, "online", 0) != 0) reduce_online(s, shape, row, unroll * t.lanes);
+  if (knob_of(knob, "overlap", 0) != 0) overlap_rows(s, row);
+  if (group > 1) {
+    group_rows(s, inner, unroll, t.lanes);
+  } else {
+    std::vector<std::string> passes;
+    for (const Stmt* col : scopes_with_role(s.kernel(), "col")) passes.push_back(col->iter);
+    for (const std::string& name : passes) {
+      const Stmt* col = find_scope(s.kernel(), name);
+      if (!s.ok() || col == nullptr) break;
+      const Stmt copy = *col;
+      const bool waits = copy.mark == Mark::none && copy.iter != block &&
+                         std::all_of(copy.body.begin(), copy.body.end(), [](const Stmt& c) { return c.kind == Stmt::Kind::assign; });
+      if (waits && vectorizable(s.kernel(), copy)) vectorize_columns(s, copy, unroll, t.lanes);
     }
   }
-  std::string block;
-  if (grain != 0 && !rows.empty()) {
-    s.move("tile_scope {} {} tail=mask as rows,{}r", rows[0]->iter, grain, rows[0]->iter);
-    block = "rows";
-  } else if (grain != 0 && cols.size() == 1 && extent_at(cols[0]->extent, problem) > 2048) {
-    s.move("tile_scope {} {} tail=mask as blocks,{}c", cols[0]->iter, 1024 * grain, cols[0]->iter);
-    block = "blocks";
-    cols = {find_scope(s.kernel(), cols[0]->iter + "c")};
-    if (cols[0] == nullptr) return s.finish(kRowRecipe, knob);
-  }
-  std::vector<std::string> names;
-  for (const Stmt* c : cols) names.push_back(c->iter);
-  for (const std::string& name : names) {
-    const Stmt* col = find_scope(s.kernel(), name);
-    if (col == nullptr) break;
-    const Stmt copy = *col;
-    if (vectorizable(s.kernel(), copy)) vectorize_columns(s, copy, knob.at("unroll"), t.lanes);
-  }
-  if (!block.empty()) s.move("parallelize {}", block);
   return s.finish(kRowRecipe, knob);
 }
 
 }  // namespace
 
-const Recipe kRowRecipe = {"rows", 1, matches, knobs, accepts, defaults, build, estimate};
+const Recipe kRowRecipe = {"rows", 2, matches, knobs, accepts, defaults, build, estimate};
 
 }  // namespace lathe::search

@@ -162,9 +162,14 @@ std::vector<Move> propose_split_reduction(const Kernel& kernel) {
 
 namespace {
 // for n < N: m[i] fmax= x(n); ...; for n1 < N: [e[j] = exp(x(n1) - m[i]);] a[k] += that
+// exp2((x - m) * c), c a positive constant, serves like exp(x - m).
 struct MaxAndSum {
   ScopeSite max, sum;
   const Stmt *maximum = nullptr, *update = nullptr;  // m fmax= x, a += ...
+  Expr factor;  // of exp2((x - m) * factor); null: exp(x - m)
+  Expr power(const Expr& difference) const {
+    return factor ? make(Op::k_exp2, {difference * factor}) : make(Op::k_exp, {difference});
+  }
 };
 
 bool is_maximum(const Stmt& s) {
@@ -198,12 +203,18 @@ Result<MaxAndSum> find_max_and_sum(Kernel& kernel, const std::string& max, const
   out.maximum = &first.body[0];
   const Stmt& m = *out.maximum;
   const Expr value = simplify_loads(substitute(m.value, {{max, iter(sum)}}), ranges);
-  const Expr wanted =
-      make(Op::k_exp, {value - load(m.target, m.index, m.value->type)});
+  const Expr difference = value - load(m.target, m.index, m.value->type);
   for (const Stmt& s : second.body) {
     if (s.kind != Stmt::Kind::assign) return invalid("expected only assignments in `{}`", sum);
-    const bool adds = s.op == AssignOp::add && s.target != m.target;
-    if (adds && equal(simplify_loads(added_value(second, s), ranges), wanted)) out.update = &s;
+    if (s.op != AssignOp::add || s.target == m.target) continue;
+    const Expr added = simplify_loads(added_value(second, s), ranges);
+    const bool scaled = added->op == Op::k_exp2 && added->args[0]->op == Op::k_mul &&
+                        added->args[0]->args[1]->op == Op::k_const_float && added->args[0]->args[1]->fval > 0;
+    out.factor = scaled ? added->args[0]->args[1] : Expr();
+    if (equal(added, out.power(difference))) {
+      out.update = &s;
+      break;
+    }
   }
   if (!out.update)
     return invalid("expected `{}` to add exp(x - {}) of the values in `{}`", sum, m.target, max);
@@ -239,9 +250,9 @@ OnlineLegality check_online(const MaxAndSum& p) {
 }
 
 // old == new: nothing to rescale (infinities included).
-Expr rescaled(const Expr& value, const Expr& from, const Expr& to) {
-  const Expr factor = make(Op::k_exp, {from - to});
-  return value * select(make(Op::k_eq, {from, to}), const_float(1, from->type), factor);
+Expr rescaled(const MaxAndSum& p, const Expr& value, const Expr& from, const Expr& to) {
+  const Expr one = const_float(1, from->type);
+  return value * select(make(Op::k_eq, {from, to}), one, p.power(from - to));
 }
 }  // namespace
 
@@ -287,12 +298,12 @@ Result<TransformResult> apply_online_reduction(const Kernel& kernel, const Move&
   const Expr extent = p.max.scope().extent, step(size);
 
   const Expr x = substitute(maximum.value, {{n, step * outer + inner}});
-  const Expr old = partial(0, inner), next = partial(2, inner), one = make(Op::k_exp, {x - next});
+  const Expr old = partial(0, inner), next = partial(2, inner), one = p.power(x - next);
   const Expr term = select(make(Op::k_eq, {x, infinity}), const_float(0, type), one);
   std::vector<Stmt> lanes;
   const Op larger = maximum.op == AssignOp::fmax ? Op::k_fmax : Op::k_max;
   lanes.push_back(set(2, inner, make(larger, {x, old})));
-  lanes.push_back(set(1, inner, rescaled(partial(1, inner), old, next) + term));
+  lanes.push_back(set(1, inner, rescaled(p, partial(1, inner), old, next) + term));
   lanes.push_back(set(0, inner, next));
   const std::string role = p.max.scope().role;
   std::vector<Stmt> pass;
@@ -307,7 +318,7 @@ Result<TransformResult> apply_online_reduction(const Kernel& kernel, const Move&
   const Expr whole = load(m, maximum.index, type);
   added.push_back(
       around(make_assign(m, maximum.index, maximum.op, partial(0, r)), {own[1]}, {step}));
-  const Expr share = rescaled(partial(1, s), partial(0, s), whole);
+  const Expr share = rescaled(p, partial(1, s), partial(0, s), whole);
   added.push_back(around(make_assign(a, update.index, AssignOp::add, share), {own[2]}, {step}));
 
   std::vector<Stmt>& siblings = *p.sum.siblings;

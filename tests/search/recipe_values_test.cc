@@ -14,6 +14,7 @@ struct Case {
   const char* name;
   const char* text;
   std::vector<std::map<std::string, int64_t>> shapes;
+  bool all = true;  // try every candidate
 };
 
 const Case kCases[] = {
@@ -28,7 +29,8 @@ kernel gate(x: f32[M, 9] in, w: f32[40, 9] const, b: f32[40] const, y: f32[M, 40
         c[m, n] += x[m, k] * w[n, k]
       y[m, n] = c[m, n] + b[n]
 )",
-     {{{"M", 1}}, {{"M", 5}}, {{"M", 17}}}},
+     {{{"M", 1}}, {{"M", 5}}, {{"M", 17}}},
+     false},
     {"transposed_operand",
      R"(
 kernel scores(x: f32[2, M, 8] in, w: f32[2, L, 8] in, y: f32[2, M, L] out) family matmul where M in 1..64, L in 1..64
@@ -41,7 +43,8 @@ kernel scores(x: f32[2, M, 8] in, w: f32[2, L, 8] in, y: f32[2, M, L] out) famil
           c[b, m, n] += x[b, m, k] * w[b, n, k]
         y[b, m, n] = c[b, m, n] * 0.125
 )",
-     {{{"M", 1}, {"L", 40}}, {{"M", 7}, {"L", 33}}}},
+     {{{"M", 1}, {"L", 40}}, {{"M", 7}, {"L", 33}}},
+     false},
     {"plain_operand",
      R"(
 kernel pv(x: f32[2, M, L] in, w: f32[2, L, 32] in, y: f32[2, M, 32] out) family matmul where M in 1..64, L in 1..64
@@ -54,7 +57,8 @@ kernel pv(x: f32[2, M, L] in, w: f32[2, L, 32] in, y: f32[2, M, 32] out) family 
           c[b, m, n] += x[b, m, k] * w[b, k, n]
         y[b, m, n] = c[b, m, n]
 )",
-     {{{"M", 1}, {"L", 9}}, {{"M", 7}, {"L", 3}}}},
+     {{{"M", 1}, {"L", 9}}, {{"M", 7}, {"L", 3}}},
+     false},
     {"k_blocks",
      R"(
 kernel deep(x: f32[M, 1100] in, w: f32[20, 1100] const, y: f32[M, 20] out) family matmul where M in 1..400
@@ -66,7 +70,8 @@ kernel deep(x: f32[M, 1100] in, w: f32[20, 1100] const, y: f32[M, 20] out) famil
         c[m, n] += x[m, k] * w[n, k]
       y[m, n] = c[m, n]
 )",
-     {{{"M", 3}}, {{"M", 9}}}},
+     {{{"M", 3}}, {{"M", 9}}},
+     false},
     {"softmax",
      R"(
 kernel softmax(s: f32[B, N] in, d: f32[B, N] out) family row where B in 0..65536, N in 1..32768
@@ -84,6 +89,71 @@ kernel softmax(s: f32[B, N] in, d: f32[B, N] out) family row where B in 0..65536
       d[b, n2] = d[b, n2] / a[b]
 )",
      {{{"B", 3}, {"N", 5}}, {{"B", 9}, {"N", 130}}}},
+    {"softmax_kept",
+     R"(
+kernel softmax(s: f32[B, N] in, d: f32[B, N] out) family row where B in 1..65536, N in 1..32768
+  m: f32[B] heap
+  a: f32[B] heap
+  e: f32[B, N] heap
+  for b < B [row]:
+    m[b] = -inf
+    for n < N [col]:
+      m[b] fmax= s[b, n]
+    a[b] = 0.0
+    for n1 < N [col]:
+      e[b, n1] = exp(s[b, n1] - m[b])
+      a[b] += e[b, n1]
+    a[b] = 1.0 / a[b]
+    for n2 < N [col]:
+      d[b, n2] = e[b, n2] * a[b]
+)",
+     {{{"B", 3}, {"N", 5}}, {{"B", 9}, {"N", 130}}}},
+    {"softmax_fixed",
+     R"(
+kernel softmax(s: f32[2, 4, 256] in, d: f32[2, 4, 256] out) family row
+  m: f32[2, 4] heap
+  a: f32[2, 4] heap
+  e: f32[2, 4, 256] heap
+  for h < 2 [row]:
+    for b < 4 [row]:
+      m[h, b] = -inf
+      for n < 256 [col]:
+        m[h, b] fmax= s[h, b, n]
+      a[h, b] = 0.0
+      for n1 < 256 [col]:
+        e[h, b, n1] = exp(s[h, b, n1] - m[h, b])
+        a[h, b] += e[h, b, n1]
+      a[h, b] = 1.0 / a[h, b]
+      for n2 < 256 [col]:
+        d[h, b, n2] = e[h, b, n2] * a[h, b]
+)",
+     {{}}},
+    {"layernorm",
+     R"(
+kernel norm(s: f32[B, 40] in, g: f32[40] const, d: f32[B, 40] out) family row where B in 1..4096
+  u: f32[B] heap
+  v: f32[B] heap
+  r: f32[B] heap
+  for b < B [row]:
+    u[b] = 0.0
+    for n < 40 [col]:
+      u[b] += s[b, n]
+    u[b] = u[b] / 40.0
+    v[b] = 0.0
+    for n1 < 40 [col]:
+      v[b] += (s[b, n1] - u[b]) * (s[b, n1] - u[b])
+    r[b] = rsqrt(v[b] / 40.0 + 0.1)
+    for n2 < 40 [col]:
+      d[b, n2] = (s[b, n2] - u[b]) * r[b] * g[n2]
+)",
+     {{{"B", 1}}, {{"B", 7}}}},
+    {"chain",
+     R"(
+kernel gate(x: f32[N] in, u: f32[N] in, y: f32[N] out) family elementwise where N in 1..100000
+  for j < N [col]:
+    y[j] = x[j] * sigmoid(x[j]) * u[j]
+)",
+     {{{"N", 5}}, {{"N", 3000}}}},
 };
 
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
@@ -104,7 +174,8 @@ TEST_P(RecipeValues, AreThoseOfTheNaiveKernel) {
       const ir::Result<Tensors> want = outputs(*kernel, shape, inputs);
       ASSERT_TRUE(want.ok()) << want.status().to_string();
       ASSERT_FALSE(default_schedule(problem, target).moves.empty());
-      for (const Schedule& schedule : candidates(problem, target, 16)) {
+      target.l3_bytes = 1 << 10;  // large shapes exceed it
+      for (const Schedule& schedule : candidates(problem, target, GetParam().all ? 1000 : 16)) {
         const ir::Result<ir::Kernel> scheduled = replay(*kernel, schedule);
         ASSERT_TRUE(scheduled.ok()) << scheduled.status().to_string() << "\n" << to_text(schedule);
         const ir::Result<Tensors> got = outputs(reversed(*scheduled), shape, inputs);
