@@ -38,7 +38,12 @@ int main(void) {
   lathe_arg args[2];
   args[0] = arg_of(&x);
   args[1] = arg_of(&y);
-  CHECK(lathe_execute(kernel, args, 2, NULL, &g_error));
+  lathe_exec exec = LATHE_EXEC_INIT;
+  void* workspace_base = NULL;
+  CHECK(lathe_workspace_bytes(kernel, args, 2, 1, &exec.workspace_bytes, &g_error));
+  exec.workspace = aligned(exec.workspace_bytes, &workspace_base);
+  CHECK(lathe_execute(kernel, args, 2, &exec, &g_error));
+  free(workspace_base);
 
   uint64_t compiles = 1;
   CHECK(lathe_stats(ctx, "compiles_after_seal", &compiles, &g_error));

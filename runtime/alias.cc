@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <string_view>
 
 #include "ir/analysis.h"
@@ -11,13 +12,24 @@ namespace lathe::runtime {
 
 namespace {
 
-// Moves after which a cell's last load still comes before its store.
-constexpr std::array<std::string_view, 5> kOrderKeeping = {"tile_scope", "vectorize_scope", "unroll_scope", "parallelize", "move_to_register"};
+// Moves after which a cell's last load still comes before its store. They keep what flows from one statement to the next, and every
+// load flows into the store of its cell (feeds()): nothing they reorder passes it. Not among them: what loads or stores anew.
+constexpr std::array<std::string_view, 14> kOrderKeeping = {
+    "tile_scope", "vectorize_scope", "unroll_scope", "parallelize", "move_to_register", "move_to_stack", "split_scope",
+    "swap_scopes", "join_scopes", "swap_ops", "pipeline", "inline_temporary", "online_reduction", "stream_stores"};
+
+bool keeps_order(const search::Move& m) {
+  if (std::find(kOrderKeeping.begin(), kOrderKeeping.end(), m.name) == kOrderKeeping.end()) return false;
+  const auto tail = m.options.find("tail");
+  return tail == m.options.end() || tail->second != "clamp";  // clamped iterations run twice
+}
 
 struct Visit {
   const ir::Kernel& kernel;
   const ir::Buffer* out = nullptr;
-  std::vector<ir::Expr> stored;    // the index of the first store
+  const ir::Stmt* store = nullptr;  // the first one
+  std::vector<ir::Expr> stored;     // its index
+  std::set<std::string> feeding;    // temporaries whose values reach it
   std::string stored_col;          // the column iterator there
   bool ok = true;
   int scope = 0, stored_scope = -1;  // column scopes in program order
@@ -36,9 +48,24 @@ struct Visit {
   }
   void find_store(const ir::Stmt& s, const std::string& col) {
     if (s.target != out->name || stored_scope >= 0) return;
+    store = &s;
     stored = s.index;
     stored_col = col;
     stored_scope = scope;
+  }
+  static void loaded(const ir::Stmt& s, std::set<std::string>& into) {
+    ir::for_each_node(s.value, [&](const ir::ExprNode& n) {
+      if (n.op == ir::Op::k_load) into.insert(n.name);
+    });
+  }
+  void find_feeding() {
+    loaded(*store, feeding);
+    for (size_t before = 0; before != feeding.size();) {
+      before = feeding.size();
+      ir::for_each_stmt(kernel.body, [&](const ir::Stmt& s) {
+        if (s.kind == ir::Stmt::Kind::assign && feeding.count(s.target) != 0) loaded(s, feeding);
+      });
+    }
   }
   bool same_cell(const std::vector<ir::Expr>& index, const std::string& col) const {
     for (size_t d = 0; d < index.size(); ++d) {
@@ -55,7 +82,7 @@ struct Visit {
       const ir::Buffer* b = kernel.find_buffer(n.name);
       const bool input = b->place == ir::Place::in || b->place == ir::Place::constant;
       if (!input || b->dims.size() != out->dims.size()) return;
-      ok &= scope <= stored_scope && same_cell(n.args, col);
+      ok &= scope <= stored_scope && same_cell(n.args, col) && (&s == store || feeding.count(s.target) != 0);
     });
   }
 };
@@ -75,13 +102,13 @@ bool may_run_in_place(const Operator& op) {
   if (visit.out == nullptr) return false;
   visit.walk(kernel.body, "", true);
   if (visit.stored_scope < 0) return false;
+  visit.find_feeding();
   visit.scope = 0;
   visit.walk(kernel.body, "", false);
   if (!visit.ok) return false;
   for (const auto& s : op.stages(0)) {
-    for (const search::Move& m : s->stage.schedule.moves) {
-      if (std::find(kOrderKeeping.begin(), kOrderKeeping.end(), m.name) == kOrderKeeping.end()) return false;
-    }
+    const std::vector<search::Move>& moves = s->stage.schedule.moves;
+    if (!std::all_of(moves.begin(), moves.end(), keeps_order)) return false;
   }
   return true;
 }

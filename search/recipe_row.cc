@@ -31,6 +31,7 @@ struct Shape {
   std::vector<std::string> kept;       // temporaries of a row: one value per column
   std::vector<std::string> streamable; // outputs nothing reads
   int64_t rows = 1, cols = 1;
+  int64_t overlapped_sums = 0;         // reductions of the first two passes
   double bytes = 0;  // of parameters, at the representative dims
   bool some_rows = false, again = false, online = false;
 };
@@ -51,6 +52,9 @@ Shape shape_of(const Problem& problem) {
   Shape out;
   out.passes = scopes_with_role(k, "col");
   out.cols = extent_at(out.passes[0]->extent, problem);
+  for (size_t p = 0; p < std::min<size_t>(out.passes.size(), 2); ++p) {
+    for (const Stmt& c : out.passes[p]->body) out.overlapped_sums += c.kind == Stmt::Kind::assign && c.op != AssignOp::set;
+  }
   Ranges ranges(k);
   const std::vector<const Stmt*> rows = scopes_with_role(k, "row");
   for (const Stmt* r : rows) {
@@ -121,11 +125,17 @@ Status accepts(const Knobs& k, const Problem& problem, const Target& t) {
     return unsupported("unroll {} of {} rows needs whole steps", unroll, rows);
   }
   if (overlap && (rows > 1 || online || shape.passes.size() < 2 || !shape.some_rows)) return unsupported("no passes to overlap");
+  if (overlap && unroll * shape.overlapped_sums > (t.vector_registers > 16 ? 16 : 4)) return unsupported("unroll {} of two passes: registers", unroll);
   if (again && !shape.again) return unsupported("what is kept is not assigned once");
   if (online && !(again && shape.online)) return unsupported("no maximum and sum of the same values");
   if (online && (rows > 1 || unroll * t.lanes > 64)) return unsupported("{} partial results", unroll * t.lanes);
   if (knob_of(k, "stream", 0) != 0 && !may_stream(shape, t)) return unsupported("the result stays in the cache, or is read");
   return {};
+}
+
+// Two rows in, one out, and what is kept between passes are touched side by side: in the first cache, or there is arithmetic to wait for.
+bool overlap_pays(const Shape& shape, const Target& t) {
+  return !shape.kept.empty() || 3 * 4 * shape.cols <= t.l1_bytes;
 }
 
 Knobs defaults(const Problem& problem, const Target& t) {
@@ -135,6 +145,12 @@ Knobs defaults(const Problem& problem, const Target& t) {
   const bool fixed = problem.kernel.symbols.empty();  // else small shapes come as well
   k["stream"] = fixed && may_stream(shape, t) && exceeds_caches(shape, t) ? 1 : 0;
   while (!accepts(k, problem, t).ok()) k["unroll"] /= 2;
+  if (!overlap_pays(shape, t)) return k;
+  Knobs side_by_side = k;
+  side_by_side["overlap"] = 1;
+  for (; side_by_side["unroll"] > 0; side_by_side["unroll"] /= 2) {
+    if (accepts(side_by_side, problem, t).ok()) return side_by_side;
+  }
   return k;
 }
 
@@ -219,8 +235,10 @@ void group_rows(Script& s, const std::string& rows, int64_t unroll, int64_t lane
 // The first pass of the next row beside the second of this one.
 void overlap_rows(Script& s, const std::string& row) {
   const Stmt* scope = find_scope(s.kernel(), row);
+  if (scope == nullptr) return;  // a move before was refused
   const auto is_pass = [](const Stmt& c) { return c.kind == Stmt::Kind::scope && c.role == "col"; };
   const auto first = std::find_if(scope->body.begin(), scope->body.end(), is_pass);
+  if (first == scope->body.end()) return;
   const std::string pass = first->iter;
   s.move("pipeline {} after={}", row, first - scope->body.begin());
   while (s.ok()) {
@@ -246,6 +264,8 @@ void reduce_online(Script& s, const Shape& shape, const std::string& row, int64_
 
 Result<Schedule> build(const Knobs& knob, const Problem& problem, const Target& t) {
   const Shape shape = shape_of(problem);
+  const bool several = knob_of(knob, "overlap", 0) != 0 || knob_of(knob, "online", 0) != 0;
+  if (several && (shape.row.empty() || shape.passes.size() < 2)) return unsupported("one pass, or no rows");
   Script s(problem.kernel);
   const int64_t grain = knob.at("grain"), unroll = knob.at("unroll"), group = knob_of(knob, "rows", 1);
   const std::vector<const Stmt*> rows = scopes_with_role(problem.kernel, "row");

@@ -128,11 +128,13 @@ kernel scale(x: f32[B, 256] in, y: f32[B, 256] out) family row where B in 1..64
   const Schedule from = default_schedule(problem, target);
   ASSERT_EQ(from.knobs.at("unroll"), 4);
   const std::vector<Neighbour> around = neighbours(problem, target, from, 24, 1);
-  ASSERT_FALSE(around.empty());
-  EXPECT_EQ(around[0].why, "unroll 4 -> 2");
-  EXPECT_EQ(around[0].schedule.knobs.at("unroll"), 2);
-  EXPECT_EQ(around[0].schedule.recipe, from.recipe);
-  for (size_t i = 1; i < around.size(); ++i) EXPECT_TRUE(around[i].schedule.recipe.empty()) << around[i].why;
+  ASSERT_GE(around.size(), 2u);
+  for (const auto& [i, unroll] : {std::pair{0, 2}, {1, 8}}) {
+    EXPECT_EQ(around[i].why, fmt::format("unroll 4 -> {}", unroll));
+    EXPECT_EQ(around[i].schedule.knobs.at("unroll"), unroll);
+    EXPECT_EQ(around[i].schedule.recipe, from.recipe);
+  }
+  for (size_t i = 2; i < around.size(); ++i) EXPECT_TRUE(around[i].schedule.recipe.empty()) << around[i].why;
 }
 
 TEST(Neighbours, AreThoseOfTheSeedAndAtMostAsManyAsAskedFor) {
