@@ -2,17 +2,15 @@
 #include "bench/table_builder.h"
 
 #include <algorithm>
-#include <chrono>
-#include <cmath>
 #include <map>
 #include <random>
 #include <set>
 
+#include "bench/stage_timer.h"
 #include "ir/text_form.h"
 #include "ops/lower.h"
 #include "runtime/compiler.h"
 #include "runtime/oracle.h"
-#include "runtime/rotating_operands.h"
 #include "runtime/timing.h"
 #include "search/space.h"
 
@@ -25,19 +23,14 @@ using search::OutcomeKind;
 namespace {
 
 constexpr int kSamples = 3;
-// Reading from memory varies from call to call by a quarter: a cold sample takes in several.
-constexpr double kSampleUs = 50, kColdSampleUs = 500, kHopeless = 1.5;
+constexpr double kHopeless = 1.5, kLeastUs = 250;
 constexpr int kByEstimate = 20, kFewestRows = 60, kFewestBest = 16;
-
-double now_us() {
-  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 class Builder {
  public:
   Builder(MeasuredTask* task, const ir::Target& target, runtime::LeafCache& leaves, const BuildOptions& options)
       : task_(task), target_(target), leaves_(leaves), options_(options), random_(options.seed),
-        space_(task->problem, target, search::MachineRates::assumed(target)) {}
+        space_(task->problem, target, search::MachineRates::assumed(target)), timer_(task->problem, target) {}
 
   Status run() {
     const search::Recipe* recipe = search::find_recipe(task_->problem);
@@ -45,20 +38,17 @@ class Builder {
     task_->recipe = fmt::format("{}.{}", recipe->name, recipe->version);
     task_->isa = ir::isa_name(target_.level);
     for (const search::KnobDomain& d : space_.domains()) task_->knob_names.push_back(d.name);
-    if (task_->problem.threads > 1) {
-      runtime::TeamOptions team;
-      team.threads = task_->problem.threads;
-      team_ = std::make_unique<runtime::ThreadTeam>(team);
-    }
     LATHE_RETURN_IF_ERROR(build({space_.default_index()}));
     if (stages_.empty()) return ir::unsupported("{}: the default cannot be built", task_->name);
     LATHE_RETURN_IF_ERROR(bind());
-    const double once = calibrate(0);
-    // Screening takes about 4 calls a pass, confirming one a pass.
-    const double us = options_.seconds * 1e6;
-    const int rows = std::clamp(static_cast<int>(0.5 * us / (4 * options_.passes * std::max(once, task_->problem.cold ? 2 * kColdSampleUs : 250) * 1.3)), kFewestRows, options_.rows);
-    best_ = std::clamp(static_cast<int>(0.25 * us / (options_.confirm * std::max(once, task_->problem.cold ? 2 * kColdSampleUs : kSampleUs))), kFewestBest, options_.best);
-    std::vector<int> points = choose(rows);
+    const double once = timer_.calibrate(0);
+    // Screening takes about 4 calls a pass, confirming one a pass; a cold one evicts before it.
+    const double us = options_.seconds * 1e6, evicting = task_->problem.cold ? 2 : 1;
+    const double call = std::max(once, evicting * timer_.sample_us()), screened = std::max(call, kLeastUs);
+    const int rows = static_cast<int>(0.5 * us / (4 * options_.passes * screened * 1.3));
+    const int best = static_cast<int>(0.25 * us / (options_.confirm * call));
+    best_ = std::clamp(best, kFewestBest, options_.best);
+    std::vector<int> points = choose(std::clamp(rows, kFewestRows, options_.rows));
     points.erase(points.begin());
     LATHE_RETURN_IF_ERROR(build(points));
     LATHE_RETURN_IF_ERROR(verify());
@@ -115,7 +105,7 @@ class Builder {
 
   Status verify() {
     runtime::OracleTask oracle_task{task_->problem.kernel, symbols(), task_->problem.threads, options_.seed};
-    LATHE_ASSIGN(const std::unique_ptr<runtime::Oracle> oracle, runtime::Oracle::create(std::move(oracle_task), team_.get()));
+    LATHE_ASSIGN(const std::unique_ptr<runtime::Oracle> oracle, runtime::Oracle::create(std::move(oracle_task), timer_.team()));
     std::vector<std::unique_ptr<runtime::Stage>> right;
     std::vector<int> rows;
     for (size_t i = 0; i < stages_.size(); ++i) {
@@ -134,25 +124,9 @@ class Builder {
   }
 
   Status bind() {
-    const runtime::RotatingOptions rotating{symbols(), task_->problem.threads, task_->problem.cold, target_.l3_bytes};
-    LATHE_ASSIGN(operands_, runtime::RotatingOperands::create(task_->problem.kernel, rotating, team_.get()));
-    for (const auto& s : stages_) LATHE_RETURN_IF_ERROR(operands_->add(*s).status());
-    repeats_.assign(stages_.size(), 0);
-    return {};
-  }
-
-  double timed(size_t i, int repeats) {
-    if (task_->problem.cold) operands_->evict(repeats);
-    const double from = now_us();
-    for (int n = 0; n < repeats; ++n) operands_->call(static_cast<int>(i));
-    return (now_us() - from) / repeats;
-  }
-  // Sets how often a sample repeats the call.
-  double calibrate(size_t i) {
-    double once = timed(i, 1);
-    for (int n = 0; n < 2 && once < 1000; ++n) once = std::min(once, timed(i, 1));
-    repeats_[i] = static_cast<int>(std::clamp(std::ceil((task_->problem.cold ? kColdSampleUs : kSampleUs) / std::max(once, 0.05)), 1.0, 1000.0));
-    return once;
+    std::vector<const runtime::Stage*> stages;
+    for (const auto& s : stages_) stages.push_back(s.get());
+    return timer_.bind(stages);
   }
 
   std::vector<size_t> shuffled() {
@@ -166,14 +140,14 @@ class Builder {
     for (int pass = 0; pass < options_.passes; ++pass) {
       double best = 1e30;
       for (size_t i : shuffled()) {
-        if (repeats_[i] == 0) {
-          calibrate(i);
+        if (timer_.calibrated(i)) {
+          timer_.warm(i);
         } else {
-          timed(i, 1);
+          timer_.calibrate(i);
         }
         std::vector<double> samples;
         for (int n = 0; n < kSamples; ++n) {
-          samples.push_back(timed(i, repeats_[i]));
+          samples.push_back(timer_.sample(i));
           if (n == 0 && samples[0] > kHopeless * best) break;
         }
         best = std::min(best, *std::min_element(samples.begin(), samples.end()));
@@ -199,8 +173,8 @@ class Builder {
     for (int pass = 0; pass < options_.confirm; ++pass) {
       for (size_t n = ranked.size(); n > 1; --n) std::swap(ranked[n - 1], ranked[random_() % n]);
       for (const auto& [us, i] : ranked) {
-        timed(i, 1);
-        (us < 0 ? row(i).again : row(i).confirm).push_back(timed(i, repeats_[i]));
+        timer_.warm(i);
+        (us < 0 ? row(i).again : row(i).confirm).push_back(timer_.sample(i));
       }
     }
   }
@@ -211,10 +185,9 @@ class Builder {
   const BuildOptions& options_;
   std::mt19937_64 random_;
   search::RecipeSpace space_;
-  std::unique_ptr<runtime::ThreadTeam> team_;
-  std::unique_ptr<runtime::RotatingOperands> operands_;
+  StageTimer timer_;
   std::vector<std::unique_ptr<runtime::Stage>> stages_;
-  std::vector<int> row_of_, repeats_;
+  std::vector<int> row_of_;
   std::set<std::string> distinct_;
   int best_ = 0;
 };

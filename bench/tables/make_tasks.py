@@ -1,6 +1,7 @@
 """Writes tasks.jsonl, the tasks that bench/search_table measures: manifest lines, one task per hint of the symbol. The name up to "@"
-is the group that is held out together."""
+is the group that is held out together. With the argument "live": live_tasks.jsonl, tasks of other sizes that bench/live_search runs in earnest."""
 import json
+import sys
 
 
 def task(name, tensors, nodes, hints, cold, threads=1):
@@ -80,6 +81,16 @@ def tasks():
     yield matmul("mm_896x896_t2@hot", 896, 896, [128, 512], False, threads=2)
 
 
+def live_tasks():
+    """Six whose static sizes no table has."""
+    yield matmul("live_1536x1024", 1536, 1024, [6], True)
+    yield matmul("live_640x1280", 640, 1280, [24], True)
+    yield matmul("live_768x1152", 768, 1152, [160], False)
+    yield scores("live_scores_16x80", 16, 80, [96])
+    yield row("live_softmax_1280", "softmax", 1280, [48])
+    yield row("live_layernorm_1152", "layernorm", 1152, [96], consts=("g", "b"), attrs={"epsilon": 1e-5})
+
+
 if __name__ == "__main__":
-    for line in tasks():
+    for line in live_tasks() if sys.argv[1:] == ["live"] else tasks():
         print(json.dumps(line, separators=(",", ":")))

@@ -1,0 +1,304 @@
+// live_search TASKS: strategies in earnest on the tasks of a manifest: candidates compiled, verified and timed by the evaluation that the
+// library uses, in this process. What each has found after 1, 2, 4 .. measurements, and what it decides for in the end, is judged by fresh
+// interleaved passes over all of these picks together. History is the starter pack, for those that can use it.
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <regex>
+#include <sstream>
+
+#include "bench/replay.h"
+#include "bench/stage_timer.h"
+#include "bench/table_builder.h"
+#include "ir/text_form.h"
+#include "jit/host_cpu.h"
+#include "runtime/evaluation.h"
+#include "search/starter_pack.h"
+
+namespace lathe::bench {
+namespace {
+
+using ir::Result;
+using ir::Status;
+
+constexpr int kBatch = 4, kPasses = 40;
+
+struct Flags {
+  std::string tasks, only = ".*";
+  std::vector<std::string> strategies = {"lathe"};
+  int budget = 16, searches = 1, cpu = -1;
+  bool history = true, json = false;
+};
+
+struct Search {
+  std::string strategy;
+  std::vector<std::string> best;  // Schedule with the best samples after each budget
+  std::string winner;             // of the decision
+  double ms = 0;                  // wall clock of the search and its decision
+  int measurements = 0, further = 0;
+};
+
+// What the starter pack knows of the family.
+struct Knowledge {
+  std::vector<search::TaskRecord> records;
+  search::CostModel model;
+};
+Knowledge knowledge(const search::Problem& problem, const ir::Target& target) {
+  Knowledge out;
+  for (const search::TaskRecord& r : search::starter_pack()) {
+    if (r.problem.kernel.family == problem.kernel.family) out.records.push_back(r);
+  }
+  out.model = search::train_model(out.records, target, search::MachineRates::assumed(target), 1);
+  return out;
+}
+
+class LiveTask {
+ public:
+  LiveTask(const MeasuredTask& task, const ir::Target& target, const Flags& flags)
+      : task_(task), target_(target), flags_(flags), known_(knowledge(task.problem, target)) {}
+
+  Result<Search> search(const std::string& strategy, uint64_t seed) {
+    runtime::EvaluateTask job;
+    job.kernel_text = ir::print(task_.problem.kernel);
+    job.dims = {task_.problem.dims.begin(), task_.problem.dims.end()};
+    job.threads = task_.problem.threads;
+    job.cold = task_.problem.cold;
+    job.seed = seed;
+    const auto from = std::chrono::steady_clock::now();
+    LATHE_ASSIGN(const std::unique_ptr<runtime::Evaluation> evaluation, runtime::begin_evaluation(std::move(job), leaves_));
+    search::RecipeSpace space(task_.problem, target_, search::MachineRates::assumed(target_));
+    search::SearchProblem problem;
+    problem.problem = &task_.problem;
+    problem.target = &target_;
+    problem.space = &space;
+    problem.history = flags_.history ? &known_.records : nullptr;
+    problem.model = flags_.history ? &known_.model : nullptr;
+    problem.budget = flags_.budget;
+    problem.seed = seed;
+    problem.stop_early = false;
+    const search::StrategyInfo* info = search::find_strategy(strategy);
+    if (info == nullptr) return ir::invalid("{} is no strategy", strategy);
+    const std::unique_ptr<search::Strategy> asked = info->make();
+    asked->start(problem);
+
+    Search out;
+    out.strategy = strategy;
+    std::vector<runtime::CandidateResult> results;
+    std::vector<std::string> texts;
+    double base_us = 0, best_share = 1e30;
+    std::string best;
+    while (out.measurements < flags_.budget) {
+      search::Proposal proposals[kBatch];
+      const int n = asked->next({proposals, static_cast<size_t>(std::min(kBatch, flags_.budget - out.measurements))});
+      if (n == 0) break;
+      std::vector<runtime::CandidateSpec> batch;
+      std::vector<int> points;
+      for (int i = 0; i < n; ++i) {
+        const Result<search::Schedule> schedule = space.schedule(proposals[i].point);
+        if (!schedule.ok()) {
+          asked->tell({proposals[i].point, search::OutcomeKind::refused, 0});
+          continue;
+        }
+        batch.push_back({search::to_text(*schedule), "", true});
+        points.push_back(proposals[i].point);
+      }
+      LATHE_ASSIGN(const std::vector<runtime::CandidateResult> told, evaluation->screen(batch));
+      for (size_t i = 0; i < told.size(); ++i) {
+        const runtime::CandidateResult& c = told[i];
+        results.push_back(c);
+        texts.push_back(batch[i].schedule);
+        const bool timed = c.outcome == runtime::CandidateResult::Outcome::timed && c.reference_us > 0;
+        if (base_us == 0) base_us = c.reference_us;
+        const double share = timed ? c.us(task_.problem.cold) / c.reference_us : 0;
+        asked->tell({points[i], timed ? search::OutcomeKind::timed : search::OutcomeKind::refused, share * base_us});
+        if (!timed) continue;
+        ++out.measurements;
+        if (share < best_share) {
+          best_share = share;
+          best = texts.back();
+        }
+        for (int b : kBudgets) {
+          if (b == out.measurements) out.best.push_back(best);
+        }
+      }
+    }
+    LATHE_ASSIGN(const runtime::FinalResult decided, evaluation->decide(runtime::choose_finalists(results, task_.problem.cold), -1));
+    if (decided.winner < 0) return ir::unsupported("{}: nothing is right", task_.name);
+    out.ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - from).count();
+    out.further = decided.further;
+    out.winner = texts[static_cast<size_t>(decided.winner)];
+    while (static_cast<int>(out.best.size()) < kBudgetCount && kBudgets[out.best.size()] <= flags_.budget) out.best.push_back(best);
+    return out;
+  }
+
+  // Share of each Schedule: the time of the best by the even passes over its own, by the odd ones, pair by pair.
+  Result<std::map<std::string, double>> judge(const std::vector<Search>& searches) {
+    std::map<std::string, double> share;
+    for (const Search& s : searches) {
+      share[s.winner] = 0;
+      for (const std::string& text : s.best) share[text] = 0;
+    }
+    std::vector<std::unique_ptr<runtime::Stage>> stages;
+    std::vector<const runtime::Stage*> bound;
+    for (const auto& [text, unused] : share) {
+      LATHE_ASSIGN(const search::Schedule schedule, search::parse_schedule(text));
+      LATHE_ASSIGN(runtime::Stage stage,
+                   runtime::build_stage(task_.problem.kernel, schedule, target_, leaves_, {.llvm = false, .portable = false}));
+      stages.push_back(std::make_unique<runtime::Stage>(std::move(stage)));
+      bound.push_back(stages.back().get());
+    }
+    StageTimer timer(task_.problem, target_);
+    LATHE_RETURN_IF_ERROR(timer.bind(bound));
+    std::vector<std::vector<double>> us(stages.size());
+    std::vector<size_t> order(stages.size());
+    for (size_t i = 0; i < order.size(); ++i) timer.calibrate(order[i] = i);
+    std::mt19937_64 random(7);
+    for (int pass = 0; pass < kPasses; ++pass) {
+      std::shuffle(order.begin(), order.end(), random);
+      for (size_t i : order) {
+        timer.warm(i);
+        us[i].push_back(timer.sample(i));
+      }
+    }
+    const auto half = [&](size_t i, size_t odd, size_t by) {
+      std::vector<double> out;
+      for (size_t p = odd; p < kPasses; p += 2) out.push_back(us[i][p] / (by < us.size() ? us[by][p] : 1));
+      return median(std::move(out));
+    };
+    size_t reference = 0;
+    for (size_t i = 1; i < us.size(); ++i) {
+      if (half(i, 0, us.size()) < half(reference, 0, us.size())) reference = i;
+    }
+    size_t i = 0;
+    for (auto& [text, s] : share) s = half(reference, 1, i++);
+    return share;
+  }
+
+ private:
+  const MeasuredTask& task_;
+  const ir::Target& target_;
+  const Flags& flags_;
+  const Knowledge known_;
+  runtime::LeafCache leaves_{{}, nullptr, nullptr};
+};
+
+struct Totals {
+  std::map<std::string, std::vector<std::vector<double>>> by_budget;  // by strategy, budget: log2 shares
+  std::vector<double> ms;                                             // of the default strategy
+  int pairs = 0, differ = 0;
+};
+
+double geomean(const std::vector<double>& logs) {
+  double sum = 0;
+  for (double l : logs) sum += l;
+  return logs.empty() ? 0 : std::exp2(sum / static_cast<double>(logs.size()));
+}
+
+Status one(const MeasuredTask& task, const ir::Target& target, const Flags& flags, Totals* totals) {
+  LiveTask live(task, target, flags);
+  std::vector<Search> searches;
+  for (const std::string& strategy : flags.strategies) {
+    for (int n = 0; n < flags.searches; ++n) {
+      LATHE_ASSIGN(Search s, live.search(strategy, static_cast<uint64_t>(n) + 1));
+      searches.push_back(std::move(s));
+    }
+  }
+  LATHE_ASSIGN(const auto share, live.judge(searches));
+  for (const Search& s : searches) {
+    auto& budgets = totals->by_budget[s.strategy];
+    budgets.resize(kBudgetCount);
+    if (!flags.json) fmt::print("{:<28}{:<16}", task.name, s.strategy);
+    for (size_t b = 0; b < s.best.size(); ++b) {
+      budgets[b].push_back(std::log2(share.at(s.best[b])));
+      if (!flags.json) fmt::print("{:>7.3f}", share.at(s.best[b]));
+    }
+    if (!flags.json) fmt::print("   decided {:.3f}, {:.0f} ms, {} + {} samples\n", share.at(s.winner), s.ms, s.measurements, s.further);
+    if (s.strategy == flags.strategies[0]) totals->ms.push_back(s.ms);
+  }
+  for (size_t i = 0; i + 1 < searches.size(); ++i) {
+    if (searches[i].strategy != searches[i + 1].strategy) continue;
+    const double apart = std::abs(share.at(searches[i].winner) / share.at(searches[i + 1].winner) - 1);
+    ++totals->pairs;
+    totals->differ += apart > (task.problem.cold ? 0.02 : 0.01);
+  }
+  std::fflush(stdout);
+  return {};
+}
+
+int main_of(int argc, char** argv) {
+  CLI::App app{"Searches in earnest, strategy by strategy"};
+  Flags flags;
+  app.add_option("tasks", flags.tasks, "manifest")->required();
+  app.add_option("--only", flags.only, "regular expression of task names");
+  app.add_option("--strategy", flags.strategies, "names; the first one's wall clock is reported");
+  app.add_option("--budget", flags.budget, "measurements")->check(CLI::Range(1, 64));
+  app.add_option("--searches", flags.searches, "with other seeds: do their winners differ?");
+  app.add_option("--cpu", flags.cpu, "where tasks of one thread run; -1: anywhere");
+  app.add_flag("!--no-history", flags.history, "without the starter pack");
+  app.add_flag("--json", flags.json, "one line");
+  CLI11_PARSE(app, argc, argv);
+  std::ifstream in(flags.tasks);
+  std::ostringstream text;
+  text << in.rdbuf();
+  const Result<std::vector<ops::Workload>> workloads = ops::parse_manifest(text.str());
+  const Result<std::vector<MeasuredTask>> tasks = workloads.ok() ? tasks_of(*workloads) : workloads.status();
+  if (!tasks.ok()) {
+    fmt::print(stderr, "{}\n", tasks.status().to_string());
+    return 2;
+  }
+  const ir::Target target = jit::host_target();
+  const std::regex only(flags.only);
+  Totals totals;
+  int failed = 0;
+  for (const MeasuredTask& task : *tasks) {
+    if (!std::regex_search(task.name, only)) continue;
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (int i = 0; i < CPU_SETSIZE; ++i) {
+      if (flags.cpu < 0 || task.problem.threads > 1 || i == flags.cpu) CPU_SET(i, &set);
+    }
+    sched_setaffinity(0, sizeof(set), &set);
+    if (const Status status = one(task, target, flags, &totals); !status.ok()) {
+      ++failed;
+      fmt::print(stderr, "{}: {}\n", task.name, status.to_string());
+    }
+  }
+  nlohmann::json out;
+  for (const std::string& strategy : flags.strategies) {
+    if (!flags.json) fmt::print("{:<28}{:<16}", "geometric mean", strategy);
+    for (size_t b = 0; b < totals.by_budget[strategy].size(); ++b) {
+      const std::vector<double>& logs = totals.by_budget[strategy][b];
+      if (logs.empty()) continue;
+      out["share"][strategy][std::to_string(kBudgets[b])] = geomean(logs);
+      if (!flags.json) fmt::print("{:>7.3f}", geomean(logs));
+    }
+    if (!flags.json) fmt::print("\n");
+  }
+  out["tasks"] = totals.ms.size() / static_cast<size_t>(flags.searches);
+  out["failed"] = failed;
+  out["median_ms"] = totals.ms.empty() ? 0 : median(totals.ms);
+  out["budget"] = flags.budget;
+  out["pairs"] = totals.pairs;
+  out["winners_differ"] = totals.differ;
+  if (flags.json) {
+    fmt::print("{}\n", out.dump());
+  } else {
+    fmt::print("{} measurements and the decision: median {:.0f} ms; winners of two searches differ in {} of {}\n", flags.budget,
+               out["median_ms"].get<double>(), totals.differ, totals.pairs);
+  }
+  return failed > 0;
+}
+
+}  // namespace
+}  // namespace lathe::bench
+
+int main(int argc, char** argv) { return lathe::bench::main_of(argc, argv); }
