@@ -9,6 +9,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <regex>
 #include <sstream>
 
@@ -19,7 +20,7 @@ namespace lathe::bench {
 namespace {
 
 struct Flags {
-  std::string tasks, out, only = ".*";
+  std::string tasks, out, only = ".*", isa;
   double seconds = 0;
   int cpu = -1;
   bool list = false;
@@ -56,6 +57,7 @@ int main_of(int argc, char** argv) {
   app.add_option("--seconds", flags.seconds, "starts no task after this; 0: no limit");
   app.add_option("--cpu", flags.cpu, "where tasks of one thread run; -1: anywhere");
   app.add_flag("--list", flags.list, "names and nothing else");
+  app.add_option("--isa", flags.isa, "highest instruction set")->check(CLI::IsMember({"portable", "avx2", "avx512"}));
   app.add_option("--rows", flags.build.rows, "configurations of a task");
   app.add_option("--task-seconds", flags.build.seconds, "what one task may take, roughly");
   app.add_option("--seed", flags.build.seed, "of the sample");
@@ -67,7 +69,8 @@ int main_of(int argc, char** argv) {
   if (!workloads.ok()) return fail(workloads.status(), 2);
   ir::Result<std::vector<MeasuredTask>> tasks = tasks_of(*workloads);
   if (!tasks.ok()) return fail(tasks.status(), 2);
-  const ir::Target target = jit::host_target();
+  const std::optional<ir::IsaLevel> highest = ir::parse_isa(flags.isa);
+  const ir::Target target = highest ? jit::host_target().cap(*highest) : jit::host_target();
   const std::regex only(flags.only);
   std::filesystem::create_directories(flags.out);
   int left = 0, failed = 0;

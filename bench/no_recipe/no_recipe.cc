@@ -1,6 +1,6 @@
 // Kernels without a recipe: general rules and neighbours, at most 64 measurements, against the best that the recipe finds on the same
 // operator written for it. Prints one line per Kernel: share of the recipe's best, and by the screening's samples alone after 1, 8, 16, 32
-// and 64 measurements.
+// and 64 measurements; then the moves that occurred.
 //   no_recipe [name...]
 #include <fmt/format.h>
 
@@ -9,6 +9,7 @@
 #include <set>
 #include <sstream>
 
+#include "bench/move_counts.h"
 #include "ir/text_form.h"
 #include "jit/host_cpu.h"
 #include "runtime/evaluation.h"
@@ -91,7 +92,7 @@ search::Problem problem_of(const std::string& text, const Task& task) {
   return problem;
 }
 
-void run(const Task& task) {
+void run(const Task& task, bench::MoveCounts* moves) {
   const std::string root = LATHE_SOURCE_DIR;
   const std::string user = read_file(fmt::format("{}/tests/search/no_recipe/{}.lir", root, task.name));
   const std::string known = read_file(fmt::format("{}/bench/no_recipe/{}.lir", root, task.name));
@@ -115,6 +116,7 @@ void run(const Task& task) {
     own.screen(list);
   }
   if (recipe.share.empty() || own.share.empty()) return;
+  for (const std::string& text : own.texts) moves->add(search::parse_schedule(text).value(), text == own.best_text());
   const auto [recipe_first, recipe_best] = recipe.decide();
   const auto [own_first, own_best] = own.decide();
   fmt::print("{:10} recipe {:8.2f} us of {:2} timed; own {:8.2f} us of {:2} timed ({} refused, {} wrong), share {:.3f}; screened:", task.name,
@@ -129,7 +131,9 @@ void run(const Task& task) {
 
 int main(int argc, char** argv) {
   const std::set<std::string> wanted(argv + 1, argv + argc);
+  lathe::bench::MoveCounts moves;
   for (const lathe::Task& task : lathe::kTasks) {
-    if (wanted.empty() || wanted.count(task.name)) lathe::run(task);
+    if (wanted.empty() || wanted.count(task.name)) lathe::run(task, &moves);
   }
+  fmt::print("{}", moves.text());
 }
