@@ -28,6 +28,13 @@ ObjectKey quarantine_key(const std::string& kernel_text, const std::string& sche
   return {ObjectKind::k_quarantine, "", ir::content_hash(text.data(), text.size()).substr(0, 40)};
 }
 
+namespace {
+
+// Silence of a child that was hardly given a processor is not its own: it may last this many times as long.
+constexpr int kStarvedFactor = 5;
+
+}  // namespace
+
 struct WorkerClient::Impl {
   WorkerOptions options;
   WorkerProcess process;
@@ -59,8 +66,9 @@ Result<WorkerClient::Impl::Answer> WorkerClient::Impl::ask(const std::string& re
   const Status sent = process.send(request);
   out.phase = EvaluatePhase::verify;  // generous until something is heard
   bool asked = false;
+  int64_t silence = 0;  // until it was asked
   WorkerMessage last_words;
-  int64_t deadline = WorkerProcess::now_ms() + timeout(out.phase);
+  int64_t since = WorkerProcess::now_ms(), deadline = since + timeout(out.phase), cpu = process.cpu_ms();
   while (true) {
     Result<std::string> line = sent.ok() ? process.receive(deadline) : Result<std::string>(sent);
     if (!line.ok()) {
@@ -74,16 +82,22 @@ Result<WorkerClient::Impl::Answer> WorkerClient::Impl::ask(const std::string& re
       }
       if (asked) {
         out.outcome = Outcome::hung;
-        out.reason = fmt::format("no sign of life for {} ms in phase {}", timeout(out.phase), phase_name(out.phase));
+        out.reason = fmt::format("no sign of life for {} ms in phase {}", silence, phase_name(out.phase));
       }
       return out;
     }
     if (line->empty()) {
+      const int64_t now = WorkerProcess::now_ms();
+      if (!asked && process.cpu_ms() - cpu < timeout(out.phase) / 2 && now - since < int64_t{kStarvedFactor} * timeout(out.phase)) {
+        deadline = now + timeout(out.phase) / 2;
+        continue;
+      }
       // Silence: ask where it is, then end it.
       if (asked) process.end();
       else process.ask();
+      if (!asked) silence = now - since;
       asked = true;
-      deadline = WorkerProcess::now_ms() + WorkerProcess::kGraceMs;
+      deadline = now + WorkerProcess::kGraceMs;
       continue;
     }
     Result<WorkerMessage> message = decode_message(*line);
@@ -96,7 +110,11 @@ Result<WorkerClient::Impl::Answer> WorkerClient::Impl::ask(const std::string& re
       case WorkerMessage::Kind::progress:
         out.candidate = message->candidate;
         out.phase = message->phase;
-        if (!asked) deadline = WorkerProcess::now_ms() + timeout(out.phase);
+        if (!asked) {
+          since = WorkerProcess::now_ms();
+          deadline = since + timeout(out.phase);
+          cpu = process.cpu_ms();
+        }
         if (progress && !progress(message->candidate, out.phase)) {
           process.stop();
           current = -1;

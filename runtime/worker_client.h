@@ -21,8 +21,8 @@ struct WorkerOptions {
   std::string plugin_dir;
   int memory_mb = 0;  // RLIMIT_AS; 0: none
   int cpu_s = 120;    // RLIMIT_CPU per batch
-  // Longest silence in each phase: beyond, the candidate hangs. Building includes the packing;
-  // verifying the reference.
+  // Longest silence in each phase: beyond, the candidate hangs, unless it got hardly any processor time meanwhile: then five times as
+  // long. Building includes the packing; verifying the reference.
   int build_ms = 2'000, verify_ms = 10'000, time_ms = 5'000;
   Store* store = nullptr;  // quarantine; may be null
   Stats* stats = nullptr;  // failures, measurements, verifications; may be null

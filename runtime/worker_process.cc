@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <ctime>
 #include <vector>
 
 namespace lathe::runtime {
@@ -160,6 +161,13 @@ std::string WorkerProcess::end_of_child(bool* killed) {
                                     WTERMSIG(status) == SIGHUP);
   if (WIFSIGNALED(status)) return strsignal(WTERMSIG(status));
   return fmt::format("exit with status {}", WEXITSTATUS(status));
+}
+
+int64_t WorkerProcess::cpu_ms() const {
+  clockid_t clock{};
+  timespec t{};
+  if (pid_ <= 0 || clock_getcpuclockid(pid_, &clock) != 0 || clock_gettime(clock, &t) != 0) return 0;
+  return int64_t{t.tv_sec} * 1000 + t.tv_nsec / 1'000'000;
 }
 
 void WorkerProcess::ask() {

@@ -35,6 +35,7 @@ class WorkerProcess {
 
   pid_t pid() const { return pid_; }
   int spawned() const { return spawned_; }
+  int64_t cpu_ms() const;  // of all its threads since it was started; 0: cannot be said
   static int64_t now_ms();
 
  private:

@@ -4,7 +4,9 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cmath>
+#include <thread>
 
 #include "ir/text_form.h"
 #include "jit/host_cpu.h"
@@ -134,6 +136,26 @@ TEST(Worker, AHangIsEndedAndTheTaskGoesOn) {
   EXPECT_EQ(r->candidates[1].outcome, Outcome::hung) << r->candidates[1].reason;
   EXPECT_EQ(r->decision.winner, 0);
   EXPECT_EQ(worker.spawned(), 2);
+}
+
+TEST(Worker, OneThatWasNotScheduledDoesNotHang) {
+  WorkerOptions o = options();
+  o.build_ms = o.verify_ms = o.time_ms = 1500;
+  WorkerClient worker(o);
+  std::thread later;
+  const ir::Result<EvaluateResult> r = evaluate(worker, make_job(kMatmul, {{"M", 24}}, 2), [&](int, EvaluatePhase) {
+    if (later.joinable()) return true;
+    kill(worker.pid(), SIGSTOP);
+    later = std::thread([pid = worker.pid()] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+      kill(pid, SIGCONT);
+    });
+    return true;
+  });
+  later.join();
+  ASSERT_TRUE(r.ok()) << r.status().to_string();
+  EXPECT_EQ(worker.spawned(), 1);
+  for (const CandidateResult& c : r->candidates) EXPECT_NE(c.outcome, Outcome::hung) << c.reason;
 }
 
 TEST(Worker, KilledFromOutsideItIsStartedAgain) {

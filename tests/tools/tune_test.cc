@@ -20,7 +20,7 @@ const std::string kSmall = std::string(LATHE_SOURCE_DIR) + "/tests/tools/data/sm
 bool native() { return jit::host_target().level != ir::IsaLevel::portable; }
 
 Finished tune(const std::string& store, std::vector<std::string> more = {}) {
-  std::vector<std::string> args = {"tune", "--json", "--store", store, "--budget", "20", "--candidates", "6", "--first", "2", "--quantum", "2", kSmall};
+  std::vector<std::string> args = {"tune", "--json", "--store", store, "--budget", "200", "--candidates", "6", "--first", "2", "--quantum", "2", kSmall};
   args.insert(args.end(), more.begin(), more.end());
   return lathe(args);
 }
