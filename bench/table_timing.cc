@@ -52,8 +52,8 @@ std::vector<double> TableTiming::screen(const std::vector<int>& rows) {
   for (int candidate : batch) {
     const runtime::TimingRow& row = session_.row(candidate);
     scores_.push_back(session_.score(candidate));
-    // One that was stopped as hopeless has its first sample only.
-    out.push_back(scores_.back() > 0 || row.samples.empty() ? scores_.back() : row.samples[0]);
+    // One that was stopped as hopeless has its first samples only.
+    out.push_back(scores_.back() > 0 || row.samples.empty() ? scores_.back() : *std::min_element(row.samples.begin(), row.samples.end()));
   }
   return out;
 }

@@ -154,7 +154,8 @@ Result<const ServedStage*> Operator::add_stage(int kernel, const search::Problem
     }
   }
   if (stage.portable) attributes.tier = 0;
-  info.tier = std::min(info.tier, attributes.tier);
+  // Constants that come as they lie are the exception: what serves those says nothing of the others.
+  if (attributes.packed) info.tier = std::min(info.tier, attributes.tier);
   info.origin = std::max(info.origin, stage.portable ? LeafOrigin::builtin : stage.origin);
   info.numeric |= stage.schedule.numeric;
   auto& list = stages_[static_cast<size_t>(kernel)];

@@ -1,10 +1,10 @@
 // See timing.h.
 //
 //   reference: 3 samples
-//   each candidate: warm up, 3 samples          stopped after one that is 1.5x the best; taken again if suspiciously fast
+//   each candidate: warm up, 3 samples          stopped after two that are 1.5x the best; taken again if suspiciously fast
 //   every 4 candidates: a reference sample      times are divided by it; if it moved, the four are done again, twice at most
-//   finalists: rounds (r a b c d, then back)    ratios to the round's reference sample; the field is halved
-//   the best median: a sign test on fresh pairs against the reference, and against the incumbent
+//   finalists: rounds (r a b c d, then back)    over the reference's samples around then; the field is halved
+//   the best: fresh samples in random order with the reference, and the incumbent; a rank test (rank_test.h) after 6, 9, 14 turns, ...
 #include "runtime/timing.h"
 
 #include <algorithm>
@@ -14,6 +14,8 @@
 #include <random>
 #include <string_view>
 #include <tuple>
+
+#include "runtime/rank_test.h"
 
 namespace lathe::runtime {
 namespace {
@@ -29,12 +31,22 @@ constexpr int kRetries = 3;  // of a sample on a clock that stood still or went 
 constexpr int kMaxRepeats = 1 << 16;
 constexpr int kRounds = 3;          // before the field is halved
 constexpr int kSelectRounds = 7;    // of the last two
-constexpr int kReserve = 26;        // samples for a sign test
+constexpr int kReserve = 18;        // turns for the test of the winner
 constexpr double kTie = 0.005;
-// The sign test: a pair is won below kWin; 1/2 of them by chance, 4/5 if it is faster.
-constexpr double kWin = 0.995, kSignGain = 0.470, kSignLoss = 0.916, kSignReject = 2.99;
-constexpr double kAlpha = 0.01, kPower = 0.95;
+// That test: turns before each look, how probable chance may be for it to go on; the margin, and the levels.
+constexpr int kNumLooks = 4, kLeastLook = 2;
+constexpr int kLooks[kNumLooks] = {6, 3, 5, 16};
+constexpr double kFutile[kNumLooks] = {0.5, 0.3, 0.1, 0};
+constexpr double kWin = 0.995, kAlpha = 0.01, kMustLevel = 0.05;
 constexpr int kMinIntervalPairs = 6;
+
+// The candidate's readings over the other's, each over the next.
+std::vector<double> paired(const std::vector<Reading>& readings) {
+  std::vector<double> own, other, out;
+  for (const Reading& r : readings) (r.candidate ? own : other).push_back(r.us);
+  for (size_t n = 0; n < std::min(own.size(), other.size()); ++n) out.push_back(own[n] / other[n]);
+  return out;
+}
 
 int64_t steady_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -162,7 +174,7 @@ void TimingSession::screen_one(int i) {
   for (int n = 0; n < kScreenSamples; ++n) {
     const double us = sample(i);
     if (us > 0) row.samples.push_back(us);
-    if (us > 0 && n == 0 && corrected(us) > kHopeless * best_) return;
+    if (n == 1 && !row.samples.empty() && corrected(*std::min_element(row.samples.begin(), row.samples.end())) > kHopeless * best_) return;
   }
   if (static_cast<int>(row.samples.size()) < kScreenSamples) return;
   if (corrected(best_of(row.samples)) < kSuspicious * best_ && can_afford(kScreenSamples)) {
@@ -226,41 +238,61 @@ void TimingSession::round(const std::vector<int>& active, bool reversed) {
     else if (us > 0) own.emplace_back(i, us);
   }
   if (reference <= 0) return;
-  for (const auto& [i, us] : own) candidates_[static_cast<size_t>(i)].ratios.push_back(us / reference);
+  rounds_.push_back(reference);
+  for (const auto& [i, us] : own) candidates_[static_cast<size_t>(i)].in_rounds.push_back({rounds_.size() - 1, us});
 }
 
-// Those left in the order of their paired medians; equal within the tie in the stated order.
+// By the less disturbed of its rounds (the least of up to four, the second of up to eight), each over the reference's least reading around then.
+double TimingSession::level(int i) const {
+  std::vector<double> ratios;
+  for (const auto& [n, us] : candidates_[static_cast<size_t>(i)].in_rounds) {
+    const auto from = rounds_.begin() + static_cast<std::ptrdiff_t>(std::max<size_t>(n, 1) - 1);
+    const auto to = rounds_.begin() + static_cast<std::ptrdiff_t>(std::min(n + 2, rounds_.size()));
+    ratios.push_back(us / *std::min_element(from, to));
+  }
+  if (ratios.empty()) return INFINITY;
+  const auto at = ratios.begin() + static_cast<std::ptrdiff_t>((ratios.size() - 1) / 4);
+  std::nth_element(ratios.begin(), at, ratios.end());
+  return *at;
+}
+
+std::vector<double> TimingSession::ratios(int i) const {
+  std::vector<double> out;
+  for (const auto& [n, us] : candidates_[static_cast<size_t>(i)].in_rounds) out.push_back(us / rounds_[n]);
+  return out;
+}
+
+// In the order of their levels; equal within the tie in the stated order.
 std::vector<Finalist> TimingSession::select(std::vector<Finalist> field, int incumbent) {
   std::mt19937_64 random(options_.seed);
   bool reversed = random() & 1;
-  const auto ratios = [&](const Finalist& f) -> const std::vector<double>& { return candidates_[static_cast<size_t>(f.candidate)].ratios; };
-  const auto median = [&](const Finalist& f) { return ratios(f).empty() ? INFINITY : median_of(ratios(f)); };
-  const auto sort = [&] { std::stable_sort(field.begin(), field.end(), [&](const Finalist& a, const Finalist& b) { return median(a) < median(b); }); };
+  const auto sort = [&] { std::stable_sort(field.begin(), field.end(), [&](const Finalist& a, const Finalist& b) { return level(a.candidate) < level(b.candidate); }); };
   std::vector<int> active;
   for (const Finalist& f : field) active.push_back(f.candidate);
   for (int n = 0; n < kRounds + kSelectRounds && !active.empty() && !spent(1); ++n) {
-    // The sign test of the winner has to remain possible.
+    // The test of the winner has to remain possible.
     const int each = static_cast<int>(active.size()) + 1;
-    if (!can_afford(each + (n < kRounds ? 0 : incumbent < 0 ? kReserve : 2 * kReserve))) break;
+    if (!can_afford(each + (n < kRounds ? 0 : (incumbent < 0 ? 2 : 3) * kReserve))) break;
     round(active, std::exchange(reversed, !reversed));
     if (n + 1 < kRounds) continue;
     sort();
-    const double best = median(field[0]);
+    const double best = level(field[0].candidate);
     std::vector<int> left;
     for (const Finalist& f : field) {
-      const bool near = median(f) <= best * (1 + 4 * kTie) && left.size() < 2;
+      const bool near = level(f.candidate) <= best * (1 + 4 * kTie) && left.size() < 2;
       const bool known = std::find(active.begin(), active.end(), f.candidate) != active.end();
       if (known && (near || f.candidate == incumbent)) left.push_back(f.candidate);
     }
     active = std::move(left);
     if (active.size() == 1 && best < 1 - 2 * options_.must_win) break;
-    const auto [lo, hi] = median_interval(ratios(field[0]));
-    if (static_cast<int>(ratios(field[0]).size()) >= kMinIntervalPairs && (hi - lo <= options_.narrow || lo > 1)) break;
+    const std::vector<double> so_far = ratios(field[0].candidate);
+    const auto [lo, hi] = median_interval(so_far);
+    if (static_cast<int>(so_far.size()) >= kMinIntervalPairs && (hi - lo <= options_.narrow || lo > 1)) break;
   }
   sort();
-  if (field.empty() || ratios(field[0]).empty()) return {};
-  const double limit = median(field[0]) + kTie;
-  const auto tied = std::partition_point(field.begin(), field.end(), [&](const Finalist& f) { return median(f) <= limit; });
+  if (field.empty() || rounds_.empty()) return {};
+  const double limit = level(field[0].candidate) + kTie;
+  const auto tied = std::partition_point(field.begin(), field.end(), [&](const Finalist& f) { return level(f.candidate) <= limit; });
   std::sort(field.begin(), tied, [&](const Finalist& a, const Finalist& b) {
     const auto rank = [&](const Finalist& f) { return std::tuple(f.candidate != incumbent, f.code_bytes, f.text.size(), std::string_view(f.text)); };
     return rank(a) < rank(b);
@@ -268,51 +300,46 @@ std::vector<Finalist> TimingSession::select(std::vector<Finalist> field, int inc
   return field;
 }
 
-// Time of candidate over `against` in one pair of samples, turns taken; 0 if the clock failed.
-double TimingSession::pair(int i, int against, bool* against_first) {
-  const bool swapped = std::exchange(*against_first, !*against_first);
-  const double first = extra(swapped ? against : i), second = extra(swapped ? i : against);
-  const double candidate = swapped ? second : first, reference = swapped ? first : second;
-  return candidate > 0 && reference > 0 ? candidate / reference : 0;
-}
-
-// On fresh pairs: the median selects, this guards.
-TimingSession::Test TimingSession::sign_test(int i, int against, double alpha, std::vector<double>* ratios) {
+// On fresh samples in an order drawn at random: true if it is faster than the incumbent, and than the reference by must_win, for certain. What
+// is clear ends early; `alpha` is shared out among the looks.
+bool TimingSession::confirmed(int i, int incumbent, double alpha) {
   std::mt19937_64 random(options_.seed + static_cast<uint64_t>(i) + 1);
-  bool against_first = random() & 1;
-  const double accept = std::log(kPower / alpha);
-  double evidence = 0;
-  while (can_afford(2) && !spent(1)) {
-    const double ratio = pair(i, against, &against_first);
-    if (ratio <= 0) continue;
-    ratios->push_back(ratio);
-    evidence += ratio < kWin ? kSignGain : -kSignLoss;
-    if (evidence <= -kSignReject) return Test::rejected;
-    if (evidence >= accept) return Test::accepted;
+  std::vector<int> others = {0};
+  if (incumbent >= 0 && incumbent != i) others.push_back(incumbent);
+  std::vector<std::vector<Reading>> against(others.size());
+  const int turn = static_cast<int>(others.size()) + 1;
+  const double share = 1.0 / kNumLooks, win = 1 / kWin, must = 1 / (1 - options_.must_win);
+  for (int look = 0; look < kNumLooks; ++look) {
+    const int each = std::min(kLooks[look], (options_.further - further_) / turn);
+    if (each < kLeastLook) return false;
+    std::vector<int> order;
+    for (int n = 0; n < each; ++n) {
+      order.push_back(i);
+      order.insert(order.end(), others.begin(), others.end());
+    }
+    std::shuffle(order.begin(), order.end(), random);
+    for (const int who : order) {
+      if (spent(1)) return false;
+      const double us = extra(who);
+      if (us <= 0) continue;
+      for (size_t o = 0; o < others.size(); ++o) {
+        if (who == i || who == others[o]) against[o].push_back({us, who == i, look});
+      }
+    }
+    double chance = 0;  // that this is nothing, at most
+    for (const std::vector<Reading>& readings : against) chance = std::max(chance, rank_test(readings, win));
+    const std::vector<double> ratios = paired(against[0]);
+    if (ratios.empty()) return false;
+    if (chance <= alpha * share && rank_test(against[0], must) <= kMustLevel * share && median_of(ratios) <= 1 - options_.must_win) {
+      const auto [lo, hi] = median_interval(ratios);
+      TimingRow& row = candidates_[static_cast<size_t>(i)].row;
+      row.gain_lo = 100 * (1 - hi);
+      row.gain_hi = 100 * (1 - lo);
+      return true;
+    }
+    if (chance > kFutile[look]) return false;
   }
-  return Test::spent;
-}
-
-// Better than the reference by must_win for certain, and than the incumbent by the sign test.
-bool TimingSession::confirmed(int i, int incumbent, bool strict) {
-  ++tests_;
-  const double alpha = kAlpha / (tests_ * (tests_ + 1.0)) / (strict ? 10 : 1);
-  std::vector<double> fresh;
-  if (sign_test(i, 0, alpha, &fresh) != Test::accepted) return false;
-  bool against_first = false;
-  while (true) {
-    const auto [lo, hi] = median_interval(fresh);
-    if (hi <= 1 - options_.must_win) break;
-    const bool narrow = hi - lo <= options_.narrow;
-    if (narrow || lo > 1 - options_.must_win || !can_afford(2) || spent(1)) return false;
-    if (const double ratio = pair(i, 0, &against_first); ratio > 0) fresh.push_back(ratio);
-  }
-  TimingRow& row = candidates_[static_cast<size_t>(i)].row;
-  const auto [lo, hi] = median_interval(fresh);
-  row.gain_lo = 100 * (1 - hi);
-  row.gain_hi = 100 * (1 - lo);
-  std::vector<double> unused;
-  return incumbent < 0 || incumbent == i || sign_test(i, incumbent, alpha, &unused) == Test::accepted;
+  return false;
 }
 
 TimingDecision TimingSession::decide(std::vector<Finalist> finalists, int incumbent) {
@@ -322,17 +349,19 @@ TimingDecision TimingSession::decide(std::vector<Finalist> finalists, int incumb
     const std::vector<Finalist> field = select(std::move(finalists), incumbent);
     for (const Finalist& f : field) {
       TimingRow& row = candidates_[static_cast<size_t>(f.candidate)].row;
-      const std::vector<double>& ratios = candidates_[static_cast<size_t>(f.candidate)].ratios;
-      if (ratios.empty()) continue;
-      const auto [lo, hi] = median_interval(ratios);
+      const std::vector<double> seen = ratios(f.candidate);
+      if (seen.empty()) continue;
+      const auto [lo, hi] = median_interval(seen);
       row.finalist = true;
       row.gain_lo = 100 * (1 - hi);
       row.gain_hi = 100 * (1 - lo);
     }
     for (const Finalist& f : field) {
-      const std::vector<double>& ratios = candidates_[static_cast<size_t>(f.candidate)].ratios;
-      if (ratios.empty() || median_of(ratios) >= 1 - options_.must_win / 2) continue;
-      if (f.candidate != incumbent && !confirmed(f.candidate, incumbent, strict)) continue;
+      if (level(f.candidate) >= 1 - options_.must_win / 2) continue;
+      if (f.candidate != incumbent) {
+        ++tests_;
+        if (!confirmed(f.candidate, incumbent, kAlpha / (tests_ * (tests_ + 1.0)) / (strict ? 10 : 1))) continue;
+      }
       // What serves already was confirmed when it came; it goes only if it is slower for certain.
       out.winner = f.candidate;
       out.tie = false;

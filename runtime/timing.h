@@ -1,5 +1,5 @@
-// Which of several ways to do one thing is fastest: screen each cheaply against a reference, then select among a few by paired samples
-// and guard the winner by a sequential sign test (docs/measuring.md). Knows nothing of kernels: a candidate is a function to
+// Which of several ways to do one thing is fastest: screen each cheaply against a reference, then select among a few by samples taken in turns
+// and guard the winner by a sequential rank test (docs/measuring.md). Knows nothing of kernels: a candidate is a function to
 // call. Clock, contention and rests are injected; a clock that stands still or jumps costs samples, never picks a slower candidate for
 // certain. Not thread-safe.
 #pragma once
@@ -71,10 +71,8 @@ class TimingSession {
     std::function<void(int)> prepare;
     int repeats = 0;              // 0: not warmed up yet
     TimingRow row;
-    std::vector<double> ratios;   // paired with the reference
+    std::vector<std::pair<size_t, double>> in_rounds;   // which round, its time
   };
-  enum class Test : uint8_t { accepted, rejected, spent };
-
   double elapsed_ms() const;
   bool spent(double share) const;
   bool can_afford(int samples) const { return further_ + samples <= options_.further; }
@@ -88,10 +86,10 @@ class TimingSession {
   double reference_level() const;
   double reference_limit() const;
   void round(const std::vector<int>& active, bool reversed);
+  double level(int i) const;
+  std::vector<double> ratios(int i) const;
   std::vector<Finalist> select(std::vector<Finalist> finalists, int incumbent);
-  double pair(int i, int against, bool* against_first);
-  Test sign_test(int i, int against, double alpha, std::vector<double>* ratios);
-  bool confirmed(int i, int incumbent, bool strict);
+  bool confirmed(int i, int incumbent, double alpha);
 
   TimingOptions options_;
   std::function<void(int)> before_;
@@ -99,6 +97,7 @@ class TimingSession {
   std::vector<Candidate> candidates_;
   std::vector<double> readings_;        // of the reference, since the machine last moved
   std::vector<double> reference_all_;   // every sample of it
+  std::vector<double> rounds_;          // the reference's time in each
   double base_ = 0;                     // the reference's level at first
   double best_ = 0;                     // best score so far
   int further_ = 0, tests_ = 0;

@@ -24,6 +24,7 @@ void print(const FaultReport& r) {
     for (const char* s : kSteps) fmt::print(" {:>7}", c.caught.count(s) ? c.caught.at(s) : 0);
     fmt::print(" {:>7}\n", c.served);
   }
+  for (const std::string& text : r.passes) fmt::print("passed V0-V3: {}\n", text);
   fmt::print("{} workers, {} host crashes{}\n\n", r.children, r.host_crashes, r.complaint.empty() ? "" : "; " + r.complaint);
 }
 
@@ -41,10 +42,12 @@ int main(int argc, char** argv) {
   int faults = 100, processes = 20, runs = 1000;
   uint64_t seed = 1;
   bool full = false, as_json = false;
+  std::string only;
   app.add_option("--faults", faults, "Wrong candidates of each kind");
   app.add_option("--processes", processes, "Candidates that hang, crash or scribble");
   app.add_option("--runs", runs, "Simulated searches of each model");
   app.add_option("--seed", seed, "Seed of all random choices");
+  app.add_option("--only", only, "Kinds of wrong candidates whose name has this in it");
   app.add_flag("--full", full, "1,000 of each kind, 200 processes, 10,000 runs");
   app.add_flag("--json", as_json, "One object at the end");
   CLI11_PARSE(app, argc, argv);
@@ -54,7 +57,7 @@ int main(int argc, char** argv) {
     runs = 10'000;
   }
   const SimulationReport simulated = simulate(runs, seed);
-  const FaultReport planted = faults + processes > 0 ? plant_faults(faults, processes, seed) : FaultReport{};
+  const FaultReport planted = faults + processes > 0 ? plant_faults(faults, processes, seed, only) : FaultReport{};
   bool good = planted.complaint.empty() && planted.host_crashes == 0;
   json kinds = json::object(), models = json::object();
   for (const auto& [kind, c] : planted.kinds) {
@@ -67,7 +70,7 @@ int main(int argc, char** argv) {
     models[name] = {{"runs", c.runs}, {"claims", c.claims}, {"slower_1_2", c.slower_1_2}, {"slower_2_5", c.slower_2_5}, {"slower_5", c.slower_5}, {"further", c.further_mean}};
   }
   if (as_json) {
-    fmt::print("{}\n", json{{"faults", kinds}, {"workers", planted.children}, {"host_crashes", planted.host_crashes}, {"complaint", planted.complaint}, {"simulated", models}, {"detected", simulated.detected}, {"good", good}}.dump());
+    fmt::print("{}\n", json{{"faults", kinds}, {"workers", planted.children}, {"host_crashes", planted.host_crashes}, {"complaint", planted.complaint}, {"passes", planted.passes}, {"simulated", models}, {"detected", simulated.detected}, {"good", good}}.dump());
   } else {
     print(planted);
     print(simulated);

@@ -3,13 +3,14 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 namespace lathe::safety {
 
 struct FaultCounts {
   int planted = 0;
   int harmless = 0;  // passed, and right: an independent judge on other data agrees
-  int served = 0;    // passed, though wrong
+  int served = 0;    // passed all steps, though wrong
   std::map<std::string, int> caught;  // by step
   int wrong() const { return planted - harmless; }
 };
@@ -18,9 +19,11 @@ struct FaultReport {
   int host_crashes = 0;  // of this process: it would not be here to say so
   int children = 0;      // workers started
   std::string complaint;  // why the campaign itself failed; empty
+  std::vector<std::string> passes;  // what passed V0-V3 and was found wrong afterwards: what was planted where, on which data, why
 };
 // At least `wrong` wrong candidates of each kind, `processes` of those that hang, crash or scribble.
-FaultReport plant_faults(int wrong, int processes, uint64_t seed);
+// only: kinds whose name has it in it.
+FaultReport plant_faults(int wrong, int processes, uint64_t seed, const std::string& only = {});
 
 struct ClaimCounts {
   int runs = 0;

@@ -14,7 +14,7 @@ using test::SimulatedBench;
 using Clock = std::function<double(double)>;
 
 // Candidates beside a default of 100 us; who wins, by how much it is slower.
-void run_one(std::vector<double> us, const NoiseModel& noise, uint64_t seed, const Clock& clock, ClaimCounts* counts) {
+void run_one(std::vector<double> us, const NoiseModel& noise, uint64_t seed, const Clock& clock, ClaimCounts* counts, bool contended = false) {
   SimulatedBench bench;
   bench.us = std::move(us);
   bench.random.seed(seed);
@@ -22,6 +22,7 @@ void run_one(std::vector<double> us, const NoiseModel& noise, uint64_t seed, con
   if (clock) bench.clock = clock;
   TimingOptions options;
   options.seed = seed;
+  if (contended) options.contended = [] { return true; };
   const SimulatedBench::Result r = bench.run(options);
   ++counts->runs;
   counts->further_mean += (r.further - counts->further_mean) / counts->runs;
@@ -51,10 +52,12 @@ SimulationReport simulate(int runs, uint64_t seed) {
       run_one(near, noise, s + 1, {}, &out.models[std::string("1-2 % slower, ") + name]);
       run_one(field, noise, s + 2, {}, &out.models[std::string("1-15 % slower, ") + name]);
     }
-    for (const int gain : {1, 2, 5, 10, 20}) {
-      ClaimCounts counts;
-      for (int n = 0; n < std::max(runs / 10, 50); ++n) run_one({100, 104, 100.0 - gain, 103, 110}, noise, random(), {}, &counts);
-      out.detected[std::to_string(gain) + " % faster, " + name] = static_cast<double>(counts.claims) / counts.runs;
+    for (const bool contended : {false, true}) {
+      for (const int gain : {1, 2, 5, 10, 20, 30}) {
+        ClaimCounts counts;
+        for (int n = 0; n < std::max(runs / 10, 50); ++n) run_one({100, 104, 100.0 - gain, 103, 110}, noise, random(), {}, &counts, contended);
+        out.detected[std::to_string(gain) + " % faster, " + name + (contended ? ", contended" : "")] = static_cast<double>(counts.claims) / counts.runs;
+      }
     }
   }
   for (int n = 0; n < std::max(runs / 10, 50); ++n) {
