@@ -90,7 +90,7 @@ MachineRates MachineRates::assumed(const ir::Target& target) {
 
 double AnalyticCost::total() const {
   const double memory = std::max({l1, l2, l3, dram});
-  return std::max(compute, memory) + 0.3 * std::min(compute, memory) + overhead;
+  return std::max(compute, memory) + kExposed * std::min(compute, memory) + overhead;
 }
 
 Featurizer::Featurizer(const Problem& problem, const ir::Target& target, const MachineRates& rates, const Recipe* recipe)

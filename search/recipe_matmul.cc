@@ -11,12 +11,11 @@
 //
 // B constant: packed once in panels. B in place with unit-stride k (B transposed): each panel is transposed into scratch.
 #include <algorithm>
-#include <cmath>
-#include <cstdlib>
-#include <numeric>
+#include <limits>
 
 #include "ir/analysis.h"
 #include "search/leaf_builder.h"
+#include "search/matmul_model.h"
 #include "search/recipe.h"
 
 namespace lathe::search {
@@ -64,8 +63,9 @@ Parts find_parts(const Kernel& kernel) {
   return p;
 }
 
-constexpr int64_t kMaxStreamed = 32;   // rows up to which several panels side by side can help
+constexpr int64_t kMaxStreamed = 32;   // rows up to which several streams from memory can help
 constexpr int64_t kMaxOwnStream = 64;  // rows up to which B's own stream is prefetched
+constexpr int64_t kDeepest = 8192;     // K beyond which a panel leaves the caches before the next rows need it
 
 enum class Panels { packed, transposed, in_place };
 
@@ -118,16 +118,29 @@ std::vector<KnobDomain> knobs(const Problem& problem, const Target& t) {
   std::erase_if(mc, [&](int64_t v) { return 2 * v >= s.m && v != 0; });
   return {{"mr", mr},
           {"nr", widths(problem, panels, t)},
-          {"st", if_any(packed && s.m <= kMaxStreamed, {1, 2, 4})},
+          {"st", !packed ? std::vector<int64_t>{1} : s.m <= kMaxStreamed ? std::vector<int64_t>{1, 2, 4} : if_any(problem.one_layout, {1, 2})},
           {"kc", kc},
           {"mc", mc},
           {"pa", if_any(packable(p, problem.kernel) && s.m > 1, {0, 1})},
           {"pf", if_any(packed, s.m <= kMaxOwnStream ? std::vector<int64_t>{0, 4096, 8192, 16384, 32768, -1} : std::vector<int64_t>{0, -1})}};
 }
 
-// A knob that older records lack has the value that means what they did.
-int64_t streams_of(const Knobs& k) { return k.count("st") != 0 ? k.at("st") : 1; }
-bool packs_rows(const Knobs& k) { return k.count("pa") != 0 && k.at("pa") != 0; }
+// The knobs as numbers. What older records lack has the value that means what they did.
+struct Setting {
+  int64_t mr, nr, st, kc, mc, pf;
+  bool pa;
+};
+Result<Setting> setting_of(const Knobs& knobs, const Target& t) {
+  const auto value = [&](const char* name, int64_t otherwise) {
+    const auto it = knobs.find(name);
+    return it == knobs.end() ? otherwise : it->second;
+  };
+  const Setting s = {value("mr", 0), value("nr", 0), value("st", 1), value("kc", 0), value("mc", 0), value("pf", 0), value("pa", 0) != 0};
+  if (s.mr < 1) return unsupported("mr {}: a tile has rows", s.mr);
+  if (s.nr < t.lanes || s.nr % t.lanes != 0) return unsupported("nr {}: whole vectors of {}", s.nr, t.lanes);
+  if (s.st < 1 || s.kc < 0 || s.mc < 0 || s.pf < -1) return unsupported("st {} kc {} mc {} pf {}: out of range", s.st, s.kc, s.mc, s.pf);
+  return s;
+}
 
 // Registers that y = f(c) needs beside the tile: a polynomial wants several at once.
 int64_t epilogue_registers(const Parts& p) {
@@ -139,133 +152,138 @@ int64_t epilogue_registers(const Parts& p) {
   return wanted;
 }
 
-Status accepts(const Knobs& k, const Problem& problem, const Target& t) {
-  const int64_t mr = k.at("mr"), nr = k.at("nr"), st = streams_of(k), kc = k.at("kc"), mc = k.at("mc"), pf = k.at("pf");
-  const bool pa = packs_rows(k);
+// What all settings of a problem share, looked at once.
+struct Context {
+  Context(const Problem& problem_in, const Target& target)
+      : problem(problem_in), t(target), p(find_parts(problem.kernel)), panels(panels_of(p, problem.kernel)), s(sizes(p, problem)),
+        rows_pack(packable(p, problem.kernel)), epilogue(epilogue_registers(p)), w(widths(problem, panels, t)) {}
+  const Problem& problem;
+  const Target& t;
+  Parts p;
+  Panels panels;
+  Sizes s;
+  bool rows_pack;
+  int64_t epilogue;
+  std::vector<int64_t> w;
+};
+
+Status accepts_in(const Context& c, const Setting& setting) {
+  const auto [mr, nr, st, kc, mc, pf, pa] = setting;
+  const Target& t = c.t;
+  const Sizes& s = c.s;
   const int64_t nv = nr / t.lanes * st;
   if (mr * nv + nv + 1 > t.vector_registers) return unsupported("mr {}: registers", mr);
   if (st > 1 && kc != 0) return unsupported("st {}: a K block is one panel's", st);
   if (st > 1 && (pf == -1 || (pf != 0 && st > 2))) return unsupported("pf {}: a tile prefetches two streams at most", pf);
-  const Parts p = find_parts(problem.kernel);
-  const Panels panels = panels_of(p, problem.kernel);
-  const Sizes s = sizes(p, problem);
-  const Ranges ranges(problem.kernel);
+  if (mr > s.m_max) return unsupported("mr {}: more than m ever is ({})", mr, s.m_max);
   // Without mask registers a partial panel holds its masks in vector registers.
-  const bool partial = !proves_divisible(p.n->extent, nr * st, ranges);
+  const bool partial = !proves_divisible(c.p.n->extent, nr * st, Ranges(c.problem.kernel));
   const int64_t masks = partial && t.mask_registers == 0 ? nv : 0;
   if (mr * nv + nv + 1 + masks > t.vector_registers) return unsupported("mr {}: registers", mr);
-  if (kc == 0 && mr * nv + masks + epilogue_registers(p) > t.vector_registers) {
-    return unsupported("mr {}: registers of the epilogue", mr);
-  }
-  if (mr > s.m_max) return unsupported("mr {}: more than m ever is ({})", mr, s.m_max);
-  const std::vector<int64_t> w = widths(problem, panels, t);
-  if (std::find(w.begin(), w.end(), nr) == w.end()) return unsupported("nr {}: not a width of this weight", nr);
-  if (st > 1 && (panels != Panels::packed || partial || s.m > kMaxStreamed)) return unsupported("st {}: whole packed panels and few rows only", st);
+  if (kc == 0 && mr * nv + masks + c.epilogue > t.vector_registers) return unsupported("mr {}: registers of the epilogue", mr);
+  if (std::find(c.w.begin(), c.w.end(), nr) == c.w.end()) return unsupported("nr {}: not a width of this weight", nr);
+  if (st > 1 && (c.panels != Panels::packed || partial)) return unsupported("st {}: whole packed panels only", st);
+  if (st > 1 && s.m > kMaxStreamed && (st > 2 || !c.problem.one_layout)) return unsupported("st {}: m is {}, and the weight may be packed wider", st, s.m);
+  // One vector that may be cut short: that the last of so many columns is not empty cannot be proved.
+  if (partial && nr * st == t.lanes && !is_const_int(c.p.n->extent)) return unsupported("nr {}: one vector, and n varies", nr);
   // A masked vector of a block is a leaf of its own for each row count.
   if (kc != 0 && partial && mr * nv > kMaxVariants) return unsupported("kc {}: more than {} leaf variants", kc, kMaxVariants);
   if (kc != 0 && mr < 2) return unsupported("kc {}: partial sums of one row", kc);
   if (kc != 0 && kc >= s.k) return unsupported("kc {}: K is {}", kc, s.k);
-  if (kc == 0 && s.k > 8192 && s.m > 8) return unsupported("kc 0: a panel of K {} leaves the caches", s.k);
+  if (kc == 0 && s.k > kDeepest && s.m > 8) return unsupported("kc 0: a panel of K {} leaves the caches", s.k);
   if (mc != 0 && (s.m <= 2 * mc || mc < mr)) return unsupported("mc {}: m is {}, mr {}", mc, s.m, mr);
-  if (pa && (!packable(p, problem.kernel) || mr < 2 || s.k < 2)) return unsupported("pa 1: rows of A do not lie in one piece, or there is one");
-  if (pf != 0 && panels != Panels::packed) return unsupported("pf {}: B is not packed", pf);
+  if (pa && (!c.rows_pack || mr < 2 || s.k < 2)) return unsupported("pa 1: rows of A do not lie in one piece, or there is one");
+  if (pf != 0 && c.panels != Panels::packed) return unsupported("pf {}: B is not packed", pf);
   if (pf == -1 && s.m <= mr) return unsupported("pf next: a single tile has nothing to share it with");
   if (pf > 0 && s.m > kMaxOwnStream) return unsupported("pf {}: own stream is for skinny shapes, m is {}", pf, s.m);
   return {};
 }
 
+Status accepts(const Knobs& knobs, const Problem& problem, const Target& t) {
+  LATHE_ASSIGN(const Setting setting, setting_of(knobs, t));
+  return accepts_in(Context(problem, t), setting);
+}
+
 // An outer block of rows is whole tiles.
-int64_t block_rows(const Knobs& k) { return (k.at("mc") + k.at("mr") - 1) / k.at("mr") * k.at("mr"); }
+int64_t block_rows(const Setting& s) { return (s.mc + s.mr - 1) / s.mr * s.mr; }
 
 // The largest share of a thread over the mean one: panels, or blocks of rows where mc is set, are dealt out whole.
-double imbalance(const Sizes& s, const Knobs& k, int64_t panels, int threads) {
+double imbalance(const Sizes& s, const Setting& k, int threads) {
   if (threads <= 1) return 1;
-  const int64_t unit = k.at("mc") != 0 ? block_rows(k) : 1, total = k.at("mc") != 0 ? s.m : panels;
+  const int64_t unit = k.mc != 0 ? block_rows(k) : k.nr * k.st, total = k.mc != 0 ? s.m : s.n;
   const int64_t blocks = (total + unit - 1) / unit, most = (blocks + threads - 1) / threads;
   return static_cast<double>(std::min(most * unit, total)) * threads / static_cast<double>(std::max<int64_t>(total, 1));
 }
 
-// Rows of A that share sets of L1 beyond its ways are read from L2 for every tile.
-bool rows_conflict(const Sizes& s, int64_t mr, const Target& t) {
-  const int64_t way = t.l1_bytes / std::max(t.l1_ways, 1);
-  return way > 0 && mr * std::gcd(s.k * 4, way) / way > t.l1_ways;
+double estimate_in(const Context& c, const Setting& k) {
+  const Sizes& s = c.s;
+  MatmulWork w;
+  w.m = static_cast<double>(s.m);
+  w.n = static_cast<double>(s.n);
+  w.k = static_cast<double>(s.k);
+  w.mr = static_cast<double>(std::min(k.mr, s.m));
+  w.vectors = static_cast<double>(k.nr / c.t.lanes * k.st);
+  w.width = static_cast<double>(k.nr);
+  w.panels = static_cast<double>(k.st);
+  w.kc = static_cast<double>(matmul_block_depth(k.kc, s.k));
+  w.mc = static_cast<double>(k.mc != 0 ? block_rows(k) : 0);
+  w.prefetch = k.pf;
+  w.packs_rows = k.pa;
+  w.transposes = c.panels == Panels::transposed;
+  w.row_bytes = w.k * 4;
+  w.cold = c.problem.cold;
+  w.threads = c.problem.threads;
+  return matmul_cycles(w, c.t).total * imbalance(s, k, c.problem.threads);
 }
 
-// Cycles of a core with two FMA pipes, two load ports and FMA latency 4, plus what the order of loops costs.
-double estimate(const Knobs& k, const Problem& problem, const Target& t) {
-  const Parts p = find_parts(problem.kernel);
-  const Sizes s = sizes(p, problem);
-  const int64_t pf = k.at("pf"), st = streams_of(k), kc = k.at("kc");
-  const bool packed_a = packs_rows(k);
-  const double mr = static_cast<double>(k.at("mr")), nv = static_cast<double>(k.at("nr") / t.lanes * st);
-  const auto tile = [&](double rows) {
-    return std::max({rows * nv / 2, (rows + nv) / 2, 4.0}) * static_cast<double>(s.k) + 30;
-  };
-  const double full = std::floor(static_cast<double>(s.m) / mr), rest = static_cast<double>(s.m) - full * mr;
-  const double panels = std::ceil(static_cast<double>(s.n) / (nv * t.lanes));
-  double cycles = panels * (full * tile(mr) + (rest > 0 ? tile(rest) : 0));
-  const double tiles = full + (rest > 0);
-  const bool streams_b = problem.cold && s.n * s.k * 4 > t.l2_bytes;
-  if (streams_b && s.m > 2) {
-    if (pf == 0) cycles *= s.m > 64 ? 1.03 : 1.25;
-    if (pf > 0 && tiles > 1) cycles *= 1.12;
-    // Two streams from memory are quicker than one; the further ahead the longer a step takes.
-    if (pf > 0) cycles *= st == 2 ? (pf == 4096 ? 0.93 : 0.96) : pf == (s.m > 8 ? 32768 : 8192) || pf == 16384 ? 1 : 1.01;
-    if (pf == -1 && kc == 0) cycles *= 1.05;
-  } else if (pf != 0) {
-    cycles *= 1.01;
-  }
-  // One row: several streams from memory are quicker than one. Two rows: one keeps up.
-  if (streams_b && s.m <= 2 && panels_of(p, problem.kernel) == Panels::packed) cycles *= 1 + 0.04 * static_cast<double>(std::abs(st - (s.m == 1 ? 3 : 1)));
-  // A panel beyond half of L1 comes from L2 for every tile: tall tiles ask for less of it.
-  if (streams_b && 2 * k.at("nr") * 4 * (kc != 0 ? kc : s.k) > t.l1_bytes) cycles *= 1 + 0.4 / std::min(mr, static_cast<double>(s.m));
-  // Odd tiles at the edges and masks cost a little beyond their rows.
-  if (rest > 0) cycles *= 1.02;
-  if (s.n % k.at("nr") != 0) cycles *= 1 + 0.01 * nv;
-  if (kc != 0) cycles *= (tiles > 1 || !streams_b ? 1.005 : 1.06) * (1 + 8.0 / static_cast<double>(kc));
-  cycles *= imbalance(s, k, static_cast<int64_t>(panels), problem.threads);
-  const double a_bytes = static_cast<double>(s.m) * static_cast<double>(s.k) * 4;
-  if (a_bytes > static_cast<double>(t.l2_bytes) && k.at("mc") == 0) cycles *= 1.03;
-  if (!packed_a && rows_conflict(s, k.at("mr"), t)) cycles *= 1.15;
-  if (!packed_a && streams_b && mr > 4 && (s.k * 4) % 4096 == 0) cycles *= 1 + 0.008 * mr;  // B passes through the same sets
-  if (packed_a) cycles += static_cast<double>(s.m) * static_cast<double>(s.k) * 0.7;
-  return cycles;
+double estimate(const Knobs& knobs, const Problem& problem, const Target& t) {
+  const Result<Setting> setting = setting_of(knobs, t);
+  return setting.ok() ? estimate_in(Context(problem, t), *setting) : std::numeric_limits<double>::infinity();
 }
 
-// The cheapest predicted of a few dozen: the whole space is for the search.
+// The cheapest predicted, of what is made quickly where M varies: each row count is a leaf of its own then, K blocks and packed rows have
+// leaves besides, and all of them have to be made while the first call waits. Four rows by two vectors still keep two pipes of latency four
+// busy. Looks at what can win only: of as many tiles the most even ones, and the middle of what the search varies more finely.
 Knobs defaults(const Problem& problem, const Target& t) {
-  const Parts p = find_parts(problem.kernel);
-  // Where M varies each row count is a leaf of its own, and all of them have to be made within a millisecond of the
-  // first call: four rows by two vectors still keep two FMA pipes of latency four busy.
-  const int64_t most_rows = is_const_int(p.m->extent) ? t.vector_registers : 4;
-  std::vector<KnobDomain> domains = knobs(problem, t);
-  const std::map<std::string, std::vector<int64_t>> rare = {
-      {"st", {}}, {"kc", {256, 2048}}, {"mc", {96, 384}}, {"pa", {1}}, {"pf", {16384, 32768}}, {"nr", {t.lanes}}, {"mr", {5, 7, 9, 16, 20, 24, 28}}};
-  for (KnobDomain& d : domains) {
-    if (d.values.size() == 1) continue;
-    const std::vector<int64_t>& skip = rare.at(d.name);
-    std::erase_if(d.values, [&](int64_t v) { return std::find(skip.begin(), skip.end(), v) != skip.end() || (d.name == "mr" && v > most_rows); });
+  const Context c(problem, t);
+  const bool varies = !is_const_int(c.p.m->extent);
+  const int64_t most_rows = varies ? 4 : t.vector_registers;
+  const auto tiles = [&](int64_t mr) { return (c.s.m + mr - 1) / mr; };
+  std::map<std::string, std::vector<int64_t>> v;
+  for (KnobDomain& d : knobs(problem, t)) {
+    if (d.values.size() > 1) std::erase_if(d.values, [&](int64_t x) { return x == 256 || x == 384 || x == 2048 || x == 32768; });
+    v[d.name] = std::move(d.values);
   }
-  Knobs best;
-  double best_cycles = 0;
-  const auto visit = [&](const auto& self, size_t d, Knobs& k) -> void {
-    if (d < domains.size()) {
-      for (int64_t v : domains[d].values) {
-        k[domains[d].name] = v;
-        self(self, d + 1, k);
-      }
-      return;
-    }
-    if (!accepts(k, problem, t).ok()) return;
-    const double cycles = estimate(k, problem, t);
-    if (best.empty() || cycles < best_cycles) {
-      best = k;
-      best_cycles = cycles;
-    }
+  Setting best{};
+  double least = std::numeric_limits<double>::infinity();
+  const auto visit = [&](const Setting& k) {
+    if (varies && ((k.kc != 0 && c.s.k <= kDeepest) || k.pa)) return;
+    const double cycles = estimate_in(c, k);
+    if (cycles >= least || !accepts_in(c, k).ok()) return;
+    least = cycles;
+    best = k;
   };
-  Knobs start;
-  visit(visit, 0, start);
-  return best;
+  int64_t shorter = 0;
+  for (const int64_t mr : v["mr"]) {
+    if (mr > most_rows || (shorter != 0 && tiles(shorter) == tiles(mr))) continue;
+    shorter = mr;
+    for (const int64_t nr : v["nr"]) {
+      for (const int64_t st : v["st"]) {
+        if ((mr + 1) * (nr / t.lanes) * st >= t.vector_registers) break;
+        for (const int64_t pa : v["pa"]) {
+          for (const int64_t pf : v["pf"]) {
+            for (const int64_t mc : v["mc"]) {
+              for (const int64_t kc : v["kc"]) {
+                if (kc == 0 || st == 1) visit({mr, nr, st, kc, mc, pf, pa != 0});
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+  if (best.mr == 0) return {};
+  return {{"mr", best.mr}, {"nr", best.nr}, {"st", best.st}, {"kc", best.kc}, {"mc", best.mc}, {"pa", best.pa}, {"pf", best.pf}};
 }
 
 const char* tail_of(const Expr& extent, int64_t tile, const Kernel& kernel) {
@@ -289,15 +307,12 @@ void vectorize_tile(Script& s, const std::string& n, int64_t nr, int64_t panels,
 // copy's scopes are ap_0 (rows) and ap_1 (k).
 void pack_rows(Script& s, const std::string& a, const std::string& at, int64_t mr, const char* tail) {
   s.move("create_temporary {} ap at={}", a, at);
+  if (at != "root") s.move("move_to_stack ap {}", at);  // before its layout: a temporary that shrinks lies plainly
   s.move("tile_buffer ap 0 {}", mr);
   s.move("swap_dims ap 1 2");
   s.move("tile_scope ap_0 {} tail={} as apt,apr", mr, tail);
   s.move("tensorize apr transpose");
-  if (at == "root") {
-    s.move("parallelize apt");
-  } else {
-    s.move("move_to_stack ap {}", at);
-  }
+  if (at == "root") s.move("parallelize apt");
 }
 
 // The layout [n / nr, k, n % nr].
@@ -326,8 +341,9 @@ Result<Schedule> build(const Knobs& knob, const Problem& problem, const Target& 
   const Parts p = find_parts(kernel);
   if (!p.valid) return unsupported("not a matmul nest");
   const Sizes size = sizes(p, problem);
-  const int64_t mr = knob.at("mr"), nr = knob.at("nr"), st = streams_of(knob), kc = knob.at("kc"), pf = knob.at("pf");
-  const int64_t mc = block_rows(knob);
+  LATHE_ASSIGN(const Setting setting, setting_of(knob, t));
+  const int64_t mr = setting.mr, nr = setting.nr, st = setting.st, pf = setting.pf;
+  const int64_t mc = block_rows(setting), kc = matmul_block_depth(setting.kc, size.k);
   const std::string c = p.product->target, b = (*p.b)->name, m = p.m->iter, n = p.n->iter, k = p.k->iter;
   const Panels panels = panels_of(p, kernel);
   const char* n_tail = tail_of(p.n->extent, nr * st, kernel);
@@ -363,7 +379,7 @@ Result<Schedule> build(const Knobs& knob, const Problem& problem, const Target& 
   }
   const std::vector<const Stmt*> batch = scopes_with_role(s.kernel(), "batch");
   const std::string outermost = !batch.empty() ? batch.front()->iter : mc != 0 ? "mm" : "n0";
-  if (packs_rows(knob)) {
+  if (setting.pa) {
     const std::string at = mc != 0 ? "mm" : batch.empty() ? "root" : batch.back()->iter;
     pack_rows(s, (*p.a)->name, at, mr, mc != 0 ? "mask" : tail_of(p.m->extent, mr, kernel));
   }

@@ -55,7 +55,7 @@ struct Structure {
   double rows = 1, columns = 1, depth = 1;         // extents by role
   double flops = 0, padded = 1;                    // padded: flops done / useful
   double slowdown = 1;                             // cycles of the tiles over those of their multiply-adds alone
-  double stream = 1;                               // slowdown of what comes from memory
+  double stream = 1;                               // slowdown of what comes from memory: what the tiles do not hide of it
   double tile_rows = 1, tile_vectors = 1;          // accumulators: rows x vectors
   double unroll = 1;                               // steps of the innermost loop side by side
   double block_rows = 0, block_columns = 0, block_depth = 0;  // of the outer level; 0: whole

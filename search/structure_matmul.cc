@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "search/features.h"
+#include "search/matmul_model.h"
 #include "search/structure.h"
 
 namespace lathe::search {
@@ -13,6 +15,7 @@ namespace {
 struct Tiles {
   double m, n, k, batch, mr, nr, nv, kc, mc;  // nr: of a tile, which may walk several panels of `width` columns
   double width;
+  bool transposes = false;
 };
 
 // The loops that stand for one of the naive nest's, with the elements one iteration covers.
@@ -81,13 +84,29 @@ void place_panel(Builder& b, int buffer, int at, const std::array<Parts, 5>& by_
   b.s_.accesses.push_back(a);
 }
 
-// Cycles of one step of a tile of so many rows: two multiply-adds, two loads, four cycles until a sum can be added to again.
-double step_cycles(double rows, double vectors) { return std::max({rows * vectors / 2, (rows + vectors) / 2, 4.0}); }
-
 void counts(Structure& s, const Tiles& t, const ProblemFacts& facts, int64_t prefetch, const ir::Target& target) {
+  MatmulWork w;
+  w.m = t.m;
+  w.n = t.n;
+  w.k = t.k;
+  w.mr = t.mr;
+  w.vectors = t.nv;
+  w.width = t.width;
+  w.panels = t.nr / t.width;
+  w.kc = t.kc;
+  w.mc = t.mc;
+  w.prefetch = prefetch;
+  w.packs_rows = s.packs_rows;
+  w.transposes = t.transposes;
+  w.row_bytes = facts.naive.row_stride_bytes;
+  w.cold = facts.cold;
+  w.threads = facts.threads;
   const double full = std::floor(t.m / t.mr), rest = t.m - full * t.mr, panels = std::ceil(t.n / t.nr);
   const double ideal = t.m * t.n / static_cast<double>(target.lanes) / 2;
-  s.slowdown = panels * (full * step_cycles(t.mr, t.nv) + (rest > 0 ? step_cycles(rest, t.nv) : 0)) / std::max(ideal, 1.0);
+  const MatmulCycles c = matmul_cycles(w, target);
+  s.slowdown = (c.memory > 0 ? c.compute : c.total) / std::max(ideal * t.k, 1.0);
+  // So that the analytic stage comes to the model's total: max(compute, memory) + kExposed min(compute, memory).
+  if (c.memory > 0) s.stream = std::max(0.1 * c.memory, c.total > (1 + kExposed) * c.compute ? c.total - kExposed * c.compute : (c.total - c.compute) / kExposed) / c.memory;
   s.padded = panels * t.nr / std::max(t.n, 1.0);
   s.flops = facts.naive.flops;
   s.rows = t.m;
@@ -108,11 +127,6 @@ void counts(Structure& s, const Tiles& t, const ProblemFacts& facts, int64_t pre
   s.prefetch_next = prefetch < 0;
   s.row_stride_bytes = facts.naive.row_stride_bytes;
   s.innermost_stride = facts.naive.innermost_stride;
-  if (facts.cold && t.m > 2) {
-    if (prefetch == 0) s.stream = t.m > 64 ? 1.03 : 1.25;
-    if (prefetch > 0 && tiles > 1) s.stream = 1.12;
-    if (prefetch < 0 && t.kc == 0) s.stream = 1.05;
-  }
 }
 
 }  // namespace
@@ -129,9 +143,8 @@ Structure matmul_structure(KnobReader& knobs, const ProblemFacts& facts, const i
   t.nr = t.width * static_cast<double>(std::max<int64_t>(1, knobs.get("st", 1)));
   t.mr = std::min(t.mr, t.m);
   t.nv = std::ceil(t.nr / target.lanes);
-  t.kc = static_cast<double>(knobs.get("kc", 0));
+  t.kc = static_cast<double>(matmul_block_depth(knobs.get("kc", 0), static_cast<int64_t>(t.k)));
   t.mc = static_cast<double>(knobs.get("mc", 0));
-  if (t.kc >= t.k || t.kc < 0) t.kc = 0;
   if (t.mc >= t.m || t.mc < 0) t.mc = 0;
   const int64_t prefetch = knobs.get("pf", 0);
 
@@ -180,7 +193,7 @@ Structure matmul_structure(KnobReader& knobs, const ProblemFacts& facts, const i
       // Read once per panel, into scratch that the tiles read.
       b.place(a, leaf, tile, batch);
       b.s_.accesses.back().packed = true;
-      b.s_.packs_columns = true;
+      b.s_.packs_columns = t.transposes = true;
     } else {
       b.place(a, leaf, tile, batch);
     }

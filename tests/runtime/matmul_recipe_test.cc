@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <random>
 #include <sstream>
 
 #include "ir/text_form.h"
@@ -94,6 +95,119 @@ TEST(MatmulRecipe, accepts_what_the_generators_make_and_computes_it) {
       });
       EXPECT_GT(made, 2);
     }
+  }
+}
+
+TEST(MatmulRecipe, refuses_what_is_no_setting) {
+  const ir::Target t = targets()[2];
+  const Problem p = matmul("16", 512, 1024, true);
+  const Knobs good = search::kMatmulRecipe.defaults(p, t);
+  ASSERT_TRUE(search::kMatmulRecipe.build(good, p, t).ok());
+  const std::pair<const char*, int64_t> bad[] = {{"mr", 0}, {"mr", -4}, {"nr", 0}, {"nr", 24}, {"nr", -32}, {"st", 0}, {"kc", -1}, {"mc", -96}, {"pf", -2}};
+  for (const auto& [name, value] : bad) {
+    Knobs k = good;
+    k[name] = value;
+    EXPECT_FALSE(search::kMatmulRecipe.accepts(k, p, t).ok()) << name << " " << value;
+    EXPECT_FALSE(search::kMatmulRecipe.build(k, p, t).ok()) << name << " " << value;
+  }
+  EXPECT_FALSE(search::kMatmulRecipe.accepts({}, p, t).ok());
+  EXPECT_FALSE(search::kMatmulRecipe.build({}, p, t).ok());
+}
+
+// The tasks that are measured, those with a batch and two threads among them.
+std::vector<Problem> measured_problems() {
+  std::ifstream in(std::string(LATHE_SOURCE_DIR) + "/bench/tables/tasks.jsonl");
+  std::stringstream text;
+  text << in.rdbuf();
+  std::vector<Problem> out;
+  const auto workloads = ops::parse_manifest(text.str());
+  if (!workloads.ok()) return out;
+  for (const ops::Workload& w : *workloads) {
+    const auto graph = ops::finish(w.graph);
+    const auto lowered = graph.ok() ? ops::lower(*graph) : ir::Result<ops::Lowered>(graph.status());
+    if (!lowered.ok() || lowered->kernels.size() != 1 || w.dims.size() != 1) continue;
+    for (const ops::Hint& hint : w.dims[0].hints) {
+      Problem p;
+      p.kernel = search::restrict_symbols(lowered->kernels[0].kernel, {{ops::kernel_symbol(w.dims[0].symbol), {hint.value, hint.value}}});
+      p.threads = w.threads;
+      p.cold = w.cache == ops::CacheState::cold;
+      if (search::kMatmulRecipe.matches(p)) out.push_back(std::move(p));
+    }
+  }
+  return out;
+}
+
+TEST(MatmulRecipe, whatever_is_accepted_of_a_measured_task_can_be_built) {
+  if (jit::host_target().level < ir::IsaLevel::avx2) GTEST_SKIP() << "needs AVX2: nothing is generated for this machine";
+  std::vector<Problem> problems = measured_problems();
+  ASSERT_GT(problems.size(), 25u);
+  problems.push_back(matmul("M", 128, 1024, true, {{"M", 9}}));
+  problems.back().one_layout = true;
+  // Columns that vary, as those of an attention's scores.
+  Problem scores;
+  scores.kernel = ir::parse_kernel(R"(kernel scores(a: f32[3, 5, 34] in, b: f32[3, L, 34] in, y: f32[3, 5, L] out) family matmul where L in 1..64
+  c: f32[3, 5, L] heap
+  for b0 < 3 [batch]:
+    for m < 5 [m]:
+      for n < L [n]:
+        c[b0, m, n] = 0.0
+        for k < 34 [k]:
+          c[b0, m, n] += a[b0, m, k] * b[b0, n, k]
+        y[b0, m, n] = c[b0, m, n]
+)").value();
+  scores.dims = {{"L", 40}};
+  problems.push_back(std::move(scores));
+  const ir::Target t = jit::host_target();
+  std::mt19937_64 random(5);
+  int batched = 0, packs = 0;
+  for (const Problem& p : problems) {
+    std::vector<Knobs> all;
+    for_each_tuple(search::kMatmulRecipe.knobs(p, t), [&](const Knobs& k) {
+      if (search::kMatmulRecipe.accepts(k, p, t).ok()) all.push_back(k);
+    });
+    ASSERT_FALSE(all.empty());
+    const bool batch = !search::scopes_with_role(p.kernel, "batch").empty();
+    LeafCache leaves(LeafCacheOptions{}, nullptr, nullptr);
+    for (int n = 0; n < 8; ++n) {
+      const Knobs& k = all[random() % all.size()];
+      const auto schedule = search::kMatmulRecipe.build(k, p, t);
+      ASSERT_TRUE(schedule.ok()) << ir::print(p.kernel) << schedule.status().to_string();
+      const auto stage = build_stage(p.kernel, *schedule, t, leaves, {.llvm = false, .portable = false});
+      ASSERT_TRUE(stage.ok()) << ir::print(p.kernel) << search::to_text(*schedule) << stage.status().to_string();
+      batched += batch;
+      packs += batch && k.at("pa") != 0;
+    }
+  }
+  EXPECT_GT(batched, 20);
+  EXPECT_GT(packs, 5);
+}
+
+TEST(MatmulRecipe, packs_the_rows_of_a_batch_and_of_a_block) {
+  const ir::Target t = jit::host_target();
+  if (t.level < ir::IsaLevel::avx2) GTEST_SKIP() << "needs AVX2: nothing is generated for this machine";
+  Problem batched;
+  batched.kernel = ir::parse_kernel(R"(kernel bm(a: f32[3, 21, 34] in, b: f32[3, 40, 34] in, y: f32[3, 21, 40] out) family matmul
+  c: f32[3, 21, 40] heap
+  for b0 < 3 [batch]:
+    for m < 21 [m]:
+      for n < 40 [n]:
+        c[b0, m, n] = 0.0
+        for k < 34 [k]:
+          c[b0, m, n] += a[b0, m, k] * b[b0, n, k]
+        y[b0, m, n] = c[b0, m, n]
+)").value();
+  const std::pair<Problem, int64_t> problems[] = {{batched, 0}, {matmul("200", 80, 40, false), 96}};
+  for (const auto& [p, mc] : problems) {
+    const Knobs k = {{"mr", 4}, {"nr", 2 * t.lanes}, {"st", 1}, {"kc", 0}, {"mc", mc}, {"pa", 1}, {"pf", 0}};
+    ASSERT_TRUE(search::kMatmulRecipe.accepts(k, p, t).ok());
+    LeafCache leaves(LeafCacheOptions{}, nullptr, nullptr);
+    const auto schedule = search::kMatmulRecipe.build(k, p, t);
+    ASSERT_TRUE(schedule.ok()) << schedule.status().to_string();
+    const auto stage = build_stage(p.kernel, *schedule, t, leaves, {.llvm = false, .portable = false});
+    ASSERT_TRUE(stage.ok()) << stage.status().to_string();
+    const auto verdict = Oracle::create({p.kernel, {}, 1, 7}, nullptr).value()->verify(*stage);
+    ASSERT_TRUE(verdict.ok()) << verdict.status().to_string();
+    EXPECT_TRUE(verdict->ok) << search::to_text(*schedule) << verdict->reason;
   }
 }
 

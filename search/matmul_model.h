@@ -1,0 +1,33 @@
+// What a configuration of the matmul recipe costs one core, in cycles: a model from the order of its loops, not a fit. The recipe orders
+// its candidates by it, and the analytic stage takes the tiles' slowdown from it. Decides nothing about legality.
+#pragma once
+#include <cstdint>
+
+#include "ir/target.h"
+
+namespace lathe::search {
+
+struct MatmulWork {
+  double m = 1, n = 1, k = 1;
+  double mr = 1, vectors = 1;    // a tile: rows x vectors
+  double width = 16, panels = 1; // columns of a panel of B, panels that a tile walks side by side
+  double kc = 0, mc = 0;         // blocks of K and of rows; 0: whole
+  int64_t prefetch = 0;          // as the recipe's knob
+  bool packs_rows = false;       // A copied to [tile][k][row]
+  bool transposes = false;       // B's panels are transposed in the call
+  double row_bytes = 0;          // between rows of A
+  bool cold = false;             // B comes from memory
+  int threads = 1;
+};
+
+// Without what threads share unevenly. total: compute, and what of B's way it does not hide.
+struct MatmulCycles {
+  double compute = 0, total = 0;
+  double memory = 0;  // of B from memory alone; 0: it is nearer
+};
+MatmulCycles matmul_cycles(const MatmulWork& work, const ir::Target& target);
+
+// A K block is an equal share of K, in steps of eight: what is left over would be prefetched in part only.
+int64_t matmul_block_depth(int64_t kc, int64_t k);
+
+}  // namespace lathe::search
