@@ -19,6 +19,7 @@ inline double math_function(Op op, double x) {
     case Op::k_erf: return std::erf(x);
     case Op::k_sqrt: return std::sqrt(x);
     case Op::k_rsqrt: return 1.0 / std::sqrt(x);
+    case Op::k_normal_cdf: return 0.5 * std::erfc(-x * 0.70710678118654752);
     case Op::k_sigmoid: return 1.0 / (1.0 + std::exp(-x));
     case Op::k_sin: return std::sin(x);
     case Op::k_cos: return std::cos(x);
@@ -121,7 +122,8 @@ struct MagnitudeArithmetic : RealArithmetic {
 };
 
 // First-order bound of what rounding, and summing in any order, may do to a value: v the real value, s the magnitude of the sum that made
-// it, e the bound. A function is within kFunctionUlps and monotone around its argument, or changes no faster than it.
+// it, e the bound. A function is within kFunctionUlps (sigmoid, through a power of 2: more where it is small; normal_cdf: of 1/2 at least)
+// and monotone around its argument, or changes no faster than it.
 struct ErrorArithmetic {
   struct Value {
     double v, s, e;
@@ -178,7 +180,9 @@ struct ErrorArithmetic {
   static Value math(Op op, DType type, Value a) {
     const double v = math_function(op, a.v);
     if (op == Op::k_sqrt || op == Op::k_floor || op == Op::k_round) return rounded(type, v, spread(op, a, v));
-    return {v, std::abs(v), spread(op, a, v) + 2 * kFunctionUlps * unit(type) * std::abs(v)};
+    const double ulps = kFunctionUlps + (op == Op::k_sigmoid ? 0.5 * std::abs(a.v) : 0);
+    const double size = op == Op::k_normal_cdf ? std::max(std::abs(v), 0.5) : std::abs(v);
+    return {v, std::abs(v), spread(op, a, v) + 2 * ulps * unit(type) * size};
   }
 
  private:

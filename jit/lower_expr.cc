@@ -33,6 +33,14 @@ int Lowering::value(const Expr& e) {
     return fail(ir::unsupported("{}: {} value", ir::print(e), ir::dtype_name(e->type)));
   if (e->op == Op::k_const_float) return e_.constant(static_cast<float>(e->fval));
   if (e->op == Op::k_select) return choose(e->args[0], e->args[1], e->args[2]);
+  if (e->op == Op::k_mul) {
+    for (const int s : {1, 0}) {
+      const Expr& function = e->args[s];
+      if (function->op != Op::k_sigmoid) continue;
+      const int x = value(e->args[1 - s]), argument = value(function->args[0]);
+      return e_.ok() ? emit_times_sigmoid(e_, x, argument) : 0;
+    }
+  }
   std::array<int, 3> numbers{};
   if (e->args.size() > numbers.size()) return fail(ir::unsupported("{}", ir::op_info(e->op).id));
   for (size_t a = 0; a < e->args.size(); ++a) numbers[a] = value(e->args[a]);

@@ -186,7 +186,10 @@ void Lowering::unrolled(const Stmt& s) {
   const bool masked = std::all_of(s.body.begin(), s.body.end(), [](const Stmt& c) {
     return c.kind == Stmt::Kind::scope && c.mark == Mark::vector && !ir::is_const_int(c.extent);
   });
+  std::vector<size_t> begins;
+  const int first_register = e_.program().num_vregs;
   for (int64_t i = 0; i * width < extent->max && e_.ok(); ++i) {
+    begins.push_back(e_.mark().node);
     const auto copy = [&] {
       // Among many accumulators an epilogue reads its vectors again for every row rather than keep
       // them.
@@ -203,6 +206,38 @@ void Lowering::unrolled(const Stmt& s) {
       guarded(extent->bounds, 0, i * width, s.body, copy);
     }
   }
+  if (reads_what_it_writes(s.body)) return;
+  std::vector<int> kept;
+  for (const auto& [key, cell] : cells_) {
+    if (cell.reg >= first_register) kept.push_back(cell.reg);
+  }
+  size_t taken = cells_.size() - kept.size();
+  for (const Reduction& r : reductions_) {
+    for (const Reduction::Target& t : r.targets) taken += t.partials.size();
+  }
+  e_.interleave(begins, kept, static_cast<int>(taken));
+}
+
+// Whether a buffer in memory is both read and written.
+bool Lowering::reads_what_it_writes(const Body& list) const {
+  const auto in_memory = [&](const std::string& name) {
+    const int slot = slot_of(name);
+    return slot < 0 || leaf_.buffers[static_cast<size_t>(slot)].place != ir::Place::reg;
+  };
+  std::vector<std::string> read, written;
+  ir::for_each_stmt(list, [&](const Stmt& s) {
+    if (s.kind != Stmt::Kind::assign) return;
+    if (in_memory(s.target)) {
+      written.push_back(s.target);
+      if (s.op != ir::AssignOp::set) read.push_back(s.target);
+    }
+    ir::for_each_node(s.value, [&](const ir::ExprNode& n) {
+      if (n.op == Op::k_load && in_memory(n.name)) read.push_back(n.name);
+    });
+  });
+  return std::any_of(written.begin(), written.end(), [&](const std::string& w) {
+    return std::find(read.begin(), read.end(), w) != read.end();
+  });
 }
 
 // The mask of lanes base .. base + lanes - 1, -1 if all are on; signature tells masks apart.

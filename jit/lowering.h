@@ -106,6 +106,7 @@ class Lowering {
   bool whole_steps(const Extent& extent, int64_t width) const;
   void loop(const ir::Stmt& s);
   void unrolled(const ir::Stmt& s);
+  bool reads_what_it_writes(const Body& list) const;
   void vector_scope(const ir::Stmt& s);
   void lane_by_lane(const ir::Stmt& s, const VectorExtent& extent);
   // inside(), under the run-time conditions that put `lane` within the bounds; `list` is what it

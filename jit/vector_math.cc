@@ -6,7 +6,9 @@
 //              AVX2 has no scalef: n goes into the exponent bits, results below 2^-126 become 0.
 //   exp2 x     n = round(x), f = x - n exactly, 2^f of degree 5, times 2^n: scalef knows what is too large, and infinities.
 //   tanh x     m = expm1(2|x|) = 2^n (r + r^2 q(r)) + (2^n - 1); m / (m + 2) with the sign of x.
-//   sigmoid x  1 / (1 + exp(-x)): below 2^-126 (x < -87.3) it may become 0.
+//   sigmoid x  1 / (1 + 2^t), t = -x log2 e rounded: off by 5e-8 |x| where it is small, to 0 below 2^-126 (x < -87.3).
+//   normal_cdf x   e = 2^g(|x|), g fitted to log2 of the function at -|x|; e or, for x >= 0, 1 - e. Within 1.5e-7, and 2e-3 of
+//              itself down to x = -7.
 //   log x      x = 2^k m, m in [sqrt(1/2), sqrt 2), f = m - 1; f - f^2/2 + f^3 p(f) + k ln 2 in two
 //   parts. erf x      |x| < 0.9: x + x q(x^2); else 1 - exp(g(|x|)), g fitted to log erfc up
 //   to 3.95, where erf rounds to 1. sin, cos   r = x - n pi/2 in three parts, polynomials on
@@ -41,13 +43,8 @@ class Math {
   }
 
   int exp2(int x) {
-    const int n = e_.op(LeafOp::k_round, {x});
-    const int f = op(LeafOp::k_sub, x, n);
-    const int p = polynomial(f, {0.00132647273f, 0.00967151299f, 0.0555073358f, 0.240222424f,
-                                 0.693147004f, 1.0f});
-    if (has_scalef_) return op(LeafOp::k_scalef, p, n);
-    const int inside =
-        op(LeafOp::k_iadd, p, e_.op(LeafOp::k_shift_left, {e_.op(LeafOp::k_cvt_f32_i32, {n})}, 23));
+    const int inside = exp2_inside(x);
+    if (has_scalef_) return inside;
     const int big = blend(less(x, constant(128.0f)), constant(kInfinity), inside);
     const int normal = blend(less(x, constant(-126.0f)), big, constant(0.0f));
     return blend(e_.compare(LeafOp::k_cmp_unord, x, x), normal, x);
@@ -67,9 +64,23 @@ class Math {
     return op(LeafOp::k_bit_or, op(LeafOp::k_div, m, op(LeafOp::k_add, m, constant(2.0f))), sign);
   }
 
-  int sigmoid(int x) {
-    const int e = exp(op(LeafOp::k_bit_xor, x, bits(kSign)));
-    return op(LeafOp::k_div, constant(1.0f), op(LeafOp::k_add, e, constant(1.0f)));
+  // a / (1 + e^-x)
+  int sigmoid(int a, int x) {
+    int t = op(LeafOp::k_mul, x, constant(-1.44269502f));
+    if (has_scalef_) return op(LeafOp::k_div, a, op(LeafOp::k_add, exp2_inside(t), constant(1.0f)));
+    t = op(LeafOp::k_max, constant(-126.0f), t);
+    const int e = exp2_inside(op(LeafOp::k_min, constant(127.0f), t));
+    const int y = op(LeafOp::k_div, a, op(LeafOp::k_add, e, constant(1.0f)));
+    return blend(less(constant(127.0f), t), y, op(LeafOp::k_mul, a, constant(0.0f)));
+  }
+
+  int normal_cdf(int x) {
+    const int a = op(LeafOp::k_bit_andnot, bits(kSign), x);
+    const int g = polynomial(a, {-5.82123708e-7f, 1.08120949e-5f, -4.5145155e-5f, -0.000482853618f,
+                                 0.00751066066f, -0.052794415f, -0.459115511f, -1.15111565f, -0.999999808f});
+    int e = exp2_inside(g);
+    if (!has_scalef_) e = blend(less(g, constant(-126.0f)), e, constant(0.0f));
+    return blend(less(x, constant(0.0f)), op(LeafOp::k_sub, constant(1.0f), e), e);
   }
 
   int log(int x) {
@@ -157,6 +168,16 @@ class Math {
     return e_.op(LeafOp::k_shift_left,
                  {op(LeafOp::k_iadd, e_.op(LeafOp::k_cvt_f32_i32, {n}), bits(127))}, 23);
   }
+  // 2^x for x whose result is finite and normal; with scalef for any x.
+  int exp2_inside(int x) {
+    const int n = e_.op(LeafOp::k_round, {x});
+    const int f = op(LeafOp::k_sub, x, n);
+    const int p = polynomial(f, {0.00132647273f, 0.00967151299f, 0.0555073358f, 0.240222424f,
+                                 0.693147004f, 1.0f});
+    if (has_scalef_) return op(LeafOp::k_scalef, p, n);
+    return op(LeafOp::k_iadd, p,
+              e_.op(LeafOp::k_shift_left, {e_.op(LeafOp::k_cvt_f32_i32, {n})}, 23));
+  }
   // e^x for x whose result is finite and normal.
   int exp_inside(int x) {
     const Reduced r = reduce_ln2(x);
@@ -178,6 +199,8 @@ int with_nan_of(Emitter& e, int a, int result) {
 
 }  // namespace
 
+int emit_times_sigmoid(Emitter& e, int a, int x) { return Math(e).sigmoid(a, x); }
+
 int emit_max(Emitter& e, int a, int b) { return with_nan_of(e, a, e.op(LeafOp::k_max, {a, b})); }
 int emit_min(Emitter& e, int a, int b) { return with_nan_of(e, a, e.op(LeafOp::k_min, {a, b})); }
 
@@ -195,7 +218,9 @@ int emit_math(Emitter& e, Op op, int x) {
     case Op::k_erf:
       return m.erf(x);
     case Op::k_sigmoid:
-      return m.sigmoid(x);
+      return m.sigmoid(e.constant(1.0f), x);
+    case Op::k_normal_cdf:
+      return m.normal_cdf(x);
     case Op::k_sin:
       return m.sin_cos(x, 0);
     case Op::k_cos:

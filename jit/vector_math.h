@@ -10,6 +10,9 @@ namespace lathe::jit {
 // Emits the function for op (class kMath) of register x; -1 if there is none.
 int emit_math(Emitter& e, ir::Op op, int x);
 
+// a * sigmoid(x) in one division.
+int emit_times_sigmoid(Emitter& e, int a, int x);
+
 // a if a > b else b, and the like for min, with NaN in either operand giving NaN.
 int emit_max(Emitter& e, int a, int b);
 int emit_min(Emitter& e, int a, int b);

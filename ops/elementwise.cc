@@ -13,9 +13,10 @@ namespace {
 Expr call(Op op, Expr x) { return ir::make(op, {std::move(x)}); }
 
 Expr gelu(const Expr& x, bool tanh_form) {
-  if (!tanh_form) return f32(0.5) * x * (f32(1) + call(Op::k_erf, x * f32(0.70710678118654752)));
-  return f32(0.5) * x *
-         (f32(1) + call(Op::k_tanh, f32(0.79788456080286536) * (x + f32(0.044715) * x * x * x)));
+  if (!tanh_form) return x * call(Op::k_normal_cdf, x);
+  // (1 + tanh u) / 2 = sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3)
+  constexpr double kTwice = 1.59576912160573072;
+  return x * call(Op::k_sigmoid, x * ir::make(Op::k_fma, {x * x, f32(0.044715 * kTwice), f32(kTwice)}));
 }
 Expr silu(const Expr& x) { return x * call(Op::k_sigmoid, x); }
 bool tanh_form(const Node& node) {

@@ -186,7 +186,7 @@ TEST(LlvmLeaves, Softmax) {
 TEST(LlvmLeaves, ElementwiseChains) {
   LATHE_NEEDS_LLVM();
   for (const char* f : {"exp({0})", "log(abs({0}))", "tanh({0})", "erf({0})",
-                        "{0} / (1.0 + exp(-{0}))", "sin({0}) * cos({0})", "max({0}, 0.0)",
+                        "{0} / (1.0 + exp(-{0}))", "{0} * sigmoid({0})", "{0} * normal_cdf({0})", "sin({0}) * cos({0})", "max({0}, 0.0)",
                         "sqrt(abs({0}))", "select({0} < 0.25, {0} * 2.0, floor({0}))"}) {
     expect_leaf_bits(
         f, [f](int64_t rows, int64_t n) { return row_case(elementwise(f), rows, n); }, kRowSizes);

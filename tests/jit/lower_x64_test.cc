@@ -73,7 +73,7 @@ TEST(LowerX64, Softmax) {
 
 TEST(LowerX64, EveryFunctionAlone) {
   for (const char* f :
-       {"exp", "log", "tanh", "erf", "sigmoid", "sin", "cos", "sqrt", "rsqrt", "floor", "round"}) {
+       {"exp", "log", "tanh", "erf", "sigmoid", "normal_cdf", "sin", "cos", "sqrt", "rsqrt", "floor", "round"}) {
     LeafCase c = rows(fmt::format("  for i0 < e0:\n    for i1 < ceildiv(e1, 16):\n      for i2 < "
                                   "min(16, e1 - 16*i1) @vector:\n"
                                   "        p1[i0, 16*i1 + i2] = {}(3.0 * p0[i0, 16*i1 + i2])\n",
@@ -132,6 +132,7 @@ TEST(LowerX64, MatmulTilesWithEpilogues) {
        {"r0[{0}, {1}]", "p3[{0}, {1}] + r0[{0}, {1}]", "max(r0[{0}, {1}] + p2[{1}], 0.0)",
         "0.5 * (r0[{0}, {1}] + p2[{1}]) * (1.0 + erf((r0[{0}, {1}] + p2[{1}]) * 0.70710677))",
         "(r0[{0}, {1}] + p2[{1}]) * sigmoid(r0[{0}, {1}] + p2[{1}])",
+        "(r0[{0}, {1}] + p2[{1}]) * normal_cdf(r0[{0}, {1}] + p2[{1}])",
         "0.5 * r0[{0}, {1}] * (1.0 + tanh(0.7978846 * (r0[{0}, {1}] + 0.044715 * r0[{0}, {1}] * "
         "r0[{0}, {1}] * r0[{0}, {1}])))"}) {
     for (const auto& [m, vectors] : std::vector<std::pair<int, int>>{
