@@ -81,7 +81,7 @@ std::string steps_text(const std::vector<PtrStep>& steps) {
   return out;
 }
 
-void print_nodes(const std::vector<Node>& nodes, int depth, std::string* out) {
+void print_nodes(const Nodes& nodes, int depth, std::string* out) {
   const std::string indent(static_cast<size_t>(depth) * 2, ' ');
   for (const Node& n : nodes) {
     std::string line;
@@ -124,7 +124,7 @@ void print_nodes(const std::vector<Node>& nodes, int depth, std::string* out) {
 
 const char* leaf_op_name(LeafOp op) { return kNames[static_cast<int>(op)]; }
 
-bool contains(const std::vector<Node>& body, LeafOp op) {
+bool contains(const Nodes& body, LeafOp op) {
   for (const Node& node : body) {
     if (node.kind == Node::Kind::inst ? node.inst.op == op : contains(node.body, op)) return true;
   }

@@ -13,6 +13,7 @@
 // A plain value; serialise() gives the bytes the plug-in gets, and to_text() the form people read.
 #pragma once
 #include <cstdint>
+#include <memory_resource>
 #include <string>
 #include <vector>
 
@@ -87,7 +88,7 @@ struct PtrStep {
   std::vector<PtrTerm> terms;    // at most two
 };
 
-struct Node {
+struct NodeFields {
   enum class Kind : uint8_t {
     inst,
     loop,       // [var = 0 if init]; while (var + step <= extent) { body; steps; var += step }
@@ -99,7 +100,6 @@ struct Node {
   };
   Kind kind = Kind::inst;
   Inst inst;
-  std::vector<Node> body;
   int var = -1;
   bool init = true;
   int64_t step = 1;
@@ -107,6 +107,22 @@ struct Node {
   std::vector<PtrStep> steps;
   int from = -1;
   int seg_ptr_a = -1, seg_base_a = -1, seg_ptr_b = -1, seg_base_b = -1;
+};
+// Nodes and the bodies inside them lie where their list does: a list made with a memory resource hands it down.
+struct Node;
+using Nodes = std::pmr::vector<Node>;
+struct Node : NodeFields {
+  using allocator_type = std::pmr::polymorphic_allocator<>;
+  Nodes body;
+
+  Node() = default;
+  explicit Node(allocator_type memory) : body(memory) {}
+  Node(const Node&) = default;
+  Node(Node&&) noexcept = default;
+  Node(const Node& o, allocator_type memory) : NodeFields(o), body(o.body, memory) {}
+  Node(Node&& o, allocator_type memory) : NodeFields(std::move(o)), body(std::move(o.body), memory) {}
+  Node& operator=(const Node&) = default;
+  Node& operator=(Node&&) = default;
 };
 
 // Initial value of a pointer register: op[slot].ptr or stream[stream].ptr, plus bytes and terms.
@@ -118,6 +134,12 @@ struct PtrInit {
 };
 
 struct LeafProgram {
+  LeafProgram() = default;
+  // Which must outlive it, and what is moved from it; a copy is on its own.
+  explicit LeafProgram(std::pmr::memory_resource* memory) : body(memory) {}
+  // For what working on it takes.
+  std::pmr::memory_resource* memory() const { return body.get_allocator().resource(); }
+
   std::string name;              // lathe_<family>_<dtype>_<tile>_<isa>_<hash8>
   ir::IsaLevel level = ir::IsaLevel::portable;
   int lanes = 8;                 // of every vector register in this program
@@ -125,7 +147,7 @@ struct LeafProgram {
   int mask_registers = 0;
   int num_vregs = 0, num_masks = 0, num_vars = 0;  // virtual registers are 0..n-1
   std::vector<PtrInit> ptrs;     // pointer register i starts as ptrs[i]; one with slot = stream = -1 starts undefined
-  std::vector<Node> body;
+  Nodes body;
 };
 
 std::string to_text(const LeafProgram& program);
@@ -133,7 +155,7 @@ std::vector<uint8_t> serialise(const LeafProgram& program);
 ir::Result<LeafProgram> deserialise(const uint8_t* bytes, size_t size);
 
 // Whether any instruction has this operation.
-bool contains(const std::vector<Node>& body, LeafOp op);
+bool contains(const Nodes& body, LeafOp op);
 
 // Checks what every generator relies on: registers defined before use on every path, ranges, loop structure.
 ir::Status verify_program(const LeafProgram& program);

@@ -24,8 +24,8 @@ class Writer {
     std::memcpy(bytes, &v, sizeof(T));
     out_->insert(out_->end(), bytes, bytes + sizeof(T));
   }
-  template <class T>
-  uint32_t count(std::vector<T>& v) {
+  template <class List>
+  uint32_t count(List& v) {
     value(static_cast<uint32_t>(v.size()));
     return static_cast<uint32_t>(v.size());
   }
@@ -56,8 +56,8 @@ class Reader {
     left_ -= sizeof(T);
   }
   // Each element takes at least one byte, so a count beyond the bytes left is malformed.
-  template <class T>
-  uint32_t count(std::vector<T>& v) {
+  template <class List>
+  uint32_t count(List& v) {
     uint32_t n = 0;
     value(n);
     if (!ok_ || n > left_) {
@@ -91,8 +91,8 @@ class Reader {
   bool ok_ = true;
 };
 
-template <class A, class T, class F>
-void list(A& a, std::vector<T>& v, F&& f) {
+template <class A, class List, class F>
+void list(A& a, List& v, F&& f) {
   const uint32_t n = a.count(v);
   for (uint32_t i = 0; i < n; ++i) {
     if constexpr (std::is_same_v<A, Reader>) {

@@ -16,14 +16,14 @@ namespace {
 constexpr int kMaxRegisters = 1 << 20;
 constexpr int kMaxDepth = 16;
 
-using Flags = std::vector<uint8_t>;
+using Flags = std::pmr::vector<uint8_t>;
 struct Defined {
   Flags vregs, masks, ptrs, vars;
 };
 
 class Checker {
  public:
-  explicit Checker(const LeafProgram& p) : p_(p) {}
+  explicit Checker(const LeafProgram& p) : p_(p), defined_(p.memory()) {}
 
   ir::Status run() {
     const auto count_ok = [](int n) { return n >= 0 && n <= kMaxRegisters; };
@@ -33,10 +33,10 @@ class Checker {
     if (!count_ok(p_.num_vregs) || !count_ok(p_.num_masks) || !count_ok(p_.num_vars)) {
       return ir::invalid("register counts out of range");
     }
-    Defined d;
-    d.vregs.resize(p_.num_vregs);
-    d.masks.resize(p_.num_masks);
-    d.vars.resize(p_.num_vars);
+    const auto none = [&](int n) { return Flags(static_cast<size_t>(n), p_.memory()); };
+    Defined d{none(p_.num_vregs), none(p_.num_masks), none(0), none(p_.num_vars)};
+    d.ptrs.reserve(p_.ptrs.size());
+    defined_.reserve(d.vregs.size() + d.masks.size());
     for (const PtrInit& init : p_.ptrs) {
       if (init.slot >= ir::kMaxLeafOperands || init.stream >= ir::kMaxLeafStreams) {
         return ir::invalid("pointer: operand {} or stream {} out of range", init.slot, init.stream);
@@ -202,14 +202,14 @@ class Checker {
     return ir::invalid("unknown kind of node");
   }
 
-  ir::Status nodes(const std::vector<Node>& body, Defined& d, int depth) {
+  ir::Status nodes(const Nodes& body, Defined& d, int depth) {
     if (depth > kMaxDepth) return ir::invalid("nested more than {} deep", kMaxDepth);
     for (const Node& n : body) LATHE_RETURN_IF_ERROR(node(n, d, depth));
     return {};
   }
 
   // What a body defines is not defined after it.
-  ir::Status block(const std::vector<Node>& body, Defined& d, int depth) {
+  ir::Status block(const Nodes& body, Defined& d, int depth) {
     const size_t outside = defined_.size();
     LATHE_RETURN_IF_ERROR(nodes(body, d, depth + 1));
     forget(outside);
@@ -220,7 +220,7 @@ class Checker {
   }
 
   const LeafProgram& p_;
-  std::vector<uint8_t*> defined_;  // flags set, in order
+  std::pmr::vector<uint8_t*> defined_;  // flags set, in order
   std::vector<int> loop_vars_;
   bool in_segments_ = false;
 };

@@ -13,15 +13,16 @@ ir::Status Lowering::run() {
   return e_.status();
 }
 
-ir::Result<LeafProgram> lower_leaf(const ir::Kernel& leaf, const ir::Target& target, std::string_view text) {
+ir::Result<LeafProgram> lower_leaf(const ir::Kernel& leaf, const ir::Target& target, std::string_view text,
+                                   std::pmr::memory_resource* memory) {
   if (target.lanes != 8 && target.lanes != 16)
     return ir::unsupported("{} lanes, expected 8 or 16", target.lanes);
-  LeafProgram program;
+  LeafProgram program(memory);
   program.level = target.level;
   program.lanes = target.lanes;
   program.vector_registers = target.vector_registers;
   program.mask_registers = target.mask_registers;
-  LATHE_RETURN_IF_ERROR(Lowering(leaf, target, &program).run().with_context("leaf"));
+  LATHE_RETURN_IF_ERROR(Lowering(leaf, target, &program, memory).run().with_context("leaf"));
   tidy(program);
   program.name = text.empty() ? program_name(leaf, target, ir::print(leaf)) : program_name(leaf, target, text);
   const ir::Status status = verify_program(program);

@@ -87,15 +87,21 @@ int Emitter::fail(ir::Status status) {
   return program_->num_vregs > 0 ? 0 : fresh();
 }
 
+void Emitter::push_frame(Nodes* out, size_t likely_nodes) {
+  out->reserve(likely_nodes);
+  if (static_cast<size_t>(depth_++) == frames_.size()) frames_.emplace_back(memory_);
+  Frame& frame = top();
+  frame.out = out;
+  for (KeyTable* table : {&frame.values, &frame.masks, &frame.ptrs}) table->clear();
+}
+
 int Emitter::fresh() {
-  value_id_.push_back(next_id_++);
-  homes_.push_back(false);
-  constants_.push_back(-1);
+  registers_.emplace_back().value = next_id_++;
   return program_->num_vregs++;
 }
 int Emitter::home() {
   const int reg = fresh();
-  homes_[reg] = true;
+  content(reg).home = true;
   return reg;
 }
 
@@ -112,33 +118,34 @@ Inst& Emitter::emit(LeafOp op, int dst, int level) {
   return inst;
 }
 
-std::vector<Inst> Emitter::since(const Mark& from) const {
-  const std::vector<Node>& out = *frames_.back().out;
-  std::vector<Inst> code;
+std::pmr::vector<Inst> Emitter::since(const Mark& from) const {
+  const Nodes& out = *top().out;
+  std::pmr::vector<Inst> code(memory_);
   code.reserve(out.size() - from.node);
   for (size_t i = from.node; i < out.size(); ++i) {
-    if (out[i].kind != Node::Kind::inst) return {};
+    if (out[i].kind != Node::Kind::inst) return std::pmr::vector<Inst>(memory_);
     code.push_back(out[i].inst);
   }
   return code;
 }
 
-bool Emitter::repeat(const std::vector<Inst>& code, const Mark& from,
+bool Emitter::repeat(std::span<const Inst> code, const Mark& from,
                      std::span<const LoopContext::Bump> moving, int64_t times) {
-  std::vector<int64_t> shift(program_->ptrs.size());
+  std::pmr::vector<int64_t> shift(program_->ptrs.size(), memory_);
   for (const LoopContext::Bump& b : moving) shift[static_cast<size_t>(b.ptr)] = times * b.per_iteration.bytes;
   for (const Inst& i : code) {
     const int64_t to = i.mem.ptr < 0 ? 0 : i.mem.disp + shift[static_cast<size_t>(i.mem.ptr)];
     if (to != static_cast<int32_t>(to)) return false;
   }
   // Registers and masks made by the code, by their number since the mark, and what they are called here.
-  std::vector<int> regs(static_cast<size_t>(program_->num_vregs - from.vregs), -1);
-  std::vector<int> masks(static_cast<size_t>(program_->num_masks - from.masks), -1);
-  const auto renamed = [](const std::vector<int>& names, int first, int i) {
+  using Names = std::pmr::vector<int>;
+  Names regs(static_cast<size_t>(program_->num_vregs - from.vregs), -1, memory_);
+  Names masks(static_cast<size_t>(program_->num_masks - from.masks), -1, memory_);
+  const auto renamed = [](const Names& names, int first, int i) {
     const size_t at = static_cast<size_t>(i - first);
     return i < first || at >= names.size() || names[at] < 0 ? i : names[at];
   };
-  std::vector<Node>& out = *frames_.back().out;
+  Nodes& out = *top().out;
   for (const Inst& known : code) {
     Inst i = known;
     for (int& s : i.src) s = renamed(regs, from.vregs, s);
@@ -157,7 +164,7 @@ bool Emitter::repeat(const std::vector<Inst>& code, const Mark& from,
 }
 
 void Emitter::forget_values() {
-  for (Frame& f : frames_) {
+  for (Frame& f : std::span(frames_.data(), static_cast<size_t>(depth_))) {
     f.values.clear();
     if (scarce_masks()) f.masks.clear();
   }
@@ -187,26 +194,26 @@ void Emitter::finish(const LoopContext& loop, int64_t iterations, Node& node) {
 }
 
 int Emitter::known(const Key& key, uint64_t hash) {
-  for (auto f = frames_.rbegin(); f != frames_.rend(); ++f) {
-    const KeyTable::Value* v = f->values.find(key.span(), hash);
-    if (v != nullptr && value_id_[v->reg] == v->id) return v->reg;
+  for (int f = level(); f >= 0; --f) {
+    const KeyTable::Value* v = frames_[static_cast<size_t>(f)].values.find(key.span(), hash);
+    if (v != nullptr && content(v->reg).value == v->id) return v->reg;
   }
   return -1;
 }
 void Emitter::remember(const Key& key, uint64_t hash, int reg, int level) {
-  frames_[level].values.set(key.span(), hash, {reg, value_id_[reg]});
+  frames_[level].values.set(key.span(), hash, {reg, content(reg).value});
 }
 // What a frame in scope knows under the key in masks or ptrs; -1: nothing.
 int Emitter::known_in(KeyTable Frame::*table, const Key& key, uint64_t hash) {
-  for (auto f = frames_.rbegin(); f != frames_.rend(); ++f) {
-    if (const KeyTable::Value* v = ((*f).*table).find(key.span(), hash)) return v->reg;
+  for (int f = level(); f >= 0; --f) {
+    if (const KeyTable::Value* v = (frames_[static_cast<size_t>(f)].*table).find(key.span(), hash)) return v->reg;
   }
   return -1;
 }
 
 int Emitter::op(LeafOp op, std::span<const int> sources, uint32_t imm, int mask) {
   Key key = key_of({static_cast<int64_t>(op), imm, mask_class(mask)});
-  for (const int s : sources) key.add(value_id_[s]);
+  for (const int s : sources) key.add(content(s).value);
   const uint64_t hash = KeyTable::hash(key.span());
   if (const int reg = known(key, hash); reg >= 0) return reg;
   const int dst = fresh();
@@ -219,7 +226,7 @@ int Emitter::op(LeafOp op, std::span<const int> sources, uint32_t imm, int mask)
 }
 
 void Emitter::op_into(int dst, LeafOp op, std::initializer_list<int> sources, int mask) {
-  const int64_t constant = op == LeafOp::k_move ? constants_[*sources.begin()] : -1;
+  const int64_t constant = op == LeafOp::k_move ? content(*sources.begin()).constant : -1;
   Inst& i = emit(constant >= 0 ? LeafOp::k_constant : op, dst, level());
   if (constant >= 0) {
     i.imm = static_cast<uint32_t>(constant);
@@ -238,7 +245,7 @@ int Emitter::constant_bits(uint32_t bits) {
   const int dst = fresh();
   emit(LeafOp::k_constant, dst, 0).imm = bits;
   remember(key, hash, dst, 0);
-  constants_[dst] = bits;
+  content(dst).constant = bits;
   return dst;
 }
 
@@ -300,14 +307,14 @@ void Emitter::store(const Access& at, int value, int mask, bool stream) {
 }
 
 int Emitter::compare(LeafOp op, int a, int b) {
-  const Key key = key_of({static_cast<int64_t>(op), value_id_[a], value_id_[b]});
+  const Key key = key_of({static_cast<int64_t>(op), content(a).value, content(b).value});
   const uint64_t hash = KeyTable::hash(key.span());
   if (const int mask = known_in(&Frame::masks, key, hash); mask >= 0) return mask;
   const int dst = program_->num_masks++;
   Inst& i = emit(op, dst, level());
   i.src[0] = a;
   i.src[1] = b;
-  frames_.back().masks.set(key.span(), hash, {dst, 0});
+  top().masks.set(key.span(), hash, {dst, 0});
   return dst;
 }
 
@@ -380,7 +387,7 @@ int Emitter::derived(int ptr, const Linear& offset, int level) {
   std::vector<PtrTerm> terms = terms_of(offset, 1);
   int64_t bytes = offset.bytes;
   do {
-    Node n;
+    Node n(memory_);
     n.kind = Node::Kind::set_ptr;
     n.from = from;
     PtrStep step{out, bytes, {}};
@@ -403,7 +410,7 @@ int Emitter::bumped(LoopContext* loop, int ptr, const Linear& per_iteration) {
   key.add(per_iteration);
   const uint64_t hash = KeyTable::hash(key.span());
   if (const int known = known_in(&Frame::ptrs, key, hash); known >= 0) return known;
-  Node n;
+  Node n(memory_);
   n.kind = Node::Kind::set_ptr;
   n.from = ptr;
   const int out = new_ptr();

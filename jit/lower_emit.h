@@ -72,9 +72,10 @@ class KeyTable {
 class Emitter {
  public:
   Emitter(LeafProgram* program, std::pmr::memory_resource* memory)
-      : program_(program), memory_(memory), tail_classes_(memory) {
+      : program_(program), memory_(memory), frames_(memory), registers_(memory), tail_classes_(memory) {
     frames_.reserve(8);
-    frames_.emplace_back(&program->body, memory);
+    registers_.reserve(256);
+    push_frame(&program->body);
   }
 
   // Errors are kept: the first one wins, and what is emitted after it does not matter.
@@ -84,13 +85,10 @@ class Emitter {
   LeafProgram& program() { return *program_; }
 
   // Frames.
-  int level() const { return static_cast<int>(frames_.size()) - 1; }
-  void push_frame(std::vector<Node>* out, size_t likely_nodes = 0) {
-    out->reserve(likely_nodes);
-    frames_.emplace_back(out, memory_);
-  }
-  void pop_frame() { frames_.pop_back(); }
-  void append(Node node) { frames_.back().out->push_back(std::move(node)); }
+  int level() const { return depth_ - 1; }
+  void push_frame(Nodes* out, size_t likely_nodes = 0);
+  void pop_frame() { --depth_; }
+  void append(Node node) { top().out->push_back(std::move(node)); }
   void append_at(int level, Node node) { frames_[level].out->push_back(std::move(node)); }
   // Straight code emitted once and repeated: what the innermost frame got since mark(), with registers
   // and masks of its own, addresses through moving[i].ptr moved by `times` of its steps.
@@ -98,11 +96,11 @@ class Emitter {
     size_t node;
     int vregs, masks;
   };
-  Mark mark() const { return {frames_.back().out->size(), program_->num_vregs, program_->num_masks}; }
+  Mark mark() const { return {top().out->size(), program_->num_vregs, program_->num_masks}; }
   // The instructions since `from`; nothing if other nodes stand among them.
-  std::vector<Inst> since(const Mark& from) const;
+  std::pmr::vector<Inst> since(const Mark& from) const;
   // False, and nothing emitted, if an address would leave its 32 bits.
-  bool repeat(const std::vector<Inst>& code, const Mark& from, std::span<const LoopContext::Bump> moving,
+  bool repeat(std::span<const Inst> code, const Mark& from, std::span<const LoopContext::Bump> moving,
               int64_t times);
   // The code from begins[0] on, copies of one another that start at `begins` of the innermost frame: in turns, as far as registers
   // allow (lower_interleave.cc). Registers in `kept` are read later; `taken` others hold values throughout.
@@ -138,8 +136,8 @@ class Emitter {
 
   int home();                                           // a register whose content changes
   void set_constant(int home, float value, int level);  // placed in frame `level`
-  void touch(int home) { value_id_[home] = next_id_++; }
-  bool is_home(int reg) const { return homes_[reg]; }
+  void touch(int home) { content(home).value = next_id_++; }
+  bool is_home(int reg) const { return content(reg).home; }
   void stored(int slot) { ++at_slot(memory_id_, slot); }
 
   // Pointers and variables.
@@ -159,10 +157,14 @@ class Emitter {
     std::span<const int64_t> span() const { return {numbers.data(), size}; }
   };
   struct Frame {
-    Frame(std::vector<Node>* nodes, std::pmr::memory_resource* memory)
-        : out(nodes), values(memory), masks(memory), ptrs(memory) {}
-    std::vector<Node>* out;
+    explicit Frame(std::pmr::memory_resource* memory) : values(memory), masks(memory), ptrs(memory) {}
+    Nodes* out = nullptr;
     KeyTable values, masks, ptrs;
+  };
+  struct Register {
+    int64_t value = 0;      // equal numbers, equal contents
+    int64_t constant = -1;  // its bits, -1 if it is none
+    bool home = false;
   };
   struct Base {
     int ptr = -1, level = 0;
@@ -174,6 +176,10 @@ class Emitter {
     return list[static_cast<size_t>(slot)];
   }
   int fresh();
+  Register& content(int reg) { return registers_[static_cast<size_t>(reg)]; }
+  const Register& content(int reg) const { return registers_[static_cast<size_t>(reg)]; }
+  Frame& top() { return frames_[static_cast<size_t>(depth_ - 1)]; }
+  const Frame& top() const { return frames_[static_cast<size_t>(depth_ - 1)]; }
   bool scarce_masks() const { return program_->mask_registers == 0; }
   int mask_class(int mask) const;
   int known(const Key& key, uint64_t hash);
@@ -188,16 +194,15 @@ class Emitter {
   LeafProgram* program_;
   std::pmr::memory_resource* memory_;
   ir::Status status_;
-  std::vector<Frame> frames_;
+  std::pmr::vector<Frame> frames_;  // depth_ of them in use; the others keep their memory for the next
+  int depth_ = 0;
   std::vector<LoopContext*> loops_;
   std::vector<std::unique_ptr<LoopContext>> all_loops_;
-  std::vector<int64_t> value_id_;
-  std::vector<bool> homes_;
+  std::pmr::vector<Register> registers_;
   int64_t next_id_ = 0;
   std::vector<int64_t> memory_id_;   // by operand: how often it was stored to
   std::vector<int> bases_;           // by operand: its pointer + 1, 0 if none yet
   std::vector<Base> base_;           // by operand: the pointer that stands for it for now
-  std::vector<int64_t> constants_;   // by register: bits of its constant, -1 if it is none
   bool tight_ = false;
   std::vector<int> mask_class_;      // by mask
   KeyTable tail_classes_;

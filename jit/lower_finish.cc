@@ -11,14 +11,16 @@
 namespace lathe::jit {
 namespace {
 
+using Numbers = std::pmr::vector<int>;
+
 template <class F>
-void each(std::vector<Node>& body, const F& f) {
+void each(Nodes& body, const F& f) {
   for (Node& n : body) {
     f(n);
     if (!n.body.empty()) each(n.body, f);
   }
 }
-size_t count_nodes(const std::vector<Node>& body) {
+size_t count_nodes(const Nodes& body) {
   size_t n = body.size();
   for (const Node& node : body) {
     if (!node.body.empty()) n += count_nodes(node.body);
@@ -26,7 +28,7 @@ size_t count_nodes(const std::vector<Node>& body) {
   return n;
 }
 template <class F>
-void prune(std::vector<Node>& body, const F& f) {
+void prune(Nodes& body, const F& f) {
   std::erase_if(body, f);
   for (Node& n : body) {
     if (!n.body.empty()) prune(n.body, f);
@@ -38,7 +40,11 @@ void prune(std::vector<Node>& body, const F& f) {
 class DeadCode {
  public:
   explicit DeadCode(LeafProgram& p)
-      : p_(p), vregs_(p.num_vregs), masks_(p.num_masks), ptrs_(p.ptrs.size()) {}
+      : p_(p),
+        vregs_(static_cast<size_t>(p.num_vregs), p.memory()),
+        masks_(static_cast<size_t>(p.num_masks), p.memory()),
+        ptrs_(p.ptrs.size(), p.memory()),
+        nodes_(p.memory()) {}
 
   void remove() {
     nodes_.reserve(count_nodes(p_.body));
@@ -67,7 +73,7 @@ class DeadCode {
     int children = 0;  // alive
     bool dead = false;
   };
-  void collect(std::vector<Node>& body, int parent) {
+  void collect(Nodes& body, int parent) {
     for (Node& n : body) {
       const int at = static_cast<int>(nodes_.size());
       nodes_.push_back({&n, parent, static_cast<int>(n.body.size())});
@@ -107,7 +113,7 @@ class DeadCode {
     }
   }
   // Drops the dead of `body`, whose first node is nodes_[at]; returns what follows its last.
-  size_t compact(std::vector<Node>& body, size_t at) {
+  size_t compact(Nodes& body, size_t at) {
     size_t kept = 0;
     for (size_t i = 0; i < body.size(); ++i) {
       const bool dead = nodes_[at++].dead;
@@ -121,14 +127,14 @@ class DeadCode {
   }
 
   LeafProgram& p_;
-  std::vector<int> vregs_, masks_, ptrs_;  // uses that are alive
-  std::vector<Entry> nodes_;
+  Numbers vregs_, masks_, ptrs_;  // uses that are alive
+  std::pmr::vector<Entry> nodes_;
 };
 
 // q = p at the top, where p is an operand's address used for nothing else: q starts as that
 // address.
 void start_where_used(LeafProgram& p) {
-  std::vector<int> uses(p.ptrs.size()), sets(p.ptrs.size());
+  Numbers uses(p.ptrs.size(), p.memory()), sets(p.ptrs.size(), p.memory());
   each(p.body, [&](Node& n) {
     if (n.kind == Node::Kind::inst && n.inst.mem.ptr >= 0) ++uses[n.inst.mem.ptr];
     if (n.kind == Node::Kind::set_ptr) {
@@ -161,7 +167,10 @@ void start_where_used(LeafProgram& p) {
 // Live ranges over node positions; a name that enters a loop from outside lives to the loop's end.
 class Ranges {
  public:
-  Ranges(size_t names, size_t touches) : first_(names, kNone), last_(names, kNone) { touches_.reserve(touches); }
+  Ranges(size_t names, size_t touches, std::pmr::memory_resource* memory)
+      : first_(names, kNone, memory), last_(names, kNone, memory), touches_(memory) {
+    touches_.reserve(touches);
+  }
   void touch(int name, int at) {
     if (name < 0) return;
     if (first_[name] == kNone) first_[name] = at;
@@ -173,13 +182,16 @@ class Ranges {
       if (at >= from && at <= to && first_[name] < from) last_[name] = std::max(last_[name], to);
     }
   }
-  std::vector<int> number(int* count) const {
-    std::vector<int> order, out(first_.size(), -1), until;
+  Numbers number(int* count) const {
+    const auto memory = first_.get_allocator();
+    Numbers order(memory), out(first_.size(), -1, memory), until(memory);
+    order.reserve(first_.size());
+    until.reserve(first_.size());
     for (size_t i = 0; i < first_.size(); ++i) {
       if (first_[i] != kNone) order.push_back(static_cast<int>(i));
     }
-    std::stable_sort(order.begin(), order.end(),
-                     [&](int a, int b) { return first_[a] < first_[b]; });
+    std::sort(order.begin(), order.end(),
+              [&](int a, int b) { return first_[a] != first_[b] ? first_[a] < first_[b] : a < b; });
     for (int name : order) {
       size_t slot = 0;
       while (slot < until.size() && until[slot] > first_[name]) ++slot;
@@ -193,15 +205,15 @@ class Ranges {
 
  private:
   static constexpr int kNone = -2;
-  std::vector<int> first_, last_;
-  std::vector<std::pair<int, int>> touches_;
+  Numbers first_, last_;
+  std::pmr::vector<std::pair<int, int>> touches_;
 };
 
 struct Numbering {
   Ranges ptrs, vars;
   int at = 0;
 
-  void nodes(const std::vector<Node>& body) {
+  void nodes(const Nodes& body) {
     for (const Node& n : body) node(n);
   }
   void node(const Node& n) {
@@ -255,25 +267,25 @@ struct Numbering {
 
 void share_numbers(LeafProgram& p) {
   const size_t nodes = count_nodes(p.body);
-  Numbering n{Ranges(p.ptrs.size(), nodes), Ranges(static_cast<size_t>(p.num_vars), nodes)};
+  Numbering n{Ranges(p.ptrs.size(), nodes, p.memory()), Ranges(static_cast<size_t>(p.num_vars), nodes, p.memory())};
   for (size_t i = 0; i < p.ptrs.size(); ++i) {
     if (p.ptrs[i].slot >= 0 || p.ptrs[i].stream >= 0) n.ptrs.touch(static_cast<int>(i), -1);
   }
   n.nodes(p.body);
   int count = 0;
-  const std::vector<int> ptr = n.ptrs.number(&count);
+  const Numbers ptr = n.ptrs.number(&count);
   std::vector<PtrInit> ptrs(count);
   for (size_t i = 0; i < p.ptrs.size(); ++i) {
     if (p.ptrs[i].slot >= 0 || p.ptrs[i].stream >= 0) ptrs[ptr[i]] = p.ptrs[i];
   }
   p.ptrs = std::move(ptrs);
-  const std::vector<int> var = n.vars.number(&p.num_vars);
-  const auto rename = [](const std::vector<int>& map, int& i) {
+  const Numbers var = n.vars.number(&p.num_vars);
+  const auto rename = [](const Numbers& map, int& i) {
     if (i >= 0) i = map[i];
   };
-  std::vector<int> vreg(p.num_vregs, -1), mask(p.num_masks, -1);
+  Numbers vreg(static_cast<size_t>(p.num_vregs), -1, p.memory()), mask(static_cast<size_t>(p.num_masks), -1, p.memory());
   int vregs = 0, masks = 0;
-  const auto number = [](std::vector<int>& map, int& next, int& i) {
+  const auto number = [](Numbers& map, int& next, int& i) {
     if (i < 0) return;
     if (map[i] < 0) map[i] = next++;
     i = map[i];
@@ -315,12 +327,12 @@ void tidy(LeafProgram& program) {
     }
   }
   // Operands nobody addresses any more need no pointer.
-  std::vector<bool> used(program.ptrs.size());
+  std::pmr::vector<uint8_t> used(program.ptrs.size(), program.memory());
   each(program.body, [&](Node& n) {
-    if (n.kind == Node::Kind::inst && n.inst.mem.ptr >= 0) used[n.inst.mem.ptr] = true;
-    if (n.kind == Node::Kind::set_ptr) used[n.from] = true;
-    if (n.kind == Node::Kind::segments) used[n.seg_base_a] = used[n.seg_base_b] = true;
-    for (const PtrStep& s : n.steps) used[s.ptr] = true;
+    if (n.kind == Node::Kind::inst && n.inst.mem.ptr >= 0) used[n.inst.mem.ptr] = 1;
+    if (n.kind == Node::Kind::set_ptr) used[n.from] = 1;
+    if (n.kind == Node::Kind::segments) used[n.seg_base_a] = used[n.seg_base_b] = 1;
+    for (const PtrStep& s : n.steps) used[s.ptr] = 1;
   });
   for (size_t i = 0; i < used.size(); ++i) {
     if (!used[i]) program.ptrs[i] = {};

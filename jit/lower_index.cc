@@ -216,8 +216,9 @@ std::optional<PlainIndex> plain_index(const Expr& e) {
   return out;
 }
 
-PlainAccess plain_access(const ir::Buffer& buffer, int slot, const std::vector<Expr>& index) {
-  PlainAccess out;
+PlainAccess plain_access(const ir::Buffer& buffer, int slot, const std::vector<Expr>& index,
+                         std::pmr::memory_resource* memory) {
+  PlainAccess out{false, std::pmr::vector<PlainIndex>(memory), std::pmr::vector<Linear>(memory)};
   const bool cell = buffer.place == ir::Place::reg;
   if (!cell && index.size() != buffer.strides.size()) return out;
   out.index.reserve(index.size());

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <memory_resource>
 #include <optional>
 #include <span>
 #include <string>
@@ -111,7 +112,11 @@ struct Linear {
   int64_t bytes = 0;
   int first = 0;  // the operand's stride number 0
   std::array<int64_t, ir::kMaxLeafStrides> strides{};
-  bool constant() const { return strides == std::array<int64_t, ir::kMaxLeafStrides>{}; }
+  bool constant() const {
+    int64_t any = 0;
+    for (const int64_t s : strides) any |= s;
+    return any == 0;
+  }
   bool zero() const { return bytes == 0 && constant(); }
   bool unit() const { return bytes == 4 && constant(); }  // one element
   void add(const Linear& other, int64_t times);
@@ -154,14 +159,15 @@ std::optional<PlainIndex> plain_index(const ir::Expr& e);
 // asked in environments of one shape: the scopes around it.
 struct PlainAccess {
   bool plain = false;  // else: only access() knows
-  std::vector<PlainIndex> index;
-  std::vector<Linear> units;  // operands: one step of each index
+  std::pmr::vector<PlainIndex> index;
+  std::pmr::vector<Linear> units;  // operands: one step of each index
   std::optional<Affine> at(size_t dim, const Environment& env);
   std::optional<Access> access(int slot, const Environment& env);
   // Whether lanes of `iter` are one element, or adjacent ones.
   bool regular(const std::string& iter, bool cell);
 };
-PlainAccess plain_access(const ir::Buffer& buffer, int slot, const std::vector<ir::Expr>& index);
+PlainAccess plain_access(const ir::Buffer& buffer, int slot, const std::vector<ir::Expr>& index,
+                         std::pmr::memory_resource* memory);
 
 // One bound on the lanes of a vector scope beyond its constant one: lane < extent + add - var (var
 // may be null).

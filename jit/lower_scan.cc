@@ -84,16 +84,14 @@ int Lowering::slot_of(const std::string& buffer) const {
 
 Lowering::KnownAccess& Lowering::known_access(const std::string& buffer,
                                               const std::vector<Expr>& index) {
-  const auto [it, added] = accesses_.try_emplace(index.data());
-  if (added) {
-    const int slot = it->second.slot = slot_of(buffer);
-    if (slot >= 0)
-      it->second.plain = plain_access(leaf_.buffers[static_cast<size_t>(slot)], slot, index);
-  }
-  return it->second;
+  if (const auto known = accesses_.find(index.data()); known != accesses_.end()) return known->second;
+  const int slot = slot_of(buffer);
+  KnownAccess read{slot, slot < 0 ? PlainAccess{}
+                                  : plain_access(leaf_.buffers[static_cast<size_t>(slot)], slot, index, memory_)};
+  return accesses_.emplace(index.data(), std::move(read)).first->second;
 }
 
-// Copies of unrolled scopes and vectors, each operation once, functions as about thirty.
+// Copies of unrolled scopes and vectors, each operation once, functions as about thirty; what a loop holds is not counted.
 size_t Lowering::likely_size(const Body& list) const {
   size_t total = 0;
   for (const Stmt& s : list) {
@@ -106,10 +104,10 @@ size_t Lowering::likely_size(const Body& list) const {
     }
     if (ir::is_const_int(s.extent) && s.mark == Mark::unroll) copies = s.extent->ival;
     if (ir::is_const_int(s.extent) && s.mark == Mark::vector) copies = s.extent->ival / lanes_;
-    if (s.mark == Mark::tensor) copies = 5;
-    total += std::min<size_t>(copies, 64) * likely_size(s.body);
+    const bool loop = s.mark == Mark::none || s.mark == Mark::tensor;
+    total += loop ? 4 : std::min<size_t>(copies, 64) * likely_size(s.body);
   }
-  return std::min<size_t>(total, 4096);
+  return std::min<size_t>(total, 512);
 }
 
 const std::vector<std::pair<std::string, ir::AssignOp>>& Lowering::candidates(const Stmt& s) {

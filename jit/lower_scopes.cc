@@ -83,11 +83,11 @@ Lowering::Cells Lowering::open_block(const Body& inside) {
       for (const auto& [copy, reg] : t.partials) e_.touch(reg);
     }
   }
-  return Cells(cells_, &memory_);
+  return Cells(cells_, memory_);
 }
 
 void Lowering::close_block(const Cells& before) {
-  Cells after(before, &memory_);
+  Cells after(before, memory_);
   for (auto& [key, cell] : after) {
     const Cell& now = cells_[key];
     if (now.reg != cell.reg) e_.op_into(cell.reg, LeafOp::k_move, {now.reg});
@@ -123,9 +123,9 @@ void Lowering::loop(const Stmt& s) {
   l->extent = *extent;
   l->var = e_.new_var();
   const auto before = open_block(s.body);
-  const auto inside = [&](std::vector<Node>* out, bool full) {
+  const auto inside = [&](Nodes* out, bool full) {
     l->full = full;
-    e_.push_frame(out, 32);
+    e_.push_frame(out, likely_size(s.body));
     e_.enter(l);
     env_.push_back({s.iter, Binding::Kind::loop, 0, 0, l});
     body(s.body);
@@ -134,7 +134,7 @@ void Lowering::loop(const Stmt& s) {
     e_.leave();
     e_.pop_frame();
   };
-  Node main, tail;
+  Node main(memory_), tail(memory_);
   main.kind = Node::Kind::loop;
   main.var = tail.var = l->var;
   main.step = l->width;
@@ -154,13 +154,13 @@ void Lowering::guarded(const std::vector<LaneBound>& bounds, size_t at, int64_t 
   while (at < bounds.size() && bounds[at].holds(lane)) ++at;
   if (at == bounds.size()) return inside();
   const LaneBound& b = bounds[at];
-  Node n;
+  Node n(memory_);
   n.kind = Node::Kind::if_less;
   n.extent = {b.extent.arg, b.extent.add - lane};
   if (b.loop != nullptr) {
     n.var = b.loop->var;
   } else {
-    Node zero;
+    Node zero(memory_);
     zero.kind = Node::Kind::set_var;
     zero.var = n.var = e_.new_var();
     e_.append(std::move(zero));

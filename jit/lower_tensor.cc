@@ -59,7 +59,7 @@ void Lowering::mma(const Stmt& s) {
     init.stream = tensor_streams_++;
     streams.emplace_back(e_.new_ptr(init), c.lines);
   }
-  Node segments;
+  Node segments(memory_);
   segments.kind = Node::Kind::segments;
   segments.seg_base_a = e_.base_ptr(a);
   segments.seg_base_b = e_.base_ptr(b);
@@ -73,9 +73,9 @@ void Lowering::mma(const Stmt& s) {
   l->var = e_.new_var();
   l->extent = *extent;
   l->by_pointer = true;
-  Node main, rest;
+  Node main(memory_), rest(memory_);
   // Step 0 as instructions: the others are the same, further along A and B.
-  std::vector<Inst> first;
+  std::pmr::vector<Inst> first(memory_);
   Emitter::Mark start{};
   const auto step = [&](int k) {
     const bool moves = k == 0 || std::all_of(l->bumps.begin(), l->bumps.end(), [](const LoopContext::Bump& b) {
@@ -111,7 +111,7 @@ void Lowering::mma(const Stmt& s) {
     }
     if (count == kUnroll) {
       for (size_t i = 0; i < streams.size(); ++i) {
-        Node next;
+        Node next(memory_);
         next.kind = Node::Kind::add_stream;
         next.from = tensor_streams_ - static_cast<int>(streams.size()) + static_cast<int>(i);
         next.steps.push_back({streams[i].first, 0, {}});
@@ -209,7 +209,7 @@ void Lowering::transpose_tile(const Stmt& copy, const std::string& row, const st
   };
   const auto side_of = [&](const std::string& buffer, const std::vector<Expr>& index) {
     const int slot = slot_of(buffer);
-    return Side{slot, index, plain_access(leaf_.buffers[static_cast<size_t>(slot)], slot, index)};
+    return Side{slot, index, plain_access(leaf_.buffers[static_cast<size_t>(slot)], slot, index, memory_)};
   };
   Side source = side_of(copy.value->name, copy.value->args), target = side_of(copy.target, copy.index);
   const auto at = [&](Side& side, const std::string& number, int64_t n, const std::string& lane,
@@ -229,7 +229,8 @@ void Lowering::transpose_tile(const Stmt& copy, const std::string& row, const st
   };
   std::string unused;
   const int col_mask = lane_mask(cols, col0, &unused), row_mask = lane_mask(rows, row0, &unused);
-  std::vector<int> v;
+  std::pmr::vector<int> v(memory_);
+  v.reserve(static_cast<size_t>(lanes_));
   for (int64_t r = row0; r < row0 + lanes_; ++r) {
     if (r >= rows.max) {
       v.push_back(e_.constant(0.0f));
@@ -248,7 +249,7 @@ void Lowering::transpose_tile(const Stmt& copy, const std::string& row, const st
   }
   // Pairs of rows, pairs of pairs, then 128-bit blocks.
   const auto op = [&](LeafOp o, int x, int y, uint32_t imm = 0) { return e_.op(o, {x, y}, imm); };
-  std::vector<int> t(v.size());
+  std::pmr::vector<int> t(v.size(), memory_);
   for (size_t g = 0; g < v.size(); g += 4) {
     const int a = op(LeafOp::k_unpack_lo32, v[g], v[g + 1]),
               b = op(LeafOp::k_unpack_hi32, v[g], v[g + 1]);
@@ -260,7 +261,7 @@ void Lowering::transpose_tile(const Stmt& copy, const std::string& row, const st
     t[g + 3] = op(LeafOp::k_unpack_hi64, b, d);
   }
   // t[4*g + j], block k: column 4*k + j of rows 4*g .. 4*g + 3.
-  std::vector<int> out(v.size());
+  std::pmr::vector<int> out(v.size(), memory_);
   for (int j = 0; j < 4; ++j) {
     if (lanes_ == 8) {
       out[j] = op(LeafOp::k_shuffle128, t[j], t[4 + j], 0x20);

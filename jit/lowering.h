@@ -23,9 +23,12 @@ namespace lathe::jit {
 
 class Lowering {
  public:
-  Lowering(const ir::Kernel& leaf, const ir::Target& target, LeafProgram* program)
-      : leaf_(leaf), lanes_(target.lanes), e_(program, &memory_) {
+  // What is kept in tables goes all at once: memory that frees little before serves best.
+  Lowering(const ir::Kernel& leaf, const ir::Target& target, LeafProgram* program,
+           std::pmr::memory_resource* memory)
+      : leaf_(leaf), lanes_(target.lanes), memory_(memory), e_(program, memory), ranks_(memory) {
     env_.reserve(12);
+    ranks_.reserve(leaf.buffers.size());
     for (const ir::Buffer& b : leaf.buffers) {
       const auto before = [&](const ir::Buffer& o) { return o.name < b.name; };
       ranks_.push_back(static_cast<int>(
@@ -149,20 +152,18 @@ class Lowering {
 
   const ir::Kernel& leaf_;
   const int lanes_;
-  // What a lowering keeps in tables goes all at once: little is ever freed before.
-  std::array<std::byte, size_t{24} << 10> first_memory_;
-  std::pmr::monotonic_buffer_resource memory_{first_memory_.data(), first_memory_.size()};
+  std::pmr::memory_resource* const memory_;
   Emitter e_;
   Environment env_;
   std::optional<Lane> lane_;
-  Cells cells_{&memory_};
+  Cells cells_{memory_};
   std::vector<Reduction> reductions_;
-  std::vector<int> ranks_;  // of each buffer, among all in order of their names
+  std::pmr::vector<int> ranks_;  // of each buffer, among all in order of their names
   // What was found of the kernel's own statements and indices, by their place in it.
-  std::pmr::unordered_map<const ir::Expr*, KnownAccess> accesses_{&memory_};
-  std::pmr::unordered_map<const ir::Stmt*, bool> regular_{&memory_};
+  std::pmr::unordered_map<const ir::Expr*, KnownAccess> accesses_{memory_};
+  std::pmr::unordered_map<const ir::Stmt*, bool> regular_{memory_};
   std::pmr::unordered_map<const ir::Stmt*, std::vector<std::pair<std::string, ir::AssignOp>>>
-      candidates_{&memory_};
+      candidates_{memory_};
   int tensor_streams_ = 0;
   bool after_mma_ = false;
 };

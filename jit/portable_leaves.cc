@@ -16,7 +16,7 @@ class Flattener {
  public:
   explicit Flattener(PreparedProgram* out) : out_(out) {}
 
-  void nodes(const std::vector<Node>& body) {
+  void nodes(const Nodes& body) {
     for (const Node& n : body) node(n);
   }
   FlatOp& emit(int code) {

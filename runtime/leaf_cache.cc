@@ -3,9 +3,11 @@
 //   get(leaf) = memory | stored image (xbyak's, then LLVM's) | xbyak | LLVM | portable executor
 #include "runtime/leaf_cache.h"
 
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <map>
+#include <memory_resource>
 #include <mutex>
 #include <vector>
 
@@ -55,6 +57,8 @@ const char* origin_name(LeafOrigin origin) {
 
 struct LeafCache::Impl {
   enum class State : uint8_t { building, ready, failed };
+  // Memory for a leaf in the making, kept for the next one. Written to at once: the system gives it now.
+  using Desk = std::array<std::byte, size_t{512} << 10>;
   struct Slot {
     State state = State::building;
     LeafEntry entry;
@@ -64,7 +68,9 @@ struct LeafCache::Impl {
 
   Impl(const LeafCacheOptions& o, Store* s, Stats* t) : options(o), memory(o.exec_mode, o.code_bytes), profiler(profiler_bits(o.profile)), store(s), stats(t) {
     code = code_environment(code_fields(jit::backend_versions()));
-    memory.reserve();  // here, not in the first call
+    // Here, not in the first call.
+    memory.reserve();
+    desks.push_back(std::make_unique<Desk>());
   }
 
   void count(Stat stat, int64_t n = 1) const {
@@ -137,7 +143,8 @@ struct LeafCache::Impl {
   }
 
   // key: of the leaf for the forced backend, else for xbyak.
-  Status make(const ir::Leaf& leaf, const ir::Target& target, const LeafPolicy& policy, const std::string& key, Slot& slot) {
+  Status make(const ir::Leaf& leaf, const ir::Target& target, const LeafPolicy& policy, const std::string& key, Desk& desk,
+              Slot& slot) {
     const auto key_for = [&](jit::Backend b) {
       return b == (policy.forced ? policy.backend : jit::Backend::xbyak) ? key : key_of(leaf, target, b);
     };
@@ -153,7 +160,8 @@ struct LeafCache::Impl {
         return ir::make_error(Code::kMISS, "a leaf is not in the store, and compiling is not allowed");
       }
     }
-    LATHE_ASSIGN(const jit::LeafProgram program, jit::lower_leaf(leaf.kernel, target, leaf.text));
+    std::pmr::monotonic_buffer_resource scratch(desk.data(), desk.size());
+    LATHE_ASSIGN(const jit::LeafProgram program, jit::lower_leaf(leaf.kernel, target, leaf.text, &scratch));
     Status refused = ir::unsupported("the target has no native level");
     for (jit::Backend b : kNative) {
       const bool wanted = policy.forced ? policy.backend == b : policy.generate && (b != jit::Backend::llvm || policy.llvm);
@@ -181,6 +189,7 @@ struct LeafCache::Impl {
   std::mutex mutex;
   std::condition_variable made;
   std::map<std::string, std::unique_ptr<Slot>> slots;
+  std::vector<std::unique_ptr<Desk>> desks;  // not in use
   std::vector<std::pair<std::string, jit::CodeImage>> unpublished;
 };
 
@@ -216,9 +225,13 @@ Result<const LeafEntry*> LeafCache::get(const ir::Leaf& leaf, const ir::Target& 
   }
   place = std::make_unique<Impl::Slot>();
   Impl::Slot& slot = *place;
+  if (m.desks.empty()) m.desks.push_back(std::make_unique<Impl::Desk>());
+  std::unique_ptr<Impl::Desk> desk = std::move(m.desks.back());
+  m.desks.pop_back();
   lock.unlock();
-  const Status status = m.make(leaf, target, policy, key, slot);
+  const Status status = m.make(leaf, target, policy, key, *desk, slot);
   lock.lock();
+  m.desks.push_back(std::move(desk));
   slot.state = status.ok() ? Impl::State::ready : Impl::State::failed;
   slot.failure = status;
   m.made.notify_all();

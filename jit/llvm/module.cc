@@ -122,7 +122,7 @@ class Builder final : public OpContext {
   }
 
   // Adds to `out` the registers that `body` may write.
-  void written(const std::vector<Node>& body, std::vector<int>& out) const {
+  void written(const Nodes& body, std::vector<int>& out) const {
     for (const Node& n : body) {
       if (n.kind == Node::Kind::inst && n.inst.dst >= 0) {
         out.push_back(leaf_op_kind(n.inst.op) == LeafOpKind::kMask ? first_mask_ + n.inst.dst
@@ -257,7 +257,7 @@ class Builder final : public OpContext {
     return {};
   }
 
-  ir::Status nodes(const std::vector<Node>& body) {
+  ir::Status nodes(const Nodes& body) {
     for (const Node& n : body) LATHE_RETURN_IF_ERROR(node(n));
     return {};
   }

@@ -1,17 +1,11 @@
 // compile_xbyak: leaf program -> registers -> bytes.
-#include <cstdlib>
-#include <memory>
-#include <new>
+#include <array>
 
 #include "jit/backend.h"
 #include "jit/x64/emitter.h"
 
 namespace lathe::jit {
 namespace {
-
-struct Aligned {
-  void operator()(uint8_t* p) const { ::operator delete[](p, std::align_val_t{64}); }
-};
 
 ir::Result<x64::Shape> shape_of(const LeafProgram& program) {
   x64::Shape shape;
@@ -36,9 +30,8 @@ ir::Result<CodeImage> compile_xbyak(const LeafProgram& program, bool verified) {
   LATHE_ASSIGN(const x64::Shape shape, shape_of(program));
   if (!verified) LATHE_RETURN_IF_ERROR(verify_program(program));
   LATHE_ASSIGN(const x64::Allocation allocation, x64::allocate(program, shape));
-  const std::unique_ptr<uint8_t[], Aligned> buffer(
-      static_cast<uint8_t*>(::operator new[](kMaxImageCode, std::align_val_t{64})));
-  x64::Assembler assembler(buffer.get());
+  alignas(64) std::array<uint8_t, kMaxImageCode> buffer;
+  x64::Assembler assembler(buffer.data());
   x64::Emitter emitter(assembler, program, shape, allocation);
   LATHE_RETURN_IF_ERROR(emitter.run());
   CodeImage image;

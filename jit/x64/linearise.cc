@@ -49,7 +49,8 @@ struct Touch {
 class Analyser {
  public:
   Analyser(const LeafProgram& program, const Shape& shape, bool reread, Allocation& out)
-      : p_(program), shape_(shape), reread_(reread), a_(out) {}
+      : p_(program), shape_(shape), reread_(reread), a_(out), rereads_(program.memory()), vectors_(program.memory()),
+        consts_(program.memory()), masks_(program.memory()), general_(program.memory()), temps_(program.memory()) {}
 
   ir::Result<Analysis> run() {
     a_.num_ptrs = static_cast<int>(p_.ptrs.size());
@@ -61,7 +62,8 @@ class Analyser {
     masks_.resize(p_.num_masks);
     general_.resize(a_.num_general());
     a_.regions.push_back({});
-    a_.items.reserve(p_.body.size() + 64);
+    a_.items.reserve(static_cast<size_t>(2 * p_.num_vregs) + 64);
+    a_.regions.reserve(16);
     LATHE_RETURN_IF_ERROR(linearise(p_.body, 0));
     a_.regions[0].end = static_cast<int>(a_.items.size());
     find_constants();
@@ -72,7 +74,7 @@ class Analyser {
 
  private:
   // Items, counts and range checks.
-  ir::Status linearise(const std::vector<Node>& body, int region) {
+  ir::Status linearise(const Nodes& body, int region) {
     for (const Node& node : body) {
       Item item;
       item.node = &node;
@@ -341,8 +343,11 @@ class Analyser {
       const Inst& inst = item.node->inst;
       if (leaf_op_kind(inst.op) == LeafOpKind::kLoad) memory(inst.mem, pos, item.region);
     }
-    Analysis out;
+    Analysis out(p_.memory());
     out.vectors.reserve(vectors_.size() + temps_.size());
+    out.constants.reserve(consts_.size());
+    out.masks.reserve(masks_.size());
+    out.general.reserve(general_.size());
     for (size_t v = 0; v < vectors_.size(); ++v) {
       const bool none = a_.info[v].folded || a_.info[v].constant;
       out.vectors.push_back(none ? Interval{} : interval(vectors_[v], false));
@@ -351,12 +356,12 @@ class Analyser {
     for (const Touch& t : consts_) out.constants.push_back(interval(t, true));
     for (const Touch& t : masks_) out.masks.push_back(interval(t, false));
     for (int id = 0; id < a_.num_general(); ++id) {
+      Interval& i = out.general.emplace_back();
       const Touch& t = general_[id];
-      Interval i = interval(t, needs_preload(id));
+      if (t.last < 0) continue;
+      i = interval(t, needs_preload(id));
       i.start &= ~1;  // general values never share a register within one item
       i.end |= 1;
-      if (t.last < 0) i = {};
-      out.general.push_back(i);
     }
     return out;
   }
@@ -373,9 +378,9 @@ class Analyser {
   int num_vectors_ = 0;
   int pos_ = 0;
   int barrier_ = -1;  // last item that may change memory or an address
-  std::vector<int> rereads_;
-  std::vector<Touch> vectors_, consts_, masks_, general_;
-  std::vector<Interval> temps_;
+  std::pmr::vector<int> rereads_;
+  std::pmr::vector<Touch> vectors_, consts_, masks_, general_;
+  Intervals temps_;
 };
 
 }  // namespace

@@ -14,11 +14,16 @@ struct Interval {
   int weight = 0;  // uses, each loop around one counting eightfold
 };
 
+using Intervals = std::pmr::vector<Interval>;
+
 struct Analysis {
-  std::vector<Interval> vectors;   // like Allocation::vector; start < 0: needs no register
-  std::vector<Interval> constants; // per virtual register: where a register would help it; start < 0: nowhere
-  std::vector<Interval> masks;     // AVX-512
-  std::vector<Interval> general;   // like Allocation::general, in whole items doubled
+  explicit Analysis(std::pmr::memory_resource* memory)
+      : vectors(memory), constants(memory), masks(memory), general(memory) {}
+
+  Intervals vectors;   // like Allocation::vector; start < 0: needs no register
+  Intervals constants; // per virtual register: where a register would help it; start < 0: nowhere
+  Intervals masks;     // AVX-512
+  Intervals general;   // like Allocation::general, in whole items doubled
 };
 
 // Fills items, regions and info of `out`. reread: loads with several uses are read again at each use instead of sitting in a

@@ -8,12 +8,15 @@
 namespace lathe::jit::x64 {
 namespace {
 
+using Numbers = std::pmr::vector<int>;
+
 // Linear scan over the half positions: intervals sorted into buckets by start and end, so that each step touches only what
 // begins or ends there. Prefers the register of a source that dies where the value begins.
 class Scan {
  public:
-  Scan(const std::vector<Interval>& intervals, int end, int registers)
-      : intervals_(intervals), registers_(registers), starts_(end + 2, -1), next_(intervals.size(), -1) {
+  Scan(const Intervals& intervals, int end, int registers)
+      : intervals_(intervals), registers_(registers), starts_(static_cast<size_t>(end + 2), -1, intervals.get_allocator()),
+        next_(intervals.size(), -1, intervals.get_allocator()) {
     for (int v = static_cast<int>(intervals.size()) - 1; v >= 0; --v) {
       if (intervals[v].start < 0) continue;
       next_[v] = starts_[intervals[v].start];
@@ -24,9 +27,10 @@ class Scan {
 
   // False when the registers do not suffice. hint(v): a value whose register v would like, or -1.
   template <class Hint>
-  bool run(std::vector<int8_t>& result, Hint&& hint) {
+  bool run(std::pmr::vector<int8_t>& result, Hint&& hint) {
     result.assign(intervals_.size(), -1);
-    std::vector<int> ends(starts_.size() + 1, -1), next_end(intervals_.size(), -1);
+    const auto memory = starts_.get_allocator();
+    Numbers ends(starts_.size() + 1, -1, memory), next_end(intervals_.size(), -1, memory);
     for (int t = 0; t < static_cast<int>(starts_.size()); ++t) {
       if (t > 0) {
         for (int v = ends[t - 1]; v >= 0; v = next_end[v]) free_ |= uint32_t{1} << result[v];
@@ -49,35 +53,38 @@ class Scan {
   int registers() const { return registers_; }
 
  private:
-  const std::vector<Interval>& intervals_;
+  const Intervals& intervals_;
   const int registers_;
-  std::vector<int> starts_, next_;
+  Numbers starts_, next_;
   uint32_t free_ = 0, used_ = 0;
 };
 
 bool overlap(const Interval& x, const Interval& y) { return x.start <= y.end && y.start <= x.end; }
 
 // The values with an interval, heaviest first.
-std::vector<int> by_weight(const std::vector<Interval>& intervals, int min_weight) {
-  std::vector<int> order;
+Numbers by_weight(const Intervals& intervals, int min_weight) {
+  Numbers order(intervals.get_allocator());
+  order.reserve(intervals.size());
   for (int i = 0; i < static_cast<int>(intervals.size()); ++i) {
     if (intervals[i].start >= 0 && intervals[i].weight >= min_weight) order.push_back(i);
   }
-  std::stable_sort(order.begin(), order.end(), [&](int x, int y) { return intervals[x].weight > intervals[y].weight; });
+  std::sort(order.begin(), order.end(), [&](int x, int y) {
+    return intervals[x].weight != intervals[y].weight ? intervals[x].weight > intervals[y].weight : x < y;
+  });
   return order;
 }
 
 // Registers that stay free over a constant's interval go to the constants, the most used first.
-void place_constants(const std::vector<Interval>& constants, const std::vector<Interval>& vectors, int registers, Allocation& a) {
-  const std::vector<int> order = by_weight(constants, 2);
+void place_constants(const Intervals& constants, const Intervals& vectors, int registers, Allocation& a) {
+  const Numbers order = by_weight(constants, 2);
   if (order.empty()) return;
   // What a register holds never overlaps, so its intervals in order of start are in order of end too.
   const auto before = [](const Interval& x, const Interval& y) { return x.start < y.start; };
-  std::vector<std::vector<Interval>> busy(registers);
+  std::pmr::vector<Intervals> busy(static_cast<size_t>(registers), vectors.get_allocator());
   for (size_t v = 0; v < vectors.size(); ++v) {
     if (a.vector[v] >= 0) busy[a.vector[v]].push_back(vectors[v]);
   }
-  for (std::vector<Interval>& list : busy) std::sort(list.begin(), list.end(), before);
+  for (Intervals& list : busy) std::sort(list.begin(), list.end(), before);
   for (const int v : order) {
     const Interval& wanted = constants[v];
     for (int reg = 0; reg < registers; ++reg) {
@@ -94,10 +101,10 @@ void place_constants(const std::vector<Interval>& constants, const std::vector<I
   }
 }
 
-void place_general(const std::vector<Interval>& intervals, const LeafProgram& program, Allocation& a) {
+void place_general(const Intervals& intervals, const LeafProgram& program, Allocation& a) {
   a.general.assign(intervals.size(), -1);
   a.slot.assign(intervals.size(), -1);
-  std::vector<Interval> busy[16];
+  std::pmr::vector<Intervals> busy(16, intervals.get_allocator());
   const int first_stride = a.stride_id(0), segment = a.segment_id();
   for (const int id : by_weight(intervals, 0)) {
     for (const int8_t reg : kAllocatable) {
@@ -120,7 +127,7 @@ void place_general(const std::vector<Interval>& intervals, const LeafProgram& pr
 }
 
 ir::Result<Allocation> try_allocate(const LeafProgram& program, const Shape& shape, bool reread) {
-  Allocation a;
+  Allocation a(program.memory());
   LATHE_ASSIGN(const Analysis analysis, analyse(program, shape, reread, a));
   const int end = 2 * static_cast<int>(a.items.size()) + 1;
 

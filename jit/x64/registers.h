@@ -5,6 +5,7 @@
 // count; what gets none lives on the stack or in LeafArgs. Knows nothing of encodings.
 #pragma once
 #include <cstdint>
+#include <memory_resource>
 #include <vector>
 
 #include "ir/status.h"
@@ -45,14 +46,18 @@ struct VectorInfo {
 };
 
 struct Allocation {
-  std::vector<Item> items;
-  std::vector<Region> regions;
-  std::vector<VectorInfo> info;     // per virtual vector register (and AVX2 mask, after them)
-  std::vector<int8_t> vector;       // physical register per virtual one, then AVX2 masks, then temps; -1: none
-  std::vector<int8_t> mask;         // AVX-512: k register per mask
-  std::vector<int8_t> general;      // per general value: register number or -1
-  std::vector<int16_t> slot;        // per general value: stack slot or -1
-  std::vector<Preload> preloads;    // by position
+  explicit Allocation(std::pmr::memory_resource* memory)
+      : items(memory), regions(memory), info(memory), vector(memory), mask(memory), general(memory), slot(memory),
+        preloads(memory) {}
+
+  std::pmr::vector<Item> items;
+  std::pmr::vector<Region> regions;
+  std::pmr::vector<VectorInfo> info;  // per virtual vector register (and AVX2 mask, after them)
+  std::pmr::vector<int8_t> vector;    // physical register per virtual one, then AVX2 masks, then temps; -1: none
+  std::pmr::vector<int8_t> mask;      // AVX-512: k register per mask
+  std::pmr::vector<int8_t> general;   // per general value: register number or -1
+  std::pmr::vector<int16_t> slot;     // per general value: stack slot or -1
+  std::pmr::vector<Preload> preloads; // by position
   int num_slots = 0;
   uint32_t callee_saved = 0;        // mask of general registers to save
   int num_vectors_used = 0;
@@ -73,7 +78,8 @@ struct Shape {
   int vectors = 16;   // physical registers to use
 };
 
-// UNSUPPORTED: not enough vector or mask registers. INVALID: a register number out of range. The program must outlive it.
+// UNSUPPORTED: not enough vector or mask registers. INVALID: a register number out of range. The program must outlive it,
+// and lends its memory.
 ir::Result<Allocation> allocate(const LeafProgram& program, const Shape& shape);
 
 // Reserved: rsp, rdi (LeafArgs), rax and rdx (scratch).

@@ -5,13 +5,13 @@
 
 namespace lathe::jit::llvm_test {
 
-inline Node block(Node::Kind kind, std::vector<Node> body) {
+inline Node block(Node::Kind kind, Nodes body) {
   Node n;
   n.kind = kind;
   n.body = std::move(body);
   return n;
 }
-inline Node count_loop(int var, int64_t step, Extent extent, std::vector<Node> body) {
+inline Node count_loop(int var, int64_t step, Extent extent, Nodes body) {
   Node n = block(Node::Kind::loop, std::move(body));
   n.var = var;
   n.step = step;
@@ -28,7 +28,7 @@ inline LeafProgram matmul_tile(const Shape& s, int rows, int vectors) {
   p.ptrs[kStream].stream = 0;
   const int accumulators = rows * vectors, b0 = accumulators, a0 = b0 + vectors;
   p.num_vregs = a0 + 1;
-  std::vector<Node> steps, entry, end;
+  Nodes steps, entry, end;
   for (int v = 0; v < vectors; ++v) {
     Inst b = load(b0 + v, kSegB);
     b.mem.disp = v * s.lanes * 4;
@@ -85,17 +85,17 @@ inline LeafProgram row_program(const Shape& s) {
   tail.extent.arg = 1;
   Inst low = arith(LeafOp::k_blend, 4, 1, 2);  // keeps -inf where the mask is off
   low.mask = 0;
-  std::vector<Node> maximum = {inst(load(2, 0, 1)), inst(arith(LeafOp::k_max, 1, 2, 1))};
+  Nodes maximum = {inst(load(2, 0, 1)), inst(arith(LeafOp::k_max, 1, 2, 1))};
   Node rest = block(Node::Kind::if_less, {inst(tail), inst(load(2, 0, 1, 0)), inst(low),
                                           inst(arith(LeafOp::k_max, 1, 4, 1))});
   rest.var = 1;
   rest.extent.arg = 1;
   Inst keep = arith(LeafOp::k_blend, 8, 9, 7);
   keep.mask = 1;
-  const std::vector<Node> math = {
+  const Nodes math = {
       inst(arith(LeafOp::k_sub, 6, 2, 5)), inst(arith(LeafOp::k_mul, 7, 6, 3)),
       inst(arith(LeafOp::k_constant, 9)), inst(arith(LeafOp::k_cmp_lt, 1, 10, 6)), inst(keep)};
-  std::vector<Node> main = {inst(load(2, 0, 1))}, last = {inst(tail), inst(load(2, 0, 1, 0))};
+  Nodes main = {inst(load(2, 0, 1))}, last = {inst(tail), inst(load(2, 0, 1, 0))};
   main.insert(main.end(), math.begin(), math.end());
   main.push_back(inst(store(8, 1, 1)));
   last.insert(last.end(), math.begin(), math.end());

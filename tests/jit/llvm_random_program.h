@@ -140,7 +140,7 @@ class RandomProgram {
   }
 
   // Each nested loop has the variable of its depth, so that no loop changes an outer one's.
-  void append(std::vector<Node>& body, int count, int depth) {
+  void append(Nodes& body, int count, int depth) {
     for (int k = 0; k < count; ++k) {
       const int kind = depth < 3 ? pick(12) : 11;
       if (kind == 0) {

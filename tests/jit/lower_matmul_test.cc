@@ -106,7 +106,7 @@ size_t live_accumulators(const LeafProgram& p) {
   return n;
 }
 
-void count(const std::vector<Node>& body, std::map<LeafOp, int>& ops) {
+void count(const Nodes& body, std::map<LeafOp, int>& ops) {
   for (const Node& n : body) {
     if (n.kind == Node::Kind::inst) ++ops[n.inst.op];
     count(n.body, ops);

@@ -71,6 +71,24 @@ TEST(LowerTranspose, RefusesOneWithoutUnitStrides) {
             ir::Code::kUNSUPPORTED);
 }
 
+// All of a program lies where it was asked for, so that making the next leaf starts from the same memory; a copy does not.
+TEST(LowerTranspose, TheProgramLiesInTheMemoryGiven) {
+  LeafCase c = transpose("  for i0 < e0 @tensor(transpose):\n    for i1 < e1:\n      p1[i1, i0] = p0[i0, i1]\n", 20, 20);
+  std::pmr::monotonic_buffer_resource memory;
+  const auto p = lower_leaf(c.leaf(), test_target(ir::IsaLevel::avx512), {}, &memory);
+  ASSERT_TRUE(p.ok()) << p.status().to_string();
+  const LeafProgram copy = *p;
+  size_t bodies = 0;
+  const std::function<void(const Nodes&, std::pmr::memory_resource*)> check = [&](const Nodes& body, auto* where) {
+    ++bodies;
+    EXPECT_EQ(body.get_allocator().resource(), where);
+    for (const Node& n : body) check(n.body, where);
+  };
+  check(p->body, &memory);
+  check(copy.body, std::pmr::get_default_resource());
+  EXPECT_GT(bodies, 100u);
+}
+
 TEST(LowerCopy, IntegersAreCopiedAsBits) {
   LeafCase c(
       "kernel leaf(p0: i32[_] in strides [1], p1: i32[_] out strides [1]) family leaf where e0 in "

@@ -103,7 +103,7 @@ class RandomProgram {
     return s;
   }
 
-  void instruction(std::vector<Node>& body, Defined& d) {
+  void instruction(Nodes& body, Defined& d) {
     static constexpr LeafOp kOps[] = {LeafOp::k_add, LeafOp::k_sub, LeafOp::k_mul, LeafOp::k_fma, LeafOp::k_fnma, LeafOp::k_fma,
                                       LeafOp::k_min, LeafOp::k_max, LeafOp::k_move, LeafOp::k_blend, LeafOp::k_reduce_max,
                                       LeafOp::k_reduce_add, LeafOp::k_floor, LeafOp::k_cmp_lt, LeafOp::k_cmp_ne};
@@ -157,7 +157,7 @@ class RandomProgram {
     body.push_back(inst(i));
   }
 
-  void nodes(std::vector<Node>& body, Defined& d, int depth, int count) {
+  void nodes(Nodes& body, Defined& d, int depth, int count) {
     for (int c = 0; c < count; ++c) {
       const int kind = pick(depth < 3 ? 12 : 9);
       Node n;
