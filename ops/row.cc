@@ -97,6 +97,7 @@ std::vector<Stmt> RowWriter::stage(std::vector<Stmt> body) const {
 std::vector<Stmt> RowWriter::softmax() {
   w_.add_temp("m", extents_);
   w_.add_temp("a", extents_);
+  w_.add_temp("r", extents_);
   std::vector<Expr> all = extents_;
   all.push_back(width_);
   w_.add_temp("e", all);
@@ -109,8 +110,8 @@ std::vector<Stmt> RowWriter::softmax() {
   const Expr power = (x("n1") - acc("m")) * f32(1.4426950408889634);
   body.push_back(col("n1", {store("e", n1, ir::make(ir::Op::k_exp2, {power})),
                             store("a", rows_, load("e", n1), AssignOp::add)}));
-  body.push_back(store("a", rows_, f32(1) / acc("a")));
-  body.push_back(col("n2", {result(load("e", n2) * acc("a"), n2)}));
+  body.push_back(store("r", rows_, f32(1) / acc("a")));
+  body.push_back(col("n2", {result(load("e", n2) * acc("r"), n2)}));
   return body;
 }
 

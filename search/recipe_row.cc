@@ -3,8 +3,9 @@
 //
 //   row block (parallel) { row group { pass over the columns { row of the group (unrolled) { vector } } ... } }
 //
-// Knobs: unroll (vectors per step and row), rows (rows of a group: their passes run as one), overlap (the first pass of the next row runs
-// with the second of this one), again (1: values kept between passes are computed anew), online (1: maximum and sum in one pass), stream (1:
+// Knobs: unroll (vectors per step and row), rows (rows of a group: their passes run as one), overlap (1: the first pass of the next row
+// runs with the second of this one; 2: so does
+// the last pass of the row before, where it reads what is kept), again (1: values kept between passes are computed anew), online (1: maximum and sum in one pass), stream (1:
 // the result goes past the caches), grain (rows, or 1024 columns, of a parallel block).
 #include <algorithm>
 
@@ -33,7 +34,7 @@ struct Shape {
   int64_t rows = 1, cols = 1;
   int64_t overlapped_sums = 0;         // reductions of the first two passes
   double bytes = 0;  // of parameters, at the representative dims
-  bool some_rows = false, again = false, online = false;
+  bool some_rows = false, two_rows = false, again = false, online = false;
 };
 
 bool single_assignment(const Kernel& kernel, const std::string& buffer) {
@@ -61,6 +62,7 @@ Shape shape_of(const Problem& problem) {
     out.rows *= extent_at(r->extent, problem);
     out.row = r->iter;
     out.some_rows = proves_le(Expr(1), r->extent, ranges);
+    out.two_rows = proves_le(Expr(2), r->extent, ranges);
   }
   for (const Buffer& b : k.buffers) {
     if (b.place == Place::heap && !rows.empty()) {
@@ -100,7 +102,9 @@ std::vector<KnobDomain> knobs(const Problem& problem, const Target& t) {
   };
   const bool reduces = shape.passes.size() > 1 && !shape.row.empty();
   add("rows", reduces, {1, 2, 4});
-  add("overlap", reduces && shape.some_rows, {0, 1});
+  std::vector<int64_t> overlaps{0, 1};
+  if (shape.two_rows && !shape.kept.empty() && shape.passes.size() > 2) overlaps.push_back(2);
+  add("overlap", reduces && shape.some_rows, overlaps);
   add("again", shape.again, {0, 1});
   add("online", shape.online && shape.again, {0, 1});
   add("stream", may_stream(shape, t), {0, 1});
@@ -115,7 +119,8 @@ int64_t knob_of(const Knobs& k, const char* name, int64_t otherwise) {
 Status accepts(const Knobs& k, const Problem& problem, const Target& t) {
   const Shape shape = shape_of(problem);
   const int64_t unroll = k.at("unroll"), rows = knob_of(k, "rows", 1), grain = k.at("grain");
-  const bool overlap = knob_of(k, "overlap", 0) != 0, again = knob_of(k, "again", 0) != 0, online = knob_of(k, "online", 0) != 0;
+  const int64_t overlap = knob_of(k, "overlap", 0);
+  const bool again = knob_of(k, "again", 0) != 0, online = knob_of(k, "online", 0) != 0;
   if (unroll > 1 && shape.cols < unroll * t.lanes) return unsupported("unroll {}: a row has {} columns", unroll, shape.cols);
   if (unroll * rows > 8) return unsupported("{} vectors of {} rows at a time", unroll, rows);
   if (rows > 1 && (shape.row.empty() || shape.passes.size() < 2)) return unsupported("rows of one pass are one loop already");
@@ -124,8 +129,12 @@ Status accepts(const Knobs& k, const Problem& problem, const Target& t) {
   if (rows > 1 && unroll > 1 && !proves_divisible(shape.passes[0]->extent, unroll * t.lanes, Ranges(problem.kernel))) {
     return unsupported("unroll {} of {} rows needs whole steps", unroll, rows);
   }
-  if (overlap && (rows > 1 || online || shape.passes.size() < 2 || !shape.some_rows)) return unsupported("no passes to overlap");
-  if (overlap && unroll * shape.overlapped_sums > (t.vector_registers > 16 ? 16 : 4)) return unsupported("unroll {} of two passes: registers", unroll);
+  if (overlap != 0 && (rows > 1 || online || shape.passes.size() < 2 || !shape.some_rows)) return unsupported("no passes to overlap");
+  if (overlap == 2 && (again || shape.kept.empty() || shape.passes.size() < 3 || !shape.two_rows)) return unsupported("nothing kept for a last pass");
+  if (overlap == 2 && grain != 0 && (grain == 1 || !proves_divisible(scopes_with_role(problem.kernel, "row")[0]->extent, grain, Ranges(problem.kernel)))) {
+    return unsupported("blocks of {} rows may end with one", grain);
+  }
+  if (overlap != 0 && unroll * shape.overlapped_sums > (t.vector_registers > 16 ? 16 : 4)) return unsupported("unroll {} of two passes: registers", unroll);
   if (again && !shape.again) return unsupported("what is kept is not assigned once");
   if (online && !(again && shape.online)) return unsupported("no maximum and sum of the same values");
   if (online && (rows > 1 || unroll * t.lanes > 64)) return unsupported("{} partial results", unroll * t.lanes);
@@ -133,9 +142,9 @@ Status accepts(const Knobs& k, const Problem& problem, const Target& t) {
   return {};
 }
 
-// Two rows in, one out, and what is kept between passes are touched side by side: in the first cache, or there is arithmetic to wait for.
+// Rows in, out and scales are touched side by side: all in the first cache, or there is arithmetic to wait for.
 bool overlap_pays(const Shape& shape, const Target& t) {
-  return !shape.kept.empty() || 3 * 4 * shape.cols <= t.l1_bytes;
+  return !shape.kept.empty() || 4 * 4 * shape.cols <= t.l1_bytes;
 }
 
 Knobs defaults(const Problem& problem, const Target& t) {
@@ -147,9 +156,11 @@ Knobs defaults(const Problem& problem, const Target& t) {
   while (!accepts(k, problem, t).ok()) k["unroll"] /= 2;
   if (!overlap_pays(shape, t)) return k;
   Knobs side_by_side = k;
-  side_by_side["overlap"] = 1;
-  for (; side_by_side["unroll"] > 0; side_by_side["unroll"] /= 2) {
-    if (accepts(side_by_side, problem, t).ok()) return side_by_side;
+  for (const int64_t overlap : {2, 1}) {
+    side_by_side["overlap"] = overlap;
+    for (side_by_side["unroll"] = k["unroll"]; side_by_side["unroll"] > 0; side_by_side["unroll"] /= 2) {
+      if (accepts(side_by_side, problem, t).ok()) return side_by_side;
+    }
   }
   return k;
 }
@@ -157,7 +168,7 @@ Knobs defaults(const Problem& problem, const Target& t) {
 // Cycles per column, about: exposed latency of short steps, arithmetic done again, stores that read their lines first.
 double estimate(const Knobs& k, const Problem& problem, const Target& t) {
   const Shape shape = shape_of(problem);
-  const double group = static_cast<double>(knob_of(k, "rows", 1)) * (knob_of(k, "overlap", 0) != 0 ? 1.5 : 1);
+  const double group = static_cast<double>(knob_of(k, "rows", 1)) * (1 + 0.5 * static_cast<double>(knob_of(k, "overlap", 0)));
   const double drains = static_cast<double>(shape.passes.size()) * 60 / group / static_cast<double>(std::max<int64_t>(shape.cols, 1));
   const double steps = 1 / (static_cast<double>(k.at("unroll")) * group);
   const double anew = (knob_of(k, "again", 0) != 0 ? 0.6 : 0) + (knob_of(k, "online", 0) != 0 ? 0.4 : 0);
@@ -199,9 +210,9 @@ void vectorize_columns(Script& s, const Stmt& col, int64_t unroll, int64_t lanes
   }
   const bool whole = proves_divisible(col.extent, unroll * lanes, ranges);
   if (whole) {
-    s.move("tile_scope {} {} tail=exact as {}b,{}i", c, unroll * lanes, c, c);
+    s.move("tile_scope {} {} tail=exact as {}s,{}i", c, unroll * lanes, c, c);
   } else {
-    s.move("tile_scope {} {} tail=peel as {}b,{}i,{}t", c, unroll * lanes, c, c, c);
+    s.move("tile_scope {} {} tail=peel as {}s,{}i,{}t", c, unroll * lanes, c, c, c);
     s.move("tile_scope {}t {} tail=mask as {}tv,{}tl", c, lanes, c, c);
     s.move("vectorize_scope {}tl", c);
   }
@@ -226,31 +237,49 @@ void group_rows(Script& s, const std::string& rows, int64_t unroll, int64_t lane
     if (copy.body[0].kind == Stmt::Kind::scope && vectorizable(s.kernel(), copy.body[0])) {
       const Stmt& col = copy.body[0];
       vectorize_columns(s, col, unroll, lanes);
-      s.move("swap_scopes {} {}", part, col.iter + (unroll == 1 ? "v" : "b"));
+      s.move("swap_scopes {} {}", part, col.iter + (unroll == 1 ? "v" : "s"));
     }
     s.move("unroll_scope {}", part);
   }
 }
 
-// The first pass of the next row beside the second of this one.
-void overlap_rows(Script& s, const std::string& row) {
-  const Stmt* scope = find_scope(s.kernel(), row);
-  if (scope == nullptr) return;  // a move before was refused
-  const auto is_pass = [](const Stmt& c) { return c.kind == Stmt::Kind::scope && c.role == "col"; };
-  const auto first = std::find_if(scope->body.begin(), scope->body.end(), is_pass);
-  if (first == scope->body.end()) return;
-  const std::string pass = first->iter;
-  s.move("pipeline {} after={}", row, first - scope->body.begin());
+bool is_pass(const Stmt& s) { return s.kind == Stmt::Kind::scope && s.role == "col"; }
+
+// Brings `pass` down to the next pass of the row, past what lies between, and joins the two; the name of the first stays.
+void join_with_next(Script& s, const std::string& row, const std::string& pass) {
   while (s.ok()) {
-    const Stmt* now = find_scope(s.kernel(), row);
-    const auto at = std::find_if(now->body.begin(), now->body.end(), [&](const Stmt& c) { return c.iter == pass; });
-    if (at == now->body.end() || at + 1 == now->body.end()) return;
+    const std::vector<Stmt>& body = find_scope(s.kernel(), row)->body;
+    const auto at = std::find_if(body.begin(), body.end(), [&](const Stmt& c) { return c.iter == pass; });
+    if (at == body.end() || at + 1 == body.end()) return;
     if (is_pass(at[1])) {
       s.move("join_scopes {} {}", pass, at[1].iter);
       return;
     }
-    s.move("swap_ops {} {}", row, at - now->body.begin());
+    s.move("swap_ops {} {}", row, at - body.begin());
   }
+}
+
+// The first pass of the next row beside the second of this one.
+void overlap_first(Script& s, const std::string& row) {
+  const Stmt* scope = find_scope(s.kernel(), row);
+  if (scope == nullptr) return;  // a move before was refused
+  const auto first = std::find_if(scope->body.begin(), scope->body.end(), is_pass);
+  if (first == scope->body.end()) return;
+  const std::string pass = first->iter;
+  s.move("pipeline {} after={}", row, first - scope->body.begin());
+  join_with_next(s, row, pass);
+}
+
+// The last pass of a row beside those of the next: each kept column is read before it is written anew, so there is one copy of them.
+void overlap_last(Script& s, const std::string& row) {
+  const Stmt* scope = find_scope(s.kernel(), row);
+  if (scope == nullptr || !s.ok()) return;
+  const auto last = std::find_if(scope->body.rbegin(), scope->body.rend(), is_pass);
+  const std::ptrdiff_t at = scope->body.rend() - last - 1;
+  if (at < 1) return;
+  const std::string pass = last->iter;
+  s.move("rotate_scope {} after={}", row, at - 1);
+  join_with_next(s, row, pass);
 }
 
 // Maximum and sum in one pass with a partial result per lane.
@@ -301,7 +330,9 @@ Result<Schedule> build(const Knobs& knob, const Problem& problem, const Target& 
     if (!again) s.move("move_to_stack {} {}", b, row);
   }
   if (knob_of(knob, "online", 0) != 0) reduce_online(s, shape, row, unroll * t.lanes);
-  if (knob_of(knob, "overlap", 0) != 0) overlap_rows(s, row);
+  const int64_t overlap = knob_of(knob, "overlap", 0);
+  if (overlap != 0) overlap_first(s, row);
+  if (overlap == 2) overlap_last(s, row);
   if (group > 1) {
     group_rows(s, inner, unroll, t.lanes);
   } else {

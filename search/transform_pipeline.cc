@@ -2,6 +2,10 @@
 // the second part of iteration i; what goes from one part to the other waits in a second buffer.
 //   for i < N: F(i) -> t; S(i, t)
 //   ->  F(0) -> u;  for i < N - 1: t = u; F(i + 1) -> u; S(i, t);   t = u; S(N - 1, t)
+//
+// rotate_scope: the same statements in the same order, but iterations begin in the middle, so that other moves
+// can bring the end of one and the beginning of the next together.
+//   for i < N: F(i); S(i)  ->  F(0);  for i < N - 1: S(i); F(i + 1);   S(N - 1)
 #include <algorithm>
 
 #include "search/footprint.h"
@@ -58,6 +62,49 @@ Stmt copy_whole(const Buffer& buffer, const std::string& to, const std::string& 
   return out;
 }
 
+// A plain scope, and where its second part begins.
+struct Halves {
+  ScopeSite site;
+  std::ptrdiff_t at = 0;
+};
+Result<Halves> find_halves(Kernel& k, const Move& move) {
+  const std::string& name = move.args[0];
+  LATHE_ASSIGN(const ScopeSite site, find_plain_site(k, name));
+  const Stmt& scope = site.scope();
+  LATHE_ASSIGN(const int64_t after, int_arg(move.options.at("after"), "after", 0,
+                                            static_cast<int64_t>(scope.body.size()) - 2));
+  bool follows = false;  // a prefetch is spread over the scope
+  for_each_stmt(scope.body, [&](const Stmt& s) {
+    follows = follows || (s.kind == Stmt::Kind::prefetch && s.iter == name);
+  });
+  if (follows) return invalid("expected no prefetch spread over `{}`", name);
+  return Halves{site, static_cast<std::ptrdiff_t>(after) + 1};
+}
+
+std::vector<Stmt> part_at(std::vector<Stmt> part, const std::string& scope, const char* suffix,
+                          const Expr& at_iteration, Names& names) {
+  rename_scopes(part, suffix, names);
+  substitute_body(part, {{scope, at_iteration}});
+  return part;
+}
+
+void replace_scope(const ScopeSite& site, std::vector<Stmt> replacement, const Ranges& ranges) {
+  simplify_body(replacement, ranges);
+  std::vector<Stmt>& siblings = *site.siblings;
+  const auto where = siblings.begin() + static_cast<std::ptrdiff_t>(site.index);
+  siblings.insert(siblings.erase(where), std::make_move_iterator(replacement.begin()),
+                  std::make_move_iterator(replacement.end()));
+}
+
+std::vector<Move> propose_after(const Kernel& kernel, const char* move) {
+  std::vector<Move> out;
+  for_each_stmt(kernel.body, [&](const Stmt& s) {
+    for (size_t i = 0; s.mark == Mark::none && i + 1 < s.body.size(); ++i)
+      out.push_back({move, {s.iter}, {{"after", std::to_string(i)}}, {}});
+  });
+  return out;
+}
+
 void append(std::vector<Stmt>& to, std::vector<Stmt> from) {
   to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
 }
@@ -69,16 +116,9 @@ Result<TransformResult> apply_pipeline(const Kernel& kernel, const Move& move,
   Kernel& k = result.kernel;
   const Legality legality("pipeline", params);
   const std::string& name = move.args[0];
-  LATHE_ASSIGN(const ScopeSite site, find_plain_site(k, name));
+  LATHE_ASSIGN(const Halves halves, find_halves(k, move));
+  const auto& [site, at] = halves;
   Stmt& scope = site.scope();
-  LATHE_ASSIGN(const int64_t after, int_arg(move.options.at("after"), "after", 0,
-                                            static_cast<int64_t>(scope.body.size()) - 2));
-  const auto at = static_cast<std::ptrdiff_t>(after) + 1;
-  bool follows = false;  // a prefetch is spread over the scope
-  for_each_stmt(scope.body, [&](const Stmt& s) {
-    follows = follows || (s.kind == Stmt::Kind::prefetch && s.iter == name);
-  });
-  if (follows) return invalid("expected no prefetch spread over `{}`", name);
 
   const Ranges ranges = ranges_at(k, site.outer);
   LATHE_RETURN_IF_ERROR(
@@ -117,14 +157,9 @@ Result<TransformResult> apply_pipeline(const Kernel& kernel, const Move& move,
       out.push_back(copy_whole(*k.find_buffer(buffer), buffer, next, names));
     return out;
   };
-  const auto copied = [&](std::vector<Stmt> part, const char* suffix, const Expr& at_iteration) {
-    rename_scopes(part, suffix, names);
-    substitute_body(part, {{name, at_iteration}});
-    return part;
-  };
   const Expr last = scope.extent - Expr(1);
-  std::vector<Stmt> before = copied(first, "_p", Expr(0)), after_loop = take(), body = take();
-  append(after_loop, copied(second, "_e", last));
+  std::vector<Stmt> before = part_at(first, name, "_p", Expr(0), names), after_loop = take(), body = take();
+  append(after_loop, part_at(second, name, "_e", last, names));
   substitute_body(first, {{name, iter(name) + Expr(1)}});
   append(body, std::move(first));
   append(body, std::move(second));
@@ -132,21 +167,37 @@ Result<TransformResult> apply_pipeline(const Kernel& kernel, const Move& move,
   std::vector<Stmt> replacement = std::move(before);
   replacement.push_back(make_scope(name, last, std::move(body), scope.role));
   append(replacement, std::move(after_loop));
-  simplify_body(replacement, ranges);
-  std::vector<Stmt>& siblings = *site.siblings;
-  const auto where = siblings.begin() + static_cast<std::ptrdiff_t>(site.index);
-  siblings.insert(siblings.erase(where), std::make_move_iterator(replacement.begin()),
-                  std::make_move_iterator(replacement.end()));
+  replace_scope(site, std::move(replacement), ranges);
   return result;
 }
 
-std::vector<Move> propose_pipeline(const Kernel& kernel) {
-  std::vector<Move> out;
-  for_each_stmt(kernel.body, [&](const Stmt& s) {
-    for (size_t i = 0; s.mark == Mark::none && i + 1 < s.body.size(); ++i)
-      out.push_back({"pipeline", {s.iter}, {{"after", std::to_string(i)}}, {}});
-  });
-  return out;
+std::vector<Move> propose_pipeline(const Kernel& kernel) { return propose_after(kernel, "pipeline"); }
+
+Result<TransformResult> apply_rotate_scope(const Kernel& kernel, const Move& move,
+                                           const TransformParams& params) {
+  TransformResult result{kernel, {}};
+  Kernel& k = result.kernel;
+  const std::string& name = move.args[0];
+  LATHE_ASSIGN(const Halves halves, find_halves(k, move));
+  const auto& [site, at] = halves;
+  Stmt& scope = site.scope();
+  const Ranges ranges = ranges_at(k, site.outer);
+  LATHE_RETURN_IF_ERROR(Legality("rotate_scope", params)
+                            .require(0, proves_le(Expr(1), scope.extent, ranges), print_extent(scope)));
+  Names names(k);
+  std::vector<Stmt> first(scope.body.begin(), scope.body.begin() + at);
+  std::vector<Stmt> second(scope.body.begin() + at, scope.body.end());
+  const Expr last = scope.extent - Expr(1);
+  std::vector<Stmt> replacement = part_at(first, name, "_p", Expr(0), names);
+  std::vector<Stmt> after_loop = part_at(second, name, "_e", last, names);
+  substitute_body(first, {{name, iter(name) + Expr(1)}});
+  append(second, std::move(first));
+  replacement.push_back(make_scope(name, last, std::move(second), scope.role));
+  append(replacement, std::move(after_loop));
+  replace_scope(site, std::move(replacement), ranges);
+  return result;
 }
+
+std::vector<Move> propose_rotate_scope(const Kernel& kernel) { return propose_after(kernel, "rotate_scope"); }
 
 }  // namespace lathe::search

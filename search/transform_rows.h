@@ -26,6 +26,7 @@ LATHE_MOVE_ROW(move_to_register);
 LATHE_MOVE_ROW(split_reduction);
 LATHE_MOVE_ROW(online_reduction);
 LATHE_MOVE_ROW(pipeline);
+LATHE_MOVE_ROW(rotate_scope);
 LATHE_MOVE_ROW(stream_stores);
 LATHE_MOVE_ROW(unroll_scope);
 LATHE_MOVE_ROW(vectorize_scope);

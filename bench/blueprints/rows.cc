@@ -54,24 +54,29 @@ INLINE __m512 row_max(const float* x, int64_t n) {
 template <bool kStream>
 BLUEPRINT_AVX512 void softmax(const float* x, float* y, float* e, int64_t rows, int64_t n) {
   const __m512 log2e = constant(1.44269504f);
-  __m512 m = row_max(x, n);
-  for (int64_t r = 0; r < rows; ++r, x += n, y += n) {
-    const float* next = r + 1 < rows ? x + n : x;
+  __m512 m = row_max(x, n), scale = constant(0);
+  for (int64_t r = 0; r <= rows; ++r) {
+    const float *now = x + std::min(r, rows - 1) * n, *next = x + std::min(r + 1, rows - 1) * n;
+    float* before = y + std::max<int64_t>(r - 1, 0) * n;
     __m512 low[2] = {constant(-__builtin_inff()), constant(-__builtin_inff())}, sum[2] = {constant(0), constant(0)};
+    if (r == rows) {
+#pragma GCC unroll 4
+      for (int64_t i = 0; i < n; i += 16) put<kStream>(before + i, _mm512_mul_ps(_mm512_loadu_ps(e + i), scale));
+      break;
+    }
     for (int64_t i = 0; i < n; i += 32) {
 #pragma GCC unroll 2
       for (int u = 0; u < 2; ++u) {
         const int64_t at = i + 16 * u;
+        if (r > 0) put<kStream>(before + at, _mm512_mul_ps(_mm512_loadu_ps(e + at), scale));
         low[u] = _mm512_max_ps(_mm512_loadu_ps(next + at), low[u]);
-        const __m512 v = exp2_of(_mm512_mul_ps(_mm512_sub_ps(_mm512_loadu_ps(x + at), m), log2e));
+        const __m512 v = exp2_of(_mm512_mul_ps(_mm512_sub_ps(_mm512_loadu_ps(now + at), m), log2e));
         _mm512_storeu_ps(e + at, v);
         sum[u] = _mm512_add_ps(sum[u], v);
       }
     }
     m = constant(_mm512_reduce_max_ps(_mm512_max_ps(low[0], low[1])));
-    const __m512 scale = constant(1.0f / _mm512_reduce_add_ps(_mm512_add_ps(sum[0], sum[1])));
-#pragma GCC unroll 4
-    for (int64_t i = 0; i < n; i += 16) put<kStream>(y + i, _mm512_mul_ps(_mm512_loadu_ps(e + i), scale));
+    scale = constant(1.0f / _mm512_reduce_add_ps(_mm512_add_ps(sum[0], sum[1])));
   }
   if (kStream) _mm_sfence();
 }
