@@ -16,7 +16,7 @@ constexpr int kSpare = 3;  // registers for operands that cannot come from memor
 // Registers, masks and pointers in one row of numbers.
 class Copies {
  public:
-  Copies(const LeafProgram& program, std::vector<Node>& nodes, std::span<const size_t> begins)
+  Copies(const LeafProgram& program, const Nodes& nodes, std::span<const size_t> begins)
       : p_(program), nodes_(nodes), begins_(begins) {
     const size_t things = static_cast<size_t>(p_.num_vregs + p_.num_masks) + p_.ptrs.size();
     writer_.assign(things, -1);
@@ -117,7 +117,7 @@ class Copies {
   }
 
   const LeafProgram& p_;
-  std::vector<Node>& nodes_;
+  const Nodes& nodes_;
   std::span<const size_t> begins_;
   std::vector<int> writer_, writes_;  // by thing: the copy that writes it (-1: none), how often
 };
@@ -126,13 +126,13 @@ class Copies {
 
 void Emitter::interleave(std::span<const size_t> begins, std::span<const int> kept, int taken) {
   if (!ok() || tight_ || begins.size() < 2) return;
-  std::vector<Node>& out = *frames_.back().out;
+  Nodes& out = *frames_.back().out;
   Copies copies(*program_, out, begins);
   if (!copies.independent()) return;
   for (size_t abreast = std::min(begins.size(), kAbreast); abreast > 1; abreast /= 2) {
     const std::vector<size_t> order = copies.order(abreast);
     if (copies.registers(order, kept) + taken + kSpare > program_->vector_registers) continue;
-    std::vector<Node> moved;
+    Nodes moved(out.get_allocator());
     moved.reserve(order.size());
     for (const size_t i : order) moved.push_back(std::move(out[i]));
     std::move(moved.begin(), moved.end(), out.begin() + static_cast<std::ptrdiff_t>(begins[0]));
