@@ -3,10 +3,10 @@
 //
 //   row block (parallel) { row group { pass over the columns { row of the group (unrolled) { vector } } ... } }
 //
-// Knobs: unroll (vectors per step and row), rows (rows of a group: their passes run as one), overlap (1: the first pass of the next row
-// runs with the second of this one; 2: so does
-// the last pass of the row before, where it reads what is kept), again (1: values kept between passes are computed anew), online (1: maximum and sum in one pass), stream (1:
-// the result goes past the caches), grain (rows, or 1024 columns, of a parallel block).
+// Knobs: unroll (vectors per step and row), rows (rows of a group: their passes run as one), overlap (1: the first pass
+// of the next row runs with the second of this one; 2: so does the last pass of the row before, where it reads what is
+// kept), again (1: values kept between passes are computed anew), online (1: maximum and sum in one pass), stream (1: the
+// result goes past the caches), grain (rows, or 1024 columns, of a parallel block).
 #include <algorithm>
 
 #include "ir/analysis.h"
@@ -54,7 +54,9 @@ Shape shape_of(const Problem& problem) {
   out.passes = scopes_with_role(k, "col");
   out.cols = extent_at(out.passes[0]->extent, problem);
   for (size_t p = 0; p < std::min<size_t>(out.passes.size(), 2); ++p) {
-    for (const Stmt& c : out.passes[p]->body) out.overlapped_sums += c.kind == Stmt::Kind::assign && c.op != AssignOp::set;
+    for (const Stmt& c : out.passes[p]->body) {
+      out.overlapped_sums += c.kind == Stmt::Kind::assign && c.op != AssignOp::set;
+    }
   }
   Ranges ranges(k);
   const std::vector<const Stmt*> rows = scopes_with_role(k, "row");
@@ -130,8 +132,16 @@ Status accepts(const Knobs& k, const Problem& problem, const Target& t) {
     return unsupported("unroll {} of {} rows needs whole steps", unroll, rows);
   }
   if (overlap != 0 && (rows > 1 || online || shape.passes.size() < 2 || !shape.some_rows)) return unsupported("no passes to overlap");
-  if (overlap == 2 && (again || shape.kept.empty() || shape.passes.size() < 3 || !shape.two_rows)) return unsupported("nothing kept for a last pass");
-  if (overlap == 2 && grain != 0 && (grain == 1 || !proves_divisible(scopes_with_role(problem.kernel, "row")[0]->extent, grain, Ranges(problem.kernel)))) {
+  if (overlap == 2 && (again || shape.kept.empty() || shape.passes.size() < 3 || !shape.two_rows)) {
+    return unsupported("nothing kept for a last pass");
+  }
+  if (overlap == 2 && !proves_divisible(shape.passes[0]->extent, unroll * t.lanes, Ranges(problem.kernel))) {
+    return unsupported("tails of three passes are more operands than a leaf has");
+  }
+  const auto whole_blocks = [&] {
+    return grain > 1 && proves_divisible(scopes_with_role(problem.kernel, "row")[0]->extent, grain, Ranges(problem.kernel));
+  };
+  if (overlap == 2 && grain != 0 && !whole_blocks()) {
     return unsupported("blocks of {} rows may end with one", grain);
   }
   if (overlap != 0 && unroll * shape.overlapped_sums > (t.vector_registers > 16 ? 16 : 4)) return unsupported("unroll {} of two passes: registers", unroll);

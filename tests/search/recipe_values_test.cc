@@ -113,6 +113,7 @@ kernel softmax(s: f32[B, N] in, d: f32[B, N] out) family row where B in 1..65536
 kernel softmax(s: f32[2, 4, 256] in, d: f32[2, 4, 256] out) family row
   m: f32[2, 4] heap
   a: f32[2, 4] heap
+  r: f32[2, 4] heap
   e: f32[2, 4, 256] heap
   for h < 2 [row]:
     for b < 4 [row]:
@@ -123,9 +124,9 @@ kernel softmax(s: f32[2, 4, 256] in, d: f32[2, 4, 256] out) family row
       for n1 < 256 [col]:
         e[h, b, n1] = exp(s[h, b, n1] - m[h, b])
         a[h, b] += e[h, b, n1]
-      a[h, b] = 1.0 / a[h, b]
+      r[h, b] = 1.0 / a[h, b]
       for n2 < 256 [col]:
-        d[h, b, n2] = e[h, b, n2] * a[h, b]
+        d[h, b, n2] = e[h, b, n2] * r[h, b]
 )",
      {{}}},
     {"layernorm",
