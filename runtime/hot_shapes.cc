@@ -37,6 +37,7 @@ void HotShape::note(int place, int64_t ns, Trial* trial) {
   if (place % kBurst == 0) {
     s.best[half].store(0, kRelaxed);
     if (half == 0) s.asked.store(trial, kRelaxed);
+    if (half == 0) s.cpu.store(sched_getcpu(), kRelaxed);
     return;
   }
   const int64_t best = s.best[half].load(kRelaxed);
@@ -63,6 +64,13 @@ double HotShape::mean_ns() const {
     timed += s.timed.load(std::memory_order_relaxed);
   }
   return timed == 0 ? 0 : static_cast<double>(time) / static_cast<double>(timed);
+}
+
+void HotShape::take_cpus(cpu_set_t* cpus) {
+  for (Shard& s : shards_) {
+    const int cpu = s.cpu.exchange(-1, std::memory_order_relaxed);
+    if (cpu >= 0 && cpu < CPU_SETSIZE) CPU_SET(cpu, cpus);
+  }
 }
 
 void HotShape::forget_times() {

@@ -2,6 +2,8 @@
 // out of every `period` calls eight in a row that are looked at closely (serve_sampled.h): their times, and, while a candidate is on trial,
 // the few calls that it serves. Approximate by intent: threads that share a shard lose counts. Thread-safe; no call ever waits.
 #pragma once
+#include <sched.h>
+
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -56,6 +58,7 @@ class HotShape {
   uint64_t calls() const;
   double mean_ns() const;      // of the calls timed so far by the body that serves; 0: none yet
   void forget_times();         // another body serves from now on
+  void take_cpus(cpu_set_t* cpus);   // adds where its calls were seen since the last time
 
   Trial* trial() const { return trial_.load(std::memory_order_acquire); }
   void set_trial(Trial* trial);
@@ -67,6 +70,7 @@ class HotShape {
     std::atomic<int64_t> best[2] = {0, 0};     // of the bursts of this window; 0: none
     std::atomic<Trial*> asked{nullptr};        // during the first burst
     std::atomic<int64_t> time_ns{0}, timed{0};
+    std::atomic<int32_t> cpu{-1};              // that its latest window began on
   };
   Shard& shard() {
     const auto thread = reinterpret_cast<uintptr_t>(__builtin_thread_pointer());

@@ -1,7 +1,6 @@
 // See online_tuner.h.
 #include "runtime/online_tuner.h"
 
-#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -21,7 +20,7 @@ constexpr int64_t kStepNs = 50'000'000;           // between two looks
 constexpr int64_t kSavedNs = 20'000'000;          // CPU time that may be saved up
 constexpr int64_t kIdleNs = 30'000'000'000;       // then the child goes
 constexpr double kDecayS = 5;                     // calls a second are averaged over about that
-constexpr int kNice = 10;                         // of the child
+constexpr int64_t kMoveNs = 500'000'000;          // between looks where calls run
 constexpr double kRooflineShare = 0.95;           // nobody gets closer
 
 int64_t clock_ns(clockid_t clock) {
@@ -48,6 +47,7 @@ double tune_priority(double calls_per_s, double us, double floor_us, int slots, 
 
 OnlineTuner::OnlineTuner(OnlineOptions options) : options_(std::move(options)), mode_(options_.mode), signal_(std::make_shared<Signal>()) {
   if (!options_.now_ns) options_.now_ns = [] { return clock_ns(CLOCK_MONOTONIC); };
+  if (!options_.sleep) options_.sleep = [](int64_t ns) { std::this_thread::sleep_for(std::chrono::nanoseconds(ns)); };
 }
 
 OnlineTuner::~OnlineTuner() { stop(); }
@@ -93,6 +93,7 @@ void OnlineTuner::set_mode(const std::shared_ptr<Context>& context, TuneMode mod
 
 // Holds the context only while it works: the last handle to go ends it.
 void OnlineTuner::run(std::weak_ptr<Context> context, std::shared_ptr<Signal> signal) {
+  work_aside();
   while (true) {
     bool more = false;
     {
@@ -114,15 +115,44 @@ bool OnlineTuner::cancelled(const Context& context) const {
   return stopped_ || context.seal() != Seal::off || (since != 0 && clock_ns(CLOCK_MONOTONIC) - since > kIdleNs);
 }
 
-// What this thread and the child have used since the last time.
-void OnlineTuner::charge(Context& context, int64_t now) {
+// By this thread and the child since the last time.
+int64_t OnlineTuner::used_ns() {
+  if (options_.cpu_ns) {
+    const int64_t told = options_.cpu_ns();
+    return told - std::exchange(told_cpu_ns_, told);
+  }
   const int64_t thread = clock_ns(CLOCK_THREAD_CPUTIME_ID), child = worker_ == nullptr ? 0 : cpu_of(worker_->pid());
   int64_t used = options_.thread ? thread - thread_cpu_ns_ : 0;
   if (child > worker_cpu_ns_) used += child - worker_cpu_ns_;
   thread_cpu_ns_ = thread;
   worker_cpu_ns_ = child;
+  return used;
+}
+
+void OnlineTuner::charge(Context& context, int64_t now) {
+  const int64_t used = used_ns();
   budget_->charge(now, used);
   context.stats().add(Stat::k_tune_cpu_ns, used);
+  keep_off(now);
+}
+
+// The thread and the child go where no calls are.
+void OnlineTuner::keep_off(int64_t now) {
+  if (off_ == nullptr || now - moved_ns_ < kMoveNs) return;
+  moved_ns_ = now;
+  cpu_set_t calls;
+  CPU_ZERO(&calls);
+  bool parallel = false;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& w : watched_) {
+      const std::shared_ptr<Operator> op = w->op.lock();
+      if (op == nullptr) continue;
+      parallel |= w->request.threads > 1;
+      for (const Operator::LiveShape& s : op->live_shapes()) s.heat->take_cpus(&calls);
+    }
+  }
+  off_->update(calls, parallel, worker_ == nullptr ? -1 : worker_->pid(), now);
 }
 
 // Calls are counted no more, and none is a trial.
@@ -144,8 +174,9 @@ bool OnlineTuner::step(Context& context) {
   const int64_t now = options_.now_ns();
   if (budget_ == nullptr) {
     budget_ = std::make_unique<CpuBudget>(options_.rules.cpu_share, kSavedNs, now);
-    thread_cpu_ns_ = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+    (void)used_ns();
     last_ns_ = worked_ns_ = now;
+    if (options_.thread) off_ = std::make_unique<KeepOff>();
   }
   if (off(context)) {
     switch_off();
@@ -156,7 +187,7 @@ bool OnlineTuner::step(Context& context) {
   if (dt_s > 0) refresh(dt_s);
   last_ns_ = now;
   const TuneMode mode = this->mode();
-  CandidacyTools tools{context, options_.rules, options_.evaluator ? options_.evaluator : worker(context), [this, &context] { return cancelled(context); },
+  CandidacyTools tools{context, options_.rules, paced(context), [this, &context] { return cancelled(context); },
                        options_.now_ns,
                        [this, &context](int64_t cpu_ns) {
                          budget_->charge(options_.now_ns(), cpu_ns);
@@ -291,7 +322,7 @@ void OnlineTuner::rest(Context& context) {
   charge(context, now);
   for (int64_t left = budget_->wait_ns(now); (left > 0 || off(context)) && !cancelled(context); left -= kStepNs) {
     if (off(context)) switch_off();
-    std::this_thread::sleep_for(std::chrono::nanoseconds(left > 0 ? std::min(left, kStepNs) : kStepNs));
+    options_.sleep(left > 0 ? std::min(left, kStepNs) : kStepNs);
   }
 }
 
@@ -320,7 +351,6 @@ class OnlineTuner::Paced final : public Evaluation {
   std::unique_ptr<Evaluation> inner_;
 };
 
-// Below the host's priority, but not idle: on a busy machine an idle child would be taken for one that hangs.
 Evaluator OnlineTuner::worker(Context& context) {
   return [this, &context](const EvaluateTask& task) -> ir::Result<std::unique_ptr<Evaluation>> {
     if (worker_ == nullptr) {
@@ -330,14 +360,16 @@ Evaluator OnlineTuner::worker(Context& context) {
       options.store = &context.store();
       worker_ = std::make_unique<WorkerClient>(std::move(options));
     }
-    LATHE_ASSIGN(std::unique_ptr<Evaluation> inner, worker_->begin(task, [this, &context](int, EvaluatePhase) {
-      if (const pid_t pid = worker_->pid(); pid > 0 && pid != niced_) {
-        niced_ = pid;
-        setpriority(PRIO_PROCESS, static_cast<id_t>(pid), kNice);
-      }
+    return worker_->begin(task, [this, &context](int, EvaluatePhase) {
       charge(context, options_.now_ns());
       return !cancelled(context);
-    }));
+    });
+  };
+}
+
+Evaluator OnlineTuner::paced(Context& context) {
+  return [this, &context, evaluate = options_.evaluator ? options_.evaluator : worker(context)](const EvaluateTask& task) -> ir::Result<std::unique_ptr<Evaluation>> {
+    LATHE_ASSIGN(std::unique_ptr<Evaluation> inner, evaluate(task));
     return std::unique_ptr<Evaluation>(std::make_unique<Paced>(this, context, std::move(inner)));
   };
 }

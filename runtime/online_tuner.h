@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/aside.h"
 #include "runtime/candidacy.h"
 #include "runtime/cpu_budget.h"
 #include "runtime/machine_profile.h"
@@ -32,6 +33,8 @@ struct OnlineOptions {
   CandidacyRules rules;               // cpu_share among them
   Evaluator evaluator;                // empty: the measuring worker
   std::function<int64_t()> now_ns;    // empty: the steady clock
+  std::function<int64_t()> cpu_ns;    // what the tuner's thread and the worker have used; empty: as the kernel says
+  std::function<void(int64_t ns)> sleep;   // empty: sleeps
 };
 
 struct OnlineRow {
@@ -100,9 +103,12 @@ class OnlineTuner {
   void refresh(double dt_s);
   Choice choose(Context& context, bool trials);
   void propose(const CandidacyTools& tools, const Choice& choice);
+  int64_t used_ns();
   void charge(Context& context, int64_t now);
+  void keep_off(int64_t now);
   double floor_us(Context& context, const Operator& op, const Operator::LiveShape& shape, const PrepareRequest& request);
   Evaluator worker(Context& context);
+  Evaluator paced(Context& context);
   void rest(Context& context);
   class Paced;
 
@@ -118,8 +124,9 @@ class OnlineTuner {
   // The rest belongs to step().
   std::unique_ptr<WorkerClient> worker_;
   std::unique_ptr<CpuBudget> budget_;
-  pid_t niced_ = -1;
-  int64_t last_ns_ = 0, thread_cpu_ns_ = 0, worker_cpu_ns_ = 0, worked_ns_ = 0;
+  std::unique_ptr<KeepOff> off_;     // null: the thread is not the tuner's
+  int64_t moved_ns_ = 0;
+  int64_t last_ns_ = 0, told_cpu_ns_ = 0, thread_cpu_ns_ = 0, worker_cpu_ns_ = 0, worked_ns_ = 0;
   bool profile_read_ = false;
   MachineProfile profile_;
 };

@@ -7,9 +7,6 @@
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <tbb/global_control.h>
-#include <tbb/parallel_for.h>
-#include <tbb/task_arena.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -199,18 +196,6 @@ void ThreadTeam::parallel_for(int count, TaskFn task, void* context) {
     }
   }
   for (int i = 0; i < count; ++i) task(context, i);
-}
-
-void ThreadTeam::coarse_for(int count, TaskFn task, void* context) {
-  if (count <= 1 || pool_.parallel_for != nullptr || options_.threads <= 1) {
-    parallel_for(count, task, context);
-    return;
-  }
-  // Without the control, TBB allows one thread for ever if the first thread to use it was pinned.
-  tbb::global_control control(tbb::global_control::max_allowed_parallelism,
-                              static_cast<size_t>(options_.threads));
-  tbb::task_arena arena(options_.threads);
-  arena.execute([&] { tbb::parallel_for(0, count, 1, [&](int i) { task(context, i); }); });
 }
 
 }  // namespace lathe::runtime

@@ -51,9 +51,6 @@ class ThreadTeam {
         count, [](void* c, int i) { (*static_cast<std::remove_reference_t<F>*>(c))(i); }, &f);
   }
 
-  // For work of milliseconds (compile jobs, weight packing): any count, balanced. Own team: oneTBB.
-  void coarse_for(int count, TaskFn task, void* context);
-
  private:
   struct Team;
   Team* team();  // the live team of this process; null if no thread could be made

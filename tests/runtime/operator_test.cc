@@ -237,6 +237,31 @@ TEST_P(OperatorCases, DefaultSchedulesEqualTheInterpreter) {
   }
 }
 
+// Constants that come as they lie are served by a default body, packed ones by the tuned one: that is the tier.
+TEST(Operator, AFixedShapeWithADecisionIsTierTwo) {
+  if (jit::host_target().level == ir::IsaLevel::portable) GTEST_SKIP() << "no native level on this machine";
+  ops::Graph g;
+  g.name = "fixed";
+  const int x = add_tensor(g, "x", {fixed_dim(8), fixed_dim(70)}), w = add_tensor(g, "w", {fixed_dim(96), fixed_dim(70)}, true);
+  const std::shared_ptr<Context> ctx = make_context("", ir::isa_name(jit::host_target().level));
+  const std::shared_ptr<Operator> op = Operator::create(ctx, finished(g, add_node(g, "matmul", {x, w}, "y", {{"transpose_b", true}}))).value();
+  const PrepareRequest request;
+  const search::Problem p = op->problem(0, {}, request);
+  Decision decision;
+  decision.status = DecisionStatus::verified;
+  KernelDecision kernel;
+  kernel.name = p.kernel.name;
+  kernel.schedule = search::to_text(search::candidates(p, ctx->target(), 2).back());
+  decision.kernels = {kernel};
+  ctx->record_decision(op->query(0, {}, request), decision);
+  const ir::Result<PrepareInfo> info = op->prepare(request);
+  ASSERT_TRUE(info.ok()) << info.status().to_string();
+  EXPECT_NE(op->packing(1), nullptr);
+  EXPECT_EQ(info->tier, 2);
+  check(*op, {}, true, 0, 1);
+  check(*op, {}, false, 0, 1);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     All, OperatorCases,
     testing::Values(Case{"gate", gate_graph, {{{"M", 1}}, {{"M", 3}}, {{"M", 8}}, {{"M", 13}}, {{"M", 64}}}, 0},

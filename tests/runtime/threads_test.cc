@@ -117,18 +117,6 @@ TEST(Threads, TheHostsPoolRunsThePhases) {
   EXPECT_EQ(host.loops, 1);
 }
 
-TEST(Threads, CoarseWorkIsComplete) {
-  ThreadTeam team(TeamOptions{2});
-  std::vector<std::atomic<int>> seen(100);
-  team.coarse_for(
-      100,
-      [](void* c, int i) {
-        (*static_cast<std::vector<std::atomic<int>>*>(c))[static_cast<size_t>(i)].fetch_add(1);
-      },
-      &seen);
-  for (auto& s : seen) EXPECT_EQ(s.load(), 1);
-}
-
 TEST(Stats, CountsFromManyThreadsAddUp) {
   Stats stats;
   std::vector<std::thread> users;
