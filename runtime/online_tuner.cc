@@ -368,7 +368,8 @@ Evaluator OnlineTuner::worker(Context& context) {
 }
 
 Evaluator OnlineTuner::paced(Context& context) {
-  return [this, &context, evaluate = options_.evaluator ? options_.evaluator : worker(context)](const EvaluateTask& task) -> ir::Result<std::unique_ptr<Evaluation>> {
+  const Evaluator evaluate = options_.evaluator ? options_.evaluator : worker(context);
+  return [this, &context, evaluate](const EvaluateTask& task) -> ir::Result<std::unique_ptr<Evaluation>> {
     LATHE_ASSIGN(std::unique_ptr<Evaluation> inner, evaluate(task));
     return std::unique_ptr<Evaluation>(std::make_unique<Paced>(this, context, std::move(inner)));
   };

@@ -266,7 +266,8 @@ std::vector<double> TimingSession::ratios(int i) const {
 std::vector<Finalist> TimingSession::select(std::vector<Finalist> field, int incumbent) {
   std::mt19937_64 random(options_.seed);
   bool reversed = random() & 1;
-  const auto sort = [&] { std::stable_sort(field.begin(), field.end(), [&](const Finalist& a, const Finalist& b) { return level(a.candidate) < level(b.candidate); }); };
+  const auto faster = [&](const Finalist& a, const Finalist& b) { return level(a.candidate) < level(b.candidate); };
+  const auto sort = [&] { std::stable_sort(field.begin(), field.end(), faster); };
   std::vector<int> active;
   for (const Finalist& f : field) active.push_back(f.candidate);
   for (int n = 0; n < kRounds + kSelectRounds && !active.empty() && !spent(1); ++n) {

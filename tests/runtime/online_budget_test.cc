@@ -81,7 +81,9 @@ class OnlineBudget : public ::testing::TestWithParam<double> {
     online->period = 16;
     online->least_load = 0;
     online->rules.cpu_share = machine_.share;
-    online->evaluator = [this](const EvaluateTask&) -> ir::Result<std::unique_ptr<Evaluation>> { return std::unique_ptr<Evaluation>(std::make_unique<Costly>(&machine_)); };
+    online->evaluator = [this](const EvaluateTask&) -> ir::Result<std::unique_ptr<Evaluation>> {
+      return std::unique_ptr<Evaluation>(std::make_unique<Costly>(&machine_));
+    };
     online->now_ns = [this] { return machine_.now; };
     online->cpu_ns = [this] { return machine_.cpu; };
     online->sleep = [this](int64_t ns) { machine_.now += ns; };
@@ -150,7 +152,8 @@ TEST_P(OnlineBudget, TakesAsLongAsTheShareSays) {
   EXPECT_GE(took, (used - static_cast<double>(kSaved + kBegin + kDecide)) / GetParam());
 }
 
-INSTANTIATE_TEST_SUITE_P(Shares, OnlineBudget, ::testing::Values(0.02, 0.1, 0.9), [](const auto& info) { return "PerMille" + std::to_string(static_cast<int>(info.param * 1000)); });
+INSTANTIATE_TEST_SUITE_P(Shares, OnlineBudget, ::testing::Values(0.02, 0.1, 0.9),
+                         [](const auto& info) { return "PerMille" + std::to_string(static_cast<int>(info.param * 1000)); });
 
 }  // namespace
 }  // namespace lathe::runtime
