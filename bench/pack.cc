@@ -2,7 +2,10 @@
 #include "bench/pack.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
+
+#include "bench/table_task.h"
 
 namespace lathe::bench {
 
@@ -12,21 +15,21 @@ search::TaskRecord thinned(const MeasuredTask& task, int best, int rows) {
   out.isa = task.isa;
   out.environment = "pack";
   out.policy = task.problem.cold ? "cold" : "hot";
+  const RowTimes times = row_times(task);
   const auto as_row = [&](size_t i) {
     const TableRow& r = task.rows[i];
     search::MeasuredRow m;
     m.recipe = task.recipe;
     m.knobs = r.knobs;
     m.outcome = r.outcome;
-    if (!r.passes.empty()) m.samples_us = r.passes[0];
+    if (!std::isnan(times.us[i])) m.samples_us = {rounded(times.us[i])};
     m.reference_us = 0;
     return m;
   };
   std::vector<std::pair<double, size_t>> ranked;
   for (size_t i = 0; i < task.rows.size(); ++i) {
-    const search::MeasuredRow m = as_row(i);
     if (static_cast<int>(i) == task.default_row) continue;
-    ranked.emplace_back(m.outcome == search::OutcomeKind::timed ? m.us(task.problem.cold) : 1e30, i);
+    ranked.emplace_back(std::isnan(times.us[i]) ? 1e30 : times.us[i], i);
   }
   std::sort(ranked.begin(), ranked.end());
   out.rows.push_back(as_row(static_cast<size_t>(task.default_row)));

@@ -44,7 +44,7 @@ Replay::Replay(const std::vector<MeasuredTask>& tables, const ir::Target& target
     : options_(options), target_(target), rates_(search::MachineRates::assumed(target)) {
   for (const MeasuredTask& t : tables) {
     tasks_.push_back(std::make_unique<TableTask>(t, target, rates_));
-    records_.push_back(thinned(t));
+    records_.push_back(thinned(t, kPackBest, options.history_rows));
   }
   starts_.resize(tasks_.size());
 }

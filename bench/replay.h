@@ -22,6 +22,7 @@ struct ReplayOptions {
   // Slot 0 is the table's default row, or what the history's portfolio has first (where there is a history).
   bool default_from_history = false;
   double reach = 2;  // of that portfolio
+  int history_rows = 56;  // of a task
 };
 
 // One strategy on one task with one seed.

@@ -206,6 +206,7 @@ int main_of(int argc, char** argv) {
   app.add_flag("--full", flags.full, "rivals without history, too");
   app.add_flag("--default-from-history", flags.replay.default_from_history, "slot 0 is the portfolio's first entry");
   app.add_option("--reach", flags.replay.reach, "in task distance, of that portfolio");
+  app.add_option("--rows", flags.replay.history_rows, "of each task in history");
   app.add_option("--seeds", flags.replay.seeds, "searches per task");
   app.add_option("--threads", flags.replay.threads, "of this program");
   CLI11_PARSE(app, argc, argv);

@@ -87,78 +87,89 @@ static double reduced(const std::vector<double>& samples, bool cold) {
   return cold ? median(samples) : *std::min_element(samples.begin(), samples.end());
 }
 
-TableTask::TableTask(const MeasuredTask& m, const ir::Target& target, const search::MachineRates& rates)
-    : measured_(&m), space_(m, target, rates) {
+RowTimes row_times(const MeasuredTask& m) {
   constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
   const size_t n = m.rows.size();
-  truth_.assign(n, kNone);
-  fresh_.assign(n, 0);
-  level_.resize(n);
+  RowTimes out;
+  out.us.assign(n, kNone);
+  out.confirmed.resize(n);
   std::vector<double> screened(n, kNone), ratios;
   for (size_t i = 0; i < n; ++i) {
     std::vector<double> passes;
     for (const std::vector<double>& p : m.rows[i].passes) passes.push_back(reduced(p, m.problem.cold));
     if (!passes.empty()) screened[i] = median(passes);
-    passes_ = std::max(passes_, static_cast<int>(m.rows[i].confirm.size()));
+    out.passes = std::max(out.passes, static_cast<int>(m.rows[i].confirm.size()));
   }
-  const auto confirmed = [&](size_t i) { return passes_ > 0 && static_cast<int>(m.rows[i].confirm.size()) == passes_; };
+  const auto confirmed = [&](size_t i) { return out.passes > 0 && static_cast<int>(m.rows[i].confirm.size()) == out.passes; };
   std::vector<double> level;
-  for (int p = 0; p < passes_; ++p) {
+  for (int p = 0; p < out.passes; ++p) {
     std::vector<double> of_pass;
     for (size_t i = 0; i < n; ++i) {
       if (confirmed(i)) of_pass.push_back(m.rows[i].confirm[static_cast<size_t>(p)]);
     }
     level.push_back(median(of_pass));
   }
-  const double overall = passes_ > 0 ? median(level) : 1;
+  const double overall = out.passes > 0 ? median(level) : 1;
   const std::vector<double>& again = m.rows[static_cast<size_t>(m.default_row)].again;
-  for (size_t p = 0; p < again.size(); ++p) again_.push_back(again[p] / level[p] * overall);
+  for (size_t p = 0; p < again.size(); ++p) out.again.push_back(again[p] / level[p] * overall);
+  const auto faster = [&](size_t i) { return out.best < 0 || out.us[i] < out.us[static_cast<size_t>(out.best)]; };
   for (size_t i = 0; i < n; ++i) {
     if (!confirmed(i)) continue;
-    for (int p = 0; p < passes_; ++p) level_[i].push_back(m.rows[i].confirm[static_cast<size_t>(p)] / level[static_cast<size_t>(p)] * overall);
-    truth_[i] = median(level_[i]);
-    ratios.push_back(truth_[i] / screened[i]);
-    if (best_ < 0 || truth_[i] < truth_[static_cast<size_t>(best_)]) best_ = static_cast<int>(i);
+    for (int p = 0; p < out.passes; ++p) out.confirmed[i].push_back(m.rows[i].confirm[static_cast<size_t>(p)] / level[static_cast<size_t>(p)] * overall);
+    out.us[i] = median(out.confirmed[i]);
+    ratios.push_back(out.us[i] / screened[i]);
+    if (faster(i)) out.best = static_cast<int>(i);
   }
-  scale_ = ratios.empty() ? 1 : median(ratios);
-  const double floor = best_ < 0 ? 0 : truth_[static_cast<size_t>(best_)];
-  std::vector<double> all;
+  out.scale = ratios.empty() ? 1 : median(ratios);
+  const double floor = out.best < 0 ? 0 : out.us[static_cast<size_t>(out.best)];
   for (size_t i = 0; i < n; ++i) {
-    if (std::isnan(truth_[i]) && !std::isnan(screened[i])) truth_[i] = std::max(floor, screened[i] * scale_);
-    if (std::isnan(truth_[i])) continue;
-    if (best_ < 0 || truth_[i] < truth_[static_cast<size_t>(best_)]) best_ = static_cast<int>(i);
-    all.push_back(truth_[i]);
+    if (!std::isnan(out.us[i]) || std::isnan(screened[i])) continue;
+    out.us[i] = std::max(floor, screened[i] * out.scale);
+    if (faster(i)) out.best = static_cast<int>(i);
   }
-  best_us_ = truth_[static_cast<size_t>(best_)];
+  return out;
+}
+
+TableTask::TableTask(const MeasuredTask& m, const ir::Target& target, const search::MachineRates& rates)
+    : measured_(&m), space_(m, target, rates), times_(row_times(m)) {
+  std::vector<double> all;
+  for (double us : times_.us) {
+    if (!std::isnan(us)) all.push_back(us);
+  }
+  best_us_ = times_.us[static_cast<size_t>(times_.best)];
   median_share_ = best_us_ / median(all);
 
   // The reference: the best by the even passes; judged by the odd ones.
-  int reference = best_;
+  const size_t n = m.rows.size();
+  fresh_.assign(n, 0);
+  int reference = times_.best;
   double least = std::numeric_limits<double>::infinity();
   for (size_t i = 0; i < n; ++i) {
+    const std::vector<double>& of = times_.confirmed[i];
     std::vector<double> even;
-    for (size_t p = 0; p < level_[i].size(); p += 2) even.push_back(level_[i][p]);
+    for (size_t p = 0; p < of.size(); p += 2) even.push_back(of[p]);
     if (!even.empty() && median(even) < least) {
       least = median(even);
       reference = static_cast<int>(i);
     }
   }
-  const std::vector<double>& r = level_[static_cast<size_t>(reference)];
+  const std::vector<double>& r = times_.confirmed[static_cast<size_t>(reference)];
   for (size_t i = 0; i < n; ++i) {
-    if (std::isnan(truth_[i])) continue;
+    const std::vector<double>& of = times_.confirmed[i];
+    if (std::isnan(times_.us[i])) continue;
     std::vector<double> pairs;
-    for (size_t p = 1; p < level_[i].size() && p < r.size(); p += 2) pairs.push_back(r[p] / level_[i][p]);
-    fresh_[i] = pairs.empty() ? truth_[static_cast<size_t>(reference)] / truth_[i] : median(pairs);
+    for (size_t p = 1; p < of.size() && p < r.size(); p += 2) pairs.push_back(r[p] / of[p]);
+    fresh_[i] = pairs.empty() ? times_.us[static_cast<size_t>(reference)] / times_.us[i] : median(pairs);
   }
 }
 
 double TableTask::sample(int row, size_t pass, Random& random) const {
-  const std::vector<double>& own = row == kAgain ? again_ : level_[static_cast<size_t>(row)];
-  const size_t even = static_cast<size_t>((passes_ + 1) / 2);
+  const std::vector<double>& own = row == kAgain ? times_.again : times_.confirmed[static_cast<size_t>(row)];
+  const size_t even = static_cast<size_t>((times_.passes + 1) / 2);
   if (!own.empty()) return own[pass % even * 2];
   const std::vector<std::vector<double>>& passes = measured_->rows[static_cast<size_t>(row)].passes;
   const std::vector<double>& samples = passes[random() % passes.size()];
-  return samples[random() % samples.size()] * scale_;
+  return samples[random() % samples.size()] * times_.scale;
 }
 
 }  // namespace lathe::bench

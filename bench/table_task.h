@@ -35,20 +35,30 @@ class TableSpace : public search::Space {
   int64_t off_grid_ = 0;
 };
 
+// Times of a table's rows by all that was sampled of them; NaN of what failed.
+struct RowTimes {
+  std::vector<double> us;
+  std::vector<std::vector<double>> confirmed;  // samples of the further passes over the level of their pass, by row; empty without
+  std::vector<double> again;                   // the default's second ones, likewise
+  int passes = 0, best = -1;
+  double scale = 1;                            // further passes over screening ones
+};
+RowTimes row_times(const MeasuredTask& task);
+
 class TableTask {
  public:
   TableTask(const MeasuredTask& measured, const ir::Target& target, const search::MachineRates& rates);
 
   const MeasuredTask& measured() const { return *measured_; }
   TableSpace& space() { return space_; }
-  bool timed(int row) const { return !std::isnan(truth_[static_cast<size_t>(row)]); }
+  bool timed(int row) const { return !std::isnan(truth(row)); }
   // Time of a row by all that is known of it; NaN if it failed.
-  double truth(int row) const { return truth_[static_cast<size_t>(row)]; }
+  double truth(int row) const { return times_.us[static_cast<size_t>(row)]; }
   // Share of the best row, by all passes: at most 1.
   double share(int row) const { return best_us_ / truth(row); }
   // Share of the reference (the best by the passes that selection may see) by the other passes, pair by pair.
   double fresh_share(int row) const { return fresh_[static_cast<size_t>(row)]; }
-  int best() const { return best_; }
+  int best() const { return times_.best; }
   double median_share() const { return median_share_; }
 
   // A further sample of the row in a recorded pass that selection may see, comparable with those of other rows in the same pass; of a
@@ -56,16 +66,14 @@ class TableTask {
   double sample(int row, size_t pass, Random& random) const;
   // The default timed again as if it were another row: its number in sample(), if that was recorded.
   static constexpr int kAgain = -1;
-  bool timed_again() const { return !again_.empty(); }
+  bool timed_again() const { return !times_.again.empty(); }
 
  private:
   const MeasuredTask* measured_;
   TableSpace space_;
-  std::vector<double> truth_, fresh_;
-  std::vector<std::vector<double>> level_;  // confirm samples over the level of their pass, by row; empty without
-  std::vector<double> again_;
-  int passes_ = 0, best_ = -1;
-  double best_us_ = 0, median_share_ = 0, scale_ = 1;
+  RowTimes times_;
+  std::vector<double> fresh_;
+  double best_us_ = 0, median_share_ = 0;
 };
 
 double median(std::vector<double> values);

@@ -100,8 +100,14 @@ class TreeGrower {
     out.base_ = weight > 0 ? static_cast<float>(sum / weight) : 0;
     out.seed_ = p_.seed;
     out.digest_ = ir::hash_bytes(rows_.data(), rows_.size_bytes());
-    prediction_.assign(rows_.size(), out.base_);
-    for (int t = 0; t < p_.trees && !used_.empty(); ++t) grow_tree(out);
+    for (int copy = 0; copy < p_.copies; ++copy) {
+      prediction_.assign(rows_.size(), out.base_);
+      for (int t = 0; t < p_.trees && !used_.empty(); ++t) grow_tree(out);
+    }
+    // A sum of all trees is the mean of the copies.
+    for (auto& node : out.nodes_) {
+      if (node.feature < 0) node.value /= static_cast<float>(p_.copies);
+    }
     return out;
   }
 

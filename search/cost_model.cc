@@ -12,13 +12,21 @@ namespace {
 
 constexpr int kMinTasks = 5, kMinRows = 300;
 constexpr size_t kResidualFrom = 8, kResidualRows = 64;
-constexpr int kCopies = 4;
+constexpr int kCopies = 4, kBaseCopies = 5;
+constexpr float kBaseColumns = 0.3f;
+constexpr double kOlderRecipe = 0.5;  // weight of rows of another version of a recipe
 
-const Recipe* recipe_named(const std::string& origin, const Problem& problem) {
+// The recipe of that name, whatever its version: its knobs still say what was timed.
+const Recipe* recipe_named(std::string_view origin, const Problem& problem) {
+  const std::string_view name = origin.substr(0, origin.rfind('.'));
   for (const Recipe& r : recipes()) {
-    if (origin == fmt::format("{}.{}", r.name, r.version)) return r.matches(problem) ? &r : nullptr;
+    if (name == r.name) return r.matches(problem) ? &r : nullptr;
   }
   return nullptr;
+}
+
+bool older(const std::string& origin, const Recipe* recipe) {
+  return recipe != nullptr && origin != fmt::format("{}.{}", recipe->name, recipe->version);
 }
 
 // The scheduled kernel of a row; of its recipe's part alone if `extra` is false. Null if it is refused by now.
@@ -107,7 +115,8 @@ std::vector<TrainRow> training_rows(std::span<const TaskRecord> records, const i
       const std::optional<Features> x = features.of(row);
       if (!x) continue;
       const double share = slow ? 0 : best[names[i]] / times[i][j];
-      out.push_back({*x, slow ? kLabelClip : label_of(best[names[i]], times[i][j]), static_cast<float>(record.trust * (0.2 + share))});
+      const double trust = record.trust * (older(row.recipe, recipe_named(row.recipe, record.problem)) ? kOlderRecipe : 1);
+      out.push_back({*x, slow ? kLabelClip : label_of(best[names[i]], times[i][j]), static_cast<float>(trust * (0.2 + share))});
     }
   }
   return out;
@@ -128,6 +137,8 @@ CostModel train_model(std::span<const TaskRecord> records, const ir::Target& tar
   if (source.rows < kMinRows) return CostModel({}, source);
   TreeParams params;
   params.seed = seed;
+  params.copies = kBaseCopies;
+  params.columns = kBaseColumns;
   return CostModel(BoostedTrees::train(rows, params), source);
 }
 

@@ -23,6 +23,7 @@ struct TrainRow {
 
 struct TreeParams {
   int trees = 150, depth = 6, bins = 32, min_leaf = 8;
+  int copies = 1;  // ensembles whose mean predicts, each on rows and columns of its own choosing
   float rate = 0.1f, rows = 0.8f, columns = 0.6f, l2 = 1;
   uint64_t seed = 1;
 };

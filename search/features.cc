@@ -50,6 +50,27 @@ AnalyticCost cost_of(const Structure& s, const Traffic& traffic, const ProblemFa
   return c;
 }
 
+// How the tiles and blocks cut the three extents; what is not cut is one piece.
+struct Tiling {
+  double rows, columns, depth;  // of one tile
+  double row_tiles, row_tail, row_padding, column_tail, depth_steps, depth_padding;
+};
+Tiling tiling_of(const Structure& s, const ProblemFacts& facts) {
+  const auto cut = [](double piece, double whole) { return piece > 0 && piece < whole ? piece : std::max(whole, 1.0); };
+  const double rows = std::max(facts.naive.rows, 1.0), columns = std::max(facts.naive.columns, 1.0), depth = std::max(facts.naive.depth, 1.0);
+  Tiling t{};
+  t.rows = cut(s.tile_rows, rows);
+  t.columns = cut(s.block_columns, columns);
+  t.depth = cut(s.block_depth, depth);
+  t.row_tiles = std::ceil(rows / t.rows);
+  t.row_tail = rows - std::floor(rows / t.rows) * t.rows;
+  t.row_padding = t.row_tiles * t.rows / rows;
+  t.column_tail = columns / t.columns - std::floor(columns / t.columns);
+  t.depth_steps = std::ceil(depth / t.depth);
+  t.depth_padding = t.depth_steps * t.depth / depth;
+  return t;
+}
+
 // What a loop deep in the nest walks again and again: the set inside the outermost loop of an axis.
 double set_inside(const Structure& s, Axis axis) {
   for (size_t l = 0; l < s.loops.size(); ++l) {
@@ -175,6 +196,16 @@ Featurizer::Result Featurizer::of(const Structure& s, std::span<const int64_t> o
   log(Feature::k_block_rows, s.block_rows);
   log(Feature::k_block_columns, s.block_columns);
   log(Feature::k_block_depth, s.block_depth);
+  const Tiling t = tiling_of(s, facts_);
+  log(Feature::k_panel_bytes, t.depth * t.columns * facts_.element_in);
+  log(Feature::k_tile_bytes, t.depth * t.rows * facts_.element_in);
+  log(Feature::k_row_tiles, t.row_tiles);
+  log(Feature::k_row_tail, t.row_tail);
+  set(Feature::k_row_padding, t.row_padding);
+  set(Feature::k_column_tail, t.column_tail);
+  log(Feature::k_depth_steps, t.depth_steps);
+  set(Feature::k_depth_padding, t.depth_padding);
+  set(Feature::k_tile_reuse, s.tile_rows * s.tile_vectors / std::max(s.tile_rows + s.tile_vectors, 1.0));
   log(Feature::k_calls, s.calls);
   log(Feature::k_tasks, s.tasks);
   set(Feature::k_parallel_axis, static_cast<double>(s.parallel));

@@ -11,7 +11,8 @@ void StrategyBase::start(const SearchProblem& problem) {
   seen_.assign(static_cast<size_t>(problem.space->size()), 0);
   measured_.clear();
   best_ = -1;
-  proposed_ = waiting_ = failed_ = 0;
+  proposed_ = failed_ = 0;
+  waiting_.clear();
   on_start();
 }
 
@@ -31,13 +32,13 @@ int StrategyBase::next(std::span<Proposal> out) {
     seen_[static_cast<size_t>(p->point)] = 1;
     out[static_cast<size_t>(n++)] = *p;
     ++proposed_;
-    ++waiting_;
+    waiting_.push_back(p->point);
   }
   return n;
 }
 
 void StrategyBase::tell(const Tell& outcome) {
-  if (waiting_ > 0) --waiting_;
+  std::erase(waiting_, outcome.point);
   if (outcome.kind == OutcomeKind::timed && outcome.us > 0) {
     measured_.push_back({outcome.point, outcome.us});
     const int last = static_cast<int>(measured_.size()) - 1;

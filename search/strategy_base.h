@@ -32,7 +32,8 @@ class StrategyBase : public Strategy {
   bool seen(int point) const { return point < static_cast<int>(seen_.size()) && seen_[static_cast<size_t>(point)] != 0; }
   // Proposals so far, the default included.
   int proposed() const { return proposed_; }
-  int waiting() const { return waiting_; }
+  int waiting() const { return static_cast<int>(waiting_.size()); }
+  const std::vector<int>& waiting_points() const { return waiting_; }  // proposed, nothing told of them yet
   const std::vector<Measured>& measured() const { return measured_; }  // timed ones, as they were told
   const Measured* best() const { return best_ < 0 ? nullptr : &measured_[static_cast<size_t>(best_)]; }
   // The n fastest, fastest first, ties by order of measurement.
@@ -50,7 +51,8 @@ class StrategyBase : public Strategy {
   std::mt19937_64 random_;
   std::vector<char> seen_;
   std::vector<Measured> measured_;
-  int best_ = -1, proposed_ = 0, waiting_ = 0, failed_ = 0;
+  int best_ = -1, proposed_ = 0, failed_ = 0;
+  std::vector<int> waiting_;
 };
 
 // One neighbour of `point`, chosen at random (seen ones too); -1: it has none.

@@ -1,10 +1,11 @@
 // The default strategy: cheap knowledge first, then models, then the neighbourhood; see docs/search.md.
 //
 //   slot 0      the default
-//   slots 1-2   portfolio: what covers the records of the family, near ones weighing more
+//   from 1 on   with a trusted ranker: most expected gain, by ranker, near tasks and what was measured here
+//   slots 1-2   without one: portfolio: what covers the records of the family, near ones weighing more
 //   slots 3-4   winners of the nearest tasks
-//   slots 5-7   ranker, spread by knob distance
-//   from 8 on   neighbours of the best two, ranker, in turns
+//   slots 5-7   analytic estimate, spread by knob distance
+//   from 8 on   neighbours of the best two, expected gain, in turns
 //   every 5th   uniform over the space
 //
 // A stream with nothing to say gives its slot to the next one.
@@ -12,7 +13,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
+#include "search/surrogate.h"
 #include "search/transfer.h"
 
 namespace lathe::search {
@@ -21,8 +24,10 @@ namespace {
 
 constexpr int kPortfolioSlots = 2, kNearestSlots = 2, kTreeSlots = 3, kExploreEvery = 5;
 constexpr double kReach = 2;      // of a portfolio, in task distance
-constexpr int kPool = 512;        // points the ranker looks at
-constexpr int kRescoreEvery = 3;  // measurements between two rankings
+constexpr int kPool = 1024;       // points that beliefs are kept of
+constexpr int kBeliefsFrom = 8;   // measurements, if there is no ranker
+constexpr double kRankedSpread = 0.2, kAnalyticSpread = 0.3, kHotNoise = 0.02, kColdNoise = 0.04, kLikeReach = 3;
+constexpr double kNearShare = 0.3;  // of near tasks in the prior, the rest is the ranker's
 constexpr double kDiversity = 0.5, kHammingScale = 4;
 constexpr double kSettled = 0.01, kNotWorth = 0.005, kNearLimit = 0.97;
 constexpr int kSettledSlots = 8;
@@ -41,28 +46,19 @@ class LatheStrategy : public StrategyBase {
   explicit LatheStrategy(unsigned streams) : streams_(streams) {}
 
  private:
-  struct Scored {
-    int point;
-    double score, sigma;
-  };
-
   void on_start() override {
     coverage_.reset();
     nearest_.clear();
-    scored_.clear();
-    pool_.clear();
-    scored_at_ = -1;
-    last_gain_ = 0;
-    turn_ = 0;
-    model_ = problem().model != nullptr ? *problem().model : CostModel();
+    beliefs_.reset();
+    candidate_.clear();
+    last_gain_ = turn_ = 0;
     const std::vector<TaskRecord>* history = problem().history;
-    if (history != nullptr && !history->empty()) {
-      if (streams_ & kPortfolio) {
-        coverage_.emplace(*history, problem().problem, kReach);
-        coverage_->have(space().at(space().default_index()).knobs);
-      }
-      if (streams_ & kNearest) map(search::nearest(*history, *problem().problem, 8), &nearest_);
+    if (history == nullptr || history->empty()) return;
+    if (streams_ & kPortfolio) {
+      coverage_.emplace(*history, problem().problem, kReach);
+      coverage_->have(space().at(space().default_index()).knobs);
     }
+    if (streams_ & kNearest) map(search::nearest(*history, *problem().problem, 8), &nearest_);
   }
 
   void map(const std::vector<Knobs>& settings, std::vector<int>* points) {
@@ -81,6 +77,8 @@ class LatheStrategy : public StrategyBase {
     }
   }
 
+  bool ranker() const { return problem().model != nullptr && problem().model->trusted() && (streams_ & kTrees); }
+
   std::optional<Proposal> pick() override {
     if (problem().stop_early && done()) return std::nullopt;
     const int slot = proposed();
@@ -89,11 +87,13 @@ class LatheStrategy : public StrategyBase {
     }
     // The streams in the order of the slots; one that is spent passes its slot on.
     const int spoken = slot - slot / kExploreEvery;  // slots that were not exploration
-    if (spoken <= kPortfolioSlots) {
-      if (auto p = covering()) return p;
-    }
-    if (spoken <= kPortfolioSlots + kNearestSlots) {
-      if (auto p = from_nearest()) return p;
+    if (!ranker()) {
+      if (spoken <= kPortfolioSlots) {
+        if (auto p = covering()) return p;
+      }
+      if (spoken <= kPortfolioSlots + kNearestSlots) {
+        if (auto p = from_nearest()) return p;
+      }
     }
     const bool ranked_slot = spoken <= kPortfolioSlots + kNearestSlots + kTreeSlots || turn_++ % 2 == 1;
     for (const bool rank : {ranked_slot, !ranked_slot}) {
@@ -111,15 +111,11 @@ class LatheStrategy : public StrategyBase {
     if (problem().limit_us > 0 && b->us * kNearLimit <= problem().limit_us) return true;
     if (static_cast<int>(measured().size()) < kSettledSlots) return false;
     if (static_cast<int>(measured().size()) - last_gain_ >= kSettledSlots && waiting() == 0 && neighbour_of_best() < 0) return true;
-    if (!model_.trusted()) return false;
-    rescore();
-    double expected = 0;  // E[max(0, score)] under a normal: the best of what is left over the best so far
-    for (const Scored& s : scored_) {
-      if (seen(s.point)) continue;
-      const double sigma = std::max(s.sigma, 1e-3), z = s.score / sigma;
-      const double density = std::exp(-0.5 * z * z) / std::sqrt(2 * 3.14159265358979323846);
-      const double tail = 0.5 * std::erfc(-z / std::sqrt(2.0));
-      expected = std::max(expected, s.score * tail + sigma * density);
+    if (!ranker()) return false;
+    believe();
+    double expected = 0;
+    for (const auto& [point, candidate] : candidate_) {
+      if (!seen(point)) expected = std::max(expected, beliefs_->of(candidate).expected_gain());
     }
     return expected < std::log2(1 + kNotWorth);
   }
@@ -129,31 +125,31 @@ class LatheStrategy : public StrategyBase {
       const std::optional<Knobs> k = coverage_->next();
       if (!k) break;
       const int p = space().nearest(*k);
-      if (p >= 0 && !seen(p)) return Proposal{p, "portfolio", 0, 0};
+      if (p >= 0 && !seen(p)) return proposal(p, "portfolio");
     }
     return std::nullopt;
   }
 
-  std::optional<Proposal> from_nearest() const {
+  std::optional<Proposal> from_nearest() {
     const int p = first_unseen(nearest_);
     if (p < 0) return std::nullopt;
-    return Proposal{p, "nearest", 0, 0};
+    return proposal(p, "nearest");
   }
 
   std::optional<Proposal> explore() {
     const int p = random_unseen();
     if (p < 0) return std::nullopt;
-    return Proposal{p, "random", 0, 0};
+    return proposal(p, "random");
   }
 
-  // Unmeasured neighbours of the best two, the one the ranker likes most; -1: none.
+  // Unmeasured neighbours of the best two, the one most is hoped of; -1: none.
   int neighbour_of_best() {
     int pick = -1;
     double most = 0;
     for (const Measured& m : best_few(2)) {
       for (int p : space().neighbours(m.point)) {
         if (seen(p)) continue;
-        const double s = opinion(p);
+        const double s = has_beliefs() ? belief(p).mean : analytic(p);
         if (pick < 0 || s > most) {
           pick = p;
           most = s;
@@ -168,85 +164,105 @@ class LatheStrategy : public StrategyBase {
     if (!(streams_ & kNeighbours)) return std::nullopt;
     const int p = neighbour_of_best();
     if (p < 0) return std::nullopt;
-    return Proposal{p, "neighbour", 0, 0};
+    return proposal(p, "neighbour");
   }
 
-  bool has_opinion() const { return model_.trusted() || static_cast<int>(measured().size()) >= 8; }
-  double opinion(int point) {
-    const SpacePoint& p = space().at(point);
-    return has_opinion() && (streams_ & kTrees) ? model_.score(p.features).score : -std::log2(std::max(p.estimate_us, 1e-6));
-  }
+  double analytic(int point) { return -std::log2(std::max(space().at(point).estimate_us, 1e-6)); }
 
-  void adapt() {
-    std::vector<TrainRow> rows;
-    for (const Measured& m : measured()) {
-      const float share = static_cast<float>(best()->us / m.us);
-      rows.push_back({space().at(m.point).features, std::max(-5.6f, std::log2(share)), 0.2f + share});
+  // Beliefs: a prior from ranker and near tasks, or from the analytic estimate, bent by what was measured here.
+  bool has_beliefs() const { return (streams_ & kTrees) && (ranker() || static_cast<int>(measured().size()) >= kBeliefsFrom); }
+
+  // Measurements told since come in; for a proposal not told yet its own expectation stands.
+  void believe() {
+    if (!beliefs_) {
+      beliefs_.emplace(SurrogateParams{ranker() ? kRankedSpread : kAnalyticSpread, problem().problem->cold ? kColdNoise : kHotNoise, kLikeReach});
+      observed_ = 0;
+      candidate_.clear();
+      choose_pool();
     }
-    model_.adapt(rows, problem().seed);
+    if (observed_ == static_cast<int>(measured().size()) && pending_ == waiting_points()) return;
+    beliefs_->forget_after(observed_);
+    for (; observed_ < static_cast<int>(measured().size()); ++observed_) {
+      const Measured& m = measured()[static_cast<size_t>(observed_)];
+      beliefs_->observe(candidate_of(m.point), m.us);
+    }
+    pending_ = waiting_points();
+    for (const int p : pending_) {
+      if (beliefs_->observations() == 0) break;
+      beliefs_->observe(candidate_of(p), best()->us * std::exp2(-beliefs_->of(candidate_of(p)).mean));
+    }
   }
 
-  void rescore() {
-    const int now = static_cast<int>(measured().size());
-    if (scored_at_ >= 0 && now - scored_at_ < kRescoreEvery) return;
-    if (now > 0) adapt();
-    scored_at_ = now;
-    if (pool_.empty()) choose_pool();
-    scored_.clear();
-    for (int p : pool_) {
-      if (seen(p)) continue;
-      const CostModel::Score s = model_.score(space().at(p).features);
-      scored_.push_back({p, s.score, s.sigma});
+  Belief belief(int point) {
+    believe();
+    return beliefs_->of(candidate_of(point));
+  }
+
+  int candidate_of(int point) {
+    const auto [it, fresh] = candidate_.emplace(point, 0);
+    if (fresh) it->second = beliefs_->add(space().at(point), prior_of({point})[0]);
+    return it->second;
+  }
+
+  std::vector<double> prior_of(const std::vector<int>& points) {
+    std::vector<double> out;
+    std::vector<Knobs> settings;
+    for (const int p : points) {
+      out.push_back(ranker() ? problem().model->score(space().at(p).features).score : analytic(p));
+      settings.push_back(space().at(p).knobs);
     }
+    if (!ranker() || !(streams_ & kPortfolio) || problem().history == nullptr) return out;
+    const std::vector<double> near = expected_shares(*problem().history, *problem().problem, settings);
+    for (size_t i = 0; i < near.size(); ++i) out[i] += kNearShare * (near[i] - out[i]);
+    return out;
   }
 
   void choose_pool() {
-    pool_.resize(static_cast<size_t>(space().size()));
-    for (size_t i = 0; i < pool_.size(); ++i) pool_[i] = static_cast<int>(i);
-    if (static_cast<int>(pool_.size()) <= kPool) return;
-    if (model_.trusted()) {
-      std::vector<double> score(pool_.size());
-      for (size_t i = 0; i < pool_.size(); ++i) score[i] = model_.score(space().at(static_cast<int>(i)).features).score;
-      std::stable_sort(pool_.begin(), pool_.end(), [&](int a, int b) { return score[static_cast<size_t>(a)] > score[static_cast<size_t>(b)]; });
-    } else {
-      for (size_t i = pool_.size() - 1; i > 0; --i) std::swap(pool_[i], pool_[below(i + 1)]);
+    std::vector<int> pool(static_cast<size_t>(space().size()));
+    for (size_t i = 0; i < pool.size(); ++i) pool[i] = static_cast<int>(i);
+    if (static_cast<int>(pool.size()) > kPool) {
+      std::vector<double> score;
+      for (const int p : pool) score.push_back(ranker() ? problem().model->score(space().at(p).features).score : analytic(p));
+      std::stable_sort(pool.begin(), pool.end(), [&](int a, int b) { return score[static_cast<size_t>(a)] > score[static_cast<size_t>(b)]; });
+      pool.resize(kPool);
     }
-    pool_.resize(kPool);
+    const std::vector<double> prior = prior_of(pool);
+    for (size_t i = 0; i < pool.size(); ++i) candidate_[pool[i]] = beliefs_->add(space().at(pool[i]), prior[i]);
   }
 
-  // The best score less what is near to the ones this stream already proposed.
+  // The one that is expected to gain most over the best so far.
   std::optional<Proposal> ranked() {
     if (!(streams_ & kTrees)) return std::nullopt;
-    if (!has_opinion()) return by_estimate();
-    rescore();
-    const Scored* pick = nullptr;
+    if (!has_beliefs()) return by_estimate();
+    believe();
+    int pick = -1;
     double most = 0;
-    for (const Scored& s : scored_) {
-      if (seen(s.point)) continue;
-      const double value = s.score - kDiversity * closeness(s.point);
-      if (pick == nullptr || value > most) {
-        pick = &s;
+    for (const auto& [point, candidate] : candidate_) {
+      if (seen(point)) continue;
+      const double value = beliefs_->of(candidate).expected_gain();
+      if (pick < 0 || value > most) {
+        pick = point;
         most = value;
       }
     }
-    if (pick == nullptr) return std::nullopt;
-    return Proposal{pick->point, "trees", pick->score, pick->sigma};
+    if (pick < 0) return std::nullopt;
+    return proposal(pick, "trees");
   }
 
-  // Before there is a ranker: the analytic estimate, spread alike.
+  // Before there are beliefs: the analytic estimate, less what is near to the ones already measured.
   std::optional<Proposal> by_estimate() {
     int pick = -1;
     double most = 0;
     for (int p = 0; p < space().size(); ++p) {
       if (seen(p)) continue;
-      const double value = -std::log2(std::max(space().at(p).estimate_us, 1e-6)) - kDiversity * closeness(p);
+      const double value = analytic(p) - kDiversity * closeness(p);
       if (pick < 0 || value > most) {
         pick = p;
         most = value;
       }
     }
     if (pick < 0) return std::nullopt;
-    return Proposal{pick, "analytic", 0, 0};
+    return proposal(pick, "analytic");
   }
 
   double closeness(int point) {
@@ -255,12 +271,20 @@ class LatheStrategy : public StrategyBase {
     return measured().empty() ? 0 : std::exp(-least / kHammingScale);
   }
 
+  Proposal proposal(int point, const char* stream) {
+    if (!has_beliefs()) return {point, stream, 0, 0};
+    const Belief b = belief(point);
+    return {point, stream, b.mean, b.sigma};
+  }
+
   const unsigned streams_;
-  CostModel model_;
   std::optional<Coverage> coverage_;
-  std::vector<int> nearest_, pool_;
-  std::vector<Scored> scored_;
-  int scored_at_ = -1, last_gain_ = 0, turn_ = 0;
+  std::vector<int> nearest_;
+  std::optional<Surrogate> beliefs_;
+  std::map<int, int> candidate_;      // of beliefs_, by point
+  std::vector<int> pending_;          // proposals that stand as expected in beliefs_
+  int observed_ = 0;                  // measurements in beliefs_
+  int last_gain_ = 0, turn_ = 0;
   double settled_us_ = 0;
 };
 

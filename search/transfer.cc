@@ -16,21 +16,16 @@ constexpr double kSpecial = 3;       // distance between a size and a special va
 constexpr double kFloor = -5.6;      // log2 share of what was never covered
 constexpr int kPerRecord = 4;        // rows of a record that may enter a portfolio
 constexpr int kNearestTasks = 4;
+constexpr size_t kExpectTasks = 12;
+constexpr double kExpectReach = 2;   // in distance of tasks, and of knobs
 constexpr double kLikeness = 0.25;   // log2 of time: how far a like task may be off
 
-// Knob values as numbers that subtract: log2 of sizes, codes beyond kCode for special values.
-constexpr double kCode = 1e6;
-double coded(const Knobs& k, const std::string& name) {
-  const auto it = k.find(name);
-  if (it == k.end()) return 2 * kCode;
-  return it->second > 0 ? std::log2(static_cast<double>(it->second)) : kCode - static_cast<double>(it->second) * 100;
-}
-double distance_of(double a, double b) { return a == b ? 0 : a >= kCode || b >= kCode ? kSpecial : std::abs(a - b); }
+constexpr double kCode = 1e6;        // coded knobs from here on are no sizes
 
 using Coded = std::vector<double>;
 double distance_of(const Coded& a, const Coded& b, double limit) {
   double d = 0;
-  for (size_t i = 0; i < a.size() && d < limit; ++i) d += distance_of(a[i], b[i]);
+  for (size_t i = 0; i < a.size() && d < limit; ++i) d += coded_distance(a[i], b[i]);
   return d;
 }
 
@@ -76,9 +71,16 @@ std::map<std::string, double> extents_by_role(const Problem& problem) {
 
 }  // namespace
 
+double coded_knob(const Knobs& knobs, const std::string& name) {
+  const auto it = knobs.find(name);
+  if (it == knobs.end()) return 2 * kCode;
+  return it->second > 0 ? std::log2(static_cast<double>(it->second)) : kCode - static_cast<double>(it->second) * 100;
+}
+double coded_distance(double a, double b) { return a == b ? 0 : a >= kCode || b >= kCode ? kSpecial : std::abs(a - b); }
+
 double knob_distance(const Knobs& a, const Knobs& b) {
   double d = 0;
-  for (const auto& [name, value] : a) d += distance_of(coded(a, name), coded(b, name));
+  for (const auto& [name, value] : a) d += coded_distance(coded_knob(a, name), coded_knob(b, name));
   for (const auto& [name, value] : b) d += a.count(name) ? 0 : kSpecial;
   return d;
 }
@@ -127,7 +129,7 @@ Coverage::Coverage(const std::vector<TaskRecord>& records, const Problem* near, 
 
 Coverage::Coded Coverage::code(const Knobs& knobs) const {
   Coded out;
-  for (const std::string& name : names_) out.push_back(coded(knobs, name));
+  for (const std::string& name : names_) out.push_back(coded_knob(knobs, name));
   return out;
 }
 
@@ -224,6 +226,68 @@ std::vector<Knobs> nearest(const std::vector<TaskRecord>& records, const Problem
       if (std::find(out.begin(), out.end(), of[rank].row->knobs) == out.end()) out.push_back(of[rank].row->knobs);
     }
     if (!any) break;
+  }
+  return out;
+}
+
+std::vector<double> expected_shares(const std::vector<TaskRecord>& records, const Problem& problem, const std::vector<Knobs>& settings) {
+  struct Near {
+    double weight;
+    std::vector<Coded> rows;
+    std::vector<double> share;
+  };
+  std::vector<std::pair<double, const TaskRecord*>> by_weight;
+  for (const TaskRecord& r : records) {
+    const double w = r.trust * std::exp(-task_distance(r.problem, problem) / kExpectReach);
+    if (w > 0) by_weight.emplace_back(-w, &r);
+  }
+  std::stable_sort(by_weight.begin(), by_weight.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<std::vector<Ranked>> rows;
+  std::vector<double> weights;
+  std::set<std::string> names;
+  for (const auto& [weight, record] : by_weight) {
+    if (rows.size() == kExpectTasks) break;
+    std::vector<Ranked> of = ranked(*record);
+    if (of.empty()) continue;
+    for (const Ranked& r : of) {
+      for (const auto& [name, value] : r.row->knobs) names.insert(name);
+    }
+    rows.push_back(std::move(of));
+    weights.push_back(-weight);
+  }
+  if (rows.empty()) return {};
+  const auto code = [&](const Knobs& k) {
+    Coded out;
+    for (const std::string& name : names) out.push_back(coded_knob(k, name));
+    return out;
+  };
+  std::vector<Near> near;
+  for (size_t t = 0; t < rows.size(); ++t) {
+    near.push_back({weights[t], {}, {}});
+    for (const Ranked& r : rows[t]) {
+      near.back().rows.push_back(code(r.row->knobs));
+      near.back().share.push_back(std::max(kFloor, std::log2(rows[t][0].us / r.us)));
+    }
+  }
+  std::vector<double> out;
+  for (const Knobs& k : settings) {
+    const Coded at = code(k);
+    double sum = 0, total = 0;
+    for (const Near& n : near) {
+      double least = std::numeric_limits<double>::infinity();
+      size_t row = 0;
+      for (size_t i = 0; i < n.rows.size() && least > 0; ++i) {
+        const double d = distance_of(at, n.rows[i], least);
+        if (d < least) {
+          least = d;
+          row = i;
+        }
+      }
+      const double w = n.weight * std::exp(-least / kExpectReach);
+      sum += w * n.share[row];
+      total += w;
+    }
+    out.push_back(sum / total);
   }
   return out;
 }

@@ -10,6 +10,10 @@
 
 namespace lathe::search {
 
+// A knob as a number, so that two of them subtract: log2 of a size; a code for a special value (<= 0) and for a knob that is absent.
+double coded_knob(const Knobs& knobs, const std::string& name);
+double coded_distance(double a, double b);
+
 // How unlike two knob settings are: |log2| of the ratio of sizes, 3 where one is a special value (<= 0) or absent and the other is not.
 double knob_distance(const Knobs& a, const Knobs& b);
 
@@ -56,6 +60,10 @@ std::vector<Knobs> portfolio(const std::vector<TaskRecord>& records, int n, cons
 
 // The winners of the nearest tasks, nearest first, then their second best, distinct; at most n. Trust counts as distance.
 std::vector<Knobs> nearest(const std::vector<TaskRecord>& records, const Problem& problem, int n);
+
+// What the records near a task expect of settings: log2 share of the best, the mean over the nearest records of the row nearest to each
+// setting, nearer records and rows weighing more. Empty: no record of the family.
+std::vector<double> expected_shares(const std::vector<TaskRecord>& records, const Problem& problem, const std::vector<Knobs>& settings);
 
 // Bodies of one operator's static dimensions: at most k configurations that serve all lengths, chosen jointly.
 // us[i][c]: time of configuration c at lengths[i] (ascending); 0: not measured, never chosen there.

@@ -37,7 +37,7 @@ double error_of(const BoostedTrees& trees, const std::vector<TrainRow>& rows) {
 TEST(Trees, learn_a_step_and_a_kink) {
   const std::vector<TrainRow> rows = synthetic_rows(1500, 1), fresh = synthetic_rows(300, 2);
   const BoostedTrees trees = BoostedTrees::train(rows, {});
-  EXPECT_LT(error_of(trees, fresh), 0.35) << "the labels' own spread is about 1.2";
+  EXPECT_LT(error_of(trees, fresh), 0.4) << "the labels' own spread is about 1.2";
   TreeParams one;
   one.trees = 1;
   EXPECT_GT(error_of(BoostedTrees::train(rows, one), fresh), 0.6);

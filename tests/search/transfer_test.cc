@@ -51,6 +51,19 @@ TEST(Transfer, distance_of_knobs) {
   EXPECT_EQ(knob_distance({{"a", 4}}, {{"a", 4}, {"b", 4}}), 3);
 }
 
+TEST(Transfer, shares_that_near_records_expect) {
+  const Problem here = rows_problem(8, 512);
+  EXPECT_THAT(expected_shares({}, here, {{{"unroll", 1}}}), IsEmpty());
+  const std::vector<TaskRecord> one{record(rows_problem(8, 1024), {{1, 100}, {4, 50}})};
+  // A setting no record has counts as its nearest row.
+  EXPECT_THAT(expected_shares(one, here, {{{"unroll", 1}}, {{"unroll", 4}}, {{"unroll", 8}}}), ElementsAre(-1, 0, 0));
+  // The nearer record says more.
+  const std::vector<TaskRecord> two{one[0], record(rows_problem(4096, 512), {{1, 50}, {4, 100}})};
+  const std::vector<double> both = expected_shares(two, here, {{{"unroll", 1}}, {{"unroll", 4}}});
+  EXPECT_LT(both[0], both[1]);
+  EXPECT_GT(both[0], -1);
+}
+
 TEST(Transfer, distance_of_tasks) {
   const Problem p = rows_problem(8, 512);
   EXPECT_EQ(task_distance(p, p), 0);
