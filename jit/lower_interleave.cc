@@ -126,7 +126,7 @@ class Copies {
 
 void Emitter::interleave(std::span<const size_t> begins, std::span<const int> kept, int taken) {
   if (!ok() || tight_ || begins.size() < 2) return;
-  Nodes& out = *frames_.back().out;
+  Nodes& out = *top().out;
   Copies copies(*program_, out, begins);
   if (!copies.independent()) return;
   for (size_t abreast = std::min(begins.size(), kAbreast); abreast > 1; abreast /= 2) {
