@@ -73,25 +73,39 @@ class Copies {
     return out;
   }
 
-  // Vector registers that hold values made here, at most; those in `kept` to the end. What is read before it is written comes from
-  // outside.
-  int registers(const std::vector<size_t>& order, std::span<const int> kept) const {
+  // Masks of the program that are not made here.
+  int masks_outside() const {
+    const auto first = writer_.begin() + p_.num_vregs;
+    return static_cast<int>(std::count(first, first + p_.num_masks, -1));
+  }
+
+  // What is live at once of what is made here, at most: vector registers, those in `kept` to the end, and mask registers. What is read
+  // before it is written comes from outside.
+  struct Live {
+    int vectors = 0, masks = 0;
+  };
+  Live most_live(const std::vector<size_t>& order, std::span<const int> kept) const {
     std::vector<int> last(writer_.size(), -1);
     const int end = static_cast<int>(order.size());
     for (int i = 0; i < end; ++i) for_each_read(nodes_[order[static_cast<size_t>(i)]], [&](int t) { last[static_cast<size_t>(t)] = i; });
     for (const int t : kept) last[static_cast<size_t>(t)] = end;
     std::vector<int> dying(order.size() + 1, 0);
     std::vector<bool> seen(writer_.size(), false);
-    int live = 0, most = 0;
+    std::vector<int> dying_masks(dying);
+    Live live, most;
     for (int i = 0; i < end; ++i) {
       const Node& n = nodes_[order[static_cast<size_t>(i)]];
-      live -= dying[static_cast<size_t>(i)];
+      live.vectors -= dying[static_cast<size_t>(i)];
+      live.masks -= dying_masks[static_cast<size_t>(i)];
       for_each_read(n, [&](int t) { seen[static_cast<size_t>(t)] = true; });
       const int t = written(n);
-      if (t < 0 || !takes_register(t) || seen[static_cast<size_t>(t)] || is_constant(n)) continue;
+      if (t < 0 || t >= pointer(0) || seen[static_cast<size_t>(t)] || is_constant(n)) continue;
       seen[static_cast<size_t>(t)] = true;
-      most = std::max(most, ++live);
-      ++dying[static_cast<size_t>(std::max(last[static_cast<size_t>(t)], i + 1))];
+      const bool vector = takes_register(t);
+      int& count = vector ? live.vectors : live.masks;
+      int& top = vector ? most.vectors : most.masks;
+      top = std::max(top, ++count);
+      ++(vector ? dying : dying_masks)[static_cast<size_t>(std::max(last[static_cast<size_t>(t)], i + 1))];
     }
     return most;
   }
@@ -131,7 +145,9 @@ void Emitter::interleave(std::span<const size_t> begins, std::span<const int> ke
   if (!copies.independent()) return;
   for (size_t abreast = std::min(begins.size(), kAbreast); abreast > 1; abreast /= 2) {
     const std::vector<size_t> order = copies.order(abreast);
-    if (copies.registers(order, kept) + taken + kSpare > program_->vector_registers) continue;
+    const Copies::Live live = copies.most_live(order, kept);
+    if (live.vectors + taken + kSpare > program_->vector_registers) continue;
+    if (program_->mask_registers > 0 && live.masks + copies.masks_outside() > program_->mask_registers) continue;
     Nodes moved(out.get_allocator());
     moved.reserve(order.size());
     for (const size_t i : order) moved.push_back(std::move(out[i]));
