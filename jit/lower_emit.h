@@ -103,8 +103,8 @@ class Emitter {
   bool repeat(std::span<const Inst> code, const Mark& from, std::span<const LoopContext::Bump> moving,
               int64_t times);
   // The code from begins[0] on, copies of one another that start at `begins` of the innermost frame: in turns, as far as registers
-  // allow (lower_interleave.cc). Registers in `kept` are read later; `taken` others hold values throughout.
-  void interleave(std::span<const size_t> begins, std::span<const int> kept, int taken);
+  // allow (lower_interleave.cc). Registers in `kept` are read later; those in `held` hold values throughout.
+  void interleave(std::span<const size_t> begins, std::span<const int> kept, std::span<const int> held);
   void forget_values();  // values known so far: not kept in registers across what follows
   // In a tight block every register counts: where masks take vector registers they are made anew
   // for each use.

@@ -73,47 +73,57 @@ class Copies {
     return out;
   }
 
-  // Masks of the program that are not made here.
-  int masks_outside() const {
-    const auto first = writer_.begin() + p_.num_vregs;
-    return static_cast<int>(std::count(first, first + p_.num_masks, -1));
-  }
-
-  // What is live at once of what is made here, at most: vector registers, those in `kept` to the end, and mask registers. What is read
-  // before it is written comes from outside.
+  // What values made here occupy at once, at most; those in `kept` to the end. What is read before it is written comes from outside.
   struct Live {
     int vectors = 0, masks = 0;
   };
-  Live most_live(const std::vector<size_t>& order, std::span<const int> kept) const {
-    std::vector<int> last(writer_.size(), -1);
-    const int end = static_cast<int>(order.size());
-    for (int i = 0; i < end; ++i) for_each_read(nodes_[order[static_cast<size_t>(i)]], [&](int t) { last[static_cast<size_t>(t)] = i; });
-    for (const int t : kept) last[static_cast<size_t>(t)] = end;
-    std::vector<int> dying(order.size() + 1, 0);
+  Live live(const std::vector<size_t>& order, std::span<const int> kept) const {
+    std::vector<size_t> last(writer_.size(), 0);
+    for (size_t i = 0; i < order.size(); ++i) for_each_read(nodes_[order[i]], [&](int t) { last[static_cast<size_t>(t)] = i; });
+    for (const int t : kept) last[static_cast<size_t>(t)] = order.size();
+    std::vector<Live> dying(order.size() + 1);
     std::vector<bool> seen(writer_.size(), false);
-    std::vector<int> dying_masks(dying);
-    Live live, most;
-    for (int i = 0; i < end; ++i) {
-      const Node& n = nodes_[order[static_cast<size_t>(i)]];
-      live.vectors -= dying[static_cast<size_t>(i)];
-      live.masks -= dying_masks[static_cast<size_t>(i)];
+    Live now, most;
+    for (size_t i = 0; i < order.size(); ++i) {
+      const Node& n = nodes_[order[i]];
+      now.vectors -= dying[i].vectors;
+      now.masks -= dying[i].masks;
       for_each_read(n, [&](int t) { seen[static_cast<size_t>(t)] = true; });
       const int t = written(n);
-      if (t < 0 || t >= pointer(0) || seen[static_cast<size_t>(t)] || is_constant(n)) continue;
+      if (t < 0 || is_pointer(t) || seen[static_cast<size_t>(t)] || is_constant(n)) continue;
       seen[static_cast<size_t>(t)] = true;
-      const bool vector = takes_register(t);
-      int& count = vector ? live.vectors : live.masks;
-      int& top = vector ? most.vectors : most.masks;
-      top = std::max(top, ++count);
-      ++(vector ? dying : dying_masks)[static_cast<size_t>(std::max(last[static_cast<size_t>(t)], i + 1))];
+      const auto count = is_mask(t) ? &Live::masks : &Live::vectors;
+      most.*count = std::max(most.*count, ++(now.*count));
+      ++(dying[std::max(last[static_cast<size_t>(t)], i + 1)].*count);
     }
     return most;
+  }
+
+  // Registers and masks not made here that hold values meanwhile: those in `held`, those read, every other mask.
+  template <class Constant>
+  Live outside(std::span<const int> held, Constant&& constant) const {
+    Live out;
+    std::vector<bool> counted(writer_.size(), false);
+    const auto count = [&](int t) {
+      if (is_mask(t) || is_pointer(t) || writer_[static_cast<size_t>(t)] >= 0 || counted[static_cast<size_t>(t)] || constant(t)) return;
+      counted[static_cast<size_t>(t)] = true;
+      ++out.vectors;
+    };
+    for (const int t : held) {
+      if (counted[static_cast<size_t>(t)]) continue;
+      counted[static_cast<size_t>(t)] = true;
+      ++out.vectors;
+    }
+    for (size_t i = begins_[0]; i < nodes_.size(); ++i) for_each_read(nodes_[i], count);
+    for (int m = 0; m < p_.num_masks; ++m) out.masks += writer_[static_cast<size_t>(mask(m))] < 0;
+    return out;
   }
 
  private:
   size_t end_of(size_t copy) const { return copy + 1 < begins_.size() ? begins_[copy + 1] : nodes_.size(); }
   bool is_constant(const Node& n) const { return n.inst.op == LeafOp::k_constant && writes_[static_cast<size_t>(n.inst.dst)] == 1; }
-  bool takes_register(int t) const { return t < p_.num_vregs || (p_.mask_registers == 0 && t < p_.num_vregs + p_.num_masks); }
+  bool is_mask(int t) const { return t >= p_.num_vregs && t < p_.num_vregs + p_.num_masks; }
+  bool is_pointer(int t) const { return t >= p_.num_vregs + p_.num_masks; }
   int mask(int m) const { return p_.num_vregs + m; }
   int pointer(int ptr) const { return p_.num_vregs + p_.num_masks + ptr; }
   static bool is_store(const Node& n) { return n.kind == Node::Kind::inst && leaf_op_kind(n.inst.op) == LeafOpKind::kStore; }
@@ -138,16 +148,20 @@ class Copies {
 
 }  // namespace
 
-void Emitter::interleave(std::span<const size_t> begins, std::span<const int> kept, int taken) {
+void Emitter::interleave(std::span<const size_t> begins, std::span<const int> kept, std::span<const int> held) {
   if (!ok() || tight_ || begins.size() < 2) return;
   Nodes& out = *top().out;
   Copies copies(*program_, out, begins);
   if (!copies.independent()) return;
+  const auto outside = copies.outside(held, [&](int reg) { return constants_[static_cast<size_t>(reg)] >= 0; });
   for (size_t abreast = std::min(begins.size(), kAbreast); abreast > 1; abreast /= 2) {
     const std::vector<size_t> order = copies.order(abreast);
-    const Copies::Live live = copies.most_live(order, kept);
-    if (live.vectors + taken + kSpare > program_->vector_registers) continue;
-    if (program_->mask_registers > 0 && live.masks + copies.masks_outside() > program_->mask_registers) continue;
+    const auto inside = copies.live(order, kept);
+    const int vectors = inside.vectors + outside.vectors + kSpare, masks = inside.masks + outside.masks;
+    if (scarce_masks() ? vectors + masks > program_->vector_registers
+                       : vectors > program_->vector_registers || masks > program_->mask_registers) {
+      continue;
+    }
     Nodes moved(out.get_allocator());
     moved.reserve(order.size());
     for (const size_t i : order) moved.push_back(std::move(out[i]));

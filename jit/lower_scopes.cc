@@ -207,15 +207,14 @@ void Lowering::unrolled(const Stmt& s) {
     }
   }
   if (reads_what_it_writes(s.body)) return;
-  std::vector<int> kept;
-  for (const auto& [key, cell] : cells_) {
-    if (cell.reg >= first_register) kept.push_back(cell.reg);
-  }
-  size_t taken = cells_.size() - kept.size();
+  std::vector<int> kept, held;
+  for (const auto& [key, cell] : cells_) (cell.reg >= first_register ? kept : held).push_back(cell.reg);
   for (const Reduction& r : reductions_) {
-    for (const Reduction::Target& t : r.targets) taken += t.partials.size();
+    for (const Reduction::Target& t : r.targets) {
+      for (const auto& [copy, reg] : t.partials) held.push_back(reg);
+    }
   }
-  e_.interleave(begins, kept, static_cast<int>(taken));
+  e_.interleave(begins, kept, held);
 }
 
 // Whether a buffer in memory is both read and written.
