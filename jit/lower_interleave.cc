@@ -153,7 +153,7 @@ void Emitter::interleave(std::span<const size_t> begins, std::span<const int> ke
   Nodes& out = *top().out;
   Copies copies(*program_, out, begins);
   if (!copies.independent()) return;
-  const auto outside = copies.outside(held, [&](int reg) { return constants_[static_cast<size_t>(reg)] >= 0; });
+  const auto outside = copies.outside(held, [&](int reg) { return content(reg).constant >= 0; });
   for (size_t abreast = std::min(begins.size(), kAbreast); abreast > 1; abreast /= 2) {
     const std::vector<size_t> order = copies.order(abreast);
     const auto inside = copies.live(order, kept);
