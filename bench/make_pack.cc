@@ -39,7 +39,12 @@ int main_of(int argc, char** argv) {
     fmt::print(stderr, "does not read back: {}\n", back.ok() ? "records are missing" : back.status().to_string());
     return 1;
   }
-  std::ofstream(out) << text;
+  std::ofstream file(out);
+  file << text;
+  if (!file.flush()) {
+    fmt::print(stderr, "{} cannot be written\n", out);
+    return 1;
+  }
   fmt::print("{} tasks, {} bytes\n", tasks, text.size());
   return 0;
 }
