@@ -20,7 +20,7 @@ const std::vector<std::string> kRivals = {"random", "iree", "iree-repaired", "an
 constexpr double kAheadBy = 0.002;
 
 struct Flags {
-  std::vector<std::string> tables;
+  std::vector<std::string> tables, hints;
   std::vector<std::string> strategies;
   std::string curves;
   bool json = false, full = false, by_task = false;
@@ -44,6 +44,22 @@ void print_row(const char* what, const Curve& c, const std::vector<int>& tasks) 
 double percentile(std::vector<double> v, double p) {
   std::sort(v.begin(), v.end());
   return v.empty() ? 0 : v[std::min(v.size() - 1, static_cast<size_t>(p * static_cast<double>(v.size())))];
+}
+
+// What the tables of other tasks or machines are worth as history: `hints` stand behind the `targets` tasks that are searched.
+int report_hints(const std::vector<MeasuredTask>& all, int targets, const ir::Target& target, const ReplayOptions& options) {
+  Replay replay(all, target, options);
+  std::vector<int> counted;
+  for (int t = 0; t < targets; ++t) {
+    if (replay.task(t).median_share() <= 0.90) counted.push_back(t);
+  }
+  const Curve alone = replay.noise_free("lathe", Fold::none), hinted = replay.noise_free("lathe", Fold::group);
+  fmt::print("{} tasks, {} count\n{:<38}", targets, counted.size(), "share of the best after");
+  for (int b : kBudgets) fmt::print("{:>7}", b);
+  fmt::print("\n");
+  print_row("alone", alone, counted);
+  print_row("with hints", hinted, counted);
+  return 0;
 }
 
 class Report {
@@ -195,6 +211,18 @@ class Report {
   json curves_ = json::array();
 };
 
+bool read_all(const std::vector<std::string>& paths, std::vector<MeasuredTask>* out) {
+  for (const std::string& path : paths) {
+    ir::Result<std::vector<MeasuredTask>> read = read_tables(path);
+    if (!read.ok()) {
+      fmt::print(stderr, "{}\n", read.status().to_string());
+      return false;
+    }
+    std::move(read->begin(), read->end(), std::back_inserter(*out));
+  }
+  return true;
+}
+
 int main_of(int argc, char** argv) {
   CLI::App app{"Replays search strategies on measured tables"};
   Flags flags;
@@ -203,6 +231,7 @@ int main_of(int argc, char** argv) {
   app.add_option("--curves", flags.curves, "writes best-so-far by budget of every strategy, for plot_replay.py");
   app.add_option("--strategies", flags.strategies, "beside lathe; default: all")->delimiter(',');
   app.add_flag("--by-task", flags.by_task, "a line for each task");
+  app.add_option("--hints", flags.hints, "tables that are history and nothing else: prints the search of `tables` with and without");
   app.add_flag("--full", flags.full, "rivals without history, too");
   app.add_flag("--default-from-history", flags.replay.default_from_history, "slot 0 is the portfolio's first entry");
   app.add_option("--reach", flags.replay.reach, "in task distance, of that portfolio");
@@ -223,20 +252,18 @@ int main_of(int argc, char** argv) {
     }
   }
   std::vector<MeasuredTask> tables;
-  for (const std::string& path : flags.tables) {
-    ir::Result<std::vector<MeasuredTask>> read = read_tables(path);
-    if (!read.ok()) {
-      fmt::print(stderr, "{}\n", read.status().to_string());
-      return 2;
-    }
-    std::move(read->begin(), read->end(), std::back_inserter(tables));
-  }
+  if (!read_all(flags.tables, &tables)) return 2;
   ir::Target target;
-  target.level = ir::IsaLevel::avx512;
-  target.lanes = 16;
-  target.vector_registers = 32;
-  target.mask_registers = 7;
-  return Report(flags, tables, target).run();
+  target.level = ir::parse_isa(tables.empty() ? "" : tables[0].isa).value_or(ir::IsaLevel::avx512);
+  const bool wide = target.level == ir::IsaLevel::avx512;
+  target.lanes = wide ? 16 : 8;
+  target.vector_registers = wide ? 32 : 16;
+  target.mask_registers = wide ? 7 : 0;
+  if (flags.hints.empty()) return Report(flags, tables, target).run();
+  const size_t targets = tables.size();
+  if (!read_all(flags.hints, &tables)) return 2;
+  for (size_t t = 0; t < tables.size(); ++t) tables[t].group = t < targets ? "target" : "hint";
+  return report_hints(tables, static_cast<int>(targets), target, flags.replay);
 }
 
 }  // namespace
