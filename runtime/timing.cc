@@ -2,7 +2,7 @@
 //
 //   reference: 3 samples
 //   each candidate: warm up, 3 samples          stopped after two that are 1.5x the best; taken again if suspiciously fast
-//   every 4 candidates: a reference sample      times are divided by it; if it moved, the four are done again, twice at most
+//   every 4 candidates: a reference sample      times are divided by it; if it moved, the four are done again, twice at most (every 8 in long searches)
 //   finalists: rounds (r a b c d, then back)    over the reference's samples around then; the field is halved
 //   the best: fresh samples in random order with the reference, and the incumbent; a rank test (rank_test.h) after 6, 9, 14 turns, ...
 #include "runtime/timing.h"
@@ -21,7 +21,8 @@ namespace lathe::runtime {
 namespace {
 
 constexpr int kScreenSamples = 3;
-constexpr int kReferenceEvery = 4;
+constexpr int kReferenceEvery = 4;  // candidates; twice as many once half of what screening may spend is spent
+constexpr int kForDeciding = 44;    // samples that screening leaves: three rounds of five, fourteen turns of two
 constexpr int kLevelOf = 3;         // readings
 constexpr int kRequeues = 2;
 constexpr double kHopeless = 1.5;
@@ -177,7 +178,7 @@ void TimingSession::screen_one(int i) {
     if (n == 1 && !row.samples.empty() && corrected(*std::min_element(row.samples.begin(), row.samples.end())) > kHopeless * best_) return;
   }
   if (static_cast<int>(row.samples.size()) < kScreenSamples) return;
-  if (corrected(best_of(row.samples)) < kSuspicious * best_ && can_afford(kScreenSamples)) {
+  if (corrected(best_of(row.samples)) < kSuspicious * best_ && can_afford(kScreenSamples + kForDeciding)) {
     std::vector<double> again;
     for (int n = 0; n < kScreenSamples; ++n) {
       if (const double us = extra(i); us > 0) again.push_back(us);
@@ -205,12 +206,13 @@ void TimingSession::screen(std::span<const int> candidates, const std::function<
     else if (settled) settled(0);
   }
   for (size_t at = 0; at < todo.size();) {
-    const size_t end = std::min(at + kReferenceEvery, todo.size());
+    const bool plenty = can_afford((options_.further - kForDeciding) / 2 + kForDeciding);
+    const size_t end = std::min(at + (plenty ? 1 : 2) * kReferenceEvery, todo.size());
     const bool dead = base_ <= 0 || spent(0.5);
     if (!dead) {
       for (size_t n = at; n < end; ++n) screen_one(todo[n]);
     }
-    const bool moved = !dead && can_afford(2) && read_reference();
+    const bool moved = !dead && can_afford(2 + kForDeciding) && read_reference();
     if (moved && candidates_[static_cast<size_t>(todo[at])].row.requeued < kRequeues) {
       for (size_t n = at; n < end; ++n) ++candidates_[static_cast<size_t>(todo[n])].row.requeued;
       continue;
