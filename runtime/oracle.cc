@@ -25,6 +25,7 @@ namespace {
 constexpr double kRhoAlarm = 4;
 constexpr int kWatchedCalls = 4;  // of each leaf in each case
 constexpr int64_t kLargeTask = int64_t{192} << 20;  // operands beyond: two data sets are enough
+constexpr int64_t kSmallTask = int64_t{256} << 10;  // operands up to that: two more sets cost little
 
 // A shape with tails, small where the symbols allow. Empty if none is fixed-free.
 SymbolValues shrunken(const ir::Kernel& kernel, const SymbolValues& dims) {
@@ -80,7 +81,7 @@ struct Oracle::Impl {
 
   Status prepare();
   Status add_case(const SymbolValues& symbols, DataKind kind, const OracleCase* first,
-                  int64_t budget);
+                  int64_t budget, uint64_t again = 0);
   Status run(const Stage& stage, OracleCase* c, Verdict* verdict);
   Status walk_once(const Stage& stage, const BoundNest& nest, OracleCase* c, GuardSide side,
                    std::vector<GuardMemory>* outs, std::string* broken = nullptr);
@@ -94,8 +95,9 @@ struct Oracle::Impl {
   }
 };
 
+// again: other data of the same kind.
 Status Oracle::Impl::add_case(const SymbolValues& symbols, DataKind kind, const OracleCase* first,
-                              int64_t budget) {
+                              int64_t budget, uint64_t again) {
   OracleCase c;
   c.kind = kind;
   c.symbols = symbols;
@@ -109,7 +111,7 @@ Status Oracle::Impl::add_case(const SymbolValues& symbols, DataKind kind, const 
   }
   DataRecipe recipe;
   recipe.kind = kind;
-  recipe.seed = task.seed * 4 + static_cast<uint64_t>(kind);
+  recipe.seed = task.seed * 4 + static_cast<uint64_t>(kind) + (again << 40);
   recipe.limited = traits.overflows || traits.math;
   LATHE_RETURN_IF_ERROR(fill_inputs(&c, recipe, first));
   const HostData host = c.host();
@@ -124,7 +126,7 @@ Status Oracle::Impl::add_case(const SymbolValues& symbols, DataKind kind, const 
 Status Oracle::Impl::prepare() {
   if (prepared) return {};
   cases.clear();
-  cases.reserve(4);
+  cases.reserve(6);
   traits = kernel_traits(task.naive);
   LATHE_RETURN_IF_ERROR(add_case(task.dims, DataKind::integers, nullptr, task.budget));
   int64_t bytes = 0;
@@ -132,6 +134,11 @@ Status Oracle::Impl::prepare() {
   LATHE_RETURN_IF_ERROR(add_case(task.dims, DataKind::normal, &cases[0], task.budget / 2));
   if (bytes <= kLargeTask)
     LATHE_RETURN_IF_ERROR(add_case(task.dims, DataKind::wide, &cases[0], task.budget / 2));
+  // Few rows: what is wrong only where one is larger than the next may be right by chance.
+  if (bytes <= kSmallTask) {
+    LATHE_RETURN_IF_ERROR(add_case(task.dims, DataKind::integers, &cases[0], task.budget / 4, 1));
+    LATHE_RETURN_IF_ERROR(add_case(task.dims, DataKind::normal, &cases[0], task.budget / 4, 1));
+  }
   const SymbolValues small = shrunken(task.naive, task.dims);
   if (!small.empty() && bytes <= kLargeTask) {
     LATHE_RETURN_IF_ERROR(add_case(small, DataKind::integers, nullptr, task.budget / 2));
