@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "bench/pack.h"
+#include "search/prior.h"
 #include "search/transfer.h"
 
 namespace lathe::bench {
@@ -45,6 +46,7 @@ Replay::Replay(const std::vector<MeasuredTask>& tables, const ir::Target& target
   for (const MeasuredTask& t : tables) {
     tasks_.push_back(std::make_unique<TableTask>(t, target, rates_));
     records_.push_back(thinned(t, kPackBest, options.history_rows));
+    records_.back().trust = options.trust;
   }
   starts_.resize(tasks_.size());
 }
@@ -86,22 +88,9 @@ const Replay::History& Replay::history(int task, Fold fold) {
   return *h;
 }
 
-Run Replay::run(const search::StrategyInfo& info, int t, Fold fold, uint64_t seed, bool noisy, int first) {
+search::SearchProblem Replay::problem_of(int t, Fold fold, uint64_t seed) {
   TableTask& task = *tasks_[static_cast<size_t>(t)];
   const History& h = history(t, fold);
-  int start = task.measured().default_row;
-  if (options_.default_from_history && !h.records.empty()) {
-    // Computed once per task and fold: only the thread of the task comes here.
-    int& known = starts_[static_cast<size_t>(t)][fold];
-    if (known == 0) {
-      const std::vector<search::Knobs> best = search::portfolio(h.records, 1, &task.measured().problem, options_.reach);
-      known = 1 + (best.empty() ? start : task.space().nearest(best[0]));
-    }
-    start = known - 1;
-  }
-  if (first >= 0) start = first;
-  if (!task.timed(start)) start = task.measured().default_row;
-  task.space().set_default(start);
   search::SearchProblem problem;
   problem.problem = &task.measured().problem;
   problem.target = &target_;
@@ -111,6 +100,23 @@ Run Replay::run(const search::StrategyInfo& info, int t, Fold fold, uint64_t see
   problem.budget = kBudgets[kBudgetCount - 1];
   problem.seed = seed;
   problem.stop_early = false;
+  return problem;
+}
+
+Run Replay::run(const search::StrategyInfo& info, int t, Fold fold, uint64_t seed, bool noisy, int first) {
+  TableTask& task = *tasks_[static_cast<size_t>(t)];
+  const search::SearchProblem problem = problem_of(t, fold, seed);
+  int start = task.measured().default_row;
+  if (options_.default_from_history && fold != Fold::none) {
+    // Computed once per task and fold: only the thread of the task comes here.
+    int& known = starts_[static_cast<size_t>(t)][fold];
+    task.space().set_default(start);
+    if (known == 0) known = 1 + search::best_guess(problem);
+    start = known - 1;
+  }
+  if (first >= 0) start = first;
+  if (!task.timed(start)) start = task.measured().default_row;
+  task.space().set_default(start);
   const std::unique_ptr<search::Strategy> strategy = info.make();
   strategy->start(problem);
   Run out;
@@ -181,10 +187,16 @@ Curve Replay::noisy(const std::string& strategy, Fold fold, Decisions* decisions
     TableTask& task = *tasks_[static_cast<size_t>(t)];
     const double tolerance = task.measured().problem.cold ? 0.02 : 0.01;
     double previous = 0;
+    const search::SearchProblem problem = problem_of(t, fold, 0);
+    const auto beliefs = [&](const std::vector<int>& rows, const std::vector<double>& us) {
+      std::vector<search::MeasuredPoint> measured;
+      for (size_t i = 0; i < rows.size(); ++i) measured.push_back({rows[i], us[i]});
+      return search::believed(problem, measured);
+    };
     for (int seed = 0; seed < options_.seeds; ++seed) {
       const Run r = run(*info, t, fold, seed_of(t, seed), true);
       for (int b = 0; b < kBudgetCount; ++b) {
-        const int pick = r.timing->decide(kBudgets[b]);
+        const int pick = r.timing->decide(kBudgets[b], beliefs);
         const double share = task.fresh_share(pick);
         curve.by_task[static_cast<size_t>(b)][static_cast<size_t>(t)] += log_share(share) / options_.seeds;
         if (kBudgets[b] != 16) continue;
@@ -219,15 +231,14 @@ std::vector<std::vector<double>> Replay::new_length(const std::string& strategy)
       tuned |= other.group == task.measured().group && other.length != task.measured().length;
     }
     if (!tuned || task.measured().length == 0) return;
-    const History& h = history(t, Fold::length);
-    const std::vector<search::Knobs> body = search::nearest(h.records, task.measured().problem, 1);
-    if (body.empty()) return;
-    const int bound = task.space().nearest(body[0]);
+    task.space().set_default(task.measured().default_row);
+    const int guess = search::best_guess(problem_of(t, Fold::length, 0));
+    const int bound = task.timed(guess) ? guess : task.measured().default_row;
     for (int i = 0; i < 3; ++i) out[static_cast<size_t>(i)][static_cast<size_t>(t)] = 0;
     for (int seed = 0; seed < options_.seeds; ++seed) {
       const Run r = run(*info, t, Fold::length, seed_of(t, seed), false, bound);
       for (int i = 0; i < 3; ++i) {
-        double best = task.timed(bound) ? task.share(bound) : 0;
+        double best = task.share(bound);
         for (int n = 0; n < kAfter[i] && n < static_cast<int>(r.order.size()); ++n) best = std::max(best, task.share(r.order[static_cast<size_t>(n)]));
         out[static_cast<size_t>(i)][static_cast<size_t>(t)] += log_share(best) / options_.seeds;
       }
@@ -267,10 +278,18 @@ std::vector<double> Replay::four_bodies(int k) {
         if (it != rows.end() && other->timed(it->second)) us.back()[c] = other->truth(it->second);
       }
     }
+    // The length left out: what is expected there, by other operators' tasks and this one's other lengths.
+    std::vector<int> rows;
+    for (const search::Knobs& c : configs) rows.push_back(task.space().nearest(c));
+    const std::vector<double> expected = search::prior_shares(problem_of(t, Fold::length, 0), rows);
+    const auto after = std::lower_bound(lengths.begin(), lengths.end(), task.measured().length) - lengths.begin();
+    lengths.insert(lengths.begin() + after, task.measured().length);
+    us.emplace(us.begin() + after);
+    for (const double share : expected) us[static_cast<size_t>(after)].push_back(std::exp2(-share));
     const std::vector<search::BodyRule> rules = search::choose_bodies(lengths, us, k);
     const int config = search::body_for(rules, task.measured().length);
     if (config < 0) return;
-    const int row = task.space().nearest(configs[static_cast<size_t>(config)]);
+    const int row = rows[static_cast<size_t>(config)];
     out[static_cast<size_t>(t)] = task.timed(row) ? task.share(row) : 1e-3;
   });
   return out;
@@ -283,7 +302,7 @@ double Replay::claimed_of_identical(int runs) {
       TableTiming timing(task(t), task(t).measured().default_row, seed_of(t, n) + 99);
       (void)timing.screen({TableTask::kAgain});
       ++asked;
-      claimed += timing.decide(2) == TableTask::kAgain;
+      claimed += timing.decide(2, [](const auto& rows, const auto&) { return std::vector<double>(rows.size()); }) == TableTask::kAgain;
     }
   }
   return asked == 0 ? 0 : static_cast<double>(claimed) / asked;

@@ -19,10 +19,10 @@ struct ReplayOptions {
   int seeds = 20;
   int threads = 2;
   uint64_t seed = 1;
-  // Slot 0 is the table's default row, or what the history's portfolio has first (where there is a history).
+  // Slot 0 is the table's default row, or what is guessed from history (where there is one).
   bool default_from_history = false;
-  double reach = 2;  // of that portfolio
   int history_rows = 56;  // of a task
+  double trust = 1;       // of history: 0.25 as if another machine had measured it
 };
 
 // One strategy on one task with one seed.
@@ -58,10 +58,11 @@ class Replay {
   Curve noise_free(const std::string& strategy, Fold fold);
   // As a tuner would: told recorded samples, picks by the decision rule, judged by fresh pairs.
   Curve noisy(const std::string& strategy, Fold fold, Decisions* decisions);
-  // A length that was never seen: after 0 (the nearest tuned task's winner, unmeasured), 2 and 4 measurements. Tasks without another
+  // A length that was never seen: after 0 (search::best_guess, unmeasured), 2 and 4 measurements. Tasks without another
   // length in their family do not count (empty).
   std::vector<std::vector<double>> new_length(const std::string& strategy);
-  // Four bodies chosen jointly over the other lengths of the group, at the length left out; by task, 0: the group is too small.
+  // k bodies chosen jointly over the other lengths of the group as measured and the length left out as expected, at the latter; by task,
+  // 0: the group is too small.
   std::vector<double> four_bodies(int k);
   // How often the default would be said to beat itself, by the samples of passes in which it was timed twice.
   double claimed_of_identical(int runs);
@@ -73,6 +74,7 @@ class Replay {
     std::once_flag made;
   };
   const History& history(int task, Fold fold);
+  search::SearchProblem problem_of(int task, Fold fold, uint64_t seed);
   Run run(const search::StrategyInfo& info, int task, Fold fold, uint64_t seed, bool noisy, int first = -1);
   void each_task(const std::function<void(int)>& f);
   uint64_t seed_of(int task, int seed) const { return options_.seed * 1000003 + static_cast<uint64_t>(task) * 1009 + static_cast<uint64_t>(seed); }

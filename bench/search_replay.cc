@@ -233,9 +233,9 @@ int main_of(int argc, char** argv) {
   app.add_flag("--by-task", flags.by_task, "a line for each task");
   app.add_option("--hints", flags.hints, "tables that are history and nothing else: prints the search of `tables` with and without");
   app.add_flag("--full", flags.full, "rivals without history, too");
-  app.add_flag("--default-from-history", flags.replay.default_from_history, "slot 0 is the portfolio's first entry");
-  app.add_option("--reach", flags.replay.reach, "in task distance, of that portfolio");
+  app.add_flag("--default-from-history", flags.replay.default_from_history, "slot 0 is what history makes most of");
   app.add_option("--rows", flags.replay.history_rows, "of each task in history");
+  app.add_option("--trust", flags.replay.trust, "of history: 0.25 as if another machine had measured it");
   app.add_option("--seeds", flags.replay.seeds, "searches per task");
   app.add_option("--threads", flags.replay.threads, "of this program");
   CLI11_PARSE(app, argc, argv);

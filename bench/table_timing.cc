@@ -58,15 +58,22 @@ std::vector<double> TableTiming::screen(const std::vector<int>& rows) {
   return out;
 }
 
-int TableTiming::decide(int n) {
+int TableTiming::decide(int n, const Beliefs& beliefs) {
   std::vector<runtime::Finalist> field;
   const int count = std::min(n, static_cast<int>(rows_.size()));
-  for (int c = 1; c < count; ++c) {
-    if (scores_[static_cast<size_t>(c)] > 0) field.push_back({c, 0, ""});
+  std::vector<int> rows, candidates;
+  std::vector<double> us;
+  for (int c = 0; c < count; ++c) {
+    if (c > 0 && !(scores_[static_cast<size_t>(c)] > 0)) continue;
+    rows.push_back(rows_[static_cast<size_t>(c)]);
+    us.push_back(scores_[static_cast<size_t>(c)]);
+    candidates.push_back(c);
   }
-  std::stable_sort(field.begin(), field.end(), [&](const auto& a, const auto& b) {
-    return scores_[static_cast<size_t>(a.candidate)] < scores_[static_cast<size_t>(b.candidate)];
-  });
+  const std::vector<double> of = beliefs(rows, us);
+  std::vector<std::pair<double, int>> ranked;
+  for (size_t i = 1; i < candidates.size(); ++i) ranked.emplace_back(-of[i], candidates[i]);
+  std::stable_sort(ranked.begin(), ranked.end());
+  for (const auto& [value, candidate] : ranked) field.push_back({candidate, 0, ""});
   if (field.size() > kFinalists) field.resize(kFinalists);
   for (runtime::Finalist& f : field) f.text = fmt::format("{:05}", rows_[static_cast<size_t>(f.candidate)] + 1);
   deciding_ = true;

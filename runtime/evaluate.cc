@@ -36,14 +36,14 @@ double CandidateResult::us(bool cold) const {
   return cold ? median_of(samples_us) : *std::min_element(samples_us.begin(), samples_us.end());
 }
 
-std::vector<int> choose_finalists(const std::vector<CandidateResult>& candidates, bool cold) {
+std::vector<int> choose_finalists(const std::vector<CandidateResult>& candidates, bool cold, const std::vector<double>& believed) {
   std::vector<std::pair<double, int>> ranking;
   bool reference = true;
   for (size_t i = 0; i < candidates.size(); ++i) {
     const CandidateResult& c = candidates[i];
     if (c.outcome != Outcome::timed) continue;
     if (!reference && c.samples_us.size() >= kWholeScreening && c.reference_us > 0)
-      ranking.emplace_back(c.us(cold) / c.reference_us, static_cast<int>(i));
+      ranking.emplace_back(believed.empty() ? c.us(cold) / c.reference_us : -believed[i], static_cast<int>(i));
     reference = false;
   }
   std::stable_sort(ranking.begin(), ranking.end());

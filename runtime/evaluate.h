@@ -74,8 +74,9 @@ class Evaluation {
   virtual ir::Result<FinalResult> decide(const std::vector<int>& finalists, int incumbent) = 0;
 };
 
-// The numbers of the best, at most four, the reference left out: by time over the reference's time around then.
-std::vector<int> choose_finalists(const std::vector<CandidateResult>& candidates, bool cold);
+// The numbers of the best, at most four, the reference left out: by what is believed of them (higher is faster; one for each candidate),
+// else by time over the reference's time around then.
+std::vector<int> choose_finalists(const std::vector<CandidateResult>& candidates, bool cold, const std::vector<double>& believed = {});
 
 struct EvaluateResult {
   std::vector<CandidateResult> candidates;

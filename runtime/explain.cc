@@ -8,6 +8,7 @@
 #include "runtime/key.h"
 #include "runtime/machine_profile.h"
 #include "runtime/nest_text.h"
+#include "runtime/tuning_history.h"
 #include "search/features.h"
 
 namespace lathe::runtime {
@@ -73,7 +74,9 @@ Result<std::vector<ExplainedKernel>> explain(Operator& op, const SymbolValues& d
       e.measured_default_us = decision->default_us;
     }
     if (const search::Recipe* recipe = search::find_recipe(problem); recipe != nullptr && schedule.recipe.starts_with(recipe->name)) {
-      e.predicted_us = search::analytic_us(problem, context.target(), rates_here(context), recipe, schedule.knobs);
+      const search::MachineRates rates =
+          predicting_rates(context.store(), problem.kernel.family, context.environment(), context.target(), rates_here(context));
+      e.predicted_us = search::analytic_us(problem, context.target(), rates, recipe, schedule.knobs);
     }
     e.moves = search::move_reasons(problem, context.target(), schedule);
     e.naive = ir::print(problem.kernel);

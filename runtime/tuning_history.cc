@@ -112,15 +112,20 @@ FamilyModel family_model(Store& store, const std::string& family, const std::str
   FamilyModel m;
   m.rows = rows;
   m.trained = true;
-  std::vector<search::TaskRecord> own;
-  for (const search::TaskRecord& r : history) {
-    if (r.trust == 1) own.push_back(r);
-  }
-  m.rates = search::fit_rates(own, target, measured);
+  m.rates = measured;
   m.model = search::train_model(history, target, m.rates, seed);
   // One that cannot be written is trained again next time; the store counts it.
   if (m.model.trusted()) (void)store.put(key, print_family_model(m, family));
   return m;
+}
+
+search::MachineRates predicting_rates(Store& store, const std::string& family, const std::string& environment, const ir::Target& target,
+                                      const search::MachineRates& measured) {
+  std::vector<search::TaskRecord> own;
+  for (search::TaskRecord& r : load_history(store, family, environment)) {
+    if (r.trust == 1) own.push_back(std::move(r));
+  }
+  return search::fit_rates(own, target, measured);
 }
 
 MachineProfile machine_profile(Context& context) {

@@ -34,9 +34,14 @@ std::string print_family_model(const FamilyModel& model, std::string_view family
 ir::Result<FamilyModel> parse_family_model(std::string_view text, std::string_view family);
 
 // The stored model if it is sound and history has not grown by 20 % (or shrunk) since; else trained now, and stored if it is trusted.
-// Rates are refitted to the own rows then. Seconds at most; not for the request path.
+// Seconds at most; not for the request path.
 FamilyModel family_model(Store& store, const std::string& family, const std::string& environment, const std::vector<search::TaskRecord>& history,
                          const ir::Target& target, const search::MachineRates& measured, uint64_t seed = 1);
+
+// Rates refitted to this environment's own rows of a family, `measured` where those are few: they say times better and order candidates
+// worse, so they predict what a person reads and order nothing.
+search::MachineRates predicting_rates(Store& store, const std::string& family, const std::string& environment, const ir::Target& target,
+                                      const search::MachineRates& measured);
 
 // The machine's ceilings: from the store, else measured once (1-2 s) and stored.
 MachineProfile machine_profile(Context& context);

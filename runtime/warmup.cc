@@ -179,7 +179,10 @@ class Warmup {
       ours |= t.verdict != TaskVerdict::elsewhere;
       if (k == 0 || t.verdict < verdict) verdict = t.verdict;
       row->measurements += t.outcome.measurements;
-      if (kernels == 1) row->curve = t.curve;
+      if (kernels == 1) {
+        row->curve = t.curve;
+        row->expected = t.outcome.memory.expected;
+      }
       if (t.verdict == TaskVerdict::failed) row->note = t.failure.to_string();
       if (t.verdict == TaskVerdict::unmeasured) row->note = t.outcome.note;
     }

@@ -47,6 +47,7 @@ struct WarmupRow {
   std::string verdict;               // of the search: won, tie, stored, pinned, ...; the least settled of its Kernels
   int measurements = 0;              // candidates timed
   std::vector<double> curve;         // us, best so far after each, of an operator of one Kernel
+  std::vector<std::pair<double, double>> expected;  // of the same: us as the search expected a candidate, and as measured
   double flops = 0, bytes = 0;       // of one call, bytes compulsory
   double weight = 1;                 // calls
   std::string note;                  // why it is not T2, if it is not

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <map>
 #include <optional>
 
@@ -12,6 +13,7 @@
 #include "runtime/data_sets.h"
 #include "runtime/key.h"
 #include "runtime/worker_client.h"
+#include "search/prior.h"
 
 namespace lathe::runtime {
 
@@ -89,17 +91,7 @@ class Search {
     const search::MachineRates rates = task_.rates ? *task_.rates : search::MachineRates::assumed(target_);
     space_ = std::make_unique<search::RecipeSpace>(task_.problem, target_, rates);
     const std::unique_ptr<search::Strategy> strategy = info->make();
-    search::SearchProblem problem;
-    problem.problem = &task_.problem;
-    problem.target = &target_;
-    problem.space = space_.get();
-    problem.history = task_.history.get();
-    problem.model = task_.model.get();
-    problem.budget = std::max(task_.candidates, task_.planned);
-    problem.seed = task_.seed;
-    problem.limit_us = task_.limit_us;
-    problem.stop_early = task_.stop_early;
-    strategy->start(problem);
+    strategy->start(search_problem());
     while (!cancelled() && !late()) {
       search::Proposal proposals[kBatch];
       // The first proposal is the default, which is measured already.
@@ -117,6 +109,9 @@ class Search {
           strategy->tell({proposals[i].point, search::OutcomeKind::refused, 0});
         } else if (const auto kind = propose(search::to_text(*schedule), proposals[i].point, &batch)) {
           strategy->tell(*kind);
+        } else {
+          batch.back().share = proposals[i].predicted;
+          batch.back().sigma = proposals[i].sigma;
         }
       }
       const size_t first = results_.size();
@@ -129,7 +124,7 @@ class Search {
   // The best of the candidates against default and incumbent.
   Result<FinalResult> decide() {
     const auto incumbent = task_.incumbent.empty() ? texts_.end() : std::find(texts_.begin(), texts_.end(), task_.incumbent);
-    LATHE_ASSIGN(FinalResult decided, evaluation_.decide(choose_finalists(results_, task_.problem.cold),
+    LATHE_ASSIGN(FinalResult decided, evaluation_.decide(choose_finalists(results_, task_.problem.cold, beliefs()),
                                                          incumbent == texts_.end() ? -1 : static_cast<int>(incumbent - texts_.begin())));
     for (auto& [i, result] : decided.finalists) {
       out_.rejected += result.rejected() && !results_[static_cast<size_t>(i)].rejected();
@@ -137,6 +132,28 @@ class Search {
     }
     out_.further = decided.further;
     return decided;
+  }
+
+  // What is believed of each result, all of them known; empty: the strategy was not asked.
+  std::vector<double> beliefs() const {
+    if (!space_) return {};
+    std::vector<search::MeasuredPoint> measured;
+    std::vector<size_t> of;
+    double fastest = 0;
+    for (size_t i = 0; i < results_.size(); ++i) {
+      const double us = told(i).us;
+      if (us <= 0) continue;
+      fastest = fastest == 0 ? us : std::min(fastest, us);
+      if (points_[i] < 0) continue;
+      measured.push_back({points_[i], us});
+      of.push_back(i);
+    }
+    std::vector<double> out(results_.size(), 0);
+    // Of what is no point of the space (an incumbent from elsewhere) its time is all there is.
+    for (size_t i = 0; i < results_.size(); ++i) out[i] = told(i).us > 0 ? std::log2(fastest / told(i).us) : -1e9;
+    const std::vector<double> known = search::believed(search_problem(), measured);
+    for (size_t n = 0; n < of.size(); ++n) out[of[n]] = known[n];
+    return out;
   }
 
   // What was measured, for searches to come; the default first.
@@ -174,7 +191,23 @@ class Search {
   struct Proposed {
     CandidateSpec spec;
     int point = -1;  // of the space
+    double share = 0;  // log2 of the best so far over its time, as the strategy expects; with sigma 0 it has no opinion
+    double sigma = 0;
   };
+
+  search::SearchProblem search_problem() const {
+    search::SearchProblem problem;
+    problem.problem = &task_.problem;
+    problem.target = &target_;
+    problem.space = space_.get();
+    problem.history = task_.history.get();
+    problem.model = task_.model.get();
+    problem.budget = std::max(task_.candidates, task_.planned);
+    problem.seed = task_.seed;
+    problem.limit_us = task_.limit_us;
+    problem.stop_early = task_.stop_early;
+    return problem;
+  }
 
   bool cancelled() const { return task_.cancelled && task_.cancelled(); }
   bool late() const {
@@ -196,7 +229,7 @@ class Search {
     }
     const auto [same, fresh] = seen_.emplace(ir::hash_text(ir::print(*scheduled)), texts_.size() + batch->size());
     if (fresh) {
-      batch->push_back({{text, "", true}, point});
+      batch->push_back({{text, "", true}, point, 0, 0});
       return std::nullopt;
     }
     // What was evaluated without the strategy's asking.
@@ -221,6 +254,7 @@ class Search {
     if (batch.empty()) return {};
     std::vector<CandidateSpec> specs;
     for (const Proposed& p : batch) specs.push_back(p.spec);
+    const double best_us = out_.curve.empty() ? 0 : out_.curve.back();
     LATHE_ASSIGN(const std::vector<CandidateResult> results, evaluation_.screen(specs));
     for (size_t i = 0; i < batch.size(); ++i) {
       const CandidateResult& c = results[i];
@@ -237,6 +271,7 @@ class Search {
       if (c.outcome == Outcome::timed && fresh) {
         ++out_.measurements;
         out_.curve.push_back(out_.curve.empty() ? us : std::min(out_.curve.back(), us));
+        if (batch[i].sigma > 0 && best_us > 0) out_.memory.expected.emplace_back(best_us * std::exp2(-batch[i].share), us);
       } else if (c.outcome != Outcome::timed) {
         ++out_.rejected_by[outcome_name(c.outcome)];
       }

@@ -28,6 +28,8 @@ struct SearchMemory {
   };
   std::map<std::string, Known> candidates;  // by Schedule text
   std::vector<double> curve;
+  // us as the strategy expected it and as it was measured, of the candidates it had an opinion of, in the order of their measurement.
+  std::vector<std::pair<double, double>> expected;
   int timed = 0;
 };
 

@@ -6,7 +6,7 @@
 //   slots 3-4   winners of the nearest tasks
 //   slots 5-7   analytic estimate, spread by knob distance
 //   from 8 on   neighbours of the best two, expected gain, in turns
-//   every 5th   uniform over the space
+//   every 5th   uniform over the space; every 8th with a ranker
 //
 // A stream with nothing to say gives its slot to the next one.
 #include "search/strategy_lathe.h"
@@ -15,6 +15,7 @@
 #include <cmath>
 #include <map>
 
+#include "search/prior.h"
 #include "search/surrogate.h"
 #include "search/transfer.h"
 
@@ -22,12 +23,11 @@ namespace lathe::search {
 
 namespace {
 
-constexpr int kPortfolioSlots = 2, kNearestSlots = 2, kTreeSlots = 3, kExploreEvery = 5;
+constexpr int kPortfolioSlots = 2, kNearestSlots = 2, kTreeSlots = 3, kExploreEvery = 5, kExploreRanked = 8;
 constexpr double kReach = 2;      // of a portfolio, in task distance
 constexpr int kPool = 1024;       // points that beliefs are kept of
+constexpr size_t kShortlist = 16;
 constexpr int kBeliefsFrom = 8;   // measurements, if there is no ranker
-constexpr double kRankedSpread = 0.2, kAnalyticSpread = 0.3, kHotNoise = 0.02, kColdNoise = 0.04, kLikeReach = 3;
-constexpr double kNearShare = 0.3;  // of near tasks in the prior, the rest is the ranker's
 constexpr double kDiversity = 0.5, kHammingScale = 4;
 constexpr double kSettled = 0.01, kNotWorth = 0.005, kNearLimit = 0.97;
 constexpr int kSettledSlots = 8;
@@ -82,11 +82,12 @@ class LatheStrategy : public StrategyBase {
   std::optional<Proposal> pick() override {
     if (problem().stop_early && done()) return std::nullopt;
     const int slot = proposed();
-    if ((streams_ & kExploration) && slot % kExploreEvery == kExploreEvery - 1) {
+    const int every = ranker() ? kExploreRanked : kExploreEvery;
+    if ((streams_ & kExploration) && slot % every == every - 1) {
       if (auto p = explore()) return p;
     }
     // The streams in the order of the slots; one that is spent passes its slot on.
-    const int spoken = slot - slot / kExploreEvery;  // slots that were not exploration
+    const int spoken = slot - slot / every;  // slots that were not exploration
     if (!ranker()) {
       if (spoken <= kPortfolioSlots) {
         if (auto p = covering()) return p;
@@ -175,7 +176,7 @@ class LatheStrategy : public StrategyBase {
   // Measurements told since come in; for a proposal not told yet its own expectation stands.
   void believe() {
     if (!beliefs_) {
-      beliefs_.emplace(SurrogateParams{ranker() ? kRankedSpread : kAnalyticSpread, problem().problem->cold ? kColdNoise : kHotNoise, kLikeReach});
+      beliefs_.emplace(surrogate_params(problem(), ranker()));
       observed_ = 0;
       candidate_.clear();
       choose_pool();
@@ -204,25 +205,15 @@ class LatheStrategy : public StrategyBase {
     return it->second;
   }
 
-  std::vector<double> prior_of(const std::vector<int>& points) {
-    std::vector<double> out;
-    std::vector<Knobs> settings;
-    for (const int p : points) {
-      out.push_back(ranker() ? problem().model->score(space().at(p).features).score : analytic(p));
-      settings.push_back(space().at(p).knobs);
-    }
-    if (!ranker() || !(streams_ & kPortfolio) || problem().history == nullptr) return out;
-    const std::vector<double> near = expected_shares(*problem().history, *problem().problem, settings);
-    for (size_t i = 0; i < near.size(); ++i) out[i] += kNearShare * (near[i] - out[i]);
-    return out;
+  std::vector<double> prior_of(const std::vector<int>& points) const {
+    return prior_shares(problem(), points, (streams_ & kTrees) != 0, (streams_ & kPortfolio) != 0);
   }
 
   void choose_pool() {
     std::vector<int> pool(static_cast<size_t>(space().size()));
     for (size_t i = 0; i < pool.size(); ++i) pool[i] = static_cast<int>(i);
     if (static_cast<int>(pool.size()) > kPool) {
-      std::vector<double> score;
-      for (const int p : pool) score.push_back(ranker() ? problem().model->score(space().at(p).features).score : analytic(p));
+      const std::vector<double> score = prior_shares(problem(), pool, (streams_ & kTrees) != 0, false);
       std::stable_sort(pool.begin(), pool.end(), [&](int a, int b) { return score[static_cast<size_t>(a)] > score[static_cast<size_t>(b)]; });
       pool.resize(kPool);
     }
@@ -235,6 +226,7 @@ class LatheStrategy : public StrategyBase {
     if (!(streams_ & kTrees)) return std::nullopt;
     if (!has_beliefs()) return by_estimate();
     believe();
+    if (ranker() && !problem().model->may_lead() && proposed() == 1) return from_shortlist();
     int pick = -1;
     double most = 0;
     for (const auto& [point, candidate] : candidate_) {
@@ -244,6 +236,22 @@ class LatheStrategy : public StrategyBase {
         pick = point;
         most = value;
       }
+    }
+    if (pick < 0) return std::nullopt;
+    return proposal(pick, "trees");
+  }
+
+  // Other machines' rows name a few, the analytic estimate the first of them.
+  std::optional<Proposal> from_shortlist() {
+    std::vector<std::pair<double, int>> hoped;
+    for (const auto& [point, candidate] : candidate_) {
+      if (!seen(point)) hoped.emplace_back(-beliefs_->of(candidate).mean, point);
+    }
+    std::sort(hoped.begin(), hoped.end());
+    hoped.resize(std::min<size_t>(hoped.size(), kShortlist));
+    int pick = -1;
+    for (const auto& [value, point] : hoped) {
+      if (pick < 0 || analytic(point) > analytic(pick)) pick = point;
     }
     if (pick < 0) return std::nullopt;
     return proposal(pick, "trees");

@@ -2,6 +2,7 @@
 // knobs being alike, the task's level unknown. Exact, deterministic, for at most some hundred measurements. Knows no strategy.
 #pragma once
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "search/space.h"

@@ -50,6 +50,7 @@ json row_json(const TuneOptions& options, const WarmupRow& row) {
   line["verdict"] = row.verdict;
   line["schedule"] = row.schedule;
   line["curve"] = row.curve;
+  line["expected"] = row.expected;
   if (!row.note.empty()) line["note"] = row.note;
   return line;
 }
@@ -111,6 +112,7 @@ ReportOp report_op(const WarmupRow& row) {
   o.weight = row.weight;
   o.measurements = row.measurements;
   o.curve = row.curve;
+  o.expected = row.expected;
   return o;
 }
 

@@ -99,6 +99,30 @@ void roofline(const ReportPage& page, Out out) {
   fmt::format_to(out, "</svg>\n");
 }
 
+// How far what the search expected of candidates was off, by operator.
+void expectations(const ReportPage& page, Out out) {
+  bool any = false;
+  for (const ReportOp& o : page.ops) {
+    std::vector<double> off;
+    int faster = 0;
+    for (const auto& [expected, measured] : o.expected) {
+      if (expected <= 0 || measured <= 0) continue;
+      off.push_back(std::max(expected / measured, measured / expected) - 1);
+      faster += measured < expected;
+    }
+    if (off.empty()) continue;
+    std::sort(off.begin(), off.end());
+    if (!any) {
+      fmt::format_to(out, "<h2>Predicted and measured</h2>\n<p>Candidates of which the search's model had an opinion before they were timed.</p>\n"
+                          "<table><tr><th>operator</th><th>candidates</th><th>off by, median</th><th>most</th><th>faster than predicted</th></tr>\n");
+    }
+    any = true;
+    fmt::format_to(out, "<tr><td>{} {}</td><td>{}</td><td>{:.0f} %</td><td>{:.0f} %</td><td>{}</td></tr>\n", escaped(o.op), escaped(o.dims), off.size(),
+                   100 * off[off.size() / 2], 100 * off.back(), faster);
+  }
+  if (any) fmt::format_to(out, "</table>\n");
+}
+
 // Best time so far, the default's being 1, against measurements.
 void curve(const ReportOp& o, Out out) {
   constexpr double kWidth = 220, kHeight = 90, kPad = 4;
@@ -135,6 +159,7 @@ std::string html_report(const ReportPage& page) {
                  page.ops.size(), page.measurements, page.seconds, after > 0 ? ratio_text(before / after) : "-");
   table(page, out);
   roofline(page, out);
+  expectations(page, out);
   bool any = false;
   for (const ReportOp& o : page.ops) {
     if (o.curve.size() < 2 || o.curve[0] <= 0) continue;

@@ -13,6 +13,7 @@ struct ReportOp {
   double weight = 1;                        // calls
   int measurements = 0;
   std::vector<double> curve;                // us, best so far after each measurement
+  std::vector<std::pair<double, double>> expected;  // us of a candidate as the search expected it, and as measured
 };
 
 struct ReportPage {

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "ir/text_form.h"
+#include "search/prior.h"
 #include "search/strategy.h"
 #include "search/transfer.h"
 
@@ -281,6 +282,51 @@ TEST_P(LatheStrategyTest, predictions_are_against_the_best_so_far_not_an_older_o
     s->tell({p.point, OutcomeKind::timed, us});
   }
   EXPECT_THAT(opinions, Ge(1));
+}
+
+// A ranker that knows this grid: the first feature is its time.
+CostModel knowing(Grid& grid, int local_tasks) {
+  std::vector<TrainRow> rows;
+  for (int i = 0; i < grid.size(); ++i) rows.push_back({grid.at(i).features, label_of(grid.us(grid.best()), grid.us(i)), 1});
+  return CostModel(BoostedTrees::train(rows, {}), {5, local_tasks, 300});
+}
+
+TEST_P(LatheStrategyTest, a_trusted_ranker_leads_and_another_machine_s_makes_a_shortlist) {
+  search_.budget = 8;
+  search_.history = nullptr;
+  const CostModel own = knowing(grid_, 3), foreign = knowing(grid_, 0);
+  search_.model = &own;
+  const Trace led = drive(info(), search_, [&](int p) { return timed(p); });
+  EXPECT_LT(grid_.us(led.proposals[1].point), 1.5 * grid_.us(grid_.best()));
+  EXPECT_LT(led.best, 1.2 * grid_.us(grid_.best()));
+  for (size_t i = 1; i < led.proposals.size(); ++i) {
+    if (std::string(led.proposals[i].stream) == "trees") EXPECT_GT(led.proposals[i].sigma, 0) << "an opinion says how sure it is";
+  }
+  // The estimate of this grid likes small a and b: it decides within the few that the ranker names.
+  search_.model = &foreign;
+  const Trace hinted = drive(info(), search_, [&](int p) { return timed(p); });
+  EXPECT_LE(grid_.at(hinted.proposals[1].point).estimate_us, grid_.at(led.proposals[1].point).estimate_us);
+  EXPECT_LT(grid_.us(hinted.proposals[1].point), 3 * grid_.us(grid_.best()));
+}
+
+TEST_P(LatheStrategyTest, a_batch_is_spread_over_different_candidates) {
+  search_.budget = 16;
+  search_.history = nullptr;
+  const CostModel own = knowing(grid_, 3);
+  search_.model = &own;
+  const Trace t = drive(info(), search_, [&](int p) { return timed(p); }, 4);
+  EXPECT_LT(t.best, 1.2 * grid_.us(grid_.best()));
+  EXPECT_EQ(t.timed, 16);
+}
+
+TEST_P(LatheStrategyTest, a_guess_without_measurements) {
+  EXPECT_EQ(best_guess(search_), grid_.nearest(near_.at(near_.best()).knobs)) << "no ranker: the nearest task's winner";
+  const CostModel own = knowing(grid_, 3);
+  search_.model = &own;
+  search_.history = nullptr;
+  EXPECT_LT(grid_.us(best_guess(search_)), 1.5 * grid_.us(grid_.best()));
+  search_.model = nullptr;
+  EXPECT_EQ(best_guess(search_), grid_.default_index());
 }
 
 TEST_P(LatheStrategyTest, stops_early_only_where_more_is_not_worth_it) {
