@@ -142,11 +142,13 @@ Result<Setting> setting_of(const Knobs& knobs, const Target& t) {
   return s;
 }
 
+constexpr int64_t kFunctionRegisters = 9;  // of an epilogue that calls a function
+
 // Registers that y = f(c) needs beside the tile: a polynomial wants several at once.
 int64_t epilogue_registers(const Parts& p) {
   int64_t wanted = 1;
   for_each_node(p.n->body[2].value, [&](const ExprNode& e) {
-    if (op_info(e.op).cls == OpClass::kMath || e.op == Op::k_select) wanted = std::max<int64_t>(wanted, 9);
+    if (op_info(e.op).cls == OpClass::kMath || e.op == Op::k_select) wanted = std::max<int64_t>(wanted, kFunctionRegisters);
     if (op_info(e.op).cls == OpClass::kArith && e.op != Op::k_const_float) wanted = std::max<int64_t>(wanted, 3);
   });
   return wanted;
@@ -270,6 +272,8 @@ Knobs defaults(const Problem& problem, const Target& t) {
     for (const int64_t nr : v["nr"]) {
       for (const int64_t st : v["st"]) {
         if ((mr + 1) * (nr / t.lanes) * st >= t.vector_registers) break;
+        // Functions are written out for every vector of each row variant: the first call waits for that code.
+        if (varies && c.epilogue >= kFunctionRegisters && nr / t.lanes * st > 2) break;
         for (const int64_t pa : v["pa"]) {
           for (const int64_t pf : v["pf"]) {
             for (const int64_t mc : v["mc"]) {
