@@ -2,7 +2,6 @@
 // library uses, in this process. What each has found after 1, 2, 4 .. measurements, and what it decides for in the end, is judged by fresh
 // interleaved passes over all of these picks together. History is the starter pack, for those that can use it.
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
@@ -10,11 +9,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <regex>
-#include <sstream>
 
 #include "bench/replay.h"
 #include "bench/stage_timer.h"
@@ -85,9 +82,7 @@ class LiveTask {
     problem.budget = flags_.budget;
     problem.seed = seed;
     problem.stop_early = false;
-    const search::StrategyInfo* info = search::find_strategy(strategy);
-    if (info == nullptr) return ir::invalid("{} is no strategy", strategy);
-    const std::unique_ptr<search::Strategy> asked = info->make();
+    const std::unique_ptr<search::Strategy> asked = search::find_strategy(strategy)->make();
     asked->start(problem);
 
     Search out;
@@ -246,13 +241,14 @@ int main_of(int argc, char** argv) {
   app.add_flag("!--no-history", flags.history, "without the starter pack");
   app.add_flag("--json", flags.json, "one line");
   CLI11_PARSE(app, argc, argv);
-  std::ifstream in(flags.tasks);
-  std::ostringstream text;
-  text << in.rdbuf();
-  const Result<std::vector<ops::Workload>> workloads = ops::parse_manifest(text.str());
-  const Result<std::vector<MeasuredTask>> tasks = workloads.ok() ? tasks_of(*workloads) : workloads.status();
+  const Result<std::vector<MeasuredTask>> tasks = read_tasks(flags.tasks);
   if (!tasks.ok()) {
     fmt::print(stderr, "{}\n", tasks.status().to_string());
+    return 2;
+  }
+  for (const std::string& s : flags.strategies) {
+    if (search::find_strategy(s) != nullptr) continue;
+    fmt::print(stderr, "unknown strategy {}\n", s);
     return 2;
   }
   const ir::Target target = jit::host_target();
@@ -261,12 +257,7 @@ int main_of(int argc, char** argv) {
   int failed = 0;
   for (const MeasuredTask& task : *tasks) {
     if (!std::regex_search(task.name, only)) continue;
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    for (int i = 0; i < CPU_SETSIZE; ++i) {
-      if (flags.cpu < 0 || task.problem.threads > 1 || i == flags.cpu) CPU_SET(i, &set);
-    }
-    sched_setaffinity(0, sizeof(set), &set);
+    pin_for(task, flags.cpu);
     if (const Status status = one(task, target, flags, &totals); !status.ok()) {
       ++failed;
       fmt::print(stderr, "{}: {}\n", task.name, status.to_string());

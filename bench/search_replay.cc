@@ -253,12 +253,7 @@ int main_of(int argc, char** argv) {
   }
   std::vector<MeasuredTask> tables;
   if (!read_all(flags.tables, &tables)) return 2;
-  ir::Target target;
-  target.level = ir::parse_isa(tables.empty() ? "" : tables[0].isa).value_or(ir::IsaLevel::avx512);
-  const bool wide = target.level == ir::IsaLevel::avx512;
-  target.lanes = wide ? 16 : 8;
-  target.vector_registers = wide ? 32 : 16;
-  target.mask_registers = wide ? 7 : 0;
+  const ir::Target target = target_of(ir::parse_isa(tables.empty() ? "" : tables[0].isa).value_or(ir::IsaLevel::avx512));
   if (flags.hints.empty()) return Report(flags, tables, target).run();
   const size_t targets = tables.size();
   if (!read_all(flags.hints, &tables)) return 2;

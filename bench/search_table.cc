@@ -1,7 +1,6 @@
 // search_table TASKS --out DIR: the measured table of each task of a manifest, one file a task; those that exist are kept, so a run that
 // was cut goes on where it stopped.
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
@@ -11,7 +10,6 @@
 #include <fstream>
 #include <optional>
 #include <regex>
-#include <sstream>
 
 #include "bench/table_builder.h"
 #include "jit/host_cpu.h"
@@ -29,17 +27,6 @@ struct Flags {
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-void pin(int cpu) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (cpu >= 0) {
-    CPU_SET(cpu, &set);
-  } else {
-    for (int i = 0; i < CPU_SETSIZE; ++i) CPU_SET(i, &set);
-  }
-  sched_setaffinity(0, sizeof(set), &set);
 }
 
 int fail(const ir::Status& status, int code) {
@@ -62,12 +49,7 @@ int main_of(int argc, char** argv) {
   app.add_option("--task-seconds", flags.build.seconds, "what one task may take, roughly");
   app.add_option("--seed", flags.build.seed, "of the sample");
   CLI11_PARSE(app, argc, argv);
-  std::ifstream in(flags.tasks);
-  std::ostringstream text;
-  text << in.rdbuf();
-  const ir::Result<std::vector<ops::Workload>> workloads = ops::parse_manifest(text.str());
-  if (!workloads.ok()) return fail(workloads.status(), 2);
-  ir::Result<std::vector<MeasuredTask>> tasks = tasks_of(*workloads);
+  ir::Result<std::vector<MeasuredTask>> tasks = read_tasks(flags.tasks);
   if (!tasks.ok()) return fail(tasks.status(), 2);
   const std::optional<ir::IsaLevel> highest = ir::parse_isa(flags.isa);
   const ir::Target target = highest ? jit::host_target().cap(*highest) : jit::host_target();
@@ -84,7 +66,7 @@ int main_of(int argc, char** argv) {
       continue;
     }
     const double from = seconds_since(start);
-    pin(task.problem.threads > 1 ? -1 : flags.cpu);
+    pin_for(task, flags.cpu);
     runtime::LeafCache leaves({}, nullptr, nullptr);
     if (const ir::Status status = build_table(&task, target, leaves, flags.build); !status.ok()) {
       ++failed;

@@ -1,14 +1,19 @@
 // See table_builder.h.
 #include "bench/table_builder.h"
 
+#include <sched.h>
+
 #include <algorithm>
+#include <fstream>
 #include <map>
 #include <random>
 #include <set>
+#include <sstream>
 
 #include "bench/stage_timer.h"
 #include "ir/text_form.h"
 #include "ops/lower.h"
+#include "ops/manifest.h"
 #include "runtime/compiler.h"
 #include "runtime/oracle.h"
 #include "runtime/timing.h"
@@ -194,7 +199,12 @@ class Builder {
 
 }  // namespace
 
-Result<std::vector<MeasuredTask>> tasks_of(const std::vector<ops::Workload>& workloads) {
+Result<std::vector<MeasuredTask>> read_tasks(const std::string& path) {
+  std::ifstream in(path);
+  if (!in) return ir::invalid("{}: cannot be read", path);
+  std::ostringstream text;
+  text << in.rdbuf();
+  LATHE_ASSIGN(const std::vector<ops::Workload> workloads, ops::parse_manifest(text.str()));
   std::vector<MeasuredTask> out;
   for (const ops::Workload& w : workloads) {
     LATHE_ASSIGN(const ops::Graph graph, ops::finish(w.graph));
@@ -218,6 +228,15 @@ Result<std::vector<MeasuredTask>> tasks_of(const std::vector<ops::Workload>& wor
     }
   }
   return out;
+}
+
+void pin_for(const MeasuredTask& task, int cpu) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (int i = 0; i < CPU_SETSIZE; ++i) {
+    if (cpu < 0 || task.problem.threads > 1 || i == cpu) CPU_SET(i, &set);
+  }
+  sched_setaffinity(0, sizeof(set), &set);
 }
 
 Status build_table(MeasuredTask* task, const ir::Target& target, runtime::LeafCache& leaves, const BuildOptions& options) {

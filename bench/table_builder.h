@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "bench/measured_table.h"
-#include "ops/manifest.h"
 #include "runtime/leaf_cache.h"
 
 namespace lathe::bench {
@@ -19,8 +18,12 @@ struct BuildOptions {
   uint64_t seed = 1;
 };
 
-// The tasks of a manifest: a line stands for one per hint of its symbol, "name_M16". The group of a task is the line's name up to "@".
-ir::Result<std::vector<MeasuredTask>> tasks_of(const std::vector<ops::Workload>& workloads);
+// The tasks of a manifest file: a line stands for one per hint of its symbol, "name_M16". The group of a task is the line's name up to "@".
+// INVALID names what is wrong with the file.
+ir::Result<std::vector<MeasuredTask>> read_tasks(const std::string& path);
+
+// Where this thread measures the task from now on: a task of one thread on this processor, others, or with -1, anywhere.
+void pin_for(const MeasuredTask& task, int cpu);
 
 // Fills in rows. UNSUPPORTED: the default cannot be built or is wrong, or there is no memory.
 ir::Status build_table(MeasuredTask* task, const ir::Target& target, runtime::LeafCache& leaves, const BuildOptions& options);

@@ -172,4 +172,14 @@ double TableTask::sample(int row, size_t pass, Random& random) const {
   return samples[random() % samples.size()] * times_.scale;
 }
 
+ir::Target target_of(ir::IsaLevel level) {
+  const bool wide = level == ir::IsaLevel::avx512;
+  ir::Target target;
+  target.level = level;
+  target.lanes = wide ? 16 : 8;
+  target.vector_registers = wide ? 32 : 16;
+  target.mask_registers = wide ? 7 : 0;
+  return target;
+}
+
 }  // namespace lathe::bench

@@ -78,4 +78,7 @@ class TableTask {
 
 double median(std::vector<double> values);
 
+// What a strategy takes the machine of a table for: the registers of its level, caches as assumed.
+ir::Target target_of(ir::IsaLevel level);
+
 }  // namespace lathe::bench

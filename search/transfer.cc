@@ -29,6 +29,18 @@ double distance_of(const Coded& a, const Coded& b, double limit) {
   return d;
 }
 
+struct NearestRow {
+  size_t row = 0;
+  double distance = std::numeric_limits<double>::infinity();
+};
+NearestRow nearest_row(const Coded& at, const std::vector<Coded>& rows) {
+  NearestRow out;
+  for (size_t i = 0; i < rows.size() && out.distance > 0; ++i) {
+    if (const double d = distance_of(at, rows[i], out.distance); d < out.distance) out = {i, d};
+  }
+  return out;
+}
+
 // The rows of a record that may be reused: timed, of a recipe, nothing appended; fastest first.
 struct Ranked {
   const MeasuredRow* row;
@@ -136,16 +148,7 @@ Coverage::Coded Coverage::code(const Knobs& knobs) const {
 std::vector<double> Coverage::shares(const Coded& at) const {
   std::vector<double> out;
   for (const Task& t : tasks_) {
-    double least = std::numeric_limits<double>::infinity();
-    size_t row = 0;
-    for (size_t i = 0; i < t.rows.size() && least > 0; ++i) {
-      const double d = distance_of(at, t.rows[i], least);
-      if (d < least) {
-        least = d;
-        row = i;
-      }
-    }
-    out.push_back(std::max(kFloor, std::log2(t.best_us) - t.log_us[row]));
+    out.push_back(std::max(kFloor, std::log2(t.best_us) - t.log_us[nearest_row(at, t.rows).row]));
   }
   return out;
 }
@@ -274,17 +277,9 @@ std::vector<double> expected_shares(const std::vector<TaskRecord>& records, cons
     const Coded at = code(k);
     double sum = 0, total = 0;
     for (const Near& n : near) {
-      double least = std::numeric_limits<double>::infinity();
-      size_t row = 0;
-      for (size_t i = 0; i < n.rows.size() && least > 0; ++i) {
-        const double d = distance_of(at, n.rows[i], least);
-        if (d < least) {
-          least = d;
-          row = i;
-        }
-      }
-      const double w = n.weight * std::exp(-least / kExpectReach);
-      sum += w * n.share[row];
+      const NearestRow nearest = nearest_row(at, n.rows);
+      const double w = n.weight * std::exp(-nearest.distance / kExpectReach);
+      sum += w * n.share[nearest.row];
       total += w;
     }
     out.push_back(sum / total);

@@ -3,8 +3,10 @@
 #pragma once
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <functional>
 #include <random>
+#include <span>
 #include <vector>
 
 #include "runtime/timing.h"
@@ -23,6 +25,7 @@ struct SimulatedBench {
   std::vector<double> us;
   std::mt19937_64 random{1};
   NoiseModel noise;
+  size_t at_once = SIZE_MAX;  // candidates given to one call of screen()
   double now_us = 1e6;
   double level = 0;  // of the drift
   std::function<double(double)> clock = [](double t) { return t; };
@@ -50,7 +53,11 @@ struct SimulatedBench {
     runtime::TimingSession session(options);
     std::vector<int> all;
     for (const double t : us) all.push_back(session.add([this, t] { now_us += noisy(t); }));
-    session.screen(all);
+    for (std::span<const int> left = all; !left.empty();) {
+      const size_t n = std::min(at_once, left.size());
+      session.screen(left.first(n));
+      left = left.subspan(n);
+    }
     std::vector<std::pair<double, int>> ranking;
     for (size_t i = 1; i < us.size(); ++i) {
       if (const double s = session.score(static_cast<int>(i)); s > 0) ranking.emplace_back(s, static_cast<int>(i));

@@ -21,18 +21,9 @@ const std::vector<MeasuredTask>& tables() {
   return kAll;
 }
 
-ir::Target reference_target() {
-  ir::Target t;
-  t.level = ir::IsaLevel::avx512;
-  t.lanes = 16;
-  t.vector_registers = 32;
-  t.mask_registers = 7;
-  return t;
-}
-
 class ReplayTest : public ::testing::Test {
  protected:
-  ReplayTest() : replay_(some(), reference_target(), {.seeds = 4, .threads = 2}) {
+  ReplayTest() : replay_(some(), target_of(ir::IsaLevel::avx512), {.seeds = 4, .threads = 2}) {
     for (int t = 0; t < replay_.tasks(); ++t) {
       if (replay_.task(t).median_share() <= 0.90) counted_.push_back(t);
     }

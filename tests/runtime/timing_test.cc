@@ -99,6 +99,25 @@ TEST(Timing, AClearlyFasterOneWinsUnderNoise) {
   EXPECT_GE(promoted({100, 104, 70, 97, 110}, busy, false), 194);
 }
 
+// Readings of the reference must not use up what the decision needs, also where candidates come two by two.
+TEST(Timing, ALargeGainWinsAfterALongSearch) {
+  int won = 0;
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    SimulatedBench b{std::vector<double>(65, 110)};
+    b.us[0] = 100;
+    b.us[40] = 70;
+    b.at_once = 2;
+    b.random.seed(seed);
+    b.noise = NoiseModel::busy();
+    TimingOptions options;
+    options.seed = seed;
+    const SimulatedBench::Result r = b.run(options);
+    won += r.decision.winner == 40;
+    EXPECT_LE(r.further, 64);
+  }
+  EXPECT_GE(won, 95);
+}
+
 // The stricter test has to fit into the samples that are left, also after a close selection and beside an incumbent.
 TEST(Timing, ALargeGainWinsUnderContention) {
   const NoiseModel quiet, busy = NoiseModel::busy();
