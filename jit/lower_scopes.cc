@@ -186,10 +186,19 @@ void Lowering::unrolled(const Stmt& s) {
   const bool masked = std::all_of(s.body.begin(), s.body.end(), [](const Stmt& c) {
     return c.kind == Stmt::Kind::scope && c.mark == Mark::vector && !ir::is_const_int(c.extent);
   });
-  std::vector<size_t> begins;
+  // Copies of copies are copies of the outermost scope where all is straight code.
+  std::pmr::vector<size_t> own(memory_);
+  std::pmr::vector<size_t>* const outer = std::exchange(copies_, nullptr);
+  std::pmr::vector<size_t>& begins = outer != nullptr ? *outer : own;
+  const bool holds_copies = s.body.size() == 1 && s.body[0].kind == Stmt::Kind::scope && s.body[0].mark == Mark::unroll;
   const int first_register = e_.program().num_vregs;
   for (int64_t i = 0; i * width < extent->max && e_.ok(); ++i) {
-    begins.push_back(e_.mark().node);
+    const bool plain = masked || extent->bounds.empty();
+    if (plain && holds_copies) {
+      copies_ = &begins;
+    } else {
+      begins.push_back(e_.mark().node);
+    }
     const auto copy = [&] {
       // Among many accumulators an epilogue reads its vectors again for every row rather than keep
       // them.
@@ -200,13 +209,14 @@ void Lowering::unrolled(const Stmt& s) {
       body(s.body);
       env_.pop_back();
     };
-    if (masked || extent->bounds.empty()) {
+    if (plain) {
       copy();
     } else {
       guarded(extent->bounds, 0, i * width, s.body, copy);
     }
   }
-  if (reads_what_it_writes(s.body)) return;
+  copies_ = nullptr;
+  if (outer != nullptr || begins.size() < 2 || reads_what_it_writes(s.body)) return;
   std::vector<int> kept, held;
   for (const auto& [key, cell] : cells_) (cell.reg >= first_register ? kept : held).push_back(cell.reg);
   for (const Reduction& r : reductions_) {
@@ -219,24 +229,23 @@ void Lowering::unrolled(const Stmt& s) {
 
 // Whether a buffer in memory is both read and written.
 bool Lowering::reads_what_it_writes(const Body& list) const {
-  const auto in_memory = [&](const std::string& name) {
+  constexpr uint8_t kRead = 1, kWritten = 2;
+  std::pmr::vector<uint8_t> seen(leaf_.buffers.size(), memory_);
+  bool both = false;
+  const auto note = [&](const std::string& name, uint8_t how) {
     const int slot = slot_of(name);
-    return slot < 0 || leaf_.buffers[static_cast<size_t>(slot)].place != ir::Place::reg;
+    if (slot < 0 || leaf_.buffers[slot].place == ir::Place::reg) return;
+    seen[slot] |= how;
+    both |= seen[slot] == (kRead | kWritten);
   };
-  std::vector<std::string> read, written;
   ir::for_each_stmt(list, [&](const Stmt& s) {
     if (s.kind != Stmt::Kind::assign) return;
-    if (in_memory(s.target)) {
-      written.push_back(s.target);
-      if (s.op != ir::AssignOp::set) read.push_back(s.target);
-    }
+    note(s.target, s.op == ir::AssignOp::set ? kWritten : kRead | kWritten);
     ir::for_each_node(s.value, [&](const ir::ExprNode& n) {
-      if (n.op == Op::k_load && in_memory(n.name)) read.push_back(n.name);
+      if (n.op == Op::k_load) note(n.name, kRead);
     });
   });
-  return std::any_of(written.begin(), written.end(), [&](const std::string& w) {
-    return std::find(read.begin(), read.end(), w) != read.end();
-  });
+  return both;
 }
 
 // The mask of lanes base .. base + lanes - 1, -1 if all are on; signature tells masks apart.

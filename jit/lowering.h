@@ -164,6 +164,7 @@ class Lowering {
   std::pmr::unordered_map<const ir::Stmt*, bool> regular_{memory_};
   std::pmr::unordered_map<const ir::Stmt*, std::vector<std::pair<std::string, ir::AssignOp>>>
       candidates_{memory_};
+  std::pmr::vector<size_t>* copies_ = nullptr;  // the unrolled scope below adds where its copies begin; null: it is the outermost
   int tensor_streams_ = 0;
   bool after_mma_ = false;
 };

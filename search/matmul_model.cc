@@ -72,7 +72,7 @@ class Model {
   // A tile over all of K: sums are stored once, and wait in scratch between blocks.
   double tile(double rows) const {
     const double sums = rows * w_.vectors;
-    return step(rows) * w_.k * conflicts(rows) + blocks_ * (kCall + sums) + (blocks_ - 1) * sums;
+    return step(rows) * w_.k * conflicts(rows) + blocks_ * (kCall + sums) + (blocks_ - 1 + (w_.scratch_sums ? 2 : 0)) * sums;
   }
 
   // What a tile that reads B from L2 leaves of the way into L1, over what its share of the next block needs of it. A way in use all the time

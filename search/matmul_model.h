@@ -13,6 +13,7 @@ struct MatmulWork {
   double width = 16, panels = 1; // columns of a panel of B, panels that a tile walks side by side
   double kc = 0, mc = 0;         // blocks of K and of rows; 0: whole
   int64_t prefetch = 0;          // as the recipe's knob
+  bool scratch_sums = false;     // sums of all of K pass through scratch, for their functions
   bool packs_rows = false;       // A copied to [tile][k][row]
   bool transposes = false;       // B's panels are transposed in the call
   double row_bytes = 0;          // between rows of A

@@ -6,6 +6,7 @@
 //   st  panels a tile walks side by side: as many streams of B from memory, and as many more accumulators where rows are few
 //   kc  K block, 0: all of K; partial sums wait in scratch between blocks
 //   mc  rows of an outer block, 0: all rows under each panel
+//   ep  1: functions of the result are a pass of their own over scratch, in loops; 0: they are written out for each vector of the tile
 //   pa  1: A is copied to [tile][k][row] first, so that its rows do not share the sets of a cache
 //   pf  how far ahead B's own stream is prefetched, in bytes; 0: not; -1: the next block of B instead, spread over the tiles that run
 //
@@ -107,42 +108,8 @@ std::vector<int64_t> if_any(bool any, std::vector<int64_t> values) {
   return values;
 }
 
-std::vector<KnobDomain> knobs(const Problem& problem, const Target& t) {
-  const Parts p = find_parts(problem.kernel);
-  const Panels panels = panels_of(p, problem.kernel);
-  const Sizes s = sizes(p, problem);
-  const bool packed = panels == Panels::packed;
-  std::vector<int64_t> mr = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 20, 24, 28}, kc = {0, 256, 512, 1024, 2048}, mc = {0, 96, 192, 384};
-  std::erase_if(mr, [&](int64_t v) { return v > std::max<int64_t>(s.m_max, 1); });
-  std::erase_if(kc, [&](int64_t v) { return v >= s.k && v != 0; });
-  std::erase_if(mc, [&](int64_t v) { return 2 * v >= s.m && v != 0; });
-  return {{"mr", mr},
-          {"nr", widths(problem, panels, t)},
-          {"st", !packed ? std::vector<int64_t>{1} : s.m <= kMaxStreamed ? std::vector<int64_t>{1, 2, 4} : if_any(problem.one_layout, {1, 2})},
-          {"kc", kc},
-          {"mc", mc},
-          {"pa", if_any(packable(p, problem.kernel) && s.m > 1, {0, 1})},
-          {"pf", if_any(packed, s.m <= kMaxOwnStream ? std::vector<int64_t>{0, 4096, 8192, 16384, 32768, -1} : std::vector<int64_t>{0, -1})}};
-}
-
-// The knobs as numbers. What older records lack has the value that means what they did.
-struct Setting {
-  int64_t mr, nr, st, kc, mc, pf;
-  bool pa;
-};
-Result<Setting> setting_of(const Knobs& knobs, const Target& t) {
-  const auto value = [&](const char* name, int64_t otherwise) {
-    const auto it = knobs.find(name);
-    return it == knobs.end() ? otherwise : it->second;
-  };
-  const Setting s = {value("mr", 0), value("nr", 0), value("st", 1), value("kc", 0), value("mc", 0), value("pf", 0), value("pa", 0) != 0};
-  if (s.mr < 1) return unsupported("mr {}: a tile has rows", s.mr);
-  if (s.nr < t.lanes || s.nr % t.lanes != 0) return unsupported("nr {}: whole vectors of {}", s.nr, t.lanes);
-  if (s.st < 1 || s.kc < 0 || s.mc < 0 || s.pf < -1) return unsupported("st {} kc {} mc {} pf {}: out of range", s.st, s.kc, s.mc, s.pf);
-  return s;
-}
-
 constexpr int64_t kFunctionRegisters = 9;  // of an epilogue that calls a function
+constexpr int64_t kFunctionCode = 24;      // instructions of a function, about
 
 // Registers that y = f(c) needs beside the tile: a polynomial wants several at once.
 int64_t epilogue_registers(const Parts& p) {
@@ -152,6 +119,45 @@ int64_t epilogue_registers(const Parts& p) {
     if (op_info(e.op).cls == OpClass::kArith && e.op != Op::k_const_float) wanted = std::max<int64_t>(wanted, 3);
   });
   return wanted;
+}
+
+std::vector<KnobDomain> knobs(const Problem& problem, const Target& t) {
+  const Parts p = find_parts(problem.kernel);
+  const Panels panels = panels_of(p, problem.kernel);
+  const Sizes s = sizes(p, problem);
+  const bool packed = panels == Panels::packed;
+  std::vector<int64_t> mr = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 20, 24, 28}, kc = {0, 256, 512, 1024, 2048}, mc = {0, 96, 192, 384};
+  std::erase_if(mr, [&](int64_t v) { return v > std::max<int64_t>(s.m_max, 1); });
+  std::erase_if(kc, [&](int64_t v) { return v >= s.k && v != 0; });
+  std::erase_if(mc, [&](int64_t v) { return 2 * v >= s.m && v != 0; });
+  std::vector<KnobDomain> out = {
+      {"mr", mr},
+      {"nr", widths(problem, panels, t)},
+      {"st", !packed ? std::vector<int64_t>{1} : s.m <= kMaxStreamed ? std::vector<int64_t>{1, 2, 4} : if_any(problem.one_layout, {1, 2})},
+      {"kc", kc},
+      {"mc", mc},
+      {"pa", if_any(packable(p, problem.kernel) && s.m > 1, {0, 1})},
+      {"pf", if_any(packed, s.m <= kMaxOwnStream ? std::vector<int64_t>{0, 4096, 8192, 16384, 32768, -1} : std::vector<int64_t>{0, -1})}};
+  if (epilogue_registers(p) >= kFunctionRegisters) out.push_back({"ep", {0, 1}});
+  return out;
+}
+
+// The knobs as numbers. What older records lack has the value that means what they did.
+struct Setting {
+  int64_t mr, nr, st, kc, mc, pf;
+  bool pa, ep;
+  bool blocked() const { return kc != 0 || ep; }  // sums pass through scratch
+};
+Result<Setting> setting_of(const Knobs& knobs, const Target& t) {
+  const auto value = [&](const char* name, int64_t otherwise) {
+    const auto it = knobs.find(name);
+    return it == knobs.end() ? otherwise : it->second;
+  };
+  const Setting s = {value("mr", 0), value("nr", 0), value("st", 1), value("kc", 0), value("mc", 0), value("pf", 0), value("pa", 0) != 0, value("ep", 0) != 0};
+  if (s.mr < 1) return unsupported("mr {}: a tile has rows", s.mr);
+  if (s.nr < t.lanes || s.nr % t.lanes != 0) return unsupported("nr {}: whole vectors of {}", s.nr, t.lanes);
+  if (s.st < 1 || s.kc < 0 || s.mc < 0 || s.pf < -1) return unsupported("st {} kc {} mc {} pf {}: out of range", s.st, s.kc, s.mc, s.pf);
+  return s;
 }
 
 // What all settings of a problem share, looked at once.
@@ -170,11 +176,13 @@ struct Context {
 };
 
 Status accepts_in(const Context& c, const Setting& setting) {
-  const auto [mr, nr, st, kc, mc, pf, pa] = setting;
+  const auto [mr, nr, st, kc, mc, pf, pa, ep] = setting;
+  const bool blocked = setting.blocked();
   const Target& t = c.t;
   const Sizes& s = c.s;
   const int64_t nv = nr / t.lanes * st;
   if (mr * nv + nv + 1 > t.vector_registers) return unsupported("mr {}: registers", mr);
+  if (ep && (c.epilogue < kFunctionRegisters || kc != 0 || !is_const_int(c.p.k->extent))) return unsupported("ep 1: no functions, or K in blocks, or K varies");
   if (st > 1 && kc != 0) return unsupported("st {}: a K block is one panel's", st);
   if (st > 1 && (pf == -1 || (pf != 0 && st > 2))) return unsupported("pf {}: a tile prefetches two streams at most", pf);
   if (mr > s.m_max) return unsupported("mr {}: more than m ever is ({})", mr, s.m_max);
@@ -182,15 +190,15 @@ Status accepts_in(const Context& c, const Setting& setting) {
   const bool partial = !proves_divisible(c.p.n->extent, nr * st, Ranges(c.problem.kernel));
   const int64_t masks = partial && t.mask_registers == 0 ? nv : 0;
   if (mr * nv + nv + 1 + masks > t.vector_registers) return unsupported("mr {}: registers", mr);
-  if (kc == 0 && mr * nv + masks + c.epilogue > t.vector_registers) return unsupported("mr {}: registers of the epilogue", mr);
+  if (!blocked && mr * nv + masks + c.epilogue > t.vector_registers) return unsupported("mr {}: registers of the epilogue", mr);
   if (std::find(c.w.begin(), c.w.end(), nr) == c.w.end()) return unsupported("nr {}: not a width of this weight", nr);
   if (st > 1 && (c.panels != Panels::packed || partial)) return unsupported("st {}: whole packed panels only", st);
   if (st > 1 && s.m > kMaxStreamed && (st > 2 || !c.problem.one_layout)) return unsupported("st {}: m is {}, and the weight may be packed wider", st, s.m);
   // One vector that may be cut short: that the last of so many columns is not empty cannot be proved.
   if (partial && nr * st == t.lanes && !is_const_int(c.p.n->extent)) return unsupported("nr {}: one vector, and n varies", nr);
   // A masked vector of a block is a leaf of its own for each row count.
-  if (kc != 0 && partial && mr * nv > kMaxVariants) return unsupported("kc {}: more than {} leaf variants", kc, kMaxVariants);
-  if (kc != 0 && mr < 2) return unsupported("kc {}: partial sums of one row", kc);
+  if (blocked && partial && mr * nv > kMaxVariants) return unsupported("kc {}: more than {} leaf variants", kc, kMaxVariants);
+  if (blocked && mr < 2) return unsupported("kc {}: partial sums of one row", kc);
   if (kc != 0 && kc >= s.k) return unsupported("kc {}: K is {}", kc, s.k);
   if (kc == 0 && s.k > kDeepest && s.m > 8) return unsupported("kc 0: a panel of K {} leaves the caches", s.k);
   if (mc != 0 && (s.m <= 2 * mc || mc < mr)) return unsupported("mc {}: m is {}, mr {}", mc, s.m, mr);
@@ -230,6 +238,7 @@ double estimate_in(const Context& c, const Setting& k) {
   w.kc = static_cast<double>(matmul_block_depth(k.kc, s.k));
   w.mc = static_cast<double>(k.mc != 0 ? block_rows(k) : 0);
   w.prefetch = k.pf;
+  w.scratch_sums = k.ep;
   w.packs_rows = k.pa;
   w.transposes = c.panels == Panels::transposed;
   w.row_bytes = w.k * 4;
@@ -243,13 +252,24 @@ double estimate(const Knobs& knobs, const Problem& problem, const Target& t) {
   return setting.ok() ? estimate_in(Context(problem, t), *setting) : std::numeric_limits<double>::infinity();
 }
 
+// Of a default where M varies. Four rows by two vectors keep two pipes of latency four busy.
+constexpr int64_t kMostRows = 4, kMostCode = 660;
+
+// Instructions to be made for a tile and all lower ones, about: for each sum its start, four steps and the rest of K, and its way out.
+int64_t code_of(const Context& c, const Setting& k) {
+  const int64_t vectors = k.nr / c.t.lanes * k.st, counts = k.mr * (k.mr + 1) / 2;
+  const int64_t out = k.ep ? 2 : c.epilogue >= kFunctionRegisters ? kFunctionCode : c.epilogue;
+  const int64_t copy = c.panels == Panels::in_place ? 0 : c.panels == Panels::packed ? 2 * 64 : 64 * k.nr / c.t.lanes;
+  return counts * vectors * (6 + out) + 5 * (counts + k.mr * vectors) + 10 * k.mr + copy;
+}
+
 // The cheapest predicted, of what is made quickly where M varies: each row count is a leaf of its own then, K blocks and packed rows have
-// leaves besides, and all of them have to be made while the first call waits. Four rows by two vectors still keep two pipes of latency four
-// busy. Looks at what can win only: of as many tiles the most even ones, and the middle of what the search varies more finely.
+// leaves besides, and all of that has to be made while the first call waits. Looks at what can win only: of as many tiles the most even ones,
+// and the middle of what the search varies more finely.
 Knobs defaults(const Problem& problem, const Target& t) {
   const Context c(problem, t);
-  const bool varies = !is_const_int(c.p.m->extent);
-  const int64_t most_rows = varies ? 4 : t.vector_registers;
+  const bool varies = !is_const_int(c.p.m->extent), functions = c.epilogue >= kFunctionRegisters;
+  const int64_t most_rows = varies ? kMostRows : t.vector_registers;
   const auto tiles = [&](int64_t mr) { return (c.s.m + mr - 1) / mr; };
   std::map<std::string, std::vector<int64_t>> v;
   for (KnobDomain& d : knobs(problem, t)) {
@@ -265,29 +285,34 @@ Knobs defaults(const Problem& problem, const Target& t) {
     least = cycles;
     best = k;
   };
-  int64_t shorter = 0;
-  for (const int64_t mr : v["mr"]) {
-    if (mr > most_rows || (shorter != 0 && tiles(shorter) == tiles(mr))) continue;
-    shorter = mr;
-    for (const int64_t nr : v["nr"]) {
-      for (const int64_t st : v["st"]) {
-        if ((mr + 1) * (nr / t.lanes) * st >= t.vector_registers) break;
-        // Functions are written out for every vector of each row variant: the first call waits for that code.
-        if (varies && c.epilogue >= kFunctionRegisters && nr / t.lanes * st > 2) break;
-        for (const int64_t pa : v["pa"]) {
-          for (const int64_t pf : v["pf"]) {
-            for (const int64_t mc : v["mc"]) {
-              for (const int64_t kc : v["kc"]) {
-                if (kc == 0 || st == 1) visit({mr, nr, st, kc, mc, pf, pa != 0});
+  const auto look = [&](bool ep) {
+    int64_t shorter = 0;
+    for (const int64_t mr : v["mr"]) {
+      if (mr > most_rows || (shorter != 0 && tiles(shorter) == tiles(mr))) continue;
+      shorter = mr;
+      for (const int64_t nr : v["nr"]) {
+        for (const int64_t st : v["st"]) {
+          if ((mr + 1) * (nr / t.lanes) * st >= t.vector_registers) break;
+          if (varies && code_of(c, {mr, nr, st, 0, 0, 0, false, ep}) > kMostCode) break;
+          for (const int64_t pa : v["pa"]) {
+            for (const int64_t pf : v["pf"]) {
+              for (const int64_t mc : v["mc"]) {
+                for (const int64_t kc : v["kc"]) {
+                  if (kc == 0 || st == 1) visit({mr, nr, st, kc, mc, pf, pa != 0, ep && kc == 0});
+                }
               }
             }
           }
         }
       }
     }
-  }
+  };
+  if (varies && functions) look(true);
+  if (best.mr == 0) look(false);
   if (best.mr == 0) return {};
-  return {{"mr", best.mr}, {"nr", best.nr}, {"st", best.st}, {"kc", best.kc}, {"mc", best.mc}, {"pa", best.pa}, {"pf", best.pf}};
+  Knobs out = {{"mr", best.mr}, {"nr", best.nr}, {"st", best.st}, {"kc", best.kc}, {"mc", best.mc}, {"pa", best.pa}, {"pf", best.pf}};
+  if (functions) out["ep"] = best.ep;
+  return out;
 }
 
 const char* tail_of(const Expr& extent, int64_t tile, const Kernel& kernel) {
@@ -347,7 +372,7 @@ Result<Schedule> build(const Knobs& knob, const Problem& problem, const Target& 
   const Sizes size = sizes(p, problem);
   LATHE_ASSIGN(const Setting setting, setting_of(knob, t));
   const int64_t mr = setting.mr, nr = setting.nr, st = setting.st, pf = setting.pf;
-  const int64_t mc = block_rows(setting), kc = matmul_block_depth(setting.kc, size.k);
+  const int64_t mc = block_rows(setting), kc = setting.ep ? size.k : matmul_block_depth(setting.kc, size.k);
   const std::string c = p.product->target, b = (*p.b)->name, m = p.m->iter, n = p.n->iter, k = p.k->iter;
   const Panels panels = panels_of(p, kernel);
   const char* n_tail = tail_of(p.n->extent, nr * st, kernel);
@@ -411,7 +436,7 @@ Result<Schedule> build(const Knobs& knob, const Problem& problem, const Target& 
     copies.emplace_back("m1b", "n1b");
     for (const auto& [row, column] : copies) {
       s.move("unroll_scope {}", row);
-      vectorize_tile(s, column, nr, 1, t.lanes, vector_tail);
+      vectorize_tile(s, column, nr, st, t.lanes, vector_tail);
     }
     for (const char* columns : {"n1", "n1c"}) {
       s.move("tile_scope {} {} tail={} as {}v,{}l", columns, t.lanes, vector_tail, columns, columns);

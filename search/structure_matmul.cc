@@ -16,6 +16,7 @@ struct Tiles {
   double m, n, k, batch, mr, nr, nv, kc, mc;  // nr: of a tile, which may walk several panels of `width` columns
   double width;
   bool transposes = false;
+  bool scratch_sums = false;
 };
 
 // The loops that stand for one of the naive nest's, with the elements one iteration covers.
@@ -97,6 +98,7 @@ void counts(Structure& s, const Tiles& t, const ProblemFacts& facts, int64_t pre
   w.mc = t.mc;
   w.prefetch = prefetch;
   w.packs_rows = s.packs_rows;
+  w.scratch_sums = t.scratch_sums;
   w.transposes = t.transposes;
   w.row_bytes = facts.naive.row_stride_bytes;
   w.cold = facts.cold;
@@ -144,6 +146,8 @@ Structure matmul_structure(KnobReader& knobs, const ProblemFacts& facts, const i
   t.mr = std::min(t.mr, t.m);
   t.nv = std::ceil(t.nr / target.lanes);
   t.kc = static_cast<double>(matmul_block_depth(knobs.get("kc", 0), static_cast<int64_t>(t.k)));
+  t.scratch_sums = knobs.get("ep", 0) != 0;
+  if (t.scratch_sums) t.kc = t.k;
   t.mc = static_cast<double>(knobs.get("mc", 0));
   if (t.mc >= t.m || t.mc < 0) t.mc = 0;
   const int64_t prefetch = knobs.get("pf", 0);

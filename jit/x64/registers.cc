@@ -15,8 +15,8 @@ using Numbers = std::pmr::vector<int>;
 class Scan {
  public:
   Scan(const Intervals& intervals, int end, int registers)
-      : intervals_(intervals), registers_(registers), starts_(static_cast<size_t>(end + 2), -1, intervals.get_allocator()),
-        next_(intervals.size(), -1, intervals.get_allocator()) {
+      : intervals_(intervals), starts_(static_cast<size_t>(end + 2), -1, intervals.get_allocator()),
+        next_(intervals.size(), -1, intervals.get_allocator()), free_at_(starts_.size(), intervals.get_allocator()) {
     for (int v = static_cast<int>(intervals.size()) - 1; v >= 0; --v) {
       if (intervals[v].start < 0) continue;
       next_[v] = starts_[intervals[v].start];
@@ -46,16 +46,26 @@ class Scan {
         next_end[v] = ends[end];
         ends[end] = v;
       }
+      free_at_[t] = free_;
     }
     return true;
   }
   uint32_t used() const { return used_; }
-  int registers() const { return registers_; }
+  // A register that is free all through `wanted` and from now on not any more; -1: none.
+  int take(const Interval& wanted) {
+    const auto from = free_at_.begin() + wanted.start, to = free_at_.begin() + wanted.end + 1;
+    uint32_t both = ~uint32_t{0};
+    for (auto at = from; at != to; ++at) both &= *at;
+    if (both == 0) return -1;
+    const int reg = __builtin_ctz(both);
+    for (auto at = from; at != to; ++at) *at &= ~(uint32_t{1} << reg);
+    return reg;
+  }
 
  private:
   const Intervals& intervals_;
-  const int registers_;
   Numbers starts_, next_;
+  std::pmr::vector<uint32_t> free_at_;  // by half position, once run
   uint32_t free_ = 0, used_ = 0;
 };
 
@@ -75,29 +85,13 @@ Numbers by_weight(const Intervals& intervals, int min_weight) {
 }
 
 // Registers that stay free over a constant's interval go to the constants, the most used first.
-void place_constants(const Intervals& constants, const Intervals& vectors, int registers, Allocation& a) {
-  const Numbers order = by_weight(constants, 2);
-  if (order.empty()) return;
-  // What a register holds never overlaps, so its intervals in order of start are in order of end too.
-  const auto before = [](const Interval& x, const Interval& y) { return x.start < y.start; };
-  std::pmr::vector<Intervals> busy(static_cast<size_t>(registers), vectors.get_allocator());
-  for (size_t v = 0; v < vectors.size(); ++v) {
-    if (a.vector[v] >= 0) busy[a.vector[v]].push_back(vectors[v]);
-  }
-  for (Intervals& list : busy) std::sort(list.begin(), list.end(), before);
-  for (const int v : order) {
-    const Interval& wanted = constants[v];
-    for (int reg = 0; reg < registers; ++reg) {
-      // The last that starts no later than the end of `wanted` ends latest of all that could clash.
-      const auto after = std::upper_bound(busy[reg].begin(), busy[reg].end(), wanted.end,
-                                          [](int end, const Interval& i) { return end < i.start; });
-      if (after != busy[reg].begin() && overlap(after[-1], wanted)) continue;
-      busy[reg].insert(after, wanted);
-      a.vector[v] = static_cast<int8_t>(reg);
-      a.num_vectors_used = std::max(a.num_vectors_used, reg + 1);
-      a.preloads.push_back({wanted.start / 2, Preload::Kind::constant, v});
-      break;
-    }
+void place_constants(const Intervals& constants, Scan& vectors, Allocation& a) {
+  for (const int v : by_weight(constants, 2)) {
+    const int reg = vectors.take(constants[v]);
+    if (reg < 0) continue;
+    a.vector[v] = static_cast<int8_t>(reg);
+    a.num_vectors_used = std::max(a.num_vectors_used, reg + 1);
+    a.preloads.push_back({constants[v].start / 2, Preload::Kind::constant, v});
   }
 }
 
@@ -147,7 +141,7 @@ ir::Result<Allocation> try_allocate(const LeafProgram& program, const Shape& sha
     return ir::unsupported("more than {} vector registers live at once", shape.vectors);
   }
   a.num_vectors_used = vectors.used() ? 32 - __builtin_clz(vectors.used()) : 0;
-  place_constants(analysis.constants, analysis.vectors, shape.vectors, a);
+  place_constants(analysis.constants, vectors, a);
 
   if (shape.evex) {
     Scan masks(analysis.masks, end, 7);  // k1..k7: k0 means no mask

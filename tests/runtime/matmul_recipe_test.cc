@@ -30,7 +30,7 @@ std::vector<ir::Target> targets() {
   return {portable, avx2, avx512};
 }
 
-Problem matmul(const std::string& m, int64_t n, int64_t k, bool cold, std::map<std::string, int64_t> dims = {}) {
+Problem matmul(const std::string& m, int64_t n, int64_t k, bool cold, std::map<std::string, int64_t> dims = {}, const char* out = "c[m, n]") {
   Problem p;
   const std::string where = dims.empty() ? "" : " where M in 1..64";
   p.kernel = ir::parse_kernel(fmt::format(R"(kernel mm(a: f32[{0}, {2}] in, w: f32[{2}, {1}] const, y: f32[{0}, {1}] out) family matmul{3}
@@ -40,8 +40,8 @@ Problem matmul(const std::string& m, int64_t n, int64_t k, bool cold, std::map<s
       c[m, n] = 0.0
       for k < {2} [k]:
         c[m, n] += a[m, k] * w[k, n]
-      y[m, n] = c[m, n]
-)", m, n, k, where)).value();
+      y[m, n] = {4}
+)", m, n, k, where, out)).value();
   p.dims = std::move(dims);
   p.cold = cold;
   return p;
@@ -211,6 +211,43 @@ TEST(MatmulRecipe, packs_the_rows_of_a_batch_and_of_a_block) {
   }
 }
 
+// The functions of a result as a pass of their own: the same values, from less code.
+TEST(MatmulRecipe, functions_pass_over_scratch) {
+  const ir::Target t = jit::host_target();
+  if (t.level < ir::IsaLevel::avx2) GTEST_SKIP() << "needs AVX2: nothing is generated for this machine";
+  for (const Problem& p : {matmul("M", 8 * t.lanes, 70, false, {{"M", 33}}, "c[m, n] * normal_cdf(c[m, n])"), matmul("7", 2 * t.lanes + 3, 40, false, {}, "tanh(c[m, n])")}) {
+    const bool whole = !p.dims.empty();
+    for (const int64_t st : {1, 2}) {
+      if (st > 1 && !whole) continue;
+      int64_t bytes[2] = {};
+      for (const int64_t ep : {0, 1}) {
+        const Knobs k = {{"mr", 2}, {"nr", 2 * t.lanes}, {"st", t.lanes == 16 ? st : 1}, {"kc", 0}, {"mc", 0}, {"ep", ep}, {"pa", 0}, {"pf", 0}};
+        Problem q = p;
+        q.one_layout = whole;
+        const ir::Status accepted = search::kMatmulRecipe.accepts(k, q, t);
+        if (!accepted.ok() && ep == 0) continue;  // no registers left at this level
+        ASSERT_TRUE(accepted.ok()) << accepted.to_string();
+        const auto schedule = search::kMatmulRecipe.build(k, q, t);
+        ASSERT_TRUE(schedule.ok()) << schedule.status().to_string();
+        LeafCacheOptions options;
+        options.keep_images = true;
+        LeafCache leaves(options, nullptr, nullptr);
+        const auto stage = build_stage(q.kernel, *schedule, t, leaves, {.llvm = false, .portable = false});
+        ASSERT_TRUE(stage.ok()) << stage.status().to_string();
+        for (const auto& image : stage->images) bytes[ep] += static_cast<int64_t>(image->code.size());
+        for (const int64_t m : {1, 2, 33}) {
+          const auto verdict = Oracle::create({q.kernel, whole ? SymbolValues{{"M", m}} : SymbolValues{}, 1, 7}, nullptr).value()->verify(*stage);
+          ASSERT_TRUE(verdict.ok()) << verdict.status().to_string();
+          EXPECT_TRUE(verdict->ok) << search::to_text(*schedule) << verdict->reason;
+        }
+      }
+      EXPECT_TRUE(bytes[0] == 0 || bytes[1] < bytes[0]) << bytes[1] << " " << bytes[0];
+    }
+  }
+  const Problem plain = matmul("33", 64, 70, false);
+  EXPECT_FALSE(search::kMatmulRecipe.accepts({{"mr", 2}, {"nr", 2 * t.lanes}, {"ep", 1}}, plain, t).ok()) << "nothing to pass over scratch for";
+}
+
 TEST(MatmulRecipe, domains_hold_all_that_is_accepted) {
   // Brute force over more values than the domains have: whatever the predicate accepts of them is in the domains.
   const std::vector<search::KnobDomain> wide = {{"mr", {0, 1, 2, 3, 4, 6, 8, 14, 28}}, {"nr", {16, 32, 48, 64}}, {"st", {1, 2, 4}}, {"kc", {0, 256, 512, 2048}},
@@ -287,6 +324,45 @@ TEST(MatmulRecipe, every_operator_of_the_workloads_has_an_accepted_default) {
     }
   }
   EXPECT_GT(problems, 100);
+}
+
+// The first call of an operator waits until its default's code is made, for every row count at once: that is bounded by how much it is.
+TEST(MatmulRecipe, defaults_where_rows_vary_are_little_code) {
+  const ir::Target t = jit::host_target();
+  if (t.level < ir::IsaLevel::avx512) GTEST_SKIP() << "needs AVX-512: the bound is for its code";
+  int seen = 0;
+  for (const char* name : {"qwen2.5-0.5b", "minilm-l6", "llama3-8b-layer"}) {
+    std::ifstream in(std::string(LATHE_SOURCE_DIR) + "/bench/workloads/" + name + ".jsonl");
+    std::stringstream text;
+    text << in.rdbuf();
+    const auto items = ops::parse_manifest(text.str());
+    ASSERT_TRUE(items.ok()) << name;
+    for (const ops::Workload& item : *items) {
+      const auto graph = ops::finish(item.graph);
+      const auto lowered = graph.ok() ? ops::lower(*graph) : ir::Result<ops::Lowered>(graph.status());
+      ASSERT_TRUE(lowered.ok()) << item.name;
+      for (const ops::LoweredKernel& kernel : lowered->kernels) {
+        Problem p;
+        p.kernel = kernel.kernel;
+        p.one_layout = !p.kernel.symbols.empty();
+        p.cold = item.cache == ops::CacheState::cold;
+        for (const auto& d : item.dims) p.dims[ops::kernel_symbol(d.symbol)] = d.hints.back().value;
+        if (!search::kMatmulRecipe.matches(p)) continue;
+        const auto schedule = search::kMatmulRecipe.build(search::kMatmulRecipe.defaults(p, t), p, t);
+        ASSERT_TRUE(schedule.ok()) << item.name << schedule.status().to_string();
+        LeafCacheOptions options;
+        options.keep_images = true;
+        LeafCache leaves(options, nullptr, nullptr);
+        const auto stage = build_stage(p.kernel, *schedule, t, leaves, {.llvm = false, .portable = false});
+        ASSERT_TRUE(stage.ok()) << item.name << stage.status().to_string();
+        size_t bytes = 0;
+        for (const auto& image : stage->images) bytes += image->code.size();
+        EXPECT_LE(bytes, 6000u) << item.name << " " << search::to_text(*schedule);
+        ++seen;
+      }
+    }
+  }
+  EXPECT_GT(seen, 20);
 }
 
 }  // namespace
