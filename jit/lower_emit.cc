@@ -285,12 +285,17 @@ int Emitter::load(const Access& at, int mask) {
     if (const int reg = known(whole, KeyTable::hash(whole.span())); reg >= 0) return reg;
   }
   const int dst = fresh();
-  const Mem from = mem(at);
-  Inst& i = emit(at.uniform() ? LeafOp::k_load_bcast : LeafOp::k_load, dst, level());
-  i.mask = mask;
-  i.mem = from;
+  load_into(dst, at, mask);
   remember(key, hash, dst, level());
   return dst;
+}
+
+void Emitter::load_into(int home, const Access& at, int mask) {
+  const Mem from = mem(at);
+  Inst& i = emit(at.uniform() ? LeafOp::k_load_bcast : LeafOp::k_load, home, level());
+  i.mask = at.uniform() ? -1 : mask;
+  i.mem = from;
+  touch(home);
 }
 
 void Emitter::store(const Access& at, int value, int mask, bool stream) {

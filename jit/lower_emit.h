@@ -126,8 +126,9 @@ class Emitter {
   int constant(float value);
   int constant_bits(uint32_t bits);
   int extent_f32(Extent extent);
-  int load(const Access& at,
-           int mask);  // lanes, or one element in every lane if the access is uniform
+  // Lanes, or one element in every lane if the access is uniform. load_into(): always, to a register from home().
+  int load(const Access& at, int mask);
+  void load_into(int home, const Access& at, int mask);
   void store(const Access& at, int value, int mask, bool stream = false);
   int compare(LeafOp op, int a, int b);  // a mask
   int mask_tail(Extent extent, const LoopContext* loop, int64_t add);

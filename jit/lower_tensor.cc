@@ -243,8 +243,7 @@ void Lowering::transpose_tile(const Stmt& copy, const std::string& row, const st
     }
     const int home = e_.home();
     e_.set_constant(home, 0.0f, e_.level());
-    guarded(rows.bounds, 0, r, {},
-            [&] { e_.op_into(home, LeafOp::k_move, {e_.load(from, col_mask)}); });
+    guarded(rows.bounds, 0, r, {}, [&] { e_.load_into(home, from, col_mask); });
     v.push_back(home);
   }
   // Pairs of rows, pairs of pairs, then 128-bit blocks.
