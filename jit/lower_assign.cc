@@ -58,6 +58,10 @@ std::optional<Lowering::Place> Lowering::place(const std::string& buffer,
       return {};
     }
     out.access = std::move(*a);
+    if (lane_ && lane_->mask >= 0 && out.access.unit() && !out.buffer->dims.empty() && out.buffer->dims.back()) {
+      const std::optional<Affine> last = known != nullptr ? known->at(index.size() - 1, env_) : affine(index.back(), env_);
+      out.whole = last && lies_within(*out.buffer, *last);
+    }
     if (!out.access.uniform() && !out.access.unit()) {
       fail(ir::unsupported("{}: lanes neither adjacent nor equal", buffer));
       return {};
@@ -85,8 +89,16 @@ std::optional<Lowering::Place> Lowering::place(const std::string& buffer,
   return out;
 }
 
+// Whether a vector at this index of the last dimension lies within its stated size.
+bool Lowering::lies_within(const ir::Buffer& buffer, const Affine& last) const {
+  const std::optional<int64_t> size = constant_value(buffer.dims.back(), {});
+  return size && last.lane == 1 && last.loops.empty() && last.symbols.empty() && last.constant >= 0 && last.constant + lanes_ <= *size;
+}
+
+// Lanes that are off are neither stored nor reduced: where they can be read without harm they are, since hardware fetches ahead of
+// plain loads only.
 int Lowering::read(const Place& p) {
-  if (!p.cell) return e_.load(p.access, lane_ ? lane_->mask : -1);
+  if (!p.cell) return e_.load(p.access, lane_ && !p.whole ? lane_->mask : -1);
   const auto it = cells_.find(p.key);
   if (it == cells_.end())
     return fail(ir::unsupported("{}: read where no value has reached", p.buffer->name));

@@ -71,6 +71,7 @@ class Lowering {
   struct Place {
     const ir::Buffer* buffer = nullptr;
     bool cell = false;
+    bool whole = false;  // memory of every lane is the operand's, also where a mask is off
     CellKey key;
     Access access;
     bool uniform() const { return cell ? !key.vector : access.uniform(); }
@@ -129,6 +130,7 @@ class Lowering {
   };
   KnownAccess& known_access(const std::string& buffer, const std::vector<ir::Expr>& index);
   std::optional<Place> place(const std::string& buffer, const std::vector<ir::Expr>& index);
+  bool lies_within(const ir::Buffer& buffer, const Affine& last) const;
   void assign(const ir::Stmt& s);
   void reduce_lanes(const ir::Stmt& s, const Place& target);
   void finish_reduction(Reduction& r);

@@ -239,6 +239,12 @@ Result<Leaf> LeafBuilder::build(const std::vector<Stmt>& group, const std::vecto
   return leaf;
 }
 
+// Whether physical dimension `d` is a tile that may be wider than what is left of its dimension: all of it is there to be read.
+bool LeafBuilder::reaches_past_end(const Buffer& b, size_t d) const {
+  if (b.layout.empty() || b.layout[d].part != LayoutDim::Part::inner) return false;
+  return !proves_divisible(b.dims[static_cast<size_t>(b.layout[d].dim)], b.layout[d].tile, ranges_);
+}
+
 Buffer LeafBuilder::leaf_operand(const LeafSlot& slot, int number) const {
   const Buffer& b = kernel_.buffers[slot.buffer];
   Buffer p;
@@ -249,7 +255,7 @@ Buffer LeafBuilder::leaf_operand(const LeafSlot& slot, int number) const {
   const std::vector<Expr> strides = physical_strides(b);
   for (size_t d = 0; d < strides.size(); ++d) {
     if (!slot.indexed[d]) continue;
-    p.dims.emplace_back();
+    p.dims.push_back(reaches_past_end(b, d) && is_const_int(slot.outer[d], 0) ? Expr(b.layout[d].tile) : Expr());
     const bool unit = is_const_int(strides[d], 1);
     const bool tiled = !b.layout.empty() && is_const_int(strides[d]) && strides[d]->ival <= kMaxBakedStride;
     p.strides.push_back(unit || tiled ? strides[d] : Expr());

@@ -93,6 +93,30 @@ kernel scores(q: f32[7, 64] in, t: f32[64, L] in, y: f32[7, L] out) family matmu
   EXPECT_THAT(text, HasSubstr("for i2 < min(16, e0 - 16*i1) @vector:")) << text;
 }
 
+// A packed panel is there whole where columns end inside it; one that always ends with its columns need not say so.
+TEST(Cut, PaddedTilesStateTheirWidth) {
+  const std::pair<int, const char*> cases[] = {{40, "p1: f32[_, 32] in strides [32, 1]"}, {64, "p1: f32[_, _] in strides [32, 1]"}};
+  for (const auto& [n, stated] : cases) {
+    const ir::CutKernel k = cut_text(fmt::format(R"(
+kernel product(q: f32[64] in, t: f32[64, {0}] const layout [1/32, 0, 1%32], y: f32[{0}] out) family matmul
+  c: f32[32] reg
+  for n0 < ceildiv({0}, 32):
+    for n1 < ceildiv(min(32, {0} - 32*n0), 16) @unroll:
+      for n2 < min(16, min(32, {0} - 32*n0) - 16*n1) @vector:
+        c[16*n1 + n2] = 0.0
+    for k < 64 @tensor(mma):
+      for n1b < ceildiv(min(32, {0} - 32*n0), 16) @unroll:
+        for n2b < min(16, min(32, {0} - 32*n0) - 16*n1b) @vector:
+          c[16*n1b + n2b] += q[k] * t[k, 32*n0 + 16*n1b + n2b]
+    for n1c < ceildiv(min(32, {0} - 32*n0), 16) @unroll:
+      for n2c < min(16, min(32, {0} - 32*n0) - 16*n1c) @vector:
+        y[32*n0 + 16*n1c + n2c] = c[16*n1c + n2c]
+)", n));
+    ASSERT_EQ(k.leaves.size(), 1u);
+    EXPECT_THAT(k.leaves[0].text, HasSubstr(stated)) << k.leaves[0].text;
+  }
+}
+
 // Edges of a transpose are code; a side known to be whole squares says so.
 TEST(Cut, SidesOfWholeSquares) {
   const ir::CutKernel k = cut_text(R"(
