@@ -1,5 +1,6 @@
-// The Structure of the transpose recipe's configurations: squares of one vector's width, shared out by the outermost scope.
+// The Structure of the transpose recipe's configurations: squares of one vector's width in blocks, shared out by the outermost scope.
 #include <algorithm>
+#include <cmath>
 
 #include "search/structure.h"
 
@@ -9,10 +10,13 @@ Structure transpose_structure(KnobReader& knobs, const ProblemFacts& facts, cons
   Structure s = facts.naive;
   s.tile_rows = target.lanes;
   s.registers = std::min<double>(2.0 * target.lanes, target.vector_registers);
-  s.block_columns = target.lanes;
+  s.block_columns = static_cast<double>(knobs.get("bt", 0));
+  s.block_rows = static_cast<double>(knobs.get("bf", 0));
+  const double across = s.block_columns > 0 ? std::ceil(s.columns / s.block_columns) : 1, down = s.block_rows > 0 ? std::ceil(s.rows / s.block_rows) : 1;
+  s.calls = across * down;
   if (knobs.get("parallel", 0) != 0 && !s.loops.empty()) {
     s.parallel = s.loops[0].axis == Axis::none ? Axis::rows : s.loops[0].axis;
-    s.tasks = s.loops[0].trips;
+    s.tasks = s.calls > 1 ? std::max(across, down) : s.loops[0].trips;
     s.imbalance = imbalance_of(s.tasks, facts.threads);
   }
   return s;

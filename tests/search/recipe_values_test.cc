@@ -148,6 +148,15 @@ kernel norm(s: f32[B, 40] in, g: f32[40] const, d: f32[B, 40] out) family row wh
       d[b, n2] = (s[b, n2] - u[b]) * r[b] * g[n2]
 )",
      {{{"B", 1}}, {{"B", 7}}}},
+    {"turn",
+     R"(
+kernel turn(s: f32[2, L, 45] in, d: f32[2, 45, L] out) family transpose where L in 1..4096
+  for h < 2 [row]:
+    for i < 45 [row]:
+      for j < L [col]:
+        d[h, i, j] = s[h, j, i]
+)",
+     {{{"L", 5}}, {{"L", 70}}}},
     {"chain",
      R"(
 kernel gate(x: f32[N] in, u: f32[N] in, y: f32[N] out) family elementwise where N in 1..100000
