@@ -34,6 +34,8 @@ struct GenericPlan {
   int64_t rows = 1;        // block of a product: rows x vectors; 0: products are not blocked
   int64_t vectors = 1;
   int64_t unroll = 1;      // vectors at once elsewhere
+  bool again = false;      // what is kept between passes is computed anew
+  bool overlap = false;    // the first pass of a row beside the next pass of the row before
   bool place = true;       // temporaries into registers and onto the stack
   bool stage = true;       // sums that go to memory are held in registers meanwhile
   int64_t grain = 0;       // rows per share of a thread; 0: one
@@ -44,6 +46,8 @@ void join_producers(Attempts& a);
 void block_products(Attempts& a, const GenericPlan& plan, const ir::Target& target);
 void square_copies(Attempts& a);
 void place_temporaries(Attempts& a);
+void compute_again(Attempts& a);
+void overlap_rows(Attempts& a);
 void vectorize_scopes(Attempts& a, const GenericPlan& plan, const ir::Target& target);
 void share_out(Attempts& a, const GenericPlan& plan);
 

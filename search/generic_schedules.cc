@@ -1,5 +1,5 @@
 // Schedules by general rules: which plans are worth trying for a Kernel, and the passes run for each. The passes are in
-// generic_rules.cc and generic_product.cc.
+// generic_rules.cc, generic_rows.cc and generic_product.cc.
 #include <algorithm>
 #include <set>
 
@@ -55,6 +55,12 @@ std::vector<GenericPlan> plans(const Problem& problem, const Target& target) {
       plan.join = join;
       plan.unroll = unroll;
       out.push_back(plan);
+      for (const auto& [again, overlap] : {std::pair(true, true), std::pair(true, false), std::pair(false, true)}) {
+        plan.again = again;
+        plan.overlap = overlap;
+        out.push_back(plan);
+      }
+      plan.again = plan.overlap = false;
       plan.stage = plan.place = false;
       if (unroll == 1) out.push_back(plan);
     }
@@ -80,9 +86,11 @@ std::vector<Schedule> generic_schedules(const Problem& problem, const Target& ta
     if (static_cast<int>(out.size()) >= at_most) break;
     Attempts a(problem.kernel);
     if (plan.join) join_producers(a);
+    if (plan.again) compute_again(a);
     block_products(a, plan, target);
     square_copies(a);
     if (plan.place) place_temporaries(a);
+    if (plan.overlap) overlap_rows(a);
     vectorize_scopes(a, plan, target);
     share_out(a, plan);
     Schedule schedule;
