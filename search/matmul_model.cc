@@ -116,8 +116,10 @@ class Model {
     // Otherwise what comes from memory comes under the first tile; the others find it in a cache.
     double hidden = window_hides(first_rows);
     if (w_.prefetch > 0) {
-      // In time: as many cycles ahead as some lines need that wait for each other. What the window would have held anyway is asked for twice.
-      const double lead = static_cast<double>(w_.prefetch) * w_.panels / stream_.rate, late = std::max(0.0, 1 - lead / (3 * stream_.wait));
+      // In time: as many cycles ahead as some lines need that wait for each other, more where arithmetic and memory take turns at being
+      // late. What the window would have held anyway is asked for twice.
+      const double balance = std::min(first, memory) / std::max(first, memory), needed = stream_.wait * (1.5 + 1.5 * balance * balance);
+      const double lead = static_cast<double>(w_.prefetch) * w_.panels / stream_.rate, late = std::max(0.0, 1 - lead / needed);
       if (hidden >= kWindowHides) memory *= 1.05;
       hidden = kHides - 0.25 * late - (static_cast<double>(w_.prefetch) * 2 > static_cast<double>(t_.l1_bytes) ? 0.02 : 0);
       // Past its panel's end a stream runs into the next one, which only the last of several wants: the others start anew.

@@ -18,6 +18,7 @@ Structure row_structure(KnobReader& knobs, const ProblemFacts& facts, const ir::
   s.slowdown = reduces ? std::max(1.0, 4 / s.unroll) : 1;
   const double grain = static_cast<double>(knobs.get("grain", 0));
   s.block_rows = grain;
+  s.tile_rows = static_cast<double>(std::max<int64_t>(1, knobs.get("rows", 1)));
   s.calls = s.rows;
   if (grain > 0) {
     s.parallel = s.rows > 1 ? Axis::rows : Axis::columns;
