@@ -265,7 +265,9 @@ int run(const Flags& flags) {
 #undef BLUEPRINT_CASES
   lathe_context* context = nullptr;
   lathe_error error = {};
-  if (lathe_context_create(nullptr, &context, &error) != LATHE_OK) {
+  lathe_context_options options = LATHE_CONTEXT_OPTIONS_INIT;
+  options.worker_path = LATHE_WORKER_PATH;
+  if (lathe_context_create(&options, &context, &error) != LATHE_OK) {
     fmt::print(stderr, "{}\n", error.message);
     return 2;
   }
