@@ -34,6 +34,8 @@ struct Shape {
   int64_t rows = 1, cols = 1;
   int64_t overlapped_sums = 0;         // reductions of the first two passes
   double bytes = 0;  // of parameters, at the representative dims
+  int whole_inputs = 0;  // with an element for each of the result
+  bool functions = false;
   bool some_rows = false, two_rows = false, again = false, online = false;
 };
 
@@ -75,11 +77,17 @@ Shape shape_of(const Problem& problem) {
     double size = dtype_bytes(b.type);
     for (const Expr& d : b.dims) size *= static_cast<double>(extent_at(d, problem));
     out.bytes += size;
+    out.whole_inputs += b.place == Place::in && size >= 4.0 * static_cast<double>(out.rows * out.cols);
     const std::vector<Access> accesses = collect_accesses(k.body);
     const bool read = std::any_of(accesses.begin(), accesses.end(), [&](const Access& a) {
       return a.buffer == b.name && (!a.write || a.reduction);
     });
     if (b.place == Place::out && b.type == DType::f32 && !read) out.streamable.push_back(b.name);
+  }
+  for (const Stmt* pass : out.passes) {
+    for_each_stmt(pass->body, [&](const Stmt& s) {
+      if (s.kind == Stmt::Kind::assign) for_each_node(s.value, [&](const ExprNode& e) { out.functions |= op_info(e.op).cls == OpClass::kMath; });
+    });
   }
   out.again = !out.kept.empty() && std::all_of(out.kept.begin(), out.kept.end(), [&](const std::string& b) {
     return single_assignment(k, b);
@@ -163,6 +171,8 @@ Knobs defaults(const Problem& problem, const Target& t) {
   Knobs k{{"unroll", 4}, {"grain", many ? 4 : 0}, {"rows", 1}, {"overlap", 0}, {"again", 0}, {"online", 0}, {"stream", 0}};
   const bool fixed = problem.kernel.symbols.empty();  // else small shapes come as well
   k["stream"] = fixed && may_stream(shape, t) && exceeds_caches(shape, t) ? 1 : 0;
+  // Several operands from memory with arithmetic between them: short steps mix both better.
+  if (k["stream"] != 0 && shape.passes.size() == 1 && shape.whole_inputs > 1 && shape.functions) k["unroll"] = 2;
   while (!accepts(k, problem, t).ok()) k["unroll"] /= 2;
   if (!overlap_pays(shape, t)) return k;
   Knobs side_by_side = k;
