@@ -4,12 +4,11 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
-#include <set>
 #include <thread>
 
 #include "bench/pack.h"
+#include "search/bodies.h"
 #include "search/prior.h"
-#include "search/transfer.h"
 
 namespace lathe::bench {
 
@@ -97,6 +96,7 @@ search::SearchProblem Replay::problem_of(int t, Fold fold, uint64_t seed) {
   problem.space = &task.space();
   problem.history = h.records.empty() ? nullptr : &h.records;
   problem.model = h.records.empty() ? nullptr : &h.model;
+  problem.rates = &rates_;
   problem.budget = kBudgets[kBudgetCount - 1];
   problem.seed = seed;
   problem.stop_early = false;
@@ -106,7 +106,7 @@ search::SearchProblem Replay::problem_of(int t, Fold fold, uint64_t seed) {
 Run Replay::run(const search::StrategyInfo& info, int t, Fold fold, uint64_t seed, bool noisy, int first) {
   TableTask& task = *tasks_[static_cast<size_t>(t)];
   const search::SearchProblem problem = problem_of(t, fold, seed);
-  int start = task.measured().default_row;
+  int start = task.standard();
   if (options_.default_from_history && fold != Fold::none) {
     // Computed once per task and fold: only the thread of the task comes here.
     int& known = starts_[static_cast<size_t>(t)][fold];
@@ -115,7 +115,7 @@ Run Replay::run(const search::StrategyInfo& info, int t, Fold fold, uint64_t see
     start = known - 1;
   }
   if (first >= 0) start = first;
-  if (!task.timed(start)) start = task.measured().default_row;
+  if (!task.timed(start)) start = task.standard();
   task.space().set_default(start);
   const std::unique_ptr<search::Strategy> strategy = info.make();
   strategy->start(problem);
@@ -231,9 +231,9 @@ std::vector<std::vector<double>> Replay::new_length(const std::string& strategy)
       tuned |= other.group == task.measured().group && other.length != task.measured().length;
     }
     if (!tuned || task.measured().length == 0) return;
-    task.space().set_default(task.measured().default_row);
+    task.space().set_default(task.standard());
     const int guess = search::best_guess(problem_of(t, Fold::length, 0));
-    const int bound = task.timed(guess) ? guess : task.measured().default_row;
+    const int bound = task.timed(guess) ? guess : task.standard();
     for (int i = 0; i < 3; ++i) out[static_cast<size_t>(i)][static_cast<size_t>(t)] = 0;
     for (int seed = 0; seed < options_.seeds; ++seed) {
       const Run r = run(*info, t, Fold::length, seed_of(t, seed), false, bound);
@@ -251,45 +251,28 @@ std::vector<double> Replay::four_bodies(int k) {
   std::vector<double> out(tasks_.size(), 0);
   each_task([&](int t) {
     TableTask& task = *tasks_[static_cast<size_t>(t)];
-    // Tables of the other lengths, which other threads may be using: their rows are only read.
-    std::vector<std::pair<int64_t, const TableTask*>> others;
+    task.space().set_default(task.standard());
+    std::vector<search::ServedLength> lengths;
     for (int o = 0; o < tasks(); ++o) {
+      // Tables of the other lengths, which other threads may be using: their rows are only read.
       const TableTask& other = *tasks_[static_cast<size_t>(o)];
-      if (other.measured().group == task.measured().group && other.measured().length != task.measured().length) {
-        others.emplace_back(other.measured().length, &other);
-      }
+      if (other.measured().group != task.measured().group || other.measured().length == task.measured().length) continue;
+      search::ServedLength at;
+      at.length = other.measured().length;
+      const auto measured = [&](int row) {
+        if (other.timed(row)) at.measured.emplace_back(other.measured().rows[static_cast<size_t>(row)].knobs, other.truth(row));
+      };
+      measured(other.standard());
+      for (int row = 0; row < static_cast<int>(other.measured().rows.size()); ++row) measured(row);
+      lengths.push_back(std::move(at));
     }
-    if (others.size() < 2) return;
-    std::sort(others.begin(), others.end());
-    std::set<search::Knobs> settings;
-    for (const auto& [length, other] : others) {
-      for (const TableRow& r : other->measured().rows) settings.insert(r.knobs);
-    }
-    const std::vector<search::Knobs> configs(settings.begin(), settings.end());
-    std::vector<int64_t> lengths;
-    std::vector<std::vector<double>> us;
-    for (const auto& [length, other] : others) {
-      lengths.push_back(length);
-      std::map<search::Knobs, int> rows;
-      for (size_t i = 0; i < other->measured().rows.size(); ++i) rows.emplace(other->measured().rows[i].knobs, static_cast<int>(i));
-      us.emplace_back(configs.size(), 0);
-      for (size_t c = 0; c < configs.size(); ++c) {
-        const auto it = rows.find(configs[c]);
-        if (it != rows.end() && other->timed(it->second)) us.back()[c] = other->truth(it->second);
-      }
-    }
-    // The length left out: what is expected there, by other operators' tasks and this one's other lengths.
-    std::vector<int> rows;
-    for (const search::Knobs& c : configs) rows.push_back(task.space().nearest(c));
-    const std::vector<double> expected = search::prior_shares(problem_of(t, Fold::length, 0), rows);
-    const auto after = std::lower_bound(lengths.begin(), lengths.end(), task.measured().length) - lengths.begin();
-    lengths.insert(lengths.begin() + after, task.measured().length);
-    us.emplace(us.begin() + after);
-    for (const double share : expected) us[static_cast<size_t>(after)].push_back(std::exp2(-share));
-    const std::vector<search::BodyRule> rules = search::choose_bodies(lengths, us, k);
-    const int config = search::body_for(rules, task.measured().length);
-    if (config < 0) return;
-    const int row = rows[static_cast<size_t>(config)];
+    if (lengths.size() < 2) return;
+    lengths.push_back({task.measured().length, {}, problem_of(t, Fold::length, 0)});
+    std::stable_sort(lengths.begin(), lengths.end(), [](const auto& a, const auto& b) { return a.length < b.length; });
+    const search::BodyPlan plan = search::plan_bodies(lengths, k);
+    const int body = search::body_for(plan.rules, task.measured().length);
+    if (body < 0) return;
+    const int row = body == 0 ? task.standard() : task.space().nearest(plan.settings[static_cast<size_t>(body)]);
     out[static_cast<size_t>(t)] = task.timed(row) ? task.share(row) : 1e-3;
   });
   return out;

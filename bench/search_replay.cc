@@ -125,7 +125,7 @@ class Report {
       TableTask& task = replay_.task(t);
       const std::vector<int> one{t};
       fmt::print("{:<28}{:>6}{:>8.3f}{:>8.3f}{:>8.3f}{:>8.3f}{:>10.3f}{:>10.3f}\n", task.measured().name, task.measured().rows.size(), task.median_share(),
-                 task.share(task.measured().default_row), lathe.geomean(2, one), lathe.geomean(4, one), real.geomean(4, one), bare.geomean(4, one));
+                 task.share(task.standard()), lathe.geomean(2, one), lathe.geomean(4, one), real.geomean(4, one), bare.geomean(4, one));
     }
   }
 

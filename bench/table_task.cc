@@ -136,6 +136,16 @@ TableTask::TableTask(const MeasuredTask& m, const ir::Target& target, const sear
   for (double us : times_.us) {
     if (!std::isnan(us)) all.push_back(us);
   }
+  standard_ = m.default_row;
+  if (const search::Recipe* recipe = search::find_recipe(m.problem)) {
+    Knobs now = recipe->defaults(m.problem, target);
+    // Knobs that came later stand as they did before them.
+    std::erase_if(now, [&](const auto& k) { return std::find(m.knob_names.begin(), m.knob_names.end(), k.first) == m.knob_names.end(); });
+    for (size_t i = 0; i < m.rows.size(); ++i) {
+      if (m.rows[i].knobs == now && timed(static_cast<int>(i))) standard_ = static_cast<int>(i);
+    }
+  }
+  space_.set_default(standard_);
   best_us_ = times_.us[static_cast<size_t>(times_.best)];
   median_share_ = best_us_ / median(all);
 
@@ -179,6 +189,10 @@ ir::Target target_of(ir::IsaLevel level) {
   target.lanes = wide ? 16 : 8;
   target.vector_registers = wide ? 32 : 16;
   target.mask_registers = wide ? 7 : 0;
+  target.l1_bytes = 48 << 10;
+  target.l1_ways = 12;
+  target.l2_bytes = 1 << 20;
+  target.l3_bytes = 32 << 20;
   return target;
 }
 

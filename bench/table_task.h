@@ -50,6 +50,8 @@ class TableTask {
   TableTask(const MeasuredTask& measured, const ir::Target& target, const search::MachineRates& rates);
 
   const MeasuredTask& measured() const { return *measured_; }
+  // The row of the recipe's default as it is now; of the one when the table was measured, if that is not among the rows.
+  int standard() const { return standard_; }
   TableSpace& space() { return space_; }
   bool timed(int row) const { return !std::isnan(truth(row)); }
   // Time of a row by all that is known of it; NaN if it failed.
@@ -73,12 +75,13 @@ class TableTask {
   TableSpace space_;
   RowTimes times_;
   std::vector<double> fresh_;
+  int standard_ = 0;
   double best_us_ = 0, median_share_ = 0;
 };
 
 double median(std::vector<double> values);
 
-// What a strategy takes the machine of a table for: the registers of its level, caches as assumed.
+// What a strategy takes the machine of a table for: the registers of its level, the caches of the machine that the tables at hand are from.
 ir::Target target_of(ir::IsaLevel level);
 
 }  // namespace lathe::bench

@@ -123,6 +123,17 @@ void Context::record_decision(const DecisionQuery& query, Decision decision) {
   (void)store_->put(key, print_decision(decision));
 }
 
+std::vector<std::vector<SymbolRange>> Context::decision_ranges(DecisionQuery query) {
+  query.ranges.clear();
+  std::vector<std::vector<SymbolRange>> out;
+  for (const std::string& name : store_->names(ObjectKind::k_decision, environment_.hash, decision_object(query).name + "-")) {
+    if (auto ranges = runtime::decision_ranges(name)) out.push_back(std::move(*ranges));
+  }
+  return out;
+}
+
+void Context::forget_decision(const DecisionQuery& query) { (void)store_->remove(decision_object(query)); }
+
 std::string Context::find_profile() {
   return store_->find({ObjectKind::k_profile, "", environment_.hash}).bytes;
 }

@@ -64,6 +64,9 @@ class Context : public std::enable_shared_from_this<Context> {
   std::optional<Decision> find_decision(const DecisionQuery& query, MissReason* reason = nullptr);
   // Fills in key, environment and epoch; publishes to memory and to the first writable layer.
   void record_decision(const DecisionQuery& query, Decision decision);
+  // The ranges that decisions are stored for, whatever the query's own; of its Kernel on this machine.
+  std::vector<std::vector<SymbolRange>> decision_ranges(DecisionQuery query);
+  void forget_decision(const DecisionQuery& query);
   // Hash of the decision environment: rows and decisions of others do not mix.
   const std::string& environment() const { return environment_.hash; }
   // The measured ceilings of this machine, kept in the store beside the decisions; empty if never measured.

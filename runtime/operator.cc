@@ -81,34 +81,46 @@ std::vector<SymbolValues> Operator::hinted_dims() const {
   return out;
 }
 
-search::Problem Operator::problem(int kernel, const SymbolValues& dims, const PrepareRequest& request) const {
+std::vector<SymbolRange> Operator::ranges_at(int kernel, const SymbolValues& dims) const {
+  std::vector<SymbolRange> out;
+  for (const ir::Symbol& s : lowered_.kernels[static_cast<size_t>(kernel)].kernel.symbols) {
+    out.push_back(default_range(value_of(dims, s.name).value_or(s.max), {s.min, s.max}));
+  }
+  return out;
+}
+
+search::Problem Operator::problem_in(int kernel, const std::vector<SymbolRange>& ranges, const SymbolValues& dims, const PrepareRequest& request) const {
   const ir::Kernel& naive = lowered_.kernels[static_cast<size_t>(kernel)].kernel;
-  SymbolRanges ranges;
+  SymbolRanges narrowed;
   search::Problem p;
-  for (const ir::Symbol& s : naive.symbols) {
-    const int64_t value = value_of(dims, s.name).value_or(s.max);
-    const SymbolRange range = default_range(value, {s.min, s.max});
-    ranges[s.name] = {range.lo, range.hi};
-    p.dims[s.name] = value;
+  for (size_t i = 0; i < naive.symbols.size(); ++i) {
+    const ir::Symbol& s = naive.symbols[i];
+    narrowed[s.name] = {ranges[i].lo, ranges[i].hi};
+    p.dims[s.name] = value_of(dims, s.name).value_or(s.max);
   }
   p.one_layout = !naive.symbols.empty();
-  p.kernel = search::restrict_symbols(naive, ranges);
+  p.kernel = search::restrict_symbols(naive, narrowed);
   p.threads = request.threads;
   p.cold = request.cold;
   return p;
 }
 
-DecisionQuery Operator::query(int kernel, const SymbolValues& dims, const PrepareRequest& request) const {
-  const ir::Kernel& naive = lowered_.kernels[static_cast<size_t>(kernel)].kernel;
+DecisionQuery Operator::query_in(int kernel, const std::vector<SymbolRange>& ranges, const PrepareRequest& request) const {
   DecisionQuery q;
-  q.kernel_text = ir::print(naive);
-  for (const ir::Symbol& s : naive.symbols) {
-    q.ranges.push_back(default_range(value_of(dims, s.name).value_or(s.max), {s.min, s.max}));
-  }
+  q.kernel_text = ir::print(lowered_.kernels[static_cast<size_t>(kernel)].kernel);
+  q.ranges = ranges;
   q.threads = request.threads;
   q.cold = request.cold;
   q.allowed = allowed_classes(request);
   return q;
+}
+
+search::Problem Operator::problem(int kernel, const SymbolValues& dims, const PrepareRequest& request) const {
+  return problem_in(kernel, ranges_at(kernel, dims), dims, request);
+}
+
+DecisionQuery Operator::query(int kernel, const SymbolValues& dims, const PrepareRequest& request) const {
+  return query_in(kernel, ranges_at(kernel, dims), request);
 }
 
 search::Problem Operator::general_problem(int kernel, bool packed, const PrepareRequest& request) const {
@@ -185,6 +197,42 @@ Status Operator::add_general(int kernel, const PrepareRequest& request, bool pac
   return {};
 }
 
+bool Operator::decided(int kernel, const search::Problem& problem, const PrepareRequest& request) const {
+  const SymbolRanges range = range_of(kernel, problem);
+  const auto& list = stages_[static_cast<size_t>(kernel)];
+  return std::any_of(list.begin(), list.end(), [&](const auto& s) { return s->tier == 2 && s->threads == request.threads && s->range == range; });
+}
+
+// Bodies that are stored for ranges nobody hints, as far as nothing has to be made for them.
+void Operator::add_between(int kernel, const PrepareRequest& request, LeafPolicy policy, PrepareInfo& info) {
+  const std::vector<ir::Symbol>& symbols = lowered_.kernels[static_cast<size_t>(kernel)].kernel.symbols;
+  if (symbols.empty()) return;
+  policy.generate = policy.llvm = false;
+  policy.portable = context_->target().level == ir::IsaLevel::portable;
+  for (const std::vector<SymbolRange>& ranges : context_->decision_ranges(query_in(kernel, {}, request))) {
+    SymbolValues dims;
+    bool within = ranges.size() == symbols.size();
+    for (size_t i = 0; within && i < symbols.size(); ++i) {
+      within = ranges[i].lo >= symbols[i].min && ranges[i].hi <= symbols[i].max;
+      dims.emplace_back(symbols[i].name, ranges[i].hi);
+    }
+    if (!within) continue;
+    const search::Problem p = problem_in(kernel, ranges, dims, request);
+    if (decided(kernel, p, request)) continue;
+    const std::optional<Decision> decision = context_->find_decision(query_in(kernel, ranges, request));
+    if (!decision || decision->kernels.size() != 1) continue;
+    const Result<search::Schedule> schedule = search::parse_schedule(decision->kernels[0].schedule);
+    if (!schedule.ok() || (schedule->numeric & ~allowed_classes(request)) != 0) continue;
+    ServedStage attributes;
+    attributes.tier = 2;
+    attributes.threads = request.threads;
+    attributes.best_us = decision->best_us;
+    attributes.default_us = decision->default_us;
+    // One that does not fit (leaves that are not stored, another layout) leaves the range to the general stage.
+    (void)add_stage(kernel, p, *schedule, attributes, policy, info);
+  }
+}
+
 Result<PrepareInfo> Operator::prepare(const PrepareRequest& request, bool compiled_only) {
   std::lock_guard lock(mutex_);
   PrepareInfo info;
@@ -198,10 +246,7 @@ Result<PrepareInfo> Operator::prepare(const PrepareRequest& request, bool compil
     auto& list = stages_[k];
     for (const SymbolValues& dims : hints) {
       const search::Problem p = problem(kernel, dims, request);
-      const bool known = std::any_of(list.begin(), list.end(), [&](const auto& s) {
-        return s->tier == 2 && s->threads == request.threads && holds(s->range, dims);
-      });
-      if (known) continue;
+      if (decided(kernel, p, request)) continue;
       MissReason reason = MissReason::k_never_seen;
       const std::optional<Decision> decision = context_->find_decision(query(kernel, dims, request), &reason);
       if (!decision || decision->kernels.size() != 1) {
@@ -232,6 +277,7 @@ Result<PrepareInfo> Operator::prepare(const PrepareRequest& request, bool compil
       Result<const ServedStage*> added = add_stage(kernel, p, *schedule, attributes, policy, info);
       if (!added.ok() && added.status().code() == ir::Code::kMISS) return added.status().with_context(graph_.name);
     }
+    add_between(kernel, request, policy, info);
     const bool general = std::any_of(list.begin(), list.end(), [&](const auto& s) {
       return s->tier < 2 && s->threads == request.threads;
     });

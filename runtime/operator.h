@@ -1,7 +1,7 @@
 // An operator as it is served: a finished graph, its Kernels, the Stages that exist for them, and the shapes bound so far.
 //
-//   prepare()  stages: per Kernel one for each hinted range that has a decision (T2), one for the whole range (T1), and, where constants
-//              are packed, one that reads them as they lie
+//   prepare()  stages: per Kernel one for each hinted range that has a decision (T2), those that warm-up found for the ranges between,
+//              one for the whole range (T1), and, where constants are packed, one that reads them as they lie
 //   bound()    exact dims -> nests: a lock-free look-up once seen
 //   run()      walks the nests in order
 //   live       while calls run: a candidate stage beside those that serve, then in their place, and back (operator_live.cc)
@@ -83,6 +83,9 @@ class Operator : public std::enable_shared_from_this<Operator> {
   // The Kernel's problem at these dims: symbols restricted to the range that serves them.
   search::Problem problem(int kernel, const SymbolValues& dims, const PrepareRequest& request) const;
   DecisionQuery query(int kernel, const SymbolValues& dims, const PrepareRequest& request) const;
+  // The same over ranges of the Kernel's symbols, in their order.
+  search::Problem problem_in(int kernel, const std::vector<SymbolRange>& ranges, const SymbolValues& dims, const PrepareRequest& request) const;
+  DecisionQuery query_in(int kernel, const std::vector<SymbolRange>& ranges, const PrepareRequest& request) const;
   // The Kernel's problem over its whole range, for the largest hint; plain: constants as they lie.
   search::Problem general_problem(int kernel, bool packed, const PrepareRequest& request) const;
 
@@ -143,6 +146,9 @@ class Operator : public std::enable_shared_from_this<Operator> {
                                            ServedStage attributes, const LeafPolicy& policy, PrepareInfo& info);
   ir::Status add_general(int kernel, const PrepareRequest& request, bool packed, const LeafPolicy& policy,
                          PrepareInfo& info);
+  void add_between(int kernel, const PrepareRequest& request, LeafPolicy policy, PrepareInfo& info);
+  std::vector<SymbolRange> ranges_at(int kernel, const SymbolValues& dims) const;
+  bool decided(int kernel, const search::Problem& problem, const PrepareRequest& request) const;
   static bool holds(const SymbolRanges& range, const SymbolValues& values);
   DispatchKey dispatch_key(const Call& call) const;
   bool suits(int kernel, const ServedStage& stage, const Call& call) const;

@@ -115,6 +115,7 @@ class Warmup {
       observer_.progress({entries_[t.op].item, t.dims, done, t.outcome.best_us, t.outcome.default_us, now_ms() - start_});
     });
     report_.searches = static_cast<int>(context_->stats().get(Stat::k_searches) - searches);
+    report_.between = search_->serve_between(start_ + budget_.wall_ms);
     if (budget_.check_whole && !cancelled()) {
       const Status checked = search_->check(&report_);
       if (!checked.ok()) report_.check_note = checked.to_string();

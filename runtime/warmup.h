@@ -70,6 +70,7 @@ struct WarmupReport {
   double default_us = 0, tuned_us = 0;  // weighted sums, of what was measured
   int unmeasured = 0;                // Kernels left to their default: no worker, no memory
   int pending = 0;                   // Kernels not searched: budget or cancel
+  int between = 0;                   // ranges that nobody hinted and that got a body nevertheless
   bool cancelled = false;
   // The check of the whole: weighted times of its groups, the groups that the machine allowed to judge, calls it could not run.
   double checked_default_us = 0, checked_us = 0;

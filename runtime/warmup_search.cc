@@ -202,6 +202,7 @@ class Search {
     problem.space = space_.get();
     problem.history = task_.history.get();
     problem.model = task_.model.get();
+    problem.rates = task_.rates.get();
     problem.budget = std::max(task_.candidates, task_.planned);
     problem.seed = task_.seed;
     problem.limit_us = task_.limit_us;

@@ -19,6 +19,7 @@ struct SearchProblem {
   Space* space = nullptr;
   const std::vector<TaskRecord>* history = nullptr;  // other tasks of the family, own machine's and the pack's; may be null
   const CostModel* model = nullptr;                  // of the family; null: none
+  const MachineRates* rates = nullptr;               // that the space's estimates were made with; null: as assumed of the target
   int budget = 16;                                   // measurements
   uint64_t seed = 0;
   double limit_us = 0;                               // no candidate can be faster; 0: unknown

@@ -176,7 +176,7 @@ class LatheStrategy : public StrategyBase {
   // Measurements told since come in; for a proposal not told yet its own expectation stands.
   void believe() {
     if (!beliefs_) {
-      beliefs_.emplace(surrogate_params(problem(), ranker()));
+      beliefs_.emplace(make_beliefs(problem(), (streams_ & kTrees) != 0, (streams_ & kPortfolio) != 0));
       observed_ = 0;
       candidate_.clear();
       choose_pool();

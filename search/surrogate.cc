@@ -1,4 +1,4 @@
-// See surrogate.h. Covariances are those of the unexplained part plus one constant, which stands for the task's unknown level.
+// See surrogate.h. Covariances are those of the unexplained part plus one constant within a task, which stands for its unknown level.
 #include "search/surrogate.h"
 
 #include <algorithm>
@@ -12,6 +12,7 @@ namespace lathe::search {
 namespace {
 constexpr double kLevel = 9;        // variance of the task's level
 constexpr double kMoveApart = 1;    // distance that a move makes which only one of two has
+constexpr double kNone = -1e30;     // a task nothing was learned of
 constexpr double kPi = 3.14159265358979323846;
 }  // namespace
 
@@ -21,7 +22,9 @@ double Belief::expected_gain() const {
   return mean * 0.5 * std::erfc(-z / std::sqrt(2.0)) + sigma * std::exp(-0.5 * z * z) / std::sqrt(2 * kPi);
 }
 
-int Surrogate::add(const SpacePoint& point, double prior) {
+int Surrogate::add(const SpacePoint& point, double prior) { return add_of(0, point, prior); }
+
+int Surrogate::add_of(int task, const SpacePoint& point, double prior) {
   for (const auto& [name, value] : point.knobs) {
     if (std::find(names_.begin(), names_.end(), name) != names_.end()) continue;
     names_.push_back(name);
@@ -32,8 +35,9 @@ int Surrogate::add(const SpacePoint& point, double prior) {
   for (const Move& m : point.extra) c.moves.push_back(ir::hash_text(to_text(m)));
   std::sort(c.moves.begin(), c.moves.end());
   c.prior = prior;
+  c.task = task;
   candidates_.push_back(std::move(c));
-  return size() - 1;
+  return static_cast<int>(candidates_.size()) - 1;
 }
 
 double Surrogate::covariance(const Candidate& a, const Candidate& b) const {
@@ -44,74 +48,69 @@ double Surrogate::covariance(const Candidate& a, const Candidate& b) const {
     std::set_symmetric_difference(a.moves.begin(), a.moves.end(), b.moves.begin(), b.moves.end(), std::back_inserter(only));
     apart += kMoveApart * static_cast<double>(only.size());
   }
-  return params_.spread * params_.spread * std::exp(-apart / params_.reach) + kLevel;
+  const bool same = a.task == b.task;
+  const double shared = params_.spread * params_.spread * alike_[static_cast<size_t>(a.task)][static_cast<size_t>(b.task)];
+  return (shared + (same ? params_.own * params_.own : 0)) * std::exp(-apart / params_.reach) + (same ? kLevel : 0);
 }
 
-void Surrogate::observe(int candidate, double us) {
+void Surrogate::learn(int task, const SpacePoint& point, double prior, double us) {
+  zero_.resize(std::max(zero_.size(), static_cast<size_t>(task) + 1), kNone);
+  observe_of(add_of(task, point, prior), us, params_.far_noise);
+  ++learned_;
+}
+
+void Surrogate::observe(int candidate, double us) { observe_of(candidate, us, params_.noise); }
+
+void Surrogate::observe_of(int candidate, double us, double noise) {
   const Candidate& c = candidates_[static_cast<size_t>(candidate)];
   // A row of the Cholesky factor more.
   std::vector<double> row;
+  row.reserve(observed_.size() + 1);
   for (size_t i = 0; i < observed_.size(); ++i) {
     double sum = covariance(c, candidates_[static_cast<size_t>(observed_[i])]);
     for (size_t j = 0; j < i; ++j) sum -= row[j] * factor_[i][j];
     row.push_back(sum / factor_[i][i]);
   }
-  double left = covariance(c, c) + params_.noise * params_.noise;
-  for (const double r : row) left -= r * r;
-  row.push_back(std::sqrt(std::max(left, 1e-9)));
+  double rest = covariance(c, c) + noise * noise;
+  for (const double r : row) rest -= r * r;
+  row.push_back(std::sqrt(std::max(rest, 1e-9)));
+  const double speed = -std::log2(us);
+  double& zero = zero_[static_cast<size_t>(c.task)];
+  if (c.task == 0 ? observations() == 0 : zero == kNone) zero = speed - c.prior;
+  double left = speed - c.prior - zero;
+  for (size_t j = 0; j < left_.size(); ++j) left -= row[j] * left_[j];
+  left_.push_back(left / row.back());
+  if (c.task == 0) best_ = observations() == 0 ? speed : std::max(best_, speed);
   factor_.push_back(std::move(row));
   observed_.push_back(candidate);
-  speed_.push_back(-std::log2(us));
-  solve();
+  speed_.push_back(speed);
 }
 
 void Surrogate::forget_after(int n) {
-  const size_t keep = std::min(static_cast<size_t>(n), observed_.size());
-  if (keep == observed_.size()) return;
+  const size_t keep = std::min(learned_ + static_cast<size_t>(n), observed_.size());
   factor_.resize(keep);
   observed_.resize(keep);
   speed_.resize(keep);
-  for (Candidate& c : candidates_) c.to_observed.resize(std::min(c.to_observed.size(), keep));
-  solve();
-}
-
-void Surrogate::solve() {
-  weights_.clear();
-  if (observed_.empty()) return;
-  best_ = *std::max_element(speed_.begin(), speed_.end());
-  // What the prior leaves, against the first: the level is unknown anyway.
-  const size_t n = observed_.size();
-  weights_.assign(n, 0);
-  const auto left_over = [&](size_t i) {
-    return speed_[i] - speed_[0] - candidates_[static_cast<size_t>(observed_[i])].prior + candidates_[static_cast<size_t>(observed_[0])].prior;
-  };
-  for (size_t i = 0; i < n; ++i) {
-    double sum = left_over(i);
-    for (size_t j = 0; j < i; ++j) sum -= factor_[i][j] * weights_[j];
-    weights_[i] = sum / factor_[i][i];
-  }
-  for (size_t i = n; i-- > 0;) {
-    for (size_t j = i + 1; j < n; ++j) weights_[i] -= factor_[j][i] * weights_[j];
-    weights_[i] /= factor_[i][i];
-  }
+  left_.resize(keep);
+  for (Candidate& c : candidates_) c.solved.resize(std::min(c.solved.size(), keep));
+  if (keep > learned_) best_ = *std::max_element(speed_.begin() + static_cast<std::ptrdiff_t>(learned_), speed_.end());
 }
 
 Belief Surrogate::of(int candidate) const {
   const Candidate& c = candidates_[static_cast<size_t>(candidate)];
-  if (observed_.empty()) return {c.prior, 0};
-  for (size_t i = c.to_observed.size(); i < observed_.size(); ++i) {
-    c.to_observed.push_back(covariance(c, candidates_[static_cast<size_t>(observed_[i])]));
+  c.solved.reserve(observed_.size());
+  for (size_t i = c.solved.size(); i < observed_.size(); ++i) {
+    double sum = covariance(c, candidates_[static_cast<size_t>(observed_[i])]);
+    for (size_t j = 0; j < i; ++j) sum -= factor_[i][j] * c.solved[j];
+    c.solved.push_back(sum / factor_[i][i]);
   }
-  double mean = c.prior - candidates_[static_cast<size_t>(observed_[0])].prior + speed_[0], left = params_.spread * params_.spread + kLevel;
-  std::vector<double> solved;
+  double mean = c.prior, left = params_.spread * params_.spread + params_.own * params_.own + kLevel;
   for (size_t i = 0; i < observed_.size(); ++i) {
-    mean += c.to_observed[i] * weights_[i];
-    double sum = c.to_observed[i];
-    for (size_t j = 0; j < i; ++j) sum -= factor_[i][j] * solved[j];
-    solved.push_back(sum / factor_[i][i]);
-    left -= solved.back() * solved.back();
+    mean += c.solved[i] * left_[i];
+    left -= c.solved[i] * c.solved[i];
   }
-  return {mean - best_, std::sqrt(std::max(left, 0.0))};
+  if (observations() == 0) return {mean, 0};
+  return {mean + zero_[0] - best_, std::sqrt(std::max(left, 0.0))};
 }
 
 }  // namespace lathe::search

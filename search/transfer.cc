@@ -15,9 +15,7 @@ namespace {
 constexpr double kSpecial = 3;       // distance between a size and a special value
 constexpr double kFloor = -5.6;      // log2 share of what was never covered
 constexpr int kPerRecord = 4;        // rows of a record that may enter a portfolio
-constexpr int kNearestTasks = 4;
-constexpr size_t kExpectTasks = 12;
-constexpr double kExpectReach = 2;   // in distance of tasks, and of knobs
+constexpr size_t kNearestTasks = 4;
 constexpr double kLikeness = 0.25;   // log2 of time: how far a like task may be off
 
 constexpr double kCode = 1e6;        // coded knobs from here on are no sizes
@@ -38,21 +36,6 @@ NearestRow nearest_row(const Coded& at, const std::vector<Coded>& rows) {
   for (size_t i = 0; i < rows.size() && out.distance > 0; ++i) {
     if (const double d = distance_of(at, rows[i], out.distance); d < out.distance) out = {i, d};
   }
-  return out;
-}
-
-// The rows of a record that may be reused: timed, of a recipe, nothing appended; fastest first.
-struct Ranked {
-  const MeasuredRow* row;
-  double us;
-};
-std::vector<Ranked> ranked(const TaskRecord& record) {
-  std::vector<Ranked> out;
-  for (const MeasuredRow& r : record.rows) {
-    const double us = r.outcome == OutcomeKind::timed ? r.us(record.problem.cold) : 0;
-    if (us > 0 && r.extra.empty() && !r.recipe.empty()) out.push_back({&r, us});
-  }
-  std::stable_sort(out.begin(), out.end(), [](const Ranked& a, const Ranked& b) { return a.us < b.us; });
   return out;
 }
 
@@ -83,6 +66,16 @@ std::map<std::string, double> extents_by_role(const Problem& problem) {
 
 }  // namespace
 
+std::vector<RankedRow> ranked_rows(const TaskRecord& record) {
+  std::vector<RankedRow> out;
+  for (const MeasuredRow& r : record.rows) {
+    const double us = r.outcome == OutcomeKind::timed ? r.us(record.problem.cold) : 0;
+    if (us > 0 && r.extra.empty() && !r.recipe.empty()) out.push_back({&r, us});
+  }
+  std::stable_sort(out.begin(), out.end(), [](const RankedRow& a, const RankedRow& b) { return a.us < b.us; });
+  return out;
+}
+
 double coded_knob(const Knobs& knobs, const std::string& name) {
   const auto it = knobs.find(name);
   if (it == knobs.end()) return 2 * kCode;
@@ -110,12 +103,12 @@ double task_distance(const Problem& a, const Problem& b) {
 }
 
 Coverage::Coverage(const std::vector<TaskRecord>& records, const Problem* near, double reach) {
-  std::vector<std::pair<const TaskRecord*, std::vector<Ranked>>> used;
+  std::vector<std::pair<const TaskRecord*, std::vector<RankedRow>>> used;
   std::set<std::string> names;
   for (const TaskRecord& r : records) {
-    std::vector<Ranked> rows = ranked(r);
+    std::vector<RankedRow> rows = ranked_rows(r);
     if (rows.empty()) continue;
-    for (const Ranked& row : rows) {
+    for (const RankedRow& row : rows) {
       for (const auto& [name, value] : row.row->knobs) names.insert(name);
     }
     used.emplace_back(&r, std::move(rows));
@@ -207,82 +200,35 @@ std::vector<Knobs> portfolio(const std::vector<TaskRecord>& records, int n, cons
   return out;
 }
 
-std::vector<Knobs> nearest(const std::vector<TaskRecord>& records, const Problem& problem, int n) {
+double distrust(const TaskRecord& record) { return 2 * (1 - record.trust); }
+
+std::vector<NearRecord> near_records(const std::vector<TaskRecord>& records, const Problem& problem) {
   std::vector<std::pair<double, const TaskRecord*>> by_distance;
   for (const TaskRecord& r : records) {
-    const double d = task_distance(r.problem, problem) + 2 * (1 - r.trust);
+    const double d = task_distance(r.problem, problem) + distrust(r);
     if (std::isfinite(d)) by_distance.emplace_back(d, &r);
   }
   std::stable_sort(by_distance.begin(), by_distance.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  std::vector<Knobs> out;
-  std::vector<std::vector<Ranked>> rows;
+  std::vector<NearRecord> out;
   for (const auto& [distance, record] : by_distance) {
-    if (static_cast<int>(rows.size()) == kNearestTasks) break;
-    rows.push_back(ranked(*record));
-    if (rows.back().empty()) rows.pop_back();
-  }
-  for (size_t rank = 0; static_cast<int>(out.size()) < n; ++rank) {
-    bool any = false;
-    for (const std::vector<Ranked>& of : rows) {
-      if (rank >= of.size() || static_cast<int>(out.size()) >= n) continue;
-      any = true;
-      if (std::find(out.begin(), out.end(), of[rank].row->knobs) == out.end()) out.push_back(of[rank].row->knobs);
-    }
-    if (!any) break;
+    std::vector<RankedRow> rows = ranked_rows(*record);
+    if (!rows.empty()) out.push_back({record, std::move(rows)});
   }
   return out;
 }
 
-std::vector<double> expected_shares(const std::vector<TaskRecord>& records, const Problem& problem, const std::vector<Knobs>& settings) {
-  struct Near {
-    double weight;
-    std::vector<Coded> rows;
-    std::vector<double> share;
-  };
-  std::vector<std::pair<double, const TaskRecord*>> by_weight;
-  for (const TaskRecord& r : records) {
-    const double w = r.trust * std::exp(-task_distance(r.problem, problem) / kExpectReach);
-    if (w > 0) by_weight.emplace_back(-w, &r);
-  }
-  std::stable_sort(by_weight.begin(), by_weight.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  std::vector<std::vector<Ranked>> rows;
-  std::vector<double> weights;
-  std::set<std::string> names;
-  for (const auto& [weight, record] : by_weight) {
-    if (rows.size() == kExpectTasks) break;
-    std::vector<Ranked> of = ranked(*record);
-    if (of.empty()) continue;
-    for (const Ranked& r : of) {
-      for (const auto& [name, value] : r.row->knobs) names.insert(name);
+std::vector<Knobs> nearest(const std::vector<TaskRecord>& records, const Problem& problem, int n) {
+  std::vector<NearRecord> near = near_records(records, problem);
+  if (near.size() > kNearestTasks) near.resize(kNearestTasks);
+  std::vector<Knobs> out;
+  for (size_t rank = 0; static_cast<int>(out.size()) < n; ++rank) {
+    bool any = false;
+    for (const NearRecord& of : near) {
+      if (rank >= of.rows.size() || static_cast<int>(out.size()) >= n) continue;
+      any = true;
+      if (std::find(out.begin(), out.end(), of.rows[rank].row->knobs) == out.end()) out.push_back(of.rows[rank].row->knobs);
     }
-    rows.push_back(std::move(of));
-    weights.push_back(-weight);
-  }
-  if (rows.empty()) return {};
-  const auto code = [&](const Knobs& k) {
-    Coded out;
-    for (const std::string& name : names) out.push_back(coded_knob(k, name));
-    return out;
-  };
-  std::vector<Near> near;
-  for (size_t t = 0; t < rows.size(); ++t) {
-    near.push_back({weights[t], {}, {}});
-    for (const Ranked& r : rows[t]) {
-      near.back().rows.push_back(code(r.row->knobs));
-      near.back().share.push_back(std::max(kFloor, std::log2(rows[t][0].us / r.us)));
-    }
-  }
-  std::vector<double> out;
-  for (const Knobs& k : settings) {
-    const Coded at = code(k);
-    double sum = 0, total = 0;
-    for (const Near& n : near) {
-      const NearestRow nearest = nearest_row(at, n.rows);
-      const double w = n.weight * std::exp(-nearest.distance / kExpectReach);
-      sum += w * n.share[nearest.row];
-      total += w;
-    }
-    out.push_back(sum / total);
+    if (!any) break;
   }
   return out;
 }

@@ -58,12 +58,25 @@ class Coverage {
 // The first n of a Coverage.
 std::vector<Knobs> portfolio(const std::vector<TaskRecord>& records, int n, const Problem* near = nullptr, double reach = 2);
 
+// The rows of a record that may be reused, fastest first: timed, of a recipe, nothing appended.
+struct RankedRow {
+  const MeasuredRow* row = nullptr;
+  double us = 0;
+};
+std::vector<RankedRow> ranked_rows(const TaskRecord& record);
+
+// How much further away a record counts for who measured it.
+double distrust(const TaskRecord& record);
+
+// The records of a task's family with rows to reuse, nearest first.
+struct NearRecord {
+  const TaskRecord* record = nullptr;
+  std::vector<RankedRow> rows;
+};
+std::vector<NearRecord> near_records(const std::vector<TaskRecord>& records, const Problem& problem);
+
 // The winners of the nearest tasks, nearest first, then their second best, distinct; at most n. Trust counts as distance.
 std::vector<Knobs> nearest(const std::vector<TaskRecord>& records, const Problem& problem, int n);
-
-// What the records near a task expect of settings: log2 share of the best, the mean over the nearest records of the row nearest to each
-// setting, nearer records and rows weighing more. Empty: no record of the family.
-std::vector<double> expected_shares(const std::vector<TaskRecord>& records, const Problem& problem, const std::vector<Knobs>& settings);
 
 // Bodies of one operator's static dimensions: at most k configurations that serve all lengths, chosen jointly.
 // us[i][c]: time of configuration c at lengths[i] (ascending); 0: not measured, never chosen there.

@@ -68,6 +68,7 @@ json report_json(const TuneOptions& options, const WarmupReport& r) {
   line["dropped"] = r.dropped;
   line["unmeasured"] = r.unmeasured;
   line["pending"] = r.pending;
+  line["between"] = r.between;
   line["failed"] = r.failed;
   line["gain_geomean"] = r.gain_geomean;
   line["default_us"] = r.default_us;

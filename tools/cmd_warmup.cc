@@ -57,6 +57,7 @@ json report_json(const WarmupOptions& options, const WarmupReport& r) {
   line["ties"] = r.ties;
   line["unmeasured"] = r.unmeasured;
   line["pending"] = r.pending;
+  line["between"] = r.between;
   line["llvm_mapped"] = runtime::llvm_mapped();
   line["first_call_codegen_us_max"] = r.first_call_codegen_us_max;
   line["wall_ms"] = r.wall_ms;

@@ -23,7 +23,7 @@ TEST(Surrogate, without_measurements_the_prior_stands) {
 
 TEST(Surrogate, a_measurement_is_believed_and_the_level_does_not_matter) {
   for (const double scale : {1.0, 1e4}) {
-    Surrogate s({0.2, 0.001, 3});
+    Surrogate s({.spread = 0.2, .noise = 0.001, .reach = 3});
     const int slow = s.add(point(1, 64), 0), fast = s.add(point(8, 64), 0), near = s.add(point(16, 64), 0), far = s.add(point(1024, 1), 0);
     s.observe(slow, 2 * scale);
     s.observe(fast, 1 * scale);
@@ -65,6 +65,37 @@ TEST(Surrogate, knobs_that_come_later_and_extra_moves_set_candidates_apart) {
   s.observe(plain, 5);
   EXPECT_GT(s.of(knob).sigma, s.of(plain).sigma);
   EXPECT_GT(s.of(move).sigma, s.of(plain).sigma);
+}
+
+TEST(Surrogate, what_near_tasks_showed_is_expected_here_far_ones_say_little) {
+  const auto learned = [](double alike) {
+    Surrogate s({.own = 0.1});
+    s.set_tasks({{1, alike}, {alike, 1}});
+    // There the second setting is twice as fast as its prior says; the level is the task's own.
+    s.learn(1, point(1, 64), 0, 1000);
+    s.learn(1, point(64, 64), 0, 500);
+    return s;
+  };
+  Surrogate near = learned(0.9), far = learned(0.1);
+  for (Surrogate* s : {&near, &far}) {
+    s->add(point(1, 64), 0);
+    s->add(point(64, 64), 0);
+  }
+  EXPECT_EQ(near.observations(), 0);
+  EXPECT_GT(near.of(3).mean - near.of(2).mean, 0.5);
+  EXPECT_GT(far.of(3).mean - far.of(2).mean, 0);
+  EXPECT_LT(far.of(3).mean - far.of(2).mean, 0.2);
+  // Against the first once that is measured here, in whatever unit; less doubt where the near task knows.
+  near.observe(2, 3);
+  far.observe(2, 3);
+  EXPECT_GT(near.of(3).mean, 0.5);
+  EXPECT_LT(near.of(3).sigma, far.of(3).sigma);
+  // Own measurements go before, and what was learned is not forgotten with them.
+  near.observe(3, 6);
+  EXPECT_LT(near.of(3).mean, -0.5);
+  near.forget_after(1);
+  EXPECT_EQ(near.observations(), 1);
+  EXPECT_GT(near.of(3).mean, 0.5);
 }
 
 TEST(Surrogate, expected_gain_is_the_normal_one) {

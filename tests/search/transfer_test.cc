@@ -51,17 +51,22 @@ TEST(Transfer, distance_of_knobs) {
   EXPECT_EQ(knob_distance({{"a", 4}}, {{"a", 4}, {"b", 4}}), 3);
 }
 
-TEST(Transfer, shares_that_near_records_expect) {
+TEST(Transfer, near_records_come_by_distance_and_trust_with_rows_to_reuse) {
   const Problem here = rows_problem(8, 512);
-  EXPECT_THAT(expected_shares({}, here, {{{"unroll", 1}}}), IsEmpty());
-  const std::vector<TaskRecord> one{record(rows_problem(8, 1024), {{1, 100}, {4, 50}})};
-  // A setting no record has counts as its nearest row.
-  EXPECT_THAT(expected_shares(one, here, {{{"unroll", 1}}, {{"unroll", 4}}, {{"unroll", 8}}}), ElementsAre(-1, 0, 0));
-  // The nearer record says more.
-  const std::vector<TaskRecord> two{one[0], record(rows_problem(4096, 512), {{1, 50}, {4, 100}})};
-  const std::vector<double> both = expected_shares(two, here, {{{"unroll", 1}}, {{"unroll", 4}}});
-  EXPECT_LT(both[0], both[1]);
-  EXPECT_GT(both[0], -1);
+  std::vector<TaskRecord> records{record(rows_problem(4096, 512), {{1, 50}}), record(rows_problem(8, 1024), {{1, 100}, {4, 50}}),
+                                  record(rows_problem(16, 1024), {{2, 70}}), record(rows_problem(8, 512), {{1, 10}})};
+  records[3].rows[0].outcome = OutcomeKind::crashed;
+  records.push_back(record(here, {{8, 20}}));
+  records[4].problem.kernel.family = "row";
+  const std::vector<NearRecord> near = near_records(records, here);
+  ASSERT_THAT(near, SizeIs(3));
+  EXPECT_EQ(near[0].record, &records[1]);
+  EXPECT_EQ(near[0].rows[0].us, 50) << "fastest first";
+  EXPECT_EQ(near[1].record, &records[2]);
+  EXPECT_EQ(near[2].record, &records[0]);
+  records[1].trust = 0.25;
+  EXPECT_EQ(near_records(records, here)[0].record, &records[2]);
+  EXPECT_THAT(near_records({}, here), IsEmpty());
 }
 
 TEST(Transfer, distance_of_tasks) {
