@@ -102,6 +102,8 @@ class Report {
         }
       }
     }
+    lengths_ = replay_.new_length("lathe");
+    bodies_ = replay_.four_bodies(4);
     if (flags_.by_task && !flags_.json) by_task(lathe, real, bare);
     summary(lathe, real, bare, decisions, ahead);
     if (!flags_.curves.empty()) std::ofstream(flags_.curves) << curves_.dump() << "\n";
@@ -120,12 +122,13 @@ class Report {
   }
 
   void by_task(const Curve& lathe, const Curve& real, const Curve& bare) {
-    fmt::print("{:<28}{:>6}{:>8}{:>8}{:>8}{:>8}{:>10}{:>10}\n", "task", "rows", "median", "default", "after 4", "16", "noisy 16", "bare 16");
+    fmt::print("{:<28}{:>6}{:>8}{:>8}{:>8}{:>8}{:>10}{:>10}{:>8}{:>8}\n", "task", "rows", "median", "default", "after 4", "16", "noisy 16", "bare 16", "new", "bodies");
     for (int t = 0; t < replay_.tasks(); ++t) {
       TableTask& task = replay_.task(t);
       const std::vector<int> one{t};
-      fmt::print("{:<28}{:>6}{:>8.3f}{:>8.3f}{:>8.3f}{:>8.3f}{:>10.3f}{:>10.3f}\n", task.measured().name, task.measured().rows.size(), task.median_share(),
-                 task.share(task.standard()), lathe.geomean(2, one), lathe.geomean(4, one), real.geomean(4, one), bare.geomean(4, one));
+      fmt::print("{:<28}{:>6}{:>8.3f}{:>8.3f}{:>8.3f}{:>8.3f}{:>10.3f}{:>10.3f}{:>8.3f}{:>8.3f}\n", task.measured().name, task.measured().rows.size(), task.median_share(),
+                 task.share(task.standard()), lathe.geomean(2, one), lathe.geomean(4, one), real.geomean(4, one), bare.geomean(4, one),
+                 std::exp2(lengths_[0][static_cast<size_t>(t)]), bodies_[static_cast<size_t>(t)]);
     }
   }
 
@@ -138,7 +141,6 @@ class Report {
   }
 
   void summary(const Curve& lathe, const Curve& real, const Curve& bare, const Decisions& decisions, int ahead) {
-    const std::vector<std::vector<double>> lengths = replay_.new_length("lathe");
     json new_length = json::object();
     const char* kAfter[] = {"0", "2", "4"};
     std::vector<double> last;
@@ -147,7 +149,7 @@ class Report {
       int n = 0;
       last.clear();
       for (int t : counted_) {
-        const double v = lengths[i][static_cast<size_t>(t)];
+        const double v = lengths_[i][static_cast<size_t>(t)];
         if (std::isnan(v)) continue;
         sum += v;
         last.push_back(std::exp2(v));
@@ -155,12 +157,11 @@ class Report {
       }
       new_length[kAfter[i]] = n > 0 ? round3(std::exp2(sum / n)) : 0.0;
     }
-    const std::vector<double> bodies = replay_.four_bodies(4);
     double sum = 0;
     int n = 0;
     for (int t : counted_) {
-      if (bodies[static_cast<size_t>(t)] <= 0) continue;
-      sum += std::log2(bodies[static_cast<size_t>(t)]);
+      if (bodies_[static_cast<size_t>(t)] <= 0) continue;
+      sum += std::log2(bodies_[static_cast<size_t>(t)]);
       ++n;
     }
     std::vector<double> to_95;
@@ -208,6 +209,8 @@ class Report {
   Replay replay_;
   std::map<std::string, int> families_;
   std::vector<int> counted_;
+  std::vector<std::vector<double>> lengths_;  // of a new length, after 0, 2 and 4
+  std::vector<double> bodies_;
   json curves_ = json::array();
 };
 
