@@ -1,6 +1,6 @@
 // live_search TASKS: strategies in earnest on the tasks of a manifest: candidates compiled, verified and timed by the evaluation that the
-// library uses, in this process. What each has found after 1, 2, 4 .. measurements, and what it decides for in the end, is judged by fresh
-// interleaved passes over all of these picks together. History is the starter pack, for those that can use it.
+// library uses, in this process. What each would serve after 1, 2, 4 .. measurements, by the decision that the library makes then, is judged by
+// fresh interleaved passes over all of these picks together. History is the starter pack, for those that can use it.
 #include <fmt/format.h>
 
 #include <CLI/App.hpp>
@@ -19,6 +19,7 @@
 #include "ir/text_form.h"
 #include "jit/host_cpu.h"
 #include "runtime/evaluation.h"
+#include "search/prior.h"
 #include "search/starter_pack.h"
 
 namespace lathe::bench {
@@ -27,7 +28,7 @@ namespace {
 using ir::Result;
 using ir::Status;
 
-constexpr int kBatch = 4, kPasses = 40;
+constexpr int kBatch = 4, kPasses = 80;
 
 struct Flags {
   std::string tasks, only = ".*";
@@ -38,10 +39,24 @@ struct Flags {
 
 struct Search {
   std::string strategy;
-  std::vector<std::string> best;  // Schedule with the best samples after each budget
-  std::string winner;             // of the decision
-  double ms = 0;                  // wall clock of the search and its decision
+  std::vector<std::string> picks;          // what is decided for after each budget, as Schedules
+  std::map<std::string, double> screened;  // time over the default's
+  double ms = 0;                           // wall clock of the search and its last decision
   int measurements = 0, further = 0;
+  const std::string& winner() const { return picks.back(); }
+};
+
+// Milliseconds since the last question.
+class Lap {
+ public:
+  double ms() {
+    const auto from = std::exchange(from_, Clock::now());
+    return std::chrono::duration<double, std::milli>(from_ - from).count();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point from_ = Clock::now();
 };
 
 // What the starter pack knows of the family.
@@ -70,7 +85,9 @@ class LiveTask {
     job.threads = task_.problem.threads;
     job.cold = task_.problem.cold;
     job.seed = seed;
-    const auto from = std::chrono::steady_clock::now();
+    Search out;
+    out.strategy = strategy;
+    Lap lap;
     LATHE_ASSIGN(const std::unique_ptr<runtime::Evaluation> evaluation, runtime::begin_evaluation(std::move(job), leaves_));
     search::RecipeSpace space(task_.problem, target_, search::MachineRates::assumed(target_));
     search::SearchProblem problem;
@@ -85,53 +102,56 @@ class LiveTask {
     const std::unique_ptr<search::Strategy> asked = search::find_strategy(strategy)->make();
     asked->start(problem);
 
-    Search out;
-    out.strategy = strategy;
     std::vector<runtime::CandidateResult> results;
     std::vector<std::string> texts;
-    double base_us = 0, best_share = 1e30;
-    std::string best;
-    while (out.measurements < flags_.budget) {
-      search::Proposal proposals[kBatch];
-      const int n = asked->next({proposals, static_cast<size_t>(std::min(kBatch, flags_.budget - out.measurements))});
-      if (n == 0) break;
-      std::vector<runtime::CandidateSpec> batch;
-      std::vector<int> points;
-      for (int i = 0; i < n; ++i) {
-        const Result<search::Schedule> schedule = space.schedule(proposals[i].point);
-        if (!schedule.ok()) {
-          asked->tell({proposals[i].point, search::OutcomeKind::refused, 0});
-          continue;
+    std::vector<search::MeasuredPoint> measured;
+    std::vector<size_t> timed;  // numbers of these
+    double base_us = 0, screening_ms = 0;
+    bool more = true;
+    for (const int goal : kBudgets) {
+      if (goal > flags_.budget) break;
+      while (more && out.measurements < goal) {
+        search::Proposal proposals[kBatch];
+        const int n = asked->next({proposals, static_cast<size_t>(std::min(kBatch, goal - out.measurements))});
+        more = n > 0;
+        std::vector<runtime::CandidateSpec> batch;
+        std::vector<int> points;
+        for (int i = 0; i < n; ++i) {
+          const Result<search::Schedule> schedule = space.schedule(proposals[i].point);
+          if (!schedule.ok()) {
+            asked->tell({proposals[i].point, search::OutcomeKind::refused, 0});
+            continue;
+          }
+          batch.push_back({search::to_text(*schedule), "", true});
+          points.push_back(proposals[i].point);
         }
-        batch.push_back({search::to_text(*schedule), "", true});
-        points.push_back(proposals[i].point);
+        LATHE_ASSIGN(const std::vector<runtime::CandidateResult> told, evaluation->screen(batch));
+        for (size_t i = 0; i < told.size(); ++i) {
+          const runtime::CandidateResult& c = told[i];
+          results.push_back(c);
+          texts.push_back(batch[i].schedule);
+          const bool usable = c.outcome == runtime::CandidateResult::Outcome::timed && c.reference_us > 0;
+          if (base_us == 0) base_us = c.reference_us;
+          const double share = usable ? c.us(task_.problem.cold) / c.reference_us : 0;
+          asked->tell({points[i], usable ? search::OutcomeKind::timed : search::OutcomeKind::refused, share * base_us});
+          if (!usable) continue;
+          ++out.measurements;
+          measured.push_back({points[i], share * base_us});
+          timed.push_back(results.size() - 1);
+          out.screened[texts.back()] = share;
+        }
       }
-      LATHE_ASSIGN(const std::vector<runtime::CandidateResult> told, evaluation->screen(batch));
-      for (size_t i = 0; i < told.size(); ++i) {
-        const runtime::CandidateResult& c = told[i];
-        results.push_back(c);
-        texts.push_back(batch[i].schedule);
-        const bool timed = c.outcome == runtime::CandidateResult::Outcome::timed && c.reference_us > 0;
-        if (base_us == 0) base_us = c.reference_us;
-        const double share = timed ? c.us(task_.problem.cold) / c.reference_us : 0;
-        asked->tell({points[i], timed ? search::OutcomeKind::timed : search::OutcomeKind::refused, share * base_us});
-        if (!timed) continue;
-        ++out.measurements;
-        if (share < best_share) {
-          best_share = share;
-          best = texts.back();
-        }
-        for (int b : kBudgets) {
-          if (b == out.measurements) out.best.push_back(best);
-        }
-      }
+      std::vector<double> believed(results.size(), -1e9);
+      const std::vector<double> of = search::believed(problem, measured);
+      for (size_t i = 0; i < timed.size(); ++i) believed[timed[i]] = of[i];
+      screening_ms += lap.ms();
+      LATHE_ASSIGN(const runtime::FinalResult decided,
+                   evaluation->decide(runtime::choose_finalists(results, task_.problem.cold, believed), -1));
+      if (decided.winner < 0) return ir::unsupported("{}: nothing is right", task_.name);
+      out.further = decided.further;
+      out.picks.push_back(texts[static_cast<size_t>(decided.winner)]);
+      out.ms = screening_ms + lap.ms();
     }
-    LATHE_ASSIGN(const runtime::FinalResult decided, evaluation->decide(runtime::choose_finalists(results, task_.problem.cold), -1));
-    if (decided.winner < 0) return ir::unsupported("{}: nothing is right", task_.name);
-    out.ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - from).count();
-    out.further = decided.further;
-    out.winner = texts[static_cast<size_t>(decided.winner)];
-    while (static_cast<int>(out.best.size()) < kBudgetCount && kBudgets[out.best.size()] <= flags_.budget) out.best.push_back(best);
     return out;
   }
 
@@ -139,8 +159,7 @@ class LiveTask {
   Result<std::map<std::string, double>> judge(const std::vector<Search>& searches) {
     std::map<std::string, double> share;
     for (const Search& s : searches) {
-      share[s.winner] = 0;
-      for (const std::string& text : s.best) share[text] = 0;
+      for (const std::string& text : s.picks) share[text] = 0;
     }
     std::vector<std::unique_ptr<runtime::Stage>> stages;
     std::vector<const runtime::Stage*> bound;
@@ -198,6 +217,14 @@ double geomean(const std::vector<double>& logs) {
   return logs.empty() ? 0 : std::exp2(sum / static_cast<double>(logs.size()));
 }
 
+std::string knobs_of(const std::string& text) {
+  std::string out;
+  if (const Result<search::Schedule> schedule = search::parse_schedule(text); schedule.ok()) {
+    for (const auto& [name, value] : schedule->knobs) out += fmt::format(" {}={}", name, value);
+  }
+  return out;
+}
+
 Status one(const MeasuredTask& task, const ir::Target& target, const Flags& flags, Totals* totals) {
   LiveTask live(task, target, flags);
   std::vector<Search> searches;
@@ -212,18 +239,26 @@ Status one(const MeasuredTask& task, const ir::Target& target, const Flags& flag
     auto& budgets = totals->by_budget[s.strategy];
     budgets.resize(kBudgetCount);
     if (!flags.json) fmt::print("{:<28}{:<16}", task.name, s.strategy);
-    for (size_t b = 0; b < s.best.size(); ++b) {
-      budgets[b].push_back(std::log2(share.at(s.best[b])));
-      if (!flags.json) fmt::print("{:>7.3f}", share.at(s.best[b]));
+    for (size_t b = 0; b < s.picks.size(); ++b) {
+      budgets[b].push_back(std::log2(share.at(s.picks[b])));
+      if (!flags.json) fmt::print("{:>7.3f}", share.at(s.picks[b]));
     }
-    if (!flags.json) fmt::print("   decided {:.3f}, {:.0f} ms, {} + {} samples\n", share.at(s.winner), s.ms, s.measurements, s.further);
+    if (!flags.json) fmt::print("   {:.0f} ms, {} measurements, {} further samples\n", s.ms, s.measurements, s.further);
     if (s.strategy == flags.strategies[0]) totals->ms.push_back(s.ms);
   }
   for (size_t i = 0; i + 1 < searches.size(); ++i) {
     if (searches[i].strategy != searches[i + 1].strategy) continue;
-    const double apart = std::abs(share.at(searches[i].winner) / share.at(searches[i + 1].winner) - 1);
+    const Search &a = searches[i], &b = searches[i + 1];
+    const double apart = std::abs(share.at(a.winner()) / share.at(b.winner()) - 1);
     ++totals->pairs;
-    totals->differ += apart > (task.problem.cold ? 0.02 : 0.01);
+    if (apart <= (task.problem.cold ? 0.02 : 0.01)) continue;
+    ++totals->differ;
+    if (flags.json) continue;
+    fmt::print("  the winners are {:.1f} % apart, here and as screened by either search:\n", 100 * apart);
+    for (const std::string& text : {a.winner(), b.winner()}) {
+      const auto seen = [&](const Search& s) { return s.screened.count(text) != 0 ? fmt::format("{:.3f}", 1 / s.screened.at(text)) : "never"; };
+      fmt::print("    {:.3f}  {} {}  {}\n", share.at(text), seen(a), seen(b), knobs_of(text));
+    }
   }
   std::fflush(stdout);
   return {};

@@ -5,8 +5,11 @@
 
 #include "ir/text_form.h"
 #include "runtime/data_sets.h"
+#include "runtime/nest_bind.h"
 #include "runtime/recorded_calls.h"
 #include "runtime/shadow.h"
+#include "runtime/verbose.h"
+#include "search/cut.h"
 
 namespace lathe::runtime {
 
@@ -43,6 +46,16 @@ Result<std::vector<RecordedParam>> recorded_params(const ir::Kernel& kernel, con
   return out;
 }
 
+// Bytes; of what cannot be bound more than there are.
+int64_t workspace_of(const ir::Kernel& naive, const ir::Kernel& scheduled, const SymbolValues& dims, int threads) {
+  SymbolValues symbols = dims;
+  const Result<std::vector<OperandShape>> shapes = operand_shapes(naive, &symbols);
+  const Result<ir::CutKernel> cut = search::cut(scheduled);
+  if (!shapes.ok() || !cut.ok()) return INT64_MAX;
+  const Result<BoundNest> nest = bind_nest(*cut, symbols, arg_layouts(naive, *shapes), threads);
+  return nest.ok() ? nest->workspace_bytes : INT64_MAX;
+}
+
 }  // namespace
 
 Candidacy::Candidacy(const std::shared_ptr<Operator>& op, const PrepareRequest& request, int kernel, Operator::LiveShape shape)
@@ -56,7 +69,10 @@ Candidacy::Candidacy(const std::shared_ptr<Operator>& op, const PrepareRequest& 
 
 // Transitions that the state machine forbids are bugs of this file: they change nothing.
 void Candidacy::enter(const CandidacyTools& tools, S state, std::string reason) {
-  if (promotion_->advance(state, tools.now_ns(), std::move(reason)).ok()) tools.context.stats().add(counter(state));
+  if (!promotion_->advance(state, tools.now_ns(), std::move(reason)).ok()) return;
+  tools.context.stats().add(counter(state));
+  if (tools.context.leaves().options().verbose < Verbosity::create) return;
+  verbose_line({"promotion", problem_.kernel.name, promotion_name(state), "online", promotion_->steps().back().reason, 0});
 }
 
 bool Candidacy::propose(const CandidacyTools& tools) {
@@ -91,7 +107,12 @@ bool Candidacy::find(const CandidacyTools& tools, Operator&) {
   task.ram = tools.rules.ram;
   task.cancelled = tools.cancelled;
   task.incumbent = search::to_text(serving_->stage.schedule);
-  task.admits = [this](const ir::Kernel& scheduled) { return Operator::same_layouts(scheduled, *serving_); };
+  // What the host was told is all there is.
+  const int64_t workspace = shape_.body->workspace_bytes - shape_.body->nest_offset;
+  task.admits = [this, workspace](const ir::Kernel& scheduled) {
+    return Operator::same_layouts(scheduled, *serving_) && workspace_of(problem_.kernel, scheduled, shape_.call.symbols, request_.threads) <= workspace;
+  };
+  task.aside = true;
   const int64_t start = tools.now_ns();
   const Result<SearchOutcome> found = search_and_record(tools.context, task, tools.evaluate, {});
   tools.context.stats().add(Stat::k_tune_ns, tools.now_ns() - start);
@@ -185,8 +206,9 @@ void Candidacy::run_shadow(const CandidacyTools& tools, Operator& op) {
   child.path = tools.context.options().text(ir::OptionId::worker);
   child.plugin_dir = tools.context.options().text(ir::OptionId::plugin_dir);
   child.cancelled = tools.cancelled;
+  child.paused = tools.paused;
+  child.used = tools.charge;
   const Result<ShadowResult> result = shadow_in_child(task, child);
-  if (result.ok()) tools.charge(result->cpu_ns);
   if (!result.ok() && result.status().code() == ir::Code::kCANCELLED) return;  // the calls are still there
   end_trial();
   using Outcome = ShadowResult::Outcome;

@@ -29,6 +29,7 @@ struct CandidacyTools {
   const CandidacyRules& rules;
   const Evaluator& evaluate;
   std::function<bool()> cancelled;
+  std::function<bool()> paused;   // switched off for a while: what runs stands still
   std::function<int64_t()> now_ns;
   std::function<void(int64_t cpu_ns)> charge;  // CPU time of a child that nobody else counts
   bool search = true;             // false: only what is recorded already

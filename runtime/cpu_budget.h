@@ -21,6 +21,8 @@ class CpuBudget {
     earn(now_ns);
     return balance_ >= 0 ? 0 : static_cast<int64_t>(-balance_ / share_) + 1;
   }
+  // Until now nothing was to be earned.
+  void pause(int64_t now_ns) { last_ns_ = now_ns; }
   int64_t used_ns() const { return used_ns_; }
 
  private:

@@ -22,6 +22,7 @@ struct EvaluateTask {
   std::string isa;          // caps the host's level; empty: none
   uint64_t seed = 0;
   double budget_ms = 0;     // of verifying and timing together; 0: none
+  bool aside = false;       // beside other work: shorter samples
   bool background = false;  // compile and verify only when nothing else runs, time in short bursts
 };
 
@@ -70,7 +71,8 @@ class Evaluation {
   // In order. Candidates are numbered as they come, over all batches, from 0; the first right one that is timed (the default should be
   // the first of all) is the reference of all others. One that cannot be right is never timed.
   virtual ir::Result<std::vector<CandidateResult>> screen(const std::vector<CandidateSpec>& batch) = 0;
-  // Candidates that were timed, best first; the incumbent (-1: none) is what serves now, if not the default.
+  // Candidates that were timed, best first; the incumbent (-1: none) is what serves now, if not the default. Screening may go on afterwards
+  // as if nothing had been asked.
   virtual ir::Result<FinalResult> decide(const std::vector<int>& finalists, int incumbent) = 0;
 };
 

@@ -73,6 +73,7 @@ class LocalEvaluation final : public Evaluation {
     options.seed = task_.seed;
     options.budget_ms = task_.budget_ms;
     options.contended = processor_contended;
+    options.min_sample_us = sample_us(task_.cold, task_.aside || task_.background);
     if (task_.background) options.rest = [] { std::this_thread::sleep_for(std::chrono::microseconds(kRestUs)); };
     timing_ = std::make_unique<TimingSession>(std::move(options), [this](int n) { progress(timed_[static_cast<size_t>(n)], EvaluatePhase::time); });
     return {};
@@ -116,14 +117,16 @@ class LocalEvaluation final : public Evaluation {
     };
     for (const int i : chosen) LATHE_RETURN_IF_ERROR(admit(i));
     LATHE_RETURN_IF_ERROR(admit(incumbent));
-    const TimingDecision decided = timing_->decide(finalists, standing);
+    // What was screened stays as it was, for screening to go on.
+    TimingSession timing = *timing_;
+    const TimingDecision decided = timing.decide(finalists, standing);
     out.winner = timed_[static_cast<size_t>(decided.winner)];
     out.tie = decided.tie;
     out.default_us = decided.reference_us;
     out.best_us = decided.best_us;
-    out.further = timing_->further();
+    out.further = timing.further();
     for (const Finalist& f : finalists) {
-      const TimingRow& row = timing_->row(f.candidate);
+      const TimingRow& row = timing.row(f.candidate);
       CandidateResult& c = candidates_[static_cast<size_t>(timed_[static_cast<size_t>(f.candidate)])].result;
       c.interval_lo = row.gain_lo;
       c.interval_hi = row.gain_hi;

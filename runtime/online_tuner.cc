@@ -115,6 +115,14 @@ bool OnlineTuner::cancelled(const Context& context) const {
   return stopped_ || context.seal() != Seal::off || (since != 0 && clock_ns(CLOCK_MONOTONIC) - since > kIdleNs);
 }
 
+// While it is switched off, nothing is earned and calls are not counted.
+bool OnlineTuner::paused(const Context& context) {
+  if (!off(context)) return false;
+  budget_->pause(options_.now_ns());
+  switch_off();
+  return true;
+}
+
 // By this thread and the child since the last time.
 int64_t OnlineTuner::used_ns() {
   if (options_.cpu_ns) {
@@ -130,6 +138,7 @@ int64_t OnlineTuner::used_ns() {
 }
 
 void OnlineTuner::charge(Context& context, int64_t now) {
+  (void)paused(context);
   const int64_t used = used_ns();
   budget_->charge(now, used);
   context.stats().add(Stat::k_tune_cpu_ns, used);
@@ -178,8 +187,8 @@ bool OnlineTuner::step(Context& context) {
     last_ns_ = worked_ns_ = now;
     if (options_.thread) off_ = std::make_unique<KeepOff>();
   }
-  if (off(context)) {
-    switch_off();
+  if (paused(context)) {
+    charge(context, now);
     drop_worker();
     return false;
   }
@@ -188,6 +197,7 @@ bool OnlineTuner::step(Context& context) {
   last_ns_ = now;
   const TuneMode mode = this->mode();
   CandidacyTools tools{context, options_.rules, paced(context), [this, &context] { return cancelled(context); },
+                       [this, &context] { return paused(context); },
                        options_.now_ns,
                        [this, &context](int64_t cpu_ns) {
                          budget_->charge(options_.now_ns(), cpu_ns);
@@ -318,11 +328,13 @@ void OnlineTuner::propose(const CandidacyTools& tools, const Choice& choice) {
 
 // What was used is paid for before more is done.
 void OnlineTuner::rest(Context& context) {
-  const int64_t now = options_.now_ns();
-  charge(context, now);
-  for (int64_t left = budget_->wait_ns(now); (left > 0 || off(context)) && !cancelled(context); left -= kStepNs) {
-    if (off(context)) switch_off();
-    options_.sleep(left > 0 ? std::min(left, kStepNs) : kStepNs);
+  charge(context, options_.now_ns());
+  for (int64_t left = budget_->wait_ns(options_.now_ns()); !cancelled(context);) {
+    const bool off = paused(context);
+    if (left <= 0 && !off) return;
+    const int64_t ns = off ? kStepNs : std::min(left, kStepNs);
+    options_.sleep(ns);
+    if (!off) left -= ns;
   }
 }
 

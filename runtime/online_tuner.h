@@ -98,6 +98,7 @@ class OnlineTuner {
   bool off(const Context& context) const;
   bool cancelled(const Context& context) const;
   void switch_off();
+  bool paused(const Context& context);
   void drop_worker();
   bool poll(const CandidacyTools& tools, bool may_work);
   void refresh(double dt_s);

@@ -40,7 +40,10 @@ struct ShadowChild {
   std::string path;         // the worker; empty: find_worker()
   std::string plugin_dir;
   int silence_ms = 10'000;  // longer without a sign of life: it hangs
-  std::function<bool()> cancelled;  // asked ten times a second; may be empty
+  // Asked and told ten times a second; each may be empty.
+  std::function<bool()> cancelled;
+  std::function<bool()> paused;               // the child stands still as long as this says so
+  std::function<void(int64_t cpu_ns)> used;   // by the child since the last time
 };
 // In a child of its own that lives for this task. UNSUPPORTED: it cannot be started; CANCELLED.
 ir::Result<ShadowResult> shadow_in_child(const ShadowTask& task, const ShadowChild& child);

@@ -82,12 +82,17 @@ Result<ShadowResult> shadow_in_child(const ShadowTask& task, const ShadowChild& 
   ShadowResult out;
   ir::Status stream = child.send(encode_shadow(task));
   int64_t heard = WorkerProcess::now_ms();
+  bool held = false;
   while (stream.ok()) {
     Result<std::string> line = child.receive(WorkerProcess::now_ms() + kPollMs);
-    if (timed) out.cpu_ns = std::max(out.cpu_ns, clock_ns(clock));
+    const int64_t cpu_ns = timed ? std::max(out.cpu_ns, clock_ns(clock)) : 0;
+    if (options.used) options.used(cpu_ns - out.cpu_ns);
+    out.cpu_ns = cpu_ns;
     if (options.cancelled && options.cancelled()) return ir::make_error(ir::Code::kCANCELLED, "cancelled");
     stream = line.status();
     if (!stream.ok()) break;
+    if (options.paused && options.paused() != held) child.hold(held = !held);
+    if (held) heard = WorkerProcess::now_ms();
     if (!line->empty() && decode_answer(*line, &out)) return out;
     if (!line->empty()) heard = WorkerProcess::now_ms();
     if (WorkerProcess::now_ms() - heard <= options.silence_ms) continue;

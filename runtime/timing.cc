@@ -1,9 +1,11 @@
 // See timing.h.
 //
 //   reference: 3 samples
-//   each candidate: warm up, 3 samples          stopped after two that are 1.5x the best; taken again if suspiciously fast
-//   every 4 candidates: a reference sample      times are divided by it; if it moved, the four are done again, twice at most (every 8 in long searches)
-//   finalists: rounds (r a b c d, then back)    over the reference's samples around then; the field is halved
+//   four candidates: warm up, three passes       one is left out after two samples of 1.5x the best, taken again if suspiciously fast
+//   each pass: a reference sample first         times are divided by it; if it moved, the four are done again, twice at most (one in the end, then
+//                                               one every 8, where many have been spent)
+//   finalists: rounds (r a b c d, then back)    over the reference's samples around then
+//   what is near the best: rounds (a b, b a)    over the least of them around then
 //   the best: fresh samples in random order with the reference, and the incumbent; a rank test (rank_test.h) after 6, 9, 14 turns, ...
 #include "runtime/timing.h"
 
@@ -11,6 +13,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <numeric>
 #include <random>
 #include <string_view>
 #include <tuple>
@@ -22,17 +25,21 @@ namespace {
 
 constexpr int kScreenSamples = 3;
 constexpr int kReferenceEvery = 4;  // candidates; twice as many once half of what screening may spend is spent
-constexpr int kForDeciding = 44;    // samples that screening leaves: three rounds of five, fourteen turns of two
+constexpr int kForDeciding = 40;    // samples that screening leaves: three rounds of five, twelve turns of two
+constexpr double kReadingUs = 10;   // of calls whose time is read at once
 constexpr int kLevelOf = 3;         // readings
 constexpr int kRequeues = 2;
 constexpr double kHopeless = 1.5;
 constexpr double kSuspicious = 0.8;  // of the best so far
-constexpr double kMoved = 0.05;
+constexpr double kMoved = 0.05, kMovedCold = 0.15;
 constexpr int kRetries = 3;  // of a sample on a clock that stood still or went back
 constexpr int kMaxRepeats = 1 << 16;
-constexpr int kRounds = 3;          // before the field is halved
-constexpr int kSelectRounds = 7;    // of the last two
-constexpr int kReserve = 18;        // turns for the test of the winner
+constexpr int kRounds = 3;          // of all finalists
+constexpr double kNear = 0.02;      // of the best: they go on among themselves
+constexpr size_t kMostNear = 3;
+constexpr int kDuelRounds = 12;     // of these
+constexpr int kSelectRounds = 7;    // of a single one that gains little
+constexpr int kReserve = 16;        // turns left for the test of the winner
 constexpr double kTie = 0.005;
 // That test: turns before each look, how probable chance may be for it to go on; the margin, and the levels.
 constexpr int kNumLooks = 4, kLeastLook = 2;
@@ -49,6 +56,20 @@ std::vector<double> paired(const std::vector<Reading>& readings) {
   return out;
 }
 
+// By the less disturbed of its readings (the least of up to four, the second of up to eight), each over the least of others around then.
+double low_ratio(const std::vector<std::pair<size_t, double>>& readings, const std::vector<double>& rounds) {
+  std::vector<double> ratios;
+  for (const auto& [n, us] : readings) {
+    const auto from = rounds.begin() + static_cast<std::ptrdiff_t>(std::max<size_t>(n, 1) - 1);
+    const auto to = rounds.begin() + static_cast<std::ptrdiff_t>(std::min(n + 2, rounds.size()));
+    ratios.push_back(us / *std::min_element(from, to));
+  }
+  if (ratios.empty()) return INFINITY;
+  const auto at = ratios.begin() + static_cast<std::ptrdiff_t>((ratios.size() - 1) / 4);
+  std::nth_element(ratios.begin(), at, ratios.end());
+  return *at;
+}
+
 int64_t steady_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
@@ -60,6 +81,7 @@ int64_t steady_ns() {
 TimingSession::TimingSession(TimingOptions options, std::function<void(int)> before)
     : options_(std::move(options)), before_(std::move(before)) {
   if (!options_.now_ns) options_.now_ns = steady_ns;
+  if (options_.min_sample_us <= 0) options_.min_sample_us = sample_us(options_.cold, false);
   start_ = rested_ = options_.now_ns();
 }
 
@@ -78,7 +100,8 @@ bool TimingSession::spent(double share) const {
   return options_.budget_ms > 0 && elapsed_ms() > share * options_.budget_ms;
 }
 
-// Microseconds per call, or 0 if the clock gave nothing.
+// Microseconds per call, or 0 if the clock gave nothing: the lower quartile of what several readings of a few calls each say, so that a moment's
+// disturbance is no part of it.
 double TimingSession::measure(int i) {
   if (before_) before_(i);
   const int64_t before = options_.now_ns();
@@ -87,15 +110,21 @@ double TimingSession::measure(int i) {
     rested_ = options_.now_ns();
   }
   Candidate& c = candidates_[static_cast<size_t>(i)];
-  const int calls = std::max(c.repeats, 1);
-  for (int attempt = 0; attempt < kRetries; ++attempt) {
+  const int calls = std::max(c.repeats, 1), at_once = std::max(c.at_once, 1);
+  std::vector<double> readings;
+  for (int attempt = 0; attempt < kRetries && readings.empty(); ++attempt) {
     if (c.prepare) c.prepare(calls);
-    const int64_t from = options_.now_ns();
-    for (int r = 0; r < calls; ++r) c.call();
-    const int64_t ns = options_.now_ns() - from;
-    if (ns > 0) return static_cast<double>(ns) * 1e-3 / calls;
+    for (int done = 0; done < calls; done += at_once) {
+      const int64_t from = options_.now_ns();
+      for (int r = 0; r < at_once; ++r) c.call();
+      const int64_t ns = options_.now_ns() - from;
+      if (ns > 0) readings.push_back(static_cast<double>(ns) * 1e-3 / at_once);
+    }
   }
-  return 0;
+  if (readings.empty()) return 0;
+  const auto quartile = readings.begin() + static_cast<std::ptrdiff_t>((readings.size() - 1) / 4);
+  std::nth_element(readings.begin(), quartile, readings.end());
+  return *quartile;
 }
 
 double TimingSession::sample(int i) {
@@ -113,7 +142,7 @@ double TimingSession::extra(int i) {
 // Two calls or 1 ms; sets how often a sample repeats the call.
 void TimingSession::warm_up(int i) {
   Candidate& c = candidates_[static_cast<size_t>(i)];
-  c.repeats = 1;
+  c.repeats = c.at_once = 1;
   double total = 0, once = 0;
   for (int n = 0; n < 2 || (total < 1000 && n < 64); ++n) {
     const double us = measure(i);
@@ -121,9 +150,10 @@ void TimingSession::warm_up(int i) {
     if (us > 0 && (once == 0 || us < once)) once = us;
     if (total >= 1000) break;
   }
-  if (once > 0)
-    c.repeats = static_cast<int>(
-        std::clamp(std::ceil(options_.min_sample_us / once), 1.0, double{kMaxRepeats}));
+  if (once <= 0) return;
+  const auto calls_in = [&](double us) { return static_cast<int>(std::clamp(std::ceil(us / once), 1.0, double{kMaxRepeats})); };
+  c.repeats = calls_in(options_.min_sample_us);
+  c.at_once = std::min(c.repeats, calls_in(kReadingUs));
 }
 
 double TimingSession::best_of(const std::vector<double>& v) const {
@@ -136,19 +166,19 @@ double TimingSession::score(int i) const {
   return best_of(r.samples) / r.reference_us * base_;
 }
 
-// Median of the latest readings.
+// By the latest readings.
 double TimingSession::reference_level() const {
   if (readings_.empty()) return 0;
   const size_t n = std::min<size_t>(readings_.size(), kLevelOf);
-  return median_of(std::vector<double>(readings_.end() - static_cast<std::ptrdiff_t>(n), readings_.end()));
+  return best_of(std::vector<double>(readings_.end() - static_cast<std::ptrdiff_t>(n), readings_.end()));
 }
 
-// How far a reading may lie from the level: 5 %, or three times the usual deviation.
+// How far a reading may lie from the level: 5 %, of memory 15 %, or three times the usual deviation.
 double TimingSession::reference_limit() const {
   const double middle = median_of(readings_);
   std::vector<double> deviations;
   for (const double r : readings_) deviations.push_back(std::abs(r / middle - 1));
-  return std::max(kMoved, 3 * median_of(deviations));
+  return std::max(options_.cold ? kMovedCold : kMoved, 3 * median_of(deviations));
 }
 
 // One sample of the reference, a second one if the first looks odd; whether the machine moved.
@@ -166,25 +196,42 @@ bool TimingSession::read_reference() {
   return moved;
 }
 
-void TimingSession::screen_one(int i) {
-  TimingRow& row = candidates_[static_cast<size_t>(i)].row;
-  row.samples.clear();
-  const double level = reference_level();
-  const auto corrected = [&](double us) { return us / level * base_; };
-  if (candidates_[static_cast<size_t>(i)].repeats == 0) warm_up(i);
-  for (int n = 0; n < kScreenSamples; ++n) {
-    const double us = sample(i);
-    if (us > 0) row.samples.push_back(us);
-    if (n == 1 && !row.samples.empty() && corrected(*std::min_element(row.samples.begin(), row.samples.end())) > kHopeless * best_) return;
+double TimingSession::corrected(double us) const { return us / reference_level() * base_; }
+
+// In passes over all of them: what disturbs the machine for a while disturbs one sample of each. The reference goes first in each pass if there are
+// samples enough, else once in the end. Whether the machine moved meanwhile.
+bool TimingSession::screen_batch(std::span<const int> batch, bool plenty) {
+  for (const int i : batch) {
+    Candidate& c = candidates_[static_cast<size_t>(i)];
+    if (c.repeats == 0) warm_up(i);
+    c.row.samples.clear();
   }
-  if (static_cast<int>(row.samples.size()) < kScreenSamples) return;
-  if (corrected(best_of(row.samples)) < kSuspicious * best_ && can_afford(kScreenSamples + kForDeciding)) {
-    std::vector<double> again;
-    for (int n = 0; n < kScreenSamples; ++n) {
-      if (const double us = extra(i); us > 0) again.push_back(us);
+  bool moved = false;
+  for (int pass = 0; pass < kScreenSamples; ++pass) {
+    if (plenty && read_reference()) moved |= pass > 0;
+    for (size_t n = 0; n < batch.size(); ++n) {
+      const int i = batch[pass % 2 == 0 ? n : batch.size() - 1 - n];
+      std::vector<double>& samples = candidates_[static_cast<size_t>(i)].row.samples;
+      const bool hopeless = samples.size() == 2 && corrected(std::min(samples[0], samples[1])) > kHopeless * best_;
+      if (hopeless) continue;
+      if (const double us = sample(i); us > 0) samples.push_back(us);
     }
-    if (static_cast<int>(again.size()) == kScreenSamples && best_of(again) > best_of(row.samples)) row.samples = again;
   }
+  if (!plenty && can_afford(2 + kForDeciding)) moved = read_reference();
+  for (const int i : batch) doubt(i);
+  return moved;
+}
+
+// What is suspiciously fast is taken again.
+void TimingSession::doubt(int i) {
+  TimingRow& row = candidates_[static_cast<size_t>(i)].row;
+  if (static_cast<int>(row.samples.size()) < kScreenSamples || !can_afford(kScreenSamples + kForDeciding)) return;
+  if (corrected(best_of(row.samples)) >= kSuspicious * best_) return;
+  std::vector<double> again;
+  for (int n = 0; n < kScreenSamples; ++n) {
+    if (const double us = extra(i); us > 0) again.push_back(us);
+  }
+  if (static_cast<int>(again.size()) == kScreenSamples && best_of(again) > best_of(row.samples)) row.samples = again;
 }
 
 void TimingSession::screen(std::span<const int> candidates, const std::function<void(int)>& settled) {
@@ -209,10 +256,7 @@ void TimingSession::screen(std::span<const int> candidates, const std::function<
     const bool plenty = can_afford((options_.further - kForDeciding) / 2 + kForDeciding);
     const size_t end = std::min(at + (plenty ? 1 : 2) * kReferenceEvery, todo.size());
     const bool dead = base_ <= 0 || spent(0.5);
-    if (!dead) {
-      for (size_t n = at; n < end; ++n) screen_one(todo[n]);
-    }
-    const bool moved = !dead && can_afford(2 + kForDeciding) && read_reference();
+    const bool moved = !dead && screen_batch(std::span(todo).subspan(at, end - at), plenty);
     if (moved && candidates_[static_cast<size_t>(todo[at])].row.requeued < kRequeues) {
       for (size_t n = at; n < end; ++n) ++candidates_[static_cast<size_t>(todo[n])].row.requeued;
       continue;
@@ -244,19 +288,8 @@ void TimingSession::round(const std::vector<int>& active, bool reversed) {
   for (const auto& [i, us] : own) candidates_[static_cast<size_t>(i)].in_rounds.push_back({rounds_.size() - 1, us});
 }
 
-// By the less disturbed of its rounds (the least of up to four, the second of up to eight), each over the reference's least reading around then.
-double TimingSession::level(int i) const {
-  std::vector<double> ratios;
-  for (const auto& [n, us] : candidates_[static_cast<size_t>(i)].in_rounds) {
-    const auto from = rounds_.begin() + static_cast<std::ptrdiff_t>(std::max<size_t>(n, 1) - 1);
-    const auto to = rounds_.begin() + static_cast<std::ptrdiff_t>(std::min(n + 2, rounds_.size()));
-    ratios.push_back(us / *std::min_element(from, to));
-  }
-  if (ratios.empty()) return INFINITY;
-  const auto at = ratios.begin() + static_cast<std::ptrdiff_t>((ratios.size() - 1) / 4);
-  std::nth_element(ratios.begin(), at, ratios.end());
-  return *at;
-}
+// Over the reference's.
+double TimingSession::level(int i) const { return low_ratio(candidates_[static_cast<size_t>(i)].in_rounds, rounds_); }
 
 std::vector<double> TimingSession::ratios(int i) const {
   std::vector<double> out;
@@ -264,7 +297,33 @@ std::vector<double> TimingSession::ratios(int i) const {
   return out;
 }
 
-// In the order of their levels; equal within the tie in the stated order.
+// In turns without the reference, as many as leave `reserve` samples: its level among the rivals, for each.
+std::vector<double> TimingSession::duel(const std::vector<int>& rivals, int reserve) {
+  std::vector<double> least = rounds_;
+  std::vector<std::vector<std::pair<size_t, double>>> readings;
+  for (size_t n = 0; n < least.size(); ++n) least[n] = INFINITY;
+  const auto take = [&](size_t n, double us) { least[n] = std::min(least[n], us); };
+  for (const int r : rivals) {
+    readings.push_back(candidates_[static_cast<size_t>(r)].in_rounds);
+    for (const auto& [n, us] : readings.back()) take(n, us);
+  }
+  const int count = static_cast<int>(rivals.size());
+  for (int n = 0; n < kDuelRounds && can_afford(count + reserve) && !spent(1); ++n) {
+    least.push_back(INFINITY);
+    for (int k = 0; k < count; ++k) {
+      const size_t who = static_cast<size_t>(n % 2 == 0 ? k : count - 1 - k);
+      const double us = extra(rivals[who]);
+      if (us <= 0) continue;
+      readings[who].emplace_back(least.size() - 1, us);
+      take(least.size() - 1, us);
+    }
+  }
+  std::vector<double> out;
+  for (const auto& own : readings) out.push_back(low_ratio(own, least));
+  return out;
+}
+
+// In the order of their levels, the near ones by those among themselves; equal within the tie in the stated order.
 std::vector<Finalist> TimingSession::select(std::vector<Finalist> field, int incumbent) {
   std::mt19937_64 random(options_.seed);
   bool reversed = random() & 1;
@@ -272,35 +331,47 @@ std::vector<Finalist> TimingSession::select(std::vector<Finalist> field, int inc
   const auto sort = [&] { std::stable_sort(field.begin(), field.end(), faster); };
   std::vector<int> active;
   for (const Finalist& f : field) active.push_back(f.candidate);
-  for (int n = 0; n < kRounds + kSelectRounds && !active.empty() && !spent(1); ++n) {
-    // The test of the winner has to remain possible.
-    const int each = static_cast<int>(active.size()) + 1;
-    if (!can_afford(each + (n < kRounds ? 0 : (incumbent < 0 ? 2 : 3) * kReserve))) break;
+  for (int n = 0; n < kRounds && !active.empty() && !spent(1); ++n) {
+    if (!can_afford(static_cast<int>(active.size()) + 1)) break;
     round(active, std::exchange(reversed, !reversed));
-    if (n + 1 < kRounds) continue;
-    sort();
-    const double best = level(field[0].candidate);
-    std::vector<int> left;
-    for (const Finalist& f : field) {
-      const bool near = level(f.candidate) <= best * (1 + 4 * kTie) && left.size() < 2;
-      const bool known = std::find(active.begin(), active.end(), f.candidate) != active.end();
-      if (known && (near || f.candidate == incumbent)) left.push_back(f.candidate);
-    }
-    active = std::move(left);
-    if (active.size() == 1 && best < 1 - 2 * options_.must_win) break;
-    const std::vector<double> so_far = ratios(field[0].candidate);
-    const auto [lo, hi] = median_interval(so_far);
-    if (static_cast<int>(so_far.size()) >= kMinIntervalPairs && (hi - lo <= options_.narrow || lo > 1)) break;
   }
   sort();
   if (field.empty() || rounds_.empty()) return {};
-  const double limit = level(field[0].candidate) + kTie;
-  const auto tied = std::partition_point(field.begin(), field.end(), [&](const Finalist& f) { return level(f.candidate) <= limit; });
-  std::sort(field.begin(), tied, [&](const Finalist& a, const Finalist& b) {
+  const double best = level(field[0].candidate);
+  if (!std::isfinite(best)) return {};
+  std::vector<int> near;
+  for (const Finalist& f : field) {
+    if (level(f.candidate) <= best * (1 + kNear) && near.size() < kMostNear) near.push_back(f.candidate);
+  }
+  // The test of the winner has to remain possible.
+  const int reserve = kReserve * (incumbent < 0 ? 2 : 3);
+  std::vector<double> place;
+  for (const Finalist& f : field) place.push_back(level(f.candidate));
+  if (near.size() > 1) {
+    const std::vector<double> among = duel(near, reserve);
+    const double ahead = *std::min_element(among.begin(), among.end());
+    for (size_t n = 0; n < near.size(); ++n) place[n] = best * among[n] / ahead;
+  } else if (best >= 1 - 2 * options_.must_win) {
+    for (int n = 0; n < kSelectRounds && !spent(1) && can_afford(2 + reserve); ++n) {
+      round(near, std::exchange(reversed, !reversed));
+      const std::vector<double> so_far = ratios(near[0]);
+      const auto [lo, hi] = median_interval(so_far);
+      if (static_cast<int>(so_far.size()) >= kMinIntervalPairs && (hi - lo <= options_.narrow || lo > 1)) break;
+    }
+    place[0] = level(near[0]);
+  }
+  std::vector<size_t> order(field.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return place[a] < place[b]; });
+  const double limit = place[order[0]] * (1 + kTie);
+  const auto tied = std::partition_point(order.begin(), order.end(), [&](size_t n) { return place[n] <= limit; });
+  std::sort(order.begin(), tied, [&](size_t a, size_t b) {
     const auto rank = [&](const Finalist& f) { return std::tuple(f.candidate != incumbent, f.code_bytes, f.text.size(), std::string_view(f.text)); };
-    return rank(a) < rank(b);
+    return rank(field[a]) < rank(field[b]);
   });
-  return field;
+  std::vector<Finalist> out;
+  for (const size_t n : order) out.push_back(std::move(field[n]));
+  return out;
 }
 
 // On fresh samples in an order drawn at random: true if it is faster than the incumbent, and than the reference by must_win, for certain. What

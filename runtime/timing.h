@@ -12,9 +12,13 @@
 
 namespace lathe::runtime {
 
+// What a sample takes at least. Reading from memory varies from call to call by a quarter and from one copy to the next: a cold one takes in
+// several. aside: not to be felt beside other work.
+constexpr double sample_us(bool cold, bool aside) { return aside ? (cold ? 500 : 100) : (cold ? 4000 : 1000); }
+
 struct TimingOptions {
   bool cold = false;          // screening by median of 3 (else by minimum of 3)
-  double min_sample_us = 50;  // shorter calls are repeated within a sample
+  double min_sample_us = 0;   // shorter calls are repeated within a sample; 0: sample_us(cold, false)
   int further = 64;           // samples beyond the screening's three, of all candidates together
   double narrow = 0.01;       // pairs stop when the 95 % interval of their median is as narrow as this
   double must_win = 0.01;     // the winner's gain over the reference, for certain
@@ -69,7 +73,8 @@ class TimingSession {
   struct Candidate {
     std::function<void()> call;
     std::function<void(int)> prepare;
-    int repeats = 0;              // 0: not warmed up yet
+    int repeats = 0;              // calls of a sample; 0: not warmed up yet
+    int at_once = 1;              // of these between two looks at the clock
     TimingRow row;
     std::vector<std::pair<size_t, double>> in_rounds;   // which round, its time
   };
@@ -81,13 +86,16 @@ class TimingSession {
   double extra(int i);
   void warm_up(int i);
   double best_of(const std::vector<double>& samples) const;
-  void screen_one(int i);
+  double corrected(double us) const;
+  bool screen_batch(std::span<const int> batch, bool plenty);
+  void doubt(int i);
   bool read_reference();
   double reference_level() const;
   double reference_limit() const;
   void round(const std::vector<int>& active, bool reversed);
   double level(int i) const;
   std::vector<double> ratios(int i) const;
+  std::vector<double> duel(const std::vector<int>& rivals, int reserve);
   std::vector<Finalist> select(std::vector<Finalist> finalists, int incumbent);
   bool confirmed(int i, int incumbent, double alpha);
 

@@ -180,6 +180,7 @@ class Warmup {
       ours |= t.verdict != TaskVerdict::elsewhere;
       if (k == 0 || t.verdict < verdict) verdict = t.verdict;
       row->measurements += t.outcome.measurements;
+      row->search_ms += t.search_ms;
       if (kernels == 1) {
         row->curve = t.curve;
         row->expected = t.outcome.memory.expected;

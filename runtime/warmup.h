@@ -46,6 +46,7 @@ struct WarmupRow {
   bool tie = false;                  // nothing beat the defaults
   std::string verdict;               // of the search: won, tie, stored, pinned, ...; the least settled of its Kernels
   int measurements = 0;              // candidates timed
+  double search_ms = 0;              // wall clock of the searches
   std::vector<double> curve;         // us, best so far after each, of an operator of one Kernel
   std::vector<std::pair<double, double>> expected;  // of the same: us as the search expected a candidate, and as measured
   double flops = 0, bytes = 0;       // of one call, bytes compulsory

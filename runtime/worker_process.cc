@@ -173,6 +173,9 @@ int64_t WorkerProcess::cpu_ms() const {
 void WorkerProcess::ask() {
   if (pid_ > 0) kill(pid_, SIGTERM);
 }
+void WorkerProcess::hold(bool held) {
+  if (pid_ > 0) kill(-pid_, held ? SIGSTOP : SIGCONT);
+}
 void WorkerProcess::end() {
   if (pid_ > 0) kill(-pid_, SIGKILL);
 }

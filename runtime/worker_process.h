@@ -30,6 +30,7 @@ class WorkerProcess {
   ir::Result<std::string> receive(int64_t deadline);
   void ask();  // what it is doing: it answers with its last words
   void end();  // at once
+  void hold(bool held);  // stands still until it is let go
   // Reaps a child whose stream has ended; why it did. *killed: by a signal that no candidate sends itself.
   std::string end_of_child(bool* killed);
 

@@ -154,6 +154,8 @@ void WorkloadSearch::search(size_t index, int measurements, double allowance_ms)
   std::string& like = winners_[task.query.kernel_text];
   Result<SearchOutcome> found = search_and_record(*context_, task, worker_evaluator(worker_, budget_.cancelled), like);
   const bool again = t.outcome.measured;
+  const double took_ms = now_ms() - start;
+  t.search_ms += took_ms;
   if (cancelled() && (!found.ok() || !found->measured)) {
     // What an earlier quantum found stays.
     if (!again) t.verdict = TaskVerdict::pending;
@@ -175,7 +177,7 @@ void WorkloadSearch::search(size_t index, int measurements, double allowance_ms)
   t.verdict = !t.outcome.measured ? TaskVerdict::unmeasured : !task.pinned.empty() ? TaskVerdict::pinned : t.outcome.tie ? TaskVerdict::tie : TaskVerdict::won;
   if (t.outcome.measured) like = t.outcome.schedule;
   const int spent = std::max(t.outcome.measurements - scheduler_->slots(static_cast<int>(index)), 0);
-  scheduler_->tell(static_cast<int>(index), t.outcome.best_us, spent, now_ms() - start, !t.outcome.measured || !task.pinned.empty() || t.outcome.exhausted);
+  scheduler_->tell(static_cast<int>(index), t.outcome.best_us, spent, took_ms, !t.outcome.measured || !task.pinned.empty() || t.outcome.exhausted);
 }
 
 void WorkloadSearch::run(double until_ms, const std::function<void(const WorkloadTask&, double)>& progress) {

@@ -44,6 +44,7 @@ struct WorkloadTask {
   TaskVerdict verdict = TaskVerdict::pending;
   SearchOutcome outcome;        // of the last quantum; measurements of all
   std::vector<double> curve;    // us, best so far after each measurement
+  double search_ms = 0;         // wall clock of all its quanta
   ir::Status failure;
 };
 

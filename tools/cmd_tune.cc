@@ -44,6 +44,7 @@ json row_json(const TuneOptions& options, const WarmupRow& row) {
   line["dims"] = json_dims(*row.item, row.dims);
   line["threads"] = row.threads;
   line["measured"] = row.measurements;
+  line["search_ms"] = row.search_ms;
   line["best_us"] = row.us > 0 ? json(row.us) : json();
   line["default_us"] = row.default_us > 0 ? json(row.default_us) : json();
   line["of_roofline"] = row.of_roofline > 0 ? json(row.of_roofline) : json();

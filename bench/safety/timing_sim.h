@@ -25,6 +25,7 @@ struct SimulatedBench {
   std::vector<double> us;
   std::mt19937_64 random{1};
   NoiseModel noise;
+  double sample_us = 1e-9;    // a sample is one call, unless the options say otherwise; 0: as in earnest
   size_t at_once = SIZE_MAX;  // candidates given to one call of screen()
   double now_us = 1e6;
   double level = 0;  // of the drift
@@ -49,6 +50,7 @@ struct SimulatedBench {
 
   // Screens all, then decides among the best four.
   Result run(runtime::TimingOptions options = {}, int incumbent = -1) {
+    if (options.min_sample_us <= 0) options.min_sample_us = sample_us;
     options.now_ns = [this] { return static_cast<int64_t>(clock(now_us) * 1e3); };
     runtime::TimingSession session(options);
     std::vector<int> all;

@@ -184,13 +184,13 @@ int main(int argc, char** argv) {
   int blocks = 20, rows = 8, budget = 2;
   double block_s = 4;
   bool json = false;
-  std::string worker;
+  std::string worker = LATHE_WORKER_PATH;
   CLI::App app("Serving with tuning on and off in turns");
   app.add_option("--blocks", blocks, "blocks of each kind: on, off, control")->check(CLI::Range(2, 1000));
   app.add_option("--seconds", block_s, "of a block");
   app.add_option("--rows", rows, "sequences decoded together")->check(CLI::Range(1, 64));
   app.add_option("--budget", budget, "per cent of one CPU for tuning")->check(CLI::Range(1, 100));
-  app.add_option("--worker", worker, "the measuring worker; else beside this program");
+  app.add_option("--worker", worker, "the measuring worker; else the one of this build");
   app.add_flag("--json", json, "one object on standard output");
   CLI11_PARSE(app, argc, argv);
 
@@ -202,7 +202,7 @@ int main(int argc, char** argv) {
   options.num_layers = 1;
   options.tune = LATHE_TUNE_OFF;
   options.tune_cpu = static_cast<uint32_t>(budget);
-  options.worker_path = worker.empty() ? nullptr : worker.c_str();
+  options.worker_path = worker.c_str();
   lathe_context* ctx = nullptr;
   lathe_error e{};
   if (lathe_context_create(&options, &ctx, &e) != LATHE_OK) fail(e);

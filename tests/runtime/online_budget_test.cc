@@ -17,13 +17,18 @@ constexpr int64_t kScreen = 7 * kMs, kDecide = 9 * kMs, kBegin = 3 * kMs;
 
 // Time passes by sleeping and working only.
 struct Machine {
-  int64_t now = 1000 * kMs, started = now, cpu = 0, most_ahead = 0;
+  int64_t now = 1000 * kMs, started = now, off = 0, cpu = 0, most_ahead = 0;
+  bool on = true;
   double share = 0.02;
   int begun = 0, screened = 0, decided = 0;
-  void work(int64_t ns) {
+  void pass(int64_t ns) {
     now += ns;
+    off += on ? 0 : ns;
+  }
+  void work(int64_t ns) {
+    pass(ns);
     cpu += ns;
-    const double earned = share * static_cast<double>(now - started);
+    const double earned = share * static_cast<double>(now - started - off);
     most_ahead = std::max(most_ahead, cpu - static_cast<int64_t>(earned));
   }
 };
@@ -86,7 +91,10 @@ class OnlineBudget : public ::testing::TestWithParam<double> {
     };
     online->now_ns = [this] { return machine_.now; };
     online->cpu_ns = [this] { return machine_.cpu; };
-    online->sleep = [this](int64_t ns) { machine_.now += ns; };
+    online->sleep = [this](int64_t ns) {
+      machine_.pass(ns);
+      if (turns_) switch_by_time();
+    };
     ContextConfig config;
     (void)config.options.set(ir::OptionId::cache, "off").ok();
     config.online = std::move(online);
@@ -116,7 +124,14 @@ class OnlineBudget : public ::testing::TestWithParam<double> {
     std::free(workspace);
   }
 
+  // On for a second, off for two.
+  void switch_by_time() {
+    machine_.on = machine_.now / (1000 * kMs) % 3 == 0;
+    context_->tuner().set_mode(context_, machine_.on ? TuneMode::on : TuneMode::off);
+  }
+
   Machine machine_;
+  bool turns_ = false;
   std::shared_ptr<Context> context_;
   std::vector<std::shared_ptr<Operator>> ops_;
   PrepareRequest request_;
@@ -127,7 +142,7 @@ TEST_P(OnlineBudget, IsKeptAtEveryMomentWhileThreeShapesAreSearched) {
   for (int n = 0; n < 4000 && machine_.decided < 3; ++n) {
     serve(16);
     (void)context_->tuner().step(*context_);
-    machine_.now += 50 * kMs;
+    machine_.pass(50 * kMs);
   }
   EXPECT_EQ(machine_.begun, 3);
   EXPECT_EQ(machine_.decided, 3);
@@ -139,13 +154,27 @@ TEST_P(OnlineBudget, IsKeptAtEveryMomentWhileThreeShapesAreSearched) {
   EXPECT_LE(machine_.most_ahead, kSaved + kBegin + std::max(kScreen, kDecide));
 }
 
+// What passes while it is switched off pays for nothing.
+TEST_P(OnlineBudget, IsKeptOfTheTimeThatItIsOn) {
+  turns_ = true;
+  for (int n = 0; n < 20'000 && machine_.decided < 3; ++n) {
+    serve(16);
+    (void)context_->tuner().step(*context_);
+    machine_.pass(50 * kMs);
+    switch_by_time();
+  }
+  EXPECT_EQ(machine_.decided, 3);
+  const auto between_looks = static_cast<int64_t>(50 * kMs * GetParam());
+  EXPECT_LE(machine_.most_ahead, kSaved + kBegin + std::max(kScreen, kDecide) + between_looks);
+}
+
 // What was used, less what may be ahead, was earned first.
 TEST_P(OnlineBudget, TakesAsLongAsTheShareSays) {
   const int64_t from = machine_.now;
   while (machine_.decided < 3 && machine_.now - from < 3'600'000 * kMs) {
     serve(16);
     (void)context_->tuner().step(*context_);
-    machine_.now += kMs;
+    machine_.pass(kMs);
   }
   ASSERT_EQ(machine_.decided, 3);
   const double used = static_cast<double>(machine_.cpu), took = static_cast<double>(machine_.now - from);

@@ -318,6 +318,41 @@ TEST(Online, a_body_that_needs_more_workspace_than_was_told_is_refused) {
   EXPECT_EQ(s.state(), S::rejected) << s.why();
 }
 
+// Takes what it is given for measured.
+class Listed final : public Evaluation {
+ public:
+  explicit Listed(int* screened) : screened_(screened) {}
+  ir::Result<std::vector<CandidateResult>> screen(const std::vector<CandidateSpec>& batch) override {
+    *screened_ += static_cast<int>(batch.size());
+    CandidateResult timed;
+    timed.outcome = CandidateResult::Outcome::timed;
+    timed.samples_us = {10, 10, 10};
+    timed.reference_us = 10;
+    return std::vector<CandidateResult>(batch.size(), timed);
+  }
+  ir::Result<FinalResult> decide(const std::vector<int>&, int) override {
+    FinalResult out;
+    out.winner = *screened_ > 0 ? 0 : -1;
+    return out;
+  }
+
+ private:
+  int* screened_;
+};
+
+TEST(Online, what_needs_more_workspace_than_was_told_is_not_even_measured) {
+  for (const bool enough : {true, false}) {
+    int screened = 0;
+    Server s(TuneMode::on, "", false, [&](const EvaluateTask&) { return ir::Result<std::unique_ptr<Evaluation>>(std::make_unique<Listed>(&screened)); });
+    s.step();
+    s.step();
+    s.serve(64);
+    if (!enough) const_cast<BoundOp*>(s.body())->workspace_bytes = s.body()->nest_offset - 1;
+    s.step();
+    EXPECT_EQ(screened > 0, enough) << s.why();
+  }
+}
+
 TEST(Online, a_search_that_is_refused_ends_rejected_after_one_try) {
   int searches = 0;
   Server s(TuneMode::on, "", false, [&](const EvaluateTask&) -> ir::Result<std::unique_ptr<Evaluation>> {

@@ -99,6 +99,23 @@ TEST(Timing, AClearlyFasterOneWinsUnderNoise) {
   EXPECT_GE(promoted({100, 104, 70, 97, 110}, busy, false), 194);
 }
 
+// Among near ones that are all far ahead of the reference, the samples go into telling them apart.
+TEST(Timing, TwoSearchesAgreeOnTheBestOfNearOnes) {
+  for (const NoiseModel& noise : {NoiseModel::busy(), NoiseModel{0.03, 0, 0}}) {
+    int worse = 0;
+    for (uint64_t seed = 0; seed < 200; ++seed) {
+      SimulatedBench b{{100, 81.3, 80, 82.5, 84, 90, 103, 97, 95, 88, 91, 120, 110, 84, 86, 99}};
+      b.random.seed(seed);
+      b.noise = noise;
+      TimingOptions options;
+      options.seed = seed;
+      const SimulatedBench::Result r = b.run(options);
+      worse += r.decision.winner != 2;
+    }
+    EXPECT_LE(worse, noise.bursts > 0 ? 12 : 6) << "of 200";
+  }
+}
+
 // Readings of the reference must not use up what the decision needs, also where candidates come two by two.
 TEST(Timing, ALargeGainWinsAfterALongSearch) {
   int won = 0;
@@ -160,8 +177,9 @@ TEST(Timing, AClockThatStandsGoesBackOrJumpsPicksNothingSlower) {
 
 TEST(Timing, WhatTheMachineMovedUnderIsTakenAgain) {
   SimulatedBench b{{100, 90, 90, 90, 90}};
-  // Everything takes twice as long from the first candidate's third sample on: the reference says so.
-  const double slow_from = 1e6 + 20 * 100 + 20 * 90;
+  // Everything takes twice as long from the middle of the second pass on: the reference says so in the third.
+  const double warm_up = 10 * 100 + 3 * 100 + 4 * 12 * 90, pass = 100 + 4 * 90;
+  const double slow_from = 1e6 + warm_up + 1.5 * pass;
   b.clock = [=](double t) { return t < slow_from ? t : slow_from + 2 * (t - slow_from); };
   const SimulatedBench::Result r = b.run();
   int requeued = 0;
@@ -233,8 +251,53 @@ TEST(Timing, RestsBetweenBursts) {
   EXPECT_GT(rests, 10);
 }
 
+TEST(Timing, AColdSampleTakesInSeveralReadingsOfMemory) {
+  double took[2] = {};
+  for (const bool cold : {false, true}) {
+    SimulatedBench b{{100, 80}};
+    b.sample_us = 0;
+    TimingOptions options;
+    options.cold = cold;
+    const double from = b.now_us;
+    b.run(options);
+    took[cold] = b.now_us - from;
+  }
+  EXPECT_GT(took[1], 3 * took[0]);
+}
+
+// Calls that something else interrupts are no part of a sample, as long as they are few.
+TEST(Timing, AMomentsDisturbanceIsNoPartOfASample) {
+  for (const bool cold : {false, true}) {
+    SimulatedBench b{{100, 80, 95, 130}};
+    b.noise = {0, 0.3, 3};
+    b.sample_us = 2000;
+    TimingOptions options;
+    options.cold = cold;
+    const SimulatedBench::Result r = b.run(options);
+    for (size_t i = 0; i < b.us.size(); ++i) {
+      for (const double us : r.rows[i].samples) EXPECT_NEAR(us, b.us[i], 0.02 * b.us[i]) << "candidate " << i;
+    }
+  }
+}
+
+// What slows everything down for as long as three samples of a candidate take is no candidate's fault.
+TEST(Timing, AWhilesDisturbanceIsNobodysFault) {
+  for (double from = 0; from < 4000; from += 50) {
+    SimulatedBench b{{100, 90, 92, 94, 96}};
+    const double begin = 1e6 + from, end = begin + 300;
+    b.clock = [=](double t) { return t < begin ? t : t < end ? begin + 1.4 * (t - begin) : t + 0.4 * (end - begin); };
+    const SimulatedBench::Result r = b.run();
+    for (size_t i = 1; i < b.us.size(); ++i) {
+      const TimingRow& row = r.rows[i];
+      ASSERT_EQ(row.samples.size(), 3u);
+      EXPECT_NEAR(*std::min_element(row.samples.begin(), row.samples.end()) / row.reference_us, b.us[i] / 100, 0.005) << "from " << from << " candidate " << i;
+    }
+  }
+}
+
 TEST(Timing, ShortCallsAreRepeatedInASample) {
   SimulatedBench b{{0.5, 0.4}};
+  b.sample_us = 50;
   const SimulatedBench::Result r = b.run();
   EXPECT_EQ(r.decision.winner, 1);
   EXPECT_NEAR(r.decision.best_us, 0.4, 0.01);

@@ -50,6 +50,7 @@ TEST(Tune, SearchesChecksTheWholeAndDoesNothingTheSecondTime) {
     EXPECT_GE(row["measured"].get<int>(), 1);
     EXPECT_GT(row["best_us"].get<double>(), 0);
     EXPECT_FALSE(row["curve"].empty());
+    EXPECT_GT(row["search_ms"].get<double>(), 0);
     EXPECT_TRUE(row["expected"].is_array());
     EXPECT_THAT((std::set<std::string>{"won", "tie", "dropped"}), testing::Contains(row["verdict"].get<std::string>()));
   }
