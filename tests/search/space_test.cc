@@ -44,6 +44,27 @@ TEST(Space, holds_exactly_what_the_predicate_accepts) {
   }
 }
 
+TEST(Space, norms_sum_in_short_rows) {
+  Problem p;
+  p.kernel = kernel_of(R"(kernel norm(x: f32[128, 896] in, y: f32[128, 896] out) family row
+  s: f32[128] heap
+  for i < 128 [row]:
+    s[i] = 0.0
+    for n < 896 [col]:
+      s[i] += x[i, n] * x[i, n]
+    for n1 < 896 [col]:
+      y[i, n1] = x[i, n1] * rsqrt(s[i])
+)");
+  ir::Target t = avx512_target();
+  const Recipe* r = find_recipe(p);
+  const Knobs one = {{"unroll", 1}, {"grain", 0}}, two = {{"unroll", 2}, {"grain", 0}};
+  EXPECT_TRUE(r->accepts(one, p, t).ok()) << "56 terms a lane";
+  t.lanes = 8;
+  EXPECT_FALSE(r->accepts(one, p, t).ok()) << "112";
+  EXPECT_TRUE(r->accepts(two, p, t).ok());
+  EXPECT_TRUE(r->accepts(r->defaults(p, t), p, t).ok());
+}
+
 TEST(Space, features_are_finite_and_vary_with_the_knobs) {
   for (const Problem& p : {matmul_problem(16, 4096, 4096, true), matmul_problem(300, 300, 2048, false, 2), softmax_problem(128, 1000, 2)}) {
     const RecipeSpace space = space_of(p);
