@@ -45,6 +45,15 @@ int fail(const CommonOptions& options, const Status& status, int exit_code) {
   return exit_code;
 }
 
+int kept(const CommonOptions& options, runtime::Context& context) {
+  const int64_t lost = context.stats().get(runtime::Stat::k_publish_failed);
+  if (lost == 0) return kDone;
+  const auto layers = context.store().layers();
+  const auto own = std::find_if(layers.begin(), layers.end(), [](const auto& l) { return l.mode != runtime::LayerMode::read_only; });
+  return fail(options, ir::make_error(ir::Code::kIO, "{} objects could not be written to {}: expected a directory that can be made and written, with room",
+                                      lost, own == layers.end() ? "the store" : own->path), kFailed);
+}
+
 Result<std::shared_ptr<runtime::Context>> make_context(const CommonOptions& options, int own_threads) {
   runtime::ContextConfig config;
   LATHE_ASSIGN(config.options, ir::Options::from_environment());

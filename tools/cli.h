@@ -39,6 +39,8 @@ void add_common(CLI::App& app, CommonOptions* options, bool measures = true);
 
 // Reports a failure on stderr and, with --json, as an "error" event; returns the exit code.
 int fail(const CommonOptions& options, const ir::Status& status, int exit_code);
+// kDone, or kFailed after a report of the objects that could not be written to the store.
+int kept(const CommonOptions& options, runtime::Context& context);
 
 ir::Result<std::shared_ptr<runtime::Context>> make_context(const CommonOptions& options, int own_threads = 0);
 

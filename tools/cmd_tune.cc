@@ -200,6 +200,7 @@ int run(const TuneOptions& options) {
   const auto report = runtime::run_warmup(*context, *items, budget, observer);
   bar.clear();
   if (!report.ok()) return fail(options, report.status(), kFailed);
+  const int lost = kept(options, **context);
   if (!options.report.empty()) {
     const ir::Status written = write_report(options.report, std::move(page), **context, (*context)->find_profile(), *report);
     if (!written.ok()) return fail(options, written, kUsage);
@@ -209,7 +210,7 @@ int run(const TuneOptions& options) {
   } else {
     fmt::print("{}\n{}", table.text(), report_text(*report));
   }
-  if (report->failed > 0) return kFailed;
+  if (report->failed > 0 || lost != kDone) return kFailed;
   if (report->pending == 0 || options.dry_run) return kDone;
   fmt::print(stderr, "lathe tune: {}; {} of the searches are left. What was found is kept: run the same command again to go on.\n",
              report->cancelled ? "interrupted" : "the budget is spent", report->pending);

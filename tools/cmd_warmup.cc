@@ -115,6 +115,7 @@ int run(const WarmupOptions& options) {
   const auto report = runtime::run_warmup(*context, *items, budget, observer);
   bar.clear();
   if (!report.ok()) return fail(options, report.status(), kFailed);
+  const int lost = kept(options, **context);
   if (options.json) {
     print_json(report_json(options, *report));
   } else {
@@ -124,7 +125,7 @@ int run(const WarmupOptions& options) {
     fmt::print("{} failed, {} candidates rejected; slowest first call {:.0f} us of code generation; {:.1f} s; digest {}\n",
                report->failed, report->rejected, report->first_call_codegen_us_max, report->wall_ms / 1000, report->digest);
   }
-  if (report->failed > 0) return kFailed;
+  if (report->failed > 0 || lost != kDone) return kFailed;
   if (report->pending == 0) return kDone;
   fmt::print(stderr, "lathe warmup: {}; {} of the searches are left. What was found is kept: run the same command again to go on.\n",
              report->cancelled ? "interrupted" : "the budget is spent", report->pending);

@@ -103,6 +103,13 @@ TEST(Serve, SealedOverAnEmptyStoreFails) {
   EXPECT_THAT(f.err, testing::HasSubstr("never_seen"));
 }
 
+TEST(Serve, AStoreThatCannotBeWrittenIsAFailure) {
+  const Finished f = lathe({"warmup", "--json", "--tier", "1", "--store", "/proc/nowhere", kSmall});
+  EXPECT_EQ(f.code, 1);
+  EXPECT_EQ(f.summary()["failed"], 0) << "the operators themselves are well";
+  EXPECT_THAT(f.err, testing::AllOf(testing::HasSubstr("/proc/nowhere"), testing::HasSubstr("could not be written")));
+}
+
 TEST(Serve, WithoutAWorkerTheDefaultServesProvisionally) {
   if (!native()) GTEST_SKIP() << "no native level on this machine";
   TempDir dir;
