@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstring>
 #include <map>
+#include <numeric>
 #include <random>
 
 #include "runtime/handle.h"
@@ -203,6 +204,14 @@ struct Bench::Impl {
     return measure(dims, tier, calls);
   }
 
+  // While all of the row's threads run: cores may share units and clocks, a virtual machine's two CPUs even the core.
+  double peak_of_a_thread(ir::IsaLevel level) {
+    if (team() == nullptr) return probe.fma_peak_gflops(level);
+    std::vector<double> each(static_cast<size_t>(options.threads));
+    team()->parallel_for(options.threads, [&](int i) { each[static_cast<size_t>(i)] = MachineProbe().fma_peak_gflops(level); });
+    return std::accumulate(each.begin(), each.end(), 0.0) / options.threads;
+  }
+
   // Each round: one sample of the kernel, then the probes that come near it. What moves bytes is compared with reading, or copying, as
   // many from where the kernel's lie: a footprint beyond the caches if they are cold.
   Result<BenchRow> measure(const SymbolValues& dims, int tier, const TimedCalls& call_us) {
@@ -233,7 +242,7 @@ struct Bench::Impl {
       for (int again = 1; again < kHotSamples && !options.cold; ++again) us = std::min(us, call_us(reps));
       row.samples.push_back(us);
       if (fma) {
-        peaks.push_back(probe.fma_peak_gflops(std::min(target.level, ir::IsaLevel::avx512)));
+        peaks.push_back(peak_of_a_thread(std::min(target.level, ir::IsaLevel::avx512)));
         of_peak.push_back(work.flops / us * 1e-3 / (peaks.back() * options.threads));
       }
       if (read) {

@@ -30,7 +30,8 @@ struct BenchRow {
   double of_peak = 0, of_read = 0, of_copy = 0;
   double of_roofline = 0;         // the largest of them
   std::string limit;              // which: "fma", "read", "copy"
-  double peak_gflops = 0, read_gbs = 0, copy_gbs = 0;  // medians of the probes
+  double peak_gflops = 0;         // of one thread while all of the row's run: median of the probes
+  double read_gbs = 0, copy_gbs = 0;  // of one thread alone
   std::vector<double> samples;    // us, by round
 };
 

@@ -12,6 +12,7 @@
 #include "ir/text_form.h"
 #include "jit/host_cpu.h"
 #include "jit/image_lint.h"
+#include "runtime/clock.h"
 #include "runtime/compiler.h"
 #include "runtime/plant.h"
 #include "runtime/rotating_operands.h"
@@ -27,12 +28,6 @@ using Outcome = CandidateResult::Outcome;
 namespace {
 
 constexpr int kRestUs = 5'000;  // between bursts in the background
-
-double now_ms() {
-  return std::chrono::duration<double, std::milli>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 // On a thread of its own that runs when nothing else does: a thread may not leave that class again without privileges.
 template <class F>

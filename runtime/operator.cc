@@ -175,6 +175,17 @@ Result<const ServedStage*> Operator::add_stage(int kernel, const search::Problem
   return list.back().get();
 }
 
+// What a search decided, over the problem's range.
+Result<const ServedStage*> Operator::add_decided(int kernel, const search::Problem& problem, const search::Schedule& schedule, const Decision& decision,
+                                                 const PrepareRequest& request, const LeafPolicy& policy, PrepareInfo& info) {
+  ServedStage attributes;
+  attributes.tier = 2;
+  attributes.threads = request.threads;
+  attributes.best_us = decision.best_us;
+  attributes.default_us = decision.default_us;
+  return add_stage(kernel, problem, schedule, std::move(attributes), policy, info);
+}
+
 // The stage over the whole range, by the default Schedule for the largest hint; plain: constants as they lie.
 Status Operator::add_general(int kernel, const PrepareRequest& request, bool packed, const LeafPolicy& policy, PrepareInfo& info) {
   const search::Problem p = general_problem(kernel, packed, request);
@@ -223,13 +234,8 @@ void Operator::add_between(int kernel, const PrepareRequest& request, LeafPolicy
     if (!decision || decision->kernels.size() != 1) continue;
     const Result<search::Schedule> schedule = search::parse_schedule(decision->kernels[0].schedule);
     if (!schedule.ok() || (schedule->numeric & ~allowed_classes(request)) != 0) continue;
-    ServedStage attributes;
-    attributes.tier = 2;
-    attributes.threads = request.threads;
-    attributes.best_us = decision->best_us;
-    attributes.default_us = decision->default_us;
     // One that does not fit (leaves that are not stored, another layout) leaves the range to the general stage.
-    (void)add_stage(kernel, p, *schedule, attributes, policy, info);
+    (void)add_decided(kernel, p, *schedule, *decision, request, policy, info);
   }
 }
 
@@ -269,12 +275,7 @@ Result<PrepareInfo> Operator::prepare(const PrepareRequest& request, bool compil
         context_->stats().miss(MissReason::k_numeric);
         continue;
       }
-      ServedStage attributes;
-      attributes.tier = 2;
-      attributes.threads = request.threads;
-      attributes.best_us = decision->best_us;
-      attributes.default_us = decision->default_us;
-      Result<const ServedStage*> added = add_stage(kernel, p, *schedule, attributes, policy, info);
+      const Result<const ServedStage*> added = add_decided(kernel, p, *schedule, *decision, request, policy, info);
       if (!added.ok() && added.status().code() == ir::Code::kMISS) return added.status().with_context(graph_.name);
     }
     add_between(kernel, request, policy, info);

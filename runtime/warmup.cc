@@ -2,11 +2,11 @@
 #include "runtime/warmup.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <fstream>
 
 #include "ir/analysis.h"
+#include "runtime/clock.h"
 #include "runtime/tuning_history.h"
 #include "runtime/work.h"
 #include "runtime/workload_search.h"
@@ -18,9 +18,7 @@ using ir::Status;
 
 namespace {
 
-double now_ms() {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+constexpr double kForBetween = 0.1;  // of the wall budget, for the ranges that nobody hinted: searches would spend all there is
 
 // One operator of the workload.
 struct Entry {
@@ -110,7 +108,7 @@ class Warmup {
     search_ = std::make_unique<WorkloadSearch>(context_, budget_, profile_);
     for (const Entry& e : entries_) search_->add({e.item, e.op, e.request});
     const int64_t searches = context_->stats().get(Stat::k_searches);
-    search_->run(start_ + budget_.wall_ms, [this](const WorkloadTask& t, double done) {
+    search_->run(start_ + (1 - kForBetween) * budget_.wall_ms, [this](const WorkloadTask& t, double done) {
       if (!observer_.progress) return;
       observer_.progress({entries_[t.op].item, t.dims, done, t.outcome.best_us, t.outcome.default_us, now_ms() - start_});
     });

@@ -2,9 +2,9 @@
 // near tasks let expect (search/bodies.h). Each is verified and timed against the default of its range, then stored as a provisional decision:
 // a later hint of such a length is searched as if there were none. Kernels of one symbol only.
 #include <algorithm>
-#include <chrono>
 #include <memory>
 
+#include "runtime/clock.h"
 #include "runtime/workload_search.h"
 #include "search/bodies.h"
 
@@ -15,10 +15,6 @@ namespace {
 constexpr int kBodies = 4;
 constexpr int64_t kBeyond = 4;       // times the largest tuned length: above it the general stage serves
 constexpr double kRangeMs = 2000;    // of verifying and timing one range
-
-double now_ms() {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // Settings and their times relative to the default's, which comes first, of this machine's records of a task.
 std::vector<std::pair<search::Knobs, double>> measured_settings(const std::vector<search::TaskRecord>& history, const search::Problem& problem) {

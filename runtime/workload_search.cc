@@ -2,10 +2,10 @@
 #include "runtime/workload_search.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
 #include "ir/analysis.h"
+#include "runtime/clock.h"
 #include "runtime/work.h"
 #include "runtime/workload_check.h"
 
@@ -19,10 +19,6 @@ namespace {
 constexpr double kLeastMs = 100;        // of one quantum
 constexpr double kReachable = 0.95;     // of the roofline, when the gain still to be had is guessed
 constexpr double kDefaultShare = 0.5;   // of the roofline, when nothing is known of a default
-
-double now_ms() {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // How common the hinted shape is: the product of its hints' weights.
 double hint_weight(const ops::Graph& graph, const SymbolValues& dims) {

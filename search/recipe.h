@@ -12,6 +12,11 @@
 namespace lathe::search {
 
 using Knobs = std::map<std::string, int64_t>;
+// What older records lack means what it did then: `otherwise`.
+inline int64_t knob_of(const Knobs& knobs, const std::string& name, int64_t otherwise = 0) {
+  const auto it = knobs.find(name);
+  return it == knobs.end() ? otherwise : it->second;
+}
 
 // What a Schedule is wanted for. The kernel's symbols are restricted to the range it has to serve.
 struct Problem {

@@ -149,11 +149,7 @@ struct Setting {
   bool blocked() const { return kc != 0 || ep; }  // sums pass through scratch
 };
 Result<Setting> setting_of(const Knobs& knobs, const Target& t) {
-  const auto value = [&](const char* name, int64_t otherwise) {
-    const auto it = knobs.find(name);
-    return it == knobs.end() ? otherwise : it->second;
-  };
-  const Setting s = {value("mr", 0), value("nr", 0), value("st", 1), value("kc", 0), value("mc", 0), value("pf", 0), value("pa", 0) != 0, value("ep", 0) != 0};
+  const Setting s = {knob_of(knobs, "mr"), knob_of(knobs, "nr"), knob_of(knobs, "st", 1), knob_of(knobs, "kc"), knob_of(knobs, "mc"), knob_of(knobs, "pf"), knob_of(knobs, "pa") != 0, knob_of(knobs, "ep") != 0};
   if (s.mr < 1) return unsupported("mr {}: a tile has rows", s.mr);
   if (s.nr < t.lanes || s.nr % t.lanes != 0) return unsupported("nr {}: whole vectors of {}", s.nr, t.lanes);
   if (s.st < 1 || s.kc < 0 || s.mc < 0 || s.pf < -1) return unsupported("st {} kc {} mc {} pf {}: out of range", s.st, s.kc, s.mc, s.pf);

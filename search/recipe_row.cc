@@ -126,11 +126,6 @@ std::vector<KnobDomain> knobs(const Problem& problem, const Target& t) {
   return out;
 }
 
-int64_t knob_of(const Knobs& k, const char* name, int64_t otherwise) {
-  const auto it = k.find(name);
-  return it == k.end() ? otherwise : it->second;
-}
-
 // Terms of a partial sum of a norm: with 112 of them layernorm came out 14 % beyond its tolerance (runtime/tolerances.def).
 constexpr int64_t kMostTerms = 64;
 

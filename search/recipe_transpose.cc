@@ -91,11 +91,6 @@ bool may_stream(const Kernel& kernel, const Turn& turn, const Target& t) {
   return target->place == Place::out && target->type == DType::f32 && turn.bytes >= 0.5 * static_cast<double>(t.l3_bytes);
 }
 
-int64_t knob_of(const Knobs& k, const char* name) {
-  const auto it = k.find(name);
-  return it == k.end() ? 0 : it->second;
-}
-
 std::vector<KnobDomain> knobs(const Problem& problem, const Target& t) {
   std::vector<KnobDomain> out = {{"parallel", {problem.threads > 1 ? 1 : 0}}};
   const std::optional<Turn> turn = turn_of(problem);
@@ -156,7 +151,7 @@ Knobs defaults(const Problem& problem, const Target& t) {
 // The nearer to the default, the better.
 double estimate(const Knobs& k, const Problem& problem, const Target& t) {
   double steps = 1;
-  for (const auto& [name, value] : defaults(problem, t)) steps += knob_of(k, name.c_str()) != value;
+  for (const auto& [name, value] : defaults(problem, t)) steps += knob_of(k, name) != value;
   return steps;
 }
 

@@ -47,6 +47,15 @@ Problem matmul(const std::string& m, int64_t n, int64_t k, bool cold, std::map<s
   return p;
 }
 
+// Of bench/; empty if it cannot be read.
+std::vector<ops::Workload> manifest(const std::string& name) {
+  std::ifstream in(std::string(LATHE_SOURCE_DIR) + "/bench/" + name + ".jsonl");
+  std::stringstream text;
+  text << in.rdbuf();
+  ir::Result<std::vector<ops::Workload>> items = ops::parse_manifest(text.str());
+  return items.ok() ? std::move(*items) : std::vector<ops::Workload>{};
+}
+
 template <class F>
 void for_each_tuple(const std::vector<search::KnobDomain>& domains, F&& f) {
   Knobs k;
@@ -116,13 +125,8 @@ TEST(MatmulRecipe, refuses_what_is_no_setting) {
 
 // The tasks that are measured, those with a batch and two threads among them.
 std::vector<Problem> measured_problems() {
-  std::ifstream in(std::string(LATHE_SOURCE_DIR) + "/bench/tables/tasks.jsonl");
-  std::stringstream text;
-  text << in.rdbuf();
   std::vector<Problem> out;
-  const auto workloads = ops::parse_manifest(text.str());
-  if (!workloads.ok()) return out;
-  for (const ops::Workload& w : *workloads) {
+  for (const ops::Workload& w : manifest("tables/tasks")) {
     const auto graph = ops::finish(w.graph);
     const auto lowered = graph.ok() ? ops::lower(*graph) : ir::Result<ops::Lowered>(graph.status());
     if (!lowered.ok() || lowered->kernels.size() != 1 || w.dims.size() != 1) continue;
@@ -295,12 +299,9 @@ TEST(MatmulRecipe, old_records_mean_what_they_did) {
 TEST(MatmulRecipe, every_operator_of_the_workloads_has_an_accepted_default) {
   int problems = 0;
   for (const char* name : {"limits", "qwen2.5-0.5b", "smollm2-135m", "minilm-l6", "bert-base", "llama3-8b-layer"}) {
-    std::ifstream in(std::string(LATHE_SOURCE_DIR) + "/bench/workloads/" + name + ".jsonl");
-    std::stringstream text;
-    text << in.rdbuf();
-    const auto items = ops::parse_manifest(text.str());
-    ASSERT_TRUE(items.ok()) << name;
-    for (const ops::Workload& item : *items) {
+    const std::vector<ops::Workload> items = manifest("workloads/" + std::string(name));
+    ASSERT_FALSE(items.empty()) << name;
+    for (const ops::Workload& item : items) {
       const auto graph = ops::finish(item.graph);
       ASSERT_TRUE(graph.ok());
       const auto lowered = ops::lower(*graph);
@@ -332,12 +333,9 @@ TEST(MatmulRecipe, defaults_where_rows_vary_are_little_code) {
   if (t.level < ir::IsaLevel::avx512) GTEST_SKIP() << "needs AVX-512: the bound is for its code";
   int seen = 0;
   for (const char* name : {"qwen2.5-0.5b", "minilm-l6", "llama3-8b-layer"}) {
-    std::ifstream in(std::string(LATHE_SOURCE_DIR) + "/bench/workloads/" + name + ".jsonl");
-    std::stringstream text;
-    text << in.rdbuf();
-    const auto items = ops::parse_manifest(text.str());
-    ASSERT_TRUE(items.ok()) << name;
-    for (const ops::Workload& item : *items) {
+    const std::vector<ops::Workload> items = manifest("workloads/" + std::string(name));
+    ASSERT_FALSE(items.empty()) << name;
+    for (const ops::Workload& item : items) {
       const auto graph = ops::finish(item.graph);
       const auto lowered = graph.ok() ? ops::lower(*graph) : ir::Result<ops::Lowered>(graph.status());
       ASSERT_TRUE(lowered.ok()) << item.name;
