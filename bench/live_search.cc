@@ -177,6 +177,7 @@ class LiveTask {
     for (size_t i = 0; i < order.size(); ++i) timer.calibrate(order[i] = i);
     std::mt19937_64 random(7);
     for (int pass = 0; pass < kPasses; ++pass) {
+      timer.await_cores();
       std::shuffle(order.begin(), order.end(), random);
       for (size_t i : order) {
         timer.warm(i);

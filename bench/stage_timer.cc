@@ -4,16 +4,19 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <thread>
+
+#include "runtime/timing.h"
 
 namespace lathe::bench {
 namespace {
 
 // Reading from memory varies from call to call by a quarter: a cold sample takes in several.
-constexpr double kSampleUs = 50, kColdSampleUs = 500;
+constexpr double kSampleUs = 250, kColdSampleUs = 1000;
+constexpr double kOwnCore = 0.75;  // of the best peak
+constexpr double kLongestMs = 20'000;
 
-double now_us() {
-  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+int64_t now_ns() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
 
 }  // namespace
 
@@ -29,6 +32,7 @@ ir::Status StageTimer::bind(const std::vector<const runtime::Stage*>& stages) {
   LATHE_ASSIGN(operands_, runtime::RotatingOperands::create(problem_.kernel, rotating, team_.get()));
   for (const runtime::Stage* s : stages) LATHE_RETURN_IF_ERROR(operands_->add(*s).status());
   repeats_.assign(stages.size(), 0);
+  at_once_.assign(stages.size(), 1);
   return {};
 }
 
@@ -36,16 +40,33 @@ double StageTimer::sample_us() const { return problem_.cold ? kColdSampleUs : kS
 
 double StageTimer::timed(size_t stage, int repeats) {
   if (problem_.cold) operands_->evict(repeats);
-  const double from = now_us();
-  for (int n = 0; n < repeats; ++n) operands_->call(static_cast<int>(stage));
-  return (now_us() - from) / repeats;
+  return runtime::sampled_us(repeats, std::min(repeats, at_once_[stage]), [&] { operands_->call(static_cast<int>(stage)); }, now_ns);
 }
 
 double StageTimer::calibrate(size_t stage) {
   double once = timed(stage, 1);
   for (int n = 0; n < 2 && once < 1000; ++n) once = std::min(once, timed(stage, 1));
-  repeats_[stage] = static_cast<int>(std::clamp(std::ceil(sample_us() / std::max(once, 0.05)), 1.0, 1000.0));
+  once = std::max(once, 0.05);
+  repeats_[stage] = static_cast<int>(std::clamp(std::ceil(sample_us() / once), 1.0, 5000.0));
+  at_once_[stage] = runtime::calls_at_once(once);
   return once;
+}
+
+// Of the threads, all running: the least.
+double StageTimer::worst_peak() {
+  std::vector<double> each(static_cast<size_t>(problem_.threads));
+  team_->parallel_for(problem_.threads, [&](int i) { each[static_cast<size_t>(i)] = runtime::MachineProbe().fma_peak_gflops(target_.level); });
+  return *std::min_element(each.begin(), each.end());
+}
+
+void StageTimer::await_cores() {
+  if (!team_) return;
+  if (peak_ == 0) peak_ = runtime::MachineProbe().fma_peak_gflops(target_.level);
+  const int64_t start = now_ns();
+  for (double now = worst_peak(); now < kOwnCore * peak_; now = worst_peak()) {
+    if (static_cast<double>(now_ns() - start) * 1e-6 > kLongestMs) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
 }
 
 }  // namespace lathe::bench

@@ -145,6 +145,7 @@ class Builder {
     for (int pass = 0; pass < options_.passes; ++pass) {
       double best = 1e30;
       for (size_t i : shuffled()) {
+        timer_.await_cores();
         if (timer_.calibrated(i)) {
           timer_.warm(i);
         } else {
@@ -176,6 +177,7 @@ class Builder {
     ranked.resize(std::min(ranked.size(), static_cast<size_t>(best_)));
     ranked.emplace_back(-1, 0);  // once more, as if it were another candidate
     for (int pass = 0; pass < options_.confirm; ++pass) {
+      timer_.await_cores();
       for (size_t n = ranked.size(); n > 1; --n) std::swap(ranked[n - 1], ranked[random_() % n]);
       for (const auto& [us, i] : ranked) {
         timer_.warm(i);

@@ -56,6 +56,9 @@ std::vector<double> paired(const std::vector<Reading>& readings) {
   return out;
 }
 
+// So many that take so long.
+int calls_in(double us, double once_us) { return static_cast<int>(std::clamp(std::ceil(us / once_us), 1.0, double{kMaxRepeats})); }
+
 // By the less disturbed of its readings (the least of up to four, the second of up to eight), each over the least of others around then.
 double low_ratio(const std::vector<std::pair<size_t, double>>& readings, const std::vector<double>& rounds) {
   std::vector<double> ratios;
@@ -77,6 +80,22 @@ int64_t steady_ns() {
 }
 
 }  // namespace
+
+int calls_at_once(double once_us) { return calls_in(kReadingUs, once_us); }
+
+double sampled_us(int calls, int at_once, const std::function<void()>& call, const std::function<int64_t()>& now_ns) {
+  std::vector<double> readings;
+  for (int done = 0; done < calls; done += at_once) {
+    const int64_t from = now_ns();
+    for (int r = 0; r < at_once; ++r) call();
+    const int64_t ns = now_ns() - from;
+    if (ns > 0) readings.push_back(static_cast<double>(ns) * 1e-3 / at_once);
+  }
+  if (readings.empty()) return 0;
+  const auto quartile = readings.begin() + static_cast<std::ptrdiff_t>((readings.size() - 1) / 4);
+  std::nth_element(readings.begin(), quartile, readings.end());
+  return *quartile;
+}
 
 TimingSession::TimingSession(TimingOptions options, std::function<void(int)> before)
     : options_(std::move(options)), before_(std::move(before)) {
@@ -100,8 +119,6 @@ bool TimingSession::spent(double share) const {
   return options_.budget_ms > 0 && elapsed_ms() > share * options_.budget_ms;
 }
 
-// Microseconds per call, or 0 if the clock gave nothing: the lower quartile of what several readings of a few calls each say, so that a moment's
-// disturbance is no part of it.
 double TimingSession::measure(int i) {
   if (before_) before_(i);
   const int64_t before = options_.now_ns();
@@ -110,21 +127,13 @@ double TimingSession::measure(int i) {
     rested_ = options_.now_ns();
   }
   Candidate& c = candidates_[static_cast<size_t>(i)];
-  const int calls = std::max(c.repeats, 1), at_once = std::max(c.at_once, 1);
-  std::vector<double> readings;
-  for (int attempt = 0; attempt < kRetries && readings.empty(); ++attempt) {
+  const int calls = std::max(c.repeats, 1);
+  double us = 0;
+  for (int attempt = 0; attempt < kRetries && us <= 0; ++attempt) {
     if (c.prepare) c.prepare(calls);
-    for (int done = 0; done < calls; done += at_once) {
-      const int64_t from = options_.now_ns();
-      for (int r = 0; r < at_once; ++r) c.call();
-      const int64_t ns = options_.now_ns() - from;
-      if (ns > 0) readings.push_back(static_cast<double>(ns) * 1e-3 / at_once);
-    }
+    us = sampled_us(calls, std::max(c.at_once, 1), c.call, options_.now_ns);
   }
-  if (readings.empty()) return 0;
-  const auto quartile = readings.begin() + static_cast<std::ptrdiff_t>((readings.size() - 1) / 4);
-  std::nth_element(readings.begin(), quartile, readings.end());
-  return *quartile;
+  return us;
 }
 
 double TimingSession::sample(int i) {
@@ -151,9 +160,8 @@ void TimingSession::warm_up(int i) {
     if (total >= 1000) break;
   }
   if (once <= 0) return;
-  const auto calls_in = [&](double us) { return static_cast<int>(std::clamp(std::ceil(us / once), 1.0, double{kMaxRepeats})); };
-  c.repeats = calls_in(options_.min_sample_us);
-  c.at_once = std::min(c.repeats, calls_in(kReadingUs));
+  c.repeats = calls_in(options_.min_sample_us, once);
+  c.at_once = std::min(c.repeats, calls_at_once(once));
 }
 
 double TimingSession::best_of(const std::vector<double>& v) const {

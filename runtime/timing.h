@@ -16,6 +16,12 @@ namespace lathe::runtime {
 // several. aside: not to be felt beside other work.
 constexpr double sample_us(bool cold, bool aside) { return aside ? (cold ? 500 : 100) : (cold ? 4000 : 1000); }
 
+// One sample of so many calls, microseconds a call: the lower quartile of readings of `at_once` calls each, so that a moment's disturbance is no
+// part of it. 0: the clock stood still or went back.
+double sampled_us(int calls, int at_once, const std::function<void()>& call, const std::function<int64_t()>& now_ns);
+// How many calls of that many microseconds a reading takes in.
+int calls_at_once(double once_us);
+
 struct TimingOptions {
   bool cold = false;          // screening by median of 3 (else by minimum of 3)
   double min_sample_us = 0;   // shorter calls are repeated within a sample; 0: sample_us(cold, false)

@@ -25,7 +25,8 @@ struct Case {
     const search::Problem problem = op->problem(0, {}, {});
     std::vector<RecordedParam> params;
     SymbolValues none;
-    for (const OperandShape& s : operand_shapes(problem.kernel, &none).value()) {
+    const std::vector<OperandShape> shapes = operand_shapes(problem.kernel, &none).value();
+    for (const OperandShape& s : shapes) {
       params.push_back({s.place == ir::Place::out ? RecordedParam::Kind::out : RecordedParam::Kind::in, s.bytes()});
     }
     calls = RecordedCalls::create(params, 2).value();
