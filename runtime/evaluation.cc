@@ -176,6 +176,11 @@ class LocalEvaluation final : public Evaluation {
         continue;
       }
       e.stage = std::make_unique<Stage>(std::move(stage).value());
+      const Entry& reference = candidates_.front();
+      if (e.stage->portable && reference.stage && !reference.stage->portable) {
+        settle(i, Outcome::refused, Step::V0, "no back end makes its leaves: the portable executor is not worth timing");
+        continue;
+      }
       for (const auto& image : e.stage->images) e.result.code_bytes += static_cast<int64_t>(image->code.size());
       const auto [same, fresh] = seen_.emplace(ir::print(e.stage->cut.kernel), i);
       if (!fresh && e.spec.plant.empty())

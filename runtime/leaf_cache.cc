@@ -142,13 +142,15 @@ struct LeafCache::Impl {
     return {};
   }
 
+  bool makes_code(const ir::Target& target) const { return target.level != ir::IsaLevel::portable && options.exec_mode != jit::ExecMode::off; }
+
   // key: of the leaf for the forced backend, else for xbyak.
   Status make(const ir::Leaf& leaf, const ir::Target& target, const LeafPolicy& policy, const std::string& key, Desk& desk,
               Slot& slot) {
     const auto key_for = [&](jit::Backend b) {
       return b == (policy.forced ? policy.backend : jit::Backend::xbyak) ? key : key_of(leaf, target, b);
     };
-    const bool native = target.level != ir::IsaLevel::portable && options.exec_mode != jit::ExecMode::off;
+    const bool native = makes_code(target);
     constexpr jit::Backend kNative[] = {jit::Backend::xbyak, jit::Backend::llvm};
     if (native && !policy.forced) {
       for (jit::Backend b : kNative) {
@@ -198,6 +200,7 @@ LeafCache::LeafCache(const LeafCacheOptions& options, Store* store, Stats* stats
 LeafCache::~LeafCache() { publish(); }
 
 const LeafCacheOptions& LeafCache::options() const { return impl_->options; }
+bool LeafCache::native(const ir::Target& target) const { return impl_->makes_code(target); }
 void LeafCache::publish() { impl_->publish(); }
 
 Result<const LeafEntry*> LeafCache::get(const ir::Leaf& leaf, const ir::Target& target, const LeafPolicy& policy,

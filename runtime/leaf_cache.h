@@ -61,6 +61,8 @@ class LeafCache {
   LeafCache& operator=(const LeafCache&) = delete;
 
   const LeafCacheOptions& options() const;
+  // Whether leaves for the target are code at all, and not the portable executor's.
+  bool native(const ir::Target& target) const;
   // Writes the images made since the last call to the store. Not part of making a leaf: callers publish when nobody waits.
   void publish();
 

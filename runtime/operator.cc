@@ -175,9 +175,10 @@ Result<const ServedStage*> Operator::add_stage(int kernel, const search::Problem
   return list.back().get();
 }
 
-// What a search decided, over the problem's range.
+// What a search decided, over the problem's range. Not by the portable executor, if that is not all there is: the general stage is better.
 Result<const ServedStage*> Operator::add_decided(int kernel, const search::Problem& problem, const search::Schedule& schedule, const Decision& decision,
-                                                 const PrepareRequest& request, const LeafPolicy& policy, PrepareInfo& info) {
+                                                 const PrepareRequest& request, LeafPolicy policy, PrepareInfo& info) {
+  policy.portable &= !context_->leaves().native(context_->target());
   ServedStage attributes;
   attributes.tier = 2;
   attributes.threads = request.threads;
@@ -219,7 +220,6 @@ void Operator::add_between(int kernel, const PrepareRequest& request, LeafPolicy
   const std::vector<ir::Symbol>& symbols = lowered_.kernels[static_cast<size_t>(kernel)].kernel.symbols;
   if (symbols.empty()) return;
   policy.generate = policy.llvm = false;
-  policy.portable = context_->target().level == ir::IsaLevel::portable;
   for (const std::vector<SymbolRange>& ranges : context_->decision_ranges(query_in(kernel, {}, request))) {
     SymbolValues dims;
     bool within = ranges.size() == symbols.size();
@@ -276,7 +276,7 @@ Result<PrepareInfo> Operator::prepare(const PrepareRequest& request, bool compil
         continue;
       }
       const Result<const ServedStage*> added = add_decided(kernel, p, *schedule, *decision, request, policy, info);
-      if (!added.ok() && added.status().code() == ir::Code::kMISS) return added.status().with_context(graph_.name);
+      if (!added.ok() && stored_only && added.status().code() == ir::Code::kMISS) return added.status().with_context(graph_.name);
     }
     add_between(kernel, request, policy, info);
     const bool general = std::any_of(list.begin(), list.end(), [&](const auto& s) {

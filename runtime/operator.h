@@ -145,7 +145,7 @@ class Operator : public std::enable_shared_from_this<Operator> {
   ir::Result<const ServedStage*> add_stage(int kernel, const search::Problem& problem, const search::Schedule& schedule,
                                            ServedStage attributes, const LeafPolicy& policy, PrepareInfo& info);
   ir::Result<const ServedStage*> add_decided(int kernel, const search::Problem& problem, const search::Schedule& schedule, const Decision& decision,
-                                             const PrepareRequest& request, const LeafPolicy& policy, PrepareInfo& info);
+                                             const PrepareRequest& request, LeafPolicy policy, PrepareInfo& info);
   ir::Status add_general(int kernel, const PrepareRequest& request, bool packed, const LeafPolicy& policy,
                          PrepareInfo& info);
   void add_between(int kernel, const PrepareRequest& request, LeafPolicy policy, PrepareInfo& info);

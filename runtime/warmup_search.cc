@@ -33,10 +33,12 @@ std::string title(const SearchTask& task) {
 }
 
 // Compiles the winner into memory and store, and publishes the decision.
-ir::Status record(Context& context, const SearchTask& task, const std::string& text, Decision decision) {
+// What the worker could compile this process may be unable to: then it is not recorded, unless nothing else is left.
+ir::Status record(Context& context, const SearchTask& task, const std::string& text, Decision decision, bool last_resort) {
   LATHE_ASSIGN(const search::Schedule schedule, search::parse_schedule(text));
-  LATHE_ASSIGN(const Stage stage,
-               build_stage(task.problem.kernel, schedule, context.target(), context.leaves(), context.leaf_policy()));
+  LeafPolicy policy = context.leaf_policy();
+  policy.portable &= last_resort || !context.leaves().native(context.target());
+  LATHE_ASSIGN(const Stage stage, build_stage(task.problem.kernel, schedule, context.target(), context.leaves(), policy));
   KernelDecision kernel;
   kernel.name = task.problem.kernel.name;
   kernel.schedule = text;
@@ -57,7 +59,7 @@ Result<SearchOutcome> record_unmeasured(Context& context, const SearchTask& task
   decision.status = DecisionStatus::provisional;
   for (const std::string& text : {like, default_text}) {
     if (text.empty()) continue;
-    const ir::Status status = record(context, task, text, decision);
+    const ir::Status status = record(context, task, text, decision, text == default_text);
     if (status.ok()) {
       out.recorded = true;
       out.schedule = text;
@@ -350,7 +352,7 @@ Result<SearchOutcome> record_pinned(Context& context, const SearchTask& task, co
   out.best_us = decided.best_us;
   out.default_us = decided.default_us;
   out.schedule = search.texts()[static_cast<size_t>(decided.winner)];
-  LATHE_RETURN_IF_ERROR(record(context, task, out.schedule, decision_of(decided, search)));
+  LATHE_RETURN_IF_ERROR(record(context, task, out.schedule, decision_of(decided, search), true));
   out.recorded = true;
   return out;
 }
@@ -388,7 +390,7 @@ ir::Status record_default(Context& context, const SearchTask& task, double defau
   decision.default_us = decision.best_us = default_us;
   // Default and winner passed the same gates.
   if (const std::optional<Decision> replaced = context.find_decision(task.query)) decision.oracle = replaced->oracle;
-  return record(context, task, default_text(context, task), std::move(decision));
+  return record(context, task, default_text(context, task), std::move(decision), true);
 }
 
 Evaluator worker_evaluator(WorkerClient& worker, std::function<bool()> cancelled) {
@@ -460,7 +462,14 @@ Result<SearchOutcome> search_and_record(Context& context, const SearchTask& task
   out.best_us = decided->best_us;
   out.default_us = decided->default_us;
   out.schedule = search.texts()[static_cast<size_t>(decided->winner)];
-  LATHE_RETURN_IF_ERROR(record(context, task, out.schedule, decision_of(*decided, search)));
+  const ir::Status recorded = record(context, task, out.schedule, decision_of(*decided, search), out.schedule == fallback);
+  if (!recorded.ok()) {
+    out.tie = true;
+    out.best_us = out.default_us;
+    out.schedule = fallback;
+    out.note = recorded.message();
+    LATHE_RETURN_IF_ERROR(record_default(context, task, out.default_us));
+  }
   out.recorded = true;
   return out;
 }

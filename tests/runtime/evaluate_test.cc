@@ -117,6 +117,35 @@ TEST(Evaluate, WrongAndRefusedOnesAreNeverTimed) {
   EXPECT_TRUE(r->decision.tie);
 }
 
+// More values live at once than there are registers: nothing for xbyak, and there is no plug-in.
+TEST(Evaluate, WhatOnlyThePortableExecutorRunsIsNotTimed) {
+  if (jit::host_target().level == ir::IsaLevel::portable) GTEST_SKIP() << "no native level on this machine";
+  LeafCacheOptions options;
+  options.plugin_dir = "/nonexistent";
+  LeafCache leaves(options, nullptr, nullptr);
+  Job job;
+  job.task.kernel_text = R"(
+kernel turn(x: f32[2, 40, 16] in, y: f32[2, 40, 16] out) family elementwise
+  t: f32[2, 40, 16] heap
+  for b < 2 [row]:
+    for i < 40 [row]:
+      for j < 16 [col]:
+        t[b, i, j] = x[b, i, j] * 2.0
+    for i1 < 40 [row]:
+      for j1 < 16 [col]:
+        y[b, i1, j1] = t[b, 39 - i1, j1]
+)";
+  const std::string head = "schedule 1 family elementwise\n", vectors = "unroll_scope i\nvectorize_scope j\nunroll_scope i1\nvectorize_scope j1\n";
+  job.candidates = {{head, "", true}, {head + vectors, "", true}, {head + vectors + "move_to_register t b\n", "", true}};
+  const std::unique_ptr<Evaluation> evaluation = begin_evaluation(job.task, leaves, {}).value();
+  const ir::Result<EvaluateResult> r = evaluate_all(*evaluation, job.candidates, false);
+  ASSERT_TRUE(r.ok()) << r.status().to_string();
+  EXPECT_EQ(r->candidates[0].outcome, Outcome::timed) << r->candidates[0].reason;
+  EXPECT_EQ(r->candidates[1].outcome, Outcome::timed) << r->candidates[1].reason;
+  EXPECT_EQ(r->candidates[2].outcome, Outcome::refused);
+  EXPECT_NE(r->candidates[2].reason.find("portable executor"), std::string::npos) << r->candidates[2].reason;
+}
+
 TEST(Evaluate, AWrongDefaultIsReplaced) {
   Cache cache;
   Job job = matmul_job(2);

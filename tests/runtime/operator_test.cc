@@ -262,6 +262,36 @@ TEST(Operator, AFixedShapeWithADecisionIsTierTwo) {
   check(*op, {}, false, 0, 1);
 }
 
+// The image of what was decided is gone, or was made by a back end that this process lacks.
+TEST(OperatorStore, ADecisionWithoutCodeLeavesTheCallToTheDefault) {
+  TempDir dir;
+  const auto graph = [] {
+    ops::Graph g;
+    g.name = "fixed";
+    const int x = add_tensor(g, "x", {fixed_dim(8), fixed_dim(640)});
+    return finished(g, add_node(g, "softmax", {x}, "y"));
+  };
+  for (const bool first : {true, false}) {
+    const std::shared_ptr<Context> ctx = make_context(dir.path, "host");
+    if (ctx->target().level == ir::IsaLevel::portable) GTEST_SKIP() << "no native level on this machine";
+    if (!first) ctx->set_seal(Seal::warn);
+    const std::shared_ptr<Operator> op = Operator::create(ctx, graph()).value();
+    const ir::Result<PrepareInfo> info = op->prepare({});
+    ASSERT_TRUE(info.ok()) << info.status().to_string();
+    EXPECT_EQ(info->tier, 1) << "slower by far is what the portable executor makes of the decision";
+    check(*op, {}, true, 3e-6, 1);
+    if (!first) break;
+    const search::Problem p = op->problem(0, {}, {});
+    Decision decision;
+    decision.status = DecisionStatus::verified;
+    decision.kernels = {{}};
+    decision.kernels[0].name = p.kernel.name;
+    decision.kernels[0].schedule = search::to_text(search::candidates(p, ctx->target(), 2).back());
+    ASSERT_NE(decision.kernels[0].schedule, search::to_text(search::default_schedule(p, ctx->target())));
+    ctx->record_decision(op->query(0, {}, {}), decision);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     All, OperatorCases,
     testing::Values(Case{"gate", gate_graph, {{{"M", 1}}, {{"M", 3}}, {{"M", 8}}, {{"M", 13}}, {{"M", 64}}}, 0},
