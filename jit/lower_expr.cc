@@ -36,6 +36,10 @@ int Lowering::value(const Expr& e) {
   if (e->op == Op::k_mul) {
     for (const int s : {1, 0}) {
       const Expr& function = e->args[s];
+      if (function->op == Op::k_normal_cdf && ir::equal(function->args[0], e->args[1 - s])) {
+        const int x = value(function->args[0]);
+        return e_.ok() ? emit_times_own_normal_cdf(e_, x) : 0;
+      }
       if (function->op != Op::k_sigmoid) continue;
       const int x = value(e->args[1 - s]), argument = value(function->args[0]);
       return e_.ok() ? emit_times_sigmoid(e_, x, argument) : 0;

@@ -4,11 +4,12 @@
 //
 //   exp x      n = round(x / ln 2), r = x - n ln 2 in two parts, e^r = 1 + r + r^2 q(r), times 2^n.
 //              AVX2 has no scalef: n goes into the exponent bits, results below 2^-126 become 0.
-//   exp2 x     n = round(x), f = x - n exactly, 2^f of degree 5, times 2^n: scalef knows what is too large, and infinities.
+//   exp2 x     n = round(x), f = x - n exactly, 2^f of degree 5, times 2^n: scalef knows what is too large, and infinities. By pairs of terms:
+//              three steps wait for each other instead of five.
 //   tanh x     m = expm1(2|x|) = 2^n (r + r^2 q(r)) + (2^n - 1); m / (m + 2) with the sign of x.
 //   sigmoid x  1 / (1 + 2^t), t = -x log2 e rounded: off by 5e-8 |x| where it is small, to 0 below 2^-126 (x < -87.3).
 //   normal_cdf x   e = 2^g(|x|), g fitted to log2 of the function at -|x|; e or, for x >= 0, 1 - e. Within 1.6e-7, and 2e-3 of
-//              itself down to x = -7.
+//              itself down to x = -7. x normal_cdf(x) is max(x, 0) - |x| e below kAllOne, x beyond.
 //   log x      x = 2^k m, m in [sqrt(1/2), sqrt 2), f = m - 1; f - f^2/2 + f^3 p(f) + k ln 2 in two
 //   parts. erf x      |x| < 0.9: x + x q(x^2); else 1 - exp(g(|x|)), g fitted to log erfc up
 //   to 3.95, where erf rounds to 1. sin, cos   r = x - n pi/2 in three parts, polynomials on
@@ -26,6 +27,7 @@ using ir::Op;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kLn2High = 0.693147182f, kLn2Low = -1.90465421e-9f;
+constexpr float kAllOne = 6.5f;  // from here on normal_cdf rounds to 1
 constexpr uint32_t kSign = 0x80000000u;
 
 class Math {
@@ -76,18 +78,14 @@ class Math {
   }
 
   int normal_cdf(int x) {
-    const int a = op(LeafOp::k_bit_andnot, bits(kSign), x);
-    // By squares of a, which halves the wait for each other; the first three as they come, so that infinity stays minus infinity.
-    const int square = op(LeafOp::k_mul, a, a);
-    int g = polynomial(a, {-5.82123708e-7f, 1.08120949e-5f, -4.5145155e-5f});
-    for (const auto& [odd, even] : {std::pair(-0.000482853618f, 0.00751066066f), std::pair(-0.052794415f, -0.459115511f),
-                                    std::pair(-1.15111565f, -0.999999808f)}) {
-      const int pair = polynomial(a, {odd, even});
-      g = fma(g, square, pair);
-    }
-    int e = exp2_inside(g);
-    if (!has_scalef_) e = blend(less(g, constant(-126.0f)), e, constant(0.0f));
+    const int e = lower_tail(op(LeafOp::k_bit_andnot, bits(kSign), x));
     return blend(less(x, constant(0.0f)), op(LeafOp::k_sub, constant(1.0f), e), e);
+  }
+
+  // Infinities as the product has them: NaN below, itself above.
+  int times_own_normal_cdf(int x) {
+    const int a = op(LeafOp::k_bit_andnot, bits(kSign), x), positive = op(LeafOp::k_max, constant(0.0f), x);
+    return blend(less(x, constant(kAllOne)), x, fnma(a, lower_tail(a), positive));
   }
 
   int log(int x) {
@@ -175,13 +173,26 @@ class Math {
     return e_.op(LeafOp::k_shift_left,
                  {op(LeafOp::k_iadd, e_.op(LeafOp::k_cvt_f32_i32, {n}), bits(127))}, 23);
   }
+  // normal_cdf(-a) for a >= 0.
+  int lower_tail(int a) {
+    // By squares of a, which halves the wait for each other; the first three as they come, so that infinity stays minus infinity.
+    const int square = op(LeafOp::k_mul, a, a);
+    int g = polynomial(a, {-5.82123708e-7f, 1.08120949e-5f, -4.5145155e-5f});
+    for (const auto& [odd, even] : {std::pair(-0.000482853618f, 0.00751066066f), std::pair(-0.052794415f, -0.459115511f),
+                                    std::pair(-1.15111565f, -0.999999808f)}) {
+      const int pair = polynomial(a, {odd, even});
+      g = fma(g, square, pair);
+    }
+    const int e = exp2_inside(g);
+    return has_scalef_ ? e : blend(less(g, constant(-126.0f)), e, constant(0.0f));
+  }
   // 2^x for x whose result is finite and normal; with scalef for any x.
   int exp2_inside(int x) {
     const int n = e_.op(LeafOp::k_round, {x});
     const int f = op(LeafOp::k_sub, x, n);
     const int square = op(LeafOp::k_mul, f, f), high = polynomial(f, {0.00132647273f, 0.00967151299f});
-    const int low = polynomial(f, {0.0555073358f, 0.240222424f}), top = fma(high, square, low);
-    const int p = fma(fma(top, f, constant(0.693147004f)), f, constant(1.0f));
+    const int low = polynomial(f, {0.0555073358f, 0.240222424f}), one = polynomial(f, {0.693147004f, 1.0f});
+    const int p = fma(fma(high, square, low), square, one);
     if (has_scalef_) return op(LeafOp::k_scalef, p, n);
     return op(LeafOp::k_iadd, p,
               e_.op(LeafOp::k_shift_left, {e_.op(LeafOp::k_cvt_f32_i32, {n})}, 23));
@@ -208,6 +219,7 @@ int with_nan_of(Emitter& e, int a, int result) {
 }  // namespace
 
 int emit_times_sigmoid(Emitter& e, int a, int x) { return Math(e).sigmoid(a, x); }
+int emit_times_own_normal_cdf(Emitter& e, int x) { return Math(e).times_own_normal_cdf(x); }
 
 int emit_max(Emitter& e, int a, int b) { return with_nan_of(e, a, e.op(LeafOp::k_max, {a, b})); }
 int emit_min(Emitter& e, int a, int b) { return with_nan_of(e, a, e.op(LeafOp::k_min, {a, b})); }

@@ -12,6 +12,8 @@ int emit_math(Emitter& e, ir::Op op, int x);
 
 // a * sigmoid(x) in one division.
 int emit_times_sigmoid(Emitter& e, int a, int x);
+// x * normal_cdf(x), without a difference from 1.
+int emit_times_own_normal_cdf(Emitter& e, int x);
 
 // a if a > b else b, and the like for min, with NaN in either operand giving NaN.
 int emit_max(Emitter& e, int a, int b);

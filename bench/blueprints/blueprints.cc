@@ -2,6 +2,7 @@
 // (above 1: Lathe is faster), as a table and with --json. Results are compared before anything is timed; a case that differs is a failure.
 //
 //   round: (ours theirs) or (theirs ours), alternately; ratio = theirs / ours; reported: the median ratio and its quartiles
+//   what both take as it lies is the same memory: where pages lie makes more of a difference than kernels do
 #include <fmt/format.h>
 #include <sys/mman.h>
 
@@ -69,27 +70,29 @@ double quantile(std::vector<double> v, double q) {
   return v[static_cast<size_t>(q * static_cast<double>(v.size() - 1) + 0.5)];
 }
 
-// One side's arguments: constants in `copies` places, so that a call finds them where the last copies - 1 calls did not look.
+// One side's arguments: each in `copies` places, so that a call finds it where the last copies - 1 calls did not look.
 struct Side {
-  std::vector<std::unique_ptr<Memory>> memory;
-  std::vector<uint64_t> stride;
+  struct Arg {
+    std::shared_ptr<Memory> memory;
+    uint64_t stride = 0;
+    int64_t copies = 1, next = 0;
+    char* data() const { return memory->data() + stride * static_cast<uint64_t>(next); }
+  };
+  std::vector<Arg> args;
   std::vector<char*> at;
   std::unique_ptr<Memory> scratch;
-  int64_t copies = 1, next = 0;
 
-  void add(uint64_t bytes, bool rotates) {
-    stride.push_back(rotates ? (bytes + 63) / 64 * 64 : 0);
-    memory.push_back(std::make_unique<Memory>(rotates ? stride.back() * static_cast<uint64_t>(copies) : bytes));
-    at.push_back(memory.back()->data());
+  void add(uint64_t bytes, int64_t copies) {
+    const uint64_t stride = (bytes + 63) / 64 * 64;
+    args.push_back({std::make_shared<Memory>(stride * static_cast<uint64_t>(copies)), stride, copies, 0});
+    at.push_back(args.back().data());
   }
   void spread(size_t arg, uint64_t bytes) const {
-    for (int64_t c = 1; c < copies && stride[arg] != 0; ++c) {
-      std::memcpy(memory[arg]->data() + stride[arg] * static_cast<uint64_t>(c), memory[arg]->data(), bytes);
-    }
+    for (int64_t c = 1; c < args[arg].copies; ++c) std::memcpy(args[arg].memory->data() + args[arg].stride * static_cast<uint64_t>(c), args[arg].memory->data(), bytes);
   }
-  void turn() {
-    next = next + 1 == copies ? 0 : next + 1;
-    for (size_t a = 0; a < at.size(); ++a) at[a] = memory[a]->data() + stride[a] * static_cast<uint64_t>(next);
+  void turn(size_t a) {
+    args[a].next = args[a].next + 1 == args[a].copies ? 0 : args[a].next + 1;
+    at[a] = args[a].data();
   }
 };
 
@@ -120,15 +123,19 @@ class Comparison {
  private:
   void place() {
     const size_t n = case_.inputs.size();
-    int64_t constants = 0;
-    for (const Input& i : case_.inputs) constants += i.constant ? 4 * count(i.dims) : 0;
-    if (case_.cold && constants > 0) ours_.copies = theirs_.copies = std::clamp<int64_t>((2 * target_.l3_bytes + constants - 1) / constants, 2, 4096);
+    int64_t constants = 0, others = 4 * count(case_.result);
+    for (const Input& i : case_.inputs) (i.constant ? constants : others) += 4 * count(i.dims);
+    const auto copies_of = [&](int64_t bytes) { return std::clamp<int64_t>((2 * target_.l3_bytes + bytes - 1) / bytes, 2, 4096); };
+    const int64_t constant_copies = case_.cold && constants > 0 ? copies_of(constants) : 1;
+    // Those that caches would not keep anyway; an odd number, so that both sides get to all of them in turn.
+    const int64_t other_copies = case_.cold && others > target_.l3_bytes / 4 ? copies_of(others) | 1 : 1;
     for (size_t a = 0; a <= n; ++a) {
       const bool constant = a < n && case_.inputs[a].constant;
       const int64_t plain = a < n ? count(case_.inputs[a].dims) : count(case_.result);
       const int64_t prepared = constant && case_.prepared_floats > 0 ? case_.prepared_floats : plain;
-      ours_.add(lathe_.bytes[a], constant);
-      theirs_.add(4 * static_cast<uint64_t>(prepared), constant);
+      const int64_t copies = constant ? constant_copies : other_copies;
+      ours_.add(lathe_.bytes[a], copies);
+      theirs_.add(4 * static_cast<uint64_t>(prepared), copies);
       if (a == n) break;
       const Memory source(4 * static_cast<uint64_t>(plain));
       float* values = reinterpret_cast<float*>(source.data());
@@ -155,18 +162,36 @@ class Comparison {
 
   void call_ours() {
     lathe_.run(reinterpret_cast<void* const*>(ours_.at.data()), ours_.scratch->data());
-    ours_.turn();
+    turn(ours_);
   }
   void call_theirs() {
     case_.run(reinterpret_cast<float* const*>(theirs_.at.data()), reinterpret_cast<float*>(theirs_.scratch->data()));
-    theirs_.turn();
+    turn(theirs_);
+  }
+  // What is shared goes on for both.
+  void turn(Side& called) {
+    for (Side* side : {&ours_, &theirs_}) {
+      for (size_t a = 0; a < side->at.size(); ++a) {
+        if (side == &called || shared(a)) side->turn(a);
+      }
+    }
+  }
+  bool shared(size_t a) const { return ours_.args[a].memory == theirs_.args[a].memory; }
+  // From the comparison on, which needs both results.
+  void share() {
+    for (size_t a = 0; a < ours_.args.size(); ++a) {
+      const bool same = a == case_.inputs.size() || (lathe_.layouts[a] == 0 && !(case_.inputs[a].constant && case_.prepared_floats > 0));
+      if (!same) continue;
+      theirs_.args[a] = ours_.args[a];
+      theirs_.at[a] = ours_.at[a];
+    }
   }
 
   void compare() {
     call_ours();
     call_theirs();
-    const auto* a = reinterpret_cast<const float*>(ours_.memory.back()->data());
-    const auto* b = reinterpret_cast<const float*>(theirs_.memory.back()->data());
+    const auto* a = reinterpret_cast<const float*>(ours_.args.back().memory->data());
+    const auto* b = reinterpret_cast<const float*>(theirs_.args.back().memory->data());
     double largest = 0, difference = 0;
     for (int64_t i = 0; i < count(case_.result); ++i) {
       largest = std::max(largest, std::fabs(static_cast<double>(b[i])));
@@ -174,6 +199,7 @@ class Comparison {
       difference = d <= difference ? difference : d;  // keeps a NaN
     }
     if (!(difference <= case_.tolerance * largest) || largest == 0) row_.error = fmt::format("results differ by {:.3g} of {:.3g}", difference, largest);
+    if (row_.error.empty()) share();
   }
 
   template <class F>
