@@ -166,7 +166,7 @@ struct LeafCache::Impl {
     LATHE_ASSIGN(const jit::LeafProgram program, jit::lower_leaf(leaf.kernel, target, leaf.text, &scratch));
     Status refused = ir::unsupported("the target has no native level");
     for (jit::Backend b : kNative) {
-      const bool wanted = policy.forced ? policy.backend == b : policy.generate && (b != jit::Backend::llvm || policy.llvm);
+      const bool wanted = policy.forced ? policy.backend == b : policy.generate && (b != jit::Backend::llvm || (policy.llvm && options.llvm));
       if (!native || !wanted) continue;
       slot.entry.key = key_for(b);
       refused = compile(program, b, slot.entry.key, !policy.forced, slot);

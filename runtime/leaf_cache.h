@@ -49,6 +49,7 @@ struct LeafCacheOptions {
   std::string filter;            // regular expression: names that are dumped; empty: all
   int verify = 0;                // LATHE_VERIFY: 1 kernels at the borders, 2 after every move
   Verbosity verbose = Verbosity::none;
+  bool llvm = true;              // the plug-in is used where a policy allows it
   bool keep_images = false;      // beside the mapped code: who evaluates looks at them
 };
 

@@ -169,6 +169,8 @@ bool overlap_pays(const Shape& shape, const Target& t) {
   return !shape.kept.empty() || 4 * 4 * shape.cols <= t.l1_bytes;
 }
 
+constexpr int64_t kLongBlock = 16;
+
 Knobs defaults(const Problem& problem, const Target& t) {
   const Shape shape = shape_of(problem);
   const bool many = problem.threads > 1;
@@ -180,6 +182,8 @@ Knobs defaults(const Problem& problem, const Target& t) {
   while (!accepts(k, problem, t).ok()) k["unroll"] /= 2;
   if (!overlap_pays(shape, t)) return k;
   Knobs side_by_side = k;
+  // A block begins and ends with rows that have no neighbour: longer ones where each thread gets several all the same.
+  if (many && fixed && shape.rows >= 4 * kLongBlock * problem.threads) side_by_side["grain"] = kLongBlock;
   for (const int64_t overlap : {2, 1}) {
     side_by_side["overlap"] = overlap;
     for (side_by_side["unroll"] = k["unroll"]; side_by_side["unroll"] > 0; side_by_side["unroll"] /= 2) {

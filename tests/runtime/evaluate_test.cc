@@ -117,11 +117,11 @@ TEST(Evaluate, WrongAndRefusedOnesAreNeverTimed) {
   EXPECT_TRUE(r->decision.tie);
 }
 
-// More values live at once than there are registers: nothing for xbyak, and there is no plug-in.
+// More values live at once than there are registers: nothing for xbyak, and LLVM is not to be had.
 TEST(Evaluate, WhatOnlyThePortableExecutorRunsIsNotTimed) {
   if (jit::host_target().level == ir::IsaLevel::portable) GTEST_SKIP() << "no native level on this machine";
   LeafCacheOptions options;
-  options.plugin_dir = "/nonexistent";
+  options.llvm = false;
   LeafCache leaves(options, nullptr, nullptr);
   Job job;
   job.task.kernel_text = R"(
