@@ -34,7 +34,7 @@ struct Flags {
   std::string tasks, only = ".*";
   std::vector<std::string> strategies = {"lathe"};
   int budget = 16, searches = 1, cpu = -1;
-  bool history = true, json = false;
+  bool history = true, json = false, seeds = false;
 };
 
 struct Search {
@@ -231,7 +231,7 @@ Status one(const MeasuredTask& task, const ir::Target& target, const Flags& flag
   std::vector<Search> searches;
   for (const std::string& strategy : flags.strategies) {
     for (int n = 0; n < flags.searches; ++n) {
-      LATHE_ASSIGN(Search s, live.search(strategy, static_cast<uint64_t>(n) + 1));
+      LATHE_ASSIGN(Search s, live.search(strategy, flags.seeds ? static_cast<uint64_t>(n) + 1 : 1));
       searches.push_back(std::move(s));
     }
   }
@@ -272,7 +272,8 @@ int main_of(int argc, char** argv) {
   app.add_option("--only", flags.only, "regular expression of task names");
   app.add_option("--strategy", flags.strategies, "names; the first one's wall clock is reported");
   app.add_option("--budget", flags.budget, "measurements")->check(CLI::Range(1, 64));
-  app.add_option("--searches", flags.searches, "with other seeds: do their winners differ?");
+  app.add_option("--searches", flags.searches, "of each task: do their winners differ?");
+  app.add_flag("--seeds", flags.seeds, "a seed for each; else the same, as two warm-ups have it");
   app.add_option("--cpu", flags.cpu, "where tasks of one thread run; -1: anywhere");
   app.add_flag("!--no-history", flags.history, "without the starter pack");
   app.add_flag("--json", flags.json, "one line");
