@@ -210,9 +210,9 @@ Result<const LeafEntry*> LeafCache::get(const ir::Leaf& leaf, const ir::Target& 
   Impl& m = *impl_;
   std::unique_lock lock(m.mutex);
   std::unique_ptr<Impl::Slot>& place = m.slots[id];
-  // A refusal is not final: once generating is allowed it is tried again.
+  // A refusal is not final: once generating is allowed, or the portable executor will do, it is tried again.
   if (place && place->state != Impl::State::building) {
-    const bool retry = place->state == Impl::State::failed && policy.generate;
+    const bool retry = place->state == Impl::State::failed && (policy.generate || policy.portable);
     if (!retry) {
       if (place->state == Impl::State::failed) return place->failure;
       if (origin != nullptr) *origin = LeafOrigin::memory;

@@ -262,33 +262,57 @@ TEST(Operator, AFixedShapeWithADecisionIsTierTwo) {
   check(*op, {}, false, 0, 1);
 }
 
+ops::Graph fixed_softmax_graph() {
+  ops::Graph g;
+  g.name = "fixed";
+  const int x = add_tensor(g, "x", {fixed_dim(8), fixed_dim(640)});
+  return finished(g, add_node(g, "softmax", {x}, "y"));
+}
+
+void decide(Context& ctx, const Operator& op, const search::Schedule& schedule) {
+  Decision decision;
+  decision.status = DecisionStatus::verified;
+  decision.kernels = {{}};
+  decision.kernels[0].name = op.problem(0, {}, {}).kernel.name;
+  decision.kernels[0].schedule = search::to_text(schedule);
+  ctx.record_decision(op.query(0, {}, {}), decision);
+}
+
 // The image of what was decided is gone, or was made by a back end that this process lacks.
 TEST(OperatorStore, ADecisionWithoutCodeLeavesTheCallToTheDefault) {
   TempDir dir;
-  const auto graph = [] {
-    ops::Graph g;
-    g.name = "fixed";
-    const int x = add_tensor(g, "x", {fixed_dim(8), fixed_dim(640)});
-    return finished(g, add_node(g, "softmax", {x}, "y"));
-  };
   for (const bool first : {true, false}) {
     const std::shared_ptr<Context> ctx = make_context(dir.path, "host");
     if (ctx->target().level == ir::IsaLevel::portable) GTEST_SKIP() << "no native level on this machine";
     if (!first) ctx->set_seal(Seal::warn);
-    const std::shared_ptr<Operator> op = Operator::create(ctx, graph()).value();
+    const std::shared_ptr<Operator> op = Operator::create(ctx, fixed_softmax_graph()).value();
     const ir::Result<PrepareInfo> info = op->prepare({});
     ASSERT_TRUE(info.ok()) << info.status().to_string();
     EXPECT_EQ(info->tier, 1) << "slower by far is what the portable executor makes of the decision";
     check(*op, {}, true, 3e-6, 1);
     if (!first) break;
     const search::Problem p = op->problem(0, {}, {});
-    Decision decision;
-    decision.status = DecisionStatus::verified;
-    decision.kernels = {{}};
-    decision.kernels[0].name = p.kernel.name;
-    decision.kernels[0].schedule = search::to_text(search::candidates(p, ctx->target(), 2).back());
-    ASSERT_NE(decision.kernels[0].schedule, search::to_text(search::default_schedule(p, ctx->target())));
-    ctx->record_decision(op->query(0, {}, {}), decision);
+    const search::Schedule other = search::candidates(p, ctx->target(), 2).back();
+    ASSERT_NE(search::to_text(other), search::to_text(search::default_schedule(p, ctx->target())));
+    decide(*ctx, *op, other);
+  }
+}
+
+// Neither has the default then: the portable executor is what is left.
+TEST(OperatorStore, ADecisionForTheDefaultWithoutCodeServesAllTheSame) {
+  TempDir dir;
+  for (const bool first : {true, false}) {
+    const std::shared_ptr<Context> ctx = make_context(dir.path, "host");
+    if (!first) ctx->set_seal(Seal::warn);
+    const std::shared_ptr<Operator> op = Operator::create(ctx, fixed_softmax_graph()).value();
+    if (first) {
+      decide(*ctx, *op, search::default_schedule(op->problem(0, {}, {}), ctx->target()));
+      continue;
+    }
+    const ir::Result<PrepareInfo> info = op->prepare({});
+    ASSERT_TRUE(info.ok()) << info.status().to_string();
+    EXPECT_EQ(info->tier, 0);
+    check(*op, {}, true, 3e-6, 1);
   }
 }
 
