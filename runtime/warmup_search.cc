@@ -393,6 +393,12 @@ ir::Status record_default(Context& context, const SearchTask& task, double defau
   return record(context, task, default_text(context, task), std::move(decision), true);
 }
 
+ir::Status record_unsearched(Context& context, const SearchTask& task) {
+  Decision decision;
+  decision.status = DecisionStatus::provisional;
+  return record(context, task, default_text(context, task), std::move(decision), true);
+}
+
 Evaluator worker_evaluator(WorkerClient& worker, std::function<bool()> cancelled) {
   return [&worker, cancelled = std::move(cancelled)](const EvaluateTask& task) {
     return worker.begin(task, [cancelled](int, EvaluatePhase) { return !cancelled || !cancelled(); });

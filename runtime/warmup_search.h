@@ -88,6 +88,8 @@ ir::Result<SearchOutcome> search_and_record(Context& context, const SearchTask& 
 
 // The default instead of what is recorded, as a tie: it is known to take default_us.
 ir::Status record_default(Context& context, const SearchTask& task, double default_us);
+// The default, for the time being: it serves from the store, and is searched when there is time.
+ir::Status record_unsearched(Context& context, const SearchTask& task);
 
 // Bytes of the Kernel's operands at these dims; INT64_MAX if that cannot be said.
 int64_t operand_bytes(const ir::Kernel& kernel, const SymbolValues& dims);

@@ -209,6 +209,14 @@ void WorkloadSearch::run(double until_ms, const std::function<void(const Workloa
   }
 }
 
+void WorkloadSearch::serve_pending() {
+  for (const WorkloadTask& t : tasks_) {
+    if (t.verdict != TaskVerdict::pending) continue;
+    const SearchTask task = search_task(t);
+    if (!context_->find_decision(task.query)) (void)record_unsearched(*context_, task);
+  }
+}
+
 Status WorkloadSearch::check(WarmupReport* report) {
   std::vector<CheckedCall> calls;
   std::vector<size_t> numbers;  // of tasks, by call

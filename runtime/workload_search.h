@@ -58,6 +58,8 @@ class WorkloadSearch {
   // Bodies for the ranges between and above the hinted ones of operators that were tuned at several, chosen jointly, verified and timed once
   // against the default; how many ranges got one. See workload_between.cc.
   int serve_between(double until_ms);
+  // What there was no time for serves by its default, from the store; another run searches it.
+  void serve_pending();
   // Runs the workload untuned against tuned and replaces what costs the whole by its default. Fills in the report's fields of the check.
   ir::Status check(WarmupReport* report);
 

@@ -194,7 +194,12 @@ TEST(Serve, ASpentBudgetIsExit3) {
   const Finished f = lathe({"warmup", "--json", "--store", dir.path, "--budget", "0.000001", kSmall});
   EXPECT_EQ(f.code, 3) << f.err;
   EXPECT_EQ(f.summary()["pending"], 4);
-  EXPECT_EQ(warmup(dir.path).code, 0);
+  const Finished served = bench(dir.path);
+  EXPECT_EQ(served.code, 0) << served.err;
+  EXPECT_EQ(served.summary()["from_store"], 4) << "by their defaults, which are stored for the time being";
+  const Finished again = warmup(dir.path);
+  EXPECT_EQ(again.code, 0);
+  EXPECT_EQ(again.summary()["searches"], 4) << "what there was no time for is searched now";
 }
 
 TEST(Serve, TwoWarmupsOnOneDirectoryStayRight) {
