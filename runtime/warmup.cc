@@ -114,7 +114,7 @@ class Warmup {
     });
     report_.searches = static_cast<int>(context_->stats().get(Stat::k_searches) - searches);
     report_.between = search_->serve_between(start_ + budget_.wall_ms);
-    if (!cancelled()) search_->serve_pending();
+    if (budget_.wall_ms > 0 && !cancelled()) search_->serve_pending();  // without time it is a dry run
     if (budget_.check_whole && !cancelled()) {
       const Status checked = search_->check(&report_);
       if (!checked.ok()) report_.check_note = checked.to_string();

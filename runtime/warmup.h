@@ -15,7 +15,7 @@
 namespace lathe::runtime {
 
 struct WarmupBudget {
-  double wall_ms = 100'000;          // of searching, shared out by weight
+  double wall_ms = 100'000;          // of searching, shared out by weight; 0: nothing is searched, nothing decided
   int tier = 2;                      // 1: compile the defaults, search nothing
   int candidates = 16;               // most per Kernel and range, the default among them
   int first_look = 0;                // of them before any Kernel gets more; 0: all at once

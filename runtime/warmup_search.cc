@@ -394,9 +394,7 @@ ir::Status record_default(Context& context, const SearchTask& task, double defau
 }
 
 ir::Status record_unsearched(Context& context, const SearchTask& task) {
-  Decision decision;
-  decision.status = DecisionStatus::provisional;
-  return record(context, task, default_text(context, task), std::move(decision), true);
+  return record_unmeasured(context, task, default_text(context, task), {}, {}).status();
 }
 
 Evaluator worker_evaluator(WorkerClient& worker, std::function<bool()> cancelled) {

@@ -78,6 +78,16 @@ TEST(Tune, ShardsAreDisjointAndTheirStoresMerge) {
   for (const json& row : after.rows()) EXPECT_EQ(row["verdict"], "stored") << row.dump();
 }
 
+TEST(Tune, ADryRunDecidesNothing) {
+  TempDir dir;
+  const Finished dry = tune(dir.path, {"--dry-run"});
+  ASSERT_EQ(dry.code, 0) << dry.err;
+  for (const json& row : dry.rows()) EXPECT_EQ(row["verdict"], "pending") << row.dump();
+  const Finished sealed = lathe({"bench", "--json", "--row-ms", "1", "--store", dir.path, kSmall}, {{"LATHE_SEAL", "error"}});
+  EXPECT_NE(sealed.code, 0);
+  EXPECT_THAT(sealed.err, HasSubstr("never_seen"));
+}
+
 TEST(Tune, ASpecPinsItsSchedule) {
   if (!native()) GTEST_SKIP() << "no native level on this machine";
   TempDir dir;
