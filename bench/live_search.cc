@@ -218,11 +218,14 @@ double geomean(const std::vector<double>& logs) {
   return logs.empty() ? 0 : std::exp2(sum / static_cast<double>(logs.size()));
 }
 
-std::string knobs_of(const std::string& text) {
+// Knobs, or the moves where the neighbourhood has left the recipe.
+std::string what_of(const std::string& text) {
+  const Result<search::Schedule> schedule = search::parse_schedule(text);
+  if (!schedule.ok()) return {};
   std::string out;
-  if (const Result<search::Schedule> schedule = search::parse_schedule(text); schedule.ok()) {
-    for (const auto& [name, value] : schedule->knobs) out += fmt::format(" {}={}", name, value);
-  }
+  for (const auto& [name, value] : schedule->knobs) out += fmt::format(" {}={}", name, value);
+  if (!schedule->knobs.empty()) return out;
+  for (const search::Move& m : schedule->moves) out += fmt::format("{}; ", search::to_text(m));
   return out;
 }
 
@@ -258,7 +261,7 @@ Status one(const MeasuredTask& task, const ir::Target& target, const Flags& flag
     fmt::print("  the winners are {:.1f} % apart, here and as screened by either search:\n", 100 * apart);
     for (const std::string& text : {a.winner(), b.winner()}) {
       const auto seen = [&](const Search& s) { return s.screened.count(text) != 0 ? fmt::format("{:.3f}", 1 / s.screened.at(text)) : "never"; };
-      fmt::print("    {:.3f}  {} {}  {}\n", share.at(text), seen(a), seen(b), knobs_of(text));
+      fmt::print("    {:.3f}  {} {}  {}\n", share.at(text), seen(a), seen(b), what_of(text));
     }
   }
   std::fflush(stdout);

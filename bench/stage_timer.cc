@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <thread>
 
 #include "runtime/timing.h"
 
@@ -13,7 +12,6 @@ namespace {
 
 // Reading from memory varies from call to call by a quarter: a cold sample takes in several.
 constexpr double kSampleUs = 250, kColdSampleUs = 1000;
-constexpr double kOwnCore = 0.75;  // of the best peak
 constexpr double kLongestMs = 20'000;
 
 int64_t now_ns() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
@@ -25,6 +23,9 @@ StageTimer::StageTimer(const search::Problem& problem, const ir::Target& target)
   runtime::TeamOptions options;
   options.threads = problem.threads;
   team_ = std::make_unique<runtime::ThreadTeam>(options);
+  runtime::OwnCoresOptions patient;
+  patient.first_ms = patient.most_ms = kLongestMs;
+  cores_ = std::make_unique<runtime::OwnCores>(team_.get(), patient);
 }
 
 ir::Status StageTimer::bind(const std::vector<const runtime::Stage*>& stages) {
@@ -50,23 +51,6 @@ double StageTimer::calibrate(size_t stage) {
   repeats_[stage] = static_cast<int>(std::clamp(std::ceil(sample_us() / once), 1.0, 5000.0));
   at_once_[stage] = runtime::calls_at_once(once);
   return once;
-}
-
-// Of the threads, all running: the least.
-double StageTimer::worst_peak() {
-  std::vector<double> each(static_cast<size_t>(problem_.threads));
-  team_->parallel_for(problem_.threads, [&](int i) { each[static_cast<size_t>(i)] = runtime::MachineProbe().fma_peak_gflops(target_.level); });
-  return *std::min_element(each.begin(), each.end());
-}
-
-void StageTimer::await_cores() {
-  if (!team_) return;
-  if (peak_ == 0) peak_ = runtime::MachineProbe().fma_peak_gflops(target_.level);
-  const int64_t start = now_ns();
-  for (double now = worst_peak(); now < kOwnCore * peak_; now = worst_peak()) {
-    if (static_cast<double>(now_ns() - start) * 1e-6 > kLongestMs) return;
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
 }
 
 }  // namespace lathe::bench

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "runtime/compiler.h"
-#include "runtime/machine_profile.h"
+#include "runtime/own_cores.h"
 #include "runtime/rotating_operands.h"
 #include "runtime/threads.h"
 #include "search/recipe.h"
@@ -23,22 +23,22 @@ class StageTimer {
   // Microseconds of a call, one sample.
   double sample(size_t stage) { return timed(stage, repeats_[stage]); }
   void warm(size_t stage) { timed(stage, 1); }
-  // Several threads: waits until each has a core of its own, 20 s at most. A virtual machine's CPUs may share one for a second at a time, and then
-  // two multiply and add no more than one.
-  void await_cores();
+  // Several threads: waits until each has a core of its own, 20 s in all of the time.
+  void await_cores() {
+    if (cores_) cores_->await();
+  }
   // What one sample takes at least.
   double sample_us() const;
   runtime::ThreadTeam* team() { return team_.get(); }  // null: one thread
 
  private:
   double timed(size_t stage, int repeats);
-  double worst_peak();
   const search::Problem& problem_;
   const ir::Target& target_;
   std::unique_ptr<runtime::ThreadTeam> team_;
   std::unique_ptr<runtime::RotatingOperands> operands_;
   std::vector<int> repeats_, at_once_;
-  double peak_ = 0;  // the best of a thread seen
+  std::unique_ptr<runtime::OwnCores> cores_;  // null: one thread
 };
 
 }  // namespace lathe::bench

@@ -113,6 +113,8 @@ bool Candidacy::find(const CandidacyTools& tools, Operator&) {
     return Operator::same_layouts(scheduled, *serving_) && workspace_of(problem_.kernel, scheduled, shape_.call.symbols, request_.threads) <= workspace;
   };
   task.aside = true;
+  if (tools.knowledge != nullptr) tools.knowledge->equip(&task);
+  task.keep = nullptr;  // short samples beside other work teach nobody
   const int64_t start = tools.now_ns();
   const Result<SearchOutcome> found = search_and_record(tools.context, task, tools.evaluate, {});
   tools.context.stats().add(Stat::k_tune_ns, tools.now_ns() - start);

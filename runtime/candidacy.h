@@ -9,6 +9,7 @@
 
 #include "runtime/operator.h"
 #include "runtime/promotion.h"
+#include "runtime/search_knowledge.h"
 #include "runtime/trial_judge.h"
 #include "runtime/warmup_search.h"
 
@@ -32,6 +33,7 @@ struct CandidacyTools {
   std::function<bool()> paused;   // switched off for a while: what runs stands still
   std::function<int64_t()> now_ns;
   std::function<void(int64_t cpu_ns)> charge;  // CPU time of a child that nobody else counts
+  SearchKnowledge* knowledge = nullptr;        // what a search starts from; null: nothing
   bool search = true;             // false: only what is recorded already
   bool trials = false;            // the host lets real calls be used
 };

@@ -14,6 +14,7 @@
 #include "jit/image_lint.h"
 #include "runtime/clock.h"
 #include "runtime/compiler.h"
+#include "runtime/own_cores.h"
 #include "runtime/plant.h"
 #include "runtime/rotating_operands.h"
 #include "runtime/timing.h"
@@ -70,7 +71,11 @@ class LocalEvaluation final : public Evaluation {
     options.contended = processor_contended;
     options.min_sample_us = sample_us(task_.cold, task_.aside || task_.background);
     if (task_.background) options.rest = [] { std::this_thread::sleep_for(std::chrono::microseconds(kRestUs)); };
-    timing_ = std::make_unique<TimingSession>(std::move(options), [this](int n) { progress(timed_[static_cast<size_t>(n)], EvaluatePhase::time); });
+    cores_ = std::make_unique<OwnCores>(team_.get());
+    timing_ = std::make_unique<TimingSession>(std::move(options), [this](int n) {
+      progress(timed_[static_cast<size_t>(n)], EvaluatePhase::time);
+      cores_->await();
+    });
     return {};
   }
 
@@ -309,6 +314,7 @@ class LocalEvaluation final : public Evaluation {
   ir::Kernel naive_;
   ir::Target target_;
   std::unique_ptr<ThreadTeam> team_;
+  std::unique_ptr<OwnCores> cores_;
   std::unique_ptr<Witness> witness_;
   std::unique_ptr<Oracle> oracle_;
   PlantedLeaves planted_;

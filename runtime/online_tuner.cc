@@ -186,6 +186,7 @@ bool OnlineTuner::step(Context& context) {
     (void)used_ns();
     last_ns_ = worked_ns_ = now;
     if (options_.thread) off_ = std::make_unique<KeepOff>();
+    knowledge_ = std::make_unique<SearchKnowledge>(context, SearchKnowledge::Training::never);
   }
   if (paused(context)) {
     charge(context, now);
@@ -203,6 +204,7 @@ bool OnlineTuner::step(Context& context) {
                          budget_->charge(options_.now_ns(), cpu_ns);
                          context.stats().add(Stat::k_tune_cpu_ns, cpu_ns);
                        },
+                       knowledge_.get(),
                        mode != TuneMode::replay, mode == TuneMode::trials};
   bool worked = poll(tools, budget_->wait_ns(now) == 0);
   if (!worked && budget_->wait_ns(now) == 0) {

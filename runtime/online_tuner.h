@@ -125,6 +125,7 @@ class OnlineTuner {
   // The rest belongs to step().
   std::unique_ptr<WorkerClient> worker_;
   std::unique_ptr<CpuBudget> budget_;
+  std::unique_ptr<SearchKnowledge> knowledge_;   // made at the first step
   std::unique_ptr<KeepOff> off_;     // null: the thread is not the tuner's
   int64_t moved_ns_ = 0;
   int64_t last_ns_ = 0, told_cpu_ns_ = 0, thread_cpu_ns_ = 0, worker_cpu_ns_ = 0, worked_ns_ = 0;

@@ -1,6 +1,8 @@
 // See search_knowledge.h.
 #include "runtime/search_knowledge.h"
 
+#include <optional>
+
 #include "runtime/machine_profile.h"
 #include "runtime/tuning_history.h"
 
@@ -13,9 +15,11 @@ SearchKnowledge::Family& SearchKnowledge::family(const std::string& name) {
   const bool measured = profile.ok() && !profile->values.empty();
   const search::MachineRates rates = measured ? rates_of(*profile, context_.target()) : search::MachineRates::assumed(context_.target());
   auto history = std::make_shared<std::vector<search::TaskRecord>>(load_history(context_.store(), name, context_.environment()));
-  FamilyModel model = family_model(context_.store(), name, context_.environment(), *history, context_.target(), rates);
-  at->second.rates = std::make_shared<search::MachineRates>(model.rates);
-  at->second.model = std::make_shared<search::CostModel>(std::move(model.model));
+  std::optional<FamilyModel> model = training_ == Training::never
+                                         ? stored_model(context_.store(), name, context_.environment(), *history)
+                                         : family_model(context_.store(), name, context_.environment(), *history, context_.target(), rates);
+  at->second.rates = std::make_shared<search::MachineRates>(model ? model->rates : rates);
+  if (model) at->second.model = std::make_shared<search::CostModel>(std::move(model->model));
   at->second.history = std::move(history);
   return at->second;
 }

@@ -13,8 +13,9 @@ namespace lathe::runtime {
 
 class SearchKnowledge {
  public:
-  // The context outlives it.
-  explicit SearchKnowledge(Context& context) : context_(context) {}
+  enum class Training : uint8_t { if_needed, never };
+  // The context outlives it. never: a model that the store lacks stays absent, training it takes seconds.
+  explicit SearchKnowledge(Context& context, Training training = Training::if_needed) : context_(context), training_(training) {}
   // Sets history, model, rates and keep of a task. Reads the store at the first task of a family; may train its model then.
   void equip(SearchTask* task);
 
@@ -28,6 +29,7 @@ class SearchKnowledge {
   void keep(search::TaskRecord record);
 
   Context& context_;
+  const Training training_;
   std::mutex mutex_;
   std::map<std::string, Family> families_;
 };

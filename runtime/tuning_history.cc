@@ -22,6 +22,8 @@ int64_t rows_in(const std::vector<search::TaskRecord>& history) {
   return rows;
 }
 
+ObjectKey model_key(const std::string& family, const std::string& environment) { return {ObjectKind::k_model, environment, family + "-trees"}; }
+
 double trust_of(const search::TaskRecord& record, const std::string& environment) {
   const bool own = record.environment == environment, fresh = record.epoch == kCodegenEpoch;
   return (own ? 1 : kForeignTrust) * (fresh ? 1 : kStaleTrust);
@@ -100,22 +102,31 @@ ir::Result<FamilyModel> parse_family_model(std::string_view text, std::string_vi
   return m;
 }
 
+std::optional<FamilyModel> stored_model(Store& store, const std::string& family, const std::string& environment,
+                                        const std::vector<search::TaskRecord>& history) {
+  const ObjectKey key = model_key(family, environment);
+  const Lookup found = store.find(key);
+  if (!found.found) return {};
+  ir::Result<FamilyModel> stored = parse_family_model(found.bytes, family);
+  if (!stored.ok()) {
+    store.reject(key, found, MissReason::k_corrupt);
+    return {};
+  }
+  const int64_t rows = rows_in(history);
+  if (rows < stored->rows || static_cast<double>(rows) >= kGrowth * static_cast<double>(stored->rows)) return {};
+  return std::move(*stored);
+}
+
 FamilyModel family_model(Store& store, const std::string& family, const std::string& environment, const std::vector<search::TaskRecord>& history,
                          const ir::Target& target, const search::MachineRates& measured, uint64_t seed) {
-  const ObjectKey key{ObjectKind::k_model, environment, family + "-trees"};
-  const int64_t rows = rows_in(history);
-  if (const Lookup found = store.find(key); found.found) {
-    ir::Result<FamilyModel> stored = parse_family_model(found.bytes, family);
-    if (stored.ok() && rows >= stored->rows && static_cast<double>(rows) < kGrowth * static_cast<double>(stored->rows)) return std::move(*stored);
-    if (!stored.ok()) store.reject(key, found, MissReason::k_corrupt);
-  }
+  if (std::optional<FamilyModel> stored = stored_model(store, family, environment, history)) return std::move(*stored);
   FamilyModel m;
-  m.rows = rows;
+  m.rows = rows_in(history);
   m.trained = true;
   m.rates = measured;
   m.model = search::train_model(history, target, m.rates, seed);
   // One that cannot be written is trained again next time; the store counts it.
-  if (m.model.trusted()) (void)store.put(key, print_family_model(m, family));
+  if (m.model.trusted()) (void)store.put(model_key(family, environment), print_family_model(m, family));
   return m;
 }
 

@@ -14,7 +14,7 @@ constexpr double kPipes = 2, kLoads = 1.85, kLatency = 4;  // multiply-adds, and
 constexpr double kWindow = 448;           // operations between the oldest unfinished one and the newest
 constexpr double kMemory = 9.5, kFar = 24;  // bytes a cycle to one core: from memory, from the last cache
 constexpr double kMemoryWait = 400, kFarWait = 200;  // cycles until a line arrives
-constexpr double kNear = 32;              // bytes a cycle from L2
+constexpr double kNear = 32, kNearPiecewise = 27;  // bytes a cycle from L2; of pieces of rows
 constexpr double kCall = 16;              // of a leaf, until its pipes are full
 constexpr double kPackRow = 1.5, kTranspose = 0.6;  // cycles per element copied
 constexpr double kUsable = 0.75;          // of a cache
@@ -67,12 +67,12 @@ class Model {
   double step(double rows) const {
     const double v = w_.vectors, lines = w_.prefetch > 0 ? v : w_.prefetch < 0 ? std::ceil(4 * v / tiles_) / 4 : 0;
     const double vector_bytes = 4.0 * t_.lanes;
-    return std::max({rows * v / kPipes, (rows + v + lines * vector_bytes / 64) / kLoads, kLatency, from_near() ? v * vector_bytes / kNear : 0});
+    return std::max({rows * v / kPipes, (rows + v + lines * vector_bytes / 64) / kLoads, kLatency, from_near() ? v * vector_bytes / (w_.piecewise ? kNearPiecewise : kNear) : 0});
   }
   // A tile over all of K: sums are stored once, and wait in scratch between blocks.
   double tile(double rows) const {
     const double sums = rows * w_.vectors;
-    return step(rows) * w_.k * conflicts(rows) + blocks_ * (kCall + sums) + (blocks_ - 1 + (w_.scratch_sums ? 2 : 0)) * sums;
+    return step(rows) * w_.k * conflicts(rows) + blocks_ * ((w_.joined ? kCall / tiles_ : kCall) + sums) + (blocks_ - 1 + (w_.scratch_sums ? 2 : 0)) * sums;
   }
 
   // What a tile that reads B from L2 leaves of the way into L1, over what its share of the next block needs of it. A way in use all the time

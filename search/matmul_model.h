@@ -16,6 +16,8 @@ struct MatmulWork {
   bool scratch_sums = false;     // sums of all of K pass through scratch, for their functions
   bool packs_rows = false;       // A copied to [tile][k][row]
   bool transposes = false;       // B's panels are transposed in the call
+  bool piecewise = false;        // B's panels are parts of its rows, read or transposed where they lie
+  bool joined = false;           // all tiles under a panel are one leaf
   double row_bytes = 0;          // between rows of A
   bool cold = false;             // B comes from memory
   int threads = 1;

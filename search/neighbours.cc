@@ -97,13 +97,16 @@ std::vector<Draft> edit_drafts(const Target& target, const Schedule& from) {
 }
 
 // A legal move more, at the end or before some move.
-std::vector<Draft> insert_drafts(const Kernel& naive, const Schedule& from, const std::vector<Kernel>& steps, std::mt19937_64& random) {
+std::vector<Draft> insert_drafts(const Problem& problem, const Target& target, const Schedule& from, const std::vector<Kernel>& steps,
+                                 std::mt19937_64& random) {
+  const bool stream = may_stream(problem, target);
   std::vector<size_t> places = {from.moves.size()};
   for (size_t i = 0; i < kInsertPlaces && !from.moves.empty(); ++i) places.push_back(random() % from.moves.size());
   std::vector<Draft> out;
   for (const size_t at : places) {
-    const Kernel& kernel = at == 0 ? naive : steps[at - 1];
+    const Kernel& kernel = at == 0 ? problem.kernel : steps[at - 1];
     for (const Transform& row : transforms()) {
+      if (!stream && row.name == std::string_view("stream_stores")) continue;
       std::vector<Move> moves = row.propose(kernel);
       std::shuffle(moves.begin(), moves.end(), random);
       if (moves.size() > kProposalsPerRow) moves.resize(kProposalsPerRow);
@@ -126,7 +129,7 @@ std::vector<Neighbour> neighbours(const Problem& problem, const Target& target, 
   std::mt19937_64 random(seed);
   std::vector<Draft> drafts = knob_drafts(problem, target, from), others = edit_drafts(target, from);
   std::shuffle(drafts.begin(), drafts.end(), random);
-  for (Draft& d : insert_drafts(problem.kernel, from, steps, random)) others.push_back(std::move(d));
+  for (Draft& d : insert_drafts(problem, target, from, steps, random)) others.push_back(std::move(d));
   std::shuffle(others.begin(), others.end(), random);
   std::move(others.begin(), others.end(), std::back_inserter(drafts));
 

@@ -143,6 +143,22 @@ int64_t extent_at(const Expr& extent, const Problem& problem) {
   return evaluate(extent, env).value_or(interval(extent, Ranges(problem.kernel)).hi);
 }
 
+namespace {
+double parameter_bytes(const Problem& problem) {
+  double total = 0;
+  for (const Buffer& b : problem.kernel.buffers) {
+    if (b.place == Place::heap) continue;
+    double size = dtype_bytes(b.type);
+    for (const Expr& d : b.dims) size *= static_cast<double>(extent_at(d, problem));
+    total += size;
+  }
+  return total;
+}
+}  // namespace
+
+bool may_stream(const Problem& problem, const Target& t) { return parameter_bytes(problem) >= 0.5 * static_cast<double>(t.l3_bytes); }
+bool exceeds_caches(const Problem& problem, const Target& t) { return parameter_bytes(problem) >= 0.75 * static_cast<double>(t.l3_bytes); }
+
 bool perfectly_contains(const Stmt& outer, const Stmt& inner) {
   const Stmt* s = &outer;
   while (s->iter != inner.iter) {

@@ -79,6 +79,10 @@ class Script {
 std::vector<const ir::Stmt*> scopes_with_role(const ir::Kernel& kernel, std::string_view role);
 // The extent at the problem's representative dims.
 int64_t extent_at(const ir::Expr& extent, const Problem& problem);
+// Of what the Kernel reads and writes, at the representative dims: beyond half of the last-level cache a result that goes past the caches may
+// pay, whoever reads it next; beyond three quarters it does.
+bool may_stream(const Problem& problem, const ir::Target& target);
+bool exceeds_caches(const Problem& problem, const ir::Target& target);
 // The scope's body holds nothing but the scope `inner`.
 bool perfectly_contains(const ir::Stmt& outer, const ir::Stmt& inner);
 

@@ -8,6 +8,7 @@
 //   mc  rows of an outer block, 0: all rows under each panel
 //   ep  1: functions of the result are a pass of their own over scratch, in loops; 0: they are written out for each vector of the tile
 //   pa  1: A is copied to [tile][k][row] first, so that its rows do not share the sets of a cache
+//   mu  1: two to four tiles of short sums are one leaf; 0: a call each
 //   pf  how far ahead B's own stream is prefetched, in bytes; 0: not; -1: the next block of B instead, spread over the tiles that run
 //
 // B constant: packed once in panels. B in place with unit-stride k (B transposed): each panel is transposed into scratch.
@@ -121,6 +122,10 @@ int64_t epilogue_registers(const Parts& p) {
   return wanted;
 }
 
+// Calls of a leaf tell where sums are short.
+constexpr int64_t kShortSums = 128, kMostJoined = 4;
+bool may_join(const Parts& p, const Sizes& s) { return s.k <= kShortSums && s.m > 1 && is_const_int(p.m->extent); }
+
 std::vector<KnobDomain> knobs(const Problem& problem, const Target& t) {
   const Parts p = find_parts(problem.kernel);
   const Panels panels = panels_of(p, problem.kernel);
@@ -139,17 +144,18 @@ std::vector<KnobDomain> knobs(const Problem& problem, const Target& t) {
       {"pa", if_any(packable(p, problem.kernel) && s.m > 1, {0, 1})},
       {"pf", if_any(packed, s.m <= kMaxOwnStream ? std::vector<int64_t>{0, 4096, 8192, 16384, 32768, -1} : std::vector<int64_t>{0, -1})}};
   if (epilogue_registers(p) >= kFunctionRegisters) out.push_back({"ep", {0, 1}});
+  if (may_join(p, s)) out.push_back({"mu", {0, 1}});
   return out;
 }
 
 // The knobs as numbers. What older records lack has the value that means what they did.
 struct Setting {
   int64_t mr, nr, st, kc, mc, pf;
-  bool pa, ep;
+  bool pa, ep, mu;
   bool blocked() const { return kc != 0 || ep; }  // sums pass through scratch
 };
 Result<Setting> setting_of(const Knobs& knobs, const Target& t) {
-  const Setting s = {knob_of(knobs, "mr"), knob_of(knobs, "nr"), knob_of(knobs, "st", 1), knob_of(knobs, "kc"), knob_of(knobs, "mc"), knob_of(knobs, "pf"), knob_of(knobs, "pa") != 0, knob_of(knobs, "ep") != 0};
+  const Setting s = {knob_of(knobs, "mr"), knob_of(knobs, "nr"), knob_of(knobs, "st", 1), knob_of(knobs, "kc"), knob_of(knobs, "mc"), knob_of(knobs, "pf"), knob_of(knobs, "pa") != 0, knob_of(knobs, "ep") != 0, knob_of(knobs, "mu") != 0};
   if (s.mr < 1) return unsupported("mr {}: a tile has rows", s.mr);
   if (s.nr < t.lanes || s.nr % t.lanes != 0) return unsupported("nr {}: whole vectors of {}", s.nr, t.lanes);
   if (s.st < 1 || s.kc < 0 || s.mc < 0 || s.pf < -1) return unsupported("st {} kc {} mc {} pf {}: out of range", s.st, s.kc, s.mc, s.pf);
@@ -172,7 +178,7 @@ struct Context {
 };
 
 Status accepts_in(const Context& c, const Setting& setting) {
-  const auto [mr, nr, st, kc, mc, pf, pa, ep] = setting;
+  const auto [mr, nr, st, kc, mc, pf, pa, ep, mu] = setting;
   const bool blocked = setting.blocked();
   const Target& t = c.t;
   const Sizes& s = c.s;
@@ -201,6 +207,9 @@ Status accepts_in(const Context& c, const Setting& setting) {
   if (pa && (!c.rows_pack || mr < 2 || s.k < 2)) return unsupported("pa 1: rows of A do not lie in one piece, or there is one");
   if (pf != 0 && c.panels != Panels::packed) return unsupported("pf {}: B is not packed", pf);
   if (pf == -1 && s.m <= mr) return unsupported("pf next: a single tile has nothing to share it with");
+  if (mu && (!may_join(c.p, s) || blocked || mc != 0 || pf != 0 || s.m % mr != 0 || s.m <= mr || s.m > kMostJoined * mr)) {
+    return unsupported("mu 1: not two to {} whole tiles with short sums", kMostJoined);
+  }
   if (pf > 0 && s.m > kMaxOwnStream) return unsupported("pf {}: own stream is for skinny shapes, m is {}", pf, s.m);
   return {};
 }
@@ -237,6 +246,8 @@ double estimate_in(const Context& c, const Setting& k) {
   w.scratch_sums = k.ep;
   w.packs_rows = k.pa;
   w.transposes = c.panels == Panels::transposed;
+  w.piecewise = c.panels != Panels::packed && k.nr < s.n;
+  w.joined = k.mu;
   w.row_bytes = w.k * 4;
   w.cold = c.problem.cold;
   w.threads = c.problem.threads;
@@ -289,12 +300,13 @@ Knobs defaults(const Problem& problem, const Target& t) {
       for (const int64_t nr : v["nr"]) {
         for (const int64_t st : v["st"]) {
           if ((mr + 1) * (nr / t.lanes) * st >= t.vector_registers) break;
-          if (varies && code_of(c, {mr, nr, st, 0, 0, 0, false, ep}) > kMostCode) break;
+          if (varies && code_of(c, {mr, nr, st, 0, 0, 0, false, ep, false}) > kMostCode) break;
           for (const int64_t pa : v["pa"]) {
             for (const int64_t pf : v["pf"]) {
               for (const int64_t mc : v["mc"]) {
                 for (const int64_t kc : v["kc"]) {
-                  if (kc == 0 || st == 1) visit({mr, nr, st, kc, mc, pf, pa != 0, ep && kc == 0});
+                  if (kc == 0 || st == 1) visit({mr, nr, st, kc, mc, pf, pa != 0, ep && kc == 0, false});
+                  if (kc == 0 && may_join(c.p, c.s)) visit({mr, nr, st, kc, mc, pf, pa != 0, ep, true});
                 }
               }
             }
@@ -308,6 +320,7 @@ Knobs defaults(const Problem& problem, const Target& t) {
   if (best.mr == 0) return {};
   Knobs out = {{"mr", best.mr}, {"nr", best.nr}, {"st", best.st}, {"kc", best.kc}, {"mc", best.mc}, {"pa", best.pa}, {"pf", best.pf}};
   if (functions) out["ep"] = best.ep;
+  if (may_join(c.p, c.s)) out["mu"] = best.mu;
   return out;
 }
 
@@ -413,6 +426,7 @@ Result<Schedule> build(const Knobs& knob, const Problem& problem, const Target& 
     for (const char* rows_scope : {"m1", "m1b", "m1c"}) s.move("unroll_scope {}", rows_scope);
     for (const char* columns : {"n1", "n1b", "n1c"}) vectorize_tile(s, columns, nr, st, t.lanes, vector_tail);
     s.move("move_to_register {} m0", c);
+    if (setting.mu) s.move("unroll_scope m0");
   } else {
     s.move("split_scope m0 after=0 as m0b");
     s.move("split_scope m0b after=0 as m0c");

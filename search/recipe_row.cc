@@ -33,10 +33,10 @@ struct Shape {
   std::vector<std::string> streamable; // outputs nothing reads
   int64_t rows = 1, cols = 1;
   int64_t overlapped_sums = 0;         // reductions of the first two passes
-  double bytes = 0;  // of parameters, at the representative dims
   int whole_inputs = 0;  // with an element for each of the result
   bool functions = false;
   bool norm = false;  // a root of a sum
+  bool normal_cdf = false;
   bool some_rows = false, two_rows = false, again = false, online = false;
 };
 
@@ -77,7 +77,6 @@ Shape shape_of(const Problem& problem) {
     if (b.place == Place::heap) continue;
     double size = dtype_bytes(b.type);
     for (const Expr& d : b.dims) size *= static_cast<double>(extent_at(d, problem));
-    out.bytes += size;
     out.whole_inputs += b.place == Place::in && size >= 4.0 * static_cast<double>(out.rows * out.cols);
     const std::vector<Access> accesses = collect_accesses(k.body);
     const bool read = std::any_of(accesses.begin(), accesses.end(), [&](const Access& a) {
@@ -87,7 +86,10 @@ Shape shape_of(const Problem& problem) {
   }
   for (const Stmt* pass : out.passes) {
     for_each_stmt(pass->body, [&](const Stmt& s) {
-      if (s.kind == Stmt::Kind::assign) for_each_node(s.value, [&](const ExprNode& e) { out.functions |= op_info(e.op).cls == OpClass::kMath; });
+      if (s.kind == Stmt::Kind::assign) for_each_node(s.value, [&](const ExprNode& e) {
+        out.functions |= op_info(e.op).cls == OpClass::kMath;
+        out.normal_cdf |= e.op == Op::k_normal_cdf;
+      });
     });
   }
   for_each_stmt(k.body, [&](const Stmt& s) {
@@ -101,17 +103,10 @@ Shape shape_of(const Problem& problem) {
   return out;
 }
 
-// Past the caches pays where reads and writes exceed the last one, whoever reads the result next.
-bool may_stream(const Shape& shape, const Target& t) {
-  return !shape.streamable.empty() && shape.bytes >= 0.5 * static_cast<double>(t.l3_bytes);
-}
-
-bool exceeds_caches(const Shape& shape, const Target& t) { return shape.bytes >= 0.75 * static_cast<double>(t.l3_bytes); }
-
 std::vector<KnobDomain> knobs(const Problem& problem, const Target& t) {
   const Shape shape = shape_of(problem);
   const bool many = problem.threads > 1;
-  std::vector<KnobDomain> out = {{"unroll", {1, 2, 4, 8}}, {"grain", many ? std::vector<int64_t>{1, 4, 16, 64} : std::vector<int64_t>{0}}};
+  std::vector<KnobDomain> out = {{"unroll", {1, 2, 3, 4, 6, 8}}, {"grain", many ? std::vector<int64_t>{1, 4, 16, 64} : std::vector<int64_t>{0}}};
   const auto add = [&](const char* name, bool useful, std::vector<int64_t> values) {
     out.push_back({name, useful ? std::move(values) : std::vector<int64_t>{values[0]}});
   };
@@ -122,7 +117,7 @@ std::vector<KnobDomain> knobs(const Problem& problem, const Target& t) {
   add("overlap", reduces && shape.some_rows, overlaps);
   add("again", shape.again, {0, 1});
   add("online", shape.online && shape.again, {0, 1});
-  add("stream", may_stream(shape, t), {0, 1});
+  add("stream", !shape.streamable.empty() && may_stream(problem, t), {0, 1});
   return out;
 }
 
@@ -160,7 +155,7 @@ Status accepts(const Knobs& k, const Problem& problem, const Target& t) {
   if (again && !shape.again) return unsupported("what is kept is not assigned once");
   if (online && !(again && shape.online)) return unsupported("no maximum and sum of the same values");
   if (online && (rows > 1 || unroll * t.lanes > 64)) return unsupported("{} partial results", unroll * t.lanes);
-  if (knob_of(k, "stream", 0) != 0 && !may_stream(shape, t)) return unsupported("the result stays in the cache, or is read");
+  if (knob_of(k, "stream", 0) != 0 && (shape.streamable.empty() || !may_stream(problem, t))) return unsupported("the result stays in the cache, or is read");
   return {};
 }
 
@@ -169,21 +164,37 @@ bool overlap_pays(const Shape& shape, const Target& t) {
   return !shape.kept.empty() || 4 * 4 * shape.cols <= t.l1_bytes;
 }
 
-constexpr int64_t kLongBlock = 16;
+constexpr int64_t kLongBlock = 16;  // rows, or 1024 columns
+
+// Vectors of a step, if rows are whole steps: chains of sums that nothing else overlaps want eight; the longest function has registers for three.
+int64_t default_unroll(const Shape& shape, const Problem& problem, const Target& t) {
+  const Ranges ranges(problem.kernel);
+  const auto whole = [&](int64_t unroll) { return t.vector_registers > 16 && proves_divisible(shape.passes[0]->extent, unroll * t.lanes, ranges); };
+  if (shape.norm && (shape.passes.size() > 2 || shape.rows == 1) && whole(8)) return 8;
+  if (shape.passes.size() == 1 && shape.normal_cdf && whole(3)) return 3;
+  return 4;
+}
 
 Knobs defaults(const Problem& problem, const Target& t) {
   const Shape shape = shape_of(problem);
   const bool many = problem.threads > 1;
-  Knobs k{{"unroll", 4}, {"grain", many ? 4 : 0}, {"rows", 1}, {"overlap", 0}, {"again", 0}, {"online", 0}, {"stream", 0}};
+  Knobs k{{"unroll", default_unroll(shape, problem, t)}, {"grain", many ? 4 : 0}, {"rows", 1}, {"overlap", 0}, {"again", 0}, {"online", 0}, {"stream", 0}};
   const bool fixed = problem.kernel.symbols.empty();  // else small shapes come as well
-  k["stream"] = fixed && may_stream(shape, t) && exceeds_caches(shape, t) ? 1 : 0;
+  k["stream"] = fixed && !shape.streamable.empty() && exceeds_caches(problem, t) ? 1 : 0;
   // Several operands from memory with arithmetic between them: short steps mix both better.
   if (k["stream"] != 0 && shape.passes.size() == 1 && shape.whole_inputs > 1 && shape.functions) k["unroll"] = 2;
   while (!accepts(k, problem, t).ok()) k["unroll"] /= 2;
-  if (!overlap_pays(shape, t)) return k;
+  // Longer blocks where each thread gets several all the same.
+  const int64_t units = shape.row.empty() ? shape.cols / 1024 : shape.rows;
+  if (many && fixed && units >= 4 * kLongBlock * problem.threads) k["grain"] = kLongBlock;
+  if (!overlap_pays(shape, t)) {
+    // Two rows share what scales and shifts them.
+    Knobs pairs = k;
+    pairs["rows"] = 2;
+    pairs["unroll"] = 4;
+    return fixed && shape.norm && shape.passes.size() > 2 && accepts(pairs, problem, t).ok() ? pairs : k;
+  }
   Knobs side_by_side = k;
-  // A block begins and ends with rows that have no neighbour: longer ones where each thread gets several all the same.
-  if (many && fixed && shape.rows >= 4 * kLongBlock * problem.threads) side_by_side["grain"] = kLongBlock;
   for (const int64_t overlap : {2, 1}) {
     side_by_side["overlap"] = overlap;
     for (side_by_side["unroll"] = k["unroll"]; side_by_side["unroll"] > 0; side_by_side["unroll"] /= 2) {
@@ -200,7 +211,7 @@ double estimate(const Knobs& k, const Problem& problem, const Target& t) {
   const double drains = static_cast<double>(shape.passes.size()) * 60 / group / static_cast<double>(std::max<int64_t>(shape.cols, 1));
   const double steps = 1 / (static_cast<double>(k.at("unroll")) * group);
   const double anew = (knob_of(k, "again", 0) != 0 ? 0.6 : 0) + (knob_of(k, "online", 0) != 0 ? 0.4 : 0);
-  const bool large = exceeds_caches(shape, t);
+  const bool large = exceeds_caches(problem, t);
   const double stores = large && knob_of(k, "stream", 0) == 0 ? 0.5 : 0;
   return steps + drains + anew + stores + static_cast<double>(k.at("grain")) * 1e-3;
 }

@@ -61,7 +61,7 @@ struct Turn {
   int64_t rows = 1, columns = 1;  // extents of from and to
   bool alone = false;             // no scope around them
   std::string target;
-  double bytes = 0;  // in and out
+  bool streamable = false;
 };
 std::optional<Turn> turn_of(const Problem& problem) {
   const Kernel& k = problem.kernel;
@@ -76,19 +76,9 @@ std::optional<Turn> turn_of(const Problem& problem) {
   t.rows = extent_at(find_scope(k, t.from)->extent, problem);
   t.alone = c.iters.size() == 2;
   t.target = c.stmt->target;
-  for (const std::string& b : {t.target, c.stmt->value->name}) {
-    const Buffer* buffer = k.find_buffer(b);
-    double size = dtype_bytes(buffer->type);
-    for (const Expr& d : buffer->dims) size *= static_cast<double>(extent_at(d, problem));
-    t.bytes += size;
-  }
+  const Buffer* target = k.find_buffer(t.target);
+  t.streamable = target->place == Place::out && target->type == DType::f32;
   return t;
-}
-
-// Past the caches pays where reads and writes exceed the last one, whoever reads the result next.
-bool may_stream(const Kernel& kernel, const Turn& turn, const Target& t) {
-  const Buffer* target = kernel.find_buffer(turn.target);
-  return target->place == Place::out && target->type == DType::f32 && turn.bytes >= 0.5 * static_cast<double>(t.l3_bytes);
 }
 
 std::vector<KnobDomain> knobs(const Problem& problem, const Target& t) {
@@ -104,7 +94,7 @@ std::vector<KnobDomain> knobs(const Problem& problem, const Target& t) {
   out.push_back({"bf", sides(turn->rows)});
   out.push_back({"along", {0, 1}});
   out.push_back({"walk", {0, 1}});
-  out.push_back({"stream", may_stream(problem.kernel, *turn, t) ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0}});
+  out.push_back({"stream", turn->streamable && may_stream(problem, t) ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0}});
   return out;
 }
 
@@ -123,12 +113,12 @@ Status accepts(const Knobs& k, const Problem& problem, const Target& t) {
     }
   }
   if (knob_of(k, "walk") != 0 && (bt == 0 || bf == 0)) return unsupported("walk 1: blocks lie in one row");
-  if (knob_of(k, "stream") != 0 && !may_stream(problem.kernel, *turn, t)) return unsupported("the result stays in the cache");
+  if (knob_of(k, "stream") != 0 && !(turn->streamable && may_stream(problem, t))) return unsupported("the result stays in the cache");
   return {};
 }
 
-// What the caches hold goes as it lies; else blocks of some rows of the destination, fewer where their lines share the sets of L1. Past
-// the caches blocks are as long as pages of both sides allow.
+// What the caches hold goes as it lies; else blocks of some rows of the destination: few, and short ones, where their lines share the sets of L1,
+// many where they are short. Past the caches blocks are as long as pages of both sides allow.
 Knobs defaults(const Problem& problem, const Target& t) {
   Knobs k = {{"parallel", problem.threads > 1 ? 1 : 0}};
   const std::optional<Turn> turn = turn_of(problem);
@@ -137,13 +127,14 @@ Knobs defaults(const Problem& problem, const Target& t) {
   const auto side = [](int64_t wanted, int64_t extent) { return extent > wanted ? wanted : 0; };
   const double one = 8.0 * static_cast<double>(turn->rows * turn->columns);  // source and destination of one pair of scopes
   const bool fixed = problem.kernel.symbols.empty();                         // else small shapes come as well
-  if (fixed && may_stream(problem.kernel, *turn, t) && turn->bytes >= 0.75 * static_cast<double>(t.l3_bytes)) {
+  if (fixed && turn->streamable && exceeds_caches(problem, t)) {
     k["stream"] = 1;
     k["bf"] = side(64, turn->rows);
     k["bt"] = side(512, turn->columns);
   } else if (one > static_cast<double>(t.l2_bytes) || (problem.threads > 1 && turn->alone)) {
-    k["along"] = 1;
-    k["bf"] = side(turn->columns % 256 == 0 ? 32 : 64, turn->rows);
+    const bool sets_shared = turn->columns % 512 == 0;
+    k["bf"] = side(turn->columns % 128 == 0 ? 32 : turn->columns <= 512 && problem.threads == 1 ? 128 : 64, turn->rows);
+    k["bt"] = sets_shared ? side(32, turn->columns) : 0;
   }
   return k;
 }

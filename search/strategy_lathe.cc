@@ -4,7 +4,7 @@
 //   from 1 on   with a trusted ranker: most expected gain, by ranker, near tasks and what was measured here
 //   slots 1-2   without one: portfolio: what covers the records of the family, near ones weighing more
 //   slots 3-4   winners of the nearest tasks
-//   slots 5-7   analytic estimate, spread by knob distance
+//   slots 5-7   analytic estimate, spread by knob distance; without any history in turns with neighbours of the best two, from slot 1 on
 //   from 8 on   neighbours of the best two, expected gain, in turns
 //   every 5th   uniform over the space; every 8th with a ranker
 //
@@ -96,7 +96,9 @@ class LatheStrategy : public StrategyBase {
         if (auto p = from_nearest()) return p;
       }
     }
-    const bool ranked_slot = spoken <= kPortfolioSlots + kNearestSlots + kTreeSlots || turn_++ % 2 == 1;
+    // Where nobody has told anything the default's neighbours are as good a guess as the estimate's favourites.
+    const bool told = ranker() || coverage_ || !nearest_.empty();
+    const bool ranked_slot = (told && spoken <= kPortfolioSlots + kNearestSlots + kTreeSlots) || turn_++ % 2 == 1;
     for (const bool rank : {ranked_slot, !ranked_slot}) {
       auto p = rank ? ranked() : neighbour();
       if (p) return p;

@@ -59,6 +59,19 @@ kernel pv(x: f32[2, M, L] in, w: f32[2, L, 32] in, y: f32[2, M, 32] out) family 
 )",
      {{{"M", 1}, {"L", 9}}, {{"M", 7}, {"L", 3}}},
      false},
+    {"short_sums",
+     R"(
+kernel scores(x: f32[2, 12, 8] in, w: f32[2, 40, 8] in, y: f32[2, 12, 40] out) family matmul
+  c: f32[2, 12, 40] heap
+  for b < 2 [batch]:
+    for m < 12 [m]:
+      for n < 40 [n]:
+        c[b, m, n] = 0.0
+        for k < 8 [k]:
+          c[b, m, n] += x[b, m, k] * w[b, n, k]
+        y[b, m, n] = c[b, m, n] * 0.125
+)",
+     {{}}},
     {"k_blocks",
      R"(
 kernel deep(x: f32[M, 1100] in, w: f32[20, 1100] const, y: f32[M, 20] out) family matmul where M in 1..400
