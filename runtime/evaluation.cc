@@ -69,7 +69,8 @@ class LocalEvaluation final : public Evaluation {
     options.seed = task_.seed;
     options.budget_ms = task_.budget_ms;
     options.contended = processor_contended;
-    options.min_sample_us = sample_us(task_.cold, task_.aside || task_.background);
+    // Threads meet at each call, early or late: a sample of theirs takes in several as well.
+    options.min_sample_us = sample_us(task_.cold || task_.threads > 1, task_.aside || task_.background);
     if (task_.background) options.rest = [] { std::this_thread::sleep_for(std::chrono::microseconds(kRestUs)); };
     cores_ = std::make_unique<OwnCores>(team_.get());
     timing_ = std::make_unique<TimingSession>(std::move(options), [this](int n) {

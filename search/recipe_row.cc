@@ -164,7 +164,7 @@ bool overlap_pays(const Shape& shape, const Target& t) {
   return !shape.kept.empty() || 4 * 4 * shape.cols <= t.l1_bytes;
 }
 
-constexpr int64_t kLongBlock = 16;  // rows, or 1024 columns
+constexpr int64_t kLongBlocks[] = {16, 64};  // rows, or 1024 columns
 
 // Vectors of a step, if rows are whole steps: chains of sums that nothing else overlaps want eight; the longest function has registers for three.
 int64_t default_unroll(const Shape& shape, const Problem& problem, const Target& t) {
@@ -186,7 +186,9 @@ Knobs defaults(const Problem& problem, const Target& t) {
   while (!accepts(k, problem, t).ok()) k["unroll"] /= 2;
   // Longer blocks where each thread gets several all the same.
   const int64_t units = shape.row.empty() ? shape.cols / 1024 : shape.rows;
-  if (many && fixed && units >= 4 * kLongBlock * problem.threads) k["grain"] = kLongBlock;
+  for (const int64_t block : kLongBlocks) {
+    if (many && fixed && units >= 4 * block * problem.threads) k["grain"] = block;
+  }
   if (!overlap_pays(shape, t)) {
     // Two rows share what scales and shifts them.
     Knobs pairs = k;

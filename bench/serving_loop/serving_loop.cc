@@ -1,4 +1,4 @@
-// A decode step of qwen2.5-0.5b's smaller operators, over and over on one thread, while another host thread keeps a second CPU busy. Blocks with
+// A decode step of a layer of smollm2-135m, over and over on one thread, while another host thread keeps a second CPU busy. Blocks with
 // tuning on alternate with blocks without, and every other block without is the control: the ratio of its 99th percentile to the other
 // ones' is what chance makes. Uses the C ABI only, an empty store, real calls for trials.
 #include <CLI/CLI.hpp>
@@ -136,18 +136,21 @@ std::vector<std::unique_ptr<Operator>> decode_step(lathe_context* ctx, int64_t r
     const std::vector<int32_t> in = out.back()->declare();
     out.back()->finish(ctx, body(*out.back(), in));
   };
-  const auto linear = [](Operator& o, const std::vector<int32_t>& in) {
-    return o.node("add", {o.node("matmul", {in[0], in[1]}, "xw", {flag("transpose_b")}), in[2]}, "y");
+  const auto linear = [&](const char* name, int64_t from, int64_t to) {
+    add(name, {{{0, from}}, {{to, from}, true}, {{0, to}}},
+        [](Operator& o, const auto& in) { return o.node("matmul", {in[0], in[1]}, "y", {flag("transpose_b")}); });
   };
-  add("norm", {{{0, 896}}, {{896}, true}, {{0, 896}}}, [](Operator& o, const auto& in) { return o.node("rmsnorm", {in[0], in[1]}, "y"); });
-  add("q_proj", {{{0, 896}}, {{896, 896}, true}, {{896}, true}, {{0, 896}}}, linear);
-  add("kv_proj", {{{0, 896}}, {{128, 896}, true}, {{128}, true}, {{0, 128}}}, linear);
-  add("softmax", {{{0, 14, 128}}, {{0, 14, 128}}}, [](Operator& o, const auto& in) { return o.node("softmax", {in[0]}, "y"); });
-  add("o_proj", {{{0, 896}}, {{896, 896}, true}, {{0, 896}}},
-      [](Operator& o, const auto& in) { return o.node("matmul", {in[0], in[1]}, "y", {flag("transpose_b")}); });
-  add("residual", {{{0, 896}}, {{0, 896}}, {{0, 896}}}, [](Operator& o, const auto& in) { return o.node("add", {in[0], in[1]}, "y"); });
-  add("swiglu", {{{0, 4864}}, {{0, 4864}}, {{0, 4864}}},
+  add("norm", {{{0, 576}}, {{576}, true}, {{0, 576}}}, [](Operator& o, const auto& in) { return o.node("rmsnorm", {in[0], in[1]}, "y"); });
+  linear("q_proj", 576, 576);
+  linear("kv_proj", 576, 192);
+  add("softmax", {{{0, 9, 128}}, {{0, 9, 128}}}, [](Operator& o, const auto& in) { return o.node("softmax", {in[0]}, "y"); });
+  linear("o_proj", 576, 576);
+  add("residual", {{{0, 576}}, {{0, 576}}, {{0, 576}}}, [](Operator& o, const auto& in) { return o.node("add", {in[0], in[1]}, "y"); });
+  linear("gate_proj", 576, 1536);
+  linear("up_proj", 576, 1536);
+  add("swiglu", {{{0, 1536}}, {{0, 1536}}, {{0, 1536}}},
       [](Operator& o, const auto& in) { return o.node("mul", {o.node("silu", {in[0]}, "s"), in[1]}, "y"); });
+  linear("down_proj", 1536, 576);
   return out;
 }
 
