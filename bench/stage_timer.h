@@ -23,7 +23,7 @@ class StageTimer {
   // Microseconds of a call, one sample.
   double sample(size_t stage) { return timed(stage, repeats_[stage]); }
   void warm(size_t stage) { timed(stage, 1); }
-  // Several threads: waits until each has a core of its own, 20 s in all of the time.
+  // Several threads: waits until each has a core of its own, 20 s in its life at most.
   void await_cores() {
     if (cores_) cores_->await();
   }

@@ -69,10 +69,14 @@ class LocalEvaluation final : public Evaluation {
     options.seed = task_.seed;
     options.budget_ms = task_.budget_ms;
     options.contended = processor_contended;
-    // Threads meet at each call, early or late: a sample of theirs takes in several as well.
     options.min_sample_us = sample_us(task_.cold || task_.threads > 1, task_.aside || task_.background);
     if (task_.background) options.rest = [] { std::this_thread::sleep_for(std::chrono::microseconds(kRestUs)); };
-    cores_ = std::make_unique<OwnCores>(team_.get());
+    OwnCoresOptions wait;
+    if (task_.budget_ms > 0) {
+      wait.first_ms = std::min(wait.first_ms, 0.05 * task_.budget_ms);
+      wait.most_ms = std::min(wait.most_ms, 0.2 * task_.budget_ms);
+    }
+    cores_ = std::make_unique<OwnCores>(team_.get(), std::move(wait));
     timing_ = std::make_unique<TimingSession>(std::move(options), [this](int n) {
       progress(timed_[static_cast<size_t>(n)], EvaluatePhase::time);
       cores_->await();

@@ -115,10 +115,17 @@ bool OnlineTuner::cancelled(const Context& context) const {
   return stopped_ || context.seal() != Seal::off || (since != 0 && clock_ns(CLOCK_MONOTONIC) - since > kIdleNs);
 }
 
-// While it is switched off, nothing is earned and calls are not counted.
+// While it is switched off, nothing is earned and calls are not counted; on again, they are, in the middle of a search as well.
 bool OnlineTuner::paused(const Context& context) {
-  if (!off(context)) return false;
-  budget_->pause(options_.now_ns());
+  const int64_t now = options_.now_ns();
+  if (!off(context)) {
+    if (off_from_ns_ == 0) return false;
+    off_ns_ += now - std::exchange(off_from_ns_, 0);
+    switch_on();
+    return false;
+  }
+  if (off_from_ns_ == 0) off_from_ns_ = now;
+  budget_->pause(now);
   switch_off();
   return true;
 }
@@ -164,6 +171,16 @@ void OnlineTuner::keep_off(int64_t now) {
   off_->update(calls, parallel, worker_ == nullptr ? -1 : worker_->pid(), now);
 }
 
+// Calls of all operators are counted.
+void OnlineTuner::switch_on() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& w : watched_) {
+    const std::shared_ptr<Operator> op = w->op.lock();
+    if (!w->hot && op != nullptr) op->set_heat(options_.period);
+    w->hot = true;
+  }
+}
+
 // Calls are counted no more, and none is a trial.
 void OnlineTuner::switch_off() {
   const std::lock_guard lock(mutex_);
@@ -190,10 +207,11 @@ bool OnlineTuner::step(Context& context) {
   }
   if (paused(context)) {
     charge(context, now);
-    drop_worker();
+    if (cancelled(context)) drop_worker();
     return false;
   }
-  const double dt_s = static_cast<double>(std::max<int64_t>(now - last_ns_, 0)) * 1e-9;
+  switch_on();  // new operators too
+  const double dt_s = static_cast<double>(std::max<int64_t>(now - last_ns_ - std::exchange(off_ns_, 0), 0)) * 1e-9;
   if (dt_s > 0) refresh(dt_s);
   last_ns_ = now;
   const TuneMode mode = this->mode();
@@ -251,8 +269,6 @@ void OnlineTuner::refresh(double dt_s) {
       continue;
     }
     ++i;
-    if (!w.hot) op->set_heat(options_.period);
-    w.hot = true;
     for (const Operator::LiveShape& s : op->live_shapes()) {
       auto rate = std::find_if(w.rates.begin(), w.rates.end(), [&](const Rate& r) { return r.heat == s.heat; });
       if (rate == w.rates.end()) {

@@ -97,6 +97,7 @@ class OnlineTuner {
   static void run(std::weak_ptr<Context> context, std::shared_ptr<Signal> signal);
   bool off(const Context& context) const;
   bool cancelled(const Context& context) const;
+  void switch_on();
   void switch_off();
   bool paused(const Context& context);
   void drop_worker();
@@ -128,6 +129,7 @@ class OnlineTuner {
   std::unique_ptr<SearchKnowledge> knowledge_;   // made at the first step
   std::unique_ptr<KeepOff> off_;     // null: the thread is not the tuner's
   int64_t moved_ns_ = 0;
+  int64_t off_from_ns_ = 0, off_ns_ = 0;   // switched off since (0: it is on); for how long since the latest look
   int64_t last_ns_ = 0, told_cpu_ns_ = 0, thread_cpu_ns_ = 0, worker_cpu_ns_ = 0, worked_ns_ = 0;
   bool profile_read_ = false;
   MachineProfile profile_;

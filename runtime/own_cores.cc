@@ -2,6 +2,7 @@
 #include "runtime/own_cores.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <thread>
 #include <vector>
@@ -10,7 +11,7 @@ namespace lathe::runtime {
 namespace {
 
 constexpr double kOwn = 0.75;             // of the speed alone
-constexpr int64_t kNapNs = 10'000'000;
+constexpr int64_t kNapNs = 10'000'000, kMeetNs = 1'000'000;
 constexpr int kChains = 12, kSteps = 4000;  // independent multiplications and additions: enough to fill the units of any core
 
 int64_t steady_ns() {
@@ -38,13 +39,19 @@ OwnCores::OwnCores(ThreadTeam* team, OwnCoresOptions options) : team_(team), opt
   if (!options_.sleep) options_.sleep = [](int64_t ns) { std::this_thread::sleep_for(std::chrono::nanoseconds(ns)); };
 }
 
-// The second of two runs: the first one wakes the threads.
+// All at once: who waits for the others in vain has no core of its own.
 double OwnCores::measure() {
   if (alone_ == 0) alone_ = std::max(speed(), speed());
-  std::vector<double> each(static_cast<size_t>(team_->num_threads()));
-  for (int run = 0; run < 2; ++run) {
-    team_->parallel_for(static_cast<int>(each.size()), [&](int i) { each[static_cast<size_t>(i)] = speed(); });
-  }
+  const int count = team_->num_threads();
+  std::vector<double> each(static_cast<size_t>(count), 0);
+  std::atomic<int> here{0};
+  team_->parallel_for(count, [&](int i) {
+    here.fetch_add(1);
+    for (const int64_t from = steady_ns(); here.load() < count;) {
+      if (steady_ns() - from > kMeetNs) return;
+    }
+    each[static_cast<size_t>(i)] = speed();
+  });
   alone_ = std::max(alone_, *std::max_element(each.begin(), each.end()));
   return *std::min_element(each.begin(), each.end()) / alone_;
 }

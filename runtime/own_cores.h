@@ -20,6 +20,8 @@ class OwnCores {
  public:
   // team outlives it; null or of one thread: there is nothing to wait for.
   explicit OwnCores(ThreadTeam* team, OwnCoresOptions options = {});
+  OwnCores(const OwnCores&) = delete;
+  OwnCores& operator=(const OwnCores&) = delete;
   // Returns when each thread has a core, or waiting is over.
   void await();
   double waited_ms() const { return waited_ms_; }

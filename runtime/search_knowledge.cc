@@ -16,7 +16,7 @@ SearchKnowledge::Family& SearchKnowledge::family(const std::string& name) {
   const search::MachineRates rates = measured ? rates_of(*profile, context_.target()) : search::MachineRates::assumed(context_.target());
   auto history = std::make_shared<std::vector<search::TaskRecord>>(load_history(context_.store(), name, context_.environment()));
   std::optional<FamilyModel> model = training_ == Training::never
-                                         ? stored_model(context_.store(), name, context_.environment(), *history)
+                                         ? stored_model(context_.store(), name, context_.environment())
                                          : family_model(context_.store(), name, context_.environment(), *history, context_.target(), rates);
   at->second.rates = std::make_shared<search::MachineRates>(model ? model->rates : rates);
   if (model) at->second.model = std::make_shared<search::CostModel>(std::move(model->model));

@@ -12,9 +12,9 @@
 
 namespace lathe::runtime {
 
-// What a sample takes at least. Reading from memory varies from call to call by a quarter and from one copy to the next: a cold one takes in
-// several. aside: not to be felt beside other work.
-constexpr double sample_us(bool cold, bool aside) { return aside ? (cold ? 500 : 100) : (cold ? 4000 : 1000); }
+// What a sample takes at least. Reading from memory varies from call to call by a quarter and from one copy to the next, and threads meet early or
+// late: a sample of these takes in several. aside: not to be felt beside other work.
+constexpr double sample_us(bool varies, bool aside) { return aside ? (varies ? 500 : 100) : (varies ? 4000 : 1000); }
 
 // One sample of so many calls, microseconds a call: the lower quartile of readings of `at_once` calls each, so that a moment's disturbance is no
 // part of it. 0: the clock stood still or went back.

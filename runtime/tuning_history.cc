@@ -102,8 +102,7 @@ ir::Result<FamilyModel> parse_family_model(std::string_view text, std::string_vi
   return m;
 }
 
-std::optional<FamilyModel> stored_model(Store& store, const std::string& family, const std::string& environment,
-                                        const std::vector<search::TaskRecord>& history) {
+std::optional<FamilyModel> stored_model(Store& store, const std::string& family, const std::string& environment) {
   const ObjectKey key = model_key(family, environment);
   const Lookup found = store.find(key);
   if (!found.found) return {};
@@ -112,16 +111,15 @@ std::optional<FamilyModel> stored_model(Store& store, const std::string& family,
     store.reject(key, found, MissReason::k_corrupt);
     return {};
   }
-  const int64_t rows = rows_in(history);
-  if (rows < stored->rows || static_cast<double>(rows) >= kGrowth * static_cast<double>(stored->rows)) return {};
   return std::move(*stored);
 }
 
 FamilyModel family_model(Store& store, const std::string& family, const std::string& environment, const std::vector<search::TaskRecord>& history,
                          const ir::Target& target, const search::MachineRates& measured, uint64_t seed) {
-  if (std::optional<FamilyModel> stored = stored_model(store, family, environment, history)) return std::move(*stored);
   FamilyModel m;
   m.rows = rows_in(history);
+  std::optional<FamilyModel> stored = stored_model(store, family, environment);
+  if (stored && m.rows >= stored->rows && static_cast<double>(m.rows) < kGrowth * static_cast<double>(stored->rows)) return std::move(*stored);
   m.trained = true;
   m.rates = measured;
   m.model = search::train_model(history, target, m.rates, seed);

@@ -34,9 +34,9 @@ struct FamilyModel {
 std::string print_family_model(const FamilyModel& model, std::string_view family);
 ir::Result<FamilyModel> parse_family_model(std::string_view text, std::string_view family);
 
-// The stored model if it is sound and history has not grown by 20 % (or shrunk) since.
-std::optional<FamilyModel> stored_model(Store& store, const std::string& family, const std::string& environment, const std::vector<search::TaskRecord>& history);
-// The stored one; else trained now, and stored if it is trusted. Seconds at most; not for the request path.
+// The stored model if it is sound, however old.
+std::optional<FamilyModel> stored_model(Store& store, const std::string& family, const std::string& environment);
+// The stored one if history has not grown by 20 % (or shrunk) since; else trained now, and stored if it is trusted. Seconds at most; not for the request path.
 FamilyModel family_model(Store& store, const std::string& family, const std::string& environment, const std::vector<search::TaskRecord>& history,
                          const ir::Target& target, const search::MachineRates& measured, uint64_t seed = 1);
 

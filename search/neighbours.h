@@ -16,8 +16,8 @@ struct Neighbour {
 };
 
 // At most `at_most` distinct Schedules one step from `from`: a knob of its recipe one value up or down and the recipe expanded
-// again, or one atomic move changed (sizes doubled, halved, a vector more or less; the tail's mode), left out or appended (parameters
-// from a small table). Knobs first, then moves, each list in an order drawn from the seed. Knob neighbours are what the recipe makes,
+// again, or one atomic move changed (sizes doubled, halved, a vector more or less; the tail's mode), left out or put in (parameters
+// from a small table; stream_stores only where may_stream() says so). Knobs first, then moves, each list in an order drawn from the seed. Knob neighbours are what the recipe makes,
 // without moves that `from` had beyond its recipe.
 std::vector<Neighbour> neighbours(const Problem& problem, const ir::Target& target, const Schedule& from, int at_most, uint64_t seed);
 

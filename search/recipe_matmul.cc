@@ -124,7 +124,7 @@ int64_t epilogue_registers(const Parts& p) {
 
 // Calls of a leaf tell where sums are short.
 constexpr int64_t kShortSums = 128, kMostJoined = 4;
-bool may_join(const Parts& p, const Sizes& s) { return s.k <= kShortSums && s.m > 1 && is_const_int(p.m->extent); }
+bool may_join(const Parts& p, const Sizes& s) { return s.k <= kShortSums && s.m > 1 && is_const_int(p.m->extent) && is_const_int(p.k->extent); }
 
 std::vector<KnobDomain> knobs(const Problem& problem, const Target& t) {
   const Parts p = find_parts(problem.kernel);
@@ -262,7 +262,8 @@ double estimate(const Knobs& knobs, const Problem& problem, const Target& t) {
 // Of a default where M varies. Four rows by two vectors keep two pipes of latency four busy.
 constexpr int64_t kMostRows = 4, kMostCode = 660;
 
-// Instructions to be made for a tile and all lower ones, about: for each sum its start, four steps and the rest of K, and its way out.
+// Instructions to be made for a tile and all lower ones, about: for each sum its start, four steps and the rest of K, and its way out; and for
+// moving B, 64 of a square: one for each vector of a panel that is transposed, one for whole and one for cut panels that are packed.
 int64_t code_of(const Context& c, const Setting& k) {
   const int64_t vectors = k.nr / c.t.lanes * k.st, counts = k.mr * (k.mr + 1) / 2;
   const int64_t out = k.ep ? 2 : c.epilogue >= kFunctionRegisters ? kFunctionCode : c.epilogue;

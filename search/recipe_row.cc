@@ -184,8 +184,8 @@ Knobs defaults(const Problem& problem, const Target& t) {
   // Several operands from memory with arithmetic between them: short steps mix both better.
   if (k["stream"] != 0 && shape.passes.size() == 1 && shape.whole_inputs > 1 && shape.functions) k["unroll"] = 2;
   while (!accepts(k, problem, t).ok()) k["unroll"] /= 2;
-  // Longer blocks where each thread gets several all the same.
-  const int64_t units = shape.row.empty() ? shape.cols / 1024 : shape.rows;
+  // Longer blocks where each thread gets several all the same; of the outermost scope's rows.
+  const int64_t units = shape.row.empty() ? shape.cols / 1024 : extent_at(scopes_with_role(problem.kernel, "row")[0]->extent, problem);
   for (const int64_t block : kLongBlocks) {
     if (many && fixed && units >= 4 * block * problem.threads) k["grain"] = block;
   }
@@ -194,7 +194,8 @@ Knobs defaults(const Problem& problem, const Target& t) {
     Knobs pairs = k;
     pairs["rows"] = 2;
     pairs["unroll"] = 4;
-    return fixed && shape.norm && shape.passes.size() > 2 && accepts(pairs, problem, t).ok() ? pairs : k;
+    const bool even = !shape.row.empty() && proves_divisible(find_scope(problem.kernel, shape.row)->extent, 2, Ranges(problem.kernel));
+    return fixed && even && shape.norm && shape.passes.size() > 2 && t.vector_registers > 16 && accepts(pairs, problem, t).ok() ? pairs : k;
   }
   Knobs side_by_side = k;
   for (const int64_t overlap : {2, 1}) {

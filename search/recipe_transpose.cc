@@ -117,8 +117,8 @@ Status accepts(const Knobs& k, const Problem& problem, const Target& t) {
   return {};
 }
 
-// What the caches hold goes as it lies; else blocks of some rows of the destination: few, and short ones, where their lines share the sets of L1,
-// many where they are short. Past the caches blocks are as long as pages of both sides allow.
+// What the caches hold goes as it lies; else blocks of some rows of the destination: few where their lines fall into few sets of L1, in short
+// pieces where into very few, many where rows are short. Past the caches blocks are as long as pages of both sides allow.
 Knobs defaults(const Problem& problem, const Target& t) {
   Knobs k = {{"parallel", problem.threads > 1 ? 1 : 0}};
   const std::optional<Turn> turn = turn_of(problem);
@@ -132,9 +132,9 @@ Knobs defaults(const Problem& problem, const Target& t) {
     k["bf"] = side(64, turn->rows);
     k["bt"] = side(512, turn->columns);
   } else if (one > static_cast<double>(t.l2_bytes) || (problem.threads > 1 && turn->alone)) {
-    const bool sets_shared = turn->columns % 512 == 0;
-    k["bf"] = side(turn->columns % 128 == 0 ? 32 : turn->columns <= 512 && problem.threads == 1 ? 128 : 64, turn->rows);
-    k["bt"] = sets_shared ? side(32, turn->columns) : 0;
+    const bool few_sets = turn->columns % 128 == 0, very_few = turn->columns % 512 == 0;
+    k["bf"] = side(few_sets ? 32 : turn->columns <= 512 && problem.threads == 1 ? 128 : 64, turn->rows);
+    k["bt"] = very_few ? side(32, turn->columns) : 0;
   }
   return k;
 }

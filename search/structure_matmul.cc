@@ -17,6 +17,8 @@ struct Tiles {
   double width;
   bool transposes = false;
   bool scratch_sums = false;
+  bool joined = false;     // all tiles under a panel are one leaf
+  bool piecewise = false;  // B is not packed, and a panel is part of its rows
 };
 
 // The loops that stand for one of the naive nest's, with the elements one iteration covers.
@@ -100,6 +102,8 @@ void counts(Structure& s, const Tiles& t, const ProblemFacts& facts, int64_t pre
   w.packs_rows = s.packs_rows;
   w.scratch_sums = t.scratch_sums;
   w.transposes = t.transposes;
+  w.joined = t.joined;
+  w.piecewise = t.piecewise;
   w.row_bytes = facts.naive.row_stride_bytes;
   w.cold = facts.cold;
   w.threads = facts.threads;
@@ -121,7 +125,7 @@ void counts(Structure& s, const Tiles& t, const ProblemFacts& facts, int64_t pre
   s.block_columns = t.width;
   s.block_depth = t.kc;
   const double tiles = full + (rest > 0), steps = t.kc > 0 ? std::ceil(t.k / t.kc) : 1;
-  s.calls = panels * tiles * steps * t.batch;
+  s.calls = panels * (t.joined ? 1 : tiles) * steps * t.batch;
   s.parallel = t.batch > 1 ? Axis::batch : t.mc > 0 ? Axis::rows : Axis::columns;
   s.tasks = t.batch > 1 ? t.batch : t.mc > 0 ? std::ceil(t.m / t.mc) : panels;
   s.imbalance = imbalance_of(s.tasks, facts.threads);
@@ -148,6 +152,7 @@ Structure matmul_structure(KnobReader& knobs, const ProblemFacts& facts, const i
   t.kc = static_cast<double>(matmul_block_depth(knobs.get("kc", 0), static_cast<int64_t>(t.k)));
   t.scratch_sums = knobs.get("ep", 0) != 0;
   if (t.scratch_sums) t.kc = t.k;
+  t.joined = knobs.get("mu", 0) != 0;
   t.mc = static_cast<double>(knobs.get("mc", 0));
   if (t.mc >= t.m || t.mc < 0) t.mc = 0;
   const int64_t prefetch = knobs.get("pf", 0);
@@ -188,6 +193,7 @@ Structure matmul_structure(KnobReader& knobs, const ProblemFacts& facts, const i
       if (!buffer.scratch || t.kc > 0) b.place(a, store_at, store, batch);
       continue;
     }
+    if (by_columns && !buffer.constant) t.piecewise = t.width < t.n;
     const bool columns_last = by_columns && a.rank > 0 && a.dims[static_cast<size_t>(a.rank - 1)].count > 0 &&
                               naive.loops[static_cast<size_t>(std::max(0, a.dims[static_cast<size_t>(a.rank - 1)].terms[0].loop))].axis == Axis::columns;
     if (by_columns && buffer.constant) {

@@ -92,6 +92,9 @@ class OnlineBudget : public ::testing::TestWithParam<double> {
     online->now_ns = [this] { return machine_.now; };
     online->cpu_ns = [this] { return machine_.cpu; };
     online->sleep = [this](int64_t ns) {
+      // A look at the switch is allowed to come one sleep late.
+      uncounted_ += was_on_ && machine_.on && (*ops_[0]->bound(call_))->heat.load() == nullptr;
+      was_on_ = machine_.on;
       machine_.pass(ns);
       if (turns_) switch_by_time();
     };
@@ -131,7 +134,8 @@ class OnlineBudget : public ::testing::TestWithParam<double> {
   }
 
   Machine machine_;
-  bool turns_ = false;
+  bool turns_ = false, was_on_ = false;
+  int uncounted_ = 0;   // sleeps of a search that is on, while calls are not counted
   std::shared_ptr<Context> context_;
   std::vector<std::shared_ptr<Operator>> ops_;
   PrepareRequest request_;
@@ -166,6 +170,7 @@ TEST_P(OnlineBudget, IsKeptOfTheTimeThatItIsOn) {
   EXPECT_EQ(machine_.decided, 3);
   const auto between_looks = static_cast<int64_t>(50 * kMs * GetParam());
   EXPECT_LE(machine_.most_ahead, kSaved + kBegin + std::max(kScreen, kDecide) + between_looks);
+  EXPECT_EQ(uncounted_, 0);
 }
 
 // What was used, less what may be ahead, was earned first.
