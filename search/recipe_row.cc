@@ -184,10 +184,10 @@ Knobs defaults(const Problem& problem, const Target& t) {
   // Several operands from memory with arithmetic between them: short steps mix both better.
   if (k["stream"] != 0 && shape.passes.size() == 1 && shape.whole_inputs > 1 && shape.functions) k["unroll"] = 2;
   while (!accepts(k, problem, t).ok()) k["unroll"] /= 2;
-  // Longer blocks where each thread gets several all the same; of the outermost scope's rows.
+  // Longer blocks where each thread gets several all the same, and none is cut short: three passes overlap in whole ones only.
   const int64_t units = shape.row.empty() ? shape.cols / 1024 : extent_at(scopes_with_role(problem.kernel, "row")[0]->extent, problem);
   for (const int64_t block : kLongBlocks) {
-    if (many && fixed && units >= 4 * block * problem.threads) k["grain"] = block;
+    if (many && fixed && units >= 4 * block * problem.threads && units % block == 0) k["grain"] = block;
   }
   if (!overlap_pays(shape, t)) {
     // Two rows share what scales and shifts them.

@@ -1,5 +1,5 @@
-// The linear, row and elementwise operators of a layer of smollm2-135m, over and over on one thread, while another host thread keeps a second CPU busy. Blocks with
-// tuning on alternate with blocks without, and every other block without is the control: the ratio of its 99th percentile to the other
+// The linear, row and elementwise operators of a layer of smollm2-135m, over and over on one thread, while another host thread keeps a second
+// CPU busy. Blocks with tuning on alternate with blocks without, and every other block without is the control: the ratio of its 99th percentile to the other
 // ones' is what chance makes. Uses the C ABI only, an empty store, real calls for trials.
 #include <CLI/CLI.hpp>
 #include <algorithm>

@@ -68,6 +68,26 @@ Problem scores(int64_t rows, int64_t depth) {
 )", rows, depth));
 }
 
+Problem softmax(int64_t rows, int threads) {
+  return fixed(fmt::format(R"(kernel softmax(s: f32[{0}, 1024] in, d: f32[{0}, 1024] out) family row
+  m: f32[{0}] heap
+  a: f32[{0}] heap
+  r: f32[{0}] heap
+  e: f32[{0}, 1024] heap
+  for b < {0} [row]:
+    m[b] = -inf
+    for n < 1024 [col]:
+      m[b] fmax= s[b, n]
+    a[b] = 0.0
+    for n1 < 1024 [col]:
+      e[b, n1] = exp(s[b, n1] - m[b])
+      a[b] += e[b, n1]
+    r[b] = 1.0 / a[b]
+    for n2 < 1024 [col]:
+      d[b, n2] = e[b, n2] * r[b]
+)", rows), threads);
+}
+
 struct Case {
   const char* name;
   Problem problem;
@@ -86,6 +106,9 @@ TEST(RecipeDefaults, FollowTheShape) {
       {"longer blocks where each thread gets several", layernorm(128, 4096, 2), {{"grain", 16}}},
       {"and the longest", layernorm(512, 4096, 2), {{"grain", 64}}},
       {"few rows", layernorm(64, 4096, 2), {{"grain", 4}}},
+      {"blocks that three passes overlap in are whole", softmax(512, 2), {{"grain", 64}, {"overlap", 2}}},
+      {"shorter ones, then", softmax(528, 2), {{"grain", 16}, {"overlap", 2}}},
+      {"or the shortest", softmax(1000, 2), {{"grain", 4}, {"overlap", 2}}},
       {"an odd one would be half a pair", layernorm(65, 4096), {{"rows", 1}}},
       {"registers for three", gelu(12288), {{"unroll", 3}}},
       {"no whole steps of three", gelu(12289), {{"unroll", 4}}},
