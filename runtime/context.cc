@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "jit/host_cpu.h"
+#include "runtime/machine_profile.h"
 #include "runtime/online_tuner.h"
 
 namespace lathe::runtime {
@@ -135,7 +136,8 @@ std::vector<std::vector<SymbolRange>> Context::decision_ranges(DecisionQuery que
 void Context::forget_decision(const DecisionQuery& query) { (void)store_->remove(decision_object(query)); }
 
 std::string Context::find_profile() {
-  return store_->find({ObjectKind::k_profile, "", environment_.hash}).bytes;
+  const Lookup stored = store_->find({ObjectKind::k_profile, "", environment_.hash});
+  return stored.found ? stored.bytes : described_profile();
 }
 
 void Context::record_profile(const std::string& text) {

@@ -19,7 +19,7 @@ struct EvaluateTask {
   SymbolValues dims;
   int threads = 1;
   bool cold = false;        // constant operands come from memory
-  std::string isa;          // caps the host's level; empty: none
+  std::string target;       // the machine it is meant for, ir::Target::to_string(); empty: the host
   uint64_t seed = 0;
   double budget_ms = 0;     // of verifying and timing together; 0: none
   bool aside = false;       // beside other work: shorter samples

@@ -162,7 +162,7 @@ class Search {
   search::TaskRecord rows() const {
     search::TaskRecord out;
     out.problem = task_.problem;
-    out.isa = task_.isa;
+    out.isa = ir::isa_name(target_.level);
     out.policy = task_.problem.cold ? "cold" : "hot";
     out.epoch = kCodegenEpoch;
     for (size_t i = 0; i < results_.size(); ++i) {
@@ -417,7 +417,7 @@ Result<SearchOutcome> search_and_record(Context& context, const SearchTask& task
   job.dims = task.dims;
   job.threads = task.problem.threads;
   job.cold = task.problem.cold;
-  job.isa = task.isa;
+  job.target = context.target().to_string();
   job.seed = task.seed;
   job.budget_ms = task.budget_ms;
   job.background = task.background;

@@ -37,7 +37,6 @@ struct SearchTask {
   search::Problem problem;
   DecisionQuery query;
   SymbolValues dims;
-  std::string isa;          // of the context's target
   int candidates = 16;      // measurements: distinct candidates timed, the default among them, and what is known from before
   int planned = 0;          // what the strategy reckons with, if pieces are to follow; 0: candidates
   SearchMemory memory;      // of the pieces before

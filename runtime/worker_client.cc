@@ -22,8 +22,8 @@ using ir::Result;
 using ir::Status;
 using Outcome = CandidateResult::Outcome;
 
-ObjectKey quarantine_key(const std::string& kernel_text, const std::string& schedule, const std::string& isa) {
-  const std::string level = isa.empty() ? ir::isa_name(jit::host_target().level) : isa;
+ObjectKey quarantine_key(const std::string& kernel_text, const std::string& schedule, const std::string& target) {
+  const std::string level = target.empty() ? ir::isa_name(jit::host_target().level) : target.substr(0, target.find(' '));
   const std::string text = fmt::format("codegen {}\nisa {}\n{}\n{}", kCodegenEpoch, level, kernel_text, schedule);
   return {ObjectKind::k_quarantine, "", ir::content_hash(text.data(), text.size()).substr(0, 40)};
 }
@@ -244,7 +244,7 @@ class WorkerClient::Session final : public Evaluation {
   void check_quarantine(Entry* e) {
     Store* store = impl_->options.store;
     if (store == nullptr) return;
-    const Lookup known = store->find(quarantine_key(task_.kernel_text, e->spec.schedule, task_.isa));
+    const Lookup known = store->find(quarantine_key(task_.kernel_text, e->spec.schedule, task_.target));
     if (!known.found) return;
     const std::string reason = known.bytes.substr(0, known.bytes.find('\n'));
     e->result.outcome = reason.rfind("hung", 0) == 0 ? Outcome::hung : Outcome::crashed;
@@ -297,7 +297,7 @@ class WorkerClient::Session final : public Evaluation {
     if (Store* store = impl_->options.store) {
       // A store that cannot be written to keeps it in memory.
       (void)store
-          ->put(quarantine_key(task_.kernel_text, e.spec.schedule, task_.isa),
+          ->put(quarantine_key(task_.kernel_text, e.spec.schedule, task_.target),
                 fmt::format("{}: {}\n{}\n{}", outcome_name(answer.outcome), answer.reason, e.spec.schedule, task_.kernel_text))
           .ok();
     }

@@ -50,8 +50,8 @@ class WorkerClient {
   std::unique_ptr<Impl> impl_;
 };
 
-// What names a Schedule of a Kernel in quarantine; empty isa: the host's.
+// What names a Schedule of a Kernel in quarantine; target: the machine it was built for, of which the level counts; empty: the host.
 struct ObjectKey;
-ObjectKey quarantine_key(const std::string& kernel_text, const std::string& schedule, const std::string& isa);
+ObjectKey quarantine_key(const std::string& kernel_text, const std::string& schedule, const std::string& target);
 
 }  // namespace lathe::runtime

@@ -90,7 +90,6 @@ bool WorkloadSearch::serve_range(const SearchedOp& op, int kernel, SymbolRange r
   task.dims = dims;
   task.query = op.op->query_in(kernel, {range}, op.request);
   task.problem = op.op->problem_in(kernel, {range}, dims, op.request);
-  task.isa = ir::isa_name(context_->target().level);
   task.strategy = "heuristic";
   task.candidates = 2;
   task.budget_ms = kRangeMs;

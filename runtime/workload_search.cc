@@ -116,7 +116,6 @@ SearchTask WorkloadSearch::search_task(const WorkloadTask& t) const {
   task.query = op.op->query(t.kernel, t.dims, op.request);
   task.problem = op.op->problem(t.kernel, t.dims, op.request);
   task.dims = t.dims;
-  task.isa = ir::isa_name(context_->target().level);
   task.seed = budget_.seed;
   task.ram = budget_.ram;
   task.cancelled = budget_.cancelled;

@@ -47,6 +47,7 @@ Job make_job(const char* text, const SymbolValues& dims, int candidates) {
   Job job;
   job.task.kernel_text = text;
   job.task.dims = dims;
+  job.task.target = jit::host_target().to_string();
   search::Problem problem;
   problem.kernel = ir::parse_kernel(text).value();
   for (const search::Schedule& s : search::candidates(problem, jit::host_target(), candidates)) {
