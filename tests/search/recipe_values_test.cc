@@ -5,6 +5,7 @@
 #include "ir/text_form.h"
 #include "search/cut.h"
 #include "search/recipe.h"
+#include "tests/common/machines.h"
 #include "walk.h"
 
 namespace lathe::search {
@@ -187,10 +188,8 @@ TEST_P(RecipeValues, AreThoseOfTheNaiveKernel) {
   const ir::Result<ir::Kernel> kernel = ir::parse_kernel(GetParam().text);
   ASSERT_TRUE(kernel.ok()) << kernel.status().to_string();
   for (const ir::IsaLevel level : {ir::IsaLevel::avx512, ir::IsaLevel::avx2}) {
-    ir::Target target;
-    target.level = level;
-    target.lanes = level == ir::IsaLevel::avx512 ? 16 : 8;
-    target.vector_registers = level == ir::IsaLevel::avx512 ? 32 : 16;
+    ir::Target target = test::this_machine().target.cap(level);
+    if (target.level < level) continue;
     for (const auto& shape : GetParam().shapes) {
       const Problem problem{*kernel, shape, 2, false};
       const Tensors inputs = whole_inputs(*kernel, shape);
