@@ -23,7 +23,7 @@ kernel gate(x: f32[32, 64] in, w: f32[96, 64] const, y: f32[32, 96] out) family 
 )");
   ASSERT_TRUE(kernel.ok()) << kernel.status().to_string();
   problem.kernel = *kernel;
-  const ir::Target target = test::this_machine().target;
+  const ir::Target target = test::find_machine("laptop")->target;  // tiles of rows, several of them
   Schedule schedule = default_schedule(problem, target);
   ASSERT_FALSE(schedule.recipe.empty());
   schedule.moves.push_back(*parse_move("increment_padding x 1 128"));
