@@ -4,7 +4,7 @@
 #include "jit/llvm_loader.h"
 
 #include <dlfcn.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <atomic>
@@ -93,7 +93,12 @@ ir::Result<LlvmPlugin> open_llvm_plugin(const std::vector<std::string>& director
   for (const std::string& directory : directories) {
     LlvmPlugin plugin;
     plugin.path = directory + "/" + kFileName;
-    if (access(plugin.path.c_str(), F_OK) != 0) continue;
+    struct stat file;
+    if (stat(plugin.path.c_str(), &file) != 0) continue;
+    if (!S_ISREG(file.st_mode)) {
+      reasons += fmt::format("; {} is no regular file", plugin.path);
+      continue;
+    }
     void* library = dlopen(plugin.path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (!library) {
       reasons += fmt::format("; {}", dlerror());

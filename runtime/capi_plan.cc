@@ -1,10 +1,9 @@
 // C ABI: plans. What a plan does with each operator is warm-up's affair; here: the list, the budget, the report.
-#include <cerrno>
 #include <cmath>
-#include <cstdio>
 
 #include "ops/manifest.h"
 #include "runtime/handle.h"
+#include "runtime/read_file.h"
 #include "runtime/warmup.h"
 
 namespace lathe::runtime {
@@ -29,7 +28,7 @@ using ir::Status;
 
 namespace {
 
-constexpr size_t kMaxManifest = size_t{64} << 20;
+constexpr size_t kMaxPathShown = 96;
 
 Status check_idle(const lathe_plan* plan) {
   LATHE_CHECK_HANDLE(plan, 0);
@@ -46,24 +45,18 @@ Status create_plan(lathe_context* ctx, lathe_plan** out) {
   return {};
 }
 
-Result<std::string> read_file(const std::string& path) {
-  std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen(path.c_str(), "rbe"), std::fclose);
-  if (file == nullptr) return ir::make_error_impl(ir::Code::kIO, fmt::format("\"{}\" cannot be read", path), "path", 1, errno);
-  std::string text;
-  char chunk[65536];
-  for (size_t n; (n = std::fread(chunk, 1, sizeof(chunk), file.get())) > 0;) {
-    text.append(chunk, n);
-    if (text.size() > kMaxManifest) return invalid("\"{}\" has more than {} bytes", path, kMaxManifest).with_arg("path", 1);
-  }
-  if (std::ferror(file.get()) != 0) return ir::make_error_impl(ir::Code::kIO, fmt::format("\"{}\" cannot be read", path), "path", 1, errno);
-  return text;
-}
-
 Status load_plan(lathe_plan* plan, const char* path) {
   LATHE_RETURN_IF_ERROR(check_idle(plan));
   LATHE_ASSIGN(const std::string name, read_text(path, "path", 1));
-  LATHE_ASSIGN(const std::string text, read_file(name));
-  LATHE_ASSIGN(std::vector<ops::Workload> work, ops::parse_manifest(text));
+  const Result<std::string> text = read_file(name);
+  if (!text.ok()) return text.status().with_arg("path", 1);
+  Result<std::vector<ops::Workload>> parsed = ops::parse_manifest(*text);
+  if (!parsed.ok()) {
+    // An error's message is short: of a long path its end is what tells.
+    const Status where = in_file(name.size() <= kMaxPathShown ? name : "..." + name.substr(name.size() - kMaxPathShown), parsed.status());
+    return where.with_arg(where.arg(), 1);
+  }
+  std::vector<ops::Workload> work = std::move(*parsed);
   for (ops::Workload& w : work) {
     LATHE_ASSIGN(w.graph, ops::finish(w.graph));
   }

@@ -6,6 +6,7 @@
 
 #include "ir/analysis.h"
 #include "runtime/clock.h"
+#include "runtime/read_file.h"
 #include "runtime/work.h"
 #include "runtime/workload_check.h"
 
@@ -140,7 +141,7 @@ void WorkloadSearch::search(size_t index, int measurements, double allowance_ms)
       const Result<search::Schedule> pinned = search::expand(*entry, task.problem, context_->target());
       if (!pinned.ok()) {
         t.verdict = TaskVerdict::failed;
-        t.failure = pinned.status();
+        t.failure = in_file(budget_.spec->file, pinned.status());
         return scheduler_->skip(static_cast<int>(index));
       }
       task.pinned = search::to_text(*pinned);

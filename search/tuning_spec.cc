@@ -192,7 +192,7 @@ const SpecEntry* find_entry(const TuningSpec& spec, const Problem& problem, cons
 }
 
 Result<Schedule> expand(const SpecEntry& entry, const Problem& problem, const Target& target) {
-  const auto at = [&](const Status& s) { return s.with_context(fmt::format("tuning spec, line {}", entry.line)); };
+  const auto at = [&](const Status& s) { return s.with_context(fmt::format("line {}", entry.line)); };
   if (entry.recipe.empty()) {
     const Result<Kernel> replayed = replay(problem.kernel, entry.schedule);
     if (!replayed.ok()) return at(replayed.status());

@@ -35,6 +35,7 @@ struct SpecEntry {
 };
 
 struct TuningSpec {
+  std::string file = "tuning spec";  // where it was read, for errors
   std::vector<SpecEntry> entries;
 };
 

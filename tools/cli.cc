@@ -2,18 +2,20 @@
 #include "tools/cli.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
 #include <sstream>
 
 #include "runtime/bench.h"
+#include "runtime/read_file.h"
 
 namespace lathe::tools {
 
@@ -41,7 +43,9 @@ int fail(const CommonOptions& options, const Status& status, int exit_code) {
     print_json(line);
   }
   const std::string where = status.arg().empty() ? "" : status.arg() + ": ";
-  fmt::print(stderr, "lathe {}: {}{}\n", options.verb, where, status.message());
+  // in_file() leaves a position that ends in a number.
+  const bool in_file = std::regex_search(status.arg(), std::regex(R"(:\d+$)"));
+  fmt::print(stderr, "{}{}{}\n", in_file ? "" : "lathe " + options.verb + ": ", where, status.message());
   return exit_code;
 }
 
@@ -70,29 +74,34 @@ Result<std::shared_ptr<runtime::Context>> make_context(const CommonOptions& opti
   return runtime::Context::create(std::move(config));
 }
 
-Result<std::string> read_file(const std::string& path) {
-  std::ostringstream text;
-  if (path == "-") {
-    text << std::cin.rdbuf();
-    return text.str();
+Result<std::string> read_input(const std::string& path) {
+  if (path != "-") return runtime::read_file(path);
+  std::string text;
+  char chunk[65536];
+  while (std::cin.read(chunk, sizeof(chunk)), std::cin.gcount() > 0) {
+    text.append(chunk, static_cast<size_t>(std::cin.gcount()));
+    if (text.size() > runtime::kMaxTextFile) return ir::invalid("the standard input: has more than {} bytes", runtime::kMaxTextFile);
   }
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error)) return ir::invalid("{}: is a directory", path);
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return ir::invalid("{}: {}", path, std::strerror(errno));
-  text << in.rdbuf();
-  return text.str();
+  return text;
 }
 
 Result<std::vector<ops::Workload>> read_manifest(const std::string& path) {
-  LATHE_ASSIGN(const std::string text, read_file(path));
+  LATHE_ASSIGN(const std::string text, read_input(path));
   Result<std::vector<ops::Workload>> items = ops::parse_manifest(text);
-  if (!items.ok()) return items.status().with_context(path);
+  if (!items.ok()) return runtime::in_file(path == "-" ? "<stdin>" : path, items.status());
   if (items->empty()) return ir::invalid("{}: no operator", path);
   return items;
 }
 
-Result<Shape> parse_shape(const std::string& text) {
+std::vector<std::string> symbols_of(const std::vector<ops::Workload>& items) {
+  std::set<std::string> names;
+  for (const ops::Workload& item : items) {
+    for (const ops::DimDesc& d : item.dims) names.insert(d.symbol);
+  }
+  return {names.begin(), names.end()};
+}
+
+Result<Shape> parse_shape(const std::string& text, const std::vector<std::string>& symbols) {
   Shape shape;
   std::istringstream in(text);
   for (std::string item; std::getline(in, item, ',');) {
@@ -102,7 +111,12 @@ Result<Shape> parse_shape(const std::string& text) {
     if (eq == 0 || value < 0 || end == item.c_str() + eq + 1 || *end != 0) {
       return ir::invalid("--shape: {}, expected SYMBOL=VALUE,...", item);
     }
-    shape[item.substr(0, eq)] = value;
+    const std::string name = item.substr(0, eq);
+    if (std::find(symbols.begin(), symbols.end(), name) == symbols.end()) {
+      return ir::invalid("--shape: no operator here has a symbol {}, expected {}", name,
+                         symbols.empty() ? "none: all sizes are fixed" : fmt::format("one of {}", fmt::join(symbols, ", ")));
+    }
+    if (!shape.emplace(name, value).second) return ir::invalid("--shape: {} is given twice", name);
   }
   return shape;
 }
@@ -165,6 +179,16 @@ std::string dims_text(const ops::Workload& item, const runtime::SymbolValues& di
   std::string out;
   for (const auto& [name, value] : dims) out += fmt::format("{}{}={}", out.empty() ? "" : " ", symbol_name(item, name), value);
   return out.empty() ? "-" : out;
+}
+
+CLI::Validator number_up_to(double most) {
+  const std::string range = fmt::format("above 0, at most {:g}", most);
+  return CLI::Validator([most, range](std::string& text) {
+    char* end = nullptr;
+    const double value = std::strtod(text.c_str(), &end);
+    const bool fits = end != text.c_str() && *end == 0 && value > 0 && value <= most;
+    return fits ? std::string() : fmt::format("{:.40}, expected a number {}", text, range);
+  }, range);
 }
 
 std::string tier_name(int tier) { return fmt::format("T{}", tier); }

@@ -37,20 +37,24 @@ extern const Verb kInfo, kWarmup, kTune, kBench, kVerify, kExplain, kStore, kOpt
 // --json, --store, --isa and, where they mean something, --threads and --seed.
 void add_common(CLI::App& app, CommonOptions* options, bool measures = true);
 
-// Reports a failure on stderr and, with --json, as an "error" event; returns the exit code.
+// Reports a failure on stderr and, with --json, as an "error" event; returns the exit code. What is wrong in a file is reported as
+// "FILE:LINE: message" and nothing in front.
 int fail(const CommonOptions& options, const ir::Status& status, int exit_code);
 // kDone, or kFailed after a report of the objects that could not be written to the store.
 int kept(const CommonOptions& options, runtime::Context& context);
 
 ir::Result<std::shared_ptr<runtime::Context>> make_context(const CommonOptions& options, int own_threads = 0);
 
-// A manifest; "-" reads the standard input. INVALID names file, line and field.
+// A regular file, "-" the standard input, of at most runtime::kMaxTextFile bytes.
+ir::Result<std::string> read_input(const std::string& path);
+// A manifest, read so. INVALID names file, line and field.
 ir::Result<std::vector<ops::Workload>> read_manifest(const std::string& path);
-ir::Result<std::string> read_file(const std::string& path);
 
-// "M=3,L=128". INVALID otherwise.
+// "M=3,L=128", of these symbols. INVALID otherwise; nothing (empty) if the text is.
 using Shape = std::map<std::string, int64_t>;
-ir::Result<Shape> parse_shape(const std::string& text);
+ir::Result<Shape> parse_shape(const std::string& text, const std::vector<std::string>& symbols);
+// Those of any of these operators, by the manifest's names.
+std::vector<std::string> symbols_of(const std::vector<ops::Workload>& items);
 // The values of an operator with those of `shape`, by the manifest's names, instead; duplicates are dropped.
 // INVALID: outside the declared range.
 ir::Result<std::vector<runtime::SymbolValues>> shaped(const ops::Workload& item, std::vector<runtime::SymbolValues> hinted,
@@ -64,6 +68,10 @@ nlohmann::json json_dims(const ops::Workload& item, const runtime::SymbolValues&
 std::string dims_text(const ops::Workload& item, const runtime::SymbolValues& dims);  // "M=1 L=128"
 
 std::string tier_name(int tier);  // "T2"
+
+// Accepts finite numbers above 0 and at most `most`.
+CLI::Validator number_up_to(double most);
+inline constexpr double kMostSeconds = 1e7, kMostMiB = 1e7;
 
 // Set by the first Ctrl-C; the second one ends the process.
 const std::atomic<bool>& interrupted();

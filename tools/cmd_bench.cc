@@ -50,7 +50,7 @@ json row_json(const BenchFlags& flags, const ops::Workload& item, const runtime:
 int run(const BenchFlags& flags) {
   const auto items = read_manifest(flags.manifest);
   if (!items.ok()) return fail(flags, items.status(), kUsage);
-  const auto shape = parse_shape(flags.shape);
+  const auto shape = parse_shape(flags.shape, symbols_of(*items));
   if (!shape.ok()) return fail(flags, shape.status(), kUsage);
   int most_threads = flags.threads;
   for (const ops::Workload& item : *items) most_threads = std::max(most_threads, flags.threads > 0 ? flags.threads : item.threads);
@@ -164,7 +164,7 @@ const Verb kBench = {"bench", "Time a workload as it is served", [](CLI::App& ap
   auto* cold = app.add_flag("--cold", f->cold, "Constants come from memory, whatever the workload says");
   app.add_flag("--hot", f->hot, "Constants come from the cache")->excludes(cold);
   app.add_flag("--samples", f->samples, "With --json: the samples of each row");
-  app.add_option("--row-ms", f->row_ms, "Milliseconds to spend per row")->check(CLI::PositiveNumber);
+  app.add_option("--row-ms", f->row_ms, "Milliseconds to spend per row")->check(number_up_to(1e6));
   return [f] { return run(*f); };
 }};
 

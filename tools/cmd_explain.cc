@@ -61,15 +61,16 @@ json kernel_json(const ExplainedKernel& e) {
 }
 
 int run(const ExplainFlags& flags) {
-  const auto items = read_manifest(flags.manifest);
+  auto items = read_manifest(flags.manifest);
   if (!items.ok()) return fail(flags, items.status(), kUsage);
-  const auto shape = parse_shape(flags.shape);
+  if (!flags.op.empty()) std::erase_if(*items, [&](const ops::Workload& item) { return item.name != flags.op; });
+  if (items->empty()) return fail(flags, ir::invalid("--op: {} is not in {}", flags.op, flags.manifest), kUsage);
+  const auto shape = parse_shape(flags.shape, symbols_of(*items));
   if (!shape.ok()) return fail(flags, shape.status(), kUsage);
   auto context = make_context(flags);
   if (!context.ok()) return fail(flags, context.status(), kUsage);
   int explained = 0;
   for (const ops::Workload& item : *items) {
-    if (!flags.op.empty() && item.name != flags.op) continue;
     auto graph = ops::finish(item.graph);
     if (!graph.ok()) return fail(flags, graph.status(), kUsage);
     auto op = runtime::Operator::create(*context, *graph);
@@ -98,7 +99,6 @@ int run(const ExplainFlags& flags) {
     fmt::print("{} {}\n", item.name, dims_text(item, (*dims)[0]));
     for (size_t k = 0; k < kernels->size(); ++k) print_kernel((*kernels)[k], k, kernels->size());
   }
-  if (explained == 0) return fail(flags, ir::invalid("--op: {} is not in {}", flags.op, flags.manifest), kUsage);
   if (flags.json) {
     json line = json_event(flags, "summary");
     line["ops"] = explained;

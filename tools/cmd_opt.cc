@@ -7,6 +7,7 @@
 
 #include "ir/text_form.h"
 #include "runtime/oracle.h"
+#include "runtime/read_file.h"
 #include "search/schedule.h"
 #include "tools/cli.h"
 
@@ -26,9 +27,10 @@ struct OptFlags : CommonOptions {
 Result<std::vector<search::Move>> collect(const OptFlags& flags) {
   std::vector<search::Move> moves;
   if (!flags.schedule.empty()) {
-    LATHE_ASSIGN(const std::string text, read_file(flags.schedule));
-    LATHE_ASSIGN(const search::Schedule schedule, search::parse_schedule(text));
-    moves = schedule.moves;
+    LATHE_ASSIGN(const std::string text, read_input(flags.schedule));
+    const Result<search::Schedule> schedule = search::parse_schedule(text);
+    if (!schedule.ok()) return runtime::in_file(flags.schedule, schedule.status());
+    moves = schedule->moves;
   }
   for (const std::string& group : flags.moves) {
     std::istringstream in(group);
@@ -42,9 +44,8 @@ Result<std::vector<search::Move>> collect(const OptFlags& flags) {
 }
 
 // The compiled result against the interpreter's of the naive Kernel.
-Result<runtime::Verdict> compare(const OptFlags& flags, runtime::Context& context, const ir::Kernel& naive,
+Result<runtime::Verdict> compare(const OptFlags& flags, const Shape& shape, runtime::Context& context, const ir::Kernel& naive,
                                  const std::vector<search::Move>& moves) {
-  LATHE_ASSIGN(const Shape shape, parse_shape(flags.shape));
   runtime::OracleTask task;
   task.naive = naive;
   task.seed = flags.seed;
@@ -62,10 +63,14 @@ Result<runtime::Verdict> compare(const OptFlags& flags, runtime::Context& contex
 }
 
 int run(const OptFlags& flags) {
-  const auto text = read_file(flags.kernel);
+  const auto text = read_input(flags.kernel);
   if (!text.ok()) return fail(flags, text.status(), kUsage);
   const auto naive = ir::parse_kernel(*text);
-  if (!naive.ok()) return fail(flags, naive.status().with_context(flags.kernel), kUsage);
+  if (!naive.ok()) return fail(flags, runtime::in_file(flags.kernel, naive.status()), kUsage);
+  std::vector<std::string> symbols;
+  for (const ir::Symbol& s : naive->symbols) symbols.push_back(s.name);
+  const auto shape = parse_shape(flags.shape, symbols);
+  if (!shape.ok()) return fail(flags, shape.status(), kUsage);
   const auto moves = collect(flags);
   if (!moves.ok()) return fail(flags, moves.status(), kUsage);
   ir::Kernel kernel = *naive;
@@ -97,7 +102,7 @@ int run(const OptFlags& flags) {
   if (flags.run) {
     auto context = make_context(flags);
     if (!context.ok()) return fail(flags, context.status(), kUsage);
-    const auto v = compare(flags, **context, *naive, applied);
+    const auto v = compare(flags, *shape, **context, *naive, applied);
     if (!v.ok()) return fail(flags, v.status(), kFailed);
     wrong = !v->ok;
     verdict = {{"ok", v->ok}, {"gate", runtime::gate_name(v->gate)}, {"err_over_bound", v->err_over_bound}, {"reason", v->reason}};

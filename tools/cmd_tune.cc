@@ -7,7 +7,9 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "ir/file_limit.h"
 #include "runtime/machine_profile.h"
+#include "runtime/read_file.h"
 #include "runtime/warmup.h"
 #include "search/strategy.h"
 #include "tools/cli.h"
@@ -127,6 +129,7 @@ ir::Status write_report(const std::string& path, ReportPage page, const runtime:
   }
   page.seconds = report.wall_ms / 1000;
   page.measurements = report.measurements;
+  const ir::FileLimitGuard guard;
   std::ofstream out(path, std::ios::trunc);
   out << html_report(page);
   out.flush();
@@ -140,11 +143,12 @@ int run(const TuneOptions& options) {
   if (!items.ok()) return fail(options, items.status(), kUsage);
   search::TuningSpec spec;
   if (!options.spec.empty()) {
-    const auto text = read_file(options.spec);
+    const auto text = read_input(options.spec);
     if (!text.ok()) return fail(options, text.status(), kUsage);
     auto parsed = search::parse_tuning_spec(*text);
-    if (!parsed.ok()) return fail(options, parsed.status().with_context(options.spec), kUsage);
+    if (!parsed.ok()) return fail(options, runtime::in_file(options.spec, parsed.status()), kUsage);
     spec = std::move(*parsed);
+    spec.file = options.spec;
     budget.spec = &spec;
   }
   int threads = options.threads;
@@ -195,7 +199,7 @@ int run(const TuneOptions& options) {
   };
   observer.failed = [&](const ops::Workload& item, const ir::Status& status) {
     bar.clear();
-    fmt::print(stderr, "lathe tune: {}: {}\n", item.name, status.to_string());
+    (void)fail(options, status.with_context(item.name), kFailed);
   };
   const auto report = runtime::run_warmup(*context, *items, budget, observer);
   bar.clear();
@@ -223,15 +227,15 @@ const Verb kTune = {"tune", "Search a workload deeply and check it as a whole", 
   auto o = std::make_shared<TuneOptions>();
   add_common(app, o.get());
   app.add_option("manifest", o->manifest, "JSON Lines; - reads the standard input")->required();
-  app.add_option("--budget", o->budget, "Seconds of searching")->check(CLI::PositiveNumber);
+  app.add_option("--budget", o->budget, "Seconds of searching")->check(number_up_to(kMostSeconds));
   app.add_option("--candidates", o->candidates, "Most measurements per kernel and range")->check(CLI::Range(1, 2000));
   app.add_option("--first", o->first, "Measurements of each kernel's first look")->check(CLI::Range(1, 2000));
   app.add_option("--quantum", o->quantum, "Measurements at a time after that")->check(CLI::Range(1, 2000));
-  app.add_option("--measurements", o->measurements, "Most measurements of the whole run; 0: no limit")->check(CLI::NonNegativeNumber);
+  app.add_option("--measurements", o->measurements, "Most measurements of the whole run; 0: no limit")->check(CLI::Range(0, 1'000'000'000));
   app.add_option("--strategy", o->strategy, "How candidates are proposed (docs/search.md)")->check([](const std::string& name) {
     return search::find_strategy(name) != nullptr ? std::string() : "no strategy " + name;
   });
-  app.add_option("--ram", o->ram, "MiB of operands beyond which a shape is not timed")->check(CLI::PositiveNumber);
+  app.add_option("--ram", o->ram, "MiB of operands beyond which a shape is not timed")->check(number_up_to(kMostMiB));
   app.add_option("--shard", o->shard, "i/n: only this share of the kernels; stores of shards are merged by lathe store merge");
   app.add_option("--spec", o->spec, "Tuning spec: what it matches is pinned, not searched");
   app.add_option("--report", o->report, "Write a self-contained HTML page");

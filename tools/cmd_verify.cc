@@ -64,7 +64,7 @@ struct Counts {
 int run(const VerifyFlags& flags) {
   std::vector<ops::Workload> items;
   if (const int code = collect(flags, &items); code != kDone) return code;
-  const auto shape = parse_shape(flags.shape);
+  const auto shape = parse_shape(flags.shape, symbols_of(items));
   if (!shape.ok()) return fail(flags, shape.status(), kUsage);
   auto context = make_context(flags, flags.threads);
   if (!context.ok()) return fail(flags, context.status(), kUsage);

@@ -17,8 +17,7 @@ using runtime::WarmupRow;
 
 struct WarmupOptions : CommonOptions {
   std::string manifest;
-  std::string budget = "100";
-  std::string ram = "4096";
+  double budget = 100, ram = 4096;
   int tier = 2;
   int candidates = 16;
   bool force = false;
@@ -73,8 +72,8 @@ int run(const WarmupOptions& options) {
   catch_interrupts();
 
   runtime::WarmupBudget budget;
-  budget.wall_ms = 1000 * std::strtod(options.budget.c_str(), nullptr);
-  budget.ram = static_cast<int64_t>(std::strtod(options.ram.c_str(), nullptr) * (1 << 20));
+  budget.wall_ms = 1000 * options.budget;
+  budget.ram = static_cast<int64_t>(options.ram * (1 << 20));
   budget.tier = options.tier;
   budget.candidates = options.candidates;
   budget.force = options.force;
@@ -110,7 +109,7 @@ int run(const WarmupOptions& options) {
   };
   observer.failed = [&](const ops::Workload& item, const ir::Status& status) {
     bar.clear();
-    fmt::print(stderr, "lathe warmup: {}: {}\n", item.name, status.to_string());
+    (void)fail(options, status.with_context(item.name), kFailed);
   };
   const auto report = runtime::run_warmup(*context, *items, budget, observer);
   bar.clear();
@@ -139,9 +138,9 @@ const Verb kWarmup = {"warmup", "Compile, search and store a workload", [](CLI::
   add_common(app, o.get());
   app.add_option("manifest", o->manifest, "JSON Lines; - reads the standard input")->required();
   app.add_option("--tier", o->tier, "1: default schedules; 2: search, too")->check(CLI::Range(1, 2));
-  app.add_option("--budget", o->budget, "Seconds of searching")->check(CLI::PositiveNumber);
+  app.add_option("--budget", o->budget, "Seconds of searching")->check(number_up_to(kMostSeconds));
   app.add_option("--candidates", o->candidates, "Schedules tried per kernel and range")->check(CLI::Range(1, 1000));
-  app.add_option("--ram", o->ram, "MiB of operands beyond which a shape is not timed")->check(CLI::PositiveNumber);
+  app.add_option("--ram", o->ram, "MiB of operands beyond which a shape is not timed")->check(number_up_to(kMostMiB));
   app.add_flag("--force", o->force, "Search again what is stored");
   return [o] { return run(*o); };
 }};

@@ -159,21 +159,5 @@ TEST(Opt, AppliesAndRefuses) {
   EXPECT_NE(f.summary()["moves"][0]["reason"], "");
 }
 
-TEST(Usage, MalformedInputIsExit2AndNamesLineAndField) {
-  for (const char* verb : {"warmup", "bench", "verify", "explain"}) {
-    const Finished f = lathe({verb, words("bad.jsonl")}, {{"LATHE_CACHE", "off"}});
-    EXPECT_EQ(f.code, 2) << verb;
-    EXPECT_THAT(f.err, HasSubstr("line 2")) << verb;
-    EXPECT_THAT(f.err, HasSubstr("dims.m.min")) << verb;
-  }
-  EXPECT_EQ(lathe({}).code, 2);
-  EXPECT_EQ(lathe({"unknown"}).code, 2);
-  EXPECT_EQ(lathe({"warmup"}).code, 2);
-  EXPECT_EQ(lathe({"warmup", "/nonexistent/x.jsonl"}).code, 2);
-  EXPECT_EQ(lathe({"bench", "--shape", "M=none", words("small.jsonl")}).code, 2);
-  EXPECT_EQ(lathe({"bench", "--shape", "M=999", words("small.jsonl")}, {{"LATHE_CACHE", "off"}}).code, 2);
-  EXPECT_EQ(lathe({"--help"}).code, 0);
-}
-
 }  // namespace
 }  // namespace lathe::tools
