@@ -12,6 +12,7 @@
 #include <mutex>
 #include <vector>
 
+#include "ir/file_limit.h"
 #include "jit/host_cpu.h"
 #include "jit/image.h"
 
@@ -49,6 +50,7 @@ ir::Result<Arena> open_dual() {
   ir::Status status;
   void* write = MAP_FAILED;
   void* exec = MAP_FAILED;
+  const ir::FileLimitGuard guard;
   if (ftruncate(fd, kArenaBytes) != 0) {
     status = system_error("ftruncate");
   } else if ((write = mmap(nullptr, kArenaBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)) == MAP_FAILED) {

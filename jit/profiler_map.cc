@@ -11,6 +11,8 @@
 #include <mutex>
 #include <vector>
 
+#include "ir/file_limit.h"
+
 extern "C" {
 struct jit_code_entry {
   jit_code_entry* next;
@@ -126,6 +128,7 @@ void ProfilerMap::add_perf_line(const CodeImage& image, const LoadedCode& code) 
   if (fd < 0) return;
   const std::string line = fmt::format("{:x} {:x} {}\n", reinterpret_cast<uintptr_t>(code.text) + image.entry,
                                        image.text_bytes - image.entry, image.symbol);
+  const ir::FileLimitGuard guard;
   const ssize_t written = write(fd, line.data(), line.size());
   static_cast<void>(written);
   close(fd);

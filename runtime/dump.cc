@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "ir/analysis.h"
+#include "ir/file_limit.h"
 #include "ir/text_form.h"
 #include "runtime/nest_text.h"
 
@@ -22,6 +23,7 @@ std::filesystem::path folder(const std::string& dir, const std::string& name) {
 }
 
 void write(const std::filesystem::path& path, std::string_view text) {
+  const ir::FileLimitGuard guard;
   std::ofstream(path, std::ios::binary).write(text.data(), static_cast<std::streamsize>(text.size()));
 }
 

@@ -10,6 +10,8 @@
 #include <cstring>
 #include <thread>
 
+#include "ir/file_limit.h"
+
 namespace lathe::runtime {
 
 using ir::Result;
@@ -55,6 +57,7 @@ Result<std::unique_ptr<RecordedCalls>> RecordedCalls::create(const std::vector<R
   out->params_ = params;
   out->calls_ = calls;
   LATHE_RETURN_IF_ERROR(out->lay_out());
+  const ir::FileLimitGuard guard;
   out->fd_ = memfd_create("lathe-calls", MFD_CLOEXEC);
   if (out->fd_ < 0 || ftruncate(out->fd_, out->size_) != 0) return ir::unsupported("no memory for recorded calls");
   void* memory = mmap(nullptr, static_cast<size_t>(out->size_), PROT_READ | PROT_WRITE, MAP_SHARED, out->fd_, 0);
@@ -73,9 +76,9 @@ Result<std::unique_ptr<RecordedCalls>> RecordedCalls::create(const std::vector<R
 
 Result<std::unique_ptr<RecordedCalls>> RecordedCalls::open(const std::string& path) {
   std::unique_ptr<RecordedCalls> out(new RecordedCalls);
-  out->fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  out->fd_ = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   struct stat file = {};
-  if (out->fd_ < 0 || fstat(out->fd_, &file) != 0) return ir::unsupported("{} cannot be opened", path);
+  if (out->fd_ < 0 || fstat(out->fd_, &file) != 0 || !S_ISREG(file.st_mode)) return ir::unsupported("{} cannot be opened", path);
   if (file.st_size < static_cast<off_t>(sizeof(Head)) || file.st_size > kMost) return ir::invalid("{}: {} bytes", path, file.st_size);
   out->size_ = file.st_size;
   void* memory = mmap(nullptr, static_cast<size_t>(file.st_size), PROT_READ, MAP_SHARED, out->fd_, 0);

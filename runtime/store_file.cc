@@ -12,6 +12,8 @@
 #include <atomic>
 #include <cerrno>
 
+#include "ir/file_limit.h"
+
 namespace lathe::runtime {
 
 int FileOps::open(int dir, const char* path, int flags, mode_t mode) const {
@@ -28,6 +30,7 @@ int FileOps::open(int dir, const char* path, int flags, mode_t mode) const {
 }
 ssize_t FileOps::read(int fd, void* data, size_t size) const { return ::read(fd, data, size); }
 ssize_t FileOps::write(int fd, const void* data, size_t size) const {
+  const ir::FileLimitGuard guard;
   return ::write(fd, data, size);
 }
 int FileOps::close(int fd) const { return ::close(fd); }

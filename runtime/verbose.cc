@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <string>
 
+#include "ir/file_limit.h"
+
 namespace lathe::runtime {
 
 void verbose_line(const VerboseEvent& e) {
@@ -19,6 +21,7 @@ void verbose_line(const VerboseEvent& e) {
     line += text;
   }
   line += fmt::format(",{:.1f}\n", e.us);
+  const ir::FileLimitGuard guard;
   // Nothing can be done about a full or closed standard error.
   if (write(STDERR_FILENO, line.data(), line.size()) < 0) return;
 }
