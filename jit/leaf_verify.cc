@@ -149,7 +149,7 @@ class Checker {
 
   ir::Status node(const Node& n, Defined& d, int depth) {
     if (n.kind != Node::Kind::loop && n.kind != Node::Kind::if_less &&
-        n.kind != Node::Kind::segments && !n.body.empty()) {
+        n.kind != Node::Kind::segments && n.kind != Node::Kind::if_any && !n.body.empty()) {
       return ir::invalid("a body where none belongs");
     }
     switch (n.kind) {
@@ -172,6 +172,9 @@ class Checker {
         LATHE_RETURN_IF_ERROR(use(d.vars, n.var, "variable"));
         return block(n.body, d, depth);
       }
+      case Node::Kind::if_any:
+        LATHE_RETURN_IF_ERROR(use(d.masks, n.mask, "mask"));
+        return block(n.body, d, depth);
       case Node::Kind::segments: {
         if (in_segments_) return ir::invalid("nested segments");
         LATHE_RETURN_IF_ERROR(use(d.ptrs, n.seg_base_a, "pointer"));

@@ -246,6 +246,17 @@ void Emitter::begin(const Item& item) {
     return;
   }
 
+  if (node.kind == Node::Kind::if_any) {
+    if (shape_.evex) {
+      use(kCpu_avx512f);
+      as_.kortestw(mask_k(node.mask), mask_k(node.mask));
+    } else {
+      use(kCpu_avx);
+      as_.vtestps(mask_vec(node.mask), mask_vec(node.mask));
+    }
+    as_.jz(stop, as_.T_NEAR);
+    return;
+  }
   const int id = a_.var_id(node.var);
   if (node.kind == Node::Kind::loop && node.init) {
     const Reg64 var = general_target(id, as_.rax);

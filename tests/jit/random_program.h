@@ -177,9 +177,10 @@ class RandomProgram {
         if (busy(n.var)) continue;
         d.vars[static_cast<size_t>(n.var)] = true;
       } else if (kind == 9) {
-        n.kind = Node::Kind::if_less;
+        n.kind = pick(2) ? Node::Kind::if_less : Node::Kind::if_any;
         n.var = any(d.vars);
-        if (n.var < 0) continue;
+        n.mask = any(d.masks);
+        if ((n.kind == Node::Kind::if_less ? n.var : n.mask) < 0) continue;
         n.extent = extent();
         Defined inner = d;
         nodes(n.body, inner, depth + 1, 1 + pick(8));
