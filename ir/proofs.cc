@@ -82,8 +82,8 @@ class Prover {
   bool split_lattice(const Poly& p, const Expr& atom) {
     const Split s = split_atom(p, atom);
     if (!s.linear) return false;
-    const Poly a = add(s.rest, mul(s.coef, canon_.poly(atom->args[0])));
-    const Poly b = add(s.rest, mul(s.coef, canon_.poly(atom->args[1])));
+    const Poly a = canonical(add(s.rest, mul(s.coef, canon_.poly(atom->args[0]))));
+    const Poly b = canonical(add(s.rest, mul(s.coef, canon_.poly(atom->args[1]))));
     const Sign q = sign(s.coef);
     if (q == (atom->op == Op::k_min ? Sign::negative : Sign::positive)) return nonnegative(a) || nonnegative(b);
     return nonnegative(a) && nonnegative(b);

@@ -13,6 +13,7 @@
 #include "runtime/leaf_error.h"
 #include "runtime/nest_walk.h"
 #include "search/cut.h"
+#include "search/safe_kernel.h"
 
 namespace lathe::runtime {
 
@@ -28,14 +29,23 @@ double cpu_us() {
   return static_cast<double>(t.tv_sec) * 1e6 + static_cast<double>(t.tv_nsec) * 1e-3;
 }
 
+// Of a leaf that could not be had.
+MissReason reason_of(const Status& leaf) {
+  if (leaf.code() == ir::Code::kMISS) return MissReason::k_never_seen;
+  return leaf.code() == ir::Code::kNOMEM ? MissReason::k_budget : MissReason::k_compile_failed;
+}
+
 // Compiles the leaves of a cut kernel; remembers the most expensive origin.
 Status make_leaves(const ir::CutKernel& cut, const ir::Target& target, LeafCache& cache, const LeafPolicy& policy,
-                   std::vector<LeafRef>& out, Stage& stage) {
+                   std::vector<LeafRef>& out, Stage& stage, MissReason* why) {
   const double start = cpu_us();
   for (size_t l = 0; l < cut.leaves.size(); ++l) {
     LeafOrigin origin = LeafOrigin::memory;
     const Result<const LeafEntry*> made = cache.get(cut.leaves[l], target, policy, &origin);
-    if (!made.ok()) return leaf_error(made.status(), cut, static_cast<int>(l));
+    if (!made.ok()) {
+      if (why != nullptr) *why = reason_of(made.status());
+      return leaf_error(made.status(), cut, static_cast<int>(l));
+    }
     const LeafEntry* entry = *made;
     out.push_back(entry->ref);
     stage.leaf_keys.push_back(entry->key);
@@ -48,7 +58,7 @@ Status make_leaves(const ir::CutKernel& cut, const ir::Target& target, LeafCache
 }
 
 Result<PackedParam> make_pack(const ir::Kernel& scheduled, const std::string& buffer, int param, const ir::Target& target,
-                              LeafCache& cache, const LeafPolicy& policy, Stage& stage) {
+                              LeafCache& cache, const LeafPolicy& policy, Stage& stage, MissReason* why) {
   PackedParam out;
   out.param = param;
   out.layout_id = constant_layout(*scheduled.find_buffer(buffer));
@@ -56,9 +66,10 @@ Result<PackedParam> make_pack(const ir::Kernel& scheduled, const std::string& bu
   problem.threads = 2;  // shared out where run_pack() has a team
   LATHE_ASSIGN(problem.kernel, search::pack_kernel(scheduled, buffer));
   const search::Schedule schedule = search::default_schedule(problem, target);
-  LATHE_ASSIGN(const ir::Kernel kernel, search::replay(problem.kernel, schedule));
+  LATHE_ASSIGN(const ir::Kernel kernel, search::replay(problem.kernel, schedule, nullptr, false));
+  LATHE_RETURN_IF_ERROR(search::check_safe(problem.kernel, kernel));
   LATHE_ASSIGN(out.pack, search::cut(kernel));
-  LATHE_RETURN_IF_ERROR(make_leaves(out.pack, target, cache, policy, out.leaves, stage));
+  LATHE_RETURN_IF_ERROR(make_leaves(out.pack, target, cache, policy, out.leaves, stage, why));
   return out;
 }
 
@@ -73,31 +84,32 @@ uint64_t constant_layout(const ir::Buffer& b) {
 }
 
 Result<Stage> build_stage(const ir::Kernel& restricted, const search::Schedule& schedule, const ir::Target& target,
-                          LeafCache& leaves, const LeafPolicy& policy) {
+                          LeafCache& leaves, const LeafPolicy& policy, MissReason* why) {
+  if (why != nullptr) *why = MissReason::k_refused;
   const LeafCacheOptions& options = leaves.options();
   std::vector<ir::Kernel> steps;
-  LATHE_ASSIGN(const ir::Kernel scheduled, search::replay(restricted, schedule, options.verify > 1 ? &steps : nullptr));
+  LATHE_ASSIGN(const ir::Kernel scheduled, search::replay(restricted, schedule, options.verify > 1 ? &steps : nullptr, false));
   for (const ir::Kernel& step : steps) LATHE_RETURN_IF_ERROR(ir::verify(step).with_context("LATHE_VERIFY"));
   if (options.verify > 0) {
     LATHE_RETURN_IF_ERROR(ir::verify(restricted).with_context("LATHE_VERIFY"));
-    LATHE_RETURN_IF_ERROR(ir::verify(scheduled).with_context("LATHE_VERIFY"));
   }
-  return build_scheduled(restricted, schedule, scheduled, target, leaves, policy);
+  return build_scheduled(restricted, schedule, scheduled, target, leaves, policy, why);
 }
 
 Result<Stage> build_scheduled(const ir::Kernel& restricted, const search::Schedule& schedule, const ir::Kernel& scheduled,
-                              const ir::Target& target, LeafCache& leaves, const LeafPolicy& policy) {
+                              const ir::Target& target, LeafCache& leaves, const LeafPolicy& policy, MissReason* why) {
   const LeafCacheOptions& options = leaves.options();
+  LATHE_RETURN_IF_ERROR(search::check_safe(restricted, scheduled));
   Stage stage;
   stage.naive = restricted;
   stage.schedule = schedule;
   stage.schedule.numeric = scheduled.numeric;
   LATHE_ASSIGN(stage.cut, search::cut(scheduled));
-  LATHE_RETURN_IF_ERROR(make_leaves(stage.cut, target, leaves, policy, stage.leaves, stage));
+  LATHE_RETURN_IF_ERROR(make_leaves(stage.cut, target, leaves, policy, stage.leaves, stage, why));
   int param = 0;
   for (const ir::Buffer& b : scheduled.buffers) {
-    if (b.place == ir::Place::constant && !b.layout.empty()) {
-      LATHE_ASSIGN(PackedParam p, make_pack(scheduled, b.name, param, target, leaves, policy, stage));
+    if (search::is_packed(b)) {
+      LATHE_ASSIGN(PackedParam p, make_pack(scheduled, b.name, param, target, leaves, policy, stage, why));
       stage.packed.push_back(std::move(p));
     }
     param += b.place == ir::Place::in || b.place == ir::Place::constant || b.place == ir::Place::out;

@@ -15,6 +15,7 @@
 #include "runtime/bound_nest.h"
 #include "runtime/leaf_cache.h"
 #include "runtime/nest_bind.h"
+#include "runtime/stats.h"
 #include "runtime/threads.h"
 #include "search/recipe.h"
 
@@ -45,12 +46,14 @@ struct Stage {
 // The packed layout of a constant: equal ids, equal bytes. It depends on dtype, sizes and the order of tiles.
 uint64_t constant_layout(const ir::Buffer& buffer);
 
-// UNSUPPORTED names the move, the rule of leaf form, or the backend's refusal; MISS as LeafCache::get.
+// The one way to code: nothing is made of a Kernel that is not proven safe (search/safe_kernel.h).
+// UNSUPPORTED names the move, what is not proven, the rule of leaf form, or the backend's refusal; MISS as LeafCache::get.
+// *why, if not null, says what a stored Schedule that fails here counts as.
 ir::Result<Stage> build_stage(const ir::Kernel& restricted, const search::Schedule& schedule, const ir::Target& target,
-                              LeafCache& leaves, const LeafPolicy& policy);
-// The same from a scheduled Kernel, trusted to be what the Schedule makes of the restricted one.
+                              LeafCache& leaves, const LeafPolicy& policy, MissReason* why = nullptr);
+// The same from a scheduled Kernel, trusted to mean what the restricted one does.
 ir::Result<Stage> build_scheduled(const ir::Kernel& restricted, const search::Schedule& schedule, const ir::Kernel& scheduled,
-                                  const ir::Target& target, LeafCache& leaves, const LeafPolicy& policy);
+                                  const ir::Target& target, LeafCache& leaves, const LeafPolicy& policy, MissReason* why = nullptr);
 
 // Packs a compact or strided source into dst (packed_bytes of it); team may be null: the caller's thread alone.
 ir::Status run_pack(const PackedParam& packed, const SymbolValues& symbols, const ArgLayout& source, const void* src, void* dst,

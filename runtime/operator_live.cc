@@ -5,6 +5,7 @@
 #include "ir/analysis.h"
 #include "ir/text_form.h"
 #include "runtime/operator.h"
+#include "search/cut.h"
 
 namespace lathe::runtime {
 
@@ -86,7 +87,7 @@ bool Operator::same_layouts(const ir::Kernel& scheduled, const ServedStage& serv
   std::vector<std::pair<int, uint64_t>> found;
   int param = 0;
   for (const ir::Buffer& b : scheduled.buffers) {
-    if (b.place == ir::Place::constant && !b.layout.empty()) found.emplace_back(param, constant_layout(b));
+    if (search::is_packed(b)) found.emplace_back(param, constant_layout(b));
     param += b.place == ir::Place::in || b.place == ir::Place::constant || b.place == ir::Place::out;
   }
   return found == layouts(serving.stage);

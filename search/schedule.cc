@@ -96,11 +96,21 @@ Result<Schedule> parse_schedule(std::string_view text) {
   return schedule;
 }
 
-Result<Kernel> replay(const Kernel& kernel, const Schedule& schedule, std::vector<Kernel>* steps) {
+static Status check_limits(const Kernel& kernel) {
+  if (kernel.buffers.size() > kMaxBuffers) return unsupported("{} buffers, at most {} are allowed", kernel.buffers.size(), kMaxBuffers);
+  size_t statements = 0;
+  for_each_stmt(kernel.body, [&](const Stmt&) { ++statements; });
+  if (statements > kMaxStatements) return unsupported("{} statements, at most {} are allowed", statements, kMaxStatements);
+  return {};
+}
+
+Result<Kernel> replay(const Kernel& kernel, const Schedule& schedule, std::vector<Kernel>* steps, bool verify) {
   if (!schedule.family.empty() && schedule.family != kernel.family) {
     return unsupported("a schedule of family {} cannot be replayed on kernel {} of family {}",
                        schedule.family, kernel.name, kernel.family);
   }
+  if (schedule.moves.size() > kMaxMoves)
+    return unsupported("a schedule of {} moves, at most {} are allowed", schedule.moves.size(), kMaxMoves);
 #ifdef NDEBUG
   constexpr bool kVerifyEachMove = false;
 #else
@@ -114,11 +124,13 @@ Result<Kernel> replay(const Kernel& kernel, const Schedule& schedule, std::vecto
       return make_error(status.code() == Code::kINTERNAL ? Code::kINTERNAL : Code::kUNSUPPORTED,
                         "move {}: {}", i + 1, status.message());
     }
+    const Status within = check_limits(next->kernel);
+    if (!within.ok()) return within.with_context(fmt::format("move {}: {}", i + 1, to_text(schedule.moves[i])));
     current = std::move(next->kernel);
     if (steps) steps->push_back(current);
   }
-  if (!kVerifyEachMove) {
-    const Status verified = verify(current);
+  if (!kVerifyEachMove && verify) {
+    const Status verified = ir::verify(current);
     if (!verified.ok())
       return internal_error("the scheduled kernel {} does not verify: {}", kernel.name,
                             verified.message());

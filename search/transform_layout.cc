@@ -1,6 +1,7 @@
 // Moves that change how a buffer lies in memory and nothing else: tile_buffer, swap_dims,
 // increment_padding, repeat_padding, vectorize_buffer. Indices stay logical, so these have no legality rule; what
 // is refused has the wrong shape.
+#include "search/leaf_form.h"
 #include "search/transform_rows.h"
 #include "search/transform_util.h"
 
@@ -17,10 +18,7 @@ static Result<Buffer*> find_layout(Kernel& kernel, const std::string& name) {
   }
   if (!b->strides.empty()) return invalid("expected a buffer without strides, got `{}`", name);
   if (b->dims.empty()) return invalid("expected a buffer with dimensions, got `{}`", name);
-  if (b->layout.empty()) {
-    for (size_t d = 0; d < b->dims.size(); ++d)
-      b->layout.push_back({static_cast<int>(d), LayoutDim::Part::whole, 0});
-  }
+  b->layout = full_layout(*b);
   return b;
 }
 

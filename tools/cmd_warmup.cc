@@ -48,7 +48,6 @@ json report_json(const WarmupOptions& options, const WarmupReport& r) {
   line["from_store"] = r.from_store;
   line["compiled_xbyak"] = r.compiled_xbyak;
   line["compiled_llvm"] = r.compiled_llvm;
-  line["compiled_nvrtc"] = r.compiled_nvrtc;
   line["searches"] = r.searches;
   line["measurements"] = r.measurements;
   line["failed"] = r.failed;

@@ -62,7 +62,7 @@ TEST(Warmup, RowsAndSummaryHaveTheirFields) {
   EXPECT_EQ(f.rows()[0]["dims"], json({{"M", 1}}));
   EXPECT_EQ(f.rows()[2]["dims"], json({{"m", 4}}));  // as the manifest writes it
   expect_fields(f.summary(), "warmup",
-                {"ops", "from_store", "compiled_xbyak", "compiled_llvm", "compiled_nvrtc", "searches", "measurements", "failed",
+                {"ops", "from_store", "compiled_xbyak", "compiled_llvm", "searches", "measurements", "failed",
                  "llvm_mapped", "first_call_codegen_us_max", "wall_ms", "digest"});
   EXPECT_EQ(f.summary()["ops"], 3);
   EXPECT_EQ(f.summary()["failed"], 0);
