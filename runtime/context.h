@@ -56,13 +56,15 @@ class Context : public std::enable_shared_from_this<Context> {
   OnlineTuner& tuner() { return *tuner_; }
 
   Seal seal() const { return seal_.load(std::memory_order_relaxed); }
-  void set_seal(Seal seal) { seal_.store(seal, std::memory_order_relaxed); }
+  void set_seal(Seal seal);
   // What leaves may do now: nothing is generated once sealed.
   LeafPolicy leaf_policy() const;
 
-  // From memory, then the store. One that does not parse or belongs to another key is a counted miss.
+  // From memory, then the store. One that does not parse, belongs to another key or was made by another epoch of the code is a counted miss.
   std::optional<Decision> find_decision(const DecisionQuery& query, MissReason* reason = nullptr);
-  // Fills in key, environment and epoch; publishes to memory and to the first writable layer.
+  // Says that a decision that was found cannot serve: counted, and from then on not found in this process, so that a search replaces it.
+  void reject_decision(const DecisionQuery& query, MissReason reason);
+  // Fills in key, environment, epoch and the liberties that the Schedules state; publishes to memory and to the first writable layer.
   void record_decision(const DecisionQuery& query, Decision decision);
   // The ranges that decisions are stored for, whatever the query's own; of its Kernel on this machine.
   std::vector<std::vector<SymbolRange>> decision_ranges(DecisionQuery query);

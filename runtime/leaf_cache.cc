@@ -4,6 +4,7 @@
 #include "runtime/leaf_cache.h"
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <map>
@@ -13,6 +14,7 @@
 
 #include "jit/host_cpu.h"
 #include "jit/image.h"
+#include "jit/image_lint.h"
 #include "jit/lower.h"
 #include "jit/portable_leaves.h"
 #include "jit/profiler_map.h"
@@ -73,6 +75,9 @@ struct LeafCache::Impl {
     desks.push_back(std::make_unique<Desk>());
   }
 
+  void miss(MissReason reason) const {
+    if (stats != nullptr) stats->miss(reason);
+  }
   void count(Stat stat, int64_t n = 1) const {
     if (stats != nullptr) stats->add(stat, n);
   }
@@ -98,14 +103,22 @@ struct LeafCache::Impl {
     Result<jit::StoredImage> stored =
         jit::parse_image(reinterpret_cast<const uint8_t*>(found.bytes.data()), found.bytes.size());
     if (!stored.ok() || stored->leaf_key != key || stored->code_environment != code.hash) {
+      const bool elsewhere = stored.ok() && stored->leaf_key == key;
+      store->reject(image_key(key), found, elsewhere ? MissReason::k_environment : MissReason::k_corrupt);
+      return false;
+    }
+    if (!jit::lint_image(stored->image).ok()) {
       store->reject(image_key(key), found, MissReason::k_corrupt);
       return false;
     }
     const Status status = adopt(stored->image, backend, LeafOrigin::store, slot);
-    if (status.ok()) return true;
-    store->reject(image_key(key), found,
-                  (stored->image.features & ~jit::host_features()) != 0 ? MissReason::k_features : MissReason::k_no_exec_memory);
-    return false;
+    if (!status.ok()) store->reject(image_key(key), found, why_not_loaded(stored->image, status));
+    return status.ok();
+  }
+
+  static MissReason why_not_loaded(const jit::CodeImage& image, const Status& status) {
+    if ((image.features & ~jit::host_features()) != 0) return MissReason::k_features;
+    return status.code() == Code::kNOMEM ? MissReason::k_budget : MissReason::k_no_exec_memory;
   }
 
   void publish() {
@@ -123,7 +136,8 @@ struct LeafCache::Impl {
     }
   }
 
-  Status compile(const jit::LeafProgram& program, jit::Backend backend, const std::string& key, bool keep, Slot& slot) {
+  // *why: set where there is code, and no memory for it.
+  Status compile(const jit::LeafProgram& program, jit::Backend backend, const std::string& key, bool keep, Slot& slot, MissReason* why) {
     Result<jit::CodeImage> image = backend == jit::Backend::xbyak ? jit::compile_xbyak(program, true)
                                                                   : jit::compile_llvm(program, options.plugin_dir);
     if (!image.ok()) {
@@ -131,7 +145,12 @@ struct LeafCache::Impl {
       return image.status();
     }
     count(backend == jit::Backend::xbyak ? Stat::k_compiled_xbyak : Stat::k_compiled_llvm);
-    LATHE_RETURN_IF_ERROR(adopt(*image, backend, LeafOrigin::compiled, slot));
+    if (sealed.load(std::memory_order_relaxed)) count(Stat::k_compiles_after_seal);
+    const Status loaded = adopt(*image, backend, LeafOrigin::compiled, slot);
+    if (!loaded.ok()) {
+      *why = why_not_loaded(*image, loaded);
+      return loaded;
+    }
     if (!options.dump.empty() && dump_wanted(options.filter, image->symbol)) {
       dump_leaf(options.dump, program, *image, options.plugin_dir);
     }
@@ -158,6 +177,7 @@ struct LeafCache::Impl {
         slot.entry.key = key_for(b);
         if (from_store(slot.entry.key, b, slot)) return {};
       }
+      if (!policy.generate && sealed.load(std::memory_order_relaxed)) miss(MissReason::k_sealed);
       if (!policy.generate && !policy.portable) {
         return ir::make_error(Code::kMISS, "a leaf is not in the store, and compiling is not allowed");
       }
@@ -165,13 +185,15 @@ struct LeafCache::Impl {
     std::pmr::monotonic_buffer_resource scratch(desk.data(), desk.size());
     LATHE_ASSIGN(const jit::LeafProgram program, jit::lower_leaf(leaf.kernel, target, leaf.text, &scratch));
     Status refused = ir::unsupported("the target has no native level");
+    MissReason why = MissReason::k_compile_failed;
     for (jit::Backend b : kNative) {
       const bool wanted = policy.forced ? policy.backend == b : policy.generate && (b != jit::Backend::llvm || (policy.llvm && options.llvm));
       if (!native || !wanted) continue;
       slot.entry.key = key_for(b);
-      refused = compile(program, b, slot.entry.key, !policy.forced, slot);
+      refused = compile(program, b, slot.entry.key, !policy.forced, slot, &why);
       if (refused.ok()) return {};
     }
+    if (native && !policy.forced && policy.generate) miss(why);
     const bool portable = policy.forced ? policy.backend == jit::Backend::portable : policy.portable;
     if (!portable) return refused;
     slot.entry.key = key_for(jit::Backend::portable);
@@ -188,6 +210,7 @@ struct LeafCache::Impl {
   jit::ProfilerMap profiler;
   Store* store;
   Stats* stats;
+  std::atomic<bool> sealed{false};
   std::mutex mutex;
   std::condition_variable made;
   std::map<std::string, std::unique_ptr<Slot>> slots;
@@ -201,6 +224,7 @@ LeafCache::~LeafCache() { publish(); }
 
 const LeafCacheOptions& LeafCache::options() const { return impl_->options; }
 bool LeafCache::native(const ir::Target& target) const { return impl_->makes_code(target); }
+void LeafCache::set_sealed(bool sealed) { impl_->sealed.store(sealed, std::memory_order_relaxed); }
 void LeafCache::publish() { impl_->publish(); }
 
 Result<const LeafEntry*> LeafCache::get(const ir::Leaf& leaf, const ir::Target& target, const LeafPolicy& policy,

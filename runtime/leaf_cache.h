@@ -62,6 +62,8 @@ class LeafCache {
   LeafCache& operator=(const LeafCache&) = delete;
 
   const LeafCacheOptions& options() const;
+  // Sealed: code that is made all the same counts as compiles_after_seal, code that is not stored as missed for the seal.
+  void set_sealed(bool sealed);
   // Whether leaves for the target are code at all, and not the portable executor's.
   bool native(const ir::Target& target) const;
   // Writes the images made since the last call to the store. Not part of making a leaf: callers publish when nobody waits.

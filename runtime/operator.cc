@@ -35,6 +35,13 @@ std::optional<int64_t> value_of(const SymbolValues& values, const std::string& n
   return std::nullopt;
 }
 
+// Of each symbol the largest value.
+SymbolValues largest(const ir::Kernel& kernel) {
+  SymbolValues out;
+  for (const ir::Symbol& s : kernel.symbols) out.emplace_back(s.name, s.max - s.max % s.multiple_of);
+  return out;
+}
+
 uint32_t allowed_classes(const PrepareRequest& request) { return request.allowed == 0 ? kDefaultAllowed : request.allowed; }
 
 int64_t align64(int64_t bytes) { return (bytes + 63) & ~int64_t{63}; }
@@ -151,9 +158,8 @@ SymbolRanges Operator::range_of(int kernel, const search::Problem& problem) cons
   return out;
 }
 
-Result<const ServedStage*> Operator::add_stage(int kernel, const search::Problem& problem, const search::Schedule& schedule,
-                                               ServedStage attributes, const LeafPolicy& policy, PrepareInfo& info) {
-  LATHE_ASSIGN(attributes.stage, build_stage(problem.kernel, schedule, context_->target(), context_->leaves(), policy));
+// Adds a stage that was built.
+Result<const ServedStage*> Operator::keep_stage(int kernel, const search::Problem& problem, ServedStage attributes, PrepareInfo& info) {
   attributes.range = range_of(kernel, problem);
   const Stage& stage = attributes.stage;
   for (const PackedParam& p : stage.packed) {
@@ -175,16 +181,40 @@ Result<const ServedStage*> Operator::add_stage(int kernel, const search::Problem
   return list.back().get();
 }
 
-// What a search decided, over the problem's range. Not by the portable executor, if that is not all there is: the general stage is better.
-Result<const ServedStage*> Operator::add_decided(int kernel, const search::Problem& problem, const search::Schedule& schedule, const Decision& decision,
-                                                 const PrepareRequest& request, LeafPolicy policy, PrepareInfo& info) {
+// What a search decided, over the problem's range: nothing in a record is believed that replay can tell. Not by the portable executor, if
+// that is not all there is: the general stage is better.
+Result<const ServedStage*> Operator::decided_stage(int kernel, const search::Problem& problem, const Decision& decision, const PrepareRequest& request,
+                                                   LeafPolicy policy, PrepareInfo& info, MissReason* why) {
+  *why = MissReason::k_corrupt;
+  if (decision.kernels.size() != 1) return ir::unsupported("a record of {} kernels, expected 1", decision.kernels.size());
+  LATHE_ASSIGN(const search::Schedule schedule, search::parse_schedule(decision.kernels[0].schedule));
+  if (decision.numeric != schedule.numeric) return ir::unsupported("a record of class {:#x} with a Schedule of class {:#x}", decision.numeric, schedule.numeric);
+  *why = MissReason::k_numeric;
+  if ((schedule.numeric & ~allowed_classes(request)) != 0) return ir::unsupported("liberties that the caller does not allow");
   policy.portable &= !context_->leaves().native(context_->target());
   ServedStage attributes;
   attributes.tier = 2;
   attributes.threads = request.threads;
   attributes.best_us = decision.best_us;
   attributes.default_us = decision.default_us;
-  return add_stage(kernel, problem, schedule, std::move(attributes), policy, info);
+  LATHE_ASSIGN(attributes.stage, build_stage(problem.kernel, schedule, context_->target(), context_->leaves(), policy, why));
+  *why = MissReason::k_corrupt;
+  if (attributes.stage.schedule.numeric != schedule.numeric) return ir::unsupported("liberties that are not the ones stated");
+  *why = MissReason::k_refused;
+  LATHE_RETURN_IF_ERROR(bind_nest(attributes.stage.cut, largest(attributes.stage.cut.kernel), {}, request.threads).status());
+  *why = MissReason::k_layout;
+  return keep_stage(kernel, problem, std::move(attributes), info);
+}
+
+// True: it serves. Else *why, counted; what does not depend on the code at hand is not looked at again.
+bool Operator::add_decided(int kernel, const search::Problem& problem, const DecisionQuery& query, const Decision& decision,
+                           const PrepareRequest& request, const LeafPolicy& policy, PrepareInfo& info, MissReason* why) {
+  if (decided_stage(kernel, problem, decision, request, policy, info, why).ok()) return true;
+  if (*why == MissReason::k_never_seen && context_->seal() != Seal::off) *why = MissReason::k_sealed;
+  const bool code = *why == MissReason::k_never_seen || *why == MissReason::k_sealed || *why == MissReason::k_budget || *why == MissReason::k_compile_failed;
+  if (code) context_->stats().miss(*why);
+  else context_->reject_decision(query, *why);
+  return false;
 }
 
 // The stage over the whole range, by the default Schedule for the largest hint; plain: constants as they lie.
@@ -202,11 +232,24 @@ Status Operator::add_general(int kernel, const PrepareRequest& request, bool pac
   attributes.tier = 1;
   attributes.threads = request.threads;
   attributes.packed = packed;
-  Result<const ServedStage*> added = add_stage(kernel, p, schedule, attributes, policy, info);
-  if (!added.ok()) return added.status();
-  if (packed) info.codegen_us += (*added)->stage.codegen_us;
-  if (packed && !(*added)->stage.packed.empty()) return add_general(kernel, request, false, policy, info);
+  LATHE_ASSIGN(attributes.stage, build_stage(p.kernel, schedule, context_->target(), context_->leaves(), policy));
+  LATHE_ASSIGN(const ServedStage* added, keep_stage(kernel, p, std::move(attributes), info));
+  if (packed) info.codegen_us += added->stage.codegen_us;
+  if (packed && !added->stage.packed.empty()) return add_general(kernel, request, false, policy, info);
   return {};
+}
+
+// add_general(), where it is not there yet and something is left for it to serve.
+Status Operator::complete(int kernel, const PrepareRequest& request, const LeafPolicy& policy, PrepareInfo& info) {
+  const auto& list = stages_[static_cast<size_t>(kernel)];
+  const bool general = std::any_of(list.begin(), list.end(), [&](const auto& s) { return s->tier < 2 && s->threads == request.threads; });
+  if (general) return {};
+  // Without symbols a decision serves everything but plain constants, maybe from a layout of its own.
+  const auto whole = std::find_if(list.begin(), list.end(), [&](const auto& s) {
+    return s->tier == 2 && s->threads == request.threads && s->range.empty();
+  });
+  if (whole != list.end() && (*whole)->stage.packed.empty()) return {};
+  return add_general(kernel, request, whole == list.end(), policy, info).with_context(graph_.name);
 }
 
 bool Operator::decided(int kernel, const search::Problem& problem, const PrepareRequest& request) const {
@@ -220,7 +263,10 @@ void Operator::add_between(int kernel, const PrepareRequest& request, LeafPolicy
   const std::vector<ir::Symbol>& symbols = lowered_.kernels[static_cast<size_t>(kernel)].kernel.symbols;
   if (symbols.empty()) return;
   policy.generate = policy.llvm = false;
+  std::vector<std::vector<SymbolRange>> hinted;
+  for (const SymbolValues& dims : hinted_dims()) hinted.push_back(ranges_at(kernel, dims));
   for (const std::vector<SymbolRange>& ranges : context_->decision_ranges(query_in(kernel, {}, request))) {
+    if (std::find(hinted.begin(), hinted.end(), ranges) != hinted.end()) continue;
     SymbolValues dims;
     bool within = ranges.size() == symbols.size();
     for (size_t i = 0; within && i < symbols.size(); ++i) {
@@ -230,12 +276,11 @@ void Operator::add_between(int kernel, const PrepareRequest& request, LeafPolicy
     if (!within) continue;
     const search::Problem p = problem_in(kernel, ranges, dims, request);
     if (decided(kernel, p, request)) continue;
-    const std::optional<Decision> decision = context_->find_decision(query_in(kernel, ranges, request));
-    if (!decision || decision->kernels.size() != 1) continue;
-    const Result<search::Schedule> schedule = search::parse_schedule(decision->kernels[0].schedule);
-    if (!schedule.ok() || (schedule->numeric & ~allowed_classes(request)) != 0) continue;
+    const DecisionQuery query = query_in(kernel, ranges, request);
+    const std::optional<Decision> decision = context_->find_decision(query);
+    MissReason why = MissReason::k_never_seen;
     // One that does not fit (leaves that are not stored, another layout) leaves the range to the general stage.
-    (void)add_decided(kernel, p, *schedule, *decision, request, policy, info);
+    if (decision) (void)add_decided(kernel, p, query, *decision, request, policy, info, &why);
   }
 }
 
@@ -249,46 +294,25 @@ Result<PrepareInfo> Operator::prepare(const PrepareRequest& request, bool compil
   const std::vector<SymbolValues> hints = hinted_dims();
   for (size_t k = 0; k < lowered_.kernels.size(); ++k) {
     const int kernel = static_cast<int>(k);
-    auto& list = stages_[k];
+    // The layout of constants that the whole range has is the one that decisions for parts of it share.
+    const bool ranged = !lowered_.kernels[k].kernel.symbols.empty();
+    if (ranged) LATHE_RETURN_IF_ERROR(complete(kernel, request, policy, info));
     for (const SymbolValues& dims : hints) {
       const search::Problem p = problem(kernel, dims, request);
       if (decided(kernel, p, request)) continue;
       MissReason reason = MissReason::k_never_seen;
-      const std::optional<Decision> decision = context_->find_decision(query(kernel, dims, request), &reason);
-      if (!decision || decision->kernels.size() != 1) {
-        if (decision) reason = MissReason::k_corrupt;
-        info.missed = true;
-        info.miss = reason;
-        if (context_->seal() == Seal::warn && context_->leaves().options().verbose >= Verbosity::warn) {
-          verbose_line({"warn", graph_.name, "T1", "", miss_reason_name(reason), 0});
-        }
-        if (stored_only) {
-          return ir::make_error(ir::Code::kMISS, "{}: no decision is stored ({})", graph_.name, miss_reason_name(reason));
-        }
-        continue;
+      const DecisionQuery wanted = query(kernel, dims, request);
+      const std::optional<Decision> decision = context_->find_decision(wanted, &reason);
+      if (decision && add_decided(kernel, p, wanted, *decision, request, policy, info, &reason)) continue;
+      info.missed = true;
+      info.miss = reason;
+      if (context_->seal() == Seal::warn && context_->leaves().options().verbose >= Verbosity::warn) {
+        verbose_line({"warn", graph_.name, "T1", "", miss_reason_name(reason), 0});
       }
-      Result<search::Schedule> schedule = search::parse_schedule(decision->kernels[0].schedule);
-      if (!schedule.ok()) continue;
-      if ((schedule->numeric & ~allowed_classes(request)) != 0) {
-        info.missed = true;
-        info.miss = MissReason::k_numeric;
-        context_->stats().miss(MissReason::k_numeric);
-        continue;
-      }
-      const Result<const ServedStage*> added = add_decided(kernel, p, *schedule, *decision, request, policy, info);
-      if (!added.ok() && stored_only && added.status().code() == ir::Code::kMISS) return added.status().with_context(graph_.name);
+      if (stored_only) return ir::make_error(ir::Code::kMISS, "{}: no decision that serves is stored ({})", graph_.name, miss_reason_name(reason));
     }
     add_between(kernel, request, policy, info);
-    const bool general = std::any_of(list.begin(), list.end(), [&](const auto& s) {
-      return s->tier < 2 && s->threads == request.threads;
-    });
-    if (general) continue;
-    // Without symbols a decision serves everything but plain constants, maybe from a layout of its own.
-    const auto whole = std::find_if(list.begin(), list.end(), [&](const auto& s) {
-      return s->tier == 2 && s->threads == request.threads && s->range.empty();
-    });
-    if (whole != list.end() && (*whole)->stage.packed.empty()) continue;
-    LATHE_RETURN_IF_ERROR(add_general(kernel, request, whole == list.end(), policy, info).with_context(graph_.name));
+    if (!ranged) LATHE_RETURN_IF_ERROR(complete(kernel, request, policy, info));
   }
   context_->leaves().publish();
   return info;

@@ -142,12 +142,14 @@ class Operator : public std::enable_shared_from_this<Operator> {
 
  private:
   Operator() = default;
-  ir::Result<const ServedStage*> add_stage(int kernel, const search::Problem& problem, const search::Schedule& schedule,
-                                           ServedStage attributes, const LeafPolicy& policy, PrepareInfo& info);
-  ir::Result<const ServedStage*> add_decided(int kernel, const search::Problem& problem, const search::Schedule& schedule, const Decision& decision,
-                                             const PrepareRequest& request, LeafPolicy policy, PrepareInfo& info);
+  ir::Result<const ServedStage*> keep_stage(int kernel, const search::Problem& problem, ServedStage attributes, PrepareInfo& info);
+  ir::Result<const ServedStage*> decided_stage(int kernel, const search::Problem& problem, const Decision& decision, const PrepareRequest& request,
+                                               LeafPolicy policy, PrepareInfo& info, MissReason* why);
+  bool add_decided(int kernel, const search::Problem& problem, const DecisionQuery& query, const Decision& decision, const PrepareRequest& request,
+                   const LeafPolicy& policy, PrepareInfo& info, MissReason* why);
   ir::Status add_general(int kernel, const PrepareRequest& request, bool packed, const LeafPolicy& policy,
                          PrepareInfo& info);
+  ir::Status complete(int kernel, const PrepareRequest& request, const LeafPolicy& policy, PrepareInfo& info);
   void add_between(int kernel, const PrepareRequest& request, LeafPolicy policy, PrepareInfo& info);
   std::vector<SymbolRange> ranges_at(int kernel, const SymbolValues& dims) const;
   bool decided(int kernel, const search::Problem& problem, const PrepareRequest& request) const;

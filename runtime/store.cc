@@ -178,10 +178,13 @@ ir::Result<bool> Store::put(const ObjectKey& key, std::string_view payload, std:
   if (payload.size() > r.max_bytes)
     return ir::internal_error("a {} of {} bytes", r.name, payload.size());
   const std::string path = key.path();
+  bool first_wins = r.first_wins;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     Entry& entry = memory_[path];
     if (entry.found && r.first_wins) return true;
+    // What may not be used would keep its place for ever.
+    if (!entry.found && entry.reason == MissReason::k_untrusted) first_wins = false;
     entry =
         Entry{true, std::make_shared<const std::string>(payload), -1, MissReason::k_never_seen, {}};
   }
@@ -192,7 +195,7 @@ ir::Result<bool> Store::put(const ObjectKey& key, std::string_view payload, std:
     return false;
   }
   const int error =
-      layer->dir.publish(path, encode_frame(r.name, frame_key(key), payload), r.first_wins);
+      layer->dir.publish(path, encode_frame(r.name, frame_key(key), payload), first_wins);
   stats_->add(error == 0 ? Stat::k_published : Stat::k_publish_failed);
   if (error != 0 && detail != nullptr) *detail = errno_name(error);
   return error == 0;

@@ -41,10 +41,9 @@ ir::Status record(Context& context, const SearchTask& task, const std::string& t
   LATHE_ASSIGN(const Stage stage, build_stage(task.problem.kernel, schedule, context.target(), context.leaves(), policy));
   KernelDecision kernel;
   kernel.name = task.problem.kernel.name;
-  kernel.schedule = text;
+  kernel.schedule = schedule.numeric == stage.schedule.numeric ? text : search::to_text(stage.schedule);
   kernel.leaf_keys = stage.leaf_keys;
   decision.op = title(task);
-  decision.numeric = stage.schedule.numeric;
   decision.kernels = {std::move(kernel)};
   context.record_decision(task.query, std::move(decision));
   return {};

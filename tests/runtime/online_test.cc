@@ -185,6 +185,8 @@ TEST(Online, a_faster_candidate_goes_through_shadow_and_canary_and_serves) {
     EXPECT_GT(s.op->generation(), generation);
     s.serve(100);
     EXPECT_EQ(s.count(Stat::k_promotions_active), 1);
+    EXPECT_EQ(s.count(Stat::k_promotions_verified), 1);
+    EXPECT_EQ(s.count(Stat::k_promotions_faster), 1);
     EXPECT_EQ(s.count(Stat::k_promotions_shadow), 1);
     EXPECT_EQ(s.count(Stat::k_promotions_canary), 1);
   }
@@ -237,6 +239,7 @@ TEST(Online, a_candidate_that_is_wrong_or_crashes_in_shadow_is_quarantined_and_s
     EXPECT_EQ(s.state(), S::quarantined) << plant << ": " << s.why();
     EXPECT_EQ(s.body(), before);
     s.serve(50);
+    EXPECT_EQ(s.count(Stat::k_promotions_quarantined), 1);
     EXPECT_EQ(s.count(Stat::k_promotions_canary), 0);
   }
 }
@@ -277,6 +280,7 @@ TEST(Online, no_worker_costs_the_host_nothing) {
   Server s(TuneMode::trials, "", false, {}, "/nonexistent/lathe-worker");
   s.warm();
   EXPECT_EQ(s.state(), S::rejected) << s.why();
+  EXPECT_EQ(s.count(Stat::k_promotions_rejected), 1);
   s.serve(100);
 }
 
