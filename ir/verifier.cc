@@ -198,12 +198,15 @@ class Verifier {
       return invalid("scopes: {}: no intrinsic is called {}", s.iter, s.intrinsic);
     }
     const Ranges outer = ranges_;
+    const bool idle = interval(s.extent, ranges_).hi < 1;
+    idle_ += idle;
     ranges_.enter(s);
     if (bounds_ == Bounds::proven) at_least(s.extent, 1);
     scopes_.push_back(&s);
     LATHE_RETURN_IF_ERROR(check_body(s.body));
     scopes_.pop_back();
     ranges_ = outer;
+    idle_ -= idle;
     return {};
   }
 
@@ -280,7 +283,7 @@ class Verifier {
       const Expr& i = index[d];
       const Expr& size = b.dims[d];
       if (!size && bounds_ == Bounds::proven) return invalid("bounds: buffer {}: the size of dimension {} is not stated", b.name, d);
-      if (!size || proven_inside(i, size)) continue;
+      if (!size || idle_ > 0 || proven_inside(i, size)) continue;
       const std::string witness = leaves_buffer(i, size);
       if (!witness.empty()) {
         return invalid("bounds: buffer {}: dimension {}: index {} {}", b.name, d, print(i), witness);
@@ -341,6 +344,7 @@ class Verifier {
   const Kernel& kernel_;
   const Bounds bounds_;
   Ranges ranges_;
+  int idle_ = 0;  // enclosing scopes that never run: nothing in them is an access
   std::vector<const Stmt*> scopes_;
   std::set<std::string> names_, read_, written_;
 };
