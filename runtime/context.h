@@ -2,6 +2,7 @@
 // Shared by handles; thread-safe.
 #pragma once
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@
 #include "runtime/decision.h"
 #include "runtime/key.h"
 #include "runtime/leaf_cache.h"
+#include "runtime/nest_bind.h"
 #include "runtime/stats.h"
 #include "runtime/store.h"
 #include "runtime/threads.h"
@@ -33,12 +35,17 @@ struct DecisionQuery {
   uint32_t allowed = 0;
 };
 
+// What binds a nest to a shape: bind_nest, or a test's.
+using NestBinder = std::function<ir::Result<BoundNest>(const ir::CutKernel&, const SymbolValues&, const std::vector<ArgLayout>&, int threads)>;
+
 struct ContextConfig {
   ir::Options options;
   std::vector<LayerSpec> layers;     // empty: by the placement rules
   int own_threads = 0;               // > 1: a team of Lathe's own
   std::vector<int> own_cpus;         // where its threads run; empty: as the thread that first uses it
   std::shared_ptr<const OnlineOptions> online;  // tests; null: by the options
+  LeafCompiler compiler;             // tests; empty: the back ends
+  NestBinder binder;                 // tests; empty: bind_nest
 };
 
 class Context : public std::enable_shared_from_this<Context> {
@@ -54,6 +61,7 @@ class Context : public std::enable_shared_from_this<Context> {
   const Stats& stats() const { return stats_; }
   ThreadTeam* team() { return team_.get(); }  // null: the caller's thread
   OnlineTuner& tuner() { return *tuner_; }
+  const NestBinder& binder() const { return config_.binder; }
 
   Seal seal() const { return seal_.load(std::memory_order_relaxed); }
   void set_seal(Seal seal) { seal_.store(seal, std::memory_order_relaxed); }

@@ -57,7 +57,7 @@ Result<std::shared_ptr<Operator>> Operator::create(std::shared_ptr<Context> cont
   op->arg_tensors_ = finished.inputs;
   op->arg_tensors_.insert(op->arg_tensors_.end(), finished.outputs.begin(), finished.outputs.end());
   op->stages_.resize(op->lowered_.kernels.size());
-  op->promoted_.resize(op->lowered_.kernels.size());
+  op->promoted_ = std::make_shared<const Promoted>(op->lowered_.kernels.size());
   return op;
 }
 
@@ -240,7 +240,6 @@ void Operator::add_between(int kernel, const PrepareRequest& request, LeafPolicy
 }
 
 Result<PrepareInfo> Operator::prepare(const PrepareRequest& request, bool compiled_only) {
-  std::lock_guard lock(mutex_);
   PrepareInfo info;
   LeafPolicy policy = context_->leaf_policy();
   policy.llvm &= request.llvm;
@@ -310,7 +309,7 @@ bool Operator::suits(int kernel, const ServedStage& stage, const Call& call) con
 }
 
 // The narrowest stage that suits the call; of equals, one that was promoted.
-const ServedStage* Operator::pick(int kernel, const Call& call) const {
+const ServedStage* Operator::pick(int kernel, const Call& call, const Promoted& promoted) const {
   const ServedStage* best = nullptr;
   double best_width = 0;
   const auto consider = [&](const ServedStage* s) {
@@ -323,12 +322,12 @@ const ServedStage* Operator::pick(int kernel, const Call& call) const {
       best_width = width;
     }
   };
-  for (const ServedStage* s : promoted_[static_cast<size_t>(kernel)]) consider(s);
+  for (const ServedStage* s : promoted[static_cast<size_t>(kernel)]) consider(s);
   for (const auto& s : stages_[static_cast<size_t>(kernel)]) consider(s.get());
   return best;
 }
 
-Result<std::unique_ptr<BoundOp>> Operator::bind(const Call& call, int kernel, const ServedStage* only) {
+Result<std::unique_ptr<BoundOp>> Operator::bind(const Call& call, const Promoted& promoted, int kernel, const ServedStage* only) const {
   auto out = std::make_unique<BoundOp>();
   out->tier = 2;
   for (const int t : graph_.outputs) {
@@ -353,7 +352,7 @@ Result<std::unique_ptr<BoundOp>> Operator::bind(const Call& call, int kernel, co
   for (size_t k = 0; k < lowered_.kernels.size(); ++k) {
     const ops::LoweredKernel& lk = lowered_.kernels[k];
     BoundOp::Step step;
-    step.stage = only != nullptr && kernel == static_cast<int>(k) ? only : pick(static_cast<int>(k), call);
+    step.stage = only != nullptr && kernel == static_cast<int>(k) ? only : pick(static_cast<int>(k), call, promoted);
     if (step.stage == nullptr) return ir::make_error(ir::Code::kMISS, "{}: nothing serves these dims", graph_.name);
     std::vector<ArgLayout> layouts(lk.tensor_of_param.size());
     for (size_t p = 0; p < lk.tensor_of_param.size(); ++p) {
@@ -370,7 +369,7 @@ Result<std::unique_ptr<BoundOp>> Operator::bind(const Call& call, int kernel, co
       if (temp == lowered_.temps.end()) return ir::internal_error("tensor {} is neither argument nor temporary", tensor);
       step.args.push_back(-1 - static_cast<int>(temp - lowered_.temps.begin()));
     }
-    LATHE_ASSIGN(step.nest, bind_nest(step.stage->stage.cut, call.symbols, layouts, call.threads));
+    LATHE_ASSIGN(step.nest, context_->binder()(step.stage->stage.cut, call.symbols, layouts, call.threads));
     scratch = std::max(scratch, step.nest.workspace_bytes);
     out->tier = std::min(out->tier, step.stage->tier);
     out->steps.push_back(std::move(step));
@@ -398,23 +397,34 @@ DispatchKey Operator::dispatch_key(const Call& call) const {
 
 Result<const BoundOp*> Operator::bound(const Call& call) {
   const DispatchKey key = dispatch_key(call);
-  if (const BoundOp* found = dispatch_.find(key)) return found;
-  std::lock_guard lock(mutex_);
-  if (const BoundOp* found = dispatch_.find(key)) return found;
-  if (kept_.size() >= kMaxBound) {
-    return ir::make_error(ir::Code::kNOMEM, "{}: more than {} distinct shapes", graph_.name, kMaxBound);
+  std::shared_ptr<const Promoted> by;  // what `made` was bound by
+  std::unique_ptr<BoundOp> made;
+  while (true) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (const BoundOp* found = dispatch_.find(key)) return found;
+      if (kept_.size() >= kMaxBound) {
+        return ir::make_error(ir::Code::kNOMEM, "{}: more than {} distinct shapes", graph_.name, kMaxBound);
+      }
+      if (made != nullptr && by == promoted_) {
+        bound_.push_back(std::move(made));
+        kept_.push_back({key, call, bound_.back().get(), nullptr});
+        heat_up(kept_.back());
+        return dispatch_.insert(key, bound_.back().get());
+      }
+      by = promoted_;
+    }
+    // Once more only if another body took over meanwhile.
+    LATHE_ASSIGN(made, bind(call, *by));
   }
-  LATHE_ASSIGN(std::unique_ptr<BoundOp> made, bind(call));
-  bound_.push_back(std::move(made));
-  kept_.push_back({key, call, bound_.back().get(), nullptr});
-  heat_up(kept_.size() - 1);
-  return dispatch_.insert(key, bound_.back().get());
 }
 
-Result<std::unique_ptr<BoundOp>> Operator::bind_once(const Call& call) {
-  std::lock_guard lock(mutex_);
-  return bind(call);
+std::shared_ptr<const Operator::Promoted> Operator::promoted() const {
+  const std::lock_guard lock(mutex_);
+  return promoted_;
 }
+
+Result<std::unique_ptr<BoundOp>> Operator::bind_once(const Call& call) { return bind(call, *promoted()); }
 
 void Operator::step_params(const BoundOp& op, size_t step, void* const* args, void* workspace, void** params) const {
   const std::vector<int>& from = op.steps[step].args;
@@ -437,7 +447,6 @@ void Operator::run(const BoundOp& op, void* const* args, void* workspace, Thread
 }
 
 const PackedParam* Operator::packing(int arg) const {
-  std::lock_guard lock(mutex_);
   const int tensor = arg_tensors_[static_cast<size_t>(arg)];
   for (size_t k = 0; k < stages_.size(); ++k) {
     for (const auto& s : stages_[k]) {

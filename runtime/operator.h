@@ -6,8 +6,10 @@
 //   run()      walks the nests in order
 //   live       while calls run: a candidate stage beside those that serve, then in their place, and back (operator_live.cc)
 //
-// Thread-safe. Stages and bound nests live as long as the operator.
+// Thread-safe once it is prepared. Stages and bound nests live as long as the operator. Its lock is held for tables only: nobody binds, compiles
+// or reads a file under it, so a call that binds a shape waits for no other and for no promotion.
 #pragma once
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -89,7 +91,7 @@ class Operator : public std::enable_shared_from_this<Operator> {
   // The Kernel's problem over its whole range, for the largest hint; plain: constants as they lie.
   search::Problem general_problem(int kernel, bool packed, const PrepareRequest& request) const;
 
-  // MISS: sealed with ERROR (or `compiled_only`), and something is not in the store.
+  // Before the operator is shared. MISS: sealed with ERROR (or `compiled_only`), and something is not in the store.
   ir::Result<PrepareInfo> prepare(const PrepareRequest& request, bool compiled_only = false);
 
   struct Call {
@@ -123,7 +125,7 @@ class Operator : public std::enable_shared_from_this<Operator> {
     HotShape* heat = nullptr;         // lives as long as the operator
     const BoundOp* body = nullptr;    // that serves it now
   };
-  std::vector<LiveShape> live_shapes() const;
+  std::vector<LiveShape> live_shapes();
   // Kept with the operator: calls may hold them.
   Trial* new_trial(const BoundOp* other, std::unique_ptr<RecordedCalls> recorder, int kernel);
   // problem() and query() for a Schedule that can take over from `serving` without the host noticing: constants in the layouts in use.
@@ -135,7 +137,8 @@ class Operator : public std::enable_shared_from_this<Operator> {
                                                const ServedStage& serving, const PrepareRequest& request);
   // The call with the candidate for that Kernel. UNSUPPORTED: it needs more workspace than the host was told.
   ir::Result<const BoundOp*> bind_candidate(int kernel, const ServedStage* candidate, const Call& call);
-  // It serves its range, also shapes bound later; UNSUPPORTED as bind_candidate, for any shape bound so far. Calls that run go on.
+  // It serves its range, also shapes bound later; UNSUPPORTED as bind_candidate, for any shape bound so far. Calls that run go on, and shapes are
+  // bound meanwhile.
   ir::Status promote(int kernel, const ServedStage* candidate);
   // What served before serves again.
   ir::Status demote(int kernel, const ServedStage* candidate);
@@ -154,32 +157,38 @@ class Operator : public std::enable_shared_from_this<Operator> {
   static bool holds(const SymbolRanges& range, const SymbolValues& values);
   DispatchKey dispatch_key(const Call& call) const;
   bool suits(int kernel, const ServedStage& stage, const Call& call) const;
-  const ServedStage* pick(int kernel, const Call& call) const;
+  using Promoted = std::vector<std::vector<const ServedStage*>>;  // per Kernel
+  const ServedStage* pick(int kernel, const Call& call, const Promoted& promoted) const;
   // only: this stage for that Kernel, whatever pick() says; null: none is set.
-  ir::Result<std::unique_ptr<BoundOp>> bind(const Call& call, int kernel = -1, const ServedStage* only = nullptr);
+  ir::Result<std::unique_ptr<BoundOp>> bind(const Call& call, const Promoted& promoted, int kernel = -1, const ServedStage* only = nullptr) const;
+  std::shared_ptr<const Promoted> promoted() const;
   SymbolRanges range_of(int kernel, const search::Problem& problem) const;
-  ir::Status rebind(int kernel, const ServedStage& candidate, bool within_workspace);
-  void heat_up(size_t kept);
+  ir::Status serve_by(std::shared_ptr<const Promoted> next, int kernel, const ServedStage& candidate, bool within_workspace);
+  // Tells f of each shape, with the lock held for a few at a time.
+  template <class F>
+  void each_shape(F f);
 
   std::shared_ptr<Context> context_;
   ops::Graph graph_;
   ops::Lowered lowered_;
   std::vector<int> arg_tensors_;
   mutable std::mutex mutex_;
-  std::vector<std::vector<std::unique_ptr<ServedStage>>> stages_;  // per Kernel
-  std::vector<std::unique_ptr<BoundOp>> bound_;   // all there ever were
+  std::vector<std::vector<std::unique_ptr<ServedStage>>> stages_;  // per Kernel; they stay as prepare() leaves them
+  std::deque<std::unique_ptr<BoundOp>> bound_;    // all there ever were
   struct Kept {
     DispatchKey key;
     Call call;
     const BoundOp* body = nullptr;
     std::unique_ptr<HotShape> heat;
   };
-  std::vector<Kept> kept_;                        // one per shape
+  void heat_up(Kept& kept);
+  std::deque<Kept> kept_;                         // one per shape; key and call never change
   uint32_t heat_period_ = 0;
   std::vector<std::unique_ptr<ServedStage>> candidates_;
   std::vector<std::unique_ptr<RecordedCalls>> recorders_;
   std::vector<std::unique_ptr<Trial>> trials_;
-  std::vector<std::vector<const ServedStage*>> promoted_;   // per Kernel
+  std::mutex swaps_;                              // one promotion at a time; no call takes it
+  std::shared_ptr<const Promoted> promoted_;      // replaced as a whole
   Dispatch<BoundOp> dispatch_;
   std::atomic<uint64_t> generation_{0};
 };
