@@ -235,7 +235,9 @@ enum {
 typedef struct lathe_policy {
   uint32_t struct_size, version;
   uint32_t wait;               /* lathe_wait. NOW: stored, else the default Schedule by the quick generator (tens of us).
-                                  WAIT: tuned by measurement for the hinted dims, within deadline_ns.
+                                  WAIT: tuned by measurement for the hinted dims, within deadline_ns; at the deadline, or
+                                  without a measuring worker, as NOW: info.miss_reason "budget" or "no_worker".
+                                  NOW never waits for another caller's work.
                                   COMPILED_ONLY: LATHE_MISS unless stored */
   uint32_t allowed;            /* LATHE_CLASS_* liberties; 0: reassociate + contract */
   uint64_t deadline_ns;        /* WAIT: 0 = no limit */

@@ -1,5 +1,6 @@
 // C ABI: from a graph to a kernel. Operators are shared within a context by semantic identity, classes, threads and cache state.
 #include <chrono>
+#include <optional>
 
 #include "ir/text_form.h"
 #include "runtime/handle.h"
@@ -16,6 +17,7 @@ namespace {
 
 constexpr uint32_t kAllClasses = LATHE_CLASS_REASSOCIATE | LATHE_CLASS_CONTRACT | LATHE_CLASS_APPROXIMATE | LATHE_CLASS_REDUCED_ACCUMULATE |
                                  LATHE_CLASS_QUANTISED_ACTIVATIONS | LATHE_CLASS_WINOGRAD;
+constexpr std::chrono::duration<double> kLongestWait = std::chrono::hours(24 * 365);  // what a clock can add
 
 void append_dims(std::string& out, const std::vector<ops::DimDesc>& dims) {
   for (const ops::DimDesc& d : dims) {
@@ -36,8 +38,15 @@ void append_value(std::string& out, const ops::AttrValue& value) {
       value);
 }
 
-// Searches for better Schedules and records them, within the deadline; true if something was searched.
-Result<bool> tune_operator(ContextState& state, const ops::Graph& graph, const ServeRequest& request) {
+using Clock = std::chrono::steady_clock;
+
+struct Tuned {
+  bool searched = false;
+  std::optional<MissReason> missed;  // why something was not measured
+};
+
+// Searches for better Schedules and records them, within the time left.
+Result<Tuned> tune_operator(ContextState& state, const ops::Graph& graph, const ServeRequest& request, double left_ms) {
   ops::Workload work;
   work.name = graph.name;
   work.graph = graph;
@@ -45,19 +54,115 @@ Result<bool> tune_operator(ContextState& state, const ops::Graph& graph, const S
   work.cache = request.prepare.cold ? ops::CacheState::cold : ops::CacheState::hot;
   work.allowed = request.prepare.allowed;
   WarmupBudget budget;
-  budget.wall_ms = request.deadline_ns == 0 ? kNoLimitMs : static_cast<double>(request.deadline_ns) * 1e-6;
+  budget.wall_ms = left_ms;
   const std::vector<ops::Workload> items{std::move(work)};
   LATHE_ASSIGN(const WarmupReport report, run_warmup(state.context, items, budget));
-  return report.searches > 0;
+  Tuned out;
+  out.searched = report.searches > 0;
+  if (report.no_worker > 0) {
+    out.missed = MissReason::k_no_worker;
+  } else if (report.pending > 0) {
+    out.missed = MissReason::k_budget;
+  }
+  return out;
 }
 
 Result<PrepareInfo> make_operator(ContextState& state, const ops::Graph& graph, const ServeRequest& request, std::shared_ptr<Operator>& out) {
-  LATHE_ASSIGN(std::shared_ptr<Operator> op, Operator::create(state.context, graph));
-  Result<PrepareInfo> info = op->prepare(request.prepare, request.wait == LATHE_COMPILED_ONLY);
-  if (!info.ok()) return info;
+  LATHE_ASSIGN(out, Operator::create(state.context, graph));
+  return out->prepare(request.prepare, request.wait == LATHE_COMPILED_ONLY);
+}
+
+// The operator that serves: the one there is, else one of the caller's own, unless another caller was quicker.
+Result<PrepareInfo> make_or_share(ContextState& state, const ops::Graph& graph, const ServeRequest& request, ServedOperator& served,
+                                  std::shared_ptr<Operator>& op) {
+  {
+    const std::lock_guard lock(served.mutex);
+    if (served.op != nullptr) {
+      op = served.op;
+      PrepareInfo info = served.info;
+      info.origin = LeafOrigin::memory;
+      return info;
+    }
+  }
+  LATHE_ASSIGN(PrepareInfo info, make_operator(state, graph, request, op));
+  {
+    const std::lock_guard lock(served.mutex);
+    if (served.op != nullptr) {
+      op = served.op;
+      return info;
+    }
+    served.op = op;
+    served.info = info;
+  }
   state.context->tuner().watch(op, request.prepare);
-  out = std::move(op);
   return info;
+}
+
+// The only search of an operator at a time; ends with it, whatever comes of it.
+class OwnSearch {
+ public:
+  // Once nobody else searches, if something is left to search for then; nothing at the deadline.
+  OwnSearch(ServedOperator& served, Clock::time_point until) : served_(served) {
+    std::unique_lock lock(served.mutex);
+    const bool free = served.searched.wait_until(lock, until, [&] { return !served.searching; });
+    own_ = free && served.info.tier < 2;
+    if (own_) served.searching = true;
+  }
+  ~OwnSearch() {
+    if (!own_) return;
+    {
+      const std::lock_guard lock(served_.mutex);
+      served_.searching = false;
+    }
+    served_.searched.notify_all();
+  }
+  OwnSearch(const OwnSearch&) = delete;
+  OwnSearch& operator=(const OwnSearch&) = delete;
+  explicit operator bool() const { return own_; }
+
+ private:
+  ServedOperator& served_;
+  bool own_ = false;
+};
+
+// Tuned by measurement, by this caller or by another that is at it; what there is at the deadline.
+Status wait_for_tuned(ContextState& state, const ops::Graph& graph, const ServeRequest& request, ServedOperator& served, Clock::time_point start,
+                      std::shared_ptr<Operator>& op, PrepareInfo& info) {
+  const auto limit = std::chrono::duration<double, std::nano>(request.deadline_ns == 0 ? kNoLimitMs * 1e6 : static_cast<double>(request.deadline_ns));
+  const Clock::time_point until = start + std::chrono::duration_cast<Clock::duration>(std::min<std::chrono::duration<double>>(limit, kLongestWait));
+  const OwnSearch own(served, until);
+  const double left_ms = std::chrono::duration<double, std::milli>(until - Clock::now()).count();
+  if (own && left_ms > 0) {
+    LATHE_ASSIGN(const Tuned tuned, tune_operator(state, graph, request, request.deadline_ns == 0 ? kNoLimitMs : left_ms));
+    if (tuned.searched) {
+      std::shared_ptr<Operator> better;
+      LATHE_ASSIGN(info, make_operator(state, graph, request, better));
+      {
+        const std::lock_guard lock(served.mutex);
+        served.op = op = better;
+        served.info = info;
+      }
+      served.generation.fetch_add(1, std::memory_order_release);
+      state.context->tuner().watch(better, request.prepare);
+    }
+    if (tuned.missed) {
+      info.missed = true;
+      info.miss = *tuned.missed;
+      state.context->stats().miss(*tuned.missed);
+    }
+    return {};
+  }
+  const std::lock_guard lock(served.mutex);
+  op = served.op;
+  const bool waited_in_vain = served.info.tier < 2;
+  info = served.info;
+  info.origin = LeafOrigin::memory;
+  if (waited_in_vain) {
+    info.missed = true;
+    info.miss = MissReason::k_budget;
+    state.context->stats().miss(MissReason::k_budget);
+  }
+  return {};
 }
 
 void count(Context& context, const PrepareInfo& info, uint64_t ns) {
@@ -95,6 +200,7 @@ std::string semantic_text(const ops::Graph& graph) {
 
 Result<std::shared_ptr<ServedOperator>> serve(ContextState& state, const ops::Graph& graph, const ServeRequest& request,
                                               std::shared_ptr<Operator>* op, PrepareInfo* info) {
+  const Clock::time_point start = Clock::now();
   const PrepareRequest& p = request.prepare;
   const std::string key = fmt::format("{} {} {}\n{}", p.threads, p.cold, p.allowed, semantic_text(graph));
   std::shared_ptr<ServedOperator> served;
@@ -104,44 +210,28 @@ Result<std::shared_ptr<ServedOperator>> serve(ContextState& state, const ops::Gr
     if (slot == nullptr) slot = std::make_shared<ServedOperator>();
     served = slot;
   }
-  const auto start = std::chrono::steady_clock::now();
-  std::lock_guard lock(served->mutex);
-  if (served->op == nullptr) {
-    LATHE_ASSIGN(served->info, make_operator(state, graph, request, served->op));
-    *info = served->info;
-  } else {
-    *info = served->info;
-    info->origin = LeafOrigin::memory;
+  LATHE_ASSIGN(*info, make_or_share(state, graph, request, *served, *op));
+  if (request.wait == LATHE_WAIT && info->tier < 2 && state.context->seal() == Seal::off) {
+    LATHE_RETURN_IF_ERROR(wait_for_tuned(state, graph, request, *served, start, *op, *info));
   }
-  if (request.wait == LATHE_WAIT && served->info.tier < 2 && state.context->seal() == Seal::off) {
-    LATHE_ASSIGN(const bool found, tune_operator(state, graph, request));
-    if (found) {
-      LATHE_ASSIGN(served->info, make_operator(state, graph, request, served->op));
-      served->generation.fetch_add(1, std::memory_order_release);
-      *info = served->info;
-    }
-  }
-  const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start).count();
+  const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count();
   count(*state.context, *info, static_cast<uint64_t>(ns));
-  *op = served->op;
   return served;
 }
 
 void forget_untuned(ContextState& state) {
-  std::map<std::string, std::shared_ptr<ServedOperator>> all;
-  {
-    std::lock_guard lock(state.mutex);
-    all = state.served;
-  }
-  for (const auto& [key, served] : all) {
-    {
-      std::lock_guard lock(served->mutex);
-      if (served->op == nullptr || served->info.tier >= 2) continue;
-      served->generation.fetch_add(1, std::memory_order_release);
+  std::vector<std::shared_ptr<ServedOperator>> forgotten;  // they go unlocked
+  const std::lock_guard lock(state.mutex);
+  for (auto it = state.served.begin(); it != state.served.end();) {
+    ServedOperator& served = *it->second;
+    const std::lock_guard fields(served.mutex);
+    if (served.op == nullptr || served.info.tier >= 2) {
+      ++it;
+      continue;
     }
-    std::lock_guard lock(state.mutex);
-    const auto it = state.served.find(key);
-    if (it != state.served.end() && it->second == served) state.served.erase(it);
+    served.generation.fetch_add(1, std::memory_order_release);
+    forgotten.push_back(std::move(it->second));
+    it = state.served.erase(it);
   }
 }
 

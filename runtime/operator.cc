@@ -180,7 +180,8 @@ Result<const ServedStage*> Operator::add_decided(int kernel, const search::Probl
                                                  const PrepareRequest& request, LeafPolicy policy, PrepareInfo& info) {
   policy.portable &= !context_->leaves().native(context_->target());
   ServedStage attributes;
-  attributes.tier = 2;
+  attributes.tier = decision.unmeasured() ? 1 : 2;
+  attributes.decided = true;
   attributes.threads = request.threads;
   attributes.best_us = decision.best_us;
   attributes.default_us = decision.default_us;
@@ -212,7 +213,7 @@ Status Operator::add_general(int kernel, const PrepareRequest& request, bool pac
 bool Operator::decided(int kernel, const search::Problem& problem, const PrepareRequest& request) const {
   const SymbolRanges range = range_of(kernel, problem);
   const auto& list = stages_[static_cast<size_t>(kernel)];
-  return std::any_of(list.begin(), list.end(), [&](const auto& s) { return s->tier == 2 && s->threads == request.threads && s->range == range; });
+  return std::any_of(list.begin(), list.end(), [&](const auto& s) { return s->decided && s->threads == request.threads && s->range == range; });
 }
 
 // Bodies that are stored for ranges nobody hints, as far as nothing has to be made for them.
@@ -266,6 +267,11 @@ Result<PrepareInfo> Operator::prepare(const PrepareRequest& request, bool compil
         }
         continue;
       }
+      if (decision->unmeasured()) {
+        info.missed = true;
+        info.miss = MissReason::k_unmeasured;
+        context_->stats().miss(MissReason::k_unmeasured);
+      }
       Result<search::Schedule> schedule = search::parse_schedule(decision->kernels[0].schedule);
       if (!schedule.ok()) continue;
       if ((schedule->numeric & ~allowed_classes(request)) != 0) {
@@ -279,12 +285,12 @@ Result<PrepareInfo> Operator::prepare(const PrepareRequest& request, bool compil
     }
     add_between(kernel, request, policy, info);
     const bool general = std::any_of(list.begin(), list.end(), [&](const auto& s) {
-      return s->tier < 2 && s->threads == request.threads;
+      return !s->decided && s->threads == request.threads;
     });
     if (general) continue;
     // Without symbols a decision serves everything but plain constants, maybe from a layout of its own.
     const auto whole = std::find_if(list.begin(), list.end(), [&](const auto& s) {
-      return s->tier == 2 && s->threads == request.threads && s->range.empty();
+      return s->decided && s->threads == request.threads && s->range.empty();
     });
     if (whole != list.end() && (*whole)->stage.packed.empty()) continue;
     LATHE_RETURN_IF_ERROR(add_general(kernel, request, whole == list.end(), policy, info).with_context(graph_.name));

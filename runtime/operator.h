@@ -31,6 +31,7 @@ struct ServedStage {
   Stage stage;
   SymbolRanges range;
   int tier = 1;             // 0, 1, 2
+  bool decided = false;     // by a record, for its range; else over the whole range
   int threads = 1;
   bool packed = true;       // constants in their packed layout (if they have one)
   double best_us = 0, default_us = 0;  // as measured at warm-up; 0: not measured

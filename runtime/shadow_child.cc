@@ -80,7 +80,7 @@ Result<ShadowResult> shadow_in_child(const ShadowTask& task, const ShadowChild& 
   clockid_t clock = 0;
   const bool timed = clock_getcpuclockid(child.pid(), &clock) == 0;
   ShadowResult out;
-  ir::Status stream = child.send(encode_shadow(task));
+  ir::Status stream = child.send(encode_shadow(task), WorkerProcess::now_ms() + options.silence_ms);
   int64_t heard = WorkerProcess::now_ms();
   bool held = false;
   while (stream.ok()) {

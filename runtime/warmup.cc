@@ -41,7 +41,7 @@ class Warmup {
     entries_.reserve(items.size());
     for (const ops::Workload& item : items) prepare(item);
     if (budget_.tier >= 2) {
-      profile_ = machine_profile(*context_);  // for shares in reports
+      profile_ = profile();  // for shares in reports
       search();
     }
     for (size_t i = 0; i < entries_.size(); ++i) finish(i);
@@ -104,6 +104,12 @@ class Warmup {
 
   bool cancelled() const { return budget_.cancelled && budget_.cancelled(); }
 
+  MachineProfile profile() const {
+    if (budget_.wall_ms >= kUnhurriedMs) return machine_profile(*context_);
+    const Result<MachineProfile> stored = parse_profile(context_->find_profile());
+    return stored.ok() ? *stored : MachineProfile{};
+  }
+
   void search() {
     search_ = std::make_unique<WorkloadSearch>(context_, budget_, profile_);
     for (const Entry& e : entries_) search_->add({e.item, e.op, e.request});
@@ -137,6 +143,8 @@ class Warmup {
     for (const auto& [reason, n] : o.rejected_by) report_.rejected_by[reason] += n;
     e.worked |= t.verdict != TaskVerdict::stored && t.verdict != TaskVerdict::elsewhere && t.verdict != TaskVerdict::pending;
     if (t.verdict == TaskVerdict::failed) fail(*e.item, t.failure);
+    report_.no_worker += o.no_worker;
+    if (o.no_worker) fail(*e.item, ir::make_error(ir::Code::kIO, "nothing was measured: {}", o.note));
     if (!o.measured || o.best_us <= 0) return;
     const double best = t.verdict == TaskVerdict::dropped ? o.default_us : o.best_us;
     log_gain_ += std::log(o.default_us / best);

@@ -14,6 +14,9 @@
 
 namespace lathe::runtime {
 
+// A budget below it measures no profile of the machine and trains no model of a family: either takes seconds.
+inline constexpr double kUnhurriedMs = 10'000;
+
 struct WarmupBudget {
   double wall_ms = 100'000;          // of searching, shared out by weight; 0: nothing is searched, nothing decided
   int tier = 2;                      // 1: compile the defaults, search nothing
@@ -70,6 +73,7 @@ struct WarmupReport {
   double gain_geomean = 1;           // default over tuned time, of what was measured
   double default_us = 0, tuned_us = 0;  // weighted sums, of what was measured
   int unmeasured = 0;                // Kernels left to their default: no worker, no memory
+  int no_worker = 0;                 // of them, for lack of a worker; failed, too
   int pending = 0;                   // Kernels not searched: budget or cancel
   int between = 0;                   // ranges that nobody hinted and that got a body nevertheless
   bool cancelled = false;

@@ -14,7 +14,7 @@
 
 namespace lathe::runtime {
 
-// Begins an evaluation where that is safe. UNSUPPORTED, STATE: it cannot; the default stays, provisionally.
+// Begins an evaluation where that is safe. TIMEOUT: the time is up. Anything else: it cannot, and the default stays, as a guess.
 using Evaluator = std::function<ir::Result<std::unique_ptr<Evaluation>>(const EvaluateTask&)>;
 // In the measuring worker. The client outlives it; cancelled may be empty.
 class WorkerClient;
@@ -64,6 +64,7 @@ struct SearchTask {
 struct SearchOutcome {
   bool recorded = false;
   bool measured = false;    // by evaluation; else the default was recorded as provisional, `note` says why
+  bool no_worker = false;   // that is why
   bool tie = true;
   int measurements = 0;     // candidates timed, those of the pieces before included
   SearchMemory memory;      // for the next piece
@@ -81,7 +82,7 @@ struct SearchOutcome {
   std::string note;
 };
 
-// INTERNAL: no candidate is right; names the first reason. CANCELLED. `like`: the winner of a similar shape, tried where timing
+// INTERNAL: no candidate is right; names the first reason. CANCELLED; TIMEOUT: nothing is recorded. `like`: the winner of a similar shape, tried where timing
 // is impossible; may be empty.
 ir::Result<SearchOutcome> search_and_record(Context& context, const SearchTask& task, const Evaluator& evaluate,
                                             const std::string& like);

@@ -158,6 +158,7 @@ int WorkloadSearch::serve_between(size_t number, int kernel, double until_ms) {
 }
 
 int WorkloadSearch::serve_between(double until_ms) {
+  worker_.give_up_at(static_cast<int64_t>(until_ms));
   int served = 0;
   for (size_t op = 0; op < ops_.size(); ++op) {
     for (size_t k = 0; k < ops_[op].op->lowered().kernels.size(); ++k) served += serve_between(op, static_cast<int>(k), until_ms);

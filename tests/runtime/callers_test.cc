@@ -1,17 +1,20 @@
-// Nobody waits for work that another caller asked for: the other one stands at a gate, in a back end, in the binder, in the file system; the call returns while the gate is shut.
+// Nobody waits for work that another caller asked for: the other one stands at a gate, in a back end, in the binder, in a search, in the file
+// system; the call returns while the gate is shut.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <filesystem>
+#include <future>
 
 #include "ir/text_form.h"
 #include "jit/backend.h"
 #include "jit/host_cpu.h"
 #include "runtime/compiler.h"
-#include "runtime/operator.h"
+#include "runtime/handle.h"
 #include "runtime/store_file.h"
 #include "search/cut.h"
 #include "search/recipe.h"
+#include "tests/common/fake_worker.h"
 #include "tests/common/gate.h"
 
 namespace lathe::runtime {
@@ -214,6 +217,64 @@ TEST(ShapeCallers, AShapeBoundWhileACandidateTakesOverGetsTheCandidate) {
   EXPECT_TRUE(s.op->demote(0, candidate).ok());
   EXPECT_NE(s.stage_at(50), candidate);
   EXPECT_NE(s.stage_at(51), candidate);
+}
+
+// --- resolve ---
+
+struct Resolving {
+  explicit Resolving(LeafCompiler compiler = {}, const std::string& worker = "/nonexistent/worker") {
+    ContextConfig config;
+    EXPECT_TRUE(config.options.set("cache", "off").ok());
+    EXPECT_TRUE(config.options.set("worker", worker).ok());
+    config.compiler = std::move(compiler);
+    state.context = Context::create(std::move(config)).value();
+  }
+  ir::Result<std::shared_ptr<Operator>> ask(uint32_t wait, uint64_t deadline_ns = 0) {
+    ServeRequest request;
+    request.wait = wait;
+    request.deadline_ns = deadline_ns;
+    std::shared_ptr<Operator> op;
+    PrepareInfo info;
+    LATHE_ASSIGN([[maybe_unused]] const std::shared_ptr<ServedOperator> served, serve(state, graph, request, &op, &info));
+    return op;
+  }
+  ops::Graph graph = softmax_of(48);
+  ContextState state;
+};
+
+TEST(ResolveCallers, NowMakesItsOwnBesideAnotherNow) {
+  if (!native()) GTEST_SKIP() << "no native level on this machine";
+  Gate gate;
+  Resolving r([&](const jit::LeafProgram& program, jit::Backend backend) {
+    gate.pass();
+    return compile(program, backend);
+  });
+  std::shared_ptr<Operator> theirs;
+  ASSERT_TRUE(gate.during([&] { theirs = r.ask(LATHE_NOW).value(); }));
+  const ir::Result<std::shared_ptr<Operator>> mine = gate.beside([&] { return r.ask(LATHE_NOW); });
+  ASSERT_TRUE(mine.ok()) << mine.status().to_string();
+  gate.finish();
+  EXPECT_EQ(theirs, *mine) << "one operator is shared";
+}
+
+TEST(ResolveCallers, NowDoesNotWaitForASearch) {
+  test::HeldWorker worker;
+  Gate gate;
+  Resolving r({}, worker.path());
+  std::shared_ptr<Operator> searched;
+  std::future<void> waiting = std::async(std::launch::async, [&] { searched = r.ask(LATHE_WAIT).value(); });
+  worker.await();
+  const auto now = gate.beside([&] { return r.ask(LATHE_NOW); });
+  EXPECT_TRUE(now.ok()) << now.status().to_string();
+  EXPECT_TRUE(gate.beside([&] { return r.ask(LATHE_COMPILED_ONLY); }).ok()) << "there is one by now";
+  // A second WAIT shares the search, until its own deadline.
+  const auto other = gate.beside([&] { return r.ask(LATHE_WAIT, 1); });
+  EXPECT_TRUE(other.ok()) << other.status().to_string();
+  gate.beside([&] { forget_untuned(r.state); return 0; });
+  EXPECT_TRUE(gate.beside([&] { return r.ask(LATHE_NOW); }).ok());
+  worker.let_go();
+  waiting.get();
+  EXPECT_NE(searched, nullptr);
 }
 
 // --- store ---

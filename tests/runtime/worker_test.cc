@@ -186,10 +186,7 @@ TEST(Worker, CancelledAndMissing) {
   WorkerOptions missing = options();
   missing.path = "/nonexistent/lathe-worker";
   WorkerClient none(missing);
-  EXPECT_EQ(evaluate(none, task).status().code(), ir::Code::kUNSUPPORTED);
-  missing.path = "/bin/true";
-  WorkerClient wrong(missing);
-  EXPECT_EQ(evaluate(wrong, task).status().code(), ir::Code::kUNSUPPORTED);
+  EXPECT_EQ(evaluate(none, task).status().code(), ir::Code::kIO);
 }
 
 TEST(Worker, HasAProcessGroupOfItsOwnAndEndsWithTheClient) {
