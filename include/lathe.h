@@ -262,7 +262,7 @@ typedef struct lathe_kernel_info {
   int32_t num_args;            /* inputs, then outputs, in graph order */
   uint64_t workspace_bytes;    /* an upper bound at the hinted dims; exactly: lathe_workspace_bytes */
   uint64_t generation;
-  char miss_reason[32];        /* why the store did not serve: "never_seen", "off", ...; "" if it did */
+  char miss_reason[32];        /* why the store did not serve, or not tuned: "never_seen", "off", "unmeasured", ...; "" if it did */
   char name[64];
 } lathe_kernel_info;
 #define LATHE_KERNEL_INFO_INIT {(uint32_t)sizeof(lathe_kernel_info), 1, 0, 0, 0, 0, 0, 0, {0}, {0}}

@@ -319,7 +319,7 @@ Status resolve(lathe_context* ctx, const lathe_graph* graph, const lathe_policy*
   filled.num_args = static_cast<int32_t>(body.plan.args.size());
   filled.workspace_bytes = workspace;
   filled.generation = generation_of(body);
-  if (prepared.missed) copy_text(filled.miss_reason, sizeof(filled.miss_reason), miss_reason_name(prepared.miss));
+  if (prepared.missed || prepared.unmeasured) copy_text(filled.miss_reason, sizeof(filled.miss_reason), miss_reason_name(prepared.miss));
   copy_text(filled.name, sizeof(filled.name), graph->body->graph.name);
   *out = make_handle<lathe_kernel>(std::move(body));
   if (info != nullptr) write_struct(filled, info);

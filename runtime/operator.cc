@@ -268,8 +268,8 @@ Result<PrepareInfo> Operator::prepare(const PrepareRequest& request, bool compil
         continue;
       }
       if (decision->unmeasured()) {
-        info.missed = true;
-        info.miss = MissReason::k_unmeasured;
+        info.unmeasured = true;
+        if (!info.missed) info.miss = MissReason::k_unmeasured;
         context_->stats().miss(MissReason::k_unmeasured);
       }
       Result<search::Schedule> schedule = search::parse_schedule(decision->kernels[0].schedule);

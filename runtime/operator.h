@@ -67,6 +67,7 @@ struct PrepareInfo {
   double codegen_us = 0;              // of the default Schedule's leaves, packing included
   MissReason miss = MissReason::k_never_seen;
   bool missed = false;                // some decision was not in the store
+  bool unmeasured = false;            // some decision there is a guess; `miss` says so unless another was missed
 };
 
 // The Kernel that serves constants as they lie: they are inputs like others.

@@ -90,6 +90,8 @@ TEST(Wait, WarmUpWithoutAWorkerFailsNamingIt) {
     const ir::Result<PrepareInfo> info = op->prepare({});
     ASSERT_TRUE(info.ok());
     EXPECT_EQ(info->tier, default_tier());
+    EXPECT_TRUE(info->unmeasured);
+    EXPECT_FALSE(info->missed) << "the store has it";
     EXPECT_STREQ(miss_reason_name(info->miss), "unmeasured");
     EXPECT_GT(context->stats().misses(MissReason::k_unmeasured), 0);
   }
