@@ -331,12 +331,12 @@ const ServedStage* Operator::pick(int kernel, const Call& call) const {
 Result<std::unique_ptr<BoundOp>> Operator::bind(const Call& call, int kernel, const ServedStage* only) {
   auto out = std::make_unique<BoundOp>();
   out->tier = 2;
-  for (const int t : graph_.outputs) {
-    for (const ops::DimDesc& d : graph_.tensors[static_cast<size_t>(t)].dims) {
-      const int64_t size = d.fixed() ? d.max : value_of(call.symbols, ops::kernel_symbol(d.symbol)).value_or(-1);
-      out->empty |= size == 0;
-    }
-  }
+  out->empty = std::all_of(graph_.outputs.begin(), graph_.outputs.end(), [&](int t) {
+    const std::vector<ops::DimDesc>& dims = graph_.tensors[static_cast<size_t>(t)].dims;
+    return std::any_of(dims.begin(), dims.end(), [&](const ops::DimDesc& d) {
+      return (d.fixed() ? d.max : value_of(call.symbols, ops::kernel_symbol(d.symbol)).value_or(-1)) == 0;
+    });
+  });
   if (out->empty) return out;
   int64_t at = 0;
   for (const ops::TempDesc& t : lowered_.temps) {

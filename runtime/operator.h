@@ -46,7 +46,7 @@ struct BoundOp {
   int64_t nest_offset = 0;            // of the nests' own scratch
   int64_t workspace_bytes = 0;
   int tier = 0;
-  bool empty = false;                 // an output has no element: nothing runs
+  bool empty = false;                 // no output has an element: nothing runs
   mutable std::atomic<HotShape*> heat{nullptr};  // counts the calls; null: nobody wants to know
 };
 

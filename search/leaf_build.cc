@@ -14,6 +14,8 @@ using namespace ir;  // NOLINT: this file is all IR
 namespace {
 
 constexpr int64_t kMaxBakedStride = 64;
+constexpr int64_t kVector = 8;         // lanes, at least
+constexpr int64_t kMostLanes = 1024;  // of a vector scope
 constexpr int64_t kSquares[] = {16, 8};  // sides of what a transpose goes by
 
 }  // namespace
@@ -105,14 +107,19 @@ bool LeafBuilder::masks_vectors(const Stmt& loop, const Ranges& ranges) {
   return false;
 }
 
-Result<Expr> LeafBuilder::vector_extent(const Stmt& s, const Stmt* parent) {
+Result<Expr> LeafBuilder::vector_extent(const Stmt& s, const Stmt* parent, const Ranges& ranges) {
   if (is_const_int(s.extent)) return s.extent;
   Expr r;
   int64_t v = 0;
   if (parent != nullptr && split_mask(s, parent->iter, r, v)) {
     return min(Expr(v), slot_for_extent(r) - Expr(v) * rename(iter(parent->iter)));
   }
-  return leaf_extent(s.extent);
+  LATHE_ASSIGN(Expr extent, leaf_extent(s.extent));
+  // Where ranges alone keep it to a few lanes, the leaf does not know them: it is told the most there are, in whole vectors but for a single one,
+  // whose iterator is in no index.
+  if (extent->op == Op::k_min) return extent;
+  const int64_t most = interval(s.extent, ranges).hi;
+  return most <= kMostLanes ? min(Expr(most <= 1 ? 1 : (most + kVector - 1) / kVector * kVector), extent) : extent;
 }
 
 Result<Expr> LeafBuilder::leaf_value(const Expr& e, const Ranges& ranges) {
@@ -176,7 +183,7 @@ Result<std::vector<Stmt>> LeafBuilder::build_body(const std::vector<Stmt>& body,
           if (equal(variants_[v].extent, s.extent)) t.extent = Expr(values[v]);
         }
       } else if (s.mark == Mark::vector) {
-        LATHE_ASSIGN(t.extent, vector_extent(s, parent));
+        LATHE_ASSIGN(t.extent, vector_extent(s, parent, ranges));
       } else if (s.mark == Mark::none && masks_vectors(s, inner)) {
         t.extent = ceildiv(slot_for_extent(masked_by_), Expr(masked_width_));
       } else if (s.mark != Mark::unroll && outside_only(s.extent)) {

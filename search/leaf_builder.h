@@ -50,6 +50,7 @@ class LeafBuilder {
   void add_variant(const ir::Expr& extent, int count);
   std::vector<ir::Expr> physical_index(const ir::Buffer& b, const std::vector<ir::Expr>& index, const ir::Ranges& ranges) const;
   ir::Status split(const ir::Expr& e, ir::Expr& inner, ir::Expr& outer) const;
+  bool serves(const LeafSlot& slot, const std::vector<ir::Expr>& outer, std::vector<ir::Expr>& inner) const;
   ir::Result<int> slot_of(const std::string& name, const std::vector<ir::Expr>& index, const ir::Ranges& ranges,
                       std::vector<ir::Expr>& inner);
   ir::Status collect_access(const std::string& name, const std::vector<ir::Expr>& index, const ir::Ranges& ranges, bool write,
@@ -66,7 +67,7 @@ class LeafBuilder {
   ir::Result<ir::Expr> leaf_extent(const ir::Expr& e);
   bool split_mask(const ir::Stmt& vector, const std::string& i, ir::Expr& r, int64_t& v) const;
   bool masks_vectors(const ir::Stmt& loop, const ir::Ranges& ranges);
-  ir::Result<ir::Expr> vector_extent(const ir::Stmt& s, const ir::Stmt* parent);
+  ir::Result<ir::Expr> vector_extent(const ir::Stmt& s, const ir::Stmt* parent, const ir::Ranges& ranges);
   ir::Result<ir::Expr> leaf_value(const ir::Expr& e, const ir::Ranges& ranges);
   ir::Result<std::string> leaf_access(const std::string& name, const std::vector<ir::Expr>& index, const ir::Ranges& ranges,
                                   std::vector<ir::Expr>& out);
@@ -81,7 +82,9 @@ class LeafBuilder {
 
   const ir::Kernel& kernel_;
   ir::Ranges ranges_;
-  std::vector<std::string> inside_;
+  std::vector<std::string> inside_;   // iterators of the group
+  std::vector<std::string> written_;  // buffers it writes
+  bool near_ = false;                 // one slot serves accesses to such a buffer at constant distances
   std::vector<ir::NestCall::Variant> variants_;
   std::vector<LeafSlot> slots_;
   std::vector<LeafExtent> extents_;

@@ -75,6 +75,7 @@ Result<LeafGroup> LeafBuilder::run(const Stmt* first, const Stmt* last) {
   std::vector<Stmt> group(first, last);
   for_each_stmt(group, [&](const Stmt& s) {
     if (s.kind == Stmt::Kind::scope) inside_.push_back(s.iter);
+    if (s.kind == Stmt::Kind::assign) written_.push_back(s.target);
   });
   LATHE_RETURN_IF_ERROR(check_loops(group, 0, false));
   LATHE_RETURN_IF_ERROR(find_variants(group, ranges_, false));
@@ -83,7 +84,12 @@ Result<LeafGroup> LeafBuilder::run(const Stmt* first, const Stmt* last) {
     return unsupported("unrolled scope of extent {}: may be 0 where other statements of the leaf run", print(v.extent));
   }
   LATHE_RETURN_IF_ERROR(collect_slots(group, ranges_, nullptr));
-  LATHE_RETURN_IF_ERROR(order_slots());
+  if (Status apart = order_slots(); !apart.ok()) {
+    slots_.clear();
+    near_ = true;
+    LATHE_RETURN_IF_ERROR(collect_slots(group, ranges_, nullptr));
+    LATHE_RETURN_IF_ERROR(order_slots());
+  }
   LeafGroup out;
   int64_t combinations = 1;
   for (const NestCall::Variant& v : variants_) combinations *= v.count;
@@ -223,6 +229,25 @@ Status LeafBuilder::split(const Expr& e, Expr& inner, Expr& outer) const {
   return {};
 }
 
+// Whether the slot serves an access at `outer`; near_: of a buffer that is written also at a constant distance, which goes into the index
+// inside. What is written through one operand is not taken to be what another one reads.
+bool LeafBuilder::serves(const LeafSlot& slot, const std::vector<Expr>& outer, std::vector<Expr>& inner) const {
+  std::vector<int64_t> distance(outer.size(), 0);
+  const std::string& name = kernel_.buffers[static_cast<size_t>(slot.buffer)].name;
+  const bool near = near_ && std::find(written_.begin(), written_.end(), name) != written_.end();
+  for (size_t d = 0; d < outer.size(); ++d) {
+    if (equal(slot.outer[d], outer[d])) continue;
+    if (!near) return false;
+    const Expr difference = simplify(outer[d] - slot.outer[d], ranges_);
+    if (!is_const_int(difference)) return false;
+    distance[d] = difference->ival;
+  }
+  for (size_t d = 0; d < outer.size(); ++d) {
+    if (distance[d] != 0) inner[d] = inner[d] ? inner[d] + Expr(distance[d]) : Expr(distance[d]);
+  }
+  return true;
+}
+
 // The slot of an access (made if new), and the inner index of every physical dimension (null: none).
 Result<int> LeafBuilder::slot_of(const std::string& name, const std::vector<Expr>& index, const Ranges& ranges,
                     std::vector<Expr>& inner) {
@@ -234,9 +259,7 @@ Result<int> LeafBuilder::slot_of(const std::string& name, const std::vector<Expr
   for (size_t d = 0; d < physical.size(); ++d) LATHE_RETURN_IF_ERROR(split(physical[d], inner[d], outer[d]));
   for (size_t i = 0; i < slots_.size(); ++i) {
     if (slots_[i].buffer != buffer) continue;
-    bool same = true;
-    for (size_t d = 0; d < outer.size(); ++d) same &= equal(slots_[i].outer[d], outer[d]);
-    if (same) return static_cast<int>(i);
+    if (serves(slots_[i], outer, inner)) return static_cast<int>(i);
   }
   slots_.push_back({buffer, outer, std::vector<bool>(outer.size(), false), false, {}});
   return static_cast<int>(slots_.size() - 1);
