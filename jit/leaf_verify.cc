@@ -113,7 +113,7 @@ class Checker {
     for (int s = 0; s < leaf_op_sources(i.op); ++s)
       LATHE_RETURN_IF_ERROR(use(d.vregs, i.src[s], "register"));
     if (i.mask >= 0) {
-      if (i.op != LeafOp::k_load && i.op != LeafOp::k_store && i.op != LeafOp::k_blend) {
+      if (i.op != LeafOp::k_load && i.op != LeafOp::k_load_b8 && i.op != LeafOp::k_store && i.op != LeafOp::k_blend) {
         return ir::invalid("{} cannot be masked", leaf_op_name(i.op));
       }
       LATHE_RETURN_IF_ERROR(use(d.masks, i.mask, "mask"));

@@ -28,7 +28,9 @@ void Emitter::load(const Inst& inst) {
   const Xmm to = vec(inst.dst);
   const RegExp from = address(inst.mem);
   use(kCpu_avx);
-  if (inst.op == LeafOp::k_load_bcast) {
+  if (inst.op == LeafOp::k_load_b8 || inst.op == LeafOp::k_load_b8_bcast) {
+    load_bytes(inst, to, from);
+  } else if (inst.op == LeafOp::k_load_bcast) {
     as_.vbroadcastss(to, as_.ptr[from]);
   } else if (inst.mask < 0) {
     as_.vmovups(to, as_.ptr[from]);
@@ -36,6 +38,33 @@ void Emitter::load(const Inst& inst) {
     as_.vmovups(to | mask_k(inst.mask) | as_.T_z, as_.ptr[from]);
   } else {
     as_.vmaskmovps(to, mask_vec(inst.mask), as_.ptr[from]);
+  }
+}
+
+// Bytes as i32 lanes. Without mask registers those of live lanes come one by one: no byte of a dead lane may be read.
+void Emitter::load_bytes(const Inst& inst, const Xmm& to, const RegExp& from) {
+  use(kCpu_avx2);
+  const Xmm low = sized(to.getIdx(), 4);
+  if (inst.op == LeafOp::k_load_b8_bcast) {
+    as_.movzx(as_.eax, as_.byte[from]);
+    as_.vmovd(low, as_.eax);
+    as_.vpbroadcastd(to, low);
+  } else if (inst.mask < 0) {
+    as_.vpmovzxbd(to, as_.ptr[from]);
+  } else if (shape_.evex) {
+    as_.vpmovzxbd(to | mask_k(inst.mask) | as_.T_z, as_.ptr[from]);
+  } else {
+    as_.lea(as_.rax, as_.ptr[from]);
+    as_.vmovmskps(as_.edx, mask_vec(inst.mask));
+    as_.vpxor(low, low, low);
+    for (int lane = 0; lane < shape_.lanes; ++lane) {
+      Label dead;
+      as_.bt(as_.edx, lane);
+      as_.jnc(dead, as_.T_SHORT);
+      as_.vpinsrb(low, low, as_.byte[as_.rax + lane], lane);
+      as_.L(dead);
+    }
+    as_.vpmovzxbd(to, low);
   }
 }
 

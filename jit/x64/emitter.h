@@ -47,6 +47,7 @@ class Emitter {
 
   // emit_memory.cc
   void load(const Inst& inst);
+  void load_bytes(const Inst& inst, const Xmm& to, const RegExp& from);
   void store(const Inst& inst, const Sources& s);
   void store_stream(const RegExp& to, const Xmm& value);
   void mask_tail(const Inst& inst);

@@ -115,7 +115,7 @@ class RandomProgram {
           const int which = pick(in_segments_ ? 6 : 4);
           i.mem = any_address(from[which]);
           if (which != 2 && which != 3 && pick(2)) i.dst = pick(exact_);
-          if (i.op == LeafOp::k_load && pick(2)) i.mask = pick(kMasks);
+          if ((i.op == LeafOp::k_load || i.op == LeafOp::k_load_b8) && pick(2)) i.mask = pick(kMasks);
           break;
         }
         case LeafOpKind::kStore:

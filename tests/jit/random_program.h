@@ -110,9 +110,11 @@ class RandomProgram {
     Inst i{};
     const int kind = pick(10);
     if (kind < 3) {
-      i.op = pick(3) ? LeafOp::k_load : LeafOp::k_load_bcast;
+      static constexpr LeafOp kLoads[] = {LeafOp::k_load, LeafOp::k_load, LeafOp::k_load, LeafOp::k_load_bcast,
+                                          LeafOp::k_load_bcast, LeafOp::k_load_b8, LeafOp::k_load_b8_bcast};
+      i.op = kLoads[pick(7)];
       i.mem = mem(d);
-      if (i.op == LeafOp::k_load && pick(3) == 0) i.mask = any(d.masks);
+      if ((i.op == LeafOp::k_load || i.op == LeafOp::k_load_b8) && pick(3) == 0) i.mask = any(d.masks);
       d.last_load = i.mem;
     } else if (kind == 3) {
       static constexpr LeafOp kStores[] = {LeafOp::k_store, LeafOp::k_store, LeafOp::k_store_stream,
