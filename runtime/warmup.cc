@@ -39,7 +39,9 @@ class Warmup {
     const Stats& stats = context_->stats();
     const int64_t xbyak = stats.get(Stat::k_compiled_xbyak), llvm = stats.get(Stat::k_compiled_llvm);
     entries_.reserve(items.size());
-    for (const ops::Workload& item : items) prepare(item);
+    for (const ops::Workload& item : items) {
+      if (!cancelled()) prepare(item);
+    }
     if (budget_.tier >= 2) {
       profile_ = machine_profile(*context_);  // for shares in reports
       search();

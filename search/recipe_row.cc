@@ -122,7 +122,7 @@ std::vector<KnobDomain> knobs(const Problem& problem, const Target& t) {
 }
 
 // Terms of a partial sum of a norm: with 112 of them layernorm came out 14 % beyond its tolerance (runtime/tolerances.def).
-constexpr int64_t kMostTerms = 64;
+constexpr int64_t kMostTerms = 64, kMostUnroll = 8;
 
 Status accepts(const Knobs& k, const Problem& problem, const Target& t) {
   const Shape shape = shape_of(problem);
@@ -130,10 +130,12 @@ Status accepts(const Knobs& k, const Problem& problem, const Target& t) {
   const int64_t overlap = knob_of(k, "overlap", 0);
   const bool again = knob_of(k, "again", 0) != 0, online = knob_of(k, "online", 0) != 0;
   if (unroll > 1 && shape.cols < unroll * t.lanes) return unsupported("unroll {}: a row has {} columns", unroll, shape.cols);
-  if (unroll == 1 && shape.norm && shape.cols > kMostTerms * t.lanes) return unsupported("unroll 1: sums of {} terms lose too much", shape.cols / t.lanes);
+  if (unroll < kMostUnroll && shape.norm && shape.cols > kMostTerms * t.lanes * unroll) {
+    return unsupported("unroll {}: sums of {} terms lose too much", unroll, shape.cols / (t.lanes * unroll));
+  }
   if (unroll * rows > 8) return unsupported("{} vectors of {} rows at a time", unroll, rows);
   if (rows > 1 && (shape.row.empty() || shape.passes.size() < 2)) return unsupported("rows of one pass are one loop already");
-  if (rows > shape.rows) return unsupported("{} rows, there are {}", rows, shape.rows);
+  if (rows > 1 && rows > shape.rows) return unsupported("{} rows, there are {}", rows, shape.rows);
   if (rows > 1 && grain % rows != 0) return unsupported("{} rows do not divide blocks of {}", rows, grain);
   if (rows > 1 && unroll > 1 && !proves_divisible(shape.passes[0]->extent, unroll * t.lanes, Ranges(problem.kernel))) {
     return unsupported("unroll {} of {} rows needs whole steps", unroll, rows);
@@ -171,6 +173,7 @@ int64_t default_unroll(const Shape& shape, const Problem& problem, const Target&
   const Ranges ranges(problem.kernel);
   const auto whole = [&](int64_t unroll) { return t.vector_registers > 16 && proves_divisible(shape.passes[0]->extent, unroll * t.lanes, ranges); };
   if (shape.norm && (shape.passes.size() > 2 || shape.rows == 1) && whole(8)) return 8;
+  if (shape.norm && shape.cols > 4 * kMostTerms * t.lanes) return kMostUnroll;
   if (shape.passes.size() == 1 && shape.normal_cdf && whole(3)) return 3;
   return 4;
 }
@@ -183,7 +186,7 @@ Knobs defaults(const Problem& problem, const Target& t) {
   k["stream"] = fixed && !shape.streamable.empty() && exceeds_caches(problem, t) ? 1 : 0;
   // Several operands from memory with arithmetic between them: short steps mix both better.
   if (k["stream"] != 0 && shape.passes.size() == 1 && shape.whole_inputs > 1 && shape.functions) k["unroll"] = 2;
-  while (!accepts(k, problem, t).ok()) k["unroll"] /= 2;
+  while (k["unroll"] > 1 && !accepts(k, problem, t).ok()) k["unroll"] /= 2;
   // Longer blocks where each thread gets several all the same, and none is cut short: three passes overlap in whole ones only.
   const int64_t units = shape.row.empty() ? shape.cols / 1024 : extent_at(scopes_with_role(problem.kernel, "row")[0]->extent, problem);
   for (const int64_t block : kLongBlocks) {

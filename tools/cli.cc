@@ -163,9 +163,14 @@ std::string symbol_name(const ops::Workload& item, const std::string& name) {
 
 std::atomic<bool> interrupt_seen{false};
 
+constexpr unsigned kGraceSeconds = 20;  // what has not ended by then does not look
+
 void on_interrupt(int) {
   if (interrupt_seen.exchange(true)) _exit(130);
+  alarm(kGraceSeconds);
 }
+
+void on_alarm(int) { _exit(130); }
 
 }  // namespace
 
@@ -200,6 +205,8 @@ void catch_interrupts() {
   action.sa_handler = on_interrupt;
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  action.sa_handler = on_alarm;
+  sigaction(SIGALRM, &action, nullptr);
 }
 
 }  // namespace lathe::tools
