@@ -7,7 +7,8 @@
 //   exp2 x     n = round(x), f = x - n exactly, 2^f of degree 5, times 2^n: scalef knows what is too large, and infinities. By pairs of terms:
 //              three steps wait for each other instead of five.
 //   tanh x     m = expm1(2|x|) = 2^n (r + r^2 q(r)) + (2^n - 1); m / (m + 2) with the sign of x.
-//   sigmoid x  1 / (1 + 2^t), t = -x log2 e rounded: off by 5e-8 |x| where it is small, to 0 below 2^-126 (x < -87.3).
+//   sigmoid x  1 / (1 + 2^t), t = -x log2 e rounded: off by 5e-8 |x| where it is small, 0 from t = 128 on, where 2^t is
+//              infinite (x < -88.7).
 //   normal_cdf x   e = 2^g(|x|), g fitted to log2 of the function at -|x|; e or, for x >= 0, 1 - e. Within 1.6e-7, and 2e-3 of
 //              itself down to x = -7. x normal_cdf(x) is max(x, 0) - |x| e below kAllOne, x beyond.
 //   log x      x = 2^k m, m in [sqrt(1/2), sqrt 2), f = m - 1; f - f^2/2 + f^3 p(f) + k ln 2 in two
@@ -27,6 +28,7 @@ using ir::Op;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kLn2High = 0.693147182f, kLn2Low = -1.90465421e-9f;
+constexpr float kBelow128 = 127.999992f;
 constexpr float kAllOne = 6.5f;  // from here on normal_cdf rounds to 1
 constexpr uint32_t kSign = 0x80000000u;
 
@@ -72,9 +74,9 @@ class Math {
     int t = op(LeafOp::k_mul, x, constant(-1.44269502f));
     if (has_scalef_) return op(LeafOp::k_div, a, op(LeafOp::k_add, exp2_inside(t), constant(1.0f)));
     t = op(LeafOp::k_max, constant(-126.0f), t);
-    const int e = exp2_inside(op(LeafOp::k_min, constant(127.0f), t));
+    const int e = exp2_inside(op(LeafOp::k_min, constant(kBelow128), t));
     const int y = op(LeafOp::k_div, a, op(LeafOp::k_add, e, constant(1.0f)));
-    return blend(less(constant(127.0f), t), y, op(LeafOp::k_mul, a, constant(0.0f)));
+    return blend(less(constant(kBelow128), t), y, op(LeafOp::k_mul, a, constant(0.0f)));
   }
 
   int normal_cdf(int x) {
