@@ -50,7 +50,7 @@ class Maker {
   }
   DimDesc swept(int64_t most) {
     if (!dynamic_) return ops::fixed_dim(size(most));
-    return ops::symbol_dim("M", 1, 256, {{size(most), 1}});
+    return ops::symbol_dim("M", 1, std::max<int64_t>(most, 256), {{size(most), 1}});
   }
 
   ir::Result<Graph> sample(const ops::OpRow& row) {
