@@ -10,6 +10,7 @@
 #include "ir/text_form.h"
 #include "ir/verifier.h"
 #include "runtime/dump.h"
+#include "runtime/leaf_error.h"
 #include "runtime/nest_walk.h"
 #include "search/cut.h"
 
@@ -31,9 +32,11 @@ double cpu_us() {
 Status make_leaves(const ir::CutKernel& cut, const ir::Target& target, LeafCache& cache, const LeafPolicy& policy,
                    std::vector<LeafRef>& out, Stage& stage) {
   const double start = cpu_us();
-  for (const ir::Leaf& leaf : cut.leaves) {
+  for (size_t l = 0; l < cut.leaves.size(); ++l) {
     LeafOrigin origin = LeafOrigin::memory;
-    LATHE_ASSIGN(const LeafEntry* entry, cache.get(leaf, target, policy, &origin));
+    const Result<const LeafEntry*> made = cache.get(cut.leaves[l], target, policy, &origin);
+    if (!made.ok()) return leaf_error(made.status(), cut, static_cast<int>(l));
+    const LeafEntry* entry = *made;
     out.push_back(entry->ref);
     stage.leaf_keys.push_back(entry->key);
     if (entry->image && &cut == &stage.cut) stage.images.push_back(entry->image);
