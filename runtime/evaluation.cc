@@ -68,6 +68,8 @@ class LocalEvaluation final : public Evaluation {
     options.cold = task_.cold;
     options.seed = task_.seed;
     options.budget_ms = task_.budget_ms;
+    options.placements = task_.placements;
+    options.place = [this](int placement) { operands_->place(placement); };
     options.contended = processor_contended;
     options.min_sample_us = sample_us(task_.cold || task_.threads > 1, task_.aside || task_.background);
     if (task_.background) options.rest = [] { std::this_thread::sleep_for(std::chrono::microseconds(kRestUs)); };
