@@ -49,6 +49,10 @@ int fail(const CommonOptions& options, const Status& status, int exit_code) {
   return exit_code;
 }
 
+Status of_operator(const ops::Workload& item, const Status& status) {
+  return status.message().rfind(item.name + ": ", 0) == 0 ? status : status.with_context(item.name);
+}
+
 int kept(const CommonOptions& options, runtime::Context& context) {
   const int64_t lost = context.stats().get(runtime::Stat::k_publish_failed);
   if (lost == 0) return kDone;
