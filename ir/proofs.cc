@@ -145,7 +145,7 @@ class Prover {
 };
 }  // namespace
 
-bool proves_nonnegative(const Poly& p, const Ranges& ranges) { return Prover(ranges).nonnegative(p); }
+bool proves_nonnegative(const Poly& p, const Ranges& ranges) { return !negative_somewhere(p, ranges) && Prover(ranges).nonnegative(p); }
 
 bool proves_le(const Expr& a, const Expr& b, const Ranges& ranges) {
   if (!a || !b) return false;

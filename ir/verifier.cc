@@ -196,12 +196,11 @@ class Verifier {
     if (s.mark == Mark::tensor && !find_intrinsic(s.intrinsic)) {
       return invalid("scopes: {}: no intrinsic is called {}", s.iter, s.intrinsic);
     }
-    const Ranges outer = ranges_;
     ranges_.enter(s);
     scopes_.push_back(&s);
     LATHE_RETURN_IF_ERROR(check_body(s.body));
     scopes_.pop_back();
-    ranges_ = outer;
+    ranges_.leave();
     return {};
   }
 
