@@ -375,7 +375,7 @@ void transpose_panel(Script& s, const std::string& b, bool n_first) {
   s.move("tensorize bt_0 transpose");
 }
 
-Result<Schedule> build(const Knobs& knob, const Problem& problem, const Target& t) {
+Result<Scheduled> script(const Knobs& knob, const Problem& problem, const Target& t) {
   const Kernel& kernel = problem.kernel;
   const Parts p = find_parts(kernel);
   if (!p.valid) return unsupported("not a matmul nest");
@@ -464,11 +464,11 @@ Result<Schedule> build(const Knobs& knob, const Problem& problem, const Target& 
     s.move("prefetch {} {} next={} lines={}", b, steps, kc != 0 ? "m0b" : "m0", (lines + tiles - 1) / tiles);
   }
   s.move("parallelize {}", outermost);
-  return s.finish(kMatmulRecipe, knob);
+  return std::move(s).finish(kMatmulRecipe, knob);
 }
 
 }  // namespace
 
-const Recipe kMatmulRecipe = {"panel", 1, matches, knobs, accepts, defaults, build, estimate};
+const Recipe kMatmulRecipe = {"panel", 1, matches, knobs, accepts, defaults, script, estimate};
 
 }  // namespace lathe::search

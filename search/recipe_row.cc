@@ -333,7 +333,7 @@ void reduce_online(Script& s, const Shape& shape, const std::string& row, int64_
   s.move("vectorize_scope {}l", max);
 }
 
-Result<Schedule> build(const Knobs& knob, const Problem& problem, const Target& t) {
+Result<Scheduled> script(const Knobs& knob, const Problem& problem, const Target& t) {
   const Shape shape = shape_of(problem);
   const bool several = knob_of(knob, "overlap", 0) != 0 || knob_of(knob, "online", 0) != 0;
   if (several && (shape.row.empty() || shape.passes.size() < 2)) return unsupported("one pass, or no rows");
@@ -389,11 +389,11 @@ Result<Schedule> build(const Knobs& knob, const Problem& problem, const Target& 
       if (waits && vectorizable(s.kernel(), copy)) vectorize_columns(s, copy, unroll, t.lanes);
     }
   }
-  return s.finish(kRowRecipe, knob);
+  return std::move(s).finish(kRowRecipe, knob);
 }
 
 }  // namespace
 
-const Recipe kRowRecipe = {"rows", 2, matches, knobs, accepts, defaults, build, estimate};
+const Recipe kRowRecipe = {"rows", 2, matches, knobs, accepts, defaults, script, estimate};
 
 }  // namespace lathe::search

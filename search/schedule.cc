@@ -96,6 +96,12 @@ Result<Schedule> parse_schedule(std::string_view text) {
   return schedule;
 }
 
+Status verify_scheduled(const Kernel& scheduled, const std::string& name) {
+  const Status verified = verify(scheduled);
+  if (verified.ok()) return {};
+  return internal_error("the scheduled kernel {} does not verify: {}", name, verified.message());
+}
+
 Result<Kernel> replay(const Kernel& kernel, const Schedule& schedule, std::vector<Kernel>* steps) {
   if (!schedule.family.empty() && schedule.family != kernel.family) {
     return unsupported("a schedule of family {} cannot be replayed on kernel {} of family {}",
@@ -108,21 +114,14 @@ Result<Kernel> replay(const Kernel& kernel, const Schedule& schedule, std::vecto
 #endif
   Kernel current = kernel;
   for (size_t i = 0; i < schedule.moves.size(); ++i) {
-    Result<TransformResult> next = apply(current, schedule.moves[i], {.verify = kVerifyEachMove});
-    if (!next.ok()) {
-      const Status& status = next.status();
+    const Status status = apply_in_place(current, schedule.moves[i], {.verify = kVerifyEachMove});
+    if (!status.ok()) {
       return make_error(status.code() == Code::kINTERNAL ? Code::kINTERNAL : Code::kUNSUPPORTED,
                         "move {}: {}", i + 1, status.message());
     }
-    current = std::move(next->kernel);
     if (steps) steps->push_back(current);
   }
-  if (!kVerifyEachMove) {
-    const Status verified = verify(current);
-    if (!verified.ok())
-      return internal_error("the scheduled kernel {} does not verify: {}", kernel.name,
-                            verified.message());
-  }
+  if (!kVerifyEachMove) LATHE_RETURN_IF_ERROR(verify_scheduled(current, kernel.name));
   return current;
 }
 

@@ -20,8 +20,15 @@ struct Schedule {
   std::map<std::string, int64_t> knobs;
   std::vector<Move> moves;
 };
+// A Schedule and the Kernel that its moves end with.
+struct Scheduled {
+  Schedule schedule;
+  ir::Kernel kernel;
+};
 std::string to_text(const Schedule& schedule);
 ir::Result<Schedule> parse_schedule(std::string_view text);
+// INTERNAL: a Kernel that moves made of the one of this name does not verify.
+ir::Status verify_scheduled(const ir::Kernel& scheduled, const std::string& name);
 // Applies the moves in order. steps, if not null, gets the kernel after each move.
 ir::Result<ir::Kernel> replay(const ir::Kernel& kernel, const Schedule& schedule, std::vector<ir::Kernel>* steps = nullptr);
 
