@@ -131,7 +131,7 @@ typedef enum lathe_seal_mode {
   LATHE_SEAL_WARN = 2,     /* FALLBACK, and a verbose line */
   LATHE_SEAL_ERROR = 3     /* a miss is LATHE_MISS */
 } lathe_seal_mode;
-/* After it nothing is compiled or searched. */
+/* After it nothing is compiled or searched; what earlier resolves left for a first call is made now. */
 LATHE_API lathe_status lathe_seal(lathe_context* ctx, uint32_t mode /* lathe_seal_mode */, lathe_error* error);
 
 /* The switch of tuning while calls run, LATHE_TUNE_OFF to LATHE_TUNE_TRIALS; a sealed context does not tune. OFF takes effect within
@@ -234,7 +234,9 @@ enum {
 
 typedef struct lathe_policy {
   uint32_t struct_size, version;
-  uint32_t wait;               /* lathe_wait. NOW: stored, else the default Schedule by the quick generator (tens of us).
+  uint32_t wait;               /* lathe_wait. NOW: stored, else the default Schedule by the quick generator, about a millisecond
+                                  of the caller's CPU time (counter first_resolve_cpu_ns); where constants are packed, what
+                                  reads them as they lie is made for the first call that brings them so.
                                   WAIT: tuned by measurement for the hinted dims, within deadline_ns.
                                   COMPILED_ONLY: LATHE_MISS unless stored */
   uint32_t allowed;            /* LATHE_CLASS_* liberties; 0: reassociate + contract */

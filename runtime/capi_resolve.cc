@@ -2,6 +2,7 @@
 #include <chrono>
 
 #include "ir/text_form.h"
+#include "runtime/clock.h"
 #include "runtime/handle.h"
 #include "runtime/online_tuner.h"
 #include "runtime/warmup.h"
@@ -53,7 +54,9 @@ Result<bool> tune_operator(ContextState& state, const ops::Graph& graph, const S
 
 Result<PrepareInfo> make_operator(ContextState& state, const ops::Graph& graph, const ServeRequest& request, std::shared_ptr<Operator>& out) {
   LATHE_ASSIGN(std::shared_ptr<Operator> op, Operator::create(state.context, graph));
-  Result<PrepareInfo> info = op->prepare(request.prepare, request.wait == LATHE_COMPILED_ONLY);
+  PrepareRequest prepare = request.prepare;
+  prepare.caller_waits = true;
+  Result<PrepareInfo> info = op->prepare(prepare, request.wait == LATHE_COMPILED_ONLY);
   if (!info.ok()) return info;
   state.context->tuner().watch(op, request.prepare);
   out = std::move(op);
@@ -109,6 +112,7 @@ Result<std::shared_ptr<ServedOperator>> serve(ContextState& state, const ops::Gr
   if (served->op == nullptr) {
     LATHE_ASSIGN(served->info, make_operator(state, graph, request, served->op));
     *info = served->info;
+    info->made = true;
   } else {
     *info = served->info;
     info->origin = LeafOrigin::memory;
@@ -121,22 +125,34 @@ Result<std::shared_ptr<ServedOperator>> serve(ContextState& state, const ops::Gr
       *info = served->info;
     }
   }
+  if (request.wait != LATHE_NOW) state.context->leaves().publish();
   const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start).count();
   count(*state.context, *info, static_cast<uint64_t>(ns));
   *op = served->op;
   return served;
 }
 
-void forget_untuned(ContextState& state) {
-  std::map<std::string, std::shared_ptr<ServedOperator>> all;
-  {
-    std::lock_guard lock(state.mutex);
-    all = state.served;
+namespace {
+std::map<std::string, std::shared_ptr<ServedOperator>> all_served(ContextState& state) {
+  std::lock_guard lock(state.mutex);
+  return state.served;
+}
+}  // namespace
+
+void complete_all(ContextState& state) {
+  for (const auto& [key, served] : all_served(state)) {
+    std::lock_guard lock(served->mutex);
+    if (served->op != nullptr) (void)served->op->complete();  // what cannot be made, the calls that want it say
   }
+}
+
+void forget_untuned(ContextState& state) {
+  const std::map<std::string, std::shared_ptr<ServedOperator>> all = all_served(state);
   for (const auto& [key, served] : all) {
     {
       std::lock_guard lock(served->mutex);
       if (served->op == nullptr || served->info.tier >= 2) continue;
+      (void)served->op->complete();  // handles go on using it, and a seal would not find it any more
       served->generation.fetch_add(1, std::memory_order_release);
     }
     std::lock_guard lock(state.mutex);
@@ -161,23 +177,6 @@ Status read_policy(const lathe_policy* policy, ServeRequest& request, uint64_t& 
   request.prepare.cold = p.cold == 1;
   max_workspace = p.max_workspace;
   return {};
-}
-
-// The most that any hinted dims need; binding them now also makes their first calls quick.
-Result<uint64_t> hinted_workspace(Operator& op, int threads, bool packed) {
-  int64_t most = 0;
-  for (const SymbolValues& dims : op.hinted_dims()) {
-    for (const bool p : {false, true}) {
-      if (p && !packed) continue;
-      Operator::Call call;
-      call.symbols = dims;
-      call.threads = threads;
-      call.packed = p;
-      LATHE_ASSIGN(const BoundOp* bound, op.bound(call));
-      most = std::max(most, bound->workspace_bytes);
-    }
-  }
-  return static_cast<uint64_t>(most);
 }
 
 // A better operator was made, or a body of this one was replaced.
@@ -207,6 +206,7 @@ Status resolve(lathe_context* ctx, const lathe_graph* graph, const lathe_policy*
   if (graph->body->state.get() != &state) return invalid("belongs to another context").with_arg("graph", 1);
   if (!graph->body->finished) return ir::make_error(ir::Code::kSTATE, "the graph is not finished").with_arg("graph", 1);
   if (info != nullptr) LATHE_RETURN_IF_ERROR(check_struct(info, sizeof(lathe_kernel_info), "info", 4));
+  const int64_t start = thread_cpu_ns();
   ServeRequest request;
   uint64_t max_workspace = 0;
   LATHE_RETURN_IF_ERROR(read_policy(policy, request, max_workspace));
@@ -217,7 +217,9 @@ Status resolve(lathe_context* ctx, const lathe_graph* graph, const lathe_policy*
   LATHE_ASSIGN(body.plan, make_call_plan(*body.op, graph->body->graph));
   bool packed = false;
   for (const ArgPlan& a : body.plan.args) packed |= a.layout_id != 0;
-  LATHE_ASSIGN(const uint64_t workspace, hinted_workspace(*body.op, request.prepare.threads, packed));
+  const bool asked = info != nullptr || max_workspace != 0;  // what calls with constants as they lie need as well
+  LATHE_ASSIGN(const int64_t most, body.op->hinted_workspace(request.prepare.threads, packed, asked));
+  const auto workspace = static_cast<uint64_t>(most);
   if (max_workspace != 0 && workspace > max_workspace) {
     state.context->stats().miss(MissReason::k_workspace);
     return ir::unsupported("{} bytes, and {} are needed at the hinted dims", max_workspace, workspace).with_arg("policy.max_workspace", 2);
@@ -232,6 +234,7 @@ Status resolve(lathe_context* ctx, const lathe_graph* graph, const lathe_policy*
   if (prepared.missed) copy_text(filled.miss_reason, sizeof(filled.miss_reason), miss_reason_name(prepared.miss));
   copy_text(filled.name, sizeof(filled.name), graph->body->graph.name);
   *out = make_handle<lathe_kernel>(std::move(body));
+  if (prepared.made) state.context->stats().add(Stat::k_first_resolve_cpu_ns, thread_cpu_ns() - start);
   if (info != nullptr) write_struct(filled, info);
   return {};
 }

@@ -133,6 +133,9 @@ ir::Result<std::shared_ptr<ServedOperator>> serve(ContextState& state, const ops
 // Operators below T2 are made anew by the next resolve, and the generation of their kernels moves: better ones were stored.
 void forget_untuned(ContextState& state);
 
+// What first resolves left for later is made: nothing can be after a seal.
+void complete_all(ContextState& state);
+
 // The text that names a finished graph apart from the names in it.
 std::string semantic_text(const ops::Graph& graph);
 

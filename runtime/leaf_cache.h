@@ -64,7 +64,8 @@ class LeafCache {
   const LeafCacheOptions& options() const;
   // Whether leaves for the target are code at all, and not the portable executor's.
   bool native(const ir::Target& target) const;
-  // Writes the images made since the last call to the store. Not part of making a leaf: callers publish when nobody waits.
+  // Writes the images made since the last call to the store: files, which take longer than the leaves did. Not part of making a leaf: callers
+  // publish when nobody waits. The cache does when it goes.
   void publish();
 
   // MISS: not in memory or store and the policy forbids making it. UNSUPPORTED: outside every backend. *origin, if not

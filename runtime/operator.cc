@@ -15,18 +15,8 @@ using ir::Status;
 
 namespace {
 
-constexpr uint32_t kDefaultAllowed = ir::kReassociate | ir::kContract;
 constexpr size_t kMaxHintedDims = 64;
 constexpr size_t kMaxBound = 1024;  // shapes come from requests: no more nests than this are kept
-
-// The kernel over its whole declared range; 0 is in every dim's range.
-ir::Kernel widened(const ir::Kernel& kernel) {
-  ir::Kernel out = kernel;
-  for (ir::Symbol& s : out.symbols) {
-    if (s.min != s.max) s.min = 0;
-  }
-  return out;
-}
 
 std::optional<int64_t> value_of(const SymbolValues& values, const std::string& name) {
   for (const auto& [n, v] : values) {
@@ -34,8 +24,6 @@ std::optional<int64_t> value_of(const SymbolValues& values, const std::string& n
   }
   return std::nullopt;
 }
-
-uint32_t allowed_classes(const PrepareRequest& request) { return request.allowed == 0 ? kDefaultAllowed : request.allowed; }
 
 int64_t align64(int64_t bytes) { return (bytes + 63) & ~int64_t{63}; }
 
@@ -56,8 +44,10 @@ Result<std::shared_ptr<Operator>> Operator::create(std::shared_ptr<Context> cont
   LATHE_ASSIGN(op->lowered_, ops::lower(finished));
   op->arg_tensors_ = finished.inputs;
   op->arg_tensors_.insert(op->arg_tensors_.end(), finished.outputs.begin(), finished.outputs.end());
+  for (const ops::LoweredKernel& k : op->lowered_.kernels) op->texts_.push_back(ir::print(k.kernel));
   op->stages_.resize(op->lowered_.kernels.size());
   op->promoted_.resize(op->lowered_.kernels.size());
+  op->late_.resize(op->lowered_.kernels.size());
   return op;
 }
 
@@ -107,7 +97,7 @@ search::Problem Operator::problem_in(int kernel, const std::vector<SymbolRange>&
 
 DecisionQuery Operator::query_in(int kernel, const std::vector<SymbolRange>& ranges, const PrepareRequest& request) const {
   DecisionQuery q;
-  q.kernel_text = ir::print(lowered_.kernels[static_cast<size_t>(kernel)].kernel);
+  q.kernel_text = texts_[static_cast<size_t>(kernel)];
   q.ranges = ranges;
   q.threads = request.threads;
   q.cold = request.cold;
@@ -121,19 +111,6 @@ search::Problem Operator::problem(int kernel, const SymbolValues& dims, const Pr
 
 DecisionQuery Operator::query(int kernel, const SymbolValues& dims, const PrepareRequest& request) const {
   return query_in(kernel, ranges_at(kernel, dims), request);
-}
-
-search::Problem Operator::general_problem(int kernel, bool packed, const PrepareRequest& request) const {
-  search::Problem p;
-  const ir::Kernel& naive = lowered_.kernels[static_cast<size_t>(kernel)].kernel;
-  const ir::Kernel whole = widened(naive);
-  p.kernel = packed ? whole : constants_as_inputs(whole);
-  p.one_layout = !naive.symbols.empty();
-  const std::vector<SymbolValues> hints = hinted_dims();
-  for (const auto& [name, value] : hints.back()) p.dims[name] = value;
-  p.threads = request.threads;
-  p.cold = request.cold;
-  return p;
 }
 
 // The values of symbols that the problem is for.
@@ -151,9 +128,8 @@ SymbolRanges Operator::range_of(int kernel, const search::Problem& problem) cons
   return out;
 }
 
-Result<const ServedStage*> Operator::add_stage(int kernel, const search::Problem& problem, const search::Schedule& schedule,
-                                               ServedStage attributes, const LeafPolicy& policy, PrepareInfo& info) {
-  LATHE_ASSIGN(attributes.stage, build_stage(problem.kernel, schedule, context_->target(), context_->leaves(), policy));
+Result<const ServedStage*> Operator::add_stage(int kernel, const search::Problem& problem, Stage built, ServedStage attributes, PrepareInfo& info) {
+  attributes.stage = std::move(built);
   attributes.range = range_of(kernel, problem);
   const Stage& stage = attributes.stage;
   for (const PackedParam& p : stage.packed) {
@@ -184,29 +160,8 @@ Result<const ServedStage*> Operator::add_decided(int kernel, const search::Probl
   attributes.threads = request.threads;
   attributes.best_us = decision.best_us;
   attributes.default_us = decision.default_us;
-  return add_stage(kernel, problem, schedule, std::move(attributes), policy, info);
-}
-
-// The stage over the whole range, by the default Schedule for the largest hint; plain: constants as they lie.
-Status Operator::add_general(int kernel, const PrepareRequest& request, bool packed, const LeafPolicy& policy, PrepareInfo& info) {
-  const search::Problem p = general_problem(kernel, packed, request);
-  search::Schedule schedule = search::default_schedule(p, context_->target());
-  if (const uint32_t denied = kDefaultAllowed & ~allowed_classes(request)) {
-    LATHE_ASSIGN(const ir::Kernel scheduled, search::replay(p.kernel, schedule));
-    if ((scheduled.numeric & denied) != 0) {  // the naive Kernel takes no liberty
-      schedule = {};
-      schedule.family = p.kernel.family;
-    }
-  }
-  ServedStage attributes;
-  attributes.tier = 1;
-  attributes.threads = request.threads;
-  attributes.packed = packed;
-  Result<const ServedStage*> added = add_stage(kernel, p, schedule, attributes, policy, info);
-  if (!added.ok()) return added.status();
-  if (packed) info.codegen_us += (*added)->stage.codegen_us;
-  if (packed && !(*added)->stage.packed.empty()) return add_general(kernel, request, false, policy, info);
-  return {};
+  LATHE_ASSIGN(Stage stage, build_stage(problem.kernel, schedule, context_->target(), context_->leaves(), policy, known_packs(kernel)));
+  return add_stage(kernel, problem, std::move(stage), std::move(attributes), info);
 }
 
 bool Operator::decided(int kernel, const search::Problem& problem, const PrepareRequest& request) const {
@@ -288,9 +243,10 @@ Result<PrepareInfo> Operator::prepare(const PrepareRequest& request, bool compil
       return s->tier == 2 && s->threads == request.threads && s->range.empty();
     });
     if (whole != list.end() && (*whole)->stage.packed.empty()) continue;
-    LATHE_RETURN_IF_ERROR(add_general(kernel, request, whole == list.end(), policy, info).with_context(graph_.name));
+    const Status added = whole == list.end() ? add_general(kernel, request, true, policy, info) : add_plain(kernel, request, policy, info);
+    LATHE_RETURN_IF_ERROR(added.with_context(graph_.name));
   }
-  context_->leaves().publish();
+  if (!request.caller_waits) context_->leaves().publish();
   return info;
 }
 
@@ -325,10 +281,13 @@ const ServedStage* Operator::pick(int kernel, const Call& call) const {
   };
   for (const ServedStage* s : promoted_[static_cast<size_t>(kernel)]) consider(s);
   for (const auto& s : stages_[static_cast<size_t>(kernel)]) consider(s.get());
+  for (const auto& s : late_[static_cast<size_t>(kernel)]) consider(s.get());
   return best;
 }
 
-Result<std::unique_ptr<BoundOp>> Operator::bind(const Call& call, int kernel, const ServedStage* only) {
+// leaves: it is to be run, not only measured out.
+Result<std::unique_ptr<BoundOp>> Operator::bind(const Call& call, int kernel, const ServedStage* only, bool leaves) {
+  if (!call.packed) LATHE_RETURN_IF_ERROR(add_later());
   auto out = std::make_unique<BoundOp>();
   out->tier = 2;
   for (const int t : graph_.outputs) {
@@ -355,6 +314,7 @@ Result<std::unique_ptr<BoundOp>> Operator::bind(const Call& call, int kernel, co
     BoundOp::Step step;
     step.stage = only != nullptr && kernel == static_cast<int>(k) ? only : pick(static_cast<int>(k), call);
     if (step.stage == nullptr) return ir::make_error(ir::Code::kMISS, "{}: nothing serves these dims", graph_.name);
+    if (leaves && !step.stage->has_leaves) LATHE_RETURN_IF_ERROR(add_late_leaves(static_cast<int>(k)));
     std::vector<ArgLayout> layouts(lk.tensor_of_param.size());
     for (size_t p = 0; p < lk.tensor_of_param.size(); ++p) {
       const int tensor = lk.tensor_of_param[p];

@@ -31,6 +31,7 @@ struct ServedStage {
   int tier = 1;             // 0, 1, 2
   int threads = 1;
   bool packed = true;       // constants in their packed layout (if they have one)
+  bool has_leaves = true;   // else bind() makes them for the first call
   double best_us = 0, default_us = 0;  // as measured at warm-up; 0: not measured
 };
 
@@ -55,13 +56,19 @@ struct PrepareRequest {
   bool cold = false;
   uint32_t allowed = 0;               // NumericClass bits; 0: reassociate + contract
   bool llvm = false;                  // leaves that xbyak refuses go to LLVM (warm-up), else to T0
+  // Only what the next calls are likely to need: where constants are packed, what reads them as they lie is made for the first such call;
+  // images are written later (LeafCache::publish).
+  bool caller_waits = false;
 };
+
+inline constexpr uint32_t kDefaultAllowed = ir::kReassociate | ir::kContract;
+inline uint32_t allowed_classes(const PrepareRequest& request) { return request.allowed == 0 ? kDefaultAllowed : request.allowed; }
 
 struct PrepareInfo {
   int tier = 2;
   LeafOrigin origin = LeafOrigin::memory;
   uint32_t numeric = 0;
-  double codegen_us = 0;              // of the default Schedule's leaves, packing included
+  bool made = false;                  // this call made the operator
   MissReason miss = MissReason::k_never_seen;
   bool missed = false;                // some decision was not in the store
 };
@@ -101,6 +108,11 @@ class Operator : public std::enable_shared_from_this<Operator> {
   ir::Result<const BoundOp*> bound(const Call& call);
   // The same without allocating, null if not bound yet: dims in the graph's order of symbols, threads, align_class 1 if packed.
   const BoundOp* find(const DispatchKey& key) const { return dispatch_.find(key); }
+  // What prepare() left for later: before a seal, after which nothing is made.
+  ir::Status complete();
+  // The most workspace that any hinted dims need, constants packed or as they lie. Shapes with their constants packed, where some are, stay
+  // bound: their first calls are quick.
+  ir::Result<int64_t> hinted_workspace(int threads, bool packed, bool plain);
   // Bound for the caller alone: when bound() says NOMEM because it keeps no more shapes.
   ir::Result<std::unique_ptr<BoundOp>> bind_once(const Call& call);
   // args: addresses of first elements, by argument; workspace 64-byte aligned, workspace_bytes of it.
@@ -142,12 +154,11 @@ class Operator : public std::enable_shared_from_this<Operator> {
 
  private:
   Operator() = default;
-  ir::Result<const ServedStage*> add_stage(int kernel, const search::Problem& problem, const search::Schedule& schedule,
-                                           ServedStage attributes, const LeafPolicy& policy, PrepareInfo& info);
+  ir::Result<const ServedStage*> add_stage(int kernel, const search::Problem& problem, Stage stage, ServedStage attributes, PrepareInfo& info);
   ir::Result<const ServedStage*> add_decided(int kernel, const search::Problem& problem, const search::Schedule& schedule, const Decision& decision,
                                              const PrepareRequest& request, LeafPolicy policy, PrepareInfo& info);
-  ir::Status add_general(int kernel, const PrepareRequest& request, bool packed, const LeafPolicy& policy,
-                         PrepareInfo& info);
+  ir::Status add_general(int kernel, const PrepareRequest& request, bool packed, const LeafPolicy& policy, PrepareInfo& info);
+  ir::Status add_plain(int kernel, const PrepareRequest& request, const LeafPolicy& policy, PrepareInfo& info);
   void add_between(int kernel, const PrepareRequest& request, LeafPolicy policy, PrepareInfo& info);
   std::vector<SymbolRange> ranges_at(int kernel, const SymbolValues& dims) const;
   bool decided(int kernel, const search::Problem& problem, const PrepareRequest& request) const;
@@ -156,7 +167,12 @@ class Operator : public std::enable_shared_from_this<Operator> {
   bool suits(int kernel, const ServedStage& stage, const Call& call) const;
   const ServedStage* pick(int kernel, const Call& call) const;
   // only: this stage for that Kernel, whatever pick() says; null: none is set.
-  ir::Result<std::unique_ptr<BoundOp>> bind(const Call& call, int kernel = -1, const ServedStage* only = nullptr);
+  ir::Result<std::unique_ptr<BoundOp>> bind(const Call& call, int kernel = -1, const ServedStage* only = nullptr, bool leaves = true);
+  // operator_general.cc
+  KnownPacks known_packs(int kernel) const;
+  search::Scheduled general_default(const search::Problem& problem, const PrepareRequest& request) const;
+  ir::Status add_later();
+  ir::Status add_late_leaves(int kernel);
   SymbolRanges range_of(int kernel, const search::Problem& problem) const;
   ir::Status rebind(int kernel, const ServedStage& candidate, bool within_workspace);
   void heat_up(size_t kept);
@@ -165,6 +181,7 @@ class Operator : public std::enable_shared_from_this<Operator> {
   ops::Graph graph_;
   ops::Lowered lowered_;
   std::vector<int> arg_tensors_;
+  std::vector<std::string> texts_;  // of the Kernels, printed: what decisions are named by
   mutable std::mutex mutex_;
   std::vector<std::vector<std::unique_ptr<ServedStage>>> stages_;  // per Kernel
   std::vector<std::unique_ptr<BoundOp>> bound_;   // all there ever were
@@ -180,6 +197,8 @@ class Operator : public std::enable_shared_from_this<Operator> {
   std::vector<std::unique_ptr<RecordedCalls>> recorders_;
   std::vector<std::unique_ptr<Trial>> trials_;
   std::vector<std::vector<const ServedStage*>> promoted_;   // per Kernel
+  std::vector<std::pair<int, PrepareRequest>> later_;       // Kernels of which prepare() left out the stage for constants as they lie
+  std::vector<std::vector<std::unique_ptr<ServedStage>>> late_;  // per Kernel: those stages, made under the lock while others serve
   Dispatch<BoundOp> dispatch_;
   std::atomic<uint64_t> generation_{0};
 };

@@ -42,7 +42,7 @@ struct WarmupRow {
   std::string schedule;              // recipe and knobs of each Kernel, "; " between
   double us = 0, default_us = 0;     // sums over the Kernels; 0: not measured
   double of_roofline = 0;            // by the machine's profile; 0: not measured
-  double codegen_us = 0;             // of the operator's default Schedules
+  double first_resolve_us = 0;       // CPU time of the caller that resolves the operator where nothing is stored, writing it left out
   bool tie = false;                  // nothing beat the defaults
   std::string verdict;               // of the search: won, tie, stored, pinned, ...; the least settled of its Kernels
   int measurements = 0;              // candidates timed
@@ -77,7 +77,7 @@ struct WarmupReport {
   double checked_default_us = 0, checked_us = 0;
   int check_groups = 0, check_valid_groups = 0, check_left_out = 0, dropped = 0;
   std::string check_note;            // why there was none
-  double first_call_codegen_us_max = 0;
+  double first_resolve_us_max = 0;
   double wall_ms = 0;
   std::string digest;                // of the Schedules that serve, whatever their times; 16 hex digits
 };

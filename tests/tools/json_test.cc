@@ -55,7 +55,7 @@ TEST(Warmup, RowsAndSummaryHaveTheirFields) {
   ASSERT_EQ(f.rows().size(), 4u);
   for (const json& row : f.rows()) {
     expect_fields(row, "warmup",
-                  {"op", "dims", "dtype", "threads", "tier", "origin", "schedule", "us", "default_us", "of_roofline", "codegen_us"});
+                  {"op", "dims", "dtype", "threads", "tier", "origin", "schedule", "us", "default_us", "of_roofline", "first_resolve_us"});
     EXPECT_TRUE(row["dims"].is_object());
     EXPECT_TRUE(row["tier"] == "T1" || row["tier"] == "T0");
   }
@@ -63,7 +63,7 @@ TEST(Warmup, RowsAndSummaryHaveTheirFields) {
   EXPECT_EQ(f.rows()[2]["dims"], json({{"m", 4}}));  // as the manifest writes it
   expect_fields(f.summary(), "warmup",
                 {"ops", "from_store", "compiled_xbyak", "compiled_llvm", "compiled_nvrtc", "searches", "measurements", "failed",
-                 "llvm_mapped", "first_call_codegen_us_max", "wall_ms", "digest"});
+                 "llvm_mapped", "first_resolve_us_max", "wall_ms", "digest"});
   EXPECT_EQ(f.summary()["ops"], 3);
   EXPECT_EQ(f.summary()["failed"], 0);
   EXPECT_EQ(f.summary()["searches"], 0);
