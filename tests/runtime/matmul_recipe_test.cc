@@ -298,7 +298,7 @@ TEST(MatmulRecipe, old_records_mean_what_they_did) {
 
 TEST(MatmulRecipe, every_operator_of_the_workloads_has_an_accepted_default) {
   int problems = 0;
-  for (const char* name : {"limits", "qwen2.5-0.5b", "smollm2-135m", "minilm-l6", "bert-base", "llama3-8b-layer"}) {
+  for (const char* name : {"limits", "qwen2.5-0.5b", "smollm2-135m", "minilm-l6", "bert-base", "llama3-8b-layer", "odd_shapes"}) {
     const std::vector<ops::Workload> items = manifest("workloads/" + std::string(name));
     ASSERT_FALSE(items.empty()) << name;
     for (const ops::Workload& item : items) {
