@@ -306,7 +306,8 @@ std::optional<Extent> plain_extent(const Expr& e, const Environment& env) {
 }
 
 bool LaneBound::holds(int64_t lane) const {
-  return loop != nullptr && loop->full && loop->extent.arg == extent.arg &&
+  if (loop == nullptr) return lane < least;
+  return loop->full && loop->extent.arg == extent.arg &&
          loop->width + extent.add - loop->extent.add > lane;
 }
 
@@ -342,12 +343,12 @@ std::optional<VectorExtent> vector_extent(const Expr& e, const Environment& env,
     bound.loop = a->loops.begin()->first;
     if (a->loops.begin()->second != -bound.loop->width) return {};
   }
-  out.bounds.push_back(bound);
-  // A symbol's declared maximum bounds it as well.
-  if (const ir::Symbol* s = leaf.find_symbol(*a->symbols.begin()->first);
-      s != nullptr && s->max <= 4096) {
-    out.max = std::max<int64_t>(s->max + a->constant, 0);
+  // What a symbol's declaration says of it bounds it as well.
+  if (const ir::Symbol* s = leaf.find_symbol(*a->symbols.begin()->first); s != nullptr) {
+    if (s->max <= 4096) out.max = std::max<int64_t>(s->max + a->constant, 0);
+    bound.least = s->min + a->constant;
   }
+  out.bounds.push_back(bound);
   return out;
 }
 

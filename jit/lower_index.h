@@ -174,7 +174,8 @@ PlainAccess plain_access(const ir::Buffer& buffer, int slot, const std::vector<i
 struct LaneBound {
   Extent extent;
   const LoopContext* loop = nullptr;
-  bool holds(int64_t lane) const;  // known where the loop runs full
+  int64_t least = 0;               // of extent, as its symbol says
+  bool holds(int64_t lane) const;  // known where the loop runs full, or below the least
 };
 // The extent of a vector scope (or of a transpose's sides): at most `max` lanes and within every
 // bound. max < 0: unbounded.

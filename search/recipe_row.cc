@@ -142,7 +142,7 @@ Status accepts(const Knobs& k, const Problem& problem, const Target& t) {
   if (overlap == 2 && (again || shape.kept.empty() || shape.passes.size() < 3 || !shape.two_rows)) {
     return unsupported("nothing kept for a last pass");
   }
-  if (overlap == 2 && !proves_divisible(shape.passes[0]->extent, unroll * t.lanes, Ranges(problem.kernel))) {
+  if (overlap == 2 && !is_const_int(shape.passes[0]->extent) && !proves_divisible(shape.passes[0]->extent, unroll * t.lanes, Ranges(problem.kernel))) {
     return unsupported("tails of three passes are more operands than a leaf has");
   }
   const auto whole_blocks = [&] {
@@ -257,6 +257,7 @@ void vectorize_columns(Script& s, const Stmt& col, int64_t unroll, int64_t lanes
     s.move("tile_scope {} {} tail=peel as {}s,{}i,{}t", c, unroll * lanes, c, c, c);
     s.move("tile_scope {}t {} tail=mask as {}tv,{}tl", c, lanes, c, c);
     s.move("vectorize_scope {}tl", c);
+    if (is_const_int(col.extent)) s.move("unroll_scope {}tv", c);  // fewer than the step's: no loop waits for its own sums
   }
   s.move("tile_scope {}i {} tail=exact as {}u,{}l", c, lanes, c, c);
   s.move("vectorize_scope {}l", c);

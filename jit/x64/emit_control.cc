@@ -20,7 +20,9 @@ int stream_offset(int stream) {
 }  // namespace
 
 Emitter::Emitter(Assembler& assembler, const LeafProgram& program, const Shape& shape, const Allocation& allocation)
-    : as_(assembler), p_(program), shape_(shape), a_(allocation), labels_(2 * allocation.regions.size()) {}
+    : as_(assembler), p_(program), shape_(shape), a_(allocation), labels_(2 * allocation.regions.size()), mask_lanes_(static_cast<size_t>(program.num_masks), kUnsetLanes) {
+  find_constant_masks(program.body);
+}
 
 ir::Status Emitter::run() {
   if (a_.num_slots > kMaxSlots) return ir::unsupported("{} pointers and variables on the stack", a_.num_slots);

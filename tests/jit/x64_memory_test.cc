@@ -77,6 +77,40 @@ TEST_P(X64Memory, StoresOfEveryKind) {
   expect_equal(p, operands(), shape().name());
 }
 
+// Masks whose lanes are constant, one that has them on two paths, and one that has others there.
+TEST_P(X64Memory, StoresOfConstantMasks) {
+  for (int lanes = -1; lanes <= shape().lanes + 1; ++lanes) {
+    LeafProgram p = program("constant_masks");
+    p.body = {inst(load(0, 0))};
+    for (int m = 0; m < 3; ++m) {
+      Inst tail{LeafOp::k_mask_tail, m};
+      tail.var_add = 100;
+      tail.extent = {Extent::kConst, 100 + lanes};
+      p.body.push_back(inst(tail));
+    }
+    Node often;
+    often.kind = Node::Kind::if_less;
+    often.var = 0;
+    often.extent = {Extent::kConst, 1};
+    for (int m = 1; m < 3; ++m) {
+      Inst tail{LeafOp::k_mask_tail, m};
+      tail.extent = {Extent::kConst, m == 1 ? std::clamp(lanes, 0, shape().lanes) : 2};
+      often.body.push_back(inst(tail));
+    }
+    Node zero;
+    zero.kind = Node::Kind::set_var;
+    zero.var = 0;
+    p.body.push_back(zero);
+    p.body.push_back(often);
+    for (int m = 0; m < 3; ++m) {
+      Inst out = store(0, 2, -1, m);
+      out.mem.disp = 4 + 512 * m;
+      p.body.push_back(inst(out));
+    }
+    expect_equal(p, operands(), fmt::format("{} lanes", lanes));
+  }
+}
+
 TEST_P(X64Memory, MaskTailsOfEveryLength) {
   LeafProgram p = program("masks");
   Node loop;

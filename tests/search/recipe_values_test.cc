@@ -142,6 +142,25 @@ kernel softmax(s: f32[2, 4, 256] in, d: f32[2, 4, 256] out) family row
         d[h, b, n2] = e[h, b, n2] * r[h, b]
 )",
      {{}}},
+    {"softmax_odd",
+     R"(
+kernel softmax(s: f32[3, 77] in, d: f32[3, 77] out) family row
+  m: f32[3] heap
+  a: f32[3] heap
+  e: f32[3, 77] heap
+  for b < 3 [row]:
+    m[b] = -inf
+    for n < 77 [col]:
+      m[b] fmax= s[b, n]
+    a[b] = 0.0
+    for n1 < 77 [col]:
+      e[b, n1] = exp(s[b, n1] - m[b])
+      a[b] += e[b, n1]
+    a[b] = 1.0 / a[b]
+    for n2 < 77 [col]:
+      d[b, n2] = e[b, n2] * a[b]
+)",
+     {{}}},
     {"layernorm",
      R"(
 kernel norm(s: f32[B, 40] in, g: f32[40] const, d: f32[B, 40] out) family row where B in 1..4096
