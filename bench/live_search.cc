@@ -14,6 +14,7 @@
 #include <regex>
 
 #include "bench/replay.h"
+#include "bench/service_pairs.h"
 #include "bench/stage_timer.h"
 #include "bench/table_builder.h"
 #include "ir/text_form.h"
@@ -33,12 +34,13 @@ constexpr int kBatch = 4, kPasses = 80;
 struct Flags {
   std::string tasks, only = ".*";
   std::vector<std::string> strategies = {"lathe"};
-  int budget = 16, searches = 1, cpu = -1;
+  int budget = 16, searches = 1, cpu = -1, service = 0, placements = runtime::kPlacements;
   bool history = true, json = false, seeds = false;
 };
 
 struct Search {
   std::string strategy;
+  std::string standard;                    // the default
   std::vector<std::string> picks;          // what is decided for after each budget, as Schedules
   std::map<std::string, double> screened;  // time over the default's
   double ms = 0;                           // wall clock of the search and its last decision
@@ -85,6 +87,7 @@ class LiveTask {
     job.threads = task_.problem.threads;
     job.cold = task_.problem.cold;
     job.seed = seed;
+    job.placements = flags_.placements;
     Search out;
     out.strategy = strategy;
     Lap lap;
@@ -141,6 +144,8 @@ class LiveTask {
           out.screened[texts.back()] = share;
         }
       }
+      if (out.standard.empty() && !texts.empty()) out.standard = texts[0];
+      if (flags_.service > 0 && more && goal < flags_.budget) continue;
       std::vector<double> believed(results.size(), -1e9);
       const std::vector<double> of = search::believed(problem, measured);
       for (size_t i = 0; i < timed.size(); ++i) believed[timed[i]] = of[i];
@@ -210,6 +215,7 @@ struct Totals {
   std::map<std::string, std::vector<std::vector<double>>> by_budget;  // by strategy, budget: log2 shares
   std::vector<double> ms;                                             // of the default strategy
   int pairs = 0, differ = 0;
+  std::vector<double> served;                                         // winners' time over the default's
 };
 
 double geomean(const std::vector<double>& logs) {
@@ -229,6 +235,26 @@ std::string what_of(const std::string& text) {
   return out;
 }
 
+// Each winner beside the default, as a host runs them.
+Status serve(const MeasuredTask& task, const ir::Target& target, const Flags& flags, const std::vector<Search>& searches, Totals* totals) {
+  for (const Search& s : searches) {
+    const bool won = s.winner() != s.standard;
+    double ratio = 1, worst = 1, best = 1;
+    if (won) {
+      LATHE_ASSIGN(std::vector<double> at, service_pairs(task.problem, target, s.standard, s.winner(), flags.service));
+      worst = *std::max_element(at.begin(), at.end());
+      best = *std::min_element(at.begin(), at.end());
+      ratio = median(std::move(at));
+    }
+    totals->served.push_back(ratio);
+    totals->ms.push_back(s.ms);
+    fmt::print("{:<28}{:>7.3f} ({:.3f} to {:.3f})  {:.0f} ms {} {}\n", task.name, ratio, best, worst, s.ms, s.measurements,
+               won ? what_of(s.winner()) : " the default stays");
+    std::fflush(stdout);
+  }
+  return {};
+}
+
 Status one(const MeasuredTask& task, const ir::Target& target, const Flags& flags, Totals* totals) {
   LiveTask live(task, target, flags);
   std::vector<Search> searches;
@@ -238,6 +264,7 @@ Status one(const MeasuredTask& task, const ir::Target& target, const Flags& flag
       searches.push_back(std::move(s));
     }
   }
+  if (flags.service > 0) return serve(task, target, flags, searches, totals);
   LATHE_ASSIGN(const auto share, live.judge(searches));
   for (const Search& s : searches) {
     auto& budgets = totals->by_budget[s.strategy];
@@ -279,6 +306,8 @@ int main_of(int argc, char** argv) {
   app.add_flag("--seeds", flags.seeds, "a seed for each; else the same, as two warm-ups have it");
   app.add_option("--cpu", flags.cpu, "where tasks of one thread run; -1: anywhere");
   app.add_flag("!--no-history", flags.history, "without the starter pack");
+  app.add_option("--service", flags.service, "compare winners with the default as a host runs them, at so many placements, and nothing else");
+  app.add_option("--placements", flags.placements, "of operands that searches time")->check(CLI::Range(1, 64));
   app.add_flag("--json", flags.json, "one line");
   CLI11_PARSE(app, argc, argv);
   const Result<std::vector<MeasuredTask>> tasks = read_tasks(flags.tasks);
@@ -302,6 +331,14 @@ int main_of(int argc, char** argv) {
       ++failed;
       fmt::print(stderr, "{}: {}\n", task.name, status.to_string());
     }
+  }
+  if (flags.service > 0) {
+    const auto slower = std::count_if(totals.served.begin(), totals.served.end(), [](double r) { return r > 1.03; });
+    std::vector<double> logs;
+    for (const double r : totals.served) logs.push_back(std::log2(r));
+    fmt::print("{} searches: {:.3f} of the default's time in the geometric mean, {} over 1.03, {} failed; median {:.0f} ms\n", totals.served.size(),
+               geomean(logs), slower, failed, totals.ms.empty() ? 0 : median(totals.ms));
+    return failed > 0;
   }
   nlohmann::json out;
   for (const std::string& strategy : flags.strategies) {

@@ -134,31 +134,53 @@ def encoder(model, details):
     return lines
 
 
+def matmul(m, k, n, threads=1, cache="hot", transposed=False):
+    suffix = "" if threads == 1 else f"_t{threads}"
+    line = Line(f"matmul_{m}x{k}x{n}{suffix}", threads=threads, cache=cache)
+    b = line.tensor("b", [n, k] if transposed else [k, n], const=True)
+    line.node("matmul", [line.tensor("a", [m, k]), b], "y", **({"transpose_b": True} if transposed else {}))
+    return line
+
+
+def row(op, vectors, m, n, cache="hot"):
+    """vectors: constants of one row; -1: a second operand like the first."""
+    line = Line(f"{op}_{m}x{n}", cache=cache)
+    operands = [line.tensor("x", [m, n])]
+    operands += [line.tensor("u", [m, n])] if vectors < 0 else []
+    operands += [line.tensor(name, [n], const=True) for name in ("scale", "bias")[:max(vectors, 0)]]
+    line.node(op, operands, "y")
+    return line
+
+
+ROWS = (("softmax", 0), ("layernorm", 2), ("rmsnorm", 1), ("gelu", 0), ("swiglu", -1))
+
+
 def limits():
     """The operators that the limits of the machine are read from."""
-    def matmul(m, k, n, threads=1, cache="hot", transposed=False):
-        suffix = "" if threads == 1 else f"_t{threads}"
-        line = Line(f"matmul_{m}x{k}x{n}{suffix}", threads=threads, cache=cache)
-        b = line.tensor("b", [n, k] if transposed else [k, n], const=True)
-        line.node("matmul", [line.tensor("a", [m, k]), b], "y", **({"transpose_b": True} if transposed else {}))
-        return line
-
     lines = [matmul(n, n, n) for n in (1024, 512, 256, 64)]
     lines += [matmul(1024, 1024, 1024, threads=2), matmul(1, 4096, 4096, cache="cold", transposed=True)]
-    for m, n, cache in ((128, 896, "hot"), (4096, 1024, "cold")):
-        for op, vectors in (("softmax", 0), ("layernorm", 2), ("rmsnorm", 1), ("gelu", 0), ("swiglu", -1)):
-            line = Line(f"{op}_{m}x{n}", cache=cache)
-            operands = [line.tensor("x", [m, n])]
-            operands += [line.tensor("u", [m, n])] if vectors < 0 else []
-            operands += [line.tensor(name, [n], const=True) for name in ("scale", "bias")[:max(vectors, 0)]]
-            line.node(op, operands, "y")
-            lines.append(line)
+    lines += [row(op, vectors, m, n, cache) for m, n, cache in ((128, 896, "hot"), (4096, 1024, "cold")) for op, vectors in ROWS]
+    return lines
+
+
+def odd_shapes():
+    """Sizes that no tile and no vector divides: products one over, one under and half-way between tiles, rows beside their even neighbours,
+    attention of 14 query heads over 2 key heads."""
+    sizes = ((31, 64, 33), (37, 96, 49), (49, 65, 40), (61, 128, 65), (97, 100, 81), (100, 127, 129), (127, 256, 127), (199, 96, 200), (257, 192, 255), (385, 300, 399))
+    lines = [matmul(m, k, n) for m, k, n in sizes]
+    lines += [row(op, vectors, m, n) for m, n in ((128, 1023), (128, 1024), (600, 83), (600, 80), (4, 30001), (4, 30000), (4096, 1023)) for op, vectors in ROWS]
+    for length in (128, 255, 512):
+        scores = Line(f"scores_14x{length}x64x{length}", cache="hot")
+        scores.node("matmul", [scores.tensor("q", [2, 7, length, 64]), scores.tensor("k", [2, 1, length, 64])], "y", transpose_b=True)
+        values = Line(f"values_14x{length}x{length}x64", cache="hot")
+        values.node("matmul", [values.tensor("p", [2, 7, length, length]), values.tensor("v", [2, 1, length, 64])], "y")
+        lines += [scores, values]
     return lines
 
 
 def main(folder):
     models = json.loads((HERE / "models.json").read_text())["transformers"]
-    manifests = {"limits": limits()}
+    manifests = {"limits": limits(), "odd_shapes": odd_shapes()}
     for name in ("qwen2.5-0.5b", "smollm2-135m"):
         manifests[name] = decoder(models[name], DETAILS[name], models[name]["layers"], head=True)
     manifests["llama3-8b-layer"] = decoder(models["llama3-8b"], DETAILS["llama3-8b"], 1, head=False)

@@ -17,6 +17,8 @@ class StageTimer {
   StageTimer(const search::Problem& problem, const ir::Target& target);
   // Binds Stages afresh; they outlive it. UNSUPPORTED: no memory.
   ir::Status bind(const std::vector<const runtime::Stage*>& stages);
+  // Where operands lie from now on (runtime/sample.h).
+  void place(int placement) { operands_->place(placement); }
   // Decides how often a sample of the Stage repeats the call; the microseconds of one.
   double calibrate(size_t stage);
   bool calibrated(size_t stage) const { return repeats_[stage] > 0; }

@@ -131,7 +131,7 @@ typedef enum lathe_seal_mode {
   LATHE_SEAL_WARN = 2,     /* FALLBACK, and a verbose line */
   LATHE_SEAL_ERROR = 3     /* a miss is LATHE_MISS */
 } lathe_seal_mode;
-/* After it nothing is compiled or searched. */
+/* After it nothing is compiled or searched; what earlier resolves left for a first call is made now. */
 LATHE_API lathe_status lathe_seal(lathe_context* ctx, uint32_t mode /* lathe_seal_mode */, lathe_error* error);
 
 /* The switch of tuning while calls run, LATHE_TUNE_OFF to LATHE_TUNE_TRIALS; a sealed context does not tune. OFF takes effect within
@@ -234,8 +234,12 @@ enum {
 
 typedef struct lathe_policy {
   uint32_t struct_size, version;
-  uint32_t wait;               /* lathe_wait. NOW: stored, else the default Schedule by the quick generator (tens of us).
-                                  WAIT: tuned by measurement for the hinted dims, within deadline_ns.
+  uint32_t wait;               /* lathe_wait. NOW: stored, else the default Schedule by the quick generator, about a millisecond
+                                  of the caller's CPU time (counter first_resolve_cpu_ns); where constants are packed, what
+                                  reads them as they lie is made for the first call that brings them so.
+                                  WAIT: tuned by measurement for the hinted dims, within deadline_ns; at the deadline, or
+                                  without a measuring worker, as NOW: info.miss_reason "budget" or "no_worker".
+                                  NOW never waits for another caller's work.
                                   COMPILED_ONLY: LATHE_MISS unless stored */
   uint32_t allowed;            /* LATHE_CLASS_* liberties; 0: reassociate + contract */
   uint64_t deadline_ns;        /* WAIT: 0 = no limit */
@@ -260,7 +264,7 @@ typedef struct lathe_kernel_info {
   int32_t num_args;            /* inputs, then outputs, in graph order */
   uint64_t workspace_bytes;    /* an upper bound at the hinted dims; exactly: lathe_workspace_bytes */
   uint64_t generation;
-  char miss_reason[32];        /* why the store did not serve: "never_seen", "off", ...; "" if it did */
+  char miss_reason[32];        /* why the store did not serve, or not tuned: "never_seen", "off", "unmeasured", ...; "" if it did */
   char name[64];
 } lathe_kernel_info;
 #define LATHE_KERNEL_INFO_INIT {(uint32_t)sizeof(lathe_kernel_info), 1, 0, 0, 0, 0, 0, 0, {0}, {0}}

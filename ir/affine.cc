@@ -85,34 +85,66 @@ bool uses(const Expr& e, const std::string& name) {
   return std::any_of(e->args.begin(), e->args.end(), [&](const Expr& a) { return uses(a, name); });
 }
 
-std::optional<int64_t> evaluate(const Expr& e, const std::vector<std::pair<std::string, int64_t>>& env) {
+namespace {
+// value_of: the value of a name, or null.
+template <class F>
+std::optional<int64_t> evaluate_with(const Expr& e, const F& value_of) {
   if (!e) return std::nullopt;
   switch (e->op) {
     case Op::k_const_int: return e->ival;
     case Op::k_iter:
-    case Op::k_symbol:
-      for (const auto& [name, value] : env) {
-        if (name == e->name) return value;
-      }
-      return std::nullopt;
+    case Op::k_symbol: return value_of(e->name);
     case Op::k_select: {
-      const auto c = evaluate(e->args[0], env);
-      return c ? evaluate(e->args[*c != 0 ? 1 : 2], env) : std::nullopt;
+      const auto c = evaluate_with(e->args[0], value_of);
+      return c ? evaluate_with(e->args[*c != 0 ? 1 : 2], value_of) : std::nullopt;
     }
     case Op::k_cast:
-      return e->type == DType::i64 && !is_float(e->args[0]->type) ? evaluate(e->args[0], env) : std::nullopt;
+      return e->type == DType::i64 && !is_float(e->args[0]->type) ? evaluate_with(e->args[0], value_of) : std::nullopt;
     default: break;
   }
   if (e->args.empty() || e->args.size() > 2 || is_float(e->type)) return std::nullopt;
-  const auto a = evaluate(e->args[0], env);
+  const auto a = evaluate_with(e->args[0], value_of);
   if (!a) return std::nullopt;
   if (e->args.size() == 1) {
     if (e->op == Op::k_neg) return apply(Op::k_sub, 0, *a);
     if (e->op == Op::k_abs) return *a < 0 ? apply(Op::k_sub, 0, *a) : a;
     return e->op == Op::k_logical_not ? std::optional<int64_t>(*a == 0) : std::nullopt;
   }
-  const auto b = evaluate(e->args[1], env);
+  const auto b = evaluate_with(e->args[1], value_of);
   return b ? apply(e->op, *a, *b) : std::nullopt;
+}
+}  // namespace
+
+std::optional<int64_t> evaluate(const Expr& e, const std::vector<std::pair<std::string, int64_t>>& env) {
+  return evaluate_with(e, [&](const std::string& name) -> std::optional<int64_t> {
+    for (const auto& [n, value] : env) {
+      if (n == name) return value;
+    }
+    return std::nullopt;
+  });
+}
+
+std::optional<int64_t> evaluate_at(const Expr& e, const Ranges& ranges, int point) {
+  return evaluate_with(e, [&](const std::string& name) { return ranges.value_at(name, point); });
+}
+
+bool negative_somewhere(const Poly& p, const Ranges& ranges) {
+  for (int point = 0; point < Ranges::kPoints && !p.overflow; ++point) {
+    int64_t total = 0;
+    bool known = true;
+    for (const Term& t : p.terms) {
+      int64_t product = t.coef;
+      for (const Expr& a : t.atoms) {
+        const std::optional<int64_t> value = known ? evaluate_at(a, ranges, point) : std::nullopt;
+        known = value && !__builtin_mul_overflow(product, *value, &product);
+        if (!known) break;
+      }
+      known = known && !__builtin_add_overflow(total, product, &total);
+      if (!known) break;
+    }
+    if (known && total < 0) return true;
+  }
+  return false;
 }
 
 std::optional<std::vector<int64_t>> evaluate_dims(const std::vector<Expr>& dims,

@@ -1,5 +1,6 @@
 // Analyses on expressions and kernels: simplification, intervals, affine form, structural hash. Pure and thread-safe.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -22,11 +23,17 @@ class Ranges {
   explicit Ranges(const Kernel& kernel);  // its symbols
   void set(const std::string& name, Interval range, int64_t multiple_of = 1);
   // Enters a scope: iter in 0 .. hi(extent)-1; also remembers the symbolic extent (so that n < N is known).
-  void enter(const Stmt& scope);
+  void enter(const Stmt& scope) { enter(scope.iter, scope.extent); }
+  void enter(const std::string& iter, const Expr& extent);
+  // Takes back the last enter(), of an iterator that had not been known.
+  void leave() { entries_.pop_back(); }
   std::optional<Interval> find(const std::string& name) const;
   int64_t multiple_of(const std::string& name) const;
   const Expr* extent_of(const std::string& iter) const;
   int depth_of(const std::string& name) const;  // order of entry: inner iterators are deeper; -1: unknown
+  // The value of the name at one of a few points inside the ranges; null: it has none there.
+  static constexpr int kPoints = 4;
+  std::optional<int64_t> value_at(const std::string& name, int point) const;
 
  private:
   struct Entry {
@@ -34,6 +41,7 @@ class Ranges {
     Interval range;
     int64_t multiple = 1;
     Expr extent;
+    std::array<std::optional<int64_t>, kPoints> at;
   };
   std::vector<Entry> entries_;
 };

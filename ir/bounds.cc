@@ -73,21 +73,39 @@ void Ranges::set(const std::string& name, Interval range, int64_t multiple) {
     if (!infinite(range.lo)) range.lo = sat_mul(ceil_div(range.lo, multiple), multiple);
     if (!infinite(range.hi)) range.hi = floor_div(range.hi, multiple) * multiple;
   }
+  Entry entry{name, range, multiple, Expr(), {}};
+  if (!infinite(range.lo) && !infinite(range.hi) && range.lo <= range.hi) {
+    // The smallest but 0, where tails are short; the largest, twice; the one before, where they are long.
+    const int64_t next = range.lo == 0 ? std::min(multiple, range.hi) : range.lo;
+    const bool two = static_cast<uint64_t>(range.hi) - static_cast<uint64_t>(range.lo) >= static_cast<uint64_t>(multiple);
+    entry.at = {next, range.hi, range.hi, two ? range.hi - multiple : range.hi};
+  }
   for (Entry& e : entries_) {
     if (e.name == name) {
-      e = {name, range, multiple, Expr()};
+      e = std::move(entry);
       return;
     }
   }
-  entries_.push_back({name, range, multiple, Expr()});
+  entries_.push_back(std::move(entry));
 }
 
-void Ranges::enter(const Stmt& scope) {
-  entries_.erase(std::remove_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.name == scope.iter; }),
+void Ranges::enter(const std::string& iter, const Expr& extent) {
+  entries_.erase(std::remove_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.name == iter; }),
                  entries_.end());
-  const Interval extent = interval(scope.extent, *this);
-  const int64_t hi = infinite(extent.hi) ? extent.hi : std::max<int64_t>(extent.hi - 1, 0);
-  entries_.push_back({scope.iter, {0, hi}, 1, scope.extent});
+  const int64_t most = interval(extent, *this).hi;
+  Entry entry{iter, {0, infinite(most) ? most : std::max<int64_t>(most - 1, 0)}, 1, extent, {}};
+  for (int point = 0; point < kPoints; ++point) {  // the first iteration at one point, else the last
+    const std::optional<int64_t> trips = evaluate_at(extent, *this, point);
+    if (trips && *trips >= 1) entry.at[static_cast<size_t>(point)] = point == 1 ? 0 : *trips - 1;
+  }
+  entries_.push_back(std::move(entry));
+}
+
+std::optional<int64_t> Ranges::value_at(const std::string& name, int point) const {
+  for (const Entry& e : entries_) {
+    if (e.name == name) return e.at[static_cast<size_t>(point)];
+  }
+  return std::nullopt;
 }
 
 std::optional<Interval> Ranges::find(const std::string& name) const {

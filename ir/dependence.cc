@@ -28,8 +28,7 @@ class Instance {
   // A scope of this instance's own.
   void enter(const Stmt& scope, Ranges& ranges) {
     const std::string name = scope.iter + tag_;
-    const Stmt copy = make_scope(name, rename(scope.extent), {});
-    ranges.enter(copy);
+    ranges.enter(name, rename(scope.extent));
     bind(scope.iter, iter(name));
   }
   // Loads of buffers that the kernel writes may give different values to the two instances.
@@ -107,13 +106,11 @@ int position(const std::vector<const Stmt*>& scopes, const std::string& iter) {
   return -1;
 }
 
-// May `early` in iteration i1 and `late` in iteration i2 > i1 touch one cell?
-bool may_meet(const Kernel& kernel, const Stmt& scope, int depth, const Access& early, const Access& late) {
-  Ranges ranges(kernel);
-  for (int i = 0; i < depth; ++i) ranges.enter(*early.scopes[i]);
+// May `early` in iteration i1 and `late` in iteration i2 > i1 touch one cell? ranges: of the scopes around this one.
+bool may_meet(const Kernel& kernel, Ranges ranges, const Stmt& scope, int depth, const Access& early, const Access& late) {
   const std::string i1 = scope.iter + "'1", step = scope.iter + "'step";
-  ranges.enter(make_scope(i1, scope.extent - 1, {}));
-  ranges.enter(make_scope(step, scope.extent - 1 - iter(i1), {}));
+  ranges.enter(i1, scope.extent - 1);
+  ranges.enter(step, scope.extent - 1 - iter(i1));
   Instance first(kernel, "'1"), second(kernel, "'2");
   first.bind(scope.iter, iter(i1));
   second.bind(scope.iter, iter(i1) + 1 + iter(step));
@@ -226,7 +223,7 @@ bool may_conflict_across(const Kernel& kernel, const std::string& iter, const Ac
   Ranges outer(kernel);
   for (int i = 0; i < depth; ++i) outer.enter(*a.scopes[i]);
   if (interval(scope.extent, outer).hi <= 1) return false;
-  return may_meet(kernel, scope, depth, a, b) || may_meet(kernel, scope, depth, b, a);
+  return may_meet(kernel, outer, scope, depth, a, b) || (&a != &b && may_meet(kernel, std::move(outer), scope, depth, b, a));
 }
 
 bool is_private(const Kernel& kernel, const std::string& iter, const std::string& buffer) {

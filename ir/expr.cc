@@ -12,6 +12,15 @@ constexpr OpInfo kOps[] = {
 
 Expr wrap(ExprNode node) { return Expr(std::make_shared<const ExprNode>(std::move(node))); }
 
+// An argument list from braces would copy each argument.
+Expr of_two(Op op, Expr a, Expr b) {
+  std::vector<Expr> args;
+  args.reserve(2);
+  args.push_back(std::move(a));
+  args.push_back(std::move(b));
+  return make(op, std::move(args));
+}
+
 Expr named(Op op, std::string name) {
   ExprNode node{op, DType::i64, {}, std::move(name)};
   return wrap(std::move(node));
@@ -48,16 +57,16 @@ Expr make(Op op, std::vector<Expr> args) {
   return make_typed(op, type, std::move(args));
 }
 
-Expr operator+(Expr a, Expr b) { return make(Op::k_add, {std::move(a), std::move(b)}); }
-Expr operator-(Expr a, Expr b) { return make(Op::k_sub, {std::move(a), std::move(b)}); }
-Expr operator*(Expr a, Expr b) { return make(Op::k_mul, {std::move(a), std::move(b)}); }
-Expr operator/(Expr a, Expr b) { return make(Op::k_div, {std::move(a), std::move(b)}); }
+Expr operator+(Expr a, Expr b) { return of_two(Op::k_add, std::move(a), std::move(b)); }
+Expr operator-(Expr a, Expr b) { return of_two(Op::k_sub, std::move(a), std::move(b)); }
+Expr operator*(Expr a, Expr b) { return of_two(Op::k_mul, std::move(a), std::move(b)); }
+Expr operator/(Expr a, Expr b) { return of_two(Op::k_div, std::move(a), std::move(b)); }
 Expr operator-(Expr a) { return make(Op::k_neg, {std::move(a)}); }
-Expr floordiv(Expr a, Expr b) { return make(Op::k_floordiv, {std::move(a), std::move(b)}); }
-Expr mod(Expr a, Expr b) { return make(Op::k_mod, {std::move(a), std::move(b)}); }
-Expr ceildiv(Expr a, Expr b) { return make(Op::k_ceildiv, {std::move(a), std::move(b)}); }
-Expr min(Expr a, Expr b) { return make(Op::k_min, {std::move(a), std::move(b)}); }
-Expr max(Expr a, Expr b) { return make(Op::k_max, {std::move(a), std::move(b)}); }
+Expr floordiv(Expr a, Expr b) { return of_two(Op::k_floordiv, std::move(a), std::move(b)); }
+Expr mod(Expr a, Expr b) { return of_two(Op::k_mod, std::move(a), std::move(b)); }
+Expr ceildiv(Expr a, Expr b) { return of_two(Op::k_ceildiv, std::move(a), std::move(b)); }
+Expr min(Expr a, Expr b) { return of_two(Op::k_min, std::move(a), std::move(b)); }
+Expr max(Expr a, Expr b) { return of_two(Op::k_max, std::move(a), std::move(b)); }
 Expr fma(Expr a, Expr b, Expr c) { return make(Op::k_fma, {std::move(a), std::move(b), std::move(c)}); }
 Expr select(Expr c, Expr x, Expr y) { return make(Op::k_select, {std::move(c), std::move(x), std::move(y)}); }
 

@@ -96,6 +96,9 @@ void for_each_node(const Expr& e, F&& f) {
   f(*e);
   for (const Expr& a : e->args) for_each_node(a, f);
 }
+// e with each argument replaced by f of it; e itself where f changes none.
+template <class F>
+Expr with_args(const Expr& e, F&& f);
 // Rebuilds e bottom-up; f gets a node whose arguments are already rebuilt and returns its replacement, or a null Expr
 // to keep it. Untouched subtrees are shared.
 template <class F>

@@ -4,21 +4,24 @@
 namespace lathe::ir {
 
 template <class F>
+Expr with_args(const Expr& e, F&& f) {
+  for (size_t i = 0; i < e->args.size(); ++i) {
+    Expr changed = f(e->args[i]);
+    if (changed.get() == e->args[i].get()) continue;
+    std::vector<Expr> args;
+    args.reserve(e->args.size());
+    args.assign(e->args.begin(), e->args.begin() + static_cast<std::ptrdiff_t>(i));
+    args.push_back(std::move(changed));
+    while (args.size() < e->args.size()) args.push_back(f(e->args[args.size()]));
+    return Expr(std::make_shared<const ExprNode>(ExprNode{e->op, e->type, std::move(args), e->name, e->ival, e->fval}));
+  }
+  return e;
+}
+
+template <class F>
 Expr rewrite(const Expr& e, F&& f) {
   if (!e) return e;
-  std::vector<Expr> args;
-  bool changed = false;
-  args.reserve(e->args.size());
-  for (const Expr& a : e->args) {
-    args.push_back(rewrite(a, f));
-    changed |= args.back().get() != a.get();
-  }
-  Expr rebuilt = e;
-  if (changed) {
-    auto node = std::make_shared<ExprNode>(*e);
-    node->args = std::move(args);
-    rebuilt = Expr(std::shared_ptr<const ExprNode>(std::move(node)));
-  }
+  const Expr rebuilt = with_args(e, [&](const Expr& a) { return rewrite(a, f); });
   Expr replaced = f(rebuilt);
   return replaced ? replaced : rebuilt;
 }

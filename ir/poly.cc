@@ -2,13 +2,16 @@
 #include "ir/poly.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace lathe::ir {
 
 namespace {
 bool is_name(const Expr& e) { return e->op == Op::k_iter || e->op == Op::k_symbol; }
 
-int compare_atoms(const std::vector<Expr>& a, const std::vector<Expr>& b) {
+using Atoms = InlineVector<Expr, 2>;
+
+int compare_atoms(const Atoms& a, const Atoms& b) {
   if (a.empty() || b.empty()) return a.empty() == b.empty() ? 0 : (a.empty() ? 1 : -1);
   const size_t n = std::min(a.size(), b.size());
   for (size_t i = 0; i < n; ++i) {
@@ -17,14 +20,14 @@ int compare_atoms(const std::vector<Expr>& a, const std::vector<Expr>& b) {
   return a.size() == b.size() ? 0 : (a.size() < b.size() ? -1 : 1);
 }
 
-// Appends a term that is not smaller than the last one, merging equals.
-void append(Poly& p, int64_t coef, const std::vector<Expr>& atoms) {
-  if (coef != 0) p.terms.push_back({coef, atoms});
+// Appends a term that is larger than the last one.
+void append(Poly& p, int64_t coef, Atoms atoms) {
+  if (coef != 0) p.terms.push_back({coef, std::move(atoms)});
 }
 
 void normalize(Poly& p) {
-  std::stable_sort(p.terms.begin(), p.terms.end(),
-                   [](const Term& a, const Term& b) { return compare_atoms(a.atoms, b.atoms) < 0; });
+  const auto before = [](const Term& a, const Term& b) { return compare_atoms(a.atoms, b.atoms) < 0; };
+  if (!std::is_sorted(p.terms.begin(), p.terms.end(), before)) std::stable_sort(p.terms.begin(), p.terms.end(), before);
   size_t out = 0;
   for (size_t i = 0; i < p.terms.size();) {
     size_t j = i + 1;
@@ -38,7 +41,28 @@ void normalize(Poly& p) {
     }
     i = j;
   }
-  p.terms.resize(out);
+  p.terms.shrink(out);
+}
+
+// e is what term_expr() makes.
+bool is_term(const Term& t, int64_t coef, const Expr& e) {
+  if (e->type != DType::i64) return false;
+  if (t.atoms.empty()) return is_const_int(e, coef);
+  const Expr* at = &e;
+  for (size_t i = t.atoms.size(); i-- > 1; at = &(*at)->args[0]) {
+    if ((*at)->op != Op::k_mul || !equal((*at)->args[1], t.atoms[i])) return false;
+  }
+  if (coef == 1) return equal(*at, t.atoms[0]);
+  if (coef == -1) return (*at)->op == Op::k_neg && equal((*at)->args[0], t.atoms[0]);
+  return (*at)->op == Op::k_mul && is_const_int((*at)->args[0], coef) && equal((*at)->args[1], t.atoms[0]);
+}
+
+// The term that stands in front: a positive one where there is one.
+size_t first_term(const Poly& p) {
+  for (size_t i = 0; i < p.terms.size(); ++i) {
+    if (p.terms[i].coef >= 0) return i;
+  }
+  return 0;
 }
 
 Expr term_expr(const Term& t, int64_t coef) {
@@ -90,7 +114,8 @@ Poly Poly::atom(Expr e) {
 
 int64_t Poly::constant_part() const { return !terms.empty() && terms.back().atoms.empty() ? terms.back().coef : 0; }
 
-Poly add(const Poly& a, const Poly& b, int64_t scale) {
+Poly add(Poly a, Poly b, int64_t scale) {
+  if (b.terms.empty() && !b.overflow) return a;
   Poly out;
   out.overflow = a.overflow || b.overflow;
   out.terms.reserve(a.terms.size() + b.terms.size());
@@ -110,21 +135,20 @@ Poly add(const Poly& a, const Poly& b, int64_t scale) {
       out.overflow |= __builtin_mul_overflow(b.terms[j].coef, scale, &product);
       out.overflow |= __builtin_add_overflow(coef, product, &coef);
     }
-    append(out, coef, order <= 0 ? a.terms[i].atoms : b.terms[j].atoms);
+    append(out, coef, std::move(order <= 0 ? a.terms[i].atoms : b.terms[j].atoms));
     if (order <= 0) ++i;
     if (order >= 0) ++j;
   }
   return out;
 }
 
-Poly scaled(const Poly& a, int64_t by) {
-  Poly out = a;
+Poly scaled(Poly a, int64_t by) {
   if (by == 0) {
-    out.terms.clear();
-    return out;
+    a.terms.clear();
+    return a;
   }
-  for (Term& t : out.terms) out.overflow |= __builtin_mul_overflow(t.coef, by, &t.coef);
-  return out;
+  for (Term& t : a.terms) a.overflow |= __builtin_mul_overflow(t.coef, by, &t.coef);
+  return a;
 }
 
 Poly mul(const Poly& a, const Poly& b) {
@@ -140,8 +164,8 @@ Poly mul(const Poly& a, const Poly& b) {
     for (const Term& y : b.terms) {
       Term t;
       out.overflow |= __builtin_mul_overflow(x.coef, y.coef, &t.coef);
-      t.atoms.resize(x.atoms.size() + y.atoms.size());
-      std::merge(x.atoms.begin(), x.atoms.end(), y.atoms.begin(), y.atoms.end(), t.atoms.begin(),
+      t.atoms.reserve(x.atoms.size() + y.atoms.size());
+      std::merge(x.atoms.begin(), x.atoms.end(), y.atoms.begin(), y.atoms.end(), std::back_inserter(t.atoms),
                  [](const Expr& p, const Expr& q) { return compare(p, q) < 0; });
       out.terms.push_back(std::move(t));
     }
@@ -160,9 +184,7 @@ bool equal(const Poly& a, const Poly& b) {
 
 Expr to_expr(const Poly& p) {
   if (p.terms.empty()) return Expr(0);
-  size_t first = 0;
-  while (first < p.terms.size() && p.terms[first].coef < 0) ++first;
-  if (first == p.terms.size()) first = 0;
+  const size_t first = first_term(p);
   Expr e = term_expr(p.terms[first], p.terms[first].coef);
   for (size_t i = 0; i < p.terms.size(); ++i) {
     if (i == first) continue;
@@ -174,6 +196,21 @@ Expr to_expr(const Poly& p) {
     }
   }
   return e;
+}
+
+bool is_expr_of(const Poly& p, const Expr& e) {
+  if (p.terms.empty()) return e->type == DType::i64 && is_const_int(e, 0);
+  const size_t first = first_term(p);
+  const Expr* at = &e;  // what remains after the terms looked at, the last first
+  for (size_t i = p.terms.size(); i-- > 0;) {
+    if (i == first) continue;
+    const Term& t = p.terms[i];
+    const bool minus = t.coef < 0 && t.coef != INT64_MIN;
+    if ((*at)->op != (minus ? Op::k_sub : Op::k_add) || (*at)->type != DType::i64) return false;
+    if (!is_term(t, minus ? -t.coef : t.coef, (*at)->args[1])) return false;
+    at = &(*at)->args[0];
+  }
+  return is_term(p.terms[first], p.terms[first].coef, *at);
 }
 
 Split split_atom(const Poly& p, const Expr& atom) {

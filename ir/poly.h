@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ir/expr.h"
+#include "ir/inline_vector.h"
 
 namespace lathe::ir {
 
@@ -15,13 +16,13 @@ int compare(const Expr& a, const Expr& b);
 
 struct Term {
   int64_t coef = 0;
-  std::vector<Expr> atoms;  // sorted; empty: the constant
+  InlineVector<Expr, 2> atoms;  // sorted; empty: the constant
 };
 
 // Terms in order, no two alike, no zero coefficient, the constant last. `overflow` poisons: the value is not
 // representable and nothing may be concluded from it.
 struct Poly {
-  std::vector<Term> terms;
+  InlineVector<Term, 4> terms;
   bool overflow = false;
 
   static Poly constant(int64_t value);
@@ -31,12 +32,14 @@ struct Poly {
   bool is_zero() const { return terms.empty(); }
 };
 
-Poly add(const Poly& a, const Poly& b, int64_t scale = 1);  // a + scale * b
+Poly add(Poly a, Poly b, int64_t scale = 1);  // a + scale * b
 Poly mul(const Poly& a, const Poly& b);
-Poly scaled(const Poly& a, int64_t by);
+Poly scaled(Poly a, int64_t by);
 bool equal(const Poly& a, const Poly& b);
 // The Expr: terms in order, coefficient first (8*m0), a positive term in front where there is one.
 Expr to_expr(const Poly& p);
+// equal(to_expr(p), e), without making it.
+bool is_expr_of(const Poly& p, const Expr& e);
 
 // The coefficient of `atom` in p (which must be linear in it: *linear says so) and what remains.
 struct Split {

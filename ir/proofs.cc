@@ -2,7 +2,7 @@
 // settles it:
 //   -q*min(a, b), q >= 0   one branch suffices          q*min(a, b)   both branches must hold       (max mirrored)
 //   q*i, i innermost       i := 0 if q >= 0, i := extent - 1 (symbolic, else the largest value) if q <= 0, both if unknown
-//   q*(x // d)             multiply by d: d*(x // d) in [x - d + 1, x]; ceildiv and mod alike
+//   q*(x // d)             0 if q >= 0 and x >= 0 suffice; else multiply by d: d*(x // d) in [x - d + 1, x]; ceildiv and mod alike
 //   q*N, N a symbol        its smallest, largest value by the sign of q
 // Sound and incomplete: a budget bounds the work. Does not use facts such as `extent >= 1 inside a scope`.
 #include <algorithm>
@@ -82,8 +82,8 @@ class Prover {
   bool split_lattice(const Poly& p, const Expr& atom) {
     const Split s = split_atom(p, atom);
     if (!s.linear) return false;
-    const Poly a = add(s.rest, mul(s.coef, canon_.poly(atom->args[0])));
-    const Poly b = add(s.rest, mul(s.coef, canon_.poly(atom->args[1])));
+    const Poly a = canonical(add(s.rest, mul(s.coef, canon_.poly(atom->args[0]))));
+    const Poly b = canonical(add(s.rest, mul(s.coef, canon_.poly(atom->args[1]))));
     const Sign q = sign(s.coef);
     if (q == (atom->op == Op::k_min ? Sign::negative : Sign::positive)) return nonnegative(a) || nonnegative(b);
     return nonnegative(a) && nonnegative(b);
@@ -126,6 +126,7 @@ class Prover {
       if (nonnegative(canonical(add(s.rest, mul(s.coef, top))))) return true;
       return interval_of(x, ranges_).lo >= 0 && nonnegative(canonical(add(s.rest, mul(s.coef, x))));
     }
+    if (up && interval_of_atom(atom, ranges_).lo < 0 && nonnegative(s.rest) && nonnegative(x)) return true;
     Poly bound = x;  // of d * atom
     const bool exact = d.is_constant() && d.constant_part() > 0 && multiple_of(x, ranges_) % d.constant_part() == 0;
     if (!exact && atom->op == Op::k_floordiv && up) bound = add(x, top, -1);
@@ -145,7 +146,7 @@ class Prover {
 };
 }  // namespace
 
-bool proves_nonnegative(const Poly& p, const Ranges& ranges) { return Prover(ranges).nonnegative(p); }
+bool proves_nonnegative(const Poly& p, const Ranges& ranges) { return !negative_somewhere(p, ranges) && Prover(ranges).nonnegative(p); }
 
 bool proves_le(const Expr& a, const Expr& b, const Ranges& ranges) {
   if (!a || !b) return false;

@@ -157,17 +157,7 @@ Poly Canon::recombined(Poly p) const {
 }
 
 Expr Canon::rebuilt(const Expr& e) const {
-  std::vector<Expr> args;
-  args.reserve(e->args.size());
-  bool changed = false;
-  for (const Expr& a : e->args) {
-    args.push_back(expr(a));
-    changed |= args.back().get() != a.get();
-  }
-  if (!changed) return e;
-  auto node = std::make_shared<ExprNode>(*e);
-  node->args = std::move(args);
-  return Expr(std::shared_ptr<const ExprNode>(std::move(node)));
+  return with_args(e, [this](const Expr& a) { return expr(a); });
 }
 
 // Comparisons of indices that the ranges decide, logic on constants.
@@ -206,8 +196,7 @@ Expr Canon::expr(const Expr& e) const {
     if (e->op == Op::k_const_int) return e;
     const Poly p = poly(e);
     if (p.overflow) return e;
-    const Expr out = to_expr(p);
-    return equal(out, e) ? e : out;
+    return is_expr_of(p, e) ? e : to_expr(p);
   }
   const OpClass cls = op_info(e->op).cls;
   if (cls == OpClass::kCompare || cls == OpClass::kLogic) return compare_node(e);
@@ -219,8 +208,11 @@ Expr Canon::expr(const Expr& e) const {
 }
 
 Expr simplify(const Expr& e, const Ranges& ranges) {
-  if (!e || e->args.empty()) {
-    if (!e || (e->op != Op::k_iter && e->op != Op::k_symbol)) return e;
+  if (!e) return e;
+  if (e->args.empty()) {
+    if (e->op != Op::k_iter && e->op != Op::k_symbol) return e;
+    const auto range = ranges.find(e->name);
+    return range && range->lo == range->hi ? Expr(range->lo) : e;
   }
   const Canon canon(ranges, true);
   Expr current = e;

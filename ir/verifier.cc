@@ -13,15 +13,17 @@
 //   ranks        one index per dimension
 //   types        operands agree, indices are i64, divisors of // % ceildiv positive, a value has the type of its target
 //   expressions  no part missing, at most 400 deep
-//   bounds       no access leaves its buffer: an index that is not proven inside and leaves it at one of the points tried is an
-//                error; loads under a select are exempt
+//   bounds       no access leaves its buffer. sampled: an index that is not proven inside and leaves it at one of the points tried is
+//                an error, loads under a select are exempt; proven: an index that is not proven inside is one, wherever it is
 //   stream       only an output that no statement reads
 //   prefetch     a buffer and, if any, an enclosing iterator; no negative amount
 #include "ir/verifier.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
+#include "ir/canon.h"
 #include "ir/expr_check.h"
 #include "ir/intrinsics.h"
 #include "ir/names.h"
@@ -52,7 +54,7 @@ class Sequence {
 
 class Verifier {
  public:
-  explicit Verifier(const Kernel& kernel) : kernel_(kernel) {}
+  Verifier(const Kernel& kernel, Bounds bounds) : kernel_(kernel), bounds_(bounds) {}
 
   Status run() {
     if (!is_valid_name(kernel_.name)) return invalid("names: '{}' cannot name a kernel", kernel_.name);
@@ -77,7 +79,7 @@ class Verifier {
     ExprChecker out(kernel_, scopes_, &ranges_);
     out.on_load = [this](const ExprNode& load, bool guarded) -> Status {
       read_.insert(load.name);
-      if (guarded) return {};
+      if (guarded && bounds_ == Bounds::sampled) return {};
       return check_bounds(*kernel_.find_buffer(load.name), load.args);
     };
     return out;
@@ -196,13 +198,45 @@ class Verifier {
     if (s.mark == Mark::tensor && !find_intrinsic(s.intrinsic)) {
       return invalid("scopes: {}: no intrinsic is called {}", s.iter, s.intrinsic);
     }
-    const Ranges outer = ranges_;
+    const bool idle = interval(s.extent, ranges_).hi < 1;
+    idle_ += idle;
+    std::optional<Ranges> outer;  // what at_least() says of symbols holds inside only
+    if (bounds_ == Bounds::proven && !is_const_int(s.extent)) outer = ranges_;
     ranges_.enter(s);
+    if (bounds_ == Bounds::proven) at_least(s.extent, 1);
     scopes_.push_back(&s);
     LATHE_RETURN_IF_ERROR(check_body(s.body));
     scopes_.pop_back();
-    ranges_ = outer;
+    idle_ -= idle;
+    if (outer) {
+      ranges_ = std::move(*outer);
+    } else {
+      ranges_.leave();
+    }
     return {};
+  }
+
+  // e >= k here: what that says of symbols. A scope whose body runs has an extent of at least 1.
+  void at_least(const Expr& e, int64_t k) {
+    constexpr int64_t kMost = int64_t{1} << 31;
+    if (k > kMost || k < -kMost) return;
+    if (e->op == Op::k_symbol) {
+      const std::optional<Interval> known = ranges_.find(e->name);
+      if (known && known->lo < k && k <= known->hi) ranges_.set(e->name, {k, known->hi}, ranges_.multiple_of(e->name));
+      return;
+    }
+    if (e->args.size() != 2) return;
+    const Expr &a = e->args[0], &b = e->args[1];
+    if (e->op == Op::k_min) {
+      at_least(a, k);
+      at_least(b, k);
+      return;
+    }
+    if (!is_const_int(b) || b->ival <= 0 || b->ival > kMost) return;
+    if (e->op == Op::k_add) at_least(a, k - b->ival);
+    if (e->op == Op::k_sub) at_least(a, k + b->ival);
+    if (e->op == Op::k_floordiv && k >= 0) at_least(a, k * b->ival);
+    if (e->op == Op::k_ceildiv && k >= 1) at_least(a, (k - 1) * b->ival + 1);
   }
 
   Status check_assign(const Stmt& s) {
@@ -254,13 +288,24 @@ class Verifier {
     for (size_t d = 0; d < index.size(); ++d) {
       const Expr& i = index[d];
       const Expr& size = b.dims[d];
-      if (!size || (proves_le(Expr(0), i, ranges_) && proves_lt(i, size, ranges_))) continue;
+      if (!size && bounds_ == Bounds::proven) return invalid("bounds: buffer {}: the size of dimension {} is not stated", b.name, d);
+      if (!size || idle_ > 0 || proven_inside(i, size)) continue;
       const std::string witness = leaves_buffer(i, size);
       if (!witness.empty()) {
         return invalid("bounds: buffer {}: dimension {}: index {} {}", b.name, d, print(i), witness);
       }
+      if (bounds_ == Bounds::proven) {
+        return invalid("bounds: buffer {}: dimension {}: index {} is not proven to stay below {}", b.name, d, print(i), print(size));
+      }
     }
     return {};
+  }
+
+  // Intervals settle most at little cost; the prover knows more of edges.
+  bool proven_inside(const Expr& index, const Expr& size) const {
+    const Interval at = interval_of_atom(index, ranges_);
+    if (at.lo >= 0 && at.hi < interval_of_atom(size, ranges_).lo) return true;
+    return (at.lo >= 0 || proves_le(Expr(0), index, ranges_)) && proves_lt(index, size, ranges_);
   }
 
   // Tries points of the iteration space; "reaches 32 at N = 31, the size is 31" for one outside the buffer, else empty.
@@ -303,13 +348,15 @@ class Verifier {
   }
 
   const Kernel& kernel_;
+  const Bounds bounds_;
   Ranges ranges_;
+  int idle_ = 0;  // enclosing scopes that never run: nothing in them is an access
   std::vector<const Stmt*> scopes_;
   std::set<std::string> names_, read_, written_;
 };
 
 }  // namespace
 
-Status verify(const Kernel& kernel) { return Verifier(kernel).run(); }
+Status verify(const Kernel& kernel, Bounds bounds) { return Verifier(kernel, bounds).run(); }
 
 }  // namespace lathe::ir

@@ -116,10 +116,15 @@ uint64_t host_features() {
   return features;
 }
 
-const ir::Target& host_target() {
-  static const ir::Target target = detect_target();
+namespace {
+ir::Target& host() {
+  static ir::Target target = detect_target();
   return target;
 }
+}  // namespace
+
+const ir::Target& host_target() { return host(); }
+void describe_host(const ir::Target& target) { host() = target.cap(host().level); }
 
 std::string feature_names(uint64_t features) {
   std::string names;

@@ -22,6 +22,8 @@ uint64_t host_features();
 
 // The host as a Target, at its highest level.
 const ir::Target& host_target();
+// For tests: the process takes itself for that machine from here on, at the highest level that both have. Before threads ask.
+void describe_host(const ir::Target& target);
 
 // "avx2 fma avx512f"; unknown bits as hexadecimal.
 std::string feature_names(uint64_t features);

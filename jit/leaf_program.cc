@@ -97,6 +97,9 @@ void print_nodes(const Nodes& nodes, int depth, std::string* out) {
       case Node::Kind::if_less:
         line = fmt::format("if x{} < {}", n.var, extent_text(n.extent));
         break;
+      case Node::Kind::if_any:
+        line = fmt::format("if any k{}", n.mask);
+        break;
       case Node::Kind::segments:
         line = fmt::format("segments ptr {} = ptr {} + a_off; ptr {} = ptr {} + b_off", n.seg_ptr_a,
                            n.seg_base_a, n.seg_ptr_b, n.seg_base_b);

@@ -97,6 +97,7 @@ struct NodeFields {
     set_ptr,    // ptr[steps[0].ptr] = ptr[from] + steps[0]
     set_var,    // var = 0
     add_stream, // ptr[steps[0].ptr] += stream[from].step
+    if_any,     // if (any lane of mask) body: for what is seldom needed
   };
   Kind kind = Kind::inst;
   Inst inst;
@@ -107,6 +108,7 @@ struct NodeFields {
   std::vector<PtrStep> steps;
   int from = -1;
   int seg_ptr_a = -1, seg_base_a = -1, seg_ptr_b = -1, seg_base_b = -1;
+  int mask = -1;  // if_any: mask register
 };
 // Nodes and the bodies inside them lie where their list does: a list made with a memory resource hands it down.
 struct Node;

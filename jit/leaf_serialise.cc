@@ -10,7 +10,7 @@
 namespace lathe::jit {
 namespace {
 
-constexpr uint32_t kMagic = 0x31504c4c;  // "LLP1"
+constexpr uint32_t kMagic = 0x32504c4c;  // "LLP2"
 constexpr int kMaxDepth = 20;
 
 // One visitor describes each struct; the archive writes or reads it.
@@ -143,7 +143,7 @@ void visit(A& a, Node& n) {
     a.value(n.step);
     visit(a, n.extent);
     a.value(n.from);
-    for (int* p : {&n.seg_ptr_a, &n.seg_base_a, &n.seg_ptr_b, &n.seg_base_b}) a.value(*p);
+    for (int* p : {&n.seg_ptr_a, &n.seg_base_a, &n.seg_ptr_b, &n.seg_base_b, &n.mask}) a.value(*p);
     list(a, n.steps, [&](PtrStep& s) {
       a.value(s.ptr);
       a.value(s.bytes);

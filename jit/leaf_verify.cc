@@ -113,7 +113,7 @@ class Checker {
     for (int s = 0; s < leaf_op_sources(i.op); ++s)
       LATHE_RETURN_IF_ERROR(use(d.vregs, i.src[s], "register"));
     if (i.mask >= 0) {
-      if (i.op != LeafOp::k_load && i.op != LeafOp::k_store && i.op != LeafOp::k_blend) {
+      if (i.op != LeafOp::k_load && i.op != LeafOp::k_load_b8 && i.op != LeafOp::k_store && i.op != LeafOp::k_blend) {
         return ir::invalid("{} cannot be masked", leaf_op_name(i.op));
       }
       LATHE_RETURN_IF_ERROR(use(d.masks, i.mask, "mask"));
@@ -149,7 +149,7 @@ class Checker {
 
   ir::Status node(const Node& n, Defined& d, int depth) {
     if (n.kind != Node::Kind::loop && n.kind != Node::Kind::if_less &&
-        n.kind != Node::Kind::segments && !n.body.empty()) {
+        n.kind != Node::Kind::segments && n.kind != Node::Kind::if_any && !n.body.empty()) {
       return ir::invalid("a body where none belongs");
     }
     switch (n.kind) {
@@ -172,6 +172,9 @@ class Checker {
         LATHE_RETURN_IF_ERROR(use(d.vars, n.var, "variable"));
         return block(n.body, d, depth);
       }
+      case Node::Kind::if_any:
+        LATHE_RETURN_IF_ERROR(use(d.masks, n.mask, "mask"));
+        return block(n.body, d, depth);
       case Node::Kind::segments: {
         if (in_segments_) return ir::invalid("nested segments");
         LATHE_RETURN_IF_ERROR(use(d.ptrs, n.seg_base_a, "pointer"));

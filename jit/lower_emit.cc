@@ -292,7 +292,9 @@ int Emitter::load(const Access& at, int mask) {
 
 void Emitter::load_into(int home, const Access& at, int mask) {
   const Mem from = mem(at);
-  Inst& i = emit(at.uniform() ? LeafOp::k_load_bcast : LeafOp::k_load, home, level());
+  const bool byte = at.element == 1;
+  const LeafOp one = byte ? LeafOp::k_load_b8_bcast : LeafOp::k_load_bcast, lanes = byte ? LeafOp::k_load_b8 : LeafOp::k_load;
+  Inst& i = emit(at.uniform() ? one : lanes, home, level());
   i.mask = at.uniform() ? -1 : mask;
   i.mem = from;
   touch(home);

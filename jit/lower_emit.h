@@ -141,6 +141,18 @@ class Emitter {
   bool is_home(int reg) const { return content(reg).home; }
   void stored(int slot) { ++at_slot(memory_id_, slot); }
 
+  // home = home where mask is off, make() where it is on, in a branch of its own that is seldom taken.
+  template <class Make>
+  void amend(int home, int mask, Make&& make) {
+    Node n(memory_);
+    n.kind = Node::Kind::if_any;
+    n.mask = mask;
+    push_frame(&n.body);
+    op_into(home, LeafOp::k_blend, {home, make()}, mask);
+    pop_frame();
+    append(std::move(n));
+  }
+
   // Pointers and variables.
   int new_ptr(PtrInit init = {});
   int new_var() { return program_->num_vars++; }

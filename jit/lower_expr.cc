@@ -78,8 +78,13 @@ int Lowering::value(const Expr& e) {
   return out >= 0 ? out : fail(ir::unsupported("{}", ir::op_info(e->op).id));
 }
 
-// A comparison of floats, as a mask; -1 after an error.
+// A comparison of floats, or a b8 element, as a mask; -1 after an error.
 int Lowering::condition(const Expr& e) {
+  if (e->op == Op::k_load) {  // its byte as a number: a comparison of the bits may take them for a denormal 0
+    const std::optional<Place> p = place(e->name, e->args);
+    const int number = p ? e_.op(LeafOp::k_cvt_i32_f32, {read(*p)}) : 0;
+    return e_.ok() ? e_.compare(LeafOp::k_cmp_ne, number, e_.constant(0.0f)) : -1;
+  }
   LeafOp op;
   switch (e->op) {
     case Op::k_lt:

@@ -91,6 +91,7 @@ class DeadCode {
       if (n.inst.mem.ptr >= 0) ptrs_[n.inst.mem.ptr] += by;
     }
     if (n.kind == Node::Kind::set_ptr && n.from != n.steps[0].ptr) ptrs_[n.from] += by;
+    if (n.kind == Node::Kind::if_any) masks_[n.mask] += by;
     if (n.kind == Node::Kind::segments) {
       ptrs_[n.seg_base_a] += by;
       ptrs_[n.seg_base_b] += by;
@@ -99,7 +100,7 @@ class DeadCode {
   bool is_dead(const Entry& e) const {
     const Node& n = *e.node;
     if (n.kind == Node::Kind::set_ptr) return ptrs_[n.steps[0].ptr] == 0;
-    if (n.kind == Node::Kind::if_less) return e.children == 0;
+    if (n.kind == Node::Kind::if_less || n.kind == Node::Kind::if_any) return e.children == 0;
     if (n.kind != Node::Kind::inst) return false;
     switch (leaf_op_kind(n.inst.op)) {
       case LeafOpKind::kMask:
@@ -235,6 +236,9 @@ struct Numbering {
         vars.touch(n.var, start);
         nodes(n.body);
         return;
+      case Node::Kind::if_any:
+        nodes(n.body);
+        return;
       case Node::Kind::segments:
         ptrs.touch(n.seg_base_a, start);
         ptrs.touch(n.seg_base_b, start);
@@ -303,6 +307,7 @@ void share_numbers(LeafProgram& p) {
       return;
     }
     rename(var, node.var);
+    number(mask, masks, node.mask);
     for (PtrStep& s : node.steps) rename(ptr, s.ptr);
     if (node.kind == Node::Kind::set_ptr) rename(ptr, node.from);
     for (int* i : {&node.seg_ptr_a, &node.seg_base_a, &node.seg_ptr_b, &node.seg_base_b})

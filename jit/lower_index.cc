@@ -155,7 +155,7 @@ static std::optional<Linear> step(const ir::Buffer& buffer, int slot, size_t d) 
   }
   const std::optional<int64_t> stride = constant_value(buffer.strides[d], {});
   if (!stride) return {};
-  unit.bytes = *stride * 4;
+  unit.bytes = *stride * ir::dtype_bytes(buffer.type);
   return unit;
 }
 
@@ -176,6 +176,7 @@ std::optional<Access> access(const ir::Buffer& buffer, int slot, const std::vect
   if (index.size() != buffer.strides.size()) return {};
   Access out;
   out.slot = slot;
+  out.element = ir::dtype_bytes(buffer.type);
   for (size_t d = 0; d < index.size(); ++d) {
     const std::optional<Affine> a = affine(index[d], env);
     const std::optional<Linear> unit = step(buffer, slot, d);
@@ -218,7 +219,7 @@ std::optional<PlainIndex> plain_index(const Expr& e) {
 
 PlainAccess plain_access(const ir::Buffer& buffer, int slot, const std::vector<Expr>& index,
                          std::pmr::memory_resource* memory) {
-  PlainAccess out{false, std::pmr::vector<PlainIndex>(memory), std::pmr::vector<Linear>(memory)};
+  PlainAccess out{false, ir::dtype_bytes(buffer.type), std::pmr::vector<PlainIndex>(memory), std::pmr::vector<Linear>(memory)};
   const bool cell = buffer.place == ir::Place::reg;
   if (!cell && index.size() != buffer.strides.size()) return out;
   out.index.reserve(index.size());
@@ -255,6 +256,7 @@ std::optional<Affine> PlainAccess::at(size_t dim, const Environment& env) {
 std::optional<Access> PlainAccess::access(int slot, const Environment& env) {
   std::optional<Access> out(std::in_place);
   out->slot = slot;
+  out->element = element;
   for (size_t d = 0; d < index.size(); ++d) {
     out->base.add(units[d], index[d].constant);
     for (PlainIndex::Term& t : index[d].terms()) {
@@ -282,7 +284,7 @@ bool PlainAccess::regular(const std::string& iter, bool cell) {
     if (cell && coefficient != 0 && coefficient != 1) return false;
     if (coefficient != 0) lane.add(units[d], coefficient);
   }
-  return cell || lane.zero() || lane.unit();
+  return cell || lane.zero() || lane.step(element);
 }
 
 std::optional<int> extent_slot(const std::string& symbol) {
@@ -306,7 +308,8 @@ std::optional<Extent> plain_extent(const Expr& e, const Environment& env) {
 }
 
 bool LaneBound::holds(int64_t lane) const {
-  return loop != nullptr && loop->full && loop->extent.arg == extent.arg &&
+  if (loop == nullptr) return lane < least;
+  return loop->full && loop->extent.arg == extent.arg &&
          loop->width + extent.add - loop->extent.add > lane;
 }
 
@@ -342,12 +345,12 @@ std::optional<VectorExtent> vector_extent(const Expr& e, const Environment& env,
     bound.loop = a->loops.begin()->first;
     if (a->loops.begin()->second != -bound.loop->width) return {};
   }
-  out.bounds.push_back(bound);
-  // A symbol's declared maximum bounds it as well.
-  if (const ir::Symbol* s = leaf.find_symbol(*a->symbols.begin()->first);
-      s != nullptr && s->max <= 4096) {
-    out.max = std::max<int64_t>(s->max + a->constant, 0);
+  // What a symbol's declaration says of it bounds it as well.
+  if (const ir::Symbol* s = leaf.find_symbol(*a->symbols.begin()->first); s != nullptr) {
+    if (s->max <= 4096) out.max = std::max<int64_t>(s->max + a->constant, 0);
+    bound.least = s->min + a->constant;
   }
+  out.bounds.push_back(bound);
   return out;
 }
 

@@ -118,7 +118,7 @@ struct Linear {
     return any == 0;
   }
   bool zero() const { return bytes == 0 && constant(); }
-  bool unit() const { return bytes == 4 && constant(); }  // one element
+  bool step(int64_t element) const { return bytes == element && constant(); }
   void add(const Linear& other, int64_t times);
   bool operator==(const Linear& o) const {
     return bytes == o.bytes && strides == o.strides && (first == o.first || constant());
@@ -128,11 +128,12 @@ struct Linear {
 // Where an operand is accessed: base + per iteration of each loop + lane bytes.
 struct Access {
   int slot = -1;
+  int element = 4;  // bytes: 1 for b8, which is loaded only
   Linear base;
   FixedMap<const LoopContext*, Linear, kMaxAffineTerms> loops;
   Linear lane;
   bool uniform() const { return lane.zero(); }
-  bool unit() const { return lane.unit(); }
+  bool unit() const { return lane.step(element); }
   bool operator==(const Access&) const = default;
 };
 // Null if an index is not affine or names a symbol.
@@ -159,6 +160,7 @@ std::optional<PlainIndex> plain_index(const ir::Expr& e);
 // asked in environments of one shape: the scopes around it.
 struct PlainAccess {
   bool plain = false;  // else: only access() knows
+  int element = 4;
   std::pmr::vector<PlainIndex> index;
   std::pmr::vector<Linear> units;  // operands: one step of each index
   std::optional<Affine> at(size_t dim, const Environment& env);
@@ -174,7 +176,8 @@ PlainAccess plain_access(const ir::Buffer& buffer, int slot, const std::vector<i
 struct LaneBound {
   Extent extent;
   const LoopContext* loop = nullptr;
-  bool holds(int64_t lane) const;  // known where the loop runs full
+  int64_t least = 0;               // of extent, as its symbol says
+  bool holds(int64_t lane) const;  // known where the loop runs full, or below the least
 };
 // The extent of a vector scope (or of a transpose's sides): at most `max` lanes and within every
 // bound. max < 0: unbounded.

@@ -19,12 +19,16 @@ constexpr int kSpare = 3;  // registers for operands that cannot come from memor
 class Copies {
  public:
   Copies(const LeafProgram& program, const Nodes& nodes, std::span<const size_t> begins, std::pmr::memory_resource* memory)
-      : p_(program), begins_(begins), first_(begins[0]), end_(nodes.size()), memory_(memory), uses_(memory), writer_(memory), writes_(memory) {
+      : p_(program), begins_(begins), first_(begins[0]), end_(nodes.size()), memory_(memory), uses_(memory), made_(memory), writer_(memory), writes_(memory) {
     const size_t things = static_cast<size_t>(p_.num_vregs + p_.num_masks) + p_.ptrs.size();
     writer_.assign(things, -1);
     writes_.assign(things, 0);
     uses_.reserve(end_ - first_);
     for (size_t i = first_; i < end_ && straight_; ++i) {
+      if (nodes[i].kind == Node::Kind::if_any) {
+        uses_.push_back(uses_of_branch(nodes, nodes[i]));
+        continue;
+      }
       straight_ = nodes[i].kind == Node::Kind::inst || nodes[i].kind == Node::Kind::set_ptr;
       if (straight_) uses_.push_back(uses_of(nodes[i]));
     }
@@ -104,6 +108,8 @@ class Copies {
       now.vectors -= dying[i].vectors;
       now.masks -= dying[i].masks;
       for (const int t : n) seen[t] = true;
+      most.vectors = std::max(most.vectors, now.vectors + n.inner.vectors);
+      most.masks = std::max(most.masks, now.masks + n.inner.masks);
       const int t = n.written;
       if (t < 0 || is_pointer(t) || seen[t] || (n.constant && writes_[t] == 1)) continue;
       seen[t] = true;
@@ -137,10 +143,11 @@ class Copies {
   using Counts = std::pmr::vector<int>;
   // The things a node reads, in a row, and what it writes (-1: nothing).
   struct Uses {
-    std::array<int, 5> read;
+    std::array<int, 6> read;
     uint8_t count = 0;
     bool store = false, constant = false;
     int written = -1;
+    Live inner;  // of a branch: what its own values occupy at once
     void add(int thing) { read[count++] = thing; }
     const int* begin() const { return read.data(); }
     const int* end() const { return read.data() + count; }
@@ -161,6 +168,52 @@ class Copies {
     if (n.inst.dst >= 0) out.written = kind == LeafOpKind::kMask ? p_.num_vregs + n.inst.dst : n.inst.dst;
     return out;
   }
+  // A branch moves as a whole. It reads what it does not make itself (of that, only what the copies make counts) and may change one
+  // register of those; otherwise the code does not count as straight.
+  Uses uses_of_branch(const Nodes& nodes, const Node& branch) {
+    if (made_.empty()) {
+      made_.assign(writer_.size(), false);
+      for (size_t i = first_; i < end_; ++i) {
+        if (nodes[i].kind != Node::Kind::inst) continue;
+        if (const int t = uses_of(nodes[i]).written; t >= 0) made_[t] = true;
+      }
+    }
+    Uses out;
+    Counts last(writer_.size(), -1, memory_);  // by thing of the branch: its last use
+    const auto outer = [&](int t) {
+      if (!made_[t] || std::find(out.begin(), out.end(), t) != out.end()) return;
+      straight_ &= out.count < out.read.size();
+      if (straight_) out.add(t);
+    };
+    outer(p_.num_vregs + branch.mask);
+    for (size_t i = 0; i < branch.body.size() && straight_; ++i) {
+      straight_ = branch.body[i].kind == Node::Kind::inst;
+      if (!straight_) break;
+      const Uses n = uses_of(branch.body[i]);
+      for (const int t : n) last[t] < 0 ? outer(t) : void(last[t] = static_cast<int>(i));
+      const int t = n.written;
+      if (t < 0 || !made_[t]) {
+        straight_ &= t >= 0;
+        if (t >= 0) last[t] = static_cast<int>(i);
+      } else {
+        straight_ &= out.written < 0 || out.written == t;
+        out.written = t;
+      }
+    }
+    Live now;
+    for (size_t i = 0; i < branch.body.size() && straight_; ++i) {
+      const Uses n = uses_of(branch.body[i]);
+      for (const int t : n) {
+        if (last[t] != static_cast<int>(i)) continue;
+        last[t] = -1;  // it may be read twice
+        --(now.*(is_mask(t) ? &Live::masks : &Live::vectors));
+      }
+      if (n.written < 0 || made_[n.written]) continue;
+      const auto count = is_mask(n.written) ? &Live::masks : &Live::vectors;
+      out.inner.*count = std::max(out.inner.*count, ++(now.*count));
+    }
+    return out;
+  }
   const Uses& uses(size_t node) const { return uses_[node - first_]; }
   size_t end_of(size_t copy) const { return copy + 1 < begins_.size() ? begins_[copy + 1] : end_; }
   bool is_vector(int t) const { return t < p_.num_vregs; }
@@ -174,6 +227,7 @@ class Copies {
   std::pmr::memory_resource* const memory_;
   std::pmr::vector<Uses> uses_;  // of the nodes from first_ on
   bool straight_ = true;
+  std::pmr::vector<uint8_t> made_;  // by thing: whether a copy makes it; filled where there is a branch
   Counts writer_, writes_;  // by thing: the copy that writes it (-1: none), how often
 };
 

@@ -65,6 +65,23 @@ void find_candidates(const Stmt& s, const std::string& lane, Candidates& out) {
   for (const Stmt& c : s.body) find_candidates(c, s.mark == Mark::vector ? s.iter : lane, out);
 }
 
+// Whether b8 is met in conditions alone: never stored, and no value.
+bool conditions_only(const std::vector<Stmt>& body, const std::string& buffer) {
+  bool ok = true;
+  ir::for_each_stmt(body, [&](const Stmt& s) {
+    if (s.kind != Stmt::Kind::assign) return;
+    ok &= s.target != buffer && s.value->type != ir::DType::b8;
+    ir::for_each_node(s.value, [&](const ir::ExprNode& n) {
+      const bool takes = n.op == Op::k_select || ir::op_info(n.op).cls == ir::OpClass::kLogic;
+      for (size_t a = 0; a < n.args.size(); ++a) {
+        const bool load = n.args[a]->op == Op::k_load && n.args[a]->name == buffer;
+        ok &= !load || (takes && (n.op != Op::k_select || a == 0));
+      }
+    });
+  });
+  return ok;
+}
+
 bool copies_only(const std::vector<Stmt>& body, ir::DType type) {
   return std::all_of(body.begin(), body.end(), [&](const Stmt& s) {
     if (s.kind == Stmt::Kind::scope) return copies_only(s.body, type);
@@ -128,10 +145,10 @@ ir::Status Lowering::check_leaf() const {
     if (param && !b.dims.empty() && b.strides.size() != b.dims.size()) {
       return ir::unsupported("operand {} without strides", b.name);
     }
-    if (b.type == ir::DType::f32) continue;
+    if (b.type == ir::DType::f32 || (b.type == ir::DType::b8 && param && conditions_only(leaf_.body, b.name))) continue;
     if (b.type != ir::DType::i32 || !copies_only(leaf_.body, b.type)) {
       return ir::unsupported("{}: {} {}", b.name, ir::dtype_name(b.type),
-                             "where this lowering knows f32 (and copies of i32)");
+                             "where this lowering knows f32 (and copies of i32, conditions of b8)");
     }
   }
   if (params > ir::kMaxLeafOperands)

@@ -271,7 +271,8 @@ void Lowering::vector_scope(const Stmt& s) {
     fail(ir::unsupported("scope {}: extent {} of a vector scope", s.iter, ir::print(s.extent)));
     return;
   }
-  if (!lanes_are_regular(s)) return lane_by_lane(s, *extent);
+  // A scope of one lane is its only element: nothing tells what it writes from one element of all lanes, as its iterator is 0 everywhere.
+  if (extent->max == 1 || !lanes_are_regular(s)) return lane_by_lane(s, *extent);
   for (int64_t base = 0; base < extent->max && e_.ok(); base += lanes_) {
     Lane lane{s.iter, -1, {}};
     lane.mask = lane_mask(*extent, base, &lane.signature);
@@ -284,7 +285,7 @@ void Lowering::vector_scope(const Stmt& s) {
   }
 }
 
-// Accesses with other strides than 0 and 1: each lane as a scalar.
+// One lane, or accesses with other strides than 0 and 1: each lane as a scalar.
 void Lowering::lane_by_lane(const Stmt& s, const VectorExtent& extent) {
   for (int64_t lane = 0; lane < extent.max && e_.ok(); ++lane) {
     guarded(extent.bounds, 0, lane, s.body, [&] {

@@ -6,6 +6,7 @@
 //     loop k; k + 1 <= seglen; k += 1     { step 0 }
 #include <algorithm>
 
+#include "ir/analysis.h"
 #include "ir/text_form.h"
 #include "jit/lowering.h"
 
@@ -18,6 +19,13 @@ using ir::Stmt;
 namespace {
 
 constexpr int kUnroll = 4;
+
+bool steps_along(const Stmt& copy, const std::string& iter) {
+  const auto used = [&](const std::vector<Expr>& index) {
+    return std::any_of(index.begin(), index.end(), [&](const Expr& e) { return ir::uses(e, iter); });
+  };
+  return used(copy.index) || used(copy.value->args);
+}
 
 const Stmt* only_assign(const std::vector<Stmt>& body) {
   const Stmt* found = nullptr;
@@ -163,6 +171,10 @@ void Lowering::transpose(const Stmt& s) {
     return adjacent(col.iter, row.iter, copy->value->name, copy->value->args) &&
            adjacent(row.iter, col.iter, copy->target, copy->index);
   };
+  for (const bool outer_runs : {true, false}) {
+    const Stmt &run = outer_runs ? s : *inner, &one = outer_runs ? *inner : s;
+    if (!steps_along(*copy, one.iter)) return transpose_line(*copy, one, run);
+  }
   const bool outer_rows = fits(s, *inner);
   if (!outer_rows && !fits(*inner, s)) {
     fail(ir::unsupported("scope {}: a transpose needs one unit stride on each side", s.iter));
@@ -196,6 +208,20 @@ void Lowering::transpose(const Stmt& s) {
       transpose_tile(*copy, row.iter, col.iter, *rows, *cols, r, c);
     }
   }
+}
+
+// A side of one element at most (or none: its iterator is in no index) leaves a copy along the other.
+void Lowering::transpose_line(const Stmt& copy, const Stmt& one, const Stmt& run) {
+  const std::string block = run.iter + ".block";
+  const Expr whole = Expr(lanes_) * ir::iter(block) + ir::iter(run.iter);
+  Stmt moved = copy;
+  for (Expr& e : moved.index) e = ir::substitute(e, {{run.iter, whole}});
+  moved.value = ir::substitute(moved.value, {{run.iter, whole}});
+  Stmt lanes = ir::make_scope(run.iter, ir::min(Expr(lanes_), run.extent - Expr(lanes_) * ir::iter(block)), {std::move(moved)});
+  lanes.mark = ir::Mark::vector;
+  Stmt blocks = ir::make_scope(block, ir::ceildiv(run.extent, Expr(lanes_)), {std::move(lanes)});
+  made_.push_back(std::make_unique<Stmt>(ir::make_scope(one.iter, one.extent, {std::move(blocks)})));
+  loop(*made_.back());
 }
 
 void Lowering::transpose_tile(const Stmt& copy, const std::string& row, const std::string& col,

@@ -7,6 +7,7 @@
 #include <array>
 #include <functional>
 #include <map>
+#include <memory>
 #include <memory_resource>
 #include <optional>
 #include <string>
@@ -148,6 +149,7 @@ class Lowering {
   // lower_tensor.cc
   void mma(const ir::Stmt& s);
   void transpose(const ir::Stmt& s);
+  void transpose_line(const ir::Stmt& copy, const ir::Stmt& one, const ir::Stmt& run);
   void transpose_tile(const ir::Stmt& assign, const std::string& row, const std::string& col,
                       const VectorExtent& rows, const VectorExtent& cols, int64_t row0,
                       int64_t col0);
@@ -166,6 +168,7 @@ class Lowering {
   std::pmr::unordered_map<const ir::Stmt*, bool> regular_{memory_};
   std::pmr::unordered_map<const ir::Stmt*, std::vector<std::pair<std::string, ir::AssignOp>>>
       candidates_{memory_};
+  std::vector<std::unique_ptr<ir::Stmt>> made_;  // statements that are not the kernel's: the tables above know their places, too
   std::pmr::vector<size_t>* copies_ = nullptr;  // the unrolled scope below adds where its copies begin; null: it is the outermost
   int tensor_streams_ = 0;
   bool after_mma_ = false;

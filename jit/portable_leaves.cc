@@ -99,6 +99,13 @@ class Flattener {
         out_->ops[test].jump = here();
         return;
       }
+      case Node::Kind::if_any: {
+        const int test = here();
+        emit(FlatOp::kIfAny).mask = n.mask;
+        nodes(n.body);
+        out_->ops[test].jump = here();
+        return;
+      }
       case Node::Kind::segments: {
         emit(FlatOp::kSegFirst);
         const int test = here();

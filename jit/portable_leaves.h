@@ -16,6 +16,7 @@ struct FlatOp {
     kLoopTest,               // if (var + step > extent) jump
     kLoopNext,               // pointer steps; var += step; jump
     kIfLess,                 // if (var >= extent) jump
+    kIfAny,                  // if (no lane of mask) jump
     kSegFirst,               // segment = 0
     kSegTest,                // if (segment == nseg) jump; else set the two pointers and seglen
     kSegNext,                // segment += 1; jump

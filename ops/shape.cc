@@ -129,7 +129,8 @@ Result<Shape> infer_rope(const Inputs& in) {
   LATHE_RETURN_IF_ERROR(need_rank(x, 3, true, "rope"));
   const size_t rank = x.dims.size();
   const DimDesc& d = x.dims[rank - 1];
-  if (!d.fixed() || d.min % 2 != 0) return mismatch(x, rank - 1, "a fixed even size");
+  if (!d.fixed()) return mismatch(x, rank - 1, "a fixed size: finish a graph for each");
+  if (d.min % 2 != 0) return mismatch(x, rank - 1, "an even size, as pairs are turned: pad it by one");
   for (size_t i = 1; i < 3; ++i) {
     const TensorDesc& table = *in[i];
     LATHE_RETURN_IF_ERROR(need_rank(table, 2, false, "rope"));
@@ -144,19 +145,27 @@ Result<Shape> infer_rope(const Inputs& in) {
   return Shape{DType::f32, x.dims};
 }
 
-// Today's arithmetic is f32; the mask of where is b8; movement takes any dtype.
 Status check_dtypes(const OpRow& row, const Inputs& in) {
-  if (row.family == Family::kTranspose) return {};
+  const bool movement = row.family == Family::kTranspose;
   for (size_t i = 0; i < in.size(); ++i) {
-    const DType want = row.id == OpId::where && i == 0 ? DType::b8 : DType::f32;
-    if (in[i]->dtype == want) continue;
-    return unsupported("dtype {} of {}, expected {}", ir::dtype_name(in[i]->dtype), row.name,
-                       ir::dtype_name(want))
-        .with_arg(in[i]->name);
+    const std::span<const DType> moved = moved_dtypes();
+    if (movement && std::find(moved.begin(), moved.end(), in[i]->dtype) != moved.end()) continue;
+    const DType want = operand_dtype(row, i);
+    if (!movement && in[i]->dtype == want) continue;
+    std::string expected = movement ? "" : ir::dtype_name(want);
+    for (const DType t : movement ? moved : std::span<const DType>()) expected += fmt::format("{}{}", expected.empty() ? "" : " or ", ir::dtype_name(t));
+    return unsupported("dtype {} of {}, expected {}", ir::dtype_name(in[i]->dtype), row.name, expected).with_arg(in[i]->name);
   }
   return {};
 }
 }  // namespace
+
+DType operand_dtype(const OpRow& row, size_t number) { return row.id == OpId::where && number == 0 ? DType::b8 : DType::f32; }
+
+std::span<const DType> moved_dtypes() {
+  static constexpr DType kMoved[] = {DType::f32, DType::i32};
+  return kMoved;
+}
 
 Result<Shape> infer_shape(const OpRow& row, const Node& node, const Inputs& inputs) {
   LATHE_RETURN_IF_ERROR(check_dtypes(row, inputs));

@@ -1,6 +1,7 @@
 // Shape inference: dtype and dims of a node's result from those of its operands, with the rules of
 // broadcasting and the refusals of each family. Works on one node; graph.cc walks the graph.
 #pragma once
+#include <span>
 #include <vector>
 
 #include "ops/op_table.h"
@@ -15,6 +16,10 @@ struct Shape {
 // `node` has its attributes complete; `inputs` are its operands in order.
 ir::Result<Shape> infer_shape(const OpRow& row, const Node& node,
                               const std::vector<const TensorDesc*>& inputs);
+
+// What operand `number` has to be: f32, but for the mask of where. Movement takes any of moved_dtypes() instead.
+ir::DType operand_dtype(const OpRow& row, size_t number);
+std::span<const ir::DType> moved_dtypes();
 
 // Elements of each dimension of `operand` seen from a result of rank `rank`: operand dimension d is
 // result dimension d + rank - operand rank.

@@ -45,7 +45,8 @@ ir::Result<LoweredKernel> lower_transpose(KernelWriter& w) {
   std::vector<Merged> dims;
   for (size_t i = 0; i < perm.size(); ++i) {
     const int64_t p = perm[i];
-    if (!dims.empty() && p == perm[i - 1] + 1 && follows(dims.back().to, out.dims[i], to[i]) &&
+    if (ir::is_const_int(out.dims[i], 1)) continue;  // nothing steps along it
+    if (!dims.empty() && p > dims.back().source && follows(dims.back().to, out.dims[i], to[i]) &&
         follows(dims.back().from, in.dims[p], from[p])) {
       dims.back() = {multiply(dims.back().size, out.dims[i]), dims.back().source, to[i], from[p]};
     } else {

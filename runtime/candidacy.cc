@@ -46,7 +46,8 @@ Result<std::vector<RecordedParam>> recorded_params(const ir::Kernel& kernel, con
   return out;
 }
 
-// Bytes; of what cannot be bound more than there are.
+}  // namespace
+
 int64_t workspace_of(const ir::Kernel& naive, const ir::Kernel& scheduled, const SymbolValues& dims, int threads) {
   SymbolValues symbols = dims;
   const Result<std::vector<OperandShape>> shapes = operand_shapes(naive, &symbols);
@@ -55,8 +56,6 @@ int64_t workspace_of(const ir::Kernel& naive, const ir::Kernel& scheduled, const
   const Result<BoundNest> nest = bind_nest(*cut, symbols, arg_layouts(naive, *shapes), threads);
   return nest.ok() ? nest->workspace_bytes : INT64_MAX;
 }
-
-}  // namespace
 
 Candidacy::Candidacy(const std::shared_ptr<Operator>& op, const PrepareRequest& request, int kernel, Operator::LiveShape shape)
     : op_(op),
@@ -102,7 +101,6 @@ bool Candidacy::find(const CandidacyTools& tools, Operator&) {
   task.problem = problem_;
   task.query = query_;
   task.dims = shape_.call.symbols;
-  task.isa = ir::isa_name(tools.context.target().level);
   task.candidates = tools.rules.candidates;
   task.ram = tools.rules.ram;
   task.cancelled = tools.cancelled;
@@ -200,7 +198,7 @@ void Candidacy::run_shadow(const CandidacyTools& tools, Operator& op) {
   task.schedule = schedule_;
   task.dims = shape_.call.symbols;
   task.threads = request_.threads;
-  task.isa = ir::isa_name(tools.context.target().level);
+  task.target = tools.context.target().to_string();
   task.recorded = trial_->recorder->path();
   task.cpu_share = tools.rules.cpu_share;
   task.plant = tools.rules.shadow_plant;

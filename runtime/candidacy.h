@@ -38,6 +38,9 @@ struct CandidacyTools {
   bool trials = false;            // the host lets real calls be used
 };
 
+// Bytes of workspace that a call of the scheduled Kernel takes; of what cannot be bound more than there are.
+int64_t workspace_of(const ir::Kernel& naive, const ir::Kernel& scheduled, const SymbolValues& dims, int threads);
+
 class Candidacy {
  public:
   Candidacy(const std::shared_ptr<Operator>& op, const PrepareRequest& request, int kernel, Operator::LiveShape shape);

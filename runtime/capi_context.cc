@@ -86,7 +86,10 @@ Status create_context(const lathe_context_options* options, lathe_context** out)
 Status seal_context(lathe_context* ctx, uint32_t mode) {
   LATHE_CHECK_HANDLE(ctx, 0);
   if (mode > LATHE_SEAL_ERROR) return invalid("{}, expected a lathe_seal_mode", mode).with_arg("mode", 1);
-  ctx->body->state->context->set_seal(static_cast<Seal>(mode));
+  ContextState& state = *ctx->body->state;
+  if (mode != LATHE_SEAL_OFF && state.context->seal() == Seal::off) complete_all(state);
+  state.context->leaves().publish_all();
+  state.context->set_seal(static_cast<Seal>(mode));
   return {};
 }
 

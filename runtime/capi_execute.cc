@@ -145,6 +145,7 @@ Status prepack(const lathe_kernel* kernel, int32_t arg, const lathe_tensor* sour
   if (reinterpret_cast<uintptr_t>(out) % kPackAlign != 0) return invalid("not aligned to {} bytes", kPackAlign).with_arg("out", 3);
   if (out_bytes < a.packed_bytes) return invalid("{}, expected at least {}", out_bytes, a.packed_bytes).with_arg("out_bytes", 4);
   if (overlaps(out, a.packed_bytes, call.data[arg], call.bytes[arg])) return invalid("overlaps the source").with_arg("out", 3);
+  body.op->context().leaves().publish();  // a host that packs is still starting
   return run_pack(*packed, {}, {}, call.data[arg], out, body.op->context().team());
 }
 

@@ -4,7 +4,9 @@
 #include <algorithm>
 
 #include "jit/host_cpu.h"
+#include "runtime/machine_profile.h"
 #include "runtime/online_tuner.h"
+#include "search/schedule.h"
 
 namespace lathe::runtime {
 
@@ -69,13 +71,20 @@ Result<std::shared_ptr<Context>> Context::create(ContextConfig config) {
   leaves.filter = options.text(OptionId::filter);
   leaves.verify = static_cast<int>(options.integer(OptionId::verify));
   leaves.verbose = static_cast<Verbosity>(options.integer(OptionId::verbose));
+  leaves.compiler = config.compiler;
+  if (!config.binder) config.binder = bind_nest;
   ctx->leaves_ = std::make_unique<LeafCache>(leaves, ctx->store_.get(), &ctx->stats_);
   if (config.own_threads > 1) ctx->team_ = std::make_unique<ThreadTeam>(TeamOptions{.threads = config.own_threads, .cpus = config.own_cpus});
-  ctx->seal_ = seal_mode(options);
+  ctx->set_seal(seal_mode(options));
   ctx->tuner_ = std::make_unique<OnlineTuner>(config.online != nullptr ? *config.online : online_options(options));
   ctx->config_ = std::move(config);
   ctx->tuner_->set_mode(ctx, ctx->tuner_->mode());
   return ctx;
+}
+
+void Context::set_seal(Seal seal) {
+  seal_.store(seal, std::memory_order_relaxed);
+  leaves_->set_sealed(seal != Seal::off);
 }
 
 LeafPolicy Context::leaf_policy() const {
@@ -105,19 +114,32 @@ std::optional<Decision> Context::find_decision(const DecisionQuery& query, MissR
     return std::nullopt;
   }
   Result<Decision> decision = parse_decision(found.bytes);
-  if (!decision.ok() || decision->key != key.name || decision->environment != environment_.hash) {
-    if (reason != nullptr) *reason = MissReason::k_corrupt;
-    store_->reject(key, found, MissReason::k_corrupt);
-    return std::nullopt;
+  std::optional<MissReason> fault;
+  if (!decision.ok() || decision->key != key.name) {
+    fault = MissReason::k_corrupt;
+  } else if (decision->environment != environment_.hash) {
+    fault = MissReason::k_environment;
+  } else if (decision->epoch != kCodegenEpoch) {
+    fault = MissReason::k_epoch;
   }
-  return std::move(*decision);
+  if (!fault) return std::move(*decision);
+  if (reason != nullptr) *reason = *fault;
+  store_->reject(key, found, *fault);
+  return std::nullopt;
 }
+
+void Context::reject_decision(const DecisionQuery& query, MissReason reason) { store_->reject(decision_object(query), {}, reason); }
 
 void Context::record_decision(const DecisionQuery& query, Decision decision) {
   const ObjectKey key = decision_object(query);
   decision.key = key.name;
   decision.environment = environment_.hash;
   decision.epoch = kCodegenEpoch;
+  decision.numeric = 0;
+  for (const KernelDecision& k : decision.kernels) {
+    const Result<search::Schedule> schedule = search::parse_schedule(k.schedule);
+    if (schedule.ok()) decision.numeric |= schedule->numeric;
+  }
   // A record that cannot be written lives in memory; the store counts it.
   (void)store_->put({ObjectKind::k_env, "", environment_.hash}, environment_.text);
   (void)store_->put(key, print_decision(decision));
@@ -135,7 +157,8 @@ std::vector<std::vector<SymbolRange>> Context::decision_ranges(DecisionQuery que
 void Context::forget_decision(const DecisionQuery& query) { (void)store_->remove(decision_object(query)); }
 
 std::string Context::find_profile() {
-  return store_->find({ObjectKind::k_profile, "", environment_.hash}).bytes;
+  const Lookup stored = store_->find({ObjectKind::k_profile, "", environment_.hash});
+  return stored.found ? stored.bytes : described_profile();
 }
 
 void Context::record_profile(const std::string& text) {

@@ -2,6 +2,7 @@
 // Shared by handles; thread-safe.
 #pragma once
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@
 #include "runtime/decision.h"
 #include "runtime/key.h"
 #include "runtime/leaf_cache.h"
+#include "runtime/nest_bind.h"
 #include "runtime/stats.h"
 #include "runtime/store.h"
 #include "runtime/threads.h"
@@ -33,12 +35,17 @@ struct DecisionQuery {
   uint32_t allowed = 0;
 };
 
+// What binds a nest to a shape: bind_nest, or a test's.
+using NestBinder = std::function<ir::Result<BoundNest>(const ir::CutKernel&, const SymbolValues&, const std::vector<ArgLayout>&, int threads)>;
+
 struct ContextConfig {
   ir::Options options;
   std::vector<LayerSpec> layers;     // empty: by the placement rules
   int own_threads = 0;               // > 1: a team of Lathe's own
   std::vector<int> own_cpus;         // where its threads run; empty: as the thread that first uses it
   std::shared_ptr<const OnlineOptions> online;  // tests; null: by the options
+  LeafCompiler compiler;             // tests; empty: the back ends
+  NestBinder binder;                 // tests; empty: bind_nest
 };
 
 class Context : public std::enable_shared_from_this<Context> {
@@ -54,15 +61,18 @@ class Context : public std::enable_shared_from_this<Context> {
   const Stats& stats() const { return stats_; }
   ThreadTeam* team() { return team_.get(); }  // null: the caller's thread
   OnlineTuner& tuner() { return *tuner_; }
+  const NestBinder& binder() const { return config_.binder; }
 
   Seal seal() const { return seal_.load(std::memory_order_relaxed); }
-  void set_seal(Seal seal) { seal_.store(seal, std::memory_order_relaxed); }
+  void set_seal(Seal seal);
   // What leaves may do now: nothing is generated once sealed.
   LeafPolicy leaf_policy() const;
 
-  // From memory, then the store. One that does not parse or belongs to another key is a counted miss.
+  // From memory, then the store. One that does not parse, belongs to another key or was made by another epoch of the code is a counted miss.
   std::optional<Decision> find_decision(const DecisionQuery& query, MissReason* reason = nullptr);
-  // Fills in key, environment and epoch; publishes to memory and to the first writable layer.
+  // Says that a decision that was found cannot serve: counted, and from then on not found in this process, so that a search replaces it.
+  void reject_decision(const DecisionQuery& query, MissReason reason);
+  // Fills in key, environment, epoch and the liberties that the Schedules state; publishes to memory and to the first writable layer.
   void record_decision(const DecisionQuery& query, Decision decision);
   // The ranges that decisions are stored for, whatever the query's own; of its Kernel on this machine.
   std::vector<std::vector<SymbolRange>> decision_ranges(DecisionQuery query);

@@ -45,6 +45,8 @@ struct Decision {
   uint32_t numeric = 0;
   int64_t workspace = 0;
   DecisionStatus status = DecisionStatus::provisional;
+  // A guess: nobody timed it.
+  bool unmeasured() const { return status == DecisionStatus::provisional && best_us <= 0; }
   double default_us = 0, best_us = 0;
   OracleSummary oracle;
   std::vector<KernelDecision> kernels;

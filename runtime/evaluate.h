@@ -11,6 +11,7 @@
 #include "ir/status.h"
 #include "runtime/nest_bind.h"
 #include "runtime/oracle.h"
+#include "runtime/sample.h"
 
 namespace lathe::runtime {
 
@@ -19,7 +20,8 @@ struct EvaluateTask {
   SymbolValues dims;
   int threads = 1;
   bool cold = false;        // constant operands come from memory
-  std::string isa;          // caps the host's level; empty: none
+  std::string target;       // the machine it is meant for, ir::Target::to_string(); empty: the host
+  int placements = kPlacements;  // of operands that are timed
   uint64_t seed = 0;
   double budget_ms = 0;     // of verifying and timing together; 0: none
   bool aside = false;       // beside other work: shorter samples

@@ -9,6 +9,7 @@
 #include <map>
 #include <thread>
 
+#include "ir/target_text.h"
 #include "ir/text_form.h"
 #include "jit/host_cpu.h"
 #include "jit/image_lint.h"
@@ -52,10 +53,8 @@ class LocalEvaluation final : public Evaluation {
   Status begin() {
     LATHE_ASSIGN(naive_, ir::parse_kernel(task_.kernel_text));
     target_ = jit::host_target();
-    if (!task_.isa.empty()) {
-      const std::optional<ir::IsaLevel> level = ir::parse_isa(task_.isa);
-      if (!level) return ir::invalid("unknown ISA {}", task_.isa);
-      target_ = target_.cap(*level);
+    if (!task_.target.empty()) {
+      LATHE_ASSIGN(target_, ir::parse_target(task_.target));
     }
     if (task_.threads > 1) {
       TeamOptions team;
@@ -68,6 +67,8 @@ class LocalEvaluation final : public Evaluation {
     options.cold = task_.cold;
     options.seed = task_.seed;
     options.budget_ms = task_.budget_ms;
+    options.placements = task_.placements;
+    options.place = [this](int placement) { operands_->place(placement); };
     options.contended = processor_contended;
     options.min_sample_us = sample_us(task_.cold || task_.threads > 1, task_.aside || task_.background);
     if (task_.background) options.rest = [] { std::this_thread::sleep_for(std::chrono::microseconds(kRestUs)); };

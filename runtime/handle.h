@@ -2,6 +2,7 @@
 // state, so that a dead handle is told from a live one.
 #pragma once
 #include <atomic>
+#include <condition_variable>
 #include <deque>
 #include <map>
 #include <memory>
@@ -30,11 +31,13 @@ struct Shell {
 };
 
 // One operator as resolve serves it, by semantic identity, classes, threads and cache state. The Operator in it is prepared once and never
-// changed; a better one takes its place.
+// changed; a better one takes its place. The lock is for the fields: operators are made and searched without it.
 struct ServedOperator {
-  std::mutex mutex;                 // held while the operator is made
+  std::mutex mutex;
   std::shared_ptr<Operator> op;     // null: not yet
   PrepareInfo info;
+  bool searching = false;           // by a caller that waits for it
+  std::condition_variable searched; // that search has ended
   std::atomic<uint64_t> generation{0};
 };
 
@@ -121,7 +124,8 @@ void destroy_handle(H* handle) noexcept {
   }
 }
 
-// The operator for a request: made, or shared with those before. Waits for another thread that makes the same one.
+// The operator for a request: made, or shared with those before. Only a WAIT waits for others: for a search of the same operator, until its own
+// deadline.
 struct ServeRequest {
   PrepareRequest prepare;
   uint32_t wait = LATHE_NOW;
@@ -132,6 +136,9 @@ ir::Result<std::shared_ptr<ServedOperator>> serve(ContextState& state, const ops
                                                   std::shared_ptr<Operator>* op, PrepareInfo* info);
 // Operators below T2 are made anew by the next resolve, and the generation of their kernels moves: better ones were stored.
 void forget_untuned(ContextState& state);
+
+// What first resolves left for later is made: nothing can be after a seal.
+void complete_all(ContextState& state);
 
 // The text that names a finished graph apart from the names in it.
 std::string semantic_text(const ops::Graph& graph);

@@ -3,16 +3,19 @@
 //   get(leaf) = memory | stored image (xbyak's, then LLVM's) | xbyak | LLVM | portable executor
 #include "runtime/leaf_cache.h"
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <map>
 #include <memory_resource>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "jit/host_cpu.h"
 #include "jit/image.h"
+#include "jit/image_lint.h"
 #include "jit/lower.h"
 #include "jit/portable_leaves.h"
 #include "jit/profiler_map.h"
@@ -56,14 +59,26 @@ const char* origin_name(LeafOrigin origin) {
 }
 
 struct LeafCache::Impl {
-  enum class State : uint8_t { building, ready, failed };
   // Memory for a leaf in the making, kept for the next one. Written to at once: the system gives it now.
   using Desk = std::array<std::byte, size_t{512} << 10>;
+  // How far a policy lets making a leaf go. What was made by less is not the last word for one that allows more.
+  enum class Effort : uint8_t { stored, xbyak, llvm };
   struct Slot {
-    State state = State::building;
     LeafEntry entry;
-    Status failure;
+    Effort effort = Effort::stored;  // the most that was tried for it
     std::unique_ptr<jit::PreparedProgram> program;
+  };
+  // All that was made of a leaf: who was given one may hold it.
+  struct Place {
+    std::vector<std::unique_ptr<Slot>> made;
+    Slot* serves = nullptr;          // the best of them
+    Status failure;                  // of the last attempt, if nothing serves
+  };
+
+  struct Unpublished {
+    std::thread::id by;
+    std::string key;
+    jit::CodeImage image;
   };
 
   Impl(const LeafCacheOptions& o, Store* s, Stats* t) : options(o), memory(o.exec_mode, o.code_bytes), profiler(profiler_bits(o.profile)), store(s), stats(t) {
@@ -73,6 +88,9 @@ struct LeafCache::Impl {
     desks.push_back(std::make_unique<Desk>());
   }
 
+  void miss(MissReason reason) const {
+    if (stats != nullptr) stats->miss(reason);
+  }
   void count(Stat stat, int64_t n = 1) const {
     if (stats != nullptr) stats->add(stat, n);
   }
@@ -98,48 +116,74 @@ struct LeafCache::Impl {
     Result<jit::StoredImage> stored =
         jit::parse_image(reinterpret_cast<const uint8_t*>(found.bytes.data()), found.bytes.size());
     if (!stored.ok() || stored->leaf_key != key || stored->code_environment != code.hash) {
+      const bool elsewhere = stored.ok() && stored->leaf_key == key;
+      store->reject(image_key(key), found, elsewhere ? MissReason::k_environment : MissReason::k_corrupt);
+      return false;
+    }
+    if (!jit::lint_image(stored->image).ok()) {
       store->reject(image_key(key), found, MissReason::k_corrupt);
       return false;
     }
     const Status status = adopt(stored->image, backend, LeafOrigin::store, slot);
-    if (status.ok()) return true;
-    store->reject(image_key(key), found,
-                  (stored->image.features & ~jit::host_features()) != 0 ? MissReason::k_features : MissReason::k_no_exec_memory);
-    return false;
+    if (!status.ok()) store->reject(image_key(key), found, why_not_loaded(stored->image, status));
+    return status.ok();
   }
 
-  void publish() {
-    std::vector<std::pair<std::string, jit::CodeImage>> images;
+  static MissReason why_not_loaded(const jit::CodeImage& image, const Status& status) {
+    if ((image.features & ~jit::host_features()) != 0) return MissReason::k_features;
+    return status.code() == Code::kNOMEM ? MissReason::k_budget : MissReason::k_no_exec_memory;
+  }
+
+  void publish(bool of_all) {
+    std::vector<Unpublished> images;
     {
       std::lock_guard lock(mutex);
-      images.swap(unpublished);
+      const auto mine = std::stable_partition(unpublished.begin(), unpublished.end(),
+                                              [&](const Unpublished& u) { return !of_all && u.by != std::this_thread::get_id(); });
+      images.assign(std::make_move_iterator(mine), std::make_move_iterator(unpublished.end()));
+      unpublished.erase(mine, unpublished.end());
     }
     if (store == nullptr || images.empty()) return;
     (void)store->put({ObjectKind::k_env, "", code.hash}, code.text);
-    for (const auto& [key, image] : images) {
+    for (const auto& [by, key, image] : images) {
       Result<std::vector<uint8_t>> bytes = jit::write_image({image, key, code.hash});
       if (!bytes.ok()) continue;
       (void)store->put(image_key(key), std::string_view(reinterpret_cast<const char*>(bytes->data()), bytes->size()));
     }
   }
 
-  Status compile(const jit::LeafProgram& program, jit::Backend backend, const std::string& key, bool keep, Slot& slot) {
-    Result<jit::CodeImage> image = backend == jit::Backend::xbyak ? jit::compile_xbyak(program, true)
-                                                                  : jit::compile_llvm(program, options.plugin_dir);
+  // *why: set where there is code, and no memory for it.
+  Status compile(const jit::LeafProgram& program, jit::Backend backend, const std::string& key, bool keep, Slot& slot, MissReason* why) {
+    Result<jit::CodeImage> image = options.compiler                  ? options.compiler(program, backend)
+                                   : backend == jit::Backend::xbyak ? jit::compile_xbyak(program, true)
+                                                                    : jit::compile_llvm(program, options.plugin_dir);
     if (!image.ok()) {
       count(Stat::k_refusals);
       return image.status();
     }
     count(backend == jit::Backend::xbyak ? Stat::k_compiled_xbyak : Stat::k_compiled_llvm);
-    LATHE_RETURN_IF_ERROR(adopt(*image, backend, LeafOrigin::compiled, slot));
+    if (sealed.load(std::memory_order_relaxed)) count(Stat::k_compiles_after_seal);
+    const Status loaded = adopt(*image, backend, LeafOrigin::compiled, slot);
+    if (!loaded.ok()) {
+      *why = why_not_loaded(*image, loaded);
+      return loaded;
+    }
     if (!options.dump.empty() && dump_wanted(options.filter, image->symbol)) {
       dump_leaf(options.dump, program, *image, options.plugin_dir);
     }
     if (keep && store != nullptr) {
       std::lock_guard lock(mutex);
-      unpublished.emplace_back(key, std::move(*image));
+      unpublished.push_back({std::this_thread::get_id(), key, std::move(*image)});
     }
     return {};
+  }
+
+  Effort effort(const LeafPolicy& policy) const {
+    return !policy.generate ? Effort::stored : policy.llvm && options.llvm ? Effort::llvm : Effort::xbyak;
+  }
+  // Whether the policy may give more than what serves: code instead of the portable executor.
+  bool improves(const Slot& serving, const ir::Target& target, const LeafPolicy& policy) const {
+    return serving.entry.backend == jit::Backend::portable && !policy.forced && makes_code(target) && effort(policy) > serving.effort;
   }
 
   bool makes_code(const ir::Target& target) const { return target.level != ir::IsaLevel::portable && options.exec_mode != jit::ExecMode::off; }
@@ -158,6 +202,7 @@ struct LeafCache::Impl {
         slot.entry.key = key_for(b);
         if (from_store(slot.entry.key, b, slot)) return {};
       }
+      if (!policy.generate && sealed.load(std::memory_order_relaxed)) miss(MissReason::k_sealed);
       if (!policy.generate && !policy.portable) {
         return ir::make_error(Code::kMISS, "a leaf is not in the store, and compiling is not allowed");
       }
@@ -165,13 +210,15 @@ struct LeafCache::Impl {
     std::pmr::monotonic_buffer_resource scratch(desk.data(), desk.size());
     LATHE_ASSIGN(const jit::LeafProgram program, jit::lower_leaf(leaf.kernel, target, leaf.text, &scratch));
     Status refused = ir::unsupported("the target has no native level");
+    MissReason why = MissReason::k_compile_failed;
     for (jit::Backend b : kNative) {
       const bool wanted = policy.forced ? policy.backend == b : policy.generate && (b != jit::Backend::llvm || (policy.llvm && options.llvm));
       if (!native || !wanted) continue;
       slot.entry.key = key_for(b);
-      refused = compile(program, b, slot.entry.key, !policy.forced, slot);
+      refused = compile(program, b, slot.entry.key, !policy.forced, slot, &why);
       if (refused.ok()) return {};
     }
+    if (native && !policy.forced && policy.generate) miss(why);
     const bool portable = policy.forced ? policy.backend == jit::Backend::portable : policy.portable;
     if (!portable) return refused;
     slot.entry.key = key_for(jit::Backend::portable);
@@ -188,20 +235,22 @@ struct LeafCache::Impl {
   jit::ProfilerMap profiler;
   Store* store;
   Stats* stats;
+  std::atomic<bool> sealed{false};
   std::mutex mutex;
-  std::condition_variable made;
-  std::map<std::string, std::unique_ptr<Slot>> slots;
+  std::map<std::string, Place> places;
   std::vector<std::unique_ptr<Desk>> desks;  // not in use
-  std::vector<std::pair<std::string, jit::CodeImage>> unpublished;
+  std::vector<Unpublished> unpublished;
 };
 
 LeafCache::LeafCache(const LeafCacheOptions& options, Store* store, Stats* stats)
     : impl_(std::make_unique<Impl>(options, store, stats)) {}
-LeafCache::~LeafCache() { publish(); }
+LeafCache::~LeafCache() { impl_->publish(true); }
 
 const LeafCacheOptions& LeafCache::options() const { return impl_->options; }
 bool LeafCache::native(const ir::Target& target) const { return impl_->makes_code(target); }
-void LeafCache::publish() { impl_->publish(); }
+void LeafCache::set_sealed(bool sealed) { impl_->sealed.store(sealed, std::memory_order_relaxed); }
+void LeafCache::publish() { impl_->publish(false); }
+void LeafCache::publish_all() { impl_->publish(true); }
 
 Result<const LeafEntry*> LeafCache::get(const ir::Leaf& leaf, const ir::Target& target, const LeafPolicy& policy,
                                         LeafOrigin* origin) {
@@ -209,38 +258,34 @@ Result<const LeafEntry*> LeafCache::get(const ir::Leaf& leaf, const ir::Target& 
   const std::string id = policy.forced ? key + " forced" : key;
   Impl& m = *impl_;
   std::unique_lock lock(m.mutex);
-  std::unique_ptr<Impl::Slot>& place = m.slots[id];
+  Impl::Place& place = m.places[id];
+  const auto serve = [&](LeafOrigin from) {
+    if (origin != nullptr) *origin = from;
+    return &place.serves->entry;
+  };
+  if (place.serves != nullptr && !m.improves(*place.serves, target, policy)) return serve(LeafOrigin::memory);
   // A refusal is not final: once generating is allowed, or the portable executor will do, it is tried again.
-  if (place && place->state != Impl::State::building) {
-    const bool retry = place->state == Impl::State::failed && (policy.generate || policy.portable);
-    if (!retry) {
-      if (place->state == Impl::State::failed) return place->failure;
-      if (origin != nullptr) *origin = LeafOrigin::memory;
-      return &place->entry;
-    }
-    place.reset();
-  }
-  if (place) {
-    m.made.wait(lock, [&] { return place->state != Impl::State::building; });
-    if (place->state == Impl::State::failed) return place->failure;
-    if (origin != nullptr) *origin = LeafOrigin::memory;
-    return &place->entry;
-  }
-  place = std::make_unique<Impl::Slot>();
-  Impl::Slot& slot = *place;
+  if (place.serves == nullptr && !place.failure.ok() && !policy.generate && !policy.portable) return place.failure;
   if (m.desks.empty()) m.desks.push_back(std::make_unique<Impl::Desk>());
   std::unique_ptr<Impl::Desk> desk = std::move(m.desks.back());
   m.desks.pop_back();
   lock.unlock();
-  const Status status = m.make(leaf, target, policy, key, *desk, slot);
+  // Another thread may make the same leaf meanwhile. The later one is thrown away, unless it is code and what serves is not.
+  auto slot = std::make_unique<Impl::Slot>();
+  slot->effort = m.effort(policy);
+  const Status status = m.make(leaf, target, policy, key, *desk, *slot);
   lock.lock();
   m.desks.push_back(std::move(desk));
-  slot.state = status.ok() ? Impl::State::ready : Impl::State::failed;
-  slot.failure = status;
-  m.made.notify_all();
+  Impl::Slot* const serving = place.serves;
+  if (serving != nullptr && (!status.ok() || slot->entry.backend == jit::Backend::portable || serving->entry.backend != jit::Backend::portable)) {
+    serving->effort = std::max(serving->effort, slot->effort);
+    return serve(status.ok() ? slot->entry.origin : LeafOrigin::memory);
+  }
+  place.failure = status;
   if (!status.ok()) return status;
-  if (origin != nullptr) *origin = slot.entry.origin;
-  return &slot.entry;
+  place.made.push_back(std::move(slot));
+  place.serves = place.made.back().get();
+  return serve(place.serves->entry.origin);
 }
 
 }  // namespace lathe::runtime

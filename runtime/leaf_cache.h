@@ -1,7 +1,9 @@
 // Leaves of a context: canonical leaf -> something callable. In order: memory, stored image, xbyak, LLVM's plug-in, the portable executor (T0).
-// Each leaf is made once per context; entries live as long as the cache. Thread-safe; a leaf being made by one thread is waited for.
+// Entries live as long as the cache. Thread-safe, and no caller waits for another: two that want a leaf at once both make it, and the better
+// entry, of equals the first, serves whoever comes later.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -40,6 +42,9 @@ struct LeafEntry {
   std::shared_ptr<const jit::CodeImage> image;  // with keep_images; null for T0
 };
 
+// What makes code of a leaf program.
+using LeafCompiler = std::function<ir::Result<jit::CodeImage>(const jit::LeafProgram&, jit::Backend)>;
+
 struct LeafCacheOptions {
   jit::ExecMode exec_mode = jit::ExecMode::automatic;
   size_t code_bytes = size_t{256} << 20;
@@ -51,6 +56,7 @@ struct LeafCacheOptions {
   Verbosity verbose = Verbosity::none;
   bool llvm = true;              // the plug-in is used where a policy allows it
   bool keep_images = false;      // beside the mapped code: who evaluates looks at them
+  LeafCompiler compiler;         // tests; empty: the back ends
 };
 
 class LeafCache {
@@ -62,10 +68,15 @@ class LeafCache {
   LeafCache& operator=(const LeafCache&) = delete;
 
   const LeafCacheOptions& options() const;
+  // Sealed: code that is made all the same counts as compiles_after_seal, code that is not stored as missed for the seal.
+  void set_sealed(bool sealed);
   // Whether leaves for the target are code at all, and not the portable executor's.
   bool native(const ir::Target& target) const;
-  // Writes the images made since the last call to the store. Not part of making a leaf: callers publish when nobody waits.
+  // Writes images to the store that were made since the last call: files, which take longer than the leaves did. Not part of making a leaf, and
+  // a caller that must not wait leaves its own in memory. publish(): those of this thread, for callers that wait for nobody else's work;
+  // publish_all(): whoever made them. The destructor writes the rest.
   void publish();
+  void publish_all();
 
   // MISS: not in memory or store and the policy forbids making it. UNSUPPORTED: outside every backend. *origin, if not
   // null, says where this call found it.

@@ -121,6 +121,11 @@ double best_rate(int64_t bytes, F&& pass) {
   return best;
 }
 
+std::string& described() {
+  static std::string text;
+  return text;
+}
+
 }  // namespace
 
 struct MachineProbe::Buffer {
@@ -214,6 +219,12 @@ MachineProfile measure_profile(MachineProbe& probe, const ir::Target& target) {
   std::erase_if(out.values, [](const auto& v) { return !(v.second > 0); });  // what could not be measured
   return out;
 }
+
+void describe_machine(const ir::Target& target, const MachineProfile& profile) {
+  jit::describe_host(target);
+  described() = to_text(profile);
+}
+const std::string& described_profile() { return described(); }
 
 std::string to_text(const MachineProfile& profile) {
   std::string out;

@@ -78,7 +78,13 @@ void OnlineTuner::watch(const std::shared_ptr<Operator>& op, const PrepareReques
   watched->op = op;
   watched->request = request;
   const std::lock_guard lock(mutex_);
-  watched_.push_back(std::move(watched));
+  arrived_.push_back(std::move(watched));
+}
+
+void OnlineTuner::take_arrived() {
+  const std::lock_guard lock(mutex_);
+  std::move(arrived_.begin(), arrived_.end(), std::back_inserter(watched_));
+  arrived_.clear();
 }
 
 void OnlineTuner::set_mode(const std::shared_ptr<Context>& context, TuneMode mode) {
@@ -159,21 +165,17 @@ void OnlineTuner::keep_off(int64_t now) {
   cpu_set_t calls;
   CPU_ZERO(&calls);
   bool parallel = false;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& w : watched_) {
-      const std::shared_ptr<Operator> op = w->op.lock();
-      if (op == nullptr) continue;
-      parallel |= w->request.threads > 1;
-      for (const Operator::LiveShape& s : op->live_shapes()) s.heat->take_cpus(&calls);
-    }
+  for (const auto& w : watched_) {
+    const std::shared_ptr<Operator> op = w->op.lock();
+    if (op == nullptr) continue;
+    parallel |= w->request.threads > 1;
+    for (const Operator::LiveShape& s : op->live_shapes()) s.heat->take_cpus(&calls);
   }
   off_->update(calls, parallel, worker_ == nullptr ? -1 : worker_->pid(), now);
 }
 
 // Calls of all operators are counted.
 void OnlineTuner::switch_on() {
-  const std::lock_guard lock(mutex_);
   for (const auto& w : watched_) {
     const std::shared_ptr<Operator> op = w->op.lock();
     if (!w->hot && op != nullptr) op->set_heat(options_.period);
@@ -183,7 +185,6 @@ void OnlineTuner::switch_on() {
 
 // Calls are counted no more, and none is a trial.
 void OnlineTuner::switch_off() {
-  const std::lock_guard lock(mutex_);
   for (const auto& w : watched_) {
     const std::shared_ptr<Operator> op = w->op.lock();
     if (w->hot && op != nullptr) op->set_heat(0);
@@ -210,6 +211,7 @@ bool OnlineTuner::step(Context& context) {
     if (cancelled(context)) drop_worker();
     return false;
   }
+  take_arrived();
   switch_on();  // new operators too
   const double dt_s = static_cast<double>(std::max<int64_t>(now - last_ns_ - std::exchange(off_ns_, 0), 0)) * 1e-9;
   if (dt_s > 0) refresh(dt_s);
@@ -239,13 +241,7 @@ bool OnlineTuner::step(Context& context) {
 // True if the child was used: once a step.
 bool OnlineTuner::poll(const CandidacyTools& tools, bool may_work) {
   bool worked = false;
-  for (size_t i = 0;; ++i) {
-    Watched* w = nullptr;
-    {
-      const std::lock_guard lock(mutex_);
-      if (i >= watched_.size()) return worked;
-      w = watched_[i].get();
-    }
+  for (const auto& w : watched_) {
     for (const auto& c : w->candidacies) {
       const bool costly = c->ready();
       if (costly && (worked || !may_work)) continue;
@@ -257,10 +253,10 @@ bool OnlineTuner::poll(const CandidacyTools& tools, bool may_work) {
       worked |= costly;
     }
   }
+  return worked;
 }
 
 void OnlineTuner::refresh(double dt_s) {
-  const std::lock_guard lock(mutex_);
   for (size_t i = 0; i < watched_.size();) {
     Watched& w = *watched_[i];
     const std::shared_ptr<Operator> op = w.op.lock();
@@ -293,7 +289,6 @@ double OnlineTuner::floor_us(Context& context, const Operator& op, const Operato
 
 OnlineTuner::Choice OnlineTuner::choose(Context& context, bool trials) {
   Choice best;
-  const std::lock_guard lock(mutex_);
   for (size_t i = 0; i < watched_.size(); ++i) {
     Watched& w = *watched_[i];
     const std::shared_ptr<Operator> op = w.op.lock();
@@ -327,11 +322,7 @@ OnlineTuner::Choice OnlineTuner::choose(Context& context, bool trials) {
 }
 
 void OnlineTuner::propose(const CandidacyTools& tools, const Choice& choice) {
-  Watched* w = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    w = watched_[choice.watched].get();
-  }
+  Watched* const w = watched_[choice.watched].get();
   const std::shared_ptr<Operator> op = w->op.lock();
   if (op == nullptr) return;
   for (const auto& c : w->candidacies) {
@@ -406,7 +397,6 @@ Evaluator OnlineTuner::paced(Context& context) {
 }
 
 std::vector<OnlineRow> OnlineTuner::rows() const {
-  const std::lock_guard lock(mutex_);
   std::vector<OnlineRow> out;
   for (const auto& w : watched_) {
     const std::shared_ptr<Operator> op = w->op.lock();

@@ -94,6 +94,7 @@ class OnlineTuner {
     bool stop = false;
   };
 
+  void take_arrived();
   static void run(std::weak_ptr<Context> context, std::shared_ptr<Signal> signal);
   bool off(const Context& context) const;
   bool cancelled(const Context& context) const;
@@ -121,9 +122,10 @@ class OnlineTuner {
   std::shared_ptr<Signal> signal_;
   std::thread thread_;
   pid_t owner_ = 0;                  // the process that has the thread
-  mutable std::mutex mutex_;         // watched_, thread_
-  std::vector<std::unique_ptr<Watched>> watched_;
+  std::mutex mutex_;                 // arrived_, thread_: a call that brings an operator waits for no step
+  std::vector<std::unique_ptr<Watched>> arrived_;
   // The rest belongs to step().
+  std::vector<std::unique_ptr<Watched>> watched_;
   std::unique_ptr<WorkerClient> worker_;
   std::unique_ptr<CpuBudget> budget_;
   std::unique_ptr<SearchKnowledge> knowledge_;   // made at the first step

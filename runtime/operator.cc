@@ -15,18 +15,8 @@ using ir::Status;
 
 namespace {
 
-constexpr uint32_t kDefaultAllowed = ir::kReassociate | ir::kContract;
 constexpr size_t kMaxHintedDims = 64;
 constexpr size_t kMaxBound = 1024;  // shapes come from requests: no more nests than this are kept
-
-// The kernel over its whole declared range; 0 is in every dim's range.
-ir::Kernel widened(const ir::Kernel& kernel) {
-  ir::Kernel out = kernel;
-  for (ir::Symbol& s : out.symbols) {
-    if (s.min != s.max) s.min = 0;
-  }
-  return out;
-}
 
 std::optional<int64_t> value_of(const SymbolValues& values, const std::string& name) {
   for (const auto& [n, v] : values) {
@@ -35,7 +25,12 @@ std::optional<int64_t> value_of(const SymbolValues& values, const std::string& n
   return std::nullopt;
 }
 
-uint32_t allowed_classes(const PrepareRequest& request) { return request.allowed == 0 ? kDefaultAllowed : request.allowed; }
+// Of each symbol the largest value.
+SymbolValues largest(const ir::Kernel& kernel) {
+  SymbolValues out;
+  for (const ir::Symbol& s : kernel.symbols) out.emplace_back(s.name, s.max - s.max % s.multiple_of);
+  return out;
+}
 
 int64_t align64(int64_t bytes) { return (bytes + 63) & ~int64_t{63}; }
 
@@ -56,8 +51,9 @@ Result<std::shared_ptr<Operator>> Operator::create(std::shared_ptr<Context> cont
   LATHE_ASSIGN(op->lowered_, ops::lower(finished));
   op->arg_tensors_ = finished.inputs;
   op->arg_tensors_.insert(op->arg_tensors_.end(), finished.outputs.begin(), finished.outputs.end());
+  for (const ops::LoweredKernel& k : op->lowered_.kernels) op->texts_.push_back(ir::print(k.kernel));
   op->stages_.resize(op->lowered_.kernels.size());
-  op->promoted_.resize(op->lowered_.kernels.size());
+  op->promoted_ = std::make_shared<const Bodies>(op->lowered_.kernels.size());
   return op;
 }
 
@@ -107,7 +103,7 @@ search::Problem Operator::problem_in(int kernel, const std::vector<SymbolRange>&
 
 DecisionQuery Operator::query_in(int kernel, const std::vector<SymbolRange>& ranges, const PrepareRequest& request) const {
   DecisionQuery q;
-  q.kernel_text = ir::print(lowered_.kernels[static_cast<size_t>(kernel)].kernel);
+  q.kernel_text = texts_[static_cast<size_t>(kernel)];
   q.ranges = ranges;
   q.threads = request.threads;
   q.cold = request.cold;
@@ -121,19 +117,6 @@ search::Problem Operator::problem(int kernel, const SymbolValues& dims, const Pr
 
 DecisionQuery Operator::query(int kernel, const SymbolValues& dims, const PrepareRequest& request) const {
   return query_in(kernel, ranges_at(kernel, dims), request);
-}
-
-search::Problem Operator::general_problem(int kernel, bool packed, const PrepareRequest& request) const {
-  search::Problem p;
-  const ir::Kernel& naive = lowered_.kernels[static_cast<size_t>(kernel)].kernel;
-  const ir::Kernel whole = widened(naive);
-  p.kernel = packed ? whole : constants_as_inputs(whole);
-  p.one_layout = !naive.symbols.empty();
-  const std::vector<SymbolValues> hints = hinted_dims();
-  for (const auto& [name, value] : hints.back()) p.dims[name] = value;
-  p.threads = request.threads;
-  p.cold = request.cold;
-  return p;
 }
 
 // The values of symbols that the problem is for.
@@ -151,9 +134,8 @@ SymbolRanges Operator::range_of(int kernel, const search::Problem& problem) cons
   return out;
 }
 
-Result<const ServedStage*> Operator::add_stage(int kernel, const search::Problem& problem, const search::Schedule& schedule,
-                                               ServedStage attributes, const LeafPolicy& policy, PrepareInfo& info) {
-  LATHE_ASSIGN(attributes.stage, build_stage(problem.kernel, schedule, context_->target(), context_->leaves(), policy));
+// Adds a stage that was built.
+Result<const ServedStage*> Operator::keep_stage(int kernel, const search::Problem& problem, ServedStage attributes, PrepareInfo& info) {
   attributes.range = range_of(kernel, problem);
   const Stage& stage = attributes.stage;
   for (const PackedParam& p : stage.packed) {
@@ -175,44 +157,47 @@ Result<const ServedStage*> Operator::add_stage(int kernel, const search::Problem
   return list.back().get();
 }
 
-// What a search decided, over the problem's range. Not by the portable executor, if that is not all there is: the general stage is better.
-Result<const ServedStage*> Operator::add_decided(int kernel, const search::Problem& problem, const search::Schedule& schedule, const Decision& decision,
-                                                 const PrepareRequest& request, LeafPolicy policy, PrepareInfo& info) {
+// What a search decided, over the problem's range: nothing in a record is believed that replay can tell. Not by the portable executor, if
+// that is not all there is: the general stage is better.
+Result<const ServedStage*> Operator::decided_stage(int kernel, const search::Problem& problem, const Decision& decision, const PrepareRequest& request,
+                                                   LeafPolicy policy, PrepareInfo& info, MissReason* why) {
+  *why = MissReason::k_corrupt;
+  if (decision.kernels.size() != 1) return ir::unsupported("a record of {} kernels, expected 1", decision.kernels.size());
+  LATHE_ASSIGN(const search::Schedule schedule, search::parse_schedule(decision.kernels[0].schedule));
+  if (decision.numeric != schedule.numeric) return ir::unsupported("a record of class {:#x} with a Schedule of class {:#x}", decision.numeric, schedule.numeric);
+  *why = MissReason::k_numeric;
+  if ((schedule.numeric & ~allowed_classes(request)) != 0) return ir::unsupported("liberties that the caller does not allow");
   policy.portable &= !context_->leaves().native(context_->target());
   ServedStage attributes;
-  attributes.tier = 2;
+  attributes.tier = decision.unmeasured() ? 1 : 2;
+  attributes.decided = true;
   attributes.threads = request.threads;
   attributes.best_us = decision.best_us;
   attributes.default_us = decision.default_us;
-  return add_stage(kernel, problem, schedule, std::move(attributes), policy, info);
+  LATHE_ASSIGN(attributes.stage, build_stage(problem.kernel, schedule, context_->target(), context_->leaves(), policy, why, known_packs(kernel)));
+  *why = MissReason::k_corrupt;
+  if (attributes.stage.schedule.numeric != schedule.numeric) return ir::unsupported("liberties that are not the ones stated");
+  *why = MissReason::k_refused;
+  LATHE_RETURN_IF_ERROR(bind_nest(attributes.stage.cut, largest(attributes.stage.cut.kernel), {}, request.threads).status());
+  *why = MissReason::k_layout;
+  return keep_stage(kernel, problem, std::move(attributes), info);
 }
 
-// The stage over the whole range, by the default Schedule for the largest hint; plain: constants as they lie.
-Status Operator::add_general(int kernel, const PrepareRequest& request, bool packed, const LeafPolicy& policy, PrepareInfo& info) {
-  const search::Problem p = general_problem(kernel, packed, request);
-  search::Schedule schedule = search::default_schedule(p, context_->target());
-  if (const uint32_t denied = kDefaultAllowed & ~allowed_classes(request)) {
-    LATHE_ASSIGN(const ir::Kernel scheduled, search::replay(p.kernel, schedule));
-    if ((scheduled.numeric & denied) != 0) {  // the naive Kernel takes no liberty
-      schedule = {};
-      schedule.family = p.kernel.family;
-    }
-  }
-  ServedStage attributes;
-  attributes.tier = 1;
-  attributes.threads = request.threads;
-  attributes.packed = packed;
-  Result<const ServedStage*> added = add_stage(kernel, p, schedule, attributes, policy, info);
-  if (!added.ok()) return added.status();
-  if (packed) info.codegen_us += (*added)->stage.codegen_us;
-  if (packed && !(*added)->stage.packed.empty()) return add_general(kernel, request, false, policy, info);
-  return {};
+// True: it serves. Else *why, counted; what does not depend on the code at hand is not looked at again.
+bool Operator::add_decided(int kernel, const search::Problem& problem, const DecisionQuery& query, const Decision& decision,
+                           const PrepareRequest& request, const LeafPolicy& policy, PrepareInfo& info, MissReason* why) {
+  if (decided_stage(kernel, problem, decision, request, policy, info, why).ok()) return true;
+  if (*why == MissReason::k_never_seen && context_->seal() != Seal::off) *why = MissReason::k_sealed;
+  const bool code = *why == MissReason::k_never_seen || *why == MissReason::k_sealed || *why == MissReason::k_budget || *why == MissReason::k_compile_failed;
+  if (code) context_->stats().miss(*why);
+  else context_->reject_decision(query, *why);
+  return false;
 }
 
 bool Operator::decided(int kernel, const search::Problem& problem, const PrepareRequest& request) const {
   const SymbolRanges range = range_of(kernel, problem);
   const auto& list = stages_[static_cast<size_t>(kernel)];
-  return std::any_of(list.begin(), list.end(), [&](const auto& s) { return s->tier == 2 && s->threads == request.threads && s->range == range; });
+  return std::any_of(list.begin(), list.end(), [&](const auto& s) { return s->decided && s->threads == request.threads && s->range == range; });
 }
 
 // Bodies that are stored for ranges nobody hints, as far as nothing has to be made for them.
@@ -220,7 +205,10 @@ void Operator::add_between(int kernel, const PrepareRequest& request, LeafPolicy
   const std::vector<ir::Symbol>& symbols = lowered_.kernels[static_cast<size_t>(kernel)].kernel.symbols;
   if (symbols.empty()) return;
   policy.generate = policy.llvm = false;
+  std::vector<std::vector<SymbolRange>> hinted;
+  for (const SymbolValues& dims : hinted_dims()) hinted.push_back(ranges_at(kernel, dims));
   for (const std::vector<SymbolRange>& ranges : context_->decision_ranges(query_in(kernel, {}, request))) {
+    if (std::find(hinted.begin(), hinted.end(), ranges) != hinted.end()) continue;
     SymbolValues dims;
     bool within = ranges.size() == symbols.size();
     for (size_t i = 0; within && i < symbols.size(); ++i) {
@@ -230,67 +218,52 @@ void Operator::add_between(int kernel, const PrepareRequest& request, LeafPolicy
     if (!within) continue;
     const search::Problem p = problem_in(kernel, ranges, dims, request);
     if (decided(kernel, p, request)) continue;
-    const std::optional<Decision> decision = context_->find_decision(query_in(kernel, ranges, request));
-    if (!decision || decision->kernels.size() != 1) continue;
-    const Result<search::Schedule> schedule = search::parse_schedule(decision->kernels[0].schedule);
-    if (!schedule.ok() || (schedule->numeric & ~allowed_classes(request)) != 0) continue;
+    const DecisionQuery query = query_in(kernel, ranges, request);
+    const std::optional<Decision> decision = context_->find_decision(query);
+    MissReason why = MissReason::k_never_seen;
     // One that does not fit (leaves that are not stored, another layout) leaves the range to the general stage.
-    (void)add_decided(kernel, p, *schedule, *decision, request, policy, info);
+    if (decision) (void)add_decided(kernel, p, query, *decision, request, policy, info, &why);
   }
 }
 
-Result<PrepareInfo> Operator::prepare(const PrepareRequest& request, bool compiled_only) {
-  std::lock_guard lock(mutex_);
+Result<PrepareInfo> Operator::prepare(const PrepareRequest& asked, bool compiled_only) {
   PrepareInfo info;
   LeafPolicy policy = context_->leaf_policy();
-  policy.llvm &= request.llvm;
+  policy.llvm &= asked.llvm;
   const bool stored_only = compiled_only || context_->seal() == Seal::error;
   if (compiled_only) policy.generate = policy.llvm = policy.portable = false;
+  PrepareRequest request = asked;
+  request.caller_waits &= !stored_only;  // later nothing could be refused any more
   const std::vector<SymbolValues> hints = hinted_dims();
   for (size_t k = 0; k < lowered_.kernels.size(); ++k) {
     const int kernel = static_cast<int>(k);
-    auto& list = stages_[k];
+    // The layout of constants that the whole range has is the one that decisions for parts of it share.
+    const bool ranged = !lowered_.kernels[k].kernel.symbols.empty();
+    if (ranged) LATHE_RETURN_IF_ERROR(add_missing(kernel, request, policy, info));
     for (const SymbolValues& dims : hints) {
       const search::Problem p = problem(kernel, dims, request);
       if (decided(kernel, p, request)) continue;
       MissReason reason = MissReason::k_never_seen;
-      const std::optional<Decision> decision = context_->find_decision(query(kernel, dims, request), &reason);
-      if (!decision || decision->kernels.size() != 1) {
-        if (decision) reason = MissReason::k_corrupt;
-        info.missed = true;
-        info.miss = reason;
-        if (context_->seal() == Seal::warn && context_->leaves().options().verbose >= Verbosity::warn) {
-          verbose_line({"warn", graph_.name, "T1", "", miss_reason_name(reason), 0});
-        }
-        if (stored_only) {
-          return ir::make_error(ir::Code::kMISS, "{}: no decision is stored ({})", graph_.name, miss_reason_name(reason));
-        }
+      const DecisionQuery wanted = query(kernel, dims, request);
+      const std::optional<Decision> decision = context_->find_decision(wanted, &reason);
+      if (decision && add_decided(kernel, p, wanted, *decision, request, policy, info, &reason)) {
+        if (!decision->unmeasured()) continue;
+        info.unmeasured = true;
+        if (!info.missed) info.miss = MissReason::k_unmeasured;
+        context_->stats().miss(MissReason::k_unmeasured);
         continue;
       }
-      Result<search::Schedule> schedule = search::parse_schedule(decision->kernels[0].schedule);
-      if (!schedule.ok()) continue;
-      if ((schedule->numeric & ~allowed_classes(request)) != 0) {
-        info.missed = true;
-        info.miss = MissReason::k_numeric;
-        context_->stats().miss(MissReason::k_numeric);
-        continue;
+      info.missed = true;
+      info.miss = reason;
+      if (context_->seal() == Seal::warn && context_->leaves().options().verbose >= Verbosity::warn) {
+        verbose_line({"warn", graph_.name, "T1", "", miss_reason_name(reason), 0});
       }
-      const Result<const ServedStage*> added = add_decided(kernel, p, *schedule, *decision, request, policy, info);
-      if (!added.ok() && stored_only && added.status().code() == ir::Code::kMISS) return added.status().with_context(graph_.name);
+      if (stored_only) return ir::make_error(ir::Code::kMISS, "{}: no decision that serves is stored ({})", graph_.name, miss_reason_name(reason));
     }
     add_between(kernel, request, policy, info);
-    const bool general = std::any_of(list.begin(), list.end(), [&](const auto& s) {
-      return s->tier < 2 && s->threads == request.threads;
-    });
-    if (general) continue;
-    // Without symbols a decision serves everything but plain constants, maybe from a layout of its own.
-    const auto whole = std::find_if(list.begin(), list.end(), [&](const auto& s) {
-      return s->tier == 2 && s->threads == request.threads && s->range.empty();
-    });
-    if (whole != list.end() && (*whole)->stage.packed.empty()) continue;
-    LATHE_RETURN_IF_ERROR(add_general(kernel, request, whole == list.end(), policy, info).with_context(graph_.name));
+    if (!ranged) LATHE_RETURN_IF_ERROR(add_missing(kernel, request, policy, info));
   }
-  context_->leaves().publish();
+  if (!asked.caller_waits) context_->leaves().publish_all();
   return info;
 }
 
@@ -310,7 +283,7 @@ bool Operator::suits(int kernel, const ServedStage& stage, const Call& call) con
 }
 
 // The narrowest stage that suits the call; of equals, one that was promoted.
-const ServedStage* Operator::pick(int kernel, const Call& call) const {
+const ServedStage* Operator::pick(int kernel, const Call& call, const Bodies& promoted, const Bodies& late) const {
   const ServedStage* best = nullptr;
   double best_width = 0;
   const auto consider = [&](const ServedStage* s) {
@@ -323,20 +296,22 @@ const ServedStage* Operator::pick(int kernel, const Call& call) const {
       best_width = width;
     }
   };
-  for (const ServedStage* s : promoted_[static_cast<size_t>(kernel)]) consider(s);
+  for (const ServedStage* s : promoted[static_cast<size_t>(kernel)]) consider(s);
   for (const auto& s : stages_[static_cast<size_t>(kernel)]) consider(s.get());
+  for (const ServedStage* s : late[static_cast<size_t>(kernel)]) consider(s);
   return best;
 }
 
-Result<std::unique_ptr<BoundOp>> Operator::bind(const Call& call, int kernel, const ServedStage* only) {
+Result<std::unique_ptr<BoundOp>> Operator::bind(const Call& call, const Bodies& promoted, const Bodies& late, int kernel,
+                                                const ServedStage* only) const {
   auto out = std::make_unique<BoundOp>();
   out->tier = 2;
-  for (const int t : graph_.outputs) {
-    for (const ops::DimDesc& d : graph_.tensors[static_cast<size_t>(t)].dims) {
-      const int64_t size = d.fixed() ? d.max : value_of(call.symbols, ops::kernel_symbol(d.symbol)).value_or(-1);
-      out->empty |= size == 0;
-    }
-  }
+  out->empty = std::all_of(graph_.outputs.begin(), graph_.outputs.end(), [&](int t) {
+    const std::vector<ops::DimDesc>& dims = graph_.tensors[static_cast<size_t>(t)].dims;
+    return std::any_of(dims.begin(), dims.end(), [&](const ops::DimDesc& d) {
+      return (d.fixed() ? d.max : value_of(call.symbols, ops::kernel_symbol(d.symbol)).value_or(-1)) == 0;
+    });
+  });
   if (out->empty) return out;
   int64_t at = 0;
   for (const ops::TempDesc& t : lowered_.temps) {
@@ -353,7 +328,7 @@ Result<std::unique_ptr<BoundOp>> Operator::bind(const Call& call, int kernel, co
   for (size_t k = 0; k < lowered_.kernels.size(); ++k) {
     const ops::LoweredKernel& lk = lowered_.kernels[k];
     BoundOp::Step step;
-    step.stage = only != nullptr && kernel == static_cast<int>(k) ? only : pick(static_cast<int>(k), call);
+    step.stage = only != nullptr && kernel == static_cast<int>(k) ? only : pick(static_cast<int>(k), call, promoted, late);
     if (step.stage == nullptr) return ir::make_error(ir::Code::kMISS, "{}: nothing serves these dims", graph_.name);
     std::vector<ArgLayout> layouts(lk.tensor_of_param.size());
     for (size_t p = 0; p < lk.tensor_of_param.size(); ++p) {
@@ -370,7 +345,7 @@ Result<std::unique_ptr<BoundOp>> Operator::bind(const Call& call, int kernel, co
       if (temp == lowered_.temps.end()) return ir::internal_error("tensor {} is neither argument nor temporary", tensor);
       step.args.push_back(-1 - static_cast<int>(temp - lowered_.temps.begin()));
     }
-    LATHE_ASSIGN(step.nest, bind_nest(step.stage->stage.cut, call.symbols, layouts, call.threads));
+    LATHE_ASSIGN(step.nest, context_->binder()(step.stage->stage.cut, call.symbols, layouts, call.threads));
     scratch = std::max(scratch, step.nest.workspace_bytes);
     out->tier = std::min(out->tier, step.stage->tier);
     out->steps.push_back(std::move(step));
@@ -398,22 +373,37 @@ DispatchKey Operator::dispatch_key(const Call& call) const {
 
 Result<const BoundOp*> Operator::bound(const Call& call) {
   const DispatchKey key = dispatch_key(call);
-  if (const BoundOp* found = dispatch_.find(key)) return found;
-  std::lock_guard lock(mutex_);
-  if (const BoundOp* found = dispatch_.find(key)) return found;
-  if (kept_.size() >= kMaxBound) {
-    return ir::make_error(ir::Code::kNOMEM, "{}: more than {} distinct shapes", graph_.name, kMaxBound);
+  std::shared_ptr<const Bodies> by;  // what `made` was bound by
+  std::unique_ptr<BoundOp> made;
+  while (true) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (const BoundOp* found = dispatch_.find(key)) return found;
+      if (kept_.size() >= kMaxBound) {
+        return ir::make_error(ir::Code::kNOMEM, "{}: more than {} distinct shapes", graph_.name, kMaxBound);
+      }
+      if (made != nullptr && by == promoted_) {
+        bound_.push_back(std::move(made));
+        kept_.push_back({key, call, bound_.back().get(), nullptr});
+        heat_up(kept_.back());
+        return dispatch_.insert(key, bound_.back().get());
+      }
+      by = promoted_;
+    }
+    // Once more only if another body took over meanwhile.
+    LATHE_ASSIGN(const Bodies late, late_for(call));
+    LATHE_ASSIGN(made, bind(call, *by, late));
   }
-  LATHE_ASSIGN(std::unique_ptr<BoundOp> made, bind(call));
-  bound_.push_back(std::move(made));
-  kept_.push_back({key, call, bound_.back().get(), nullptr});
-  heat_up(kept_.size() - 1);
-  return dispatch_.insert(key, bound_.back().get());
+}
+
+std::shared_ptr<const Operator::Bodies> Operator::promoted() const {
+  const std::lock_guard lock(mutex_);
+  return promoted_;
 }
 
 Result<std::unique_ptr<BoundOp>> Operator::bind_once(const Call& call) {
-  std::lock_guard lock(mutex_);
-  return bind(call);
+  LATHE_ASSIGN(const Bodies late, late_for(call));
+  return bind(call, *promoted(), late);
 }
 
 void Operator::step_params(const BoundOp& op, size_t step, void* const* args, void* workspace, void** params) const {
@@ -437,7 +427,6 @@ void Operator::run(const BoundOp& op, void* const* args, void* workspace, Thread
 }
 
 const PackedParam* Operator::packing(int arg) const {
-  std::lock_guard lock(mutex_);
   const int tensor = arg_tensors_[static_cast<size_t>(arg)];
   for (size_t k = 0; k < stages_.size(); ++k) {
     for (const auto& s : stages_[k]) {

@@ -5,6 +5,7 @@
 #include "ir/analysis.h"
 #include "ir/text_form.h"
 #include "runtime/operator.h"
+#include "search/cut.h"
 
 namespace lathe::runtime {
 
@@ -12,6 +13,8 @@ using ir::Result;
 using ir::Status;
 
 namespace {
+
+constexpr size_t kAtOnce = 32;  // shapes: a call that binds one waits for the lock no longer than so many need
 
 // Parameters whose layout the stage chose, with it.
 std::vector<std::pair<int, uint64_t>> layouts(const Stage& stage) {
@@ -28,30 +31,42 @@ bool has_constants(const ir::Kernel& kernel) {
 }  // namespace
 
 // With the lock held.
-void Operator::heat_up(size_t kept) {
-  Kept& k = kept_[kept];
+void Operator::heat_up(Kept& k) {
   if (heat_period_ == 0) return;
   if (k.heat == nullptr) k.heat = std::make_unique<HotShape>(heat_period_);
   k.body->heat.store(k.heat.get(), std::memory_order_release);
 }
 
-void Operator::set_heat(uint32_t period) {
-  const std::lock_guard lock(mutex_);
-  heat_period_ = period;
-  for (size_t i = 0; i < kept_.size(); ++i) heat_up(i);
-  if (period != 0) return;
-  for (const Kept& k : kept_) {
-    if (k.heat != nullptr) k.heat->set_trial(nullptr);
+template <class F>
+void Operator::each_shape(F f) {
+  for (size_t i = 0;;) {
+    const std::lock_guard lock(mutex_);
+    if (i >= kept_.size()) return;
+    for (const size_t end = std::min(i + kAtOnce, kept_.size()); i < end; ++i) f(kept_[i]);
   }
-  for (const auto& body : bound_) body->heat.store(nullptr, std::memory_order_release);
 }
 
-std::vector<Operator::LiveShape> Operator::live_shapes() const {
-  const std::lock_guard lock(mutex_);
-  std::vector<LiveShape> out;
-  for (const Kept& k : kept_) {
-    if (k.heat != nullptr && !k.body->empty) out.push_back({k.call, k.heat.get(), k.body});
+void Operator::set_heat(uint32_t period) {
+  {
+    const std::lock_guard lock(mutex_);
+    heat_period_ = period;
   }
+  each_shape([&](Kept& k) {
+    heat_up(k);
+    if (period == 0 && k.heat != nullptr) k.heat->set_trial(nullptr);
+  });
+  for (size_t i = 0; period == 0;) {
+    const std::lock_guard lock(mutex_);
+    if (i >= bound_.size()) return;
+    for (const size_t end = std::min(i + kAtOnce, bound_.size()); i < end; ++i) bound_[i]->heat.store(nullptr, std::memory_order_release);
+  }
+}
+
+std::vector<Operator::LiveShape> Operator::live_shapes() {
+  std::vector<LiveShape> out;
+  each_shape([&](const Kept& k) {
+    if (k.heat != nullptr && !k.body->empty) out.push_back({k.call, k.heat.get(), k.body});
+  });
   return out;
 }
 
@@ -86,7 +101,7 @@ bool Operator::same_layouts(const ir::Kernel& scheduled, const ServedStage& serv
   std::vector<std::pair<int, uint64_t>> found;
   int param = 0;
   for (const ir::Buffer& b : scheduled.buffers) {
-    if (b.place == ir::Place::constant && !b.layout.empty()) found.emplace_back(param, constant_layout(b));
+    if (search::is_packed(b)) found.emplace_back(param, constant_layout(b));
     param += b.place == ir::Place::in || b.place == ir::Place::constant || b.place == ir::Place::out;
   }
   return found == layouts(serving.stage);
@@ -98,6 +113,7 @@ Result<const ServedStage*> Operator::add_candidate(int kernel, const search::Pro
   policy.portable = false;
   auto candidate = std::make_unique<ServedStage>();
   LATHE_ASSIGN(candidate->stage, build_stage(problem.kernel, schedule, context_->target(), context_->leaves(), policy));
+  context_->leaves().publish_all();
   if (layouts(candidate->stage) != layouts(serving.stage)) return ir::unsupported("another layout of a constant than the one in use");
   candidate->range = range_of(kernel, problem);
   candidate->tier = 2;
@@ -109,59 +125,73 @@ Result<const ServedStage*> Operator::add_candidate(int kernel, const search::Pro
 }
 
 Result<const BoundOp*> Operator::bind_candidate(int kernel, const ServedStage* candidate, const Call& call) {
-  const std::lock_guard lock(mutex_);
-  const DispatchKey key = dispatch_key(call);
-  const BoundOp* serving = dispatch_.find(key);
-  LATHE_ASSIGN(std::unique_ptr<BoundOp> made, bind(call, kernel, candidate));
+  LATHE_ASSIGN(const Bodies late, late_for(call));
+  LATHE_ASSIGN(std::unique_ptr<BoundOp> made, bind(call, *promoted(), late, kernel, candidate));
+  const BoundOp* serving = dispatch_.find(dispatch_key(call));
   if (serving != nullptr && made->workspace_bytes > serving->workspace_bytes) {
     return ir::unsupported("{} bytes of workspace, and the host was told {}", made->workspace_bytes, serving->workspace_bytes);
   }
   if (serving != nullptr) made->workspace_bytes = serving->workspace_bytes;
+  const std::lock_guard lock(mutex_);
   bound_.push_back(std::move(made));
   return bound_.back().get();
 }
 
-// New bodies for the shapes that the candidate holds, by what pick() says now. With the lock held; all or none.
-Status Operator::rebind(int kernel, const ServedStage& candidate, bool within_workspace) {
-  std::vector<std::pair<size_t, std::unique_ptr<BoundOp>>> made;
-  for (size_t i = 0; i < kept_.size(); ++i) {
-    const Kept& k = kept_[i];
-    if (k.body->empty || k.call.threads != candidate.threads || !suits(kernel, candidate, k.call)) continue;
-    LATHE_ASSIGN(std::unique_ptr<BoundOp> body, bind(k.call));
-    if (within_workspace && body->workspace_bytes > k.body->workspace_bytes) {
-      return ir::unsupported("{} bytes of workspace, and the host was told {}", body->workspace_bytes, k.body->workspace_bytes);
+// New bodies for the shapes that the candidate holds, bound beside the calls by what is promoted next; then all of them serve, or none. What is
+// bound meanwhile is looked at in another round. With swaps_ held.
+Status Operator::serve_by(std::shared_ptr<const Bodies> next, int kernel, const ServedStage& candidate, bool within_workspace) {
+  std::vector<std::pair<Kept*, std::unique_ptr<BoundOp>>> made;
+  for (size_t seen = 0;;) {
+    std::vector<Kept*> fresh;
+    {
+      const std::lock_guard lock(mutex_);
+      for (; seen < kept_.size(); ++seen) fresh.push_back(&kept_[seen]);
+      if (fresh.empty()) {
+        promoted_ = next;
+        break;
+      }
     }
-    body->workspace_bytes = std::max(body->workspace_bytes, k.body->workspace_bytes);  // as it was told
-    made.emplace_back(i, std::move(body));
+    for (Kept* k : fresh) {
+      if (k->body->empty || k->call.threads != candidate.threads || !suits(kernel, candidate, k->call)) continue;
+      LATHE_ASSIGN(const Bodies late, late_for(k->call));
+      LATHE_ASSIGN(std::unique_ptr<BoundOp> body, bind(k->call, *next, late));
+      if (within_workspace && body->workspace_bytes > k->body->workspace_bytes) {
+        return ir::unsupported("{} bytes of workspace, and the host was told {}", body->workspace_bytes, k->body->workspace_bytes);
+      }
+      body->workspace_bytes = std::max(body->workspace_bytes, k->body->workspace_bytes);  // as it was told
+      made.emplace_back(k, std::move(body));
+    }
   }
-  for (auto& [i, body] : made) {
-    Kept& k = kept_[i];
-    k.body = body.get();
-    bound_.push_back(std::move(body));
-    heat_up(i);
-    if (k.heat != nullptr) k.heat->forget_times();
-    dispatch_.replace(k.key, k.body);
+  for (size_t i = 0; i < made.size();) {
+    const std::lock_guard lock(mutex_);
+    for (const size_t end = std::min(i + kAtOnce, made.size()); i < end; ++i) {
+      Kept& k = *made[i].first;
+      k.body = made[i].second.get();
+      bound_.push_back(std::move(made[i].second));
+      heat_up(k);
+      if (k.heat != nullptr) k.heat->forget_times();
+      dispatch_.replace(k.key, k.body);
+    }
   }
   generation_.fetch_add(1, std::memory_order_release);
   return {};
 }
 
 Status Operator::promote(int kernel, const ServedStage* candidate) {
-  const std::lock_guard lock(mutex_);
-  auto& list = promoted_[static_cast<size_t>(kernel)];
-  list.push_back(candidate);
-  const Status status = rebind(kernel, *candidate, true);
-  if (!status.ok()) list.pop_back();
-  return status;
+  const std::lock_guard swaps(swaps_);
+  auto next = std::make_shared<Bodies>(*promoted());
+  (*next)[static_cast<size_t>(kernel)].push_back(candidate);
+  return serve_by(std::move(next), kernel, *candidate, true);
 }
 
 Status Operator::demote(int kernel, const ServedStage* candidate) {
-  const std::lock_guard lock(mutex_);
-  auto& list = promoted_[static_cast<size_t>(kernel)];
+  const std::lock_guard swaps(swaps_);
+  auto next = std::make_shared<Bodies>(*promoted());
+  auto& list = (*next)[static_cast<size_t>(kernel)];
   const auto it = std::find(list.begin(), list.end(), candidate);
   if (it == list.end()) return ir::make_error(ir::Code::kSTATE, "the stage was not promoted");
   list.erase(it);
-  return rebind(kernel, *candidate, false);
+  return serve_by(std::move(next), kernel, *candidate, false);
 }
 
 }  // namespace lathe::runtime

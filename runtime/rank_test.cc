@@ -9,6 +9,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <numeric>
+
+#include "runtime/timing.h"
 
 namespace lathe::runtime {
 namespace {
@@ -76,6 +79,22 @@ std::vector<double> convolve(const std::vector<double>& a, const std::vector<dou
 }
 
 }  // namespace
+
+std::vector<Reading> without_best(const std::vector<PlacedReading>& readings) {
+  size_t best = 0;
+  double least = INFINITY;
+  for (size_t p = 0; p < readings[0].us.size(); ++p) {
+    std::vector<double> own, other;
+    for (const PlacedReading& r : readings) (r.candidate ? own : other).push_back(r.us[p]);
+    if (const double ratio = median_of(own) / median_of(other); ratio < least) least = ratio, best = p;
+  }
+  std::vector<Reading> out;
+  for (const PlacedReading& r : readings) {
+    const double all = std::accumulate(r.us.begin(), r.us.end(), 0.0);
+    out.push_back({(all - r.us[best]) / static_cast<double>(r.us.size() - 1), r.candidate, r.stage});
+  }
+  return out;
+}
 
 double rank_test(const std::vector<Reading>& readings, double margin) {
   std::vector<double> us;

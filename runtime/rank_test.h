@@ -16,4 +16,13 @@ struct Reading {
 // (slow drifts go). margin: the candidate's readings are taken for that much longer, 1.01: it has to be faster by 1 %. 1 without readings of both.
 double rank_test(const std::vector<Reading>& readings, double margin);
 
+// A reading at each of several placements (sample.h).
+struct PlacedReading {
+  std::vector<double> us;
+  bool candidate = false;
+  int stage = 0;
+};
+// Their means without the placement at which the candidate gains most: what is won there alone is not won. Of both, and of two placements at least.
+std::vector<Reading> without_best(const std::vector<PlacedReading>& readings);
+
 }  // namespace lathe::runtime

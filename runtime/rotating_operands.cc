@@ -9,6 +9,7 @@
 
 #include "runtime/data_sets.h"
 #include "runtime/nest_walk.h"
+#include "runtime/sample.h"
 
 namespace lathe::runtime {
 namespace {
@@ -86,15 +87,17 @@ struct RotatingOperands::Impl {
   Pages workspace;
   int64_t workspace_bytes = 0;
   ThreadTeam* team = nullptr;
-  int copies = 1, next = 0;
+  int copies = 1, next = 0, placement = 0;
   std::vector<void*> args;
 
-  ir::Status place(size_t i, int64_t bytes);
+  ir::Status reserve(size_t i, int64_t bytes);
   ir::Status reserve_workspace(int64_t bytes);
+  // The workspace comes after the operands.
+  int64_t offset(size_t i) const { return placement_offset(placement, static_cast<int>(i)); }
 };
 
-// Copies of small constants stand a line apart, large ones on pages of their own.
-ir::Status RotatingOperands::Impl::place(size_t i, int64_t bytes) {
+// Copies of small constants stand a line apart, large ones on pages of their own; a page more, for placements.
+ir::Status RotatingOperands::Impl::reserve(size_t i, int64_t bytes) {
   Operand& o = operands[i];
   const bool rotates = copies > 1 && shapes[i].place == ir::Place::constant;
   // Room for packings that are a little larger.
@@ -102,7 +105,7 @@ ir::Status RotatingOperands::Impl::place(size_t i, int64_t bytes) {
   const int64_t unit = bytes >= kPage ? kPage : 64;
   o.bytes = (bytes + unit - 1) / unit * unit;
   o.stride = rotates ? o.bytes : 0;
-  const int64_t total = rotates ? o.stride * copies : o.bytes;
+  const int64_t total = (rotates ? o.stride * copies : o.bytes) + kPage;
   LATHE_ASSIGN(o.pages, Pages::map(total));
   fill_tame(shapes[i].type, o.pages.data(), total);
   if (options.cold) flush(o.pages.data(), total);  // what was just written is not cold
@@ -111,9 +114,9 @@ ir::Status RotatingOperands::Impl::place(size_t i, int64_t bytes) {
 
 ir::Status RotatingOperands::Impl::reserve_workspace(int64_t bytes) {
   if (bytes <= workspace_bytes && workspace.data() != nullptr) return {};
-  LATHE_ASSIGN(workspace, Pages::map(bytes));
+  LATHE_ASSIGN(workspace, Pages::map(bytes + kPage));
   workspace_bytes = bytes;
-  if (bytes > 0) std::memset(workspace.data(), 0, static_cast<size_t>(bytes));
+  if (bytes > 0) std::memset(workspace.data(), 0, static_cast<size_t>(bytes + kPage));
   return {};
 }
 
@@ -138,7 +141,7 @@ ir::Result<std::unique_ptr<RotatingOperands>> RotatingOperands::create(const ir:
   }
   impl->operands.resize(impl->shapes.size());
   impl->args.resize(impl->shapes.size());
-  for (size_t i = 0; i < impl->shapes.size(); ++i) LATHE_RETURN_IF_ERROR(impl->place(i, impl->shapes[i].bytes()));
+  for (size_t i = 0; i < impl->shapes.size(); ++i) LATHE_RETURN_IF_ERROR(impl->reserve(i, impl->shapes[i].bytes()));
   LATHE_RETURN_IF_ERROR(impl->reserve_workspace(0));
   return std::unique_ptr<RotatingOperands>(new RotatingOperands(std::move(impl)));
 }
@@ -147,7 +150,7 @@ ir::Result<int> RotatingOperands::add(const Stage& stage) {
   Impl& m = *impl_;
   for (const PackedParam& p : stage.packed) {
     LATHE_ASSIGN(const int64_t packed, packed_bytes(p, m.symbols));
-    if (packed > m.operands[static_cast<size_t>(p.param)].bytes) LATHE_RETURN_IF_ERROR(m.place(static_cast<size_t>(p.param), packed));
+    if (packed > m.operands[static_cast<size_t>(p.param)].bytes) LATHE_RETURN_IF_ERROR(m.reserve(static_cast<size_t>(p.param), packed));
   }
   Impl::Bound bound{&stage, {}};
   LATHE_ASSIGN(bound.nest, bind_nest(stage.cut, m.symbols, m.layouts, m.options.threads));
@@ -156,21 +159,24 @@ ir::Result<int> RotatingOperands::add(const Stage& stage) {
   return static_cast<int>(m.stages.size()) - 1;
 }
 
+void RotatingOperands::place(int placement) { impl_->placement = placement; }
+
 void RotatingOperands::call(int stage) {
   Impl& m = *impl_;
   for (size_t i = 0; i < m.operands.size(); ++i)
-    m.args[i] = m.operands[i].pages.data() + m.operands[i].stride * m.next;
+    m.args[i] = m.operands[i].pages.data() + m.offset(i) + m.operands[i].stride * m.next;
   m.next = m.next + 1 == m.copies ? 0 : m.next + 1;
   const Impl::Bound& b = m.stages[static_cast<size_t>(stage)];
-  walk(b.nest, b.stage->leaves.data(), m.args.data(), m.workspace.data(), m.team);
+  walk(b.nest, b.stage->leaves.data(), m.args.data(), m.workspace.data() + m.offset(m.operands.size()), m.team);
 }
 
 void RotatingOperands::evict(int calls) {
   Impl& m = *impl_;
-  for (const Impl::Operand& o : m.operands) {
+  for (size_t i = 0; i < m.operands.size(); ++i) {
+    const Impl::Operand& o = m.operands[i];
     if (o.stride == 0 || o.bytes * std::min(calls, m.copies) > kEvictAtOnce) continue;
     for (int n = 0; n < std::min(calls, m.copies); ++n)
-      flush(o.pages.data() + o.stride * ((m.next + n) % m.copies), o.bytes);
+      flush(o.pages.data() + m.offset(i) + o.stride * ((m.next + n) % m.copies), o.bytes);
   }
 }
 

@@ -26,6 +26,8 @@ class RotatingOperands {
   ~RotatingOperands();
   // A Stage to call, by number from 0; it outlives this object. Operands grow where its packing is larger.
   ir::Result<int> add(const Stage& stage);
+  // Where in their pages operands and workspace begin from now on (sample.h); at first 0. The pages stay the same.
+  void place(int placement);
   // Runs a Stage once, on the next copy of the constants.
   void call(int stage);
   // Cold: the copies that the next calls read leave the caches. What is large has left them by rotation already.

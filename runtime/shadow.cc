@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "ir/target_text.h"
 #include "ir/text_form.h"
 #include "jit/host_cpu.h"
 #include "runtime/guard_memory.h"
@@ -58,7 +59,9 @@ class Shadow {
   Status run(const std::function<void(int)>& before, ShadowResult* out) {
     LATHE_ASSIGN(naive_, ir::parse_kernel(task_.kernel_text));
     ir::Target target = jit::host_target();
-    if (const std::optional<ir::IsaLevel> level = ir::parse_isa(task_.isa)) target = target.cap(*level);
+    if (!task_.target.empty()) {
+      LATHE_ASSIGN(target, ir::parse_target(task_.target));
+    }
     LATHE_ASSIGN(calls_, RecordedCalls::open(task_.recorded));
     symbols_ = task_.dims;
     LATHE_ASSIGN(shapes_, operand_shapes(naive_, &symbols_));

@@ -17,7 +17,7 @@ struct ShadowTask {
   std::string schedule;
   SymbolValues dims;
   int threads = 1;
-  std::string isa;          // caps the host's level
+  std::string target;       // the machine it is meant for, ir::Target::to_string(); empty: the host
   std::string recorded;     // names the calls: RecordedCalls::path()
   uint64_t seed = 0;
   double cpu_share = 0;     // of one CPU, on average; 0: no limit

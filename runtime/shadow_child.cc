@@ -47,7 +47,7 @@ bool decode_answer(const std::string& line, ShadowResult* out) {
 std::string encode_shadow(const ShadowTask& task) {
   Json dims = Json::array();
   for (const auto& [name, value] : task.dims) dims.push_back({name, value});
-  return dump({{"kernel", task.kernel_text}, {"schedule", task.schedule}, {"dims", dims}, {"threads", task.threads}, {"isa", task.isa},
+  return dump({{"kernel", task.kernel_text}, {"schedule", task.schedule}, {"dims", dims}, {"threads", task.threads}, {"target", task.target},
                {"recorded", task.recorded}, {"seed", task.seed}, {"share", task.cpu_share}, {"plant", task.plant}});
 }
 
@@ -55,13 +55,13 @@ Result<ShadowTask> decode_shadow(std::string_view line) {
   const Json j = Json::parse(line, nullptr, false);
   const auto text = [&](const char* name) { return j.contains(name) && j[name].is_string(); };
   const auto number = [&](const char* name) { return j.contains(name) && j[name].is_number(); };
-  const bool ok = j.is_object() && text("kernel") && text("schedule") && text("isa") && text("recorded") && text("plant") && number("threads") &&
+  const bool ok = j.is_object() && text("kernel") && text("schedule") && text("target") && text("recorded") && text("plant") && number("threads") &&
                   number("seed") && number("share") && j.contains("dims") && j["dims"].is_array();
   if (!ok) return ir::invalid("not a shadow task");
   ShadowTask task;
   task.kernel_text = j["kernel"].get<std::string>();
   task.schedule = j["schedule"].get<std::string>();
-  task.isa = j["isa"].get<std::string>();
+  task.target = j["target"].get<std::string>();
   task.recorded = j["recorded"].get<std::string>();
   task.plant = j["plant"].get<std::string>();
   task.threads = j["threads"].get<int>();
@@ -80,7 +80,7 @@ Result<ShadowResult> shadow_in_child(const ShadowTask& task, const ShadowChild& 
   clockid_t clock = 0;
   const bool timed = clock_getcpuclockid(child.pid(), &clock) == 0;
   ShadowResult out;
-  ir::Status stream = child.send(encode_shadow(task));
+  ir::Status stream = child.send(encode_shadow(task), WorkerProcess::now_ms() + options.silence_ms);
   int64_t heard = WorkerProcess::now_ms();
   bool held = false;
   while (stream.ok()) {

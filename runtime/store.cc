@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <set>
 
 #include "runtime/store_frame.h"
@@ -156,18 +157,21 @@ Store::Entry Store::probe(const ObjectKey& key) {
 Lookup Store::find(const ObjectKey& key) {
   if (!valid(key)) return answer(Entry{});
   const std::string path = key.path();
+  std::optional<Entry> memory;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto it = memory_.find(path);
-    if (it != memory_.end()) {
-      Entry memory = it->second;
-      if (memory.found) memory.layer = -1;
-      return answer(memory);
-    }
+    if (it != memory_.end()) memory = it->second;
+  }
+  if (memory) {
+    if (memory->found) memory->layer = -1;
+    return answer(*memory);
   }
   const Entry entry = probe(key);
-  std::lock_guard<std::mutex> lock(mutex_);
-  memory_.emplace(path, entry);
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    memory_.emplace(path, entry);
+  }
   return answer(entry);
 }
 
@@ -178,10 +182,13 @@ ir::Result<bool> Store::put(const ObjectKey& key, std::string_view payload, std:
   if (payload.size() > r.max_bytes)
     return ir::internal_error("a {} of {} bytes", r.name, payload.size());
   const std::string path = key.path();
+  bool first_wins = r.first_wins;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     Entry& entry = memory_[path];
     if (entry.found && r.first_wins) return true;
+    // What may not be used would keep its place for ever.
+    if (!entry.found && entry.reason == MissReason::k_untrusted) first_wins = false;
     entry =
         Entry{true, std::make_shared<const std::string>(payload), -1, MissReason::k_never_seen, {}};
   }
@@ -192,7 +199,7 @@ ir::Result<bool> Store::put(const ObjectKey& key, std::string_view payload, std:
     return false;
   }
   const int error =
-      layer->dir.publish(path, encode_frame(r.name, frame_key(key), payload), r.first_wins);
+      layer->dir.publish(path, encode_frame(r.name, frame_key(key), payload), first_wins);
   stats_->add(error == 0 ? Stat::k_published : Stat::k_publish_failed);
   if (error != 0 && detail != nullptr) *detail = errno_name(error);
   return error == 0;
@@ -201,10 +208,13 @@ ir::Result<bool> Store::put(const ObjectKey& key, std::string_view payload, std:
 void Store::reject(const ObjectKey& key, const Lookup& found, MissReason reason) {
   stats_->miss(reason);
   if (!valid(key)) return;
-  std::lock_guard<std::mutex> lock(mutex_);
-  Entry& entry = memory_[key.path()];
-  const int layer = found.layer >= 0 ? found.layer : entry.layer;
-  entry = Entry{false, nullptr, -1, reason, "rejected"};
+  int layer = found.layer;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    Entry& entry = memory_[key.path()];
+    if (layer < 0) layer = entry.layer;
+    entry = Entry{false, nullptr, -1, reason, "rejected"};
+  }
   if (layer < 0 || reason != MissReason::k_corrupt) return;
   const Layer& l = layers_[static_cast<size_t>(layer)];
   if (l.mode != LayerMode::read_only && l.dir.set_aside(key.path())) stats_->add(Stat::k_bad_files);
@@ -212,8 +222,10 @@ void Store::reject(const ObjectKey& key, const Lookup& found, MissReason reason)
 
 int Store::remove(const ObjectKey& key) {
   if (!valid(key)) return 0;
-  std::lock_guard<std::mutex> lock(mutex_);
-  memory_.erase(key.path());
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    memory_.erase(key.path());
+  }
   if (mode_ != StoreMode::read_write) return 0;
   int removed = 0;
   for (const Layer& l : layers_) removed += l.mode != LayerMode::read_only && l.dir.remove(key.path()) == 0;

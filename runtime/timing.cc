@@ -26,14 +26,13 @@ namespace {
 constexpr int kScreenSamples = 3;
 constexpr int kReferenceEvery = 4;  // candidates; twice as many once half of what screening may spend is spent
 constexpr int kForDeciding = 40;    // samples that screening leaves: three rounds of five, twelve turns of two
-constexpr double kReadingUs = 10;   // of calls whose time is read at once
 constexpr int kLevelOf = 3;         // readings
 constexpr int kRequeues = 2;
 constexpr double kHopeless = 1.5;
 constexpr double kSuspicious = 0.8;  // of the best so far
 constexpr double kMoved = 0.05, kMovedCold = 0.15;
+constexpr int kPlacementsOfLong = 2;  // of calls longer than a sample
 constexpr int kRetries = 3;  // of a sample on a clock that stood still or went back
-constexpr int kMaxRepeats = 1 << 16;
 constexpr int kRounds = 3;          // of all finalists
 constexpr double kNear = 0.02;      // of the best: they go on among themselves
 constexpr size_t kMostNear = 3;
@@ -55,9 +54,6 @@ std::vector<double> paired(const std::vector<Reading>& readings) {
   for (size_t n = 0; n < std::min(own.size(), other.size()); ++n) out.push_back(own[n] / other[n]);
   return out;
 }
-
-// So many that take so long.
-int calls_in(double us, double once_us) { return static_cast<int>(std::clamp(std::ceil(us / once_us), 1.0, double{kMaxRepeats})); }
 
 // By the less disturbed of its readings (the least of up to four, the second of up to eight), each over the least of others around then.
 double low_ratio(const std::vector<std::pair<size_t, double>>& readings, const std::vector<double>& rounds) {
@@ -81,24 +77,8 @@ int64_t steady_ns() {
 
 }  // namespace
 
-int calls_at_once(double once_us) { return calls_in(kReadingUs, once_us); }
-
-double sampled_us(int calls, int at_once, const std::function<void()>& call, const std::function<int64_t()>& now_ns) {
-  std::vector<double> readings;
-  for (int done = 0; done < calls; done += at_once) {
-    const int64_t from = now_ns();
-    for (int r = 0; r < at_once; ++r) call();
-    const int64_t ns = now_ns() - from;
-    if (ns > 0) readings.push_back(static_cast<double>(ns) * 1e-3 / at_once);
-  }
-  if (readings.empty()) return 0;
-  const auto quartile = readings.begin() + static_cast<std::ptrdiff_t>((readings.size() - 1) / 4);
-  std::nth_element(readings.begin(), quartile, readings.end());
-  return *quartile;
-}
-
 TimingSession::TimingSession(TimingOptions options, std::function<void(int)> before)
-    : options_(std::move(options)), before_(std::move(before)) {
+    : options_(std::move(options)), before_(std::move(before)), placements_(std::max(options_.placements, 1)) {
   if (!options_.now_ns) options_.now_ns = steady_ns;
   if (options_.min_sample_us <= 0) options_.min_sample_us = sample_us(options_.cold, false);
   start_ = rested_ = options_.now_ns();
@@ -119,7 +99,7 @@ bool TimingSession::spent(double share) const {
   return options_.budget_ms > 0 && elapsed_ms() > share * options_.budget_ms;
 }
 
-double TimingSession::measure(int i) {
+double TimingSession::measure(int i, int placements) {
   if (before_) before_(i);
   const int64_t before = options_.now_ns();
   if (options_.rest && static_cast<double>(before - rested_) * 1e-6 > options_.burst_ms) {
@@ -128,16 +108,22 @@ double TimingSession::measure(int i) {
   }
   Candidate& c = candidates_[static_cast<size_t>(i)];
   const int calls = std::max(c.repeats, 1);
-  double us = 0;
-  for (int attempt = 0; attempt < kRetries && us <= 0; ++attempt) {
-    if (c.prepare) c.prepare(calls);
-    us = sampled_us(calls, std::max(c.at_once, 1), c.call, options_.now_ns);
+  placed_.clear();
+  for (int p = 0; p < placements; ++p) {
+    if (options_.place) options_.place(p);
+    double us = 0;
+    for (int attempt = 0; attempt < kRetries && us <= 0; ++attempt) {
+      if (c.prepare) c.prepare(calls);
+      us = sampled_us(calls, std::max(c.at_once, 1), c.call, options_.now_ns);
+    }
+    if (us <= 0) return 0;
+    placed_.push_back(us);
   }
-  return us;
+  return std::accumulate(placed_.begin(), placed_.end(), 0.0) / placements;
 }
 
 double TimingSession::sample(int i) {
-  const double us = measure(i);
+  const double us = measure(i, placements_);
   if (i == 0 && us > 0) reference_all_.push_back(us);
   return us;
 }
@@ -154,13 +140,15 @@ void TimingSession::warm_up(int i) {
   c.repeats = c.at_once = 1;
   double total = 0, once = 0;
   for (int n = 0; n < 2 || (total < 1000 && n < 64); ++n) {
-    const double us = measure(i);
+    const double us = measure(i, 1);
     total += us;
     if (us > 0 && (once == 0 || us < once)) once = us;
     if (total >= 1000) break;
   }
   if (once <= 0) return;
-  c.repeats = calls_in(options_.min_sample_us, once);
+  // The same for all: by the reference, which comes first.
+  if (i == 0 && once > options_.min_sample_us) placements_ = std::min(placements_, kPlacementsOfLong);
+  c.repeats = calls_in(options_.min_sample_us / placements_, once);
   c.at_once = std::min(c.repeats, calls_at_once(once));
 }
 
@@ -389,6 +377,7 @@ bool TimingSession::confirmed(int i, int incumbent, double alpha) {
   std::vector<int> others = {0};
   if (incumbent >= 0 && incumbent != i) others.push_back(incumbent);
   std::vector<std::vector<Reading>> against(others.size());
+  std::vector<PlacedReading> placed;  // against the reference
   const int turn = static_cast<int>(others.size()) + 1;
   const double share = 1.0 / kNumLooks, win = 1 / kWin, must = 1 / (1 - options_.must_win);
   for (int look = 0; look < kNumLooks; ++look) {
@@ -404,6 +393,7 @@ bool TimingSession::confirmed(int i, int incumbent, double alpha) {
       if (spent(1)) return false;
       const double us = extra(who);
       if (us <= 0) continue;
+      if (who == i || who == 0) placed.push_back({placed_, who == i, look});
       for (size_t o = 0; o < others.size(); ++o) {
         if (who == i || who == others[o]) against[o].push_back({us, who == i, look});
       }
@@ -412,7 +402,8 @@ bool TimingSession::confirmed(int i, int incumbent, double alpha) {
     for (const std::vector<Reading>& readings : against) chance = std::max(chance, rank_test(readings, win));
     const std::vector<double> ratios = paired(against[0]);
     if (ratios.empty()) return false;
-    if (chance <= alpha * share && rank_test(against[0], must) <= kMustLevel * share && median_of(ratios) <= 1 - options_.must_win) {
+    if (chance <= alpha * share && rank_test(against[0], must) <= kMustLevel * share && median_of(ratios) <= 1 - options_.must_win &&
+        (placements_ == 1 || rank_test(without_best(placed), must) <= kMustLevel * share)) {
       const auto [lo, hi] = median_interval(ratios);
       TimingRow& row = candidates_[static_cast<size_t>(i)].row;
       row.gain_lo = 100 * (1 - hi);

@@ -10,17 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/sample.h"
+
 namespace lathe::runtime {
-
-// What a sample takes at least. Reading from memory varies from call to call by a quarter and from one copy to the next, and threads meet early or
-// late: a sample of these takes in several. aside: not to be felt beside other work.
-constexpr double sample_us(bool varies, bool aside) { return aside ? (varies ? 500 : 100) : (varies ? 4000 : 1000); }
-
-// One sample of so many calls, microseconds a call: the lower quartile of readings of `at_once` calls each, so that a moment's disturbance is no
-// part of it. 0: the clock stood still or went back.
-double sampled_us(int calls, int at_once, const std::function<void()>& call, const std::function<int64_t()>& now_ns);
-// How many calls of that many microseconds a reading takes in.
-int calls_at_once(double once_us);
 
 struct TimingOptions {
   bool cold = false;          // screening by median of 3 (else by minimum of 3)
@@ -30,6 +22,10 @@ struct TimingOptions {
   double must_win = 0.01;     // the winner's gain over the reference, for certain
   double budget_ms = 0;  // screening beyond half of it is skipped, pairs beyond all of it; 0: none
   uint64_t seed = 0;
+  // Placements of operands that each sample takes in, equally, and counts by the mean of; place(p) is told before the calls at one. Of calls
+  // that are longer than a sample, two.
+  int placements = 1;
+  std::function<void(int)> place;
   std::function<int64_t()> now_ns;       // empty: the steady clock
   std::function<bool()> contended;       // others want the processor: the test of the winner is stricter; empty: never
   std::function<void()> rest;            // between bursts of samples; empty: no rest
@@ -79,7 +75,7 @@ class TimingSession {
   struct Candidate {
     std::function<void()> call;
     std::function<void(int)> prepare;
-    int repeats = 0;              // calls of a sample; 0: not warmed up yet
+    int repeats = 0;              // calls of a sample at each placement; 0: not warmed up yet
     int at_once = 1;              // of these between two looks at the clock
     TimingRow row;
     std::vector<std::pair<size_t, double>> in_rounds;   // which round, its time
@@ -87,7 +83,7 @@ class TimingSession {
   double elapsed_ms() const;
   bool spent(double share) const;
   bool can_afford(int samples) const { return further_ + samples <= options_.further; }
-  double measure(int i);
+  double measure(int i, int placements);
   double sample(int i);
   double extra(int i);
   void warm_up(int i);
@@ -115,6 +111,8 @@ class TimingSession {
   double base_ = 0;                     // the reference's level at first
   double best_ = 0;                     // best score so far
   int further_ = 0, tests_ = 0;
+  int placements_;                      // of a sample
+  std::vector<double> placed_;          // the last sample's time at each
 };
 
 // 95 % interval of the median by order statistics; the whole range below six values. values:

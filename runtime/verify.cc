@@ -5,6 +5,7 @@
 
 #include "ir/analysis.h"
 #include "jit/host_cpu.h"
+#include "jit/llvm_loader.h"
 #include "runtime/warmup_search.h"
 #include "runtime/work.h"
 
@@ -27,14 +28,14 @@ struct Variant {
   jit::Backend backend;
 };
 
-std::vector<Variant> variants(const ir::Target& target) {
+std::vector<Variant> variants(const ir::Target& target, bool llvm) {
   std::vector<Variant> out = {{0, IsaLevel::portable, jit::Backend::portable}};
   for (const IsaLevel level : {IsaLevel::avx2, IsaLevel::avx512}) {
     if (level > target.level) continue;
     for (const int tier : {1, 2}) {
       for (const jit::Backend b : {jit::Backend::xbyak, jit::Backend::llvm}) {
         // LLVM once, at the level that matters: it takes a hundred times as long.
-        if (b == jit::Backend::llvm && (tier == 2 || level != std::min(target.level, IsaLevel::avx512))) continue;
+        if (b == jit::Backend::llvm && (!llvm || tier == 2 || level != std::min(target.level, IsaLevel::avx512))) continue;
         out.push_back({tier, level, b});
       }
     }
@@ -45,7 +46,9 @@ std::vector<Variant> variants(const ir::Target& target) {
 class Verify {
  public:
   Verify(const std::shared_ptr<Context>& context, const VerifyOptions& options, const std::function<void(const VerifyRow&)>& row)
-      : context_(context), options_(options), row_(row), leaves_(leaf_options(*context), nullptr, nullptr) {}
+      : context_(context), options_(options), row_(row), leaves_(leaf_options(*context), nullptr, nullptr) {
+    llvm_ = jit::open_llvm_plugin(jit::llvm_plugin_directories(leaves_.options().plugin_dir)).ok();
+  }
 
   Result<VerifyReport> run(const std::vector<ops::Workload>& items) {
     for (const ops::Workload& item : items) {
@@ -120,7 +123,7 @@ class Verify {
       for (const SymbolValues& dims : shapes(*op, portable)) {
         row.dims = dims;
         std::unique_ptr<Oracle> oracles[3];  // by tier: Kernels are restricted in another way
-        for (const Variant& v : variants(context_->target())) {
+        for (const Variant& v : variants(context_->target(), llvm_)) {
           if ((v.tier == 0) != portable) continue;
           if (cancelled()) return {};
           LATHE_RETURN_IF_ERROR(check_one(*op, request, v, &oracles[v.tier], row));
@@ -134,33 +137,28 @@ class Verify {
     const ir::Target target = jit::host_target().cap(v.level);
     const search::Problem problem =
         v.tier == 2 ? op.problem(row.kernel, row.dims, request) : op.general_problem(row.kernel, true, request);
-    const search::Schedule schedule =
-        v.tier == 2 ? tuned(op, request, problem, target, row) : search::default_schedule(problem, target);
+    const std::vector<search::Schedule> schedules =
+        v.tier == 2 ? tuned(op, request, problem, target, row) : std::vector<search::Schedule>{search::default_schedule(problem, target)};
     LeafPolicy policy;
     policy.forced = true;
     policy.backend = v.backend;
-    Result<Stage> stage = build_stage(problem.kernel, schedule, target, leaves_, policy);
-    if (!stage.ok()) {
-      ++report_.refused;
-      return {};
-    }
+    row.tier = v.tier;
+    row.level = v.level;
+    row.backend = v.backend;
+    Result<Stage> stage = build_stage(problem.kernel, schedules[0], target, leaves_, policy);
+    for (size_t i = 1; i < schedules.size() && !stage.ok(); ++i) stage = build_stage(problem.kernel, schedules[i], target, leaves_, policy);
+    if (stage.ok()) row.schedule = search::to_text(stage->schedule);
+    if (!stage.ok()) return refuse(std::move(row), stage.status());
     if (!*oracle) {
       OracleTask task{problem.kernel, row.dims, request.threads, options_.seed};
       LATHE_ASSIGN(*oracle, Oracle::create(std::move(task), context_->team()));
     }
     const Result<Verdict> verdict = (*oracle)->verify(*stage);
-    if (!verdict.ok()) {
-      ++report_.refused;
-      return {};
-    }
-    row.tier = v.tier;
-    row.level = v.level;
-    row.backend = v.backend;
+    if (!verdict.ok()) return refuse(std::move(row), verdict.status());
     row.gate = verdict->gate;
     row.err_over_bound = verdict->err_over_bound;
     row.ok = verdict->ok;
     row.reason = verdict->reason;
-    row.schedule = search::to_text(schedule);
     ++report_.checked;
     report_.failed += !row.ok;
     report_.worst_err_over_bound = std::max(report_.worst_err_over_bound, row.err_over_bound);
@@ -168,25 +166,36 @@ class Verify {
     return {};
   }
 
-  search::Schedule tuned(const Operator& op, const PrepareRequest& request, const search::Problem& problem, const ir::Target& target,
-                         const VerifyRow& row) {
+  Status refuse(VerifyRow row, const Status& why) {
+    row.refused = true;
+    row.reason = "refused: " + why.to_string();
+    ++report_.refused;
+    if (row_) row_(row);
+    return {};
+  }
+
+  // The stored Schedule, or candidates from the one that the seed picks: a search, too, leaves those that have no code for the next.
+  std::vector<search::Schedule> tuned(const Operator& op, const PrepareRequest& request, const search::Problem& problem, const ir::Target& target,
+                                      const VerifyRow& row) {
     if (target.level == context_->target().level) {
       const std::optional<Decision> found = context_->find_decision(op.query(row.kernel, row.dims, request));
       if (found && found->kernels.size() == 1) {
         Result<search::Schedule> schedule = search::parse_schedule(found->kernels[0].schedule);
-        if (schedule.ok()) return std::move(*schedule);
+        if (schedule.ok()) return {std::move(*schedule)};
       }
     }
     std::vector<search::Schedule> list = search::candidates(problem, target, kCandidates);
-    if (list.empty()) return search::default_schedule(problem, target);
+    if (list.empty()) return {search::default_schedule(problem, target)};
     const uint64_t pick = ir::hash_text(row.item->name, options_.seed + static_cast<uint64_t>(report_.checked));
-    return std::move(list[pick % list.size()]);
+    std::rotate(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(pick % list.size()), list.end());
+    return list;
   }
 
   const std::shared_ptr<Context>& context_;
   const VerifyOptions& options_;
   const std::function<void(const VerifyRow&)>& row_;
   LeafCache leaves_;
+  bool llvm_ = false;  // the host has the plug-in
   VerifyReport report_;
 };
 

@@ -34,6 +34,7 @@ struct VerifyRow {
   Gate gate = Gate::none;
   double err_over_bound = 0;
   bool ok = false;
+  bool refused = false;               // outside the back end, or nothing the oracle can judge: not ok
   bool cut_down = false;              // fixed sizes were made smaller
   std::string reason;                 // when not ok
   std::string schedule;               // text, to reproduce
@@ -41,7 +42,7 @@ struct VerifyRow {
 
 struct VerifyReport {
   int checked = 0, failed = 0;
-  int refused = 0;                    // (Schedule, back end) pairs outside the back end, or shapes the oracle cannot judge
+  int refused = 0;                    // neither checked nor failed
   double worst_err_over_bound = 0;
 };
 

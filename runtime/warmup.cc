@@ -26,7 +26,7 @@ struct Entry {
   std::shared_ptr<Operator> op;
   PrepareRequest request;
   PrepareInfo info;
-  double codegen_us = 0;
+  double first_resolve_us = 0;
   bool worked = false;  // something was compiled or searched for it
 };
 
@@ -39,9 +39,11 @@ class Warmup {
     const Stats& stats = context_->stats();
     const int64_t xbyak = stats.get(Stat::k_compiled_xbyak), llvm = stats.get(Stat::k_compiled_llvm);
     entries_.reserve(items.size());
-    for (const ops::Workload& item : items) prepare(item);
+    for (const ops::Workload& item : items) {
+      if (!cancelled()) prepare(item);
+    }
     if (budget_.tier >= 2) {
-      profile_ = machine_profile(*context_);  // for shares in reports
+      profile_ = profile();  // for shares in reports
       search();
     }
     for (size_t i = 0; i < entries_.size(); ++i) finish(i);
@@ -64,19 +66,26 @@ class Warmup {
     return context_->stats().get(Stat::k_compiled_xbyak) + context_->stats().get(Stat::k_compiled_llvm);
   }
 
-  // What the first call would wait for if nothing were stored: the default Schedules' leaves, made in an empty cache.
-  double first_call_codegen(const Entry& e) const {
-    LeafCache leaves(LeafCacheOptions{}, nullptr, nullptr);
-    LeafPolicy policy;
-    policy.llvm = false;
-    double us = 0;
-    for (size_t k = 0; k < e.op->lowered().kernels.size(); ++k) {
-      const search::Problem p = e.op->general_problem(static_cast<int>(k), true, e.request);
-      const Result<Stage> stage =
-          build_stage(p.kernel, search::default_schedule(p, context_->target()), context_->target(), leaves, policy);
-      if (stage.ok()) us += stage->codegen_us;
+  // What a first resolve costs its caller where nothing is stored: an operator made and bound in a context of its own, without a store.
+  double first_resolve_us(const Entry& e) const {
+    ContextConfig config;
+    for (const ir::OptionId id : {ir::OptionId::max_isa, ir::OptionId::execmem}) {
+      if (!config.options.set(id, context_->options().text(id)).ok()) return 0;
     }
-    return us;
+    if (!config.options.set(ir::OptionId::cache, "off").ok()) return 0;
+    const Result<std::shared_ptr<Context>> blank = Context::create(std::move(config));
+    if (!blank.ok()) return 0;
+    PrepareRequest request = e.request;
+    request.caller_waits = true;
+    const int64_t start = thread_cpu_ns();
+    const Result<std::shared_ptr<Operator>> op = Operator::create(*blank, e.op->graph());
+    if (!op.ok() || !(*op)->prepare(request).ok()) return 0;
+    bool packed = false;
+    for (size_t k = 0; k < (*op)->lowered().kernels.size(); ++k) {
+      for (const auto& s : (*op)->stages(static_cast<int>(k))) packed |= !s->stage.packed.empty();
+    }
+    if (!(*op)->hinted_workspace(request.threads, packed, false).ok()) return 0;
+    return static_cast<double>(thread_cpu_ns() - start) * 1e-3;
   }
 
   // The operator with what needs no search: the general range, and what is stored.
@@ -92,8 +101,8 @@ class Warmup {
     e.request.threads = budget_.threads > 0 ? budget_.threads : item.threads;
     e.request.cold = item.cache == ops::CacheState::cold;
     e.request.allowed = item.allowed;
-    e.codegen_us = first_call_codegen(e);
-    report_.first_call_codegen_us_max = std::max(report_.first_call_codegen_us_max, e.codegen_us);
+    e.first_resolve_us = first_resolve_us(e);
+    report_.first_resolve_us_max = std::max(report_.first_resolve_us_max, e.first_resolve_us);
     const int64_t before = compiled();
     Result<PrepareInfo> info = e.op->prepare(e.request);
     if (!info.ok()) return fail(item, info.status());
@@ -103,6 +112,12 @@ class Warmup {
   }
 
   bool cancelled() const { return budget_.cancelled && budget_.cancelled(); }
+
+  MachineProfile profile() const {
+    if (budget_.wall_ms >= kUnhurriedMs) return machine_profile(*context_);
+    const Result<MachineProfile> stored = parse_profile(context_->find_profile());
+    return stored.ok() ? *stored : MachineProfile{};
+  }
 
   void search() {
     search_ = std::make_unique<WorkloadSearch>(context_, budget_, profile_);
@@ -137,6 +152,8 @@ class Warmup {
     for (const auto& [reason, n] : o.rejected_by) report_.rejected_by[reason] += n;
     e.worked |= t.verdict != TaskVerdict::stored && t.verdict != TaskVerdict::elsewhere && t.verdict != TaskVerdict::pending;
     if (t.verdict == TaskVerdict::failed) fail(*e.item, t.failure);
+    report_.no_worker += o.no_worker;
+    if (o.no_worker) fail(*e.item, ir::make_error(ir::Code::kIO, "nothing was measured: {}", o.note));
     if (!o.measured || o.best_us <= 0) return;
     const double best = t.verdict == TaskVerdict::dropped ? o.default_us : o.best_us;
     log_gain_ += std::log(o.default_us / best);
@@ -160,7 +177,7 @@ class Warmup {
       row.dims = dims;
       row.dtype = ir::dtype_name(e.op->graph().tensors[static_cast<size_t>(e.op->graph().outputs[0])].dtype);
       row.threads = e.request.threads;
-      row.codegen_us = e.codegen_us;
+      row.first_resolve_us = e.first_resolve_us;
       row.origin = e.worked ? std::max(e.info.origin, LeafOrigin::compiled) : e.info.origin;
       if (search_ && !judge(index, dims, &row)) continue;
       describe(e, dims, &row);

@@ -14,6 +14,9 @@
 
 namespace lathe::runtime {
 
+// A budget below it measures no profile of the machine and trains no model of a family: either takes seconds.
+inline constexpr double kUnhurriedMs = 10'000;
+
 struct WarmupBudget {
   double wall_ms = 100'000;          // of searching, shared out by weight; 0: nothing is searched, nothing decided
   int tier = 2;                      // 1: compile the defaults, search nothing
@@ -42,7 +45,7 @@ struct WarmupRow {
   std::string schedule;              // recipe and knobs of each Kernel, "; " between
   double us = 0, default_us = 0;     // sums over the Kernels; 0: not measured
   double of_roofline = 0;            // by the machine's profile; 0: not measured
-  double codegen_us = 0;             // of the operator's default Schedules
+  double first_resolve_us = 0;       // CPU time of the caller that resolves the operator where nothing is stored, writing it left out
   bool tie = false;                  // nothing beat the defaults
   std::string verdict;               // of the search: won, tie, stored, pinned, ...; the least settled of its Kernels
   int measurements = 0;              // candidates timed
@@ -58,7 +61,7 @@ struct WarmupReport {
   int ops = 0;
   int rows = 0;
   int from_store = 0;                // operators for which nothing was compiled or searched
-  int64_t compiled_xbyak = 0, compiled_llvm = 0, compiled_nvrtc = 0;
+  int64_t compiled_xbyak = 0, compiled_llvm = 0;
   int searches = 0;
   int measurements = 0;              // candidates timed
   int further = 0;                   // samples beyond three of a candidate
@@ -70,6 +73,7 @@ struct WarmupReport {
   double gain_geomean = 1;           // default over tuned time, of what was measured
   double default_us = 0, tuned_us = 0;  // weighted sums, of what was measured
   int unmeasured = 0;                // Kernels left to their default: no worker, no memory
+  int no_worker = 0;                 // of them, for lack of a worker; failed, too
   int pending = 0;                   // Kernels not searched: budget or cancel
   int between = 0;                   // ranges that nobody hinted and that got a body nevertheless
   bool cancelled = false;
@@ -77,7 +81,7 @@ struct WarmupReport {
   double checked_default_us = 0, checked_us = 0;
   int check_groups = 0, check_valid_groups = 0, check_left_out = 0, dropped = 0;
   std::string check_note;            // why there was none
-  double first_call_codegen_us_max = 0;
+  double first_resolve_us_max = 0;
   double wall_ms = 0;
   std::string digest;                // of the Schedules that serve, whatever their times; 16 hex digits
 };

@@ -41,20 +41,21 @@ ir::Status record(Context& context, const SearchTask& task, const std::string& t
   LATHE_ASSIGN(const Stage stage, build_stage(task.problem.kernel, schedule, context.target(), context.leaves(), policy));
   KernelDecision kernel;
   kernel.name = task.problem.kernel.name;
-  kernel.schedule = text;
+  kernel.schedule = schedule.numeric == stage.schedule.numeric ? text : search::to_text(stage.schedule);
   kernel.leaf_keys = stage.leaf_keys;
   decision.op = title(task);
-  decision.numeric = stage.schedule.numeric;
   decision.kernels = {std::move(kernel)};
+  context.leaves().publish_all();
   context.record_decision(task.query, std::move(decision));
   return {};
 }
 
 // What serves where nothing can be measured: a similar shape's winner if it applies, else the default.
 Result<SearchOutcome> record_unmeasured(Context& context, const SearchTask& task, const std::string& default_text,
-                                        const std::string& like, std::string note) {
+                                        const std::string& like, const ir::Status& why) {
   SearchOutcome out;
-  out.note = std::move(note);
+  out.note = why.message();
+  out.no_worker = why.code() == ir::Code::kIO;
   Decision decision;
   decision.status = DecisionStatus::provisional;
   for (const std::string& text : {like, default_text}) {
@@ -162,7 +163,7 @@ class Search {
   search::TaskRecord rows() const {
     search::TaskRecord out;
     out.problem = task_.problem;
-    out.isa = task_.isa;
+    out.isa = ir::isa_name(target_.level);
     out.policy = task_.problem.cold ? "cold" : "hot";
     out.epoch = kCodegenEpoch;
     for (size_t i = 0; i < results_.size(); ++i) {
@@ -410,14 +411,14 @@ Result<SearchOutcome> search_and_record(Context& context, const SearchTask& task
   const std::string fallback = default_text(context, task);
   const int64_t bytes = operand_bytes(task.problem.kernel, task.dims);
   if (bytes > task.ram / kCopies) {
-    return record_unmeasured(context, task, fallback, like, fmt::format("operands of {} MiB are too large to time", bytes >> 20));
+    return record_unmeasured(context, task, fallback, like, ir::unsupported("operands of {} MiB are too large to time", bytes >> 20));
   }
   EvaluateTask job;
   job.kernel_text = ir::print(task.problem.kernel);
   job.dims = task.dims;
   job.threads = task.problem.threads;
   job.cold = task.problem.cold;
-  job.isa = task.isa;
+  job.target = context.target().to_string();
   job.seed = task.seed;
   job.budget_ms = task.budget_ms;
   job.background = task.background;
@@ -428,7 +429,8 @@ Result<SearchOutcome> search_and_record(Context& context, const SearchTask& task
   Result<std::unique_ptr<Evaluation>> evaluation = evaluate(job);
   const auto cancelled = [&] { return task.cancelled && task.cancelled(); };
   if (cancelled()) return ir::make_error(ir::Code::kCANCELLED, "cancelled");
-  if (!evaluation.ok()) return record_unmeasured(context, task, fallback, like, evaluation.status().message());
+  if (evaluation.status().code() == ir::Code::kTIMEOUT) return evaluation.status();
+  if (!evaluation.ok()) return record_unmeasured(context, task, fallback, like, evaluation.status());
 
   Search search(context, task, **evaluation, &out);
   Result<FinalResult> decided = FinalResult{};
@@ -447,11 +449,12 @@ Result<SearchOutcome> search_and_record(Context& context, const SearchTask& task
   stats.add(Stat::k_failures, out.rejected);
   if (task.keep && out.measurements > task.memory.timed) task.keep(search.rows());
   if (cancelled()) return ir::make_error(ir::Code::kCANCELLED, "cancelled");
+  if (status.code() == ir::Code::kTIMEOUT) return status;
   if (!task.pinned.empty() && status.ok()) return record_pinned(context, task, search, std::move(out));
   if (!status.ok() || decided->winner < 0) {
     if (status.ok() && out.rejected > 0) return ir::internal_error("no schedule computes what the kernel says: {}", search.reason());
     const SearchOutcome counts = out;
-    LATHE_ASSIGN(out, record_unmeasured(context, task, fallback, like, status.ok() ? search.reason() : status.message()));
+    LATHE_ASSIGN(out, record_unmeasured(context, task, fallback, like, status.ok() ? ir::unsupported("{}", search.reason()) : status));
     out.measurements = counts.measurements;
     out.proposals = counts.proposals;
     out.verifications = counts.verifications;

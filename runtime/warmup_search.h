@@ -14,7 +14,7 @@
 
 namespace lathe::runtime {
 
-// Begins an evaluation where that is safe. UNSUPPORTED, STATE: it cannot; the default stays, provisionally.
+// Begins an evaluation where that is safe. TIMEOUT: the time is up. Anything else: it cannot, and the default stays, as a guess.
 using Evaluator = std::function<ir::Result<std::unique_ptr<Evaluation>>(const EvaluateTask&)>;
 // In the measuring worker. The client outlives it; cancelled may be empty.
 class WorkerClient;
@@ -37,7 +37,6 @@ struct SearchTask {
   search::Problem problem;
   DecisionQuery query;
   SymbolValues dims;
-  std::string isa;          // of the context's target
   int candidates = 16;      // measurements: distinct candidates timed, the default among them, and what is known from before
   int planned = 0;          // what the strategy reckons with, if pieces are to follow; 0: candidates
   SearchMemory memory;      // of the pieces before
@@ -64,6 +63,7 @@ struct SearchTask {
 struct SearchOutcome {
   bool recorded = false;
   bool measured = false;    // by evaluation; else the default was recorded as provisional, `note` says why
+  bool no_worker = false;   // that is why
   bool tie = true;
   int measurements = 0;     // candidates timed, those of the pieces before included
   SearchMemory memory;      // for the next piece
@@ -81,7 +81,7 @@ struct SearchOutcome {
   std::string note;
 };
 
-// INTERNAL: no candidate is right; names the first reason. CANCELLED. `like`: the winner of a similar shape, tried where timing
+// INTERNAL: no candidate is right; names the first reason. CANCELLED; TIMEOUT: nothing is recorded. `like`: the winner of a similar shape, tried where timing
 // is impossible; may be empty.
 ir::Result<SearchOutcome> search_and_record(Context& context, const SearchTask& task, const Evaluator& evaluate,
                                             const std::string& like);

@@ -1,5 +1,6 @@
-// See witness.h. Tile sizes keep their divisors: those of a register tile (a multiple of 8) become an eighth, those of a cache block a
-// sixty-fourth; a constant size becomes the least that holds two of its tiles and leaves the same kind of rest.
+// See witness.h. Tile sizes keep their divisors: those of a register tile (a multiple of 8) become an eighth, a quarter where eights are among
+// them (vectors of eight lanes, inside larger tiles), those of a cache block a sixty-fourth; a constant size becomes the least that holds two of its tiles and
+// leaves the same kind of rest.
 #include "runtime/witness.h"
 
 #include <fmt/ranges.h>
@@ -44,22 +45,27 @@ void for_each_tile(search::Schedule& schedule, F&& f) {
   }
 }
 
-int64_t small_tile(int64_t v, int strength) {
-  if (strength >= 2 && v >= kBlock && v % 64 == 0) return v / 64;
-  return strength >= 1 && v >= kSmall && v % 8 == 0 ? v / 8 : v;
+struct Shrinking {
+  int strength;
+  int64_t by;  // of register tiles
+};
+
+int64_t small_tile(int64_t v, Shrinking how) {
+  if (how.strength >= 2 && v >= kBlock && v % 64 == 0) return v / 64;
+  return how.strength >= 1 && v >= 2 * how.by && v % 8 == 0 ? v / how.by : v;
 }
 
 // The least size with the rests that v leaves, and room for a body.
-int64_t small_size(int64_t v, const std::set<int64_t>& tiles, int strength) {
+int64_t small_size(int64_t v, const std::set<int64_t>& tiles, Shrinking how) {
   int64_t unit = 1, most = 2;
   for (const int64_t t : tiles) {
-    const int64_t s = small_tile(t, strength);
+    const int64_t s = small_tile(t, how);
     if (v % t == 0) unit = std::lcm(unit, s);
     if (t < v) most = std::max(most, 2 * s);
   }
   for (int64_t size = unit; size < v; size += unit) {
     bool fits = size > most;
-    for (const int64_t t : tiles) fits &= v % t == 0 || t >= v || size % small_tile(t, strength) != 0;
+    for (const int64_t t : tiles) fits &= v % t == 0 || t >= v || size % small_tile(t, how) != 0;
     if (fits) return size;
   }
   return v;
@@ -136,8 +142,12 @@ Shrunken shrink(const ir::Kernel& kernel, const search::Schedule& schedule, int 
   std::set<int64_t> tiles, sizes;
   for_each_tile(out.schedule, [&](int64_t v) {
     tiles.insert(v);
-    out.tiles.push_back(small_tile(v, strength));
-    return small_tile(v, strength);
+    return v;
+  });
+  const Shrinking how = {strength, tiles.count(8) > 0 ? 4 : 8};
+  for_each_tile(out.schedule, [&](int64_t v) {
+    out.tiles.push_back(small_tile(v, how));
+    return small_tile(v, how);
   });
   std::sort(out.tiles.begin(), out.tiles.end());
   out.schedule.recipe.clear();
@@ -153,7 +163,7 @@ Shrunken shrink(const ir::Kernel& kernel, const search::Schedule& schedule, int 
   });
   std::map<int64_t, int64_t> map;
   for (const int64_t v : sizes) {
-    if (strength > 0) map[v] = small_size(v, tiles, strength);
+    if (strength > 0) map[v] = small_size(v, tiles, how);
   }
   replace_constants(&out.kernel, map);
   return out;

@@ -14,6 +14,7 @@
 #include "runtime/key.h"
 #include "runtime/stats.h"
 #include "runtime/store.h"
+#include "runtime/worker_process.h"
 #include "runtime/worker_protocol.h"
 
 namespace lathe::runtime {
@@ -22,8 +23,8 @@ using ir::Result;
 using ir::Status;
 using Outcome = CandidateResult::Outcome;
 
-ObjectKey quarantine_key(const std::string& kernel_text, const std::string& schedule, const std::string& isa) {
-  const std::string level = isa.empty() ? ir::isa_name(jit::host_target().level) : isa;
+ObjectKey quarantine_key(const std::string& kernel_text, const std::string& schedule, const std::string& target) {
+  const std::string level = target.empty() ? ir::isa_name(jit::host_target().level) : target.substr(0, target.find(' '));
   const std::string text = fmt::format("codegen {}\nisa {}\n{}\n{}", kCodegenEpoch, level, kernel_text, schedule);
   return {ObjectKind::k_quarantine, "", ir::content_hash(text.data(), text.size()).substr(0, 40)};
 }
@@ -40,6 +41,7 @@ struct WorkerClient::Impl {
   WorkerProcess process;
   int64_t sessions = 0;  // begun
   int64_t current = -1;  // known to the child
+  int64_t give_up = INT64_MAX;
 
   int timeout(EvaluatePhase phase) const {
     return phase == EvaluatePhase::build  ? options.build_ms
@@ -57,20 +59,39 @@ struct WorkerClient::Impl {
     std::string reason;
     bool killed = false;  // by a signal that no candidate sends itself
   };
+  // The worker cannot be used.
+  Status unusable(std::string_view why) const {
+    const std::string path = options.path.empty() ? find_worker() : options.path;
+    return ir::make_error(ir::Code::kIO, "{}{}{}", path, path.empty() ? "" : ": ", why);
+  }
+  Status out_of_time() {
+    process.stop();
+    current = -1;
+    return ir::make_error(ir::Code::kTIMEOUT, "the time for measuring is up");
+  }
   Result<Answer> ask(const std::string& request, const Progress& progress, const std::function<void(int, CandidateResult)>& settled);
 };
 
 Result<WorkerClient::Impl::Answer> WorkerClient::Impl::ask(const std::string& request, const Progress& progress,
                                                            const std::function<void(int, CandidateResult)>& settled) {
   Answer out;
-  const Status sent = process.send(request);
   out.phase = EvaluatePhase::verify;  // generous until something is heard
+  const int64_t begun = WorkerProcess::now_ms(), longest = begun + int64_t{kStarvedFactor} * 1000 * options.cpu_s;
+  const Status sent = process.send(request, std::min(give_up, begun + int64_t{kStarvedFactor} * timeout(out.phase)));
   bool asked = false;
-  int64_t silence = 0;  // until it was asked
+  std::string hung;  // why it was asked
   WorkerMessage last_words;
   int64_t since = WorkerProcess::now_ms(), deadline = since + timeout(out.phase), cpu = process.cpu_ms();
   while (true) {
-    Result<std::string> line = sent.ok() ? process.receive(deadline) : Result<std::string>(sent);
+    if (WorkerProcess::now_ms() >= give_up) return out_of_time();
+    if (sent.code() == ir::Code::kTIMEOUT) process.end();
+    Result<std::string> line = sent.ok() ? process.receive(std::min({deadline, give_up, longest})) : Result<std::string>(sent);
+    if (line.ok() && WorkerProcess::now_ms() >= longest) {
+      hung = fmt::format("no end after {} ms", WorkerProcess::now_ms() - begun);
+      asked = true;
+      process.end();
+      line = ir::unsupported("the worker comes to no end");
+    }
     if (!line.ok()) {
       current = -1;
       out.reason = process.end_of_child(&out.killed);
@@ -82,12 +103,13 @@ Result<WorkerClient::Impl::Answer> WorkerClient::Impl::ask(const std::string& re
       }
       if (asked) {
         out.outcome = Outcome::hung;
-        out.reason = fmt::format("no sign of life for {} ms in phase {}", silence, phase_name(out.phase));
+        out.reason = hung;
       }
       return out;
     }
     if (line->empty()) {
       const int64_t now = WorkerProcess::now_ms();
+      if (now < deadline) continue;  // the time is up
       if (!asked && process.cpu_ms() - cpu < timeout(out.phase) / 2 && now - since < int64_t{kStarvedFactor} * timeout(out.phase)) {
         deadline = now + timeout(out.phase) / 2;
         continue;
@@ -95,7 +117,7 @@ Result<WorkerClient::Impl::Answer> WorkerClient::Impl::ask(const std::string& re
       // Silence: ask where it is, then end it.
       if (asked) process.end();
       else process.ask();
-      if (!asked) silence = now - since;
+      if (!asked) hung = fmt::format("no sign of life for {} ms in phase {}", now - since, phase_name(out.phase));
       asked = true;
       deadline = now + WorkerProcess::kGraceMs;
       continue;
@@ -104,7 +126,7 @@ Result<WorkerClient::Impl::Answer> WorkerClient::Impl::ask(const std::string& re
     if (!message.ok()) {
       process.stop();
       current = -1;
-      return message.status();
+      return unusable(message.status().message());
     }
     switch (message->kind) {
       case WorkerMessage::Kind::progress:
@@ -147,7 +169,9 @@ class WorkerClient::Session final : public Evaluation {
   Status join() {
     while (true) {
       const WorkerOptions& o = impl_->options;
-      LATHE_RETURN_IF_ERROR(impl_->process.start(o.path, o.memory_mb, o.cpu_s, o.plugin_dir));
+      if (WorkerProcess::now_ms() >= impl_->give_up) return impl_->out_of_time();
+      const Status started = impl_->process.start(o.path, o.memory_mb, o.cpu_s, o.plugin_dir);
+      if (!started.ok()) return ir::make_error(ir::Code::kIO, "{}", started.message());
       if (impl_->current == id_) return {};
       in_child_.clear();
       LATHE_ASSIGN(const Impl::Answer begun, impl_->ask(encode_begin(task_), {}, [](int, const CandidateResult&) {}));
@@ -159,7 +183,7 @@ class WorkerClient::Session final : public Evaluation {
         LATHE_RETURN_IF_ERROR(blame(timed));
         continue;
       }
-      if (++lost_ > 1) return ir::unsupported("the worker ends before it starts: {}", begun.reason);
+      if (++lost_ > 1) return impl_->unusable("ends before it starts: " + begun.reason);
     }
   }
 
@@ -244,7 +268,7 @@ class WorkerClient::Session final : public Evaluation {
   void check_quarantine(Entry* e) {
     Store* store = impl_->options.store;
     if (store == nullptr) return;
-    const Lookup known = store->find(quarantine_key(task_.kernel_text, e->spec.schedule, task_.isa));
+    const Lookup known = store->find(quarantine_key(task_.kernel_text, e->spec.schedule, task_.target));
     if (!known.found) return;
     const std::string reason = known.bytes.substr(0, known.bytes.find('\n'));
     e->result.outcome = reason.rfind("hung", 0) == 0 ? Outcome::hung : Outcome::crashed;
@@ -285,7 +309,7 @@ class WorkerClient::Session final : public Evaluation {
     const bool known = answer.candidate >= 0 && answer.candidate < static_cast<int>(in_child_.size());
     const int i = known ? in_child_[static_cast<size_t>(answer.candidate)] : -1;
     if ((answer.killed || !known) && ++kills_[i] == 1) return {};
-    if (!known) return ir::unsupported("the worker ends before it starts: {}", answer.reason);
+    if (!known) return impl_->unusable("ends before it starts: " + answer.reason);
     Entry& e = entries_[static_cast<size_t>(i)];
     e.settled = true;
     e.result.outcome = answer.outcome;
@@ -297,7 +321,7 @@ class WorkerClient::Session final : public Evaluation {
     if (Store* store = impl_->options.store) {
       // A store that cannot be written to keeps it in memory.
       (void)store
-          ->put(quarantine_key(task_.kernel_text, e.spec.schedule, task_.isa),
+          ->put(quarantine_key(task_.kernel_text, e.spec.schedule, task_.target),
                 fmt::format("{}: {}\n{}\n{}", outcome_name(answer.outcome), answer.reason, e.spec.schedule, task_.kernel_text))
           .ok();
     }
@@ -345,6 +369,7 @@ WorkerClient::WorkerClient(WorkerOptions options) : impl_(std::make_unique<Impl>
   impl_->options = std::move(options);
 }
 WorkerClient::~WorkerClient() = default;
+void WorkerClient::give_up_at(int64_t ms) { impl_->give_up = ms; }
 pid_t WorkerClient::pid() const { return impl_->process.pid(); }
 int WorkerClient::spawned() const { return impl_->process.spawned(); }
 

@@ -10,8 +10,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <climits>
 #include <cstring>
 #include <ctime>
 #include <vector>
@@ -58,7 +60,7 @@ std::string find_worker() {
 Status WorkerProcess::start(const std::string& wanted, int memory_mb, int cpu_s, std::string plugin_dir) {
   if (pid_ > 0) return {};
   const std::string path = wanted.empty() ? find_worker() : wanted;
-  if (path.empty()) return ir::unsupported("no lathe-worker beside the library");
+  if (path.empty()) return ir::unsupported("no lathe-worker beside the library; LATHE_WORKER names one elsewhere");
   int pair[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
     return ir::unsupported("no socket for the worker");
@@ -109,14 +111,26 @@ void WorkerProcess::stop() {
   pid_ = -1;
 }
 
-Status WorkerProcess::send(const std::string& text) {
+Status WorkerProcess::send(const std::string& text, int64_t deadline) {
   for (size_t at = 0; at < text.size();) {
-    const ssize_t n = ::send(fd_, text.data() + at, text.size() - at, MSG_NOSIGNAL);
+    const ssize_t n = ::send(fd_, text.data() + at, text.size() - at, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+      if (!wait_for(POLLOUT, deadline)) return ir::make_error(ir::Code::kTIMEOUT, "the worker does not read");
+      continue;
+    }
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return ir::unsupported("the worker is gone");
     at += static_cast<size_t>(n);
   }
   return {};
+}
+
+bool WorkerProcess::wait_for(short event, int64_t deadline) const {
+  for (int64_t left = deadline - now_ms(); left > 0; left = deadline - now_ms()) {
+    pollfd p = {fd_, event, 0};
+    if (poll(&p, 1, static_cast<int>(std::min<int64_t>(left, INT_MAX))) > 0) return true;
+  }
+  return false;
 }
 
 Result<std::string> WorkerProcess::receive(int64_t deadline) {
@@ -128,12 +142,8 @@ Result<std::string> WorkerProcess::receive(int64_t deadline) {
       if (line.empty()) continue;
       return line;
     }
-    const int64_t left = deadline - now_ms();
-    if (left <= 0) return std::string();
-    pollfd p = {fd_, POLLIN, 0};
-    const int ready = poll(&p, 1, static_cast<int>(left));
-    if (ready < 0 && errno != EINTR) return ir::unsupported("the worker is gone");
-    if (ready <= 0) continue;
+    if (pending_.size() > kMaxLine) return ir::unsupported("the worker's line has no end");
+    if (!wait_for(POLLIN, deadline)) return std::string();
     char buffer[1 << 14];
     const ssize_t n = read(fd_, buffer, sizeof buffer);
     if (n < 0 && errno == EINTR) continue;

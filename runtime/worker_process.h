@@ -17,6 +17,7 @@ std::string find_worker();
 class WorkerProcess {
  public:
   static constexpr int kGraceMs = 300;  // for the last words of a child told to end
+  static constexpr size_t kMaxLine = size_t{1} << 20;
   WorkerProcess() = default;
   ~WorkerProcess() { stop(); }
   WorkerProcess(const WorkerProcess&) = delete;
@@ -25,8 +26,9 @@ class WorkerProcess {
   // Nothing if it runs. path empty: find_worker(). UNSUPPORTED: it cannot be started.
   ir::Status start(const std::string& path, int memory_mb, int cpu_s, std::string plugin_dir);
   void stop();
-  ir::Status send(const std::string& text);
-  // A line, an empty one at the deadline; UNSUPPORTED at the end of the stream.
+  // TIMEOUT: at the deadline it has not read all of it.
+  ir::Status send(const std::string& text, int64_t deadline);
+  // A line, an empty one at the deadline; UNSUPPORTED at the end of the stream, or of what a line may be.
   ir::Result<std::string> receive(int64_t deadline);
   void ask();  // what it is doing: it answers with its last words
   void end();  // at once
@@ -40,6 +42,8 @@ class WorkerProcess {
   static int64_t now_ms();
 
  private:
+  bool wait_for(short event, int64_t deadline) const;  // false: at the deadline
+
   pid_t pid_ = -1;
   int fd_ = -1;
   int spawned_ = 0;

@@ -81,7 +81,7 @@ bool take_decision(const Json& j, FinalResult* r) {
 
 bool take_task(const Json& j, EvaluateTask* task) {
   const bool ok = j.is_object() && take(j, "kernel", &task->kernel_text) && take(j, "threads", &task->threads) &&
-                  take(j, "cold", &task->cold) && take(j, "isa", &task->isa) && take(j, "seed", &task->seed) &&
+                  take(j, "cold", &task->cold) && take(j, "target", &task->target) && take(j, "seed", &task->seed) &&
                   take(j, "budget_ms", &task->budget_ms) && take(j, "background", &task->background) && take(j, "aside", &task->aside) && j.contains("dims") &&
                   j["dims"].is_array();
   if (!ok) return false;
@@ -115,7 +115,7 @@ std::string encode_begin(const EvaluateTask& task) {
                  {"dims", dims},
                  {"threads", task.threads},
                  {"cold", task.cold},
-                 {"isa", task.isa},
+                 {"target", task.target},
                  {"seed", task.seed},
                  {"budget_ms", task.budget_ms},
                  {"background", task.background},

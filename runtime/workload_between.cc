@@ -90,7 +90,6 @@ bool WorkloadSearch::serve_range(const SearchedOp& op, int kernel, SymbolRange r
   task.dims = dims;
   task.query = op.op->query_in(kernel, {range}, op.request);
   task.problem = op.op->problem_in(kernel, {range}, dims, op.request);
-  task.isa = ir::isa_name(context_->target().level);
   task.strategy = "heuristic";
   task.candidates = 2;
   task.budget_ms = kRangeMs;
@@ -158,6 +157,7 @@ int WorkloadSearch::serve_between(size_t number, int kernel, double until_ms) {
 }
 
 int WorkloadSearch::serve_between(double until_ms) {
+  worker_.give_up_at(static_cast<int64_t>(until_ms));
   int served = 0;
   for (size_t op = 0; op < ops_.size(); ++op) {
     for (size_t k = 0; k < ops_[op].op->lowered().kernels.size(); ++k) served += serve_between(op, static_cast<int>(k), until_ms);

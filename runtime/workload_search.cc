@@ -53,7 +53,8 @@ const char* verdict_name(TaskVerdict verdict) {
 }
 
 WorkloadSearch::WorkloadSearch(const std::shared_ptr<Context>& context, const WarmupBudget& budget, const MachineProfile& profile)
-    : context_(context), budget_(budget), profile_(profile), worker_(worker_options(*context, &context->store())), knowledge_(*context) {}
+    : context_(context), budget_(budget), profile_(profile), worker_(worker_options(*context, &context->store())),
+      knowledge_(*context, budget.wall_ms < kUnhurriedMs ? SearchKnowledge::Training::never : SearchKnowledge::Training::if_needed) {}
 
 // Equal ids: one decision.
 std::string WorkloadSearch::query_id(size_t op, int kernel, const SymbolValues& dims) const {
@@ -117,7 +118,6 @@ SearchTask WorkloadSearch::search_task(const WorkloadTask& t) const {
   task.query = op.op->query(t.kernel, t.dims, op.request);
   task.problem = op.op->problem(t.kernel, t.dims, op.request);
   task.dims = t.dims;
-  task.isa = ir::isa_name(context_->target().level);
   task.seed = budget_.seed;
   task.ram = budget_.ram;
   task.cancelled = budget_.cancelled;
@@ -153,7 +153,8 @@ void WorkloadSearch::search(size_t index, int measurements, double allowance_ms)
   const bool again = t.outcome.measured;
   const double took_ms = now_ms() - start;
   t.search_ms += took_ms;
-  if (cancelled() && (!found.ok() || !found->measured)) {
+  const bool late = found.status().code() == ir::Code::kTIMEOUT;
+  if (late || (cancelled() && (!found.ok() || !found->measured))) {
     // What an earlier quantum found stays.
     if (!again) t.verdict = TaskVerdict::pending;
     return;
@@ -196,13 +197,14 @@ void WorkloadSearch::run(double until_ms, const std::function<void(const Workloa
       ++open;
     }
   }
+  worker_.give_up_at(static_cast<int64_t>(until_ms));
   // The time left is shared by what is open; one that needs less leaves it to the others.
   while (const auto quantum = scheduler_->next()) {
     const double left = until_ms - now_ms();
     if (cancelled() || left <= 0) break;
     const auto index = static_cast<size_t>(quantum->task);
     const bool first = scheduler_->slots(quantum->task) == 0;
-    const double allowance = std::max(kLeastMs, 2 * left / static_cast<double>(std::max<size_t>(open, 1)));
+    const double allowance = std::max(kLeastMs, std::min(left, 2 * left / static_cast<double>(std::max<size_t>(open, 1))));
     search(index, scheduler_->slots(quantum->task) + quantum->measurements, allowance);
     open -= first && open > 0;
     if (cancelled()) break;

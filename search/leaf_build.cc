@@ -14,6 +14,8 @@ using namespace ir;  // NOLINT: this file is all IR
 namespace {
 
 constexpr int64_t kMaxBakedStride = 64;
+constexpr int64_t kVector = 8;         // lanes, at least
+constexpr int64_t kMostLanes = 1024;  // of a vector scope
 constexpr int64_t kSquares[] = {16, 8};  // sides of what a transpose goes by
 
 }  // namespace
@@ -105,14 +107,32 @@ bool LeafBuilder::masks_vectors(const Stmt& loop, const Ranges& ranges) {
   return false;
 }
 
-Result<Expr> LeafBuilder::vector_extent(const Stmt& s, const Stmt* parent) {
+Result<Expr> LeafBuilder::vector_extent(const Stmt& s, const Stmt* parent, const Ranges& ranges, const std::vector<LeafVariant::Range>& values) {
   if (is_const_int(s.extent)) return s.extent;
   Expr r;
   int64_t v = 0;
   if (parent != nullptr && split_mask(s, parent->iter, r, v)) {
-    return min(Expr(v), slot_for_extent(r) - Expr(v) * rename(iter(parent->iter)));
+    for (size_t i = 0; i < variants_.size(); ++i) {
+      const auto [lo, hi] = values[i];
+      if (variants_[i].lanes != v || lo != hi || !equal(variants_[i].of.extent, r)) continue;
+      return hi % v == 0 ? Expr(v) : min(Expr(v), Expr(hi) - Expr(v) * rename(iter(parent->iter)));
+    }
+    // Constant columns of straight code have constant masks; a loop's own bound is an argument.
+    const bool baked = is_const_int(r) && parent->mark == Mark::unroll;
+    return min(Expr(v), (baked ? r : slot_for_extent(r)) - Expr(v) * rename(iter(parent->iter)));
   }
-  return leaf_extent(s.extent);
+  LATHE_ASSIGN(Expr extent, leaf_extent(s.extent));
+  // Where ranges alone keep it to a few lanes, the leaf does not know them: it is told the most there are, in whole vectors but for a single one,
+  // whose iterator is in no index.
+  if (extent->op == Op::k_min) return extent;
+  const int64_t most = interval(s.extent, ranges).hi;
+  return most <= kMostLanes ? min(Expr(most <= 1 ? 1 : (most + kVector - 1) / kVector * kVector), extent) : extent;
+}
+
+// The extent of an unrolled scope that variant `v` ends.
+Expr LeafBuilder::variant_extent(size_t v, int64_t value) const {
+  const int64_t lanes = variants_[v].lanes;
+  return Expr(lanes == 0 ? value : (value + lanes - 1) / lanes);
 }
 
 Result<Expr> LeafBuilder::leaf_value(const Expr& e, const Ranges& ranges) {
@@ -153,7 +173,7 @@ Result<std::string> LeafBuilder::leaf_access(const std::string& name, const std:
   return fmt::format("p{}", s);
 }
 
-Result<std::vector<Stmt>> LeafBuilder::build_body(const std::vector<Stmt>& body, const std::vector<int64_t>& values,
+Result<std::vector<Stmt>> LeafBuilder::build_body(const std::vector<Stmt>& body, const std::vector<LeafVariant::Range>& values,
                                      const Ranges& ranges, const Stmt* parent) {
   std::vector<Stmt> out;
   for (const Stmt& s : body) {
@@ -173,10 +193,10 @@ Result<std::vector<Stmt>> LeafBuilder::build_body(const std::vector<Stmt>& body,
         t.extent = symbol("seglen");
       } else if (s.mark == Mark::unroll && !is_const_int(s.extent)) {
         for (size_t v = 0; v < variants_.size(); ++v) {
-          if (equal(variants_[v].extent, s.extent)) t.extent = Expr(values[v]);
+          if (variants_[v].is_extent(s.extent)) t.extent = variant_extent(v, values[v].hi);
         }
       } else if (s.mark == Mark::vector) {
-        LATHE_ASSIGN(t.extent, vector_extent(s, parent));
+        LATHE_ASSIGN(t.extent, vector_extent(s, parent, ranges, values));
       } else if (s.mark == Mark::none && masks_vectors(s, inner)) {
         t.extent = ceildiv(slot_for_extent(masked_by_), Expr(masked_width_));
       } else if (s.mark != Mark::unroll && outside_only(s.extent)) {
@@ -222,7 +242,7 @@ Status LeafBuilder::add_stream(const Stmt& s, const Stmt& tensor, const Ranges& 
   return {};
 }
 
-Result<Leaf> LeafBuilder::build(const std::vector<Stmt>& group, const std::vector<int64_t>& values) {
+Result<Leaf> LeafBuilder::build(const std::vector<Stmt>& group, const std::vector<LeafVariant::Range>& values) {
   iter_names_.clear();
   regs_.clear();
   building_streams_ = streams_.empty();
@@ -233,7 +253,14 @@ Result<Leaf> LeafBuilder::build(const std::vector<Stmt>& group, const std::vecto
   LATHE_ASSIGN(k.body, build_body(group, values, ranges_, nullptr));
   for (size_t i = 0; i < slots_.size(); ++i) k.buffers.push_back(leaf_operand(slots_[i], static_cast<int>(i)));
   LATHE_RETURN_IF_ERROR(add_registers(k, values));
-  for (size_t i = 0; i < extents_.size(); ++i) k.symbols.push_back({fmt::format("e{}", i), 0, INT64_MAX, extents_[i].multiple_of});
+  for (size_t i = 0; i < extents_.size(); ++i) {
+    // What fewer vectors would do has a leaf of its own: all but the last of these are whole.
+    int64_t least = 0;
+    for (size_t v = 0; v < variants_.size(); ++v) {
+      if (variants_[v].lanes != 0 && equal(variants_[v].of.extent, extents_[i].value)) least = values[v].lo;
+    }
+    k.symbols.push_back({fmt::format("e{}", i), least, INT64_MAX, extents_[i].multiple_of});
+  }
   if (tensor_steps_) k.symbols.push_back({"seglen", 0, INT64_MAX, 1});
   leaf.text = print(k);
   return leaf;
@@ -264,14 +291,16 @@ Buffer LeafBuilder::leaf_operand(const LeafSlot& slot, int number) const {
 }
 
 // Registers are declared with the sizes of this variant: the extents of the iterators that index them.
-Status LeafBuilder::add_registers(Kernel& k, const std::vector<int64_t>& values) {
+Status LeafBuilder::add_registers(Kernel& k, const std::vector<LeafVariant::Range>& values) {
   for (size_t r = 0; r < regs_.size(); ++r) {
     Buffer b = *kernel_.find_buffer(regs_[r]);
     b.name = fmt::format("r{}", r);
     for (Expr& d : b.dims) {
       if (!is_const_int(d)) return unsupported("register buffer {} has a size that is not constant", regs_[r]);
       for (size_t v = 0; v < variants_.size(); ++v) {
-        if (d->ival == variants_[v].count && dim_is_variant(regs_[r], &d - b.dims.data(), v)) d = Expr(values[v]);
+        const int64_t lanes = std::max<int64_t>(variants_[v].lanes, 1);
+        const bool largest = d->ival == lanes * variant_extent(v, variants_[v].of.count)->ival;
+        if (largest && dim_is_variant(regs_[r], &d - b.dims.data(), v)) d = Expr(lanes * variant_extent(v, values[v].hi)->ival);
       }
     }
     k.buffers.push_back(std::move(b));
@@ -291,7 +320,7 @@ bool LeafBuilder::dim_is_variant(const std::string& reg, ptrdiff_t dim, size_t v
         path.pop_back();
       } else if (s.kind == Stmt::Kind::assign && s.target == reg) {
         for (const Stmt* scope : path) {
-          found |= uses(s.index[dim], scope->iter) && equal(simplify(scope->extent, ranges_), variants_[v].extent);
+          found |= uses(s.index[dim], scope->iter) && variants_[v].is_extent(simplify(scope->extent, ranges_));
         }
       }
     }

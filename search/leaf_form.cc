@@ -6,6 +6,8 @@
 #include "search/leaf_form.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include "ir/analysis.h"
 #include "ir/text_form.h"
@@ -18,28 +20,39 @@ using namespace ir;  // NOLINT: this file is all IR
 namespace {
 
 constexpr int kMaxLoops = 3;
+constexpr int64_t kMaxTable = 4096;  // entries of a call's table of leaves
 
-// Whether a variant extent can have this value: min(T, C - T*i) for constants T and C is T, or C mod T at the edge.
-bool takes_value(const NestCall::Variant& variant, int64_t value) {
-  const Expr& e = variant.extent;
-  if (e->op != Op::k_min || !is_const_int(e->args[0], variant.count)) return true;
+// C mod T of min(T, C - T*i) for constants T and C: what the last of several tiles has; -1: anything else.
+int64_t rest_of(const Expr& e, int64_t tile) {
+  if (e->op != Op::k_min || !is_const_int(e->args[0], tile)) return -1;
   Addends rest;
   flatten_addends(e->args[1], 1, rest);
-  if (rest.terms.size() != 1) return true;
+  if (rest.terms.size() != 1) return -1;
   const Expr& t = rest.terms[0];
-  const bool steps = t->op == Op::k_mul && is_const_int(t->args[0], -variant.count) && t->args[1]->op == Op::k_iter;
-  return !steps || value == variant.count || value == rest.constant % variant.count;
+  const bool steps = t->op == Op::k_mul && is_const_int(t->args[0], -tile) && t->args[1]->op == Op::k_iter;
+  return steps ? rest.constant % tile : -1;
 }
 
 // Whether every statement is inside a scope of this extent: then nothing is lost where it is 0 and the leaf is not called.
-bool all_inside(const std::vector<Stmt>& body, const Expr& extent) {
+bool all_inside(const std::vector<Stmt>& body, const LeafVariant& variant) {
   return std::all_of(body.begin(), body.end(), [&](const Stmt& s) {
-    if (s.kind != Stmt::Kind::scope) return false;
-    return equal(s.extent, extent) || all_inside(s.body, extent);
+    if (s.kind != Stmt::Kind::scope) return s.kind == Stmt::Kind::prefetch;
+    return variant.is_extent(s.extent) || all_inside(s.body, variant);
   });
 }
 
 }  // namespace
+
+// Columns that vary: whole tiles have a leaf without masks, fewer columns one of half as many vectors or one of all, the last of them masked.
+LeafVariant::Range LeafVariant::leaf_of(int64_t value) const {
+  if (lanes == 0 || rest >= 0 || value == of.count) return {value, value};
+  const int64_t half = ((of.count + lanes - 1) / lanes + 1) / 2 * lanes;
+  return value <= half ? Range{1, std::min<int64_t>(half, of.count - 1)} : Range{half + 1, of.count - 1};
+}
+
+bool LeafVariant::is_extent(const Expr& extent) const {
+  return lanes == 0 ? equal(extent, of.extent) : extent->op == Op::k_ceildiv && is_const_int(extent->args[1], lanes) && equal(extent->args[0], of.extent);
+}
 
 void flatten_addends(const Expr& e, int64_t factor, Addends& out) {
   if (is_const_int(e)) {
@@ -75,40 +88,57 @@ Result<LeafGroup> LeafBuilder::run(const Stmt* first, const Stmt* last) {
   std::vector<Stmt> group(first, last);
   for_each_stmt(group, [&](const Stmt& s) {
     if (s.kind == Stmt::Kind::scope) inside_.push_back(s.iter);
+    if (s.kind == Stmt::Kind::assign) written_.push_back(s.target);
   });
   LATHE_RETURN_IF_ERROR(check_loops(group, 0, false));
   LATHE_RETURN_IF_ERROR(find_variants(group, ranges_, false));
-  for (const NestCall::Variant& v : variants_) {
-    if (proves_le(Expr(1), v.extent, ranges_) || all_inside(group, v.extent)) continue;
-    return unsupported("unrolled scope of extent {}: may be 0 where other statements of the leaf run", print(v.extent));
-  }
-  LATHE_RETURN_IF_ERROR(collect_slots(group, ranges_, nullptr));
-  LATHE_RETURN_IF_ERROR(order_slots());
-  LeafGroup out;
+  const auto may_be_nothing = [&](const LeafVariant& v) { return !proves_le(Expr(1), v.of.extent, ranges_) && !all_inside(group, v); };
+  const bool columns_fit = std::none_of(variants_.begin(), variants_.end(), [&](const LeafVariant& v) { return v.lanes != 0 && may_be_nothing(v); });
   int64_t combinations = 1;
-  for (const NestCall::Variant& v : variants_) combinations *= v.count;
-  if (combinations > kMaxVariants) return unsupported("more than {} leaf variants", kMaxVariants);
+  for (const LeafVariant& v : variants_) combinations *= v.of.count;
+  if (!columns_fit || combinations > kMaxTable || count_leaves() > kMaxVariants) {
+    drop_columns(group);
+    std::erase_if(variants_, [](const LeafVariant& v) { return v.lanes != 0; });
+  }
+  for (const LeafVariant& v : variants_) {
+    if (may_be_nothing(v)) return unsupported("unrolled scope of extent {}: may be 0 where other statements of the leaf run", print(v.of.extent));
+  }
+  if (count_leaves() > kMaxVariants) return unsupported("more than {} leaf variants", kMaxVariants);
+  LATHE_RETURN_IF_ERROR(collect_slots(group, ranges_, nullptr));
+  if (Status apart = order_slots(); !apart.ok()) {
+    slots_.clear();
+    near_ = true;
+    LATHE_RETURN_IF_ERROR(collect_slots(group, ranges_, nullptr));
+    LATHE_RETURN_IF_ERROR(order_slots());
+  }
+  LeafGroup out;
+  combinations = 1;
+  for (const LeafVariant& v : variants_) combinations *= v.of.count;
+  std::map<std::vector<LeafVariant::Range>, int> made;
   for (int64_t c = 0; c < combinations; ++c) {
-    std::vector<int64_t> values(variants_.size());
+    std::vector<LeafVariant::Range> values(variants_.size());
     int64_t rest = c;
-    for (size_t v = variants_.size(); v-- > 0;) {
-      values[v] = rest % variants_[v].count + 1;
-      rest /= variants_[v].count;
-    }
     bool happens = true;
-    for (size_t v = 0; v < variants_.size(); ++v) happens &= takes_value(variants_[v], values[v]);
+    for (size_t v = variants_.size(); v-- > 0;) {
+      const int64_t value = rest % variants_[v].of.count + 1;
+      rest /= variants_[v].of.count;
+      values[v] = variants_[v].leaf_of(value);
+      happens &= variants_[v].takes(value);
+    }
     if (!happens) {
       out.call.leaves.push_back(-1);
       continue;
     }
+    const auto [leaf_at, is_new] = made.try_emplace(values, static_cast<int>(out.leaves.size()));
+    out.call.leaves.push_back(leaf_at->second);
+    if (!is_new) continue;
     LATHE_ASSIGN(Leaf leaf, build(group, values));
-    out.call.leaves.push_back(static_cast<int>(out.leaves.size()));
     out.leaves.push_back(std::move(leaf));
   }
   // The full tile happens: it stands in where nothing is ever called.
   for (int& leaf : out.call.leaves) leaf = leaf < 0 ? out.call.leaves.back() : leaf;
   if (extents_.size() > 8) return unsupported("more than 8 extents");
-  out.call.variants = variants_;
+  for (const LeafVariant& v : variants_) out.call.variants.push_back(v.of);
   for (const LeafExtent& e : extents_) out.call.extents.push_back(e.value);
   out.call.tensor_steps = tensor_steps_;
   out.call.streams = streams_;
@@ -167,22 +197,51 @@ Status LeafBuilder::find_variants(std::vector<Stmt>& body, const Ranges& ranges,
       if (most < 1 || most > kMaxVariants) {
         return unsupported("unrolled scope {}: extent may reach {}, at most {} allowed", s.iter, most, kMaxVariants);
       }
-      if (s.extent->op == Op::k_ceildiv && only_vectors_below(s)) {
-        s.extent = Expr(most);
+      if (s.extent->op == Op::k_ceildiv && is_const_int(s.extent->args[1]) && only_vectors_below(s)) {
+        add_variant(s.extent->args[0], interval(s.extent->args[0], ranges).hi, s.extent->args[1]->ival);
       } else {
-        add_variant(s.extent, static_cast<int>(most));
+        add_variant(s.extent, most, 0);
       }
     }
     LATHE_RETURN_IF_ERROR(find_variants(s.body, inner, in_tile || s.mark == Mark::tensor));
+    // As many vectors in whole tiles as in the last one: only the lanes of its last vector tell them apart.
+    if (s.mark != Mark::unroll || !is_const_int(s.extent) || !only_vectors_below(s)) continue;
+    Expr columns;
+    int64_t lanes = 0;
+    if (!split_mask(s.body[0], s.iter, columns, lanes) || is_const_int(columns)) continue;
+    const int64_t most = interval(columns, ranges).hi;
+    if (most <= s.extent->ival * lanes && rest_of(columns, most) >= 0) add_variant(columns, most, lanes);
   }
   return {};
 }
 
-void LeafBuilder::add_variant(const Expr& extent, int count) {
-  for (const NestCall::Variant& v : variants_) {
-    if (equal(v.extent, extent)) return;
+void LeafBuilder::add_variant(const Expr& extent, int64_t count, int64_t lanes) {
+  for (const LeafVariant& v : variants_) {
+    if (v.lanes == lanes && equal(v.of.extent, extent)) return;
   }
-  variants_.push_back({extent, count});
+  variants_.push_back({{extent, static_cast<int>(count)}, lanes, rest_of(extent, count)});
+}
+
+// One leaf for all columns of a tile: as many vectors as there may be, with masks.
+void LeafBuilder::drop_columns(std::vector<Stmt>& body) {
+  for (Stmt& s : body) {
+    for (const LeafVariant& v : variants_) {
+      if (v.lanes != 0 && s.kind == Stmt::Kind::scope && s.mark == Mark::unroll && v.is_extent(s.extent)) s.extent = Expr((v.of.count + v.lanes - 1) / v.lanes);
+    }
+    drop_columns(s.body);
+  }
+}
+
+int64_t LeafBuilder::count_leaves() const {
+  int64_t leaves = 1;
+  for (const LeafVariant& v : variants_) {
+    std::set<LeafVariant::Range> own;
+    for (int64_t value = 1; value <= v.of.count; ++value) {
+      if (v.takes(value)) own.insert(v.leaf_of(value));
+    }
+    leaves *= static_cast<int64_t>(own.size());
+  }
+  return leaves;
 }
 
 // Physical index of an access, simplified, one expression per physical dimension.
@@ -223,6 +282,25 @@ Status LeafBuilder::split(const Expr& e, Expr& inner, Expr& outer) const {
   return {};
 }
 
+// Whether the slot serves an access at `outer`; near_: of a buffer that is written also at a constant distance, which goes into the index
+// inside. What is written through one operand is not taken to be what another one reads.
+bool LeafBuilder::serves(const LeafSlot& slot, const std::vector<Expr>& outer, std::vector<Expr>& inner) const {
+  std::vector<int64_t> distance(outer.size(), 0);
+  const std::string& name = kernel_.buffers[static_cast<size_t>(slot.buffer)].name;
+  const bool near = near_ && std::find(written_.begin(), written_.end(), name) != written_.end();
+  for (size_t d = 0; d < outer.size(); ++d) {
+    if (equal(slot.outer[d], outer[d])) continue;
+    if (!near) return false;
+    const Expr difference = simplify(outer[d] - slot.outer[d], ranges_);
+    if (!is_const_int(difference)) return false;
+    distance[d] = difference->ival;
+  }
+  for (size_t d = 0; d < outer.size(); ++d) {
+    if (distance[d] != 0) inner[d] = inner[d] ? inner[d] + Expr(distance[d]) : Expr(distance[d]);
+  }
+  return true;
+}
+
 // The slot of an access (made if new), and the inner index of every physical dimension (null: none).
 Result<int> LeafBuilder::slot_of(const std::string& name, const std::vector<Expr>& index, const Ranges& ranges,
                     std::vector<Expr>& inner) {
@@ -234,9 +312,7 @@ Result<int> LeafBuilder::slot_of(const std::string& name, const std::vector<Expr
   for (size_t d = 0; d < physical.size(); ++d) LATHE_RETURN_IF_ERROR(split(physical[d], inner[d], outer[d]));
   for (size_t i = 0; i < slots_.size(); ++i) {
     if (slots_[i].buffer != buffer) continue;
-    bool same = true;
-    for (size_t d = 0; d < outer.size(); ++d) same &= equal(slots_[i].outer[d], outer[d]);
-    if (same) return static_cast<int>(i);
+    if (serves(slots_[i], outer, inner)) return static_cast<int>(i);
   }
   slots_.push_back({buffer, outer, std::vector<bool>(outer.size(), false), false, {}});
   return static_cast<int>(slots_.size() - 1);
@@ -307,6 +383,13 @@ NestOperand LeafBuilder::operand(const LeafSlot& slot) const {
     if (slot.indexed[d]) out.strides.push_back(strides[d]);
   }
   out.offset = simplify(offset, ranges_);
+  return out;
+}
+
+std::vector<LayoutDim> full_layout(const Buffer& buffer) {
+  if (!buffer.layout.empty()) return buffer.layout;
+  std::vector<LayoutDim> out;
+  for (size_t d = 0; d < buffer.dims.size(); ++d) out.push_back({static_cast<int>(d), LayoutDim::Part::whole, 0});
   return out;
 }
 

@@ -39,12 +39,15 @@ class Model {
     passes_ = std::ceil(w.m / rows_);
     columns_ = w.width * w.panels;
     tiles_across_ = std::ceil(w.n / columns_);
+    whole_across_ = std::floor(w.n / columns_);
+    tail_ = std::ceil((w.n - whole_across_ * columns_) / t.lanes);
+    vectors_ = whole_across_ > 0 ? w.vectors : tail_;
     full_ = std::floor(rows_ / w.mr);
     rest_ = rows_ - full_ * w.mr;
     tiles_ = full_ + (rest_ > 0 ? 1 : 0);
     depth_ = w.kc > 0 ? w.kc : w.k;
     blocks_ = std::ceil(w.k / depth_);
-    const double b = tiles_across_ * columns_ * w.k * 4;
+    const double b = (whole_across_ * columns_ + tail_ * t.lanes) * w.k * 4;
     if (w.cold) {
       stream_ = {b, kMemory * std::min<double>(w.threads, kSecondThread) / w.threads, kMemoryWait};
     } else if (b > kUsable * static_cast<double>(t.l2_bytes)) {
@@ -55,7 +58,7 @@ class Model {
   MatmulCycles cycles() const {
     double copies = 0;
     if (w_.packs_rows) copies += w_.m * w_.k * kPackRow;
-    if (w_.transposes) copies += passes_ * tiles_across_ * columns_ * w_.k * kTranspose;
+    if (w_.transposes) copies += passes_ * (whole_across_ * columns_ + tail_ * t_.lanes) * w_.k * kTranspose;
     return {(passes_ * arithmetic() + copies) * edges(), (passes_ * pass() + copies) * edges(), w_.cold ? passes_ * stream_.cycles() : 0};
   }
 
@@ -64,22 +67,25 @@ class Model {
   bool from_near() const { return tiles_ > 1 && 2 * columns_ * depth_ * 4 > static_cast<double>(t_.l1_bytes); }
 
   // Cycles of one step of a tile: its pipes, its loads with its prefetches, the wait for its own sums, B's way from L2.
-  double step(double rows) const {
-    const double v = w_.vectors, lines = w_.prefetch > 0 ? v : w_.prefetch < 0 ? std::ceil(4 * v / tiles_) / 4 : 0;
+  double step(double rows, double v) const {
+    const double lines = w_.prefetch > 0 ? v : w_.prefetch < 0 ? std::ceil(4 * v / tiles_) / 4 : 0;
     const double vector_bytes = 4.0 * t_.lanes;
     return std::max({rows * v / kPipes, (rows + v + lines * vector_bytes / 64) / kLoads, kLatency, from_near() ? v * vector_bytes / (w_.piecewise ? kNearPiecewise : kNear) : 0});
   }
   // A tile over all of K: sums are stored once, and wait in scratch between blocks.
-  double tile(double rows) const {
-    const double sums = rows * w_.vectors;
-    return step(rows) * w_.k * conflicts(rows) + blocks_ * ((w_.joined ? kCall / tiles_ : kCall) + sums) + (blocks_ - 1 + (w_.scratch_sums ? 2 : 0)) * sums;
+  double tile(double rows, double vectors) const {
+    const double sums = rows * vectors;
+    return step(rows, vectors) * w_.k * conflicts(rows) + blocks_ * ((w_.joined ? kCall / tiles_ : kCall) + sums) + (blocks_ - 1 + (w_.scratch_sums ? 2 : 0)) * sums;
   }
+
+  // A row of tiles under all panels: the last panel is as many vectors as have columns.
+  double tiles(double rows) const { return whole_across_ * tile(rows, w_.vectors) + (tail_ > 0 ? tile(rows, tail_) : 0); }
 
   // What a tile that reads B from L2 leaves of the way into L1, over what its share of the next block needs of it. A way in use all the time
   // still lets a third through: lines wait for each other on both sides.
   double room(double rows) const {
-    const double cycles = step(rows), line = 64 / kNear;
-    const double lines = std::ceil(4 * w_.vectors / tiles_) / 4 * 4 * t_.lanes / 64, own = from_near() ? w_.vectors * 4 * t_.lanes / 64 : 0;
+    const double cycles = step(rows, vectors_), line = 64 / kNear;
+    const double lines = std::ceil(4 * vectors_ / tiles_) / 4 * 4 * t_.lanes / 64, own = from_near() ? vectors_ * 4 * t_.lanes / 64 : 0;
     return std::clamp((cycles - own * line) / (lines * line), 0.35, 1.0);
   }
 
@@ -94,23 +100,23 @@ class Model {
 
   // How much of B's stream the arithmetic next to it hides without prefetches: the lines the window holds over those on their way.
   double window_hides(double rows) const {
-    const double v = w_.vectors, operations = rows * v + (rows > 1 ? v : 0) + rows + 1.5;
+    const double v = vectors_, operations = rows * v + (rows > 1 ? v : 0) + rows + 1.5;
     const double under_way = kWindow / operations * v * t_.lanes * 4;
     return kWindowHides * std::min(1.0, under_way / (stream_.wait * stream_.rate));
   }
 
   // All tiles of a block of rows, under all panels: as if B were near, and as it is.
-  double arithmetic() const { return tiles_across_ * (full_ * tile(w_.mr) + (rest_ > 0 ? tile(rest_) : 0)) + rows_traffic(); }
+  double arithmetic() const { return full_ * tiles(w_.mr) + (rest_ > 0 ? tiles(rest_) : 0) + rows_traffic(); }
   double pass() const {
     if (stream_.bytes == 0) return arithmetic();
-    const double whole = tile(w_.mr), part = rest_ > 0 ? tile(rest_) : 0, compute = tiles_across_ * (full_ * whole + part);
+    const double whole = tiles(w_.mr), part = rest_ > 0 ? tiles(rest_) : 0, compute = full_ * whole + part;
     const double rows_again = rows_traffic();
     double memory = stream_.cycles() * streams();
-    const double first_rows = full_ > 0 ? w_.mr : rest_, first = tiles_across_ * (full_ > 0 ? whole : part), others = compute - first;
+    const double first_rows = full_ > 0 ? w_.mr : rest_, first = full_ > 0 ? whole : part, others = compute - first;
     if (w_.prefetch < 0) {
       // Each tile fetches an equal share of the next block: a short one waits for its share.
       const double share = memory / tiles_;
-      const auto with = [&](double rows, double cycles) { return overlapped(tiles_across_ * cycles, share, kHides * kept() * room(rows)); };
+      const auto with = [&](double rows, double cycles) { return overlapped(cycles, share, kHides * kept() * room(rows)); };
       return full_ * with(w_.mr, whole) + (rest_ > 0 ? with(rest_, part) : 0) + rows_again;
     }
     // Otherwise what comes from memory comes under the first tile; the others find it in a cache.
@@ -148,11 +154,11 @@ class Model {
   }
 
   // A tile of another height, and masks, take a little beyond their share.
-  double edges() const { return (rest_ > 0 ? 1.015 : 1) * (std::fmod(w_.n, columns_) != 0 ? 1.01 : 1); }
+  double edges() const { return (rest_ > 0 ? 1.015 : 1) * (std::fmod(w_.n, t_.lanes) != 0 ? 1.01 : 1); }
 
   const MatmulWork& w_;
   const ir::Target& t_;
-  double rows_, passes_, columns_, tiles_across_, full_, rest_, tiles_, depth_, blocks_;
+  double rows_, passes_, columns_, tiles_across_, whole_across_, tail_, vectors_, full_, rest_, tiles_, depth_, blocks_;
   Stream stream_;
 };
 

@@ -6,15 +6,22 @@
 
 #include "ir/analysis.h"
 #include "search/cut.h"
+#include "search/leaf_form.h"
 
 namespace lathe::search {
 
 using namespace ir;  // NOLINT: this file is all IR
 
+bool is_packed(const Buffer& b) {
+  const bool padded = std::any_of(b.padding.begin(), b.padding.end(), [](int64_t pad) { return pad != 0; });
+  return b.place == Place::constant && (!b.layout.empty() || padded);
+}
+
 Result<Kernel> pack_kernel(const Kernel& scheduled, const std::string& buffer) {
   const Buffer* b = scheduled.find_buffer(buffer);
   if (b == nullptr || b->place != Place::constant) return invalid("{} is not a constant parameter", buffer);
-  if (b->layout.empty()) return invalid("{} has no layout of its own: nothing to pack", buffer);
+  if (!is_packed(*b)) return invalid("{} lies as the caller has it: nothing to pack", buffer);
+  const std::vector<LayoutDim> layout = full_layout(*b);
   Kernel k;
   k.name = "pack_" + buffer;
   k.family = "pack";
@@ -34,11 +41,11 @@ Result<Kernel> pack_kernel(const Kernel& scheduled, const std::string& buffer) {
   dst.place = Place::out;
   k.buffers = {src, dst};
 
-  const size_t rank = b->layout.size();
+  const size_t rank = layout.size();
   std::vector<Expr> logical(b->dims.size()), extents(rank), index(rank);
   bool partial = false;
   for (size_t p = 0; p < rank; ++p) {
-    const LayoutDim& l = b->layout[p];
+    const LayoutDim& l = layout[p];
     index[p] = iter(fmt::format("d{}", p));
     if (l.part == LayoutDim::Part::whole) {
       logical[l.dim] = index[p];
@@ -48,8 +55,8 @@ Result<Kernel> pack_kernel(const Kernel& scheduled, const std::string& buffer) {
     }
     if (l.part != LayoutDim::Part::inner) continue;
     size_t o = 0;
-    while (o < rank && !(b->layout[o].dim == l.dim && b->layout[o].part == LayoutDim::Part::outer)) ++o;
-    if (o == rank || o > p || b->layout[o].tile != l.tile) return unsupported("{}: a dimension tiled more than once", buffer);
+    while (o < rank && !(layout[o].dim == l.dim && layout[o].part == LayoutDim::Part::outer)) ++o;
+    if (o == rank || o > p || layout[o].tile != l.tile) return unsupported("{}: a dimension tiled more than once", buffer);
     const Expr tile(l.tile), size = b->dims[l.dim];
     index[o] = iter(fmt::format("d{}", o));
     logical[l.dim] = tile * index[o] + index[p];

@@ -23,15 +23,23 @@ const Recipe* find_recipe(const Problem& problem) {
   return nullptr;
 }
 
-Schedule default_schedule(const Problem& problem, const Target& target) {
+Result<Schedule> Recipe::build(const Knobs& knobs, const Problem& problem, const Target& target) const {
+  LATHE_ASSIGN(Scheduled scheduled, script(knobs, problem, target));
+  return std::move(scheduled.schedule);
+}
+
+Scheduled default_scheduled(const Problem& problem, const Target& target) {
   if (const Recipe* r = find_recipe(problem)) {
-    Result<Schedule> s = r->build(r->defaults(problem, target), problem, target);
+    Result<Scheduled> s = r->script(r->defaults(problem, target), problem, target);
     if (s.ok()) return std::move(s).value();
   }
-  Schedule naive;
-  naive.family = problem.kernel.family;
+  Scheduled naive;
+  naive.schedule.family = problem.kernel.family;
+  naive.kernel = problem.kernel;
   return naive;
 }
+
+Schedule default_schedule(const Problem& problem, const Target& target) { return default_scheduled(problem, target).schedule; }
 
 // Every accepted knob setting, cheapest predicted first.
 static std::vector<Knobs> enumerate(const Recipe& r, const Problem& problem, const Target& target) {
@@ -110,24 +118,26 @@ void Script::add(const std::string& line) {
     status_ = move.status().with_context(line);
     return;
   }
-  Result<TransformResult> result = apply(kernel_, *move, {.verify = false});  // who replays the Schedule verifies
-  if (!result.ok()) {
-    status_ = result.status().with_context(line);
+  const Status applied = apply_in_place(kernel_, *move, {.verify = false});  // who keeps the Kernel verifies it
+  if (applied.ok()) {
+    moves_.push_back(std::move(*move));
     return;
   }
-  kernel_ = std::move(result->kernel);
-  moves_.push_back(std::move(*move));
+  status_ = applied.with_context(line);
+  kernel_ = start_;
+  for (const Move& m : moves_) (void)apply_in_place(kernel_, m, {.verify = false});
 }
 
-Result<Schedule> Script::finish(const Recipe& recipe, const Knobs& knobs) const {
+Result<Scheduled> Script::finish(const Recipe& recipe, const Knobs& knobs) && {
   if (!status_.ok()) return status_;
-  Schedule s;
-  s.family = kernel_.family;
-  s.numeric = kernel_.numeric;
-  s.recipe = fmt::format("{}.{}", recipe.name, recipe.version);
-  s.knobs = knobs;
-  s.moves = moves_;
-  return s;
+  Scheduled out;
+  out.schedule.family = kernel_.family;
+  out.schedule.numeric = kernel_.numeric;
+  out.schedule.recipe = fmt::format("{}.{}", recipe.name, recipe.version);
+  out.schedule.knobs = knobs;
+  out.schedule.moves = std::move(moves_);
+  out.kernel = std::move(kernel_);
+  return out;
 }
 
 std::vector<const Stmt*> scopes_with_role(const Kernel& kernel, std::string_view role) {

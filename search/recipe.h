@@ -39,8 +39,10 @@ struct Recipe {
   std::vector<KnobDomain> (*knobs)(const Problem&, const ir::Target&);
   ir::Status (*accepts)(const Knobs&, const Problem&, const ir::Target&);
   Knobs (*defaults)(const Problem&, const ir::Target&);
-  ir::Result<Schedule> (*build)(const Knobs&, const Problem&, const ir::Target&);
+  ir::Result<Scheduled> (*script)(const Knobs&, const Problem&, const ir::Target&);  // the moves and, not verified, what they make
   double (*estimate)(const Knobs&, const Problem&, const ir::Target&);  // predicted cycles, for ordering only
+
+  ir::Result<Schedule> build(const Knobs& knobs, const Problem& problem, const ir::Target& target) const;
 };
 
 const std::vector<Recipe>& recipes();
@@ -49,6 +51,8 @@ const Recipe* find_recipe(const Problem& problem);
 
 // The default Schedule; never fails on a Kernel ops made: without a recipe, or if the recipe's moves are refused, it is the empty one.
 Schedule default_schedule(const Problem& problem, const ir::Target& target);
+// The same with the Kernel that it makes, so that no move is applied twice. Who builds it verifies it.
+Scheduled default_scheduled(const Problem& problem, const ir::Target& target);
 
 // At most n Schedules in the order worth trying, the default first, distinct; without a recipe those of generic_schedules().
 std::vector<Schedule> candidates(const Problem& problem, const ir::Target& target, int n);
@@ -56,20 +60,21 @@ std::vector<Schedule> candidates(const Problem& problem, const ir::Target& targe
 // The kernel with each symbol's range narrowed; a symbol fixed to one value becomes that constant.
 ir::Kernel restrict_symbols(const ir::Kernel& kernel, const std::map<std::string, std::pair<int64_t, int64_t>>& ranges);
 
-// Applies moves as they are written; the first refusal sticks.
+// Applies moves as they are written; the first refusal sticks, and the Kernel stays what the moves before it made. `start` outlives it.
 class Script {
  public:
-  explicit Script(ir::Kernel kernel) : kernel_(std::move(kernel)) {}
+  explicit Script(const ir::Kernel& start) : start_(start), kernel_(start) {}
   template <class... A>
   void move(fmt::format_string<A...> format, A&&... args) {
     add(fmt::format(format, std::forward<A>(args)...));
   }
   const ir::Kernel& kernel() const { return kernel_; }
   bool ok() const { return status_.ok(); }
-  ir::Result<Schedule> finish(const Recipe& recipe, const Knobs& knobs) const;
+  ir::Result<Scheduled> finish(const Recipe& recipe, const Knobs& knobs) &&;
 
  private:
   void add(const std::string& line);
+  const ir::Kernel& start_;
   ir::Kernel kernel_;
   ir::Status status_;
   std::vector<Move> moves_;

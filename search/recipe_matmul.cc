@@ -177,22 +177,38 @@ struct Context {
   std::vector<int64_t> w;
 };
 
+// The last tile's columns, if they are no whole tile: what its leaves take of vectors and of masks, which are vectors where there are no mask
+// registers. Too many leaves are one that masks every vector (search/leaf_form.cc).
+struct Tail {
+  int64_t vectors = 0, masks = 0;
+};
+Tail last_tile(const Context& c, const Setting& k) {
+  const int64_t columns = k.nr * k.st, vectors = columns / c.t.lanes;
+  if (proves_divisible(c.p.n->extent, columns, Ranges(c.problem.kernel))) return {};
+  const bool fixed = is_const_int(c.p.n->extent), few_rows = is_const_int(c.p.m->extent) && k.mc == 0;
+  const bool own = (few_rows ? 2 : k.mr) * (fixed ? 2 : 3) <= kMaxVariants;
+  const int64_t rest = fixed ? c.s.n % columns : columns - 1, live = own ? (rest + c.t.lanes - 1) / c.t.lanes : vectors;
+  // A packed panel is read whole: only what is stored has a mask.
+  const int64_t masks = own && c.panels == Panels::packed ? (rest % c.t.lanes != 0) : live;
+  return {live, c.t.mask_registers == 0 ? masks : 0};
+}
+
 Status accepts_in(const Context& c, const Setting& setting) {
   const auto [mr, nr, st, kc, mc, pf, pa, ep, mu] = setting;
   const bool blocked = setting.blocked();
   const Target& t = c.t;
   const Sizes& s = c.s;
   const int64_t nv = nr / t.lanes * st;
-  if (mr * nv + nv + 1 > t.vector_registers) return unsupported("mr {}: registers", mr);
   if (ep && (c.epilogue < kFunctionRegisters || kc != 0 || !is_const_int(c.p.k->extent))) return unsupported("ep 1: no functions, or K in blocks, or K varies");
   if (st > 1 && kc != 0) return unsupported("st {}: a K block is one panel's", st);
   if (st > 1 && (pf == -1 || (pf != 0 && st > 2))) return unsupported("pf {}: a tile prefetches two streams at most", pf);
   if (mr > s.m_max) return unsupported("mr {}: more than m ever is ({})", mr, s.m_max);
-  // Without mask registers a partial panel holds its masks in vector registers.
-  const bool partial = !proves_divisible(c.p.n->extent, nr * st, Ranges(c.problem.kernel));
-  const int64_t masks = partial && t.mask_registers == 0 ? nv : 0;
-  if (mr * nv + nv + 1 + masks > t.vector_registers) return unsupported("mr {}: registers", mr);
-  if (!blocked && mr * nv + masks + c.epilogue > t.vector_registers) return unsupported("mr {}: registers of the epilogue", mr);
+  const Tail tail = last_tile(c, setting);
+  const bool partial = tail.vectors != 0;
+  for (const auto& [vectors, masks] : {Tail{nv, 0}, tail}) {
+    if (mr * vectors + vectors + 1 + masks > t.vector_registers) return unsupported("mr {}: registers", mr);
+    if (!blocked && mr * vectors + masks + c.epilogue > t.vector_registers) return unsupported("mr {}: registers of the epilogue", mr);
+  }
   if (std::find(c.w.begin(), c.w.end(), nr) == c.w.end()) return unsupported("nr {}: not a width of this weight", nr);
   if (st > 1 && (c.panels != Panels::packed || partial)) return unsupported("st {}: whole packed panels only", st);
   if (st > 1 && s.m > kMaxStreamed && (st > 2 || !c.problem.one_layout)) return unsupported("st {}: m is {}, and the weight may be packed wider", st, s.m);
@@ -265,7 +281,8 @@ constexpr int64_t kMostRows = 4, kMostCode = 660;
 // Instructions to be made for a tile and all lower ones, about: for each sum its start, four steps and the rest of K, and its way out; and for
 // moving B, 64 of a square: one for each vector of a panel that is transposed, one for whole and one for cut panels that are packed.
 int64_t code_of(const Context& c, const Setting& k) {
-  const int64_t vectors = k.nr / c.t.lanes * k.st, counts = k.mr * (k.mr + 1) / 2;
+  const int64_t whole = k.nr / c.t.lanes * k.st, counts = k.mr * (k.mr + 1) / 2, tail = last_tile(c, k).vectors;
+  const int64_t vectors = whole + (is_const_int(c.p.n->extent) || tail == 0 ? tail : tail + (tail + 1) / 2);
   const int64_t out = k.ep ? 2 : c.epilogue >= kFunctionRegisters ? kFunctionCode : c.epilogue;
   const int64_t copy = c.panels == Panels::in_place ? 0 : c.panels == Panels::packed ? 2 * 64 : 64 * k.nr / c.t.lanes;
   return counts * vectors * (6 + out) + 5 * (counts + k.mr * vectors) + 10 * k.mr + copy;
@@ -375,7 +392,7 @@ void transpose_panel(Script& s, const std::string& b, bool n_first) {
   s.move("tensorize bt_0 transpose");
 }
 
-Result<Schedule> build(const Knobs& knob, const Problem& problem, const Target& t) {
+Result<Scheduled> script(const Knobs& knob, const Problem& problem, const Target& t) {
   const Kernel& kernel = problem.kernel;
   const Parts p = find_parts(kernel);
   if (!p.valid) return unsupported("not a matmul nest");
@@ -464,11 +481,11 @@ Result<Schedule> build(const Knobs& knob, const Problem& problem, const Target& 
     s.move("prefetch {} {} next={} lines={}", b, steps, kc != 0 ? "m0b" : "m0", (lines + tiles - 1) / tiles);
   }
   s.move("parallelize {}", outermost);
-  return s.finish(kMatmulRecipe, knob);
+  return std::move(s).finish(kMatmulRecipe, knob);
 }
 
 }  // namespace
 
-const Recipe kMatmulRecipe = {"panel", 1, matches, knobs, accepts, defaults, build, estimate};
+const Recipe kMatmulRecipe = {"panel", 1, matches, knobs, accepts, defaults, script, estimate};
 
 }  // namespace lathe::search

@@ -122,7 +122,8 @@ std::vector<KnobDomain> knobs(const Problem& problem, const Target& t) {
 }
 
 // Terms of a partial sum of a norm: with 112 of them layernorm came out 14 % beyond its tolerance (runtime/tolerances.def).
-constexpr int64_t kMostTerms = 64;
+constexpr int64_t kMostUnrolledTail = 3;  // vectors of a row that are left behind whole steps
+constexpr int64_t kMostTerms = 64, kMostUnroll = 8;
 
 Status accepts(const Knobs& k, const Problem& problem, const Target& t) {
   const Shape shape = shape_of(problem);
@@ -130,10 +131,12 @@ Status accepts(const Knobs& k, const Problem& problem, const Target& t) {
   const int64_t overlap = knob_of(k, "overlap", 0);
   const bool again = knob_of(k, "again", 0) != 0, online = knob_of(k, "online", 0) != 0;
   if (unroll > 1 && shape.cols < unroll * t.lanes) return unsupported("unroll {}: a row has {} columns", unroll, shape.cols);
-  if (unroll == 1 && shape.norm && shape.cols > kMostTerms * t.lanes) return unsupported("unroll 1: sums of {} terms lose too much", shape.cols / t.lanes);
+  if (unroll < kMostUnroll && shape.norm && shape.cols > kMostTerms * t.lanes * unroll) {
+    return unsupported("unroll {}: sums of {} terms lose too much", unroll, shape.cols / (t.lanes * unroll));
+  }
   if (unroll * rows > 8) return unsupported("{} vectors of {} rows at a time", unroll, rows);
   if (rows > 1 && (shape.row.empty() || shape.passes.size() < 2)) return unsupported("rows of one pass are one loop already");
-  if (rows > shape.rows) return unsupported("{} rows, there are {}", rows, shape.rows);
+  if (rows > 1 && rows > shape.rows) return unsupported("{} rows, there are {}", rows, shape.rows);
   if (rows > 1 && grain % rows != 0) return unsupported("{} rows do not divide blocks of {}", rows, grain);
   if (rows > 1 && unroll > 1 && !proves_divisible(shape.passes[0]->extent, unroll * t.lanes, Ranges(problem.kernel))) {
     return unsupported("unroll {} of {} rows needs whole steps", unroll, rows);
@@ -142,7 +145,8 @@ Status accepts(const Knobs& k, const Problem& problem, const Target& t) {
   if (overlap == 2 && (again || shape.kept.empty() || shape.passes.size() < 3 || !shape.two_rows)) {
     return unsupported("nothing kept for a last pass");
   }
-  if (overlap == 2 && !proves_divisible(shape.passes[0]->extent, unroll * t.lanes, Ranges(problem.kernel))) {
+  const bool unrolled_tail = is_const_int(shape.passes[0]->extent) && shape.cols % (unroll * t.lanes) <= kMostUnrolledTail * t.lanes;
+  if (overlap == 2 && !unrolled_tail && !proves_divisible(shape.passes[0]->extent, unroll * t.lanes, Ranges(problem.kernel))) {
     return unsupported("tails of three passes are more operands than a leaf has");
   }
   const auto whole_blocks = [&] {
@@ -171,6 +175,7 @@ int64_t default_unroll(const Shape& shape, const Problem& problem, const Target&
   const Ranges ranges(problem.kernel);
   const auto whole = [&](int64_t unroll) { return t.vector_registers > 16 && proves_divisible(shape.passes[0]->extent, unroll * t.lanes, ranges); };
   if (shape.norm && (shape.passes.size() > 2 || shape.rows == 1) && whole(8)) return 8;
+  if (shape.norm && shape.cols > 4 * kMostTerms * t.lanes) return kMostUnroll;
   if (shape.passes.size() == 1 && shape.normal_cdf && whole(3)) return 3;
   return 4;
 }
@@ -183,7 +188,7 @@ Knobs defaults(const Problem& problem, const Target& t) {
   k["stream"] = fixed && !shape.streamable.empty() && exceeds_caches(problem, t) ? 1 : 0;
   // Several operands from memory with arithmetic between them: short steps mix both better.
   if (k["stream"] != 0 && shape.passes.size() == 1 && shape.whole_inputs > 1 && shape.functions) k["unroll"] = 2;
-  while (!accepts(k, problem, t).ok()) k["unroll"] /= 2;
+  while (k["unroll"] > 1 && !accepts(k, problem, t).ok()) k["unroll"] /= 2;
   // Longer blocks where each thread gets several all the same, and none is cut short: three passes overlap in whole ones only.
   const int64_t units = shape.row.empty() ? shape.cols / 1024 : extent_at(scopes_with_role(problem.kernel, "row")[0]->extent, problem);
   for (const int64_t block : kLongBlocks) {
@@ -257,6 +262,9 @@ void vectorize_columns(Script& s, const Stmt& col, int64_t unroll, int64_t lanes
     s.move("tile_scope {} {} tail=peel as {}s,{}i,{}t", c, unroll * lanes, c, c, c);
     s.move("tile_scope {}t {} tail=mask as {}tv,{}tl", c, lanes, c, c);
     s.move("vectorize_scope {}tl", c);
+    // A few: no loop waits for its own sums. More would take registers that the step's have.
+    const int64_t rest = is_const_int(col.extent) ? col.extent->ival % (unroll * lanes) : 0;
+    if (rest != 0 && rest <= kMostUnrolledTail * lanes) s.move("unroll_scope {}tv", c);
   }
   s.move("tile_scope {}i {} tail=exact as {}u,{}l", c, lanes, c, c);
   s.move("vectorize_scope {}l", c);
@@ -333,7 +341,7 @@ void reduce_online(Script& s, const Shape& shape, const std::string& row, int64_
   s.move("vectorize_scope {}l", max);
 }
 
-Result<Schedule> build(const Knobs& knob, const Problem& problem, const Target& t) {
+Result<Scheduled> script(const Knobs& knob, const Problem& problem, const Target& t) {
   const Shape shape = shape_of(problem);
   const bool several = knob_of(knob, "overlap", 0) != 0 || knob_of(knob, "online", 0) != 0;
   if (several && (shape.row.empty() || shape.passes.size() < 2)) return unsupported("one pass, or no rows");
@@ -389,11 +397,11 @@ Result<Schedule> build(const Knobs& knob, const Problem& problem, const Target& 
       if (waits && vectorizable(s.kernel(), copy)) vectorize_columns(s, copy, unroll, t.lanes);
     }
   }
-  return s.finish(kRowRecipe, knob);
+  return std::move(s).finish(kRowRecipe, knob);
 }
 
 }  // namespace
 
-const Recipe kRowRecipe = {"rows", 2, matches, knobs, accepts, defaults, build, estimate};
+const Recipe kRowRecipe = {"rows", 2, matches, knobs, accepts, defaults, script, estimate};
 
 }  // namespace lathe::search

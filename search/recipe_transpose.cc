@@ -207,7 +207,7 @@ const Stmt* outermost_of(const Kernel& kernel, const std::vector<std::string>& i
   return nullptr;
 }
 
-Result<Schedule> build(const Knobs& knob, const Problem& problem, const Target& t) {
+Result<Scheduled> script(const Knobs& knob, const Problem& problem, const Target& t) {
   Script s(problem.kernel);
   const Blocks blocks = {knob_of(knob, "bt"), knob_of(knob, "bf"), knob_of(knob, "along") != 0, knob_of(knob, "walk") != 0};
   if (const std::optional<Turn> turn = turn_of(problem); turn && knob_of(knob, "stream") != 0) s.move("stream_stores {}", turn->target);
@@ -222,11 +222,11 @@ Result<Schedule> build(const Knobs& knob, const Problem& problem, const Target& 
       if (const Stmt* outermost = outermost_of(s.kernel(), c.iters)) s.move("parallelize {}", outermost->iter);
     }
   }
-  return s.finish(kTransposeRecipe, knob);
+  return std::move(s).finish(kTransposeRecipe, knob);
 }
 
 }  // namespace
 
-const Recipe kTransposeRecipe = {"squares", 1, matches, knobs, accepts, defaults, build, estimate};
+const Recipe kTransposeRecipe = {"squares", 1, matches, knobs, accepts, defaults, script, estimate};
 
 }  // namespace lathe::search

@@ -96,11 +96,21 @@ Result<Schedule> parse_schedule(std::string_view text) {
   return schedule;
 }
 
-Result<Kernel> replay(const Kernel& kernel, const Schedule& schedule, std::vector<Kernel>* steps) {
+static Status check_limits(const Kernel& kernel) {
+  if (kernel.buffers.size() > kMaxBuffers) return unsupported("{} buffers, at most {} are allowed", kernel.buffers.size(), kMaxBuffers);
+  size_t statements = 0;
+  for_each_stmt(kernel.body, [&](const Stmt&) { ++statements; });
+  if (statements > kMaxStatements) return unsupported("{} statements, at most {} are allowed", statements, kMaxStatements);
+  return {};
+}
+
+Result<Kernel> replay(const Kernel& kernel, const Schedule& schedule, std::vector<Kernel>* steps, bool verify) {
   if (!schedule.family.empty() && schedule.family != kernel.family) {
     return unsupported("a schedule of family {} cannot be replayed on kernel {} of family {}",
                        schedule.family, kernel.name, kernel.family);
   }
+  if (schedule.moves.size() > kMaxMoves)
+    return unsupported("a schedule of {} moves, at most {} are allowed", schedule.moves.size(), kMaxMoves);
 #ifdef NDEBUG
   constexpr bool kVerifyEachMove = false;
 #else
@@ -108,20 +118,18 @@ Result<Kernel> replay(const Kernel& kernel, const Schedule& schedule, std::vecto
 #endif
   Kernel current = kernel;
   for (size_t i = 0; i < schedule.moves.size(); ++i) {
-    Result<TransformResult> next = apply(current, schedule.moves[i], {.verify = kVerifyEachMove});
-    if (!next.ok()) {
-      const Status& status = next.status();
+    const Status status = apply_in_place(current, schedule.moves[i], {.verify = kVerifyEachMove});
+    if (!status.ok()) {
       return make_error(status.code() == Code::kINTERNAL ? Code::kINTERNAL : Code::kUNSUPPORTED,
                         "move {}: {}", i + 1, status.message());
     }
-    current = std::move(next->kernel);
+    const Status within = check_limits(current);
+    if (!within.ok()) return within.with_context(fmt::format("move {}: {}", i + 1, to_text(schedule.moves[i])));
     if (steps) steps->push_back(current);
   }
-  if (!kVerifyEachMove) {
-    const Status verified = verify(current);
-    if (!verified.ok())
-      return internal_error("the scheduled kernel {} does not verify: {}", kernel.name,
-                            verified.message());
+  if (!kVerifyEachMove && verify) {
+    const Status verified = ir::verify(current);
+    if (!verified.ok()) return internal_error("the scheduled kernel {} does not verify: {}", kernel.name, verified.message());
   }
   return current;
 }

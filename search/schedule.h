@@ -20,9 +20,19 @@ struct Schedule {
   std::map<std::string, int64_t> knobs;
   std::vector<Move> moves;
 };
+// A Schedule and the Kernel that its moves end with.
+struct Scheduled {
+  Schedule schedule;
+  ir::Kernel kernel;
+};
 std::string to_text(const Schedule& schedule);
 ir::Result<Schedule> parse_schedule(std::string_view text);
-// Applies the moves in order. steps, if not null, gets the kernel after each move.
-ir::Result<ir::Kernel> replay(const ir::Kernel& kernel, const Schedule& schedule, std::vector<ir::Kernel>* steps = nullptr);
+// More than any recipe or search makes, by far: what a replay costs is bounded, whoever wrote the text.
+inline constexpr size_t kMaxMoves = 256;
+inline constexpr size_t kMaxBuffers = 64;
+inline constexpr size_t kMaxStatements = 512;  // scopes and prefetches among them
+// Applies the moves in order. steps, if not null, gets the kernel after each move. UNSUPPORTED beyond those limits as well.
+// verify: the result; who proves it safe in any case leaves it out.
+ir::Result<ir::Kernel> replay(const ir::Kernel& kernel, const Schedule& schedule, std::vector<ir::Kernel>* steps = nullptr, bool verify = true);
 
 }  // namespace lathe::search

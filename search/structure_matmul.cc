@@ -113,7 +113,8 @@ void counts(Structure& s, const Tiles& t, const ProblemFacts& facts, int64_t pre
   s.slowdown = (c.memory > 0 ? c.compute : c.total) / std::max(ideal * t.k, 1.0);
   // So that the analytic stage comes to the model's total: max(compute, memory) + kExposed min(compute, memory).
   if (c.memory > 0) s.stream = std::max(0.1 * c.memory, c.total > (1 + kExposed) * c.compute ? c.total - kExposed * c.compute : (c.total - c.compute) / kExposed) / c.memory;
-  s.padded = panels * t.nr / std::max(t.n, 1.0);
+  const double whole = std::floor(t.n / t.nr) * t.nr, lanes = static_cast<double>(target.lanes);
+  s.padded = (whole + std::ceil((t.n - whole) / lanes) * lanes) / std::max(t.n, 1.0);
   s.flops = facts.naive.flops;
   s.rows = t.m;
   s.columns = t.n;

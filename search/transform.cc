@@ -130,35 +130,53 @@ static Status check_bound_tiles(const Kernel& kernel) {
 }
 
 // An output streamed before the move stays unread.
-static Status check_streams(const Kernel& before, const Kernel& kernel) {
-  const auto streamed = [](const Buffer& b) { return b.stream; };
-  if (std::none_of(before.buffers.begin(), before.buffers.end(), streamed)) return {};
+static Status check_streams(const std::vector<std::string>& streamed, const Kernel& kernel) {
+  if (streamed.empty()) return {};
   for (const Access& a : collect_accesses(kernel.body)) {
-    const Buffer* b = before.find_buffer(a.buffer);
-    if ((!a.write || a.reduction) && b && b->stream)
+    if ((!a.write || a.reduction) && std::find(streamed.begin(), streamed.end(), a.buffer) != streamed.end())
       return unsupported("streamed output `{}` would be read", a.buffer);
   }
   return {};
 }
 
-Result<TransformResult> apply(const Kernel& kernel, const Move& move,
-                              const TransformParams& params) {
+static thread_local uint64_t t_moves = 0;
+uint64_t moves_applied() { return t_moves; }
+
+static Status apply_to(TransformResult& result, const Move& move, const TransformParams& params) {
+  ++t_moves;
   const Transform* row = find_transform(move.name);
   if (!row) return invalid("expected the name of a move, got `{}`", move.name);
   const Status shape = check_shape(*row, move);
   if (!shape.ok())
     return shape.with_context(
         fmt::format("{}, as in `{} {}`", to_text(move), row->name, row->args));
-  Result<TransformResult> result = row->apply(kernel, move, params);
-  if (!result.ok()) return result.status().with_context(to_text(move));
-  const Status tiles = check_bound_tiles(result->kernel);
+  std::vector<std::string> streamed;
+  for (const Buffer& b : result.kernel.buffers) {
+    if (b.stream) streamed.push_back(b.name);
+  }
+  const Status rewritten = row->apply(result, move, params);
+  if (!rewritten.ok()) return rewritten.with_context(to_text(move));
+  const Status tiles = check_bound_tiles(result.kernel);
   if (!tiles.ok()) return tiles.with_context(to_text(move));
-  const Status streams = check_streams(kernel, result->kernel);
+  const Status streams = check_streams(streamed, result.kernel);
   if (!streams.ok()) return streams.with_context(to_text(move));
-  const Status verified = params.verify ? verify(result->kernel) : Status();
+  const Status verified = params.verify ? verify(result.kernel) : Status();
   if (!verified.ok())
     return internal_error("{}: the result does not verify: {}", to_text(move), verified.message());
+  return {};
+}
+
+Result<TransformResult> apply(const Kernel& kernel, const Move& move, const TransformParams& params) {
+  TransformResult result{kernel, {}};
+  LATHE_RETURN_IF_ERROR(apply_to(result, move, params));
   return result;
+}
+
+Status apply_in_place(Kernel& kernel, const Move& move, const TransformParams& params) {
+  TransformResult result{std::move(kernel), {}};
+  const Status applied = apply_to(result, move, params);
+  kernel = std::move(result.kernel);
+  return applied;
 }
 
 std::vector<Candidate> applicable(const Kernel& kernel, bool with_refusals) {

@@ -42,7 +42,8 @@ struct Transform {
   const char* picture;       // before, arrow, after
   uint32_t numeric;          // NumericClass bits it may add
   std::vector<const char*> preconditions;  // legality rules in order, as sentences; tests disable them one by one
-  ir::Result<TransformResult> (*apply)(const ir::Kernel&, const Move&, const TransformParams&);
+  // Rewrites the Kernel in the result where it stands; one that is refused may be left half done.
+  ir::Status (*apply)(TransformResult&, const Move&, const TransformParams&);
   // Every argument tuple whose *shape* fits (legal or not), for applicable().
   std::vector<Move> (*propose)(const ir::Kernel&);
 };
@@ -51,6 +52,11 @@ const Transform* find_transform(std::string_view name);
 
 // Applies a move: INVALID (shape of the move) or UNSUPPORTED (refused, with the precondition's sentence). A result that does not verify is INTERNAL.
 ir::Result<TransformResult> apply(const ir::Kernel& kernel, const Move& move, const TransformParams& params = {});
+// The same on a Kernel of the caller's, without a copy. A refused move leaves it half done: the caller has no more use for it.
+ir::Status apply_in_place(ir::Kernel& kernel, const Move& move, const TransformParams& params = {});
+
+// Moves that the calling thread has put to a Kernel so far, refused ones included: what tests count instead of time.
+uint64_t moves_applied();
 
 struct Candidate {
   Move move;

@@ -34,9 +34,7 @@ Result<ScopeSite> find_unmarked(Kernel& kernel, const std::string& iter) {
 }
 }  // namespace
 
-Result<TransformResult> apply_unroll_scope(const Kernel& kernel, const Move& move,
-                                           const TransformParams&) {
-  TransformResult result{kernel, {}};
+Status apply_unroll_scope(TransformResult& result, const Move& move, const TransformParams&) {
   LATHE_ASSIGN(const ScopeSite site, find_unmarked(result.kernel, move.args[0]));
   Stmt& scope = site.scope();
   const int64_t most = interval(scope.extent, ranges_at(result.kernel, site.outer)).hi;
@@ -45,16 +43,14 @@ Result<TransformResult> apply_unroll_scope(const Kernel& kernel, const Move& mov
                    print_extent(scope));
   }
   scope.mark = Mark::unroll;
-  return result;
+  return {};
 }
 std::vector<Move> propose_unroll_scope(const Kernel& kernel) {
   return propose_marks(kernel, "unroll_scope");
 }
 
 // All lanes of a statement run before the next statement: as good as any order of the iterations.
-Result<TransformResult> apply_vectorize_scope(const Kernel& kernel, const Move& move,
-                                              const TransformParams& params) {
-  TransformResult result{kernel, {}};
+Status apply_vectorize_scope(TransformResult& result, const Move& move, const TransformParams& params) {
   const Legality legality("vectorize_scope", params);
   LATHE_ASSIGN(const ScopeSite site, find_unmarked(result.kernel, move.args[0]));
   Stmt& scope = site.scope();
@@ -76,15 +72,13 @@ Result<TransformResult> apply_vectorize_scope(const Kernel& kernel, const Move& 
   LATHE_RETURN_IF_ERROR(legality.require(0, answer.ok, answer.why));
   scope.mark = Mark::vector;
   if (answer.reassociates) result.kernel.numeric |= kReassociate;
-  return result;
+  return {};
 }
 std::vector<Move> propose_vectorize_scope(const Kernel& kernel) {
   return propose_marks(kernel, "vectorize_scope");
 }
 
-Result<TransformResult> apply_parallelize(const Kernel& kernel, const Move& move,
-                                          const TransformParams& params) {
-  TransformResult result{kernel, {}};
+Status apply_parallelize(TransformResult& result, const Move& move, const TransformParams& params) {
   const Legality legality("parallelize", params);
   LATHE_ASSIGN(const ScopeSite site, find_site(result.kernel, move.args[0]));
   if (site.scope().mark != Mark::none)
@@ -97,15 +91,13 @@ Result<TransformResult> apply_parallelize(const Kernel& kernel, const Move& move
   const Answer answer = independent(result.kernel, move.args[0], {.private_to = move.args[0]});
   LATHE_RETURN_IF_ERROR(legality.require(0, answer.ok, answer.why));
   site.scope().mark = Mark::parallel;
-  return result;
+  return {};
 }
 std::vector<Move> propose_parallelize(const Kernel& kernel) {
   return propose_marks(kernel, "parallelize");
 }
 
-Result<TransformResult> apply_tensorize(const Kernel& kernel, const Move& move,
-                                        const TransformParams&) {
-  TransformResult result{kernel, {}};
+Status apply_tensorize(TransformResult& result, const Move& move, const TransformParams&) {
   LATHE_ASSIGN(const ScopeSite site, find_plain_site(result.kernel, move.args[0]));
   const Intrinsic* intrinsic = find_intrinsic(move.args[1]);
   if (!intrinsic) return invalid("expected the name of an intrinsic, got `{}`", move.args[1]);
@@ -120,7 +112,7 @@ Result<TransformResult> apply_tensorize(const Kernel& kernel, const Move& move,
     floats = floats || (s.kind == Stmt::Kind::assign && is_float(s.value->type));
   });
   if (floats) result.kernel.numeric |= intrinsic->numeric;
-  return result;
+  return {};
 }
 
 std::vector<Move> propose_tensorize(const Kernel& kernel) {
@@ -131,9 +123,7 @@ std::vector<Move> propose_tensorize(const Kernel& kernel) {
   return out;
 }
 
-Result<TransformResult> apply_prefetch(const Kernel& kernel, const Move& move,
-                                       const TransformParams&) {
-  TransformResult result{kernel, {}};
+Status apply_prefetch(TransformResult& result, const Move& move, const TransformParams&) {
   LATHE_ASSIGN(const ScopeSite site, find_site(result.kernel, move.args[1]));
   if (site.scope().mark != Mark::tensor)
     return invalid("expected a @tensor scope, got `{}`", move.args[1]);
@@ -165,7 +155,7 @@ Result<TransformResult> apply_prefetch(const Kernel& kernel, const Move& move,
   const auto at = std::find_if(body.begin(), body.end(),
                                [](const Stmt& s) { return s.kind != Stmt::Kind::prefetch; });
   body.insert(at, std::move(stream));
-  return result;
+  return {};
 }
 
 std::vector<Move> propose_prefetch(const Kernel& kernel) {

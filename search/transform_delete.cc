@@ -77,9 +77,7 @@ void remove_self_copies(std::vector<Stmt>& body, const std::string& target, cons
 }  // namespace
 
 //   t[i] = 0; t[i] += e; c[b + i] = t[i]  ->  c[b + i] = 0; c[b + i] += e
-Result<TransformResult> apply_delete_temporary(const Kernel& kernel, const Move& move,
-                                               const TransformParams& params) {
-  TransformResult result{kernel, {}};
+Status apply_delete_temporary(TransformResult& result, const Move& move, const TransformParams& params) {
   Kernel& k = result.kernel;
   const Legality legality("delete_temporary", params);
   LATHE_ASSIGN(const Buffer* buffer, find_temporary(k, move.args[0]));
@@ -150,7 +148,7 @@ Result<TransformResult> apply_delete_temporary(const Kernel& kernel, const Move&
   std::erase_if(k.buffers, [&](const Buffer& b) { return b.name == name; });
   simplify_body(k.body, Ranges(k));
   result.renamed.push_back({name, {target}});
-  return result;
+  return {};
 }
 
 std::vector<Move> propose_delete_temporary(const Kernel& kernel) {

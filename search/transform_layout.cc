@@ -1,6 +1,7 @@
 // Moves that change how a buffer lies in memory and nothing else: tile_buffer, swap_dims,
 // increment_padding, repeat_padding, vectorize_buffer. Indices stay logical, so these have no legality rule; what
 // is refused has the wrong shape.
+#include "search/leaf_form.h"
 #include "search/transform_rows.h"
 #include "search/transform_util.h"
 
@@ -17,10 +18,7 @@ static Result<Buffer*> find_layout(Kernel& kernel, const std::string& name) {
   }
   if (!b->strides.empty()) return invalid("expected a buffer without strides, got `{}`", name);
   if (b->dims.empty()) return invalid("expected a buffer with dimensions, got `{}`", name);
-  if (b->layout.empty()) {
-    for (size_t d = 0; d < b->dims.size(); ++d)
-      b->layout.push_back({static_cast<int>(d), LayoutDim::Part::whole, 0});
-  }
+  b->layout = full_layout(*b);
   return b;
 }
 
@@ -43,9 +41,7 @@ static std::vector<std::string> layout_buffers(const Kernel& kernel) {
 }
 
 //   w[N, K]  ->  w layout [0/T, 0%T, 1]: split where it stands
-Result<TransformResult> apply_tile_buffer(const Kernel& kernel, const Move& move,
-                                          const TransformParams&) {
-  TransformResult result{kernel, {}};
+Status apply_tile_buffer(TransformResult& result, const Move& move, const TransformParams&) {
   LATHE_ASSIGN(Buffer * b, find_layout(result.kernel, move.args[0]));
   LATHE_ASSIGN(const int64_t dim,
                int_arg(move.args[1], "a dimension", 0, static_cast<int64_t>(b->dims.size()) - 1));
@@ -61,7 +57,7 @@ Result<TransformResult> apply_tile_buffer(const Kernel& kernel, const Move& move
                      {static_cast<int>(dim), LayoutDim::Part::inner, tile});
     break;
   }
-  return result;
+  return {};
 }
 
 std::vector<Move> propose_tile_buffer(const Kernel& kernel) {
@@ -76,9 +72,7 @@ std::vector<Move> propose_tile_buffer(const Kernel& kernel) {
 }
 
 //   w layout [0, 1]  ->  w layout [1, 0]
-Result<TransformResult> apply_swap_dims(const Kernel& kernel, const Move& move,
-                                        const TransformParams&) {
-  TransformResult result{kernel, {}};
+Status apply_swap_dims(TransformResult& result, const Move& move, const TransformParams&) {
   LATHE_ASSIGN(Buffer * b, find_layout(result.kernel, move.args[0]));
   const int64_t last = static_cast<int64_t>(b->layout.size()) - 1;
   LATHE_ASSIGN(const int64_t p, int_arg(move.args[1], "a physical dimension", 0, last));
@@ -86,7 +80,7 @@ Result<TransformResult> apply_swap_dims(const Kernel& kernel, const Move& move,
   if (p == q) return invalid("expected two different physical dimensions, got {} twice", p);
   std::swap(b->layout[static_cast<size_t>(p)], b->layout[static_cast<size_t>(q)]);
   normalise(*b);
-  return result;
+  return {};
 }
 
 std::vector<Move> propose_swap_dims(const Kernel& kernel) {
@@ -102,9 +96,7 @@ std::vector<Move> propose_swap_dims(const Kernel& kernel) {
 }
 
 //   w[30]  ->  w[30] pad [2]
-Result<TransformResult> apply_increment_padding(const Kernel& kernel, const Move& move,
-                                                const TransformParams&) {
-  TransformResult result{kernel, {}};
+Status apply_increment_padding(TransformResult& result, const Move& move, const TransformParams&) {
   LATHE_ASSIGN(Buffer * b, find_layout(result.kernel, move.args[0]));
   LATHE_ASSIGN(const int64_t dim,
                int_arg(move.args[1], "a dimension", 0, static_cast<int64_t>(b->dims.size()) - 1));
@@ -120,20 +112,18 @@ Result<TransformResult> apply_increment_padding(const Kernel& kernel, const Move
                    multiple);
   b->padding[d] += rounded - size;
   normalise(*b);
-  return result;
+  return {};
 }
 
 //   w[64]  ->  w[64] pad [16]: a whole multiple more, so that rows do not share the sets of a cache
-Result<TransformResult> apply_repeat_padding(const Kernel& kernel, const Move& move,
-                                             const TransformParams&) {
-  TransformResult result{kernel, {}};
+Status apply_repeat_padding(TransformResult& result, const Move& move, const TransformParams&) {
   LATHE_ASSIGN(Buffer * b, find_layout(result.kernel, move.args[0]));
   LATHE_ASSIGN(const int64_t dim,
                int_arg(move.args[1], "a dimension", 0, static_cast<int64_t>(b->dims.size()) - 1));
   LATHE_ASSIGN(const int64_t multiple, int_arg(move.args[2], "a multiple", 2, int64_t{1} << 31));
   const auto d = static_cast<size_t>(dim);
   if (b->padding.empty()) b->padding.assign(b->dims.size(), 0);
-  if (!proves_divisible(b->dims[d] + Expr(b->padding[d]), multiple, Ranges(kernel))) {
+  if (!proves_divisible(b->dims[d] + Expr(b->padding[d]), multiple, Ranges(result.kernel))) {
     return invalid("expected dimension {} of `{}` to be a multiple of {} with its padding", dim,
                    b->name, multiple);
   }
@@ -141,7 +131,7 @@ Result<TransformResult> apply_repeat_padding(const Kernel& kernel, const Move& m
     return invalid("expected at most {} elements of padding", kMostPadding);
   b->padding[d] += multiple;
   normalise(*b);
-  return result;
+  return {};
 }
 
 static std::vector<Move> propose_padding(const Kernel& kernel, const char* row) {
@@ -163,21 +153,19 @@ std::vector<Move> propose_repeat_padding(const Kernel& kernel) {
 
 //   w[M, 64]  ->  w layout [0, 1/16, 1%16]: whole vectors in the innermost dimension; addresses
 //   stay as they were
-Result<TransformResult> apply_vectorize_buffer(const Kernel& kernel, const Move& move,
-                                               const TransformParams&) {
-  TransformResult result{kernel, {}};
+Status apply_vectorize_buffer(TransformResult& result, const Move& move, const TransformParams&) {
   LATHE_ASSIGN(Buffer * b, find_layout(result.kernel, move.args[0]));
   LATHE_ASSIGN(const int64_t size, int_arg(move.args[1], "a vector size", 2, 64));
   LayoutDim& last = b->layout.back();
   const Expr extent = physical_dims(*b).back();
-  if (last.part != LayoutDim::Part::whole || !proves_divisible(extent, size, Ranges(kernel))) {
+  if (last.part != LayoutDim::Part::whole || !proves_divisible(extent, size, Ranges(result.kernel))) {
     return invalid("expected the innermost dimension of `{}` to be whole and a multiple of {}",
                    b->name, size);
   }
   last.part = LayoutDim::Part::outer;
   last.tile = size;
   b->layout.push_back({last.dim, LayoutDim::Part::inner, size});
-  return result;
+  return {};
 }
 
 std::vector<Move> propose_vectorize_buffer(const Kernel& kernel) {

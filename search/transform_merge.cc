@@ -9,9 +9,7 @@ using namespace ir;  // NOLINT(google-build-using-namespace)
 
 //   for a < A: for b < B: S(a, b)  ->  for ab < A*B: S(ab // B, ab % B)
 //   for a < ceildiv(N, T): for b < min(T, N - T*a): S  ->  for ab < N: S(ab // T, ab % T)
-Result<TransformResult> apply_merge_scopes(const Kernel& kernel, const Move& move,
-                                           const TransformParams&) {
-  TransformResult result{kernel, {}};
+Status apply_merge_scopes(TransformResult& result, const Move& move, const TransformParams&) {
   const std::string &a = move.args[0], &b = move.args[1];
   LATHE_ASSIGN(const ScopeSite outer, find_plain_site(result.kernel, a));
   LATHE_ASSIGN(const ScopeSite inner, find_plain_site(result.kernel, b));
@@ -25,7 +23,7 @@ Result<TransformResult> apply_merge_scopes(const Kernel& kernel, const Move& mov
     return invalid("expected a constant extent of `{}`, or the tail of a tile of `{}`, got {}", b, a,
                    print_extent(inner.scope()));
   }
-  Names names(kernel);
+  Names names(result.kernel);
   LATHE_ASSIGN(const std::vector<std::string> created, created_names(names, move, {a + b}));
   const Expr merged = iter(created[0]), tile(pair.tile);
   const std::string role = inner.scope().role;
@@ -38,7 +36,7 @@ Result<TransformResult> apply_merge_scopes(const Kernel& kernel, const Move& mov
   simplify_body(replacement, ranges_at(result.kernel, outer.outer));
   (*outer.siblings)[outer.index] = std::move(replacement[0]);
   result.renamed = {{a, created}, {b, created}};
-  return result;
+  return {};
 }
 
 std::vector<Move> propose_merge_scopes(const Kernel& kernel) {

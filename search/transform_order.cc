@@ -10,9 +10,7 @@ using namespace ir;  // NOLINT(google-build-using-namespace)
 //   for a: for b: S  ->  for b: for a: S
 // Legal if all dependences stay inside one iteration of a, or inside one of b wherever a stands:
 // the latter is asked of the result.
-Result<TransformResult> apply_swap_scopes(const Kernel& kernel, const Move& move,
-                                          const TransformParams& params) {
-  TransformResult result{kernel, {}};
+Status apply_swap_scopes(TransformResult& result, const Move& move, const TransformParams& params) {
   const Legality legality("swap_scopes", params);
   const std::string &a = move.args[0], &b = move.args[1];
   LATHE_ASSIGN(const ScopeSite outer, find_plain_site(result.kernel, a));
@@ -22,20 +20,27 @@ Result<TransformResult> apply_swap_scopes(const Kernel& kernel, const Move& move
   }
   if (uses(inner.scope().extent, a))
     return invalid("expected an extent of `{}` that does not depend on `{}`", b, a);
-  std::swap(outer.scope().iter, inner.scope().iter);
-  std::swap(outer.scope().extent, inner.scope().extent);
-  std::swap(outer.scope().role, inner.scope().role);
-
+  bool swapped = false;
+  const auto swap = [&] {
+    std::swap(outer.scope().iter, inner.scope().iter);
+    std::swap(outer.scope().extent, inner.scope().extent);
+    std::swap(outer.scope().role, inner.scope().role);
+    swapped = !swapped;
+  };
   // Exact if it can be; else a reduction in another order.
   Answer answer;
   for (const bool reductions : {false, true}) {
-    answer = independent(kernel, a, {reductions, b, true});
-    if (!answer.ok) answer = independent(result.kernel, b, {reductions, a, true});
+    if (swapped) swap();
+    answer = independent(result.kernel, a, {reductions, b, true});
+    if (answer.ok) break;
+    swap();
+    answer = independent(result.kernel, b, {reductions, a, true});
     if (answer.ok) break;
   }
+  if (!swapped) swap();
   LATHE_RETURN_IF_ERROR(legality.require(0, answer.ok, answer.why));
   if (answer.reassociates) result.kernel.numeric |= kReassociate;
-  return result;
+  return {};
 }
 
 std::vector<Move> propose_swap_scopes(const Kernel& kernel) {
@@ -49,9 +54,7 @@ std::vector<Move> propose_swap_scopes(const Kernel& kernel) {
 }
 
 //   for a < N: S; for b < N: T  ->  for a < N: S; T
-Result<TransformResult> apply_join_scopes(const Kernel& kernel, const Move& move,
-                                          const TransformParams& params) {
-  TransformResult result{kernel, {}};
+Status apply_join_scopes(TransformResult& result, const Move& move, const TransformParams& params) {
   const Legality legality("join_scopes", params);
   const std::string &a = move.args[0], &b = move.args[1];
   LATHE_ASSIGN(const ScopeSite first, find_plain_site(result.kernel, a));
@@ -76,7 +79,7 @@ Result<TransformResult> apply_join_scopes(const Kernel& kernel, const Move& move
   const Answer answer = separable(result.kernel, a, at);
   LATHE_RETURN_IF_ERROR(legality.require(0, answer.ok, answer.why));
   if (answer.reassociates) result.kernel.numeric |= kReassociate;
-  return result;
+  return {};
 }
 
 static void propose_joins(const std::vector<Stmt>& body, std::vector<Move>& out) {
@@ -96,9 +99,7 @@ std::vector<Move> propose_join_scopes(const Kernel& kernel) {
 }
 
 //   for a < N: S; T  ->  for a < N: S; for a2 < N: T
-Result<TransformResult> apply_split_scope(const Kernel& kernel, const Move& move,
-                                          const TransformParams& params) {
-  TransformResult result{kernel, {}};
+Status apply_split_scope(TransformResult& result, const Move& move, const TransformParams& params) {
   const Legality legality("split_scope", params);
   const std::string& a = move.args[0];
   LATHE_ASSIGN(const ScopeSite site, find_plain_site(result.kernel, a));
@@ -109,7 +110,7 @@ Result<TransformResult> apply_split_scope(const Kernel& kernel, const Move& move
   const Answer answer = separable(result.kernel, a, static_cast<size_t>(at));
   LATHE_RETURN_IF_ERROR(legality.require(0, answer.ok, answer.why));
 
-  Names names(kernel);
+  Names names(result.kernel);
   LATHE_ASSIGN(const std::vector<std::string> created, created_names(names, move, {a + "2"}));
   std::vector<Stmt> rest(std::make_move_iterator(body.begin() + at),
                          std::make_move_iterator(body.end()));
@@ -121,7 +122,7 @@ Result<TransformResult> apply_split_scope(const Kernel& kernel, const Move& move
                         std::move(second));
   result.renamed.push_back({a, {a, created[0]}});
   if (answer.reassociates) result.kernel.numeric |= kReassociate;
-  return result;
+  return {};
 }
 
 std::vector<Move> propose_split_scope(const Kernel& kernel) {
@@ -134,9 +135,7 @@ std::vector<Move> propose_split_scope(const Kernel& kernel) {
 }
 
 //   S; T  ->  T; S
-Result<TransformResult> apply_swap_ops(const Kernel& kernel, const Move& move,
-                                       const TransformParams& params) {
-  TransformResult result{kernel, {}};
+Status apply_swap_ops(TransformResult& result, const Move& move, const TransformParams& params) {
   const Legality legality("swap_ops", params);
   LATHE_ASSIGN(const BodySite site, find_body(result.kernel, move.args[0]));
   if (inside_mark(site.path, Mark::tensor))
@@ -149,7 +148,7 @@ Result<TransformResult> apply_swap_ops(const Kernel& kernel, const Move& move,
   const bool free = may_exchange(result.kernel, first, second, site.path, &why);
   LATHE_RETURN_IF_ERROR(legality.require(0, free, why));
   std::swap(first, second);
-  return result;
+  return {};
 }
 
 static void propose_exchanges(const std::string& name, const std::vector<Stmt>& body,

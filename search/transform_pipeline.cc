@@ -110,9 +110,7 @@ void append(std::vector<Stmt>& to, std::vector<Stmt> from) {
 }
 }  // namespace
 
-Result<TransformResult> apply_pipeline(const Kernel& kernel, const Move& move,
-                                       const TransformParams& params) {
-  TransformResult result{kernel, {}};
+Status apply_pipeline(TransformResult& result, const Move& move, const TransformParams& params) {
   Kernel& k = result.kernel;
   const Legality legality("pipeline", params);
   const std::string& name = move.args[0];
@@ -168,14 +166,12 @@ Result<TransformResult> apply_pipeline(const Kernel& kernel, const Move& move,
   replacement.push_back(make_scope(name, last, std::move(body), scope.role));
   append(replacement, std::move(after_loop));
   replace_scope(site, std::move(replacement), ranges);
-  return result;
+  return {};
 }
 
 std::vector<Move> propose_pipeline(const Kernel& kernel) { return propose_after(kernel, "pipeline"); }
 
-Result<TransformResult> apply_rotate_scope(const Kernel& kernel, const Move& move,
-                                           const TransformParams& params) {
-  TransformResult result{kernel, {}};
+Status apply_rotate_scope(TransformResult& result, const Move& move, const TransformParams& params) {
   Kernel& k = result.kernel;
   const std::string& name = move.args[0];
   LATHE_ASSIGN(const Halves halves, find_halves(k, move));
@@ -195,7 +191,7 @@ Result<TransformResult> apply_rotate_scope(const Kernel& kernel, const Move& mov
   replacement.push_back(make_scope(name, last, std::move(second), scope.role));
   append(replacement, std::move(after_loop));
   replace_scope(site, std::move(replacement), ranges);
-  return result;
+  return {};
 }
 
 std::vector<Move> propose_rotate_scope(const Kernel& kernel) { return propose_after(kernel, "rotate_scope"); }

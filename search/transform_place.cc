@@ -10,9 +10,7 @@
 namespace lathe::search {
 using namespace ir;  // NOLINT(google-build-using-namespace)
 
-static Result<TransformResult> contract(const Kernel& kernel, const Move& move,
-                                        const TransformParams& params, Place place) {
-  TransformResult result{kernel, {}};
+static Status contract(TransformResult& result, const Move& move, const TransformParams& params, Place place) {
   const char* row = place == Place::stack ? "move_to_stack" : "move_to_register";
   const Legality legality(row, params);
   LATHE_ASSIGN(Buffer * buffer, find_temporary(result.kernel, move.args[0]));
@@ -72,16 +70,14 @@ static Result<TransformResult> contract(const Kernel& kernel, const Move& move,
   buffer->place = place;
   buffer->layout.clear();
   buffer->padding.clear();
-  return result;
+  return {};
 }
 
-Result<TransformResult> apply_move_to_stack(const Kernel& kernel, const Move& move,
-                                            const TransformParams& params) {
-  return contract(kernel, move, params, Place::stack);
+Status apply_move_to_stack(TransformResult& result, const Move& move, const TransformParams& params) {
+  return contract(result, move, params, Place::stack);
 }
-Result<TransformResult> apply_move_to_register(const Kernel& kernel, const Move& move,
-                                               const TransformParams& params) {
-  return contract(kernel, move, params, Place::reg);
+Status apply_move_to_register(TransformResult& result, const Move& move, const TransformParams& params) {
+  return contract(result, move, params, Place::reg);
 }
 
 static std::vector<Move> propose_contraction(const Kernel& kernel, const char* row, Place place) {

@@ -53,9 +53,7 @@ std::vector<Expr> as_index(const std::vector<std::string>& iters) {
 
 //   at: for n0: for n1 < P: a[c] += v   ->   for q < P: p[q] = 0; for n0: for n1 < P: p[n1] += v;
 //                                            for r < P: a[c] += p[r]                  (scope n1)
-Result<TransformResult> apply_split_reduction(const Kernel& kernel, const Move& move,
-                                              const TransformParams& params) {
-  TransformResult result{kernel, {}};
+Status apply_split_reduction(TransformResult& result, const Move& move, const TransformParams& params) {
   Kernel& k = result.kernel;
   const Legality legality("split_reduction", params);
   const std::string &name = move.args[0], &scope = move.args[1];
@@ -138,7 +136,7 @@ Result<TransformResult> apply_split_reduction(const Kernel& kernel, const Move& 
   body.insert(body.begin() + static_cast<std::ptrdiff_t>(at), std::move(first));
   simplify_body(body, ranges);
   k.buffers.push_back(std::move(partial));
-  return result;
+  return {};
 }
 
 std::vector<Move> propose_split_reduction(const Kernel& kernel) {
@@ -260,9 +258,7 @@ Expr rescaled(const MaxAndSum& p, const Expr& value, const Expr& from, const Exp
 //   ->  a = 0; for q < P: mp[q] = -inf; ap[q] = 0
 //       for n0: for n1 < P: t = fmax(x, mp); ap = ap * exp(mp - t) + exp(x - t); mp = t   (each [n1])
 //       for r < P: m fmax= mp[r];  for s < P: a += ap[s] * exp(mp[s] - m)
-Result<TransformResult> apply_online_reduction(const Kernel& kernel, const Move& move,
-                                               const TransformParams& params) {
-  TransformResult result{kernel, {}};
+Status apply_online_reduction(TransformResult& result, const Move& move, const TransformParams& params) {
   Kernel& k = result.kernel;
   const Legality legality("online_reduction", params);
   LATHE_ASSIGN(const MaxAndSum p, find_max_and_sum(k, move.args[0], move.args[1]));
@@ -331,7 +327,7 @@ Result<TransformResult> apply_online_reduction(const Kernel& kernel, const Move&
   simplify_body(siblings, ranges_at(k, p.max.outer));
   result.renamed.push_back({n, {created[3], created[4]}});
   k.numeric |= kReassociate;
-  return result;
+  return {};
 }
 
 std::vector<Move> propose_online_reduction(const Kernel& kernel) {

@@ -42,9 +42,7 @@ void drop_dimension(Buffer& buffer, size_t dim) {
 }  // namespace
 
 //   t[M, N]; for m: for n: t[m, n] = e; ... f(t[m, n])  ->  t[N]; for m: for n: t[n] = e; ... f(t[n])   (dimension 0)
-Result<TransformResult> apply_reuse_dims(const Kernel& kernel, const Move& move,
-                                         const TransformParams& params) {
-  TransformResult result{kernel, {}};
+Status apply_reuse_dims(TransformResult& result, const Move& move, const TransformParams& params) {
   Kernel& k = result.kernel;
   const Legality legality("reuse_dims", params);
   LATHE_ASSIGN(Buffer * buffer, find_temporary(k, move.args[0]));
@@ -86,7 +84,7 @@ Result<TransformResult> apply_reuse_dims(const Kernel& kernel, const Move& move,
     return load(name, rest(e->args), e->type);
   });
   drop_dimension(*buffer, d);
-  return result;
+  return {};
 }
 
 std::vector<Move> propose_reuse_dims(const Kernel& kernel) {
@@ -100,9 +98,7 @@ std::vector<Move> propose_reuse_dims(const Kernel& kernel) {
 }
 
 //   t[i] = e; f(t[j]); u[k] = g; h(u[l])  ->  t[i] = e; f(t[j]); t[k] = g; h(t[l])
-Result<TransformResult> apply_reuse_buffers(const Kernel& kernel, const Move& move,
-                                            const TransformParams& params) {
-  TransformResult result{kernel, {}};
+Status apply_reuse_buffers(TransformResult& result, const Move& move, const TransformParams& params) {
   Kernel& k = result.kernel;
   const Legality legality("reuse_buffers", params);
   LATHE_ASSIGN(Buffer * kept, find_temporary(k, move.args[0]));
@@ -145,7 +141,7 @@ Result<TransformResult> apply_reuse_buffers(const Kernel& kernel, const Move& mo
   });
   std::erase_if(k.buffers, [&](const Buffer& b) { return b.name == second; });
   result.renamed.push_back({second, {first}});
-  return result;
+  return {};
 }
 
 std::vector<Move> propose_reuse_buffers(const Kernel& kernel) {

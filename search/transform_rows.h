@@ -6,9 +6,8 @@
 
 namespace lathe::search {
 
-#define LATHE_MOVE_ROW(id)                                                           \
-  ir::Result<TransformResult> apply_##id(const ir::Kernel& kernel, const Move& move, \
-                                         const TransformParams& params);             \
+#define LATHE_MOVE_ROW(id)                                                                                    \
+  ir::Status apply_##id(TransformResult& result, const Move& move, const TransformParams& params); \
   std::vector<Move> propose_##id(const ir::Kernel& kernel)
 LATHE_MOVE_ROW(tile_scope);
 LATHE_MOVE_ROW(swap_scopes);

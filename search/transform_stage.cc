@@ -39,9 +39,7 @@ Stmt copy_nest(const Staged& staged, const Buffer& buffer, const std::string& te
 }  // namespace
 
 //   for s: S(x[base + i])  ->  for s: for j: xp[j] = x[base + j]; S(xp[i])
-Result<TransformResult> apply_create_temporary(const Kernel& kernel, const Move& move,
-                                               const TransformParams& params) {
-  TransformResult result{kernel, {}};
+Status apply_create_temporary(TransformResult& result, const Move& move, const TransformParams& params) {
   Kernel& k = result.kernel;
   const Legality legality("create_temporary", params);
   const auto mode = move.options.find("mode");
@@ -100,7 +98,7 @@ Result<TransformResult> apply_create_temporary(const Kernel& kernel, const Move&
   if (accumulate) body.push_back(copy_nest(staged, buffer, temporary.name, false, names));
   simplify_body(body, ranges);
   k.buffers.push_back(std::move(temporary));
-  return result;
+  return {};
 }
 
 std::vector<Move> propose_create_temporary(const Kernel& kernel) {
@@ -169,9 +167,7 @@ bool operands_change(const Kernel& kernel, const Definition& def,
 }  // namespace
 
 //   for i < N: t[i] = e(i); ... f(t[j])  ->  ... f(e(j))
-Result<TransformResult> apply_inline_temporary(const Kernel& kernel, const Move& move,
-                                               const TransformParams& params) {
-  TransformResult result{kernel, {}};
+Status apply_inline_temporary(TransformResult& result, const Move& move, const TransformParams& params) {
   Kernel& k = result.kernel;
   const Legality legality("inline_temporary", params);
   const std::string name = move.args[0];
@@ -262,7 +258,7 @@ Result<TransformResult> apply_inline_temporary(const Kernel& kernel, const Move&
   prune_empty(k.body);
   std::erase_if(k.buffers, [&](const Buffer& b) { return b.name == name; });
   simplify_body(k.body, Ranges(k));
-  return result;
+  return {};
 }
 
 std::vector<Move> propose_inline_temporary(const Kernel& kernel) {

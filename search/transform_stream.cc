@@ -36,21 +36,19 @@ static bool written_once(const Kernel& kernel, const std::string& buffer) {
   return true;
 }
 
-Result<TransformResult> apply_stream_stores(const Kernel& kernel, const Move& move,
-                                            const TransformParams& params) {
-  TransformResult result{kernel, {}};
+Status apply_stream_stores(TransformResult& result, const Move& move, const TransformParams& params) {
   const Legality legality("stream_stores", params);
   Buffer* buffer = result.kernel.find_buffer(move.args[0]);
   if (!buffer || buffer->place != Place::out || buffer->stream)
     return invalid("expected the name of an output not streamed yet, got `{}`", move.args[0]);
-  const std::vector<Access> accesses = collect_accesses(kernel.body);
+  const std::vector<Access> accesses = collect_accesses(result.kernel.body);
   const bool read = std::any_of(accesses.begin(), accesses.end(), [&](const Access& a) {
     return a.buffer == buffer->name && (!a.write || a.reduction);
   });
   LATHE_RETURN_IF_ERROR(legality.require(0, !read));
-  LATHE_RETURN_IF_ERROR(legality.require(1, written_once(kernel, buffer->name)));
+  LATHE_RETURN_IF_ERROR(legality.require(1, written_once(result.kernel, buffer->name)));
   buffer->stream = true;
-  return result;
+  return {};
 }
 
 std::vector<Move> propose_stream_stores(const Kernel& kernel) {

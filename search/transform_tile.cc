@@ -28,9 +28,7 @@ static bool idempotent(const Stmt& scope) {
   return plain;
 }
 
-Result<TransformResult> apply_tile_scope(const Kernel& kernel, const Move& move,
-                                         const TransformParams& params) {
-  TransformResult result{kernel, {}};
+Status apply_tile_scope(TransformResult& result, const Move& move, const TransformParams& params) {
   Kernel& k = result.kernel;
   const Legality legality("tile_scope", params);
   LATHE_ASSIGN(const ScopeSite site, find_plain_site(k, move.args[0]));
@@ -94,7 +92,7 @@ Result<TransformResult> apply_tile_scope(const Kernel& kernel, const Move& move,
   siblings.insert(siblings.begin() + static_cast<std::ptrdiff_t>(site.index),
                   std::make_move_iterator(replacement.begin()),
                   std::make_move_iterator(replacement.end()));
-  return result;
+  return {};
 }
 
 std::vector<Move> propose_tile_scope(const Kernel& kernel) {

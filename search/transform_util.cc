@@ -158,22 +158,32 @@ Renaming rename_scopes(std::vector<Stmt>& body, const std::string& suffix, Names
 Expr simplify_loads(const Expr& value, const Ranges& ranges) {
   return rewrite(value, [&](const Expr& e) -> Expr {
     if (e->op != Op::k_load) return {};
-    std::vector<Expr> args;
-    for (const Expr& a : e->args) args.push_back(simplify(a, ranges));
-    return load(e->name, std::move(args), e->type);
+    return with_args(e, [&](const Expr& a) { return simplify(a, ranges); });
   });
 }
 
-void simplify_body(std::vector<Stmt>& body, const Ranges& ranges) {
+// The ranges come back as they were.
+static void simplify_inside(std::vector<Stmt>& body, Ranges& ranges) {
   for (Stmt& s : body) {
     for (Expr& e : s.index) e = simplify(e, ranges);
     if (s.value) s.value = simplify_loads(s.value, ranges);
     if (s.kind != Stmt::Kind::scope) continue;
     s.extent = simplify(s.extent, ranges);
-    Ranges inner = ranges;
-    inner.enter(s);
-    simplify_body(s.body, inner);
+    if (ranges.find(s.iter)) {
+      Ranges inner = ranges;
+      inner.enter(s);
+      simplify_inside(s.body, inner);
+      continue;
+    }
+    ranges.enter(s);
+    simplify_inside(s.body, ranges);
+    ranges.leave();
   }
+}
+
+void simplify_body(std::vector<Stmt>& body, const Ranges& ranges) {
+  Ranges own = ranges;
+  simplify_inside(body, own);
 }
 
 void prune_empty(std::vector<Stmt>& body) {

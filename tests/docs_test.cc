@@ -57,6 +57,13 @@ void expect_block(const std::string& path, const std::string& name, const std::s
   EXPECT_EQ(text.substr(from, length), wanted) << path << ", block " << name << ": LATHE_BLESS=1 test_house --gtest_filter='Docs.*' rewrites it";
 }
 
+TEST(Docs, the_accuracy_of_functions_is_that_of_the_table) {
+  const std::string text = read_text("docs/operators.md");
+#define LATHE_VECTOR_MATH(op, ulp, bound, least) EXPECT_THAT(text, HasSubstr("\n| `" #op "` | " #ulp " | "));
+#include "jit/vector_math.def"
+#undef LATHE_VECTOR_MATH
+}
+
 TEST(Docs, the_options_are_those_of_the_code) {
   expect_block("docs/debugging.md", "options", options_table());
 }
@@ -103,7 +110,7 @@ TEST(Docs, files_that_are_named_exist) {
 }
 
 TEST(Docs, options_that_are_named_exist) {
-  const std::set<std::string> others = {"LATHE_BLESS", "LATHE_TESTS", "LATHE_LLVM", "LATHE_SANITIZE", "LATHE_BENCH"};  // of the tests and the build
+  const std::set<std::string> others = {"LATHE_BLESS", "LATHE_TEST_MACHINE", "LATHE_TESTS", "LATHE_LLVM", "LATHE_SANITIZE", "LATHE_BENCH"};  // of the tests and the build
   const std::regex name(R"(LATHE_[A-Z_]+[A-Z])");
   std::vector<std::string> unknown;
   for (const File& f : documents()) {

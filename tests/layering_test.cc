@@ -31,7 +31,7 @@ const std::map<std::string, std::set<std::string>>& allowed() {
   return kAllowed;
 }
 
-const std::set<std::string> kBasement = {"ir/status", "ir/errors", "ir/options", "ir/dtype", "ir/dtypes", "ir/target", "ir/leaf_abi"};
+const std::set<std::string> kBasement = {"ir/status", "ir/errors", "ir/options", "ir/dtype", "ir/dtypes", "ir/target", "ir/target_text", "ir/leaf_abi"};
 
 std::string stem(const std::string& path) { return path.substr(0, path.rfind('.')); }
 

@@ -2,6 +2,7 @@
 # The scripts that people read output of: the table of results, the list of skipped tests; and that every shell script parses.
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -36,6 +37,13 @@ def test_skipped(folder):
     assert text == "2 tests, 1 skipped\n  1 skipped: gdb is not installed (A.b)\n", text
 
 
+def test_every_machine_has_a_preset():
+    rows = re.findall(r"^LATHE_MACHINE\((\w+),", (ROOT / "tests/common/machines.def").read_text(), re.MULTILINE)
+    presets = json.loads((ROOT / "CMakePresets.json").read_text())["testPresets"]
+    named = {p["name"]: p["environment"]["LATHE_TEST_MACHINE"] for p in presets if "environment" in p}
+    assert len(rows) >= 4 and named == {row: row for row in rows}, (rows, named)
+
+
 def test_shell_scripts_parse():
     scripts = sorted(ROOT.glob("scripts/*.sh")) + sorted(ROOT.glob("tests/install/*.sh")) + [ROOT / ".ci/run"]
     assert len(scripts) >= 5
@@ -47,4 +55,5 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as made:
         test_results(pathlib.Path(made))
         test_skipped(pathlib.Path(made))
+        test_every_machine_has_a_preset()
         test_shell_scripts_parse()

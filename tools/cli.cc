@@ -49,6 +49,10 @@ int fail(const CommonOptions& options, const Status& status, int exit_code) {
   return exit_code;
 }
 
+Status of_operator(const ops::Workload& item, const Status& status) {
+  return status.message().rfind(item.name + ": ", 0) == 0 ? status : status.with_context(item.name);
+}
+
 int kept(const CommonOptions& options, runtime::Context& context) {
   const int64_t lost = context.stats().get(runtime::Stat::k_publish_failed);
   if (lost == 0) return kDone;
@@ -163,9 +167,14 @@ std::string symbol_name(const ops::Workload& item, const std::string& name) {
 
 std::atomic<bool> interrupt_seen{false};
 
+constexpr unsigned kGraceSeconds = 20;  // what has not ended by then does not look
+
 void on_interrupt(int) {
   if (interrupt_seen.exchange(true)) _exit(130);
+  alarm(kGraceSeconds);
 }
+
+void on_alarm(int) { _exit(130); }
 
 }  // namespace
 
@@ -200,6 +209,8 @@ void catch_interrupts() {
   action.sa_handler = on_interrupt;
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  action.sa_handler = on_alarm;
+  sigaction(SIGALRM, &action, nullptr);
 }
 
 }  // namespace lathe::tools

@@ -40,6 +40,8 @@ void add_common(CLI::App& app, CommonOptions* options, bool measures = true);
 // Reports a failure on stderr and, with --json, as an "error" event; returns the exit code. What is wrong in a file is reported as
 // "FILE:LINE: message" and nothing in front.
 int fail(const CommonOptions& options, const ir::Status& status, int exit_code);
+// The error with the operator's name in front, once.
+ir::Status of_operator(const ops::Workload& item, const ir::Status& status);
 // kDone, or kFailed after a report of the objects that could not be written to the store.
 int kept(const CommonOptions& options, runtime::Context& context);
 

@@ -199,7 +199,7 @@ int run(const TuneOptions& options) {
   };
   observer.failed = [&](const ops::Workload& item, const ir::Status& status) {
     bar.clear();
-    (void)fail(options, status.with_context(item.name), kFailed);
+    (void)fail(options, of_operator(item, status), kFailed);
   };
   const auto report = runtime::run_warmup(*context, *items, budget, observer);
   bar.clear();

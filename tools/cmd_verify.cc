@@ -34,6 +34,7 @@ json row_json(const VerifyFlags& flags, const VerifyRow& row) {
   line["gate"] = runtime::gate_name(row.gate);
   line["err_over_bound"] = row.err_over_bound;
   line["ok"] = row.ok;
+  line["refused"] = row.refused;
   line["cut_down"] = row.cut_down;
   if (!row.ok) {
     line["reason"] = row.reason;
@@ -56,7 +57,7 @@ int collect(const VerifyFlags& flags, std::vector<ops::Workload>* items) {
 }
 
 struct Counts {
-  int checked = 0, failed = 0;
+  int checked = 0, failed = 0, refused = 0;
   double worst = 0;
   std::string gate;
 };
@@ -92,8 +93,9 @@ int run(const VerifyFlags& flags) {
       if (flags.json) return print_json(row_json(flags, row));
       const std::string backend = jit::backend_name(row.backend);
       Counts& c = summary[fmt::format("{} {} {}", tier_name(row.tier), ir::isa_name(row.level), backend)];
-      ++c.checked;
-      c.failed += !row.ok;
+      c.checked += !row.refused;
+      c.failed += !row.ok && !row.refused;
+      c.refused += row.refused;
       c.worst = std::max(c.worst, row.err_over_bound);
       if (!row.ok) failures.row({row.item->name, dims_text(*row.item, row.dims), tier_name(row.tier), ir::isa_name(row.level), backend, row.reason});
     });
@@ -117,15 +119,18 @@ int run(const VerifyFlags& flags) {
     line["worst_err_over_bound"] = total.worst_err_over_bound;
     print_json(line);
   } else {
-    Table table({"tier, level, back end", ">checked", ">failed", ">worst err / bound"});
+    Table table({"tier, level, back end", ">checked", ">failed", ">refused", ">worst err / bound"});
     for (const auto& [name, c] : summary) {
-      table.row({name, fmt::format("{}", c.checked), fmt::format("{}", c.failed), fmt::format("{:.3f}", c.worst)});
+      table.row({name, fmt::format("{}", c.checked), fmt::format("{}", c.failed), fmt::format("{}", c.refused), fmt::format("{:.3f}", c.worst)});
     }
-    if (total.failed > 0) fmt::print("{}\n", failures.text());
+    if (total.failed + total.refused > 0) fmt::print("{}\n", failures.text());
     fmt::print("{}\n{} operators, {} checks, {} failed, {} refused; worst err / bound {:.3f}\n", table.text(), items.size(), total.checked,
                total.failed, total.refused, total.worst_err_over_bound);
   }
-  return total.failed > 0 ? kFailed : interrupted() ? kSpent : kDone;
+  if (total.failed + total.refused > 0) return kFailed;
+  if (interrupted()) return kSpent;
+  if (total.checked > 0) return kDone;
+  return fail(flags, ir::unsupported("nothing was checked: every shape is beyond what the interpreter can follow; name a smaller one by --shape"), kFailed);
 }
 
 }  // namespace

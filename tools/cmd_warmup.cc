@@ -36,7 +36,7 @@ json row_json(const WarmupOptions& options, const WarmupRow& row) {
   line["us"] = row.us > 0 ? json(row.us) : json();
   line["default_us"] = row.default_us > 0 ? json(row.default_us) : json();
   line["of_roofline"] = row.of_roofline > 0 ? json(row.of_roofline) : json();
-  line["codegen_us"] = row.codegen_us;
+  line["first_resolve_us"] = row.first_resolve_us;
   if (!row.note.empty()) line["note"] = row.note;
   return line;
 }
@@ -48,7 +48,6 @@ json report_json(const WarmupOptions& options, const WarmupReport& r) {
   line["from_store"] = r.from_store;
   line["compiled_xbyak"] = r.compiled_xbyak;
   line["compiled_llvm"] = r.compiled_llvm;
-  line["compiled_nvrtc"] = r.compiled_nvrtc;
   line["searches"] = r.searches;
   line["measurements"] = r.measurements;
   line["failed"] = r.failed;
@@ -58,7 +57,7 @@ json report_json(const WarmupOptions& options, const WarmupReport& r) {
   line["pending"] = r.pending;
   line["between"] = r.between;
   line["llvm_mapped"] = runtime::llvm_mapped();
-  line["first_call_codegen_us_max"] = r.first_call_codegen_us_max;
+  line["first_resolve_us_max"] = r.first_resolve_us_max;
   line["wall_ms"] = r.wall_ms;
   line["digest"] = r.digest;
   return line;
@@ -109,7 +108,7 @@ int run(const WarmupOptions& options) {
   };
   observer.failed = [&](const ops::Workload& item, const ir::Status& status) {
     bar.clear();
-    (void)fail(options, status.with_context(item.name), kFailed);
+    (void)fail(options, of_operator(item, status), kFailed);
   };
   const auto report = runtime::run_warmup(*context, *items, budget, observer);
   bar.clear();
@@ -121,8 +120,8 @@ int run(const WarmupOptions& options) {
     fmt::print("{}\n{} operators, {} from the store; compiled: {} by xbyak, {} by LLVM; {} searches, {} measurements, {} ties\n",
                table.text(), report->ops, report->from_store, report->compiled_xbyak, report->compiled_llvm, report->searches,
                report->measurements, report->ties);
-    fmt::print("{} failed, {} candidates rejected; slowest first call {:.0f} us of code generation; {:.1f} s; digest {}\n",
-               report->failed, report->rejected, report->first_call_codegen_us_max, report->wall_ms / 1000, report->digest);
+    fmt::print("{} failed, {} candidates rejected; slowest first resolve {:.0f} us of CPU time; {:.1f} s; digest {}\n",
+               report->failed, report->rejected, report->first_resolve_us_max, report->wall_ms / 1000, report->digest);
   }
   if (report->failed > 0 || lost != kDone) return kFailed;
   if (report->pending == 0) return kDone;

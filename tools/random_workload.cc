@@ -5,11 +5,12 @@
 
 #include <random>
 
+#include "ops/samples.h"
+
 namespace lathe::tools {
 
 using ops::add_node;
 using ops::add_tensor;
-using ops::Attr;
 using ops::DimDesc;
 using ops::Graph;
 
@@ -19,17 +20,22 @@ class Maker {
  public:
   explicit Maker(uint64_t seed) : rng_(seed) {}
 
+  // An operator of the table, matmuls more often than others, and sometimes elementwise ones after it.
   Graph graph() {
-    Graph g;
     dynamic_ = chance(2);
-    switch (below(6)) {
-      case 0:
-      case 1: matmul(g); break;
-      case 2: row(g); break;
-      case 3: chain(g); break;
-      case 4: transpose(g); break;
-      default: rope(g); break;
+    const ops::Family family = chance(4) ? ops::Family::kMatmul : ops::op_rows()[static_cast<size_t>(below(std::ssize(ops::op_rows())))].family;
+    std::vector<const ops::OpRow*> rows;
+    for (const ops::OpRow& row : ops::op_rows()) {
+      if (row.family == family) rows.push_back(&row);
     }
+    const ops::OpRow& row = *rows[static_cast<size_t>(below(std::ssize(rows)))];
+    ir::Result<Graph> made = sample(row);
+    if (!made.ok()) return {};  // a family without samples: verifying an empty graph fails
+    Graph g = std::move(*made);
+    const ir::Result<Graph> finished = ops::finish(g);
+    if (!finished.ok()) return g;
+    const ops::TensorDesc& y = finished->tensors[static_cast<size_t>(finished->outputs[0])];
+    if (y.dtype == ir::DType::f32 && !y.dims.empty()) g.outputs = {followers(g, g.outputs[0], y.dims)};
     return g;
   }
 
@@ -42,9 +48,31 @@ class Maker {
     const int64_t n = chance(2) ? kEdges[below(18)] : 1 + below(most);
     return std::min(n, most);
   }
-  DimDesc rows(int64_t most) {
+  DimDesc swept(int64_t most) {
     if (!dynamic_) return ops::fixed_dim(size(most));
-    return ops::symbol_dim("M", 1, 256, {{size(most), 1}});
+    return ops::symbol_dim("M", 1, std::max<int64_t>(most, 256), {{size(most), 1}});
+  }
+
+  ir::Result<Graph> sample(const ops::OpRow& row) {
+    const auto axes = ops::sample_axes(row);
+    size_t axis = static_cast<size_t>(below(std::ssize(axes)));
+    ops::SampleSizes sizes;
+    switch (row.family) {
+      case ops::Family::kMatmul:
+        sizes.swept = swept(200);
+        sizes.others = {ops::fixed_dim(size(200)), ops::fixed_dim(size(200))};
+        if (chance(4)) sizes.others.push_back(ops::fixed_dim(1 + below(4)));
+        break;
+      case ops::Family::kRope:
+        if (dynamic_) axis = axes.size() - 1;  // the first is the size of a head, which is fixed
+        sizes.swept = axis + 1 == axes.size() ? swept(40) : ops::fixed_dim(2 * size(64));
+        sizes.others = {ops::fixed_dim(1 + below(8)), axis + 1 == axes.size() ? ops::fixed_dim(2 * size(64)) : ops::fixed_dim(size(40))};
+        break;
+      default:
+        sizes.swept = swept(600);
+        for (int64_t n = below(3); n > 0; --n) sizes.others.push_back(ops::fixed_dim(size(n == 2 ? 8 : 60)));
+    }
+    return ops::sample_graph(row, axis, static_cast<int>(below(ops::sample_variants(row))), sizes);
   }
 
   // Elementwise followers of y, which has dims.
@@ -67,69 +95,6 @@ class Maker {
       }
     }
     return y;
-  }
-
-  void matmul(Graph& g) {
-    const DimDesc m = rows(150), n = ops::fixed_dim(size(200)), k = ops::fixed_dim(size(300));
-    const bool ta = chance(3) && !dynamic_, tb = chance(2);
-    std::vector<DimDesc> a, b, y;
-    if (chance(4)) {
-      const DimDesc batch = ops::fixed_dim(1 + below(4));
-      a.push_back(batch);
-      if (chance(2)) b.push_back(batch);
-      y.push_back(batch);
-    }
-    for (const DimDesc& d : ta ? std::vector{k, m} : std::vector{m, k}) a.push_back(d);
-    for (const DimDesc& d : tb ? std::vector{n, k} : std::vector{k, n}) b.push_back(d);
-    y.push_back(m);
-    y.push_back(n);
-    const bool constant = b.size() == 2 && chance(2);
-    const int x = add_tensor(g, "x", a), w = add_tensor(g, "w", b, constant);
-    g.outputs = {followers(g, add_node(g, "matmul", {x, w}, "p", {{"transpose_a", ta}, {"transpose_b", tb}}), y)};
-  }
-
-  void row(Graph& g) {
-    const std::vector<DimDesc> dims = {rows(60), ops::fixed_dim(size(600))};
-    const int x = add_tensor(g, "x", dims);
-    constexpr const char* kPlain[] = {"softmax", "sum", "max", "mean"};
-    const int64_t which = below(6);
-    if (which < 4) {
-      g.outputs = {add_node(g, kPlain[which], {x}, "y")};
-      return;
-    }
-    const int scale = add_tensor(g, "s", {dims[1]}, true);
-    if (which == 4) {
-      g.outputs = {add_node(g, "rmsnorm", {x, scale}, "y")};
-    } else {
-      const int bias = add_tensor(g, "b", {dims[1]}, true);
-      g.outputs = {add_node(g, "layernorm", {x, scale, bias}, "y")};
-    }
-  }
-
-  void chain(Graph& g) {
-    const std::vector<DimDesc> dims = {rows(60), ops::fixed_dim(size(300))};
-    const int x = add_tensor(g, "x", dims);
-    constexpr const char* kUnary[] = {"exp", "tanh", "sigmoid", "silu", "gelu", "relu", "abs", "neg"};
-    int y = add_node(g, kUnary[below(8)], {x}, "u");
-    if (chance(2)) y = add_node(g, "swiglu", {y, add_tensor(g, "v", dims)}, "w");
-    g.outputs = {followers(g, y, dims)};
-  }
-
-  void transpose(Graph& g) {
-    std::vector<DimDesc> dims = {rows(60), ops::fixed_dim(size(80))};
-    std::vector<int64_t> perm = {1, 0};
-    if (chance(2)) {
-      dims.push_back(ops::fixed_dim(size(40)));
-      perm = chance(2) ? std::vector<int64_t>{0, 2, 1} : std::vector<int64_t>{2, 0, 1};
-    }
-    g.outputs = {add_node(g, "transpose", {add_tensor(g, "x", dims)}, "y", {{"perm", perm}})};
-  }
-
-  void rope(Graph& g) {
-    const DimDesc t = rows(40), half = ops::fixed_dim(size(64));
-    const int x = add_tensor(g, "x", {t, ops::fixed_dim(1 + below(8)), ops::fixed_dim(2 * half.max)});
-    const int cos = add_tensor(g, "cos", {t, half}), sin = add_tensor(g, "sin", {t, half});
-    g.outputs = {add_node(g, "rope", {x, cos, sin}, "y", {{"interleaved", chance(2)}})};
   }
 
   std::mt19937_64 rng_;

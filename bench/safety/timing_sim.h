@@ -31,6 +31,8 @@ struct SimulatedBench {
   size_t at_once = SIZE_MAX;  // candidates given to one call of screen()
   double now_us = 1e6;
   double level = 0;  // of the drift
+  int placement = 0;
+  std::function<double(int candidate, int placement)> at;  // times more there; empty: none
   std::function<double(double)> clock = [](double t) { return t; };
 
   struct Result {
@@ -54,9 +56,13 @@ struct SimulatedBench {
   Result run(runtime::TimingOptions options = {}, int incumbent = -1) {
     if (options.min_sample_us <= 0) options.min_sample_us = sample_us;
     options.now_ns = [this] { return static_cast<int64_t>(clock(now_us) * 1e3); };
+    options.place = [this](int p) { placement = p; };
     runtime::TimingSession session(options);
     std::vector<int> all;
-    for (const double t : us) all.push_back(session.add([this, t] { now_us += noisy(t); }));
+    for (const double t : us) {
+      const int number = static_cast<int>(all.size());
+      all.push_back(session.add([this, t, number] { now_us += noisy(at ? t * at(number, placement) : t); }));
+    }
     for (std::span<const int> left = all; !left.empty();) {
       const size_t n = std::min(at_once, left.size());
       session.screen(left.first(n));

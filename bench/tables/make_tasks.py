@@ -1,5 +1,6 @@
 """Writes tasks.jsonl, the tasks that bench/search_table measures: manifest lines, one task per hint of the symbol. The name up to "@"
-is the group that is held out together. With the argument "live": live_tasks.jsonl, tasks of other sizes that bench/live_search runs in earnest."""
+is the group that is held out together. With the argument "live": live_tasks.jsonl, tasks of other sizes that bench/live_search runs in earnest;
+with "service": service_tasks.jsonl, whose winners it compares with the default as a host would run them."""
 import json
 import sys
 
@@ -91,6 +92,32 @@ def live_tasks():
     yield row("live_layernorm_1152", "layernorm", 1152, [96], consts=("g", "b"), attrs={"epsilon": 1e-5})
 
 
+def service_tasks():
+    """Twenty, half of them on two threads, five cold: rows of a page and what else hangs on where operands lie."""
+    eps = {"epsilon": 1e-5}
+    yield row("softmax_1024", "softmax", 1024, [600])
+    yield row("softmax_896", "softmax", 896, [256])
+    yield row("layernorm_1024", "layernorm", 1024, [300], consts=("g", "b"), attrs=eps)
+    yield row("gelu_1024", "gelu", 1024, [256])
+    yield transpose("transpose_512x1024", 512, 1024)
+    yield scores("scores_12x64", 12, 64, [128])
+    yield matmul("mm_512x512", 512, 512, [256], False)
+    yield matmul("mm_4096x4096", 4096, 4096, [1], True)
+    yield matmul("mm_896x896", 896, 896, [1], True)
+    yield matmul("mm_2048x2048", 2048, 2048, [8], True)
+    yield row("swiglu_2300_t2", "swiglu", 2300, [2048], operands=("x", "u"), threads=2)
+    yield transpose("transpose_1024x1024_t2", 1024, 1024, threads=2)
+    yield transpose("transpose_333x1000_t2", 333, 1000, threads=2)
+    yield row("softmax_1024_t2", "softmax", 1024, [600], threads=2)
+    yield row("rmsnorm_2048_t2", "rmsnorm", 2048, [512], consts=("g",), threads=2, attrs=eps)
+    yield row("layernorm_4096_t2", "layernorm", 4096, [256], consts=("g", "b"), threads=2, attrs=eps)
+    yield values("values_8x128_t2", 8, 128, [128], threads=2)
+    yield matmul("mm_896x896_t2@hot", 896, 896, [128], False, threads=2)
+    yield matmul("mm_4096x4096_t2", 4096, 4096, [1], True, threads=2)
+    yield matmul("mm_896x896_t2", 896, 896, [16], True, threads=2)
+
+
 if __name__ == "__main__":
-    for line in live_tasks() if sys.argv[1:] == ["live"] else tasks():
+    lists = {"live": live_tasks, "service": service_tasks}
+    for line in lists.get("".join(sys.argv[1:]), tasks)():
         print(json.dumps(line, separators=(",", ":")))

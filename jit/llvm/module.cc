@@ -235,13 +235,20 @@ class Builder final : public OpContext {
     return status;
   }
 
-  ir::Status if_less(const Node& n) {
+  // Whether any lane of a mask is on.
+  Value* any(Value* on) {
+    if (avx512()) return builder.CreateOrReduce(on);
+    Value* signs = builder.CreateIntrinsic(llvm::Intrinsic::x86_avx_movmsk_ps_256, {}, {builder.CreateBitCast(on, float_type(lanes))});
+    return builder.CreateICmpNE(signs, builder.getInt32(0));
+  }
+
+  ir::Status conditional(const Node& n, Value* condition) {
     std::vector<int> registers;
     written(n.body, registers);
     registers = merged(std::move(registers));
     std::vector<Value*> before(values_);
     BasicBlock *then = block("then"), *join = block("join"), *from = builder.GetInsertBlock();
-    builder.CreateCondBr(builder.CreateICmpSLT(var(n.var), extent(n.extent)), then, join);
+    builder.CreateCondBr(condition, then, join);
     builder.SetInsertPoint(then);
     LATHE_RETURN_IF_ERROR(nodes(n.body));
     BasicBlock* end = builder.GetInsertBlock();
@@ -272,7 +279,9 @@ class Builder final : public OpContext {
       case Node::Kind::loop:
         return count_loop(n);
       case Node::Kind::if_less:
-        return if_less(n);
+        return conditional(n, builder.CreateICmpSLT(var(n.var), extent(n.extent)));
+      case Node::Kind::if_any:
+        return conditional(n, any(mask(n.mask)));
       case Node::Kind::segments:
         return segments(n);
       case Node::Kind::set_ptr:

@@ -109,6 +109,23 @@ Value* emit_load_bcast(OpContext& c, const Inst& i) {
   return splat(
       c, c.builder.CreateAlignedLoad(c.builder.getFloatTy(), c.address(i.mem), kElementAlign));
 }
+Value* emit_load_b8(OpContext& c, const Inst& i) {
+  auto& b = c.builder;
+  auto* bytes = llvm::FixedVectorType::get(b.getInt8Ty(), static_cast<unsigned>(c.lanes));
+  Value *p = c.address(i.mem), *v = nullptr;
+  if (i.mask < 0) {
+    v = b.CreateAlignedLoad(bytes, p, llvm::Align(1));
+  } else {
+    Value* mask = c.mask(i.mask);
+    if (!c.avx512()) mask = b.CreateICmpNE(mask, llvm::Constant::getNullValue(mask->getType()));
+    v = b.CreateMaskedLoad(bytes, p, llvm::Align(1), mask, llvm::Constant::getNullValue(bytes));
+  }
+  return to_float(c, b.CreateZExt(v, c.int_type(c.lanes)));
+}
+Value* emit_load_b8_bcast(OpContext& c, const Inst& i) {
+  Value* byte = c.builder.CreateAlignedLoad(c.builder.getInt8Ty(), c.address(i.mem), llvm::Align(1));
+  return to_float(c, splat(c, c.builder.CreateZExt(byte, c.builder.getInt32Ty())));
+}
 Value* emit_store(OpContext& c, const Inst& i) {
   Value* p = c.address(i.mem);
   Value* v = c.vector(i.src[0]);

@@ -31,8 +31,9 @@ Emitter::Sources Emitter::sources(const Item& item) {
   const LeafOpKind kind = leaf_op_kind(inst.op);
   Sources s;
   int temps = 0;
-  // A constant may be built in the destination where no source lives there.
+  // A constant may be built in the destination where no source lives there, nor the mask: without mask registers it is a vector too.
   bool dst_free = kind != LeafOpKind::kMask && kind != LeafOpKind::kStore;
+  if (dst_free && !shape_.evex && inst.mask >= 0) dst_free = mask_vec(inst.mask).getIdx() != vec(inst.dst).getIdx();
   for (int i = 0; i < count && dst_free; ++i) {
     const int8_t reg = a_.vector[inst.src[i]];
     if (reg >= 0 && reg == a_.vector[inst.dst]) dst_free = false;

@@ -20,7 +20,9 @@ int stream_offset(int stream) {
 }  // namespace
 
 Emitter::Emitter(Assembler& assembler, const LeafProgram& program, const Shape& shape, const Allocation& allocation)
-    : as_(assembler), p_(program), shape_(shape), a_(allocation), labels_(2 * allocation.regions.size()) {}
+    : as_(assembler), p_(program), shape_(shape), a_(allocation), labels_(2 * allocation.regions.size()), mask_lanes_(static_cast<size_t>(program.num_masks), kUnsetLanes) {
+  find_constant_masks(program.body);
+}
 
 ir::Status Emitter::run() {
   if (a_.num_slots > kMaxSlots) return ir::unsupported("{} pointers and variables on the stack", a_.num_slots);
@@ -246,6 +248,17 @@ void Emitter::begin(const Item& item) {
     return;
   }
 
+  if (node.kind == Node::Kind::if_any) {
+    if (shape_.evex) {
+      use(kCpu_avx512f);
+      as_.kortestw(mask_k(node.mask), mask_k(node.mask));
+    } else {
+      use(kCpu_avx);
+      as_.vtestps(mask_vec(node.mask), mask_vec(node.mask));
+    }
+    as_.jz(stop, as_.T_NEAR);
+    return;
+  }
   const int id = a_.var_id(node.var);
   if (node.kind == Node::Kind::loop && node.init) {
     const Reg64 var = general_target(id, as_.rax);

@@ -1,4 +1,6 @@
 // Loads, stores, masks and constants.
+#include <algorithm>
+
 #include "jit/x64/emitter.h"
 
 namespace lathe::jit::x64 {
@@ -28,7 +30,9 @@ void Emitter::load(const Inst& inst) {
   const Xmm to = vec(inst.dst);
   const RegExp from = address(inst.mem);
   use(kCpu_avx);
-  if (inst.op == LeafOp::k_load_bcast) {
+  if (inst.op == LeafOp::k_load_b8 || inst.op == LeafOp::k_load_b8_bcast) {
+    load_bytes(inst, to, from);
+  } else if (inst.op == LeafOp::k_load_bcast) {
     as_.vbroadcastss(to, as_.ptr[from]);
   } else if (inst.mask < 0) {
     as_.vmovups(to, as_.ptr[from]);
@@ -36,6 +40,33 @@ void Emitter::load(const Inst& inst) {
     as_.vmovups(to | mask_k(inst.mask) | as_.T_z, as_.ptr[from]);
   } else {
     as_.vmaskmovps(to, mask_vec(inst.mask), as_.ptr[from]);
+  }
+}
+
+// Bytes as i32 lanes. Without mask registers those of live lanes come one by one: no byte of a dead lane may be read.
+void Emitter::load_bytes(const Inst& inst, const Xmm& to, const RegExp& from) {
+  use(kCpu_avx2);
+  const Xmm low = sized(to.getIdx(), 4);
+  if (inst.op == LeafOp::k_load_b8_bcast) {
+    as_.movzx(as_.eax, as_.byte[from]);
+    as_.vmovd(low, as_.eax);
+    as_.vpbroadcastd(to, low);
+  } else if (inst.mask < 0) {
+    as_.vpmovzxbd(to, as_.ptr[from]);
+  } else if (shape_.evex) {
+    as_.vpmovzxbd(to | mask_k(inst.mask) | as_.T_z, as_.ptr[from]);
+  } else {
+    as_.lea(as_.rax, as_.ptr[from]);
+    as_.vmovmskps(as_.edx, mask_vec(inst.mask));
+    as_.vpxor(low, low, low);
+    for (int lane = 0; lane < shape_.lanes; ++lane) {
+      Label dead;
+      as_.bt(as_.edx, lane);
+      as_.jnc(dead, as_.T_SHORT);
+      as_.vpinsrb(low, low, as_.byte[as_.rax + lane], lane);
+      as_.L(dead);
+    }
+    as_.vpmovzxbd(to, low);
   }
 }
 
@@ -51,8 +82,49 @@ void Emitter::store(const Inst& inst, const Sources& s) {
     as_.vmovups(as_.ptr[to], value);
   } else if (shape_.evex) {
     as_.vmovups(as_.ptr[to] | mask_k(inst.mask), value);
+  } else if (const int8_t lanes = mask_lanes_[static_cast<size_t>(inst.mask)]; lanes >= 0 && shape_.lanes == 8) {
+    store_lanes(to, value, lanes);
   } else {
     as_.vmaskmovps(as_.ptr[to], mask_vec(inst.mask), value);
+  }
+}
+
+// The first lanes in pieces: some cores take a dozen cycles for a masked store.
+void Emitter::store_lanes(const RegExp& to, const Xmm& value, int count) {
+  const Xmm low = sized(value.getIdx(), 4);
+  if (count == 8) return as_.vmovups(as_.ptr[to], value);
+  if (count == 1) as_.vmovss(as_.ptr[to], low);
+  if (count == 2 || count == 3) as_.vmovlps(as_.ptr[to], low);
+  if (count == 3) as_.vextractps(as_.ptr[to + 8], low, 2);
+  if (count < 4) return;
+  as_.vmovups(as_.ptr[to], low);
+  if (count == 4) return;
+  // The upper half by way of memory below the stack: no vector register need be free here.
+  as_.lea(as_.rax, as_.ptr[to]);
+  as_.vextractf128(as_.ptr[as_.rsp - 16], Ymm(value.getIdx()), 1);
+  if (count > 5) {
+    as_.mov(as_.rdx, as_.qword[as_.rsp - 16]);
+    as_.mov(as_.qword[as_.rax + 16], as_.rdx);
+  }
+  if (count != 6) {
+    as_.mov(as_.edx, as_.dword[as_.rsp - 16 + 4 * (count - 5)]);
+    as_.mov(as_.dword[as_.rax + 4 * (count - 1)], as_.edx);
+  }
+}
+
+std::optional<int> Emitter::constant_lanes(const Inst& inst, int lanes) {
+  if (inst.op != LeafOp::k_mask_tail || inst.var >= 0 || inst.extent.arg != Extent::kConst) return {};
+  return static_cast<int>(std::clamp<int64_t>(inst.extent.add - inst.var_add, 0, lanes));
+}
+
+void Emitter::find_constant_masks(const Nodes& body) {
+  for (const Node& n : body) {
+    if (n.kind == Node::Kind::inst && leaf_op_kind(n.inst.op) == LeafOpKind::kMask) {
+      const std::optional<int> lanes = constant_lanes(n.inst, shape_.lanes);
+      int8_t& known = mask_lanes_[static_cast<size_t>(n.inst.dst)];
+      known = lanes && (known == kUnsetLanes || known == *lanes) ? static_cast<int8_t>(*lanes) : kAnyLanes;
+    }
+    find_constant_masks(n.body);
   }
 }
 
@@ -71,6 +143,7 @@ void Emitter::store_stream(const RegExp& to, const Xmm& value) {
 
 // Lanes below extent - (var + var_add), that difference clamped to 0 .. lanes.
 void Emitter::mask_tail(const Inst& inst) {
+  if (const std::optional<int> lanes = constant_lanes(inst, shape_.lanes)) return constant_mask(inst.dst, *lanes);
   Extent extent = inst.extent;
   extent.add -= inst.var_add;
   load_extent(as_.rax, extent);
@@ -92,6 +165,19 @@ void Emitter::mask_tail(const Inst& inst) {
     const Xmm low = sized(to.getIdx(), 4);
     as_.vmovd(low, as_.eax);
     as_.vpbroadcastd(to, low);
+    as_.vpcmpgtd(to, to, as_.iota_constant());
+  }
+}
+
+void Emitter::constant_mask(int mask, int lanes) {
+  if (shape_.evex) {
+    use(kCpu_avx512f);
+    as_.mov(as_.eax, (1 << lanes) - 1);
+    as_.kmovw(mask_k(mask), as_.eax);
+  } else {
+    use(kCpu_avx2);
+    const Xmm to = mask_vec(mask);
+    as_.vbroadcastss(to, as_.scalar_constant(static_cast<uint32_t>(lanes)));
     as_.vpcmpgtd(to, to, as_.iota_constant());
   }
 }

@@ -47,9 +47,14 @@ class Emitter {
 
   // emit_memory.cc
   void load(const Inst& inst);
+  void load_bytes(const Inst& inst, const Xmm& to, const RegExp& from);
   void store(const Inst& inst, const Sources& s);
   void store_stream(const RegExp& to, const Xmm& value);
+  void store_lanes(const RegExp& to, const Xmm& value, int count);
+  void find_constant_masks(const Nodes& body);
+  static std::optional<int> constant_lanes(const Inst& inst, int lanes);  // that a mask_tail turns on
   void mask_tail(const Inst& inst);
+  void constant_mask(int mask, int lanes);
   void extent_f32(const Inst& inst);
   void constant(const Xmm& to, uint32_t bits);
   RegExp address(const Mem& mem);
@@ -82,6 +87,8 @@ class Emitter {
   const Allocation& a_;
   std::optional<Address> memory_;  // the memory operand of the instruction at hand
   std::vector<Label> labels_;      // two per region: its start, its end
+  static constexpr int8_t kUnsetLanes = -1, kAnyLanes = -2;
+  std::vector<int8_t> mask_lanes_;  // by mask: the lanes from 0 on that it always has on, or one of these two
   uint64_t features_ = 0;
   uint32_t stack_bytes_ = 0;
   size_t next_preload_ = 0;

@@ -84,9 +84,12 @@ class Analyser {
           LATHE_RETURN_IF_ERROR(count(node.inst));
           a_.items.push_back(item);
           break;
-        case Node::Kind::loop: case Node::Kind::if_less: case Node::Kind::segments: {
+        case Node::Kind::loop: case Node::Kind::if_less: case Node::Kind::if_any: case Node::Kind::segments: {
+          if (node.kind == Node::Kind::if_any && (node.mask < 0 || node.mask >= p_.num_masks)) return ir::invalid("leaf program: mask {}", node.mask);
           const int inner = static_cast<int>(a_.regions.size());
-          const int depth = a_.regions[region].depth + (node.kind == Node::Kind::if_less ? 0 : 1);
+          // What is seldom run weighs as what runs once.
+          const int outer = a_.regions[region].depth;
+          const int depth = node.kind == Node::Kind::if_any ? 0 : outer + (node.kind == Node::Kind::if_less ? 0 : 1);
           const int begin = static_cast<int>(a_.items.size());
           a_.regions.push_back({region, depth, begin, begin});
           item.region = inner;
@@ -228,6 +231,8 @@ class Analyser {
           general(node.seg_base_b, pos_, region);
           general(node.seg_ptr_a, pos_, region);
           general(node.seg_ptr_b, pos_, region);
+        } else if (node.kind == Node::Kind::if_any) {
+          touch(mask(node.mask), 2 * pos_, outer);
         } else {
           general(a_.var_id(node.var), pos_, outer);
         }

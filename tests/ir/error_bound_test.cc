@@ -55,6 +55,17 @@ TEST(ErrorBound, NativeLiesWithinAndABoundIsNearWhatHappens) {
   }
 }
 
+// 2^-126 is sigmoid(-87.3): below it a function may give 0, above it nothing changes.
+TEST(ErrorBound, AFunctionBelowTheLeastNormalMayBeNothing) {
+  const char* text = "kernel f(x: f32[2] in, z: f32[2] in, y: f32[2] out)\n  for i < 2:\n    y[i] = x[i] * sigmoid(z[i])\n";
+  const Kernel k = std::move(parse_kernel(text)).value();
+  const std::map<std::string, Tensor> tensors = {{"x", {{2}, {14, 14}}}, {"z", {{2}, {-88, -87}}}};
+  const std::vector<double> real = run(k, tensors, Arithmetic::real), bound = run(k, tensors, Arithmetic::error_bound);
+  EXPECT_GE(bound[0], real[0]);
+  EXPECT_LE(bound[0], 1.001 * real[0]);
+  EXPECT_LE(bound[1], 1e-4 * real[1]);
+}
+
 TEST(ErrorBound, WhatDoesNotRoundHasNone) {
   const Kernel k =
       std::move(

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <numeric>
 #include <random>
@@ -66,6 +67,22 @@ LeafProgram doubler(int lanes) {
   return p;
 }
 
+// y = |x| for whole vectors, by a branch for those that hold a negative number.
+LeafProgram size_of(int lanes) {
+  LeafProgram p = doubler(lanes);
+  p.num_vregs = 5;
+  Inst negative{LeafOp::k_cmp_lt, 0, {0, 4, -1}}, choice{LeafOp::k_blend, 0, {0, 3, -1}};
+  choice.mask = 0;
+  Node branch;
+  branch.kind = Node::Kind::if_any;
+  branch.mask = 0;
+  branch.body = {inst({LeafOp::k_sub, 3, {4, 0, -1}}), inst(choice)};
+  p.body[0].body = {inst(load(0, 0, 0)), inst(negative), branch, inst(store(0, 1, 0))};
+  p.body.erase(p.body.begin() + 1);
+  p.body.insert(p.body.begin(), inst({LeafOp::k_constant, 4}));
+  return p;
+}
+
 // y[lanes] = sum over segments and k of a[k] * b[k, lanes].
 LeafProgram dot(int lanes) {
   LeafProgram p;
@@ -118,6 +135,22 @@ TEST(LeafProgram, LoopAndMaskedTailTouchNothingElse) {
   }
 }
 
+TEST(LeafProgram, BranchIsTakenWhereALaneNeedsIt) {
+  for (int lanes : {8, 16}) {
+    const LeafProgram p = size_of(lanes);
+    ASSERT_TRUE(verify_program(p).ok()) << verify_program(p).to_string();
+    EXPECT_NE(to_text(p).find("if any k0\n      v3 = sub v4, v0\n"), std::string::npos) << to_text(p);
+    std::vector<float> x(static_cast<size_t>(4 * lanes), 2.0f), y(x.size());
+    x[1] = x.back() = -3.0f;
+    ir::LeafArgs args{};
+    args.op[0].ptr = reinterpret_cast<char*>(x.data());
+    args.op[1].ptr = reinterpret_cast<char*>(y.data());
+    args.extent[0] = 4 * lanes;
+    execute_portable(p, args);
+    for (size_t i = 0; i < x.size(); ++i) EXPECT_EQ(y[i], std::abs(x[i])) << i;
+  }
+}
+
 TEST(LeafProgram, OneSegmentEqualsThree) {
   const LeafProgram p = dot(8);
   ASSERT_TRUE(verify_program(p).ok()) << verify_program(p).to_string();
@@ -158,7 +191,7 @@ TEST(LeafProgram, TextShowsLoopsAndMasks) {
 }
 
 TEST(LeafProgram, BytesThereAndBack) {
-  for (const LeafProgram& p : {doubler(16), dot(8)}) {
+  for (const LeafProgram& p : {doubler(16), dot(8), size_of(8)}) {
     const std::vector<uint8_t> bytes = serialise(p);
     auto back = deserialise(bytes.data(), bytes.size());
     ASSERT_TRUE(back.ok()) << back.status().to_string();
@@ -226,6 +259,8 @@ TEST(LeafProgram, VerifierRefuses) {
       p, [](LeafProgram& q) { q.body[1].body[2].inst.mask = 0; }, "cannot be masked");
   refused(
       p, [](LeafProgram& q) { q.body[1].body[0].inst.dst = 1; }, "mask 1");
+  refused(
+      size_of(8), [](LeafProgram& q) { std::swap(q.body[1].body[1], q.body[1].body[2]); }, "mask 0 used before it is defined");
   refused(
       p, [](LeafProgram& q) { q.body[0].body.push_back(q.body[0]); }, "enclosing loop");
   refused(

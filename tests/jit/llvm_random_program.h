@@ -115,7 +115,7 @@ class RandomProgram {
           const int which = pick(in_segments_ ? 6 : 4);
           i.mem = any_address(from[which]);
           if (which != 2 && which != 3 && pick(2)) i.dst = pick(exact_);
-          if (i.op == LeafOp::k_load && pick(2)) i.mask = pick(kMasks);
+          if ((i.op == LeafOp::k_load || i.op == LeafOp::k_load_b8) && pick(2)) i.mask = pick(kMasks);
           break;
         }
         case LeafOpKind::kStore:
@@ -151,8 +151,9 @@ class RandomProgram {
         if (pick(2)) n.steps.push_back({kInWalk, 4 * pick(20), {}});
         body.push_back(n);
       } else if (kind == 1) {
-        Node n = block(Node::Kind::if_less, {});
+        Node n = block(pick(2) ? Node::Kind::if_less : Node::Kind::if_any, {});
         n.var = pick(kVars);
+        n.mask = pick(kMasks);
         n.extent = any_extent();
         append(n.body, 1 + pick(5), depth + 1);
         body.push_back(n);

@@ -5,8 +5,8 @@
 namespace lathe::jit {
 namespace {
 
-constexpr const char* kSymbols =
-    " family leaf where e0 in 0..9223372036854775807, seglen in 0..9223372036854775807\n";
+constexpr fmt::format_string<const int64_t&> kSymbols =
+    " family leaf where e0 in {}..9223372036854775807, seglen in 0..9223372036854775807\n";
 
 struct Tile {
   int m = 2, vectors = 2;
@@ -15,10 +15,12 @@ struct Tile {
   std::string a = "[?, 1]";
   std::string epilogue = "r0[{0}] + p2[{1}]";
   bool padded = false;  // B's panel is whole, whatever e0 is
+  int64_t columns = 0;  // masked by this constant instead
+  int64_t least = 0;    // of e0, as known
 };
 
 std::string tile_text(const Tile& t) {
-  const std::string vector = t.masked ? "min(16, e0 - 16*{})" : "16";
+  const std::string vector = t.columns > 0 ? fmt::format("min(16, {} - 16*{{}})", t.columns) : t.masked ? "min(16, e0 - 16*{})" : "16";
   const auto scopes = [&](int first, const std::string& indent, const std::string& statement) {
     const std::string m = fmt::format("i{}", first), n = fmt::format("i{}", first + 1),
                       l = fmt::format("i{}", first + 2);
@@ -33,7 +35,7 @@ std::string tile_text(const Tile& t) {
              "kernel leaf(p0: f32[_, _] in strides {}, p1: f32[_, {}] in strides {}, p2: f32[_] in "
              "strides [1], "
              "p3: f32[_, _] out strides [?, 1]){}  r0: f32[{}, {}] reg\n",
-             t.a, t.padded ? fmt::format("{}", 16 * t.vectors) : "_", t.b, kSymbols, t.m, 16 * t.vectors) +
+             t.a, t.padded ? fmt::format("{}", 16 * t.vectors) : "_", t.b, fmt::format(kSymbols, t.least), t.m, 16 * t.vectors) +
          scopes(0, "  ", "r0[{0}] = 0.0") +
          "  for i3 < seglen @tensor(mma):\n    prefetch p1 lines 6\n" +
          scopes(4, "    ", "r0[{0}] += p0[{2}, i3] * p1[i3, {1}]") +
@@ -66,6 +68,22 @@ TEST(LowerMatmul, MaskedColumns) {
     for (int64_t n = 1; n <= 33; ++n) {
       LeafCase c = tile_case({.m = m, .vectors = 3, .masked = true, .b = "[48, 1]"}, 5, n);
       expect_leaf(c);
+    }
+  }
+}
+
+// The last tile of constant columns, and of columns that vary, of which all vectors but the last are known to be whole.
+TEST(LowerMatmul, LastTiles) {
+  for (int m : {1, 2, 6}) {
+    for (const bool padded : {false, true}) {
+      for (int64_t n = 1; n <= 47; ++n) {
+        const int vectors = static_cast<int>((n + 15) / 16);
+        const std::string b = fmt::format("[{}, 1]", 16 * vectors);
+        LeafCase fixed = tile_case({.m = m, .vectors = vectors, .b = b, .padded = padded, .columns = n}, 5, n);
+        expect_leaf(fixed);
+        LeafCase varies = tile_case({.m = m, .vectors = vectors, .masked = true, .b = b, .padded = padded, .least = 16 * (vectors - 1) + 1}, 5, n);
+        expect_leaf(varies);
+      }
     }
   }
 }
@@ -134,6 +152,23 @@ void count(const Nodes& body, std::map<LeafOp, int>& ops) {
   for (const Node& n : body) {
     if (n.kind == Node::Kind::inst) ++ops[n.inst.op];
     count(n.body, ops);
+  }
+}
+
+int count_masked(const Nodes& body) {
+  int found = 0;
+  for (const Node& n : body) found += (n.kind == Node::Kind::inst && n.inst.op == LeafOp::k_store && n.inst.mask >= 0) + count_masked(n.body);
+  return found;
+}
+
+TEST(LowerMatmul, WholeVectorsOfALastTileHaveNoMask) {
+  const Tile tile = {.m = 2, .vectors = 3, .masked = true, .b = "[48, 1]", .epilogue = "r0[{0}]", .padded = true};
+  for (const auto& [least, masked] : {std::pair<int64_t, int>{0, 6}, {17, 4}, {33, 2}}) {
+    Tile t = tile;
+    t.least = least;
+    const auto p = tile_case(t, 5, 45).lower(test_target(ir::IsaLevel::avx512));
+    ASSERT_TRUE(p.ok()) << p.status().to_string();
+    EXPECT_EQ(count_masked(p->body), masked) << least;
   }
 }
 

@@ -40,6 +40,26 @@ TEST(LowerRow, EveryLengthSeveralRows) {
   }
 }
 
+// The iterator of one lane is 0 wherever it stands: what the scope writes looks like one element of all lanes.
+TEST(LowerRow, VectorScopesOfOneLane) {
+  const std::string body = R"(  for i0 < e0:
+    r0[] = 0.0
+    for i1 < ceildiv(e1, 16):
+      for i2 < min(16, e1 - 16*i1) @vector:
+        r0[] += p0[i0, 16*i1 + i2]
+    for i3 < 1 @vector:
+      r0[] += p0[i0, 1]
+    for i4 < 1 @vector:
+      p1[i0, 0] = r0[]
+    for i5 < min(1, e1) @vector:
+      p1[i0, 1] = p0[i0, 1]
+)";
+  for (const int64_t n : {2, 7, 8, 33}) {
+    LeafCase c = rows(body, 3, n, Data::integers, "  r0: f32[] reg\n");
+    expect_leaf(c);
+  }
+}
+
 TEST(LowerRow, NoRowsTouchNothing) {
   LeafCase c = rows(kRow, 0, 20, Data::integers, kRowRegisters);
   expect_leaf(c);

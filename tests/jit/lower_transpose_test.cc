@@ -50,6 +50,19 @@ TEST(LowerTranspose, WholeMatrixInSquares) {
   }
 }
 
+// The iterator of a side of one element is in no index: a copy along the other, adjacent on both sides or not.
+TEST(LowerTranspose, SidesOfOneElement) {
+  const std::string scopes = "  for i0 < e0 @tensor(transpose):\n    for i1 < e1:\n", turned = "  for i1 < e1 @tensor(transpose):\n    for i0 < e0:\n";
+  for (const std::string& nest : {scopes, turned}) {
+    for (const int64_t n : {0, 1, 7, 8, 16, 33}) {
+      LeafCase apart = transpose(nest + "      p1[i1, 0] = p0[0, i1]\n", 1, n);
+      expect_leaf(apart);
+      LeafCase adjacent(kHeader + nest + "      p1[0, i1] = p0[0, i1]\n", {{{1, n}, {n + 2, 1}}, {{1, n}, {n + 5, 1}}}, {{"e0", 1}, {"e1", n}}, Data::normal);
+      expect_leaf(adjacent);
+    }
+  }
+}
+
 TEST(LowerTranspose, UnboundedSidesAndConstantOnes) {
   for (const char* body :
        {"  for i0 < e0 @tensor(transpose):\n    for i1 < e1:\n      p1[i1, i0] = p0[i0, i1]\n",

@@ -110,9 +110,11 @@ class RandomProgram {
     Inst i{};
     const int kind = pick(10);
     if (kind < 3) {
-      i.op = pick(3) ? LeafOp::k_load : LeafOp::k_load_bcast;
+      static constexpr LeafOp kLoads[] = {LeafOp::k_load, LeafOp::k_load, LeafOp::k_load, LeafOp::k_load_bcast,
+                                          LeafOp::k_load_bcast, LeafOp::k_load_b8, LeafOp::k_load_b8_bcast};
+      i.op = kLoads[pick(7)];
       i.mem = mem(d);
-      if (i.op == LeafOp::k_load && pick(3) == 0) i.mask = any(d.masks);
+      if ((i.op == LeafOp::k_load || i.op == LeafOp::k_load_b8) && pick(3) == 0) i.mask = any(d.masks);
       d.last_load = i.mem;
     } else if (kind == 3) {
       static constexpr LeafOp kStores[] = {LeafOp::k_store, LeafOp::k_store, LeafOp::k_store_stream,
@@ -177,9 +179,10 @@ class RandomProgram {
         if (busy(n.var)) continue;
         d.vars[static_cast<size_t>(n.var)] = true;
       } else if (kind == 9) {
-        n.kind = Node::Kind::if_less;
+        n.kind = pick(2) ? Node::Kind::if_less : Node::Kind::if_any;
         n.var = any(d.vars);
-        if (n.var < 0) continue;
+        n.mask = any(d.masks);
+        if ((n.kind == Node::Kind::if_less ? n.var : n.mask) < 0) continue;
         n.extent = extent();
         Defined inner = d;
         nodes(n.body, inner, depth + 1, 1 + pick(8));

@@ -27,7 +27,7 @@ class X64Memory : public testing::TestWithParam<int> {
     return in;
   }
   static Inst at(LeafOp op, int reg, int ptr, int disp) {
-    Inst i = op == LeafOp::k_load || op == LeafOp::k_load_bcast ? load(reg, ptr) : store(reg, ptr);
+    Inst i = leaf_op_kind(op) == LeafOpKind::kLoad ? load(reg, ptr) : store(reg, ptr);
     i.op = op;
     i.mem.disp = disp;
     return i;
@@ -35,7 +35,7 @@ class X64Memory : public testing::TestWithParam<int> {
 };
 
 TEST_P(X64Memory, AddressesOfEveryForm) {
-  for (const LeafOp op : {LeafOp::k_load, LeafOp::k_load_bcast}) {
+  for (const LeafOp op : {LeafOp::k_load, LeafOp::k_load_bcast, LeafOp::k_load_b8, LeafOp::k_load_b8_bcast}) {
     for (const int scale : {1, 2, 4, 8}) {
       for (const int disp : {0, 4, 124, -4, 1000, 4096}) {
         LeafProgram p = program("address");
@@ -77,6 +77,40 @@ TEST_P(X64Memory, StoresOfEveryKind) {
   expect_equal(p, operands(), shape().name());
 }
 
+// Masks whose lanes are constant, one that has them on two paths, and one that has others there.
+TEST_P(X64Memory, StoresOfConstantMasks) {
+  for (int lanes = -1; lanes <= shape().lanes + 1; ++lanes) {
+    LeafProgram p = program("constant_masks");
+    p.body = {inst(load(0, 0))};
+    for (int m = 0; m < 3; ++m) {
+      Inst tail{LeafOp::k_mask_tail, m};
+      tail.var_add = 100;
+      tail.extent = {Extent::kConst, 100 + lanes};
+      p.body.push_back(inst(tail));
+    }
+    Node often;
+    often.kind = Node::Kind::if_less;
+    often.var = 0;
+    often.extent = {Extent::kConst, 1};
+    for (int m = 1; m < 3; ++m) {
+      Inst tail{LeafOp::k_mask_tail, m};
+      tail.extent = {Extent::kConst, m == 1 ? std::clamp(lanes, 0, shape().lanes) : 2};
+      often.body.push_back(inst(tail));
+    }
+    Node zero;
+    zero.kind = Node::Kind::set_var;
+    zero.var = 0;
+    p.body.push_back(zero);
+    p.body.push_back(often);
+    for (int m = 0; m < 3; ++m) {
+      Inst out = store(0, 2, -1, m);
+      out.mem.disp = 4 + 512 * m;
+      p.body.push_back(inst(out));
+    }
+    expect_equal(p, operands(), fmt::format("{} lanes", lanes));
+  }
+}
+
 TEST_P(X64Memory, MaskTailsOfEveryLength) {
   LeafProgram p = program("masks");
   Node loop;
@@ -102,6 +136,10 @@ TEST_P(X64Memory, MaskTailsOfEveryLength) {
   Inst out = store(3, 2, 0);
   out.mem.disp = 4096;
   loop.body.push_back(inst(out));
+  Inst bytes = at(LeafOp::k_load_b8, 4, 0, 3);
+  bytes.mask = 0;
+  loop.body.push_back(inst(bytes));
+  loop.body.push_back(inst(at(LeafOp::k_store, 4, 2, 8192)));
   p.body = {loop};
   Operands in = operands();
   const int64_t ends[] = {-5000000000, -3, 0, 1, 7, 8, 9, 15, 16, 17, 40, 255, 256, 257, 4294967296, 5000000000};

@@ -137,6 +137,38 @@ TEST(X64Ops, RefusesWhatTheLevelLacks) {
             ir::Code::kUNSUPPORTED);
 }
 
+// Where no register is left for a constant it is built in the destination: not where that is the mask, which is a vector without mask registers.
+TEST(X64Ops, AConstantIsNotBuiltOverTheMask) {
+  for (const Shape& shape : all_shapes()) {
+    if (!can_run(shape)) continue;
+    for (int live = shape.level == ir::IsaLevel::avx2 ? 8 : 24;; ++live) {
+      LeafProgram p = empty_program(shape, "blend", 4);
+      p.vector_registers = shape.level == ir::IsaLevel::avx2 ? 16 : 32;
+      p.num_vregs = live + 2;
+      for (int v = 0; v < live; ++v) {
+        Inst from = load(v, v % 3);
+        from.mem.disp = 4 * shape.lanes * (v / 3);
+        p.body.push_back(inst(from));
+      }
+      p.body.push_back(inst(arith(LeafOp::k_cmp_lt, 0, 0, 1)));
+      p.body.push_back(inst(arith(LeafOp::k_constant, live, -1, -1, -1, 0x40200000)));
+      Inst blend = arith(LeafOp::k_blend, live + 1, live, 2);
+      blend.mask = 0;
+      p.body.push_back(inst(blend));
+      for (int v = 0; v <= live; ++v) {
+        Inst to = store(v == live ? live + 1 : v, 3);
+        to.mem.disp = 4 * shape.lanes * v;
+        p.body.push_back(inst(to));
+      }
+      Operands in = operands(shape, 5);
+      in.data[3].resize(static_cast<size_t>(live + 1) * shape.lanes);
+      int refused = 0;
+      expect_equal(p, in, fmt::format("{} live {}", shape.name(), live), &refused);
+      if (HasFatalFailure() || refused > 0) break;
+    }
+  }
+}
+
 TEST(X64Ops, RefusesMoreLiveVectorsThanRegisters) {
   for (const Shape& shape : all_shapes()) {
     const int registers = shape.level == ir::IsaLevel::avx2 ? 16 : 32;

@@ -91,7 +91,11 @@ const std::vector<Refusal>& refusals() {
       {"row rank", "INVALID: x0.shape: 0 dimensions, expected at least 1 (sum)", one("sum", {{}})},
       {"gelu form", "INVALID: x0: approximate \"fast\" of gelu, expected \"none\" or \"tanh\"", one("gelu", {{F(2)}}, {{"approximate", std::string("fast")}})},
       {"perm", "INVALID: x0: perm [0, 0] of transpose, expected each of the 2 dimensions once", one("transpose", {{F(2), F(3)}}, {{"perm", std::vector<int64_t>{0, 0}}})},
-      {"odd rope", "INVALID: x0.shape[2]: 7, expected a fixed even size", one("rope", {{F(2), F(3), F(7)}, {F(2), F(3)}, {F(2), F(3)}})},
+      {"moved dtype", "UNSUPPORTED: x: dtype f16 of copy, expected f32 or i32", [](Graph& g) {
+         g.outputs = {add_node(g, "copy", {add_tensor(g, "x", {F(2)}, false, ir::DType::f16)}, "y")};
+       }},
+      {"rope of varying heads", "INVALID: x0.shape[2]: M, expected a fixed size: finish a graph for each", one("rope", {{F(2), F(3), M()}, {F(2), F(3)}, {F(2), F(3)}})},
+      {"odd rope", "INVALID: x0.shape[2]: 7, expected an even size, as pairs are turned: pad it by one", one("rope", {{F(2), F(3), F(7)}, {F(2), F(3)}, {F(2), F(3)}})},
       {"rope positions", "INVALID: x1.shape[0]: 5, expected 2 (positions of x0)", one("rope", {{F(2), F(3), F(8)}, {F(5), F(4)}, {F(2), F(4)}})},
       {"rope half", "INVALID: x2.shape[1]: 8, expected 4 (half of the last of x0)", one("rope", {{F(2), F(3), F(8)}, {F(2), F(4)}, {F(2), F(8)}})},
       {"no name", "INVALID: tensors: tensor 0 has no name", edit([](Graph& g) { g.tensors[0].name.clear(); })},

@@ -81,6 +81,7 @@ TEST(CapiTune, AHotShapeIsProposedWhileCallsRun) {
   while (settled() == 0 && std::chrono::steady_clock::now() < end) loop.serve(256);
   EXPECT_EQ(counter(ctx.get(), "promotions_proposed"), 1u);
   EXPECT_GT(counter(ctx.get(), "tune_cpu_ns"), 0u);
+  EXPECT_GT(counter(ctx.get(), "tune_ns"), 0u);
   loop.serve(256);
 }
 

@@ -178,9 +178,9 @@ TEST(Evaluate, TwoThreads) {
 TEST(Evaluate, SaysWhatIsInvalid) {
   Cache cache;
   Job job = matmul_job(1);
-  job.task.isa = "z80";
+  job.task.target = "z80";
   EXPECT_EQ(cache.evaluate(job).status().code(), ir::Code::kINVALID);
-  job.task.isa.clear();
+  job.task.target.clear();
   job.task.kernel_text = "kernel";
   EXPECT_EQ(cache.evaluate(job).status().code(), ir::Code::kINVALID);
   job.task.kernel_text = kMatmul;

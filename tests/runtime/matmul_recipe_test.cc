@@ -13,6 +13,7 @@
 #include "runtime/compiler.h"
 #include "runtime/oracle.h"
 #include "search/recipe.h"
+#include "tests/common/machines.h"
 
 namespace lathe::runtime {
 namespace {
@@ -297,8 +298,10 @@ TEST(MatmulRecipe, old_records_mean_what_they_did) {
 }
 
 TEST(MatmulRecipe, every_operator_of_the_workloads_has_an_accepted_default) {
+  std::vector<ir::Target> all = targets();
+  for (const test::Machine& m : test::machines()) all.push_back(m.target);
   int problems = 0;
-  for (const char* name : {"limits", "qwen2.5-0.5b", "smollm2-135m", "minilm-l6", "bert-base", "llama3-8b-layer"}) {
+  for (const char* name : {"limits", "qwen2.5-0.5b", "smollm2-135m", "minilm-l6", "bert-base", "llama3-8b-layer", "odd_shapes"}) {
     const std::vector<ops::Workload> items = manifest("workloads/" + std::string(name));
     ASSERT_FALSE(items.empty()) << name;
     for (const ops::Workload& item : items) {
@@ -314,7 +317,7 @@ TEST(MatmulRecipe, every_operator_of_the_workloads_has_an_accepted_default) {
         p.cold = item.cache == ops::CacheState::cold;
         for (const ir::Symbol& s : p.kernel.symbols) p.dims[s.name] = std::max<int64_t>(s.min, std::min<int64_t>(s.max, 8));
         if (!search::kMatmulRecipe.matches(p)) continue;
-        for (const ir::Target& t : targets()) {
+        for (const ir::Target& t : all) {
           const Knobs k = search::kMatmulRecipe.defaults(p, t);
           ASSERT_FALSE(k.empty()) << item.name << " " << t.to_string();
           EXPECT_TRUE(search::kMatmulRecipe.accepts(k, p, t).ok()) << item.name << " " << t.to_string();

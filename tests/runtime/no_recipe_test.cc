@@ -61,10 +61,15 @@ TEST_P(NoRecipe, GenericSchedulesBuildAndAreRight) {
   const std::vector<search::Schedule> list = search::candidates(problem_, jit::host_target(), 9);
   ASSERT_GE(list.size(), 2u);
   EXPECT_TRUE(list[0].moves.empty()) << "the Kernel as it is comes first: it is safe";
+  int built = 0;
   for (size_t i = 1; i < list.size(); ++i) {
     const ir::Status status = check(list[i]);
-    EXPECT_TRUE(status.ok()) << status.to_string() << "\n" << to_text(list[i]);
+    // Sixteen registers do not hold all that the rules unroll: xbyak refuses then, and a search drops the candidate or LLVM spills.
+    const bool tight = status.code() == ir::Code::kUNSUPPORTED && jit::host_target().vector_registers == 16 && status.message().find("vector registers") != std::string::npos;
+    EXPECT_TRUE(status.ok() || tight) << status.to_string() << "\n" << to_text(list[i]);
+    built += status.ok();
   }
+  EXPECT_GE(built, 1);
 }
 
 TEST_P(NoRecipe, NeighboursAreRightOrRefused) {

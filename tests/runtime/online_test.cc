@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "ir/text_form.h"
+#include "runtime/candidacy.h"
 #include "runtime/context.h"
 #include "runtime/serve_sampled.h"
 
@@ -105,13 +106,14 @@ struct Server {
   const BoundOp* body() { return *op->bound(call); }
   HotShape& heat() { return *op->live_shapes()[0].heat; }
   const ServedStage& serving() { return *body()->steps[0].stage; }
-  // The n-th candidate is on record as the best.
+  // The n-th of those that can serve here is on record as the best: constants packed as they are, no more workspace than the host was told.
   std::string record(int n, DecisionStatus status = DecisionStatus::verified) {
     const search::Problem p = op->live_problem(0, call.symbols, request, serving());
+    const int64_t told = body()->workspace_bytes - body()->nest_offset;
     std::vector<search::Schedule> fitting;
     for (search::Schedule& s : search::candidates(p, context->target(), 64)) {
       const ir::Result<ir::Kernel> k = search::replay(p.kernel, s);
-      if (k.ok() && Operator::same_layouts(*k, serving())) fitting.push_back(std::move(s));
+      if (k.ok() && Operator::same_layouts(*k, serving()) && workspace_of(p.kernel, *k, call.symbols, request.threads) <= told) fitting.push_back(std::move(s));
     }
     if (static_cast<int>(fitting.size()) <= n) return "";
     Decision d;
@@ -185,6 +187,8 @@ TEST(Online, a_faster_candidate_goes_through_shadow_and_canary_and_serves) {
     EXPECT_GT(s.op->generation(), generation);
     s.serve(100);
     EXPECT_EQ(s.count(Stat::k_promotions_active), 1);
+    EXPECT_EQ(s.count(Stat::k_promotions_verified), 1);
+    EXPECT_EQ(s.count(Stat::k_promotions_faster), 1);
     EXPECT_EQ(s.count(Stat::k_promotions_shadow), 1);
     EXPECT_EQ(s.count(Stat::k_promotions_canary), 1);
   }
@@ -237,6 +241,7 @@ TEST(Online, a_candidate_that_is_wrong_or_crashes_in_shadow_is_quarantined_and_s
     EXPECT_EQ(s.state(), S::quarantined) << plant << ": " << s.why();
     EXPECT_EQ(s.body(), before);
     s.serve(50);
+    EXPECT_EQ(s.count(Stat::k_promotions_quarantined), 1);
     EXPECT_EQ(s.count(Stat::k_promotions_canary), 0);
   }
 }
@@ -277,6 +282,7 @@ TEST(Online, no_worker_costs_the_host_nothing) {
   Server s(TuneMode::trials, "", false, {}, "/nonexistent/lathe-worker");
   s.warm();
   EXPECT_EQ(s.state(), S::rejected) << s.why();
+  EXPECT_EQ(s.count(Stat::k_promotions_rejected), 1);
   s.serve(100);
 }
 

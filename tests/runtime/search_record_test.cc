@@ -33,7 +33,6 @@ struct Bed {
     t.problem.kernel = ir::parse_kernel(kMatmul).value();
     t.query.kernel_text = ir::print(t.problem.kernel);
     t.query.allowed = ir::kReassociate | ir::kContract;
-    t.isa = ir::isa_name(context->target().level);
     t.candidates = 6;
     t.ram = int64_t{1} << 30;
     return t;

@@ -74,6 +74,94 @@ TEST(Timing, ASlowerOneNeverWinsUnderNoise) {
   }
 }
 
+// The placements of a field: what each candidate's time is multiplied by at each.
+struct Placed {
+  std::vector<double> us;
+  std::vector<std::vector<double>> at;
+  SimulatedBench bench() const {
+    SimulatedBench b{us};
+    b.at = [at = at](int candidate, int placement) { return at[static_cast<size_t>(candidate)][static_cast<size_t>(placement)]; };
+    return b;
+  }
+};
+
+// Operands at one distance show a kernel that another distance would not.
+TEST(Timing, WhatIsFastAtOnePlacementOnlyDoesNotWin) {
+  // The second candidate has 100 where the default is at its worst, 135, and 108 where that has 96.
+  const Placed worst_first{{100, 100}, {{1.35, .96, .96, .96}, {1, 1.08, 1.08, 1.08}}};
+  // By the mean it gains 6 %, all of it at the third placement.
+  const Placed one_lucky{{100, 100}, {{1, 1, 1, 1}, {1, 1, .76, 1}}};
+  for (const NoiseModel& noise : {NoiseModel{}, NoiseModel::busy()}) {
+    for (const Placed& field : {worst_first, one_lucky}) {
+      for (uint64_t seed = 0; seed < 50; ++seed) {
+        SimulatedBench b = field.bench();
+        b.noise = noise;
+        b.random.seed(seed);
+        b.sample_us = 1000;
+        TimingOptions options;
+        options.placements = 4;
+        options.seed = seed;
+        EXPECT_EQ(b.run(options).decision.winner, 0) << "seed " << seed;
+      }
+    }
+  }
+  SimulatedBench alone = worst_first.bench();
+  alone.sample_us = 1000;
+  EXPECT_EQ(alone.run().decision.winner, 1) << "by the first placement alone";
+}
+
+// Equal kernels that all hang on where operands lie.
+TEST(Timing, EqualCandidatesTieAtAnyPlacements) {
+  int claimed = 0;
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    SimulatedBench b{{100, 100, 100, 100, 100}};
+    b.at = [](int, int placement) { return placement == 0 ? 1.4 : 1 + 0.02 * placement; };
+    b.random.seed(seed);
+    b.noise = NoiseModel::busy();
+    b.sample_us = 1000;
+    TimingOptions options;
+    options.placements = 4;
+    options.seed = seed;
+    claimed += !b.run(options).decision.tie;
+  }
+  EXPECT_LE(claimed, 2) << "of 100 with four equal rivals";
+}
+
+TEST(Timing, WhatIsFasterAtEachPlacementWins) {
+  const Placed field{{100, 90, 96}, {{1.35, 1, 1, 1}, {1.4, 1, 1.05, 1}, {1, 1, 1, 1}}};
+  int won = 0;
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    SimulatedBench b = field.bench();
+    b.noise = NoiseModel::busy();
+    b.random.seed(seed);
+    b.sample_us = 1000;
+    TimingOptions options;
+    options.placements = 4;
+    options.seed = seed;
+    const SimulatedBench::Result r = b.run(options);
+    won += r.decision.winner == 2;
+    EXPECT_LE(r.further, 64);
+  }
+  EXPECT_GE(won, 90) << "the third, by its mean";
+}
+
+// A sample goes through all placements as often at each; one of a call that is longer than a sample, through two.
+TEST(Timing, EachSampleTakesInEachPlacementEqually) {
+  for (const double us : {20.0, 3000.0}) {
+    std::vector<int> calls(4, 0);
+    SimulatedBench b{{us, us}};
+    b.at = [&](int, int placement) { return ++calls[static_cast<size_t>(placement)], 1.0; };
+    b.sample_us = 1000;
+    TimingOptions options;
+    options.placements = 4;
+    b.run(options);
+    EXPECT_EQ(calls[2], us < 1000 ? calls[3] : 0);
+    EXPECT_EQ(calls[2] > 0, us < 1000);
+    EXPECT_GT(calls[0], calls[1]) << "the warm-up";
+    EXPECT_GE(calls[1], calls[3]);
+  }
+}
+
 // How often the fastest of the field, or one within 2 % of it, is promoted in 200 runs.
 int promoted(std::vector<double> us, const NoiseModel& noise, bool contended) {
   const double best = *std::min_element(us.begin(), us.end());

@@ -86,13 +86,13 @@ TEST(Trees, damaged_texts_are_refused_and_never_crash) {
 
 std::vector<TaskRecord> family_history(int tasks, int rows_each, double trust = 1) {
   std::vector<TaskRecord> out;
-  const ir::Target target = avx512_target();
+  const ir::Target target = run_target();
   for (int t = 0; t < tasks; ++t) {
     TaskRecord r;
     r.problem = matmul_problem(16 + 8 * t, 512, 512);
     r.environment = "here";
     r.trust = trust;
-    RecipeSpace space(r.problem, target, MachineRates::assumed(target));
+    RecipeSpace space(r.problem, target, run_rates());
     for (int i = 0; i < rows_each; ++i) {
       const Knobs& k = space.at(i * 7 % space.size()).knobs;
       r.rows.push_back({"panel.1", k, {}, OutcomeKind::timed, {100.0 / static_cast<double>(k.at("mr")) + 1}, 0});
@@ -103,8 +103,8 @@ std::vector<TaskRecord> family_history(int tasks, int rows_each, double trust = 
 }
 
 TEST(CostModel, trees_are_trusted_from_five_tasks_and_three_hundred_rows) {
-  const ir::Target target = avx512_target();
-  const MachineRates rates = MachineRates::assumed(target);
+  const ir::Target target = run_target();
+  const MachineRates rates = run_rates();
   EXPECT_FALSE(train_model(family_history(4, 100), target, rates, 1).trusted());
   EXPECT_FALSE(train_model(family_history(5, 40), target, rates, 1).trusted());
   const CostModel own = train_model(family_history(5, 60), target, rates, 1);
@@ -116,8 +116,8 @@ TEST(CostModel, trees_are_trusted_from_five_tasks_and_three_hundred_rows) {
 }
 
 TEST(CostModel, ranks_what_history_ranks) {
-  const ir::Target target = avx512_target();
-  const MachineRates rates = MachineRates::assumed(target);
+  const ir::Target target = run_target();
+  const MachineRates rates = run_rates();
   const CostModel model = train_model(family_history(6, 60), target, rates, 1);
   const Featurizer f(matmul_problem(40, 512, 512), target, rates, find_recipe(matmul_problem(40, 512, 512)));
   Knobs slow{{"mr", 1}, {"nr", 32}, {"kc", 0}, {"mc", 0}, {"pf", 0}}, fast = slow;
@@ -153,8 +153,8 @@ TEST(CostModel, labels_are_clipped_and_failures_are_slow) {
   std::vector<TaskRecord> history = family_history(1, 4);
   history[0].rows[1].outcome = OutcomeKind::crashed;
   history[0].rows[2].outcome = OutcomeKind::duplicate;
-  const ir::Target target = avx512_target();
-  const std::vector<TrainRow> rows = training_rows(history, target, MachineRates::assumed(target));
+  const ir::Target target = run_target();
+  const std::vector<TrainRow> rows = training_rows(history, target, run_rates());
   ASSERT_EQ(rows.size(), 3u);
   EXPECT_EQ(rows[1].label, kLabelClip);
   EXPECT_FLOAT_EQ(rows[1].weight, 0.2f);

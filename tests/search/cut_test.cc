@@ -87,11 +87,80 @@ kernel scores(q: f32[7, 64] in, t: f32[64, L] in, y: f32[7, L] out) family matmu
         for n2c < min(16, min(32, L - 32*n0) - 16*n1c) @vector:
           y[m1c, 32*n0 + 16*n1c + n2c] = c[m1c, 16*n1c + n2c]
 )");
-  ASSERT_EQ(k.leaves.size(), 1u);
-  const std::string text = k.leaves[0].text;
-  EXPECT_THAT(text, HasSubstr("for i1 < 2 @unroll:"));
-  EXPECT_THAT(text, HasSubstr("for i2 < min(16, e0 - 16*i1) @vector:")) << text;
+  // Up to half of a tile, more than that, and a whole one.
+  ASSERT_EQ(k.leaves.size(), 3u);
+  const ir::NestCall& call = k.nest.phases[0].body[0].call;
+  ASSERT_EQ(call.variants.size(), 1u);
+  EXPECT_EQ(ir::print(call.variants[0].extent), "min(32, L - 32*n0)");
+  ASSERT_EQ(call.leaves.size(), 32u);
+  for (int columns = 1; columns <= 32; ++columns) EXPECT_EQ(call.leaves[static_cast<size_t>(columns - 1)], columns <= 16 ? 0 : columns < 32 ? 1 : 2) << columns;
+  for (const int leaf : {0, 1}) {
+    const std::string text = k.leaves[static_cast<size_t>(leaf)].text;
+    EXPECT_THAT(text, HasSubstr(leaf == 0 ? "for i1 < 1 @unroll:" : "for i1 < 2 @unroll:")) << text;
+    EXPECT_THAT(text, HasSubstr("for i2 < min(16, e0 - 16*i1) @vector:")) << text;
+    EXPECT_THAT(text, HasSubstr(leaf == 0 ? "e0 in 1.." : "e0 in 17..")) << text;
+    EXPECT_THAT(text, HasSubstr(leaf == 0 ? "r0: f32[7, 16] reg" : "r0: f32[7, 32] reg")) << text;
+  }
+  EXPECT_THAT(k.leaves[2].text, HasSubstr("for i2 < 16 @vector:")) << k.leaves[2].text;
 }
+
+// Constant columns: whole tiles without masks, and one tile of the vectors that hold what is left.
+TEST(Cut, TheLastTileIsItsLiveVectors) {
+  struct Case {
+    int columns;
+    size_t leaves;
+    const char *vectors, *lanes, *reg;
+  };
+  for (const Case& c : {Case{33, 2, "for i1 < 1 @unroll:", "for i2 < min(16, 1 - 16*i1) @vector:", "r0: f32[3, 16] reg"},
+                        Case{48, 2, "for i1 < 1 @unroll:", "for i2 < 16 @vector:", "r0: f32[3, 32] reg"},
+                        Case{63, 2, "for i1 < 2 @unroll:", "for i2 < min(16, 31 - 16*i1) @vector:", "r0: f32[3, 32] reg"},
+                        Case{64, 1, "for i1 < 2 @unroll:", "for i2 < 16 @vector:", "r0: f32[3, 32] reg"}}) {
+    const ir::CutKernel k = cut_text(fmt::format(R"(
+kernel product(q: f32[3, 64] in, t: f32[64, {0}] in, y: f32[3, {0}] out) family matmul
+  c: f32[3, 32] reg
+  for n0 < ceildiv({0}, 32):
+    for m1 < 3 @unroll:
+      for n1 < ceildiv(min(32, {0} - 32*n0), 16) @unroll:
+        for n2 < min(16, min(32, {0} - 32*n0) - 16*n1) @vector:
+          c[m1, 16*n1 + n2] = 0.0
+    for k < 64 @tensor(mma):
+      for m1b < 3 @unroll:
+        for n1b < ceildiv(min(32, {0} - 32*n0), 16) @unroll:
+          for n2b < min(16, min(32, {0} - 32*n0) - 16*n1b) @vector:
+            c[m1b, 16*n1b + n2b] += q[m1b, k] * t[k, 32*n0 + 16*n1b + n2b]
+    for m1c < 3 @unroll:
+      for n1c < ceildiv(min(32, {0} - 32*n0), 16) @unroll:
+        for n2c < min(16, min(32, {0} - 32*n0) - 16*n1c) @vector:
+          y[m1c, 32*n0 + 16*n1c + n2c] = c[m1c, 16*n1c + n2c]
+)", c.columns));
+    ASSERT_EQ(k.leaves.size(), c.leaves) << c.columns;
+    const std::string rest = k.leaves[0].text, whole = k.leaves.back().text;
+    for (const char* part : {c.vectors, c.lanes, c.reg}) EXPECT_THAT(rest, HasSubstr(part)) << c.columns;
+    EXPECT_THAT(whole, HasSubstr("for i2 < 16 @vector:"));
+    EXPECT_THAT(whole, testing::Not(HasSubstr("e0"))) << whole;
+  }
+}
+
+// More leaves than a group may have: one for all columns, which masks every vector.
+TEST(Cut, ManyRowCountsShareTheLeavesOfColumns) {
+  const ir::CutKernel k = cut_text(R"(
+kernel scores(q: f32[M, 64] in, t: f32[64, L] in, y: f32[M, L] out) family matmul where M in 1..100, L in 1..4096
+  c: f32[14, 32] reg
+  for n0 < ceildiv(L, 32):
+    for m0 < ceildiv(M, 14):
+      for m1 < min(14, M - 14*m0) @unroll:
+        for n1 < ceildiv(min(32, L - 32*n0), 16) @unroll:
+          for n2 < min(16, min(32, L - 32*n0) - 16*n1) @vector:
+            c[m1, 16*n1 + n2] = 0.0
+      for m1c < min(14, M - 14*m0) @unroll:
+        for n1c < ceildiv(min(32, L - 32*n0), 16) @unroll:
+          for n2c < min(16, min(32, L - 32*n0) - 16*n1c) @vector:
+            y[14*m0 + m1c, 32*n0 + 16*n1c + n2c] = c[m1c, 16*n1c + n2c]
+)");
+  EXPECT_EQ(k.leaves.size(), 14u);
+  EXPECT_THAT(k.leaves[0].text, HasSubstr("for i1 < 2 @unroll:"));
+}
+
 
 // A packed panel is there whole where columns end inside it; one that always ends with its columns need not say so.
 TEST(Cut, PaddedTilesStateTheirWidth) {
@@ -112,8 +181,7 @@ kernel product(q: f32[64] in, t: f32[64, {0}] const layout [1/32, 0, 1%32], y: f
       for n2c < min(16, min(32, {0} - 32*n0) - 16*n1c) @vector:
         y[32*n0 + 16*n1c + n2c] = c[16*n1c + n2c]
 )", n));
-    ASSERT_EQ(k.leaves.size(), 1u);
-    EXPECT_THAT(k.leaves[0].text, HasSubstr(stated)) << k.leaves[0].text;
+    for (const ir::Leaf& leaf : k.leaves) EXPECT_THAT(leaf.text, HasSubstr(stated)) << leaf.text;
   }
 }
 

@@ -44,9 +44,9 @@ TEST(Traffic, cold_buffers_move_at_least_once) {
 }
 
 TEST(Traffic, tiles_cut_what_is_read_again) {
-  const ir::Target t = avx512_target();
+  const ir::Target t = run_target();
   const Problem p = matmul_problem(256, 2048, 2048);
-  const Featurizer f(p, t, MachineRates::assumed(t), find_recipe(p));
+  const Featurizer f(p, t, run_rates(), find_recipe(p));
   Knobs narrow{{"mr", 2}, {"nr", 32}, {"kc", 0}, {"mc", 0}, {"pf", 0}}, wide = narrow;
   wide["mr"] = 8;
   EXPECT_LT(value(f.of(wide).x, Feature::k_b_l1), value(f.of(narrow).x, Feature::k_b_l1)) << "B is walked by fewer tiles";
@@ -58,7 +58,7 @@ TEST(Traffic, tiles_cut_what_is_read_again) {
 }
 
 TEST(Features, say_what_the_knobs_say) {
-  const ir::Target t = avx512_target();
+  const ir::Target t = machine("zen5").target;  // sixteen lanes; memory decides
   const Problem p = matmul_problem(16, 4096, 4096, true, 2);
   const Featurizer f(p, t, MachineRates::assumed(t), find_recipe(p));
   const Features x = f.of({{"mr", 7}, {"nr", 48}, {"kc", 1024}, {"mc", 0}, {"pf", 8192}, {"zz", -3}, {"order", 1}}).x;
@@ -69,16 +69,16 @@ TEST(Features, say_what_the_knobs_say) {
   EXPECT_EQ(value(x, Feature::k_bottleneck), 4) << "weights from memory";
   EXPECT_EQ(value(x, Feature::k_knob_a), 1) << "order, which no feature knows";
   EXPECT_EQ(value(x, Feature::k_knob_b), -2) << "zz";
-  EXPECT_GT(value(x, Feature::k_padded), 1);
+  EXPECT_EQ(value(x, Feature::k_padded), 1) << "the last panel is one vector, and whole";
   EXPECT_EQ(value(x, Feature::k_rows), static_cast<float>(std::log2(17)));
   const Features free = features(p, t, MachineRates::assumed(t), find_recipe(p), {{"mr", 7}, {"nr", 48}, {"kc", 1024}, {"pf", 8192}, {"zz", -3}, {"order", 1}, {"mc", 0}});
   EXPECT_EQ(free, x);
 }
 
 TEST(Features, of_a_scheduled_kernel_agree_with_the_knobs_on_the_tile) {
-  const ir::Target t = avx512_target();
+  const ir::Target t = run_target();
   const Problem p = matmul_problem(16, 512, 512, true);
-  const Featurizer f(p, t, MachineRates::assumed(t), find_recipe(p));
+  const Featurizer f(p, t, run_rates(), find_recipe(p));
   const Knobs k{{"mr", 8}, {"nr", 32}, {"kc", 0}, {"mc", 0}, {"pf", 0}};
   Knobs all = find_recipe(p)->defaults(p, t);
   for (const auto& [name, v] : k) all[name] = v;
@@ -105,7 +105,7 @@ TEST(Features, the_table_has_every_group_and_no_name_twice) {
 }
 
 TEST(AnalyticFit, finds_rates_that_made_the_times) {
-  const ir::Target t = avx512_target();
+  const ir::Target t = machine("zen5").target;  // some of these shapes hang on arithmetic, some on memory
   const MachineRates assumed = MachineRates::assumed(t);
   MachineRates real = assumed;
   real.flops /= 2;

@@ -11,6 +11,7 @@
 
 #include "ir/text_form.h"
 #include "search/cut.h"
+#include "tests/common/machines.h"
 #include "walk.h"
 
 namespace lathe::search {
@@ -97,7 +98,7 @@ TEST_P(NoRecipe, GenericSchedulesKeepTheValues) {
 TEST_P(NoRecipe, NeighboursKeepTheValues) {
   const ir::Kernel kernel = small(read_kernel(GetParam().name));
   const Symbols& shape = GetParam().shapes.back();
-  const ir::Target target = target_of(ir::IsaLevel::avx512);
+  const ir::Target target = test::this_machine().target;
   const Problem problem{kernel, shape, 2, false};
   const Tensors inputs = whole_inputs(kernel, shape);
   const ir::Result<Tensors> want = outputs(kernel, shape, inputs);

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include "ir/text_form.h"
+#include "search/features.h"
 #include "search/history.h"
+#include "tests/common/machines.h"
 
 namespace lathe::search {
 
@@ -46,16 +48,27 @@ inline Problem softmax_problem(int64_t rows, int64_t columns, int threads = 1) {
   return p;
 }
 
-inline ir::Target avx512_target() {
-  ir::Target t;
-  t.level = ir::IsaLevel::avx512;
-  t.lanes = 16;
-  t.vector_registers = 32;
-  t.mask_registers = 7;
-  t.l1_bytes = 48 << 10;
-  t.l1_ways = 12;
-  t.l3_bytes = 32 << 20;
-  return t;
+// Of the machine that this run takes itself for. A claim that holds on one machine only names it: machine("zen5").
+inline const test::Machine& machine(const std::string& name) { return *test::find_machine(name); }
+inline ir::Target run_target() { return test::this_machine().target; }
+inline MachineRates run_rates() {
+  const ir::Target t = run_target();
+  const auto rate = [](const std::string& name) {
+    for (const auto& [key, value] : test::this_machine().rates) {
+      if (key == name) return value;
+    }
+    return 0.0;
+  };
+  MachineRates r;
+  r.flops = rate(t.level >= ir::IsaLevel::avx512 ? "fma_avx512" : "fma_avx2");
+  r.l1 = rate("read_l1");
+  r.l2 = rate("read_l2");
+  r.l3 = rate("read_l3");
+  r.dram = rate("read_memory");
+  r.call_us = rate("call_ns") * 1e-3;
+  r.task_us = rate("task_ns") * 1e-3;
+  r.barrier_us = rate("barrier_ns") * 1e-3;
+  return r;
 }
 
 }  // namespace lathe::search

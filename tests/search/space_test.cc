@@ -12,13 +12,10 @@
 namespace lathe::search {
 namespace {
 
-RecipeSpace space_of(const Problem& p) {
-  const ir::Target t = avx512_target();
-  return RecipeSpace(p, t, MachineRates::assumed(t));
-}
+RecipeSpace space_of(const Problem& p) { return RecipeSpace(p, run_target(), run_rates()); }
 
 TEST(Space, holds_exactly_what_the_predicate_accepts) {
-  const ir::Target t = avx512_target();
+  const ir::Target t = run_target();
   for (const Problem& p : {matmul_problem(16, 512, 512, true), matmul_problem(300, 300, 2048), softmax_problem(128, 1000, 2)}) {
     const RecipeSpace space = space_of(p);
     const Recipe* r = find_recipe(p);
@@ -55,7 +52,7 @@ TEST(Space, norms_sum_in_short_rows) {
     for n1 < 896 [col]:
       y[i, n1] = x[i, n1] * rsqrt(s[i])
 )");
-  ir::Target t = avx512_target();
+  ir::Target t = machine("zen5").target;
   const Recipe* r = find_recipe(p);
   const Knobs one = {{"unroll", 1}, {"grain", 0}}, two = {{"unroll", 2}, {"grain", 0}};
   EXPECT_TRUE(r->accepts(one, p, t).ok()) << "56 terms a lane";

@@ -12,6 +12,7 @@
 #include "search/prior.h"
 #include "search/strategy.h"
 #include "search/transfer.h"
+#include "tests/common/machines.h"
 
 namespace lathe::search {
 namespace {
@@ -154,7 +155,7 @@ class EveryStrategy : public ::testing::TestWithParam<const char*> {
   Grid near_{8, 64, 1024}, far_{32, 16, 0};
   Grid grid_;
   Problem problem_;
-  ir::Target target_;
+  ir::Target target_ = test::this_machine().target;
   std::vector<TaskRecord> history_;
   SearchProblem search_;
 };

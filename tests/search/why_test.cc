@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "ir/text_form.h"
+#include "tests/common/machines.h"
 
 namespace lathe::search {
 namespace {
@@ -22,8 +23,7 @@ kernel gate(x: f32[32, 64] in, w: f32[96, 64] const, y: f32[32, 96] out) family 
 )");
   ASSERT_TRUE(kernel.ok()) << kernel.status().to_string();
   problem.kernel = *kernel;
-  ir::Target target;
-  target.level = ir::IsaLevel::avx2;
+  const ir::Target target = test::find_machine("laptop")->target;  // tiles of rows, several of them
   Schedule schedule = default_schedule(problem, target);
   ASSERT_FALSE(schedule.recipe.empty());
   schedule.moves.push_back(*parse_move("increment_padding x 1 128"));

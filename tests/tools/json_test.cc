@@ -55,18 +55,37 @@ TEST(Warmup, RowsAndSummaryHaveTheirFields) {
   ASSERT_EQ(f.rows().size(), 4u);
   for (const json& row : f.rows()) {
     expect_fields(row, "warmup",
-                  {"op", "dims", "dtype", "threads", "tier", "origin", "schedule", "us", "default_us", "of_roofline", "codegen_us"});
+                  {"op", "dims", "dtype", "threads", "tier", "origin", "schedule", "us", "default_us", "of_roofline", "first_resolve_us"});
     EXPECT_TRUE(row["dims"].is_object());
     EXPECT_TRUE(row["tier"] == "T1" || row["tier"] == "T0");
   }
   EXPECT_EQ(f.rows()[0]["dims"], json({{"M", 1}}));
   EXPECT_EQ(f.rows()[2]["dims"], json({{"m", 4}}));  // as the manifest writes it
   expect_fields(f.summary(), "warmup",
-                {"ops", "from_store", "compiled_xbyak", "compiled_llvm", "compiled_nvrtc", "searches", "measurements", "failed",
-                 "llvm_mapped", "first_call_codegen_us_max", "wall_ms", "digest"});
+                {"ops", "from_store", "compiled_xbyak", "compiled_llvm", "searches", "measurements", "failed",
+                 "llvm_mapped", "first_resolve_us_max", "wall_ms", "digest"});
   EXPECT_EQ(f.summary()["ops"], 3);
   EXPECT_EQ(f.summary()["failed"], 0);
   EXPECT_EQ(f.summary()["searches"], 0);
+}
+
+// Rows that there are none of, and squares from one element on.
+TEST(Warmup, EmptyRowsAndSquares) {
+  TempDir dir;
+  const std::string path = dir.path + "/rows.jsonl";
+  std::ofstream out(path);
+  for (const char* op : {"softmax", "layernorm", "sum"}) {
+    for (const char* dims : {"[0,\"T\"]", "[12,\"T\",\"T\"]"}) {
+      out << R"({"name":")" << op << dims[1] << R"(","graph":{"tensors":{"x":{"dtype":"f32","dims":)" << dims << R"(}},"nodes":[{"op":")" << op
+          << R"(","in":["x"],"out":"y"}],"outputs":["y"]},"dims":{"T":{"min":1,"max":512,"hints":[{"value":16,"weight":1}]}}})" << "\n";
+    }
+  }
+  out.close();
+  for (const char* tier : {"1", "2"}) {
+    const Finished f = lathe({"warmup", "--json", "--tier", tier, "--candidates", "2", "--budget", "20", "--store", dir.path, path});
+    EXPECT_EQ(f.code, 0) << f.err;
+    EXPECT_EQ(f.summary()["failed"], 0) << "tier " << tier << f.err;
+  }
 }
 
 TEST(Bench, RowsAndSummaryHaveTheirFields) {
@@ -100,10 +119,22 @@ TEST(Verify, RowsAndSummaryHaveTheirFields) {
     portable |= row["tier"] == "T0" && row["level"] == "portable";
   }
   EXPECT_TRUE(portable);
-  expect_fields(f.summary(), "verify", {"checked", "failed", "worst_err_over_bound"});
+  expect_fields(f.summary(), "verify", {"checked", "failed", "refused", "worst_err_over_bound"});
+  EXPECT_EQ(f.summary()["refused"], 0);
   EXPECT_EQ(f.summary()["checked"], f.rows().size());
   EXPECT_EQ(f.summary()["failed"], 0);
   EXPECT_LE(f.summary()["worst_err_over_bound"].get<double>(), 1);
+}
+
+TEST(Verify, FailsWhereNothingIsChecked) {
+  TempDir dir;
+  const std::string path = dir.path + "/large.jsonl";
+  std::ofstream(path) << R"({"name":"large","graph":{"tensors":{"x":{"dtype":"f32","dims":["M","K"]},"w":{"dtype":"f32","dims":["K","N"]}},)"
+                      << R"("nodes":[{"op":"matmul","in":["x","w"],"out":"y"}],"outputs":["y"]},)"
+                      << R"("dims":{"M":{"min":100000,"max":200000},"K":{"min":100000,"max":200000},"N":{"min":100000,"max":200000}}})" << "\n";
+  const Finished f = lathe({"verify", "--json", path}, {{"LATHE_CACHE", "off"}});
+  EXPECT_EQ(f.code, 1);
+  EXPECT_NE(f.err.find("nothing was checked"), std::string::npos) << f.err;
 }
 
 TEST(Verify, EqualSeedsMakeEqualOperators) {

@@ -110,11 +110,14 @@ TEST(Serve, AStoreThatCannotBeWrittenIsAFailure) {
   EXPECT_THAT(f.err, testing::AllOf(testing::HasSubstr("/proc/nowhere"), testing::HasSubstr("could not be written")));
 }
 
-TEST(Serve, WithoutAWorkerTheDefaultServesProvisionally) {
+TEST(Serve, WithoutAWorkerWarmUpFailsAndTheDefaultServesProvisionally) {
   if (!native()) GTEST_SKIP() << "no native level on this machine";
   TempDir dir;
   const Finished f = lathe({"warmup", "--json", "--store", dir.path, kSmall}, {{"LATHE_WORKER", "/nonexistent/worker"}});
-  ASSERT_EQ(f.code, 0) << f.err;
+  ASSERT_EQ(f.code, 1) << f.err;
+  EXPECT_THAT(f.err, testing::HasSubstr("/nonexistent/worker"));
+  for (const auto& row : f.rows()) EXPECT_EQ(row["tier"], "T1") << row;
+  EXPECT_EQ(f.summary()["failed"], 4);
   EXPECT_EQ(f.summary()["unmeasured"], 4);
   EXPECT_EQ(f.summary()["measurements"], 0);
   EXPECT_EQ(bench(dir.path).code, 0);

@@ -1,0 +1,59 @@
+// InlineVector against std::vector, over the border between its own memory and the heap.
+#include "ir/inline_vector.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+#include <vector>
+
+namespace lathe::ir {
+namespace {
+
+using Short = InlineVector<std::string, 3>;
+
+std::vector<std::string> listed(const Short& v) { return {v.begin(), v.end()}; }
+
+TEST(InlineVector, DoesWhatAVectorDoes) {
+  std::mt19937_64 rng(7);
+  for (int round = 0; round < 200; ++round) {
+    Short mine;
+    std::vector<std::string> theirs;
+    for (int step = 0; step < 20; ++step) {
+      const uint64_t kind = rng() % 6;
+      if (kind < 3 || theirs.empty()) {
+        theirs.push_back("element " + std::to_string(rng() % 100));
+        mine.push_back(theirs.back());
+      } else if (kind == 3) {
+        const size_t at = rng() % theirs.size();
+        theirs.erase(theirs.begin() + static_cast<std::ptrdiff_t>(at));
+        mine.erase(mine.begin() + at);
+      } else if (kind == 4) {
+        const size_t size = rng() % (theirs.size() + 1);
+        theirs.resize(size);
+        mine.shrink(size);
+      } else {
+        Short copy = mine, moved = std::move(copy);
+        EXPECT_TRUE(copy.empty());  // NOLINT(bugprone-use-after-move)
+        copy = moved;
+        mine = std::move(copy);
+        EXPECT_EQ(listed(moved), theirs);
+      }
+      ASSERT_EQ(listed(mine), theirs);
+      ASSERT_EQ(mine.size(), theirs.size());
+    }
+  }
+}
+
+TEST(InlineVector, AVectorThatAssignsToItselfKeepsItsElements) {
+  Short few{"a", "b"}, many{"a", "b", "c", "d", "e"};
+  const Short &same_few = few, &same_many = many;
+  few = same_few;
+  many = same_many;
+  EXPECT_EQ(listed(few), (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(listed(many), (std::vector<std::string>{"a", "b", "c", "d", "e"}));
+  EXPECT_EQ(many.back(), "e");
+}
+
+}  // namespace
+}  // namespace lathe::ir

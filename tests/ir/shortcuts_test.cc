@@ -1,0 +1,71 @@
+// The short ways of the analyses give what the long ones do: a sum is recognised without being written out, and what a point in range
+// refutes no proof shows.
+#include <gtest/gtest.h>
+
+#include "ir/canon.h"
+#include "ir/text_form.h"
+#include "tests/ir/random_index.h"
+
+namespace lathe::ir {
+namespace {
+
+TEST(Shortcuts, AnExpressionIsKnownForTheOneItsSumMakes) {
+  int same = 0;
+  for (uint64_t seed = 0; seed < 3000; ++seed) {
+    RandomIndex random(seed);
+    const Canon canon(random.ranges(), true);
+    const Expr e = random.index(3);
+    const Poly p = canon.poly(e);
+    if (p.overflow) continue;
+    const Expr made = to_expr(p);
+    EXPECT_TRUE(is_expr_of(p, made)) << print(made);
+    EXPECT_EQ(is_expr_of(p, e), equal(made, e)) << print(e) << " is " << print(made);
+    const Poly other = canon.poly(random.index(2));
+    EXPECT_EQ(is_expr_of(other, made), equal(to_expr(other), made)) << print(to_expr(other)) << " and " << print(made);
+    same += equal(made, e);
+  }
+  EXPECT_GT(same, 50);
+}
+
+TEST(Shortcuts, PointsLieInRange) {
+  const RandomIndex random(1);
+  const Ranges& ranges = random.ranges();
+  for (int point = 0; point < Ranges::kPoints; ++point) {
+    Env env;
+    for (const char* name : {"M", "N", "i", "j", "k"}) {
+      const std::optional<int64_t> value = ranges.value_at(name, point);
+      ASSERT_TRUE(value) << name;
+      EXPECT_GE(*value, ranges.find(name)->lo) << name;
+      EXPECT_LE(*value, ranges.find(name)->hi) << name;
+      EXPECT_EQ(*value % ranges.multiple_of(name), 0) << name;
+      if (const Expr* extent = ranges.extent_of(name)) {
+        EXPECT_LT(*value, *evaluate(*extent, env)) << name;
+      }
+      env.emplace_back(name, *value);
+    }
+  }
+  EXPECT_FALSE(ranges.value_at("unknown", 0));
+}
+
+// negative_somewhere() may only say so of what some values in range make negative.
+TEST(Shortcuts, WhatAPointRefutesIsNegativeThere) {
+  int refuted = 0;
+  for (uint64_t seed = 0; seed < 3000; ++seed) {
+    RandomIndex random(seed);
+    const Expr e = random.index(3);
+    const Poly p = Canon(random.ranges(), false).poly(e);
+    if (!negative_somewhere(p, random.ranges())) continue;
+    ++refuted;
+    bool found = false;
+    for (int point = 0; point < Ranges::kPoints; ++point) {
+      const std::optional<int64_t> value = evaluate_at(e, random.ranges(), point);
+      found |= value && *value < 0;
+    }
+    EXPECT_TRUE(found) << print(e);
+    EXPECT_FALSE(proves_le(Expr(0), e, random.ranges())) << print(e);
+  }
+  EXPECT_GT(refuted, 300);
+}
+
+}  // namespace
+}  // namespace lathe::ir

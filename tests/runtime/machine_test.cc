@@ -1,0 +1,99 @@
+// The suite as another machine (LATHE_TEST_MACHINE): everything that this process and its worker believe of caches and rates is what
+// tests/common/machines.def says. Runs before all other tests of the binary; a level that the CPU lacks is lowered, and that is a skip with a name.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ir/target_text.h"
+#include "jit/host_cpu.h"
+#include "runtime/context.h"
+#include "runtime/machine_profile.h"
+#include "runtime/tuning_history.h"
+#include "tests/common/machines.h"
+
+namespace lathe::runtime {
+namespace {
+
+using test::Machine;
+
+MachineProfile profile_of(const Machine& m) { return {m.rates}; }
+
+class AsMachine : public testing::Environment {
+ public:
+  void SetUp() override {
+    const std::string name = test::machine_wanted();
+    if (name.empty()) return;
+    const Machine* m = test::find_machine(name);
+    ASSERT_NE(m, nullptr) << "LATHE_TEST_MACHINE=" << name << ": expected a row of tests/common/machines.def";
+    describe_machine(m->target, profile_of(*m));
+  }
+};
+[[maybe_unused]] const testing::Environment* const kAsMachine = testing::AddGlobalTestEnvironment(new AsMachine);
+
+std::shared_ptr<Context> fresh_context() {
+  ContextConfig config;
+  EXPECT_TRUE(config.options.set("cache", "off").ok());
+  return Context::create(std::move(config)).value();
+}
+
+TEST(Machine, contexts_believe_the_description) {
+  const std::string name = test::machine_wanted();
+  if (name.empty()) {
+    EXPECT_EQ(fresh_context()->find_profile(), "") << "nobody measured";
+    return;
+  }
+  const Machine& m = *test::find_machine(name);
+  const std::shared_ptr<Context> context = fresh_context();
+  EXPECT_EQ(context->target().to_string(), m.target.cap(context->target().level).to_string());
+  EXPECT_EQ(context->find_profile(), to_text(profile_of(m)));
+  EXPECT_EQ(machine_profile(*context).values, parse_profile(to_text(profile_of(m)))->values) << "nothing is measured";
+}
+
+TEST(Machine, its_level_runs_here) {
+  const Machine* m = test::find_machine(test::machine_wanted());
+  if (m == nullptr) return;
+  const ir::IsaLevel here = jit::host_target().level;
+  if (here < m->target.level) {
+    GTEST_SKIP() << "the CPU lacks " << ir::isa_name(m->target.level) << ", the level of " << m->name << ": the suite ran with its caches and rates on "
+                 << ir::isa_name(here);
+  }
+  EXPECT_EQ(here, m->target.level);
+}
+
+TEST(Machine, descriptions_are_of_machines) {
+  for (const Machine& m : test::machines()) {
+    SCOPED_TRACE(m.name);
+    const ir::Target& t = m.target;
+    EXPECT_EQ(t.l1_bytes % (64 * t.l1_ways), 0);
+    EXPECT_LT(t.l1_bytes, t.l2_bytes);
+    EXPECT_LT(t.l2_bytes, t.l3_bytes);
+    const MachineProfile p = profile_of(m);
+    EXPECT_EQ(p.values.size(), 14u);
+    for (const auto& [rate, value] : p.values) EXPECT_GT(value, 0) << rate;
+    EXPECT_GE(p.get("fma_avx512"), p.get("fma_avx2"));
+    for (const char* how : {"read_", "copy_"}) {
+      EXPECT_GT(p.get(std::string(how) + "l1"), p.get(std::string(how) + "l2") * 0.8);
+      EXPECT_GT(p.get(std::string(how) + "l2"), p.get(std::string(how) + "l3"));
+      EXPECT_GT(p.get(std::string(how) + "l3"), p.get(std::string(how) + "memory"));
+    }
+  }
+}
+
+TEST(Machine, a_target_travels_as_text) {
+  for (const Machine& m : test::machines()) {
+    const ir::Result<ir::Target> back = ir::parse_target(m.target.to_string());
+    ASSERT_TRUE(back.ok()) << back.status().to_string();
+    EXPECT_EQ(back->to_string(), m.target.to_string());
+    EXPECT_EQ(back->level, m.target.level);
+    EXPECT_EQ(back->l3_bytes, m.target.l3_bytes);
+    EXPECT_EQ(back->bf16, m.target.bf16);
+  }
+  const std::string good = ir::Target{}.to_string();
+  ASSERT_TRUE(ir::parse_target(good).ok());
+  for (const std::string& bad : {std::string(), std::string("avx2"), "z80" + good.substr(good.find(' ')), good + " sse", good + " vnni x", good.substr(0, good.rfind(' ')),
+                                 good.substr(0, good.rfind(' ')) + " -1", good.substr(0, good.rfind(' ')) + " 99999999999999999999"}) {
+    EXPECT_EQ(ir::parse_target(bad).status().code(), ir::Code::kINVALID) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace lathe::runtime

@@ -1,0 +1,74 @@
+// Where operands lie while a sample is taken, and that kernels are called there.
+#include "runtime/sample.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "ir/text_form.h"
+#include "runtime/rotating_operands.h"
+
+namespace lathe::runtime {
+namespace {
+
+TEST(Placements, DistancesAreSpreadOverThePage) {
+  std::set<int64_t> seen;
+  for (int p = 0; p < 64; ++p) {
+    for (int i = 0; i < 12; ++i) {
+      const int64_t at = placement_offset(p, i);
+      EXPECT_EQ(at % 64, 0);
+      EXPECT_GE(at, 0);
+      EXPECT_LT(at, 4096);
+      EXPECT_TRUE((p > 0 && i > 0) || at == 0);
+    }
+    seen.insert(placement_offset(p, 1));
+  }
+  EXPECT_GT(seen.size(), 32u);
+  // Those that a search times: no two distances within 9 lines of each other.
+  for (int p = 0; p < kPlacements; ++p) {
+    for (int q = 0; q < p; ++q) {
+      const int64_t apart = std::abs(placement_offset(p, 1) - placement_offset(q, 1));
+      EXPECT_GE(std::min(apart, 4096 - apart), 9 * 64) << p << " " << q;
+    }
+  }
+}
+
+// A Stage whose leaves write down where their operands are when they are called first.
+TEST(Placements, KernelsAreCalledThere) {
+  const ir::Kernel k = ir::parse_kernel("kernel relu(x: f32[8, 40] in, w: f32[40] const, y: f32[8, 40] out) family elementwise\n"
+                                        "  for i < 8 [row]:\n    for j < 40 [col]:\n      y[i, j] = max(x[i, j], w[j])\n").value();
+  LeafCache leaves({}, nullptr, nullptr);
+  search::Schedule naive;
+  naive.family = "elementwise";
+  Stage stage = std::move(build_stage(k, naive, ir::Target(), leaves, LeafPolicy{})).value();
+  struct Seen {
+    std::set<int64_t> offsets;
+    LeafRef real;
+  } seen;
+  ASSERT_EQ(stage.leaves.size(), 1u);
+  seen.real = stage.leaves[0];
+  stage.leaves[0] = {nullptr,
+                     [](const void* program, const ir::LeafArgs& args) {
+                       Seen& s = *static_cast<Seen*>(const_cast<void*>(program));
+                       for (int i = 0; i < 3 && s.offsets.size() < 3; ++i) s.offsets.insert(static_cast<int64_t>(reinterpret_cast<uintptr_t>(args.op[i].ptr) % 4096));
+                       s.real(&args);
+                     },
+                     &seen};
+  for (const bool cold : {false, true}) {
+    const auto memory = std::move(RotatingOperands::create(k, {{}, 1, cold, 1 << 16}, nullptr)).value();
+    ASSERT_TRUE(memory->add(stage).ok());
+    for (int p = 0; p < 8; ++p) {
+      seen.offsets.clear();
+      memory->place(p);
+      for (int n = 0; n < memory->copies(); ++n) {
+        if (cold) memory->evict(1);
+        memory->call(0);
+        if (n > 0 || cold || p == 0) continue;
+        EXPECT_EQ(seen.offsets, (std::set<int64_t>{placement_offset(p, 0), placement_offset(p, 1), placement_offset(p, 2)})) << p;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lathe::runtime
