@@ -51,6 +51,28 @@ search::Scheduled Operator::general_default(const search::Problem& problem, cons
   return scheduled;
 }
 
+// The default with its leaves; where it has no leaf form, or no code of the CPU's own, the first that is simpler and has.
+Result<Stage> Operator::default_stage(const search::Problem& problem, const PrepareRequest& request, const LeafPolicy& policy, const KnownPacks& known) const {
+  LeafCache& leaves = context_->leaves();
+  const bool native = leaves.native(context_->target());
+  const auto make = [&](const search::Scheduled& scheduled) -> Result<Stage> {
+    LATHE_ASSIGN(Stage stage, cut_stage(problem.kernel, scheduled, leaves.options()));
+    LATHE_RETURN_IF_ERROR(add_leaves(stage, context_->target(), leaves, policy, nullptr, known));
+    return stage;
+  };
+  const auto final = [&](const Result<Stage>& s) { return s.ok() ? !s->portable || !native : s.status().code() != ir::Code::kUNSUPPORTED; };
+  Result<Stage> best = make(general_default(problem, request));
+  if (final(best) || !policy.generate) return best;
+  for (const search::Scheduled& simpler : search::simpler_schedules(problem, context_->target())) {
+    if ((simpler.kernel.numeric & kDefaultAllowed & ~allowed_classes(request)) != 0) continue;
+    Result<Stage> other = make(simpler);
+    if (!other.ok() || (best.ok() && !final(other))) continue;
+    best = std::move(other);
+    if (final(best)) break;
+  }
+  return best;
+}
+
 // The stage over the whole range, by the default Schedule for the largest hint; plain: constants as they lie.
 Status Operator::add_general(int kernel, const PrepareRequest& request, bool packed, const LeafPolicy& policy, PrepareInfo& info) {
   const search::Problem p = general_problem(kernel, packed, request);
@@ -58,8 +80,7 @@ Status Operator::add_general(int kernel, const PrepareRequest& request, bool pac
   attributes.tier = 1;
   attributes.threads = request.threads;
   attributes.packed = packed;
-  LATHE_ASSIGN(attributes.stage, cut_stage(p.kernel, general_default(p, request), context_->leaves().options()));
-  LATHE_RETURN_IF_ERROR(add_leaves(attributes.stage, context_->target(), context_->leaves(), policy, nullptr, known_packs(kernel)));
+  LATHE_ASSIGN(attributes.stage, default_stage(p, request, policy, known_packs(kernel)));
   LATHE_ASSIGN(const ServedStage* added, keep_stage(kernel, p, std::move(attributes), info));
   if (!packed || added->stage.packed.empty()) return {};
   return add_plain(kernel, request, policy, info);
@@ -108,7 +129,10 @@ Result<const ServedStage*> Operator::late_stage(Late& late, bool leaves) {
   if (leaves) {
     LeafPolicy policy = context_->leaf_policy();
     policy.llvm = false;
-    LATHE_RETURN_IF_ERROR(add_leaves(made->stage, context_->target(), context_->leaves(), policy));
+    const Status added = add_leaves(made->stage, context_->target(), context_->leaves(), policy);
+    if (!added.ok() || made->stage.portable) {
+      LATHE_ASSIGN(made->stage, default_stage(general_problem(late.kernel, false, late.request), late.request, policy, {}));
+    }
     if (made->stage.portable) made->tier = 0;
   }
   const std::lock_guard lock(mutex_);

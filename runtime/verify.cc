@@ -137,8 +137,12 @@ class Verify {
     const ir::Target target = jit::host_target().cap(v.level);
     const search::Problem problem =
         v.tier == 2 ? op.problem(row.kernel, row.dims, request) : op.general_problem(row.kernel, true, request);
-    const std::vector<search::Schedule> schedules =
-        v.tier == 2 ? tuned(op, request, problem, target, row) : std::vector<search::Schedule>{search::default_schedule(problem, target)};
+    std::vector<search::Schedule> schedules = {search::default_schedule(problem, target)};
+    if (v.tier == 2) {
+      schedules = tuned(op, request, problem, target, row);
+    } else {
+      for (search::Scheduled& simpler : search::simpler_schedules(problem, target)) schedules.push_back(std::move(simpler.schedule));
+    }
     LeafPolicy policy;
     policy.forced = true;
     policy.backend = v.backend;

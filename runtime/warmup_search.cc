@@ -13,6 +13,7 @@
 #include "runtime/data_sets.h"
 #include "runtime/key.h"
 #include "runtime/worker_client.h"
+#include "search/cut.h"
 #include "search/prior.h"
 
 namespace lathe::runtime {
@@ -364,12 +365,15 @@ std::string naive_text(const SearchTask& task) {
   return search::to_text(naive);
 }
 
-// The default, if the caller allows its liberties; else the naive Kernel, which takes none.
+// The default, if the caller allows its liberties, or what is simpler where it has no leaf form; else the naive Kernel, which takes none.
 std::string default_text(Context& context, const SearchTask& task) {
-  const search::Schedule schedule = search::default_schedule(task.problem, context.target());
-  const Result<ir::Kernel> scheduled = search::replay(task.problem.kernel, schedule);
-  const bool allowed = scheduled.ok() && (scheduled->numeric & ~task.query.allowed) == 0;
-  return allowed ? search::to_text(schedule) : naive_text(task);
+  const auto serves = [&](const search::Scheduled& s) { return (s.kernel.numeric & ~task.query.allowed) == 0 && search::cut(s.kernel).ok(); };
+  const search::Scheduled scheduled = search::default_scheduled(task.problem, context.target());
+  if (serves(scheduled)) return search::to_text(scheduled.schedule);
+  for (const search::Scheduled& simpler : search::simpler_schedules(task.problem, context.target())) {
+    if (serves(simpler)) return search::to_text(simpler.schedule);
+  }
+  return naive_text(task);
 }
 
 }  // namespace

@@ -41,6 +41,24 @@ Scheduled default_scheduled(const Problem& problem, const Target& target) {
 
 Schedule default_schedule(const Problem& problem, const Target& target) { return default_scheduled(problem, target).schedule; }
 
+std::vector<Scheduled> simpler_schedules(const Problem& problem, const Target& target) {
+  std::vector<Scheduled> out;
+  if (const Recipe* r = find_recipe(problem)) {
+    Knobs simple = r->defaults(problem, target);
+    for (const auto& [name, least] : {std::pair("rows", 1), std::pair("overlap", 0)}) {
+      if (const auto at = simple.find(name); at != simple.end()) at->second = least;
+    }
+    for (int64_t unroll = knob_of(simple, "unroll", 0); unroll > 0; unroll /= 2) {
+      simple["unroll"] = unroll;
+      if (!r->accepts(simple, problem, target).ok()) continue;
+      Result<Scheduled> s = r->script(simple, problem, target);
+      if (s.ok()) out.push_back(std::move(s).value());
+    }
+  }
+  out.push_back({{.family = problem.kernel.family}, problem.kernel});
+  return out;
+}
+
 // Every accepted knob setting, cheapest predicted first.
 static std::vector<Knobs> enumerate(const Recipe& r, const Problem& problem, const Target& target) {
   std::vector<Knobs> all{{}};

@@ -77,8 +77,21 @@ TEST(Shapes, masks_choose_inside_chains) {
     ops::Graph g;
     const std::vector<DimDesc> dims = {fixed_dim(5), fixed_dim(n)};
     const int mask = add_tensor(g, "mask", dims, false, ir::DType::b8), x = add_tensor(g, "x", dims), y = add_tensor(g, "y", dims);
-    const int chosen = add_node(g, "where", {mask, add_node(g, "relu", {x}, "a"), y}, "b");
+    const int chosen = add_node(g, "where", {mask, add_node(g, "silu", {x}, "a"), y}, "b");
     sweep(g, {add_node(g, "softmax", {chosen}, "p")}, fmt::format("masked softmax of {}", n), {{}});
+  }
+}
+
+// The default of so long a chain has no leaf form, or no registers: what is simpler serves.
+TEST(Shapes, chains_that_are_too_much_for_a_leaf) {
+  for (const int64_t n : {9, 64, 130}) {
+    ops::Graph g;
+    const std::vector<DimDesc> dims = {fixed_dim(5), fixed_dim(n)};
+    const int mask = add_tensor(g, "mask", dims, false, ir::DType::b8), other = add_tensor(g, "other", dims, false, ir::DType::b8);
+    const int x = add_tensor(g, "x", dims), y = add_tensor(g, "y", dims);
+    const int chosen = add_node(g, "where", {mask, add_node(g, "silu", {x}, "a"), y}, "b");
+    const int again = add_node(g, "where", {other, chosen, add_node(g, "gelu", {y}, "c")}, "d");
+    sweep(g, {add_node(g, "softmax", {again}, "p")}, fmt::format("softmax of {} by two masks", n), {{}});
   }
 }
 

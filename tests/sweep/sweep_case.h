@@ -113,11 +113,15 @@ class Case {
     EXPECT_TRUE(!verdict.ok() || verdict->ok) << verdict->reason << "; " << which << " " << search::to_text(stage.schedule);
   }
 
-  // What warm-up starts from where these dims are hinted: the default Schedule over their range.
+  // What warm-up starts from where these dims are hinted: the default Schedule over their range, or what is simpler.
   static void check_hint(const Level& level, const Operator& op, int kernel, const SymbolValues& dims, bool empty) {
     const search::Problem problem = op.problem(kernel, dims, {});
     const ir::Target& target = level.context->target();
-    const auto stage = build_stage(problem.kernel, search::default_schedule(problem, target), target, level.context->leaves(), level.context->leaf_policy());
+    const auto build = [&](const search::Schedule& s) { return build_stage(problem.kernel, s, target, level.context->leaves(), level.context->leaf_policy()); };
+    auto stage = build(search::default_schedule(problem, target));
+    for (const search::Scheduled& simpler : search::simpler_schedules(problem, target)) {
+      if (!stage.ok() || stage->portable == level.context->leaves().native(target)) stage = build(simpler.schedule);
+    }
     EXPECT_TRUE(stage.ok()) << "refused for its hint: " << stage.status().to_string();
     if (!stage.ok()) return;
     EXPECT_EQ(stage->portable, !level.context->leaves().native(target)) << "no code is made for its hint: " << refusal(problem, level);
