@@ -140,7 +140,7 @@ void expect_leaves(const ir::Target& target) {
     std::vector<jit::OperandShape> shapes;
     for (const int64_t ragged : kRagged) {
       for (const ir::Symbol& s : leaf->symbols) {
-        symbols[s.name] = s.name == "seglen" ? kSteps : s.multiple_of > 1 ? 2 * s.multiple_of : ragged;
+        symbols[s.name] = s.name == "seglen" ? kSteps : s.multiple_of > 1 ? 2 * s.multiple_of : std::clamp(ragged, s.min, s.max);
       }
       shapes = shapes_of(*leaf, symbols);
       if (std::none_of(shapes.begin(), shapes.end(), overlaps)) break;
