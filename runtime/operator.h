@@ -167,7 +167,9 @@ class Operator : public std::enable_shared_from_this<Operator> {
   // operator_general.cc
   KnownPacks known_packs(int kernel) const;
   search::Scheduled general_default(const search::Problem& problem, const PrepareRequest& request) const;
-  ir::Result<Stage> default_stage(const search::Problem& problem, const PrepareRequest& request, const LeafPolicy& policy, const KnownPacks& known) const;
+  // cut: the default's stage without leaves, if it is there already.
+  ir::Result<Stage> default_stage(const search::Problem& problem, const PrepareRequest& request, const LeafPolicy& policy, const KnownPacks& known,
+                                  const Stage* cut = nullptr) const;
   ir::Status add_general(int kernel, const PrepareRequest& request, bool packed, const LeafPolicy& policy, PrepareInfo& info);
   ir::Status add_plain(int kernel, const PrepareRequest& request, const LeafPolicy& policy, PrepareInfo& info);
   ir::Status add_missing(int kernel, const PrepareRequest& request, const LeafPolicy& policy, PrepareInfo& info);

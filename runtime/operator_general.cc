@@ -52,23 +52,23 @@ search::Scheduled Operator::general_default(const search::Problem& problem, cons
 }
 
 // The default with its leaves; where it has no leaf form, or no code of the CPU's own, the first that is simpler and has.
-Result<Stage> Operator::default_stage(const search::Problem& problem, const PrepareRequest& request, const LeafPolicy& policy, const KnownPacks& known) const {
+Result<Stage> Operator::default_stage(const search::Problem& problem, const PrepareRequest& request, const LeafPolicy& policy, const KnownPacks& known,
+                                      const Stage* cut) const {
   LeafCache& leaves = context_->leaves();
   const bool native = leaves.native(context_->target());
-  const auto make = [&](const search::Scheduled& scheduled) -> Result<Stage> {
-    LATHE_ASSIGN(Stage stage, cut_stage(problem.kernel, scheduled, leaves.options()));
-    LATHE_RETURN_IF_ERROR(add_leaves(stage, context_->target(), leaves, policy, nullptr, known));
-    return stage;
+  const auto with_leaves = [&](Result<Stage> stage) {
+    const Status added = stage.ok() ? add_leaves(*stage, context_->target(), leaves, policy, nullptr, known) : Status();
+    return added.ok() ? std::move(stage) : Result<Stage>(added);
   };
-  const auto final = [&](const Result<Stage>& s) { return s.ok() ? !s->portable || !native : s.status().code() != ir::Code::kUNSUPPORTED; };
-  Result<Stage> best = make(general_default(problem, request));
-  if (final(best) || !policy.generate) return best;
+  const auto serves = [&](const Result<Stage>& s) { return s.ok() ? !s->portable || !native : s.status().code() != ir::Code::kUNSUPPORTED; };
+  Result<Stage> best = with_leaves(cut != nullptr ? Result<Stage>(*cut) : cut_stage(problem.kernel, general_default(problem, request), leaves.options()));
+  if (serves(best) || !policy.generate) return best;
   for (const search::Scheduled& simpler : search::simpler_schedules(problem, context_->target())) {
     if ((simpler.kernel.numeric & kDefaultAllowed & ~allowed_classes(request)) != 0) continue;
-    Result<Stage> other = make(simpler);
-    if (!other.ok() || (best.ok() && !final(other))) continue;
+    Result<Stage> other = with_leaves(cut_stage(problem.kernel, simpler, leaves.options()));
+    if (!other.ok() || (best.ok() && !serves(other))) continue;
     best = std::move(other);
-    if (final(best)) break;
+    if (serves(best)) break;
   }
   return best;
 }
@@ -109,7 +109,6 @@ Status Operator::add_missing(int kernel, const PrepareRequest& request, const Le
 }
 
 Result<const ServedStage*> Operator::late_stage(Late& late, bool leaves) {
-  auto made = std::make_unique<ServedStage>();
   const ServedStage* cut = nullptr;
   {
     const std::lock_guard lock(mutex_);
@@ -117,23 +116,22 @@ Result<const ServedStage*> Operator::late_stage(Late& late, bool leaves) {
     cut = late.cut.get();
   }
   if (cut != nullptr && !leaves) return cut;
-  if (cut != nullptr) {
-    *made = *cut;
-  } else {
-    const search::Problem p = general_problem(late.kernel, false, late.request);
-    LATHE_ASSIGN(made->stage, cut_stage(p.kernel, general_default(p, late.request), context_->leaves().options()));
-    made->range = range_of(late.kernel, p);
-    made->threads = late.request.threads;
-    made->packed = false;
-  }
+  const search::Problem p = general_problem(late.kernel, false, late.request);
+  auto made = std::make_unique<ServedStage>();
+  made->range = range_of(late.kernel, p);
+  made->threads = late.request.threads;
+  made->packed = false;
   if (leaves) {
     LeafPolicy policy = context_->leaf_policy();
     policy.llvm = false;
-    const Status added = add_leaves(made->stage, context_->target(), context_->leaves(), policy);
-    if (!added.ok() || made->stage.portable) {
-      LATHE_ASSIGN(made->stage, default_stage(general_problem(late.kernel, false, late.request), late.request, policy, {}));
-    }
+    LATHE_ASSIGN(made->stage, default_stage(p, late.request, policy, {}, cut == nullptr ? nullptr : &cut->stage));
     if (made->stage.portable) made->tier = 0;
+  } else {
+    Result<Stage> stage = cut_stage(p.kernel, general_default(p, late.request), context_->leaves().options());
+    // Without a leaf form something simpler will serve, and say what workspace it takes.
+    if (stage.status().code() == ir::Code::kUNSUPPORTED) return late_stage(late, true);
+    if (!stage.ok()) return stage.status();
+    made->stage = std::move(*stage);
   }
   const std::lock_guard lock(mutex_);
   std::unique_ptr<const ServedStage>& kept = leaves ? late.whole : late.cut;

@@ -138,11 +138,7 @@ class Verify {
     const search::Problem problem =
         v.tier == 2 ? op.problem(row.kernel, row.dims, request) : op.general_problem(row.kernel, true, request);
     std::vector<search::Schedule> schedules = {search::default_schedule(problem, target)};
-    if (v.tier == 2) {
-      schedules = tuned(op, request, problem, target, row);
-    } else {
-      for (search::Scheduled& simpler : search::simpler_schedules(problem, target)) schedules.push_back(std::move(simpler.schedule));
-    }
+    if (v.tier == 2) schedules = tuned(op, request, problem, target, row);
     LeafPolicy policy;
     policy.forced = true;
     policy.backend = v.backend;
@@ -150,6 +146,9 @@ class Verify {
     row.level = v.level;
     row.backend = v.backend;
     Result<Stage> stage = build_stage(problem.kernel, schedules[0], target, leaves_, policy);
+    if (v.tier != 2 && !stage.ok()) {
+      for (search::Scheduled& simpler : search::simpler_schedules(problem, target)) schedules.push_back(std::move(simpler.schedule));
+    }
     for (size_t i = 1; i < schedules.size() && !stage.ok(); ++i) stage = build_stage(problem.kernel, schedules[i], target, leaves_, policy);
     if (stage.ok()) row.schedule = search::to_text(stage->schedule);
     if (!stage.ok()) return refuse(std::move(row), stage.status());

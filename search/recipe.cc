@@ -44,13 +44,14 @@ Schedule default_schedule(const Problem& problem, const Target& target) { return
 std::vector<Scheduled> simpler_schedules(const Problem& problem, const Target& target) {
   std::vector<Scheduled> out;
   if (const Recipe* r = find_recipe(problem)) {
-    Knobs simple = r->defaults(problem, target);
+    const Knobs first = r->defaults(problem, target);
+    Knobs simple = first;
     for (const auto& [name, least] : {std::pair("rows", 1), std::pair("overlap", 0)}) {
       if (const auto at = simple.find(name); at != simple.end()) at->second = least;
     }
     for (int64_t unroll = knob_of(simple, "unroll", 0); unroll > 0; unroll /= 2) {
       simple["unroll"] = unroll;
-      if (!r->accepts(simple, problem, target).ok()) continue;
+      if (simple == first || !r->accepts(simple, problem, target).ok()) continue;
       Result<Scheduled> s = r->script(simple, problem, target);
       if (s.ok()) out.push_back(std::move(s).value());
     }

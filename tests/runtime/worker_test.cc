@@ -253,12 +253,14 @@ TEST(WorkerProtocol, RoundTripsAndRefuses) {
   task.dims = {{"M", 3}};
   task.seed = ~uint64_t{0};
   task.cold = task.background = true;
+  task.placements = 7;
   const ir::Result<WorkerRequest> back = decode_request(encode_begin(task));
   ASSERT_TRUE(back.ok());
   EXPECT_EQ(back->task.kernel_text, task.kernel_text);
   EXPECT_EQ(back->task.dims, task.dims);
   EXPECT_EQ(back->task.seed, task.seed);
   EXPECT_TRUE(back->task.cold && back->task.background);
+  EXPECT_EQ(back->task.placements, 7);
   const ir::Result<WorkerRequest> screen = decode_request(encode_screen({{"x", "", true}, {"y\n", "hang", false}}));
   ASSERT_TRUE(screen.ok());
   ASSERT_EQ(screen->batch.size(), 2u);
