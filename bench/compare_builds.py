@@ -39,7 +39,7 @@ def main():
     parser.add_argument("manifests", nargs="+")
     parser.add_argument("--old", required=True, help="the lathe program before")
     parser.add_argument("--new", required=True, help="the lathe program after")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=7, choices=range(1, 1000), metavar="N")
     parser.add_argument("--row-ms", type=float, default=5)
     parser.add_argument("--filter", default="", help="only lines whose name contains this")
     parser.add_argument("--store-old")
@@ -61,7 +61,11 @@ def main():
                 order = list(sides)[turn % 3:] + list(sides)[:turn % 3]
                 for side in order:
                     lathe, store = sides[side]
+                    print(f"{os.path.basename(manifest)}: round {turn + 1} of {flags.rounds}, {side}", file=sys.stderr)
+                    us[side].append(bench(lathe, chosen, store or os.path.join(work, side), flags.row_ms))
             common = [key for key in us["old"][0] if all(key in one for side in sides for one in us[side])]
+            if not common:
+                raise SystemExit(f"{manifest}: no row that every run has")
             gains, controls = {}, {}
             for key in common:
                 gains[key] = median([o[key] / n[key] for o, n in zip(us["old"], us["new"])])

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# The scripts that people read output of: the table of results, the list of skipped tests; and that every shell script parses.
+# The scripts that people read output of: the table of results, the list of skipped tests, the comparison of two builds; and that every shell script parses.
 import json
 import pathlib
 import re
@@ -37,6 +37,25 @@ def test_skipped(folder):
     assert text == "2 tests, 1 skipped\n  1 skipped: gdb is not installed (A.b)\n", text
 
 
+def test_compare_builds(folder):
+    def fake(name, us):  # a lathe whose row takes so long
+        program = folder / name
+        program.write_text(f"#!/bin/sh\necho '{json.dumps({'event': 'row', 'op': 'gate', 'dims': {'M': 8}, 'us': us})}'\n")
+        program.chmod(0o755)
+        return program
+    manifest = folder / "gate.jsonl"
+    manifest.write_text(json.dumps({"name": "gate"}) + "\n")
+    def compare(old, new):
+        command = [sys.executable, ROOT / "bench/compare_builds.py", manifest, "--old", old, "--new", new, "--rounds", "3", "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
+    slow, fast = fake("slow", 20.0), fake("fast", 10.0)
+    code, lines = compare(slow, fast)
+    assert code == 0 and lines[0]["gain"] == 2 and lines[0]["control"] == 1 and lines[-1] == {"rows": 1, "slower": 0}, lines
+    code, lines = compare(fast, slow)
+    assert code == 1 and lines[-1] == {"rows": 1, "slower": 1}, lines
+
+
 def test_every_machine_has_a_preset():
     rows = re.findall(r"^LATHE_MACHINE\((\w+),", (ROOT / "tests/common/machines.def").read_text(), re.MULTILINE)
     presets = json.loads((ROOT / "CMakePresets.json").read_text())["testPresets"]
@@ -55,5 +74,6 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as made:
         test_results(pathlib.Path(made))
         test_skipped(pathlib.Path(made))
+        test_compare_builds(pathlib.Path(made))
         test_every_machine_has_a_preset()
         test_shell_scripts_parse()
