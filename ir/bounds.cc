@@ -94,6 +94,11 @@ void Ranges::enter(const std::string& iter, const Expr& extent) {
                  entries_.end());
   const int64_t most = interval(extent, *this).hi;
   Entry entry{iter, {0, infinite(most) ? most : std::max<int64_t>(most - 1, 0)}, 1, extent, {}};
+  if (is_const_int(extent)) {
+    if (const int64_t last = extent->ival - 1; last >= 0) entry.at = {last, 0, last, last};
+    entries_.push_back(std::move(entry));
+    return;
+  }
   for (int point = 0; point < kPoints; ++point) {  // the first iteration at one point, else the last
     const std::optional<int64_t> trips = evaluate_at(extent, *this, point);
     if (trips && *trips >= 1) entry.at[static_cast<size_t>(point)] = point == 1 ? 0 : *trips - 1;
@@ -187,10 +192,37 @@ Interval interval_of(const Poly& p, const Ranges& ranges) {
   return total;
 }
 
+// Operations that are monotone in each operand, on names of which none stands twice: the ends of the operands give the ends of the result,
+// and no canonical form bounds it better. A remainder counts where it is one of a name of which nothing more is known.
+using Names = InlineVector<const std::string*, 4>;
+static bool each_name_once(const Expr& e, const Ranges& ranges, Names& seen) {
+  switch (e->op) {
+    case Op::k_const_int: return true;
+    case Op::k_iter:
+    case Op::k_symbol:
+      if (std::any_of(seen.begin(), seen.end(), [&](const std::string* s) { return *s == e->name; })) return false;
+      seen.push_back(&e->name);
+      return true;
+    case Op::k_mod:
+      if (!is_const_int(e->args[1]) || !e->args[0]->args.empty() || ranges.multiple_of(e->args[0]->name) != 1) return false;
+      return each_name_once(e->args[0], ranges, seen);
+    case Op::k_add:
+    case Op::k_sub:
+    case Op::k_neg:
+    case Op::k_mul:
+    case Op::k_floordiv:
+    case Op::k_ceildiv:
+    case Op::k_min:
+    case Op::k_max: return std::all_of(e->args.begin(), e->args.end(), [&](const Expr& a) { return a->type == DType::i64 && each_name_once(a, ranges, seen); });
+    default: return false;
+  }
+}
+
 Interval interval(const Expr& e, const Ranges& ranges) {
   if (!e) return {};
   if (e->args.empty()) return interval_of_atom(e, ranges);
   if (e->type != DType::i64) return of_dtype(e->type);
+  if (Names names; each_name_once(e, ranges, names)) return interval_of_atom(e, ranges);
   return interval_of(Canon(ranges, false).poly(e), ranges);
 }
 

@@ -93,6 +93,39 @@ bool disjoint(const Access& a, const Access& b, const Instance& first, const Ins
   return false;
 }
 
+// k where e = k * iter + what has nothing to do with iter; null if it is not of that form.
+std::optional<int64_t> coefficient(const Expr& e, const std::string& iter) {
+  if (!uses(e, iter)) return 0;
+  if (e->op == Op::k_iter) return 1;
+  int64_t out = 0;
+  if (e->op == Op::k_mul && is_const_int(e->args[0])) {
+    const auto x = coefficient(e->args[1], iter);
+    return x && !__builtin_mul_overflow(*x, e->args[0]->ival, &out) ? std::optional(out) : std::nullopt;
+  }
+  if (e->op != Op::k_add && e->op != Op::k_sub) return std::nullopt;
+  const auto x = coefficient(e->args[0], iter), y = coefficient(e->args[1], iter);
+  if (!x || !y) return std::nullopt;
+  const bool overflow = e->op == Op::k_add ? __builtin_add_overflow(*x, *y, &out) : __builtin_sub_overflow(*x, *y, &out);
+  return overflow ? std::nullopt : std::optional(out);
+}
+
+// Both have the same index in some dimension, which each iteration of the scope at `depth` moves on and nothing inside it changes: what the
+// sums below would show of it.
+bool steps_apart(const Access& a, const Access& b, const std::string& iter, size_t depth) {
+  const auto inside = [&](const Access& x, const std::string& name) {
+    return std::any_of(x.scopes.begin() + static_cast<std::ptrdiff_t>(depth) + 1, x.scopes.end(), [&](const Stmt* s) { return s->iter == name; });
+  };
+  for (size_t d = 0; d < std::min(a.index.size(), b.index.size()); ++d) {
+    if (!equal(a.index[d], b.index[d]) || coefficient(a.index[d], iter).value_or(0) == 0) continue;
+    bool steady = true;
+    for_each_node(a.index[d], [&](const ExprNode& n) {
+      steady = steady && n.op != Op::k_load && !(n.op == Op::k_iter && (inside(a, n.name) || inside(b, n.name)));
+    });
+    if (steady) return true;
+  }
+  return false;
+}
+
 bool commute(const Access& a, const Access& b, bool allow_reductions) {
   if (a.buffer != b.buffer || (!a.write && !b.write)) return true;
   return allow_reductions && a.reduction && b.reduction && a.op == b.op;
@@ -119,25 +152,34 @@ bool may_meet(const Kernel& kernel, Ranges ranges, const Stmt& scope, int depth,
   return !disjoint(early, late, first, second, ranges);
 }
 
-void collect_loads(const Expr& e, const Stmt& s, const std::vector<const Stmt*>& scopes, std::vector<Access>& out) {
-  if (!e) return;
-  for (const Expr& a : e->args) collect_loads(a, s, scopes, out);
-  if (e->op == Op::k_load) out.push_back({&s, e->name, e->args, false, false, AssignOp::set, scopes});
-}
+// In program order; a statement's loads before its store. only: of one buffer; null: all.
+struct Collector {
+  const std::string* only;
+  std::vector<const Stmt*> scopes;
+  std::vector<Access> out;
 
-void collect(const Stmt& s, std::vector<const Stmt*>& scopes, std::vector<Access>& out) {
-  if (s.kind == Stmt::Kind::prefetch) return;
-  if (s.kind == Stmt::Kind::scope) {
-    collect_loads(s.extent, s, scopes, out);
-    scopes.push_back(&s);
-    for (const Stmt& inner : s.body) collect(inner, scopes, out);
-    scopes.pop_back();
-    return;
+  bool wanted(const std::string& buffer) const { return only == nullptr || *only == buffer; }
+
+  void loads(const Expr& e, const Stmt& s) {
+    if (!e) return;
+    for (const Expr& a : e->args) loads(a, s);
+    if (e->op == Op::k_load && wanted(e->name)) out.push_back({&s, e->name, e->args, false, false, AssignOp::set, scopes});
   }
-  for (const Expr& e : s.index) collect_loads(e, s, scopes, out);
-  collect_loads(s.value, s, scopes, out);
-  out.push_back({&s, s.target, s.index, true, s.op != AssignOp::set, s.op, scopes});
-}
+
+  void visit(const Stmt& s) {
+    if (s.kind == Stmt::Kind::prefetch) return;
+    if (s.kind == Stmt::Kind::scope) {
+      loads(s.extent, s);
+      scopes.push_back(&s);
+      for (const Stmt& inner : s.body) visit(inner);
+      scopes.pop_back();
+      return;
+    }
+    for (const Expr& e : s.index) loads(e, s);
+    loads(s.value, s);
+    if (wanted(s.target)) out.push_back({&s, s.target, s.index, true, s.op != AssignOp::set, s.op, scopes});
+  }
+};
 
 bool path_to(const std::vector<Stmt>& body, const std::string& iter, std::vector<const Stmt*>& path) {
   for (const Stmt& s : body) {
@@ -208,17 +250,17 @@ bool covers(const Kernel& kernel, int depth, const Access& w, const Access& read
 }
 }  // namespace
 
-std::vector<Access> collect_accesses(const std::vector<Stmt>& body, const std::vector<const Stmt*>& outer) {
-  std::vector<Access> out;
-  std::vector<const Stmt*> scopes = outer;
-  for (const Stmt& s : body) collect(s, scopes, out);
-  return out;
+std::vector<Access> collect_accesses(const std::vector<Stmt>& body, const std::vector<const Stmt*>& outer, const std::string* only) {
+  Collector collector{only, outer, {}};
+  for (const Stmt& s : body) collector.visit(s);
+  return std::move(collector.out);
 }
 
 bool may_conflict_across(const Kernel& kernel, const std::string& iter, const Access& a, const Access& b, bool allow_reductions) {
   if (commute(a, b, allow_reductions)) return false;
   const int depth = position(a.scopes, iter);
   if (depth < 0 || position(b.scopes, iter) != depth) return true;
+  if (a.index.size() == b.index.size() && steps_apart(a, b, iter, static_cast<size_t>(depth))) return false;
   const Stmt& scope = *a.scopes[depth];
   Ranges outer(kernel);
   for (int i = 0; i < depth; ++i) outer.enter(*a.scopes[i]);
@@ -268,12 +310,11 @@ bool iterations_independent(const Kernel& kernel, const std::string& iter, bool 
 }
 
 bool may_exchange(const Kernel& kernel, const Stmt& first, const Stmt& second, const std::vector<const Stmt*>& outer, std::string* why) {
-  std::vector<Access> before, after;
-  std::vector<const Stmt*> scopes = outer;
-  collect(first, scopes, before);
-  collect(second, scopes, after);
-  for (const Access& a : before) {
-    for (const Access& b : after) {
+  Collector before{nullptr, outer, {}}, after{nullptr, outer, {}};
+  before.visit(first);
+  after.visit(second);
+  for (const Access& a : before.out) {
+    for (const Access& b : after.out) {
       if (commute(a, b, false)) continue;
       Ranges ranges(kernel);
       for (const Stmt* s : outer) ranges.enter(*s);

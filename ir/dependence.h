@@ -19,7 +19,8 @@ struct Access {
   AssignOp op = AssignOp::set;
   std::vector<const Stmt*> scopes;
 };
-std::vector<Access> collect_accesses(const std::vector<Stmt>& body, const std::vector<const Stmt*>& outer = {});
+// `only`: those of one buffer; null: all.
+std::vector<Access> collect_accesses(const std::vector<Stmt>& body, const std::vector<const Stmt*>& outer = {}, const std::string* only = nullptr);
 
 // May instances of `a` and `b` in *different* iterations of scope `iter` (which encloses both), with all scopes outside it at equal
 // values, touch one cell? Two reductions with the same op do not conflict if allow_reductions.

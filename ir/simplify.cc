@@ -35,6 +35,29 @@ bool is_affine_op(const Expr& e) {
   }
 }
 
+// The name of a term `name` or `c * name` with c > 1, whose value the ranges leave open; else null.
+const std::string* plain_term(const Expr& e, const Ranges& ranges) {
+  const Expr& name = e->op == Op::k_mul && is_const_int(e->args[0]) && e->args[0]->ival > 1 ? e->args[1] : e;
+  if (name->op != Op::k_iter && name->op != Op::k_symbol) return nullptr;
+  const auto range = ranges.find(name->name);
+  return range && range->lo == range->hi ? nullptr : &name->name;
+}
+
+// A sum of such terms in the order of their names, maybe with a constant at its end: as to_expr() writes it, so there is nothing to do.
+bool canonical_sum(const Expr& e, const Ranges& ranges) {
+  const Expr* at = &e;
+  const std::string* after = nullptr;  // the name of the term behind
+  for (bool last = true; (*at)->op == Op::k_add || (*at)->op == Op::k_sub; last = false, at = &(*at)->args[0]) {
+    const Expr& term = (*at)->args[1];
+    if (last && is_const_int(term) && term->ival > 0) continue;
+    const std::string* name = plain_term(term, ranges);
+    if (name == nullptr || (after != nullptr && *name >= *after)) return false;
+    after = name;
+  }
+  const std::string* first = plain_term(*at, ranges);
+  return first != nullptr && (after == nullptr || *first < *after);
+}
+
 // The operands of nested min (max) nodes, leaves only.
 void flatten(Op op, const Expr& e, std::vector<Expr>& out) {
   if (e->op == op && e->type == DType::i64) {
@@ -214,6 +237,7 @@ Expr simplify(const Expr& e, const Ranges& ranges) {
     const auto range = ranges.find(e->name);
     return range && range->lo == range->hi ? Expr(range->lo) : e;
   }
+  if (canonical_sum(e, ranges)) return e;
   const Canon canon(ranges, true);
   Expr current = e;
   for (int pass = 0; pass < kMaxPasses; ++pass) {

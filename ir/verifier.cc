@@ -205,7 +205,9 @@ class Verifier {
     ranges_.enter(s);
     if (bounds_ == Bounds::proven) at_least(s.extent, 1);
     scopes_.push_back(&s);
+    const size_t known = inside_.size();
     LATHE_RETURN_IF_ERROR(check_body(s.body));
+    inside_.resize(known);
     scopes_.pop_back();
     idle_ -= idle;
     if (outer) {
@@ -284,12 +286,12 @@ class Verifier {
     return {};
   }
 
-  Status check_bounds(const Buffer& b, const std::vector<Expr>& index) const {
+  Status check_bounds(const Buffer& b, const std::vector<Expr>& index) {
     for (size_t d = 0; d < index.size(); ++d) {
       const Expr& i = index[d];
       const Expr& size = b.dims[d];
       if (!size && bounds_ == Bounds::proven) return invalid("bounds: buffer {}: the size of dimension {} is not stated", b.name, d);
-      if (!size || idle_ > 0 || proven_inside(i, size)) continue;
+      if (!size || idle_ > 0 || known_inside(i, size)) continue;
       const std::string witness = leaves_buffer(i, size);
       if (!witness.empty()) {
         return invalid("bounds: buffer {}: dimension {}: index {} {}", b.name, d, print(i), witness);
@@ -299,6 +301,14 @@ class Verifier {
       }
     }
     return {};
+  }
+
+  // Several accesses of a scope have the same index; what was shown of it around this scope holds here too.
+  bool known_inside(const Expr& index, const Expr& size) {
+    const bool known = std::any_of(inside_.begin(), inside_.end(), [&](const auto& k) { return equal(k.first, index) && equal(k.second, size); });
+    if (!known && !proven_inside(index, size)) return false;
+    if (!known) inside_.emplace_back(index, size);
+    return true;
   }
 
   // Intervals settle most at little cost; the prover knows more of edges.
@@ -352,6 +362,7 @@ class Verifier {
   Ranges ranges_;
   int idle_ = 0;  // enclosing scopes that never run: nothing in them is an access
   std::vector<const Stmt*> scopes_;
+  std::vector<std::pair<Expr, Expr>> inside_;  // indices and sizes: 0 <= index < size was proven where the scopes around run
   std::set<std::string> names_, read_, written_;
 };
 

@@ -290,6 +290,8 @@ Staged stage_box(const Kernel& kernel, const Buffer& buffer,
 }
 
 bool covers(const Kernel& kernel, const Access& writes, const Access& reads, size_t fixed) {
+  const bool side_by_side = writes.scopes.size() == fixed && reads.scopes.size() == fixed;
+  if (side_by_side && std::equal(writes.index.begin(), writes.index.end(), reads.index.begin(), reads.index.end(), equal)) return true;
   ScopePath common(writes.scopes.begin(),
                    writes.scopes.begin() + static_cast<std::ptrdiff_t>(fixed));
   const Ranges ranges = ranges_at(kernel, common);
@@ -301,9 +303,10 @@ bool covers(const Kernel& kernel, const Access& writes, const Access& reads, siz
     int dims = 0;
     for (const Expr& e : writes.index) dims += uses(e, writes.scopes[i]->iter);
     if (dims > 1) return false;
+    if (dims == 1) continue;
     Ranges inner = ranges;
     for (size_t j = fixed; j < i; ++j) inner.enter(*writes.scopes[j]);
-    if (dims == 0 && !surely_le(Expr(1), writes.scopes[i]->extent, inner)) return false;
+    if (!surely_le(Expr(1), writes.scopes[i]->extent, inner)) return false;
   }
   for (size_t d = 0; d < w.size(); ++d) {
     if (w[d].whole || !w[d].exact) return false;

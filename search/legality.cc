@@ -107,20 +107,19 @@ bool lives_inside(const Kernel& kernel, const std::string& buffer, const ScopePa
     if (why) *why = std::move(reason);
     return false;
   };
-  std::vector<Access> accesses = collect_accesses(kernel.body);
-  std::erase_if(accesses, [&](const Access& a) { return a.buffer != buffer; });
-  std::map<const Stmt*, size_t> order;
-  for_each_stmt(kernel.body, [&](const Stmt& s) { order.emplace(&s, order.size()); });
+  const std::vector<Access> accesses = collect_accesses(kernel.body, {}, &buffer);
   for (const Access& a : accesses) {
     const bool inside =
         a.scopes.size() >= path.size() && std::equal(path.begin(), path.end(), a.scopes.begin());
     if (!inside)
       return refuse(fmt::format("`{}` is used outside scope `{}`", buffer, place));
   }
-  for (const Access& read : accesses) {
+  for (auto at = accesses.begin(); at != accesses.end(); ++at) {
+    const Access& read = *at;
     if (read.write && !read.reduction) continue;
-    const bool covered = std::any_of(accesses.begin(), accesses.end(), [&](const Access& write) {
-      if (!write.write || write.reduction || order[write.stmt] >= order[read.stmt]) return false;
+    // They are in program order.
+    const bool covered = std::any_of(accesses.begin(), at, [&](const Access& write) {
+      if (!write.write || write.reduction || write.stmt == read.stmt) return false;
       const auto split = std::mismatch(write.scopes.begin(), write.scopes.end(),
                                        read.scopes.begin(), read.scopes.end());
       return covers(kernel, write, read, static_cast<size_t>(split.first - write.scopes.begin()));

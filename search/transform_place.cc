@@ -21,8 +21,7 @@ static Status contract(TransformResult& result, const Move& move, const Transfor
   if (inside_mark(path, Mark::vector) || inside_mark(path, Mark::tensor)) {
     return invalid("expected a scope that is not @vector or @tensor, nor inside one");
   }
-  std::vector<Access> accesses = collect_accesses(site.scope().body, path);
-  std::erase_if(accesses, [&](const Access& a) { return a.buffer != buffer->name; });
+  const std::vector<Access> accesses = collect_accesses(site.scope().body, path, &buffer->name);
   if (accesses.empty())
     return invalid("expected `{}` to be used inside `{}`", buffer->name, move.args[1]);
   std::vector<const Access*> pointers;

@@ -55,8 +55,7 @@ Status apply_create_temporary(TransformResult& result, const Move& move, const T
     if (inside_mark(site.path, mark))
       return invalid("expected a place outside @vector, @tensor and @parallel scopes");
   }
-  std::vector<Access> accesses = collect_accesses(*site.body, site.path);
-  std::erase_if(accesses, [&](const Access& a) { return a.buffer != buffer.name; });
+  const std::vector<Access> accesses = collect_accesses(*site.body, site.path, &buffer.name);
   const bool written =
       std::any_of(accesses.begin(), accesses.end(), [](const Access& a) { return a.write; });
   const bool read =

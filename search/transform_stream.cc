@@ -12,8 +12,8 @@ using namespace ir;  // NOLINT(google-build-using-namespace)
 
 // Whether no two instances of its plain assignments may write one cell.
 static bool written_once(const Kernel& kernel, const std::string& buffer) {
-  std::vector<Access> writes = collect_accesses(kernel.body);
-  std::erase_if(writes, [&](const Access& a) { return a.buffer != buffer || !a.write; });
+  std::vector<Access> writes = collect_accesses(kernel.body, {}, &buffer);
+  std::erase_if(writes, [](const Access& a) { return !a.write; });
   for (size_t i = 0; i < writes.size(); ++i) {
     const Access& a = writes[i];
     for (const Stmt* scope : a.scopes) {

@@ -67,10 +67,11 @@ Status apply_tile_scope(TransformResult& result, const Move& move, const Transfo
     outer_extent = floordiv(extent, size);
   }
   std::vector<Stmt> replacement;
+  std::vector<std::string> changed = created;
   Stmt rest;
   if (tail == "peel") {
     rest = make_scope(created[2], mod(extent, size), scope.body, scope.role);
-    rename_scopes(rest.body, "_t", names);
+    for (const auto& [from, to] : rename_scopes(rest.body, "_t", names)) changed.push_back(to->name);
     substitute_body(rest.body, {{old, floordiv(extent, size) * size + iter(created[2])}});
     follow_prefetch(rest.body, old, created[2]);
   }
@@ -85,7 +86,7 @@ Status apply_tile_scope(TransformResult& result, const Move& move, const Transfo
     replacement.push_back(std::move(rest));
     result.renamed.back().second.push_back(created[2]);
   }
-  simplify_body(replacement, ranges);
+  simplify_body(replacement, ranges, changed);
 
   std::vector<Stmt>& siblings = *site.siblings;
   siblings.erase(siblings.begin() + static_cast<std::ptrdiff_t>(site.index));

@@ -1,6 +1,7 @@
 // Places, names, arguments and body edits for the moves: see transform_util.h.
 #include "search/transform_util.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "ir/names.h"
@@ -163,27 +164,32 @@ Expr simplify_loads(const Expr& value, const Ranges& ranges) {
 }
 
 // The ranges come back as they were.
-static void simplify_inside(std::vector<Stmt>& body, Ranges& ranges) {
+static void simplify_inside(std::vector<Stmt>& body, Ranges& ranges, const std::vector<std::string>& names) {
+  const auto concerned = [&](const Expr& e) {
+    return names.empty() || std::any_of(names.begin(), names.end(), [&](const std::string& n) { return uses(e, n); });
+  };
   for (Stmt& s : body) {
-    for (Expr& e : s.index) e = simplify(e, ranges);
-    if (s.value) s.value = simplify_loads(s.value, ranges);
+    for (Expr& e : s.index) {
+      if (concerned(e)) e = simplify(e, ranges);
+    }
+    if (s.value && concerned(s.value)) s.value = simplify_loads(s.value, ranges);
     if (s.kind != Stmt::Kind::scope) continue;
     s.extent = simplify(s.extent, ranges);
     if (ranges.find(s.iter)) {
       Ranges inner = ranges;
       inner.enter(s);
-      simplify_inside(s.body, inner);
+      simplify_inside(s.body, inner, names);
       continue;
     }
     ranges.enter(s);
-    simplify_inside(s.body, ranges);
+    simplify_inside(s.body, ranges, names);
     ranges.leave();
   }
 }
 
-void simplify_body(std::vector<Stmt>& body, const Ranges& ranges) {
+void simplify_body(std::vector<Stmt>& body, const Ranges& ranges, const std::vector<std::string>& names) {
   Ranges own = ranges;
-  simplify_inside(body, own);
+  simplify_inside(body, own, names);
 }
 
 void prune_empty(std::vector<Stmt>& body) {
