@@ -165,10 +165,16 @@ def limits():
 
 def odd_shapes():
     """Sizes that no tile and no vector divides: products one over, one under and half-way between tiles, rows beside their even neighbours,
-    attention of 14 query heads over 2 key heads."""
+    reductions of a sum (a residual, a mask), attention of 14 query heads over 2 key heads."""
     sizes = ((31, 64, 33), (37, 96, 49), (49, 65, 40), (61, 128, 65), (97, 100, 81), (100, 127, 129), (127, 256, 127), (199, 96, 200), (257, 192, 255), (385, 300, 399))
     lines = [matmul(m, k, n) for m, k, n in sizes]
     lines += [row(op, vectors, m, n) for m, n in ((128, 1023), (128, 1024), (600, 83), (600, 80), (4, 30001), (4, 30000), (4096, 1023)) for op, vectors in ROWS]
+    for m, n in ((128, 1024), (128, 1023)):
+        for op, vectors in ROWS[:3]:
+            line = Line(f"add_{op}_{m}x{n}", cache="hot")
+            total = line.node("add", [line.tensor("x", [m, n]), line.tensor("u", [m, n])], "t")
+            line.node(op, [total] + [line.tensor(f"s{v}", [n], const=True) for v in range(vectors)], "y")
+            lines.append(line)
     for length in (128, 255, 512):
         scores = Line(f"scores_14x{length}x64x{length}", cache="hot")
         scores.node("matmul", [scores.tensor("q", [2, 7, length, 64]), scores.tensor("k", [2, 1, length, 64])], "y", transpose_b=True)

@@ -28,15 +28,39 @@ Result<Schedule> Recipe::build(const Knobs& knobs, const Problem& problem, const
   return std::move(scheduled.schedule);
 }
 
+constexpr int64_t kUsualUnroll = 4;  // vectors of a step
+
+// One row at a time, and fewer and fewer vectors of it: what asks less of the Kernel and of the registers than the default does.
+static std::vector<Knobs> simpler_knobs(const Recipe& recipe, const Knobs& defaults, const Problem& problem, const Target& target) {
+  std::vector<Knobs> out;
+  Knobs simple = defaults;
+  for (const auto& [name, least] : {std::pair("rows", 1), std::pair("overlap", 0)}) {
+    if (const auto at = simple.find(name); at != simple.end()) at->second = least;
+  }
+  // Passes side by side have shorter steps than one alone may have.
+  int64_t unroll = knob_of(simple, "unroll", 0);
+  if (unroll > 0 && simple != defaults) unroll = std::max<int64_t>(unroll, kUsualUnroll);
+  for (; unroll > 0; unroll /= 2) {
+    simple["unroll"] = unroll;
+    if (simple != defaults && recipe.accepts(simple, problem, target).ok()) out.push_back(simple);
+  }
+  return out;
+}
+
+static Scheduled naive_loops(const Problem& problem) { return {{.family = problem.kernel.family}, problem.kernel}; }
+
 Scheduled default_scheduled(const Problem& problem, const Target& target) {
-  if (const Recipe* r = find_recipe(problem)) {
-    Result<Scheduled> s = r->script(r->defaults(problem, target), problem, target);
+  const Recipe* r = find_recipe(problem);
+  if (r == nullptr) return naive_loops(problem);
+  const Knobs defaults = r->defaults(problem, target);
+  Result<Scheduled> first = r->script(defaults, problem, target);
+  if (first.ok()) return std::move(first).value();
+  // The moves refuse what the knobs promise for the usual Kernel: this one has something more between its passes.
+  for (const Knobs& simple : simpler_knobs(*r, defaults, problem, target)) {
+    Result<Scheduled> s = r->script(simple, problem, target);
     if (s.ok()) return std::move(s).value();
   }
-  Scheduled naive;
-  naive.schedule.family = problem.kernel.family;
-  naive.kernel = problem.kernel;
-  return naive;
+  return naive_loops(problem);
 }
 
 Schedule default_schedule(const Problem& problem, const Target& target) { return default_scheduled(problem, target).schedule; }
@@ -44,19 +68,12 @@ Schedule default_schedule(const Problem& problem, const Target& target) { return
 std::vector<Scheduled> simpler_schedules(const Problem& problem, const Target& target) {
   std::vector<Scheduled> out;
   if (const Recipe* r = find_recipe(problem)) {
-    const Knobs first = r->defaults(problem, target);
-    Knobs simple = first;
-    for (const auto& [name, least] : {std::pair("rows", 1), std::pair("overlap", 0)}) {
-      if (const auto at = simple.find(name); at != simple.end()) at->second = least;
-    }
-    for (int64_t unroll = knob_of(simple, "unroll", 0); unroll > 0; unroll /= 2) {
-      simple["unroll"] = unroll;
-      if (simple == first || !r->accepts(simple, problem, target).ok()) continue;
+    for (const Knobs& simple : simpler_knobs(*r, r->defaults(problem, target), problem, target)) {
       Result<Scheduled> s = r->script(simple, problem, target);
       if (s.ok()) out.push_back(std::move(s).value());
     }
   }
-  out.push_back({{.family = problem.kernel.family}, problem.kernel});
+  out.push_back(naive_loops(problem));
   return out;
 }
 

@@ -8,6 +8,7 @@
 // kept), again (1: values kept between passes are computed anew), online (1: maximum and sum in one pass), stream (1: the
 // result goes past the caches), grain (rows, or 1024 columns, of a parallel block).
 #include <algorithm>
+#include <set>
 
 #include "ir/analysis.h"
 #include "ir/dependence.h"
@@ -38,6 +39,7 @@ struct Shape {
   bool norm = false;  // a root of a sum
   bool normal_cdf = false;
   bool some_rows = false, two_rows = false, again = false, online = false;
+  bool first_keeps = false;  // the first pass writes what the later ones read: of two rows at a time there would be two
 };
 
 bool single_assignment(const Kernel& kernel, const std::string& buffer) {
@@ -69,6 +71,10 @@ Shape shape_of(const Problem& problem) {
     out.some_rows = proves_le(Expr(1), r->extent, ranges);
     out.two_rows = proves_le(Expr(2), r->extent, ranges);
   }
+  std::set<std::string> read;
+  for (const Access& a : collect_accesses(k.body)) {
+    if (!a.write || a.reduction) read.insert(a.buffer);
+  }
   for (const Buffer& b : k.buffers) {
     if (b.place == Place::heap && !rows.empty()) {
       if (b.dims.size() == rows.size()) out.scalars.push_back(b.name);
@@ -78,11 +84,7 @@ Shape shape_of(const Problem& problem) {
     double size = dtype_bytes(b.type);
     for (const Expr& d : b.dims) size *= static_cast<double>(extent_at(d, problem));
     out.whole_inputs += b.place == Place::in && size >= 4.0 * static_cast<double>(out.rows * out.cols);
-    const std::vector<Access> accesses = collect_accesses(k.body);
-    const bool read = std::any_of(accesses.begin(), accesses.end(), [&](const Access& a) {
-      return a.buffer == b.name && (!a.write || a.reduction);
-    });
-    if (b.place == Place::out && b.type == DType::f32 && !read) out.streamable.push_back(b.name);
+    if (b.place == Place::out && b.type == DType::f32 && read.count(b.name) == 0) out.streamable.push_back(b.name);
   }
   for (const Stmt* pass : out.passes) {
     for_each_stmt(pass->body, [&](const Stmt& s) {
@@ -94,6 +96,9 @@ Shape shape_of(const Problem& problem) {
   }
   for_each_stmt(k.body, [&](const Stmt& s) {
     if (s.kind == Stmt::Kind::assign) for_each_node(s.value, [&](const ExprNode& e) { out.norm |= e.op == Op::k_sqrt || e.op == Op::k_rsqrt; });
+  });
+  for_each_stmt(out.passes[0]->body, [&](const Stmt& s) {
+    out.first_keeps |= s.kind == Stmt::Kind::assign && std::find(out.kept.begin(), out.kept.end(), s.target) != out.kept.end();
   });
   out.norm &= out.overlapped_sums > 0;
   out.again = !out.kept.empty() && std::all_of(out.kept.begin(), out.kept.end(), [&](const std::string& b) {
@@ -125,8 +130,7 @@ std::vector<KnobDomain> knobs(const Problem& problem, const Target& t) {
 constexpr int64_t kMostUnrolledTail = 3;  // vectors of a row that are left behind whole steps
 constexpr int64_t kMostTerms = 64, kMostUnroll = 8;
 
-Status accepts(const Knobs& k, const Problem& problem, const Target& t) {
-  const Shape shape = shape_of(problem);
+Status accepts_in(const Shape& shape, const Knobs& k, const Problem& problem, const Target& t) {
   const int64_t unroll = k.at("unroll"), rows = knob_of(k, "rows", 1), grain = k.at("grain");
   const int64_t overlap = knob_of(k, "overlap", 0);
   const bool again = knob_of(k, "again", 0) != 0, online = knob_of(k, "online", 0) != 0;
@@ -142,6 +146,7 @@ Status accepts(const Knobs& k, const Problem& problem, const Target& t) {
     return unsupported("unroll {} of {} rows needs whole steps", unroll, rows);
   }
   if (overlap != 0 && (rows > 1 || online || shape.passes.size() < 2 || !shape.some_rows)) return unsupported("no passes to overlap");
+  if (overlap != 0 && !again && shape.first_keeps) return unsupported("the first pass of a row writes what its second one still reads of the row before");
   if (overlap == 2 && (again || shape.kept.empty() || shape.passes.size() < 3 || !shape.two_rows)) {
     return unsupported("nothing kept for a last pass");
   }
@@ -162,6 +167,8 @@ Status accepts(const Knobs& k, const Problem& problem, const Target& t) {
   if (knob_of(k, "stream", 0) != 0 && (shape.streamable.empty() || !may_stream(problem, t))) return unsupported("the result stays in the cache, or is read");
   return {};
 }
+
+Status accepts(const Knobs& k, const Problem& problem, const Target& t) { return accepts_in(shape_of(problem), k, problem, t); }
 
 // Rows in, out and scales are touched side by side: all in the first cache, or there is arithmetic to wait for.
 bool overlap_pays(const Shape& shape, const Target& t) {
@@ -188,7 +195,7 @@ Knobs defaults(const Problem& problem, const Target& t) {
   k["stream"] = fixed && !shape.streamable.empty() && exceeds_caches(problem, t) ? 1 : 0;
   // Several operands from memory with arithmetic between them: short steps mix both better.
   if (k["stream"] != 0 && shape.passes.size() == 1 && shape.whole_inputs > 1 && shape.functions) k["unroll"] = 2;
-  while (k["unroll"] > 1 && !accepts(k, problem, t).ok()) k["unroll"] /= 2;
+  while (k["unroll"] > 1 && !accepts_in(shape, k, problem, t).ok()) k["unroll"] /= 2;
   // Longer blocks where each thread gets several all the same, and none is cut short: three passes overlap in whole ones only.
   const int64_t units = shape.row.empty() ? shape.cols / 1024 : extent_at(scopes_with_role(problem.kernel, "row")[0]->extent, problem);
   for (const int64_t block : kLongBlocks) {
@@ -200,13 +207,13 @@ Knobs defaults(const Problem& problem, const Target& t) {
     pairs["rows"] = 2;
     pairs["unroll"] = 4;
     const bool even = !shape.row.empty() && proves_divisible(find_scope(problem.kernel, shape.row)->extent, 2, Ranges(problem.kernel));
-    return fixed && even && shape.norm && shape.passes.size() > 2 && t.vector_registers > 16 && accepts(pairs, problem, t).ok() ? pairs : k;
+    return fixed && even && shape.norm && shape.passes.size() > 2 && t.vector_registers > 16 && accepts_in(shape, pairs, problem, t).ok() ? pairs : k;
   }
   Knobs side_by_side = k;
   for (const int64_t overlap : {2, 1}) {
     side_by_side["overlap"] = overlap;
     for (side_by_side["unroll"] = k["unroll"]; side_by_side["unroll"] > 0; side_by_side["unroll"] /= 2) {
-      if (accepts(side_by_side, problem, t).ok()) return side_by_side;
+      if (accepts_in(shape, side_by_side, problem, t).ok()) return side_by_side;
     }
   }
   return k;

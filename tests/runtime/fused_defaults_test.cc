@@ -1,0 +1,90 @@
+// What is fused before or after the passes of a row keeps a Schedule and code of the CPU's own: the default of no such Kernel is the naive loops.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "jit/host_cpu.h"
+#include "runtime/operator.h"
+
+namespace lathe::runtime {
+namespace {
+
+using ops::add_node;
+using ops::add_tensor;
+using ops::DimDesc;
+using ops::fixed_dim;
+using ops::Graph;
+
+std::shared_ptr<Context> in_memory() {
+  ContextConfig config;
+  EXPECT_TRUE(config.options.set("cache", "off").ok());
+  return Context::create(std::move(config)).value();
+}
+
+struct Fused {
+  const char* name;
+  std::function<int(Graph&, int x, const std::vector<DimDesc>& dims)> add;
+};
+
+const std::vector<Fused>& before_a_row() {
+  static const std::vector<Fused> kAll = {
+      {"nothing", [](Graph&, int x, const std::vector<DimDesc>&) { return x; }},
+      {"a sum", [](Graph& g, int x, const std::vector<DimDesc>& dims) { return add_node(g, "add", {x, add_tensor(g, "u", dims)}, "p"); }},
+      {"a bias", [](Graph& g, int x, const std::vector<DimDesc>& dims) { return add_node(g, "add", {x, add_tensor(g, "u", {dims[1]})}, "p"); }},
+      {"a function", [](Graph& g, int x, const std::vector<DimDesc>&) { return add_node(g, "silu", {x}, "p"); }},
+      {"a mask", [](Graph& g, int x, const std::vector<DimDesc>& dims) {
+         const int mask = add_tensor(g, "u", dims, false, ir::DType::b8);
+         return add_node(g, "where", {mask, x, add_tensor(g, "v", dims)}, "p");
+       }}};
+  return kAll;
+}
+
+const std::vector<Fused>& rows() {
+  static const std::vector<Fused> kAll = {
+      {"softmax", [](Graph& g, int x, const std::vector<DimDesc>&) { return add_node(g, "softmax", {x}, "r"); }},
+      {"rmsnorm", [](Graph& g, int x, const std::vector<DimDesc>& dims) { return add_node(g, "rmsnorm", {x, add_tensor(g, "s", {dims[1]}, true)}, "r"); }},
+      {"layernorm", [](Graph& g, int x, const std::vector<DimDesc>& dims) {
+         return add_node(g, "layernorm", {x, add_tensor(g, "s", {dims[1]}, true), add_tensor(g, "h", {dims[1]}, true)}, "r");
+       }}};
+  return kAll;
+}
+
+const std::vector<Fused>& after_a_row() {
+  static const std::vector<Fused> kAll = {
+      {"nothing", [](Graph&, int x, const std::vector<DimDesc>&) { return x; }},
+      {"a product", [](Graph& g, int x, const std::vector<DimDesc>& dims) { return add_node(g, "mul", {x, add_tensor(g, "t", dims)}, "q"); }},
+      {"a function", [](Graph& g, int x, const std::vector<DimDesc>&) { return add_node(g, "relu", {x}, "q"); }}};
+  return kAll;
+}
+
+TEST(FusedDefaults, AreNeverTheNaiveLoops) {
+  if (jit::host_target().level == ir::IsaLevel::portable) GTEST_SKIP() << "no vectors on this CPU";
+  const std::shared_ptr<Context> ctx = in_memory();
+  for (const DimDesc& count : {fixed_dim(6), ops::symbol_dim("M", 1, 512, {{6, 1}})}) {
+    for (const int64_t columns : {64, 130, 1024}) {
+      for (const Fused& before : before_a_row()) {
+        for (const Fused& row : rows()) {
+          for (const Fused& after : after_a_row()) {
+            SCOPED_TRACE(fmt::format("{}, {} of {} columns, {}{}", before.name, row.name, columns, after.name, count.symbol.empty() ? "" : ", M rows"));
+            const std::vector<DimDesc> dims = {count, fixed_dim(columns)};
+            Graph g;
+            g.name = "fused";
+            const int x = before.add(g, add_tensor(g, "x", dims), dims);
+            g.outputs = {after.add(g, row.add(g, x, dims), dims)};
+            const ir::Result<Graph> finished = ops::finish(g);
+            ASSERT_TRUE(finished.ok()) << finished.status().to_string();
+            const std::shared_ptr<Operator> op = Operator::create(ctx, *finished).value();
+            ASSERT_TRUE(op->prepare({}).ok());
+            for (const auto& stage : op->stages(0)) {
+              EXPECT_FALSE(stage->stage.schedule.moves.empty()) << "naive loops";
+              EXPECT_FALSE(stage->stage.portable) << "no code of the CPU's own";
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lathe::runtime
