@@ -67,22 +67,25 @@ static lathe_kernel* resolved(scene* s, lathe_graph* graph, uint32_t wait) {
   return out;
 }
 
-/* softmax of [rows, columns] */
+/* product_rows(), of so many rows */
 static void execute(lathe_kernel* kernel, int64_t rows, int64_t columns, float* y) {
   lathe_error error;
-  int64_t shape[2];
-  lathe_tensor x_tensor = {g_x, {1, 0}, 2, {2, 32, 1}, NULL, NULL, 0}, y_tensor = {NULL, {1, 0}, 2, {2, 32, 1}, NULL, NULL, 0};
-  lathe_arg args[2] = {{NULL, 0, 0, 0, 0}, {NULL, 0, 0, 0, 0}};
+  int64_t shape[3][2];
+  lathe_tensor tensors[3];
+  lathe_arg args[3];
   lathe_exec exec = LATHE_EXEC_INIT;
-  shape[0] = rows;
-  shape[1] = columns;
-  x_tensor.shape = y_tensor.shape = shape;
-  y_tensor.data = y;
-  args[0].tensor = &x_tensor;
-  args[1].tensor = &y_tensor;
+  memset(args, 0, sizeof(args));
+  for (int i = 0; i < 3; ++i) {
+    const lathe_tensor plain = {i == 2 ? (void*)y : (void*)g_x, {1, 0}, 2, {2, 32, 1}, NULL, NULL, 0};
+    tensors[i] = plain;
+    shape[i][0] = i == 1 ? PRODUCT_DEPTH : rows;
+    shape[i][1] = i == 0 ? PRODUCT_DEPTH : columns;
+    tensors[i].shape = shape[i];
+    args[i].tensor = &tensors[i];
+  }
   exec.workspace = g_workspace;
   exec.workspace_bytes = kWorkspace;
-  check(lathe_execute(kernel, args, 2, &exec, &error), &error, "lathe_execute");
+  check(lathe_execute(kernel, args, 3, &exec, &error), &error, "lathe_execute");
 }
 
 /* --- the other thread --- */
@@ -109,7 +112,7 @@ static void compile_one(scene* s, int round) {
 static void heat_one(scene* s, int round) {
   static float y[kMaxRows * kColumns];
   const int columns = kColumns - round % 32;
-  lathe_kernel* kernel = resolved(s, softmax_rows(s->ctx, columns), LATHE_NOW);
+  lathe_kernel* kernel = resolved(s, product_rows(s->ctx, columns), LATHE_NOW);
   uint64_t before = 0, now = 0;
   const double start = wall_us();
   take_in_hand(s, columns);
@@ -164,7 +167,7 @@ static void call_for(scene* s, double seconds, times* t) {
   for (int batch = 0; wall_us() < end; ++batch) {
     /* The operator that is being promoted, if one is; else another one now and then: none keeps more than 1,024 shapes. */
     const int other = at_hand(s), columns = s->kind == kPromotion && other > 0 ? other : 1 + batch % (kColumns / 2);
-    lathe_kernel* kernel = resolved(s, softmax_rows(s->ctx, columns), LATHE_NOW);
+    lathe_kernel* kernel = resolved(s, product_rows(s->ctx, columns), LATHE_NOW);
     for (int i = 0; i < 32 && wall_us() < end; ++i) {
       time_resolve(s, &t[kUnseenGraph], salt++);
       if (s->kind == kSearch && at_hand(s) != searched) {

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { kDeep = 40 };
+enum { kDeep = 6 };
 
 void check(lathe_status status, const lathe_error* error, const char* call) {
   if (status == LATHE_OK) return;
@@ -63,7 +63,14 @@ static lathe_graph* rows(lathe_context* ctx, const char* name, int columns) {
   return finished(g, op(g, name, &x, 1, NULL, "y"));
 }
 
-lathe_graph* softmax_rows(lathe_context* ctx, int columns) { return rows(ctx, "softmax", columns); }
+lathe_graph* product_rows(lathe_context* ctx, int columns) {
+  lathe_graph* g = graph_of(ctx, "product");
+  const lathe_dim a_dims[2] = {any("M", 4096), fixed(PRODUCT_DEPTH)}, b_dims[2] = {fixed(PRODUCT_DEPTH), fixed(columns)};
+  int32_t in[2];
+  in[0] = input(g, "a", a_dims, 2, 0);
+  in[1] = input(g, "b", b_dims, 2, 0);
+  return finished(g, op(g, "matmul", in, 2, NULL, "y"));
+}
 
 static lathe_graph* make_softmax(lathe_context* ctx, int salt) { return rows(ctx, "softmax", 896 + salt); }
 static lathe_graph* make_gelu(lathe_context* ctx, int salt) { return rows(ctx, "gelu", 4864 + salt); }
@@ -156,24 +163,28 @@ static lathe_graph* make_gated(lathe_context* ctx, int salt) {
 
 lathe_graph* deep_graph(lathe_context* ctx, int salt) {
   lathe_graph* g = graph_of(ctx, "deep");
-  const lathe_dim dims[1] = {fixed(4096 + 64 * salt)};
+  const lathe_dim dims[2] = {fixed(5), fixed(130 + salt)};
   char name[16];
-  int32_t x[kDeep], z;
-  for (int i = 0; i < 4; ++i) {
-    snprintf(name, sizeof(name), "x%d", i);
-    x[i] = input(g, name, dims, 1, 0);
-  }
-  z = x[0];
+  int32_t in[3], z, x, y;
+  x = input(g, "x", dims, 2, 0);
+  y = input(g, "y", dims, 2, 0);
+  z = op(g, "silu", &x, 1, NULL, "z");
   for (int i = 0; i < kDeep; ++i) {
-    const int32_t in[2] = {i % 3 == 0 ? x[1 + i % 2] : x[3 - i % 4], z};
+    lathe_tensor_desc mask = LATHE_TENSOR_DESC_INIT;
+    lathe_error error;
+    snprintf(name, sizeof(name), "mask%d", i);
+    mask.name = name;
+    mask.dtype = LATHE_BOOL;
+    mask.ndim = 2;
+    mask.dims = dims;
+    check(lathe_graph_tensor(g, &mask, &in[0], &error), &error, name);
+    in[1] = z;
+    snprintf(name, sizeof(name), "g%d", i);
+    in[2] = op(g, "gelu", &y, 1, NULL, name);
     snprintf(name, sizeof(name), "z%d", i);
-    z = op(g, i % 2 == 0 ? "mul" : "add", in, 2, NULL, name);
-    if (i % 5 == 4) {
-      snprintf(name, sizeof(name), "t%d", i);
-      z = op(g, "tanh", &z, 1, NULL, name);
-    }
+    z = op(g, "where", in, 3, NULL, name);
   }
-  return finished(g, z);
+  return finished(g, op(g, "softmax", &z, 1, NULL, "out"));
 }
 
 const family kFamilies[] = {{"matmul", make_matmul}, {"scores", make_scores}, {"softmax", make_softmax}, {"layernorm", make_layernorm},

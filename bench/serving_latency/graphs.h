@@ -10,9 +10,11 @@ typedef struct family {
 extern const family kFamilies[];
 extern const int kNumFamilies;
 
-/* softmax of [M, columns], M up to 4,096. */
-lathe_graph* softmax_rows(lathe_context* ctx, int columns);
-/* An expression with more values alive at once than there are registers: the quick generator refuses it, and LLVM compiles it. */
+/* y[M, columns] = a[M, PRODUCT_DEPTH] b[PRODUCT_DEPTH, columns], M up to 4,096. Where M varies the default is made quickly rather than well, so that
+ * a search for a hot shape finds something to promote. */
+enum { PRODUCT_DEPTH = 64 };
+lathe_graph* product_rows(lathe_context* ctx, int columns);
+/* A softmax of values that six masks choose: more operands than the quick generator has registers for, so that LLVM compiles it where it may. */
 lathe_graph* deep_graph(lathe_context* ctx, int salt);
 
 /* Ends the program with the error's message unless the call succeeded. */
