@@ -74,8 +74,12 @@ enum class Panels { packed, transposed, in_place };
 // How B reaches the tile: packed once, transposed per panel, or read where it lies.
 Panels panels_of(const Parts& p, const Kernel& kernel) {
   const Buffer& b = *kernel.find_buffer((*p.b)->name);
-  if (b.place == Place::constant && b.dims.size() == 2 && b.strides.empty()) return Panels::packed;
-  const bool unit_n = b.strides.empty() ? p.b_n + 1 == static_cast<int>(b.dims.size()) : is_const_int(b.strides[p.b_n], 1);
+  const bool one_term = is_const_int(p.k->extent, 1);
+  if (!one_term && b.place == Place::constant && b.dims.size() == 2 && b.strides.empty()) return Panels::packed;
+  if (is_const_int(p.n->extent, 1)) return Panels::in_place;  // one column has no stride
+  // Nor has what stands between a column and the next one where that is one term.
+  const bool last = p.b_n + 1 == static_cast<int>(b.dims.size()) || (one_term && p.b_n < p.b_k);
+  const bool unit_n = b.strides.empty() ? last : is_const_int(b.strides[p.b_n], 1);
   return unit_n ? Panels::in_place : Panels::transposed;
 }
 
@@ -221,6 +225,7 @@ Status accepts_in(const Context& c, const Setting& setting) {
   if (kc == 0 && s.k > kDeepest && s.m > 8) return unsupported("kc 0: a panel of K {} leaves the caches", s.k);
   if (mc != 0 && (s.m <= 2 * mc || mc < mr)) return unsupported("mc {}: m is {}, mr {}", mc, s.m, mr);
   if (pa && (!c.rows_pack || mr < 2 || s.k < 2)) return unsupported("pa 1: rows of A do not lie in one piece, or there is one");
+  if (pf != 0 && is_const_int(c.p.k->extent, 1)) return unsupported("pf {}: sums of one term read B once", pf);
   if (pf != 0 && c.panels != Panels::packed) return unsupported("pf {}: B is not packed", pf);
   if (pf == -1 && s.m <= mr) return unsupported("pf next: a single tile has nothing to share it with");
   if (mu && (!may_join(c.p, s) || blocked || mc != 0 || pf != 0 || s.m % mr != 0 || s.m <= mr || s.m > kMostJoined * mr)) {
@@ -457,21 +462,21 @@ Result<Scheduled> script(const Knobs& knob, const Problem& problem, const Target
     if (const Stmt* tile = find_scope(s.kernel(), "m0b")) {
       for (const Stmt& child : tile->body) {
         if (child.kind == Stmt::Kind::scope && child.iter != steps && !child.body.empty()) {
-          copies.emplace_back(child.iter, child.body[0].iter);
+          copies.emplace_back(child.iter, child.body[0].iter);  // a statement's is empty: one column
         }
       }
     }
     copies.emplace_back("m1b", "n1b");
     for (const auto& [row, column] : copies) {
       s.move("unroll_scope {}", row);
-      vectorize_tile(s, column, nr, st, t.lanes, vector_tail);
+      if (!column.empty()) vectorize_tile(s, column, nr, st, t.lanes, vector_tail);
     }
     for (const char* columns : {"n1", "n1c"}) {
       s.move("tile_scope {} {} tail={} as {}v,{}l", columns, t.lanes, vector_tail, columns, columns);
       s.move("vectorize_scope {}l", columns);
     }
   }
-  s.move("tensorize {} mma", steps);
+  if (!is_const_int(p.k->extent, 1)) s.move("tensorize {} mma", steps);  // of sums with one term nothing is left
   const int64_t lines = nr * 4 * 4 / 64;  // cache lines of B per four steps
   for (int64_t stream = 0; pf > 0 && stream < st; ++stream) {
     s.move("prefetch {} {} ahead={} lines={}", b, steps, pf + stream * size.k * nr * 4, lines);
