@@ -204,7 +204,8 @@ static bool each_name_once(const Expr& e, const Ranges& ranges, Names& seen) {
       seen.push_back(&e->name);
       return true;
     case Op::k_mod:
-      if (!is_const_int(e->args[1]) || !e->args[0]->args.empty() || ranges.multiple_of(e->args[0]->name) != 1) return false;
+      if (e->args[0]->op != Op::k_iter && e->args[0]->op != Op::k_symbol) return false;
+      if (!is_const_int(e->args[1]) || ranges.multiple_of(e->args[0]->name) != 1) return false;
       return each_name_once(e->args[0], ranges, seen);
     case Op::k_add:
     case Op::k_sub:

@@ -1,5 +1,5 @@
-// The short ways of the analyses give what the long ones do: a sum is recognised without being written out, and what a point in range
-// refutes no proof shows.
+// The short ways of the analyses give what the long ones do: a sum is recognised without being written out, ends are worked out without the
+// canonical form, and what a point in range refutes no proof shows.
 #include <gtest/gtest.h>
 
 #include "ir/canon.h"
@@ -25,6 +25,35 @@ TEST(Shortcuts, AnExpressionIsKnownForTheOneItsSumMakes) {
     same += equal(made, e);
   }
   EXPECT_GT(same, 50);
+}
+
+TEST(Shortcuts, WhatSimplifyReturnsIsCanonical) {
+  int sums = 0;
+  for (uint64_t seed = 0; seed < 3000; ++seed) {
+    RandomIndex random(seed);
+    const Expr e = simplify(random.index(3), random.ranges());
+    EXPECT_TRUE(equal(Canon(random.ranges(), true).expr(e), e)) << print(e);
+    sums += e->op == Op::k_add || e->op == Op::k_sub;
+  }
+  EXPECT_GT(sums, 300);
+  RandomIndex random(1);
+  const Expr i = iter("i"), j = iter("j"), k = iter("k");
+  for (const Expr& e : {j + i, i + i, i + 2 + j, 1 * i + j, 0 * i + j, -i + j, i - j, 2 + i, i + 8 * j - 3, i + 0, i * 8 + j, i + (j + k)}) {
+    EXPECT_TRUE(equal(simplify(e, random.ranges()), Canon(random.ranges(), true).expr(e))) << print(e);
+  }
+}
+
+TEST(Shortcuts, EndsAreAtLeastAsCloseAsTheCanonicalForms) {
+  int closer = 0;
+  for (uint64_t seed = 0; seed < 3000; ++seed) {
+    RandomIndex random(seed);
+    const Expr e = random.index(3);
+    const Interval quick = interval(e, random.ranges()), canonical = interval_of(Canon(random.ranges(), false).poly(e), random.ranges());
+    EXPECT_GE(quick.lo, canonical.lo) << print(e);
+    EXPECT_LE(quick.hi, canonical.hi) << print(e);
+    closer += quick.lo > canonical.lo || quick.hi < canonical.hi;
+  }
+  EXPECT_GT(closer, 0);
 }
 
 TEST(Shortcuts, PointsLieInRange) {
