@@ -16,7 +16,7 @@ constexpr std::array<std::pair<const char*, uint32_t>, 6> kNumeric = {{{"reassoc
                                                                       {"reduced_accumulate", kReducedAccumulate},
                                                                       {"quantised_activations", kQuantisedActivations},
                                                                       {"winograd", kWinograd}}};
-constexpr std::array<std::string_view, 12> kReserved = {"inf", "nan", "true", "false", "and", "or",
+constexpr std::array<std::string_view, 13> kReserved = {"inf", "nan", "true", "false", "and", "or", "as",
                                                         "not", "for", "prefetch", "kernel", "where", "_"};
 
 template <class E, size_t N>

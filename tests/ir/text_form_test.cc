@@ -139,6 +139,7 @@ TEST(TextForm, ErrorsSayWhere) {
       {"  y[0] = 1.0 2\n", "line 2, column 14: expected the end of the line, found '2'"},
       {"  y[0] = \x80\n", "line 2, column 10: unexpected byte 128"},
       {"  for inf < 3:\n", "line 2, column 7: expected an iterator name, 'inf' is reserved"},
+      {"  for as < 3:\n", "line 2, column 7: expected an iterator name, 'as' is reserved"},
   };
   for (const Case& c : cases) {
     Result<Kernel> k = parse_kernel(head + c.text);

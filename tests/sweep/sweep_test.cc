@@ -51,9 +51,9 @@ std::vector<Piece> pieces() {
   return out;
 }
 
-std::string piece_name(const ::testing::TestParamInfo<Piece>& info) {
-  return fmt::format("{}_{}", info.param.row->name, ops::sample_axes(*info.param.row)[info.param.axis]);
-}
+std::string name_of(const Piece& p) { return fmt::format("{}_{}", p.row->name, ops::sample_axes(*p.row)[p.axis]); }
+std::string piece_name(const ::testing::TestParamInfo<Piece>& info) { return name_of(info.param); }
+void PrintTo(const Piece& p, std::ostream* out) { *out << name_of(p); }
 
 std::string describe(const Piece& p, int variant, const std::vector<DimDesc>& others) {
   std::string out = fmt::format("{} variant {} others", p.row->name, variant);
