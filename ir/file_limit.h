@@ -1,6 +1,6 @@
-// The limit on file sizes (RLIMIT_FSIZE): the system answers a write or a growth beyond it with EFBIG and a signal that ends a process
-// without a handler. While one of these lives, the calling thread gets the error only: the signal is blocked for this thread, taken if it came,
-// and the mask is put back. The process's handlers stay as they are. Keeps errno.
+// What takes no more: a file at the limit on file sizes (RLIMIT_FSIZE), a pipe that nobody reads. The system answers a write or a growth with
+// EFBIG or EPIPE and a signal that ends a process without a handler. While one of these lives, the calling thread gets the error only: the
+// signals are blocked for this thread, taken if they came, and the mask is put back. The process's handlers stay as they are. Keeps errno.
 #pragma once
 #include <signal.h>
 
@@ -15,7 +15,7 @@ class FileLimitGuard {
 
  private:
   sigset_t before_;
-  bool was_pending_;  // somebody else's, that is not taken
+  sigset_t ours_;  // those that were not pending before: somebody else's are not taken
 };
 
 }  // namespace lathe::ir

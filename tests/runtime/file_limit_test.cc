@@ -1,5 +1,5 @@
-// A host with a limit on file sizes: whatever the library writes or grows fails like a full disk, and the host lives, with its handlers, its
-// mask and no signal left. Each case runs in a child whose limit is too small for anything.
+// A host with a limit on file sizes, or whose standard error is a pipe that nobody reads: whatever the library writes or grows fails like a full
+// disk, and the host lives, with its handlers, its mask and no signal left. Each case runs in a child whose limit is too small for anything.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -31,14 +31,19 @@ bool signals_as_before() {
   struct sigaction action;
   sigpending(&pending);
   pthread_sigmask(SIG_SETMASK, nullptr, &mask);
-  sigaction(SIGXFSZ, nullptr, &action);
-  return !sigismember(&pending, SIGXFSZ) && !sigismember(&mask, SIGXFSZ) && action.sa_handler == SIG_DFL;
+  bool same = true;
+  for (const int number : {SIGXFSZ, SIGPIPE}) {
+    sigaction(number, nullptr, &action);
+    same = same && !sigismember(&pending, number) && !sigismember(&mask, number) && action.sa_handler == SIG_DFL;
+  }
+  return same;
 }
 
 // Runs `body` under the limit and ends: 0 if it said true and the signals are as they were.
 template <class Body>
 [[noreturn]] void under_limit(rlim_t bytes, const Body& body) {
   signal(SIGXFSZ, SIG_DFL);
+  signal(SIGPIPE, SIG_DFL);
   limit_files(bytes);
   const bool ok = body() && signals_as_before();
   _exit(ok ? 0 : 1);
@@ -55,6 +60,17 @@ TEST(FileLimit, AStoreCountsAWriteThatFailed) {
     return !put && why == "EFBIG" && stats.get(Stat::k_publish_failed) == 1 && store->find(decision_key()).found;
   });
   EXPECT_EQ(files_in(dir.path() + "/v1/new"), 0);
+}
+
+TEST(FileLimit, LinesIntoAPipeThatNobodyReadsFailQuietly) {
+  EXPECT_LIVES(RLIM_INFINITY, [] {
+    int ends[2];
+    if (pipe(ends) != 0 || dup2(ends[1], STDERR_FILENO) < 0) return false;
+    close(ends[0]);
+    close(ends[1]);
+    verbose_line({"create", "kernel", "T1", "compiled", "", 1});
+    return true;
+  });
 }
 
 TEST(FileLimit, MemoryFilesDumpsAndLinesFailQuietly) {
