@@ -56,6 +56,7 @@ void Lowering::mma(const Stmt& s) {
   }
   const auto before = open_block(s.body);
   e_.forget_values();
+  after_mma_ = false;  // of a tile before this one
   std::vector<std::pair<int, int>> streams;  // pointer, lines per kUnroll steps
   for (const Stmt& c : s.body) {
     if (c.kind != Stmt::Kind::prefetch) continue;

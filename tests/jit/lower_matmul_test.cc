@@ -211,6 +211,35 @@ TEST(LowerMatmul, InnerLoopIsTheBlueprint) {
   }
 }
 
+// What an epilogue reads again for want of registers, the next tile of the leaf does not: each step loads A and B once there as well.
+TEST(LowerMatmul, AllTilesOfALeafLoadOnceAStep) {
+  std::string text = "kernel leaf(p0: f32[_, _] in strides [?, 1], p1: f32[_, _] in strides [16, 1], p2: f32[_, _] out strides [?, 1]) family leaf "
+                     "where seglen in 0..9223372036854775807\n  r0: f32[4, 16] reg\n";
+  for (int tile = 0, i = 0; tile < 3; ++tile, i += 10) {
+    const auto scopes = [&](int first, const std::string& indent, const std::string& target, const std::string& value) {
+      return fmt::format("{0}for i{1} < 4 @unroll:\n{0}  for i{2} < 2 @unroll:\n{0}    for i{3} < 8 @vector:\n{0}      {4} {5}\n", indent, first, first + 1, first + 2,
+                         fmt::format(fmt::runtime(target), first, first + 1, first + 2), fmt::format(fmt::runtime(value), first, first + 1, first + 2, 4 * tile, i + 3));
+    };
+    text += scopes(i, "  ", "r0[i{0}, 8*i{1} + i{2}] =", "0.0") + fmt::format("  for i{} < seglen @tensor(mma):\n", i + 3) +
+            scopes(i + 4, "    ", "r0[i{0}, 8*i{1} + i{2}] +=", "p0[i{0} + {3}, i{4}] * p1[i{4}, 8*i{1} + i{2}]") +
+            fmt::format(fmt::runtime(scopes(i + 7, "  ", "p2[i{0} + {{0}}, 8*i{1} + i{2}] =", "r0[i{0}, 8*i{1} + i{2}]")), 4 * tile);
+  }
+  LeafCase c(text, {{{12, 8}, {11, 1}}, {{8, 16}, {16, 1}}, {{12, 16}, {16, 1}}}, {{"seglen", 8}});
+  auto p = c.lower(test_target(ir::IsaLevel::avx2));
+  ASSERT_TRUE(p.ok()) << p.status().to_string() << text;
+  int tiles = 0;
+  for (const Node& n : p->body) {
+    if (n.kind != Node::Kind::segments) continue;
+    std::map<LeafOp, int> ops;
+    count(std::find_if(n.body.begin(), n.body.end(), [](const Node& l) { return l.step == 4; })->body, ops);
+    EXPECT_EQ(ops[LeafOp::k_fma], 4 * 8);
+    EXPECT_EQ(ops[LeafOp::k_load], 4 * 2) << to_text(*p);
+    EXPECT_EQ(ops[LeafOp::k_load_bcast], 4 * 4);
+    ++tiles;
+  }
+  EXPECT_EQ(tiles, 3);
+}
+
 // Where masks take vector registers they are made where B is loaded, and B is still loaded once a
 // step.
 TEST(LowerMatmul, MaskedInnerLoopOnAvx2) {
