@@ -284,8 +284,10 @@ Buffer LeafBuilder::leaf_operand(const LeafSlot& slot, int number) const {
     if (!slot.indexed[d]) continue;
     p.dims.push_back(reaches_past_end(b, d) && is_const_int(slot.outer[d], 0) ? Expr(b.layout[d].tile) : Expr());
     const bool unit = is_const_int(strides[d], 1);
-    const bool tiled = !b.layout.empty() && is_const_int(strides[d]) && strides[d]->ival <= kMaxBakedStride;
-    p.strides.push_back(unit || tiled ? strides[d] : Expr());
+    // The Schedule's own doing, not the caller's: few shapes have another.
+    const bool own = !b.layout.empty() || b.place == Place::stack;
+    const bool baked = unit || (own && is_const_int(strides[d]) && strides[d]->ival <= kMaxBakedStride);
+    p.strides.push_back(baked ? strides[d] : Expr());
   }
   return p;
 }

@@ -15,13 +15,15 @@ constexpr double kWindow = 448;           // operations between the oldest unfin
 constexpr double kMemory = 9.5, kFar = 24;  // bytes a cycle to one core: from memory, from the last cache
 constexpr double kMemoryWait = 400, kFarWait = 200;  // cycles until a line arrives
 constexpr double kNear = 32, kNearPiecewise = 27;  // bytes a cycle from L2; of pieces of rows
-constexpr double kCall = 16;              // of a leaf, until its pipes are full
+constexpr double kCall = 30;              // of a leaf, until its pipes are full
 constexpr double kPackRow = 1.5, kTranspose = 0.6;  // cycles per element copied
+constexpr double kCopyRow = 3, kCopyVector = 0.5;   // cycles of a row of a panel, and of a vector of it
+constexpr double kSplitLine = 1.2;        // cycles that a step waits for such a line from L2
 constexpr double kUsable = 0.75;          // of a cache
 constexpr double kSecondThread = 1.35;    // what two cores read from memory over what one does
 
 // What arithmetic hides of a stream that it overlaps: with prefetches in time, and without where the window is wide enough.
-constexpr double kHides = 0.85, kWindowHides = 0.7;
+constexpr double kHides = 0.85, kWindowHides = 0.7, kHidesFarRows = 0.5;
 
 struct Stream {
   double bytes = 0, rate = 1, wait = 0;  // of B; no bytes: it is near
@@ -32,18 +34,17 @@ double overlapped(double compute, double stream, double hidden) {
   return std::max(compute, stream) + (1 - hidden) * std::min(compute, stream);
 }
 
+// One block of rows under all panels.
 class Model {
  public:
   Model(const MatmulWork& w, const ir::Target& t) : w_(w), t_(t) {
-    rows_ = w.mc > 0 ? std::min(w.mc, w.m) : w.m;
-    passes_ = std::ceil(w.m / rows_);
     columns_ = w.width * w.panels;
     tiles_across_ = std::ceil(w.n / columns_);
     whole_across_ = std::floor(w.n / columns_);
     tail_ = std::ceil((w.n - whole_across_ * columns_) / t.lanes);
     vectors_ = whole_across_ > 0 ? w.vectors : tail_;
-    full_ = std::floor(rows_ / w.mr);
-    rest_ = rows_ - full_ * w.mr;
+    full_ = std::floor(w.m / w.mr);
+    rest_ = w.m - full_ * w.mr;
     tiles_ = full_ + (rest_ > 0 ? 1 : 0);
     depth_ = w.kc > 0 ? w.kc : w.k;
     blocks_ = std::ceil(w.k / depth_);
@@ -58,19 +59,26 @@ class Model {
   MatmulCycles cycles() const {
     double copies = 0;
     if (w_.packs_rows) copies += w_.m * w_.k * kPackRow;
-    if (w_.transposes) copies += passes_ * (whole_across_ * columns_ + tail_ * t_.lanes) * w_.k * kTranspose;
-    return {(passes_ * arithmetic() + copies) * edges(), (passes_ * pass() + copies) * edges(), w_.cold ? passes_ * stream_.cycles() : 0};
+    if (w_.transposes) copies += (whole_across_ * columns_ + tail_ * t_.lanes) * w_.k * kTranspose;
+    if (w_.copies) copies += (tiles_across_ * kCopyRow + (whole_across_ * w_.vectors + tail_) * kCopyVector) * w_.k;
+    return {(arithmetic() + copies) * edges(), (pass() + copies) * edges(), w_.cold ? stream_.cycles() : 0};
   }
 
  private:
   // B's block is read again by each tile, and L1 does not keep it.
   bool from_near() const { return tiles_ > 1 && 2 * columns_ * depth_ * 4 > static_cast<double>(t_.l1_bytes); }
 
+  // The same of a panel that shares its lines with others, next to the rows of a tile.
+  bool split_from_near() const {
+    return tiles_ > 1 && w_.split_lines > 0 && ((columns_ + 16 * w_.split_lines) + w_.mr) * depth_ * 4 > kUsable * static_cast<double>(t_.l1_bytes);
+  }
+
   // Cycles of one step of a tile: its pipes, its loads with its prefetches, the wait for its own sums, B's way from L2.
   double step(double rows, double v) const {
     const double lines = w_.prefetch > 0 ? v : w_.prefetch < 0 ? std::ceil(4 * v / tiles_) / 4 : 0;
     const double vector_bytes = 4.0 * t_.lanes;
-    return std::max({rows * v / kPipes, (rows + v + lines * vector_bytes / 64) / kLoads, kLatency, from_near() ? v * vector_bytes / (w_.piecewise ? kNearPiecewise : kNear) : 0});
+    const double busy = std::max({rows * v / kPipes, (rows + v + lines * vector_bytes / 64) / kLoads, kLatency, from_near() ? v * vector_bytes / (w_.piecewise ? kNearPiecewise : kNear) : 0});
+    return busy + (split_from_near() ? kSplitLine * w_.split_lines : 0);
   }
   // A tile over all of K: sums are stored once, and wait in scratch between blocks.
   double tile(double rows, double vectors) const {
@@ -139,17 +147,18 @@ class Model {
   // Several streams from memory are served side by side; with the rows of A the hardware's prefetcher follows half a dozen.
   double streams() const { return w_.panels + w_.mr > 6 && w_.panels > 2 ? 1.04 : w_.panels >= 4 ? 1 : w_.panels >= 2 ? 1.02 : 1.05; }
 
-  // Rows of A beyond L1 come again from L2 for each panel, beyond L2 from further away; mostly hidden.
+  // Rows of A beyond L1 come again from L2 for each panel, mostly hidden; beyond L2 from further away, half hidden.
   double rows_traffic() const {
-    const double bytes = rows_ * w_.k * 4;
+    const double bytes = w_.m * w_.k * 4;
     if (2 * bytes <= static_cast<double>(t_.l1_bytes)) return 0;
-    return (1 - kHides) * tiles_across_ * bytes / (bytes > kUsable * static_cast<double>(t_.l2_bytes) ? kFar : 2 * kNear);
+    if (bytes > kUsable * static_cast<double>(t_.l2_bytes)) return (1 - kHidesFarRows) * tiles_across_ * bytes / kFar;
+    return (1 - kHides) * tiles_across_ * bytes / (2 * kNear);
   }
 
   // How much of the next block is still there when its turn comes: it shares L2 with the one that runs and the rows of A. From half of L2
   // on some is lost, since pages fall into its sets as they come.
   double kept() const {
-    const double share = (2 * columns_ * depth_ * 4 + rows_ * w_.k * 4) / static_cast<double>(t_.l2_bytes);
+    const double share = (2 * columns_ * depth_ * 4 + w_.m * w_.k * 4) / static_cast<double>(t_.l2_bytes);
     return std::clamp(1.5 - share, 0.4, 1.0);
   }
 
@@ -158,13 +167,30 @@ class Model {
 
   const MatmulWork& w_;
   const ir::Target& t_;
-  double rows_, passes_, columns_, tiles_across_, whole_across_, tail_, vectors_, full_, rest_, tiles_, depth_, blocks_;
+  double columns_, tiles_across_, whole_across_, tail_, vectors_, full_, rest_, tiles_, depth_, blocks_;
   Stream stream_;
 };
 
 }  // namespace
 
-MatmulCycles matmul_cycles(const MatmulWork& work, const ir::Target& target) { return Model(work, target).cycles(); }
+MatmulCycles matmul_cycles(const MatmulWork& work, const ir::Target& target) {
+  MatmulWork block = work;
+  block.m = work.mc > 0 ? std::min(work.mc, work.m) : work.m;
+  const double blocks = std::floor(work.m / block.m), rest = work.m - blocks * block.m;
+  const MatmulCycles whole = Model(block, target).cycles();
+  MatmulCycles last;
+  if (rest > 0) {
+    block.m = rest;
+    last = Model(block, target).cycles();
+  }
+  return {blocks * whole.compute + last.compute, blocks * whole.total + last.total, blocks * whole.memory + last.memory};
+}
+
+double matmul_split_lines(int64_t n, int64_t columns) {
+  if (columns >= n) return 0;
+  constexpr int64_t kLine = 16;  // elements
+  return 1 - static_cast<double>(std::gcd(std::gcd(n, columns), kLine)) / kLine;
+}
 
 int64_t matmul_block_depth(int64_t kc, int64_t k) {
   if (kc <= 0 || kc >= k) return 0;

@@ -16,7 +16,9 @@ struct MatmulWork {
   bool scratch_sums = false;     // sums of all of K pass through scratch, for their functions
   bool packs_rows = false;       // A copied to [tile][k][row]
   bool transposes = false;       // B's panels are transposed in the call
+  bool copies = false;           // B's panels are copied in the call
   bool piecewise = false;        // B's panels are parts of its rows, read or transposed where they lie
+  double split_lines = 0;        // matmul_split_lines() of a B read where it lies
   bool joined = false;           // all tiles under a panel are one leaf
   double row_bytes = 0;          // between rows of A
   bool cold = false;             // B comes from memory
@@ -29,6 +31,9 @@ struct MatmulCycles {
   double memory = 0;  // of B from memory alone; 0: it is nearer
 };
 MatmulCycles matmul_cycles(const MatmulWork& work, const ir::Target& target);
+
+// Cache lines that a row of a panel of so many columns touches over those it fills, on average, where rows of n columns lie one after another.
+double matmul_split_lines(int64_t n, int64_t columns);
 
 // A K block is an equal share of K, in steps of eight: what is left over would be prefetched in part only.
 int64_t matmul_block_depth(int64_t kc, int64_t k);

@@ -11,6 +11,8 @@
 //   mu  1: two to four tiles of short sums are one leaf; 0: a call each
 //   pf  how far ahead B's own stream is prefetched, in bytes; 0: not; -1: the next block of B instead, spread over the tiles that run
 //
+//   pb  1: each panel of a B that lies row-major is copied together before its tiles; 0: read where it lies
+//
 // B constant: packed once in panels. B in place with unit-stride k (B transposed): each panel is transposed into scratch.
 #include <algorithm>
 #include <limits>
@@ -18,6 +20,7 @@
 #include "ir/analysis.h"
 #include "search/leaf_builder.h"
 #include "search/matmul_model.h"
+#include "search/matmul_parts.h"
 #include "search/recipe.h"
 
 namespace lathe::search {
@@ -26,80 +29,19 @@ using namespace ir;  // NOLINT: this file is all IR
 
 namespace {
 
-// The parts of the naive matmul nest this recipe names.
-struct Parts {
-  const Stmt *m = nullptr, *n = nullptr, *k = nullptr;
-  const Stmt* product = nullptr;
-  const Expr *a = nullptr, *b = nullptr;  // the loads of A and B
-  int b_n = -1, b_k = -1;                 // B's dimensions
-  bool valid = false;
-};
-
-Parts find_parts(const Kernel& kernel) {
-  Parts p;
-  const auto one = [&](const char* role) {
-    const std::vector<const Stmt*> all = scopes_with_role(kernel, role);
-    return all.size() == 1 ? all[0] : nullptr;
-  };
-  p.m = one("m");
-  p.n = one("n");
-  p.k = one("k");
-  if (!p.m || !p.n || !p.k || p.k->body.size() != 1 || p.n->body.size() != 3 || !perfectly_contains(*p.m, *p.n)) return p;
-  p.product = &p.k->body[0];
-  if (p.product->kind != Stmt::Kind::assign || p.product->value->op != Op::k_mul) return p;
-  for (const Expr& factor : p.product->value->args) {
-    if (factor->op != Op::k_load) return p;
-    bool by_n = false;
-    for (const Expr& i : factor->args) by_n |= uses(i, p.n->iter);
-    if (!by_n) {
-      p.a = &factor;
-      continue;
-    }
-    p.b = &factor;
-    for (size_t d = 0; d < factor->args.size(); ++d) {
-      if (uses(factor->args[d], p.n->iter)) p.b_n = static_cast<int>(d);
-      if (uses(factor->args[d], p.k->iter)) p.b_k = static_cast<int>(d);
-    }
-  }
-  p.valid = p.a != nullptr && p.b != nullptr && p.b_n >= 0 && p.b_k >= 0;
-  return p;
-}
-
 constexpr int64_t kMaxStreamed = 32;   // rows up to which several streams from memory can help
 constexpr int64_t kMaxOwnStream = 64;  // rows up to which B's own stream is prefetched
 constexpr int64_t kDeepest = 8192;     // K beyond which a panel leaves the caches before the next rows need it
 
-enum class Panels { packed, transposed, in_place };
-
-// How B reaches the tile: packed once, transposed per panel, or read where it lies.
-Panels panels_of(const Parts& p, const Kernel& kernel) {
-  const Buffer& b = *kernel.find_buffer((*p.b)->name);
-  const bool one_term = is_const_int(p.k->extent, 1);
-  if (!one_term && b.place == Place::constant && b.dims.size() == 2 && b.strides.empty()) return Panels::packed;
-  if (is_const_int(p.n->extent, 1)) return Panels::in_place;  // one column has no stride
-  // Nor has what stands between a column and the next one where that is one term.
-  const bool last = p.b_n + 1 == static_cast<int>(b.dims.size()) || (one_term && p.b_n < p.b_k);
-  const bool unit_n = b.strides.empty() ? last : is_const_int(b.strides[p.b_n], 1);
-  return unit_n ? Panels::in_place : Panels::transposed;
-}
-
-// Whether A's rows can be packed: a row lies in one piece.
-bool packable(const Parts& p, const Kernel& kernel) {
-  const Buffer& a = *kernel.find_buffer((*p.a)->name);
-  const std::vector<Expr>& index = (*p.a)->args;
-  const bool unit = a.strides.empty() || is_const_int(a.strides.back(), 1);
-  return a.name != (*p.b)->name && index.size() >= 2 && unit && uses(index.back(), p.k->iter) && uses(index[index.size() - 2], p.m->iter);
-}
-
 struct Sizes {
   int64_t m, n, k, m_max;
 };
-Sizes sizes(const Parts& p, const Problem& problem) {
+Sizes sizes(const MatmulParts& p, const Problem& problem) {
   return {extent_at(p.m->extent, problem), extent_at(p.n->extent, problem), extent_at(p.k->extent, problem),
           interval(p.m->extent, Ranges(problem.kernel)).hi};
 }
 
-bool matches(const Problem& problem) { return problem.kernel.family == "matmul" && find_parts(problem.kernel).valid; }
+bool matches(const Problem& problem) { return problem.kernel.family == "matmul" && matmul_parts(problem.kernel).valid; }
 
 // One packed width per weight for every M (it must not change with the range): two vectors where M varies.
 std::vector<int64_t> widths(const Problem& problem, Panels panels, const Target& t) {
@@ -117,7 +59,7 @@ constexpr int64_t kFunctionRegisters = 9;  // of an epilogue that calls a functi
 constexpr int64_t kFunctionCode = 24;      // instructions of a function, about
 
 // Registers that y = f(c) needs beside the tile: a polynomial wants several at once.
-int64_t epilogue_registers(const Parts& p) {
+int64_t epilogue_registers(const MatmulParts& p) {
   int64_t wanted = 1;
   for_each_node(p.n->body[2].value, [&](const ExprNode& e) {
     if (op_info(e.op).cls == OpClass::kMath || e.op == Op::k_select) wanted = std::max<int64_t>(wanted, kFunctionRegisters);
@@ -128,10 +70,10 @@ int64_t epilogue_registers(const Parts& p) {
 
 // Calls of a leaf tell where sums are short.
 constexpr int64_t kShortSums = 128, kMostJoined = 4;
-bool may_join(const Parts& p, const Sizes& s) { return s.k <= kShortSums && s.m > 1 && is_const_int(p.m->extent) && is_const_int(p.k->extent); }
+bool may_join(const MatmulParts& p, const Sizes& s) { return s.k <= kShortSums && s.m > 1 && is_const_int(p.m->extent) && is_const_int(p.k->extent); }
 
 std::vector<KnobDomain> knobs(const Problem& problem, const Target& t) {
-  const Parts p = find_parts(problem.kernel);
+  const MatmulParts p = matmul_parts(problem.kernel);
   const Panels panels = panels_of(p, problem.kernel);
   const Sizes s = sizes(p, problem);
   const bool packed = panels == Panels::packed;
@@ -145,21 +87,22 @@ std::vector<KnobDomain> knobs(const Problem& problem, const Target& t) {
       {"st", !packed ? std::vector<int64_t>{1} : s.m <= kMaxStreamed ? std::vector<int64_t>{1, 2, 4} : if_any(problem.one_layout, {1, 2})},
       {"kc", kc},
       {"mc", mc},
-      {"pa", if_any(packable(p, problem.kernel) && s.m > 1, {0, 1})},
+      {"pa", if_any(rows_packable(p, problem.kernel) && s.m > 1, {0, 1})},
       {"pf", if_any(packed, s.m <= kMaxOwnStream ? std::vector<int64_t>{0, 4096, 8192, 16384, 32768, -1} : std::vector<int64_t>{0, -1})}};
   if (epilogue_registers(p) >= kFunctionRegisters) out.push_back({"ep", {0, 1}});
   if (may_join(p, s)) out.push_back({"mu", {0, 1}});
+  if (panels == Panels::in_place) out.push_back({"pb", {0, 1}});
   return out;
 }
 
 // The knobs as numbers. What older records lack has the value that means what they did.
 struct Setting {
   int64_t mr, nr, st, kc, mc, pf;
-  bool pa, ep, mu;
+  bool pa, ep, mu, pb;
   bool blocked() const { return kc != 0 || ep; }  // sums pass through scratch
 };
 Result<Setting> setting_of(const Knobs& knobs, const Target& t) {
-  const Setting s = {knob_of(knobs, "mr"), knob_of(knobs, "nr"), knob_of(knobs, "st", 1), knob_of(knobs, "kc"), knob_of(knobs, "mc"), knob_of(knobs, "pf"), knob_of(knobs, "pa") != 0, knob_of(knobs, "ep") != 0, knob_of(knobs, "mu") != 0};
+  const Setting s = {knob_of(knobs, "mr"), knob_of(knobs, "nr"), knob_of(knobs, "st", 1), knob_of(knobs, "kc"), knob_of(knobs, "mc"), knob_of(knobs, "pf"), knob_of(knobs, "pa") != 0, knob_of(knobs, "ep") != 0, knob_of(knobs, "mu") != 0, knob_of(knobs, "pb") != 0};
   if (s.mr < 1) return unsupported("mr {}: a tile has rows", s.mr);
   if (s.nr < t.lanes || s.nr % t.lanes != 0) return unsupported("nr {}: whole vectors of {}", s.nr, t.lanes);
   if (s.st < 1 || s.kc < 0 || s.mc < 0 || s.pf < -1) return unsupported("st {} kc {} mc {} pf {}: out of range", s.st, s.kc, s.mc, s.pf);
@@ -169,11 +112,11 @@ Result<Setting> setting_of(const Knobs& knobs, const Target& t) {
 // What all settings of a problem share, looked at once.
 struct Context {
   Context(const Problem& problem_in, const Target& target)
-      : problem(problem_in), t(target), p(find_parts(problem.kernel)), panels(panels_of(p, problem.kernel)), s(sizes(p, problem)),
-        rows_pack(packable(p, problem.kernel)), epilogue(epilogue_registers(p)), w(widths(problem, panels, t)) {}
+      : problem(problem_in), t(target), p(matmul_parts(problem.kernel)), panels(panels_of(p, problem.kernel)), s(sizes(p, problem)),
+        rows_pack(rows_packable(p, problem.kernel)), epilogue(epilogue_registers(p)), w(widths(problem, panels, t)) {}
   const Problem& problem;
   const Target& t;
-  Parts p;
+  MatmulParts p;
   Panels panels;
   Sizes s;
   bool rows_pack;
@@ -192,13 +135,13 @@ Tail last_tile(const Context& c, const Setting& k) {
   const bool fixed = is_const_int(c.p.n->extent), few_rows = is_const_int(c.p.m->extent) && k.mc == 0;
   const bool own = (few_rows ? 2 : k.mr) * (fixed ? 2 : 3) <= kMaxVariants;
   const int64_t rest = fixed ? c.s.n % columns : columns - 1, live = own ? (rest + c.t.lanes - 1) / c.t.lanes : vectors;
-  // A packed panel is read whole: only what is stored has a mask.
-  const int64_t masks = own && c.panels == Panels::packed ? (rest % c.t.lanes != 0) : live;
+  // A packed panel is read whole: only what is stored has a mask. Of constant columns the last vector has one.
+  const int64_t masks = own && (fixed || c.panels == Panels::packed) ? (rest % c.t.lanes != 0) : live;
   return {live, c.t.mask_registers == 0 ? masks : 0};
 }
 
 Status accepts_in(const Context& c, const Setting& setting) {
-  const auto [mr, nr, st, kc, mc, pf, pa, ep, mu] = setting;
+  const auto [mr, nr, st, kc, mc, pf, pa, ep, mu, pb] = setting;
   const bool blocked = setting.blocked();
   const Target& t = c.t;
   const Sizes& s = c.s;
@@ -231,6 +174,9 @@ Status accepts_in(const Context& c, const Setting& setting) {
   if (mu && (!may_join(c.p, s) || blocked || mc != 0 || pf != 0 || s.m % mr != 0 || s.m <= mr || s.m > kMostJoined * mr)) {
     return unsupported("mu 1: not two to {} whole tiles with short sums", kMostJoined);
   }
+  if (pb && c.panels != Panels::in_place) return unsupported("pb 1: B does not lie row-major");
+  const bool one_panel = is_const_int(c.p.n->extent) && s.n <= nr, one_row = is_const_int(c.p.k->extent, 1);
+  if (pb && (s.m <= mr || one_panel || one_row)) return unsupported("pb 1: one tile walks a panel, or a panel is all of B or one row");
   if (pf > 0 && s.m > kMaxOwnStream) return unsupported("pf {}: own stream is for skinny shapes, m is {}", pf, s.m);
   return {};
 }
@@ -267,7 +213,9 @@ double estimate_in(const Context& c, const Setting& k) {
   w.scratch_sums = k.ep;
   w.packs_rows = k.pa;
   w.transposes = c.panels == Panels::transposed;
-  w.piecewise = c.panels != Panels::packed && k.nr < s.n;
+  w.piecewise = c.panels != Panels::packed && !k.pb && k.nr < s.n;
+  w.copies = k.pb;
+  w.split_lines = c.panels == Panels::in_place && !k.pb ? matmul_split_lines(s.n, k.nr) : 0;
   w.joined = k.mu;
   w.row_bytes = w.k * 4;
   w.cold = c.problem.cold;
@@ -284,12 +232,13 @@ double estimate(const Knobs& knobs, const Problem& problem, const Target& t) {
 constexpr int64_t kMostRows = 4, kMostCode = 660;
 
 // Instructions to be made for a tile and all lower ones, about: for each sum its start, four steps and the rest of K, and its way out; and for
-// moving B, 64 of a square: one for each vector of a panel that is transposed, one for whole and one for cut panels that are packed.
+// moving B, 64 of a square: one for each vector of a panel that is transposed, one for whole and one for cut panels that are packed; a copied
+// panel has a load and a store of each vector, whole and cut.
 int64_t code_of(const Context& c, const Setting& k) {
   const int64_t whole = k.nr / c.t.lanes * k.st, counts = k.mr * (k.mr + 1) / 2, tail = last_tile(c, k).vectors;
   const int64_t vectors = whole + (is_const_int(c.p.n->extent) || tail == 0 ? tail : tail + (tail + 1) / 2);
   const int64_t out = k.ep ? 2 : c.epilogue >= kFunctionRegisters ? kFunctionCode : c.epilogue;
-  const int64_t copy = c.panels == Panels::in_place ? 0 : c.panels == Panels::packed ? 2 * 64 : 64 * k.nr / c.t.lanes;
+  const int64_t copy = c.panels == Panels::in_place ? (k.pb ? 4 * whole : 0) : c.panels == Panels::packed ? 2 * 64 : 64 * k.nr / c.t.lanes;
   return counts * vectors * (6 + out) + 5 * (counts + k.mr * vectors) + 10 * k.mr + copy;
 }
 
@@ -323,13 +272,16 @@ Knobs defaults(const Problem& problem, const Target& t) {
       for (const int64_t nr : v["nr"]) {
         for (const int64_t st : v["st"]) {
           if ((mr + 1) * (nr / t.lanes) * st >= t.vector_registers) break;
-          if (varies && code_of(c, {mr, nr, st, 0, 0, 0, false, ep, false}) > kMostCode) break;
+          if (varies && code_of(c, {mr, nr, st, 0, 0, 0, false, ep, false, false}) > kMostCode) break;
           for (const int64_t pa : v["pa"]) {
             for (const int64_t pf : v["pf"]) {
               for (const int64_t mc : v["mc"]) {
                 for (const int64_t kc : v["kc"]) {
-                  if (kc == 0 || st == 1) visit({mr, nr, st, kc, mc, pf, pa != 0, ep && kc == 0, false});
-                  if (kc == 0 && may_join(c.p, c.s)) visit({mr, nr, st, kc, mc, pf, pa != 0, ep, true});
+                  for (const bool pb : {false, true}) {
+                    if (pb && c.panels != Panels::in_place) continue;
+                    if (kc == 0 || st == 1) visit({mr, nr, st, kc, mc, pf, pa != 0, ep && kc == 0, false, pb});
+                    if (kc == 0 && may_join(c.p, c.s)) visit({mr, nr, st, kc, mc, pf, pa != 0, ep, true, pb});
+                  }
                 }
               }
             }
@@ -344,6 +296,7 @@ Knobs defaults(const Problem& problem, const Target& t) {
   Knobs out = {{"mr", best.mr}, {"nr", best.nr}, {"st", best.st}, {"kc", best.kc}, {"mc", best.mc}, {"pa", best.pa}, {"pf", best.pf}};
   if (functions) out["ep"] = best.ep;
   if (may_join(c.p, c.s)) out["mu"] = best.mu;
+  if (c.panels == Panels::in_place) out["pb"] = best.pb;
   return out;
 }
 
@@ -397,9 +350,17 @@ void transpose_panel(Script& s, const std::string& b, bool n_first) {
   s.move("tensorize bt_0 transpose");
 }
 
+// A panel of B that lies row-major, copied together before the tiles that use it. The copy's scopes are bp_0 and bp_1, in the order of B's
+// dimensions: k and n.
+void copy_panel(Script& s, const std::string& b, int64_t lanes, const char* tail) {
+  s.move("create_temporary {} bp at=n0", b);
+  s.move("move_to_stack bp n0");
+  vectorize_tile(s, "bp_1", 0, 1, lanes, tail);
+}
+
 Result<Scheduled> script(const Knobs& knob, const Problem& problem, const Target& t) {
   const Kernel& kernel = problem.kernel;
-  const Parts p = find_parts(kernel);
+  const MatmulParts p = matmul_parts(kernel);
   if (!p.valid) return unsupported("not a matmul nest");
   const Sizes size = sizes(p, problem);
   LATHE_ASSIGN(const Setting setting, setting_of(knob, t));
@@ -437,6 +398,8 @@ Result<Scheduled> script(const Knobs& knob, const Problem& problem, const Target
     pack_panels(s, b, p.b_n, nr);
   } else if (panels == Panels::transposed) {
     transpose_panel(s, b, p.b_n < p.b_k);
+  } else if (setting.pb) {
+    copy_panel(s, b, t.lanes, vector_tail);
   }
   const std::vector<const Stmt*> batch = scopes_with_role(s.kernel(), "batch");
   const std::string outermost = !batch.empty() ? batch.front()->iter : mc != 0 ? "mm" : "n0";

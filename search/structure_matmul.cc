@@ -19,6 +19,8 @@ struct Tiles {
   bool scratch_sums = false;
   bool joined = false;     // all tiles under a panel are one leaf
   bool piecewise = false;  // B is not packed, and a panel is part of its rows
+  bool in_place = false;   // such a panel is rows as they lie
+  bool copied = false;     // but for a copy of it
 };
 
 // The loops that stand for one of the naive nest's, with the elements one iteration covers.
@@ -104,6 +106,8 @@ void counts(Structure& s, const Tiles& t, const ProblemFacts& facts, int64_t pre
   w.transposes = t.transposes;
   w.joined = t.joined;
   w.piecewise = t.piecewise;
+  w.copies = t.copied;
+  w.split_lines = t.in_place && !t.copied ? matmul_split_lines(static_cast<int64_t>(t.n), static_cast<int64_t>(t.width)) : 0;
   w.row_bytes = facts.naive.row_stride_bytes;
   w.cold = facts.cold;
   w.threads = facts.threads;
@@ -154,6 +158,7 @@ Structure matmul_structure(KnobReader& knobs, const ProblemFacts& facts, const i
   t.scratch_sums = knobs.get("ep", 0) != 0;
   if (t.scratch_sums) t.kc = t.k;
   t.joined = knobs.get("mu", 0) != 0;
+  t.copied = knobs.get("pb", 0) != 0;
   t.mc = static_cast<double>(knobs.get("mc", 0));
   if (t.mc >= t.m || t.mc < 0) t.mc = 0;
   const int64_t prefetch = knobs.get("pf", 0);
@@ -194,17 +199,19 @@ Structure matmul_structure(KnobReader& knobs, const ProblemFacts& facts, const i
       if (!buffer.scratch || t.kc > 0) b.place(a, store_at, store, batch);
       continue;
     }
-    if (by_columns && !buffer.constant) t.piecewise = t.width < t.n;
+    if (by_columns && !buffer.constant) t.piecewise = !t.copied && t.width < t.n;
     const bool columns_last = by_columns && a.rank > 0 && a.dims[static_cast<size_t>(a.rank - 1)].count > 0 &&
                               naive.loops[static_cast<size_t>(std::max(0, a.dims[static_cast<size_t>(a.rank - 1)].terms[0].loop))].axis == Axis::columns;
+    if (by_columns && !buffer.constant) t.in_place = columns_last;
     if (by_columns && buffer.constant) {
       place_panel(b, a.buffer, leaf, tile, n0, t);
       b.s_.packs_columns = true;
-    } else if (by_columns && !columns_last) {
+    } else if (by_columns && (t.copied || !columns_last)) {
       // Read once per panel, into scratch that the tiles read.
       b.place(a, leaf, tile, batch);
       b.s_.accesses.back().packed = true;
-      b.s_.packs_columns = t.transposes = true;
+      b.s_.packs_columns = true;
+      t.transposes = !columns_last;
     } else {
       b.place(a, leaf, tile, batch);
     }
