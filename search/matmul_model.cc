@@ -15,7 +15,7 @@ constexpr double kWindow = 448;           // operations between the oldest unfin
 constexpr double kMemory = 9.5, kFar = 24;  // bytes a cycle to one core: from memory, from the last cache
 constexpr double kMemoryWait = 400, kFarWait = 200;  // cycles until a line arrives
 constexpr double kNear = 32, kNearPiecewise = 27;  // bytes a cycle from L2; of pieces of rows
-constexpr double kCall = 30;              // of a leaf, until its pipes are full
+constexpr double kCall = 20;              // of a leaf, until its pipes are full
 constexpr double kPackRow = 1.5, kTranspose = 0.6;  // cycles per element copied
 constexpr double kCopyRow = 3, kCopyVector = 0.5;   // cycles of a row of a panel, and of a vector of it
 constexpr double kSplitLine = 1.2;        // cycles that a step waits for such a line from L2
@@ -23,7 +23,7 @@ constexpr double kUsable = 0.75;          // of a cache
 constexpr double kSecondThread = 1.35;    // what two cores read from memory over what one does
 
 // What arithmetic hides of a stream that it overlaps: with prefetches in time, and without where the window is wide enough.
-constexpr double kHides = 0.85, kWindowHides = 0.7, kHidesFarRows = 0.5;
+constexpr double kHides = 0.85, kWindowHides = 0.7, kHidesFarRows = 0.5, kHidesFirstWalk = 0.4;
 
 struct Stream {
   double bytes = 0, rate = 1, wait = 0;  // of B; no bytes: it is near
@@ -61,7 +61,7 @@ class Model {
     if (w_.packs_rows) copies += w_.m * w_.k * kPackRow;
     if (w_.transposes) copies += (whole_across_ * columns_ + tail_ * t_.lanes) * w_.k * kTranspose;
     if (w_.copies) copies += (tiles_across_ * kCopyRow + (whole_across_ * w_.vectors + tail_) * kCopyVector) * w_.k;
-    return {(arithmetic() + copies) * edges(), (pass() + copies) * edges(), w_.cold ? stream_.cycles() : 0};
+    return {arithmetic() + copies, pass() + copies, w_.cold ? stream_.cycles() : 0};
   }
 
  private:
@@ -114,7 +114,7 @@ class Model {
   }
 
   // All tiles of a block of rows, under all panels: as if B were near, and as it is.
-  double arithmetic() const { return full_ * tiles(w_.mr) + (rest_ > 0 ? tiles(rest_) : 0) + rows_traffic(); }
+  double arithmetic() const { return full_ * tiles(w_.mr) + (rest_ > 0 ? tiles(rest_) : 0) + rows_traffic() + first_walk(); }
   double pass() const {
     if (stream_.bytes == 0) return arithmetic();
     const double whole = tiles(w_.mr), part = rest_ > 0 ? tiles(rest_) : 0, compute = full_ * whole + part;
@@ -147,11 +147,14 @@ class Model {
   // Several streams from memory are served side by side; with the rows of A the hardware's prefetcher follows half a dozen.
   double streams() const { return w_.panels + w_.mr > 6 && w_.panels > 2 ? 1.04 : w_.panels >= 4 ? 1 : w_.panels >= 2 ? 1.02 : 1.05; }
 
+  // The first tile under a panel finds it in L2, where L1 keeps it for the others.
+  double first_walk() const { return from_near() ? 0 : (1 - kHidesFirstWalk) * (whole_across_ * columns_ + tail_ * t_.lanes) * w_.k * 4 / kNear; }
+
   // Rows of A beyond L1 come again from L2 for each panel, mostly hidden; beyond L2 from further away, half hidden.
   double rows_traffic() const {
     const double bytes = w_.m * w_.k * 4;
     if (2 * bytes <= static_cast<double>(t_.l1_bytes)) return 0;
-    if (bytes > kUsable * static_cast<double>(t_.l2_bytes)) return (1 - kHidesFarRows) * tiles_across_ * bytes / kFar;
+    if (bytes > static_cast<double>(t_.l2_bytes)) return (1 - kHidesFarRows) * tiles_across_ * bytes / kFar;
     return (1 - kHides) * tiles_across_ * bytes / (2 * kNear);
   }
 
@@ -161,9 +164,6 @@ class Model {
     const double share = (2 * columns_ * depth_ * 4 + w_.m * w_.k * 4) / static_cast<double>(t_.l2_bytes);
     return std::clamp(1.5 - share, 0.4, 1.0);
   }
-
-  // A tile of another height, and masks, take a little beyond their share.
-  double edges() const { return (rest_ > 0 ? 1.015 : 1) * (std::fmod(w_.n, t_.lanes) != 0 ? 1.01 : 1); }
 
   const MatmulWork& w_;
   const ir::Target& t_;
@@ -183,7 +183,9 @@ MatmulCycles matmul_cycles(const MatmulWork& work, const ir::Target& target) {
     block.m = rest;
     last = Model(block, target).cycles();
   }
-  return {blocks * whole.compute + last.compute, blocks * whole.total + last.total, blocks * whole.memory + last.memory};
+  // A tile of another height, and masks, take a little beyond their share.
+  const double edges = (std::fmod(block.m, work.mr) != 0 ? 1.015 : 1) * (std::fmod(work.n, target.lanes) != 0 ? 1.01 : 1);
+  return {(blocks * whole.compute + last.compute) * edges, (blocks * whole.total + last.total) * edges, blocks * whole.memory + last.memory};
 }
 
 double matmul_split_lines(int64_t n, int64_t columns) {
