@@ -225,6 +225,18 @@ void Lowering::transpose_line(const Stmt& copy, const Stmt& one, const Stmt& run
   loop(*made_.back());
 }
 
+// Whether the target states a size that holds each square that has a row: what lies past the last row is nobody's, and gets the zeros that stand
+// for it.
+bool Lowering::has_room(const ir::Buffer& target, const Expr& index, const std::string& row, int64_t row0) {
+  if (target.dims.empty() || !target.dims.back()) return false;
+  const std::optional<int64_t> size = constant_value(target.dims.back(), {});
+  env_.push_back({row, Binding::Kind::lane, row0, lanes_, nullptr});
+  const std::optional<Affine> at = affine(index, env_);
+  env_.pop_back();
+  if (!size || *size % lanes_ != 0 || !at || at->lane != 1 || !at->symbols.empty() || at->constant % lanes_ != 0) return false;
+  return std::all_of(at->loops.begin(), at->loops.end(), [&](const auto& step) { return step.second % lanes_ == 0; });
+}
+
 void Lowering::transpose_tile(const Stmt& copy, const std::string& row, const std::string& col,
                               const VectorExtent& rows, const VectorExtent& cols, int64_t row0,
                               int64_t col0) {
@@ -303,12 +315,17 @@ void Lowering::transpose_tile(const Stmt& copy, const std::string& row, const st
     out[8 + j] = op(LeafOp::k_shuffle128, hi01, hi23, 0x88);
     out[12 + j] = op(LeafOp::k_shuffle128, hi01, hi23, 0xdd);
   }
-  const bool stream = leaf_.find_buffer(copy.target)->stream;
-  for (int64_t c = col0; c < std::min<int64_t>(col0 + lanes_, cols.max) && e_.ok(); ++c) {
-    const Access to = at(target, col, c, row, row0);
-    guarded(cols.bounds, 0, c, {},
-            [&] { e_.store(to, out[static_cast<size_t>(c - col0)], row_mask, stream); });
-  }
+  const ir::Buffer& into = leaf_.buffers[static_cast<size_t>(target.slot)];
+  const bool room = has_room(into, target.index.back(), row, row0);
+  const auto store = [&] {
+    for (int64_t c = col0; c < std::min<int64_t>(col0 + lanes_, cols.max) && e_.ok(); ++c) {
+      const Access to = at(target, col, c, row, row0);
+      guarded(cols.bounds, 0, c, {}, [&] { e_.store(to, out[static_cast<size_t>(c - col0)], room ? -1 : row_mask, into.stream); });
+    }
+  };
+  // A square of no rows at all may lie beyond the size.
+  if (room && partial(rows, row0)) return guarded(rows.bounds, 0, row0, {}, store);
+  store();
 }
 
 }  // namespace lathe::jit

@@ -132,6 +132,7 @@ class Lowering {
   KnownAccess& known_access(const std::string& buffer, const std::vector<ir::Expr>& index);
   std::optional<Place> place(const std::string& buffer, const std::vector<ir::Expr>& index);
   bool lies_within(const ir::Buffer& buffer, const Affine& last) const;
+  bool has_room(const ir::Buffer& target, const ir::Expr& index, const std::string& row, int64_t row0);
   void assign(const ir::Stmt& s);
   void reduce_lanes(const ir::Stmt& s, const Place& target);
   void finish_reduction(Reduction& r);

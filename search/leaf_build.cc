@@ -272,6 +272,15 @@ bool LeafBuilder::reaches_past_end(const Buffer& b, size_t d) const {
   return !proves_divisible(b.dims[static_cast<size_t>(b.layout[d].dim)], b.layout[d].tile, ranges_);
 }
 
+// Whether what lies past the end of physical dimension `d` may be overwritten as well: a row of a stack buffer that one statement fills, so that
+// nobody reads what it does not reach.
+bool LeafBuilder::has_room_past_end(const Buffer& b, size_t d) const {
+  if (b.place != Place::stack || !is_const_int(physical_dims(b)[d]) || physical_dims(b)[d]->ival > kMaxBakedStride) return false;
+  int writers = 0;
+  for_each_stmt(kernel_.body, [&](const Stmt& s) { writers += s.kind == Stmt::Kind::assign && s.target == b.name; });
+  return writers == 1;
+}
+
 Buffer LeafBuilder::leaf_operand(const LeafSlot& slot, int number) const {
   const Buffer& b = kernel_.buffers[slot.buffer];
   Buffer p;
@@ -282,8 +291,9 @@ Buffer LeafBuilder::leaf_operand(const LeafSlot& slot, int number) const {
   const std::vector<Expr> strides = physical_strides(b);
   for (size_t d = 0; d < strides.size(); ++d) {
     if (!slot.indexed[d]) continue;
-    p.dims.push_back(reaches_past_end(b, d) && is_const_int(slot.outer[d], 0) ? Expr(b.layout[d].tile) : Expr());
     const bool unit = is_const_int(strides[d], 1);
+    const bool stated = is_const_int(slot.outer[d], 0) && (reaches_past_end(b, d) || (slot.written && unit && has_room_past_end(b, d)));
+    p.dims.push_back(stated ? physical_dims(b)[d] : Expr());
     // The Schedule's own doing, not the caller's: few shapes have another.
     const bool own = !b.layout.empty() || b.place == Place::stack;
     const bool baked = unit || (own && is_const_int(strides[d]) && strides[d]->ival <= kMaxBakedStride);

@@ -50,6 +50,37 @@ TEST(LowerTranspose, WholeMatrixInSquares) {
   }
 }
 
+// A target that states its width has room for whole squares: no store has a mask. Squares without rows write nothing, there or past it.
+TEST(LowerTranspose, WholeSquaresWhereThereIsRoom) {
+  const auto masked = [](const LeafProgram& p) {
+    int found = 0;
+    const std::function<void(const Nodes&)> visit = [&](const Nodes& nodes) {
+      for (const Node& n : nodes) {
+        found += n.kind == Node::Kind::inst && n.inst.op == LeafOp::k_store && n.inst.mask >= 0;
+        visit(n.body);
+      }
+    };
+    visit(p.body);
+    return found;
+  };
+  const std::string loops = "  for i0 < e0 @tensor(transpose):\n    for i1 < e1:\n      p1[i1, i0] = p0[i0, i1]\n";
+  const std::string square = "  for i0 < min(16, e0) @tensor(transpose):\n    for i1 < e1:\n      p1[i1, i0] = p0[i0, i1]\n";
+  for (const auto& [width, none] : {std::pair("_", false), std::pair("16", true), std::pair("12", false)}) {
+    std::string header = kHeader;
+    header.replace(header.find("p1: f32[_, _]"), 13, fmt::format("p1: f32[_, {}]", width));
+    LeafCase c(header + loops, {{{5, 9}, {11, 1}}, {{9, 5}, {16, 1}}}, {{"e0", 5}, {"e1", 9}});
+    const auto p = c.lower(test_target(ir::IsaLevel::avx2));
+    ASSERT_TRUE(p.ok()) << p.status().to_string();
+    EXPECT_EQ(masked(*p) == 0, none) << width << "\n" << to_text(*p);
+  }
+  std::string header = kHeader;
+  header.replace(header.find("p1: f32[_, _]"), 13, "p1: f32[_, 8]");
+  for (const int64_t rows : {0, 8}) {
+    LeafCase c(header + square, {{{rows, 9}, {11, 1}}, {{9, rows}, {9, 1}}}, {{"e0", rows}, {"e1", 9}}, Data::normal);
+    expect_leaf(c);
+  }
+}
+
 // The iterator of a side of one element is in no index: a copy along the other, adjacent on both sides or not.
 TEST(LowerTranspose, SidesOfOneElement) {
   const std::string scopes = "  for i0 < e0 @tensor(transpose):\n    for i1 < e1:\n", turned = "  for i1 < e1 @tensor(transpose):\n    for i0 < e0:\n";

@@ -185,6 +185,25 @@ kernel product(q: f32[64] in, t: f32[64, {0}] const layout [1/32, 0, 1%32], y: f
   }
 }
 
+// A panel of a stack buffer that one statement fills has room for whole vectors past its last column; one that two fill has not.
+TEST(Cut, OwnTilesStateTheirRoom) {
+  for (const bool two : {false, true}) {
+    const ir::CutKernel k = cut_text(fmt::format(R"(
+kernel turn(s: f32[40, 24] in, d: f32[24, 40] out) family transpose
+  t: f32[24, 16] stack
+  for n0 < 3:
+    for i < min(16, 40 - 16*n0) @tensor(transpose):
+      for j < 24:
+        t[j, i] = s[16*n0 + i, j]
+{0}    for j2 < 24:
+      for i2 < min(16, 40 - 16*n0) @vector:
+        d[j2, 16*n0 + i2] = t[j2, i2]
+)", two ? "    for j1 < 24:\n      t[j1, 0] = 0.0\n" : ""));
+    ASSERT_FALSE(k.leaves.empty());
+    EXPECT_THAT(k.leaves[0].text, HasSubstr(two ? "p1: f32[_, _] out strides [16, 1]" : "p1: f32[_, 16] out strides [16, 1]"));
+  }
+}
+
 // Edges of a transpose are code; a side known to be whole squares says so.
 TEST(Cut, SidesOfWholeSquares) {
   const ir::CutKernel k = cut_text(R"(
