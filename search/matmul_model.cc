@@ -59,8 +59,8 @@ class Model {
   MatmulCycles cycles() const {
     double copies = 0;
     if (w_.packs_rows) copies += w_.m * w_.k * kPackRow;
-    if (w_.transposes) copies += (whole_across_ * columns_ + tail_ * t_.lanes) * w_.k * kTranspose;
-    if (w_.copies) copies += (tiles_across_ * kCopyRow + (whole_across_ * w_.vectors + tail_) * kCopyVector) * w_.k;
+    if (w_.transposes) copies += (whole_across_ * columns_ + tail_ * t_.lanes) * w_.k * kTranspose / w_.sharing;
+    if (w_.copies) copies += (tiles_across_ * kCopyRow + (whole_across_ * w_.vectors + tail_) * kCopyVector) * w_.k / w_.sharing;
     return {arithmetic() + copies, pass() + copies, w_.cold ? stream_.cycles() : 0};
   }
 
@@ -68,9 +68,13 @@ class Model {
   // B's block is read again by each tile, and L1 does not keep it.
   bool from_near() const { return tiles_ > 1 && 2 * columns_ * depth_ * 4 > static_cast<double>(t_.l1_bytes); }
 
-  // The same of a panel that shares its lines with others, next to the rows of a tile.
+  // The same of a panel that shares its lines with others, next to the rows of a tile; rows at a distance that shares sets have those only.
   bool split_from_near() const {
-    return tiles_ > 1 && w_.split_lines > 0 && ((columns_ + 16 * w_.split_lines) + w_.mr) * depth_ * 4 > kUsable * static_cast<double>(t_.l1_bytes);
+    if (tiles_ <= 1 || w_.split_lines <= 0) return false;
+    const int64_t way = t_.l1_bytes / std::max(t_.l1_ways, 1);
+    const double row = 4 * (columns_ + 16 * w_.split_lines);
+    const double sets = std::min(1.0, row / static_cast<double>(std::gcd(static_cast<int64_t>(4 * w_.n), std::max<int64_t>(way, 1))));
+    return (row + 4 * w_.mr) * depth_ > kUsable * sets * static_cast<double>(t_.l1_bytes);
   }
 
   // Cycles of one step of a tile: its pipes, its loads with its prefetches, the wait for its own sums, B's way from L2.
@@ -153,8 +157,8 @@ class Model {
   // Rows of A beyond L1 come again from L2 for each panel, mostly hidden; beyond L2 from further away, half hidden.
   double rows_traffic() const {
     const double bytes = w_.m * w_.k * 4;
-    if (2 * bytes <= static_cast<double>(t_.l1_bytes)) return 0;
-    if (bytes > static_cast<double>(t_.l2_bytes)) return (1 - kHidesFarRows) * tiles_across_ * bytes / kFar;
+    if (2 * bytes * w_.sharing <= static_cast<double>(t_.l1_bytes)) return 0;
+    if (bytes * w_.sharing > static_cast<double>(t_.l2_bytes)) return (1 - kHidesFarRows) * tiles_across_ * bytes / kFar;
     return (1 - kHides) * tiles_across_ * bytes / (2 * kNear);
   }
 

@@ -17,6 +17,7 @@ struct MatmulWork {
   bool packs_rows = false;       // A copied to [tile][k][row]
   bool transposes = false;       // B's panels are transposed in the call
   bool copies = false;           // B's panels are copied in the call
+  double sharing = 1;            // products that walk a panel before the next one is transposed or copied
   bool piecewise = false;        // B's panels are parts of its rows, read or transposed where they lie
   double split_lines = 0;        // matmul_split_lines() of a B read where it lies
   bool joined = false;           // all tiles under a panel are one leaf

@@ -1,6 +1,8 @@
 // See matmul_parts.h.
 #include "search/matmul_parts.h"
 
+#include <algorithm>
+
 #include "ir/analysis.h"
 #include "search/recipe.h"
 
@@ -34,6 +36,10 @@ MatmulParts matmul_parts(const Kernel& kernel) {
       if (uses(factor->args[d], p.k->iter)) p.b_k = static_cast<int>(d);
     }
   }
+  if (p.b == nullptr) return p;
+  const std::vector<const Stmt*> batch = scopes_with_role(kernel, "batch");
+  const auto follows = [&](const Stmt* s) { return std::any_of((*p.b)->args.begin(), (*p.b)->args.end(), [&](const Expr& i) { return uses(i, s->iter); }); };
+  for (size_t i = batch.size(); i > 0 && !follows(batch[i - 1]); --i) p.sharing.insert(p.sharing.begin(), batch[i - 1]);
   p.valid = p.a != nullptr && p.b != nullptr && p.b_n >= 0 && p.b_k >= 0;
   return p;
 }

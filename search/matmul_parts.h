@@ -9,6 +9,7 @@ struct MatmulParts {
   const ir::Stmt* product = nullptr;
   const ir::Expr *a = nullptr, *b = nullptr;  // the loads of A and B
   int b_n = -1, b_k = -1;                     // B's dimensions
+  std::vector<const ir::Stmt*> sharing;       // innermost batch scopes that B does not follow: heads that share keys, outermost first
   bool valid = false;
 };
 // Points into the kernel.

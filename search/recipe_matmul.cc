@@ -12,6 +12,7 @@
 //   pf  how far ahead B's own stream is prefetched, in bytes; 0: not; -1: the next block of B instead, spread over the tiles that run
 //
 //   pb  1: each panel of a B that lies row-major is copied together before its tiles; 0: read where it lies
+//   gh  1: heads that share B run under each panel, so that it is transposed or copied once for all; 0: head by head
 //
 // B constant: packed once in panels. B in place with unit-stride k (B transposed): each panel is transposed into scratch.
 #include <algorithm>
@@ -92,17 +93,18 @@ std::vector<KnobDomain> knobs(const Problem& problem, const Target& t) {
   if (epilogue_registers(p) >= kFunctionRegisters) out.push_back({"ep", {0, 1}});
   if (may_join(p, s)) out.push_back({"mu", {0, 1}});
   if (panels == Panels::in_place) out.push_back({"pb", {0, 1}});
+  if (panels != Panels::packed && !p.sharing.empty()) out.push_back({"gh", {0, 1}});
   return out;
 }
 
 // The knobs as numbers. What older records lack has the value that means what they did.
 struct Setting {
   int64_t mr, nr, st, kc, mc, pf;
-  bool pa, ep, mu, pb;
+  bool pa, ep, mu, pb, gh;
   bool blocked() const { return kc != 0 || ep; }  // sums pass through scratch
 };
 Result<Setting> setting_of(const Knobs& knobs, const Target& t) {
-  const Setting s = {knob_of(knobs, "mr"), knob_of(knobs, "nr"), knob_of(knobs, "st", 1), knob_of(knobs, "kc"), knob_of(knobs, "mc"), knob_of(knobs, "pf"), knob_of(knobs, "pa") != 0, knob_of(knobs, "ep") != 0, knob_of(knobs, "mu") != 0, knob_of(knobs, "pb") != 0};
+  const Setting s = {knob_of(knobs, "mr"), knob_of(knobs, "nr"), knob_of(knobs, "st", 1), knob_of(knobs, "kc"), knob_of(knobs, "mc"), knob_of(knobs, "pf"), knob_of(knobs, "pa") != 0, knob_of(knobs, "ep") != 0, knob_of(knobs, "mu") != 0, knob_of(knobs, "pb") != 0, knob_of(knobs, "gh") != 0};
   if (s.mr < 1) return unsupported("mr {}: a tile has rows", s.mr);
   if (s.nr < t.lanes || s.nr % t.lanes != 0) return unsupported("nr {}: whole vectors of {}", s.nr, t.lanes);
   if (s.st < 1 || s.kc < 0 || s.mc < 0 || s.pf < -1) return unsupported("st {} kc {} mc {} pf {}: out of range", s.st, s.kc, s.mc, s.pf);
@@ -141,7 +143,7 @@ Tail last_tile(const Context& c, const Setting& k) {
 }
 
 Status accepts_in(const Context& c, const Setting& setting) {
-  const auto [mr, nr, st, kc, mc, pf, pa, ep, mu, pb] = setting;
+  const auto [mr, nr, st, kc, mc, pf, pa, ep, mu, pb, gh] = setting;
   const bool blocked = setting.blocked();
   const Target& t = c.t;
   const Sizes& s = c.s;
@@ -177,6 +179,8 @@ Status accepts_in(const Context& c, const Setting& setting) {
   if (pb && c.panels != Panels::in_place) return unsupported("pb 1: B does not lie row-major");
   const bool one_panel = is_const_int(c.p.n->extent) && s.n <= nr, one_row = is_const_int(c.p.k->extent, 1);
   if (pb && (s.m <= mr || one_panel || one_row)) return unsupported("pb 1: one tile walks a panel, or a panel is all of B or one row");
+  if (gh && (c.p.sharing.empty() || !(pb || c.panels == Panels::transposed))) return unsupported("gh 1: no heads share panels that are transposed or copied");
+  if (gh && (blocked || mc != 0 || pa)) return unsupported("gh 1: blocks of K or of rows, or packed rows, are one head's");
   if (pf > 0 && s.m > kMaxOwnStream) return unsupported("pf {}: own stream is for skinny shapes, m is {}", pf, s.m);
   return {};
 }
@@ -215,6 +219,7 @@ double estimate_in(const Context& c, const Setting& k) {
   w.transposes = c.panels == Panels::transposed;
   w.piecewise = c.panels != Panels::packed && !k.pb && k.nr < s.n;
   w.copies = k.pb;
+  for (const Stmt* s : c.p.sharing) w.sharing *= k.gh ? static_cast<double>(extent_at(s->extent, c.problem)) : 1;
   w.split_lines = c.panels == Panels::in_place && !k.pb ? matmul_split_lines(s.n, k.nr) : 0;
   w.joined = k.mu;
   w.row_bytes = w.k * 4;
@@ -264,6 +269,9 @@ Knobs defaults(const Problem& problem, const Target& t) {
     least = cycles;
     best = k;
   };
+  std::vector<std::pair<bool, bool>> copies = {{false, false}};  // pb, gh
+  if (c.panels == Panels::in_place) copies.emplace_back(true, false);
+  if (c.panels != Panels::packed && !c.p.sharing.empty()) copies.emplace_back(c.panels == Panels::in_place, true);
   const auto look = [&](bool ep) {
     int64_t shorter = 0;
     for (const int64_t mr : v["mr"]) {
@@ -272,15 +280,14 @@ Knobs defaults(const Problem& problem, const Target& t) {
       for (const int64_t nr : v["nr"]) {
         for (const int64_t st : v["st"]) {
           if ((mr + 1) * (nr / t.lanes) * st >= t.vector_registers) break;
-          if (varies && code_of(c, {mr, nr, st, 0, 0, 0, false, ep, false, false}) > kMostCode) break;
+          if (varies && code_of(c, {mr, nr, st, 0, 0, 0, false, ep, false, false, false}) > kMostCode) break;
           for (const int64_t pa : v["pa"]) {
             for (const int64_t pf : v["pf"]) {
               for (const int64_t mc : v["mc"]) {
                 for (const int64_t kc : v["kc"]) {
-                  for (const bool pb : {false, true}) {
-                    if (pb && c.panels != Panels::in_place) continue;
-                    if (kc == 0 || st == 1) visit({mr, nr, st, kc, mc, pf, pa != 0, ep && kc == 0, false, pb});
-                    if (kc == 0 && may_join(c.p, c.s)) visit({mr, nr, st, kc, mc, pf, pa != 0, ep, true, pb});
+                  for (const auto& [pb, gh] : copies) {
+                    if (kc == 0 || st == 1) visit({mr, nr, st, kc, mc, pf, pa != 0, ep && kc == 0, false, pb, gh});
+                    if (kc == 0 && may_join(c.p, c.s)) visit({mr, nr, st, kc, mc, pf, pa != 0, ep, true, pb, gh});
                   }
                 }
               }
@@ -297,6 +304,7 @@ Knobs defaults(const Problem& problem, const Target& t) {
   if (functions) out["ep"] = best.ep;
   if (may_join(c.p, c.s)) out["mu"] = best.mu;
   if (c.panels == Panels::in_place) out["pb"] = best.pb;
+  if (c.panels != Panels::packed && !c.p.sharing.empty()) out["gh"] = best.gh;
   return out;
 }
 
@@ -383,6 +391,7 @@ Result<Scheduled> script(const Knobs& knob, const Problem& problem, const Target
   const std::string steps = kc != 0 ? "k1" : k;
   s.move("swap_scopes m1 n0");
   s.move("swap_scopes m0 n0");
+  for (size_t h = p.sharing.size(); setting.gh && h > 0; --h) s.move("swap_scopes {} n0", p.sharing[h - 1]->iter);
   s.move("split_scope n1 after=0 as n1b");
   s.move("split_scope n1b after=0 as n1c");
   s.move("split_scope m1 after=0 as m1b");
@@ -402,7 +411,8 @@ Result<Scheduled> script(const Knobs& knob, const Problem& problem, const Target
     copy_panel(s, b, t.lanes, vector_tail);
   }
   const std::vector<const Stmt*> batch = scopes_with_role(s.kernel(), "batch");
-  const std::string outermost = !batch.empty() ? batch.front()->iter : mc != 0 ? "mm" : "n0";
+  const bool all_share = setting.gh && p.sharing.size() == batch.size();
+  const std::string outermost = !batch.empty() && !all_share ? batch.front()->iter : mc != 0 ? "mm" : "n0";
   if (setting.pa) {
     const std::string at = mc != 0 ? "mm" : batch.empty() ? "root" : batch.back()->iter;
     pack_rows(s, (*p.a)->name, at, mr, mc != 0 ? "mask" : tail_of(p.m->extent, mr, kernel));

@@ -21,6 +21,7 @@ struct Tiles {
   bool piecewise = false;  // B is not packed, and a panel is part of its rows
   bool in_place = false;   // such a panel is rows as they lie
   bool copied = false;     // but for a copy of it
+  double sharing = 1;      // products that walk a panel before the next one
 };
 
 // The loops that stand for one of the naive nest's, with the elements one iteration covers.
@@ -57,6 +58,11 @@ class Builder {
       }
     }
     s_.accesses.push_back(a);
+  }
+  bool walks(const Structure::Access& a, int loop) const {
+    return std::any_of(a.dims.begin(), a.dims.begin() + a.rank, [&](const Structure::Dim& dim) {
+      return std::any_of(dim.terms.begin(), dim.terms.begin() + dim.count, [&](const Structure::Term& t) { return t.loop == loop; });
+    });
   }
   bool walks(const Structure::Access& a, Axis axis) const {
     for (int d = 0; d < a.rank; ++d) {
@@ -107,6 +113,7 @@ void counts(Structure& s, const Tiles& t, const ProblemFacts& facts, int64_t pre
   w.joined = t.joined;
   w.piecewise = t.piecewise;
   w.copies = t.copied;
+  w.sharing = t.sharing;
   w.split_lines = t.in_place && !t.copied ? matmul_split_lines(static_cast<int64_t>(t.n), static_cast<int64_t>(t.width)) : 0;
   w.row_bytes = facts.naive.row_stride_bytes;
   w.cold = facts.cold;
@@ -159,6 +166,7 @@ Structure matmul_structure(KnobReader& knobs, const ProblemFacts& facts, const i
   if (t.scratch_sums) t.kc = t.k;
   t.joined = knobs.get("mu", 0) != 0;
   t.copied = knobs.get("pb", 0) != 0;
+  const bool share = knobs.get("gh", 0) != 0;
   t.mc = static_cast<double>(knobs.get("mc", 0));
   if (t.mc >= t.m || t.mc < 0) t.mc = 0;
   const int64_t prefetch = knobs.get("pf", 0);
@@ -203,6 +211,7 @@ Structure matmul_structure(KnobReader& knobs, const ProblemFacts& facts, const i
     const bool columns_last = by_columns && a.rank > 0 && a.dims[static_cast<size_t>(a.rank - 1)].count > 0 &&
                               naive.loops[static_cast<size_t>(std::max(0, a.dims[static_cast<size_t>(a.rank - 1)].terms[0].loop))].axis == Axis::columns;
     if (by_columns && !buffer.constant) t.in_place = columns_last;
+    for (size_t l = batch.size(); by_columns && share && l > 0 && !b.walks(a, batch[l - 1].first); --l) t.sharing *= naive.loops[static_cast<size_t>(batch[l - 1].first)].trips;
     if (by_columns && buffer.constant) {
       place_panel(b, a.buffer, leaf, tile, n0, t);
       b.s_.packs_columns = true;

@@ -96,6 +96,89 @@ TEST(CopiedPanels, AreRefusedWhereThereIsNothingToCopy) {
   for (const KnobDomain& d : kMatmulRecipe.knobs(matmul_problem(13, 37, 9), t)) EXPECT_NE(d.name, "pb") << "a constant B has no such knob";
 }
 
+// Three heads to one w: y[b, h, m, n].
+Problem grouped(int64_t m, int64_t k, int64_t n, bool transposed, int64_t batch = 2) {
+  Problem p;
+  p.kernel = kernel_of(fmt::format(R"(kernel product(x: f32[{3}, 3, {0}, {2}] in, w: f32[{3}, {4}] in, y: f32[{3}, 3, {0}, {1}] out) family matmul
+  c: f32[{3}, 3, {0}, {1}] heap
+  for b < {3} [batch]:
+    for h < 3 [batch]:
+      for m < {0} [m]:
+        for n < {1} [n]:
+          c[b, h, m, n] = 0.0
+          for k < {2} [k]:
+            c[b, h, m, n] += x[b, h, m, k] * w[b, {5}]
+          y[b, h, m, n] = c[b, h, m, n]
+)", m, n, k, batch, transposed ? fmt::format("{}, {}", n, k) : fmt::format("{}, {}", k, n), transposed ? "n, k" : "k, n"));
+  return p;
+}
+
+// Heads that share B walk each panel in turn: it is transposed or copied once for all of them.
+TEST(SharedPanels, KeepTheValues) {
+  const ir::Target t = machine("laptop").target;
+  for (const bool transposed : {true, false}) {
+    for (const int64_t joined : {0, 1}) {
+      const Problem p = grouped(12, 9, 37, transposed);
+      Knobs knobs = knobs_of(4, 16, {{"pb", transposed ? 0 : 1}, {"gh", 1}, {"mu", joined}});
+      SCOPED_TRACE(fmt::format("transposed {} joined {}", transposed, joined));
+      ASSERT_TRUE(kMatmulRecipe.accepts(knobs, p, t).ok()) << kMatmulRecipe.accepts(knobs, p, t).to_string();
+      const ir::Result<Schedule> schedule = kMatmulRecipe.build(knobs, p, t);
+      ASSERT_TRUE(schedule.ok()) << schedule.status().to_string();
+      const ir::Kernel scheduled = *replay(p.kernel, *schedule);
+      EXPECT_TRUE(check_safe(p.kernel, scheduled).ok());
+      const ir::Result<ir::CutKernel> pieces = cut(scheduled);
+      ASSERT_TRUE(pieces.ok()) << pieces.status().to_string();
+      // b { n0 { panel; h { tiles } } }
+      const ir::NestNode& panels = pieces->nest.phases[0].body[0];
+      ASSERT_EQ(panels.body.size(), 2u) << ir::print(scheduled);
+      EXPECT_EQ(panels.body[0].kind == ir::NestNode::Kind::call || panels.body[0].iter != "h", true);
+      EXPECT_EQ(panels.body[1].iter, "h");
+      const Tensors inputs = whole_inputs(p.kernel, {});
+      const ir::Result<Tensors> want = outputs(p.kernel, {}, inputs), got = outputs(reversed(scheduled), {}, inputs);
+      ASSERT_TRUE(want.ok() && got.ok());
+      EXPECT_EQ(difference(*want, *got, 1e-5), "") << ir::print(scheduled);
+    }
+  }
+}
+
+TEST(SharedPanels, AreRefusedWhereNothingIsShared) {
+  const ir::Target t = machine("laptop").target;
+  const auto refused = [&](const Problem& p, const Knobs& others) { return kMatmulRecipe.accepts(knobs_of(4, 16, others), p, t).to_string(); };
+  EXPECT_THAT(refused(product(13, 9, 37), {{"gh", 1}}), HasSubstr("gh 1: no heads share panels"));
+  EXPECT_THAT(refused(grouped(13, 9, 37, false), {{"pb", 0}, {"gh", 1}}), HasSubstr("gh 1: no heads share panels"));
+  EXPECT_THAT(refused(grouped(13, 9, 37, false), {{"pa", 1}, {"gh", 1}}), HasSubstr("packed rows, are one head's"));
+  EXPECT_THAT(refused(grouped(200, 9, 37, false), {{"mc", 96}, {"gh", 1}}), HasSubstr("are one head's"));
+}
+
+// Threads take panels where all heads share.
+TEST(SharedPanels, AreSharedOutToThreads) {
+  Problem p;
+  p.kernel = kernel_of(R"(kernel product(x: f32[3, 12, 9] in, w: f32[37, 9] in, y: f32[3, 12, 37] out) family matmul
+  c: f32[3, 12, 37] heap
+  for h < 3 [batch]:
+    for m < 12 [m]:
+      for n < 37 [n]:
+        c[h, m, n] = 0.0
+        for k < 9 [k]:
+          c[h, m, n] += x[h, m, k] * w[n, k]
+        y[h, m, n] = c[h, m, n]
+)");
+  Knobs knobs = knobs_of(4, 16, {{"pb", 0}, {"gh", 1}});
+  const ir::Result<Schedule> together = kMatmulRecipe.build(knobs, p, machine("laptop").target);
+  ASSERT_TRUE(together.ok()) << together.status().to_string();
+  EXPECT_THAT(to_text(*together), HasSubstr("parallelize n0"));
+  knobs["gh"] = 0;
+  const ir::Result<Schedule> apart = kMatmulRecipe.build(knobs, p, machine("laptop").target);
+  ASSERT_TRUE(apart.ok()) << apart.status().to_string();
+  EXPECT_THAT(to_text(*apart), HasSubstr("parallelize h"));
+}
+
+TEST(SharedPanels, AreTheDefaultForFewRows) {
+  const ir::Target t = machine("laptop").target;
+  EXPECT_EQ(knob_of(kMatmulRecipe.defaults(grouped(32, 64, 512, true), t), "gh"), 1);
+  EXPECT_EQ(knob_of(kMatmulRecipe.defaults(grouped(2000, 64, 512, true), t), "gh"), 0) << "the rows of all heads leave the caches";
+}
+
 // Older records say nothing of pb: panels are read where they lie.
 TEST(CopiedPanels, AreNotWhatOlderRecordsMean) {
   const Problem p = product(13, 9, 37);
