@@ -15,10 +15,11 @@ constexpr double kWindow = 448;           // operations between the oldest unfin
 constexpr double kMemory = 9.5, kFar = 24;  // bytes a cycle to one core: from memory, from the last cache
 constexpr double kMemoryWait = 400, kFarWait = 200;  // cycles until a line arrives
 constexpr double kNear = 32, kNearPiecewise = 27;  // bytes a cycle from L2; of pieces of rows
-constexpr double kCall = 20;              // of a leaf, until its pipes are full
+constexpr double kFewTiles = 2;           // that walk a panel: what comes first dominates, wherever the panel lies
+constexpr double kCall = 16;              // of a leaf, until its pipes are full
 constexpr double kPackRow = 1.5, kTranspose = 0.6;  // cycles per element copied
 constexpr double kCopyRow = 3, kCopyVector = 0.5;   // cycles of a row of a panel, and of a vector of it
-constexpr double kSplitLine = 1.2;        // cycles that a step waits for such a line from L2
+constexpr double kLineOfPiece = 4.3;      // cycles until a line of a row of B that lies apart has come from L2
 constexpr double kUsable = 0.75;          // of a cache
 constexpr double kSecondThread = 1.35;    // what two cores read from memory over what one does
 
@@ -68,21 +69,22 @@ class Model {
   // B's block is read again by each tile, and L1 does not keep it.
   bool from_near() const { return tiles_ > 1 && 2 * columns_ * depth_ * 4 > static_cast<double>(t_.l1_bytes); }
 
-  // The same of a panel that shares its lines with others, next to the rows of a tile; rows at a distance that shares sets have those only.
-  bool split_from_near() const {
-    if (tiles_ <= 1 || w_.split_lines <= 0) return false;
+  // The same of a panel read where it lies, next to the rows of a tile; rows at a distance that shares sets have those only.
+  bool pieces_from_near() const {
+    if (tiles_ <= kFewTiles || !w_.in_place) return false;
     const int64_t way = t_.l1_bytes / std::max(t_.l1_ways, 1);
-    const double row = 4 * (columns_ + 16 * w_.split_lines);
-    const double sets = std::min(1.0, row / static_cast<double>(std::gcd(static_cast<int64_t>(4 * w_.n), std::max<int64_t>(way, 1))));
-    return (row + 4 * w_.mr) * depth_ > kUsable * sets * static_cast<double>(t_.l1_bytes);
+    const double sets = std::min(1.0, piece() / static_cast<double>(std::gcd(static_cast<int64_t>(4 * w_.n), std::max<int64_t>(way, 1))));
+    return (piece() + 4 * w_.mr) * depth_ > kUsable * sets * static_cast<double>(t_.l1_bytes);
   }
+  // Bytes of the lines that a panel's row touches.
+  double piece() const { return 4 * columns_ + 64 * w_.split_lines; }
 
   // Cycles of one step of a tile: its pipes, its loads with its prefetches, the wait for its own sums, B's way from L2.
   double step(double rows, double v) const {
     const double lines = w_.prefetch > 0 ? v : w_.prefetch < 0 ? std::ceil(4 * v / tiles_) / 4 : 0;
     const double vector_bytes = 4.0 * t_.lanes;
     const double busy = std::max({rows * v / kPipes, (rows + v + lines * vector_bytes / 64) / kLoads, kLatency, from_near() ? v * vector_bytes / (w_.piecewise ? kNearPiecewise : kNear) : 0});
-    return busy + (split_from_near() ? kSplitLine * w_.split_lines : 0);
+    return pieces_from_near() ? std::max(busy, kLineOfPiece * v / vectors_ * piece() / 64) : busy;
   }
   // A tile over all of K: sums are stored once, and wait in scratch between blocks.
   double tile(double rows, double vectors) const {
@@ -158,7 +160,7 @@ class Model {
   double rows_traffic() const {
     const double bytes = w_.m * w_.k * 4;
     if (2 * bytes * w_.sharing <= static_cast<double>(t_.l1_bytes)) return 0;
-    if (bytes * w_.sharing > static_cast<double>(t_.l2_bytes)) return (1 - kHidesFarRows) * tiles_across_ * bytes / kFar;
+    if (bytes * w_.sharing > kUsable * static_cast<double>(t_.l2_bytes)) return (1 - kHidesFarRows) * tiles_across_ * bytes / kFar;
     return (1 - kHides) * tiles_across_ * bytes / (2 * kNear);
   }
 

@@ -19,7 +19,8 @@ struct MatmulWork {
   bool copies = false;           // B's panels are copied in the call
   double sharing = 1;            // products that walk a panel before the next one is transposed or copied
   bool piecewise = false;        // B's panels are parts of its rows, read or transposed where they lie
-  double split_lines = 0;        // matmul_split_lines() of a B read where it lies
+  bool in_place = false;         // they are read there, not copied
+  double split_lines = 0;        // then, matmul_split_lines()
   bool joined = false;           // all tiles under a panel are one leaf
   double row_bytes = 0;          // between rows of A
   bool cold = false;             // B comes from memory

@@ -220,7 +220,8 @@ double estimate_in(const Context& c, const Setting& k) {
   w.piecewise = c.panels != Panels::packed && !k.pb && k.nr < s.n;
   w.copies = k.pb;
   for (const Stmt* s : c.p.sharing) w.sharing *= k.gh ? static_cast<double>(extent_at(s->extent, c.problem)) : 1;
-  w.split_lines = c.panels == Panels::in_place && !k.pb ? matmul_split_lines(s.n, k.nr) : 0;
+  w.in_place = c.panels == Panels::in_place && !k.pb && k.nr < s.n;
+  w.split_lines = w.in_place ? matmul_split_lines(s.n, k.nr) : 0;
   w.joined = k.mu;
   w.row_bytes = w.k * 4;
   w.cold = c.problem.cold;

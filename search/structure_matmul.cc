@@ -114,7 +114,8 @@ void counts(Structure& s, const Tiles& t, const ProblemFacts& facts, int64_t pre
   w.piecewise = t.piecewise;
   w.copies = t.copied;
   w.sharing = t.sharing;
-  w.split_lines = t.in_place && !t.copied ? matmul_split_lines(static_cast<int64_t>(t.n), static_cast<int64_t>(t.width)) : 0;
+  w.in_place = t.in_place && t.piecewise;
+  w.split_lines = w.in_place ? matmul_split_lines(static_cast<int64_t>(t.n), static_cast<int64_t>(t.width)) : 0;
   w.row_bytes = facts.naive.row_stride_bytes;
   w.cold = facts.cold;
   w.threads = facts.threads;

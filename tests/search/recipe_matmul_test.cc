@@ -176,7 +176,7 @@ TEST(SharedPanels, AreSharedOutToThreads) {
 TEST(SharedPanels, AreTheDefaultForFewRows) {
   const ir::Target t = machine("laptop").target;
   EXPECT_EQ(knob_of(kMatmulRecipe.defaults(grouped(32, 64, 512, true), t), "gh"), 1);
-  EXPECT_EQ(knob_of(kMatmulRecipe.defaults(grouped(2000, 64, 512, true), t), "gh"), 0) << "the rows of all heads leave the caches";
+  EXPECT_EQ(knob_of(kMatmulRecipe.defaults(grouped(1400, 64, 512, true), t), "gh"), 0) << "the rows of all heads leave the caches";
 }
 
 // Older records say nothing of pb: panels are read where they lie.
