@@ -85,6 +85,14 @@ int64_t run_program(const ProgramStep* steps, uint32_t count, const int64_t* ite
   return *top;
 }
 
+void zero_upper(const BoundNest& nest) {
+  if (nest.vzeroupper) {
+    asm volatile("vzeroupper" ::
+                     : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8",
+                       "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");
+  }
+}
+
 // The arguments of one call, advanced in place along the innermost loop.
 struct Frame {
   ir::LeafArgs args;
@@ -120,6 +128,8 @@ struct Walker {
 
   // The constant part of the arguments.
   void start(const BoundCall& c, Frame* f) const {
+    // These copies go through vector registers: while a leaf has left their upper halves in use, they would wait for its sums.
+    zero_upper(nest);
     // Pieces of constant size: no call of memcpy.
     for (uint32_t i = 0; i < c.num_operands; ++i)
       std::memcpy(&f->args.op[i], &c.args.op[i], sizeof(ir::LeafOperand));
@@ -280,14 +290,6 @@ struct Walker {
     }
   }
 };
-
-void zero_upper(const BoundNest& nest) {
-  if (nest.vzeroupper) {
-    asm volatile("vzeroupper" ::
-                     : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8",
-                       "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");
-  }
-}
 
 struct Job {
   const BoundNest& nest;
