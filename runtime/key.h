@@ -13,7 +13,7 @@
 namespace lathe::runtime {
 
 // Bumped when the bytes that a back end emits for some leaf may change.
-inline constexpr int64_t kCodegenEpoch = 4;
+inline constexpr int64_t kCodegenEpoch = 5;
 
 // Values of one symbol that a decision serves, ends included.
 struct SymbolRange {
