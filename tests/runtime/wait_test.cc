@@ -17,7 +17,8 @@ using test::FakeWorker;
 
 constexpr const char* kSilent = "read task\nread more";
 constexpr const char* kTalks = "while :; do echo '{\"progress\": 0, \"phase\": 1}' >&0; done";
-constexpr const char* kNoLine = "while :; do printf 0123456789abcdef >&0; done";
+// Slowly: a worker that says too much in one line is given up before the deadline.
+constexpr const char* kNoLine = "while :; do printf 0123456789abcdef >&0; /bin/sleep .01; done";
 constexpr const char* kForeign = "read task\necho hello >&0\nread more";
 constexpr int64_t kRoom = 10'000;  // ms: a worker is silent for ten times that before it is given up
 
