@@ -83,6 +83,7 @@ class Emitter {
   bool ok() const { return status_.ok(); }
   const ir::Status& status() const { return status_; }
   LeafProgram& program() { return *program_; }
+  bool scarce_masks() const { return program_->mask_registers == 0; }  // masks are vectors, or made anew
 
   // Frames.
   int level() const { return depth_ - 1; }
@@ -193,7 +194,6 @@ class Emitter {
   const Register& content(int reg) const { return registers_[static_cast<size_t>(reg)]; }
   Frame& top() { return frames_[static_cast<size_t>(depth_ - 1)]; }
   const Frame& top() const { return frames_[static_cast<size_t>(depth_ - 1)]; }
-  bool scarce_masks() const { return program_->mask_registers == 0; }
   int mask_class(int mask) const;
   int known(const Key& key, uint64_t hash);
   void remember(const Key& key, uint64_t hash, int reg, int level);

@@ -316,7 +316,8 @@ void Lowering::transpose_tile(const Stmt& copy, const std::string& row, const st
     out[12 + j] = op(LeafOp::k_shuffle128, hi01, hi23, 0xdd);
   }
   const ir::Buffer& into = leaf_.buffers[static_cast<size_t>(target.slot)];
-  const bool room = has_room(into, target.index.back(), row, row0);
+  // Masks that are registers cost a store nothing; the branch that whole vectors need does.
+  const bool room = e_.scarce_masks() && has_room(into, target.index.back(), row, row0);
   const auto store = [&] {
     for (int64_t c = col0; c < std::min<int64_t>(col0 + lanes_, cols.max) && e_.ok(); ++c) {
       const Access to = at(target, col, c, row, row0);

@@ -85,11 +85,17 @@ int64_t run_program(const ProgramStep* steps, uint32_t count, const int64_t* ite
   return *top;
 }
 
-void zero_upper(const BoundNest& nest) {
-  if (nest.vzeroupper) {
-    asm volatile("vzeroupper" ::
-                     : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8",
-                       "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");
+// In general registers: copies through vector registers would wait for the sums that the leaf before them has left in their upper halves.
+template <typename T>
+void copy_words(T* to, const T& from) {
+  static_assert(sizeof(T) % sizeof(uint64_t) == 0);
+  const char* const source = reinterpret_cast<const char*>(&from);
+  char* const target = reinterpret_cast<char*>(to);
+  for (size_t i = 0; i < sizeof(T); i += sizeof(uint64_t)) {
+    uint64_t word;
+    std::memcpy(&word, source + i, sizeof word);
+    asm("" : "+r"(word));
+    std::memcpy(target + i, &word, sizeof word);
   }
 }
 
@@ -128,16 +134,12 @@ struct Walker {
 
   // The constant part of the arguments.
   void start(const BoundCall& c, Frame* f) const {
-    // These copies go through vector registers: while a leaf has left their upper halves in use, they would wait for its sums.
-    zero_upper(nest);
-    // Pieces of constant size: no call of memcpy.
-    for (uint32_t i = 0; i < c.num_operands; ++i)
-      std::memcpy(&f->args.op[i], &c.args.op[i], sizeof(ir::LeafOperand));
-    if (c.num_extents != 0) std::memcpy(f->args.extent, c.args.extent, sizeof c.args.extent);
+    for (uint32_t i = 0; i < c.num_operands; ++i) copy_words(&f->args.op[i], c.args.op[i]);
+    if (c.num_extents != 0) copy_words(&f->args.extent, c.args.extent);
     f->args.nseg = c.args.nseg;
-    f->seg = c.seg;
+    copy_words(&f->seg, c.seg);
     f->args.seg = &f->seg;
-    if (c.num_streams != 0) std::memcpy(f->args.stream, c.args.stream, sizeof c.args.stream);
+    if (c.num_streams != 0) copy_words(&f->args.stream, c.args.stream);
     f->leaf = c.leaf;
   }
 
@@ -290,6 +292,14 @@ struct Walker {
     }
   }
 };
+
+void zero_upper(const BoundNest& nest) {
+  if (nest.vzeroupper) {
+    asm volatile("vzeroupper" ::
+                     : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8",
+                       "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");
+  }
+}
 
 struct Job {
   const BoundNest& nest;

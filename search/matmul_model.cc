@@ -18,6 +18,7 @@ constexpr double kNear = 32, kNearPiecewise = 27;  // bytes a cycle from L2; of 
 constexpr double kFewTiles = 2;           // that walk a panel: what comes first dominates, wherever the panel lies
 constexpr double kCall = 16;              // of a leaf, until its pipes are full
 constexpr double kPackRow = 1.5, kTranspose = 0.6;  // cycles per element copied
+constexpr double kTransposeWhole = 0.16, kTransposeWide = 0.19;  // in squares of 16: into panels of two vectors, and into wider ones
 constexpr double kCopyRow = 3, kCopyVector = 0.5;   // cycles of a row of a panel, and of a vector of it
 constexpr double kLineOfPiece = 4.3;      // cycles until a line of a row of B that lies apart has come from L2
 constexpr double kUsable = 0.75;          // of a cache
@@ -25,6 +26,7 @@ constexpr double kSecondThread = 1.35;    // what two cores read from memory ove
 
 // What arithmetic hides of a stream that it overlaps: with prefetches in time, and without where the window is wide enough.
 constexpr double kHides = 0.85, kWindowHides = 0.7, kHidesFarRows = 0.5, kHidesFirstWalk = 0.4;
+constexpr int kLongLanes = 16;  // of vectors that are a whole line: what comes from L2 is there in time
 
 struct Stream {
   double bytes = 0, rate = 1, wait = 0;  // of B; no bytes: it is near
@@ -60,12 +62,14 @@ class Model {
   MatmulCycles cycles() const {
     double copies = 0;
     if (w_.packs_rows) copies += w_.m * w_.k * kPackRow;
-    if (w_.transposes) copies += (whole_across_ * columns_ + tail_ * t_.lanes) * w_.k * kTranspose / w_.sharing;
+    if (w_.transposes) copies += (whole_across_ * columns_ + tail_ * t_.lanes) * w_.k * transpose() / w_.sharing;
     if (w_.copies) copies += (tiles_across_ * kCopyRow + (whole_across_ * w_.vectors + tail_) * kCopyVector) * w_.k / w_.sharing;
     return {arithmetic() + copies, pass() + copies, w_.cold ? stream_.cycles() : 0};
   }
 
  private:
+  double transpose() const { return t_.lanes < kLongLanes ? kTranspose : w_.vectors > 2 ? kTransposeWide : kTransposeWhole; }
+
   // B's block is read again by each tile, and L1 does not keep it.
   bool from_near() const { return tiles_ > 1 && 2 * columns_ * depth_ * 4 > static_cast<double>(t_.l1_bytes); }
 
@@ -154,7 +158,7 @@ class Model {
   double streams() const { return w_.panels + w_.mr > 6 && w_.panels > 2 ? 1.04 : w_.panels >= 4 ? 1 : w_.panels >= 2 ? 1.02 : 1.05; }
 
   // The first tile under a panel finds it in L2, where L1 keeps it for the others.
-  double first_walk() const { return from_near() ? 0 : (1 - kHidesFirstWalk) * (whole_across_ * columns_ + tail_ * t_.lanes) * w_.k * 4 / kNear; }
+  double first_walk() const { return from_near() || t_.lanes >= kLongLanes ? 0 : (1 - kHidesFirstWalk) * (whole_across_ * columns_ + tail_ * t_.lanes) * w_.k * 4 / kNear; }
 
   // Rows of A beyond L1 come again from L2 for each panel, mostly hidden; beyond L2 from further away, half hidden.
   double rows_traffic() const {

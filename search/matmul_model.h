@@ -23,7 +23,7 @@ struct MatmulWork {
   double split_lines = 0;        // then, matmul_split_lines()
   bool joined = false;           // all tiles under a panel are one leaf
   double row_bytes = 0;          // between rows of A
-  bool cold = false;             // B comes from memory
+  bool cold = false;             // B comes from memory: a constant whose copies rotate
   int threads = 1;
 };
 

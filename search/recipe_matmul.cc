@@ -224,7 +224,7 @@ double estimate_in(const Context& c, const Setting& k) {
   w.split_lines = w.in_place ? matmul_split_lines(s.n, k.nr) : 0;
   w.joined = k.mu;
   w.row_bytes = w.k * 4;
-  w.cold = c.problem.cold;
+  w.cold = c.problem.cold && c.panels == Panels::packed;
   w.threads = c.problem.threads;
   return matmul_cycles(w, c.t).total * imbalance(s, k, c.problem.threads);
 }

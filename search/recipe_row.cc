@@ -209,11 +209,17 @@ Knobs defaults(const Problem& problem, const Target& t) {
     const bool even = !shape.row.empty() && proves_divisible(find_scope(problem.kernel, shape.row)->extent, 2, Ranges(problem.kernel));
     return fixed && even && shape.norm && shape.passes.size() > 2 && t.vector_registers > 16 && accepts_in(shape, pairs, problem, t).ok() ? pairs : k;
   }
+  // Three passes side by side fill the pipes in short steps as well, where there are registers: whole ones rather than long ones and a rest.
+  const Ranges ranges(problem.kernel);
   Knobs side_by_side = k;
   for (const int64_t overlap : {2, 1}) {
     side_by_side["overlap"] = overlap;
-    for (side_by_side["unroll"] = k["unroll"]; side_by_side["unroll"] > 0; side_by_side["unroll"] /= 2) {
-      if (accepts_in(shape, side_by_side, problem, t).ok()) return side_by_side;
+    for (const bool whole : {overlap == 2 && t.vector_registers > 16, false}) {
+      for (int64_t unroll = k["unroll"]; unroll > 0; unroll /= 2) {
+        side_by_side["unroll"] = unroll;
+        if (whole && !proves_divisible(shape.passes[0]->extent, unroll * t.lanes, ranges)) continue;
+        if (accepts_in(shape, side_by_side, problem, t).ok()) return side_by_side;
+      }
     }
   }
   return k;

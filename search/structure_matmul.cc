@@ -117,7 +117,7 @@ void counts(Structure& s, const Tiles& t, const ProblemFacts& facts, int64_t pre
   w.in_place = t.in_place && t.piecewise;
   w.split_lines = w.in_place ? matmul_split_lines(static_cast<int64_t>(t.n), static_cast<int64_t>(t.width)) : 0;
   w.row_bytes = facts.naive.row_stride_bytes;
-  w.cold = facts.cold;
+  w.cold = facts.cold && !t.transposes && !t.in_place;
   w.threads = facts.threads;
   const double full = std::floor(t.m / t.mr), rest = t.m - full * t.mr, panels = std::ceil(t.n / t.nr);
   const double ideal = t.m * t.n / static_cast<double>(target.lanes) / 2;

@@ -191,6 +191,7 @@ class Comparison {
         packed_ = Floats(static_cast<int64_t>(info.bytes / 4), 17);
         check("prepack", lathe_prepack(handles_.kernel, 1, &tensors[1], packed_.data, info.bytes, &error), error);
         args[1].layout_id = layout_ = info.layout_id;
+        tensors[1].data = packed_.data;
       }
     }
     check("pin", lathe_pin(handles_.kernel, args.data(), args.size(), 1, &handles_.pinned, &error), error);

@@ -65,24 +65,40 @@ Problem scores(int64_t rows, int64_t depth) {
 )", rows, depth));
 }
 
-Problem softmax(int64_t rows, int threads) {
-  return fixed(fmt::format(R"(kernel softmax(s: f32[{0}, 1024] in, d: f32[{0}, 1024] out) family row
+Problem softmax(int64_t rows, int threads, int64_t columns = 1024) {
+  return fixed(fmt::format(R"(kernel softmax(s: f32[{0}, {1}] in, d: f32[{0}, {1}] out) family row
   m: f32[{0}] heap
   a: f32[{0}] heap
   r: f32[{0}] heap
-  e: f32[{0}, 1024] heap
+  e: f32[{0}, {1}] heap
   for b < {0} [row]:
     m[b] = -inf
-    for n < 1024 [col]:
+    for n < {1} [col]:
       m[b] fmax= s[b, n]
     a[b] = 0.0
-    for n1 < 1024 [col]:
+    for n1 < {1} [col]:
       e[b, n1] = exp(s[b, n1] - m[b])
       a[b] += e[b, n1]
     r[b] = 1.0 / a[b]
-    for n2 < 1024 [col]:
+    for n2 < {1} [col]:
       d[b, n2] = e[b, n2] * r[b]
-)", rows), threads);
+)", rows, columns), threads);
+}
+
+// Few rows by a B that lies as it is.
+Problem values(int64_t length) {
+  Problem p = fixed(fmt::format(R"(kernel values(x: f32[2, 7, {0}] in, w: f32[2, {0}, 64] in, y: f32[2, 7, 64] out) family matmul
+  c: f32[2, 7, 64] heap
+  for b < 2 [batch]:
+    for m < 7 [m]:
+      for n < 64 [n]:
+        c[b, m, n] = 0.0
+        for k < {0} [k]:
+          c[b, m, n] += x[b, m, k] * w[b, k, n]
+        y[b, m, n] = c[b, m, n]
+)", length));
+  p.cold = true;  // of constants, of which there are none
+  return p;
 }
 
 struct Case {
@@ -98,6 +114,9 @@ TEST(RecipeDefaults, FollowTheShape) {
       {"in the caches as it lies", transpose(64, 96), {{"bt", 0}, {"bf", 0}}},
       {"whole steps of eight", layernorm(128, 768), {{"unroll", 8}, {"rows", 1}, {"overlap", 1}}},
       {"no whole steps", layernorm(128, 800), {{"unroll", 4}, {"overlap", 1}}},
+      {"three passes take short whole steps", softmax(600, 1, 80), {{"unroll", 1}, {"overlap", 2}}},
+      {"three passes, a rest in any case", softmax(600, 1, 83), {{"unroll", 4}, {"overlap", 2}}},
+      {"few rows: pieces of two vectors", values(1024), {{"mr", 7}, {"nr", 32}}},
       {"rows too long to overlap go in pairs", layernorm(64, 4096), {{"unroll", 4}, {"rows", 2}, {"overlap", 0}}},
       {"one row has no other", layernorm(1, 4096), {{"unroll", 8}, {"rows", 1}}},
       {"longer blocks where each thread gets several", layernorm(128, 4096, 2), {{"grain", 16}}},
