@@ -73,8 +73,6 @@ class DispatchTable {
   // null) tells a refusal.
   const void* replace(const DispatchKey& key, const void* body, bool* full = nullptr);
   size_t size() const { return size_.load(std::memory_order_relaxed); }
-  // Every body there is at some moment during the call.
-  std::vector<const void*> bodies() const;
 
  private:
   struct Entry {

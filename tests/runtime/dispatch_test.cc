@@ -25,7 +25,6 @@ TEST(Dispatch, FindsWhatWasInsertedThroughGrowth) {
   for (int64_t i = 0; i < 5000; ++i) ASSERT_EQ(t.find(key_of(i)), body(i));
   EXPECT_EQ(t.find(key_of(5000)), nullptr);
   EXPECT_EQ(t.size(), 5000u);
-  EXPECT_EQ(t.bodies().size(), 5000u);
 }
 
 TEST(Dispatch, FirstInsertWinsAndReplaceReturnsTheOld) {
