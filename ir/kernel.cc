@@ -1,6 +1,8 @@
 // Kernel helpers: see kernel.h.
 #include "ir/kernel.h"
 
+#include "ir/names.h"
+
 namespace lathe::ir {
 
 const Buffer* Kernel::find_buffer(std::string_view buffer) const {
@@ -20,7 +22,7 @@ const Symbol* Kernel::find_symbol(std::string_view symbol) const {
 }
 int Kernel::num_params() const {
   int n = 0;
-  for (const Buffer& b : buffers) n += b.place == Place::in || b.place == Place::constant || b.place == Place::out;
+  for (const Buffer& b : buffers) n += is_param(b.place);
   return n;
 }
 
