@@ -25,7 +25,6 @@ struct EvaluateTask {
   uint64_t seed = 0;
   double budget_ms = 0;     // of verifying and timing together; 0: none
   bool aside = false;       // beside other work: shorter samples
-  bool background = false;  // compile and verify only when nothing else runs, time in short bursts
 };
 
 struct CandidateSpec {

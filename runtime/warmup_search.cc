@@ -425,7 +425,6 @@ Result<SearchOutcome> search_and_record(Context& context, const SearchTask& task
   job.target = context.target().to_string();
   job.seed = task.seed;
   job.budget_ms = task.budget_ms;
-  job.background = task.background;
   job.aside = task.aside;
   Stats& stats = context.stats();
   stats.add(Stat::k_searches);
