@@ -81,12 +81,4 @@ class Evaluation {
 // else by time over the reference's time around then.
 std::vector<int> choose_finalists(const std::vector<CandidateResult>& candidates, bool cold, const std::vector<double>& believed = {});
 
-struct EvaluateResult {
-  std::vector<CandidateResult> candidates;
-  FinalResult decision;
-  int measurements = 0;  // candidates timed
-};
-// The whole list in one batch, and the decision.
-ir::Result<EvaluateResult> evaluate_all(Evaluation& evaluation, const std::vector<CandidateSpec>& candidates, bool cold);
-
 }  // namespace lathe::runtime

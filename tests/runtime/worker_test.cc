@@ -15,6 +15,7 @@
 #include "runtime/worker_client.h"
 #include "runtime/worker_protocol.h"
 #include "search/recipe.h"
+#include "tests/common/evaluate_all.h"
 
 namespace lathe::runtime {
 namespace {
