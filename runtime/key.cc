@@ -37,8 +37,9 @@ std::string value_text(const std::string& v) {
 
 class Text {
  public:
+  // title: with the number of the form of what is stored under the identity.
   Text(char identity, std::string_view title)
-      : identity_(identity), text_(fmt::format("{} 1\n", title)) {}
+      : identity_(identity), text_(fmt::format("{}\n", title)) {}
   template <class T>
   void field(const char* name, const T& value, std::string_view identities) {
     if (identities.find(identity_) != std::string_view::npos)
@@ -72,7 +73,7 @@ std::string_view take_line(std::string_view* text) {
 }  // namespace
 
 Identity semantic_key(const GraphFields& fields) {
-  Text t('S', "semantic");
+  Text t('S', "semantic 1");
 #define LATHE_GRAPH_FIELD(type, name, identities) t.field(#name, fields.name, identities);
 #include "runtime/key_fields.def"
   return t.done();
@@ -81,28 +82,28 @@ Identity semantic_key(const GraphFields& fields) {
 Identity decision_base(const RequestFields& all) {
   RequestFields fields = all;
   fields.ranges.clear();
-  Text t('D', "decision");
+  Text t('D', "decision 2");
 #define LATHE_REQUEST_FIELD(type, name, identities) t.field(#name, fields.name, identities);
 #include "runtime/key_fields.def"
   return t.done();
 }
 
 Identity decision_environment(const MachineFields& fields) {
-  Text t('E', "machine");
+  Text t('E', "machine 1");
 #define LATHE_MACHINE_FIELD(type, name, identities) t.field(#name, fields.name, identities);
 #include "runtime/key_fields.def"
   return t.done();
 }
 
 Identity leaf_key(const LeafFields& fields) {
-  Text t('L', "leaf");
+  Text t('L', "leaf 1");
 #define LATHE_LEAF_FIELD(type, name, identities) t.field(#name, fields.name, identities);
 #include "runtime/key_fields.def"
   return t.done();
 }
 
 Identity code_environment(const CodeFields& fields) {
-  Text t('C', "code");
+  Text t('C', "code 1");
 #define LATHE_CODE_FIELD(type, name, identities) t.field(#name, fields.name, identities);
 #include "runtime/key_fields.def"
   return t.done();
