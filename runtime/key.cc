@@ -17,9 +17,6 @@ constexpr size_t kHashDigits = 40;
 constexpr size_t kMaxName = 180;
 
 std::string value_text(int64_t v) { return std::to_string(v); }
-std::string value_text(const std::vector<int64_t>& v) {
-  return fmt::format("{}", fmt::join(v, ","));
-}
 std::string value_text(const std::vector<SymbolRange>& v) {
   std::string out;
   for (const SymbolRange& r : v) out += fmt::format("{}.{}-", r.lo, r.hi);
@@ -132,29 +129,6 @@ std::optional<std::vector<SymbolRange>> decision_ranges(std::string_view name) {
     out.push_back({*lo, *hi});
   }
   return out;
-}
-
-int narrowest_decision(const std::vector<std::string>& names, const std::vector<int64_t>& values) {
-  int best = -1;
-  double best_shapes = 0;
-  for (size_t i = 0; i < names.size(); ++i) {
-    const auto ranges = decision_ranges(names[i]);
-    if (!ranges || ranges->size() != values.size()) continue;
-    bool holds = true;
-    double shapes = 1;
-    for (size_t s = 0; s < values.size(); ++s) {
-      const SymbolRange& r = (*ranges)[s];
-      holds &= r.lo <= values[s] && values[s] <= r.hi;
-      shapes *= static_cast<double>(r.hi) - static_cast<double>(r.lo) + 1;
-    }
-    if (!holds) continue;
-    const bool better = best < 0 || shapes < best_shapes ||
-                        (shapes == best_shapes && names[i] < names[static_cast<size_t>(best)]);
-    if (!better) continue;
-    best = static_cast<int>(i);
-    best_shapes = shapes;
-  }
-  return best;
 }
 
 SymbolRange default_range(int64_t value, SymbolRange declared) {
