@@ -9,8 +9,8 @@
  * and around it: lathe_plan_* (warm-up from a manifest), lathe_seal, lathe_stats.
  *
  * Conventions
- *   - Every function returns a lathe_status and, as last parameter, takes a lathe_error* (may be NULL) that it fills on
- *     failure only. On failure outputs are untouched.
+ *   - Every function that can fail returns a lathe_status and, but for lathe_pinned_run, takes as last parameter a
+ *     lathe_error* (may be NULL) that it fills on failure only. On failure outputs are untouched.
  *   - Every struct starts with struct_size and version (the *_INIT macros set both). A smaller struct than this
  *     library's: missing fields are zero. A larger one is accepted if its unknown tail is zero. Reserved fields must be
  *     zero. Enums only grow.
@@ -273,7 +273,8 @@ typedef struct lathe_kernel_info {
 LATHE_API lathe_status lathe_resolve(lathe_context* ctx, const lathe_graph* graph, const lathe_policy* policy,
                                      lathe_kernel** out, lathe_kernel_info* info, lathe_error* error);
 LATHE_API void lathe_kernel_destroy(lathe_kernel* kernel);
-/* Moves when a better body needs what the caller was not told (layout, workspace): pin again. */
+/* Moves when something else serves the operator. After a promotion or a rollback while calls run: pin again; a pin keeps the body it
+ * has. After a search (WAIT) or a warm-up: resolve again; a kernel keeps the operator it has. */
 LATHE_API uint64_t lathe_generation(const lathe_kernel* kernel);
 
 /* --- Arguments -------------------------------------------------------------------------------------------------- */

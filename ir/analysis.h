@@ -1,4 +1,4 @@
-// Analyses on expressions and kernels: simplification, intervals, affine form, structural hash. Pure and thread-safe.
+// Analyses on expressions and kernels: simplification, intervals, affine form, content hashes. Pure and thread-safe.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -70,11 +70,6 @@ std::optional<int64_t> evaluate(const Expr& e, const std::vector<std::pair<std::
 // Sizes of a buffer; nullopt also if one is negative.
 std::optional<std::vector<int64_t>> evaluate_dims(const std::vector<Expr>& dims,
                                                   const std::vector<std::pair<std::string, int64_t>>& env);
-
-// Structural hash: equal for kernels that differ only in names of iterators, buffers and symbols (numbered by first use);
-// `equivalent` is the matching equality.
-uint64_t structural_hash(const Kernel& kernel);
-bool equivalent(const Kernel& a, const Kernel& b);
 
 // 64-bit content hash of bytes (xxHash3), stable across machines and releases.
 uint64_t hash_bytes(const void* data, size_t size, uint64_t seed = 0);

@@ -181,16 +181,6 @@ struct Collector {
   }
 };
 
-bool path_to(const std::vector<Stmt>& body, const std::string& iter, std::vector<const Stmt*>& path) {
-  for (const Stmt& s : body) {
-    if (s.kind != Stmt::Kind::scope) continue;
-    path.push_back(&s);
-    if (s.iter == iter || path_to(s.body, iter, path)) return true;
-    path.pop_back();
-  }
-  return false;
-}
-
 std::string describe(const Access& a) {
   return fmt::format("{} {}[{}]", a.write ? (a.reduction ? "the update of" : "the write of") : "the read of", a.buffer, [&] {
     std::vector<std::string> parts;
@@ -199,55 +189,6 @@ std::string describe(const Access& a) {
   }());
 }
 
-// Does every instance of `read` in an iteration of the scope at `depth` find its cell written by an earlier instance of the plain write
-// `w` (before it in program order) in that iteration? Names of w's own scopes are matched with the read's by coefficient.
-bool covers(const Kernel& kernel, int depth, const Access& w, const Access& read) {
-  size_t common = depth + 1;
-  while (common < w.scopes.size() && common < read.scopes.size() && w.scopes[common] == read.scopes[common]) ++common;
-  Ranges ranges(kernel);
-  for (const Stmt* s : read.scopes) ranges.enter(*s);
-  Renaming map;
-  const Buffer* buffer = kernel.find_buffer(w.buffer);
-  std::vector<std::string> whole;  // own scopes of w that run over all of a dimension
-  for (size_t d = 0; d < w.index.size(); ++d) {
-    const auto form = affine_form(w.index[d]), target = affine_form(read.index[d]);
-    if (!form) return false;
-    for (const auto& [name, coef] : form->terms) {
-      const int at = position(w.scopes, name);
-      if (at < static_cast<int>(common)) continue;
-      const bool spans = form->terms.size() == 1 && is_const_int(coef, 1) && is_const_int(form->rest, 0) && buffer && buffer->dims[d] &&
-                         proves_le(buffer->dims[d], w.scopes[at]->extent, ranges);
-      if (spans) {
-        whole.push_back(name);
-        map.emplace_back(name, read.index[d]);
-        continue;
-      }
-      if (!target) return false;
-      for (const auto& [other, c] : target->terms) {
-        const bool own = position(read.scopes, other) >= static_cast<int>(common);
-        const bool taken = std::any_of(map.begin(), map.end(), [&](const auto& m) { return m.second->op == Op::k_iter && m.second->name == other; });
-        if (own && !taken && equal(c, coef)) {
-          map.emplace_back(name, iter(other));
-          break;
-        }
-      }
-    }
-  }
-  for (size_t d = 0; d < w.index.size(); ++d) {
-    if (!equal(simplify(substitute(w.index[d], map), ranges), simplify(read.index[d], ranges))) return false;
-  }
-  for (size_t i = common; i < w.scopes.size(); ++i) {
-    const Stmt& s = *w.scopes[i];
-    const Expr extent = substitute(s.extent, map);
-    const auto at = std::find_if(map.begin(), map.end(), [&](const auto& m) { return m.first == s.iter; });
-    if (at == map.end()) {
-      if (!proves_le(1, extent, ranges)) return false;  // an own scope without a part in the index must run at all
-    } else if (std::find(whole.begin(), whole.end(), s.iter) == whole.end() && !proves_lt(at->second, extent, ranges)) {
-      return false;
-    }
-  }
-  return true;
-}
 }  // namespace
 
 std::vector<Access> collect_accesses(const std::vector<Stmt>& body, const std::vector<const Stmt*>& outer, const std::string* only) {
@@ -266,47 +207,6 @@ bool may_conflict_across(const Kernel& kernel, const std::string& iter, const Ac
   for (int i = 0; i < depth; ++i) outer.enter(*a.scopes[i]);
   if (interval(scope.extent, outer).hi <= 1) return false;
   return may_meet(kernel, outer, scope, depth, a, b) || (&a != &b && may_meet(kernel, std::move(outer), scope, depth, b, a));
-}
-
-bool is_private(const Kernel& kernel, const std::string& iter, const std::string& buffer) {
-  std::vector<const Stmt*> path;
-  if (!path_to(kernel.body, iter, path)) return false;
-  const int depth = static_cast<int>(path.size()) - 1;
-  const Buffer* b = kernel.find_buffer(buffer);
-  if (!b || b->place == Place::in || b->place == Place::constant || b->place == Place::out) return false;
-  const std::vector<Access> all = collect_accesses(kernel.body);
-  for (size_t r = 0; r < all.size(); ++r) {
-    const Access& access = all[r];
-    if (access.buffer != buffer) continue;
-    if (position(access.scopes, iter) != depth) return false;  // used outside
-    if (access.write && !access.reduction) continue;
-    const bool covered = std::any_of(all.begin(), all.begin() + r, [&](const Access& w) {
-      return w.buffer == buffer && w.write && !w.reduction && w.stmt != access.stmt && covers(kernel, depth, w, access);
-    });
-    if (!covered) return false;
-  }
-  return true;
-}
-
-bool iterations_independent(const Kernel& kernel, const std::string& iter, bool allow_reductions, std::string* why) {
-  std::vector<const Stmt*> path;
-  if (!path_to(kernel.body, iter, path)) {
-    if (why) *why = "no scope " + iter;
-    return false;
-  }
-  const Stmt& scope = *path.back();
-  const std::vector<Access> all = collect_accesses(scope.body, path);
-  for (size_t i = 0; i < all.size(); ++i) {
-    for (size_t j = i; j < all.size(); ++j) {
-      if (!may_conflict_across(kernel, iter, all[i], all[j], allow_reductions)) continue;
-      const Buffer* b = kernel.find_buffer(all[i].buffer);
-      const bool thread_local_storage = b && (b->place == Place::stack || b->place == Place::reg);
-      if (thread_local_storage && is_private(kernel, iter, all[i].buffer)) continue;
-      if (why) *why = fmt::format("{} and {} may meet in different iterations of {}", describe(all[i]), describe(all[j]), iter);
-      return false;
-    }
-  }
-  return true;
 }
 
 bool may_exchange(const Kernel& kernel, const Stmt& first, const Stmt& second, const std::vector<const Stmt*>& outer, std::string* why) {

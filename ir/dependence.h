@@ -27,14 +27,6 @@ std::vector<Access> collect_accesses(const std::vector<Stmt>& body, const std::v
 bool may_conflict_across(const Kernel& kernel, const std::string& iter, const Access& a, const Access& b,
                          bool allow_reductions);
 
-// Does every iteration of `iter` write each cell of this temporary before it reads it, and does nobody outside that scope touch it?
-// Then each iteration may have a copy of its own.
-bool is_private(const Kernel& kernel, const std::string& iter, const std::string& buffer);
-
-// Stack and reg buffers that are private to an iteration do not count: each thread has its own.
-// Are the iterations of `iter` independent (any order, or in parallel)? On refusal *why names the pair.
-bool iterations_independent(const Kernel& kernel, const std::string& iter, bool allow_reductions, std::string* why);
-
 // May the two adjacent statements (of one body, within the given outer scopes) be exchanged?
 bool may_exchange(const Kernel& kernel, const Stmt& first, const Stmt& second, const std::vector<const Stmt*>& outer,
                   std::string* why);

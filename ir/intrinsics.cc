@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "ir/analysis.h"
-#include "ir/text_form.h"
 
 namespace lathe::ir {
 

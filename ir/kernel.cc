@@ -1,6 +1,8 @@
 // Kernel helpers: see kernel.h.
 #include "ir/kernel.h"
 
+#include "ir/names.h"
+
 namespace lathe::ir {
 
 const Buffer* Kernel::find_buffer(std::string_view buffer) const {
@@ -20,7 +22,7 @@ const Symbol* Kernel::find_symbol(std::string_view symbol) const {
 }
 int Kernel::num_params() const {
   int n = 0;
-  for (const Buffer& b : buffers) n += b.place == Place::in || b.place == Place::constant || b.place == Place::out;
+  for (const Buffer& b : buffers) n += is_param(b.place);
   return n;
 }
 
@@ -98,28 +100,6 @@ std::vector<Expr> physical_dims(const Buffer& buffer) {
     }
   }
   return out;
-}
-
-Expr physical_offset(const Buffer& buffer, const std::vector<Expr>& index) {
-  Expr offset(0);
-  if (!buffer.strides.empty()) {
-    for (size_t d = 0; d < index.size(); ++d) offset = offset + index[d] * buffer.strides[d];
-    return offset;
-  }
-  const std::vector<Expr> dims = physical_dims(buffer);
-  for (size_t p = 0; p < dims.size(); ++p) {
-    Expr i;
-    if (buffer.layout.empty()) {
-      i = index[p];
-    } else {
-      const LayoutDim& l = buffer.layout[p];
-      i = index[l.dim];
-      if (l.part == LayoutDim::Part::outer) i = floordiv(i, Expr(l.tile));
-      if (l.part == LayoutDim::Part::inner) i = mod(i, Expr(l.tile));
-    }
-    offset = p == 0 ? i : offset * dims[p] + i;
-  }
-  return offset;
 }
 
 }  // namespace lathe::ir

@@ -124,7 +124,5 @@ Expr substitute(const Expr& e, const std::vector<std::pair<std::string, Expr>>& 
 
 // Physical dimensions of a buffer after layout and padding, outermost first, in elements.
 std::vector<Expr> physical_dims(const Buffer& buffer);
-// Element offset of a logical index (row-major over physical_dims, or by `strides`). Simplified by the caller.
-Expr physical_offset(const Buffer& buffer, const std::vector<Expr>& index);
 
 }  // namespace lathe::ir

@@ -8,11 +8,10 @@
 
 namespace lathe::ir {
 
-inline constexpr uint32_t kLeafAbi = 1;
+inline constexpr uint32_t kLeafAbi = 2;
 inline constexpr int kMaxLeafOperands = 12;
 inline constexpr int kMaxLeafStrides = 4;  // per operand
 inline constexpr int kMaxLeafExtents = 8;
-inline constexpr int kMaxLeafScalars = 4;
 inline constexpr int kMaxLeafStreams = 2;
 
 // Address of the element at leaf-local index 0, and bytes per step of each dimension the leaf indexes.
@@ -46,12 +45,11 @@ struct LeafArgs {
   int64_t nseg;
   const LeafSeg* seg;
   LeafStream stream[kMaxLeafStreams];
-  double scalar[kMaxLeafScalars];
 };
 
 using LeafFn = void (*)(const LeafArgs*);
 
 static_assert(sizeof(LeafOperand) == 40 && sizeof(LeafSeg) == 32 && sizeof(LeafStream) == 32);
-static_assert(offsetof(LeafArgs, extent) == 480 && sizeof(LeafArgs) == 480 + 64 + 16 + 64 + 32);
+static_assert(offsetof(LeafArgs, extent) == 480 && sizeof(LeafArgs) == 480 + 64 + 16 + 64);
 
 }  // namespace lathe::ir

@@ -205,8 +205,6 @@ ExecStats ExecMemory::stats() const {
   State& state = current_state();
   const std::lock_guard<std::mutex> lock(state.mutex);
   ExecStats stats;
-  stats.mapped_bytes = state.arenas.size() * kArenaBytes;
-  stats.used_bytes = state.used;
   stats.images = state.images;
   if (!state.arenas.empty()) stats.mode = state.arenas.back().dual ? ExecMode::dual : ExecMode::flip;
   return stats;

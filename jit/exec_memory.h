@@ -17,8 +17,6 @@ namespace lathe::jit {
 enum class ExecMode : uint8_t { automatic, dual, flip, off };
 
 struct ExecStats {
-  size_t mapped_bytes = 0;  // executable address space in use by arenas of this process
-  size_t used_bytes = 0;
   int images = 0;
   ExecMode mode = ExecMode::automatic;  // of the current arena; automatic: none opened yet
 };

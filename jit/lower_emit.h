@@ -90,7 +90,6 @@ class Emitter {
   void push_frame(Nodes* out, size_t likely_nodes = 0);
   void pop_frame() { --depth_; }
   void append(Node node) { top().out->push_back(std::move(node)); }
-  void append_at(int level, Node node) { frames_[level].out->push_back(std::move(node)); }
   // Straight code emitted once and repeated: what the innermost frame got since mark(), with registers
   // and masks of its own, addresses through moving[i].ptr moved by `times` of its steps.
   struct Mark {

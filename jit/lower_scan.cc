@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ir/analysis.h"
+#include "ir/names.h"
 #include "jit/lowering.h"
 
 namespace lathe::jit {
@@ -136,8 +137,7 @@ const std::vector<std::pair<std::string, ir::AssignOp>>& Lowering::candidates(co
 ir::Status Lowering::check_leaf() const {
   int params = 0;
   for (const ir::Buffer& b : leaf_.buffers) {
-    const bool param =
-        b.place == ir::Place::in || b.place == ir::Place::out || b.place == ir::Place::constant;
+    const bool param = ir::is_param(b.place);
     if (!param && b.place != ir::Place::reg)
       return ir::unsupported("buffer {} is neither an operand nor in registers", b.name);
     if (param && &b - leaf_.buffers.data() != params++)

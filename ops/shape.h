@@ -21,10 +21,4 @@ ir::Result<Shape> infer_shape(const OpRow& row, const Node& node,
 ir::DType operand_dtype(const OpRow& row, size_t number);
 std::span<const ir::DType> moved_dtypes();
 
-// Elements of each dimension of `operand` seen from a result of rank `rank`: operand dimension d is
-// result dimension d + rank - operand rank.
-inline int aligned_dim(int d, size_t operand_rank, size_t rank) {
-  return d + static_cast<int>(rank - operand_rank);
-}
-
 }  // namespace lathe::ops

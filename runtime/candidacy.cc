@@ -90,8 +90,8 @@ bool Candidacy::propose(const CandidacyTools& tools) {
 // To Faster, or out; false: nobody knows.
 bool Candidacy::find(const CandidacyTools& tools, Operator&) {
   const std::optional<Decision> known = tools.context.find_decision(query_);
-  if (known && known->status != DecisionStatus::provisional && known->kernels.size() == 1) {
-    schedule_ = known->kernels[0].schedule;
+  if (known && known->status != DecisionStatus::provisional) {
+    schedule_ = known->schedule;
     enter(tools, S::verified, "recorded");
     enter(tools, known->status == DecisionStatus::tie ? S::tie : S::faster, "recorded");
     return true;
@@ -265,10 +265,8 @@ void Candidacy::disown(const CandidacyTools& tools, Operator&) {
   Decision decision;
   decision.status = DecisionStatus::tie;
   decision.op = problem_.kernel.family;
-  KernelDecision kernel;
-  kernel.name = problem_.kernel.name;
-  kernel.schedule = search::to_text(search::default_schedule(problem_, tools.context.target()));
-  decision.kernels = {std::move(kernel)};
+  decision.kernel = problem_.kernel.name;
+  decision.schedule = search::to_text(search::default_schedule(problem_, tools.context.target()));
   tools.context.record_decision(query_, std::move(decision));
 }
 

@@ -31,7 +31,7 @@ Status check_pool(const lathe_pool* pool) {
   return {};
 }
 
-HostPool host_pool(const lathe_pool& pool) { return {pool.self, pool.num_threads, pool.parallel_for, pool.in_parallel, nullptr}; }
+HostPool host_pool(const lathe_pool& pool) { return {pool.self, pool.num_threads, pool.parallel_for, pool.in_parallel}; }
 
 Status check_workspace(const lathe_exec& exec, int64_t needed) {
   if (needed == 0) return {};

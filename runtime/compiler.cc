@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "ir/analysis.h"
+#include "ir/names.h"
 #include "ir/text_form.h"
 #include "ir/verifier.h"
 #include "runtime/clock.h"
@@ -138,7 +139,7 @@ Status add_leaves(Stage& stage, const ir::Target& target, LeafCache& leaves, con
       stage.leaf_keys.insert(stage.leaf_keys.end(), p.leaf_keys.begin(), p.leaf_keys.end());
       stage.portable |= p.portable;
     }
-    param += b.place == ir::Place::in || b.place == ir::Place::constant || b.place == ir::Place::out;
+    param += ir::is_param(b.place);
   }
   stage.codegen_us = static_cast<double>(thread_cpu_ns() - start) * 1e-3;
   if (!options.dump.empty() && dump_wanted(options.filter, stage.naive.name)) {

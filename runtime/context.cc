@@ -135,11 +135,8 @@ void Context::record_decision(const DecisionQuery& query, Decision decision) {
   decision.key = key.name;
   decision.environment = environment_.hash;
   decision.epoch = kCodegenEpoch;
-  decision.numeric = 0;
-  for (const KernelDecision& k : decision.kernels) {
-    const Result<search::Schedule> schedule = search::parse_schedule(k.schedule);
-    if (schedule.ok()) decision.numeric |= schedule->numeric;
-  }
+  const Result<search::Schedule> schedule = search::parse_schedule(decision.schedule);
+  decision.numeric = schedule.ok() ? schedule->numeric : 0;
   // A record that cannot be written lives in memory; the store counts it.
   (void)store_->put({ObjectKind::k_env, "", environment_.hash}, environment_.text);
   (void)store_->put(key, print_decision(decision));

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "ir/analysis.h"
+#include "ir/names.h"
 
 namespace lathe::runtime {
 namespace {
@@ -106,17 +107,13 @@ ir::Status shape_of(const ir::Buffer& b, SymbolValues* symbols, OperandShape* ou
   return {};
 }
 
-bool is_param(const ir::Buffer& b) {
-  return b.place == ir::Place::in || b.place == ir::Place::constant || b.place == ir::Place::out;
-}
-
 }  // namespace
 
 ir::Result<std::vector<OperandShape>> operand_shapes(const ir::Kernel& kernel,
                                                      SymbolValues* symbols) {
   std::vector<OperandShape> out;
   for (const ir::Buffer& b : kernel.buffers) {
-    if (!is_param(b)) continue;
+    if (!ir::is_param(b.place)) continue;
     LATHE_RETURN_IF_ERROR(shape_of(b, symbols, &out.emplace_back()));
   }
   return out;
@@ -126,7 +123,7 @@ std::vector<ArgLayout> arg_layouts(const ir::Kernel& kernel,
                                    const std::vector<OperandShape>& shapes) {
   std::vector<ArgLayout> out;
   for (const ir::Buffer& b : kernel.buffers) {
-    if (!is_param(b)) continue;
+    if (!ir::is_param(b.place)) continue;
     const OperandShape& s = shapes[out.size()];
     out.emplace_back();
     if (!b.strides.empty()) out.back().strides = s.strides;

@@ -22,28 +22,22 @@ std::string print_decision(const Decision& d) {
   std::string out;
   auto it = std::back_inserter(out);
   fmt::format_to(it,
-                 "decision {}\nenvironment {}\nop {}\nepoch {}\nnumeric {}\nworkspace {}\nstatus "
-                 "{}\ndefault_us {}\nbest_us {}\n",
-                 d.key, d.environment, d.op, d.epoch, d.numeric, d.workspace,
+                 "decision {}\nenvironment {}\nop {}\nepoch {}\nnumeric {}\nstatus {}\n"
+                 "default_us {}\nbest_us {}\n",
+                 d.key, d.environment, d.op, d.epoch, d.numeric,
                  decision_status_name(d.status), d.default_us, d.best_us);
-  fmt::format_to(it, "oracle {} {} {}\nkernels {}\n", d.oracle.data_sets,
-                 d.oracle.worst_err_over_bound, d.oracle.gate, d.kernels.size());
-  for (const KernelDecision& k : d.kernels) {
-    fmt::format_to(it, "kernel {}\nlayouts {}\n", k.name, k.layouts.size());
-    for (const auto& [argument, layout] : k.layouts)
-      fmt::format_to(it, "layout {} {}\n", argument, layout);
-    fmt::format_to(it, "leaves {}\n", k.leaf_keys.size());
-    for (const std::string& l : k.leaf_keys) fmt::format_to(it, "leaf {}\n", l);
-    // Line by line, so that no schedule can look like a record.
-    std::string_view text = k.schedule;
-    size_t lines = text.empty() ? 0 : 1;
-    for (char c : text) lines += c == '\n';
-    fmt::format_to(it, "schedule {}\n", lines);
-    for (; lines > 0; --lines) {
-      const size_t end = text.find('\n');
-      fmt::format_to(it, "| {}\n", text.substr(0, end));
-      text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-    }
+  fmt::format_to(it, "oracle {} {} {}\nkernel {}\nleaves {}\n", d.oracle.data_sets,
+                 d.oracle.worst_err_over_bound, d.oracle.gate, d.kernel, d.leaf_keys.size());
+  for (const std::string& l : d.leaf_keys) fmt::format_to(it, "leaf {}\n", l);
+  // Line by line, so that no schedule can look like a record.
+  std::string_view text = d.schedule;
+  size_t lines = text.empty() ? 0 : 1;
+  for (char c : text) lines += c == '\n';
+  fmt::format_to(it, "schedule {}\n", lines);
+  for (; lines > 0; --lines) {
+    const size_t end = text.find('\n');
+    fmt::format_to(it, "| {}\n", text.substr(0, end));
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
   }
   fmt::format_to(it, "candidates {}\n", d.candidates.size());
   for (const CandidateTime& c : d.candidates) {
@@ -61,8 +55,6 @@ ir::Result<Decision> parse_decision(std::string_view text) {
   d.op = in.line("op");
   d.epoch = in.number<int64_t>(in.line("epoch"));
   d.numeric = in.number<uint32_t>(in.line("numeric"));
-  d.workspace = in.number<int64_t>(in.line("workspace"));
-  if (d.workspace < 0) in.fail("negative workspace");
   const std::string_view status = in.line("status");
   bool known = false;
   for (int i = 0; i < 3; ++i) {
@@ -77,23 +69,14 @@ ir::Result<Decision> parse_decision(std::string_view text) {
   d.oracle.data_sets = in.number<int64_t>(in.word(&l));
   d.oracle.worst_err_over_bound = in.number<double>(in.word(&l));
   d.oracle.gate = l;
-  for (int64_t n = in.count_line("kernels"); n > 0 && in.ok(); --n) {
-    KernelDecision k;
-    k.name = in.line("kernel");
-    for (int64_t i = in.count_line("layouts"); i > 0 && in.ok(); --i) {
-      l = in.line("layout");
-      const std::string argument(in.word(&l));
-      k.layouts.emplace_back(argument, l);
-    }
-    for (int64_t i = in.count_line("leaves"); i > 0 && in.ok(); --i)
-      k.leaf_keys.emplace_back(in.line("leaf"));
-    for (int64_t i = 0, lines = in.count_line("schedule"); i < lines && in.ok(); ++i) {
-      const std::string_view line = in.raw();
-      if (line.substr(0, 2) != "| ") in.fail("expected '| '");
-      if (i != 0) k.schedule += '\n';
-      if (in.ok()) k.schedule += line.substr(2);
-    }
-    d.kernels.push_back(std::move(k));
+  d.kernel = in.line("kernel");
+  for (int64_t n = in.count_line("leaves"); n > 0 && in.ok(); --n)
+    d.leaf_keys.emplace_back(in.line("leaf"));
+  for (int64_t i = 0, lines = in.count_line("schedule"); i < lines && in.ok(); ++i) {
+    const std::string_view line = in.raw();
+    if (line.substr(0, 2) != "| ") in.fail("expected '| '");
+    if (i != 0) d.schedule += '\n';
+    if (in.ok()) d.schedule += line.substr(2);
   }
   for (int64_t n = in.count_line("candidates"); n > 0 && in.ok(); --n) {
     CandidateTime c;

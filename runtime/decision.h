@@ -1,11 +1,10 @@
-// A decision: which Schedules serve an operator over a range of shapes on a kind of machine, why,
+// A decision: which Schedule serves a Kernel over a range of shapes on a kind of machine, why,
 // and what else was tried. The record behind tier T2, as text (docs/store.md). Plain values and
 // pure functions; the store only sees the text.
 #pragma once
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "ir/status.h"
@@ -16,13 +15,6 @@ namespace lathe::runtime {
 // tie: nothing beat the default.
 enum class DecisionStatus : uint8_t { verified, provisional, tie };
 const char* decision_status_name(DecisionStatus status);
-
-struct KernelDecision {
-  std::string name;
-  std::string schedule;  // its text, lines
-  std::vector<std::string> leaf_keys;
-  std::vector<std::pair<std::string, std::string>> layouts;  // argument, layout
-};
 
 struct CandidateTime {
   std::string schedule_hash;
@@ -43,13 +35,14 @@ struct Decision {
   std::string op;           // for people: "matmul M=1..1"
   int64_t epoch = 0;
   uint32_t numeric = 0;
-  int64_t workspace = 0;
   DecisionStatus status = DecisionStatus::provisional;
   // A guess: nobody timed it.
   bool unmeasured() const { return status == DecisionStatus::provisional && best_us <= 0; }
   double default_us = 0, best_us = 0;
   OracleSummary oracle;
-  std::vector<KernelDecision> kernels;
+  std::string kernel;    // its name
+  std::string schedule;  // its text, lines
+  std::vector<std::string> leaf_keys;
   std::vector<CandidateTime> candidates;
 };
 

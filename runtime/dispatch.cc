@@ -65,11 +65,4 @@ const void* DispatchTable::replace(const DispatchKey& key, const void* body, boo
   return e->body.exchange(body, std::memory_order_acq_rel);
 }
 
-std::vector<const void*> DispatchTable::bodies() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  std::vector<const void*> out;
-  for (const auto& e : entries_) out.push_back(e->body.load(std::memory_order_acquire));
-  return out;
-}
-
 }  // namespace lathe::runtime

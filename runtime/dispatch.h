@@ -17,14 +17,9 @@ struct alignas(64) DispatchKey {
   uint64_t graph = 0;
   int64_t dims[kMaxDispatchDims] = {};  // unused ones 0
   uint16_t threads = 1;
-  uint16_t device = 0;
-  uint8_t align_class = 0, stride_class = 0;
-  uint16_t spare = 0;
+  uint8_t align_class = 0;
 
-  uint64_t rest() const {
-    return uint64_t{threads} | uint64_t{device} << 16 | uint64_t{align_class} << 32 |
-           uint64_t{stride_class} << 40 | uint64_t{spare} << 48;
-  }
+  uint64_t rest() const { return uint64_t{threads} | uint64_t{align_class} << 16; }
   uint64_t dim(int i) const { return static_cast<uint64_t>(dims[i]); }
   // Two fields folded with a multiplication each time: a few nanoseconds, and every bit counts.
   // Field by field, not as an array: vector loads of fields just written would stall.
@@ -73,8 +68,6 @@ class DispatchTable {
   // null) tells a refusal.
   const void* replace(const DispatchKey& key, const void* body, bool* full = nullptr);
   size_t size() const { return size_.load(std::memory_order_relaxed); }
-  // Every body there is at some moment during the call.
-  std::vector<const void*> bodies() const;
 
  private:
   struct Entry {

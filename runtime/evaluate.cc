@@ -52,15 +52,4 @@ std::vector<int> choose_finalists(const std::vector<CandidateResult>& candidates
   return out;
 }
 
-ir::Result<EvaluateResult> evaluate_all(Evaluation& evaluation, const std::vector<CandidateSpec>& candidates, bool cold) {
-  EvaluateResult out;
-  if (candidates.empty()) return ir::invalid("no schedule to evaluate");
-  LATHE_ASSIGN(out.candidates, evaluation.screen(candidates));
-  for (const CandidateResult& c : out.candidates) out.measurements += c.outcome == Outcome::timed;
-  if (out.measurements == 0) return out;
-  LATHE_ASSIGN(out.decision, evaluation.decide(choose_finalists(out.candidates, cold), -1));
-  for (const auto& [i, result] : out.decision.finalists) out.candidates[static_cast<size_t>(i)] = result;
-  return out;
-}
-
 }  // namespace lathe::runtime

@@ -25,7 +25,6 @@ struct EvaluateTask {
   uint64_t seed = 0;
   double budget_ms = 0;     // of verifying and timing together; 0: none
   bool aside = false;       // beside other work: shorter samples
-  bool background = false;  // compile and verify only when nothing else runs, time in short bursts
 };
 
 struct CandidateSpec {
@@ -81,13 +80,5 @@ class Evaluation {
 // The numbers of the best, at most four, the reference left out: by what is believed of them (higher is faster; one for each candidate),
 // else by time over the reference's time around then.
 std::vector<int> choose_finalists(const std::vector<CandidateResult>& candidates, bool cold, const std::vector<double>& believed = {});
-
-struct EvaluateResult {
-  std::vector<CandidateResult> candidates;
-  FinalResult decision;
-  int measurements = 0;  // candidates timed
-};
-// The whole list in one batch, and the decision.
-ir::Result<EvaluateResult> evaluate_all(Evaluation& evaluation, const std::vector<CandidateSpec>& candidates, bool cold);
 
 }  // namespace lathe::runtime

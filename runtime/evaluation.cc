@@ -2,12 +2,8 @@
 // until the evaluation ends: the decision runs them again.
 #include "runtime/evaluation.h"
 
-#include <sched.h>
-
-#include <chrono>
 #include <deque>
 #include <map>
-#include <thread>
 
 #include "ir/target_text.h"
 #include "ir/text_form.h"
@@ -28,19 +24,6 @@ using ir::Status;
 using Outcome = CandidateResult::Outcome;
 
 namespace {
-
-constexpr int kRestUs = 5'000;  // between bursts in the background
-
-// On a thread of its own that runs when nothing else does: a thread may not leave that class again without privileges.
-template <class F>
-void when_idle(F&& f) {
-  std::thread thread([&] {
-    const sched_param param = {};
-    (void)sched_setscheduler(0, SCHED_IDLE, &param);
-    f();
-  });
-  thread.join();
-}
 
 class LocalEvaluation final : public Evaluation {
  public:
@@ -70,8 +53,7 @@ class LocalEvaluation final : public Evaluation {
     options.placements = task_.placements;
     options.place = [this](int placement) { operands_->place(placement); };
     options.contended = processor_contended;
-    options.min_sample_us = sample_us(task_.cold || task_.threads > 1, task_.aside || task_.background);
-    if (task_.background) options.rest = [] { std::this_thread::sleep_for(std::chrono::microseconds(kRestUs)); };
+    options.min_sample_us = sample_us(task_.cold || task_.threads > 1, task_.aside);
     OwnCoresOptions wait;
     if (task_.budget_ms > 0) {
       wait.first_ms = std::min(wait.first_ms, 0.05 * task_.budget_ms);
@@ -88,14 +70,8 @@ class LocalEvaluation final : public Evaluation {
   Result<std::vector<CandidateResult>> screen(const std::vector<CandidateSpec>& batch) override {
     const int first = static_cast<int>(candidates_.size());
     for (const CandidateSpec& spec : batch) candidates_.emplace_back().spec = spec;
-    Status status;
-    const auto prepare = [&] {
-      status = build(first);
-      if (status.ok()) status = verify_all(first);
-    };
-    if (task_.background) when_idle(prepare);
-    else prepare();
-    LATHE_RETURN_IF_ERROR(status);
+    LATHE_RETURN_IF_ERROR(build(first));
+    LATHE_RETURN_IF_ERROR(verify_all(first));
     LATHE_RETURN_IF_ERROR(time_all(first));
     std::vector<CandidateResult> out;
     for (int i = first; i < count(); ++i) out.push_back(candidates_[static_cast<size_t>(i)].result);
@@ -301,10 +277,7 @@ class LocalEvaluation final : public Evaluation {
     LATHE_ASSIGN(std::unique_ptr<Oracle> oracle,
                  Oracle::create({naive_, task_.dims, task_.threads, task_.seed + 1}, team_.get()));
     if (hooks_.oracle) hooks_.oracle(oracle.get());
-    bool right = false;
-    const auto run = [&] { right = verify(out->winner, *oracle, EvaluatePhase::confirm); };
-    if (task_.background) when_idle(run);
-    else run();
+    const bool right = verify(out->winner, *oracle, EvaluatePhase::confirm);
     if (hooks_.oracle) hooks_.oracle(nullptr);
     if (right) return {};
     out->winner = timed_[0];

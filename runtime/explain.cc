@@ -58,9 +58,9 @@ Result<std::vector<ExplainedKernel>> explain(Operator& op, const SymbolValues& d
     const std::optional<Decision> decision = context.find_decision(op.query(kernel, dims, request), &reason);
     search::Problem problem = op.general_problem(kernel, true, request);
     search::Schedule schedule;
-    if (decision && decision->kernels.size() == 1) {
+    if (decision) {
       problem = op.problem(kernel, dims, request);
-      LATHE_ASSIGN(schedule, search::parse_schedule(decision->kernels[0].schedule));
+      LATHE_ASSIGN(schedule, search::parse_schedule(decision->schedule));
       e.stored = true;
       e.tier = 2;
       e.decision = print_decision(*decision);

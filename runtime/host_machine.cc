@@ -82,9 +82,6 @@ MachineFields machine_fields(const ir::Target& target) {
   f.l3_sharing = count_cpus(read_line(cpu0 + "cache/index3/shared_cpu_list"));
   f.smt = count_cpus(read_line(cpu0 + "topology/thread_siblings_list"));
   f.numa_nodes = count_numa_nodes();
-  char name[256] = {};
-  if (gethostname(name, sizeof name - 1) == 0) f.host_name = name;
-  f.cores = target.cores;
   return f;
 }
 

@@ -17,9 +17,6 @@ constexpr size_t kHashDigits = 40;
 constexpr size_t kMaxName = 180;
 
 std::string value_text(int64_t v) { return std::to_string(v); }
-std::string value_text(const std::vector<int64_t>& v) {
-  return fmt::format("{}", fmt::join(v, ","));
-}
 std::string value_text(const std::vector<SymbolRange>& v) {
   std::string out;
   for (const SymbolRange& r : v) out += fmt::format("{}.{}-", r.lo, r.hi);
@@ -37,8 +34,9 @@ std::string value_text(const std::string& v) {
 
 class Text {
  public:
+  // title: with the number of the form of what is stored under the identity.
   Text(char identity, std::string_view title)
-      : identity_(identity), text_(fmt::format("{} 1\n", title)) {}
+      : identity_(identity), text_(fmt::format("{}\n", title)) {}
   template <class T>
   void field(const char* name, const T& value, std::string_view identities) {
     if (identities.find(identity_) != std::string_view::npos)
@@ -72,7 +70,7 @@ std::string_view take_line(std::string_view* text) {
 }  // namespace
 
 Identity semantic_key(const GraphFields& fields) {
-  Text t('S', "semantic");
+  Text t('S', "semantic 1");
 #define LATHE_GRAPH_FIELD(type, name, identities) t.field(#name, fields.name, identities);
 #include "runtime/key_fields.def"
   return t.done();
@@ -81,28 +79,28 @@ Identity semantic_key(const GraphFields& fields) {
 Identity decision_base(const RequestFields& all) {
   RequestFields fields = all;
   fields.ranges.clear();
-  Text t('D', "decision");
+  Text t('D', "decision 2");
 #define LATHE_REQUEST_FIELD(type, name, identities) t.field(#name, fields.name, identities);
 #include "runtime/key_fields.def"
   return t.done();
 }
 
 Identity decision_environment(const MachineFields& fields) {
-  Text t('E', "machine");
+  Text t('E', "machine 1");
 #define LATHE_MACHINE_FIELD(type, name, identities) t.field(#name, fields.name, identities);
 #include "runtime/key_fields.def"
   return t.done();
 }
 
 Identity leaf_key(const LeafFields& fields) {
-  Text t('L', "leaf");
+  Text t('L', "leaf 1");
 #define LATHE_LEAF_FIELD(type, name, identities) t.field(#name, fields.name, identities);
 #include "runtime/key_fields.def"
   return t.done();
 }
 
 Identity code_environment(const CodeFields& fields) {
-  Text t('C', "code");
+  Text t('C', "code 1");
 #define LATHE_CODE_FIELD(type, name, identities) t.field(#name, fields.name, identities);
 #include "runtime/key_fields.def"
   return t.done();
@@ -131,29 +129,6 @@ std::optional<std::vector<SymbolRange>> decision_ranges(std::string_view name) {
     out.push_back({*lo, *hi});
   }
   return out;
-}
-
-int narrowest_decision(const std::vector<std::string>& names, const std::vector<int64_t>& values) {
-  int best = -1;
-  double best_shapes = 0;
-  for (size_t i = 0; i < names.size(); ++i) {
-    const auto ranges = decision_ranges(names[i]);
-    if (!ranges || ranges->size() != values.size()) continue;
-    bool holds = true;
-    double shapes = 1;
-    for (size_t s = 0; s < values.size(); ++s) {
-      const SymbolRange& r = (*ranges)[s];
-      holds &= r.lo <= values[s] && values[s] <= r.hi;
-      shapes *= static_cast<double>(r.hi) - static_cast<double>(r.lo) + 1;
-    }
-    if (!holds) continue;
-    const bool better = best < 0 || shapes < best_shapes ||
-                        (shapes == best_shapes && names[i] < names[static_cast<size_t>(best)]);
-    if (!better) continue;
-    best = static_cast<int>(i);
-    best_shapes = shapes;
-  }
-  return best;
 }
 
 SymbolRange default_range(int64_t value, SymbolRange declared) {

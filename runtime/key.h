@@ -57,9 +57,6 @@ Identity code_environment(const CodeFields& fields);
 std::string decision_name(const std::string& base, const std::vector<SymbolRange>& ranges);
 // The ranges in such a name; null if it is none.
 std::optional<std::vector<SymbolRange>> decision_ranges(std::string_view name);
-// Of `names` the one whose ranges hold all values and are narrowest (fewest shapes; then the first
-// in order); -1: none.
-int narrowest_decision(const std::vector<std::string>& names, const std::vector<int64_t>& values);
 // The default range of a value, (2^k, 2^(k+1)] within the declared range: a Schedule tuned at 8
 // serves 5..8, for the next larger tuned length transfers better than the nearest.
 SymbolRange default_range(int64_t value, SymbolRange declared);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <regex>
 
+#include "ir/names.h"
 #include "ir/text_form.h"
 
 namespace lathe::runtime {
@@ -24,8 +25,7 @@ const ir::NestCall* first_call(const std::vector<ir::NestNode>& nodes, int leaf)
 std::string buffer_name(const ir::CutKernel& cut, int number) {
   if (number >= cut.nest.num_params) return cut.nest.scratch[static_cast<size_t>(number - cut.nest.num_params)].name;
   for (const ir::Buffer& b : cut.kernel.buffers) {
-    const bool param = b.place == ir::Place::in || b.place == ir::Place::constant || b.place == ir::Place::out;
-    if (param && number-- == 0) return b.name;
+    if (ir::is_param(b.place) && number-- == 0) return b.name;
   }
   return {};
 }

@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "ir/analysis.h"
+#include "ir/names.h"
 #include "runtime/nest_form.h"
 
 namespace lathe::runtime {
@@ -29,8 +30,7 @@ ir::Status complete_symbols(const ir::Kernel& kernel, const std::vector<ArgLayou
   };
   size_t arg = 0;
   for (const ir::Buffer& b : kernel.buffers) {
-    if (b.place != ir::Place::in && b.place != ir::Place::out && b.place != ir::Place::constant)
-      continue;
+    if (!ir::is_param(b.place)) continue;
     const size_t number = arg++;
     if (number >= args.size() || args[number].strides.empty() || b.strides.empty()) continue;
     const std::vector<int64_t>& strides = args[number].strides;

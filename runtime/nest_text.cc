@@ -1,6 +1,7 @@
 // See nest_text.h.
 #include "runtime/nest_text.h"
 
+#include "ir/names.h"
 #include "ir/text_form.h"
 
 namespace lathe::runtime {
@@ -11,8 +12,7 @@ std::string buffer_name(const ir::CutKernel& cut, int buffer) {
   if (buffer >= cut.nest.num_params) return cut.nest.scratch[static_cast<size_t>(buffer - cut.nest.num_params)].name;
   int param = 0;
   for (const ir::Buffer& b : cut.kernel.buffers) {
-    const bool is_param = b.place == ir::Place::in || b.place == ir::Place::constant || b.place == ir::Place::out;
-    if (is_param && param++ == buffer) return b.name;
+    if (ir::is_param(b.place) && param++ == buffer) return b.name;
   }
   return "?";
 }

@@ -162,8 +162,7 @@ Result<const ServedStage*> Operator::keep_stage(int kernel, const search::Proble
 Result<const ServedStage*> Operator::decided_stage(int kernel, const search::Problem& problem, const Decision& decision, const PrepareRequest& request,
                                                    LeafPolicy policy, PrepareInfo& info, MissReason* why) {
   *why = MissReason::k_corrupt;
-  if (decision.kernels.size() != 1) return ir::unsupported("a record of {} kernels, expected 1", decision.kernels.size());
-  LATHE_ASSIGN(const search::Schedule schedule, search::parse_schedule(decision.kernels[0].schedule));
+  LATHE_ASSIGN(const search::Schedule schedule, search::parse_schedule(decision.schedule));
   if (decision.numeric != schedule.numeric) return ir::unsupported("a record of class {:#x} with a Schedule of class {:#x}", decision.numeric, schedule.numeric);
   *why = MissReason::k_numeric;
   if ((schedule.numeric & ~allowed_classes(request)) != 0) return ir::unsupported("liberties that the caller does not allow");

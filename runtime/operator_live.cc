@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "ir/analysis.h"
-#include "ir/text_form.h"
+#include "ir/names.h"
 #include "runtime/operator.h"
 #include "search/cut.h"
 
@@ -102,7 +102,7 @@ bool Operator::same_layouts(const ir::Kernel& scheduled, const ServedStage& serv
   int param = 0;
   for (const ir::Buffer& b : scheduled.buffers) {
     if (search::is_packed(b)) found.emplace_back(param, constant_layout(b));
-    param += b.place == ir::Place::in || b.place == ir::Place::constant || b.place == ir::Place::out;
+    param += ir::is_param(b.place);
   }
   return found == layouts(serving.stage);
 }

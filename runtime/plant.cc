@@ -8,6 +8,7 @@
 #include <charconv>
 #include <random>
 
+#include "ir/names.h"
 #include "ir/verifier.h"
 #include "jit/exec_memory.h"
 #include "search/cut.h"
@@ -179,9 +180,8 @@ Status plant(std::string_view fault, uint64_t seed, Stage* stage, PlantedLeaves*
       LeafRef& leaf = stage->leaves[l];
       auto planted = std::make_shared<PlantedLeaf>(PlantedLeaf{leaf, 0, 0, 0, seed});
       for (const ir::Buffer& b : stage->cut.leaves[l].kernel.buffers) {
-        const bool param = b.place == ir::Place::in || b.place == ir::Place::constant || b.place == ir::Place::out;
         if (b.place == ir::Place::out && planted->output == 0) planted->output = planted->operands;
-        planted->operands += param;
+        planted->operands += ir::is_param(b.place);
       }
       leaf = {nullptr, interpret, planted.get()};
       keep->push_back(std::move(planted));

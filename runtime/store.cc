@@ -232,11 +232,6 @@ int Store::remove(const ObjectKey& key) {
   return removed;
 }
 
-void Store::forget_misses() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  std::erase_if(memory_, [](const auto& e) { return !e.second.found; });
-}
-
 std::vector<std::string> Store::names(ObjectKind kind, const std::string& sub,
                                       const std::string& prefix) {
   const KindRow& r = row(kind);

@@ -83,8 +83,6 @@ class Store {
   void reject(const ObjectKey& key, const Lookup& found, MissReason reason);
   // Forgets an object, in memory and in every layer that may be written; the files that went.
   int remove(const ObjectKey& key);
-  // Lets the next find() look at the layers again.
-  void forget_misses();
 
   // Names of the objects of a kind and sub that start with `prefix` (>= 2 characters), in all
   // layers and memory, sorted.

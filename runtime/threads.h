@@ -13,13 +13,12 @@ namespace lathe::runtime {
 using TaskFn = void (*)(void* context, int index);
 
 // The host's pool; each entry takes `user`. in_parallel: whether the calling thread is inside one
-// of its parallel regions (then Lathe stays serial). in_parallel and worker_index may be null.
+// of its parallel regions (then Lathe stays serial). in_parallel may be null.
 struct HostPool {
   void* user = nullptr;
   int (*num_threads)(void* user) = nullptr;
   void (*parallel_for)(void* user, int count, TaskFn task, void* context) = nullptr;
   int (*in_parallel)(void* user) = nullptr;
-  int (*worker_index)(void* user) = nullptr;
 };
 
 struct TeamOptions {

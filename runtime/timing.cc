@@ -81,7 +81,7 @@ TimingSession::TimingSession(TimingOptions options, std::function<void(int)> bef
     : options_(std::move(options)), before_(std::move(before)), placements_(std::max(options_.placements, 1)) {
   if (!options_.now_ns) options_.now_ns = steady_ns;
   if (options_.min_sample_us <= 0) options_.min_sample_us = sample_us(options_.cold, false);
-  start_ = rested_ = options_.now_ns();
+  start_ = options_.now_ns();
 }
 
 int TimingSession::add(std::function<void()> call, std::function<void(int)> prepare) {
@@ -101,11 +101,6 @@ bool TimingSession::spent(double share) const {
 
 double TimingSession::measure(int i, int placements) {
   if (before_) before_(i);
-  const int64_t before = options_.now_ns();
-  if (options_.rest && static_cast<double>(before - rested_) * 1e-6 > options_.burst_ms) {
-    options_.rest();
-    rested_ = options_.now_ns();
-  }
   Candidate& c = candidates_[static_cast<size_t>(i)];
   const int calls = std::max(c.repeats, 1);
   placed_.clear();

@@ -28,8 +28,6 @@ struct TimingOptions {
   std::function<void(int)> place;
   std::function<int64_t()> now_ns;       // empty: the steady clock
   std::function<bool()> contended;       // others want the processor: the test of the winner is stricter; empty: never
-  std::function<void()> rest;            // between bursts of samples; empty: no rest
-  double burst_ms = 5;
 };
 
 struct TimingRow {
@@ -103,7 +101,7 @@ class TimingSession {
 
   TimingOptions options_;
   std::function<void(int)> before_;
-  int64_t start_ = 0, rested_ = 0;
+  int64_t start_ = 0;
   std::vector<Candidate> candidates_;
   std::vector<double> readings_;        // of the reference, since the machine last moved
   std::vector<double> reference_all_;   // every sample of it

@@ -6,7 +6,6 @@
 #include "ir/analysis.h"
 #include "jit/host_cpu.h"
 #include "jit/llvm_loader.h"
-#include "runtime/warmup_search.h"
 #include "runtime/work.h"
 
 namespace lathe::runtime {
@@ -182,8 +181,8 @@ class Verify {
                                       const VerifyRow& row) {
     if (target.level == context_->target().level) {
       const std::optional<Decision> found = context_->find_decision(op.query(row.kernel, row.dims, request));
-      if (found && found->kernels.size() == 1) {
-        Result<search::Schedule> schedule = search::parse_schedule(found->kernels[0].schedule);
+      if (found) {
+        Result<search::Schedule> schedule = search::parse_schedule(found->schedule);
         if (schedule.ok()) return {std::move(*schedule)};
       }
     }

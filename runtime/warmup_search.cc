@@ -40,12 +40,10 @@ ir::Status record(Context& context, const SearchTask& task, const std::string& t
   LeafPolicy policy = context.leaf_policy();
   policy.portable &= last_resort || !context.leaves().native(context.target());
   LATHE_ASSIGN(const Stage stage, build_stage(task.problem.kernel, schedule, context.target(), context.leaves(), policy));
-  KernelDecision kernel;
-  kernel.name = task.problem.kernel.name;
-  kernel.schedule = schedule.numeric == stage.schedule.numeric ? text : search::to_text(stage.schedule);
-  kernel.leaf_keys = stage.leaf_keys;
+  decision.kernel = task.problem.kernel.name;
+  decision.schedule = schedule.numeric == stage.schedule.numeric ? text : search::to_text(stage.schedule);
+  decision.leaf_keys = stage.leaf_keys;
   decision.op = title(task);
-  decision.kernels = {std::move(kernel)};
   context.leaves().publish_all();
   context.record_decision(task.query, std::move(decision));
   return {};
@@ -425,7 +423,6 @@ Result<SearchOutcome> search_and_record(Context& context, const SearchTask& task
   job.target = context.target().to_string();
   job.seed = task.seed;
   job.budget_ms = task.budget_ms;
-  job.background = task.background;
   job.aside = task.aside;
   Stats& stats = context.stats();
   stats.add(Stat::k_searches);

@@ -46,7 +46,6 @@ struct SearchTask {
   std::function<bool()> cancelled;  // may be empty
   // What the caller can serve: nothing else is proposed. Empty: all.
   std::function<bool(const ir::Kernel& scheduled)> admits;
-  bool background = false;  // compile and verify only when nothing else runs, time in short bursts
   bool aside = false;       // beside other work: shorter samples
   std::string pinned;       // a Schedule to verify, time and record without a search; empty: none
   std::string incumbent;    // the Schedule that serves now, as a second reference; empty: the default

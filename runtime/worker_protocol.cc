@@ -82,7 +82,7 @@ bool take_decision(const Json& j, FinalResult* r) {
 bool take_task(const Json& j, EvaluateTask* task) {
   const bool ok = j.is_object() && take(j, "kernel", &task->kernel_text) && take(j, "threads", &task->threads) &&
                   take(j, "cold", &task->cold) && take(j, "target", &task->target) && take(j, "seed", &task->seed) &&
-                  take(j, "budget_ms", &task->budget_ms) && take(j, "background", &task->background) && take(j, "aside", &task->aside) && take(j, "placements", &task->placements) && j.contains("dims") &&
+                  take(j, "budget_ms", &task->budget_ms) && take(j, "aside", &task->aside) && take(j, "placements", &task->placements) && j.contains("dims") &&
                   j["dims"].is_array();
   if (!ok) return false;
   for (const Json& d : j["dims"]) {
@@ -119,7 +119,6 @@ std::string encode_begin(const EvaluateTask& task) {
                  {"seed", task.seed},
                  {"placements", task.placements},
                  {"budget_ms", task.budget_ms},
-                 {"background", task.background},
                  {"aside", task.aside}}}});
 }
 

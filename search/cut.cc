@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "ir/analysis.h"
+#include "ir/names.h"
 #include "search/leaf_form.h"
 
 namespace lathe::search {
@@ -91,7 +92,7 @@ class Cutter {
       const Place p = kernel_.buffers[i].place;
       const bool is_scratch = p == Place::heap || p == Place::stack;
       if (i == index) return is_scratch ? out_.nest.num_params + scratch : params;
-      params += p == Place::in || p == Place::constant || p == Place::out;
+      params += is_param(p);
       scratch += is_scratch;
     }
     return -1;

@@ -3,7 +3,6 @@
 //   for i: { for a: S } { for b: T }   ->   S of row 0;  for i < N - 1: for b: { S of row i + 1 | T of row i };  T of row N - 1
 #include <algorithm>
 
-#include "ir/analysis.h"
 #include "search/generic_rules.h"
 #include "search/transform_util.h"
 

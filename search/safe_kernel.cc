@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "ir/analysis.h"
-#include "ir/text_form.h"
 #include "ir/verifier.h"
 
 namespace lathe::search {

@@ -49,7 +49,6 @@ class Strategy {
 
 struct StrategyInfo {
   const char* name;      // "lathe", "random", "annealing", ...
-  const char* summary;   // how the published method was mapped to this space, one sentence
   std::unique_ptr<Strategy> (*make)();
 };
 const std::vector<StrategyInfo>& strategies();       // the default first

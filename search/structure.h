@@ -116,7 +116,5 @@ double imbalance_of(double pieces, int threads);
 std::vector<double> traffic(const Structure& s, double capacity, double line);
 // Bytes that one iteration of a loop (-1: the whole) touches.
 double working_set(const Structure& s, int loop);
-// The outermost loop whose iteration fits, -1: the whole does; loops.size(): not even the innermost.
-int fitting_loop(const Structure& s, double capacity);
 
 }  // namespace lathe::search

@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "ir/analysis.h"
-#include "search/leaf_form.h"
 #include "search/structure.h"
 
 namespace lathe::search {

@@ -121,13 +121,4 @@ double working_set(const Structure& s, int loop) {
   return sum(f.inside, loop, f.buffers);
 }
 
-int fitting_loop(const Structure& s, double capacity) {
-  Footprints f = footprints(s, 64);
-  const int count = static_cast<int>(s.loops.size());
-  for (int loop = -1; loop < count; ++loop) {
-    if (sum(f.inside, loop, f.buffers) <= capacity) return loop;
-  }
-  return count;
-}
-
 }  // namespace lathe::search

@@ -189,17 +189,6 @@ std::optional<Knobs> Coverage::next() {
   return pick->knobs;
 }
 
-std::vector<Knobs> portfolio(const std::vector<TaskRecord>& records, int n, const Problem* near, double reach) {
-  Coverage coverage(records, near, reach);
-  std::vector<Knobs> out;
-  while (static_cast<int>(out.size()) < n) {
-    std::optional<Knobs> k = coverage.next();
-    if (!k) break;
-    out.push_back(std::move(*k));
-  }
-  return out;
-}
-
 double distrust(const TaskRecord& record) { return 2 * (1 - record.trust); }
 
 std::vector<NearRecord> near_records(const std::vector<TaskRecord>& records, const Problem& problem) {

@@ -55,8 +55,6 @@ class Coverage {
   std::vector<Candidate> candidates_;
   std::vector<std::pair<std::vector<double>, double>> observed_;  // shares in each record, log2 time here
 };
-// The first n of a Coverage.
-std::vector<Knobs> portfolio(const std::vector<TaskRecord>& records, int n, const Problem* near = nullptr, double reach = 2);
 
 // The rows of a record that may be reused, fastest first: timed, of a recipe, nothing appended.
 struct RankedRow {

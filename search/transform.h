@@ -1,4 +1,4 @@
-// Transformations: atomic, checked, meaning-preserving rewrites of a Kernel; one row each in transforms.def. Applied in three steps:
+// Transformations: atomic, checked, meaning-preserving rewrites of a Kernel; one row each in transform_table.cc. Applied in three steps:
 // check the shape ("expected ..."), check legality, edit. References are names, so a Schedule means the same at every shape.
 // Pure: a refused move leaves nothing behind. Thread-safe.
 #pragma once

@@ -78,7 +78,6 @@ class Legality {
  public:
   Legality(const char* row, const TransformParams& params) : row_(row), params_(params) {}
   ir::Status require(int number, bool holds, const std::string& why = {}) const;
-  bool disabled(int number) const { return params_.disabled_precondition == number; }
 
  private:
   const char* row_;

@@ -94,12 +94,6 @@ Status parse_use(const std::vector<std::string_view>& words, SpecEntry& entry) {
   return {};
 }
 
-std::string print_clause(const SpecClause& c) {
-  if (c.multiple != 1) return fmt::format(" {}=%{}", c.role, c.multiple);
-  if (c.lo == c.hi) return fmt::format(" {}={}", c.role, c.lo);
-  return fmt::format(" {}={}..{}", c.role, c.lo, c.hi);
-}
-
 std::optional<int64_t> path_extent(const Stmt& s, const Problem& problem, std::string_view role) {
   if (s.kind != Stmt::Kind::scope) return std::nullopt;
   std::optional<int64_t> below;
@@ -160,22 +154,6 @@ Result<TuningSpec> parse_tuning_spec(std::string_view text) {
   return spec;
 }
 
-std::string print_tuning_spec(const TuningSpec& spec) {
-  std::string out = "spec 1\n";
-  for (const SpecEntry& e : spec.entries) {
-    out += "match " + e.family;
-    for (const SpecClause& c : e.clauses) out += print_clause(c);
-    if (!e.cache.empty()) out += " cache=" + e.cache;
-    if (!e.isa.empty()) out += " isa=" + e.isa;
-    if (!e.kernel.empty()) out += " name=" + e.kernel;
-    out += "\nuse " + (e.recipe.empty() ? "schedule" : e.recipe);
-    for (const auto& [knob, value] : e.knobs) out += fmt::format(" {}={}", knob, value);
-    out += "\n";
-    for (const Move& m : e.schedule.moves) out += "| " + to_text(m) + "\n";
-  }
-  return out;
-}
-
 const SpecEntry* find_entry(const TuningSpec& spec, const Problem& problem, const Target& target) {
   const auto matches = [&](const SpecClause& c) {
     const std::optional<int64_t> value = c.role == "threads" ? problem.threads : role_extent(problem, c.role);
@@ -211,38 +189,6 @@ Result<Schedule> expand(const SpecEntry& entry, const Problem& problem, const Ta
   Result<Schedule> schedule = recipe->build(knobs, problem, target);
   if (!schedule.ok()) return at(schedule.status());
   return schedule;
-}
-
-SpecEntry entry_for(const Problem& problem, const Target& target, const Schedule& schedule) {
-  SpecEntry e;
-  e.family = problem.kernel.family;
-  e.kernel = problem.kernel.name;
-  e.isa = isa_name(target.level);
-  e.cache = problem.cold ? "cold" : "hot";
-  std::vector<std::string> roles;
-  for_each_stmt(problem.kernel.body, [&](const Stmt& s) {
-    const bool fresh = s.kind == Stmt::Kind::scope && !s.role.empty() && std::find(roles.begin(), roles.end(), s.role) == roles.end();
-    if (fresh) roles.push_back(s.role);
-  });
-  for (const std::string& role : roles) {
-    const int64_t extent = role_extent(problem, role).value_or(0);
-    e.clauses.push_back({role, extent, extent, 1});
-  }
-  e.clauses.push_back({"threads", problem.threads, problem.threads, 1});
-  const size_t dot = schedule.recipe.find('.');
-  const Recipe* recipe = find_recipe(problem);
-  const Result<Schedule> rebuilt = recipe != nullptr && schedule.recipe.substr(0, dot) == recipe->name
-                                       ? recipe->build(schedule.knobs, problem, target)
-                                       : Result<Schedule>(unsupported("no recipe"));
-  if (rebuilt.ok() && to_text(*rebuilt) == to_text(schedule)) {
-    e.recipe = recipe->name;
-    e.knobs = schedule.knobs;
-  } else {
-    e.schedule = schedule;
-    e.schedule.recipe.clear();
-    e.schedule.knobs.clear();
-  }
-  return e;
 }
 
 }  // namespace lathe::search

@@ -1,5 +1,5 @@
-// Tuning specs: text that says which Schedule operators of given dimensions get, without a search. Entries match in order, a user's before
-// anybody else's (docs/tuning_specs.md):
+// Tuning specs: text that says which Schedule operators of given dimensions get, without a search. The first entry that
+// matches wins (docs/tuning_specs.md):
 //
 //   spec 1
 //   match matmul n=4864 k=896 m=1..8 cache=cold     ; exact values, ranges, multiples (k=%64) of what scopes of a role run over
@@ -41,14 +41,11 @@ struct TuningSpec {
 
 // INVALID: the line and what was expected there.
 ir::Result<TuningSpec> parse_tuning_spec(std::string_view text);
-std::string print_tuning_spec(const TuningSpec& spec);
 
 // The first entry that matches; null: none.
 const SpecEntry* find_entry(const TuningSpec& spec, const Problem& problem, const ir::Target& target);
 // The entry's Schedule for the problem. UNSUPPORTED: another recipe serves it, or the knobs or moves are refused; names the entry's line.
 ir::Result<Schedule> expand(const SpecEntry& entry, const Problem& problem, const ir::Target& target);
-// An entry for just this problem: what a search found, as text that can be pinned.
-SpecEntry entry_for(const Problem& problem, const ir::Target& target, const Schedule& schedule);
 
 // What the scopes of a role run over, at the problem's dims: the product along the deepest path that has them; null: no such scope.
 std::optional<int64_t> role_extent(const Problem& problem, std::string_view role);

@@ -1,6 +1,6 @@
 // Leaf programs by hand: text, bytes there and back, malformed bytes, what verify_program refuses,
 // and loops, segments and streams under the portable executor. One instruction at a time is
-// portable_ops_test.cc; lowering has tests of its own.
+// x64_ops_test.cc; lowering has tests of its own.
 #include "jit/leaf_program.h"
 
 #include <gtest/gtest.h>

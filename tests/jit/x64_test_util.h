@@ -31,7 +31,7 @@ __attribute__((target("avx"))) inline void call(ir::LeafFn entry, const ir::Leaf
 struct Operands {
   std::vector<std::vector<float>> data;   // per slot
   std::vector<int64_t> stride;            // bytes, all dims of all slots the same: [slot * kMaxLeafStrides + dim]
-  ir::LeafArgs args{};                    // extents, segments and scalars; pointers are filled in by run()
+  ir::LeafArgs args{};                    // extents and segments; pointers are filled in by run()
 };
 
 // The operands after a run of `run`.

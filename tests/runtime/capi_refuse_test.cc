@@ -1,4 +1,4 @@
-// What the C ABI refuses, a row per input: the status, the argument named, and nothing written. serving.md's table of refusals.
+// What the C ABI refuses, a row per input: the status, the argument named, and nothing written.
 #include <cmath>
 #include <functional>
 

@@ -42,7 +42,8 @@ void record(Context& context, const Operator& op, const std::function<void(Decis
   const PrepareRequest request;
   Decision d;
   d.status = DecisionStatus::verified;
-  d.kernels = {{"softmax", search::to_text(search::default_schedule(op.problem(0, {}, request), context.target())) + append, {}, {}}};
+  d.kernel = "softmax";
+  d.schedule = search::to_text(search::default_schedule(op.problem(0, {}, request), context.target())) + append;
   const DecisionQuery query = op.query(0, {}, request);
   context.record_decision(query, d);
   if (!change) return;
@@ -74,10 +75,10 @@ TEST(Counters, RecordsThatCannotServe) {
   EXPECT_EQ(moves->stats().misses(MissReason::k_refused), 1);
   const auto liberties = meet([](Decision& d) {
     d.numeric |= ir::kApproximate;
-    const size_t at = d.kernels[0].schedule.find("class ") + 6;
-    const size_t end = d.kernels[0].schedule.find('\n', at);
-    const std::string claimed = d.kernels[0].schedule.substr(at, end - at);
-    d.kernels[0].schedule.replace(at, end - at, claimed == "exact" ? "approximate" : claimed + ",approximate");
+    const size_t at = d.schedule.find("class ") + 6;
+    const size_t end = d.schedule.find('\n', at);
+    const std::string claimed = d.schedule.substr(at, end - at);
+    d.schedule.replace(at, end - at, claimed == "exact" ? "approximate" : claimed + ",approximate");
   });
   EXPECT_EQ(liberties->stats().misses(MissReason::k_numeric), 1);
 }
@@ -108,9 +109,9 @@ TEST(Counters, ARecordWithALayoutOfItsOwn) {
     part.one_layout = false;
     Decision d;
     for (const search::Schedule& s : search::candidates(part, context->target(), 200)) {
-      if (const uint64_t id = layout(part, s); id != 0 && used != 0 && id != used) d.kernels = {{"layout", search::to_text(s), {}, {}}};
+      if (const uint64_t id = layout(part, s); id != 0 && used != 0 && id != used) d.schedule = search::to_text(s);
     }
-    if (d.kernels.empty()) GTEST_SKIP() << "one layout only on this machine";
+    if (d.schedule.empty()) GTEST_SKIP() << "one layout only on this machine";
     context->record_decision(op->query(0, dims, request), d);
   }
   const std::shared_ptr<Context> context = context_at(dir.path());

@@ -25,7 +25,6 @@ TEST(Dispatch, FindsWhatWasInsertedThroughGrowth) {
   for (int64_t i = 0; i < 5000; ++i) ASSERT_EQ(t.find(key_of(i)), body(i));
   EXPECT_EQ(t.find(key_of(5000)), nullptr);
   EXPECT_EQ(t.size(), 5000u);
-  EXPECT_EQ(t.bodies().size(), 5000u);
 }
 
 TEST(Dispatch, FirstInsertWinsAndReplaceReturnsTheOld) {
@@ -47,13 +46,11 @@ TEST(Dispatch, RefusesAboveItsLimit) {
 }
 
 TEST(Dispatch, EveryFieldIsPartOfTheKeyAndOfTheHash) {
-  std::vector<DispatchKey> keys(12);
+  std::vector<DispatchKey> keys(10);
   keys[1].graph = 1;
   for (size_t d = 0; d < 6; ++d) keys[2 + d].dims[d] = 1;
   keys[8].threads = 2;
-  keys[9].device = 1;
-  keys[10].align_class = 1;
-  keys[11].stride_class = 1;
+  keys[9].align_class = 1;
   std::set<uint64_t> hashes;
   for (size_t i = 0; i < keys.size(); ++i) {
     hashes.insert(keys[i].hash());

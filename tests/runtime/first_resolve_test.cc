@@ -62,9 +62,8 @@ TEST(FirstResolve, StagesOfStoredDecisionsShareWhatPacks) {
     const search::Problem p = op->problem(0, dims, {});
     Decision decision;
     decision.status = DecisionStatus::verified;
-    decision.kernels = {{}};
-    decision.kernels[0].name = p.kernel.name;
-    decision.kernels[0].schedule = search::to_text(search::default_schedule(p, ctx->target()));
+    decision.kernel = p.kernel.name;
+    decision.schedule = search::to_text(search::default_schedule(p, ctx->target()));
     ctx->record_decision(op->query(0, dims, {}), decision);
   }
   const uint64_t before = search::moves_applied();

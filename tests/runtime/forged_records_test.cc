@@ -144,7 +144,8 @@ struct Bed {
   void record(const std::string& schedule, const std::function<void(Decision&)>& change = {}) {
     Decision d;
     d.status = runtime::DecisionStatus::verified;
-    d.kernels = {{problem.kernel.name, schedule, {}, {}}};
+    d.kernel = problem.kernel.name;
+    d.schedule = schedule;
     const runtime::DecisionQuery query = op->query(0, dims, request);
     context->record_decision(query, d);
     if (!change) return;
@@ -200,8 +201,6 @@ std::vector<Forgery> forgeries(const Bed& bed, bool symbols) {
       {"of a later epoch", standard, [](Decision& d) { d.epoch += 1; }},
       {"of another machine", standard, [](Decision& d) { d.environment[0] = d.environment[0] == 'a' ? 'b' : 'a'; }},
       {"for another key", standard, [](Decision& d) { d.key += "1"; }},
-      {"without kernels", standard, [](Decision& d) { d.kernels.clear(); }},
-      {"of two kernels", standard, [](Decision& d) { d.kernels.push_back(d.kernels[0]); }},
       {"a claimed class beyond the request", standard, [](Decision& d) { d.numeric |= LATHE_CLASS_APPROXIMATE; }},
       {"a header that claims what is not taken", "schedule 1 family " + family + " class reduced_accumulate\n", {}},
       {"the callers' input padded", header + "increment_padding " + input + " 1 32\n", {}},

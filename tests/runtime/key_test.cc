@@ -29,7 +29,6 @@ std::array<std::string, 5> identities(All a) {
 
 void mutate(std::string* v) { *v += "x"; }
 void mutate(int64_t* v) { ++*v; }
-void mutate(std::vector<int64_t>* v) { v->push_back(3); }
 void mutate(std::vector<SymbolRange>* v) { v->push_back({1, 2}); }
 
 struct Row {
@@ -117,23 +116,11 @@ TEST(Key, NamesCarryTheirRanges) {
   EXPECT_EQ(decision_ranges(name), std::nullopt);
 }
 
-TEST(Key, TheNarrowestRangeWins) {
-  const std::string b(40, 'b');
-  const std::vector<std::string> names{b + "-1.4096", b + "-128.255", b + "-190.200", b,
-                                       b + "-1.1-1.1"};
-  EXPECT_EQ(narrowest_decision(names, {197}), 2);
-  EXPECT_EQ(narrowest_decision(names, {128}), 1);
-  EXPECT_EQ(narrowest_decision(names, {7}), 0);
-  EXPECT_EQ(narrowest_decision(names, {5000}), -1);
-  EXPECT_EQ(narrowest_decision(names, {}), 3);
-}
-
 TEST(Key, ThisMachineIsTheSameTwice) {
   const ir::Target t;
   EXPECT_EQ(decision_environment(machine_fields(t)).text,
             decision_environment(machine_fields(t)).text);
   EXPECT_NE(decision_environment(machine_fields(t)).text.find("cpu_vendor: "), std::string::npos);
-  EXPECT_EQ(decision_environment(machine_fields(t)).text.find("host_name"), std::string::npos);
 }
 
 }  // namespace

@@ -122,12 +122,10 @@ struct Server {
     d.status = status;
     d.default_us = 2;
     d.best_us = 1;
-    KernelDecision k;
-    k.name = p.kernel.name;
-    k.schedule = search::to_text(fitting[static_cast<size_t>(n)]);
-    d.kernels = {k};
+    d.kernel = p.kernel.name;
+    d.schedule = search::to_text(fitting[static_cast<size_t>(n)]);
     context->record_decision(op->live_query(0, call.symbols, request, serving()), d);
-    return k.schedule;
+    return d.schedule;
   }
   S state() {
     const std::vector<OnlineRow> rows = context->tuner().rows();

@@ -249,10 +249,8 @@ TEST(Operator, AFixedShapeWithADecisionIsTierTwo) {
   const search::Problem p = op->problem(0, {}, request);
   Decision decision;
   decision.status = DecisionStatus::verified;
-  KernelDecision kernel;
-  kernel.name = p.kernel.name;
-  kernel.schedule = search::to_text(search::candidates(p, ctx->target(), 2).back());
-  decision.kernels = {kernel};
+  decision.kernel = p.kernel.name;
+  decision.schedule = search::to_text(search::candidates(p, ctx->target(), 2).back());
   ctx->record_decision(op->query(0, {}, request), decision);
   const ir::Result<PrepareInfo> info = op->prepare(request);
   ASSERT_TRUE(info.ok()) << info.status().to_string();
@@ -272,9 +270,8 @@ ops::Graph fixed_softmax_graph() {
 void decide(Context& ctx, const Operator& op, const search::Schedule& schedule) {
   Decision decision;
   decision.status = DecisionStatus::verified;
-  decision.kernels = {{}};
-  decision.kernels[0].name = op.problem(0, {}, {}).kernel.name;
-  decision.kernels[0].schedule = search::to_text(schedule);
+  decision.kernel = op.problem(0, {}, {}).kernel.name;
+  decision.schedule = search::to_text(schedule);
   ctx.record_decision(op.query(0, {}, {}), decision);
 }
 

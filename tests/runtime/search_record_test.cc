@@ -57,7 +57,7 @@ TEST(SearchAndRecord, CountsAndRecords) {
   EXPECT_EQ(out->rejected, 0);
   const std::optional<Decision> decision = bed.context->find_decision(task.query);
   ASSERT_TRUE(decision);
-  EXPECT_EQ(decision->kernels[0].schedule, out->schedule);
+  EXPECT_EQ(decision->schedule, out->schedule);
   EXPECT_EQ(decision->status, out->tie ? DecisionStatus::tie : DecisionStatus::verified);
   EXPECT_EQ(decision->candidates.size(), static_cast<size_t>(out->measurements));
   // The rows are the memory of later searches.
@@ -105,7 +105,7 @@ TEST(SearchAndRecord, APinnedScheduleIsVerifiedAndServes) {
   ASSERT_TRUE(out.ok()) << out.status().to_string();
   EXPECT_EQ(out->schedule, task.pinned);
   EXPECT_EQ(out->measurements, 2) << "the default and itself";
-  EXPECT_EQ(bed.context->find_decision(task.query)->kernels[0].schedule, task.pinned);
+  EXPECT_EQ(bed.context->find_decision(task.query)->schedule, task.pinned);
   task.pinned = "schedule 1 family matmul\ntile_scope q 4 tail=mask as a,b\n";
   EXPECT_EQ(bed.search(task).status().code(), ir::Code::kUNSUPPORTED);
 }

@@ -250,7 +250,7 @@ TEST(Store, LayersInOrderAndTheFirstWritableIsWritten) {
   EXPECT_EQ(s->names(ObjectKind::k_decision, "env1", "aa"), (std::vector<std::string>{"aabb"}));
 }
 
-TEST(Store, OneProbePerKeyUntilMissesAreForgotten) {
+TEST(Store, OneProbePerKeyAndProcess) {
   TempDir dir;
   Stats stats;
   auto a = open_store(at(dir.path()), &stats);
@@ -258,8 +258,7 @@ TEST(Store, OneProbePerKeyUntilMissesAreForgotten) {
   Stats other;
   open_store(at(dir.path()), &other)->put(decision_key(), "late").value();
   EXPECT_FALSE(a->find(decision_key()).found);
-  a->forget_misses();
-  EXPECT_TRUE(a->find(decision_key()).found);
+  EXPECT_TRUE(fresh_find(dir.path(), decision_key()).found);
 }
 
 TEST(Store, RejectedPayloadsAreSetAside) {

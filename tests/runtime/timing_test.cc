@@ -330,15 +330,6 @@ TEST(Timing, ContentionAsksForMore) {
   EXPECT_GT(contended, calm);
 }
 
-TEST(Timing, RestsBetweenBursts) {
-  SimulatedBench b{{3000, 2900}};
-  TimingOptions options;
-  int rests = 0;
-  options.rest = [&] { ++rests; };
-  const SimulatedBench::Result r = b.run(options);
-  EXPECT_GT(rests, 10);
-}
-
 TEST(Timing, AColdSampleTakesInSeveralReadingsOfMemory) {
   double took[2] = {};
   for (const bool cold : {false, true}) {

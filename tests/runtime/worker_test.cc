@@ -15,6 +15,7 @@
 #include "runtime/worker_client.h"
 #include "runtime/worker_protocol.h"
 #include "search/recipe.h"
+#include "tests/common/evaluate_all.h"
 
 namespace lathe::runtime {
 namespace {
@@ -252,14 +253,14 @@ TEST(WorkerProtocol, RoundTripsAndRefuses) {
   task.kernel_text = "a \"quoted\"\ntext";
   task.dims = {{"M", 3}};
   task.seed = ~uint64_t{0};
-  task.cold = task.background = true;
+  task.cold = task.aside = true;
   task.placements = 7;
   const ir::Result<WorkerRequest> back = decode_request(encode_begin(task));
   ASSERT_TRUE(back.ok());
   EXPECT_EQ(back->task.kernel_text, task.kernel_text);
   EXPECT_EQ(back->task.dims, task.dims);
   EXPECT_EQ(back->task.seed, task.seed);
-  EXPECT_TRUE(back->task.cold && back->task.background);
+  EXPECT_TRUE(back->task.cold && back->task.aside);
   EXPECT_EQ(back->task.placements, 7);
   const ir::Result<WorkerRequest> screen = decode_request(encode_screen({{"x", "", true}, {"y\n", "hang", false}}));
   ASSERT_TRUE(screen.ok());

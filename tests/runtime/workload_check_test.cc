@@ -59,10 +59,8 @@ TEST(WorkloadCheck, AWinnerThatIsNoneIsDropped) {
   decision.status = DecisionStatus::verified;
   decision.best_us = 1;
   decision.default_us = 2;
-  KernelDecision kernel;
-  kernel.name = "gate";
-  kernel.schedule = search::to_text(naive);
-  decision.kernels = {kernel};
+  decision.kernel = "gate";
+  decision.schedule = search::to_text(naive);
   context->record_decision((*op)->query(0, dims, {}), decision);
   ASSERT_TRUE((*op)->prepare({}).ok());
   CheckedCall slow = call_at(*op, 1);

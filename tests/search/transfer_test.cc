@@ -85,6 +85,18 @@ TEST(Transfer, distance_of_tasks) {
   EXPECT_TRUE(std::isinf(task_distance(p, other)));
 }
 
+// The first n of a Coverage.
+std::vector<Knobs> portfolio(const std::vector<TaskRecord>& records, size_t n, const Problem* near = nullptr, double reach = 2) {
+  Coverage coverage(records, near, reach);
+  std::vector<Knobs> out;
+  while (out.size() < n) {
+    std::optional<Knobs> k = coverage.next();
+    if (!k) break;
+    out.push_back(std::move(*k));
+  }
+  return out;
+}
+
 TEST(Transfer, a_portfolio_covers_what_its_first_entry_does_not) {
   std::vector<TaskRecord> records;
   for (int i = 0; i < 3; ++i) records.push_back(record(rows_problem(8 << i, 512), {{1, 30}, {2, 11}, {4, 10}}));

@@ -106,27 +106,6 @@ TEST(TuningSpec, MovesAreReplayed) {
   EXPECT_EQ(expand(bad.entries[0], p, avx2()).status().code(), ir::Code::kUNSUPPORTED);
 }
 
-TEST(TuningSpec, WhatASearchFoundComesBackAsText) {
-  const Problem p = gate(8);
-  Schedule found = default_schedule(p, avx2());
-  for (const bool extended : {false, true}) {
-    if (extended) found.moves.push_back(*parse_move("increment_padding x 1 128"));
-    TuningSpec s;
-    s.entries.push_back(entry_for(p, avx2(), found));
-    const std::string text = print_tuning_spec(s);
-    const TuningSpec back = spec(text);
-    EXPECT_EQ(print_tuning_spec(back), text);
-    ASSERT_EQ(back.entries.size(), 1u);
-    EXPECT_EQ(back.entries[0].recipe.empty(), extended) << text;
-    ASSERT_NE(find_entry(back, p, avx2()), nullptr);
-    EXPECT_EQ(find_entry(back, gate(9), avx2()), nullptr);
-    if (extended) continue;
-    const auto schedule = expand(back.entries[0], p, avx2());
-    ASSERT_TRUE(schedule.ok()) << schedule.status().to_string();
-    EXPECT_EQ(to_text(*schedule), to_text(found));
-  }
-}
-
 TEST(TuningSpec, ErrorsNameTheLine) {
   const std::pair<const char*, const char*> cases[] = {
       {"", "spec 1"},
