@@ -6,10 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "bench/serving_latency/graphs.h"
 
-enum { kColumns = 64, kMaxRows = 4096, kMaxTimes = 1 << 20, kShapes = 900, kWorkspace = 1 << 20 };
+enum { kColumns = 16, kMaxRows = 4096, kMaxTimes = 1 << 20, kShapes = 900, kWorkspace = 1 << 20 };
 #define TARGET_US 2000.0
 #define SEARCH_NS 2000000000ull
 
@@ -33,7 +34,7 @@ typedef struct scene {
   int at_hand;           /* what the other thread works at: the salt of its graph, the columns of its hot kernel; -1: nothing yet */
 } scene;
 
-static float g_x[kMaxRows * kColumns], g_y[kMaxRows * kColumns];
+static float g_x[kMaxRows * PRODUCT_DEPTH], g_y[kMaxRows * kColumns];
 static void* g_workspace;
 
 static int stopped(scene* s) {
@@ -108,18 +109,21 @@ static void compile_one(scene* s, int round) {
   lathe_graph_destroy(graph);
 }
 
-/* Many shapes of one range, and one of them hot until something took over, or for two seconds. */
+/* Many shapes of one range, and one of them hot until something took over, or for twenty seconds. The calls pause, so that the search, which
+   makes way for them, gets on where there are two processors. */
 static void heat_one(scene* s, int round) {
+  static const struct timespec kPause = {0, 4000000};
   static float y[kMaxRows * kColumns];
-  const int columns = kColumns - round % 32;
+  const int columns = kColumns - round % 8;
   lathe_kernel* kernel = resolved(s, product_rows(s->ctx, columns), LATHE_NOW);
   uint64_t before = 0, now = 0;
   const double start = wall_us();
   take_in_hand(s, columns);
   lathe_stats(s->ctx, kEvents[kPromotion], &before, NULL);
   for (int i = 0; i < kShapes; ++i) execute(kernel, 2049 + i, columns, y);
-  for (now = before; now == before && wall_us() - start < 2e6 && !stopped(s);) {
-    for (int i = 0; i < 256; ++i) execute(kernel, 2049, columns, y);
+  for (now = before; now == before && wall_us() - start < 2e7 && !stopped(s);) {
+    for (int i = 0; i < 64; ++i) execute(kernel, 2049, columns, y);
+    nanosleep(&kPause, NULL);
     lathe_stats(s->ctx, kEvents[kPromotion], &now, NULL);
   }
   lathe_kernel_destroy(kernel);
