@@ -1,5 +1,5 @@
-// The flat form of a matmul prototype's table as measured tasks: see measured_table.h. A size that covers its whole dimension becomes
-// 0, as in the recipe's knobs.
+// The flat form of a matmul prototype's table as measured tasks: see measured_table.h. A size that covers its whole
+// dimension becomes 0, as in the recipe's knobs.
 #include <map>
 #include <nlohmann/json.hpp>
 #include <tuple>
@@ -30,16 +30,18 @@ Result<std::vector<MeasuredTask>> parse_flat_table(const std::vector<std::string
         t.length = m;
         t.isa = "avx512";
         t.recipe = "panel.1";
-        LATHE_ASSIGN(t.problem.kernel,
-                     ir::parse_kernel(fmt::format("kernel matmul(a: f32[{0}, {2}] in, b: f32[{2}, {1}] const, y: f32[{0}, {1}] out) family matmul\n"
-                                                  "  c: f32[{0}, {1}] heap\n"
-                                                  "  for m < {0} [m]:\n"
-                                                  "    for n < {1} [n]:\n"
-                                                  "      c[m, n] = 0.0\n"
-                                                  "      for k < {2} [k]:\n"
-                                                  "        c[m, n] += a[m, k] * b[k, n]\n"
-                                                  "      y[m, n] = c[m, n]\n",
-                                                  m, n, k)));
+        LATHE_ASSIGN(
+            t.problem.kernel,
+            ir::parse_kernel(fmt::format(
+                "kernel matmul(a: f32[{0}, {2}] in, b: f32[{2}, {1}] const, y: f32[{0}, {1}] out) family matmul\n"
+                "  c: f32[{0}, {1}] heap\n"
+                "  for m < {0} [m]:\n"
+                "    for n < {1} [n]:\n"
+                "      c[m, n] = 0.0\n"
+                "      for k < {2} [k]:\n"
+                "        c[m, n] += a[m, k] * b[k, n]\n"
+                "      y[m, n] = c[m, n]\n",
+                m, n, k)));
         t.problem.cold = cold;
         for (const auto& [name, value] : j.at("cfg").items()) t.knob_names.push_back(name);
         out.push_back(std::move(t));

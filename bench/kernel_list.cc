@@ -1,7 +1,8 @@
-// kernel_list MANIFESTS... --tables FOLDER: what is generated, one line a kernel: the default Schedule of every Kernel of the manifests at each
-// hinted shape, and every row of the measured tables, each with a hash of the code of each leaf. Names, keys, texts of leaves and anything that
-// is timed stay out, so that two builds that generate the same code print the same lines (scripts/same_kernels.sh). Nothing is run or measured:
-// the levels are those of described machines, whatever CPU is below.
+// kernel_list MANIFESTS... --tables FOLDER: what is generated, one line a kernel: the default Schedule of every Kernel
+// of the manifests at each hinted shape, and every row of the measured tables, each with a hash of the code of each
+// leaf. Names, keys, texts of leaves and anything that is timed stay out, so that two builds that generate the same
+// code print the same lines (scripts/same_kernels.sh). Nothing is run or measured: the levels are those of described
+// machines, whatever CPU is below.
 #include <fmt/format.h>
 
 #include <CLI/App.hpp>
@@ -86,7 +87,8 @@ bool list_manifest(const std::string& path, const std::shared_ptr<runtime::Conte
         problem.kernel = (*op)->lowered().kernels[k].kernel;
         problem.one_layout = !problem.kernel.symbols.empty();
         for (const Level& level : levels()) {
-          print_kernel(fmt::format("{}{} kernel {}", item.name, shape, k), level, search::default_scheduled(problem, level.target));
+          print_kernel(fmt::format("{}{} kernel {}", item.name, shape, k), level,
+                       search::default_scheduled(problem, level.target));
         }
       }
     }

@@ -1,6 +1,7 @@
-// live_search TASKS: strategies in earnest on the tasks of a manifest: candidates compiled, verified and timed by the evaluation that the
-// library uses, in this process. What each would serve after 1, 2, 4 .. measurements, by the decision that the library makes then, is judged by
-// fresh interleaved passes over all of these picks together. History is the starter pack, for those that can use it.
+// live_search TASKS: strategies in earnest on the tasks of a manifest: candidates compiled, verified and timed by the
+// evaluation that the library uses, in this process. What each would serve after 1, 2, 4 .. measurements, by the
+// decision that the library makes then, is judged by fresh interleaved passes over all of these picks together. History
+// is the starter pack, for those that can use it.
 #include <fmt/format.h>
 
 #include <CLI/App.hpp>
@@ -91,7 +92,8 @@ class LiveTask {
     Search out;
     out.strategy = strategy;
     Lap lap;
-    LATHE_ASSIGN(const std::unique_ptr<runtime::Evaluation> evaluation, runtime::begin_evaluation(std::move(job), leaves_));
+    LATHE_ASSIGN(const std::unique_ptr<runtime::Evaluation> evaluation,
+                 runtime::begin_evaluation(std::move(job), leaves_));
     search::RecipeSpace space(task_.problem, target_, search::MachineRates::assumed(target_));
     search::SearchProblem problem;
     problem.problem = &task_.problem;
@@ -170,8 +172,8 @@ class LiveTask {
     std::vector<const runtime::Stage*> bound;
     for (const auto& [text, unused] : share) {
       LATHE_ASSIGN(const search::Schedule schedule, search::parse_schedule(text));
-      LATHE_ASSIGN(runtime::Stage stage,
-                   runtime::build_stage(task_.problem.kernel, schedule, target_, leaves_, {.llvm = false, .portable = false}));
+      LATHE_ASSIGN(runtime::Stage stage, runtime::build_stage(task_.problem.kernel, schedule, target_, leaves_,
+                                                              {.llvm = false, .portable = false}));
       stages.push_back(std::make_unique<runtime::Stage>(std::move(stage)));
       bound.push_back(stages.back().get());
     }
@@ -215,7 +217,7 @@ struct Totals {
   std::map<std::string, std::vector<std::vector<double>>> by_budget;  // by strategy, budget: log2 shares
   std::vector<double> ms;                                             // of the default strategy
   int pairs = 0, differ = 0;
-  std::vector<double> served;                                         // winners' time over the default's
+  std::vector<double> served;  // winners' time over the default's
 };
 
 double geomean(const std::vector<double>& logs) {
@@ -236,7 +238,8 @@ std::string what_of(const std::string& text) {
 }
 
 // Each winner beside the default, as a host runs them.
-Status serve(const MeasuredTask& task, const ir::Target& target, const Flags& flags, const std::vector<Search>& searches, Totals* totals) {
+Status serve(const MeasuredTask& task, const ir::Target& target, const Flags& flags,
+             const std::vector<Search>& searches, Totals* totals) {
   for (const Search& s : searches) {
     const bool won = s.winner() != s.standard;
     double ratio = 1, worst = 1, best = 1;
@@ -248,8 +251,8 @@ Status serve(const MeasuredTask& task, const ir::Target& target, const Flags& fl
     }
     totals->served.push_back(ratio);
     totals->ms.push_back(s.ms);
-    fmt::print("{:<28}{:>7.3f} ({:.3f} to {:.3f})  {:.0f} ms {} {}\n", task.name, ratio, best, worst, s.ms, s.measurements,
-               won ? what_of(s.winner()) : " the default stays");
+    fmt::print("{:<28}{:>7.3f} ({:.3f} to {:.3f})  {:.0f} ms {} {}\n", task.name, ratio, best, worst, s.ms,
+               s.measurements, won ? what_of(s.winner()) : " the default stays");
     std::fflush(stdout);
   }
   return {};
@@ -287,7 +290,9 @@ Status one(const MeasuredTask& task, const ir::Target& target, const Flags& flag
     if (flags.json) continue;
     fmt::print("  the winners are {:.1f} % apart, here and as screened by either search:\n", 100 * apart);
     for (const std::string& text : {a.winner(), b.winner()}) {
-      const auto seen = [&](const Search& s) { return s.screened.count(text) != 0 ? fmt::format("{:.3f}", 1 / s.screened.at(text)) : "never"; };
+      const auto seen = [&](const Search& s) {
+        return s.screened.count(text) != 0 ? fmt::format("{:.3f}", 1 / s.screened.at(text)) : "never";
+      };
       fmt::print("    {:.3f}  {} {}  {}\n", share.at(text), seen(a), seen(b), what_of(text));
     }
   }
@@ -306,7 +311,8 @@ int main_of(int argc, char** argv) {
   app.add_flag("--seeds", flags.seeds, "a seed for each; else the same, as two warm-ups have it");
   app.add_option("--cpu", flags.cpu, "where tasks of one thread run; -1: anywhere");
   app.add_flag("!--no-history", flags.history, "without the starter pack");
-  app.add_option("--service", flags.service, "compare winners with the default as a host runs them, at so many placements, and nothing else");
+  app.add_option("--service", flags.service,
+                 "compare winners with the default as a host runs them, at so many placements, and nothing else");
   app.add_option("--placements", flags.placements, "of operands that searches time")->check(CLI::Range(1, 64));
   app.add_flag("--json", flags.json, "one line");
   CLI11_PARSE(app, argc, argv);
@@ -336,8 +342,9 @@ int main_of(int argc, char** argv) {
     const auto slower = std::count_if(totals.served.begin(), totals.served.end(), [](double r) { return r > 1.03; });
     std::vector<double> logs;
     for (const double r : totals.served) logs.push_back(std::log2(r));
-    fmt::print("{} searches: {:.3f} of the default's time in the geometric mean, {} over 1.03, {} failed; median {:.0f} ms\n", totals.served.size(),
-               geomean(logs), slower, failed, totals.ms.empty() ? 0 : median(totals.ms));
+    fmt::print(
+        "{} searches: {:.3f} of the default's time in the geometric mean, {} over 1.03, {} failed; median {:.0f} ms\n",
+        totals.served.size(), geomean(logs), slower, failed, totals.ms.empty() ? 0 : median(totals.ms));
     return failed > 0;
   }
   nlohmann::json out;
@@ -360,8 +367,8 @@ int main_of(int argc, char** argv) {
   if (flags.json) {
     fmt::print("{}\n", out.dump());
   } else {
-    fmt::print("{} measurements and the decision: median {:.0f} ms; winners of two searches differ in {} of {}\n", flags.budget,
-               out["median_ms"].get<double>(), totals.differ, totals.pairs);
+    fmt::print("{} measurements and the decision: median {:.0f} ms; winners of two searches differ in {} of {}\n",
+               flags.budget, out["median_ms"].get<double>(), totals.differ, totals.pairs);
   }
   return failed > 0;
 }

@@ -1,4 +1,5 @@
-// make_pack TABLES... --out FILE: the starter pack: per task of the tables the best few rows and a spread of the others, as history text.
+// make_pack TABLES... --out FILE: the starter pack: per task of the tables the best few rows and a spread of the
+// others, as history text.
 #include <fmt/format.h>
 
 #include <CLI/App.hpp>

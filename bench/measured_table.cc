@@ -18,8 +18,9 @@ using search::OutcomeKind;
 
 namespace {
 
-constexpr OutcomeKind kKinds[] = {OutcomeKind::timed, OutcomeKind::wrong, OutcomeKind::refused, OutcomeKind::crashed,
-                                  OutcomeKind::hung,  OutcomeKind::duplicate, OutcomeKind::discarded};
+constexpr OutcomeKind kKinds[] = {OutcomeKind::timed,    OutcomeKind::wrong, OutcomeKind::refused,
+                                  OutcomeKind::crashed,  OutcomeKind::hung,  OutcomeKind::duplicate,
+                                  OutcomeKind::discarded};
 
 std::string quoted(const std::string& path) {
   std::string out = "'";
@@ -63,11 +64,13 @@ Result<MeasuredTask> parse_task(const json& j) {
 Result<TableRow> parse_row(const MeasuredTask& task, const json& j) {
   TableRow r;
   const std::vector<int64_t> values = j.at("k");
-  if (values.size() != task.knob_names.size()) return ir::invalid("{} values, expected {}", values.size(), task.knob_names.size());
+  if (values.size() != task.knob_names.size())
+    return ir::invalid("{} values, expected {}", values.size(), task.knob_names.size());
   for (size_t i = 0; i < values.size(); ++i) r.knobs[task.knob_names[i]] = values[i];
   if (j.contains("o")) {
     const std::string name = j.at("o");
-    const auto* at = std::find_if(std::begin(kKinds), std::end(kKinds), [&](OutcomeKind k) { return name == search::outcome_kind_name(k); });
+    const auto* at = std::find_if(std::begin(kKinds), std::end(kKinds),
+                                  [&](OutcomeKind k) { return name == search::outcome_kind_name(k); });
     if (at == std::end(kKinds)) return ir::invalid("unknown outcome {}", name);
     r.outcome = *at;
     return r;
@@ -75,7 +78,8 @@ Result<TableRow> parse_row(const MeasuredTask& task, const json& j) {
   r.passes = j.at("s").get<std::vector<std::vector<double>>>();
   if (j.contains("c")) r.confirm = j.at("c").get<std::vector<double>>();
   if (j.contains("a")) r.again = j.at("a").get<std::vector<double>>();
-  if (!r.again.empty() && r.again.size() != r.confirm.size()) return ir::invalid("{} second samples of {} passes", r.again.size(), r.confirm.size());
+  if (!r.again.empty() && r.again.size() != r.confirm.size())
+    return ir::invalid("{} second samples of {} passes", r.again.size(), r.confirm.size());
   for (const std::vector<double>& p : r.passes) {
     if (p.empty() || *std::min_element(p.begin(), p.end()) <= 0) return ir::invalid("a pass without a time");
   }
@@ -105,7 +109,8 @@ Result<std::vector<MeasuredTask>> parse_tables(const std::vector<std::string>& l
   }
   for (const MeasuredTask& t : out) {
     const bool has_default = t.default_row >= 0 && t.default_row < static_cast<int>(t.rows.size());
-    if (!has_default || t.rows[static_cast<size_t>(t.default_row)].passes.empty()) return ir::invalid("{}: its default was not timed", t.name);
+    if (!has_default || t.rows[static_cast<size_t>(t.default_row)].passes.empty())
+      return ir::invalid("{}: its default was not timed", t.name);
   }
   return out;
 }
@@ -118,7 +123,8 @@ Result<std::vector<MeasuredTask>> read_tables(const std::string& path) {
     files.clear();
     for (const auto& e : std::filesystem::directory_iterator(path)) {
       const std::string name = e.path().filename();
-      if ((name.ends_with(".jsonl") || name.ends_with(".jsonl.gz")) && name.find("tasks") == std::string::npos) files.push_back(e.path());
+      if ((name.ends_with(".jsonl") || name.ends_with(".jsonl.gz")) && name.find("tasks") == std::string::npos)
+        files.push_back(e.path());
     }
     std::sort(files.begin(), files.end());
   }
@@ -153,9 +159,17 @@ static json numbers(const std::vector<double>& values) {
 }
 
 std::string task_line(const MeasuredTask& t) {
-  const json j = {{"name", t.name},   {"group", t.group},     {"length", t.length},   {"isa", t.isa},
-                  {"recipe", t.recipe}, {"default", t.default_row}, {"refused", t.refused}, {"knobs", t.knob_names},
-                  {"kernel", ir::print(t.problem.kernel)}, {"threads", t.problem.threads}, {"cold", t.problem.cold}};
+  const json j = {{"name", t.name},
+                  {"group", t.group},
+                  {"length", t.length},
+                  {"isa", t.isa},
+                  {"recipe", t.recipe},
+                  {"default", t.default_row},
+                  {"refused", t.refused},
+                  {"knobs", t.knob_names},
+                  {"kernel", ir::print(t.problem.kernel)},
+                  {"threads", t.problem.threads},
+                  {"cold", t.problem.cold}};
   return json{{"task", j}}.dump();
 }
 

@@ -19,7 +19,8 @@ void MoveCounts::add(const search::Schedule& schedule, bool winner) {
 }
 
 std::string MoveCounts::text() const {
-  std::string out = fmt::format("{:<22}{:>10}{:>10}   of {} timed, {} winners\n", "move", "timed", "winners", timed_, winners_);
+  std::string out =
+      fmt::format("{:<22}{:>10}{:>10}   of {} timed, {} winners\n", "move", "timed", "winners", timed_, winners_);
   for (const search::Transform& t : search::transforms()) {
     const auto at = moves_.find(t.name);
     const Count c = at == moves_.end() ? Count{} : at->second;

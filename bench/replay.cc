@@ -35,7 +35,9 @@ double Curve::geomean(int budget, const std::vector<int>& tasks) const {
   for (int t : tasks) sum += by_task[static_cast<size_t>(budget)][static_cast<size_t>(t)];
   return std::exp2(sum / static_cast<double>(tasks.size()));
 }
-double Curve::least(int budget, const std::vector<int>& tasks) const { return std::exp2(of(by_task[static_cast<size_t>(budget)], tasks)[0]); }
+double Curve::least(int budget, const std::vector<int>& tasks) const {
+  return std::exp2(of(by_task[static_cast<size_t>(budget)], tasks)[0]);
+}
 double Curve::percentile10(int budget, const std::vector<int>& tasks) const {
   return std::exp2(of(by_task[static_cast<size_t>(budget)], tasks)[tasks.size() / 10]);
 }
@@ -239,7 +241,8 @@ std::vector<std::vector<double>> Replay::new_length(const std::string& strategy)
       const Run r = run(*info, t, Fold::length, seed_of(t, seed), false, bound);
       for (int i = 0; i < 3; ++i) {
         double best = task.share(bound);
-        for (int n = 0; n < kAfter[i] && n < static_cast<int>(r.order.size()); ++n) best = std::max(best, task.share(r.order[static_cast<size_t>(n)]));
+        for (int n = 0; n < kAfter[i] && n < static_cast<int>(r.order.size()); ++n)
+          best = std::max(best, task.share(r.order[static_cast<size_t>(n)]));
         out[static_cast<size_t>(i)][static_cast<size_t>(t)] += log_share(best) / options_.seeds;
       }
     }
@@ -256,11 +259,13 @@ std::vector<double> Replay::four_bodies(int k) {
     for (int o = 0; o < tasks(); ++o) {
       // Tables of the other lengths, which other threads may be using: their rows are only read.
       const TableTask& other = *tasks_[static_cast<size_t>(o)];
-      if (other.measured().group != task.measured().group || other.measured().length == task.measured().length) continue;
+      if (other.measured().group != task.measured().group || other.measured().length == task.measured().length)
+        continue;
       search::ServedLength at;
       at.length = other.measured().length;
       const auto measured = [&](int row) {
-        if (other.timed(row)) at.measured.emplace_back(other.measured().rows[static_cast<size_t>(row)].knobs, other.truth(row));
+        if (other.timed(row))
+          at.measured.emplace_back(other.measured().rows[static_cast<size_t>(row)].knobs, other.truth(row));
       };
       measured(other.standard());
       for (int row = 0; row < static_cast<int>(other.measured().rows.size()); ++row) measured(row);
@@ -285,7 +290,8 @@ double Replay::claimed_of_identical(int runs) {
       TableTiming timing(task(t), task(t).measured().default_row, seed_of(t, n) + 99);
       (void)timing.screen({TableTask::kAgain});
       ++asked;
-      claimed += timing.decide(2, [](const auto& rows, const auto&) { return std::vector<double>(rows.size()); }) == TableTask::kAgain;
+      claimed += timing.decide(2, [](const auto& rows, const auto&) { return std::vector<double>(rows.size()); }) ==
+                 TableTask::kAgain;
     }
   }
   return asked == 0 ? 0 : static_cast<double>(claimed) / asked;

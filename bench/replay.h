@@ -1,5 +1,5 @@
-// Replays strategies on measured tables under the rules of docs/search.md: folds, the judge, re-injected noise, the same decision rule
-// for everyone. Fills in figures; prints nothing.
+// Replays strategies on measured tables under the rules of docs/search.md: folds, the judge, re-injected noise, the
+// same decision rule for everyone. Fills in figures; prints nothing.
 #pragma once
 #include <functional>
 #include <memory>
@@ -27,15 +27,15 @@ struct ReplayOptions {
 
 // One strategy on one task with one seed.
 struct Run {
-  std::vector<int> order;                 // timed rows, as measured
-  std::unique_ptr<TableTiming> timing;    // noisy: what was seen of them
+  std::vector<int> order;               // timed rows, as measured
+  std::unique_ptr<TableTiming> timing;  // noisy: what was seen of them
 };
 
 // Shares after each budget, one entry a task: geometric mean over seeds (log2).
 struct Curve {
   std::string strategy;
-  std::vector<std::vector<double>> by_task;    // [budget][task], log2 share
-  std::vector<double> to_95;                   // measurements until .95, by task and seed
+  std::vector<std::vector<double>> by_task;  // [budget][task], log2 share
+  std::vector<double> to_95;                 // measurements until .95, by task and seed
   double geomean(int budget_index, const std::vector<int>& tasks) const;
   double least(int budget_index, const std::vector<int>& tasks) const;
   double percentile10(int budget_index, const std::vector<int>& tasks) const;
@@ -43,8 +43,8 @@ struct Curve {
 
 // What the noisy replay adds: stability of the choice.
 struct Decisions {
-  double flips = 0;      // of pairs of searches, after 16
-  int regressed = 0;     // picks more than 1 % slower than the default by fresh pairs
+  double flips = 0;   // of pairs of searches, after 16
+  int regressed = 0;  // picks more than 1 % slower than the default by fresh pairs
   double samples_per_task = 0;
 };
 
@@ -61,8 +61,8 @@ class Replay {
   // A length that was never seen: after 0 (search::best_guess, unmeasured), 2 and 4 measurements. Tasks without another
   // length in their family do not count (empty).
   std::vector<std::vector<double>> new_length(const std::string& strategy);
-  // k bodies chosen jointly over the other lengths of the group as measured and the length left out as expected, at the latter; by task,
-  // 0: the group is too small.
+  // k bodies chosen jointly over the other lengths of the group as measured and the length left out as expected, at the
+  // latter; by task, 0: the group is too small.
   std::vector<double> four_bodies(int k);
   // How often the default would be said to beat itself, by the samples of passes in which it was timed twice.
   double claimed_of_identical(int runs);
@@ -77,7 +77,9 @@ class Replay {
   search::SearchProblem problem_of(int task, Fold fold, uint64_t seed);
   Run run(const search::StrategyInfo& info, int task, Fold fold, uint64_t seed, bool noisy, int first = -1);
   void each_task(const std::function<void(int)>& f);
-  uint64_t seed_of(int task, int seed) const { return options_.seed * 1000003 + static_cast<uint64_t>(task) * 1009 + static_cast<uint64_t>(seed); }
+  uint64_t seed_of(int task, int seed) const {
+    return options_.seed * 1000003 + static_cast<uint64_t>(task) * 1009 + static_cast<uint64_t>(seed);
+  }
 
   ReplayOptions options_;
   ir::Target target_;

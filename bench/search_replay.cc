@@ -1,5 +1,5 @@
-// search_replay TABLES...: every strategy replayed on measured tables; a table for people, or with --json one line whose end has the
-// fields of docs/search.md. Nothing is compiled or timed.
+// search_replay TABLES...: every strategy replayed on measured tables; a table for people, or with --json one line
+// whose end has the fields of docs/search.md. Nothing is compiled or timed.
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
@@ -46,8 +46,10 @@ double percentile(std::vector<double> v, double p) {
   return v.empty() ? 0 : v[std::min(v.size() - 1, static_cast<size_t>(p * static_cast<double>(v.size())))];
 }
 
-// What the tables of other tasks or machines are worth as history: `hints` stand behind the `targets` tasks that are searched.
-int report_hints(const std::vector<MeasuredTask>& all, int targets, const ir::Target& target, const ReplayOptions& options) {
+// What the tables of other tasks or machines are worth as history: `hints` stand behind the `targets` tasks that are
+// searched.
+int report_hints(const std::vector<MeasuredTask>& all, int targets, const ir::Target& target,
+                 const ReplayOptions& options) {
   Replay replay(all, target, options);
   std::vector<int> counted;
   for (int t = 0; t < targets; ++t) {
@@ -98,7 +100,8 @@ class Report {
         if (!named) continue;
         const Curve& ours = fold == Fold::group ? lathe : bare;
         for (int b = kBudgetCount - 1; b >= 0; --b) {
-          if (c.geomean(b, counted_) > ours.geomean(b, counted_) + kAheadBy) ahead = std::min(ahead, b > 0 ? kBudgets[b - 1] : 0);
+          if (c.geomean(b, counted_) > ours.geomean(b, counted_) + kAheadBy)
+            ahead = std::min(ahead, b > 0 ? kBudgets[b - 1] : 0);
         }
       }
     }
@@ -118,16 +121,21 @@ class Report {
   }
   void note(const char* what, const Curve& c, Fold fold, bool noisy) {
     if (!flags_.json) print_row(what, c, counted_);
-    curves_.push_back({{"strategy", c.strategy}, {"history", fold != Fold::none}, {"noisy", noisy}, {"share", by_budget(c, counted_, kBudgetCount)}});
+    curves_.push_back({{"strategy", c.strategy},
+                       {"history", fold != Fold::none},
+                       {"noisy", noisy},
+                       {"share", by_budget(c, counted_, kBudgetCount)}});
   }
 
   void by_task(const Curve& lathe, const Curve& real, const Curve& bare) {
-    fmt::print("{:<28}{:>6}{:>8}{:>8}{:>8}{:>8}{:>10}{:>10}{:>8}{:>8}\n", "task", "rows", "median", "default", "after 4", "16", "noisy 16", "bare 16", "new", "bodies");
+    fmt::print("{:<28}{:>6}{:>8}{:>8}{:>8}{:>8}{:>10}{:>10}{:>8}{:>8}\n", "task", "rows", "median", "default",
+               "after 4", "16", "noisy 16", "bare 16", "new", "bodies");
     for (int t = 0; t < replay_.tasks(); ++t) {
       TableTask& task = replay_.task(t);
       const std::vector<int> one{t};
-      fmt::print("{:<28}{:>6}{:>8.3f}{:>8.3f}{:>8.3f}{:>8.3f}{:>10.3f}{:>10.3f}{:>8.3f}{:>8.3f}\n", task.measured().name, task.measured().rows.size(), task.median_share(),
-                 task.share(task.standard()), lathe.geomean(2, one), lathe.geomean(4, one), real.geomean(4, one), bare.geomean(4, one),
+      fmt::print("{:<28}{:>6}{:>8.3f}{:>8.3f}{:>8.3f}{:>8.3f}{:>10.3f}{:>10.3f}{:>8.3f}{:>8.3f}\n",
+                 task.measured().name, task.measured().rows.size(), task.median_share(), task.share(task.standard()),
+                 lathe.geomean(2, one), lathe.geomean(4, one), real.geomean(4, one), bare.geomean(4, one),
                  std::exp2(lengths_[0][static_cast<size_t>(t)]), bodies_[static_cast<size_t>(t)]);
     }
   }
@@ -234,7 +242,8 @@ int main_of(int argc, char** argv) {
   app.add_option("--curves", flags.curves, "writes best-so-far by budget of every strategy, for plot_replay.py");
   app.add_option("--strategies", flags.strategies, "beside lathe; default: all")->delimiter(',');
   app.add_flag("--by-task", flags.by_task, "a line for each task");
-  app.add_option("--hints", flags.hints, "tables that are history and nothing else: prints the search of `tables` with and without");
+  app.add_option("--hints", flags.hints,
+                 "tables that are history and nothing else: prints the search of `tables` with and without");
   app.add_flag("--full", flags.full, "rivals without history, too");
   app.add_flag("--default-from-history", flags.replay.default_from_history, "slot 0 is what history makes most of");
   app.add_option("--rows", flags.replay.history_rows, "of each task in history");
@@ -256,7 +265,8 @@ int main_of(int argc, char** argv) {
   }
   std::vector<MeasuredTask> tables;
   if (!read_all(flags.tables, &tables)) return 2;
-  const ir::Target target = target_of(ir::parse_isa(tables.empty() ? "" : tables[0].isa).value_or(ir::IsaLevel::avx512));
+  const ir::Target target =
+      target_of(ir::parse_isa(tables.empty() ? "" : tables[0].isa).value_or(ir::IsaLevel::avx512));
   if (flags.hints.empty()) return Report(flags, tables, target).run();
   const size_t targets = tables.size();
   if (!read_all(flags.hints, &tables)) return 2;

@@ -1,5 +1,5 @@
-// search_table TASKS --out DIR: the measured table of each task of a manifest, one file a task; those that exist are kept, so a run that
-// was cut goes on where it stopped.
+// search_table TASKS --out DIR: the measured table of each task of a manifest, one file a task; those that exist are
+// kept, so a run that was cut goes on where it stopped.
 #include <fmt/format.h>
 
 #include <CLI/App.hpp>
@@ -78,7 +78,8 @@ int main_of(int argc, char** argv) {
     for (const TableRow& r : task.rows) out << row_line(task, r) << "\n";
     out.close();
     std::filesystem::rename(path + ".part", path);
-    fmt::print("{:<32}{:>5} rows {:>4} refused {:>7.1f} s\n", task.name, task.rows.size(), task.refused, seconds_since(start) - from);
+    fmt::print("{:<32}{:>5} rows {:>4} refused {:>7.1f} s\n", task.name, task.rows.size(), task.refused,
+               seconds_since(start) - from);
     std::fflush(stdout);
   }
   fmt::print("{} left, {} failed\n", left, failed);

@@ -17,13 +17,14 @@ using ir::Result;
 
 constexpr int kPairs = 12;
 
-Result<std::vector<double>> measure(const search::Problem& problem, const ir::Target& target, const std::string& reference, const std::string& candidate,
-                                    int placements) {
+Result<std::vector<double>> measure(const search::Problem& problem, const ir::Target& target,
+                                    const std::string& reference, const std::string& candidate, int placements) {
   runtime::LeafCache leaves({}, nullptr, nullptr);
   std::vector<runtime::Stage> stages;
   for (const std::string& text : {reference, candidate}) {
     LATHE_ASSIGN(const search::Schedule schedule, search::parse_schedule(text));
-    LATHE_ASSIGN(runtime::Stage stage, runtime::build_stage(problem.kernel, schedule, target, leaves, {.llvm = false, .portable = false}));
+    LATHE_ASSIGN(runtime::Stage stage,
+                 runtime::build_stage(problem.kernel, schedule, target, leaves, {.llvm = false, .portable = false}));
     stages.push_back(std::move(stage));
   }
   StageTimer timer(problem, target);
@@ -51,8 +52,8 @@ Result<std::vector<double>> measure(const search::Problem& problem, const ir::Ta
 
 }  // namespace
 
-Result<std::vector<double>> service_pairs(const search::Problem& problem, const ir::Target& target, const std::string& reference,
-                                          const std::string& candidate, int placements) {
+Result<std::vector<double>> service_pairs(const search::Problem& problem, const ir::Target& target,
+                                          const std::string& reference, const std::string& candidate, int placements) {
   int ends[2];
   if (pipe(ends) != 0) return ir::internal_error("no pipe");
   const pid_t pid = fork();

@@ -29,7 +29,8 @@ StageTimer::StageTimer(const search::Problem& problem, const ir::Target& target)
 }
 
 ir::Status StageTimer::bind(const std::vector<const runtime::Stage*>& stages) {
-  const runtime::RotatingOptions rotating{{problem_.dims.begin(), problem_.dims.end()}, problem_.threads, problem_.cold, target_.l3_bytes};
+  const runtime::RotatingOptions rotating{
+      {problem_.dims.begin(), problem_.dims.end()}, problem_.threads, problem_.cold, target_.l3_bytes};
   LATHE_ASSIGN(operands_, runtime::RotatingOperands::create(problem_.kernel, rotating, team_.get()));
   for (const runtime::Stage* s : stages) LATHE_RETURN_IF_ERROR(operands_->add(*s).status());
   repeats_.assign(stages.size(), 0);
@@ -41,7 +42,8 @@ double StageTimer::sample_us() const { return problem_.cold ? kColdSampleUs : kS
 
 double StageTimer::timed(size_t stage, int repeats) {
   if (problem_.cold) operands_->evict(repeats);
-  return runtime::sampled_us(repeats, std::min(repeats, at_once_[stage]), [&] { operands_->call(static_cast<int>(stage)); }, now_ns);
+  return runtime::sampled_us(
+      repeats, std::min(repeats, at_once_[stage]), [&] { operands_->call(static_cast<int>(stage)); }, now_ns);
 }
 
 double StageTimer::calibrate(size_t stage) {

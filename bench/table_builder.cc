@@ -34,8 +34,13 @@ constexpr int kByEstimate = 20, kFewestRows = 60, kFewestBest = 16;
 class Builder {
  public:
   Builder(MeasuredTask* task, const ir::Target& target, runtime::LeafCache& leaves, const BuildOptions& options)
-      : task_(task), target_(target), leaves_(leaves), options_(options), random_(options.seed),
-        space_(task->problem, target, search::MachineRates::assumed(target)), timer_(task->problem, target) {}
+      : task_(task),
+        target_(target),
+        leaves_(leaves),
+        options_(options),
+        random_(options.seed),
+        space_(task->problem, target, search::MachineRates::assumed(target)),
+        timer_(task->problem, target) {}
 
   Status run() {
     const search::Recipe* recipe = search::find_recipe(task_->problem);
@@ -74,7 +79,8 @@ class Builder {
       if (static_cast<int>(out.size()) < n && i < size && taken.insert(i).second) out.push_back(i);
     };
     for (int i = 0; i < size; ++i) order[static_cast<size_t>(i)] = i;
-    std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return space_.at(a).estimate_us < space_.at(b).estimate_us; });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int a, int b) { return space_.at(a).estimate_us < space_.at(b).estimate_us; });
     for (int i = 0; i < std::min(size, kByEstimate); ++i) take(order[static_cast<size_t>(i)]);
     for (int i : space_.neighbours(out[0])) take(i);
     for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random_() % i]);
@@ -89,7 +95,8 @@ class Builder {
       TableRow row;
       row.knobs = space_.at(p).knobs;
       const Result<search::Schedule> schedule = space_.schedule(p);
-      Result<runtime::Stage> stage = schedule.ok() ? runtime::build_stage(task_->problem.kernel, *schedule, target_, leaves_, {.llvm = false, .portable = false})
+      Result<runtime::Stage> stage = schedule.ok() ? runtime::build_stage(task_->problem.kernel, *schedule, target_,
+                                                                          leaves_, {.llvm = false, .portable = false})
                                                    : Result<runtime::Stage>(schedule.status());
       if (!stage.ok()) {
         row.outcome = OutcomeKind::refused;
@@ -110,14 +117,17 @@ class Builder {
 
   Status verify() {
     runtime::OracleTask oracle_task{task_->problem.kernel, symbols(), task_->problem.threads, options_.seed};
-    LATHE_ASSIGN(const std::unique_ptr<runtime::Oracle> oracle, runtime::Oracle::create(std::move(oracle_task), timer_.team()));
+    LATHE_ASSIGN(const std::unique_ptr<runtime::Oracle> oracle,
+                 runtime::Oracle::create(std::move(oracle_task), timer_.team()));
     std::vector<std::unique_ptr<runtime::Stage>> right;
     std::vector<int> rows;
     for (size_t i = 0; i < stages_.size(); ++i) {
       const Result<runtime::Verdict> verdict = oracle->verify(*stages_[i]);
       if (!verdict.ok() || !verdict->ok) {
         row(i).outcome = verdict.ok() ? OutcomeKind::wrong : OutcomeKind::refused;
-        if (i == 0) return ir::unsupported("{}: the default is not right: {}", task_->name, verdict.ok() ? verdict->reason : verdict.status().to_string());
+        if (i == 0)
+          return ir::unsupported("{}: the default is not right: {}", task_->name,
+                                 verdict.ok() ? verdict->reason : verdict.status().to_string());
         continue;
       }
       right.push_back(std::move(stages_[i]));
@@ -211,7 +221,8 @@ Result<std::vector<MeasuredTask>> read_tasks(const std::string& path) {
   for (const ops::Workload& w : workloads) {
     LATHE_ASSIGN(const ops::Graph graph, ops::finish(w.graph));
     LATHE_ASSIGN(const ops::Lowered lowered, ops::lower(graph));
-    if (lowered.kernels.size() != 1 || w.dims.size() > 1) return ir::invalid("{}: expected one kernel and at most one symbol", w.name);
+    if (lowered.kernels.size() != 1 || w.dims.size() > 1)
+      return ir::invalid("{}: expected one kernel and at most one symbol", w.name);
     std::vector<ops::Hint> hints{{0, 1}};
     if (!w.dims.empty()) hints = w.dims[0].hints;
     for (const ops::Hint& hint : hints) {
@@ -222,7 +233,8 @@ Result<std::vector<MeasuredTask>> read_tasks(const std::string& path) {
       if (!w.dims.empty()) {
         t.length = hint.value;
         t.name += fmt::format("_{}{}", w.dims[0].symbol, hint.value);
-        t.problem.kernel = search::restrict_symbols(t.problem.kernel, {{ops::kernel_symbol(w.dims[0].symbol), {hint.value, hint.value}}});
+        t.problem.kernel = search::restrict_symbols(t.problem.kernel,
+                                                    {{ops::kernel_symbol(w.dims[0].symbol), {hint.value, hint.value}}});
       }
       t.problem.threads = w.threads;
       t.problem.cold = w.cache == ops::CacheState::cold;
@@ -241,7 +253,8 @@ void pin_for(const MeasuredTask& task, int cpu) {
   sched_setaffinity(0, sizeof(set), &set);
 }
 
-Status build_table(MeasuredTask* task, const ir::Target& target, runtime::LeafCache& leaves, const BuildOptions& options) {
+Status build_table(MeasuredTask* task, const ir::Target& target, runtime::LeafCache& leaves,
+                   const BuildOptions& options) {
   return Builder(task, target, leaves, options).run();
 }
 

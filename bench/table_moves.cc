@@ -1,4 +1,5 @@
-// table_moves TABLES...: in how many timed configurations of measured tables, and in how many winners, each move occurs.
+// table_moves TABLES...: in how many timed configurations of measured tables, and in how many winners, each move
+// occurs.
 #include <fmt/format.h>
 
 #include "bench/measured_table.h"

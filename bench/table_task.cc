@@ -1,8 +1,9 @@
 // See table_task.h.
 //
-// Confirm passes are divided by the level of their pass (the median over all confirmed rows), so that a pass in which the whole machine
-// was slower counts like the others. Even ones are what a selection may see, odd ones judge. Rows that were not confirmed were not among
-// the best: their time is that of the screening passes, scaled to the confirmed ones, and never below the best.
+// Confirm passes are divided by the level of their pass (the median over all confirmed rows), so that a pass in which
+// the whole machine was slower counts like the others. Even ones are what a selection may see, odd ones judge. Rows
+// that were not confirmed were not among the best: their time is that of the screening passes, scaled to the confirmed
+// ones, and never below the best.
 #include "bench/table_task.h"
 
 #include <algorithm>
@@ -23,7 +24,8 @@ double median(std::vector<double> values) {
   return n % 2 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
 }
 
-TableSpace::TableSpace(const MeasuredTask& task, const ir::Target& target, const search::MachineRates& rates) : default_(task.default_row) {
+TableSpace::TableSpace(const MeasuredTask& task, const ir::Target& target, const search::MachineRates& rates)
+    : default_(task.default_row) {
   const search::Featurizer featurizer(task.problem, target, rates, search::find_recipe(task.problem));
   std::map<std::string, std::set<int64_t>> values;
   for (size_t i = 0; i < task.rows.size(); ++i) {
@@ -33,7 +35,8 @@ TableSpace::TableSpace(const MeasuredTask& task, const ir::Target& target, const
     exact_.emplace(k, static_cast<int>(i));
     for (const auto& [name, value] : k) values[name].insert(value);
   }
-  for (const std::string& name : task.knob_names) domains_.push_back({name, {values[name].begin(), values[name].end()}});
+  for (const std::string& name : task.knob_names)
+    domains_.push_back({name, {values[name].begin(), values[name].end()}});
   neighbours_.resize(points_.size());
 }
 
@@ -63,7 +66,8 @@ std::vector<int> TableSpace::neighbours(int i) {
     // The next two measured values on either side.
     for (const int step : {1, -1}) {
       int found = 0;
-      for (auto v = start - d.values.begin() + step; v >= 0 && v < static_cast<long>(d.values.size()) && found < 2; v += step) {
+      for (auto v = start - d.values.begin() + step; v >= 0 && v < static_cast<long>(d.values.size()) && found < 2;
+           v += step) {
         k[d.name] = d.values[static_cast<size_t>(v)];
         if (const auto it = exact_.find(k); it != exact_.end()) {
           out.push_back(it->second);
@@ -100,7 +104,9 @@ RowTimes row_times(const MeasuredTask& m) {
     if (!passes.empty()) screened[i] = median(passes);
     out.passes = std::max(out.passes, static_cast<int>(m.rows[i].confirm.size()));
   }
-  const auto confirmed = [&](size_t i) { return out.passes > 0 && static_cast<int>(m.rows[i].confirm.size()) == out.passes; };
+  const auto confirmed = [&](size_t i) {
+    return out.passes > 0 && static_cast<int>(m.rows[i].confirm.size()) == out.passes;
+  };
   std::vector<double> level;
   for (int p = 0; p < out.passes; ++p) {
     std::vector<double> of_pass;
@@ -115,7 +121,8 @@ RowTimes row_times(const MeasuredTask& m) {
   const auto faster = [&](size_t i) { return out.best < 0 || out.us[i] < out.us[static_cast<size_t>(out.best)]; };
   for (size_t i = 0; i < n; ++i) {
     if (!confirmed(i)) continue;
-    for (int p = 0; p < out.passes; ++p) out.confirmed[i].push_back(m.rows[i].confirm[static_cast<size_t>(p)] / level[static_cast<size_t>(p)] * overall);
+    for (int p = 0; p < out.passes; ++p)
+      out.confirmed[i].push_back(m.rows[i].confirm[static_cast<size_t>(p)] / level[static_cast<size_t>(p)] * overall);
     out.us[i] = median(out.confirmed[i]);
     ratios.push_back(out.us[i] / screened[i]);
     if (faster(i)) out.best = static_cast<int>(i);
@@ -140,7 +147,9 @@ TableTask::TableTask(const MeasuredTask& m, const ir::Target& target, const sear
   if (const search::Recipe* recipe = search::find_recipe(m.problem)) {
     Knobs now = recipe->defaults(m.problem, target);
     // Knobs that came later stand as they did before them.
-    std::erase_if(now, [&](const auto& k) { return std::find(m.knob_names.begin(), m.knob_names.end(), k.first) == m.knob_names.end(); });
+    std::erase_if(now, [&](const auto& k) {
+      return std::find(m.knob_names.begin(), m.knob_names.end(), k.first) == m.knob_names.end();
+    });
     for (size_t i = 0; i < m.rows.size(); ++i) {
       if (m.rows[i].knobs == now && timed(static_cast<int>(i))) standard_ = static_cast<int>(i);
     }

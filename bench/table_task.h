@@ -1,4 +1,5 @@
-// A measured task made ready for replay: what is true of each row, what a tuner would have seen of it, and the Space a strategy walks.
+// A measured task made ready for replay: what is true of each row, what a tuner would have seen of it, and the Space a
+// strategy walks.
 #pragma once
 #include <cmath>
 #include <map>
@@ -12,8 +13,8 @@ namespace lathe::bench {
 using Random = std::mt19937_64;
 constexpr int kFinalists = 4;
 
-// The rows of a table by number: neighbours are the nearest measured settings along one knob; nearest() maps what is off the grid and
-// counts it. Caches grow with use: one thread at a time.
+// The rows of a table by number: neighbours are the nearest measured settings along one knob; nearest() maps what is
+// off the grid and counts it. Caches grow with use: one thread at a time.
 class TableSpace : public search::Space {
  public:
   TableSpace(const MeasuredTask& task, const ir::Target& target, const search::MachineRates& rates);
@@ -38,10 +39,11 @@ class TableSpace : public search::Space {
 // Times of a table's rows by all that was sampled of them; NaN of what failed.
 struct RowTimes {
   std::vector<double> us;
-  std::vector<std::vector<double>> confirmed;  // samples of the further passes over the level of their pass, by row; empty without
-  std::vector<double> again;                   // the default's second ones, likewise
+  std::vector<std::vector<double>>
+      confirmed;              // samples of the further passes over the level of their pass, by row; empty without
+  std::vector<double> again;  // the default's second ones, likewise
   int passes = 0, best = -1;
-  double scale = 1;                            // further passes over screening ones
+  double scale = 1;  // further passes over screening ones
 };
 RowTimes row_times(const MeasuredTask& task);
 
@@ -50,7 +52,8 @@ class TableTask {
   TableTask(const MeasuredTask& measured, const ir::Target& target, const search::MachineRates& rates);
 
   const MeasuredTask& measured() const { return *measured_; }
-  // The row of the recipe's default as it is now; of the one when the table was measured, if that is not among the rows.
+  // The row of the recipe's default as it is now; of the one when the table was measured, if that is not among the
+  // rows.
   int standard() const { return standard_; }
   TableSpace& space() { return space_; }
   bool timed(int row) const { return !std::isnan(truth(row)); }
@@ -63,8 +66,8 @@ class TableTask {
   int best() const { return times_.best; }
   double median_share() const { return median_share_; }
 
-  // A further sample of the row in a recorded pass that selection may see, comparable with those of other rows in the same pass; of a
-  // row that was not confirmed any of its samples.
+  // A further sample of the row in a recorded pass that selection may see, comparable with those of other rows in the
+  // same pass; of a row that was not confirmed any of its samples.
   double sample(int row, size_t pass, Random& random) const;
   // The default timed again as if it were another row: its number in sample(), if that was recorded.
   static constexpr int kAgain = -1;
@@ -81,7 +84,8 @@ class TableTask {
 
 double median(std::vector<double> values);
 
-// What a strategy takes the machine of a table for: the registers of its level, the caches of the machine that the tables at hand are from.
+// What a strategy takes the machine of a table for: the registers of its level, the caches of the machine that the
+// tables at hand are from.
 ir::Target target_of(ir::IsaLevel level);
 
 }  // namespace lathe::bench

@@ -16,16 +16,21 @@ static runtime::TimingOptions options_of(const TableTask& task, uint64_t seed, c
 }
 
 TableTiming::TableTiming(const TableTask& task, int reference, uint64_t seed)
-    : task_(&task), random_(seed), called_(task.measured().rows.size() + 1, 0), session_(options_of(task, seed, &now_ns_)) {
+    : task_(&task),
+      random_(seed),
+      called_(task.measured().rows.size() + 1, 0),
+      session_(options_of(task, seed, &now_ns_)) {
   (void)screen({reference});
 }
 
-// Screening shows the samples of one recorded pass in their order. Deciding walks through recorded passes: within one, every row was
-// sampled at about the same time; a row that comes round again begins another.
+// Screening shows the samples of one recorded pass in their order. Deciding walks through recorded passes: within one,
+// every row was sampled at about the same time; a row that comes round again begins another.
 double TableTiming::next_us(int candidate) {
   const int row = rows_[static_cast<size_t>(candidate)];
   if (!deciding_) {
-    const auto& passes = task_->measured().rows[static_cast<size_t>(row == TableTask::kAgain ? task_->measured().default_row : row)].passes;
+    const auto& passes = task_->measured()
+                             .rows[static_cast<size_t>(row == TableTask::kAgain ? task_->measured().default_row : row)]
+                             .passes;
     const std::vector<double>& samples = passes[recorded_[static_cast<size_t>(candidate)] % passes.size()];
     return samples[calls_[static_cast<size_t>(candidate)]++ % samples.size()];
   }
@@ -44,7 +49,8 @@ std::vector<double> TableTiming::screen(const std::vector<int>& rows) {
     rows_.push_back(row);
     recorded_.push_back(random_());
     calls_.push_back(0);
-    session_.add([this, candidate] { now_ns_ += std::max<int64_t>(1, static_cast<int64_t>(next_us(candidate) * 1000)); });
+    session_.add(
+        [this, candidate] { now_ns_ += std::max<int64_t>(1, static_cast<int64_t>(next_us(candidate) * 1000)); });
     batch.push_back(candidate);
   }
   session_.screen(batch);
@@ -53,7 +59,9 @@ std::vector<double> TableTiming::screen(const std::vector<int>& rows) {
     const runtime::TimingRow& row = session_.row(candidate);
     scores_.push_back(session_.score(candidate));
     // One that was stopped as hopeless has its first samples only.
-    out.push_back(scores_.back() > 0 || row.samples.empty() ? scores_.back() : *std::min_element(row.samples.begin(), row.samples.end()));
+    out.push_back(scores_.back() > 0 || row.samples.empty()
+                      ? scores_.back()
+                      : *std::min_element(row.samples.begin(), row.samples.end()));
   }
   return out;
 }

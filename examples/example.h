@@ -8,12 +8,12 @@
 
 static lathe_error g_error;
 
-#define CHECK(call)                                                                          \
-  do {                                                                                       \
-    if ((call) != LATHE_OK) {                                                                \
-      fprintf(stderr, "%s: %s\n", lathe_status_name(g_error.code), g_error.message);         \
-      exit(1);                                                                               \
-    }                                                                                        \
+#define CHECK(call)                                                                  \
+  do {                                                                               \
+    if ((call) != LATHE_OK) {                                                        \
+      fprintf(stderr, "%s: %s\n", lathe_status_name(g_error.code), g_error.message); \
+      exit(1);                                                                       \
+    }                                                                                \
   } while (0)
 
 static lathe_dim fixed_dim(int64_t size) {

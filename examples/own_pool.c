@@ -1,4 +1,5 @@
-/* The host's threads: Lathe starts none, and runs its parallel loops on the pool it is given. This one has a single thread and counts. */
+/* The host's threads: Lathe starts none, and runs its parallel loops on the pool it is given. This one has a single
+   thread and counts. */
 #include "example.h"
 
 enum { kM = 128, kN = 256 };

@@ -1,4 +1,5 @@
-/* What a server does at its start: a plan makes everything the workload needs, then the context is sealed and nothing compiles. */
+/* What a server does at its start: a plan makes everything the workload needs, then the context is sealed and nothing
+   compiles. */
 #include "example.h"
 
 enum { kN = 1000 };

@@ -52,18 +52,18 @@ typedef enum lathe_status {
   LATHE_CANCELLED = 5,
   LATHE_NOMEM = 6,
   LATHE_DEVICE = 7,
-  LATHE_STATE = 8,       /* not allowed in this state, or the handle is dead */
+  LATHE_STATE = 8, /* not allowed in this state, or the handle is dead */
   LATHE_UNTRUSTED = 9,
   LATHE_IO = 10,
-  LATHE_INTERNAL = 11    /* a bug in Lathe */
+  LATHE_INTERNAL = 11 /* a bug in Lathe */
 } lathe_status;
 
 typedef struct lathe_error {
   lathe_status code;
-  int32_t arg_index;     /* 0-based parameter or argument at fault, -1: none */
-  char arg_name[32];     /* its name, possibly truncated; "" if none */
-  int32_t os_errno;      /* 0 if no system call failed */
-  char message[256];     /* "x.shape[1]: 96, expected 128 (K of w)"; always terminated */
+  int32_t arg_index; /* 0-based parameter or argument at fault, -1: none */
+  char arg_name[32]; /* its name, possibly truncated; "" if none */
+  int32_t os_errno;  /* 0 if no system call failed */
+  char message[256]; /* "x.shape[1]: 96, expected 128 (K of w)"; always terminated */
 } lathe_error;
 
 /* "OK", "INVALID", ...; "UNKNOWN" for other values. Never NULL; static storage. */
@@ -77,13 +77,13 @@ typedef struct lathe_context lathe_context;
 
 typedef enum lathe_layer_kind { LATHE_LAYER_SHARED = 0, LATHE_LAYER_READ_ONLY = 1 } lathe_layer_kind;
 typedef struct lathe_layer {
-  const char* path;      /* absolute; created with mode 0700 if missing (not when read-only) */
-  uint32_t kind;         /* lathe_layer_kind */
+  const char* path; /* absolute; created with mode 0700 if missing (not when read-only) */
+  uint32_t kind;    /* lathe_layer_kind */
   uint32_t reserved;
 } lathe_layer;
 
-/* The host's thread pool. parallel_for runs body(ctx, i) for i in 0..n-1, in any order, on any threads, and returns when
- * all are done. in_parallel: nonzero if the calling thread is inside such a loop (then Lathe runs serially). */
+/* The host's thread pool. parallel_for runs body(ctx, i) for i in 0..n-1, in any order, on any threads, and returns
+ * when all are done. in_parallel: nonzero if the calling thread is inside such a loop (then Lathe runs serially). */
 typedef struct lathe_pool {
   uint32_t struct_size, version;
   void* self;
@@ -93,32 +93,34 @@ typedef struct lathe_pool {
 } lathe_pool;
 #define LATHE_POOL_INIT {(uint32_t)sizeof(lathe_pool), 1, NULL, NULL, NULL, NULL}
 
-/* Tuning while calls run, on a thread of Lathe's own and in the measuring worker, within a share of one CPU. Compiling and swapping
- * happen beside the calls, and what takes over keeps what the host was told: packed layouts, workspace, numeric class. */
+/* Tuning while calls run, on a thread of Lathe's own and in the measuring worker, within a share of one CPU. Compiling
+ * and swapping happen beside the calls, and what takes over keeps what the host was told: packed layouts, workspace,
+ * numeric class. */
 typedef enum lathe_tune {
-  LATHE_TUNE_DEFAULT = 0,      /* as LATHE_TUNE says; else off */
+  LATHE_TUNE_DEFAULT = 0, /* as LATHE_TUNE says; else off */
   LATHE_TUNE_OFF = 1,
-  LATHE_TUNE_REPLAY = 2,       /* recorded Schedules of hot shapes take over; nothing is searched */
-  LATHE_TUNE_ON = 3,           /* hot shapes are searched; a winner takes over */
-  LATHE_TUNE_TRIALS = 4        /* a winner first recomputes copies of real calls, then serves at most 0.5 % of them */
+  LATHE_TUNE_REPLAY = 2, /* recorded Schedules of hot shapes take over; nothing is searched */
+  LATHE_TUNE_ON = 3,     /* hot shapes are searched; a winner takes over */
+  LATHE_TUNE_TRIALS = 4  /* a winner first recomputes copies of real calls, then serves at most 0.5 % of them */
 } lathe_tune;
 
 typedef struct lathe_context_options {
   uint32_t struct_size, version;
-  const lathe_layer* layers;   /* the first writable one is written; NULL: LATHE_CACHE_DIR, XDG_CACHE_HOME/lathe,
+  const lathe_layer* layers; /* the first writable one is written; NULL: LATHE_CACHE_DIR, XDG_CACHE_HOME/lathe,
                                   HOME/.cache/lathe, else memory only */
   size_t num_layers;
-  const char* max_isa;         /* "portable", "avx2", "avx512"; NULL: the host's, or LATHE_MAX_ISA */
-  const char* worker_path;     /* measuring worker; NULL: libexec/lathe-worker beside the library, or LATHE_WORKER */
-  const char* plugin_dir;      /* where liblathe_llvm.so is; NULL: beside the library, then LATHE_PLUGIN_DIR */
-  int32_t own_threads;         /* > 1: Lathe may keep its own bounded-spin team of that many threads, caller included */
+  const char* max_isa;     /* "portable", "avx2", "avx512"; NULL: the host's, or LATHE_MAX_ISA */
+  const char* worker_path; /* measuring worker; NULL: libexec/lathe-worker beside the library, or LATHE_WORKER */
+  const char* plugin_dir;  /* where liblathe_llvm.so is; NULL: beside the library, then LATHE_PLUGIN_DIR */
+  int32_t own_threads;     /* > 1: Lathe may keep its own bounded-spin team of that many threads, caller included */
   uint32_t reserved;
-  uint32_t tune;               /* lathe_tune */
-  uint32_t tune_cpu;           /* most that tuning takes on average, in per cent of one CPU; 0: LATHE_TUNE_CPU, or 2 */
-  int32_t background_threads;  /* for tuning; 0: one if it is on, or LATHE_BACKGROUND_THREADS; -1: none */
+  uint32_t tune;              /* lathe_tune */
+  uint32_t tune_cpu;          /* most that tuning takes on average, in per cent of one CPU; 0: LATHE_TUNE_CPU, or 2 */
+  int32_t background_threads; /* for tuning; 0: one if it is on, or LATHE_BACKGROUND_THREADS; -1: none */
   uint32_t reserved2;
 } lathe_context_options;
-#define LATHE_CONTEXT_OPTIONS_INIT {(uint32_t)sizeof(lathe_context_options), 1, NULL, 0, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0}
+#define LATHE_CONTEXT_OPTIONS_INIT \
+  {(uint32_t)sizeof(lathe_context_options), 1, NULL, 0, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0}
 
 /* options may be NULL (all defaults). Reads the LATHE_* environment once. Starts no thread, opens no compiler. */
 LATHE_API lathe_status lathe_context_create(const lathe_context_options* options, lathe_context** out,
@@ -134,8 +136,8 @@ typedef enum lathe_seal_mode {
 /* After it nothing is compiled or searched; what earlier resolves left for a first call is made now. */
 LATHE_API lathe_status lathe_seal(lathe_context* ctx, uint32_t mode /* lathe_seal_mode */, lathe_error* error);
 
-/* The switch of tuning while calls run, LATHE_TUNE_OFF to LATHE_TUNE_TRIALS; a sealed context does not tune. OFF takes effect within
- * a moment: no call is counted or tried, the worker rests and soon ends; what took over stays. */
+/* The switch of tuning while calls run, LATHE_TUNE_OFF to LATHE_TUNE_TRIALS; a sealed context does not tune. OFF takes
+ * effect within a moment: no call is counted or tried, the worker rests and soon ends; what took over stays. */
 LATHE_API lathe_status lathe_tune_mode(lathe_context* ctx, uint32_t mode /* lathe_tune */, lathe_error* error);
 
 /* --- Graphs ----------------------------------------------------------------------------------------------------- */
@@ -163,8 +165,8 @@ typedef struct lathe_hint {
  * same value everywhere in the graph. 0 is in every dynamic range. hints: values worth tuning for. */
 typedef struct lathe_dim {
   int64_t min, max;
-  int64_t multiple_of;         /* 0 means 1 */
-  const char* symbol;          /* NULL if fixed */
+  int64_t multiple_of; /* 0 means 1 */
+  const char* symbol;  /* NULL if fixed */
   const lathe_hint* hints;
   size_t num_hints;
 } lathe_dim;
@@ -173,11 +175,11 @@ enum { LATHE_TENSOR_CONST = 1u }; /* the operand never changes: it may be prepac
 
 typedef struct lathe_tensor_desc {
   uint32_t struct_size, version;
-  const char* name;            /* unique in the graph; copied */
-  uint32_t dtype;              /* lathe_dtype */
-  int32_t ndim;                /* 0..8 */
+  const char* name; /* unique in the graph; copied */
+  uint32_t dtype;   /* lathe_dtype */
+  int32_t ndim;     /* 0..8 */
   const lathe_dim* dims;
-  const int64_t* strides;      /* elements, ndim of them; NULL: compact row-major. 0 broadcasts (inputs only) */
+  const int64_t* strides; /* elements, ndim of them; NULL: compact row-major. 0 broadcasts (inputs only) */
   uint32_t flags;
   uint32_t reserved;
 } lathe_tensor_desc;
@@ -191,13 +193,13 @@ typedef enum lathe_attr_type {
   LATHE_ATTR_INTS = 4
 } lathe_attr_type;
 typedef struct lathe_attr {
-  const char* name;            /* as in the operator table of docs/operators.md */
-  uint32_t type;               /* lathe_attr_type */
+  const char* name; /* as in the operator table of docs/operators.md */
+  uint32_t type;    /* lathe_attr_type */
   uint32_t reserved;
-  int64_t i;                   /* INT; BOOL as 0 or 1 */
-  double f;                    /* FLOAT */
-  const char* s;               /* STRING */
-  const int64_t* ints;         /* INTS */
+  int64_t i;           /* INT; BOOL as 0 or 1 */
+  double f;            /* FLOAT */
+  const char* s;       /* STRING */
+  const int64_t* ints; /* INTS */
   size_t num_ints;
 } lathe_attr;
 
@@ -234,18 +236,18 @@ enum {
 
 typedef struct lathe_policy {
   uint32_t struct_size, version;
-  uint32_t wait;               /* lathe_wait. NOW: stored, else the default Schedule by the quick generator, about a millisecond
-                                  of the caller's CPU time (counter first_resolve_cpu_ns); where constants are packed, what
-                                  reads them as they lie is made for the first call that brings them so.
-                                  WAIT: tuned by measurement for the hinted dims, within deadline_ns; at the deadline, or
-                                  without a measuring worker, as NOW: info.miss_reason "budget" or "no_worker".
-                                  NOW never waits for another caller's work.
-                                  COMPILED_ONLY: LATHE_MISS unless stored */
-  uint32_t allowed;            /* LATHE_CLASS_* liberties; 0: reassociate + contract */
-  uint64_t deadline_ns;        /* WAIT: 0 = no limit */
-  uint64_t max_workspace;      /* bytes; 0 = no limit */
-  int32_t threads;             /* that execute will use; 0 means 1 */
-  uint32_t cold;               /* 1: constants come from memory at each call (decode); 0: hot */
+  /* lathe_wait. NOW: stored, else the default Schedule by the quick generator, about a millisecond of the caller's CPU
+   * time (counter first_resolve_cpu_ns); where constants are packed, what reads them as they lie is made for the first
+   * call that brings them so. NOW never waits for another caller's work.
+   * WAIT: tuned by measurement for the hinted dims, within deadline_ns; at the deadline, or without a measuring worker,
+   * as NOW: info.miss_reason "budget" or "no_worker".
+   * COMPILED_ONLY: LATHE_MISS unless stored. */
+  uint32_t wait;
+  uint32_t allowed;       /* LATHE_CLASS_* liberties; 0: reassociate + contract */
+  uint64_t deadline_ns;   /* WAIT: 0 = no limit */
+  uint64_t max_workspace; /* bytes; 0 = no limit */
+  int32_t threads;        /* that execute will use; 0 means 1 */
+  uint32_t cold;          /* 1: constants come from memory at each call (decode); 0: hot */
 } lathe_policy;
 #define LATHE_POLICY_INIT {(uint32_t)sizeof(lathe_policy), 1, 0, 0, 0, 0, 1, 0}
 
@@ -258,13 +260,14 @@ typedef enum lathe_origin {
 
 typedef struct lathe_kernel_info {
   uint32_t struct_size, version;
-  int32_t tier;                /* 0 portable, 1 default Schedule, 2 tuned; the lowest over its ranges of dims */
-  uint32_t origin;             /* lathe_origin */
-  uint32_t numeric_class;      /* liberties taken */
-  int32_t num_args;            /* inputs, then outputs, in graph order */
-  uint64_t workspace_bytes;    /* an upper bound at the hinted dims; exactly: lathe_workspace_bytes */
+  int32_t tier;             /* 0 portable, 1 default Schedule, 2 tuned; the lowest over its ranges of dims */
+  uint32_t origin;          /* lathe_origin */
+  uint32_t numeric_class;   /* liberties taken */
+  int32_t num_args;         /* inputs, then outputs, in graph order */
+  uint64_t workspace_bytes; /* an upper bound at the hinted dims; exactly: lathe_workspace_bytes */
   uint64_t generation;
-  char miss_reason[32];        /* why the store did not serve, or not tuned: "never_seen", "off", "unmeasured", ...; "" if it did */
+  char miss_reason
+      [32]; /* why the store did not serve, or not tuned: "never_seen", "off", "unmeasured", ...; "" if it did */
   char name[64];
 } lathe_kernel_info;
 #define LATHE_KERNEL_INFO_INIT {(uint32_t)sizeof(lathe_kernel_info), 1, 0, 0, 0, 0, 0, 0, {0}, {0}}
@@ -273,8 +276,8 @@ typedef struct lathe_kernel_info {
 LATHE_API lathe_status lathe_resolve(lathe_context* ctx, const lathe_graph* graph, const lathe_policy* policy,
                                      lathe_kernel** out, lathe_kernel_info* info, lathe_error* error);
 LATHE_API void lathe_kernel_destroy(lathe_kernel* kernel);
-/* Moves when something else serves the operator. After a promotion or a rollback while calls run: pin again; a pin keeps the body it
- * has. After a search (WAIT) or a warm-up: resolve again; a kernel keeps the operator it has. */
+/* Moves when something else serves the operator. After a promotion or a rollback while calls run: pin again; a pin
+ * keeps the body it has. After a search (WAIT) or a warm-up: resolve again; a kernel keeps the operator it has. */
 LATHE_API uint64_t lathe_generation(const lathe_kernel* kernel);
 
 /* --- Arguments -------------------------------------------------------------------------------------------------- */
@@ -282,7 +285,7 @@ LATHE_API uint64_t lathe_generation(const lathe_kernel* kernel);
 /* DLTensor of DLPack, 48 bytes, field for field. strides in elements, NULL = compact. The first element is at
  * (char*)data + byte_offset. */
 typedef struct lathe_device {
-  int32_t type, id;            /* type 1 = CPU */
+  int32_t type, id; /* type 1 = CPU */
 } lathe_device;
 typedef struct lathe_data_type {
   uint8_t code, bits;
@@ -300,10 +303,10 @@ typedef struct lathe_tensor {
 
 typedef struct lathe_arg {
   const lathe_tensor* tensor;
-  uint64_t bytes;              /* capacity from the first element on; 0: not stated */
-  uint32_t flags;              /* LATHE_ARG_* */
+  uint64_t bytes; /* capacity from the first element on; 0: not stated */
+  uint32_t flags; /* LATHE_ARG_* */
   uint32_t reserved;
-  uint64_t layout_id;          /* of a prepacked constant; 0: plain */
+  uint64_t layout_id; /* of a prepacked constant; 0: plain */
 } lathe_arg;
 enum { LATHE_ARG_READ_ONLY = 1u };
 
@@ -324,10 +327,10 @@ LATHE_API lathe_status lathe_prepack(const lathe_kernel* kernel, int32_t arg, co
 
 typedef struct lathe_exec {
   uint32_t struct_size, version;
-  const lathe_pool* pool;      /* NULL: the context's own team if it has one, else the caller's thread */
-  int32_t threads;             /* 0 means 1 */
+  const lathe_pool* pool; /* NULL: the context's own team if it has one, else the caller's thread */
+  int32_t threads;        /* 0 means 1 */
   uint32_t reserved;
-  void* workspace;             /* 64-byte aligned; NULL if none is needed */
+  void* workspace; /* 64-byte aligned; NULL if none is needed */
   uint64_t workspace_bytes;
 } lathe_exec;
 #define LATHE_EXEC_INIT {(uint32_t)sizeof(lathe_exec), 1, NULL, 1, 0, NULL, 0}
@@ -335,7 +338,8 @@ typedef struct lathe_exec {
 /* Bytes execute needs at these dims and threads. */
 LATHE_API lathe_status lathe_workspace_bytes(lathe_kernel* kernel, const lathe_arg* args, size_t num_args,
                                              int32_t threads, uint64_t* bytes, lathe_error* error);
-/* Runs the kernel. A constant argument with layout_id 0 is served by a body that reads it as it lies. exec may be NULL. */
+/* Runs the kernel. A constant argument with layout_id 0 is served by a body that reads it as it lies. exec may be NULL.
+   */
 LATHE_API lathe_status lathe_execute(lathe_kernel* kernel, const lathe_arg* args, size_t num_args,
                                      const lathe_exec* exec, lathe_error* error);
 
@@ -354,9 +358,9 @@ typedef struct lathe_plan lathe_plan;
 
 typedef struct lathe_budget {
   uint32_t struct_size, version;
-  uint64_t wall_ms;            /* 0: no limit */
-  int32_t tier;                /* 1: compile only; 2: search too; 0 means 2 */
-  int32_t candidates;          /* per operator and dims, the default Schedule included; 0 means 16 */
+  uint64_t wall_ms;               /* 0: no limit */
+  int32_t tier;                   /* 1: compile only; 2: search too; 0 means 2 */
+  int32_t candidates;             /* per operator and dims, the default Schedule included; 0 means 16 */
   const volatile int32_t* cancel; /* polled; nonzero stops after the candidate at hand, keeping what was found */
 } lathe_budget;
 #define LATHE_BUDGET_INIT {(uint32_t)sizeof(lathe_budget), 1, 0, 2, 0, NULL}

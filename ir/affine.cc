@@ -15,9 +15,12 @@ bool has_iterator(const Expr& e) {
 std::optional<int64_t> apply(Op op, int64_t a, int64_t b) {
   int64_t out = 0;
   switch (op) {
-    case Op::k_add: return __builtin_add_overflow(a, b, &out) ? std::nullopt : std::optional(out);
-    case Op::k_sub: return __builtin_sub_overflow(a, b, &out) ? std::nullopt : std::optional(out);
-    case Op::k_mul: return __builtin_mul_overflow(a, b, &out) ? std::nullopt : std::optional(out);
+    case Op::k_add:
+      return __builtin_add_overflow(a, b, &out) ? std::nullopt : std::optional(out);
+    case Op::k_sub:
+      return __builtin_sub_overflow(a, b, &out) ? std::nullopt : std::optional(out);
+    case Op::k_mul:
+      return __builtin_mul_overflow(a, b, &out) ? std::nullopt : std::optional(out);
     case Op::k_floordiv:
     case Op::k_ceildiv:
     case Op::k_mod: {
@@ -27,15 +30,24 @@ std::optional<int64_t> apply(Op op, int64_t a, int64_t b) {
       if (op == Op::k_mod) return a - floor * b;
       return op == Op::k_floordiv ? floor : floor + inexact;
     }
-    case Op::k_min: return std::min(a, b);
-    case Op::k_max: return std::max(a, b);
-    case Op::k_lt: return a < b;
-    case Op::k_le: return a <= b;
-    case Op::k_eq: return a == b;
-    case Op::k_ne: return a != b;
-    case Op::k_logical_and: return a != 0 && b != 0;
-    case Op::k_logical_or: return a != 0 || b != 0;
-    default: return std::nullopt;
+    case Op::k_min:
+      return std::min(a, b);
+    case Op::k_max:
+      return std::max(a, b);
+    case Op::k_lt:
+      return a < b;
+    case Op::k_le:
+      return a <= b;
+    case Op::k_eq:
+      return a == b;
+    case Op::k_ne:
+      return a != b;
+    case Op::k_logical_and:
+      return a != 0 && b != 0;
+    case Op::k_logical_or:
+      return a != 0 || b != 0;
+    default:
+      return std::nullopt;
   }
 }
 }  // namespace
@@ -69,7 +81,8 @@ std::optional<AffineForm> affine_form(const Expr& e) {
       rest = add(rest, one);
       continue;
     }
-    auto slot = std::lower_bound(terms.begin(), terms.end(), name, [](const auto& a, const std::string& n) { return a.first < n; });
+    auto slot = std::lower_bound(terms.begin(), terms.end(), name,
+                                 [](const auto& a, const std::string& n) { return a.first < n; });
     if (slot == terms.end() || slot->first != name) slot = terms.insert(slot, {name, Poly()});
     slot->second = add(slot->second, one);
   }
@@ -91,16 +104,19 @@ template <class F>
 std::optional<int64_t> evaluate_with(const Expr& e, const F& value_of) {
   if (!e) return std::nullopt;
   switch (e->op) {
-    case Op::k_const_int: return e->ival;
+    case Op::k_const_int:
+      return e->ival;
     case Op::k_iter:
-    case Op::k_symbol: return value_of(e->name);
+    case Op::k_symbol:
+      return value_of(e->name);
     case Op::k_select: {
       const auto c = evaluate_with(e->args[0], value_of);
       return c ? evaluate_with(e->args[*c != 0 ? 1 : 2], value_of) : std::nullopt;
     }
     case Op::k_cast:
       return e->type == DType::i64 && !is_float(e->args[0]->type) ? evaluate_with(e->args[0], value_of) : std::nullopt;
-    default: break;
+    default:
+      break;
   }
   if (e->args.empty() || e->args.size() > 2 || is_float(e->type)) return std::nullopt;
   const auto a = evaluate_with(e->args[0], value_of);

@@ -47,16 +47,16 @@ class Ranges {
 };
 Interval interval(const Expr& e, const Ranges& ranges);
 // True only if proven for all values in range.
-bool proves_le(const Expr& a, const Expr& b, const Ranges& ranges);   // a <= b
+bool proves_le(const Expr& a, const Expr& b, const Ranges& ranges);  // a <= b
 bool proves_lt(const Expr& a, const Expr& b, const Ranges& ranges);
 bool proves_divisible(const Expr& e, int64_t by, const Ranges& ranges);
 
-// Fixed point of simplify_rules.h: canonical affine form (terms in name order, constants last), floordiv/mod of affine forms
-// by constants split with the ranges, min/max resolved where proven. Float expressions are left alone.
+// Fixed point of simplify_rules.h: canonical affine form (terms in name order, constants last), floordiv/mod of affine
+// forms by constants split with the ranges, min/max resolved where proven. Float expressions are left alone.
 Expr simplify(const Expr& e, const Ranges& ranges = {});
 
-// Σ coeff * name + rest, where name runs over iterators (not symbols); coefficients are expressions of symbols. Null optional
-// if e is not affine in its iterators.
+// Σ coeff * name + rest, where name runs over iterators (not symbols); coefficients are expressions of symbols. Null
+// optional if e is not affine in its iterators.
 struct AffineForm {
   std::vector<std::pair<std::string, Expr>> terms;  // in name order
   Expr rest;                                        // free of iterators

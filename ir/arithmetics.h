@@ -12,20 +12,34 @@ namespace lathe::ir {
 
 inline double math_function(Op op, double x) {
   switch (op) {
-    case Op::k_exp: return std::exp(x);
-    case Op::k_exp2: return std::exp2(x);
-    case Op::k_log: return std::log(x);
-    case Op::k_tanh: return std::tanh(x);
-    case Op::k_erf: return std::erf(x);
-    case Op::k_sqrt: return std::sqrt(x);
-    case Op::k_rsqrt: return 1.0 / std::sqrt(x);
-    case Op::k_normal_cdf: return 0.5 * std::erfc(-x * 0.70710678118654752);
-    case Op::k_sigmoid: return 1.0 / (1.0 + std::exp(-x));
-    case Op::k_sin: return std::sin(x);
-    case Op::k_cos: return std::cos(x);
-    case Op::k_floor: return std::floor(x);
-    case Op::k_round: return std::nearbyint(x);
-    default: return NAN;
+    case Op::k_exp:
+      return std::exp(x);
+    case Op::k_exp2:
+      return std::exp2(x);
+    case Op::k_log:
+      return std::log(x);
+    case Op::k_tanh:
+      return std::tanh(x);
+    case Op::k_erf:
+      return std::erf(x);
+    case Op::k_sqrt:
+      return std::sqrt(x);
+    case Op::k_rsqrt:
+      return 1.0 / std::sqrt(x);
+    case Op::k_normal_cdf:
+      return 0.5 * std::erfc(-x * 0.70710678118654752);
+    case Op::k_sigmoid:
+      return 1.0 / (1.0 + std::exp(-x));
+    case Op::k_sin:
+      return std::sin(x);
+    case Op::k_cos:
+      return std::cos(x);
+    case Op::k_floor:
+      return std::floor(x);
+    case Op::k_round:
+      return std::nearbyint(x);
+    default:
+      return NAN;
   }
 }
 
@@ -68,7 +82,8 @@ struct RealArithmetic : DoubleArithmetic {
   static Value math(Op op, DType, Value a) { return math_function(op, a); }
 };
 
-// One rounding an operation. For + - * / sqrt on f32, f16 and bf16 the f64 result rounds again without harm: 53 >= 2*24 + 2.
+// One rounding an operation. For + - * / sqrt on f32, f16 and bf16 the f64 result rounds again without harm: 53 >= 2*24
+// + 2.
 struct NativeArithmetic : DoubleArithmetic {
   static Value round(DType type, double v) { return type == DType::f32 ? static_cast<float>(v) : round_to(type, v); }
   static Value input(DType, double v) { return v; }
@@ -85,7 +100,8 @@ struct NativeArithmetic : DoubleArithmetic {
   static Value fma(DType type, Value a, Value b, Value c) {
     if (type == DType::f32) return std::fmaf(static_cast<float>(a), static_cast<float>(b), static_cast<float>(c));
     if (type == DType::f64) return std::fma(a, b, c);
-    // The product of two 16-bit floats is exact in f64; the sum is rounded to odd, so that the second rounding is the only one.
+    // The product of two 16-bit floats is exact in f64; the sum is rounded to odd, so that the second rounding is the
+    // only one.
     const double product = a * b, sum = product + c;
     if (!std::isfinite(sum)) return sum;
     const double back = sum - product, error = (product - (sum - back)) + (c - back);
@@ -121,9 +137,10 @@ struct MagnitudeArithmetic : RealArithmetic {
   static Value math(Op op, DType, Value a) { return std::abs(math_function(op, a)); }
 };
 
-// First-order bound of what rounding, and summing in any order, may do to a value: v the real value, s the magnitude of the sum that made
-// it, e the bound. A function is within kFunctionUlps (sigmoid, through a power of 2: more where it is small; normal_cdf: of 1/2 at least; below
-// 2^-126 the result may be 0) and monotone around its argument, or changes no faster than it.
+// First-order bound of what rounding, and summing in any order, may do to a value: v the real value, s the magnitude of
+// the sum that made it, e the bound. A function is within kFunctionUlps (sigmoid, through a power of 2: more where it
+// is small; normal_cdf: of 1/2 at least; below 2^-126 the result may be 0) and monotone around its argument, or changes
+// no faster than it.
 struct ErrorArithmetic {
   struct Value {
     double v, s, e;
@@ -132,10 +149,14 @@ struct ErrorArithmetic {
   static constexpr double kFunctionUlps = 4;
   static double unit(DType type) {
     switch (type) {
-      case DType::f32: return 0x1p-24;
-      case DType::f16: return 0x1p-11;
-      case DType::bf16: return 0x1p-8;
-      default: return 0x1p-53;
+      case DType::f32:
+        return 0x1p-24;
+      case DType::f16:
+        return 0x1p-11;
+      case DType::bf16:
+        return 0x1p-8;
+      default:
+        return 0x1p-53;
     }
   }
   static Value undefined() { return {NAN, NAN, NAN}; }
@@ -147,7 +168,9 @@ struct ErrorArithmetic {
   static Value input(DType, double v) { return exact(v); }
   static Value constant(DType, double v) { return exact(v); }
   static Value from_int(DType type, int64_t v) { return rounded(type, static_cast<double>(v), 0); }
-  static Value convert(DType type, Value v) { return unit(type) <= 0x1p-24 ? v : Value{v.v, v.s, v.e + unit(type) * std::abs(v.v)}; }
+  static Value convert(DType type, Value v) {
+    return unit(type) <= 0x1p-24 ? v : Value{v.v, v.s, v.e + unit(type) * std::abs(v.v)};
+  }
   static Value sum(DType type, Value a, Value b, double v) {
     const double s = a.s + b.s;
     return {v, s, std::isinf(s) ? a.e + b.e : a.e + b.e + unit(type) * s};

@@ -49,15 +49,18 @@ Interval remainder(Interval a, Interval d) {
 }
 Interval of_dtype(DType type) {
   switch (dtype_kind(type)) {
-    case DTypeKind::kBool: return {0, 1};
-    case DTypeKind::kUInt: return {0, (int64_t{1} << dtype_bits(type)) - 1};
+    case DTypeKind::kBool:
+      return {0, 1};
+    case DTypeKind::kUInt:
+      return {0, (int64_t{1} << dtype_bits(type)) - 1};
     case DTypeKind::kInt:
       if (dtype_bits(type) < 64) {
         const int64_t top = int64_t{1} << (dtype_bits(type) - 1);
         return {-top, top - 1};
       }
       return {};
-    default: return {};
+    default:
+      return {};
   }
 }
 Interval meet(Interval a, Interval b) { return {std::max(a.lo, b.lo), std::min(a.hi, b.hi)}; }
@@ -77,7 +80,8 @@ void Ranges::set(const std::string& name, Interval range, int64_t multiple) {
   if (!infinite(range.lo) && !infinite(range.hi) && range.lo <= range.hi) {
     // The smallest but 0, where tails are short; the largest, twice; the one before, where they are long.
     const int64_t next = range.lo == 0 ? std::min(multiple, range.hi) : range.lo;
-    const bool two = static_cast<uint64_t>(range.hi) - static_cast<uint64_t>(range.lo) >= static_cast<uint64_t>(multiple);
+    const bool two =
+        static_cast<uint64_t>(range.hi) - static_cast<uint64_t>(range.lo) >= static_cast<uint64_t>(multiple);
     entry.at = {next, range.hi, range.hi, two ? range.hi - multiple : range.hi};
   }
   for (Entry& e : entries_) {
@@ -145,9 +149,11 @@ int Ranges::depth_of(const std::string& name) const {
 Interval interval_of_atom(const Expr& e, const Ranges& ranges) {
   const auto arg = [&](size_t i) { return interval_of_atom(e->args[i], ranges); };
   switch (e->op) {
-    case Op::k_const_int: return {e->ival, e->ival};
+    case Op::k_const_int:
+      return {e->ival, e->ival};
     case Op::k_iter:
-    case Op::k_symbol: return ranges.find(e->name).value_or(Interval{});
+    case Op::k_symbol:
+      return ranges.find(e->name).value_or(Interval{});
     case Op::k_select: {
       const Interval x = arg(1), y = arg(2);
       return {std::min(x.lo, y.lo), std::max(x.hi, y.hi)};
@@ -158,17 +164,25 @@ Interval interval_of_atom(const Expr& e, const Ranges& ranges) {
       const Interval x = meet(arg(0), of_dtype(e->args[0]->type)), t = of_dtype(e->type);
       return {std::clamp(x.lo, t.lo, t.hi), std::clamp(x.hi, t.lo, t.hi)};
     }
-    default: break;
+    default:
+      break;
   }
   if (e->type != DType::i64) return of_dtype(e->type);
   switch (e->op) {
-    case Op::k_add: return sum(arg(0), arg(1));
-    case Op::k_sub: return sum(arg(0), product({-1, -1}, arg(1)));
-    case Op::k_neg: return product({-1, -1}, arg(0));
-    case Op::k_mul: return product(arg(0), arg(1));
-    case Op::k_floordiv: return quotient(arg(0), arg(1), floor_div);
-    case Op::k_ceildiv: return quotient(arg(0), arg(1), ceil_div);
-    case Op::k_mod: return remainder(arg(0), arg(1));
+    case Op::k_add:
+      return sum(arg(0), arg(1));
+    case Op::k_sub:
+      return sum(arg(0), product({-1, -1}, arg(1)));
+    case Op::k_neg:
+      return product({-1, -1}, arg(0));
+    case Op::k_mul:
+      return product(arg(0), arg(1));
+    case Op::k_floordiv:
+      return quotient(arg(0), arg(1), floor_div);
+    case Op::k_ceildiv:
+      return quotient(arg(0), arg(1), ceil_div);
+    case Op::k_mod:
+      return remainder(arg(0), arg(1));
     case Op::k_min: {
       const Interval a = arg(0), b = arg(1);
       return {std::min(a.lo, b.lo), std::min(a.hi, b.hi)};
@@ -177,7 +191,8 @@ Interval interval_of_atom(const Expr& e, const Ranges& ranges) {
       const Interval a = arg(0), b = arg(1);
       return {std::max(a.lo, b.lo), std::max(a.hi, b.hi)};
     }
-    default: return {};
+    default:
+      return {};
   }
 }
 
@@ -192,12 +207,14 @@ Interval interval_of(const Poly& p, const Ranges& ranges) {
   return total;
 }
 
-// Operations that are monotone in each operand, on names of which none stands twice: the ends of the operands give the ends of the result,
-// and no canonical form bounds it better. A remainder counts where it is one of a name of which nothing more is known.
+// Operations that are monotone in each operand, on names of which none stands twice: the ends of the operands give the
+// ends of the result, and no canonical form bounds it better. A remainder counts where it is one of a name of which
+// nothing more is known.
 using Names = InlineVector<const std::string*, 4>;
 static bool each_name_once(const Expr& e, const Ranges& ranges, Names& seen) {
   switch (e->op) {
-    case Op::k_const_int: return true;
+    case Op::k_const_int:
+      return true;
     case Op::k_iter:
     case Op::k_symbol:
       if (std::any_of(seen.begin(), seen.end(), [&](const std::string* s) { return *s == e->name; })) return false;
@@ -214,8 +231,11 @@ static bool each_name_once(const Expr& e, const Ranges& ranges, Names& seen) {
     case Op::k_floordiv:
     case Op::k_ceildiv:
     case Op::k_min:
-    case Op::k_max: return std::all_of(e->args.begin(), e->args.end(), [&](const Expr& a) { return a->type == DType::i64 && each_name_once(a, ranges, seen); });
-    default: return false;
+    case Op::k_max:
+      return std::all_of(e->args.begin(), e->args.end(),
+                         [&](const Expr& a) { return a->type == DType::i64 && each_name_once(a, ranges, seen); });
+    default:
+      return false;
   }
 }
 
@@ -229,9 +249,11 @@ Interval interval(const Expr& e, const Ranges& ranges) {
 
 int64_t multiple_of_atom(const Expr& e, const Ranges& ranges) {
   switch (e->op) {
-    case Op::k_const_int: return e->ival < 0 ? -(e->ival + (e->ival == INT64_MIN)) : e->ival;
+    case Op::k_const_int:
+      return e->ival < 0 ? -(e->ival + (e->ival == INT64_MIN)) : e->ival;
     case Op::k_iter:
-    case Op::k_symbol: return ranges.multiple_of(e->name);
+    case Op::k_symbol:
+      return ranges.multiple_of(e->name);
     case Op::k_min:
     case Op::k_max:
     case Op::k_mod: {
@@ -244,7 +266,8 @@ int64_t multiple_of_atom(const Expr& e, const Ranges& ranges) {
       const int64_t m = multiple_of(Canon(ranges, false).poly(e->args[0]), ranges);
       return m % e->args[1]->ival == 0 ? m / e->args[1]->ival : 1;
     }
-    default: return 1;
+    default:
+      return 1;
   }
 }
 

@@ -38,7 +38,8 @@ class Builder {
   explicit Builder(std::string name, std::string family = {});
 
   Expr sym(const std::string& name, int64_t min, int64_t max, int64_t multiple_of = 1);
-  BufferRef buffer(const std::string& name, DType type, std::vector<Expr> dims, Place place, std::vector<Expr> strides = {});
+  BufferRef buffer(const std::string& name, DType type, std::vector<Expr> dims, Place place,
+                   std::vector<Expr> strides = {});
   BufferRef in(const std::string& name, DType type, std::vector<Expr> dims, std::vector<Expr> strides = {});
   BufferRef constant(const std::string& name, DType type, std::vector<Expr> dims, std::vector<Expr> strides = {});
   BufferRef out(const std::string& name, DType type, std::vector<Expr> dims, std::vector<Expr> strides = {});

@@ -11,9 +11,9 @@ class Canon {
  public:
   Canon(const Ranges& ranges, bool prove) : ranges_(ranges), prove_(prove) {}
 
-  Poly poly(const Expr& e) const;   // of an i64 expression
-  Expr expr(const Expr& e) const;   // any expression: index parts in canonical form, the rest as it is
-  Poly divide(Op op, Poly num, Poly den) const;        // floordiv, mod, ceildiv of canonical operands
+  Poly poly(const Expr& e) const;                // of an i64 expression
+  Expr expr(const Expr& e) const;                // any expression: index parts in canonical form, the rest as it is
+  Poly divide(Op op, Poly num, Poly den) const;  // floordiv, mod, ceildiv of canonical operands
   Poly lattice(Op op, std::vector<Poly> operands) const;  // min, max of at least one operand
   const Ranges& ranges() const { return ranges_; }
   bool prove() const { return prove_; }

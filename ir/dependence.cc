@@ -1,7 +1,7 @@
 // Dependence tests on affine indices: see dependence.h. Two instances of accesses are told apart by renaming what may
 // differ between them; the difference of their indices is one canonical sum per dimension, and the pair is disjoint if
-// some sum is never 0: always positive, always negative (bounds with symbolic extents, so tails count), or not divisible
-// by what divides its varying part (gcd). Different iterations i1 < i2 are written i2 = i1 + 1 + step.
+// some sum is never 0: always positive, always negative (bounds with symbolic extents, so tails count), or not
+// divisible by what divides its varying part (gcd). Different iterations i1 < i2 are written i2 = i1 + 1 + step.
 #include "ir/dependence.h"
 
 #include <algorithm>
@@ -33,10 +33,11 @@ class Instance {
   }
   // Loads of buffers that the kernel writes may give different values to the two instances.
   Expr rename(const Expr& e) const {
-    return substitute(rewrite(e, [&](const Expr& n) -> Expr {
-                        if (n->op != Op::k_load || !written_in_kernel(kernel_, n->name)) return {};
-                        return load(n->name + tag_, n->args, n->type);
-                      }),
+    return substitute(rewrite(e,
+                              [&](const Expr& n) -> Expr {
+                                if (n->op != Op::k_load || !written_in_kernel(kernel_, n->name)) return {};
+                                return load(n->name + tag_, n->args, n->type);
+                              }),
                       map_);
   }
 
@@ -86,7 +87,8 @@ bool disjoint(const Access& a, const Access& b, const Instance& first, const Ins
     for (size_t r = 0; r < x.size(); ++r) {
       const int64_t tile = d == r ? 0 : tile_of(a.index[d], a.index[r]);
       if (tile == 0) continue;
-      const Poly whole_x = canon.poly(to_expr(add(x[r], x[d], tile))), whole_y = canon.poly(to_expr(add(y[r], y[d], tile)));
+      const Poly whole_x = canon.poly(to_expr(add(x[r], x[d], tile))),
+                 whole_y = canon.poly(to_expr(add(y[r], y[d], tile)));
       if (never_zero(add(whole_x, whole_y, -1), ranges)) return true;
     }
   }
@@ -105,15 +107,17 @@ std::optional<int64_t> coefficient(const Expr& e, const std::string& iter) {
   if (e->op != Op::k_add && e->op != Op::k_sub) return std::nullopt;
   const auto x = coefficient(e->args[0], iter), y = coefficient(e->args[1], iter);
   if (!x || !y) return std::nullopt;
-  const bool overflow = e->op == Op::k_add ? __builtin_add_overflow(*x, *y, &out) : __builtin_sub_overflow(*x, *y, &out);
+  const bool overflow =
+      e->op == Op::k_add ? __builtin_add_overflow(*x, *y, &out) : __builtin_sub_overflow(*x, *y, &out);
   return overflow ? std::nullopt : std::optional(out);
 }
 
-// Both have the same index in some dimension, which each iteration of the scope at `depth` moves on and nothing inside it changes: what the
-// sums below would show of it.
+// Both have the same index in some dimension, which each iteration of the scope at `depth` moves on and nothing inside
+// it changes: what the sums below would show of it.
 bool steps_apart(const Access& a, const Access& b, const std::string& iter, size_t depth) {
   const auto inside = [&](const Access& x, const std::string& name) {
-    return std::any_of(x.scopes.begin() + static_cast<std::ptrdiff_t>(depth) + 1, x.scopes.end(), [&](const Stmt* s) { return s->iter == name; });
+    return std::any_of(x.scopes.begin() + static_cast<std::ptrdiff_t>(depth) + 1, x.scopes.end(),
+                       [&](const Stmt* s) { return s->iter == name; });
   };
   for (size_t d = 0; d < std::min(a.index.size(), b.index.size()); ++d) {
     if (!equal(a.index[d], b.index[d]) || coefficient(a.index[d], iter).value_or(0) == 0) continue;
@@ -140,7 +144,8 @@ int position(const std::vector<const Stmt*>& scopes, const std::string& iter) {
 }
 
 // May `early` in iteration i1 and `late` in iteration i2 > i1 touch one cell? ranges: of the scopes around this one.
-bool may_meet(const Kernel& kernel, Ranges ranges, const Stmt& scope, int depth, const Access& early, const Access& late) {
+bool may_meet(const Kernel& kernel, Ranges ranges, const Stmt& scope, int depth, const Access& early,
+              const Access& late) {
   const std::string i1 = scope.iter + "'1", step = scope.iter + "'step";
   ranges.enter(i1, scope.extent - 1);
   ranges.enter(step, scope.extent - 1 - iter(i1));
@@ -163,7 +168,8 @@ struct Collector {
   void loads(const Expr& e, const Stmt& s) {
     if (!e) return;
     for (const Expr& a : e->args) loads(a, s);
-    if (e->op == Op::k_load && wanted(e->name)) out.push_back({&s, e->name, e->args, false, false, AssignOp::set, scopes});
+    if (e->op == Op::k_load && wanted(e->name))
+      out.push_back({&s, e->name, e->args, false, false, AssignOp::set, scopes});
   }
 
   void visit(const Stmt& s) {
@@ -182,22 +188,25 @@ struct Collector {
 };
 
 std::string describe(const Access& a) {
-  return fmt::format("{} {}[{}]", a.write ? (a.reduction ? "the update of" : "the write of") : "the read of", a.buffer, [&] {
-    std::vector<std::string> parts;
-    for (const Expr& e : a.index) parts.push_back(print(e));
-    return fmt::format("{}", fmt::join(parts, ", "));
-  }());
+  return fmt::format("{} {}[{}]", a.write ? (a.reduction ? "the update of" : "the write of") : "the read of", a.buffer,
+                     [&] {
+                       std::vector<std::string> parts;
+                       for (const Expr& e : a.index) parts.push_back(print(e));
+                       return fmt::format("{}", fmt::join(parts, ", "));
+                     }());
 }
 
 }  // namespace
 
-std::vector<Access> collect_accesses(const std::vector<Stmt>& body, const std::vector<const Stmt*>& outer, const std::string* only) {
+std::vector<Access> collect_accesses(const std::vector<Stmt>& body, const std::vector<const Stmt*>& outer,
+                                     const std::string* only) {
   Collector collector{only, outer, {}};
   for (const Stmt& s : body) collector.visit(s);
   return std::move(collector.out);
 }
 
-bool may_conflict_across(const Kernel& kernel, const std::string& iter, const Access& a, const Access& b, bool allow_reductions) {
+bool may_conflict_across(const Kernel& kernel, const std::string& iter, const Access& a, const Access& b,
+                         bool allow_reductions) {
   if (commute(a, b, allow_reductions)) return false;
   const int depth = position(a.scopes, iter);
   if (depth < 0 || position(b.scopes, iter) != depth) return true;
@@ -206,10 +215,12 @@ bool may_conflict_across(const Kernel& kernel, const std::string& iter, const Ac
   Ranges outer(kernel);
   for (int i = 0; i < depth; ++i) outer.enter(*a.scopes[i]);
   if (interval(scope.extent, outer).hi <= 1) return false;
-  return may_meet(kernel, outer, scope, depth, a, b) || (&a != &b && may_meet(kernel, std::move(outer), scope, depth, b, a));
+  return may_meet(kernel, outer, scope, depth, a, b) ||
+         (&a != &b && may_meet(kernel, std::move(outer), scope, depth, b, a));
 }
 
-bool may_exchange(const Kernel& kernel, const Stmt& first, const Stmt& second, const std::vector<const Stmt*>& outer, std::string* why) {
+bool may_exchange(const Kernel& kernel, const Stmt& first, const Stmt& second, const std::vector<const Stmt*>& outer,
+                  std::string* why) {
   Collector before{nullptr, outer, {}}, after{nullptr, outer, {}};
   before.visit(first);
   after.visit(second);

@@ -20,10 +20,11 @@ struct Access {
   std::vector<const Stmt*> scopes;
 };
 // `only`: those of one buffer; null: all.
-std::vector<Access> collect_accesses(const std::vector<Stmt>& body, const std::vector<const Stmt*>& outer = {}, const std::string* only = nullptr);
+std::vector<Access> collect_accesses(const std::vector<Stmt>& body, const std::vector<const Stmt*>& outer = {},
+                                     const std::string* only = nullptr);
 
-// May instances of `a` and `b` in *different* iterations of scope `iter` (which encloses both), with all scopes outside it at equal
-// values, touch one cell? Two reductions with the same op do not conflict if allow_reductions.
+// May instances of `a` and `b` in *different* iterations of scope `iter` (which encloses both), with all scopes outside
+// it at equal values, touch one cell? Two reductions with the same op do not conflict if allow_reductions.
 bool may_conflict_across(const Kernel& kernel, const std::string& iter, const Access& a, const Access& b,
                          bool allow_reductions);
 

@@ -52,7 +52,7 @@ uint16_t f32_to_f16(float value) {
   const uint32_t magnitude = bits & 0x7fffffff;
   if (magnitude > 0x7f800000) return static_cast<uint16_t>(sign | 0x7e00);
   if (magnitude >= 0x477ff000) return static_cast<uint16_t>(sign | 0x7c00);  // >= 65520 rounds to infinity
-  if (magnitude < 0x38800000) {  // subnormal: units of 2^-24, nearest even
+  if (magnitude < 0x38800000) {                                              // subnormal: units of 2^-24, nearest even
     const float scaled = std::bit_cast<float>(magnitude) * 16777216.0f;
     return static_cast<uint16_t>(sign | static_cast<uint16_t>(std::nearbyint(scaled)));
   }
@@ -79,15 +79,21 @@ static double round_float(double value, int precision, int emin, double top) {
 
 double round_to(DType type, double value) {
   switch (type) {
-    case DType::f64: return value;
-    case DType::f32: return static_cast<float>(value);
-    case DType::f16: return round_float(value, 11, -14, 65504.0);
-    case DType::bf16: return round_float(value, 8, -126, 0x1.fep127);
-    case DType::b8: return value != 0;
+    case DType::f64:
+      return value;
+    case DType::f32:
+      return static_cast<float>(value);
+    case DType::f16:
+      return round_float(value, 11, -14, 65504.0);
+    case DType::bf16:
+      return round_float(value, 8, -126, 0x1.fep127);
+    case DType::b8:
+      return value != 0;
     case DType::i64:
       if (std::isnan(value)) return 0;
       return std::nearbyint(std::clamp(value, -0x1p63, std::nextafter(0x1p63, 0.0)));
-    default: break;
+    default:
+      break;
   }
   if (std::isnan(value)) return 0;
   const bool is_signed = dtype_kind(type) == DTypeKind::kInt;

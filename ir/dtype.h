@@ -28,7 +28,8 @@ float f16_to_f32(uint16_t bits);
 uint16_t f32_to_f16(float value);
 float bf16_to_f32(uint16_t bits);
 uint16_t f32_to_bf16(float value);
-// The nearest value of `type` (ties to even), as one rounding: floats overflow to infinity; integers saturate, NaN gives 0.
+// The nearest value of `type` (ties to even), as one rounding: floats overflow to infinity; integers saturate, NaN
+// gives 0.
 double round_to(DType type, double value);
 
 }  // namespace lathe::ir

@@ -29,7 +29,8 @@ Expr named(Op op, std::string name) {
 
 const OpInfo& op_info(Op op) { return kOps[static_cast<int>(op)]; }
 
-Expr::Expr(int64_t value) : node_(std::make_shared<const ExprNode>(ExprNode{Op::k_const_int, DType::i64, {}, {}, value})) {}
+Expr::Expr(int64_t value)
+    : node_(std::make_shared<const ExprNode>(ExprNode{Op::k_const_int, DType::i64, {}, {}, value})) {}
 
 Expr iter(std::string name) { return named(Op::k_iter, std::move(name)); }
 Expr symbol(std::string name) { return named(Op::k_symbol, std::move(name)); }

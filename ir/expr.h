@@ -41,7 +41,7 @@ struct ExprNode;
 class Expr {
  public:
   Expr() = default;
-  Expr(int64_t value);  // NOLINT(google-explicit-constructor): integer constant
+  Expr(int64_t value);                                    // NOLINT(google-explicit-constructor): integer constant
   Expr(int value) : Expr(static_cast<int64_t>(value)) {}  // NOLINT(google-explicit-constructor)
   explicit Expr(std::shared_ptr<const ExprNode> node) : node_(std::move(node)) {}
   explicit operator bool() const { return node_ != nullptr; }

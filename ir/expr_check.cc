@@ -79,11 +79,15 @@ Status ExprChecker::check_types(const ExprNode& e) const {
     return std::all_of(e.args.begin(), e.args.end(), [&](const Expr& a) { return a->type == type; });
   };
   switch (e.op) {
-    case Op::k_const_int: return is_float(e.type) ? type_error(e, "an integer type") : Status();
-    case Op::k_const_float: return is_float(e.type) ? Status() : type_error(e, "a float type");
+    case Op::k_const_int:
+      return is_float(e.type) ? type_error(e, "an integer type") : Status();
+    case Op::k_const_float:
+      return is_float(e.type) ? Status() : type_error(e, "a float type");
     case Op::k_iter:
-    case Op::k_symbol: return e.type == DType::i64 ? Status() : type_error(e, "i64");
-    case Op::k_cast: return {};
+    case Op::k_symbol:
+      return e.type == DType::i64 ? Status() : type_error(e, "i64");
+    case Op::k_cast:
+      return {};
     case Op::k_select:
       if (arg(0) != DType::b8) return type_error(e, "a condition of type b8");
       return arg(1) == e.type && arg(2) == e.type ? Status() : type_error(e, "two values of one type");
@@ -98,7 +102,8 @@ Status ExprChecker::check_types(const ExprNode& e) const {
     case Op::k_fmax:
     case Op::k_fma:
       return is_float(e.type) && all_args(e.type) ? Status() : type_error(e, "operands of one float type");
-    default: break;
+    default:
+      break;
   }
   switch (op_info(e.op).cls) {
     case OpClass::kCompare:
@@ -107,7 +112,8 @@ Status ExprChecker::check_types(const ExprNode& e) const {
       return e.type == DType::b8 && all_args(DType::b8) ? Status() : type_error(e, "operands of type b8");
     case OpClass::kMath:
       return is_float(e.type) && all_args(e.type) ? Status() : type_error(e, "an operand of float type");
-    default: return is_numeric(e.type) && all_args(e.type) ? Status() : type_error(e, "operands of one type");
+    default:
+      return is_numeric(e.type) && all_args(e.type) ? Status() : type_error(e, "operands of one type");
   }
 }
 

@@ -65,7 +65,8 @@ Result<int64_t> TokenStream::expect_integer(std::string_view what) {
 
 namespace {
 
-// An expression under construction: depth of the tree, and whether it is a float constant that has not been given a type.
+// An expression under construction: depth of the tree, and whether it is a float constant that has not been given a
+// type.
 struct Part {
   Expr e;
   int depth = 1;
@@ -74,7 +75,7 @@ struct Part {
 
 std::optional<Op> infix_op(const Token& t) {
   if (t.kind != Token::Kind::punct && t.kind != Token::Kind::name) return std::nullopt;
-  static constexpr Op kInfix[] = {Op::k_add, Op::k_sub, Op::k_mul, Op::k_div, Op::k_floordiv, Op::k_mod,
+  static constexpr Op kInfix[] = {Op::k_add, Op::k_sub, Op::k_mul, Op::k_div, Op::k_floordiv,    Op::k_mod,
                                   Op::k_lt,  Op::k_le,  Op::k_eq,  Op::k_ne,  Op::k_logical_and, Op::k_logical_or};
   for (const Op op : kInfix) {
     if (t.text == op_info(op).spelling) return op;
@@ -240,8 +241,9 @@ class ExprParser {
     }
     const int arity = type ? 1 : op_info(*op).arity;
     if (static_cast<int>(parts.size()) != arity) {
-      return error_at(t.line, t.column,
-                      fmt::format("{} takes {} argument{}, found {}", t.text, arity, arity == 1 ? "" : "s", parts.size()));
+      return error_at(
+          t.line, t.column,
+          fmt::format("{} takes {} argument{}, found {}", t.text, arity, arity == 1 ? "" : "s", parts.size()));
     }
     if (!type) return combine(*op, std::move(parts), t);
     Part out;

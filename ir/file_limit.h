@@ -1,6 +1,7 @@
-// What takes no more: a file at the limit on file sizes (RLIMIT_FSIZE), a pipe that nobody reads. The system answers a write or a growth with
-// EFBIG or EPIPE and a signal that ends a process without a handler. While one of these lives, the calling thread gets the error only: the
-// signals are blocked for this thread, taken if they came, and the mask is put back. The process's handlers stay as they are. Keeps errno.
+// What takes no more: a file at the limit on file sizes (RLIMIT_FSIZE), a pipe that nobody reads. The system answers a
+// write or a growth with EFBIG or EPIPE and a signal that ends a process without a handler. While one of these lives,
+// the calling thread gets the error only: the signals are blocked for this thread, taken if they came, and the mask is
+// put back. The process's handlers stay as they are. Keeps errno.
 #pragma once
 #include <signal.h>
 

@@ -1,7 +1,7 @@
-// Values of the interpreter's finite_field mode: a residue mod the safe prime p = 2q + 1 and one mod q. Both are kept because
-// exp(x) = g^x, with g of order q mod p, needs the exponent mod q: then exp(a + b) = exp(a) * exp(b) holds, and a rescaled
-// softmax equals the plain one. What went through exp has no residue mod q any more. Infinities and "undefined" are codes
-// above p.
+// Values of the interpreter's finite_field mode: a residue mod the safe prime p = 2q + 1 and one mod q. Both are kept
+// because exp(x) = g^x, with g of order q mod p, needs the exponent mod q: then exp(a + b) = exp(a) * exp(b) holds, and
+// a rescaled softmax equals the plain one. What went through exp has no residue mod q any more. Infinities and
+// "undefined" are codes above p.
 #pragma once
 #include <bit>
 #include <cmath>
@@ -78,7 +78,9 @@ inline FieldValue hashed(uint64_t bits, uint64_t seed) {
 }
 // Total order for max and min: -inf, residues, +inf.
 inline bool less(FieldValue a, FieldValue b) {
-  const auto rank = [](FieldValue v) { return v.p == kMinusInf ? uint64_t{0} : v.p == kPlusInf ? UINT64_MAX : (uint64_t{v.p} << 32 | v.q) + 1; };
+  const auto rank = [](FieldValue v) {
+    return v.p == kMinusInf ? uint64_t{0} : v.p == kPlusInf ? UINT64_MAX : (uint64_t{v.p} << 32 | v.q) + 1;
+  };
   return rank(a) < rank(b);
 }
 

@@ -1,5 +1,6 @@
-// A vector whose first N elements live inside it: for short lists that are made and dropped by the thousand, where the heap would cost
-// more than the work. The part of std::vector's interface that its users need; iterators and references fall as there.
+// A vector whose first N elements live inside it: for short lists that are made and dropped by the thousand, where the
+// heap would cost more than the work. The part of std::vector's interface that its users need; iterators and references
+// fall as there.
 #pragma once
 #include <algorithm>
 #include <cstddef>

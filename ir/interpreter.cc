@@ -12,11 +12,16 @@ namespace {
 
 int64_t wrapped(DType type, int64_t v) {
   switch (type) {
-    case DType::i8: return static_cast<int8_t>(v);
-    case DType::u8: return static_cast<uint8_t>(v);
-    case DType::i32: return static_cast<int32_t>(v);
-    case DType::b8: return v != 0;
-    default: return v;
+    case DType::i8:
+      return static_cast<int8_t>(v);
+    case DType::u8:
+      return static_cast<uint8_t>(v);
+    case DType::i32:
+      return static_cast<int32_t>(v);
+    case DType::b8:
+      return v != 0;
+    default:
+      return v;
   }
 }
 int64_t wrap_op(Op op, int64_t a, int64_t b) {
@@ -127,12 +132,24 @@ class Runner {
     Value* cell = locate(program_.accesses[step.access]);
     if (!cell) return;
     switch (step.op) {
-      case AssignOp::set: *cell = v; break;
-      case AssignOp::add: *cell = A::add(step.type, *cell, v); break;
-      case AssignOp::mul: *cell = A::mul(step.type, *cell, v); break;
-      case AssignOp::max: *cell = A::max(step.type, *cell, v); break;
-      case AssignOp::min: *cell = A::min(step.type, *cell, v); break;
-      case AssignOp::fmax: *cell = A::fmax(step.type, v, *cell); break;
+      case AssignOp::set:
+        *cell = v;
+        break;
+      case AssignOp::add:
+        *cell = A::add(step.type, *cell, v);
+        break;
+      case AssignOp::mul:
+        *cell = A::mul(step.type, *cell, v);
+        break;
+      case AssignOp::max:
+        *cell = A::max(step.type, *cell, v);
+        break;
+      case AssignOp::min:
+        *cell = A::min(step.type, *cell, v);
+        break;
+      case AssignOp::fmax:
+        *cell = A::fmax(step.type, v, *cell);
+        break;
     }
   }
 
@@ -142,12 +159,21 @@ class Runner {
       return fail(internal_error("reads a cell of {} never written: {}", step.source->target, here()));
     }
     switch (step.op) {
-      case AssignOp::set: break;
-      case AssignOp::add: v = wrap_op(Op::k_add, old, v); break;
-      case AssignOp::mul: v = wrap_op(Op::k_mul, old, v); break;
+      case AssignOp::set:
+        break;
+      case AssignOp::add:
+        v = wrap_op(Op::k_add, old, v);
+        break;
+      case AssignOp::mul:
+        v = wrap_op(Op::k_mul, old, v);
+        break;
       case AssignOp::max:
-      case AssignOp::fmax: v = std::max(old, v); break;
-      case AssignOp::min: v = std::min(old, v); break;
+      case AssignOp::fmax:
+        v = std::max(old, v);
+        break;
+      case AssignOp::min:
+        v = std::min(old, v);
+        break;
     }
     cell = A::store_int(wrapped(step.type, v));
   }
@@ -180,8 +206,8 @@ class Runner {
     if (dim == access.last_dim) {
       fail(internal_error("buffer {}: offset {} outside: {}", buffer, index, here()));
     } else {
-      fail(internal_error("buffer {}: dimension {}: index {}, size is {}: {}", buffer, dim - access.first_dim, index, program_.dims[dim].size,
-                          here()));
+      fail(internal_error("buffer {}: dimension {}: index {}, size is {}: {}", buffer, dim - access.first_dim, index,
+                          program_.dims[dim].size, here()));
     }
     return nullptr;
   }
@@ -189,15 +215,18 @@ class Runner {
   Value value(int index) {
     const CodeNode& n = program_.nodes[index];
     switch (n.op) {
-      case Op::k_const_float: return constants_[index];
+      case Op::k_const_float:
+        return constants_[index];
       case Op::k_load: {
         const Value* cell = locate(program_.accesses[n.access]);
         return cell ? *cell : A::undefined();
       }
       case Op::k_cast:
         return n.integer_args ? A::from_int(n.type, integer(n.arg[0])) : A::convert(n.type, value(n.arg[0]));
-      case Op::k_select: return value(n.arg[integer(n.arg[0]) != 0 ? 1 : 2]);
-      default: break;
+      case Op::k_select:
+        return value(n.arg[integer(n.arg[0]) != 0 ? 1 : 2]);
+      default:
+        break;
     }
     const Value a = value(n.arg[0]);
     if (n.arg[1] < 0) {
@@ -210,23 +239,35 @@ class Runner {
     }
     const Value b = value(n.arg[1]);
     switch (n.op) {
-      case Op::k_add: return A::add(n.type, a, b);
-      case Op::k_sub: return A::sub(n.type, a, b);
-      case Op::k_mul: return A::mul(n.type, a, b);
-      case Op::k_div: return A::div(n.type, a, b);
-      case Op::k_max: return A::max(n.type, a, b);
-      case Op::k_min: return A::min(n.type, a, b);
-      case Op::k_fmax: return A::fmax(n.type, a, b);
-      case Op::k_fma: return A::fma(n.type, a, b, value(n.arg[2]));
-      default: fail(unsupported("{} of floats: {}", op_info(n.op).id, here())); return A::undefined();
+      case Op::k_add:
+        return A::add(n.type, a, b);
+      case Op::k_sub:
+        return A::sub(n.type, a, b);
+      case Op::k_mul:
+        return A::mul(n.type, a, b);
+      case Op::k_div:
+        return A::div(n.type, a, b);
+      case Op::k_max:
+        return A::max(n.type, a, b);
+      case Op::k_min:
+        return A::min(n.type, a, b);
+      case Op::k_fmax:
+        return A::fmax(n.type, a, b);
+      case Op::k_fma:
+        return A::fma(n.type, a, b, value(n.arg[2]));
+      default:
+        fail(unsupported("{} of floats: {}", op_info(n.op).id, here()));
+        return A::undefined();
     }
   }
 
   int64_t integer(int index) {
     const CodeNode& n = program_.nodes[index];
     switch (n.op) {
-      case Op::k_const_int: return n.ival;
-      case Op::k_iter: return slots_[n.slot];
+      case Op::k_const_int:
+        return n.ival;
+      case Op::k_iter:
+        return slots_[n.slot];
       case Op::k_load: {
         int64_t v = 0;
         const Value* cell = locate(program_.accesses[n.access]);
@@ -238,15 +279,21 @@ class Runner {
       }
       case Op::k_cast:
         return n.integer_args ? wrapped(n.type, integer(n.arg[0])) : A::to_int(n.type, value(n.arg[0]));
-      case Op::k_select: return integer(n.arg[integer(n.arg[0]) != 0 ? 1 : 2]);
-      case Op::k_logical_and: return integer(n.arg[0]) != 0 && integer(n.arg[1]) != 0;
-      case Op::k_logical_or: return integer(n.arg[0]) != 0 || integer(n.arg[1]) != 0;
-      case Op::k_logical_not: return integer(n.arg[0]) == 0;
+      case Op::k_select:
+        return integer(n.arg[integer(n.arg[0]) != 0 ? 1 : 2]);
+      case Op::k_logical_and:
+        return integer(n.arg[0]) != 0 && integer(n.arg[1]) != 0;
+      case Op::k_logical_or:
+        return integer(n.arg[0]) != 0 || integer(n.arg[1]) != 0;
+      case Op::k_logical_not:
+        return integer(n.arg[0]) == 0;
       case Op::k_lt:
       case Op::k_le:
       case Op::k_eq:
-      case Op::k_ne: return comparison(n);
-      default: break;
+      case Op::k_ne:
+        return comparison(n);
+      default:
+        break;
     }
     const int64_t a = integer(n.arg[0]);
     if (n.op == Op::k_neg) return wrapped(n.type, wrap_op(Op::k_sub, 0, a));
@@ -255,15 +302,22 @@ class Runner {
     switch (n.op) {
       case Op::k_add:
       case Op::k_sub:
-      case Op::k_mul: return wrapped(n.type, wrap_op(n.op, a, b));
-      case Op::k_min: return std::min(a, b);
+      case Op::k_mul:
+        return wrapped(n.type, wrap_op(n.op, a, b));
+      case Op::k_min:
+        return std::min(a, b);
       case Op::k_max:
-      case Op::k_fmax: return std::max(a, b);
-      case Op::k_fma: return wrapped(n.type, wrap_op(Op::k_add, wrap_op(Op::k_mul, a, b), integer(n.arg[2])));
+      case Op::k_fmax:
+        return std::max(a, b);
+      case Op::k_fma:
+        return wrapped(n.type, wrap_op(Op::k_add, wrap_op(Op::k_mul, a, b), integer(n.arg[2])));
       case Op::k_floordiv:
       case Op::k_mod:
-      case Op::k_ceildiv: return division(n.op, a, b);
-      default: fail(unsupported("{} of integers: {}", op_info(n.op).id, here())); return 0;
+      case Op::k_ceildiv:
+        return division(n.op, a, b);
+      default:
+        fail(unsupported("{} of integers: {}", op_info(n.op).id, here()));
+        return 0;
     }
   }
 
@@ -299,22 +353,27 @@ class Runner {
 };
 
 template <class A>
-Status run_with(const Kernel& kernel, const std::map<std::string, int64_t>& symbols, std::map<std::string, Tensor>& tensors,
-                const InterpreterOptions& options) {
+Status run_with(const Kernel& kernel, const std::map<std::string, int64_t>& symbols,
+                std::map<std::string, Tensor>& tensors, const InterpreterOptions& options) {
   LATHE_ASSIGN(const Program program, compile_program(kernel, symbols, tensors, options, A::kOrdered));
   return Runner<A>(program, options.max_steps).run(tensors, options.keep_contents);
 }
 
 }  // namespace
 
-Status interpret(const Kernel& kernel, const std::map<std::string, int64_t>& symbols, std::map<std::string, Tensor>& tensors,
-                 const InterpreterOptions& options) {
+Status interpret(const Kernel& kernel, const std::map<std::string, int64_t>& symbols,
+                 std::map<std::string, Tensor>& tensors, const InterpreterOptions& options) {
   switch (options.arithmetic) {
-    case Arithmetic::native: return run_with<NativeArithmetic>(kernel, symbols, tensors, options);
-    case Arithmetic::real: return run_with<RealArithmetic>(kernel, symbols, tensors, options);
-    case Arithmetic::magnitude: return run_with<MagnitudeArithmetic>(kernel, symbols, tensors, options);
-    case Arithmetic::error_bound: return run_with<ErrorArithmetic>(kernel, symbols, tensors, options);
-    case Arithmetic::finite_field: return run_with<FieldArithmetic>(kernel, symbols, tensors, options);
+    case Arithmetic::native:
+      return run_with<NativeArithmetic>(kernel, symbols, tensors, options);
+    case Arithmetic::real:
+      return run_with<RealArithmetic>(kernel, symbols, tensors, options);
+    case Arithmetic::magnitude:
+      return run_with<MagnitudeArithmetic>(kernel, symbols, tensors, options);
+    case Arithmetic::error_bound:
+      return run_with<ErrorArithmetic>(kernel, symbols, tensors, options);
+    case Arithmetic::finite_field:
+      return run_with<FieldArithmetic>(kernel, symbols, tensors, options);
   }
   return invalid("unknown arithmetic");
 }

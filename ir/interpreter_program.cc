@@ -1,4 +1,5 @@
-// Kernel -> Program: see interpreter_program.h. Checks names, tensors and what the arithmetic can express; runs nothing.
+// Kernel -> Program: see interpreter_program.h. Checks names, tensors and what the arithmetic can express; runs
+// nothing.
 #include "ir/interpreter_program.h"
 
 #include <numeric>
@@ -12,7 +13,8 @@ namespace {
 
 class Compiler {
  public:
-  Compiler(const Kernel& kernel, const std::map<std::string, Tensor>& tensors, const InterpreterOptions& options, bool ordered)
+  Compiler(const Kernel& kernel, const std::map<std::string, Tensor>& tensors, const InterpreterOptions& options,
+           bool ordered)
       : kernel_(kernel), tensors_(tensors), options_(options), ordered_(ordered) {}
 
   Result<Program> run(const std::map<std::string, int64_t>& symbols) {
@@ -39,7 +41,8 @@ class Compiler {
         if (!v || *v < 0) return invalid("buffer {}: dimension {} has no size", b.name, d);
         size = *v;
       } else {
-        if (!tensor || tensor->dims.size() != b.dims.size()) return invalid("buffer {}: open size and no tensor of its rank", b.name);
+        if (!tensor || tensor->dims.size() != b.dims.size())
+          return invalid("buffer {}: open size and no tensor of its rank", b.name);
         size = tensor->dims[d];
       }
       out.dims.push_back(size);
@@ -49,8 +52,8 @@ class Compiler {
     if (needed && !tensor) return invalid("tensor {}: not given", b.name);
     const bool used = needed || (tensor && options_.keep_contents);
     if (used && (tensor->dims != out.dims || static_cast<int64_t>(tensor->data.size()) != out.size)) {
-      return invalid("tensor {}: expected dims [{}] and {} values, got [{}] and {}", b.name, fmt::join(out.dims, ", "), out.size,
-                     fmt::join(tensor->dims, ", "), tensor->data.size());
+      return invalid("tensor {}: expected dims [{}] and {} values, got [{}] and {}", b.name, fmt::join(out.dims, ", "),
+                     out.size, fmt::join(tensor->dims, ", "), tensor->data.size());
     }
     buffer_of_[b.name] = static_cast<int>(program_.buffers.size());
     program_.buffers.push_back(std::move(out));
@@ -100,7 +103,9 @@ class Compiler {
     step.type = target.type;
     step.integer = !is_float(target.type);
     if (!s.value) return invalid("statement on {}: no value", s.target);
-    if (step.integer != !is_float(s.value->type)) return invalid("statement on {}: a {} value for {}", s.target, dtype_name(s.value->type), dtype_name(target.type));
+    if (step.integer != !is_float(s.value->type))
+      return invalid("statement on {}: a {} value for {}", s.target, dtype_name(s.value->type),
+                     dtype_name(target.type));
     if (s.op == AssignOp::add && !step.integer && s.value->op == Op::k_mul && s.value->type == target.type) {
       LATHE_ASSIGN(step.factor_a, node(s.value->args[0]));
       LATHE_ASSIGN(step.factor_b, node(s.value->args[1]));
@@ -116,7 +121,8 @@ class Compiler {
     const auto it = buffer_of_.find(name);
     if (it == buffer_of_.end()) return invalid("buffer {}: not declared", name);
     const std::vector<int64_t> sizes = program_.buffers[it->second].dims;
-    if (sizes.size() != index.size()) return invalid("buffer {}: {} indices, {} dimensions", name, index.size(), sizes.size());
+    if (sizes.size() != index.size())
+      return invalid("buffer {}: {} indices, {} dimensions", name, index.size(), sizes.size());
     std::vector<CodeDim> dims(index.size());
     int64_t stride = 1;
     for (size_t d = index.size(); d-- > 0;) {
@@ -144,7 +150,8 @@ class Compiler {
     for (const CodeDim& d : dims) {
       if (d.checked || d.node >= 0) return;
       out.base += d.base * d.stride;
-      for (int t = d.first_term; t < d.last_term; ++t) terms[program_.terms[t].slot] += program_.terms[t].coef * d.stride;
+      for (int t = d.first_term; t < d.last_term; ++t)
+        terms[program_.terms[t].slot] += program_.terms[t].coef * d.stride;
     }
     out.flat = true;
     out.first_term = static_cast<int>(program_.terms.size());
@@ -181,7 +188,8 @@ class Compiler {
     n.ival = e->ival;
     n.fval = e->fval;
     switch (e->op) {
-      case Op::k_symbol: return invalid("symbol {}: no value given", e->name);
+      case Op::k_symbol:
+        return invalid("symbol {}: no value given", e->name);
       case Op::k_iter: {
         const auto slot = slot_of_.find(e->name);
         if (slot == slot_of_.end()) return invalid("iterator {}: not in scope", e->name);
@@ -193,7 +201,8 @@ class Compiler {
         if (program_.accesses[n.access].integer != n.integer) return invalid("load of {}: wrong type", e->name);
         return push(n);
       }
-      default: break;
+      default:
+        break;
     }
     if (e->args.size() > 3) return invalid("{}: too many operands", op_info(e->op).id);
     for (size_t i = 0; i < e->args.size(); ++i) {
@@ -204,7 +213,8 @@ class Compiler {
     const bool reads_floats = !e->args.empty() && !n.integer_args;
     const bool decides = cls == OpClass::kCompare || (e->op == Op::k_cast && n.integer);
     if (decides && reads_floats && !ordered_) {
-      return unsupported("{} of a float has no meaning in this arithmetic", e->op == Op::k_cast ? "a cast to integer" : "a comparison");
+      return unsupported("{} of a float has no meaning in this arithmetic",
+                         e->op == Op::k_cast ? "a cast to integer" : "a comparison");
     }
     if (cls == OpClass::kMath && n.integer) return unsupported("{} of integers", op_info(e->op).id);
     if (e->op == Op::k_div && n.integer) return unsupported("/ of integers; use // or a cast");
@@ -229,7 +239,8 @@ class Compiler {
 }  // namespace
 
 Result<Program> compile_program(const Kernel& kernel, const std::map<std::string, int64_t>& symbols,
-                                const std::map<std::string, Tensor>& tensors, const InterpreterOptions& options, bool ordered) {
+                                const std::map<std::string, Tensor>& tensors, const InterpreterOptions& options,
+                                bool ordered) {
   return Compiler(kernel, tensors, options, ordered).run(symbols);
 }
 

@@ -17,8 +17,8 @@ struct CodeNode {
   bool integer = true;
   bool integer_args = true;  // of the last operand: decides how comparisons and casts read theirs
   int arg[3] = {-1, -1, -1};
-  int access = -1;   // load
-  int slot = -1;     // iter
+  int access = -1;  // load
+  int slot = -1;    // iter
   int64_t ival = 0;
   double fval = 0;
 };
@@ -49,7 +49,7 @@ struct CodeStep {
   const Stmt* source = nullptr;
   // scope
   int slot = 0;
-  int extent = -1;                              // node; -1: the constant below
+  int extent = -1;  // node; -1: the constant below
   int64_t constant_extent = 0;
   const std::vector<int64_t>* only = nullptr;
   std::vector<CodeStep> body;
@@ -59,7 +59,7 @@ struct CodeStep {
   DType type = DType::f32;
   bool integer = false;
   int value = 0;
-  int factor_a = -1, factor_b = -1;             // += of a product: one fma
+  int factor_a = -1, factor_b = -1;  // += of a product: one fma
 };
 
 struct CodeBuffer {
@@ -81,6 +81,7 @@ struct Program {
 
 // The kernel, options and everything they hold must outlive the program. `ordered`: the arithmetic has comparisons.
 Result<Program> compile_program(const Kernel& kernel, const std::map<std::string, int64_t>& symbols,
-                                const std::map<std::string, Tensor>& tensors, const InterpreterOptions& options, bool ordered);
+                                const std::map<std::string, Tensor>& tensors, const InterpreterOptions& options,
+                                bool ordered);
 
 }  // namespace lathe::ir

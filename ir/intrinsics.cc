@@ -1,5 +1,5 @@
-// The intrinsic table and the matching of scopes to its rows: see intrinsics.h. Matching is structural: it looks at the shape of
-// the subtree and at which iterators an index depends on, not at ranges (verify() does).
+// The intrinsic table and the matching of scopes to its rows: see intrinsics.h. Matching is structural: it looks at the
+// shape of the subtree and at which iterators an index depends on, not at ranges (verify() does).
 #include "ir/intrinsics.h"
 
 #include <algorithm>
@@ -88,7 +88,8 @@ int unit_stride_dim(const Buffer& b) {
   return static_cast<int>(b.dims.size()) - 1;
 }
 
-// The one of the two iterators that steps along the unit-stride dimension of the buffer, and along no other; else empty.
+// The one of the two iterators that steps along the unit-stride dimension of the buffer, and along no other; else
+// empty.
 std::string unit_stride_iter(const Kernel& kernel, const std::string& name, const std::vector<Expr>& index,
                              const std::string& i, const std::string& j) {
   const Buffer* buffer = kernel.find_buffer(name);

@@ -92,8 +92,12 @@ std::vector<Expr> physical_dims(const Buffer& buffer) {
   for (const LayoutDim& l : buffer.layout) {
     const Expr size = padded(buffer, l.dim);
     switch (l.part) {
-      case LayoutDim::Part::whole: out.push_back(size); break;
-      case LayoutDim::Part::inner: out.push_back(Expr(l.tile)); break;
+      case LayoutDim::Part::whole:
+        out.push_back(size);
+        break;
+      case LayoutDim::Part::inner:
+        out.push_back(Expr(l.tile));
+        break;
       case LayoutDim::Part::outer:
         out.push_back(is_const_int(size) ? Expr((size->ival + l.tile - 1) / l.tile) : ceildiv(size, Expr(l.tile)));
         break;

@@ -19,9 +19,9 @@ struct Symbol {
   int64_t min = 0, max = 0, multiple_of = 1;
 };
 
-// in, out: arguments. constant (text: const): an input that never changes, whose layout a Schedule may choose; its packing is
-// a Kernel of its own (see Kernel::buffers layout). heap: workspace, shared by the threads. stack: scratch of one thread.
-// reg: lives in registers, local to one leaf.
+// in, out: arguments. constant (text: const): an input that never changes, whose layout a Schedule may choose; its
+// packing is a Kernel of its own (see Kernel::buffers layout). heap: workspace, shared by the threads. stack: scratch
+// of one thread. reg: lives in registers, local to one leaf.
 enum class Place : uint8_t { in, out, constant, heap, stack, reg };
 
 // One physical dimension: the part of logical dimension `dim` above a tile (outer: index // tile), inside it (inner:
@@ -36,7 +36,7 @@ struct LayoutDim {
 struct Buffer {
   std::string name;
   DType type = DType::f32;
-  std::vector<Expr> dims;         // logical sizes: constants or symbol expressions
+  std::vector<Expr> dims;  // logical sizes: constants or symbol expressions
   Place place = Place::in;
   std::vector<LayoutDim> layout;  // empty: row-major in the order of dims
   std::vector<int64_t> padding;   // per dimension: extra elements at its end; empty: none
@@ -69,9 +69,9 @@ struct Stmt {
   AssignOp op = AssignOp::set;
   Expr value;
 
-  // prefetch (no meaning, only speed): lines of buffer `target`, `distance` bytes ahead of where the enclosing tensor scope
-  // reads it. `iter` empty: its own stream; else that nest iterator's steps share out the block ahead. `lines` cache lines
-  // per four steps of the tensor scope.
+  // prefetch (no meaning, only speed): lines of buffer `target`, `distance` bytes ahead of where the enclosing tensor
+  // scope reads it. `iter` empty: its own stream; else that nest iterator's steps share out the block ahead. `lines`
+  // cache lines per four steps of the tensor scope.
   int64_t distance = 0;
   int lines = 0;
 };

@@ -1,7 +1,7 @@
 // The calling convention of a leaf: void leaf(const LeafArgs*), System V, no other argument, no result. A leaf has no
-// undefined symbol, touches at most 1 KB of stack, leaves MXCSR alone, and may leave the upper halves of vector registers
-// dirty (the walker does vzeroupper once per phase). It reads and writes nothing outside its tensors.
-// This layout is part of the code environment: change it and kLeafAbi moves.
+// undefined symbol, touches at most 1 KB of stack, leaves MXCSR alone, and may leave the upper halves of vector
+// registers dirty (the walker does vzeroupper once per phase). It reads and writes nothing outside its tensors. This
+// layout is part of the code environment: change it and kLeafAbi moves.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -20,8 +20,8 @@ struct LeafOperand {
   int64_t stride[kMaxLeafStrides];
 };
 
-// One piece of a batch-reduce sum: the tensor loop runs `len` steps with A at a_off and B at b_off bytes from their operands.
-// `entry` selects the body (0: the only one so far).
+// One piece of a batch-reduce sum: the tensor loop runs `len` steps with A at a_off and B at b_off bytes from their
+// operands. `entry` selects the body (0: the only one so far).
 struct LeafSeg {
   int64_t a_off;
   int64_t b_off;
@@ -30,8 +30,8 @@ struct LeafSeg {
   uint32_t reserved;
 };
 
-// Where a tensor loop prefetches: every four steps it touches its baked number of cache lines from ptr on (lines past `end`
-// are harmless: prefetch never faults), then ptr moves by `step` bytes.
+// Where a tensor loop prefetches: every four steps it touches its baked number of cache lines from ptr on (lines past
+// `end` are harmless: prefetch never faults), then ptr moves by `step` bytes.
 struct LeafStream {
   const char* ptr;
   int64_t step;

@@ -1,5 +1,6 @@
-// Reads the text records this project writes: one item a line, "label value value", nothing else accepted. The first fault sticks, with
-// its line number; after it every call answers empty. Not a parser of free text. One reader per text.
+// Reads the text records this project writes: one item a line, "label value value", nothing else accepted. The first
+// fault sticks, with its line number; after it every call answers empty. Not a parser of free text. One reader per
+// text.
 #pragma once
 #include <charconv>
 #include <cmath>
@@ -25,7 +26,8 @@ class LineReader {
   std::string_view line(std::string_view label) {
     const std::string_view l = raw();
     if (!ok()) return {};
-    if (l.substr(0, label.size()) != label || (l.size() > label.size() && l[label.size()] != ' ') || l.size() == label.size()) {
+    if (l.substr(0, label.size()) != label || (l.size() > label.size() && l[label.size()] != ' ') ||
+        l.size() == label.size()) {
       fail(fmt::format("expected '{}'", label));
       return {};
     }

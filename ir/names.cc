@@ -11,12 +11,12 @@ constexpr std::array<const char*, 6> kPlaces = {"in", "out", "const", "heap", "s
 constexpr std::array<const char*, 5> kMarks = {"", "unroll", "vector", "parallel", "tensor"};
 constexpr std::array<const char*, 6> kAssignOps = {"", "+", "max", "min", "*", "fmax"};
 constexpr std::array<std::pair<const char*, uint32_t>, 6> kNumeric = {{{"reassociate", kReassociate},
-                                                                      {"contract", kContract},
-                                                                      {"approximate", kApproximate},
-                                                                      {"reduced_accumulate", kReducedAccumulate},
-                                                                      {"quantised_activations", kQuantisedActivations},
-                                                                      {"winograd", kWinograd}}};
-constexpr std::array<std::string_view, 13> kReserved = {"inf", "nan", "true", "false", "and", "or", "as",
+                                                                       {"contract", kContract},
+                                                                       {"approximate", kApproximate},
+                                                                       {"reduced_accumulate", kReducedAccumulate},
+                                                                       {"quantised_activations", kQuantisedActivations},
+                                                                       {"winograd", kWinograd}}};
+constexpr std::array<std::string_view, 13> kReserved = {"inf", "nan", "true",     "false",  "and",   "or", "as",
                                                         "not", "for", "prefetch", "kernel", "where", "_"};
 
 template <class E, size_t N>
@@ -72,15 +72,20 @@ bool is_valid_name(std::string_view name) {
 
 int infix_strength(Op op) {
   switch (op) {
-    case Op::k_logical_or: return kOrStrength;
-    case Op::k_logical_and: return kAndStrength;
+    case Op::k_logical_or:
+      return kOrStrength;
+    case Op::k_logical_and:
+      return kAndStrength;
     case Op::k_add:
-    case Op::k_sub: return kAddStrength;
+    case Op::k_sub:
+      return kAddStrength;
     case Op::k_mul:
     case Op::k_div:
     case Op::k_floordiv:
-    case Op::k_mod: return kMulStrength;
-    default: return op_info(op).cls == OpClass::kCompare ? kCompareStrength : 0;
+    case Op::k_mod:
+      return kMulStrength;
+    default:
+      return op_info(op).cls == OpClass::kCompare ? kCompareStrength : 0;
   }
 }
 

@@ -1,5 +1,5 @@
-// Spellings of the text form that printer and parser share: places, marks, assignment operators, numeric classes, operator
-// strengths. Tables only.
+// Spellings of the text form that printer and parser share: places, marks, assignment operators, numeric classes,
+// operator strengths. Tables only.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -10,15 +10,15 @@
 
 namespace lathe::ir {
 
-const char* place_name(Place place);          // "in", "const", ...
+const char* place_name(Place place);  // "in", "const", ...
 std::optional<Place> parse_place(std::string_view name);
-bool is_param(Place place);                   // in, constant, out
-const char* mark_name(Mark mark);             // "unroll"; none: ""
+bool is_param(Place place);        // in, constant, out
+const char* mark_name(Mark mark);  // "unroll"; none: ""
 std::optional<Mark> parse_mark(std::string_view name);
-const char* assign_op_name(AssignOp op);      // "", "+", "max", ...: what stands before '='
+const char* assign_op_name(AssignOp op);  // "", "+", "max", ...: what stands before '='
 std::optional<AssignOp> parse_assign_op(std::string_view name);
 
-std::string numeric_names(uint32_t bits);     // "reassociate,contract"; "exact" for none
+std::string numeric_names(uint32_t bits);                           // "reassociate,contract"; "exact" for none
 std::optional<uint32_t> parse_numeric_name(std::string_view name);  // one name; "exact" is 0
 
 // Words that cannot name a buffer, iterator or symbol.

@@ -1,5 +1,5 @@
-// A scheduled Kernel after cut(): loops as data, leaves as Kernels of their own. All sizes are still symbolic; runtime binds
-// them to one shape, then walks. Plain values.
+// A scheduled Kernel after cut(): loops as data, leaves as Kernels of their own. All sizes are still symbolic; runtime
+// binds them to one shape, then walks. Plain values.
 //
 //   kernel ── cut ──▶ Nest { phases of loops and calls }  +  leaves (Kernels in canonical form, see docs/ir.md)
 #pragma once
@@ -11,9 +11,9 @@
 
 namespace lathe::ir {
 
-// One leaf in canonical form: a Kernel whose parameters are its operand slots in order (p0, p1, ...), whose symbols are its
-// extent slots in order (e0, e1, ...), whose iterators are i0, i1, ... in order of appearance. `text` is its printed form, the base
-// of its key.
+// One leaf in canonical form: a Kernel whose parameters are its operand slots in order (p0, p1, ...), whose symbols are
+// its extent slots in order (e0, e1, ...), whose iterators are i0, i1, ... in order of appearance. `text` is its
+// printed form, the base of its key.
 struct Leaf {
   Kernel kernel;
   std::string text;
@@ -26,8 +26,8 @@ struct NestScratch {
   bool per_thread = false;  // stack: one per thread; heap: shared
 };
 
-// An operand of a call: buffer plus an element offset affine in nest iterators (any expression of symbols and nest iterators that
-// is affine once symbols are known), and the strides of the dimensions the leaf indexes, in elements.
+// An operand of a call: buffer plus an element offset affine in nest iterators (any expression of symbols and nest
+// iterators that is affine once symbols are known), and the strides of the dimensions the leaf indexes, in elements.
 struct NestOperand {
   int buffer = -1;  // < num_params: argument; else scratch[buffer - num_params]
   DType type = DType::f32;
@@ -35,21 +35,21 @@ struct NestOperand {
   std::vector<Expr> strides;
 };
 
-// Where a call's prefetch stream points: operand `operand`'s address + distance bytes; with spread_iter, share number i of the
-// `block_bytes` ahead, for that iterator's value i of its trip count.
+// Where a call's prefetch stream points: operand `operand`'s address + distance bytes; with spread_iter, share number i
+// of the `block_bytes` ahead, for that iterator's value i of its trip count.
 struct NestStream {
   int operand = -1;
-  int64_t distance = 0;       // bytes, when spread_iter is empty
+  int64_t distance = 0;  // bytes, when spread_iter is empty
   std::string spread_iter;
-  Expr block_bytes;           // bytes the enclosing tensor loop reads of the operand in one call
-  int lines = 0;              // per four steps, baked in the leaf
+  Expr block_bytes;  // bytes the enclosing tensor loop reads of the operand in one call
+  int lines = 0;     // per four steps, baked in the leaf
 };
 
 struct NestCall {
   // leaves[v] where v is chosen by the variant extents, first one slowest: v = ((e_0 - 1) * count_1 + (e_1 - 1)) ...
   // An empty variants list means leaves[0].
   struct Variant {
-    Expr extent;    // value 1..count at run time; <= 0: the call is skipped
+    Expr extent;  // value 1..count at run time; <= 0: the call is skipped
     int count = 1;
   };
   std::vector<Variant> variants;
@@ -70,7 +70,8 @@ struct NestNode {
   NestCall call;
 };
 
-// Each top-level node is a phase: one parallel_for (over its leading parallel loops) or a serial run, no barrier inside.
+// Each top-level node is a phase: one parallel_for (over its leading parallel loops) or a serial run, no barrier
+// inside.
 struct Nest {
   int num_params = 0;
   std::vector<NestScratch> scratch;

@@ -135,7 +135,8 @@ Status Options::set(OptionId id, std::string_view value, OptionSource source) {
       if (!value.empty() && value.front() != '/') return refuse(info, value, "an absolute path");
       if (value.size() >= PATH_MAX) return refuse(info, value, fmt::format("a path shorter than {}", PATH_MAX));
       break;
-    case OptionKind::kText: break;
+    case OptionKind::kText:
+      break;
     case OptionKind::kRegex:
       if (!is_regex(value)) return refuse(info, value, "a regular expression");
       break;
@@ -146,7 +147,9 @@ Status Options::set(OptionId id, std::string_view value, OptionSource source) {
       next.integer = found - choices.begin();
       break;
     }
-    case OptionKind::kInt: LATHE_RETURN_IF_ERROR(parse_int(info, value, &next.integer)); break;
+    case OptionKind::kInt:
+      LATHE_RETURN_IF_ERROR(parse_int(info, value, &next.integer));
+      break;
   }
   entries_[static_cast<size_t>(id)] = std::move(next);
   return {};

@@ -1,5 +1,5 @@
-// Options of a context, from options.def: typed values with their source. API beats environment beats default; the environment
-// is read once, when a context is made. This is the project's only reader of environment variables.
+// Options of a context, from options.def: typed values with their source. API beats environment beats default; the
+// environment is read once, when a context is made. This is the project's only reader of environment variables.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -49,7 +49,9 @@ class Options {
   Status set(std::string_view name, std::string_view value, OptionSource source = OptionSource::kApi);
 
   const std::string& text(OptionId id) const { return entry(id).text; }
-  int64_t integer(OptionId id) const { return entry(id).integer; }  // kInt; auto: -1. kChoice: its position in the domain
+  int64_t integer(OptionId id) const {
+    return entry(id).integer;
+  }  // kInt; auto: -1. kChoice: its position in the domain
   OptionSource source(OptionId id) const { return entry(id).source; }
 
   // A line for each option: "LATHE_CACHE=ro (environment)".

@@ -1,5 +1,5 @@
-// The parser of the text form: header, buffers, scopes, statements; see text_form.h and docs/ir.md. Any bytes give a Kernel or
-// an error with a position. What it accepts need not verify.
+// The parser of the text form: header, buffers, scopes, statements; see text_form.h and docs/ir.md. Any bytes give a
+// Kernel or an error with a position. What it accepts need not verify.
 #include <algorithm>
 #include <limits>
 
@@ -32,9 +32,7 @@ class KernelParser {
   }
 
  private:
-  bool at_line(int level) const {
-    return in_.peek().kind == Token::Kind::line && in_.peek().indent == 2 * level;
-  }
+  bool at_line(int level) const { return in_.peek().kind == Token::Kind::line && in_.peek().indent == 2 * level; }
   bool is_buffer_line() const {
     return in_.peek(1).kind == Token::Kind::name && in_.peek(2).kind == Token::Kind::punct && in_.peek(2).text == ":";
   }
@@ -225,7 +223,8 @@ class KernelParser {
     }
     LATHE_RETURN_IF_ERROR(in_.expect("lines"));
     LATHE_ASSIGN(const int64_t lines, in_.expect_integer("a number of lines"));
-    if (lines < 0 || lines > std::numeric_limits<int>::max()) return in_.expected("a smaller number of lines before this");
+    if (lines < 0 || lines > std::numeric_limits<int>::max())
+      return in_.expected("a smaller number of lines before this");
     s.lines = static_cast<int>(lines);
     return {};
   }

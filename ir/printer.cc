@@ -1,5 +1,5 @@
-// The printer of the text form: see text_form.h and docs/ir.md. Prints any Kernel, also one that does not verify; only those
-// that verify are sure to parse back.
+// The printer of the text form: see text_form.h and docs/ir.md. Prints any Kernel, also one that does not verify; only
+// those that verify are sure to parse back.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -14,9 +14,12 @@ namespace {
 // Binding strength of an expression's outermost operator, as the parser sees it.
 int strength(const ExprNode& e) {
   switch (op_info(e.op).form) {
-    case OpForm::kInfix: return infix_strength(e.op);
-    case OpForm::kPrefix: return e.op == Op::k_logical_not ? kNotStrength : kNegStrength;
-    default: return kAtomStrength;
+    case OpForm::kInfix:
+      return infix_strength(e.op);
+    case OpForm::kPrefix:
+      return e.op == Op::k_logical_not ? kNotStrength : kNegStrength;
+    default:
+      return kAtomStrength;
   }
 }
 
@@ -56,15 +59,20 @@ void print_bare(std::string& out, const ExprNode& e) {
         if (e.type != DType::i64) out += fmt::format(":{}", dtype_name(e.type));
       }
       return;
-    case Op::k_const_float: print_float(out, e.fval, e.type); return;
+    case Op::k_const_float:
+      print_float(out, e.fval, e.type);
+      return;
     case Op::k_iter:
-    case Op::k_symbol: out += e.name; return;
+    case Op::k_symbol:
+      out += e.name;
+      return;
     case Op::k_load:
       out += e.name + "[";
       print_list(out, e.args);
       out += "]";
       return;
-    default: break;
+    default:
+      break;
   }
   const OpInfo& info = op_info(e.op);
   switch (info.form) {

@@ -1,8 +1,10 @@
 // Proofs of a <= b for all values in range. The goal is p >= 0 for a canonical sum p. Steps, until the interval of p
 // settles it:
 //   -q*min(a, b), q >= 0   one branch suffices          q*min(a, b)   both branches must hold       (max mirrored)
-//   q*i, i innermost       i := 0 if q >= 0, i := extent - 1 (symbolic, else the largest value) if q <= 0, both if unknown
-//   q*(x // d)             0 if q >= 0 and x >= 0 suffice; else multiply by d: d*(x // d) in [x - d + 1, x]; ceildiv and mod alike
+//   q*i, i innermost       i := 0 if q >= 0, i := extent - 1 (symbolic, else the largest value) if q <= 0, both if
+//                          unknown
+//   q*(x // d)             0 if q >= 0 and x >= 0 suffice; else multiply by d: d*(x // d) in [x - d + 1, x]; ceildiv
+//                          and mod alike
 //   q*N, N a symbol        its smallest, largest value by the sign of q
 // Sound and incomplete: a budget bounds the work. Does not use facts such as `extent >= 1 inside a scope`.
 #include <algorithm>
@@ -146,7 +148,9 @@ class Prover {
 };
 }  // namespace
 
-bool proves_nonnegative(const Poly& p, const Ranges& ranges) { return !negative_somewhere(p, ranges) && Prover(ranges).nonnegative(p); }
+bool proves_nonnegative(const Poly& p, const Ranges& ranges) {
+  return !negative_somewhere(p, ranges) && Prover(ranges).nonnegative(p);
+}
 
 bool proves_le(const Expr& a, const Expr& b, const Ranges& ranges) {
   if (!a || !b) return false;

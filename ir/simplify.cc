@@ -30,8 +30,10 @@ bool is_affine_op(const Expr& e) {
     case Op::k_mod:
     case Op::k_ceildiv:
     case Op::k_min:
-    case Op::k_max: return true;
-    default: return false;
+    case Op::k_max:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -43,7 +45,8 @@ const std::string* plain_term(const Expr& e, const Ranges& ranges) {
   return range && range->lo == range->hi ? nullptr : &name->name;
 }
 
-// A sum of such terms in the order of their names, maybe with a constant at its end: as to_expr() writes it, so there is nothing to do.
+// A sum of such terms in the order of their names, maybe with a constant at its end: as to_expr() writes it, so there
+// is nothing to do.
 bool canonical_sum(const Expr& e, const Ranges& ranges) {
   const Expr* at = &e;
   const std::string* after = nullptr;  // the name of the term behind
@@ -74,20 +77,27 @@ Poly Canon::poly(const Expr& e) const {
     return is_affine_op(c) ? poly(c) : Poly::atom(c);
   }
   switch (e->op) {
-    case Op::k_const_int: return Poly::constant(e->ival);
+    case Op::k_const_int:
+      return Poly::constant(e->ival);
     case Op::k_iter:
     case Op::k_symbol: {
       const auto range = ranges_.find(e->name);
       return range && range->lo == range->hi ? Poly::constant(range->lo) : Poly::atom(e);
     }
-    case Op::k_add: return recombined(add(poly(e->args[0]), poly(e->args[1])));
-    case Op::k_sub: return recombined(add(poly(e->args[0]), poly(e->args[1]), -1));
-    case Op::k_neg: return scaled(poly(e->args[0]), -1);
-    case Op::k_mul: return mul(poly(e->args[0]), poly(e->args[1]));
+    case Op::k_add:
+      return recombined(add(poly(e->args[0]), poly(e->args[1])));
+    case Op::k_sub:
+      return recombined(add(poly(e->args[0]), poly(e->args[1]), -1));
+    case Op::k_neg:
+      return scaled(poly(e->args[0]), -1);
+    case Op::k_mul:
+      return mul(poly(e->args[0]), poly(e->args[1]));
     case Op::k_floordiv:
     case Op::k_mod:
-    case Op::k_ceildiv: return divide(e->op, poly(e->args[0]), poly(e->args[1]));
-    default: break;
+    case Op::k_ceildiv:
+      return divide(e->op, poly(e->args[0]), poly(e->args[1]));
+    default:
+      break;
   }
   std::vector<Expr> leaves;
   flatten(e->op, e, leaves);
@@ -203,13 +213,17 @@ Expr Canon::compare_node(const Expr& e) const {
     return interval_of(p, ranges_).lo >= 0 || (prove_ && proves_nonnegative(p, ranges_));
   };
   const Poly one = Poly::constant(1);
-  const bool below = nonnegative(add(gap, one, -1));            // a < b
+  const bool below = nonnegative(add(gap, one, -1));              // a < b
   const bool above = nonnegative(add(scaled(gap, -1), one, -1));  // a > b
   switch (r->op) {
-    case Op::k_lt: return below ? const_bool(true) : nonnegative(scaled(gap, -1)) ? const_bool(false) : r;
-    case Op::k_le: return above ? const_bool(false) : nonnegative(gap) ? const_bool(true) : r;
-    case Op::k_eq: return gap.is_zero() ? const_bool(true) : below || above ? const_bool(false) : r;
-    default: return gap.is_zero() ? const_bool(false) : below || above ? const_bool(true) : r;
+    case Op::k_lt:
+      return below ? const_bool(true) : nonnegative(scaled(gap, -1)) ? const_bool(false) : r;
+    case Op::k_le:
+      return above ? const_bool(false) : nonnegative(gap) ? const_bool(true) : r;
+    case Op::k_eq:
+      return gap.is_zero() ? const_bool(true) : below || above ? const_bool(false) : r;
+    default:
+      return gap.is_zero() ? const_bool(false) : below || above ? const_bool(true) : r;
   }
 }
 

@@ -172,8 +172,8 @@ bool rule_symbolic_terms(Division& d, const Canon&) {
   Poly quotient, rest;
   const auto before = [](const Expr& a, const Expr& b) { return compare(a, b) < 0; };
   for (const Term& t : d.num.terms) {
-    const bool exact = t.coef % s.coef == 0 &&
-                       std::includes(t.atoms.begin(), t.atoms.end(), s.atoms.begin(), s.atoms.end(), before);
+    const bool exact =
+        t.coef % s.coef == 0 && std::includes(t.atoms.begin(), t.atoms.end(), s.atoms.begin(), s.atoms.end(), before);
     if (!exact) {
       rest.terms.push_back(t);
       continue;
@@ -201,8 +201,8 @@ bool rule_symbolic_period(Division& d, const Canon& canon) {
   if (d.op == Op::k_ceildiv || v.lo < 0) return false;
   const Poly slack = add(add(d.den, d.num, -1), Poly::constant(1), -1);
   if (slack.overflow) return false;
-  const bool inside = interval_of(slack, canon.ranges()).lo >= 0 ||
-                      (canon.prove() && proves_nonnegative(slack, canon.ranges()));
+  const bool inside =
+      interval_of(slack, canon.ranges()).lo >= 0 || (canon.prove() && proves_nonnegative(slack, canon.ranges()));
   if (!inside) return false;
   if (d.op == Op::k_mod) next.extra = add(d.extra, d.num, d.scale);
   return commit(d, std::move(next));

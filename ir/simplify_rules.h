@@ -16,7 +16,7 @@ struct Division {
 
 struct DivisionRule {
   const char* name;
-  const char* picture;  // before -> after; c, d constants, x, y expressions, S a symbolic divisor
+  const char* picture;                     // before -> after; c, d constants, x, y expressions, S a symbolic divisor
   bool (*apply)(Division&, const Canon&);  // true if it changed the state
 };
 

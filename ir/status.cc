@@ -6,7 +6,8 @@ namespace lathe::ir {
 const char* code_name(Code code) {
   switch (code) {
 #define LATHE_ERROR(id, value, meaning) \
-  case Code::k##id: return #id;
+  case Code::k##id:                     \
+    return #id;
 #include "ir/errors.def"
 #undef LATHE_ERROR
   }
@@ -20,15 +21,15 @@ const std::string& Status::arg() const { return info_ ? info_->arg : kEmpty; }
 
 Status make_error_impl(Code code, std::string message, std::string arg, int arg_index, int os_errno) {
   Status status;
-  status.info_ = std::make_shared<const Status::Info>(
-      Status::Info{code, std::move(message), std::move(arg), arg_index, os_errno});
+  status.info_ =
+      std::make_shared<const Status::Info>(Status::Info{code, std::move(message), std::move(arg), arg_index, os_errno});
   return status;
 }
 
 Status Status::with_context(std::string_view context) const {
   if (ok()) return *this;
-  return make_error_impl(info_->code, fmt::format("{}: {}", context, info_->message), info_->arg,
-                         info_->arg_index, info_->os_errno);
+  return make_error_impl(info_->code, fmt::format("{}: {}", context, info_->message), info_->arg, info_->arg_index,
+                         info_->os_errno);
 }
 
 Status Status::with_arg(std::string arg, int arg_index) const {

@@ -47,8 +47,7 @@ class [[nodiscard]] Status {
   std::shared_ptr<const Info> info_;
 };
 
-Status make_error_impl(Code code, std::string message, std::string arg = {}, int arg_index = -1,
-                       int os_errno = 0);
+Status make_error_impl(Code code, std::string message, std::string arg = {}, int arg_index = -1, int os_errno = 0);
 
 template <class... A>
 Status make_error(Code code, fmt::format_string<A...> format, A&&... args) {
@@ -70,8 +69,8 @@ Status internal_error(fmt::format_string<A...> format, A&&... args) {
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : v_(std::move(value)) {}          // NOLINT(google-explicit-constructor)
-  Result(Status status) : v_(std::move(status)) {}   // NOLINT(google-explicit-constructor)
+  Result(T value) : v_(std::move(value)) {}         // NOLINT(google-explicit-constructor)
+  Result(Status status) : v_(std::move(status)) {}  // NOLINT(google-explicit-constructor)
   bool ok() const { return v_.index() == 0; }
   const Status& status() const {
     static const Status kOk;
@@ -92,15 +91,14 @@ class [[nodiscard]] Result {
 // Return early on error. LATHE_ASSIGN(auto x, f()) declares x.
 #define LATHE_CAT2(a, b) a##b
 #define LATHE_CAT(a, b) LATHE_CAT2(a, b)
-#define LATHE_RETURN_IF_ERROR(expr)                       \
-  do {                                                    \
-    ::lathe::ir::Status lathe_status_ = (expr);           \
-    if (!lathe_status_.ok()) return lathe_status_;        \
+#define LATHE_RETURN_IF_ERROR(expr)                \
+  do {                                             \
+    ::lathe::ir::Status lathe_status_ = (expr);    \
+    if (!lathe_status_.ok()) return lathe_status_; \
   } while (0)
-#define LATHE_ASSIGN(decl, expr)                                          \
-  auto LATHE_CAT(lathe_result_, __LINE__) = (expr);                       \
-  if (!LATHE_CAT(lathe_result_, __LINE__).ok())                           \
-    return LATHE_CAT(lathe_result_, __LINE__).status();                   \
+#define LATHE_ASSIGN(decl, expr)                                                                    \
+  auto LATHE_CAT(lathe_result_, __LINE__) = (expr);                                                 \
+  if (!LATHE_CAT(lathe_result_, __LINE__).ok()) return LATHE_CAT(lathe_result_, __LINE__).status(); \
   decl = std::move(LATHE_CAT(lathe_result_, __LINE__)).value()
 
 }  // namespace lathe::ir

@@ -35,8 +35,9 @@ Target Target::cap(IsaLevel max) const {
 }
 
 std::string Target::to_string() const {
-  return fmt::format("{} lanes {} registers {} masks {} l1 {} ways {} l2 {} l3 {} cores {}{}{}", isa_name(level), lanes, vector_registers,
-                     mask_registers, l1_bytes, l1_ways, l2_bytes, l3_bytes, cores, bf16 ? " bf16" : "", vnni ? " vnni" : "");
+  return fmt::format("{} lanes {} registers {} masks {} l1 {} ways {} l2 {} l3 {} cores {}{}{}", isa_name(level), lanes,
+                     vector_registers, mask_registers, l1_bytes, l1_ways, l2_bytes, l3_bytes, cores,
+                     bf16 ? " bf16" : "", vnni ? " vnni" : "");
 }
 
 Result<Target> parse_target(std::string_view text) {
@@ -48,7 +49,9 @@ Result<Target> parse_target(std::string_view text) {
   };
   Target t;
   const std::string_view whole = text;
-  const auto refuse = [whole](std::string_view what) { return invalid("target \"{}\": expected {}", whole.substr(0, 200), what); };
+  const auto refuse = [whole](std::string_view what) {
+    return invalid("target \"{}\": expected {}", whole.substr(0, 200), what);
+  };
   const std::optional<IsaLevel> level = parse_isa(word());
   if (!level) return refuse("an instruction set first");
   t.level = *level;
@@ -58,8 +61,9 @@ Result<Target> parse_target(std::string_view text) {
     const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), *value);
     return error == std::errc() && end == number.data() + number.size() && *value >= 0;
   };
-  if (!take("lanes", &t.lanes) || !take("registers", &t.vector_registers) || !take("masks", &t.mask_registers) || !take("l1", &t.l1_bytes) ||
-      !take("ways", &t.l1_ways) || !take("l2", &t.l2_bytes) || !take("l3", &t.l3_bytes) || !take("cores", &t.cores)) {
+  if (!take("lanes", &t.lanes) || !take("registers", &t.vector_registers) || !take("masks", &t.mask_registers) ||
+      !take("l1", &t.l1_bytes) || !take("ways", &t.l1_ways) || !take("l2", &t.l2_bytes) || !take("l3", &t.l3_bytes) ||
+      !take("cores", &t.cores)) {
     return refuse("lanes, registers, masks, l1, ways, l2, l3 and cores, each with its number");
   }
   while (!text.empty()) {

@@ -1,5 +1,5 @@
-// What a kernel is generated for. Emitters ask only the Target, never the machine; jit/host_cpu fills one in for the host,
-// cap() lowers it for tests and for LATHE_MAX_ISA. A plain value.
+// What a kernel is generated for. Emitters ask only the Target, never the machine; jit/host_cpu fills one in for the
+// host, cap() lowers it for tests and for LATHE_MAX_ISA. A plain value.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -15,9 +15,9 @@ std::optional<IsaLevel> parse_isa(std::string_view name);
 
 struct Target {
   IsaLevel level = IsaLevel::portable;
-  int lanes = 8;             // f32 lanes of a vector register
+  int lanes = 8;  // f32 lanes of a vector register
   int vector_registers = 16;
-  int mask_registers = 0;    // AVX-512: 7 usable
+  int mask_registers = 0;  // AVX-512: 7 usable
   int64_t l1_bytes = 32 << 10, l2_bytes = 1 << 20, l3_bytes = 16 << 20;
   int l1_ways = 8;
   int cores = 1;

@@ -1,20 +1,22 @@
 // The verifier. Rules, each named by the first word of its message:
-//   names        kernel, buffers, symbols and iterators have valid names, unique among all of them; what is used is declared;
-//                iterators are used inside their scope only
+//   names        kernel, buffers, symbols and iterators have valid names, unique among all of them; what is used is
+//                declared; iterators are used inside their scope only
 //   symbols      0 <= min <= max, multiple_of >= 1, and a multiple lies in the range
-//   parameters   in, const and out come before other buffers; in and const are never written, every out is; a temporary that
-//                is read is written
-//   sizes        sizes and strides are i64 and depend on symbols only; constants are not negative; only parameters leave sizes out
-//                (then nothing is said about bounds) or have strides (one per dimension, not with a layout or padding; no stride
-//                0 where an output is longer than 1); reg buffers have constant sizes
+//   parameters   in, const and out come before other buffers; in and const are never written, every out is; a temporary
+//                that is read is written
+//   sizes        sizes and strides are i64 and depend on symbols only; constants are not negative; only parameters
+//                leave sizes out (then nothing is said about bounds) or have strides (one per dimension, not with a
+//                layout or padding; no stride 0 where an output is longer than 1); reg buffers have constant sizes
 //   layout       every dimension once: whole, or above and inside one tile >= 1
 //   padding      one amount >= 0 per dimension
-//   scopes       an extent of type i64; at most 64 deep; @vector: at most 1024; @tensor, and only it, names an intrinsic
+//   scopes       an extent of type i64; at most 64 deep; @vector: at most 1024; @tensor, and only it, names an
+//                intrinsic
 //   ranks        one index per dimension
 //   types        operands agree, indices are i64, divisors of // % ceildiv positive, a value has the type of its target
 //   expressions  no part missing, at most 400 deep
-//   bounds       no access leaves its buffer. sampled: an index that is not proven inside and leaves it at one of the points tried is
-//                an error, loads under a select are exempt; proven: an index that is not proven inside is one, wherever it is
+//   bounds       no access leaves its buffer. sampled: an index that is not proven inside and leaves it at one of the
+//                points tried is an error, loads under a select are exempt; proven: an index that is not proven inside
+//                is one, wherever it is
 //   stream       only an output that no statement reads
 //   prefetch     a buffer and, if any, an enclosing iterator; no negative amount
 #include "ir/verifier.h"
@@ -34,7 +36,7 @@ namespace lathe::ir {
 namespace {
 
 constexpr int64_t kMaxVectorExtent = 1024;
-constexpr int kTrials = 48;                              // points tried for an access that is not proven in bounds
+constexpr int kTrials = 48;                      // points tried for an access that is not proven in bounds
 constexpr int64_t kMaxTried = int64_t{1} << 30;  // larger symbol values are not tried
 
 using Values = std::vector<std::pair<std::string, int64_t>>;
@@ -121,7 +123,8 @@ class Verifier {
       if (!e) return invalid("sizes: only parameters leave sizes out");
       LATHE_RETURN_IF_ERROR(expr.check_size(e));
       if (is_const_int(e) && e->ival < 0) return invalid("sizes: {} is negative", e->ival);
-      if (b.place == Place::reg && !is_const_int(e)) return invalid("sizes: {}: a reg buffer has constant sizes", print(e));
+      if (b.place == Place::reg && !is_const_int(e))
+        return invalid("sizes: {}: a reg buffer has constant sizes", print(e));
     }
     if (b.strides.empty()) return {};
     if (!is_param(b.place)) return invalid("sizes: only parameters have strides");
@@ -175,9 +178,15 @@ class Verifier {
   Status check_body(const std::vector<Stmt>& body) {
     for (const Stmt& s : body) {
       switch (s.kind) {
-        case Stmt::Kind::scope: LATHE_RETURN_IF_ERROR(check_scope(s)); break;
-        case Stmt::Kind::assign: LATHE_RETURN_IF_ERROR(check_assign(s)); break;
-        case Stmt::Kind::prefetch: LATHE_RETURN_IF_ERROR(check_prefetch(s)); break;
+        case Stmt::Kind::scope:
+          LATHE_RETURN_IF_ERROR(check_scope(s));
+          break;
+        case Stmt::Kind::assign:
+          LATHE_RETURN_IF_ERROR(check_assign(s));
+          break;
+        case Stmt::Kind::prefetch:
+          LATHE_RETURN_IF_ERROR(check_prefetch(s));
+          break;
       }
     }
     return {};
@@ -190,7 +199,8 @@ class Verifier {
     LATHE_RETURN_IF_ERROR(checker().check_index(s.extent).with_context(place));
     if (!s.role.empty() && !is_valid_name(s.role)) return invalid("names: '{}' cannot name a role", s.role);
     if (s.mark == Mark::vector && interval(s.extent, ranges_).hi > kMaxVectorExtent) {
-      return invalid("scopes: {}: extent {} of a vector scope may exceed {}", s.iter, print(s.extent), kMaxVectorExtent);
+      return invalid("scopes: {}: extent {} of a vector scope may exceed {}", s.iter, print(s.extent),
+                     kMaxVectorExtent);
     }
     if ((s.mark == Mark::tensor) != !s.intrinsic.empty()) {
       return invalid("scopes: {}: @tensor and only it names an intrinsic", s.iter);
@@ -257,7 +267,8 @@ class Verifier {
     if (s.value->type != target->type) {
       return invalid("types: {} is {}, its value is {}", s.target, dtype_name(target->type), dtype_name(s.value->type));
     }
-    if (s.op == AssignOp::fmax && !is_float(target->type)) return invalid("types: fmax= on {}, expected floats", s.target);
+    if (s.op == AssignOp::fmax && !is_float(target->type))
+      return invalid("types: fmax= on {}, expected floats", s.target);
     if (s.op != AssignOp::set && target->type == DType::b8) return invalid("types: {} is b8, expected '='", s.target);
     written_.insert(s.target);
     if (target->stream && s.op != AssignOp::set) return invalid("stream: {} is updated", s.target);
@@ -290,14 +301,16 @@ class Verifier {
     for (size_t d = 0; d < index.size(); ++d) {
       const Expr& i = index[d];
       const Expr& size = b.dims[d];
-      if (!size && bounds_ == Bounds::proven) return invalid("bounds: buffer {}: the size of dimension {} is not stated", b.name, d);
+      if (!size && bounds_ == Bounds::proven)
+        return invalid("bounds: buffer {}: the size of dimension {} is not stated", b.name, d);
       if (!size || idle_ > 0 || known_inside(i, size)) continue;
       const std::string witness = leaves_buffer(i, size);
       if (!witness.empty()) {
         return invalid("bounds: buffer {}: dimension {}: index {} {}", b.name, d, print(i), witness);
       }
       if (bounds_ == Bounds::proven) {
-        return invalid("bounds: buffer {}: dimension {}: index {} is not proven to stay below {}", b.name, d, print(i), print(size));
+        return invalid("bounds: buffer {}: dimension {}: index {} is not proven to stay below {}", b.name, d, print(i),
+                       print(size));
       }
     }
     return {};
@@ -305,7 +318,8 @@ class Verifier {
 
   // Several accesses of a scope have the same index; what was shown of it around this scope holds here too.
   bool known_inside(const Expr& index, const Expr& size) {
-    const bool known = std::any_of(inside_.begin(), inside_.end(), [&](const auto& k) { return equal(k.first, index) && equal(k.second, size); });
+    const bool known = std::any_of(inside_.begin(), inside_.end(),
+                                   [&](const auto& k) { return equal(k.first, index) && equal(k.second, size); });
     if (!known && !proven_inside(index, size)) return false;
     if (!known) inside_.emplace_back(index, size);
     return true;
@@ -362,7 +376,8 @@ class Verifier {
   Ranges ranges_;
   int idle_ = 0;  // enclosing scopes that never run: nothing in them is an access
   std::vector<const Stmt*> scopes_;
-  std::vector<std::pair<Expr, Expr>> inside_;  // indices and sizes: 0 <= index < size was proven where the scopes around run
+  std::vector<std::pair<Expr, Expr>>
+      inside_;  // indices and sizes: 0 <= index < size was proven where the scopes around run
   std::set<std::string> names_, read_, written_;
 };
 

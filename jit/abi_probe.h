@@ -1,5 +1,5 @@
-// Calls a leaf with every callee-saved register, the stack below it and the control registers known, and reports what it changed.
-// The leaf runs on a painted stack of its own, so its depth can be read off. x86-64 System V.
+// Calls a leaf with every callee-saved register, the stack below it and the control registers known, and reports what
+// it changed. The leaf runs on a painted stack of its own, so its depth can be read off. x86-64 System V.
 #pragma once
 #include <sys/mman.h>
 
@@ -21,7 +21,9 @@ class AbiProbe {
   static constexpr size_t kStack = 64 << 10;
   static constexpr uint8_t kPaint = 0xd7;
 
-  AbiProbe() { stack_ = static_cast<uint8_t*>(mmap(nullptr, kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)); }
+  AbiProbe() {
+    stack_ = static_cast<uint8_t*>(mmap(nullptr, kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  }
   ~AbiProbe() { munmap(stack_, kStack); }
   AbiProbe(const AbiProbe&) = delete;
   AbiProbe& operator=(const AbiProbe&) = delete;

@@ -11,11 +11,11 @@
 
 namespace lathe::jit {
 
-// Position-independent machine code without undefined symbols: text, then constants, pre-linked. `features` is the set of
-// CPU features the bytes use (bits of CpuFeature), checked against CPUID and XCR0 at load.
+// Position-independent machine code without undefined symbols: text, then constants, pre-linked. `features` is the set
+// of CPU features the bytes use (bits of CpuFeature), checked against CPUID and XCR0 at load.
 struct CodeImage {
   std::string symbol;
-  uint32_t entry = 0;         // offset of the function
+  uint32_t entry = 0;  // offset of the function
   uint64_t features = 0;
   uint32_t stack_bytes = 0;
   std::vector<uint8_t> code;  // text and constants, at most 24 KB

@@ -1,5 +1,5 @@
-// See exec_memory.h. Each process has a State of its own (found by pid), so a mutex held by another thread at fork() never
-// blocks the child and a child never writes to the memory file it shares with its parent.
+// See exec_memory.h. Each process has a State of its own (found by pid), so a mutex held by another thread at fork()
+// never blocks the child and a child never writes to the memory file it shares with its parent.
 #include "jit/exec_memory.h"
 
 #include <fcntl.h>
@@ -32,7 +32,8 @@ constexpr size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; 
 
 ir::Status system_error(const char* what) {
   const int error = errno;
-  return ir::make_error_impl(ir::Code::kIO, fmt::format("code memory: {}: {}", what, std::strerror(error)), {}, -1, error);
+  return ir::make_error_impl(ir::Code::kIO, fmt::format("code memory: {}: {}", what, std::strerror(error)), {}, -1,
+                             error);
 }
 
 struct Arena {

@@ -1,7 +1,8 @@
-// Turns code images into callable functions: the one loader for images fresh from a generator and from the store, so the code
-// that was measured is the code that serves. Memory is never writable and executable at one address: a memory file mapped
-// twice (dual), else pages of their own made executable once (flip), else a refusal. Code stays mapped until the ExecMemory
-// goes. After fork() a child's first load opens a new arena; what the parent loaded stays callable there. Thread-safe.
+// Turns code images into callable functions: the one loader for images fresh from a generator and from the store, so
+// the code that was measured is the code that serves. Memory is never writable and executable at one address: a memory
+// file mapped twice (dual), else pages of their own made executable once (flip), else a refusal. Code stays mapped
+// until the ExecMemory goes. After fork() a child's first load opens a new arena; what the parent loaded stays callable
+// there. Thread-safe.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -37,8 +38,8 @@ class ExecMemory {
 
   // Opens the arena that the first load would open, with its cost. What the system forbids, load() reports.
   void reserve();
-  // UNSUPPORTED: the host lacks a feature of the image, code memory is off, or the system forbids it; NOMEM: the limit is
-  // reached; INVALID: an image whose entry or sizes are wrong.
+  // UNSUPPORTED: the host lacks a feature of the image, code memory is off, or the system forbids it; NOMEM: the limit
+  // is reached; INVALID: an image whose entry or sizes are wrong.
   ir::Result<LoadedCode> load(const CodeImage& image);
   ExecStats stats() const;
 

@@ -1,5 +1,5 @@
-// See host_cpu.h. Cache sizes come from CPUID (leaf 4 of Intel, 0x8000001D of AMD), the core count from the affinity mask and
-// the cgroup's CPU quota.
+// See host_cpu.h. Cache sizes come from CPUID (leaf 4 of Intel, 0x8000001D of AMD), the core count from the affinity
+// mask and the cgroup's CPU quota.
 #include "jit/host_cpu.h"
 
 #include <cpuid.h>
@@ -16,7 +16,8 @@ namespace {
 struct Cpuid {
   uint32_t reg[4] = {};  // eax, ebx, ecx, edx
   Cpuid(uint32_t leaf, uint32_t subleaf) {
-    if (__get_cpuid_max(leaf & 0x80000000u, nullptr) >= leaf) __cpuid_count(leaf, subleaf, reg[0], reg[1], reg[2], reg[3]);
+    if (__get_cpuid_max(leaf & 0x80000000u, nullptr) >= leaf)
+      __cpuid_count(leaf, subleaf, reg[0], reg[1], reg[2], reg[3]);
   }
 };
 
@@ -30,8 +31,9 @@ uint64_t read_xcr0() {
 uint64_t detect_features() {
   const uint64_t xcr0 = read_xcr0();
   uint64_t found = 0;
-#define LATHE_CPU_FEATURE(id, bit, leaf, subleaf, register_, register_bit, xcr0_bits) \
-  if (((Cpuid(leaf, subleaf).reg[register_] >> register_bit) & 1) && (xcr0 & (xcr0_bits)) == (xcr0_bits)) found |= kCpu_##id;
+#define LATHE_CPU_FEATURE(id, bit, leaf, subleaf, register_, register_bit, xcr0_bits)                     \
+  if (((Cpuid(leaf, subleaf).reg[register_] >> register_bit) & 1) && (xcr0 & (xcr0_bits)) == (xcr0_bits)) \
+    found |= kCpu_##id;
 #include "jit/cpu_features.def"
 #undef LATHE_CPU_FEATURE
   return found;
@@ -58,9 +60,14 @@ void detect_caches(ir::Target& target) {
         target.l1_bytes = bytes;
         target.l1_ways = static_cast<int>(ways);
         break;
-      case 2: target.l2_bytes = bytes; break;
-      case 3: target.l3_bytes = bytes; break;
-      default: break;
+      case 2:
+        target.l2_bytes = bytes;
+        break;
+      case 3:
+        target.l3_bytes = bytes;
+        break;
+      default:
+        break;
     }
   }
 }

@@ -1,5 +1,5 @@
-// The machine this process runs on: its CPU features (CPUID and XCR0), caches and cores. Says nothing about speed. Emitters
-// never ask it; they ask the Target. Thread-safe.
+// The machine this process runs on: its CPU features (CPUID and XCR0), caches and cores. Says nothing about speed.
+// Emitters never ask it; they ask the Target. Thread-safe.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -22,7 +22,8 @@ uint64_t host_features();
 
 // The host as a Target, at its highest level.
 const ir::Target& host_target();
-// For tests: the process takes itself for that machine from here on, at the highest level that both have. Before threads ask.
+// For tests: the process takes itself for that machine from here on, at the highest level that both have. Before
+// threads ask.
 void describe_host(const ir::Target& target);
 
 // "avx2 fma avx512f"; unknown bits as hexadecimal.

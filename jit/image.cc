@@ -55,13 +55,15 @@ std::string digest_of(std::vector<uint8_t>& bytes) {
 }  // namespace
 
 ir::Status check_image(const CodeImage& image) {
-  if (image.code.empty() || image.code.size() > kMaxImageCode) return ir::invalid("image: {} bytes of code", image.code.size());
+  if (image.code.empty() || image.code.size() > kMaxImageCode)
+    return ir::invalid("image: {} bytes of code", image.code.size());
   if (image.text_bytes > image.code.size()) {
     return ir::invalid("image: {} bytes of text in {} of code", image.text_bytes, image.code.size());
   }
   if (image.entry >= image.text_bytes) return ir::invalid("image: entry {} outside its text", image.entry);
   if (image.stack_bytes > kMaxLeafStack) return ir::invalid("image: {} bytes of stack", image.stack_bytes);
-  if (image.symbol.empty() || image.symbol.size() > kMaxText || !printable(image.symbol)) return ir::invalid("image: symbol");
+  if (image.symbol.empty() || image.symbol.size() > kMaxText || !printable(image.symbol))
+    return ir::invalid("image: symbol");
   if (const uint64_t unknown = image.features & ~known_features()) {
     return ir::unsupported("image: unknown features {:#x}", unknown);
   }
@@ -128,7 +130,8 @@ ir::Result<StoredImage> parse_image(const uint8_t* bytes, size_t size) {
   stored.image.entry = h.entry;
   stored.image.text_bytes = h.text_bytes;
   stored.image.stack_bytes = h.stack_bytes;
-  if (!printable(stored.leaf_key) || !printable(stored.code_environment)) return ir::invalid("image: key or environment text");
+  if (!printable(stored.leaf_key) || !printable(stored.code_environment))
+    return ir::invalid("image: key or environment text");
   LATHE_RETURN_IF_ERROR(check_image(stored.image));
   return stored;
 }

@@ -1,5 +1,6 @@
-// Code images as bytes for the store, and back. The reader trusts nothing: every length and field is checked, and a BLAKE2b-256
-// over all of it, before anything is returned. Owner and mode of the file are the store's business, CPU features the loader's.
+// Code images as bytes for the store, and back. The reader trusts nothing: every length and field is checked, and a
+// BLAKE2b-256 over all of it, before anything is returned. Owner and mode of the file are the store's business, CPU
+// features the loader's.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -14,8 +15,8 @@ inline constexpr uint32_t kImageFormat = 1;
 inline constexpr size_t kMaxImageCode = size_t{24} << 10;
 inline constexpr uint32_t kMaxLeafStack = 1024;
 
-// An image with what it was made from: the key of its leaf and the environment that generated it (hash texts). The caller
-// compares both with what it wants.
+// An image with what it was made from: the key of its leaf and the environment that generated it (hash texts). The
+// caller compares both with what it wants.
 struct StoredImage {
   CodeImage image;
   std::string leaf_key;

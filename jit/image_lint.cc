@@ -1,4 +1,5 @@
-// See image_lint.h. A length decoder for 64-bit code, by opcode maps; tables of what each opcode carries, everything else is refused.
+// See image_lint.h. A length decoder for 64-bit code, by opcode maps; tables of what each opcode carries, everything
+// else is refused.
 #include "jit/image_lint.h"
 
 #include <algorithm>
@@ -107,7 +108,8 @@ class Sweep {
   // Traps fill the text up to its last line; nothing runs or jumps there.
   bool only_padding() const {
     const auto text = image_.code.begin();
-    return returns_ && std::all_of(text + static_cast<std::ptrdiff_t>(at_), text + image_.text_bytes, [](uint8_t b) { return b == 0xcc; });
+    return returns_ && std::all_of(text + static_cast<std::ptrdiff_t>(at_), text + image_.text_bytes,
+                                   [](uint8_t b) { return b == 0xcc; });
   }
 
   Status refuse(const char* what) const { return ir::invalid("at {}: {}", start_, what); }
@@ -149,8 +151,10 @@ class Sweep {
   bool jump(size_t bytes) {
     if (at_ + bytes > image_.text_bytes) return false;
     int32_t distance = 0;
-    if (bytes == 1) distance = static_cast<int8_t>(image_.code[at_]);
-    else std::memcpy(&distance, image_.code.data() + at_, 4);
+    if (bytes == 1)
+      distance = static_cast<int8_t>(image_.code[at_]);
+    else
+      std::memcpy(&distance, image_.code.data() + at_, 4);
     at_ += bytes;
     jumps_.emplace_back(start_, static_cast<int64_t>(at_) + distance);
     return true;
@@ -160,15 +164,31 @@ class Sweep {
     bool ok = true;
     const size_t word = short_imm ? 2 : 4;
     switch (form) {
-      case Form::no: return refuse("an instruction no leaf has");
-      case Form::bare: break;
-      case Form::imm8: ok = skip(1); break;
-      case Form::imm32: ok = skip(word); break;
-      case Form::modrm: ok = modrm(modrm_byte); break;
-      case Form::modrm_imm8: ok = modrm(modrm_byte) && skip(1); break;
-      case Form::modrm_imm32: ok = modrm(modrm_byte) && skip(word); break;
-      case Form::jump8: ok = jump(1); break;
-      case Form::jump32: ok = jump(4); break;
+      case Form::no:
+        return refuse("an instruction no leaf has");
+      case Form::bare:
+        break;
+      case Form::imm8:
+        ok = skip(1);
+        break;
+      case Form::imm32:
+        ok = skip(word);
+        break;
+      case Form::modrm:
+        ok = modrm(modrm_byte);
+        break;
+      case Form::modrm_imm8:
+        ok = modrm(modrm_byte) && skip(1);
+        break;
+      case Form::modrm_imm32:
+        ok = modrm(modrm_byte) && skip(word);
+        break;
+      case Form::jump8:
+        ok = jump(1);
+        break;
+      case Form::jump32:
+        ok = jump(4);
+        break;
     }
     return ok ? Status() : refuse("cut off");
   }
@@ -179,9 +199,12 @@ class Sweep {
     has_relative_ = false;
     while (true) {
       if (!take(&byte)) return refuse("cut off");
-      if (byte == 0x66) short_imm = true;
-      else if (byte == 0xf2 || byte == 0xf3) repeated = true;
-      else if (byte != 0x2e && byte != 0x3e) break;  // no-op prefixes of alignment and branches
+      if (byte == 0x66)
+        short_imm = true;
+      else if (byte == 0xf2 || byte == 0xf3)
+        repeated = true;
+      else if (byte != 0x2e && byte != 0x3e)
+        break;  // no-op prefixes of alignment and branches
       if (at_ - start_ > 14) return refuse("an instruction without end");
     }
     if (byte == 0xc5 || byte == 0xc4 || byte == 0x62) {
@@ -247,7 +270,8 @@ class Sweep {
     LATHE_RETURN_IF_ERROR(needs(evex ? uint64_t{kCpu_avx512f} : uint64_t{kCpu_avx}));
     const bool fused = map == 2 && opcode >= 0x96 && opcode <= 0xbf && (opcode & 0xf) >= 6;
     if (fused && !evex) LATHE_RETURN_IF_ERROR(needs(kCpu_fma));
-    if (!evex && ((map == 2 && opcode == 0x13) || (map == 3 && opcode == 0x1d))) LATHE_RETURN_IF_ERROR(needs(kCpu_f16c));
+    if (!evex && ((map == 2 && opcode == 0x13) || (map == 3 && opcode == 0x1d)))
+      LATHE_RETURN_IF_ERROR(needs(kCpu_f16c));
     return {};
   }
 
@@ -263,7 +287,8 @@ class Sweep {
 
 Status lint_image(const CodeImage& image) {
   LATHE_RETURN_IF_ERROR(check_image(image));
-  if (image.text_bytes > image.code.size() || image.entry >= image.text_bytes) return ir::invalid("the text is longer than the image");
+  if (image.text_bytes > image.code.size() || image.entry >= image.text_bytes)
+    return ir::invalid("the text is longer than the image");
   return Sweep(image).run();
 }
 

@@ -39,10 +39,8 @@ std::string offset_text(int64_t bytes, const std::vector<PtrTerm>& terms) {
 std::string mem_text(const Mem& m) {
   std::string out = fmt::format("[ptr {}", m.ptr);
   if (m.index_kind == Mem::Index::var) out += fmt::format(" + x{} * {}", m.index, m.scale);
-  if (m.index_kind == Mem::Index::stride)
-    out += fmt::format(" + {} * {}", stride_text(m.index), m.scale);
-  if (m.disp != 0)
-    out += fmt::format(" {} {}", m.disp < 0 ? "-" : "+", m.disp < 0 ? -int64_t{m.disp} : m.disp);
+  if (m.index_kind == Mem::Index::stride) out += fmt::format(" + {} * {}", stride_text(m.index), m.scale);
+  if (m.disp != 0) out += fmt::format(" {} {}", m.disp < 0 ? "-" : "+", m.disp < 0 ? -int64_t{m.disp} : m.disp);
   return out + "]";
 }
 
@@ -59,14 +57,13 @@ std::string inst_text(const Inst& i) {
     if (i.var_add != 0) at += fmt::format(" + {}", i.var_add);
     parts.push_back(at);
   }
-  if (i.op == LeafOp::k_mask_tail || i.op == LeafOp::k_extent_f32)
-    parts.push_back(extent_text(i.extent));
+  if (i.op == LeafOp::k_mask_tail || i.op == LeafOp::k_extent_f32) parts.push_back(extent_text(i.extent));
   if (i.op == LeafOp::k_constant) {
     float value;
     __builtin_memcpy(&value, &i.imm, sizeof value);
     parts.push_back(fmt::format("{:#010x}  ; {}", i.imm, value));
-  } else if (i.op == LeafOp::k_shuffle128 || i.op == LeafOp::k_shift_left ||
-             i.op == LeafOp::k_shift_right || i.op == LeafOp::k_shift_right_arith) {
+  } else if (i.op == LeafOp::k_shuffle128 || i.op == LeafOp::k_shift_left || i.op == LeafOp::k_shift_right ||
+             i.op == LeafOp::k_shift_right_arith) {
     parts.push_back(fmt::format("{:#x}", i.imm));
   }
   for (size_t p = 0; p < parts.size(); ++p) out += (p == 0 ? " " : ", ") + parts[p];
@@ -76,8 +73,7 @@ std::string inst_text(const Inst& i) {
 
 std::string steps_text(const std::vector<PtrStep>& steps) {
   std::string out;
-  for (const PtrStep& s : steps)
-    out += fmt::format("; ptr {} +={}", s.ptr, offset_text(s.bytes, s.terms));
+  for (const PtrStep& s : steps) out += fmt::format("; ptr {} +={}", s.ptr, offset_text(s.bytes, s.terms));
   return out;
 }
 
@@ -90,9 +86,8 @@ void print_nodes(const Nodes& nodes, int depth, std::string* out) {
         line = inst_text(n.inst);
         break;
       case Node::Kind::loop:
-        line = fmt::format("loop {}x{} + {} <= {}; x{} += {}{}",
-                           n.init ? fmt::format("x{} = 0; ", n.var) : "", n.var, n.step,
-                           extent_text(n.extent), n.var, n.step, steps_text(n.steps));
+        line = fmt::format("loop {}x{} + {} <= {}; x{} += {}{}", n.init ? fmt::format("x{} = 0; ", n.var) : "", n.var,
+                           n.step, extent_text(n.extent), n.var, n.step, steps_text(n.steps));
         break;
       case Node::Kind::if_less:
         line = fmt::format("if x{} < {}", n.var, extent_text(n.extent));
@@ -101,21 +96,20 @@ void print_nodes(const Nodes& nodes, int depth, std::string* out) {
         line = fmt::format("if any k{}", n.mask);
         break;
       case Node::Kind::segments:
-        line = fmt::format("segments ptr {} = ptr {} + a_off; ptr {} = ptr {} + b_off", n.seg_ptr_a,
-                           n.seg_base_a, n.seg_ptr_b, n.seg_base_b);
+        line = fmt::format("segments ptr {} = ptr {} + a_off; ptr {} = ptr {} + b_off", n.seg_ptr_a, n.seg_base_a,
+                           n.seg_ptr_b, n.seg_base_b);
         break;
       case Node::Kind::set_ptr:
         if (n.steps.size() == 1) {
-          line = fmt::format("ptr {} = ptr {}{}", n.steps[0].ptr, n.from,
-                             offset_text(n.steps[0].bytes, n.steps[0].terms));
+          line =
+              fmt::format("ptr {} = ptr {}{}", n.steps[0].ptr, n.from, offset_text(n.steps[0].bytes, n.steps[0].terms));
         }
         break;
       case Node::Kind::set_var:
         line = fmt::format("x{} = 0", n.var);
         break;
       case Node::Kind::add_stream:
-        if (n.steps.size() == 1)
-          line = fmt::format("ptr {} += stream[{}].step", n.steps[0].ptr, n.from);
+        if (n.steps.size() == 1) line = fmt::format("ptr {} += stream[{}].step", n.steps[0].ptr, n.from);
         break;
     }
     *out += indent + line + "\n";
@@ -135,17 +129,15 @@ bool contains(const Nodes& body, LeafOp op) {
 }
 
 std::string to_text(const LeafProgram& p) {
-  std::string out =
-      fmt::format("program {}\n  {} lanes {} vector {} mask {}; vregs {} masks {} vars {}\n",
-                  p.name, ir::isa_name(p.level), p.lanes, p.vector_registers, p.mask_registers,
-                  p.num_vregs, p.num_masks, p.num_vars);
+  std::string out = fmt::format("program {}\n  {} lanes {} vector {} mask {}; vregs {} masks {} vars {}\n", p.name,
+                                ir::isa_name(p.level), p.lanes, p.vector_registers, p.mask_registers, p.num_vregs,
+                                p.num_masks, p.num_vars);
   for (size_t i = 0; i < p.ptrs.size(); ++i) {
     const PtrInit& init = p.ptrs[i];
     if (init.slot < 0 && init.stream < 0) continue;
-    out += fmt::format(
-        "  ptr {} = {}{}\n", i,
-        init.slot >= 0 ? fmt::format("op[{}]", init.slot) : fmt::format("stream[{}]", init.stream),
-        offset_text(init.bytes, init.terms));
+    out += fmt::format("  ptr {} = {}{}\n", i,
+                       init.slot >= 0 ? fmt::format("op[{}]", init.slot) : fmt::format("stream[{}]", init.stream),
+                       offset_text(init.bytes, init.terms));
   }
   print_nodes(p.body, 1, &out);
   return out;

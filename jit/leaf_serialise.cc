@@ -157,8 +157,7 @@ template <class A>
 void visit(A& a, LeafProgram& p) {
   a.text(p.name);
   a.value(p.level);
-  for (int* n :
-       {&p.lanes, &p.vector_registers, &p.mask_registers, &p.num_vregs, &p.num_masks, &p.num_vars})
+  for (int* n : {&p.lanes, &p.vector_registers, &p.mask_registers, &p.num_vregs, &p.num_masks, &p.num_vars})
     a.value(*n);
   list(a, p.ptrs, [&](PtrInit& init) {
     a.value(init.slot);

@@ -28,8 +28,7 @@ class Checker {
   ir::Status run() {
     const auto count_ok = [](int n) { return n >= 0 && n <= kMaxRegisters; };
     if (p_.lanes != 8 && p_.lanes != 16) return ir::invalid("lanes {}, expected 8 or 16", p_.lanes);
-    if (p_.level < ir::IsaLevel::portable || p_.level > ir::IsaLevel::amx)
-      return ir::invalid("unknown level");
+    if (p_.level < ir::IsaLevel::portable || p_.level > ir::IsaLevel::amx) return ir::invalid("unknown level");
     if (!count_ok(p_.num_vregs) || !count_ok(p_.num_masks) || !count_ok(p_.num_vars)) {
       return ir::invalid("register counts out of range");
     }
@@ -41,8 +40,7 @@ class Checker {
       if (init.slot >= ir::kMaxLeafOperands || init.stream >= ir::kMaxLeafStreams) {
         return ir::invalid("pointer: operand {} or stream {} out of range", init.slot, init.stream);
       }
-      if (init.slot >= 0 && init.stream >= 0)
-        return ir::invalid("pointer with both an operand and a stream");
+      if (init.slot >= 0 && init.stream >= 0) return ir::invalid("pointer with both an operand and a stream");
       LATHE_RETURN_IF_ERROR(terms(init.terms));
       d.ptrs.push_back(init.slot >= 0 || init.stream >= 0);
     }
@@ -56,19 +54,18 @@ class Checker {
     return {};
   }
   static ir::Status stride(int s) {
-    if (s < 0 || s >= ir::kMaxLeafOperands * ir::kMaxLeafStrides)
-      return ir::invalid("stride {} out of range", s);
+    if (s < 0 || s >= ir::kMaxLeafOperands * ir::kMaxLeafStrides) return ir::invalid("stride {} out of range", s);
     return {};
   }
   ir::Status extent(const Extent& e) const {
-    if (e.arg < Extent::kSegLen || e.arg >= ir::kMaxLeafExtents)
-      return ir::invalid("extent {} out of range", e.arg);
+    if (e.arg < Extent::kSegLen || e.arg >= ir::kMaxLeafExtents) return ir::invalid("extent {} out of range", e.arg);
     if (e.arg == Extent::kSegLen && !in_segments_) return ir::invalid("seglen outside segments");
     return {};
   }
   // Met for every operand: what is wrong is found out apart.
   static ir::Status use(const Flags& set, int i, const char* what) {
-    if (i >= 0 && static_cast<size_t>(i) < set.size() && set[i]) [[likely]] return {};
+    if (i >= 0 && static_cast<size_t>(i) < set.size() && set[i]) [[likely]]
+      return {};
     return wrong(set, i, what);
   }
   ir::Status define(Flags& set, int i, const char* what) {
@@ -78,30 +75,23 @@ class Checker {
     flag = 1;
     return {};
   }
-  [[gnu::cold, gnu::noinline]] static ir::Status wrong(const Flags& set, int i,
-                                                       const char* what) {
-    if (i < 0 || static_cast<size_t>(i) >= set.size())
-      return ir::invalid("{} {} out of range", what, i);
+  [[gnu::cold, gnu::noinline]] static ir::Status wrong(const Flags& set, int i, const char* what) {
+    if (i < 0 || static_cast<size_t>(i) >= set.size()) return ir::invalid("{} {} out of range", what, i);
     return ir::invalid("{} {} used before it is defined", what, i);
   }
   static ir::Status step(const PtrStep& s, const Defined& d) {
     LATHE_RETURN_IF_ERROR(use(d.ptrs, s.ptr, "pointer"));
     return terms(s.terms);
   }
-  bool busy(int var) const {
-    return std::find(loop_vars_.begin(), loop_vars_.end(), var) != loop_vars_.end();
-  }
+  bool busy(int var) const { return std::find(loop_vars_.begin(), loop_vars_.end(), var) != loop_vars_.end(); }
 
   ir::Status inst(const Inst& i, Defined& d) {
-    if (static_cast<int>(i.op) >= kLeafOpCount)
-      return ir::invalid("unknown instruction {}", static_cast<int>(i.op));
+    if (static_cast<int>(i.op) >= kLeafOpCount) return ir::invalid("unknown instruction {}", static_cast<int>(i.op));
     const LeafOpKind kind = leaf_op_kind(i.op);
-    const bool memory =
-        kind == LeafOpKind::kLoad || kind == LeafOpKind::kStore || kind == LeafOpKind::kHint;
+    const bool memory = kind == LeafOpKind::kLoad || kind == LeafOpKind::kStore || kind == LeafOpKind::kHint;
     if (memory) {
       LATHE_RETURN_IF_ERROR(use(d.ptrs, i.mem.ptr, "pointer"));
-      if (i.mem.index_kind == Mem::Index::var)
-        LATHE_RETURN_IF_ERROR(use(d.vars, i.mem.index, "variable"));
+      if (i.mem.index_kind == Mem::Index::var) LATHE_RETURN_IF_ERROR(use(d.vars, i.mem.index, "variable"));
       if (i.mem.index_kind == Mem::Index::stride) LATHE_RETURN_IF_ERROR(stride(i.mem.index));
       if (i.mem.index_kind > Mem::Index::stride) return ir::invalid("unknown kind of index");
       if (i.mem.scale != 1 && i.mem.scale != 2 && i.mem.scale != 4 && i.mem.scale != 8) {
@@ -110,8 +100,7 @@ class Checker {
     } else if (i.mem.ptr >= 0) {
       return ir::invalid("{} with a memory operand", leaf_op_name(i.op));
     }
-    for (int s = 0; s < leaf_op_sources(i.op); ++s)
-      LATHE_RETURN_IF_ERROR(use(d.vregs, i.src[s], "register"));
+    for (int s = 0; s < leaf_op_sources(i.op); ++s) LATHE_RETURN_IF_ERROR(use(d.vregs, i.src[s], "register"));
     if (i.mask >= 0) {
       if (i.op != LeafOp::k_load && i.op != LeafOp::k_load_b8 && i.op != LeafOp::k_store && i.op != LeafOp::k_blend) {
         return ir::invalid("{} cannot be masked", leaf_op_name(i.op));
@@ -148,8 +137,8 @@ class Checker {
   }
 
   ir::Status node(const Node& n, Defined& d, int depth) {
-    if (n.kind != Node::Kind::loop && n.kind != Node::Kind::if_less &&
-        n.kind != Node::Kind::segments && n.kind != Node::Kind::if_any && !n.body.empty()) {
+    if (n.kind != Node::Kind::loop && n.kind != Node::Kind::if_less && n.kind != Node::Kind::segments &&
+        n.kind != Node::Kind::if_any && !n.body.empty()) {
       return ir::invalid("a body where none belongs");
     }
     switch (n.kind) {
@@ -198,8 +187,7 @@ class Checker {
         return define(d.vars, n.var, "variable");
       case Node::Kind::add_stream:
         if (n.steps.size() != 1) return ir::invalid("add_stream with {} steps", n.steps.size());
-        if (n.from < 0 || n.from >= ir::kMaxLeafStreams)
-          return ir::invalid("stream {} out of range", n.from);
+        if (n.from < 0 || n.from >= ir::kMaxLeafStreams) return ir::invalid("stream {} out of range", n.from);
         return use(d.ptrs, n.steps[0].ptr, "pointer");
     }
     return ir::invalid("unknown kind of node");
@@ -230,8 +218,6 @@ class Checker {
 
 }  // namespace
 
-ir::Status verify_program(const LeafProgram& program) {
-  return Checker(program).run().with_context("leaf program");
-}
+ir::Status verify_program(const LeafProgram& program) { return Checker(program).run().with_context("leaf program"); }
 
 }  // namespace lathe::jit

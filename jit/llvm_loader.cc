@@ -44,8 +44,7 @@ ir::Result<const LlvmPlugin*> plugin_for(const std::string& plugin_dir) {
 
 // Calls `f(out)`, turns its outcome into a Result and frees what it handed out.
 template <class Call, class Take>
-auto call_plugin(const LlvmPlugin& plugin, Call call, Take take)
-    -> ir::Result<decltype(take(LatheLlvmOutput{}))> {
+auto call_plugin(const LlvmPlugin& plugin, Call call, Take take) -> ir::Result<decltype(take(LatheLlvmOutput{}))> {
   LatheLlvmOutput out{};
   const int result = call(&out);
   if (result == kLatheLlvmUnsupported) return ir::unsupported("{}", out.error);
@@ -56,21 +55,15 @@ auto call_plugin(const LlvmPlugin& plugin, Call call, Take take)
 }
 
 template <class Take>
-auto compile_as(const char* options, const LeafProgram& program, const std::string& plugin_dir,
-                Take take) -> ir::Result<decltype(take(LatheLlvmOutput{}))> {
+auto compile_as(const char* options, const LeafProgram& program, const std::string& plugin_dir, Take take)
+    -> ir::Result<decltype(take(LatheLlvmOutput{}))> {
   LATHE_ASSIGN(const LlvmPlugin* plugin, plugin_for(plugin_dir));
   const std::vector<uint8_t> bytes = serialise(program);
   return call_plugin(
-      *plugin,
-      [&](LatheLlvmOutput* out) {
-        return plugin->compile(bytes.data(), bytes.size(), options, out);
-      },
-      take);
+      *plugin, [&](LatheLlvmOutput* out) { return plugin->compile(bytes.data(), bytes.size(), options, out); }, take);
 }
 
-std::string as_text(const LatheLlvmOutput& out) {
-  return {reinterpret_cast<const char*>(out.bytes), out.size};
-}
+std::string as_text(const LatheLlvmOutput& out) { return {reinterpret_cast<const char*>(out.bytes), out.size}; }
 
 }  // namespace
 
@@ -81,8 +74,7 @@ std::vector<std::string> llvm_plugin_directories(const std::string& plugin_dir) 
     const std::string file = info.dli_fname;
     const size_t slash = file.rfind('/');
     const std::string here = slash == std::string::npos ? "." : file.substr(0, slash);
-    for (const char* at : {"", "/../lib", "/jit/llvm", "/../jit/llvm"})
-      directories.push_back(here + at);
+    for (const char* at : {"", "/../lib", "/jit/llvm", "/../jit/llvm"}) directories.push_back(here + at);
   }
   if (!plugin_dir.empty()) directories.push_back(plugin_dir);
   return directories;
@@ -104,18 +96,15 @@ ir::Result<LlvmPlugin> open_llvm_plugin(const std::vector<std::string>& director
       reasons += fmt::format("; {}", dlerror());
       continue;
     }
-    const auto version =
-        reinterpret_cast<LatheLlvmVersionV1>(dlsym(library, "lathe_llvm_version_v1"));
+    const auto version = reinterpret_cast<LatheLlvmVersionV1>(dlsym(library, "lathe_llvm_version_v1"));
     plugin.compile = reinterpret_cast<LatheLlvmCompileV1>(dlsym(library, "lathe_llvm_compile_v1"));
-    plugin.disassemble =
-        reinterpret_cast<LatheLlvmDisassembleV1>(dlsym(library, "lathe_llvm_disassemble_v1"));
+    plugin.disassemble = reinterpret_cast<LatheLlvmDisassembleV1>(dlsym(library, "lathe_llvm_disassemble_v1"));
     plugin.free = reinterpret_cast<LatheLlvmFreeV1>(dlsym(library, "lathe_llvm_free_v1"));
-    if (version && plugin.compile && plugin.disassemble && plugin.free &&
-        version() == llvm_plugin_version()) {
+    if (version && plugin.compile && plugin.disassemble && plugin.free && version() == llvm_plugin_version()) {
       return plugin;
     }
-    reasons += fmt::format("; {} is version {}, expected {}", plugin.path,
-                           version ? version() : "unknown", llvm_plugin_version());
+    reasons += fmt::format("; {} is version {}, expected {}", plugin.path, version ? version() : "unknown",
+                           llvm_plugin_version());
     dlclose(library);
   }
   return ir::unsupported("no {} in {}{}", kFileName, fmt::join(directories, ", "), reasons);
@@ -126,8 +115,7 @@ ir::Result<CodeImage> compile_llvm(const LeafProgram& program, const std::string
     CodeImage image;
     image.symbol = program.name;
     image.entry = out.entry;
-    image.features =
-        level_features(std::min(program.level, ir::IsaLevel::avx512));  // all that module.cc allows
+    image.features = level_features(std::min(program.level, ir::IsaLevel::avx512));  // all that module.cc allows
     image.stack_bytes = out.stack_bytes;
     image.code.assign(out.bytes, out.bytes + out.size);
     image.text_bytes = out.text_bytes;
@@ -144,10 +132,7 @@ ir::Result<std::string> llvm_ir_text(const LeafProgram& program, const std::stri
 ir::Result<std::string> llvm_disassemble(const CodeImage& image, const std::string& plugin_dir) {
   LATHE_ASSIGN(const LlvmPlugin* plugin, plugin_for(plugin_dir));
   return call_plugin(
-      *plugin,
-      [&](LatheLlvmOutput* out) {
-        return plugin->disassemble(image.code.data(), image.text_bytes, out);
-      },
+      *plugin, [&](LatheLlvmOutput* out) { return plugin->disassemble(image.code.data(), image.text_bytes, out); },
       as_text);
 }
 

@@ -15,8 +15,7 @@ ir::Status Lowering::run() {
 
 ir::Result<LeafProgram> lower_leaf(const ir::Kernel& leaf, const ir::Target& target, std::string_view text,
                                    std::pmr::memory_resource* memory) {
-  if (target.lanes != 8 && target.lanes != 16)
-    return ir::unsupported("{} lanes, expected 8 or 16", target.lanes);
+  if (target.lanes != 8 && target.lanes != 16) return ir::unsupported("{} lanes, expected 8 or 16", target.lanes);
   LeafProgram program(memory);
   program.level = target.level;
   program.lanes = target.lanes;

@@ -37,8 +37,7 @@ float identity(AssignOp op) {
 
 }  // namespace
 
-std::optional<Lowering::Place> Lowering::place(const std::string& buffer,
-                                               const std::vector<Expr>& index) {
+std::optional<Lowering::Place> Lowering::place(const std::string& buffer, const std::vector<Expr>& index) {
   KnownAccess* read = index.empty() ? nullptr : &known_access(buffer, index);
   const int slot = read != nullptr ? read->slot : slot_of(buffer);
   if (slot < 0) {
@@ -50,16 +49,15 @@ std::optional<Lowering::Place> Lowering::place(const std::string& buffer,
   out.cell = out.buffer->place == ir::Place::reg;
   PlainAccess* known = read != nullptr && read->plain.plain ? &read->plain : nullptr;
   if (!out.cell) {
-    std::optional<Access> a =
-        known != nullptr ? known->access(slot, env_) : access(*out.buffer, slot, index, env_);
+    std::optional<Access> a = known != nullptr ? known->access(slot, env_) : access(*out.buffer, slot, index, env_);
     if (!a) {
-      fail(ir::unsupported("{}: an index is not affine in the loops of the leaf, or has no stride",
-                           buffer));
+      fail(ir::unsupported("{}: an index is not affine in the loops of the leaf, or has no stride", buffer));
       return {};
     }
     out.access = std::move(*a);
     if (lane_ && lane_->mask >= 0 && out.access.unit() && !out.buffer->dims.empty() && out.buffer->dims.back()) {
-      const std::optional<Affine> last = known != nullptr ? known->at(index.size() - 1, env_) : affine(index.back(), env_);
+      const std::optional<Affine> last =
+          known != nullptr ? known->at(index.size() - 1, env_) : affine(index.back(), env_);
       out.whole = last && lies_within(*out.buffer, *last);
     }
     if (!out.access.uniform() && !out.access.unit()) {
@@ -71,16 +69,15 @@ std::optional<Lowering::Place> Lowering::place(const std::string& buffer,
   out.key.rank = rank_of(slot);
   for (size_t d = 0; d < index.size(); ++d) {
     const std::optional<Affine> a = known != nullptr ? known->at(d, env_) : affine(index[d], env_);
-    if (!a || d >= out.key.index.size() || std::abs(a->constant) > INT32_MAX || !a->loops.empty() || !a->symbols.empty() ||
-        (a->lane != 0 && (a->lane != 1 || out.key.vector))) {
+    if (!a || d >= out.key.index.size() || std::abs(a->constant) > INT32_MAX || !a->loops.empty() ||
+        !a->symbols.empty() || (a->lane != 0 && (a->lane != 1 || out.key.vector))) {
       fail(ir::unsupported("{}: a register cannot be indexed by a loop", buffer));
       return {};
     }
     if (a->lane == 1) {
       out.key.vector = true;
       if (a->constant % lanes_ != 0) {
-        fail(ir::unsupported("{}: lanes of a register start at {}, not a multiple of {}", buffer,
-                             a->constant, lanes_));
+        fail(ir::unsupported("{}: lanes of a register start at {}, not a multiple of {}", buffer, a->constant, lanes_));
         return {};
       }
     }
@@ -92,16 +89,16 @@ std::optional<Lowering::Place> Lowering::place(const std::string& buffer,
 // Whether a vector at this index of the last dimension lies within its stated size.
 bool Lowering::lies_within(const ir::Buffer& buffer, const Affine& last) const {
   const std::optional<int64_t> size = constant_value(buffer.dims.back(), {});
-  return size && last.lane == 1 && last.loops.empty() && last.symbols.empty() && last.constant >= 0 && last.constant + lanes_ <= *size;
+  return size && last.lane == 1 && last.loops.empty() && last.symbols.empty() && last.constant >= 0 &&
+         last.constant + lanes_ <= *size;
 }
 
-// Lanes that are off are neither stored nor reduced: where they can be read without harm they are, since hardware fetches ahead of
-// plain loads only.
+// Lanes that are off are neither stored nor reduced: where they can be read without harm they are, since hardware
+// fetches ahead of plain loads only.
 int Lowering::read(const Place& p) {
   if (!p.cell) return e_.load(p.access, lane_ && !p.whole ? lane_->mask : -1);
   const auto it = cells_.find(p.key);
-  if (it == cells_.end())
-    return fail(ir::unsupported("{}: read where no value has reached", p.buffer->name));
+  if (it == cells_.end()) return fail(ir::unsupported("{}: read where no value has reached", p.buffer->name));
   return it->second.reg;
 }
 
@@ -183,8 +180,7 @@ void Lowering::assign(const Stmt& s) {
   if (s.op == AssignOp::set) return write(*p, value(s.value));
   if (p->cell) {
     const auto it = cells_.find(p->key);
-    const bool whole = !lane_ || lane_->mask < 0 ||
-                       (it != cells_.end() && it->second.signature == lane_->signature);
+    const bool whole = !lane_ || lane_->mask < 0 || (it != cells_.end() && it->second.signature == lane_->signature);
     if (it != cells_.end() && it->second.home && whole) {
       combine(s.op, it->second.reg, s.value, it->second.reg);
       return;
@@ -202,11 +198,9 @@ void Lowering::reduce_lanes(const Stmt& s, const Place& target) {
     fail(ir::unsupported("{}: a reduction across lanes among other uses", s.target));
     return;
   }
-  auto t = std::find_if(
-      reduction->targets.begin(), reduction->targets.end(), [&](const Reduction::Target& known) {
-        return target.cell ? known.place.key == target.key
-                           : known.place.access == target.access;
-      });
+  auto t = std::find_if(reduction->targets.begin(), reduction->targets.end(), [&](const Reduction::Target& known) {
+    return target.cell ? known.place.key == target.key : known.place.access == target.access;
+  });
   if (t == reduction->targets.end()) {
     reduction->targets.push_back({target, {}});
     t = reduction->targets.end() - 1;
@@ -217,8 +211,7 @@ void Lowering::reduce_lanes(const Stmt& s, const Place& target) {
   for (const Binding& b : env_) {
     if (b.kind != Binding::Kind::loop) copy.push_back(b.value);
   }
-  auto partial = std::find_if(t->partials.begin(), t->partials.end(),
-                              [&](const auto& p) { return p.first == copy; });
+  auto partial = std::find_if(t->partials.begin(), t->partials.end(), [&](const auto& p) { return p.first == copy; });
   if (partial == t->partials.end()) {
     const int home = e_.home();
     e_.set_constant(home, identity(s.op), reduction->level);
@@ -239,8 +232,7 @@ void Lowering::finish_reduction(Reduction& r) {
     for (const auto& [copy, reg] : t.partials) values.push_back(reg);
     while (values.size() > 1) {
       std::vector<int> next;
-      for (size_t i = 0; i + 1 < values.size(); i += 2)
-        next.push_back(combine_values(r.op, values[i], values[i + 1]));
+      for (size_t i = 0; i + 1 < values.size(); i += 2) next.push_back(combine_values(r.op, values[i], values[i + 1]));
       if (values.size() % 2 == 1) next.push_back(values.back());
       values = std::move(next);
     }
@@ -257,9 +249,8 @@ void Lowering::finish_reduction(Reduction& r) {
         // reduce_max drops NaN: a second reduction carries it, as bits that are 0 where there is
         // none.
         const int nan = e_.compare(LeafOp::k_cmp_unord, values[0], values[0]);
-        const int flags = e_.op(
-            LeafOp::k_blend,
-            {e_.constant(0.0f), e_.constant(std::numeric_limits<float>::quiet_NaN())}, 0, nan);
+        const int flags =
+            e_.op(LeafOp::k_blend, {e_.constant(0.0f), e_.constant(std::numeric_limits<float>::quiet_NaN())}, 0, nan);
         const int flag = e_.op(LeafOp::k_reduce_add, {flags});
         const LeafOp op = r.op == AssignOp::max ? LeafOp::k_reduce_max : LeafOp::k_reduce_min;
         all = e_.op(LeafOp::k_bit_or, {e_.op(op, std::span<const int>(values)), flag});

@@ -7,8 +7,7 @@
 namespace lathe::jit {
 namespace {
 
-constexpr int64_t kConstantKey = -1, kExtentKey = -2, kAccessKey = -3, kTailKey = -4,
-                  kDerivedKey = -5, kBumpedKey = -6;
+constexpr int64_t kConstantKey = -1, kExtentKey = -2, kAccessKey = -3, kTailKey = -4, kDerivedKey = -5, kBumpedKey = -6;
 
 }  // namespace
 
@@ -26,8 +25,7 @@ KeyTable::Value* KeyTable::find(std::span<const int64_t> key, uint64_t hash) {
   const size_t mask = slots_.size() - 1;
   for (size_t i = hash & mask; slots_[i] >= 0; i = (i + 1) & mask) {
     Entry& e = entries_[static_cast<size_t>(slots_[i])];
-    if (e.hash == hash && e.size == key.size() &&
-        std::equal(key.begin(), key.end(), numbers_.begin() + e.begin))
+    if (e.hash == hash && e.size == key.size() && std::equal(key.begin(), key.end(), numbers_.begin() + e.begin))
       return &e.value;
   }
   return nullptr;
@@ -43,8 +41,7 @@ void KeyTable::set(std::span<const int64_t> key, uint64_t hash, Value value) {
   size_t i = hash & mask;
   while (slots_[i] >= 0) i = (i + 1) & mask;
   slots_[i] = static_cast<int32_t>(entries_.size());
-  entries_.push_back({hash, static_cast<uint32_t>(numbers_.size()),
-                      static_cast<uint32_t>(key.size()), value});
+  entries_.push_back({hash, static_cast<uint32_t>(numbers_.size()), static_cast<uint32_t>(key.size()), value});
   numbers_.insert(numbers_.end(), key.begin(), key.end());
 }
 
@@ -129,8 +126,8 @@ std::pmr::vector<Inst> Emitter::since(const Mark& from) const {
   return code;
 }
 
-bool Emitter::repeat(std::span<const Inst> code, const Mark& from,
-                     std::span<const LoopContext::Bump> moving, int64_t times) {
+bool Emitter::repeat(std::span<const Inst> code, const Mark& from, std::span<const LoopContext::Bump> moving,
+                     int64_t times) {
   std::pmr::vector<int64_t> shift(program_->ptrs.size(), memory_);
   for (const LoopContext::Bump& b : moving) shift[static_cast<size_t>(b.ptr)] = times * b.per_iteration.bytes;
   for (const Inst& i : code) {
@@ -204,7 +201,7 @@ void Emitter::remember(const Key& key, uint64_t hash, int reg, int level) {
   frames_[level].values.set(key.span(), hash, {reg, content(reg).value});
 }
 // What a frame in scope knows under the key in masks or ptrs; -1: nothing.
-int Emitter::known_in(KeyTable Frame::*table, const Key& key, uint64_t hash) {
+int Emitter::known_in(KeyTable Frame::* table, const Key& key, uint64_t hash) {
   for (int f = level(); f >= 0; --f) {
     if (const KeyTable::Value* v = (frames_[static_cast<size_t>(f)].*table).find(key.span(), hash)) return v->reg;
   }
@@ -261,8 +258,7 @@ int Emitter::extent_f32(Extent extent) {
 }
 
 Emitter::Key Emitter::access_key(const Access& at, int mask) {
-  Key key = key_of({kAccessKey, at.slot, at_slot(memory_id_, at.slot), mask_class(mask),
-                    at.uniform() ? 0 : 1});
+  Key key = key_of({kAccessKey, at.slot, at_slot(memory_id_, at.slot), mask_class(mask), at.uniform() ? 0 : 1});
   key.add(at.base);
   for (const LoopContext* loop : loops_) {
     const Linear* stride = at.loops.find(loop);
@@ -293,7 +289,8 @@ int Emitter::load(const Access& at, int mask) {
 void Emitter::load_into(int home, const Access& at, int mask) {
   const Mem from = mem(at);
   const bool byte = at.element == 1;
-  const LeafOp one = byte ? LeafOp::k_load_b8_bcast : LeafOp::k_load_bcast, lanes = byte ? LeafOp::k_load_b8 : LeafOp::k_load;
+  const LeafOp one = byte ? LeafOp::k_load_b8_bcast : LeafOp::k_load_bcast,
+               lanes = byte ? LeafOp::k_load_b8 : LeafOp::k_load;
   Inst& i = emit(at.uniform() ? one : lanes, home, level());
   i.mask = at.uniform() ? -1 : mask;
   i.mem = from;
@@ -328,8 +325,7 @@ int Emitter::compare(LeafOp op, int a, int b) {
 int Emitter::mask_tail(Extent extent, const LoopContext* loop, int64_t add) {
   const bool invariant = loop == nullptr && extent.arg != Extent::kSegLen;
   const int at = invariant && !scarce_masks() ? 0 : level();
-  const Key key =
-      key_of({kTailKey, extent.arg, extent.add, loop == nullptr ? 0 : loop->id, add});
+  const Key key = key_of({kTailKey, extent.arg, extent.add, loop == nullptr ? 0 : loop->id, add});
   const uint64_t hash = KeyTable::hash(key.span());
   if (!(scarce_masks() && tight_)) {
     if (const int mask = known_in(&Frame::masks, key, hash); mask >= 0) return mask;
@@ -340,8 +336,7 @@ int Emitter::mask_tail(Extent extent, const LoopContext* loop, int64_t add) {
   i.var = loop == nullptr ? -1 : loop->var;
   i.var_add = add;
   frames_[at].masks.set(key.span(), hash, {dst, 0});
-  if (tail_classes_.find(key.span(), hash) == nullptr)
-    tail_classes_.set(key.span(), hash, {dst, 0});
+  if (tail_classes_.find(key.span(), hash) == nullptr) tail_classes_.set(key.span(), hash, {dst, 0});
   at_slot(mask_class_, dst) = tail_classes_.find(key.span(), hash)->reg + 1;
   return dst;
 }

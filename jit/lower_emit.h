@@ -50,8 +50,7 @@ class KeyTable {
     int reg;
     int64_t id;
   };
-  explicit KeyTable(std::pmr::memory_resource* memory)
-      : entries_(memory), numbers_(memory), slots_(memory) {}
+  explicit KeyTable(std::pmr::memory_resource* memory) : entries_(memory), numbers_(memory), slots_(memory) {}
   static uint64_t hash(std::span<const int64_t> key);
   Value* find(std::span<const int64_t> key, uint64_t hash);
   void set(std::span<const int64_t> key, uint64_t hash, Value value);
@@ -100,10 +99,10 @@ class Emitter {
   // The instructions since `from`; nothing if other nodes stand among them.
   std::pmr::vector<Inst> since(const Mark& from) const;
   // False, and nothing emitted, if an address would leave its 32 bits.
-  bool repeat(std::span<const Inst> code, const Mark& from, std::span<const LoopContext::Bump> moving,
-              int64_t times);
-  // The code from begins[0] on, copies of one another that start at `begins` of the innermost frame: in turns, as far as registers
-  // allow (lower_interleave.cc). Registers in `kept` are read later; those in `held` hold values throughout.
+  bool repeat(std::span<const Inst> code, const Mark& from, std::span<const LoopContext::Bump> moving, int64_t times);
+  // The code from begins[0] on, copies of one another that start at `begins` of the innermost frame: in turns, as far
+  // as registers allow (lower_interleave.cc). Registers in `kept` are read later; those in `held` hold values
+  // throughout.
   void interleave(std::span<const size_t> begins, std::span<const int> kept, std::span<const int> held);
   void forget_values();  // values known so far: not kept in registers across what follows
   // In a tight block every register counts: where masks take vector registers they are made anew
@@ -196,7 +195,7 @@ class Emitter {
   int mask_class(int mask) const;
   int known(const Key& key, uint64_t hash);
   void remember(const Key& key, uint64_t hash, int reg, int level);
-  int known_in(KeyTable Frame::*table, const Key& key, uint64_t hash);
+  int known_in(KeyTable Frame::* table, const Key& key, uint64_t hash);
   int derived(int ptr, const Linear& offset, int level);
   int bumped(LoopContext* loop, int ptr, const Linear& per_iteration);
   Mem mem(const Access& at);
@@ -212,11 +211,11 @@ class Emitter {
   std::vector<std::unique_ptr<LoopContext>> all_loops_;
   std::pmr::vector<Register> registers_;
   int64_t next_id_ = 0;
-  std::vector<int64_t> memory_id_;   // by operand: how often it was stored to
-  std::vector<int> bases_;           // by operand: its pointer + 1, 0 if none yet
-  std::vector<Base> base_;           // by operand: the pointer that stands for it for now
+  std::vector<int64_t> memory_id_;  // by operand: how often it was stored to
+  std::vector<int> bases_;          // by operand: its pointer + 1, 0 if none yet
+  std::vector<Base> base_;          // by operand: the pointer that stands for it for now
   bool tight_ = false;
-  std::vector<int> mask_class_;      // by mask
+  std::vector<int> mask_class_;  // by mask
   KeyTable tail_classes_;
 };
 

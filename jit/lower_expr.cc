@@ -10,8 +10,7 @@ using ir::Expr;
 using ir::Op;
 
 int Lowering::index_value(const Expr& e) {
-  if (const std::optional<int64_t> c = constant_value(e, env_))
-    return e_.constant(static_cast<float>(*c));
+  if (const std::optional<int64_t> c = constant_value(e, env_)) return e_.constant(static_cast<float>(*c));
   if (const std::optional<Extent> x = plain_extent(e, env_)) return e_.extent_f32(*x);
   return fail(ir::unsupported("{} as a value", ir::print(e)));
 }
@@ -22,15 +21,13 @@ int Lowering::value(const Expr& e) {
     const ir::DType from = e->args[0]->type;
     if (e->type == ir::DType::f32 && from == ir::DType::i64) return index_value(e->args[0]);
     if (e->type == ir::DType::f32 && from == ir::DType::f32) return value(e->args[0]);
-    return fail(
-        ir::unsupported("cast from {} to {}", ir::dtype_name(from), ir::dtype_name(e->type)));
+    return fail(ir::unsupported("cast from {} to {}", ir::dtype_name(from), ir::dtype_name(e->type)));
   }
   if (e->op == Op::k_load) {
     const std::optional<Place> p = place(e->name, e->args);
     return p ? read(*p) : 0;
   }
-  if (e->type != ir::DType::f32)
-    return fail(ir::unsupported("{}: {} value", ir::print(e), ir::dtype_name(e->type)));
+  if (e->type != ir::DType::f32) return fail(ir::unsupported("{}: {} value", ir::print(e), ir::dtype_name(e->type)));
   if (e->op == Op::k_const_float) return e_.constant(static_cast<float>(e->fval));
   if (e->op == Op::k_select) return choose(e->args[0], e->args[1], e->args[2]);
   if (e->op == Op::k_mul) {

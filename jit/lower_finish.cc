@@ -154,9 +154,7 @@ void start_where_used(LeafProgram& p) {
     if (n.kind != Node::Kind::set_ptr) return false;
     const int to = n.steps[0].ptr;
     PtrInit init = p.ptrs[n.from];
-    if (uses[n.from] != 1 || sets[n.from] != 0 || sets[to] != 1 || init.slot < 0 ||
-        !init.terms.empty())
-      return false;
+    if (uses[n.from] != 1 || sets[n.from] != 0 || sets[to] != 1 || init.slot < 0 || !init.terms.empty()) return false;
     init.bytes += n.steps[0].bytes;
     init.terms = n.steps[0].terms;
     p.ptrs[to] = init;
@@ -287,7 +285,8 @@ void share_numbers(LeafProgram& p) {
   const auto rename = [](const Numbers& map, int& i) {
     if (i >= 0) i = map[i];
   };
-  Numbers vreg(static_cast<size_t>(p.num_vregs), -1, p.memory()), mask(static_cast<size_t>(p.num_masks), -1, p.memory());
+  Numbers vreg(static_cast<size_t>(p.num_vregs), -1, p.memory()),
+      mask(static_cast<size_t>(p.num_masks), -1, p.memory());
   int vregs = 0, masks = 0;
   const auto number = [](Numbers& map, int& next, int& i) {
     if (i < 0) return;
@@ -302,20 +301,18 @@ void share_numbers(LeafProgram& p) {
       rename(var, i.var);
       for (int& s : i.src) number(vreg, vregs, s);
       number(mask, masks, i.mask);
-      leaf_op_kind(i.op) == LeafOpKind::kMask ? number(mask, masks, i.dst)
-                                              : number(vreg, vregs, i.dst);
+      leaf_op_kind(i.op) == LeafOpKind::kMask ? number(mask, masks, i.dst) : number(vreg, vregs, i.dst);
       return;
     }
     rename(var, node.var);
     number(mask, masks, node.mask);
     for (PtrStep& s : node.steps) rename(ptr, s.ptr);
     if (node.kind == Node::Kind::set_ptr) rename(ptr, node.from);
-    for (int* i : {&node.seg_ptr_a, &node.seg_base_a, &node.seg_ptr_b, &node.seg_base_b})
-      rename(ptr, *i);
+    for (int* i : {&node.seg_ptr_a, &node.seg_base_a, &node.seg_ptr_b, &node.seg_base_b}) rename(ptr, *i);
   });
   prune(p.body, [](const Node& node) {
-    return node.kind == Node::Kind::set_ptr && node.from == node.steps[0].ptr &&
-           node.steps[0].bytes == 0 && node.steps[0].terms.empty();
+    return node.kind == Node::Kind::set_ptr && node.from == node.steps[0].ptr && node.steps[0].bytes == 0 &&
+           node.steps[0].terms.empty();
   });
   p.num_vregs = vregs;
   p.num_masks = masks;
@@ -354,12 +351,10 @@ std::string program_name(const ir::Kernel& leaf, const ir::Target& target, std::
     family = s.intrinsic == "mma" ? "matmul" : s.intrinsic;
     if (s.intrinsic != "mma") tile = fmt::format("{0}x{0}", target.lanes);
     ir::for_each_stmt(s.body, [&](const ir::Stmt& update) {
-      const ir::Buffer* c =
-          update.kind == ir::Stmt::Kind::assign ? leaf.find_buffer(update.target) : nullptr;
+      const ir::Buffer* c = update.kind == ir::Stmt::Kind::assign ? leaf.find_buffer(update.target) : nullptr;
       if (c == nullptr || c->place != ir::Place::reg) return;
       tile.clear();
-      for (const ir::Expr& d : c->dims)
-        tile += fmt::format("{}{}", tile.empty() ? "" : "x", ir::print(d));
+      for (const ir::Expr& d : c->dims) tile += fmt::format("{}{}", tile.empty() ? "" : "x", ir::print(d));
     });
   });
   if (family == "elementwise" && reduces) family = "row";

@@ -11,9 +11,7 @@ namespace {
 using ir::Expr;
 using ir::Op;
 
-int64_t floor_div(int64_t a, int64_t b) {
-  return a / b - ((a % b != 0 && (a < 0) != (b < 0)) ? 1 : 0);
-}
+int64_t floor_div(int64_t a, int64_t b) { return a / b - ((a % b != 0 && (a < 0) != (b < 0)) ? 1 : 0); }
 
 // map[key] += by, without zeros; false: too many keys.
 template <class Map, class K>
@@ -39,8 +37,7 @@ bool add_binding(const Binding* b, int64_t times, Affine& out) {
   if (b == nullptr) return false;
   out.constant += times * b->value;
   if (b->kind == Binding::Kind::lane) out.lane += times;
-  return b->kind != Binding::Kind::loop ||
-         accumulate(out.loops, static_cast<const LoopContext*>(b->loop), times);
+  return b->kind != Binding::Kind::loop || accumulate(out.loops, static_cast<const LoopContext*>(b->loop), times);
 }
 
 // e // d and e % d: terms divisible by d go out; what is left must stay inside [0, d) by itself.
@@ -116,8 +113,8 @@ static bool add_expr(const Expr& e, int64_t times, const Environment& env, Affin
     case Op::k_min:
     case Op::k_max:
       if (!a.is_constant() || !b.is_constant()) return false;
-      out.constant += times * (e->op == Op::k_min ? std::min(a.constant, b.constant)
-                                                  : std::max(a.constant, b.constant));
+      out.constant +=
+          times * (e->op == Op::k_min ? std::min(a.constant, b.constant) : std::max(a.constant, b.constant));
       return true;
     default:
       return false;
@@ -197,15 +194,12 @@ static bool add_plain(const Expr& e, int64_t times, PlainIndex& out) {
       return true;
     case Op::k_add:
     case Op::k_sub:
-      return add_plain(e->args[0], times, out) &&
-             add_plain(e->args[1], e->op == Op::k_add ? times : -times, out);
+      return add_plain(e->args[0], times, out) && add_plain(e->args[1], e->op == Op::k_add ? times : -times, out);
     case Op::k_neg:
       return add_plain(e->args[0], -times, out);
     case Op::k_mul:
-      if (e->args[0]->op == Op::k_const_int)
-        return add_plain(e->args[1], times * e->args[0]->ival, out);
-      return e->args[1]->op == Op::k_const_int &&
-             add_plain(e->args[0], times * e->args[1]->ival, out);
+      if (e->args[0]->op == Op::k_const_int) return add_plain(e->args[1], times * e->args[0]->ival, out);
+      return e->args[1]->op == Op::k_const_int && add_plain(e->args[0], times * e->args[1]->ival, out);
     default:
       return false;
   }
@@ -219,7 +213,8 @@ std::optional<PlainIndex> plain_index(const Expr& e) {
 
 PlainAccess plain_access(const ir::Buffer& buffer, int slot, const std::vector<Expr>& index,
                          std::pmr::memory_resource* memory) {
-  PlainAccess out{false, ir::dtype_bytes(buffer.type), std::pmr::vector<PlainIndex>(memory), std::pmr::vector<Linear>(memory)};
+  PlainAccess out{false, ir::dtype_bytes(buffer.type), std::pmr::vector<PlainIndex>(memory),
+                  std::pmr::vector<Linear>(memory)};
   const bool cell = buffer.place == ir::Place::reg;
   if (!cell && index.size() != buffer.strides.size()) return out;
   out.index.reserve(index.size());
@@ -289,9 +284,7 @@ bool PlainAccess::regular(const std::string& iter, bool cell) {
 
 std::optional<int> extent_slot(const std::string& symbol) {
   if (symbol == "seglen") return Extent::kSegLen;
-  if (symbol.size() != 2 || symbol[0] != 'e' || symbol[1] < '0' ||
-      symbol[1] >= '0' + ir::kMaxLeafExtents)
-    return {};
+  if (symbol.size() != 2 || symbol[0] != 'e' || symbol[1] < '0' || symbol[1] >= '0' + ir::kMaxLeafExtents) return {};
   return symbol[1] - '0';
 }
 
@@ -309,12 +302,10 @@ std::optional<Extent> plain_extent(const Expr& e, const Environment& env) {
 
 bool LaneBound::holds(int64_t lane) const {
   if (loop == nullptr) return lane < least;
-  return loop->full && loop->extent.arg == extent.arg &&
-         loop->width + extent.add - loop->extent.add > lane;
+  return loop->full && loop->extent.arg == extent.arg && loop->width + extent.add - loop->extent.add > lane;
 }
 
-std::optional<VectorExtent> vector_extent(const Expr& e, const Environment& env,
-                                          const ir::Kernel& leaf) {
+std::optional<VectorExtent> vector_extent(const Expr& e, const Environment& env, const ir::Kernel& leaf) {
   VectorExtent out;
   if (e->op == Op::k_min) {
     for (const Expr& side : e->args) {
@@ -327,8 +318,7 @@ std::optional<VectorExtent> vector_extent(const Expr& e, const Environment& env,
   }
   // min(a, b) - c and the like: the subtraction moves into the min.
   if (e->op == Op::k_sub && e->args[0]->op == Op::k_min) {
-    return vector_extent(
-        ir::min(e->args[0]->args[0] - e->args[1], e->args[0]->args[1] - e->args[1]), env, leaf);
+    return vector_extent(ir::min(e->args[0]->args[0] - e->args[1], e->args[0]->args[1] - e->args[1]), env, leaf);
   }
   const std::optional<Affine> a = affine(e, env);
   if (!a || a->lane != 0 || a->symbols.size() > 1 || a->loops.size() > 1) return {};

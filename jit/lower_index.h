@@ -76,9 +76,7 @@ class FixedMap {
   void erase_if(F&& f) {
     size_ = static_cast<int>(std::remove_if(entries_, entries_ + size_, f) - entries_);
   }
-  bool operator==(const FixedMap& o) const {
-    return std::equal(begin(), end(), o.begin(), o.end());
-  }
+  bool operator==(const FixedMap& o) const { return std::equal(begin(), end(), o.begin(), o.end()); }
 
  private:
   union {
@@ -185,8 +183,7 @@ struct VectorExtent {
   int64_t max = -1;
   std::vector<LaneBound> bounds;
 };
-std::optional<VectorExtent> vector_extent(const ir::Expr& e, const Environment& env,
-                                          const ir::Kernel& leaf);
+std::optional<VectorExtent> vector_extent(const ir::Expr& e, const Environment& env, const ir::Kernel& leaf);
 // "e3" -> 3, "seglen" -> kSegLen; null for other names.
 std::optional<int> extent_slot(const std::string& symbol);
 // symbol + constant, or a constant.

@@ -1,8 +1,10 @@
-// Copies of straight code that do not need each other, turn by turn: one's results arrive while the others' instructions start.
+// Copies of straight code that do not need each other, turn by turn: one's results arrive while the others'
+// instructions start.
 //
 //   a0 a1 a2  b0 b1 b2   ->   a0 b0 a1 b1 a2 b2
 //
-// At most kAbreast at once, fewer where registers do not suffice. Moves instructions, changes none; the caller vouches for memory.
+// At most kAbreast at once, fewer where registers do not suffice. Moves instructions, changes none; the caller vouches
+// for memory.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -18,8 +20,17 @@ constexpr int kSpare = 3;  // registers for operands that cannot come from memor
 // Registers, masks and pointers in one row of numbers ("things").
 class Copies {
  public:
-  Copies(const LeafProgram& program, const Nodes& nodes, std::span<const size_t> begins, std::pmr::memory_resource* memory)
-      : p_(program), begins_(begins), first_(begins[0]), end_(nodes.size()), memory_(memory), uses_(memory), made_(memory), writer_(memory), writes_(memory) {
+  Copies(const LeafProgram& program, const Nodes& nodes, std::span<const size_t> begins,
+         std::pmr::memory_resource* memory)
+      : p_(program),
+        begins_(begins),
+        first_(begins[0]),
+        end_(nodes.size()),
+        memory_(memory),
+        uses_(memory),
+        made_(memory),
+        writer_(memory),
+        writes_(memory) {
     const size_t things = static_cast<size_t>(p_.num_vregs + p_.num_masks) + p_.ptrs.size();
     writer_.assign(things, -1);
     writes_.assign(things, 0);
@@ -90,7 +101,8 @@ class Copies {
     return out;
   }
 
-  // What values made here occupy at once, at most; those in `kept` to the end. What is read before it is written comes from outside.
+  // What values made here occupy at once, at most; those in `kept` to the end. What is read before it is written comes
+  // from outside.
   struct Live {
     int vectors = 0, masks = 0;
   };
@@ -168,8 +180,8 @@ class Copies {
     if (n.inst.dst >= 0) out.written = kind == LeafOpKind::kMask ? p_.num_vregs + n.inst.dst : n.inst.dst;
     return out;
   }
-  // A branch moves as a whole. It reads what it does not make itself (of that, only what the copies make counts) and may change one
-  // register of those; otherwise the code does not count as straight.
+  // A branch moves as a whole. It reads what it does not make itself (of that, only what the copies make counts) and
+  // may change one register of those; otherwise the code does not count as straight.
   Uses uses_of_branch(const Nodes& nodes, const Node& branch) {
     if (made_.empty()) {
       made_.assign(writer_.size(), false);
@@ -228,7 +240,7 @@ class Copies {
   std::pmr::vector<Uses> uses_;  // of the nodes from first_ on
   bool straight_ = true;
   std::pmr::vector<uint8_t> made_;  // by thing: whether a copy makes it; filled where there is a branch
-  Counts writer_, writes_;  // by thing: the copy that writes it (-1: none), how often
+  Counts writer_, writes_;          // by thing: the copy that writes it (-1: none), how often
 };
 
 // nodes[i] = nodes[order[i - first]].

@@ -17,8 +17,7 @@ namespace {
 
 bool loads(const Expr& e, const std::string& buffer) {
   bool found = false;
-  ir::for_each_node(
-      e, [&](const ir::ExprNode& n) { found |= n.op == Op::k_load && n.name == buffer; });
+  ir::for_each_node(e, [&](const ir::ExprNode& n) { found |= n.op == Op::k_load && n.name == buffer; });
   return found;
 }
 bool any_uses(const std::vector<Expr>& index, const std::string& iter) {
@@ -42,14 +41,12 @@ struct ReductionScan {
       if (s.target != buffer) return true;
       found = true;
       if (lane.empty() || s.op != op || any_uses(s.index, lane)) return false;
-      return std::none_of(loops.begin(), loops.end(),
-                          [&](const std::string& l) { return any_uses(s.index, l); });
+      return std::none_of(loops.begin(), loops.end(), [&](const std::string& l) { return any_uses(s.index, l); });
     }
     const bool real = s.mark == Mark::none || s.mark == Mark::tensor;
     if (real) loops.push_back(s.iter);
     const std::string& inner = s.mark == Mark::vector ? s.iter : lane;
-    const bool ok = std::all_of(s.body.begin(), s.body.end(),
-                                [&](const Stmt& c) { return visit(c, inner, loops); });
+    const bool ok = std::all_of(s.body.begin(), s.body.end(), [&](const Stmt& c) { return visit(c, inner, loops); });
     if (real) loops.pop_back();
     return ok;
   }
@@ -59,8 +56,7 @@ struct ReductionScan {
 using Candidates = std::vector<std::pair<std::string, ir::AssignOp>>;
 void find_candidates(const Stmt& s, const std::string& lane, Candidates& out) {
   if (s.kind == Stmt::Kind::assign) {
-    if (!lane.empty() && s.op != ir::AssignOp::set && !any_uses(s.index, lane))
-      out.emplace_back(s.target, s.op);
+    if (!lane.empty() && s.op != ir::AssignOp::set && !any_uses(s.index, lane)) out.emplace_back(s.target, s.op);
     return;
   }
   for (const Stmt& c : s.body) find_candidates(c, s.mark == Mark::vector ? s.iter : lane, out);
@@ -100,24 +96,23 @@ int Lowering::slot_of(const std::string& buffer) const {
   return -1;
 }
 
-Lowering::KnownAccess& Lowering::known_access(const std::string& buffer,
-                                              const std::vector<Expr>& index) {
+Lowering::KnownAccess& Lowering::known_access(const std::string& buffer, const std::vector<Expr>& index) {
   if (const auto known = accesses_.find(index.data()); known != accesses_.end()) return known->second;
   const int slot = slot_of(buffer);
-  KnownAccess read{slot, slot < 0 ? PlainAccess{}
-                                  : plain_access(leaf_.buffers[static_cast<size_t>(slot)], slot, index, memory_)};
+  KnownAccess read{
+      slot, slot < 0 ? PlainAccess{} : plain_access(leaf_.buffers[static_cast<size_t>(slot)], slot, index, memory_)};
   return accesses_.emplace(index.data(), std::move(read)).first->second;
 }
 
-// Copies of unrolled scopes and vectors, each operation once, functions as about thirty; what a loop holds is not counted.
+// Copies of unrolled scopes and vectors, each operation once, functions as about thirty; what a loop holds is not
+// counted.
 size_t Lowering::likely_size(const Body& list) const {
   size_t total = 0;
   for (const Stmt& s : list) {
     size_t copies = 1;
     if (s.kind == Stmt::Kind::assign) {
-      ir::for_each_node(s.value, [&](const ir::ExprNode& n) {
-        total += ir::op_info(n.op).cls == ir::OpClass::kMath ? 30 : 1;
-      });
+      ir::for_each_node(s.value,
+                        [&](const ir::ExprNode& n) { total += ir::op_info(n.op).cls == ir::OpClass::kMath ? 30 : 1; });
       continue;
     }
     if (ir::is_const_int(s.extent) && s.mark == Mark::unroll) copies = s.extent->ival;
@@ -140,8 +135,7 @@ ir::Status Lowering::check_leaf() const {
     const bool param = ir::is_param(b.place);
     if (!param && b.place != ir::Place::reg)
       return ir::unsupported("buffer {} is neither an operand nor in registers", b.name);
-    if (param && &b - leaf_.buffers.data() != params++)
-      return ir::unsupported("operand {} after a register", b.name);
+    if (param && &b - leaf_.buffers.data() != params++) return ir::unsupported("operand {} after a register", b.name);
     if (param && !b.dims.empty() && b.strides.size() != b.dims.size()) {
       return ir::unsupported("operand {} without strides", b.name);
     }
@@ -151,13 +145,11 @@ ir::Status Lowering::check_leaf() const {
                              "where this lowering knows f32 (and copies of i32, conditions of b8)");
     }
   }
-  if (params > ir::kMaxLeafOperands)
-    return ir::unsupported("{} operands, at most {}", params, ir::kMaxLeafOperands);
+  if (params > ir::kMaxLeafOperands) return ir::unsupported("{} operands, at most {}", params, ir::kMaxLeafOperands);
   return {};
 }
 
-bool Lowering::reduces_only(const Stmt& stmt, const std::string& buffer, ir::AssignOp op,
-                            bool* found) const {
+bool Lowering::reduces_only(const Stmt& stmt, const std::string& buffer, ir::AssignOp op, bool* found) const {
   ReductionScan scan{buffer, op};
   std::vector<std::string> loops;
   const bool ok = scan.visit(stmt, {}, loops);
@@ -167,13 +159,12 @@ bool Lowering::reduces_only(const Stmt& stmt, const std::string& buffer, ir::Ass
 
 void Lowering::find_reductions(const Body& body, size_t at) {
   for (const auto& [buffer, op] : candidates(body[at])) {
-    const bool active = std::any_of(reductions_.begin(), reductions_.end(),
-                                    [&](const Reduction& r) { return r.buffer == buffer; });
+    const bool active =
+        std::any_of(reductions_.begin(), reductions_.end(), [&](const Reduction& r) { return r.buffer == buffer; });
     bool found = false;
     if (active || !reduces_only(body[at], buffer, op, &found)) continue;
     Reduction r{buffer, op, e_.level(), &body, at, {}};
-    for (size_t next = at + 1; next < body.size() && reduces_only(body[next], buffer, op, &found);
-         ++next) {
+    for (size_t next = at + 1; next < body.size() && reduces_only(body[next], buffer, op, &found); ++next) {
       if (found) r.last = next;
     }
     reductions_.push_back(std::move(r));

@@ -149,8 +149,8 @@ void Lowering::loop(const Stmt& s) {
   if (!tail.body.empty()) e_.append(std::move(tail));
 }
 
-void Lowering::guarded(const std::vector<LaneBound>& bounds, size_t at, int64_t lane,
-                       const Body& list, const std::function<void()>& inside) {
+void Lowering::guarded(const std::vector<LaneBound>& bounds, size_t at, int64_t lane, const Body& list,
+                       const std::function<void()>& inside) {
   while (at < bounds.size() && bounds[at].holds(lane)) ++at;
   if (at == bounds.size()) return inside();
   const LaneBound& b = bounds[at];
@@ -202,8 +202,7 @@ void Lowering::unrolled(const Stmt& s) {
     const auto copy = [&] {
       // Among many accumulators an epilogue reads its vectors again for every row rather than keep
       // them.
-      if (after_mma_ &&
-          static_cast<int>(cells_.size()) + kEpilogueRegisters > e_.program().vector_registers)
+      if (after_mma_ && static_cast<int>(cells_.size()) + kEpilogueRegisters > e_.program().vector_registers)
         e_.forget_values();
       env_.push_back({s.iter, Binding::Kind::number, i, extent->max, nullptr});
       body(s.body);
@@ -258,8 +257,7 @@ int Lowering::lane_mask(const VectorExtent& extent, int64_t base, std::string* s
   for (const LaneBound& b : extent.bounds) {
     if (b.holds(base + lanes_ - 1)) continue;
     mask = e_.mask_and(mask, e_.mask_tail(b.extent, b.loop, base));
-    *signature +=
-        fmt::format("{},{},{}:", b.extent.arg, b.extent.add, b.loop == nullptr ? 0 : b.loop->id);
+    *signature += fmt::format("{},{},{}:", b.extent.arg, b.extent.add, b.loop == nullptr ? 0 : b.loop->id);
   }
   if (mask >= 0) *signature += fmt::format("{}", base);
   return mask;
@@ -271,14 +269,14 @@ void Lowering::vector_scope(const Stmt& s) {
     fail(ir::unsupported("scope {}: extent {} of a vector scope", s.iter, ir::print(s.extent)));
     return;
   }
-  // A scope of one lane is its only element: nothing tells what it writes from one element of all lanes, as its iterator is 0 everywhere.
+  // A scope of one lane is its only element: nothing tells what it writes from one element of all lanes, as its
+  // iterator is 0 everywhere.
   if (extent->max == 1 || !lanes_are_regular(s)) return lane_by_lane(s, *extent);
   for (int64_t base = 0; base < extent->max && e_.ok(); base += lanes_) {
     Lane lane{s.iter, -1, {}};
     lane.mask = lane_mask(*extent, base, &lane.signature);
     lane_ = std::move(lane);
-    env_.push_back({s.iter, Binding::Kind::lane, base,
-                    std::min<int64_t>(lanes_, extent->max - base), nullptr});
+    env_.push_back({s.iter, Binding::Kind::lane, base, std::min<int64_t>(lanes_, extent->max - base), nullptr});
     body(s.body);
     env_.pop_back();
     lane_.reset();

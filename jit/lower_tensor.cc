@@ -39,9 +39,8 @@ const Stmt* only_assign(const std::vector<Stmt>& body) {
 
 void Lowering::mma(const Stmt& s) {
   const Stmt* update = only_assign(s.body);
-  const bool product = update != nullptr && update->op == ir::AssignOp::add &&
-                       update->value->op == Op::k_mul && update->value->args[0]->op == Op::k_load &&
-                       update->value->args[1]->op == Op::k_load;
+  const bool product = update != nullptr && update->op == ir::AssignOp::add && update->value->op == Op::k_mul &&
+                       update->value->args[0]->op == Op::k_load && update->value->args[1]->op == Op::k_load;
   const int a = product ? slot_of(update->value->args[0]->name) : -1;
   const int b = product ? slot_of(update->value->args[1]->name) : -1;
   const std::optional<Extent> extent = plain_extent(s.extent, env_);
@@ -56,7 +55,7 @@ void Lowering::mma(const Stmt& s) {
   }
   const auto before = open_block(s.body);
   e_.forget_values();
-  after_mma_ = false;  // of a tile before this one
+  after_mma_ = false;                        // of a tile before this one
   std::vector<std::pair<int, int>> streams;  // pointer, lines per kUnroll steps
   for (const Stmt& c : s.body) {
     if (c.kind != Stmt::Kind::prefetch) continue;
@@ -87,9 +86,8 @@ void Lowering::mma(const Stmt& s) {
   std::pmr::vector<Inst> first(memory_);
   Emitter::Mark start{};
   const auto step = [&](int k) {
-    const bool moves = k == 0 || std::all_of(l->bumps.begin(), l->bumps.end(), [](const LoopContext::Bump& b) {
-      return b.per_iteration.constant();
-    });
+    const bool moves = k == 0 || std::all_of(l->bumps.begin(), l->bumps.end(),
+                                             [](const LoopContext::Bump& b) { return b.per_iteration.constant(); });
     if (!first.empty() && moves && e_.repeat(first, start, l->bumps, k)) return;
     const Emitter::Mark mark = e_.mark();
     env_.push_back({s.iter, Binding::Kind::loop, k, 0, l});
@@ -111,8 +109,7 @@ void Lowering::mma(const Stmt& s) {
     for (int k = 0; k < count && e_.ok(); ++k) {
       if (count == kUnroll) {
         for (const auto& [ptr, lines] : streams) {
-          for (int line = lines * k / kUnroll; line < lines * (k + 1) / kUnroll; ++line)
-            e_.prefetch(ptr, 64 * line);
+          for (int line = lines * k / kUnroll; line < lines * (k + 1) / kUnroll; ++line) e_.prefetch(ptr, 64 * line);
         }
       }
       step(k);
@@ -149,8 +146,7 @@ void Lowering::mma(const Stmt& s) {
 
 // d[.., c, r] = s[.., r, c] where c is adjacent in s and r in d.
 void Lowering::transpose(const Stmt& s) {
-  const Stmt* inner =
-      s.body.size() == 1 && s.body[0].kind == Stmt::Kind::scope ? &s.body[0] : nullptr;
+  const Stmt* inner = s.body.size() == 1 && s.body[0].kind == Stmt::Kind::scope ? &s.body[0] : nullptr;
   const Stmt* copy = inner != nullptr && inner->body.size() == 1 ? &inner->body[0] : nullptr;
   if (copy == nullptr || copy->kind != Stmt::Kind::assign || copy->op != ir::AssignOp::set ||
       copy->value->op != Op::k_load) {
@@ -158,8 +154,8 @@ void Lowering::transpose(const Stmt& s) {
     return;
   }
   // The side whose lanes are adjacent in the source is the column.
-  const auto adjacent = [&](const std::string& lane, const std::string& other,
-                            const std::string& buffer, const std::vector<Expr>& index) {
+  const auto adjacent = [&](const std::string& lane, const std::string& other, const std::string& buffer,
+                            const std::vector<Expr>& index) {
     Environment env = env_;
     env.push_back({other, Binding::Kind::number, 0, 1, nullptr});
     env.push_back({lane, Binding::Kind::lane, 0, lanes_, nullptr});
@@ -218,28 +214,29 @@ void Lowering::transpose_line(const Stmt& copy, const Stmt& one, const Stmt& run
   Stmt moved = copy;
   for (Expr& e : moved.index) e = ir::substitute(e, {{run.iter, whole}});
   moved.value = ir::substitute(moved.value, {{run.iter, whole}});
-  Stmt lanes = ir::make_scope(run.iter, ir::min(Expr(lanes_), run.extent - Expr(lanes_) * ir::iter(block)), {std::move(moved)});
+  Stmt lanes =
+      ir::make_scope(run.iter, ir::min(Expr(lanes_), run.extent - Expr(lanes_) * ir::iter(block)), {std::move(moved)});
   lanes.mark = ir::Mark::vector;
   Stmt blocks = ir::make_scope(block, ir::ceildiv(run.extent, Expr(lanes_)), {std::move(lanes)});
   made_.push_back(std::make_unique<Stmt>(ir::make_scope(one.iter, one.extent, {std::move(blocks)})));
   loop(*made_.back());
 }
 
-// Whether the target states a size that holds each square that has a row: what lies past the last row is nobody's, and gets the zeros that stand
-// for it.
+// Whether the target states a size that holds each square that has a row: what lies past the last row is nobody's, and
+// gets the zeros that stand for it.
 bool Lowering::has_room(const ir::Buffer& target, const Expr& index, const std::string& row, int64_t row0) {
   if (target.dims.empty() || !target.dims.back()) return false;
   const std::optional<int64_t> size = constant_value(target.dims.back(), {});
   env_.push_back({row, Binding::Kind::lane, row0, lanes_, nullptr});
   const std::optional<Affine> at = affine(index, env_);
   env_.pop_back();
-  if (!size || *size % lanes_ != 0 || !at || at->lane != 1 || !at->symbols.empty() || at->constant % lanes_ != 0) return false;
+  if (!size || *size % lanes_ != 0 || !at || at->lane != 1 || !at->symbols.empty() || at->constant % lanes_ != 0)
+    return false;
   return std::all_of(at->loops.begin(), at->loops.end(), [&](const auto& step) { return step.second % lanes_ == 0; });
 }
 
 void Lowering::transpose_tile(const Stmt& copy, const std::string& row, const std::string& col,
-                              const VectorExtent& rows, const VectorExtent& cols, int64_t row0,
-                              int64_t col0) {
+                              const VectorExtent& rows, const VectorExtent& cols, int64_t row0, int64_t col0) {
   // One side of the copy: `lane` runs along a vector, `number` counts the vectors.
   struct Side {
     int slot;
@@ -251,8 +248,7 @@ void Lowering::transpose_tile(const Stmt& copy, const std::string& row, const st
     return Side{slot, index, plain_access(leaf_.buffers[static_cast<size_t>(slot)], slot, index, memory_)};
   };
   Side source = side_of(copy.value->name, copy.value->args), target = side_of(copy.target, copy.index);
-  const auto at = [&](Side& side, const std::string& number, int64_t n, const std::string& lane,
-                      int64_t base) {
+  const auto at = [&](Side& side, const std::string& number, int64_t n, const std::string& lane, int64_t base) {
     env_.push_back({number, Binding::Kind::number, n, 1, nullptr});
     env_.push_back({lane, Binding::Kind::lane, base, lanes_, nullptr});
     const std::optional<Access> a =
@@ -263,8 +259,7 @@ void Lowering::transpose_tile(const Stmt& copy, const std::string& row, const st
     return a.value_or(Access{});
   };
   const auto partial = [](const VectorExtent& side, int64_t n) {
-    return std::any_of(side.bounds.begin(), side.bounds.end(),
-                       [&](const LaneBound& b) { return !b.holds(n); });
+    return std::any_of(side.bounds.begin(), side.bounds.end(), [&](const LaneBound& b) { return !b.holds(n); });
   };
   std::string unused;
   const int col_mask = lane_mask(cols, col0, &unused), row_mask = lane_mask(rows, row0, &unused);
@@ -289,10 +284,8 @@ void Lowering::transpose_tile(const Stmt& copy, const std::string& row, const st
   const auto op = [&](LeafOp o, int x, int y, uint32_t imm = 0) { return e_.op(o, {x, y}, imm); };
   std::pmr::vector<int> t(v.size(), memory_);
   for (size_t g = 0; g < v.size(); g += 4) {
-    const int a = op(LeafOp::k_unpack_lo32, v[g], v[g + 1]),
-              b = op(LeafOp::k_unpack_hi32, v[g], v[g + 1]);
-    const int c = op(LeafOp::k_unpack_lo32, v[g + 2], v[g + 3]),
-              d = op(LeafOp::k_unpack_hi32, v[g + 2], v[g + 3]);
+    const int a = op(LeafOp::k_unpack_lo32, v[g], v[g + 1]), b = op(LeafOp::k_unpack_hi32, v[g], v[g + 1]);
+    const int c = op(LeafOp::k_unpack_lo32, v[g + 2], v[g + 3]), d = op(LeafOp::k_unpack_hi32, v[g + 2], v[g + 3]);
     t[g] = op(LeafOp::k_unpack_lo64, a, c);
     t[g + 1] = op(LeafOp::k_unpack_hi64, a, c);
     t[g + 2] = op(LeafOp::k_unpack_lo64, b, d);
@@ -321,7 +314,8 @@ void Lowering::transpose_tile(const Stmt& copy, const std::string& row, const st
   const auto store = [&] {
     for (int64_t c = col0; c < std::min<int64_t>(col0 + lanes_, cols.max) && e_.ok(); ++c) {
       const Access to = at(target, col, c, row, row0);
-      guarded(cols.bounds, 0, c, {}, [&] { e_.store(to, out[static_cast<size_t>(c - col0)], room ? -1 : row_mask, into.stream); });
+      guarded(cols.bounds, 0, c, {},
+              [&] { e_.store(to, out[static_cast<size_t>(c - col0)], room ? -1 : row_mask, into.stream); });
     }
   };
   // A square of no rows at all may lie beyond the size.

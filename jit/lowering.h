@@ -25,15 +25,13 @@ namespace lathe::jit {
 class Lowering {
  public:
   // What is kept in tables goes all at once: memory that frees little before serves best.
-  Lowering(const ir::Kernel& leaf, const ir::Target& target, LeafProgram* program,
-           std::pmr::memory_resource* memory)
+  Lowering(const ir::Kernel& leaf, const ir::Target& target, LeafProgram* program, std::pmr::memory_resource* memory)
       : leaf_(leaf), lanes_(target.lanes), memory_(memory), e_(program, memory), ranks_(memory) {
     env_.reserve(12);
     ranks_.reserve(leaf.buffers.size());
     for (const ir::Buffer& b : leaf.buffers) {
       const auto before = [&](const ir::Buffer& o) { return o.name < b.name; };
-      ranks_.push_back(static_cast<int>(
-          std::count_if(leaf.buffers.begin(), leaf.buffers.end(), before)));
+      ranks_.push_back(static_cast<int>(std::count_if(leaf.buffers.begin(), leaf.buffers.end(), before)));
     }
   }
   ir::Status run();
@@ -97,8 +95,7 @@ class Lowering {
   // lower_scan.cc
   ir::Status check_leaf() const;
   void find_reductions(const Body& body, size_t at);
-  bool reduces_only(const ir::Stmt& stmt, const std::string& buffer, ir::AssignOp op,
-                    bool* found) const;
+  bool reduces_only(const ir::Stmt& stmt, const std::string& buffer, ir::AssignOp op, bool* found) const;
   bool lanes_are_regular(const ir::Stmt& scope);
   int slot_of(const std::string& buffer) const;
   int rank_of(int slot) const { return ranks_[static_cast<size_t>(slot)]; }
@@ -151,9 +148,8 @@ class Lowering {
   void mma(const ir::Stmt& s);
   void transpose(const ir::Stmt& s);
   void transpose_line(const ir::Stmt& copy, const ir::Stmt& one, const ir::Stmt& run);
-  void transpose_tile(const ir::Stmt& assign, const std::string& row, const std::string& col,
-                      const VectorExtent& rows, const VectorExtent& cols, int64_t row0,
-                      int64_t col0);
+  void transpose_tile(const ir::Stmt& assign, const std::string& row, const std::string& col, const VectorExtent& rows,
+                      const VectorExtent& cols, int64_t row0, int64_t col0);
 
   const ir::Kernel& leaf_;
   const int lanes_;
@@ -167,10 +163,11 @@ class Lowering {
   // What was found of the kernel's own statements and indices, by their place in it.
   std::pmr::unordered_map<const ir::Expr*, KnownAccess> accesses_{memory_};
   std::pmr::unordered_map<const ir::Stmt*, bool> regular_{memory_};
-  std::pmr::unordered_map<const ir::Stmt*, std::vector<std::pair<std::string, ir::AssignOp>>>
-      candidates_{memory_};
-  std::vector<std::unique_ptr<ir::Stmt>> made_;  // statements that are not the kernel's: the tables above know their places, too
-  std::pmr::vector<size_t>* copies_ = nullptr;  // the unrolled scope below adds where its copies begin; null: it is the outermost
+  std::pmr::unordered_map<const ir::Stmt*, std::vector<std::pair<std::string, ir::AssignOp>>> candidates_{memory_};
+  std::vector<std::unique_ptr<ir::Stmt>>
+      made_;  // statements that are not the kernel's: the tables above know their places, too
+  std::pmr::vector<size_t>* copies_ =
+      nullptr;  // the unrolled scope below adds where its copies begin; null: it is the outermost
   int tensor_streams_ = 0;
   bool after_mma_ = false;
 };

@@ -146,8 +146,7 @@ bool has_vector_result(const FlatOp& op) {
 }
 
 // Linear scan. A register defined before a loop and touched in it lives to the loop's end.
-int compact_registers(std::vector<FlatOp>& ops, const std::vector<std::pair<int, int>>& loops,
-                      int num_vregs) {
+int compact_registers(std::vector<FlatOp>& ops, const std::vector<std::pair<int, int>>& loops, int num_vregs) {
   std::vector<Range> ranges(num_vregs);
   const auto touch = [&](int reg, int at) {
     if (reg < 0) return;
@@ -237,14 +236,11 @@ void PreparedProgram::run(const ir::LeafArgs& args) const {
     state.ptrs = more_ptrs.get();
   }
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-    return portable_run_avx2(*this, args, state);
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return portable_run_avx2(*this, args, state);
 #endif
   portable_run_baseline(*this, args, state);
 }
 
-void execute_portable(const LeafProgram& program, const ir::LeafArgs& args) {
-  PreparedProgram(program).run(args);
-}
+void execute_portable(const LeafProgram& program, const ir::LeafArgs& args) { PreparedProgram(program).run(args); }
 
 }  // namespace lathe::jit

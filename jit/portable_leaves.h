@@ -68,9 +68,7 @@ struct PortableState {
 };
 // The executor compiled for any x86-64 (or another machine) and for AVX2 with FMA: the same bits,
 // other speed.
-void portable_run_baseline(const PreparedProgram& program, const ir::LeafArgs& args,
-                           PortableState state);
-void portable_run_avx2(const PreparedProgram& program, const ir::LeafArgs& args,
-                       PortableState state);
+void portable_run_baseline(const PreparedProgram& program, const ir::LeafArgs& args, PortableState state);
+void portable_run_avx2(const PreparedProgram& program, const ir::LeafArgs& args, PortableState state);
 
 }  // namespace lathe::jit

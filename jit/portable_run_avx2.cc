@@ -1,4 +1,5 @@
-// The portable executor compiled for AVX2 and FMA: the same bits, several times the speed. Called only where CPUID allows.
+// The portable executor compiled for AVX2 and FMA: the same bits, several times the speed. Called only where CPUID
+// allows.
 #include "jit/portable_leaves.h"
 
 #if defined(__x86_64__)

@@ -1,5 +1,5 @@
-// See profiler_map.h. The GDB interface is two symbols with fixed names that the debugger looks for, and a list behind one of
-// them: process-wide state by its nature, guarded by one lock.
+// See profiler_map.h. The GDB interface is two symbols with fixed names that the debugger looks for, and a list behind
+// one of them: process-wide state by its nature, guarded by one lock.
 #include "jit/profiler_map.h"
 
 #include <elf.h>
@@ -69,7 +69,8 @@ struct SymbolFile {
     const auto address = reinterpret_cast<uintptr_t>(code.text);
 
     section[kText] = {1, SHT_NOBITS, SHF_ALLOC | SHF_EXECINSTR, address, 0, image.text_bytes, 0, 0, 16, 0};
-    section[kSymtab] = {7, SHT_SYMTAB, 0, 0, offsetof(SymbolFile, symbol), sizeof symbol, kStrtab, 1, 8, sizeof(Elf64_Sym)};
+    section[kSymtab] = {7, SHT_SYMTAB,       0, 0, offsetof(SymbolFile, symbol), sizeof symbol, kStrtab, 1,
+                        8, sizeof(Elf64_Sym)};
     section[kStrtab] = {15, SHT_STRTAB, 0, 0, offsetof(SymbolFile, names), length + 2, 0, 0, 1, 0};
     section[kShstrtab] = {23, SHT_STRTAB, 0, 0, offsetof(SymbolFile, section_names), sizeof section_names, 0, 0, 1, 0};
     symbol[1].st_name = 1;

@@ -1,5 +1,6 @@
-// Names of generated code for tools: a line per leaf in perf's map file, and an in-memory symbol file per leaf for debuggers (the
-// GDB JIT interface). Off unless asked for. Faults (no directory to write to) are silent: tools see less. Thread-safe.
+// Names of generated code for tools: a line per leaf in perf's map file, and an in-memory symbol file per leaf for
+// debuggers (the GDB JIT interface). Off unless asked for. Faults (no directory to write to) are silent: tools see
+// less. Thread-safe.
 #pragma once
 #include <cstdint>
 #include <string>

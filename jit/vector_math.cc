@@ -2,21 +2,24 @@
 // leading terms (relative error of the whole function), rounded one after another. Errors of whole
 // functions are in vector_math.def.
 //
-// Levels give equal bits, but for what AVX2 makes 0 below 2^-126: exp2 and normal_cdf, where softmax and gelu spend their time. exp, tanh, sin
-// and cos round to integers by adding 1.5 * 2^23 and some: the sum holds the integer in its low bits, so a shift by 23 makes a power of 2 of
-// it. scalef (not on AVX2) rounds p 2^n once, whatever n; exp without it takes two factors, the first product being exact.
+// Levels give equal bits, but for what AVX2 makes 0 below 2^-126: exp2 and normal_cdf, where softmax and gelu spend
+// their time. exp, tanh, sin and cos round to integers by adding 1.5 * 2^23 and some: the sum holds the integer in its
+// low bits, so a shift by 23 makes a power of 2 of it. scalef (not on AVX2) rounds p 2^n once, whatever n; exp without
+// it takes two factors, the first product being exact.
 //
 //   exp x      n = round(x / ln 2), r = x - n ln 2 in two parts, e^r = 1 + r + r^2 q(r), times 2^n.
-//   exp2 x     n = round(x), f = x - n exactly, 2^f of degree 5, times 2^n: scalef knows what is too large, and infinities. By pairs of terms:
-//              three steps wait for each other instead of five. AVX2: n goes into the exponent bits.
+//   exp2 x     n = round(x), f = x - n exactly, 2^f of degree 5, times 2^n: scalef knows what is too large, and
+//              infinities. By pairs of terms: three steps wait for each other instead of five. AVX2: n goes into the
+//              exponent bits.
 //   tanh x     m = expm1(2|x|) = 2^n (r + r^2 q(r)) + (2^n - 1); m / (m + 2) with the sign of x.
-//   sigmoid x  1 / (1 + 2^t), t = -x log2 e rounded: off by 5e-8 |x| where it is small, 0 where 2^t is infinite (x < -88.7).
-//   normal_cdf x   e = 2^g(|x|), g fitted to log2 of the function at -|x|; e or, for x >= 0, 1 - e. Within 1.6e-7, and 2e-3 of
-//              itself down to x = -7. x normal_cdf(x) is max(x, 0) - |x| e below kAllOne, x beyond.
-//   log x      x = 2^k m, m in [sqrt(1/2), sqrt 2), f = m - 1; f - f^2/2 + f^3 p(f) + k ln 2 in two
-//   parts. erf x      |x| < 0.9: x + x q(x^2); else 1 - exp(g(|x|)), g fitted to log erfc up
-//   to 3.95, where erf rounds to 1. sin, cos   r = x - n pi/2 in three parts, polynomials on
-//   [-pi/4, pi/4] swapped and signed by n; beyond 1e5 r comes from far_angle, in a branch that is taken where a lane needs it.
+//   sigmoid x  1 / (1 + 2^t), t = -x log2 e rounded: off by 5e-8 |x| where it is small, 0 where 2^t is infinite
+//              (x < -88.7).
+//   normal_cdf x  e = 2^g(|x|), g fitted to log2 of the function at -|x|; e or, for x >= 0, 1 - e. Within 1.6e-7, and
+//              2e-3 of itself down to x = -7. x normal_cdf(x) is max(x, 0) - |x| e below kAllOne, x beyond.
+//   log x      x = 2^k m, m in [sqrt(1/2), sqrt 2), f = m - 1; f - f^2/2 + f^3 p(f) + k ln 2 in two parts.
+//   erf x      |x| < 0.9: x + x q(x^2); else 1 - exp(g(|x|)), g fitted to log erfc up to 3.95, where erf rounds to 1.
+//   sin, cos   r = x - n pi/2 in three parts, polynomials on [-pi/4, pi/4] swapped and signed by n; beyond 1e5 r comes
+//              from far_angle, in a branch that is taken where a lane needs it.
 #include "jit/vector_math.h"
 
 #include <initializer_list>
@@ -60,10 +63,8 @@ class Math {
     const int a = op(LeafOp::k_bit_andnot, bits(kSign), x);
     const int y = op(LeafOp::k_min, constant(20.0f), op(LeafOp::k_add, a, a));
     const Reduced r = reduce_ln2(y, kBias);
-    const int q = op(
-        LeafOp::k_mul,
-        polynomial(r.r, {0.00138378609f, 0.00836731866f, 0.0416677408f, 0.166665375f, 0.49999997f}),
-        r.r);
+    const int q = op(LeafOp::k_mul,
+                     polynomial(r.r, {0.00138378609f, 0.00836731866f, 0.0416677408f, 0.166665375f, 0.49999997f}), r.r);
     const int power = power_of_two(r.sum);
     const int m = fma(power, fma(q, r.r, r.r), op(LeafOp::k_sub, power, constant(1.0f)));
     return op(LeafOp::k_bit_or, op(LeafOp::k_div, m, op(LeafOp::k_add, m, constant(2.0f))), sign);
@@ -96,11 +97,11 @@ class Math {
     const int from = op(LeafOp::k_isub, scaled, bits(0x3f3504f3u));
     const int k = e_.op(LeafOp::k_shift_right_arith, {from}, 23);
     const int m = op(LeafOp::k_isub, scaled, e_.op(LeafOp::k_shift_left, {k}, 23));
-    const int exponent = op(LeafOp::k_add, e_.op(LeafOp::k_cvt_i32_f32, {k}),
-                            blend(tiny, constant(0.0f), constant(-23.0f)));
+    const int exponent =
+        op(LeafOp::k_add, e_.op(LeafOp::k_cvt_i32_f32, {k}), blend(tiny, constant(0.0f), constant(-23.0f)));
     const int f = op(LeafOp::k_sub, m, constant(1.0f));
-    const int p = polynomial(f, {-0.0756455883f, 0.127546564f, -0.131669834f, 0.142007545f,
-                                 -0.166232258f, 0.200012654f, -0.250008255f, 0.333333313f, -0.5f});
+    const int p = polynomial(f, {-0.0756455883f, 0.127546564f, -0.131669834f, 0.142007545f, -0.166232258f, 0.200012654f,
+                                 -0.250008255f, 0.333333313f, -0.5f});
     const int square = op(LeafOp::k_mul, f, f);
     const int rest = fma(exponent, constant(kLn2Low), op(LeafOp::k_mul, square, p));
     int y = fma(exponent, constant(kLn2High), op(LeafOp::k_add, f, rest));
@@ -112,18 +113,16 @@ class Math {
   // Ordered for few live registers: x and the small branch are all that waits while the large one
   // is made.
   int erf(int x) {
-    const int q =
-        polynomial(op(LeafOp::k_mul, x, x), {-0.000600380707f, 0.00499585411f, -0.0267685801f,
-                                             0.11281877f, -0.376125008f, 0.128379151f});
+    const int q = polynomial(op(LeafOp::k_mul, x, x), {-0.000600380707f, 0.00499585411f, -0.0267685801f, 0.11281877f,
+                                                       -0.376125008f, 0.128379151f});
     const int small = fma(q, x, x);
     const int a = op(LeafOp::k_bit_andnot, bits(kSign), x);
     const int is_large = less(constant(0.9f), a);
     const int g = polynomial(op(LeafOp::k_min, constant(3.95f), a),
-                             {0.000198220121f, -0.00306549738f, 0.0223152377f, -0.104113713f,
-                              -0.636976063f, -1.12779725f, -0.000166448051f});
+                             {0.000198220121f, -0.00306549738f, 0.0223152377f, -0.104113713f, -0.636976063f,
+                              -1.12779725f, -0.000166448051f});
     const int size = op(LeafOp::k_sub, constant(1.0f), exp_inside(g));
-    return blend(is_large, small,
-                 op(LeafOp::k_bit_or, size, op(LeafOp::k_bit_and, x, bits(kSign))));
+    return blend(is_large, small, op(LeafOp::k_bit_or, size, op(LeafOp::k_bit_and, x, bits(kSign))));
   }
 
   // quarter 0: sin, 1: cos.
@@ -181,13 +180,15 @@ class Math {
   }
   // 2^n from a sum with bias 127.
   int power_of_two(int sum) { return e_.op(LeafOp::k_shift_left, {sum}, 23); }
-  // p 2^n, n from -150 to 128, from a sum with twice the bias: the halves of n + 254 are the exponent fields of two factors.
+  // p 2^n, n from -150 to 128, from a sum with twice the bias: the halves of n + 254 are the exponent fields of two
+  // factors.
   int times_any_power(int p, int sum) {
     const int half = op(LeafOp::k_bit_and, e_.op(LeafOp::k_shift_left, {sum}, 22), bits(0xff800000u));
     const int rest = op(LeafOp::k_isub, e_.op(LeafOp::k_shift_left, {sum}, 23), half);
     return op(LeafOp::k_mul, op(LeafOp::k_mul, p, half), rest);
   }
-  // The sine of quarters pi/2 + r, from the low two bits of `quarters`: bit 30 (2.0 or 0.0) chooses the polynomial, bit 31 is the sign.
+  // The sine of quarters pi/2 + r, from the low two bits of `quarters`: bit 30 (2.0 or 0.0) chooses the polynomial, bit
+  // 31 is the sign.
   Wave wave(int r, int quarters) {
     const int z = op(LeafOp::k_mul, r, r);
     const int s = fma(op(LeafOp::k_mul, polynomial(z, {-0.000195068467f, 0.00833210163f, -0.166666538f}), z), r, r);
@@ -196,10 +197,11 @@ class Math {
     const int odd = e_.compare(LeafOp::k_cmp_ne, top, constant(0.0f));
     return {blend(odd, s, c), op(LeafOp::k_bit_and, top, bits(kSign))};
   }
-  // Any finite x of 1e5 or more in size. x / 2 pi by eight pieces of 1 / 2 pi, each product exact as two floats: whole turns fall away,
-  // what is left goes into a fixed point of 2^-31 turns that wraps, and what lies below that into `rest`. Within 2^-23 of r.
+  // Any finite x of 1e5 or more in size. x / 2 pi by eight pieces of 1 / 2 pi, each product exact as two floats: whole
+  // turns fall away, what is left goes into a fixed point of 2^-31 turns that wraps, and what lies below that into
+  // `rest`. Within 2^-23 of r.
   Angle far_angle(int x) {
-    constexpr float kPieces[] = {0x1.45f306p+61f, 0x1.b93910p+36f,  0x1.529fc0p+10f,  0x1.3abe88p-13f,
+    constexpr float kPieces[] = {0x1.45f306p+61f, 0x1.b93910p+36f, 0x1.529fc0p+10f, 0x1.3abe88p-13f,
                                  0x1.ea69bap-35f, 0x1.81b6c4p-59f, 0x1.2b3278p-83f, 0x1.0e4104p-108f};  // times 2^64
     constexpr int kWhole = 6, kLast = 7;  // from piece 6 on products are below half a turn, from 7 on below 2^-42
     const int scaled = op(LeafOp::k_mul, x, constant(0x1p-64f));
@@ -212,11 +214,16 @@ class Math {
     };
     for (int i = 0; i <= kLast; ++i) {
       const int piece = constant(kPieces[i]), high = op(LeafOp::k_mul, scaled, piece);
-      const int over = i < kLast ? fnma(scaled, piece, high) : -1;  // by what `high` is too large: as large as the next piece's product
-      if (i < kLast) collect(high, i < kWhole, LeafOp::k_iadd, LeafOp::k_add);
-      else rest = op(LeafOp::k_add, rest, high);
-      if (i + 1 < kLast) collect(over, i + 1 < kWhole, LeafOp::k_isub, LeafOp::k_sub);
-      else if (i < kLast) rest = op(LeafOp::k_sub, rest, over);
+      const int over = i < kLast ? fnma(scaled, piece, high)
+                                 : -1;  // by what `high` is too large: as large as the next piece's product
+      if (i < kLast)
+        collect(high, i < kWhole, LeafOp::k_iadd, LeafOp::k_add);
+      else
+        rest = op(LeafOp::k_add, rest, high);
+      if (i + 1 < kLast)
+        collect(over, i + 1 < kWhole, LeafOp::k_isub, LeafOp::k_sub);
+      else if (i < kLast)
+        rest = op(LeafOp::k_sub, rest, over);
     }
     // In 2^-32 turns; the eighth of a turn rounds to the nearest quarter.
     const int eighths = op(LeafOp::k_iadd, e_.op(LeafOp::k_shift_left, {turns}, 1), bits(0x20000000u));
@@ -224,17 +231,19 @@ class Math {
     const int high = e_.op(LeafOp::k_cvt_i32_f32, {left});
     const int low = e_.op(LeafOp::k_cvt_i32_f32, {op(LeafOp::k_isub, left, e_.op(LeafOp::k_cvt_f32_i32, {high}))});
     constexpr float kUnit = 0x1.921fb6p-30f, kUnitLow = -0x1.777a5cp-55f;  // 2 pi / 2^32
-    const int r = fma(high, constant(kUnit),
-                      fma(high, constant(kUnitLow), fma(low, constant(kUnit), op(LeafOp::k_mul, rest, constant(6.28318548f)))));
+    const int r =
+        fma(high, constant(kUnit),
+            fma(high, constant(kUnitLow), fma(low, constant(kUnit), op(LeafOp::k_mul, rest, constant(6.28318548f)))));
     return {r, e_.op(LeafOp::k_shift_right, {eighths}, 30)};
   }
   // normal_cdf(-a) for a >= 0.
   int lower_tail(int a) {
-    // By squares of a, which halves the wait for each other; the first three as they come, so that infinity stays minus infinity.
+    // By squares of a, which halves the wait for each other; the first three as they come, so that infinity stays minus
+    // infinity.
     const int square = op(LeafOp::k_mul, a, a);
     int g = polynomial(a, {-5.82123708e-7f, 1.08120949e-5f, -4.5145155e-5f});
-    for (const auto& [odd, even] : {std::pair(-0.000482853618f, 0.00751066066f), std::pair(-0.052794415f, -0.459115511f),
-                                    std::pair(-1.15111565f, -0.999999808f)}) {
+    for (const auto& [odd, even] : {std::pair(-0.000482853618f, 0.00751066066f),
+                                    std::pair(-0.052794415f, -0.459115511f), std::pair(-1.15111565f, -0.999999808f)}) {
       const int pair = polynomial(a, {odd, even});
       g = fma(g, square, pair);
     }

@@ -19,9 +19,7 @@ Expr gelu(const Expr& x, bool tanh_form) {
   return x * call(Op::k_sigmoid, x * ir::make(Op::k_fma, {x * x, f32(0.044715 * kTwice), f32(kTwice)}));
 }
 Expr silu(const Expr& x) { return x * call(Op::k_sigmoid, x); }
-bool tanh_form(const Node& node) {
-  return std::get<std::string>(attr(node, AttrId::approximate)) == "tanh";
-}
+bool tanh_form(const Node& node) { return std::get<std::string>(attr(node, AttrId::approximate)) == "tanh"; }
 
 // True if every operand fills the result densely, or is a single value: then all of it is one run
 // of memory.

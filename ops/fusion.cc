@@ -52,14 +52,12 @@ class Fuser {
   std::vector<char> is_output_;
 };
 
-Fuser::Fuser(const Graph& graph)
-    : g_(graph), readers_(graph.tensors.size()), is_output_(graph.tensors.size(), 0) {
+Fuser::Fuser(const Graph& graph) : g_(graph), readers_(graph.tensors.size()), is_output_(graph.tensors.size(), 0) {
   for (size_t i = 0; i < g_.nodes.size(); ++i) {
     const Node& node = g_.nodes[i];
     const Family family = op_row(node).family;
     const int index = static_cast<int>(i);
-    groups_.push_back(
-        {family, family == Family::kElementwise ? -1 : index, {index}, node.output, {}});
+    groups_.push_back({family, family == Family::kElementwise ? -1 : index, {index}, node.output, {}});
     group_of_.push_back(index);
     for (int t : node.inputs) readers_[t].push_back(index);
   }
@@ -84,8 +82,8 @@ int Fuser::operands(const Group& group) const {
   std::vector<int> seen{group.output};
   for (int i : group.nodes) {
     for (int t : g_.nodes[i].inputs) {
-      const bool inside = std::any_of(group.nodes.begin(), group.nodes.end(),
-                                      [&](int j) { return g_.nodes[j].output == t; });
+      const bool inside =
+          std::any_of(group.nodes.begin(), group.nodes.end(), [&](int j) { return g_.nodes[j].output == t; });
       if (!inside && std::find(seen.begin(), seen.end(), t) == seen.end()) seen.push_back(t);
     }
   }
@@ -121,8 +119,7 @@ std::string Fuser::refusal(const Rule& rule, int producer) const {
   for (int node : readers_[p.output]) {
     const bool anchor = node == c.anchor;
     if (anchor != (rule.reader == Reader::kAnchorInput)) {
-      return fmt::format("{} is read {} the {}", name, anchor ? "by" : "after",
-                         family_name(c.family));
+      return fmt::format("{} is read {} the {}", name, anchor ? "by" : "after", family_name(c.family));
     }
     if (!anchor) continue;
     const auto& inputs = g_.nodes[node].inputs;
@@ -137,8 +134,7 @@ std::string Fuser::refusal(const Rule& rule, int producer) const {
   merged.anchor = std::max(p.anchor, c.anchor);
   merged.nodes.insert(merged.nodes.end(), p.nodes.begin(), p.nodes.end());
   std::sort(merged.nodes.begin(), merged.nodes.end());
-  if (operands(merged) > kMaxGroupOperands)
-    return fmt::format("more than {} operands", kMaxGroupOperands);
+  if (operands(merged) > kMaxGroupOperands) return fmt::format("more than {} operands", kMaxGroupOperands);
   if (expression_size(merged) > kMaxExpressionSize)
     return fmt::format("its expression exceeds {} nodes", kMaxExpressionSize);
   return {};
@@ -159,8 +155,7 @@ std::string Fuser::why_stored(int group) const {
   std::string reason;
   const int to = consumer(groups_[group].output);
   for (const Rule& rule : kRules) {
-    const bool pair =
-        to >= 0 && rule.producer == groups_[group].family && rule.consumer == groups_[to].family;
+    const bool pair = to >= 0 && rule.producer == groups_[group].family && rule.consumer == groups_[to].family;
     if (reason.empty() || pair) reason = refusal(rule, group);
   }
   return reason;
@@ -180,16 +175,14 @@ std::vector<Group> Fuser::run() {
   for (size_t i = 0; i < groups_.size(); ++i) {
     Group& group = groups_[i];
     if (group.nodes.empty()) continue;
-    for (int node : group.nodes)
-      group.note += (group.note.empty() ? "" : " + ") + g_.nodes[node].op;
+    for (int node : group.nodes) group.note += (group.note.empty() ? "" : " + ") + g_.nodes[node].op;
     group.note += "; stored: " + why_stored(static_cast<int>(i));
   }
   std::vector<Group> out;
   for (Group& group : groups_) {
     if (!group.nodes.empty()) out.push_back(std::move(group));
   }
-  std::sort(out.begin(), out.end(),
-            [](const Group& a, const Group& b) { return a.nodes.back() < b.nodes.back(); });
+  std::sort(out.begin(), out.end(), [](const Group& a, const Group& b) { return a.nodes.back() < b.nodes.back(); });
   return out;
 }
 

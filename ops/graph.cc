@@ -19,8 +19,7 @@ using ir::Status;
 using ir::unsupported;
 
 DimDesc fixed_dim(int64_t size) { return {size, size, 1, {}, {}}; }
-DimDesc symbol_dim(std::string symbol, int64_t min, int64_t max, std::vector<Hint> hints,
-                   int64_t multiple_of) {
+DimDesc symbol_dim(std::string symbol, int64_t min, int64_t max, std::vector<Hint> hints, int64_t multiple_of) {
   return {min, max, multiple_of, std::move(symbol), std::move(hints)};
 }
 bool same_dim(const DimDesc& a, const DimDesc& b) {
@@ -28,9 +27,7 @@ bool same_dim(const DimDesc& a, const DimDesc& b) {
   return a.symbol == b.symbol;
 }
 Expr dim_expr(const DimDesc& dim) { return dim.fixed() ? Expr(dim.min) : ir::symbol(dim.symbol); }
-std::string dim_text(const DimDesc& dim) {
-  return dim.fixed() ? fmt::format("{}", dim.min) : dim.symbol;
-}
+std::string dim_text(const DimDesc& dim) { return dim.fixed() ? fmt::format("{}", dim.min) : dim.symbol; }
 
 bool operator==(const TensorDesc& a, const TensorDesc& b) {
   return a.name == b.name && a.dtype == b.dtype && a.dims == b.dims && a.constant == b.constant &&
@@ -39,14 +36,12 @@ bool operator==(const TensorDesc& a, const TensorDesc& b) {
                     [](const Expr& x, const Expr& y) { return ir::equal(x, y); });
 }
 
-int add_tensor(Graph& graph, std::string name, std::vector<DimDesc> dims, bool constant,
-               ir::DType dtype, std::vector<Expr> strides) {
-  graph.tensors.push_back(
-      {std::move(name), dtype, std::move(dims), std::move(strides), constant, false});
+int add_tensor(Graph& graph, std::string name, std::vector<DimDesc> dims, bool constant, ir::DType dtype,
+               std::vector<Expr> strides) {
+  graph.tensors.push_back({std::move(name), dtype, std::move(dims), std::move(strides), constant, false});
   return static_cast<int>(graph.tensors.size()) - 1;
 }
-int add_node(Graph& graph, std::string op, std::vector<int> inputs, std::string output_name,
-             std::vector<Attr> attrs) {
+int add_node(Graph& graph, std::string op, std::vector<int> inputs, std::string output_name, std::vector<Attr> attrs) {
   TensorDesc out;
   out.name = std::move(output_name);
   out.inferred = true;
@@ -99,18 +94,14 @@ class Finisher {
 Status Finisher::check_dim(const TensorDesc& t, size_t d, DimDesc& dim) {
   const std::string where = fmt::format("{}.shape[{}]", t.name, d);
   if (dim.min < 0) return invalid("{}, expected >= 0", dim.min).with_arg(where);
-  if (dim.max < dim.min)
-    return invalid("max {} is less than min {}", dim.max, dim.min).with_arg(where);
-  if (dim.multiple_of < 1)
-    return invalid("multiple_of {}, expected >= 1", dim.multiple_of).with_arg(where);
+  if (dim.max < dim.min) return invalid("max {} is less than min {}", dim.max, dim.min).with_arg(where);
+  if (dim.multiple_of < 1) return invalid("multiple_of {}, expected >= 1", dim.multiple_of).with_arg(where);
   if (dim.max / dim.multiple_of * dim.multiple_of < dim.min) {
-    return invalid("no multiple of {} in {}..{}", dim.multiple_of, dim.min, dim.max)
-        .with_arg(where);
+    return invalid("no multiple of {} in {}..{}", dim.multiple_of, dim.min, dim.max).with_arg(where);
   }
   for (const Hint& h : dim.hints) {
     if (h.value < dim.min || h.value > dim.max || h.value % dim.multiple_of != 0) {
-      return invalid("hint {}, expected a multiple of {} in {}..{}", h.value, dim.multiple_of,
-                     dim.min, dim.max)
+      return invalid("hint {}, expected a multiple of {} in {}..{}", h.value, dim.multiple_of, dim.min, dim.max)
           .with_arg(where);
     }
     if (!std::isfinite(h.weight) || h.weight < 0)
@@ -119,8 +110,7 @@ Status Finisher::check_dim(const TensorDesc& t, size_t d, DimDesc& dim) {
   if (!dim.symbol.empty()) {
     const std::string given = dim.symbol;
     dim.symbol = kernel_symbol(given);
-    if (!ir::is_valid_name(dim.symbol))
-      return invalid("symbol \"{}\", expected a name", given).with_arg(where);
+    if (!ir::is_valid_name(dim.symbol)) return invalid("symbol \"{}\", expected a name", given).with_arg(where);
     const auto [it, fresh] = given_names_.emplace(dim.symbol, given);
     if (!fresh && it->second != given) {
       return invalid("symbols {} and {} cannot be told apart", given, it->second).with_arg(where);
@@ -138,14 +128,12 @@ Status Finisher::check_dim(const TensorDesc& t, size_t d, DimDesc& dim) {
 Status Finisher::check_tensors() {
   for (size_t i = 0; i < g_.tensors.size(); ++i) {
     TensorDesc& t = g_.tensors[i];
-    if (t.name.empty())
-      return invalid("tensor {} has no name", i).with_arg("tensors", static_cast<int>(i));
+    if (t.name.empty()) return invalid("tensor {} has no name", i).with_arg("tensors", static_cast<int>(i));
     for (size_t j = 0; j < i; ++j) {
       if (g_.tensors[j].name == t.name) return invalid("two tensors of this name").with_arg(t.name);
     }
     if (t.dims.size() > kMaxRank) {
-      return invalid("{} dimensions, expected at most {}", t.dims.size(), kMaxRank)
-          .with_arg(t.name + ".shape");
+      return invalid("{} dimensions, expected at most {}", t.dims.size(), kMaxRank).with_arg(t.name + ".shape");
     }
     for (size_t d = 0; d < t.dims.size(); ++d) {
       const DimDesc given = t.dims[d];
@@ -155,13 +143,12 @@ Status Finisher::check_tensors() {
         for (size_t e = 0; e < (j == i ? d : g_.tensors[j].dims.size()); ++e) {
           const DimDesc& other = g_.tensors[j].dims[e];
           if (other.symbol != t.dims[d].symbol) continue;
-          if (other.min != given.min || other.max != given.max ||
-              other.multiple_of != given.multiple_of) {
+          if (other.min != given.min || other.max != given.max || other.multiple_of != given.multiple_of) {
             return invalid(
                        "symbol {} in {}..{} multiple {}, expected {}..{} multiple {} as in "
                        "{}.shape[{}]",
-                       given.symbol, given.min, given.max, given.multiple_of, other.min, other.max,
-                       other.multiple_of, g_.tensors[j].name, e)
+                       given.symbol, given.min, given.max, given.multiple_of, other.min, other.max, other.multiple_of,
+                       g_.tensors[j].name, e)
                 .with_arg(fmt::format("{}.shape[{}]", t.name, d));
           }
         }
@@ -177,14 +164,12 @@ Status Finisher::check_strides() {
     for (size_t d = 0; d < t.strides.size(); ++d) {
       const std::string where = fmt::format("{}.strides[{}]", t.name, d);
       const auto given = monomial(t.strides[d]);
-      if (!given)
-        return invalid("expected a product of non-negative constants and symbols").with_arg(where);
+      if (!given) return invalid("expected a product of non-negative constants and symbols").with_arg(where);
       std::optional<Monomial> m = Monomial{given->coeff, {}};
       for (const std::string& name : given->symbols) {
         const std::string symbol = kernel_symbol(name);
         const auto fixed = fixed_symbols_.find(symbol);
-        m = product(*m, fixed == fixed_symbols_.end() ? Monomial{1, {symbol}}
-                                                      : Monomial{fixed->second, {}});
+        m = product(*m, fixed == fixed_symbols_.end() ? Monomial{1, {symbol}} : Monomial{fixed->second, {}});
         if (!m) return invalid("the stride overflows 64 bits").with_arg(where);
       }
       t.strides[d] = to_expr(*m);
@@ -203,30 +188,25 @@ Status Finisher::check_nodes() {
     const int arity = static_cast<int>(node.inputs.size());
     if (arity < row->min_arity || arity > row->max_arity) {
       return invalid("{} operands of {}, expected {}", arity, row->name,
-                     row->min_arity == row->max_arity
-                         ? fmt::format("{}", row->min_arity)
-                         : fmt::format("{} to {}", row->min_arity, row->max_arity))
+                     row->min_arity == row->max_arity ? fmt::format("{}", row->min_arity)
+                                                      : fmt::format("{} to {}", row->min_arity, row->max_arity))
           .with_arg(where);
     }
     for (int t : node.inputs) {
-      if (t < 0 || t >= n)
-        return invalid("operand {} of {}, expected 0 to {}", t, row->name, n - 1).with_arg(where);
+      if (t < 0 || t >= n) return invalid("operand {} of {}, expected 0 to {}", t, row->name, n - 1).with_arg(where);
     }
     if (node.output < 0 || node.output >= n) {
-      return invalid("output {} of {}, expected 0 to {}", node.output, row->name, n - 1)
-          .with_arg(where);
+      return invalid("output {} of {}, expected 0 to {}", node.output, row->name, n - 1).with_arg(where);
     }
     const TensorDesc& out = g_.tensors[node.output];
     if (writer_[node.output] >= 0) return invalid("written by two nodes").with_arg(out.name);
-    if (out.constant)
-      return invalid("a constant cannot be the result of {}", row->name).with_arg(out.name);
+    if (out.constant) return invalid("a constant cannot be the result of {}", row->name).with_arg(out.name);
     writer_[node.output] = static_cast<int>(i);
     LATHE_ASSIGN(node.attrs, complete_attrs(*row, node, where));
   }
   for (int t = 0; t < n; ++t) {
     if (writer_[t] < 0 && g_.tensors[t].inferred) {
-      return invalid("dims and dtype are missing, and no node writes it")
-          .with_arg(g_.tensors[t].name);
+      return invalid("dims and dtype are missing, and no node writes it").with_arg(g_.tensors[t].name);
     }
   }
   return {};
@@ -239,8 +219,7 @@ Status Finisher::check_outputs() {
     if (t < 0 || t >= static_cast<int>(g_.tensors.size())) {
       return invalid("tensor {} does not exist", t).with_arg(fmt::format("outputs[{}]", i));
     }
-    if (writer_[t] < 0)
-      return invalid("an input cannot be an output; copy it").with_arg(g_.tensors[t].name);
+    if (writer_[t] < 0) return invalid("an input cannot be an output; copy it").with_arg(g_.tensors[t].name);
     if (std::find(g_.outputs.begin(), g_.outputs.begin() + i, t) != g_.outputs.begin() + i) {
       return invalid("named twice as an output").with_arg(g_.tensors[t].name);
     }
@@ -286,8 +265,7 @@ Status Finisher::infer() {
     LATHE_ASSIGN(Shape shape, infer_shape(*find_op(node.op), node, inputs));
     TensorDesc& out = g_.tensors[node.output];
     if (shape.dims.size() > kMaxRank) {
-      return invalid("{} dimensions, expected at most {}", shape.dims.size(), kMaxRank)
-          .with_arg(out.name + ".shape");
+      return invalid("{} dimensions, expected at most {}", shape.dims.size(), kMaxRank).with_arg(out.name + ".shape");
     }
     if (out.inferred) {
       out.dtype = shape.dtype;
@@ -296,19 +274,17 @@ Status Finisher::infer() {
       continue;
     }
     if (out.dtype != shape.dtype) {
-      return invalid("dtype {}, expected {} (result of {})", ir::dtype_name(out.dtype),
-                     ir::dtype_name(shape.dtype), node.op)
+      return invalid("dtype {}, expected {} (result of {})", ir::dtype_name(out.dtype), ir::dtype_name(shape.dtype),
+                     node.op)
           .with_arg(out.name);
     }
     if (out.dims.size() != shape.dims.size()) {
-      return invalid("{} dimensions, expected {} (result of {})", out.dims.size(),
-                     shape.dims.size(), node.op)
+      return invalid("{} dimensions, expected {} (result of {})", out.dims.size(), shape.dims.size(), node.op)
           .with_arg(out.name + ".shape");
     }
     for (size_t d = 0; d < shape.dims.size(); ++d) {
       if (same_dim(out.dims[d], shape.dims[d])) continue;
-      return invalid("{}, expected {} (result of {})", dim_text(out.dims[d]),
-                     dim_text(shape.dims[d]), node.op)
+      return invalid("{}, expected {} (result of {})", dim_text(out.dims[d]), dim_text(shape.dims[d]), node.op)
           .with_arg(fmt::format("{}.shape[{}]", out.name, d));
     }
   }
@@ -320,8 +296,7 @@ Status Finisher::infer() {
 Status Finisher::check_storage(const TensorDesc& t, bool written) {
   const std::string where = t.name + ".shape";
   if (!t.strides.empty() && t.strides.size() != t.dims.size()) {
-    return invalid("{} strides, expected {}", t.strides.size(), t.dims.size())
-        .with_arg(t.name + ".strides");
+    return invalid("{} strides, expected {}", t.strides.size(), t.dims.size()).with_arg(t.name + ".strides");
   }
   int64_t bytes = ir::dtype_bytes(t.dtype);
   for (const DimDesc& d : t.dims) {
@@ -331,17 +306,14 @@ Status Finisher::check_storage(const TensorDesc& t, bool written) {
   }
   if (t.strides.empty()) return {};
   for (const bool top : {false, true}) {
-    const auto value = [&](const std::string& name) {
-      return top ? find_symbol(name)->max : find_symbol(name)->min;
-    };
+    const auto value = [&](const std::string& name) { return top ? find_symbol(name)->max : find_symbol(name)->min; };
     int64_t extent = ir::dtype_bytes(t.dtype);
     std::vector<std::pair<int64_t, int64_t>> steps;  // stride, size
     for (size_t d = 0; d < t.dims.size(); ++d) {
       const Monomial m = *monomial(t.strides[d]);
       const std::string stride = fmt::format("{}.strides[{}]", t.name, d);
       for (const std::string& s : m.symbols) {
-        if (!find_symbol(s))
-          return invalid("symbol {} is the size of no dimension", s).with_arg(stride);
+        if (!find_symbol(s)) return invalid("symbol {} is the size of no dimension", s).with_arg(stride);
       }
       const auto step = evaluate(m, value);
       const int64_t size = top ? t.dims[d].max : t.dims[d].min;
@@ -358,8 +330,7 @@ Status Finisher::check_storage(const TensorDesc& t, bool written) {
     int64_t covered = 1;  // cells of the dimensions before, from the innermost on
     for (const auto& [step, size] : steps) {
       if (step < covered) {
-        return invalid("stride {}: elements of a result share memory, expected >= {}", step,
-                       covered)
+        return invalid("stride {}: elements of a result share memory, expected >= {}", step, covered)
             .with_arg(t.name + ".strides");
       }
       covered += step * (size - 1);
@@ -379,8 +350,7 @@ Status Finisher::collect_symbols() {
     add(g_.nodes[i].output);
   }
   if (symbols_.size() > kMaxSymbols) {
-    return invalid("{} symbols, expected at most {}", symbols_.size(), kMaxSymbols)
-        .with_arg("dims");
+    return invalid("{} symbols, expected at most {}", symbols_.size(), kMaxSymbols).with_arg("dims");
   }
   for (DimDesc& s : symbols_) {  // the first tensor with hints speaks for the symbol
     for (const TensorDesc& t : g_.tensors) {

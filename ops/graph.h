@@ -34,8 +34,7 @@ struct DimDesc {
   bool operator==(const DimDesc&) const = default;
 };
 DimDesc fixed_dim(int64_t size);
-DimDesc symbol_dim(std::string symbol, int64_t min, int64_t max, std::vector<Hint> hints = {},
-                   int64_t multiple_of = 1);
+DimDesc symbol_dim(std::string symbol, int64_t min, int64_t max, std::vector<Hint> hints = {}, int64_t multiple_of = 1);
 // One value at run time: the same number, or the same symbol.
 bool same_dim(const DimDesc& a, const DimDesc& b);
 ir::Expr dim_expr(const DimDesc& dim);     // a constant or a symbol
@@ -48,8 +47,7 @@ struct TensorDesc {
   // Elements per step of each dim: constants, symbols or products of them. Empty: compact.
   std::vector<ir::Expr> strides;
   bool constant = false;
-  bool inferred =
-      false;  // dtype and dims are left to finish() (results of nodes only); strides may be stated
+  bool inferred = false;  // dtype and dims are left to finish() (results of nodes only); strides may be stated
 };
 bool operator==(const TensorDesc& a, const TensorDesc& b);
 
@@ -75,8 +73,7 @@ struct Graph {
   std::vector<int> outputs;
 
   // Filled by finish().
-  std::vector<int>
-      inputs;  // tensors no node writes, in the caller's order: arguments are inputs, then outputs
+  std::vector<int> inputs;       // tensors no node writes, in the caller's order: arguments are inputs, then outputs
   std::vector<int> source;       // tensor i was tensors[source[i]] of the caller's graph
   std::vector<DimDesc> symbols;  // in order of first use; ranges and hints
 

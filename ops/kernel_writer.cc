@@ -40,8 +40,7 @@ ir::Buffer KernelWriter::buffer(int tensor, const std::string& name, ir::Place p
 }
 
 std::string KernelWriter::add_param(int tensor, const std::string& name) {
-  buffers_.push_back(
-      buffer(tensor, name, graph_.tensors[tensor].constant ? ir::Place::constant : ir::Place::in));
+  buffers_.push_back(buffer(tensor, name, graph_.tensors[tensor].constant ? ir::Place::constant : ir::Place::in));
   tensors_.push_back(tensor);
   params_.emplace(tensor, name);
   return name;
@@ -65,8 +64,7 @@ Expr KernelWriter::value(int tensor, const Index& index) {
     return elementwise_expr(node, args);
   }
   const auto it = params_.find(tensor);
-  const std::string name =
-      it != params_.end() ? it->second : add_param(tensor, fmt::format("e{}", next_operand_++));
+  const std::string name = it != params_.end() ? it->second : add_param(tensor, fmt::format("e{}", next_operand_++));
   return ir::load(name, align(index, views_.at(tensor).dims), graph_.tensors[tensor].dtype);
 }
 
@@ -74,8 +72,7 @@ LoweredKernel KernelWriter::finish(const std::string& output, std::vector<Stmt> 
   LoweredKernel out;
   ir::Kernel& k = out.kernel;
   for (int i : group_.nodes) k.name += (k.name.empty() ? "" : "_") + graph_.nodes[i].op;
-  if (!ir::is_valid_name(k.name))
-    k.name += "_op";  // where, exp, ... mean something in the text form
+  if (!ir::is_valid_name(k.name)) k.name += "_op";  // where, exp, ... mean something in the text form
   k.family = family_name(group_.family);
   buffers_.push_back(buffer(group_.output, output, ir::Place::out));
   tensors_.push_back(group_.output);
@@ -139,8 +136,7 @@ Stmt store(const std::string& buffer, Index index, Expr value, ir::AssignOp op) 
 
 Expr f32(double value) { return ir::const_float(static_cast<float>(value)); }
 Expr f32_of(const Expr& size) {
-  return ir::is_const_int(size) ? f32(static_cast<double>(size->ival))
-                                : ir::cast(ir::DType::f32, size);
+  return ir::is_const_int(size) ? f32(static_cast<double>(size->ival)) : ir::cast(ir::DType::f32, size);
 }
 
 }  // namespace lathe::ops

@@ -62,14 +62,12 @@ class KernelWriter {
 // The last indices of `index`, with 0 where `dims` is 1.
 Index align(const Index& index, const std::vector<ir::Expr>& dims);
 // Nested scopes, outermost first, around `body`.
-std::vector<ir::Stmt> nest(const std::vector<std::string>& iters,
-                           const std::vector<ir::Expr>& extents,
+std::vector<ir::Stmt> nest(const std::vector<std::string>& iters, const std::vector<ir::Expr>& extents,
                            const std::vector<std::string>& roles, std::vector<ir::Stmt> body);
 // {"b"} or {"b0", "b1", ...}
 std::vector<std::string> iter_names(const std::string& stem, size_t n);
 Index iters(const std::vector<std::string>& names);
-ir::Stmt store(const std::string& buffer, Index index, ir::Expr value,
-               ir::AssignOp op = ir::AssignOp::set);
+ir::Stmt store(const std::string& buffer, Index index, ir::Expr value, ir::AssignOp op = ir::AssignOp::set);
 inline ir::Expr load(const std::string& buffer, Index index) {
   return ir::load(buffer, std::move(index), ir::DType::f32);
 }

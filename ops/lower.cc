@@ -31,8 +31,7 @@ ir::Result<Lowered> lower(const Graph& graph) {
   for (const Group& group : fuse(graph)) {
     LATHE_ASSIGN(LoweredKernel kernel, lower_group(graph, group));
     out.kernels.push_back(std::move(kernel));
-    if (std::find(graph.outputs.begin(), graph.outputs.end(), group.output) != graph.outputs.end())
-      continue;
+    if (std::find(graph.outputs.begin(), graph.outputs.end(), group.output) != graph.outputs.end()) continue;
     TempDesc temp{group.output, graph.tensors[group.output].dtype, {}};
     for (const DimDesc& d : graph.tensors[group.output].dims) temp.dims.push_back(dim_expr(d));
     out.temps.push_back(std::move(temp));

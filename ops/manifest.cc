@@ -30,15 +30,13 @@ class Reader {
 
  private:
   Status error(const std::string& path, const std::string& message) const {
-    return invalid("{}", message)
-        .with_arg(fmt::format("line {}{}{}", line_, path.empty() ? "" : ": ", path));
+    return invalid("{}", message).with_arg(fmt::format("line {}{}{}", line_, path.empty() ? "" : ": ", path));
   }
   Result<Json> parse(std::string_view text) const;
   // An object with these fields only; `required` ones all there.
   Status fields(const Json& j, const std::string& path, const std::vector<std::string>& required,
                 const std::vector<std::string>& optional) const;
-  Result<int64_t> integer(const Json& j, const std::string& path, int64_t min,
-                          int64_t max = INT64_MAX) const;
+  Result<int64_t> integer(const Json& j, const std::string& path, int64_t min, int64_t max = INT64_MAX) const;
   Result<double> number(const Json& j, const std::string& path) const;
   Result<std::string> text(const Json& j, const std::string& path) const;
   Status array(const Json& j, const std::string& path) const {
@@ -61,12 +59,10 @@ Result<Json> Reader::parse(std::string_view text) const {
   std::vector<std::set<std::string>> keys;
   std::string problem;
   const Json::parser_callback_t watch = [&](int depth, Json::parse_event_t event, Json& value) {
-    if (depth > kMaxDepth && problem.empty())
-      problem = fmt::format("nested deeper than {}", kMaxDepth);
+    if (depth > kMaxDepth && problem.empty()) problem = fmt::format("nested deeper than {}", kMaxDepth);
     if (event == Json::parse_event_t::object_start) keys.emplace_back();
     if (event == Json::parse_event_t::object_end) keys.pop_back();
-    if (event == Json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second &&
-        problem.empty()) {
+    if (event == Json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second && problem.empty()) {
       problem = fmt::format("field \"{}\" is repeated", value.get<std::string>());
     }
     return depth <= kMaxDepth;
@@ -82,8 +78,7 @@ Result<Json> Reader::parse(std::string_view text) const {
   }
 }
 
-Status Reader::fields(const Json& j, const std::string& path,
-                      const std::vector<std::string>& required,
+Status Reader::fields(const Json& j, const std::string& path, const std::vector<std::string>& required,
                       const std::vector<std::string>& optional) const {
   if (!j.is_object()) return error(path, "expected an object");
   const std::string prefix = path.empty() ? "" : path + ".";
@@ -91,43 +86,34 @@ Status Reader::fields(const Json& j, const std::string& path,
     if (!j.contains(name)) return error(prefix + name, "missing");
   }
   for (const auto& [key, value] : j.items()) {
-    if (std::count(required.begin(), required.end(), key) +
-            std::count(optional.begin(), optional.end(), key) ==
-        0) {
+    if (std::count(required.begin(), required.end(), key) + std::count(optional.begin(), optional.end(), key) == 0) {
       return error(prefix + key, "unknown field");
     }
   }
   return {};
 }
 
-Result<int64_t> Reader::integer(const Json& j, const std::string& path, int64_t min,
-                                int64_t max) const {
-  const bool fits =
-      j.is_number_integer() && !(j.is_number_unsigned() && j.get<uint64_t>() > INT64_MAX);
+Result<int64_t> Reader::integer(const Json& j, const std::string& path, int64_t min, int64_t max) const {
+  const bool fits = j.is_number_integer() && !(j.is_number_unsigned() && j.get<uint64_t>() > INT64_MAX);
   if (!fits || j.get<int64_t>() < min || j.get<int64_t>() > max) {
-    return error(path, max == INT64_MAX
-                           ? fmt::format("expected an integer >= {}", min)
-                           : fmt::format("expected an integer from {} to {}", min, max));
+    return error(path, max == INT64_MAX ? fmt::format("expected an integer >= {}", min)
+                                        : fmt::format("expected an integer from {} to {}", min, max));
   }
   return j.get<int64_t>();
 }
 
 Result<double> Reader::number(const Json& j, const std::string& path) const {
-  if (!j.is_number() || !std::isfinite(j.get<double>()))
-    return error(path, "expected a finite number");
+  if (!j.is_number() || !std::isfinite(j.get<double>())) return error(path, "expected a finite number");
   return j.get<double>();
 }
 
 Result<std::string> Reader::text(const Json& j, const std::string& path) const {
-  if (!j.is_string() || j.get_ref<const std::string&>().empty())
-    return error(path, "expected a non-empty string");
+  if (!j.is_string() || j.get_ref<const std::string&>().empty()) return error(path, "expected a non-empty string");
   return j.get<std::string>();
 }
 
-Result<DimDesc> Reader::symbol(const Json& j, const std::string& name,
-                               const std::string& path) const {
-  if (!ir::is_valid_name(kernel_symbol(name)))
-    return error(path, "expected a name of letters, digits and _");
+Result<DimDesc> Reader::symbol(const Json& j, const std::string& name, const std::string& path) const {
+  if (!ir::is_valid_name(kernel_symbol(name))) return error(path, "expected a name of letters, digits and _");
   LATHE_RETURN_IF_ERROR(fields(j, path, {"min", "max"}, {"multiple_of", "hints"}));
   DimDesc d;
   d.symbol = name;
@@ -168,8 +154,7 @@ Result<DimDesc> Reader::dim(const Json& j, const std::string& path) const {
 
 // 64, "L" or "64*L".
 Result<ir::Expr> Reader::stride(const Json& j, const std::string& path) const {
-  const Status bad =
-      error(path, "expected a non-negative integer, a symbol, or a product such as \"64*L\"");
+  const Status bad = error(path, "expected a non-negative integer, a symbol, or a product such as \"64*L\"");
   if (!j.is_string()) {
     const Result<int64_t> value = integer(j, path, 0);
     return value.ok() ? Result<ir::Expr>(ir::Expr(*value)) : Result<ir::Expr>(bad);
@@ -179,14 +164,13 @@ Result<ir::Expr> Reader::stride(const Json& j, const std::string& path) const {
   for (size_t begin = 0; begin <= all.size() && out;) {
     const size_t end = std::min(all.find('*', begin), all.size());
     const std::string factor = all.substr(begin, end - begin);
-    const bool known = std::any_of(w_.dims.begin(), w_.dims.end(),
-                                   [&](const DimDesc& d) { return d.symbol == factor; });
+    const bool known =
+        std::any_of(w_.dims.begin(), w_.dims.end(), [&](const DimDesc& d) { return d.symbol == factor; });
     int64_t value = 0;
     const auto [stop, code] = std::from_chars(factor.data(), factor.data() + factor.size(), value);
     if (known) {
       out = product(*out, Monomial{1, {factor}});
-    } else if (!factor.empty() && code == std::errc() && stop == factor.data() + factor.size() &&
-               value >= 0) {
+    } else if (!factor.empty() && code == std::errc() && stop == factor.data() + factor.size() && value >= 0) {
       out = product(*out, Monomial{value, {}});
     } else {
       return bad;
@@ -197,8 +181,7 @@ Result<ir::Expr> Reader::stride(const Json& j, const std::string& path) const {
   return to_expr(*out);
 }
 
-Result<TensorDesc> Reader::tensor(const Json& j, const std::string& name,
-                                  const std::string& path) const {
+Result<TensorDesc> Reader::tensor(const Json& j, const std::string& name, const std::string& path) const {
   LATHE_RETURN_IF_ERROR(fields(j, path, {}, {"dtype", "dims", "strides", "const"}));
   TensorDesc t;
   t.name = name;
@@ -230,8 +213,7 @@ Result<TensorDesc> Reader::tensor(const Json& j, const std::string& name,
   return t;
 }
 
-Result<Attr> Reader::attribute(const Json& j, const std::string& name,
-                               const std::string& path) const {
+Result<Attr> Reader::attribute(const Json& j, const std::string& name, const std::string& path) const {
   if (j.is_boolean()) return Attr{name, j.get<bool>()};
   if (j.is_string()) return Attr{name, j.get<std::string>()};
   if (j.is_number_float()) {
@@ -246,8 +228,7 @@ Result<Attr> Reader::attribute(const Json& j, const std::string& name,
     }
     return Attr{name, std::move(list)};
   }
-  if (!j.is_number_integer())
-    return error(path, "expected a number, boolean, string or list of integers");
+  if (!j.is_number_integer()) return error(path, "expected a number, boolean, string or list of integers");
   LATHE_ASSIGN(const int64_t value, integer(j, path, INT64_MIN));
   return Attr{name, value};
 }
@@ -295,8 +276,7 @@ Status Reader::graph(const Json& j) {
   LATHE_RETURN_IF_ERROR(array(nodes, "graph.nodes"));
   // Results that are not described are tensors too; they follow the others.
   for (const Json& n : nodes) {
-    if (!n.is_object() || !n.contains("out") || !n["out"].is_string())
-      continue;  // node() says what is wrong
+    if (!n.is_object() || !n.contains("out") || !n["out"].is_string()) continue;  // node() says what is wrong
     const std::string name = n["out"].get<std::string>();
     if (name.empty() || find(name, "").ok()) continue;
     TensorDesc t;
@@ -304,8 +284,7 @@ Status Reader::graph(const Json& j) {
     t.inferred = true;
     w_.graph.tensors.push_back(std::move(t));
   }
-  for (size_t i = 0; i < nodes.size(); ++i)
-    LATHE_RETURN_IF_ERROR(node(nodes[i], fmt::format("graph.nodes[{}]", i)));
+  for (size_t i = 0; i < nodes.size(); ++i) LATHE_RETURN_IF_ERROR(node(nodes[i], fmt::format("graph.nodes[{}]", i)));
   LATHE_RETURN_IF_ERROR(array(j["outputs"], "graph.outputs"));
   for (size_t i = 0; i < j["outputs"].size(); ++i) {
     const std::string at = fmt::format("graph.outputs[{}]", i);
@@ -322,8 +301,7 @@ Status Reader::graph(const Json& j) {
 
 Result<Workload> Reader::read(std::string_view line) {
   LATHE_ASSIGN(const Json j, parse(line));
-  LATHE_RETURN_IF_ERROR(
-      fields(j, "", {"name", "graph"}, {"dims", "threads", "cache", "allowed", "weight"}));
+  LATHE_RETURN_IF_ERROR(fields(j, "", {"name", "graph"}, {"dims", "threads", "cache", "allowed", "weight"}));
   LATHE_ASSIGN(w_.name, text(j["name"], "name"));
   if (j.contains("dims")) {
     if (!j["dims"].is_object()) return error("dims", "expected an object");
@@ -363,9 +341,7 @@ Result<Workload> Reader::read(std::string_view line) {
 
 const char* cache_name(CacheState cache) { return cache == CacheState::hot ? "hot" : "cold"; }
 
-Result<Workload> parse_workload(std::string_view line, int line_number) {
-  return Reader(line_number).read(line);
-}
+Result<Workload> parse_workload(std::string_view line, int line_number) { return Reader(line_number).read(line); }
 
 Result<std::vector<Workload>> parse_manifest(std::string_view text) {
   std::vector<Workload> out;

@@ -63,10 +63,8 @@ std::string to_json_line(const Workload& w) {
   Json j = {{"name", w.name}, {"graph", graph_json(w.graph)}};
   for (const DimDesc& d : w.dims) {
     Json& dim = j["dims"][d.symbol];
-    dim = {
-        {"min", d.min}, {"max", d.max}, {"multiple_of", d.multiple_of}, {"hints", Json::array()}};
-    for (const Hint& h : d.hints)
-      dim["hints"].push_back({{"value", h.value}, {"weight", h.weight}});
+    dim = {{"min", d.min}, {"max", d.max}, {"multiple_of", d.multiple_of}, {"hints", Json::array()}};
+    for (const Hint& h : d.hints) dim["hints"].push_back({{"value", h.value}, {"weight", h.weight}});
   }
   j["threads"] = w.threads;
   j["cache"] = cache_name(w.cache);

@@ -12,8 +12,7 @@ using ir::Expr;
 ir::Result<LoweredKernel> lower_matmul(KernelWriter& w) {
   const Node& node = w.anchor();
   const int ta = node.inputs[0], tb = node.inputs[1];
-  const bool transpose_a = attr_bool(node, AttrId::transpose_a),
-             transpose_b = attr_bool(node, AttrId::transpose_b);
+  const bool transpose_a = attr_bool(node, AttrId::transpose_a), transpose_b = attr_bool(node, AttrId::transpose_b);
   const std::string a = w.add_param(ta, "a"), b = w.add_param(tb, "b");
   const View& va = w.view(ta);
   const View& vb = w.view(tb);
@@ -22,8 +21,7 @@ ir::Result<LoweredKernel> lower_matmul(KernelWriter& w) {
   std::vector<std::string> names = iter_names("t", dims.size() - 2);
   const Index batch = iters(names);
   const Expr m = ir::iter("m"), n = ir::iter("n"), k = ir::iter("k");
-  const auto operand = [&](const std::string& name, const View& v, bool transposed, const Expr& row,
-                           const Expr& col) {
+  const auto operand = [&](const std::string& name, const View& v, bool transposed, const Expr& row, const Expr& col) {
     Index index = align(batch, {v.dims.begin(), v.dims.end() - 2});
     index.push_back(transposed ? col : row);
     index.push_back(transposed ? row : col);

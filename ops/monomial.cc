@@ -44,8 +44,7 @@ std::string to_text(const Monomial& m) {
   return out;
 }
 
-std::optional<int64_t> evaluate(const Monomial& m,
-                                const std::function<int64_t(const std::string&)>& value) {
+std::optional<int64_t> evaluate(const Monomial& m, const std::function<int64_t(const std::string&)>& value) {
   int64_t out = m.coeff;
   for (const std::string& s : m.symbols) {
     if (__builtin_mul_overflow(out, value(s), &out)) return std::nullopt;

@@ -24,8 +24,7 @@ std::optional<Monomial> product(const Monomial& a, const Monomial& b);  // null 
 ir::Expr to_expr(const Monomial& m);                                    // 64*L: the constant first
 std::string to_text(const Monomial& m);
 // The value with each symbol replaced; null on overflow.
-std::optional<int64_t> evaluate(const Monomial& m,
-                                const std::function<int64_t(const std::string&)>& value);
+std::optional<int64_t> evaluate(const Monomial& m, const std::function<int64_t(const std::string&)>& value);
 
 // a * b as a canonical product of size or stride expressions.
 ir::Expr multiply(const ir::Expr& a, const ir::Expr& b);

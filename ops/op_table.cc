@@ -56,8 +56,7 @@ std::optional<AttrValue> typed(AttrType type, const AttrValue& value) {
     return d && std::isfinite(*d) ? std::optional<AttrValue>(value) : std::nullopt;
   }
   static constexpr size_t kIndex[] = {0, 1, 2, 3, 4};  // AttrType and AttrValue, in their orders
-  return value.index() == kIndex[static_cast<int>(type)] ? std::optional<AttrValue>(value)
-                                                         : std::nullopt;
+  return value.index() == kIndex[static_cast<int>(type)] ? std::optional<AttrValue>(value) : std::nullopt;
 }
 }  // namespace
 
@@ -87,8 +86,7 @@ const char* family_name(Family family) {
   return "";
 }
 
-ir::Result<std::vector<Attr>> complete_attrs(const OpRow& row, const Node& node,
-                                             const std::string& where) {
+ir::Result<std::vector<Attr>> complete_attrs(const OpRow& row, const Node& node, const std::string& where) {
   const auto& rows = attr_rows();
   std::vector<const AttrValue*> given(rows.size());
   for (const Attr& a : node.attrs) {

@@ -49,8 +49,7 @@ const char* family_name(Family family);
 
 // Checks the attributes of a node (known, unique, typed, required ones there) and returns them
 // completed with the defaults, in table order. `where` names the node in errors.
-ir::Result<std::vector<Attr>> complete_attrs(const OpRow& row, const Node& node,
-                                             const std::string& where);
+ir::Result<std::vector<Attr>> complete_attrs(const OpRow& row, const Node& node, const std::string& where);
 
 // Of a node of a finished graph, where every attribute of its row is present.
 const AttrValue& attr(const Node& node, AttrId id);

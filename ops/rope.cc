@@ -26,19 +26,16 @@ ir::Result<LoweredKernel> lower_rope(KernelWriter& w) {
   const bool interleaved = attr_bool(node, AttrId::interleaved);
   const auto at = [&](int which) {
     Index index = rows;
-    index.push_back(interleaved ? (which ? Expr(2) * p + Expr(1) : Expr(2) * p)
-                                : (which ? p + Expr(half) : p));
+    index.push_back(interleaved ? (which ? Expr(2) * p + Expr(1) : Expr(2) * p) : (which ? p + Expr(half) : p));
     return index;
   };
   const Index angle{rows[rank - 3], p};
-  const Expr x0 = load("s", at(0)), x1 = load("s", at(1)), c = load("co", angle),
-             s = load("si", angle);
+  const Expr x0 = load("s", at(0)), x1 = load("s", at(1)), c = load("co", angle), s = load("si", angle);
   names.emplace_back("p");
   extents.emplace_back(half);
   roles.emplace_back("col");
-  return w.finish("d",
-                  nest(names, extents, roles,
-                       {store("d", at(0), x0 * c - x1 * s), store("d", at(1), x1 * c + x0 * s)}));
+  return w.finish(
+      "d", nest(names, extents, roles, {store("d", at(0), x0 * c - x1 * s), store("d", at(1), x1 * c + x0 * s)}));
 }
 
 }  // namespace lathe::ops

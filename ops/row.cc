@@ -33,9 +33,7 @@ class RowWriter {
     return i;
   }
   // Value of the reduced operand. The pass over "n" is the first: there stage() stores a prologue.
-  Expr x(const std::string& n) const {
-    return staged_ ? load(stage_, at(n)) : w_.value(input_, at(n));
-  }
+  Expr x(const std::string& n) const { return staged_ ? load(stage_, at(n)) : w_.value(input_, at(n)); }
   std::vector<Stmt> stage(std::vector<Stmt> body) const;
   Expr acc(const std::string& name) const { return load(name, rows_); }
   // d at "n" of the last pass, or of the row: the followers of the operator's result.
@@ -60,8 +58,7 @@ class RowWriter {
 
 void add_unit_dim(View& v) {
   if (!v.strides.empty()) {
-    v.strides.insert(v.strides.begin(),
-                     v.dims.empty() ? Expr(1) : multiply(v.dims[0], v.strides[0]));
+    v.strides.insert(v.strides.begin(), v.dims.empty() ? Expr(1) : multiply(v.dims[0], v.strides[0]));
   }
   v.dims.insert(v.dims.begin(), Expr(1));
 }
@@ -108,8 +105,8 @@ std::vector<Stmt> RowWriter::softmax() {
   body.push_back(col("n", stage({store("m", rows_, x("n"), AssignOp::fmax)})));
   body.push_back(store("a", rows_, f32(0)));
   const Expr power = (x("n1") - acc("m")) * f32(1.4426950408889634);
-  body.push_back(col("n1", {store("e", n1, ir::make(ir::Op::k_exp2, {power})),
-                            store("a", rows_, load("e", n1), AssignOp::add)}));
+  body.push_back(
+      col("n1", {store("e", n1, ir::make(ir::Op::k_exp2, {power})), store("a", rows_, load("e", n1), AssignOp::add)}));
   body.push_back(store("r", rows_, f32(1) / acc("a")));
   body.push_back(col("n2", {result(load("e", n2) * acc("r"), n2)}));
   return body;
@@ -154,10 +151,9 @@ std::vector<Stmt> RowWriter::reduce(OpId id) {
 
 LoweredKernel RowWriter::run() {
   const OpId id = op_row(node_).id;
-  std::vector<Stmt> body = id == OpId::softmax ? softmax()
-                           : id == OpId::layernorm || id == OpId::rmsnorm
-                               ? norm(id == OpId::layernorm)
-                               : reduce(id);
+  std::vector<Stmt> body = id == OpId::softmax                            ? softmax()
+                           : id == OpId::layernorm || id == OpId::rmsnorm ? norm(id == OpId::layernorm)
+                                                                          : reduce(id);
   const std::vector<std::string> roles(names_.size(), "row");
   return w_.finish("d", nest(names_, extents_, roles, std::move(body)));
 }

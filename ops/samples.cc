@@ -63,12 +63,14 @@ void row_family(Graph& g, const OpRow& row, int variant, const SampleSizes& s, N
 
 void elementwise(Graph& g, const OpRow& row, int variant, const SampleSizes& s, Node& node) {
   const bool tanh = (row.attrs & kHas_approximate) && take(variant, 2) != 0;
-  const int spread = row.max_arity > 1 ? take(variant, 3) : 0;  // operands after the first: as the first; of the last dimension; one value
+  const int spread = row.max_arity > 1 ? take(variant, 3)
+                                       : 0;  // operands after the first: as the first; of the last dimension; one value
   for (int i = 0; i < row.max_arity; ++i) {
     Dims dims = with_last(s.others, s.swept);
     if (i > 0 && spread == 1) dims = {s.swept};
     if (i > 0 && spread == 2) dims = {fixed_dim(1)};
-    node.inputs.push_back(add_tensor(g, fmt::format("x{}", i), dims, false, operand_dtype(row, static_cast<size_t>(i))));
+    node.inputs.push_back(
+        add_tensor(g, fmt::format("x{}", i), dims, false, operand_dtype(row, static_cast<size_t>(i))));
   }
   if (tanh) node.attrs.push_back({"approximate", std::string("tanh")});
   if (row.attrs & kHas_value) node.attrs.push_back({"value", 0.5});
@@ -95,34 +97,53 @@ void rope(Graph& g, size_t axis, int variant, const SampleSizes& s, Node& node) 
 
 std::span<const char* const> sample_axes(const OpRow& row) {
   switch (row.family) {
-    case Family::kMatmul: return kMatmulAxes;
-    case Family::kRope: return kRopeAxes;
-    default: return kLast;
+    case Family::kMatmul:
+      return kMatmulAxes;
+    case Family::kRope:
+      return kRopeAxes;
+    default:
+      return kLast;
   }
 }
 
 int sample_variants(const OpRow& row) {
   switch (row.family) {
-    case Family::kMatmul: return 8;
-    case Family::kRow: return (row.max_arity - row.min_arity + 1) * (row.attrs & kHas_keepdims ? 2 : 1);
-    case Family::kElementwise: return (row.attrs & kHas_approximate ? 2 : 1) * (row.max_arity > 1 ? 3 : 1);
-    case Family::kTranspose: return static_cast<int>(moved_dtypes().size()) * (row.attrs & kHas_perm ? kOrders : 1);
-    case Family::kRope: return 2;
+    case Family::kMatmul:
+      return 8;
+    case Family::kRow:
+      return (row.max_arity - row.min_arity + 1) * (row.attrs & kHas_keepdims ? 2 : 1);
+    case Family::kElementwise:
+      return (row.attrs & kHas_approximate ? 2 : 1) * (row.max_arity > 1 ? 3 : 1);
+    case Family::kTranspose:
+      return static_cast<int>(moved_dtypes().size()) * (row.attrs & kHas_perm ? kOrders : 1);
+    case Family::kRope:
+      return 2;
   }
   return 1;
 }
 
 ir::Result<Graph> sample_graph(const OpRow& row, size_t axis, int variant, const SampleSizes& sizes) {
   const size_t wanted = row.family == Family::kMatmul || row.family == Family::kRope ? 2 : 0;
-  if (sizes.others.size() < wanted) return ir::invalid("{} other sizes for {}, expected {}", sizes.others.size(), row.name, wanted);
+  if (sizes.others.size() < wanted)
+    return ir::invalid("{} other sizes for {}, expected {}", sizes.others.size(), row.name, wanted);
   Graph g;
   Node node;
   switch (row.family) {
-    case Family::kMatmul: matmul(g, axis, variant, sizes, node); break;
-    case Family::kRow: row_family(g, row, variant, sizes, node); break;
-    case Family::kElementwise: elementwise(g, row, variant, sizes, node); break;
-    case Family::kTranspose: transpose(g, row, variant, sizes, node); break;
-    case Family::kRope: rope(g, axis, variant, sizes, node); break;
+    case Family::kMatmul:
+      matmul(g, axis, variant, sizes, node);
+      break;
+    case Family::kRow:
+      row_family(g, row, variant, sizes, node);
+      break;
+    case Family::kElementwise:
+      elementwise(g, row, variant, sizes, node);
+      break;
+    case Family::kTranspose:
+      transpose(g, row, variant, sizes, node);
+      break;
+    case Family::kRope:
+      rope(g, axis, variant, sizes, node);
+      break;
   }
   if (node.inputs.empty()) return ir::unsupported("{}: a family without samples", row.name);
   g.name = row.name;

@@ -13,9 +13,7 @@ using ir::Status;
 using ir::unsupported;
 using Inputs = std::vector<const TensorDesc*>;
 
-std::string dim_name(const TensorDesc& t, size_t d) {
-  return fmt::format("{}.shape[{}]", t.name, d);
-}
+std::string dim_name(const TensorDesc& t, size_t d) { return fmt::format("{}.shape[{}]", t.name, d); }
 
 Status mismatch(const TensorDesc& t, size_t d, const std::string& expected) {
   return invalid("{}, expected {}", dim_text(t.dims[d]), expected).with_arg(dim_name(t, d));
@@ -23,8 +21,7 @@ Status mismatch(const TensorDesc& t, size_t d, const std::string& expected) {
 
 Status need_rank(const TensorDesc& t, size_t rank, bool at_least, const char* op) {
   if (at_least ? t.dims.size() >= rank : t.dims.size() == rank) return {};
-  return invalid("{} dimensions, expected {}{} ({})", t.dims.size(), at_least ? "at least " : "",
-                 rank, op)
+  return invalid("{} dimensions, expected {}{} ({})", t.dims.size(), at_least ? "at least " : "", rank, op)
       .with_arg(t.name + ".shape");
 }
 
@@ -36,8 +33,7 @@ Status broadcast_into(std::vector<DimDesc>& dims, const TensorDesc& t, size_t fi
     DimDesc& have = dims[dims.size() - n + i];
     const DimDesc& want = t.dims[first + i];
     if (same_dim(have, want) || (want.fixed() && want.min == 1)) continue;
-    if (!(have.fixed() && have.min == 1))
-      return mismatch(t, first + i, dim_text(have) + " or 1 (broadcast)");
+    if (!(have.fixed() && have.min == 1)) return mismatch(t, first + i, dim_text(have) + " or 1 (broadcast)");
     have = want;
   }
   return {};
@@ -67,12 +63,10 @@ Result<Shape> infer_row(const OpRow& row, const Node& node, const Inputs& in) {
   LATHE_RETURN_IF_ERROR(need_rank(x, 1, true, row.name));
   const int64_t axis = attr_int(node, AttrId::axis), rank = static_cast<int64_t>(x.dims.size());
   if (axis < -rank || axis >= rank) {
-    return invalid("axis {} of {}, expected {} to {}", axis, row.name, -rank, rank - 1)
-        .with_arg(x.name);
+    return invalid("axis {} of {}, expected {} to {}", axis, row.name, -rank, rank - 1).with_arg(x.name);
   }
   if (axis != -1 && axis != rank - 1) {
-    return unsupported("axis {} of {}: only the last axis is supported", axis, row.name)
-        .with_arg(x.name);
+    return unsupported("axis {} of {}: only the last axis is supported", axis, row.name).with_arg(x.name);
   }
   for (size_t i = 1; i < in.size(); ++i) {  // scale, bias
     LATHE_RETURN_IF_ERROR(need_rank(*in[i], 1, false, row.name));
@@ -87,21 +81,18 @@ Result<Shape> infer_row(const OpRow& row, const Node& node, const Inputs& in) {
     if (attr_bool(node, AttrId::keepdims)) out.dims.push_back(fixed_dim(1));
   }
   if ((row.attrs & kHas_epsilon) && attr_float(node, AttrId::epsilon) < 0) {
-    return invalid("epsilon {} of {}, expected >= 0", attr_float(node, AttrId::epsilon), row.name)
-        .with_arg(x.name);
+    return invalid("epsilon {} of {}, expected >= 0", attr_float(node, AttrId::epsilon), row.name).with_arg(x.name);
   }
   return out;
 }
 
 Result<Shape> infer_elementwise(const OpRow& row, const Node& node, const Inputs& in) {
   Shape out;
-  for (const TensorDesc* t : in)
-    LATHE_RETURN_IF_ERROR(broadcast_into(out.dims, *t, 0, t->dims.size()));
+  for (const TensorDesc* t : in) LATHE_RETURN_IF_ERROR(broadcast_into(out.dims, *t, 0, t->dims.size()));
   if (row.attrs & kHas_approximate) {
     const auto& form = std::get<std::string>(attr(node, AttrId::approximate));
     if (form != "none" && form != "tanh") {
-      return invalid("approximate \"{}\" of {}, expected \"none\" or \"tanh\"", form, row.name)
-          .with_arg(in[0]->name);
+      return invalid("approximate \"{}\" of {}, expected \"none\" or \"tanh\"", form, row.name).with_arg(in[0]->name);
     }
   }
   return out;
@@ -116,8 +107,8 @@ Result<Shape> infer_transpose(const OpRow& row, const Node& node, const Inputs& 
   bool good = perm.size() == out.dims.size();
   for (size_t i = 0; good && i < sorted.size(); ++i) good = sorted[i] == static_cast<int64_t>(i);
   if (!good) {
-    return invalid("perm [{}] of transpose, expected each of the {} dimensions once",
-                   fmt::join(perm, ", "), out.dims.size())
+    return invalid("perm [{}] of transpose, expected each of the {} dimensions once", fmt::join(perm, ", "),
+                   out.dims.size())
         .with_arg(in[0]->name);
   }
   for (size_t i = 0; i < perm.size(); ++i) out.dims[i] = in[0]->dims[perm[i]];
@@ -135,8 +126,7 @@ Result<Shape> infer_rope(const Inputs& in) {
     const TensorDesc& table = *in[i];
     LATHE_RETURN_IF_ERROR(need_rank(table, 2, false, "rope"));
     if (!same_dim(table.dims[0], x.dims[rank - 3])) {
-      return mismatch(table, 0,
-                      fmt::format("{} (positions of {})", dim_text(x.dims[rank - 3]), x.name));
+      return mismatch(table, 0, fmt::format("{} (positions of {})", dim_text(x.dims[rank - 3]), x.name));
     }
     if (!same_dim(table.dims[1], fixed_dim(d.min / 2))) {
       return mismatch(table, 1, fmt::format("{} (half of the last of {})", d.min / 2, x.name));
@@ -153,14 +143,18 @@ Status check_dtypes(const OpRow& row, const Inputs& in) {
     const DType want = operand_dtype(row, i);
     if (!movement && in[i]->dtype == want) continue;
     std::string expected = movement ? "" : ir::dtype_name(want);
-    for (const DType t : movement ? moved : std::span<const DType>()) expected += fmt::format("{}{}", expected.empty() ? "" : " or ", ir::dtype_name(t));
-    return unsupported("dtype {} of {}, expected {}", ir::dtype_name(in[i]->dtype), row.name, expected).with_arg(in[i]->name);
+    for (const DType t : movement ? moved : std::span<const DType>())
+      expected += fmt::format("{}{}", expected.empty() ? "" : " or ", ir::dtype_name(t));
+    return unsupported("dtype {} of {}, expected {}", ir::dtype_name(in[i]->dtype), row.name, expected)
+        .with_arg(in[i]->name);
   }
   return {};
 }
 }  // namespace
 
-DType operand_dtype(const OpRow& row, size_t number) { return row.id == OpId::where && number == 0 ? DType::b8 : DType::f32; }
+DType operand_dtype(const OpRow& row, size_t number) {
+  return row.id == OpId::where && number == 0 ? DType::b8 : DType::f32;
+}
 
 std::span<const DType> moved_dtypes() {
   static constexpr DType kMoved[] = {DType::f32, DType::i32};

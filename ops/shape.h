@@ -14,8 +14,7 @@ struct Shape {
 };
 
 // `node` has its attributes complete; `inputs` are its operands in order.
-ir::Result<Shape> infer_shape(const OpRow& row, const Node& node,
-                              const std::vector<const TensorDesc*>& inputs);
+ir::Result<Shape> infer_shape(const OpRow& row, const Node& node, const std::vector<const TensorDesc*>& inputs);
 
 // What operand `number` has to be: f32, but for the mask of where. Movement takes any of moved_dtypes() instead.
 ir::DType operand_dtype(const OpRow& row, size_t number);

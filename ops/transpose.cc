@@ -58,8 +58,7 @@ ir::Result<LoweredKernel> lower_transpose(KernelWriter& w) {
   // The views in merged dimensions: the result's in order, the operand's in its own.
   std::vector<size_t> order(dims.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::sort(order.begin(), order.end(),
-            [&](size_t a, size_t b) { return dims[a].source < dims[b].source; });
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return dims[a].source < dims[b].source; });
   const bool out_compact = out.strides.empty(), in_compact = in.strides.empty();
   out = {};
   in = {};

@@ -12,11 +12,13 @@ namespace lathe::runtime {
 
 namespace {
 
-// Moves after which a cell's last load still comes before its store. They keep what flows from one statement to the next, and every
-// load flows into the store of its cell (feeds()): nothing they reorder passes it. Not among them: what loads or stores anew.
+// Moves after which a cell's last load still comes before its store. They keep what flows from one statement to the
+// next, and every load flows into the store of its cell (feeds()): nothing they reorder passes it. Not among them: what
+// loads or stores anew.
 constexpr std::array<std::string_view, 15> kOrderKeeping = {
-    "tile_scope", "vectorize_scope", "unroll_scope", "parallelize", "move_to_register", "move_to_stack", "split_scope",
-    "swap_scopes", "join_scopes", "swap_ops", "pipeline", "rotate_scope", "inline_temporary", "online_reduction", "stream_stores"};
+    "tile_scope",    "vectorize_scope", "unroll_scope",     "parallelize",      "move_to_register",
+    "move_to_stack", "split_scope",     "swap_scopes",      "join_scopes",      "swap_ops",
+    "pipeline",      "rotate_scope",    "inline_temporary", "online_reduction", "stream_stores"};
 
 bool keeps_order(const search::Move& m) {
   if (std::find(kOrderKeeping.begin(), kOrderKeeping.end(), m.name) == kOrderKeeping.end()) return false;
@@ -30,7 +32,7 @@ struct Visit {
   const ir::Stmt* store = nullptr;  // the first one
   std::vector<ir::Expr> stored;     // its index
   std::set<std::string> feeding;    // temporaries whose values reach it
-  std::string stored_col;          // the column iterator there
+  std::string stored_col;           // the column iterator there
   bool ok = true;
   int scope = 0, stored_scope = -1;  // column scopes in program order
 

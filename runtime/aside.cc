@@ -29,8 +29,10 @@ void KeepOff::update(const cpu_set_t& calls, bool parallel, pid_t child, int64_t
   if (CPU_COUNT(&taken) > 0) seen_ns_ = now_ns;
   const bool forget = parallel || now_ns - seen_ns_ > kForgetNs;
   CPU_XOR(&wanted, &own_, &taken);
-  if (forget || CPU_COUNT(&wanted) == 0) wanted = own_;
-  else if (CPU_COUNT(&taken) == 0) wanted = allowed_;
+  if (forget || CPU_COUNT(&wanted) == 0)
+    wanted = own_;
+  else if (CPU_COUNT(&taken) == 0)
+    wanted = allowed_;
   const bool moved = !CPU_EQUAL(&wanted, &allowed_);
   allowed_ = wanted;
   if (moved) (void)sched_setaffinity(0, sizeof allowed_, &allowed_);

@@ -100,7 +100,9 @@ struct Bench::Impl {
   MachineProbe probe;
   bool constants_ready = false;
 
-  const ops::TensorDesc& tensor(size_t arg) const { return op.graph().tensors[static_cast<size_t>(op.arg_tensors()[arg])]; }
+  const ops::TensorDesc& tensor(size_t arg) const {
+    return op.graph().tensors[static_cast<size_t>(op.arg_tensors()[arg])];
+  }
 
   // Not for one thread: a team that a pinned thread starts stays on that thread's CPU.
   ThreadTeam* team() const { return options.threads > 1 ? op.context().team() : nullptr; }
@@ -128,10 +130,12 @@ struct Bench::Impl {
     if (total > options.ram - wanted) return ir::unsupported("operands of {} MiB are too large to time", total >> 20);
     for (size_t a = 0; a < n; ++a) {
       if (tensor(a).constant && constants_ready) continue;
-      if (tensor(a).constant && options.cold) copies[a] = std::clamp<int64_t>((wanted + constant - 1) / std::max<int64_t>(constant, 1), 1, kMaxCopies);
+      if (tensor(a).constant && options.cold)
+        copies[a] = std::clamp<int64_t>((wanted + constant - 1) / std::max<int64_t>(constant, 1), 1, kMaxCopies);
       if (!memory[a]) memory[a] = std::make_unique<Memory>();
       const size_t before = memory[a]->bytes();
-      if (!memory[a]->reserve(round_up(bytes[a]) * static_cast<size_t>(copies[a]) + kAlign)) return ir::unsupported("no memory for operands");
+      if (!memory[a]->reserve(round_up(bytes[a]) * static_cast<size_t>(copies[a]) + kAlign))
+        return ir::unsupported("no memory for operands");
       if (tensor(a).constant) {
         LATHE_RETURN_IF_ERROR(make_constant(a, dims));
       } else if (memory[a]->bytes() != before) {
@@ -153,14 +157,16 @@ struct Bench::Impl {
     } else {
       fill(tensor(a), first, bytes[a], options.seed + a);
     }
-    for (int64_t c = 1; c < copies[a]; ++c) std::memcpy(first + static_cast<size_t>(c) * round_up(bytes[a]), first, bytes[a]);
+    for (int64_t c = 1; c < copies[a]; ++c)
+      std::memcpy(first + static_cast<size_t>(c) * round_up(bytes[a]), first, bytes[a]);
     return {};
   }
 
   Result<TimedCalls> caller(const SymbolValues& dims, int* tier) {
     LATHE_RETURN_IF_ERROR(place(dims));
     LATHE_ASSIGN(const BoundOp* bound, op.bound({.symbols = dims, .threads = options.threads, .packed = true}));
-    if (!workspace.reserve(static_cast<size_t>(bound->workspace_bytes) + kAlign)) return ir::unsupported("no memory for the workspace");
+    if (!workspace.reserve(static_cast<size_t>(bound->workspace_bytes) + kAlign))
+      return ir::unsupported("no memory for the workspace");
     *tier = bound->tier;
     struct Calls {
       std::unique_ptr<lathe_pinned, void (*)(lathe_pinned*)> pinned{nullptr, lathe_pinned_destroy};
@@ -191,7 +197,8 @@ struct Bench::Impl {
     return TimedCalls([calls](int64_t reps) {
       const double begin = now_us();
       for (int64_t r = 0; r < reps; ++r) {
-        lathe_pinned_run(calls->pinned.get(), calls->args.data() + static_cast<size_t>(calls->next) * calls->n, &calls->exec);
+        lathe_pinned_run(calls->pinned.get(), calls->args.data() + static_cast<size_t>(calls->next) * calls->n,
+                         &calls->exec);
         calls->next = calls->next + 1 == calls->most ? 0 : calls->next + 1;
       }
       return (now_us() - begin) / static_cast<double>(reps);
@@ -208,12 +215,13 @@ struct Bench::Impl {
   double peak_of_a_thread(ir::IsaLevel level) {
     if (team() == nullptr) return probe.fma_peak_gflops(level);
     std::vector<double> each(static_cast<size_t>(options.threads));
-    team()->parallel_for(options.threads, [&](int i) { each[static_cast<size_t>(i)] = MachineProbe().fma_peak_gflops(level); });
+    team()->parallel_for(options.threads,
+                         [&](int i) { each[static_cast<size_t>(i)] = MachineProbe().fma_peak_gflops(level); });
     return std::accumulate(each.begin(), each.end(), 0.0) / options.threads;
   }
 
-  // Each round: one sample of the kernel, then the probes that come near it. What moves bytes is compared with reading, or copying, as
-  // many from where the kernel's lie: a footprint beyond the caches if they are cold.
+  // Each round: one sample of the kernel, then the probes that come near it. What moves bytes is compared with reading,
+  // or copying, as many from where the kernel's lie: a footprint beyond the caches if they are cold.
   Result<BenchRow> measure(const SymbolValues& dims, int tier, const TimedCalls& call_us) {
     const ir::Target& target = op.context().target();
     const Work work = work_at(op.graph(), dims);
@@ -226,7 +234,9 @@ struct Bench::Impl {
     const double moved = work.read_bytes + work.write_bytes;
     call_us(1);
     const double first = call_us(1);
-    const auto reps_for = [&](double us) { return static_cast<int64_t>(options.min_sample_us / std::max(us, 1e-3)) + 1; };
+    const auto reps_for = [&](double us) {
+      return static_cast<int64_t>(options.min_sample_us / std::max(us, 1e-3)) + 1;
+    };
     const int64_t reps = reps_for(std::min(first, call_us(reps_for(first))));
 
     BenchRow row;

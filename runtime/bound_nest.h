@@ -12,9 +12,8 @@ namespace lathe::runtime {
 
 inline constexpr int kMaxNestDepth = 16;    // loops above a call
 inline constexpr int kMaxNestBuffers = 64;  // arguments and scratch
-inline constexpr int kMaxInnerCalls =
-    16;  // calls of one innermost loop that are advanced by increments
-inline constexpr int kMaxNestStack = 24;  // values on the stack of a postfix program
+inline constexpr int kMaxInnerCalls = 16;   // calls of one innermost loop that are advanced by increments
+inline constexpr int kMaxNestStack = 24;    // values on the stack of a postfix program
 
 struct Term {
   int64_t coeff;
@@ -134,9 +133,8 @@ struct BoundNest {
   std::vector<Affine> affines;
   std::vector<Term> terms;
   std::vector<ProgramStep> program;
-  uint32_t num_leaves = 0;  // walk() needs this many LeafRefs
-  int64_t num_calls_hint =
-      0;  // calls of one walk, an upper bound (saturated): for partition and display
+  uint32_t num_leaves = 0;     // walk() needs this many LeafRefs
+  int64_t num_calls_hint = 0;  // calls of one walk, an upper bound (saturated): for partition and display
 };
 
 }  // namespace lathe::runtime

@@ -22,7 +22,8 @@ namespace {
 Stat counter(S state) {
   switch (state) {
 #define LATHE_PROMOTION(id, final, help) \
-  case S::id: return Stat::k_promotions_##id;
+  case S::id:                            \
+    return Stat::k_promotions_##id;
 #include "runtime/promotion_states.def"
 #undef LATHE_PROMOTION
   }
@@ -30,13 +31,17 @@ Stat counter(S state) {
 }
 
 // What a call of the Kernel touches, as the serving stage has it.
-Result<std::vector<RecordedParam>> recorded_params(const ir::Kernel& kernel, const SymbolValues& dims, const Stage& serving) {
+Result<std::vector<RecordedParam>> recorded_params(const ir::Kernel& kernel, const SymbolValues& dims,
+                                                   const Stage& serving) {
   SymbolValues symbols = dims;
   LATHE_ASSIGN(const std::vector<OperandShape> shapes, operand_shapes(kernel, &symbols));
   std::vector<RecordedParam> out;
   for (const OperandShape& s : shapes) {
     using Kind = RecordedParam::Kind;
-    RecordedParam p = {s.place == ir::Place::out ? Kind::out : s.place == ir::Place::constant ? Kind::constant : Kind::in, s.bytes()};
+    RecordedParam p = {s.place == ir::Place::out        ? Kind::out
+                       : s.place == ir::Place::constant ? Kind::constant
+                                                        : Kind::in,
+                       s.bytes()};
     for (const PackedParam& packed : serving.packed) {
       if (packed.param != static_cast<int>(out.size())) continue;
       LATHE_ASSIGN(p.bytes, packed_bytes(packed, symbols));
@@ -57,7 +62,8 @@ int64_t workspace_of(const ir::Kernel& naive, const ir::Kernel& scheduled, const
   return nest.ok() ? nest->workspace_bytes : INT64_MAX;
 }
 
-Candidacy::Candidacy(const std::shared_ptr<Operator>& op, const PrepareRequest& request, int kernel, Operator::LiveShape shape)
+Candidacy::Candidacy(const std::shared_ptr<Operator>& op, const PrepareRequest& request, int kernel,
+                     Operator::LiveShape shape)
     : op_(op),
       request_(request),
       kernel_(kernel),
@@ -71,7 +77,8 @@ void Candidacy::enter(const CandidacyTools& tools, S state, std::string reason) 
   if (!promotion_->advance(state, tools.now_ns(), std::move(reason)).ok()) return;
   tools.context.stats().add(counter(state));
   if (tools.context.leaves().options().verbose < Verbosity::create) return;
-  verbose_line({"promotion", problem_.kernel.name, promotion_name(state), "online", promotion_->steps().back().reason, 0});
+  verbose_line(
+      {"promotion", problem_.kernel.name, promotion_name(state), "online", promotion_->steps().back().reason, 0});
 }
 
 bool Candidacy::propose(const CandidacyTools& tools) {
@@ -108,7 +115,8 @@ bool Candidacy::find(const CandidacyTools& tools, Operator&) {
   // What the host was told is all there is.
   const int64_t workspace = shape_.body->workspace_bytes - shape_.body->nest_offset;
   task.admits = [this, workspace](const ir::Kernel& scheduled) {
-    return Operator::same_layouts(scheduled, *serving_) && workspace_of(problem_.kernel, scheduled, shape_.call.symbols, request_.threads) <= workspace;
+    return Operator::same_layouts(scheduled, *serving_) &&
+           workspace_of(problem_.kernel, scheduled, shape_.call.symbols, request_.threads) <= workspace;
   };
   task.aside = true;
   if (tools.knowledge != nullptr) tools.knowledge->equip(&task);
@@ -118,7 +126,8 @@ bool Candidacy::find(const CandidacyTools& tools, Operator&) {
   tools.context.stats().add(Stat::k_tune_ns, tools.now_ns() - start);
   if (!found.ok()) {
     if (found.status().code() == ir::Code::kCANCELLED || (tools.cancelled && tools.cancelled())) return false;
-    enter(tools, found.status().code() == ir::Code::kINTERNAL ? S::quarantined : S::rejected, found.status().to_string());
+    enter(tools, found.status().code() == ir::Code::kINTERNAL ? S::quarantined : S::rejected,
+          found.status().to_string());
     return true;
   }
   if (tools.cancelled && tools.cancelled() && !found->measured) return false;
@@ -147,7 +156,8 @@ void Candidacy::take_up(const CandidacyTools& tools, Operator& op) {
   const Result<const ServedStage*> built = op.add_candidate(kernel_, problem_, *schedule, *serving_, request_);
   if (!built.ok()) return enter(tools, S::rejected, built.status().to_string());
   candidate_ = *built;
-  if ((candidate_->stage.schedule.numeric & ~query_.allowed) != 0) return enter(tools, S::rejected, "takes liberties that are not allowed");
+  if ((candidate_->stage.schedule.numeric & ~query_.allowed) != 0)
+    return enter(tools, S::rejected, "takes liberties that are not allowed");
   const Result<const BoundOp*> bound = op.bind_candidate(kernel_, candidate_, shape_.call);
   if (!bound.ok()) return enter(tools, S::rejected, bound.status().to_string());
   after_ = *bound;
@@ -158,7 +168,8 @@ void Candidacy::take_up(const CandidacyTools& tools, Operator& op) {
 }
 
 void Candidacy::start_shadow(const CandidacyTools& tools, Operator& op) {
-  const Result<std::vector<RecordedParam>> params = recorded_params(problem_.kernel, shape_.call.symbols, serving_->stage);
+  const Result<std::vector<RecordedParam>> params =
+      recorded_params(problem_.kernel, shape_.call.symbols, serving_->stage);
   if (!params.ok()) return enter(tools, S::rejected, params.status().to_string());
   Result<std::unique_ptr<RecordedCalls>> recorder = RecordedCalls::create(*params, tools.rules.shadow_calls);
   if (!recorder.ok()) return enter(tools, S::rejected, recorder.status().to_string());
@@ -176,10 +187,14 @@ void Candidacy::poll(const CandidacyTools& tools) {
   if (op == nullptr || promotion_ == nullptr || trial_ == nullptr) return;
   if (shape_.heat->trial() != trial_ && !ready()) shape_.heat->set_trial(trial_);  // it was switched off meanwhile
   switch (state()) {
-    case S::shadow: return run_shadow(tools, *op);
-    case S::canary: return poll_canary(tools, *op);
-    case S::active: return watch(tools, *op);
-    default: return;
+    case S::shadow:
+      return run_shadow(tools, *op);
+    case S::canary:
+      return poll_canary(tools, *op);
+    case S::active:
+      return watch(tools, *op);
+    default:
+      return;
   }
 }
 
@@ -233,7 +248,8 @@ void Candidacy::poll_canary(const CandidacyTools& tools, Operator& op) {
   for (const Trial::Pair& p : trial_->take()) judge_.add(p.other_ns, p.serving_ns);
   const TrialVerdict verdict = judge_.verdict();
   if (verdict == TrialVerdict::undecided) return;
-  const std::string reason = fmt::format("{:.3f} of the incumbent's time over {} calls", judge_.median(), judge_.calls());
+  const std::string reason =
+      fmt::format("{:.3f} of the incumbent's time over {} calls", judge_.median(), judge_.calls());
   end_trial();
   if (verdict == TrialVerdict::tie) return enter(tools, S::tie, reason);
   if (verdict == TrialVerdict::worse) {
@@ -247,11 +263,13 @@ void Candidacy::poll_canary(const CandidacyTools& tools, Operator& op) {
   start_pairs(op, shape_.body);
 }
 
-// A few calls go on with what served before, so that a candidate which turns slow is noticed. Its median is of the latest calls.
+// A few calls go on with what served before, so that a candidate which turns slow is noticed. Its median is of the
+// latest calls.
 void Candidacy::watch(const CandidacyTools& tools, Operator& op) {
   for (const Trial::Pair& p : trial_->take()) judge_.add(p.serving_ns, p.other_ns);
   if (judge_.verdict() == TrialVerdict::worse) {
-    const std::string reason = fmt::format("{:.3f} of the former's time over {} calls", judge_.median(), judge_.calls());
+    const std::string reason =
+        fmt::format("{:.3f} of the former's time over {} calls", judge_.median(), judge_.calls());
     end_trial();
     if (!op.demote(kernel_, candidate_).ok()) return;
     disown(tools, op);
@@ -260,7 +278,8 @@ void Candidacy::watch(const CandidacyTools& tools, Operator& op) {
   if (judge_.calls() >= tools.rules.trial.least_calls) judge_ = TrialJudge(tools.rules.trial);
 }
 
-// The record says that nothing beats the default, so that neither this process nor a later one takes the candidate up again.
+// The record says that nothing beats the default, so that neither this process nor a later one takes the candidate up
+// again.
 void Candidacy::disown(const CandidacyTools& tools, Operator&) {
   Decision decision;
   decision.status = DecisionStatus::tie;

@@ -1,6 +1,6 @@
-// One Kernel of one hot shape on its way to a better Schedule while calls run: proposes (search_and_record in the measuring worker), then moves
-// its Promotion from state to state as evidence comes in: recorded calls, then a few real ones; swaps, and rolls back. Owns no thread; driven by
-// online_tuner.h. Not thread-safe.
+// One Kernel of one hot shape on its way to a better Schedule while calls run: proposes (search_and_record in the
+// measuring worker), then moves its Promotion from state to state as evidence comes in: recorded calls, then a few real
+// ones; swaps, and rolls back. Owns no thread; driven by online_tuner.h. Not thread-safe.
 #pragma once
 #include <functional>
 #include <memory>
@@ -16,12 +16,12 @@
 namespace lathe::runtime {
 
 struct CandidacyRules {
-  int candidates = 8;             // of a search, the default among them
+  int candidates = 8;  // of a search, the default among them
   int shadow_calls = 32;
-  int64_t ram = int64_t{1} << 30; // operands beyond a quarter of it are not timed
+  int64_t ram = int64_t{1} << 30;  // operands beyond a quarter of it are not timed
   TrialRules trial;
-  double cpu_share = 0.02;        // of the children
-  std::string shadow_plant;       // fault injection for tests: plant.h
+  double cpu_share = 0.02;   // of the children
+  std::string shadow_plant;  // fault injection for tests: plant.h
 };
 
 // What it works with, for the length of a call.
@@ -30,12 +30,12 @@ struct CandidacyTools {
   const CandidacyRules& rules;
   const Evaluator& evaluate;
   std::function<bool()> cancelled;
-  std::function<bool()> paused;   // switched off for a while: what runs stands still
+  std::function<bool()> paused;  // switched off for a while: what runs stands still
   std::function<int64_t()> now_ns;
   std::function<void(int64_t cpu_ns)> charge;  // CPU time of a child that nobody else counts
   SearchKnowledge* knowledge = nullptr;        // what a search starts from; null: nothing
-  bool search = true;             // false: only what is recorded already
-  bool trials = false;            // the host lets real calls be used
+  bool search = true;                          // false: only what is recorded already
+  bool trials = false;                         // the host lets real calls be used
 };
 
 // Bytes of workspace that a call of the scheduled Kernel takes; of what cannot be bound more than there are.
@@ -45,7 +45,8 @@ class Candidacy {
  public:
   Candidacy(const std::shared_ptr<Operator>& op, const PrepareRequest& request, int kernel, Operator::LiveShape shape);
 
-  // Finds a candidate. False: nothing was proposed (no record where searching is not allowed, cancelled); it may be tried again later.
+  // Finds a candidate. False: nothing was proposed (no record where searching is not allowed, cancelled); it may be
+  // tried again later.
   bool propose(const CandidacyTools& tools);
   // Takes in what calls have shown; costly only if ready().
   void poll(const CandidacyTools& tools);
@@ -56,7 +57,9 @@ class Candidacy {
 
   bool proposed() const { return promotion_ != nullptr; }
   PromotionState state() const { return promotion_->state(); }
-  bool settled() const { return promotion_ != nullptr && (promotion_->final() || promotion_->state() == PromotionState::active); }
+  bool settled() const {
+    return promotion_ != nullptr && (promotion_->final() || promotion_->state() == PromotionState::active);
+  }
   const Promotion* promotion() const { return promotion_.get(); }
   const HotShape* heat() const { return shape_.heat; }
   int kernel() const { return kernel_; }
@@ -79,13 +82,13 @@ class Candidacy {
   PrepareRequest request_;
   int kernel_;
   Operator::LiveShape shape_;
-  const ServedStage* serving_;           // when this began
+  const ServedStage* serving_;  // when this began
   search::Problem problem_;
   DecisionQuery query_;
   std::unique_ptr<Promotion> promotion_;
-  std::string schedule_;                 // of the candidate, as text
+  std::string schedule_;  // of the candidate, as text
   const ServedStage* candidate_ = nullptr;
-  const BoundOp* after_ = nullptr;       // the shape with it
+  const BoundOp* after_ = nullptr;  // the shape with it
   Trial* trial_ = nullptr;
   TrialJudge judge_;
 };

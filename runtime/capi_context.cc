@@ -33,9 +33,11 @@ Status read_layers(const lathe_context_options& o, ContextConfig& config) {
     const std::string name = fmt::format("options.layers[{}]", i);
     LATHE_ASSIGN(std::string path, read_text(layer.path, name + ".path", 0));
     if (path[0] != '/') return invalid("\"{}\", expected an absolute path", path).with_arg(name + ".path", 0);
-    if (layer.kind > LATHE_LAYER_READ_ONLY) return invalid("{}, expected a lathe_layer_kind", layer.kind).with_arg(name + ".kind", 0);
+    if (layer.kind > LATHE_LAYER_READ_ONLY)
+      return invalid("{}, expected a lathe_layer_kind", layer.kind).with_arg(name + ".kind", 0);
     if (layer.reserved != 0) return invalid("expected 0").with_arg(name + ".reserved", 0);
-    config.layers.push_back({std::move(path), layer.kind == LATHE_LAYER_READ_ONLY ? LayerMode::read_only : LayerMode::private_rw});
+    config.layers.push_back(
+        {std::move(path), layer.kind == LATHE_LAYER_READ_ONLY ? LayerMode::read_only : LayerMode::private_rw});
   }
   return {};
 }
@@ -75,7 +77,8 @@ Status create_context(const lathe_context_options* options, lathe_context** out)
   LATHE_RETURN_IF_ERROR(set_option(config, OptionId::plugin_dir, o.plugin_dir, "options.plugin_dir"));
   LATHE_RETURN_IF_ERROR(set_option(config, OptionId::tune, tune_text(o.tune), "options.tune"));
   if (o.tune_cpu != 0) LATHE_RETURN_IF_ERROR(config.options.set(OptionId::tune_cpu, std::to_string(o.tune_cpu)));
-  if (o.background_threads != 0) LATHE_RETURN_IF_ERROR(config.options.set(OptionId::background_threads, o.background_threads < 0 ? "0" : "1"));
+  if (o.background_threads != 0)
+    LATHE_RETURN_IF_ERROR(config.options.set(OptionId::background_threads, o.background_threads < 0 ? "0" : "1"));
   config.own_threads = o.own_threads;
   auto state = std::make_shared<ContextState>();
   LATHE_ASSIGN(state->context, Context::create(std::move(config)));
@@ -95,7 +98,8 @@ Status seal_context(lathe_context* ctx, uint32_t mode) {
 
 Status tune_context(lathe_context* ctx, uint32_t mode) {
   LATHE_CHECK_HANDLE(ctx, 0);
-  if (mode < LATHE_TUNE_OFF || mode > LATHE_TUNE_TRIALS) return invalid("{}, expected LATHE_TUNE_OFF..LATHE_TUNE_TRIALS", mode).with_arg("mode", 1);
+  if (mode < LATHE_TUNE_OFF || mode > LATHE_TUNE_TRIALS)
+    return invalid("{}, expected LATHE_TUNE_OFF..LATHE_TUNE_TRIALS", mode).with_arg("mode", 1);
   const std::shared_ptr<Context>& context = ctx->body->state->context;
   context->tuner().set_mode(context, static_cast<TuneMode>(mode - LATHE_TUNE_OFF));
   return {};
@@ -106,7 +110,8 @@ Status tune_context(lathe_context* ctx, uint32_t mode) {
 
 using namespace lathe::runtime;  // NOLINT: the C ABI of this floor
 
-extern "C" lathe_status lathe_context_create(const lathe_context_options* options, lathe_context** out, lathe_error* error) {
+extern "C" lathe_status lathe_context_create(const lathe_context_options* options, lathe_context** out,
+                                             lathe_error* error) {
   return guarded(error, [&] { return create_context(options, out); });
 }
 extern "C" void lathe_context_destroy(lathe_context* ctx) { destroy_handle(ctx); }

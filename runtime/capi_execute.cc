@@ -25,13 +25,16 @@ Result<const BoundOp*> body_for(const KernelBody& kernel, const MatchedCall& cal
 
 Status check_pool(const lathe_pool* pool) {
   LATHE_RETURN_IF_ERROR(check_struct(pool, sizeof(lathe_pool), "exec.pool", 3));
-  if (pool->struct_size < sizeof(lathe_pool)) return invalid("{}, expected {}", pool->struct_size, sizeof(lathe_pool)).with_arg("exec.pool.struct_size", 3);
+  if (pool->struct_size < sizeof(lathe_pool))
+    return invalid("{}, expected {}", pool->struct_size, sizeof(lathe_pool)).with_arg("exec.pool.struct_size", 3);
   if (pool->num_threads == nullptr) return null_argument("exec.pool.num_threads", 3);
   if (pool->parallel_for == nullptr) return null_argument("exec.pool.parallel_for", 3);
   return {};
 }
 
-HostPool host_pool(const lathe_pool& pool) { return {pool.self, pool.num_threads, pool.parallel_for, pool.in_parallel}; }
+HostPool host_pool(const lathe_pool& pool) {
+  return {pool.self, pool.num_threads, pool.parallel_for, pool.in_parallel};
+}
 
 Status check_workspace(const lathe_exec& exec, int64_t needed) {
   if (needed == 0) return {};
@@ -51,14 +54,16 @@ bool overlaps(const void* a, uint64_t a_bytes, const void* b, uint64_t b_bytes) 
 }
 
 // Counted if the shape is; now and then looked at closely.
-void run_counted(const Operator& op, const BoundOp& bound, bool may_try, void* const* data, void* workspace, ThreadTeam* team) {
+void run_counted(const Operator& op, const BoundOp& bound, bool may_try, void* const* data, void* workspace,
+                 ThreadTeam* team) {
   HotShape* heat = bound.heat.load(std::memory_order_acquire);
   const int place = heat == nullptr ? -1 : heat->tick();
   if (place < 0) return op.run(bound, data, workspace, team);
   serve_sampled(op, bound, *heat, place, may_try, data, workspace, team);
 }
 
-void run_on(const Operator& op, const BoundOp& bound, bool may_try, void* const* data, const lathe_exec& exec, ThreadTeam* own) {
+void run_on(const Operator& op, const BoundOp& bound, bool may_try, void* const* data, const lathe_exec& exec,
+            ThreadTeam* own) {
   if (exec.pool == nullptr) return run_counted(op, bound, may_try, data, exec.workspace, own);
   ThreadTeam team(host_pool(*exec.pool));
   run_counted(op, bound, may_try, data, exec.workspace, &team);
@@ -116,8 +121,10 @@ Status pin(lathe_kernel* kernel, const lathe_arg* args, size_t num_args, int32_t
 }
 
 Status check_constant(const KernelBody& body, int32_t arg) {
-  if (arg < 0 || static_cast<size_t>(arg) >= body.plan.args.size()) return invalid("{}, expected 0..{}", arg, body.plan.args.size() - 1).with_arg("arg", 1);
-  if (!body.plan.args[static_cast<size_t>(arg)].constant) return invalid("{} is not a constant", body.plan.args[static_cast<size_t>(arg)].name).with_arg("arg", 1);
+  if (arg < 0 || static_cast<size_t>(arg) >= body.plan.args.size())
+    return invalid("{}, expected 0..{}", arg, body.plan.args.size() - 1).with_arg("arg", 1);
+  if (!body.plan.args[static_cast<size_t>(arg)].constant)
+    return invalid("{} is not a constant", body.plan.args[static_cast<size_t>(arg)].name).with_arg("arg", 1);
   return {};
 }
 
@@ -138,13 +145,17 @@ Status prepack(const lathe_kernel* kernel, int32_t arg, const lathe_tensor* sour
   LATHE_RETURN_IF_ERROR(check_constant(body, arg));
   const ArgPlan& a = body.plan.args[static_cast<size_t>(arg)];
   const PackedParam* packed = a.layout_id == 0 ? nullptr : body.op->packing(arg);
-  if (packed == nullptr) return ir::make_error(ir::Code::kSTATE, "{} is best left as it is: no packed form", a.name).with_arg("arg", 1);
+  if (packed == nullptr)
+    return ir::make_error(ir::Code::kSTATE, "{} is best left as it is: no packed form", a.name).with_arg("arg", 1);
   MatchedCall call;
   uint32_t seen = 0;
   LATHE_RETURN_IF_ERROR(match_tensor(body.plan, arg, *source, call, seen));
-  if (reinterpret_cast<uintptr_t>(out) % kPackAlign != 0) return invalid("not aligned to {} bytes", kPackAlign).with_arg("out", 3);
-  if (out_bytes < a.packed_bytes) return invalid("{}, expected at least {}", out_bytes, a.packed_bytes).with_arg("out_bytes", 4);
-  if (overlaps(out, a.packed_bytes, call.data[arg], call.bytes[arg])) return invalid("overlaps the source").with_arg("out", 3);
+  if (reinterpret_cast<uintptr_t>(out) % kPackAlign != 0)
+    return invalid("not aligned to {} bytes", kPackAlign).with_arg("out", 3);
+  if (out_bytes < a.packed_bytes)
+    return invalid("{}, expected at least {}", out_bytes, a.packed_bytes).with_arg("out_bytes", 4);
+  if (overlaps(out, a.packed_bytes, call.data[arg], call.bytes[arg]))
+    return invalid("overlaps the source").with_arg("out", 3);
   body.op->context().leaves().publish();  // a host that packs is still starting
   return run_pack(*packed, {}, {}, call.data[arg], out, body.op->context().team());
 }
@@ -154,22 +165,24 @@ Status prepack(const lathe_kernel* kernel, int32_t arg, const lathe_tensor* sour
 
 using namespace lathe::runtime;  // NOLINT: the C ABI of this floor
 
-extern "C" lathe_status lathe_prepack_query(const lathe_kernel* kernel, int32_t arg, lathe_pack_info* out, lathe_error* error) {
+extern "C" lathe_status lathe_prepack_query(const lathe_kernel* kernel, int32_t arg, lathe_pack_info* out,
+                                            lathe_error* error) {
   return guarded(error, [&] { return prepack_query(kernel, arg, out); });
 }
-extern "C" lathe_status lathe_prepack(const lathe_kernel* kernel, int32_t arg, const lathe_tensor* source, void* out, uint64_t out_bytes,
-                                      lathe_error* error) {
+extern "C" lathe_status lathe_prepack(const lathe_kernel* kernel, int32_t arg, const lathe_tensor* source, void* out,
+                                      uint64_t out_bytes, lathe_error* error) {
   return guarded(error, [&] { return prepack(kernel, arg, source, out, out_bytes); });
 }
-extern "C" lathe_status lathe_workspace_bytes(lathe_kernel* kernel, const lathe_arg* args, size_t num_args, int32_t threads, uint64_t* bytes,
-                                              lathe_error* error) {
+extern "C" lathe_status lathe_workspace_bytes(lathe_kernel* kernel, const lathe_arg* args, size_t num_args,
+                                              int32_t threads, uint64_t* bytes, lathe_error* error) {
   return guarded(error, [&] { return workspace_bytes(kernel, args, num_args, threads, bytes); });
 }
-extern "C" lathe_status lathe_execute(lathe_kernel* kernel, const lathe_arg* args, size_t num_args, const lathe_exec* exec, lathe_error* error) {
+extern "C" lathe_status lathe_execute(lathe_kernel* kernel, const lathe_arg* args, size_t num_args,
+                                      const lathe_exec* exec, lathe_error* error) {
   return guarded(error, [&] { return execute(kernel, args, num_args, exec); });
 }
-extern "C" lathe_status lathe_pin(lathe_kernel* kernel, const lathe_arg* args, size_t num_args, int32_t threads, lathe_pinned** out,
-                                  lathe_error* error) {
+extern "C" lathe_status lathe_pin(lathe_kernel* kernel, const lathe_arg* args, size_t num_args, int32_t threads,
+                                  lathe_pinned** out, lathe_error* error) {
   return guarded(error, [&] { return pin(kernel, args, num_args, threads, out); });
 }
 extern "C" lathe_status lathe_pinned_run(const lathe_pinned* pinned, void* const* data, const lathe_exec* exec) {

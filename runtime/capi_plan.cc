@@ -53,7 +53,8 @@ Status load_plan(lathe_plan* plan, const char* path) {
   Result<std::vector<ops::Workload>> parsed = ops::parse_manifest(*text);
   if (!parsed.ok()) {
     // An error's message is short: of a long path its end is what tells.
-    const Status where = in_file(name.size() <= kMaxPathShown ? name : "..." + name.substr(name.size() - kMaxPathShown), parsed.status());
+    const Status where = in_file(name.size() <= kMaxPathShown ? name : "..." + name.substr(name.size() - kMaxPathShown),
+                                 parsed.status());
     return where.with_arg(where.arg(), 1);
   }
   std::vector<ops::Workload> work = std::move(*parsed);
@@ -70,7 +71,8 @@ Status add_to_plan(lathe_plan* plan, const lathe_graph* graph, double weight) {
   LATHE_CHECK_HANDLE(graph, 1);
   if (graph->body->state != plan->body->state) return invalid("belongs to another context").with_arg("graph", 1);
   if (!graph->body->finished) return ir::make_error(ir::Code::kSTATE, "the graph is not finished").with_arg("graph", 1);
-  if (!std::isfinite(weight) || weight < 0) return invalid("{}, expected finite and >= 0", weight).with_arg("weight", 2);
+  if (!std::isfinite(weight) || weight < 0)
+    return invalid("{}, expected finite and >= 0", weight).with_arg("weight", 2);
   ops::Workload w;
   w.name = graph->body->graph.name;
   w.graph = graph->body->graph;
@@ -94,7 +96,9 @@ Result<WarmupReport> run_all(PlanBody& body, const lathe_budget& asked, lathe_pr
   WarmupObserver observer;
   const ops::Workload* last = nullptr;
   if (progress != nullptr) {
-    observer.progress = [&](const WarmupProgress& p) { progress(user, p.weight_done, p.item == nullptr ? "" : p.item->name.c_str()); };
+    observer.progress = [&](const WarmupProgress& p) {
+      progress(user, p.weight_done, p.item == nullptr ? "" : p.item->name.c_str());
+    };
     observer.row = [&](const WarmupRow& row) {
       if (row.item != last) progress(user, 1, row.item->name.c_str());
       last = row.item;
@@ -116,15 +120,18 @@ lathe_report to_report(const WarmupReport& r) {
   return out;
 }
 
-Status run_plan(lathe_plan* plan, const lathe_budget* budget, lathe_progress progress, void* user, lathe_report* report) {
+Status run_plan(lathe_plan* plan, const lathe_budget* budget, lathe_progress progress, void* user,
+                lathe_report* report) {
   LATHE_RETURN_IF_ERROR(check_idle(plan));
   lathe_budget b = LATHE_BUDGET_INIT;
   LATHE_RETURN_IF_ERROR(read_struct(budget, b, "budget", 1));
   if (b.tier < 0 || b.tier > 2) return invalid("{}, expected 1 or 2 (0: 2)", b.tier).with_arg("budget.tier", 1);
-  if (b.candidates < 0 || b.candidates > 4096) return invalid("{}, expected 0..4096", b.candidates).with_arg("budget.candidates", 1);
+  if (b.candidates < 0 || b.candidates > 4096)
+    return invalid("{}, expected 0..4096", b.candidates).with_arg("budget.candidates", 1);
   if (report != nullptr) LATHE_RETURN_IF_ERROR(check_struct(report, sizeof(lathe_report), "report", 4));
   PlanBody& body = *plan->body;
-  if (body.state->context->seal() != Seal::off) return ir::make_error(ir::Code::kSTATE, "the context is sealed").with_arg("plan", 0);
+  if (body.state->context->seal() != Seal::off)
+    return ir::make_error(ir::Code::kSTATE, "the context is sealed").with_arg("plan", 0);
   if (body.running.exchange(true)) return ir::make_error(ir::Code::kSTATE, "the plan is running").with_arg("plan", 0);
   const Running running(body.running);
   LATHE_ASSIGN(const WarmupReport done, run_all(body, b, progress, user));
@@ -149,8 +156,8 @@ extern "C" lathe_status lathe_plan_load(lathe_plan* plan, const char* path, lath
 extern "C" lathe_status lathe_plan_add(lathe_plan* plan, const lathe_graph* graph, double weight, lathe_error* error) {
   return guarded(error, [&] { return add_to_plan(plan, graph, weight); });
 }
-extern "C" lathe_status lathe_plan_run(lathe_plan* plan, const lathe_budget* budget, lathe_progress progress, void* user, lathe_report* report,
-                                       lathe_error* error) {
+extern "C" lathe_status lathe_plan_run(lathe_plan* plan, const lathe_budget* budget, lathe_progress progress,
+                                       void* user, lathe_report* report, lathe_error* error) {
   return guarded(error, [&] { return run_plan(plan, budget, progress, user, report); });
 }
 extern "C" void lathe_plan_destroy(lathe_plan* plan) {

@@ -1,4 +1,5 @@
-// C ABI: from a graph to a kernel. Operators are shared within a context by semantic identity, classes, threads and cache state.
+// C ABI: from a graph to a kernel. Operators are shared within a context by semantic identity, classes, threads and
+// cache state.
 #include <chrono>
 #include <optional>
 
@@ -16,8 +17,9 @@ using ir::Status;
 
 namespace {
 
-constexpr uint32_t kAllClasses = LATHE_CLASS_REASSOCIATE | LATHE_CLASS_CONTRACT | LATHE_CLASS_APPROXIMATE | LATHE_CLASS_REDUCED_ACCUMULATE |
-                                 LATHE_CLASS_QUANTISED_ACTIVATIONS | LATHE_CLASS_WINOGRAD;
+constexpr uint32_t kAllClasses = LATHE_CLASS_REASSOCIATE | LATHE_CLASS_CONTRACT | LATHE_CLASS_APPROXIMATE |
+                                 LATHE_CLASS_REDUCED_ACCUMULATE | LATHE_CLASS_QUANTISED_ACTIVATIONS |
+                                 LATHE_CLASS_WINOGRAD;
 constexpr std::chrono::duration<double> kLongestWait = std::chrono::hours(24 * 365);  // what a clock can add
 
 void append_dims(std::string& out, const std::vector<ops::DimDesc>& dims) {
@@ -68,7 +70,8 @@ Result<Tuned> tune_operator(ContextState& state, const ops::Graph& graph, const 
   return out;
 }
 
-Result<PrepareInfo> make_operator(ContextState& state, const ops::Graph& graph, const ServeRequest& request, std::shared_ptr<Operator>& out) {
+Result<PrepareInfo> make_operator(ContextState& state, const ops::Graph& graph, const ServeRequest& request,
+                                  std::shared_ptr<Operator>& out) {
   LATHE_ASSIGN(out, Operator::create(state.context, graph));
   PrepareRequest prepare = request.prepare;
   prepare.caller_waits = request.wait != LATHE_WAIT;
@@ -76,8 +79,8 @@ Result<PrepareInfo> make_operator(ContextState& state, const ops::Graph& graph, 
 }
 
 // The operator that serves: the one there is, else one of the caller's own, unless another caller was quicker.
-Result<PrepareInfo> make_or_share(ContextState& state, const ops::Graph& graph, const ServeRequest& request, ServedOperator& served,
-                                  std::shared_ptr<Operator>& op) {
+Result<PrepareInfo> make_or_share(ContextState& state, const ops::Graph& graph, const ServeRequest& request,
+                                  ServedOperator& served, std::shared_ptr<Operator>& op) {
   {
     const std::lock_guard lock(served.mutex);
     if (served.op != nullptr) {
@@ -131,14 +134,17 @@ class OwnSearch {
 };
 
 // Tuned by measurement, by this caller or by another that is at it; what there is at the deadline.
-Status wait_for_tuned(ContextState& state, const ops::Graph& graph, const ServeRequest& request, ServedOperator& served, Clock::time_point start,
-                      std::shared_ptr<Operator>& op, PrepareInfo& info) {
-  const auto limit = std::chrono::duration<double, std::nano>(request.deadline_ns == 0 ? kNoLimitMs * 1e6 : static_cast<double>(request.deadline_ns));
-  const Clock::time_point until = start + std::chrono::duration_cast<Clock::duration>(std::min<std::chrono::duration<double>>(limit, kLongestWait));
+Status wait_for_tuned(ContextState& state, const ops::Graph& graph, const ServeRequest& request, ServedOperator& served,
+                      Clock::time_point start, std::shared_ptr<Operator>& op, PrepareInfo& info) {
+  const auto limit = std::chrono::duration<double, std::nano>(
+      request.deadline_ns == 0 ? kNoLimitMs * 1e6 : static_cast<double>(request.deadline_ns));
+  const Clock::time_point until =
+      start + std::chrono::duration_cast<Clock::duration>(std::min<std::chrono::duration<double>>(limit, kLongestWait));
   const OwnSearch own(served, until);
   const double left_ms = std::chrono::duration<double, std::milli>(until - Clock::now()).count();
   if (own && left_ms > 0) {
-    LATHE_ASSIGN(const Tuned tuned, tune_operator(state, graph, request, request.deadline_ns == 0 ? kNoLimitMs : left_ms));
+    LATHE_ASSIGN(const Tuned tuned,
+                 tune_operator(state, graph, request, request.deadline_ns == 0 ? kNoLimitMs : left_ms));
     if (tuned.searched) {
       std::shared_ptr<Operator> better;
       LATHE_ASSIGN(info, make_operator(state, graph, request, better));
@@ -270,8 +276,10 @@ Status read_policy(const lathe_policy* policy, ServeRequest& request, uint64_t& 
   lathe_policy p = LATHE_POLICY_INIT;
   LATHE_RETURN_IF_ERROR(read_struct(policy, p, "policy", 2));
   if (p.wait > LATHE_COMPILED_ONLY) return invalid("{}, expected a lathe_wait", p.wait).with_arg("policy.wait", 2);
-  if ((p.allowed & ~kAllClasses) != 0) return invalid("{:#x}: unknown classes", p.allowed).with_arg("policy.allowed", 2);
-  if (p.threads < 0 || p.threads > kMaxThreads) return invalid("{}, expected 0..{}", p.threads, kMaxThreads).with_arg("policy.threads", 2);
+  if ((p.allowed & ~kAllClasses) != 0)
+    return invalid("{:#x}: unknown classes", p.allowed).with_arg("policy.allowed", 2);
+  if (p.threads < 0 || p.threads > kMaxThreads)
+    return invalid("{}, expected 0..{}", p.threads, kMaxThreads).with_arg("policy.threads", 2);
   if (p.cold > 1) return invalid("{}, expected 0 or 1", p.cold).with_arg("policy.cold", 2);
   request.wait = p.wait;
   request.deadline_ns = p.deadline_ns;
@@ -283,7 +291,9 @@ Status read_policy(const lathe_policy* policy, ServeRequest& request, uint64_t& 
 }
 
 // A better operator was made, or a body of this one was replaced.
-uint64_t generation_of(const KernelBody& body) { return body.served->generation.load(std::memory_order_acquire) + body.op->generation(); }
+uint64_t generation_of(const KernelBody& body) {
+  return body.served->generation.load(std::memory_order_acquire) + body.op->generation();
+}
 
 void copy_text(char* to, size_t size, std::string_view from) {
   const size_t n = std::min(from.size(), size - 1);
@@ -293,15 +303,20 @@ void copy_text(char* to, size_t size, std::string_view from) {
 
 uint32_t origin_of(LeafOrigin origin) {
   switch (origin) {
-    case LeafOrigin::memory: return LATHE_ORIGIN_MEMORY;
-    case LeafOrigin::store: return LATHE_ORIGIN_STORE;
-    case LeafOrigin::compiled: return LATHE_ORIGIN_COMPILED;
-    case LeafOrigin::builtin: return LATHE_ORIGIN_BUILTIN;
+    case LeafOrigin::memory:
+      return LATHE_ORIGIN_MEMORY;
+    case LeafOrigin::store:
+      return LATHE_ORIGIN_STORE;
+    case LeafOrigin::compiled:
+      return LATHE_ORIGIN_COMPILED;
+    case LeafOrigin::builtin:
+      return LATHE_ORIGIN_BUILTIN;
   }
   return LATHE_ORIGIN_BUILTIN;
 }
 
-Status resolve(lathe_context* ctx, const lathe_graph* graph, const lathe_policy* policy, lathe_kernel** out, lathe_kernel_info* info) {
+Status resolve(lathe_context* ctx, const lathe_graph* graph, const lathe_policy* policy, lathe_kernel** out,
+               lathe_kernel_info* info) {
   LATHE_CHECK_HANDLE(ctx, 0);
   LATHE_CHECK_HANDLE(graph, 1);
   LATHE_CHECK_POINTER(out, 3);
@@ -325,7 +340,8 @@ Status resolve(lathe_context* ctx, const lathe_graph* graph, const lathe_policy*
   const auto workspace = static_cast<uint64_t>(most);
   if (max_workspace != 0 && workspace > max_workspace) {
     state.context->stats().miss(MissReason::k_workspace);
-    return ir::unsupported("{} bytes, and {} are needed at the hinted dims", max_workspace, workspace).with_arg("policy.max_workspace", 2);
+    return ir::unsupported("{} bytes, and {} are needed at the hinted dims", max_workspace, workspace)
+        .with_arg("policy.max_workspace", 2);
   }
   lathe_kernel_info filled = LATHE_KERNEL_INFO_INIT;
   filled.tier = prepared.tier;
@@ -334,7 +350,8 @@ Status resolve(lathe_context* ctx, const lathe_graph* graph, const lathe_policy*
   filled.num_args = static_cast<int32_t>(body.plan.args.size());
   filled.workspace_bytes = workspace;
   filled.generation = generation_of(body);
-  if (prepared.missed || prepared.unmeasured) copy_text(filled.miss_reason, sizeof(filled.miss_reason), miss_reason_name(prepared.miss));
+  if (prepared.missed || prepared.unmeasured)
+    copy_text(filled.miss_reason, sizeof(filled.miss_reason), miss_reason_name(prepared.miss));
   copy_text(filled.name, sizeof(filled.name), graph->body->graph.name);
   *out = make_handle<lathe_kernel>(std::move(body));
   if (prepared.made) state.context->stats().add(Stat::k_first_resolve_cpu_ns, thread_cpu_ns() - start);
@@ -347,8 +364,8 @@ Status resolve(lathe_context* ctx, const lathe_graph* graph, const lathe_policy*
 
 using namespace lathe::runtime;  // NOLINT: the C ABI of this floor
 
-extern "C" lathe_status lathe_resolve(lathe_context* ctx, const lathe_graph* graph, const lathe_policy* policy, lathe_kernel** out,
-                                      lathe_kernel_info* info, lathe_error* error) {
+extern "C" lathe_status lathe_resolve(lathe_context* ctx, const lathe_graph* graph, const lathe_policy* policy,
+                                      lathe_kernel** out, lathe_kernel_info* info, lathe_error* error) {
   return guarded(error, [&] { return resolve(ctx, graph, policy, out, info); });
 }
 extern "C" void lathe_kernel_destroy(lathe_kernel* kernel) { destroy_handle(kernel); }

@@ -54,9 +54,11 @@ Status get_text(const lathe_context* ctx, char* out, size_t capacity, size_t* ne
 
 using namespace lathe::runtime;  // NOLINT: the C ABI of this floor
 
-extern "C" lathe_status lathe_stats(const lathe_context* ctx, const char* counter, uint64_t* value, lathe_error* error) {
+extern "C" lathe_status lathe_stats(const lathe_context* ctx, const char* counter, uint64_t* value,
+                                    lathe_error* error) {
   return guarded(error, [&] { return get_counter(ctx, counter, value); });
 }
-extern "C" lathe_status lathe_stats_text(const lathe_context* ctx, char* out, size_t capacity, size_t* needed, lathe_error* error) {
+extern "C" lathe_status lathe_stats_text(const lathe_context* ctx, char* out, size_t capacity, size_t* needed,
+                                         lathe_error* error) {
   return guarded(error, [&] { return get_text(ctx, out, capacity, needed); });
 }

@@ -1,4 +1,5 @@
-// The clocks: milliseconds of the steady one, for budgets and what took how long, and the CPU time of a thread, for what work cost it.
+// The clocks: milliseconds of the steady one, for budgets and what took how long, and the CPU time of a thread, for
+// what work cost it.
 #pragma once
 #include <time.h>
 

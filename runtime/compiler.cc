@@ -28,8 +28,9 @@ MissReason reason_of(const Status& leaf) {
 }
 
 // Compiles the leaves of a cut kernel; remembers the most expensive origin.
-Status make_leaves(const ir::CutKernel& cut, const ir::Target& target, LeafCache& cache, const LeafPolicy& policy, std::vector<LeafRef>& refs,
-                   std::vector<std::string>& keys, bool& portable, Stage& stage, MissReason* why) {
+Status make_leaves(const ir::CutKernel& cut, const ir::Target& target, LeafCache& cache, const LeafPolicy& policy,
+                   std::vector<LeafRef>& refs, std::vector<std::string>& keys, bool& portable, Stage& stage,
+                   MissReason* why) {
   for (size_t l = 0; l < cut.leaves.size(); ++l) {
     LeafOrigin origin = LeafOrigin::memory;
     const Result<const LeafEntry*> made = cache.get(cut.leaves[l], target, policy, &origin);
@@ -47,8 +48,8 @@ Status make_leaves(const ir::CutKernel& cut, const ir::Target& target, LeafCache
   return {};
 }
 
-Result<PackedParam> make_pack(const ir::Buffer& buffer, int param, uint64_t layout_id, const ir::Target& target, LeafCache& cache,
-                              const LeafPolicy& policy, Stage& stage, MissReason* why) {
+Result<PackedParam> make_pack(const ir::Buffer& buffer, int param, uint64_t layout_id, const ir::Target& target,
+                              LeafCache& cache, const LeafPolicy& policy, Stage& stage, MissReason* why) {
   PackedParam out;
   out.param = param;
   out.layout_id = layout_id;
@@ -59,13 +60,17 @@ Result<PackedParam> make_pack(const ir::Buffer& buffer, int param, uint64_t layo
   LATHE_RETURN_IF_ERROR(search::check_safe(problem.kernel, copy.kernel));
   LATHE_ASSIGN(ir::CutKernel cut, search::cut(copy.kernel));
   out.pack = std::make_shared<const ir::CutKernel>(std::move(cut));
-  LATHE_RETURN_IF_ERROR(make_leaves(*out.pack, target, cache, policy, out.leaves, out.leaf_keys, out.portable, stage, why));
+  LATHE_RETURN_IF_ERROR(
+      make_leaves(*out.pack, target, cache, policy, out.leaves, out.leaf_keys, out.portable, stage, why));
   return out;
 }
 
-// The same bytes made by the same copy: sizes that no symbol changes, in the same layout. By the portable executor only where the policy has it.
-const PackedParam* find_known(const KnownPacks& known, const ir::Buffer& buffer, int param, uint64_t layout_id, const LeafPolicy& policy) {
-  const bool fixed = std::all_of(buffer.dims.begin(), buffer.dims.end(), [](const ir::Expr& d) { return ir::is_const_int(d); });
+// The same bytes made by the same copy: sizes that no symbol changes, in the same layout. By the portable executor only
+// where the policy has it.
+const PackedParam* find_known(const KnownPacks& known, const ir::Buffer& buffer, int param, uint64_t layout_id,
+                              const LeafPolicy& policy) {
+  const bool fixed =
+      std::all_of(buffer.dims.begin(), buffer.dims.end(), [](const ir::Expr& d) { return ir::is_const_int(d); });
   const auto at = std::find_if(known.begin(), known.end(), [&](const PackedParam* p) {
     return p->param == param && p->layout_id == layout_id && (policy.portable || !p->portable);
   });
@@ -87,14 +92,16 @@ Result<Stage> build_stage(const ir::Kernel& restricted, const search::Schedule& 
   if (why != nullptr) *why = MissReason::k_refused;
   const LeafCacheOptions& options = leaves.options();
   std::vector<ir::Kernel> steps;
-  LATHE_ASSIGN(const ir::Kernel scheduled, search::replay(restricted, schedule, options.verify > 1 ? &steps : nullptr, false));
+  LATHE_ASSIGN(const ir::Kernel scheduled,
+               search::replay(restricted, schedule, options.verify > 1 ? &steps : nullptr, false));
   for (const ir::Kernel& step : steps) LATHE_RETURN_IF_ERROR(ir::verify(step).with_context("LATHE_VERIFY"));
   if (options.verify > 0) LATHE_RETURN_IF_ERROR(ir::verify(restricted).with_context("LATHE_VERIFY"));
   return build_scheduled(restricted, schedule, scheduled, target, leaves, policy, why, known);
 }
 
-Result<Stage> build_scheduled(const ir::Kernel& restricted, const search::Schedule& schedule, const ir::Kernel& scheduled,
-                              const ir::Target& target, LeafCache& leaves, const LeafPolicy& policy, MissReason* why, const KnownPacks& known) {
+Result<Stage> build_scheduled(const ir::Kernel& restricted, const search::Schedule& schedule,
+                              const ir::Kernel& scheduled, const ir::Target& target, LeafCache& leaves,
+                              const LeafPolicy& policy, MissReason* why, const KnownPacks& known) {
   LATHE_RETURN_IF_ERROR(search::check_safe(restricted, scheduled));
   Stage stage;
   stage.naive = restricted;
@@ -105,7 +112,8 @@ Result<Stage> build_scheduled(const ir::Kernel& restricted, const search::Schedu
   return stage;
 }
 
-Result<Stage> cut_stage(const ir::Kernel& restricted, const search::Scheduled& scheduled, const LeafCacheOptions& options) {
+Result<Stage> cut_stage(const ir::Kernel& restricted, const search::Scheduled& scheduled,
+                        const LeafCacheOptions& options) {
   LATHE_RETURN_IF_ERROR(search::check_safe(restricted, scheduled.kernel));
   if (options.verify > 0) LATHE_RETURN_IF_ERROR(ir::verify(restricted).with_context("LATHE_VERIFY"));
   if (options.verify > 1) {
@@ -121,10 +129,12 @@ Result<Stage> cut_stage(const ir::Kernel& restricted, const search::Scheduled& s
   return stage;
 }
 
-Status add_leaves(Stage& stage, const ir::Target& target, LeafCache& leaves, const LeafPolicy& policy, MissReason* why, const KnownPacks& known) {
+Status add_leaves(Stage& stage, const ir::Target& target, LeafCache& leaves, const LeafPolicy& policy, MissReason* why,
+                  const KnownPacks& known) {
   const LeafCacheOptions& options = leaves.options();
   const int64_t start = thread_cpu_ns();
-  LATHE_RETURN_IF_ERROR(make_leaves(stage.cut, target, leaves, policy, stage.leaves, stage.leaf_keys, stage.portable, stage, why));
+  LATHE_RETURN_IF_ERROR(
+      make_leaves(stage.cut, target, leaves, policy, stage.leaves, stage.leaf_keys, stage.portable, stage, why));
   int param = 0;
   for (const ir::Buffer& b : stage.cut.kernel.buffers) {
     if (search::is_packed(b)) {
@@ -146,16 +156,18 @@ Status add_leaves(Stage& stage, const ir::Target& target, LeafCache& leaves, con
     dump_kernel(options.dump, stage.naive, stage.schedule, stage.cut);
   }
   if (options.verbose >= Verbosity::create) {
-    verbose_line({"create", stage.naive.name, stage.portable ? "T0" : stage.schedule.recipe, origin_name(stage.origin), "", stage.codegen_us});
+    verbose_line({"create", stage.naive.name, stage.portable ? "T0" : stage.schedule.recipe, origin_name(stage.origin),
+                  "", stage.codegen_us});
   }
   return {};
 }
 
-Status run_pack(const PackedParam& packed, const SymbolValues& symbols, const ArgLayout& source, const void* src, void* dst,
-                ThreadTeam* team) {
+Status run_pack(const PackedParam& packed, const SymbolValues& symbols, const ArgLayout& source, const void* src,
+                void* dst, ThreadTeam* team) {
   const int threads = team == nullptr ? 1 : team->num_threads();
   LATHE_ASSIGN(const BoundNest nest, bind_nest(*packed.pack, symbols, {source, {}}, threads));
-  if (nest.workspace_bytes != 0) return ir::internal_error("packing wants a workspace of {} bytes", nest.workspace_bytes);
+  if (nest.workspace_bytes != 0)
+    return ir::internal_error("packing wants a workspace of {} bytes", nest.workspace_bytes);
   void* args[] = {const_cast<void*>(src), dst};
   walk(nest, packed.leaves.data(), args, nullptr, team);
   return {};

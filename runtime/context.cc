@@ -34,9 +34,7 @@ jit::ExecMode exec_mode(const ir::Options& options) {
   return mode == "off" ? jit::ExecMode::off : jit::ExecMode::automatic;
 }
 
-Seal seal_mode(const ir::Options& options) {
-  return static_cast<Seal>(options.integer(OptionId::seal));
-}
+Seal seal_mode(const ir::Options& options) { return static_cast<Seal>(options.integer(OptionId::seal)); }
 
 OnlineOptions online_options(const ir::Options& options) {
   OnlineOptions online;
@@ -74,7 +72,8 @@ Result<std::shared_ptr<Context>> Context::create(ContextConfig config) {
   leaves.compiler = config.compiler;
   if (!config.binder) config.binder = bind_nest;
   ctx->leaves_ = std::make_unique<LeafCache>(leaves, ctx->store_.get(), &ctx->stats_);
-  if (config.own_threads > 1) ctx->team_ = std::make_unique<ThreadTeam>(TeamOptions{.threads = config.own_threads, .cpus = config.own_cpus});
+  if (config.own_threads > 1)
+    ctx->team_ = std::make_unique<ThreadTeam>(TeamOptions{.threads = config.own_threads, .cpus = config.own_cpus});
   ctx->set_seal(seal_mode(options));
   ctx->tuner_ = std::make_unique<OnlineTuner>(config.online != nullptr ? *config.online : online_options(options));
   ctx->config_ = std::move(config);
@@ -128,7 +127,9 @@ std::optional<Decision> Context::find_decision(const DecisionQuery& query, MissR
   return std::nullopt;
 }
 
-void Context::reject_decision(const DecisionQuery& query, MissReason reason) { store_->reject(decision_object(query), {}, reason); }
+void Context::reject_decision(const DecisionQuery& query, MissReason reason) {
+  store_->reject(decision_object(query), {}, reason);
+}
 
 void Context::record_decision(const DecisionQuery& query, Decision decision) {
   const ObjectKey key = decision_object(query);
@@ -145,7 +146,8 @@ void Context::record_decision(const DecisionQuery& query, Decision decision) {
 std::vector<std::vector<SymbolRange>> Context::decision_ranges(DecisionQuery query) {
   query.ranges.clear();
   std::vector<std::vector<SymbolRange>> out;
-  for (const std::string& name : store_->names(ObjectKind::k_decision, environment_.hash, decision_object(query).name + "-")) {
+  for (const std::string& name :
+       store_->names(ObjectKind::k_decision, environment_.hash, decision_object(query).name + "-")) {
     if (auto ranges = runtime::decision_ranges(name)) out.push_back(std::move(*ranges));
   }
   return out;

@@ -1,5 +1,5 @@
-// A context: everything hangs off it. Options, target, store, leaves, counters, threads, the seal, and the decisions made so far.
-// Shared by handles; thread-safe.
+// A context: everything hangs off it. Options, target, store, leaves, counters, threads, the seal, and the decisions
+// made so far. Shared by handles; thread-safe.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -28,24 +28,25 @@ enum class Seal : uint8_t { off, fallback, warn, error };
 
 // What a decision is wanted for: one Kernel over a range of its symbols, on this context's machine.
 struct DecisionQuery {
-  std::string kernel_text;           // the naive Kernel, printed: names in it depend on structure alone
-  std::vector<SymbolRange> ranges;   // of its symbols, in their order
+  std::string kernel_text;          // the naive Kernel, printed: names in it depend on structure alone
+  std::vector<SymbolRange> ranges;  // of its symbols, in their order
   int threads = 1;
   bool cold = false;
   uint32_t allowed = 0;
 };
 
 // What binds a nest to a shape: bind_nest, or a test's.
-using NestBinder = std::function<ir::Result<BoundNest>(const ir::CutKernel&, const SymbolValues&, const std::vector<ArgLayout>&, int threads)>;
+using NestBinder = std::function<ir::Result<BoundNest>(const ir::CutKernel&, const SymbolValues&,
+                                                       const std::vector<ArgLayout>&, int threads)>;
 
 struct ContextConfig {
   ir::Options options;
-  std::vector<LayerSpec> layers;     // empty: by the placement rules
-  int own_threads = 0;               // > 1: a team of Lathe's own
-  std::vector<int> own_cpus;         // where its threads run; empty: as the thread that first uses it
+  std::vector<LayerSpec> layers;                // empty: by the placement rules
+  int own_threads = 0;                          // > 1: a team of Lathe's own
+  std::vector<int> own_cpus;                    // where its threads run; empty: as the thread that first uses it
   std::shared_ptr<const OnlineOptions> online;  // tests; null: by the options
-  LeafCompiler compiler;             // tests; empty: the back ends
-  NestBinder binder;                 // tests; empty: bind_nest
+  LeafCompiler compiler;                        // tests; empty: the back ends
+  NestBinder binder;                            // tests; empty: bind_nest
 };
 
 class Context : public std::enable_shared_from_this<Context> {
@@ -68,11 +69,14 @@ class Context : public std::enable_shared_from_this<Context> {
   // What leaves may do now: nothing is generated once sealed.
   LeafPolicy leaf_policy() const;
 
-  // From memory, then the store. One that does not parse, belongs to another key or was made by another epoch of the code is a counted miss.
+  // From memory, then the store. One that does not parse, belongs to another key or was made by another epoch of the
+  // code is a counted miss.
   std::optional<Decision> find_decision(const DecisionQuery& query, MissReason* reason = nullptr);
-  // Says that a decision that was found cannot serve: counted, and from then on not found in this process, so that a search replaces it.
+  // Says that a decision that was found cannot serve: counted, and from then on not found in this process, so that a
+  // search replaces it.
   void reject_decision(const DecisionQuery& query, MissReason reason);
-  // Fills in key, environment, epoch and the liberties that the Schedules state; publishes to memory and to the first writable layer.
+  // Fills in key, environment, epoch and the liberties that the Schedules state; publishes to memory and to the first
+  // writable layer.
   void record_decision(const DecisionQuery& query, Decision decision);
   // The ranges that decisions are stored for, whatever the query's own; of its Kernel on this machine.
   std::vector<std::vector<SymbolRange>> decision_ranges(DecisionQuery query);

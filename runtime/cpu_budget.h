@@ -1,5 +1,5 @@
-// A share of one CPU, kept on average: work is charged after it was done, and whoever is in debt waits until the share has paid for it. What
-// is not used is saved up to `saved_ns` of CPU time. Time is handed in. Not thread-safe.
+// A share of one CPU, kept on average: work is charged after it was done, and whoever is in debt waits until the share
+// has paid for it. What is not used is saved up to `saved_ns` of CPU time. Time is handed in. Not thread-safe.
 #pragma once
 #include <algorithm>
 #include <cstdint>

@@ -28,8 +28,7 @@ double small_integer(uint64_t h, int64_t range) {
 // Sum of four uniforms: mean 0, variance 1, no outlier beyond 3.5.
 double normal_value(uint64_t h) {
   const int64_t sum =
-      static_cast<int64_t>((h & 0xffff) + (h >> 16 & 0xffff) + (h >> 32 & 0xffff) + (h >> 48)) -
-      2 * 0xffff;
+      static_cast<int64_t>((h & 0xffff) + (h >> 16 & 0xffff) + (h >> 32 & 0xffff) + (h >> 48)) - 2 * 0xffff;
   return static_cast<double>(sum) * (1.7320508075688772 / 65536.0);
 }
 
@@ -39,28 +38,25 @@ double wide_value(uint64_t seed, int64_t i, int number, bool limited) {
   const bool follows = (i & 1) != 0 && (own >> 60) != 0;
   const uint64_t h = follows ? mix(seed + static_cast<uint64_t>(i - 1)) : own;
   const int reach = limited ? 5 : 10;
-  const double v = std::ldexp(normal_value(mix(h)),
-                              static_cast<int>(h % static_cast<uint64_t>(2 * reach + 1)) - reach);
+  const double v = std::ldexp(normal_value(mix(h)), static_cast<int>(h % static_cast<uint64_t>(2 * reach + 1)) - reach);
   const double signed_v = follows && number % 2 == 0 ? -v : v;
   return limited ? std::clamp(signed_v, -40.0, 40.0) : signed_v;
 }
 
 template <class Store>
 void fill_with(const OperandShape& shape, int number, const DataRecipe& recipe, Store&& store) {
-  const uint64_t seed = mix(recipe.seed * 8 + static_cast<uint64_t>(recipe.kind)) +
-                        (static_cast<uint64_t>(number) << 48);
+  const uint64_t seed =
+      mix(recipe.seed * 8 + static_cast<uint64_t>(recipe.kind)) + (static_cast<uint64_t>(number) << 48);
   switch (recipe.kind) {
     case DataKind::integers:
       for (int64_t i = 0; i < shape.span; ++i)
         store(i, small_integer(mix(seed + static_cast<uint64_t>(i)), recipe.integer_range));
       break;
     case DataKind::normal:
-      for (int64_t i = 0; i < shape.span; ++i)
-        store(i, normal_value(mix(seed + static_cast<uint64_t>(i))));
+      for (int64_t i = 0; i < shape.span; ++i) store(i, normal_value(mix(seed + static_cast<uint64_t>(i))));
       break;
     case DataKind::wide:
-      for (int64_t i = 0; i < shape.span; ++i)
-        store(i, wide_value(seed, i, number, recipe.limited));
+      for (int64_t i = 0; i < shape.span; ++i) store(i, wide_value(seed, i, number, recipe.limited));
       break;
   }
 }
@@ -74,8 +70,7 @@ ir::Status shape_of(const ir::Buffer& b, SymbolValues* symbols, OperandShape* ou
   out->dims = *dims;
   out->elements = 1;
   for (const int64_t d : *dims) {
-    if (__builtin_mul_overflow(out->elements, d, &out->elements) || out->elements > int64_t{1}
-                                                                                        << 40) {
+    if (__builtin_mul_overflow(out->elements, d, &out->elements) || out->elements > int64_t{1} << 40) {
       return ir::unsupported("{} is too large to check", b.name);
     }
   }
@@ -98,8 +93,7 @@ ir::Status shape_of(const ir::Buffer& b, SymbolValues* symbols, OperandShape* ou
   out->span = out->elements == 0 ? 0 : 1;
   for (size_t d = 0; d < dims->size() && out->span > 0; ++d) {
     int64_t reach;
-    if (__builtin_mul_overflow((*dims)[d] - 1, out->strides[d], &reach) || reach > int64_t{1}
-                                                                                       << 40) {
+    if (__builtin_mul_overflow((*dims)[d] - 1, out->strides[d], &reach) || reach > int64_t{1} << 40) {
       return ir::unsupported("{} spans too much memory to check", b.name);
     }
     out->span += reach;
@@ -109,8 +103,7 @@ ir::Status shape_of(const ir::Buffer& b, SymbolValues* symbols, OperandShape* ou
 
 }  // namespace
 
-ir::Result<std::vector<OperandShape>> operand_shapes(const ir::Kernel& kernel,
-                                                     SymbolValues* symbols) {
+ir::Result<std::vector<OperandShape>> operand_shapes(const ir::Kernel& kernel, SymbolValues* symbols) {
   std::vector<OperandShape> out;
   for (const ir::Buffer& b : kernel.buffers) {
     if (!ir::is_param(b.place)) continue;
@@ -119,8 +112,7 @@ ir::Result<std::vector<OperandShape>> operand_shapes(const ir::Kernel& kernel,
   return out;
 }
 
-std::vector<ArgLayout> arg_layouts(const ir::Kernel& kernel,
-                                   const std::vector<OperandShape>& shapes) {
+std::vector<ArgLayout> arg_layouts(const ir::Kernel& kernel, const std::vector<OperandShape>& shapes) {
   std::vector<ArgLayout> out;
   for (const ir::Buffer& b : kernel.buffers) {
     if (!ir::is_param(b.place)) continue;
@@ -139,16 +131,13 @@ void fill_operand(const OperandShape& shape, int number, const DataRecipe& recip
   if (!ir::is_float(shape.type)) {
     // Indices, masks: 0 or 1 fits every tensor.
     for (int64_t i = 0; i < shape.span; ++i) {
-      store_element(shape.type, data, i,
-                    static_cast<double>(mix(recipe.seed + static_cast<uint64_t>(i)) & 1));
+      store_element(shape.type, data, i, static_cast<double>(mix(recipe.seed + static_cast<uint64_t>(i)) & 1));
     }
   } else if (shape.type == ir::DType::f32) {
-    fill_with(shape, number, recipe, [&](int64_t i, double v) {
-      reinterpret_cast<float*>(data)[i] = static_cast<float>(v);
-    });
-  } else {
     fill_with(shape, number, recipe,
-              [&](int64_t i, double v) { store_element(shape.type, data, i, v); });
+              [&](int64_t i, double v) { reinterpret_cast<float*>(data)[i] = static_cast<float>(v); });
+  } else {
+    fill_with(shape, number, recipe, [&](int64_t i, double v) { store_element(shape.type, data, i, v); });
   }
 }
 

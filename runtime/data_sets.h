@@ -26,10 +26,8 @@ struct OperandShape {
 // All parameters in order. Stride symbols without a value get the compact one, added to *symbols.
 // INVALID: a size without value; UNSUPPORTED: strides that follow from nothing, more than 2^40
 // elements.
-ir::Result<std::vector<OperandShape>> operand_shapes(const ir::Kernel& kernel,
-                                                     SymbolValues* symbols);
-std::vector<ArgLayout> arg_layouts(const ir::Kernel& kernel,
-                                   const std::vector<OperandShape>& shapes);
+ir::Result<std::vector<OperandShape>> operand_shapes(const ir::Kernel& kernel, SymbolValues* symbols);
+std::vector<ArgLayout> arg_layouts(const ir::Kernel& kernel, const std::vector<OperandShape>& shapes);
 
 // integers: small, every partial sum exact; normal: random; wide: exponents far apart and terms
 // that cancel.

@@ -14,9 +14,7 @@ constexpr const char* kStatusNames[] = {"verified", "provisional", "tie"};
 
 }  // namespace
 
-const char* decision_status_name(DecisionStatus status) {
-  return kStatusNames[static_cast<int>(status)];
-}
+const char* decision_status_name(DecisionStatus status) { return kStatusNames[static_cast<int>(status)]; }
 
 std::string print_decision(const Decision& d) {
   std::string out;
@@ -24,10 +22,10 @@ std::string print_decision(const Decision& d) {
   fmt::format_to(it,
                  "decision {}\nenvironment {}\nop {}\nepoch {}\nnumeric {}\nstatus {}\n"
                  "default_us {}\nbest_us {}\n",
-                 d.key, d.environment, d.op, d.epoch, d.numeric,
-                 decision_status_name(d.status), d.default_us, d.best_us);
-  fmt::format_to(it, "oracle {} {} {}\nkernel {}\nleaves {}\n", d.oracle.data_sets,
-                 d.oracle.worst_err_over_bound, d.oracle.gate, d.kernel, d.leaf_keys.size());
+                 d.key, d.environment, d.op, d.epoch, d.numeric, decision_status_name(d.status), d.default_us,
+                 d.best_us);
+  fmt::format_to(it, "oracle {} {} {}\nkernel {}\nleaves {}\n", d.oracle.data_sets, d.oracle.worst_err_over_bound,
+                 d.oracle.gate, d.kernel, d.leaf_keys.size());
   for (const std::string& l : d.leaf_keys) fmt::format_to(it, "leaf {}\n", l);
   // Line by line, so that no schedule can look like a record.
   std::string_view text = d.schedule;
@@ -41,8 +39,8 @@ std::string print_decision(const Decision& d) {
   }
   fmt::format_to(it, "candidates {}\n", d.candidates.size());
   for (const CandidateTime& c : d.candidates) {
-    fmt::format_to(it, "candidate {} {} {} {} {} {}\n", c.schedule_hash, c.rounds, c.min_us,
-                   c.median_us, c.interval_lo, c.interval_hi);
+    fmt::format_to(it, "candidate {} {} {} {} {} {}\n", c.schedule_hash, c.rounds, c.min_us, c.median_us, c.interval_lo,
+                   c.interval_hi);
   }
   return out;
 }
@@ -70,8 +68,7 @@ ir::Result<Decision> parse_decision(std::string_view text) {
   d.oracle.worst_err_over_bound = in.number<double>(in.word(&l));
   d.oracle.gate = l;
   d.kernel = in.line("kernel");
-  for (int64_t n = in.count_line("leaves"); n > 0 && in.ok(); --n)
-    d.leaf_keys.emplace_back(in.line("leaf"));
+  for (int64_t n = in.count_line("leaves"); n > 0 && in.ok(); --n) d.leaf_keys.emplace_back(in.line("leaf"));
   for (int64_t i = 0, lines = in.count_line("schedule"); i < lines && in.ok(); ++i) {
     const std::string_view line = in.raw();
     if (line.substr(0, 2) != "| ") in.fail("expected '| '");

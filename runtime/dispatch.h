@@ -31,16 +31,14 @@ struct alignas(64) DispatchKey {
     return h ^ h >> 32;
   }
   bool operator==(const DispatchKey& o) const {
-    return ((graph ^ o.graph) | (dim(0) ^ o.dim(0)) | (dim(1) ^ o.dim(1)) | (dim(2) ^ o.dim(2)) |
-            (dim(3) ^ o.dim(3)) | (dim(4) ^ o.dim(4)) | (dim(5) ^ o.dim(5)) |
-            (rest() ^ o.rest())) == 0;
+    return ((graph ^ o.graph) | (dim(0) ^ o.dim(0)) | (dim(1) ^ o.dim(1)) | (dim(2) ^ o.dim(2)) | (dim(3) ^ o.dim(3)) |
+            (dim(4) ^ o.dim(4)) | (dim(5) ^ o.dim(5)) | (rest() ^ o.rest())) == 0;
   }
 
  private:
   static uint64_t fold(uint64_t h, uint64_t a, uint64_t b) {
     const __uint128_t p = static_cast<__uint128_t>(a ^ h) * (b ^ 0xd6e8feb86659fd93ull);
-    return static_cast<uint64_t>(p) ^ static_cast<uint64_t>(p >> 64) ^
-           (b + (h << 7 | h >> 57)) * 0xff51afd7ed558ccdull;
+    return static_cast<uint64_t>(p) ^ static_cast<uint64_t>(p >> 64) ^ (b + (h << 7 | h >> 57)) * 0xff51afd7ed558ccdull;
   }
 };
 static_assert(sizeof(DispatchKey) == 64);
@@ -75,8 +73,7 @@ class DispatchTable {
     std::atomic<const void*> body;
   };
   struct Table {
-    explicit Table(size_t capacity)
-        : mask(capacity - 1), slots(new std::atomic<Entry*>[capacity]()) {}
+    explicit Table(size_t capacity) : mask(capacity - 1), slots(new std::atomic<Entry*>[capacity]()) {}
     uint64_t mask;
     std::unique_ptr<std::atomic<Entry*>[]> slots;
   };
@@ -96,9 +93,7 @@ template <class Body>
 class Dispatch {
  public:
   explicit Dispatch(size_t max_entries = SIZE_MAX) : table_(max_entries) {}
-  const Body* find(const DispatchKey& key) const {
-    return static_cast<const Body*>(table_.find(key));
-  }
+  const Body* find(const DispatchKey& key) const { return static_cast<const Body*>(table_.find(key)); }
   const Body* insert(const DispatchKey& key, const Body* body) {
     return static_cast<const Body*>(table_.insert(key, body));
   }

@@ -38,7 +38,8 @@ bool dump_wanted(const std::string& filter, const std::string& name) {
   }
 }
 
-void dump_kernel(const std::string& dir, const ir::Kernel& naive, const search::Schedule& schedule, const ir::CutKernel& cut) {
+void dump_kernel(const std::string& dir, const ir::Kernel& naive, const search::Schedule& schedule,
+                 const ir::CutKernel& cut) {
   const std::string text = ir::print(naive), moves = search::to_text(schedule);
   const uint64_t id = ir::hash_text(text + moves);
   const std::filesystem::path to = folder(dir, fmt::format("{}-{:08x}", naive.name, id & 0xffffffff));
@@ -54,7 +55,8 @@ void dump_kernel(const std::string& dir, const ir::Kernel& naive, const search::
   for (size_t i = 0; i < cut.leaves.size(); ++i) write(to / fmt::format("leaf_{}.lir", i), cut.leaves[i].text);
 }
 
-void dump_leaf(const std::string& dir, const jit::LeafProgram& program, const jit::CodeImage& image, const std::string& plugin_dir) {
+void dump_leaf(const std::string& dir, const jit::LeafProgram& program, const jit::CodeImage& image,
+               const std::string& plugin_dir) {
   const std::filesystem::path to = folder(dir, image.symbol);
   write(to / "program.txt", jit::to_text(program));
   write(to / "code.bin", std::string_view(reinterpret_cast<const char*>(image.code.data()), image.code.size()));

@@ -16,7 +16,8 @@ void copy_text(char (&to)[N], std::string_view a, std::string_view b = {}) {
   to[na + nb] = 0;
 }
 
-lathe_status fill(lathe_error* error, lathe_status code, std::string_view arg, int index, int os_errno, std::string_view message) {
+lathe_status fill(lathe_error* error, lathe_status code, std::string_view arg, int index, int os_errno,
+                  std::string_view message) {
   if (error == nullptr) return code;
   error->code = code;
   error->arg_index = index;
@@ -38,26 +39,33 @@ lathe_status fill(lathe_error* error, lathe_status code, std::string_view arg, i
 
 lathe_status report(const ir::Status& status, lathe_error* error) {
   if (status.ok()) return LATHE_OK;
-  return fill(error, static_cast<lathe_status>(status.code()), status.arg(), status.arg_index(), status.os_errno(), status.message());
+  return fill(error, static_cast<lathe_status>(status.code()), status.arg(), status.arg_index(), status.os_errno(),
+              status.message());
 }
 
 lathe_status report_nomem(lathe_error* error) { return fill(error, LATHE_NOMEM, {}, -1, 0, "out of memory"); }
 
-lathe_status report_exception(lathe_error* error) { return fill(error, LATHE_INTERNAL, {}, -1, 0, "an exception reached the C ABI"); }
+lathe_status report_exception(lathe_error* error) {
+  return fill(error, LATHE_INTERNAL, {}, -1, 0, "an exception reached the C ABI");
+}
 
-ir::Status null_argument(const char* name, int index) { return ir::invalid("NULL, expected a pointer").with_arg(name, index); }
+ir::Status null_argument(const char* name, int index) {
+  return ir::invalid("NULL, expected a pointer").with_arg(name, index);
+}
 
 ir::Status check_struct(const void* given, uint32_t known, const char* name, int index) {
   uint32_t head[2];
   std::memcpy(head, given, sizeof(head));
   if (head[0] < sizeof(head) || head[0] > kMaxStructSize) {
-    return ir::invalid("{}, expected {} (use the INIT macro)", head[0], known).with_arg(std::string(name) + ".struct_size", index);
+    return ir::invalid("{}, expected {} (use the INIT macro)", head[0], known)
+        .with_arg(std::string(name) + ".struct_size", index);
   }
   if (head[1] != 1) return ir::invalid("{}, expected 1", head[1]).with_arg(std::string(name) + ".version", index);
   const char* bytes = static_cast<const char*>(given);
   for (uint32_t i = known; i < head[0]; ++i) {
     if (bytes[i] != 0) {
-      return ir::invalid("byte {} is set, and this library knows {} bytes", i, known).with_arg(std::string(name) + ".struct_size", index);
+      return ir::invalid("byte {} is set, and this library knows {} bytes", i, known)
+          .with_arg(std::string(name) + ".struct_size", index);
     }
   }
   return {};
@@ -68,7 +76,8 @@ ir::Status check_struct(const void* given, uint32_t known, const char* name, int
 extern "C" const char* lathe_status_name(lathe_status status) {
   switch (status) {
 #define LATHE_ERROR(id, value, meaning) \
-  case LATHE_##id: return #id;
+  case LATHE_##id:                      \
+    return #id;
 #include "ir/errors.def"
 #undef LATHE_ERROR
   }

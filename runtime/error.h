@@ -1,5 +1,5 @@
-// The border of the C ABI: statuses become lathe_status and lathe_error, exceptions stop here, and versioned structs are read and
-// written by the caller's size. Knows no handle (handle.h).
+// The border of the C ABI: statuses become lathe_status and lathe_error, exceptions stop here, and versioned structs
+// are read and written by the caller's size. Knows no handle (handle.h).
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -35,7 +35,8 @@ inline constexpr uint32_t kMaxStructSize = 4096;
 // Sizes and version of a caller's struct, the tail beyond `known` bytes included.
 ir::Status check_struct(const void* given, uint32_t known, const char* name, int index);
 
-// A copy of the caller's struct: fields it lacks keep the zeros of `out`. A null one leaves `out` (the defaults) as it is.
+// A copy of the caller's struct: fields it lacks keep the zeros of `out`. A null one leaves `out` (the defaults) as it
+// is.
 template <class T>
 ir::Status read_struct(const T* given, T& out, const char* name, int index) {
   if (given == nullptr) return {};

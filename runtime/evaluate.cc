@@ -36,7 +36,8 @@ double CandidateResult::us(bool cold) const {
   return cold ? median_of(samples_us) : *std::min_element(samples_us.begin(), samples_us.end());
 }
 
-std::vector<int> choose_finalists(const std::vector<CandidateResult>& candidates, bool cold, const std::vector<double>& believed) {
+std::vector<int> choose_finalists(const std::vector<CandidateResult>& candidates, bool cold,
+                                  const std::vector<double>& believed) {
   std::vector<std::pair<double, int>> ranking;
   bool reference = true;
   for (size_t i = 0; i < candidates.size(); ++i) {

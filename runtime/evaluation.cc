@@ -1,5 +1,5 @@
-// See evaluation.h. One batch: build all, verify all, then time those that are right, so that nothing wrong is ever timed. Stages stay
-// until the evaluation ends: the decision runs them again.
+// See evaluation.h. One batch: build all, verify all, then time those that are right, so that nothing wrong is ever
+// timed. Stages stay until the evaluation ends: the decision runs them again.
 #include "runtime/evaluation.h"
 
 #include <deque>
@@ -82,7 +82,9 @@ class LocalEvaluation final : public Evaluation {
     FinalResult out;
     if (timed_.empty()) return out;
     verify_again();
-    if (!right(candidates_[static_cast<size_t>(timed_[0])])) return ir::internal_error("the reference of the timing is wrong: {}", candidates_[static_cast<size_t>(timed_[0])].result.reason);
+    if (!right(candidates_[static_cast<size_t>(timed_[0])]))
+      return ir::internal_error("the reference of the timing is wrong: {}",
+                                candidates_[static_cast<size_t>(timed_[0])].result.reason);
     std::vector<Finalist> finalists;
     int standing = -1;
     const auto admit = [&](int i) -> Status {
@@ -155,8 +157,9 @@ class LocalEvaluation final : public Evaluation {
         settle(i, Outcome::refused, Step::V0, schedule.status().to_string());
         continue;
       }
-      Result<Stage> stage = e.spec.plant.empty() ? build_stage(naive_, *schedule, target_, leaves_, LeafPolicy{})
-                                                 : build_planted(e.spec.plant, naive_, *schedule, target_, leaves_, &planted_);
+      Result<Stage> stage = e.spec.plant.empty()
+                                ? build_stage(naive_, *schedule, target_, leaves_, LeafPolicy{})
+                                : build_planted(e.spec.plant, naive_, *schedule, target_, leaves_, &planted_);
       if (!stage.ok()) {
         if (stage.status().code() == ir::Code::kINVALID && !e.spec.plant.empty()) return stage.status();
         settle(i, Outcome::refused, Step::V0, stage.status().to_string());
@@ -165,7 +168,8 @@ class LocalEvaluation final : public Evaluation {
       e.stage = std::make_unique<Stage>(std::move(stage).value());
       const Entry& reference = candidates_.front();
       if (e.stage->portable && reference.stage && !reference.stage->portable) {
-        settle(i, Outcome::refused, Step::V0, "no back end makes its leaves: the portable executor is not worth timing");
+        settle(i, Outcome::refused, Step::V0,
+               "no back end makes its leaves: the portable executor is not worth timing");
         continue;
       }
       for (const auto& image : e.stage->images) e.result.code_bytes += static_cast<int64_t>(image->code.size());
@@ -177,7 +181,8 @@ class LocalEvaluation final : public Evaluation {
     return {};
   }
 
-  // What can be said of a candidate without running it: does its Schedule keep the meaning, is its code what a leaf may be.
+  // What can be said of a candidate without running it: does its Schedule keep the meaning, is its code what a leaf may
+  // be.
   void examine(int i, const search::Schedule& schedule) {
     Entry& e = candidates_[static_cast<size_t>(i)];
     const Witness::Verdict seen = witness_->check(schedule, planted_replay(e.spec.plant));
@@ -200,8 +205,10 @@ class LocalEvaluation final : public Evaluation {
       generation = oracle_->generation();
       for (int i = first; i < count(); ++i) {
         if (!candidates_[static_cast<size_t>(i)].stage) continue;
-        if (late(i)) settle(i, Outcome::skipped, Step::none, "no time left to verify");
-        else verify(i, *oracle_, EvaluatePhase::verify);
+        if (late(i))
+          settle(i, Outcome::skipped, Step::none, "no time left to verify");
+        else
+          verify(i, *oracle_, EvaluatePhase::verify);
       }
     }
     if (hooks_.oracle) hooks_.oracle(nullptr);
@@ -236,7 +243,8 @@ class LocalEvaluation final : public Evaluation {
   Status enter(int i) {
     Entry& e = candidates_[static_cast<size_t>(i)];
     if (!operands_) {
-      LATHE_ASSIGN(operands_, RotatingOperands::create(naive_, {task_.dims, task_.threads, task_.cold, target_.l3_bytes}, team_.get()));
+      LATHE_ASSIGN(operands_, RotatingOperands::create(
+                                  naive_, {task_.dims, task_.threads, task_.cold, target_.l3_bytes}, team_.get()));
     }
     LATHE_ASSIGN(const int number, operands_->add(*e.stage));
     std::function<void(int)> evict;

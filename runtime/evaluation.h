@@ -12,6 +12,7 @@ struct EvaluationHooks {
 };
 
 // INVALID: a kernel that does not parse, an unknown ISA. leaves outlives it; made with keep_images, images are linted.
-ir::Result<std::unique_ptr<Evaluation>> begin_evaluation(EvaluateTask task, LeafCache& leaves, EvaluationHooks hooks = {});
+ir::Result<std::unique_ptr<Evaluation>> begin_evaluation(EvaluateTask task, LeafCache& leaves,
+                                                         EvaluationHooks hooks = {});
 
 }  // namespace lathe::runtime

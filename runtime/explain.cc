@@ -35,7 +35,8 @@ std::string environment_difference(Context& context) {
     const Lookup found = context.store().find({ObjectKind::k_env, "", o.key.sub});
     if (!found.found) continue;
     const std::string name = first_difference(here.text, found.bytes);
-    if (!name.empty()) return fmt::format("{}: here {}, stored {}", name, field(here.text, name), field(found.bytes, name));
+    if (!name.empty())
+      return fmt::format("{}: here {}, stored {}", name, field(here.text, name), field(found.bytes, name));
   }
   return {};
 }
@@ -48,7 +49,8 @@ search::MachineRates rates_here(Context& context) {
 
 }  // namespace
 
-Result<std::vector<ExplainedKernel>> explain(Operator& op, const SymbolValues& dims, const PrepareRequest& request, int refusals) {
+Result<std::vector<ExplainedKernel>> explain(Operator& op, const SymbolValues& dims, const PrepareRequest& request,
+                                             int refusals) {
   Context& context = op.context();
   std::vector<ExplainedKernel> out;
   for (size_t k = 0; k < op.lowered().kernels.size(); ++k) {
@@ -73,9 +75,10 @@ Result<std::vector<ExplainedKernel>> explain(Operator& op, const SymbolValues& d
       e.measured_us = decision->best_us;
       e.measured_default_us = decision->default_us;
     }
-    if (const search::Recipe* recipe = search::find_recipe(problem); recipe != nullptr && schedule.recipe.starts_with(recipe->name)) {
-      const search::MachineRates rates =
-          predicting_rates(context.store(), problem.kernel.family, context.environment(), context.target(), rates_here(context));
+    if (const search::Recipe* recipe = search::find_recipe(problem);
+        recipe != nullptr && schedule.recipe.starts_with(recipe->name)) {
+      const search::MachineRates rates = predicting_rates(context.store(), problem.kernel.family, context.environment(),
+                                                          context.target(), rates_here(context));
       e.predicted_us = search::analytic_us(problem, context.target(), rates, recipe, schedule.knobs);
     }
     e.moves = search::move_reasons(problem, context.target(), schedule);

@@ -18,8 +18,7 @@ ir::Result<GuardMemory> GuardMemory::map(size_t bytes, size_t alignment, GuardSi
   if (alignment == 0 || (alignment & (alignment - 1)) != 0 || alignment > page)
     return ir::invalid("alignment {}", alignment);
   const size_t inner = std::max((bytes + page - 1) / page * page, page);
-  void* p = mmap(nullptr, inner + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                 -1, 0);
+  void* p = mmap(nullptr, inner + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED) return ir::unsupported("no memory for {} bytes between guard pages", bytes);
   GuardMemory out;
   out.base_ = static_cast<char*>(p);
@@ -51,8 +50,7 @@ GuardMemory::~GuardMemory() {
 void GuardMemory::set_writable(bool writable) {
   if (!base_ || writable == writable_) return;
   const size_t page = page_bytes();
-  if (mprotect(base_ + page, mapped_ - 2 * page, writable ? PROT_READ | PROT_WRITE : PROT_READ) ==
-      0)
+  if (mprotect(base_ + page, mapped_ - 2 * page, writable ? PROT_READ | PROT_WRITE : PROT_READ) == 0)
     writable_ = writable;
 }
 

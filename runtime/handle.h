@@ -1,5 +1,5 @@
-// The handles of the C ABI: a shell with a magic word around a body. Destroying empties the shell and keeps it for a while with the context's
-// state, so that a dead handle is told from a live one.
+// The handles of the C ABI: a shell with a magic word around a body. Destroying empties the shell and keeps it for a
+// while with the context's state, so that a dead handle is told from a live one.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -30,21 +30,22 @@ struct Shell {
   std::unique_ptr<Body> body;
 };
 
-// One operator as resolve serves it, by semantic identity, classes, threads and cache state. The Operator in it is prepared once and never
-// changed; a better one takes its place. The lock is for the fields: operators are made and searched without it.
+// One operator as resolve serves it, by semantic identity, classes, threads and cache state. The Operator in it is
+// prepared once and never changed; a better one takes its place. The lock is for the fields: operators are made and
+// searched without it.
 struct ServedOperator {
   std::mutex mutex;
-  std::shared_ptr<Operator> op;     // null: not yet
+  std::shared_ptr<Operator> op;  // null: not yet
   PrepareInfo info;
-  bool searching = false;           // by a caller that waits for it
-  std::condition_variable searched; // that search has ended
+  bool searching = false;            // by a caller that waits for it
+  std::condition_variable searched;  // that search has ended
   std::atomic<uint64_t> generation{0};
 };
 
 // What a context's handles share.
 struct ContextState {
   ContextState() = default;
-  ~ContextState();    // no handle is left: background work ends here, on the host's thread
+  ~ContextState();  // no handle is left: background work ends here, on the host's thread
   std::shared_ptr<Context> context;
   std::mutex mutex;
   std::map<std::string, std::shared_ptr<ServedOperator>> served;
@@ -74,9 +75,9 @@ struct KernelBody {
 struct PinnedBody {
   std::shared_ptr<ContextState> state;
   std::shared_ptr<Operator> op;
-  std::unique_ptr<BoundOp> own;   // if the operator keeps no more shapes
+  std::unique_ptr<BoundOp> own;  // if the operator keeps no more shapes
   const BoundOp* bound = nullptr;
-  ThreadTeam* team = nullptr;     // the context's
+  ThreadTeam* team = nullptr;  // the context's
 };
 
 }  // namespace lathe::runtime
@@ -91,7 +92,8 @@ namespace lathe::runtime {
 template <class H>
 ir::Status handle_error(const H* handle, const char* name, int index) {
   if (handle == nullptr) return null_argument(name, index);
-  if (handle->magic == kDeadMagic) return ir::make_error(ir::Code::kSTATE, "the handle was destroyed").with_arg(name, index);
+  if (handle->magic == kDeadMagic)
+    return ir::make_error(ir::Code::kSTATE, "the handle was destroyed").with_arg(name, index);
   return ir::invalid("not a handle of this kind").with_arg(name, index);
 }
 template <class H>
@@ -124,17 +126,19 @@ void destroy_handle(H* handle) noexcept {
   }
 }
 
-// The operator for a request: made, or shared with those before. Only a WAIT waits for others: for a search of the same operator, until its own
-// deadline.
+// The operator for a request: made, or shared with those before. Only a WAIT waits for others: for a search of the same
+// operator, until its own deadline.
 struct ServeRequest {
   PrepareRequest prepare;
   uint32_t wait = LATHE_NOW;
-  uint64_t deadline_ns = 0;         // WAIT: 0 = no limit
+  uint64_t deadline_ns = 0;  // WAIT: 0 = no limit
 };
 inline constexpr double kNoLimitMs = 1e12;
-ir::Result<std::shared_ptr<ServedOperator>> serve(ContextState& state, const ops::Graph& graph, const ServeRequest& request,
-                                                  std::shared_ptr<Operator>* op, PrepareInfo* info);
-// Operators below T2 are made anew by the next resolve, and the generation of their kernels moves: better ones were stored.
+ir::Result<std::shared_ptr<ServedOperator>> serve(ContextState& state, const ops::Graph& graph,
+                                                  const ServeRequest& request, std::shared_ptr<Operator>* op,
+                                                  PrepareInfo* info);
+// Operators below T2 are made anew by the next resolve, and the generation of their kernels moves: better ones were
+// stored.
 void forget_untuned(ContextState& state);
 
 // What first resolves left for later is made: nothing can be after a seal.

@@ -29,8 +29,7 @@ int64_t count_cpus(const std::string& list) {
     const std::string item = list.substr(at, end - at);
     const size_t dash = item.find('-');
     const long lo = std::strtol(item.c_str(), nullptr, 10);
-    const long hi =
-        dash == std::string::npos ? lo : std::strtol(item.c_str() + dash + 1, nullptr, 10);
+    const long hi = dash == std::string::npos ? lo : std::strtol(item.c_str() + dash + 1, nullptr, 10);
     n += std::max(0L, hi - lo + 1);
     at = end + 1;
   }

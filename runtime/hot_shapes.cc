@@ -46,7 +46,8 @@ void HotShape::note(int place, int64_t ns, Trial* trial) {
   s.time_ns.store(s.time_ns.load(kRelaxed) + ns, kRelaxed);
   s.timed.store(s.timed.load(kRelaxed) + 1, kRelaxed);
   if (place != kWindow - 1 || trial == nullptr || trial->other == nullptr || s.asked.load(kRelaxed) != trial) return;
-  const Trial::Pair pair = {static_cast<double>(s.best[0].load(kRelaxed)), static_cast<double>(s.best[1].load(kRelaxed))};
+  const Trial::Pair pair = {static_cast<double>(s.best[0].load(kRelaxed)),
+                            static_cast<double>(s.best[1].load(kRelaxed))};
   if (pair.other_ns > 0 && pair.serving_ns > 0) trial->add(pair);
   s.best[0].store(0, kRelaxed);
 }

@@ -35,12 +35,10 @@ std::string value_text(const std::string& v) {
 class Text {
  public:
   // title: with the number of the form of what is stored under the identity.
-  Text(char identity, std::string_view title)
-      : identity_(identity), text_(fmt::format("{}\n", title)) {}
+  Text(char identity, std::string_view title) : identity_(identity), text_(fmt::format("{}\n", title)) {}
   template <class T>
   void field(const char* name, const T& value, std::string_view identities) {
-    if (identities.find(identity_) != std::string_view::npos)
-      text_ += fmt::format("{}: {}\n", name, value_text(value));
+    if (identities.find(identity_) != std::string_view::npos) text_ += fmt::format("{}: {}\n", name, value_text(value));
   }
   Identity done() {
     std::string hash = ir::content_hash(text_.data(), text_.size()).substr(0, kHashDigits);
@@ -111,8 +109,7 @@ std::string decision_name(const std::string& base, const std::vector<SymbolRange
   for (const SymbolRange& r : ranges) out += fmt::format("-{}.{}", r.lo, r.hi);
   if (out.size() <= kMaxName) return out;
   const std::string rest = value_text(ranges);  // found by exact ranges only
-  return fmt::format("{}-h{}", base,
-                     ir::content_hash(rest.data(), rest.size()).substr(0, kHashDigits));
+  return fmt::format("{}-h{}", base, ir::content_hash(rest.data(), rest.size()).substr(0, kHashDigits));
 }
 
 std::optional<std::vector<SymbolRange>> decision_ranges(std::string_view name) {

@@ -71,8 +71,8 @@ struct LeafCache::Impl {
   // All that was made of a leaf: who was given one may hold it.
   struct Place {
     std::vector<std::unique_ptr<Slot>> made;
-    Slot* serves = nullptr;          // the best of them
-    Status failure;                  // of the last attempt, if nothing serves
+    Slot* serves = nullptr;  // the best of them
+    Status failure;          // of the last attempt, if nothing serves
   };
 
   struct Unpublished {
@@ -81,7 +81,8 @@ struct LeafCache::Impl {
     jit::CodeImage image;
   };
 
-  Impl(const LeafCacheOptions& o, Store* s, Stats* t) : options(o), memory(o.exec_mode, o.code_bytes), profiler(profiler_bits(o.profile)), store(s), stats(t) {
+  Impl(const LeafCacheOptions& o, Store* s, Stats* t)
+      : options(o), memory(o.exec_mode, o.code_bytes), profiler(profiler_bits(o.profile)), store(s), stats(t) {
     code = code_environment(code_fields(jit::backend_versions()));
     // Here, not in the first call.
     memory.reserve();
@@ -138,8 +139,9 @@ struct LeafCache::Impl {
     std::vector<Unpublished> images;
     {
       std::lock_guard lock(mutex);
-      const auto mine = std::stable_partition(unpublished.begin(), unpublished.end(),
-                                              [&](const Unpublished& u) { return !of_all && u.by != std::this_thread::get_id(); });
+      const auto mine = std::stable_partition(unpublished.begin(), unpublished.end(), [&](const Unpublished& u) {
+        return !of_all && u.by != std::this_thread::get_id();
+      });
       images.assign(std::make_move_iterator(mine), std::make_move_iterator(unpublished.end()));
       unpublished.erase(mine, unpublished.end());
     }
@@ -153,8 +155,9 @@ struct LeafCache::Impl {
   }
 
   // *why: set where there is code, and no memory for it.
-  Status compile(const jit::LeafProgram& program, jit::Backend backend, const std::string& key, bool keep, Slot& slot, MissReason* why) {
-    Result<jit::CodeImage> image = options.compiler                  ? options.compiler(program, backend)
+  Status compile(const jit::LeafProgram& program, jit::Backend backend, const std::string& key, bool keep, Slot& slot,
+                 MissReason* why) {
+    Result<jit::CodeImage> image = options.compiler                 ? options.compiler(program, backend)
                                    : backend == jit::Backend::xbyak ? jit::compile_xbyak(program, true)
                                                                     : jit::compile_llvm(program, options.plugin_dir);
     if (!image.ok()) {
@@ -183,14 +186,17 @@ struct LeafCache::Impl {
   }
   // Whether the policy may give more than what serves: code instead of the portable executor.
   bool improves(const Slot& serving, const ir::Target& target, const LeafPolicy& policy) const {
-    return serving.entry.backend == jit::Backend::portable && !policy.forced && makes_code(target) && effort(policy) > serving.effort;
+    return serving.entry.backend == jit::Backend::portable && !policy.forced && makes_code(target) &&
+           effort(policy) > serving.effort;
   }
 
-  bool makes_code(const ir::Target& target) const { return target.level != ir::IsaLevel::portable && options.exec_mode != jit::ExecMode::off; }
+  bool makes_code(const ir::Target& target) const {
+    return target.level != ir::IsaLevel::portable && options.exec_mode != jit::ExecMode::off;
+  }
 
   // key: of the leaf for the forced backend, else for xbyak.
-  Status make(const ir::Leaf& leaf, const ir::Target& target, const LeafPolicy& policy, const std::string& key, Desk& desk,
-              Slot& slot) {
+  Status make(const ir::Leaf& leaf, const ir::Target& target, const LeafPolicy& policy, const std::string& key,
+              Desk& desk, Slot& slot) {
     const auto key_for = [&](jit::Backend b) {
       return b == (policy.forced ? policy.backend : jit::Backend::xbyak) ? key : key_of(leaf, target, b);
     };
@@ -212,7 +218,8 @@ struct LeafCache::Impl {
     Status refused = ir::unsupported("the target has no native level");
     MissReason why = MissReason::k_compile_failed;
     for (jit::Backend b : kNative) {
-      const bool wanted = policy.forced ? policy.backend == b : policy.generate && (b != jit::Backend::llvm || (policy.llvm && options.llvm));
+      const bool wanted = policy.forced ? policy.backend == b
+                                        : policy.generate && (b != jit::Backend::llvm || (policy.llvm && options.llvm));
       if (!native || !wanted) continue;
       slot.entry.key = key_for(b);
       refused = compile(program, b, slot.entry.key, !policy.forced, slot, &why);
@@ -270,14 +277,16 @@ Result<const LeafEntry*> LeafCache::get(const ir::Leaf& leaf, const ir::Target& 
   std::unique_ptr<Impl::Desk> desk = std::move(m.desks.back());
   m.desks.pop_back();
   lock.unlock();
-  // Another thread may make the same leaf meanwhile. The later one is thrown away, unless it is code and what serves is not.
+  // Another thread may make the same leaf meanwhile. The later one is thrown away, unless it is code and what serves is
+  // not.
   auto slot = std::make_unique<Impl::Slot>();
   slot->effort = m.effort(policy);
   const Status status = m.make(leaf, target, policy, key, *desk, *slot);
   lock.lock();
   m.desks.push_back(std::move(desk));
   Impl::Slot* const serving = place.serves;
-  if (serving != nullptr && (!status.ok() || slot->entry.backend == jit::Backend::portable || serving->entry.backend != jit::Backend::portable)) {
+  if (serving != nullptr && (!status.ok() || slot->entry.backend == jit::Backend::portable ||
+                             serving->entry.backend != jit::Backend::portable)) {
     serving->effort = std::max(serving->effort, slot->effort);
     return serve(status.ok() ? slot->entry.origin : LeafOrigin::memory);
   }

@@ -43,7 +43,8 @@ std::string callers_name(const std::string& name, const ir::CutKernel& cut, cons
 ir::Status leaf_error(const ir::Status& status, const ir::CutKernel& cut, int leaf) {
   const ir::NestCall* call = first_call(cut.nest.phases, leaf);
   if (status.ok() || call == nullptr) return status;
-  static const std::regex kHead("^leaf: "), kLoop(R"(\bscope i\d{1,6}\b)"), kRegister(R"(\br\d{1,6}: )"), kName(R"(\b[pe]\d{1,6}\b)");
+  static const std::regex kHead("^leaf: "), kLoop(R"(\bscope i\d{1,6}\b)"), kRegister(R"(\br\d{1,6}: )"),
+      kName(R"(\b[pe]\d{1,6}\b)");
   std::string text = std::regex_replace(status.message(), kHead, "");
   text = std::regex_replace(std::regex_replace(text, kLoop, "a loop"), kRegister, "a register: ");
   std::string out;

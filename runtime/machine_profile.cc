@@ -16,9 +16,7 @@
 namespace lathe::runtime {
 namespace {
 
-double seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 typedef float F4 __attribute__((vector_size(16)));
 typedef float F8 __attribute__((vector_size(32)));
@@ -142,8 +140,7 @@ MachineProbe::~MachineProbe() = default;
 char* MachineProbe::buffer(int64_t bytes) {
   if (buffer_->bytes >= bytes) return buffer_->data;
   buffer_ = std::make_unique<Buffer>();
-  void* p = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
-                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* p = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) return nullptr;
   buffer_->data = static_cast<char*>(p);
   buffer_->bytes = bytes;
@@ -167,12 +164,9 @@ double MachineProbe::read_gbs(int64_t bytes) {
   const int64_t lines = std::max<int64_t>(bytes / 64 / 16 * 16, 16);
   const char* data = buffer(lines * 64);
   if (!data) return 0;
-  const auto loop = has(ir::IsaLevel::avx512) ? read_512
-                    : has(ir::IsaLevel::avx2) ? read_256
-                                              : read_128;
+  const auto loop = has(ir::IsaLevel::avx512) ? read_512 : has(ir::IsaLevel::avx2) ? read_256 : read_128;
   double best = 0;
-  for (const int streams : {1, 4})
-    best = std::max(best, best_rate(lines * 64, [&] { loop(data, lines, streams); }));
+  for (const int streams : {1, 4}) best = std::max(best, best_rate(lines * 64, [&] { loop(data, lines, streams); }));
   return best * 1e-9;
 }
 
@@ -180,9 +174,7 @@ double MachineProbe::copy_gbs(int64_t bytes) {
   const int64_t lines = std::max<int64_t>(bytes / 128 / 2 * 2, 2);
   char* data = buffer(lines * 128);
   if (!data) return 0;
-  const auto loop = has(ir::IsaLevel::avx512) ? copy_512
-                    : has(ir::IsaLevel::avx2) ? copy_256
-                                              : copy_128;
+  const auto loop = has(ir::IsaLevel::avx512) ? copy_512 : has(ir::IsaLevel::avx2) ? copy_256 : copy_128;
   return best_rate(lines * 64, [&] { loop(data + lines * 64, data, lines); }) * 1e-9;
 }
 
@@ -195,11 +187,9 @@ double MachineProfile::get(std::string_view name) const {
 
 MachineProfile measure_profile(MachineProbe& probe, const ir::Target& target) {
   MachineProfile out;
-  for (const ir::IsaLevel level :
-       {ir::IsaLevel::portable, ir::IsaLevel::avx2, ir::IsaLevel::avx512}) {
+  for (const ir::IsaLevel level : {ir::IsaLevel::portable, ir::IsaLevel::avx2, ir::IsaLevel::avx512}) {
     if (level > target.level) continue;
-    out.values.emplace_back(fmt::format("fma_{}", ir::isa_name(level)),
-                            probe.fma_peak_gflops(level));
+    out.values.emplace_back(fmt::format("fma_{}", ir::isa_name(level)), probe.fma_peak_gflops(level));
   }
   const std::pair<const char*, int64_t> footprints[] = {
       {"memory", std::max<int64_t>(2 * target.l3_bytes, int64_t{64} << 20)},
@@ -248,8 +238,7 @@ ir::Result<MachineProfile> parse_profile(std::string_view text) {
       const auto [rest, error] = std::from_chars(line.data() + space + 1, last, value);
       if (error != std::errc{} || rest != last) value = -1;
     }
-    if (!(value > 0) || value > 1e12)
-      return ir::invalid("line {}: expected a name and a positive number", number);
+    if (!(value > 0) || value > 1e12) return ir::invalid("line {}: expected a name and a positive number", number);
     out.values.emplace_back(std::string(line.substr(0, space)), value);
   }
   return out;

@@ -83,7 +83,8 @@ class Check {
     double total = 0, sum = 0;
     for (const int i : tuned) total += calls_[static_cast<size_t>(i)].weight;
     size_t middle = 0;
-    while (middle + 1 < tuned.size() && (middle == 0 || sum < total / 2)) sum += calls_[static_cast<size_t>(tuned[middle++])].weight;
+    while (middle + 1 < tuned.size() && (middle == 0 || sum < total / 2))
+      sum += calls_[static_cast<size_t>(tuned[middle++])].weight;
     std::vector<int> kept = keep({tuned.begin(), tuned.begin() + static_cast<std::ptrdiff_t>(middle)});
     const std::vector<int> second = keep({tuned.begin() + static_cast<std::ptrdiff_t>(middle), tuned.end()});
     kept.insert(kept.end(), second.begin(), second.end());

@@ -22,11 +22,9 @@ int64_t saturating_mul(int64_t a, int64_t b) {
 }
 
 // Adds what the argument layouts say of stride symbols, and checks the rest.
-ir::Status complete_symbols(const ir::Kernel& kernel, const std::vector<ArgLayout>& args,
-                            SymbolValues* values) {
+ir::Status complete_symbols(const ir::Kernel& kernel, const std::vector<ArgLayout>& args, SymbolValues* values) {
   auto find = [&](const std::string& name) {
-    return std::find_if(values->begin(), values->end(),
-                        [&](const auto& v) { return v.first == name; });
+    return std::find_if(values->begin(), values->end(), [&](const auto& v) { return v.first == name; });
   };
   size_t arg = 0;
   for (const ir::Buffer& b : kernel.buffers) {
@@ -41,8 +39,7 @@ ir::Status complete_symbols(const ir::Kernel& kernel, const std::vector<ArgLayou
     for (size_t d = 0; d < strides.size(); ++d) {
       const ir::Expr& e = b.strides[d];
       if (!e) continue;
-      if (e->op == ir::Op::k_symbol && find(e->name) == values->end())
-        values->emplace_back(e->name, strides[d]);
+      if (e->op == ir::Op::k_symbol && find(e->name) == values->end()) values->emplace_back(e->name, strides[d]);
       const int64_t expected = ir::evaluate(e, *values).value_or(strides[d]);
       if (expected != strides[d]) {
         return ir::invalid("stride {} of dimension {}, expected {}", strides[d], d, expected)
@@ -55,8 +52,7 @@ ir::Status complete_symbols(const ir::Kernel& kernel, const std::vector<ArgLayou
     if (it == values->end()) return ir::invalid("no value for symbol {}", s.name);
     const int64_t v = it->second;
     if (v < s.min || v > s.max || (s.multiple_of > 1 && v % s.multiple_of != 0)) {
-      return ir::invalid("{} = {}, expected {}..{} in steps of {}", s.name, v, s.min, s.max,
-                         s.multiple_of);
+      return ir::invalid("{} = {}, expected {}..{} in steps of {}", s.name, v, s.min, s.max, s.multiple_of);
     }
   }
   return {};
@@ -72,17 +68,15 @@ class Binder {
   ir::Status run() {
     out_->num_params = nest_.num_params;
     if (nest_.num_params < 0 || nest_.num_params + nest_.scratch.size() > kMaxNestBuffers) {
-      return ir::unsupported("a nest of {} buffers, at most {}",
-                             nest_.num_params + nest_.scratch.size(), kMaxNestBuffers);
+      return ir::unsupported("a nest of {} buffers, at most {}", nest_.num_params + nest_.scratch.size(),
+                             kMaxNestBuffers);
     }
     for (const ir::NestNode& n : nest_.phases) LATHE_RETURN_IF_ERROR(phase(n));
     LATHE_RETURN_IF_ERROR(scratch());
     const auto& phases = out_->phases;
-    out_->direct = phases.size() == 1 && phases[0].num_nodes == 1 &&
-                   !out_->nodes[phases[0].first_node].loop && out_->calls[0].num_values == 0 &&
-                   out_->scratch.empty() &&
-                   std::none_of(out_->pointers.begin(), out_->pointers.end(),
-                                [](const auto& p) { return p.general; });
+    out_->direct = phases.size() == 1 && phases[0].num_nodes == 1 && !out_->nodes[phases[0].first_node].loop &&
+                   out_->calls[0].num_values == 0 && out_->scratch.empty() &&
+                   std::none_of(out_->pointers.begin(), out_->pointers.end(), [](const auto& p) { return p.general; });
     out_->vzeroupper = __builtin_cpu_supports("avx");
     return {};
   }
@@ -123,8 +117,7 @@ class Binder {
     LATHE_ASSIGN(const FormBuilder::Built extent, forms_.build(node.extent));
     if (extent.range.hi <= 0) return {};
     const bool once = extent.range.lo == 1 && extent.range.hi == 1;
-    if (!once && level >= kMaxNestDepth)
-      return ir::unsupported("a nest of more than {} loops", kMaxNestDepth);
+    if (!once && level >= kMaxNestDepth) return ir::unsupported("a nest of more than {} loops", kMaxNestDepth);
     const int64_t outer_trips = trips_;
     trips_ = saturating_mul(trips_, extent.range.hi);
     loops_.push_back({&node, once ? -1 : level, extent.range.hi});
@@ -140,8 +133,7 @@ class Binder {
     return {};
   }
 
-  ir::Status add_loop(const ir::NestNode& node, int level, const Form& extent,
-                      std::vector<BoundNode>* siblings) {
+  ir::Status add_loop(const ir::NestNode& node, int level, const Form& extent, std::vector<BoundNode>* siblings) {
     BoundNode n;
     n.loop = true;
     n.level = static_cast<uint8_t>(level);
@@ -152,9 +144,8 @@ class Binder {
     for (const ir::NestNode& c : node.body) LATHE_RETURN_IF_ERROR(add(c, level + 1, &children));
     innermost_ = outer_innermost;
     if (children.empty()) return {};
-    n.inner =
-        children.size() <= kMaxInnerCalls &&
-        std::none_of(children.begin(), children.end(), [](const BoundNode& c) { return c.loop; });
+    n.inner = children.size() <= kMaxInnerCalls &&
+              std::none_of(children.begin(), children.end(), [](const BoundNode& c) { return c.loop; });
     n.first_child = static_cast<uint32_t>(out_->nodes.size());
     n.num_children = static_cast<uint32_t>(children.size());
     out_->nodes.insert(out_->nodes.end(), children.begin(), children.end());
@@ -217,8 +208,7 @@ ir::Status Binder::variants(const ir::NestCall& call, BoundCall* b, bool* never)
     return ir::internal_error("a call of {} leaves, expected {}", call.leaves.size(), leaves);
   }
   for (int leaf : call.leaves) {
-    if (leaf < 0 || leaf >= static_cast<int64_t>(out_->num_leaves))
-      return ir::internal_error("no leaf {}", leaf);
+    if (leaf < 0 || leaf >= static_cast<int64_t>(out_->num_leaves)) return ir::internal_error("no leaf {}", leaf);
   }
   if (*never) return {};
   if (all_constant) {
@@ -241,15 +231,13 @@ ir::Status Binder::variants(const ir::NestCall& call, BoundCall* b, bool* never)
 
 ir::Result<BoundPointer> Binder::pointer(const ir::NestOperand& operand) {
   BoundPointer p;
-  if (operand.buffer < 0 ||
-      operand.buffer >= nest_.num_params + static_cast<int>(nest_.scratch.size())) {
+  if (operand.buffer < 0 || operand.buffer >= nest_.num_params + static_cast<int>(nest_.scratch.size())) {
     return ir::internal_error("no nest buffer {}", operand.buffer);
   }
   p.buffer = static_cast<uint32_t>(operand.buffer);
   const int64_t bytes = ir::dtype_bytes(operand.type);
   const ir::Expr offset = operand.offset ? operand.offset : ir::Expr(0);
-  LATHE_ASSIGN(const std::optional<Affine> a,
-               forms_.build_affine(offset, bytes, innermost_, &p.inner_step));
+  LATHE_ASSIGN(const std::optional<Affine> a, forms_.build_affine(offset, bytes, innermost_, &p.inner_step));
   if (a) {
     p.bytes = *a;
   } else {
@@ -284,14 +272,11 @@ ir::Status Binder::stream(const ir::NestCall& call, size_t number, BoundCall* b)
   out.step = line_step;
   if (s.spread_iter.empty()) {
     // Keeps pace with the operand, whatever the lines say.
-    if (block > 0 && steps > 0 && block < INT64_MAX / 8)
-      out.step = std::max<int64_t>(1, 4 * block / steps);
+    if (block > 0 && steps > 0 && block < INT64_MAX / 8) out.step = std::max<int64_t>(1, 4 * block / steps);
   } else {
-    const auto loop = std::find_if(loops_.begin(), loops_.end(), [&](const OpenLoop& l) {
-      return l.node->iter == s.spread_iter;
-    });
-    if (loop == loops_.end())
-      return ir::internal_error("a stream spread over {}, which is no loop", s.spread_iter);
+    const auto loop =
+        std::find_if(loops_.begin(), loops_.end(), [&](const OpenLoop& l) { return l.node->iter == s.spread_iter; });
+    if (loop == loops_.end()) return ir::internal_error("a stream spread over {}, which is no loop", s.spread_iter);
     share = round_up((block + loop->max_extent - 1) / loop->max_extent, kLine);
     ahead = block;
     if (loop->level >= 0 && !p.general) {
@@ -320,8 +305,8 @@ ir::Status Binder::add_call(const ir::NestCall& call, std::vector<BoundNode>* si
   BoundCall b = {};
   if (call.operands.size() > ir::kMaxLeafOperands || call.extents.size() > ir::kMaxLeafExtents ||
       call.streams.size() > ir::kMaxLeafStreams) {
-    return ir::unsupported("a call of {} operands, {} extents, {} streams", call.operands.size(),
-                           call.extents.size(), call.streams.size());
+    return ir::unsupported("a call of {} operands, {} extents, {} streams", call.operands.size(), call.extents.size(),
+                           call.streams.size());
   }
   b.num_operands = static_cast<uint8_t>(call.operands.size());
   b.num_extents = static_cast<uint8_t>(call.extents.size());
@@ -351,25 +336,20 @@ ir::Status Binder::add_call(const ir::NestCall& call, std::vector<BoundNode>* si
     LATHE_ASSIGN(BoundPointer p, pointer(o));
     p.slot = static_cast<uint8_t>(i);
     out_->pointers.push_back(p);
-    if (o.strides.size() > ir::kMaxLeafStrides)
-      return ir::unsupported("an operand of {} strides", o.strides.size());
+    if (o.strides.size() > ir::kMaxLeafStrides) return ir::unsupported("an operand of {} strides", o.strides.size());
     for (size_t d = 0; d < o.strides.size(); ++d) {
       if (!o.strides[d]) continue;
       LATHE_ASSIGN(const int64_t stride, forms_.constant(o.strides[d]));
-      if (__builtin_mul_overflow(stride, int64_t{ir::dtype_bytes(o.type)},
-                                 &b.args.op[i].stride[d])) {
+      if (__builtin_mul_overflow(stride, int64_t{ir::dtype_bytes(o.type)}, &b.args.op[i].stride[d])) {
         return ir::invalid("a stride of this shape exceeds 63 bits");
       }
     }
   }
   for (size_t i = 0; i < call.streams.size(); ++i) LATHE_RETURN_IF_ERROR(stream(call, i, &b));
   b.num_pointers = static_cast<uint32_t>(out_->pointers.size()) - b.first_pointer;
-  for (uint32_t i = 0; i < b.num_values; ++i)
-    b.inner_values |= out_->values[b.first_value + i].inner;
-  for (uint32_t i = 0; i < b.num_pointers; ++i)
-    b.general |= out_->pointers[b.first_pointer + i].general;
-  out_->num_calls_hint =
-      out_->num_calls_hint > INT64_MAX - trips_ ? INT64_MAX : out_->num_calls_hint + trips_;
+  for (uint32_t i = 0; i < b.num_values; ++i) b.inner_values |= out_->values[b.first_value + i].inner;
+  for (uint32_t i = 0; i < b.num_pointers; ++i) b.general |= out_->pointers[b.first_pointer + i].general;
+  out_->num_calls_hint = out_->num_calls_hint > INT64_MAX - trips_ ? INT64_MAX : out_->num_calls_hint + trips_;
   BoundNode n;
   n.call = static_cast<uint32_t>(out_->calls.size());
   out_->calls.push_back(b);
@@ -381,8 +361,7 @@ ir::Status Binder::scratch() {
   int64_t offset = 0;
   for (const ir::NestScratch& s : nest_.scratch) {
     LATHE_ASSIGN(const int64_t bytes, forms_.constant(s.bytes));
-    if (bytes < 0 || bytes > kMaxScratch)
-      return ir::invalid("scratch {} of {} bytes", s.name, bytes);
+    if (bytes < 0 || bytes > kMaxScratch) return ir::invalid("scratch {} of {} bytes", s.name, bytes);
     BoundScratch b;
     b.offset = offset;
     b.bytes = round_up(bytes, kLine);
@@ -399,8 +378,7 @@ ir::Status Binder::scratch() {
 
 ir::Result<BoundNest> bind_nest(const ir::CutKernel& cut, const SymbolValues& symbols,
                                 const std::vector<ArgLayout>& args, int threads) {
-  if (threads < 1)
-    return ir::invalid("{} threads, expected at least 1", threads).with_arg("threads");
+  if (threads < 1) return ir::invalid("{} threads, expected at least 1", threads).with_arg("threads");
   SymbolValues values = symbols;
   LATHE_RETURN_IF_ERROR(complete_symbols(cut.kernel, args, &values));
   BoundNest out;

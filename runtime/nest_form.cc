@@ -11,9 +11,7 @@ using ir::Op;
 constexpr size_t kMaxMinimum = 8;
 
 bool fits(__int128 v) { return v >= INT64_MIN && v <= INT64_MAX; }
-__int128 floor_div(__int128 a, __int128 b) {
-  return a / b - (a % b != 0 && (a % b < 0) != (b < 0));
-}
+__int128 floor_div(__int128 a, __int128 b) { return a / b - (a % b != 0 && (a % b < 0) != (b < 0)); }
 
 template <class L>
 L combine(const L& a, const L& b, int sign) {
@@ -21,8 +19,7 @@ L combine(const L& a, const L& b, int sign) {
   out.base = a.base + sign * b.base;
   out.terms = a.terms;
   for (const auto& [level, coeff] : b.terms) {
-    auto it = std::find_if(out.terms.begin(), out.terms.end(),
-                           [&](const auto& t) { return t.first == level; });
+    auto it = std::find_if(out.terms.begin(), out.terms.end(), [&](const auto& t) { return t.first == level; });
     if (it == out.terms.end()) {
       out.terms.emplace_back(level, sign * coeff);
     } else {
@@ -123,8 +120,7 @@ void FormBuilder::prune(Minimum* m) const {
 }
 
 // x = by * q + r with r in [0, by) whatever the iterators: then x // by = q and x % by = r.
-FormBuilder::Minimum FormBuilder::divide(const Minimum& a, int64_t by, bool want_mod,
-                                         bool round_up) {
+FormBuilder::Minimum FormBuilder::divide(const Minimum& a, int64_t by, bool want_mod, bool round_up) {
   Minimum out;
   if (by <= 0 || (want_mod && a.size() != 1)) return out;
   for (Linear x : a) {
@@ -175,8 +171,7 @@ FormBuilder::Minimum FormBuilder::minimum(const ir::Expr& e) {
   Minimum a, b;
   if (!e->args.empty()) a = minimum(e->args[0]);
   if (e->args.size() > 1) b = minimum(e->args[1]);
-  const bool constant_b = b.size() == 1 && b[0].terms.empty(),
-             constant_a = a.size() == 1 && a[0].terms.empty();
+  const bool constant_b = b.size() == 1 && b[0].terms.empty(), constant_a = a.size() == 1 && a[0].terms.empty();
   if (a.empty() || (e->args.size() > 1 && b.empty())) return {};
   Minimum out;
   switch (e->op) {
@@ -239,15 +234,12 @@ ir::Result<FormBuilder::Wide> FormBuilder::range(const ir::Expr& e) {
       const Wide x = range(l);
       r = {std::min(r.first, x.first), std::min(r.second, x.second)};
     }
-    if (!fits(r.first) || !fits(r.second))
-      return ir::invalid("an index of this shape exceeds 63 bits");
+    if (!fits(r.first) || !fits(r.second)) return ir::invalid("an index of this shape exceeds 63 bits");
     return r;
   }
   if (e->op == Op::k_symbol) return ir::invalid("no value for symbol {}", e->name);
-  if (e->op == Op::k_iter)
-    return ir::internal_error("iterator {} is not a nest loop here", e->name);
-  if (!step_kind(e->op))
-    return ir::unsupported("a nest expression uses '{}'", ir::op_info(e->op).id);
+  if (e->op == Op::k_iter) return ir::internal_error("iterator {} is not a nest loop here", e->name);
+  if (!step_kind(e->op)) return ir::unsupported("a nest expression uses '{}'", ir::op_info(e->op).id);
   std::vector<Wide> r;
   for (const ir::Expr& a : e->args) {
     LATHE_ASSIGN(Wide w, range(a));
@@ -255,8 +247,8 @@ ir::Result<FormBuilder::Wide> FormBuilder::range(const ir::Expr& e) {
   }
   Wide out{0, 1};
   auto corners = [&](auto f) {
-    const __int128 v[4] = {f(r[0].first, r[1].first), f(r[0].first, r[1].second),
-                           f(r[0].second, r[1].first), f(r[0].second, r[1].second)};
+    const __int128 v[4] = {f(r[0].first, r[1].first), f(r[0].first, r[1].second), f(r[0].second, r[1].first),
+                           f(r[0].second, r[1].second)};
     out = {*std::min_element(v, v + 4), *std::max_element(v, v + 4)};
   };
   switch (e->op) {
@@ -295,8 +287,7 @@ ir::Result<FormBuilder::Wide> FormBuilder::range(const ir::Expr& e) {
     default:
       break;  // comparisons and logic: 0 or 1
   }
-  if (!fits(out.first) || !fits(out.second))
-    return ir::invalid("an index of this shape exceeds 63 bits");
+  if (!fits(out.first) || !fits(out.second)) return ir::invalid("an index of this shape exceeds 63 bits");
   return out;
 }
 
@@ -314,18 +305,15 @@ ir::Status FormBuilder::emit(const ir::Expr& e, int depth) {
     emitted_levels_ |= 1ull << level;
     return {};
   }
-  for (size_t i = 0; i < e->args.size(); ++i)
-    LATHE_RETURN_IF_ERROR(emit(e->args[i], depth + static_cast<int>(i)));
+  for (size_t i = 0; i < e->args.size(); ++i) LATHE_RETURN_IF_ERROR(emit(e->args[i], depth + static_cast<int>(i)));
   out_->program.push_back({*step_kind(e->op)});
   return {};
 }
 
-ir::Result<Affine> FormBuilder::store(const Linear& a, int64_t scale, int inner_level,
-                                      int64_t* inner_step) {
+ir::Result<Affine> FormBuilder::store(const Linear& a, int64_t scale, int inner_level, int64_t* inner_step) {
   const Linear s = scaled(a, scale);
   const Wide r = range(s);
-  if (!fits(r.first) || !fits(r.second))
-    return ir::invalid("an index of this shape exceeds 63 bits");
+  if (!fits(r.first) || !fits(r.second)) return ir::invalid("an index of this shape exceeds 63 bits");
   Affine out;
   out.base = static_cast<int64_t>(s.base);
   out.first_term = static_cast<uint32_t>(out_->terms.size());
@@ -372,8 +360,8 @@ ir::Result<FormBuilder::Built> FormBuilder::build(const ir::Expr& e) {
   return out;
 }
 
-ir::Result<std::optional<Affine>> FormBuilder::build_affine(const ir::Expr& e, int64_t scale,
-                                                            int inner_level, int64_t* inner_step) {
+ir::Result<std::optional<Affine>> FormBuilder::build_affine(const ir::Expr& e, int64_t scale, int inner_level,
+                                                            int64_t* inner_step) {
   *inner_step = 0;
   LATHE_RETURN_IF_ERROR(range(e).status());
   const Minimum m = minimum(e);

@@ -23,7 +23,8 @@ void print_call(const ir::CutKernel& cut, const ir::NestCall& call, const std::s
     out += std::to_string(call.leaves[0]);
   } else {
     out += fmt::format("{}..{} by", call.leaves.front(), call.leaves.back());
-    for (const ir::NestCall::Variant& v : call.variants) out += fmt::format(" {} in 1..{}", ir::print(v.extent), v.count);
+    for (const ir::NestCall::Variant& v : call.variants)
+      out += fmt::format(" {} in 1..{}", ir::print(v.extent), v.count);
   }
   out += "\n";
   for (size_t i = 0; i < call.operands.size(); ++i) {
@@ -32,12 +33,14 @@ void print_call(const ir::CutKernel& cut, const ir::NestCall& call, const std::s
     for (const ir::Expr& s : o.strides) out += fmt::format(", step {}", ir::print(s));
     out += "\n";
   }
-  for (size_t i = 0; i < call.extents.size(); ++i) out += fmt::format("{}  e{} = {}\n", pad, i, ir::print(call.extents[i]));
+  for (size_t i = 0; i < call.extents.size(); ++i)
+    out += fmt::format("{}  e{} = {}\n", pad, i, ir::print(call.extents[i]));
   if (call.tensor_steps) out += fmt::format("{}  seglen = {}\n", pad, ir::print(call.tensor_steps));
   for (const ir::NestStream& s : call.streams) {
     out += fmt::format("{}  prefetch p{}: {}, {} lines per four steps\n", pad, s.operand,
-                       s.spread_iter.empty() ? fmt::format("{} bytes ahead", s.distance)
-                                             : fmt::format("next {} bytes, shared out over {}", ir::print(s.block_bytes), s.spread_iter),
+                       s.spread_iter.empty()
+                           ? fmt::format("{} bytes ahead", s.distance)
+                           : fmt::format("next {} bytes, shared out over {}", ir::print(s.block_bytes), s.spread_iter),
                        s.lines);
   }
 }

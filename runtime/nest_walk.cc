@@ -85,7 +85,8 @@ int64_t run_program(const ProgramStep* steps, uint32_t count, const int64_t* ite
   return *top;
 }
 
-// In general registers: copies through vector registers would wait for the sums that the leaf before them has left in their upper halves.
+// In general registers: copies through vector registers would wait for the sums that the leaf before them has left in
+// their upper halves.
 template <typename T>
 void copy_words(T* to, const T& from) {
   static_assert(sizeof(T) % sizeof(uint64_t) == 0);
@@ -124,8 +125,7 @@ struct Walker {
   }
   int64_t eval(const Form& f) const {
     if (f.kind == Form::Kind::constant) return f.value;
-    if (f.kind == Form::Kind::program)
-      return run_program(nest.program.data() + f.first, f.count, iters);
+    if (f.kind == Form::Kind::program) return run_program(nest.program.data() + f.first, f.count, iters);
     const Affine* a = nest.affines.data() + f.first;
     int64_t v = affine(a[0]);
     for (uint32_t i = 1; i < f.count; ++i) v = std::min(v, affine(a[i]));
@@ -179,8 +179,7 @@ struct Walker {
           break;
       }
     }
-    if (c.variants)
-      f->leaf = skip ? kSkip : nest.leaf_table[c.leaf + static_cast<uint64_t>(variant)];
+    if (c.variants) f->leaf = skip ? kSkip : nest.leaf_table[c.leaf + static_cast<uint64_t>(variant)];
   }
 
   void call(const Frame& f) const {
@@ -210,13 +209,11 @@ struct Walker {
     start(c, &f);
     f.args.seg = &c.seg;
     const BoundPointer* p = nest.pointers.data() + c.first_pointer;
-    for (uint32_t i = 0; i < c.num_operands; ++i)
-      f.args.op[i].ptr = bases[p[i].buffer] + p[i].bytes.base;
+    for (uint32_t i = 0; i < c.num_operands; ++i) f.args.op[i].ptr = bases[p[i].buffer] + p[i].bytes.base;
     for (uint32_t i = 0; i < c.num_streams; ++i) {
       const BoundPointer& s = p[c.num_operands + i];
       f.args.stream[i].ptr = bases[s.buffer] + s.bytes.base;
-      f.args.stream[i].end =
-          f.args.stream[i].ptr + reinterpret_cast<intptr_t>(c.args.stream[i].end);
+      f.args.stream[i].end = f.args.stream[i].ptr + reinterpret_cast<intptr_t>(c.args.stream[i].end);
     }
     leaves[f.leaf](&f.args);
   }
@@ -296,8 +293,8 @@ struct Walker {
 void zero_upper(const BoundNest& nest) {
   if (nest.vzeroupper) {
     asm volatile("vzeroupper" ::
-                     : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8",
-                       "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");
+                     : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11",
+                       "xmm12", "xmm13", "xmm14", "xmm15");
   }
 }
 
@@ -331,8 +328,7 @@ struct Job {
 
 }  // namespace
 
-void walk(const BoundNest& nest, const LeafRef* leaves, void* const* args, void* workspace,
-          ThreadTeam* team) {
+void walk(const BoundNest& nest, const LeafRef* leaves, void* const* args, void* workspace, ThreadTeam* team) {
   if (nest.direct) {
     const BoundNode& n = nest.nodes[nest.phases[0].first_node];
     Walker(nest, leaves, reinterpret_cast<char* const*>(args)).call_direct(nest.calls[n.call]);
@@ -343,8 +339,7 @@ void walk(const BoundNest& nest, const LeafRef* leaves, void* const* args, void*
     const Job job{nest, leaves, args, static_cast<char*>(workspace), &phase};
     if (phase.parts > 1 && team != nullptr) {
       team->parallel_for(
-          phase.parts, [](void* c, int part) { static_cast<const Job*>(c)->run(part); },
-          const_cast<Job*>(&job));
+          phase.parts, [](void* c, int part) { static_cast<const Job*>(c)->run(part); }, const_cast<Job*>(&job));
     } else {
       for (int part = 0; part < phase.parts; ++part) job.run(part);
     }

@@ -11,7 +11,6 @@ namespace lathe::runtime {
 // leaves: nest.num_leaves of them. args: nest.num_params addresses of first elements. workspace:
 // nest.workspace_bytes, 64-byte aligned (may be null if 0). team may be null: the caller's thread
 // alone; the parts are the same then, and so are the bits.
-void walk(const BoundNest& nest, const LeafRef* leaves, void* const* args, void* workspace,
-          ThreadTeam* team);
+void walk(const BoundNest& nest, const LeafRef* leaves, void* const* args, void* workspace, ThreadTeam* team);
 
 }  // namespace lathe::runtime

@@ -16,12 +16,12 @@ namespace lathe::runtime {
 
 namespace {
 
-constexpr int64_t kStepNs = 50'000'000;           // between two looks
-constexpr int64_t kSavedNs = 20'000'000;          // CPU time that may be saved up
-constexpr int64_t kIdleNs = 30'000'000'000;       // then the child goes
-constexpr double kDecayS = 5;                     // calls a second are averaged over about that
-constexpr int64_t kMoveNs = 500'000'000;          // between looks where calls run
-constexpr double kRooflineShare = 0.95;           // nobody gets closer
+constexpr int64_t kStepNs = 50'000'000;      // between two looks
+constexpr int64_t kSavedNs = 20'000'000;     // CPU time that may be saved up
+constexpr int64_t kIdleNs = 30'000'000'000;  // then the child goes
+constexpr double kDecayS = 5;                // calls a second are averaged over about that
+constexpr int64_t kMoveNs = 500'000'000;     // between looks where calls run
+constexpr double kRooflineShare = 0.95;      // nobody gets closer
 
 int64_t clock_ns(clockid_t clock) {
   timespec t = {};
@@ -45,7 +45,8 @@ double tune_priority(double calls_per_s, double us, double floor_us, int slots, 
   return calls_per_s * std::max(0.0, us - floor_us) * 1e-6 * (1 - std::exp(-1.0 / (slots + 1))) / std::max(cost, 1e-9);
 }
 
-OnlineTuner::OnlineTuner(OnlineOptions options) : options_(std::move(options)), mode_(options_.mode), signal_(std::make_shared<Signal>()) {
+OnlineTuner::OnlineTuner(OnlineOptions options)
+    : options_(std::move(options)), mode_(options_.mode), signal_(std::make_shared<Signal>()) {
   if (!options_.now_ns) options_.now_ns = [] { return clock_ns(CLOCK_MONOTONIC); };
   if (!options_.sleep) options_.sleep = [](int64_t ns) { std::this_thread::sleep_for(std::chrono::nanoseconds(ns)); };
 }
@@ -113,7 +114,9 @@ void OnlineTuner::run(std::weak_ptr<Context> context, std::shared_ptr<Signal> si
   }
 }
 
-bool OnlineTuner::off(const Context& context) const { return stopped_ || mode() == TuneMode::off || context.seal() != Seal::off; }
+bool OnlineTuner::off(const Context& context) const {
+  return stopped_ || mode() == TuneMode::off || context.seal() != Seal::off;
+}
 
 // A search that is switched off rests, and goes on if it is switched on again soon.
 bool OnlineTuner::cancelled(const Context& context) const {
@@ -121,7 +124,8 @@ bool OnlineTuner::cancelled(const Context& context) const {
   return stopped_ || context.seal() != Seal::off || (since != 0 && clock_ns(CLOCK_MONOTONIC) - since > kIdleNs);
 }
 
-// While it is switched off, nothing is earned and calls are not counted; on again, they are, in the middle of a search as well.
+// While it is switched off, nothing is earned and calls are not counted; on again, they are, in the middle of a search
+// as well.
 bool OnlineTuner::paused(const Context& context) {
   const int64_t now = options_.now_ns();
   if (!off(context)) {
@@ -217,7 +221,10 @@ bool OnlineTuner::step(Context& context) {
   if (dt_s > 0) refresh(dt_s);
   last_ns_ = now;
   const TuneMode mode = this->mode();
-  CandidacyTools tools{context, options_.rules, paced(context), [this, &context] { return cancelled(context); },
+  CandidacyTools tools{context,
+                       options_.rules,
+                       paced(context),
+                       [this, &context] { return cancelled(context); },
                        [this, &context] { return paused(context); },
                        options_.now_ns,
                        [this, &context](int64_t cpu_ns) {
@@ -225,7 +232,8 @@ bool OnlineTuner::step(Context& context) {
                          context.stats().add(Stat::k_tune_cpu_ns, cpu_ns);
                        },
                        knowledge_.get(),
-                       mode != TuneMode::replay, mode == TuneMode::trials};
+                       mode != TuneMode::replay,
+                       mode == TuneMode::trials};
   bool worked = poll(tools, budget_->wait_ns(now) == 0);
   if (!worked && budget_->wait_ns(now) == 0) {
     const Choice choice = choose(context, tools.trials);
@@ -279,12 +287,16 @@ void OnlineTuner::refresh(double dt_s) {
   }
 }
 
-double OnlineTuner::floor_us(Context& context, const Operator& op, const Operator::LiveShape& shape, const PrepareRequest& request) {
+double OnlineTuner::floor_us(Context& context, const Operator& op, const Operator::LiveShape& shape,
+                             const PrepareRequest& request) {
   if (!profile_read_) {
-    if (ir::Result<MachineProfile> stored = parse_profile(context.find_profile()); stored.ok()) profile_ = std::move(*stored);
+    if (ir::Result<MachineProfile> stored = parse_profile(context.find_profile()); stored.ok())
+      profile_ = std::move(*stored);
     profile_read_ = true;
   }
-  return roofline_us(work_at(op.graph(), shape.call.symbols), profile_, context.target(), request.cold, request.threads) / kRooflineShare;
+  return roofline_us(work_at(op.graph(), shape.call.symbols), profile_, context.target(), request.cold,
+                     request.threads) /
+         kRooflineShare;
 }
 
 OnlineTuner::Choice OnlineTuner::choose(Context& context, bool trials) {
@@ -296,12 +308,16 @@ OnlineTuner::Choice OnlineTuner::choose(Context& context, bool trials) {
     for (const Operator::LiveShape& s : op->live_shapes()) {
       const auto rate = std::find_if(w.rates.begin(), w.rates.end(), [&](const Rate& r) { return r.heat == s.heat; });
       const double us = s.heat->mean_ns() * 1e-3;
-      if (rate == w.rates.end() || us <= 0 || rate->per_s * us * 1e-6 < options_.least_load || s.call.threads != w.request.threads) continue;
+      if (rate == w.rates.end() || us <= 0 || rate->per_s * us * 1e-6 < options_.least_load ||
+          s.call.threads != w.request.threads)
+        continue;
       // One Kernel of a shape is on trial at a time.
       const auto own = [&](const auto& c) { return c->heat() == s.heat; };
-      const bool busy = std::any_of(w.candidacies.begin(), w.candidacies.end(), [&](const auto& c) { return own(c) && !c->settled(); });
+      const bool busy = std::any_of(w.candidacies.begin(), w.candidacies.end(),
+                                    [&](const auto& c) { return own(c) && !c->settled(); });
       if (busy && trials) continue;
-      const auto slots = static_cast<int>(std::count_if(w.candidacies.begin(), w.candidacies.end(), own)) * options_.rules.candidates;
+      const auto slots =
+          static_cast<int>(std::count_if(w.candidacies.begin(), w.candidacies.end(), own)) * options_.rules.candidates;
       const double cost = 1 + static_cast<double>(slots) / options_.rules.candidates;
       const double priority = tune_priority(rate->per_s, us, floor_us(context, *op, s, w.request), slots, cost);
       if (priority <= best.priority) continue;
@@ -330,7 +346,7 @@ void OnlineTuner::propose(const CandidacyTools& tools, const Choice& choice) {
   }
   auto candidacy = std::make_unique<Candidacy>(op, w->request, choice.kernel, choice.shape);
   const bool proposed = candidacy->propose(tools);
-  if (!proposed && tools.search) return;                 // cancelled: it may come again
+  if (!proposed && tools.search) return;  // cancelled: it may come again
   w->covered.push_back(choice.id);
   if (proposed) w->candidacies.push_back(std::move(candidacy));
 }
@@ -350,7 +366,8 @@ void OnlineTuner::rest(Context& context) {
 // One candidate at a time, and rests between them.
 class OnlineTuner::Paced final : public Evaluation {
  public:
-  Paced(OnlineTuner* tuner, Context& context, std::unique_ptr<Evaluation> inner) : tuner_(tuner), context_(context), inner_(std::move(inner)) {}
+  Paced(OnlineTuner* tuner, Context& context, std::unique_ptr<Evaluation> inner)
+      : tuner_(tuner), context_(context), inner_(std::move(inner)) {}
 
   ir::Result<std::vector<CandidateResult>> screen(const std::vector<CandidateSpec>& batch) override {
     std::vector<CandidateResult> out;
@@ -401,7 +418,8 @@ std::vector<OnlineRow> OnlineTuner::rows() const {
   for (const auto& w : watched_) {
     const std::shared_ptr<Operator> op = w->op.lock();
     for (const auto& c : w->candidacies) {
-      if (op != nullptr && c->promotion() != nullptr) out.push_back({op->graph().name, c->kernel(), c->dims(), c->promotion()->steps(), c->ratio()});
+      if (op != nullptr && c->promotion() != nullptr)
+        out.push_back({op->graph().name, c->kernel(), c->dims(), c->promotion()->steps(), c->ratio()});
     }
   }
   return out;

@@ -1,6 +1,6 @@
-// Tuning while calls run: counts what is hot, proposes candidates for the shapes where time times expected gain is largest, within a share of
-// one CPU, and sees them through (candidacy.h). One thread per context, and only if the host asked for it. Calls never wait for it: it compiles,
-// measures (in a child) and swaps beside them.
+// Tuning while calls run: counts what is hot, proposes candidates for the shapes where time times expected gain is
+// largest, within a share of one CPU, and sees them through (candidacy.h). One thread per context, and only if the host
+// asked for it. Calls never wait for it: it compiles, measures (in a child) and swaps beside them.
 #pragma once
 #include <sys/types.h>
 
@@ -27,14 +27,14 @@ enum class TuneMode : uint8_t { off, replay, on, trials };
 
 struct OnlineOptions {
   TuneMode mode = TuneMode::off;
-  bool thread = true;                 // false: step() is called by whoever wants something done
+  bool thread = true;  // false: step() is called by whoever wants something done
   uint32_t period = kSamplePeriod;
-  double least_load = 0.001;          // of wall time that a shape takes: less is not worth a search
-  CandidacyRules rules;               // cpu_share among them
-  Evaluator evaluator;                // empty: the measuring worker
-  std::function<int64_t()> now_ns;    // empty: the steady clock
-  std::function<int64_t()> cpu_ns;    // what the tuner's thread and the worker have used; empty: as the kernel says
-  std::function<void(int64_t ns)> sleep;   // empty: sleeps
+  double least_load = 0.001;              // of wall time that a shape takes: less is not worth a search
+  CandidacyRules rules;                   // cpu_share among them
+  Evaluator evaluator;                    // empty: the measuring worker
+  std::function<int64_t()> now_ns;        // empty: the steady clock
+  std::function<int64_t()> cpu_ns;        // what the tuner's thread and the worker have used; empty: as the kernel says
+  std::function<void(int64_t ns)> sleep;  // empty: sleeps
 };
 
 struct OnlineRow {
@@ -42,10 +42,11 @@ struct OnlineRow {
   int kernel = 0;
   SymbolValues dims;
   std::vector<Promotion::Step> steps;
-  double ratio = 1;                   // candidate to incumbent on real calls
+  double ratio = 1;  // candidate to incumbent on real calls
 };
 
-// Whose turn it is: seconds a second that could be saved, less for those that had their chance, over what a search costs.
+// Whose turn it is: seconds a second that could be saved, less for those that had their chance, over what a search
+// costs.
 double tune_priority(double calls_per_s, double us, double floor_us, int slots, double cost);
 
 class OnlineTuner {
@@ -64,7 +65,7 @@ class OnlineTuner {
   void stop();
   // A bit of work; false: there is nothing to do now. One caller at a time.
   bool step(Context& context);
-  std::vector<OnlineRow> rows() const;   // not while a step runs
+  std::vector<OnlineRow> rows() const;  // not while a step runs
   bool running() const { return thread_.joinable(); }
 
  private:
@@ -77,9 +78,9 @@ class OnlineTuner {
     std::weak_ptr<Operator> op;
     PrepareRequest request;
     std::vector<Rate> rates;
-    std::vector<std::string> covered;                 // ranges that have been proposed for, or need nothing
+    std::vector<std::string> covered;  // ranges that have been proposed for, or need nothing
     std::vector<std::unique_ptr<Candidacy>> candidacies;
-    bool hot = false;                                 // its calls are counted
+    bool hot = false;  // its calls are counted
   };
   struct Choice {
     size_t watched = 0;
@@ -109,7 +110,8 @@ class OnlineTuner {
   int64_t used_ns();
   void charge(Context& context, int64_t now);
   void keep_off(int64_t now);
-  double floor_us(Context& context, const Operator& op, const Operator::LiveShape& shape, const PrepareRequest& request);
+  double floor_us(Context& context, const Operator& op, const Operator::LiveShape& shape,
+                  const PrepareRequest& request);
   Evaluator worker(Context& context);
   Evaluator paced(Context& context);
   void rest(Context& context);
@@ -117,21 +119,21 @@ class OnlineTuner {
 
   OnlineOptions options_;
   std::atomic<TuneMode> mode_;
-  std::atomic<int64_t> off_since_ns_{0};   // 0: on
+  std::atomic<int64_t> off_since_ns_{0};  // 0: on
   std::atomic<bool> stopped_{false};
   std::shared_ptr<Signal> signal_;
   std::thread thread_;
-  pid_t owner_ = 0;                  // the process that has the thread
-  std::mutex mutex_;                 // arrived_, thread_: a call that brings an operator waits for no step
+  pid_t owner_ = 0;   // the process that has the thread
+  std::mutex mutex_;  // arrived_, thread_: a call that brings an operator waits for no step
   std::vector<std::unique_ptr<Watched>> arrived_;
   // The rest belongs to step().
   std::vector<std::unique_ptr<Watched>> watched_;
   std::unique_ptr<WorkerClient> worker_;
   std::unique_ptr<CpuBudget> budget_;
-  std::unique_ptr<SearchKnowledge> knowledge_;   // made at the first step
-  std::unique_ptr<KeepOff> off_;     // null: the thread is not the tuner's
+  std::unique_ptr<SearchKnowledge> knowledge_;  // made at the first step
+  std::unique_ptr<KeepOff> off_;                // null: the thread is not the tuner's
   int64_t moved_ns_ = 0;
-  int64_t off_from_ns_ = 0, off_ns_ = 0;   // switched off since (0: it is on); for how long since the latest look
+  int64_t off_from_ns_ = 0, off_ns_ = 0;  // switched off since (0: it is on); for how long since the latest look
   int64_t last_ns_ = 0, told_cpu_ns_ = 0, thread_cpu_ns_ = 0, worker_cpu_ns_ = 0, worked_ns_ = 0;
   bool profile_read_ = false;
   MachineProfile profile_;

@@ -85,7 +85,8 @@ std::vector<SymbolRange> Operator::ranges_at(int kernel, const SymbolValues& dim
   return out;
 }
 
-search::Problem Operator::problem_in(int kernel, const std::vector<SymbolRange>& ranges, const SymbolValues& dims, const PrepareRequest& request) const {
+search::Problem Operator::problem_in(int kernel, const std::vector<SymbolRange>& ranges, const SymbolValues& dims,
+                                     const PrepareRequest& request) const {
   const ir::Kernel& naive = lowered_.kernels[static_cast<size_t>(kernel)].kernel;
   SymbolRanges narrowed;
   search::Problem p;
@@ -101,7 +102,8 @@ search::Problem Operator::problem_in(int kernel, const std::vector<SymbolRange>&
   return p;
 }
 
-DecisionQuery Operator::query_in(int kernel, const std::vector<SymbolRange>& ranges, const PrepareRequest& request) const {
+DecisionQuery Operator::query_in(int kernel, const std::vector<SymbolRange>& ranges,
+                                 const PrepareRequest& request) const {
   DecisionQuery q;
   q.kernel_text = texts_[static_cast<size_t>(kernel)];
   q.ranges = ranges;
@@ -135,7 +137,8 @@ SymbolRanges Operator::range_of(int kernel, const search::Problem& problem) cons
 }
 
 // Adds a stage that was built.
-Result<const ServedStage*> Operator::keep_stage(int kernel, const search::Problem& problem, ServedStage attributes, PrepareInfo& info) {
+Result<const ServedStage*> Operator::keep_stage(int kernel, const search::Problem& problem, ServedStage attributes,
+                                                PrepareInfo& info) {
   attributes.range = range_of(kernel, problem);
   const Stage& stage = attributes.stage;
   for (const PackedParam& p : stage.packed) {
@@ -157,15 +160,19 @@ Result<const ServedStage*> Operator::keep_stage(int kernel, const search::Proble
   return list.back().get();
 }
 
-// What a search decided, over the problem's range: nothing in a record is believed that replay can tell. Not by the portable executor, if
-// that is not all there is: the general stage is better.
-Result<const ServedStage*> Operator::decided_stage(int kernel, const search::Problem& problem, const Decision& decision, const PrepareRequest& request,
-                                                   LeafPolicy policy, PrepareInfo& info, MissReason* why) {
+// What a search decided, over the problem's range: nothing in a record is believed that replay can tell. Not by the
+// portable executor, if that is not all there is: the general stage is better.
+Result<const ServedStage*> Operator::decided_stage(int kernel, const search::Problem& problem, const Decision& decision,
+                                                   const PrepareRequest& request, LeafPolicy policy, PrepareInfo& info,
+                                                   MissReason* why) {
   *why = MissReason::k_corrupt;
   LATHE_ASSIGN(const search::Schedule schedule, search::parse_schedule(decision.schedule));
-  if (decision.numeric != schedule.numeric) return ir::unsupported("a record of class {:#x} with a Schedule of class {:#x}", decision.numeric, schedule.numeric);
+  if (decision.numeric != schedule.numeric)
+    return ir::unsupported("a record of class {:#x} with a Schedule of class {:#x}", decision.numeric,
+                           schedule.numeric);
   *why = MissReason::k_numeric;
-  if ((schedule.numeric & ~allowed_classes(request)) != 0) return ir::unsupported("liberties that the caller does not allow");
+  if ((schedule.numeric & ~allowed_classes(request)) != 0)
+    return ir::unsupported("liberties that the caller does not allow");
   policy.portable &= !context_->leaves().native(context_->target());
   ServedStage attributes;
   attributes.tier = decision.unmeasured() ? 1 : 2;
@@ -173,30 +180,38 @@ Result<const ServedStage*> Operator::decided_stage(int kernel, const search::Pro
   attributes.threads = request.threads;
   attributes.best_us = decision.best_us;
   attributes.default_us = decision.default_us;
-  LATHE_ASSIGN(attributes.stage, build_stage(problem.kernel, schedule, context_->target(), context_->leaves(), policy, why, known_packs(kernel)));
+  LATHE_ASSIGN(attributes.stage, build_stage(problem.kernel, schedule, context_->target(), context_->leaves(), policy,
+                                             why, known_packs(kernel)));
   *why = MissReason::k_corrupt;
-  if (attributes.stage.schedule.numeric != schedule.numeric) return ir::unsupported("liberties that are not the ones stated");
+  if (attributes.stage.schedule.numeric != schedule.numeric)
+    return ir::unsupported("liberties that are not the ones stated");
   *why = MissReason::k_refused;
-  LATHE_RETURN_IF_ERROR(bind_nest(attributes.stage.cut, largest(attributes.stage.cut.kernel), {}, request.threads).status());
+  LATHE_RETURN_IF_ERROR(
+      bind_nest(attributes.stage.cut, largest(attributes.stage.cut.kernel), {}, request.threads).status());
   *why = MissReason::k_layout;
   return keep_stage(kernel, problem, std::move(attributes), info);
 }
 
 // True: it serves. Else *why, counted; what does not depend on the code at hand is not looked at again.
-bool Operator::add_decided(int kernel, const search::Problem& problem, const DecisionQuery& query, const Decision& decision,
-                           const PrepareRequest& request, const LeafPolicy& policy, PrepareInfo& info, MissReason* why) {
+bool Operator::add_decided(int kernel, const search::Problem& problem, const DecisionQuery& query,
+                           const Decision& decision, const PrepareRequest& request, const LeafPolicy& policy,
+                           PrepareInfo& info, MissReason* why) {
   if (decided_stage(kernel, problem, decision, request, policy, info, why).ok()) return true;
   if (*why == MissReason::k_never_seen && context_->seal() != Seal::off) *why = MissReason::k_sealed;
-  const bool code = *why == MissReason::k_never_seen || *why == MissReason::k_sealed || *why == MissReason::k_budget || *why == MissReason::k_compile_failed;
-  if (code) context_->stats().miss(*why);
-  else context_->reject_decision(query, *why);
+  const bool code = *why == MissReason::k_never_seen || *why == MissReason::k_sealed || *why == MissReason::k_budget ||
+                    *why == MissReason::k_compile_failed;
+  if (code)
+    context_->stats().miss(*why);
+  else
+    context_->reject_decision(query, *why);
   return false;
 }
 
 bool Operator::decided(int kernel, const search::Problem& problem, const PrepareRequest& request) const {
   const SymbolRanges range = range_of(kernel, problem);
   const auto& list = stages_[static_cast<size_t>(kernel)];
-  return std::any_of(list.begin(), list.end(), [&](const auto& s) { return s->decided && s->threads == request.threads && s->range == range; });
+  return std::any_of(list.begin(), list.end(),
+                     [&](const auto& s) { return s->decided && s->threads == request.threads && s->range == range; });
 }
 
 // Bodies that are stored for ranges nobody hints, as far as nothing has to be made for them.
@@ -257,7 +272,9 @@ Result<PrepareInfo> Operator::prepare(const PrepareRequest& asked, bool compiled
       if (context_->seal() == Seal::warn && context_->leaves().options().verbose >= Verbosity::warn) {
         verbose_line({"warn", graph_.name, "T1", "", miss_reason_name(reason), 0});
       }
-      if (stored_only) return ir::make_error(ir::Code::kMISS, "{}: no decision that serves is stored ({})", graph_.name, miss_reason_name(reason));
+      if (stored_only)
+        return ir::make_error(ir::Code::kMISS, "{}: no decision that serves is stored ({})", graph_.name,
+                              miss_reason_name(reason));
     }
     add_between(kernel, request, policy, info);
     if (!ranged) LATHE_RETURN_IF_ERROR(add_missing(kernel, request, policy, info));
@@ -273,7 +290,8 @@ bool Operator::holds(const SymbolRanges& range, const SymbolValues& values) {
   });
 }
 
-// Its values, and its constants as they come: where some stage packs a constant, those that come packed are for stages that pack.
+// Its values, and its constants as they come: where some stage packs a constant, those that come packed are for stages
+// that pack.
 bool Operator::suits(int kernel, const ServedStage& stage, const Call& call) const {
   if (!holds(stage.range, call.symbols)) return false;
   if (!call.packed || !stage.stage.packed.empty()) return call.packed || stage.stage.packed.empty();
@@ -301,8 +319,8 @@ const ServedStage* Operator::pick(int kernel, const Call& call, const Bodies& pr
   return best;
 }
 
-Result<std::unique_ptr<BoundOp>> Operator::bind(const Call& call, const Bodies& promoted, const Bodies& late, int kernel,
-                                                const ServedStage* only) const {
+Result<std::unique_ptr<BoundOp>> Operator::bind(const Call& call, const Bodies& promoted, const Bodies& late,
+                                                int kernel, const ServedStage* only) const {
   auto out = std::make_unique<BoundOp>();
   out->tier = 2;
   out->empty = std::all_of(graph_.outputs.begin(), graph_.outputs.end(), [&](int t) {
@@ -327,7 +345,8 @@ Result<std::unique_ptr<BoundOp>> Operator::bind(const Call& call, const Bodies& 
   for (size_t k = 0; k < lowered_.kernels.size(); ++k) {
     const ops::LoweredKernel& lk = lowered_.kernels[k];
     BoundOp::Step step;
-    step.stage = only != nullptr && kernel == static_cast<int>(k) ? only : pick(static_cast<int>(k), call, promoted, late);
+    step.stage =
+        only != nullptr && kernel == static_cast<int>(k) ? only : pick(static_cast<int>(k), call, promoted, late);
     if (step.stage == nullptr) return ir::make_error(ir::Code::kMISS, "{}: nothing serves these dims", graph_.name);
     std::vector<ArgLayout> layouts(lk.tensor_of_param.size());
     for (size_t p = 0; p < lk.tensor_of_param.size(); ++p) {
@@ -341,7 +360,8 @@ Result<std::unique_ptr<BoundOp>> Operator::bind(const Call& call, const Bodies& 
       }
       const auto temp = std::find_if(lowered_.temps.begin(), lowered_.temps.end(),
                                      [&](const ops::TempDesc& t) { return t.tensor == tensor; });
-      if (temp == lowered_.temps.end()) return ir::internal_error("tensor {} is neither argument nor temporary", tensor);
+      if (temp == lowered_.temps.end())
+        return ir::internal_error("tensor {} is neither argument nor temporary", tensor);
       step.args.push_back(-1 - static_cast<int>(temp - lowered_.temps.begin()));
     }
     LATHE_ASSIGN(step.nest, context_->binder()(step.stage->stage.cut, call.symbols, layouts, call.threads));
@@ -349,7 +369,8 @@ Result<std::unique_ptr<BoundOp>> Operator::bind(const Call& call, const Bodies& 
     out->tier = std::min(out->tier, step.stage->tier);
     out->steps.push_back(std::move(step));
   }
-  if (__builtin_add_overflow(at, align64(scratch), &out->workspace_bytes)) return ir::invalid("the workspace's size overflows");
+  if (__builtin_add_overflow(at, align64(scratch), &out->workspace_bytes))
+    return ir::invalid("the workspace's size overflows");
   context_->stats().add(Stat::k_nests_bound, static_cast<int64_t>(out->steps.size()));
   return out;
 }
@@ -417,7 +438,8 @@ void Operator::run_step(const BoundOp& op, size_t step, void* const* args, void*
   void* params[kMaxNestBuffers];
   step_params(op, step, args, workspace, params);
   const BoundOp::Step& s = op.steps[step];
-  walk(s.nest, s.stage->stage.leaves.data(), params, workspace == nullptr ? nullptr : static_cast<char*>(workspace) + op.nest_offset, team);
+  walk(s.nest, s.stage->stage.leaves.data(), params,
+       workspace == nullptr ? nullptr : static_cast<char*>(workspace) + op.nest_offset, team);
 }
 
 void Operator::run(const BoundOp& op, void* const* args, void* workspace, ThreadTeam* team) const {

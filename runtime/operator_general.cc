@@ -1,5 +1,6 @@
-// The default stages of an operator: over the whole range of its symbols, by the default Schedule for the largest hint. Where a Kernel packs
-// constants there are two, and the one that reads them as they lie may wait for the first call that wants it.
+// The default stages of an operator: over the whole range of its symbols, by the default Schedule for the largest hint.
+// Where a Kernel packs constants there are two, and the one that reads them as they lie may wait for the first call
+// that wants it.
 #include <algorithm>
 
 #include "runtime/operator.h"
@@ -47,21 +48,27 @@ KnownPacks Operator::known_packs(int kernel) const {
 // The default, or the naive Kernel where the default takes a liberty that is not allowed.
 search::Scheduled Operator::general_default(const search::Problem& problem, const PrepareRequest& request) const {
   search::Scheduled scheduled = search::default_scheduled(problem, context_->target());
-  if ((scheduled.kernel.numeric & kDefaultAllowed & ~allowed_classes(request)) != 0) scheduled = {{.family = problem.kernel.family}, problem.kernel};
+  if ((scheduled.kernel.numeric & kDefaultAllowed & ~allowed_classes(request)) != 0)
+    scheduled = {{.family = problem.kernel.family}, problem.kernel};
   return scheduled;
 }
 
-// The default with its leaves; where it has no leaf form, or no code of the CPU's own, the first that is simpler and has.
-Result<Stage> Operator::default_stage(const search::Problem& problem, const PrepareRequest& request, const LeafPolicy& policy, const KnownPacks& known,
-                                      const Stage* cut) const {
+// The default with its leaves; where it has no leaf form, or no code of the CPU's own, the first that is simpler and
+// has.
+Result<Stage> Operator::default_stage(const search::Problem& problem, const PrepareRequest& request,
+                                      const LeafPolicy& policy, const KnownPacks& known, const Stage* cut) const {
   LeafCache& leaves = context_->leaves();
   const bool native = leaves.native(context_->target());
   const auto with_leaves = [&](Result<Stage> stage) {
     const Status added = stage.ok() ? add_leaves(*stage, context_->target(), leaves, policy, nullptr, known) : Status();
     return added.ok() ? std::move(stage) : Result<Stage>(added);
   };
-  const auto serves = [&](const Result<Stage>& s) { return s.ok() ? !s->portable || !native : s.status().code() != ir::Code::kUNSUPPORTED; };
-  Result<Stage> best = with_leaves(cut != nullptr ? Result<Stage>(*cut) : cut_stage(problem.kernel, general_default(problem, request), leaves.options()));
+  const auto serves = [&](const Result<Stage>& s) {
+    return s.ok() ? !s->portable || !native : s.status().code() != ir::Code::kUNSUPPORTED;
+  };
+  Result<Stage> best =
+      with_leaves(cut != nullptr ? Result<Stage>(*cut)
+                                 : cut_stage(problem.kernel, general_default(problem, request), leaves.options()));
   if (serves(best) || !policy.generate) return best;
   for (const search::Scheduled& simpler : search::simpler_schedules(problem, context_->target())) {
     if ((simpler.kernel.numeric & kDefaultAllowed & ~allowed_classes(request)) != 0) continue;
@@ -74,7 +81,8 @@ Result<Stage> Operator::default_stage(const search::Problem& problem, const Prep
 }
 
 // The stage over the whole range, by the default Schedule for the largest hint; plain: constants as they lie.
-Status Operator::add_general(int kernel, const PrepareRequest& request, bool packed, const LeafPolicy& policy, PrepareInfo& info) {
+Status Operator::add_general(int kernel, const PrepareRequest& request, bool packed, const LeafPolicy& policy,
+                             PrepareInfo& info) {
   const search::Problem p = general_problem(kernel, packed, request);
   ServedStage attributes;
   attributes.tier = 1;
@@ -89,7 +97,9 @@ Status Operator::add_general(int kernel, const PrepareRequest& request, bool pac
 // Beside a stage that packs constants: the one for calls that bring them as they lie.
 Status Operator::add_plain(int kernel, const PrepareRequest& request, const LeafPolicy& policy, PrepareInfo& info) {
   if (!request.caller_waits) return add_general(kernel, request, false, policy, info);
-  const bool there = std::any_of(later_.begin(), later_.end(), [&](const Late& l) { return l.kernel == kernel && l.request.threads == request.threads; });
+  const bool there = std::any_of(later_.begin(), later_.end(), [&](const Late& l) {
+    return l.kernel == kernel && l.request.threads == request.threads;
+  });
   if (!there) later_.push_back({kernel, request, nullptr, nullptr});
   return {};
 }
@@ -97,14 +107,16 @@ Status Operator::add_plain(int kernel, const PrepareRequest& request, const Leaf
 // Either of them, where it is not there yet and something is left for it to serve.
 Status Operator::add_missing(int kernel, const PrepareRequest& request, const LeafPolicy& policy, PrepareInfo& info) {
   const auto& list = stages_[static_cast<size_t>(kernel)];
-  const bool general = std::any_of(list.begin(), list.end(), [&](const auto& s) { return !s->decided && s->threads == request.threads; });
+  const bool general = std::any_of(list.begin(), list.end(),
+                                   [&](const auto& s) { return !s->decided && s->threads == request.threads; });
   if (general) return {};
   // Without symbols a decision serves everything but plain constants, maybe from a layout of its own.
   const auto whole = std::find_if(list.begin(), list.end(), [&](const auto& s) {
     return s->decided && s->threads == request.threads && s->range.empty();
   });
   if (whole != list.end() && (*whole)->stage.packed.empty()) return {};
-  const Status added = whole == list.end() ? add_general(kernel, request, true, policy, info) : add_plain(kernel, request, policy, info);
+  const Status added =
+      whole == list.end() ? add_general(kernel, request, true, policy, info) : add_plain(kernel, request, policy, info);
   return added.with_context(graph_.name);
 }
 
@@ -163,7 +175,8 @@ Result<int64_t> Operator::hinted_workspace(int threads, bool packed, bool plain)
     most = std::max(most, op->workspace_bytes);
     if (!packed || !plain) continue;
     LATHE_ASSIGN(const Bodies late, late_stages(false));
-    LATHE_ASSIGN(const std::unique_ptr<BoundOp> as_it_lies, bind({.symbols = dims, .threads = threads}, *promoted(), late));
+    LATHE_ASSIGN(const std::unique_ptr<BoundOp> as_it_lies,
+                 bind({.symbols = dims, .threads = threads}, *promoted(), late));
     most = std::max(most, as_it_lies->workspace_bytes);
   }
   return most;

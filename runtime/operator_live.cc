@@ -1,5 +1,6 @@
-// Operator while it serves: hot shapes counted, candidates built beside what serves, swapped in and out. Calls in flight keep the body they
-// found; the table of shapes gets another one by a release store. Nothing is freed before the operator goes.
+// Operator while it serves: hot shapes counted, candidates built beside what serves, swapped in and out. Calls in
+// flight keep the body they found; the table of shapes gets another one by a release store. Nothing is freed before the
+// operator goes.
 #include <algorithm>
 
 #include "ir/analysis.h"
@@ -25,7 +26,8 @@ std::vector<std::pair<int, uint64_t>> layouts(const Stage& stage) {
 }
 
 bool has_constants(const ir::Kernel& kernel) {
-  return std::any_of(kernel.buffers.begin(), kernel.buffers.end(), [](const ir::Buffer& b) { return b.place == ir::Place::constant; });
+  return std::any_of(kernel.buffers.begin(), kernel.buffers.end(),
+                     [](const ir::Buffer& b) { return b.place == ir::Place::constant; });
 }
 
 }  // namespace
@@ -58,7 +60,8 @@ void Operator::set_heat(uint32_t period) {
   for (size_t i = 0; period == 0;) {
     const std::lock_guard lock(mutex_);
     if (i >= bound_.size()) return;
-    for (const size_t end = std::min(i + kAtOnce, bound_.size()); i < end; ++i) bound_[i]->heat.store(nullptr, std::memory_order_release);
+    for (const size_t end = std::min(i + kAtOnce, bound_.size()); i < end; ++i)
+      bound_[i]->heat.store(nullptr, std::memory_order_release);
   }
 }
 
@@ -81,14 +84,17 @@ Trial* Operator::new_trial(const BoundOp* other, std::unique_ptr<RecordedCalls> 
   return trials_.back().get();
 }
 
-search::Problem Operator::live_problem(int kernel, const SymbolValues& dims, const PrepareRequest& request, const ServedStage& serving) const {
+search::Problem Operator::live_problem(int kernel, const SymbolValues& dims, const PrepareRequest& request,
+                                       const ServedStage& serving) const {
   search::Problem p = problem(kernel, dims, request);
   if (serving.stage.packed.empty()) p.kernel = constants_as_inputs(p.kernel);
   return p;
 }
 
-// A decision under a layout that is given is not the one that warm-up would make: it has a name of its own, except where there is no constant.
-DecisionQuery Operator::live_query(int kernel, const SymbolValues& dims, const PrepareRequest& request, const ServedStage& serving) const {
+// A decision under a layout that is given is not the one that warm-up would make: it has a name of its own, except
+// where there is no constant.
+DecisionQuery Operator::live_query(int kernel, const SymbolValues& dims, const PrepareRequest& request,
+                                   const ServedStage& serving) const {
   DecisionQuery q = query(kernel, dims, request);
   if (!has_constants(lowered_.kernels[static_cast<size_t>(kernel)].kernel)) return q;
   q.kernel_text += "layouts in use:";
@@ -107,14 +113,16 @@ bool Operator::same_layouts(const ir::Kernel& scheduled, const ServedStage& serv
   return found == layouts(serving.stage);
 }
 
-Result<const ServedStage*> Operator::add_candidate(int kernel, const search::Problem& problem, const search::Schedule& schedule,
-                                                   const ServedStage& serving, const PrepareRequest& request) {
+Result<const ServedStage*> Operator::add_candidate(int kernel, const search::Problem& problem,
+                                                   const search::Schedule& schedule, const ServedStage& serving,
+                                                   const PrepareRequest& request) {
   LeafPolicy policy = context_->leaf_policy();
   policy.portable = false;
   auto candidate = std::make_unique<ServedStage>();
   LATHE_ASSIGN(candidate->stage, build_stage(problem.kernel, schedule, context_->target(), context_->leaves(), policy));
   context_->leaves().publish_all();
-  if (layouts(candidate->stage) != layouts(serving.stage)) return ir::unsupported("another layout of a constant than the one in use");
+  if (layouts(candidate->stage) != layouts(serving.stage))
+    return ir::unsupported("another layout of a constant than the one in use");
   candidate->range = range_of(kernel, problem);
   candidate->tier = 2;
   candidate->threads = request.threads;
@@ -129,7 +137,8 @@ Result<const BoundOp*> Operator::bind_candidate(int kernel, const ServedStage* c
   LATHE_ASSIGN(std::unique_ptr<BoundOp> made, bind(call, *promoted(), late, kernel, candidate));
   const BoundOp* serving = dispatch_.find(dispatch_key(call));
   if (serving != nullptr && made->workspace_bytes > serving->workspace_bytes) {
-    return ir::unsupported("{} bytes of workspace, and the host was told {}", made->workspace_bytes, serving->workspace_bytes);
+    return ir::unsupported("{} bytes of workspace, and the host was told {}", made->workspace_bytes,
+                           serving->workspace_bytes);
   }
   if (serving != nullptr) made->workspace_bytes = serving->workspace_bytes;
   const std::lock_guard lock(mutex_);
@@ -137,9 +146,10 @@ Result<const BoundOp*> Operator::bind_candidate(int kernel, const ServedStage* c
   return bound_.back().get();
 }
 
-// New bodies for the shapes that the candidate holds, bound beside the calls by what is promoted next; then all of them serve, or none. What is
-// bound meanwhile is looked at in another round. With swaps_ held.
-Status Operator::serve_by(std::shared_ptr<const Bodies> next, int kernel, const ServedStage& candidate, bool within_workspace) {
+// New bodies for the shapes that the candidate holds, bound beside the calls by what is promoted next; then all of them
+// serve, or none. What is bound meanwhile is looked at in another round. With swaps_ held.
+Status Operator::serve_by(std::shared_ptr<const Bodies> next, int kernel, const ServedStage& candidate,
+                          bool within_workspace) {
   std::vector<std::pair<Kept*, std::unique_ptr<BoundOp>>> made;
   for (size_t seen = 0;;) {
     std::vector<Kept*> fresh;
@@ -156,7 +166,8 @@ Status Operator::serve_by(std::shared_ptr<const Bodies> next, int kernel, const 
       LATHE_ASSIGN(const Bodies late, late_for(k->call));
       LATHE_ASSIGN(std::unique_ptr<BoundOp> body, bind(k->call, *next, late));
       if (within_workspace && body->workspace_bytes > k->body->workspace_bytes) {
-        return ir::unsupported("{} bytes of workspace, and the host was told {}", body->workspace_bytes, k->body->workspace_bytes);
+        return ir::unsupported("{} bytes of workspace, and the host was told {}", body->workspace_bytes,
+                               k->body->workspace_bytes);
       }
       body->workspace_bytes = std::max(body->workspace_bytes, k->body->workspace_bytes);  // as it was told
       made.emplace_back(k, std::move(body));

@@ -23,7 +23,7 @@ using ir::Status;
 namespace {
 
 constexpr double kRhoAlarm = 4;
-constexpr int kWatchedCalls = 4;  // of each leaf in each case
+constexpr int kWatchedCalls = 4;                    // of each leaf in each case
 constexpr int64_t kLargeTask = int64_t{192} << 20;  // operands beyond: two data sets are enough
 constexpr int64_t kSmallTask = int64_t{256} << 10;  // operands up to that: two more sets cost little
 
@@ -35,8 +35,7 @@ SymbolValues shrunken(const ir::Kernel& kernel, const SymbolValues& dims) {
     const ir::Symbol* s = kernel.find_symbol(name);
     if (!s || s->min >= s->max) continue;
     const int64_t step = std::max<int64_t>(s->multiple_of, 1);
-    const int64_t wish =
-        std::clamp<int64_t>(value > 13 ? 13 : value - 1, std::max<int64_t>(s->min, 1), s->max);
+    const int64_t wish = std::clamp<int64_t>(value > 13 ? 13 : value - 1, std::max<int64_t>(s->min, 1), s->max);
     const int64_t v = (wish + step - 1) / step * step;
     if (v < s->min || v > s->max || v == value) continue;
     value = v;
@@ -80,15 +79,14 @@ struct Oracle::Impl {
   int num_regions = 0;
 
   Status prepare();
-  Status add_case(const SymbolValues& symbols, DataKind kind, const OracleCase* first,
-                  int64_t budget, uint64_t again = 0);
+  Status add_case(const SymbolValues& symbols, DataKind kind, const OracleCase* first, int64_t budget,
+                  uint64_t again = 0);
   Status run(const Stage& stage, OracleCase* c, Verdict* verdict);
   Status walk_once(const Stage& stage, const BoundNest& nest, OracleCase* c, GuardSide side,
                    std::vector<GuardMemory>* outs, std::string* broken = nullptr);
-  void compare(const OracleCase& c, const Reference& reference,
-               const std::vector<const char*>& outs, Verdict* verdict) const;
-  Status judge(OracleCase* c, size_t param, int64_t offset, const std::vector<const char*>& outs,
-               Verdict* verdict);
+  void compare(const OracleCase& c, const Reference& reference, const std::vector<const char*>& outs,
+               Verdict* verdict) const;
+  Status judge(OracleCase* c, size_t param, int64_t offset, const std::vector<const char*>& outs, Verdict* verdict);
   void remember(const char* name, const char* data, int64_t bytes) {
     if (num_regions == kMaxNestBuffers) return;
     regions[num_regions++] = {name, data, data - 4096, data + bytes + 4096};
@@ -96,8 +94,8 @@ struct Oracle::Impl {
 };
 
 // again: other data of the same kind.
-Status Oracle::Impl::add_case(const SymbolValues& symbols, DataKind kind, const OracleCase* first,
-                              int64_t budget, uint64_t again) {
+Status Oracle::Impl::add_case(const SymbolValues& symbols, DataKind kind, const OracleCase* first, int64_t budget,
+                              uint64_t again) {
   OracleCase c;
   c.kind = kind;
   c.symbols = symbols;
@@ -117,8 +115,7 @@ Status Oracle::Impl::add_case(const SymbolValues& symbols, DataKind kind, const 
   const HostData host = c.host();
   ReferenceRequest request{&task.naive, &c.shapes, &host, kind,
                            kind == DataKind::normal && traits.sums && !traits.math};
-  LATHE_ASSIGN(c.reference,
-               make_reference(*c.sampled, c.sampled->choose(budget, recipe.seed), request, traits));
+  LATHE_ASSIGN(c.reference, make_reference(*c.sampled, c.sampled->choose(budget, recipe.seed), request, traits));
   cases.push_back(std::move(c));
   return {};
 }
@@ -132,8 +129,7 @@ Status Oracle::Impl::prepare() {
   int64_t bytes = 0;
   for (const OperandShape& s : cases[0].shapes) bytes += s.bytes();
   LATHE_RETURN_IF_ERROR(add_case(task.dims, DataKind::normal, &cases[0], task.budget / 2));
-  if (bytes <= kLargeTask)
-    LATHE_RETURN_IF_ERROR(add_case(task.dims, DataKind::wide, &cases[0], task.budget / 2));
+  if (bytes <= kLargeTask) LATHE_RETURN_IF_ERROR(add_case(task.dims, DataKind::wide, &cases[0], task.budget / 2));
   // Few rows: what is wrong only where one is larger than the next may be right by chance.
   if (bytes <= kSmallTask) {
     LATHE_RETURN_IF_ERROR(add_case(task.dims, DataKind::integers, &cases[0], task.budget / 4, 1));
@@ -147,15 +143,14 @@ Status Oracle::Impl::prepare() {
   return {};
 }
 
-Status Oracle::Impl::walk_once(const Stage& stage, const BoundNest& nest, OracleCase* c,
-                               GuardSide side, std::vector<GuardMemory>* outs, std::string* broken) {
+Status Oracle::Impl::walk_once(const Stage& stage, const BoundNest& nest, OracleCase* c, GuardSide side,
+                               std::vector<GuardMemory>* outs, std::string* broken) {
   std::vector<void*> args;
   num_regions = 0;
   for (size_t i = 0; i < c->shapes.size(); ++i) {
     const OperandShape& s = c->shapes[i];
     if (s.place == ir::Place::out) {
-      LATHE_ASSIGN(GuardMemory memory,
-                   GuardMemory::map(static_cast<size_t>(s.bytes()), ir::dtype_bytes(s.type), side));
+      LATHE_ASSIGN(GuardMemory memory, GuardMemory::map(static_cast<size_t>(s.bytes()), ir::dtype_bytes(s.type), side));
       poison(s.type, memory.data(), s.span);
       args.push_back(memory.data());
       outs->push_back(std::move(memory));
@@ -169,8 +164,7 @@ Status Oracle::Impl::walk_once(const Stage& stage, const BoundNest& nest, Oracle
     }
     remember(s.name.c_str(), static_cast<const char*>(args.back()), s.bytes());
   }
-  LATHE_ASSIGN(GuardMemory workspace,
-               GuardMemory::map(static_cast<size_t>(nest.workspace_bytes), 64, side));
+  LATHE_ASSIGN(GuardMemory workspace, GuardMemory::map(static_cast<size_t>(nest.workspace_bytes), 64, side));
   poison(ir::DType::f32, workspace.data(), nest.workspace_bytes / 4);
   remember("scratch", workspace.data(), nest.workspace_bytes);
   if (broken != nullptr) {
@@ -184,15 +178,14 @@ Status Oracle::Impl::walk_once(const Stage& stage, const BoundNest& nest, Oracle
   return {};
 }
 
-void Oracle::Impl::compare(const OracleCase& c, const Reference& reference,
-                           const std::vector<const char*>& outs, Verdict* verdict) const {
+void Oracle::Impl::compare(const OracleCase& c, const Reference& reference, const std::vector<const char*>& outs,
+                           Verdict* verdict) const {
   size_t cell = 0;
   const double u = 0x1p-24;
   const int64_t cells = std::max<int64_t>(static_cast<int64_t>(reference.real.size()), 1);
   std::vector<int64_t> counts;
   for (const auto& p : reference.picks) counts.push_back(static_cast<int64_t>(p.size()));
-  const double terms =
-      std::max(1.0, static_cast<double>(c.sampled->steps(counts)) / static_cast<double>(cells));
+  const double terms = std::max(1.0, static_cast<double>(c.sampled->steps(counts)) / static_cast<double>(cells));
   for (size_t i = 0; i < c.shapes.size(); ++i) {
     const OperandShape& s = c.shapes[i];
     if (s.place != ir::Place::out) continue;
@@ -204,15 +197,13 @@ void Oracle::Impl::compare(const OracleCase& c, const Reference& reference,
       const double error = cell_error(s.type, y, r, tolerance);
       if (error > 1 && verdict->ok) {
         verdict->ok = false;
-        verdict->reason = fmt::format(
-            "{} = {:.9g}, expected {:.9g} within {:.3g} ({} data, gate {})", cell_name(s, offset),
-            y, r, tolerance, data_kind_name(c.kind), gate_name(reference.gate));
+        verdict->reason =
+            fmt::format("{} = {:.9g}, expected {:.9g} within {:.3g} ({} data, gate {})", cell_name(s, offset), y, r,
+                        tolerance, data_kind_name(c.kind), gate_name(reference.gate));
       }
       verdict->err_over_bound = std::max(verdict->err_over_bound, error);
-      if (c.kind == DataKind::normal && !reference.magnitude.empty() &&
-          reference.magnitude[cell] > 0) {
-        verdict->rho = std::max(
-            verdict->rho, std::abs(y - r) / (std::sqrt(terms) * u * reference.magnitude[cell]));
+      if (c.kind == DataKind::normal && !reference.magnitude.empty() && reference.magnitude[cell] > 0) {
+        verdict->rho = std::max(verdict->rho, std::abs(y - r) / (std::sqrt(terms) * u * reference.magnitude[cell]));
       }
       ++cell;
     });
@@ -221,8 +212,8 @@ void Oracle::Impl::compare(const OracleCase& c, const Reference& reference,
 
 // Two Stages differ in a cell where every order of summation gives the same bits: one of them is
 // wrong.
-Status Oracle::Impl::judge(OracleCase* c, size_t param, int64_t offset,
-                           const std::vector<const char*>& outs, Verdict* verdict) {
+Status Oracle::Impl::judge(OracleCase* c, size_t param, int64_t offset, const std::vector<const char*>& outs,
+                           Verdict* verdict) {
   const OperandShape& s = c->shapes[param];
   const std::vector<int64_t> at = cell_index(s, offset);
   std::vector<std::vector<int64_t>> picks;
@@ -232,8 +223,7 @@ Status Oracle::Impl::judge(OracleCase* c, size_t param, int64_t offset,
   }
   const HostData host = c->host();
   ReferenceRequest request{&task.naive, &c->shapes, &host, c->kind, false};
-  LATHE_ASSIGN(const Reference reference,
-               make_reference(*c->sampled, std::move(picks), request, traits));
+  LATHE_ASSIGN(const Reference reference, make_reference(*c->sampled, std::move(picks), request, traits));
   compare(*c, reference, outs, verdict);
   if (verdict->ok) {
     c->baseline.clear();
@@ -258,8 +248,7 @@ Status Oracle::Impl::run(const Stage& stage, OracleCase* c, Verdict* verdict) {
     const OperandShape& s = c->shapes[i];
     if (s.place != ir::Place::out || s.span == 0) continue;
     verdict->reason = check_written(s, outs[i]);
-    const int64_t differs =
-        verdict->reason.empty() ? first_difference(s, outs[i], second[i].data()) : -1;
+    const int64_t differs = verdict->reason.empty() ? first_difference(s, outs[i], second[i].data()) : -1;
     if (differs >= 0) verdict->reason = fmt::format("two runs differ in {}", cell_name(s, differs));
     verdict->ok = verdict->reason.empty();
   }
@@ -305,8 +294,7 @@ Result<Verdict> Oracle::verify(const Stage& stage) {
   double& first = impl_->rho_first;
   if (verdict.rho > kRhoAlarm && verdict.rho > 2 * std::max(first, 0.0)) {
     verdict.ok = false;
-    verdict.reason =
-        fmt::format("rho {:.2f} on normal data: honest sums stay below 1.5", verdict.rho);
+    verdict.reason = fmt::format("rho {:.2f} on normal data: honest sums stay below 1.5", verdict.rho);
   } else if (first < 0) {
     first = verdict.rho;
   }

@@ -1,8 +1,7 @@
-// Whether a built Stage computes what its naive Kernel says, at one shape and thread count: three
-// data sets (five where operands are small), each run twice (operands ending at, then starting after an unmapped page), against the
-// interpreter on sampled cells. The references are computed once and shared by all Stages. A Stage
-// that touches memory outside its operands faults: verify in a child what is not trusted. Not
-// thread-safe.
+// Whether a built Stage computes what its naive Kernel says, at one shape and thread count: three data sets (five where
+// operands are small), each run twice (operands ending at, then starting after an unmapped page), against the
+// interpreter on sampled cells. The references are computed once and shared by all Stages. A Stage that touches memory
+// outside its operands faults: verify in a child what is not trusted. Not thread-safe.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -32,9 +31,9 @@ struct Verdict {
   bool ok = false;
   Gate gate = Gate::none;     // of the integer data, the strongest one
   double err_over_bound = 0;  // largest |y - r| / tolerance; <= 1 is within
-  double rho = 0;      // |y - r| / (sqrt(K) u S) on random data, matmuls and sums only; honest sums
-                       // stay below 1.5
-  std::string reason;  // when not ok
+  double rho = 0;             // |y - r| / (sqrt(K) u S) on random data, matmuls and sums only; honest sums
+                              // stay below 1.5
+  std::string reason;         // when not ok
 };
 
 class Oracle {

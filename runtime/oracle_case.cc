@@ -11,8 +11,7 @@ namespace {
 
 constexpr int64_t kLarge = int64_t{64} << 20;
 
-ir::Status copy_guarded(const char* source, size_t bytes, size_t alignment, GuardSide side,
-                        GuardMemory* out) {
+ir::Status copy_guarded(const char* source, size_t bytes, size_t alignment, GuardSide side, GuardMemory* out) {
   LATHE_ASSIGN(*out, GuardMemory::map(bytes, alignment, side));
   if (bytes > 0) std::memcpy(out->data(), source, bytes);
   out->set_writable(false);
@@ -38,13 +37,12 @@ ir::Status fill_inputs(OracleCase* c, const DataRecipe& recipe, const OracleCase
     }
     auto memory = std::make_shared<OperandMemory>();
     const size_t element = static_cast<size_t>(ir::dtype_bytes(s.type));
-    LATHE_ASSIGN(memory->sides[0],
-                 GuardMemory::map(static_cast<size_t>(s.bytes()), element, GuardSide::after));
+    LATHE_ASSIGN(memory->sides[0], GuardMemory::map(static_cast<size_t>(s.bytes()), element, GuardSide::after));
     fill_operand(s, static_cast<int>(i), recipe, memory->sides[0].data());
     memory->sides[0].set_writable(false);
     if (s.bytes() <= kLarge) {
-      LATHE_RETURN_IF_ERROR(copy_guarded(memory->sides[0].data(), static_cast<size_t>(s.bytes()),
-                                         element, GuardSide::before, &memory->sides[1]));
+      LATHE_RETURN_IF_ERROR(copy_guarded(memory->sides[0].data(), static_cast<size_t>(s.bytes()), element,
+                                         GuardSide::before, &memory->sides[1]));
     }
     c->inputs.back() = std::move(memory);
   }
@@ -52,8 +50,7 @@ ir::Status fill_inputs(OracleCase* c, const DataRecipe& recipe, const OracleCase
 }
 
 ir::Result<char*> packed_input(OracleCase* c, const PackedParam& packed, GuardSide side) {
-  if (packed.param < 0 || packed.param >= static_cast<int>(c->inputs.size()) ||
-      !c->inputs[packed.param]) {
+  if (packed.param < 0 || packed.param >= static_cast<int>(c->inputs.size()) || !c->inputs[packed.param]) {
     return ir::internal_error("packed parameter {}", packed.param);
   }
   OperandMemory& m = *c->inputs[packed.param];
@@ -63,12 +60,12 @@ ir::Result<char*> packed_input(OracleCase* c, const PackedParam& packed, GuardSi
     if (bytes > kLarge) m.packed.clear();
     OperandMemory::Packed made;
     LATHE_ASSIGN(made.sides[0], GuardMemory::map(static_cast<size_t>(bytes), 64, GuardSide::after));
-    LATHE_RETURN_IF_ERROR(run_pack(packed, c->symbols, c->layouts[packed.param],
-                                   m.at(GuardSide::after), made.sides[0].data(), nullptr));
+    LATHE_RETURN_IF_ERROR(
+        run_pack(packed, c->symbols, c->layouts[packed.param], m.at(GuardSide::after), made.sides[0].data(), nullptr));
     made.sides[0].set_writable(false);
     if (bytes <= kLarge) {
-      LATHE_RETURN_IF_ERROR(copy_guarded(made.sides[0].data(), static_cast<size_t>(bytes), 64,
-                                         GuardSide::before, &made.sides[1]));
+      LATHE_RETURN_IF_ERROR(
+          copy_guarded(made.sides[0].data(), static_cast<size_t>(bytes), 64, GuardSide::before, &made.sides[1]));
     }
     m.packed.emplace(key, std::move(made));
   }

@@ -32,8 +32,7 @@ struct OracleCase {
   std::shared_ptr<const SampledKernel> sampled;
   std::vector<std::shared_ptr<OperandMemory>> inputs;  // by parameter; null for outputs
   Reference reference;
-  std::vector<std::vector<char>>
-      baseline;  // exact gate: outputs of a Stage that passed, by parameter
+  std::vector<std::vector<char>> baseline;  // exact gate: outputs of a Stage that passed, by parameter
   HostData host() const;
 };
 

@@ -25,8 +25,7 @@ bool has_words(const std::string& words, const std::string& wanted) {
   size_t at = 0;
   while (at < wanted.size()) {
     const size_t end = std::min(wanted.find(' ', at), wanted.size());
-    if ((" " + words + " ").find(" " + wanted.substr(at, end - at) + " ") == std::string::npos)
-      return false;
+    if ((" " + words + " ").find(" " + wanted.substr(at, end - at) + " ") == std::string::npos) return false;
     at = end + 1;
   }
   return true;
@@ -65,10 +64,7 @@ std::map<std::string, ir::Tensor> gather(const SampledKernel& sampled, const Ref
 
 double ulp_of(ir::DType type, double r) {
   const double a = std::abs(r);
-  const int bits = type == ir::DType::f64    ? 52
-                   : type == ir::DType::f16  ? 10
-                   : type == ir::DType::bf16 ? 7
-                                             : 23;
+  const int bits = type == ir::DType::f64 ? 52 : type == ir::DType::f16 ? 10 : type == ir::DType::bf16 ? 7 : 23;
   if (!std::isfinite(a)) return 0;
   const int exponent = a == 0 ? -1000 : std::ilogb(a);
   return std::ldexp(1.0, std::max(exponent, type == ir::DType::f64   ? -1022
@@ -77,8 +73,8 @@ double ulp_of(ir::DType type, double r) {
                              bits);
 }
 
-// The norms' rows of the table hold for data whose mean is at most four standard deviations. Of this many random values it is; of fewer it may
-// be any number of them, and what cancels then is for the a-priori bound to say.
+// The norms' rows of the table hold for data whose mean is at most four standard deviations. Of this many random values
+// it is; of fewer it may be any number of them, and what cancels then is for the a-priori bound to say.
 constexpr int64_t kLeastColumns = 8;
 
 bool norm_of_few(const KernelTraits& traits, const std::vector<OperandShape>& shapes) {
@@ -100,8 +96,7 @@ bool table_tolerance(const KernelTraits& traits, Reference* reference) {
       largest = std::max(largest, std::abs(r));
       ++count;
     }
-    const double floor = row.floor == kMeanFloor
-                             ? mean / static_cast<double>(std::max<int64_t>(count, 1))
+    const double floor = row.floor == kMeanFloor  ? mean / static_cast<double>(std::max<int64_t>(count, 1))
                          : row.floor == kMaxFloor ? largest
                                                   : row.floor;
     for (size_t i = 0; i < reference->real.size(); ++i) {
@@ -140,8 +135,7 @@ KernelTraits kernel_traits(const ir::Kernel& kernel) {
   return out;
 }
 
-ir::Result<Reference> make_reference(const SampledKernel& sampled,
-                                     std::vector<std::vector<int64_t>> picks,
+ir::Result<Reference> make_reference(const SampledKernel& sampled, std::vector<std::vector<int64_t>> picks,
                                      const ReferenceRequest& request, const KernelTraits& traits) {
   Reference out;
   out.picks = std::move(picks);
@@ -160,14 +154,11 @@ ir::Result<Reference> make_reference(const SampledKernel& sampled,
     return {};
   };
   LATHE_RETURN_IF_ERROR(run(ir::Arithmetic::real, &out.real));
-  const bool integers =
-      request.kind == DataKind::integers && !traits.math && traits.fraction_bits >= 0;
-  if (integers || request.rho)
-    LATHE_RETURN_IF_ERROR(run(ir::Arithmetic::magnitude, &out.magnitude));
+  const bool integers = request.kind == DataKind::integers && !traits.math && traits.fraction_bits >= 0;
+  if (integers || request.rho) LATHE_RETURN_IF_ERROR(run(ir::Arithmetic::magnitude, &out.magnitude));
   if (integers) {
     const double limit = std::ldexp(1.0, 24 - traits.fraction_bits);
-    const bool exact = std::all_of(out.magnitude.begin(), out.magnitude.end(),
-                                   [&](double s) { return s <= limit; });
+    const bool exact = std::all_of(out.magnitude.begin(), out.magnitude.end(), [&](double s) { return s <= limit; });
     if (exact) {
       out.gate = Gate::exact;
       out.tolerance.assign(out.real.size(), 0);
@@ -178,7 +169,8 @@ ir::Result<Reference> make_reference(const SampledKernel& sampled,
   LATHE_RETURN_IF_ERROR(run(ir::Arithmetic::error_bound, &error));
   out.tolerance.resize(out.real.size());
   const bool matmul = request.naive->family == "matmul";
-  if (!matmul && traits.math && request.kind != DataKind::wide && !norm_of_few(traits, *request.shapes) && table_tolerance(traits, &out)) {
+  if (!matmul && traits.math && request.kind != DataKind::wide && !norm_of_few(traits, *request.shapes) &&
+      table_tolerance(traits, &out)) {
     out.gate = Gate::table;
     return out;
   }
@@ -198,18 +190,13 @@ ir::Result<Reference> make_reference(const SampledKernel& sampled,
 double cell_error(ir::DType type, double y, double r, double tolerance) {
   if (std::isnan(r) || std::isnan(y)) {
     // An infinite tolerance: rounding may have moved an argument out of a function's domain.
-    return std::isnan(r) == std::isnan(y) || std::isinf(tolerance) || std::isnan(tolerance)
-               ? 0
-               : INFINITY;
+    return std::isnan(r) == std::isnan(y) || std::isinf(tolerance) || std::isnan(tolerance) ? 0 : INFINITY;
   }
   const double rounded = ir::round_to(type, r);
   if (y == rounded) return 0;
   if (std::isinf(y) || std::isinf(rounded)) {
-    const double largest = type == ir::DType::f16   ? 65504.0
-                           : type == ir::DType::f64 ? 1.79e308
-                                                    : 3.4028e38;
-    const bool near =
-        !std::isinf(r) && std::abs(r) + tolerance >= largest && std::signbit(y) == std::signbit(r);
+    const double largest = type == ir::DType::f16 ? 65504.0 : type == ir::DType::f64 ? 1.79e308 : 3.4028e38;
+    const bool near = !std::isinf(r) && std::abs(r) + tolerance >= largest && std::signbit(y) == std::signbit(r);
     return near || std::isinf(tolerance) ? 0 : INFINITY;
   }
   if (std::isnan(tolerance)) return 0;

@@ -40,8 +40,7 @@ struct ReferenceRequest {
   DataKind kind = DataKind::integers;
   bool rho = false;
 };
-ir::Result<Reference> make_reference(const SampledKernel& sampled,
-                                     std::vector<std::vector<int64_t>> picks,
+ir::Result<Reference> make_reference(const SampledKernel& sampled, std::vector<std::vector<int64_t>> picks,
                                      const ReferenceRequest& request, const KernelTraits& traits);
 
 // Compares one output cell: 0 the same; > 1 outside the tolerance.

@@ -10,12 +10,14 @@
 namespace lathe::runtime {
 namespace {
 
-constexpr double kOwn = 0.75;             // of the speed alone
+constexpr double kOwn = 0.75;  // of the speed alone
 constexpr int64_t kNapNs = 10'000'000, kMeetNs = 1'000'000;
-constexpr int kChains = 12, kSteps = 4000;  // independent multiplications and additions: enough to fill the units of any core
+constexpr int kChains = 12,
+              kSteps = 4000;  // independent multiplications and additions: enough to fill the units of any core
 
 int64_t steady_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
 // Steps a nanosecond, by units that siblings share.

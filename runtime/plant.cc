@@ -31,10 +31,10 @@ struct PlantedLeaf {
 
 using Interpret = void (*)(const void* program, const ir::LeafArgs& args);
 
-PlantedLeaf& leaf_of(const void* program) {
-  return *static_cast<PlantedLeaf*>(const_cast<void*>(program));
+PlantedLeaf& leaf_of(const void* program) { return *static_cast<PlantedLeaf*>(const_cast<void*>(program)); }
+const ir::LeafOperand& last_operand(const void* program, const ir::LeafArgs& args) {
+  return args.op[leaf_of(program).operands - 1];
 }
-const ir::LeafOperand& last_operand(const void* program, const ir::LeafArgs& args) { return args.op[leaf_of(program).operands - 1]; }
 
 void idle(const void*, const ir::LeafArgs&) {}
 void hang(const void*, const ir::LeafArgs&) {
@@ -66,7 +66,8 @@ void eat(const void* program, const ir::LeafArgs& args) {
   leaf_of(program).real(&args);
   // Stops short of what the machine has: a worker without a limit on memory is not to take it down.
   for (int n = 0; n < 64; ++n) {
-    char* p = static_cast<char*>(mmap(nullptr, kPiece, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    char* p = static_cast<char*>(
+        mmap(nullptr, kPiece, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     if (p == MAP_FAILED) __builtin_trap();
     p[0] = 1;
   }
@@ -83,13 +84,21 @@ void flaky(const void* program, const ir::LeafArgs& args) {
   if (++leaf.calls > 1) args.op[leaf.output].ptr[0] ^= 1;
 }
 
-constexpr std::array<std::pair<std::string_view, Interpret>, 10> kPlants = {
-    {{"idle", idle}, {"hang", hang}, {"crash", crash}, {"exit", leave}, {"overread", overread}, {"flaky", flaky},
-     {"scribble", scribble}, {"stray", stray}, {"eat", eat}, {"mxcsr", dirty_mxcsr}}};
+constexpr std::array<std::pair<std::string_view, Interpret>, 10> kPlants = {{{"idle", idle},
+                                                                             {"hang", hang},
+                                                                             {"crash", crash},
+                                                                             {"exit", leave},
+                                                                             {"overread", overread},
+                                                                             {"flaky", flaky},
+                                                                             {"scribble", scribble},
+                                                                             {"stray", stray},
+                                                                             {"eat", eat},
+                                                                             {"mxcsr", dirty_mxcsr}}};
 
 // One bit of one leaf's text.
 Status flip_bit(uint64_t seed, Stage* stage, PlantedLeaves* keep) {
-  if (stage->images.empty() || stage->images.size() != stage->leaves.size()) return ir::unsupported("no images to break");
+  if (stage->images.empty() || stage->images.size() != stage->leaves.size())
+    return ir::unsupported("no images to break");
   std::mt19937_64 random(seed);
   const size_t l = random() % stage->leaves.size();
   auto image = std::make_shared<jit::CodeImage>(*stage->images[l]);
@@ -139,11 +148,21 @@ Status change_nest(uint64_t seed, bool tail, Stage* stage) {
     return {};
   }
   switch (how % 5) {
-    case 0: e = e + 1; break;
-    case 1: e = e - 1; break;
-    case 2: e = e * 2; break;
-    case 3: e = ir::floordiv(e, 2); break;
-    default: e = e + static_cast<int>(how / 5 % 61) + 2; break;
+    case 0:
+      e = e + 1;
+      break;
+    case 1:
+      e = e - 1;
+      break;
+    case 2:
+      e = e * 2;
+      break;
+    case 3:
+      e = ir::floordiv(e, 2);
+      break;
+    default:
+      e = e + static_cast<int>(how / 5 % 61) + 2;
+      break;
   }
   return {};
 }
@@ -196,9 +215,10 @@ Status plant(std::string_view fault, uint64_t seed, Stage* stage, PlantedLeaves*
 PlantedReplay planted_replay(std::string_view fault) {
   constexpr std::string_view kBroken = "broken:";
   if (fault.rfind(kBroken, 0) != 0) return {};
-  return [which = std::string(fault.substr(kBroken.size()))](const ir::Kernel& kernel, const search::Schedule& schedule) {
-    return replay_broken(which, kernel, schedule);
-  };
+  return
+      [which = std::string(fault.substr(kBroken.size()))](const ir::Kernel& kernel, const search::Schedule& schedule) {
+        return replay_broken(which, kernel, schedule);
+      };
 }
 
 Result<Stage> build_planted(std::string_view fault, const ir::Kernel& restricted, const search::Schedule& schedule,

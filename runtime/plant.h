@@ -21,7 +21,8 @@ namespace lathe::runtime {
 
 // Keeps the wrappers alive; outlive the Stage's use.
 using PlantedLeaves = std::vector<std::shared_ptr<void>>;
-// INVALID: an unknown name. UNSUPPORTED: refused like any Schedule, or there is nothing to break. An empty name plants nothing.
+// INVALID: an unknown name. UNSUPPORTED: refused like any Schedule, or there is nothing to break. An empty name plants
+// nothing.
 ir::Result<Stage> build_planted(std::string_view fault, const ir::Kernel& restricted, const search::Schedule& schedule,
                                 const ir::Target& target, LeafCache& leaves, PlantedLeaves* keep);
 

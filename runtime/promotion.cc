@@ -28,13 +28,20 @@ std::initializer_list<S> followers(S from, bool trials) {
   static constexpr std::initializer_list<S> kCanary = {S::active, S::rejected, S::tie, S::rolled_back};
   static constexpr std::initializer_list<S> kActive = {S::rolled_back};
   switch (from) {
-    case S::proposed: return kProposed;
-    case S::verified: return kVerified;
-    case S::faster: return trials ? kFasterTrials : kFaster;
-    case S::shadow: return kShadow;
-    case S::canary: return kCanary;
-    case S::active: return kActive;
-    default: return {};
+    case S::proposed:
+      return kProposed;
+    case S::verified:
+      return kVerified;
+    case S::faster:
+      return trials ? kFasterTrials : kFaster;
+    case S::shadow:
+      return kShadow;
+    case S::canary:
+      return kCanary;
+    case S::active:
+      return kActive;
+    default:
+      return {};
   }
 }
 

@@ -1,8 +1,10 @@
-// The way of one candidate from proposal to service, as a state machine: which state may follow which, and when each was entered. Pure: the
-// time is handed in; whoever drives it measures, swaps and rolls back (online_tuner.h).
+// The way of one candidate from proposal to service, as a state machine: which state may follow which, and when each
+// was entered. Pure: the time is handed in; whoever drives it measures, swaps and rolls back (online_tuner.h).
 //
-//   proposed -> verified -> faster -> [shadow -> canary] -> active      the bracket exactly if the host lets real calls be used for trials
+//   proposed -> verified -> faster -> [shadow -> canary] -> active
 //   exits: rejected, tie, quarantined, rolled_back
+//
+// The bracket is walked exactly if the host lets real calls be used for trials.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -40,7 +42,7 @@ class Promotion {
 
   struct Step {
     PromotionState state;
-    int64_t entered_ns;    // never before the step ahead of it
+    int64_t entered_ns;  // never before the step ahead of it
     std::string reason;
   };
   const std::vector<Step>& steps() const { return steps_; }

@@ -16,8 +16,8 @@
 namespace lathe::runtime {
 namespace {
 
-constexpr int kNeighbours = 5;   // on either side
-constexpr double kUnit = 16;     // scores are whole numbers of 1/16
+constexpr int kNeighbours = 5;  // on either side
+constexpr double kUnit = 16;    // scores are whole numbers of 1/16
 
 std::vector<double> over_neighbours(const std::vector<double>& us) {
   std::vector<double> out;
@@ -42,7 +42,8 @@ std::vector<int> scores(const std::vector<double>& values) {
   for (size_t from = 0, to = 0; from < n; from = to) {
     double together = 0;
     for (to = from; to < n && values[order[to]] == values[order[from]]; ++to) together += at[to];
-    for (size_t i = from; i < to; ++i) out[order[i]] = static_cast<int>(std::lround(kUnit * together / static_cast<double>(to - from)));
+    for (size_t i = from; i < to; ++i)
+      out[order[i]] = static_cast<int>(std::lround(kUnit * together / static_cast<double>(to - from)));
   }
   return out;
 }

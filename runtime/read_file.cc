@@ -14,7 +14,8 @@ namespace {
 
 ir::Status system_error(const std::string& path) {
   const int error = errno;
-  return ir::make_error_impl(ir::Code::kIO, fmt::format("{}: cannot be read: {}", path, std::strerror(error)), {}, -1, error);
+  return ir::make_error_impl(ir::Code::kIO, fmt::format("{}: cannot be read: {}", path, std::strerror(error)), {}, -1,
+                             error);
 }
 
 struct Fd {
@@ -31,7 +32,9 @@ ir::Result<std::string> read_file(const std::string& path, size_t max_bytes) {
   const Fd file{open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)};
   struct stat s;
   if (file.fd < 0 || fstat(file.fd, &s) != 0) return system_error(path);
-  if (!S_ISREG(s.st_mode)) return ir::invalid("{}: {}, expected a regular file", path, S_ISDIR(s.st_mode) ? "is a directory" : "is a device, a pipe or a socket");
+  if (!S_ISREG(s.st_mode))
+    return ir::invalid("{}: {}, expected a regular file", path,
+                       S_ISDIR(s.st_mode) ? "is a directory" : "is a device, a pipe or a socket");
   std::string text;
   char chunk[65536];
   for (;;) {

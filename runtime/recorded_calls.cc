@@ -38,17 +38,20 @@ int64_t align64(int64_t bytes) { return (bytes + 63) & ~int64_t{63}; }
 
 // Offsets and sizes from params_ and calls_.
 Status RecordedCalls::lay_out() {
-  if (params_.empty() || params_.size() > kMostParams || calls_ < 1 || calls_ > kMostCalls) return ir::invalid("{} parameters, {} calls", params_.size(), calls_);
+  if (params_.empty() || params_.size() > kMostParams || calls_ < 1 || calls_ > kMostCalls)
+    return ir::invalid("{} parameters, {} calls", params_.size(), calls_);
   size_ = align64(static_cast<int64_t>(sizeof(Head) + params_.size() * sizeof(Row)));
   for (const RecordedParam& p : params_) {
-    if (p.bytes < 0 || p.bytes > kMost) return ir::unsupported("an operand of {} bytes is too large to record", p.bytes);
+    if (p.bytes < 0 || p.bytes > kMost)
+      return ir::unsupported("an operand of {} bytes is too large to record", p.bytes);
     int64_t& end = p.kind == Kind::constant ? size_ : call_bytes_;
     offsets_.push_back(end);
     end += align64(p.bytes);
   }
   first_call_ = size_;
   size_ += call_bytes_ * calls_;
-  if (call_bytes_ > kMostPerCall || size_ > kMost) return ir::unsupported("calls of {} bytes, {} in all, are too large to record", call_bytes_, size_);
+  if (call_bytes_ > kMostPerCall || size_ > kMost)
+    return ir::unsupported("calls of {} bytes, {} in all, are too large to record", call_bytes_, size_);
   return {};
 }
 
@@ -78,8 +81,10 @@ Result<std::unique_ptr<RecordedCalls>> RecordedCalls::open(const std::string& pa
   std::unique_ptr<RecordedCalls> out(new RecordedCalls);
   out->fd_ = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   struct stat file = {};
-  if (out->fd_ < 0 || fstat(out->fd_, &file) != 0 || !S_ISREG(file.st_mode)) return ir::unsupported("{} cannot be opened", path);
-  if (file.st_size < static_cast<off_t>(sizeof(Head)) || file.st_size > kMost) return ir::invalid("{}: {} bytes", path, file.st_size);
+  if (out->fd_ < 0 || fstat(out->fd_, &file) != 0 || !S_ISREG(file.st_mode))
+    return ir::unsupported("{} cannot be opened", path);
+  if (file.st_size < static_cast<off_t>(sizeof(Head)) || file.st_size > kMost)
+    return ir::invalid("{}: {} bytes", path, file.st_size);
   out->size_ = file.st_size;
   void* memory = mmap(nullptr, static_cast<size_t>(file.st_size), PROT_READ, MAP_SHARED, out->fd_, 0);
   if (memory == MAP_FAILED) return ir::unsupported("{} cannot be mapped", path);
@@ -87,14 +92,17 @@ Result<std::unique_ptr<RecordedCalls>> RecordedCalls::open(const std::string& pa
   Head head;
   std::memcpy(&head, out->memory_, sizeof head);
   const auto rows = static_cast<int64_t>(kMostParams * sizeof(Row));
-  const bool sound = head.magic == kMagic && head.params > 0 && head.params <= static_cast<int64_t>(kMostParams) &&
-                     static_cast<int64_t>(sizeof head) + std::min<int64_t>(rows, head.params * static_cast<int64_t>(sizeof(Row))) <= file.st_size;
+  const bool sound =
+      head.magic == kMagic && head.params > 0 && head.params <= static_cast<int64_t>(kMostParams) &&
+      static_cast<int64_t>(sizeof head) + std::min<int64_t>(rows, head.params * static_cast<int64_t>(sizeof(Row))) <=
+          file.st_size;
   if (!sound || head.calls < 1 || head.calls > kMostCalls) return ir::invalid("{} holds no recorded calls", path);
   out->calls_ = static_cast<int>(head.calls);
   for (int64_t i = 0; i < head.params; ++i) {
     Row row;
     std::memcpy(&row, out->memory_ + sizeof head + static_cast<size_t>(i) * sizeof row, sizeof row);
-    if (row.kind < 0 || row.kind > static_cast<int64_t>(Kind::out)) return ir::invalid("{} holds no recorded calls", path);
+    if (row.kind < 0 || row.kind > static_cast<int64_t>(Kind::out))
+      return ir::invalid("{} holds no recorded calls", path);
     out->params_.push_back({static_cast<Kind>(row.kind), row.bytes});
   }
   LATHE_RETURN_IF_ERROR(out->lay_out());
@@ -139,7 +147,8 @@ bool RecordedCalls::copy_constants(void* const* params) {
     const RecordedParam& p = params_[constant_];
     if (p.kind != Kind::constant || p.bytes == 0) continue;
     const int64_t n = std::min(left, p.bytes - copied_);
-    std::memcpy(memory_ + offsets_[constant_] + copied_, static_cast<const char*>(params[constant_]) + copied_, static_cast<size_t>(n));
+    std::memcpy(memory_ + offsets_[constant_] + copied_, static_cast<const char*>(params[constant_]) + copied_,
+                static_cast<size_t>(n));
     copied_ += n;
     left -= n;
     if (copied_ < p.bytes) return false;
@@ -154,7 +163,8 @@ int RecordedCalls::begin(void* const* params) {
   busy_.clear(std::memory_order_release);
   for (size_t i = 0; call >= 0 && i < params_.size(); ++i) {
     if (params_[i].kind == Kind::in && params_[i].bytes > 0) {
-      std::memcpy(memory_ + first_call_ + call_bytes_ * call + offsets_[i], params[i], static_cast<size_t>(params_[i].bytes));
+      std::memcpy(memory_ + first_call_ + call_bytes_ * call + offsets_[i], params[i],
+                  static_cast<size_t>(params_[i].bytes));
     }
   }
   return call;
@@ -163,7 +173,8 @@ int RecordedCalls::begin(void* const* params) {
 void RecordedCalls::end(int call, void* const* params) {
   for (size_t i = 0; i < params_.size(); ++i) {
     if (params_[i].kind == Kind::out && params_[i].bytes > 0) {
-      std::memcpy(memory_ + first_call_ + call_bytes_ * call + offsets_[i], params[i], static_cast<size_t>(params_[i].bytes));
+      std::memcpy(memory_ + first_call_ + call_bytes_ * call + offsets_[i], params[i],
+                  static_cast<size_t>(params_[i].bytes));
     }
   }
   done_.fetch_add(1, std::memory_order_release);

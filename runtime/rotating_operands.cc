@@ -71,8 +71,8 @@ void fill_tame(ir::DType type, char* data, int64_t bytes) {
 struct RotatingOperands::Impl {
   struct Operand {
     Pages pages;
-    int64_t bytes = 0;    // of one copy
-    int64_t stride = 0;   // between copies; 0: one copy
+    int64_t bytes = 0;   // of one copy
+    int64_t stride = 0;  // between copies; 0: one copy
   };
   struct Bound {
     const Stage* stage = nullptr;
@@ -124,7 +124,8 @@ RotatingOperands::RotatingOperands(std::unique_ptr<Impl> impl) : impl_(std::move
 RotatingOperands::~RotatingOperands() = default;
 int RotatingOperands::copies() const { return impl_->copies; }
 
-ir::Result<std::unique_ptr<RotatingOperands>> RotatingOperands::create(const ir::Kernel& naive, const RotatingOptions& options,
+ir::Result<std::unique_ptr<RotatingOperands>> RotatingOperands::create(const ir::Kernel& naive,
+                                                                       const RotatingOptions& options,
                                                                        ThreadTeam* team) {
   auto impl = std::make_unique<Impl>();
   impl->team = team;
@@ -136,8 +137,8 @@ ir::Result<std::unique_ptr<RotatingOperands>> RotatingOperands::create(const ir:
   for (const OperandShape& s : impl->shapes) constants += s.place == ir::Place::constant ? s.bytes() : 0;
   // A stream several times the cache evicts itself; else at least two copies.
   if (options.cold && constants > 0 && constants < 4 * options.cache_bytes) {
-    impl->copies = static_cast<int>(
-        std::clamp<int64_t>((2 * options.cache_bytes + constants - 1) / constants, 2, 1 << 16));
+    impl->copies =
+        static_cast<int>(std::clamp<int64_t>((2 * options.cache_bytes + constants - 1) / constants, 2, 1 << 16));
   }
   impl->operands.resize(impl->shapes.size());
   impl->args.resize(impl->shapes.size());
@@ -150,7 +151,8 @@ ir::Result<int> RotatingOperands::add(const Stage& stage) {
   Impl& m = *impl_;
   for (const PackedParam& p : stage.packed) {
     LATHE_ASSIGN(const int64_t packed, packed_bytes(p, m.symbols));
-    if (packed > m.operands[static_cast<size_t>(p.param)].bytes) LATHE_RETURN_IF_ERROR(m.reserve(static_cast<size_t>(p.param), packed));
+    if (packed > m.operands[static_cast<size_t>(p.param)].bytes)
+      LATHE_RETURN_IF_ERROR(m.reserve(static_cast<size_t>(p.param), packed));
   }
   Impl::Bound bound{&stage, {}};
   LATHE_ASSIGN(bound.nest, bind_nest(stage.cut, m.symbols, m.layouts, m.options.threads));

@@ -15,7 +15,9 @@ constexpr double kGolden = 0.6180339887498949;
 
 }  // namespace
 
-int calls_in(double us, double once_us) { return static_cast<int>(std::clamp(std::ceil(us / once_us), 1.0, double{kMaxRepeats})); }
+int calls_in(double us, double once_us) {
+  return static_cast<int>(std::clamp(std::ceil(us / once_us), 1.0, double{kMaxRepeats}));
+}
 int calls_at_once(double once_us) { return calls_in(kReadingUs, once_us); }
 
 double sampled_us(int calls, int at_once, const std::function<void()>& call, const std::function<int64_t()>& now_ns) {
@@ -34,7 +36,8 @@ double sampled_us(int calls, int at_once, const std::function<void()>& call, con
 
 int64_t placement_offset(int placement, int operand) {
   const double turns = placement * kGolden;
-  const auto apart = static_cast<int64_t>((turns - std::floor(turns)) * kLinesOfPage);  // lines between an operand and the next
+  const auto apart =
+      static_cast<int64_t>((turns - std::floor(turns)) * kLinesOfPage);  // lines between an operand and the next
   return apart * operand % kLinesOfPage * kLine;
 }
 

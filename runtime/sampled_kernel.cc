@@ -26,9 +26,7 @@ class Grouper {
     }
     walk(kernel.body);
   }
-  static std::string key(const std::string& buffer, int d) {
-    return buffer + "." + std::to_string(d);
-  }
+  static std::string key(const std::string& buffer, int d) { return buffer + "." + std::to_string(d); }
   // Root if the class may be sampled, else -1.
   int free_root(const std::string& name) {
     const auto it = nodes_.find(name);
@@ -89,9 +87,8 @@ class Grouper {
         access(s.target, s.index);
         loads(s.value);
         for (const std::string& iter : around_) {
-          const bool indexes = std::any_of(s.index.begin(), s.index.end(), [&](const Expr& e) {
-            return e->op == ir::Op::k_iter && e->name == iter;
-          });
+          const bool indexes = std::any_of(s.index.begin(), s.index.end(),
+                                           [&](const Expr& e) { return e->op == ir::Op::k_iter && e->name == iter; });
           if (!indexes) pin(iter);
         }
       }
@@ -135,8 +132,7 @@ std::vector<int64_t> pick_values(int64_t extent, int64_t count, std::mt19937_64&
 
 }  // namespace
 
-ir::Result<SampledKernel> SampledKernel::create(const ir::Kernel& naive,
-                                                const SymbolValues& symbols) {
+ir::Result<SampledKernel> SampledKernel::create(const ir::Kernel& naive, const SymbolValues& symbols) {
   SampledKernel out;
   out.kernel_ = naive;
   std::vector<std::pair<std::string, Expr>> values;
@@ -195,20 +191,19 @@ int SampledKernel::class_of(const std::string& buffer, int d) const {
 
 int64_t SampledKernel::steps(const std::vector<int64_t>& counts) const {
   double total = 0;
-  const std::function<void(const std::vector<Stmt>&, double)> walk =
-      [&](const std::vector<Stmt>& body, double times) {
-        for (const Stmt& s : body) {
-          if (s.kind != Stmt::Kind::scope) {
-            total += times;
-            continue;
-          }
-          const auto it = class_of_iter_.find(s.iter);
-          const int64_t extent = it != class_of_iter_.end()   ? counts[it->second]
-                                 : ir::is_const_int(s.extent) ? s.extent->ival
-                                                              : 1;
-          walk(s.body, times * static_cast<double>(std::max<int64_t>(extent, 0)));
-        }
-      };
+  const std::function<void(const std::vector<Stmt>&, double)> walk = [&](const std::vector<Stmt>& body, double times) {
+    for (const Stmt& s : body) {
+      if (s.kind != Stmt::Kind::scope) {
+        total += times;
+        continue;
+      }
+      const auto it = class_of_iter_.find(s.iter);
+      const int64_t extent = it != class_of_iter_.end()   ? counts[it->second]
+                             : ir::is_const_int(s.extent) ? s.extent->ival
+                                                          : 1;
+      walk(s.body, times * static_cast<double>(std::max<int64_t>(extent, 0)));
+    }
+  };
   walk(kernel_.body, 1);
   return total > 9e18 ? INT64_MAX : static_cast<int64_t>(total);
 }
@@ -223,8 +218,7 @@ std::vector<std::vector<int64_t>> SampledKernel::choose(int64_t budget, uint64_t
   }
   std::mt19937_64 random(seed);
   std::vector<std::vector<int64_t>> picks;
-  for (size_t c = 0; c < classes_.size(); ++c)
-    picks.push_back(pick_values(classes_[c].extent, counts[c], random));
+  for (size_t c = 0; c < classes_.size(); ++c) picks.push_back(pick_values(classes_[c].extent, counts[c], random));
   return picks;
 }
 
@@ -232,8 +226,7 @@ ir::Kernel SampledKernel::at(const std::vector<std::vector<int64_t>>& picks) con
   ir::Kernel k = kernel_;
   for (ir::Buffer& b : k.buffers) {
     for (int d = 0; d < static_cast<int>(b.dims.size()); ++d) {
-      if (const int c = class_of(b.name, d); c >= 0)
-        b.dims[d] = Expr(static_cast<int64_t>(picks[c].size()));
+      if (const int c = class_of(b.name, d); c >= 0) b.dims[d] = Expr(static_cast<int64_t>(picks[c].size()));
     }
   }
   std::set<int> used;
@@ -253,8 +246,8 @@ ir::Kernel SampledKernel::at(const std::vector<std::vector<int64_t>>& picks) con
     auto node = std::make_shared<ir::ExprNode>(*e);
     for (size_t d = 0; d < e->args.size(); ++d) {
       const Expr& a = e->args[d];
-      const bool own = e->op == ir::Op::k_load && a->op == ir::Op::k_iter &&
-                       class_of(e->name, static_cast<int>(d)) >= 0;
+      const bool own =
+          e->op == ir::Op::k_load && a->op == ir::Op::k_iter && class_of(e->name, static_cast<int>(d)) >= 0;
       node->args[d] = own ? a : visit(a);
     }
     return Expr(std::shared_ptr<const ir::ExprNode>(std::move(node)));
@@ -262,14 +255,12 @@ ir::Kernel SampledKernel::at(const std::vector<std::vector<int64_t>>& picks) con
   ir::for_each_stmt(k.body, [&](Stmt& s) {
     if (s.kind == Stmt::Kind::scope) {
       const auto it = class_of_iter_.find(s.iter);
-      s.extent = it != class_of_iter_.end() ? Expr(static_cast<int64_t>(picks[it->second].size()))
-                                            : visit(s.extent);
+      s.extent = it != class_of_iter_.end() ? Expr(static_cast<int64_t>(picks[it->second].size())) : visit(s.extent);
       return;
     }
     if (s.kind != Stmt::Kind::assign) return;
     for (size_t d = 0; d < s.index.size(); ++d) {
-      const bool own =
-          s.index[d]->op == ir::Op::k_iter && class_of(s.target, static_cast<int>(d)) >= 0;
+      const bool own = s.index[d]->op == ir::Op::k_iter && class_of(s.target, static_cast<int>(d)) >= 0;
       if (!own) s.index[d] = visit(s.index[d]);
     }
     s.value = visit(s.value);

@@ -37,12 +37,10 @@ class SampledKernel {
   // The Kernel over these picks; symbols are gone.
   ir::Kernel at(const std::vector<std::vector<int64_t>>& picks) const;
   // What `at` needs beside the parameters: the values of iterators that are used as numbers.
-  void add_picks(const std::vector<std::vector<int64_t>>& picks,
-                 std::map<std::string, ir::Tensor>* tensors) const;
+  void add_picks(const std::vector<std::vector<int64_t>>& picks, std::map<std::string, ir::Tensor>* tensors) const;
   // Calls f(index in the sampled tensor, logical coordinates) for the picked cells of an operand.
   template <class F>
-  void for_each_picked(const OperandShape& shape, const std::vector<std::vector<int64_t>>& picks,
-                       F&& f) const {
+  void for_each_picked(const OperandShape& shape, const std::vector<std::vector<int64_t>>& picks, F&& f) const {
     const int rank = static_cast<int>(shape.dims.size());
     std::vector<const std::vector<int64_t>*> values(rank, nullptr);
     std::vector<int64_t> counts = shape.dims, at(rank, 0), where(rank, 0);

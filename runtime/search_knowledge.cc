@@ -13,11 +13,14 @@ SearchKnowledge::Family& SearchKnowledge::family(const std::string& name) {
   if (!fresh) return at->second;
   const ir::Result<MachineProfile> profile = parse_profile(context_.find_profile());
   const bool measured = profile.ok() && !profile->values.empty();
-  const search::MachineRates rates = measured ? rates_of(*profile, context_.target()) : search::MachineRates::assumed(context_.target());
-  auto history = std::make_shared<std::vector<search::TaskRecord>>(load_history(context_.store(), name, context_.environment()));
-  std::optional<FamilyModel> model = training_ == Training::never
-                                         ? stored_model(context_.store(), name, context_.environment())
-                                         : family_model(context_.store(), name, context_.environment(), *history, context_.target(), rates);
+  const search::MachineRates rates =
+      measured ? rates_of(*profile, context_.target()) : search::MachineRates::assumed(context_.target());
+  auto history =
+      std::make_shared<std::vector<search::TaskRecord>>(load_history(context_.store(), name, context_.environment()));
+  std::optional<FamilyModel> model =
+      training_ == Training::never
+          ? stored_model(context_.store(), name, context_.environment())
+          : family_model(context_.store(), name, context_.environment(), *history, context_.target(), rates);
   at->second.rates = std::make_shared<search::MachineRates>(model ? model->rates : rates);
   if (model) at->second.model = std::make_shared<search::CostModel>(std::move(model->model));
   at->second.history = std::move(history);

@@ -1,5 +1,5 @@
-// What the searches of a context start from, family by family: measured rows, the model made from them, the machine's rates; and where what
-// they measure is kept. Thread-safe.
+// What the searches of a context start from, family by family: measured rows, the model made from them, the machine's
+// rates; and where what they measure is kept. Thread-safe.
 #pragma once
 #include <map>
 #include <memory>
@@ -15,8 +15,10 @@ class SearchKnowledge {
  public:
   enum class Training : uint8_t { if_needed, never };
   // The context outlives it. never: a model that the store lacks stays absent, training it takes seconds.
-  explicit SearchKnowledge(Context& context, Training training = Training::if_needed) : context_(context), training_(training) {}
-  // Sets history, model, rates and keep of a task. Reads the store at the first task of a family; may train its model then.
+  explicit SearchKnowledge(Context& context, Training training = Training::if_needed)
+      : context_(context), training_(training) {}
+  // Sets history, model, rates and keep of a task. Reads the store at the first task of a family; may train its model
+  // then.
   void equip(SearchTask* task);
 
  private:

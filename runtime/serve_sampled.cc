@@ -9,11 +9,13 @@ namespace lathe::runtime {
 namespace {
 
 int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
 // All Kernels of the call, one of them recorded.
-void run_recorded(const Operator& op, const BoundOp& bound, const Trial& trial, void* const* args, void* workspace, ThreadTeam* team) {
+void run_recorded(const Operator& op, const BoundOp& bound, const Trial& trial, void* const* args, void* workspace,
+                  ThreadTeam* team) {
   for (size_t i = 0; i < bound.steps.size(); ++i) {
     void* params[kMaxNestBuffers];
     if (i == trial.step) op.step_params(bound, i, args, workspace, params);
@@ -25,8 +27,8 @@ void run_recorded(const Operator& op, const BoundOp& bound, const Trial& trial, 
 
 }  // namespace
 
-void serve_sampled(const Operator& op, const BoundOp& bound, HotShape& heat, int place, bool may_try, void* const* args, void* workspace,
-                   ThreadTeam* team) {
+void serve_sampled(const Operator& op, const BoundOp& bound, HotShape& heat, int place, bool may_try, void* const* args,
+                   void* workspace, ThreadTeam* team) {
   Trial* trial = may_try ? heat.trial() : nullptr;
   if (trial != nullptr && trial->recorder != nullptr) {
     run_recorded(op, bound, *trial, args, workspace, team);

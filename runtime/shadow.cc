@@ -1,4 +1,5 @@
-// See shadow.h. Packed constants are unpacked once for the interpreter: packing numbered cells says which cell went where.
+// See shadow.h. Packed constants are unpacked once for the interpreter: packing numbered cells says which cell went
+// where.
 #include "runtime/shadow.h"
 
 #include <cmath>
@@ -28,14 +29,16 @@ constexpr double kSlack = 4;             // cells that were not sampled may be l
 constexpr int64_t kDigit = 100;          // exact in every type, with 1 to tell it from padding
 
 // The constant as the Kernel has it, from its packed bytes.
-Status unpack(const PackedParam& packed, const SymbolValues& symbols, const OperandShape& shape, const char* from, std::vector<char>* out) {
+Status unpack(const PackedParam& packed, const SymbolValues& symbols, const OperandShape& shape, const char* from,
+              std::vector<char>* out) {
   LATHE_ASSIGN(const int64_t bytes, packed_bytes(packed, symbols));
   const int64_t element = ir::dtype_bytes(shape.type), cells = bytes / element;
   std::vector<char> numbers(static_cast<size_t>(shape.bytes())), places(static_cast<size_t>(bytes) + 64);
   char* aligned = places.data() + (64 - reinterpret_cast<uintptr_t>(places.data()) % 64) % 64;
   std::vector<int64_t> source(static_cast<size_t>(cells), 0);
   for (int64_t unit = 1; unit <= shape.span; unit *= kDigit) {
-    for (int64_t i = 0; i < shape.span; ++i) store_element(shape.type, numbers.data(), i, static_cast<double>(i / unit % kDigit + 1));
+    for (int64_t i = 0; i < shape.span; ++i)
+      store_element(shape.type, numbers.data(), i, static_cast<double>(i / unit % kDigit + 1));
     LATHE_RETURN_IF_ERROR(run_pack(packed, symbols, {}, numbers.data(), aligned, nullptr));
     for (int64_t c = 0; c < cells; ++c) {
       const auto digit = static_cast<int64_t>(load_element(shape.type, aligned, c));
@@ -46,7 +49,8 @@ Status unpack(const PackedParam& packed, const SymbolValues& symbols, const Oper
   out->assign(static_cast<size_t>(shape.bytes()), 0);
   for (int64_t c = 0; c < cells; ++c) {
     const int64_t at = source[static_cast<size_t>(c)];
-    if (at >= 0 && at < shape.span) std::memcpy(out->data() + at * element, from + c * element, static_cast<size_t>(element));
+    if (at >= 0 && at < shape.span)
+      std::memcpy(out->data() + at * element, from + c * element, static_cast<size_t>(element));
   }
   return {};
 }
@@ -66,7 +70,8 @@ class Shadow {
     symbols_ = task_.dims;
     LATHE_ASSIGN(shapes_, operand_shapes(naive_, &symbols_));
     layouts_ = arg_layouts(naive_, shapes_);
-    if (calls_->params().size() != shapes_.size()) return ir::invalid("{} operands were recorded, expected {}", calls_->params().size(), shapes_.size());
+    if (calls_->params().size() != shapes_.size())
+      return ir::invalid("{} operands were recorded, expected {}", calls_->params().size(), shapes_.size());
     LATHE_ASSIGN(SampledKernel sampled, SampledKernel::create(naive_, symbols_));
     sampled_ = std::make_unique<SampledKernel>(std::move(sampled));
     traits_ = kernel_traits(naive_);
@@ -104,7 +109,9 @@ class Shadow {
         if (calls_->params()[p].bytes != bytes) break;
         LATHE_RETURN_IF_ERROR(unpack(packed, symbols_, shapes_[p], calls_->data(0, static_cast<int>(p)), &plain_[p]));
       }
-      if (calls_->params()[p].bytes != bytes) return ir::invalid("{}: {} bytes were recorded, expected {}", shapes_[p].name, calls_->params()[p].bytes, bytes);
+      if (calls_->params()[p].bytes != bytes)
+        return ir::invalid("{}: {} bytes were recorded, expected {}", shapes_[p].name, calls_->params()[p].bytes,
+                           bytes);
     }
     return {};
   }
@@ -120,15 +127,18 @@ class Shadow {
       host.push_back(plain_[p].empty() ? data : plain_[p].data());
       if (s.place != ir::Place::out) continue;
       host.back() = nullptr;
-      LATHE_ASSIGN(outs[p], GuardMemory::map(static_cast<size_t>(s.bytes()), static_cast<size_t>(ir::dtype_bytes(s.type)), GuardSide::after));
+      LATHE_ASSIGN(outs[p], GuardMemory::map(static_cast<size_t>(s.bytes()),
+                                             static_cast<size_t>(ir::dtype_bytes(s.type)), GuardSide::after));
       poison(s.type, outs[p].data(), s.span);
       args.back() = outs[p].data();
     }
-    LATHE_ASSIGN(const GuardMemory workspace, GuardMemory::map(static_cast<size_t>(nest.workspace_bytes), 64, GuardSide::after));
+    LATHE_ASSIGN(const GuardMemory workspace,
+                 GuardMemory::map(static_cast<size_t>(nest.workspace_bytes), 64, GuardSide::after));
     walk(nest, stage.leaves.data(), args.data(), workspace.data(), team_.get());
     const ReferenceRequest request{&naive_, &shapes_, &host, DataKind::wide, false};
     LATHE_ASSIGN(const Reference reference,
-                 make_reference(*sampled_, sampled_->choose(kStatements, task_.seed + static_cast<uint64_t>(call)), request, traits_));
+                 make_reference(*sampled_, sampled_->choose(kStatements, task_.seed + static_cast<uint64_t>(call)),
+                                request, traits_));
     compare(reference, call, outs, c);
     return {};
   }
@@ -143,9 +153,11 @@ class Shadow {
       sampled_->for_each_picked(s, reference.picks, [&](int64_t, const std::vector<int64_t>& at) {
         int64_t offset = 0;
         for (size_t d = 0; d < at.size(); ++d) offset += at[d] * s.strides[d];
-        const double r = reference.real[cell], y = load_element(s.type, mine, offset), error = cell_error(s.type, y, r, reference.tolerance[cell]);
+        const double r = reference.real[cell], y = load_element(s.type, mine, offset),
+                     error = cell_error(s.type, y, r, reference.tolerance[cell]);
         if (error > 1 && c->reason.empty()) {
-          c->reason = fmt::format("{} at {} = {:.9g}, expected {:.9g} within {:.3g}", s.name, offset, y, r, reference.tolerance[cell]);
+          c->reason = fmt::format("{} at {} = {:.9g}, expected {:.9g} within {:.3g}", s.name, offset, y, r,
+                                  reference.tolerance[cell]);
         }
         c->err_over_bound = std::max(c->err_over_bound, error);
         tolerance = std::max(tolerance, reference.tolerance[cell]);
@@ -157,7 +169,8 @@ class Shadow {
         const double y = load_element(s.type, mine, offset), r = load_element(s.type, served, offset);
         const double allowed = kSlack * tolerance * std::max(1.0, std::abs(r) / size);
         const bool same = y == r || std::isnan(y) == std::isnan(r);
-        if (is_poison(s.type, mine, offset) || (comparable && !(same && (std::isnan(r) || cell_error(s.type, y, r, allowed) <= 1)))) {
+        if (is_poison(s.type, mine, offset) ||
+            (comparable && !(same && (std::isnan(r) || cell_error(s.type, y, r, allowed) <= 1)))) {
           c->reason = fmt::format("{} at {} = {:.9g}, the incumbent says {:.9g}", s.name, offset, y, r);
         }
         return c->reason.empty();
@@ -175,7 +188,7 @@ class Shadow {
   std::unique_ptr<SampledKernel> sampled_;
   KernelTraits traits_;
   std::unique_ptr<ThreadTeam> team_;
-  std::vector<std::vector<char>> plain_;   // by parameter; empty: as recorded
+  std::vector<std::vector<char>> plain_;  // by parameter; empty: as recorded
 };
 
 }  // namespace

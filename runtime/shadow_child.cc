@@ -47,16 +47,24 @@ bool decode_answer(const std::string& line, ShadowResult* out) {
 std::string encode_shadow(const ShadowTask& task) {
   Json dims = Json::array();
   for (const auto& [name, value] : task.dims) dims.push_back({name, value});
-  return dump({{"kernel", task.kernel_text}, {"schedule", task.schedule}, {"dims", dims}, {"threads", task.threads}, {"target", task.target},
-               {"recorded", task.recorded}, {"seed", task.seed}, {"share", task.cpu_share}, {"plant", task.plant}});
+  return dump({{"kernel", task.kernel_text},
+               {"schedule", task.schedule},
+               {"dims", dims},
+               {"threads", task.threads},
+               {"target", task.target},
+               {"recorded", task.recorded},
+               {"seed", task.seed},
+               {"share", task.cpu_share},
+               {"plant", task.plant}});
 }
 
 Result<ShadowTask> decode_shadow(std::string_view line) {
   const Json j = Json::parse(line, nullptr, false);
   const auto text = [&](const char* name) { return j.contains(name) && j[name].is_string(); };
   const auto number = [&](const char* name) { return j.contains(name) && j[name].is_number(); };
-  const bool ok = j.is_object() && text("kernel") && text("schedule") && text("target") && text("recorded") && text("plant") && number("threads") &&
-                  number("seed") && number("share") && j.contains("dims") && j["dims"].is_array();
+  const bool ok = j.is_object() && text("kernel") && text("schedule") && text("target") && text("recorded") &&
+                  text("plant") && number("threads") && number("seed") && number("share") && j.contains("dims") &&
+                  j["dims"].is_array();
   if (!ok) return ir::invalid("not a shadow task");
   ShadowTask task;
   task.kernel_text = j["kernel"].get<std::string>();
@@ -68,7 +76,8 @@ Result<ShadowTask> decode_shadow(std::string_view line) {
   task.seed = j["seed"].get<uint64_t>();
   task.cpu_share = j["share"].get<double>();
   for (const Json& d : j["dims"]) {
-    if (!d.is_array() || d.size() != 2 || !d[0].is_string() || !d[1].is_number_integer()) return ir::invalid("not a shadow task");
+    if (!d.is_array() || d.size() != 2 || !d[0].is_string() || !d[1].is_number_integer())
+      return ir::invalid("not a shadow task");
     task.dims.emplace_back(d[0].get<std::string>(), d[1].get<int64_t>());
   }
   return task;
@@ -111,7 +120,8 @@ bool is_shadow(std::string_view line) {
   return j.is_object() && j.contains("recorded");
 }
 
-std::string answer_shadow(std::string_view line, LeafCache& leaves, const std::function<void(const std::string&)>& tell) {
+std::string answer_shadow(std::string_view line, LeafCache& leaves,
+                          const std::function<void(const std::string&)>& tell) {
   const Result<ShadowTask> task = decode_shadow(line);
   ShadowResult result;
   if (!task.ok()) {
@@ -123,13 +133,17 @@ std::string answer_shadow(std::string_view line, LeafCache& leaves, const std::f
       tell(kAlive);
       const int64_t now = clock_ns(CLOCK_MONOTONIC);
       budget.charge(now, clock_ns(CLOCK_PROCESS_CPUTIME_ID) - budget.used_ns());
-      for (int64_t wait = task->cpu_share > 0 ? budget.wait_ns(now) : 0; wait > 0; wait = budget.wait_ns(clock_ns(CLOCK_MONOTONIC))) {
+      for (int64_t wait = task->cpu_share > 0 ? budget.wait_ns(now) : 0; wait > 0;
+           wait = budget.wait_ns(clock_ns(CLOCK_MONOTONIC))) {
         std::this_thread::sleep_for(std::chrono::nanoseconds(std::min<int64_t>(wait, 500'000'000)));
         tell(kAlive);
       }
     });
   }
-  return dump({{"outcome", static_cast<int>(result.outcome)}, {"reason", result.reason}, {"calls", result.calls}, {"err", std::min(result.err_over_bound, 1e300)}});
+  return dump({{"outcome", static_cast<int>(result.outcome)},
+               {"reason", result.reason},
+               {"calls", result.calls},
+               {"err", std::min(result.err_over_bound, 1e300)}});
 }
 
 }  // namespace lathe::runtime

@@ -27,14 +27,11 @@ constexpr Row kMissRows[] = {
 
 const char* stat_name(Stat stat) { return kStatRows[static_cast<int>(stat)].name; }
 const char* miss_reason_name(MissReason reason) { return kMissRows[static_cast<int>(reason)].name; }
-const char* miss_reason_meaning(MissReason reason) {
-  return kMissRows[static_cast<int>(reason)].text;
-}
+const char* miss_reason_meaning(MissReason reason) { return kMissRows[static_cast<int>(reason)].text; }
 
 int64_t Stats::sum(int i) const {
   int64_t n = 0;
-  for (const Shard& s : shards_)
-    n += s.cells[static_cast<size_t>(i)].load(std::memory_order_relaxed);
+  for (const Shard& s : shards_) n += s.cells[static_cast<size_t>(i)].load(std::memory_order_relaxed);
   return n;
 }
 
@@ -49,8 +46,8 @@ std::string Stats::prometheus() const {
   auto it = std::back_inserter(out);
   for (int i = 0; i < kStats; ++i) {
     const char* type = static_cast<Stat>(i) == Stat::k_code_bytes ? "gauge" : "counter";
-    fmt::format_to(it, "# HELP lathe_{0} {1}\n# TYPE lathe_{0} {2}\nlathe_{0} {3}\n",
-                   kStatRows[i].name, kStatRows[i].text, type, sum(i));
+    fmt::format_to(it, "# HELP lathe_{0} {1}\n# TYPE lathe_{0} {2}\nlathe_{0} {3}\n", kStatRows[i].name,
+                   kStatRows[i].text, type, sum(i));
   }
   fmt::format_to(it,
                  "# HELP lathe_misses requests not served from the store, by reason\n# TYPE "

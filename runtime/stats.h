@@ -37,12 +37,8 @@ const char* miss_reason_meaning(MissReason reason);
 
 class Stats {
  public:
-  void add(Stat stat, int64_t n = 1) {
-    cell(static_cast<int>(stat)).fetch_add(n, std::memory_order_relaxed);
-  }
-  void miss(MissReason reason) {
-    cell(kStats + static_cast<int>(reason)).fetch_add(1, std::memory_order_relaxed);
-  }
+  void add(Stat stat, int64_t n = 1) { cell(static_cast<int>(stat)).fetch_add(n, std::memory_order_relaxed); }
+  void miss(MissReason reason) { cell(kStats + static_cast<int>(reason)).fetch_add(1, std::memory_order_relaxed); }
   int64_t get(Stat stat) const { return sum(static_cast<int>(stat)); }
   int64_t misses(MissReason reason) const { return sum(kStats + static_cast<int>(reason)); }
   int64_t misses() const;

@@ -34,22 +34,16 @@ constexpr size_t kMaxPath = 3000;
 const KindRow& row(ObjectKind kind) { return kKinds[static_cast<int>(kind)]; }
 bool grouped(ObjectKind kind) { return row(kind).grouped; }
 
-std::string frame_key(const ObjectKey& key) {
-  return key.sub.empty() ? key.name : key.sub + "/" + key.name;
-}
+std::string frame_key(const ObjectKey& key) { return key.sub.empty() ? key.name : key.sub + "/" + key.name; }
 bool valid(const ObjectKey& key) {
   return valid_object_name(key.name) && key.name.size() >= 2 &&
          (grouped(key.kind) ? valid_object_name(key.sub) : key.sub.empty());
 }
 
-bool absolute(const std::string& path) {
-  return !path.empty() && path[0] == '/' && path.size() <= kMaxPath;
-}
+bool absolute(const std::string& path) { return !path.empty() && path[0] == '/' && path.size() <= kMaxPath; }
 
 // Of two misses the one that tells more.
-bool worse(MissReason a, MissReason than) {
-  return than == MissReason::k_never_seen && a != MissReason::k_never_seen;
-}
+bool worse(MissReason a, MissReason than) { return than == MissReason::k_never_seen && a != MissReason::k_never_seen; }
 
 const char* errno_name(int error) {
   const char* name = strerrorname_np(error);
@@ -66,8 +60,7 @@ std::string ObjectKey::path() const {
   return fmt::format("{}/{}/{}/{}{}", r.directory, sub, name.substr(0, 2), name, r.extension);
 }
 
-ir::Result<std::unique_ptr<Store>> Store::open(const StoreOptions& options, Stats* stats,
-                                               const FileOps& ops) {
+ir::Result<std::unique_ptr<Store>> Store::open(const StoreOptions& options, Stats* stats, const FileOps& ops) {
   std::unique_ptr<Store> store(new Store(options, stats));
   std::vector<LayerSpec> specs = options.layers;
   if (!specs.empty()) {
@@ -94,13 +87,11 @@ ir::Result<std::unique_ptr<Store>> Store::open(const StoreOptions& options, Stat
   }
   for (LayerSpec& s : specs) {
     if (!absolute(s.path)) {
-      return ir::invalid(
-          "a store layer at '{:.80}', expected an absolute path of at most {} characters", s.path,
-          kMaxPath);
+      return ir::invalid("a store layer at '{:.80}', expected an absolute path of at most {} characters", s.path,
+                         kMaxPath);
     }
     if (options.mode == StoreMode::read_only) s.mode = LayerMode::read_only;
-    store->layers_.push_back(
-        {LayerDir(s.path + "/v1", s.mode == LayerMode::shared_rw, ops), s.mode, s.path});
+    store->layers_.push_back({LayerDir(s.path + "/v1", s.mode == LayerMode::shared_rw, ops), s.mode, s.path});
   }
   return store;
 }
@@ -177,10 +168,8 @@ Lookup Store::find(const ObjectKey& key) {
 
 ir::Result<bool> Store::put(const ObjectKey& key, std::string_view payload, std::string* detail) {
   const KindRow& r = row(key.kind);
-  if (!valid(key))
-    return ir::internal_error("'{:.80}' in '{:.80}' is no object name", key.name, key.sub);
-  if (payload.size() > r.max_bytes)
-    return ir::internal_error("a {} of {} bytes", r.name, payload.size());
+  if (!valid(key)) return ir::internal_error("'{:.80}' in '{:.80}' is no object name", key.name, key.sub);
+  if (payload.size() > r.max_bytes) return ir::internal_error("a {} of {} bytes", r.name, payload.size());
   const std::string path = key.path();
   bool first_wins = r.first_wins;
   {
@@ -189,17 +178,15 @@ ir::Result<bool> Store::put(const ObjectKey& key, std::string_view payload, std:
     if (entry.found && r.first_wins) return true;
     // What may not be used would keep its place for ever.
     if (!entry.found && entry.reason == MissReason::k_untrusted) first_wins = false;
-    entry =
-        Entry{true, std::make_shared<const std::string>(payload), -1, MissReason::k_never_seen, {}};
+    entry = Entry{true, std::make_shared<const std::string>(payload), -1, MissReason::k_never_seen, {}};
   }
-  const auto layer = std::find_if(layers_.begin(), layers_.end(),
-                                  [](const Layer& l) { return l.mode != LayerMode::read_only; });
+  const auto layer =
+      std::find_if(layers_.begin(), layers_.end(), [](const Layer& l) { return l.mode != LayerMode::read_only; });
   if (layer == layers_.end()) {
     if (detail != nullptr) *detail = "no writable layer";
     return false;
   }
-  const int error =
-      layer->dir.publish(path, encode_frame(r.name, frame_key(key), payload), first_wins);
+  const int error = layer->dir.publish(path, encode_frame(r.name, frame_key(key), payload), first_wins);
   stats_->add(error == 0 ? Stat::k_published : Stat::k_publish_failed);
   if (error != 0 && detail != nullptr) *detail = errno_name(error);
   return error == 0;
@@ -232,17 +219,14 @@ int Store::remove(const ObjectKey& key) {
   return removed;
 }
 
-std::vector<std::string> Store::names(ObjectKind kind, const std::string& sub,
-                                      const std::string& prefix) {
+std::vector<std::string> Store::names(ObjectKind kind, const std::string& sub, const std::string& prefix) {
   const KindRow& r = row(kind);
   std::set<std::string> found;
   if (!valid({kind, sub, prefix})) return {};
   std::string directory = ObjectKey{kind, sub, prefix}.path();
   directory.resize(directory.rfind('/'));
   auto take = [&](std::string_view file) {
-    if (file.size() <= r.extension.size() ||
-        file.substr(file.size() - r.extension.size()) != r.extension)
-      return;
+    if (file.size() <= r.extension.size() || file.substr(file.size() - r.extension.size()) != r.extension) return;
     file.remove_suffix(r.extension.size());
     if (file.substr(0, prefix.size()) == prefix) found.emplace(file);
   };
@@ -273,8 +257,7 @@ std::vector<std::string> Store::groups(ObjectKind kind) {
   return {found.begin(), found.end()};
 }
 
-void Store::list_directory(int layer, ObjectKind kind, const std::string& sub,
-                           const std::string& directory, bool check,
+void Store::list_directory(int layer, ObjectKind kind, const std::string& sub, const std::string& directory, bool check,
                            std::vector<StoredObject>* out) const {
   const KindRow& r = row(kind);
   const LayerDir& dir = layers_[static_cast<size_t>(layer)].dir;
@@ -286,8 +269,7 @@ void Store::list_directory(int layer, ObjectKind kind, const std::string& sub,
     o.layer = layer;
     o.path = directory + "/" + file;
     std::string name = file;
-    if (name.size() > r.extension.size() && name.ends_with(r.extension))
-      name.resize(name.size() - r.extension.size());
+    if (name.size() > r.extension.size() && name.ends_with(r.extension)) name.resize(name.size() - r.extension.size());
     o.key = {kind, sub, name};
     const bool named = valid(o.key) && o.key.path() == o.path;
     FileRead read = named ? dir.read(o.path, r.max_bytes + kFrameBytes, r.trusted) : FileRead{};
@@ -337,8 +319,7 @@ std::vector<Store::LayerInfo> Store::layers() const {
     struct stat s;
     const bool exists = ::stat(l.path.c_str(), &s) == 0;
     out.push_back(
-        {l.path, l.mode, exists,
-         l.mode != LayerMode::read_only && (!exists || access(l.path.c_str(), W_OK) == 0)});
+        {l.path, l.mode, exists, l.mode != LayerMode::read_only && (!exists || access(l.path.c_str(), W_OK) == 0)});
   }
   return out;
 }

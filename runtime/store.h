@@ -76,8 +76,7 @@ class Store {
   // Memory, and the first writable layer. False if it could not be written there (it lives in
   // memory then); *detail says why. Asserts nothing of the payload. INTERNAL: an invalid name or a
   // payload above the kind's limit.
-  ir::Result<bool> put(const ObjectKey& key, std::string_view payload,
-                       std::string* detail = nullptr);
+  ir::Result<bool> put(const ObjectKey& key, std::string_view payload, std::string* detail = nullptr);
   // Says that a found payload does not parse or does not fit: moved to bad/ where it is ours,
   // counted, forgotten.
   void reject(const ObjectKey& key, const Lookup& found, MissReason reason);
@@ -86,8 +85,7 @@ class Store {
 
   // Names of the objects of a kind and sub that start with `prefix` (>= 2 characters), in all
   // layers and memory, sorted.
-  std::vector<std::string> names(ObjectKind kind, const std::string& sub,
-                                 const std::string& prefix);
+  std::vector<std::string> names(ObjectKind kind, const std::string& sub, const std::string& prefix);
 
   // The subs that a grouped kind has objects of, in all layers and memory, sorted.
   std::vector<std::string> groups(ObjectKind kind);
@@ -120,8 +118,7 @@ class Store {
   Store(const StoreOptions& options, Stats* stats) : mode_(options.mode), stats_(stats) {}
   Entry probe(const ObjectKey& key);
   Lookup answer(const Entry& entry);
-  void list_directory(int layer, ObjectKind kind, const std::string& sub,
-                      const std::string& directory, bool check,
+  void list_directory(int layer, ObjectKind kind, const std::string& sub, const std::string& directory, bool check,
                       std::vector<StoredObject>* out) const;
 
   StoreMode mode_;

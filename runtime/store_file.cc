@@ -35,16 +35,10 @@ ssize_t FileOps::write(int fd, const void* data, size_t size) const {
 }
 int FileOps::close(int fd) const { return ::close(fd); }
 int FileOps::fstat(int fd, struct stat* out) const { return ::fstat(fd, out); }
-int FileOps::link(int dir, const char* from, const char* to) const {
-  return ::linkat(dir, from, dir, to, 0);
-}
-int FileOps::rename(int dir, const char* from, const char* to) const {
-  return ::renameat(dir, from, dir, to);
-}
+int FileOps::link(int dir, const char* from, const char* to) const { return ::linkat(dir, from, dir, to, 0); }
+int FileOps::rename(int dir, const char* from, const char* to) const { return ::renameat(dir, from, dir, to); }
 int FileOps::unlink(int dir, const char* path) const { return ::unlinkat(dir, path, 0); }
-int FileOps::mkdir(int dir, const char* path, mode_t mode) const {
-  return ::mkdirat(dir, path, mode);
-}
+int FileOps::mkdir(int dir, const char* path, mode_t mode) const { return ::mkdirat(dir, path, mode); }
 
 const FileOps& FileOps::real() {
   static const FileOps ops;
@@ -96,9 +90,7 @@ FileRead failed(MissReason reason, int error) {
 
 }  // namespace
 
-int LayerDir::open_root() const {
-  return ops_->open(AT_FDCWD, root_.c_str(), O_RDONLY | O_DIRECTORY, 0);
-}
+int LayerDir::open_root() const { return ops_->open(AT_FDCWD, root_.c_str(), O_RDONLY | O_DIRECTORY, 0); }
 
 FileRead LayerDir::read(const std::string& path, size_t max_bytes, bool trusted) const {
   const Fd root{*ops_, open_root()};
@@ -112,10 +104,8 @@ FileRead LayerDir::read(const std::string& path, size_t max_bytes, bool trusted)
   const Fd file{*ops_, ops_->open(root.fd, path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY, 0)};
   if (file.fd < 0) return failed(reason_of(errno), errno);
   if (ops_->fstat(file.fd, &s) != 0) return failed(MissReason::k_io, errno);
-  if (!S_ISREG(s.st_mode) || (trusted && foreign_or_writable(s)))
-    return failed(MissReason::k_untrusted, 0);
-  if (s.st_size < 0 || static_cast<uint64_t>(s.st_size) > max_bytes)
-    return failed(MissReason::k_corrupt, EFBIG);
+  if (!S_ISREG(s.st_mode) || (trusted && foreign_or_writable(s))) return failed(MissReason::k_untrusted, 0);
+  if (s.st_size < 0 || static_cast<uint64_t>(s.st_size) > max_bytes) return failed(MissReason::k_corrupt, EFBIG);
   FileRead out;
   out.bytes.resize(static_cast<size_t>(s.st_size));
   size_t done = 0;
@@ -149,11 +139,8 @@ int LayerDir::make_root() const {
 }
 
 int LayerDir::make_parents(int root, const std::string& path) const {
-  for (size_t slash = path.find('/'); slash != std::string::npos;
-       slash = path.find('/', slash + 1)) {
-    if (ops_->mkdir(root, path.substr(0, slash).c_str(), shared_ ? 0755 : 0700) != 0 &&
-        errno != EEXIST)
-      return errno;
+  for (size_t slash = path.find('/'); slash != std::string::npos; slash = path.find('/', slash + 1)) {
+    if (ops_->mkdir(root, path.substr(0, slash).c_str(), shared_ ? 0755 : 0700) != 0 && errno != EEXIST) return errno;
   }
   return 0;
 }
@@ -218,12 +205,10 @@ int LayerDir::remove(const std::string& path) const {
   return ops_->unlink(root.fd, path.c_str()) == 0 ? 0 : errno;
 }
 
-bool LayerDir::list(const std::string& directory,
-                    const std::function<void(const char* name)>& f) const {
+bool LayerDir::list(const std::string& directory, const std::function<void(const char* name)>& f) const {
   const Fd root{*ops_, open_root()};
   if (root.fd < 0) return false;
-  const int fd =
-      ops_->open(root.fd, directory.empty() ? "." : directory.c_str(), O_RDONLY | O_DIRECTORY, 0);
+  const int fd = ops_->open(root.fd, directory.empty() ? "." : directory.c_str(), O_RDONLY | O_DIRECTORY, 0);
   if (fd < 0) return false;
   DIR* dir = fdopendir(fd);
   if (dir == nullptr) {

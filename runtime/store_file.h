@@ -43,8 +43,7 @@ struct FileRead {
 // replaced at any time.
 class LayerDir {
  public:
-  LayerDir(std::string root, bool shared, const FileOps& ops)
-      : root_(std::move(root)), shared_(shared), ops_(&ops) {}
+  LayerDir(std::string root, bool shared, const FileOps& ops) : root_(std::move(root)), shared_(shared), ops_(&ops) {}
   const std::string& root() const { return root_; }
 
   // Reads a regular file of at most max_bytes into private memory. `trusted`: it and the root must

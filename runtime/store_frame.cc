@@ -42,8 +42,7 @@ std::optional<uint64_t> number(std::string_view text) {
 }  // namespace
 
 std::string encode_frame(std::string_view kind, std::string_view key, std::string_view payload) {
-  std::string out =
-      fmt::format("lathe-{} {}\nkey {}\nbytes {}\n", kind, kStoreSchema, key, payload.size());
+  std::string out = fmt::format("lathe-{} {}\nkey {}\nbytes {}\n", kind, kStoreSchema, key, payload.size());
   out.append(payload);
   out += fmt::format("{}{}\n", kSum, ir::content_hash(out.data(), out.size()));
   return out;
@@ -54,8 +53,7 @@ DecodedFrame decode_frame(std::string_view kind, std::string_view key, std::stri
   const auto schema = take_line(&rest, fmt::format("lathe-{}", kind));
   const auto version = schema ? number(*schema) : std::nullopt;
   if (!version) return wrong("no header");
-  if (*version > kStoreSchema && *version < 1000)
-    return wrong("newer schema", MissReason::k_newer_schema);
+  if (*version > kStoreSchema && *version < 1000) return wrong("newer schema", MissReason::k_newer_schema);
   if (*version != kStoreSchema) return wrong("schema");
   const auto stored_key = take_line(&rest, "key");
   if (!stored_key) return wrong("no key");
@@ -66,8 +64,7 @@ DecodedFrame decode_frame(std::string_view kind, std::string_view key, std::stri
   const std::string_view tail = rest.substr(*size);
   if (tail.substr(0, kSum.size()) != kSum || tail.back() != '\n') return wrong("no checksum");
   const size_t covered = bytes.size() - kTail;
-  if (tail.substr(kSum.size(), kDigits) != ir::content_hash(bytes.data(), covered))
-    return wrong("checksum");
+  if (tail.substr(kSum.size(), kDigits) != ir::content_hash(bytes.data(), covered)) return wrong("checksum");
   if (*stored_key != key) return wrong("key");
   DecodedFrame out;
   out.ok = true;
@@ -78,8 +75,7 @@ DecodedFrame decode_frame(std::string_view kind, std::string_view key, std::stri
 bool valid_object_name(std::string_view name) {
   auto word = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
   if (name.empty() || name.size() > 200 || !word(name[0])) return false;
-  return std::all_of(name.begin(), name.end(),
-                     [&](char c) { return word(c) || c == '.' || c == '_' || c == '-'; });
+  return std::all_of(name.begin(), name.end(), [&](char c) { return word(c) || c == '.' || c == '_' || c == '-'; });
 }
 
 }  // namespace lathe::runtime

@@ -1,5 +1,6 @@
-// Brings the objects of one store into another: what shards of a warm-up found on several machines or in several processes. A union; where
-// both have a decision, the better founded one stays, then the one of the smaller hash, so that the order of merging does not matter.
+// Brings the objects of one store into another: what shards of a warm-up found on several machines or in several
+// processes. A union; where both have a decision, the better founded one stays, then the one of the smaller hash, so
+// that the order of merging does not matter.
 #pragma once
 #include <map>
 #include <string>

@@ -1,5 +1,5 @@
-// See task_scheduler.h. priority = weight * max(0, us - floor) * (1 - exp(-1 / (n + 1))) / cost: what a call may still gain, less likely
-// with every measurement already spent.
+// See task_scheduler.h. priority = weight * max(0, us - floor) * (1 - exp(-1 / (n + 1))) / cost: what a call may still
+// gain, less likely with every measurement already spent.
 #include "runtime/task_scheduler.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Which operator of a workload gets the next measurements: one look at each, then quanta where time x expected gain per cost is largest.
-// Pure: no clock, no measuring; the caller tells what came of each quantum. Not thread-safe.
+// Which operator of a workload gets the next measurements: one look at each, then quanta where time x expected gain per
+// cost is largest. Pure: no clock, no measuring; the caller tells what came of each quantum. Not thread-safe.
 #pragma once
 #include <optional>
 #include <vector>
@@ -14,10 +14,10 @@ struct ScheduledTask {
 };
 
 struct ScheduleRules {
-  int first = 4;           // measurements of the first look, the default included
+  int first = 4;  // measurements of the first look, the default included
   int quantum = 4;
-  int most = 16;           // per task
-  int total = 0;           // of all tasks; 0: most each
+  int most = 16;              // per task
+  int total = 0;              // of all tasks; 0: most each
   double negligible = 0.001;  // a task below this share of the workload's time gets nothing after its first look
 };
 
@@ -31,7 +31,8 @@ class TaskScheduler {
   };
   // Ties go to the lower number. Null: nothing left that is worth a measurement.
   std::optional<Quantum> next() const;
-  // After a quantum: the task's time with what is best now, measurements that were spent on it, what they cost, whether its search has ended.
+  // After a quantum: the task's time with what is best now, measurements that were spent on it, what they cost, whether
+  // its search has ended.
   void tell(int task, double best_us, int measurements, double cost_ms, bool ended);
   // The task needs none: stored already, or impossible.
   void skip(int task);

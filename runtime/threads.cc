@@ -27,13 +27,10 @@ int64_t now_ns() {
 }
 
 void futex(std::atomic<uint32_t>* word, int op, uint32_t value) {
-  syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), op | FUTEX_PRIVATE_FLAG, value, nullptr,
-          nullptr, 0);
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), op | FUTEX_PRIVATE_FLAG, value, nullptr, nullptr, 0);
 }
 
-uint64_t make_ticket(uint64_t job, int count) {
-  return job << 32 | static_cast<uint64_t>(count) << 16;
-}
+uint64_t make_ticket(uint64_t job, int count) { return job << 32 | static_cast<uint64_t>(count) << 16; }
 int ticket_count(uint64_t t) { return static_cast<int>(t >> 16 & 0xffff); }
 int ticket_index(uint64_t t) { return static_cast<int>(t & 0xffff); }
 
@@ -61,9 +58,7 @@ struct ThreadTeam::Team {
     while (ticket_index(t) < ticket_count(t)) {
       const TaskFn f = task.load(std::memory_order_relaxed);
       void* c = context.load(std::memory_order_relaxed);
-      if (!ticket.compare_exchange_weak(t, t + 1, std::memory_order_acq_rel,
-                                        std::memory_order_acquire))
-        continue;
+      if (!ticket.compare_exchange_weak(t, t + 1, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
       f(c, ticket_index(t));
       done.fetch_add(1, std::memory_order_release);
       return true;

@@ -23,10 +23,9 @@ struct HostPool {
 
 struct TeamOptions {
   int threads = 1;
-  int spin_us = 100;  // before a worker sleeps
-  std::vector<int>
-      cpus;  // worker i runs on cpus[i % size]; empty: as the thread that first uses the team. A
-             // pinned caller must say where its workers go, or they all share its CPU.
+  int spin_us = 100;      // before a worker sleeps
+  std::vector<int> cpus;  // worker i runs on cpus[i % size]; empty: as the thread that first uses the team. A
+                          // pinned caller must say where its workers go, or they all share its CPU.
 };
 
 class ThreadTeam {
@@ -46,8 +45,7 @@ class ThreadTeam {
   void parallel_for(int count, TaskFn task, void* context);
   template <class F>
   void parallel_for(int count, F&& f) {
-    parallel_for(
-        count, [](void* c, int i) { (*static_cast<std::remove_reference_t<F>*>(c))(i); }, &f);
+    parallel_for(count, [](void* c, int i) { (*static_cast<std::remove_reference_t<F>*>(c))(i); }, &f);
   }
 
  private:

@@ -1,12 +1,14 @@
 // See timing.h.
 //
-//   reference: 3 samples
-//   four candidates: warm up, three passes       one is left out after two samples of 1.5x the best, taken again if suspiciously fast
-//   each pass: a reference sample first         times are divided by it; if it moved, the four are done again, twice at most (one in the end, then
-//                                               one every 8, where many have been spent)
-//   finalists: rounds (r a b c d, then back)    over the reference's samples around then
-//   what is near the best: rounds (a b, b a)    over the least of them around then
-//   the best: fresh samples in random order with the reference, and the incumbent; a rank test (rank_test.h) after 6, 9, 14 turns, ...
+//   reference              3 samples
+//   four candidates        warm up, three passes; one is left out after two samples of 1.5x the best, taken again if
+//                          suspiciously fast
+//   each pass              a reference sample first: times are divided by it; if it moved, the four are done again, twice
+//                          at most (one in the end, then one every 8, where many have been spent)
+//   finalists              rounds (r a b c d, then back), over the reference's samples around then
+//   what is near the best  rounds (a b, b a), over the least of them around then
+//   the best               fresh samples in random order with the reference, and the incumbent; a rank test (rank_test.h)
+//                          after 6, 9, 14 turns, ...
 #include "runtime/timing.h"
 
 #include <algorithm>
@@ -32,13 +34,13 @@ constexpr double kHopeless = 1.5;
 constexpr double kSuspicious = 0.8;  // of the best so far
 constexpr double kMoved = 0.05, kMovedCold = 0.15;
 constexpr int kPlacementsOfLong = 2;  // of calls longer than a sample
-constexpr int kRetries = 3;  // of a sample on a clock that stood still or went back
-constexpr int kRounds = 3;          // of all finalists
-constexpr double kNear = 0.02;      // of the best: they go on among themselves
+constexpr int kRetries = 3;           // of a sample on a clock that stood still or went back
+constexpr int kRounds = 3;            // of all finalists
+constexpr double kNear = 0.02;        // of the best: they go on among themselves
 constexpr size_t kMostNear = 3;
-constexpr int kDuelRounds = 12;     // of these
-constexpr int kSelectRounds = 7;    // of a single one that gains little
-constexpr int kReserve = 16;        // turns left for the test of the winner
+constexpr int kDuelRounds = 12;   // of these
+constexpr int kSelectRounds = 7;  // of a single one that gains little
+constexpr int kReserve = 16;      // turns left for the test of the winner
 constexpr double kTie = 0.005;
 // That test: turns before each look, how probable chance may be for it to go on; the margin, and the levels.
 constexpr int kNumLooks = 4, kLeastLook = 2;
@@ -55,7 +57,8 @@ std::vector<double> paired(const std::vector<Reading>& readings) {
   return out;
 }
 
-// By the less disturbed of its readings (the least of up to four, the second of up to eight), each over the least of others around then.
+// By the less disturbed of its readings (the least of up to four, the second of up to eight), each over the least of
+// others around then.
 double low_ratio(const std::vector<std::pair<size_t, double>>& readings, const std::vector<double>& rounds) {
   std::vector<double> ratios;
   for (const auto& [n, us] : readings) {
@@ -70,8 +73,7 @@ double low_ratio(const std::vector<std::pair<size_t, double>>& readings, const s
 }
 
 int64_t steady_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
 
@@ -92,9 +94,7 @@ int TimingSession::add(std::function<void()> call, std::function<void(int)> prep
   return static_cast<int>(candidates_.size()) - 1;
 }
 
-double TimingSession::elapsed_ms() const {
-  return static_cast<double>(options_.now_ns() - start_) * 1e-6;
-}
+double TimingSession::elapsed_ms() const { return static_cast<double>(options_.now_ns() - start_) * 1e-6; }
 bool TimingSession::spent(double share) const {
   return options_.budget_ms > 0 && elapsed_ms() > share * options_.budget_ms;
 }
@@ -189,8 +189,8 @@ bool TimingSession::read_reference() {
 
 double TimingSession::corrected(double us) const { return us / reference_level() * base_; }
 
-// In passes over all of them: what disturbs the machine for a while disturbs one sample of each. The reference goes first in each pass if there are
-// samples enough, else once in the end. Whether the machine moved meanwhile.
+// In passes over all of them: what disturbs the machine for a while disturbs one sample of each. The reference goes
+// first in each pass if there are samples enough, else once in the end. Whether the machine moved meanwhile.
 bool TimingSession::screen_batch(std::span<const int> batch, bool plenty) {
   for (const int i : batch) {
     Candidate& c = candidates_[static_cast<size_t>(i)];
@@ -240,8 +240,10 @@ void TimingSession::screen(std::span<const int> candidates, const std::function<
   }
   std::vector<int> todo;
   for (const int i : candidates) {
-    if (i != 0) todo.push_back(i);
-    else if (settled) settled(0);
+    if (i != 0)
+      todo.push_back(i);
+    else if (settled)
+      settled(0);
   }
   for (size_t at = 0; at < todo.size();) {
     const bool plenty = can_afford((options_.further - kForDeciding) / 2 + kForDeciding);
@@ -271,8 +273,10 @@ void TimingSession::round(const std::vector<int>& active, bool reversed) {
   std::vector<std::pair<int, double>> own;
   for (const int i : order) {
     const double us = extra(i);
-    if (i == 0) reference = us;
-    else if (us > 0) own.emplace_back(i, us);
+    if (i == 0)
+      reference = us;
+    else if (us > 0)
+      own.emplace_back(i, us);
   }
   if (reference <= 0) return;
   rounds_.push_back(reference);
@@ -357,7 +361,9 @@ std::vector<Finalist> TimingSession::select(std::vector<Finalist> field, int inc
   const double limit = place[order[0]] * (1 + kTie);
   const auto tied = std::partition_point(order.begin(), order.end(), [&](size_t n) { return place[n] <= limit; });
   std::sort(order.begin(), tied, [&](size_t a, size_t b) {
-    const auto rank = [&](const Finalist& f) { return std::tuple(f.candidate != incumbent, f.code_bytes, f.text.size(), std::string_view(f.text)); };
+    const auto rank = [&](const Finalist& f) {
+      return std::tuple(f.candidate != incumbent, f.code_bytes, f.text.size(), std::string_view(f.text));
+    };
     return rank(field[a]) < rank(field[b]);
   });
   std::vector<Finalist> out;
@@ -365,8 +371,8 @@ std::vector<Finalist> TimingSession::select(std::vector<Finalist> field, int inc
   return out;
 }
 
-// On fresh samples in an order drawn at random: true if it is faster than the incumbent, and than the reference by must_win, for certain. What
-// is clear ends early; `alpha` is shared out among the looks.
+// On fresh samples in an order drawn at random: true if it is faster than the incumbent, and than the reference by
+// must_win, for certain. What is clear ends early; `alpha` is shared out among the looks.
 bool TimingSession::confirmed(int i, int incumbent, double alpha) {
   std::mt19937_64 random(options_.seed + static_cast<uint64_t>(i) + 1);
   std::vector<int> others = {0};
@@ -397,7 +403,8 @@ bool TimingSession::confirmed(int i, int incumbent, double alpha) {
     for (const std::vector<Reading>& readings : against) chance = std::max(chance, rank_test(readings, win));
     const std::vector<double> ratios = paired(against[0]);
     if (ratios.empty()) return false;
-    if (chance <= alpha * share && rank_test(against[0], must) <= kMustLevel * share && median_of(ratios) <= 1 - options_.must_win &&
+    if (chance <= alpha * share && rank_test(against[0], must) <= kMustLevel * share &&
+        median_of(ratios) <= 1 - options_.must_win &&
         (placements_ == 1 || rank_test(without_best(placed), must) <= kMustLevel * share)) {
       const auto [lo, hi] = median_interval(ratios);
       TimingRow& row = candidates_[static_cast<size_t>(i)].row;

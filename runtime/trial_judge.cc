@@ -6,7 +6,8 @@
 namespace lathe::runtime {
 namespace {
 
-// p0 .5 against p1 .8 with errors of 1 % and 5 %; a lost cause starts anew, for the test may go on as long as there are calls.
+// p0 .5 against p1 .8 with errors of 1 % and 5 %; a lost cause starts anew, for the test may go on as long as there are
+// calls.
 constexpr double kWin = 0.470, kLoss = -0.916, kAccept = 4.55, kReject = -2.99;
 
 void step(bool won, double* sum, bool* accepted) {
@@ -34,7 +35,8 @@ double TrialJudge::median() const {
 
 TrialVerdict TrialJudge::verdict() const {
   const double ratio = median();
-  if (pairs() >= rules_.least_pairs && ratio > rules_.lose && (is_slower_ || calls() >= rules_.least_calls)) return TrialVerdict::worse;
+  if (pairs() >= rules_.least_pairs && ratio > rules_.lose && (is_slower_ || calls() >= rules_.least_calls))
+    return TrialVerdict::worse;
   if (calls() < rules_.least_calls) return TrialVerdict::undecided;
   if (is_faster_ && ratio < rules_.win) return TrialVerdict::better;
   return calls() >= rules_.most_calls ? TrialVerdict::tie : TrialVerdict::undecided;

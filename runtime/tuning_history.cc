@@ -22,7 +22,9 @@ int64_t rows_in(const std::vector<search::TaskRecord>& history) {
   return rows;
 }
 
-ObjectKey model_key(const std::string& family, const std::string& environment) { return {ObjectKind::k_model, environment, family + "-trees"}; }
+ObjectKey model_key(const std::string& family, const std::string& environment) {
+  return {ObjectKind::k_model, environment, family + "-trees"};
+}
 
 double trust_of(const search::TaskRecord& record, const std::string& environment) {
   const bool own = record.environment == environment, fresh = record.epoch == kCodegenEpoch;
@@ -49,7 +51,8 @@ void load_group(Store& store, const std::string& family, const std::string& sub,
 
 ir::Result<bool> publish_rows(Store& store, const search::TaskRecord& record) {
   const std::string& family = record.problem.kernel.family;
-  if (family.size() < 2 || !valid_object_name(family) || !valid_object_name(record.environment)) return ir::invalid("rows without a family or an environment");
+  if (family.size() < 2 || !valid_object_name(family) || !valid_object_name(record.environment))
+    return ir::invalid("rows without a family or an environment");
   const std::string text = search::print_record(record);
   const std::string name = fmt::format("{}-{}-{:016x}", family, search::task_name(record.problem), ir::hash_text(text));
   return store.put({ObjectKind::k_rows, record.environment, name}, text);
@@ -73,8 +76,9 @@ std::vector<search::TaskRecord> load_history(Store& store, const std::string& fa
 std::string print_family_model(const FamilyModel& m, std::string_view family) {
   const search::MachineRates& r = m.rates;
   const search::ModelSource& s = m.model.source();
-  return fmt::format("model 1\nfamily {}\nhistory {} {} {} {}\nrates {} {} {} {} {} {} {} {}\n{}", family, m.rows, s.tasks, s.local_tasks, s.rows,
-                     r.flops, r.l1, r.l2, r.l3, r.dram, r.call_us, r.task_us, r.barrier_us, m.model.base().print());
+  return fmt::format("model 1\nfamily {}\nhistory {} {} {} {}\nrates {} {} {} {} {} {} {} {}\n{}", family, m.rows,
+                     s.tasks, s.local_tasks, s.rows, r.flops, r.l1, r.l2, r.l3, r.dram, r.call_us, r.task_us,
+                     r.barrier_us, m.model.base().print());
 }
 
 ir::Result<FamilyModel> parse_family_model(std::string_view text, std::string_view family) {
@@ -114,12 +118,14 @@ std::optional<FamilyModel> stored_model(Store& store, const std::string& family,
   return std::move(*stored);
 }
 
-FamilyModel family_model(Store& store, const std::string& family, const std::string& environment, const std::vector<search::TaskRecord>& history,
-                         const ir::Target& target, const search::MachineRates& measured, uint64_t seed) {
+FamilyModel family_model(Store& store, const std::string& family, const std::string& environment,
+                         const std::vector<search::TaskRecord>& history, const ir::Target& target,
+                         const search::MachineRates& measured, uint64_t seed) {
   FamilyModel m;
   m.rows = rows_in(history);
   std::optional<FamilyModel> stored = stored_model(store, family, environment);
-  if (stored && m.rows >= stored->rows && static_cast<double>(m.rows) < kGrowth * static_cast<double>(stored->rows)) return std::move(*stored);
+  if (stored && m.rows >= stored->rows && static_cast<double>(m.rows) < kGrowth * static_cast<double>(stored->rows))
+    return std::move(*stored);
   m.trained = true;
   m.rates = measured;
   m.model = search::train_model(history, target, m.rates, seed);
@@ -128,8 +134,8 @@ FamilyModel family_model(Store& store, const std::string& family, const std::str
   return m;
 }
 
-search::MachineRates predicting_rates(Store& store, const std::string& family, const std::string& environment, const ir::Target& target,
-                                      const search::MachineRates& measured) {
+search::MachineRates predicting_rates(Store& store, const std::string& family, const std::string& environment,
+                                      const ir::Target& target, const search::MachineRates& measured) {
   std::vector<search::TaskRecord> own;
   for (search::TaskRecord& r : load_history(store, family, environment)) {
     if (r.trust == 1) own.push_back(std::move(r));
@@ -138,7 +144,9 @@ search::MachineRates predicting_rates(Store& store, const std::string& family, c
 }
 
 MachineProfile machine_profile(Context& context) {
-  if (ir::Result<MachineProfile> stored = parse_profile(context.find_profile()); stored.ok() && stored->get("call_ns") > 0) return std::move(*stored);
+  if (ir::Result<MachineProfile> stored = parse_profile(context.find_profile());
+      stored.ok() && stored->get("call_ns") > 0)
+    return std::move(*stored);
   MachineProbe probe;
   MachineProfile profile = measure_profile(probe, context.target());
   context.record_profile(to_text(profile));

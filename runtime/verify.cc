@@ -16,9 +16,9 @@ using ir::Status;
 
 namespace {
 
-constexpr int64_t kCutDown = 256;        // fixed sizes beyond it shrink where the full ones are too much
-constexpr double kPortableFlops = 3e6;   // leaf programs are executed operation by operation
-constexpr int kCandidates = 8;           // T2 without a stored decision is one of them
+constexpr int64_t kCutDown = 256;       // fixed sizes beyond it shrink where the full ones are too much
+constexpr double kPortableFlops = 3e6;  // leaf programs are executed operation by operation
+constexpr int kCandidates = 8;          // T2 without a stored decision is one of them
 
 // What is checked of one Kernel at one shape.
 struct Variant {
@@ -34,7 +34,8 @@ std::vector<Variant> variants(const ir::Target& target, bool llvm) {
     for (const int tier : {1, 2}) {
       for (const jit::Backend b : {jit::Backend::xbyak, jit::Backend::llvm}) {
         // LLVM once, at the level that matters: it takes a hundred times as long.
-        if (b == jit::Backend::llvm && (!llvm || tier == 2 || level != std::min(target.level, IsaLevel::avx512))) continue;
+        if (b == jit::Backend::llvm && (!llvm || tier == 2 || level != std::min(target.level, IsaLevel::avx512)))
+          continue;
         out.push_back({tier, level, b});
       }
     }
@@ -44,7 +45,8 @@ std::vector<Variant> variants(const ir::Target& target, bool llvm) {
 
 class Verify {
  public:
-  Verify(const std::shared_ptr<Context>& context, const VerifyOptions& options, const std::function<void(const VerifyRow&)>& row)
+  Verify(const std::shared_ptr<Context>& context, const VerifyOptions& options,
+         const std::function<void(const VerifyRow&)>& row)
       : context_(context), options_(options), row_(row), leaves_(leaf_options(*context), nullptr, nullptr) {
     llvm_ = jit::open_llvm_plugin(jit::llvm_plugin_directories(leaves_.options().plugin_dir)).ok();
   }
@@ -55,7 +57,8 @@ class Verify {
       const ops::Graph small = cut_down(full, kCutDown);
       for (const bool portable : {true, false}) {
         const bool cut = portable || too_much(full);
-        LATHE_RETURN_IF_ERROR(check(item, cut ? small : full, cut && !(small == full), portable).with_context(item.name));
+        LATHE_RETURN_IF_ERROR(
+            check(item, cut ? small : full, cut && !(small == full), portable).with_context(item.name));
       }
       if (cancelled()) break;
     }
@@ -73,7 +76,8 @@ class Verify {
   // Even the least shape is beyond the limits.
   bool too_much(const ops::Graph& graph) const {
     SymbolValues least;
-    for (const ops::DimDesc& d : graph.symbols) least.emplace_back(ops::kernel_symbol(d.symbol), std::max<int64_t>(d.min, 1));
+    for (const ops::DimDesc& d : graph.symbols)
+      least.emplace_back(ops::kernel_symbol(d.symbol), std::max<int64_t>(d.min, 1));
     return !fits(graph, least, options_.flops);
   }
 
@@ -88,7 +92,8 @@ class Verify {
     if (!options_.dims.empty()) return options_.dims;
     std::vector<SymbolValues> out;
     const auto add = [&](const SymbolValues& dims) {
-      if (std::find(out.begin(), out.end(), dims) == out.end() && fits(graph, dims, portable ? kPortableFlops : options_.flops)) {
+      if (std::find(out.begin(), out.end(), dims) == out.end() &&
+          fits(graph, dims, portable ? kPortableFlops : options_.flops)) {
         out.push_back(dims);
       }
     };
@@ -98,7 +103,8 @@ class Verify {
       for (const ops::DimDesc& d : graph.symbols) {
         const int64_t step = std::max<int64_t>(d.multiple_of, 1);
         const int64_t value = std::clamp(wish, d.min, d.max) + static_cast<int64_t>(dims.size()) * 6;
-        dims.emplace_back(ops::kernel_symbol(d.symbol), std::clamp((value + step - 1) / step * step, d.min, d.max / step * step));
+        dims.emplace_back(ops::kernel_symbol(d.symbol),
+                          std::clamp((value + step - 1) / step * step, d.min, d.max / step * step));
       }
       add(dims);
     }
@@ -132,7 +138,8 @@ class Verify {
     return {};
   }
 
-  Status check_one(const Operator& op, const PrepareRequest& request, const Variant& v, std::unique_ptr<Oracle>* oracle, VerifyRow row) {
+  Status check_one(const Operator& op, const PrepareRequest& request, const Variant& v, std::unique_ptr<Oracle>* oracle,
+                   VerifyRow row) {
     const ir::Target target = jit::host_target().cap(v.level);
     const search::Problem problem =
         v.tier == 2 ? op.problem(row.kernel, row.dims, request) : op.general_problem(row.kernel, true, request);
@@ -146,9 +153,11 @@ class Verify {
     row.backend = v.backend;
     Result<Stage> stage = build_stage(problem.kernel, schedules[0], target, leaves_, policy);
     if (v.tier != 2 && !stage.ok()) {
-      for (search::Scheduled& simpler : search::simpler_schedules(problem, target)) schedules.push_back(std::move(simpler.schedule));
+      for (search::Scheduled& simpler : search::simpler_schedules(problem, target))
+        schedules.push_back(std::move(simpler.schedule));
     }
-    for (size_t i = 1; i < schedules.size() && !stage.ok(); ++i) stage = build_stage(problem.kernel, schedules[i], target, leaves_, policy);
+    for (size_t i = 1; i < schedules.size() && !stage.ok(); ++i)
+      stage = build_stage(problem.kernel, schedules[i], target, leaves_, policy);
     if (stage.ok()) row.schedule = search::to_text(stage->schedule);
     if (!stage.ok()) return refuse(std::move(row), stage.status());
     if (!*oracle) {
@@ -176,9 +185,10 @@ class Verify {
     return {};
   }
 
-  // The stored Schedule, or candidates from the one that the seed picks: a search, too, leaves those that have no code for the next.
-  std::vector<search::Schedule> tuned(const Operator& op, const PrepareRequest& request, const search::Problem& problem, const ir::Target& target,
-                                      const VerifyRow& row) {
+  // The stored Schedule, or candidates from the one that the seed picks: a search, too, leaves those that have no code
+  // for the next.
+  std::vector<search::Schedule> tuned(const Operator& op, const PrepareRequest& request, const search::Problem& problem,
+                                      const ir::Target& target, const VerifyRow& row) {
     if (target.level == context_->target().level) {
       const std::optional<Decision> found = context_->find_decision(op.query(row.kernel, row.dims, request));
       if (found) {

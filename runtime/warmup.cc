@@ -18,7 +18,8 @@ using ir::Status;
 
 namespace {
 
-constexpr double kForBetween = 0.1;  // of the wall budget, for the ranges that nobody hinted: searches would spend all there is
+constexpr double kForBetween =
+    0.1;  // of the wall budget, for the ranges that nobody hinted: searches would spend all there is
 
 // One operator of the workload.
 struct Entry {
@@ -66,7 +67,8 @@ class Warmup {
     return context_->stats().get(Stat::k_compiled_xbyak) + context_->stats().get(Stat::k_compiled_llvm);
   }
 
-  // What a first resolve costs its caller where nothing is stored: an operator made and bound in a context of its own, without a store.
+  // What a first resolve costs its caller where nothing is stored: an operator made and bound in a context of its own,
+  // without a store.
   double first_resolve_us(const Entry& e) const {
     ContextConfig config;
     for (const ir::OptionId id : {ir::OptionId::max_isa, ir::OptionId::execmem}) {
@@ -125,7 +127,8 @@ class Warmup {
     const int64_t searches = context_->stats().get(Stat::k_searches);
     search_->run(start_ + (1 - kForBetween) * budget_.wall_ms, [this](const WorkloadTask& t, double done) {
       if (!observer_.progress) return;
-      observer_.progress({entries_[t.op].item, t.dims, done, t.outcome.best_us, t.outcome.default_us, now_ms() - start_});
+      observer_.progress(
+          {entries_[t.op].item, t.dims, done, t.outcome.best_us, t.outcome.default_us, now_ms() - start_});
     });
     report_.searches = static_cast<int>(context_->stats().get(Stat::k_searches) - searches);
     report_.between = search_->serve_between(start_ + budget_.wall_ms);
@@ -150,7 +153,8 @@ class Warmup {
     report_.further += o.further;
     report_.rejected += o.rejected;
     for (const auto& [reason, n] : o.rejected_by) report_.rejected_by[reason] += n;
-    e.worked |= t.verdict != TaskVerdict::stored && t.verdict != TaskVerdict::elsewhere && t.verdict != TaskVerdict::pending;
+    e.worked |=
+        t.verdict != TaskVerdict::stored && t.verdict != TaskVerdict::elsewhere && t.verdict != TaskVerdict::pending;
     if (t.verdict == TaskVerdict::failed) fail(*e.item, t.failure);
     report_.no_worker += o.no_worker;
     if (o.no_worker) fail(*e.item, ir::make_error(ir::Code::kIO, "nothing was measured: {}", o.note));
@@ -162,7 +166,8 @@ class Warmup {
     report_.tuned_us += t.weight * best;
   }
 
-  // The stages of what was found, and a row for each hinted shape. A fresh operator: what was found goes before the defaults.
+  // The stages of what was found, and a row for each hinted shape. A fresh operator: what was found goes before the
+  // defaults.
   void finish(size_t index) {
     Entry& e = entries_[index];
     Result<std::shared_ptr<Operator>> fresh = Operator::create(context_, e.op->graph());

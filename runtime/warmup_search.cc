@@ -12,6 +12,7 @@
 #include "runtime/compiler.h"
 #include "runtime/data_sets.h"
 #include "runtime/key.h"
+#include "runtime/search_record.h"
 #include "runtime/worker_client.h"
 #include "search/cut.h"
 #include "search/prior.h"
@@ -24,51 +25,6 @@ using Outcome = CandidateResult::Outcome;
 namespace {
 
 std::string schedule_hash(const std::string& text) { return fmt::format("{:016x}", ir::hash_text(text)); }
-
-std::string title(const SearchTask& task) {
-  std::string out = task.problem.kernel.family;
-  for (size_t i = 0; i < task.query.ranges.size(); ++i) {
-    out += fmt::format(" {}..{}", task.query.ranges[i].lo, task.query.ranges[i].hi);
-  }
-  return out;
-}
-
-// Compiles the winner into memory and store, and publishes the decision.
-// What the worker could compile this process may be unable to: then it is not recorded, unless nothing else is left.
-ir::Status record(Context& context, const SearchTask& task, const std::string& text, Decision decision, bool last_resort) {
-  LATHE_ASSIGN(const search::Schedule schedule, search::parse_schedule(text));
-  LeafPolicy policy = context.leaf_policy();
-  policy.portable &= last_resort || !context.leaves().native(context.target());
-  LATHE_ASSIGN(const Stage stage, build_stage(task.problem.kernel, schedule, context.target(), context.leaves(), policy));
-  decision.kernel = task.problem.kernel.name;
-  decision.schedule = schedule.numeric == stage.schedule.numeric ? text : search::to_text(stage.schedule);
-  decision.leaf_keys = stage.leaf_keys;
-  decision.op = title(task);
-  context.leaves().publish_all();
-  context.record_decision(task.query, std::move(decision));
-  return {};
-}
-
-// What serves where nothing can be measured: a similar shape's winner if it applies, else the default.
-Result<SearchOutcome> record_unmeasured(Context& context, const SearchTask& task, const std::string& default_text,
-                                        const std::string& like, const ir::Status& why) {
-  SearchOutcome out;
-  out.note = why.message();
-  out.no_worker = why.code() == ir::Code::kIO;
-  Decision decision;
-  decision.status = DecisionStatus::provisional;
-  for (const std::string& text : {like, default_text}) {
-    if (text.empty()) continue;
-    const ir::Status status = record(context, task, text, decision, text == default_text);
-    if (status.ok()) {
-      out.recorded = true;
-      out.schedule = text;
-      return out;
-    }
-    if (text == default_text) return status;
-  }
-  return out;
-}
 
 // The search itself: what is proposed, what came of it.
 class Search {
@@ -125,9 +81,11 @@ class Search {
 
   // The best of the candidates against default and incumbent.
   Result<FinalResult> decide() {
-    const auto incumbent = task_.incumbent.empty() ? texts_.end() : std::find(texts_.begin(), texts_.end(), task_.incumbent);
-    LATHE_ASSIGN(FinalResult decided, evaluation_.decide(choose_finalists(results_, task_.problem.cold, beliefs()),
-                                                         incumbent == texts_.end() ? -1 : static_cast<int>(incumbent - texts_.begin())));
+    const auto incumbent =
+        task_.incumbent.empty() ? texts_.end() : std::find(texts_.begin(), texts_.end(), task_.incumbent);
+    LATHE_ASSIGN(FinalResult decided,
+                 evaluation_.decide(choose_finalists(results_, task_.problem.cold, beliefs()),
+                                    incumbent == texts_.end() ? -1 : static_cast<int>(incumbent - texts_.begin())));
     for (auto& [i, result] : decided.finalists) {
       out_.rejected += result.rejected() && !results_[static_cast<size_t>(i)].rejected();
       results_[static_cast<size_t>(i)] = result;
@@ -172,8 +130,10 @@ class Search {
       search::MeasuredRow row;
       row.recipe = schedule->recipe;
       row.knobs = schedule->knobs;
-      if (points_[i] >= 0) row.extra = space_->at(points_[i]).extra;
-      else if (row.recipe.empty()) row.extra = schedule->moves;
+      if (points_[i] >= 0)
+        row.extra = space_->at(points_[i]).extra;
+      else if (row.recipe.empty())
+        row.extra = schedule->moves;
       row.outcome = kind_of(results_[i].outcome);
       row.samples_us = results_[i].samples_us;
       row.reference_us = results_[i].reference_us;
@@ -192,7 +152,7 @@ class Search {
   static constexpr int kBatch = 4;  // as many as share a sample of the reference
   struct Proposed {
     CandidateSpec spec;
-    int point = -1;  // of the space
+    int point = -1;    // of the space
     double share = 0;  // log2 of the best so far over its time, as the strategy expects; with sigma 0 it has no opinion
     double sigma = 0;
   };
@@ -214,20 +174,25 @@ class Search {
 
   bool cancelled() const { return task_.cancelled && task_.cancelled(); }
   bool late() const {
-    return task_.budget_ms > 0 && std::chrono::duration<double, std::milli>(Clock::now() - start_).count() > 0.6 * task_.budget_ms;
+    return task_.budget_ms > 0 &&
+           std::chrono::duration<double, std::milli>(Clock::now() - start_).count() > 0.6 * task_.budget_ms;
   }
 
   // Into the batch; else what the strategy is to be told.
   std::optional<search::Tell> propose(const std::string& text, int point, std::vector<Proposed>* batch) {
     const Result<search::Schedule> schedule = search::parse_schedule(text);
-    const Result<ir::Kernel> scheduled = schedule.ok() ? search::replay(task_.problem.kernel, *schedule) : Result<ir::Kernel>(schedule.status());
+    const Result<ir::Kernel> scheduled =
+        schedule.ok() ? search::replay(task_.problem.kernel, *schedule) : Result<ir::Kernel>(schedule.status());
     const bool allowed = scheduled.ok() && (scheduled->numeric & ~task_.query.allowed) == 0;
     const bool admitted = allowed && (!task_.admits || task_.admits(*scheduled));
     if (!admitted) {
-      refuse(!scheduled.ok() ? scheduled.status().to_string() : allowed ? "cannot be served here" : "takes liberties that are not allowed");
+      refuse(!scheduled.ok() ? scheduled.status().to_string()
+             : allowed       ? "cannot be served here"
+                             : "takes liberties that are not allowed");
       return search::Tell{point, search::OutcomeKind::refused, 0};
     }
-    if (const auto known = task_.memory.candidates.find(text); known != task_.memory.candidates.end() && point >= 0 && !evaluated(text)) {
+    if (const auto known = task_.memory.candidates.find(text);
+        known != task_.memory.candidates.end() && point >= 0 && !evaluated(text)) {
       return search::Tell{point, known->second.kind, known->second.share * base_us_};
     }
     const auto [same, fresh] = seen_.emplace(ir::hash_text(ir::print(*scheduled)), texts_.size() + batch->size());
@@ -245,7 +210,9 @@ class Search {
     return search::Tell{point, search::OutcomeKind::duplicate, 0};
   }
 
-  bool evaluated(const std::string& text) const { return std::find(texts_.begin(), texts_.end(), text) != texts_.end(); }
+  bool evaluated(const std::string& text) const {
+    return std::find(texts_.begin(), texts_.end(), text) != texts_.end();
+  }
 
   void refuse(std::string reason) {
     ++out_.refused;
@@ -268,13 +235,16 @@ class Search {
       out_.rejected += c.rejected();
       out_.refused += c.outcome == Outcome::refused;
       const double us = c.us(task_.problem.cold);
-      const bool fresh = out_.memory.candidates
-                             .insert_or_assign(batch[i].spec.schedule, SearchMemory::Known{kind_of(c.outcome), c.reference_us > 0 ? us / c.reference_us : 0})
-                             .second;
+      const bool fresh =
+          out_.memory.candidates
+              .insert_or_assign(batch[i].spec.schedule,
+                                SearchMemory::Known{kind_of(c.outcome), c.reference_us > 0 ? us / c.reference_us : 0})
+              .second;
       if (c.outcome == Outcome::timed && fresh) {
         ++out_.measurements;
         out_.curve.push_back(out_.curve.empty() ? us : std::min(out_.curve.back(), us));
-        if (batch[i].sigma > 0 && best_us > 0) out_.memory.expected.emplace_back(best_us * std::exp2(-batch[i].share), us);
+        if (batch[i].sigma > 0 && best_us > 0)
+          out_.memory.expected.emplace_back(best_us * std::exp2(-batch[i].share), us);
       } else if (c.outcome != Outcome::timed) {
         ++out_.rejected_by[outcome_name(c.outcome)];
       }
@@ -286,19 +256,26 @@ class Search {
 
   static search::OutcomeKind kind_of(Outcome outcome) {
     switch (outcome) {
-      case Outcome::timed: return search::OutcomeKind::timed;
-      case Outcome::refused: return search::OutcomeKind::refused;
-      case Outcome::wrong: return search::OutcomeKind::wrong;
-      case Outcome::crashed: return search::OutcomeKind::crashed;
-      case Outcome::hung: return search::OutcomeKind::hung;
-      case Outcome::skipped: break;
+      case Outcome::timed:
+        return search::OutcomeKind::timed;
+      case Outcome::refused:
+        return search::OutcomeKind::refused;
+      case Outcome::wrong:
+        return search::OutcomeKind::wrong;
+      case Outcome::crashed:
+        return search::OutcomeKind::crashed;
+      case Outcome::hung:
+        return search::OutcomeKind::hung;
+      case Outcome::skipped:
+        break;
     }
     return search::OutcomeKind::duplicate;
   }
 
   search::Tell told(size_t i) const {
     const CandidateResult& c = results_[i];
-    const double us = c.outcome == Outcome::timed && c.reference_us > 0 ? c.us(task_.problem.cold) / c.reference_us * base_us_ : 0;
+    const double us =
+        c.outcome == Outcome::timed && c.reference_us > 0 ? c.us(task_.problem.cold) / c.reference_us * base_us_ : 0;
     return {points_[i], kind_of(c.outcome), us};
   }
 
@@ -308,11 +285,11 @@ class Search {
   SearchOutcome& out_;
   const Clock::time_point start_;
   std::unique_ptr<search::RecipeSpace> space_;
-  std::map<uint64_t, size_t> seen_;        // scheduled Kernels: which candidate
-  std::vector<std::string> texts_;         // of what was evaluated
-  std::vector<int> points_;                // of the space; -1: evaluated apart from the strategy
+  std::map<uint64_t, size_t> seen_;  // scheduled Kernels: which candidate
+  std::vector<std::string> texts_;   // of what was evaluated
+  std::vector<int> points_;          // of the space; -1: evaluated apart from the strategy
   std::vector<CandidateResult> results_;
-  double base_us_ = 0;                     // of the default at first
+  double base_us_ = 0;  // of the default at first
   std::string reason_;
 };
 
@@ -327,7 +304,8 @@ Decision decision_of(const FinalResult& decided, const Search& search) {
     const CandidateResult& c = search.results()[i];
     if (c.outcome != Outcome::timed) continue;
     const auto samples = static_cast<int64_t>(c.samples_us.size());
-    d.candidates.push_back({schedule_hash(search.texts()[i]), samples, c.us(false), c.us(true), c.interval_lo, c.interval_hi});
+    d.candidates.push_back(
+        {schedule_hash(search.texts()[i]), samples, c.us(false), c.us(true), c.interval_lo, c.interval_hi});
   }
   return d;
 }
@@ -344,7 +322,8 @@ Result<SearchOutcome> record_pinned(Context& context, const SearchTask& task, co
   }
   // The default comes first; pinned to the default, it is the only one.
   const std::string last = search.texts().empty() ? "" : search.texts().back();
-  const bool pinned = decided.winner >= 0 && (last == task.pinned ? search.results().back().outcome == Outcome::timed : out.duplicates > 0);
+  const bool pinned = decided.winner >= 0 &&
+                      (last == task.pinned ? search.results().back().outcome == Outcome::timed : out.duplicates > 0);
   if (!pinned) return ir::unsupported("the pinned schedule is not served: {}", search.reason());
   decided.tie = false;
   out.measured = true;
@@ -355,23 +334,6 @@ Result<SearchOutcome> record_pinned(Context& context, const SearchTask& task, co
   LATHE_RETURN_IF_ERROR(record(context, task, out.schedule, decision_of(decided, search), true));
   out.recorded = true;
   return out;
-}
-
-std::string naive_text(const SearchTask& task) {
-  search::Schedule naive;
-  naive.family = task.problem.kernel.family;
-  return search::to_text(naive);
-}
-
-// The default, if the caller allows its liberties, or what is simpler where it has no leaf form; else the naive Kernel, which takes none.
-std::string default_text(Context& context, const SearchTask& task) {
-  const auto serves = [&](const search::Scheduled& s) { return (s.kernel.numeric & ~task.query.allowed) == 0 && search::cut(s.kernel).ok(); };
-  const search::Scheduled scheduled = search::default_scheduled(task.problem, context.target());
-  if (serves(scheduled)) return search::to_text(scheduled.schedule);
-  for (const search::Scheduled& simpler : search::simpler_schedules(task.problem, context.target())) {
-    if (serves(simpler)) return search::to_text(simpler.schedule);
-  }
-  return naive_text(task);
 }
 
 }  // namespace
@@ -387,19 +349,6 @@ int64_t operand_bytes(const ir::Kernel& kernel, const SymbolValues& dims) {
   return total;
 }
 
-ir::Status record_default(Context& context, const SearchTask& task, double default_us) {
-  Decision decision;
-  decision.status = DecisionStatus::tie;
-  decision.default_us = decision.best_us = default_us;
-  // Default and winner passed the same gates.
-  if (const std::optional<Decision> replaced = context.find_decision(task.query)) decision.oracle = replaced->oracle;
-  return record(context, task, default_text(context, task), std::move(decision), true);
-}
-
-ir::Status record_unsearched(Context& context, const SearchTask& task) {
-  return record_unmeasured(context, task, default_text(context, task), {}, {}).status();
-}
-
 Evaluator worker_evaluator(WorkerClient& worker, std::function<bool()> cancelled) {
   return [&worker, cancelled = std::move(cancelled)](const EvaluateTask& task) {
     return worker.begin(task, [cancelled](int, EvaluatePhase) { return !cancelled || !cancelled(); });
@@ -413,7 +362,8 @@ Result<SearchOutcome> search_and_record(Context& context, const SearchTask& task
   const std::string fallback = default_text(context, task);
   const int64_t bytes = operand_bytes(task.problem.kernel, task.dims);
   if (bytes > task.ram / kCopies) {
-    return record_unmeasured(context, task, fallback, like, ir::unsupported("operands of {} MiB are too large to time", bytes >> 20));
+    return record_unmeasured(context, task, fallback, like,
+                             ir::unsupported("operands of {} MiB are too large to time", bytes >> 20));
   }
   EvaluateTask job;
   job.kernel_text = ir::print(task.problem.kernel);
@@ -453,9 +403,11 @@ Result<SearchOutcome> search_and_record(Context& context, const SearchTask& task
   if (status.code() == ir::Code::kTIMEOUT) return status;
   if (!task.pinned.empty() && status.ok()) return record_pinned(context, task, search, std::move(out));
   if (!status.ok() || decided->winner < 0) {
-    if (status.ok() && out.rejected > 0) return ir::internal_error("no schedule computes what the kernel says: {}", search.reason());
+    if (status.ok() && out.rejected > 0)
+      return ir::internal_error("no schedule computes what the kernel says: {}", search.reason());
     const SearchOutcome counts = out;
-    LATHE_ASSIGN(out, record_unmeasured(context, task, fallback, like, status.ok() ? ir::unsupported("{}", search.reason()) : status));
+    LATHE_ASSIGN(out, record_unmeasured(context, task, fallback, like,
+                                        status.ok() ? ir::unsupported("{}", search.reason()) : status));
     out.measurements = counts.measurements;
     out.proposals = counts.proposals;
     out.verifications = counts.verifications;
@@ -470,7 +422,8 @@ Result<SearchOutcome> search_and_record(Context& context, const SearchTask& task
   out.best_us = decided->best_us;
   out.default_us = decided->default_us;
   out.schedule = search.texts()[static_cast<size_t>(decided->winner)];
-  const ir::Status recorded = record(context, task, out.schedule, decision_of(*decided, search), out.schedule == fallback);
+  const ir::Status recorded =
+      record(context, task, out.schedule, decision_of(*decided, search), out.schedule == fallback);
   if (!recorded.ok()) {
     out.tie = true;
     out.best_us = out.default_us;

@@ -1,6 +1,6 @@
-// See witness.h. Tile sizes keep their divisors: those of a register tile (a multiple of 8) become an eighth, a quarter where eights are among
-// them (vectors of eight lanes, inside larger tiles), those of a cache block a sixty-fourth; a constant size becomes the least that holds two of its tiles and
-// leaves the same kind of rest.
+// See witness.h. Tile sizes keep their divisors: those of a register tile (a multiple of 8) become an eighth, a quarter
+// where eights are among them (vectors of eight lanes, inside larger tiles), those of a cache block a sixty-fourth; a
+// constant size becomes the least that holds two of its tiles and leaves the same kind of rest.
 #include "runtime/witness.h"
 
 #include <fmt/ranges.h>
@@ -23,9 +23,9 @@ using ir::Status;
 
 namespace {
 
-constexpr int64_t kSteps = 400'000;       // of one interpretation
-constexpr int64_t kSmall = 16;            // sizes up to here stay: they are groups, heads, taps
-constexpr int64_t kBlock = 256;           // tiles from here on are cache blocks
+constexpr int64_t kSteps = 400'000;  // of one interpretation
+constexpr int64_t kSmall = 16;       // sizes up to here stay: they are groups, heads, taps
+constexpr int64_t kBlock = 256;      // tiles from here on are cache blocks
 constexpr double kRealTolerance = 1e-9;
 
 std::optional<int64_t> number(const std::string& text) {
@@ -121,7 +121,8 @@ std::string cell(const ir::Tensor& t, const std::string& name, size_t linear) {
 bool is_input(const ir::Buffer& b) { return b.place == ir::Place::in || b.place == ir::Place::constant; }
 
 // Where the outputs differ; empty if nowhere.
-std::string difference(const ir::Kernel& kernel, const std::map<std::string, ir::Tensor>& a, const std::map<std::string, ir::Tensor>& b, double tolerance) {
+std::string difference(const ir::Kernel& kernel, const std::map<std::string, ir::Tensor>& a,
+                       const std::map<std::string, ir::Tensor>& b, double tolerance) {
   for (const ir::Buffer& out : kernel.buffers) {
     if (out.place != ir::Place::out) continue;
     const ir::Tensor &x = a.at(out.name), &y = b.at(out.name);
@@ -169,7 +170,8 @@ Shrunken shrink(const ir::Kernel& kernel, const search::Schedule& schedule, int 
   return out;
 }
 
-Status Witness::naive_results(const ir::Kernel& naive, const Shape& shape, ir::Arithmetic arithmetic, std::map<std::string, ir::Tensor>* out) {
+Status Witness::naive_results(const ir::Kernel& naive, const Shape& shape, ir::Arithmetic arithmetic,
+                              std::map<std::string, ir::Tensor>* out) {
   std::string key = fmt::format("{}\n{}", ir::print(naive), static_cast<int>(arithmetic));
   for (const auto& [name, value] : shape.symbols) key += fmt::format(" {}={}", name, value);
   const auto known = results_.find(key);
@@ -186,7 +188,8 @@ Status Witness::naive_results(const ir::Kernel& naive, const Shape& shape, ir::A
   return {};
 }
 
-Result<Witness::Verdict> Witness::compare(const ir::Kernel& naive, const ir::Kernel& scheduled, const std::vector<int64_t>& tiles) {
+Result<Witness::Verdict> Witness::compare(const ir::Kernel& naive, const ir::Kernel& scheduled,
+                                          const std::vector<int64_t>& tiles) {
   Verdict verdict;
   int64_t largest = 1;
   for (const int64_t t : tiles) largest = t <= 2 * kSmall ? std::max(largest, t) : largest;
@@ -222,9 +225,12 @@ Result<Witness::Verdict> Witness::compare(const ir::Kernel& naive, const ir::Ker
       options.max_steps = 4 * kSteps;
       // A scheduled Kernel that reads or writes outside its buffers is wrong, whatever it computes.
       const Status status = ir::interpret(scheduled, shape.symbols, got, options);
-      if (status.code() == ir::Code::kINTERNAL) found = status.message();
-      else if (!status.ok()) return status;
-      else found = difference(naive, want, got, tolerance);
+      if (status.code() == ir::Code::kINTERNAL)
+        found = status.message();
+      else if (!status.ok())
+        return status;
+      else
+        found = difference(naive, want, got, tolerance);
       return {};
     };
     const Status field = run(ir::Arithmetic::finite_field, 0);
@@ -236,7 +242,8 @@ Result<Witness::Verdict> Witness::compare(const ir::Kernel& naive, const ir::Ker
     }
     verdict.checked = true;
     if (!found.empty()) {
-      verdict.difference = fmt::format("{} differs at{} ({})", found, at.empty() ? " its size" : at, exact ? "finite field" : "f64");
+      verdict.difference =
+          fmt::format("{} differs at{} ({})", found, at.empty() ? " its size" : at, exact ? "finite field" : "f64");
       return verdict;
     }
     if (naive.symbols.empty()) break;
@@ -251,7 +258,8 @@ Witness::Verdict Witness::check(const search::Schedule& schedule, const Replay& 
     if (!ir::verify(small.kernel).ok()) continue;
     const std::string key = search::to_text(small.schedule) + "\n" + ir::print(small.kernel);
     if (const auto known = known_.find(key); known != known_.end() && !replay) return known->second;
-    const Result<ir::Kernel> scheduled = replay ? replay(small.kernel, small.schedule) : search::replay(small.kernel, small.schedule);
+    const Result<ir::Kernel> scheduled =
+        replay ? replay(small.kernel, small.schedule) : search::replay(small.kernel, small.schedule);
     if (!scheduled.ok()) continue;
     const Result<Verdict> verdict = compare(small.kernel, *scheduled, small.tiles);
     if (!verdict.ok()) continue;

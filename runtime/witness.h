@@ -1,7 +1,7 @@
-// Step V1: whether a Schedule keeps a Kernel's meaning, by interpreting both on small shapes in a finite field, where equality needs no
-// tolerance (ir/finite_field.h). Sizes of the Kernel and of the Schedule's tiles shrink together, so that bodies and tails run. What the
-// field cannot express, or where functions make its answer arbitrary, is compared in f64 within a bound. Knows nothing of code: that is
-// the oracle's (oracle.h). Not thread-safe.
+// Step V1: whether a Schedule keeps a Kernel's meaning, by interpreting both on small shapes in a finite field, where
+// equality needs no tolerance (ir/finite_field.h). Sizes of the Kernel and of the Schedule's tiles shrink together, so
+// that bodies and tails run. What the field cannot express, or where functions make its answer arbitrary, is compared
+// in f64 within a bound. Knows nothing of code: that is the oracle's (oracle.h). Not thread-safe.
 #pragma once
 #include <functional>
 #include <map>
@@ -35,7 +35,8 @@ class Witness {
   };
   ir::Result<Verdict> compare(const ir::Kernel& naive, const ir::Kernel& scheduled, const std::vector<int64_t>& tiles);
   // Fills *out with the naive Kernel's results; from memory if they are known.
-  ir::Status naive_results(const ir::Kernel& naive, const Shape& shape, ir::Arithmetic arithmetic, std::map<std::string, ir::Tensor>* out);
+  ir::Status naive_results(const ir::Kernel& naive, const Shape& shape, ir::Arithmetic arithmetic,
+                           std::map<std::string, ir::Tensor>* out);
 
   const ir::Kernel naive_;
   const uint64_t seed_;
@@ -44,7 +45,8 @@ class Witness {
   std::map<std::string, std::map<std::string, ir::Tensor>> results_;
 };
 
-// The constants of a Kernel and the tile sizes of a Schedule, smaller; strength 0: as they are, 1: gently, 2: as much as they bear.
+// The constants of a Kernel and the tile sizes of a Schedule, smaller; strength 0: as they are, 1: gently, 2: as much
+// as they bear.
 struct Shrunken {
   ir::Kernel kernel;
   search::Schedule schedule;

@@ -58,7 +58,8 @@ Work work_at(const ops::Graph& finished, const SymbolValues& values) {
     if (node.op == "matmul") {
       const ops::TensorDesc& a = finished.tensors[static_cast<size_t>(node.inputs[0])];
       const size_t rank = a.dims.size();
-      if (rank >= 2) flops *= 2.0 * static_cast<double>(size_at(a.dims[rank - (flag(node, "transpose_a") ? 2 : 1)], values));
+      if (rank >= 2)
+        flops *= 2.0 * static_cast<double>(size_at(a.dims[rank - (flag(node, "transpose_a") ? 2 : 1)], values));
     } else {
       for (const int t : node.inputs) {
         flops = std::max(flops, static_cast<double>(elements_at(finished.tensors[static_cast<size_t>(t)], values)));
@@ -68,13 +69,15 @@ Work work_at(const ops::Graph& finished, const SymbolValues& values) {
   }
   for (const int t : finished.inputs) {
     const ops::TensorDesc& tensor = finished.tensors[static_cast<size_t>(t)];
-    const double bytes = static_cast<double>(elements_at(tensor, values)) * static_cast<double>(ir::dtype_bytes(tensor.dtype));
+    const double bytes =
+        static_cast<double>(elements_at(tensor, values)) * static_cast<double>(ir::dtype_bytes(tensor.dtype));
     work.read_bytes += bytes;
     if (tensor.constant) work.constant_bytes += bytes;
   }
   for (const int t : finished.outputs) {
     const ops::TensorDesc& tensor = finished.tensors[static_cast<size_t>(t)];
-    work.write_bytes += static_cast<double>(elements_at(tensor, values)) * static_cast<double>(ir::dtype_bytes(tensor.dtype));
+    work.write_bytes +=
+        static_cast<double>(elements_at(tensor, values)) * static_cast<double>(ir::dtype_bytes(tensor.dtype));
   }
   return work;
 }

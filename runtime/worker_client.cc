@@ -1,6 +1,6 @@
-// See worker_client.h. What was measured is kept on this side. A child that ends takes its session with it: a new one is told the task,
-// times the reference again and goes on with what is left; finalists it does not know are built and verified there before they are
-// decided on.
+// See worker_client.h. What was measured is kept on this side. A child that ends takes its session with it: a new one
+// is told the task, times the reference again and goes on with what is left; finalists it does not know are built and
+// verified there before they are decided on.
 #include "runtime/worker_client.h"
 
 #include <signal.h>
@@ -24,7 +24,8 @@ using ir::Status;
 using Outcome = CandidateResult::Outcome;
 
 ObjectKey quarantine_key(const std::string& kernel_text, const std::string& schedule, const std::string& target) {
-  const std::string level = target.empty() ? ir::isa_name(jit::host_target().level) : target.substr(0, target.find(' '));
+  const std::string level =
+      target.empty() ? ir::isa_name(jit::host_target().level) : target.substr(0, target.find(' '));
   const std::string text = fmt::format("codegen {}\nisa {}\n{}\n{}", kCodegenEpoch, level, kernel_text, schedule);
   return {ObjectKind::k_quarantine, "", ir::content_hash(text.data(), text.size()).substr(0, 40)};
 }
@@ -69,7 +70,8 @@ struct WorkerClient::Impl {
     current = -1;
     return ir::make_error(ir::Code::kTIMEOUT, "the time for measuring is up");
   }
-  Result<Answer> ask(const std::string& request, const Progress& progress, const std::function<void(int, CandidateResult)>& settled);
+  Result<Answer> ask(const std::string& request, const Progress& progress,
+                     const std::function<void(int, CandidateResult)>& settled);
 };
 
 Result<WorkerClient::Impl::Answer> WorkerClient::Impl::ask(const std::string& request, const Progress& progress,
@@ -85,7 +87,8 @@ Result<WorkerClient::Impl::Answer> WorkerClient::Impl::ask(const std::string& re
   while (true) {
     if (WorkerProcess::now_ms() >= give_up) return out_of_time();
     if (sent.code() == ir::Code::kTIMEOUT) process.end();
-    Result<std::string> line = sent.ok() ? process.receive(std::min({deadline, give_up, longest})) : Result<std::string>(sent);
+    Result<std::string> line =
+        sent.ok() ? process.receive(std::min({deadline, give_up, longest})) : Result<std::string>(sent);
     if (line.ok() && WorkerProcess::now_ms() >= longest) {
       hung = fmt::format("no end after {} ms", WorkerProcess::now_ms() - begun);
       asked = true;
@@ -110,13 +113,16 @@ Result<WorkerClient::Impl::Answer> WorkerClient::Impl::ask(const std::string& re
     if (line->empty()) {
       const int64_t now = WorkerProcess::now_ms();
       if (now < deadline) continue;  // the time is up
-      if (!asked && process.cpu_ms() - cpu < timeout(out.phase) / 2 && now - since < int64_t{kStarvedFactor} * timeout(out.phase)) {
+      if (!asked && process.cpu_ms() - cpu < timeout(out.phase) / 2 &&
+          now - since < int64_t{kStarvedFactor} * timeout(out.phase)) {
         deadline = now + timeout(out.phase) / 2;
         continue;
       }
       // Silence: ask where it is, then end it.
-      if (asked) process.end();
-      else process.ask();
+      if (asked)
+        process.end();
+      else
+        process.ask();
       if (!asked) hung = fmt::format("no sign of life for {} ms in phase {}", now - since, phase_name(out.phase));
       asked = true;
       deadline = now + WorkerProcess::kGraceMs;
@@ -224,7 +230,8 @@ class WorkerClient::Session final : public Evaluation {
       LATHE_RETURN_IF_ERROR(join());
       std::vector<int> chosen, unknown;
       const auto take = [&](int i) {
-        if (i < 0 || i >= static_cast<int>(entries_.size()) || entries_[static_cast<size_t>(i)].result.rejected()) return;
+        if (i < 0 || i >= static_cast<int>(entries_.size()) || entries_[static_cast<size_t>(i)].result.rejected())
+          return;
         if (std::find(chosen.begin(), chosen.end(), i) != chosen.end()) return;
         chosen.push_back(i);
         if (number_of(i) < 0) unknown.push_back(i);
@@ -317,12 +324,14 @@ class WorkerClient::Session final : public Evaluation {
                     : answer.phase == EvaluatePhase::verify ? Step::V3
                                                             : Step::after;
     e.result.reason = answer.reason;
-    if (i == reference_) return ir::internal_error("the reference of the timing {}: {}", outcome_name(answer.outcome), answer.reason);
+    if (i == reference_)
+      return ir::internal_error("the reference of the timing {}: {}", outcome_name(answer.outcome), answer.reason);
     if (Store* store = impl_->options.store) {
       // A store that cannot be written to keeps it in memory.
       (void)store
           ->put(quarantine_key(task_.kernel_text, e.spec.schedule, task_.target),
-                fmt::format("{}: {}\n{}\n{}", outcome_name(answer.outcome), answer.reason, e.spec.schedule, task_.kernel_text))
+                fmt::format("{}: {}\n{}\n{}", outcome_name(answer.outcome), answer.reason, e.spec.schedule,
+                            task_.kernel_text))
           .ok();
     }
     return {};

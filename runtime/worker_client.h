@@ -1,5 +1,6 @@
-// Evaluates in a child process, so that a candidate that crashes, hangs or eats memory costs that candidate only: it is marked,
-// quarantined in the store, and the evaluation goes on in a new child. The child is started at the first task. Not thread-safe.
+// Evaluates in a child process, so that a candidate that crashes, hangs or eats memory costs that candidate only: it is
+// marked, quarantined in the store, and the evaluation goes on in a new child. The child is started at the first task.
+// Not thread-safe.
 #pragma once
 #include <sys/types.h>
 
@@ -21,8 +22,8 @@ struct WorkerOptions {
   std::string plugin_dir;
   int memory_mb = 0;  // RLIMIT_AS; 0: none
   int cpu_s = 120;    // RLIMIT_CPU per batch; one that lives on for five times as long without it hangs, too
-  // Longest silence in each phase: beyond, the candidate hangs, unless it got hardly any processor time meanwhile: then five times as
-  // long. Building includes the packing; verifying the reference.
+  // Longest silence in each phase: beyond, the candidate hangs, unless it got hardly any processor time meanwhile: then
+  // five times as long. Building includes the packing; verifying the reference.
   int build_ms = 2'000, verify_ms = 10'000, time_ms = 5'000;
   Store* store = nullptr;  // quarantine; may be null
   Stats* stats = nullptr;  // failures, measurements, verifications; may be null
@@ -38,9 +39,9 @@ class WorkerClient {
   // Before work on a candidate, on the caller's thread; false gives up: the child is ended, UNSUPPORTED "cancelled".
   using Progress = std::function<bool(int candidate, EvaluatePhase)>;
 
-  // As begin_evaluation. The client outlives it; one at a time: an older one starts over when it is asked again. IO: the worker cannot be
-  // used, it is missing, does not start, dies or speaks another protocol; the message names its path. TIMEOUT, of its evaluation too: the
-  // time is up, and the child has ended.
+  // As begin_evaluation. The client outlives it; one at a time: an older one starts over when it is asked again. IO:
+  // the worker cannot be used, it is missing, does not start, dies or speaks another protocol; the message names its
+  // path. TIMEOUT, of its evaluation too: the time is up, and the child has ended.
   ir::Result<std::unique_ptr<Evaluation>> begin(const EvaluateTask& task, Progress progress = {});
   // Until when answers are waited for, in milliseconds of the steady clock, whatever the child says or does not say.
   void give_up_at(int64_t ms);
@@ -53,7 +54,8 @@ class WorkerClient {
   std::unique_ptr<Impl> impl_;
 };
 
-// What names a Schedule of a Kernel in quarantine; target: the machine it was built for, of which the level counts; empty: the host.
+// What names a Schedule of a Kernel in quarantine; target: the machine it was built for, of which the level counts;
+// empty: the host.
 struct ObjectKey;
 ObjectKey quarantine_key(const std::string& kernel_text, const std::string& schedule, const std::string& target);
 

@@ -33,8 +33,7 @@ std::string directory_of(const std::string& path) {
 }  // namespace
 
 int64_t WorkerProcess::now_ms() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
 
@@ -48,8 +47,7 @@ std::string find_worker() {
   if (n > 0 && n < static_cast<ssize_t>(sizeof self))
     places.push_back(directory_of(std::string(self, static_cast<size_t>(n))));
   for (const std::string& place : places) {
-    for (const char* below :
-         {"/../libexec/lathe-worker", "/lathe-worker", "/../tools/lathe-worker"}) {
+    for (const char* below : {"/../libexec/lathe-worker", "/lathe-worker", "/../tools/lathe-worker"}) {
       const std::string path = place + below;
       if (access(path.c_str(), X_OK) == 0) return path;
     }
@@ -62,8 +60,7 @@ Status WorkerProcess::start(const std::string& wanted, int memory_mb, int cpu_s,
   const std::string path = wanted.empty() ? find_worker() : wanted;
   if (path.empty()) return ir::unsupported("no lathe-worker beside the library; LATHE_WORKER names one elsewhere");
   int pair[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
-    return ir::unsupported("no socket for the worker");
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return ir::unsupported("no socket for the worker");
   posix_spawn_file_actions_t files;
   posix_spawnattr_t attributes;
   posix_spawn_file_actions_init(&files);
@@ -78,12 +75,9 @@ Status WorkerProcess::start(const std::string& wanted, int memory_mb, int cpu_s,
   posix_spawnattr_setsigdefault(&attributes, &all);
   posix_spawnattr_setsigmask(&attributes, &none);
   posix_spawnattr_setpgroup(&attributes, 0);
-  posix_spawnattr_setflags(&attributes,
-                           POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
-  std::string memory = std::to_string(memory_mb), cpu = std::to_string(cpu_s),
-              file = path;
-  char* argv[] = {file.data(), memory.data(), cpu.data(),
-                  plugin_dir.empty() ? nullptr : plugin_dir.data(), nullptr};
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+  std::string memory = std::to_string(memory_mb), cpu = std::to_string(cpu_s), file = path;
+  char* argv[] = {file.data(), memory.data(), cpu.data(), plugin_dir.empty() ? nullptr : plugin_dir.data(), nullptr};
   char* environment[] = {nullptr};
   pid_t child = -1;
   const int error = posix_spawn(&child, path.c_str(), &files, &attributes, argv, environment);
@@ -167,8 +161,8 @@ std::string WorkerProcess::end_of_child(bool* killed) {
   }
   kill(-pid_, SIGKILL);  // whatever it left in its group
   pid_ = -1;
-  *killed = WIFSIGNALED(status) && (WTERMSIG(status) == SIGKILL || WTERMSIG(status) == SIGINT ||
-                                    WTERMSIG(status) == SIGHUP);
+  *killed =
+      WIFSIGNALED(status) && (WTERMSIG(status) == SIGKILL || WTERMSIG(status) == SIGINT || WTERMSIG(status) == SIGHUP);
   if (WIFSIGNALED(status)) return strsignal(WTERMSIG(status));
   return fmt::format("exit with status {}", WEXITSTATUS(status));
 }

@@ -1,5 +1,6 @@
-// The measuring worker as a child process: started, spoken to by lines over a socket, ended. Has a process group of its own (a Ctrl-C
-// meant for the host does not reach it) and ends with this object. What the lines mean is worker_protocol.h's affair. Not thread-safe.
+// The measuring worker as a child process: started, spoken to by lines over a socket, ended. Has a process group of its
+// own (a Ctrl-C meant for the host does not reach it) and ends with this object. What the lines mean is
+// worker_protocol.h's affair. Not thread-safe.
 #pragma once
 #include <sys/types.h>
 
@@ -30,8 +31,8 @@ class WorkerProcess {
   ir::Status send(const std::string& text, int64_t deadline);
   // A line, an empty one at the deadline; UNSUPPORTED at the end of the stream, or of what a line may be.
   ir::Result<std::string> receive(int64_t deadline);
-  void ask();  // what it is doing: it answers with its last words
-  void end();  // at once
+  void ask();            // what it is doing: it answers with its last words
+  void end();            // at once
   void hold(bool held);  // stands still until it is let go
   // Reaps a child whose stream has ended; why it did. *killed: by a signal that no candidate sends itself.
   std::string end_of_child(bool* killed);

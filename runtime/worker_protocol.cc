@@ -54,10 +54,11 @@ Json candidate_json(const CandidateResult& c) {
 
 bool take_candidate(const Json& j, CandidateResult* c) {
   int outcome = -1, gate = -1, step = -1;
-  const bool ok = j.is_object() && take(j, "outcome", &outcome) && take(j, "step", &step) && take(j, "reason", &c->reason) &&
-                  take(j, "gate", &gate) && take(j, "err", &c->err_over_bound) && take(j, "samples_us", &c->samples_us) &&
-                  take(j, "reference_us", &c->reference_us) && take(j, "provisional", &c->provisional) &&
-                  take(j, "code", &c->code_bytes) && take(j, "lo", &c->interval_lo) && take(j, "hi", &c->interval_hi);
+  const bool ok = j.is_object() && take(j, "outcome", &outcome) && take(j, "step", &step) &&
+                  take(j, "reason", &c->reason) && take(j, "gate", &gate) && take(j, "err", &c->err_over_bound) &&
+                  take(j, "samples_us", &c->samples_us) && take(j, "reference_us", &c->reference_us) &&
+                  take(j, "provisional", &c->provisional) && take(j, "code", &c->code_bytes) &&
+                  take(j, "lo", &c->interval_lo) && take(j, "hi", &c->interval_hi);
   if (!ok || outcome < 0 || outcome > static_cast<int>(CandidateResult::Outcome::skipped) || step < 0 ||
       step > static_cast<int>(Step::after) || gate < 0 || gate > static_cast<int>(Gate::table)) {
     return false;
@@ -82,8 +83,8 @@ bool take_decision(const Json& j, FinalResult* r) {
 bool take_task(const Json& j, EvaluateTask* task) {
   const bool ok = j.is_object() && take(j, "kernel", &task->kernel_text) && take(j, "threads", &task->threads) &&
                   take(j, "cold", &task->cold) && take(j, "target", &task->target) && take(j, "seed", &task->seed) &&
-                  take(j, "budget_ms", &task->budget_ms) && take(j, "aside", &task->aside) && take(j, "placements", &task->placements) && j.contains("dims") &&
-                  j["dims"].is_array();
+                  take(j, "budget_ms", &task->budget_ms) && take(j, "aside", &task->aside) &&
+                  take(j, "placements", &task->placements) && j.contains("dims") && j["dims"].is_array();
   if (!ok) return false;
   for (const Json& d : j["dims"]) {
     if (!d.is_array() || d.size() != 2 || !d[0].is_string() || !d[1].is_number_integer()) return false;
@@ -96,14 +97,14 @@ bool take_batch(const Json& j, std::vector<CandidateSpec>* batch) {
   if (!j.is_array()) return false;
   for (const Json& c : j) {
     CandidateSpec& spec = batch->emplace_back();
-    if (!c.is_object() || !take(c, "schedule", &spec.schedule) || !take(c, "plant", &spec.plant) || !take(c, "time", &spec.time)) return false;
+    if (!c.is_object() || !take(c, "schedule", &spec.schedule) || !take(c, "plant", &spec.plant) ||
+        !take(c, "time", &spec.time))
+      return false;
   }
   return true;
 }
 
-std::string line(const Json& j) {
-  return j.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-}
+std::string line(const Json& j) { return j.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"; }
 
 }  // namespace
 

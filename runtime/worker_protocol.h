@@ -1,11 +1,12 @@
-// What the measuring worker and its client say to each other: one JSON object a line. Candidates are numbered as Evaluation numbers
-// them (evaluate.h), from the last `begin`.
-//   client → worker   {"begin": task} | {"screen": [candidates]} | {"decide": [numbers], "incumbent": number}
-//   worker → client   {"progress": candidate, "phase": n}          work on a candidate starts (in the timing: at its first sample, then
-//                                                                  seldom)
-//                     {"settled": candidate, "result": {...}}      what came of it; the last word on it holds
-//                     {"fault": candidate, "signal": n, "what": "x + 4096"}   last words, from the signal handler
-//                     {"done": true} | {"decision": {...}} | {"error": message, "code": n}   the answer; one each
+// What the measuring worker and its client say to each other: one JSON object a line. Candidates are numbered as
+// Evaluation numbers them (evaluate.h), from the last `begin`.
+//   client → worker
+//     {"begin": task} | {"screen": [candidates]} | {"decide": [numbers], "incumbent": number}
+//   worker → client
+//     {"progress": candidate, "phase": n}      work on a candidate starts (in the timing: at its first sample, then seldom)
+//     {"settled": candidate, "result": {...}}  what came of it; the last word on it holds
+//     {"fault": candidate, "signal": n, "what": "x + 4096"}   last words, from the signal handler
+//     {"done": true} | {"decision": {...}} | {"error": message, "code": n}   the answer; one each
 #pragma once
 #include <string>
 #include <string_view>

@@ -1,6 +1,7 @@
-// Lengths that nobody hinted, of operators that were tuned at several: few bodies for all of them, chosen jointly by what was measured and what
-// near tasks let expect (search/bodies.h). Each is verified and timed against the default of its range, then stored as a provisional decision:
-// a later hint of such a length is searched as if there were none. Kernels of one symbol only.
+// Lengths that nobody hinted, of operators that were tuned at several: few bodies for all of them, chosen jointly by
+// what was measured and what near tasks let expect (search/bodies.h). Each is verified and timed against the default of
+// its range, then stored as a provisional decision: a later hint of such a length is searched as if there were none.
+// Kernels of one symbol only.
 #include <algorithm>
 #include <memory>
 
@@ -13,18 +14,20 @@ namespace lathe::runtime {
 namespace {
 
 constexpr int kBodies = 4;
-constexpr int64_t kBeyond = 4;       // times the largest tuned length: above it the general stage serves
-constexpr double kRangeMs = 2000;    // of verifying and timing one range
+constexpr int64_t kBeyond = 4;     // times the largest tuned length: above it the general stage serves
+constexpr double kRangeMs = 2000;  // of verifying and timing one range
 
 // Settings and their times relative to the default's, which comes first, of this machine's records of a task.
-std::vector<std::pair<search::Knobs, double>> measured_settings(const std::vector<search::TaskRecord>& history, const search::Problem& problem) {
+std::vector<std::pair<search::Knobs, double>> measured_settings(const std::vector<search::TaskRecord>& history,
+                                                                const search::Problem& problem) {
   const std::string name = search::task_name(problem);
   std::vector<std::pair<search::Knobs, double>> out;
   for (const search::TaskRecord& r : history) {
     if (r.trust < 1 || search::task_name(r.problem) != name) continue;
     const std::vector<double> times = search::corrected_times(r);
     for (size_t i = 0; i < times.size() && times[0] > 0; ++i) {
-      if (times[i] > 0 && r.rows[i].extra.empty() && !r.rows[i].recipe.empty()) out.emplace_back(r.rows[i].knobs, times[i] / times[0]);
+      if (times[i] > 0 && r.rows[i].extra.empty() && !r.rows[i].recipe.empty())
+        out.emplace_back(r.rows[i].knobs, times[i] / times[0]);
     }
   }
   return out;
@@ -39,7 +42,8 @@ struct Piece {
   std::unique_ptr<search::RecipeSpace> space;  // where it was not tuned
 };
 
-std::vector<Piece> pieces_of(const Operator& op, int kernel, const PrepareRequest& request, const std::vector<SymbolRange>& tuned) {
+std::vector<Piece> pieces_of(const Operator& op, int kernel, const PrepareRequest& request,
+                             const std::vector<SymbolRange>& tuned) {
   const ir::Symbol& symbol = op.lowered().kernels[static_cast<size_t>(kernel)].kernel.symbols[0];
   int64_t largest = 0;
   for (const SymbolRange& r : tuned) largest = std::max(largest, r.hi);
@@ -74,7 +78,8 @@ std::vector<SymbolRange> WorkloadSearch::tuned_ranges(size_t op, int kernel) {
   }
   if (out.size() < 2) return {};
   // Those of an earlier choice give way to a new one.
-  for (const std::vector<SymbolRange>& ranges : context_->decision_ranges(searched.op->query_in(kernel, {}, searched.request))) {
+  for (const std::vector<SymbolRange>& ranges :
+       context_->decision_ranges(searched.op->query_in(kernel, {}, searched.request))) {
     if (ranges.size() != 1 || std::find(out.begin(), out.end(), ranges[0]) != out.end()) continue;
     if (!now) return {};
     const DecisionQuery query = searched.op->query_in(kernel, ranges, searched.request);
@@ -85,7 +90,8 @@ std::vector<SymbolRange> WorkloadSearch::tuned_ranges(size_t op, int kernel) {
 }
 
 // Verifies the setting (none: the default) over the range, times it against the range's default, and keeps the faster.
-bool WorkloadSearch::serve_range(const SearchedOp& op, int kernel, SymbolRange range, const SymbolValues& dims, const search::Knobs& knobs) {
+bool WorkloadSearch::serve_range(const SearchedOp& op, int kernel, SymbolRange range, const SymbolValues& dims,
+                                 const search::Knobs& knobs) {
   SearchTask task;
   task.dims = dims;
   task.query = op.op->query_in(kernel, {range}, op.request);
@@ -104,7 +110,8 @@ bool WorkloadSearch::serve_range(const SearchedOp& op, int kernel, SymbolRange r
     if (!schedule.ok()) return false;
     task.incumbent = search::to_text(*schedule);
   }
-  const ir::Result<SearchOutcome> found = search_and_record(*context_, task, worker_evaluator(worker_, budget_.cancelled), "");
+  const ir::Result<SearchOutcome> found =
+      search_and_record(*context_, task, worker_evaluator(worker_, budget_.cancelled), "");
   std::optional<Decision> decision = found.ok() && found->recorded ? context_->find_decision(task.query) : std::nullopt;
   if (!decision) return false;
   decision->status = DecisionStatus::provisional;
@@ -115,7 +122,8 @@ bool WorkloadSearch::serve_range(const SearchedOp& op, int kernel, SymbolRange r
 int WorkloadSearch::serve_between(size_t number, int kernel, double until_ms) {
   const SearchedOp& op = ops_[number];
   const std::vector<ir::Symbol>& symbols = op.op->lowered().kernels[static_cast<size_t>(kernel)].kernel.symbols;
-  const std::vector<SymbolRange> tuned = symbols.size() == 1 ? tuned_ranges(number, kernel) : std::vector<SymbolRange>{};
+  const std::vector<SymbolRange> tuned =
+      symbols.size() == 1 ? tuned_ranges(number, kernel) : std::vector<SymbolRange>{};
   if (tuned.empty()) return 0;
   std::vector<Piece> pieces = pieces_of(*op.op, kernel, op.request, tuned);
   SearchTask knows;
@@ -150,8 +158,11 @@ int WorkloadSearch::serve_between(size_t number, int kernel, double until_ms) {
     const int body = search::body_for(plan.rules, pieces[i].length);
     // Ranges next to each other with one body are one range.
     SymbolRange range = pieces[i].range;
-    for (; i + 1 < pieces.size() && !pieces[i + 1].tuned && search::body_for(plan.rules, pieces[i + 1].length) == body; ++i) range.hi = pieces[i + 1].range.hi;
-    served += serve_range(op, kernel, range, {{symbols[0].name, pieces[i].length}}, plan.settings[static_cast<size_t>(body)]);
+    for (; i + 1 < pieces.size() && !pieces[i + 1].tuned && search::body_for(plan.rules, pieces[i + 1].length) == body;
+         ++i)
+      range.hi = pieces[i + 1].range.hi;
+    served +=
+        serve_range(op, kernel, range, {{symbols[0].name, pieces[i].length}}, plan.settings[static_cast<size_t>(body)]);
   }
   return served;
 }
@@ -160,7 +171,8 @@ int WorkloadSearch::serve_between(double until_ms) {
   worker_.give_up_at(static_cast<int64_t>(until_ms));
   int served = 0;
   for (size_t op = 0; op < ops_.size(); ++op) {
-    for (size_t k = 0; k < ops_[op].op->lowered().kernels.size(); ++k) served += serve_between(op, static_cast<int>(k), until_ms);
+    for (size_t k = 0; k < ops_[op].op->lowered().kernels.size(); ++k)
+      served += serve_between(op, static_cast<int>(k), until_ms);
   }
   return served;
 }

@@ -37,7 +37,8 @@ std::string served(const BoundOp& bound) {
   return text;
 }
 
-Result<Pair> make_pair(const CheckedCall& call, int index, const std::shared_ptr<Context>& untuned, int64_t ram, bool* differs) {
+Result<Pair> make_pair(const CheckedCall& call, int index, const std::shared_ptr<Context>& untuned, int64_t ram,
+                       bool* differs) {
   Pair pair;
   pair.call = index;
   LATHE_ASSIGN(std::shared_ptr<Operator> plain, Operator::create(untuned, call.op->graph()));
@@ -50,7 +51,8 @@ Result<Pair> make_pair(const CheckedCall& call, int index, const std::shared_ptr
     const std::shared_ptr<Operator>& op = tuned ? call.op : plain;
     pair.benches[tuned] = std::make_unique<Bench>(op, options);
     LATHE_ASSIGN(pair.run[tuned], pair.benches[tuned]->calls(call.dims));
-    LATHE_ASSIGN(const BoundOp* bound, op->bound({.symbols = call.dims, .threads = call.request.threads, .packed = true}));
+    LATHE_ASSIGN(const BoundOp* bound,
+                 op->bound({.symbols = call.dims, .threads = call.request.threads, .packed = true}));
     text[tuned] = served(*bound);
   }
   *differs = text[0] != text[1];
@@ -59,7 +61,8 @@ Result<Pair> make_pair(const CheckedCall& call, int index, const std::shared_ptr
 
 }  // namespace
 
-Result<WorkloadCheck> check_workload(const Context& context, const std::vector<CheckedCall>& calls, const WorkloadCheckOptions& options) {
+Result<WorkloadCheck> check_workload(const Context& context, const std::vector<CheckedCall>& calls,
+                                     const WorkloadCheckOptions& options) {
   WorkloadCheck out;
   int threads = 1;
   std::map<int64_t, std::vector<int>> groups;
@@ -93,7 +96,8 @@ Result<WorkloadCheck> check_workload(const Context& context, const std::vector<C
     for (const ModelCall& m : model) once_us += m.by_default();
     ModelCheckRules rules = options.rules;
     rules.repeats = std::clamp(static_cast<int>(kSampleUs / std::max(once_us, 1.0)), 1, 256);
-    rules.pairs = std::clamp(static_cast<int>(options.group_ms * 1e3 / std::max(2 * once_us * rules.repeats, 1.0)), 5, rules.pairs);
+    rules.pairs = std::clamp(static_cast<int>(options.group_ms * 1e3 / std::max(2 * once_us * rules.repeats, 1.0)), 5,
+                             rules.pairs);
     const ModelCheck check = check_model(model, rules);
     ++out.groups;
     out.valid_groups += check.valid;

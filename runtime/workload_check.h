@@ -1,5 +1,6 @@
-// The whole-workload check of a tuning run (model_check.h) on real operators: each hinted size's calls in the order of the workload, with what
-// serves untuned against what serves now. Runs both on the caller's thread; both have been verified.
+// The whole-workload check of a tuning run (model_check.h) on real operators: each hinted size's calls in the order of
+// the workload, with what serves untuned against what serves now. Runs both on the caller's thread; both have been
+// verified.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -21,9 +22,9 @@ struct CheckedCall {
 
 struct WorkloadCheck {
   int groups = 0, valid_groups = 0;
-  int left_out = 0;              // calls that take too much memory or cannot be bound
+  int left_out = 0;                     // calls that take too much memory or cannot be bound
   double default_us = 0, tuned_us = 0;  // weighted sums over the groups, with what is kept
-  std::vector<int> dropped;      // of the argument: what was tuned there costs its group
+  std::vector<int> dropped;             // of the argument: what was tuned there costs its group
 };
 
 struct WorkloadCheckOptions {
@@ -34,6 +35,7 @@ struct WorkloadCheckOptions {
 };
 
 // Groups are the values of each operator's first symbol. INVALID, ...: the untuned context cannot be made.
-ir::Result<WorkloadCheck> check_workload(const Context& context, const std::vector<CheckedCall>& calls, const WorkloadCheckOptions& options);
+ir::Result<WorkloadCheck> check_workload(const Context& context, const std::vector<CheckedCall>& calls,
+                                         const WorkloadCheckOptions& options);
 
 }  // namespace lathe::runtime

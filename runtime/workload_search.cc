@@ -7,6 +7,7 @@
 #include "ir/analysis.h"
 #include "runtime/clock.h"
 #include "runtime/read_file.h"
+#include "runtime/search_record.h"
 #include "runtime/work.h"
 #include "runtime/workload_check.h"
 
@@ -17,9 +18,9 @@ using ir::Status;
 
 namespace {
 
-constexpr double kLeastMs = 100;        // of one quantum
-constexpr double kReachable = 0.95;     // of the roofline, when the gain still to be had is guessed
-constexpr double kDefaultShare = 0.5;   // of the roofline, when nothing is known of a default
+constexpr double kLeastMs = 100;       // of one quantum
+constexpr double kReachable = 0.95;    // of the roofline, when the gain still to be had is guessed
+constexpr double kDefaultShare = 0.5;  // of the roofline, when nothing is known of a default
 
 // How common the hinted shape is: the product of its hints' weights.
 double hint_weight(const ops::Graph& graph, const SymbolValues& dims) {
@@ -48,13 +49,19 @@ WorkerOptions worker_options(const Context& context, Store* store) {
 }  // namespace
 
 const char* verdict_name(TaskVerdict verdict) {
-  constexpr const char* kNames[] = {"pending", "elsewhere", "stored", "won", "tie", "pinned", "unmeasured", "dropped", "failed"};
+  constexpr const char* kNames[] = {"pending", "elsewhere",  "stored",  "won",   "tie",
+                                    "pinned",  "unmeasured", "dropped", "failed"};
   return kNames[static_cast<size_t>(verdict)];
 }
 
-WorkloadSearch::WorkloadSearch(const std::shared_ptr<Context>& context, const WarmupBudget& budget, const MachineProfile& profile)
-    : context_(context), budget_(budget), profile_(profile), worker_(worker_options(*context, &context->store())),
-      knowledge_(*context, budget.wall_ms < kUnhurriedMs ? SearchKnowledge::Training::never : SearchKnowledge::Training::if_needed) {}
+WorkloadSearch::WorkloadSearch(const std::shared_ptr<Context>& context, const WarmupBudget& budget,
+                               const MachineProfile& profile)
+    : context_(context),
+      budget_(budget),
+      profile_(profile),
+      worker_(worker_options(*context, &context->store())),
+      knowledge_(*context, budget.wall_ms < kUnhurriedMs ? SearchKnowledge::Training::never
+                                                         : SearchKnowledge::Training::if_needed) {}
 
 // Equal ids: one decision.
 std::string WorkloadSearch::query_id(size_t op, int kernel, const SymbolValues& dims) const {
@@ -104,7 +111,9 @@ bool WorkloadSearch::stored(const WorkloadTask& t) {
 ScheduledTask WorkloadSearch::estimate(const WorkloadTask& t) const {
   const SearchedOp& op = ops_[t.op];
   const double kernels = static_cast<double>(op.op->lowered().kernels.size());
-  const double least = roofline_us(work_at(op.op->graph(), t.dims), profile_, context_->target(), op.request.cold, op.request.threads) / kernels;
+  const double least =
+      roofline_us(work_at(op.op->graph(), t.dims), profile_, context_->target(), op.request.cold, op.request.threads) /
+      kernels;
   ScheduledTask out;
   out.weight = t.weight;
   out.expected_us = least / kDefaultShare;
@@ -172,10 +181,14 @@ void WorkloadSearch::search(size_t index, int measurements, double allowance_ms)
   found->rejected += t.outcome.rejected;
   t.outcome = std::move(*found);
   t.curve = t.outcome.curve;
-  t.verdict = !t.outcome.measured ? TaskVerdict::unmeasured : !task.pinned.empty() ? TaskVerdict::pinned : t.outcome.tie ? TaskVerdict::tie : TaskVerdict::won;
+  t.verdict = !t.outcome.measured    ? TaskVerdict::unmeasured
+              : !task.pinned.empty() ? TaskVerdict::pinned
+              : t.outcome.tie        ? TaskVerdict::tie
+                                     : TaskVerdict::won;
   if (t.outcome.measured) like = t.outcome.schedule;
   const int spent = std::max(t.outcome.measurements - scheduler_->slots(static_cast<int>(index)), 0);
-  scheduler_->tell(static_cast<int>(index), t.outcome.best_us, spent, took_ms, !t.outcome.measured || !task.pinned.empty() || t.outcome.exhausted);
+  scheduler_->tell(static_cast<int>(index), t.outcome.best_us, spent, took_ms,
+                   !t.outcome.measured || !task.pinned.empty() || t.outcome.exhausted);
 }
 
 void WorkloadSearch::run(double until_ms, const std::function<void(const WorkloadTask&, double)>& progress) {
@@ -204,7 +217,8 @@ void WorkloadSearch::run(double until_ms, const std::function<void(const Workloa
     if (cancelled() || left <= 0) break;
     const auto index = static_cast<size_t>(quantum->task);
     const bool first = scheduler_->slots(quantum->task) == 0;
-    const double allowance = std::max(kLeastMs, std::min(left, 2 * left / static_cast<double>(std::max<size_t>(open, 1))));
+    const double allowance =
+        std::max(kLeastMs, std::min(left, 2 * left / static_cast<double>(std::max<size_t>(open, 1))));
     search(index, scheduler_->slots(quantum->task) + quantum->measurements, allowance);
     open -= first && open > 0;
     if (cancelled()) break;

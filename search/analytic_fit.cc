@@ -1,5 +1,5 @@
-// Gauss-Newton on log(model) - log(measured): each step is a small non-negative least-squares problem, solved by coordinate descent on
-// its normal equations. See analytic_fit.h.
+// Gauss-Newton on log(model) - log(measured): each step is a small non-negative least-squares problem, solved by
+// coordinate descent on its normal equations. See analytic_fit.h.
 #include "search/analytic_fit.h"
 
 #include <algorithm>
@@ -40,14 +40,16 @@ double log_model(const Sample& s, const Coefficients& c, Coefficients* slope) {
   return std::log(us);
 }
 
-std::vector<Sample> samples_of(std::span<const TaskRecord> records, const ir::Target& target, const MachineRates& rates) {
+std::vector<Sample> samples_of(std::span<const TaskRecord> records, const ir::Target& target,
+                               const MachineRates& rates) {
   std::vector<Sample> out;
   for (const TaskRecord& record : records) {
     const Recipe* recipe = find_recipe(record.problem);
     const Featurizer featurizer(record.problem, target, rates, recipe);
     double best = 0;
     const auto usable = [&](const MeasuredRow& row) {
-      return row.outcome == OutcomeKind::timed && row.extra.empty() && recipe != nullptr && !row.recipe.empty() && row.us(record.problem.cold) > 0;
+      return row.outcome == OutcomeKind::timed && row.extra.empty() && recipe != nullptr && !row.recipe.empty() &&
+             row.us(record.problem.cold) > 0;
     };
     for (const MeasuredRow& row : record.rows) {
       if (usable(row) && (best == 0 || row.us(record.problem.cold) < best)) best = row.us(record.problem.cold);
@@ -56,7 +58,14 @@ std::vector<Sample> samples_of(std::span<const TaskRecord> records, const ir::Ta
       if (!usable(row)) continue;
       const AnalyticCost c = featurizer.of(row.knobs).cost;
       Sample s;
-      s.parts = {c.compute, c.l1, c.l2, c.l3, c.dram, c.calls * rates.call_us, c.tasks * rates.task_us, c.barriers * rates.barrier_us};
+      s.parts = {c.compute,
+                 c.l1,
+                 c.l2,
+                 c.l3,
+                 c.dram,
+                 c.calls * rates.call_us,
+                 c.tasks * rates.task_us,
+                 c.barriers * rates.barrier_us};
       s.us = row.us(record.problem.cold);
       // The fast end matters: what is ordered is there.
       s.weight = record.trust * (0.05 + std::pow(best / s.us, 2)) / static_cast<double>(record.rows.size());
@@ -118,7 +127,8 @@ MachineRates fit_rates(std::span<const TaskRecord> records, const ir::Target& ta
   for (int i = 0; i < kSteps; ++i) {
     const Coefficients full = step(samples, c);
     bool better = false;
-    for (double share = 1; share > 0.05 && !better; share /= 2) {  // the model bends: shorter steps where the line misleads
+    for (double share = 1; share > 0.05 && !better;
+         share /= 2) {  // the model bends: shorter steps where the line misleads
       Coefficients next;
       for (size_t j = 0; j < kCoefficients; ++j) next[j] = c[j] + share * (full[j] - c[j]);
       const double e = error_of(samples, next);

@@ -1,5 +1,5 @@
-// Refits the analytic stage's eight coefficients to measured times: non-negative least squares on the error of the logarithm, held near
-// the machine profile's. Pure and deterministic.
+// Refits the analytic stage's eight coefficients to measured times: non-negative least squares on the error of the
+// logarithm, held near the machine profile's. Pure and deterministic.
 #pragma once
 #include <span>
 
@@ -8,7 +8,8 @@
 
 namespace lathe::search {
 
-// `measured` unchanged if fewer than 32 rows of recipes' own configurations are timed. Only records of the machine itself belong here.
+// `measured` unchanged if fewer than 32 rows of recipes' own configurations are timed. Only records of the machine
+// itself belong here.
 MachineRates fit_rates(std::span<const TaskRecord> records, const ir::Target& target, const MachineRates& measured);
 
 }  // namespace lathe::search

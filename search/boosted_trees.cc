@@ -1,5 +1,6 @@
-// Training and prediction of boosted regression trees over histograms of at most 32 bins: weighted squared error, rows and columns
-// sampled per tree. One thread and a fixed order of sums: the same rows give the same bits. Text form: boosted_trees_text.cc.
+// Training and prediction of boosted regression trees over histograms of at most 32 bins: weighted squared error, rows
+// and columns sampled per tree. One thread and a fixed order of sums: the same rows give the same bits. Text form:
+// boosted_trees_text.cc.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -85,7 +86,8 @@ class TreeGrower {
     for (size_t r = 0; r < rows.size(); ++r) {
       for (size_t c = 0; c < used_.size(); ++c) {
         const float x = rows[r].x[static_cast<size_t>(used_[c])];
-        binned_[r * used_.size() + c] = static_cast<uint8_t>(std::lower_bound(cuts_[c].begin(), cuts_[c].end(), x) - cuts_[c].begin());
+        binned_[r * used_.size() + c] =
+            static_cast<uint8_t>(std::lower_bound(cuts_[c].begin(), cuts_[c].end(), x) - cuts_[c].begin());
       }
     }
   }
@@ -121,7 +123,8 @@ class TreeGrower {
     }
     columns_.resize(used_.size());
     std::iota(columns_.begin(), columns_.end(), 0);
-    const size_t wanted = std::clamp<size_t>(static_cast<size_t>(std::lround(p_.columns * static_cast<float>(used_.size()))), 1, used_.size());
+    const size_t wanted = std::clamp<size_t>(
+        static_cast<size_t>(std::lround(p_.columns * static_cast<float>(used_.size()))), 1, used_.size());
     for (size_t i = 0; i < wanted; ++i) std::swap(columns_[i], columns_[i + random_.below(used_.size() - i)]);
     columns_.resize(wanted);
     std::sort(columns_.begin(), columns_.end());
@@ -187,7 +190,8 @@ class TreeGrower {
         left.rows += bin.rows;
         if (left.rows < p_.min_leaf || bin.rows == 0) continue;
         if (all.rows - left.rows < p_.min_leaf) break;
-        const double gain = score(left.gradient, left.weight) + score(all.gradient - left.gradient, all.weight - left.weight) - whole;
+        const double gain =
+            score(left.gradient, left.weight) + score(all.gradient - left.gradient, all.weight - left.weight) - whole;
         if (gain > best.gain + 1e-9) best = {static_cast<int>(c), static_cast<int>(b), gain};
       }
     }
@@ -206,7 +210,8 @@ class TreeGrower {
     const int column = columns_[static_cast<size_t>(split.column)];
     const size_t middle = partition(first, last, column, split.bin);
     const int32_t left = static_cast<int32_t>(out.nodes_.size());
-    out.nodes_[static_cast<size_t>(node)] = {cuts_[static_cast<size_t>(column)][static_cast<size_t>(split.bin)], left, used_[static_cast<size_t>(column)]};
+    out.nodes_[static_cast<size_t>(node)] = {cuts_[static_cast<size_t>(column)][static_cast<size_t>(split.bin)], left,
+                                             used_[static_cast<size_t>(column)]};
     out.nodes_.resize(out.nodes_.size() + 2);
     split_bins_.resize(out.nodes_.size());
     split_bins_[static_cast<size_t>(node)] = {column, split.bin};
@@ -229,9 +234,11 @@ class TreeGrower {
       other[i].weight -= below[i].weight;
       other[i].rows -= below[i].rows;
     }
-    grow(out, left_is_smaller ? left : left + 1, left_is_smaller ? first : middle, left_is_smaller ? middle : last, depth + 1);
+    grow(out, left_is_smaller ? left : left + 1, left_is_smaller ? first : middle, left_is_smaller ? middle : last,
+         depth + 1);
     std::swap(histograms_[static_cast<size_t>(depth) + 1], other);
-    grow(out, left_is_smaller ? left + 1 : left, left_is_smaller ? middle : first, left_is_smaller ? last : middle, depth + 1);
+    grow(out, left_is_smaller ? left + 1 : left, left_is_smaller ? middle : first, left_is_smaller ? last : middle,
+         depth + 1);
     histograms_[static_cast<size_t>(depth)] = std::move(other);  // the storage
   }
 
@@ -267,7 +274,7 @@ class TreeGrower {
   std::vector<uint8_t> binned_;           // row by row
   std::vector<float> prediction_, gradient_;
   std::vector<uint32_t> order_, scratch_;
-  std::vector<int> columns_;              // of this tree
+  std::vector<int> columns_;  // of this tree
   std::vector<std::vector<Bin>> histograms_;
   std::vector<std::pair<int, int>> split_bins_;  // by node: used feature, bin
 };

@@ -1,4 +1,5 @@
-// Boosted trees as text and back, bit for bit. Whatever parses predicts without a fault: links go forward only, features exist.
+// Boosted trees as text and back, bit for bit. Whatever parses predicts without a fault: links go forward only,
+// features exist.
 #include <cmath>
 #include <iterator>
 
@@ -16,7 +17,8 @@ constexpr int64_t kMaxNodes = 1 << 20;
 std::string BoostedTrees::print() const {
   std::string out;
   auto it = std::back_inserter(out);
-  fmt::format_to(it, "trees 1\nfeatures {}\nseed {}\nrows {:016x}\nbase {}\nnodes {}\n", feature_hash(), seed_, digest_, base_, nodes_.size());
+  fmt::format_to(it, "trees 1\nfeatures {}\nseed {}\nrows {:016x}\nbase {}\nnodes {}\n", feature_hash(), seed_, digest_,
+                 base_, nodes_.size());
   for (const Node& n : nodes_) {
     if (n.feature < 0) {
       fmt::format_to(it, "{}\n", n.value);
@@ -33,7 +35,8 @@ std::string BoostedTrees::print() const {
 
 Result<BoostedTrees> BoostedTrees::parse(std::string_view text) {
   const size_t last = text.rfind("sum ");
-  if (last == std::string_view::npos || text.substr(last) != fmt::format("sum {:016x}\n", hash_text(text.substr(0, last)))) {
+  if (last == std::string_view::npos ||
+      text.substr(last) != fmt::format("sum {:016x}\n", hash_text(text.substr(0, last)))) {
     return invalid("trees: the checksum is wrong");
   }
   BoostedTrees t;

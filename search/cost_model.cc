@@ -1,4 +1,5 @@
-// The model of a family: training rows from history, the trust rule, and the residual of the task at hand. See cost_model.h.
+// The model of a family: training rows from history, the trust rule, and the residual of the task at hand. See
+// cost_model.h.
 #include "search/cost_model.h"
 
 #include <algorithm>
@@ -30,7 +31,8 @@ bool older(const std::string& origin, const Recipe* recipe) {
 }
 
 // The scheduled kernel of a row; of its recipe's part alone if `extra` is false. Null if it is refused by now.
-std::optional<ir::Kernel> scheduled(const Problem& problem, const ir::Target& target, const Recipe* recipe, const MeasuredRow& row, bool extra) {
+std::optional<ir::Kernel> scheduled(const Problem& problem, const ir::Target& target, const Recipe* recipe,
+                                    const MeasuredRow& row, bool extra) {
   Schedule s;
   s.family = problem.kernel.family;
   if (recipe != nullptr) {
@@ -82,7 +84,8 @@ class RowFeatures {
 };
 
 bool failed(OutcomeKind kind) {
-  return kind == OutcomeKind::wrong || kind == OutcomeKind::refused || kind == OutcomeKind::crashed || kind == OutcomeKind::hung;
+  return kind == OutcomeKind::wrong || kind == OutcomeKind::refused || kind == OutcomeKind::crashed ||
+         kind == OutcomeKind::hung;
 }
 
 }  // namespace
@@ -92,7 +95,8 @@ float label_of(double best, double own) {
   return std::clamp(static_cast<float>(std::log2(best / own)), kLabelClip, 0.0f);
 }
 
-std::vector<TrainRow> training_rows(std::span<const TaskRecord> records, const ir::Target& target, const MachineRates& rates) {
+std::vector<TrainRow> training_rows(std::span<const TaskRecord> records, const ir::Target& target,
+                                    const MachineRates& rates) {
   std::vector<std::vector<double>> times;
   std::map<std::string, double> best;
   std::vector<std::string> names;
@@ -115,14 +119,17 @@ std::vector<TrainRow> training_rows(std::span<const TaskRecord> records, const i
       const std::optional<Features> x = features.of(row);
       if (!x) continue;
       const double share = slow ? 0 : best[names[i]] / times[i][j];
-      const double trust = record.trust * (older(row.recipe, recipe_named(row.recipe, record.problem)) ? kOlderRecipe : 1);
-      out.push_back({*x, slow ? kLabelClip : label_of(best[names[i]], times[i][j]), static_cast<float>(trust * (0.2 + share))});
+      const double trust =
+          record.trust * (older(row.recipe, recipe_named(row.recipe, record.problem)) ? kOlderRecipe : 1);
+      out.push_back(
+          {*x, slow ? kLabelClip : label_of(best[names[i]], times[i][j]), static_cast<float>(trust * (0.2 + share))});
     }
   }
   return out;
 }
 
-CostModel train_model(std::span<const TaskRecord> records, const ir::Target& target, const MachineRates& rates, uint64_t seed) {
+CostModel train_model(std::span<const TaskRecord> records, const ir::Target& target, const MachineRates& rates,
+                      uint64_t seed) {
   ModelSource source;
   std::set<std::string> tasks, local;
   for (const TaskRecord& r : records) {

@@ -1,5 +1,5 @@
-// Stage B of the cost model: own gradient-boosted trees over Features, trained from history, and an online residual on one task's own
-// measurements. Deterministic: same rows, same seed, same bits. Values; predict is thread-safe.
+// Stage B of the cost model: own gradient-boosted trees over Features, trained from history, and an online residual on
+// one task's own measurements. Deterministic: same rows, same seed, same bits. Values; predict is thread-safe.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -17,7 +17,7 @@ constexpr float kLabelClip = -5.6f;
 
 struct TrainRow {
   Features x;
-  float label = 0;    // log2(best of its task / own time), 0 best, clipped at kLabelClip
+  float label = 0;  // log2(best of its task / own time), 0 best, clipped at kLabelClip
   float weight = 1;
 };
 
@@ -34,7 +34,8 @@ class BoostedTrees {
   float predict(const Features& x) const;
   bool empty() const { return roots_.empty(); }
   uint64_t digest() const { return digest_; }  // of the rows it was trained on
-  // Format, hash of features.def, seed, digest of rows, trees, checksum. parse: INVALID says what; a features.def of another hash is INVALID too.
+  // Format, hash of features.def, seed, digest of rows, trees, checksum. parse: INVALID says what; a features.def of
+  // another hash is INVALID too.
   std::string print() const;
   static ir::Result<BoostedTrees> parse(std::string_view text);
 
@@ -48,7 +49,7 @@ class BoostedTrees {
   };
   float base_ = 0;
   uint64_t digest_ = 0, seed_ = 0;
-  std::vector<Node> nodes_;      // parents before children
+  std::vector<Node> nodes_;  // parents before children
   std::vector<int32_t> roots_;
 };
 
@@ -58,19 +59,23 @@ struct ModelSource {
   int rows = 0;
 };
 
-// The model of one family: trees where history carries them (>= 5 tasks and >= 300 rows: the trust rule), with the residual of the task at
-// hand on top (counts from 8 rows).
+// The model of one family: trees where history carries them (>= 5 tasks and >= 300 rows: the trust rule), with the
+// residual of the task at hand on top (counts from 8 rows).
 class CostModel {
  public:
   CostModel() = default;
   explicit CostModel(BoostedTrees base, ModelSource source = {}) : base_(std::move(base)), source_(source) {}
   bool trusted() const { return !base_.empty(); }
-  // Whether the model may name the first pick after the default: not before three tasks were measured here. Until then it makes shortlists.
+  // Whether the model may name the first pick after the default: not before three tasks were measured here. Until then
+  // it makes shortlists.
   bool may_lead() const { return trusted() && source_.local_tasks >= 3; }
   const ModelSource& source() const { return source_; }
-  struct Score { double score = 0, sigma = 0; };  // score: higher is faster, log2 of the share of the best
+  struct Score {
+    double score = 0, sigma = 0;
+  };  // score: higher is faster, log2 of the share of the best
   Score score(const Features& x) const;
-  // Refits the residual on the measurements of the task so far (score labels against the best of them); at most 64 rows count: the last.
+  // Refits the residual on the measurements of the task so far (score labels against the best of them); at most 64 rows
+  // count: the last.
   void adapt(std::span<const TrainRow> measured, uint64_t seed);
   void forget() { residual_.clear(); }
   const BoostedTrees& base() const { return base_; }
@@ -84,10 +89,12 @@ class CostModel {
 // The label of a time; best and own in the same unit.
 float label_of(double best, double own);
 
-// Rows of all records, features recomputed; records of one task and environment share their best. Trust multiplies the weight
-// 0.2 + share of the best; failures count as slow, duplicates and discarded rows not at all.
-std::vector<TrainRow> training_rows(std::span<const TaskRecord> records, const ir::Target& target, const MachineRates& rates);
+// Rows of all records, features recomputed; records of one task and environment share their best. Trust multiplies the
+// weight 0.2 + share of the best; failures count as slow, duplicates and discarded rows not at all.
+std::vector<TrainRow> training_rows(std::span<const TaskRecord> records, const ir::Target& target,
+                                    const MachineRates& rates);
 // Applies the trust rule: an untrusted model if there is too little.
-CostModel train_model(std::span<const TaskRecord> records, const ir::Target& target, const MachineRates& rates, uint64_t seed);
+CostModel train_model(std::span<const TaskRecord> records, const ir::Target& target, const MachineRates& rates,
+                      uint64_t seed);
 
 }  // namespace lathe::search

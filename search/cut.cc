@@ -1,4 +1,5 @@
-// cut: where a scheduled Kernel falls into nest and leaves (docs/ir.md, "Cut"). What a leaf may hold is leaf_form's affair.
+// cut: where a scheduled Kernel falls into nest and leaves (docs/ir.md, "Cut"). What a leaf may hold is leaf_form's
+// affair.
 //
 //   cut(list) = one call                      if the list is in leaf form
 //             = cut(group), cut(group), ...    groups of siblings that share registers

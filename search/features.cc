@@ -31,8 +31,10 @@ struct Traffic {
 };
 
 Traffic traffic_of(const Structure& s, const ir::Target& t) {
-  return {{traffic(s, static_cast<double>(t.vector_registers) * t.lanes * 4, 0), traffic(s, kUsable * static_cast<double>(t.l1_bytes), kLine),
-           traffic(s, kUsable * static_cast<double>(t.l2_bytes), kLine), traffic(s, kUsable * static_cast<double>(t.l3_bytes), kLine)}};
+  return {{traffic(s, static_cast<double>(t.vector_registers) * t.lanes * 4, 0),
+           traffic(s, kUsable * static_cast<double>(t.l1_bytes), kLine),
+           traffic(s, kUsable * static_cast<double>(t.l2_bytes), kLine),
+           traffic(s, kUsable * static_cast<double>(t.l3_bytes), kLine)}};
 }
 
 AnalyticCost cost_of(const Structure& s, const Traffic& traffic, const ProblemFacts& facts, const MachineRates& r) {
@@ -57,7 +59,8 @@ struct Tiling {
 };
 Tiling tiling_of(const Structure& s, const ProblemFacts& facts) {
   const auto cut = [](double piece, double whole) { return piece > 0 && piece < whole ? piece : std::max(whole, 1.0); };
-  const double rows = std::max(facts.naive.rows, 1.0), columns = std::max(facts.naive.columns, 1.0), depth = std::max(facts.naive.depth, 1.0);
+  const double rows = std::max(facts.naive.rows, 1.0), columns = std::max(facts.naive.columns, 1.0),
+               depth = std::max(facts.naive.depth, 1.0);
   Tiling t{};
   t.rows = cut(s.tile_rows, rows);
   t.columns = cut(s.block_columns, columns);
@@ -114,7 +117,8 @@ double AnalyticCost::total() const {
   return std::max(compute, memory) + kExposed * std::min(compute, memory) + overhead;
 }
 
-Featurizer::Featurizer(const Problem& problem, const ir::Target& target, const MachineRates& rates, const Recipe* recipe)
+Featurizer::Featurizer(const Problem& problem, const ir::Target& target, const MachineRates& rates,
+                       const Recipe* recipe)
     : problem_(problem), target_(target), rates_(rates), recipe_(recipe), facts_(facts_of(problem)) {}
 
 Featurizer::Result Featurizer::of(const Knobs& knobs) const {
@@ -170,7 +174,8 @@ Featurizer::Result Featurizer::of(const Structure& s, std::span<const int64_t> o
   set(Feature::k_register_pressure, s.registers / target_.vector_registers);
   set(Feature::k_latency_cover, s.tile_rows * s.tile_vectors * s.unroll / 8);
   const double parts[] = {c.compute, c.l1, c.l2, c.l3, c.dram, c.overhead};
-  set(Feature::k_bottleneck, static_cast<double>(std::max_element(std::begin(parts), std::end(parts)) - std::begin(parts)));
+  set(Feature::k_bottleneck,
+      static_cast<double>(std::max_element(std::begin(parts), std::end(parts)) - std::begin(parts)));
 
   double compulsory[3] = {1, 1, 1};
   for (const Structure::Buffer& b : s.buffers) {
@@ -183,7 +188,8 @@ Featurizer::Result Featurizer::of(const Structure& s, std::span<const int64_t> o
       if (operand >= 0) moved[operand] += bytes.bytes[static_cast<size_t>(level)][b];
     }
     for (int o = 0; o < 3; ++o) {
-      r.x[static_cast<size_t>(Feature::k_a_l1) + static_cast<size_t>(3 * (level - 1) + o)] = logged(moved[o] / compulsory[o]);
+      r.x[static_cast<size_t>(Feature::k_a_l1) + static_cast<size_t>(3 * (level - 1) + o)] =
+          logged(moved[o] / compulsory[o]);
     }
   }
   log(Feature::k_set_l1, set_inside(s, Axis::rows) / static_cast<double>(target_.l1_bytes));
@@ -229,11 +235,13 @@ Featurizer::Result Featurizer::of(const Structure& s, std::span<const int64_t> o
   return r;
 }
 
-Features features(const Problem& problem, const ir::Target& target, const MachineRates& rates, const Recipe* recipe, const Knobs& knobs) {
+Features features(const Problem& problem, const ir::Target& target, const MachineRates& rates, const Recipe* recipe,
+                  const Knobs& knobs) {
   return Featurizer(problem, target, rates, recipe).of(knobs).x;
 }
 
-double analytic_us(const Problem& problem, const ir::Target& target, const MachineRates& rates, const Recipe* recipe, const Knobs& knobs) {
+double analytic_us(const Problem& problem, const ir::Target& target, const MachineRates& rates, const Recipe* recipe,
+                   const Knobs& knobs) {
   return Featurizer(problem, target, rates, recipe).of(knobs).us;
 }
 

@@ -1,5 +1,5 @@
-// What the cost model sees of a candidate: the numbers of features.def (docs/search.md), log2(1 + x) unless a ratio; and the analytic
-// stage, which is one of them. Pure and thread-safe; microseconds each, no replay.
+// What the cost model sees of a candidate: the numbers of features.def (docs/search.md), log2(1 + x) unless a ratio;
+// and the analytic stage, which is one of them. Pure and thread-safe; microseconds each, no replay.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -26,7 +26,8 @@ const std::array<FeatureInfo, kFeatures>& feature_table();
 // Of ids and groups, in order: models trained on other features do not load. 16 hex digits.
 std::string feature_hash();
 
-// Measured once per machine (runtime's machine profile fills it). GB/s of one thread, GFLOP/s of one thread, microseconds.
+// Measured once per machine (runtime's machine profile fills it). GB/s of one thread, GFLOP/s of one thread,
+// microseconds.
 struct MachineRates {
   double flops = 100, l1 = 400, l2 = 150, l3 = 60, dram = 20;
   double call_us = 0.05, task_us = 0.3, barrier_us = 2;
@@ -56,7 +57,8 @@ class Featurizer {
   Result of(const Knobs& knobs) const;
   // A scheduled kernel, whatever made it.
   Result of(const ir::Kernel& scheduled) const;
-  // The recipe's configuration with moves appended: of(knobs), plus what the moves changed between the two scheduled kernels.
+  // The recipe's configuration with moves appended: of(knobs), plus what the moves changed between the two scheduled
+  // kernels.
   Result of(const Knobs& knobs, const ir::Kernel& without, const ir::Kernel& with) const;
   const Problem& problem() const { return problem_; }
   const ProblemFacts& facts() const { return facts_; }
@@ -71,8 +73,10 @@ class Featurizer {
 };
 
 // For one candidate; many of a problem go through a Featurizer.
-Features features(const Problem& problem, const ir::Target& target, const MachineRates& rates, const Recipe* recipe, const Knobs& knobs);
+Features features(const Problem& problem, const ir::Target& target, const MachineRates& rates, const Recipe* recipe,
+                  const Knobs& knobs);
 // Stage A: max(compute, memory) + 0.3 min(compute, memory) + overhead, microseconds; the same traffic as the features.
-double analytic_us(const Problem& problem, const ir::Target& target, const MachineRates& rates, const Recipe* recipe, const Knobs& knobs);
+double analytic_us(const Problem& problem, const ir::Target& target, const MachineRates& rates, const Recipe* recipe,
+                   const Knobs& knobs);
 
 }  // namespace lathe::search

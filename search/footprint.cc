@@ -12,8 +12,7 @@ static bool uses_any(const Expr& e, const std::vector<std::string>& iters) {
   return std::any_of(iters.begin(), iters.end(), [&](const std::string& i) { return uses(e, i); });
 }
 
-static bool add_linear(const Expr& e, int64_t factor, const std::vector<std::string>& iters,
-                       LinearIndex& out) {
+static bool add_linear(const Expr& e, int64_t factor, const std::vector<std::string>& iters, LinearIndex& out) {
   if (!uses_any(e, iters)) {
     const Expr scaled = factor == 1 ? e : e * Expr(factor);
     out.base = out.base ? out.base + scaled : scaled;
@@ -30,18 +29,14 @@ static bool add_linear(const Expr& e, int64_t factor, const std::vector<std::str
       out.terms.emplace_back(e->name, factor);
       return true;
     case Op::k_add:
-      return add_linear(e->args[0], factor, iters, out) &&
-             add_linear(e->args[1], factor, iters, out);
+      return add_linear(e->args[0], factor, iters, out) && add_linear(e->args[1], factor, iters, out);
     case Op::k_sub:
-      return add_linear(e->args[0], factor, iters, out) &&
-             add_linear(e->args[1], -factor, iters, out);
+      return add_linear(e->args[0], factor, iters, out) && add_linear(e->args[1], -factor, iters, out);
     case Op::k_neg:
       return add_linear(e->args[0], -factor, iters, out);
     case Op::k_mul:
-      if (is_const_int(e->args[0]))
-        return add_linear(e->args[1], factor * e->args[0]->ival, iters, out);
-      if (is_const_int(e->args[1]))
-        return add_linear(e->args[0], factor * e->args[1]->ival, iters, out);
+      if (is_const_int(e->args[0])) return add_linear(e->args[1], factor * e->args[0]->ival, iters, out);
+      if (is_const_int(e->args[1])) return add_linear(e->args[0], factor * e->args[1]->ival, iters, out);
       return false;
     default:
       return false;
@@ -93,8 +88,7 @@ Expr folded_extent(const Term& o, const Term& i, const Ranges& ranges) {
     const Interval bound = interval(o.extent, ranges);
     if (bound.hi > 0 && bound.hi < INT64_MAX / tile) {
       const Expr capped = simplify(ir::min(Expr(bound.hi * tile), e), ranges);
-      if (equal(simplify(ceildiv(capped, Expr(tile)), ranges), simplify(o.extent, ranges)))
-        return capped;
+      if (equal(simplify(ceildiv(capped, Expr(tile)), ranges), simplify(o.extent, ranges))) return capped;
     }
   }
   return {};
@@ -102,8 +96,7 @@ Expr folded_extent(const Term& o, const Term& i, const Ranges& ranges) {
 
 // Innermost tiles first: their extents are written in terms of the outer ones.
 void fold_tiles(std::vector<Term>& terms, const Ranges& ranges) {
-  std::stable_sort(terms.begin(), terms.end(),
-                   [](const Term& a, const Term& b) { return a.coeff < b.coeff; });
+  std::stable_sort(terms.begin(), terms.end(), [](const Term& a, const Term& b) { return a.coeff < b.coeff; });
   for (bool changed = true; changed;) {
     changed = false;
     for (size_t i = 0; i < terms.size() && !changed; ++i) {
@@ -118,9 +111,7 @@ void fold_tiles(std::vector<Term>& terms, const Ranges& ranges) {
   }
 }
 
-DimRange whole_dim(const Buffer& buffer, size_t d) {
-  return {Expr(0), buffer.dims[d], true, false, true, {}};
-}
+DimRange whole_dim(const Buffer& buffer, size_t d) { return {Expr(0), buffer.dims[d], true, false, true, {}}; }
 }  // namespace
 
 TilePair merged_extent(const std::string& outer, const Expr& outer_extent, const Expr& inner_extent,
@@ -134,8 +125,7 @@ TilePair merged_extent(const std::string& outer, const Expr& outer_extent, const
   return {folded_extent({outer, *tile, outer_extent}, {{}, 1, inner_extent}, ranges), *tile};
 }
 
-std::vector<DimRange> footprint(const Kernel& kernel, const Access& access, size_t fixed,
-                                const Ranges& outer_ranges) {
+std::vector<DimRange> footprint(const Kernel& kernel, const Access& access, size_t fixed, const Ranges& outer_ranges) {
   const Buffer& buffer = *kernel.find_buffer(access.buffer);
   std::vector<std::string> iters;
   Ranges ranges = outer_ranges;
@@ -161,8 +151,7 @@ std::vector<DimRange> footprint(const Kernel& kernel, const Access& access, size
     }
     range.varies = !terms.empty();
     fold_tiles(terms, ranges);
-    range.exact = terms.empty() ||
-                  (terms.size() == 1 && terms[0].coeff == 1 && !uses_any(terms[0].extent, iters));
+    range.exact = terms.empty() || (terms.size() == 1 && terms[0].coeff == 1 && !uses_any(terms[0].extent, iters));
     range.base = linear->base;
     range.extent = Expr(1);
     if (terms.size() == 1 && terms[0].coeff == 1) range.extent = Expr(0);
@@ -217,8 +206,8 @@ static void widen(DimRange& a, const DimRange& b, const Expr& dim, const Ranges&
   a.extent = simplify(equal(end_a, end_b) ? end_a : ir::max(end_a, end_b), ranges);
 }
 
-std::vector<DimRange> footprint(const Kernel& kernel, const std::vector<const Access*>& accesses,
-                                size_t fixed, const Ranges& ranges) {
+std::vector<DimRange> footprint(const Kernel& kernel, const std::vector<const Access*>& accesses, size_t fixed,
+                                const Ranges& ranges) {
   std::vector<DimRange> box;
   for (const Access* access : accesses) {
     std::vector<DimRange> next = footprint(kernel, *access, fixed, ranges);
@@ -226,8 +215,7 @@ std::vector<DimRange> footprint(const Kernel& kernel, const std::vector<const Ac
       box = std::move(next);
       continue;
     }
-    for (size_t d = 0; d < box.size(); ++d)
-      widen(box[d], next[d], kernel.find_buffer(access->buffer)->dims[d], ranges);
+    for (size_t d = 0; d < box.size(); ++d) widen(box[d], next[d], kernel.find_buffer(access->buffer)->dims[d], ranges);
   }
   return box;
 }
@@ -241,19 +229,15 @@ Expr storage_size(const DimRange& range, const Expr& dim, const Ranges& ranges, 
   const Interval bound = interval(range.extent, ranges);
   if (bound.lo == bound.hi && bound.lo >= 0) return Expr(bound.hi);
   if (!constant && bound.lo >= 0 && free_of_iterators(range.extent)) return range.extent;
-  if (bound.hi != INT64_MAX && bound.hi >= 0 && (constant || !free_of_iterators(range.extent)))
-    return Expr(bound.hi);
+  if (bound.hi != INT64_MAX && bound.hi >= 0 && (constant || !free_of_iterators(range.extent))) return Expr(bound.hi);
   return constant ? Expr() : dim;
 }
 
 bool surely_le(const Expr& a, const Expr& b, const Ranges& ranges) {
   if (equal(a, b) || proves_le(a, b, ranges)) return true;
-  if (a->op == Op::k_min)
-    return surely_le(a->args[0], b, ranges) || surely_le(a->args[1], b, ranges);
-  if (a->op == Op::k_max)
-    return surely_le(a->args[0], b, ranges) && surely_le(a->args[1], b, ranges);
-  if (b->op == Op::k_min)
-    return surely_le(a, b->args[0], ranges) && surely_le(a, b->args[1], ranges);
+  if (a->op == Op::k_min) return surely_le(a->args[0], b, ranges) || surely_le(a->args[1], b, ranges);
+  if (a->op == Op::k_max) return surely_le(a->args[0], b, ranges) && surely_le(a->args[1], b, ranges);
+  if (b->op == Op::k_min) return surely_le(a, b->args[0], ranges) && surely_le(a, b->args[1], ranges);
   // min and max under a sum: move the rest of the sum inside.
   if (a->op != Op::k_add && a->op != Op::k_sub) return false;
   const Expr &x = a->args[0], &y = a->args[1];
@@ -262,8 +246,7 @@ bool surely_le(const Expr& a, const Expr& b, const Ranges& ranges) {
     const Expr p = make(a->op, {x->args[0], y}), q = make(a->op, {x->args[1], y});
     return surely_le(make(x->op, {p, q}), b, ranges);
   }
-  if (a->op == Op::k_add && is_choice(y))
-    return surely_le(make(y->op, {x + y->args[0], x + y->args[1]}), b, ranges);
+  if (a->op == Op::k_add && is_choice(y)) return surely_le(make(y->op, {x + y->args[0], x + y->args[1]}), b, ranges);
   return false;
 }
 
@@ -275,14 +258,13 @@ std::vector<Expr> Staged::rebase(const std::vector<Expr>& index) const {
   return out;
 }
 
-Staged stage_box(const Kernel& kernel, const Buffer& buffer,
-                 const std::vector<const Access*>& accesses, size_t fixed, const Ranges& ranges) {
+Staged stage_box(const Kernel& kernel, const Buffer& buffer, const std::vector<const Access*>& accesses, size_t fixed,
+                 const Ranges& ranges) {
   Staged staged{footprint(kernel, accesses, fixed, ranges), {}};
   for (size_t d = 0; d < staged.box.size(); ++d) {
     DimRange& r = staged.box[d];
-    const bool inside =
-        r.whole || (surely_le(Expr(0), r.base, ranges) &&
-                    surely_le(simplify(r.base + r.extent, ranges), buffer.dims[d], ranges));
+    const bool inside = r.whole || (surely_le(Expr(0), r.base, ranges) &&
+                                    surely_le(simplify(r.base + r.extent, ranges), buffer.dims[d], ranges));
     if (!inside) r = {Expr(0), buffer.dims[d], true, false, true, r.role};
     staged.kept.push_back(r.varies || !is_const_int(r.extent, 1));
   }
@@ -291,12 +273,12 @@ Staged stage_box(const Kernel& kernel, const Buffer& buffer,
 
 bool covers(const Kernel& kernel, const Access& writes, const Access& reads, size_t fixed) {
   const bool side_by_side = writes.scopes.size() == fixed && reads.scopes.size() == fixed;
-  if (side_by_side && std::equal(writes.index.begin(), writes.index.end(), reads.index.begin(), reads.index.end(), equal)) return true;
-  ScopePath common(writes.scopes.begin(),
-                   writes.scopes.begin() + static_cast<std::ptrdiff_t>(fixed));
+  if (side_by_side &&
+      std::equal(writes.index.begin(), writes.index.end(), reads.index.begin(), reads.index.end(), equal))
+    return true;
+  ScopePath common(writes.scopes.begin(), writes.scopes.begin() + static_cast<std::ptrdiff_t>(fixed));
   const Ranges ranges = ranges_at(kernel, common);
-  const std::vector<DimRange> w = footprint(kernel, writes, fixed, ranges),
-                              r = footprint(kernel, reads, fixed, ranges);
+  const std::vector<DimRange> w = footprint(kernel, writes, fixed, ranges), r = footprint(kernel, reads, fixed, ranges);
   // A write loop that does not index the target must run at least once; one that indexes two
   // dimensions writes a diagonal.
   for (size_t i = fixed; i < writes.scopes.size(); ++i) {
@@ -313,8 +295,7 @@ bool covers(const Kernel& kernel, const Access& writes, const Access& reads, siz
     const bool same = equal(w[d].base, r[d].base) && equal(w[d].extent, r[d].extent);
     if (same) continue;
     if (!surely_le(w[d].base, r[d].base, ranges)) return false;
-    if (!surely_le(simplify(r[d].base + r[d].extent, ranges),
-                   simplify(w[d].base + w[d].extent, ranges), ranges))
+    if (!surely_le(simplify(r[d].base + r[d].extent, ranges), simplify(w[d].base + w[d].extent, ranges), ranges))
       return false;
   }
   return true;

@@ -24,8 +24,8 @@ struct TilePair {
   ir::Expr extent;
   int64_t tile = 0;
 };
-TilePair merged_extent(const std::string& outer, const ir::Expr& outer_extent,
-                       const ir::Expr& inner_extent, const ir::Ranges& ranges);
+TilePair merged_extent(const std::string& outer, const ir::Expr& outer_extent, const ir::Expr& inner_extent,
+                       const ir::Ranges& ranges);
 
 struct DimRange {
   ir::Expr base, extent;
@@ -39,13 +39,11 @@ struct DimRange {
 std::vector<DimRange> footprint(const ir::Kernel& kernel, const ir::Access& access, size_t fixed,
                                 const ir::Ranges& ranges);
 // The box around all accesses of one buffer.
-std::vector<DimRange> footprint(const ir::Kernel& kernel,
-                                const std::vector<const ir::Access*>& accesses, size_t fixed,
+std::vector<DimRange> footprint(const ir::Kernel& kernel, const std::vector<const ir::Access*>& accesses, size_t fixed,
                                 const ir::Ranges& ranges);
 // The size of a buffer that holds the range, of a dimension `dim`: free of iterators (constant if
 // asked for) and not negative. Null if none is known.
-ir::Expr storage_size(const DimRange& range, const ir::Expr& dim, const ir::Ranges& ranges,
-                      bool constant);
+ir::Expr storage_size(const DimRange& range, const ir::Expr& dim, const ir::Ranges& ranges, bool constant);
 // What a temporary for a box of a buffer's cells holds, one entry per dimension of the buffer; a
 // dimension of one cell is left out of it.
 struct Staged {
@@ -54,14 +52,12 @@ struct Staged {
   std::vector<ir::Expr> rebase(const std::vector<ir::Expr>& index) const;
 };
 // The box of cells, cut back to whole dimensions where it cannot be shown to lie inside the buffer.
-Staged stage_box(const ir::Kernel& kernel, const ir::Buffer& buffer,
-                 const std::vector<const ir::Access*>& accesses, size_t fixed,
-                 const ir::Ranges& ranges);
+Staged stage_box(const ir::Kernel& kernel, const ir::Buffer& buffer, const std::vector<const ir::Access*>& accesses,
+                 size_t fixed, const ir::Ranges& ranges);
 // a <= b, looking through min on the left and max on the right.
 bool surely_le(const ir::Expr& a, const ir::Expr& b, const ir::Ranges& ranges);
 // Is every cell `reads` may touch certainly written by `writes`, in one iteration of their first
 // `fixed` common scopes?
-bool covers(const ir::Kernel& kernel, const ir::Access& writes, const ir::Access& reads,
-            size_t fixed);
+bool covers(const ir::Kernel& kernel, const ir::Access& writes, const ir::Access& reads, size_t fixed);
 
 }  // namespace lathe::search

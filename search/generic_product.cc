@@ -81,11 +81,13 @@ bool bring_in_order(Attempts& a, const ProductSite& p) {
   m = find_scope(a.kernel(), p.m);
   n = find_scope(a.kernel(), p.n);
   if (m->body.size() != 1 || m->body[0].iter != p.n) return false;
-  return std::any_of(n->body.begin(), n->body.end(), [&](const Stmt& s) { return s.kind == Stmt::Kind::scope && s.iter == p.k; });
+  return std::any_of(n->body.begin(), n->body.end(),
+                     [&](const Stmt& s) { return s.kind == Stmt::Kind::scope && s.iter == p.k; });
 }
 
 // The scope's body in pieces around scope `k`: the names of the pieces in order, the one with k last in *with_k.
-bool split_around(Attempts& a, const std::string& scope, const std::string& child, std::vector<std::string>& pieces, std::string& with_k) {
+bool split_around(Attempts& a, const std::string& scope, const std::string& child, std::vector<std::string>& pieces,
+                  std::string& with_k) {
   with_k = scope;
   const Stmt* s = find_scope(a.kernel(), scope);
   size_t at = 0;
@@ -104,7 +106,8 @@ bool split_around(Attempts& a, const std::string& scope, const std::string& chil
   return true;
 }
 
-// The panels of a constant are laid out one after the other; an operand whose k is adjacent goes through squares into scratch.
+// The panels of a constant are laid out one after the other; an operand whose k is adjacent goes through squares into
+// scratch.
 void prepare_panels(Attempts& a, const ProductSite& p, const std::string& panel, int64_t width) {
   const Buffer b = *a.kernel().find_buffer(p.factor);
   const int last = static_cast<int>(b.dims.size()) - 1;
@@ -117,11 +120,14 @@ void prepare_panels(Attempts& a, const ProductSite& p, const std::string& panel,
     }
     return;
   }
-  const bool k_adjacent = b.strides.empty() ? p.factor_k == last : is_const_int(b.strides[static_cast<size_t>(p.factor_k)], 1);
+  const bool k_adjacent =
+      b.strides.empty() ? p.factor_k == last : is_const_int(b.strides[static_cast<size_t>(p.factor_k)], 1);
   if (!k_adjacent) return;
   Attempts trial = a;
   const std::string name = Names(a.kernel()).fresh("panel");
-  if (!trial.move("create_temporary {} {} at={}", p.factor, name, panel) || !trial.move("move_to_stack {} {}", name, panel)) return;
+  if (!trial.move("create_temporary {} {} at={}", p.factor, name, panel) ||
+      !trial.move("move_to_stack {} {}", name, panel))
+    return;
   if (p.factor_n < p.factor_k) trial.move("swap_dims {} 0 1", name);
   if (trial.move("tensorize {}_0 transpose", name)) a = std::move(trial);
 }
@@ -156,7 +162,8 @@ bool block_product(Attempts& a, const ProductSite& p, const GenericPlan& plan, c
   std::vector<std::pair<std::string, std::string>> pairs;  // rows, columns of everything in the block
   for (const Stmt& child : find_scope(a.kernel(), m0)->body) {
     const Stmt& s = child.iter == p.k && child.kind == Stmt::Kind::scope ? child.body[0] : child;
-    if (s.kind == Stmt::Kind::scope && s.body.size() == 1 && s.body[0].kind == Stmt::Kind::scope) pairs.emplace_back(s.iter, s.body[0].iter);
+    if (s.kind == Stmt::Kind::scope && s.body.size() == 1 && s.body[0].kind == Stmt::Kind::scope)
+      pairs.emplace_back(s.iter, s.body[0].iter);
   }
   for (const auto& [row, column] : pairs) {
     if (!vectorize_block(a, row, column, target.lanes)) return false;
@@ -170,7 +177,8 @@ std::vector<ProductSite> find_products(const Kernel& kernel) {
   for (const Access& a : collect_accesses(kernel.body)) {
     if (!a.write || !a.stmt || a.stmt->kind != Stmt::Kind::assign || a.stmt->op != AssignOp::add) continue;
     const Stmt& s = *a.stmt;
-    const bool product = s.value->op == Op::k_mul && s.value->args[0]->op == Op::k_load && s.value->args[1]->op == Op::k_load;
+    const bool product =
+        s.value->op == Op::k_mul && s.value->args[0]->op == Op::k_load && s.value->args[1]->op == Op::k_load;
     ProductSite site;
     if (product && fill_site(s, a.scopes, site)) out.push_back(std::move(site));
   }

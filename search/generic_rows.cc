@@ -1,6 +1,7 @@
 // The general passes about rows that are walked several times: see generic_rules.h.
 //
-//   for i: { for a: S } { for b: T }   ->   S of row 0;  for i < N - 1: for b: { S of row i + 1 | T of row i };  T of row N - 1
+//   for i: { for a: S } { for b: T }
+//   ->  S of row 0;  for i < N - 1: for b: { S of row i + 1 | T of row i };  T of row N - 1
 #include <algorithm>
 
 #include "search/generic_rules.h"
@@ -47,7 +48,8 @@ void overlap_rows(Attempts& a) {
     if (first == body.end() || std::none_of(first + 1, body.end(), is_pass)) continue;
     const std::string pass = first->iter;
     Attempts trial = a;
-    if (trial.move("pipeline {} after={}", row, first - body.begin()) && join_with_next(trial, row, pass)) a = std::move(trial);
+    if (trial.move("pipeline {} after={}", row, first - body.begin()) && join_with_next(trial, row, pass))
+      a = std::move(trial);
   }
 }
 

@@ -74,7 +74,8 @@ int unit_dim(const Buffer& b) {
   return b.layout.empty() ? static_cast<int>(b.dims.size()) - 1 : b.layout.back().dim;
 }
 
-bool steps_by_one(const Kernel& kernel, const std::string& buffer, const std::vector<Expr>& index, const std::string& iter) {
+bool steps_by_one(const Kernel& kernel, const std::string& buffer, const std::vector<Expr>& index,
+                  const std::string& iter) {
   const Buffer& b = *kernel.find_buffer(buffer);
   const int unit = unit_dim(b);
   for (size_t d = 0; d < index.size(); ++d) {
@@ -105,7 +106,8 @@ std::vector<std::string> perfect_nest(const Kernel& kernel, const std::string& i
   for (bool found = true; found;) {
     found = false;
     for_each_stmt(kernel.body, [&](const Stmt& s) {
-      const bool around = is_plain_scope(s) && s.body.size() == 1 && s.body[0].kind == Stmt::Kind::scope && s.body[0].iter == out.back();
+      const bool around = is_plain_scope(s) && s.body.size() == 1 && s.body[0].kind == Stmt::Kind::scope &&
+                          s.body[0].iter == out.back();
       if (!around || found) return;
       out.push_back(s.iter);
       found = true;
@@ -212,7 +214,8 @@ std::vector<std::string> innermost_scopes(const Kernel& kernel) {
   std::vector<std::string> out;
   for (const std::string& name : plain_scopes(kernel)) {
     const Stmt* s = find_scope(kernel, name);
-    const bool flat = std::all_of(s->body.begin(), s->body.end(), [](const Stmt& c) { return c.kind == Stmt::Kind::assign; });
+    const bool flat =
+        std::all_of(s->body.begin(), s->body.end(), [](const Stmt& c) { return c.kind == Stmt::Kind::assign; });
     if (flat) out.push_back(name);
   }
   return out;
@@ -226,7 +229,8 @@ void join_producers(Attempts& a) {
     const std::vector<std::string> path = common_scopes(a.kernel(), t);
     if (path.empty()) continue;
     const Stmt* s = find_scope(a.kernel(), path.back());
-    const bool flat = std::all_of(s->body.begin(), s->body.end(), [](const Stmt& c) { return c.kind == Stmt::Kind::assign; });
+    const bool flat =
+        std::all_of(s->body.begin(), s->body.end(), [](const Stmt& c) { return c.kind == Stmt::Kind::assign; });
     if (flat) a.move("inline_temporary {}", t);
   }
 }
@@ -240,7 +244,8 @@ void square_copies(Attempts& a) {
     const auto along = [&](const std::string& buffer, const std::vector<Expr>& index) {
       const int unit = unit_dim(*a.kernel().find_buffer(buffer));
       for (const std::string& i : nest) {
-        if (unit >= 0 && uses(index[static_cast<size_t>(unit)], i) && steps_by_one(a.kernel(), buffer, index, i)) return i;
+        if (unit >= 0 && uses(index[static_cast<size_t>(unit)], i) && steps_by_one(a.kernel(), buffer, index, i))
+          return i;
       }
       return std::string();
     };
@@ -256,7 +261,8 @@ void place_temporaries(Attempts& a) {
     const std::vector<std::string> path = common_scopes(a.kernel(), t);
     if (path.empty()) continue;
     Attempts trial = a;
-    if (trial.move("move_to_register {} {}", t, path.back()) && cells(*trial.kernel().find_buffer(t)) <= kMostRegisterCells) {
+    if (trial.move("move_to_register {} {}", t, path.back()) &&
+        cells(*trial.kernel().find_buffer(t)) <= kMostRegisterCells) {
       a = std::move(trial);
     } else {
       a.move("move_to_stack {} {}", t, path.back());

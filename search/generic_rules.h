@@ -1,5 +1,5 @@
-// The general rules behind generic_schedules(), each a pass that tries moves on a Kernel and keeps those that are legal. A pass that
-// finds nothing to do leaves the Kernel as it was. Internal to search; single-threaded.
+// The general rules behind generic_schedules(), each a pass that tries moves on a Kernel and keeps those that are
+// legal. A pass that finds nothing to do leaves the Kernel as it was. Internal to search; single-threaded.
 #pragma once
 #include <string>
 #include <vector>
@@ -30,15 +30,15 @@ class Attempts {
 
 // The knobs of the general rules.
 struct GenericPlan {
-  bool join = true;        // producers with consumers
-  int64_t rows = 1;        // block of a product: rows x vectors; 0: products are not blocked
+  bool join = true;  // producers with consumers
+  int64_t rows = 1;  // block of a product: rows x vectors; 0: products are not blocked
   int64_t vectors = 1;
-  int64_t unroll = 1;      // vectors at once elsewhere
-  bool again = false;      // what is kept between passes is computed anew
-  bool overlap = false;    // the first pass of a row beside the next pass of the row before
-  bool place = true;       // temporaries into registers and onto the stack
-  bool stage = true;       // sums that go to memory are held in registers meanwhile
-  int64_t grain = 0;       // rows per share of a thread; 0: one
+  int64_t unroll = 1;    // vectors at once elsewhere
+  bool again = false;    // what is kept between passes is computed anew
+  bool overlap = false;  // the first pass of a row beside the next pass of the row before
+  bool place = true;     // temporaries into registers and onto the stack
+  bool stage = true;     // sums that go to memory are held in registers meanwhile
+  int64_t grain = 0;     // rows per share of a thread; 0: one
   bool parallel = false;
 };
 
@@ -54,7 +54,7 @@ void share_out(Attempts& a, const GenericPlan& plan);
 // A product c[m.., n..] += x[m.., k..] * w[n.., k..] with exactly one scope that c does not depend on. m may be empty.
 struct ProductSite {
   std::string m, n, k, target;
-  std::string factor;            // the operand that n indexes
+  std::string factor;  // the operand that n indexes
   int factor_n = -1, factor_k = -1;
 };
 std::vector<ProductSite> find_products(const ir::Kernel& kernel);

@@ -22,7 +22,8 @@ double block_cost(int64_t rows, int64_t vectors, int64_t m) {
 }
 
 // Blocks that fit into the registers with a vector of each operand beside them, cheapest first.
-std::vector<GenericPlan> block_plans(const Kernel& kernel, const ProductSite& site, const Problem& problem, const Target& target) {
+std::vector<GenericPlan> block_plans(const Kernel& kernel, const ProductSite& site, const Problem& problem,
+                                     const Target& target) {
   const int64_t m = std::max<int64_t>(1, extent_at(find_scope(kernel, site.m)->extent, problem));
   const int64_t most = interval(find_scope(kernel, site.m)->extent, Ranges(kernel)).hi;
   std::vector<GenericPlan> out;

@@ -18,13 +18,15 @@ namespace {
 constexpr const char* kOutcomeNames[] = {"timed", "wrong", "refused", "crashed", "hung", "duplicate", "discarded"};
 constexpr int64_t kMaxSamples = 3, kMaxLines = 1 << 16;
 
-std::string_view word_or_dash(const std::string& word) { return word.empty() ? std::string_view("-") : std::string_view(word); }
+std::string_view word_or_dash(const std::string& word) {
+  return word.empty() ? std::string_view("-") : std::string_view(word);
+}
 std::string from_dash(std::string_view word) { return word == "-" ? std::string() : std::string(word); }
 
 void print_row(const MeasuredRow& row, std::string& out) {
   auto it = std::back_inserter(out);
-  fmt::format_to(it, "row {} {} {} {} {}", outcome_kind_name(row.outcome), word_or_dash(row.recipe), row.extra.size(), row.reference_us,
-                 row.samples_us.size());
+  fmt::format_to(it, "row {} {} {} {} {}", outcome_kind_name(row.outcome), word_or_dash(row.recipe), row.extra.size(),
+                 row.reference_us, row.samples_us.size());
   for (const double us : row.samples_us) fmt::format_to(it, " {}", us);
   for (const auto& [knob, value] : row.knobs) fmt::format_to(it, " {}={}", knob, value);
   out += '\n';
@@ -152,7 +154,8 @@ double MeasuredRow::us(bool cold) const {
 
 std::string print_record(const TaskRecord& r) {
   std::string out;
-  fmt::format_to(std::back_inserter(out), "record 1\nisa {}\nenvironment {}\npolicy {}\nepoch {}\nthreads {}\ncold {}\none_layout {}\ndims {}\n",
+  fmt::format_to(std::back_inserter(out),
+                 "record 1\nisa {}\nenvironment {}\npolicy {}\nepoch {}\nthreads {}\ncold {}\none_layout {}\ndims {}\n",
                  word_or_dash(r.isa), word_or_dash(r.environment), word_or_dash(r.policy), r.epoch, r.problem.threads,
                  r.problem.cold ? 1 : 0, r.problem.one_layout ? 1 : 0, r.problem.dims.size());
   for (const auto& [name, value] : r.problem.dims) fmt::format_to(std::back_inserter(out), "dim {} {}\n", name, value);

@@ -1,5 +1,5 @@
-// The canonical Kernel of one variant of a leaf group: names become numbers, what comes from outside becomes operands, extents and
-// streams. What may be a leaf is leaf_form.cc's affair.
+// The canonical Kernel of one variant of a leaf group: names become numbers, what comes from outside becomes operands,
+// extents and streams. What may be a leaf is leaf_form.cc's affair.
 #include <algorithm>
 #include <functional>
 
@@ -14,8 +14,8 @@ using namespace ir;  // NOLINT: this file is all IR
 namespace {
 
 constexpr int64_t kMaxBakedStride = 64;
-constexpr int64_t kVector = 8;         // lanes, at least
-constexpr int64_t kMostLanes = 1024;  // of a vector scope
+constexpr int64_t kVector = 8;           // lanes, at least
+constexpr int64_t kMostLanes = 1024;     // of a vector scope
 constexpr int64_t kSquares[] = {16, 8};  // sides of what a transpose goes by
 
 }  // namespace
@@ -86,7 +86,8 @@ bool LeafBuilder::split_mask(const Stmt& vector, const std::string& i, Expr& r, 
       if (outside_only(t)) {
         outside.push_back(t);
       } else {
-        fits &= t->op == Op::k_mul && is_const_int(t->args[0], -width->ival) && t->args[1]->op == Op::k_iter && t->args[1]->name == i;
+        fits &= t->op == Op::k_mul && is_const_int(t->args[0], -width->ival) && t->args[1]->op == Op::k_iter &&
+                t->args[1]->name == i;
       }
     }
     if (!fits) continue;
@@ -107,7 +108,8 @@ bool LeafBuilder::masks_vectors(const Stmt& loop, const Ranges& ranges) {
   return false;
 }
 
-Result<Expr> LeafBuilder::vector_extent(const Stmt& s, const Stmt* parent, const Ranges& ranges, const std::vector<LeafVariant::Range>& values) {
+Result<Expr> LeafBuilder::vector_extent(const Stmt& s, const Stmt* parent, const Ranges& ranges,
+                                        const std::vector<LeafVariant::Range>& values) {
   if (is_const_int(s.extent)) return s.extent;
   Expr r;
   int64_t v = 0;
@@ -122,8 +124,8 @@ Result<Expr> LeafBuilder::vector_extent(const Stmt& s, const Stmt* parent, const
     return min(Expr(v), (baked ? r : slot_for_extent(r)) - Expr(v) * rename(iter(parent->iter)));
   }
   LATHE_ASSIGN(Expr extent, leaf_extent(s.extent));
-  // Where ranges alone keep it to a few lanes, the leaf does not know them: it is told the most there are, in whole vectors but for a single one,
-  // whose iterator is in no index.
+  // Where ranges alone keep it to a few lanes, the leaf does not know them: it is told the most there are, in whole
+  // vectors but for a single one, whose iterator is in no index.
   if (extent->op == Op::k_min) return extent;
   const int64_t most = interval(s.extent, ranges).hi;
   return most <= kMostLanes ? min(Expr(most <= 1 ? 1 : (most + kVector - 1) / kVector * kVector), extent) : extent;
@@ -153,8 +155,8 @@ Result<Expr> LeafBuilder::leaf_value(const Expr& e, const Ranges& ranges) {
   return Expr(std::shared_ptr<const ExprNode>(std::move(node)));
 }
 
-Result<std::string> LeafBuilder::leaf_access(const std::string& name, const std::vector<Expr>& index, const Ranges& ranges,
-                                std::vector<Expr>& out) {
+Result<std::string> LeafBuilder::leaf_access(const std::string& name, const std::vector<Expr>& index,
+                                             const Ranges& ranges, std::vector<Expr>& out) {
   const Buffer& b = *kernel_.find_buffer(name);
   out.clear();
   if (b.place == Place::reg) {
@@ -173,8 +175,9 @@ Result<std::string> LeafBuilder::leaf_access(const std::string& name, const std:
   return fmt::format("p{}", s);
 }
 
-Result<std::vector<Stmt>> LeafBuilder::build_body(const std::vector<Stmt>& body, const std::vector<LeafVariant::Range>& values,
-                                     const Ranges& ranges, const Stmt* parent) {
+Result<std::vector<Stmt>> LeafBuilder::build_body(const std::vector<Stmt>& body,
+                                                  const std::vector<LeafVariant::Range>& values, const Ranges& ranges,
+                                                  const Stmt* parent) {
   std::vector<Stmt> out;
   for (const Stmt& s : body) {
     Stmt t = s;
@@ -266,16 +269,18 @@ Result<Leaf> LeafBuilder::build(const std::vector<Stmt>& group, const std::vecto
   return leaf;
 }
 
-// Whether physical dimension `d` is a tile that may be wider than what is left of its dimension: all of it is there to be read.
+// Whether physical dimension `d` is a tile that may be wider than what is left of its dimension: all of it is there to
+// be read.
 bool LeafBuilder::reaches_past_end(const Buffer& b, size_t d) const {
   if (b.layout.empty() || b.layout[d].part != LayoutDim::Part::inner) return false;
   return !proves_divisible(b.dims[static_cast<size_t>(b.layout[d].dim)], b.layout[d].tile, ranges_);
 }
 
-// Whether what lies past the end of physical dimension `d` may be overwritten as well: a row of a stack buffer that one statement fills, so that
-// nobody reads what it does not reach.
+// Whether what lies past the end of physical dimension `d` may be overwritten as well: a row of a stack buffer that one
+// statement fills, so that nobody reads what it does not reach.
 bool LeafBuilder::has_room_past_end(const Buffer& b, size_t d) const {
-  if (b.place != Place::stack || !is_const_int(physical_dims(b)[d]) || physical_dims(b)[d]->ival > kMaxBakedStride) return false;
+  if (b.place != Place::stack || !is_const_int(physical_dims(b)[d]) || physical_dims(b)[d]->ival > kMaxBakedStride)
+    return false;
   int writers = 0;
   for_each_stmt(kernel_.body, [&](const Stmt& s) { writers += s.kind == Stmt::Kind::assign && s.target == b.name; });
   return writers == 1;
@@ -292,7 +297,8 @@ Buffer LeafBuilder::leaf_operand(const LeafSlot& slot, int number) const {
   for (size_t d = 0; d < strides.size(); ++d) {
     if (!slot.indexed[d]) continue;
     const bool unit = is_const_int(strides[d], 1);
-    const bool stated = is_const_int(slot.outer[d], 0) && (reaches_past_end(b, d) || (slot.written && unit && has_room_past_end(b, d)));
+    const bool stated =
+        is_const_int(slot.outer[d], 0) && (reaches_past_end(b, d) || (slot.written && unit && has_room_past_end(b, d)));
     p.dims.push_back(stated ? physical_dims(b)[d] : Expr());
     // The Schedule's own doing, not the caller's: few shapes have another.
     const bool own = !b.layout.empty() || b.place == Place::stack;
@@ -312,7 +318,8 @@ Status LeafBuilder::add_registers(Kernel& k, const std::vector<LeafVariant::Rang
       for (size_t v = 0; v < variants_.size(); ++v) {
         const int64_t lanes = std::max<int64_t>(variants_[v].lanes, 1);
         const bool largest = d->ival == lanes * variant_extent(v, variants_[v].of.count)->ival;
-        if (largest && dim_is_variant(regs_[r], &d - b.dims.data(), v)) d = Expr(lanes * variant_extent(v, values[v].hi)->ival);
+        if (largest && dim_is_variant(regs_[r], &d - b.dims.data(), v))
+          d = Expr(lanes * variant_extent(v, values[v].hi)->ival);
       }
     }
     k.buffers.push_back(std::move(b));

@@ -1,5 +1,6 @@
-// The maker of one leaf group, as two files see it: leaf_form.cc decides whether the statements are in leaf form and collects what they
-// touch, leaf_build.cc writes the canonical Kernel of each variant. Private to them; one object makes one group.
+// The maker of one leaf group, as two files see it: leaf_form.cc decides whether the statements are in leaf form and
+// collects what they touch, leaf_build.cc writes the canonical Kernel of each variant. Private to them; one object
+// makes one group.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -24,7 +25,7 @@ ir::Expr sum_addends(const std::vector<ir::Expr>& terms, int64_t constant);
 // One operand slot while it is being collected.
 struct LeafSlot {
   int buffer = -1;              // index into kernel.buffers
-  std::vector<ir::Expr> outer;      // per physical dimension
+  std::vector<ir::Expr> outer;  // per physical dimension
   std::vector<bool> indexed;    // per physical dimension: some access uses leaf iterators or constants there
   bool written = false;
   std::vector<const ir::Stmt*> loops;  // innermost loops that use it
@@ -37,11 +38,11 @@ struct LeafVariant {
     bool operator<(const Range& o) const { return lo != o.lo ? lo < o.lo : hi < o.hi; }
   };
   ir::NestCall::Variant of;
-  int64_t lanes = 0;   // of a vector that walks the columns; 0: an unrolled scope
-  int64_t rest = -1;   // of constant columns, those of the last tile: the others are whole; -1: any value
+  int64_t lanes = 0;  // of a vector that walks the columns; 0: an unrolled scope
+  int64_t rest = -1;  // of constant columns, those of the last tile: the others are whole; -1: any value
   bool takes(int64_t value) const { return rest < 0 || value == of.count || value == rest; }
-  Range leaf_of(int64_t value) const;                // the values that share a leaf with this one
-  bool is_extent(const ir::Expr& extent) const;      // of a scope that ends with these values
+  Range leaf_of(int64_t value) const;            // the values that share a leaf with this one
+  bool is_extent(const ir::Expr& extent) const;  // of a scope that ends with these values
 };
 
 // An extent slot: what it holds, and what that is known to be a multiple of, as far as it leaves out code.
@@ -64,13 +65,14 @@ class LeafBuilder {
   void add_variant(const ir::Expr& extent, int64_t count, int64_t lanes);
   void drop_columns(std::vector<ir::Stmt>& body);
   int64_t count_leaves() const;
-  std::vector<ir::Expr> physical_index(const ir::Buffer& b, const std::vector<ir::Expr>& index, const ir::Ranges& ranges) const;
+  std::vector<ir::Expr> physical_index(const ir::Buffer& b, const std::vector<ir::Expr>& index,
+                                       const ir::Ranges& ranges) const;
   ir::Status split(const ir::Expr& e, ir::Expr& inner, ir::Expr& outer) const;
   bool serves(const LeafSlot& slot, const std::vector<ir::Expr>& outer, std::vector<ir::Expr>& inner) const;
   ir::Result<int> slot_of(const std::string& name, const std::vector<ir::Expr>& index, const ir::Ranges& ranges,
-                      std::vector<ir::Expr>& inner);
-  ir::Status collect_access(const std::string& name, const std::vector<ir::Expr>& index, const ir::Ranges& ranges, bool write,
-                        const ir::Stmt* loop);
+                          std::vector<ir::Expr>& inner);
+  ir::Status collect_access(const std::string& name, const std::vector<ir::Expr>& index, const ir::Ranges& ranges,
+                            bool write, const ir::Stmt* loop);
   ir::Status collect_slots(const std::vector<ir::Stmt>& body, const ir::Ranges& ranges, const ir::Stmt* loop);
   ir::Status order_slots();
   ir::NestOperand operand(const LeafSlot& slot) const;
@@ -87,10 +89,11 @@ class LeafBuilder {
                                      const std::vector<LeafVariant::Range>& values);
   ir::Expr variant_extent(size_t v, int64_t value) const;
   ir::Result<ir::Expr> leaf_value(const ir::Expr& e, const ir::Ranges& ranges);
-  ir::Result<std::string> leaf_access(const std::string& name, const std::vector<ir::Expr>& index, const ir::Ranges& ranges,
-                                  std::vector<ir::Expr>& out);
-  ir::Result<std::vector<ir::Stmt>> build_body(const std::vector<ir::Stmt>& body, const std::vector<LeafVariant::Range>& values,
-                                       const ir::Ranges& ranges, const ir::Stmt* parent);
+  ir::Result<std::string> leaf_access(const std::string& name, const std::vector<ir::Expr>& index,
+                                      const ir::Ranges& ranges, std::vector<ir::Expr>& out);
+  ir::Result<std::vector<ir::Stmt>> build_body(const std::vector<ir::Stmt>& body,
+                                               const std::vector<LeafVariant::Range>& values, const ir::Ranges& ranges,
+                                               const ir::Stmt* parent);
   ir::Status add_stream(const ir::Stmt& s, const ir::Stmt& tensor, const ir::Ranges& ranges, ir::Stmt& leaf);
   ir::Result<ir::Leaf> build(const std::vector<ir::Stmt>& group, const std::vector<LeafVariant::Range>& values);
   bool reaches_past_end(const ir::Buffer& b, size_t d) const;

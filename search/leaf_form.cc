@@ -33,7 +33,8 @@ int64_t rest_of(const Expr& e, int64_t tile) {
   return steps ? rest.constant % tile : -1;
 }
 
-// Whether every statement is inside a scope of this extent: then nothing is lost where it is 0 and the leaf is not called.
+// Whether every statement is inside a scope of this extent: then nothing is lost where it is 0 and the leaf is not
+// called.
 bool all_inside(const std::vector<Stmt>& body, const LeafVariant& variant) {
   return std::all_of(body.begin(), body.end(), [&](const Stmt& s) {
     if (s.kind != Stmt::Kind::scope) return s.kind == Stmt::Kind::prefetch;
@@ -43,7 +44,8 @@ bool all_inside(const std::vector<Stmt>& body, const LeafVariant& variant) {
 
 }  // namespace
 
-// Columns that vary: whole tiles have a leaf without masks, fewer columns one of half as many vectors or one of all, the last of them masked.
+// Columns that vary: whole tiles have a leaf without masks, fewer columns one of half as many vectors or one of all,
+// the last of them masked.
 LeafVariant::Range LeafVariant::leaf_of(int64_t value) const {
   if (lanes == 0 || rest >= 0 || value == of.count) return {value, value};
   const int64_t half = ((of.count + lanes - 1) / lanes + 1) / 2 * lanes;
@@ -51,7 +53,9 @@ LeafVariant::Range LeafVariant::leaf_of(int64_t value) const {
 }
 
 bool LeafVariant::is_extent(const Expr& extent) const {
-  return lanes == 0 ? equal(extent, of.extent) : extent->op == Op::k_ceildiv && is_const_int(extent->args[1], lanes) && equal(extent->args[0], of.extent);
+  return lanes == 0
+             ? equal(extent, of.extent)
+             : extent->op == Op::k_ceildiv && is_const_int(extent->args[1], lanes) && equal(extent->args[0], of.extent);
 }
 
 void flatten_addends(const Expr& e, int64_t factor, Addends& out) {
@@ -80,7 +84,8 @@ Expr sum_addends(const std::vector<Expr>& terms, int64_t constant) {
   return out;
 }
 
-LeafBuilder::LeafBuilder(const Kernel& kernel, const std::vector<const Stmt*>& outer) : kernel_(kernel), ranges_(kernel) {
+LeafBuilder::LeafBuilder(const Kernel& kernel, const std::vector<const Stmt*>& outer)
+    : kernel_(kernel), ranges_(kernel) {
   for (const Stmt* s : outer) ranges_.enter(*s);
 }
 
@@ -92,8 +97,11 @@ Result<LeafGroup> LeafBuilder::run(const Stmt* first, const Stmt* last) {
   });
   LATHE_RETURN_IF_ERROR(check_loops(group, 0, false));
   LATHE_RETURN_IF_ERROR(find_variants(group, ranges_, false));
-  const auto may_be_nothing = [&](const LeafVariant& v) { return !proves_le(Expr(1), v.of.extent, ranges_) && !all_inside(group, v); };
-  const bool columns_fit = std::none_of(variants_.begin(), variants_.end(), [&](const LeafVariant& v) { return v.lanes != 0 && may_be_nothing(v); });
+  const auto may_be_nothing = [&](const LeafVariant& v) {
+    return !proves_le(Expr(1), v.of.extent, ranges_) && !all_inside(group, v);
+  };
+  const bool columns_fit = std::none_of(variants_.begin(), variants_.end(),
+                                        [&](const LeafVariant& v) { return v.lanes != 0 && may_be_nothing(v); });
   int64_t combinations = 1;
   for (const LeafVariant& v : variants_) combinations *= v.of.count;
   if (!columns_fit || combinations > kMaxTable || count_leaves() > kMaxVariants) {
@@ -101,7 +109,9 @@ Result<LeafGroup> LeafBuilder::run(const Stmt* first, const Stmt* last) {
     std::erase_if(variants_, [](const LeafVariant& v) { return v.lanes != 0; });
   }
   for (const LeafVariant& v : variants_) {
-    if (may_be_nothing(v)) return unsupported("unrolled scope of extent {}: may be 0 where other statements of the leaf run", print(v.of.extent));
+    if (may_be_nothing(v))
+      return unsupported("unrolled scope of extent {}: may be 0 where other statements of the leaf run",
+                         print(v.of.extent));
   }
   if (count_leaves() > kMaxVariants) return unsupported("more than {} leaf variants", kMaxVariants);
   LATHE_RETURN_IF_ERROR(collect_slots(group, ranges_, nullptr));
@@ -192,7 +202,8 @@ Status LeafBuilder::find_variants(std::vector<Stmt>& body, const Ranges& ranges,
       return unsupported("scope {}: extent depends on the leaf's own loops", s.iter);
     }
     if (s.mark == Mark::unroll && !is_const_int(s.extent)) {
-      if (!outside_only(s.extent)) return unsupported("unrolled scope {}: extent depends on the leaf's own loops", s.iter);
+      if (!outside_only(s.extent))
+        return unsupported("unrolled scope {}: extent depends on the leaf's own loops", s.iter);
       const int64_t most = interval(s.extent, ranges).hi;
       if (most < 1 || most > kMaxVariants) {
         return unsupported("unrolled scope {}: extent may reach {}, at most {} allowed", s.iter, most, kMaxVariants);
@@ -226,7 +237,8 @@ void LeafBuilder::add_variant(const Expr& extent, int64_t count, int64_t lanes) 
 void LeafBuilder::drop_columns(std::vector<Stmt>& body) {
   for (Stmt& s : body) {
     for (const LeafVariant& v : variants_) {
-      if (v.lanes != 0 && s.kind == Stmt::Kind::scope && s.mark == Mark::unroll && v.is_extent(s.extent)) s.extent = Expr((v.of.count + v.lanes - 1) / v.lanes);
+      if (v.lanes != 0 && s.kind == Stmt::Kind::scope && s.mark == Mark::unroll && v.is_extent(s.extent))
+        s.extent = Expr((v.of.count + v.lanes - 1) / v.lanes);
     }
     drop_columns(s.body);
   }
@@ -245,7 +257,8 @@ int64_t LeafBuilder::count_leaves() const {
 }
 
 // Physical index of an access, simplified, one expression per physical dimension.
-std::vector<Expr> LeafBuilder::physical_index(const Buffer& b, const std::vector<Expr>& index, const Ranges& ranges) const {
+std::vector<Expr> LeafBuilder::physical_index(const Buffer& b, const std::vector<Expr>& index,
+                                              const Ranges& ranges) const {
   std::vector<Expr> out;
   if (b.layout.empty()) {
     for (const Expr& e : index) out.push_back(simplify(e, ranges));
@@ -270,9 +283,9 @@ Status LeafBuilder::split(const Expr& e, Expr& inner, Expr& outer) const {
       out.push_back(t);
       continue;
     }
-    const bool plain = t->op == Op::k_iter ||
-                       (t->op == Op::k_mul && ((is_const_int(t->args[0]) && t->args[1]->op == Op::k_iter) ||
-                                               (is_const_int(t->args[1]) && t->args[0]->op == Op::k_iter)));
+    const bool plain =
+        t->op == Op::k_iter || (t->op == Op::k_mul && ((is_const_int(t->args[0]) && t->args[1]->op == Op::k_iter) ||
+                                                       (is_const_int(t->args[1]) && t->args[0]->op == Op::k_iter)));
     if (!plain) return unsupported("index {} is not affine in the leaf's loops", print(e));
     in.push_back(t);
   }
@@ -282,8 +295,8 @@ Status LeafBuilder::split(const Expr& e, Expr& inner, Expr& outer) const {
   return {};
 }
 
-// Whether the slot serves an access at `outer`; near_: of a buffer that is written also at a constant distance, which goes into the index
-// inside. What is written through one operand is not taken to be what another one reads.
+// Whether the slot serves an access at `outer`; near_: of a buffer that is written also at a constant distance, which
+// goes into the index inside. What is written through one operand is not taken to be what another one reads.
 bool LeafBuilder::serves(const LeafSlot& slot, const std::vector<Expr>& outer, std::vector<Expr>& inner) const {
   std::vector<int64_t> distance(outer.size(), 0);
   const std::string& name = kernel_.buffers[static_cast<size_t>(slot.buffer)].name;
@@ -303,7 +316,7 @@ bool LeafBuilder::serves(const LeafSlot& slot, const std::vector<Expr>& outer, s
 
 // The slot of an access (made if new), and the inner index of every physical dimension (null: none).
 Result<int> LeafBuilder::slot_of(const std::string& name, const std::vector<Expr>& index, const Ranges& ranges,
-                    std::vector<Expr>& inner) {
+                                 std::vector<Expr>& inner) {
   int buffer = 0;
   while (kernel_.buffers[buffer].name != name) ++buffer;
   const std::vector<Expr> physical = physical_index(kernel_.buffers[buffer], index, ranges);
@@ -318,8 +331,8 @@ Result<int> LeafBuilder::slot_of(const std::string& name, const std::vector<Expr
   return static_cast<int>(slots_.size() - 1);
 }
 
-Status LeafBuilder::collect_access(const std::string& name, const std::vector<Expr>& index, const Ranges& ranges, bool write,
-                      const Stmt* loop) {
+Status LeafBuilder::collect_access(const std::string& name, const std::vector<Expr>& index, const Ranges& ranges,
+                                   bool write, const Stmt* loop) {
   const Buffer* b = kernel_.find_buffer(name);
   if (b == nullptr) return internal_error("unknown buffer {}", name);
   if (b->place == Place::reg) return {};

@@ -1,5 +1,5 @@
-// Leaf form: whether a group of sibling statements can be one leaf, and its canonical Kernel (docs/ir.md, "Cut"). Does not
-// decide where to cut; cut.cc does.
+// Leaf form: whether a group of sibling statements can be one leaf, and its canonical Kernel (docs/ir.md, "Cut"). Does
+// not decide where to cut; cut.cc does.
 #pragma once
 #include <vector>
 
@@ -9,12 +9,12 @@
 namespace lathe::search {
 
 struct LeafGroup {
-  ir::NestCall call;              // leaves index `leaves` below
-  std::vector<ir::Leaf> leaves;   // one per variant
+  ir::NestCall call;             // leaves index `leaves` below
+  std::vector<ir::Leaf> leaves;  // one per variant
 };
 
-// The statements [first, last) as one leaf, inside the nest loops `outer` (outermost first). UNSUPPORTED with the rule that
-// refuses it.
+// The statements [first, last) as one leaf, inside the nest loops `outer` (outermost first). UNSUPPORTED with the rule
+// that refuses it.
 ir::Result<LeafGroup> make_leaf(const ir::Kernel& kernel, const ir::Stmt* first, const ir::Stmt* last,
                                 const std::vector<const ir::Stmt*>& outer);
 

@@ -27,18 +27,16 @@ ScopePath path_to(const Kernel& kernel, const std::string& iter) {
   return path;
 }
 
-std::vector<Access> accesses_inside(const ScopePath& path) {
-  return collect_accesses(path.back()->body, path);
-}
+std::vector<Access> accesses_inside(const ScopePath& path) { return collect_accesses(path.back()->body, path); }
 
 std::string describe(const Access& a, const Access& b) {
-  return fmt::format("`{}` is {} in one iteration and {} in another", a.buffer,
-                     a.write ? "written" : "read", b.write ? "written" : "read");
+  return fmt::format("`{}` is {} in one iteration and {} in another", a.buffer, a.write ? "written" : "read",
+                     b.write ? "written" : "read");
 }
 
 // Joins one pair's answer in: ok, ok as a reordered reduction, or refused.
-void judge(const Kernel& kernel, const std::string& iter, const Access& a, const Access& b,
-           bool allow_reductions, Answer& answer) {
+void judge(const Kernel& kernel, const std::string& iter, const Access& a, const Access& b, bool allow_reductions,
+           Answer& answer) {
   if (a.buffer != b.buffer || !(a.write || b.write) || !answer.ok) return;
   if (!may_conflict_across(kernel, iter, a, b, false)) return;
   if (allow_reductions && a.reduction && b.reduction && a.op == b.op &&
@@ -65,8 +63,8 @@ Answer independent(const Kernel& kernel, const std::string& iter, const Independ
   }
   for (auto& [name, count] : counts) {
     const Place place = kernel.find_buffer(name)->place;
-    const bool may_be_private = place == Place::stack || place == Place::reg ||
-                                (place == Place::heap && query.heap_is_private);
+    const bool may_be_private =
+        place == Place::stack || place == Place::reg || (place == Place::heap && query.heap_is_private);
     if (may_be_private && !query.private_to.empty()) {
       count = !lives_inside(kernel, name, path_to(kernel, query.private_to), nullptr);
     }
@@ -81,8 +79,7 @@ Answer independent(const Kernel& kernel, const std::string& iter, const Independ
   return answer;
 }
 
-Answer separable(const Kernel& kernel, const std::string& iter, size_t at,
-                 const std::vector<std::string>& apart) {
+Answer separable(const Kernel& kernel, const std::string& iter, size_t at, const std::vector<std::string>& apart) {
   Answer answer;
   const ScopePath path = path_to(kernel, iter);
   const Stmt* scope = path.back();
@@ -100,8 +97,7 @@ Answer separable(const Kernel& kernel, const std::string& iter, size_t at,
   return answer;
 }
 
-bool lives_inside(const Kernel& kernel, const std::string& buffer, const ScopePath& path,
-                  std::string* why) {
+bool lives_inside(const Kernel& kernel, const std::string& buffer, const ScopePath& path, std::string* why) {
   const std::string place = path.empty() ? "root" : path.back()->iter;
   const auto refuse = [&](std::string reason) {
     if (why) *why = std::move(reason);
@@ -109,10 +105,8 @@ bool lives_inside(const Kernel& kernel, const std::string& buffer, const ScopePa
   };
   const std::vector<Access> accesses = collect_accesses(kernel.body, {}, &buffer);
   for (const Access& a : accesses) {
-    const bool inside =
-        a.scopes.size() >= path.size() && std::equal(path.begin(), path.end(), a.scopes.begin());
-    if (!inside)
-      return refuse(fmt::format("`{}` is used outside scope `{}`", buffer, place));
+    const bool inside = a.scopes.size() >= path.size() && std::equal(path.begin(), path.end(), a.scopes.begin());
+    if (!inside) return refuse(fmt::format("`{}` is used outside scope `{}`", buffer, place));
   }
   for (auto at = accesses.begin(); at != accesses.end(); ++at) {
     const Access& read = *at;
@@ -120,13 +114,11 @@ bool lives_inside(const Kernel& kernel, const std::string& buffer, const ScopePa
     // They are in program order.
     const bool covered = std::any_of(accesses.begin(), at, [&](const Access& write) {
       if (!write.write || write.reduction || write.stmt == read.stmt) return false;
-      const auto split = std::mismatch(write.scopes.begin(), write.scopes.end(),
-                                       read.scopes.begin(), read.scopes.end());
+      const auto split =
+          std::mismatch(write.scopes.begin(), write.scopes.end(), read.scopes.begin(), read.scopes.end());
       return covers(kernel, write, read, static_cast<size_t>(split.first - write.scopes.begin()));
     });
-    if (!covered)
-      return refuse(fmt::format("`{}` may be read before the iteration of `{}` wrote it", buffer,
-                                place));
+    if (!covered) return refuse(fmt::format("`{}` may be read before the iteration of `{}` wrote it", buffer, place));
   }
   return true;
 }

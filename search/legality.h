@@ -18,14 +18,12 @@ struct Answer {
 
 struct IndependenceQuery {
   bool allow_reductions = false;
-  std::string private_to;  // buffers whose whole life is inside one iteration of this scope do not
-                           // count; empty: none
-  bool heap_is_private =
-      false;  // also heap buffers; else only stack and reg (a heap buffer is shared by the threads)
+  std::string private_to;        // buffers whose whole life is inside one iteration of this scope do not
+                                 // count; empty: none
+  bool heap_is_private = false;  // also heap buffers; else only stack and reg (a heap buffer is shared by the threads)
 };
 // May the iterations of the scope run in any order?
-Answer independent(const ir::Kernel& kernel, const std::string& iter,
-                   const IndependenceQuery& query);
+Answer independent(const ir::Kernel& kernel, const std::string& iter, const IndependenceQuery& query);
 
 // May all of the scope's children [0, at) run, for every iteration, before its children [at, end)?
 // Asked of the scope that has both: before a fission, or after a fusion. The buffers in `apart` do
@@ -35,8 +33,7 @@ Answer separable(const ir::Kernel& kernel, const std::string& iter, size_t at,
 
 // Is every read of the buffer inside the scope preceded, in the same iteration of the scope, by a
 // plain write of the same cell, and is no access outside the scope? An empty path: of the Kernel.
-bool lives_inside(const ir::Kernel& kernel, const std::string& buffer, const ScopePath& path,
-                  std::string* why);
+bool lives_inside(const ir::Kernel& kernel, const std::string& buffer, const ScopePath& path, std::string* why);
 
 // Two float sums or products in another order round differently; max and min, and integers, do not.
 bool order_matters(const ir::Kernel& kernel, const ir::Access& access);

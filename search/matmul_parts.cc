@@ -19,7 +19,8 @@ MatmulParts matmul_parts(const Kernel& kernel) {
   p.m = one("m");
   p.n = one("n");
   p.k = one("k");
-  if (!p.m || !p.n || !p.k || p.k->body.size() != 1 || p.n->body.size() != 3 || !perfectly_contains(*p.m, *p.n)) return p;
+  if (!p.m || !p.n || !p.k || p.k->body.size() != 1 || p.n->body.size() != 3 || !perfectly_contains(*p.m, *p.n))
+    return p;
   p.product = &p.k->body[0];
   if (p.product->kind != Stmt::Kind::assign || p.product->value->op != Op::k_mul) return p;
   for (const Expr& factor : p.product->value->args) {
@@ -38,7 +39,9 @@ MatmulParts matmul_parts(const Kernel& kernel) {
   }
   if (p.b == nullptr) return p;
   const std::vector<const Stmt*> batch = scopes_with_role(kernel, "batch");
-  const auto follows = [&](const Stmt* s) { return std::any_of((*p.b)->args.begin(), (*p.b)->args.end(), [&](const Expr& i) { return uses(i, s->iter); }); };
+  const auto follows = [&](const Stmt* s) {
+    return std::any_of((*p.b)->args.begin(), (*p.b)->args.end(), [&](const Expr& i) { return uses(i, s->iter); });
+  };
   for (size_t i = batch.size(); i > 0 && !follows(batch[i - 1]); --i) p.sharing.insert(p.sharing.begin(), batch[i - 1]);
   p.valid = p.a != nullptr && p.b != nullptr && p.b_n >= 0 && p.b_k >= 0;
   return p;
@@ -59,7 +62,8 @@ bool rows_packable(const MatmulParts& p, const Kernel& kernel) {
   const Buffer& a = *kernel.find_buffer((*p.a)->name);
   const std::vector<Expr>& index = (*p.a)->args;
   const bool unit = a.strides.empty() || is_const_int(a.strides.back(), 1);
-  return a.name != (*p.b)->name && index.size() >= 2 && unit && uses(index.back(), p.k->iter) && uses(index[index.size() - 2], p.m->iter);
+  return a.name != (*p.b)->name && index.size() >= 2 && unit && uses(index.back(), p.k->iter) &&
+         uses(index[index.size() - 2], p.m->iter);
 }
 
 }  // namespace lathe::search

@@ -1,4 +1,5 @@
-// What the matmul recipe names in the naive nest, and how its operands lie: m, n and k scopes, the product, and the loads of A and B.
+// What the matmul recipe names in the naive nest, and how its operands lie: m, n and k scopes, the product, and the
+// loads of A and B.
 #pragma once
 #include "ir/kernel.h"
 
@@ -9,7 +10,8 @@ struct MatmulParts {
   const ir::Stmt* product = nullptr;
   const ir::Expr *a = nullptr, *b = nullptr;  // the loads of A and B
   int b_n = -1, b_k = -1;                     // B's dimensions
-  std::vector<const ir::Stmt*> sharing;       // innermost batch scopes that B does not follow: heads that share keys, outermost first
+  std::vector<const ir::Stmt*>
+      sharing;  // innermost batch scopes that B does not follow: heads that share keys, outermost first
   bool valid = false;
 };
 // Points into the kernel.

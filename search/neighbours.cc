@@ -1,5 +1,5 @@
-// neighbours(): see neighbours.h. Changed Schedules are replayed from the start, so a move that others needed takes them along into
-// refusal, and what is returned is legal.
+// neighbours(): see neighbours.h. Changed Schedules are replayed from the start, so a move that others needed takes
+// them along into refusal, and what is returned is legal.
 #include "search/neighbours.h"
 
 #include <algorithm>
@@ -44,7 +44,8 @@ std::vector<Draft> knob_drafts(const Problem& problem, const Target& target, con
         knobs[domain.name] = domain.values[static_cast<size_t>(next)];
         if (!r.accepts(knobs, problem, target).ok()) continue;
         Result<Schedule> built = r.build(knobs, problem, target);
-        if (built.ok()) out.push_back({std::move(*built), fmt::format("{} {} -> {}", domain.name, *at, knobs[domain.name])});
+        if (built.ok())
+          out.push_back({std::move(*built), fmt::format("{} {} -> {}", domain.name, *at, knobs[domain.name])});
       }
     }
   }
@@ -97,8 +98,8 @@ std::vector<Draft> edit_drafts(const Target& target, const Schedule& from) {
 }
 
 // A legal move more, at the end or before some move.
-std::vector<Draft> insert_drafts(const Problem& problem, const Target& target, const Schedule& from, const std::vector<Kernel>& steps,
-                                 std::mt19937_64& random) {
+std::vector<Draft> insert_drafts(const Problem& problem, const Target& target, const Schedule& from,
+                                 const std::vector<Kernel>& steps, std::mt19937_64& random) {
   const bool stream = may_stream(problem, target);
   std::vector<size_t> places = {from.moves.size()};
   for (size_t i = 0; i < kInsertPlaces && !from.moves.empty(); ++i) places.push_back(random() % from.moves.size());
@@ -111,7 +112,8 @@ std::vector<Draft> insert_drafts(const Problem& problem, const Target& target, c
       std::shuffle(moves.begin(), moves.end(), random);
       if (moves.size() > kProposalsPerRow) moves.resize(kProposalsPerRow);
       for (Move& move : moves) {
-        Draft d{without_recipe(from), fmt::format("+ {}{}", to_text(move), at == from.moves.size() ? "" : fmt::format(" (move {})", at + 1))};
+        Draft d{without_recipe(from),
+                fmt::format("+ {}{}", to_text(move), at == from.moves.size() ? "" : fmt::format(" (move {})", at + 1))};
         d.schedule.moves.insert(d.schedule.moves.begin() + static_cast<std::ptrdiff_t>(at), std::move(move));
         out.push_back(std::move(d));
       }
@@ -121,7 +123,8 @@ std::vector<Draft> insert_drafts(const Problem& problem, const Target& target, c
 }
 }  // namespace
 
-std::vector<Neighbour> neighbours(const Problem& problem, const Target& target, const Schedule& from, int at_most, uint64_t seed) {
+std::vector<Neighbour> neighbours(const Problem& problem, const Target& target, const Schedule& from, int at_most,
+                                  uint64_t seed) {
   std::vector<Neighbour> out;
   if (at_most <= 0) return out;
   std::vector<Kernel> steps;

@@ -56,7 +56,8 @@ Result<Kernel> pack_kernel(const Kernel& scheduled, const std::string& buffer) {
     if (l.part != LayoutDim::Part::inner) continue;
     size_t o = 0;
     while (o < rank && !(layout[o].dim == l.dim && layout[o].part == LayoutDim::Part::outer)) ++o;
-    if (o == rank || o > p || layout[o].tile != l.tile) return unsupported("{}: a dimension tiled more than once", buffer);
+    if (o == rank || o > p || layout[o].tile != l.tile)
+      return unsupported("{}: a dimension tiled more than once", buffer);
     const Expr tile(l.tile), size = b->dims[l.dim];
     index[o] = iter(fmt::format("d{}", o));
     logical[l.dim] = tile * index[o] + index[p];
@@ -69,11 +70,13 @@ Result<Kernel> pack_kernel(const Kernel& scheduled, const std::string& buffer) {
     std::vector<Expr> zero_index(rank);
     for (size_t p = 0; p < rank; ++p) zero_index[p] = iter(fmt::format("z{}", p));
     Stmt nest = make_assign("dst", zero_index, AssignOp::set, const_float(0, b->type));
-    for (size_t p = rank; p-- > 0;) nest = make_scope(fmt::format("z{}", p), dst.dims[p], {nest}, p + 1 == rank ? "col" : "row");
+    for (size_t p = rank; p-- > 0;)
+      nest = make_scope(fmt::format("z{}", p), dst.dims[p], {nest}, p + 1 == rank ? "col" : "row");
     k.body.push_back(nest);
   }
   Stmt nest = make_assign("dst", index, AssignOp::set, load("src", logical, b->type));
-  for (size_t p = rank; p-- > 0;) nest = make_scope(fmt::format("d{}", p), extents[p], {nest}, p + 1 == rank ? "col" : "row");
+  for (size_t p = rank; p-- > 0;)
+    nest = make_scope(fmt::format("d{}", p), extents[p], {nest}, p + 1 == rank ? "col" : "row");
   k.body.push_back(nest);
   return k;
 }

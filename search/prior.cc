@@ -23,8 +23,8 @@ bool ranked(const SearchProblem& problem) { return problem.model != nullptr && p
 
 double logged(double us) { return -std::log2(std::max(us, 1e-6)); }
 
-// The rows of the nearest tasks that have any, each against its own analytic estimate. share: of that in the prior; the ranker, which has the
-// rest, has seen them already.
+// The rows of the nearest tasks that have any, each against its own analytic estimate. share: of that in the prior; the
+// ranker, which has the rest, has seen them already.
 void learn_near(const SearchProblem& problem, double share, Surrogate* beliefs) {
   const MachineRates rates = problem.rates != nullptr ? *problem.rates : MachineRates::assumed(*problem.target);
   std::vector<NearRecord> near;
@@ -39,7 +39,8 @@ void learn_near(const SearchProblem& problem, double share, Surrogate* beliefs) 
   const auto trusted = [&](size_t i) { return i == 0 ? 1 : std::exp(-distrust(*near[i - 1].record) / kTaskReach); };
   const auto task = [&](size_t i) -> const Problem& { return i == 0 ? *problem.problem : near[i - 1].record->problem; };
   for (size_t i = 0; i < count; ++i) {
-    for (size_t j = 0; j < i; ++j) alike[i][j] = alike[j][i] = trusted(i) * trusted(j) * std::exp(-task_distance(task(i), task(j)) / kTaskReach);
+    for (size_t j = 0; j < i; ++j)
+      alike[i][j] = alike[j][i] = trusted(i) * trusted(j) * std::exp(-task_distance(task(i), task(j)) / kTaskReach);
   }
   beliefs->set_tasks(std::move(alike));
   size_t learned = 0;
@@ -50,7 +51,8 @@ void learn_near(const SearchProblem& problem, double share, Surrogate* beliefs) 
       if (r.row->recipe != recipe || learned++ >= kNearRows) continue;
       SpacePoint point;
       point.knobs = r.row->knobs;
-      beliefs->learn(static_cast<int>(i) + 1, point, share * logged(featurizer.of(r.row->knobs).us), std::pow(r.us, share));
+      beliefs->learn(static_cast<int>(i) + 1, point, share * logged(featurizer.of(r.row->knobs).us),
+                     std::pow(r.us, share));
     }
   }
 }
@@ -63,7 +65,8 @@ std::vector<double> prior_shares(const SearchProblem& problem, std::span<const i
   std::vector<double> out;
   for (const int p : points) {
     const SpacePoint& at = problem.space->at(p);
-    out.push_back((1 - share) * logged(at.estimate_us) + (share > 0 ? share * problem.model->score(at.features).score : 0));
+    out.push_back((1 - share) * logged(at.estimate_us) +
+                  (share > 0 ? share * problem.model->score(at.features).score : 0));
   }
   return out;
 }

@@ -30,8 +30,10 @@ Result<Schedule> Recipe::build(const Knobs& knobs, const Problem& problem, const
 
 constexpr int64_t kUsualUnroll = 4;  // vectors of a step
 
-// One row at a time, and fewer and fewer vectors of it: what asks less of the Kernel and of the registers than the default does.
-static std::vector<Knobs> simpler_knobs(const Recipe& recipe, const Knobs& defaults, const Problem& problem, const Target& target) {
+// One row at a time, and fewer and fewer vectors of it: what asks less of the Kernel and of the registers than the
+// default does.
+static std::vector<Knobs> simpler_knobs(const Recipe& recipe, const Knobs& defaults, const Problem& problem,
+                                        const Target& target) {
   std::vector<Knobs> out;
   Knobs simple = defaults;
   for (const auto& [name, least] : {std::pair("rows", 1), std::pair("overlap", 0)}) {
@@ -63,7 +65,9 @@ Scheduled default_scheduled(const Problem& problem, const Target& target) {
   return naive_loops(problem);
 }
 
-Schedule default_schedule(const Problem& problem, const Target& target) { return default_scheduled(problem, target).schedule; }
+Schedule default_schedule(const Problem& problem, const Target& target) {
+  return default_scheduled(problem, target).schedule;
+}
 
 std::vector<Scheduled> simpler_schedules(const Problem& problem, const Target& target) {
   std::vector<Scheduled> out;
@@ -202,8 +206,12 @@ double parameter_bytes(const Problem& problem) {
 }
 }  // namespace
 
-bool may_stream(const Problem& problem, const Target& t) { return parameter_bytes(problem) >= 0.5 * static_cast<double>(t.l3_bytes); }
-bool exceeds_caches(const Problem& problem, const Target& t) { return parameter_bytes(problem) >= 0.75 * static_cast<double>(t.l3_bytes); }
+bool may_stream(const Problem& problem, const Target& t) {
+  return parameter_bytes(problem) >= 0.5 * static_cast<double>(t.l3_bytes);
+}
+bool exceeds_caches(const Problem& problem, const Target& t) {
+  return parameter_bytes(problem) >= 0.75 * static_cast<double>(t.l3_bytes);
+}
 
 bool perfectly_contains(const Stmt& outer, const Stmt& inner) {
   const Stmt* s = &outer;

@@ -1,5 +1,5 @@
-// Recipes: per family, a few knobs that expand into a Schedule of named moves. One predicate (accepts) enumerates, validates and
-// asserts the default. Never compiles or times. Pure and thread-safe.
+// Recipes: per family, a few knobs that expand into a Schedule of named moves. One predicate (accepts) enumerates,
+// validates and asserts the default. Never compiles or times. Pure and thread-safe.
 #pragma once
 #include <map>
 #include <string>
@@ -23,8 +23,8 @@ struct Problem {
   ir::Kernel kernel;
   std::map<std::string, int64_t> dims;  // representative value of each symbol (a hint of the workload)
   int threads = 1;
-  bool cold = false;                    // weights come from memory, as in decode
-  bool one_layout = false;              // other ranges of the same operator share its packed constants
+  bool cold = false;        // weights come from memory, as in decode
+  bool one_layout = false;  // other ranges of the same operator share its packed constants
 };
 
 struct KnobDomain {
@@ -39,7 +39,8 @@ struct Recipe {
   std::vector<KnobDomain> (*knobs)(const Problem&, const ir::Target&);
   ir::Status (*accepts)(const Knobs&, const Problem&, const ir::Target&);
   Knobs (*defaults)(const Problem&, const ir::Target&);
-  ir::Result<Scheduled> (*script)(const Knobs&, const Problem&, const ir::Target&);  // the moves and, not verified, what they make
+  ir::Result<Scheduled> (*script)(const Knobs&, const Problem&,
+                                  const ir::Target&);                   // the moves and, not verified, what they make
   double (*estimate)(const Knobs&, const Problem&, const ir::Target&);  // predicted cycles, for ordering only
 
   ir::Result<Schedule> build(const Knobs& knobs, const Problem& problem, const ir::Target& target) const;
@@ -49,21 +50,24 @@ const std::vector<Recipe>& recipes();
 // The first recipe that matches; null: the naive Kernel is served as it is.
 const Recipe* find_recipe(const Problem& problem);
 
-// The default Schedule; never fails on a Kernel ops made: without a recipe, or if the recipe's moves are refused, it is the empty one.
+// The default Schedule; never fails on a Kernel ops made: without a recipe, or if the recipe's moves are refused, it is
+// the empty one.
 Schedule default_schedule(const Problem& problem, const ir::Target& target);
 // The same with the Kernel that it makes, so that no move is applied twice. Who builds it verifies it.
 Scheduled default_scheduled(const Problem& problem, const ir::Target& target);
-// What to try in turn where the default has no leaf form, or no code for want of registers: one row at a time and ever fewer vectors, then the
-// naive loops.
+// What to try in turn where the default has no leaf form, or no code for want of registers: one row at a time and ever
+// fewer vectors, then the naive loops.
 std::vector<Scheduled> simpler_schedules(const Problem& problem, const ir::Target& target);
 
-// At most n Schedules in the order worth trying, the default first, distinct; without a recipe those of generic_schedules().
+// At most n Schedules in the order worth trying, the default first, distinct; without a recipe those of
+// generic_schedules().
 std::vector<Schedule> candidates(const Problem& problem, const ir::Target& target, int n);
 
 // The kernel with each symbol's range narrowed; a symbol fixed to one value becomes that constant.
 ir::Kernel restrict_symbols(const ir::Kernel& kernel, const std::map<std::string, std::pair<int64_t, int64_t>>& ranges);
 
-// Applies moves as they are written; the first refusal sticks, and the Kernel stays what the moves before it made. `start` outlives it.
+// Applies moves as they are written; the first refusal sticks, and the Kernel stays what the moves before it made.
+// `start` outlives it.
 class Script {
  public:
   explicit Script(const ir::Kernel& start) : start_(start), kernel_(start) {}
@@ -87,8 +91,8 @@ class Script {
 std::vector<const ir::Stmt*> scopes_with_role(const ir::Kernel& kernel, std::string_view role);
 // The extent at the problem's representative dims.
 int64_t extent_at(const ir::Expr& extent, const Problem& problem);
-// Of what the Kernel reads and writes, at the representative dims: beyond half of the last-level cache a result that goes past the caches may
-// pay, whoever reads it next; beyond three quarters it does.
+// Of what the Kernel reads and writes, at the representative dims: beyond half of the last-level cache a result that
+// goes past the caches may pay, whoever reads it next; beyond three quarters it does.
 bool may_stream(const Problem& problem, const ir::Target& target);
 bool exceeds_caches(const Problem& problem, const ir::Target& target);
 // The scope's body holds nothing but the scope `inner`.

@@ -3,18 +3,22 @@
 //   [pack A] [mc] n0 panel { [k0 block] { m0 tile { c = 0 | k: c += a * b (tensor) | y = epilogue(c) } } }
 //
 //   mr  rows of a tile                            nr  columns of a panel: the packed width of a constant B
-//   st  panels a tile walks side by side: as many streams of B from memory, and as many more accumulators where rows are few
+//   st  panels a tile walks side by side: as many streams of B from memory, and as many more accumulators where rows
+//       are few
 //   kc  K block, 0: all of K; partial sums wait in scratch between blocks
 //   mc  rows of an outer block, 0: all rows under each panel
-//   ep  1: functions of the result are a pass of their own over scratch, in loops; 0: they are written out for each vector of the tile
+//   ep  1: functions of the result are a pass of their own over scratch, in loops; 0: they are written out for each
+//       vector of the tile
 //   pa  1: A is copied to [tile][k][row] first, so that its rows do not share the sets of a cache
 //   mu  1: two to four tiles of short sums are one leaf; 0: a call each
-//   pf  how far ahead B's own stream is prefetched, in bytes; 0: not; -1: the next block of B instead, spread over the tiles that run
+//   pf  how far ahead B's own stream is prefetched, in bytes; 0: not; -1: the next block of B instead, spread over the
+//       tiles that run
 //
 //   pb  1: each panel of a B that lies row-major is copied together before its tiles; 0: read where it lies
 //   gh  1: heads that share B run under each panel, so that it is transposed or copied once for all; 0: head by head
 //
-// B constant: packed once in panels. B in place with unit-stride k (B transposed): each panel is transposed into scratch.
+// B constant: packed once in panels. B in place with unit-stride k (B transposed): each panel is transposed into
+// scratch.
 #include <algorithm>
 #include <limits>
 
@@ -63,7 +67,8 @@ constexpr int64_t kFunctionCode = 24;      // instructions of a function, about
 int64_t epilogue_registers(const MatmulParts& p) {
   int64_t wanted = 1;
   for_each_node(p.n->body[2].value, [&](const ExprNode& e) {
-    if (op_info(e.op).cls == OpClass::kMath || e.op == Op::k_select) wanted = std::max<int64_t>(wanted, kFunctionRegisters);
+    if (op_info(e.op).cls == OpClass::kMath || e.op == Op::k_select)
+      wanted = std::max<int64_t>(wanted, kFunctionRegisters);
     if (op_info(e.op).cls == OpClass::kArith && e.op != Op::k_const_float) wanted = std::max<int64_t>(wanted, 3);
   });
   return wanted;
@@ -71,25 +76,31 @@ int64_t epilogue_registers(const MatmulParts& p) {
 
 // Calls of a leaf tell where sums are short.
 constexpr int64_t kShortSums = 128, kMostJoined = 4;
-bool may_join(const MatmulParts& p, const Sizes& s) { return s.k <= kShortSums && s.m > 1 && is_const_int(p.m->extent) && is_const_int(p.k->extent); }
+bool may_join(const MatmulParts& p, const Sizes& s) {
+  return s.k <= kShortSums && s.m > 1 && is_const_int(p.m->extent) && is_const_int(p.k->extent);
+}
 
 std::vector<KnobDomain> knobs(const Problem& problem, const Target& t) {
   const MatmulParts p = matmul_parts(problem.kernel);
   const Panels panels = panels_of(p, problem.kernel);
   const Sizes s = sizes(p, problem);
   const bool packed = panels == Panels::packed;
-  std::vector<int64_t> mr = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 20, 24, 28}, kc = {0, 256, 512, 1024, 2048}, mc = {0, 96, 192, 384};
+  std::vector<int64_t> mr = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 20, 24, 28},
+                       kc = {0, 256, 512, 1024, 2048}, mc = {0, 96, 192, 384};
   std::erase_if(mr, [&](int64_t v) { return v > std::max<int64_t>(s.m_max, 1); });
   std::erase_if(kc, [&](int64_t v) { return v >= s.k && v != 0; });
   std::erase_if(mc, [&](int64_t v) { return 2 * v >= s.m && v != 0; });
   std::vector<KnobDomain> out = {
       {"mr", mr},
       {"nr", widths(problem, panels, t)},
-      {"st", !packed ? std::vector<int64_t>{1} : s.m <= kMaxStreamed ? std::vector<int64_t>{1, 2, 4} : if_any(problem.one_layout, {1, 2})},
+      {"st", !packed               ? std::vector<int64_t>{1}
+             : s.m <= kMaxStreamed ? std::vector<int64_t>{1, 2, 4}
+                                   : if_any(problem.one_layout, {1, 2})},
       {"kc", kc},
       {"mc", mc},
       {"pa", if_any(rows_packable(p, problem.kernel) && s.m > 1, {0, 1})},
-      {"pf", if_any(packed, s.m <= kMaxOwnStream ? std::vector<int64_t>{0, 4096, 8192, 16384, 32768, -1} : std::vector<int64_t>{0, -1})}};
+      {"pf", if_any(packed, s.m <= kMaxOwnStream ? std::vector<int64_t>{0, 4096, 8192, 16384, 32768, -1}
+                                                 : std::vector<int64_t>{0, -1})}};
   if (epilogue_registers(p) >= kFunctionRegisters) out.push_back({"ep", {0, 1}});
   if (may_join(p, s)) out.push_back({"mu", {0, 1}});
   if (panels == Panels::in_place) out.push_back({"pb", {0, 1}});
@@ -104,18 +115,28 @@ struct Setting {
   bool blocked() const { return kc != 0 || ep; }  // sums pass through scratch
 };
 Result<Setting> setting_of(const Knobs& knobs, const Target& t) {
-  const Setting s = {knob_of(knobs, "mr"), knob_of(knobs, "nr"), knob_of(knobs, "st", 1), knob_of(knobs, "kc"), knob_of(knobs, "mc"), knob_of(knobs, "pf"), knob_of(knobs, "pa") != 0, knob_of(knobs, "ep") != 0, knob_of(knobs, "mu") != 0, knob_of(knobs, "pb") != 0, knob_of(knobs, "gh") != 0};
+  const Setting s = {knob_of(knobs, "mr"),      knob_of(knobs, "nr"),      knob_of(knobs, "st", 1),
+                     knob_of(knobs, "kc"),      knob_of(knobs, "mc"),      knob_of(knobs, "pf"),
+                     knob_of(knobs, "pa") != 0, knob_of(knobs, "ep") != 0, knob_of(knobs, "mu") != 0,
+                     knob_of(knobs, "pb") != 0, knob_of(knobs, "gh") != 0};
   if (s.mr < 1) return unsupported("mr {}: a tile has rows", s.mr);
   if (s.nr < t.lanes || s.nr % t.lanes != 0) return unsupported("nr {}: whole vectors of {}", s.nr, t.lanes);
-  if (s.st < 1 || s.kc < 0 || s.mc < 0 || s.pf < -1) return unsupported("st {} kc {} mc {} pf {}: out of range", s.st, s.kc, s.mc, s.pf);
+  if (s.st < 1 || s.kc < 0 || s.mc < 0 || s.pf < -1)
+    return unsupported("st {} kc {} mc {} pf {}: out of range", s.st, s.kc, s.mc, s.pf);
   return s;
 }
 
 // What all settings of a problem share, looked at once.
 struct Context {
   Context(const Problem& problem_in, const Target& target)
-      : problem(problem_in), t(target), p(matmul_parts(problem.kernel)), panels(panels_of(p, problem.kernel)), s(sizes(p, problem)),
-        rows_pack(rows_packable(p, problem.kernel)), epilogue(epilogue_registers(p)), w(widths(problem, panels, t)) {}
+      : problem(problem_in),
+        t(target),
+        p(matmul_parts(problem.kernel)),
+        panels(panels_of(p, problem.kernel)),
+        s(sizes(p, problem)),
+        rows_pack(rows_packable(p, problem.kernel)),
+        epilogue(epilogue_registers(p)),
+        w(widths(problem, panels, t)) {}
   const Problem& problem;
   const Target& t;
   MatmulParts p;
@@ -126,8 +147,8 @@ struct Context {
   std::vector<int64_t> w;
 };
 
-// The last tile's columns, if they are no whole tile: what its leaves take of vectors and of masks, which are vectors where there are no mask
-// registers. Too many leaves are one that masks every vector (search/leaf_form.cc).
+// The last tile's columns, if they are no whole tile: what its leaves take of vectors and of masks, which are vectors
+// where there are no mask registers. Too many leaves are one that masks every vector (search/leaf_form.cc).
 struct Tail {
   int64_t vectors = 0, masks = 0;
 };
@@ -148,39 +169,50 @@ Status accepts_in(const Context& c, const Setting& setting) {
   const Target& t = c.t;
   const Sizes& s = c.s;
   const int64_t nv = nr / t.lanes * st;
-  if (ep && (c.epilogue < kFunctionRegisters || kc != 0 || !is_const_int(c.p.k->extent))) return unsupported("ep 1: no functions, or K in blocks, or K varies");
+  if (ep && (c.epilogue < kFunctionRegisters || kc != 0 || !is_const_int(c.p.k->extent)))
+    return unsupported("ep 1: no functions, or K in blocks, or K varies");
   if (st > 1 && kc != 0) return unsupported("st {}: a K block is one panel's", st);
-  if (st > 1 && (pf == -1 || (pf != 0 && st > 2))) return unsupported("pf {}: a tile prefetches two streams at most", pf);
+  if (st > 1 && (pf == -1 || (pf != 0 && st > 2)))
+    return unsupported("pf {}: a tile prefetches two streams at most", pf);
   if (mr > s.m_max) return unsupported("mr {}: more than m ever is ({})", mr, s.m_max);
   const Tail tail = last_tile(c, setting);
   const bool partial = tail.vectors != 0;
   for (const auto& [vectors, masks] : {Tail{nv, 0}, tail}) {
     if (mr * vectors + vectors + 1 + masks > t.vector_registers) return unsupported("mr {}: registers", mr);
-    if (!blocked && mr * vectors + masks + c.epilogue > t.vector_registers) return unsupported("mr {}: registers of the epilogue", mr);
+    if (!blocked && mr * vectors + masks + c.epilogue > t.vector_registers)
+      return unsupported("mr {}: registers of the epilogue", mr);
   }
   if (std::find(c.w.begin(), c.w.end(), nr) == c.w.end()) return unsupported("nr {}: not a width of this weight", nr);
   if (st > 1 && (c.panels != Panels::packed || partial)) return unsupported("st {}: whole packed panels only", st);
-  if (st > 1 && s.m > kMaxStreamed && (st > 2 || !c.problem.one_layout)) return unsupported("st {}: m is {}, and the weight may be packed wider", st, s.m);
+  if (st > 1 && s.m > kMaxStreamed && (st > 2 || !c.problem.one_layout))
+    return unsupported("st {}: m is {}, and the weight may be packed wider", st, s.m);
   // One vector that may be cut short: that the last of so many columns is not empty cannot be proved.
-  if (partial && nr * st == t.lanes && !is_const_int(c.p.n->extent)) return unsupported("nr {}: one vector, and n varies", nr);
+  if (partial && nr * st == t.lanes && !is_const_int(c.p.n->extent))
+    return unsupported("nr {}: one vector, and n varies", nr);
   // A masked vector of a block is a leaf of its own for each row count.
-  if (blocked && partial && mr * nv > kMaxVariants) return unsupported("kc {}: more than {} leaf variants", kc, kMaxVariants);
+  if (blocked && partial && mr * nv > kMaxVariants)
+    return unsupported("kc {}: more than {} leaf variants", kc, kMaxVariants);
   if (blocked && mr < 2) return unsupported("kc {}: partial sums of one row", kc);
   if (kc != 0 && kc >= s.k) return unsupported("kc {}: K is {}", kc, s.k);
   if (kc == 0 && s.k > kDeepest && s.m > 8) return unsupported("kc 0: a panel of K {} leaves the caches", s.k);
   if (mc != 0 && (s.m <= 2 * mc || mc < mr)) return unsupported("mc {}: m is {}, mr {}", mc, s.m, mr);
-  if (pa && (!c.rows_pack || mr < 2 || s.k < 2)) return unsupported("pa 1: rows of A do not lie in one piece, or there is one");
+  if (pa && (!c.rows_pack || mr < 2 || s.k < 2))
+    return unsupported("pa 1: rows of A do not lie in one piece, or there is one");
   if (pf != 0 && is_const_int(c.p.k->extent, 1)) return unsupported("pf {}: sums of one term read B once", pf);
   if (pf != 0 && c.panels != Panels::packed) return unsupported("pf {}: B is not packed", pf);
   if (pf == -1 && s.m <= mr) return unsupported("pf next: a single tile has nothing to share it with");
-  if (mu && (!may_join(c.p, s) || blocked || mc != 0 || pf != 0 || s.m % mr != 0 || s.m <= mr || s.m > kMostJoined * mr)) {
+  if (mu &&
+      (!may_join(c.p, s) || blocked || mc != 0 || pf != 0 || s.m % mr != 0 || s.m <= mr || s.m > kMostJoined * mr)) {
     return unsupported("mu 1: not two to {} whole tiles with short sums", kMostJoined);
   }
   if (pb && c.panels != Panels::in_place) return unsupported("pb 1: B does not lie row-major");
   const bool one_panel = is_const_int(c.p.n->extent) && s.n <= nr, one_row = is_const_int(c.p.k->extent, 1);
-  if (pb && (s.m <= mr || one_panel || one_row)) return unsupported("pb 1: one tile walks a panel, or a panel is all of B or one row");
-  if (gh && (c.p.sharing.empty() || !(pb || c.panels == Panels::transposed))) return unsupported("gh 1: no heads share panels that are transposed or copied");
-  if (gh && (blocked || mc != 0 || pa)) return unsupported("gh 1: blocks of K or of rows, or packed rows, are one head's");
+  if (pb && (s.m <= mr || one_panel || one_row))
+    return unsupported("pb 1: one tile walks a panel, or a panel is all of B or one row");
+  if (gh && (c.p.sharing.empty() || !(pb || c.panels == Panels::transposed)))
+    return unsupported("gh 1: no heads share panels that are transposed or copied");
+  if (gh && (blocked || mc != 0 || pa))
+    return unsupported("gh 1: blocks of K or of rows, or packed rows, are one head's");
   if (pf > 0 && s.m > kMaxOwnStream) return unsupported("pf {}: own stream is for skinny shapes, m is {}", pf, s.m);
   return {};
 }
@@ -237,20 +269,22 @@ double estimate(const Knobs& knobs, const Problem& problem, const Target& t) {
 // Of a default where M varies. Four rows by two vectors keep two pipes of latency four busy.
 constexpr int64_t kMostRows = 4, kMostCode = 660;
 
-// Instructions to be made for a tile and all lower ones, about: for each sum its start, four steps and the rest of K, and its way out; and for
-// moving B, 64 of a square: one for each vector of a panel that is transposed, one for whole and one for cut panels that are packed; a copied
-// panel has a load and a store of each vector, whole and cut.
+// Instructions to be made for a tile and all lower ones, about: for each sum its start, four steps and the rest of K,
+// and its way out; and for moving B, 64 of a square: one for each vector of a panel that is transposed, one for whole
+// and one for cut panels that are packed; a copied panel has a load and a store of each vector, whole and cut.
 int64_t code_of(const Context& c, const Setting& k) {
   const int64_t whole = k.nr / c.t.lanes * k.st, counts = k.mr * (k.mr + 1) / 2, tail = last_tile(c, k).vectors;
   const int64_t vectors = whole + (is_const_int(c.p.n->extent) || tail == 0 ? tail : tail + (tail + 1) / 2);
   const int64_t out = k.ep ? 2 : c.epilogue >= kFunctionRegisters ? kFunctionCode : c.epilogue;
-  const int64_t copy = c.panels == Panels::in_place ? (k.pb ? 4 * whole : 0) : c.panels == Panels::packed ? 2 * 64 : 64 * k.nr / c.t.lanes;
+  const int64_t copy = c.panels == Panels::in_place ? (k.pb ? 4 * whole : 0)
+                       : c.panels == Panels::packed ? 2 * 64
+                                                    : 64 * k.nr / c.t.lanes;
   return counts * vectors * (6 + out) + 5 * (counts + k.mr * vectors) + 10 * k.mr + copy;
 }
 
-// The cheapest predicted, of what is made quickly where M varies: each row count is a leaf of its own then, K blocks and packed rows have
-// leaves besides, and all of that has to be made while the first call waits. Looks at what can win only: of as many tiles the most even ones,
-// and the middle of what the search varies more finely.
+// The cheapest predicted, of what is made quickly where M varies: each row count is a leaf of its own then, K blocks
+// and packed rows have leaves besides, and all of that has to be made while the first call waits. Looks at what can win
+// only: of as many tiles the most even ones, and the middle of what the search varies more finely.
 Knobs defaults(const Problem& problem, const Target& t) {
   const Context c(problem, t);
   const bool varies = !is_const_int(c.p.m->extent), functions = c.epilogue >= kFunctionRegisters;
@@ -258,7 +292,8 @@ Knobs defaults(const Problem& problem, const Target& t) {
   const auto tiles = [&](int64_t mr) { return (c.s.m + mr - 1) / mr; };
   std::map<std::string, std::vector<int64_t>> v;
   for (KnobDomain& d : knobs(problem, t)) {
-    if (d.values.size() > 1) std::erase_if(d.values, [&](int64_t x) { return x == 256 || x == 384 || x == 2048 || x == 32768; });
+    if (d.values.size() > 1)
+      std::erase_if(d.values, [&](int64_t x) { return x == 256 || x == 384 || x == 2048 || x == 32768; });
     v[d.name] = std::move(d.values);
   }
   Setting best{};
@@ -301,7 +336,8 @@ Knobs defaults(const Problem& problem, const Target& t) {
   if (varies && functions) look(true);
   if (best.mr == 0) look(false);
   if (best.mr == 0) return {};
-  Knobs out = {{"mr", best.mr}, {"nr", best.nr}, {"st", best.st}, {"kc", best.kc}, {"mc", best.mc}, {"pa", best.pa}, {"pf", best.pf}};
+  Knobs out = {{"mr", best.mr}, {"nr", best.nr}, {"st", best.st}, {"kc", best.kc},
+               {"mc", best.mc}, {"pa", best.pa}, {"pf", best.pf}};
   if (functions) out["ep"] = best.ep;
   if (may_join(c.p, c.s)) out["mu"] = best.mu;
   if (c.panels == Panels::in_place) out["pb"] = best.pb;
@@ -326,8 +362,8 @@ void vectorize_tile(Script& s, const std::string& n, int64_t nr, int64_t panels,
   s.move("vectorize_scope {}l", n);
 }
 
-// A as [tile][k][row], in scratch of the thread that owns the block `at`, or of all if A is packed before everything else. The
-// copy's scopes are ap_0 (rows) and ap_1 (k).
+// A as [tile][k][row], in scratch of the thread that owns the block `at`, or of all if A is packed before everything
+// else. The copy's scopes are ap_0 (rows) and ap_1 (k).
 void pack_rows(Script& s, const std::string& a, const std::string& at, int64_t mr, const char* tail) {
   s.move("create_temporary {} ap at={}", a, at);
   if (at != "root") s.move("move_to_stack ap {}", at);  // before its layout: a temporary that shrinks lies plainly
@@ -343,15 +379,16 @@ void pack_panels(Script& s, const std::string& b, int b_n, int64_t nr) {
   s.move("tile_buffer {} {} {}", b, b_n, nr);
   for (const auto part : {LayoutDim::Part::inner, LayoutDim::Part::outer}) {
     const Buffer* buffer = s.kernel().find_buffer(b);
-    const auto at = std::find_if(buffer->layout.begin(), buffer->layout.end(), [&](const LayoutDim& d) { return d.part == part; });
+    const auto at =
+        std::find_if(buffer->layout.begin(), buffer->layout.end(), [&](const LayoutDim& d) { return d.part == part; });
     const size_t from = static_cast<size_t>(at - buffer->layout.begin());
     const size_t to = part == LayoutDim::Part::inner ? buffer->layout.size() - 1 : 0;
     if (from != to && at != buffer->layout.end()) s.move("swap_dims {} {} {}", b, from, to);
   }
 }
 
-// A panel of B that lies with unit-stride k is transposed into scratch before the tiles that use it. The copy's scopes are
-// bt_0 and bt_1, in the order of B's dimensions.
+// A panel of B that lies with unit-stride k is transposed into scratch before the tiles that use it. The copy's scopes
+// are bt_0 and bt_1, in the order of B's dimensions.
 void transpose_panel(Script& s, const std::string& b, bool n_first) {
   s.move("create_temporary {} bt at=n0", b);
   s.move("move_to_stack bt n0");
@@ -359,8 +396,8 @@ void transpose_panel(Script& s, const std::string& b, bool n_first) {
   s.move("tensorize bt_0 transpose");
 }
 
-// A panel of B that lies row-major, copied together before the tiles that use it. The copy's scopes are bp_0 and bp_1, in the order of B's
-// dimensions: k and n.
+// A panel of B that lies row-major, copied together before the tiles that use it. The copy's scopes are bp_0 and bp_1,
+// in the order of B's dimensions: k and n.
 void copy_panel(Script& s, const std::string& b, int64_t lanes, const char* tail) {
   s.move("create_temporary {} bp at=n0", b);
   s.move("move_to_stack bp n0");
@@ -431,7 +468,8 @@ Result<Scheduled> script(const Knobs& knob, const Problem& problem, const Target
     s.move("create_temporary {} ct at=m0b mode=accumulate", c);
     s.move("move_to_register ct m0b");
     s.move("move_to_stack {} n0", c);
-    // Children of the tile: load of partial sums, tensor loop, store; each but the loop is an m scope around an n scope.
+    // Children of the tile: load of partial sums, tensor loop, store; each but the loop is an m scope around an n
+    // scope.
     std::vector<std::pair<std::string, std::string>> copies;
     if (const Stmt* tile = find_scope(s.kernel(), "m0b")) {
       for (const Stmt& child : tile->body) {
@@ -451,7 +489,7 @@ Result<Scheduled> script(const Knobs& knob, const Problem& problem, const Target
     }
   }
   if (!is_const_int(p.k->extent, 1)) s.move("tensorize {} mma", steps);  // of sums with one term nothing is left
-  const int64_t lines = nr * 4 * 4 / 64;  // cache lines of B per four steps
+  const int64_t lines = nr * 4 * 4 / 64;                                 // cache lines of B per four steps
   for (int64_t stream = 0; pf > 0 && stream < st; ++stream) {
     s.move("prefetch {} {} ahead={} lines={}", b, steps, pf + stream * size.k * nr * 4, lines);
   }

@@ -1,12 +1,12 @@
-// The row recipe: row reductions, elementwise chains and rope. Columns in vectors (several unrolled), scalars of a row in
-// registers, what a row keeps between its passes on the stack or computed again, rows shared out over threads.
+// The row recipe: row reductions, elementwise chains and rope. Columns in vectors (several unrolled), scalars of a row
+// in registers, what a row keeps between its passes on the stack or computed again, rows shared out over threads.
 //
 //   row block (parallel) { row group { pass over the columns { row of the group (unrolled) { vector } } ... } }
 //
 // Knobs: unroll (vectors per step and row), rows (rows of a group: their passes run as one), overlap (1: the first pass
 // of the next row runs with the second of this one; 2: so does the last pass of the row before, where it reads what is
-// kept), again (1: values kept between passes are computed anew), online (1: maximum and sum in one pass), stream (1: the
-// result goes past the caches), grain (rows, or 1024 columns, of a parallel block).
+// kept), again (1: values kept between passes are computed anew), online (1: maximum and sum in one pass), stream (1:
+// the result goes past the caches), grain (rows, or 1024 columns, of a parallel block).
 #include <algorithm>
 #include <set>
 
@@ -27,14 +27,14 @@ bool matches(const Problem& problem) {
 
 // What the knobs depend on.
 struct Shape {
-  std::string row;                     // the innermost row scope, empty if there is none
-  std::vector<const Stmt*> passes;     // column scopes
-  std::vector<std::string> scalars;    // temporaries of a row: one value
-  std::vector<std::string> kept;       // temporaries of a row: one value per column
-  std::vector<std::string> streamable; // outputs nothing reads
+  std::string row;                      // the innermost row scope, empty if there is none
+  std::vector<const Stmt*> passes;      // column scopes
+  std::vector<std::string> scalars;     // temporaries of a row: one value
+  std::vector<std::string> kept;        // temporaries of a row: one value per column
+  std::vector<std::string> streamable;  // outputs nothing reads
   int64_t rows = 1, cols = 1;
-  int64_t overlapped_sums = 0;         // reductions of the first two passes
-  int whole_inputs = 0;  // with an element for each of the result
+  int64_t overlapped_sums = 0;  // reductions of the first two passes
+  int whole_inputs = 0;         // with an element for each of the result
   bool functions = false;
   bool norm = false;  // a root of a sum
   bool normal_cdf = false;
@@ -88,22 +88,24 @@ Shape shape_of(const Problem& problem) {
   }
   for (const Stmt* pass : out.passes) {
     for_each_stmt(pass->body, [&](const Stmt& s) {
-      if (s.kind == Stmt::Kind::assign) for_each_node(s.value, [&](const ExprNode& e) {
-        out.functions |= op_info(e.op).cls == OpClass::kMath;
-        out.normal_cdf |= e.op == Op::k_normal_cdf;
-      });
+      if (s.kind == Stmt::Kind::assign)
+        for_each_node(s.value, [&](const ExprNode& e) {
+          out.functions |= op_info(e.op).cls == OpClass::kMath;
+          out.normal_cdf |= e.op == Op::k_normal_cdf;
+        });
     });
   }
   for_each_stmt(k.body, [&](const Stmt& s) {
-    if (s.kind == Stmt::Kind::assign) for_each_node(s.value, [&](const ExprNode& e) { out.norm |= e.op == Op::k_sqrt || e.op == Op::k_rsqrt; });
+    if (s.kind == Stmt::Kind::assign)
+      for_each_node(s.value, [&](const ExprNode& e) { out.norm |= e.op == Op::k_sqrt || e.op == Op::k_rsqrt; });
   });
   for_each_stmt(out.passes[0]->body, [&](const Stmt& s) {
-    out.first_keeps |= s.kind == Stmt::Kind::assign && std::find(out.kept.begin(), out.kept.end(), s.target) != out.kept.end();
+    out.first_keeps |=
+        s.kind == Stmt::Kind::assign && std::find(out.kept.begin(), out.kept.end(), s.target) != out.kept.end();
   });
   out.norm &= out.overlapped_sums > 0;
-  out.again = !out.kept.empty() && std::all_of(out.kept.begin(), out.kept.end(), [&](const std::string& b) {
-    return single_assignment(k, b);
-  });
+  out.again = !out.kept.empty() && std::all_of(out.kept.begin(), out.kept.end(),
+                                               [&](const std::string& b) { return single_assignment(k, b); });
   out.online = out.passes.size() >= 3 && out.passes[0]->body.size() == 1 && out.passes[0]->body[0].op == AssignOp::fmax;
   return out;
 }
@@ -111,7 +113,8 @@ Shape shape_of(const Problem& problem) {
 std::vector<KnobDomain> knobs(const Problem& problem, const Target& t) {
   const Shape shape = shape_of(problem);
   const bool many = problem.threads > 1;
-  std::vector<KnobDomain> out = {{"unroll", {1, 2, 3, 4, 6, 8}}, {"grain", many ? std::vector<int64_t>{1, 4, 16, 64} : std::vector<int64_t>{0}}};
+  std::vector<KnobDomain> out = {{"unroll", {1, 2, 3, 4, 6, 8}},
+                                 {"grain", many ? std::vector<int64_t>{1, 4, 16, 64} : std::vector<int64_t>{0}}};
   const auto add = [&](const char* name, bool useful, std::vector<int64_t> values) {
     out.push_back({name, useful ? std::move(values) : std::vector<int64_t>{values[0]}});
   };
@@ -126,7 +129,8 @@ std::vector<KnobDomain> knobs(const Problem& problem, const Target& t) {
   return out;
 }
 
-// Terms of a partial sum of a norm: with 112 of them layernorm came out 14 % beyond its tolerance (runtime/tolerances.def).
+// Terms of a partial sum of a norm: with 112 of them layernorm came out 14 % beyond its tolerance
+// (runtime/tolerances.def).
 constexpr int64_t kMostUnrolledTail = 3;  // vectors of a row that are left behind whole steps
 constexpr int64_t kMostTerms = 64, kMostUnroll = 8;
 
@@ -134,41 +138,52 @@ Status accepts_in(const Shape& shape, const Knobs& k, const Problem& problem, co
   const int64_t unroll = k.at("unroll"), rows = knob_of(k, "rows", 1), grain = k.at("grain");
   const int64_t overlap = knob_of(k, "overlap", 0);
   const bool again = knob_of(k, "again", 0) != 0, online = knob_of(k, "online", 0) != 0;
-  if (unroll > 1 && shape.cols < unroll * t.lanes) return unsupported("unroll {}: a row has {} columns", unroll, shape.cols);
+  if (unroll > 1 && shape.cols < unroll * t.lanes)
+    return unsupported("unroll {}: a row has {} columns", unroll, shape.cols);
   if (unroll < kMostUnroll && shape.norm && shape.cols > kMostTerms * t.lanes * unroll) {
     return unsupported("unroll {}: sums of {} terms lose too much", unroll, shape.cols / (t.lanes * unroll));
   }
   if (unroll * rows > 8) return unsupported("{} vectors of {} rows at a time", unroll, rows);
-  if (rows > 1 && (shape.row.empty() || shape.passes.size() < 2)) return unsupported("rows of one pass are one loop already");
+  if (rows > 1 && (shape.row.empty() || shape.passes.size() < 2))
+    return unsupported("rows of one pass are one loop already");
   if (rows > 1 && rows > shape.rows) return unsupported("{} rows, there are {}", rows, shape.rows);
   if (rows > 1 && grain % rows != 0) return unsupported("{} rows do not divide blocks of {}", rows, grain);
   if (rows > 1 && unroll > 1 && !proves_divisible(shape.passes[0]->extent, unroll * t.lanes, Ranges(problem.kernel))) {
     return unsupported("unroll {} of {} rows needs whole steps", unroll, rows);
   }
-  if (overlap != 0 && (rows > 1 || online || shape.passes.size() < 2 || !shape.some_rows)) return unsupported("no passes to overlap");
-  if (overlap != 0 && !again && shape.first_keeps) return unsupported("the first pass of a row writes what its second one still reads of the row before");
+  if (overlap != 0 && (rows > 1 || online || shape.passes.size() < 2 || !shape.some_rows))
+    return unsupported("no passes to overlap");
+  if (overlap != 0 && !again && shape.first_keeps)
+    return unsupported("the first pass of a row writes what its second one still reads of the row before");
   if (overlap == 2 && (again || shape.kept.empty() || shape.passes.size() < 3 || !shape.two_rows)) {
     return unsupported("nothing kept for a last pass");
   }
-  const bool unrolled_tail = is_const_int(shape.passes[0]->extent) && shape.cols % (unroll * t.lanes) <= kMostUnrolledTail * t.lanes;
-  if (overlap == 2 && !unrolled_tail && !proves_divisible(shape.passes[0]->extent, unroll * t.lanes, Ranges(problem.kernel))) {
+  const bool unrolled_tail =
+      is_const_int(shape.passes[0]->extent) && shape.cols % (unroll * t.lanes) <= kMostUnrolledTail * t.lanes;
+  if (overlap == 2 && !unrolled_tail &&
+      !proves_divisible(shape.passes[0]->extent, unroll * t.lanes, Ranges(problem.kernel))) {
     return unsupported("tails of three passes are more operands than a leaf has");
   }
   const auto whole_blocks = [&] {
-    return grain > 1 && proves_divisible(scopes_with_role(problem.kernel, "row")[0]->extent, grain, Ranges(problem.kernel));
+    return grain > 1 &&
+           proves_divisible(scopes_with_role(problem.kernel, "row")[0]->extent, grain, Ranges(problem.kernel));
   };
   if (overlap == 2 && grain != 0 && !whole_blocks()) {
     return unsupported("blocks of {} rows may end with one", grain);
   }
-  if (overlap != 0 && unroll * shape.overlapped_sums > (t.vector_registers > 16 ? 16 : 4)) return unsupported("unroll {} of two passes: registers", unroll);
+  if (overlap != 0 && unroll * shape.overlapped_sums > (t.vector_registers > 16 ? 16 : 4))
+    return unsupported("unroll {} of two passes: registers", unroll);
   if (again && !shape.again) return unsupported("what is kept is not assigned once");
   if (online && !(again && shape.online)) return unsupported("no maximum and sum of the same values");
   if (online && (rows > 1 || unroll * t.lanes > 64)) return unsupported("{} partial results", unroll * t.lanes);
-  if (knob_of(k, "stream", 0) != 0 && (shape.streamable.empty() || !may_stream(problem, t))) return unsupported("the result stays in the cache, or is read");
+  if (knob_of(k, "stream", 0) != 0 && (shape.streamable.empty() || !may_stream(problem, t)))
+    return unsupported("the result stays in the cache, or is read");
   return {};
 }
 
-Status accepts(const Knobs& k, const Problem& problem, const Target& t) { return accepts_in(shape_of(problem), k, problem, t); }
+Status accepts(const Knobs& k, const Problem& problem, const Target& t) {
+  return accepts_in(shape_of(problem), k, problem, t);
+}
 
 // Rows in, out and scales are touched side by side: all in the first cache, or there is arithmetic to wait for.
 bool overlap_pays(const Shape& shape, const Target& t) {
@@ -177,10 +192,13 @@ bool overlap_pays(const Shape& shape, const Target& t) {
 
 constexpr int64_t kLongBlocks[] = {16, 64};  // rows, or 1024 columns
 
-// Vectors of a step, if rows are whole steps: chains of sums that nothing else overlaps want eight; the longest function has registers for three.
+// Vectors of a step, if rows are whole steps: chains of sums that nothing else overlaps want eight; the longest
+// function has registers for three.
 int64_t default_unroll(const Shape& shape, const Problem& problem, const Target& t) {
   const Ranges ranges(problem.kernel);
-  const auto whole = [&](int64_t unroll) { return t.vector_registers > 16 && proves_divisible(shape.passes[0]->extent, unroll * t.lanes, ranges); };
+  const auto whole = [&](int64_t unroll) {
+    return t.vector_registers > 16 && proves_divisible(shape.passes[0]->extent, unroll * t.lanes, ranges);
+  };
   if (shape.norm && (shape.passes.size() > 2 || shape.rows == 1) && whole(8)) return 8;
   if (shape.norm && shape.cols > 4 * kMostTerms * t.lanes) return kMostUnroll;
   if (shape.passes.size() == 1 && shape.normal_cdf && whole(3)) return 3;
@@ -190,14 +208,22 @@ int64_t default_unroll(const Shape& shape, const Problem& problem, const Target&
 Knobs defaults(const Problem& problem, const Target& t) {
   const Shape shape = shape_of(problem);
   const bool many = problem.threads > 1;
-  Knobs k{{"unroll", default_unroll(shape, problem, t)}, {"grain", many ? 4 : 0}, {"rows", 1}, {"overlap", 0}, {"again", 0}, {"online", 0}, {"stream", 0}};
+  Knobs k{{"unroll", default_unroll(shape, problem, t)},
+          {"grain", many ? 4 : 0},
+          {"rows", 1},
+          {"overlap", 0},
+          {"again", 0},
+          {"online", 0},
+          {"stream", 0}};
   const bool fixed = problem.kernel.symbols.empty();  // else small shapes come as well
   k["stream"] = fixed && !shape.streamable.empty() && exceeds_caches(problem, t) ? 1 : 0;
   // Several operands from memory with arithmetic between them: short steps mix both better.
   if (k["stream"] != 0 && shape.passes.size() == 1 && shape.whole_inputs > 1 && shape.functions) k["unroll"] = 2;
   while (k["unroll"] > 1 && !accepts_in(shape, k, problem, t).ok()) k["unroll"] /= 2;
-  // Longer blocks where each thread gets several all the same, and none is cut short: three passes overlap in whole ones only.
-  const int64_t units = shape.row.empty() ? shape.cols / 1024 : extent_at(scopes_with_role(problem.kernel, "row")[0]->extent, problem);
+  // Longer blocks where each thread gets several all the same, and none is cut short: three passes overlap in whole
+  // ones only.
+  const int64_t units =
+      shape.row.empty() ? shape.cols / 1024 : extent_at(scopes_with_role(problem.kernel, "row")[0]->extent, problem);
   for (const int64_t block : kLongBlocks) {
     if (many && fixed && units >= 4 * block * problem.threads && units % block == 0) k["grain"] = block;
   }
@@ -206,10 +232,15 @@ Knobs defaults(const Problem& problem, const Target& t) {
     Knobs pairs = k;
     pairs["rows"] = 2;
     pairs["unroll"] = 4;
-    const bool even = !shape.row.empty() && proves_divisible(find_scope(problem.kernel, shape.row)->extent, 2, Ranges(problem.kernel));
-    return fixed && even && shape.norm && shape.passes.size() > 2 && t.vector_registers > 16 && accepts_in(shape, pairs, problem, t).ok() ? pairs : k;
+    const bool even = !shape.row.empty() &&
+                      proves_divisible(find_scope(problem.kernel, shape.row)->extent, 2, Ranges(problem.kernel));
+    return fixed && even && shape.norm && shape.passes.size() > 2 && t.vector_registers > 16 &&
+                   accepts_in(shape, pairs, problem, t).ok()
+               ? pairs
+               : k;
   }
-  // Three passes side by side fill the pipes in short steps as well, where there are registers: whole ones rather than long ones and a rest.
+  // Three passes side by side fill the pipes in short steps as well, where there are registers: whole ones rather than
+  // long ones and a rest.
   const Ranges ranges(problem.kernel);
   Knobs side_by_side = k;
   for (const int64_t overlap : {2, 1}) {
@@ -228,8 +259,10 @@ Knobs defaults(const Problem& problem, const Target& t) {
 // Cycles per column, about: exposed latency of short steps, arithmetic done again, stores that read their lines first.
 double estimate(const Knobs& k, const Problem& problem, const Target& t) {
   const Shape shape = shape_of(problem);
-  const double group = static_cast<double>(knob_of(k, "rows", 1)) * (1 + 0.5 * static_cast<double>(knob_of(k, "overlap", 0)));
-  const double drains = static_cast<double>(shape.passes.size()) * 60 / group / static_cast<double>(std::max<int64_t>(shape.cols, 1));
+  const double group =
+      static_cast<double>(knob_of(k, "rows", 1)) * (1 + 0.5 * static_cast<double>(knob_of(k, "overlap", 0)));
+  const double drains =
+      static_cast<double>(shape.passes.size()) * 60 / group / static_cast<double>(std::max<int64_t>(shape.cols, 1));
   const double steps = 1 / (static_cast<double>(k.at("unroll")) * group);
   const double anew = (knob_of(k, "again", 0) != 0 ? 0.6 : 0) + (knob_of(k, "online", 0) != 0 ? 0.4 : 0);
   const bool large = exceeds_caches(problem, t);
@@ -244,7 +277,8 @@ bool vectorizable(const Kernel& kernel, const Stmt& col) {
     const Buffer* b = kernel.find_buffer(name);
     for (size_t d = 0; d < index.size(); ++d) {
       if (!uses(index[d], col.iter)) continue;
-      const bool unit = b->strides.empty() ? d + 1 == index.size() : is_const_int(b->strides[d], 1) || is_const_int(b->strides[d], 0);
+      const bool unit =
+          b->strides.empty() ? d + 1 == index.size() : is_const_int(b->strides[d], 1) || is_const_int(b->strides[d], 0);
       const std::optional<AffineForm> form = affine_form(index[d]);
       ok &= unit && form && is_const_int(simplify(form->coeff(col.iter)), 1);
     }
@@ -308,7 +342,8 @@ void group_rows(Script& s, const std::string& rows, int64_t unroll, int64_t lane
 
 bool is_pass(const Stmt& s) { return s.kind == Stmt::Kind::scope && s.role == "col"; }
 
-// Brings `pass` down to the next pass of the row, past what lies between, and joins the two; the name of the first stays.
+// Brings `pass` down to the next pass of the row, past what lies between, and joins the two; the name of the first
+// stays.
 void join_with_next(Script& s, const std::string& row, const std::string& pass) {
   while (s.ok()) {
     const std::vector<Stmt>& body = find_scope(s.kernel(), row)->body;
@@ -333,7 +368,8 @@ void overlap_first(Script& s, const std::string& row) {
   join_with_next(s, row, pass);
 }
 
-// The last pass of a row beside those of the next: each kept column is read before it is written anew, so there is one copy of them.
+// The last pass of a row beside those of the next: each kept column is read before it is written anew, so there is one
+// copy of them.
 void overlap_last(Script& s, const std::string& row) {
   const Stmt* scope = find_scope(s.kernel(), row);
   if (scope == nullptr || !s.ok()) return;
@@ -405,8 +441,9 @@ Result<Scheduled> script(const Knobs& knob, const Problem& problem, const Target
       const Stmt* col = find_scope(s.kernel(), name);
       if (!s.ok() || col == nullptr) break;
       const Stmt copy = *col;
-      const bool waits = copy.mark == Mark::none && copy.iter != block &&
-                         std::all_of(copy.body.begin(), copy.body.end(), [](const Stmt& c) { return c.kind == Stmt::Kind::assign; });
+      const bool waits =
+          copy.mark == Mark::none && copy.iter != block &&
+          std::all_of(copy.body.begin(), copy.body.end(), [](const Stmt& c) { return c.kind == Stmt::Kind::assign; });
       if (waits && vectorizable(s.kernel(), copy)) vectorize_columns(s, copy, unroll, t.lanes);
     }
   }

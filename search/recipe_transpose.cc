@@ -1,11 +1,13 @@
 // The transpose recipe: transposes, copies and the packing of constants. Where the unit-stride dimensions of source and
-// destination differ, they become the two innermost scopes and go through registers in squares; else rows are copied in vectors.
+// destination differ, they become the two innermost scopes and go through registers in squares; else rows are copied in
+// vectors.
 //
 //   outer ... { [to block] { [from block] { i (tensor transpose) { j: d[.. j .. i] = s[.. i .. j] } } } }
 //
-// Knobs of a single transpose: bt, bf (sides of a block along the unit dimension of the destination and of the source; 0: whole),
-// along (the side that squares of a block follow: 0 the source's rows, 1 the destination's), walk (blocks follow the other side),
-// stream (1: the result goes past the caches). Of all: parallel (1: the outermost scope is shared out).
+// Knobs of a single transpose: bt, bf (sides of a block along the unit dimension of the destination and of the source;
+// 0: whole), along (the side that squares of a block follow: 0 the source's rows, 1 the destination's), walk (blocks
+// follow the other side), stream (1: the result goes past the caches). Of all: parallel (1: the outermost scope is
+// shared out).
 #include <algorithm>
 #include <optional>
 
@@ -18,9 +20,7 @@ using namespace ir;  // NOLINT: this file is all IR
 
 namespace {
 
-bool matches(const Problem& problem) {
-  return problem.kernel.family == "transpose" || problem.kernel.family == "pack";
-}
+bool matches(const Problem& problem) { return problem.kernel.family == "transpose" || problem.kernel.family == "pack"; }
 
 // The chain of scopes of one top-level nest, outermost first, and its only statement.
 struct Chain {
@@ -55,9 +55,10 @@ std::string unit_iter(const Kernel& kernel, const std::string& buffer, const std
   return {};
 }
 
-// The only nest of a transpose that goes by squares: its scopes along the unit dimensions. Empty: none, or several nests.
+// The only nest of a transpose that goes by squares: its scopes along the unit dimensions. Empty: none, or several
+// nests.
 struct Turn {
-  std::string to, from;  // scopes
+  std::string to, from;           // scopes
   int64_t rows = 1, columns = 1;  // extents of from and to
   bool alone = false;             // no scope around them
   std::string target;
@@ -94,7 +95,8 @@ std::vector<KnobDomain> knobs(const Problem& problem, const Target& t) {
   out.push_back({"bf", sides(turn->rows)});
   out.push_back({"along", {0, 1}});
   out.push_back({"walk", {0, 1}});
-  out.push_back({"stream", turn->streamable && may_stream(problem, t) ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0}});
+  out.push_back(
+      {"stream", turn->streamable && may_stream(problem, t) ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0}});
   return out;
 }
 
@@ -113,20 +115,23 @@ Status accepts(const Knobs& k, const Problem& problem, const Target& t) {
     }
   }
   if (knob_of(k, "walk") != 0 && (bt == 0 || bf == 0)) return unsupported("walk 1: blocks lie in one row");
-  if (knob_of(k, "stream") != 0 && !(turn->streamable && may_stream(problem, t))) return unsupported("the result stays in the cache");
+  if (knob_of(k, "stream") != 0 && !(turn->streamable && may_stream(problem, t)))
+    return unsupported("the result stays in the cache");
   return {};
 }
 
-// What the caches hold goes as it lies; else blocks of some rows of the destination: few where their lines fall into few sets of L1, in short
-// pieces where into very few, many where rows are short. Past the caches blocks are as long as pages of both sides allow.
+// What the caches hold goes as it lies; else blocks of some rows of the destination: few where their lines fall into
+// few sets of L1, in short pieces where into very few, many where rows are short. Past the caches blocks are as long as
+// pages of both sides allow.
 Knobs defaults(const Problem& problem, const Target& t) {
   Knobs k = {{"parallel", problem.threads > 1 ? 1 : 0}};
   const std::optional<Turn> turn = turn_of(problem);
   if (!turn) return k;
   for (const char* name : {"bt", "bf", "along", "walk", "stream"}) k[name] = 0;
   const auto side = [](int64_t wanted, int64_t extent) { return extent > wanted ? wanted : 0; };
-  const double one = 8.0 * static_cast<double>(turn->rows * turn->columns);  // source and destination of one pair of scopes
-  const bool fixed = problem.kernel.symbols.empty();                         // else small shapes come as well
+  const double one =
+      8.0 * static_cast<double>(turn->rows * turn->columns);  // source and destination of one pair of scopes
+  const bool fixed = problem.kernel.symbols.empty();          // else small shapes come as well
   if (fixed && turn->streamable && exceeds_caches(problem, t)) {
     k["stream"] = 1;
     k["bf"] = side(64, turn->rows);
@@ -155,7 +160,8 @@ void sink(Script& s, const std::string& name) {
   }
 }
 
-// Sides of blocks along the destination's and the source's unit dimension, and the order of the two inside a block and of blocks.
+// Sides of blocks along the destination's and the source's unit dimension, and the order of the two inside a block and
+// of blocks.
 struct Blocks {
   int64_t to = 0, from = 0;
   bool along = false, walk = false;
@@ -200,8 +206,9 @@ void schedule_chain(Script& s, const Chain& c, const Blocks& blocks, int64_t lan
 // The top-level scope that now holds this nest, if it may be shared out (not the squares themselves).
 const Stmt* outermost_of(const Kernel& kernel, const std::vector<std::string>& iters) {
   for (const Stmt& top : kernel.body) {
-    const bool ours = top.kind == Stmt::Kind::scope && 
-                      std::any_of(iters.begin(), iters.end(), [&](const std::string& i) { return top.iter == i || top.iter == i + "b"; });
+    const bool ours = top.kind == Stmt::Kind::scope &&
+                      std::any_of(iters.begin(), iters.end(),
+                                  [&](const std::string& i) { return top.iter == i || top.iter == i + "b"; });
     if (ours && top.mark == Mark::none) return &top;
   }
   return nullptr;
@@ -209,8 +216,10 @@ const Stmt* outermost_of(const Kernel& kernel, const std::vector<std::string>& i
 
 Result<Scheduled> script(const Knobs& knob, const Problem& problem, const Target& t) {
   Script s(problem.kernel);
-  const Blocks blocks = {knob_of(knob, "bt"), knob_of(knob, "bf"), knob_of(knob, "along") != 0, knob_of(knob, "walk") != 0};
-  if (const std::optional<Turn> turn = turn_of(problem); turn && knob_of(knob, "stream") != 0) s.move("stream_stores {}", turn->target);
+  const Blocks blocks = {knob_of(knob, "bt"), knob_of(knob, "bf"), knob_of(knob, "along") != 0,
+                         knob_of(knob, "walk") != 0};
+  if (const std::optional<Turn> turn = turn_of(problem); turn && knob_of(knob, "stream") != 0)
+    s.move("stream_stores {}", turn->target);
   for (const Stmt& top : problem.kernel.body) {
     const Chain c = chain_of(top);
     if (c.stmt != nullptr) schedule_chain(s, c, blocks, t.lanes);

@@ -1,5 +1,6 @@
-// See safe_kernel.h. Indices are logical: one that stays inside the declared dims stays inside the bytes behind them, for an argument the
-// caller's, for a constant with a layout those of its packed form, for scratch what the nest asks for.
+// See safe_kernel.h. Indices are logical: one that stays inside the declared dims stays inside the bytes behind them,
+// for an argument the caller's, for a constant with a layout those of its packed form, for scratch what the nest asks
+// for.
 #include "search/safe_kernel.h"
 
 #include <algorithm>
@@ -23,13 +24,17 @@ bool same(const std::vector<Expr>& a, const std::vector<Expr>& b) {
 
 Status check_parameters(const Kernel& naive, const Kernel& scheduled) {
   const auto count = static_cast<size_t>(naive.num_params());
-  if (static_cast<size_t>(scheduled.num_params()) != count) return unsupported("the parameters of {} would change in number", naive.name);
+  if (static_cast<size_t>(scheduled.num_params()) != count)
+    return unsupported("the parameters of {} would change in number", naive.name);
   for (size_t i = 0; i < count; ++i) {
     const Buffer &a = naive.buffers[i], &b = scheduled.buffers[i];
-    if (a.name != b.name || a.type != b.type || a.place != b.place || !same(a.dims, b.dims) || !same(a.strides, b.strides))
+    if (a.name != b.name || a.type != b.type || a.place != b.place || !same(a.dims, b.dims) ||
+        !same(a.strides, b.strides))
       return unsupported("operand {} would no longer be as it was declared", a.name);
-    const bool as_it_lies = b.layout.empty() && std::all_of(b.padding.begin(), b.padding.end(), [](int64_t pad) { return pad == 0; });
-    if (b.place != Place::constant && !as_it_lies) return unsupported("operand {}: its layout is the caller's, and not the Schedule's to choose", b.name);
+    const bool as_it_lies =
+        b.layout.empty() && std::all_of(b.padding.begin(), b.padding.end(), [](int64_t pad) { return pad == 0; });
+    if (b.place != Place::constant && !as_it_lies)
+      return unsupported("operand {}: its layout is the caller's, and not the Schedule's to choose", b.name);
   }
   return {};
 }
@@ -48,7 +53,8 @@ Status check_sizes(const Kernel& scheduled) {
     if (b.layout.empty() && b.padding.empty()) continue;
     const double wanted = elements(physical_dims(b), symbols);
     if (wanted > kAlwaysAllowed && wanted > kMostGrowth * elements(b.dims, symbols))
-      return unsupported("buffer {}: layout and padding would take {:.3g} elements, over {} times what is in it", b.name, wanted, kMostGrowth);
+      return unsupported("buffer {}: layout and padding would take {:.3g} elements, over {} times what is in it",
+                         b.name, wanted, kMostGrowth);
   }
   return {};
 }

@@ -1,5 +1,6 @@
-// What is asked of a scheduled Kernel before code is made of it, whoever chose the moves: its parameters are the naive Kernel's, every
-// access is proven to stay inside its buffer, and no buffer outgrows what is computed. Proofs, no trials; says nothing of the values.
+// What is asked of a scheduled Kernel before code is made of it, whoever chose the moves: its parameters are the naive
+// Kernel's, every access is proven to stay inside its buffer, and no buffer outgrows what is computed. Proofs, no
+// trials; says nothing of the values.
 #pragma once
 #include "ir/kernel.h"
 #include "ir/status.h"

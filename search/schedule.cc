@@ -11,8 +11,7 @@ namespace lathe::search {
 using namespace ir;  // NOLINT(google-build-using-namespace)
 
 std::string to_text(const Schedule& schedule) {
-  std::string text = fmt::format("schedule 1 family {} class {}\n",
-                                 schedule.family.empty() ? "any" : schedule.family,
+  std::string text = fmt::format("schedule 1 family {} class {}\n", schedule.family.empty() ? "any" : schedule.family,
                                  numeric_names(schedule.numeric));
   if (!schedule.recipe.empty()) {
     text += "from " + schedule.recipe;
@@ -34,8 +33,7 @@ static std::vector<std::string_view> words_of(std::string_view line, std::string
 }
 
 static Status parse_header(const std::vector<std::string_view>& words, Schedule& schedule) {
-  if (words.size() < 2 || words[0] != "schedule" || words[1] != "1")
-    return invalid("expected `schedule 1`");
+  if (words.size() < 2 || words[0] != "schedule" || words[1] != "1") return invalid("expected `schedule 1`");
   for (size_t i = 2; i < words.size(); i += 2) {
     if (i + 1 == words.size()) return invalid("expected a word after `{}`", words[i]);
     if (words[i] == "family") {
@@ -97,17 +95,19 @@ Result<Schedule> parse_schedule(std::string_view text) {
 }
 
 static Status check_limits(const Kernel& kernel) {
-  if (kernel.buffers.size() > kMaxBuffers) return unsupported("{} buffers, at most {} are allowed", kernel.buffers.size(), kMaxBuffers);
+  if (kernel.buffers.size() > kMaxBuffers)
+    return unsupported("{} buffers, at most {} are allowed", kernel.buffers.size(), kMaxBuffers);
   size_t statements = 0;
   for_each_stmt(kernel.body, [&](const Stmt&) { ++statements; });
-  if (statements > kMaxStatements) return unsupported("{} statements, at most {} are allowed", statements, kMaxStatements);
+  if (statements > kMaxStatements)
+    return unsupported("{} statements, at most {} are allowed", statements, kMaxStatements);
   return {};
 }
 
 Result<Kernel> replay(const Kernel& kernel, const Schedule& schedule, std::vector<Kernel>* steps, bool verify) {
   if (!schedule.family.empty() && schedule.family != kernel.family) {
-    return unsupported("a schedule of family {} cannot be replayed on kernel {} of family {}",
-                       schedule.family, kernel.name, kernel.family);
+    return unsupported("a schedule of family {} cannot be replayed on kernel {} of family {}", schedule.family,
+                       kernel.name, kernel.family);
   }
   if (schedule.moves.size() > kMaxMoves)
     return unsupported("a schedule of {} moves, at most {} are allowed", schedule.moves.size(), kMaxMoves);
@@ -120,8 +120,8 @@ Result<Kernel> replay(const Kernel& kernel, const Schedule& schedule, std::vecto
   for (size_t i = 0; i < schedule.moves.size(); ++i) {
     const Status status = apply_in_place(current, schedule.moves[i], {.verify = kVerifyEachMove});
     if (!status.ok()) {
-      return make_error(status.code() == Code::kINTERNAL ? Code::kINTERNAL : Code::kUNSUPPORTED,
-                        "move {}: {}", i + 1, status.message());
+      return make_error(status.code() == Code::kINTERNAL ? Code::kINTERNAL : Code::kUNSUPPORTED, "move {}: {}", i + 1,
+                        status.message());
     }
     const Status within = check_limits(current);
     if (!within.ok()) return within.with_context(fmt::format("move {}: {}", i + 1, to_text(schedule.moves[i])));
@@ -129,7 +129,8 @@ Result<Kernel> replay(const Kernel& kernel, const Schedule& schedule, std::vecto
   }
   if (!kVerifyEachMove && verify) {
     const Status verified = ir::verify(current);
-    if (!verified.ok()) return internal_error("the scheduled kernel {} does not verify: {}", kernel.name, verified.message());
+    if (!verified.ok())
+      return internal_error("the scheduled kernel {} does not verify: {}", kernel.name, verified.message());
   }
   return current;
 }

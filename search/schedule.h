@@ -15,8 +15,8 @@ namespace lathe::search {
 
 struct Schedule {
   std::string family;
-  uint32_t numeric = 0;                          // filled by replay; checked on load
-  std::string recipe;                            // "panel.1"; empty: none
+  uint32_t numeric = 0;  // filled by replay; checked on load
+  std::string recipe;    // "panel.1"; empty: none
   std::map<std::string, int64_t> knobs;
   std::vector<Move> moves;
 };
@@ -31,8 +31,9 @@ ir::Result<Schedule> parse_schedule(std::string_view text);
 inline constexpr size_t kMaxMoves = 256;
 inline constexpr size_t kMaxBuffers = 64;
 inline constexpr size_t kMaxStatements = 512;  // scopes and prefetches among them
-// Applies the moves in order. steps, if not null, gets the kernel after each move. UNSUPPORTED beyond those limits as well.
-// verify: the result; who proves it safe in any case leaves it out.
-ir::Result<ir::Kernel> replay(const ir::Kernel& kernel, const Schedule& schedule, std::vector<ir::Kernel>* steps = nullptr, bool verify = true);
+// Applies the moves in order. steps, if not null, gets the kernel after each move. UNSUPPORTED beyond those limits as
+// well. verify: the result; who proves it safe in any case leaves it out.
+ir::Result<ir::Kernel> replay(const ir::Kernel& kernel, const Schedule& schedule,
+                              std::vector<ir::Kernel>* steps = nullptr, bool verify = true);
 
 }  // namespace lathe::search

@@ -23,10 +23,10 @@ struct RecipeSpace::Impl {
   Featurizer featurizer;
   std::vector<KnobDomain> domains;
   std::vector<SpacePoint> points;
-  std::map<Knobs, int> by_knobs;                      // points of the recipe without extra moves
-  std::map<std::string, int> by_moves;                // the others, by the text of knobs and moves
-  std::map<int, uint32_t> numeric;                    // and their numeric classes
-  std::map<int, std::vector<int>> near;               // neighbours found so far
+  std::map<Knobs, int> by_knobs;         // points of the recipe without extra moves
+  std::map<std::string, int> by_moves;   // the others, by the text of knobs and moves
+  std::map<int, uint32_t> numeric;       // and their numeric classes
+  std::map<int, std::vector<int>> near;  // neighbours found so far
   size_t enumerated = 0;
   int standard = 0;
 
@@ -149,7 +149,8 @@ std::vector<int> RecipeSpace::neighbours(int i) {
   }
   // Moves: changed, left out, appended. Those of knobs among them are known already.
   if (const ir::Result<Schedule> here = schedule(i); here.ok()) {
-    for (const Neighbour& n : search::neighbours(impl_->problem, impl_->target, *here, static_cast<int>(out.size()) + kMoveNeighbours, 1)) {
+    for (const Neighbour& n :
+         search::neighbours(impl_->problem, impl_->target, *here, static_cast<int>(out.size()) + kMoveNeighbours, 1)) {
       take(add(n.schedule));
     }
   }
@@ -169,11 +170,13 @@ int RecipeSpace::add(const Schedule& schedule) {
   const Recipe* r = impl_->recipe;
   if (r != nullptr && !schedule.knobs.empty() && schedule.recipe == fmt::format("{}.{}", r->name, r->version)) {
     const auto known = impl_->by_knobs.find(schedule.knobs);
-    const ir::Result<Schedule> s = known != impl_->by_knobs.end() ? impl_->base(schedule.knobs) : ir::Result<Schedule>(Schedule{});
+    const ir::Result<Schedule> s =
+        known != impl_->by_knobs.end() ? impl_->base(schedule.knobs) : ir::Result<Schedule>(Schedule{});
     if (known != impl_->by_knobs.end() && s.ok() && s->moves.size() <= schedule.moves.size()) {
       const bool prefix = std::equal(s->moves.begin(), s->moves.end(), schedule.moves.begin(),
                                      [](const Move& a, const Move& b) { return to_text(a) == to_text(b); });
-      const std::vector<Move> rest(schedule.moves.begin() + static_cast<std::ptrdiff_t>(s->moves.size()), schedule.moves.end());
+      const std::vector<Move> rest(schedule.moves.begin() + static_cast<std::ptrdiff_t>(s->moves.size()),
+                                   schedule.moves.end());
       if (prefix && rest.empty()) return known->second;
       if (prefix) return impl_->add_moves(schedule.knobs, rest);
     }

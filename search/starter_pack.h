@@ -1,5 +1,5 @@
-// The starter pack: rows measured on a reference machine, kept in the repository (search/pack/*.rows) and embedded at build time. Hints
-// where nothing was measured yet; read-only, parsed once at first use. Thread-safe.
+// The starter pack: rows measured on a reference machine, kept in the repository (search/pack/*.rows) and embedded at
+// build time. Hints where nothing was measured yet; read-only, parsed once at first use. Thread-safe.
 #pragma once
 #include <string_view>
 #include <vector>

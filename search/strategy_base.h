@@ -1,5 +1,6 @@
-// What every strategy shares: the first proposal is the default, no point is proposed twice, the budget counts measurements and not
-// failures, a failed candidate is remembered and never waited for. A strategy adds pick(). Private to strategy_*.cc.
+// What every strategy shares: the first proposal is the default, no point is proposed twice, the budget counts
+// measurements and not failures, a failed candidate is remembered and never waited for. A strategy adds pick(). Private
+// to strategy_*.cc.
 #pragma once
 #include <optional>
 #include <random>
@@ -29,7 +30,9 @@ class StrategyBase : public Strategy {
 
   Space& space() const { return *problem_.space; }
   const SearchProblem& problem() const { return problem_; }
-  bool seen(int point) const { return point < static_cast<int>(seen_.size()) && seen_[static_cast<size_t>(point)] != 0; }
+  bool seen(int point) const {
+    return point < static_cast<int>(seen_.size()) && seen_[static_cast<size_t>(point)] != 0;
+  }
   // Proposals so far, the default included.
   int proposed() const { return proposed_; }
   int waiting() const { return static_cast<int>(waiting_.size()); }

@@ -4,7 +4,8 @@
 //   from 1 on   with a trusted ranker: most expected gain, by ranker, near tasks and what was measured here
 //   slots 1-2   without one: portfolio: what covers the records of the family, near ones weighing more
 //   slots 3-4   winners of the nearest tasks
-//   slots 5-7   analytic estimate, spread by knob distance; without any history in turns with neighbours of the best two, from slot 1 on
+//   slots 5-7   analytic estimate, spread by knob distance; without any history in turns with neighbours of the best
+//               two, from slot 1 on
 //   from 8 on   neighbours of the best two, expected gain, in turns
 //   every 5th   uniform over the space; every 8th with a ranker
 //
@@ -24,10 +25,10 @@ namespace lathe::search {
 namespace {
 
 constexpr int kPortfolioSlots = 2, kNearestSlots = 2, kTreeSlots = 3, kExploreEvery = 5, kExploreRanked = 8;
-constexpr double kReach = 2;      // of a portfolio, in task distance
-constexpr int kPool = 1024;       // points that beliefs are kept of
+constexpr double kReach = 2;  // of a portfolio, in task distance
+constexpr int kPool = 1024;   // points that beliefs are kept of
 constexpr size_t kShortlist = 16;
-constexpr int kBeliefsFrom = 8;   // measurements, if there is no ranker
+constexpr int kBeliefsFrom = 8;  // measurements, if there is no ranker
 constexpr double kDiversity = 0.5, kHammingScale = 4;
 constexpr double kSettled = 0.01, kNotWorth = 0.005, kNearLimit = 0.97;
 constexpr int kSettledSlots = 8;
@@ -113,7 +114,8 @@ class LatheStrategy : public StrategyBase {
     if (b == nullptr) return false;
     if (problem().limit_us > 0 && b->us * kNearLimit <= problem().limit_us) return true;
     if (static_cast<int>(measured().size()) < kSettledSlots) return false;
-    if (static_cast<int>(measured().size()) - last_gain_ >= kSettledSlots && waiting() == 0 && neighbour_of_best() < 0) return true;
+    if (static_cast<int>(measured().size()) - last_gain_ >= kSettledSlots && waiting() == 0 && neighbour_of_best() < 0)
+      return true;
     if (!ranker()) return false;
     believe();
     double expected = 0;
@@ -173,7 +175,9 @@ class LatheStrategy : public StrategyBase {
   double analytic(int point) { return -std::log2(std::max(space().at(point).estimate_us, 1e-6)); }
 
   // Beliefs: a prior from ranker and near tasks, or from the analytic estimate, bent by what was measured here.
-  bool has_beliefs() const { return (streams_ & kTrees) && (ranker() || static_cast<int>(measured().size()) >= kBeliefsFrom); }
+  bool has_beliefs() const {
+    return (streams_ & kTrees) && (ranker() || static_cast<int>(measured().size()) >= kBeliefsFrom);
+  }
 
   // Measurements told since come in; for a proposal not told yet its own expectation stands.
   void believe() {
@@ -216,7 +220,8 @@ class LatheStrategy : public StrategyBase {
     for (size_t i = 0; i < pool.size(); ++i) pool[i] = static_cast<int>(i);
     if (static_cast<int>(pool.size()) > kPool) {
       const std::vector<double> score = prior_shares(problem(), pool, (streams_ & kTrees) != 0, false);
-      std::stable_sort(pool.begin(), pool.end(), [&](int a, int b) { return score[static_cast<size_t>(a)] > score[static_cast<size_t>(b)]; });
+      std::stable_sort(pool.begin(), pool.end(),
+                       [&](int a, int b) { return score[static_cast<size_t>(a)] > score[static_cast<size_t>(b)]; });
       pool.resize(kPool);
     }
     const std::vector<double> prior = prior_of(pool);
@@ -291,9 +296,9 @@ class LatheStrategy : public StrategyBase {
   std::optional<Coverage> coverage_;
   std::vector<int> nearest_;
   std::optional<Surrogate> beliefs_;
-  std::map<int, int> candidate_;      // of beliefs_, by point
-  std::vector<int> pending_;          // proposals that stand as expected in beliefs_
-  int observed_ = 0;                  // measurements in beliefs_
+  std::map<int, int> candidate_;  // of beliefs_, by point
+  std::vector<int> pending_;      // proposals that stand as expected in beliefs_
+  int observed_ = 0;              // measurements in beliefs_
   int last_gain_ = 0, turn_ = 0;
   double settled_us_ = 0;
 };

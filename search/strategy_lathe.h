@@ -1,5 +1,5 @@
-// The default strategy and what is left of it when parts are taken away: slots of several streams (docs/search.md). Private to
-// strategy_*.cc.
+// The default strategy and what is left of it when parts are taken away: slots of several streams (docs/search.md).
+// Private to strategy_*.cc.
 #pragma once
 #include "search/strategy_base.h"
 

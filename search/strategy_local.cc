@@ -8,7 +8,8 @@ namespace lathe::search {
 
 namespace {
 
-// One chain: a random neighbour of where it stands is measured, and taken if faster or with the probability of its temperature.
+// One chain: a random neighbour of where it stands is measured, and taken if faster or with the probability of its
+// temperature.
 class Annealing : public StrategyBase {
   static constexpr double kStart = 0.5, kCooling = 0.93;  // log2 of time
   void on_start() override {
@@ -55,8 +56,8 @@ class PerfDojo : public StrategyBase {
   }
 };
 
-// Droplet: one knob at a time, both directions; where a step helps it is repeated; a round over all knobs without gain ends the
-// descent, and another one starts from a random point.
+// Droplet: one knob at a time, both directions; where a step helps it is repeated; a round over all knobs without gain
+// ends the descent, and another one starts from a random point.
 class Coordinate : public StrategyBase {
   void on_start() override { restart(space().default_index()); }
   void restart(int from) {

@@ -1,5 +1,5 @@
-// Monte Carlo tree search over the knobs in their order: a node is a prefix of settings, a roll-out completes it at random and is
-// measured, its reward goes up the path.
+// Monte Carlo tree search over the knobs in their order: a node is a prefix of settings, a roll-out completes it at
+// random and is measured, its reward goes up the path.
 #include <cmath>
 #include <map>
 

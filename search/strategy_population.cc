@@ -68,15 +68,17 @@ class Modelled : public StrategyBase {
   std::vector<int> queue_;
 };
 
-// Random until the model has learned from enough rows; then rounds: a population of random points and the measured best lives four
-// generations of mutation and crossover of knobs, and the best by the model are measured, with a share of random ones.
+// Random until the model has learned from enough rows; then rounds: a population of random points and the measured best
+// lives four generations of mutation and crossover of knobs, and the best by the model are measured, with a share of
+// random ones.
 class Evolutionary : public Modelled {
   static constexpr int kPopulation = 2048, kGenerations = 4, kRound = 16, kRandomUntil = 100;
   static constexpr double kMutation = 0.85, kEpsilon = 0.05;
   std::optional<Proposal> pick() override {
     refresh();
     const bool trusted = problem().model != nullptr && problem().model->trusted();
-    if (!trusted && static_cast<int>(measured().size()) < kRandomUntil) return Proposal{random_unseen(), "random", 0, 0};
+    if (!trusted && static_cast<int>(measured().size()) < kRandomUntil)
+      return Proposal{random_unseen(), "random", 0, 0};
     if (unit() < kEpsilon) return Proposal{random_unseen(), "random", 0, 0};
     if (auto p = from_queue("evolution")) return p;
     evolve();
@@ -87,14 +89,17 @@ class Evolutionary : public Modelled {
     const int size = std::min(kPopulation, 2 * space().size());
     std::vector<int> population;
     for (const Measured& m : best_few(size / 20 + 1)) population.push_back(m.point);
-    while (static_cast<int>(population.size()) < size) population.push_back(static_cast<int>(below(static_cast<uint64_t>(space().size()))));
+    while (static_cast<int>(population.size()) < size)
+      population.push_back(static_cast<int>(below(static_cast<uint64_t>(space().size()))));
     std::vector<int> ever = population;
     for (int g = 0; g < kGenerations; ++g) {
       rank(&population);
-      const std::vector<int> parents(population.begin(), population.begin() + static_cast<long>(std::max<size_t>(2, population.size() / 4)));
+      const std::vector<int> parents(
+          population.begin(), population.begin() + static_cast<long>(std::max<size_t>(2, population.size() / 4)));
       population.clear();
       for (int n = 0; n < size / 4; ++n) {
-        const int child = unit() < kMutation ? mutated(parents[below(parents.size())]) : crossed(parents[below(parents.size())], parents[below(parents.size())]);
+        const int child = unit() < kMutation ? mutated(parents[below(parents.size())])
+                                             : crossed(parents[below(parents.size())], parents[below(parents.size())]);
         if (child >= 0) population.push_back(child);
       }
       population.insert(population.end(), parents.begin(), parents.end());
@@ -123,8 +128,8 @@ class Evolutionary : public Modelled {
   }
 };
 
-// Five passes over a beam of 32 by the model alone, from the default; its survivors are measured, best first; then the beam goes on
-// from the measured best.
+// Five passes over a beam of 32 by the model alone, from the default; its survivors are measured, best first; then the
+// beam goes on from the measured best.
 class Beam : public Modelled {
   static constexpr int kWidth = 32, kPasses = 5;
   std::optional<Proposal> pick() override {

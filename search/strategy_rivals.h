@@ -1,4 +1,5 @@
-// Makers of the strategies that are there for comparison; strategy.cc says how each was mapped. Private to strategy*.cc.
+// Makers of the strategies that are there for comparison; strategy.cc says how each was mapped. Private to
+// strategy*.cc.
 #pragma once
 #include "search/strategy_base.h"
 

@@ -1,4 +1,5 @@
-// Strategies that follow a fixed order: random, as enumerated, the default alone, by the formula, by IREE's keys, by the ranker.
+// Strategies that follow a fixed order: random, as enumerated, the default alone, by the formula, by IREE's keys, by
+// the ranker.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -66,8 +67,8 @@ class Formula : public Ordered {
   }
 };
 
-// The keys of IREE's tuner for contractions, on a register tile: mr, nr and kc stand for the tile sizes. As shipped, two keys are the
-// negation of a number that is never zero, so they never order anything.
+// The keys of IREE's tuner for contractions, on a register tile: mr, nr and kc stand for the tile sizes. As shipped,
+// two keys are the negation of a number that is never zero, so they never order anything.
 class Iree : public Ordered {
  public:
   explicit Iree(bool repaired) : repaired_(repaired) {}
@@ -94,7 +95,8 @@ class Iree : public Ordered {
       const double tiles = std::ceil(m / mr) * std::ceil(n / nr), threads = std::max(1, p.threads);
       const double waves = std::ceil(tiles / threads) * threads / tiles * (std::ceil(m / mr) * mr / m);
       const double ratio = std::abs(std::log2(mr / nr) - std::log2(m / n));
-      return std::vector<double>{!power ? 1.0 : 0.0, !simd ? 1.0 : 0.0, repaired_ ? -intensity : 0.0, waves, repaired_ ? ratio : 0.0};
+      return std::vector<double>{!power ? 1.0 : 0.0, !simd ? 1.0 : 0.0, repaired_ ? -intensity : 0.0, waves,
+                                 repaired_ ? ratio : 0.0};
     });
   }
   const bool repaired_;

@@ -1,5 +1,6 @@
-// What a candidate asks of the machine, without replaying it: the loops it walks, which buffers they touch, and a few counts. Made from a
-// recipe's knobs in about a microsecond, or from the scopes of a Kernel, naive or scheduled. Estimates: nothing here decides legality.
+// What a candidate asks of the machine, without replaying it: the loops it walks, which buffers they touch, and a few
+// counts. Made from a recipe's knobs in about a microsecond, or from the scopes of a Kernel, naive or scheduled.
+// Estimates: nothing here decides legality.
 #pragma once
 #include <array>
 #include <map>
@@ -29,39 +30,39 @@ struct Structure {
   struct Dim {
     std::array<Term, 6> terms;
     int count = 0;
-    double base = 1;      // elements that one iteration of all loops touches
+    double base = 1;  // elements that one iteration of all loops touches
     double extent = 1;
     void add(int loop, double step);
   };
   struct Buffer {
-    double bytes = 0;          // all of it
-    double element = 4;        // bytes
-    int operand = -1;          // 0, 1: inputs in order; 2: what is written; -1: others
-    bool cold = false;         // comes from memory at each call
-    bool scratch = false;      // not an argument
-    bool constant = false;     // a Schedule may choose its layout
+    double bytes = 0;       // all of it
+    double element = 4;     // bytes
+    int operand = -1;       // 0, 1: inputs in order; 2: what is written; -1: others
+    bool cold = false;      // comes from memory at each call
+    bool scratch = false;   // not an argument
+    bool constant = false;  // a Schedule may choose its layout
   };
   struct Access {
-    int loop = -1;             // the innermost loop around it
+    int loop = -1;  // the innermost loop around it
     int buffer = 0;
-    std::array<Dim, 5> dims;   // innermost last
+    std::array<Dim, 5> dims;  // innermost last
     int rank = 0;
-    bool packed = false;       // what one tile reads lies together
+    bool packed = false;  // what one tile reads lies together
   };
   std::vector<Loop> loops;
   std::vector<Buffer> buffers;
   std::vector<Access> accesses;
 
-  double rows = 1, columns = 1, depth = 1;         // extents by role
-  double flops = 0, padded = 1;                    // padded: flops done / useful
-  double slowdown = 1;                             // cycles of the tiles over those of their multiply-adds alone
-  double stream = 1;                               // slowdown of what comes from memory: what the tiles do not hide of it
-  double tile_rows = 1, tile_vectors = 1;          // accumulators: rows x vectors
-  double unroll = 1;                               // steps of the innermost loop side by side
+  double rows = 1, columns = 1, depth = 1;  // extents by role
+  double flops = 0, padded = 1;             // padded: flops done / useful
+  double slowdown = 1;                      // cycles of the tiles over those of their multiply-adds alone
+  double stream = 1;                        // slowdown of what comes from memory: what the tiles do not hide of it
+  double tile_rows = 1, tile_vectors = 1;   // accumulators: rows x vectors
+  double unroll = 1;                        // steps of the innermost loop side by side
   double block_rows = 0, block_columns = 0, block_depth = 0;  // of the outer level; 0: whole
-  double registers = 1;                            // vector registers in use
-  double calls = 1, barriers = 0;                  // leaf calls of one run; phases that threads wait for
-  double tasks = 1, imbalance = 1;                 // parallel pieces; largest share of a thread over the mean
+  double registers = 1;                                       // vector registers in use
+  double calls = 1, barriers = 0;                             // leaf calls of one run; phases that threads wait for
+  double tasks = 1, imbalance = 1;  // parallel pieces; largest share of a thread over the mean
   Axis parallel = Axis::none;
   bool packs_rows = false, packs_columns = false;  // A, B rearranged before use
   double split_depth = 1;                          // partial sums added in the end
@@ -73,8 +74,8 @@ struct Structure {
 
 // What is the same for all candidates of a problem; made once.
 struct ProblemFacts {
-  Structure naive;                                 // of the problem's kernel as it stands
-  double compulsory_bytes = 0;                     // arguments, once
+  Structure naive;              // of the problem's kernel as it stands
+  double compulsory_bytes = 0;  // arguments, once
   double element_in = 4, element_out = 4;
   int threads = 1;
   bool cold = false;
@@ -110,9 +111,9 @@ Structure transpose_structure(KnobReader& knobs, const ProblemFacts& facts, cons
 // Largest share of a thread over the mean, when `pieces` are dealt out whole.
 double imbalance_of(double pieces, int threads);
 
-// Bytes that enter a store of so many bytes from the one below, by buffer: footprint at the outermost depth that fits times the trips
-// outside it; a loop that does not index a buffer is free until the first enclosing one that does. What fits as a whole costs nothing,
-// but for cold buffers. line: granularity of transfers, 0 for registers.
+// Bytes that enter a store of so many bytes from the one below, by buffer: footprint at the outermost depth that fits
+// times the trips outside it; a loop that does not index a buffer is free until the first enclosing one that does. What
+// fits as a whole costs nothing, but for cold buffers. line: granularity of transfers, 0 for registers.
 std::vector<double> traffic(const Structure& s, double capacity, double line);
 // Bytes that one iteration of a loop (-1: the whole) touches.
 double working_set(const Structure& s, int loop);

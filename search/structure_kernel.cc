@@ -1,4 +1,5 @@
-// The Structure of a Kernel, naive or scheduled, from its scopes; and what all candidates of a problem share. See structure.h.
+// The Structure of a Kernel, naive or scheduled, from its scopes; and what all candidates of a problem share. See
+// structure.h.
 #include <algorithm>
 #include <cmath>
 
@@ -30,11 +31,18 @@ double operations(const Expr& e) {
   if (!e || e->op == Op::k_load || e->type == DType::i64) return 0;
   double n = 0;
   switch (op_info(e->op).cls) {
-    case OpClass::kMath: n = 10; break;
-    case OpClass::kArith: n = e->args.empty() ? 0 : 1; break;
+    case OpClass::kMath:
+      n = 10;
+      break;
+    case OpClass::kArith:
+      n = e->args.empty() ? 0 : 1;
+      break;
     case OpClass::kCompare:
-    case OpClass::kLogic: n = 1; break;
-    default: break;
+    case OpClass::kLogic:
+      n = 1;
+      break;
+    default:
+      break;
   }
   if (e->op == Op::k_div) n = 4;
   if (e->op == Op::k_fma) n = 2;
@@ -111,14 +119,19 @@ class Reader {
     iters_.push_back(s.iter);
     env_.emplace_back(s.iter, 0);
     if (s.mark == Mark::parallel) {
-      if (s_.parallel == Axis::none || parent >= 0) s_.tasks = (parent >= 0 && marks_[static_cast<size_t>(parent)] == Mark::parallel ? s_.tasks : 1) * trips;
+      if (s_.parallel == Axis::none || parent >= 0)
+        s_.tasks = (parent >= 0 && marks_[static_cast<size_t>(parent)] == Mark::parallel ? s_.tasks : 1) * trips;
       s_.parallel = axis == Axis::none ? Axis::rows : axis;
     }
-    const bool outer_is_plain = parent < 0 || marks_[static_cast<size_t>(parent)] == Mark::none || marks_[static_cast<size_t>(parent)] == Mark::parallel;
+    const bool outer_is_plain = parent < 0 || marks_[static_cast<size_t>(parent)] == Mark::none ||
+                                marks_[static_cast<size_t>(parent)] == Mark::parallel;
     if (outer_is_plain && s.mark != Mark::none && s.mark != Mark::parallel) calls_ += executions;
     double& extent = extents[static_cast<size_t>(axis)];
     extent *= trips;
-    double* known = axis == Axis::rows ? &s_.rows : axis == Axis::columns ? &s_.columns : axis == Axis::depth ? &s_.depth : nullptr;
+    double* known = axis == Axis::rows      ? &s_.rows
+                    : axis == Axis::columns ? &s_.columns
+                    : axis == Axis::depth   ? &s_.depth
+                                            : nullptr;
     if (known != nullptr) *known = std::max(*known, extent);
     visit(s.body, index, executions * trips, extents);
   }
@@ -193,7 +206,8 @@ class Reader {
         if (loop.axis != s_.loops[l].axis) continue;
         plain += marks_[static_cast<size_t>(up)] == Mark::none || marks_[static_cast<size_t>(up)] == Mark::parallel;
         bool outermost = true;
-        for (int p = loop.parent; p >= 0; p = s_.loops[static_cast<size_t>(p)].parent) outermost &= s_.loops[static_cast<size_t>(p)].axis != loop.axis;
+        for (int p = loop.parent; p >= 0; p = s_.loops[static_cast<size_t>(p)].parent)
+          outermost &= s_.loops[static_cast<size_t>(p)].axis != loop.axis;
         if (!outermost) inner *= loop.trips;
       }
       double* block = blocks[static_cast<size_t>(s_.loops[l].axis)];
@@ -208,7 +222,8 @@ class Reader {
       const size_t last = b.dims.size() - 1;
       const double element = size_of(b.type);
       s_.innermost_stride = b.strides.empty() ? 1 : number(b.strides[last], 1);
-      if (last > 0) s_.row_stride_bytes = element * (b.strides.empty() ? number(b.dims[last], 1) : number(b.strides[last - 1], 1));
+      if (last > 0)
+        s_.row_stride_bytes = element * (b.strides.empty() ? number(b.dims[last], 1) : number(b.strides[last - 1], 1));
       return;
     }
   }

@@ -1,4 +1,5 @@
-// The Structure of the matmul recipe's configurations: the naive nest's axes cut into the recipe's loops. See structure.h.
+// The Structure of the matmul recipe's configurations: the naive nest's axes cut into the recipe's loops. See
+// structure.h.
 //
 //   [batch] [mc] n0 { [k0] { m0 { k1 { m1 { n1 } } | write-back } } }
 #include <algorithm>
@@ -40,7 +41,8 @@ class Builder {
     return static_cast<int>(s_.loops.size()) - 1;
   }
   // An access of the naive nest at the place `at`, each axis walked by the parts given for it.
-  void place(const Structure::Access& naive, int at, const std::array<Parts, 5>& by_axis, const std::vector<std::pair<int, int>>& batch) {
+  void place(const Structure::Access& naive, int at, const std::array<Parts, 5>& by_axis,
+             const std::vector<std::pair<int, int>>& batch) {
     Structure::Access a = naive;
     a.loop = at;
     for (int d = 0; d < a.rank; ++d) {
@@ -54,14 +56,16 @@ class Builder {
           if (old_loop == term.loop) dim.add(new_loop, term.step);
         }
         const Parts& parts = by_axis[static_cast<size_t>(naive_.loops[static_cast<size_t>(term.loop)].axis)];
-        for (int p = 0; p < parts.count; ++p) dim.add(parts.terms[static_cast<size_t>(p)].loop, term.step * parts.terms[static_cast<size_t>(p)].step);
+        for (int p = 0; p < parts.count; ++p)
+          dim.add(parts.terms[static_cast<size_t>(p)].loop, term.step * parts.terms[static_cast<size_t>(p)].step);
       }
     }
     s_.accesses.push_back(a);
   }
   bool walks(const Structure::Access& a, int loop) const {
     return std::any_of(a.dims.begin(), a.dims.begin() + a.rank, [&](const Structure::Dim& dim) {
-      return std::any_of(dim.terms.begin(), dim.terms.begin() + dim.count, [&](const Structure::Term& t) { return t.loop == loop; });
+      return std::any_of(dim.terms.begin(), dim.terms.begin() + dim.count,
+                         [&](const Structure::Term& t) { return t.loop == loop; });
     });
   }
   bool walks(const Structure::Access& a, Axis axis) const {
@@ -89,7 +93,8 @@ void place_panel(Builder& b, int buffer, int at, const std::array<Parts, 5>& by_
   a.dims[0].extent = std::ceil(t.n / t.nr);
   a.dims[0].add(n0, 1);
   a.dims[1].extent = t.k;
-  for (int p = 0; p < by_axis[4].count; ++p) a.dims[1].add(by_axis[4].terms[static_cast<size_t>(p)].loop, by_axis[4].terms[static_cast<size_t>(p)].step);
+  for (int p = 0; p < by_axis[4].count; ++p)
+    a.dims[1].add(by_axis[4].terms[static_cast<size_t>(p)].loop, by_axis[4].terms[static_cast<size_t>(p)].step);
   a.dims[2].extent = t.nr;
   a.dims[2].add(by_axis[3].terms[static_cast<size_t>(by_axis[3].count - 1)].loop, 1);
   b.s_.accesses.push_back(a);
@@ -124,7 +129,10 @@ void counts(Structure& s, const Tiles& t, const ProblemFacts& facts, int64_t pre
   const MatmulCycles c = matmul_cycles(w, target);
   s.slowdown = (c.memory > 0 ? c.compute : c.total) / std::max(ideal * t.k, 1.0);
   // So that the analytic stage comes to the model's total: max(compute, memory) + kExposed min(compute, memory).
-  if (c.memory > 0) s.stream = std::max(0.1 * c.memory, c.total > (1 + kExposed) * c.compute ? c.total - kExposed * c.compute : (c.total - c.compute) / kExposed) / c.memory;
+  if (c.memory > 0)
+    s.stream = std::max(0.1 * c.memory, c.total > (1 + kExposed) * c.compute ? c.total - kExposed * c.compute
+                                                                             : (c.total - c.compute) / kExposed) /
+               c.memory;
   const double whole = std::floor(t.n / t.nr) * t.nr, lanes = static_cast<double>(target.lanes);
   s.padded = (whole + std::ceil((t.n - whole) / lanes) * lanes) / std::max(t.n, 1.0);
   s.flops = facts.naive.flops;
@@ -209,10 +217,13 @@ Structure matmul_structure(KnobReader& knobs, const ProblemFacts& facts, const i
       continue;
     }
     if (by_columns && !buffer.constant) t.piecewise = !t.copied && t.width < t.n;
-    const bool columns_last = by_columns && a.rank > 0 && a.dims[static_cast<size_t>(a.rank - 1)].count > 0 &&
-                              naive.loops[static_cast<size_t>(std::max(0, a.dims[static_cast<size_t>(a.rank - 1)].terms[0].loop))].axis == Axis::columns;
+    const bool columns_last =
+        by_columns && a.rank > 0 && a.dims[static_cast<size_t>(a.rank - 1)].count > 0 &&
+        naive.loops[static_cast<size_t>(std::max(0, a.dims[static_cast<size_t>(a.rank - 1)].terms[0].loop))].axis ==
+            Axis::columns;
     if (by_columns && !buffer.constant) t.in_place = columns_last;
-    for (size_t l = batch.size(); by_columns && share && l > 0 && !b.walks(a, batch[l - 1].first); --l) t.sharing *= naive.loops[static_cast<size_t>(batch[l - 1].first)].trips;
+    for (size_t l = batch.size(); by_columns && share && l > 0 && !b.walks(a, batch[l - 1].first); --l)
+      t.sharing *= naive.loops[static_cast<size_t>(batch[l - 1].first)].trips;
     if (by_columns && buffer.constant) {
       place_panel(b, a.buffer, leaf, tile, n0, t);
       b.s_.packs_columns = true;

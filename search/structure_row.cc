@@ -1,4 +1,5 @@
-// The Structure of row recipes' configurations: the naive nest stands, knobs say how columns are unrolled and rows shared out.
+// The Structure of row recipes' configurations: the naive nest stands, knobs say how columns are unrolled and rows
+// shared out.
 #include <algorithm>
 #include <cmath>
 

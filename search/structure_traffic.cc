@@ -12,7 +12,9 @@ struct Footprints {
   size_t buffers = 0;
   std::vector<double> inside, whole;
   std::vector<char> uses;  // the loop indexes the buffer
-  double& at(std::vector<double>& v, int loop, size_t b) const { return v[static_cast<size_t>(loop + 1) * buffers + b]; }
+  double& at(std::vector<double>& v, int loop, size_t b) const {
+    return v[static_cast<size_t>(loop + 1) * buffers + b];
+  }
   char& used(int loop, size_t b) { return uses[static_cast<size_t>(loop + 1) * buffers + b]; }
 };
 
@@ -88,7 +90,9 @@ std::vector<double> traffic(const Structure& s, double capacity, double line) {
       } else if (body_fits) {
         const bool walks = loop >= 0 && f.used(loop, b) != 0;
         // Steps may share lines, or overlap.
-        bytes[row + b] = walks ? std::min(f.at(f.inside, loop, b) * trips, std::max(f.at(f.whole, loop, b), f.at(f.inside, loop, b))) : f.at(f.inside, loop, b);
+        bytes[row + b] =
+            walks ? std::min(f.at(f.inside, loop, b) * trips, std::max(f.at(f.whole, loop, b), f.at(f.inside, loop, b)))
+                  : f.at(f.inside, loop, b);
         resident[row + b] = !walks;
       } else {
         if (touching[row + b] == 0) bytes[row + b] = f.at(f.inside, loop, b);  // statements of the body itself

@@ -1,4 +1,5 @@
-// The Structure of the transpose recipe's configurations: squares of one vector's width in blocks, shared out by the outermost scope.
+// The Structure of the transpose recipe's configurations: squares of one vector's width in blocks, shared out by the
+// outermost scope.
 #include <algorithm>
 #include <cmath>
 
@@ -12,7 +13,8 @@ Structure transpose_structure(KnobReader& knobs, const ProblemFacts& facts, cons
   s.registers = std::min<double>(2.0 * target.lanes, target.vector_registers);
   s.block_columns = static_cast<double>(knobs.get("bt", 0));
   s.block_rows = static_cast<double>(knobs.get("bf", 0));
-  const double across = s.block_columns > 0 ? std::ceil(s.columns / s.block_columns) : 1, down = s.block_rows > 0 ? std::ceil(s.rows / s.block_rows) : 1;
+  const double across = s.block_columns > 0 ? std::ceil(s.columns / s.block_columns) : 1,
+               down = s.block_rows > 0 ? std::ceil(s.rows / s.block_rows) : 1;
   s.calls = across * down;
   if (knobs.get("parallel", 0) != 0 && !s.loops.empty()) {
     s.parallel = s.loops[0].axis == Axis::none ? Axis::rows : s.loops[0].axis;

@@ -1,4 +1,5 @@
-// See surrogate.h. Covariances are those of the unexplained part plus one constant within a task, which stands for its unknown level.
+// See surrogate.h. Covariances are those of the unexplained part plus one constant within a task, which stands for its
+// unknown level.
 #include "search/surrogate.h"
 
 #include <algorithm>
@@ -10,9 +11,9 @@
 namespace lathe::search {
 
 namespace {
-constexpr double kLevel = 9;        // variance of the task's level
-constexpr double kMoveApart = 1;    // distance that a move makes which only one of two has
-constexpr double kNone = -1e30;     // a task nothing was learned of
+constexpr double kLevel = 9;      // variance of the task's level
+constexpr double kMoveApart = 1;  // distance that a move makes which only one of two has
+constexpr double kNone = -1e30;   // a task nothing was learned of
 constexpr double kPi = 3.14159265358979323846;
 }  // namespace
 
@@ -45,11 +46,13 @@ double Surrogate::covariance(const Candidate& a, const Candidate& b) const {
   for (size_t i = 0; i < a.knobs.size(); ++i) apart += coded_distance(a.knobs[i], b.knobs[i]);
   std::vector<uint64_t> only;
   if (!a.moves.empty() || !b.moves.empty()) {
-    std::set_symmetric_difference(a.moves.begin(), a.moves.end(), b.moves.begin(), b.moves.end(), std::back_inserter(only));
+    std::set_symmetric_difference(a.moves.begin(), a.moves.end(), b.moves.begin(), b.moves.end(),
+                                  std::back_inserter(only));
     apart += kMoveApart * static_cast<double>(only.size());
   }
   const bool same = a.task == b.task;
-  const double shared = params_.spread * params_.spread * alike_[static_cast<size_t>(a.task)][static_cast<size_t>(b.task)];
+  const double shared =
+      params_.spread * params_.spread * alike_[static_cast<size_t>(a.task)][static_cast<size_t>(b.task)];
   return (shared + (same ? params_.own * params_.own : 0)) * std::exp(-apart / params_.reach) + (same ? kLevel : 0);
 }
 

@@ -1,5 +1,6 @@
-// What measurements say about the candidates not yet measured: a Gaussian process on what a prior leaves unexplained, near knobs being alike
-// and so are near tasks, the level of each task unknown. Exact, deterministic, for at most some hundred measurements. Knows no strategy.
+// What measurements say about the candidates not yet measured: a Gaussian process on what a prior leaves unexplained,
+// near knobs being alike and so are near tasks, the level of each task unknown. Exact, deterministic, for at most some
+// hundred measurements. Knows no strategy.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -17,11 +18,11 @@ struct Belief {
 };
 
 struct SurrogateParams {
-  double spread = 0.2;       // of what the prior leaves unexplained and like tasks share, log2
-  double noise = 0.03;       // of a measurement, log2
-  double reach = 3;          // knob distance at which likeness falls to 1/e
-  double own = 0;            // of what no other task shares, log2
-  double far_noise = 0.1;    // of a row of another task, log2
+  double spread = 0.2;     // of what the prior leaves unexplained and like tasks share, log2
+  double noise = 0.03;     // of a measurement, log2
+  double reach = 3;        // knob distance at which likeness falls to 1/e
+  double own = 0;          // of what no other task shares, log2
+  double far_noise = 0.1;  // of a row of another task, log2
 };
 
 class Surrogate {
@@ -43,8 +44,8 @@ class Surrogate {
 
  private:
   struct Candidate {
-    std::vector<double> knobs;      // coded, in the order of names_; kAbsent where it has none
-    std::vector<uint64_t> moves;    // hashes of the moves beyond the recipe, ascending
+    std::vector<double> knobs;    // coded, in the order of names_; kAbsent where it has none
+    std::vector<uint64_t> moves;  // hashes of the moves beyond the recipe, ascending
     double prior = 0;
     int task = 0;
     mutable std::vector<double> solved;  // factor_ \ its covariances with what was observed, as far as it was asked for
@@ -57,13 +58,13 @@ class Surrogate {
   std::vector<std::vector<double>> alike_{{1}};
   std::vector<std::string> names_;
   std::vector<Candidate> candidates_;
-  std::vector<int> observed_;                 // what was learned first
+  std::vector<int> observed_;  // what was learned first
   size_t learned_ = 0;
-  std::vector<double> speed_;                 // -log2 of the observed times
-  std::vector<double> zero_{0};               // of each task: what the prior leaves of its first one
-  double best_ = 0;                           // of the task at hand
-  std::vector<std::vector<double>> factor_;   // lower triangle of the observations' covariance
-  std::vector<double> left_;                  // factor_ \ what the prior leaves of them
+  std::vector<double> speed_;                // -log2 of the observed times
+  std::vector<double> zero_{0};              // of each task: what the prior leaves of its first one
+  double best_ = 0;                          // of the task at hand
+  std::vector<std::vector<double>> factor_;  // lower triangle of the observations' covariance
+  std::vector<double> left_;                 // factor_ \ what the prior leaves of them
 };
 
 }  // namespace lathe::search

@@ -12,13 +12,13 @@ namespace lathe::search {
 
 namespace {
 
-constexpr double kSpecial = 3;       // distance between a size and a special value
-constexpr double kFloor = -5.6;      // log2 share of what was never covered
-constexpr int kPerRecord = 4;        // rows of a record that may enter a portfolio
+constexpr double kSpecial = 3;   // distance between a size and a special value
+constexpr double kFloor = -5.6;  // log2 share of what was never covered
+constexpr int kPerRecord = 4;    // rows of a record that may enter a portfolio
 constexpr size_t kNearestTasks = 4;
-constexpr double kLikeness = 0.25;   // log2 of time: how far a like task may be off
+constexpr double kLikeness = 0.25;  // log2 of time: how far a like task may be off
 
-constexpr double kCode = 1e6;        // coded knobs from here on are no sizes
+constexpr double kCode = 1e6;  // coded knobs from here on are no sizes
 
 using Coded = std::vector<double>;
 double distance_of(const Coded& a, const Coded& b, double limit) {
@@ -125,7 +125,8 @@ Coverage::Coverage(const std::vector<TaskRecord>& records, const Problem* near, 
     for (size_t i = 0; i < rows.size(); ++i) {
       t.rows.push_back(code(rows[i].row->knobs));
       t.log_us.push_back(std::log2(rows[i].us));
-      if (i < kPerRecord && distinct.insert(t.rows.back()).second) candidates_.push_back({rows[i].row->knobs, t.rows.back(), {}, false});
+      if (i < kPerRecord && distinct.insert(t.rows.back()).second)
+        candidates_.push_back({rows[i].row->knobs, t.rows.back(), {}, false});
     }
     tasks_.push_back(std::move(t));
   }
@@ -197,7 +198,8 @@ std::vector<NearRecord> near_records(const std::vector<TaskRecord>& records, con
     const double d = task_distance(r.problem, problem) + distrust(r);
     if (std::isfinite(d)) by_distance.emplace_back(d, &r);
   }
-  std::stable_sort(by_distance.begin(), by_distance.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::stable_sort(by_distance.begin(), by_distance.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<NearRecord> out;
   for (const auto& [distance, record] : by_distance) {
     std::vector<RankedRow> rows = ranked_rows(*record);
@@ -215,14 +217,16 @@ std::vector<Knobs> nearest(const std::vector<TaskRecord>& records, const Problem
     for (const NearRecord& of : near) {
       if (rank >= of.rows.size() || static_cast<int>(out.size()) >= n) continue;
       any = true;
-      if (std::find(out.begin(), out.end(), of.rows[rank].row->knobs) == out.end()) out.push_back(of.rows[rank].row->knobs);
+      if (std::find(out.begin(), out.end(), of.rows[rank].row->knobs) == out.end())
+        out.push_back(of.rows[rank].row->knobs);
     }
     if (!any) break;
   }
   return out;
 }
 
-std::vector<BodyRule> choose_bodies(const std::vector<int64_t>& lengths, const std::vector<std::vector<double>>& us, int k) {
+std::vector<BodyRule> choose_bodies(const std::vector<int64_t>& lengths, const std::vector<std::vector<double>>& us,
+                                    int k) {
   const size_t n = lengths.size(), configs = n == 0 ? 0 : us[0].size();
   if (n == 0 || configs == 0) return {};
   std::vector<double> best(n, 0);

@@ -1,5 +1,6 @@
-// What measured tasks say about another one: distances between tasks, a portfolio that covers them, the winners of the nearest ones,
-// and the few bodies that serve all lengths of one operator. Pure functions of records; no model, no measuring.
+// What measured tasks say about another one: distances between tasks, a portfolio that covers them, the winners of the
+// nearest ones, and the few bodies that serve all lengths of one operator. Pure functions of records; no model, no
+// measuring.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -10,26 +11,30 @@
 
 namespace lathe::search {
 
-// A knob as a number, so that two of them subtract: log2 of a size; a code for a special value (<= 0) and for a knob that is absent.
+// A knob as a number, so that two of them subtract: log2 of a size; a code for a special value (<= 0) and for a knob
+// that is absent.
 double coded_knob(const Knobs& knobs, const std::string& name);
 double coded_distance(double a, double b);
 
-// How unlike two knob settings are: |log2| of the ratio of sizes, 3 where one is a special value (<= 0) or absent and the other is not.
+// How unlike two knob settings are: |log2| of the ratio of sizes, 3 where one is a special value (<= 0) or absent and
+// the other is not.
 double knob_distance(const Knobs& a, const Knobs& b);
 
-// How unlike two tasks are: Euclidean over log2 of the extents by role, plus what differs in structure, threads and cache state.
-// Infinite between families.
+// How unlike two tasks are: Euclidean over log2 of the extents by role, plus what differs in structure, threads and
+// cache state. Infinite between families.
 double task_distance(const Problem& a, const Problem& b);
 
-// Greedy cover of records by knob settings: the next one is always that which raises the covered share of all records most, the sum
-// over records of weight * log2 of (best chosen / best of the record). A setting a record has not measured counts as its nearest row.
+// Greedy cover of records by knob settings: the next one is always that which raises the covered share of all records
+// most, the sum over records of weight * log2 of (best chosen / best of the record). A setting a record has not
+// measured counts as its nearest row.
 class Coverage {
  public:
   // near: records weigh by exp(-distance to it / reach) and by their trust; null: by trust alone.
   Coverage(const std::vector<TaskRecord>& records, const Problem* near, double reach = 2);
   // Chosen already, by whomever.
   void have(const Knobs& knobs);
-  // Measured on the task at hand: records in which the measured settings stand to each other as they do here gain weight.
+  // Measured on the task at hand: records in which the measured settings stand to each other as they do here gain
+  // weight.
   void observe(const Knobs& knobs, double us);
   // Marks it as chosen; nothing if no setting helps any more.
   std::optional<Knobs> next();
@@ -73,7 +78,8 @@ struct NearRecord {
 };
 std::vector<NearRecord> near_records(const std::vector<TaskRecord>& records, const Problem& problem);
 
-// The winners of the nearest tasks, nearest first, then their second best, distinct; at most n. Trust counts as distance.
+// The winners of the nearest tasks, nearest first, then their second best, distinct; at most n. Trust counts as
+// distance.
 std::vector<Knobs> nearest(const std::vector<TaskRecord>& records, const Problem& problem, int n);
 
 // Bodies of one operator's static dimensions: at most k configurations that serve all lengths, chosen jointly.
@@ -82,8 +88,10 @@ struct BodyRule {
   int64_t up_to = 0;  // serves lengths up to this one; the last rule serves all above, too
   int config = -1;
 };
-// The decision list: a length is served by the first rule it is not above. Empty: no configuration is measured everywhere it is needed.
-std::vector<BodyRule> choose_bodies(const std::vector<int64_t>& lengths, const std::vector<std::vector<double>>& us, int k);
+// The decision list: a length is served by the first rule it is not above. Empty: no configuration is measured
+// everywhere it is needed.
+std::vector<BodyRule> choose_bodies(const std::vector<int64_t>& lengths, const std::vector<std::vector<double>>& us,
+                                    int k);
 // The configuration that serves a length; -1: an empty list.
 int body_for(const std::vector<BodyRule>& rules, int64_t length);
 

@@ -39,8 +39,7 @@ Result<Move> parse_move(std::string_view line) {
     const std::string& word = words[i];
     const size_t equals = word.find('=');
     if (word == "as") {
-      if (i + 2 != words.size())
-        return invalid("expected one list of names after `as`, like n0,n1");
+      if (i + 2 != words.size()) return invalid("expected one list of names after `as`, like n0,n1");
       move.created = split(words[i + 1], ",");
       break;
     }
@@ -58,8 +57,7 @@ Result<Move> parse_move(std::string_view line) {
 }
 
 // One of the words a|b|c, or any word if there is no bar.
-static Status check_choice(std::string_view allowed, const std::string& value,
-                           std::string_view what) {
+static Status check_choice(std::string_view allowed, const std::string& value, std::string_view what) {
   if (allowed.find('|') == std::string_view::npos) return {};
   const std::vector<std::string> words = split(allowed, "|");
   if (std::find(words.begin(), words.end(), value) != words.end()) return {};
@@ -82,8 +80,7 @@ static Status check_shape(const Transform& row, const Move& move) {
     if (optional) word = word.substr(1, word.size() - 2);
     const size_t equals = word.find('=');
     if (equals == std::string::npos) {
-      if (positional < move.args.size())
-        LATHE_RETURN_IF_ERROR(check_choice(word, move.args[positional], "argument"));
+      if (positional < move.args.size()) LATHE_RETURN_IF_ERROR(check_choice(word, move.args[positional], "argument"));
       ++positional;
       continue;
     }
@@ -95,15 +92,12 @@ static Status check_shape(const Transform& row, const Move& move) {
       return invalid("expected option {}", word);
     }
   }
-  if (move.args.size() != positional)
-    return invalid("expected {} arguments, got {}", positional, move.args.size());
+  if (move.args.size() != positional) return invalid("expected {} arguments, got {}", positional, move.args.size());
   for (const auto& [key, value] : move.options) {
-    if (std::find(keys.begin(), keys.end(), key) == keys.end())
-      return invalid("unknown option {}={}", key, value);
+    if (std::find(keys.begin(), keys.end(), key) == keys.end()) return invalid("unknown option {}={}", key, value);
   }
   if (move.created.size() > created_at_most) {
-    return invalid("expected at most {} names after `as`, got {}", created_at_most,
-                   move.created.size());
+    return invalid("expected at most {} names after `as`, got {}", created_at_most, move.created.size());
   }
   return {};
 }
@@ -123,8 +117,7 @@ static Status check_bound_tiles(const Kernel& kernel) {
     const Intrinsic* intrinsic = find_intrinsic(s.intrinsic);
     std::string why;
     if (intrinsic && matches_intrinsic(kernel, s, *intrinsic, &why)) return;
-    status = unsupported("scope `{}` would no longer be the tile {} it is bound to: {}", s.iter,
-                         s.intrinsic, why);
+    status = unsupported("scope `{}` would no longer be the tile {} it is bound to: {}", s.iter, s.intrinsic, why);
   });
   return status;
 }
@@ -147,9 +140,7 @@ static Status apply_to(TransformResult& result, const Move& move, const Transfor
   const Transform* row = find_transform(move.name);
   if (!row) return invalid("expected the name of a move, got `{}`", move.name);
   const Status shape = check_shape(*row, move);
-  if (!shape.ok())
-    return shape.with_context(
-        fmt::format("{}, as in `{} {}`", to_text(move), row->name, row->args));
+  if (!shape.ok()) return shape.with_context(fmt::format("{}, as in `{} {}`", to_text(move), row->name, row->args));
   std::vector<std::string> streamed;
   for (const Buffer& b : result.kernel.buffers) {
     if (b.stream) streamed.push_back(b.name);
@@ -161,8 +152,7 @@ static Status apply_to(TransformResult& result, const Move& move, const Transfor
   const Status streams = check_streams(streamed, result.kernel);
   if (!streams.ok()) return streams.with_context(to_text(move));
   const Status verified = params.verify ? verify(result.kernel) : Status();
-  if (!verified.ok())
-    return internal_error("{}: the result does not verify: {}", to_text(move), verified.message());
+  if (!verified.ok()) return internal_error("{}: the result does not verify: {}", to_text(move), verified.message());
   return {};
 }
 

@@ -26,8 +26,7 @@ std::vector<Move> propose_marks(const Kernel& kernel, const char* row) {
 // An unmarked scope outside vector scopes (a tile's inner loops may be marked after it is bound).
 Result<ScopeSite> find_unmarked(Kernel& kernel, const std::string& iter) {
   LATHE_ASSIGN(ScopeSite site, find_site(kernel, iter));
-  if (site.scope().mark != Mark::none)
-    return invalid("expected a scope without a mark, `{}` has one", iter);
+  if (site.scope().mark != Mark::none) return invalid("expected a scope without a mark, `{}` has one", iter);
   if (inside_mark(site.outer, Mark::vector))
     return invalid("expected a scope outside @vector scopes, `{}` is inside one", iter);
   return site;
@@ -39,15 +38,12 @@ Status apply_unroll_scope(TransformResult& result, const Move& move, const Trans
   Stmt& scope = site.scope();
   const int64_t most = interval(scope.extent, ranges_at(result.kernel, site.outer)).hi;
   if (most > (is_const_int(scope.extent) ? kMaxUnroll : kMaxUnrollVariants)) {
-    return invalid("expected a constant extent, or one of at most {}, got {}", kMaxUnrollVariants,
-                   print_extent(scope));
+    return invalid("expected a constant extent, or one of at most {}, got {}", kMaxUnrollVariants, print_extent(scope));
   }
   scope.mark = Mark::unroll;
   return {};
 }
-std::vector<Move> propose_unroll_scope(const Kernel& kernel) {
-  return propose_marks(kernel, "unroll_scope");
-}
+std::vector<Move> propose_unroll_scope(const Kernel& kernel) { return propose_marks(kernel, "unroll_scope"); }
 
 // All lanes of a statement run before the next statement: as good as any order of the iterations.
 Status apply_vectorize_scope(TransformResult& result, const Move& move, const TransformParams& params) {
@@ -58,14 +54,12 @@ Status apply_vectorize_scope(TransformResult& result, const Move& move, const Tr
     return invalid("expected an extent of at most {}, got {}", kMaxVector, print_extent(scope));
   }
   for (const Stmt& s : scope.body) {
-    if (s.kind != Stmt::Kind::assign)
-      return invalid("expected only assignments inside `{}`", scope.iter);
+    if (s.kind != Stmt::Kind::assign) return invalid("expected only assignments inside `{}`", scope.iter);
   }
   for (const Access& a : collect_accesses(scope.body)) {
     for (const Expr& e : a.index) {
       if (!linear_in(e, {scope.iter}))
-        return invalid("expected every index to be linear in `{}`, `{}` has another", scope.iter,
-                       a.buffer);
+        return invalid("expected every index to be linear in `{}`, `{}` has another", scope.iter, a.buffer);
     }
   }
   const Answer answer = independent(result.kernel, scope.iter, {.allow_reductions = true});
@@ -74,15 +68,12 @@ Status apply_vectorize_scope(TransformResult& result, const Move& move, const Tr
   if (answer.reassociates) result.kernel.numeric |= kReassociate;
   return {};
 }
-std::vector<Move> propose_vectorize_scope(const Kernel& kernel) {
-  return propose_marks(kernel, "vectorize_scope");
-}
+std::vector<Move> propose_vectorize_scope(const Kernel& kernel) { return propose_marks(kernel, "vectorize_scope"); }
 
 Status apply_parallelize(TransformResult& result, const Move& move, const TransformParams& params) {
   const Legality legality("parallelize", params);
   LATHE_ASSIGN(const ScopeSite site, find_site(result.kernel, move.args[0]));
-  if (site.scope().mark != Mark::none)
-    return invalid("expected a scope without a mark, `{}` has one", move.args[0]);
+  if (site.scope().mark != Mark::none) return invalid("expected a scope without a mark, `{}` has one", move.args[0]);
   for (const Stmt* s : site.outer) {
     if (s->mark != Mark::none && s->mark != Mark::parallel)
       return invalid("expected no marked scope around `{}`", move.args[0]);
@@ -93,9 +84,7 @@ Status apply_parallelize(TransformResult& result, const Move& move, const Transf
   site.scope().mark = Mark::parallel;
   return {};
 }
-std::vector<Move> propose_parallelize(const Kernel& kernel) {
-  return propose_marks(kernel, "parallelize");
-}
+std::vector<Move> propose_parallelize(const Kernel& kernel) { return propose_marks(kernel, "parallelize"); }
 
 Status apply_tensorize(TransformResult& result, const Move& move, const TransformParams&) {
   LATHE_ASSIGN(const ScopeSite site, find_plain_site(result.kernel, move.args[0]));
@@ -108,9 +97,8 @@ Status apply_tensorize(TransformResult& result, const Move& move, const Transfor
   site.scope().mark = Mark::tensor;
   site.scope().intrinsic = intrinsic->name;
   bool floats = false;
-  for_each_stmt(site.scope().body, [&](const Stmt& s) {
-    floats = floats || (s.kind == Stmt::Kind::assign && is_float(s.value->type));
-  });
+  for_each_stmt(site.scope().body,
+                [&](const Stmt& s) { floats = floats || (s.kind == Stmt::Kind::assign && is_float(s.value->type)); });
   if (floats) result.kernel.numeric |= intrinsic->numeric;
   return {};
 }
@@ -125,17 +113,13 @@ std::vector<Move> propose_tensorize(const Kernel& kernel) {
 
 Status apply_prefetch(TransformResult& result, const Move& move, const TransformParams&) {
   LATHE_ASSIGN(const ScopeSite site, find_site(result.kernel, move.args[1]));
-  if (site.scope().mark != Mark::tensor)
-    return invalid("expected a @tensor scope, got `{}`", move.args[1]);
+  if (site.scope().mark != Mark::tensor) return invalid("expected a @tensor scope, got `{}`", move.args[1]);
   const auto accesses = collect_accesses(site.scope().body);
-  const bool read = std::any_of(accesses.begin(), accesses.end(), [&](const Access& a) {
-    return a.buffer == move.args[0] && !a.write;
-  });
-  if (!read)
-    return invalid("expected a buffer that `{}` reads, got `{}`", move.args[1], move.args[0]);
+  const bool read = std::any_of(accesses.begin(), accesses.end(),
+                                [&](const Access& a) { return a.buffer == move.args[0] && !a.write; });
+  if (!read) return invalid("expected a buffer that `{}` reads, got `{}`", move.args[1], move.args[0]);
   const auto ahead = move.options.find("ahead"), next = move.options.find("next");
-  if ((ahead == move.options.end()) == (next == move.options.end()))
-    return invalid("expected either ahead= or next=");
+  if ((ahead == move.options.end()) == (next == move.options.end())) return invalid("expected either ahead= or next=");
   Stmt stream;
   stream.kind = Stmt::Kind::prefetch;
   stream.target = move.args[0];
@@ -146,14 +130,12 @@ Status apply_prefetch(TransformResult& result, const Move& move, const Transform
   } else {
     const auto encloses = [&](const Stmt* s) { return s->iter == next->second; };
     if (std::none_of(site.outer.begin(), site.outer.end(), encloses)) {
-      return invalid("expected next= to name a scope around `{}`, got `{}`", move.args[1],
-                     next->second);
+      return invalid("expected next= to name a scope around `{}`, got `{}`", move.args[1], next->second);
     }
     stream.iter = next->second;
   }
   std::vector<Stmt>& body = site.scope().body;
-  const auto at = std::find_if(body.begin(), body.end(),
-                               [](const Stmt& s) { return s.kind != Stmt::Kind::prefetch; });
+  const auto at = std::find_if(body.begin(), body.end(), [](const Stmt& s) { return s.kind != Stmt::Kind::prefetch; });
   body.insert(at, std::move(stream));
   return {};
 }
@@ -163,8 +145,7 @@ std::vector<Move> propose_prefetch(const Kernel& kernel) {
   for_each_stmt(kernel.body, [&](const Stmt& s) {
     if (s.kind != Stmt::Kind::scope || s.mark != Mark::tensor) return;
     for (const Access& a : collect_accesses(s.body)) {
-      if (!a.write)
-        out.push_back({"prefetch", {a.buffer, s.iter}, {{"ahead", "8192"}, {"lines", "8"}}, {}});
+      if (!a.write) out.push_back({"prefetch", {a.buffer, s.iter}, {{"ahead", "8192"}, {"lines", "8"}}, {}});
     }
   });
   return out;

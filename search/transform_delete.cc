@@ -1,5 +1,5 @@
-// delete_temporary: a temporary that is copied to another buffer in the end goes, and what filled it fills that buffer; undoes
-// create_temporary mode=accumulate. A temporary that is one plain assignment goes by inline_temporary.
+// delete_temporary: a temporary that is copied to another buffer in the end goes, and what filled it fills that buffer;
+// undoes create_temporary mode=accumulate. A temporary that is one plain assignment goes by inline_temporary.
 #include <algorithm>
 
 #include "search/footprint.h"
@@ -14,7 +14,7 @@ namespace {
 // `target[base + i] = t[i]`, the cell of the target for each cell of the temporary.
 struct CopyOut {
   const Access* read = nullptr;
-  std::vector<Expr> base;        // per dimension of the target, in the scopes around all uses
+  std::vector<Expr> base;          // per dimension of the target, in the scopes around all uses
   std::vector<int> temporary_dim;  // per dimension of the target: the temporary's dimension added, or -1
   std::vector<Expr> map(const std::vector<Expr>& index) const {
     std::vector<Expr> out = base;
@@ -72,7 +72,8 @@ void remove_self_copies(std::vector<Stmt>& body, const std::string& target, cons
     inner.enter(s);
     remove_self_copies(s.body, target, inner);
   }
-  std::erase_if(body, [&](const Stmt& s) { return is_copy(s, target, target) && same_cell(s.index, s.value->args, ranges); });
+  std::erase_if(body,
+                [&](const Stmt& s) { return is_copy(s, target, target) && same_cell(s.index, s.value->args, ranges); });
 }
 }  // namespace
 
@@ -113,7 +114,8 @@ Status apply_delete_temporary(TransformResult& result, const Move& move, const T
     return (a.scopes.size() > path.size() ? a.scopes[path.size()] : a.stmt) - body.data();
   };
   const auto is_copy_in = [&](const Access& a) {
-    return is_copy(*a.stmt, target, name) && same_cell(a.stmt->value->args, copy.map(a.stmt->index), ranges_at(k, a.scopes));
+    return is_copy(*a.stmt, target, name) &&
+           same_cell(a.stmt->value->args, copy.map(a.stmt->index), ranges_at(k, a.scopes));
   };
   std::ptrdiff_t begin = PTRDIFF_MAX, end = -1;
   bool copied = true, finished = true;

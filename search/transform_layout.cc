@@ -25,8 +25,7 @@ static Result<Buffer*> find_layout(Kernel& kernel, const std::string& name) {
 // Row-major order is written as no layout.
 static void normalise(Buffer& b) {
   for (size_t p = 0; p < b.layout.size(); ++p) {
-    if (b.layout[p].part != LayoutDim::Part::whole || b.layout[p].dim != static_cast<int>(p))
-      return;
+    if (b.layout[p].part != LayoutDim::Part::whole || b.layout[p].dim != static_cast<int>(p)) return;
   }
   b.layout.clear();
 }
@@ -34,8 +33,7 @@ static void normalise(Buffer& b) {
 static std::vector<std::string> layout_buffers(const Kernel& kernel) {
   std::vector<std::string> out;
   for (const Buffer& b : kernel.buffers) {
-    if (b.place != Place::in && b.place != Place::out && b.strides.empty() && !b.dims.empty())
-      out.push_back(b.name);
+    if (b.place != Place::in && b.place != Place::out && b.strides.empty() && !b.dims.empty()) out.push_back(b.name);
   }
   return out;
 }
@@ -43,8 +41,7 @@ static std::vector<std::string> layout_buffers(const Kernel& kernel) {
 //   w[N, K]  ->  w layout [0/T, 0%T, 1]: split where it stands
 Status apply_tile_buffer(TransformResult& result, const Move& move, const TransformParams&) {
   LATHE_ASSIGN(Buffer * b, find_layout(result.kernel, move.args[0]));
-  LATHE_ASSIGN(const int64_t dim,
-               int_arg(move.args[1], "a dimension", 0, static_cast<int64_t>(b->dims.size()) - 1));
+  LATHE_ASSIGN(const int64_t dim, int_arg(move.args[1], "a dimension", 0, static_cast<int64_t>(b->dims.size()) - 1));
   LATHE_ASSIGN(const int64_t tile, int_arg(move.args[2], "a tile size", 2, int64_t{1} << 31));
   for (size_t p = 0; p < b->layout.size(); ++p) {
     LayoutDim& l = b->layout[p];
@@ -98,18 +95,14 @@ std::vector<Move> propose_swap_dims(const Kernel& kernel) {
 //   w[30]  ->  w[30] pad [2]
 Status apply_increment_padding(TransformResult& result, const Move& move, const TransformParams&) {
   LATHE_ASSIGN(Buffer * b, find_layout(result.kernel, move.args[0]));
-  LATHE_ASSIGN(const int64_t dim,
-               int_arg(move.args[1], "a dimension", 0, static_cast<int64_t>(b->dims.size()) - 1));
+  LATHE_ASSIGN(const int64_t dim, int_arg(move.args[1], "a dimension", 0, static_cast<int64_t>(b->dims.size()) - 1));
   LATHE_ASSIGN(const int64_t multiple, int_arg(move.args[2], "a multiple", 2, int64_t{1} << 31));
   const auto d = static_cast<size_t>(dim);
-  if (!is_const_int(b->dims[d]))
-    return invalid("expected dimension {} of `{}` to be constant", dim, b->name);
+  if (!is_const_int(b->dims[d])) return invalid("expected dimension {} of `{}` to be constant", dim, b->name);
   if (b->padding.empty()) b->padding.assign(b->dims.size(), 0);
-  const int64_t size = b->dims[d]->ival + b->padding[d],
-                rounded = (size + multiple - 1) / multiple * multiple;
+  const int64_t size = b->dims[d]->ival + b->padding[d], rounded = (size + multiple - 1) / multiple * multiple;
   if (rounded == size)
-    return invalid("expected dimension {} of `{}` not to be a multiple of {} yet", dim, b->name,
-                   multiple);
+    return invalid("expected dimension {} of `{}` not to be a multiple of {} yet", dim, b->name, multiple);
   b->padding[d] += rounded - size;
   normalise(*b);
   return {};
@@ -118,17 +111,14 @@ Status apply_increment_padding(TransformResult& result, const Move& move, const 
 //   w[64]  ->  w[64] pad [16]: a whole multiple more, so that rows do not share the sets of a cache
 Status apply_repeat_padding(TransformResult& result, const Move& move, const TransformParams&) {
   LATHE_ASSIGN(Buffer * b, find_layout(result.kernel, move.args[0]));
-  LATHE_ASSIGN(const int64_t dim,
-               int_arg(move.args[1], "a dimension", 0, static_cast<int64_t>(b->dims.size()) - 1));
+  LATHE_ASSIGN(const int64_t dim, int_arg(move.args[1], "a dimension", 0, static_cast<int64_t>(b->dims.size()) - 1));
   LATHE_ASSIGN(const int64_t multiple, int_arg(move.args[2], "a multiple", 2, int64_t{1} << 31));
   const auto d = static_cast<size_t>(dim);
   if (b->padding.empty()) b->padding.assign(b->dims.size(), 0);
   if (!proves_divisible(b->dims[d] + Expr(b->padding[d]), multiple, Ranges(result.kernel))) {
-    return invalid("expected dimension {} of `{}` to be a multiple of {} with its padding", dim,
-                   b->name, multiple);
+    return invalid("expected dimension {} of `{}` to be a multiple of {} with its padding", dim, b->name, multiple);
   }
-  if (b->padding[d] + multiple > kMostPadding)
-    return invalid("expected at most {} elements of padding", kMostPadding);
+  if (b->padding[d] + multiple > kMostPadding) return invalid("expected at most {} elements of padding", kMostPadding);
   b->padding[d] += multiple;
   normalise(*b);
   return {};
@@ -138,8 +128,7 @@ static std::vector<Move> propose_padding(const Kernel& kernel, const char* row) 
   std::vector<Move> out;
   for (const std::string& name : layout_buffers(kernel)) {
     for (size_t d = 0; d < kernel.find_buffer(name)->dims.size(); ++d) {
-      for (const char* size : {"8", "16", "32"})
-        out.push_back({row, {name, std::to_string(d), size}, {}, {}});
+      for (const char* size : {"8", "16", "32"}) out.push_back({row, {name, std::to_string(d), size}, {}, {}});
     }
   }
   return out;
@@ -147,9 +136,7 @@ static std::vector<Move> propose_padding(const Kernel& kernel, const char* row) 
 std::vector<Move> propose_increment_padding(const Kernel& kernel) {
   return propose_padding(kernel, "increment_padding");
 }
-std::vector<Move> propose_repeat_padding(const Kernel& kernel) {
-  return propose_padding(kernel, "repeat_padding");
-}
+std::vector<Move> propose_repeat_padding(const Kernel& kernel) { return propose_padding(kernel, "repeat_padding"); }
 
 //   w[M, 64]  ->  w layout [0, 1/16, 1%16]: whole vectors in the innermost dimension; addresses
 //   stay as they were
@@ -159,8 +146,7 @@ Status apply_vectorize_buffer(TransformResult& result, const Move& move, const T
   LayoutDim& last = b->layout.back();
   const Expr extent = physical_dims(*b).back();
   if (last.part != LayoutDim::Part::whole || !proves_divisible(extent, size, Ranges(result.kernel))) {
-    return invalid("expected the innermost dimension of `{}` to be whole and a multiple of {}",
-                   b->name, size);
+    return invalid("expected the innermost dimension of `{}` to be whole and a multiple of {}", b->name, size);
   }
   last.part = LayoutDim::Part::outer;
   last.tile = size;
@@ -171,8 +157,7 @@ Status apply_vectorize_buffer(TransformResult& result, const Move& move, const T
 std::vector<Move> propose_vectorize_buffer(const Kernel& kernel) {
   std::vector<Move> out;
   for (const std::string& name : layout_buffers(kernel)) {
-    for (const char* size : {"4", "8", "16"})
-      out.push_back({"vectorize_buffer", {name, size}, {}, {}});
+    for (const char* size : {"4", "8", "16"}) out.push_back({"vectorize_buffer", {name, size}, {}, {}});
   }
   return out;
 }

@@ -1,5 +1,5 @@
-// merge_scopes: two perfectly nested scopes become one, in the same order; undoes tile_scope, and makes one long scope of
-// two short ones. What is refused has the wrong shape: the order of execution stays, so there is no legality rule.
+// merge_scopes: two perfectly nested scopes become one, in the same order; undoes tile_scope, and makes one long scope
+// of two short ones. What is refused has the wrong shape: the order of execution stays, so there is no legality rule.
 #include "search/footprint.h"
 #include "search/transform_rows.h"
 #include "search/transform_util.h"

@@ -18,8 +18,7 @@ Status apply_swap_scopes(TransformResult& result, const Move& move, const Transf
   if (outer.scope().body.size() != 1 || &outer.scope().body[0] != &inner.scope()) {
     return invalid("expected `{}` to be the only statement of `{}`", b, a);
   }
-  if (uses(inner.scope().extent, a))
-    return invalid("expected an extent of `{}` that does not depend on `{}`", b, a);
+  if (uses(inner.scope().extent, a)) return invalid("expected an extent of `{}` that does not depend on `{}`", b, a);
   bool swapped = false;
   const auto swap = [&] {
     std::swap(outer.scope().iter, inner.scope().iter);
@@ -71,8 +70,7 @@ Status apply_join_scopes(TransformResult& result, const Move& move, const Transf
   follow_prefetch(moved.body, b, a);
   std::vector<Stmt>& body = first.scope().body;
   const size_t at = body.size();
-  body.insert(body.end(), std::make_move_iterator(moved.body.begin()),
-              std::make_move_iterator(moved.body.end()));
+  body.insert(body.end(), std::make_move_iterator(moved.body.begin()), std::make_move_iterator(moved.body.end()));
   second.siblings->erase(second.siblings->begin() + static_cast<std::ptrdiff_t>(second.index));
   result.renamed.push_back({b, {a}});
 
@@ -85,8 +83,7 @@ Status apply_join_scopes(TransformResult& result, const Move& move, const Transf
 static void propose_joins(const std::vector<Stmt>& body, std::vector<Move>& out) {
   for (size_t i = 0; i < body.size(); ++i) {
     propose_joins(body[i].body, out);
-    if (i + 1 < body.size() && body[i].kind == Stmt::Kind::scope &&
-        body[i + 1].kind == Stmt::Kind::scope) {
+    if (i + 1 < body.size() && body[i].kind == Stmt::Kind::scope && body[i + 1].kind == Stmt::Kind::scope) {
       out.push_back({"join_scopes", {body[i].iter, body[i + 1].iter}, {}, {}});
     }
   }
@@ -104,22 +101,20 @@ Status apply_split_scope(TransformResult& result, const Move& move, const Transf
   const std::string& a = move.args[0];
   LATHE_ASSIGN(const ScopeSite site, find_plain_site(result.kernel, a));
   std::vector<Stmt>& body = site.scope().body;
-  LATHE_ASSIGN(const int64_t after, int_arg(move.options.at("after"), "after", 0,
-                                            static_cast<int64_t>(body.size()) - 2));
+  LATHE_ASSIGN(const int64_t after,
+               int_arg(move.options.at("after"), "after", 0, static_cast<int64_t>(body.size()) - 2));
   const auto at = static_cast<std::ptrdiff_t>(after) + 1;
   const Answer answer = separable(result.kernel, a, static_cast<size_t>(at));
   LATHE_RETURN_IF_ERROR(legality.require(0, answer.ok, answer.why));
 
   Names names(result.kernel);
   LATHE_ASSIGN(const std::vector<std::string> created, created_names(names, move, {a + "2"}));
-  std::vector<Stmt> rest(std::make_move_iterator(body.begin() + at),
-                         std::make_move_iterator(body.end()));
+  std::vector<Stmt> rest(std::make_move_iterator(body.begin() + at), std::make_move_iterator(body.end()));
   body.erase(body.begin() + at, body.end());
   substitute_body(rest, {{a, iter(created[0])}});
   follow_prefetch(rest, a, created[0]);
   Stmt second = make_scope(created[0], site.scope().extent, std::move(rest), site.scope().role);
-  site.siblings->insert(site.siblings->begin() + static_cast<std::ptrdiff_t>(site.index) + 1,
-                        std::move(second));
+  site.siblings->insert(site.siblings->begin() + static_cast<std::ptrdiff_t>(site.index) + 1, std::move(second));
   result.renamed.push_back({a, {a, created[0]}});
   if (answer.reassociates) result.kernel.numeric |= kReassociate;
   return {};
@@ -138,12 +133,10 @@ std::vector<Move> propose_split_scope(const Kernel& kernel) {
 Status apply_swap_ops(TransformResult& result, const Move& move, const TransformParams& params) {
   const Legality legality("swap_ops", params);
   LATHE_ASSIGN(const BodySite site, find_body(result.kernel, move.args[0]));
-  if (inside_mark(site.path, Mark::tensor))
-    return invalid("expected a scope outside @tensor scopes");
-  LATHE_ASSIGN(const int64_t index, int_arg(move.args[1], "a statement's index", 0,
-                                            static_cast<int64_t>(site.body->size()) - 2));
-  Stmt &first = (*site.body)[static_cast<size_t>(index)],
-       &second = (*site.body)[static_cast<size_t>(index) + 1];
+  if (inside_mark(site.path, Mark::tensor)) return invalid("expected a scope outside @tensor scopes");
+  LATHE_ASSIGN(const int64_t index,
+               int_arg(move.args[1], "a statement's index", 0, static_cast<int64_t>(site.body->size()) - 2));
+  Stmt &first = (*site.body)[static_cast<size_t>(index)], &second = (*site.body)[static_cast<size_t>(index) + 1];
   std::string why;
   const bool free = may_exchange(result.kernel, first, second, site.path, &why);
   LATHE_RETURN_IF_ERROR(legality.require(0, free, why));
@@ -151,8 +144,7 @@ Status apply_swap_ops(TransformResult& result, const Move& move, const Transform
   return {};
 }
 
-static void propose_exchanges(const std::string& name, const std::vector<Stmt>& body,
-                              std::vector<Move>& out) {
+static void propose_exchanges(const std::string& name, const std::vector<Stmt>& body, std::vector<Move>& out) {
   for (size_t i = 0; i < body.size(); ++i) {
     if (i + 1 < body.size()) out.push_back({"swap_ops", {name, std::to_string(i)}, {}, {}});
     propose_exchanges(body[i].iter, body[i].body, out);

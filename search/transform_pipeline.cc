@@ -18,8 +18,7 @@ using namespace ir;  // NOLINT(google-build-using-namespace)
 
 namespace {
 // The buffers that the first part writes and the second uses.
-std::vector<std::string> handed_over(const std::vector<Access>& accesses, const Stmt& scope,
-                                     size_t depth, size_t at) {
+std::vector<std::string> handed_over(const std::vector<Access>& accesses, const Stmt& scope, size_t depth, size_t at) {
   std::vector<std::string> out;
   const auto part = [&](const Access& a) {
     const Stmt* top = a.scopes.size() > depth ? a.scopes[depth] : a.stmt;
@@ -27,9 +26,8 @@ std::vector<std::string> handed_over(const std::vector<Access>& accesses, const 
   };
   for (const Access& a : accesses) {
     if (part(a) != 0 || !a.write) continue;
-    const bool used = std::any_of(accesses.begin(), accesses.end(), [&](const Access& b) {
-      return part(b) == 1 && b.buffer == a.buffer;
-    });
+    const bool used = std::any_of(accesses.begin(), accesses.end(),
+                                  [&](const Access& b) { return part(b) == 1 && b.buffer == a.buffer; });
     if (used && std::find(out.begin(), out.end(), a.buffer) == out.end()) out.push_back(a.buffer);
   }
   return out;
@@ -45,8 +43,7 @@ void rename_buffer(std::vector<Stmt>& body, const std::string& from, const std::
 }
 
 // for t_0 < D0: for t_1 < D1: to[t_0, t_1] = from[t_0, t_1]
-Stmt copy_whole(const Buffer& buffer, const std::string& to, const std::string& from,
-                Names& names) {
+Stmt copy_whole(const Buffer& buffer, const std::string& to, const std::string& from, Names& names) {
   std::vector<std::string> iters;
   std::vector<Expr> index;
   for (size_t d = 0; d < buffer.dims.size(); ++d) {
@@ -71,12 +68,11 @@ Result<Halves> find_halves(Kernel& k, const Move& move) {
   const std::string& name = move.args[0];
   LATHE_ASSIGN(const ScopeSite site, find_plain_site(k, name));
   const Stmt& scope = site.scope();
-  LATHE_ASSIGN(const int64_t after, int_arg(move.options.at("after"), "after", 0,
-                                            static_cast<int64_t>(scope.body.size()) - 2));
+  LATHE_ASSIGN(const int64_t after,
+               int_arg(move.options.at("after"), "after", 0, static_cast<int64_t>(scope.body.size()) - 2));
   bool follows = false;  // a prefetch is spread over the scope
-  for_each_stmt(scope.body, [&](const Stmt& s) {
-    follows = follows || (s.kind == Stmt::Kind::prefetch && s.iter == name);
-  });
+  for_each_stmt(scope.body,
+                [&](const Stmt& s) { follows = follows || (s.kind == Stmt::Kind::prefetch && s.iter == name); });
   if (follows) return invalid("expected no prefetch spread over `{}`", name);
   return Halves{site, static_cast<std::ptrdiff_t>(after) + 1};
 }
@@ -119,17 +115,14 @@ Status apply_pipeline(TransformResult& result, const Move& move, const Transform
   Stmt& scope = site.scope();
 
   const Ranges ranges = ranges_at(k, site.outer);
-  LATHE_RETURN_IF_ERROR(
-      legality.require(0, proves_le(Expr(1), scope.extent, ranges), print_extent(scope)));
+  LATHE_RETURN_IF_ERROR(legality.require(0, proves_le(Expr(1), scope.extent, ranges), print_extent(scope)));
   const ScopePath path = site.path();
   const std::vector<Access> accesses = collect_accesses(scope.body, path);
-  const std::vector<std::string> carried =
-      handed_over(accesses, scope, path.size(), static_cast<size_t>(at));
+  const std::vector<std::string> carried = handed_over(accesses, scope, path.size(), static_cast<size_t>(at));
   std::string why;
   for (const std::string& buffer : carried) {
     const Place place = k.find_buffer(buffer)->place;
-    if (place < Place::heap)
-      return invalid("expected a temporary, `{}` goes from one part to the other", buffer);
+    if (place < Place::heap) return invalid("expected a temporary, `{}` goes from one part to the other", buffer);
     if (place == Place::heap && inside_mark(path, Mark::parallel))
       return invalid("expected `{}` in stack or registers inside a @parallel scope", buffer);
     LATHE_RETURN_IF_ERROR(legality.require(1, lives_inside(k, buffer, path, &why), why));
@@ -151,8 +144,7 @@ Status apply_pipeline(TransformResult& result, const Move& move, const Transform
   }
   const auto take = [&] {
     std::vector<Stmt> out;
-    for (const auto& [buffer, next] : waiting)
-      out.push_back(copy_whole(*k.find_buffer(buffer), buffer, next, names));
+    for (const auto& [buffer, next] : waiting) out.push_back(copy_whole(*k.find_buffer(buffer), buffer, next, names));
     return out;
   };
   const Expr last = scope.extent - Expr(1);
@@ -178,8 +170,8 @@ Status apply_rotate_scope(TransformResult& result, const Move& move, const Trans
   const auto& [site, at] = halves;
   Stmt& scope = site.scope();
   const Ranges ranges = ranges_at(k, site.outer);
-  LATHE_RETURN_IF_ERROR(Legality("rotate_scope", params)
-                            .require(0, proves_le(Expr(1), scope.extent, ranges), print_extent(scope)));
+  LATHE_RETURN_IF_ERROR(
+      Legality("rotate_scope", params).require(0, proves_le(Expr(1), scope.extent, ranges), print_extent(scope)));
   Names names(k);
   std::vector<Stmt> first(scope.body.begin(), scope.body.begin() + at);
   std::vector<Stmt> second(scope.body.begin() + at, scope.body.end());

@@ -16,14 +16,12 @@ static Status contract(TransformResult& result, const Move& move, const Transfor
   LATHE_ASSIGN(Buffer * buffer, find_temporary(result.kernel, move.args[0]));
   LATHE_ASSIGN(const ScopeSite site, find_site(result.kernel, move.args[1]));
   const ScopePath path = site.path();
-  if (buffer->place >= place)
-    return invalid("expected a temporary that is not there yet, got `{}`", buffer->name);
+  if (buffer->place >= place) return invalid("expected a temporary that is not there yet, got `{}`", buffer->name);
   if (inside_mark(path, Mark::vector) || inside_mark(path, Mark::tensor)) {
     return invalid("expected a scope that is not @vector or @tensor, nor inside one");
   }
   const std::vector<Access> accesses = collect_accesses(site.scope().body, path, &buffer->name);
-  if (accesses.empty())
-    return invalid("expected `{}` to be used inside `{}`", buffer->name, move.args[1]);
+  if (accesses.empty()) return invalid("expected `{}` to be used inside `{}`", buffer->name, move.args[1]);
   std::vector<const Access*> pointers;
   for (const Access& a : accesses) {
     pointers.push_back(&a);
@@ -33,8 +31,7 @@ static Status contract(TransformResult& result, const Move& move, const Transfor
     }
   }
   std::string why;
-  LATHE_RETURN_IF_ERROR(
-      legality.require(0, lives_inside(result.kernel, buffer->name, path, &why), why));
+  LATHE_RETURN_IF_ERROR(legality.require(0, lives_inside(result.kernel, buffer->name, path, &why), why));
 
   const Ranges ranges = ranges_at(result.kernel, path);
   const std::vector<DimRange> box = footprint(result.kernel, pointers, path.size(), ranges);
@@ -46,8 +43,8 @@ static Status contract(TransformResult& result, const Move& move, const Transfor
     if (!kept.back()) continue;
     dims.push_back(storage_size(box[d], buffer->dims[d], ranges, place == Place::reg));
     if (!dims.back())
-      return invalid("expected dimension {} of `{}` to have a constant bound inside `{}`", d,
-                     buffer->name, move.args[1]);
+      return invalid("expected dimension {} of `{}` to have a constant bound inside `{}`", d, buffer->name,
+                     move.args[1]);
   }
   const auto rebase = [&](const std::vector<Expr>& index) {
     std::vector<Expr> out;

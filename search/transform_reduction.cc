@@ -62,8 +62,7 @@ Status apply_split_reduction(TransformResult& result, const Move& move, const Tr
   const Buffer buffer = *found;
   LATHE_ASSIGN(const BodySite site, find_body(k, move.options.at("at")));
   for (const Mark mark : {Mark::vector, Mark::tensor, Mark::parallel}) {
-    if (inside_mark(site.path, mark))
-      return invalid("expected a place outside @vector, @tensor and @parallel scopes");
+    if (inside_mark(site.path, mark)) return invalid("expected a place outside @vector, @tensor and @parallel scopes");
   }
   // The reductions below the scope, and the statement of `at` that holds them.
   const std::vector<Access> accesses = collect_accesses(*site.body, site.path);
@@ -80,8 +79,7 @@ Status apply_split_reduction(TransformResult& result, const Move& move, const Tr
     Ranges ranges = ranges_at(k, ScopePath(a.scopes.begin(), at));
     extent = Expr(interval((*at)->extent, ranges).hi);
   }
-  if (split.empty())
-    return invalid("expected `{}` to be reduced in scope `{}`, below `at`", name, scope);
+  if (split.empty()) return invalid("expected `{}` to be reduced in scope `{}`, below `at`", name, scope);
   if (extent->ival < 1 || extent->ival > kMaxPartials)
     return invalid("expected `{}` to have at most {} iterations", scope, kMaxPartials);
   const AssignOp op = split.front()->op;
@@ -129,8 +127,7 @@ Status apply_split_reduction(TransformResult& result, const Move& move, const Tr
     target.push_back(staged.kept[d] ? base + cells[cell++] : base);
   }
   const Expr identity = identity_of(op, buffer.type), value = load(partial.name, cells, buffer.type);
-  Stmt first = around(make_assign(partial.name, as_index(start), AssignOp::set, identity), start,
-                      extents);
+  Stmt first = around(make_assign(partial.name, as_index(start), AssignOp::set, identity), start, extents);
   Stmt last = around(make_assign(name, target, op, value), join, extents);
   body.insert(body.begin() + static_cast<std::ptrdiff_t>(at) + 1, std::move(last));
   body.insert(body.begin() + static_cast<std::ptrdiff_t>(at), std::move(first));
@@ -143,9 +140,8 @@ std::vector<Move> propose_split_reduction(const Kernel& kernel) {
   std::vector<Move> out;
   const auto add = [&](const std::string& buffer, const std::string& scope, const std::string& at) {
     Move move{"split_reduction", {buffer, scope}, {{"at", at}}, {}};
-    const bool known = std::any_of(out.begin(), out.end(), [&](const Move& m) {
-      return m.args == move.args && m.options == move.options;
-    });
+    const bool known = std::any_of(out.begin(), out.end(),
+                                   [&](const Move& m) { return m.args == move.args && m.options == move.options; });
     if (!known) out.push_back(std::move(move));
   };
   for (const Access& a : collect_accesses(kernel.body)) {
@@ -164,7 +160,7 @@ namespace {
 struct MaxAndSum {
   ScopeSite max, sum;
   const Stmt *maximum = nullptr, *update = nullptr;  // m fmax= x, a += ...
-  Expr factor;  // of exp2((x - m) * factor); null: exp(x - m)
+  Expr factor;                                       // of exp2((x - m) * factor); null: exp(x - m)
   Expr power(const Expr& difference) const {
     return factor ? make(Op::k_exp2, {difference * factor}) : make(Op::k_exp, {difference});
   }
@@ -214,8 +210,7 @@ Result<MaxAndSum> find_max_and_sum(Kernel& kernel, const std::string& max, const
       break;
     }
   }
-  if (!out.update)
-    return invalid("expected `{}` to add exp(x - {}) of the values in `{}`", sum, m.target, max);
+  if (!out.update) return invalid("expected `{}` to add exp(x - {}) of the values in `{}`", sum, m.target, max);
   for (const Expr& e : m.index) {
     if (uses(e, max)) return invalid("expected one maximum in `{}`", max);
   }
@@ -273,9 +268,7 @@ Status apply_online_reduction(TransformResult& result, const Move& move, const T
   const std::string &m = maximum.target, &a = update.target, &n = move.args[0];
   LATHE_ASSIGN(const std::vector<std::string> created,
                created_names(names, move, {m + "_p", a + "_p", m + "_n", n + "0", n + "1"}));
-  const auto partial = [&](int which, const Expr& at) {
-    return load(created[static_cast<size_t>(which)], {at}, type);
-  };
+  const auto partial = [&](int which, const Expr& at) { return load(created[static_cast<size_t>(which)], {at}, type); };
   for (int b = 0; b < 3; ++b) {
     Buffer buffer;
     buffer.name = created[static_cast<size_t>(b)];
@@ -312,8 +305,7 @@ Status apply_online_reduction(TransformResult& result, const Move& move, const T
   added.push_back(make_scope(own[0], step, std::move(start)));
   added.push_back(make_scope(created[3], ceildiv(extent, step), std::move(pass), role));
   const Expr whole = load(m, maximum.index, type);
-  added.push_back(
-      around(make_assign(m, maximum.index, maximum.op, partial(0, r)), {own[1]}, {step}));
+  added.push_back(around(make_assign(m, maximum.index, maximum.op, partial(0, r)), {own[1]}, {step}));
   const Expr share = rescaled(p, partial(1, s), partial(0, s), whole);
   added.push_back(around(make_assign(a, update.index, AssignOp::add, share), {own[2]}, {step}));
 
@@ -321,8 +313,8 @@ Status apply_online_reduction(TransformResult& result, const Move& move, const T
   std::vector<Stmt>& rest = p.sum.scope().body;
   rest.erase(rest.begin() + (p.update - rest.data()));
   if (rest.empty()) siblings.erase(siblings.begin() + static_cast<std::ptrdiff_t>(p.sum.index));
-  siblings.insert(siblings.begin() + static_cast<std::ptrdiff_t>(p.sum.index),
-                  std::make_move_iterator(added.begin()), std::make_move_iterator(added.end()));
+  siblings.insert(siblings.begin() + static_cast<std::ptrdiff_t>(p.sum.index), std::make_move_iterator(added.begin()),
+                  std::make_move_iterator(added.end()));
   siblings.erase(siblings.begin() + static_cast<std::ptrdiff_t>(p.max.index));
   simplify_body(siblings, ranges_at(k, p.max.outer));
   result.renamed.push_back({n, {created[3], created[4]}});

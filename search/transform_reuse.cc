@@ -1,5 +1,5 @@
-// reuse_dims, reuse_buffers: storage used again, by the next iteration or by another buffer. The Kernel is rewritten to the cells
-// that remain, so whatever asks for dependences afterwards asks about storage.
+// reuse_dims, reuse_buffers: storage used again, by the next iteration or by another buffer. The Kernel is rewritten to
+// the cells that remain, so whatever asks for dependences afterwards asks about storage.
 #include <algorithm>
 
 #include "ir/text_form.h"
@@ -47,16 +47,16 @@ Status apply_reuse_dims(TransformResult& result, const Move& move, const Transfo
   const Legality legality("reuse_dims", params);
   LATHE_ASSIGN(Buffer * buffer, find_temporary(k, move.args[0]));
   if (buffer->dims.empty()) return invalid("expected a buffer with dimensions, got `{}`", buffer->name);
-  LATHE_ASSIGN(const int64_t dim, int_arg(move.args[1], "a dimension", 0,
-                                          static_cast<int64_t>(buffer->dims.size()) - 1));
+  LATHE_ASSIGN(const int64_t dim,
+               int_arg(move.args[1], "a dimension", 0, static_cast<int64_t>(buffer->dims.size()) - 1));
   const auto d = static_cast<size_t>(dim);
   const std::vector<Access> accesses = accesses_of(k, buffer->name, buffer->name);
   if (accesses.empty()) return invalid("expected `{}` to be used", buffer->name);
   const Expr& index = accesses[0].index[d];
   for (const Access& a : accesses) {
     if (equal(a.index[d], index)) continue;
-    return invalid("expected `{}` to have the same index in dimension {} everywhere, got {} and {}",
-                   buffer->name, dim, print(index), print(a.index[d]));
+    return invalid("expected `{}` to have the same index in dimension {} everywhere, got {} and {}", buffer->name, dim,
+                   print(index), print(a.index[d]));
   }
   bool gathers = false;
   for_each_node(index, [&](const ExprNode& n) { gathers = gathers || n.op == Op::k_load; });
@@ -91,8 +91,7 @@ std::vector<Move> propose_reuse_dims(const Kernel& kernel) {
   std::vector<Move> out;
   for (const Buffer& b : kernel.buffers) {
     if (b.place < Place::heap) continue;
-    for (size_t d = 0; d < b.dims.size(); ++d)
-      out.push_back({"reuse_dims", {b.name, std::to_string(d)}, {}, {}});
+    for (size_t d = 0; d < b.dims.size(); ++d) out.push_back({"reuse_dims", {b.name, std::to_string(d)}, {}, {}});
   }
   return out;
 }
@@ -106,8 +105,7 @@ Status apply_reuse_buffers(TransformResult& result, const Move& move, const Tran
   const std::string first = kept->name, second = dropped->name;
   if (first == second) return invalid("expected two different buffers, got `{}` twice", first);
   bool fits = kept->type == dropped->type && kept->place == dropped->place && kept->dims.size() == dropped->dims.size();
-  for (size_t d = 0; fits && d < kept->dims.size(); ++d)
-    fits = proves_le(dropped->dims[d], kept->dims[d], Ranges(k));
+  for (size_t d = 0; fits && d < kept->dims.size(); ++d) fits = proves_le(dropped->dims[d], kept->dims[d], Ranges(k));
   if (!fits) return invalid("expected `{}` to have the type and place of `{}` and to fit into it", second, first);
 
   const std::vector<Access> accesses = accesses_of(k, first, second);
@@ -148,7 +146,8 @@ std::vector<Move> propose_reuse_buffers(const Kernel& kernel) {
   std::vector<Move> out;
   for (const Buffer& a : kernel.buffers) {
     for (const Buffer& b : kernel.buffers) {
-      const bool alike = a.place >= Place::heap && a.place == b.place && a.type == b.type && a.dims.size() == b.dims.size();
+      const bool alike =
+          a.place >= Place::heap && a.place == b.place && a.type == b.type && a.dims.size() == b.dims.size();
       if (alike && a.name != b.name) out.push_back({"reuse_buffers", {a.name, b.name}, {}, {}});
     }
   }

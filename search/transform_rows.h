@@ -6,7 +6,7 @@
 
 namespace lathe::search {
 
-#define LATHE_MOVE_ROW(id)                                                                                    \
+#define LATHE_MOVE_ROW(id)                                                                         \
   ir::Status apply_##id(TransformResult& result, const Move& move, const TransformParams& params); \
   std::vector<Move> propose_##id(const ir::Kernel& kernel)
 LATHE_MOVE_ROW(tile_scope);

@@ -11,8 +11,7 @@ using namespace ir;  // NOLINT(google-build-using-namespace)
 namespace {
 // for xp_0 < e0: for xp_1 < e1: target[...] = source[...], numbered by the temporary's
 // dimensions; `into`: target is the temporary.
-Stmt copy_nest(const Staged& staged, const Buffer& buffer, const std::string& temporary, bool into,
-               Names& names) {
+Stmt copy_nest(const Staged& staged, const Buffer& buffer, const std::string& temporary, bool into, Names& names) {
   std::vector<Expr> outside, inside;
   std::vector<std::pair<std::string, size_t>> loops;
   for (size_t d = 0; d < staged.box.size(); ++d) {
@@ -25,9 +24,8 @@ Stmt copy_nest(const Staged& staged, const Buffer& buffer, const std::string& te
     inside.push_back(iter(name));
     outside.push_back(staged.box[d].base + iter(name));
   }
-  Stmt nest =
-      into ? make_assign(temporary, inside, AssignOp::set, load(buffer.name, outside, buffer.type))
-           : make_assign(buffer.name, outside, AssignOp::set, load(temporary, inside, buffer.type));
+  Stmt nest = into ? make_assign(temporary, inside, AssignOp::set, load(buffer.name, outside, buffer.type))
+                   : make_assign(buffer.name, outside, AssignOp::set, load(temporary, inside, buffer.type));
   for (size_t i = loops.size(); i-- > 0;) {
     const DimRange& r = staged.box[loops[i].second];
     std::vector<Stmt> body;
@@ -52,14 +50,11 @@ Status apply_create_temporary(TransformResult& result, const Move& move, const T
   }
   LATHE_ASSIGN(const BodySite site, find_body(k, move.options.at("at")));
   for (const Mark mark : {Mark::vector, Mark::tensor, Mark::parallel}) {
-    if (inside_mark(site.path, mark))
-      return invalid("expected a place outside @vector, @tensor and @parallel scopes");
+    if (inside_mark(site.path, mark)) return invalid("expected a place outside @vector, @tensor and @parallel scopes");
   }
   const std::vector<Access> accesses = collect_accesses(*site.body, site.path, &buffer.name);
-  const bool written =
-      std::any_of(accesses.begin(), accesses.end(), [](const Access& a) { return a.write; });
-  const bool read =
-      std::any_of(accesses.begin(), accesses.end(), [](const Access& a) { return !a.write; });
+  const bool written = std::any_of(accesses.begin(), accesses.end(), [](const Access& a) { return a.write; });
+  const bool read = std::any_of(accesses.begin(), accesses.end(), [](const Access& a) { return !a.write; });
   if (accumulate ? !written : !read) {
     return invalid("expected `{}` to be {} there", buffer.name, accumulate ? "written" : "read");
   }
@@ -78,13 +73,11 @@ Status apply_create_temporary(TransformResult& result, const Move& move, const T
   temporary.type = buffer.type;
   temporary.place = Place::heap;
   for (size_t d = 0; d < staged.box.size(); ++d) {
-    if (staged.kept[d])
-      temporary.dims.push_back(storage_size(staged.box[d], buffer.dims[d], ranges, false));
+    if (staged.kept[d]) temporary.dims.push_back(storage_size(staged.box[d], buffer.dims[d], ranges, false));
   }
   std::vector<Stmt>& body = *site.body;
   for_each_stmt(body, [&](Stmt& s) {
-    const bool redirected =
-        s.kind == Stmt::Kind::prefetch || (accumulate && s.kind == Stmt::Kind::assign);
+    const bool redirected = s.kind == Stmt::Kind::prefetch || (accumulate && s.kind == Stmt::Kind::assign);
     if (!redirected || s.target != buffer.name) return;
     s.target = temporary.name;
     s.index = staged.rebase(s.index);
@@ -126,24 +119,21 @@ struct Definition {
 };
 
 size_t common_scopes(const Access& a, const Access& b) {
-  const auto split =
-      std::mismatch(a.scopes.begin(), a.scopes.end(), b.scopes.begin(), b.scopes.end());
+  const auto split = std::mismatch(a.scopes.begin(), a.scopes.end(), b.scopes.begin(), b.scopes.end());
   return static_cast<size_t>(split.first - a.scopes.begin());
 }
 
 // Dimension of the definition's index that is this iterator, or -1.
 int dimension_of(const Access& write, const std::string& name) {
   for (size_t d = 0; d < write.index.size(); ++d) {
-    if (write.index[d]->op == Op::k_iter && write.index[d]->name == name)
-      return static_cast<int>(d);
+    if (write.index[d]->op == Op::k_iter && write.index[d]->name == name) return static_cast<int>(d);
   }
   return -1;
 }
 
 // Does some write to what the definition reads stand between it and the last use (inside the scopes
 // that enclose them all)?
-bool operands_change(const Kernel& kernel, const Definition& def,
-                     const std::vector<Access>& accesses) {
+bool operands_change(const Kernel& kernel, const Definition& def, const std::vector<Access>& accesses) {
   size_t common = def.write->scopes.size();
   for (const Access* r : def.reads) common = std::min(common, common_scopes(*def.write, *r));
   const std::vector<Stmt>& body = common == 0 ? kernel.body : def.write->scopes[common - 1]->body;
@@ -159,8 +149,7 @@ bool operands_change(const Kernel& kernel, const Definition& def,
   std::ptrdiff_t last = child(*def.write);
   for (const Access* r : def.reads) last = std::max(last, child(*r));
   return std::any_of(accesses.begin(), accesses.end(), [&](const Access& a) {
-    return a.write && uses(def.write->stmt->value, a.buffer) && child(a) >= child(*def.write) &&
-           child(a) <= last;
+    return a.write && uses(def.write->stmt->value, a.buffer) && child(a) >= child(*def.write) && child(a) <= last;
   });
 }
 }  // namespace
@@ -179,21 +168,17 @@ Status apply_inline_temporary(TransformResult& result, const Move& move, const T
       def.reads.push_back(&a);
       continue;
     }
-    if (def.write || a.op != AssignOp::set)
-      return invalid("expected one plain assignment of `{}`", name);
+    if (def.write || a.op != AssignOp::set) return invalid("expected one plain assignment of `{}`", name);
     def.write = &a;
   }
   if (!def.write) return invalid("expected `{}` to be assigned", name);
   const Access& write = *def.write;
-  if (uses(write.stmt->value, name))
-    return invalid("expected an assignment of `{}` that does not read it", name);
+  if (uses(write.stmt->value, name)) return invalid("expected an assignment of `{}` that does not read it", name);
   if (inside_mark(write.scopes, Mark::tensor))
     return invalid("expected `{}` to be assigned outside @tensor scopes", name);
-  if (write.stmt->value->type != buffer->type)
-    return invalid("expected a value of the type of `{}`", name);
+  if (write.stmt->value->type != buffer->type) return invalid("expected a value of the type of `{}`", name);
   for (size_t d = 0; d < write.index.size(); ++d) {
-    if (write.index[d]->op != Op::k_iter ||
-        dimension_of(write, write.index[d]->name) != static_cast<int>(d)) {
+    if (write.index[d]->op != Op::k_iter || dimension_of(write, write.index[d]->name) != static_cast<int>(d)) {
       return invalid("expected `{}` to be assigned at plain, different iterators", name);
     }
   }
@@ -220,8 +205,7 @@ Status apply_inline_temporary(TransformResult& result, const Move& move, const T
       if (i < common) {
         assigned = assigned && equal(at, write.index[static_cast<size_t>(d)]);
       } else {
-        bool outer_free =
-            true;  // an extent in iterators of the definition's own nest is not known at the read
+        bool outer_free = true;  // an extent in iterators of the definition's own nest is not known at the read
         for (size_t j = common; j < write.scopes.size(); ++j)
           outer_free = outer_free && !uses(write.scopes[i]->extent, write.scopes[j]->iter);
         assigned = assigned && outer_free && surely_le(Expr(0), at, ranges) &&
@@ -236,21 +220,19 @@ Status apply_inline_temporary(TransformResult& result, const Move& move, const T
   const Stmt definition = *write.stmt;
   const bool product = definition.value->op == Op::k_mul && is_float(definition.value->type);
   for_each_stmt(k.body, [&](const Stmt& s) {
-    if (product && s.kind == Stmt::Kind::assign && s.op == AssignOp::add &&
-        s.value->op == Op::k_load && s.value->name == name) {
+    if (product && s.kind == Stmt::Kind::assign && s.op == AssignOp::add && s.value->op == Op::k_load &&
+        s.value->name == name) {
       k.numeric |= kContract;  // t += a * b is an fma
     }
   });
   rewrite_exprs(k.body, [&](const Expr& e) -> Expr {
     if (e->op != Op::k_load || e->name != name) return {};
     Renaming map;
-    for (size_t d = 0; d < e->args.size(); ++d)
-      map.emplace_back(definition.index[d]->name, e->args[d]);
+    for (size_t d = 0; d < e->args.size(); ++d) map.emplace_back(definition.index[d]->name, e->args[d]);
     return substitute(definition.value, map);
   });
   const auto remove = [&](auto&& self, std::vector<Stmt>& body) -> void {
-    std::erase_if(body,
-                  [&](const Stmt& s) { return s.kind == Stmt::Kind::assign && s.target == name; });
+    std::erase_if(body, [&](const Stmt& s) { return s.kind == Stmt::Kind::assign && s.target == name; });
     for (Stmt& s : body) self(self, s.body);
   };
   remove(remove, k.body);

@@ -21,8 +21,7 @@ static bool written_once(const Kernel& kernel, const std::string& buffer) {
     }
     for (size_t j = 0; j < i; ++j) {
       const Access& b = writes[j];
-      const auto split =
-          std::mismatch(a.scopes.begin(), a.scopes.end(), b.scopes.begin(), b.scopes.end());
+      const auto split = std::mismatch(a.scopes.begin(), a.scopes.end(), b.scopes.begin(), b.scopes.end());
       const ScopePath common(a.scopes.begin(), split.first);
       for (const Stmt* scope : common) {
         if (may_conflict_across(kernel, scope->iter, a, b, false)) return false;
@@ -42,9 +41,8 @@ Status apply_stream_stores(TransformResult& result, const Move& move, const Tran
   if (!buffer || buffer->place != Place::out || buffer->stream)
     return invalid("expected the name of an output not streamed yet, got `{}`", move.args[0]);
   const std::vector<Access> accesses = collect_accesses(result.kernel.body);
-  const bool read = std::any_of(accesses.begin(), accesses.end(), [&](const Access& a) {
-    return a.buffer == buffer->name && (!a.write || a.reduction);
-  });
+  const bool read = std::any_of(accesses.begin(), accesses.end(),
+                                [&](const Access& a) { return a.buffer == buffer->name && (!a.write || a.reduction); });
   LATHE_RETURN_IF_ERROR(legality.require(0, !read));
   LATHE_RETURN_IF_ERROR(legality.require(1, written_once(result.kernel, buffer->name)));
   buffer->stream = true;

@@ -41,11 +41,9 @@ Status apply_tile_scope(TransformResult& result, const Move& move, const Transfo
   std::string tail = move.options.at("tail");
   if (tail == "exact") LATHE_RETURN_IF_ERROR(legality.require(0, divisible, print_extent(scope)));
   if (tail == "peel")
-    LATHE_RETURN_IF_ERROR(
-        legality.require(1, proves_le(Expr(0), extent, ranges), print_extent(scope)));
+    LATHE_RETURN_IF_ERROR(legality.require(1, proves_le(Expr(0), extent, ranges), print_extent(scope)));
   if (tail == "clamp") {
-    LATHE_RETURN_IF_ERROR(
-        legality.require(2, proves_le(size, extent, ranges), print_extent(scope)));
+    LATHE_RETURN_IF_ERROR(legality.require(2, proves_le(size, extent, ranges), print_extent(scope)));
     LATHE_RETURN_IF_ERROR(legality.require(3, idempotent(scope)));
   }
   if (divisible) tail = "exact";
@@ -91,8 +89,7 @@ Status apply_tile_scope(TransformResult& result, const Move& move, const Transfo
   std::vector<Stmt>& siblings = *site.siblings;
   siblings.erase(siblings.begin() + static_cast<std::ptrdiff_t>(site.index));
   siblings.insert(siblings.begin() + static_cast<std::ptrdiff_t>(site.index),
-                  std::make_move_iterator(replacement.begin()),
-                  std::make_move_iterator(replacement.end()));
+                  std::make_move_iterator(replacement.begin()), std::make_move_iterator(replacement.end()));
   return {};
 }
 

@@ -34,8 +34,7 @@ static bool find_in(std::vector<Stmt>& body, const std::string& iter, ScopeSite&
 
 Result<ScopeSite> find_site(Kernel& kernel, const std::string& iter) {
   ScopeSite site;
-  if (!find_in(kernel.body, iter, site))
-    return invalid("expected the name of a scope, got `{}`", iter);
+  if (!find_in(kernel.body, iter, site)) return invalid("expected the name of a scope, got `{}`", iter);
   return site;
 }
 
@@ -54,8 +53,7 @@ bool inside_mark(const ScopePath& path, Mark mark) {
 
 Result<ScopeSite> find_plain_site(Kernel& kernel, const std::string& iter) {
   LATHE_ASSIGN(ScopeSite site, find_site(kernel, iter));
-  if (site.scope().mark != Mark::none)
-    return invalid("expected a scope without a mark, `{}` has one", iter);
+  if (site.scope().mark != Mark::none) return invalid("expected a scope without a mark, `{}` has one", iter);
   if (inside_mark(site.outer, Mark::vector) || inside_mark(site.outer, Mark::tensor)) {
     return invalid("expected a scope outside @vector and @tensor scopes, `{}` is inside one", iter);
   }
@@ -74,8 +72,7 @@ Result<int64_t> int_arg(const std::string& text, const char* what, int64_t lo, i
 
 Result<Buffer*> find_temporary(Kernel& kernel, const std::string& name) {
   Buffer* buffer = kernel.find_buffer(name);
-  if (!buffer || buffer->place < Place::heap)
-    return invalid("expected the name of a temporary, got `{}`", name);
+  if (!buffer || buffer->place < Place::heap) return invalid("expected the name of a temporary, got `{}`", name);
   return buffer;
 }
 
@@ -116,8 +113,7 @@ Status Names::take(const std::string& name) {
 Result<std::vector<std::string>> created_names(Names& names, const Move& move,
                                                const std::vector<std::string>& defaults) {
   if (move.created.size() > defaults.size()) {
-    return invalid("expected at most {} names after `as`, got {}", defaults.size(),
-                   move.created.size());
+    return invalid("expected at most {} names after `as`, got {}", defaults.size(), move.created.size());
   }
   std::vector<std::string> out = move.created;
   for (const std::string& name : out) LATHE_RETURN_IF_ERROR(names.take(name));
@@ -139,9 +135,7 @@ void follow_prefetch(std::vector<Stmt>& body, const std::string& from, const std
   });
 }
 
-std::string print_extent(const Stmt& scope) {
-  return fmt::format("{} < {}", scope.iter, print(scope.extent));
-}
+std::string print_extent(const Stmt& scope) { return fmt::format("{} < {}", scope.iter, print(scope.extent)); }
 
 Renaming rename_scopes(std::vector<Stmt>& body, const std::string& suffix, Names& names) {
   Renaming map;

@@ -66,8 +66,8 @@ void follow_prefetch(std::vector<ir::Stmt>& body, const std::string& from, const
 std::string print_extent(const ir::Stmt& scope);
 // Gives every scope in the body a fresh name, old name + suffix; returns old and new names.
 Renaming rename_scopes(std::vector<ir::Stmt>& body, const std::string& suffix, Names& names);
-// Simplifies extents and indices (of loads as well) below scopes that are already in ranges. With names: only indices that use one of them,
-// where all others are as they were when they were simplified before.
+// Simplifies extents and indices (of loads as well) below scopes that are already in ranges. With names: only indices
+// that use one of them, where all others are as they were when they were simplified before.
 void simplify_body(std::vector<ir::Stmt>& body, const ir::Ranges& ranges, const std::vector<std::string>& names = {});
 ir::Expr simplify_loads(const ir::Expr& value, const ir::Ranges& ranges);
 // Removes scopes with nothing left inside.

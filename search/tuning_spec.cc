@@ -44,7 +44,8 @@ Result<SpecClause> parse_clause(std::string_view role, std::string_view value) {
     c.hi = *hi;
   } else {
     const auto exact = number(value);
-    if (!exact || *exact < 0) return invalid("{}: expected a number, a range lo..hi or a multiple %n, got `{}`", role, value);
+    if (!exact || *exact < 0)
+      return invalid("{}: expected a number, a range lo..hi or a multiple %n, got `{}`", role, value);
     c.lo = c.hi = *exact;
   }
   return c;
@@ -83,7 +84,8 @@ Status parse_use(const std::vector<std::string_view>& words, SpecEntry& entry) {
     return {};
   }
   const auto known = [&](const Recipe& r) { return words[1] == r.name; };
-  if (std::none_of(recipes().begin(), recipes().end(), known)) return invalid("expected a recipe or `schedule`, got `{}`", words[1]);
+  if (std::none_of(recipes().begin(), recipes().end(), known))
+    return invalid("expected a recipe or `schedule`, got `{}`", words[1]);
   entry.recipe = words[1];
   for (size_t i = 2; i < words.size(); ++i) {
     const size_t equals = words[i].find('=');
@@ -142,7 +144,8 @@ Result<TuningSpec> parse_tuning_spec(std::string_view text) {
     } else if (words[0] == "|" && used && !spec.entries.empty() && spec.entries.back().recipe.empty()) {
       Result<Move> move = parse_move(line.substr(line.find('|') + 1));
       status = move.status();
-      if (move.ok() && find_transform(move->name) == nullptr) status = invalid("expected the name of a move, got `{}`", move->name);
+      if (move.ok() && find_transform(move->name) == nullptr)
+        status = invalid("expected the name of a move, got `{}`", move->name);
       if (move.ok()) spec.entries.back().schedule.moves.push_back(std::move(*move));
     } else {
       status = invalid("expected `{}`, got `{}`", used ? "match" : "use", words[0]);
@@ -178,7 +181,8 @@ Result<Schedule> expand(const SpecEntry& entry, const Problem& problem, const Ta
   }
   const Recipe* recipe = find_recipe(problem);
   if (recipe == nullptr || entry.recipe != recipe->name) {
-    return at(unsupported("kernel {} is served by recipe {}, not {}", problem.kernel.name, recipe ? recipe->name : "none", entry.recipe));
+    return at(unsupported("kernel {} is served by recipe {}, not {}", problem.kernel.name,
+                          recipe ? recipe->name : "none", entry.recipe));
   }
   Knobs knobs = recipe->defaults(problem, target);
   for (const auto& [name, value] : entry.knobs) {

@@ -16,11 +16,13 @@ std::multiset<std::string> texts_of(const Schedule& schedule) {
 }
 
 // What the recipe expands to with one knob at other values.
-std::vector<std::multiset<std::string>> expansions(const Recipe& recipe, const KnobDomain& domain, const Schedule& schedule, const Problem& problem,
+std::vector<std::multiset<std::string>> expansions(const Recipe& recipe, const KnobDomain& domain,
+                                                   const Schedule& schedule, const Problem& problem,
                                                    const ir::Target& target) {
   std::vector<int64_t> values = domain.values;
   const int64_t own = schedule.knobs.contains(domain.name) ? schedule.knobs.at(domain.name) : 0;
-  std::stable_sort(values.begin(), values.end(), [&](int64_t a, int64_t b) { return std::abs(a - own) < std::abs(b - own); });
+  std::stable_sort(values.begin(), values.end(),
+                   [&](int64_t a, int64_t b) { return std::abs(a - own) < std::abs(b - own); });
   std::vector<std::multiset<std::string>> out;
   for (const int64_t value : values) {
     if (static_cast<int>(out.size()) == kValuesTried) break;
@@ -51,7 +53,8 @@ std::vector<MoveReason> move_reasons(const Problem& problem, const ir::Target& t
     if (!schedule.knobs.contains(domain.name)) continue;
     const auto others = expansions(*recipe, domain, schedule, problem, target);
     for (MoveReason& r : out) {
-      const bool follows = std::any_of(others.begin(), others.end(), [&](const auto& texts) { return !texts.contains(r.move); });
+      const bool follows =
+          std::any_of(others.begin(), others.end(), [&](const auto& texts) { return !texts.contains(r.move); });
       if (!follows || r.why == "added by search") continue;
       r.why += fmt::format("{}{}={}", r.why.empty() ? "" : ", ", domain.name, schedule.knobs.at(domain.name));
     }

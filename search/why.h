@@ -1,5 +1,5 @@
-// Why a Schedule has each of its moves: the knobs whose value it follows from, found by expanding the recipe with other values. For people;
-// a few dozen expansions. Pure.
+// Why a Schedule has each of its moves: the knobs whose value it follows from, found by expanding the recipe with other
+// values. For people; a few dozen expansions. Pure.
 #pragma once
 #include <string>
 #include <vector>

@@ -1,5 +1,5 @@
-// The documents say what the code says: the table of options is generated from the code's, the README's C example is a file that is
-// built and run, paths and options that they name exist. A mismatch names the bless command.
+// The documents say what the code says: the table of options is generated from the code's, the README's C example is a
+// file that is built and run, paths and options that they name exist. A mismatch names the bless command.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -54,7 +54,8 @@ void expect_block(const std::string& path, const std::string& name, const std::s
     std::ofstream(std::string(LATHE_SOURCE_DIR) + "/" + path) << text.replace(from, length, wanted);
     return;
   }
-  EXPECT_EQ(text.substr(from, length), wanted) << path << ", block " << name << ": LATHE_BLESS=1 test_house --gtest_filter='Docs.*' rewrites it";
+  EXPECT_EQ(text.substr(from, length), wanted)
+      << path << ", block " << name << ": LATHE_BLESS=1 test_house --gtest_filter='Docs.*' rewrites it";
 }
 
 TEST(Docs, the_accuracy_of_functions_is_that_of_the_table) {
@@ -64,9 +65,7 @@ TEST(Docs, the_accuracy_of_functions_is_that_of_the_table) {
 #undef LATHE_VECTOR_MATH
 }
 
-TEST(Docs, the_options_are_those_of_the_code) {
-  expect_block("docs/debugging.md", "options", options_table());
-}
+TEST(Docs, the_options_are_those_of_the_code) { expect_block("docs/debugging.md", "options", options_table()); }
 
 TEST(Docs, the_c_example_of_the_readme_is_built_and_run) {
   expect_block("README.md", "examples/readme.c", "```c\n" + read_text("examples/readme.c") + "```\n");
@@ -81,12 +80,14 @@ TEST(Docs, every_move_is_described) {
 
 TEST(Docs, every_feature_is_described) {
   std::string table = "| feature | group | what |\n|---|---|---|\n";
-  for (const search::FeatureInfo& f : search::feature_table()) table += fmt::format("| `{}` | {} | {} |\n", f.name, f.group, f.text);
+  for (const search::FeatureInfo& f : search::feature_table())
+    table += fmt::format("| `{}` | {} | {} |\n", f.name, f.group, f.text);
   expect_block("docs/search.md", "features", table);
 }
 
 std::vector<File> documents() {
-  std::vector<File> out = {make_file("README.md", read_text("README.md")), make_file("include/lathe.h", read_text("include/lathe.h"))};
+  std::vector<File> out = {make_file("README.md", read_text("README.md")),
+                           make_file("include/lathe.h", read_text("include/lathe.h"))};
   for (File& f : source_tree()) {
     if (f.extension() == ".md" || f.below("scripts")) out.push_back(std::move(f));
   }
@@ -94,7 +95,8 @@ std::vector<File> documents() {
 }
 
 TEST(Docs, files_that_are_named_exist) {
-  const std::regex path(R"((^|[\s`(/"])((ir|ops|search|jit|runtime|tools|tests|bench|docs|examples|scripts|include)/[A-Za-z0-9_./-]*\.[a-z]+))");
+  const std::regex path(
+      R"((^|[\s`(/"])((ir|ops|search|jit|runtime|tools|tests|bench|docs|examples|scripts|include)/[A-Za-z0-9_./-]*\.[a-z]+))");
   std::vector<std::string> missing;
   size_t found = 0;
   for (const File& f : documents()) {
@@ -102,7 +104,8 @@ TEST(Docs, files_that_are_named_exist) {
       const std::string name = (*it)[2];
       ++found;
       if (name.rfind("bench/results/", 0) == 0 || (*it)[1] == "/") continue;  // made by a run; inside another path
-      if (!std::filesystem::exists(std::string(LATHE_SOURCE_DIR) + "/" + name)) missing.push_back(f.path + " names " + name);
+      if (!std::filesystem::exists(std::string(LATHE_SOURCE_DIR) + "/" + name))
+        missing.push_back(f.path + " names " + name);
     }
   }
   EXPECT_THAT(missing, IsEmpty());
@@ -110,7 +113,8 @@ TEST(Docs, files_that_are_named_exist) {
 }
 
 TEST(Docs, options_that_are_named_exist) {
-  const std::set<std::string> others = {"LATHE_BLESS", "LATHE_TEST_MACHINE", "LATHE_TESTS", "LATHE_LLVM", "LATHE_SANITIZE", "LATHE_BENCH"};  // of the tests and the build
+  const std::set<std::string> others = {"LATHE_BLESS",    "LATHE_TEST_MACHINE", "LATHE_TESTS", "LATHE_LLVM",
+                                        "LATHE_SANITIZE", "LATHE_BENCH"};  // of the tests and the build
   const std::regex name(R"(LATHE_[A-Z_]+[A-Z])");
   std::vector<std::string> unknown;
   for (const File& f : documents()) {
@@ -118,7 +122,8 @@ TEST(Docs, options_that_are_named_exist) {
     for (auto it = std::sregex_iterator(f.text.begin(), f.text.end(), name); it != std::sregex_iterator(); ++it) {
       const std::string found = it->str(), header = read_text("include/lathe.h");
       const bool macro = header.find(found) != std::string::npos || f.text.find(found + "(") != std::string::npos;
-      if (ir::find_option(found) == nullptr && !others.count(found) && !macro) unknown.push_back(f.path + " names " + found);
+      if (ir::find_option(found) == nullptr && !others.count(found) && !macro)
+        unknown.push_back(f.path + " names " + found);
     }
   }
   EXPECT_THAT(unknown, IsEmpty());

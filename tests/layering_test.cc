@@ -1,5 +1,6 @@
-// Floors: ir < {ops, search, jit} < runtime < tools. No include goes up or sideways, the basement of ir knows nothing of Kernels, and
-// each foreign library stays where it belongs. The rules are functions over files, so the test also shows that they object.
+// Floors: ir < {ops, search, jit} < runtime < tools. No include goes up or sideways, the basement of ir knows nothing
+// of Kernels, and each foreign library stays where it belongs. The rules are functions over files, so the test also
+// shows that they object.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +32,8 @@ const std::map<std::string, std::set<std::string>>& allowed() {
   return kAllowed;
 }
 
-const std::set<std::string> kBasement = {"ir/status", "ir/errors", "ir/options", "ir/dtype", "ir/dtypes", "ir/target", "ir/target_text", "ir/leaf_abi"};
+const std::set<std::string> kBasement = {"ir/status", "ir/errors", "ir/options",     "ir/dtype",
+                                         "ir/dtypes", "ir/target", "ir/target_text", "ir/leaf_abi"};
 
 std::string stem(const std::string& path) { return path.substr(0, path.rfind('.')); }
 
@@ -52,7 +54,8 @@ Complaints upward_or_sideways(const File& f) {
   const auto rule = allowed().find(f.top());
   if (!f.is_code() || rule == allowed().end()) return out;
   for (const std::string& target : includes(f, '"', '"')) {
-    if (!rule->second.count(target.substr(0, target.find('/'))) && !rule->second.count(target)) out.push_back(f.path + " includes " + target);
+    if (!rule->second.count(target.substr(0, target.find('/'))) && !rule->second.count(target))
+      out.push_back(f.path + " includes " + target);
   }
   return out;
 }
@@ -88,7 +91,8 @@ Complaints foreign_includes(const File& f) {
   if (!f.is_code() || f.below("tests")) return out;
   for (const std::string& target : includes(f, '<', '>')) {
     for (const Foreign& foreign : kForeign) {
-      if (target.rfind(foreign.prefix, 0) == 0 && !std::regex_match(f.path, foreign.places)) out.push_back(f.path + " includes <" + target + ">");
+      if (target.rfind(foreign.prefix, 0) == 0 && !std::regex_match(f.path, foreign.places))
+        out.push_back(f.path + " includes <" + target + ">");
     }
   }
   return out;
@@ -103,7 +107,8 @@ Complaints forbidden_calls(const File& f) {
   static const std::vector<Call> kCalls = {
       {std::regex(R"(\b(secure_)?getenv\s*\()"), std::regex("ir/options\\.cc"), "reads the environment"},
       {std::regex(R"(\b(std::)?(abort|terminate)\s*\()"), std::regex("ir/check\\.(h|cc)"), "ends the process"},
-      {std::regex(R"(\bstd::(cout|cerr)\b|\b(printf|puts)\s*\(|\bfmt::print\b)"), std::regex("(tools|bench)/.*"), "prints"},
+      {std::regex(R"(\bstd::(cout|cerr)\b|\b(printf|puts)\s*\(|\bfmt::print\b)"), std::regex("(tools|bench)/.*"),
+       "prints"},
   };
   Complaints out;
   if (!f.is_code() || f.below("tests") || f.below("examples") || f.below("include")) return out;
@@ -138,14 +143,21 @@ TEST(Layering, foreign_libraries_stay_where_they_belong) { EXPECT_THAT(everywher
 TEST(Layering, environment_printing_and_aborting) { EXPECT_THAT(everywhere(forbidden_calls), IsEmpty()); }
 
 TEST(Layering, the_rules_object) {
-  EXPECT_THAT(upward_or_sideways(make_file("ir/a.cc", "#include \"ir/b.h\"\n#include \"jit/image.h\"\n")), ElementsAre("ir/a.cc includes jit/image.h"));
-  EXPECT_THAT(upward_or_sideways(make_file("ops/a.h", "  # include \"search/recipe.h\"\n")), ElementsAre("ops/a.h includes search/recipe.h"));
-  EXPECT_THAT(upward_or_sideways(make_file("runtime/a.cc", "#include \"tools/cli.h\"\n")), ElementsAre("runtime/a.cc includes tools/cli.h"));
-  EXPECT_THAT(upward_or_sideways(make_file("jit/a.cc", "#include \"status.h\"\n")), ElementsAre("jit/a.cc includes status.h"));
-  EXPECT_THAT(basement_to_ground(make_file("ir/status.cc", "#include \"ir/kernel.h\"\n")), ElementsAre("ir/status.cc includes ir/kernel.h"));
-  EXPECT_THAT(foreign_includes(make_file("jit/x64/compile.cc", "#include <xbyak/xbyak.h>\n")), ElementsAre("jit/x64/compile.cc includes <xbyak/xbyak.h>"));
-  EXPECT_THAT(foreign_includes(make_file("runtime/a.h", "#include <nlohmann/json.hpp>\n#include <nlohmann/json_fwd.hpp>\n")),
-              ElementsAre("runtime/a.h includes <nlohmann/json.hpp>"));
+  EXPECT_THAT(upward_or_sideways(make_file("ir/a.cc", "#include \"ir/b.h\"\n#include \"jit/image.h\"\n")),
+              ElementsAre("ir/a.cc includes jit/image.h"));
+  EXPECT_THAT(upward_or_sideways(make_file("ops/a.h", "  # include \"search/recipe.h\"\n")),
+              ElementsAre("ops/a.h includes search/recipe.h"));
+  EXPECT_THAT(upward_or_sideways(make_file("runtime/a.cc", "#include \"tools/cli.h\"\n")),
+              ElementsAre("runtime/a.cc includes tools/cli.h"));
+  EXPECT_THAT(upward_or_sideways(make_file("jit/a.cc", "#include \"status.h\"\n")),
+              ElementsAre("jit/a.cc includes status.h"));
+  EXPECT_THAT(basement_to_ground(make_file("ir/status.cc", "#include \"ir/kernel.h\"\n")),
+              ElementsAre("ir/status.cc includes ir/kernel.h"));
+  EXPECT_THAT(foreign_includes(make_file("jit/x64/compile.cc", "#include <xbyak/xbyak.h>\n")),
+              ElementsAre("jit/x64/compile.cc includes <xbyak/xbyak.h>"));
+  EXPECT_THAT(
+      foreign_includes(make_file("runtime/a.h", "#include <nlohmann/json.hpp>\n#include <nlohmann/json_fwd.hpp>\n")),
+      ElementsAre("runtime/a.h includes <nlohmann/json.hpp>"));
   EXPECT_THAT(forbidden_calls(make_file("runtime/a.cc", "x = std::getenv(\"A\");\nprintf(\"hi\");  // printf(\n")),
               ElementsAre("runtime/a.cc:1 reads the environment", "runtime/a.cc:2 prints"));
 }

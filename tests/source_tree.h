@@ -40,7 +40,8 @@ inline std::vector<File> source_tree() {
   namespace fs = std::filesystem;
   const fs::path root = LATHE_SOURCE_DIR;
   std::vector<File> out;
-  for (const char* folder : {"include", "ir", "ops", "search", "jit", "runtime", "tools", "tests", "bench", "examples", "scripts", "docs"}) {
+  for (const char* folder :
+       {"include", "ir", "ops", "search", "jit", "runtime", "tools", "tests", "bench", "examples", "scripts", "docs"}) {
     if (!fs::exists(root / folder)) continue;
     for (const fs::directory_entry& e : fs::recursive_directory_iterator(root / folder)) {
       if (!e.is_regular_file()) continue;

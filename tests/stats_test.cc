@@ -1,5 +1,6 @@
-// The tables of counters say what is counted: each row has a writer in the library, an assertion in some test that it moved, and a line in the
-// page that users read. The rules are functions over files, so the test also shows that they object.
+// The tables of counters say what is counted: each row has a writer in the library, an assertion in some test that it
+// moved, and a line in the page that users read. The rules are functions over files, so the test also shows that they
+// object.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +25,8 @@ struct Row {
 std::vector<Row> rows_of(const std::string& table, const char* macro, bool miss) {
   const std::regex row(std::string(macro) + R"re(\((\w+), "([^"]*)"\))re");
   std::vector<Row> out;
-  for (auto it = std::sregex_iterator(table.begin(), table.end(), row); it != std::sregex_iterator(); ++it) out.push_back({(*it)[1], (*it)[2], miss});
+  for (auto it = std::sregex_iterator(table.begin(), table.end(), row); it != std::sregex_iterator(); ++it)
+    out.push_back({(*it)[1], (*it)[2], miss});
   return out;
 }
 
@@ -39,8 +41,10 @@ std::vector<std::string> statements(const File& f) {
   std::vector<std::string> out(1);
   for (const std::string& line : f.lines) {
     for (const char c : line.substr(0, line.find("//"))) {
-      if (c == ';' || c == '{' || c == '}') out.emplace_back();
-      else out.back() += c;
+      if (c == ';' || c == '{' || c == '}')
+        out.emplace_back();
+      else
+        out.back() += c;
     }
     out.back() += ' ';
   }
@@ -50,16 +54,20 @@ std::vector<std::string> statements(const File& f) {
 // Names that are written: an argument of add(), count(), miss() or reject(), or a reason that is returned or assigned.
 std::set<std::string> written(const std::vector<File>& files) {
   static const std::regex kCount(R"((add|count)\()"), kName(R"(Stat::k_(\w+))");
-  static const std::regex kMiss(R"((miss|reject\w*|failed|wrong)\(.*MissReason::|return .*MissReason::|[^=!<>]= .*MissReason::)"), kReason(R"(MissReason::k_(\w+))");
+  static const std::regex kMiss(
+      R"((miss|reject\w*|failed|wrong)\(.*MissReason::|return .*MissReason::|[^=!<>]= .*MissReason::)"),
+      kReason(R"(MissReason::k_(\w+))");
   std::set<std::string> out;
   for (const File& f : files) {
     if (!f.below("runtime") || f.extension() != ".cc") continue;
     for (const std::string& s : statements(f)) {
       if (std::regex_search(s, kCount)) {
-        for (auto it = std::sregex_iterator(s.begin(), s.end(), kName); it != std::sregex_iterator(); ++it) out.insert((*it)[1]);
+        for (auto it = std::sregex_iterator(s.begin(), s.end(), kName); it != std::sregex_iterator(); ++it)
+          out.insert((*it)[1]);
       }
       if (std::regex_search(s, kMiss)) {
-        for (auto it = std::sregex_iterator(s.begin(), s.end(), kReason); it != std::sregex_iterator(); ++it) out.insert("misses_" + (*it)[1].str());
+        for (auto it = std::sregex_iterator(s.begin(), s.end(), kReason); it != std::sregex_iterator(); ++it)
+          out.insert("misses_" + (*it)[1].str());
       }
     }
   }
@@ -124,7 +132,8 @@ TEST(StatTables, every_row_is_described) {
   const std::string page = read_text("docs/stats.md");
   size_t rows = 0;
   for (const Row& r : all_rows()) {
-    EXPECT_NE(page.find("| `" + r.public_name() + "` | " + r.meaning + " |"), std::string::npos) << r.public_name() << ": " << r.meaning;
+    EXPECT_NE(page.find("| `" + r.public_name() + "` | " + r.meaning + " |"), std::string::npos)
+        << r.public_name() << ": " << r.meaning;
   }
   for (size_t at = 0; (at = page.find("\n| `", at)) != std::string::npos; ++at) ++rows;
   EXPECT_EQ(rows, all_rows().size() + 1) << "all rows, and the sum of the misses";
@@ -134,11 +143,19 @@ TEST(StatTables, the_rules_object) {
   const std::vector<Row> rows = {{"hits", "", false}, {"io", "", true}};
   const auto library = [](const char* text) { return std::vector<File>{make_file("runtime/a.cc", text)}; };
   const auto test = [](const char* text) { return std::vector<File>{make_file("tests/a_test.cc", text)}; };
-  EXPECT_THAT(unwritten(rows, written(library("x = stats.get(Stat::k_hits); // stats.add(Stat::k_hits)\nif (reason == MissReason::k_io) {}\n"))),
-              ElementsAre("hits", "misses_io"));
-  EXPECT_THAT(unwritten(rows, written(library("stats.add(Stat::k_hits);\nreturn failed(MissReason::k_io, errno);\n"))), IsEmpty());
-  EXPECT_THAT(unmoved(rows, moved(test("EXPECT_EQ(s.get(Stat::k_hits), 0);\nEXPECT_EQ(counter(ctx, \"misses_io\"), 0u);\n"))), ElementsAre("hits", "misses_io"));
-  EXPECT_THAT(unmoved(rows, moved(test("EXPECT_EQ(s.get(Stat::k_hits), 2);\nEXPECT_GT(counter(ctx, \"misses_io\"), 0u);\n"))), IsEmpty());
+  EXPECT_THAT(
+      unwritten(rows,
+                written(library(
+                    "x = stats.get(Stat::k_hits); // stats.add(Stat::k_hits)\nif (reason == MissReason::k_io) {}\n"))),
+      ElementsAre("hits", "misses_io"));
+  EXPECT_THAT(unwritten(rows, written(library("stats.add(Stat::k_hits);\nreturn failed(MissReason::k_io, errno);\n"))),
+              IsEmpty());
+  EXPECT_THAT(
+      unmoved(rows, moved(test("EXPECT_EQ(s.get(Stat::k_hits), 0);\nEXPECT_EQ(counter(ctx, \"misses_io\"), 0u);\n"))),
+      ElementsAre("hits", "misses_io"));
+  EXPECT_THAT(
+      unmoved(rows, moved(test("EXPECT_EQ(s.get(Stat::k_hits), 2);\nEXPECT_GT(counter(ctx, \"misses_io\"), 0u);\n"))),
+      IsEmpty());
 }
 
 }  // namespace

@@ -57,9 +57,14 @@ int kept(const CommonOptions& options, runtime::Context& context) {
   const int64_t lost = context.stats().get(runtime::Stat::k_publish_failed);
   if (lost == 0) return kDone;
   const auto layers = context.store().layers();
-  const auto own = std::find_if(layers.begin(), layers.end(), [](const auto& l) { return l.mode != runtime::LayerMode::read_only; });
-  return fail(options, ir::make_error(ir::Code::kIO, "{} objects could not be written to {}: expected a directory that can be made and written, with room",
-                                      lost, own == layers.end() ? "the store" : own->path), kFailed);
+  const auto own =
+      std::find_if(layers.begin(), layers.end(), [](const auto& l) { return l.mode != runtime::LayerMode::read_only; });
+  return fail(options,
+              ir::make_error(
+                  ir::Code::kIO,
+                  "{} objects could not be written to {}: expected a directory that can be made and written, with room",
+                  lost, own == layers.end() ? "the store" : own->path),
+              kFailed);
 }
 
 Result<std::shared_ptr<runtime::Context>> make_context(const CommonOptions& options, int own_threads) {
@@ -84,7 +89,8 @@ Result<std::string> read_input(const std::string& path) {
   char chunk[65536];
   while (std::cin.read(chunk, sizeof(chunk)), std::cin.gcount() > 0) {
     text.append(chunk, static_cast<size_t>(std::cin.gcount()));
-    if (text.size() > runtime::kMaxTextFile) return ir::invalid("the standard input: has more than {} bytes", runtime::kMaxTextFile);
+    if (text.size() > runtime::kMaxTextFile)
+      return ir::invalid("the standard input: has more than {} bytes", runtime::kMaxTextFile);
   }
   return text;
 }
@@ -117,8 +123,9 @@ Result<Shape> parse_shape(const std::string& text, const std::vector<std::string
     }
     const std::string name = item.substr(0, eq);
     if (std::find(symbols.begin(), symbols.end(), name) == symbols.end()) {
-      return ir::invalid("--shape: no operator here has a symbol {}, expected {}", name,
-                         symbols.empty() ? "none: all sizes are fixed" : fmt::format("one of {}", fmt::join(symbols, ", ")));
+      return ir::invalid(
+          "--shape: no operator here has a symbol {}, expected {}", name,
+          symbols.empty() ? "none: all sizes are fixed" : fmt::format("one of {}", fmt::join(symbols, ", ")));
     }
     if (!shape.emplace(name, value).second) return ir::invalid("--shape: {} is given twice", name);
   }
@@ -130,8 +137,10 @@ Result<std::vector<runtime::SymbolValues>> shaped(const ops::Workload& item, std
   for (const ops::DimDesc& d : item.dims) {
     const auto given = shape.find(d.symbol);
     if (given == shape.end()) continue;
-    if (given->second != 0 && (given->second < d.min || given->second > d.max || given->second % std::max<int64_t>(d.multiple_of, 1) != 0)) {
-      return ir::invalid("--shape: {}={}, {} has {}..{} in steps of {}", d.symbol, given->second, item.name, d.min, d.max, d.multiple_of);
+    if (given->second != 0 &&
+        (given->second < d.min || given->second > d.max || given->second % std::max<int64_t>(d.multiple_of, 1) != 0)) {
+      return ir::invalid("--shape: {}={}, {} has {}..{} in steps of {}", d.symbol, given->second, item.name, d.min,
+                         d.max, d.multiple_of);
     }
     for (runtime::SymbolValues& values : hinted) {
       for (auto& [name, value] : values) {
@@ -186,18 +195,21 @@ json json_dims(const ops::Workload& item, const runtime::SymbolValues& dims) {
 
 std::string dims_text(const ops::Workload& item, const runtime::SymbolValues& dims) {
   std::string out;
-  for (const auto& [name, value] : dims) out += fmt::format("{}{}={}", out.empty() ? "" : " ", symbol_name(item, name), value);
+  for (const auto& [name, value] : dims)
+    out += fmt::format("{}{}={}", out.empty() ? "" : " ", symbol_name(item, name), value);
   return out.empty() ? "-" : out;
 }
 
 CLI::Validator number_up_to(double most) {
   const std::string range = fmt::format("above 0, at most {:g}", most);
-  return CLI::Validator([most, range](std::string& text) {
-    char* end = nullptr;
-    const double value = std::strtod(text.c_str(), &end);
-    const bool fits = end != text.c_str() && *end == 0 && value > 0 && value <= most;
-    return fits ? std::string() : fmt::format("{:.40}, expected a number {}", text, range);
-  }, range);
+  return CLI::Validator(
+      [most, range](std::string& text) {
+        char* end = nullptr;
+        const double value = std::strtod(text.c_str(), &end);
+        const bool fits = end != text.c_str() && *end == 0 && value > 0 && value <= most;
+        return fits ? std::string() : fmt::format("{:.40}, expected a number {}", text, range);
+      },
+      range);
 }
 
 std::string tier_name(int tier) { return fmt::format("T{}", tier); }

@@ -1,5 +1,5 @@
-// What the verbs of the command line share: options, the context they make, input files, output lines. Thin: the work is in runtime.
-// Exit codes: 0 done, 1 failed, 2 usage or malformed input, 3 budget spent.
+// What the verbs of the command line share: options, the context they make, input files, output lines. Thin: the work
+// is in runtime. Exit codes: 0 done, 1 failed, 2 usage or malformed input, 3 budget spent.
 #pragma once
 #include <CLI/App.hpp>
 #include <atomic>
@@ -20,9 +20,9 @@ enum Exit : int { kDone = 0, kFailed = 1, kUsage = 2, kSpent = 3 };
 struct CommonOptions {
   std::string verb;
   bool json = false;
-  std::string store;    // directory; empty: by the placement rules
-  std::string isa;      // empty: the environment's or the host's
-  int threads = 0;      // 0: the workload's
+  std::string store;  // directory; empty: by the placement rules
+  std::string isa;    // empty: the environment's or the host's
+  int threads = 0;    // 0: the workload's
   uint64_t seed = 0;
 };
 
@@ -37,8 +37,8 @@ extern const Verb kInfo, kWarmup, kTune, kBench, kVerify, kExplain, kStore, kOpt
 // --json, --store, --isa and, where they mean something, --threads and --seed.
 void add_common(CLI::App& app, CommonOptions* options, bool measures = true);
 
-// Reports a failure on stderr and, with --json, as an "error" event; returns the exit code. What is wrong in a file is reported as
-// "FILE:LINE: message" and nothing in front.
+// Reports a failure on stderr and, with --json, as an "error" event; returns the exit code. What is wrong in a file is
+// reported as "FILE:LINE: message" and nothing in front.
 int fail(const CommonOptions& options, const ir::Status& status, int exit_code);
 // The error with the operator's name in front, once.
 ir::Status of_operator(const ops::Workload& item, const ir::Status& status);
@@ -59,8 +59,8 @@ ir::Result<Shape> parse_shape(const std::string& text, const std::vector<std::st
 std::vector<std::string> symbols_of(const std::vector<ops::Workload>& items);
 // The values of an operator with those of `shape`, by the manifest's names, instead; duplicates are dropped.
 // INVALID: outside the declared range.
-ir::Result<std::vector<runtime::SymbolValues>> shaped(const ops::Workload& item, std::vector<runtime::SymbolValues> hinted,
-                                                      const Shape& shape);
+ir::Result<std::vector<runtime::SymbolValues>> shaped(const ops::Workload& item,
+                                                      std::vector<runtime::SymbolValues> hinted, const Shape& shape);
 
 // {"schema":"lathe-<verb>-1","event":event}
 nlohmann::json json_event(const CommonOptions& options, const char* event);

@@ -53,14 +53,16 @@ int run(const BenchFlags& flags) {
   const auto shape = parse_shape(flags.shape, symbols_of(*items));
   if (!shape.ok()) return fail(flags, shape.status(), kUsage);
   int most_threads = flags.threads;
-  for (const ops::Workload& item : *items) most_threads = std::max(most_threads, flags.threads > 0 ? flags.threads : item.threads);
+  for (const ops::Workload& item : *items)
+    most_threads = std::max(most_threads, flags.threads > 0 ? flags.threads : item.threads);
   auto context = make_context(flags, most_threads);
   if (!context.ok()) return fail(flags, context.status(), kUsage);
   catch_interrupts();
 
   const runtime::Stats& stats = (*context)->stats();
   Bar bar(!flags.json);
-  Table table({"op", "dims", ">threads", "cache", "tier", ">us", ">spread", ">of peak", ">of read", ">of copy", "limit"});
+  Table table(
+      {"op", "dims", ">threads", "cache", "tier", ">us", ">spread", ">of peak", ">of read", ">of copy", "limit"});
   int rows = 0, from_store = 0, failed = 0;
   std::string worst_row;
   double worst = 0, peak = 0, read_gbs = 0, copy_gbs = 0;
@@ -88,12 +90,14 @@ int run(const BenchFlags& flags) {
     options.row_ms = flags.row_ms;
     options.seed = flags.seed;
     const int64_t compiled = stats.get(Stat::k_compiled_xbyak) + stats.get(Stat::k_compiled_llvm);
-    const auto info = (*op)->prepare({.threads = options.threads, .cold = item.cache == ops::CacheState::cold, .allowed = item.allowed});
+    const auto info = (*op)->prepare(
+        {.threads = options.threads, .cold = item.cache == ops::CacheState::cold, .allowed = item.allowed});
     if (!info.ok()) {
       failure(item, info.status());
       continue;
     }
-    const bool stored = !info->missed && stats.get(Stat::k_compiled_xbyak) + stats.get(Stat::k_compiled_llvm) == compiled;
+    const bool stored =
+        !info->missed && stats.get(Stat::k_compiled_xbyak) + stats.get(Stat::k_compiled_llvm) == compiled;
     const auto dims_list = shaped(item, (*op)->hinted_dims(), *shape);
     if (!dims_list.ok()) return fail(flags, dims_list.status(), kUsage);
     const std::vector<int> cpus = runtime::allowed_cpus();
@@ -103,7 +107,8 @@ int run(const BenchFlags& flags) {
     const char* dtype = ir::dtype_name((*op)->graph().tensors[static_cast<size_t>((*op)->graph().outputs[0])].dtype);
     for (const runtime::SymbolValues& dims : *dims_list) {
       if (interrupted()) break;
-      bar.update(static_cast<double>(&item - items->data()) / static_cast<double>(items->size()), item.name + " " + dims_text(item, dims));
+      bar.update(static_cast<double>(&item - items->data()) / static_cast<double>(items->size()),
+                 item.name + " " + dims_text(item, dims));
       const auto row = bench.run(dims);
       if (!row.ok()) {
         failure(item, row.status());
@@ -146,9 +151,9 @@ int run(const BenchFlags& flags) {
     line["failed"] = failed;
     print_json(line);
   } else {
-    fmt::print("{}\n{} rows, {} from the store; compiled: {} by xbyak, {} by LLVM; {} searches; LLVM {}\n", table.text(), rows, from_store,
-               stats.get(Stat::k_compiled_xbyak), stats.get(Stat::k_compiled_llvm), stats.get(Stat::k_searches),
-               llvm ? "mapped" : "not mapped");
+    fmt::print("{}\n{} rows, {} from the store; compiled: {} by xbyak, {} by LLVM; {} searches; LLVM {}\n",
+               table.text(), rows, from_store, stats.get(Stat::k_compiled_xbyak), stats.get(Stat::k_compiled_llvm),
+               stats.get(Stat::k_searches), llvm ? "mapped" : "not mapped");
     fmt::print("best probes: {:.1f} GFLOP/s, read {:.1f} GB/s, copy {:.1f} GB/s\n", peak, read_gbs, copy_gbs);
   }
   return failed > 0 ? kFailed : interrupted() ? kSpent : kDone;
@@ -156,16 +161,17 @@ int run(const BenchFlags& flags) {
 
 }  // namespace
 
-const Verb kBench = {"bench", "Time a workload as it is served", [](CLI::App& app) -> std::function<int()> {
-  auto f = std::make_shared<BenchFlags>();
-  add_common(app, f.get());
-  app.add_option("manifest", f->manifest, "JSON Lines; - reads the standard input")->required();
-  app.add_option("--shape", f->shape, "M=3,L=128: instead of the hints, where an operator has the symbol");
-  auto* cold = app.add_flag("--cold", f->cold, "Constants come from memory, whatever the workload says");
-  app.add_flag("--hot", f->hot, "Constants come from the cache")->excludes(cold);
-  app.add_flag("--samples", f->samples, "With --json: the samples of each row");
-  app.add_option("--row-ms", f->row_ms, "Milliseconds to spend per row")->check(number_up_to(1e6));
-  return [f] { return run(*f); };
-}};
+const Verb kBench = {
+    "bench", "Time a workload as it is served", [](CLI::App& app) -> std::function<int()> {
+      auto f = std::make_shared<BenchFlags>();
+      add_common(app, f.get());
+      app.add_option("manifest", f->manifest, "JSON Lines; - reads the standard input")->required();
+      app.add_option("--shape", f->shape, "M=3,L=128: instead of the hints, where an operator has the symbol");
+      auto* cold = app.add_flag("--cold", f->cold, "Constants come from memory, whatever the workload says");
+      app.add_flag("--hot", f->hot, "Constants come from the cache")->excludes(cold);
+      app.add_flag("--samples", f->samples, "With --json: the samples of each row");
+      app.add_option("--row-ms", f->row_ms, "Milliseconds to spend per row")->check(number_up_to(1e6));
+      return [f] { return run(*f); };
+    }};
 
 }  // namespace lathe::tools

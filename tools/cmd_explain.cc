@@ -32,11 +32,12 @@ void print_kernel(const ExplainedKernel& e, size_t number, size_t count) {
   size_t width = 0;
   for (const auto& m : e.moves) width = std::max(width, m.move.size());
   for (const auto& m : e.moves) fmt::print("{:<{}}  ; {}\n", m.move, width, m.why);
-  fmt::print("--- time\npredicted {} us by the analytic model, measured {} us, the default {} us\n", us_text(e.predicted_us),
-             us_text(e.measured_us), us_text(e.measured_default_us));
+  fmt::print("--- time\npredicted {} us by the analytic model, measured {} us, the default {} us\n",
+             us_text(e.predicted_us), us_text(e.measured_us), us_text(e.measured_default_us));
   print_text("scheduled kernel", e.scheduled);
   print_text("nest", e.nest);
-  for (size_t l = 0; l < e.leaves.size(); ++l) print_text(fmt::format("leaf {} ({})", l, e.leaves[l].key), e.leaves[l].text);
+  for (size_t l = 0; l < e.leaves.size(); ++l)
+    print_text(fmt::format("leaf {} ({})", l, e.leaves[l].key), e.leaves[l].text);
   if (e.stored) {
     print_text("decision", e.decision);
   } else {
@@ -52,9 +53,18 @@ json kernel_json(const ExplainedKernel& e) {
   for (const auto& m : e.moves) moves.push_back({{"move", m.move}, {"why", m.why}, {"picture", m.picture}});
   for (const auto& l : e.leaves) leaves.push_back({{"key", l.key}, {"text", l.text}});
   for (const auto& [move, reason] : e.refusals) refusals.push_back({{"move", move}, {"reason", reason}});
-  return {{"tier", tier_name(e.tier)}, {"kernel", e.naive}, {"schedule", e.schedule}, {"scheduled", e.scheduled}, {"nest", e.nest},
-          {"leaves", leaves}, {"refusals", refusals}, {"stored", e.stored}, {"decision", e.decision}, {"miss", e.miss},
-          {"difference", e.difference}, {"moves", moves},
+  return {{"tier", tier_name(e.tier)},
+          {"kernel", e.naive},
+          {"schedule", e.schedule},
+          {"scheduled", e.scheduled},
+          {"nest", e.nest},
+          {"leaves", leaves},
+          {"refusals", refusals},
+          {"stored", e.stored},
+          {"decision", e.decision},
+          {"miss", e.miss},
+          {"difference", e.difference},
+          {"moves", moves},
           {"predicted_us", e.predicted_us > 0 ? json(e.predicted_us) : json()},
           {"measured_us", e.measured_us > 0 ? json(e.measured_us) : json()},
           {"default_us", e.measured_default_us > 0 ? json(e.measured_default_us) : json()}};
@@ -109,14 +119,15 @@ int run(const ExplainFlags& flags) {
 
 }  // namespace
 
-const Verb kExplain = {"explain", "How operators are served, and why", [](CLI::App& app) -> std::function<int()> {
-  auto f = std::make_shared<ExplainFlags>();
-  add_common(app, f.get());
-  app.add_option("manifest", f->manifest, "JSON Lines; - reads the standard input")->required();
-  app.add_option("--op", f->op, "Only the operator of this name");
-  app.add_option("--shape", f->shape, "M=3,L=128; default: the first hints");
-  app.add_option("--refusals", f->refusals, "Most refused moves to list")->check(CLI::Range(0, 10000));
-  return [f] { return run(*f); };
-}};
+const Verb kExplain = {
+    "explain", "How operators are served, and why", [](CLI::App& app) -> std::function<int()> {
+      auto f = std::make_shared<ExplainFlags>();
+      add_common(app, f.get());
+      app.add_option("manifest", f->manifest, "JSON Lines; - reads the standard input")->required();
+      app.add_option("--op", f->op, "Only the operator of this name");
+      app.add_option("--shape", f->shape, "M=3,L=128; default: the first hints");
+      app.add_option("--refusals", f->refusals, "Most refused moves to list")->check(CLI::Range(0, 10000));
+      return [f] { return run(*f); };
+    }};
 
 }  // namespace lathe::tools

@@ -17,17 +17,30 @@ using nlohmann::json;
 
 const char* mode_name(runtime::LayerMode mode) {
   switch (mode) {
-    case runtime::LayerMode::read_only: return "read-only";
-    case runtime::LayerMode::private_rw: return "private";
-    case runtime::LayerMode::shared_rw: return "shared";
+    case runtime::LayerMode::read_only:
+      return "read-only";
+    case runtime::LayerMode::private_rw:
+      return "private";
+    case runtime::LayerMode::shared_rw:
+      return "shared";
   }
   return "";
 }
 
 json target_json(const ir::Target& t, const runtime::MachineFields& m) {
-  return {{"isa", ir::isa_name(t.level)}, {"lanes", t.lanes}, {"vector_registers", t.vector_registers}, {"l1_bytes", t.l1_bytes},
-          {"l2_bytes", t.l2_bytes}, {"l3_bytes", t.l3_bytes}, {"cores", t.cores}, {"bf16", t.bf16}, {"vnni", t.vnni},
-          {"vendor", m.cpu_vendor}, {"family", m.cpu_family}, {"model", m.cpu_model}, {"stepping", m.cpu_stepping},
+  return {{"isa", ir::isa_name(t.level)},
+          {"lanes", t.lanes},
+          {"vector_registers", t.vector_registers},
+          {"l1_bytes", t.l1_bytes},
+          {"l2_bytes", t.l2_bytes},
+          {"l3_bytes", t.l3_bytes},
+          {"cores", t.cores},
+          {"bf16", t.bf16},
+          {"vnni", t.vnni},
+          {"vendor", m.cpu_vendor},
+          {"family", m.cpu_family},
+          {"model", m.cpu_model},
+          {"stepping", m.cpu_stepping},
           {"features", jit::feature_names(jit::host_features())}};
 }
 
@@ -46,20 +59,24 @@ int run(const CommonOptions& options) {
     for (const auto& [name, what] : backends) line["backends"].push_back({{"name", name}, {"what", what}});
     line["layers"] = json::array();
     for (const auto& l : ctx.store().layers()) {
-      line["layers"].push_back({{"path", l.path}, {"mode", mode_name(l.mode)}, {"exists", l.exists}, {"writable", l.writable}});
+      line["layers"].push_back(
+          {{"path", l.path}, {"mode", mode_name(l.mode)}, {"exists", l.exists}, {"writable", l.writable}});
     }
     line["placement"] = ctx.store().placement();
     line["options"] = json::array();
     for (const ir::OptionInfo& o : ir::option_table()) {
-      line["options"].push_back({{"name", o.name}, {"variable", o.variable}, {"value", ctx.options().text(o.id)},
-                                 {"source", ir::option_source_name(ctx.options().source(o.id))}, {"meaning", o.meaning}});
+      line["options"].push_back({{"name", o.name},
+                                 {"variable", o.variable},
+                                 {"value", ctx.options().text(o.id)},
+                                 {"source", ir::option_source_name(ctx.options().source(o.id))},
+                                 {"meaning", o.meaning}});
     }
     print_json(line);
     return kDone;
   }
-  fmt::print("target    {}\n          {} family {} model {}, {} cores, L1 {} KiB, L2 {} KiB, L3 {} KiB\n", ctx.target().to_string(),
-             machine.cpu_vendor, machine.cpu_family, machine.cpu_model, ctx.target().cores, ctx.target().l1_bytes >> 10,
-             ctx.target().l2_bytes >> 10, ctx.target().l3_bytes >> 10);
+  fmt::print("target    {}\n          {} family {} model {}, {} cores, L1 {} KiB, L2 {} KiB, L3 {} KiB\n",
+             ctx.target().to_string(), machine.cpu_vendor, machine.cpu_family, machine.cpu_model, ctx.target().cores,
+             ctx.target().l1_bytes >> 10, ctx.target().l2_bytes >> 10, ctx.target().l3_bytes >> 10);
   for (const auto& [name, what] : backends) fmt::print("backend   {}: {}\n", name, what);
   fmt::print("store     by {}\n", ctx.store().placement());
   for (const auto& l : ctx.store().layers()) {
@@ -78,10 +95,11 @@ int run(const CommonOptions& options) {
 
 }  // namespace
 
-const Verb kInfo = {"info", "The machine, back ends, layers of the store, options and their source", [](CLI::App& app) -> std::function<int()> {
-  auto options = std::make_shared<CommonOptions>();
-  add_common(app, options.get(), false);
-  return [options] { return run(*options); };
-}};
+const Verb kInfo = {"info", "The machine, back ends, layers of the store, options and their source",
+                    [](CLI::App& app) -> std::function<int()> {
+                      auto options = std::make_shared<CommonOptions>();
+                      add_common(app, options.get(), false);
+                      return [options] { return run(*options); };
+                    }};
 
 }  // namespace lathe::tools

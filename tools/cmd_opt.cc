@@ -1,4 +1,5 @@
-// lathe opt: moves applied to a Kernel in text, one after the other, with their refusals; --run compares the result with the original.
+// lathe opt: moves applied to a Kernel in text, one after the other, with their refusals; --run compares the result
+// with the original.
 #include <fmt/format.h>
 
 #include <functional>
@@ -44,8 +45,8 @@ Result<std::vector<search::Move>> collect(const OptFlags& flags) {
 }
 
 // The compiled result against the interpreter's of the naive Kernel.
-Result<runtime::Verdict> compare(const OptFlags& flags, const Shape& shape, runtime::Context& context, const ir::Kernel& naive,
-                                 const std::vector<search::Move>& moves) {
+Result<runtime::Verdict> compare(const OptFlags& flags, const Shape& shape, runtime::Context& context,
+                                 const ir::Kernel& naive, const std::vector<search::Move>& moves) {
   runtime::OracleTask task;
   task.naive = naive;
   task.seed = flags.seed;
@@ -88,8 +89,10 @@ int run(const OptFlags& flags) {
       entry["reason"] = result.status().message();
     }
     list.push_back(entry);
-    if (!flags.json && !result.ok()) fmt::print(stderr, "refused: {}: {}\n", search::to_text(move), result.status().message());
-    if (!flags.json && flags.print_each && result.ok()) fmt::print("; {}\n{}\n", search::to_text(move), ir::print(kernel));
+    if (!flags.json && !result.ok())
+      fmt::print(stderr, "refused: {}: {}\n", search::to_text(move), result.status().message());
+    if (!flags.json && flags.print_each && result.ok())
+      fmt::print("; {}\n{}\n", search::to_text(move), ir::print(kernel));
   }
   if (!flags.json && !flags.print_each) fmt::print("{}", ir::print(kernel));
   if (!flags.json && flags.applicable) {
@@ -105,10 +108,13 @@ int run(const OptFlags& flags) {
     const auto v = compare(flags, *shape, **context, *naive, applied);
     if (!v.ok()) return fail(flags, v.status(), kFailed);
     wrong = !v->ok;
-    verdict = {{"ok", v->ok}, {"gate", runtime::gate_name(v->gate)}, {"err_over_bound", v->err_over_bound}, {"reason", v->reason}};
+    verdict = {{"ok", v->ok},
+               {"gate", runtime::gate_name(v->gate)},
+               {"err_over_bound", v->err_over_bound},
+               {"reason", v->reason}};
     if (!flags.json) {
-      fmt::print("; {}: gate {}, err / bound {:.3f}{}\n", v->ok ? "equal" : "DIFFERENT", runtime::gate_name(v->gate), v->err_over_bound,
-                 v->reason.empty() ? "" : ", " + v->reason);
+      fmt::print("; {}: gate {}, err / bound {:.3f}{}\n", v->ok ? "equal" : "DIFFERENT", runtime::gate_name(v->gate),
+                 v->err_over_bound, v->reason.empty() ? "" : ", " + v->reason);
     }
   }
   if (flags.json) {
@@ -123,17 +129,18 @@ int run(const OptFlags& flags) {
 
 }  // namespace
 
-const Verb kOpt = {"opt", "Apply moves to a kernel in text", [](CLI::App& app) -> std::function<int()> {
-  auto f = std::make_shared<OptFlags>();
-  add_common(app, f.get());
-  app.add_option("kernel", f->kernel, "Kernel in text (.lir); - reads the standard input")->required();
-  app.add_option("--schedule", f->schedule, "File with a schedule");
-  app.add_option("--moves", f->moves, "Moves, several separated by ;");
-  app.add_option("--shape", f->shape, "M=3,L=128: for --run");
-  app.add_flag("--print-each", f->print_each, "The kernel after each move");
-  app.add_flag("--applicable", f->applicable, "The moves possible on the result, and the refused ones");
-  app.add_flag("--run", f->run, "Compare the result with the original, through the oracle");
-  return [f] { return run(*f); };
-}};
+const Verb kOpt = {
+    "opt", "Apply moves to a kernel in text", [](CLI::App& app) -> std::function<int()> {
+      auto f = std::make_shared<OptFlags>();
+      add_common(app, f.get());
+      app.add_option("kernel", f->kernel, "Kernel in text (.lir); - reads the standard input")->required();
+      app.add_option("--schedule", f->schedule, "File with a schedule");
+      app.add_option("--moves", f->moves, "Moves, several separated by ;");
+      app.add_option("--shape", f->shape, "M=3,L=128: for --run");
+      app.add_flag("--print-each", f->print_each, "The kernel after each move");
+      app.add_flag("--applicable", f->applicable, "The moves possible on the result, and the refused ones");
+      app.add_flag("--run", f->run, "Compare the result with the original, through the oracle");
+      return [f] { return run(*f); };
+    }};
 
 }  // namespace lathe::tools

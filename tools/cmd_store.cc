@@ -1,5 +1,5 @@
-// lathe store ls|check|merge|quarantine: what is in the store, whether it is intact, what shards of it found, and which candidates are
-// kept out of every search.
+// lathe store ls|check|merge|quarantine: what is in the store, whether it is intact, what shards of it found, and which
+// candidates are kept out of every search.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -43,8 +43,11 @@ int run(const CommonOptions& options, bool check) {
       if (!o.detail.empty()) line["detail"] = o.detail;
       print_json(line);
     } else if (!check || !o.ok) {
-      const std::string state = o.ok ? (check ? "ok" : "-") : o.detail.empty() ? reason : fmt::format("{}: {}", reason, o.detail);
-      table.row({o.path, runtime::object_kind_name(o.key.kind), fmt::format("{}", o.bytes), fmt::format("{}", o.layer), state});
+      const std::string state = o.ok               ? (check ? "ok" : "-")
+                                : o.detail.empty() ? reason
+                                                   : fmt::format("{}: {}", reason, o.detail);
+      table.row({o.path, runtime::object_kind_name(o.key.kind), fmt::format("{}", o.bytes), fmt::format("{}", o.layer),
+                 state});
     }
   }
   int unusable = 0;
@@ -99,7 +102,8 @@ int merge(const MergeOptions& options) {
     line["refused"] = total.refused;
     print_json(line);
   } else {
-    fmt::print("{} objects copied, {} were there, {} replaced by better ones, {} kept\n", total.copied, total.same, total.replaced, total.kept);
+    fmt::print("{} objects copied, {} were there, {} replaced by better ones, {} kept\n", total.copied, total.same,
+               total.replaced, total.kept);
     for (const auto& [reason, n] : total.refused) fmt::print("{} refused: {}\n", n, reason);
   }
   return refused > 0 ? kFailed : kDone;
@@ -120,8 +124,11 @@ int quarantine(const CommonOptions& options, const std::vector<std::string>& lif
     const std::string why = text.substr(0, first);
     // Reason, Schedule, Kernel: the recipe's line says most.
     const size_t from = text.find("\nfrom ");
-    const std::string schedule = from == std::string::npos ? "" : text.substr(from + 6, text.find('\n', from + 1) - from - 6);
-    const bool wanted = std::any_of(lift.begin(), lift.end(), [&](const std::string& name) { return name == "all" || o.key.name.rfind(name, 0) == 0; });
+    const std::string schedule =
+        from == std::string::npos ? "" : text.substr(from + 6, text.find('\n', from + 1) - from - 6);
+    const bool wanted = std::any_of(lift.begin(), lift.end(), [&](const std::string& name) {
+      return name == "all" || o.key.name.rfind(name, 0) == 0;
+    });
     const bool gone = wanted && store.remove(o.key) > 0;
     lifted += gone;
     kept += !gone;
@@ -145,34 +152,36 @@ int quarantine(const CommonOptions& options, const std::vector<std::string>& lif
     if (kept + lifted > 0) fmt::print("{}\n", table.text());
     fmt::print("{} quarantined, {} lifted\n", kept, lifted);
   }
-  if (!lift.empty() && lifted == 0) return fail(options, ir::invalid("--lift: nothing quarantined is named {}", lift.front()), kFailed);
+  if (!lift.empty() && lifted == 0)
+    return fail(options, ir::invalid("--lift: nothing quarantined is named {}", lift.front()), kFailed);
   return kDone;
 }
 
 }  // namespace
 
-const Verb kStore = {"store", "What is stored: ls, check, merge, quarantine", [](CLI::App& app) -> std::function<int()> {
-  auto ls = std::make_shared<CommonOptions>(), check = std::make_shared<CommonOptions>();
-  CLI::App* ls_app = app.add_subcommand("ls", "Every object");
-  add_common(*ls_app, ls.get(), false);
-  CLI::App* check_app = app.add_subcommand("check", "Every object verified; prints the bad ones");
-  add_common(*check_app, check.get(), false);
-  auto into = std::make_shared<MergeOptions>();
-  CLI::App* merge_app = app.add_subcommand("merge", "Bring in what other stores have");
-  add_common(*merge_app, into.get(), false);
-  merge_app->add_option("from", into->from, "Directories of stores")->required();
-  auto held = std::make_shared<CommonOptions>();
-  auto lift = std::make_shared<std::vector<std::string>>();
-  CLI::App* held_app = app.add_subcommand("quarantine", "Candidates that crashed or hung, and are not tried again");
-  add_common(*held_app, held.get(), false);
-  held_app->add_option("--lift", *lift, "Names, their beginnings, or `all`: to be tried again");
-  ls->verb = check->verb = into->verb = held->verb = "store";
-  app.require_subcommand(1);
-  return [=] {
-    if (held_app->parsed()) return quarantine(*held, *lift);
-    if (merge_app->parsed()) return merge(*into);
-    return check_app->parsed() ? run(*check, true) : run(*ls, false);
-  };
-}};
+const Verb kStore = {
+    "store", "What is stored: ls, check, merge, quarantine", [](CLI::App& app) -> std::function<int()> {
+      auto ls = std::make_shared<CommonOptions>(), check = std::make_shared<CommonOptions>();
+      CLI::App* ls_app = app.add_subcommand("ls", "Every object");
+      add_common(*ls_app, ls.get(), false);
+      CLI::App* check_app = app.add_subcommand("check", "Every object verified; prints the bad ones");
+      add_common(*check_app, check.get(), false);
+      auto into = std::make_shared<MergeOptions>();
+      CLI::App* merge_app = app.add_subcommand("merge", "Bring in what other stores have");
+      add_common(*merge_app, into.get(), false);
+      merge_app->add_option("from", into->from, "Directories of stores")->required();
+      auto held = std::make_shared<CommonOptions>();
+      auto lift = std::make_shared<std::vector<std::string>>();
+      CLI::App* held_app = app.add_subcommand("quarantine", "Candidates that crashed or hung, and are not tried again");
+      add_common(*held_app, held.get(), false);
+      held_app->add_option("--lift", *lift, "Names, their beginnings, or `all`: to be tried again");
+      ls->verb = check->verb = into->verb = held->verb = "store";
+      app.require_subcommand(1);
+      return [=] {
+        if (held_app->parsed()) return quarantine(*held, *lift);
+        if (merge_app->parsed()) return merge(*into);
+        return check_app->parsed() ? run(*check, true) : run(*ls, false);
+      };
+    }};
 
 }  // namespace lathe::tools

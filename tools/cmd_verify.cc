@@ -1,4 +1,5 @@
-// lathe verify: operators of workloads, or random ones, compared with their definition on every tier, level and back end.
+// lathe verify: operators of workloads, or random ones, compared with their definition on every tier, level and back
+// end.
 #include <fmt/format.h>
 
 #include <functional>
@@ -83,7 +84,8 @@ int run(const VerifyFlags& flags) {
     options.cancel = &interrupted();
     if (!shape->empty()) {
       runtime::SymbolValues dims;
-      for (const ops::DimDesc& d : item.dims) dims.emplace_back(ops::kernel_symbol(d.symbol), d.hints.empty() ? d.max : d.hints[0].value);
+      for (const ops::DimDesc& d : item.dims)
+        dims.emplace_back(ops::kernel_symbol(d.symbol), d.hints.empty() ? d.max : d.hints[0].value);
       const auto given = shaped(item, {dims}, *shape);
       if (!given.ok()) return fail(flags, given.status(), kUsage);
       options.dims = *given;
@@ -97,7 +99,9 @@ int run(const VerifyFlags& flags) {
       c.failed += !row.ok && !row.refused;
       c.refused += row.refused;
       c.worst = std::max(c.worst, row.err_over_bound);
-      if (!row.ok) failures.row({row.item->name, dims_text(*row.item, row.dims), tier_name(row.tier), ir::isa_name(row.level), backend, row.reason});
+      if (!row.ok)
+        failures.row({row.item->name, dims_text(*row.item, row.dims), tier_name(row.tier), ir::isa_name(row.level),
+                      backend, row.reason});
     });
     if (!report.ok()) {
       ++total.failed;
@@ -121,28 +125,33 @@ int run(const VerifyFlags& flags) {
   } else {
     Table table({"tier, level, back end", ">checked", ">failed", ">refused", ">worst err / bound"});
     for (const auto& [name, c] : summary) {
-      table.row({name, fmt::format("{}", c.checked), fmt::format("{}", c.failed), fmt::format("{}", c.refused), fmt::format("{:.3f}", c.worst)});
+      table.row({name, fmt::format("{}", c.checked), fmt::format("{}", c.failed), fmt::format("{}", c.refused),
+                 fmt::format("{:.3f}", c.worst)});
     }
     if (total.failed + total.refused > 0) fmt::print("{}\n", failures.text());
-    fmt::print("{}\n{} operators, {} checks, {} failed, {} refused; worst err / bound {:.3f}\n", table.text(), items.size(), total.checked,
-               total.failed, total.refused, total.worst_err_over_bound);
+    fmt::print("{}\n{} operators, {} checks, {} failed, {} refused; worst err / bound {:.3f}\n", table.text(),
+               items.size(), total.checked, total.failed, total.refused, total.worst_err_over_bound);
   }
   if (total.failed + total.refused > 0) return kFailed;
   if (interrupted()) return kSpent;
   if (total.checked > 0) return kDone;
-  return fail(flags, ir::unsupported("nothing was checked: every shape is beyond what the interpreter can follow; name a smaller one by --shape"), kFailed);
+  return fail(
+      flags,
+      ir::unsupported(
+          "nothing was checked: every shape is beyond what the interpreter can follow; name a smaller one by --shape"),
+      kFailed);
 }
 
 }  // namespace
 
 const Verb kVerify = {"verify", "Compare operators with their definition", [](CLI::App& app) -> std::function<int()> {
-  auto f = std::make_shared<VerifyFlags>();
-  add_common(app, f.get());
-  app.add_option("manifest", f->manifests, "JSON Lines");
-  app.add_option("--random", f->random, "Random operators")->check(CLI::Range(0, 1'000'000));
-  app.add_option("--shape", f->shape, "M=3,L=128: this shape only");
-  app.add_flag("--hints", f->hints, "The hinted shapes, too");
-  return [f] { return run(*f); };
-}};
+                        auto f = std::make_shared<VerifyFlags>();
+                        add_common(app, f.get());
+                        app.add_option("manifest", f->manifests, "JSON Lines");
+                        app.add_option("--random", f->random, "Random operators")->check(CLI::Range(0, 1'000'000));
+                        app.add_option("--shape", f->shape, "M=3,L=128: this shape only");
+                        app.add_flag("--hints", f->hints, "The hinted shapes, too");
+                        return [f] { return run(*f); };
+                      }};
 
 }  // namespace lathe::tools

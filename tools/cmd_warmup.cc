@@ -87,8 +87,8 @@ int run(const WarmupOptions& options) {
     const ops::Workload& item = *row.item;
     if (options.json) return print_json(row_json(options, row));
     const std::string gain = row.us > 0 ? ratio_text(row.default_us / row.us) : "-";
-    table.row({item.name, dims_text(item, row.dims), tier_name(row.tier), origin_name(row.origin), row.schedule, us_text(row.us),
-               us_text(row.default_us), gain, percent_text(row.of_roofline), row.note});
+    table.row({item.name, dims_text(item, row.dims), tier_name(row.tier), origin_name(row.origin), row.schedule,
+               us_text(row.us), us_text(row.default_us), gain, percent_text(row.of_roofline), row.note});
   };
   observer.progress = [&](const runtime::WarmupProgress& p) {
     const ops::Workload& item = *p.item;
@@ -103,8 +103,8 @@ int run(const WarmupOptions& options) {
       return print_json(line);
     }
     const double eta = p.weight_done > 0 ? p.wall_ms * (1 / p.weight_done - 1) / 1000 : 0;
-    bar.update(p.weight_done, fmt::format("{} {}  {} us (default {})  {:.0f} s left", item.name, dims_text(item, p.dims),
-                                          us_text(p.best_us), us_text(p.default_us), eta));
+    bar.update(p.weight_done, fmt::format("{} {}  {} us (default {})  {:.0f} s left", item.name,
+                                          dims_text(item, p.dims), us_text(p.best_us), us_text(p.default_us), eta));
   };
   observer.failed = [&](const ops::Workload& item, const ir::Status& status) {
     bar.clear();
@@ -117,31 +117,37 @@ int run(const WarmupOptions& options) {
   if (options.json) {
     print_json(report_json(options, *report));
   } else {
-    fmt::print("{}\n{} operators, {} from the store; compiled: {} by xbyak, {} by LLVM; {} searches, {} measurements, {} ties\n",
-               table.text(), report->ops, report->from_store, report->compiled_xbyak, report->compiled_llvm, report->searches,
-               report->measurements, report->ties);
+    fmt::print(
+        "{}\n{} operators, {} from the store; compiled: {} by xbyak, {} by LLVM; {} searches, {} measurements, {} "
+        "ties\n",
+        table.text(), report->ops, report->from_store, report->compiled_xbyak, report->compiled_llvm, report->searches,
+        report->measurements, report->ties);
     fmt::print("{} failed, {} candidates rejected; slowest first resolve {:.0f} us of CPU time; {:.1f} s; digest {}\n",
                report->failed, report->rejected, report->first_resolve_us_max, report->wall_ms / 1000, report->digest);
   }
   if (report->failed > 0 || lost != kDone) return kFailed;
   if (report->pending == 0) return kDone;
-  fmt::print(stderr, "lathe warmup: {}; {} of the searches are left. What was found is kept: run the same command again to go on.\n",
-             report->cancelled ? "interrupted" : "the budget is spent", report->pending);
+  fmt::print(
+      stderr,
+      "lathe warmup: {}; {} of the searches are left. What was found is kept: run the same command again to go on.\n",
+      report->cancelled ? "interrupted" : "the budget is spent", report->pending);
   return kSpent;
 }
 
 }  // namespace
 
-const Verb kWarmup = {"warmup", "Compile, search and store a workload", [](CLI::App& app) -> std::function<int()> {
-  auto o = std::make_shared<WarmupOptions>();
-  add_common(app, o.get());
-  app.add_option("manifest", o->manifest, "JSON Lines; - reads the standard input")->required();
-  app.add_option("--tier", o->tier, "1: default schedules; 2: search, too")->check(CLI::Range(1, 2));
-  app.add_option("--budget", o->budget, "Seconds of searching")->check(number_up_to(kMostSeconds));
-  app.add_option("--candidates", o->candidates, "Schedules tried per kernel and range")->check(CLI::Range(1, 1000));
-  app.add_option("--ram", o->ram, "MiB of operands beyond which a shape is not timed")->check(number_up_to(kMostMiB));
-  app.add_flag("--force", o->force, "Search again what is stored");
-  return [o] { return run(*o); };
-}};
+const Verb kWarmup = {
+    "warmup", "Compile, search and store a workload", [](CLI::App& app) -> std::function<int()> {
+      auto o = std::make_shared<WarmupOptions>();
+      add_common(app, o.get());
+      app.add_option("manifest", o->manifest, "JSON Lines; - reads the standard input")->required();
+      app.add_option("--tier", o->tier, "1: default schedules; 2: search, too")->check(CLI::Range(1, 2));
+      app.add_option("--budget", o->budget, "Seconds of searching")->check(number_up_to(kMostSeconds));
+      app.add_option("--candidates", o->candidates, "Schedules tried per kernel and range")->check(CLI::Range(1, 1000));
+      app.add_option("--ram", o->ram, "MiB of operands beyond which a shape is not timed")
+          ->check(number_up_to(kMostMiB));
+      app.add_flag("--force", o->force, "Search again what is stored");
+      return [o] { return run(*o); };
+    }};
 
 }  // namespace lathe::tools

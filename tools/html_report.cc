@@ -31,11 +31,20 @@ std::string escaped(const std::string& text) {
   std::string out;
   for (const char c : text) {
     switch (c) {
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '&': out += "&amp;"; break;
-      case '"': out += "&quot;"; break;
-      default: out += c;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '&':
+        out += "&amp;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      default:
+        out += c;
     }
   }
   return out;
@@ -44,15 +53,20 @@ std::string escaped(const std::string& text) {
 using Out = std::back_insert_iterator<std::string>;
 
 void table(const ReportPage& page, Out out) {
-  fmt::format_to(out, "<h2>Operators</h2>\n<table><tr><th>operator</th><th>dims</th><th class=n>calls</th><th class=n>default us</th>"
-                      "<th class=n>tuned us</th><th class=n>gain</th><th class=n>of roofline</th><th class=n>measured</th><th>verdict</th>"
-                      "<th>schedule</th></tr>\n");
+  fmt::format_to(
+      out,
+      "<h2>Operators</h2>\n<table><tr><th>operator</th><th>dims</th><th class=n>calls</th><th class=n>default us</th>"
+      "<th class=n>tuned us</th><th class=n>gain</th><th class=n>of roofline</th><th "
+      "class=n>measured</th><th>verdict</th>"
+      "<th>schedule</th></tr>\n");
   for (const ReportOp& o : page.ops) {
     const std::string gain = o.best_us > 0 ? ratio_text(o.default_us / o.best_us) : "-";
-    fmt::format_to(out, "<tr><td>{}</td><td>{}</td><td class=n>{:g}</td><td class=n>{}</td><td class=n>{}</td><td class=n>{}</td>"
-                        "<td class=n>{}</td><td class=n>{}</td><td>{}</td><td><code>{}</code></td></tr>\n",
-                   escaped(o.op), escaped(o.dims), o.weight, us_text(o.default_us), us_text(o.best_us), gain, percent_text(o.of_roofline),
-                   o.measurements, escaped(o.verdict), escaped(o.schedule));
+    fmt::format_to(
+        out,
+        "<tr><td>{}</td><td>{}</td><td class=n>{:g}</td><td class=n>{}</td><td class=n>{}</td><td class=n>{}</td>"
+        "<td class=n>{}</td><td class=n>{}</td><td>{}</td><td><code>{}</code></td></tr>\n",
+        escaped(o.op), escaped(o.dims), o.weight, us_text(o.default_us), us_text(o.best_us), gain,
+        percent_text(o.of_roofline), o.measurements, escaped(o.verdict), escaped(o.schedule));
   }
   fmt::format_to(out, "</table>\n");
 }
@@ -70,31 +84,49 @@ void roofline(const ReportPage& page, Out out) {
   }
   least_y = std::min(least_y, page.peak_gflops / 1000) / 1.5;
   const double most_y = page.peak_gflops * 2;
-  const auto px = [&](double x) { return kLeft + (kWidth - kLeft - kRight) * std::log(x / least_x) / std::log(most_x / least_x); };
-  const auto py = [&](double y) { return kHeight - kBottom - (kHeight - kTop - kBottom) * std::log(y / least_y) / std::log(most_y / least_y); };
-  fmt::format_to(out, "<h2>Roofline</h2>\n<p>A ring: the default schedule; a dot: tuned. The line: {:.0f} GFLOP/s, {:.1f} GB/s from memory; operators "
-                      "whose operands lie in a cache may pass its slope.</p>\n<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"roofline\">\n",
+  const auto px = [&](double x) {
+    return kLeft + (kWidth - kLeft - kRight) * std::log(x / least_x) / std::log(most_x / least_x);
+  };
+  const auto py = [&](double y) {
+    return kHeight - kBottom - (kHeight - kTop - kBottom) * std::log(y / least_y) / std::log(most_y / least_y);
+  };
+  fmt::format_to(out,
+                 "<h2>Roofline</h2>\n<p>A ring: the default schedule; a dot: tuned. The line: {:.0f} GFLOP/s, {:.1f} "
+                 "GB/s from memory; operators "
+                 "whose operands lie in a cache may pass its slope.</p>\n<svg viewBox=\"0 0 {} {}\" role=\"img\" "
+                 "aria-label=\"roofline\">\n",
                  page.peak_gflops, page.read_gbs, kWidth, kHeight);
   for (double y = std::pow(10, std::ceil(std::log10(least_y))); y <= most_y; y *= 10) {
-    fmt::format_to(out, "<line class=axis x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/><text x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">{:g}</text>\n",
+    fmt::format_to(out,
+                   "<line class=axis x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/><text x=\"{}\" y=\"{:.1f}\" "
+                   "text-anchor=\"end\">{:g}</text>\n",
                    kLeft, kWidth - kRight, py(y), py(y), kLeft - 6, py(y) + 4, y);
   }
   for (double x = std::pow(10, std::ceil(std::log10(least_x))); x <= most_x; x *= 10) {
-    fmt::format_to(out, "<line class=axis x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{}\" y2=\"{}\"/><text x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{:g}</text>\n",
+    fmt::format_to(out,
+                   "<line class=axis x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{}\" y2=\"{}\"/><text x=\"{:.1f}\" y=\"{}\" "
+                   "text-anchor=\"middle\">{:g}</text>\n",
                    px(x), px(x), kTop, kHeight - kBottom, px(x), kHeight - kBottom + 14, x);
   }
-  fmt::format_to(out, "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">operations per byte</text><text x=\"{}\" y=\"{}\">GFLOP/s</text>\n", kWidth - kRight,
-                 kHeight - 4, 4, kTop - 3);
+  fmt::format_to(
+      out,
+      "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">operations per byte</text><text x=\"{}\" y=\"{}\">GFLOP/s</text>\n",
+      kWidth - kRight, kHeight - 4, 4, kTop - 3);
   const double ridge = std::clamp(page.peak_gflops / page.read_gbs, least_x, most_x);
   fmt::format_to(out, "<polyline class=roof points=\"{:.1f},{:.1f} {:.1f},{:.1f} {:.1f},{:.1f}\"/>\n", px(least_x),
-                 py(std::max(least_y, least_x * page.read_gbs)), px(ridge), py(std::min(page.peak_gflops, ridge * page.read_gbs)), px(most_x),
-                 py(page.peak_gflops));
+                 py(std::max(least_y, least_x * page.read_gbs)), px(ridge),
+                 py(std::min(page.peak_gflops, ridge * page.read_gbs)), px(most_x), py(page.peak_gflops));
   for (const ReportOp& o : page.ops) {
     if (o.best_us <= 0 || o.flops <= 0 || o.bytes <= 0) continue;
-    const double x = px(o.flops / o.bytes), from = py(o.flops / o.default_us * 1e-3), to = py(o.flops / o.best_us * 1e-3);
-    fmt::format_to(out, "<g><title>{} {}: {} us, default {} us</title><line class=move x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>"
-                        "<circle class=from cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\"/><circle class=dot cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\"/></g>\n",
-                   escaped(o.op), escaped(o.dims), us_text(o.best_us), us_text(o.default_us), x, x, from, to, x, from, x, to);
+    const double x = px(o.flops / o.bytes), from = py(o.flops / o.default_us * 1e-3),
+                 to = py(o.flops / o.best_us * 1e-3);
+    fmt::format_to(out,
+                   "<g><title>{} {}: {} us, default {} us</title><line class=move x1=\"{:.1f}\" x2=\"{:.1f}\" "
+                   "y1=\"{:.1f}\" y2=\"{:.1f}\"/>"
+                   "<circle class=from cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\"/><circle class=dot cx=\"{:.1f}\" "
+                   "cy=\"{:.1f}\" r=\"3\"/></g>\n",
+                   escaped(o.op), escaped(o.dims), us_text(o.best_us), us_text(o.default_us), x, x, from, to, x, from,
+                   x, to);
   }
   fmt::format_to(out, "</svg>\n");
 }
@@ -113,12 +145,15 @@ void expectations(const ReportPage& page, Out out) {
     if (off.empty()) continue;
     std::sort(off.begin(), off.end());
     if (!any) {
-      fmt::format_to(out, "<h2>Predicted and measured</h2>\n<p>Candidates of which the search's model had an opinion before they were timed.</p>\n"
-                          "<table><tr><th>operator</th><th>candidates</th><th>off by, median</th><th>most</th><th>faster than predicted</th></tr>\n");
+      fmt::format_to(out,
+                     "<h2>Predicted and measured</h2>\n<p>Candidates of which the search's model had an opinion before "
+                     "they were timed.</p>\n"
+                     "<table><tr><th>operator</th><th>candidates</th><th>off by, median</th><th>most</th><th>faster "
+                     "than predicted</th></tr>\n");
     }
     any = true;
-    fmt::format_to(out, "<tr><td>{} {}</td><td>{}</td><td>{:.0f} %</td><td>{:.0f} %</td><td>{}</td></tr>\n", escaped(o.op), escaped(o.dims), off.size(),
-                   100 * off[off.size() / 2], 100 * off.back(), faster);
+    fmt::format_to(out, "<tr><td>{} {}</td><td>{}</td><td>{:.0f} %</td><td>{:.0f} %</td><td>{}</td></tr>\n",
+                   escaped(o.op), escaped(o.dims), off.size(), 100 * off[off.size() / 2], 100 * off.back(), faster);
   }
   if (any) fmt::format_to(out, "</table>\n");
 }
@@ -128,17 +163,22 @@ void curve(const ReportOp& o, Out out) {
   constexpr double kWidth = 220, kHeight = 90, kPad = 4;
   const double first = o.curve[0], least = *std::min_element(o.curve.begin(), o.curve.end());
   const double bottom = std::min(least / first, 0.9);
-  const auto px = [&](size_t i) { return kPad + (kWidth - 2 * kPad) * static_cast<double>(i) / static_cast<double>(o.curve.size() - 1); };
+  const auto px = [&](size_t i) {
+    return kPad + (kWidth - 2 * kPad) * static_cast<double>(i) / static_cast<double>(o.curve.size() - 1);
+  };
   const auto py = [&](double us) { return kPad + (kHeight - 2 * kPad) * (1 - us / first) / (1 - bottom); };
   std::string points;
   for (size_t i = 0; i < o.curve.size(); ++i) {
     if (i > 0) points += fmt::format(" {:.1f},{:.1f}", px(i), py(o.curve[i - 1]));
     points += fmt::format(" {:.1f},{:.1f}", px(i), py(o.curve[i]));
   }
-  fmt::format_to(out, "<figure><svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"search curve\"><path class=axis d=\"M{} {}H{}M{} {}V{}\"/>"
-                      "<polyline class=best points=\"{}\"/></svg><figcaption>{} {}: {} to {} us in {}</figcaption></figure>\n",
-                 kWidth, kHeight, kPad, kHeight - kPad, kWidth - kPad, kPad, kPad, kHeight - kPad, points.substr(1), escaped(o.op),
-                 escaped(o.dims), us_text(first), us_text(o.curve.back()), o.curve.size());
+  fmt::format_to(
+      out,
+      "<figure><svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"search curve\"><path class=axis d=\"M{} {}H{}M{} "
+      "{}V{}\"/>"
+      "<polyline class=best points=\"{}\"/></svg><figcaption>{} {}: {} to {} us in {}</figcaption></figure>\n",
+      kWidth, kHeight, kPad, kHeight - kPad, kWidth - kPad, kPad, kPad, kHeight - kPad, points.substr(1), escaped(o.op),
+      escaped(o.dims), us_text(first), us_text(o.curve.back()), o.curve.size());
 }
 
 }  // namespace
@@ -152,10 +192,14 @@ std::string html_report(const ReportPage& page) {
     before += o.weight * o.default_us;
     after += o.weight * o.best_us;
   }
-  fmt::format_to(out, "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">"
-                      "<title>{}</title><style>{}</style></head><body>\n<h1>{}</h1>\n<p>{}</p>\n", escaped(page.title), kStyle, escaped(page.title),
-                 escaped(page.machine));
-  fmt::format_to(out, "<p>{} operators and shapes, {} measurements, {:.1f} s; the weighted whole {} as fast as with the default schedules.</p>\n",
+  fmt::format_to(out,
+                 "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
+                 "content=\"width=device-width\">"
+                 "<title>{}</title><style>{}</style></head><body>\n<h1>{}</h1>\n<p>{}</p>\n",
+                 escaped(page.title), kStyle, escaped(page.title), escaped(page.machine));
+  fmt::format_to(out,
+                 "<p>{} operators and shapes, {} measurements, {:.1f} s; the weighted whole {} as fast as with the "
+                 "default schedules.</p>\n",
                  page.ops.size(), page.measurements, page.seconds, after > 0 ? ratio_text(before / after) : "-");
   table(page, out);
   roofline(page, out);
@@ -163,7 +207,10 @@ std::string html_report(const ReportPage& page) {
   bool any = false;
   for (const ReportOp& o : page.ops) {
     if (o.curve.size() < 2 || o.curve[0] <= 0) continue;
-    if (!any) fmt::format_to(out, "<h2>Search curves</h2>\n<p>Best time so far, from the default's, against measurements.</p>\n<div class=curves>\n");
+    if (!any)
+      fmt::format_to(out,
+                     "<h2>Search curves</h2>\n<p>Best time so far, from the default's, against measurements.</p>\n<div "
+                     "class=curves>\n");
     any = true;
     curve(o, out);
   }

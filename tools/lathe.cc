@@ -1,4 +1,6 @@
 // lathe: the command line. One verb a file (cmd_*.cc).
+#include "include/lathe.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -10,7 +12,6 @@
 #include <iostream>
 #include <numeric>
 
-#include "include/lathe.h"
 #include "tools/cli.h"
 
 namespace lathe::tools {
@@ -24,7 +25,8 @@ size_t edits(const std::string& a, const std::string& b) {
   for (size_t i = 1; i <= a.size(); ++i) {
     for (size_t j = 1; j <= b.size(); ++j) {
       d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] != b[j - 1])});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
     }
   }
   return d[a.size()][b.size()];
@@ -39,9 +41,12 @@ std::string wrong_verb(const CLI::App& app, const std::vector<std::string>& word
     names.push_back(sub->get_name());
   }
   if (names.empty()) return {};
-  const auto nearest = std::min_element(names.begin(), names.end(), [&](const auto& a, const auto& b) { return edits(a, words[0]) < edits(b, words[0]); });
+  const auto nearest = std::min_element(names.begin(), names.end(), [&](const auto& a, const auto& b) {
+    return edits(a, words[0]) < edits(b, words[0]);
+  });
   const std::string guess = edits(*nearest, words[0]) <= 2 ? fmt::format("; did you mean {}?", *nearest) : "";
-  return fmt::format("{}: no verb {:.40}{} Expected one of {}", before, words[0], guess.empty() ? "." : guess, fmt::join(names, ", "));
+  return fmt::format("{}: no verb {:.40}{} Expected one of {}", before, words[0], guess.empty() ? "." : guess,
+                     fmt::join(names, ", "));
 }
 
 }  // namespace
@@ -51,7 +56,8 @@ int main(int argc, char** argv) {
   using namespace lathe::tools;
   CLI::App app{"Lathe: kernels made, verified, measured and stored for this machine"};
   app.name("lathe");
-  app.set_version_flag("--version", fmt::format("lathe {}.{}.{}", LATHE_VERSION_MAJOR, LATHE_VERSION_MINOR, LATHE_VERSION_PATCH));
+  app.set_version_flag("--version",
+                       fmt::format("lathe {}.{}.{}", LATHE_VERSION_MAJOR, LATHE_VERSION_MINOR, LATHE_VERSION_PATCH));
   app.require_subcommand(1);
   std::function<int()> chosen;
   for (const Verb* verb : {&kInfo, &kWarmup, &kTune, &kBench, &kVerify, &kExplain, &kStore, &kOpt}) {

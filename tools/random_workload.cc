@@ -23,7 +23,9 @@ class Maker {
   // An operator of the table, matmuls more often than others, and sometimes elementwise ones after it.
   Graph graph() {
     dynamic_ = chance(2);
-    const ops::Family family = chance(4) ? ops::Family::kMatmul : ops::op_rows()[static_cast<size_t>(below(std::ssize(ops::op_rows())))].family;
+    const ops::Family family = chance(4)
+                                   ? ops::Family::kMatmul
+                                   : ops::op_rows()[static_cast<size_t>(below(std::ssize(ops::op_rows())))].family;
     std::vector<const ops::OpRow*> rows;
     for (const ops::OpRow& row : ops::op_rows()) {
       if (row.family == family) rows.push_back(&row);
@@ -66,7 +68,8 @@ class Maker {
       case ops::Family::kRope:
         if (dynamic_) axis = axes.size() - 1;  // the first is the size of a head, which is fixed
         sizes.swept = axis + 1 == axes.size() ? swept(40) : ops::fixed_dim(2 * size(64));
-        sizes.others = {ops::fixed_dim(1 + below(8)), axis + 1 == axes.size() ? ops::fixed_dim(2 * size(64)) : ops::fixed_dim(size(40))};
+        sizes.others = {ops::fixed_dim(1 + below(8)),
+                        axis + 1 == axes.size() ? ops::fixed_dim(2 * size(64)) : ops::fixed_dim(size(40))};
         break;
       default:
         sizes.swept = swept(600);
@@ -80,9 +83,15 @@ class Maker {
     for (int64_t n = below(3); n > 0; --n) {
       const std::string id = fmt::format("f{}", g.tensors.size());
       switch (below(5)) {
-        case 0: y = add_node(g, "relu", {y}, id); break;
-        case 1: y = add_node(g, "gelu", {y}, id); break;
-        case 2: y = add_node(g, "scale", {y}, id, {{"value", 0.5}}); break;
+        case 0:
+          y = add_node(g, "relu", {y}, id);
+          break;
+        case 1:
+          y = add_node(g, "gelu", {y}, id);
+          break;
+        case 2:
+          y = add_node(g, "scale", {y}, id, {{"value", 0.5}});
+          break;
         case 3: {
           const int bias = add_tensor(g, id + "b", {dims.back()}, true);
           y = add_node(g, "add", {y, bias}, id);

@@ -1,4 +1,5 @@
-// Random operators for `lathe verify --random`: every row of ops.def, odd sizes, dynamic ones, epilogues. Equal seeds: equal operators.
+// Random operators for `lathe verify --random`: every row of ops.def, odd sizes, dynamic ones, epilogues. Equal seeds:
+// equal operators.
 #pragma once
 #include <cstdint>
 #include <vector>

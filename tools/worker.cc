@@ -75,8 +75,7 @@ void install_handlers() {
   struct sigaction action = {};
   action.sa_sigaction = on_fault;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK;
-  for (const int s : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTERM, SIGXCPU})
-    sigaction(s, &action, nullptr);
+  for (const int s : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTERM, SIGXCPU}) sigaction(s, &action, nullptr);
 }
 
 // CPU time from now on; the limit is absolute.

@@ -1,8 +1,9 @@
-// blueprints: Lathe's tuned kernels against hand-written ones, in one process, turn by turn. Prints the ratio of their times
-// (above 1: Lathe is faster), as a table and with --json. Results are compared before anything is timed; a case that differs is a failure.
+// blueprints: Lathe's tuned kernels against hand-written ones, in one process, turn by turn. Prints the ratio of their
+// times (above 1: Lathe is faster), as a table and with --json. Results are compared before anything is timed; a case
+// that differs is a failure.
 //
-//   round: (ours theirs) or (theirs ours), alternately; ratio = theirs / ours; reported: the median ratio and its quartiles
-//   what both take as it lies is the same memory: where pages lie makes more of a difference than kernels do
+//   round: (ours theirs) or (theirs ours), alternately; ratio = theirs / ours; reported: the median ratio and its
+//   quartiles what both take as it lies is the same memory: where pages lie makes more of a difference than kernels do
 #include <fmt/format.h>
 #include <sys/mman.h>
 
@@ -49,7 +50,9 @@ class Memory {
   char* data_;
 };
 
-double now_us() { return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double now_us() {
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 int64_t count(const std::vector<int64_t>& dims) {
   int64_t n = 1;
@@ -88,7 +91,9 @@ struct Side {
     at.push_back(args.back().data());
   }
   void spread(size_t arg, uint64_t bytes) const {
-    for (int64_t c = 1; c < args[arg].copies; ++c) std::memcpy(args[arg].memory->data() + args[arg].stride * static_cast<uint64_t>(c), args[arg].memory->data(), bytes);
+    for (int64_t c = 1; c < args[arg].copies; ++c)
+      std::memcpy(args[arg].memory->data() + args[arg].stride * static_cast<uint64_t>(c), args[arg].memory->data(),
+                  bytes);
   }
   void turn(size_t a) {
     args[a].next = args[a].next + 1 == args[a].copies ? 0 : args[a].next + 1;
@@ -101,7 +106,8 @@ struct Row {
   int tier = 0;
   bool from_store = false;
   int rounds = 0;
-  double ours_us = 0, theirs_us = 0, ratio = 0, ratio_lo = 0, ratio_hi = 0, of_peak = 0, of_read = 0, theirs_of_peak = 0, theirs_of_read = 0;
+  double ours_us = 0, theirs_us = 0, ratio = 0, ratio_lo = 0, ratio_hi = 0, of_peak = 0, of_read = 0,
+         theirs_of_peak = 0, theirs_of_read = 0;
 };
 
 class Comparison {
@@ -125,7 +131,9 @@ class Comparison {
     const size_t n = case_.inputs.size();
     int64_t constants = 0, others = 4 * count(case_.result);
     for (const Input& i : case_.inputs) (i.constant ? constants : others) += 4 * count(i.dims);
-    const auto copies_of = [&](int64_t bytes) { return std::clamp<int64_t>((2 * target_.l3_bytes + bytes - 1) / bytes, 2, 4096); };
+    const auto copies_of = [&](int64_t bytes) {
+      return std::clamp<int64_t>((2 * target_.l3_bytes + bytes - 1) / bytes, 2, 4096);
+    };
     const int64_t constant_copies = case_.cold && constants > 0 ? copies_of(constants) : 1;
     // Those that caches would not keep anyway; an odd number, so that both sides get to all of them in turn.
     const int64_t other_copies = case_.cold && others > target_.l3_bytes / 4 ? copies_of(others) | 1 : 1;
@@ -180,7 +188,8 @@ class Comparison {
   // From the comparison on, which needs both results.
   void share() {
     for (size_t a = 0; a < ours_.args.size(); ++a) {
-      const bool same = a == case_.inputs.size() || (lathe_.layouts[a] == 0 && !(case_.inputs[a].constant && case_.prepared_floats > 0));
+      const bool same = a == case_.inputs.size() ||
+                        (lathe_.layouts[a] == 0 && !(case_.inputs[a].constant && case_.prepared_floats > 0));
       if (!same) continue;
       theirs_.args[a] = ours_.args[a];
       theirs_.at[a] = ours_.at[a];
@@ -198,7 +207,8 @@ class Comparison {
       const double d = std::fabs(static_cast<double>(a[i]) - b[i]);
       difference = d <= difference ? difference : d;  // keeps a NaN
     }
-    if (!(difference <= case_.tolerance * largest) || largest == 0) row_.error = fmt::format("results differ by {:.3g} of {:.3g}", difference, largest);
+    if (!(difference <= case_.tolerance * largest) || largest == 0)
+      row_.error = fmt::format("results differ by {:.3g} of {:.3g}", difference, largest);
     if (row_.error.empty()) share();
   }
 
@@ -219,7 +229,8 @@ class Comparison {
     const auto theirs = [&] { call_theirs(); };
     const int64_t reps = static_cast<int64_t>(100 / std::max(std::min(sample(ours, 1), sample(theirs, 1)), 0.01)) + 1;
     std::vector<double> o, t, ratios, peak, read, peak_theirs, read_theirs;
-    const int64_t footprint = case_.cold ? 2 * target_.l3_bytes : std::max<int64_t>(static_cast<int64_t>(case_.bytes), 4096);
+    const int64_t footprint =
+        case_.cold ? 2 * target_.l3_bytes : std::max<int64_t>(static_cast<int64_t>(case_.bytes), 4096);
     const double start = now_us();
     for (int round = 0; round < flags_.rounds && (round < 9 || now_us() - start < 1e3 * flags_.row_ms); ++round) {
       const bool first = round % 2 == 0;
@@ -261,16 +272,26 @@ void print_row(const Case& c, const Row& r, bool json) {
     if (!r.error.empty()) {
       line["error"] = r.error;
     } else {
-      line.update({{"tier", r.tier}, {"from_store", r.from_store}, {"rounds", r.rounds}, {"us", r.ours_us}, {"blueprint_us", r.theirs_us},
-                   {"ratio", r.ratio}, {"ratio_lo", r.ratio_lo}, {"ratio_hi", r.ratio_hi}, {"of_peak", r.of_peak}, {"of_read", r.of_read},
-                   {"blueprint_of_peak", r.theirs_of_peak}, {"blueprint_of_read", r.theirs_of_read}});
+      line.update({{"tier", r.tier},
+                   {"from_store", r.from_store},
+                   {"rounds", r.rounds},
+                   {"us", r.ours_us},
+                   {"blueprint_us", r.theirs_us},
+                   {"ratio", r.ratio},
+                   {"ratio_lo", r.ratio_lo},
+                   {"ratio_hi", r.ratio_hi},
+                   {"of_peak", r.of_peak},
+                   {"of_read", r.of_read},
+                   {"blueprint_of_peak", r.theirs_of_peak},
+                   {"blueprint_of_read", r.theirs_of_read}});
     }
     fmt::print("{}\n", line.dump());
   } else if (!r.error.empty()) {
     fmt::print("{:<24} {}\n", c.name, r.error);
   } else {
-    fmt::print("{:<24} T{:<4} {:>9.2f} {:>10.2f} {:>6.3f} {:>6.3f}..{:<6.3f} {:>6.2f} {:>6.2f} {:>7.2f} {:>6.2f}\n", c.name, r.tier, r.ours_us, r.theirs_us,
-               r.ratio, r.ratio_lo, r.ratio_hi, r.of_peak, r.theirs_of_peak, r.of_read, r.theirs_of_read);
+    fmt::print("{:<24} T{:<4} {:>9.2f} {:>10.2f} {:>6.3f} {:>6.3f}..{:<6.3f} {:>6.2f} {:>6.2f} {:>7.2f} {:>6.2f}\n",
+               c.name, r.tier, r.ours_us, r.theirs_us, r.ratio, r.ratio_lo, r.ratio_hi, r.of_peak, r.theirs_of_peak,
+               r.of_read, r.theirs_of_read);
   }
   std::fflush(stdout);
 }
@@ -302,8 +323,8 @@ int run(const Flags& flags) {
   int rows = 0, failed = 0;
   double worst = 0, logs = 0;
   if (!flags.json) {
-    fmt::print("{:<24} {:<5} {:>9} {:>10} {:>6} {:>14} {:>6} {:>6} {:>7} {:>6}\n", "case", "tier", "us", "blueprint", "ratio", "quartiles", "peak", "bp", "read",
-               "bp");
+    fmt::print("{:<24} {:<5} {:>9} {:>10} {:>6} {:>14} {:>6} {:>6} {:>7} {:>6}\n", "case", "tier", "us", "blueprint",
+               "ratio", "quartiles", "peak", "bp", "read", "bp");
   }
   for (const Case& c : cases) {
     if (!std::regex_search(c.name, wanted)) continue;
@@ -318,9 +339,13 @@ int run(const Flags& flags) {
   lathe_context_destroy(context);
   const double mean = rows > 0 ? std::exp(logs / rows) : 0;
   if (flags.json) {
-    fmt::print("{}\n", nlohmann::json{{"event", "summary"}, {"rows", rows}, {"failed", failed}, {"worst", worst}, {"geomean", mean}}.dump());
+    fmt::print(
+        "{}\n",
+        nlohmann::json{{"event", "summary"}, {"rows", rows}, {"failed", failed}, {"worst", worst}, {"geomean", mean}}
+            .dump());
   } else {
-    fmt::print("{} rows, {} failed; ratio to the blueprints: worst {:.3f}, geometric mean {:.3f}\n", rows, failed, worst, mean);
+    fmt::print("{} rows, {} failed; ratio to the blueprints: worst {:.3f}, geometric mean {:.3f}\n", rows, failed,
+               worst, mean);
   }
   return failed == 0 ? 0 : 1;
 }
@@ -330,7 +355,8 @@ int run(const Flags& flags) {
 
 int main(int argc, char** argv) {
   lathe::blueprints::Flags flags;
-  CLI::App app{"Lathe's tuned kernels against hand-written ones. The store is LATHE_CACHE_DIR's; what it lacks is tuned first."};
+  CLI::App app{
+      "Lathe's tuned kernels against hand-written ones. The store is LATHE_CACHE_DIR's; what it lacks is tuned first."};
   app.add_flag("--json", flags.json, "one object per line");
   app.add_option("--filter", flags.filter, "regular expression over the names of cases");
   app.add_option("--rounds", flags.rounds, "at most; at least 9");

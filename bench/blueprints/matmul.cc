@@ -1,10 +1,12 @@
 // Blueprints of f32 matmul, y[M, N] = x[M, K] w[K, N], w constant in panels of 32 columns, K-major:
 //
 //   M 1, 2       rows in place, no prefetch              M 4, 8    rows in place, the panel's own stream prefetched
-//   M 14         one pass, A packed [k][14], own stream  M >= 16   panel { K block { M tile } }, A packed [tile][k][rows]; while
-//                                                                  tile t of T runs it prefetches share t of the next block
+//   M 14         one pass, A packed [k][14], own stream
+//   M >= 16      panel { K block { M tile } }, A packed [tile][k][rows]; while tile t of T runs it prefetches share t of
+//                the next block
 //
-// Partial sums between K blocks wait in a scratch tile. What each M gains by its form is in the design notes of the recipe.
+// Partial sums between K blocks wait in a scratch tile. What each M gains by its form is in the design notes of the
+// recipe.
 #include <algorithm>
 
 #include "bench/blueprints/case.h"
@@ -17,7 +19,8 @@ namespace {
 
 constexpr int kWidth = 32;  // columns of a panel
 
-// A tile of MR rows by one panel over `steps` of k: a(r, k) at a[r * row + k * col]. From zero, or from `from`; result to `to`.
+// A tile of MR rows by one panel over `steps` of k: a(r, k) at a[r * row + k * col]. From zero, or from `from`; result
+// to `to`.
 struct TileArgs {
   const float *a, *b, *from;
   float* to;
@@ -55,7 +58,8 @@ BLUEPRINT_AVX512 void tile(const TileArgs& t) {
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
 #pragma GCC unroll 8
-      for (int line = kLines * i / 4; line < kLines * (i + 1) / 4; ++line) asm volatile("prefetcht0 %0" : : "m"(ahead[64 * line]));
+      for (int line = kLines * i / 4; line < kLines * (i + 1) / 4; ++line)
+        asm volatile("prefetcht0 %0" : : "m"(ahead[64 * line]));
       step(i);
     }
     ahead += 64 * kLines;
@@ -78,7 +82,8 @@ template <int MR, int kLines>
 void in_place(const Shape& s, float* const* args, int64_t distance) {
   for (int64_t p = 0; p < s.n / kWidth; ++p) {
     const float* b = args[1] + p * s.k * kWidth;
-    tile<MR, kLines, false>({args[0], b, nullptr, args[2] + p * kWidth, s.k, s.k, 1, 0, s.n, reinterpret_cast<const char*>(b) + distance});
+    tile<MR, kLines, false>(
+        {args[0], b, nullptr, args[2] + p * kWidth, s.k, s.k, 1, 0, s.n, reinterpret_cast<const char*>(b) + distance});
   }
 }
 
@@ -117,7 +122,8 @@ void one_pass(const Shape& s, float* const* args, float* scratch, int64_t distan
   pack_rows(args[0], MR, s.k, scratch);
   for (int64_t p = 0; p < s.n / kWidth; ++p) {
     const float* b = args[1] + p * s.k * kWidth;
-    tile<MR, kLines, true>({scratch, b, nullptr, args[2] + p * kWidth, s.k, 1, MR, 0, s.n, reinterpret_cast<const char*>(b) + distance});
+    tile<MR, kLines, true>(
+        {scratch, b, nullptr, args[2] + p * kWidth, s.k, 1, MR, 0, s.n, reinterpret_cast<const char*>(b) + distance});
   }
 }
 
@@ -145,7 +151,8 @@ void blocked(const Shape& s, float* const* args, float* scratch, const Tiles& ti
       for (const auto& [rows, run] : tiles.all) {
         float* part = sums + row * kWidth;
         float* y = args[2] + row * s.n + p * kWidth;
-        run({scratch + row * s.k + k0 * rows, b, k0 > 0 ? part : nullptr, last ? y : part, kc, 1, rows, kWidth, last ? s.n : kWidth, next});
+        run({scratch + row * s.k + k0 * rows, b, k0 > 0 ? part : nullptr, last ? y : part, kc, 1, rows, kWidth,
+             last ? s.n : kWidth, next});
         next += 64 * tiles.lines * (kc / 4);
         row += rows;
       }
@@ -183,7 +190,8 @@ void add_matmul_cases(Cases* cases) {
   add(cases, {1, kN, kN}, true, [](const Shape& s, float* const* args, float*) { one_row(s, args, 0); });
   add(cases, {4, kN, kN}, true, [](const Shape& s, float* const* args, float*) { in_place<4, 8>(s, args, 8 << 10); });
   add(cases, {8, kN, kN}, true, [](const Shape& s, float* const* args, float*) { in_place<8, 8>(s, args, 16 << 10); });
-  add(cases, {14, kN, kN}, true, [](const Shape& s, float* const* args, float* scratch) { one_pass<14, 8>(s, args, scratch, 16 << 10); });
+  add(cases, {14, kN, kN}, true,
+      [](const Shape& s, float* const* args, float* scratch) { one_pass<14, 8>(s, args, scratch, 16 << 10); });
   add(cases, {16, kN, kN}, true, [](const Shape& s, float* const* args, float* scratch) {
     blocked(s, args, scratch, {{{8, tile<8, 4, true>}, {8, tile<8, 4, true>}}, 4}, 512);
   });

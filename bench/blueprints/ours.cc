@@ -14,7 +14,9 @@ uint64_t count(const std::vector<int64_t>& dims) {
   return n;
 }
 
-const std::vector<int64_t>& dims_of(const Case& c, size_t arg) { return arg < c.inputs.size() ? c.inputs[arg].dims : c.result; }
+const std::vector<int64_t>& dims_of(const Case& c, size_t arg) {
+  return arg < c.inputs.size() ? c.inputs[arg].dims : c.result;
+}
 
 lathe_tensor tensor_on(void* data, const std::vector<int64_t>& dims) {
   lathe_tensor t = {};
@@ -26,7 +28,9 @@ lathe_tensor tensor_on(void* data, const std::vector<int64_t>& dims) {
   return t;
 }
 
-std::string text(const char* what, const lathe_error& e) { return fmt::format("{}: {}: {}", what, lathe_status_name(e.code), e.message); }
+std::string text(const char* what, const lathe_error& e) {
+  return fmt::format("{}: {}: {}", what, lathe_status_name(e.code), e.message);
+}
 
 }  // namespace
 
@@ -81,7 +85,8 @@ Ours make_ours(lathe_context* context, const Case& c) {
     descs.push_back(desc);
   }
   lathe_graph* graph = nullptr;
-  if (lathe_graph_single(context, c.op, descs.data(), descs.size(), c.attributes.data(), c.attributes.size(), &graph, &error) != LATHE_OK) {
+  if (lathe_graph_single(context, c.op, descs.data(), descs.size(), c.attributes.data(), c.attributes.size(), &graph,
+                         &error) != LATHE_OK) {
     out.error = text("graph", error);
     return out;
   }

@@ -1,5 +1,5 @@
-// Lathe's side of a comparison, through the C ABI as a host uses it: resolved (tuned if the store does not know it), constants prepacked,
-// pinned. Does not time.
+// Lathe's side of a comparison, through the C ABI as a host uses it: resolved (tuned if the store does not know it),
+// constants prepacked, pinned. Does not time.
 #pragma once
 #include <memory>
 #include <vector>
@@ -10,9 +10,9 @@ namespace lathe::blueprints {
 
 struct Ours {
   std::string error;  // what failed; empty: the rest is valid
-  int tier = 0;        // of the body that runs; known once pinned
+  int tier = 0;       // of the body that runs; known once pinned
   bool from_store = false;
-  std::vector<uint64_t> bytes;  // of each argument as run() wants it: inputs, then the result
+  std::vector<uint64_t> bytes;   // of each argument as run() wants it: inputs, then the result
   uint64_t workspace_bytes = 0;  // known once pinned
 
   // The constant input number `arg` from its plain form. These two return what failed, or nothing.

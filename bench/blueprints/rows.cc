@@ -1,5 +1,6 @@
-// Blueprints of row kernels in f32: softmax, layernorm, rmsnorm, gelu (both forms), swiglu. Rows that fit the caches run with the passes
-// of neighbouring rows in one loop where that pays; larger ones store past the caches. Rows are whole vectors.
+// Blueprints of row kernels in f32: softmax, layernorm, rmsnorm, gelu (both forms), swiglu. Rows that fit the caches
+// run with the passes of neighbouring rows in one loop where that pays; larger ones store past the caches. Rows are
+// whole vectors.
 //
 //   softmax    max(r + 1) beside exp, sum(r) -> stash; scale from the stash
 //   norms      one pass of sums from L1, one of results; four accumulators
@@ -23,7 +24,8 @@ INLINE __m512 constant(float v) { return _mm512_set1_ps(v); }
 INLINE __m512 exp2_of(__m512 t) {
   const __m512 n = _mm512_roundscale_ps(t, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), f = _mm512_sub_ps(t, n);
   __m512 p = constant(0.00132647273f);
-  for (const float c : {0.00967151299f, 0.0555073358f, 0.240222424f, 0.693147004f, 1.0f}) p = _mm512_fmadd_ps(p, f, constant(c));
+  for (const float c : {0.00967151299f, 0.0555073358f, 0.240222424f, 0.693147004f, 1.0f})
+    p = _mm512_fmadd_ps(p, f, constant(c));
   return _mm512_scalef_ps(p, n);
 }
 // 1 / (1 + e^-x)
@@ -129,17 +131,20 @@ BLUEPRINT_AVX512 void norm(const float* x, const float* g, const float* h, float
 // x / (1 + e^(-2 u)), u = sqrt(2 / pi) (x + 0.044715 x^3)
 struct GeluTanh {
   INLINE __m512 operator()(__m512 x, __m512) const {
-    const __m512 u = _mm512_mul_ps(x, _mm512_fmadd_ps(_mm512_mul_ps(x, x), constant(0.0713548163f), constant(1.59576912f)));
+    const __m512 u =
+        _mm512_mul_ps(x, _mm512_fmadd_ps(_mm512_mul_ps(x, x), constant(0.0713548163f), constant(1.59576912f)));
     return _mm512_mul_ps(x, sigmoid_of(u));
   }
 };
-// x Phi(x), Phi through the complementary error function of |x|: a rational form of Abramowitz and Stegun, 7.1.26 (1.5e-7).
+// x Phi(x), Phi through the complementary error function of |x|: a rational form of Abramowitz and Stegun, 7.1.26
+// (1.5e-7).
 struct GeluErf {
   INLINE __m512 operator()(__m512 x, __m512) const {
     const __m512 a = _mm512_abs_ps(x);
     const __m512 t = _mm512_div_ps(constant(1), _mm512_fmadd_ps(a, constant(0.3275911f * 0.70710678f), constant(1)));
     __m512 p = constant(0.5f * 1.061405429f);
-    for (const float c : {-1.453152027f, 1.421413741f, -0.284496736f, 0.254829592f}) p = _mm512_fmadd_ps(p, t, constant(0.5f * c));
+    for (const float c : {-1.453152027f, 1.421413741f, -0.284496736f, 0.254829592f})
+      p = _mm512_fmadd_ps(p, t, constant(0.5f * c));
     const __m512 e = exp2_of(_mm512_mul_ps(_mm512_mul_ps(x, x), constant(-0.72134752f)));
     const __m512 tail = _mm512_mul_ps(_mm512_mul_ps(p, t), e);  // Phi(-|x|)
     return _mm512_fnmadd_ps(a, tail, _mm512_max_ps(x, constant(0)));
@@ -183,7 +188,9 @@ void add_row_cases(Cases* cases) {
     const bool stream = 8.0 * static_cast<double>(rows * n) > kStreamFrom;
     Case s = make("softmax", "softmax", rows, n);
     s.scratch_floats = n;
-    s.run = [rows = rows, n = n, stream](float* const* a, float* scratch) { (stream ? softmax<true> : softmax<false>)(a[0], a[1], scratch, rows, n); };
+    s.run = [rows = rows, n = n, stream](float* const* a, float* scratch) {
+      (stream ? softmax<true> : softmax<false>)(a[0], a[1], scratch, rows, n);
+    };
     cases->push_back(s);
     Case l = make("layernorm", "layernorm", rows, n);
     l.inputs.push_back({"scale", {n}, true});

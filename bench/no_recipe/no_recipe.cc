@@ -1,6 +1,6 @@
-// Kernels without a recipe: general rules and neighbours, at most 64 measurements, against the best that the recipe finds on the same
-// operator written for it. Prints one line per Kernel: share of the recipe's best, and by the screening's samples alone after 1, 8, 16, 32
-// and 64 measurements; then the moves that occurred.
+// Kernels without a recipe: general rules and neighbours, at most 64 measurements, against the best that the recipe
+// finds on the same operator written for it. Prints one line per Kernel: share of the recipe's best, and by the
+// screening's samples alone after 1, 8, 16, 32 and 64 measurements; then the moves that occurred.
 //   no_recipe [name...]
 #include <fmt/format.h>
 
@@ -52,7 +52,8 @@ class Session {
   void screen(const std::vector<search::Schedule>& list) {
     std::vector<runtime::CandidateSpec> batch;
     for (const search::Schedule& s : list) batch.push_back({search::to_text(s), "", true});
-    const auto results = evaluation_ ? evaluation_->screen(batch) : ir::Result<std::vector<runtime::CandidateResult>>(ir::invalid("no session"));
+    const auto results = evaluation_ ? evaluation_->screen(batch)
+                                     : ir::Result<std::vector<runtime::CandidateResult>>(ir::invalid("no session"));
     if (!results.ok()) return;
     using Outcome = runtime::CandidateResult::Outcome;
     for (size_t i = 0; i < results->size(); ++i) {
@@ -72,8 +73,12 @@ class Session {
     if (!final.ok() || final->winner < 0) return {0, 0};
     return {final->default_us, final->best_us};
   }
-  double best_of(size_t n) const { return *std::min_element(share.begin(), share.begin() + static_cast<std::ptrdiff_t>(std::min(n, share.size()))); }
-  const std::string& best_text() const { return texts[static_cast<size_t>(std::min_element(share.begin(), share.end()) - share.begin())]; }
+  double best_of(size_t n) const {
+    return *std::min_element(share.begin(), share.begin() + static_cast<std::ptrdiff_t>(std::min(n, share.size())));
+  }
+  const std::string& best_text() const {
+    return texts[static_cast<size_t>(std::min_element(share.begin(), share.end()) - share.begin())];
+  }
 
   std::vector<double> share;  // of those timed, in order
   std::vector<std::string> texts;
@@ -119,8 +124,11 @@ void run(const Task& task, bench::MoveCounts* moves) {
   for (const std::string& text : own.texts) moves->add(search::parse_schedule(text).value(), text == own.best_text());
   const auto [recipe_first, recipe_best] = recipe.decide();
   const auto [own_first, own_best] = own.decide();
-  fmt::print("{:10} recipe {:8.2f} us of {:2} timed; own {:8.2f} us of {:2} timed ({} refused, {} wrong), share {:.3f}; screened:", task.name,
-             recipe_best, recipe.share.size(), own_best, own.share.size(), own.refused, own.wrong, recipe_best / own_best);
+  fmt::print(
+      "{:10} recipe {:8.2f} us of {:2} timed; own {:8.2f} us of {:2} timed ({} refused, {} wrong), share {:.3f}; "
+      "screened:",
+      task.name, recipe_best, recipe.share.size(), own_best, own.share.size(), own.refused, own.wrong,
+      recipe_best / own_best);
   for (const size_t n : {1, 8, 16, 32, 64}) fmt::print(" {:.3f}", recipe_best / (own.best_of(n) * own_first));
   fmt::print("\n");
   std::fflush(stdout);

@@ -1,6 +1,7 @@
-// Products of awkward sizes, Lathe's default Schedules against cblas_sgemm of an OpenBLAS opened by name: one thread, operands in the cache,
-// turn by turn, results compared first. Lathe is called through its C ABI as a host calls it; a constant weight is prepacked, which
-// OpenBLAS cannot do. OPENBLAS_CORETYPE says which kernels OpenBLAS takes (SkylakeX on a CPU with AVX-512 that it does not know).
+// Products of awkward sizes, Lathe's default Schedules against cblas_sgemm of an OpenBLAS opened by name: one thread,
+// operands in the cache, turn by turn, results compared first. Lathe is called through its C ABI as a host calls it; a
+// constant weight is prepacked, which OpenBLAS cannot do. OPENBLAS_CORETYPE says which kernels OpenBLAS takes (SkylakeX
+// on a CPU with AVX-512 that it does not know).
 //
 //   openblas --library PATH/libscipy_openblas.so
 #include <dlfcn.h>
@@ -29,14 +30,17 @@ struct Product {
   int64_t batch = 1, groups = 1;
   std::string name() const {
     const char* kind = constant ? "" : transposed ? "_bt" : "_b";
-    return batch * groups > 1 ? fmt::format("{}x{}x{}x{}x{}{}", batch, groups, m, k, n, kind) : fmt::format("{}x{}x{}{}", m, k, n, kind);
+    return batch * groups > 1 ? fmt::format("{}x{}x{}x{}x{}{}", batch, groups, m, k, n, kind)
+                              : fmt::format("{}x{}x{}{}", m, k, n, kind);
   }
 };
 
-// One over, one under and half-way between tiles of 6 x 16 and 8 x 32, 30 to 400; then scores and values of 14 query heads over 2 key heads.
+// One over, one under and half-way between tiles of 6 x 16 and 8 x 32, 30 to 400; then scores and values of 14 query
+// heads over 2 key heads.
 std::vector<Product> products() {
   std::vector<Product> out;
-  const int64_t sizes[][3] = {{31, 33, 64}, {37, 49, 96}, {49, 40, 65}, {61, 65, 128}, {97, 81, 100}, {100, 129, 127}, {127, 127, 256}, {199, 200, 96}, {257, 255, 192}, {385, 399, 300}};
+  const int64_t sizes[][3] = {{31, 33, 64},    {37, 49, 96},    {49, 40, 65},   {61, 65, 128},   {97, 81, 100},
+                              {100, 129, 127}, {127, 127, 256}, {199, 200, 96}, {257, 255, 192}, {385, 399, 300}};
   for (const bool constant : {true, false}) {
     for (const auto& [m, n, k] : sizes) out.push_back({m, n, k, constant});
   }
@@ -48,7 +52,8 @@ std::vector<Product> products() {
   return out;
 }
 
-using Sgemm = void (*)(int order, int ta, int tb, int m, int n, int k, float alpha, const float* a, int lda, const float* b, int ldb, float beta, float* c, int ldc);
+using Sgemm = void (*)(int order, int ta, int tb, int m, int n, int k, float alpha, const float* a, int lda,
+                       const float* b, int ldb, float beta, float* c, int ldc);
 
 struct Flags {
   std::string library, filter;
@@ -56,9 +61,14 @@ struct Flags {
   int rounds = 15;
 };
 
-// Cache lines apart from the starts of pages: operands that all start at one offset of their pages compete for the same lines.
+// Cache lines apart from the starts of pages: operands that all start at one offset of their pages compete for the same
+// lines.
 struct Floats {
-  explicit Floats(int64_t n, int line) : memory(static_cast<char*>(std::aligned_alloc(4096, (static_cast<size_t>(n) * 4 + 64 * 64 + 4095) / 4096 * 4096)), std::free), data(reinterpret_cast<float*>(memory.get() + 64 * line)) {}
+  explicit Floats(int64_t n, int line)
+      : memory(
+            static_cast<char*>(std::aligned_alloc(4096, (static_cast<size_t>(n) * 4 + 64 * 64 + 4095) / 4096 * 4096)),
+            std::free),
+        data(reinterpret_cast<float*>(memory.get() + 64 * line)) {}
   std::unique_ptr<char, void (*)(void*)> memory;
   float* data;
 };
@@ -71,7 +81,9 @@ void fill(float* data, int64_t n, uint64_t seed) {
   }
 }
 
-double now_us() { return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double now_us() {
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 double median(std::vector<double> v) {
   std::nth_element(v.begin(), v.begin() + static_cast<std::ptrdiff_t>(v.size() / 2), v.end());
@@ -80,7 +92,8 @@ double median(std::vector<double> v) {
 
 // Throws a text: this is a program of its own.
 void check(const char* what, lathe_status status, const lathe_error& error) {
-  if (status != LATHE_OK) throw std::runtime_error(fmt::format("{}: {}: {}", what, lathe_status_name(status), error.message));
+  if (status != LATHE_OK)
+    throw std::runtime_error(fmt::format("{}: {}: {}", what, lathe_status_name(status), error.message));
 }
 
 struct Handles {
@@ -97,7 +110,14 @@ struct Handles {
 class Comparison {
  public:
   Comparison(lathe_context* context, Sgemm sgemm, const Product& p)
-      : p_(p), sgemm_(sgemm), a_(p.batch * p.groups * p.m * p.k, 3), b_(p.batch * p.k * p.n, 17), ours_(p.batch * p.groups * p.m * p.n, 29), theirs_(p.batch * p.groups * p.m * p.n, 29), packed_(1, 0), workspace_(1, 0) {
+      : p_(p),
+        sgemm_(sgemm),
+        a_(p.batch * p.groups * p.m * p.k, 3),
+        b_(p.batch * p.k * p.n, 17),
+        ours_(p.batch * p.groups * p.m * p.n, 29),
+        theirs_(p.batch * p.groups * p.m * p.n, 29),
+        packed_(1, 0),
+        workspace_(1, 0) {
     fill(a_.data, p.batch * p.groups * p.m * p.k, 1);
     fill(b_.data, p.batch * p.k * p.n, 2);
     resolve(context);
@@ -108,8 +128,10 @@ class Comparison {
     lathe();
     openblas();
     double most = 0;
-    for (int64_t i = 0; i < p_.batch * p_.groups * p_.m * p_.n; ++i) most = std::max(most, static_cast<double>(std::fabs(ours_.data[i] - theirs_.data[i])));
-    if (!(most <= 1e-5 * static_cast<double>(p_.k))) throw std::runtime_error(fmt::format("results differ by {:.3g}", most));
+    for (int64_t i = 0; i < p_.batch * p_.groups * p_.m * p_.n; ++i)
+      most = std::max(most, static_cast<double>(std::fabs(ours_.data[i] - theirs_.data[i])));
+    if (!(most <= 1e-5 * static_cast<double>(p_.k)))
+      throw std::runtime_error(fmt::format("results differ by {:.3g}", most));
     const auto time = [&](auto&& call, int64_t reps) {
       double best = 0;
       for (int again = 0; again < 3; ++again) {
@@ -143,8 +165,10 @@ class Comparison {
   void openblas() {
     constexpr int kRowMajor = 101, kNo = 111, kYes = 112;
     for (int64_t i = 0; i < p_.batch * p_.groups; ++i) {
-      sgemm_(kRowMajor, kNo, p_.transposed ? kYes : kNo, static_cast<int>(p_.m), static_cast<int>(p_.n), static_cast<int>(p_.k), 1, a_.data + i * p_.m * p_.k, static_cast<int>(p_.k),
-             b_.data + i / p_.groups * p_.k * p_.n, static_cast<int>(p_.transposed ? p_.k : p_.n), 0, theirs_.data + i * p_.m * p_.n, static_cast<int>(p_.n));
+      sgemm_(kRowMajor, kNo, p_.transposed ? kYes : kNo, static_cast<int>(p_.m), static_cast<int>(p_.n),
+             static_cast<int>(p_.k), 1, a_.data + i * p_.m * p_.k, static_cast<int>(p_.k),
+             b_.data + i / p_.groups * p_.k * p_.n, static_cast<int>(p_.transposed ? p_.k : p_.n), 0,
+             theirs_.data + i * p_.m * p_.n, static_cast<int>(p_.n));
     }
   }
 
@@ -155,11 +179,14 @@ class Comparison {
 
   void resolve(lathe_context* context) {
     lathe_error error = {};
-    std::vector<std::vector<int64_t>> shapes = {shape(p_.m, p_.k, true), p_.transposed ? shape(p_.n, p_.k, false) : shape(p_.k, p_.n, false), shape(p_.m, p_.n, true)};
+    std::vector<std::vector<int64_t>> shapes = {shape(p_.m, p_.k, true),
+                                                p_.transposed ? shape(p_.n, p_.k, false) : shape(p_.k, p_.n, false),
+                                                shape(p_.m, p_.n, true)};
     std::vector<std::vector<lathe_dim>> dims(2);
     std::vector<lathe_tensor_desc> descs;
     for (int t = 0; t < 2; ++t) {
-      for (const int64_t size : shapes[static_cast<size_t>(t)]) dims[static_cast<size_t>(t)].push_back({size, size, 1, nullptr, nullptr, 0});
+      for (const int64_t size : shapes[static_cast<size_t>(t)])
+        dims[static_cast<size_t>(t)].push_back({size, size, 1, nullptr, nullptr, 0});
       lathe_tensor_desc desc = LATHE_TENSOR_DESC_INIT;
       desc.name = t == 0 ? "a" : "b";
       desc.ndim = static_cast<int32_t>(dims[static_cast<size_t>(t)].size());
@@ -171,7 +198,8 @@ class Comparison {
     attr.name = "transpose_b";
     attr.type = LATHE_ATTR_BOOL;
     attr.i = p_.transposed;
-    check("graph", lathe_graph_single(context, "matmul", descs.data(), descs.size(), &attr, 1, &handles_.graph, &error), error);
+    check("graph", lathe_graph_single(context, "matmul", descs.data(), descs.size(), &attr, 1, &handles_.graph, &error),
+          error);
     check("resolve", lathe_resolve(context, handles_.graph, nullptr, &handles_.kernel, nullptr, &error), error);
     std::vector<lathe_tensor> tensors(3);
     float* data[] = {a_.data, b_.data, ours_.data};
@@ -217,7 +245,8 @@ int run(const Flags& flags) {
   };
   const auto sgemm = reinterpret_cast<Sgemm>(find("cblas_sgemm"));
   const auto threads = reinterpret_cast<void (*)(int)>(find("openblas_set_num_threads"));
-  if (sgemm == nullptr || threads == nullptr) throw std::runtime_error(flags.library + " has no cblas_sgemm or openblas_set_num_threads");
+  if (sgemm == nullptr || threads == nullptr)
+    throw std::runtime_error(flags.library + " has no cblas_sgemm or openblas_set_num_threads");
   threads(1);
   lathe_context* context = nullptr;
   lathe_error error = {};
@@ -230,7 +259,10 @@ int run(const Flags& flags) {
     double ours = 0, theirs = 0;
     const double ratio = Comparison(context, sgemm, p).run(flags.rounds, &ours, &theirs);
     if (flags.json) {
-      fmt::print("{}\n", nlohmann::json{{"event", "row"}, {"case", p.name()}, {"us", ours}, {"openblas_us", theirs}, {"ratio", ratio}}.dump());
+      fmt::print(
+          "{}\n",
+          nlohmann::json{{"event", "row"}, {"case", p.name()}, {"us", ours}, {"openblas_us", theirs}, {"ratio", ratio}}
+              .dump());
     } else {
       fmt::print("{:<22} {:>9.2f} us  openblas {:>9.2f} us  {:.3f}\n", p.name(), ours, theirs, ratio);
     }
@@ -241,7 +273,8 @@ int run(const Flags& flags) {
   lathe_context_destroy(context);
   const double mean = rows > 0 ? std::exp(logs / rows) : 0;
   if (flags.json) {
-    fmt::print("{}\n", nlohmann::json{{"event", "summary"}, {"rows", rows}, {"worst", worst}, {"geomean", mean}}.dump());
+    fmt::print("{}\n",
+               nlohmann::json{{"event", "summary"}, {"rows", rows}, {"worst", worst}, {"geomean", mean}}.dump());
   } else {
     fmt::print("{} rows; OpenBLAS's time over Lathe's: worst {:.3f}, geometric mean {:.3f}\n", rows, worst, mean);
   }

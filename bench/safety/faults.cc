@@ -1,5 +1,5 @@
-// See safety.h. Every candidate goes through the measuring worker as a search's would, up to the timing. What passes is judged apart: at
-// the same shape on other data, three times.
+// See safety.h. Every candidate goes through the measuring worker as a search's would, up to the timing. What passes is
+// judged apart: at the same shape on other data, three times.
 #include <fmt/format.h>
 
 #include <random>
@@ -82,7 +82,8 @@ struct Case {
 
 class Campaign {
  public:
-  Campaign(int wrong, int processes, uint64_t seed) : wrong_(wrong), processes_(processes), random_(seed), worker_(options(1500)), judge_(options(30'000)) {
+  Campaign(int wrong, int processes, uint64_t seed)
+      : wrong_(wrong), processes_(processes), random_(seed), worker_(options(1500)), judge_(options(30'000)) {
     for (const char* text : kKernels) {
       Bed bed;
       bed.text = text;
@@ -104,7 +105,9 @@ class Campaign {
       constexpr int kRound = 64, kMaxRounds = 400;
       for (int round = 0; round < kMaxRounds && counts.wrong() < wrong_ && out_.complaint.empty(); ++round) {
         std::vector<Case> cases;
-        for (int tries = 0; tries < 20 * kRound && static_cast<int>(cases.size()) < std::min(kRound, wrong_ - counts.wrong()); ++tries) {
+        for (int tries = 0;
+             tries < 20 * kRound && static_cast<int>(cases.size()) < std::min(kRound, wrong_ - counts.wrong());
+             ++tries) {
           Case c{kind, random_() % beds_.size(), {}};
           if ((this->*make)(&c)) cases.push_back(std::move(c));
         }
@@ -137,7 +140,8 @@ class Campaign {
 
   const search::Schedule& pick(const Bed& bed) { return bed.schedules[random_() % bed.schedules.size()]; }
 
-  // Knobs that the recipe refuses, expanded all the same; by neighbours of a domain's values where the domains hold none.
+  // Knobs that the recipe refuses, expanded all the same; by neighbours of a domain's values where the domains hold
+  // none.
   bool by_pass(Case* c) {
     const Bed& bed = beds_[c->bed];
     if (bed.recipe == nullptr) return false;
@@ -206,25 +210,31 @@ class Campaign {
   }
 
   // The default first, so that a reference of the evaluation is right.
-  ir::Result<std::vector<CandidateResult>> screen(runtime::WorkerClient& worker, size_t bed, uint64_t seed, const std::vector<CandidateSpec>& specs) {
+  ir::Result<std::vector<CandidateResult>> screen(runtime::WorkerClient& worker, size_t bed, uint64_t seed,
+                                                  const std::vector<CandidateSpec>& specs) {
     LATHE_ASSIGN(const std::unique_ptr<runtime::Evaluation> evaluation, worker.begin(task(bed, seed)));
     std::vector<CandidateSpec> batch = {{search::to_text(beds_[bed].schedules[0]), "", true}};
     batch.insert(batch.end(), specs.begin(), specs.end());
     for (CandidateSpec& s : batch) s.time = &s == &batch[0];
     LATHE_ASSIGN(std::vector<CandidateResult> results, evaluation->screen(batch));
-    if (results[0].outcome != Outcome::timed) return ir::internal_error("the default is not right: {}", results[0].reason);
+    if (results[0].outcome != Outcome::timed)
+      return ir::internal_error("the default is not right: {}", results[0].reason);
     results.erase(results.begin());
     return results;
   }
 
-  static bool passed(const CandidateResult& r) { return r.outcome == Outcome::skipped && r.gate != runtime::Gate::none; }
+  static bool passed(const CandidateResult& r) {
+    return r.outcome == Outcome::skipped && r.gate != runtime::Gate::none;
+  }
 
   // Why it is wrong on one of these data; empty: it is right.
   std::string wrong(const Case& c, const std::vector<uint64_t>& seeds) {
     for (const uint64_t seed : seeds) {
       const auto again = screen(judge_, c.bed, seed, {c.spec});
       if (again.ok() && passed((*again)[0])) continue;
-      const std::string why = !again.ok() ? again.status().to_string() : fmt::format("{}: {}", runtime::outcome_name((*again)[0].outcome), (*again)[0].reason);
+      const std::string why =
+          !again.ok() ? again.status().to_string()
+                      : fmt::format("{}: {}", runtime::outcome_name((*again)[0].outcome), (*again)[0].reason);
       return fmt::format("{} {} on data {}: {}\n{}", c.kind, c.spec.plant, seed, why, c.spec.schedule);
     }
     return {};
@@ -259,9 +269,12 @@ class Campaign {
         }
         // No winner is served without this; then whether it was a wrong one at all.
         const std::string late = wrong(*who[i], {1000}), never = late.empty() ? wrong(*who[i], {1001, 1002, 1003}) : "";
-        if (!late.empty()) ++counts.caught["after"];
-        else if (never.empty()) ++counts.harmless;
-        else ++counts.served;
+        if (!late.empty())
+          ++counts.caught["after"];
+        else if (never.empty())
+          ++counts.harmless;
+        else
+          ++counts.served;
         for (const std::string& text : {late, never}) {
           if (!text.empty()) out_.passes.push_back(text);
         }
@@ -279,6 +292,8 @@ class Campaign {
 
 }  // namespace
 
-FaultReport plant_faults(int wrong, int processes, uint64_t seed, const std::string& only) { return Campaign(wrong, processes, seed).run(only); }
+FaultReport plant_faults(int wrong, int processes, uint64_t seed, const std::string& only) {
+  return Campaign(wrong, processes, seed).run(only);
+}
 
 }  // namespace lathe::safety

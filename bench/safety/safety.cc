@@ -1,12 +1,13 @@
-// safety: plants wrong candidates by the thousand and counts what each step of the verification caught, and lets the timing choose on
-// simulated noisy clocks. Ends with failure if anything wrong would have served or the timing claims what it may not.
+// safety: plants wrong candidates by the thousand and counts what each step of the verification caught, and lets the
+// timing choose on simulated noisy clocks. Ends with failure if anything wrong would have served or the timing claims
+// what it may not.
 //   safety --full --json
+#include "bench/safety/safety.h"
+
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
-
-#include "bench/safety/safety.h"
 
 namespace {
 
@@ -25,13 +26,16 @@ void print(const FaultReport& r) {
     fmt::print(" {:>7}\n", c.served);
   }
   for (const std::string& text : r.passes) fmt::print("passed V0-V3: {}\n", text);
-  fmt::print("{} workers, {} host crashes{}\n\n", r.children, r.host_crashes, r.complaint.empty() ? "" : "; " + r.complaint);
+  fmt::print("{} workers, {} host crashes{}\n\n", r.children, r.host_crashes,
+             r.complaint.empty() ? "" : "; " + r.complaint);
 }
 
 void print(const SimulationReport& r) {
-  fmt::print("{:<28} {:>7} {:>8} {:>8} {:>8} {:>8} {:>8}\n", "simulated", "runs", "claims", "1-2 %", "2-5 %", "> 5 %", "further");
+  fmt::print("{:<28} {:>7} {:>8} {:>8} {:>8} {:>8} {:>8}\n", "simulated", "runs", "claims", "1-2 %", "2-5 %", "> 5 %",
+             "further");
   for (const auto& [name, c] : r.models)
-    fmt::print("{:<28} {:>7} {:>7.2f}% {:>8} {:>8} {:>8} {:>8.1f}\n", name, c.runs, 100.0 * c.claims / std::max(c.runs, 1), c.slower_1_2, c.slower_2_5, c.slower_5, c.further_mean);
+    fmt::print("{:<28} {:>7} {:>7.2f}% {:>8} {:>8} {:>8} {:>8.1f}\n", name, c.runs,
+               100.0 * c.claims / std::max(c.runs, 1), c.slower_1_2, c.slower_2_5, c.slower_5, c.further_mean);
   for (const auto& [name, share] : r.detected) fmt::print("{:<28} won {:.1f} %\n", name, 100 * share);
 }
 
@@ -67,10 +71,23 @@ int main(int argc, char** argv) {
   for (const auto& [name, c] : simulated.models) {
     good &= c.slower_5 == 0 && c.slower_1_2 + c.slower_2_5 <= std::max(c.runs / 1000, 1);
     if (name.rfind("a/a", 0) == 0) good &= c.claims < std::max(0.01 * c.runs, 4.0);
-    models[name] = {{"runs", c.runs}, {"claims", c.claims}, {"slower_1_2", c.slower_1_2}, {"slower_2_5", c.slower_2_5}, {"slower_5", c.slower_5}, {"further", c.further_mean}};
+    models[name] = {{"runs", c.runs},
+                    {"claims", c.claims},
+                    {"slower_1_2", c.slower_1_2},
+                    {"slower_2_5", c.slower_2_5},
+                    {"slower_5", c.slower_5},
+                    {"further", c.further_mean}};
   }
   if (as_json) {
-    fmt::print("{}\n", json{{"faults", kinds}, {"workers", planted.children}, {"host_crashes", planted.host_crashes}, {"complaint", planted.complaint}, {"passes", planted.passes}, {"simulated", models}, {"detected", simulated.detected}, {"good", good}}.dump());
+    fmt::print("{}\n", json{{"faults", kinds},
+                            {"workers", planted.children},
+                            {"host_crashes", planted.host_crashes},
+                            {"complaint", planted.complaint},
+                            {"passes", planted.passes},
+                            {"simulated", models},
+                            {"detected", simulated.detected},
+                            {"good", good}}
+                           .dump());
   } else {
     print(planted);
     print(simulated);

@@ -9,17 +9,18 @@ namespace lathe::safety {
 
 struct FaultCounts {
   int planted = 0;
-  int harmless = 0;  // passed, and right: an independent judge on other data agrees
-  int served = 0;    // passed all steps, though wrong
+  int harmless = 0;                   // passed, and right: an independent judge on other data agrees
+  int served = 0;                     // passed all steps, though wrong
   std::map<std::string, int> caught;  // by step
   int wrong() const { return planted - harmless; }
 };
 struct FaultReport {
   std::map<std::string, FaultCounts> kinds;
-  int host_crashes = 0;  // of this process: it would not be here to say so
-  int children = 0;      // workers started
+  int host_crashes = 0;   // of this process: it would not be here to say so
+  int children = 0;       // workers started
   std::string complaint;  // why the campaign itself failed; empty
-  std::vector<std::string> passes;  // what passed V0-V3 and was found wrong afterwards: what was planted where, on which data, why
+  std::vector<std::string>
+      passes;  // what passed V0-V3 and was found wrong afterwards: what was planted where, on which data, why
 };
 // At least `wrong` wrong candidates of each kind, `processes` of those that hang, crash or scribble.
 // only: kinds whose name has it in it.
@@ -27,9 +28,9 @@ FaultReport plant_faults(int wrong, int processes, uint64_t seed, const std::str
 
 struct ClaimCounts {
   int runs = 0;
-  int claims = 0;                   // promotions of anything
+  int claims = 0;                                    // promotions of anything
   int slower_1_2 = 0, slower_2_5 = 0, slower_5 = 0;  // promoted though that much slower than the default, in per cent
-  double further_mean = 0;          // samples
+  double further_mean = 0;                           // samples
 };
 struct SimulationReport {
   std::map<std::string, ClaimCounts> models;  // "a/a busy", "a/a hostile", "slower hostile", "clock ..."

@@ -14,7 +14,8 @@ using test::SimulatedBench;
 using Clock = std::function<double(double)>;
 
 // Candidates beside a default of 100 us; who wins, by how much it is slower.
-void run_one(std::vector<double> us, const NoiseModel& noise, uint64_t seed, const Clock& clock, ClaimCounts* counts, bool contended = false) {
+void run_one(std::vector<double> us, const NoiseModel& noise, uint64_t seed, const Clock& clock, ClaimCounts* counts,
+             bool contended = false) {
   SimulatedBench bench;
   bench.us = std::move(us);
   bench.random.seed(seed);
@@ -38,7 +39,8 @@ void run_one(std::vector<double> us, const NoiseModel& noise, uint64_t seed, con
 
 SimulationReport simulate(int runs, uint64_t seed) {
   SimulationReport out;
-  const std::pair<const char*, NoiseModel> models[] = {{"busy", NoiseModel::busy()}, {"hostile", NoiseModel::hostile()}};
+  const std::pair<const char*, NoiseModel> models[] = {{"busy", NoiseModel::busy()},
+                                                       {"hostile", NoiseModel::hostile()}};
   std::mt19937_64 random(seed);
   std::uniform_real_distribution<double> uniform(0, 1);
   for (const auto& [name, noise] : models) {
@@ -55,15 +57,19 @@ SimulationReport simulate(int runs, uint64_t seed) {
     for (const bool contended : {false, true}) {
       for (const int gain : {1, 2, 5, 10, 20, 30}) {
         ClaimCounts counts;
-        for (int n = 0; n < std::max(runs / 10, 50); ++n) run_one({100, 104, 100.0 - gain, 103, 110}, noise, random(), {}, &counts, contended);
-        out.detected[std::to_string(gain) + " % faster, " + name + (contended ? ", contended" : "")] = static_cast<double>(counts.claims) / counts.runs;
+        for (int n = 0; n < std::max(runs / 10, 50); ++n)
+          run_one({100, 104, 100.0 - gain, 103, 110}, noise, random(), {}, &counts, contended);
+        out.detected[std::to_string(gain) + " % faster, " + name + (contended ? ", contended" : "")] =
+            static_cast<double>(counts.claims) / counts.runs;
       }
     }
   }
   for (int n = 0; n < std::max(runs / 10, 50); ++n) {
     const uint64_t s = random();
     const std::vector<double> slower = {100, 106, 110, 130, 120};
-    const auto clock = [&](const char* name, const Clock& c) { run_one(slower, NoiseModel::busy(), s, c, &out.models[std::string("clock ") + name]); };
+    const auto clock = [&](const char* name, const Clock& c) {
+      run_one(slower, NoiseModel::busy(), s, c, &out.models[std::string("clock ") + name]);
+    };
     clock("stands", [](double) { return 5.0; });
     clock("goes back", [](double t) { return -t; });
     clock("jumps back at times", [n = s % 7](double t) mutable { return ++n % 7 == 0 ? t - 1e5 : t; });

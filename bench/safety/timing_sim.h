@@ -1,5 +1,6 @@
-// Candidates of stated speed on a clock of their own, with noise: what drives the real timing in tests and in the safety campaign.
-// Models: quiet; busy (drift 1.2 %, 15 % of the samples longer by an exponential of mean 0.5), hostile (3 %, 35 %, 0.8).
+// Candidates of stated speed on a clock of their own, with noise: what drives the real timing in tests and in the
+// safety campaign. Models: quiet; busy (drift 1.2 %, 15 % of the samples longer by an exponential of mean 0.5), hostile
+// (3 %, 35 %, 0.8).
 #pragma once
 #include <fmt/format.h>
 
@@ -74,7 +75,8 @@ struct SimulatedBench {
     }
     std::sort(ranking.begin(), ranking.end());
     std::vector<runtime::Finalist> finalists;
-    for (size_t n = 0; n < std::min<size_t>(4, ranking.size()); ++n) finalists.push_back({ranking[n].second, 100, fmt::format("c{}", ranking[n].second)});
+    for (size_t n = 0; n < std::min<size_t>(4, ranking.size()); ++n)
+      finalists.push_back({ranking[n].second, 100, fmt::format("c{}", ranking[n].second)});
     Result out;
     if (!us.empty()) out.decision = session.decide(std::move(finalists), incumbent);
     for (const int i : all) out.rows.push_back(session.row(i));

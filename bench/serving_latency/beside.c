@@ -15,11 +15,13 @@ enum { kColumns = 16, kMaxRows = 4096, kMaxTimes = 1 << 20, kShapes = 900, kWork
 #define SEARCH_NS 2000000000ull
 
 typedef enum work { kNothing, kBusy, kSearch, kPromotion, kLlvm, kNumWork } work;
-static const char* const kWorkNames[kNumWork] = {"nothing", "a busy thread", "a search", "a promotion", "a compilation by LLVM"};
+static const char* const kWorkNames[kNumWork] = {"nothing", "a busy thread", "a search", "a promotion",
+                                                 "a compilation by LLVM"};
 static const char* const kEvents[kNumWork] = {NULL, NULL, "searches", "promotions_active", "compiled_llvm"};
 
 typedef enum call { kUnseenGraph, kSearchedGraph, kSeenShape, kUnseenShape, kNumCalls } call;
-static const char* const kCallNames[kNumCalls] = {"resolve_unseen", "resolve_searched", "execute_seen", "execute_unseen"};
+static const char* const kCallNames[kNumCalls] = {"resolve_unseen", "resolve_searched", "execute_seen",
+                                                  "execute_unseen"};
 
 typedef struct times {
   double* us;
@@ -31,7 +33,8 @@ typedef struct scene {
   work kind;
   pthread_mutex_t mutex; /* of what follows */
   int stop;
-  int at_hand;           /* what the other thread works at: the salt of its graph, the columns of its hot kernel; -1: nothing yet */
+  /* What the other thread works at: the salt of its graph, the columns of its hot kernel; -1: nothing yet. */
+  int at_hand;
 } scene;
 
 static float g_x[kMaxRows * PRODUCT_DEPTH], g_y[kMaxRows * kColumns];
@@ -109,8 +112,8 @@ static void compile_one(scene* s, int round) {
   lathe_graph_destroy(graph);
 }
 
-/* Many shapes of one range, and one of them hot until something took over, or for twenty seconds. The calls pause, so that the search, which
-   makes way for them, gets on where there are two processors. */
+/* Many shapes of one range, and one of them hot until something took over, or for twenty seconds. The calls pause, so
+   that the search, which makes way for them, gets on where there are two processors. */
 static void heat_one(scene* s, int round) {
   static const struct timespec kPause = {0, 4000000};
   static float y[kMaxRows * kColumns];
@@ -136,7 +139,8 @@ static void* other_thread(void* at) {
     if (s->kind == kSearch) search_one(s, round);
     if (s->kind == kLlvm) compile_one(s, round);
     if (s->kind == kPromotion) heat_one(s, round);
-    if (s->kind == kBusy) for (int i = 0; i < 100000; ++i) spun += i;
+    if (s->kind == kBusy)
+      for (int i = 0; i < 100000; ++i) spun += i;
   }
   return NULL;
 }
@@ -169,7 +173,8 @@ static void call_for(scene* s, double seconds, times* t) {
   const double end = wall_us() + seconds * 1e6;
   int salt = 0, searched = -1;
   for (int batch = 0; wall_us() < end; ++batch) {
-    /* The operator that is being promoted, if one is; else another one now and then: none keeps more than 1,024 shapes. */
+    /* The operator that is being promoted, if one is; else another one now and then: none keeps more than 1,024 shapes.
+       */
     const int other = at_hand(s), columns = s->kind == kPromotion && other > 0 ? other : 1 + batch % (kColumns / 2);
     lathe_kernel* kernel = resolved(s, product_rows(s->ctx, columns), LATHE_NOW);
     for (int i = 0; i < 32 && wall_us() < end; ++i) {
@@ -194,12 +199,16 @@ static void report(const settings* s, const scene* at, call which, times* t) {
   if (kEvents[at->kind] != NULL) lathe_stats(at->ctx, kEvents[at->kind], &events, NULL);
   const double p50 = t->us[t->n / 2], p99 = t->us[t->n - 1 - t->n / 100], longest = t->us[t->n - 1];
   if (s->json) {
-    printf("{\"schema\": \"serving_latency-1\", \"event\": \"beside\", \"beside\": \"%s\", \"call\": \"%s\", \"calls\": %lu, \"p50_us\": %.1f, "
-           "\"p99_us\": %.1f, \"longest_us\": %.1f, \"over_2_ms\": %lu, \"events\": %lu}\n",
-           kWorkNames[at->kind], kCallNames[which], (unsigned long)t->n, p50, p99, longest, (unsigned long)over, (unsigned long)events);
+    printf(
+        "{\"schema\": \"serving_latency-1\", \"event\": \"beside\", \"beside\": \"%s\", \"call\": \"%s\", \"calls\": "
+        "%lu, \"p50_us\": %.1f, "
+        "\"p99_us\": %.1f, \"longest_us\": %.1f, \"over_2_ms\": %lu, \"events\": %lu}\n",
+        kWorkNames[at->kind], kCallNames[which], (unsigned long)t->n, p50, p99, longest, (unsigned long)over,
+        (unsigned long)events);
   } else {
-    printf("%-22s %-17s %7lu calls  p50 %8.1f  p99 %8.1f  longest %9.1f us  %lu over 2 ms  (%lu %s)\n", kWorkNames[at->kind], kCallNames[which],
-           (unsigned long)t->n, p50, p99, longest, (unsigned long)over, (unsigned long)events, kEvents[at->kind] == NULL ? "-" : kEvents[at->kind]);
+    printf("%-22s %-17s %7lu calls  p50 %8.1f  p99 %8.1f  longest %9.1f us  %lu over 2 ms  (%lu %s)\n",
+           kWorkNames[at->kind], kCallNames[which], (unsigned long)t->n, p50, p99, longest, (unsigned long)over,
+           (unsigned long)events, kEvents[at->kind] == NULL ? "-" : kEvents[at->kind]);
   }
   fflush(stdout);
 }

@@ -41,7 +41,8 @@ static int32_t input(lathe_graph* graph, const char* name, const lathe_dim* dims
   return id;
 }
 
-static int32_t op(lathe_graph* graph, const char* name, const int32_t* inputs, size_t num_inputs, const lathe_attr* attr, const char* output) {
+static int32_t op(lathe_graph* graph, const char* name, const int32_t* inputs, size_t num_inputs,
+                  const lathe_attr* attr, const char* output) {
   lathe_error error;
   int32_t id = -1;
   check(lathe_graph_op(graph, name, inputs, num_inputs, attr, attr == NULL ? 0 : 1, output, &id, &error), &error, name);
@@ -65,7 +66,8 @@ static lathe_graph* rows(lathe_context* ctx, const char* name, int columns) {
 
 lathe_graph* product_rows(lathe_context* ctx, int columns) {
   lathe_graph* g = graph_of(ctx, "product");
-  const lathe_dim a_dims[2] = {any("M", 4096), fixed(PRODUCT_DEPTH)}, b_dims[2] = {fixed(PRODUCT_DEPTH), fixed(columns)};
+  const lathe_dim a_dims[2] = {any("M", 4096), fixed(PRODUCT_DEPTH)},
+                  b_dims[2] = {fixed(PRODUCT_DEPTH), fixed(columns)};
   int32_t in[2];
   in[0] = input(g, "a", a_dims, 2, 0);
   in[1] = input(g, "b", b_dims, 2, 0);
@@ -93,7 +95,8 @@ static lathe_graph* make_matmul(lathe_context* ctx, int salt) {
 
 static lathe_graph* make_scores(lathe_context* ctx, int salt) {
   lathe_graph* g = graph_of(ctx, "scores");
-  const lathe_dim q_dims[3] = {fixed(14), any("M", 512), fixed(64 + salt)}, k_dims[3] = {fixed(14), any("L", 2048), fixed(64 + salt)};
+  const lathe_dim q_dims[3] = {fixed(14), any("M", 512), fixed(64 + salt)},
+                  k_dims[3] = {fixed(14), any("L", 2048), fixed(64 + salt)};
   lathe_attr attr = {"transpose_b", LATHE_ATTR_BOOL, 0, 1, 0, NULL, NULL, 0};
   int32_t in[2];
   in[0] = input(g, "q", q_dims, 3, 0);
@@ -187,7 +190,10 @@ lathe_graph* deep_graph(lathe_context* ctx, int salt) {
   return finished(g, op(g, "softmax", &z, 1, NULL, "out"));
 }
 
-const family kFamilies[] = {{"matmul", make_matmul}, {"scores", make_scores}, {"softmax", make_softmax}, {"layernorm", make_layernorm},
-                            {"rmsnorm", make_rmsnorm}, {"add", make_add}, {"gelu", make_gelu}, {"rope", make_rope},
-                            {"transpose", make_transpose}, {"linear_relu", make_linear_relu}, {"gated", make_gated}};
+const family kFamilies[] = {{"matmul", make_matmul},       {"scores", make_scores},
+                            {"softmax", make_softmax},     {"layernorm", make_layernorm},
+                            {"rmsnorm", make_rmsnorm},     {"add", make_add},
+                            {"gelu", make_gelu},           {"rope", make_rope},
+                            {"transpose", make_transpose}, {"linear_relu", make_linear_relu},
+                            {"gated", make_gated}};
 const int kNumFamilies = (int)(sizeof(kFamilies) / sizeof(kFamilies[0]));

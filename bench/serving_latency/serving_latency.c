@@ -1,6 +1,7 @@
-/* What callers wait for, measured through include/lathe.h alone: the first resolve of each operator family, each in a process of its own with an
- * empty store; then resolves of graphs and executions of shapes that nobody has seen, beside a search, a promotion, a compilation by LLVM, and, as
- * controls, beside nothing and beside a thread that only spins. Progress goes to stderr. */
+/* What callers wait for, measured through include/lathe.h alone: the first resolve of each operator family, each in a
+ * process of its own with an empty store; then resolves of graphs and executions of shapes that nobody has seen, beside
+ * a search, a promotion, a compilation by LLVM, and, as controls, beside nothing and beside a thread that only spins.
+ * Progress goes to stderr. */
 #define _XOPEN_SOURCE 700
 #include <ftw.h>
 #include <stdio.h>
@@ -57,7 +58,8 @@ static void time_first(lathe_context* ctx, const family* f, int salt, double* wa
   lathe_graph_destroy(graph);
 }
 
-/* The child: resolves a graph, then another one of the same family that is divided by the same tiles; the times of both on stdout. */
+/* The child: resolves a graph, then another one of the same family that is divided by the same tiles; the times of both
+   on stdout. */
 static int first_resolve(const char* family_name, const char* store) {
   lathe_error error;
   lathe_layer layer = {store, LATHE_LAYER_SHARED, 0};
@@ -118,12 +120,16 @@ static int measure_first(const settings* s) {
     qsort(cpu, n, sizeof(double), by_value);
     qsort(next, n, sizeof(double), by_value);
     if (s->json) {
-      printf("{\"schema\": \"serving_latency-1\", \"event\": \"first\", \"family\": \"%s\", \"processes\": %d, \"wall_us\": %.1f, \"wall_us_worst\": %.1f, "
-             "\"cpu_us\": %.1f, \"cpu_us_worst\": %.1f, \"next_cpu_us\": %.1f, \"next_cpu_us_worst\": %.1f}\n",
-             name, s->repeats, wall[n / 2], wall[n - 1], cpu[n / 2], cpu[n - 1], next[n / 2], next[n - 1]);
+      printf(
+          "{\"schema\": \"serving_latency-1\", \"event\": \"first\", \"family\": \"%s\", \"processes\": %d, "
+          "\"wall_us\": %.1f, \"wall_us_worst\": %.1f, "
+          "\"cpu_us\": %.1f, \"cpu_us_worst\": %.1f, \"next_cpu_us\": %.1f, \"next_cpu_us_worst\": %.1f}\n",
+          name, s->repeats, wall[n / 2], wall[n - 1], cpu[n / 2], cpu[n - 1], next[n / 2], next[n - 1]);
     } else {
-      printf("%-12s first resolve: wall %8.1f us, worst %8.1f; CPU of the caller %8.1f, worst %8.1f; of the next graph %8.1f, worst %8.1f\n", name, wall[n / 2],
-             wall[n - 1], cpu[n / 2], cpu[n - 1], next[n / 2], next[n - 1]);
+      printf(
+          "%-12s first resolve: wall %8.1f us, worst %8.1f; CPU of the caller %8.1f, worst %8.1f; of the next graph "
+          "%8.1f, worst %8.1f\n",
+          name, wall[n / 2], wall[n - 1], cpu[n / 2], cpu[n - 1], next[n / 2], next[n - 1]);
     }
     fflush(stdout);
   }
@@ -133,7 +139,8 @@ static int measure_first(const settings* s) {
 static int usage(const char* wrong) {
   fprintf(stderr,
           "serving_latency: %s\n"
-          "usage: serving_latency [--json] [--repeats N] [--seconds S] [--only first|nothing|busy|search|promotion|LLVM] [--worker PATH]\n",
+          "usage: serving_latency [--json] [--repeats N] [--seconds S] [--only "
+          "first|nothing|busy|search|promotion|LLVM] [--worker PATH]\n",
           wrong);
   return 2;
 }

@@ -1,6 +1,7 @@
-// The linear, row and elementwise operators of a layer of smollm2-135m, over and over on one thread, while another host thread keeps a second
-// CPU busy. Blocks with tuning on alternate with blocks without, and every other block without is the control: the ratio of its 99th percentile to the other
-// ones' is what chance makes. Uses the C ABI only, an empty store, real calls for trials.
+// The linear, row and elementwise operators of a layer of smollm2-135m, over and over on one thread, while another host
+// thread keeps a second CPU busy. Blocks with tuning on alternate with blocks without, and every other block without is
+// the control: the ratio of its 99th percentile to the other ones' is what chance makes. Uses the C ABI only, an empty
+// store, real calls for trials.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
@@ -36,7 +37,8 @@ class Operator {
     bool constant = false;
   };
   // Inputs in order; the last one is the output.
-  Operator(lathe_context* ctx, const char* name, int64_t rows, std::vector<Arg> args) : rows_(rows), args_(std::move(args)) {
+  Operator(lathe_context* ctx, const char* name, int64_t rows, std::vector<Arg> args)
+      : rows_(rows), args_(std::move(args)) {
     lathe_error e{};
     if (lathe_graph_create(ctx, name, &graph_, &e) != LATHE_OK) fail(e);
   }
@@ -52,7 +54,8 @@ class Operator {
     std::vector<int32_t> ids;
     for (size_t i = 0; i + 1 < args_.size(); ++i) {
       std::vector<lathe_dim> dims;
-      for (const int64_t size : args_[i].shape) dims.push_back(size == 0 ? lathe_dim{1, 64, 1, "M", &hint_, 1} : lathe_dim{size, size, 1, nullptr, nullptr, 0});
+      for (const int64_t size : args_[i].shape)
+        dims.push_back(size == 0 ? lathe_dim{1, 64, 1, "M", &hint_, 1} : lathe_dim{size, size, 1, nullptr, nullptr, 0});
       const std::string name = "a" + std::to_string(i);
       lathe_tensor_desc d = LATHE_TENSOR_DESC_INIT;
       d.name = name.c_str();
@@ -65,10 +68,12 @@ class Operator {
     }
     return ids;
   }
-  int32_t node(const char* op, const std::vector<int32_t>& inputs, const char* out, const std::vector<lathe_attr>& attrs = {}) {
+  int32_t node(const char* op, const std::vector<int32_t>& inputs, const char* out,
+               const std::vector<lathe_attr>& attrs = {}) {
     int32_t id = 0;
     lathe_error e{};
-    if (lathe_graph_op(graph_, op, inputs.data(), inputs.size(), attrs.data(), attrs.size(), out, &id, &e) != LATHE_OK) fail(e);
+    if (lathe_graph_op(graph_, op, inputs.data(), inputs.size(), attrs.data(), attrs.size(), out, &id, &e) != LATHE_OK)
+      fail(e);
     return id;
   }
   void finish(lathe_context* ctx, int32_t output) {
@@ -79,8 +84,10 @@ class Operator {
       int64_t count = 1;
       for (int64_t& size : args_[i].shape) count *= size = size == 0 ? rows_ : size;
       auto* data = static_cast<float*>(reserve(static_cast<size_t>(count) * 4));
-      for (int64_t n = 0; n < count; ++n) data[n] = static_cast<float>((n * 7 + static_cast<int64_t>(i)) % 13) * 0.125f - 0.75f;
-      tensors_.push_back({data, {1, 0}, static_cast<int32_t>(args_[i].shape.size()), {2, 32, 1}, args_[i].shape.data(), nullptr, 0});
+      for (int64_t n = 0; n < count; ++n)
+        data[n] = static_cast<float>((n * 7 + static_cast<int64_t>(i)) % 13) * 0.125f - 0.75f;
+      tensors_.push_back(
+          {data, {1, 0}, static_cast<int32_t>(args_[i].shape.size()), {2, 32, 1}, args_[i].shape.data(), nullptr, 0});
     }
     for (size_t i = 0; i < args_.size(); ++i) {
       uint64_t layout = 0;
@@ -140,12 +147,15 @@ std::vector<std::unique_ptr<Operator>> decode_step(lathe_context* ctx, int64_t r
     add(name, {{{0, from}}, {{to, from}, true}, {{0, to}}},
         [](Operator& o, const auto& in) { return o.node("matmul", {in[0], in[1]}, "y", {flag("transpose_b")}); });
   };
-  add("norm", {{{0, 576}}, {{576}, true}, {{0, 576}}}, [](Operator& o, const auto& in) { return o.node("rmsnorm", {in[0], in[1]}, "y"); });
+  add("norm", {{{0, 576}}, {{576}, true}, {{0, 576}}},
+      [](Operator& o, const auto& in) { return o.node("rmsnorm", {in[0], in[1]}, "y"); });
   linear("q_proj", 576, 576);
   linear("kv_proj", 576, 192);
-  add("softmax", {{{0, 9, 128}}, {{0, 9, 128}}}, [](Operator& o, const auto& in) { return o.node("softmax", {in[0]}, "y"); });
+  add("softmax", {{{0, 9, 128}}, {{0, 9, 128}}},
+      [](Operator& o, const auto& in) { return o.node("softmax", {in[0]}, "y"); });
   linear("o_proj", 576, 576);
-  add("residual", {{{0, 576}}, {{0, 576}}, {{0, 576}}}, [](Operator& o, const auto& in) { return o.node("add", {in[0], in[1]}, "y"); });
+  add("residual", {{{0, 576}}, {{0, 576}}, {{0, 576}}},
+      [](Operator& o, const auto& in) { return o.node("add", {in[0], in[1]}, "y"); });
   linear("gate_proj", 576, 1536);
   linear("up_proj", 576, 1536);
   add("swiglu", {{{0, 1536}}, {{0, 1536}}, {{0, 1536}}},
@@ -176,8 +186,8 @@ double median(std::vector<double> values) {
 }
 
 struct Kind {
-  std::vector<float> steps;       // us
-  std::vector<double> p50, p99;   // by block
+  std::vector<float> steps;      // us
+  std::vector<double> p50, p99;  // by block
   double seconds = 0;
 };
 
@@ -215,7 +225,7 @@ int main(int argc, char** argv) {
     while (!stop.load(std::memory_order_relaxed)) x = x * 1.0000001 + 1e-9;
   });
   std::map<std::string, Kind> kinds;
-  std::vector<double> on_ratio, control_ratio;   // of neighbours
+  std::vector<double> on_ratio, control_ratio;  // of neighbours
   nlohmann::json timeline = nlohmann::json::array();
   {
     const std::vector<std::unique_ptr<Operator>> step = decode_step(ctx, rows);
@@ -224,7 +234,7 @@ int main(int argc, char** argv) {
     }
     double last_p99[3] = {};
     for (int b = 0; b < 3 * blocks; ++b) {
-      const int cycle = b / 3, turn = cycle % 2 == 0 ? b % 3 : 2 - b % 3;   // off on control, control on off, ...
+      const int cycle = b / 3, turn = cycle % 2 == 0 ? b % 3 : 2 - b % 3;  // off on control, control on off, ...
       const char* name = turn == 0 ? "off" : turn == 1 ? "on" : "control";
       if (lathe_tune_mode(ctx, turn == 1 ? LATHE_TUNE_TRIALS : LATHE_TUNE_OFF, &e) != LATHE_OK) fail(e);
       std::vector<float> times;
@@ -245,17 +255,28 @@ int main(int argc, char** argv) {
         on_ratio.push_back(last_p99[1] / ((last_p99[0] + last_p99[2]) / 2));
         control_ratio.push_back(last_p99[2] / last_p99[0]);
       }
-      timeline.push_back({{"kind", name}, {"p50", kind.p50.back()}, {"p99", kind.p99.back()}, {"active", counter(ctx, "promotions_active")}});
+      timeline.push_back({{"kind", name},
+                          {"p50", kind.p50.back()},
+                          {"p99", kind.p99.back()},
+                          {"active", counter(ctx, "promotions_active")}});
     }
   }
   stop = true;
   busy.join();
-  nlohmann::json out = {{"schema", "lathe-serving-loop-1"}, {"blocks", blocks}, {"seconds", block_s}, {"rows", rows}, {"budget_percent", budget}};
-  for (const char* name : {"proposed", "verified", "faster", "shadow", "canary", "active", "rejected", "tie", "quarantined", "rolled_back"}) {
+  nlohmann::json out = {{"schema", "lathe-serving-loop-1"},
+                        {"blocks", blocks},
+                        {"seconds", block_s},
+                        {"rows", rows},
+                        {"budget_percent", budget}};
+  for (const char* name : {"proposed", "verified", "faster", "shadow", "canary", "active", "rejected", "tie",
+                           "quarantined", "rolled_back"}) {
     out["promotions"][name] = counter(ctx, (std::string("promotions_") + name).c_str());
   }
   for (const auto& [name, k] : kinds) {
-    out[name] = {{"steps", k.steps.size()}, {"p50_us", percentile(k.steps, 0.5)}, {"p99_us", percentile(k.steps, 0.99)}, {"p999_us", percentile(k.steps, 0.999)}};
+    out[name] = {{"steps", k.steps.size()},
+                 {"p50_us", percentile(k.steps, 0.5)},
+                 {"p99_us", percentile(k.steps, 0.99)},
+                 {"p999_us", percentile(k.steps, 0.999)}};
   }
   out["p99_on_to_off"] = median(on_ratio);
   out["p99_control_to_off"] = median(control_ratio);
@@ -268,13 +289,14 @@ int main(int argc, char** argv) {
     std::printf("%s\n", out.dump().c_str());
   } else {
     for (const auto& [name, k] : kinds) {
-      std::printf("%-8s %9zu steps  p50 %8.2f us  p99 %8.2f us  p99.9 %8.2f us\n", name.c_str(), k.steps.size(), percentile(k.steps, 0.5), percentile(k.steps, 0.99),
-                  percentile(k.steps, 0.999));
+      std::printf("%-8s %9zu steps  p50 %8.2f us  p99 %8.2f us  p99.9 %8.2f us\n", name.c_str(), k.steps.size(),
+                  percentile(k.steps, 0.5), percentile(k.steps, 0.99), percentile(k.steps, 0.999));
     }
-    std::printf("p99, block by block: on to off %.4f, control to off %.4f; p50 of the first off block to the last %.3f\n", median(on_ratio), median(control_ratio),
-                kinds["off"].p50.front() / kinds["off"].p50.back());
-    std::printf("promotions %s\ntuning used %.3f s of CPU, %.4f of one CPU while on\n", out["promotions"].dump().c_str(), out["tune_cpu_s"].get<double>(),
-                out["tune_cpu_share"].get<double>());
+    std::printf(
+        "p99, block by block: on to off %.4f, control to off %.4f; p50 of the first off block to the last %.3f\n",
+        median(on_ratio), median(control_ratio), kinds["off"].p50.front() / kinds["off"].p50.back());
+    std::printf("promotions %s\ntuning used %.3f s of CPU, %.4f of one CPU while on\n",
+                out["promotions"].dump().c_str(), out["tune_cpu_s"].get<double>(), out["tune_cpu_share"].get<double>());
   }
   lathe_context_destroy(ctx);
   std::filesystem::remove_all(store);

@@ -37,18 +37,14 @@ ir::Result<std::string> disassemble_x86(const uint8_t* code, size_t size) {
   if (!target) return ir::internal_error("llvm: {}", error);
   const llvm::MCTargetOptions options;
   const std::unique_ptr<llvm::MCRegisterInfo> registers(target->createMCRegInfo(kLlvmTriple));
-  const std::unique_ptr<llvm::MCAsmInfo> syntax(
-      target->createMCAsmInfo(*registers, kLlvmTriple, options));
+  const std::unique_ptr<llvm::MCAsmInfo> syntax(target->createMCAsmInfo(*registers, kLlvmTriple, options));
   const std::unique_ptr<llvm::MCInstrInfo> instructions(target->createMCInstrInfo());
-  const std::unique_ptr<llvm::MCSubtargetInfo> subtarget(
-      target->createMCSubtargetInfo(kLlvmTriple, "x86-64-v4", ""));
+  const std::unique_ptr<llvm::MCSubtargetInfo> subtarget(target->createMCSubtargetInfo(kLlvmTriple, "x86-64-v4", ""));
   llvm::MCContext context(triple, syntax.get(), registers.get(), subtarget.get());
-  const std::unique_ptr<llvm::MCDisassembler> decoder(
-      target->createMCDisassembler(*subtarget, context));
+  const std::unique_ptr<llvm::MCDisassembler> decoder(target->createMCDisassembler(*subtarget, context));
   const std::unique_ptr<llvm::MCInstPrinter> printer(
       target->createMCInstPrinter(triple, kIntelSyntax, *syntax, *instructions, *registers));
-  const std::unique_ptr<llvm::MCInstrAnalysis> analysis(
-      target->createMCInstrAnalysis(instructions.get()));
+  const std::unique_ptr<llvm::MCInstrAnalysis> analysis(target->createMCInstrAnalysis(instructions.get()));
   if (!decoder || !printer || !analysis) return ir::internal_error("llvm: no disassembler");
   printer->setPrintImmHex(true);
   printer->setPrintBranchImmAsAddress(true);
@@ -59,10 +55,8 @@ ir::Result<std::string> disassemble_x86(const uint8_t* code, size_t size) {
   for (uint64_t at = 0; at < size;) {
     llvm::MCInst inst;
     uint64_t length = 0;
-    if (decoder->getInstruction(inst, length, bytes.slice(at), at, llvm::nulls()) !=
-        llvm::MCDisassembler::Success) {
-      return ir::invalid("disassembly: byte {:#x} at offset {:#x} starts no instruction", code[at],
-                         at);
+    if (decoder->getInstruction(inst, length, bytes.slice(at), at, llvm::nulls()) != llvm::MCDisassembler::Success) {
+      return ir::invalid("disassembly: byte {:#x} at offset {:#x} starts no instruction", code[at], at);
     }
     std::string line;
     llvm::raw_string_ostream line_out(line);
@@ -72,8 +66,7 @@ ir::Result<std::string> disassemble_x86(const uint8_t* code, size_t size) {
       if (c == '\t') c = ' ';
     }
     out << fmt::format("{:5x}:{}", at, line);
-    if (const auto target_address =
-            analysis->evaluateMemoryOperandAddress(inst, subtarget.get(), at, length)) {
+    if (const auto target_address = analysis->evaluateMemoryOperandAddress(inst, subtarget.get(), at, length)) {
       out << fmt::format("  ; -> {:x}", *target_address);
     }
     out << '\n';

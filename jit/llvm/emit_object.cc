@@ -33,8 +33,7 @@ ir::Status failed(const char* what, llvm::Error error) {
 class FixedOrderCompiler final : public llvm::orc::IRCompileLayer::IRCompiler {
  public:
   explicit FixedOrderCompiler(std::unique_ptr<llvm::TargetMachine> machine)
-      : IRCompiler(llvm::orc::irManglingOptionsFromTargetOptions(machine->Options)),
-        machine_(std::move(machine)) {}
+      : IRCompiler(llvm::orc::irManglingOptionsFromTargetOptions(machine->Options)), machine_(std::move(machine)) {}
 
   llvm::Expected<std::unique_ptr<llvm::MemoryBuffer>> operator()(llvm::Module& module) override {
     auto& machine = static_cast<llvm::LLVMTargetMachine&>(*machine_);
@@ -93,18 +92,18 @@ ir::Result<std::unique_ptr<ObjectEmitter>> make_emitter(const LlvmTarget& target
   machine.setCodeGenOptLevel(llvm::CodeGenOptLevel::Less);
   machine.getOptions().AllowFPOpFusion = llvm::FPOpFusion::Strict;
   machine.getOptions().EmitStackSizeSection = true;
-  auto jit = llvm::orc::LLJITBuilder()
-                 .setJITTargetMachineBuilder(std::move(machine))
-                 .setLinkProcessSymbolsByDefault(false)
-                 .setPlatformSetUp(llvm::orc::setUpInactivePlatform)
-                 .setCompileFunctionCreator(
-                     [](llvm::orc::JITTargetMachineBuilder builder)
-                         -> llvm::Expected<std::unique_ptr<llvm::orc::IRCompileLayer::IRCompiler>> {
-                       auto created = builder.createTargetMachine();
-                       if (!created) return created.takeError();
-                       return std::make_unique<FixedOrderCompiler>(std::move(*created));
-                     })
-                 .create();
+  auto jit =
+      llvm::orc::LLJITBuilder()
+          .setJITTargetMachineBuilder(std::move(machine))
+          .setLinkProcessSymbolsByDefault(false)
+          .setPlatformSetUp(llvm::orc::setUpInactivePlatform)
+          .setCompileFunctionCreator([](llvm::orc::JITTargetMachineBuilder builder)
+                                         -> llvm::Expected<std::unique_ptr<llvm::orc::IRCompileLayer::IRCompiler>> {
+            auto created = builder.createTargetMachine();
+            if (!created) return created.takeError();
+            return std::make_unique<FixedOrderCompiler>(std::move(*created));
+          })
+          .create();
   if (!jit) return failed("LLJIT", jit.takeError());
   return std::unique_ptr<ObjectEmitter>(std::make_unique<OrcEmitter>(std::move(*jit)));
 }

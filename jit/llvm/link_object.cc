@@ -29,16 +29,13 @@ class Linker {
     LATHE_RETURN_IF_ERROR(read_symbols());
     for (const Elf64_Shdr& s : sections_) {
       if (s.sh_type == SHT_REL) return reject("relocations without addends");
-      if (s.sh_type == SHT_RELA && s.sh_info < sections_.size() &&
-          placed_[s.sh_info] != kNotPlaced) {
+      if (s.sh_type == SHT_RELA && s.sh_info < sections_.size() && placed_[s.sh_info] != kNotPlaced) {
         LATHE_RETURN_IF_ERROR(relocate(s));
       }
     }
     bool found = false;
     for (const Elf64_Sym& symbol : symbols_) {
-      if (ELF64_ST_TYPE(symbol.st_info) != STT_FUNC ||
-          text_at(strings_, symbol.st_name) != entry_symbol)
-        continue;
+      if (ELF64_ST_TYPE(symbol.st_info) != STT_FUNC || text_at(strings_, symbol.st_name) != entry_symbol) continue;
       LATHE_ASSIGN(const uint64_t address, address_of(symbol));
       out_.entry = static_cast<uint32_t>(address);
       found = address < out_.text_bytes;
@@ -58,8 +55,7 @@ class Linker {
   }
   template <class T>
   ir::Status read_table(const Elf64_Shdr& s, std::vector<T>& out) const {
-    if (s.sh_entsize != sizeof(T) || !inside(s.sh_offset, s.sh_size))
-      return reject("malformed table");
+    if (s.sh_entsize != sizeof(T) || !inside(s.sh_offset, s.sh_size)) return reject("malformed table");
     out.resize(s.sh_size / sizeof(T));
     if (!out.empty()) std::memcpy(out.data(), object_.data() + s.sh_offset, out.size() * sizeof(T));
     return {};
@@ -74,9 +70,8 @@ class Linker {
     Elf64_Ehdr header;
     if (!inside(0, sizeof header)) return reject("too short");
     std::memcpy(&header, object_.data(), sizeof header);
-    if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
-        header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_ident[EI_DATA] != ELFDATA2LSB ||
-        header.e_type != ET_REL || header.e_machine != EM_X86_64) {
+    if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != ELFCLASS64 ||
+        header.e_ident[EI_DATA] != ELFDATA2LSB || header.e_type != ET_REL || header.e_machine != EM_X86_64) {
       return reject("not a relocatable x86-64 object");
     }
     Elf64_Shdr table{};
@@ -97,15 +92,12 @@ class Linker {
       bool first = true;
       for (size_t i = 0; i < sections_.size(); ++i) {
         const Elf64_Shdr& s = sections_[i];
-        if (!(s.sh_flags & SHF_ALLOC) || s.sh_size == 0 || bool(s.sh_flags & SHF_EXECINSTR) != text)
-          continue;
+        if (!(s.sh_flags & SHF_ALLOC) || s.sh_size == 0 || bool(s.sh_flags & SHF_EXECINSTR) != text) continue;
         const std::string name = text_at(names_, s.sh_name);
         if (s.sh_flags & (SHF_WRITE | SHF_TLS)) return reject("writable section {}", name);
         if (s.sh_type != SHT_PROGBITS) return reject("section {} of type {}", name, s.sh_type);
-        const uint64_t align =
-            std::max<uint64_t>(s.sh_addralign, first && !text ? kConstantsAlign : 1);
-        if (align > kConstantsAlign || (align & (align - 1)))
-          return reject("section {} aligned to {}", name, align);
+        const uint64_t align = std::max<uint64_t>(s.sh_addralign, first && !text ? kConstantsAlign : 1);
+        if (align > kConstantsAlign || (align & (align - 1))) return reject("section {} aligned to {}", name, align);
         if (!inside(s.sh_offset, s.sh_size)) return reject("section {} outside the object", name);
         out_.code.resize((out_.code.size() + align - 1) / align * align, kPadding);
         placed_[i] = out_.code.size();
@@ -114,8 +106,7 @@ class Linker {
         first = false;
       }
     }
-    if (out_.code.size() > std::numeric_limits<int32_t>::max())
-      return reject("{} bytes", out_.code.size());
+    if (out_.code.size() > std::numeric_limits<int32_t>::max()) return reject("{} bytes", out_.code.size());
     return {};
   }
 
@@ -149,8 +140,7 @@ class Linker {
       const uint64_t width = type == R_X86_64_PC64 ? 8 : 4;
       const size_t index = ELF64_R_SYM(r.r_info);
       if (index == 0 || index >= symbols_.size()) return reject("relocation of symbol {}", index);
-      if (r.r_offset > section.sh_size || width > section.sh_size - r.r_offset)
-        return reject("relocation outside");
+      if (r.r_offset > section.sh_size || width > section.sh_size - r.r_offset) return reject("relocation outside");
       const uint64_t at = placed_[table.sh_info] + r.r_offset;
       LATHE_ASSIGN(const uint64_t symbol, address_of(symbols_[index]));
       const auto value = static_cast<int64_t>(symbol + static_cast<uint64_t>(r.r_addend) - at);
@@ -175,8 +165,7 @@ class Linker {
         default:
           return reject("unknown relocation {}", type);
       }
-      if (width == 4 && (value < std::numeric_limits<int32_t>::min() ||
-                         value > std::numeric_limits<int32_t>::max())) {
+      if (width == 4 && (value < std::numeric_limits<int32_t>::min() || value > std::numeric_limits<int32_t>::max())) {
         return reject("relocation out of range");
       }
       std::memcpy(out_.code.data() + at, &value, width);  // little-endian
@@ -198,8 +187,7 @@ class Linker {
           size |= static_cast<uint64_t>(*p & 0x7f) << shift;
           if (!(*p++ & 0x80)) break;
         }
-        out_.stack_bytes =
-            std::max(out_.stack_bytes, static_cast<uint32_t>(std::min<uint64_t>(size, 1u << 30)));
+        out_.stack_bytes = std::max(out_.stack_bytes, static_cast<uint32_t>(std::min<uint64_t>(size, 1u << 30)));
       }
     }
     return {};
@@ -215,8 +203,7 @@ class Linker {
 
 }  // namespace
 
-ir::Result<LinkedObject> link_object(const std::vector<uint8_t>& object,
-                                     const std::string& entry_symbol) {
+ir::Result<LinkedObject> link_object(const std::vector<uint8_t>& object, const std::string& entry_symbol) {
   return Linker(object).run(entry_symbol);
 }
 

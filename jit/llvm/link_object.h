@@ -17,7 +17,6 @@ struct LinkedObject {
   uint32_t stack_bytes = 0;  // the deepest function's, from .stack_sizes; 0: not said
 };
 
-ir::Result<LinkedObject> link_object(const std::vector<uint8_t>& object,
-                                     const std::string& entry_symbol);
+ir::Result<LinkedObject> link_object(const std::vector<uint8_t>& object, const std::string& entry_symbol);
 
 }  // namespace lathe::jit

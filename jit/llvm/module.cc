@@ -39,8 +39,7 @@ class Builder final : public OpContext {
     builder.SetInsertPoint(entry_);
     entry_end_ = builder.CreateBr(body);
     builder.SetInsertPoint(body);
-    for (size_t i = 0; i < program.ptrs.size(); ++i)
-      set_initial_pointer(static_cast<int>(i), program.ptrs[i]);
+    for (size_t i = 0; i < program.ptrs.size(); ++i) set_initial_pointer(static_cast<int>(i), program.ptrs[i]);
     LATHE_RETURN_IF_ERROR(nodes(program.body));
     if (contains(program.body, LeafOp::k_store_stream))  // other threads see what was streamed
       builder.CreateIntrinsic(llvm::Intrinsic::x86_sse_sfence, {}, {});
@@ -71,17 +70,13 @@ class Builder final : public OpContext {
 
  private:
   Value* i64(int64_t v) { return builder.getInt64(static_cast<uint64_t>(v)); }
-  Value* bytes_on(Value* p, Value* bytes) {
-    return builder.CreateGEP(builder.getInt8Ty(), p, bytes);
-  }
+  Value* bytes_on(Value* p, Value* bytes) { return builder.CreateGEP(builder.getInt8Ty(), p, bytes); }
   Value*& pointer(int i) { return values_[static_cast<size_t>(first_ptr_ + i)]; }
-  BasicBlock* block(const char* name) {
-    return BasicBlock::Create(builder.getContext(), name, function_);
-  }
+  BasicBlock* block(const char* name) { return BasicBlock::Create(builder.getContext(), name, function_); }
 
   Value* load_invariant(llvm::Type* type, Value* base, size_t offset) {
-    auto* load = builder.CreateAlignedLoad(
-        type, builder.CreateConstGEP1_64(builder.getInt8Ty(), base, offset), llvm::Align(8));
+    auto* load =
+        builder.CreateAlignedLoad(type, builder.CreateConstGEP1_64(builder.getInt8Ty(), base, offset), llvm::Align(8));
     load->setMetadata("invariant.load", llvm::MDNode::get(builder.getContext(), {}));
     return load;
   }
@@ -111,10 +106,9 @@ class Builder final : public OpContext {
   }
   void set_initial_pointer(int i, const PtrInit& init) {
     if (init.slot < 0 && init.stream < 0) return;
-    const size_t offset = init.slot >= 0
-                              ? static_cast<size_t>(init.slot) * sizeof(ir::LeafOperand)
-                              : offsetof(ir::LeafArgs, stream) +
-                                    static_cast<size_t>(init.stream) * sizeof(ir::LeafStream);
+    const size_t offset =
+        init.slot >= 0 ? static_cast<size_t>(init.slot) * sizeof(ir::LeafOperand)
+                       : offsetof(ir::LeafArgs, stream) + static_cast<size_t>(init.stream) * sizeof(ir::LeafStream);
     pointer(i) = moved(arg_ptr(offset), init.bytes, init.terms);
   }
   void apply(const std::vector<PtrStep>& steps) {
@@ -125,16 +119,14 @@ class Builder final : public OpContext {
   void written(const Nodes& body, std::vector<int>& out) const {
     for (const Node& n : body) {
       if (n.kind == Node::Kind::inst && n.inst.dst >= 0) {
-        out.push_back(leaf_op_kind(n.inst.op) == LeafOpKind::kMask ? first_mask_ + n.inst.dst
-                                                                   : n.inst.dst);
+        out.push_back(leaf_op_kind(n.inst.op) == LeafOpKind::kMask ? first_mask_ + n.inst.dst : n.inst.dst);
       }
       for (const PtrStep& s : n.steps) out.push_back(first_ptr_ + s.ptr);
       if (n.kind == Node::Kind::segments) {
         out.push_back(first_ptr_ + n.seg_ptr_a);
         out.push_back(first_ptr_ + n.seg_ptr_b);
       }
-      if (n.kind == Node::Kind::loop || n.kind == Node::Kind::set_var)
-        out.push_back(first_var_ + n.var);
+      if (n.kind == Node::Kind::loop || n.kind == Node::Kind::set_var) out.push_back(first_var_ + n.var);
       written(n.body, out);
     }
   }
@@ -219,10 +211,8 @@ class Builder final : public OpContext {
           PHINode* left = phi(count, guard);
           auto* i64_type = builder.getInt64Ty();
           Value *base_a = pointer(n.seg_base_a), *base_b = pointer(n.seg_base_b);
-          pointer(n.seg_ptr_a) =
-              bytes_on(base_a, load_invariant(i64_type, segment, offsetof(ir::LeafSeg, a_off)));
-          pointer(n.seg_ptr_b) =
-              bytes_on(base_b, load_invariant(i64_type, segment, offsetof(ir::LeafSeg, b_off)));
+          pointer(n.seg_ptr_a) = bytes_on(base_a, load_invariant(i64_type, segment, offsetof(ir::LeafSeg, a_off)));
+          pointer(n.seg_ptr_b) = bytes_on(base_b, load_invariant(i64_type, segment, offsetof(ir::LeafSeg, b_off)));
           seg_len_ = load_invariant(i64_type, segment, offsetof(ir::LeafSeg, len));
           LATHE_RETURN_IF_ERROR(nodes(n.body));
           Value* next = bytes_on(segment, i64(sizeof(ir::LeafSeg)));
@@ -238,7 +228,8 @@ class Builder final : public OpContext {
   // Whether any lane of a mask is on.
   Value* any(Value* on) {
     if (avx512()) return builder.CreateOrReduce(on);
-    Value* signs = builder.CreateIntrinsic(llvm::Intrinsic::x86_avx_movmsk_ps_256, {}, {builder.CreateBitCast(on, float_type(lanes))});
+    Value* signs = builder.CreateIntrinsic(llvm::Intrinsic::x86_avx_movmsk_ps_256, {},
+                                           {builder.CreateBitCast(on, float_type(lanes))});
     return builder.CreateICmpNE(signs, builder.getInt32(0));
   }
 
@@ -291,8 +282,7 @@ class Builder final : public OpContext {
         values_[static_cast<size_t>(first_var_ + n.var)] = builder.getInt64(0);
         return {};
       case Node::Kind::add_stream: {
-        const size_t stream =
-            offsetof(ir::LeafArgs, stream) + static_cast<size_t>(n.from) * sizeof(ir::LeafStream);
+        const size_t stream = offsetof(ir::LeafArgs, stream) + static_cast<size_t>(n.from) * sizeof(ir::LeafStream);
         Value*& p = pointer(n.steps[0].ptr);
         p = bytes_on(p, arg_i64(stream + offsetof(ir::LeafStream, step)));
         return {};
@@ -307,8 +297,7 @@ class Builder final : public OpContext {
     for (bool changed = true; changed;) {
       changed = false;
       std::erase_if(phis_, [&changed](PHINode* p) {
-        if (std::any_of(p->user_begin(), p->user_end(), [p](llvm::User* u) { return u != p; }))
-          return false;
+        if (std::any_of(p->user_begin(), p->user_end(), [p](llvm::User* u) { return u != p; })) return false;
         p->replaceAllUsesWith(llvm::PoisonValue::get(p->getType()));
         p->eraseFromParent();
         return changed = true;
@@ -333,8 +322,7 @@ ir::Result<LlvmTarget> llvm_target(ir::IsaLevel level, int lanes) {
   // What x86-64-v3 and v4 have beyond the level's own bits (ir/target.h) is taken out again; so is
   // vzeroupper, which is the walker's.
   static constexpr LlvmTarget kAvx2 = {"x86-64-v3", "-bmi,-bmi2,-lzcnt,-movbe,-vzeroupper", "256"};
-  static constexpr LlvmTarget kAvx512 = {"x86-64-v4",
-                                         "-bmi,-bmi2,-lzcnt,-movbe,-avx512cd,-vzeroupper", "512"};
+  static constexpr LlvmTarget kAvx512 = {"x86-64-v4", "-bmi,-bmi2,-lzcnt,-movbe,-avx512cd,-vzeroupper", "512"};
   static constexpr LlvmTarget kAvx512Narrow = {kAvx512.cpu, kAvx512.features, "256"};
   if (level >= ir::IsaLevel::avx512 && lanes == 16) return kAvx512;
   if (level >= ir::IsaLevel::avx512 && lanes == 8) return kAvx512Narrow;
@@ -342,18 +330,15 @@ ir::Result<LlvmTarget> llvm_target(ir::IsaLevel level, int lanes) {
   return ir::unsupported("llvm: {} lanes at level {}", lanes, ir::isa_name(level));
 }
 
-ir::Result<std::unique_ptr<llvm::Module>> build_module(const LeafProgram& program,
-                                                       llvm::LLVMContext& context,
+ir::Result<std::unique_ptr<llvm::Module>> build_module(const LeafProgram& program, llvm::LLVMContext& context,
                                                        const llvm::DataLayout& layout) {
   LATHE_ASSIGN(const LlvmTarget target, llvm_target(program.level, program.lanes));
   auto module = std::make_unique<llvm::Module>(program.name, context);
   module->setTargetTriple(kLlvmTriple);
   module->setDataLayout(layout);
   module->setPICLevel(llvm::PICLevel::BigPIC);
-  auto* type = llvm::FunctionType::get(llvm::Type::getVoidTy(context),
-                                       {llvm::PointerType::getUnqual(context)}, false);
-  auto* function =
-      llvm::Function::Create(type, llvm::Function::ExternalLinkage, program.name, *module);
+  auto* type = llvm::FunctionType::get(llvm::Type::getVoidTy(context), {llvm::PointerType::getUnqual(context)}, false);
+  auto* function = llvm::Function::Create(type, llvm::Function::ExternalLinkage, program.name, *module);
   function->setDSOLocal(true);
   function->addFnAttr(llvm::Attribute::NoUnwind);
   function->addFnAttr("no-builtins");
@@ -362,8 +347,7 @@ ir::Result<std::unique_ptr<llvm::Module>> build_module(const LeafProgram& progra
   function->addFnAttr("prefer-vector-width", target.vector_width);
   function->addFnAttr("target-cpu", target.cpu);
   function->addFnAttr("target-features", target.features);
-  for (auto attribute :
-       {llvm::Attribute::NoAlias, llvm::Attribute::ReadOnly, llvm::Attribute::NoCapture}) {
+  for (auto attribute : {llvm::Attribute::NoAlias, llvm::Attribute::ReadOnly, llvm::Attribute::NoCapture}) {
     function->addParamAttr(0, attribute);
   }
   llvm::IRBuilder<> builder(context);
@@ -372,8 +356,7 @@ ir::Result<std::unique_ptr<llvm::Module>> build_module(const LeafProgram& progra
 #ifndef NDEBUG
   std::string text;
   llvm::raw_string_ostream stream(text);
-  if (llvm::verifyModule(*module, &stream))
-    return ir::internal_error("llvm: invalid module: {}", stream.str());
+  if (llvm::verifyModule(*module, &stream)) return ir::internal_error("llvm: invalid module: {}", stream.str());
 #endif
   return module;
 }

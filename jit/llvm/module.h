@@ -20,8 +20,7 @@ ir::Result<LlvmTarget> llvm_target(ir::IsaLevel level, int lanes);
 
 inline constexpr char kLlvmTriple[] = "x86_64-unknown-linux-gnu";
 
-ir::Result<std::unique_ptr<llvm::Module>> build_module(const LeafProgram& program,
-                                                       llvm::LLVMContext& context,
+ir::Result<std::unique_ptr<llvm::Module>> build_module(const LeafProgram& program, llvm::LLVMContext& context,
                                                        const llvm::DataLayout& layout);
 
 }  // namespace lathe::jit

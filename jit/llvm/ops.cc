@@ -12,8 +12,7 @@ namespace lathe::jit {
 using llvm::Value;
 namespace Intrinsic = llvm::Intrinsic;
 
-OpContext::OpContext(llvm::IRBuilder<>& b, const LeafProgram& p)
-    : builder(b), program(p), lanes(p.lanes) {}
+OpContext::OpContext(llvm::IRBuilder<>& b, const LeafProgram& p) : builder(b), program(p), lanes(p.lanes) {}
 
 llvm::Type* OpContext::float_type(int n) const {
   return llvm::FixedVectorType::get(builder.getFloatTy(), static_cast<unsigned>(n));
@@ -22,12 +21,9 @@ llvm::Type* OpContext::int_type(int n) const {
   return llvm::FixedVectorType::get(builder.getInt32Ty(), static_cast<unsigned>(n));
 }
 llvm::Type* OpContext::mask_type() const {
-  return avx512() ? llvm::FixedVectorType::get(builder.getInt1Ty(), static_cast<unsigned>(lanes))
-                  : int_type(lanes);
+  return avx512() ? llvm::FixedVectorType::get(builder.getInt1Ty(), static_cast<unsigned>(lanes)) : int_type(lanes);
 }
-Value* OpContext::splat_bits(uint32_t bits) const {
-  return llvm::ConstantInt::get(int_type(lanes), bits);
-}
+Value* OpContext::splat_bits(uint32_t bits) const { return llvm::ConstantInt::get(int_type(lanes), bits); }
 
 namespace {
 
@@ -42,9 +38,7 @@ Value* unary(OpContext& c, Intrinsic::ID id, const Inst& i) {
   return c.builder.CreateUnaryIntrinsic(id, c.vector(i.src[0]));
 }
 Value* to_int(OpContext& c, Value* v) { return c.builder.CreateBitCast(v, c.int_type(c.lanes)); }
-Value* to_float(OpContext& c, Value* v) {
-  return c.builder.CreateBitCast(v, c.float_type(c.lanes));
-}
+Value* to_float(OpContext& c, Value* v) { return c.builder.CreateBitCast(v, c.float_type(c.lanes)); }
 Value* int_source(OpContext& c, const Inst& i, int n) { return to_int(c, c.vector(i.src[n])); }
 Value* splat(OpContext& c, Value* scalar) {
   return c.builder.CreateVectorSplat(static_cast<unsigned>(c.lanes), scalar);
@@ -53,10 +47,8 @@ Value* splat(OpContext& c, Value* scalar) {
 // vminps/vmaxps of 4, 8 or 16 lanes: the second operand if either is NaN or both are zero.
 Value* x86_min_max(OpContext& c, bool max, Value* a, Value* b) {
   const auto lanes = llvm::cast<llvm::FixedVectorType>(a->getType())->getNumElements();
-  if (lanes == 4)
-    return call(c, max ? Intrinsic::x86_sse_max_ps : Intrinsic::x86_sse_min_ps, {a, b});
-  if (lanes == 8)
-    return call(c, max ? Intrinsic::x86_avx_max_ps_256 : Intrinsic::x86_avx_min_ps_256, {a, b});
+  if (lanes == 4) return call(c, max ? Intrinsic::x86_sse_max_ps : Intrinsic::x86_sse_min_ps, {a, b});
+  if (lanes == 8) return call(c, max ? Intrinsic::x86_avx_max_ps_256 : Intrinsic::x86_avx_min_ps_256, {a, b});
   return call(c, max ? Intrinsic::x86_avx512_max_ps_512 : Intrinsic::x86_avx512_min_ps_512,
               {a, b, c.builder.getInt32(kCurrentRounding)});
 }
@@ -89,9 +81,7 @@ Value* within_128(OpContext& c, const Inst& i, std::array<int, 4> pick) {
   return c.builder.CreateShuffleVector(c.vector(i.src[0]), c.vector(i.src[1]), mask);
 }
 
-Value* to_mask(OpContext& c, Value* bits) {
-  return c.avx512() ? bits : c.builder.CreateSExt(bits, c.mask_type());
-}
+Value* to_mask(OpContext& c, Value* bits) { return c.avx512() ? bits : c.builder.CreateSExt(bits, c.mask_type()); }
 Value* compare(OpContext& c, const Inst& i, llvm::CmpInst::Predicate predicate) {
   return to_mask(c, c.builder.CreateFCmp(predicate, c.vector(i.src[0]), c.vector(i.src[1])));
 }
@@ -106,8 +96,7 @@ Value* emit_load(OpContext& c, const Inst& i) {
   return c.builder.CreateMaskedLoad(c.float_type(c.lanes), p, kElementAlign, c.mask(i.mask), zero);
 }
 Value* emit_load_bcast(OpContext& c, const Inst& i) {
-  return splat(
-      c, c.builder.CreateAlignedLoad(c.builder.getFloatTy(), c.address(i.mem), kElementAlign));
+  return splat(c, c.builder.CreateAlignedLoad(c.builder.getFloatTy(), c.address(i.mem), kElementAlign));
 }
 Value* emit_load_b8(OpContext& c, const Inst& i) {
   auto& b = c.builder;
@@ -142,9 +131,7 @@ Value* emit_store_stream(OpContext& c, const Inst& i) {
   const auto bytes = static_cast<uint64_t>(c.lanes) * 4;
   Value *p = c.address(i.mem), *v = c.vector(i.src[0]);
   llvm::Function* function = c.builder.GetInsertBlock()->getParent();
-  const auto block = [&](const char* name) {
-    return llvm::BasicBlock::Create(c.builder.getContext(), name, function);
-  };
+  const auto block = [&](const char* name) { return llvm::BasicBlock::Create(c.builder.getContext(), name, function); };
   llvm::BasicBlock *past = block("past"), *plain = block("plain"), *done = block("stored");
   Value* address = c.builder.CreatePtrToInt(p, c.builder.getInt64Ty());
   Value* odd = c.builder.CreateAnd(address, c.builder.getInt64(bytes - 1));
@@ -166,40 +153,26 @@ Value* emit_store_lane0(OpContext& c, const Inst& i) {
   return nullptr;
 }
 Value* emit_constant(OpContext& c, const Inst& i) {
-  return llvm::ConstantExpr::getBitCast(llvm::cast<llvm::Constant>(c.splat_bits(i.imm)),
-                                        c.float_type(c.lanes));
+  return llvm::ConstantExpr::getBitCast(llvm::cast<llvm::Constant>(c.splat_bits(i.imm)), c.float_type(c.lanes));
 }
 Value* emit_extent_f32(OpContext& c, const Inst& i) {
   return splat(c, c.builder.CreateSIToFP(c.extent(i.extent), c.builder.getFloatTy()));
 }
 Value* emit_move(OpContext& c, const Inst& i) { return c.vector(i.src[0]); }
-Value* emit_add(OpContext& c, const Inst& i) {
-  return c.builder.CreateFAdd(c.vector(i.src[0]), c.vector(i.src[1]));
-}
-Value* emit_sub(OpContext& c, const Inst& i) {
-  return c.builder.CreateFSub(c.vector(i.src[0]), c.vector(i.src[1]));
-}
-Value* emit_mul(OpContext& c, const Inst& i) {
-  return c.builder.CreateFMul(c.vector(i.src[0]), c.vector(i.src[1]));
-}
-Value* emit_div(OpContext& c, const Inst& i) {
-  return c.builder.CreateFDiv(c.vector(i.src[0]), c.vector(i.src[1]));
-}
+Value* emit_add(OpContext& c, const Inst& i) { return c.builder.CreateFAdd(c.vector(i.src[0]), c.vector(i.src[1])); }
+Value* emit_sub(OpContext& c, const Inst& i) { return c.builder.CreateFSub(c.vector(i.src[0]), c.vector(i.src[1])); }
+Value* emit_mul(OpContext& c, const Inst& i) { return c.builder.CreateFMul(c.vector(i.src[0]), c.vector(i.src[1])); }
+Value* emit_div(OpContext& c, const Inst& i) { return c.builder.CreateFDiv(c.vector(i.src[0]), c.vector(i.src[1])); }
 Value* emit_fma(OpContext& c, const Inst& i) {
   return c.builder.CreateIntrinsic(Intrinsic::fma, {c.float_type(c.lanes)},
                                    {c.vector(i.src[0]), c.vector(i.src[1]), c.vector(i.src[2])});
 }
 Value* emit_fnma(OpContext& c, const Inst& i) {
-  return c.builder.CreateIntrinsic(
-      Intrinsic::fma, {c.float_type(c.lanes)},
-      {c.builder.CreateFNeg(c.vector(i.src[0])), c.vector(i.src[1]), c.vector(i.src[2])});
+  return c.builder.CreateIntrinsic(Intrinsic::fma, {c.float_type(c.lanes)},
+                                   {c.builder.CreateFNeg(c.vector(i.src[0])), c.vector(i.src[1]), c.vector(i.src[2])});
 }
-Value* emit_min(OpContext& c, const Inst& i) {
-  return x86_min_max(c, false, c.vector(i.src[0]), c.vector(i.src[1]));
-}
-Value* emit_max(OpContext& c, const Inst& i) {
-  return x86_min_max(c, true, c.vector(i.src[0]), c.vector(i.src[1]));
-}
+Value* emit_min(OpContext& c, const Inst& i) { return x86_min_max(c, false, c.vector(i.src[0]), c.vector(i.src[1])); }
+Value* emit_max(OpContext& c, const Inst& i) { return x86_min_max(c, true, c.vector(i.src[0]), c.vector(i.src[1])); }
 Value* emit_sqrt(OpContext& c, const Inst& i) { return unary(c, Intrinsic::sqrt, i); }
 Value* emit_round(OpContext& c, const Inst& i) { return unary(c, Intrinsic::roundeven, i); }
 Value* emit_floor(OpContext& c, const Inst& i) { return unary(c, Intrinsic::floor, i); }
@@ -221,8 +194,7 @@ Value* emit_bit_xor(OpContext& c, const Inst& i) {
   return to_float(c, c.builder.CreateXor(int_source(c, i, 0), int_source(c, i, 1)));
 }
 Value* emit_bit_andnot(OpContext& c, const Inst& i) {
-  return to_float(
-      c, c.builder.CreateAnd(c.builder.CreateNot(int_source(c, i, 0)), int_source(c, i, 1)));
+  return to_float(c, c.builder.CreateAnd(c.builder.CreateNot(int_source(c, i, 0)), int_source(c, i, 1)));
 }
 Value* emit_shift_left(OpContext& c, const Inst& i) {
   if (i.imm > 31) return llvm::Constant::getNullValue(c.float_type(c.lanes));
@@ -244,9 +216,8 @@ Value* emit_isub(OpContext& c, const Inst& i) {
 Value* emit_cvt_f32_i32(OpContext& c, const Inst& i) {
   Value* v = c.vector(i.src[0]);
   if (c.lanes == 8) return to_float(c, call(c, Intrinsic::x86_avx_cvt_ps2dq_256, {v}));
-  return to_float(
-      c, call(c, Intrinsic::x86_avx512_mask_cvtps2dq_512,
-              {v, to_int(c, v), c.builder.getInt16(0xffff), c.builder.getInt32(kCurrentRounding)}));
+  return to_float(c, call(c, Intrinsic::x86_avx512_mask_cvtps2dq_512,
+                          {v, to_int(c, v), c.builder.getInt16(0xffff), c.builder.getInt32(kCurrentRounding)}));
 }
 Value* emit_cvt_i32_f32(OpContext& c, const Inst& i) {
   return c.builder.CreateSIToFP(int_source(c, i, 0), c.float_type(c.lanes));
@@ -316,8 +287,7 @@ Value* emit_shuffle128(OpContext& c, const Inst& i) {
 Value* emit_prefetch(OpContext& c, const Inst& i) {
   Value* p = c.address(i.mem);
   auto& b = c.builder;
-  b.CreateIntrinsic(Intrinsic::prefetch, {p->getType()},
-                    {p, b.getInt32(0), b.getInt32(3), b.getInt32(1)});
+  b.CreateIntrinsic(Intrinsic::prefetch, {p->getType()}, {p, b.getInt32(0), b.getInt32(3), b.getInt32(1)});
   return nullptr;
 }
 

@@ -28,8 +28,7 @@ ir::Status hand_out(const void* bytes, size_t size, LatheLlvmOutput* out) {
   return {};
 }
 
-ir::Status compile(const uint8_t* bytes, size_t size, std::string_view options,
-                   LatheLlvmOutput* out) {
+ir::Status compile(const uint8_t* bytes, size_t size, std::string_view options, LatheLlvmOutput* out) {
   LATHE_ASSIGN(const LeafProgram program, deserialise(bytes, size));
   LATHE_RETURN_IF_ERROR(verify_program(program));
   if (options == "ir") {
@@ -37,15 +36,12 @@ ir::Status compile(const uint8_t* bytes, size_t size, std::string_view options,
     LATHE_RETURN_IF_ERROR(emit_program(program, &text).status());
     return hand_out(text.data(), text.size(), out);
   }
-  if (options != "image" && options != "object")
-    return ir::invalid("llvm: unknown option {}", options);
+  if (options != "image" && options != "object") return ir::invalid("llvm: unknown option {}", options);
   LATHE_ASSIGN(const std::vector<uint8_t> object, emit_program(program, nullptr));
   if (options == "object") return hand_out(object.data(), object.size(), out);
   LATHE_ASSIGN(const LinkedObject image, link_object(object, program.name));
-  if (image.stack_bytes > kMaxStackBytes)
-    return ir::unsupported("llvm: {} bytes of stack", image.stack_bytes);
-  if (image.code.size() > kMaxImageBytes)
-    return ir::unsupported("llvm: {} bytes of code", image.code.size());
+  if (image.stack_bytes > kMaxStackBytes) return ir::unsupported("llvm: {} bytes of stack", image.stack_bytes);
+  if (image.code.size() > kMaxImageBytes) return ir::unsupported("llvm: {} bytes of code", image.code.size());
   out->entry = image.entry;
   out->text_bytes = image.text_bytes;
   out->stack_bytes = image.stack_bytes;
@@ -71,13 +67,12 @@ int guarded(LatheLlvmOutput* out, F f) {
 }  // namespace
 }  // namespace lathe::jit
 
-LATHE_PLUGIN_EXPORT int lathe_llvm_compile_v1(const uint8_t* program, size_t size,
-                                              const char* options, LatheLlvmOutput* out) {
+LATHE_PLUGIN_EXPORT int lathe_llvm_compile_v1(const uint8_t* program, size_t size, const char* options,
+                                              LatheLlvmOutput* out) {
   return lathe::jit::guarded(out, [&] { return lathe::jit::compile(program, size, options, out); });
 }
 
-LATHE_PLUGIN_EXPORT int lathe_llvm_disassemble_v1(const uint8_t* code, size_t size,
-                                                  LatheLlvmOutput* out) {
+LATHE_PLUGIN_EXPORT int lathe_llvm_disassemble_v1(const uint8_t* code, size_t size, LatheLlvmOutput* out) {
   return lathe::jit::guarded(out, [&]() -> lathe::ir::Status {
     LATHE_ASSIGN(const std::string text, lathe::jit::disassemble_x86(code, size));
     return lathe::jit::hand_out(text.data(), text.size(), out);

@@ -28,8 +28,7 @@ enum LatheLlvmResult { kLatheLlvmOk = 0, kLatheLlvmUnsupported = 1, kLatheLlvmFa
 
 // options: "image" (text and constants, linked), "object" (ELF, as LLVM made it) or "ir" (LLVM IR
 // as text).
-typedef int (*LatheLlvmCompileV1)(const uint8_t* program, size_t size, const char* options,
-                                  LatheLlvmOutput* out);
+typedef int (*LatheLlvmCompileV1)(const uint8_t* program, size_t size, const char* options, LatheLlvmOutput* out);
 // code: text only. Text out, one instruction a line with its offset; bytes that are no instruction
 // are an error.
 typedef int (*LatheLlvmDisassembleV1)(const uint8_t* code, size_t size, LatheLlvmOutput* out);

@@ -1,5 +1,5 @@
-// The only door to xbyak: a code buffer of fixed size and the constants behind the code. xbyak runs without exceptions here (an
-// encoding it refuses is remembered and reported by finish()); nothing of it leaves this folder.
+// The only door to xbyak: a code buffer of fixed size and the constants behind the code. xbyak runs without exceptions
+// here (an encoding it refuses is remembered and reported by finish()); nothing of it leaves this folder.
 #pragma once
 #define XBYAK_NO_EXCEPTION
 #include <xbyak/xbyak.h>
@@ -14,8 +14,8 @@ namespace lathe::jit::x64 {
 
 using Xbyak::Address;
 using Xbyak::Label;
-using Xbyak::Opmask;
 using Xbyak::Operand;
+using Xbyak::Opmask;
 using Xbyak::Reg32;
 using Xbyak::Reg64;
 using Xbyak::RegExp;

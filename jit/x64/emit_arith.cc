@@ -1,5 +1,5 @@
-// Arithmetic: one machine instruction per operation wherever the encodings allow. AVX2 in VEX encodings, AVX-512 in whichever
-// xbyak picks; what differs by more than the encoding (masks, integer logic, rounding) asks Shape::evex.
+// Arithmetic: one machine instruction per operation wherever the encodings allow. AVX2 in VEX encodings, AVX-512 in
+// whichever xbyak picks; what differs by more than the encoding (masks, integer logic, rounding) asks Shape::evex.
 #include "jit/x64/emitter.h"
 
 namespace lathe::jit::x64 {
@@ -11,10 +11,18 @@ constexpr int kRoundNearest = 0x08, kRoundDown = 0x09;  // no precision exceptio
 
 bool commutes(LeafOp op) {
   switch (op) {
-    case LeafOp::k_add: case LeafOp::k_mul: case LeafOp::k_bit_and: case LeafOp::k_bit_or: case LeafOp::k_bit_xor:
-    case LeafOp::k_iadd: case LeafOp::k_cmp_eq: case LeafOp::k_cmp_ne: case LeafOp::k_cmp_unord:
+    case LeafOp::k_add:
+    case LeafOp::k_mul:
+    case LeafOp::k_bit_and:
+    case LeafOp::k_bit_or:
+    case LeafOp::k_bit_xor:
+    case LeafOp::k_iadd:
+    case LeafOp::k_cmp_eq:
+    case LeafOp::k_cmp_ne:
+    case LeafOp::k_cmp_unord:
       return true;
-    default: return false;
+    default:
+      return false;
   }
 }
 
@@ -31,7 +39,8 @@ Emitter::Sources Emitter::sources(const Item& item) {
   const LeafOpKind kind = leaf_op_kind(inst.op);
   Sources s;
   int temps = 0;
-  // A constant may be built in the destination where no source lives there, nor the mask: without mask registers it is a vector too.
+  // A constant may be built in the destination where no source lives there, nor the mask: without mask registers it is
+  // a vector too.
   bool dst_free = kind != LeafOpKind::kMask && kind != LeafOpKind::kStore;
   if (dst_free && !shape_.evex && inst.mask >= 0) dst_free = mask_vec(inst.mask).getIdx() != vec(inst.dst).getIdx();
   for (int i = 0; i < count && dst_free; ++i) {
@@ -63,12 +72,19 @@ Emitter::Sources Emitter::sources(const Item& item) {
 
 void Emitter::instruction(const Item& item) {
   const Inst& inst = item.node->inst;
-  if (shape_.evex && inst.op != LeafOp::k_prefetch) use(shape_.lanes == 16 ? kCpu_avx512f : kCpu_avx512f | kCpu_avx512vl);
+  if (shape_.evex && inst.op != LeafOp::k_prefetch)
+    use(shape_.lanes == 16 ? kCpu_avx512f : kCpu_avx512f | kCpu_avx512vl);
   const Sources s = sources(item);
   switch (leaf_op_kind(inst.op)) {
-    case LeafOpKind::kLoad: load(inst); return;
-    case LeafOpKind::kStore: store(inst, s); return;
-    case LeafOpKind::kHint: as_.prefetcht0(as_.ptr[address(inst.mem)]); return;
+    case LeafOpKind::kLoad:
+      load(inst);
+      return;
+    case LeafOpKind::kStore:
+      store(inst, s);
+      return;
+    case LeafOpKind::kHint:
+      as_.prefetcht0(as_.ptr[address(inst.mem)]);
+      return;
     case LeafOpKind::kConst:
       if (inst.op == LeafOp::k_extent_f32) {
         extent_f32(inst);
@@ -83,14 +99,26 @@ void Emitter::instruction(const Item& item) {
         compare(inst, s);
       }
       return;
-    default: break;
+    default:
+      break;
   }
   switch (inst.op) {
-    case LeafOp::k_fma: fused(inst, s, false); break;
-    case LeafOp::k_fnma: fused(inst, s, true); break;
-    case LeafOp::k_blend: blend(inst, s); break;
-    case LeafOp::k_shuffle128: shuffle128(inst, s); break;
-    case LeafOp::k_reduce_add: case LeafOp::k_reduce_max: case LeafOp::k_reduce_min: case LeafOp::k_reduce_mul:
+    case LeafOp::k_fma:
+      fused(inst, s, false);
+      break;
+    case LeafOp::k_fnma:
+      fused(inst, s, true);
+      break;
+    case LeafOp::k_blend:
+      blend(inst, s);
+      break;
+    case LeafOp::k_shuffle128:
+      shuffle128(inst, s);
+      break;
+    case LeafOp::k_reduce_add:
+    case LeafOp::k_reduce_max:
+    case LeafOp::k_reduce_min:
+    case LeafOp::k_reduce_mul:
       reduce(item, s);
       break;
     default:
@@ -114,24 +142,61 @@ void Emitter::vector_op(const Inst& inst, const Sources& s) {
   const bool evex = shape_.evex;
   use(kCpu_avx);
   switch (inst.op) {
-    case LeafOp::k_add: as_.vaddps(d, x, y); break;
-    case LeafOp::k_sub: as_.vsubps(d, x, y); break;
-    case LeafOp::k_mul: as_.vmulps(d, x, y); break;
-    case LeafOp::k_div: as_.vdivps(d, x, y); break;
-    case LeafOp::k_min: as_.vminps(d, x, y); break;
-    case LeafOp::k_max: as_.vmaxps(d, x, y); break;
-    case LeafOp::k_scalef: as_.vscalefps(d, x, y); break;
-    case LeafOp::k_bit_and: evex ? as_.vpandd(d, x, y) : as_.vandps(d, x, y); break;
-    case LeafOp::k_bit_or: evex ? as_.vpord(d, x, y) : as_.vorps(d, x, y); break;
-    case LeafOp::k_bit_xor: evex ? as_.vpxord(d, x, y) : as_.vxorps(d, x, y); break;
-    case LeafOp::k_bit_andnot: evex ? as_.vpandnd(d, x, y) : as_.vandnps(d, x, y); break;
-    case LeafOp::k_iadd: use(kCpu_avx2); as_.vpaddd(d, x, y); break;
-    case LeafOp::k_isub: use(kCpu_avx2); as_.vpsubd(d, x, y); break;
-    case LeafOp::k_unpack_lo32: as_.vunpcklps(d, x, y); break;
-    case LeafOp::k_unpack_hi32: as_.vunpckhps(d, x, y); break;
-    case LeafOp::k_unpack_lo64: as_.vunpcklpd(d, x, y); break;
-    case LeafOp::k_unpack_hi64: as_.vunpckhpd(d, x, y); break;
-    default: break;
+    case LeafOp::k_add:
+      as_.vaddps(d, x, y);
+      break;
+    case LeafOp::k_sub:
+      as_.vsubps(d, x, y);
+      break;
+    case LeafOp::k_mul:
+      as_.vmulps(d, x, y);
+      break;
+    case LeafOp::k_div:
+      as_.vdivps(d, x, y);
+      break;
+    case LeafOp::k_min:
+      as_.vminps(d, x, y);
+      break;
+    case LeafOp::k_max:
+      as_.vmaxps(d, x, y);
+      break;
+    case LeafOp::k_scalef:
+      as_.vscalefps(d, x, y);
+      break;
+    case LeafOp::k_bit_and:
+      evex ? as_.vpandd(d, x, y) : as_.vandps(d, x, y);
+      break;
+    case LeafOp::k_bit_or:
+      evex ? as_.vpord(d, x, y) : as_.vorps(d, x, y);
+      break;
+    case LeafOp::k_bit_xor:
+      evex ? as_.vpxord(d, x, y) : as_.vxorps(d, x, y);
+      break;
+    case LeafOp::k_bit_andnot:
+      evex ? as_.vpandnd(d, x, y) : as_.vandnps(d, x, y);
+      break;
+    case LeafOp::k_iadd:
+      use(kCpu_avx2);
+      as_.vpaddd(d, x, y);
+      break;
+    case LeafOp::k_isub:
+      use(kCpu_avx2);
+      as_.vpsubd(d, x, y);
+      break;
+    case LeafOp::k_unpack_lo32:
+      as_.vunpcklps(d, x, y);
+      break;
+    case LeafOp::k_unpack_hi32:
+      as_.vunpckhps(d, x, y);
+      break;
+    case LeafOp::k_unpack_lo64:
+      as_.vunpcklpd(d, x, y);
+      break;
+    case LeafOp::k_unpack_hi64:
+      as_.vunpckhpd(d, x, y);
+      break;
+    default:
+      break;
   }
 }
 
@@ -140,9 +205,15 @@ void Emitter::fused(const Inst& inst, const Sources& s, bool negated) {
   use(kCpu_fma);
   const Xmm d = vec(inst.dst);
   const auto is_dst = [&](int i) { return i != s.memory && s.reg[i].getIdx() == d.getIdx(); };
-  const auto f132 = [&](const Xmm& x, const Operand& y) { negated ? as_.vfnmadd132ps(d, x, y) : as_.vfmadd132ps(d, x, y); };
-  const auto f213 = [&](const Xmm& x, const Operand& y) { negated ? as_.vfnmadd213ps(d, x, y) : as_.vfmadd213ps(d, x, y); };
-  const auto f231 = [&](const Xmm& x, const Operand& y) { negated ? as_.vfnmadd231ps(d, x, y) : as_.vfmadd231ps(d, x, y); };
+  const auto f132 = [&](const Xmm& x, const Operand& y) {
+    negated ? as_.vfnmadd132ps(d, x, y) : as_.vfmadd132ps(d, x, y);
+  };
+  const auto f213 = [&](const Xmm& x, const Operand& y) {
+    negated ? as_.vfnmadd213ps(d, x, y) : as_.vfmadd213ps(d, x, y);
+  };
+  const auto f231 = [&](const Xmm& x, const Operand& y) {
+    negated ? as_.vfnmadd231ps(d, x, y) : as_.vfmadd231ps(d, x, y);
+  };
   if (s.memory == 2) {
     const int kept = is_dst(1) ? 1 : 0;
     move_to(d, s.reg[kept]);
@@ -171,11 +242,20 @@ void Emitter::compare(const Inst& inst, const Sources& s) {
   int predicate = kEq;
   const bool swap = s.memory == 0;
   switch (inst.op) {
-    case LeafOp::k_cmp_lt: predicate = swap ? kGt : kLt; break;
-    case LeafOp::k_cmp_le: predicate = swap ? kGe : kLe; break;
-    case LeafOp::k_cmp_ne: predicate = kNe; break;
-    case LeafOp::k_cmp_unord: predicate = kUnord; break;
-    default: break;
+    case LeafOp::k_cmp_lt:
+      predicate = swap ? kGt : kLt;
+      break;
+    case LeafOp::k_cmp_le:
+      predicate = swap ? kGe : kLe;
+      break;
+    case LeafOp::k_cmp_ne:
+      predicate = kNe;
+      break;
+    case LeafOp::k_cmp_unord:
+      predicate = kUnord;
+      break;
+    default:
+      break;
   }
   const Xmm& x = swap ? s.reg[1] : s.reg[0];
   const Operand& y = s.operand(swap ? 0 : 1, memory_);
@@ -203,16 +283,38 @@ void Emitter::unary(const Inst& inst, const Sources& s) {
   const int imm = static_cast<int>(inst.imm);
   use(kCpu_avx);
   switch (inst.op) {
-    case LeafOp::k_move: move_to(d, x); break;
-    case LeafOp::k_sqrt: as_.vsqrtps(d, x); break;
-    case LeafOp::k_round: shape_.evex ? as_.vrndscaleps(d, x, kRoundNearest) : as_.vroundps(d, x, kRoundNearest); break;
-    case LeafOp::k_floor: shape_.evex ? as_.vrndscaleps(d, x, kRoundDown) : as_.vroundps(d, x, kRoundDown); break;
-    case LeafOp::k_cvt_f32_i32: as_.vcvtps2dq(d, x); break;
-    case LeafOp::k_cvt_i32_f32: as_.vcvtdq2ps(d, x); break;
-    case LeafOp::k_shift_left: use(kCpu_avx2); as_.vpslld(d, s.reg[0], imm); break;
-    case LeafOp::k_shift_right: use(kCpu_avx2); as_.vpsrld(d, s.reg[0], imm); break;
-    case LeafOp::k_shift_right_arith: use(kCpu_avx2); as_.vpsrad(d, s.reg[0], imm); break;
-    default: break;
+    case LeafOp::k_move:
+      move_to(d, x);
+      break;
+    case LeafOp::k_sqrt:
+      as_.vsqrtps(d, x);
+      break;
+    case LeafOp::k_round:
+      shape_.evex ? as_.vrndscaleps(d, x, kRoundNearest) : as_.vroundps(d, x, kRoundNearest);
+      break;
+    case LeafOp::k_floor:
+      shape_.evex ? as_.vrndscaleps(d, x, kRoundDown) : as_.vroundps(d, x, kRoundDown);
+      break;
+    case LeafOp::k_cvt_f32_i32:
+      as_.vcvtps2dq(d, x);
+      break;
+    case LeafOp::k_cvt_i32_f32:
+      as_.vcvtdq2ps(d, x);
+      break;
+    case LeafOp::k_shift_left:
+      use(kCpu_avx2);
+      as_.vpslld(d, s.reg[0], imm);
+      break;
+    case LeafOp::k_shift_right:
+      use(kCpu_avx2);
+      as_.vpsrld(d, s.reg[0], imm);
+      break;
+    case LeafOp::k_shift_right_arith:
+      use(kCpu_avx2);
+      as_.vpsrad(d, s.reg[0], imm);
+      break;
+    default:
+      break;
   }
 }
 

@@ -1,5 +1,5 @@
-// Entry and exit, loops, branches, segments, pointers and extents: the part of a leaf in general registers. rdi holds LeafArgs
-// throughout; rax and rdx are scratch.
+// Entry and exit, loops, branches, segments, pointers and extents: the part of a leaf in general registers. rdi holds
+// LeafArgs throughout; rax and rdx are scratch.
 #include <cstddef>
 
 #include "jit/x64/emitter.h"
@@ -20,7 +20,12 @@ int stream_offset(int stream) {
 }  // namespace
 
 Emitter::Emitter(Assembler& assembler, const LeafProgram& program, const Shape& shape, const Allocation& allocation)
-    : as_(assembler), p_(program), shape_(shape), a_(allocation), labels_(2 * allocation.regions.size()), mask_lanes_(static_cast<size_t>(program.num_masks), kUnsetLanes) {
+    : as_(assembler),
+      p_(program),
+      shape_(shape),
+      a_(allocation),
+      labels_(2 * allocation.regions.size()),
+      mask_lanes_(static_cast<size_t>(program.num_masks), kUnsetLanes) {
   find_constant_masks(program.body);
 }
 
@@ -28,15 +33,22 @@ ir::Status Emitter::run() {
   if (a_.num_slots > kMaxSlots) return ir::unsupported("{} pointers and variables on the stack", a_.num_slots);
   prologue();
   for (int pos = 0; pos < static_cast<int>(a_.items.size()); ++pos) {
-    while (next_preload_ < a_.preloads.size() && a_.preloads[next_preload_].pos == pos) preload(a_.preloads[next_preload_++]);
+    while (next_preload_ < a_.preloads.size() && a_.preloads[next_preload_].pos == pos)
+      preload(a_.preloads[next_preload_++]);
     const Item& item = a_.items[pos];
     switch (item.kind) {
       case Item::Kind::inst:
         if (!item.skip) instruction(item);
         break;
-      case Item::Kind::begin: begin(item); break;
-      case Item::Kind::end: end(item); break;
-      case Item::Kind::set_ptr: set_pointer(*item.node); break;
+      case Item::Kind::begin:
+        begin(item);
+        break;
+      case Item::Kind::end:
+        end(item);
+        break;
+      case Item::Kind::set_ptr:
+        set_pointer(*item.node);
+        break;
       case Item::Kind::set_var: {
         const int id = a_.var_id(item.node->var);
         const Reg64 reg = general_target(id, as_.rax);
@@ -106,8 +118,12 @@ void Emitter::store_general(int id, const Reg64& from) {
 
 void Emitter::preload(const Preload& p) {
   switch (p.kind) {
-    case Preload::Kind::constant: constant(vec(p.index), a_.items[a_.info[p.index].def_pos].node->inst.imm); break;
-    case Preload::Kind::stride: as_.mov(Reg64(a_.general[a_.stride_id(p.index)]), stride_in_args(p.index)); break;
+    case Preload::Kind::constant:
+      constant(vec(p.index), a_.items[a_.info[p.index].def_pos].node->inst.imm);
+      break;
+    case Preload::Kind::stride:
+      as_.mov(Reg64(a_.general[a_.stride_id(p.index)]), stride_in_args(p.index));
+      break;
     case Preload::Kind::pointer: {
       const PtrInit& init = p_.ptrs[p.index];
       const Reg64 reg = general_target(p.index, as_.rax);
@@ -130,7 +146,8 @@ void Emitter::add_immediate(const Reg64& to, int64_t value) {
   }
 }
 
-// to += bytes + sum of mult * stride; clobbers rdx. Strides that are preloaded here come straight from LeafArgs as well.
+// to += bytes + sum of mult * stride; clobbers rdx. Strides that are preloaded here come straight from LeafArgs as
+// well.
 void Emitter::add_terms(const Reg64& to, const std::vector<PtrTerm>& terms, int64_t bytes) {
   for (const PtrTerm& term : terms) {
     const Address stride = stride_in_args(term.stride);
@@ -216,7 +233,9 @@ void Emitter::compare_extent(const Reg64& value, const Extent& extent) {
 }
 
 // rax, or the variable itself, holding var + add - extent.add (extent.add stays where the extent is a constant).
-static int64_t offset_of(const Extent& extent, int64_t add) { return add - (extent.arg == Extent::kConst ? 0 : extent.add); }
+static int64_t offset_of(const Extent& extent, int64_t add) {
+  return add - (extent.arg == Extent::kConst ? 0 : extent.add);
+}
 
 void Emitter::begin(const Item& item) {
   const Node& node = *item.node;

@@ -1,15 +1,24 @@
-// Reductions over the lanes of one register, by the tree of leaf_ops.def: the upper half is combined into the lower one, until
-// one lane is left, which is then repeated. The lower half is the first operand everywhere: min and max depend on it.
+// Reductions over the lanes of one register, by the tree of leaf_ops.def: the upper half is combined into the lower
+// one, until one lane is left, which is then repeated. The lower half is the first operand everywhere: min and max
+// depend on it.
 #include "jit/x64/emitter.h"
 
 namespace lathe::jit::x64 {
 
 void Emitter::combine(LeafOp op, const Xmm& to, const Xmm& x, const Xmm& y) {
   switch (op) {
-    case LeafOp::k_reduce_add: as_.vaddps(to, x, y); break;
-    case LeafOp::k_reduce_mul: as_.vmulps(to, x, y); break;
-    case LeafOp::k_reduce_max: as_.vmaxps(to, x, y); break;
-    default: as_.vminps(to, x, y); break;
+    case LeafOp::k_reduce_add:
+      as_.vaddps(to, x, y);
+      break;
+    case LeafOp::k_reduce_mul:
+      as_.vmulps(to, x, y);
+      break;
+    case LeafOp::k_reduce_max:
+      as_.vmaxps(to, x, y);
+      break;
+    default:
+      as_.vminps(to, x, y);
+      break;
   }
 }
 

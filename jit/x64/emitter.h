@@ -1,4 +1,5 @@
-// One leaf program to instructions, over an Allocation: what the emit_*.cc files share. One object per image; not thread-safe.
+// One leaf program to instructions, over an Allocation: what the emit_*.cc files share. One object per image; not
+// thread-safe.
 #pragma once
 #include <optional>
 
@@ -39,7 +40,7 @@ class Emitter {
   void step_pointer(const PtrStep& step);
   void add_terms(const Reg64& to, const std::vector<PtrTerm>& terms, int64_t bytes);
   void add_immediate(const Reg64& to, int64_t value);
-  Reg64 general(int id, const Reg64& scratch);    // a register that holds the value
+  Reg64 general(int id, const Reg64& scratch);         // a register that holds the value
   Reg64 general_target(int id, const Reg64& scratch);  // a register to compute it in; then store_general
   void store_general(int id, const Reg64& from);
   Address stack_slot(int id);

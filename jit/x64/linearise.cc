@@ -1,9 +1,9 @@
 // See linearise.h.
 //
 // An interval runs from the first to the last place that touches the value. Where those lie in different bodies, it is
-// stretched over the whole of each body that touches it, inside the innermost body that holds every touch: a value that is not
-// local to a loop keeps its register for all of that loop. verify_program() has checked that values are defined before use on
-// every path, so one local to a loop body is never carried around it.
+// stretched over the whole of each body that touches it, inside the innermost body that holds every touch: a value that
+// is not local to a loop keeps its register for all of that loop. verify_program() has checked that values are defined
+// before use on every path, so one local to a loop body is never carried around it.
 #include "jit/x64/linearise.h"
 
 #include <algorithm>
@@ -14,18 +14,43 @@ namespace {
 // Which sources an operation can take from memory, as bits. Commutative ones swap, comparisons mirror.
 unsigned memory_sources(LeafOp op) {
   switch (op) {
-    case LeafOp::k_add: case LeafOp::k_mul: case LeafOp::k_bit_and: case LeafOp::k_bit_or: case LeafOp::k_bit_xor:
-    case LeafOp::k_iadd: case LeafOp::k_cmp_lt: case LeafOp::k_cmp_le: case LeafOp::k_cmp_eq: case LeafOp::k_cmp_ne:
+    case LeafOp::k_add:
+    case LeafOp::k_mul:
+    case LeafOp::k_bit_and:
+    case LeafOp::k_bit_or:
+    case LeafOp::k_bit_xor:
+    case LeafOp::k_iadd:
+    case LeafOp::k_cmp_lt:
+    case LeafOp::k_cmp_le:
+    case LeafOp::k_cmp_eq:
+    case LeafOp::k_cmp_ne:
     case LeafOp::k_cmp_unord:
       return 3;
-    case LeafOp::k_sub: case LeafOp::k_div: case LeafOp::k_min: case LeafOp::k_max: case LeafOp::k_scalef:
-    case LeafOp::k_bit_andnot: case LeafOp::k_isub: case LeafOp::k_unpack_lo32: case LeafOp::k_unpack_hi32:
-    case LeafOp::k_unpack_lo64: case LeafOp::k_unpack_hi64: case LeafOp::k_shuffle128: case LeafOp::k_blend:
+    case LeafOp::k_sub:
+    case LeafOp::k_div:
+    case LeafOp::k_min:
+    case LeafOp::k_max:
+    case LeafOp::k_scalef:
+    case LeafOp::k_bit_andnot:
+    case LeafOp::k_isub:
+    case LeafOp::k_unpack_lo32:
+    case LeafOp::k_unpack_hi32:
+    case LeafOp::k_unpack_lo64:
+    case LeafOp::k_unpack_hi64:
+    case LeafOp::k_shuffle128:
+    case LeafOp::k_blend:
       return 2;
-    case LeafOp::k_fma: case LeafOp::k_fnma: return 7;
-    case LeafOp::k_sqrt: case LeafOp::k_round: case LeafOp::k_floor: case LeafOp::k_cvt_f32_i32: case LeafOp::k_cvt_i32_f32:
+    case LeafOp::k_fma:
+    case LeafOp::k_fnma:
+      return 7;
+    case LeafOp::k_sqrt:
+    case LeafOp::k_round:
+    case LeafOp::k_floor:
+    case LeafOp::k_cvt_f32_i32:
+    case LeafOp::k_cvt_i32_f32:
       return 1;
-    default: return 0;
+    default:
+      return 0;
   }
 }
 
@@ -36,7 +61,8 @@ bool takes_broadcast(LeafOp op, const Shape& shape) {
 }
 
 bool is_reduce(LeafOp op) {
-  return op == LeafOp::k_reduce_add || op == LeafOp::k_reduce_max || op == LeafOp::k_reduce_min || op == LeafOp::k_reduce_mul;
+  return op == LeafOp::k_reduce_add || op == LeafOp::k_reduce_max || op == LeafOp::k_reduce_min ||
+         op == LeafOp::k_reduce_mul;
 }
 
 // First and last touch of a value, and the innermost region holding all of them.
@@ -49,8 +75,16 @@ struct Touch {
 class Analyser {
  public:
   Analyser(const LeafProgram& program, const Shape& shape, bool reread, Allocation& out)
-      : p_(program), shape_(shape), reread_(reread), a_(out), rereads_(program.memory()), vectors_(program.memory()),
-        consts_(program.memory()), masks_(program.memory()), general_(program.memory()), temps_(program.memory()) {}
+      : p_(program),
+        shape_(shape),
+        reread_(reread),
+        a_(out),
+        rereads_(program.memory()),
+        vectors_(program.memory()),
+        consts_(program.memory()),
+        masks_(program.memory()),
+        general_(program.memory()),
+        temps_(program.memory()) {}
 
   ir::Result<Analysis> run() {
     a_.num_ptrs = static_cast<int>(p_.ptrs.size());
@@ -84,8 +118,12 @@ class Analyser {
           LATHE_RETURN_IF_ERROR(count(node.inst));
           a_.items.push_back(item);
           break;
-        case Node::Kind::loop: case Node::Kind::if_less: case Node::Kind::if_any: case Node::Kind::segments: {
-          if (node.kind == Node::Kind::if_any && (node.mask < 0 || node.mask >= p_.num_masks)) return ir::invalid("leaf program: mask {}", node.mask);
+        case Node::Kind::loop:
+        case Node::Kind::if_less:
+        case Node::Kind::if_any:
+        case Node::Kind::segments: {
+          if (node.kind == Node::Kind::if_any && (node.mask < 0 || node.mask >= p_.num_masks))
+            return ir::invalid("leaf program: mask {}", node.mask);
           const int inner = static_cast<int>(a_.regions.size());
           // What is seldom run weighs as what runs once.
           const int outer = a_.regions[region].depth;
@@ -101,7 +139,9 @@ class Analyser {
           a_.items.push_back(item);
           break;
         }
-        case Node::Kind::set_ptr: case Node::Kind::set_var: case Node::Kind::add_stream:
+        case Node::Kind::set_ptr:
+        case Node::Kind::set_var:
+        case Node::Kind::add_stream:
           item.kind = node.kind == Node::Kind::set_ptr   ? Item::Kind::set_ptr
                       : node.kind == Node::Kind::set_var ? Item::Kind::set_var
                                                          : Item::Kind::add_stream;
@@ -123,7 +163,8 @@ class Analyser {
     const LeafOpKind kind = leaf_op_kind(inst.op);
     if (kind == LeafOpKind::kStore || kind == LeafOpKind::kHint) return {};
     const bool to_mask = kind == LeafOpKind::kMask;
-    if (bad(inst.dst, to_mask ? p_.num_masks : p_.num_vregs)) return ir::invalid("leaf program: destination {}", inst.dst);
+    if (bad(inst.dst, to_mask ? p_.num_masks : p_.num_vregs))
+      return ir::invalid("leaf program: destination {}", inst.dst);
     if (to_mask) return {};
     VectorInfo& info = a_.info[inst.dst];
     ++info.defs;

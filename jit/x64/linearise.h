@@ -1,5 +1,5 @@
-// First half of register allocation: a leaf program as a list of items with regions, the choice of memory operands, and the
-// live interval of every value. Chooses no registers.
+// First half of register allocation: a leaf program as a list of items with regions, the choice of memory operands, and
+// the live interval of every value. Chooses no registers.
 #pragma once
 #include <climits>
 #include <vector>
@@ -20,14 +20,14 @@ struct Analysis {
   explicit Analysis(std::pmr::memory_resource* memory)
       : vectors(memory), constants(memory), masks(memory), general(memory) {}
 
-  Intervals vectors;   // like Allocation::vector; start < 0: needs no register
-  Intervals constants; // per virtual register: where a register would help it; start < 0: nowhere
-  Intervals masks;     // AVX-512
-  Intervals general;   // like Allocation::general, in whole items doubled
+  Intervals vectors;    // like Allocation::vector; start < 0: needs no register
+  Intervals constants;  // per virtual register: where a register would help it; start < 0: nowhere
+  Intervals masks;      // AVX-512
+  Intervals general;    // like Allocation::general, in whole items doubled
 };
 
-// Fills items, regions and info of `out`. reread: loads with several uses are read again at each use instead of sitting in a
-// register, where they can be.
+// Fills items, regions and info of `out`. reread: loads with several uses are read again at each use instead of sitting
+// in a register, where they can be.
 ir::Result<Analysis> analyse(const LeafProgram& program, const Shape& shape, bool reread, Allocation& out);
 
 }  // namespace lathe::jit::x64

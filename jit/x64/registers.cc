@@ -10,13 +10,15 @@ namespace {
 
 using Numbers = std::pmr::vector<int>;
 
-// Linear scan over the half positions: intervals sorted into buckets by start and end, so that each step touches only what
-// begins or ends there. Prefers the register of a source that dies where the value begins.
+// Linear scan over the half positions: intervals sorted into buckets by start and end, so that each step touches only
+// what begins or ends there. Prefers the register of a source that dies where the value begins.
 class Scan {
  public:
   Scan(const Intervals& intervals, int end, int registers)
-      : intervals_(intervals), starts_(static_cast<size_t>(end + 2), -1, intervals.get_allocator()),
-        next_(intervals.size(), -1, intervals.get_allocator()), free_at_(starts_.size(), intervals.get_allocator()) {
+      : intervals_(intervals),
+        starts_(static_cast<size_t>(end + 2), -1, intervals.get_allocator()),
+        next_(intervals.size(), -1, intervals.get_allocator()),
+        free_at_(starts_.size(), intervals.get_allocator()) {
     for (int v = static_cast<int>(intervals.size()) - 1; v >= 0; --v) {
       if (intervals[v].start < 0) continue;
       next_[v] = starts_[intervals[v].start];
@@ -113,7 +115,8 @@ void place_general(const Intervals& intervals, const LeafProgram& program, Alloc
     if (a.general[id] < 0 && !stride) a.slot[id] = static_cast<int16_t>(a.num_slots++);
     const int pos = intervals[id].start / 2;
     if (id < a.num_ptrs) {
-      if (program.ptrs[id].slot >= 0 || program.ptrs[id].stream >= 0) a.preloads.push_back({pos, Preload::Kind::pointer, id});
+      if (program.ptrs[id].slot >= 0 || program.ptrs[id].stream >= 0)
+        a.preloads.push_back({pos, Preload::Kind::pointer, id});
     } else if (stride && a.general[id] >= 0) {
       a.preloads.push_back({pos, Preload::Kind::stride, id - first_stride});
     }
@@ -125,7 +128,8 @@ ir::Result<Allocation> try_allocate(const LeafProgram& program, const Shape& sha
   LATHE_ASSIGN(const Analysis analysis, analyse(program, shape, reread, a));
   const int end = 2 * static_cast<int>(a.items.size()) + 1;
 
-  // A value that begins where an operation writes may take over the register of a source that ends there; an accumulator first.
+  // A value that begins where an operation writes may take over the register of a source that ends there; an
+  // accumulator first.
   const auto dying_source = [&](int v, int t) {
     if (!(t & 1) || v >= program.num_vregs) return -1;
     const Item& item = a.items[t / 2];
@@ -149,7 +153,8 @@ ir::Result<Allocation> try_allocate(const LeafProgram& program, const Shape& sha
     for (int8_t& k : a.mask) k = static_cast<int8_t>(k + (k >= 0));
   }
   place_general(analysis.general, program, a);
-  std::stable_sort(a.preloads.begin(), a.preloads.end(), [](const Preload& x, const Preload& y) { return x.pos < y.pos; });
+  std::stable_sort(a.preloads.begin(), a.preloads.end(),
+                   [](const Preload& x, const Preload& y) { return x.pos < y.pos; });
   return a;
 }
 

@@ -1,8 +1,8 @@
-// Register allocation for one leaf program. The structured program becomes a list of items; every virtual register gets one
-// live interval over it, stretched over the loops that carry it. Vector and mask registers are coloured by linear scan and never
-// spilled: where they do not suffice, loads are read again at each use; if that fails too, UNSUPPORTED. Constants used from
-// memory get what registers are left, the most used first. General registers go to pointers, index variables and strides by use
-// count; what gets none lives on the stack or in LeafArgs. Knows nothing of encodings.
+// Register allocation for one leaf program. The structured program becomes a list of items; every virtual register gets
+// one live interval over it, stretched over the loops that carry it. Vector and mask registers are coloured by linear
+// scan and never spilled: where they do not suffice, loads are read again at each use; if that fails too, UNSUPPORTED.
+// Constants used from memory get what registers are left, the most used first. General registers go to pointers, index
+// variables and strides by use count; what gets none lives on the stack or in LeafArgs. Knows nothing of encodings.
 #pragma once
 #include <cstdint>
 #include <memory_resource>
@@ -17,11 +17,11 @@ namespace lathe::jit::x64 {
 struct Item {
   enum class Kind : uint8_t { inst, begin, end, set_ptr, set_var, add_stream };
   Kind kind = Kind::inst;
-  bool skip = false;        // a load folded into its only use, or a constant that lives in the pool
-  int8_t memory_src = -1;   // inst: the source that may come from memory (a folded load, or a constant without register)
+  bool skip = false;       // a load folded into its only use, or a constant that lives in the pool
+  int8_t memory_src = -1;  // inst: the source that may come from memory (a folded load, or a constant without register)
   int8_t num_temps = 0;
-  int region = 0;           // innermost region around it; begin and end: the one they delimit
-  int temp = -1;            // first of its scratch vector registers, as an index into Allocation::vector
+  int region = 0;  // innermost region around it; begin and end: the one they delimit
+  int temp = -1;   // first of its scratch vector registers, as an index into Allocation::vector
   const Node* node = nullptr;
 };
 
@@ -30,7 +30,8 @@ struct Region {
   int parent = -1, depth = 0, begin = 0, end = 0;
 };
 
-// What to load before position `pos`: values that sit in registers for a while but are defined outside the program's body.
+// What to load before position `pos`: values that sit in registers for a while but are defined outside the program's
+// body.
 struct Preload {
   enum class Kind : uint8_t { pointer, stride, constant };
   int pos = 0;
@@ -40,26 +41,32 @@ struct Preload {
 
 struct VectorInfo {
   int defs = 0, uses = 0;
-  int def_pos = -1;         // of the last definition
-  bool constant = false;    // its only definition is a constant instruction
-  bool folded = false;      // its only definition is a load that moved into its only use
+  int def_pos = -1;       // of the last definition
+  bool constant = false;  // its only definition is a constant instruction
+  bool folded = false;    // its only definition is a load that moved into its only use
 };
 
 struct Allocation {
   explicit Allocation(std::pmr::memory_resource* memory)
-      : items(memory), regions(memory), info(memory), vector(memory), mask(memory), general(memory), slot(memory),
+      : items(memory),
+        regions(memory),
+        info(memory),
+        vector(memory),
+        mask(memory),
+        general(memory),
+        slot(memory),
         preloads(memory) {}
 
   std::pmr::vector<Item> items;
   std::pmr::vector<Region> regions;
-  std::pmr::vector<VectorInfo> info;  // per virtual vector register (and AVX2 mask, after them)
-  std::pmr::vector<int8_t> vector;    // physical register per virtual one, then AVX2 masks, then temps; -1: none
-  std::pmr::vector<int8_t> mask;      // AVX-512: k register per mask
-  std::pmr::vector<int8_t> general;   // per general value: register number or -1
-  std::pmr::vector<int16_t> slot;     // per general value: stack slot or -1
-  std::pmr::vector<Preload> preloads; // by position
+  std::pmr::vector<VectorInfo> info;   // per virtual vector register (and AVX2 mask, after them)
+  std::pmr::vector<int8_t> vector;     // physical register per virtual one, then AVX2 masks, then temps; -1: none
+  std::pmr::vector<int8_t> mask;       // AVX-512: k register per mask
+  std::pmr::vector<int8_t> general;    // per general value: register number or -1
+  std::pmr::vector<int16_t> slot;      // per general value: stack slot or -1
+  std::pmr::vector<Preload> preloads;  // by position
   int num_slots = 0;
-  uint32_t callee_saved = 0;        // mask of general registers to save
+  uint32_t callee_saved = 0;  // mask of general registers to save
   int num_vectors_used = 0;
 
   // Numbering of the general values.
@@ -75,11 +82,11 @@ struct Allocation {
 struct Shape {
   bool evex = false;  // AVX-512 encodings and mask registers
   int lanes = 8;
-  int vectors = 16;   // physical registers to use
+  int vectors = 16;  // physical registers to use
 };
 
-// UNSUPPORTED: not enough vector or mask registers. INVALID: a register number out of range. The program must outlive it,
-// and lends its memory.
+// UNSUPPORTED: not enough vector or mask registers. INVALID: a register number out of range. The program must outlive
+// it, and lends its memory.
 ir::Result<Allocation> allocate(const LeafProgram& program, const Shape& shape);
 
 // Reserved: rsp, rdi (LeafArgs), rax and rdx (scratch).

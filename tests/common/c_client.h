@@ -34,9 +34,12 @@ inline Owned<lathe_context> make_context(const char* isa = nullptr, int threads 
 }
 
 inline lathe_dim fixed(int64_t size) { return {size, size, 1, nullptr, nullptr, 0}; }
-inline lathe_dim range(const char* symbol, int64_t min, int64_t max, int64_t multiple = 1) { return {min, max, multiple, symbol, nullptr, 0}; }
+inline lathe_dim range(const char* symbol, int64_t min, int64_t max, int64_t multiple = 1) {
+  return {min, max, multiple, symbol, nullptr, 0};
+}
 
-inline lathe_tensor_desc desc(const char* name, const std::vector<lathe_dim>& dims, uint32_t flags = 0, uint32_t dtype = LATHE_F32) {
+inline lathe_tensor_desc desc(const char* name, const std::vector<lathe_dim>& dims, uint32_t flags = 0,
+                              uint32_t dtype = LATHE_F32) {
   lathe_tensor_desc d = LATHE_TENSOR_DESC_INIT;
   d.name = name;
   d.dtype = dtype;

@@ -12,7 +12,8 @@ struct EvaluateResult {
   int measurements = 0;  // candidates timed
 };
 
-inline ir::Result<EvaluateResult> evaluate_all(Evaluation& evaluation, const std::vector<CandidateSpec>& candidates, bool cold) {
+inline ir::Result<EvaluateResult> evaluate_all(Evaluation& evaluation, const std::vector<CandidateSpec>& candidates,
+                                               bool cold) {
   EvaluateResult out;
   LATHE_ASSIGN(out.candidates, evaluation.screen(candidates));
   for (const CandidateResult& c : out.candidates) out.measurements += c.outcome == CandidateResult::Outcome::timed;

@@ -13,7 +13,8 @@ namespace lathe::test {
 
 class FakeWorker {
  public:
-  // body: of a /bin/sh script; what it has is the task at descriptor 0, where it answers too, and no environment. $dir is the folder.
+  // body: of a /bin/sh script; what it has is the task at descriptor 0, where it answers too, and no environment. $dir
+  // is the folder.
   explicit FakeWorker(const std::string& body) {
     std::string pattern = (std::filesystem::temp_directory_path() / "lathe-worker-XXXXXX").string();
     dir_ = mkdtemp(pattern.data());
@@ -30,10 +31,14 @@ class FakeWorker {
   std::string dir_;
 };
 
-// One that says when it was asked, and is silent until it is let go; then it ends. So does the one that is started in its place.
+// One that says when it was asked, and is silent until it is let go; then it ends. So does the one that is started in
+// its place.
 class HeldWorker : public FakeWorker {
  public:
-  HeldWorker() : FakeWorker("read task\necho asked > $dir/asked\nread word < $dir/go"), asked_(pipe_at("asked")), go_(pipe_at("go")) {}
+  HeldWorker()
+      : FakeWorker("read task\necho asked > $dir/asked\nread word < $dir/go"),
+        asked_(pipe_at("asked")),
+        go_(pipe_at("go")) {}
   ~HeldWorker() {
     close(asked_);
     close(go_);

@@ -4,7 +4,8 @@
 //   ; set: N = 5
 //   ; expect: a line of what the command prints
 //   kernel ...
-// A mismatch fails with a diff and the command that rewrites the expectations (LATHE_BLESS=1). Each floor registers its commands:
+// A mismatch fails with a diff and the command that rewrites the expectations (LATHE_BLESS=1). Each floor registers its
+// commands:
 //   class MyFiles : public test::FileTestSuite {};
 //   TEST_P(MyFiles, Matches) { check(GetParam(), {{"verify", verify_command}}); }
 //   INSTANTIATE_TEST_SUITE_P(Dir, MyFiles, testing::ValuesIn(test::list_files("tests/ir/file")), test::file_stem);
@@ -27,11 +28,11 @@ namespace lathe::test {
 
 struct FileTest {
   std::string path;
-  std::string command;   // first word after "; test:"
-  std::string argument;  // the rest of that line
+  std::string command;                                        // first word after "; test:"
+  std::string argument;                                       // the rest of that line
   std::vector<std::pair<std::string, std::string>> settings;  // "; set: name = value"
-  std::string expect;    // lines, each with its end
-  std::string text;      // what follows the leading comment lines
+  std::string expect;                                         // lines, each with its end
+  std::string text;                                           // what follows the leading comment lines
 };
 // Prints what the command makes of the file.
 using FileCommand = std::function<std::string(const FileTest&)>;

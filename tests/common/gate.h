@@ -1,5 +1,6 @@
-// Other callers' work, held at a gate while the test's thread goes on beside it: what must not wait for that work returns with the gate shut.
-// No clock decides; a call that does wait is a failure after a minute, when the gate opens by itself.
+// Other callers' work, held at a gate while the test's thread goes on beside it: what must not wait for that work
+// returns with the gate shut. No clock decides; a call that does wait is a failure after a minute, when the gate opens
+// by itself.
 #pragma once
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// Memory with an unmapped page at either end: a tensor placed against one of them, so that a single byte read or written outside
-// faults. Inputs can be made read-only. Canaries fill the rest of the mapped pages. Linux only.
+// Memory with an unmapped page at either end: a tensor placed against one of them, so that a single byte read or
+// written outside faults. Inputs can be made read-only. Canaries fill the rest of the mapped pages. Linux only.
 #pragma once
 #include <sys/mman.h>
 

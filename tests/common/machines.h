@@ -1,5 +1,6 @@
-// Which machine a test means: four described as data (machines.def), and the one that this run takes itself for, named by the environment
-// variable LATHE_TEST_MACHINE. Only tests read it; tests/runtime/machine_test.cc hands it to the library.
+// Which machine a test means: four described as data (machines.def), and the one that this run takes itself for, named
+// by the environment variable LATHE_TEST_MACHINE. Only tests read it; tests/runtime/machine_test.cc hands it to the
+// library.
 #pragma once
 #include <cstdlib>
 #include <string>
@@ -17,8 +18,9 @@ struct Machine {
   std::vector<std::pair<std::string, double>> rates;  // by the names of a machine profile
 };
 
-inline Machine make_machine(const char* name, const char* what, ir::IsaLevel level, bool bf16, bool vnni, int cores, int64_t l1_kb, int l1_ways, int64_t l2_kb,
-                            int64_t l3_mb, const std::vector<double>& rates) {
+inline Machine make_machine(const char* name, const char* what, ir::IsaLevel level, bool bf16, bool vnni, int cores,
+                            int64_t l1_kb, int l1_ways, int64_t l2_kb, int64_t l3_mb,
+                            const std::vector<double>& rates) {
   Machine m{name, what, {}, {}};
   m.target.level = level;
   if (level >= ir::IsaLevel::avx512) {
@@ -33,8 +35,9 @@ inline Machine make_machine(const char* name, const char* what, ir::IsaLevel lev
   m.target.l1_ways = l1_ways;
   m.target.l2_bytes = l2_kb << 10;
   m.target.l3_bytes = l3_mb << 20;
-  static constexpr const char* kRates[] = {"fma_portable", "fma_avx2", "fma_avx512", "read_l1", "read_l2", "read_l3", "read_memory",
-                                           "copy_l1",      "copy_l2",  "copy_l3",    "copy_memory", "call_ns", "barrier_ns", "task_ns"};
+  static constexpr const char* kRates[] = {"fma_portable", "fma_avx2",    "fma_avx512", "read_l1", "read_l2",
+                                           "read_l3",      "read_memory", "copy_l1",    "copy_l2", "copy_l3",
+                                           "copy_memory",  "call_ns",     "barrier_ns", "task_ns"};
   for (size_t i = 0; i < rates.size(); ++i) m.rates.emplace_back(kRates[i], rates[i]);
   return m;
 }

@@ -1,6 +1,6 @@
-// Random small kernels that verify: symbols, constants, broadcasts, elementwise stages and reductions, each stage a nest of its
-// own or all of them under one shared outer scope, some scopes already tiled. For property tests of every floor. The same
-// generator state gives the same kernel.
+// Random small kernels that verify: symbols, constants, broadcasts, elementwise stages and reductions, each stage a
+// nest of its own or all of them under one shared outer scope, some scopes already tiled. For property tests of every
+// floor. The same generator state gives the same kernel.
 #pragma once
 #include <algorithm>
 #include <random>
@@ -13,7 +13,7 @@ namespace lathe::test {
 
 struct RandomKernelOptions {
   int max_stages = 4;
-  bool math = true;         // exp, tanh, select, ...: off for tests that compare sums in another order
+  bool math = true;          // exp, tanh, select, ...: off for tests that compare sums in another order
   bool mixed_types = false;  // f64 and bf16 buffers with casts
   bool tiles = true;         // some scopes come as ceildiv / min pairs
   bool float_max = true;     // fmax= reductions
@@ -133,9 +133,12 @@ class RandomKernel {
     int kind = below(8) == 0 ? 0 : depth <= 0 ? 3 : 1 + below(7);
     if (kind == 6 && !options_.math) kind = 1;
     switch (kind) {
-      case 0: return ir::const_float(below(9) * 0.25 - 1.0, type);
-      case 1: return value(type, depth - 1) + value(type, depth - 1);
-      case 2: return value(type, depth - 1) * value(type, depth - 1);
+      case 0:
+        return ir::const_float(below(9) * 0.25 - 1.0, type);
+      case 1:
+        return value(type, depth - 1) + value(type, depth - 1);
+      case 2:
+        return value(type, depth - 1) * value(type, depth - 1);
       case 3:
       case 4: {
         std::vector<const Source*> candidates;
@@ -148,7 +151,8 @@ class RandomKernel {
         const ir::Expr e = element(*candidates[static_cast<size_t>(below(2) == 0 ? n - 1 : below(n))]);
         return e->type == type ? e : ir::cast(type, e);
       }
-      case 5: return value(type, depth - 1) - value(type, depth - 1);
+      case 5:
+        return value(type, depth - 1) - value(type, depth - 1);
       case 6:
         return select(ir::make(Op::k_lt, {value(type, depth - 1), value(type, depth - 1)}), value(type, depth - 1),
                       value(type, depth - 1));

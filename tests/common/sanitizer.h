@@ -16,8 +16,6 @@ inline constexpr bool kThreadSanitizer = false;
 #endif
 
 // Repetitions of a property test; a sanitizer slows each by about a factor of ten.
-constexpr int repetitions(int plain) {
-  return kAddressSanitizer || kThreadSanitizer ? (plain + 9) / 10 : plain;
-}
+constexpr int repetitions(int plain) { return kAddressSanitizer || kThreadSanitizer ? (plain + 9) / 10 : plain; }
 
 }  // namespace lathe::test

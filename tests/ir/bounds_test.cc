@@ -108,7 +108,8 @@ TEST(Bounds, RandomProofsAreNeverWrong) {
   RandomIndex random(3);
   int proved = 0;
   for (int round = 0; round < 6000; ++round) {
-    const Expr a = random.index(random.pick(0, 3)), b = random.pick(0, 1) ? random.index(random.pick(0, 2)) : a + Expr(random.pick(-2, 9));
+    const Expr a = random.index(random.pick(0, 3)),
+               b = random.pick(0, 1) ? random.index(random.pick(0, 2)) : a + Expr(random.pick(-2, 9));
     const bool le = proves_le(a, b, random.ranges()), lt = proves_lt(a, b, random.ranges());
     const int by = random.pick(2, 16);
     const bool divisible = proves_divisible(a, by, random.ranges());

@@ -136,14 +136,23 @@ TEST(DependenceOracle, EnumerationConfirmsIndependence) {
 // isl's syntax for an expression; `tag` renames the iterators of one instance.
 std::string isl_text(const Expr& e, const std::string& tag) {
   switch (e->op) {
-    case Op::k_const_int: return std::to_string(e->ival);
-    case Op::k_symbol: return e->name;
-    case Op::k_iter: return e->name == "o" ? e->name : e->name + tag;
-    case Op::k_add: return "(" + isl_text(e->args[0], tag) + " + " + isl_text(e->args[1], tag) + ")";
-    case Op::k_sub: return "(" + isl_text(e->args[0], tag) + " - " + isl_text(e->args[1], tag) + ")";
-    case Op::k_mul: return "(" + isl_text(e->args[0], tag) + " * " + isl_text(e->args[1], tag) + ")";
-    case Op::k_ceildiv: return "floor((" + isl_text(e->args[0], tag) + " + " + std::to_string(e->args[1]->ival - 1) + ") / " + std::to_string(e->args[1]->ival) + ")";
-    default: return "?";
+    case Op::k_const_int:
+      return std::to_string(e->ival);
+    case Op::k_symbol:
+      return e->name;
+    case Op::k_iter:
+      return e->name == "o" ? e->name : e->name + tag;
+    case Op::k_add:
+      return "(" + isl_text(e->args[0], tag) + " + " + isl_text(e->args[1], tag) + ")";
+    case Op::k_sub:
+      return "(" + isl_text(e->args[0], tag) + " - " + isl_text(e->args[1], tag) + ")";
+    case Op::k_mul:
+      return "(" + isl_text(e->args[0], tag) + " * " + isl_text(e->args[1], tag) + ")";
+    case Op::k_ceildiv:
+      return "floor((" + isl_text(e->args[0], tag) + " + " + std::to_string(e->args[1]->ival - 1) + ") / " +
+             std::to_string(e->args[1]->ival) + ")";
+    default:
+      return "?";
   }
 }
 std::string domain(const Access& a, const std::string& tag) {
@@ -159,8 +168,10 @@ std::string domain(const Access& a, const std::string& tag) {
 }
 
 bool meet_by_isl(isl_ctx* ctx, const Access& a, const Access& b) {
-  std::string text = "[N] -> { [o, i1, inner1, i2, inner2] : 1 <= N <= 24 and 0 <= o < 3 and i1 != i2" + domain(a, "1") + domain(b, "2");
-  for (size_t d = 0; d < a.index.size(); ++d) text += " and " + isl_text(a.index[d], "1") + " = " + isl_text(b.index[d], "2");
+  std::string text = "[N] -> { [o, i1, inner1, i2, inner2] : 1 <= N <= 24 and 0 <= o < 3 and i1 != i2" +
+                     domain(a, "1") + domain(b, "2");
+  for (size_t d = 0; d < a.index.size(); ++d)
+    text += " and " + isl_text(a.index[d], "1") + " = " + isl_text(b.index[d], "2");
   text += " }";
   const std::string names[] = {a.scopes[2]->iter + "1", b.scopes[2]->iter + "2"};
   text.replace(text.find("inner1"), 6, names[0]);

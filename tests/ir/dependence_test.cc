@@ -1,4 +1,5 @@
-// Dependence rules on kernels in text: which accesses may meet in different iterations, which statements may be exchanged.
+// Dependence rules on kernels in text: which accesses may meet in different iterations, which statements may be
+// exchanged.
 #include "ir/dependence.h"
 
 #include <gtest/gtest.h>
@@ -18,10 +19,13 @@ Kernel parsed(const std::string& text) {
 // A kernel over x, y (inputs and outputs of N and of N x K cells) with this body.
 Kernel with(const std::string& body) {
   return parsed(
-      "kernel t(x: f32[N] in, p: i64[N] in, y: f32[N] out, z: f32[N, K] out, f: f32[_] out) where N in 16..4096, K in 1..4096\n"
-      "  h: f32[N] heap\n  s: f32[8] stack\n  c: f32[] reg\n  q: i64[] reg\n" + body);
+      "kernel t(x: f32[N] in, p: i64[N] in, y: f32[N] out, z: f32[N, K] out, f: f32[_] out) where N in 16..4096, K in "
+      "1..4096\n"
+      "  h: f32[N] heap\n  s: f32[8] stack\n  c: f32[] reg\n  q: i64[] reg\n" +
+      body);
 }
-// May no two accesses below scope `iter` meet in different iterations of it? Registers do not count: each iteration has its own.
+// May no two accesses below scope `iter` meet in different iterations of it? Registers do not count: each iteration has
+// its own.
 bool independent(const std::string& body, const std::string& iter, bool reductions = false) {
   const Kernel k = with(body);
   std::vector<Access> inside = collect_accesses(k.body);

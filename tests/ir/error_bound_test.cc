@@ -11,8 +11,7 @@
 namespace lathe::ir {
 namespace {
 
-std::vector<double> run(const Kernel& k, std::map<std::string, Tensor> tensors,
-                        Arithmetic arithmetic) {
+std::vector<double> run(const Kernel& k, std::map<std::string, Tensor> tensors, Arithmetic arithmetic) {
   InterpreterOptions options;
   options.arithmetic = arithmetic;
   const Status status = interpret(k, {}, tensors, options);
@@ -42,8 +41,7 @@ TEST(ErrorBound, NativeLiesWithinAndABoundIsNearWhatHappens) {
   }
   for (const char* text : kernels) {
     const Kernel k = std::move(parse_kernel(text)).value();
-    const std::vector<double> real = run(k, tensors, Arithmetic::real),
-                              native = run(k, tensors, Arithmetic::native),
+    const std::vector<double> real = run(k, tensors, Arithmetic::real), native = run(k, tensors, Arithmetic::native),
                               bound = run(k, tensors, Arithmetic::error_bound);
     double largest = 0;
     for (size_t i = 0; i < real.size(); ++i) {
@@ -57,7 +55,8 @@ TEST(ErrorBound, NativeLiesWithinAndABoundIsNearWhatHappens) {
 
 // 2^-126 is sigmoid(-87.3): below it a function may give 0, above it nothing changes.
 TEST(ErrorBound, AFunctionBelowTheLeastNormalMayBeNothing) {
-  const char* text = "kernel f(x: f32[2] in, z: f32[2] in, y: f32[2] out)\n  for i < 2:\n    y[i] = x[i] * sigmoid(z[i])\n";
+  const char* text =
+      "kernel f(x: f32[2] in, z: f32[2] in, y: f32[2] out)\n  for i < 2:\n    y[i] = x[i] * sigmoid(z[i])\n";
   const Kernel k = std::move(parse_kernel(text)).value();
   const std::map<std::string, Tensor> tensors = {{"x", {{2}, {14, 14}}}, {"z", {{2}, {-88, -87}}}};
   const std::vector<double> real = run(k, tensors, Arithmetic::real), bound = run(k, tensors, Arithmetic::error_bound);
@@ -68,12 +67,9 @@ TEST(ErrorBound, AFunctionBelowTheLeastNormalMayBeNothing) {
 
 TEST(ErrorBound, WhatDoesNotRoundHasNone) {
   const Kernel k =
-      std::move(
-          parse_kernel(
-              "kernel f(x: f32[4] in, y: f32[4] out)\n  for i < 4:\n    y[i] = max(-x[i], 0.0)\n"))
+      std::move(parse_kernel("kernel f(x: f32[4] in, y: f32[4] out)\n  for i < 4:\n    y[i] = max(-x[i], 0.0)\n"))
           .value();
-  for (const double e : run(k, {{"x", {{4}, {1.5, -2.25, 3, 1e30}}}}, Arithmetic::error_bound))
-    EXPECT_EQ(e, 0);
+  for (const double e : run(k, {{"x", {{4}, {1.5, -2.25, 3, 1e30}}}}, Arithmetic::error_bound)) EXPECT_EQ(e, 0);
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
 // The file tests of the ir floor: tests/ir/file/*.lir. Commands:
-//   roundtrip  prints the kernel, or "identical" if that is the text of the file; with "verify" as argument it must verify too
+//   roundtrip  prints the kernel, or "identical" if that is the text of the file; with "verify" as argument it must
+//              verify too
 //   verify     "ok", or the refusal of parser or verifier
 //   simplify   the kernel with every index expression simplified
-//   run        the outputs after interpreting; "; set: N = 5" gives symbols, inputs hold small integers that depend on their position
+//   run        the outputs after interpreting; "; set: N = 5" gives symbols, inputs hold small integers that depend on
+//              their position
 #include "tests/common/file_test.h"
 
 #include "ir/analysis.h"
@@ -101,7 +103,8 @@ std::string run_text(const FileTest& t) {
 class IrFiles : public test::FileTestSuite {};
 
 TEST_P(IrFiles, Matches) {
-  check(GetParam(), {{"roundtrip", roundtrip}, {"verify", verify_text}, {"simplify", simplify_text}, {"run", run_text}});
+  check(GetParam(),
+        {{"roundtrip", roundtrip}, {"verify", verify_text}, {"simplify", simplify_text}, {"run", run_text}});
 }
 
 INSTANTIATE_TEST_SUITE_P(File, IrFiles, testing::ValuesIn(test::list_files("tests/ir/file")), test::file_stem);

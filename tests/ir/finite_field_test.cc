@@ -1,14 +1,17 @@
-// The finite-field arithmetic as a witness: equal kernels give equal values, a dropped or doubled contribution does not.
+// The finite-field arithmetic as a witness: equal kernels give equal values, a dropped or doubled contribution does
+// not.
+#include "ir/finite_field.h"
+
 #include <gtest/gtest.h>
 
-#include "ir/finite_field.h"
 #include "ir/interpreter.h"
 #include "ir/text_form.h"
 
 namespace lathe::ir {
 namespace {
 
-std::vector<double> field_run(const std::string& text, const std::map<std::string, Tensor>& inputs, const std::string& out, Code want = Code::kOK) {
+std::vector<double> field_run(const std::string& text, const std::map<std::string, Tensor>& inputs,
+                              const std::string& out, Code want = Code::kOK) {
   const Result<Kernel> k = parse_kernel(text);
   EXPECT_TRUE(k.ok()) << k.status().to_string();
   if (!k.ok()) return {};
@@ -24,7 +27,9 @@ std::map<std::string, Tensor> row() {
   for (int i = 0; i < 11; ++i) x.data.push_back(0.25 * i - 1);
   return {{"x", x}};
 }
-std::string sum(const std::string& body) { return "kernel t(x: f32[N] in, y: f32[] out) where N in 1..64\n  y[] = 0.0\n" + body; }
+std::string sum(const std::string& body) {
+  return "kernel t(x: f32[N] in, y: f32[] out) where N in 1..64\n  y[] = 0.0\n" + body;
+}
 
 TEST(FiniteField, ThePrimesAndTheGenerator) {
   for (const uint32_t m : {field::kP, field::kQ}) {
@@ -47,19 +52,31 @@ TEST(FiniteField, ConstantsKeepTheirAlgebra) {
 
 TEST(FiniteField, CatchesDroppedAndDoubledTerms) {
   const auto right = field_run(sum("  for n < N:\n    y[] += x[n] * x[n]\n"), row(), "y");
-  EXPECT_EQ(field_run(sum("  for n0 < ceildiv(N, 4):\n    for n1 < min(4, N - 4*n0):\n      y[] += x[4*n0 + n1] * x[4*n0 + n1]\n"), row(), "y"), right);
+  EXPECT_EQ(
+      field_run(
+          sum("  for n0 < ceildiv(N, 4):\n    for n1 < min(4, N - 4*n0):\n      y[] += x[4*n0 + n1] * x[4*n0 + n1]\n"),
+          row(), "y"),
+      right);
   EXPECT_EQ(field_run(sum("  for n < N:\n    y[] += x[N - 1 - n] * x[N - 1 - n]\n"), row(), "y"), right);
   EXPECT_NE(field_run(sum("  for n < N - 1:\n    y[] += x[n] * x[n]\n"), row(), "y"), right);
-  EXPECT_NE(field_run(sum("  for n0 < ceildiv(N, 4):\n    for n1 < 4:\n      y[] += x[min(4*n0, N - 4) + n1] * x[min(4*n0, N - 4) + n1]\n"), row(), "y"), right);
+  EXPECT_NE(field_run(sum("  for n0 < ceildiv(N, 4):\n    for n1 < 4:\n      y[] += x[min(4*n0, N - 4) + n1] * "
+                          "x[min(4*n0, N - 4) + n1]\n"),
+                      row(), "y"),
+            right);
   EXPECT_NE(field_run(sum("  for n < N:\n    y[] += x[n] * x[0]\n"), row(), "y"), right);
 }
 
-const char kHead[] = "kernel t(x: f32[N] in, y: f32[N] out) where N in 1..64\n  m: f32[] heap\n  a: f32[] heap\n  o: f32[] heap\n  m[] = -inf\n  a[] = 0.0\n";
+const char kHead[] =
+    "kernel t(x: f32[N] in, y: f32[N] out) where N in 1..64\n  m: f32[] heap\n  a: f32[] heap\n  o: f32[] heap\n  m[] "
+    "= -inf\n  a[] = 0.0\n";
 
 TEST(FiniteField, RescaledSoftmaxEqualsThePlainOne) {
   const std::string tail = "  for n2 < N:\n    y[n2] = exp(x[n2] - m[]) / a[]\n";
-  const std::string plain = std::string(kHead) + "  for n < N:\n    m[] fmax= x[n]\n  for n1 < N:\n    a[] += exp(x[n1] - m[])\n" + tail;
-  const std::string online = std::string(kHead) + "  for n < N:\n    o[] = m[]\n    m[] fmax= x[n]\n    a[] = a[] * exp(o[] - m[]) + exp(x[n] - m[])\n" + tail;
+  const std::string plain =
+      std::string(kHead) + "  for n < N:\n    m[] fmax= x[n]\n  for n1 < N:\n    a[] += exp(x[n1] - m[])\n" + tail;
+  const std::string online =
+      std::string(kHead) +
+      "  for n < N:\n    o[] = m[]\n    m[] fmax= x[n]\n    a[] = a[] * exp(o[] - m[]) + exp(x[n] - m[])\n" + tail;
   const auto want = field_run(plain, row(), "y");
   ASSERT_FALSE(std::isnan(want[0]));
   EXPECT_EQ(field_run(online, row(), "y"), want);
@@ -69,8 +86,12 @@ TEST(FiniteField, RescaledSoftmaxEqualsThePlainOne) {
 }
 
 TEST(FiniteField, OtherFunctionsAreFixedButArbitrary) {
-  const std::string gelu = "kernel t(x: f32[N] in, y: f32[N] out) where N in 1..64\n  for n < N:\n    y[n] = 0.5 * x[n] * (1.0 + erf(x[n] * 0.5))\n";
-  const std::string same = "kernel t(x: f32[N] in, y: f32[N] out) where N in 1..64\n  for n < N:\n    y[n] = x[n] * 0.5 + erf(0.5 * x[n]) * x[n] * 0.5\n";
+  const std::string gelu =
+      "kernel t(x: f32[N] in, y: f32[N] out) where N in 1..64\n  for n < N:\n    y[n] = 0.5 * x[n] * (1.0 + erf(x[n] * "
+      "0.5))\n";
+  const std::string same =
+      "kernel t(x: f32[N] in, y: f32[N] out) where N in 1..64\n  for n < N:\n    y[n] = x[n] * 0.5 + erf(0.5 * x[n]) * "
+      "x[n] * 0.5\n";
   EXPECT_EQ(field_run(gelu, row(), "y"), field_run(same, row(), "y"));
 }
 

@@ -26,10 +26,10 @@ Status run(const Kernel& k, Tensors& t, const Sizes& sizes = {}, Arithmetic arit
   return interpret(k, sizes, t, options);
 }
 // One statement `y[] = expr` over scalars a, b, c of one type.
-double eval(const std::string& expr, const std::string& type, double a = 0, double b = 0, double c = 0, const std::string& result = {},
-            Arithmetic arithmetic = Arithmetic::native) {
-  const Kernel k = parsed("kernel t(a: " + type + "[] in, b: " + type + "[] in, c: " + type + "[] in, y: " +
-                          (result.empty() ? type : result) + "[] out)\n  y[] = " + expr + "\n");
+double eval(const std::string& expr, const std::string& type, double a = 0, double b = 0, double c = 0,
+            const std::string& result = {}, Arithmetic arithmetic = Arithmetic::native) {
+  const Kernel k = parsed("kernel t(a: " + type + "[] in, b: " + type + "[] in, c: " + type +
+                          "[] in, y: " + (result.empty() ? type : result) + "[] out)\n  y[] = " + expr + "\n");
   Tensors t = {{"a", {{}, {a}}}, {"b", {{}, {b}}}, {"c", {{}, {c}}}};
   const Status s = run(k, t, {}, arithmetic);
   EXPECT_TRUE(s.ok()) << s.to_string();
@@ -81,10 +81,13 @@ Tensor random_tensor(std::vector<int64_t> dims, uint64_t seed) {
   Tensor t{std::move(dims), {}};
   int64_t n = 1;
   for (int64_t d : t.dims) n *= d;
-  for (int64_t i = 0; i < n; ++i) t.data.push_back(static_cast<float>(std::uniform_real_distribution<double>(-2, 2)(rng)));
+  for (int64_t i = 0; i < n; ++i)
+    t.data.push_back(static_cast<float>(std::uniform_real_distribution<double>(-2, 2)(rng)));
   return t;
 }
-Tensors matmul_inputs(int64_t m, int64_t n, int64_t k) { return {{"x", random_tensor({m, k}, 1)}, {"w", random_tensor({n, k}, 2)}}; }
+Tensors matmul_inputs(int64_t m, int64_t n, int64_t k) {
+  return {{"x", random_tensor({m, k}, 1)}, {"w", random_tensor({n, k}, 2)}};
+}
 
 bool same(const Tensor& a, const Tensor& b) {
   if (a.dims != b.dims || a.data.size() != b.data.size()) return false;
@@ -131,7 +134,8 @@ TEST(Interpreter, TemporariesComeBackIfAskedFor) {
 }
 
 TEST(Interpreter, TailsEqualTheNaiveKernelBitForBit) {
-  for (const auto& [m, n, k] : std::vector<std::tuple<int, int, int>>{{1, 1, 1}, {4, 8, 3}, {5, 9, 7}, {7, 23, 16}, {3, 7, 0}}) {
+  for (const auto& [m, n, k] :
+       std::vector<std::tuple<int, int, int>>{{1, 1, 1}, {4, 8, 3}, {5, 9, 7}, {7, 23, 16}, {3, 7, 0}}) {
     Tensors a = matmul_inputs(m, n, k), b = a;
     const Sizes sizes = {{"M", m}, {"N", n}, {"K", k}};
     ASSERT_TRUE(run(parsed(kMatmul), a, sizes).ok());
@@ -202,7 +206,9 @@ TEST(Interpreter, NaNAndTheMaxima) {
   EXPECT_TRUE(std::isnan(eval("min(a[], b[])", "f32", 1, NAN)));
   EXPECT_EQ(eval("fmax(a[], b[])", "f32", NAN, 1), 1);
   EXPECT_TRUE(std::isnan(eval("fmax(a[], b[])", "f32", 1, NAN)));
-  const Kernel k = parsed("kernel t(x: f32[3] in, p: f32[] out, q: f32[] out)\n  p[] = -inf\n  q[] = -inf\n  for i < 3:\n    p[] fmax= x[i]\n    q[] max= x[i]\n");
+  const Kernel k = parsed(
+      "kernel t(x: f32[3] in, p: f32[] out, q: f32[] out)\n  p[] = -inf\n  q[] = -inf\n  for i < 3:\n    p[] fmax= "
+      "x[i]\n    q[] max= x[i]\n");
   Tensors t = {{"x", {{3}, {2, NAN, 1}}}};
   ASSERT_TRUE(run(k, t).ok());
   EXPECT_EQ(t["p"].data[0], 2);
@@ -223,7 +229,8 @@ TEST(Interpreter, Functions) {
 }
 
 TEST(Interpreter, GuardedLoadsStayInside) {
-  const Kernel guarded = parsed("kernel t(x: f32[3] in, y: f32[5] out)\n  for i < 5:\n    y[i] = select(i < 3, x[i], 0.0)\n");
+  const Kernel guarded =
+      parsed("kernel t(x: f32[3] in, y: f32[5] out)\n  for i < 5:\n    y[i] = select(i < 3, x[i], 0.0)\n");
   Tensors t = {{"x", {{3}, {1, 2, 3}}}};
   ASSERT_TRUE(run(guarded, t).ok());
   EXPECT_EQ(t["y"].data, (std::vector<double>{1, 2, 3, 0, 0}));
@@ -242,7 +249,8 @@ TEST(Interpreter, GathersAndUnwrittenIntegers) {
   EXPECT_EQ(run(k, t).code(), Code::kINTERNAL);
   const Kernel u = parsed("kernel t(y: i32[] out)\n  y[] += i32(1)\n");
   Tensors v;
-  for (const Arithmetic a : {Arithmetic::native, Arithmetic::finite_field}) EXPECT_EQ(run(u, v, {}, a).code(), Code::kINTERNAL);
+  for (const Arithmetic a : {Arithmetic::native, Arithmetic::finite_field})
+    EXPECT_EQ(run(u, v, {}, a).code(), Code::kINTERNAL);
 }
 
 TEST(Interpreter, WrongArguments) {

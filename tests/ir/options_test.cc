@@ -29,8 +29,8 @@ TEST(Options, DefaultsAreValid) {
 }
 
 TEST(Options, ApiBeatsEnvironmentBeatsDefault) {
-  Result<Options> options = Options::from_environment(
-      fake({{"LATHE_CACHE", "ro"}, {"LATHE_CODE_MB", "7"}, {"LATHE_DUMP", ""}}));
+  Result<Options> options =
+      Options::from_environment(fake({{"LATHE_CACHE", "ro"}, {"LATHE_CODE_MB", "7"}, {"LATHE_DUMP", ""}}));
   ASSERT_TRUE(options.ok()) << options.status().to_string();
   EXPECT_EQ(options->text(OptionId::cache), "ro");
   EXPECT_EQ(options->source(OptionId::cache), OptionSource::kEnvironment);
@@ -44,11 +44,10 @@ TEST(Options, ApiBeatsEnvironmentBeatsDefault) {
 }
 
 TEST(Options, RefusesWhatItCannotHonour) {
-  const std::vector<std::pair<std::string, std::string>> bad = {{"LATHE_CACHE", "yes"},       {"LATHE_CODE_MB", "0"},
-                                                  {"LATHE_CODE_MB", "12x"},     {"LATHE_CODE_MB", "-1"},
-                                                  {"LATHE_CACHE_DIR", "here"},  {"LATHE_FILTER", "("},
-                                                  {"LATHE_MAX_ISA", "AVX2"},    {"LATHE_PROFILE", "16"},
-                                                  {"LATHE_CODE_MB", "9223372036854775808"}};
+  const std::vector<std::pair<std::string, std::string>> bad = {
+      {"LATHE_CACHE", "yes"},    {"LATHE_CODE_MB", "0"},      {"LATHE_CODE_MB", "12x"},
+      {"LATHE_CODE_MB", "-1"},   {"LATHE_CACHE_DIR", "here"}, {"LATHE_FILTER", "("},
+      {"LATHE_MAX_ISA", "AVX2"}, {"LATHE_PROFILE", "16"},     {"LATHE_CODE_MB", "9223372036854775808"}};
   for (const auto& [name, value] : bad) {
     const Result<Options> options = Options::from_environment(fake({{name, value}}));
     ASSERT_FALSE(options.ok()) << name;

@@ -27,12 +27,18 @@ class RandomIndex {
 
   Expr leaf() {
     switch (pick(0, 6)) {
-      case 0: return symbol("M");
-      case 1: return symbol("N");
-      case 2: return iter("i");
-      case 3: return iter("j");
-      case 4: return iter("k");
-      default: return Expr(pick(-20, 40));
+      case 0:
+        return symbol("M");
+      case 1:
+        return symbol("N");
+      case 2:
+        return iter("i");
+      case 3:
+        return iter("j");
+      case 4:
+        return iter("k");
+      default:
+        return Expr(pick(-20, 40));
     }
   }
   Expr divisor() {
@@ -45,16 +51,25 @@ class RandomIndex {
     switch (pick(0, 11)) {
       case 0:
       case 1:
-      case 2: return index(depth - 1) + index(depth - 1);
-      case 3: return index(depth - 1) - index(depth - 1);
+      case 2:
+        return index(depth - 1) + index(depth - 1);
+      case 3:
+        return index(depth - 1) - index(depth - 1);
       case 4:
-      case 5: return divisor() * index(depth - 1);
-      case 6: return floordiv(index(depth - 1), divisor());
-      case 7: return mod(index(depth - 1), divisor());
-      case 8: return ceildiv(index(depth - 1), divisor());
-      case 9: return min(index(depth - 1), index(depth - 1));
-      case 10: return max(index(depth - 1), index(depth - 1));
-      default: return -index(depth - 1);
+      case 5:
+        return divisor() * index(depth - 1);
+      case 6:
+        return floordiv(index(depth - 1), divisor());
+      case 7:
+        return mod(index(depth - 1), divisor());
+      case 8:
+        return ceildiv(index(depth - 1), divisor());
+      case 9:
+        return min(index(depth - 1), index(depth - 1));
+      case 10:
+        return max(index(depth - 1), index(depth - 1));
+      default:
+        return -index(depth - 1);
     }
   }
   Env values() {

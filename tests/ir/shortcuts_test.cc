@@ -1,5 +1,5 @@
-// The short ways of the analyses give what the long ones do: a sum is recognised without being written out, ends are worked out without the
-// canonical form, and what a point in range refutes no proof shows.
+// The short ways of the analyses give what the long ones do: a sum is recognised without being written out, ends are
+// worked out without the canonical form, and what a point in range refutes no proof shows.
 #include <gtest/gtest.h>
 
 #include "ir/canon.h"
@@ -38,7 +38,8 @@ TEST(Shortcuts, WhatSimplifyReturnsIsCanonical) {
   EXPECT_GT(sums, 300);
   RandomIndex random(1);
   const Expr i = iter("i"), j = iter("j"), k = iter("k");
-  for (const Expr& e : {j + i, i + i, i + 2 + j, 1 * i + j, 0 * i + j, -i + j, i - j, 2 + i, i + 8 * j - 3, i + 0, i * 8 + j, i + (j + k)}) {
+  for (const Expr& e : {j + i, i + i, i + 2 + j, 1 * i + j, 0 * i + j, -i + j, i - j, 2 + i, i + 8 * j - 3, i + 0,
+                        i * 8 + j, i + (j + k)}) {
     EXPECT_TRUE(equal(simplify(e, random.ranges()), Canon(random.ranges(), true).expr(e))) << print(e);
   }
 }
@@ -48,7 +49,8 @@ TEST(Shortcuts, EndsAreAtLeastAsCloseAsTheCanonicalForms) {
   for (uint64_t seed = 0; seed < 3000; ++seed) {
     RandomIndex random(seed);
     const Expr e = random.index(3);
-    const Interval quick = interval(e, random.ranges()), canonical = interval_of(Canon(random.ranges(), false).poly(e), random.ranges());
+    const Interval quick = interval(e, random.ranges()),
+                   canonical = interval_of(Canon(random.ranges(), false).poly(e), random.ranges());
     EXPECT_GE(quick.lo, canonical.lo) << print(e);
     EXPECT_LE(quick.hi, canonical.hi) << print(e);
     closer += quick.lo > canonical.lo || quick.hi < canonical.hi;

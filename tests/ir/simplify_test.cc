@@ -112,7 +112,8 @@ TEST(Simplify, RandomExpressionsKeepTheirValue) {
       ++checked;
       ASSERT_TRUE(after.has_value()) << show(e) << "\n" << show(got);
       ASSERT_EQ(*before, *after) << show(e) << "\n" << show(got);
-      ASSERT_TRUE(range.lo <= *before && *before <= range.hi) << show(e) << " = " << *before << " outside " << range.lo << ".." << range.hi;
+      ASSERT_TRUE(range.lo <= *before && *before <= range.hi)
+          << show(e) << " = " << *before << " outside " << range.lo << ".." << range.hi;
     }
   }
   EXPECT_GT(changed, 3000);
@@ -132,8 +133,8 @@ TEST(Simplify, EveryRuleOfTheTableKeepsTheValue) {
   std::map<std::string, int> fired;
   for (int round = 0; round < 30000; ++round) {
     static constexpr Op kOps[] = {Op::k_floordiv, Op::k_mod, Op::k_ceildiv};
-    Division before{kOps[random.pick(0, 2)], canon.poly(random.index(random.pick(0, 3))), canon.poly(random.divisor()), random.pick(1, 3),
-                    canon.poly(random.leaf())};
+    Division before{kOps[random.pick(0, 2)], canon.poly(random.index(random.pick(0, 3))), canon.poly(random.divisor()),
+                    random.pick(1, 3), canon.poly(random.leaf())};
     for (const DivisionRule& rule : kDivisionRules) {
       Division after = before;
       if (!rule.apply(after, canon)) continue;
@@ -141,7 +142,8 @@ TEST(Simplify, EveryRuleOfTheTableKeepsTheValue) {
       for (int sample = 0; sample < 6; ++sample) {
         const Env env = random.values();
         ASSERT_EQ(value_of(before, env), value_of(after, env))
-            << rule.name << ": " << rule.picture << "\n" << show(to_expr(before.num)) << " by " << show(to_expr(before.den));
+            << rule.name << ": " << rule.picture << "\n"
+            << show(to_expr(before.num)) << " by " << show(to_expr(before.den));
       }
     }
   }

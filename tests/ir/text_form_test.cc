@@ -80,12 +80,45 @@ TEST(TextForm, Leaf) {
 }
 
 TEST(TextForm, ExpressionsKeepTheirTree) {
-  for (const char* text :
-       {"a - (b - c)", "a - b - c", "a * (b + c)", "-a * b", "-(a * b)", "--a", "-(5)", "-(-5)", "a + -5", "a - -5", "1 - (2 - 3)",
-        "-9223372036854775808", "not a < b", "(not a) < b", "a and not b or c", "a < b and c <= d", "min(a, max(b, 3))",
-        "N // 16", "N % 16 + ceildiv(N, 3)", "select(a == b, x[a], -inf)", "f16(x[a] * 2.0)", "i32(a)", "8:i32", "1.5:f64", "-inf:f16",
-        "nan", "1e-05", "0.70710677", "3.4028235e+38", "1e-45", "x[y[a, b], 3*c]", "x[]", "true", "a // (b // 2)", "a*(b*c)",
-        "fma(x[], 2.0, 1.0)", "(a + b) % 4", "sigmoid(-x[a])", "fmax(x[], abs(x[a]))"}) {
+  for (const char* text : {"a - (b - c)",
+                           "a - b - c",
+                           "a * (b + c)",
+                           "-a * b",
+                           "-(a * b)",
+                           "--a",
+                           "-(5)",
+                           "-(-5)",
+                           "a + -5",
+                           "a - -5",
+                           "1 - (2 - 3)",
+                           "-9223372036854775808",
+                           "not a < b",
+                           "(not a) < b",
+                           "a and not b or c",
+                           "a < b and c <= d",
+                           "min(a, max(b, 3))",
+                           "N // 16",
+                           "N % 16 + ceildiv(N, 3)",
+                           "select(a == b, x[a], -inf)",
+                           "f16(x[a] * 2.0)",
+                           "i32(a)",
+                           "8:i32",
+                           "1.5:f64",
+                           "-inf:f16",
+                           "nan",
+                           "1e-05",
+                           "0.70710677",
+                           "3.4028235e+38",
+                           "1e-45",
+                           "x[y[a, b], 3*c]",
+                           "x[]",
+                           "true",
+                           "a // (b // 2)",
+                           "a*(b*c)",
+                           "fma(x[], 2.0, 1.0)",
+                           "(a + b) % 4",
+                           "sigmoid(-x[a])",
+                           "fmax(x[], abs(x[a]))"}) {
     Result<Expr> e = parse_expr(text, {"N"});
     ASSERT_TRUE(e.ok()) << text << ": " << e.status().to_string();
     const std::string canonical = print(*e);
@@ -102,8 +135,8 @@ TEST(TextForm, ExpressionsKeepTheirTree) {
 }
 
 TEST(TextForm, ConstantsTakeTheTypeOfTheirContext) {
-  Result<Kernel> k = parse_kernel(
-      "kernel t(x: f64[4] in, y: f64[4] out)\n  for i < 4:\n    y[i] = 0.1\n    y[i] = 0.1 * x[i]\n");
+  Result<Kernel> k =
+      parse_kernel("kernel t(x: f64[4] in, y: f64[4] out)\n  for i < 4:\n    y[i] = 0.1\n    y[i] = 0.1 * x[i]\n");
   ASSERT_TRUE(k.ok()) << k.status().to_string();
   EXPECT_EQ(k->body[0].body[0].value->type, DType::f64);
   EXPECT_EQ(k->body[0].body[1].value->args[0]->type, DType::f64);
@@ -121,7 +154,8 @@ TEST(TextForm, ErrorsSayWhere) {
   const Case cases[] = {
       {"  for i N:\n", "line 2, column 9: expected '<', found 'N'"},
       {"  for i < N\n", "line 2, column 12: expected ':', found the end of the text"},
-      {"  for i < N:\n    y[i] = x[j]\n", "line 3, column 14: expected a symbol or an enclosing iterator, 'j' is neither"},
+      {"  for i < N:\n    y[i] = x[j]\n",
+       "line 3, column 14: expected a symbol or an enclosing iterator, 'j' is neither"},
       {"  for i < N:\n   y[i] = x[i]\n", "line 3, column 4: expected an indentation of 4, found 3"},
       {"  z[0] = 1.0\n", "line 2, column 3: expected a buffer, 'z' is not declared"},
       {"  y[0] = z[0]\n", "line 2, column 10: expected a buffer before '[', 'z' is not declared"},

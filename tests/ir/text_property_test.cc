@@ -1,5 +1,5 @@
-// Properties of the text form over random kernels and random bytes: printing and parsing are inverse, no text crashes parser or
-// verifier. LATHE_SEED repeats a run.
+// Properties of the text form over random kernels and random bytes: printing and parsing are inverse, no text crashes
+// parser or verifier. LATHE_SEED repeats a run.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -64,11 +64,14 @@ void decorate(Kernel& k, std::mt19937_64& rng) {
           }
         }
         break;
-      case 1: b.padding.assign(rank, static_cast<int64_t>(rng() % 9)); break;
+      case 1:
+        b.padding.assign(rank, static_cast<int64_t>(rng() % 9));
+        break;
       case 2:
         if (b.place == Place::in) b.strides.assign(rank, rng() % 2 ? Expr() : Expr(1));
         break;
-      default: break;
+      default:
+        break;
     }
   }
   for_each_stmt(k.body, [&](Stmt& s) {
@@ -98,8 +101,12 @@ TEST(TextProperty, PrintAndParseAreInverse) {
     ASSERT_TRUE(status.ok()) << "seed " << seed() << " kernel " << i << "\n" << status.to_string() << "\n" << print(k);
     const std::string text = print(k);
     Result<Kernel> back = parse_kernel(text);
-    ASSERT_TRUE(back.ok()) << "LATHE_SEED=" << seed() << " kernel " << i << "\n" << back.status().to_string() << "\n" << text;
-    ASSERT_TRUE(same(k, *back)) << "LATHE_SEED=" << seed() << " kernel " << i << "\n" << text << "\nparses to\n" << print(*back);
+    ASSERT_TRUE(back.ok()) << "LATHE_SEED=" << seed() << " kernel " << i << "\n"
+                           << back.status().to_string() << "\n"
+                           << text;
+    ASSERT_TRUE(same(k, *back)) << "LATHE_SEED=" << seed() << " kernel " << i << "\n"
+                                << text << "\nparses to\n"
+                                << print(*back);
     ASSERT_EQ(print(*back), text);
   }
 }
@@ -111,7 +118,8 @@ TEST(TextProperty, RandomKernelsRun) {
     const Kernel k = test::random_kernel(rng, {.mixed_types = i % 2 == 1});
     std::map<std::string, int64_t> symbols;
     for (const Symbol& s : k.symbols) {
-      symbols[s.name] = s.min + static_cast<int64_t>(rng() % static_cast<uint64_t>(s.max - s.min + 1)) / s.multiple_of * s.multiple_of;
+      symbols[s.name] = s.min + static_cast<int64_t>(rng() % static_cast<uint64_t>(s.max - s.min + 1)) / s.multiple_of *
+                                    s.multiple_of;
     }
     const std::vector<std::pair<std::string, int64_t>> env(symbols.begin(), symbols.end());
     std::map<std::string, Tensor> tensors;
@@ -125,7 +133,9 @@ TEST(TextProperty, RandomKernelsRun) {
       tensors[b.name] = t;
     }
     const Status status = interpret(k, symbols, tensors);
-    ASSERT_TRUE(status.ok()) << "LATHE_SEED=" << seed() << " kernel " << i << "\n" << status.to_string() << "\n" << print(k);
+    ASSERT_TRUE(status.ok()) << "LATHE_SEED=" << seed() << " kernel " << i << "\n"
+                             << status.to_string() << "\n"
+                             << print(k);
   }
 }
 
@@ -139,11 +149,21 @@ TEST(TextFuzz, AnyBytesParseOrFail) {
     for (int e = 0; e < edits; ++e) {
       const size_t at = rng() % text.size(), other = rng() % text.size();
       switch (rng() % 5) {
-        case 0: text[at] = static_cast<char>(rng()); break;
-        case 1: text.erase(at, 1 + rng() % 5); break;
-        case 2: text.insert(at, text.substr(other, 1 + rng() % 20)); break;
-        case 3: text.insert(at, 1, "()[]<>=+-*/%.,:;@? \n0987654321e"[rng() % 31]); break;
-        default: text[at] = text[other]; break;
+        case 0:
+          text[at] = static_cast<char>(rng());
+          break;
+        case 1:
+          text.erase(at, 1 + rng() % 5);
+          break;
+        case 2:
+          text.insert(at, text.substr(other, 1 + rng() % 20));
+          break;
+        case 3:
+          text.insert(at, 1, "()[]<>=+-*/%.,:;@? \n0987654321e"[rng() % 31]);
+          break;
+        default:
+          text[at] = text[other];
+          break;
       }
       if (text.empty()) text = "k";
     }

@@ -27,7 +27,8 @@ TEST(Verifier, Accepts) {
       "  for n2 < N % 16:\n    y[16*(N // 16) + n2] = x[16*(N // 16) + n2]\n",
       // clamped
       "kernel t(x: f32[N] in, y: f32[N] out) where N in 16..100\n"
-      "  for n0 < ceildiv(N, 16):\n    for n1 < 16 @vector:\n      y[min(16*n0, N - 16) + n1] = x[min(16*n0, N - 16) + n1]\n",
+      "  for n0 < ceildiv(N, 16):\n    for n1 < 16 @vector:\n      y[min(16*n0, N - 16) + n1] = x[min(16*n0, N - 16) + "
+      "n1]\n",
       // exact
       "kernel t(x: f32[N] in, y: f32[N] out) where N in 16..96 multiple 16\n"
       "  for n0 < N // 16:\n    for n1 < 16:\n      y[16*n0 + n1] = x[16*n0 + n1]\n",
@@ -35,11 +36,13 @@ TEST(Verifier, Accepts) {
       "kernel t(x: f32[N] in, i: i32[N] in, y: f32[N] out) where N in 1..9\n"
       "  for n < N:\n    y[n] = select(n < N - 1, x[n + 1], 0.0) + x[i64(i[n])] + f32(i[n])\n",
       // leaf
-      "kernel leaf(p0: f32[_, _] in strides [?, 1], p1: f32[_] out strides [1]) family leaf where e0 in 0..9223372036854775807, "
+      "kernel leaf(p0: f32[_, _] in strides [?, 1], p1: f32[_] out strides [1]) family leaf where e0 in "
+      "0..9223372036854775807, "
       "seglen in 0..9223372036854775807\n"
       "  r0: f32[16] reg\n"
       "  for i3 < 16 @vector:\n    r0[i3] = 0.0\n"
-      "  for i0 < seglen @tensor(mma):\n    prefetch p0 lines 8\n    for i1 < 16 @vector:\n      r0[i1] += p0[i0, i1] * p0[0, i1]\n"
+      "  for i0 < seglen @tensor(mma):\n    prefetch p0 lines 8\n    for i1 < 16 @vector:\n      r0[i1] += p0[i0, i1] "
+      "* p0[0, i1]\n"
       "  for i2 < 16 @vector:\n    p1[i2] = r0[i2]\n",
       "kernel t(w: f32[N, 8] const layout [0/32, 1, 0%32] pad [0, 8], y: f32[] out) where N in 1..9\n  y[] = w[0, 7]\n",
   };
@@ -68,12 +71,12 @@ TEST(Verifier, EveryRuleRefuses) {
     const char* message;
   };
   const Case cases[] = {
-      {"for j < 8 [col] @vector:\n      t[i] += x[i, j] * w[j]", "for k < 8 [col] @vector:\n      t[i] += x[i, k] * w[k]",
-       "names: k is used twice"},
+      {"for j < 8 [col] @vector:\n      t[i] += x[i, j] * w[j]",
+       "for k < 8 [col] @vector:\n      t[i] += x[i, k] * w[k]", "names: k is used twice"},
       {"r: f32[4] reg", "x: f32[4] reg", "names: x is used twice"},
       {"L in 0..9", "N in 0..9", "names: N is used twice"},
-      {"for j < 8 [col] @vector:\n      t[i] += x[i, j] * w[j]", "for t < 8 [col] @vector:\n      t[i] += x[i, t] * w[t]",
-       "names: t is used twice"},
+      {"for j < 8 [col] @vector:\n      t[i] += x[i, j] * w[j]",
+       "for t < 8 [col] @vector:\n      t[i] += x[i, t] * w[t]", "names: t is used twice"},
       {"L in 0..9", "L in 10..9", "symbols: L in 10..9: expected 0 <= min <= max"},
       {"L in 0..9", "L in -1..9", "symbols: L in -1..9: expected 0 <= min <= max"},
       {"L in 0..9", "L in 0..9 multiple 0", "symbols: L: multiple 0, expected at least 1"},
@@ -88,14 +91,16 @@ TEST(Verifier, EveryRuleRefuses) {
       {"t: f32[N] heap", "t: f32[N] heap strides [1]", "buffer t: sizes: only parameters have strides"},
       {"x: f32[N, 8] in", "x: f32[N, 8] in strides [8]", "buffer x: sizes: 1 strides, expected 2"},
       {"x: f32[N, 8] in", "x: f32[N, 8] in strides [-8, 1]", "buffer x: sizes: stride -8 is negative"},
-      {"x: f32[N, 8] in", "x: f32[N, 8] in pad [0, 1] strides [9, 1]", "buffer x: sizes: strides with a layout or padding"},
+      {"x: f32[N, 8] in", "x: f32[N, 8] in pad [0, 1] strides [9, 1]",
+       "buffer x: sizes: strides with a layout or padding"},
       {"y: f32[N, 8] out", "y: f32[N, 8] out strides [0, 1]", "buffer y: sizes: stride 0 in an output"},
       {"t: f32[N] heap", "t: f32[2.0] heap", "buffer t: types: index 2.0 is f32, expected i64"},
       {"w: f32[8] const", "w: f32[8] const pad [1, 2]", "padding: buffer w has 2 amounts, expected 1"},
       {"w: f32[8] const", "w: f32[8] const pad [-1]", "padding: buffer w: -1 is negative"},
       {"w: f32[8] const", "w: f32[8] const layout [1]", "layout: buffer w has no dimension 1"},
       {"w: f32[8] const", "w: f32[8] const layout [0, 0]", "layout: buffer w: dimension 0 appears twice"},
-      {"w: f32[8] const", "w: f32[8] const layout [0/0, 0%0]", "layout: buffer w: tile 0 of dimension 0, expected at least 1"},
+      {"w: f32[8] const", "w: f32[8] const layout [0/0, 0%0]",
+       "layout: buffer w: tile 0 of dimension 0, expected at least 1"},
       {"w: f32[8] const", "w: f32[8] const layout [0/4]",
        "layout: buffer w: expected dimension 0 whole, or above and inside one tile"},
       {"w: f32[8] const", "w: f32[8] const layout [0/4, 0%8]",
@@ -126,7 +131,8 @@ TEST(Verifier, EveryRuleRefuses) {
        "statement on y: bounds: buffer x: dimension 0: index i + 1 reaches 1 at N = 1, i = 0, the size is 1"},
       {"x[i, k] + t[i]", "x[i, k - 1]",
        "statement on y: bounds: buffer x: dimension 1: index k - 1 reaches -1 at k = 0, the size is 8"},
-      {"for k < 8", "for k < 9", "statement on y: bounds: buffer x: dimension 1: index k reaches 8 at k = 8, the size is 8"},
+      {"for k < 8", "for k < 9",
+       "statement on y: bounds: buffer x: dimension 1: index k reaches 8 at k = 8, the size is 8"},
       {"y[i, k] = x", "y[i, 2*k] = x", "bounds: buffer y: dimension 1: index 2*k reaches 14 at k = 7, the size is 8"},
       {"x[i, k] + t[i]", "select(x[i, k + 1] < 0.0, 1.0, 2.0)",
        "statement on y: bounds: buffer x: dimension 1: index k + 1 reaches 8 at k = 7, the size is 8"},
@@ -150,7 +156,10 @@ TEST(Verifier, RefusesWhatDoesNotPrint) {
   };
   EXPECT_EQ(broken([](Kernel& k) { k.name = "a b"; }), "names: 'a b' cannot name a kernel");
   EXPECT_EQ(broken([](Kernel& k) { k.buffers[0].name = "inf"; }), "names: 'inf' cannot name a buffer");
-  EXPECT_EQ(broken([](Kernel& k) { k.buffers[3].place = Place::out; std::swap(k.buffers[3], k.buffers[4]); }),
+  EXPECT_EQ(broken([](Kernel& k) {
+              k.buffers[3].place = Place::out;
+              std::swap(k.buffers[3], k.buffers[4]);
+            }),
             "parameters: t comes after a temporary");
   EXPECT_EQ(broken([](Kernel& k) { k.body[0].body[0].value = Expr(); }),
             "statement on t: expressions: a part is missing");
@@ -165,8 +174,12 @@ TEST(Verifier, RefusesWhatDoesNotPrint) {
             "statement on t: expressions: exp has 0 arguments, expected 1");
   EXPECT_EQ(broken([](Kernel& k) { k.body[0].body[0].value = const_float(0, DType::i32); }),
             "statement on t: types: 0.0:i32: expected a float type");
-  EXPECT_EQ(broken([](Kernel& k) { k.body[0].intrinsic = "mma"; }), "scopes: i: @tensor and only it names an intrinsic");
-  EXPECT_EQ(broken([](Kernel& k) { k.symbols[0].max = 4096; k.body[0].mark = Mark::vector; }),
+  EXPECT_EQ(broken([](Kernel& k) { k.body[0].intrinsic = "mma"; }),
+            "scopes: i: @tensor and only it names an intrinsic");
+  EXPECT_EQ(broken([](Kernel& k) {
+              k.symbols[0].max = 4096;
+              k.body[0].mark = Mark::vector;
+            }),
             "scopes: i: extent N of a vector scope may exceed 1024");
   EXPECT_EQ(broken([](Kernel& k) { k.buffers[3].dims[0] = load("w", {Expr(0)}, DType::f32); }),
             "buffer t: types: index w[0] is f32, expected i64");

@@ -1,5 +1,5 @@
-// The loader: both ways of mapping, nothing writable and executable, limits, features, threads, fork; and the names that perf and
-// gdb see.
+// The loader: both ways of mapping, nothing writable and executable, limits, features, threads, fork; and the names
+// that perf and gdb see.
 #include "jit/exec_memory.h"
 
 #include <gtest/gtest.h>
@@ -79,7 +79,8 @@ TEST_P(Loader, ChildOpensItsOwnArenaAndKeepsItsParentsCode) {
   ExecMemory memory(GetParam());
   const auto before = memory.load(stores(1));
   ASSERT_TRUE(before.ok());
-  const std::vector<uint8_t> bytes(static_cast<const uint8_t*>(before->text), static_cast<const uint8_t*>(before->text) + 64);
+  const std::vector<uint8_t> bytes(static_cast<const uint8_t*>(before->text),
+                                   static_cast<const uint8_t*>(before->text) + 64);
   const pid_t child = fork();
   if (child == 0) {
     const auto mine = memory.load(stores(2));
@@ -107,9 +108,8 @@ TEST_P(Loader, StopsAtItsLimit) {
   EXPECT_GT(loaded, 200);
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, Loader, testing::Values(ExecMode::dual, ExecMode::flip), [](const auto& info) {
-  return info.param == ExecMode::dual ? "dual" : "flip";
-});
+INSTANTIATE_TEST_SUITE_P(Modes, Loader, testing::Values(ExecMode::dual, ExecMode::flip),
+                         [](const auto& info) { return info.param == ExecMode::dual ? "dual" : "flip"; });
 
 TEST(LoaderRefusals, FeaturesFormAndMode) {
   ExecMemory memory(ExecMode::automatic);
@@ -204,8 +204,9 @@ TEST(ProfilerMap, GdbKnowsTheNames) {
   const ssize_t length = readlink("/proc/self/exe", self.data(), self.size());
   ASSERT_GT(length, 0);
   self.resize(static_cast<size_t>(length));
-  const std::string command = "gdb -nx -batch -ex run -ex bt --args " + self +
-                              " --gtest_also_run_disabled_tests --gtest_filter=ProfilerMap.DISABLED_TrapInsideALeaf 2>&1 </dev/null";
+  const std::string command =
+      "gdb -nx -batch -ex run -ex bt --args " + self +
+      " --gtest_also_run_disabled_tests --gtest_filter=ProfilerMap.DISABLED_TrapInsideALeaf 2>&1 </dev/null";
   std::FILE* pipe = popen(command.c_str(), "r");
   ASSERT_NE(pipe, nullptr);
   std::string text;

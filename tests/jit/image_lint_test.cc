@@ -58,7 +58,8 @@ TEST(ImageLint, RefusesWhatALeafMayNotHold) {
       {"lock", {0xf0, 0x83, 0x00, 0x01}},
   };
   for (const auto& [what, code] : bad) EXPECT_FALSE(lint_image(image_of(code)).ok()) << what;
-  const std::vector<uint8_t> vaddps = {0xc5, 0xf4, 0x58, 0xc2}, vfmadd = {0xc4, 0xe2, 0x75, 0xb8, 0xc2}, zmm = {0x62, 0xf1, 0x74, 0x48, 0x58, 0xc2};
+  const std::vector<uint8_t> vaddps = {0xc5, 0xf4, 0x58, 0xc2}, vfmadd = {0xc4, 0xe2, 0x75, 0xb8, 0xc2},
+                             zmm = {0x62, 0xf1, 0x74, 0x48, 0x58, 0xc2};
   EXPECT_FALSE(lint_image(image_of(vaddps)).ok()) << "AVX that is not declared";
   EXPECT_TRUE(lint_image(image_of(vaddps, kCpu_avx)).ok()) << lint_image(image_of(vaddps, kCpu_avx)).to_string();
   EXPECT_FALSE(lint_image(image_of(vfmadd, kCpu_avx | kCpu_avx2)).ok());

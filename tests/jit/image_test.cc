@@ -1,5 +1,5 @@
-// Images to bytes and back: the round trip, every single flipped byte and every truncation refused, and each field out of range
-// refused even with a right checksum.
+// Images to bytes and back: the round trip, every single flipped byte and every truncation refused, and each field out
+// of range refused even with a right checksum.
 #include "jit/image.h"
 
 #include <gtest/gtest.h>
@@ -77,20 +77,20 @@ ir::Status with_field(size_t offset, uint32_t value) {
 }
 
 TEST(Image, FieldsAreCheckedBehindTheChecksum) {
-  EXPECT_TRUE(with_field(60, 0).ok()) << with_field(60, 0).to_string();                    // reserved as it is
-  EXPECT_EQ(with_field(8, 99).code(), ir::Code::kUNSUPPORTED);                             // format
+  EXPECT_TRUE(with_field(60, 0).ok()) << with_field(60, 0).to_string();  // reserved as it is
+  EXPECT_EQ(with_field(8, 99).code(), ir::Code::kUNSUPPORTED);           // format
   EXPECT_EQ(with_field(12, ir::kLeafAbi + 1).code(), ir::Code::kUNSUPPORTED);
-  EXPECT_EQ(with_field(16, 7).code(), ir::Code::kINVALID);                                 // total
-  EXPECT_EQ(with_field(28, 0x80000000).code(), ir::Code::kUNSUPPORTED);                    // features, upper half
-  EXPECT_EQ(with_field(32, 256).code(), ir::Code::kINVALID);                               // entry behind the text
-  EXPECT_EQ(with_field(36, 301).code(), ir::Code::kINVALID);                               // text longer than code
-  EXPECT_EQ(with_field(40, 299).code(), ir::Code::kINVALID);                               // code
+  EXPECT_EQ(with_field(16, 7).code(), ir::Code::kINVALID);               // total
+  EXPECT_EQ(with_field(28, 0x80000000).code(), ir::Code::kUNSUPPORTED);  // features, upper half
+  EXPECT_EQ(with_field(32, 256).code(), ir::Code::kINVALID);             // entry behind the text
+  EXPECT_EQ(with_field(36, 301).code(), ir::Code::kINVALID);             // text longer than code
+  EXPECT_EQ(with_field(40, 299).code(), ir::Code::kINVALID);             // code
   EXPECT_EQ(with_field(40, 0xffffffff).code(), ir::Code::kINVALID);
   EXPECT_EQ(with_field(44, kMaxLeafStack + 1).code(), ir::Code::kINVALID);
-  EXPECT_EQ(with_field(48, 0xfffffff0).code(), ir::Code::kINVALID);                        // key
-  EXPECT_EQ(with_field(52, 1).code(), ir::Code::kINVALID);                                 // environment
-  EXPECT_EQ(with_field(56, 0xffffffff).code(), ir::Code::kINVALID);                        // symbol
-  EXPECT_EQ(with_field(60, 1).code(), ir::Code::kINVALID);                                 // reserved
+  EXPECT_EQ(with_field(48, 0xfffffff0).code(), ir::Code::kINVALID);  // key
+  EXPECT_EQ(with_field(52, 1).code(), ir::Code::kINVALID);           // environment
+  EXPECT_EQ(with_field(56, 0xffffffff).code(), ir::Code::kINVALID);  // symbol
+  EXPECT_EQ(with_field(60, 1).code(), ir::Code::kINVALID);           // reserved
 }
 
 TEST(Image, WriterRefusesWhatTheReaderWould) {

@@ -41,14 +41,14 @@ inline ir::Target test_target(ir::IsaLevel level) {
 inline std::vector<ir::Target> test_targets() {
   ir::Target wide = test_target(ir::IsaLevel::avx512);
   wide.level = ir::IsaLevel::portable;
-  return {test_target(ir::IsaLevel::avx512), test_target(ir::IsaLevel::avx2),
-          test_target(ir::IsaLevel::portable), wide};
+  return {test_target(ir::IsaLevel::avx512), test_target(ir::IsaLevel::avx2), test_target(ir::IsaLevel::portable),
+          wide};
 }
 
 class LeafCase {
  public:
-  LeafCase(const std::string& text, std::vector<OperandShape> shapes,
-           std::map<std::string, int64_t> symbols, Data data = Data::integers, uint32_t seed = 1)
+  LeafCase(const std::string& text, std::vector<OperandShape> shapes, std::map<std::string, int64_t> symbols,
+           Data data = Data::integers, uint32_t seed = 1)
       : shapes_(std::move(shapes)), symbols_(std::move(symbols)) {
     auto parsed = ir::parse_kernel(text);
     EXPECT_TRUE(parsed.ok()) << parsed.status().to_string() << "\n" << text;
@@ -94,8 +94,7 @@ class LeafCase {
     for (const auto& [name, value] : symbols_) {
       if (name[0] == 'e') a.extent[name[1] - '0'] = value;
     }
-    if (segs->empty())
-      segs->push_back({0, 0, symbols_.count("seglen") != 0 ? symbols_.at("seglen") : 0, 0, 0});
+    if (segs->empty()) segs->push_back({0, 0, symbols_.count("seglen") != 0 ? symbols_.at("seglen") : 0, 0, 0});
     a.nseg = static_cast<int64_t>(segs->size());
     a.seg = segs->data();
     for (ir::LeafStream& s : a.stream) s = {a.op[0].ptr, 64, 0, nullptr};
@@ -103,8 +102,7 @@ class LeafCase {
   }
 
   // Interprets the leaf; buffers after it, strides applied.
-  std::vector<std::vector<float>> expected(
-      ir::Arithmetic arithmetic = ir::Arithmetic::native) const {
+  std::vector<std::vector<float>> expected(ir::Arithmetic arithmetic = ir::Arithmetic::native) const {
     ir::Kernel k = leaf_;
     std::map<std::string, ir::Tensor> tensors;
     for (size_t i = 0; i < shapes_.size(); ++i) {
@@ -116,8 +114,7 @@ class LeafCase {
       each(shapes_[i], [&](int64_t at) { t.data.push_back(start_[i][kBorder + at]); });
       tensors[b.name] = std::move(t);
     }
-    const ir::Status s =
-        ir::interpret(k, symbols_, tensors, {.arithmetic = arithmetic, .keep_contents = true});
+    const ir::Status s = ir::interpret(k, symbols_, tensors, {.arithmetic = arithmetic, .keep_contents = true});
     EXPECT_TRUE(s.ok()) << s.to_string() << "\n" << ir::print(k);
     std::vector<std::vector<float>> out = start_;
     for (size_t i = 0; i < shapes_.size(); ++i) {
@@ -129,9 +126,7 @@ class LeafCase {
     return out;
   }
 
-  ir::Result<LeafProgram> lower(const ir::Target& target) const {
-    return lower_leaf(leaf_, target);
-  }
+  ir::Result<LeafProgram> lower(const ir::Target& target) const { return lower_leaf(leaf_, target); }
 
   std::vector<std::vector<float>> run(const LeafProgram& p, std::vector<ir::LeafSeg> segs = {}) {
     const ir::LeafArgs a = args(&segs);
@@ -142,15 +137,12 @@ class LeafCase {
 
   // Empty if every element of got is within rel * |want| + abs of want (NaN equals NaN), and all
   // others are untouched.
-  static std::string compare(const std::vector<std::vector<float>>& got,
-                             const std::vector<std::vector<float>>& want, double rel = 0,
-                             double abs = 0) {
+  static std::string compare(const std::vector<std::vector<float>>& got, const std::vector<std::vector<float>>& want,
+                             double rel = 0, double abs = 0) {
     for (size_t b = 0; b < got.size(); ++b) {
       for (size_t i = 0; i < got[b].size(); ++i) {
         const double g = got[b][i], w = want[b][i];
-        if (g == w || (std::isnan(g) && std::isnan(w)) ||
-            std::abs(g - w) <= rel * std::abs(w) + abs)
-          continue;
+        if (g == w || (std::isnan(g) && std::isnan(w)) || std::abs(g - w) <= rel * std::abs(w) + abs) continue;
         return fmt::format("operand {} element {}: {}, expected {}", b,
                            static_cast<int64_t>(i) - static_cast<int64_t>(kBorder), g, w);
       }
@@ -200,8 +192,8 @@ inline std::string x64_difference(LeafCase& c, const LeafProgram& p, int* refuse
     const int64_t at = x64_test::difference(want[b], c.buffers()[b]);
     if (at < 0) continue;
     const auto i = static_cast<size_t>(at);
-    return fmt::format("operand {} element {}: x64 {}, portable {}", b,
-                       at - static_cast<int64_t>(LeafCase::kBorder), c.buffers()[b][i], want[b][i]);
+    return fmt::format("operand {} element {}: x64 {}, portable {}", b, at - static_cast<int64_t>(LeafCase::kBorder),
+                       c.buffers()[b][i], want[b][i]);
   }
   return {};
 }
@@ -214,13 +206,10 @@ inline void expect_leaf(LeafCase& c, double rel = 0, double abs = 0) {
     auto p = c.lower(t);
     ASSERT_TRUE(p.ok()) << p.status().to_string() << "\n" << ir::print(c.leaf());
     const std::string difference = LeafCase::compare(c.run(*p), want, rel, abs);
-    ASSERT_EQ(difference, "") << ir::isa_name(t.level) << " " << t.lanes << "\n"
-                              << ir::print(c.leaf()) << to_text(*p);
+    ASSERT_EQ(difference, "") << ir::isa_name(t.level) << " " << t.lanes << "\n" << ir::print(c.leaf()) << to_text(*p);
     int refused = 0;  // many rows of two wide vectors do not fit AVX2's registers
-    const std::string x64 =
-        x64_difference(c, *p, t.level == ir::IsaLevel::avx2 ? &refused : nullptr);
-    ASSERT_EQ(x64, "") << ir::isa_name(t.level) << " " << t.lanes << "\n"
-                       << ir::print(c.leaf()) << to_text(*p);
+    const std::string x64 = x64_difference(c, *p, t.level == ir::IsaLevel::avx2 ? &refused : nullptr);
+    ASSERT_EQ(x64, "") << ir::isa_name(t.level) << " " << t.lanes << "\n" << ir::print(c.leaf()) << to_text(*p);
   }
 }
 

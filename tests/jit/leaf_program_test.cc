@@ -61,8 +61,7 @@ LeafProgram doubler(int lanes) {
   Inst mask{LeafOp::k_mask_tail, 0};
   mask.var = 0;
   mask.extent.arg = 0;
-  tail.body = {inst(mask), inst(load(2, 0, 0, 0)), inst({LeafOp::k_add, 3, {2, 2, -1}}),
-               inst(store(3, 1, 0, 0))};
+  tail.body = {inst(mask), inst(load(2, 0, 0, 0)), inst({LeafOp::k_add, 3, {2, 2, -1}}), inst(store(3, 1, 0, 0))};
   p.body = {loop, tail};
   return p;
 }
@@ -129,8 +128,7 @@ TEST(LeafProgram, LoopAndMaskedTailTouchNothingElse) {
       args.op[1].ptr = reinterpret_cast<char*>(y.data());
       args.extent[0] = n;
       execute_portable(p, args);
-      for (int i = 0; i < n + 64; ++i)
-        ASSERT_EQ(y[i], i < n ? 2 * x[i] : -1.0f) << lanes << " " << n << " " << i;
+      for (int i = 0; i < n + 64; ++i) ASSERT_EQ(y[i], i < n ? 2 * x[i] : -1.0f) << lanes << " " << n << " " << i;
     }
   }
 }
@@ -181,12 +179,9 @@ TEST(LeafProgram, OneSegmentEqualsThree) {
 
 TEST(LeafProgram, TextShowsLoopsAndMasks) {
   const std::string text = to_text(doubler(16));
-  EXPECT_NE(text.find("loop x0 = 0; x0 + 16 <= e0; x0 += 16\n    v0 = load [ptr 0 + x0 * 4]\n"),
-            std::string::npos)
+  EXPECT_NE(text.find("loop x0 = 0; x0 + 16 <= e0; x0 += 16\n    v0 = load [ptr 0 + x0 * 4]\n"), std::string::npos)
       << text;
-  EXPECT_NE(text.find("k0 = mask_tail x0, e0\n    v2 = load [ptr 0 + x0 * 4] {k0}\n"),
-            std::string::npos)
-      << text;
+  EXPECT_NE(text.find("k0 = mask_tail x0, e0\n    v2 = load [ptr 0 + x0 * 4] {k0}\n"), std::string::npos) << text;
   EXPECT_NE(to_text(dot(8)).find("ptr 4 += + stride1.0 * 1"), std::string::npos) << to_text(dot(8));
 }
 
@@ -229,40 +224,26 @@ TEST(LeafProgram, VerifierRefuses) {
     EXPECT_NE(s.message().find(why), std::string::npos) << s.to_string();
   };
   const LeafProgram p = doubler(16);
-  refused(
-      p, [](LeafProgram& q) { q.lanes = 7; }, "lanes 7");
-  refused(
-      p, [](LeafProgram& q) { q.body[0].body[1].inst.src[0] = 1; }, "used before it is defined");
+  refused(p, [](LeafProgram& q) { q.lanes = 7; }, "lanes 7");
+  refused(p, [](LeafProgram& q) { q.body[0].body[1].inst.src[0] = 1; }, "used before it is defined");
   refused(
       p, [](LeafProgram& q) { q.body[1].body[3].inst.src[0] = 1; },
       "used before it is defined");  // only set in the loop
+  refused(p, [](LeafProgram& q) { q.body[0].body[0].inst.dst = 9; }, "out of range");
+  refused(p, [](LeafProgram& q) { q.body[0].step = 0; }, "loop step");
+  refused(p, [](LeafProgram& q) { q.body[0].extent.arg = Extent::kSegLen; }, "seglen outside segments");
+  refused(p, [](LeafProgram& q) { q.body[0].extent.arg = 8; }, "extent 8");
+  refused(p, [](LeafProgram& q) { q.body[0].body[0].inst.mem.scale = 3; }, "scale 3");
+  refused(p, [](LeafProgram& q) { q.body[0].body[0].inst.mem.ptr = 2; }, "pointer 2");
+  refused(p, [](LeafProgram& q) { q.ptrs[1].slot = -1; }, "pointer 1 used before");
+  refused(p, [](LeafProgram& q) { q.ptrs[1].slot = 12; }, "operand 12");
+  refused(p, [](LeafProgram& q) { q.body[0].body[1].inst.op = LeafOp::k_blend; }, "blend without a mask");
+  refused(p, [](LeafProgram& q) { q.body[1].body[2].inst.mask = 0; }, "cannot be masked");
+  refused(p, [](LeafProgram& q) { q.body[1].body[0].inst.dst = 1; }, "mask 1");
   refused(
-      p, [](LeafProgram& q) { q.body[0].body[0].inst.dst = 9; }, "out of range");
-  refused(
-      p, [](LeafProgram& q) { q.body[0].step = 0; }, "loop step");
-  refused(
-      p, [](LeafProgram& q) { q.body[0].extent.arg = Extent::kSegLen; }, "seglen outside segments");
-  refused(
-      p, [](LeafProgram& q) { q.body[0].extent.arg = 8; }, "extent 8");
-  refused(
-      p, [](LeafProgram& q) { q.body[0].body[0].inst.mem.scale = 3; }, "scale 3");
-  refused(
-      p, [](LeafProgram& q) { q.body[0].body[0].inst.mem.ptr = 2; }, "pointer 2");
-  refused(
-      p, [](LeafProgram& q) { q.ptrs[1].slot = -1; }, "pointer 1 used before");
-  refused(
-      p, [](LeafProgram& q) { q.ptrs[1].slot = 12; }, "operand 12");
-  refused(
-      p, [](LeafProgram& q) { q.body[0].body[1].inst.op = LeafOp::k_blend; },
-      "blend without a mask");
-  refused(
-      p, [](LeafProgram& q) { q.body[1].body[2].inst.mask = 0; }, "cannot be masked");
-  refused(
-      p, [](LeafProgram& q) { q.body[1].body[0].inst.dst = 1; }, "mask 1");
-  refused(
-      size_of(8), [](LeafProgram& q) { std::swap(q.body[1].body[1], q.body[1].body[2]); }, "mask 0 used before it is defined");
-  refused(
-      p, [](LeafProgram& q) { q.body[0].body.push_back(q.body[0]); }, "enclosing loop");
+      size_of(8), [](LeafProgram& q) { std::swap(q.body[1].body[1], q.body[1].body[2]); },
+      "mask 0 used before it is defined");
+  refused(p, [](LeafProgram& q) { q.body[0].body.push_back(q.body[0]); }, "enclosing loop");
   refused(
       p,
       [](LeafProgram& q) {
@@ -271,12 +252,9 @@ TEST(LeafProgram, VerifierRefuses) {
       },
       "scalef at level avx2");
   LeafProgram d = dot(8);
-  refused(
-      d, [](LeafProgram& q) { q.body[1].seg_base_a = 4; }, "pointer 4 used before");
-  refused(
-      d, [](LeafProgram& q) { q.body[1].body.push_back(q.body[1]); }, "nested segments");
-  refused(
-      d, [](LeafProgram& q) { q.body[1].body[0].body[4].from = 2; }, "stream 2");
+  refused(d, [](LeafProgram& q) { q.body[1].seg_base_a = 4; }, "pointer 4 used before");
+  refused(d, [](LeafProgram& q) { q.body[1].body.push_back(q.body[1]); }, "nested segments");
+  refused(d, [](LeafProgram& q) { q.body[1].body[0].body[4].from = 2; }, "stream 2");
 }
 
 }  // namespace

@@ -9,14 +9,11 @@ using namespace llvm_test;
 
 constexpr uint32_t kPrograms = 250;
 
-std::vector<float> run(const LeafProgram& p, uint32_t seed, const std::vector<float>& input,
-                       const CodeImage* image) {
+std::vector<float> run(const LeafProgram& p, uint32_t seed, const std::vector<float>& input, const CodeImage* image) {
   std::vector<float> result(RandomProgram::kElements, 0.25f);
-  const std::vector<ir::LeafSeg> segments = {
-      {0, 64, 3, 0, 0}, {128, 0, 0, 0, 0}, {4096, 640, 5, 0, 0}};
+  const std::vector<ir::LeafSeg> segments = {{0, 64, 3, 0, 0}, {128, 0, 0, 0, 0}, {4096, 640, 5, 0, 0}};
   ir::LeafArgs args{};
-  args.op[RandomProgram::kIn] = {reinterpret_cast<char*>(const_cast<float*>(input.data())),
-                                 {100, 36}};
+  args.op[RandomProgram::kIn] = {reinterpret_cast<char*>(const_cast<float*>(input.data())), {100, 36}};
   args.op[RandomProgram::kInWalk] = args.op[RandomProgram::kIn];
   args.op[RandomProgram::kOut] = {reinterpret_cast<char*>(result.data()), {68, 132}};
   for (int e = 0; e < 4; ++e) args.extent[e] = static_cast<int64_t>((seed >> e) % 7);
@@ -52,8 +49,8 @@ std::string compare(const Shape& shape, uint32_t seed, int* refused) {
     const auto got = run(p, seed, input, &*image);
     const int64_t at = difference(want, got);
     if (at >= 0) {
-      return fmt::format("element {}: portable {}, {} {}", at, want[static_cast<size_t>(at)],
-                         backend_name(backend), got[static_cast<size_t>(at)]);
+      return fmt::format("element {}: portable {}, {} {}", at, want[static_cast<size_t>(at)], backend_name(backend),
+                         got[static_cast<size_t>(at)]);
     }
   }
   return {};
@@ -65,8 +62,7 @@ std::string compare(const Shape& shape, uint32_t seed, int* refused) {
     std::fprintf(stderr, "%s seed %u\n", shape.name().c_str(), seed);
     const std::string failure = compare(shape, seed, refused);
     if (!failure.empty()) {
-      std::fprintf(stderr, "%s\n%s", failure.c_str(),
-                   to_text(RandomProgram(shape, seed).program()).c_str());
+      std::fprintf(stderr, "%s\n%s", failure.c_str(), to_text(RandomProgram(shape, seed).program()).c_str());
       std::exit(1);
     }
   }
@@ -81,9 +77,8 @@ TEST_P(LlvmFuzzDeathTest, EveryGeneratorEqualsThePortableExecutor) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(fuzz(all_shapes()[static_cast<size_t>(GetParam())]), testing::ExitedWithCode(0), "");
 }
-INSTANTIATE_TEST_SUITE_P(Shapes, LlvmFuzzDeathTest, testing::Range(0, 3), [](const auto& info) {
-  return all_shapes()[static_cast<size_t>(info.param)].name();
-});
+INSTANTIATE_TEST_SUITE_P(Shapes, LlvmFuzzDeathTest, testing::Range(0, 3),
+                         [](const auto& info) { return all_shapes()[static_cast<size_t>(info.param)].name(); });
 
 }  // namespace
 }  // namespace lathe::jit

@@ -15,8 +15,7 @@ const std::string kRange = " in 0..9223372036854775807";
 
 // A matmul tile of m rows x vectors * 16 columns, gelu(x + bias) at the end, columns masked by e0.
 std::string tile_text(int m, int vectors) {
-  const auto scopes = [m, vectors](int first, const std::string& indent,
-                                   const std::string& statement) {
+  const auto scopes = [m, vectors](int first, const std::string& indent, const std::string& statement) {
     const std::string row = fmt::format("i{}", first), n = fmt::format("i{}", first + 1),
                       l = fmt::format("i{}", first + 2);
     return fmt::format(
@@ -32,8 +31,7 @@ std::string tile_text(int m, int vectors) {
              "p3: f32[_, _] out strides [?, 1]) family leaf where e0{}, seglen{}\n  r0: f32[{}, "
              "{}] reg\n",
              16 * vectors, kRange, kRange, m, 16 * vectors) +
-         scopes(0, "  ", "r0[{0}, {1}] = 0.0") +
-         "  for i3 < seglen @tensor(mma):\n    prefetch p1 lines 4\n" +
+         scopes(0, "  ", "r0[{0}, {1}] = 0.0") + "  for i3 < seglen @tensor(mma):\n    prefetch p1 lines 4\n" +
          scopes(4, "    ", "r0[{0}, {1}] += p0[{0}, i3] * p1[i3, {1}]") +
          scopes(7, "  ",
                 "p3[{0}, {1}] = 0.5 * (r0[{0}, {1}] + p2[{1}]) * (1.0 + erf((r0[{0}, {1}] + "
@@ -79,8 +77,7 @@ const std::string kTranspose = kRowHeader + R"(  for i0 < ceildiv(e0, 16):
 LeafCase row_case(const std::string& text, int64_t rows, int64_t n, bool transposed = false) {
   return LeafCase(text,
                   {{{rows, n}, {n + 3, 1}},
-                   {transposed ? std::vector{n, rows} : std::vector{rows, n},
-                    {(transposed ? rows : n) + 1, 1}}},
+                   {transposed ? std::vector{n, rows} : std::vector{rows, n}, {(transposed ? rows : n) + 1, 1}}},
                   {{"e0", rows}, {"e1", n}}, Data::normal);
 }
 
@@ -100,14 +97,12 @@ std::optional<Generated> generate(const LeafCase& c, ir::IsaLevel level, int* re
   Generated g;
   g.program = *std::move(program);
   for (int b = 0; b < 2; ++b) {
-    auto image =
-        kGenerators[b] == Backend::llvm ? compile_llvm(g.program, "") : compile_xbyak(g.program);
+    auto image = kGenerators[b] == Backend::llvm ? compile_llvm(g.program, "") : compile_xbyak(g.program);
     g.present[b] = image.ok();
     if (image.ok()) {
       g.images[b] = *std::move(image);
     } else {
-      EXPECT_EQ(kGenerators[b], Backend::xbyak) << image.status().to_string() << "\n"
-                                                << to_text(g.program);
+      EXPECT_EQ(kGenerators[b], Backend::xbyak) << image.status().to_string() << "\n" << to_text(g.program);
       ++*refused;
     }
   }
@@ -124,10 +119,9 @@ void expect_same(LeafCase& c, const Generated& g, const std::string& what) {
     code(args);
     for (size_t operand = 0; operand < want.size(); ++operand) {
       const int64_t at = difference(want[operand], c.buffers()[operand]);
-      ASSERT_EQ(at, -1) << what << " " << backend_name(kGenerators[b]) << " "
-                        << ir::isa_name(g.program.level) << " operand " << operand << " element "
-                        << at - static_cast<int64_t>(LeafCase::kBorder) << ": portable "
-                        << want[operand][static_cast<size_t>(at)] << ", generated "
+      ASSERT_EQ(at, -1) << what << " " << backend_name(kGenerators[b]) << " " << ir::isa_name(g.program.level)
+                        << " operand " << operand << " element " << at - static_cast<int64_t>(LeafCase::kBorder)
+                        << ": portable " << want[operand][static_cast<size_t>(at)] << ", generated "
                         << c.buffers()[operand][static_cast<size_t>(at)];
     }
   }
@@ -135,8 +129,7 @@ void expect_same(LeafCase& c, const Generated& g, const std::string& what) {
 
 // One leaf at both levels on several sizes. make(rows, n) gives the case.
 template <class Make>
-void expect_leaf_bits(const std::string& what, Make make,
-                      const std::vector<std::pair<int64_t, int64_t>>& sizes,
+void expect_leaf_bits(const std::string& what, Make make, const std::vector<std::pair<int64_t, int64_t>>& sizes,
                       ir::IsaLevel least = ir::IsaLevel::avx2) {
   for (const Shape& shape : {Shape{ir::IsaLevel::avx2, 8}, Shape{ir::IsaLevel::avx512, 16}}) {
     if (!host_runs(shape) || shape.level < least) continue;
@@ -152,8 +145,8 @@ void expect_leaf_bits(const std::string& what, Make make,
   }
 }
 
-const std::vector<std::pair<int64_t, int64_t>> kRowSizes = {
-    {1, 1}, {2, 7}, {1, 8}, {3, 15}, {1, 16}, {2, 17}, {4, 31}, {3, 64}, {1, 150}, {0, 9}};
+const std::vector<std::pair<int64_t, int64_t>> kRowSizes = {{1, 1},  {2, 7},  {1, 8},  {3, 15},  {1, 16},
+                                                            {2, 17}, {4, 31}, {3, 64}, {1, 150}, {0, 9}};
 
 TEST(LlvmLeaves, MatmulTiles) {
   LATHE_NEEDS_LLVM();
@@ -164,41 +157,35 @@ TEST(LlvmLeaves, MatmulTiles) {
   for (const auto& [m, vectors, level] : tiles) {
     const int64_t width = 16 * vectors;
     const auto make = [m = m, vectors = vectors, width](int64_t k, int64_t n) {
-      return LeafCase(
-          tile_text(m, vectors),
-          {{{m, k}, {k + 3, 1}}, {{k, n}, {width, 1}}, {{n}, {1}}, {{m, n}, {n + 7, 1}}},
-          {{"e0", n}, {"seglen", k}}, Data::normal);
+      return LeafCase(tile_text(m, vectors),
+                      {{{m, k}, {k + 3, 1}}, {{k, n}, {width, 1}}, {{n}, {1}}, {{m, n}, {n + 7, 1}}},
+                      {{"e0", n}, {"seglen", k}}, Data::normal);
     };
-    expect_leaf_bits(
-        fmt::format("tile{}x{}", m, width), make,
-        {{5, width}, {0, width}, {1, 1}, {2, 8}, {7, 15}, {8, 16}, {9, width - 1}, {64, width - 9}},
-        level);
+    expect_leaf_bits(fmt::format("tile{}x{}", m, width), make,
+                     {{5, width}, {0, width}, {1, 1}, {2, 8}, {7, 15}, {8, 16}, {9, width - 1}, {64, width - 9}},
+                     level);
     if (HasFatalFailure()) return;
   }
 }
 
 TEST(LlvmLeaves, Softmax) {
   LATHE_NEEDS_LLVM();
-  expect_leaf_bits(
-      "softmax", [](int64_t rows, int64_t n) { return row_case(kSoftmax, rows, n); }, kRowSizes);
+  expect_leaf_bits("softmax", [](int64_t rows, int64_t n) { return row_case(kSoftmax, rows, n); }, kRowSizes);
 }
 
 TEST(LlvmLeaves, ElementwiseChains) {
   LATHE_NEEDS_LLVM();
-  for (const char* f : {"exp({0})", "log(abs({0}))", "tanh({0})", "erf({0})",
-                        "{0} / (1.0 + exp(-{0}))", "{0} * sigmoid({0})", "{0} * normal_cdf({0})", "sin({0}) * cos({0})", "max({0}, 0.0)",
+  for (const char* f : {"exp({0})", "log(abs({0}))", "tanh({0})", "erf({0})", "{0} / (1.0 + exp(-{0}))",
+                        "{0} * sigmoid({0})", "{0} * normal_cdf({0})", "sin({0}) * cos({0})", "max({0}, 0.0)",
                         "sqrt(abs({0}))", "select({0} < 0.25, {0} * 2.0, floor({0}))"}) {
-    expect_leaf_bits(
-        f, [f](int64_t rows, int64_t n) { return row_case(elementwise(f), rows, n); }, kRowSizes);
+    expect_leaf_bits(f, [f](int64_t rows, int64_t n) { return row_case(elementwise(f), rows, n); }, kRowSizes);
     if (HasFatalFailure()) return;
   }
 }
 
 TEST(LlvmLeaves, Transpose) {
   LATHE_NEEDS_LLVM();
-  expect_leaf_bits(
-      "transpose", [](int64_t rows, int64_t n) { return row_case(kTranspose, rows, n, true); },
-      kRowSizes);
+  expect_leaf_bits("transpose", [](int64_t rows, int64_t n) { return row_case(kTranspose, rows, n, true); }, kRowSizes);
 }
 
 }  // namespace

@@ -26,9 +26,7 @@ ir::Result<std::vector<uint8_t>> object_of(const LeafProgram& p) {
 struct ObjectView {
   std::vector<uint8_t>& bytes;
   Elf64_Ehdr* header() { return reinterpret_cast<Elf64_Ehdr*>(bytes.data()); }
-  Elf64_Shdr* section(size_t i) {
-    return reinterpret_cast<Elf64_Shdr*>(bytes.data() + header()->e_shoff) + i;
-  }
+  Elf64_Shdr* section(size_t i) { return reinterpret_cast<Elf64_Shdr*>(bytes.data() + header()->e_shoff) + i; }
   // Calls f on every relocation of a loaded section.
   template <class F>
   int relocations(F f) {
@@ -37,8 +35,7 @@ struct ObjectView {
       Elf64_Shdr* s = section(i);
       if (s->sh_type != SHT_RELA || !(section(s->sh_info)->sh_flags & SHF_ALLOC)) continue;
       auto* r = reinterpret_cast<Elf64_Rela*>(bytes.data() + s->sh_offset);
-      for (uint64_t k = 0; k < s->sh_size / sizeof(Elf64_Rela); ++k, ++count)
-        f(r[k], *section(s->sh_info));
+      for (uint64_t k = 0; k < s->sh_size / sizeof(Elf64_Rela); ++k, ++count) f(r[k], *section(s->sh_info));
     }
     return count;
   }
@@ -66,8 +63,7 @@ class LlvmLink : public testing::Test {
     const auto linked = link_object(object_, program_.name);
     ASSERT_FALSE(linked.ok()) << "expected: " << reason;
     EXPECT_EQ(linked.status().code(), ir::Code::kUNSUPPORTED);
-    EXPECT_NE(linked.status().message().find(reason), std::string::npos)
-        << linked.status().to_string();
+    EXPECT_NE(linked.status().message().find(reason), std::string::npos) << linked.status().to_string();
   }
   LeafProgram program_;
   std::vector<uint8_t> object_;
@@ -90,8 +86,8 @@ TEST_F(LlvmLink, LljitLinkingGivesTheSameResults) {
     ASSERT_TRUE(image.ok());
     char error[256] = "";
     void* handle = nullptr;
-    const auto oracle = reinterpret_cast<ir::LeafFn>(
-        link(object->data(), object->size(), p.name.c_str(), &handle, error));
+    const auto oracle =
+        reinterpret_cast<ir::LeafFn>(link(object->data(), object->size(), p.name.c_str(), &handle, error));
     ASSERT_NE(oracle, nullptr) << error;
     const Loaded ours(*image);
     std::mt19937 random(11);
@@ -117,8 +113,7 @@ TEST_F(LlvmLink, TextThenAlignedConstants) {
   ASSERT_TRUE(linked.ok());
   EXPECT_GT(linked->text_bytes, 0u);
   EXPECT_LT(linked->entry, linked->text_bytes);
-  EXPECT_GT(linked->code.size(), (linked->text_bytes + 63) / 64 * 64)
-      << "this program has constants";
+  EXPECT_GT(linked->code.size(), (linked->text_bytes + 63) / 64 * 64) << "this program has constants";
   EXPECT_GT((ObjectView{object_}.relocations([](Elf64_Rela&, const Elf64_Shdr&) {})), 0);
 }
 
@@ -132,23 +127,20 @@ TEST_F(LlvmLink, UndefinedSymbolIsRejected) {
 }
 
 TEST_F(LlvmLink, UnknownRelocationIsRejected) {
-  ObjectView{object_}.relocations([](Elf64_Rela& r, const Elf64_Shdr&) {
-    r.r_info = ELF64_R_INFO(ELF64_R_SYM(r.r_info), R_X86_64_TPOFF32);
-  });
+  ObjectView{object_}.relocations(
+      [](Elf64_Rela& r, const Elf64_Shdr&) { r.r_info = ELF64_R_INFO(ELF64_R_SYM(r.r_info), R_X86_64_TPOFF32); });
   expect_rejected("unknown relocation");
 }
 
 TEST_F(LlvmLink, AbsoluteAddressIsRejected) {
-  ObjectView{object_}.relocations([](Elf64_Rela& r, const Elf64_Shdr&) {
-    r.r_info = ELF64_R_INFO(ELF64_R_SYM(r.r_info), R_X86_64_32S);
-  });
+  ObjectView{object_}.relocations(
+      [](Elf64_Rela& r, const Elf64_Shdr&) { r.r_info = ELF64_R_INFO(ELF64_R_SYM(r.r_info), R_X86_64_32S); });
   expect_rejected("absolute address");
 }
 
 TEST_F(LlvmLink, GotLoadOfAnotherInstructionIsRejected) {
-  ObjectView{object_}.relocations([](Elf64_Rela& r, const Elf64_Shdr&) {
-    r.r_info = ELF64_R_INFO(ELF64_R_SYM(r.r_info), R_X86_64_GOTPCREL);
-  });
+  ObjectView{object_}.relocations(
+      [](Elf64_Rela& r, const Elf64_Shdr&) { r.r_info = ELF64_R_INFO(ELF64_R_SYM(r.r_info), R_X86_64_GOTPCREL); });
   expect_rejected("on another instruction than mov");
 }
 
@@ -171,8 +163,7 @@ TEST_F(LlvmLink, GotLoadBecomesAnAddress) {
 TEST_F(LlvmLink, WritableSectionIsRejected) {
   ObjectView view{object_};
   for (size_t i = 0; i < view.header()->e_shnum; ++i) {
-    if ((view.section(i)->sh_flags & SHF_ALLOC) && view.section(i)->sh_size > 0)
-      view.section(i)->sh_flags |= SHF_WRITE;
+    if ((view.section(i)->sh_flags & SHF_ALLOC) && view.section(i)->sh_size > 0) view.section(i)->sh_flags |= SHF_WRITE;
   }
   expect_rejected("writable section");
 }

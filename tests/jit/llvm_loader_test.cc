@@ -23,16 +23,14 @@ TEST(LlvmLoader, MissingPluginIsUnsupportedAndSaysWhere) {
   const auto plugin = open_llvm_plugin({"/nonexistent/a", "/nonexistent/b"});
   ASSERT_FALSE(plugin.ok());
   EXPECT_EQ(plugin.status().code(), ir::Code::kUNSUPPORTED);
-  EXPECT_NE(plugin.status().message().find("/nonexistent/b"), std::string::npos)
-      << plugin.status().to_string();
+  EXPECT_NE(plugin.status().message().find("/nonexistent/b"), std::string::npos) << plugin.status().to_string();
 }
 
 TEST(LlvmLoader, AnotherVersionIsRefused) {
   const auto plugin = open_llvm_plugin({LATHE_FAKE_PLUGIN_DIR});
   ASSERT_FALSE(plugin.ok());
   EXPECT_EQ(plugin.status().code(), ir::Code::kUNSUPPORTED);
-  EXPECT_NE(plugin.status().message().find("version lathe-llvm 0"), std::string::npos)
-      << plugin.status().to_string();
+  EXPECT_NE(plugin.status().message().find("version lathe-llvm 0"), std::string::npos) << plugin.status().to_string();
 }
 
 TEST(LlvmLoader, TheCallersDirectoryComesLast) {
@@ -47,11 +45,9 @@ TEST(LlvmLoaderDeathTest, NotMappedUntilTheFirstCompile) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
       {
-        const bool before =
-            llvm_mapped() || maps_contain("libLLVM") || maps_contain("lathe_llvm.so");
+        const bool before = llvm_mapped() || maps_contain("libLLVM") || maps_contain("lathe_llvm.so");
         const auto image = compile_llvm(row_program({ir::IsaLevel::avx2, 8}), "");
-        const bool after =
-            llvm_mapped() && maps_contain("libLLVM") && maps_contain("lathe_llvm.so");
+        const bool after = llvm_mapped() && maps_contain("libLLVM") && maps_contain("lathe_llvm.so");
         std::exit(!before && after && image.ok() ? 0 : 1);
       },
       testing::ExitedWithCode(0), "");
@@ -59,8 +55,7 @@ TEST(LlvmLoaderDeathTest, NotMappedUntilTheFirstCompile) {
 
 TEST(LlvmLoader, ThreadsCompileTogether) {
   LATHE_NEEDS_LLVM();
-  const LeafProgram tile = matmul_tile({ir::IsaLevel::avx512, 16}, 4, 2),
-                    row = row_program({ir::IsaLevel::avx2, 8});
+  const LeafProgram tile = matmul_tile({ir::IsaLevel::avx512, 16}, 4, 2), row = row_program({ir::IsaLevel::avx2, 8});
   const auto tile_image = compile_llvm(tile, ""), row_image = compile_llvm(row, "");
   ASSERT_TRUE(tile_image.ok() && row_image.ok());
   std::vector<std::thread> threads;
@@ -69,8 +64,7 @@ TEST(LlvmLoader, ThreadsCompileTogether) {
     threads.emplace_back([&, t] {
       for (int k = 0; k < 5; ++k) {
         const auto a = compile_llvm(tile, ""), b = compile_llvm(row, "");
-        if (!a.ok() || !b.ok() || a->code != tile_image->code || b->code != row_image->code)
-          ++failures[t];
+        if (!a.ok() || !b.ok() || a->code != tile_image->code || b->code != row_image->code) ++failures[t];
       }
     });
   }

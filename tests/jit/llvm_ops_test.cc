@@ -96,8 +96,7 @@ TEST_P(LlvmOps, EqualThePortableExecutor) {
         std::fill_n(memory[who], n, -7.0f);
         ir::LeafArgs args{};
         const std::vector<float>* in[] = {&a, &b, &c};
-        for (int s = 0; s < 3; ++s)
-          args.op[s].ptr = reinterpret_cast<char*>(const_cast<float*>(in[s]->data()));
+        for (int s = 0; s < 3; ++s) args.op[s].ptr = reinterpret_cast<char*>(const_cast<float*>(in[s]->data()));
         args.op[3].ptr = reinterpret_cast<char*>(memory[who]);
         args.extent[0] = static_cast<int64_t>(n);
         args.extent[1] = static_cast<int64_t>(n) - shape.lanes / 2 - 1;
@@ -106,9 +105,8 @@ TEST_P(LlvmOps, EqualThePortableExecutor) {
       }
       const int64_t at = difference(result[0], result[1]);
       ASSERT_EQ(at, -1) << shape.name() << " imm " << imm << " element " << at << ": portable "
-                        << result[0][static_cast<size_t>(at)] << ", llvm "
-                        << result[1][static_cast<size_t>(at)] << " from "
-                        << a[static_cast<size_t>(at)] << " " << b[static_cast<size_t>(at)] << " "
+                        << result[0][static_cast<size_t>(at)] << ", llvm " << result[1][static_cast<size_t>(at)]
+                        << " from " << a[static_cast<size_t>(at)] << " " << b[static_cast<size_t>(at)] << " "
                         << c[static_cast<size_t>(at)];
       ++compared;
     }
@@ -121,9 +119,8 @@ constexpr int kOps = 0
 #include "jit/leaf_ops.def"
 #undef LATHE_LEAF_OP
     ;
-INSTANTIATE_TEST_SUITE_P(All, LlvmOps, testing::Range(0, kOps), [](const auto& info) {
-  return leaf_op_name(static_cast<LeafOp>(info.param));
-});
+INSTANTIATE_TEST_SUITE_P(All, LlvmOps, testing::Range(0, kOps),
+                         [](const auto& info) { return leaf_op_name(static_cast<LeafOp>(info.param)); });
 
 TEST(LlvmOps, ScalefNeedsAvx512) {
   LATHE_NEEDS_LLVM();

@@ -86,15 +86,14 @@ inline LeafProgram row_program(const Shape& s) {
   Inst low = arith(LeafOp::k_blend, 4, 1, 2);  // keeps -inf where the mask is off
   low.mask = 0;
   Nodes maximum = {inst(load(2, 0, 1)), inst(arith(LeafOp::k_max, 1, 2, 1))};
-  Node rest = block(Node::Kind::if_less, {inst(tail), inst(load(2, 0, 1, 0)), inst(low),
-                                          inst(arith(LeafOp::k_max, 1, 4, 1))});
+  Node rest =
+      block(Node::Kind::if_less, {inst(tail), inst(load(2, 0, 1, 0)), inst(low), inst(arith(LeafOp::k_max, 1, 4, 1))});
   rest.var = 1;
   rest.extent.arg = 1;
   Inst keep = arith(LeafOp::k_blend, 8, 9, 7);
   keep.mask = 1;
-  const Nodes math = {
-      inst(arith(LeafOp::k_sub, 6, 2, 5)), inst(arith(LeafOp::k_mul, 7, 6, 3)),
-      inst(arith(LeafOp::k_constant, 9)), inst(arith(LeafOp::k_cmp_lt, 1, 10, 6)), inst(keep)};
+  const Nodes math = {inst(arith(LeafOp::k_sub, 6, 2, 5)), inst(arith(LeafOp::k_mul, 7, 6, 3)),
+                      inst(arith(LeafOp::k_constant, 9)), inst(arith(LeafOp::k_cmp_lt, 1, 10, 6)), inst(keep)};
   Nodes main = {inst(load(2, 0, 1))}, last = {inst(tail), inst(load(2, 0, 1, 0))};
   main.insert(main.end(), math.begin(), math.end());
   main.push_back(inst(store(8, 1, 1)));
@@ -103,11 +102,10 @@ inline LeafProgram row_program(const Shape& s) {
   Node write_rest = block(Node::Kind::if_less, last);
   write_rest.var = 1;
   write_rest.extent.arg = 1;
-  Node rows = count_loop(
-      0, 1, {0, 0},
-      {inst(arith(LeafOp::k_constant, 1, -1, -1, -1, 0xff800000)),
-       count_loop(1, s.lanes, {1, 0}, maximum), rest, inst(arith(LeafOp::k_reduce_max, 5, 1)),
-       count_loop(1, s.lanes, {1, 0}, main), write_rest});
+  Node rows =
+      count_loop(0, 1, {0, 0},
+                 {inst(arith(LeafOp::k_constant, 1, -1, -1, -1, 0xff800000)), count_loop(1, s.lanes, {1, 0}, maximum),
+                  rest, inst(arith(LeafOp::k_reduce_max, 5, 1)), count_loop(1, s.lanes, {1, 0}, main), write_rest});
   rows.steps = {{0, 0, {{0, 1}}}, {1, 0, {{1 * ir::kMaxLeafStrides, 1}}}};
   p.body = {inst(arith(LeafOp::k_constant, 3, -1, -1, -1, 0x40400000)),
             inst(arith(LeafOp::k_constant, 10, -1, -1, -1, 0xc1a00000)), rows};

@@ -21,12 +21,10 @@ TEST(LlvmPrograms, MatmulTilesEqualPortable) {
       const Loaded code(*image);
       for (int k : {0, 1, 7, 64}) {
         for (int pieces : {1, 3}) {
-          TileArgs want(rows, vectors * shape.lanes, k, pieces, 5),
-              got(rows, vectors * shape.lanes, k, pieces, 5);
+          TileArgs want(rows, vectors * shape.lanes, k, pieces, 5), got(rows, vectors * shape.lanes, k, pieces, 5);
           execute_portable(p, want.args);
           code(got.args);
-          ASSERT_EQ(difference(want.c, got.c), -1)
-              << shape.name() << " rows " << rows << " k " << k;
+          ASSERT_EQ(difference(want.c, got.c), -1) << shape.name() << " rows " << rows << " k " << k;
         }
       }
       TileArgs none(rows, vectors * shape.lanes, 4, 1, 5);
@@ -69,11 +67,10 @@ TEST(LlvmPrograms, RowsEqualPortableAndTouchNothingElse) {
 // leaf no frame.
 TEST(LlvmPrograms, TilesStayInRegisters) {
   LATHE_NEEDS_LLVM();
-  const std::vector<std::pair<Shape, std::pair<int, int>>> tiles = {
-      {{ir::IsaLevel::avx512, 16}, {8, 3}},
-      {{ir::IsaLevel::avx512, 16}, {6, 4}},
-      {{ir::IsaLevel::avx512, 8}, {6, 4}},
-      {{ir::IsaLevel::avx2, 8}, {6, 2}}};
+  const std::vector<std::pair<Shape, std::pair<int, int>>> tiles = {{{ir::IsaLevel::avx512, 16}, {8, 3}},
+                                                                    {{ir::IsaLevel::avx512, 16}, {6, 4}},
+                                                                    {{ir::IsaLevel::avx512, 8}, {6, 4}},
+                                                                    {{ir::IsaLevel::avx2, 8}, {6, 2}}};
   for (const auto& [shape, tile] : tiles) {
     const auto image = compile_llvm(matmul_tile(shape, tile.first, tile.second), "");
     ASSERT_TRUE(image.ok()) << image.status().to_string();
@@ -96,8 +93,7 @@ TEST(LlvmPrograms, ImagesHoldTheirLevelOnly) {
       EXPECT_EQ(image->features, level_features(shape.level));
       const auto text = llvm_disassemble(*image, "");
       ASSERT_TRUE(text.ok()) << text.status().to_string();
-      const bool wide = text->find("zmm") != std::string::npos,
-                 masks = text->find("{k") != std::string::npos;
+      const bool wide = text->find("zmm") != std::string::npos, masks = text->find("{k") != std::string::npos;
       if (shape.level == ir::IsaLevel::avx2) {
         EXPECT_FALSE(wide || masks) << *text;
       }
@@ -133,8 +129,7 @@ TEST(LlvmPrograms, IrTextIsTheModuleAsBuilt) {
   LATHE_NEEDS_LLVM();
   const auto text = llvm_ir_text(matmul_tile({ir::IsaLevel::avx2, 8}, 2, 2), "");
   ASSERT_TRUE(text.ok()) << text.status().to_string();
-  EXPECT_NE(text->find("define dso_local void @lathe_test_tile_2x16_avx2(ptr"), std::string::npos)
-      << *text;
+  EXPECT_NE(text->find("define dso_local void @lathe_test_tile_2x16_avx2(ptr"), std::string::npos) << *text;
   EXPECT_NE(text->find("call <8 x float> @llvm.fma.v8f32"), std::string::npos);
   EXPECT_EQ(text->find(" fast "), std::string::npos);
   EXPECT_EQ(text->find("contract"), std::string::npos);

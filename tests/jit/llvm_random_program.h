@@ -93,11 +93,9 @@ class RandomProgram {
     for (;;) {
       Inst i{static_cast<LeafOp>(pick(count))};
       const LeafOpKind kind = leaf_op_kind(i.op);
-      if (i.op == LeafOp::k_store_stream ||
-          (i.op == LeafOp::k_scalef && shape_.level == ir::IsaLevel::avx2))
-        continue;
-      bool exact = (i.op >= LeafOp::k_bit_and && i.op <= LeafOp::k_isub) ||
-                   i.op == LeafOp::k_constant || i.op == LeafOp::k_cvt_i32_f32;
+      if (i.op == LeafOp::k_store_stream || (i.op == LeafOp::k_scalef && shape_.level == ir::IsaLevel::avx2)) continue;
+      bool exact = (i.op >= LeafOp::k_bit_and && i.op <= LeafOp::k_isub) || i.op == LeafOp::k_constant ||
+                   i.op == LeafOp::k_cvt_i32_f32;
       const bool shuffles = i.op >= LeafOp::k_unpack_lo32 && i.op <= LeafOp::k_shuffle128;
       if ((shuffles || i.op == LeafOp::k_move || i.op == LeafOp::k_blend) && pick(2)) exact = true;
       for (int s = 0; s < leaf_op_sources(i.op); ++s) i.src[s] = pick(exact ? exact_ : registers_);
@@ -129,10 +127,8 @@ class RandomProgram {
           break;
         default:
           if (i.op == LeafOp::k_blend) i.mask = pick(kMasks);
-          if (i.op == LeafOp::k_constant)
-            i.imm = pick(2) ? random_() : 0x3f800000u + (random_() & 0xffffffu);
-          if (i.op >= LeafOp::k_shift_left && i.op <= LeafOp::k_shift_right_arith)
-            i.imm = random_() % 32;
+          if (i.op == LeafOp::k_constant) i.imm = pick(2) ? random_() : 0x3f800000u + (random_() & 0xffffffu);
+          if (i.op >= LeafOp::k_shift_left && i.op <= LeafOp::k_shift_right_arith) i.imm = random_() % 32;
           if (i.op == LeafOp::k_shuffle128) i.imm = random_() % 256;
       }
       return i;

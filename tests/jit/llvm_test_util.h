@@ -101,19 +101,11 @@ inline LeafProgram empty_program(const Shape& s, const std::string& name, int sl
 // Values where f32 instructions differ if anything does, then random ones, `count` in all.
 inline std::vector<float> test_values(std::mt19937& random, size_t count) {
   const float inf = INFINITY, nan = NAN;
-  std::vector<float> values = {0.0f,          -0.0f,
-                               1.0f,          -1.0f,
-                               0.5f,          -0.5f,
-                               1.5f,          2.5f,
-                               -2.5f,         inf,
-                               -inf,          nan,
-                               -nan,          1e-40f,
-                               -1e-40f,       1.17549435e-38f,
-                               3.4028235e38f, -3.4028235e38f,
-                               2147483648.0f, -2147483648.0f,
-                               2147483520.0f, 8388609.0f,
-                               127.5f,        -149.5f,
-                               400.0f};
+  std::vector<float> values = {
+      0.0f,       -0.0f,           1.0f,          -1.0f,          0.5f,          -0.5f,          1.5f,
+      2.5f,       -2.5f,           inf,           -inf,           nan,           -nan,           1e-40f,
+      -1e-40f,    1.17549435e-38f, 3.4028235e38f, -3.4028235e38f, 2147483648.0f, -2147483648.0f, 2147483520.0f,
+      8388609.0f, 127.5f,          -149.5f,       400.0f};
   std::uniform_int_distribution<uint32_t> bits;
   std::uniform_real_distribution<float> near(-40.0f, 40.0f);
   while (values.size() < count) {
@@ -134,9 +126,7 @@ inline uint32_t bits_of(float f) {
   return b;
 }
 // Equal bits; which NaN an operation on NaNs gives is nobody's promise.
-inline bool same(float a, float b) {
-  return bits_of(a) == bits_of(b) || (std::isnan(a) && std::isnan(b));
-}
+inline bool same(float a, float b) { return bits_of(a) == bits_of(b) || (std::isnan(a) && std::isnan(b)); }
 
 // First difference, or -1.
 inline int64_t difference(const std::vector<float>& a, const std::vector<float>& b) {

@@ -31,7 +31,8 @@ struct Bench {
     for (size_t i = begins[0]; i < program.body.size(); ++i) {
       const Inst& inst = program.body[i].inst;
       const bool store = leaf_op_kind(inst.op) == LeafOpKind::kStore;
-      out.push_back(store ? "store " + std::to_string(inst.mem.disp) : std::to_string(static_cast<int>(inst.op)) + " -> v" + std::to_string(inst.dst));
+      out.push_back(store ? "store " + std::to_string(inst.mem.disp)
+                          : std::to_string(static_cast<int>(inst.op)) + " -> v" + std::to_string(inst.dst));
     }
     return out;
   }
@@ -52,7 +53,8 @@ TEST(Interleave, CopiesTakeTurns) {
   for (int n = 0; n < 2; ++n) chain(b, n);
   const std::vector<std::string> before = b.order();
   b.e.interleave(b.begins, {}, {});
-  const std::vector<std::string> expected = {before[0], before[4], before[1], before[5], before[2], before[6], before[3], before[7]};
+  const std::vector<std::string> expected = {before[0], before[4], before[1], before[5],
+                                             before[2], before[6], before[3], before[7]};
   EXPECT_EQ(b.order(), expected);
 }
 

@@ -20,7 +20,9 @@ struct Tile {
 };
 
 std::string tile_text(const Tile& t) {
-  const std::string vector = t.columns > 0 ? fmt::format("min(16, {} - 16*{{}})", t.columns) : t.masked ? "min(16, e0 - 16*{})" : "16";
+  const std::string vector = t.columns > 0 ? fmt::format("min(16, {} - 16*{{}})", t.columns)
+                             : t.masked    ? "min(16, e0 - 16*{})"
+                                           : "16";
   const auto scopes = [&](int first, const std::string& indent, const std::string& statement) {
     const std::string m = fmt::format("i{}", first), n = fmt::format("i{}", first + 1),
                       l = fmt::format("i{}", first + 2);
@@ -35,23 +37,21 @@ std::string tile_text(const Tile& t) {
              "kernel leaf(p0: f32[_, _] in strides {}, p1: f32[_, {}] in strides {}, p2: f32[_] in "
              "strides [1], "
              "p3: f32[_, _] out strides [?, 1]){}  r0: f32[{}, {}] reg\n",
-             t.a, t.padded ? fmt::format("{}", 16 * t.vectors) : "_", t.b, fmt::format(kSymbols, t.least), t.m, 16 * t.vectors) +
-         scopes(0, "  ", "r0[{0}] = 0.0") +
-         "  for i3 < seglen @tensor(mma):\n    prefetch p1 lines 6\n" +
-         scopes(4, "    ", "r0[{0}] += p0[{2}, i3] * p1[i3, {1}]") +
-         scopes(7, "  ", "p3[{0}] = " + t.epilogue);
+             t.a, t.padded ? fmt::format("{}", 16 * t.vectors) : "_", t.b, fmt::format(kSymbols, t.least), t.m,
+             16 * t.vectors) +
+         scopes(0, "  ", "r0[{0}] = 0.0") + "  for i3 < seglen @tensor(mma):\n    prefetch p1 lines 6\n" +
+         scopes(4, "    ", "r0[{0}] += p0[{2}, i3] * p1[i3, {1}]") + scopes(7, "  ", "p3[{0}] = " + t.epilogue);
 }
 
 LeafCase tile_case(const Tile& t, int64_t k, int64_t n, Data data = Data::integers) {
   const int64_t ldb = t.b[1] == '?' ? n + 5 : 16 * t.vectors;
   const bool packed_a = t.a == "[1, ?]";
-  return LeafCase(
-      tile_text(t),
-      {{{t.m, k}, packed_a ? std::vector<int64_t>{1, t.m + 2} : std::vector<int64_t>{k + 3, 1}},
-       {{k, t.padded ? 16 * t.vectors : n}, {ldb, 1}},
-       {{n}, {1}},
-       {{t.m, n}, {n + 7, 1}}},
-      {{"e0", n}, {"seglen", k}}, data);
+  return LeafCase(tile_text(t),
+                  {{{t.m, k}, packed_a ? std::vector<int64_t>{1, t.m + 2} : std::vector<int64_t>{k + 3, 1}},
+                   {{k, t.padded ? 16 * t.vectors : n}, {ldb, 1}},
+                   {{n}, {1}},
+                   {{t.m, n}, {n + 7, 1}}},
+                  {{"e0", n}, {"seglen", k}}, data);
 }
 
 TEST(LowerMatmul, EveryRowVariantAndDepth) {
@@ -81,15 +81,17 @@ TEST(LowerMatmul, LastTiles) {
         const std::string b = fmt::format("[{}, 1]", 16 * vectors);
         LeafCase fixed = tile_case({.m = m, .vectors = vectors, .b = b, .padded = padded, .columns = n}, 5, n);
         expect_leaf(fixed);
-        LeafCase varies = tile_case({.m = m, .vectors = vectors, .masked = true, .b = b, .padded = padded, .least = 16 * (vectors - 1) + 1}, 5, n);
+        LeafCase varies = tile_case(
+            {.m = m, .vectors = vectors, .masked = true, .b = b, .padded = padded, .least = 16 * (vectors - 1) + 1}, 5,
+            n);
         expect_leaf(varies);
       }
     }
   }
 }
 
-// Lanes past the last column are there in a panel that is padded: hardware fetches ahead of plain loads only. Without masks for them
-// (AVX2) they would take registers besides.
+// Lanes past the last column are there in a panel that is padded: hardware fetches ahead of plain loads only. Without
+// masks for them (AVX2) they would take registers besides.
 TEST(LowerMatmul, PaddedPanelsAreReadWhole) {
   const auto masked_loads = [](const Nodes& body, auto& self) -> int {
     int found = 0;
@@ -130,8 +132,7 @@ TEST(LowerMatmul, OneSegmentEqualsThree) {
     auto p = c.lower(t);
     ASSERT_TRUE(p.ok()) << p.status().to_string();
     const auto one = c.run(*p);
-    const auto three =
-        c.run(*p, {{0, 0, 6, 0, 0}, {6 * 4, 6 * 128, 0, 0, 0}, {6 * 4, 6 * 128, 7, 0, 0}});
+    const auto three = c.run(*p, {{0, 0, 6, 0, 0}, {6 * 4, 6 * 128, 0, 0, 0}, {6 * 4, 6 * 128, 7, 0, 0}});
     EXPECT_EQ(LeafCase::compare(three, one), "");
   }
 }
@@ -143,8 +144,7 @@ TEST(LowerMatmul, RandomDataIsTheFmaChainExactly) {
 
 size_t live_accumulators(const LeafProgram& p) {
   size_t n = 0;
-  for (const Node& node : p.body)
-    n += node.kind == Node::Kind::inst && node.inst.op == LeafOp::k_constant;
+  for (const Node& node : p.body) n += node.kind == Node::Kind::inst && node.inst.op == LeafOp::k_constant;
   return n;
 }
 
@@ -157,7 +157,8 @@ void count(const Nodes& body, std::map<LeafOp, int>& ops) {
 
 int count_masked(const Nodes& body) {
   int found = 0;
-  for (const Node& n : body) found += (n.kind == Node::Kind::inst && n.inst.op == LeafOp::k_store && n.inst.mask >= 0) + count_masked(n.body);
+  for (const Node& n : body)
+    found += (n.kind == Node::Kind::inst && n.inst.op == LeafOp::k_store && n.inst.mask >= 0) + count_masked(n.body);
   return found;
 }
 
@@ -179,14 +180,10 @@ TEST(LowerMatmul, InnerLoopIsTheBlueprint) {
     int m, vectors;
     const char* a;
   };
-  for (const Shape s : {Shape{8, 2, "[?, 1]"},
-                        {12, 2, "[?, 1]"},
-                        {6, 4, "[?, 1]"},
-                        {8, 3, "[?, 1]"},
-                        {14, 2, "[1, 14]"}}) {
-    LeafCase c = tile_case(
-        {.m = s.m, .vectors = s.vectors, .b = fmt::format("[{}, 1]", 16 * s.vectors), .a = s.a}, 8,
-        16 * s.vectors);
+  for (const Shape s :
+       {Shape{8, 2, "[?, 1]"}, {12, 2, "[?, 1]"}, {6, 4, "[?, 1]"}, {8, 3, "[?, 1]"}, {14, 2, "[1, 14]"}}) {
+    LeafCase c = tile_case({.m = s.m, .vectors = s.vectors, .b = fmt::format("[{}, 1]", 16 * s.vectors), .a = s.a}, 8,
+                           16 * s.vectors);
     auto p = c.lower(test_target(ir::IsaLevel::avx512));
     ASSERT_TRUE(p.ok()) << p.status().to_string();
     const Node* segments = nullptr;
@@ -211,18 +208,25 @@ TEST(LowerMatmul, InnerLoopIsTheBlueprint) {
   }
 }
 
-// What an epilogue reads again for want of registers, the next tile of the leaf does not: each step loads A and B once there as well.
+// What an epilogue reads again for want of registers, the next tile of the leaf does not: each step loads A and B once
+// there as well.
 TEST(LowerMatmul, AllTilesOfALeafLoadOnceAStep) {
-  std::string text = "kernel leaf(p0: f32[_, _] in strides [?, 1], p1: f32[_, _] in strides [16, 1], p2: f32[_, _] out strides [?, 1]) family leaf "
-                     "where seglen in 0..9223372036854775807\n  r0: f32[4, 16] reg\n";
+  std::string text =
+      "kernel leaf(p0: f32[_, _] in strides [?, 1], p1: f32[_, _] in strides [16, 1], p2: f32[_, _] out strides [?, "
+      "1]) family leaf "
+      "where seglen in 0..9223372036854775807\n  r0: f32[4, 16] reg\n";
   for (int tile = 0, i = 0; tile < 3; ++tile, i += 10) {
     const auto scopes = [&](int first, const std::string& indent, const std::string& target, const std::string& value) {
-      return fmt::format("{0}for i{1} < 4 @unroll:\n{0}  for i{2} < 2 @unroll:\n{0}    for i{3} < 8 @vector:\n{0}      {4} {5}\n", indent, first, first + 1, first + 2,
-                         fmt::format(fmt::runtime(target), first, first + 1, first + 2), fmt::format(fmt::runtime(value), first, first + 1, first + 2, 4 * tile, i + 3));
+      return fmt::format(
+          "{0}for i{1} < 4 @unroll:\n{0}  for i{2} < 2 @unroll:\n{0}    for i{3} < 8 @vector:\n{0}      {4} {5}\n",
+          indent, first, first + 1, first + 2, fmt::format(fmt::runtime(target), first, first + 1, first + 2),
+          fmt::format(fmt::runtime(value), first, first + 1, first + 2, 4 * tile, i + 3));
     };
-    text += scopes(i, "  ", "r0[i{0}, 8*i{1} + i{2}] =", "0.0") + fmt::format("  for i{} < seglen @tensor(mma):\n", i + 3) +
-            scopes(i + 4, "    ", "r0[i{0}, 8*i{1} + i{2}] +=", "p0[i{0} + {3}, i{4}] * p1[i{4}, 8*i{1} + i{2}]") +
-            fmt::format(fmt::runtime(scopes(i + 7, "  ", "p2[i{0} + {{0}}, 8*i{1} + i{2}] =", "r0[i{0}, 8*i{1} + i{2}]")), 4 * tile);
+    text +=
+        scopes(i, "  ", "r0[i{0}, 8*i{1} + i{2}] =", "0.0") + fmt::format("  for i{} < seglen @tensor(mma):\n", i + 3) +
+        scopes(i + 4, "    ", "r0[i{0}, 8*i{1} + i{2}] +=", "p0[i{0} + {3}, i{4}] * p1[i{4}, 8*i{1} + i{2}]") +
+        fmt::format(fmt::runtime(scopes(i + 7, "  ", "p2[i{0} + {{0}}, 8*i{1} + i{2}] =", "r0[i{0}, 8*i{1} + i{2}]")),
+                    4 * tile);
   }
   LeafCase c(text, {{{12, 8}, {11, 1}}, {{8, 16}, {16, 1}}, {{12, 16}, {16, 1}}}, {{"seglen", 8}});
   auto p = c.lower(test_target(ir::IsaLevel::avx2));
@@ -249,9 +253,7 @@ TEST(LowerMatmul, MaskedInnerLoopOnAvx2) {
   std::map<LeafOp, int> ops;
   for (const Node& n : p->body) {
     if (n.kind == Node::Kind::segments)
-      count(std::find_if(n.body.begin(), n.body.end(), [](const Node& l) { return l.step == 4; })
-                ->body,
-            ops);
+      count(std::find_if(n.body.begin(), n.body.end(), [](const Node& l) { return l.step == 4; })->body, ops);
   }
   EXPECT_EQ(ops[LeafOp::k_load], 4 * 2) << to_text(*p);
   EXPECT_EQ(ops[LeafOp::k_mask_tail], 4 * 2);
@@ -259,10 +261,9 @@ TEST(LowerMatmul, MaskedInnerLoopOnAvx2) {
 }
 
 TEST(LowerMatmul, EpilogueGelu) {
-  LeafCase c = tile_case(
-      {.m = 3,
-       .epilogue = "0.5 * (r0[{0}] + p2[{1}]) * (1.0 + erf((r0[{0}] + p2[{1}]) * 0.70710677))"},
-      4, 32, Data::normal);
+  LeafCase c =
+      tile_case({.m = 3, .epilogue = "0.5 * (r0[{0}] + p2[{1}]) * (1.0 + erf((r0[{0}] + p2[{1}]) * 0.70710677))"}, 4,
+                32, Data::normal);
   expect_leaf(c, 4e-5, 1e-6);
 }
 

@@ -141,10 +141,8 @@ TEST(LowerRow, MaxAndMinPropagateNan) {
 
 TEST(LowerElementwise, OperationsLengthsRows) {
   for (const char* value :
-       {"p0[i0, 16*i1 + i2] + p2[16*i1 + i2]",
-        "max(p0[i0, 16*i1 + i2], p2[16*i1 + i2]) - min(p0[i0, 16*i1 + i2], 0.5)",
-        "abs(-p0[i0, 16*i1 + i2]) * 0.25 / p2[16*i1 + i2]",
-        "fma(p0[i0, 16*i1 + i2], p2[16*i1 + i2], 0.1)",
+       {"p0[i0, 16*i1 + i2] + p2[16*i1 + i2]", "max(p0[i0, 16*i1 + i2], p2[16*i1 + i2]) - min(p0[i0, 16*i1 + i2], 0.5)",
+        "abs(-p0[i0, 16*i1 + i2]) * 0.25 / p2[16*i1 + i2]", "fma(p0[i0, 16*i1 + i2], p2[16*i1 + i2], 0.1)",
         "select(p0[i0, 16*i1 + i2] < p2[16*i1 + i2] and not (p0[i0, 16*i1 + i2] == 0.25), p2[16*i1 "
         "+ i2], floor(p0[i0, 16*i1 + i2] * 3.3))",
         "select(p0[i0, 16*i1 + i2] != p0[i0, 16*i1 + i2] or p0[i0, 16*i1 + i2] <= 1.0, 1.0, "
@@ -211,8 +209,7 @@ TEST(LowerElementwise, StridedLanes) {
         "kernel leaf(p0: f32[_, _] in strides [?, 1], p1: f32[_, _] out strides [?, 1], p2: f32[_] "
         "in strides [1]) family leaf where " +
             kExtents + "\n" + body,
-        {{{2, 2 * half}, {2 * half, 1}}, {{2, 2 * half}, {2 * half + 1, 1}}, {{half}, {1}}},
-        {{"e0", 2}, {"e1", half}});
+        {{{2, 2 * half}, {2 * half, 1}}, {{2, 2 * half}, {2 * half + 1, 1}}, {{half}, {1}}}, {{"e0", 2}, {"e1", half}});
     expect_leaf(c);
   }
 }
@@ -223,10 +220,9 @@ TEST(LowerElementwise, RunTimeStrideOverLanes) {
       p1[16*i0 + i1] = p0[16*i0 + i1] * 3.0
 )";
   for (int64_t n : {1, 16, 23}) {
-    LeafCase c(
-        "kernel leaf(p0: f32[_] in strides [?], p1: f32[_] out strides [1]) family leaf where " +
-            kExtents + "\n" + body,
-        {{{n}, {7}}, {{n}, {1}}}, {{"e0", n}, {"e1", 0}});
+    LeafCase c("kernel leaf(p0: f32[_] in strides [?], p1: f32[_] out strides [1]) family leaf where " + kExtents +
+                   "\n" + body,
+               {{{n}, {7}}, {{n}, {1}}}, {{"e0", n}, {"e1", 0}});
     expect_leaf(c);
   }
 }
@@ -237,8 +233,7 @@ TEST(LowerElementwise, BroadcastOperandByStrideZero) {
       p1[16*i0 + i1] = p0[16*i0 + i1] + 1.0
 )";
   LeafCase c(
-      "kernel leaf(p0: f32[_] in strides [0], p1: f32[_] out strides [1]) family leaf where " +
-          kExtents + "\n" + body,
+      "kernel leaf(p0: f32[_] in strides [0], p1: f32[_] out strides [1]) family leaf where " + kExtents + "\n" + body,
       {{{37}, {0}}, {{37}, {1}}}, {{"e0", 37}, {"e1", 0}});
   expect_leaf(c);
 }
@@ -254,8 +249,7 @@ TEST(Lower, Deterministic) {
 }
 
 TEST(Lower, RefusesWithTheConstruct) {
-  const auto refused = [](const std::string& header, const std::string& body,
-                          const std::string& why) {
+  const auto refused = [](const std::string& header, const std::string& body, const std::string& why) {
     auto k = ir::parse_kernel(header + " family leaf where " + kExtents + "\n" + body);
     ASSERT_TRUE(k.ok()) << k.status().to_string();
     auto p = lower_leaf(*k, test_target(ir::IsaLevel::avx2));

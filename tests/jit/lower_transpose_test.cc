@@ -50,7 +50,8 @@ TEST(LowerTranspose, WholeMatrixInSquares) {
   }
 }
 
-// A target that states its width has room for whole squares: no store has a mask. Squares without rows write nothing, there or past it.
+// A target that states its width has room for whole squares: no store has a mask. Squares without rows write nothing,
+// there or past it.
 TEST(LowerTranspose, WholeSquaresWhereThereIsRoom) {
   const auto masked = [](const LeafProgram& p) {
     int found = 0;
@@ -64,7 +65,8 @@ TEST(LowerTranspose, WholeSquaresWhereThereIsRoom) {
     return found;
   };
   const std::string loops = "  for i0 < e0 @tensor(transpose):\n    for i1 < e1:\n      p1[i1, i0] = p0[i0, i1]\n";
-  const std::string square = "  for i0 < min(16, e0) @tensor(transpose):\n    for i1 < e1:\n      p1[i1, i0] = p0[i0, i1]\n";
+  const std::string square =
+      "  for i0 < min(16, e0) @tensor(transpose):\n    for i1 < e1:\n      p1[i1, i0] = p0[i0, i1]\n";
   for (const auto& [width, none] : {std::pair("_", false), std::pair("16", true), std::pair("12", false)}) {
     std::string header = kHeader;
     header.replace(header.find("p1: f32[_, _]"), 13, fmt::format("p1: f32[_, {}]", width));
@@ -83,22 +85,23 @@ TEST(LowerTranspose, WholeSquaresWhereThereIsRoom) {
 
 // The iterator of a side of one element is in no index: a copy along the other, adjacent on both sides or not.
 TEST(LowerTranspose, SidesOfOneElement) {
-  const std::string scopes = "  for i0 < e0 @tensor(transpose):\n    for i1 < e1:\n", turned = "  for i1 < e1 @tensor(transpose):\n    for i0 < e0:\n";
+  const std::string scopes = "  for i0 < e0 @tensor(transpose):\n    for i1 < e1:\n",
+                    turned = "  for i1 < e1 @tensor(transpose):\n    for i0 < e0:\n";
   for (const std::string& nest : {scopes, turned}) {
     for (const int64_t n : {0, 1, 7, 8, 16, 33}) {
       LeafCase apart = transpose(nest + "      p1[i1, 0] = p0[0, i1]\n", 1, n);
       expect_leaf(apart);
-      LeafCase adjacent(kHeader + nest + "      p1[0, i1] = p0[0, i1]\n", {{{1, n}, {n + 2, 1}}, {{1, n}, {n + 5, 1}}}, {{"e0", 1}, {"e1", n}}, Data::normal);
+      LeafCase adjacent(kHeader + nest + "      p1[0, i1] = p0[0, i1]\n", {{{1, n}, {n + 2, 1}}, {{1, n}, {n + 5, 1}}},
+                        {{"e0", 1}, {"e1", n}}, Data::normal);
       expect_leaf(adjacent);
     }
   }
 }
 
 TEST(LowerTranspose, UnboundedSidesAndConstantOnes) {
-  for (const char* body :
-       {"  for i0 < e0 @tensor(transpose):\n    for i1 < e1:\n      p1[i1, i0] = p0[i0, i1]\n",
-        "  for i0 < 16 @tensor(transpose):\n    for i1 < min(16, e1):\n      p1[i1, i0] = p0[i0, "
-        "i1]\n"}) {
+  for (const char* body : {"  for i0 < e0 @tensor(transpose):\n    for i1 < e1:\n      p1[i1, i0] = p0[i0, i1]\n",
+                           "  for i0 < 16 @tensor(transpose):\n    for i1 < min(16, e1):\n      p1[i1, i0] = p0[i0, "
+                           "i1]\n"}) {
     for (int64_t cols : {1, 5, 16}) {
       LeafCase c = transpose(body, 16, cols);
       expect_leaf(c);
@@ -111,13 +114,14 @@ TEST(LowerTranspose, RefusesOneWithoutUnitStrides) {
       "kernel leaf(p0: f32[_, _] in strides [?, ?], p1: f32[_, _] out strides [?, 1]) family leaf\n"
       "  for i0 < 16 @tensor(transpose):\n    for i1 < 16:\n      p1[i1, i0] = p0[i0, i1]\n");
   ASSERT_TRUE(k.ok()) << k.status().to_string();
-  EXPECT_EQ(lower_leaf(*k, test_target(ir::IsaLevel::avx512)).status().code(),
-            ir::Code::kUNSUPPORTED);
+  EXPECT_EQ(lower_leaf(*k, test_target(ir::IsaLevel::avx512)).status().code(), ir::Code::kUNSUPPORTED);
 }
 
-// All of a program lies where it was asked for, so that making the next leaf starts from the same memory; a copy does not.
+// All of a program lies where it was asked for, so that making the next leaf starts from the same memory; a copy does
+// not.
 TEST(LowerTranspose, TheProgramLiesInTheMemoryGiven) {
-  LeafCase c = transpose("  for i0 < e0 @tensor(transpose):\n    for i1 < e1:\n      p1[i1, i0] = p0[i0, i1]\n", 20, 20);
+  LeafCase c =
+      transpose("  for i0 < e0 @tensor(transpose):\n    for i1 < e1:\n      p1[i1, i0] = p0[i0, i1]\n", 20, 20);
   std::pmr::monotonic_buffer_resource memory;
   const auto p = lower_leaf(c.leaf(), test_target(ir::IsaLevel::avx512), {}, &memory);
   ASSERT_TRUE(p.ok()) << p.status().to_string();

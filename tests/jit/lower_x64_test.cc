@@ -7,12 +7,10 @@ namespace lathe::jit {
 namespace {
 
 // Bit-equal, NaN for NaN.
-std::string bits_differ(const std::vector<std::vector<float>>& a,
-                        const std::vector<std::vector<float>>& b) {
+std::string bits_differ(const std::vector<std::vector<float>>& a, const std::vector<std::vector<float>>& b) {
   for (size_t i = 0; i < a.size(); ++i) {
     for (size_t j = 0; j < a[i].size(); ++j) {
-      if (std::memcmp(&a[i][j], &b[i][j], 4) == 0 || (std::isnan(a[i][j]) && std::isnan(b[i][j])))
-        continue;
+      if (std::memcmp(&a[i][j], &b[i][j], 4) == 0 || (std::isnan(a[i][j]) && std::isnan(b[i][j]))) continue;
       return fmt::format("operand {} element {}: {} and {}", i, j, a[i][j], b[i][j]);
     }
   }
@@ -24,8 +22,7 @@ void expect_x64(LeafCase& c) {
     auto p = c.lower(test_target(level));
     ASSERT_TRUE(p.ok()) << p.status().to_string();
     auto image = compile_xbyak(*p);
-    ASSERT_TRUE(image.ok()) << ir::isa_name(level) << " " << image.status().to_string() << "\n"
-                            << to_text(*p);
+    ASSERT_TRUE(image.ok()) << ir::isa_name(level) << " " << image.status().to_string() << "\n" << to_text(*p);
     if ((level_features(level) & ~host_features()) != 0) continue;  // compiled, not run
     auto code = x64_test::loader().load(*image);
     ASSERT_TRUE(code.ok()) << code.status().to_string();
@@ -43,9 +40,8 @@ const std::string kHeader =
     "e0 in 0..9223372036854775807, e1 in 0..9223372036854775807\n";
 
 LeafCase rows(const std::string& body, int64_t r, int64_t n, const std::string& registers = {}) {
-  return LeafCase(kHeader + registers + body,
-                  {{{r, n}, {n + 3, 1}}, {{r, n}, {n + 1, 1}}, {{n}, {1}}}, {{"e0", r}, {"e1", n}},
-                  Data::normal);
+  return LeafCase(kHeader + registers + body, {{{r, n}, {n + 3, 1}}, {{r, n}, {n + 1, 1}}, {{n}, {1}}},
+                  {{"e0", r}, {"e1", n}}, Data::normal);
 }
 
 const std::string kSoftmax = R"(  for i0 < e0:
@@ -112,8 +108,7 @@ std::string tile(int m, int vectors, const std::string& value) {
         "{0}for i{1} < {4} @unroll:\n{0}  for i{2} < {5} @unroll:\n{0}    for i{3} < min(16, e0 - "
         "16*i{2}) @vector:\n{0}      {6}\n",
         indent, i, i + 1, i + 2, m, vectors,
-        fmt::format(fmt::runtime(statement), fmt::format("i{}", i),
-                    fmt::format("16*i{} + i{}", i + 1, i + 2)));
+        fmt::format(fmt::runtime(statement), fmt::format("i{}", i), fmt::format("16*i{} + i{}", i + 1, i + 2)));
   };
   return fmt::format(
              "kernel leaf(p0: f32[_, _] in strides [?, 1], p1: f32[_, _] in strides [{0}, 1], p2: "
@@ -121,28 +116,24 @@ std::string tile(int m, int vectors, const std::string& value) {
              "strides [?, 1]) family leaf where e0 in 0..9223372036854775807, seglen in "
              "0..9223372036854775807\n  r0: f32[{1}, {0}] reg\n",
              16 * vectors, m) +
-         scopes(0, "  ", "r0[{0}, {1}] = 0.0") +
-         "  for i3 < seglen @tensor(mma):\n    prefetch p1 lines 8\n" +
-         scopes(4, "    ", "r0[{0}, {1}] += p0[{0}, i3] * p1[i3, {1}]") +
-         scopes(7, "  ", "p3[{0}, {1}] = " + value);
+         scopes(0, "  ", "r0[{0}, {1}] = 0.0") + "  for i3 < seglen @tensor(mma):\n    prefetch p1 lines 8\n" +
+         scopes(4, "    ", "r0[{0}, {1}] += p0[{0}, i3] * p1[i3, {1}]") + scopes(7, "  ", "p3[{0}, {1}] = " + value);
 }
 
 TEST(LowerX64, MatmulTilesWithEpilogues) {
-  for (const char* value :
-       {"r0[{0}, {1}]", "p3[{0}, {1}] + r0[{0}, {1}]", "max(r0[{0}, {1}] + p2[{1}], 0.0)",
-        "0.5 * (r0[{0}, {1}] + p2[{1}]) * (1.0 + erf((r0[{0}, {1}] + p2[{1}]) * 0.70710677))",
-        "(r0[{0}, {1}] + p2[{1}]) * sigmoid(r0[{0}, {1}] + p2[{1}])",
-        "(r0[{0}, {1}] + p2[{1}]) * normal_cdf(r0[{0}, {1}] + p2[{1}])",
-        "0.5 * r0[{0}, {1}] * (1.0 + tanh(0.7978846 * (r0[{0}, {1}] + 0.044715 * r0[{0}, {1}] * "
-        "r0[{0}, {1}] * r0[{0}, {1}])))"}) {
-    for (const auto& [m, vectors] : std::vector<std::pair<int, int>>{
-             {1, 4}, {4, 1}, {2, 1}, {8, 2}, {8, 3}, {6, 4}, {12, 2}}) {
+  for (const char* value : {"r0[{0}, {1}]", "p3[{0}, {1}] + r0[{0}, {1}]", "max(r0[{0}, {1}] + p2[{1}], 0.0)",
+                            "0.5 * (r0[{0}, {1}] + p2[{1}]) * (1.0 + erf((r0[{0}, {1}] + p2[{1}]) * 0.70710677))",
+                            "(r0[{0}, {1}] + p2[{1}]) * sigmoid(r0[{0}, {1}] + p2[{1}])",
+                            "(r0[{0}, {1}] + p2[{1}]) * normal_cdf(r0[{0}, {1}] + p2[{1}])",
+                            "0.5 * r0[{0}, {1}] * (1.0 + tanh(0.7978846 * (r0[{0}, {1}] + 0.044715 * r0[{0}, {1}] * "
+                            "r0[{0}, {1}] * r0[{0}, {1}])))"}) {
+    for (const auto& [m, vectors] :
+         std::vector<std::pair<int, int>>{{1, 4}, {4, 1}, {2, 1}, {8, 2}, {8, 3}, {6, 4}, {12, 2}}) {
       for (int64_t k : {3, 8}) {
         const int64_t n = 16 * vectors - (k == 3 ? 5 : 0);
-        LeafCase c(
-            tile(m, vectors, value),
-            {{{m, k}, {k + 1, 1}}, {{k, n}, {16 * vectors, 1}}, {{n}, {1}}, {{m, n}, {n + 2, 1}}},
-            {{"e0", n}, {"seglen", k}}, Data::normal);
+        LeafCase c(tile(m, vectors, value),
+                   {{{m, k}, {k + 1, 1}}, {{k, n}, {16 * vectors, 1}}, {{n}, {1}}, {{m, n}, {n + 2, 1}}},
+                   {{"e0", n}, {"seglen", k}}, Data::normal);
         auto p = c.lower(test_target(ir::IsaLevel::avx2));
         ASSERT_TRUE(p.ok()) << p.status().to_string();
         // 8-lane machines take tiles of their own; these have too many accumulators for 16
@@ -154,8 +145,7 @@ TEST(LowerX64, MatmulTilesWithEpilogues) {
         auto wide = c.lower(test_target(ir::IsaLevel::avx512));
         ASSERT_TRUE(wide.ok()) << wide.status().to_string();
         auto image = compile_xbyak(*wide);
-        ASSERT_TRUE(image.ok()) << m << "x" << vectors << " " << value << ": "
-                                << image.status().to_string() << "\n"
+        ASSERT_TRUE(image.ok()) << m << "x" << vectors << " " << value << ": " << image.status().to_string() << "\n"
                                 << to_text(*wide);
         if (fits_avx2) expect_x64(c);
         if (fits_avx2 || (level_features(ir::IsaLevel::avx512) & ~host_features()) != 0) continue;
@@ -182,8 +172,8 @@ TEST(LowerX64, Transpose) {
           "16*i0) @tensor(transpose):\n"
           "        for i3 < min(16, e1 - 16*i1):\n          p1[16*i1 + i3, 16*i0 + i2] = p0[16*i0 "
           "+ i2, 16*i1 + i3]\n",
-          {{{rows_, cols}, {cols + 2, 1}}, {{cols, rows_}, {rows_ + 5, 1}}},
-          {{"e0", rows_}, {"e1", cols}}, Data::normal);
+          {{{rows_, cols}, {cols + 2, 1}}, {{cols, rows_}, {rows_ + 5, 1}}}, {{"e0", rows_}, {"e1", cols}},
+          Data::normal);
       expect_x64(c);
     }
   }

@@ -1,5 +1,5 @@
-// Random leaf programs that verify: nested loops, branches, segments, pointer arithmetic, masks, and arithmetic whose result does
-// not depend on NaN payloads. Every access stays within kBytes of its operand's middle.
+// Random leaf programs that verify: nested loops, branches, segments, pointer arithmetic, masks, and arithmetic whose
+// result does not depend on NaN payloads. Every access stays within kBytes of its operand's middle.
 #pragma once
 #include <random>
 
@@ -81,14 +81,18 @@ class RandomProgram {
     m.disp = 4 * (pick(129) - 64);
     const int var = any(d.vars);
     switch (pick(3)) {
-      case 0: m.index_kind = Mem::Index::stride; m.index = stride(); break;
+      case 0:
+        m.index_kind = Mem::Index::stride;
+        m.index = stride();
+        break;
       case 1:
         if (var >= 0) {
           m.index_kind = Mem::Index::var;
           m.index = var;
         }
         break;
-      default: break;
+      default:
+        break;
     }
     m.scale = 1 << pick(4);
     if (m.index_kind == Mem::Index::var) m.scale = 4;
@@ -104,14 +108,16 @@ class RandomProgram {
   }
 
   void instruction(Nodes& body, Defined& d) {
-    static constexpr LeafOp kOps[] = {LeafOp::k_add, LeafOp::k_sub, LeafOp::k_mul, LeafOp::k_fma, LeafOp::k_fnma, LeafOp::k_fma,
-                                      LeafOp::k_min, LeafOp::k_max, LeafOp::k_move, LeafOp::k_blend, LeafOp::k_reduce_max,
-                                      LeafOp::k_reduce_add, LeafOp::k_floor, LeafOp::k_cmp_lt, LeafOp::k_cmp_ne};
+    static constexpr LeafOp kOps[] = {LeafOp::k_add,   LeafOp::k_sub,    LeafOp::k_mul,        LeafOp::k_fma,
+                                      LeafOp::k_fnma,  LeafOp::k_fma,    LeafOp::k_min,        LeafOp::k_max,
+                                      LeafOp::k_move,  LeafOp::k_blend,  LeafOp::k_reduce_max, LeafOp::k_reduce_add,
+                                      LeafOp::k_floor, LeafOp::k_cmp_lt, LeafOp::k_cmp_ne};
     Inst i{};
     const int kind = pick(10);
     if (kind < 3) {
-      static constexpr LeafOp kLoads[] = {LeafOp::k_load, LeafOp::k_load, LeafOp::k_load, LeafOp::k_load_bcast,
-                                          LeafOp::k_load_bcast, LeafOp::k_load_b8, LeafOp::k_load_b8_bcast};
+      static constexpr LeafOp kLoads[] = {LeafOp::k_load,         LeafOp::k_load,       LeafOp::k_load,
+                                          LeafOp::k_load_bcast,   LeafOp::k_load_bcast, LeafOp::k_load_b8,
+                                          LeafOp::k_load_b8_bcast};
       i.op = kLoads[pick(7)];
       i.mem = mem(d);
       if ((i.op == LeafOp::k_load || i.op == LeafOp::k_load_b8) && pick(3) == 0) i.mask = any(d.masks);

@@ -39,7 +39,8 @@ inline double error_ulp(float got, double want, double least = 0) {
   return std::abs(got - want) / std::ldexp(1.0, std::max(exponent - 24, -149));
 }
 
-// Whether the result may be 0 (docs/operators.md): of sigmoid below 2^-126, on AVX2 of exp2 and normal_cdf, too; times x in silu and gelu.
+// Whether the result may be 0 (docs/operators.md): of sigmoid below 2^-126, on AVX2 of exp2 and normal_cdf, too; times
+// x in silu and gelu.
 inline bool may_be_zero(const std::string& f, ir::IsaLevel level, double want) {
   const bool times_x = f.find("{0} * normal_cdf") == 0;
   const bool on_avx2 = f == "exp2" || f == "normal_cdf" || times_x;
@@ -51,7 +52,8 @@ class Function {
  public:
   Function(const std::string& f, const ir::Target& target) {
     const char* const argument = "p0[16*i0 + i1]";
-    const std::string value = f.find('{') == std::string::npos ? f + "(" + argument + ")" : fmt::format(fmt::runtime(f), argument);
+    const std::string value =
+        f.find('{') == std::string::npos ? f + "(" + argument + ")" : fmt::format(fmt::runtime(f), argument);
     auto k = ir::parse_kernel(
         "kernel leaf(p0: f32[_] in strides [1], p1: f32[_] out strides [1]) family leaf where e0 "
         "in 0..9223372036854775807\n"

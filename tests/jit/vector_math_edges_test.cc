@@ -1,5 +1,6 @@
-// Where functions of vector_math break: thresholds of overflow and underflow, denormals, huge arguments, special values; every level gives
-// the same bits there but where docs/operators.md says so, in the portable executor and in what both generators make.
+// Where functions of vector_math break: thresholds of overflow and underflow, denormals, huge arguments, special
+// values; every level gives the same bits there but where docs/operators.md says so, in the portable executor and in
+// what both generators make.
 #include <bit>
 
 #include "tests/jit/vector_function.h"
@@ -11,18 +12,22 @@ constexpr const char* kFunctions[] = {
 #define LATHE_VECTOR_MATH(op, ulp, bound, least) #op,
 #include "jit/vector_math.def"
 #undef LATHE_VECTOR_MATH
-    "{0} * sigmoid({0})", "{0} * normal_cdf({0})", "0.5 * {0} * (1.0 + tanh(0.7978846 * ({0} + 0.044715 * {0} * {0} * {0})))"};
+    "{0} * sigmoid({0})", "{0} * normal_cdf({0})",
+    "0.5 * {0} * (1.0 + tanh(0.7978846 * ({0} + 0.044715 * {0} * {0} * {0})))"};
 
-// Both signs of: zero, what surrounds each value at which some function changes its ways, and 24 values of every exponent (of NaN, too).
+// Both signs of: zero, what surrounds each value at which some function changes its ways, and 24 values of every
+// exponent (of NaN, too).
 std::vector<float> edges() {
   std::vector<float> out;
   const auto both = [&](uint32_t bits) {
     out.push_back(std::bit_cast<float>(bits));
     out.push_back(std::bit_cast<float>(bits | 0x80000000u));
   };
-  for (const float v : {0x1p-126f, 0.346573591f, 0.5f, 0.9f, 1.0f, 1.41421354f, 3.95f, 6.5f, 9.0f, 10.0f, 20.0f, 83.1776581f, 87.3365402f, 88.0296936f,
-                        88.3762589f, 88.7228394f, 89.0f, 103.278931f, 103.972084f, 105.0f, 124.0f, 126.0f, 127.0f, 128.0f, 129.0f, 149.0f, 150.0f,
-                        151.0f, 1e5f, 0x1p23f, 0x1p31f, 0x1p64f, 3.40282347e38f}) {
+  for (const float v : {0x1p-126f,   0.346573591f, 0.5f,    0.9f,        1.0f,          1.41421354f, 3.95f,
+                        6.5f,        9.0f,         10.0f,   20.0f,       83.1776581f,   87.3365402f, 88.0296936f,
+                        88.3762589f, 88.7228394f,  89.0f,   103.278931f, 103.972084f,   105.0f,      124.0f,
+                        126.0f,      127.0f,       128.0f,  129.0f,      149.0f,        150.0f,      151.0f,
+                        1e5f,        0x1p23f,      0x1p31f, 0x1p64f,     3.40282347e38f}) {
     const uint32_t at = std::bit_cast<uint32_t>(v);
     for (uint32_t d = 0; d < 12; ++d) both(at - 6 + d);
   }
@@ -77,7 +82,8 @@ TEST(VectorMathEdges, SinAndCosOfLargeArguments) {
     for (const char* f : {"sin", "cos"}) {
       for (const ir::Target& target : test_targets()) {
         for (const float signed_x : {x, -x}) {
-          EXPECT_LE(error_ulp(at(f, signed_x, target), reference(f, signed_x)), 3) << f << "(" << signed_x << ") " << ir::isa_name(target.level);
+          EXPECT_LE(error_ulp(at(f, signed_x, target), reference(f, signed_x)), 3)
+              << f << "(" << signed_x << ") " << ir::isa_name(target.level);
         }
       }
     }
@@ -94,7 +100,8 @@ TEST(VectorMathEdges, LargeArgumentsLeaveTheOthersAlone) {
     for (size_t i = 5; i < mixed.size(); i += 13) mixed[i] = 1e9f;
     sin.run(small, y);
     sin.run(mixed, z);
-    for (size_t i = 0; i < small.size(); ++i) EXPECT_EQ(z[i], mixed[i] == small[i] ? y[i] : at("sin", 1e9f, target)) << i;
+    for (size_t i = 0; i < small.size(); ++i)
+      EXPECT_EQ(z[i], mixed[i] == small[i] ? y[i] : at("sin", 1e9f, target)) << i;
   }
 }
 
@@ -115,7 +122,8 @@ TEST(VectorMathEdges, WithinBudget) {
       for (size_t i = 0; i < x.size(); ++i) {
         const double want = reference(row.name, x[i]);
         if (y[i] == 0 && may_be_zero(row.name, target.level, want)) continue;
-        ASSERT_LE(error_ulp(y[i], want, row.least), row.ulp) << row.name << "(" << x[i] << ") " << ir::isa_name(target.level);
+        ASSERT_LE(error_ulp(y[i], want, row.least), row.ulp)
+            << row.name << "(" << x[i] << ") " << ir::isa_name(target.level);
       }
     }
   }
@@ -129,14 +137,15 @@ TEST(VectorMathEdges, LevelsGiveEqualBits) {
       Function(f, target).run(x, y);
       for (size_t i = 0; i < x.size(); ++i) {
         if (y[i] == 0 && may_be_zero(f, target.level, want[i])) continue;
-        ASSERT_TRUE(x64_test::same(want[i], y[i])) << f << "(" << x[i] << "): portable " << want[i] << ", " << y[i] << " at "
-                                                   << ir::isa_name(target.level);
+        ASSERT_TRUE(x64_test::same(want[i], y[i]))
+            << f << "(" << x[i] << "): portable " << want[i] << ", " << y[i] << " at " << ir::isa_name(target.level);
       }
     }
   }
 }
 
-// Every function as a program for every kind of vectors that the CPU runs, with the edges as its operand, until a check fails for good.
+// Every function as a program for every kind of vectors that the CPU runs, with the edges as its operand, until a check
+// fails for good.
 template <class Check>
 void on_edges(Check&& check) {
   x64_test::Operands in;
@@ -156,7 +165,9 @@ void on_edges(Check&& check) {
 }
 
 TEST(VectorMathEdges, GeneratorsGiveEqualBits) {
-  on_edges([](const LeafProgram& program, x64_test::Operands& in, const std::string& what) { x64_test::expect_equal(program, in, what); });
+  on_edges([](const LeafProgram& program, x64_test::Operands& in, const std::string& what) {
+    x64_test::expect_equal(program, in, what);
+  });
 }
 
 TEST(VectorMathEdges, LlvmGivesEqualBits) {
@@ -168,8 +179,8 @@ TEST(VectorMathEdges, LlvmGivesEqualBits) {
     const auto want = x64_test::after(in, [&](const ir::LeafArgs& args) { execute_portable(program, args); });
     const auto got = x64_test::after(in, [&](const ir::LeafArgs& args) { code(args); });
     const int64_t i = x64_test::difference(want[1], got[1]);
-    ASSERT_EQ(i, -1) << what << " of " << in.data[0][static_cast<size_t>(i)] << ": portable " << want[1][static_cast<size_t>(i)] << ", LLVM "
-                     << got[1][static_cast<size_t>(i)];
+    ASSERT_EQ(i, -1) << what << " of " << in.data[0][static_cast<size_t>(i)] << ": portable "
+                     << want[1][static_cast<size_t>(i)] << ", LLVM " << got[1][static_cast<size_t>(i)];
   });
 }
 

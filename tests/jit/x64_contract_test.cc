@@ -1,7 +1,7 @@
-// What every generated leaf owes its caller: no byte outside its tensors (guard pages at both ends, inputs read-only), callee-saved
-// registers, MXCSR and direction flag kept, at most 1 KB of stack, and no instruction beyond its level.
-#include "jit/image.h"
+// What every generated leaf owes its caller: no byte outside its tensors (guard pages at both ends, inputs read-only),
+// callee-saved registers, MXCSR and direction flag kept, at most 1 KB of stack, and no instruction beyond its level.
 #include "jit/abi_probe.h"
+#include "jit/image.h"
 #include "tests/common/guard_buffer.h"
 #include "tests/jit/random_program.h"
 
@@ -18,7 +18,8 @@ class X64Contract : public testing::TestWithParam<int> {
   Shape shape() const { return all_shapes()[static_cast<size_t>(GetParam())]; }
 };
 
-// d[n] = a[n] + b[n] * s[0] over e0 elements, whole vectors and a masked tail: what lowering makes of an elementwise row.
+// d[n] = a[n] + b[n] * s[0] over e0 elements, whole vectors and a masked tail: what lowering makes of an elementwise
+// row.
 LeafProgram masked_row(const Shape& shape) {
   LeafProgram p = empty_program(shape, "row", 4);
   Node loop;
@@ -107,7 +108,8 @@ TEST_P(X64Contract, KeepsRegistersAndStack) {
   EXPECT_GT(deepest, 6 * 8u) << "no program needed the stack: the test is blind";
 }
 
-// The probe sees a leaf that breaks the rules: it changes rbx, r15 and MXCSR, sets the direction flag and uses 2 KB of stack.
+// The probe sees a leaf that breaks the rules: it changes rbx, r15 and MXCSR, sets the direction flag and uses 2 KB of
+// stack.
 TEST(AbiProbe, SeesABrokenLeaf) {
   CodeImage bad;
   bad.symbol = "bad";
@@ -140,9 +142,8 @@ TEST_P(X64Contract, UsesOnlyItsLevelsInstructions) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, X64Contract, testing::Range(0, 3), [](const auto& info) {
-  return all_shapes()[static_cast<size_t>(info.param)].name();
-});
+INSTANTIATE_TEST_SUITE_P(Shapes, X64Contract, testing::Range(0, 3),
+                         [](const auto& info) { return all_shapes()[static_cast<size_t>(info.param)].name(); });
 
 }  // namespace
 }  // namespace lathe::jit

@@ -1,5 +1,6 @@
-// Leaves as lowering makes them, through the x64 generator, bit for bit against the portable executor: every matmul tile with its
-// tails, starts and epilogues at every level. Which tiles are refused follows from the register file alone.
+// Leaves as lowering makes them, through the x64 generator, bit for bit against the portable executor: every matmul
+// tile with its tails, starts and epilogues at every level. Which tiles are refused follows from the register file
+// alone.
 #include "tests/jit/leaf_case.h"
 
 namespace lathe::jit {
@@ -13,7 +14,8 @@ struct Tile {
 };
 
 // '#' stands for the accumulator's index, '$' for the column, '@' for the row.
-std::string expanded(const std::string& text, const std::string& both, const std::string& column, const std::string& row) {
+std::string expanded(const std::string& text, const std::string& both, const std::string& column,
+                     const std::string& row) {
   std::string out;
   for (const char c : text) out += c == '#' ? both : c == '$' ? column : c == '@' ? row : std::string(1, c);
   return out;
@@ -22,17 +24,23 @@ std::string expanded(const std::string& text, const std::string& both, const std
 std::string tile_text(const Tile& t) {
   const int width = t.vectors * t.lanes;
   const auto scopes = [&](int first, const std::string& indent, const std::string& statement) {
-    const std::string row = fmt::format("i{}", first), column = fmt::format("{}*i{} + i{}", t.lanes, first + 1, first + 2);
-    const std::string extent = t.masked ? fmt::format("min({0}, e0 - {0}*i{1})", t.lanes, first + 1) : fmt::to_string(t.lanes);
-    return fmt::format("{0}for i{1} < {2} @unroll:\n{0}  for i{3} < {4} @unroll:\n{0}    for i{5} < {6} @vector:\n{0}      {7}\n",
-                       indent, first, t.m, first + 1, t.vectors, first + 2, extent,
-                       expanded(statement, row + ", " + column, column, row));
+    const std::string row = fmt::format("i{}", first),
+                      column = fmt::format("{}*i{} + i{}", t.lanes, first + 1, first + 2);
+    const std::string extent =
+        t.masked ? fmt::format("min({0}, e0 - {0}*i{1})", t.lanes, first + 1) : fmt::to_string(t.lanes);
+    return fmt::format(
+        "{0}for i{1} < {2} @unroll:\n{0}  for i{3} < {4} @unroll:\n{0}    for i{5} < {6} @vector:\n{0}      {7}\n",
+        indent, first, t.m, first + 1, t.vectors, first + 2, extent,
+        expanded(statement, row + ", " + column, column, row));
   };
-  return fmt::format("kernel leaf(p0: f32[_, _] in strides [?, 1], p1: f32[_, _] in strides [{}, 1], p2: f32[_] in strides [1], "
-                     "p3: f32[_, _] out strides [?, 1]) family leaf where e0 in 0..9223372036854775807, seglen in "
-                     "0..9223372036854775807\n  r0: f32[{}, {}] reg\n",
-                     width, t.m, width) +
-         scopes(0, "  ", std::string("r0[#] = ") + t.start) + "  for i3 < seglen @tensor(mma):\n    prefetch p1 lines 4\n" +
+  return fmt::format(
+             "kernel leaf(p0: f32[_, _] in strides [?, 1], p1: f32[_, _] in strides [{}, 1], p2: f32[_] in strides "
+             "[1], "
+             "p3: f32[_, _] out strides [?, 1]) family leaf where e0 in 0..9223372036854775807, seglen in "
+             "0..9223372036854775807\n  r0: f32[{}, {}] reg\n",
+             width, t.m, width) +
+         scopes(0, "  ", std::string("r0[#] = ") + t.start) +
+         "  for i3 < seglen @tensor(mma):\n    prefetch p1 lines 4\n" +
          scopes(4, "    ", "r0[#] += p0[@, i3] * p1[i3, $]") + scopes(7, "  ", std::string("p3[#] = ") + t.epilogue);
 }
 
@@ -52,8 +60,8 @@ void expect_same_bits(const Tile& t, int64_t k, int64_t n, const ir::Target& tar
   }
   ASSERT_TRUE(p.ok()) << p.status().to_string() << tile_text(t);
   c.run(*p);
-  ASSERT_EQ(x64_difference(c, *p, refused), "")
-      << ir::isa_name(target.level) << " " << t.m << "x" << t.vectors * t.lanes << " k " << k << " n " << n << " " << t.epilogue;
+  ASSERT_EQ(x64_difference(c, *p, refused), "") << ir::isa_name(target.level) << " " << t.m << "x"
+                                                << t.vectors * t.lanes << " k " << k << " n " << n << " " << t.epilogue;
 }
 
 class X64Leaf : public testing::TestWithParam<int> {
@@ -95,7 +103,8 @@ TEST_P(X64Leaf, MaskedColumns) {
     for (const int m : {1, 2, 4}) {
       Tile t{m, vectors, shape().lanes, true};
       if (!fits(t)) continue;
-      if (shape().level == ir::IsaLevel::avx2 && m * vectors + 2 * vectors + 1 > 16) continue;  // masks live in vector registers
+      if (shape().level == ir::IsaLevel::avx2 && m * vectors + 2 * vectors + 1 > 16)
+        continue;  // masks live in vector registers
       for (int64_t n = 1; n <= vectors * t.lanes; ++n) {
         expect_same_bits(t, 5, n, target());
         if (HasFatalFailure()) return;
@@ -133,14 +142,17 @@ TEST_P(X64Leaf, SegmentsAndStreams) {
   ASSERT_TRUE(code.ok());
   const int64_t row = int64_t{4} * t.vectors * t.lanes;
   const std::vector<std::vector<ir::LeafSeg>> lists = {
-      {{0, 0, 13, 0, 0}}, {{0, 0, 6, 0, 0}, {6 * 4, 6 * row, 0, 0, 0}, {6 * 4, 6 * row, 7, 0, 0}}, {{4, row, 2, 0, 0}, {0, 0, 5, 0, 0}}};
+      {{0, 0, 13, 0, 0}},
+      {{0, 0, 6, 0, 0}, {6 * 4, 6 * row, 0, 0, 0}, {6 * 4, 6 * row, 7, 0, 0}},
+      {{4, row, 2, 0, 0}, {0, 0, 5, 0, 0}}};
   for (const auto& list : lists) {
     const auto want = c.run(*p, list);
     std::vector<ir::LeafSeg> segs = list;
     ir::LeafArgs args = c.args(&segs);
     args.stream[0].ptr = reinterpret_cast<const char*>(uintptr_t{64});  // a hint never faults
     x64_test::call(code->entry, args);
-    for (size_t b = 0; b < want.size(); ++b) EXPECT_EQ(x64_test::difference(want[b], c.buffers()[b]), -1) << list.size();
+    for (size_t b = 0; b < want.size(); ++b)
+      EXPECT_EQ(x64_test::difference(want[b], c.buffers()[b]), -1) << list.size();
   }
   // No segment: the start alone.
   std::vector<ir::LeafSeg> segs = lists[0];

@@ -1,5 +1,5 @@
-// Loads, stores, masks and constants of the x64 generator against the portable executor; loads folded into arithmetic stay on
-// their side of stores and pointer changes.
+// Loads, stores, masks and constants of the x64 generator against the portable executor; loads folded into arithmetic
+// stay on their side of stores and pointer changes.
 #include "tests/jit/x64_test_util.h"
 
 namespace lathe::jit {
@@ -193,15 +193,20 @@ TEST_P(X64Memory, PrefetchTouchesNothing) {
   expect_equal(p, in, shape().name());
 }
 
-// v0 = load x; [something]; v2 = v1 + v0: the load may only move to its use where nothing in between changes what it reads.
+// v0 = load x; [something]; v2 = v1 + v0: the load may only move to its use where nothing in between changes what it
+// reads.
 TEST_P(X64Memory, FoldedLoadsStayBeforeStoresAndPointerChanges) {
   for (int between = 0; between < 5; ++between) {
     LeafProgram p = program("fold");
     p.ptrs.push_back({});
     Node change;
     switch (between) {
-      case 0: change = inst(store(1, 0)); break;
-      case 1: change = inst(at(LeafOp::k_store_lane0, 1, 0, 0)); break;
+      case 0:
+        change = inst(store(1, 0));
+        break;
+      case 1:
+        change = inst(at(LeafOp::k_store_lane0, 1, 0, 0));
+        break;
       case 2:
         change.kind = Node::Kind::set_ptr;
         change.from = 1;
@@ -228,7 +233,12 @@ TEST_P(X64Memory, FoldedLoadsStayBeforeStoresAndPointerChanges) {
     Node zero;
     zero.kind = Node::Kind::set_var;
     zero.var = 1;
-    p.body = {inst(load(1, 1)), zero, inst(from), change, inst(arith(LeafOp::k_add, 2, 1, 0)), inst(store(2, 2)),
+    p.body = {inst(load(1, 1)),
+              zero,
+              inst(from),
+              change,
+              inst(arith(LeafOp::k_add, 2, 1, 0)),
+              inst(store(2, 2)),
               inst(at(LeafOp::k_store, 1, 2, 64))};
     if (between == 4) {  // the variable is not 0 when the load runs
       loop.body = {inst(arith(LeafOp::k_move, 5, 1))};
@@ -238,9 +248,8 @@ TEST_P(X64Memory, FoldedLoadsStayBeforeStoresAndPointerChanges) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, X64Memory, testing::Range(0, 3), [](const auto& info) {
-  return all_shapes()[static_cast<size_t>(info.param)].name();
-});
+INSTANTIATE_TEST_SUITE_P(Shapes, X64Memory, testing::Range(0, 3),
+                         [](const auto& info) { return all_shapes()[static_cast<size_t>(info.param)].name(); });
 
 }  // namespace
 }  // namespace lathe::jit

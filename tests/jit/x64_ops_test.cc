@@ -1,6 +1,6 @@
-// Every instruction through the x64 generator against the portable executor, on special and random values, at every level the
-// machine runs, with each source in a register, folded from memory, broadcast from memory or constant, and with the result in a
-// register of its own or over a source.
+// Every instruction through the x64 generator against the portable executor, on special and random values, at every
+// level the machine runs, with each source in a register, folded from memory, broadcast from memory or constant, and
+// with the result in a register of its own or over a source.
 #include "tests/jit/x64_test_util.h"
 
 namespace lathe::jit {
@@ -23,7 +23,8 @@ LeafProgram one_op(const Shape& shape, LeafOp op, uint32_t imm, const int* forms
   for (int s = 0; s < n; ++s) {
     Inst from = load(s, s, 0);
     if (forms[s] == kBroadcast) from.op = LeafOp::k_load_bcast;
-    if (forms[s] == kConstant) from = arith(LeafOp::k_constant, s, -1, -1, -1, 0x3fc00000 + 0x00400000 * static_cast<unsigned>(s));
+    if (forms[s] == kConstant)
+      from = arith(LeafOp::k_constant, s, -1, -1, -1, 0x3fc00000 + 0x00400000 * static_cast<unsigned>(s));
     loop.body.push_back(inst(from));
     if (forms[s] == kRegister) loop.body.push_back(inst(arith(LeafOp::k_move, 8 + s, s)));  // a second use: no folding
   }
@@ -31,7 +32,8 @@ LeafProgram one_op(const Shape& shape, LeafOp op, uint32_t imm, const int* forms
   for (int s = n; s < 3; ++s) i.src[s] = -1;
   const int result = i.dst;
   if (op == LeafOp::k_blend) {
-    loop.body.insert(loop.body.begin(), {inst(load(6, 1, 0)), inst(load(7, 2, 0)), inst(arith(LeafOp::k_cmp_lt, 1, 6, 7))});
+    loop.body.insert(loop.body.begin(),
+                     {inst(load(6, 1, 0)), inst(load(7, 2, 0)), inst(arith(LeafOp::k_cmp_lt, 1, 6, 7))});
     i.mask = 1;
   }
   if (leaf_op_kind(op) == LeafOpKind::kMask) {
@@ -85,8 +87,9 @@ TEST_P(X64Ops, EqualThePortableExecutor) {
       for (int combo = 0; combo < (n == 3 ? 64 : n == 2 ? 16 : 4); ++combo) {
         const int forms[3] = {combo % kForms, combo / kForms % kForms, combo / kForms / kForms};
         for (int over = -1; over < (to_mask ? 0 : n); ++over) {
-          expect_equal(one_op(shape, op, imm, forms, over), in,
-                       fmt::format("{} imm {} forms {} {} {} over {}", shape.name(), imm, forms[0], forms[1], forms[2], over));
+          expect_equal(
+              one_op(shape, op, imm, forms, over), in,
+              fmt::format("{} imm {} forms {} {} {} over {}", shape.name(), imm, forms[0], forms[1], forms[2], over));
           if (HasFatalFailure()) return;
           ++compared;
         }
@@ -100,7 +103,8 @@ TEST_P(X64Ops, EqualThePortableExecutor) {
 std::vector<int> arithmetic() {
   std::vector<int> ops;
   for (int i = 0; i < kLeafOpCount; ++i) {
-    if (leaf_op_sources(static_cast<LeafOp>(i)) > 0 && leaf_op_kind(static_cast<LeafOp>(i)) != LeafOpKind::kStore) ops.push_back(i);
+    if (leaf_op_sources(static_cast<LeafOp>(i)) > 0 && leaf_op_kind(static_cast<LeafOp>(i)) != LeafOpKind::kStore)
+      ops.push_back(i);
   }
   return ops;
 }
@@ -131,13 +135,16 @@ TEST(X64Ops, UseOnlyTheirLevelsInstructions) {
 
 TEST(X64Ops, RefusesWhatTheLevelLacks) {
   const int forms[3] = {};
-  EXPECT_EQ(compile_xbyak(one_op({ir::IsaLevel::avx2, 8}, LeafOp::k_scalef, 0, forms, -1)).status().code(), ir::Code::kUNSUPPORTED);
-  EXPECT_EQ(compile_xbyak(one_op({ir::IsaLevel::avx2, 16}, LeafOp::k_add, 0, forms, -1)).status().code(), ir::Code::kUNSUPPORTED);
+  EXPECT_EQ(compile_xbyak(one_op({ir::IsaLevel::avx2, 8}, LeafOp::k_scalef, 0, forms, -1)).status().code(),
+            ir::Code::kUNSUPPORTED);
+  EXPECT_EQ(compile_xbyak(one_op({ir::IsaLevel::avx2, 16}, LeafOp::k_add, 0, forms, -1)).status().code(),
+            ir::Code::kUNSUPPORTED);
   EXPECT_EQ(compile_xbyak(one_op({ir::IsaLevel::portable, 8}, LeafOp::k_add, 0, forms, -1)).status().code(),
             ir::Code::kUNSUPPORTED);
 }
 
-// Where no register is left for a constant it is built in the destination: not where that is the mask, which is a vector without mask registers.
+// Where no register is left for a constant it is built in the destination: not where that is the mask, which is a
+// vector without mask registers.
 TEST(X64Ops, AConstantIsNotBuiltOverTheMask) {
   for (const Shape& shape : all_shapes()) {
     if (!can_run(shape)) continue;

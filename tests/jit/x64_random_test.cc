@@ -1,5 +1,5 @@
-// Random structured programs through the x64 generator against the portable executor: register allocation, preloads, spills of
-// pointers and variables, folding of loads across everything that may not be crossed.
+// Random structured programs through the x64 generator against the portable executor: register allocation, preloads,
+// spills of pointers and variables, folding of loads across everything that may not be crossed.
 #include "tests/jit/random_program.h"
 
 namespace lathe::jit {
@@ -35,7 +35,8 @@ TEST_P(X64Random, ProgramsWithFewRegisters) {
   EXPECT_LT(refused, 250);
 }
 
-// acc[i] = fma(a[i], v, acc[i]) for 12 accumulators with 4 vectors v, each used three times: 17 registers, 13 with re-reading.
+// acc[i] = fma(a[i], v, acc[i]) for 12 accumulators with 4 vectors v, each used three times: 17 registers, 13 with
+// re-reading.
 TEST(X64Registers, LoadsAreReadAgainBeforeRefusing) {
   LeafProgram p = empty_program({ir::IsaLevel::avx2, 8}, "tile3x32", 3);
   p.num_vregs = 32;
@@ -81,9 +82,8 @@ TEST(X64Registers, LoadsAreReadAgainBeforeRefusing) {
   expect_equal(p, in, "tile");
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, X64Random, testing::Range(0, 3), [](const auto& info) {
-  return all_shapes()[static_cast<size_t>(info.param)].name();
-});
+INSTANTIATE_TEST_SUITE_P(Shapes, X64Random, testing::Range(0, 3),
+                         [](const auto& info) { return all_shapes()[static_cast<size_t>(info.param)].name(); });
 
 }  // namespace
 }  // namespace lathe::jit

@@ -16,9 +16,7 @@ DimDesc F(int64_t n) { return fixed_dim(n); }
 
 struct Built {
   Graph g;
-  int tensor(const std::string& name, std::vector<DimDesc> dims) {
-    return add_tensor(g, name, std::move(dims));
-  }
+  int tensor(const std::string& name, std::vector<DimDesc> dims) { return add_tensor(g, name, std::move(dims)); }
   int node(const std::string& op, std::vector<int> in, std::vector<Attr> attrs = {}) {
     return add_node(g, op, std::move(in), "t" + std::to_string(g.nodes.size()), std::move(attrs));
   }
@@ -39,8 +37,8 @@ std::vector<std::string> names(const Lowered& l) {
 
 TEST(Fusion, FollowersRideOnAMatmul) {
   Built b;
-  const int x = b.tensor("x", {F(4), F(8)}), w = b.tensor("w", {F(8), F(6)}),
-            v = b.tensor("v", {F(6)}), r = b.tensor("r", {F(4), F(6)});
+  const int x = b.tensor("x", {F(4), F(8)}), w = b.tensor("w", {F(8), F(6)}), v = b.tensor("v", {F(6)}),
+            r = b.tensor("r", {F(4), F(6)});
   const int y = b.node("add", {b.node("gelu", {b.node("add", {b.node("matmul", {x, w}), v})}), r});
   const Lowered l = b.lower({y});
   EXPECT_THAT(names(l), ElementsAre("matmul_add_gelu_add"));
@@ -50,8 +48,7 @@ TEST(Fusion, FollowersRideOnAMatmul) {
 
 TEST(Fusion, TheLastMatmulTakesWhatJoinsTwo) {
   Built b;
-  const int x = b.tensor("x", {F(4), F(8)}), w = b.tensor("w", {F(8), F(6)}),
-            u = b.tensor("u", {F(8), F(6)});
+  const int x = b.tensor("x", {F(4), F(8)}), w = b.tensor("w", {F(8), F(6)}), u = b.tensor("u", {F(8), F(6)});
   const int gate = b.node("silu", {b.node("matmul", {x, w})});
   const Lowered l = b.lower({b.node("mul", {gate, b.node("matmul", {x, u})})});
   EXPECT_THAT(names(l), ElementsAre("matmul", "silu_matmul_mul"));
@@ -82,8 +79,7 @@ TEST(Fusion, WhatDoesNotFuse) {
   {
     Built b;  // two reductions
     const int x = b.tensor("x", {F(4), F(8)});
-    EXPECT_THAT(names(b.lower({b.node("softmax", {b.node("rmsnorm", {x})})})),
-                ElementsAre("rmsnorm", "softmax"));
+    EXPECT_THAT(names(b.lower({b.node("softmax", {b.node("rmsnorm", {x})})})), ElementsAre("rmsnorm", "softmax"));
   }
   {
     Built b;  // before a matmul
@@ -102,8 +98,7 @@ TEST(Fusion, WhatDoesNotFuse) {
   {
     Built b;  // the scale of a norm, not its rows
     const int x = b.tensor("x", {F(4), F(8)}), v = b.tensor("v", {F(8)});
-    EXPECT_THAT(names(b.lower({b.node("rmsnorm", {x, b.node("exp", {v})})})),
-                ElementsAre("exp", "rmsnorm"));
+    EXPECT_THAT(names(b.lower({b.node("rmsnorm", {x, b.node("exp", {v})})})), ElementsAre("exp", "rmsnorm"));
   }
   {
     Built b;  // movement

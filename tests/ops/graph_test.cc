@@ -179,8 +179,8 @@ TEST(Finish, OrderAndNamesDoNotMatter) {
 
 TEST(Finish, SymbolsOfOneValueAreFixed) {
   Graph g;
-  const int x = add_tensor(g, "x", {symbol_dim("B", 3, 3), F(8)}, false, ir::DType::f32,
-                           {ir::Expr(8) * ir::symbol("B"), 1});
+  const int x =
+      add_tensor(g, "x", {symbol_dim("B", 3, 3), F(8)}, false, ir::DType::f32, {ir::Expr(8) * ir::symbol("B"), 1});
   g.outputs = {add_node(g, "neg", {x}, "y")};
   const auto f = finish(g);
   ASSERT_TRUE(f.ok()) << f.status().to_string();

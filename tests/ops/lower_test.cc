@@ -11,15 +11,15 @@ namespace {
 
 // A random graph's inputs. Values in [-2, 2]; positive where an operator needs it; masks are 0
 // or 1.
-Tensors random_inputs(const Graph& g, const Sizes& sizes, std::mt19937& rng,
-                      bool positive = false) {
+Tensors random_inputs(const Graph& g, const Sizes& sizes, std::mt19937& rng, bool positive = false) {
   Tensors out;
   for (int t : g.inputs) {
     Tensor v{sizes_of(g.tensors[t].dims, sizes), {}};
     std::uniform_real_distribution<float> dist(positive ? 0.1f : -2.0f, 2.0f);
     for (int64_t i = count(v.dims); i > 0; --i) {
       const ir::DType type = g.tensors[t].dtype;
-      v.data.push_back(ir::is_float(type) ? dist(rng) : static_cast<double>(rng() % (type == ir::DType::b8 ? 2 : 1000)));
+      v.data.push_back(ir::is_float(type) ? dist(rng)
+                                          : static_cast<double>(rng() % (type == ir::DType::b8 ? 2 : 1000)));
     }
     out[t] = std::move(v);
   }
@@ -46,14 +46,13 @@ std::vector<DimDesc> fixed(const std::vector<int64_t>& dims) {
   return out;
 }
 
-Graph single(const std::string& op, const std::vector<std::vector<int64_t>>& shapes,
-             std::vector<Attr> attrs = {}) {
+Graph single(const std::string& op, const std::vector<std::vector<int64_t>>& shapes, std::vector<Attr> attrs = {}) {
   Graph g;
   std::vector<int> in;
   for (size_t i = 0; i < shapes.size(); ++i) {
     const bool mask = op == "where" && i == 0;
-    in.push_back(add_tensor(g, "x" + std::to_string(i), fixed(shapes[i]), false,
-                            mask ? ir::DType::b8 : ir::DType::f32));
+    in.push_back(
+        add_tensor(g, "x" + std::to_string(i), fixed(shapes[i]), false, mask ? ir::DType::b8 : ir::DType::f32));
   }
   g.outputs = {add_node(g, op, in, "y", std::move(attrs))};
   return g;
@@ -84,9 +83,7 @@ TEST(Lower, NanReachesMaxReluAndSoftmax) {
     const auto g = finish(single(op, {{3, 4}}));
     ASSERT_TRUE(g.ok());
     const auto l = lower(*g);
-    Tensors want{
-        {g->inputs[0],
-         {{3, 4}, {1, 2, 3, 4, 5, NAN, 7, 8, -INFINITY, -INFINITY, -INFINITY, -INFINITY}}}},
+    Tensors want{{g->inputs[0], {{3, 4}, {1, 2, 3, 4, 5, NAN, 7, 8, -INFINITY, -INFINITY, -INFINITY, -INFINITY}}}},
         got = want;
     run_reference(*g, {}, want);
     run_lowered(*g, *l, {}, got);
@@ -125,8 +122,7 @@ TEST(Lower, MatmulWithFollowersAndZeroDepth) {
     Graph g;
     const int x = add_tensor(g, "x", {symbol_dim("M", 0, 64), F(depth)}),
               w = add_tensor(g, "w", {F(6), F(depth)}, true);
-    const int bias = add_tensor(g, "bias", {F(6)}, true),
-              r = add_tensor(g, "r", {symbol_dim("M", 0, 64), F(6)});
+    const int bias = add_tensor(g, "bias", {F(6)}, true), r = add_tensor(g, "r", {symbol_dim("M", 0, 64), F(6)});
     int y = add_node(g, "matmul", {x, w}, "p", {{"transpose_b", true}});
     y = add_node(g, "add", {y, bias}, "q");
     y = add_node(g, "gelu", {y}, "u");
@@ -142,12 +138,10 @@ TEST(Lower, RowOperators) {
     SCOPED_TRACE(op);
     for (const std::vector<int64_t>& dims :
          std::vector<std::vector<int64_t>>{{4, 9}, {9}, {2, 3, 5}, {3, 1}, {0, 4}, {3, 0}}) {
-      if (dims.back() == 0 && std::string(op).find("norm") != std::string::npos)
-        continue;  // nothing to compare
+      if (dims.back() == 0 && std::string(op).find("norm") != std::string::npos) continue;  // nothing to compare
       check(single(op, {dims}));
       if (std::string(op) == "sum" || std::string(op) == "max" || std::string(op) == "mean") {
-        check(single(op, {dims},
-                     {{"keepdims", true}, {"axis", static_cast<int64_t>(dims.size()) - 1}}));
+        check(single(op, {dims}, {{"keepdims", true}, {"axis", static_cast<int64_t>(dims.size()) - 1}}));
       } else if (std::string(op) != "softmax") {
         check(single(op, {dims, {dims.back()}}, {{"epsilon", 1e-3}}));
       }
@@ -170,8 +164,7 @@ TEST(Lower, RowsWithPrologueAndFollowers) {
       const int x = add_tensor(g, "x", {m, F(3), l}), mask = add_tensor(g, "mask", {m, F(1), l});
       int y = add_node(g, "scale", {x}, "a", {{"value", 0.125}});
       y = add_node(g, "add", {y, mask}, "b");
-      y = add_node(g, op, {y}, "c",
-                   keep ? std::vector<Attr>{{"keepdims", true}} : std::vector<Attr>{});
+      y = add_node(g, op, {y}, "c", keep ? std::vector<Attr>{{"keepdims", true}} : std::vector<Attr>{});
       const std::vector<DimDesc> rest = !reduces ? std::vector<DimDesc>{m, F(3), l}
                                         : keep   ? std::vector<DimDesc>{m, F(3), F(1)}
                                                  : std::vector<DimDesc>{m, F(3)};
@@ -191,24 +184,17 @@ TEST(Lower, TransposeMergesWhatStaysAdjacent) {
   } while (std::next_permutation(perm.begin(), perm.end()));
   check(single("transpose", {{}}, {{"perm", std::vector<int64_t>{}}}));
   const auto kernel_of = [](const Graph& g) { return lower(*finish(g))->kernels[0].kernel; };
-  EXPECT_EQ(
-      kernel_of(single("transpose", {{2, 3, 4, 5}}, {{"perm", std::vector<int64_t>{2, 3, 0, 1}}}))
-          .buffers[1]
-          .dims.size(),
-      2u);
+  EXPECT_EQ(kernel_of(single("transpose", {{2, 3, 4, 5}}, {{"perm", std::vector<int64_t>{2, 3, 0, 1}}}))
+                .buffers[1]
+                .dims.size(),
+            2u);
   EXPECT_EQ(kernel_of(single("copy", {{2, 3, 4}})).buffers[1].dims.size(), 1u);
 }
 
 TEST(Lower, StridedOperandsKeepTheirMemory) {
-  const auto strides = [](const std::vector<int64_t>& s) {
-    return std::vector<ir::Expr>(s.begin(), s.end());
-  };
-  for (const std::vector<int64_t>& s : {std::vector<int64_t>{40, 10, 1},
-                                        {12, 4, 1},
-                                        {24, 4, 1},
-                                        {1, 2, 6},
-                                        {0, 0, 1},
-                                        {12, 8, 2}}) {
+  const auto strides = [](const std::vector<int64_t>& s) { return std::vector<ir::Expr>(s.begin(), s.end()); };
+  for (const std::vector<int64_t>& s :
+       {std::vector<int64_t>{40, 10, 1}, {12, 4, 1}, {24, 4, 1}, {1, 2, 6}, {0, 0, 1}, {12, 8, 2}}) {
     for (const char* op : {"copy", "gelu", "softmax", "sum"}) {
       Graph g = single(op, {{2, 3, 4}});
       g.tensors[0].strides = strides(s);
@@ -271,7 +257,8 @@ TEST(Lower, EveryRowAtSmallSizes) {
             if (!needs_two && size == 3) sizes.others.clear();
             const auto graph = sample_graph(row, axis, variant, sizes);
             ASSERT_TRUE(graph.ok()) << graph.status().to_string();
-            SCOPED_TRACE(fmt::format("{} axis {} variant {} size {} others {}", row.name, axis, variant, size, fmt::join(dims, " ")));
+            SCOPED_TRACE(fmt::format("{} axis {} variant {} size {} others {}", row.name, axis, variant, size,
+                                     fmt::join(dims, " ")));
             check(*graph, {}, true);
             if (HasFatalFailure()) return;
           }
@@ -301,8 +288,7 @@ TEST(Lower, RandomElementwiseGraphs) {
     Graph g;
     const std::vector<std::vector<int64_t>> shapes{{4, 6}, {6}, {4, 1}, {4, 6}};
     std::vector<int> pool;
-    for (size_t i = 0; i < shapes.size(); ++i)
-      pool.push_back(add_tensor(g, "x" + std::to_string(i), fixed(shapes[i])));
+    for (size_t i = 0; i < shapes.size(); ++i) pool.push_back(add_tensor(g, "x" + std::to_string(i), fixed(shapes[i])));
     std::vector<int> unused = pool;
     for (int n = 0; n < 8 || unused.size() > 1; ++n) {
       const auto take = [&]() {
@@ -315,8 +301,8 @@ TEST(Lower, RandomElementwiseGraphs) {
       std::vector<int> in{n < 8 ? take() : unused[0]};
       const bool two = n >= 8 || rng() % 2;
       if (two) in.push_back(n < 8 ? take() : unused[1]);
-      const int y = add_node(g, two ? binary[rng() % binary.size()] : unary[rng() % unary.size()],
-                             in, "n" + std::to_string(n));
+      const int y =
+          add_node(g, two ? binary[rng() % binary.size()] : unary[rng() % unary.size()], in, "n" + std::to_string(n));
       for (int t : in) unused.erase(std::remove(unused.begin(), unused.end(), t), unused.end());
       unused.push_back(y);
       pool.push_back(y);

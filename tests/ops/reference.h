@@ -24,12 +24,8 @@ using Sizes = std::map<std::string, int64_t>;
 inline int64_t count(const std::vector<int64_t>& dims) {
   return std::accumulate(dims.begin(), dims.end(), int64_t{1}, std::multiplies<>());
 }
-inline int64_t size_of(const DimDesc& d, const Sizes& sizes) {
-  return d.fixed() ? d.min : sizes.at(d.symbol);
-}
-inline int64_t size_of(const ir::Expr& e, const Sizes& sizes) {
-  return *ir::evaluate(e, {sizes.begin(), sizes.end()});
-}
+inline int64_t size_of(const DimDesc& d, const Sizes& sizes) { return d.fixed() ? d.min : sizes.at(d.symbol); }
+inline int64_t size_of(const ir::Expr& e, const Sizes& sizes) { return *ir::evaluate(e, {sizes.begin(), sizes.end()}); }
 template <class D>
 std::vector<int64_t> sizes_of(const std::vector<D>& dims, const Sizes& sizes) {
   std::vector<int64_t> out;
@@ -122,9 +118,8 @@ inline void matmul(const Node& n, const Tensor& a, const Tensor& b, Tensor& y) {
 
 inline void row(const Node& n, const std::vector<const Tensor*>& in, Tensor& y) {
   const Tensor& x = *in[0];
-  const int64_t width = x.dims.back(), rows = width == 0
-                                                  ? count({x.dims.begin(), x.dims.end() - 1})
-                                                  : static_cast<int64_t>(x.data.size()) / width;
+  const int64_t width = x.dims.back(), rows = width == 0 ? count({x.dims.begin(), x.dims.end() - 1})
+                                                         : static_cast<int64_t>(x.data.size()) / width;
   for (int64_t r = 0; r < rows; ++r) {
     const double* s = x.data.data() + r * width;
     double sum = 0, squares = 0, top = -std::numeric_limits<double>::infinity();
@@ -148,31 +143,27 @@ inline void row(const Node& n, const std::vector<const Tensor*>& in, Tensor& y) 
       const double g = in.size() > 1 ? in[1]->data[i] : 1, h = in.size() > 2 ? in[2]->data[i] : 0;
       const double w = static_cast<double>(width);
       if (n.op == "softmax") y.data[r * width + i] = std::exp(s[i] - top) / weights;
-      if (n.op == "layernorm")
-        y.data[r * width + i] = (s[i] - mean) / std::sqrt(spread / w + eps) * g + h;
+      if (n.op == "layernorm") y.data[r * width + i] = (s[i] - mean) / std::sqrt(spread / w + eps) * g + h;
       if (n.op == "rmsnorm") y.data[r * width + i] = s[i] / std::sqrt(squares / w + eps) * g;
     }
   }
 }
 
 inline void rope(const Node& n, const std::vector<const Tensor*>& in, Tensor& y) {
-  const int64_t d = y.dims.back(), heads = y.dims[y.dims.size() - 2],
-                positions = y.dims[y.dims.size() - 3];
+  const int64_t d = y.dims.back(), heads = y.dims[y.dims.size() - 2], positions = y.dims[y.dims.size() - 3];
   const bool interleaved = get(n, "interleaved", false);
   for (size_t v = 0; v * d < y.data.size(); ++v) {
     const int64_t t = static_cast<int64_t>(v) / heads % positions;
     for (int64_t p = 0; p < d / 2; ++p) {
       const double c = in[1]->data[t * (d / 2) + p], s = in[2]->data[t * (d / 2) + p];
-      const int64_t i = static_cast<int64_t>(v) * d + (interleaved ? 2 * p : p),
-                    j = interleaved ? i + 1 : i + d / 2;
+      const int64_t i = static_cast<int64_t>(v) * d + (interleaved ? 2 * p : p), j = interleaved ? i + 1 : i + d / 2;
       y.data[i] = in[0]->data[i] * c - in[0]->data[j] * s;
       y.data[j] = in[0]->data[i] * s + in[0]->data[j] * c;
     }
   }
 }
 
-inline Tensor reference(const Node& n, const std::vector<const Tensor*>& in,
-                        const std::vector<int64_t>& dims) {
+inline Tensor reference(const Node& n, const std::vector<const Tensor*>& in, const std::vector<int64_t>& dims) {
   Tensor y{dims, std::vector<double>(static_cast<size_t>(count(dims)))};
   if (n.op == "matmul") {
     matmul(n, *in[0], *in[1], y);
@@ -188,8 +179,8 @@ inline Tensor reference(const Node& n, const std::vector<const Tensor*>& in,
       for (size_t d = 0; d < perm.size(); ++d) source[perm[d]] = index[d];
       y.data[i] = at(*in[0], source);
     }
-  } else if (n.op == "softmax" || n.op == "layernorm" || n.op == "rmsnorm" || n.op == "sum" ||
-             n.op == "max" || n.op == "mean") {
+  } else if (n.op == "softmax" || n.op == "layernorm" || n.op == "rmsnorm" || n.op == "sum" || n.op == "max" ||
+             n.op == "mean") {
     row(n, in, y);
   } else {
     for (size_t i = 0; i < y.data.size(); ++i) {
@@ -219,9 +210,7 @@ inline void check_views(const Graph& g, const LoweredKernel& k, const Sizes& siz
     std::vector<int64_t> out;
     for (int64_t i = 0; i < count(dims); ++i) {
       const auto index = unravel(i, dims);
-      out.push_back(strides.empty() ? i
-                                    : std::inner_product(index.begin(), index.end(),
-                                                         strides.begin(), int64_t{0}));
+      out.push_back(strides.empty() ? i : std::inner_product(index.begin(), index.end(), strides.begin(), int64_t{0}));
     }
     return out;
   };
@@ -236,8 +225,7 @@ inline void check_views(const Graph& g, const LoweredKernel& k, const Sizes& siz
 }
 
 // Runs the Kernels by the interpreter; adds what they write to `values`.
-inline void run_lowered(const Graph& g, const Lowered& lowered, const Sizes& sizes,
-                        Tensors& values) {
+inline void run_lowered(const Graph& g, const Lowered& lowered, const Sizes& sizes, Tensors& values) {
   for (const LoweredKernel& k : lowered.kernels) {
     const ir::Status valid = ir::verify(k.kernel);
     ASSERT_TRUE(valid.ok()) << valid.to_string();
@@ -272,8 +260,7 @@ inline void expect_near(const Tensor& got, const Tensor& want, const std::string
   for (size_t i = 0; i < want.data.size(); ++i) {
     const double g = got.data[i], w = want.data[i];
     if (w != w || std::isinf(w)) {
-      ASSERT_TRUE(w != w ? g != g : g == w)
-          << what << " element " << i << ": " << g << ", expected " << w;
+      ASSERT_TRUE(w != w ? g != g : g == w) << what << " element " << i << ": " << g << ", expected " << w;
     } else {
       ASSERT_NEAR(g, w, 2e-6 * std::max(1.0, std::fabs(w))) << what << " element " << i;
     }

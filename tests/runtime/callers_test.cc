@@ -1,5 +1,5 @@
-// Nobody waits for work that another caller asked for: the other one stands at a gate, in a back end, in the binder, in a search, in the file
-// system; the call returns while the gate is shut.
+// Nobody waits for work that another caller asked for: the other one stands at a gate, in a back end, in the binder, in
+// a search, in the file system; the call returns while the gate is shut.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -53,8 +53,12 @@ struct OneLeaf {
     options.compiler = std::move(compiler);
     cache = std::make_unique<LeafCache>(options, store, &stats);
     search::Problem problem;
-    problem.kernel = ir::parse_kernel("kernel k(x: f32[64] in, y: f32[64] out) family elementwise\n  for i < 64 [i]:\n    y[i] = x[i] + x[i]\n").value();
-    const ir::Kernel scheduled = search::replay(problem.kernel, search::default_schedule(problem, jit::host_target())).value();
+    problem.kernel =
+        ir::parse_kernel(
+            "kernel k(x: f32[64] in, y: f32[64] out) family elementwise\n  for i < 64 [i]:\n    y[i] = x[i] + x[i]\n")
+            .value();
+    const ir::Kernel scheduled =
+        search::replay(problem.kernel, search::default_schedule(problem, jit::host_target())).value();
     cut = search::cut(scheduled).value();
   }
   ir::Result<const LeafEntry*> get(bool llvm, LeafOrigin* origin = nullptr) {
@@ -162,7 +166,8 @@ TEST(LeafCallers, WhatWasLeftInMemoryIsWrittenByWhoWaits) {
   ask(64, LATHE_NOW);
   EXPECT_EQ(state.context->stats().get(Stat::k_published), 0);
   ask(32, LATHE_WAIT);
-  const auto images = state.context->stats().get(Stat::k_compiled_xbyak) + state.context->stats().get(Stat::k_compiled_llvm);
+  const auto images =
+      state.context->stats().get(Stat::k_compiled_xbyak) + state.context->stats().get(Stat::k_compiled_llvm);
   EXPECT_EQ(state.context->stats().get(Stat::k_published), images + 1) << "and the name of their environment";
 }
 
@@ -183,7 +188,8 @@ struct Shapes {
   Shapes() {
     ContextConfig config;
     EXPECT_TRUE(config.options.set("cache", "off").ok());
-    config.binder = [this](const ir::CutKernel& cut, const SymbolValues& symbols, const std::vector<ArgLayout>& args, int threads) {
+    config.binder = [this](const ir::CutKernel& cut, const SymbolValues& symbols, const std::vector<ArgLayout>& args,
+                           int threads) {
       gate.pass();
       return bind_nest(cut, symbols, args, threads);
     };
@@ -232,10 +238,14 @@ TEST(ShapeCallers, AnUnseenShapeIsBoundBesideAPromotion) {
   EXPECT_TRUE(s.gate.beside([&] { return s.op->bound(s.call(48)).ok(); })) << "in the candidate's range";
   EXPECT_TRUE(s.gate.beside([&] { return s.op->bound(s.call(3)).ok(); })) << "outside it";
   EXPECT_NE(s.stage_at(33), candidate) << "it does not serve yet";
-  s.gate.beside([&] { s.op->set_heat(1024); return 0; });
+  s.gate.beside([&] {
+    s.op->set_heat(1024);
+    return 0;
+  });
   EXPECT_EQ(s.gate.beside([&] { return s.op->live_shapes().size(); }), 17u);
   s.gate.finish();
-  for (const int64_t m : {33, 40, 47, 48, 49}) EXPECT_EQ(s.stage_at(m), candidate) << "M = " << m << ", bound before, beside and after";
+  for (const int64_t m : {33, 40, 47, 48, 49})
+    EXPECT_EQ(s.stage_at(m), candidate) << "M = " << m << ", bound before, beside and after";
   EXPECT_NE(s.stage_at(3), candidate);
 }
 
@@ -300,7 +310,8 @@ struct Resolving {
     request.deadline_ns = deadline_ns;
     std::shared_ptr<Operator> op;
     PrepareInfo info;
-    LATHE_ASSIGN([[maybe_unused]] const std::shared_ptr<ServedOperator> served, serve(state, graph, request, &op, &info));
+    LATHE_ASSIGN([[maybe_unused]] const std::shared_ptr<ServedOperator> served,
+                 serve(state, graph, request, &op, &info));
     return op;
   }
   ops::Graph graph = softmax_of(48);
@@ -335,7 +346,10 @@ TEST(ResolveCallers, NowDoesNotWaitForASearch) {
   // A second WAIT shares the search, until its own deadline.
   const auto other = gate.beside([&] { return r.ask(LATHE_WAIT, 1); });
   EXPECT_TRUE(other.ok()) << other.status().to_string();
-  gate.beside([&] { forget_untuned(r.state); return 0; });
+  gate.beside([&] {
+    forget_untuned(r.state);
+    return 0;
+  });
   EXPECT_TRUE(gate.beside([&] { return r.ask(LATHE_NOW); }).ok());
   worker.let_go();
   waiting.get();
@@ -374,7 +388,9 @@ TEST(StoreCallers, AReaderDoesNotWaitForFilesOfAnother) {
     ASSERT_TRUE(store->put(key, "text").ok());
     Lookup found = store->find(key);
     found.layer = 0;
-    ASSERT_TRUE(gate.during([&] { reject ? store->reject(key, found, MissReason::k_corrupt) : void(store->remove(key)); })) << reject;
+    ASSERT_TRUE(gate.during([&] {
+      reject ? store->reject(key, found, MissReason::k_corrupt) : void(store->remove(key));
+    })) << reject;
     EXPECT_FALSE(gate.beside([&] { return store->find(other).found; }));
     EXPECT_TRUE(gate.beside([&] { return store->put(other, "more").ok(); }));
     gate.finish();

@@ -1,4 +1,5 @@
-// The C ABI from graph to numbers: resolve, prepack, execute, pin; what is defined at the edges (empty, K = 0, NaN); threads.
+// The C ABI from graph to numbers: resolve, prepack, execute, pin; what is defined at the edges (empty, K = 0, NaN);
+// threads.
 #include <cmath>
 #include <limits>
 #include <thread>
@@ -9,7 +10,8 @@ namespace lathe::test {
 namespace {
 
 std::vector<float> product(const Floats& x, const Floats& w) {
-  const auto m = static_cast<size_t>(x.shape[0]), k = static_cast<size_t>(x.shape[1]), n = static_cast<size_t>(w.shape[1]);
+  const auto m = static_cast<size_t>(x.shape[0]), k = static_cast<size_t>(x.shape[1]),
+             n = static_cast<size_t>(w.shape[1]);
   std::vector<float> y(m * n, 0.f);
   for (size_t i = 0; i < m; ++i) {
     for (size_t l = 0; l < k; ++l) {

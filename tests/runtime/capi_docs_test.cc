@@ -1,4 +1,5 @@
-// docs/stats.md and docs/operators.md list what the tables have: every counter with its text, every operator with its attributes.
+// docs/stats.md and docs/operators.md list what the tables have: every counter with its text, every operator with its
+// attributes.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -35,7 +36,7 @@ TEST(CapiDocs, EveryOperatorIsListedWithItsAttributes) {
     const std::string line = text.substr(at, text.find('\n', at) - at);
     EXPECT_NE(line.find(ops::family_name(row.family)), std::string::npos) << line;
 #define LATHE_OP_ATTR(id, type, value) \
-    EXPECT_EQ((row.attrs & ops::kHas_##id) != 0, line.find("`" #id "`") != std::string::npos) << row.name << " " << #id;
+  EXPECT_EQ((row.attrs & ops::kHas_##id) != 0, line.find("`" #id "`") != std::string::npos) << row.name << " " << #id;
 #include "ops/op_attrs.def"
 #undef LATHE_OP_ATTR
   }

@@ -1,4 +1,5 @@
-// What execute, pin, prepack and the plans refuse, a row per input: the status, the argument named, and outputs untouched.
+// What execute, pin, prepack and the plans refuse, a row per input: the status, the argument named, and outputs
+// untouched.
 #include <cmath>
 #include <fstream>
 #include <functional>
@@ -102,7 +103,8 @@ TEST(CapiRefuse, Executing) {
   Call call;
   EXPECT_EQ(lathe_execute(nullptr, call.args.data(), 3, nullptr, &e), LATHE_INVALID);
   EXPECT_STREQ(e.arg_name, "kernel");
-  EXPECT_EQ(lathe_execute(reinterpret_cast<lathe_kernel*>(graph.get()), call.args.data(), 3, nullptr, &e), LATHE_INVALID);
+  EXPECT_EQ(lathe_execute(reinterpret_cast<lathe_kernel*>(graph.get()), call.args.data(), 3, nullptr, &e),
+            LATHE_INVALID);
   lathe_pinned* pinned = nullptr;
   EXPECT_EQ(lathe_pin(kernel.get(), call.args.data(), 2, 1, &pinned, &e), LATHE_INVALID);
   EXPECT_EQ(lathe_pin(kernel.get(), call.args.data(), 3, -1, &pinned, &e), LATHE_INVALID);
@@ -204,7 +206,8 @@ TEST(CapiRefuse, Packing) {
   Aligned out(info.bytes + 64);
   EXPECT_EQ(lathe_prepack(kernel.get(), 1, &w.tensor, out.memory, info.bytes - 1, &e), LATHE_INVALID);
   EXPECT_STREQ(e.arg_name, "out_bytes");
-  EXPECT_EQ(lathe_prepack(kernel.get(), 1, &w.tensor, static_cast<char*>(out.memory) + 4, info.bytes, &e), LATHE_INVALID);
+  EXPECT_EQ(lathe_prepack(kernel.get(), 1, &w.tensor, static_cast<char*>(out.memory) + 4, info.bytes, &e),
+            LATHE_INVALID);
   EXPECT_STREQ(e.arg_name, "out");
   EXPECT_EQ(lathe_prepack(kernel.get(), 1, nullptr, out.memory, info.bytes, &e), LATHE_INVALID);
   w.shape[0] = 127;

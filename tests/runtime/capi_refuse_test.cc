@@ -10,23 +10,24 @@ namespace {
 struct Refusal {
   const char* name;
   lathe_status status;
-  const char* arg;   // as lathe_error names it
+  const char* arg;  // as lathe_error names it
 };
 
-// --- Describing -------------------------------------------------------------------------------------------------------------
+// --- Describing
+// -------------------------------------------------------------------------------------------------------------
 
 struct DescribeCase : Refusal {
   std::function<lathe_status(lathe_context*, lathe_graph**, lathe_error*)> call;
 };
 
-lathe_status single(lathe_context* ctx, const char* op, const std::vector<lathe_tensor_desc>& in, const std::vector<lathe_attr>& attrs,
-                    lathe_graph** out, lathe_error* e) {
+lathe_status single(lathe_context* ctx, const char* op, const std::vector<lathe_tensor_desc>& in,
+                    const std::vector<lathe_attr>& attrs, lathe_graph** out, lathe_error* e) {
   return lathe_graph_single(ctx, op, in.data(), in.size(), attrs.data(), attrs.size(), out, e);
 }
 
 // One operator on one tensor "x" that `change` spoils.
-std::function<lathe_status(lathe_context*, lathe_graph**, lathe_error*)> spoiled(std::vector<lathe_dim> dims,
-                                                                                std::function<void(lathe_tensor_desc&)> change = [](auto&) {}) {
+std::function<lathe_status(lathe_context*, lathe_graph**, lathe_error*)> spoiled(
+    std::vector<lathe_dim> dims, std::function<void(lathe_tensor_desc&)> change = [](auto&) {}) {
   return [dims, change](lathe_context* ctx, lathe_graph** out, lathe_error* e) {
     lathe_tensor_desc d = desc("x", dims);
     change(d);
@@ -171,7 +172,8 @@ TEST(CapiRefuse, GraphsStepByStep) {
   lathe_graph_destroy(nullptr);
 }
 
-// --- Contexts, policies -----------------------------------------------------------------------------------------------------
+// --- Contexts, policies
+// -----------------------------------------------------------------------------------------------------
 
 TEST(CapiRefuse, ContextOptions) {
   const struct {

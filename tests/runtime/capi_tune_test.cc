@@ -31,7 +31,12 @@ Owned<lathe_context> tuning_context(const std::string& store, uint32_t mode, int
 }
 
 struct Loop {
-  explicit Loop(lathe_context* ctx) : graph(matmul_graph(ctx, range("M", 1, 64), 64, 48)), kernel(resolve(ctx, graph.get())), x({8, 64}), w({64, 48}), y({8, 48}) {
+  explicit Loop(lathe_context* ctx)
+      : graph(matmul_graph(ctx, range("M", 1, 64), 64, 48)),
+        kernel(resolve(ctx, graph.get())),
+        x({8, 64}),
+        w({64, 48}),
+        y({8, 48}) {
     x.numbers(1);
     w.numbers(2);
     for (size_t i = 0; i < y.data.size(); ++i) {
@@ -74,8 +79,8 @@ TEST(CapiTune, AHotShapeIsProposedWhileCallsRun) {
   const auto ctx = tuning_context(store.path, LATHE_TUNE_ON);
   Loop loop(ctx.get());
   const auto settled = [&] {
-    return counter(ctx.get(), "promotions_active") + counter(ctx.get(), "promotions_tie") + counter(ctx.get(), "promotions_rejected") +
-           counter(ctx.get(), "promotions_quarantined");
+    return counter(ctx.get(), "promotions_active") + counter(ctx.get(), "promotions_tie") +
+           counter(ctx.get(), "promotions_rejected") + counter(ctx.get(), "promotions_quarantined");
   };
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(200);
   while (settled() == 0 && std::chrono::steady_clock::now() < end) loop.serve(256);

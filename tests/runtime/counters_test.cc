@@ -1,5 +1,5 @@
-// Every counter and every reason of a miss has something that moves it: here those that no other suite moves. The house test of the tables
-// looks for an assertion per row, by the row's name.
+// Every counter and every reason of a miss has something that moves it: here those that no other suite moves. The house
+// test of the tables looks for an assertion per row, by the row's name.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -38,7 +38,8 @@ std::shared_ptr<Operator> softmax_on(const std::shared_ptr<Context>& context, co
 }
 
 // A record of the default Schedule, changed.
-void record(Context& context, const Operator& op, const std::function<void(Decision&)>& change = {}, const std::string& append = {}) {
+void record(Context& context, const Operator& op, const std::function<void(Decision&)>& change = {},
+            const std::string& append = {}) {
   const PrepareRequest request;
   Decision d;
   d.status = DecisionStatus::verified;
@@ -125,13 +126,16 @@ TEST(Counters, ARecordWithALayoutOfItsOwn) {
 // One leaf, and what a cache of its own counts for it.
 struct OneLeaf {
   OneLeaf() {
-    const search::Problem p{ir::parse_kernel("kernel relu(x: f32[8, 40] in, y: f32[8, 40] out) family elementwise\n"
-                                             "  for i < 8 [row]:\n    for j < 40 [col]:\n      y[i, j] = max(x[i, j], 0.0)\n")
-                                .value()};
+    const search::Problem p{
+        ir::parse_kernel("kernel relu(x: f32[8, 40] in, y: f32[8, 40] out) family elementwise\n"
+                         "  for i < 8 [row]:\n    for j < 40 [col]:\n      y[i, j] = max(x[i, j], 0.0)\n")
+            .value()};
     cut = search::cut(search::replay(p.kernel, search::default_schedule(p, jit::host_target())).value()).value();
     store = Store::open(at(dir.path()), &stats).value();
   }
-  ir::Result<const LeafEntry*> get(LeafCache& leaves, LeafPolicy policy = {}) { return leaves.get(cut.leaves[0], jit::host_target(), policy); }
+  ir::Result<const LeafEntry*> get(LeafCache& leaves, LeafPolicy policy = {}) {
+    return leaves.get(cut.leaves[0], jit::host_target(), policy);
+  }
   // The one image in the store, read, changed and written again with the right checksums.
   void change_image(const std::function<void(jit::StoredImage&)>& change) {
     const std::string code = store->groups(ObjectKind::k_image).at(0);
@@ -149,7 +153,10 @@ struct OneLeaf {
     image_name = get(leaves).value()->key;
     leaves.publish();
   }
-  std::string image_path() { return dir.path() + "/v1/" + ObjectKey{ObjectKind::k_image, store->groups(ObjectKind::k_image).at(0), image_name}.path(); }
+  std::string image_path() {
+    return dir.path() + "/v1/" +
+           ObjectKey{ObjectKind::k_image, store->groups(ObjectKind::k_image).at(0), image_name}.path();
+  }
   TempDir dir;
   Stats stats;
   ir::CutKernel cut;
@@ -186,9 +193,15 @@ TEST(Counters, LeavesThatNoBackEndMakes) {
 
   // An expression of more code than an image may hold.
   std::string value = "x[j]";
-  for (int depth = 0; depth < 120; ++depth) value = "exp(x[j] + " + value + ") * (" + std::to_string(depth + 1) + ".5 - x[j])";
-  const search::Problem p{ir::parse_kernel("kernel deep(x: f32[40] in, y: f32[40] out) family elementwise\n  for j < 40 [col]:\n    y[j] = " + value + "\n").value()};
-  const ir::CutKernel cut = search::cut(search::replay(p.kernel, search::default_schedule(p, jit::host_target())).value()).value();
+  for (int depth = 0; depth < 120; ++depth)
+    value = "exp(x[j] + " + value + ") * (" + std::to_string(depth + 1) + ".5 - x[j])";
+  const search::Problem p{
+      ir::parse_kernel(
+          "kernel deep(x: f32[40] in, y: f32[40] out) family elementwise\n  for j < 40 [col]:\n    y[j] = " + value +
+          "\n")
+          .value()};
+  const ir::CutKernel cut =
+      search::cut(search::replay(p.kernel, search::default_schedule(p, jit::host_target())).value()).value();
   LeafCache leaves({}, nullptr, &one.stats);
   ASSERT_TRUE(leaves.get(cut.leaves[0], jit::host_target(), {.llvm = false}).ok());
   EXPECT_GT(one.stats.get(Stat::k_refusals), 0);
@@ -233,7 +246,8 @@ TEST(Counters, ASystemWithoutExecutableMemory) {
   munmap(counted, 4096);
 }
 
-// What the first start misses the stored image for; it makes the leaf anew, which takes the image's place, so that the second start misses nothing.
+// What the first start misses the stored image for; it makes the leaf anew, which takes the image's place, so that the
+// second start misses nothing.
 int64_t missed_once(OneLeaf& one, MissReason reason) {
   int64_t missed = 0;
   for (const bool first : {true, false}) {
@@ -244,7 +258,8 @@ int64_t missed_once(OneLeaf& one, MissReason reason) {
     leaves.publish();
     if (first) missed = stats.misses(reason);
     if (!first) EXPECT_EQ(stats.misses(), 0);
-    EXPECT_EQ(stats.get(Stat::k_compiled_xbyak) + stats.get(Stat::k_compiled_llvm), first) << "every start would compile again";
+    EXPECT_EQ(stats.get(Stat::k_compiled_xbyak) + stats.get(Stat::k_compiled_llvm), first)
+        << "every start would compile again";
   }
   return missed;
 }
@@ -264,7 +279,8 @@ TEST(Counters, AnImageThatIsNoLeafIsCorrupt) {
   LATHE_NEEDS_CODE();
   OneLeaf one;
   one.publish();
-  one.change_image([](jit::StoredImage& i) { i.image.code[i.image.entry] = 0x0f, i.image.code[i.image.entry + 1] = 0x05; });
+  one.change_image(
+      [](jit::StoredImage& i) { i.image.code[i.image.entry] = 0x0f, i.image.code[i.image.entry + 1] = 0x05; });
   EXPECT_EQ(missed_once(one, MissReason::k_corrupt), 1);
 }
 
@@ -317,7 +333,8 @@ TEST(Counters, OfCallsAndTheirTiers) {
   int32_t inputs[2], product = 0, result = 0;
   ASSERT_EQ(lathe_graph_tensor(chain.get(), &x, &inputs[0], &e), LATHE_OK) << e.message;
   ASSERT_EQ(lathe_graph_tensor(chain.get(), &w, &inputs[1], &e), LATHE_OK) << e.message;
-  ASSERT_EQ(lathe_graph_op(chain.get(), "matmul", inputs, 2, nullptr, 0, "product", &product, &e), LATHE_OK) << e.message;
+  ASSERT_EQ(lathe_graph_op(chain.get(), "matmul", inputs, 2, nullptr, 0, "product", &product, &e), LATHE_OK)
+      << e.message;
   ASSERT_EQ(lathe_graph_op(chain.get(), "softmax", &product, 1, nullptr, 0, "y", &result, &e), LATHE_OK) << e.message;
   ASSERT_EQ(lathe_graph_output(chain.get(), result, &e), LATHE_OK) << e.message;
   ASSERT_EQ(lathe_graph_finish(chain.get(), &e), LATHE_OK) << e.message;

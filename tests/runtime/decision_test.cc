@@ -69,8 +69,7 @@ TEST(Decision, MissingAndExtraLinesAreRefusedByNumber) {
   for (size_t at = 0, line = 1; at < text.size(); ++line) {
     const size_t end = text.find('\n', at) + 1;
     EXPECT_FALSE(parse_decision(text.substr(0, at) + text.substr(end)).ok()) << "line " << line;
-    EXPECT_FALSE(parse_decision(text.substr(0, at) + "extra\n" + text.substr(at)).ok())
-        << "line " << line;
+    EXPECT_FALSE(parse_decision(text.substr(0, at) + "extra\n" + text.substr(at)).ok()) << "line " << line;
     EXPECT_FALSE(parse_decision(text.substr(0, at)).ok()) << "line " << line;
     at = end;
   }

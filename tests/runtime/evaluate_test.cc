@@ -1,11 +1,10 @@
 // Evaluation in process: the winner is right and not slower, what is refused or wrong never gets
 // timed.
-#include "runtime/evaluation.h"
-
 #include <gtest/gtest.h>
 
 #include "ir/text_form.h"
 #include "jit/host_cpu.h"
+#include "runtime/evaluation.h"
 #include "search/recipe.h"
 #include "tests/common/evaluate_all.h"
 
@@ -78,8 +77,7 @@ TEST(Evaluate, TimesWhatIsRight) {
     EXPECT_EQ(r->candidates[0].outcome, Outcome::timed) << r->candidates[0].reason;
     EXPECT_EQ(r->candidates[0].gate, Gate::exact);
     for (const CandidateResult& c : r->candidates) {
-      EXPECT_TRUE(c.outcome == Outcome::timed || c.outcome == Outcome::refused ||
-                  c.outcome == Outcome::skipped)
+      EXPECT_TRUE(c.outcome == Outcome::timed || c.outcome == Outcome::refused || c.outcome == Outcome::skipped)
           << c.reason;
       if (c.outcome != Outcome::timed) continue;
       EXPECT_GT(c.us(cold), 0);
@@ -108,8 +106,7 @@ TEST(Evaluate, WrongAndRefusedOnesAreNeverTimed) {
   const ir::Result<EvaluateResult> r = cache.evaluate(job);
   ASSERT_TRUE(r.ok()) << r.status().to_string();
   EXPECT_EQ(r->candidates[1].outcome, Outcome::wrong);
-  EXPECT_NE(r->candidates[1].reason.find("never written"), std::string::npos)
-      << r->candidates[1].reason;
+  EXPECT_NE(r->candidates[1].reason.find("never written"), std::string::npos) << r->candidates[1].reason;
   EXPECT_EQ(r->candidates[2].outcome, Outcome::wrong) << r->candidates[2].reason;
   EXPECT_EQ(r->candidates[3].outcome, Outcome::refused);
   EXPECT_EQ(r->candidates[3].step, Step::V0);
@@ -136,8 +133,10 @@ kernel turn(x: f32[2, 40, 16] in, y: f32[2, 40, 16] out) family elementwise
       for j1 < 16 [col]:
         y[b, i1, j1] = t[b, 39 - i1, j1]
 )";
-  const std::string head = "schedule 1 family elementwise\n", vectors = "unroll_scope i\nvectorize_scope j\nunroll_scope i1\nvectorize_scope j1\n";
-  job.candidates = {{head, "", true}, {head + vectors, "", true}, {head + vectors + "move_to_register t b\n", "", true}};
+  const std::string head = "schedule 1 family elementwise\n",
+                    vectors = "unroll_scope i\nvectorize_scope j\nunroll_scope i1\nvectorize_scope j1\n";
+  job.candidates = {
+      {head, "", true}, {head + vectors, "", true}, {head + vectors + "move_to_register t b\n", "", true}};
   const std::unique_ptr<Evaluation> evaluation = begin_evaluation(job.task, leaves, {}).value();
   const ir::Result<EvaluateResult> r = evaluate_all(*evaluation, job.candidates, false);
   ASSERT_TRUE(r.ok()) << r.status().to_string();

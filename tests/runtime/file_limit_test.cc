@@ -1,11 +1,13 @@
-// A host with a limit on file sizes, or whose standard error is a pipe that nobody reads: whatever the library writes or grows fails like a full
-// disk, and the host lives, with its handlers, its mask and no signal left. Each case runs in a child whose limit is too small for anything.
+// A host with a limit on file sizes, or whose standard error is a pipe that nobody reads: whatever the library writes
+// or grows fails like a full disk, and the host lives, with its handlers, its mask and no signal left. Each case runs
+// in a child whose limit is too small for anything.
+#include "ir/file_limit.h"
+
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "ir/file_limit.h"
 #include "ir/text_form.h"
 #include "jit/exec_memory.h"
 #include "jit/profiler_map.h"
@@ -75,9 +77,14 @@ TEST(FileLimit, LinesIntoAPipeThatNobodyReadsFailQuietly) {
 
 TEST(FileLimit, MemoryFilesDumpsAndLinesFailQuietly) {
   TempDir dir;
-  EXPECT_LIVES(16, [] { return !RecordedCalls::create({{RecordedParam::Kind::in, 64}, {RecordedParam::Kind::out, 64}}, 2).ok(); });
+  EXPECT_LIVES(16, [] {
+    return !RecordedCalls::create({{RecordedParam::Kind::in, 64}, {RecordedParam::Kind::out, 64}}, 2).ok();
+  });
   EXPECT_LIVES(16, [&] {
-    const ir::Kernel k = ir::parse_kernel("kernel scale(x: f32[64] in, y: f32[64] out) family elementwise\n  for i < 64 [col]:\n    y[i] = 2.0 * x[i]\n").value();
+    const ir::Kernel k = ir::parse_kernel(
+                             "kernel scale(x: f32[64] in, y: f32[64] out) family elementwise\n  for i < 64 [col]:\n    "
+                             "y[i] = 2.0 * x[i]\n")
+                             .value();
     dump_kernel(dir.path(), k, {}, search::cut(k).value());
     return true;
   });
@@ -133,7 +140,9 @@ TEST(FileLimit, ASignalThatWasPendingStays) {
     sigaddset(&ours, SIGXFSZ);
     pthread_sigmask(SIG_BLOCK, &ours, nullptr);
     raise(SIGXFSZ);
-    { const ir::FileLimitGuard guard; }
+    {
+      const ir::FileLimitGuard guard;
+    }
     sigpending(&pending);
     return sigismember(&pending, SIGXFSZ) == 1;
   };

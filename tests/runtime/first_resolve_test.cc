@@ -1,4 +1,5 @@
-// What a first resolve makes, counted: each move once, one copy of what packs a constant, and nothing for calls that nobody has made.
+// What a first resolve makes, counted: each move once, one copy of what packs a constant, and nothing for calls that
+// nobody has made.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -36,7 +37,8 @@ size_t packing_moves(const Stage& stage, const ir::Target& target) {
   for (const PackedParam& p : stage.packed) {
     search::Problem problem;
     problem.threads = 2;
-    problem.kernel = search::pack_kernel(stage.cut.kernel, stage.cut.kernel.buffers[static_cast<size_t>(p.param)].name).value();
+    problem.kernel =
+        search::pack_kernel(stage.cut.kernel, stage.cut.kernel.buffers[static_cast<size_t>(p.param)].name).value();
     moves += search::default_schedule(problem, target).moves.size();
   }
   return moves;

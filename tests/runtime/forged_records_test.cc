@@ -1,5 +1,6 @@
-// Records that are well-formed, carry the right checksum and lie: no resolve fails for one, no result is wrong, none touches a byte outside
-// its operands, and what does not serve is counted with a reason. Through the C ABI, between unmapped pages.
+// Records that are well-formed, carry the right checksum and lie: no resolve fails for one, no result is wrong, none
+// touches a byte outside its operands, and what does not serve is counted with a reason. Through the C ABI, between
+// unmapped pages.
 #include <cmath>
 #include <filesystem>
 #include <random>
@@ -62,10 +63,13 @@ void PrintTo(const Operand& o, std::ostream* out) { *out << o.name; }
 
 Owned<lathe_graph> fixed_matmul(lathe_context* ctx) { return matmul_graph(ctx, fixed(6), 21, 9); }
 Owned<lathe_graph> hinted_matmul(lathe_context* ctx) { return matmul_graph(ctx, hinted("M", 1, 64), 19, 37); }
-Owned<lathe_graph> hinted_softmax(lathe_context* ctx) { return unary_graph(ctx, "softmax", {hinted("M", 1, 64), fixed(70)}); }
+Owned<lathe_graph> hinted_softmax(lathe_context* ctx) {
+  return unary_graph(ctx, "softmax", {hinted("M", 1, 64), fixed(70)});
+}
 Owned<lathe_graph> fixed_layernorm(lathe_context* ctx) {
   const std::vector<lathe_dim> x = {fixed(6), fixed(35)}, row = {fixed(35)};
-  return single(ctx, "layernorm", {desc("x", x), desc("g", row, LATHE_TENSOR_CONST), desc("b", row, LATHE_TENSOR_CONST)});
+  return single(ctx, "layernorm",
+                {desc("x", x), desc("g", row, LATHE_TENSOR_CONST), desc("b", row, LATHE_TENSOR_CONST)});
 }
 
 const std::vector<Operand>& operands() {
@@ -124,10 +128,12 @@ std::vector<float> compute(lathe_kernel* kernel, const Operand& op, int64_t m, b
   return {out.data<float>(), out.data<float>() + out.size() / sizeof(float)};
 }
 
-void expect_close(const std::vector<float>& got, const std::vector<float>& want, float tolerance, const std::string& what) {
+void expect_close(const std::vector<float>& got, const std::vector<float>& want, float tolerance,
+                  const std::string& what) {
   ASSERT_EQ(got.size(), want.size()) << what;
   for (size_t i = 0; i < want.size(); ++i) {
-    const bool close = tolerance == 0 ? got[i] == want[i] : std::fabs(got[i] - want[i]) <= tolerance * std::max(1.0f, std::fabs(want[i]));
+    const bool close = tolerance == 0 ? got[i] == want[i]
+                                      : std::fabs(got[i] - want[i]) <= tolerance * std::max(1.0f, std::fabs(want[i]));
     ASSERT_TRUE(close) << what << "\nelement " << i << ": " << got[i] << ", expected " << want[i];
   }
 }
@@ -189,7 +195,8 @@ std::string first_scope(const Bed& bed) { return bed.problem.kernel.body.front()
 
 std::vector<Forgery> forgeries(const Bed& bed, bool symbols) {
   const std::string standard = search::to_text(bed.standard), family = bed.problem.kernel.family;
-  const std::string header = "schedule 1 family " + family + " class exact\n", w = first_buffer(bed, ir::Place::constant);
+  const std::string header = "schedule 1 family " + family + " class exact\n",
+                    w = first_buffer(bed, ir::Place::constant);
   const std::string input = first_buffer(bed, ir::Place::in), scope = first_scope(bed);
   std::vector<Forgery> out = {
       {"not a schedule", "hello", {}},
@@ -219,16 +226,23 @@ std::vector<Forgery> forgeries(const Bed& bed, bool symbols) {
     if (f.name == "4,000 moves") {
       for (int i = 0; i < 2000; ++i) f.schedule += "unroll_scope " + scope + "\nunroll_scope " + scope + "\n";
     } else if (f.name == "2,000 temporaries") {
-      for (int i = 0; i < 2000; ++i) f.schedule += fmt::format("create_temporary {} t{} at={}\n", i == 0 ? input : fmt::format("t{}", i - 1), i, scope);
+      for (int i = 0; i < 2000; ++i)
+        f.schedule +=
+            fmt::format("create_temporary {} t{} at={}\n", i == 0 ? input : fmt::format("t{}", i - 1), i, scope);
     } else if (f.name == "a nest of 40 loops") {
-      for (int i = 0; i < 40; ++i) f.schedule += fmt::format("tile_scope {} 2 tail=mask as a{},b{}\n", i == 0 ? scope : fmt::format("a{}", i - 1), i, i);
+      for (int i = 0; i < 40; ++i)
+        f.schedule +=
+            fmt::format("tile_scope {} 2 tail=mask as a{},b{}\n", i == 0 ? scope : fmt::format("a{}", i - 1), i, i);
     } else if (f.name == "a statement copied again and again") {
-      for (int i = 0; i < 30; ++i) f.schedule += fmt::format("tile_scope {} 2 tail=peel as a{},b{},c{}\ntile_scope a{} 2 tail=peel as d{},e{},f{}\n",
-                                                             i == 0 ? scope : fmt::format("d{}", i - 1), i, i, i, i, i, i, i);
+      for (int i = 0; i < 30; ++i)
+        f.schedule +=
+            fmt::format("tile_scope {} 2 tail=peel as a{},b{},c{}\ntile_scope a{} 2 tail=peel as d{},e{},f{}\n",
+                        i == 0 ? scope : fmt::format("d{}", i - 1), i, i, i, i, i, i, i);
     }
   }
   if (w == "none") return out;
-  // One that pads or tiles a constant may serve where it alone chooses the layout; where a default shares it, it may not.
+  // One that pads or tiles a constant may serve where it alone chooses the layout; where a default shares it, it may
+  // not.
   out.push_back({"a constant padded", header + "increment_padding " + w + " 0 32\n", {}, symbols});
   out.push_back({"a constant padded after the default", standard + "repeat_padding " + w + " 0 1\n", {}});
   out.push_back({"a constant tiled", header + "tile_buffer " + w + " 0 4\n", {}, symbols});
@@ -251,8 +265,10 @@ Forgery random_forgery(const Bed& bed, std::mt19937_64& random) {
   const size_t own = random() % (bed.standard.moves.size() + 1);
   for (size_t i = 0; i < own; ++i) add(bed.standard.moves[i]);
   for (size_t i = 0; i < 4; ++i) {
-    static const char* const kLayout[] = {"increment_padding", "repeat_padding", "tile_buffer", "swap_dims", "vectorize_buffer"};
-    const search::Transform& row = random() % 2 == 0 ? *search::find_transform(kLayout[random() % 5]) : search::transforms()[random() % search::transforms().size()];
+    static const char* const kLayout[] = {"increment_padding", "repeat_padding", "tile_buffer", "swap_dims",
+                                          "vectorize_buffer"};
+    const search::Transform& row = random() % 2 == 0 ? *search::find_transform(kLayout[random() % 5])
+                                                     : search::transforms()[random() % search::transforms().size()];
     const std::vector<search::Move> moves = row.propose(kernel);
     if (!moves.empty()) add(moves[random() % moves.size()]);
   }
@@ -267,7 +283,8 @@ class ForgedRecords : public testing::TestWithParam<Operand> {
     const auto ctx = context_on(nullptr);
     const auto graph = GetParam().graph(ctx.get());
     const auto kernel = resolve(ctx.get(), graph.get());
-    for (const int64_t m : GetParam().m) want_.push_back(compute(kernel.get(), GetParam(), m, false, Side::ends_at_guard));
+    for (const int64_t m : GetParam().m)
+      want_.push_back(compute(kernel.get(), GetParam(), m, false, Side::ends_at_guard));
   }
   // Writes the record, resolves in a context of its own, computes.
   void try_one(const Forgery& f) {
@@ -319,7 +336,8 @@ TEST_P(ForgedRecords, neither_fail_a_resolve_nor_pass_uncounted) {
 
 // What is stored does not serve, and nothing may be made in its place.
 TEST_P(ForgedRecords, are_misses_under_the_strictest_seal) {
-  for (const char* name : {"not a schedule", "a move that is refused", "of another epoch", "liberties that are not admitted"}) {
+  for (const char* name :
+       {"not a schedule", "a move that is refused", "of another epoch", "liberties that are not admitted"}) {
     const TempStore store;
     bool found = false;
     {
@@ -342,14 +360,16 @@ TEST_P(ForgedRecords, are_misses_under_the_strictest_seal) {
     ASSERT_EQ(lathe_seal(ctx.get(), LATHE_SEAL_ERROR, &e), LATHE_OK);
     const auto graph = GetParam().graph(ctx.get());
     lathe_kernel* out = nullptr;
-    EXPECT_EQ(lathe_resolve(ctx.get(), graph.get(), nullptr, &out, nullptr, &e), LATHE_MISS) << name << ": " << e.message;
+    EXPECT_EQ(lathe_resolve(ctx.get(), graph.get(), nullptr, &out, nullptr, &e), LATHE_MISS)
+        << name << ": " << e.message;
     EXPECT_EQ(out, nullptr);
     EXPECT_GT(counted(ctx.get()), 0) << name;
     lathe_kernel_destroy(out);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, ForgedRecords, testing::ValuesIn(operands()), [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(All, ForgedRecords, testing::ValuesIn(operands()),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace lathe::test

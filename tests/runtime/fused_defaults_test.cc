@@ -1,4 +1,5 @@
-// What is fused before or after the passes of a row keeps a Schedule and code of the CPU's own: the default of no such Kernel is the naive loops.
+// What is fused before or after the passes of a row keeps a Schedule and code of the CPU's own: the default of no such
+// Kernel is the naive loops.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -29,8 +30,14 @@ struct Fused {
 const std::vector<Fused>& before_a_row() {
   static const std::vector<Fused> kAll = {
       {"nothing", [](Graph&, int x, const std::vector<DimDesc>&) { return x; }},
-      {"a sum", [](Graph& g, int x, const std::vector<DimDesc>& dims) { return add_node(g, "add", {x, add_tensor(g, "u", dims)}, "p"); }},
-      {"a bias", [](Graph& g, int x, const std::vector<DimDesc>& dims) { return add_node(g, "add", {x, add_tensor(g, "u", {dims[1]})}, "p"); }},
+      {"a sum",
+       [](Graph& g, int x, const std::vector<DimDesc>& dims) {
+         return add_node(g, "add", {x, add_tensor(g, "u", dims)}, "p");
+       }},
+      {"a bias",
+       [](Graph& g, int x, const std::vector<DimDesc>& dims) {
+         return add_node(g, "add", {x, add_tensor(g, "u", {dims[1]})}, "p");
+       }},
       {"a function", [](Graph& g, int x, const std::vector<DimDesc>&) { return add_node(g, "silu", {x}, "p"); }},
       {"a mask", [](Graph& g, int x, const std::vector<DimDesc>& dims) {
          const int mask = add_tensor(g, "u", dims, false, ir::DType::b8);
@@ -42,20 +49,32 @@ const std::vector<Fused>& before_a_row() {
 const std::vector<Fused>& rows() {
   static const std::vector<Fused> kAll = {
       {"softmax", [](Graph& g, int x, const std::vector<DimDesc>&) { return add_node(g, "softmax", {x}, "r"); }},
-      {"rmsnorm", [](Graph& g, int x, const std::vector<DimDesc>& dims) { return add_node(g, "rmsnorm", {x, add_tensor(g, "s", {dims[1]}, true)}, "r"); }},
-      {"layernorm", [](Graph& g, int x, const std::vector<DimDesc>& dims) {
-         return add_node(g, "layernorm", {x, add_tensor(g, "s", {dims[1]}, true), add_tensor(g, "h", {dims[1]}, true)}, "r");
+      {"rmsnorm",
+       [](Graph& g, int x, const std::vector<DimDesc>& dims) {
+         return add_node(g, "rmsnorm", {x, add_tensor(g, "s", {dims[1]}, true)}, "r");
        }},
-      {"sum", [](Graph& g, int x, const std::vector<DimDesc>&) { return add_node(g, "sum", {x}, "r", {{"keepdims", true}}); }},
-      {"mean", [](Graph& g, int x, const std::vector<DimDesc>&) { return add_node(g, "mean", {x}, "r", {{"keepdims", true}}); }},
-      {"max", [](Graph& g, int x, const std::vector<DimDesc>&) { return add_node(g, "max", {x}, "r", {{"keepdims", true}}); }}};
+      {"layernorm",
+       [](Graph& g, int x, const std::vector<DimDesc>& dims) {
+         return add_node(g, "layernorm", {x, add_tensor(g, "s", {dims[1]}, true), add_tensor(g, "h", {dims[1]}, true)},
+                         "r");
+       }},
+      {"sum",
+       [](Graph& g, int x, const std::vector<DimDesc>&) { return add_node(g, "sum", {x}, "r", {{"keepdims", true}}); }},
+      {"mean", [](Graph& g, int x,
+                  const std::vector<DimDesc>&) { return add_node(g, "mean", {x}, "r", {{"keepdims", true}}); }},
+      {"max", [](Graph& g, int x, const std::vector<DimDesc>&) {
+         return add_node(g, "max", {x}, "r", {{"keepdims", true}});
+       }}};
   return kAll;
 }
 
 const std::vector<Fused>& after_a_row() {
   static const std::vector<Fused> kAll = {
       {"nothing", [](Graph&, int x, const std::vector<DimDesc>&) { return x; }},
-      {"a product", [](Graph& g, int x, const std::vector<DimDesc>& dims) { return add_node(g, "mul", {x, add_tensor(g, "t", dims)}, "q"); }},
+      {"a product",
+       [](Graph& g, int x, const std::vector<DimDesc>& dims) {
+         return add_node(g, "mul", {x, add_tensor(g, "t", dims)}, "q");
+       }},
       {"a function", [](Graph& g, int x, const std::vector<DimDesc>&) { return add_node(g, "relu", {x}, "q"); }}};
   return kAll;
 }
@@ -77,10 +96,15 @@ TEST(FusedDefaults, OfProductsAreNeverTheNaiveLoops) {
   const std::shared_ptr<Context> ctx = in_memory();
   const std::vector<Fused> followers = {
       {"nothing", [](Graph&, int x, const std::vector<DimDesc>&) { return x; }},
-      {"a bias", [](Graph& g, int x, const std::vector<DimDesc>& dims) { return add_node(g, "add", {x, add_tensor(g, "u", {dims.back()})}, "f"); }},
-      {"a scale and a mask", [](Graph& g, int x, const std::vector<DimDesc>& dims) {
+      {"a bias",
+       [](Graph& g, int x, const std::vector<DimDesc>& dims) {
+         return add_node(g, "add", {x, add_tensor(g, "u", {dims.back()})}, "f");
+       }},
+      {"a scale and a mask",
+       [](Graph& g, int x, const std::vector<DimDesc>& dims) {
          const int scaled = add_node(g, "scale", {x}, "f", {{"value", 0.125}});
-         return add_node(g, "where", {add_tensor(g, "u", dims, false, ir::DType::b8), scaled, add_tensor(g, "v", dims)}, "h");
+         return add_node(g, "where", {add_tensor(g, "u", dims, false, ir::DType::b8), scaled, add_tensor(g, "v", dims)},
+                         "h");
        }},
       {"a function", [](Graph& g, int x, const std::vector<DimDesc>&) { return add_node(g, "gelu", {x}, "f"); }}};
   for (const DimDesc& m : {fixed_dim(1), fixed_dim(7), fixed_dim(70), ops::symbol_dim("M", 1, 512, {{6, 1}})}) {
@@ -93,7 +117,8 @@ TEST(FusedDefaults, OfProductsAreNeverTheNaiveLoops) {
                 for (const Fused& after : followers) {
                   if (constant && (batch || n.symbol == "N")) continue;
                   if (k == 1 && batch) continue;  // outer products side by side: their cut panels have no leaf form
-                  SCOPED_TRACE(fmt::format("{}x{}x{}, a {}, b {}{}{}, {}", m.max, k, n.max, turned_a, turned_b, constant ? ", constant" : "", batch ? ", batch" : "", after.name));
+                  SCOPED_TRACE(fmt::format("{}x{}x{}, a {}, b {}{}{}, {}", m.max, k, n.max, turned_a, turned_b,
+                                           constant ? ", constant" : "", batch ? ", batch" : "", after.name));
                   Graph g;
                   g.name = "product";
                   const DimDesc depth = fixed_dim(k);
@@ -104,7 +129,8 @@ TEST(FusedDefaults, OfProductsAreNeverTheNaiveLoops) {
                   };
                   const int a = add_tensor(g, "a", turned_a ? dims(depth, m) : dims(m, depth));
                   const int b = add_tensor(g, "b", turned_b ? dims(n, depth) : dims(depth, n), constant);
-                  const int y = add_node(g, "matmul", {a, b}, "y", {{"transpose_a", turned_a}, {"transpose_b", turned_b}});
+                  const int y =
+                      add_node(g, "matmul", {a, b}, "y", {{"transpose_a", turned_a}, {"transpose_b", turned_b}});
                   g.outputs = {after.add(g, y, dims(m, n))};
                   expect_a_schedule(ctx, g);
                 }
@@ -125,7 +151,8 @@ TEST(FusedDefaults, OfRowsAreNeverTheNaiveLoops) {
       for (const Fused& before : before_a_row()) {
         for (const Fused& row : rows()) {
           for (const Fused& after : after_a_row()) {
-            SCOPED_TRACE(fmt::format("{}, {} of {} columns, {}{}", before.name, row.name, columns, after.name, count.symbol.empty() ? "" : ", M rows"));
+            SCOPED_TRACE(fmt::format("{}, {} of {} columns, {}{}", before.name, row.name, columns, after.name,
+                                     count.symbol.empty() ? "" : ", M rows"));
             const std::vector<DimDesc> dims = {count, fixed_dim(columns)};
             Graph g;
             g.name = "fused";

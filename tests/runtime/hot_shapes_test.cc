@@ -1,4 +1,5 @@
-// Counting calls of a shape, the window that is looked at, pairs of a trial; copies of calls in memory that another process maps.
+// Counting calls of a shape, the window that is looked at, pairs of a trial; copies of calls in memory that another
+// process maps.
 #include "runtime/hot_shapes.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +40,8 @@ TEST(HotShape, at_most_half_a_per_cent_of_calls_goes_to_the_body_on_trial) {
 
 TEST(HotShape, times_are_of_the_body_that_serves_and_without_the_first_call) {
   HotShape heat(16);
-  for (int place = 0; place < kWindow; ++place) heat.note(place, place < kBurst ? 1'000'000 : place == kBurst ? 500'000 : 100, nullptr);
+  for (int place = 0; place < kWindow; ++place)
+    heat.note(place, place < kBurst ? 1'000'000 : place == kBurst ? 500'000 : 100, nullptr);
   EXPECT_EQ(heat.mean_ns(), 100);
   heat.forget_times();
   EXPECT_EQ(heat.mean_ns(), 0);
@@ -107,7 +109,8 @@ TEST(RecordedCalls, constants_come_in_pieces_and_calls_after_them) {
   const int64_t large = RecordedCalls::kPiece * 2 + 100;
   std::vector<char> constant(static_cast<size_t>(large));
   for (size_t i = 0; i < constant.size(); ++i) constant[i] = static_cast<char>(i * 31 >> 3);
-  ir::Result<std::unique_ptr<RecordedCalls>> made = RecordedCalls::create({{Kind::in, 8}, {Kind::constant, large}, {Kind::out, 4}}, 3);
+  ir::Result<std::unique_ptr<RecordedCalls>> made =
+      RecordedCalls::create({{Kind::in, 8}, {Kind::constant, large}, {Kind::out, 4}}, 3);
   ASSERT_TRUE(made.ok()) << made.status().to_string();
   RecordedCalls& calls = **made;
   int recorded = 0, offered = 0;

@@ -23,8 +23,7 @@ std::array<std::string, 5> identities(All a) {
   const std::string semantic = semantic_key(a.graph).hash;
   a.request.semantic_key += semantic;
   return {semantic, decision_name(decision_base(a.request).hash, a.request.ranges),
-          decision_environment(a.machine).hash, leaf_key(a.leaf).hash,
-          code_environment(a.code).hash};
+          decision_environment(a.machine).hash, leaf_key(a.leaf).hash, code_environment(a.code).hash};
 }
 
 void mutate(std::string* v) { *v += "x"; }
@@ -57,8 +56,7 @@ TEST(Key, EachFieldChangesExactlyTheDeclaredIdentities) {
     const auto after = identities(a);
     for (size_t i = 0; i < letters.size(); ++i) {
       bool declared = r.identities.find(letters[i]) != std::string::npos;
-      if (letters[i] == 'D')
-        declared |= r.identities.find('S') != std::string::npos;  // it contains the semantic key
+      if (letters[i] == 'D') declared |= r.identities.find('S') != std::string::npos;  // it contains the semantic key
       EXPECT_EQ(after[i] != before[i], declared) << r.name << " and " << letters[i];
     }
   }
@@ -84,8 +82,7 @@ TEST(Key, TheFirstDifferingFieldIsNamed) {
   MachineFields b = a;
   b.l2_bytes = 1;
   b.smt = 2;
-  EXPECT_EQ(first_difference(decision_environment(a).text, decision_environment(b).text),
-            "l2_bytes");
+  EXPECT_EQ(first_difference(decision_environment(a).text, decision_environment(b).text), "l2_bytes");
   EXPECT_EQ(first_difference(decision_environment(a).text, decision_environment(a).text), "");
 }
 
@@ -96,8 +93,7 @@ TEST(Key, DefaultRangesArePowersOfTwoWithinTheDeclared) {
   EXPECT_EQ(default_range(4096, {1, 4096}), (SymbolRange{2049, 4096}));
   EXPECT_EQ(default_range(130, {129, 140}), (SymbolRange{129, 140}));
   EXPECT_EQ(default_range(0, {0, 9}), (SymbolRange{0, 0}));
-  EXPECT_EQ(default_range(INT64_MAX, {0, INT64_MAX}),
-            (SymbolRange{(int64_t{1} << 62) + 1, INT64_MAX}));
+  EXPECT_EQ(default_range(INT64_MAX, {0, INT64_MAX}), (SymbolRange{(int64_t{1} << 62) + 1, INT64_MAX}));
 }
 
 TEST(Key, NamesCarryTheirRanges) {
@@ -106,8 +102,7 @@ TEST(Key, NamesCarryTheirRanges) {
   EXPECT_EQ(decision_name(base, ranges), base + "-1.1-128.255");
   EXPECT_EQ(decision_ranges(base + "-1.1-128.255"), ranges);
   EXPECT_EQ(decision_ranges(base), std::vector<SymbolRange>{});
-  for (const char* bad :
-       {"-", "-1", "-1.", "-2.1", "-1.1x", "-1.1-", "--1.2", "-99999999999999999999.1"}) {
+  for (const char* bad : {"-", "-1", "-1.", "-2.1", "-1.1x", "-1.1-", "--1.2", "-99999999999999999999.1"}) {
     EXPECT_EQ(decision_ranges(base + bad), std::nullopt) << bad;
   }
   const std::vector<SymbolRange> wide(6, {INT64_MAX - 1, INT64_MAX});
@@ -118,8 +113,7 @@ TEST(Key, NamesCarryTheirRanges) {
 
 TEST(Key, ThisMachineIsTheSameTwice) {
   const ir::Target t;
-  EXPECT_EQ(decision_environment(machine_fields(t)).text,
-            decision_environment(machine_fields(t)).text);
+  EXPECT_EQ(decision_environment(machine_fields(t)).text, decision_environment(machine_fields(t)).text);
   EXPECT_NE(decision_environment(machine_fields(t)).text.find("cpu_vendor: "), std::string::npos);
 }
 

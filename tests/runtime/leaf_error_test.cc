@@ -41,7 +41,8 @@ TEST(LeafError, NamesTheTensorThatTheLeafRefuses) {
   LeafCache leaves({}, nullptr, nullptr);
   const auto stage = build_stage(k, s, avx2(), leaves, LeafPolicy{});
   ASSERT_FALSE(stage.ok());
-  EXPECT_THAT(stage.status().message(), testing::AnyOf(testing::StartsWith("pixels: f64"), testing::StartsWith("shades: f64")));
+  EXPECT_THAT(stage.status().message(),
+              testing::AnyOf(testing::StartsWith("pixels: f64"), testing::StartsWith("shades: f64")));
   EXPECT_THAT(stage.status().message(), Not(HasSubstr("leaf")));
 }
 

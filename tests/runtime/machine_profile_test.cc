@@ -17,8 +17,7 @@ TEST(MachineProfile, WiderAndNearerIsNotSlower) {
     EXPECT_GT(probe.fma_peak_gflops(ir::IsaLevel::avx2), portable);
   }
   if (target.level >= ir::IsaLevel::avx512) {
-    EXPECT_GT(probe.fma_peak_gflops(ir::IsaLevel::avx512),
-              0.5 * probe.fma_peak_gflops(ir::IsaLevel::avx2));
+    EXPECT_GT(probe.fma_peak_gflops(ir::IsaLevel::avx512), 0.5 * probe.fma_peak_gflops(ir::IsaLevel::avx2));
   } else {
     EXPECT_EQ(probe.fma_peak_gflops(ir::IsaLevel::avx512), 0);
   }

@@ -1,5 +1,6 @@
-// The suite as another machine (LATHE_TEST_MACHINE): everything that this process and its worker believe of caches and rates is what
-// tests/common/machines.def says. Runs before all other tests of the binary; a level that the CPU lacks is lowered, and that is a skip with a name.
+// The suite as another machine (LATHE_TEST_MACHINE): everything that this process and its worker believe of caches and
+// rates is what tests/common/machines.def says. Runs before all other tests of the binary; a level that the CPU lacks
+// is lowered, and that is a skip with a name.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -53,8 +54,8 @@ TEST(Machine, its_level_runs_here) {
   if (m == nullptr) return;
   const ir::IsaLevel here = jit::host_target().level;
   if (here < m->target.level) {
-    GTEST_SKIP() << "the CPU lacks " << ir::isa_name(m->target.level) << ", the level of " << m->name << ": the suite ran with its caches and rates on "
-                 << ir::isa_name(here);
+    GTEST_SKIP() << "the CPU lacks " << ir::isa_name(m->target.level) << ", the level of " << m->name
+                 << ": the suite ran with its caches and rates on " << ir::isa_name(here);
   }
   EXPECT_EQ(here, m->target.level);
 }
@@ -89,8 +90,10 @@ TEST(Machine, a_target_travels_as_text) {
   }
   const std::string good = ir::Target{}.to_string();
   ASSERT_TRUE(ir::parse_target(good).ok());
-  for (const std::string& bad : {std::string(), std::string("avx2"), "z80" + good.substr(good.find(' ')), good + " sse", good + " vnni x", good.substr(0, good.rfind(' ')),
-                                 good.substr(0, good.rfind(' ')) + " -1", good.substr(0, good.rfind(' ')) + " 99999999999999999999"}) {
+  for (const std::string& bad :
+       {std::string(), std::string("avx2"), "z80" + good.substr(good.find(' ')), good + " sse", good + " vnni x",
+        good.substr(0, good.rfind(' ')), good.substr(0, good.rfind(' ')) + " -1",
+        good.substr(0, good.rfind(' ')) + " 99999999999999999999"}) {
     EXPECT_EQ(ir::parse_target(bad).status().code(), ir::Code::kINVALID) << bad;
   }
 }

@@ -1,6 +1,6 @@
-// Every leaf that the first call of an operator of the shipped manifests makes: of the default Schedules, packing included,
-// for both vector levels. Small operands, and extents that end inside a vector wherever the leaf allows it; the interpreter,
-// the portable executor and machine code must agree.
+// Every leaf that the first call of an operator of the shipped manifests makes: of the default Schedules, packing
+// included, for both vector levels. Small operands, and extents that end inside a vector wherever the leaf allows it;
+// the interpreter, the portable executor and machine code must agree.
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -15,9 +15,11 @@
 namespace lathe::runtime {
 namespace {
 
-const char* const kManifests[] = {"limits", "minilm-l6", "bert-base", "smollm2-135m", "qwen2.5-0.5b", "llama3-8b-layer"};
-constexpr int64_t kRagged[] = {19, 11};  // neither a vector nor a square; within a panel of the second where it has to be
-constexpr int64_t kSteps = 9;    // of a segment: two rounds of four and one left over
+const char* const kManifests[] = {"limits",       "minilm-l6",    "bert-base",
+                                  "smollm2-135m", "qwen2.5-0.5b", "llama3-8b-layer"};
+constexpr int64_t kRagged[] = {19,
+                               11};  // neither a vector nor a square; within a panel of the second where it has to be
+constexpr int64_t kSteps = 9;        // of a segment: two rounds of four and one left over
 
 std::string contents(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
@@ -51,7 +53,8 @@ std::set<std::string> manifest_leaves(const ir::Target& target) {
   auto context = Context::create({});
   EXPECT_TRUE(context.ok());
   for (const char* name : kManifests) {
-    const auto items = ops::parse_manifest(contents(fmt::format("{}/bench/workloads/{}.jsonl", LATHE_SOURCE_DIR, name)));
+    const auto items =
+        ops::parse_manifest(contents(fmt::format("{}/bench/workloads/{}.jsonl", LATHE_SOURCE_DIR, name)));
     EXPECT_TRUE(items.ok()) << items.status().to_string();
     for (const ops::Workload& item : *items) {
       const auto graph = ops::finish(item.graph);
@@ -82,7 +85,8 @@ std::vector<jit::OperandShape> shapes_of(const ir::Kernel& leaf, const std::map<
       shapes[number].dims[d] = std::max(shapes[number].dims[d], ir::interval(index[d], ranges).hi + 1);
     }
   };
-  const std::function<void(const std::vector<ir::Stmt>&, const ir::Ranges&)> visit = [&](const auto& body, const ir::Ranges& ranges) {
+  const std::function<void(const std::vector<ir::Stmt>&, const ir::Ranges&)> visit = [&](const auto& body,
+                                                                                         const ir::Ranges& ranges) {
     for (const ir::Stmt& s : body) {
       if (s.kind == ir::Stmt::Kind::scope) {
         ir::Ranges inner = ranges;
@@ -145,7 +149,9 @@ void expect_leaves(const ir::Target& target) {
     }
     for (const int64_t ragged : kRagged) {
       for (const ir::Symbol& s : leaf->symbols) {
-        symbols[s.name] = s.name == "seglen" ? kSteps : s.multiple_of > 1 ? 2 * s.multiple_of : std::clamp(width > 0 ? width : ragged, s.min, s.max);
+        symbols[s.name] = s.name == "seglen"  ? kSteps
+                          : s.multiple_of > 1 ? 2 * s.multiple_of
+                                              : std::clamp(width > 0 ? width : ragged, s.min, s.max);
       }
       shapes = shapes_of(*leaf, symbols);
       if (std::none_of(shapes.begin(), shapes.end(), overlaps)) break;

@@ -1,5 +1,5 @@
-// The matmul recipe's predicate is the space: what it accepts the generators make, every operator of the workloads gets a default it
-// accepts, and the number of configurations stays searchable.
+// The matmul recipe's predicate is the space: what it accepts the generators make, every operator of the workloads gets
+// a default it accepts, and the number of configurations stays searchable.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -31,10 +31,13 @@ std::vector<ir::Target> targets() {
   return {portable, avx2, avx512};
 }
 
-Problem matmul(const std::string& m, int64_t n, int64_t k, bool cold, std::map<std::string, int64_t> dims = {}, const char* out = "c[m, n]") {
+Problem matmul(const std::string& m, int64_t n, int64_t k, bool cold, std::map<std::string, int64_t> dims = {},
+               const char* out = "c[m, n]") {
   Problem p;
   const std::string where = dims.empty() ? "" : " where M in 1..64";
-  p.kernel = ir::parse_kernel(fmt::format(R"(kernel mm(a: f32[{0}, {2}] in, w: f32[{2}, {1}] const, y: f32[{0}, {1}] out) family matmul{3}
+  p.kernel =
+      ir::parse_kernel(
+          fmt::format(R"(kernel mm(a: f32[{0}, {2}] in, w: f32[{2}, {1}] const, y: f32[{0}, {1}] out) family matmul{3}
   c: f32[{0}, {1}] heap
   for m < {0} [m]:
     for n < {1} [n]:
@@ -42,7 +45,9 @@ Problem matmul(const std::string& m, int64_t n, int64_t k, bool cold, std::map<s
       for k < {2} [k]:
         c[m, n] += a[m, k] * w[k, n]
       y[m, n] = {4}
-)", m, n, k, where, out)).value();
+)",
+                      m, n, k, where, out))
+          .value();
   p.dims = std::move(dims);
   p.cold = cold;
   return p;
@@ -72,17 +77,21 @@ void for_each_tuple(const std::vector<search::KnobDomain>& domains, F&& f) {
 
 int accepted(const Problem& p, const ir::Target& t) {
   int n = 0;
-  for_each_tuple(search::kMatmulRecipe.knobs(p, t), [&](const Knobs& k) { n += search::kMatmulRecipe.accepts(k, p, t).ok(); });
+  for_each_tuple(search::kMatmulRecipe.knobs(p, t),
+                 [&](const Knobs& k) { n += search::kMatmulRecipe.accepts(k, p, t).ok(); });
   return n;
 }
 
 TEST(MatmulRecipe, accepts_what_the_generators_make_and_computes_it) {
-  if (jit::host_target().level < ir::IsaLevel::avx2) GTEST_SKIP() << "needs AVX2: nothing is generated for this machine";
+  if (jit::host_target().level < ir::IsaLevel::avx2)
+    GTEST_SKIP() << "needs AVX2: nothing is generated for this machine";
   for (const ir::IsaLevel level : {ir::IsaLevel::avx2, ir::IsaLevel::avx512}) {
     const ir::Target t = jit::host_target().cap(level);
     if (t.level != level) continue;
-    const std::pair<Problem, SymbolValues> problems[] = {
-        {matmul("6", 128, 320, true), {}}, {matmul("1", 256, 64, true), {}}, {matmul("33", 72, 65, false), {}}, {matmul("M", 128, 300, true, {{"M", 9}}), {{"M", 9}}}};
+    const std::pair<Problem, SymbolValues> problems[] = {{matmul("6", 128, 320, true), {}},
+                                                         {matmul("1", 256, 64, true), {}},
+                                                         {matmul("33", 72, 65, false), {}},
+                                                         {matmul("M", 128, 300, true, {{"M", 9}}), {{"M", 9}}}};
     for (const auto& [p, dims] : problems) {
       LeafCache leaves(LeafCacheOptions{}, nullptr, nullptr);
       auto oracle = Oracle::create({p.kernel, dims, 1, 7}, nullptr);
@@ -113,7 +122,8 @@ TEST(MatmulRecipe, refuses_what_is_no_setting) {
   const Problem p = matmul("16", 512, 1024, true);
   const Knobs good = search::kMatmulRecipe.defaults(p, t);
   ASSERT_TRUE(search::kMatmulRecipe.build(good, p, t).ok());
-  const std::pair<const char*, int64_t> bad[] = {{"mr", 0}, {"mr", -4}, {"nr", 0}, {"nr", 24}, {"nr", -32}, {"st", 0}, {"kc", -1}, {"mc", -96}, {"pf", -2}};
+  const std::pair<const char*, int64_t> bad[] = {{"mr", 0}, {"mr", -4}, {"nr", 0},   {"nr", 24}, {"nr", -32},
+                                                 {"st", 0}, {"kc", -1}, {"mc", -96}, {"pf", -2}};
   for (const auto& [name, value] : bad) {
     Knobs k = good;
     k[name] = value;
@@ -133,7 +143,8 @@ std::vector<Problem> measured_problems() {
     if (!lowered.ok() || lowered->kernels.size() != 1 || w.dims.size() != 1) continue;
     for (const ops::Hint& hint : w.dims[0].hints) {
       Problem p;
-      p.kernel = search::restrict_symbols(lowered->kernels[0].kernel, {{ops::kernel_symbol(w.dims[0].symbol), {hint.value, hint.value}}});
+      p.kernel = search::restrict_symbols(lowered->kernels[0].kernel,
+                                          {{ops::kernel_symbol(w.dims[0].symbol), {hint.value, hint.value}}});
       p.threads = w.threads;
       p.cold = w.cache == ops::CacheState::cold;
       if (search::kMatmulRecipe.matches(p)) out.push_back(std::move(p));
@@ -143,14 +154,17 @@ std::vector<Problem> measured_problems() {
 }
 
 TEST(MatmulRecipe, whatever_is_accepted_of_a_measured_task_can_be_built) {
-  if (jit::host_target().level < ir::IsaLevel::avx2) GTEST_SKIP() << "needs AVX2: nothing is generated for this machine";
+  if (jit::host_target().level < ir::IsaLevel::avx2)
+    GTEST_SKIP() << "needs AVX2: nothing is generated for this machine";
   std::vector<Problem> problems = measured_problems();
   ASSERT_GT(problems.size(), 25u);
   problems.push_back(matmul("M", 128, 1024, true, {{"M", 9}}));
   problems.back().one_layout = true;
   // Columns that vary, as those of an attention's scores.
   Problem scores;
-  scores.kernel = ir::parse_kernel(R"(kernel scores(a: f32[3, 5, 34] in, b: f32[3, L, 34] in, y: f32[3, 5, L] out) family matmul where L in 1..64
+  scores.kernel =
+      ir::parse_kernel(
+          R"(kernel scores(a: f32[3, 5, 34] in, b: f32[3, L, 34] in, y: f32[3, 5, L] out) family matmul where L in 1..64
   c: f32[3, 5, L] heap
   for b0 < 3 [batch]:
     for m < 5 [m]:
@@ -159,7 +173,8 @@ TEST(MatmulRecipe, whatever_is_accepted_of_a_measured_task_can_be_built) {
         for k < 34 [k]:
           c[b0, m, n] += a[b0, m, k] * b[b0, n, k]
         y[b0, m, n] = c[b0, m, n]
-)").value();
+)")
+          .value();
   scores.dims = {{"L", 40}};
   problems.push_back(std::move(scores));
   const ir::Target t = jit::host_target();
@@ -191,7 +206,8 @@ TEST(MatmulRecipe, packs_the_rows_of_a_batch_and_of_a_block) {
   const ir::Target t = jit::host_target();
   if (t.level < ir::IsaLevel::avx2) GTEST_SKIP() << "needs AVX2: nothing is generated for this machine";
   Problem batched;
-  batched.kernel = ir::parse_kernel(R"(kernel bm(a: f32[3, 21, 34] in, b: f32[3, 40, 34] in, y: f32[3, 21, 40] out) family matmul
+  batched.kernel =
+      ir::parse_kernel(R"(kernel bm(a: f32[3, 21, 34] in, b: f32[3, 40, 34] in, y: f32[3, 21, 40] out) family matmul
   c: f32[3, 21, 40] heap
   for b0 < 3 [batch]:
     for m < 21 [m]:
@@ -200,7 +216,8 @@ TEST(MatmulRecipe, packs_the_rows_of_a_batch_and_of_a_block) {
         for k < 34 [k]:
           c[b0, m, n] += a[b0, m, k] * b[b0, n, k]
         y[b0, m, n] = c[b0, m, n]
-)").value();
+)")
+          .value();
   const std::pair<Problem, int64_t> problems[] = {{batched, 0}, {matmul("200", 80, 40, false), 96}};
   for (const auto& [p, mc] : problems) {
     const Knobs k = {{"mr", 4}, {"nr", 2 * t.lanes}, {"st", 1}, {"kc", 0}, {"mc", mc}, {"pa", 1}, {"pf", 0}};
@@ -220,13 +237,16 @@ TEST(MatmulRecipe, packs_the_rows_of_a_batch_and_of_a_block) {
 TEST(MatmulRecipe, functions_pass_over_scratch) {
   const ir::Target t = jit::host_target();
   if (t.level < ir::IsaLevel::avx2) GTEST_SKIP() << "needs AVX2: nothing is generated for this machine";
-  for (const Problem& p : {matmul("M", 8 * t.lanes, 70, false, {{"M", 33}}, "c[m, n] * normal_cdf(c[m, n])"), matmul("7", 2 * t.lanes + 3, 40, false, {}, "tanh(c[m, n])")}) {
+  for (const Problem& p : {matmul("M", 8 * t.lanes, 70, false, {{"M", 33}}, "c[m, n] * normal_cdf(c[m, n])"),
+                           matmul("7", 2 * t.lanes + 3, 40, false, {}, "tanh(c[m, n])")}) {
     const bool whole = !p.dims.empty();
     for (const int64_t st : {1, 2}) {
       if (st > 1 && !whole) continue;
       int64_t bytes[2] = {};
       for (const int64_t ep : {0, 1}) {
-        const Knobs k = {{"mr", 2}, {"nr", 2 * t.lanes}, {"st", t.lanes == 16 ? st : 1}, {"kc", 0}, {"mc", 0}, {"ep", ep}, {"pa", 0}, {"pf", 0}};
+        const Knobs k = {
+            {"mr", 2}, {"nr", 2 * t.lanes}, {"st", t.lanes == 16 ? st : 1}, {"kc", 0}, {"mc", 0}, {"ep", ep}, {"pa", 0},
+            {"pf", 0}};
         Problem q = p;
         q.one_layout = whole;
         const ir::Status accepted = search::kMatmulRecipe.accepts(k, q, t);
@@ -241,7 +261,10 @@ TEST(MatmulRecipe, functions_pass_over_scratch) {
         ASSERT_TRUE(stage.ok()) << stage.status().to_string();
         for (const auto& image : stage->images) bytes[ep] += static_cast<int64_t>(image->code.size());
         for (const int64_t m : {1, 2, 33}) {
-          const auto verdict = Oracle::create({q.kernel, whole ? SymbolValues{{"M", m}} : SymbolValues{}, 1, 7}, nullptr).value()->verify(*stage);
+          const auto verdict =
+              Oracle::create({q.kernel, whole ? SymbolValues{{"M", m}} : SymbolValues{}, 1, 7}, nullptr)
+                  .value()
+                  ->verify(*stage);
           ASSERT_TRUE(verdict.ok()) << verdict.status().to_string();
           EXPECT_TRUE(verdict->ok) << search::to_text(*schedule) << verdict->reason;
         }
@@ -250,13 +273,19 @@ TEST(MatmulRecipe, functions_pass_over_scratch) {
     }
   }
   const Problem plain = matmul("33", 64, 70, false);
-  EXPECT_FALSE(search::kMatmulRecipe.accepts({{"mr", 2}, {"nr", 2 * t.lanes}, {"ep", 1}}, plain, t).ok()) << "nothing to pass over scratch for";
+  EXPECT_FALSE(search::kMatmulRecipe.accepts({{"mr", 2}, {"nr", 2 * t.lanes}, {"ep", 1}}, plain, t).ok())
+      << "nothing to pass over scratch for";
 }
 
 TEST(MatmulRecipe, domains_hold_all_that_is_accepted) {
   // Brute force over more values than the domains have: whatever the predicate accepts of them is in the domains.
-  const std::vector<search::KnobDomain> wide = {{"mr", {0, 1, 2, 3, 4, 6, 8, 14, 28}}, {"nr", {16, 32, 48, 64}}, {"st", {1, 2, 4}}, {"kc", {0, 256, 512, 2048}},
-                                                {"mc", {0, 96, 192}}, {"pa", {0, 1}}, {"pf", {-1, 0, 4096, 8192}}};
+  const std::vector<search::KnobDomain> wide = {{"mr", {0, 1, 2, 3, 4, 6, 8, 14, 28}},
+                                                {"nr", {16, 32, 48, 64}},
+                                                {"st", {1, 2, 4}},
+                                                {"kc", {0, 256, 512, 2048}},
+                                                {"mc", {0, 96, 192}},
+                                                {"pa", {0, 1}},
+                                                {"pf", {-1, 0, 4096, 8192}}};
   const ir::Target t = targets()[2];
   for (const Problem& p : {matmul("16", 512, 1024, true), matmul("300", 300, 512, false), matmul("2", 64, 100, true)}) {
     std::map<std::string, std::vector<int64_t>> domain;
@@ -276,8 +305,9 @@ TEST(MatmulRecipe, domains_hold_all_that_is_accepted) {
 
 TEST(MatmulRecipe, spaces_are_searchable) {
   const ir::Target t = targets()[2];
-  for (const Problem& p : {matmul("8", 4096, 4096, true), matmul("16", 4096, 4096, true), matmul("128", 896, 4864, true), matmul("1024", 1024, 1024, false),
-                           matmul("197", 768, 768, false), matmul("4", 512, 896, true)}) {
+  for (const Problem& p :
+       {matmul("8", 4096, 4096, true), matmul("16", 4096, 4096, true), matmul("128", 896, 4864, true),
+        matmul("1024", 1024, 1024, false), matmul("197", 768, 768, false), matmul("4", 512, 896, true)}) {
     const int n = accepted(p, t);
     EXPECT_GE(n, 200) << ir::print(p.kernel);
     EXPECT_LE(n, 5000) << ir::print(p.kernel);
@@ -292,7 +322,8 @@ TEST(MatmulRecipe, old_records_mean_what_they_did) {
   now["st"] = 1;
   now["pa"] = 0;
   ASSERT_TRUE(search::kMatmulRecipe.accepts(old, p, t).ok());
-  search::Schedule a = search::kMatmulRecipe.build(old, p, t).value(), b = search::kMatmulRecipe.build(now, p, t).value();
+  search::Schedule a = search::kMatmulRecipe.build(old, p, t).value(),
+                   b = search::kMatmulRecipe.build(now, p, t).value();
   a.knobs = b.knobs = {};
   EXPECT_EQ(search::to_text(a), search::to_text(b));
 }
@@ -301,7 +332,8 @@ TEST(MatmulRecipe, every_operator_of_the_workloads_has_an_accepted_default) {
   std::vector<ir::Target> all = targets();
   for (const test::Machine& m : test::machines()) all.push_back(m.target);
   int problems = 0;
-  for (const char* name : {"limits", "qwen2.5-0.5b", "smollm2-135m", "minilm-l6", "bert-base", "llama3-8b-layer", "odd_shapes"}) {
+  for (const char* name :
+       {"limits", "qwen2.5-0.5b", "smollm2-135m", "minilm-l6", "bert-base", "llama3-8b-layer", "odd_shapes"}) {
     const std::vector<ops::Workload> items = manifest("workloads/" + std::string(name));
     ASSERT_FALSE(items.empty()) << name;
     for (const ops::Workload& item : items) {
@@ -315,7 +347,8 @@ TEST(MatmulRecipe, every_operator_of_the_workloads_has_an_accepted_default) {
         p.one_layout = !p.kernel.symbols.empty();
         p.threads = item.threads;
         p.cold = item.cache == ops::CacheState::cold;
-        for (const ir::Symbol& s : p.kernel.symbols) p.dims[s.name] = std::max<int64_t>(s.min, std::min<int64_t>(s.max, 8));
+        for (const ir::Symbol& s : p.kernel.symbols)
+          p.dims[s.name] = std::max<int64_t>(s.min, std::min<int64_t>(s.max, 8));
         if (!search::kMatmulRecipe.matches(p)) continue;
         for (const ir::Target& t : all) {
           const Knobs k = search::kMatmulRecipe.defaults(p, t);
@@ -330,7 +363,8 @@ TEST(MatmulRecipe, every_operator_of_the_workloads_has_an_accepted_default) {
   EXPECT_GT(problems, 100);
 }
 
-// The first call of an operator waits until its default's code is made, for every row count at once: that is bounded by how much it is.
+// The first call of an operator waits until its default's code is made, for every row count at once: that is bounded by
+// how much it is.
 TEST(MatmulRecipe, defaults_where_rows_vary_are_little_code) {
   const ir::Target t = jit::host_target();
   if (t.level < ir::IsaLevel::avx512) GTEST_SKIP() << "needs AVX-512: the bound is for its code";

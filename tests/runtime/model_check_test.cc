@@ -8,7 +8,8 @@
 namespace lathe::runtime {
 namespace {
 
-// A machine that takes what it is told, with 1 % of noise; `slow` operators make the ones after them slower (power, caches).
+// A machine that takes what it is told, with 1 % of noise; `slow` operators make the ones after them slower (power,
+// caches).
 struct Machine {
   std::mt19937 random{7};
   double factor = 1;  // of everything that follows in this pass
@@ -48,7 +49,8 @@ TEST(ModelCheck, WinsThatAddUpAreKept) {
 TEST(ModelCheck, AnOperatorWinThatSlowsTheRestIsDropped) {
   Machine m;
   // Call 2 is 10 % faster alone and makes what follows 30 % slower.
-  const ModelCheck r = check_model({head(m), call(m, 100, 95), call(m, 100, 90, 1.3), call(m, 400, 380), call(m, 100, 99)});
+  const ModelCheck r =
+      check_model({head(m), call(m, 100, 95), call(m, 100, 90, 1.3), call(m, 400, 380), call(m, 100, 99)});
   EXPECT_EQ(r.dropped, std::vector<int>{2});
   EXPECT_GT(r.gain, 0.02);
 }

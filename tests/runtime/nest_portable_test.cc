@@ -56,8 +56,7 @@ Built build(const std::string& text) {
 
 std::vector<double> integers(int64_t count, int mod) {
   std::vector<double> v;
-  for (int64_t i = 0; i < count; ++i)
-    v.push_back(static_cast<double>((i * 7 + i / 13) % mod - mod / 2));
+  for (int64_t i = 0; i < count; ++i) v.push_back(static_cast<double>((i * 7 + i / 13) % mod - mod / 2));
   return v;
 }
 std::vector<float> floats(const std::vector<double>& v) { return {v.begin(), v.end()}; }
@@ -95,8 +94,7 @@ TEST(NestPortable, MatmulWithPackedPanelsEqualsTheInterpreter) {
   }
   for (int64_t m : {1, 3, 8, 13, 24, 31}) {
     const std::vector<double> x = integers(m * 40, 11);
-    std::map<std::string, ir::Tensor> tensors{
-        {"x", {{m, 40}, x}}, {"w", {{100, 40}, w}}, {"b", {{100}, bias}}};
+    std::map<std::string, ir::Tensor> tensors{{"x", {{m, 40}, x}}, {"w", {{100, 40}, w}}, {"b", {{100}, bias}}};
     const ir::Status oracle = ir::interpret(b.kernel, {{"M", m}}, tensors);
     ASSERT_TRUE(oracle.ok()) << oracle.to_string();
     std::vector<float> xf = floats(x), bf = floats(bias);
@@ -131,11 +129,9 @@ TEST(NestPortable, RowsWithScratchAndStridesEqualTheInterpreter) {
        {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1}, {5, 17, 20}, {9, 64, 64}, {16, 33, 40}}) {
     const std::vector<double> wide = integers(rows * ld, 9);
     std::vector<double> s;
-    for (int64_t i = 0; i < rows; ++i)
-      s.insert(s.end(), wide.begin() + i * ld, wide.begin() + i * ld + cols);
+    for (int64_t i = 0; i < rows; ++i) s.insert(s.end(), wide.begin() + i * ld, wide.begin() + i * ld + cols);
     std::map<std::string, ir::Tensor> tensors{{"s", {{rows, cols}, s}}};
-    const ir::Status oracle =
-        ir::interpret(b.kernel, {{"B", rows}, {"N", cols}, {"ld", ld}}, tensors);
+    const ir::Status oracle = ir::interpret(b.kernel, {{"B", rows}, {"N", cols}, {"ld", ld}}, tensors);
     ASSERT_TRUE(oracle.ok()) << oracle.to_string();
     std::vector<float> sf = floats(wide);
     for (int threads : {1, 3}) {
@@ -144,8 +140,7 @@ TEST(NestPortable, RowsWithScratchAndStridesEqualTheInterpreter) {
       ThreadTeam team(TeamOptions{threads});
       std::vector<float> d(static_cast<size_t>(rows * cols), -99.0F);
       std::unique_ptr<void, void (*)(void*)> workspace(
-          std::aligned_alloc(64, static_cast<size_t>(nest->workspace_bytes + 64) / 64 * 64),
-          std::free);
+          std::aligned_alloc(64, static_cast<size_t>(nest->workspace_bytes + 64) / 64 * 64), std::free);
       void* args[] = {sf.data(), d.data()};
       walk(*nest, b.leaves.data(), args, workspace.get(), &team);
       EXPECT_EQ(d, floats(tensors["d"].data)) << rows << "x" << cols << " threads " << threads;

@@ -117,13 +117,12 @@ void expect_calls(const NestNode& n, Env env, std::vector<Record>* out) {
   }
   for (const Expr& e : c.extents) r.push_back(std::max<int64_t>(0, naive(e, env)));
   if (c.tensor_steps) r.push_back(std::max<int64_t>(0, naive(c.tensor_steps, env)));
-  for (const ir::NestStream& s : c.streams)
-    r.push_back(addresses[static_cast<size_t>(s.operand)] + s.distance);
+  for (const ir::NestStream& s : c.streams) r.push_back(addresses[static_cast<size_t>(s.operand)] + s.distance);
   out->push_back(r);
 }
 
-std::vector<Record> walked(const ir::CutKernel& cut, const SymbolValues& symbols, int threads,
-                           ThreadTeam* team, const RecordingLeaf& shape) {
+std::vector<Record> walked(const ir::CutKernel& cut, const SymbolValues& symbols, int threads, ThreadTeam* team,
+                           const RecordingLeaf& shape) {
   auto bound = bind_nest(cut, symbols, {}, threads);
   EXPECT_TRUE(bound.ok()) << bound.status().to_string();
   if (!bound.ok()) return {};
@@ -136,16 +135,14 @@ std::vector<Record> walked(const ir::CutKernel& cut, const SymbolValues& symbols
     refs.push_back({nullptr, record, &leaves[i]});
   }
   std::vector<void*> args;
-  for (int i = 0; i < cut.nest.num_params; ++i)
-    args.push_back(reinterpret_cast<void*>((int64_t{i} + 1) << 32));
+  for (int i = 0; i < cut.nest.num_params; ++i) args.push_back(reinterpret_cast<void*>((int64_t{i} + 1) << 32));
   walk(*bound, refs.data(), args.data(), nullptr, team);
   return recorder.records;
 }
 
 void check(const ir::CutKernel& cut, const SymbolValues& symbols, const RecordingLeaf& shape) {
   std::vector<Record> expected;
-  for (const NestNode& phase : cut.nest.phases)
-    expect_calls(phase, Env(symbols.begin(), symbols.end()), &expected);
+  for (const NestNode& phase : cut.nest.phases) expect_calls(phase, Env(symbols.begin(), symbols.end()), &expected);
   EXPECT_EQ(walked(cut, symbols, 1, nullptr, shape), expected);
   std::sort(expected.begin(), expected.end());
   for (int threads : {2, 3, 4}) {
@@ -170,8 +167,7 @@ NestNode call(NestCall c) {
   n.call = std::move(c);
   return n;
 }
-ir::CutKernel cut_of(std::vector<NestNode> phases, int params, size_t leaves,
-                     std::vector<ir::Symbol> symbols) {
+ir::CutKernel cut_of(std::vector<NestNode> phases, int params, size_t leaves, std::vector<ir::Symbol> symbols) {
   ir::CutKernel cut;
   cut.nest.num_params = params;
   cut.nest.phases = std::move(phases);
@@ -211,12 +207,9 @@ void tile(const ir::LeafArgs* a) {
 }
 
 TEST(Nest, MatmulWithTailsOnOneToFourThreads) {
-  const LeafRef leaves[8] = {{tile<1>}, {tile<2>}, {tile<3>}, {tile<4>},
-                             {tile<5>}, {tile<6>}, {tile<7>}, {tile<8>}};
-  for (auto [m, n, k] :
-       {std::tuple{1, 1, 1}, {8, 32, 5}, {7, 33, 9}, {30, 100, 16}, {0, 40, 3}, {9, 64, 0}}) {
-    std::vector<float> x(static_cast<size_t>(m * k)),
-        w(static_cast<size_t>((n + 31) / 32 * 32 * k));
+  const LeafRef leaves[8] = {{tile<1>}, {tile<2>}, {tile<3>}, {tile<4>}, {tile<5>}, {tile<6>}, {tile<7>}, {tile<8>}};
+  for (auto [m, n, k] : {std::tuple{1, 1, 1}, {8, 32, 5}, {7, 33, 9}, {30, 100, 16}, {0, 40, 3}, {9, 64, 0}}) {
+    std::vector<float> x(static_cast<size_t>(m * k)), w(static_cast<size_t>((n + 31) / 32 * 32 * k));
     for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 7) - 3;
     for (size_t i = 0; i < w.size(); ++i) w[i] = static_cast<float>(i % 5) - 2;
     std::vector<float> want(static_cast<size_t>(m * n));
@@ -224,8 +217,7 @@ TEST(Nest, MatmulWithTailsOnOneToFourThreads) {
       for (int j = 0; j < n; ++j) {
         for (int q = 0; q < k; ++q) {
           want[static_cast<size_t>(i * n + j)] +=
-              x[static_cast<size_t>(i * k + q)] *
-              w[static_cast<size_t>(j / 32 * 32 * k + q * 32 + j % 32)];
+              x[static_cast<size_t>(i * k + q)] * w[static_cast<size_t>(j / 32 * 32 * k + q * 32 + j % 32)];
         }
       }
     }
@@ -243,8 +235,7 @@ TEST(Nest, MatmulWithTailsOnOneToFourThreads) {
 
 TEST(Nest, MatmulCallsAreThoseOfTheDefinition) {
   for (int64_t m : {1, 5, 8, 16, 17}) {
-    for (int64_t n : {1, 32, 70})
-      check(matmul(), {{"M", m}, {"N", n}, {"K", 48}}, {nullptr, 0, 3, 2, 1, 0, true});
+    for (int64_t n : {1, 32, 70}) check(matmul(), {{"M", m}, {"N", n}, {"K", 48}}, {nullptr, 0, 3, 2, 1, 0, true});
   }
 }
 
@@ -287,8 +278,7 @@ TEST(Nest, TwoParallelLoopsAreOneSpace) {
   NestCall c;
   c.leaves = {0};
   c.operands = {{0, ir::DType::f32, iter("b") * 100 + iter("r"), {}}};
-  auto cut = cut_of({loop("b", M, {loop("r", N, {call(c)}, true)}, true)}, 1, 1,
-                    {{"M", 1, 100}, {"N", 1, 100}});
+  auto cut = cut_of({loop("b", M, {loop("r", N, {call(c)}, true)}, true)}, 1, 1, {{"M", 1, 100}, {"N", 1, 100}});
   auto bound = bind_nest(cut, {{"M", 3}, {"N", 5}}, {}, 4);
   ASSERT_TRUE(bound.ok());
   EXPECT_EQ(bound->phases[0].parallel_loops, 2);
@@ -304,8 +294,7 @@ struct Random {
   int pick(int n) { return static_cast<int>(rng() % static_cast<unsigned>(n)); }
   Expr expr(int depth) {
     if (depth == 0 || pick(4) == 0) {
-      if (!open.empty() && pick(3) != 0)
-        return iter(open[static_cast<size_t>(pick(static_cast<int>(open.size())))]);
+      if (!open.empty() && pick(3) != 0) return iter(open[static_cast<size_t>(pick(static_cast<int>(open.size())))]);
       return pick(2) != 0 ? Expr(pick(9)) : M;
     }
     const Expr a = expr(depth - 1), b = expr(depth - 1);
@@ -337,8 +326,7 @@ struct Random {
       } else {
         c.leaves = {pick(6)};
       }
-      c.operands = {{0, ir::DType::f32, expr(3), {M, 1}},
-                    {1, ir::DType::i8, expr(2), {1, Expr(3) * M}}};
+      c.operands = {{0, ir::DType::f32, expr(3), {M, 1}}, {1, ir::DType::i8, expr(2), {1, Expr(3) * M}}};
       c.extents = {expr(3), expr(1)};
       c.tensor_steps = expr(2);
       c.streams = {{1, 4096, "", {}, 4}};
@@ -373,10 +361,8 @@ TEST(Nest, SpreadStreamsCoverTheNextBlock) {
   c.operands = {{0, ir::DType::f32, iter("n0") * 32 * K, {}}};
   c.tensor_steps = K;
   c.streams = {{0, 0, "m0", K * 128, 4}};
-  auto cut = cut_of({loop("n0", 2, {loop("m0", ceildiv(M, 8), {call(c)})})}, 1, 1,
-                    {{"M", 1, 4096}, {"K", 1, 4096}});
-  const auto calls =
-      walked(cut, {{"M", 24}, {"K", 16}}, 1, nullptr, {nullptr, 0, 1, 0, 0, 1, true});
+  auto cut = cut_of({loop("n0", 2, {loop("m0", ceildiv(M, 8), {call(c)})})}, 1, 1, {{"M", 1, 4096}, {"K", 1, 4096}});
+  const auto calls = walked(cut, {{"M", 24}, {"K", 16}}, 1, nullptr, {nullptr, 0, 1, 0, 0, 1, true});
   ASSERT_EQ(calls.size(), 6u);
   const int64_t base = int64_t{1} << 32, block = 16 * 128,
                 share = 704;  // a third of the block, in lines
@@ -402,24 +388,20 @@ TEST(Nest, ScratchIsSizedAlignedAndPerPart) {
   void* args[] = {nullptr};
   walk(*bound, &ref, args, workspace, nullptr);
   const auto at = [&](int offset) { return reinterpret_cast<int64_t>(workspace + offset); };
-  EXPECT_EQ(recorder.records,
-            (std::vector<Record>{{0, at(0), at(72)}, {0, at(0), at(72)}, {0, at(0), at(200)}}));
+  EXPECT_EQ(recorder.records, (std::vector<Record>{{0, at(0), at(72)}, {0, at(0), at(72)}, {0, at(0), at(200)}}));
 }
 
 TEST(Nest, RefusesWhatItCannotBind) {
   EXPECT_EQ(bind_nest(matmul(), {{"M", 1}, {"N", 1}}, {}, 1).status().code(), ir::Code::kINVALID);
-  EXPECT_EQ(bind_nest(matmul(), {{"M", 5000}, {"N", 1}, {"K", 1}}, {}, 1).status().code(),
-            ir::Code::kINVALID);
-  EXPECT_EQ(bind_nest(matmul(), {{"M", 1}, {"N", 1}, {"K", 1}}, {}, 0).status().code(),
-            ir::Code::kINVALID);
-  auto huge = cut_of(
-      {loop("i", M, {loop("j", M, {call([] {
-                            NestCall c;
-                            c.leaves = {0};
-                            c.operands = {{0, ir::DType::f32, iter("i") * M + iter("j"), {}}};
-                            return c;
-                          }())})})},
-      1, 1, {{"M", 1, INT64_MAX}});
+  EXPECT_EQ(bind_nest(matmul(), {{"M", 5000}, {"N", 1}, {"K", 1}}, {}, 1).status().code(), ir::Code::kINVALID);
+  EXPECT_EQ(bind_nest(matmul(), {{"M", 1}, {"N", 1}, {"K", 1}}, {}, 0).status().code(), ir::Code::kINVALID);
+  auto huge = cut_of({loop("i", M, {loop("j", M, {call([] {
+                                           NestCall c;
+                                           c.leaves = {0};
+                                           c.operands = {{0, ir::DType::f32, iter("i") * M + iter("j"), {}}};
+                                           return c;
+                                         }())})})},
+                     1, 1, {{"M", 1, INT64_MAX}});
   EXPECT_TRUE(bind_nest(huge, {{"M", 1 << 20}}, {}, 1).ok());
   EXPECT_EQ(bind_nest(huge, {{"M", int64_t{1} << 31}}, {}, 1).status().code(), ir::Code::kINVALID);
 }

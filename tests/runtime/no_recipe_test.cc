@@ -1,5 +1,5 @@
-// Kernels that no recipe knows, by general rules: every Schedule becomes machine code and computes what its Kernel says; their
-// neighbours do, or are refused.
+// Kernels that no recipe knows, by general rules: every Schedule becomes machine code and computes what its Kernel
+// says; their neighbours do, or are refused.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -31,7 +31,8 @@ class NoRecipe : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     if (jit::host_target().level < ir::IsaLevel::avx2) GTEST_SKIP() << "no vector instructions to generate";
-    std::ifstream in(std::filesystem::path(LATHE_SOURCE_DIR) / "tests/search/no_recipe" / (std::string(GetParam().name) + ".lir"));
+    std::ifstream in(std::filesystem::path(LATHE_SOURCE_DIR) / "tests/search/no_recipe" /
+                     (std::string(GetParam().name) + ".lir"));
     std::stringstream text;
     text << in.rdbuf();
     ir::Result<ir::Kernel> kernel = ir::parse_kernel(text.str());
@@ -64,8 +65,10 @@ TEST_P(NoRecipe, GenericSchedulesBuildAndAreRight) {
   int built = 0;
   for (size_t i = 1; i < list.size(); ++i) {
     const ir::Status status = check(list[i]);
-    // Sixteen registers do not hold all that the rules unroll: xbyak refuses then, and a search drops the candidate or LLVM spills.
-    const bool tight = status.code() == ir::Code::kUNSUPPORTED && jit::host_target().vector_registers == 16 && status.message().find("vector registers") != std::string::npos;
+    // Sixteen registers do not hold all that the rules unroll: xbyak refuses then, and a search drops the candidate or
+    // LLVM spills.
+    const bool tight = status.code() == ir::Code::kUNSUPPORTED && jit::host_target().vector_registers == 16 &&
+                       status.message().find("vector registers") != std::string::npos;
     EXPECT_TRUE(status.ok() || tight) << status.to_string() << "\n" << to_text(list[i]);
     built += status.ok();
   }
@@ -76,10 +79,12 @@ TEST_P(NoRecipe, NeighboursAreRightOrRefused) {
   const std::vector<search::Schedule> start = search::generic_schedules(problem_, jit::host_target(), 1);
   ASSERT_EQ(start.size(), 1u);
   int built = 0;
-  for (const search::Neighbour& n : search::neighbours(problem_, jit::host_target(), start[0], 12, 3)) built += check(n.schedule).ok();
+  for (const search::Neighbour& n : search::neighbours(problem_, jit::host_target(), start[0], 12, 3))
+    built += check(n.schedule).ok();
   EXPECT_GE(built, 2);
 }
-INSTANTIATE_TEST_SUITE_P(All, NoRecipe, testing::ValuesIn(kCases), [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(All, NoRecipe, testing::ValuesIn(kCases),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace lathe::runtime

@@ -1,5 +1,6 @@
-// The CPU budget of tuning while calls run, over the whole path: hot shapes are chosen, searched candidate by candidate and settled, on a clock
-// and with CPU times that the test moves, so that what is used can be compared with what was earned at every moment.
+// The CPU budget of tuning while calls run, over the whole path: hot shapes are chosen, searched candidate by candidate
+// and settled, on a clock and with CPU times that the test moves, so that what is used can be compared with what was
+// earned at every moment.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -12,7 +13,7 @@ namespace lathe::runtime {
 namespace {
 
 constexpr int64_t kMs = 1'000'000;
-constexpr int64_t kSaved = 20 * kMs;      // that may be saved up
+constexpr int64_t kSaved = 20 * kMs;  // that may be saved up
 constexpr int64_t kScreen = 7 * kMs, kDecide = 9 * kMs, kBegin = 3 * kMs;
 
 // Time passes by sleeping and working only.
@@ -120,8 +121,10 @@ class OnlineBudget : public ::testing::TestWithParam<double> {
         ASSERT_LE(bound->workspace_bytes, 1 << 20);
         HotShape* heat = bound->heat.load();
         const int place = heat == nullptr ? -1 : heat->tick();
-        if (place < 0) op->run(*bound, args, workspace, nullptr);
-        else serve_sampled(*op, *bound, *heat, place, true, args, workspace, nullptr);
+        if (place < 0)
+          op->run(*bound, args, workspace, nullptr);
+        else
+          serve_sampled(*op, *bound, *heat, place, true, args, workspace, nullptr);
       }
     }
     std::free(workspace);
@@ -135,7 +138,7 @@ class OnlineBudget : public ::testing::TestWithParam<double> {
 
   Machine machine_;
   bool turns_ = false, was_on_ = false;
-  int uncounted_ = 0;   // sleeps of a search that is on, while calls are not counted
+  int uncounted_ = 0;  // sleeps of a search that is on, while calls are not counted
   std::shared_ptr<Context> context_;
   std::vector<std::shared_ptr<Operator>> ops_;
   PrepareRequest request_;
@@ -186,8 +189,9 @@ TEST_P(OnlineBudget, TakesAsLongAsTheShareSays) {
   EXPECT_GE(took, (used - static_cast<double>(kSaved + kBegin + kDecide)) / GetParam());
 }
 
-INSTANTIATE_TEST_SUITE_P(Shares, OnlineBudget, ::testing::Values(0.02, 0.1, 0.9),
-                         [](const auto& info) { return "PerMille" + std::to_string(static_cast<int>(info.param * 1000)); });
+INSTANTIATE_TEST_SUITE_P(Shares, OnlineBudget, ::testing::Values(0.02, 0.1, 0.9), [](const auto& info) {
+  return "PerMille" + std::to_string(static_cast<int>(info.param * 1000));
+});
 
 }  // namespace
 }  // namespace lathe::runtime

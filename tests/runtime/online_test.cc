@@ -1,7 +1,6 @@
-// Tuning while calls run, step by step on the test's thread: a faster candidate goes all the way, a wrong one ends in quarantine, one that
-// turns slow is rolled back; the switch, the seal, the worker that cannot start. Times of real calls are handed in where they decide.
-#include "runtime/online_tuner.h"
-
+// Tuning while calls run, step by step on the test's thread: a faster candidate goes all the way, a wrong one ends in
+// quarantine, one that turns slow is rolled back; the switch, the seal, the worker that cannot start. Times of real
+// calls are handed in where they decide.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -11,6 +10,7 @@
 #include "ir/text_form.h"
 #include "runtime/candidacy.h"
 #include "runtime/context.h"
+#include "runtime/online_tuner.h"
 #include "runtime/serve_sampled.h"
 
 namespace lathe::runtime {
@@ -29,7 +29,8 @@ struct TempDir {
 
 // One matmul that serves 4 rows, its calls, and a clock that the test moves.
 struct Server {
-  explicit Server(TuneMode mode, std::string plant = {}, bool packed = false, Evaluator evaluator = {}, std::string worker = LATHE_WORKER_PATH)
+  explicit Server(TuneMode mode, std::string plant = {}, bool packed = false, Evaluator evaluator = {},
+                  std::string worker = LATHE_WORKER_PATH)
       : packed(packed) {
     auto online = std::make_shared<OnlineOptions>();
     online->mode = mode;
@@ -96,8 +97,8 @@ struct Server {
     now += ms * 1'000'000;
     return context->tuner().step(*context);
   }
-  // Makes the shape hot enough to be looked at. Its calls are said to be slow: on a host that is faster than the machine of this test, the
-  // real ones would be at that machine's limit already, and nothing would be proposed.
+  // Makes the shape hot enough to be looked at. Its calls are said to be slow: on a host that is faster than the
+  // machine of this test, the real ones would be at that machine's limit already, and nothing would be proposed.
   void warm() {
     step();
     step();
@@ -108,14 +109,17 @@ struct Server {
   const BoundOp* body() { return *op->bound(call); }
   HotShape& heat() { return *op->live_shapes()[0].heat; }
   const ServedStage& serving() { return *body()->steps[0].stage; }
-  // The n-th of those that can serve here is on record as the best: constants packed as they are, no more workspace than the host was told.
+  // The n-th of those that can serve here is on record as the best: constants packed as they are, no more workspace
+  // than the host was told.
   std::string record(int n, DecisionStatus status = DecisionStatus::verified) {
     const search::Problem p = op->live_problem(0, call.symbols, request, serving());
     const int64_t told = body()->workspace_bytes - body()->nest_offset;
     std::vector<search::Schedule> fitting;
     for (search::Schedule& s : search::candidates(p, context->target(), 64)) {
       const ir::Result<ir::Kernel> k = search::replay(p.kernel, s);
-      if (k.ok() && Operator::same_layouts(*k, serving()) && workspace_of(p.kernel, *k, call.symbols, request.threads) <= told) fitting.push_back(std::move(s));
+      if (k.ok() && Operator::same_layouts(*k, serving()) &&
+          workspace_of(p.kernel, *k, call.symbols, request.threads) <= told)
+        fitting.push_back(std::move(s));
     }
     if (static_cast<int>(fitting.size()) <= n) return "";
     Decision d;
@@ -166,7 +170,7 @@ struct Server {
   float* constant = nullptr;
 };
 
-#define LATHE_NEEDS_TWO(server)                                                     \
+#define LATHE_NEEDS_TWO(server) \
   if ((server).record(1).empty()) GTEST_SKIP() << "one Schedule only on this machine"
 
 TEST(Online, a_faster_candidate_goes_through_shadow_and_canary_and_serves) {
@@ -201,14 +205,15 @@ TEST(Online, one_that_turns_slow_is_rolled_back_and_not_taken_up_again) {
   s.to_canary();
   s.pairs(50, 100, 80);
   ASSERT_EQ(s.state(), S::active) << s.why();
-  s.pairs(100, 90, 80);   // now the former body is `other`
+  s.pairs(100, 90, 80);  // now the former body is `other`
   ASSERT_EQ(s.state(), S::active);
   s.pairs(100, 110, 40);
   EXPECT_EQ(s.state(), S::rolled_back) << s.why();
   EXPECT_EQ(search::to_text(s.serving().stage.schedule), before);
   EXPECT_EQ(s.count(Stat::k_promotions_rolled_back), 1);
   s.serve(100);
-  const std::optional<Decision> record = s.context->find_decision(s.op->live_query(0, s.call.symbols, s.request, s.serving()));
+  const std::optional<Decision> record =
+      s.context->find_decision(s.op->live_query(0, s.call.symbols, s.request, s.serving()));
   ASSERT_TRUE(record.has_value());
   EXPECT_EQ(record->status, DecisionStatus::tie);
 }
@@ -349,7 +354,9 @@ class Listed final : public Evaluation {
 TEST(Online, what_needs_more_workspace_than_was_told_is_not_even_measured) {
   for (const bool enough : {true, false}) {
     int screened = 0;
-    Server s(TuneMode::on, "", false, [&](const EvaluateTask&) { return ir::Result<std::unique_ptr<Evaluation>>(std::make_unique<Listed>(&screened)); });
+    Server s(TuneMode::on, "", false, [&](const EvaluateTask&) {
+      return ir::Result<std::unique_ptr<Evaluation>>(std::make_unique<Listed>(&screened));
+    });
     s.step();
     s.step();
     s.serve(64);

@@ -1,4 +1,5 @@
-// Operators end to end: graph -> Kernels -> default Schedules -> leaves -> nests, at every level the host has, against the interpreter.
+// Operators end to end: graph -> Kernels -> default Schedules -> leaves -> nests, at every level the host has, against
+// the interpreter.
 #include "runtime/operator.h"
 
 #include <gtest/gtest.h>
@@ -171,13 +172,15 @@ void check(Operator& op, const SymbolValues& dims, bool prepack, double toleranc
     std::map<std::string, int64_t> symbols(dims.begin(), dims.end());
     const ir::Status status = ir::interpret(lk.kernel, symbols, named, options);
     ASSERT_TRUE(status.ok()) << status.to_string();
-    for (size_t p = 0; p < lk.tensor_of_param.size(); ++p) tensors[lk.tensor_of_param[p]] = named[lk.kernel.buffers[p].name];
+    for (size_t p = 0; p < lk.tensor_of_param.size(); ++p)
+      tensors[lk.tensor_of_param[p]] = named[lk.kernel.buffers[p].name];
   }
   std::vector<std::vector<float>> packed;
   std::vector<void*> args;
   for (size_t a = 0; a < data.size(); ++a) args.push_back(data[a].data());
   for (const int t : g.outputs) {
-    const auto a = static_cast<size_t>(std::find(op.arg_tensors().begin(), op.arg_tensors().end(), t) - op.arg_tensors().begin());
+    const auto a =
+        static_cast<size_t>(std::find(op.arg_tensors().begin(), op.arg_tensors().end(), t) - op.arg_tensors().begin());
     std::fill(data[a].begin(), data[a].end(), NAN);
   }
   packed.reserve(data.size());
@@ -201,7 +204,8 @@ void check(Operator& op, const SymbolValues& dims, bool prepack, double toleranc
   op.run(**bound, args.data(), workspace, nullptr);
   std::free(workspace);
   for (const int t : g.outputs) {
-    const auto a = static_cast<size_t>(std::find(op.arg_tensors().begin(), op.arg_tensors().end(), t) - op.arg_tensors().begin());
+    const auto a =
+        static_cast<size_t>(std::find(op.arg_tensors().begin(), op.arg_tensors().end(), t) - op.arg_tensors().begin());
     const ir::Tensor& want = tensors[t];
     for (size_t i = 0; i < want.data.size(); ++i) {
       const double r = want.data[i], y = data[a][i];
@@ -242,9 +246,11 @@ TEST(Operator, AFixedShapeWithADecisionIsTierTwo) {
   if (jit::host_target().level == ir::IsaLevel::portable) GTEST_SKIP() << "no native level on this machine";
   ops::Graph g;
   g.name = "fixed";
-  const int x = add_tensor(g, "x", {fixed_dim(8), fixed_dim(70)}), w = add_tensor(g, "w", {fixed_dim(96), fixed_dim(70)}, true);
+  const int x = add_tensor(g, "x", {fixed_dim(8), fixed_dim(70)}),
+            w = add_tensor(g, "w", {fixed_dim(96), fixed_dim(70)}, true);
   const std::shared_ptr<Context> ctx = make_context("", ir::isa_name(jit::host_target().level));
-  const std::shared_ptr<Operator> op = Operator::create(ctx, finished(g, add_node(g, "matmul", {x, w}, "y", {{"transpose_b", true}}))).value();
+  const std::shared_ptr<Operator> op =
+      Operator::create(ctx, finished(g, add_node(g, "matmul", {x, w}, "y", {{"transpose_b", true}}))).value();
   const PrepareRequest request;
   const search::Problem p = op->problem(0, {}, request);
   Decision decision;
@@ -315,13 +321,14 @@ TEST(OperatorStore, ADecisionForTheDefaultWithoutCodeServesAllTheSame) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, OperatorCases,
-    testing::Values(Case{"gate", gate_graph, {{{"M", 1}}, {{"M", 3}}, {{"M", 8}}, {{"M", 13}}, {{"M", 64}}}, 0},
-                    Case{"scores", scores_graph, {{{"M", 1}, {"L", 33}}, {{"M", 3}, {"L", 128}}, {{"M", 2}, {"L", 1}}}, 0},
-                    Case{"mix", mix_graph, {{{"M", 1}, {"L", 33}}, {{"M", 3}, {"L", 128}}}, 0},
-                    Case{"softmax", softmax_graph, {{{"M", 1}, {"N", 1}}, {{"M", 5}, {"N", 130}}, {{"M", 9}, {"N", 77}}}, 3e-6},
-                    Case{"layernorm", layernorm_graph, {{{"M", 1}}, {{"M", 17}}}, 3e-6},
-                    Case{"transpose", transpose_graph, {{{"M", 1}}, {{"M", 33}}, {{"M", 100}}}, 0},
-                    Case{"chain", two_kernels_graph, {{{"M", 1}}, {{"M", 19}}}, 3e-6}),
+    testing::Values(
+        Case{"gate", gate_graph, {{{"M", 1}}, {{"M", 3}}, {{"M", 8}}, {{"M", 13}}, {{"M", 64}}}, 0},
+        Case{"scores", scores_graph, {{{"M", 1}, {"L", 33}}, {{"M", 3}, {"L", 128}}, {{"M", 2}, {"L", 1}}}, 0},
+        Case{"mix", mix_graph, {{{"M", 1}, {"L", 33}}, {{"M", 3}, {"L", 128}}}, 0},
+        Case{"softmax", softmax_graph, {{{"M", 1}, {"N", 1}}, {{"M", 5}, {"N", 130}}, {{"M", 9}, {"N", 77}}}, 3e-6},
+        Case{"layernorm", layernorm_graph, {{{"M", 1}}, {{"M", 17}}}, 3e-6},
+        Case{"transpose", transpose_graph, {{{"M", 1}}, {{"M", 33}}, {{"M", 100}}}, 0},
+        Case{"chain", two_kernels_graph, {{{"M", 1}}, {{"M", 19}}}, 3e-6}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(OperatorStore, ASecondContextCompilesNothing) {

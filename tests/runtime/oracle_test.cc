@@ -64,8 +64,7 @@ struct Fixture {
     search::Problem problem;
     problem.kernel = kernel;
     const search::Schedule schedule = search::default_schedule(problem, jit::host_target());
-    ir::Result<Stage> stage =
-        build_stage(kernel, schedule, jit::host_target(), cache, LeafPolicy{});
+    ir::Result<Stage> stage = build_stage(kernel, schedule, jit::host_target(), cache, LeafPolicy{});
     EXPECT_TRUE(stage.ok()) << stage.status().to_string() << "\n" << search::to_text(schedule);
     return std::move(stage).value();
   }
@@ -147,8 +146,8 @@ TEST(Oracle, MatmulIsExactOnIntegersAndHonestOnRandomData) {
 TEST(Oracle, RowsAndChainsPassTheirTables) {
   for (const char* text : {kSoftmax, kGelu}) {
     Fixture f(text);
-    SymbolValues dims = text == kSoftmax ? SymbolValues{{"B", 5}, {"N", 333}}
-                                         : SymbolValues{{"R", 5}, {"C", 77}, {"L", 80}};
+    SymbolValues dims =
+        text == kSoftmax ? SymbolValues{{"B", 5}, {"N", 333}} : SymbolValues{{"R", 5}, {"C", 77}, {"L", 80}};
     auto oracle = f.oracle(dims);
     const Verdict v = verdict_of(*oracle, f.build());
     EXPECT_TRUE(v.ok) << v.reason;

@@ -7,7 +7,7 @@ namespace lathe::runtime {
 namespace {
 
 struct Machine {
-  std::vector<double> shares;   // of the next probes; the last one stays
+  std::vector<double> shares;  // of the next probes; the last one stays
   size_t probes = 0;
   int64_t now = 0;
   OwnCoresOptions options() {

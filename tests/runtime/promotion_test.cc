@@ -1,4 +1,5 @@
-// The states of a candidate: every pair of states, allowed or refused; the judge of real calls; the CPU budget on an injected clock.
+// The states of a candidate: every pair of states, allowed or refused; the judge of real calls; the CPU budget on an
+// injected clock.
 #include "runtime/promotion.h"
 
 #include <gtest/gtest.h>
@@ -20,10 +21,12 @@ using S = PromotionState;
 S state_at(int i) { return static_cast<S>(i); }
 
 const std::map<S, std::set<S>>& allowed(bool trials) {
-  static const std::map<S, std::set<S>> kPlain = {
-      {S::proposed, {S::verified, S::rejected, S::tie, S::quarantined}}, {S::verified, {S::faster, S::rejected, S::tie}},
-      {S::faster, {S::active, S::rejected}}, {S::shadow, {S::canary, S::rejected, S::quarantined}},
-      {S::canary, {S::active, S::rejected, S::tie, S::rolled_back}}, {S::active, {S::rolled_back}}};
+  static const std::map<S, std::set<S>> kPlain = {{S::proposed, {S::verified, S::rejected, S::tie, S::quarantined}},
+                                                  {S::verified, {S::faster, S::rejected, S::tie}},
+                                                  {S::faster, {S::active, S::rejected}},
+                                                  {S::shadow, {S::canary, S::rejected, S::quarantined}},
+                                                  {S::canary, {S::active, S::rejected, S::tie, S::rolled_back}},
+                                                  {S::active, {S::rolled_back}}};
   static const std::map<S, std::set<S>> kTrials = [] {
     std::map<S, std::set<S>> out = kPlain;
     out[S::faster] = {S::shadow, S::rejected};

@@ -1,5 +1,5 @@
-// The proof before code refuses no Schedule that a recipe makes: the defaults of every shipped workload, over the whole range and the hinted
-// ones, and what the search would try first, for each vector level.
+// The proof before code refuses no Schedule that a recipe makes: the defaults of every shipped workload, over the whole
+// range and the hinted ones, and what the search would try first, for each vector level.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -32,7 +32,8 @@ int check(const search::Problem& problem, std::set<std::string>& seen) {
       EXPECT_TRUE(scheduled.ok()) << scheduled.status().to_string();
       if (!scheduled.ok()) continue;
       const ir::Status safe = search::check_safe(problem.kernel, *scheduled);
-      EXPECT_TRUE(safe.ok()) << safe.to_string() << "\n" << ir::print(problem.kernel) << search::to_text(s) << ir::print(*scheduled);
+      EXPECT_TRUE(safe.ok()) << safe.to_string() << "\n"
+                             << ir::print(problem.kernel) << search::to_text(s) << ir::print(*scheduled);
       ++checked;
     }
   }
@@ -64,11 +65,14 @@ TEST_P(ProvenSchedules, OfTheWorkload) {
   EXPECT_GT(checked, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, ProvenSchedules, testing::Values("limits", "minilm-l6", "bert-base", "smollm2-135m", "qwen2.5-0.5b", "llama3-8b-layer"), [](const auto& info) {
-  std::string name = info.param;
-  for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(All, ProvenSchedules,
+                         testing::Values("limits", "minilm-l6", "bert-base", "smollm2-135m", "qwen2.5-0.5b",
+                                         "llama3-8b-layer"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace lathe::runtime

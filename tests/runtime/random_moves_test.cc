@@ -1,6 +1,6 @@
-// Random move texts on ten Kernels, the padding and layout of every operand among them: what is built equals the interpreter between
-// unmapped pages, whatever the moves, or it is refused. Each Kernel has a child process of its own, so that a fault names its moves.
-// LATHE_RANDOM_MOVES sets the number of texts per Kernel: 1000 of them take minutes.
+// Random move texts on ten Kernels, the padding and layout of every operand among them: what is built equals the
+// interpreter between unmapped pages, whatever the moves, or it is refused. Each Kernel has a child process of its own,
+// so that a fault names its moves. LATHE_RANDOM_MOVES sets the number of texts per Kernel: 1000 of them take minutes.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -24,7 +24,8 @@ struct Case {
 };
 
 const Case kCases[] = {
-    {"matmul", R"(
+    {"matmul",
+     R"(
 kernel mm(x: f32[5, 21] in, w: f32[9, 21] const, y: f32[5, 9] out) family matmul
   c: f32[5, 9] heap
   for m < 5 [m]:
@@ -33,8 +34,10 @@ kernel mm(x: f32[5, 21] in, w: f32[9, 21] const, y: f32[5, 9] out) family matmul
       for k < 21 [k]:
         c[m, n] += x[m, k] * w[n, k]
       y[m, n] = c[m, n]
-)", {{}}},
-    {"gate", R"(
+)",
+     {{}}},
+    {"gate",
+     R"(
 kernel gate(x: f32[M, 22] in, w: f32[22, 70] const, b: f32[70] const, y: f32[M, 70] out) family matmul where M in 1..40
   c: f32[M, 70] heap
   for m < M [m]:
@@ -43,8 +46,10 @@ kernel gate(x: f32[M, 22] in, w: f32[22, 70] const, b: f32[70] const, y: f32[M, 
       for k < 22 [k]:
         c[m, n] += x[m, k] * w[k, n]
       y[m, n] = max(c[m, n] + b[n], 0.0)
-)", {{{"M", 1}}, {{"M", 13}}}},
-    {"head", R"(
+)",
+     {{{"M", 1}}, {{"M", 13}}}},
+    {"head",
+     R"(
 kernel head(x: f32[1, 33] in, w: f32[130, 33] const, y: f32[1, 130] out) family matmul
   c: f32[1, 130] heap
   for m < 1 [m]:
@@ -53,8 +58,10 @@ kernel head(x: f32[1, 33] in, w: f32[130, 33] const, y: f32[1, 130] out) family 
       for k < 33 [k]:
         c[m, n] += x[m, k] * w[n, k]
       y[m, n] = c[m, n]
-)", {{}}},
-    {"scores", R"(
+)",
+     {{}}},
+    {"scores",
+     R"(
 kernel scores(q: f32[2, M, 16] in, k: f32[2, L, 16] in, y: f32[2, M, L] out) family matmul where M in 1..8, L in 1..64
   c: f32[2, M, L] heap
   for b < 2 [batch]:
@@ -64,8 +71,10 @@ kernel scores(q: f32[2, M, 16] in, k: f32[2, L, 16] in, y: f32[2, M, L] out) fam
         for d < 16 [k]:
           c[b, m, n] += q[b, m, d] * k[b, n, d]
         y[b, m, n] = c[b, m, n]
-)", {{{"M", 3}, {"L", 19}}, {{"M", 1}, {"L", 64}}}},
-    {"softmax", R"(
+)",
+     {{{"M", 3}, {"L", 19}}, {{"M", 1}, {"L", 64}}}},
+    {"softmax",
+     R"(
 kernel softmax(s: f32[B, N] in, d: f32[B, N] out) family row where B in 1..16, N in 1..300
   m: f32[B] heap
   a: f32[B] heap
@@ -79,8 +88,10 @@ kernel softmax(s: f32[B, N] in, d: f32[B, N] out) family row where B in 1..16, N
       a[b] += d[b, n1]
     for n2 < N [col]:
       d[b, n2] = d[b, n2] / a[b]
-)", {{{"B", 5}, {"N", 37}}, {{"B", 1}, {"N", 257}}}},
-    {"layernorm", R"(
+)",
+     {{{"B", 5}, {"N", 37}}, {{"B", 1}, {"N", 257}}}},
+    {"layernorm",
+     R"(
 kernel layernorm(x: f32[4, 35] in, g: f32[35] const, h: f32[35] const, y: f32[4, 35] out) family row
   mean: f32[4] heap
   square: f32[4] heap
@@ -97,20 +108,26 @@ kernel layernorm(x: f32[4, 35] in, g: f32[35] const, h: f32[35] const, y: f32[4,
       square[i] += centred[i, c] * centred[i, c]
     for d < 35 [col]:
       y[i, d] = centred[i, d] * rsqrt(square[i] / 35.0 + 0.00001) * g[d] + h[d]
-)", {{}}},
-    {"transpose", R"(
+)",
+     {{}}},
+    {"transpose",
+     R"(
 kernel transpose(x: f32[19, 37] in, y: f32[37, 19] out) family transpose
   for i < 37 [row]:
     for j < 19 [col]:
       y[i, j] = x[j, i]
-)", {{}}},
-    {"strided", R"(
+)",
+     {{}}},
+    {"strided",
+     R"(
 kernel strided(x: f32[R, C] in strides [L, 1], b: f32[30] const, y: f32[R, C] out strides [L, 1]) family elementwise where R in 1..8, C in 1..30, L in 30..64
   for i < R [row]:
     for j < C [col]:
       y[i, j] = x[i, j] * b[j]
-)", {{{"R", 4}, {"C", 29}, {"L", 41}}}},
-    {"chain", R"(
+)",
+     {{{"R", 4}, {"C", 29}, {"L", 41}}}},
+    {"chain",
+     R"(
 kernel chain(x: f32[7, 26] in, h: f32[26] const, u: f32[7, 26] const, y: f32[7, 26] out)
   t: f32[7, 26] heap
   s: f32[7, 26] heap
@@ -123,8 +140,10 @@ kernel chain(x: f32[7, 26] in, h: f32[26] const, u: f32[7, 26] const, y: f32[7, 
   for k < 7:
     for c < 26:
       y[k, c] = s[k, c] * u[k, c]
-)", {{}}},
-    {"shifted", R"(
+)",
+     {{}}},
+    {"shifted",
+     R"(
 kernel shifted(x: f32[60] in, w: f32[61, 3] const, y: f32[58] out)
   t: f32[58] heap
   for i < 58:
@@ -132,7 +151,8 @@ kernel shifted(x: f32[60] in, w: f32[61, 3] const, y: f32[58] out)
     t[i] += x[i + 1] * w[i + 2, 1]
     t[i] += x[i + 2] * w[i + 3, 2]
     y[i] = t[i]
-)", {{}}},
+)",
+     {{}}},
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
@@ -146,8 +166,10 @@ auto& pick(Random& random, List& list) {
 
 // On any buffer, parameters among them: sizes that fit, that do not, and absurd ones.
 search::Move layout_move(const ir::Kernel& kernel, Random& random) {
-  static const char* const kRows[] = {"tile_buffer", "swap_dims", "increment_padding", "repeat_padding", "vectorize_buffer"};
-  static const char* const kSizes[] = {"2", "3", "4", "5", "7", "8", "13", "16", "19", "21", "32", "64", "100", "4096", "2147483648"};
+  static const char* const kRows[] = {"tile_buffer", "swap_dims", "increment_padding", "repeat_padding",
+                                      "vectorize_buffer"};
+  static const char* const kSizes[] = {"2",  "3",  "4",  "5",  "7",   "8",    "13",        "16",
+                                       "19", "21", "32", "64", "100", "4096", "2147483648"};
   const ir::Buffer& b = pick(random, kernel.buffers);
   const auto dim = [&] { return std::to_string(below(random, b.dims.size() + 2)); };
   const std::string row = pick(random, kRows);
@@ -164,7 +186,8 @@ search::Move any_move(const ir::Kernel& kernel, Random& random) {
   return layout_move(kernel, random);
 }
 
-// The default Schedule with moves before, between and after its own, or random moves alone. Most are legal: a refusal ends a replay.
+// The default Schedule with moves before, between and after its own, or random moves alone. Most are legal: a refusal
+// ends a replay.
 search::Schedule random_schedule(const ir::Kernel& naive, const search::Schedule& standard, Random& random) {
   search::Schedule out;
   out.family = naive.family;
@@ -253,7 +276,9 @@ TEST_P(RandomMoves, are_right_or_refused) {
   }
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "the child ended by signal " << WTERMSIG(status) << " on\n" << report->current;
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0)
+      << "the child ended by signal " << WTERMSIG(status) << " on\n"
+      << report->current;
   EXPECT_EQ(report->wrong, 0) << report->first_wrong;
   EXPECT_GT(report->served, texts / 8);
   RecordProperty("served", report->served);
@@ -263,7 +288,8 @@ TEST_P(RandomMoves, are_right_or_refused) {
   munmap(shared, sizeof(Report));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, RandomMoves, testing::ValuesIn(kCases), [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(All, RandomMoves, testing::ValuesIn(kCases),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace lathe::runtime

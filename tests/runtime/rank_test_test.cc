@@ -1,4 +1,5 @@
-// The rank test is exact: its figure is the share of orders that a count of all of them gives, and it holds its level whatever the noise.
+// The rank test is exact: its figure is the share of orders that a count of all of them gives, and it holds its level
+// whatever the noise.
 #include "runtime/rank_test.h"
 
 #include <gtest/gtest.h>
@@ -22,10 +23,13 @@ std::vector<Reading> readings(std::initializer_list<std::vector<std::pair<char, 
 }
 
 TEST(RankTest, WithoutOverlapOneOrderOfAll) {
-  EXPECT_NEAR(rank_test(readings({{{'c', 90}, {'r', 100}, {'c', 91}, {'r', 101}, {'r', 102}, {'c', 92}}}), 1), 1.0 / 20, 1e-12);
+  EXPECT_NEAR(rank_test(readings({{{'c', 90}, {'r', 100}, {'c', 91}, {'r', 101}, {'r', 102}, {'c', 92}}}), 1), 1.0 / 20,
+              1e-12);
   EXPECT_NEAR(rank_test(readings({{{'r', 90}, {'c', 100}, {'r', 91}, {'c', 101}}}), 1), 1, 1e-12) << "the worst order";
-  EXPECT_NEAR(rank_test(readings({{{'c', 90}, {'r', 100}}, {{'r', 101}, {'c', 91}}}), 1), 1.0 / 4, 1e-12) << "drawn anew in each stage";
-  EXPECT_NEAR(rank_test(readings({{{'c', 99.8}, {'r', 100}, {'c', 99.8}, {'r', 100}}}), 1.005), 1, 1e-12) << "not by the margin";
+  EXPECT_NEAR(rank_test(readings({{{'c', 90}, {'r', 100}}, {{'r', 101}, {'c', 91}}}), 1), 1.0 / 4, 1e-12)
+      << "drawn anew in each stage";
+  EXPECT_NEAR(rank_test(readings({{{'c', 99.8}, {'r', 100}, {'c', 99.8}, {'r', 100}}}), 1.005), 1, 1e-12)
+      << "not by the margin";
   EXPECT_EQ(rank_test({}, 1), 1);
   EXPECT_NEAR(rank_test(readings({{{'c', 90}, {'c', 80}}}), 1), 1, 1e-12);
   EXPECT_NEAR(rank_test(readings({{{'c', 5}, {'r', 5}, {'c', 5}, {'r', 5}}}), 1), 1, 1e-12) << "a clock that stands";
@@ -56,7 +60,8 @@ TEST(RankTest, IsTheShareOfAllOrders) {
 
 // Noise that a test on pairs would take for a gain: every other sample is slow, or the machine slows down as it goes.
 TEST(RankTest, HoldsItsLevelUnderAnyNoise) {
-  const std::vector<std::function<double(int)>> machines = {[](int t) { return t % 2 ? 100.0 + t : 150.0 + t; }, [](int t) { return 100.0 * (1 + t); },
+  const std::vector<std::function<double(int)>> machines = {[](int t) { return t % 2 ? 100.0 + t : 150.0 + t; },
+                                                            [](int t) { return 100.0 * (1 + t); },
                                                             [](int t) { return t % 5 == 0 ? 40.0 : 100.0 + t; }};
   for (size_t m = 0; m < machines.size(); ++m) {
     std::mt19937 random(5);

@@ -33,7 +33,9 @@ class ReplayTest : public ::testing::Test {
     static const std::vector<MeasuredTask> kSome = [] {
       std::vector<MeasuredTask> out;
       for (const MeasuredTask& t : tables()) {
-        if (t.name.rfind("mm_896x896_R", 0) == 0 || t.name.rfind("mm_333", 0) == 0 || t.name.rfind("mm_2048x2048", 0) == 0) out.push_back(t);
+        if (t.name.rfind("mm_896x896_R", 0) == 0 || t.name.rfind("mm_333", 0) == 0 ||
+            t.name.rfind("mm_2048x2048", 0) == 0)
+          out.push_back(t);
       }
       return out;
     }();
@@ -73,7 +75,8 @@ TEST(Tables, lines_read_back) {
   ASSERT_EQ(back->size(), 1u);
   EXPECT_EQ(task_line(back->at(0)), task_line(t));
   ASSERT_EQ(back->at(0).rows.size(), t.rows.size());
-  for (size_t i = 0; i < t.rows.size(); ++i) EXPECT_EQ(row_line(back->at(0), back->at(0).rows[i]), row_line(t, t.rows[i]));
+  for (size_t i = 0; i < t.rows.size(); ++i)
+    EXPECT_EQ(row_line(back->at(0), back->at(0).rows[i]), row_line(t, t.rows[i]));
   EXPECT_FALSE(read_tables(path + ".none").ok());
 }
 
@@ -85,7 +88,8 @@ TEST(Tables, a_thinned_record_keeps_the_default_first_and_the_best) {
     const RowTimes times = row_times(t);
     const double best = times.us[static_cast<size_t>(times.best)];
     double kept = 1e30;
-    for (const search::MeasuredRow& row : r.rows) kept = std::min(kept, row.outcome == search::OutcomeKind::timed ? row.us(t.problem.cold) : 1e30);
+    for (const search::MeasuredRow& row : r.rows)
+      kept = std::min(kept, row.outcome == search::OutcomeKind::timed ? row.us(t.problem.cold) : 1e30);
     EXPECT_NEAR(kept, best, 1e-3 * best) << t.name;
   }
 }
@@ -95,7 +99,8 @@ TEST_F(ReplayTest, the_default_strategy_is_near_the_best_soon_and_ahead_of_rando
   const Curve lathe = replay_.noise_free("lathe", Fold::group), random = replay_.noise_free("random", Fold::group);
   EXPECT_THAT(lathe.geomean(2, counted_), Ge(0.955));
   EXPECT_THAT(lathe.geomean(4, counted_), Ge(0.985));
-  for (int b = 1; b < kBudgetCount; ++b) EXPECT_THAT(random.geomean(b, counted_), Lt(lathe.geomean(b, counted_) + 0.002)) << kBudgets[b];
+  for (int b = 1; b < kBudgetCount; ++b)
+    EXPECT_THAT(random.geomean(b, counted_), Lt(lathe.geomean(b, counted_) + 0.002)) << kBudgets[b];
 }
 
 TEST_F(ReplayTest, picks_on_real_samples_are_near_the_best_and_never_lose_to_the_default) {

@@ -35,8 +35,10 @@ TEST(Placements, DistancesAreSpreadOverThePage) {
 
 // A Stage whose leaves write down where their operands are when they are called first.
 TEST(Placements, KernelsAreCalledThere) {
-  const ir::Kernel k = ir::parse_kernel("kernel relu(x: f32[8, 40] in, w: f32[40] const, y: f32[8, 40] out) family elementwise\n"
-                                        "  for i < 8 [row]:\n    for j < 40 [col]:\n      y[i, j] = max(x[i, j], w[j])\n").value();
+  const ir::Kernel k = ir::parse_kernel(
+                           "kernel relu(x: f32[8, 40] in, w: f32[40] const, y: f32[8, 40] out) family elementwise\n"
+                           "  for i < 8 [row]:\n    for j < 40 [col]:\n      y[i, j] = max(x[i, j], w[j])\n")
+                           .value();
   LeafCache leaves({}, nullptr, nullptr);
   search::Schedule naive;
   naive.family = "elementwise";
@@ -50,7 +52,8 @@ TEST(Placements, KernelsAreCalledThere) {
   stage.leaves[0] = {nullptr,
                      [](const void* program, const ir::LeafArgs& args) {
                        Seen& s = *static_cast<Seen*>(const_cast<void*>(program));
-                       for (int i = 0; i < 3 && s.offsets.size() < 3; ++i) s.offsets.insert(static_cast<int64_t>(reinterpret_cast<uintptr_t>(args.op[i].ptr) % 4096));
+                       for (int i = 0; i < 3 && s.offsets.size() < 3; ++i)
+                         s.offsets.insert(static_cast<int64_t>(reinterpret_cast<uintptr_t>(args.op[i].ptr) % 4096));
                        s.real(&args);
                      },
                      &seen};
@@ -64,7 +67,9 @@ TEST(Placements, KernelsAreCalledThere) {
         if (cold) memory->evict(1);
         memory->call(0);
         if (n > 0 || cold || p == 0) continue;
-        EXPECT_EQ(seen.offsets, (std::set<int64_t>{placement_offset(p, 0), placement_offset(p, 1), placement_offset(p, 2)})) << p;
+        EXPECT_EQ(seen.offsets,
+                  (std::set<int64_t>{placement_offset(p, 0), placement_offset(p, 1), placement_offset(p, 2)}))
+            << p;
       }
     }
   }

@@ -22,7 +22,8 @@ kernel scale(x: f32[64, 256] in, y: f32[64, 256] out) family row
   for b < 64 [row]:
     for n < 256 [col]:
       y[b, n] = x[b, n] * 2.0
-)").value();
+)")
+                            .value();
   return task;
 }
 

@@ -38,7 +38,13 @@ struct Bed {
     return t;
   }
   ir::Result<SearchOutcome> search(const SearchTask& t) {
-    return search_and_record(*context, t, [this](const EvaluateTask& job) { ++begun; return begin_evaluation(job, leaves); }, "");
+    return search_and_record(
+        *context, t,
+        [this](const EvaluateTask& job) {
+          ++begun;
+          return begin_evaluation(job, leaves);
+        },
+        "");
   }
 };
 

@@ -1,5 +1,5 @@
-// The child that a shadow runs in, from its host's side: standing still while tuning is switched off, and what it is charged for. What it
-// compares is tested with the promotions (online_test.cc).
+// The child that a shadow runs in, from its host's side: standing still while tuning is switched off, and what it is
+// charged for. What it compares is tested with the promotions (online_test.cc).
 #include <gtest/gtest.h>
 
 #include "ir/text_form.h"

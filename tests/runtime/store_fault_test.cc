@@ -169,8 +169,7 @@ TEST(StoreFaults, EightProcessesOnOneEmptyDirectory) {
       bool ok = true;
       for (int i = 0; i < kObjects; ++i) {
         const int n = (i + p * 5) % kObjects;
-        const std::string name = "object" + std::to_string(n),
-                          image(200, static_cast<char>('a' + n % 26));
+        const std::string name = "object" + std::to_string(n), image(200, static_cast<char>('a' + n % 26));
         ok = (*s)->put(image_key(name), image).value() && ok;
         ok = (*s)->put(decision_key(name), "from " + std::to_string(p)).value() && ok;
         const Lookup l = (*Store::open(at(dir.path()), &stats))->find(image_key(name));

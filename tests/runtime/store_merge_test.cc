@@ -37,7 +37,8 @@ struct Opened {
 
 TEST(StoreMerge, UnionOfWhatShardsFound) {
   Opened a, b;
-  const ObjectKey image{ObjectKind::k_image, "code1", "cc01"}, rows{ObjectKind::k_rows, "env1", "r01"}, profile{ObjectKind::k_profile, "", "p01"};
+  const ObjectKey image{ObjectKind::k_image, "code1", "cc01"}, rows{ObjectKind::k_rows, "env1", "r01"},
+      profile{ObjectKind::k_profile, "", "p01"};
   a.put(decision_key("aa01"), decision(DecisionStatus::verified, 10));
   b.put(decision_key("aa02"), decision(DecisionStatus::tie, 20));
   b.put(image, "code");
@@ -55,7 +56,8 @@ TEST(StoreMerge, UnionOfWhatShardsFound) {
 }
 
 TEST(StoreMerge, TheBetterFoundedDecisionStaysInEitherOrder) {
-  const std::string measured = decision(DecisionStatus::verified, 10), guessed = decision(DecisionStatus::provisional, 1);
+  const std::string measured = decision(DecisionStatus::verified, 10),
+                    guessed = decision(DecisionStatus::provisional, 1);
   const std::string other = decision(DecisionStatus::verified, 11);
   for (const auto& [first, second, wanted] : {std::tuple{measured, guessed, measured}, {guessed, measured, measured}}) {
     Opened into, from;

@@ -85,8 +85,7 @@ TEST(Store, EveryFlippedByteIsAMissThatIsSetAside) {
   }
   for (size_t size = 0; size < good.size(); ++size) {
     write_whole(path, good.substr(0, size));
-    ASSERT_EQ(fresh_find(dir.path(), decision_key()).reason, MissReason::k_corrupt)
-        << size << " bytes";
+    ASSERT_EQ(fresh_find(dir.path(), decision_key()).reason, MissReason::k_corrupt) << size << " bytes";
   }
   write_whole(path, good + "\n");
   EXPECT_FALSE(fresh_find(dir.path(), decision_key()).found);
@@ -119,9 +118,7 @@ TEST(Store, OddFilesAreUntrusted) {
   open_store(at(dir.path()), &stats)->put(image_key("good"), kBinary).value();
   const std::string img = dir.path() + "/v1/img/code1/";
   const std::string good = read_whole(img + "go/good.img");
-  const auto reason = [&](const char* name) {
-    return fresh_find(dir.path(), image_key(name)).reason;
-  };
+  const auto reason = [&](const char* name) { return fresh_find(dir.path(), image_key(name)).reason; };
 
   std::filesystem::create_directories(img + "li");
   ASSERT_EQ(symlink("../go/good.img", (img + "li/link.img").c_str()), 0);
@@ -180,12 +177,10 @@ TEST(Store, UnreadableDirectoriesAndForeignImages) {
         bool ok = fresh_find(dir.path() + "/mine", decision_key()).reason == MissReason::k_io;
         Stats counted;
         auto s = open_store(at(dir.path() + "/closed"), &counted);
-        ok = ok && s->find(image_key()).reason == MissReason::k_io &&
-             counted.misses(MissReason::k_io) == 1;
+        ok = ok && s->find(image_key()).reason == MissReason::k_io && counted.misses(MissReason::k_io) == 1;
         std::string detail;
         ok = ok && !s->put(image_key(), kBinary, &detail).value() && detail == "EACCES";
-        ok = ok && s->find(image_key()).bytes == kBinary &&
-             counted.get(Stat::k_publish_failed) == 1;  // from memory
+        ok = ok && s->find(image_key()).bytes == kBinary && counted.get(Stat::k_publish_failed) == 1;  // from memory
         return ok;
       },
       &status);
@@ -197,15 +192,11 @@ TEST(Store, UnreadableDirectoriesAndForeignImages) {
     chmod(e.path().c_str(), e.is_directory() ? 0755 : 0644);
   }
   chmod((dir.path() + "/mine").c_str(), 0755);
-  as_nobody(
-      dir.path(), [&] { return fresh_find(dir.path() + "/mine", image_key()).found; }, &status);
+  as_nobody(dir.path(), [&] { return fresh_find(dir.path() + "/mine", image_key()).found; }, &status);
   EXPECT_EQ(status, 0);
   ASSERT_EQ(chown((dir.path() + "/mine/v1/" + image_key().path()).c_str(), 12345, 12345), 0);
   as_nobody(
-      dir.path(),
-      [&] {
-        return fresh_find(dir.path() + "/mine", image_key()).reason == MissReason::k_untrusted;
-      },
+      dir.path(), [&] { return fresh_find(dir.path() + "/mine", image_key()).reason == MissReason::k_untrusted; },
       &status);
   EXPECT_EQ(status, 0);
 }
@@ -240,8 +231,7 @@ TEST(Store, LayersInOrderAndTheFirstWritableIsWritten) {
   Stats stats;
   open_store(at(dir.path() + "/pack"), &stats)->put(decision_key(), "pack").value();
   StoreOptions o;
-  o.layers = {{dir.path() + "/pack", LayerMode::read_only},
-              {dir.path() + "/own", LayerMode::private_rw}};
+  o.layers = {{dir.path() + "/pack", LayerMode::read_only}, {dir.path() + "/own", LayerMode::private_rw}};
   auto s = open_store(o, &stats);
   EXPECT_EQ(s->find(decision_key()).layer, 0);
   EXPECT_TRUE(s->put(decision_key("eeee"), "mine").value());

@@ -56,12 +56,8 @@ inline StoreOptions at(const std::string& path, LayerMode mode = LayerMode::priv
   o.layers = {{path, mode}};
   return o;
 }
-inline ObjectKey decision_key(std::string name = "aabb") {
-  return {ObjectKind::k_decision, "env1", std::move(name)};
-}
-inline ObjectKey image_key(std::string name = "ccdd") {
-  return {ObjectKind::k_image, "code1", std::move(name)};
-}
+inline ObjectKey decision_key(std::string name = "aabb") { return {ObjectKind::k_decision, "env1", std::move(name)}; }
+inline ObjectKey image_key(std::string name = "ccdd") { return {ObjectKind::k_image, "code1", std::move(name)}; }
 
 // Counts the calls of all kinds. Number `fail_at` fails with `error` (a write: half of it is
 // written first), or kills the process.
@@ -74,9 +70,7 @@ class FaultyOps : public FileOps {
   int open(int dir, const char* path, int flags, mode_t mode) const override {
     return fails() ? -1 : FileOps::open(dir, path, flags, mode);
   }
-  ssize_t read(int fd, void* data, size_t size) const override {
-    return fails() ? -1 : FileOps::read(fd, data, size);
-  }
+  ssize_t read(int fd, void* data, size_t size) const override { return fails() ? -1 : FileOps::read(fd, data, size); }
   ssize_t write(int fd, const void* data, size_t size) const override {
     const int now = calls;
     if (!hit(now)) return fails() ? -1 : FileOps::write(fd, data, size);
@@ -92,26 +86,20 @@ class FaultyOps : public FileOps {
     if (failing) errno = error;
     return failing ? -1 : rc;
   }
-  int fstat(int fd, struct stat* out) const override {
-    return fails() ? -1 : FileOps::fstat(fd, out);
-  }
+  int fstat(int fd, struct stat* out) const override { return fails() ? -1 : FileOps::fstat(fd, out); }
   int link(int dir, const char* from, const char* to) const override {
     return fails() ? -1 : FileOps::link(dir, from, to);
   }
   int rename(int dir, const char* from, const char* to) const override {
     return fails() ? -1 : FileOps::rename(dir, from, to);
   }
-  int unlink(int dir, const char* path) const override {
-    return fails() ? -1 : FileOps::unlink(dir, path);
-  }
+  int unlink(int dir, const char* path) const override { return fails() ? -1 : FileOps::unlink(dir, path); }
   int mkdir(int dir, const char* path, mode_t mode) const override {
     return fails() ? -1 : FileOps::mkdir(dir, path, mode);
   }
 
  private:
-  bool hit(int call) const {
-    return fail_at >= 0 && (call == fail_at || (sticky && call > fail_at));
-  }
+  bool hit(int call) const { return fail_at >= 0 && (call == fail_at || (sticky && call > fail_at)); }
   bool fails() const {
     if (!hit(calls++)) return false;
     if (kill) ::kill(getpid(), SIGKILL);

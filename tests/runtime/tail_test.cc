@@ -1,5 +1,6 @@
-// Products and rows whose sizes no tile and no vector divides: values on every level of this CPU and on the portable tier, exact on integers,
-// operands between guard pages, for the default Schedule and for tiles of each kind of last panel.
+// Products and rows whose sizes no tile and no vector divides: values on every level of this CPU and on the portable
+// tier, exact on integers, operands between guard pages, for the default Schedule and for tiles of each kind of last
+// panel.
 #include <gtest/gtest.h>
 
 #include "ir/text_form.h"
@@ -19,7 +20,8 @@ enum class Weight { packed, plain, transposed };
 Problem product(int64_t m, int64_t n, int64_t k, Weight weight, const std::string& symbol = "") {
   const std::string columns = symbol.empty() ? std::to_string(n) : symbol;
   Problem p;
-  p.kernel = ir::parse_kernel(fmt::format(R"(kernel mm(a: f32[{0}, {2}] in, w: f32[{3}] {4}, y: f32[{0}, {1}] out) family matmul{6}
+  p.kernel = ir::parse_kernel(
+                 fmt::format(R"(kernel mm(a: f32[{0}, {2}] in, w: f32[{3}] {4}, y: f32[{0}, {1}] out) family matmul{6}
   c: f32[{0}, {1}] heap
   for m < {0} [m]:
     for n < {1} [n]:
@@ -27,8 +29,13 @@ Problem product(int64_t m, int64_t n, int64_t k, Weight weight, const std::strin
       for k < {2} [k]:
         c[m, n] += a[m, k] * w[{5}]
       y[m, n] = c[m, n]
-)", m, columns, k, weight == Weight::transposed ? fmt::format("{}, {}", columns, k) : fmt::format("{}, {}", k, columns), weight == Weight::packed ? "const" : "in",
-                                          weight == Weight::transposed ? "n, k" : "k, n", symbol.empty() ? "" : " where N in 1..4096")).value();
+)",
+                             m, columns, k,
+                             weight == Weight::transposed ? fmt::format("{}, {}", columns, k)
+                                                          : fmt::format("{}, {}", k, columns),
+                             weight == Weight::packed ? "const" : "in", weight == Weight::transposed ? "n, k" : "k, n",
+                             symbol.empty() ? "" : " where N in 1..4096"))
+                 .value();
   if (!symbol.empty()) p.dims = {{symbol, n}};
   return p;
 }
@@ -49,7 +56,8 @@ LeafPolicy policy_for(const ir::Target& t) {
   return policy;
 }
 
-void expect_right(const Problem& p, const search::Schedule& schedule, const ir::Target& t, LeafCache& leaves, const std::vector<SymbolValues>& shapes) {
+void expect_right(const Problem& p, const search::Schedule& schedule, const ir::Target& t, LeafCache& leaves,
+                  const std::vector<SymbolValues>& shapes) {
   const auto stage = build_stage(p.kernel, schedule, t, leaves, policy_for(t));
   ASSERT_TRUE(stage.ok()) << ir::print(p.kernel) << search::to_text(schedule) << stage.status().to_string();
   for (const SymbolValues& dims : shapes) {
@@ -73,7 +81,8 @@ TEST(Tails, ProductsOfEveryWidth) {
   }
 }
 
-// Each width of panels with one, some and all but one of the last panel's columns; rows that fill their tiles and rows that do not.
+// Each width of panels with one, some and all but one of the last panel's columns; rows that fill their tiles and rows
+// that do not.
 TEST(Tails, EveryKindOfLastPanel) {
   for (const ir::Target& t : levels()) {
     LeafCache leaves(LeafCacheOptions{}, nullptr, nullptr);
@@ -117,7 +126,8 @@ TEST(Tails, OneColumnMoreLeavesTilesAsHigh) {
   ir::Target avx2;
   avx2.level = ir::IsaLevel::avx2;
   Knobs k = {{"mr", 6}, {"nr", 16}, {"st", 1}, {"kc", 0}, {"mc", 0}, {"pa", 0}, {"pf", 0}};
-  for (const int64_t n : {64, 65, 79}) EXPECT_TRUE(search::kMatmulRecipe.accepts(k, product(60, n, 64, Weight::packed), avx2).ok()) << n;
+  for (const int64_t n : {64, 65, 79})
+    EXPECT_TRUE(search::kMatmulRecipe.accepts(k, product(60, n, 64, Weight::packed), avx2).ok()) << n;
 }
 
 }  // namespace

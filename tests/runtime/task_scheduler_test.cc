@@ -24,7 +24,8 @@ TEST(TaskScheduler, EveryTaskIsLookedAtOnceTheHeaviestFirst) {
 
 TEST(TaskScheduler, QuantaGoWhereTimeAndGapAreLarge) {
   // Task 0 is at its floor, task 1 has a tenth of task 2's time to win.
-  TaskScheduler s({{1, 1000, 1000, 1}, {1, 100, 50, 1}, {10, 100, 50, 1}}, {.first = 1, .quantum = 4, .most = 9, .total = 15});
+  TaskScheduler s({{1, 1000, 1000, 1}, {1, 100, 50, 1}, {10, 100, 50, 1}},
+                  {.first = 1, .quantum = 4, .most = 9, .total = 15});
   std::map<int, int> spent;
   while (const auto q = s.next()) {
     spent[q->task] += q->measurements;
@@ -44,7 +45,8 @@ TEST(TaskScheduler, CostCounts) {
 }
 
 TEST(TaskScheduler, NegligibleEndedAndSkippedTasksGetNoMore) {
-  TaskScheduler s({{1, 1e6, 1, 1}, {1, 10, 1, 1}, {1, 1e6, 1, 1}, {1, 1e6, 1, 1}}, {.first = 1, .quantum = 4, .most = 5});
+  TaskScheduler s({{1, 1e6, 1, 1}, {1, 10, 1, 1}, {1, 1e6, 1, 1}, {1, 1e6, 1, 1}},
+                  {.first = 1, .quantum = 4, .most = 5});
   s.skip(3);
   for (int i = 0; i < 3; ++i) {
     const auto q = s.next();

@@ -80,7 +80,9 @@ struct Placed {
   std::vector<std::vector<double>> at;
   SimulatedBench bench() const {
     SimulatedBench b{us};
-    b.at = [at = at](int candidate, int placement) { return at[static_cast<size_t>(candidate)][static_cast<size_t>(placement)]; };
+    b.at = [at = at](int candidate, int placement) {
+      return at[static_cast<size_t>(candidate)][static_cast<size_t>(placement)];
+    };
     return b;
   }
 };
@@ -369,7 +371,8 @@ TEST(Timing, AWhilesDisturbanceIsNobodysFault) {
     for (size_t i = 1; i < b.us.size(); ++i) {
       const TimingRow& row = r.rows[i];
       ASSERT_EQ(row.samples.size(), 3u);
-      EXPECT_NEAR(*std::min_element(row.samples.begin(), row.samples.end()) / row.reference_us, b.us[i] / 100, 0.005) << "from " << from << " candidate " << i;
+      EXPECT_NEAR(*std::min_element(row.samples.begin(), row.samples.end()) / row.reference_us, b.us[i] / 100, 0.005)
+          << "from " << from << " candidate " << i;
     }
   }
 }

@@ -1,5 +1,5 @@
-// The transpose recipe's predicate is its space: every configuration it accepts is made by the generators and moves each element to
-// its place; what it refuses is no setting.
+// The transpose recipe's predicate is its space: every configuration it accepts is made by the generators and moves
+// each element to its place; what it refuses is no setting.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -25,19 +25,22 @@ Problem plain(int threads) {
   for i < 100 [row]:
     for j < 75 [col]:
       d[i, j] = s[j, i]
-)").value();
+)")
+                 .value();
   p.threads = threads;
   return p;
 }
 
 Problem batched(int threads) {
   Problem p;
-  p.kernel = ir::parse_kernel(R"(kernel turn(s: f32[L, 3, 70] in, d: f32[70, 3, L] out) family transpose where L in 1..200
+  p.kernel =
+      ir::parse_kernel(R"(kernel turn(s: f32[L, 3, 70] in, d: f32[70, 3, L] out) family transpose where L in 1..200
   for i < 70 [row]:
     for i1 < 3 [row]:
       for j < L [col]:
         d[i, i1, j] = s[j, i1, i]
-)").value();
+)")
+          .value();
   p.dims = {{"L", 48}};
   p.threads = threads;
   return p;
@@ -49,7 +52,8 @@ Problem copy() {
   for i < 9 [row]:
     for j < 40 [col]:
       d[i, j] = s[i, j]
-)").value();
+)")
+                 .value();
   return p;
 }
 
@@ -72,7 +76,8 @@ std::vector<Knobs> accepted(const Problem& p, const ir::Target& t) {
 }
 
 TEST(TransposeRecipe, AcceptsWhatTheGeneratorsMakeAndMovesEveryElement) {
-  if (jit::host_target().level < ir::IsaLevel::avx2) GTEST_SKIP() << "needs AVX2: nothing is generated for this machine";
+  if (jit::host_target().level < ir::IsaLevel::avx2)
+    GTEST_SKIP() << "needs AVX2: nothing is generated for this machine";
   TeamOptions options;
   options.threads = 2;
   ThreadTeam team(options);
@@ -118,7 +123,8 @@ TEST(TransposeRecipe, TheDefaultIsAcceptedAndSharedOut) {
 TEST(TransposeRecipe, RefusesWhatIsNoSetting) {
   const ir::Target t = jit::host_target();
   const Problem p = plain(1);
-  const std::pair<const char*, int64_t> bad[] = {{"bt", -32}, {"bt", 20}, {"bt", 96}, {"bf", 128}, {"walk", 1}, {"stream", 1}};
+  const std::pair<const char*, int64_t> bad[] = {{"bt", -32}, {"bt", 20},  {"bt", 96},
+                                                 {"bf", 128}, {"walk", 1}, {"stream", 1}};
   for (const auto& [name, value] : bad) {
     Knobs k = {{"parallel", 0}, {"bt", 0}, {"bf", 0}, {"along", 0}, {"walk", 0}, {"stream", 0}};
     EXPECT_TRUE(kTransposeRecipe.accepts(k, p, t).ok());

@@ -1,4 +1,5 @@
-// Rows and models in the store: published once, read with their trust, damaged ones set aside; models rebuilt when they must be.
+// Rows and models in the store: published once, read with their trust, damaged ones set aside; models rebuilt when they
+// must be.
 #include "runtime/tuning_history.h"
 
 #include <gmock/gmock.h>
@@ -26,7 +27,8 @@ ir::Target target() {
 // `rows` configurations of a matmul with m rows; more multiply-adds a tile are faster.
 TaskRecord record(int m, int rows, const std::string& environment = "envown") {
   TaskRecord r;
-  r.problem.kernel = *ir::parse_kernel(fmt::format(R"(kernel matmul(a: f32[{0}, 256] in, b: f32[256, 512] const, y: f32[{0}, 512] out) family matmul
+  r.problem.kernel = *ir::parse_kernel(
+      fmt::format(R"(kernel matmul(a: f32[{0}, 256] in, b: f32[256, 512] const, y: f32[{0}, 512] out) family matmul
   c: f32[{0}, 512] heap
   for m < {0} [m]:
     for n < 512 [n]:
@@ -34,7 +36,8 @@ TaskRecord record(int m, int rows, const std::string& environment = "envown") {
       for k < 256 [k]:
         c[m, n] += a[m, k] * b[k, n]
       y[m, n] = c[m, n]
-)", m));
+)",
+                  m));
   r.environment = environment;
   r.epoch = kCodegenEpoch;
   r.isa = "avx512";
@@ -43,8 +46,12 @@ TaskRecord record(int m, int rows, const std::string& environment = "envown") {
   const search::RecipeSpace space(r.problem, target(), search::MachineRates::assumed(target()));
   for (int i = 0; i < rows; ++i) {
     const search::Knobs& k = space.at(i * 5 % space.size()).knobs;
-    r.rows.push_back({fmt::format("{}.{}", recipe->name, recipe->version), k, {}, search::OutcomeKind::timed,
-                      {10.0 * m / static_cast<double>(k.at("mr")) + i % 7}, 0});
+    r.rows.push_back({fmt::format("{}.{}", recipe->name, recipe->version),
+                      k,
+                      {},
+                      search::OutcomeKind::timed,
+                      {10.0 * m / static_cast<double>(k.at("mr")) + i % 7},
+                      0});
   }
   return r;
 }
@@ -92,7 +99,8 @@ TEST(TuningHistory, DamagedRowsAreSetAsideAndCounted) {
   ASSERT_TRUE(*publish_rows(*a.store, record(8, 3)));
   // Sound frames around wrong contents: not a record, another environment's record.
   ASSERT_TRUE(*a.store->put({ObjectKind::k_rows, "envown", "matmul-0000-11"}, "record 1\nnonsense\n"));
-  ASSERT_TRUE(*a.store->put({ObjectKind::k_rows, "envown", "matmul-0000-22"}, search::print_record(record(8, 2, "envother"))));
+  ASSERT_TRUE(
+      *a.store->put({ObjectKind::k_rows, "envown", "matmul-0000-22"}, search::print_record(record(8, 2, "envother"))));
   const std::unique_ptr<Store> later = a.open();
   EXPECT_EQ(stored(*later).size(), 1u);
   EXPECT_EQ(files_in(a.dir.path() + "/v1/bad"), 2);

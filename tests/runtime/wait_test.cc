@@ -1,5 +1,6 @@
-// Waiting for a tuned kernel: without a worker that can be used nothing was measured, and nobody says so; with one that is silent, or that
-// never stops talking, the caller has his answer at the deadline. The deadline is a time, so these few tests look at a clock, with room to spare.
+// Waiting for a tuned kernel: without a worker that can be used nothing was measured, and nobody says so; with one that
+// is silent, or that never stops talking, the caller has his answer at the deadline. The deadline is a time, so these
+// few tests look at a clock, with room to spare.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -55,7 +56,8 @@ int default_tier() { return jit::host_target().level == ir::IsaLevel::portable ?
 TEST(Wait, WithoutAWorkerTheDefaultServesAndTheReasonIsSaid) {
   const FakeWorker foreign(kForeign), plain("");
   ASSERT_EQ(chmod(plain.path().c_str(), 0600), 0);
-  for (const std::string& worker : {std::string("/nonexistent/worker"), plain.path(), std::string("/bin/true"), foreign.path()}) {
+  for (const std::string& worker :
+       {std::string("/nonexistent/worker"), plain.path(), std::string("/bin/true"), foreign.path()}) {
     const std::shared_ptr<Context> context = context_with(worker);
     const PrepareInfo info = wait_for(context, 0);
     EXPECT_EQ(info.tier, default_tier()) << worker;

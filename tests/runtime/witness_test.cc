@@ -1,4 +1,5 @@
-// The witness on every recipe's Schedules: all of them keep the meaning on shapes small enough to interpret, and a broken proof shows.
+// The witness on every recipe's Schedules: all of them keep the meaning on shapes small enough to interpret, and a
+// broken proof shows.
 #include "runtime/witness.h"
 
 #include <gtest/gtest.h>
@@ -78,14 +79,16 @@ TEST(Witness, SizesShrinkWithTheirTiles) {
     const ir::Buffer* w = small.kernel.find_buffer("w");
     EXPECT_LT(w->dims[0]->ival * w->dims[1]->ival, 4864 * 896 / 500) << target.to_string();
     const auto replayed = search::replay(small.kernel, small.schedule);
-    EXPECT_TRUE(replayed.ok()) << target.to_string() << replayed.status().to_string() << "\n" << search::to_text(small.schedule);
+    EXPECT_TRUE(replayed.ok()) << target.to_string() << replayed.status().to_string() << "\n"
+                               << search::to_text(small.schedule);
   }
 }
 
 TEST(Witness, SeesABrokenProof) {
   // tile=exact of a size that does not divide: the rest is lost.
   const ir::Kernel kernel = ir::parse_kernel(kMatmul).value();
-  const search::Schedule s = search::parse_schedule("schedule 1 family matmul\ntile_scope n 48 tail=exact as n0,n1\n").value();
+  const search::Schedule s =
+      search::parse_schedule("schedule 1 family matmul\ntile_scope n 48 tail=exact as n0,n1\n").value();
   const auto broken = [](const ir::Kernel& k, const search::Schedule& schedule) -> ir::Result<ir::Kernel> {
     search::TransformParams params;
     params.disabled_precondition = 0;

@@ -80,8 +80,7 @@ TEST(Worker, AnswersAsInProcess) {
   const Job task = make_job(kMatmul, {{"M", 24}}, 4);
   int seen = 0;
   for (int round = 0; round < 2; ++round) {
-    const ir::Result<EvaluateResult> r =
-        evaluate(worker, task, [&](int, EvaluatePhase) { return ++seen > 0; });
+    const ir::Result<EvaluateResult> r = evaluate(worker, task, [&](int, EvaluatePhase) { return ++seen > 0; });
     ASSERT_TRUE(r.ok()) << r.status().to_string();
     ASSERT_EQ(r->candidates.size(), task.candidates.size());
     EXPECT_EQ(r->candidates[0].outcome, Outcome::timed) << r->candidates[0].reason;
@@ -109,8 +108,7 @@ TEST(Worker, ACrashIsTheCandidatesAndQuarantined) {
     if (std::string(fault) == "exit") {
       EXPECT_NE(r->candidates[1].reason.find("quarantined"), std::string::npos);
     }
-    EXPECT_EQ(worker.spawned(), std::string(fault) == "exit" ? 1 : 2)
-        << "the second time it is not even tried";
+    EXPECT_EQ(worker.spawned(), std::string(fault) == "exit" ? 1 : 2) << "the second time it is not even tried";
   }
   EXPECT_GT(stats.get(Stat::k_failures), 0);
 }
@@ -123,9 +121,7 @@ TEST(Worker, AReadBehindAnOperandIsNamed) {
   EXPECT_EQ(r->candidates[1].outcome, Outcome::crashed);
   // 5 x 77 floats: the first byte behind them.
   const std::string& reason = r->candidates[1].reason;
-  EXPECT_TRUE(reason.find("x + 1540") != std::string::npos ||
-              reason.find("y + 1540") != std::string::npos)
-      << reason;
+  EXPECT_TRUE(reason.find("x + 1540") != std::string::npos || reason.find("y + 1540") != std::string::npos) << reason;
 }
 
 TEST(Worker, AHangIsEndedAndTheTaskGoesOn) {
@@ -180,8 +176,7 @@ TEST(Worker, KilledFromOutsideItIsStartedAgain) {
 TEST(Worker, CancelledAndMissing) {
   WorkerClient worker(options());
   const Job task = make_job(kMatmul, {{"M", 24}}, 1);
-  EXPECT_EQ(evaluate(worker, task, [](int, EvaluatePhase) { return false; }).status().code(),
-            ir::Code::kUNSUPPORTED);
+  EXPECT_EQ(evaluate(worker, task, [](int, EvaluatePhase) { return false; }).status().code(), ir::Code::kUNSUPPORTED);
   EXPECT_EQ(worker.pid(), -1);
   EXPECT_TRUE(evaluate(worker, task).ok()) << "and works again";
 
@@ -219,7 +214,8 @@ TEST(Worker, ASessionSurvivesItsChild) {
   const auto first = (*evaluation)->screen({job.candidates[0], job.candidates[1]});
   ASSERT_TRUE(first.ok()) << first.status().to_string();
   kill(worker.pid(), SIGKILL);
-  const auto second = (*evaluation)->screen({job.candidates[2], {job.candidates[0].schedule + "\n", "crash", true}, job.candidates[3]});
+  const auto second =
+      (*evaluation)->screen({job.candidates[2], {job.candidates[0].schedule + "\n", "crash", true}, job.candidates[3]});
   ASSERT_TRUE(second.ok()) << second.status().to_string();
   ASSERT_EQ(second->size(), 3u);
   EXPECT_EQ((*second)[1].outcome, Outcome::crashed);

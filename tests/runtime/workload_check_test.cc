@@ -1,4 +1,5 @@
-// The whole-workload check on real operators: nothing to drop where nothing was tuned, and a planted slow winner is found.
+// The whole-workload check on real operators: nothing to drop where nothing was tuned, and a planted slow winner is
+// found.
 #include "runtime/workload_check.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +23,8 @@ ops::Graph gate() {
   ops::Graph g;
   g.name = "gate";
   const int x = ops::add_tensor(g, "x", {ops::symbol_dim("M", 1, 64, {{8, 1}, {32, 1}}), ops::fixed_dim(64)});
-  const int w = ops::add_tensor(g, "w", {ops::fixed_dim(64), ops::fixed_dim(96)});  // not packed: the naive Kernel serves it too
+  const int w =
+      ops::add_tensor(g, "w", {ops::fixed_dim(64), ops::fixed_dim(96)});  // not packed: the naive Kernel serves it too
   g.outputs = {ops::add_node(g, "matmul", {x, w}, "y")};
   auto done = ops::finish(g);
   EXPECT_TRUE(done.ok()) << done.status().to_string();

@@ -1,4 +1,5 @@
-// Bodies for all lengths: measured where they were tuned, counted on by near tasks elsewhere, the default where nothing is better.
+// Bodies for all lengths: measured where they were tuned, counted on by near tasks elsewhere, the default where nothing
+// is better.
 #include "search/bodies.h"
 
 #include <gtest/gtest.h>
@@ -13,16 +14,18 @@ namespace {
 
 Problem matmul_of(int64_t m) {
   Problem p;
-  p.kernel = ir::parse_kernel(fmt::format("kernel matmul(a: f32[{0}, 512] in, b: f32[512, 512] const, y: f32[{0}, 512] out) family matmul\n"
-                                          "  c: f32[{0}, 512] heap\n"
-                                          "  for m < {0} [m]:\n"
-                                          "    for n < 512 [n]:\n"
-                                          "      c[m, n] = 0.0\n"
-                                          "      for k < 512 [k]:\n"
-                                          "        c[m, n] += a[m, k] * b[k, n]\n"
-                                          "      y[m, n] = c[m, n]\n",
-                                          m))
-                 .value();
+  p.kernel =
+      ir::parse_kernel(
+          fmt::format("kernel matmul(a: f32[{0}, 512] in, b: f32[512, 512] const, y: f32[{0}, 512] out) family matmul\n"
+                      "  c: f32[{0}, 512] heap\n"
+                      "  for m < {0} [m]:\n"
+                      "    for n < 512 [n]:\n"
+                      "      c[m, n] = 0.0\n"
+                      "      for k < 512 [k]:\n"
+                      "        c[m, n] += a[m, k] * b[k, n]\n"
+                      "      y[m, n] = c[m, n]\n",
+                      m))
+          .value();
   return p;
 }
 

@@ -1,4 +1,5 @@
-// The trees: they learn, they are deterministic, they come back from text bit for bit; the residual and the rules of trust.
+// The trees: they learn, they are deterministic, they come back from text bit for bit; the residual and the rules of
+// trust.
 #include "search/cost_model.h"
 
 #include <gmock/gmock.h>

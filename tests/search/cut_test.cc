@@ -93,7 +93,8 @@ kernel scores(q: f32[7, 64] in, t: f32[64, L] in, y: f32[7, L] out) family matmu
   ASSERT_EQ(call.variants.size(), 1u);
   EXPECT_EQ(ir::print(call.variants[0].extent), "min(32, L - 32*n0)");
   ASSERT_EQ(call.leaves.size(), 32u);
-  for (int columns = 1; columns <= 32; ++columns) EXPECT_EQ(call.leaves[static_cast<size_t>(columns - 1)], columns <= 16 ? 0 : columns < 32 ? 1 : 2) << columns;
+  for (int columns = 1; columns <= 32; ++columns)
+    EXPECT_EQ(call.leaves[static_cast<size_t>(columns - 1)], columns <= 16 ? 0 : columns < 32 ? 1 : 2) << columns;
   for (const int leaf : {0, 1}) {
     const std::string text = k.leaves[static_cast<size_t>(leaf)].text;
     EXPECT_THAT(text, HasSubstr(leaf == 0 ? "for i1 < 1 @unroll:" : "for i1 < 2 @unroll:")) << text;
@@ -111,10 +112,11 @@ TEST(Cut, TheLastTileIsItsLiveVectors) {
     size_t leaves;
     const char *vectors, *lanes, *reg;
   };
-  for (const Case& c : {Case{33, 2, "for i1 < 1 @unroll:", "for i2 < min(16, 1 - 16*i1) @vector:", "r0: f32[3, 16] reg"},
-                        Case{48, 2, "for i1 < 1 @unroll:", "for i2 < 16 @vector:", "r0: f32[3, 32] reg"},
-                        Case{63, 2, "for i1 < 2 @unroll:", "for i2 < min(16, 31 - 16*i1) @vector:", "r0: f32[3, 32] reg"},
-                        Case{64, 1, "for i1 < 2 @unroll:", "for i2 < 16 @vector:", "r0: f32[3, 32] reg"}}) {
+  for (const Case& c :
+       {Case{33, 2, "for i1 < 1 @unroll:", "for i2 < min(16, 1 - 16*i1) @vector:", "r0: f32[3, 16] reg"},
+        Case{48, 2, "for i1 < 1 @unroll:", "for i2 < 16 @vector:", "r0: f32[3, 32] reg"},
+        Case{63, 2, "for i1 < 2 @unroll:", "for i2 < min(16, 31 - 16*i1) @vector:", "r0: f32[3, 32] reg"},
+        Case{64, 1, "for i1 < 2 @unroll:", "for i2 < 16 @vector:", "r0: f32[3, 32] reg"}}) {
     const ir::CutKernel k = cut_text(fmt::format(R"(
 kernel product(q: f32[3, 64] in, t: f32[64, {0}] in, y: f32[3, {0}] out) family matmul
   c: f32[3, 32] reg
@@ -132,7 +134,8 @@ kernel product(q: f32[3, 64] in, t: f32[64, {0}] in, y: f32[3, {0}] out) family 
       for n1c < ceildiv(min(32, {0} - 32*n0), 16) @unroll:
         for n2c < min(16, min(32, {0} - 32*n0) - 16*n1c) @vector:
           y[m1c, 32*n0 + 16*n1c + n2c] = c[m1c, 16*n1c + n2c]
-)", c.columns));
+)",
+                                                 c.columns));
     ASSERT_EQ(k.leaves.size(), c.leaves) << c.columns;
     const std::string rest = k.leaves[0].text, whole = k.leaves.back().text;
     for (const char* part : {c.vectors, c.lanes, c.reg}) EXPECT_THAT(rest, HasSubstr(part)) << c.columns;
@@ -161,10 +164,10 @@ kernel scores(q: f32[M, 64] in, t: f32[64, L] in, y: f32[M, L] out) family matmu
   EXPECT_THAT(k.leaves[0].text, HasSubstr("for i1 < 2 @unroll:"));
 }
 
-
 // A packed panel is there whole where columns end inside it; one that always ends with its columns need not say so.
 TEST(Cut, PaddedTilesStateTheirWidth) {
-  const std::pair<int, const char*> cases[] = {{40, "p1: f32[_, 32] in strides [32, 1]"}, {64, "p1: f32[_, _] in strides [32, 1]"}};
+  const std::pair<int, const char*> cases[] = {{40, "p1: f32[_, 32] in strides [32, 1]"},
+                                               {64, "p1: f32[_, _] in strides [32, 1]"}};
   for (const auto& [n, stated] : cases) {
     const ir::CutKernel k = cut_text(fmt::format(R"(
 kernel product(q: f32[64] in, t: f32[64, {0}] const layout [1/32, 0, 1%32], y: f32[{0}] out) family matmul
@@ -180,12 +183,14 @@ kernel product(q: f32[64] in, t: f32[64, {0}] const layout [1/32, 0, 1%32], y: f
     for n1c < ceildiv(min(32, {0} - 32*n0), 16) @unroll:
       for n2c < min(16, min(32, {0} - 32*n0) - 16*n1c) @vector:
         y[32*n0 + 16*n1c + n2c] = c[16*n1c + n2c]
-)", n));
+)",
+                                                 n));
     for (const ir::Leaf& leaf : k.leaves) EXPECT_THAT(leaf.text, HasSubstr(stated)) << leaf.text;
   }
 }
 
-// A panel of a stack buffer that one statement fills has room for whole vectors past its last column; one that two fill has not.
+// A panel of a stack buffer that one statement fills has room for whole vectors past its last column; one that two fill
+// has not.
 TEST(Cut, OwnTilesStateTheirRoom) {
   for (const bool two : {false, true}) {
     const ir::CutKernel k = cut_text(fmt::format(R"(
@@ -198,9 +203,11 @@ kernel turn(s: f32[40, 24] in, d: f32[24, 40] out) family transpose
 {0}    for j2 < 24:
       for i2 < min(16, 40 - 16*n0) @vector:
         d[j2, 16*n0 + i2] = t[j2, i2]
-)", two ? "    for j1 < 24:\n      t[j1, 0] = 0.0\n" : ""));
+)",
+                                                 two ? "    for j1 < 24:\n      t[j1, 0] = 0.0\n" : ""));
     ASSERT_FALSE(k.leaves.empty());
-    EXPECT_THAT(k.leaves[0].text, HasSubstr(two ? "p1: f32[_, _] out strides [16, 1]" : "p1: f32[_, 16] out strides [16, 1]"));
+    EXPECT_THAT(k.leaves[0].text,
+                HasSubstr(two ? "p1: f32[_, _] out strides [16, 1]" : "p1: f32[_, 16] out strides [16, 1]"));
   }
 }
 
@@ -213,7 +220,8 @@ kernel turn(s: f32[L, M] in, d: f32[M, L] out) family transpose where L in 1..40
       d[j, i] = s[i, j]
 )");
   ASSERT_EQ(k.leaves.size(), 1u);
-  EXPECT_THAT(k.leaves[0].text, HasSubstr("e0 in 0..9223372036854775807, e1 in 0..9223372036854775807 multiple 16\n")) << k.leaves[0].text;
+  EXPECT_THAT(k.leaves[0].text, HasSubstr("e0 in 0..9223372036854775807, e1 in 0..9223372036854775807 multiple 16\n"))
+      << k.leaves[0].text;
 }
 
 TEST(Cut, SoftmaxRowsAreOneLeaf) {
@@ -285,7 +293,8 @@ TEST(Cut, ConstantRowsMakeOnlyTheTilesThatHappen) {
   const std::string symbolic = "[M, ", fixed = "[20, ";
   for (size_t at; (at = text.find(symbolic)) != std::string::npos;) text.replace(at, symbolic.size(), fixed);
   text.replace(text.find(" where M in 1..4096"), 19, "");
-  for (const auto& [from, to] : {std::pair<std::string, std::string>{"ceildiv(M, 8)", "3"}, {"M - 8*m0", "20 - 8*m0"}}) {
+  for (const auto& [from, to] :
+       {std::pair<std::string, std::string>{"ceildiv(M, 8)", "3"}, {"M - 8*m0", "20 - 8*m0"}}) {
     for (size_t at; (at = text.find(from)) != std::string::npos;) text.replace(at, from.size(), to);
   }
   const ir::CutKernel k = cut_text(text);

@@ -49,11 +49,13 @@ TEST(Traffic, tiles_cut_what_is_read_again) {
   const Featurizer f(p, t, run_rates(), find_recipe(p));
   Knobs narrow{{"mr", 2}, {"nr", 32}, {"kc", 0}, {"mc", 0}, {"pf", 0}}, wide = narrow;
   wide["mr"] = 8;
-  EXPECT_LT(value(f.of(wide).x, Feature::k_b_l1), value(f.of(narrow).x, Feature::k_b_l1)) << "B is walked by fewer tiles";
+  EXPECT_LT(value(f.of(wide).x, Feature::k_b_l1), value(f.of(narrow).x, Feature::k_b_l1))
+      << "B is walked by fewer tiles";
   EXPECT_LT(f.of(wide).us, f.of(narrow).us);
   Knobs blocked = wide;
   blocked["kc"] = 512;
-  EXPECT_GT(value(f.of(blocked).x, Feature::k_c_l1), value(f.of(wide).x, Feature::k_c_l1)) << "partial sums wait in memory";
+  EXPECT_GT(value(f.of(blocked).x, Feature::k_c_l1), value(f.of(wide).x, Feature::k_c_l1))
+      << "partial sums wait in memory";
   EXPECT_EQ(value(f.of(blocked).x, Feature::k_block_depth), static_cast<float>(std::log2(513)));
 }
 
@@ -71,7 +73,9 @@ TEST(Features, say_what_the_knobs_say) {
   EXPECT_EQ(value(x, Feature::k_knob_b), -2) << "zz";
   EXPECT_EQ(value(x, Feature::k_padded), 1) << "the last panel is one vector, and whole";
   EXPECT_EQ(value(x, Feature::k_rows), static_cast<float>(std::log2(17)));
-  const Features free = features(p, t, MachineRates::assumed(t), find_recipe(p), {{"mr", 7}, {"nr", 48}, {"kc", 1024}, {"pf", 8192}, {"zz", -3}, {"order", 1}, {"mc", 0}});
+  const Features free =
+      features(p, t, MachineRates::assumed(t), find_recipe(p),
+               {{"mr", 7}, {"nr", 48}, {"kc", 1024}, {"pf", 8192}, {"zz", -3}, {"order", 1}, {"mc", 0}});
   EXPECT_EQ(free, x);
 }
 
@@ -87,7 +91,8 @@ TEST(Features, of_a_scheduled_kernel_agree_with_the_knobs_on_the_tile) {
   const auto kernel = replay(p.kernel, *schedule);
   ASSERT_TRUE(kernel.ok());
   const Features by_knobs = f.of(all).x, by_kernel = f.of(*kernel).x;
-  for (const Feature same : {Feature::k_tile_rows, Feature::k_tile_vectors, Feature::k_tasks, Feature::k_flops, Feature::k_padded, Feature::k_parallel_axis}) {
+  for (const Feature same : {Feature::k_tile_rows, Feature::k_tile_vectors, Feature::k_tasks, Feature::k_flops,
+                             Feature::k_padded, Feature::k_parallel_axis}) {
     EXPECT_NEAR(value(by_knobs, same), value(by_kernel, same), 1e-3) << feature_table()[static_cast<size_t>(same)].name;
   }
   EXPECT_EQ(f.of(all, *kernel, *kernel).x, by_knobs);
@@ -100,7 +105,8 @@ TEST(Features, the_table_has_every_group_and_no_name_twice) {
     groups.insert(f.group);
   }
   EXPECT_EQ(static_cast<int>(names.size()), kFeatures);
-  EXPECT_THAT(groups, testing::UnorderedElementsAre("problem", "analytic", "locality", "structure", "memory", "policy"));
+  EXPECT_THAT(groups,
+              testing::UnorderedElementsAre("problem", "analytic", "locality", "structure", "memory", "policy"));
   EXPECT_EQ(feature_hash().size(), 16u);
 }
 
@@ -118,7 +124,12 @@ TEST(AnalyticFit, finds_rates_that_made_the_times) {
     const Featurizer f(r.problem, t, real, recipe);
     RecipeSpace space(r.problem, t, real);
     for (int i = 0; i < space.size(); i += 1 + space.size() / 40) {
-      r.rows.push_back({fmt::format("{}.{}", recipe->name, recipe->version), space.at(i).knobs, {}, OutcomeKind::timed, {f.of(space.at(i).knobs).us}, 0});
+      r.rows.push_back({fmt::format("{}.{}", recipe->name, recipe->version),
+                        space.at(i).knobs,
+                        {},
+                        OutcomeKind::timed,
+                        {f.of(space.at(i).knobs).us},
+                        0});
     }
     history.push_back(std::move(r));
   }

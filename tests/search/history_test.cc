@@ -23,8 +23,14 @@ TaskRecord sample_record() {
   r.policy = "cold";
   r.epoch = 3;
   r.rows.push_back({"rows.1", {{"grain", 4}, {"unroll", 4}}, {}, OutcomeKind::timed, {12.5, 13, 0.1}, 12});
-  r.rows.push_back({"rows.1", {{"grain", 16}, {"unroll", 1}}, {*parse_move("parallelize i")}, OutcomeKind::wrong, {}, 0});
-  r.rows.push_back({"", {}, {*parse_move("tile_scope n 32 tail=mask as n0,n3"), *parse_move("vectorize_scope n3")}, OutcomeKind::timed, {7}, 14});
+  r.rows.push_back(
+      {"rows.1", {{"grain", 16}, {"unroll", 1}}, {*parse_move("parallelize i")}, OutcomeKind::wrong, {}, 0});
+  r.rows.push_back({"",
+                    {},
+                    {*parse_move("tile_scope n 32 tail=mask as n0,n3"), *parse_move("vectorize_scope n3")},
+                    OutcomeKind::timed,
+                    {7},
+                    14});
   return r;
 }
 
@@ -87,10 +93,18 @@ TEST(History, mutated_texts_are_refused_or_mean_themselves) {
     for (int e = 0; e < edits; ++e) {
       const size_t at = random() % bad.size();
       switch (random() % 4) {
-        case 0: bad[at] = static_cast<char>(random() % 128); break;
-        case 1: bad.erase(at, 1 + random() % 20); break;
-        case 2: bad.insert(at, bad.substr(random() % bad.size(), random() % 30)); break;
-        default: bad.resize(at + 1); break;
+        case 0:
+          bad[at] = static_cast<char>(random() % 128);
+          break;
+        case 1:
+          bad.erase(at, 1 + random() % 20);
+          break;
+        case 2:
+          bad.insert(at, bad.substr(random() % bad.size(), random() % 30));
+          break;
+        default:
+          bad.resize(at + 1);
+          break;
       }
       if (bad.empty()) bad = "r";
     }

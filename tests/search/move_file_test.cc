@@ -19,14 +19,11 @@
 namespace lathe::search {
 namespace {
 
-std::filesystem::path folder() {
-  return std::filesystem::path(LATHE_SOURCE_DIR) / "tests/search/moves";
-}
+std::filesystem::path folder() { return std::filesystem::path(LATHE_SOURCE_DIR) / "tests/search/moves"; }
 
 std::vector<std::string> files() {
   std::vector<std::string> out;
-  for (const auto& entry : std::filesystem::directory_iterator(folder()))
-    out.push_back(entry.path().stem().string());
+  for (const auto& entry : std::filesystem::directory_iterator(folder())) out.push_back(entry.path().stem().string());
   std::sort(out.begin(), out.end());
   return out;
 }
@@ -62,9 +59,7 @@ TEST_P(MoveFile, GivesTheGoldenText) {
     const std::string got = outcome(before, moves);
     blessed += got;
     if (std::getenv("LATHE_BLESS") == nullptr) {
-      EXPECT_EQ(got, wanted) << title << "\n"
-                             << moves.front()
-                             << "\nrun with LATHE_BLESS=1 to write what it gives now";
+      EXPECT_EQ(got, wanted) << title << "\n" << moves.front() << "\nrun with LATHE_BLESS=1 to write what it gives now";
     }
     moves.clear();
     wanted.clear();
@@ -94,8 +89,7 @@ TEST_P(MoveFile, GivesTheGoldenText) {
   if (std::getenv("LATHE_BLESS") != nullptr) std::ofstream(path) << blessed;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, MoveFile, testing::ValuesIn(files()),
-                         [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(All, MoveFile, testing::ValuesIn(files()), [](const auto& info) { return info.param; });
 
 // Every row has a golden and, for each precondition, a case it refuses.
 TEST(MoveFiles, CoverEveryRowAndPrecondition) {

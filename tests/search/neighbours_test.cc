@@ -1,5 +1,5 @@
-// Kernels that no recipe knows: Schedules by general rules and their neighbours keep the values of the Kernel (marked scopes run
-// backwards), replay, and cut into leaves; there are enough of them to search.
+// Kernels that no recipe knows: Schedules by general rules and their neighbours keep the values of the Kernel (marked
+// scopes run backwards), replay, and cut into leaves; there are enough of them to search.
 #include "search/neighbours.h"
 
 #include <gtest/gtest.h>
@@ -56,12 +56,14 @@ void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 ir::Kernel small(ir::Kernel kernel) {
   std::string text = ir::print(kernel);
   for (const auto& [from, to] : {std::pair<std::string, std::string>{"896", "13"}, {"512", "40"}}) {
-    for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) text.replace(at, from.size(), to);
+    for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
+      text.replace(at, from.size(), to);
   }
   return *ir::parse_kernel(text);
 }
 
-void expect_values(const ir::Kernel& kernel, const Schedule& schedule, const Symbols& shape, const Tensors& inputs, const Tensors& want) {
+void expect_values(const ir::Kernel& kernel, const Schedule& schedule, const Symbols& shape, const Tensors& inputs,
+                   const Tensors& want) {
   const ir::Result<ir::Kernel> scheduled = replay(kernel, schedule);
   ASSERT_TRUE(scheduled.ok()) << scheduled.status().to_string() << "\n" << to_text(schedule);
   EXPECT_EQ(scheduled->numeric, schedule.numeric);
@@ -84,7 +86,8 @@ TEST_P(NoRecipe, GenericSchedulesKeepTheValues) {
       ASSERT_TRUE(want.ok()) << want.status().to_string();
       const std::vector<Schedule> schedules = generic_schedules(problem, target_of(level), 10);
       ASSERT_FALSE(schedules.empty());
-      for (const std::string& move : GetParam().moves) EXPECT_NE(to_text(schedules[0]).find(move + " "), std::string::npos) << to_text(schedules[0]);
+      for (const std::string& move : GetParam().moves)
+        EXPECT_NE(to_text(schedules[0]).find(move + " "), std::string::npos) << to_text(schedules[0]);
       std::set<std::string> texts;
       for (const Schedule& s : schedules) {
         EXPECT_TRUE(texts.insert(to_text(s)).second);
@@ -115,7 +118,8 @@ TEST_P(NoRecipe, NeighboursKeepTheValues) {
     if (HasFailure()) return;
   }
 }
-INSTANTIATE_TEST_SUITE_P(All, NoRecipe, testing::ValuesIn(kCases), [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(All, NoRecipe, testing::ValuesIn(kCases),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 TEST(Neighbours, KnobsOfTheRecipeStepByOne) {
   const ir::Kernel kernel = *ir::parse_kernel(R"(

@@ -1,4 +1,5 @@
-// Problems and history for the tests of the search: a matmul, a softmax and a transpose as ops writes them, and synthetic records.
+// Problems and history for the tests of the search: a matmul, a softmax and a transpose as ops writes them, and
+// synthetic records.
 #pragma once
 #include <fmt/format.h>
 
@@ -13,7 +14,8 @@ inline ir::Kernel kernel_of(const std::string& text) { return *ir::parse_kernel(
 
 inline Problem matmul_problem(int64_t m, int64_t n, int64_t k, bool cold = false, int threads = 1) {
   Problem p;
-  p.kernel = kernel_of(fmt::format(R"(kernel matmul(a: f32[{0}, {2}] in, b: f32[{2}, {1}] const, y: f32[{0}, {1}] out) family matmul
+  p.kernel = kernel_of(
+      fmt::format(R"(kernel matmul(a: f32[{0}, {2}] in, b: f32[{2}, {1}] const, y: f32[{0}, {1}] out) family matmul
   c: f32[{0}, {1}] heap
   for m < {0} [m]:
     for n < {1} [n]:
@@ -21,7 +23,8 @@ inline Problem matmul_problem(int64_t m, int64_t n, int64_t k, bool cold = false
       for k < {2} [k]:
         c[m, n] += a[m, k] * b[k, n]
       y[m, n] = c[m, n]
-)", m, n, k));
+)",
+                  m, n, k));
   p.cold = cold;
   p.threads = threads;
   return p;
@@ -42,7 +45,8 @@ inline Problem softmax_problem(int64_t rows, int64_t columns, int threads = 1) {
       su[i] += d[i, n1]
     for n2 < {1} [col]:
       d[i, n2] = d[i, n2] / su[i]
-)", rows, columns));
+)",
+                                   rows, columns));
   p.dims = {{"R", rows}};
   p.threads = threads;
   return p;

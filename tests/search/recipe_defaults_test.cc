@@ -23,7 +23,8 @@ Problem transpose(int64_t rows, int64_t columns) {
   for i < {1} [row]:
     for j < {0} [col]:
       d[i, j] = s[j, i]
-)", rows, columns));
+)",
+                           rows, columns));
 }
 
 Problem layernorm(int64_t rows, int64_t columns, int threads = 1) {
@@ -42,18 +43,22 @@ Problem layernorm(int64_t rows, int64_t columns, int threads = 1) {
     r[b] = rsqrt(v[b] / 768.0 + 0.1)
     for n2 < {1} [col]:
       d[b, n2] = (s[b, n2] - u[b]) * r[b] * g[n2]
-)", rows, columns), threads);
+)",
+                           rows, columns),
+               threads);
 }
 
 Problem gelu(int64_t elements) {
   return fixed(fmt::format(R"(kernel gelu(x: f32[{0}] in, y: f32[{0}] out) family elementwise
   for j < {0} [col]:
     y[j] = x[j] * normal_cdf(x[j])
-)", elements));
+)",
+                           elements));
 }
 
 Problem scores(int64_t rows, int64_t depth) {
-  return fixed(fmt::format(R"(kernel scores(x: f32[12, {0}, {1}] in, w: f32[12, {0}, {1}] in, y: f32[12, {0}, {0}] out) family matmul
+  return fixed(fmt::format(
+      R"(kernel scores(x: f32[12, {0}, {1}] in, w: f32[12, {0}, {1}] in, y: f32[12, {0}, {0}] out) family matmul
   c: f32[12, {0}, {0}] heap
   for b < 12 [batch]:
     for m < {0} [m]:
@@ -62,7 +67,8 @@ Problem scores(int64_t rows, int64_t depth) {
         for k < {1} [k]:
           c[b, m, n] += x[b, m, k] * w[b, n, k]
         y[b, m, n] = c[b, m, n]
-)", rows, depth));
+)",
+      rows, depth));
 }
 
 Problem softmax(int64_t rows, int threads, int64_t columns = 1024) {
@@ -82,12 +88,15 @@ Problem softmax(int64_t rows, int threads, int64_t columns = 1024) {
     r[b] = 1.0 / a[b]
     for n2 < {1} [col]:
       d[b, n2] = e[b, n2] * r[b]
-)", rows, columns), threads);
+)",
+                           rows, columns),
+               threads);
 }
 
 // Few rows by a B that lies as it is.
 Problem values(int64_t length) {
-  Problem p = fixed(fmt::format(R"(kernel values(x: f32[2, 7, {0}] in, w: f32[2, {0}, 64] in, y: f32[2, 7, 64] out) family matmul
+  Problem p = fixed(
+      fmt::format(R"(kernel values(x: f32[2, 7, {0}] in, w: f32[2, {0}, 64] in, y: f32[2, 7, 64] out) family matmul
   c: f32[2, 7, 64] heap
   for b < 2 [batch]:
     for m < 7 [m]:
@@ -96,7 +105,8 @@ Problem values(int64_t length) {
         for k < {0} [k]:
           c[b, m, n] += x[b, m, k] * w[b, k, n]
         y[b, m, n] = c[b, m, n]
-)", length));
+)",
+                  length));
   p.cold = true;  // of constants, of which there are none
   return p;
 }

@@ -1,4 +1,5 @@
-// The matmul recipe's panels of a row-major B: which settings copy them, what that keeps, and when the model thinks that it pays.
+// The matmul recipe's panels of a row-major B: which settings copy them, what that keeps, and when the model thinks
+// that it pays.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +17,8 @@ namespace {
 using testing::HasSubstr;
 
 // y[b, m, n] with a B that is no constant, m x k x n; a size of 0 is a symbol.
-Problem product(int64_t m, int64_t k, int64_t n, const std::map<std::string, int64_t>& dims = {}, bool transposed = false) {
+Problem product(int64_t m, int64_t k, int64_t n, const std::map<std::string, int64_t>& dims = {},
+                bool transposed = false) {
   std::string symbols;
   const auto size = [&](const char* name, int64_t value) {
     if (value != 0) return fmt::format("{}", value);
@@ -25,7 +27,8 @@ Problem product(int64_t m, int64_t k, int64_t n, const std::map<std::string, int
   };
   const std::string rows = size("M", m), columns = size("N", n), depth = size("K", k);
   Problem p;
-  p.kernel = kernel_of(fmt::format(R"(kernel product(x: f32[2, {0}, {2}] in, w: f32[2, {3}] in, y: f32[2, {0}, {1}] out) family matmul{4}
+  p.kernel = kernel_of(
+      fmt::format(R"(kernel product(x: f32[2, {0}, {2}] in, w: f32[2, {3}] in, y: f32[2, {0}, {1}] out) family matmul{4}
   c: f32[2, {0}, {1}] heap
   for b < 2 [batch]:
     for m < {0} [m]:
@@ -34,7 +37,9 @@ Problem product(int64_t m, int64_t k, int64_t n, const std::map<std::string, int
         for k < {2} [k]:
           c[b, m, n] += x[b, m, k] * w[b, {5}]
         y[b, m, n] = c[b, m, n]
-)", rows, columns, depth, transposed ? columns + ", " + depth : depth + ", " + columns, symbols, transposed ? "n, k" : "k, n"));
+)",
+                  rows, columns, depth, transposed ? columns + ", " + depth : depth + ", " + columns, symbols,
+                  transposed ? "n, k" : "k, n"));
   p.dims = dims;
   return p;
 }
@@ -69,7 +74,8 @@ TEST(CopiedPanels, KeepTheValues) {
   for (const Case& c : cases) {
     const Knobs knobs = knobs_of(c.mr, c.nr, c.others);
     SCOPED_TRACE(ir::print(c.problem.kernel));
-    ASSERT_TRUE(kMatmulRecipe.accepts(knobs, c.problem, t).ok()) << kMatmulRecipe.accepts(knobs, c.problem, t).to_string();
+    ASSERT_TRUE(kMatmulRecipe.accepts(knobs, c.problem, t).ok())
+        << kMatmulRecipe.accepts(knobs, c.problem, t).to_string();
     const ir::Result<Schedule> schedule = kMatmulRecipe.build(knobs, c.problem, t);
     ASSERT_TRUE(schedule.ok()) << schedule.status().to_string();
     const ir::Result<ir::Kernel> scheduled = replay(c.problem.kernel, *schedule);
@@ -79,7 +85,8 @@ TEST(CopiedPanels, KeepTheValues) {
     EXPECT_TRUE(check_safe(c.problem.kernel, *scheduled).ok()) << ir::print(*scheduled);
     EXPECT_TRUE(cut(*scheduled).ok()) << cut(*scheduled).status().to_string();
     const Tensors inputs = whole_inputs(c.problem.kernel, c.problem.dims);
-    const ir::Result<Tensors> want = outputs(c.problem.kernel, c.problem.dims, inputs), got = outputs(reversed(*scheduled), c.problem.dims, inputs);
+    const ir::Result<Tensors> want = outputs(c.problem.kernel, c.problem.dims, inputs),
+                              got = outputs(reversed(*scheduled), c.problem.dims, inputs);
     ASSERT_TRUE(want.ok() && got.ok());
     EXPECT_EQ(difference(*want, *got, 1e-5), "") << ir::print(*scheduled);
   }
@@ -87,19 +94,23 @@ TEST(CopiedPanels, KeepTheValues) {
 
 TEST(CopiedPanels, AreRefusedWhereThereIsNothingToCopy) {
   const ir::Target t = machine("laptop").target;
-  const auto refused = [&](const Problem& p, int64_t mr, int64_t nr) { return kMatmulRecipe.accepts(knobs_of(mr, nr, {}), p, t).to_string(); };
+  const auto refused = [&](const Problem& p, int64_t mr, int64_t nr) {
+    return kMatmulRecipe.accepts(knobs_of(mr, nr, {}), p, t).to_string();
+  };
   EXPECT_THAT(refused(product(13, 9, 37, {}, true), 4, 16), HasSubstr("pb 1: B does not lie row-major"));
   EXPECT_THAT(refused(matmul_problem(13, 37, 9), 4, 16), HasSubstr("pb 1: B does not lie row-major"));
   EXPECT_THAT(refused(product(4, 9, 37), 4, 16), HasSubstr("pb 1: one tile walks a panel"));
   EXPECT_THAT(refused(product(13, 9, 16), 4, 16), HasSubstr("or a panel is all of B"));
   EXPECT_THAT(refused(product(13, 1, 37), 4, 16), HasSubstr("or one row"));
-  for (const KnobDomain& d : kMatmulRecipe.knobs(matmul_problem(13, 37, 9), t)) EXPECT_NE(d.name, "pb") << "a constant B has no such knob";
+  for (const KnobDomain& d : kMatmulRecipe.knobs(matmul_problem(13, 37, 9), t))
+    EXPECT_NE(d.name, "pb") << "a constant B has no such knob";
 }
 
 // Three heads to one w: y[b, h, m, n].
 Problem grouped(int64_t m, int64_t k, int64_t n, bool transposed, int64_t batch = 2) {
   Problem p;
-  p.kernel = kernel_of(fmt::format(R"(kernel product(x: f32[{3}, 3, {0}, {2}] in, w: f32[{3}, {4}] in, y: f32[{3}, 3, {0}, {1}] out) family matmul
+  p.kernel = kernel_of(fmt::format(
+      R"(kernel product(x: f32[{3}, 3, {0}, {2}] in, w: f32[{3}, {4}] in, y: f32[{3}, 3, {0}, {1}] out) family matmul
   c: f32[{3}, 3, {0}, {1}] heap
   for b < {3} [batch]:
     for h < 3 [batch]:
@@ -109,7 +120,9 @@ Problem grouped(int64_t m, int64_t k, int64_t n, bool transposed, int64_t batch 
           for k < {2} [k]:
             c[b, h, m, n] += x[b, h, m, k] * w[b, {5}]
           y[b, h, m, n] = c[b, h, m, n]
-)", m, n, k, batch, transposed ? fmt::format("{}, {}", n, k) : fmt::format("{}, {}", k, n), transposed ? "n, k" : "k, n"));
+)",
+      m, n, k, batch, transposed ? fmt::format("{}, {}", n, k) : fmt::format("{}, {}", k, n),
+      transposed ? "n, k" : "k, n"));
   return p;
 }
 
@@ -143,7 +156,9 @@ TEST(SharedPanels, KeepTheValues) {
 
 TEST(SharedPanels, AreRefusedWhereNothingIsShared) {
   const ir::Target t = machine("laptop").target;
-  const auto refused = [&](const Problem& p, const Knobs& others) { return kMatmulRecipe.accepts(knobs_of(4, 16, others), p, t).to_string(); };
+  const auto refused = [&](const Problem& p, const Knobs& others) {
+    return kMatmulRecipe.accepts(knobs_of(4, 16, others), p, t).to_string();
+  };
   EXPECT_THAT(refused(product(13, 9, 37), {{"gh", 1}}), HasSubstr("gh 1: no heads share panels"));
   EXPECT_THAT(refused(grouped(13, 9, 37, false), {{"pb", 0}, {"gh", 1}}), HasSubstr("gh 1: no heads share panels"));
   EXPECT_THAT(refused(grouped(13, 9, 37, false), {{"pa", 1}, {"gh", 1}}), HasSubstr("packed rows, are one head's"));
@@ -176,7 +191,8 @@ TEST(SharedPanels, AreSharedOutToThreads) {
 TEST(SharedPanels, AreTheDefaultForFewRows) {
   const ir::Target t = machine("laptop").target;
   EXPECT_EQ(knob_of(kMatmulRecipe.defaults(grouped(32, 64, 512, true), t), "gh"), 1);
-  EXPECT_EQ(knob_of(kMatmulRecipe.defaults(grouped(1400, 64, 512, true), t), "gh"), 0) << "the rows of all heads leave the caches";
+  EXPECT_EQ(knob_of(kMatmulRecipe.defaults(grouped(1400, 64, 512, true), t), "gh"), 0)
+      << "the rows of all heads leave the caches";
 }
 
 // Older records say nothing of pb: panels are read where they lie.
@@ -205,7 +221,8 @@ TEST(CopiedPanels, HaveConstantStrides) {
   EXPECT_GT(tiles, 0);
 }
 
-// Rows whose lines belong to two panels cost L1 twice as much: beyond it a copy pays, inside it and for few tiles it does not.
+// Rows whose lines belong to two panels cost L1 twice as much: beyond it a copy pays, inside it and for few tiles it
+// does not.
 TEST(CopiedPanels, AreTheDefaultWhereLinesAreSharedBeyondL1) {
   const ir::Target t = machine("laptop").target;
   const auto copied = [&](const Problem& p) { return knob_of(kMatmulRecipe.defaults(p, t), "pb"); };

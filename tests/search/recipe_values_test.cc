@@ -223,7 +223,8 @@ TEST_P(RecipeValues, AreThoseOfTheNaiveKernel) {
         const ir::Result<Tensors> got = outputs(reversed(*scheduled), shape, inputs);
         ASSERT_TRUE(got.ok()) << got.status().to_string() << "\n" << ir::print(*scheduled);
         EXPECT_EQ(difference(*want, *got, 1e-5), "") << to_text(schedule) << ir::print(*scheduled);
-        EXPECT_TRUE(check_safe(*kernel, *scheduled).ok()) << check_safe(*kernel, *scheduled).to_string() << "\n" << ir::print(*scheduled);
+        EXPECT_TRUE(check_safe(*kernel, *scheduled).ok()) << check_safe(*kernel, *scheduled).to_string() << "\n"
+                                                          << ir::print(*scheduled);
         const ir::Result<ir::CutKernel> pieces = cut(*scheduled);
         EXPECT_TRUE(pieces.ok()) << pieces.status().to_string() << "\n" << ir::print(*scheduled);
         if (HasFailure()) return;

@@ -1,4 +1,5 @@
-// What code may be made of: accesses that are proven inside, parameters as they were declared, layouts of a sane size. Each rule objects.
+// What code may be made of: accesses that are proven inside, parameters as they were declared, layouts of a sane size.
+// Each rule objects.
 #include "search/safe_kernel.h"
 
 #include <gmock/gmock.h>
@@ -38,8 +39,10 @@ ir::Kernel changed(const std::string& from, const std::string& to) {
 TEST(SafeKernel, WhatIsProvenPasses) {
   const ir::Kernel naive = parsed(kNaive);
   EXPECT_TRUE(check_safe(naive, naive).ok());
-  for (const char* moves : {"tile_scope n 8 tail=mask as a,b", "tile_scope n 8 tail=peel as a,b,c", "tile_scope n 8 tail=clamp as a,b", "tile_scope m 5 tail=mask as a,b; tile_scope b 2 tail=mask as c,d",
-                            "increment_padding w 0 32", "tile_buffer t 0 8", "tile_buffer w 0 16; swap_dims w 0 1"}) {
+  for (const char* moves :
+       {"tile_scope n 8 tail=mask as a,b", "tile_scope n 8 tail=peel as a,b,c", "tile_scope n 8 tail=clamp as a,b",
+        "tile_scope m 5 tail=mask as a,b; tile_scope b 2 tail=mask as c,d", "increment_padding w 0 32",
+        "tile_buffer t 0 8", "tile_buffer w 0 16; swap_dims w 0 1"}) {
     std::string text = "schedule 1 family any class exact\n";
     for (const char c : std::string(moves)) text += c == ';' ? '\n' : c;
     const ir::Result<ir::Kernel> scheduled = replay(naive, parse_schedule(text).value());
@@ -57,7 +60,8 @@ TEST(SafeKernel, WhatLeavesItsBufferOrIsNotProvenToStayIsRefused) {
   };
   EXPECT_THAT(refusal(changed("x[m, n] * w[n]", "x[m, n] * w[n + 1]")), HasSubstr("buffer w: dimension 0"));
   EXPECT_THAT(refusal(changed("y[m, n] = ", "y[m + 1, n] = ")), HasSubstr("buffer y: dimension 0"));
-  EXPECT_THAT(refusal(changed("for u < 21:\n    t[u] = w[u]", "for u < 22:\n    t[u] = w[0]")), HasSubstr("buffer t: dimension 0"));
+  EXPECT_THAT(refusal(changed("for u < 21:\n    t[u] = w[u]", "for u < 22:\n    t[u] = w[0]")),
+              HasSubstr("buffer t: dimension 0"));
   // Legal under a select, where code would load it all the same.
   const ir::Kernel guarded = changed("x[m, n] * w[n]", "x[m, n] * select(n < 20, w[n + 1], 0.0)");
   EXPECT_TRUE(ir::verify(guarded).ok());
@@ -76,7 +80,9 @@ TEST(SafeKernel, WhatLeavesItsBufferOrIsNotProvenToStayIsRefused) {
 
 // What never runs touches nothing, and what a scope's extent says of symbols is used.
 TEST(SafeKernel, EmptyRangesAndScopesThatRunAreUnderstood) {
-  const ir::Kernel empty = parsed("kernel none(x: f32[4, 0] in, y: f32[4, 1] out)\n  for m < 4:\n    y[m, 0] = 0.0\n    for n < 0:\n      y[m, 0] += x[m, n]\n");
+  const ir::Kernel empty = parsed(
+      "kernel none(x: f32[4, 0] in, y: f32[4, 1] out)\n  for m < 4:\n    y[m, 0] = 0.0\n    for n < 0:\n      y[m, 0] "
+      "+= x[m, n]\n");
   EXPECT_TRUE(check_safe(empty, empty).ok()) << check_safe(empty, empty).to_string();
   const ir::Kernel tail = parsed(R"(kernel tail(x: f32[N] in, y: f32[N] out) where N in 65..128
   for a < N // 128:
@@ -106,7 +112,8 @@ TEST(SafeKernel, TheCallersOperandsStayAsTheyWereDeclared) {
 TEST(SafeKernel, LayoutsOfGigabytesAreRefused) {
   const ir::Kernel naive = parsed(kNaive);
   for (const char* to : {"w: f32[21] const pad [1000000]", "w: f32[21] const layout [0/1048576, 0%1048576]"}) {
-    EXPECT_THAT(check_safe(naive, changed("w: f32[21] const", to)).message(), HasSubstr("buffer w: layout and padding")) << to;
+    EXPECT_THAT(check_safe(naive, changed("w: f32[21] const", to)).message(), HasSubstr("buffer w: layout and padding"))
+        << to;
   }
 }
 
@@ -128,7 +135,8 @@ TEST(SafeKernel, APaddedConstantHasAPackingOfItsOwn) {
 TEST(SafeKernel, AReplayHasItsLimits) {
   const ir::Kernel wide = changed("M in 1..64", "M in 1..1099511627776");
   const auto refusal = [&](const std::string& moves) {
-    const ir::Result<ir::Kernel> k = replay(wide, parse_schedule("schedule 1 family any class exact\n" + moves).value());
+    const ir::Result<ir::Kernel> k =
+        replay(wide, parse_schedule("schedule 1 family any class exact\n" + moves).value());
     EXPECT_EQ(k.status().code(), ir::Code::kUNSUPPORTED);
     return k.status().message();
   };
@@ -137,8 +145,12 @@ TEST(SafeKernel, AReplayHasItsLimits) {
   EXPECT_THAT(refusal(many), HasSubstr("300 moves, at most 256"));
   for (int i = 0; i < 100; ++i) temporaries += fmt::format("create_temporary w t{} at=u\n", i);
   EXPECT_THAT(refusal("create_temporary w a at=u\n" + temporaries), HasSubstr("allowed"));
-  for (int i = 0; i < 4; ++i) copies += fmt::format("tile_scope {} 2 tail=peel as a{},b{},c{}\n", i == 0 ? "n" : fmt::format("a{}", i - 1), i, i, i);
-  for (int i = 0; i < 60; ++i) copies += fmt::format("tile_scope {} 2 tail=peel as p{},q{},r{}\n", i == 0 ? "m" : fmt::format("p{}", i - 1), i, i, i);
+  for (int i = 0; i < 4; ++i)
+    copies +=
+        fmt::format("tile_scope {} 2 tail=peel as a{},b{},c{}\n", i == 0 ? "n" : fmt::format("a{}", i - 1), i, i, i);
+  for (int i = 0; i < 60; ++i)
+    copies +=
+        fmt::format("tile_scope {} 2 tail=peel as p{},q{},r{}\n", i == 0 ? "m" : fmt::format("p{}", i - 1), i, i, i);
   EXPECT_FALSE(refusal(copies).empty());
 }
 

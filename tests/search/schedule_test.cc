@@ -116,14 +116,12 @@ TEST(Schedule, LeadsFromTheNaiveMatmulToTheDocumentedForm) {
 
 TEST(Schedule, ReplaysAtOtherShapes) {
   // N with a tail, symbolic; then everything constant.
-  const std::string symbolic =
-      replace(replace(kNaive, "4864", "N"), "M in 1..4096", "M in 1..4096, N in 1..4096");
+  const std::string symbolic = replace(replace(kNaive, "4864", "N"), "M in 1..4096", "M in 1..4096, N in 1..4096");
   ir::Result<ir::Kernel> tails = replay(parse(symbolic), schedule(kSchedule));
   ASSERT_TRUE(tails.ok()) << tails.status().to_string();
   EXPECT_THAT(ir::print(*tails), HasSubstr("for n0 < ceildiv(N, 32) [n] @parallel:"));
   EXPECT_THAT(ir::print(*tails), HasSubstr("c: f32[8, 32] reg"));
-  const std::string constant =
-      replace(replace(replace(kNaive, "[M,", "[3,"), "< M", "< 3"), " where M in 1..4096", "");
+  const std::string constant = replace(replace(replace(kNaive, "[M,", "[3,"), "< M", "< 3"), " where M in 1..4096", "");
   ir::Result<ir::Kernel> small = replay(parse(constant), schedule(kSchedule));
   ASSERT_TRUE(small.ok()) << small.status().to_string();
   EXPECT_THAT(ir::print(*small), HasSubstr("c: f32[3, 32] reg"));
@@ -131,13 +129,11 @@ TEST(Schedule, ReplaysAtOtherShapes) {
 
 TEST(Schedule, RefusalNamesTheMoveAndTheReason) {
   ir::Result<ir::Kernel> refused = replay(
-      parse(kNaive),
-      schedule("schedule 1 family matmul\ntile_scope m 8 tail=mask\ntile_scope m1 3 tail=exact\n"));
+      parse(kNaive), schedule("schedule 1 family matmul\ntile_scope m 8 tail=mask\ntile_scope m1 3 tail=exact\n"));
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.status().code(), ir::Code::kUNSUPPORTED);
   EXPECT_THAT(refused.status().message(), HasSubstr("move 2: tile_scope m1 3 tail=exact"));
-  EXPECT_THAT(refused.status().message(),
-              HasSubstr("tail=exact needs an extent that is a multiple of the tile"));
+  EXPECT_THAT(refused.status().message(), HasSubstr("tail=exact needs an extent that is a multiple of the tile"));
   EXPECT_FALSE(replay(parse(kNaive), schedule("schedule 1 family row\n")).ok());
 }
 

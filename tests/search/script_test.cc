@@ -13,13 +13,15 @@ Problem transpose_problem(int64_t rows, int64_t columns) {
   for i < {0} [row]:
     for j < {1} [col]:
       d[j, i] = s[i, j]
-)", rows, columns));
+)",
+                                   rows, columns));
   return p;
 }
 
 std::vector<Problem> problems() {
-  std::vector<Problem> out = {matmul_problem(1, 96, 64), matmul_problem(33, 100, 70), matmul_problem(200, 512, 2048, true, 2),
-                              softmax_problem(64, 640), softmax_problem(7, 77, 2), transpose_problem(33, 70)};
+  std::vector<Problem> out = {
+      matmul_problem(1, 96, 64), matmul_problem(33, 100, 70), matmul_problem(200, 512, 2048, true, 2),
+      softmax_problem(64, 640),  softmax_problem(7, 77, 2),   transpose_problem(33, 70)};
   Problem in_place = matmul_problem(33, 100, 70);
   in_place.kernel.buffers[1].place = ir::Place::in;
   out.push_back(in_place);
@@ -31,7 +33,8 @@ TEST(Script, EndsWithTheKernelThatItsMovesMake) {
   for (const Problem& problem : problems()) {
     const Recipe* recipe = find_recipe(problem);
     ASSERT_NE(recipe, nullptr);
-    for (const ir::Target& target : {ir::Target{}, test::find_machine("laptop")->target, test::find_machine("zen5")->target}) {
+    for (const ir::Target& target :
+         {ir::Target{}, test::find_machine("laptop")->target, test::find_machine("zen5")->target}) {
       const Knobs first = recipe->defaults(problem, target);
       std::vector<Knobs> settings = {first};
       for (const KnobDomain& domain : recipe->knobs(problem, target)) {

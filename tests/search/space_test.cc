@@ -1,4 +1,5 @@
-// The space of a recipe: the same set as brute force, its default in it, neighbours and nearest as promised; features sane.
+// The space of a recipe: the same set as brute force, its default in it, neighbours and nearest as promised; features
+// sane.
 #include "search/space.h"
 
 #include <gmock/gmock.h>
@@ -16,7 +17,8 @@ RecipeSpace space_of(const Problem& p) { return RecipeSpace(p, run_target(), run
 
 TEST(Space, holds_exactly_what_the_predicate_accepts) {
   const ir::Target t = run_target();
-  for (const Problem& p : {matmul_problem(16, 512, 512, true), matmul_problem(300, 300, 2048), softmax_problem(128, 1000, 2)}) {
+  for (const Problem& p :
+       {matmul_problem(16, 512, 512, true), matmul_problem(300, 300, 2048), softmax_problem(128, 1000, 2)}) {
     const RecipeSpace space = space_of(p);
     const Recipe* r = find_recipe(p);
     std::vector<Knobs> all{{}};
@@ -63,7 +65,8 @@ TEST(Space, norms_sum_in_short_rows) {
 }
 
 TEST(Space, features_are_finite_and_vary_with_the_knobs) {
-  for (const Problem& p : {matmul_problem(16, 4096, 4096, true), matmul_problem(300, 300, 2048, false, 2), softmax_problem(128, 1000, 2)}) {
+  for (const Problem& p : {matmul_problem(16, 4096, 4096, true), matmul_problem(300, 300, 2048, false, 2),
+                           softmax_problem(128, 1000, 2)}) {
     const RecipeSpace space = space_of(p);
     std::set<std::vector<float>> distinct;
     for (int i = 0; i < space.size(); ++i) {

@@ -1,5 +1,7 @@
-// Every strategy on synthetic spaces: the contract of ask and tell, planted optima, and the ways in which published searches lost
-// what they had measured.
+// Every strategy on synthetic spaces: the contract of ask and tell, planted optima, and the ways in which published
+// searches lost what they had measured.
+#include "search/strategy.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,7 +12,6 @@
 
 #include "ir/text_form.h"
 #include "search/prior.h"
-#include "search/strategy.h"
 #include "search/transfer.h"
 #include "tests/common/machines.h"
 
@@ -22,16 +23,18 @@ using ::testing::Le;
 
 Problem matmul_problem(int64_t m, int64_t n, int64_t k) {
   Problem p;
-  p.kernel = ir::parse_kernel(fmt::format("kernel matmul(a: f32[{0}, {2}] in, b: f32[{2}, {1}] const, y: f32[{0}, {1}] out) family matmul\n"
-                                          "  c: f32[{0}, {1}] heap\n"
-                                          "  for m < {0} [m]:\n"
-                                          "    for n < {1} [n]:\n"
-                                          "      c[m, n] = 0.0\n"
-                                          "      for k < {2} [k]:\n"
-                                          "        c[m, n] += a[m, k] * b[k, n]\n"
-                                          "      y[m, n] = c[m, n]\n",
-                                          m, n, k))
-                 .value();
+  p.kernel =
+      ir::parse_kernel(
+          fmt::format("kernel matmul(a: f32[{0}, {2}] in, b: f32[{2}, {1}] const, y: f32[{0}, {1}] out) family matmul\n"
+                      "  c: f32[{0}, {1}] heap\n"
+                      "  for m < {0} [m]:\n"
+                      "    for n < {1} [n]:\n"
+                      "      c[m, n] = 0.0\n"
+                      "      for k < {2} [k]:\n"
+                      "        c[m, n] += a[m, k] * b[k, n]\n"
+                      "      y[m, n] = c[m, n]\n",
+                      m, n, k))
+          .value();
   return p;
 }
 
@@ -200,7 +203,8 @@ TEST_P(EveryStrategy, spends_what_it_may_and_no_more) {
 
 TEST_P(EveryStrategy, failures_cost_no_measurement_and_never_block) {
   search_.budget = 12;
-  const OutcomeKind kinds[] = {OutcomeKind::wrong, OutcomeKind::crashed, OutcomeKind::refused, OutcomeKind::hung, OutcomeKind::duplicate};
+  const OutcomeKind kinds[] = {OutcomeKind::wrong, OutcomeKind::crashed, OutcomeKind::refused, OutcomeKind::hung,
+                               OutcomeKind::duplicate};
   int n = 0;
   const Trace half = drive(info(), search_, [&](int p) { return ++n % 2 == 0 ? timed(p) : Tell{p, kinds[n % 5], 0}; });
   if (std::string(GetParam()) != "heuristic") {
@@ -258,10 +262,12 @@ TEST_P(LatheStrategyTest, an_incumbent_is_not_lost_behind_slower_ones) {
   search_.history = nullptr;
   search_.budget = 40;
   const int incumbent = grid_.default_index();
-  const Trace t = drive(info(), search_, [&](int p) { return Tell{p, OutcomeKind::timed, p == incumbent ? 1.0 : 100.0 + p}; });
+  const Trace t =
+      drive(info(), search_, [&](int p) { return Tell{p, OutcomeKind::timed, p == incumbent ? 1.0 : 100.0 + p}; });
   std::set<int> proposed;
   for (const Proposal& p : t.proposals) proposed.insert(p.point);
-  for (int p : grid_.neighbours(incumbent)) EXPECT_EQ(proposed.count(p), 1u) << "a neighbour of the best was never tried";
+  for (int p : grid_.neighbours(incumbent))
+    EXPECT_EQ(proposed.count(p), 1u) << "a neighbour of the best was never tried";
 }
 
 TEST_P(LatheStrategyTest, predictions_are_against_the_best_so_far_not_an_older_one) {
@@ -288,7 +294,8 @@ TEST_P(LatheStrategyTest, predictions_are_against_the_best_so_far_not_an_older_o
 // A ranker that knows this grid: the first feature is its time.
 CostModel knowing(Grid& grid, int local_tasks) {
   std::vector<TrainRow> rows;
-  for (int i = 0; i < grid.size(); ++i) rows.push_back({grid.at(i).features, label_of(grid.us(grid.best()), grid.us(i)), 1});
+  for (int i = 0; i < grid.size(); ++i)
+    rows.push_back({grid.at(i).features, label_of(grid.us(grid.best()), grid.us(i)), 1});
   return CostModel(BoostedTrees::train(rows, {}), {5, local_tasks, 300});
 }
 
@@ -301,7 +308,8 @@ TEST_P(LatheStrategyTest, a_trusted_ranker_leads_and_another_machine_s_makes_a_s
   EXPECT_LT(grid_.us(led.proposals[1].point), 1.5 * grid_.us(grid_.best()));
   EXPECT_LT(led.best, 1.2 * grid_.us(grid_.best()));
   for (size_t i = 1; i < led.proposals.size(); ++i) {
-    if (std::string(led.proposals[i].stream) == "trees") EXPECT_GT(led.proposals[i].sigma, 0) << "an opinion says how sure it is";
+    if (std::string(led.proposals[i].stream) == "trees")
+      EXPECT_GT(led.proposals[i].sigma, 0) << "an opinion says how sure it is";
   }
   // The estimate of this grid likes small a and b: it decides within the few that the ranker names.
   search_.model = &foreign;

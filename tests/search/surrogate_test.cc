@@ -1,4 +1,5 @@
-// Beliefs about unmeasured candidates: they go through the measurements, ease off with distance, and come back when measurements are forgotten.
+// Beliefs about unmeasured candidates: they go through the measurements, ease off with distance, and come back when
+// measurements are forgotten.
 #include "search/surrogate.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +25,8 @@ TEST(Surrogate, without_measurements_the_prior_stands) {
 TEST(Surrogate, a_measurement_is_believed_and_the_level_does_not_matter) {
   for (const double scale : {1.0, 1e4}) {
     Surrogate s({.spread = 0.2, .noise = 0.001, .reach = 3});
-    const int slow = s.add(point(1, 64), 0), fast = s.add(point(8, 64), 0), near = s.add(point(16, 64), 0), far = s.add(point(1024, 1), 0);
+    const int slow = s.add(point(1, 64), 0), fast = s.add(point(8, 64), 0), near = s.add(point(16, 64), 0),
+              far = s.add(point(1024, 1), 0);
     s.observe(slow, 2 * scale);
     s.observe(fast, 1 * scale);
     EXPECT_NEAR(s.of(fast).mean, 0, 0.01);

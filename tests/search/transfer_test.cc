@@ -53,7 +53,8 @@ TEST(Transfer, distance_of_knobs) {
 
 TEST(Transfer, near_records_come_by_distance_and_trust_with_rows_to_reuse) {
   const Problem here = rows_problem(8, 512);
-  std::vector<TaskRecord> records{record(rows_problem(4096, 512), {{1, 50}}), record(rows_problem(8, 1024), {{1, 100}, {4, 50}}),
+  std::vector<TaskRecord> records{record(rows_problem(4096, 512), {{1, 50}}),
+                                  record(rows_problem(8, 1024), {{1, 100}, {4, 50}}),
                                   record(rows_problem(16, 1024), {{2, 70}}), record(rows_problem(8, 512), {{1, 10}})};
   records[3].rows[0].outcome = OutcomeKind::crashed;
   records.push_back(record(here, {{8, 20}}));
@@ -86,7 +87,8 @@ TEST(Transfer, distance_of_tasks) {
 }
 
 // The first n of a Coverage.
-std::vector<Knobs> portfolio(const std::vector<TaskRecord>& records, size_t n, const Problem* near = nullptr, double reach = 2) {
+std::vector<Knobs> portfolio(const std::vector<TaskRecord>& records, size_t n, const Problem* near = nullptr,
+                             double reach = 2) {
   Coverage coverage(records, near, reach);
   std::vector<Knobs> out;
   while (out.size() < n) {
@@ -122,7 +124,8 @@ TEST(Transfer, failed_rows_and_foreign_recipes_are_not_transferred) {
 }
 
 TEST(Transfer, nearest_takes_winners_by_distance_then_seconds) {
-  std::vector<TaskRecord> records{record(rows_problem(512, 512), {{1, 30}, {2, 11}, {8, 9}}), record(rows_problem(8, 512), {{1, 12}, {2, 11}, {4, 10}}),
+  std::vector<TaskRecord> records{record(rows_problem(512, 512), {{1, 30}, {2, 11}, {8, 9}}),
+                                  record(rows_problem(8, 512), {{1, 12}, {2, 11}, {4, 10}}),
                                   record(rows_problem(16, 512), {{1, 12}, {2, 8}, {4, 10}})};
   std::vector<int64_t> unrolls;
   for (const Knobs& k : nearest(records, rows_problem(9, 512), 4)) unrolls.push_back(k.at("unroll"));
@@ -169,7 +172,7 @@ TEST(Transfer, bodies_are_as_good_as_the_best_of_all_sets) {
 TEST(Transfer, the_decision_list_serves_lengths_between_and_beyond) {
   const std::vector<BodyRule> rules = choose_bodies({1, 8, 64}, {{10, 20, 0}, {20, 10, 0}, {30, 10, 5}}, 4);
   EXPECT_EQ(body_for(rules, 1), 0);
-  EXPECT_EQ(body_for(rules, 5), 1);   // the next larger length that was measured
+  EXPECT_EQ(body_for(rules, 5), 1);  // the next larger length that was measured
   EXPECT_EQ(body_for(rules, 64), 2);
   EXPECT_EQ(body_for(rules, 4096), 2);
   EXPECT_EQ(body_for({}, 4), -1);

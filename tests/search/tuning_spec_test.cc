@@ -129,7 +129,8 @@ TEST(TuningSpec, ErrorsNameTheLine) {
     const auto parsed = parse_tuning_spec(text);
     ASSERT_FALSE(parsed.ok()) << text;
     EXPECT_EQ(parsed.status().code(), ir::Code::kINVALID);
-    EXPECT_NE(parsed.status().message().find(expected), std::string::npos) << text << " -> " << parsed.status().message();
+    EXPECT_NE(parsed.status().message().find(expected), std::string::npos)
+        << text << " -> " << parsed.status().message();
   }
 }
 

@@ -16,8 +16,8 @@ using namespace ir;  // NOLINT(google-build-using-namespace)
 
 std::vector<WalkKernel> walk_kernels(bool operators) {
   const auto folder = std::filesystem::path(LATHE_SOURCE_DIR) / "tests/search/kernels";
-  const std::vector<std::string> traps = {"copied",       "held",  "overwritten", "recurrence",
-                                          "rescaled",     "stale", "shared_cells", "twice"};
+  const std::vector<std::string> traps = {"copied",   "held",  "overwritten",  "recurrence",
+                                          "rescaled", "stale", "shared_cells", "twice"};
   std::vector<WalkKernel> out;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const std::string name = entry.path().stem().string();
@@ -28,13 +28,11 @@ std::vector<WalkKernel> walk_kernels(bool operators) {
     Result<Kernel> kernel = parse_kernel(text.str());
     out.push_back({name, kernel.ok() ? *kernel : Kernel{}});
   }
-  std::sort(out.begin(), out.end(),
-            [](const WalkKernel& a, const WalkKernel& b) { return a.name < b.name; });
+  std::sort(out.begin(), out.end(), [](const WalkKernel& a, const WalkKernel& b) { return a.name < b.name; });
   return out;
 }
 
-Result<Tensors> outputs(const Kernel& kernel, const std::map<std::string, int64_t>& symbols,
-                        const Tensors& inputs) {
+Result<Tensors> outputs(const Kernel& kernel, const std::map<std::string, int64_t>& symbols, const Tensors& inputs) {
   Tensors tensors = inputs;
   LATHE_RETURN_IF_ERROR(interpret(kernel, symbols, tensors));
   std::erase_if(tensors, [&](const auto& t) {
@@ -46,16 +44,14 @@ Result<Tensors> outputs(const Kernel& kernel, const std::map<std::string, int64_
 
 static bool same(double want, double got, double tolerance) {
   if (std::isnan(want) || std::isnan(got)) return std::isnan(want) && std::isnan(got);
-  if (tolerance == 0 || std::isinf(want) || std::isinf(got))
-    return std::memcmp(&want, &got, sizeof want) == 0;
+  if (tolerance == 0 || std::isinf(want) || std::isinf(got)) return std::memcmp(&want, &got, sizeof want) == 0;
   return std::fabs(want - got) <= tolerance * (1 + std::fabs(want));
 }
 
 std::string difference(const Tensors& want, const Tensors& got, double tolerance) {
   for (const auto& [name, w] : want) {
     const auto it = got.find(name);
-    if (it == got.end() || it->second.data.size() != w.data.size())
-      return "output " + name + " has another size";
+    if (it == got.end() || it->second.data.size() != w.data.size()) return "output " + name + " has another size";
     for (size_t i = 0; i < w.data.size(); ++i) {
       if (same(w.data[i], it->second.data[i], tolerance)) continue;
       return fmt::format("{}[{}] is {}, expected {}", name, i, it->second.data[i], w.data[i]);
@@ -112,15 +108,13 @@ std::map<std::string, int64_t> random_symbols(const Kernel& kernel, Random& rand
   std::map<std::string, int64_t> out;
   for (const Symbol& s : kernel.symbols) {
     const int64_t step = s.multiple_of, lo = (s.min + step - 1) / step, hi = s.max / step;
-    out[s.name] =
-        step * (lo + static_cast<int64_t>(below(random, static_cast<size_t>(hi - lo + 1))));
+    out[s.name] = step * (lo + static_cast<int64_t>(below(random, static_cast<size_t>(hi - lo + 1))));
   }
   return out;
 }
 
 // Whole numbers make sums exact in any order; others show every rounding.
-Tensors random_inputs(const Kernel& kernel, const std::map<std::string, int64_t>& symbols,
-                      bool whole, Random& random) {
+Tensors random_inputs(const Kernel& kernel, const std::map<std::string, int64_t>& symbols, bool whole, Random& random) {
   std::vector<std::pair<std::string, int64_t>> env(symbols.begin(), symbols.end());
   Tensors out;
   for (const Buffer& b : kernel.buffers) {
@@ -133,9 +127,9 @@ Tensors random_inputs(const Kernel& kernel, const std::map<std::string, int64_t>
     }
     for (int64_t i = 0; i < size; ++i) {
       const double value = static_cast<double>(below(random, 9)) - 4;
-      t.data.push_back(whole ? value
-                             : static_cast<double>(static_cast<float>(
-                                   value / 3 + 0.01 * static_cast<double>(below(random, 7)))));
+      t.data.push_back(
+          whole ? value
+                : static_cast<double>(static_cast<float>(value / 3 + 0.01 * static_cast<double>(below(random, 7)))));
     }
     out[b.name] = std::move(t);
   }
@@ -161,14 +155,12 @@ std::string walk(const WalkKernel& start, uint64_t seed, const WalkOptions& opti
   const auto report = [&](const std::string& what) {
     std::string shape;
     for (const auto& [name, value] : symbols) shape += fmt::format(" {}={}", name, value);
-    return fmt::format("{}{} seed {}: {}\n{}{}", start.name, shape, seed, what, to_text(schedule),
-                       print(kernel));
+    return fmt::format("{}{} seed {}: {}\n{}{}", start.name, shape, seed, what, to_text(schedule), print(kernel));
   };
   const size_t length = 1 + below(random, static_cast<size_t>(options.max_moves));
   for (size_t step = 0; step < length; ++step) {
     const bool aimed = !options.row.empty() && below(random, 2) == 0;
-    const Transform& row =
-        aimed ? *find_transform(options.row) : transforms()[below(random, transforms().size())];
+    const Transform& row = aimed ? *find_transform(options.row) : transforms()[below(random, transforms().size())];
     const std::vector<Move> moves = row.propose(kernel);
     if (moves.empty()) continue;
     TransformParams params;
@@ -183,8 +175,7 @@ std::string walk(const WalkKernel& start, uint64_t seed, const WalkOptions& opti
       ++applied[row.name];
       const Result<Tensors> got = outputs(reversed(kernel), symbols, inputs);
       if (!got.ok()) return report(got.status().to_string());
-      const std::string differs =
-          difference(*want, *got, kernel.numeric & (kReassociate | kContract) ? 1e-4 : 0);
+      const std::string differs = difference(*want, *got, kernel.numeric & (kReassociate | kContract) ? 1e-4 : 0);
       if (!differs.empty()) return report(differs);
       break;
     }

@@ -38,8 +38,7 @@ INSTANTIATE_TEST_SUITE_P(Shard, RandomWalk, testing::Range(0, kShards));
 TEST(RandomWalks, KeepTheValuesOfTheTraps) {
   std::map<std::string, int> applied;
   for (const WalkKernel& kernel : walk_kernels(false)) {
-    for (uint64_t seed = 0; seed < 100; ++seed)
-      ASSERT_EQ(walk(kernel, 77000 + seed, {}, applied), "");
+    for (uint64_t seed = 0; seed < 100; ++seed) ASSERT_EQ(walk(kernel, 77000 + seed, {}, applied), "");
   }
   EXPECT_FALSE(applied.empty());
 }
@@ -51,14 +50,11 @@ struct Mutation {
 std::vector<Mutation> mutations() {
   std::vector<Mutation> out;
   for (const Transform& row : transforms()) {
-    for (size_t i = 0; i < row.preconditions.size(); ++i)
-      out.push_back({row.name, static_cast<int>(i)});
+    for (size_t i = 0; i < row.preconditions.size(); ++i) out.push_back({row.name, static_cast<int>(i)});
   }
   return out;
 }
-void PrintTo(const Mutation& m, std::ostream* out) {
-  *out << m.row << " without precondition " << m.precondition;
-}
+void PrintTo(const Mutation& m, std::ostream* out) { *out << m.row << " without precondition " << m.precondition; }
 
 class WalkFindsMutation : public testing::TestWithParam<Mutation> {};
 
@@ -74,9 +70,7 @@ TEST_P(WalkFindsMutation, Within2000Walks) {
             "too tame";
 }
 INSTANTIATE_TEST_SUITE_P(All, WalkFindsMutation, testing::ValuesIn(mutations()),
-                         [](const auto& info) {
-                           return info.param.row + std::to_string(info.param.precondition);
-                         });
+                         [](const auto& info) { return info.param.row + std::to_string(info.param.precondition); });
 
 }  // namespace
 }  // namespace lathe::search

@@ -1,5 +1,5 @@
-// Shapes beyond one swept dimension: operators on one element, symbols that are two dimensions at once, results without elements beside
-// others, masks inside chains. Checked as the sweep checks (sweep_case.h).
+// Shapes beyond one swept dimension: operators on one element, symbols that are two dimensions at once, results without
+// elements beside others, masks inside chains. Checked as the sweep checks (sweep_case.h).
 #include "tests/sweep/sweep_case.h"
 
 namespace lathe::runtime {
@@ -11,7 +11,8 @@ using ops::DimDesc;
 using ops::fixed_dim;
 using ops::symbol_dim;
 
-void sweep(ops::Graph& graph, std::vector<int> outputs, const std::string& what, const std::vector<SymbolValues>& shapes, int hint_every = 0) {
+void sweep(ops::Graph& graph, std::vector<int> outputs, const std::string& what,
+           const std::vector<SymbolValues>& shapes, int hint_every = 0) {
   graph.outputs = std::move(outputs);
   const auto finished = ops::finish(graph);
   ASSERT_TRUE(finished.ok()) << what << ": " << finished.status().to_string();
@@ -48,8 +49,8 @@ TEST(Shapes, softmax_of_squares) {
 TEST(Shapes, results_without_elements) {
   for (const char* op : {"softmax", "layernorm", "sum", "mean", "max"}) {
     ops::Graph rows, columns;
-    sweep(rows, {add_node(rows, op, {add_tensor(rows, "x", {fixed_dim(0), symbol_dim("N", 0, 300)})}, "y")}, fmt::format("{} of no rows", op),
-          {{{"N", 0}}, {{"N", 65}}}, 1);
+    sweep(rows, {add_node(rows, op, {add_tensor(rows, "x", {fixed_dim(0), symbol_dim("N", 0, 300)})}, "y")},
+          fmt::format("{} of no rows", op), {{{"N", 0}}, {{"N", 65}}}, 1);
     sweep(columns, {add_node(columns, op, {add_tensor(columns, "x", {symbol_dim("M", 0, 300), fixed_dim(0)})}, "y")},
           fmt::format("{} of no columns", op), {{{"M", 0}}, {{"M", 65}}}, 1);
   }
@@ -76,7 +77,8 @@ TEST(Shapes, masks_choose_inside_chains) {
   for (const int64_t n : {1, 7, 8, 17, 33, 130}) {
     ops::Graph g;
     const std::vector<DimDesc> dims = {fixed_dim(5), fixed_dim(n)};
-    const int mask = add_tensor(g, "mask", dims, false, ir::DType::b8), x = add_tensor(g, "x", dims), y = add_tensor(g, "y", dims);
+    const int mask = add_tensor(g, "mask", dims, false, ir::DType::b8), x = add_tensor(g, "x", dims),
+              y = add_tensor(g, "y", dims);
     const int chosen = add_node(g, "where", {mask, add_node(g, "silu", {x}, "a"), y}, "b");
     sweep(g, {add_node(g, "softmax", {chosen}, "p")}, fmt::format("masked softmax of {}", n), {{}});
   }
@@ -87,7 +89,8 @@ TEST(Shapes, chains_that_are_too_much_for_a_leaf) {
   for (const int64_t n : {9, 64, 130}) {
     ops::Graph g;
     const std::vector<DimDesc> dims = {fixed_dim(5), fixed_dim(n)};
-    const int mask = add_tensor(g, "mask", dims, false, ir::DType::b8), other = add_tensor(g, "other", dims, false, ir::DType::b8);
+    const int mask = add_tensor(g, "mask", dims, false, ir::DType::b8),
+              other = add_tensor(g, "other", dims, false, ir::DType::b8);
     const int x = add_tensor(g, "x", dims), y = add_tensor(g, "y", dims);
     const int chosen = add_node(g, "where", {mask, add_node(g, "silu", {x}, "a"), y}, "b");
     const int again = add_node(g, "where", {other, chosen, add_node(g, "gelu", {y}, "c")}, "d");
@@ -96,7 +99,8 @@ TEST(Shapes, chains_that_are_too_much_for_a_leaf) {
 }
 
 TEST(Shapes, transposes_with_unit_sides) {
-  const std::vector<std::vector<int64_t>> shapes = {{1, 37}, {37, 1}, {1, 1}, {1, 5, 19}, {5, 1, 19}, {5, 19, 1}, {0, 5}, {5, 0}};
+  const std::vector<std::vector<int64_t>> shapes = {{1, 37},    {37, 1},    {1, 1}, {1, 5, 19},
+                                                    {5, 1, 19}, {5, 19, 1}, {0, 5}, {5, 0}};
   for (const std::vector<int64_t>& dims : shapes) {
     ops::Graph g;
     std::vector<DimDesc> shape;
@@ -106,7 +110,8 @@ TEST(Shapes, transposes_with_unit_sides) {
       perm.insert(perm.begin(), static_cast<int64_t>(perm.size()));
     }
     const int x = add_tensor(g, "x", shape, false, ir::DType::i32);
-    sweep(g, {add_node(g, "transpose", {x}, "y", {{"perm", perm}})}, fmt::format("transpose of {}", fmt::join(dims, "x")), {{}});
+    sweep(g, {add_node(g, "transpose", {x}, "y", {{"perm", perm}})},
+          fmt::format("transpose of {}", fmt::join(dims, "x")), {{}});
   }
 }
 

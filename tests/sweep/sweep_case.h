@@ -1,5 +1,6 @@
-// How a graph is swept: prepared as the first call does on each level of this CPU (the portable tier, then the default Schedule's code), run
-// between guard pages at given sizes, compared with the oracle. What is refused, or left to the portable tier on a level that has code, fails.
+// How a graph is swept: prepared as the first call does on each level of this CPU (the portable tier, then the default
+// Schedule's code), run between guard pages at given sizes, compared with the oracle. What is refused, or left to the
+// portable tier on a level that has code, fails.
 #pragma once
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -55,7 +56,9 @@ inline std::string refusal(const search::Problem& problem, const Level& level) {
   LeafPolicy policy;
   policy.forced = true;
   const ir::Target& target = level.context->target();
-  return build_stage(problem.kernel, search::default_schedule(problem, target), target, level.context->leaves(), policy).status().to_string();
+  return build_stage(problem.kernel, search::default_schedule(problem, target), target, level.context->leaves(), policy)
+      .status()
+      .to_string();
 }
 
 class Case {
@@ -94,15 +97,18 @@ class Case {
       const auto bound = op->bound(call);
       EXPECT_TRUE(bound.ok()) << "refused: " << bound.status().to_string();
       if (!bound.ok()) continue;
-      for (size_t k = 0; hint && k < op->lowered().kernels.size(); ++k) check_hint(*level, *op, static_cast<int>(k), dims, (*bound)->empty);
+      for (size_t k = 0; hint && k < op->lowered().kernels.size(); ++k)
+        check_hint(*level, *op, static_cast<int>(k), dims, (*bound)->empty);
       if ((*bound)->empty) continue;
       for (size_t k = 0; k < op->lowered().kernels.size(); ++k) {
         if (oracles.size() <= k) {
-          auto oracle = Oracle::create({op->general_problem(static_cast<int>(k), true, {}).kernel, dims, 1, 0, kBudget}, nullptr);
+          auto oracle =
+              Oracle::create({op->general_problem(static_cast<int>(k), true, {}).kernel, dims, 1, 0, kBudget}, nullptr);
           ASSERT_TRUE(oracle.ok()) << oracle.status().to_string();
           oracles.push_back(std::move(*oracle));
         }
-        for (const auto& served : op->stages(static_cast<int>(k))) check(*oracles[k], served->stage, served->packed ? "" : "constants as they lie");
+        for (const auto& served : op->stages(static_cast<int>(k)))
+          check(*oracles[k], served->stage, served->packed ? "" : "constants as they lie");
       }
     }
   }
@@ -110,21 +116,25 @@ class Case {
   static void check(Oracle& oracle, const Stage& stage, const char* which) {
     const auto verdict = oracle.verify(stage);
     EXPECT_TRUE(verdict.ok()) << "not checked: " << verdict.status().to_string();
-    EXPECT_TRUE(!verdict.ok() || verdict->ok) << verdict->reason << "; " << which << " " << search::to_text(stage.schedule);
+    EXPECT_TRUE(!verdict.ok() || verdict->ok)
+        << verdict->reason << "; " << which << " " << search::to_text(stage.schedule);
   }
 
   // What warm-up starts from where these dims are hinted: the default Schedule over their range, or what is simpler.
   static void check_hint(const Level& level, const Operator& op, int kernel, const SymbolValues& dims, bool empty) {
     const search::Problem problem = op.problem(kernel, dims, {});
     const ir::Target& target = level.context->target();
-    const auto build = [&](const search::Schedule& s) { return build_stage(problem.kernel, s, target, level.context->leaves(), level.context->leaf_policy()); };
+    const auto build = [&](const search::Schedule& s) {
+      return build_stage(problem.kernel, s, target, level.context->leaves(), level.context->leaf_policy());
+    };
     auto stage = build(search::default_schedule(problem, target));
     for (const search::Scheduled& simpler : search::simpler_schedules(problem, target)) {
       if (!stage.ok() || stage->portable == level.context->leaves().native(target)) stage = build(simpler.schedule);
     }
     EXPECT_TRUE(stage.ok()) << "refused for its hint: " << stage.status().to_string();
     if (!stage.ok()) return;
-    EXPECT_EQ(stage->portable, !level.context->leaves().native(target)) << "no code is made for its hint: " << refusal(problem, level);
+    EXPECT_EQ(stage->portable, !level.context->leaves().native(target))
+        << "no code is made for its hint: " << refusal(problem, level);
     if (empty) return;
     auto oracle = Oracle::create({problem.kernel, dims, 1, 0, kBudget}, nullptr);
     ASSERT_TRUE(oracle.ok()) << oracle.status().to_string();

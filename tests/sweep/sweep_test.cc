@@ -1,5 +1,5 @@
-// Every operator of ops.def at every size around vectors, tiles and blocks, fixed and as a symbol: prepared as the first call does on each
-// level of this CPU (sweep_case.h). A row without samples, or whose samples are refused, fails.
+// Every operator of ops.def at every size around vectors, tiles and blocks, fixed and as a symbol: prepared as the
+// first call does on each level of this CPU (sweep_case.h). A row without samples, or whose samples are refused, fails.
 #include "ops/samples.h"
 #include "tests/sweep/sweep_case.h"
 
@@ -12,9 +12,9 @@ using ops::Graph;
 using ops::OpRow;
 
 constexpr int64_t kLargest = 4098;
-constexpr int kWays = 3;      // each fixed size is met in so many
-constexpr int kGraphs = 8;    // with a symbol; each has every kGraphs / 2-th size
-constexpr int kHintEvery = 6; // of those sizes is a hint as well
+constexpr int kWays = 3;       // each fixed size is met in so many
+constexpr int kGraphs = 8;     // with a symbol; each has every kGraphs / 2-th size
+constexpr int kHintEvery = 6;  // of those sizes is a hint as well
 
 // Sizes of the dimension that is swept.
 std::vector<int64_t> sizes() {
@@ -28,9 +28,11 @@ std::vector<int64_t> sizes() {
 
 // The other sizes that go with the case of this number: each row meets 5, 1 and 0, in one to four dimensions.
 std::vector<DimDesc> others(const OpRow& row, size_t number) {
-  static const std::vector<std::vector<int64_t>> kMatmul = {{5, 5}, {1, 5}, {5, 1}, {5, 5, 5}, {1, 1}, {5, 5}, {5, 0}, {5, 1, 1}, {0, 5}, {5, 5}};
+  static const std::vector<std::vector<int64_t>> kMatmul = {{5, 5}, {1, 5}, {5, 1},    {5, 5, 5}, {1, 1},
+                                                            {5, 5}, {5, 0}, {5, 1, 1}, {0, 5},    {5, 5}};
   static const std::vector<std::vector<int64_t>> kRope = {{5, 6}, {1, 2}, {5, 2}, {5, 16}, {1, 64}, {5, 34}, {0, 6}};
-  static const std::vector<std::vector<int64_t>> kOther = {{5}, {1}, {}, {5, 5}, {5, 1}, {1, 5}, {5}, {0}, {1, 1, 5}, {5, 0}};
+  static const std::vector<std::vector<int64_t>> kOther = {{5},    {1}, {},  {5, 5},    {5, 1},
+                                                           {1, 5}, {5}, {0}, {1, 1, 5}, {5, 0}};
   const auto& list = row.family == ops::Family::kMatmul ? kMatmul : row.family == ops::Family::kRope ? kRope : kOther;
   std::vector<DimDesc> out;
   for (const int64_t n : list[number % list.size()]) out.push_back(fixed_dim(n));
@@ -73,13 +75,16 @@ TEST_P(Sweep, fixed) {
     const int64_t size = all[number / kWays];
     const int variant = static_cast<int>(number % static_cast<size_t>(variants));
     const std::vector<DimDesc> around = others(*p.row, number + number / static_cast<size_t>(variants));
-    const std::string what = fmt::format("{} {}={}", describe(p, variant, around), ops::sample_axes(*p.row)[p.axis], size);
+    const std::string what =
+        fmt::format("{} {}={}", describe(p, variant, around), ops::sample_axes(*p.row)[p.axis], size);
     const auto graph = ops::sample_graph(*p.row, p.axis, variant, {fixed_dim(size), around});
     ASSERT_TRUE(graph.ok()) << graph.status().to_string();
     const auto finished = ops::finish(*graph);
     if (is_rope_depth(p) && size % 2 != 0) {
       ASSERT_FALSE(finished.ok()) << what;
-      EXPECT_EQ(finished.status().to_string(), fmt::format("INVALID: x.shape[2]: {}, expected an even size, as pairs are turned: pad it by one", size));
+      EXPECT_EQ(
+          finished.status().to_string(),
+          fmt::format("INVALID: x.shape[2]: {}, expected an even size, as pairs are turned: pad it by one", size));
       continue;
     }
     ASSERT_TRUE(finished.ok()) << what << " " << finished.status().to_string();

@@ -55,7 +55,8 @@ TEST(Warmup, RowsAndSummaryHaveTheirFields) {
   ASSERT_EQ(f.rows().size(), 4u);
   for (const json& row : f.rows()) {
     expect_fields(row, "warmup",
-                  {"op", "dims", "dtype", "threads", "tier", "origin", "schedule", "us", "default_us", "of_roofline", "first_resolve_us"});
+                  {"op", "dims", "dtype", "threads", "tier", "origin", "schedule", "us", "default_us", "of_roofline",
+                   "first_resolve_us"});
     EXPECT_TRUE(row["dims"].is_object());
     EXPECT_TRUE(row["tier"] == "T1" || row["tier"] == "T0");
   }
@@ -76,13 +77,16 @@ TEST(Warmup, EmptyRowsAndSquares) {
   std::ofstream out(path);
   for (const char* op : {"softmax", "layernorm", "sum"}) {
     for (const char* dims : {"[0,\"T\"]", "[12,\"T\",\"T\"]"}) {
-      out << R"({"name":")" << op << dims[1] << R"(","graph":{"tensors":{"x":{"dtype":"f32","dims":)" << dims << R"(}},"nodes":[{"op":")" << op
-          << R"(","in":["x"],"out":"y"}],"outputs":["y"]},"dims":{"T":{"min":1,"max":512,"hints":[{"value":16,"weight":1}]}}})" << "\n";
+      out << R"({"name":")" << op << dims[1] << R"(","graph":{"tensors":{"x":{"dtype":"f32","dims":)" << dims
+          << R"(}},"nodes":[{"op":")" << op
+          << R"(","in":["x"],"out":"y"}],"outputs":["y"]},"dims":{"T":{"min":1,"max":512,"hints":[{"value":16,"weight":1}]}}})"
+          << "\n";
     }
   }
   out.close();
   for (const char* tier : {"1", "2"}) {
-    const Finished f = lathe({"warmup", "--json", "--tier", tier, "--candidates", "2", "--budget", "20", "--store", dir.path, path});
+    const Finished f =
+        lathe({"warmup", "--json", "--tier", tier, "--candidates", "2", "--budget", "20", "--store", dir.path, path});
     EXPECT_EQ(f.code, 0) << f.err;
     EXPECT_EQ(f.summary()["failed"], 0) << "tier " << tier << f.err;
   }
@@ -90,12 +94,14 @@ TEST(Warmup, EmptyRowsAndSquares) {
 
 TEST(Bench, RowsAndSummaryHaveTheirFields) {
   TempDir dir;
-  const Finished f = lathe({"bench", "--json", "--samples", "--row-ms", "1", "--store", dir.path, words("small.jsonl")});
+  const Finished f =
+      lathe({"bench", "--json", "--samples", "--row-ms", "1", "--store", dir.path, words("small.jsonl")});
   ASSERT_EQ(f.code, 0) << f.err;
   ASSERT_EQ(f.rows().size(), 4u);
   for (const json& row : f.rows()) {
-    expect_fields(row, "bench", {"op", "dims", "dtype", "threads", "cache", "tier", "us", "spread", "of_peak", "of_read", "of_copy",
-                                 "of_roofline", "limit", "peers", "samples"});
+    expect_fields(row, "bench",
+                  {"op", "dims", "dtype", "threads", "cache", "tier", "us", "spread", "of_peak", "of_read", "of_copy",
+                   "of_roofline", "limit", "peers", "samples"});
     EXPECT_GT(row["us"].get<double>(), 0);
     EXPECT_GE(row["rounds"].get<int>(), 9);
     EXPECT_EQ(row["samples"].size(), row["rounds"].get<size_t>());
@@ -103,13 +109,14 @@ TEST(Bench, RowsAndSummaryHaveTheirFields) {
   }
   EXPECT_EQ(f.rows()[2]["cache"], "cold");
   expect_fields(f.summary(), "bench",
-                {"rows", "peak_gflops", "read_gbs", "copy_gbs", "from_store", "compiled_xbyak", "compiled_llvm", "searches",
-                 "llvm_mapped", "geomean_vs_best_peer", "worst_vs_best_peer", "worst_row"});
+                {"rows", "peak_gflops", "read_gbs", "copy_gbs", "from_store", "compiled_xbyak", "compiled_llvm",
+                 "searches", "llvm_mapped", "geomean_vs_best_peer", "worst_vs_best_peer", "worst_row"});
   EXPECT_EQ(f.summary()["from_store"], 0);
 }
 
 TEST(Verify, RowsAndSummaryHaveTheirFields) {
-  const Finished f = lathe({"verify", "--json", "--random", "2", "--seed", "5", words("small.jsonl")}, {{"LATHE_CACHE", "off"}});
+  const Finished f =
+      lathe({"verify", "--json", "--random", "2", "--seed", "5", words("small.jsonl")}, {{"LATHE_CACHE", "off"}});
   ASSERT_EQ(f.code, 0) << f.err;
   ASSERT_FALSE(f.rows().empty());
   bool portable = false;
@@ -129,9 +136,11 @@ TEST(Verify, RowsAndSummaryHaveTheirFields) {
 TEST(Verify, FailsWhereNothingIsChecked) {
   TempDir dir;
   const std::string path = dir.path + "/large.jsonl";
-  std::ofstream(path) << R"({"name":"large","graph":{"tensors":{"x":{"dtype":"f32","dims":["M","K"]},"w":{"dtype":"f32","dims":["K","N"]}},)"
-                      << R"("nodes":[{"op":"matmul","in":["x","w"],"out":"y"}],"outputs":["y"]},)"
-                      << R"("dims":{"M":{"min":100000,"max":200000},"K":{"min":100000,"max":200000},"N":{"min":100000,"max":200000}}})" << "\n";
+  std::ofstream(path)
+      << R"({"name":"large","graph":{"tensors":{"x":{"dtype":"f32","dims":["M","K"]},"w":{"dtype":"f32","dims":["K","N"]}},)"
+      << R"("nodes":[{"op":"matmul","in":["x","w"],"out":"y"}],"outputs":["y"]},)"
+      << R"("dims":{"M":{"min":100000,"max":200000},"K":{"min":100000,"max":200000},"N":{"min":100000,"max":200000}}})"
+      << "\n";
   const Finished f = lathe({"verify", "--json", path}, {{"LATHE_CACHE", "off"}});
   EXPECT_EQ(f.code, 1);
   EXPECT_NE(f.err.find("nothing was checked"), std::string::npos) << f.err;
@@ -140,7 +149,9 @@ TEST(Verify, FailsWhereNothingIsChecked) {
 TEST(Verify, EqualSeedsMakeEqualOperators) {
   const auto ops = [](const char* seed) {
     std::vector<json> out;
-    for (const json& row : lathe({"verify", "--json", "--isa", "portable", "--random", "3", "--seed", seed}, {{"LATHE_CACHE", "off"}}).rows()) {
+    for (const json& row :
+         lathe({"verify", "--json", "--isa", "portable", "--random", "3", "--seed", seed}, {{"LATHE_CACHE", "off"}})
+             .rows()) {
       out.push_back({row["op"], row["dims"], row["gate"], row["err_over_bound"]});
     }
     return out;
@@ -151,7 +162,8 @@ TEST(Verify, EqualSeedsMakeEqualOperators) {
 
 TEST(Explain, ShowsKernelScheduleNestAndMiss) {
   TempDir dir;
-  const Finished f = lathe({"explain", "--json", "--store", dir.path, "--op", "gate", "--shape", "M=3", words("small.jsonl")});
+  const Finished f =
+      lathe({"explain", "--json", "--store", dir.path, "--op", "gate", "--shape", "M=3", words("small.jsonl")});
   ASSERT_EQ(f.code, 0) << f.err;
   ASSERT_EQ(f.rows().size(), 1u);
   const json row = f.rows()[0];
@@ -179,8 +191,10 @@ TEST(StoreVerb, ListsAndChecks) {
 TEST(Opt, AppliesAndRefuses) {
   TempDir dir;
   const std::string path = dir.path + "/k.lir";
-  std::ofstream(path) << "kernel scale(x: f32[64] in, y: f32[64] out) family elementwise\n  for i < 64 [col]:\n    y[i] = 2.0 * x[i]\n";
-  Finished f = lathe({"opt", path, "--moves", "tile_scope i 16 tail=exact as i0,i1", "--run", "--json"}, {{"LATHE_CACHE", "off"}});
+  std::ofstream(path)
+      << "kernel scale(x: f32[64] in, y: f32[64] out) family elementwise\n  for i < 64 [col]:\n    y[i] = 2.0 * x[i]\n";
+  Finished f = lathe({"opt", path, "--moves", "tile_scope i 16 tail=exact as i0,i1", "--run", "--json"},
+                     {{"LATHE_CACHE", "off"}});
   EXPECT_EQ(f.code, 0) << f.err << f.out;
   EXPECT_THAT(f.summary()["kernel"].get<std::string>(), HasSubstr("i1 < 16"));
   EXPECT_EQ(f.summary()["run"]["ok"], true);

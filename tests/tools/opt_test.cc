@@ -34,7 +34,8 @@ Finished opt(const std::string& moves) {
 
 TEST(Opt, PaddedConstantsAndTemporariesAreServed) {
   for (const char* buffer : {"w", "c", "t"}) {
-    for (const char* row : {"increment_padding {} 1 32", "repeat_padding {} 0 3", "repeat_padding {} 0 3; increment_padding {} 1 16"}) {
+    for (const char* row :
+         {"increment_padding {} 1 32", "repeat_padding {} 0 3", "repeat_padding {} 0 3; increment_padding {} 1 16"}) {
       std::string moves = row;
       for (size_t at = 0; (at = moves.find("{}", at)) != std::string::npos;) moves.replace(at, 2, buffer);
       if (moves.find("repeat") != std::string::npos && *buffer != 'w') continue;  // rows of 5 are no multiple of 3

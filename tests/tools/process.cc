@@ -24,7 +24,8 @@ std::vector<nlohmann::json> Finished::rows() const {
   return out;
 }
 
-Finished lathe(const std::vector<std::string>& args, const std::map<std::string, std::string>& environment, const OnOutput& on_output) {
+Finished lathe(const std::vector<std::string>& args, const std::map<std::string, std::string>& environment,
+               const OnOutput& on_output) {
   Finished result;
   int out[2], err[2];
   if (pipe2(out, O_CLOEXEC) != 0 || pipe2(err, O_CLOEXEC) != 0) return result;

@@ -9,7 +9,7 @@
 namespace lathe::tools {
 
 struct Finished {
-  int code = -1;                      // -1: by a signal
+  int code = -1;  // -1: by a signal
   std::string out, err;
   std::vector<nlohmann::json> lines;  // of out, where they parse
   // The last line; null if there is none or it is no summary.
@@ -17,7 +17,8 @@ struct Finished {
   std::vector<nlohmann::json> rows() const;
 };
 
-// environment: added to a clean one. on_output: called with what was written to the standard output so far and the process's id.
+// environment: added to a clean one. on_output: called with what was written to the standard output so far and the
+// process's id.
 using OnOutput = std::function<void(const std::string& out, int pid)>;
 Finished lathe(const std::vector<std::string>& args, const std::map<std::string, std::string>& environment = {},
                const OnOutput& on_output = {});

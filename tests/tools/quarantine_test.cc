@@ -66,7 +66,8 @@ TEST(Quarantine, WhatCrashedIsHeldBackUntilItIsLifted) {
   EXPECT_EQ(lathe({"store", "quarantine", "--json", "--store", dir.path, "--lift", "0nobody"}).code, 1);
   EXPECT_THAT(second(dir.path, schedule, "").reason, HasSubstr("quarantined"));
 
-  const Finished lifted = lathe({"store", "quarantine", "--json", "--store", dir.path, "--lift", row["name"].get<std::string>().substr(0, 8)});
+  const Finished lifted = lathe(
+      {"store", "quarantine", "--json", "--store", dir.path, "--lift", row["name"].get<std::string>().substr(0, 8)});
   ASSERT_EQ(lifted.code, 0) << lifted.err;
   EXPECT_EQ(lifted.summary()["lifted"], 1);
   EXPECT_EQ(lifted.summary()["quarantined"], 0);

@@ -21,12 +21,14 @@ const std::string kSmall = std::string(LATHE_SOURCE_DIR) + "/tests/tools/data/sm
 bool native() { return jit::host_target().level != ir::IsaLevel::portable; }
 
 Finished warmup(const std::string& store, std::vector<std::string> more = {}) {
-  std::vector<std::string> args = {"warmup", "--json", "--store", store, "--budget", "200", "--candidates", "4", kSmall};
+  std::vector<std::string> args = {"warmup", "--json",       "--store", store, "--budget",
+                                   "200",    "--candidates", "4",       kSmall};
   args.insert(args.end(), more.begin(), more.end());
   return lathe(args);
 }
 
-Finished bench(const std::string& store, std::vector<std::string> more = {}, std::map<std::string, std::string> env = {{"LATHE_SEAL", "error"}}) {
+Finished bench(const std::string& store, std::vector<std::string> more = {},
+               std::map<std::string, std::string> env = {{"LATHE_SEAL", "error"}}) {
   std::vector<std::string> args = {"bench", "--json", "--row-ms", "1", "--store", store, kSmall};
   args.insert(args.end(), more.begin(), more.end());
   return lathe(args, env);
@@ -113,7 +115,8 @@ TEST(Serve, AStoreThatCannotBeWrittenIsAFailure) {
 TEST(Serve, WithoutAWorkerWarmUpFailsAndTheDefaultServesProvisionally) {
   if (!native()) GTEST_SKIP() << "no native level on this machine";
   TempDir dir;
-  const Finished f = lathe({"warmup", "--json", "--store", dir.path, kSmall}, {{"LATHE_WORKER", "/nonexistent/worker"}});
+  const Finished f =
+      lathe({"warmup", "--json", "--store", dir.path, kSmall}, {{"LATHE_WORKER", "/nonexistent/worker"}});
   ASSERT_EQ(f.code, 1) << f.err;
   EXPECT_THAT(f.err, testing::HasSubstr("/nonexistent/worker"));
   for (const auto& row : f.rows()) EXPECT_EQ(row["tier"], "T1") << row;

@@ -20,7 +20,8 @@ const std::string kSmall = std::string(LATHE_SOURCE_DIR) + "/tests/tools/data/sm
 bool native() { return jit::host_target().level != ir::IsaLevel::portable; }
 
 Finished tune(const std::string& store, std::vector<std::string> more = {}) {
-  std::vector<std::string> args = {"tune", "--json", "--store", store, "--budget", "200", "--candidates", "6", "--first", "2", "--quantum", "2", kSmall};
+  std::vector<std::string> args = {"tune", "--json",  "--store", store,       "--budget", "200", "--candidates",
+                                   "6",    "--first", "2",       "--quantum", "2",        kSmall};
   args.insert(args.end(), more.begin(), more.end());
   return lathe(args);
 }
@@ -39,7 +40,8 @@ TEST(Tune, SearchesChecksTheWholeAndDoesNothingTheSecondTime) {
   const Finished first = tune(dir.path, {"--report", page});
   ASSERT_EQ(first.code, 0) << first.err << first.out;
   const json s = first.summary();
-  for (const char* field : {"ops", "measurements", "further_samples", "rejected", "promoted", "ties", "gain_geomean", "wall_ms"}) {
+  for (const char* field :
+       {"ops", "measurements", "further_samples", "rejected", "promoted", "ties", "gain_geomean", "wall_ms"}) {
     EXPECT_TRUE(s.contains(field)) << field;
   }
   EXPECT_EQ(s["searches"].get<int>() >= 4, true);
@@ -55,7 +57,8 @@ TEST(Tune, SearchesChecksTheWholeAndDoesNothingTheSecondTime) {
     EXPECT_THAT((std::set<std::string>{"won", "tie", "dropped"}), testing::Contains(row["verdict"].get<std::string>()));
   }
   const std::string html = whole(page);
-  for (const char* part : {"<!doctype html>", "<svg", "gate", "Search curves", "</html>"}) EXPECT_THAT(html, HasSubstr(part));
+  for (const char* part : {"<!doctype html>", "<svg", "gate", "Search curves", "</html>"})
+    EXPECT_THAT(html, HasSubstr(part));
   const Finished second = tune(dir.path, {"--no-check"});
   EXPECT_EQ(second.summary()["searches"], 0);
   for (const json& row : second.rows()) EXPECT_EQ(row["verdict"], "stored");
@@ -83,7 +86,8 @@ TEST(Tune, ADryRunDecidesNothing) {
   const Finished dry = tune(dir.path, {"--dry-run"});
   ASSERT_EQ(dry.code, 0) << dry.err;
   for (const json& row : dry.rows()) EXPECT_EQ(row["verdict"], "pending") << row.dump();
-  const Finished sealed = lathe({"bench", "--json", "--row-ms", "1", "--store", dir.path, kSmall}, {{"LATHE_SEAL", "error"}});
+  const Finished sealed =
+      lathe({"bench", "--json", "--row-ms", "1", "--store", dir.path, kSmall}, {{"LATHE_SEAL", "error"}});
   EXPECT_NE(sealed.code, 0);
   EXPECT_THAT(sealed.err, HasSubstr("never_seen"));
 }

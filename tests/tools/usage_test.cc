@@ -36,9 +36,11 @@ TEST(Usage, MalformedInputIsExit2AndBeginsWithFileAndLine) {
   }
   const TempDir dir;
   const std::string kernel = dir.path + "/k.lir", schedule = dir.path + "/s.txt", spec = dir.path + "/s.spec";
-  std::ofstream(kernel) << "kernel scale(x: f32[64] in, y: f32[64] out) family elementwise\n  for i < 64 [col]:\n    y[i] = 2.0 * z[i]\n";
+  std::ofstream(kernel)
+      << "kernel scale(x: f32[64] in, y: f32[64] out) family elementwise\n  for i < 64 [col]:\n    y[i] = 2.0 * z[i]\n";
   EXPECT_THAT(usage({"opt", kernel}), StartsWith(kernel + ":3:"));
-  std::ofstream(kernel, std::ios::trunc) << "kernel scale(x: f32[64] in, y: f32[64] out) family elementwise\n  for i < 64 [col]:\n    y[i] = 2.0 * x[i]\n";
+  std::ofstream(kernel, std::ios::trunc)
+      << "kernel scale(x: f32[64] in, y: f32[64] out) family elementwise\n  for i < 64 [col]:\n    y[i] = 2.0 * x[i]\n";
   std::ofstream(schedule) << "schedule 1 elementwise f32\nno_such_move i\n";
   EXPECT_THAT(usage({"opt", kernel, "--schedule", schedule}), HasSubstr(schedule + ":"));
   std::ofstream(spec) << "spec 1\nmatch\n";
@@ -57,7 +59,8 @@ TEST(Usage, FilesThatNeverEndOrNeverBeginAreRefused) {
   const std::string fifo = dir.path + "/fifo";
   ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
   for (const char* verb : {"warmup", "tune", "bench", "verify", "explain", "opt"}) {
-    for (const std::string& path : {fifo, std::string("/dev/zero")}) EXPECT_THAT(usage({verb, path}), AllOf(HasSubstr(path), HasSubstr("regular file")));
+    for (const std::string& path : {fifo, std::string("/dev/zero")})
+      EXPECT_THAT(usage({verb, path}), AllOf(HasSubstr(path), HasSubstr("regular file")));
   }
   EXPECT_THAT(usage({"tune", "--spec", fifo, words("small.jsonl")}), HasSubstr(fifo));
   EXPECT_THAT(usage({"warmup", "/nonexistent/x.jsonl"}), HasSubstr("/nonexistent/x.jsonl"));
@@ -67,8 +70,10 @@ TEST(Usage, FilesThatNeverEndOrNeverBeginAreRefused) {
 
 TEST(Usage, AMistypedVerbIsNamedWithTheNearest) {
   EXPECT_THAT(usage({"warmpu", words("small.jsonl")}), AllOf(HasSubstr("warmpu"), HasSubstr("did you mean warmup?")));
-  EXPECT_THAT(usage({"frobnicate"}), AllOf(HasSubstr("frobnicate"), HasSubstr("verify"), Not(HasSubstr("did you mean"))));
-  EXPECT_THAT(usage({"store", "chekc"}), AllOf(HasSubstr("lathe store: no verb chekc"), HasSubstr("did you mean check?")));
+  EXPECT_THAT(usage({"frobnicate"}),
+              AllOf(HasSubstr("frobnicate"), HasSubstr("verify"), Not(HasSubstr("did you mean"))));
+  EXPECT_THAT(usage({"store", "chekc"}),
+              AllOf(HasSubstr("lathe store: no verb chekc"), HasSubstr("did you mean check?")));
   EXPECT_EQ(lathe({}).code, 2);
   EXPECT_EQ(lathe({"warmup"}).code, 2);
   EXPECT_EQ(lathe({"--help"}).code, 0);
@@ -77,26 +82,32 @@ TEST(Usage, AMistypedVerbIsNamedWithTheNearest) {
 TEST(Usage, Version) {
   const Finished f = lathe({"--version"});
   EXPECT_EQ(f.code, 0);
-  EXPECT_EQ(f.out, "lathe " + std::to_string(LATHE_VERSION_MAJOR) + "." + std::to_string(LATHE_VERSION_MINOR) + "." + std::to_string(LATHE_VERSION_PATCH) + "\n");
+  EXPECT_EQ(f.out, "lathe " + std::to_string(LATHE_VERSION_MAJOR) + "." + std::to_string(LATHE_VERSION_MINOR) + "." +
+                       std::to_string(LATHE_VERSION_PATCH) + "\n");
 }
 
 TEST(Usage, SymbolsThatNobodyHasAreRefusedNamingThoseThereAre) {
   for (const char* verb : {"bench", "verify", "explain"}) {
-    EXPECT_THAT(usage({verb, "--shape", "Q=3", words("small.jsonl")}), AllOf(HasSubstr("symbol Q"), HasSubstr("M, m"))) << verb;
+    EXPECT_THAT(usage({verb, "--shape", "Q=3", words("small.jsonl")}), AllOf(HasSubstr("symbol Q"), HasSubstr("M, m")))
+        << verb;
   }
   EXPECT_THAT(usage({"bench", "--shape", "M=none", words("small.jsonl")}), HasSubstr("M=none"));
   EXPECT_THAT(usage({"bench", "--shape", "M=999", words("small.jsonl")}), HasSubstr("M=999"));
   EXPECT_THAT(usage({"bench", "--shape", "M=1,M=2", words("small.jsonl")}), HasSubstr("twice"));
-  EXPECT_THAT(usage({"explain", "--op", "gate", "--shape", "m=4", words("small.jsonl")}), AllOf(HasSubstr("symbol m"), HasSubstr("one of M")));
+  EXPECT_THAT(usage({"explain", "--op", "gate", "--shape", "m=4", words("small.jsonl")}),
+              AllOf(HasSubstr("symbol m"), HasSubstr("one of M")));
   const TempDir dir;
   const std::string kernel = dir.path + "/k.lir";
-  std::ofstream(kernel) << "kernel scale(x: f32[64] in, y: f32[64] out) family elementwise\n  for i < 64 [col]:\n    y[i] = 2.0 * x[i]\n";
-  EXPECT_THAT(usage({"opt", kernel, "--run", "--shape", "m=4"}), AllOf(HasSubstr("symbol m"), HasSubstr("all sizes are fixed")));
+  std::ofstream(kernel)
+      << "kernel scale(x: f32[64] in, y: f32[64] out) family elementwise\n  for i < 64 [col]:\n    y[i] = 2.0 * x[i]\n";
+  EXPECT_THAT(usage({"opt", kernel, "--run", "--shape", "m=4"}),
+              AllOf(HasSubstr("symbol m"), HasSubstr("all sizes are fixed")));
 }
 
 TEST(Usage, NumbersOutOfRangeAreToldInALine) {
-  const std::vector<std::vector<std::string>> wrong = {{"warmup", "--budget", "-3"}, {"warmup", "--budget", "0"},    {"warmup", "--ram", "nan"},
-                                                       {"tune", "--budget", "-3"},   {"tune", "--ram", "inf"},       {"tune", "--measurements", "-1"},
+  const std::vector<std::vector<std::string>> wrong = {{"warmup", "--budget", "-3"}, {"warmup", "--budget", "0"},
+                                                       {"warmup", "--ram", "nan"},   {"tune", "--budget", "-3"},
+                                                       {"tune", "--ram", "inf"},     {"tune", "--measurements", "-1"},
                                                        {"bench", "--row-ms", "-3"},  {"warmup", "--budget", "1e300"}};
   for (std::vector<std::string> args : wrong) {
     const std::string option = args[1], value = args[2];

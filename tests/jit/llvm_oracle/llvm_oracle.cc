@@ -10,8 +10,9 @@
 
 // The function named `symbol`, or null with the reason in `error` (256 bytes). The code lives until
 // `release` gets the handle.
-extern "C" __attribute__((visibility("default"))) void* lathe_oracle_link(
-    const uint8_t* object, size_t size, const char* symbol, void** handle, char* error) {
+extern "C" __attribute__((visibility("default"))) void* lathe_oracle_link(const uint8_t* object, size_t size,
+                                                                          const char* symbol, void** handle,
+                                                                          char* error) {
   LLVMInitializeX86TargetInfo();
   LLVMInitializeX86Target();
   LLVMInitializeX86TargetMC();
@@ -27,8 +28,8 @@ extern "C" __attribute__((visibility("default"))) void* lathe_oracle_link(
                  .setPlatformSetUp(llvm::orc::setUpInactivePlatform)
                  .create();
   if (!jit) return fail(jit.takeError());
-  auto buffer = llvm::MemoryBuffer::getMemBufferCopy(
-      llvm::StringRef(reinterpret_cast<const char*>(object), size), "leaf");
+  auto buffer =
+      llvm::MemoryBuffer::getMemBufferCopy(llvm::StringRef(reinterpret_cast<const char*>(object), size), "leaf");
   if (auto e = (*jit)->addObjectFile(std::move(buffer))) return fail(std::move(e));
   auto address = (*jit)->lookup(symbol);
   if (!address) return fail(address.takeError());
