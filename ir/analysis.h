@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "ir/hash.h"
 #include "ir/kernel.h"
 
 namespace lathe::ir {
@@ -70,11 +71,5 @@ std::optional<int64_t> evaluate(const Expr& e, const std::vector<std::pair<std::
 // Sizes of a buffer; nullopt also if one is negative.
 std::optional<std::vector<int64_t>> evaluate_dims(const std::vector<Expr>& dims,
                                                   const std::vector<std::pair<std::string, int64_t>>& env);
-
-// 64-bit content hash of bytes (xxHash3), stable across machines and releases.
-uint64_t hash_bytes(const void* data, size_t size, uint64_t seed = 0);
-inline uint64_t hash_text(std::string_view s, uint64_t seed = 0) { return hash_bytes(s.data(), s.size(), seed); }
-// BLAKE2b-256 as 64 hex digits.
-std::string content_hash(const void* data, size_t size);
 
 }  // namespace lathe::ir

@@ -1,8 +1,8 @@
-// Content hashes of bytes: see analysis.h.
+// See hash.h.
+#include "ir/hash.h"
+
 #include <sodium.h>
 #include <xxhash.h>
-
-#include "ir/analysis.h"
 
 namespace lathe::ir {
 

@@ -83,6 +83,13 @@ static Expr padded(const Buffer& buffer, int d) {
   return is_const_int(size) ? Expr(size->ival + pad) : size + Expr(pad);
 }
 
+std::vector<LayoutDim> full_layout(const Buffer& buffer) {
+  if (!buffer.layout.empty()) return buffer.layout;
+  std::vector<LayoutDim> out;
+  for (size_t d = 0; d < buffer.dims.size(); ++d) out.push_back({static_cast<int>(d), LayoutDim::Part::whole, 0});
+  return out;
+}
+
 std::vector<Expr> physical_dims(const Buffer& buffer) {
   std::vector<Expr> out;
   if (buffer.layout.empty()) {

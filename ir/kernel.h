@@ -124,5 +124,7 @@ Expr substitute(const Expr& e, const std::vector<std::pair<std::string, Expr>>& 
 
 // Physical dimensions of a buffer after layout and padding, outermost first, in elements.
 std::vector<Expr> physical_dims(const Buffer& buffer);
+// The buffer's layout written out: no layout is every dimension whole, in order.
+std::vector<LayoutDim> full_layout(const Buffer& buffer);
 
 }  // namespace lathe::ir

@@ -34,8 +34,6 @@ struct MachineRates {
   static MachineRates assumed(const ir::Target& target);  // from the target alone: no measurement at hand
 };
 
-inline constexpr double kExposed = 0.3;  // of the lesser of arithmetic and memory: what the greater one does not hide
-
 // The analytic stage's parts, microseconds.
 struct AnalyticCost {
   double compute = 0, l1 = 0, l2 = 0, l3 = 0, dram = 0, overhead = 0;

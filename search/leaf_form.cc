@@ -399,13 +399,6 @@ NestOperand LeafBuilder::operand(const LeafSlot& slot) const {
   return out;
 }
 
-std::vector<LayoutDim> full_layout(const Buffer& buffer) {
-  if (!buffer.layout.empty()) return buffer.layout;
-  std::vector<LayoutDim> out;
-  for (size_t d = 0; d < buffer.dims.size(); ++d) out.push_back({static_cast<int>(d), LayoutDim::Part::whole, 0});
-  return out;
-}
-
 std::vector<Expr> physical_strides(const Buffer& buffer) {
   if (!buffer.strides.empty()) return buffer.strides;
   const std::vector<Expr> dims = physical_dims(buffer);

@@ -18,8 +18,6 @@ struct LeafGroup {
 ir::Result<LeafGroup> make_leaf(const ir::Kernel& kernel, const ir::Stmt* first, const ir::Stmt* last,
                                 const std::vector<const ir::Stmt*>& outer);
 
-// The buffer's layout written out: no layout is every dimension whole, in order.
-std::vector<ir::LayoutDim> full_layout(const ir::Buffer& buffer);
 // Row-major strides of the buffer's physical dimensions (or its stated strides), in elements, simplified.
 std::vector<ir::Expr> physical_strides(const ir::Buffer& buffer);
 

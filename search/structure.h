@@ -13,6 +13,9 @@
 
 namespace lathe::search {
 
+// Of the lesser of arithmetic and memory: what the greater one does not hide.
+inline constexpr double kExposed = 0.3;
+
 // Axis of a problem by role: what "m" and "row", "n" and "col", "k" share. Loops that move data only have none.
 enum class Axis : uint8_t { none, batch, rows, columns, depth };
 

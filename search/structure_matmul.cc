@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "search/features.h"
 #include "search/matmul_model.h"
 #include "search/structure.h"
 

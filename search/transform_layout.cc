@@ -1,7 +1,6 @@
 // Moves that change how a buffer lies in memory and nothing else: tile_buffer, swap_dims,
 // increment_padding, repeat_padding, vectorize_buffer. Indices stay logical, so these have no legality rule; what
 // is refused has the wrong shape.
-#include "search/leaf_form.h"
 #include "search/transform_rows.h"
 #include "search/transform_util.h"
 
