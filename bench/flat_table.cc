@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "bench/measured_table.h"
-#include "ir/text_form.h"
+#include "ir/core/text_form.h"
 
 namespace lathe::bench {
 

@@ -12,13 +12,13 @@
 #include <iterator>
 
 #include "bench/measured_table.h"
-#include "ir/analysis.h"
-#include "jit/backend.h"
-#include "jit/lower.h"
+#include "ir/analysis/analysis.h"
+#include "jit/lower/lower.h"
+#include "jit/program/backend.h"
 #include "ops/manifest.h"
-#include "runtime/operator.h"
-#include "search/cut.h"
-#include "search/recipe.h"
+#include "runtime/serve/operator.h"
+#include "search/cut/cut.h"
+#include "search/sketches/recipe.h"
 #include "tests/common/machines.h"
 
 namespace lathe::bench {

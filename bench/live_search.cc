@@ -18,11 +18,11 @@
 #include "bench/service_pairs.h"
 #include "bench/stage_timer.h"
 #include "bench/table_builder.h"
-#include "ir/text_form.h"
-#include "jit/host_cpu.h"
-#include "runtime/evaluation.h"
-#include "search/prior.h"
-#include "search/starter_pack.h"
+#include "ir/core/text_form.h"
+#include "jit/host/host_cpu.h"
+#include "runtime/measure/evaluation.h"
+#include "search/model/starter_pack.h"
+#include "search/strategy/prior.h"
 
 namespace lathe::bench {
 namespace {

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "ir/text_form.h"
+#include "ir/core/text_form.h"
 
 namespace lathe::bench {
 

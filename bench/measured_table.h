@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "search/history.h"
+#include "search/model/history.h"
 
 namespace lathe::bench {
 

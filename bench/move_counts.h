@@ -3,7 +3,7 @@
 #include <map>
 #include <string>
 
-#include "search/schedule.h"
+#include "search/moves/schedule.h"
 
 namespace lathe::bench {
 

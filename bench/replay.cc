@@ -7,8 +7,8 @@
 #include <thread>
 
 #include "bench/pack.h"
-#include "search/bodies.h"
-#include "search/prior.h"
+#include "search/strategy/bodies.h"
+#include "search/strategy/prior.h"
 
 namespace lathe::bench {
 

@@ -6,7 +6,7 @@
 #include <mutex>
 
 #include "bench/table_timing.h"
-#include "search/strategy.h"
+#include "search/strategy/strategy.h"
 
 namespace lathe::bench {
 

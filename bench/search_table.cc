@@ -12,7 +12,7 @@
 #include <regex>
 
 #include "bench/table_builder.h"
-#include "jit/host_cpu.h"
+#include "jit/host/host_cpu.h"
 
 namespace lathe::bench {
 namespace {

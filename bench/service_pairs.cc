@@ -7,8 +7,8 @@
 #include <algorithm>
 
 #include "bench/stage_timer.h"
-#include "runtime/compiler.h"
-#include "runtime/timing.h"
+#include "runtime/compile/compiler.h"
+#include "runtime/measure/timing.h"
 
 namespace lathe::bench {
 namespace {

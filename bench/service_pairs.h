@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "ir/status.h"
-#include "search/recipe.h"
+#include "ir/base/status.h"
+#include "search/sketches/recipe.h"
 
 namespace lathe::bench {
 

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <cmath>
 
-#include "runtime/timing.h"
+#include "runtime/measure/timing.h"
 
 namespace lathe::bench {
 namespace {

@@ -3,11 +3,11 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/compiler.h"
-#include "runtime/own_cores.h"
-#include "runtime/rotating_operands.h"
-#include "runtime/threads.h"
-#include "search/recipe.h"
+#include "runtime/compile/compiler.h"
+#include "runtime/measure/own_cores.h"
+#include "runtime/measure/rotating_operands.h"
+#include "runtime/walk/threads.h"
+#include "search/sketches/recipe.h"
 
 namespace lathe::bench {
 
@@ -17,7 +17,7 @@ class StageTimer {
   StageTimer(const search::Problem& problem, const ir::Target& target);
   // Binds Stages afresh; they outlive it. UNSUPPORTED: no memory.
   ir::Status bind(const std::vector<const runtime::Stage*>& stages);
-  // Where operands lie from now on (runtime/sample.h).
+  // Where operands lie from now on (runtime/measure/sample.h).
   void place(int placement) { operands_->place(placement); }
   // Decides how often a sample of the Stage repeats the call; the microseconds of one.
   double calibrate(size_t stage);

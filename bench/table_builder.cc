@@ -11,13 +11,13 @@
 #include <sstream>
 
 #include "bench/stage_timer.h"
-#include "ir/text_form.h"
+#include "ir/core/text_form.h"
 #include "ops/lower.h"
 #include "ops/manifest.h"
-#include "runtime/compiler.h"
-#include "runtime/oracle.h"
-#include "runtime/timing.h"
-#include "search/space.h"
+#include "runtime/compile/compiler.h"
+#include "runtime/measure/timing.h"
+#include "runtime/oracle/oracle.h"
+#include "search/strategy/space.h"
 
 namespace lathe::bench {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "bench/measured_table.h"
-#include "runtime/leaf_cache.h"
+#include "runtime/compile/leaf_cache.h"
 
 namespace lathe::bench {
 

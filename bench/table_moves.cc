@@ -5,7 +5,7 @@
 #include "bench/measured_table.h"
 #include "bench/move_counts.h"
 #include "bench/table_task.h"
-#include "jit/host_cpu.h"
+#include "jit/host/host_cpu.h"
 
 int main(int argc, char** argv) {
   using namespace lathe;

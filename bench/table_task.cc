@@ -11,7 +11,7 @@
 #include <limits>
 #include <set>
 
-#include "search/transfer.h"
+#include "search/strategy/transfer.h"
 
 namespace lathe::bench {
 

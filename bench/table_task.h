@@ -6,7 +6,7 @@
 #include <random>
 
 #include "bench/measured_table.h"
-#include "search/space.h"
+#include "search/strategy/space.h"
 
 namespace lathe::bench {
 

@@ -6,7 +6,7 @@
 #include <span>
 
 #include "bench/table_task.h"
-#include "runtime/timing.h"
+#include "runtime/measure/timing.h"
 
 namespace lathe::bench {
 

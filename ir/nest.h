@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "ir/kernel.h"
+#include "ir/core/kernel.h"
 
 namespace lathe::ir {
 

@@ -6,7 +6,7 @@
 #include <map>
 #include <optional>
 
-#include "ir/names.h"
+#include "ir/core/names.h"
 #include "ops/monomial.h"
 #include "ops/shape.h"
 

@@ -8,9 +8,9 @@
 #include <variant>
 #include <vector>
 
-#include "ir/dtype.h"
-#include "ir/expr.h"
-#include "ir/status.h"
+#include "ir/base/dtype.h"
+#include "ir/base/status.h"
+#include "ir/core/expr.h"
 
 namespace lathe::ops {
 

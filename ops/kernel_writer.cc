@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "ir/names.h"
+#include "ir/core/names.h"
 #include "ops/monomial.h"
 
 namespace lathe::ops {

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "ir/kernel.h"
+#include "ir/core/kernel.h"
 #include "ops/graph.h"
 
 namespace lathe::ops {

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "ir/names.h"
+#include "ir/core/names.h"
 #include "ops/monomial.h"
 
 namespace lathe::ops {

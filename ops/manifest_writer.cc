@@ -1,7 +1,7 @@
 // Writing a workload as one line of a manifest: see manifest.h. The reader is manifest.cc.
 #include <nlohmann/json.hpp>
 
-#include "ir/names.h"
+#include "ir/core/names.h"
 #include "ops/manifest.h"
 #include "ops/monomial.h"
 

@@ -1,6 +1,6 @@
 // Products of a constant and symbols: what sizes and strides of the ops floor are. A canonical
 // form, so that equal products compare equal; general expressions are the business of
-// ir/analysis.h.
+// ir/analysis/analysis.h.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "ir/expr.h"
+#include "ir/core/expr.h"
 
 namespace lathe::ops {
 

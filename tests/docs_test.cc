@@ -8,9 +8,9 @@
 #include <regex>
 #include <set>
 
-#include "ir/options.h"
-#include "search/features.h"
-#include "search/transform.h"
+#include "ir/base/options.h"
+#include "search/model/features.h"
+#include "search/moves/transform.h"
 #include "tests/source_tree.h"
 
 namespace lathe::house {
@@ -61,7 +61,7 @@ void expect_block(const std::string& path, const std::string& name, const std::s
 TEST(Docs, the_accuracy_of_functions_is_that_of_the_table) {
   const std::string text = read_text("docs/operators.md");
 #define LATHE_VECTOR_MATH(op, ulp, bound, least) EXPECT_THAT(text, HasSubstr("\n| `" #op "` | " #ulp " | "));
-#include "jit/vector_math.def"
+#include "jit/lower/vector_math.def"
 #undef LATHE_VECTOR_MATH
 }
 

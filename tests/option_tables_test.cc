@@ -1,4 +1,4 @@
-// Every option is read: rows of ir/options.def, what a caller sets in the structs of include/lathe.h, fields of the
+// Every option is read: rows of ir/base/options.def, what a caller sets in the structs of include/lathe.h, fields of the
 // library's own structs of settings, flags of the command line. To compare an option with its range, or to store it, is
 // not to read it. Names are compared, not types: a field that has its name in common with one that is read counts as
 // read. The rules are functions over files, so the tests also show that they object.
@@ -183,7 +183,7 @@ Complaints unread_flags(const std::vector<File>& files) {
 }
 
 TEST(OptionTables, every_row_is_read) {
-  EXPECT_THAT(unread_rows(read_text("ir/options.def"), source_tree()), IsEmpty());
+  EXPECT_THAT(unread_rows(read_text("ir/base/options.def"), source_tree()), IsEmpty());
 }
 TEST(OptionTables, every_input_of_the_header_is_read) {
   EXPECT_THAT(unread_inputs(read_text("include/lathe.h"), source_tree()), IsEmpty());

@@ -31,8 +31,8 @@ std::vector<Row> rows_of(const std::string& table, const char* macro, bool miss)
 }
 
 std::vector<Row> all_rows() {
-  std::vector<Row> out = rows_of(read_text("runtime/stats.def"), "LATHE_STAT", false);
-  for (Row& r : rows_of(read_text("runtime/miss_reasons.def"), "LATHE_MISS", true)) out.push_back(std::move(r));
+  std::vector<Row> out = rows_of(read_text("runtime/base/stats.def"), "LATHE_STAT", false);
+  for (Row& r : rows_of(read_text("runtime/base/miss_reasons.def"), "LATHE_MISS", true)) out.push_back(std::move(r));
   return out;
 }
 
@@ -119,7 +119,7 @@ TEST(StatTables, every_row_has_a_writer) { EXPECT_THAT(unwritten(all_rows(), wri
 
 // The promotions are counted by a switch over the states of promotion_states.def.
 TEST(StatTables, every_promotion_is_a_state) {
-  const std::string states = read_text("runtime/promotion_states.def");
+  const std::string states = read_text("runtime/live/promotion_states.def");
   for (const Row& r : all_rows()) {
     if (r.id.rfind("promotions_", 0) != 0) continue;
     EXPECT_NE(states.find("LATHE_PROMOTION(" + r.id.substr(11) + ","), std::string::npos) << r.id;

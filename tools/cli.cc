@@ -14,8 +14,8 @@
 #include <set>
 #include <sstream>
 
-#include "runtime/bench.h"
-#include "runtime/read_file.h"
+#include "runtime/base/read_file.h"
+#include "runtime/tune/bench.h"
 
 namespace lathe::tools {
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "ops/manifest.h"
-#include "runtime/context.h"
-#include "runtime/nest_bind.h"
+#include "runtime/serve/context.h"
+#include "runtime/walk/nest_bind.h"
 
 namespace lathe::tools {
 

@@ -4,8 +4,8 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
-#include "runtime/bench.h"
-#include "runtime/warmup.h"
+#include "runtime/tune/bench.h"
+#include "runtime/tune/warmup.h"
 #include "tools/cli.h"
 #include "tools/table.h"
 

@@ -5,7 +5,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
-#include "runtime/explain.h"
+#include "runtime/tune/explain.h"
 #include "tools/cli.h"
 #include "tools/table.h"
 

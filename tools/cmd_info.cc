@@ -4,9 +4,9 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
-#include "jit/backend.h"
-#include "jit/host_cpu.h"
-#include "runtime/key.h"
+#include "jit/host/host_cpu.h"
+#include "jit/program/backend.h"
+#include "runtime/store/key.h"
 #include "tools/cli.h"
 #include "tools/table.h"
 

@@ -6,10 +6,10 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "ir/text_form.h"
-#include "runtime/oracle.h"
-#include "runtime/read_file.h"
-#include "search/schedule.h"
+#include "ir/core/text_form.h"
+#include "runtime/base/read_file.h"
+#include "runtime/oracle/oracle.h"
+#include "search/moves/schedule.h"
 #include "tools/cli.h"
 
 namespace lathe::tools {

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "runtime/store_merge.h"
+#include "runtime/store/store_merge.h"
 #include "tools/cli.h"
 #include "tools/table.h"
 

@@ -8,11 +8,11 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
-#include "ir/file_limit.h"
-#include "runtime/machine_profile.h"
-#include "runtime/read_file.h"
-#include "runtime/warmup.h"
-#include "search/strategy.h"
+#include "ir/base/file_limit.h"
+#include "runtime/base/read_file.h"
+#include "runtime/measure/machine_profile.h"
+#include "runtime/tune/warmup.h"
+#include "search/strategy/strategy.h"
 #include "tools/cli.h"
 #include "tools/html_report.h"
 #include "tools/table.h"

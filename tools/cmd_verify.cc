@@ -5,8 +5,8 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
-#include "jit/backend.h"
-#include "runtime/verify.h"
+#include "jit/program/backend.h"
+#include "runtime/tune/verify.h"
 #include "tools/cli.h"
 #include "tools/random_workload.h"
 #include "tools/table.h"

@@ -1,5 +1,5 @@
 // The measuring worker: evaluates tasks read from descriptor 0 and answers on it
-// (runtime/worker_protocol.h), until the other end closes. Started by runtime/worker_client, in a
+// (runtime/measure/worker_protocol.h), until the other end closes. Started by runtime/measure/worker_client, in a
 // process group of its own; what it runs may crash or hang it, so all it owns is its memory. usage:
 // lathe-worker <memory MB> <CPU seconds per task> [plug-in directory]
 #include <signal.h>
@@ -14,9 +14,9 @@
 #include <cstring>
 #include <memory>
 
-#include "runtime/evaluation.h"
-#include "runtime/shadow.h"
-#include "runtime/worker_protocol.h"
+#include "runtime/live/shadow.h"
+#include "runtime/measure/evaluation.h"
+#include "runtime/measure/worker_protocol.h"
 
 namespace {
 

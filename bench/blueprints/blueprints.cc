@@ -17,9 +17,9 @@
 #include <regex>
 
 #include "bench/blueprints/ours.h"
-#include "jit/host_cpu.h"
-#include "runtime/bench.h"
-#include "runtime/machine_profile.h"
+#include "jit/host/host_cpu.h"
+#include "runtime/measure/machine_profile.h"
+#include "runtime/tune/bench.h"
 
 namespace lathe::blueprints {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "runtime/handle.h"
+#include "runtime/capi/handle.h"
 
 namespace lathe::blueprints {
 namespace {

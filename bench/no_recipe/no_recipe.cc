@@ -10,10 +10,10 @@
 #include <sstream>
 
 #include "bench/move_counts.h"
-#include "ir/text_form.h"
-#include "jit/host_cpu.h"
-#include "runtime/evaluation.h"
-#include "search/neighbours.h"
+#include "ir/core/text_form.h"
+#include "jit/host/host_cpu.h"
+#include "runtime/measure/evaluation.h"
+#include "search/sketches/neighbours.h"
 
 namespace lathe {
 namespace {

@@ -6,10 +6,10 @@
 #include <set>
 
 #include "bench/safety/safety.h"
-#include "ir/text_form.h"
-#include "jit/host_cpu.h"
-#include "runtime/worker_client.h"
-#include "search/recipe.h"
+#include "ir/core/text_form.h"
+#include "jit/host/host_cpu.h"
+#include "runtime/measure/worker_client.h"
+#include "search/sketches/recipe.h"
 
 namespace lathe::safety {
 namespace {

@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "runtime/timing.h"
+#include "runtime/measure/timing.h"
 
 namespace lathe::test {
 

@@ -6,7 +6,7 @@
 
 #include <memory>
 
-#include "jit/leaf_program.h"
+#include "jit/program/leaf_program.h"
 
 namespace lathe::jit {
 

@@ -319,7 +319,7 @@ class Builder final : public OpContext {
 }  // namespace
 
 ir::Result<LlvmTarget> llvm_target(ir::IsaLevel level, int lanes) {
-  // What x86-64-v3 and v4 have beyond the level's own bits (ir/target.h) is taken out again; so is
+  // What x86-64-v3 and v4 have beyond the level's own bits (ir/base/target.h) is taken out again; so is
   // vzeroupper, which is the walker's.
   static constexpr LlvmTarget kAvx2 = {"x86-64-v3", "-bmi,-bmi2,-lzcnt,-movbe,-vzeroupper", "256"};
   static constexpr LlvmTarget kAvx512 = {"x86-64-v4", "-bmi,-bmi2,-lzcnt,-movbe,-avx512cd,-vzeroupper", "512"};

@@ -1,4 +1,4 @@
-// One emitter per row of jit/leaf_ops.def, reached through a table made of that file: a row without
+// One emitter per row of jit/program/leaf_ops.def, reached through a table made of that file: a row without
 // an emitter does not link.
 #include "jit/llvm/ops.h"
 
@@ -294,7 +294,7 @@ Value* emit_prefetch(OpContext& c, const Inst& i) {
 using Emitter = Value* (*)(OpContext&, const Inst&);
 constexpr Emitter kEmitters[] = {
 #define LATHE_LEAF_OP(id, sources, kind) &emit_##id,
-#include "jit/leaf_ops.def"
+#include "jit/program/leaf_ops.def"
 #undef LATHE_LEAF_OP
 };
 

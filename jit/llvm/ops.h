@@ -1,10 +1,10 @@
-// Emits one leaf instruction as LLVM IR with exactly the meaning of jit/leaf_ops.def: no fast-math,
+// Emits one leaf instruction as LLVM IR with exactly the meaning of jit/program/leaf_ops.def: no fast-math,
 // no contraction, reduction trees spelled out. Control flow and registers are module.cc's; this
 // file knows values only. Not thread-safe (one builder).
 #pragma once
 #include <llvm/IR/IRBuilder.h>
 
-#include "jit/leaf_program.h"
+#include "jit/program/leaf_program.h"
 
 namespace lathe::jit {
 

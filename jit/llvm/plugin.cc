@@ -5,7 +5,7 @@
 #include <exception>
 #include <string_view>
 
-#include "ir/status.h"
+#include "ir/base/status.h"
 #include "jit/llvm/disassemble.h"
 #include "jit/llvm/emit_object.h"
 #include "jit/llvm/link_object.h"

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "ir/leaf_abi.h"
-#include "jit/leaf_program.h"
+#include "jit/program/leaf_program.h"
 
 extern "C" {
 
@@ -48,7 +48,7 @@ inline std::string llvm_plugin_version() {
     table = (table ^ static_cast<unsigned>(sources)) * 16777619u;
   };
 #define LATHE_LEAF_OP(id, sources, kind) add(#id, sources);
-#include "jit/leaf_ops.def"
+#include "jit/program/leaf_ops.def"
 #undef LATHE_LEAF_OP
   return fmt::format("lathe-llvm 1 leaf-abi {} opcodes {:08x}", ir::kLeafAbi, table);
 }

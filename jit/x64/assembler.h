@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "ir/status.h"
-#include "jit/image.h"
+#include "ir/base/status.h"
+#include "jit/image/image.h"
 
 namespace lathe::jit::x64 {
 

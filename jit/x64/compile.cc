@@ -1,7 +1,7 @@
 // compile_xbyak: leaf program -> registers -> bytes.
 #include <array>
 
-#include "jit/backend.h"
+#include "jit/program/backend.h"
 #include "jit/x64/emitter.h"
 
 namespace lathe::jit {

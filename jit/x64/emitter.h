@@ -3,8 +3,8 @@
 #pragma once
 #include <optional>
 
-#include "jit/host_cpu.h"
-#include "jit/leaf_program.h"
+#include "jit/host/host_cpu.h"
+#include "jit/program/leaf_program.h"
 #include "jit/x64/assembler.h"
 #include "jit/x64/registers.h"
 

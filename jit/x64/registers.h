@@ -8,8 +8,8 @@
 #include <memory_resource>
 #include <vector>
 
-#include "ir/status.h"
-#include "jit/leaf_program.h"
+#include "ir/base/status.h"
+#include "jit/program/leaf_program.h"
 
 namespace lathe::jit::x64 {
 

@@ -2,7 +2,7 @@
 #pragma once
 #include <vector>
 
-#include "runtime/evaluate.h"
+#include "runtime/measure/evaluate.h"
 
 namespace lathe::runtime {
 

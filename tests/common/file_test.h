@@ -22,7 +22,7 @@
 #include <utility>
 #include <vector>
 
-#include "ir/options.h"
+#include "ir/base/options.h"
 
 namespace lathe::test {
 

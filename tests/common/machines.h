@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "ir/target.h"
+#include "ir/base/target.h"
 
 namespace lathe::test {
 

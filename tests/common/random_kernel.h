@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "ir/builder.h"
+#include "ir/core/builder.h"
 
 namespace lathe::test {
 

@@ -12,8 +12,8 @@
 #include <isl/set.h>
 #endif
 
-#include "ir/dependence.h"
-#include "ir/text_form.h"
+#include "ir/analysis/dependence.h"
+#include "ir/core/text_form.h"
 
 namespace lathe::ir {
 namespace {

@@ -1,12 +1,12 @@
 // Dependence rules on kernels in text: which accesses may meet in different iterations, which statements may be
 // exchanged.
-#include "ir/dependence.h"
+#include "ir/analysis/dependence.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "ir/text_form.h"
+#include "ir/core/text_form.h"
 
 namespace lathe::ir {
 namespace {

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <random>
 
-#include "ir/interpreter.h"
-#include "ir/text_form.h"
+#include "ir/core/text_form.h"
+#include "ir/meaning/interpreter.h"
 
 namespace lathe::ir {
 namespace {

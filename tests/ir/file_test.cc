@@ -7,10 +7,10 @@
 //              their position
 #include "tests/common/file_test.h"
 
-#include "ir/analysis.h"
-#include "ir/interpreter.h"
-#include "ir/text_form.h"
-#include "ir/verifier.h"
+#include "ir/analysis/analysis.h"
+#include "ir/analysis/verifier.h"
+#include "ir/core/text_form.h"
+#include "ir/meaning/interpreter.h"
 
 namespace lathe::ir {
 namespace {

@@ -1,11 +1,11 @@
 // The finite-field arithmetic as a witness: equal kernels give equal values, a dropped or doubled contribution does
 // not.
-#include "ir/finite_field.h"
+#include "ir/meaning/finite_field.h"
 
 #include <gtest/gtest.h>
 
-#include "ir/interpreter.h"
-#include "ir/text_form.h"
+#include "ir/core/text_form.h"
+#include "ir/meaning/interpreter.h"
 
 namespace lathe::ir {
 namespace {

@@ -1,7 +1,7 @@
 // Content hashes are what other machines compute.
 #include <gtest/gtest.h>
 
-#include "ir/analysis.h"
+#include "ir/analysis/analysis.h"
 
 namespace lathe::ir {
 namespace {

@@ -1,5 +1,5 @@
 // InlineVector against std::vector, over the border between its own memory and the heap.
-#include "ir/inline_vector.h"
+#include "ir/base/inline_vector.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The interpreter: values by hand in each arithmetic, every error, sampling, and a speed floor.
-#include "ir/interpreter.h"
+#include "ir/meaning/interpreter.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <ctime>
 #include <random>
 
-#include "ir/text_form.h"
+#include "ir/core/text_form.h"
 
 namespace lathe::ir {
 namespace {

@@ -1,9 +1,9 @@
 // The intrinsic table: every meaning parses and matches its own row; what differs is refused with a reason.
-#include "ir/intrinsics.h"
+#include "ir/analysis/intrinsics.h"
 
 #include <gtest/gtest.h>
 
-#include "ir/text_form.h"
+#include "ir/core/text_form.h"
 
 namespace lathe::ir {
 namespace {

@@ -1,5 +1,5 @@
 // Options: sources, types, refusals.
-#include "ir/options.h"
+#include "ir/base/options.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "ir/analysis.h"
+#include "ir/analysis/analysis.h"
 
 namespace lathe::ir {
 

@@ -2,8 +2,8 @@
 // worked out without the canonical form, and what a point in range refutes no proof shows.
 #include <gtest/gtest.h>
 
-#include "ir/canon.h"
-#include "ir/text_form.h"
+#include "ir/analysis/canon.h"
+#include "ir/core/text_form.h"
 #include "tests/ir/random_index.h"
 
 namespace lathe::ir {

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <map>
 
-#include "ir/simplify_rules.h"
+#include "ir/analysis/simplify_rules.h"
 #include "tests/ir/random_index.h"
 
 namespace lathe::ir {

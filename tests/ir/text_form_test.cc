@@ -1,11 +1,11 @@
 // The text form: the examples of docs/ir.md print as they parse, structure survives, errors say where.
-#include "ir/text_form.h"
+#include "ir/core/text_form.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 
-#include "ir/builder.h"
+#include "ir/core/builder.h"
 
 namespace lathe::ir {
 namespace {

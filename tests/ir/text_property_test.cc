@@ -4,11 +4,11 @@
 
 #include <random>
 
-#include "ir/analysis.h"
-#include "ir/interpreter.h"
-#include "ir/options.h"
-#include "ir/text_form.h"
-#include "ir/verifier.h"
+#include "ir/analysis/analysis.h"
+#include "ir/analysis/verifier.h"
+#include "ir/base/options.h"
+#include "ir/core/text_form.h"
+#include "ir/meaning/interpreter.h"
 #include "tests/common/random_kernel.h"
 
 namespace lathe::ir {

@@ -1,10 +1,10 @@
 // The verifier: what docs/ir.md shows is accepted; for every rule a kernel that breaks only that rule is refused.
-#include "ir/verifier.h"
+#include "ir/analysis/verifier.h"
 
 #include <gtest/gtest.h>
 
-#include "ir/intrinsics.h"
-#include "ir/text_form.h"
+#include "ir/analysis/intrinsics.h"
+#include "ir/core/text_form.h"
 
 namespace lathe::ir {
 namespace {

@@ -1,6 +1,6 @@
 // The loader: both ways of mapping, nothing writable and executable, limits, features, threads, fork; and the names
 // that perf and gdb see.
-#include "jit/exec_memory.h"
+#include "jit/image/exec_memory.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -13,8 +13,8 @@
 #include <sstream>
 #include <thread>
 
-#include "jit/host_cpu.h"
-#include "jit/profiler_map.h"
+#include "jit/host/host_cpu.h"
+#include "jit/image/profiler_map.h"
 
 namespace lathe::jit {
 namespace {

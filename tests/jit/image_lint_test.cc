@@ -1,5 +1,5 @@
 // The lint lets every image of both generators pass and refuses what a leaf may not hold.
-#include "jit/image_lint.h"
+#include "jit/image/image_lint.h"
 
 #include <gtest/gtest.h>
 

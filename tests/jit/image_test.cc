@@ -1,14 +1,14 @@
 // Images to bytes and back: the round trip, every single flipped byte and every truncation refused, and each field out
 // of range refused even with a right checksum.
-#include "jit/image.h"
+#include "jit/image/image.h"
 
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <random>
 
-#include "ir/analysis.h"
-#include "jit/host_cpu.h"
+#include "ir/analysis/analysis.h"
+#include "jit/host/host_cpu.h"
 
 namespace lathe::jit {
 namespace {

@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "ir/interpreter.h"
-#include "ir/text_form.h"
-#include "jit/leaf_program.h"
-#include "jit/lower.h"
+#include "ir/core/text_form.h"
+#include "ir/meaning/interpreter.h"
+#include "jit/lower/lower.h"
+#include "jit/program/leaf_program.h"
 #include "tests/jit/x64_test_util.h"
 
 namespace lathe::jit {

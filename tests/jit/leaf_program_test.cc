@@ -1,7 +1,7 @@
 // Leaf programs by hand: text, bytes there and back, malformed bytes, what verify_program refuses,
 // and loops, segments and streams under the portable executor. One instruction at a time is
 // x64_ops_test.cc; lowering has tests of its own.
-#include "jit/leaf_program.h"
+#include "jit/program/leaf_program.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Opening the plug-in: late, once, of the right version only; a missing one is UNSUPPORTED with a
 // reason.
-#include "jit/llvm_loader.h"
+#include "jit/host/llvm_loader.h"
 
 #include <fstream>
 #include <thread>

@@ -116,7 +116,7 @@ TEST_P(LlvmOps, EqualThePortableExecutor) {
 
 constexpr int kOps = 0
 #define LATHE_LEAF_OP(id, sources, kind) +1
-#include "jit/leaf_ops.def"
+#include "jit/program/leaf_ops.def"
 #undef LATHE_LEAF_OP
     ;
 INSTANTIATE_TEST_SUITE_P(All, LlvmOps, testing::Range(0, kOps),

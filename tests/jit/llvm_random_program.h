@@ -87,7 +87,7 @@ class RandomProgram {
   Inst any_inst() {
     int count = 0
 #define LATHE_LEAF_OP(id, sources, kind) +1
-#include "jit/leaf_ops.def"
+#include "jit/program/leaf_ops.def"
 #undef LATHE_LEAF_OP
         ;
     for (;;) {

@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "jit/backend.h"
-#include "jit/exec_memory.h"
-#include "jit/host_cpu.h"
-#include "jit/leaf_program.h"
-#include "jit/llvm_loader.h"
+#include "jit/host/host_cpu.h"
+#include "jit/host/llvm_loader.h"
+#include "jit/image/exec_memory.h"
+#include "jit/program/backend.h"
+#include "jit/program/leaf_program.h"
 
 namespace lathe::jit::llvm_test {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "jit/lower_emit.h"
+#include "jit/lower/lower_emit.h"
 
 namespace lathe::jit {
 namespace {

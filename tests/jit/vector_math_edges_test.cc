@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* kFunctions[] = {
 #define LATHE_VECTOR_MATH(op, ulp, bound, least) #op,
-#include "jit/vector_math.def"
+#include "jit/lower/vector_math.def"
 #undef LATHE_VECTOR_MATH
     "{0} * sigmoid({0})", "{0} * normal_cdf({0})",
     "0.5 * {0} * (1.0 + tanh(0.7978846 * ({0} + 0.044715 * {0} * {0} * {0})))"};
@@ -112,7 +112,7 @@ TEST(VectorMathEdges, WithinBudget) {
   };
   constexpr Row kRows[] = {
 #define LATHE_VECTOR_MATH(op, ulp, bound, least) {#op, ulp, least},
-#include "jit/vector_math.def"
+#include "jit/lower/vector_math.def"
 #undef LATHE_VECTOR_MATH
   };
   std::vector<float> x = edges(), y;

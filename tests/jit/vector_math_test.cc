@@ -14,7 +14,7 @@ struct Row {
 };
 constexpr Row kRows[] = {
 #define LATHE_VECTOR_MATH(op, ulp, bound, least) {#op, ulp, bound, least},
-#include "jit/vector_math.def"
+#include "jit/lower/vector_math.def"
 #undef LATHE_VECTOR_MATH
 };
 

@@ -6,8 +6,8 @@
 #include <cstdio>
 #include <fstream>
 
-#include "jit/exec_memory.h"
-#include "jit/host_cpu.h"
+#include "jit/host/host_cpu.h"
+#include "jit/image/exec_memory.h"
 #include "tests/jit/llvm_test_util.h"
 
 namespace lathe::jit::x64_test {

@@ -8,8 +8,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "ir/text_form.h"
-#include "ir/verifier.h"
+#include "ir/analysis/verifier.h"
+#include "ir/core/text_form.h"
 #include "ops/lower.h"
 
 namespace lathe::ops {

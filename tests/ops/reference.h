@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "ir/analysis.h"
-#include "ir/interpreter.h"
-#include "ir/verifier.h"
+#include "ir/analysis/analysis.h"
+#include "ir/analysis/verifier.h"
+#include "ir/meaning/interpreter.h"
 #include "ops/lower.h"
 
 namespace lathe::ops::testing {

@@ -1,5 +1,5 @@
 // Own work goes where no calls are seen, and comes back when it may.
-#include "runtime/aside.h"
+#include "runtime/base/aside.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

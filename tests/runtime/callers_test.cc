@@ -6,14 +6,14 @@
 #include <filesystem>
 #include <future>
 
-#include "ir/text_form.h"
-#include "jit/backend.h"
-#include "jit/host_cpu.h"
-#include "runtime/compiler.h"
-#include "runtime/handle.h"
-#include "runtime/store_file.h"
-#include "search/cut.h"
-#include "search/recipe.h"
+#include "ir/core/text_form.h"
+#include "jit/host/host_cpu.h"
+#include "jit/program/backend.h"
+#include "runtime/capi/handle.h"
+#include "runtime/compile/compiler.h"
+#include "runtime/store/store_file.h"
+#include "search/cut/cut.h"
+#include "search/sketches/recipe.h"
 #include "tests/common/fake_worker.h"
 #include "tests/common/gate.h"
 

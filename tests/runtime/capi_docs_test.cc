@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "ops/op_table.h"
-#include "runtime/stats.h"
+#include "runtime/base/stats.h"
 
 namespace lathe::runtime {
 namespace {
@@ -21,10 +21,10 @@ std::string read(const char* name) {
 TEST(CapiDocs, EveryCounterIsListed) {
   const std::string text = read("stats.md");
 #define LATHE_STAT(id, help) EXPECT_NE(text.find("| `" #id "` | " help " |"), std::string::npos) << #id;
-#include "runtime/stats.def"
+#include "runtime/base/stats.def"
 #undef LATHE_STAT
 #define LATHE_MISS(id, meaning) EXPECT_NE(text.find("| `misses_" #id "` | " meaning " |"), std::string::npos) << #id;
-#include "runtime/miss_reasons.def"
+#include "runtime/base/miss_reasons.def"
 #undef LATHE_MISS
 }
 

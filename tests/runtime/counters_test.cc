@@ -6,11 +6,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "ir/text_form.h"
-#include "jit/host_cpu.h"
-#include "jit/image.h"
-#include "runtime/operator.h"
-#include "search/cut.h"
+#include "ir/core/text_form.h"
+#include "jit/host/host_cpu.h"
+#include "jit/image/image.h"
+#include "runtime/serve/operator.h"
+#include "search/cut/cut.h"
 #include "tests/common/c_client.h"
 #include "tests/runtime/store_util.h"
 

@@ -1,12 +1,12 @@
 // Decision records: round trip, strictness, and no mutation of the text that crashes or
 // half-parses.
-#include "runtime/decision.h"
+#include "runtime/store/decision.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 
-#include "runtime/key.h"
+#include "runtime/store/key.h"
 
 namespace lathe::runtime {
 namespace {

@@ -1,5 +1,5 @@
 // The dispatch table: growth, replacement, limits, hash quality, and readers beside writers.
-#include "runtime/dispatch.h"
+#include "runtime/serve/dispatch.h"
 
 #include <gtest/gtest.h>
 

@@ -2,10 +2,10 @@
 // timed.
 #include <gtest/gtest.h>
 
-#include "ir/text_form.h"
-#include "jit/host_cpu.h"
-#include "runtime/evaluation.h"
-#include "search/recipe.h"
+#include "ir/core/text_form.h"
+#include "jit/host/host_cpu.h"
+#include "runtime/measure/evaluation.h"
+#include "search/sketches/recipe.h"
 #include "tests/common/evaluate_all.h"
 
 namespace lathe::runtime {

@@ -1,20 +1,20 @@
 // A host with a limit on file sizes, or whose standard error is a pipe that nobody reads: whatever the library writes
 // or grows fails like a full disk, and the host lives, with its handlers, its mask and no signal left. Each case runs
 // in a child whose limit is too small for anything.
-#include "ir/file_limit.h"
+#include "ir/base/file_limit.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "ir/text_form.h"
-#include "jit/exec_memory.h"
-#include "jit/profiler_map.h"
-#include "runtime/dump.h"
-#include "runtime/recorded_calls.h"
-#include "runtime/verbose.h"
-#include "search/cut.h"
+#include "ir/core/text_form.h"
+#include "jit/image/exec_memory.h"
+#include "jit/image/profiler_map.h"
+#include "runtime/base/verbose.h"
+#include "runtime/compile/dump.h"
+#include "runtime/serve/recorded_calls.h"
+#include "search/cut/cut.h"
 #include "tests/common/c_client.h"
 #include "tests/runtime/store_util.h"
 

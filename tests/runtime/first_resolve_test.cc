@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "jit/host_cpu.h"
-#include "runtime/handle.h"
-#include "search/cut.h"
+#include "jit/host/host_cpu.h"
+#include "runtime/capi/handle.h"
+#include "search/cut/cut.h"
 #include "tests/common/c_client.h"
 
 namespace lathe::runtime {

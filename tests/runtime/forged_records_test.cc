@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <random>
 
-#include "runtime/handle.h"
-#include "search/recipe.h"
+#include "runtime/capi/handle.h"
+#include "search/sketches/recipe.h"
 #include "tests/common/c_client.h"
 #include "tests/common/guard_buffer.h"
 

@@ -4,8 +4,8 @@
 
 #include <functional>
 
-#include "jit/host_cpu.h"
-#include "runtime/operator.h"
+#include "jit/host/host_cpu.h"
+#include "runtime/serve/operator.h"
 
 namespace lathe::runtime {
 namespace {

@@ -1,14 +1,14 @@
 // Counting calls of a shape, the window that is looked at, pairs of a trial; copies of calls in memory that another
 // process maps.
-#include "runtime/hot_shapes.h"
+#include "runtime/serve/hot_shapes.h"
 
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <thread>
 
-#include "runtime/operator.h"
-#include "runtime/recorded_calls.h"
+#include "runtime/serve/operator.h"
+#include "runtime/serve/recorded_calls.h"
 
 namespace lathe::runtime {
 namespace {

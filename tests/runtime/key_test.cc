@@ -1,6 +1,6 @@
 // Keys: each row of key_fields.def changes exactly the identities it declares; ranges; what
 // differs; what a mutation may not touch.
-#include "runtime/key.h"
+#include "runtime/store/key.h"
 
 #include <gtest/gtest.h>
 
@@ -42,7 +42,7 @@ const std::vector<Row>& rows() {
 #define LATHE_MACHINE_FIELD(type, name, ids) {#name, ids, [](All* a) { mutate(&a->machine.name); }},
 #define LATHE_LEAF_FIELD(type, name, ids) {#name, ids, [](All* a) { mutate(&a->leaf.name); }},
 #define LATHE_CODE_FIELD(type, name, ids) {#name, ids, [](All* a) { mutate(&a->code.name); }},
-#include "runtime/key_fields.def"
+#include "runtime/store/key_fields.def"
   };
   return all;
 }

@@ -1,12 +1,12 @@
 // What a leaf refuses is told with the names that the Kernel's author gave, never with a leaf's own.
-#include "runtime/leaf_error.h"
+#include "runtime/base/leaf_error.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "ir/text_form.h"
-#include "runtime/compiler.h"
-#include "search/cut.h"
+#include "ir/core/text_form.h"
+#include "runtime/compile/compiler.h"
+#include "search/cut/cut.h"
 
 namespace lathe::runtime {
 namespace {

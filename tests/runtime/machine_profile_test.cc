@@ -1,9 +1,9 @@
 // Probes: ordering only, never absolutes; the text form both ways.
-#include "runtime/machine_profile.h"
+#include "runtime/measure/machine_profile.h"
 
 #include <gtest/gtest.h>
 
-#include "jit/host_cpu.h"
+#include "jit/host/host_cpu.h"
 
 namespace lathe::runtime {
 namespace {

@@ -4,11 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "ir/target_text.h"
-#include "jit/host_cpu.h"
-#include "runtime/context.h"
-#include "runtime/machine_profile.h"
-#include "runtime/tuning_history.h"
+#include "ir/base/target_text.h"
+#include "jit/host/host_cpu.h"
+#include "runtime/measure/machine_profile.h"
+#include "runtime/serve/context.h"
+#include "runtime/tune/tuning_history.h"
 #include "tests/common/machines.h"
 
 namespace lathe::runtime {

@@ -5,11 +5,11 @@
 #include <set>
 #include <sstream>
 
-#include "ir/analysis.h"
+#include "ir/analysis/analysis.h"
 #include "ops/manifest.h"
-#include "runtime/operator.h"
-#include "search/cut.h"
-#include "search/recipe.h"
+#include "runtime/serve/operator.h"
+#include "search/cut/cut.h"
+#include "search/sketches/recipe.h"
 #include "tests/jit/leaf_case.h"
 
 namespace lathe::runtime {

@@ -6,13 +6,13 @@
 #include <random>
 #include <sstream>
 
-#include "ir/text_form.h"
-#include "jit/host_cpu.h"
+#include "ir/core/text_form.h"
+#include "jit/host/host_cpu.h"
 #include "ops/lower.h"
 #include "ops/manifest.h"
-#include "runtime/compiler.h"
-#include "runtime/oracle.h"
-#include "search/recipe.h"
+#include "runtime/compile/compiler.h"
+#include "runtime/oracle/oracle.h"
+#include "search/sketches/recipe.h"
 #include "tests/common/machines.h"
 
 namespace lathe::runtime {

@@ -1,5 +1,5 @@
 // The check of the whole workload, on a simulated machine.
-#include "runtime/model_check.h"
+#include "runtime/tune/model_check.h"
 
 #include <gtest/gtest.h>
 

@@ -5,13 +5,13 @@
 
 #include <memory>
 
-#include "ir/interpreter.h"
-#include "ir/text_form.h"
-#include "jit/lower.h"
-#include "jit/portable_leaves.h"
-#include "runtime/nest_bind.h"
-#include "runtime/nest_walk.h"
-#include "search/cut.h"
+#include "ir/core/text_form.h"
+#include "ir/meaning/interpreter.h"
+#include "jit/lower/lower.h"
+#include "jit/program/portable_leaves.h"
+#include "runtime/walk/nest_bind.h"
+#include "runtime/walk/nest_walk.h"
+#include "search/cut/cut.h"
 
 namespace lathe::runtime {
 namespace {

@@ -8,8 +8,8 @@
 #include <mutex>
 #include <random>
 
-#include "runtime/nest_bind.h"
-#include "runtime/nest_walk.h"
+#include "runtime/walk/nest_bind.h"
+#include "runtime/walk/nest_walk.h"
 
 namespace lathe::runtime {
 namespace {

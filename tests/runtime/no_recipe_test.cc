@@ -6,11 +6,11 @@
 #include <fstream>
 #include <sstream>
 
-#include "ir/text_form.h"
-#include "jit/host_cpu.h"
-#include "runtime/compiler.h"
-#include "runtime/oracle.h"
-#include "search/neighbours.h"
+#include "ir/core/text_form.h"
+#include "jit/host/host_cpu.h"
+#include "runtime/compile/compiler.h"
+#include "runtime/oracle/oracle.h"
+#include "search/sketches/neighbours.h"
 
 namespace lathe::runtime {
 namespace {

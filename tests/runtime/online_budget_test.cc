@@ -5,9 +5,9 @@
 
 #include <cstdlib>
 
-#include "runtime/context.h"
-#include "runtime/online_tuner.h"
-#include "runtime/serve_sampled.h"
+#include "runtime/live/online_tuner.h"
+#include "runtime/serve/context.h"
+#include "runtime/serve/serve_sampled.h"
 
 namespace lathe::runtime {
 namespace {

@@ -7,11 +7,11 @@
 #include <filesystem>
 #include <thread>
 
-#include "ir/text_form.h"
-#include "runtime/candidacy.h"
-#include "runtime/context.h"
-#include "runtime/online_tuner.h"
-#include "runtime/serve_sampled.h"
+#include "ir/core/text_form.h"
+#include "runtime/live/candidacy.h"
+#include "runtime/live/online_tuner.h"
+#include "runtime/serve/context.h"
+#include "runtime/serve/serve_sampled.h"
 
 namespace lathe::runtime {
 namespace {

@@ -1,6 +1,6 @@
 // Operators end to end: graph -> Kernels -> default Schedules -> leaves -> nests, at every level the host has, against
 // the interpreter.
-#include "runtime/operator.h"
+#include "runtime/serve/operator.h"
 
 #include <gtest/gtest.h>
 
@@ -9,10 +9,10 @@
 #include <filesystem>
 #include <random>
 
-#include "ir/analysis.h"
-#include "ir/interpreter.h"
-#include "ir/text_form.h"
-#include "jit/host_cpu.h"
+#include "ir/analysis/analysis.h"
+#include "ir/core/text_form.h"
+#include "ir/meaning/interpreter.h"
+#include "jit/host/host_cpu.h"
 
 namespace lathe::runtime {
 namespace {

@@ -1,13 +1,13 @@
 // The oracle: passes what is right, and objects to planted faults: dropped tails and terms,
 // unwritten cells, runs that differ, stray writes.
-#include "runtime/oracle.h"
+#include "runtime/oracle/oracle.h"
 
 #include <gtest/gtest.h>
 
-#include "ir/text_form.h"
-#include "jit/host_cpu.h"
-#include "runtime/compiler.h"
-#include "runtime/leaf_cache.h"
+#include "ir/core/text_form.h"
+#include "jit/host/host_cpu.h"
+#include "runtime/compile/compiler.h"
+#include "runtime/compile/leaf_cache.h"
 
 namespace lathe::runtime {
 namespace {

@@ -1,5 +1,5 @@
 // Timing of several threads waits until each has a core, and not for ever.
-#include "runtime/own_cores.h"
+#include "runtime/measure/own_cores.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // The states of a candidate: every pair of states, allowed or refused; the judge of real calls; the CPU budget on an
 // injected clock.
-#include "runtime/promotion.h"
+#include "runtime/live/promotion.h"
 
 #include <gtest/gtest.h>
 
@@ -10,8 +10,8 @@
 #include <random>
 #include <set>
 
-#include "runtime/cpu_budget.h"
-#include "runtime/trial_judge.h"
+#include "runtime/live/cpu_budget.h"
+#include "runtime/live/trial_judge.h"
 
 namespace lathe::runtime {
 namespace {

@@ -6,10 +6,10 @@
 #include <set>
 #include <sstream>
 
-#include "ir/text_form.h"
+#include "ir/core/text_form.h"
 #include "ops/manifest.h"
-#include "runtime/operator.h"
-#include "search/safe_kernel.h"
+#include "runtime/serve/operator.h"
+#include "search/cut/safe_kernel.h"
 
 namespace lathe::runtime {
 namespace {

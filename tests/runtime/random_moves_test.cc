@@ -9,10 +9,10 @@
 #include <cstdlib>
 #include <random>
 
-#include "ir/analysis.h"
-#include "ir/text_form.h"
-#include "jit/host_cpu.h"
-#include "runtime/oracle.h"
+#include "ir/analysis/analysis.h"
+#include "ir/core/text_form.h"
+#include "jit/host/host_cpu.h"
+#include "runtime/oracle/oracle.h"
 
 namespace lathe::runtime {
 namespace {

@@ -1,6 +1,6 @@
 // The rank test is exact: its figure is the share of orders that a count of all of them gives, and it holds its level
 // whatever the noise.
-#include "runtime/rank_test.h"
+#include "runtime/measure/rank_test.h"
 
 #include <gtest/gtest.h>
 

@@ -1,12 +1,12 @@
 // Files that callers name: whole and regular, or refused at once; and errors in them as FILE:LINE.
-#include "runtime/read_file.h"
+#include "runtime/base/read_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include "jit/llvm_loader.h"
-#include "runtime/recorded_calls.h"
+#include "jit/host/llvm_loader.h"
+#include "runtime/serve/recorded_calls.h"
 #include "tests/common/c_client.h"
 #include "tests/runtime/store_util.h"
 

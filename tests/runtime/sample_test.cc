@@ -1,12 +1,12 @@
 // Where operands lie while a sample is taken, and that kernels are called there.
-#include "runtime/sample.h"
+#include "runtime/measure/sample.h"
 
 #include <gtest/gtest.h>
 
 #include <set>
 
-#include "ir/text_form.h"
-#include "runtime/rotating_operands.h"
+#include "ir/core/text_form.h"
+#include "runtime/measure/rotating_operands.h"
 
 namespace lathe::runtime {
 namespace {

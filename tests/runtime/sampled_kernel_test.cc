@@ -1,10 +1,10 @@
 // Sampling: which iterators may be sampled, and that a sampled Kernel gives the same cells as the
 // whole one.
-#include "runtime/sampled_kernel.h"
+#include "runtime/oracle/sampled_kernel.h"
 
 #include <gtest/gtest.h>
 
-#include "ir/text_form.h"
+#include "ir/core/text_form.h"
 
 namespace lathe::runtime {
 namespace {

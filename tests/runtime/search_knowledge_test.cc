@@ -1,10 +1,10 @@
 // What a search starts from: the family's rows and rates always, a model if there is one or training is allowed.
-#include "runtime/search_knowledge.h"
+#include "runtime/tune/search_knowledge.h"
 
 #include <gtest/gtest.h>
 
-#include "ir/text_form.h"
-#include "runtime/tuning_history.h"
+#include "ir/core/text_form.h"
+#include "runtime/tune/tuning_history.h"
 
 namespace lathe::runtime {
 namespace {

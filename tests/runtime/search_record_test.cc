@@ -1,9 +1,9 @@
 // A search end to end, evaluated in process: what is recorded, what is counted, what is never timed.
 #include <gtest/gtest.h>
 
-#include "ir/text_form.h"
-#include "runtime/evaluation.h"
-#include "runtime/warmup_search.h"
+#include "ir/core/text_form.h"
+#include "runtime/measure/evaluation.h"
+#include "runtime/tune/warmup_search.h"
 
 namespace lathe::runtime {
 namespace {

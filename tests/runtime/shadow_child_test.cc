@@ -2,12 +2,12 @@
 // charged for. What it compares is tested with the promotions (online_test.cc).
 #include <gtest/gtest.h>
 
-#include "ir/text_form.h"
-#include "runtime/context.h"
-#include "runtime/data_sets.h"
-#include "runtime/operator.h"
-#include "runtime/recorded_calls.h"
-#include "runtime/shadow.h"
+#include "ir/core/text_form.h"
+#include "runtime/live/shadow.h"
+#include "runtime/oracle/data_sets.h"
+#include "runtime/serve/context.h"
+#include "runtime/serve/operator.h"
+#include "runtime/serve/recorded_calls.h"
 
 namespace lathe::runtime {
 namespace {

@@ -1,9 +1,9 @@
 // Merging stores: a union, whatever the order.
-#include "runtime/store_merge.h"
+#include "runtime/store/store_merge.h"
 
 #include <gtest/gtest.h>
 
-#include "runtime/decision.h"
+#include "runtime/store/decision.h"
 #include "store_util.h"
 
 namespace lathe::runtime {

@@ -1,6 +1,6 @@
 // The store: what it finds, where it writes, and every kind of damaged, foreign or odd file as a
 // counted miss.
-#include "runtime/store.h"
+#include "runtime/store/store.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

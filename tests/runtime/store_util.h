@@ -13,7 +13,7 @@
 #include <iterator>
 #include <string>
 
-#include "runtime/store.h"
+#include "runtime/store/store.h"
 
 namespace lathe::runtime {
 

@@ -3,11 +3,11 @@
 // panel.
 #include <gtest/gtest.h>
 
-#include "ir/text_form.h"
-#include "jit/host_cpu.h"
-#include "runtime/compiler.h"
-#include "runtime/oracle.h"
-#include "search/recipe.h"
+#include "ir/core/text_form.h"
+#include "jit/host/host_cpu.h"
+#include "runtime/compile/compiler.h"
+#include "runtime/oracle/oracle.h"
+#include "search/sketches/recipe.h"
 
 namespace lathe::runtime {
 namespace {

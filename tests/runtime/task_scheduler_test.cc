@@ -1,5 +1,5 @@
 // Where a workload's measurements go.
-#include "runtime/task_scheduler.h"
+#include "runtime/tune/task_scheduler.h"
 
 #include <gtest/gtest.h>
 

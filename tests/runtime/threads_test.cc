@@ -1,6 +1,6 @@
 // Thread teams: every index once, nested and concurrent use, sleep and wake, fork, the host's pool;
 // and the counters.
-#include "runtime/threads.h"
+#include "runtime/walk/threads.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -9,7 +9,7 @@
 #include <chrono>
 #include <thread>
 
-#include "runtime/stats.h"
+#include "runtime/base/stats.h"
 
 namespace lathe::runtime {
 namespace {

@@ -1,5 +1,5 @@
 // The selection on an injected clock: the fastest for certain wins, noise and broken clocks do not.
-#include "runtime/timing.h"
+#include "runtime/measure/timing.h"
 
 #include <gtest/gtest.h>
 

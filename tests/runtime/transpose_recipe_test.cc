@@ -5,12 +5,12 @@
 #include <functional>
 #include <set>
 
-#include "ir/text_form.h"
-#include "jit/host_cpu.h"
-#include "runtime/compiler.h"
-#include "runtime/oracle.h"
-#include "runtime/threads.h"
-#include "search/recipe.h"
+#include "ir/core/text_form.h"
+#include "jit/host/host_cpu.h"
+#include "runtime/compile/compiler.h"
+#include "runtime/oracle/oracle.h"
+#include "runtime/walk/threads.h"
+#include "search/sketches/recipe.h"
 
 namespace lathe::runtime {
 namespace {

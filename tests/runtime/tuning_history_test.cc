@@ -1,13 +1,13 @@
 // Rows and models in the store: published once, read with their trust, damaged ones set aside; models rebuilt when they
 // must be.
-#include "runtime/tuning_history.h"
+#include "runtime/tune/tuning_history.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "ir/text_form.h"
-#include "search/space.h"
-#include "search/starter_pack.h"
+#include "ir/core/text_form.h"
+#include "search/model/starter_pack.h"
+#include "search/strategy/space.h"
 #include "store_util.h"
 
 namespace lathe::runtime {

@@ -5,10 +5,10 @@
 
 #include <chrono>
 
-#include "jit/host_cpu.h"
-#include "runtime/handle.h"
-#include "runtime/warmup.h"
-#include "runtime/worker_client.h"
+#include "jit/host/host_cpu.h"
+#include "runtime/capi/handle.h"
+#include "runtime/measure/worker_client.h"
+#include "runtime/tune/warmup.h"
 #include "tests/common/fake_worker.h"
 
 namespace lathe::runtime {

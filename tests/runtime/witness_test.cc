@@ -1,12 +1,12 @@
 // The witness on every recipe's Schedules: all of them keep the meaning on shapes small enough to interpret, and a
 // broken proof shows.
-#include "runtime/witness.h"
+#include "runtime/oracle/witness.h"
 
 #include <gtest/gtest.h>
 
-#include "ir/text_form.h"
-#include "jit/host_cpu.h"
-#include "search/recipe.h"
+#include "ir/core/text_form.h"
+#include "jit/host/host_cpu.h"
+#include "search/sketches/recipe.h"
 #include "tests/common/machines.h"
 
 namespace lathe::runtime {

@@ -8,13 +8,13 @@
 #include <cmath>
 #include <thread>
 
-#include "ir/text_form.h"
-#include "jit/host_cpu.h"
-#include "runtime/stats.h"
-#include "runtime/store.h"
-#include "runtime/worker_client.h"
-#include "runtime/worker_protocol.h"
-#include "search/recipe.h"
+#include "ir/core/text_form.h"
+#include "jit/host/host_cpu.h"
+#include "runtime/base/stats.h"
+#include "runtime/measure/worker_client.h"
+#include "runtime/measure/worker_protocol.h"
+#include "runtime/store/store.h"
+#include "search/sketches/recipe.h"
 #include "tests/common/evaluate_all.h"
 
 namespace lathe::runtime {

@@ -1,11 +1,11 @@
 // The whole-workload check on real operators: nothing to drop where nothing was tuned, and a planted slow winner is
 // found.
-#include "runtime/workload_check.h"
+#include "runtime/tune/workload_check.h"
 
 #include <gtest/gtest.h>
 
 #include "ops/graph.h"
-#include "search/recipe.h"
+#include "search/sketches/recipe.h"
 
 namespace lathe::runtime {
 namespace {

@@ -1,13 +1,13 @@
 // Bodies for all lengths: measured where they were tuned, counted on by near tasks elsewhere, the default where nothing
 // is better.
-#include "search/bodies.h"
+#include "search/strategy/bodies.h"
 
 #include <gtest/gtest.h>
 
 #include <memory>
 
-#include "ir/text_form.h"
-#include "search/prior.h"
+#include "ir/core/text_form.h"
+#include "search/strategy/prior.h"
 
 namespace lathe::search {
 namespace {

@@ -1,6 +1,6 @@
 // The trees: they learn, they are deterministic, they come back from text bit for bit; the residual and the rules of
 // trust.
-#include "search/cost_model.h"
+#include "search/model/cost_model.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,8 +8,8 @@
 #include <cmath>
 #include <random>
 
-#include "ir/analysis.h"
-#include "search/space.h"
+#include "ir/analysis/analysis.h"
+#include "search/strategy/space.h"
 #include "tests/search/problems.h"
 
 namespace lathe::search {

@@ -1,10 +1,10 @@
 // cut(): the worked examples of docs/ir.md fall into the documented nests and leaves.
-#include "search/cut.h"
+#include "search/cut/cut.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "ir/text_form.h"
+#include "ir/core/text_form.h"
 
 namespace lathe::search {
 namespace {

@@ -1,5 +1,5 @@
 // Traffic against counts by hand, features against what knobs say, the analytic stage's refit, and the starter pack.
-#include "search/features.h"
+#include "search/model/features.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,9 +7,9 @@
 #include <cmath>
 #include <set>
 
-#include "search/analytic_fit.h"
-#include "search/space.h"
-#include "search/starter_pack.h"
+#include "search/model/analytic_fit.h"
+#include "search/model/starter_pack.h"
+#include "search/strategy/space.h"
 #include "tests/search/problems.h"
 
 namespace lathe::search {

@@ -1,5 +1,5 @@
 // Records of measurements: round trip, refusal of everything that was not written so, times.
-#include "search/history.h"
+#include "search/model/history.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -2,7 +2,7 @@
 // are settings on all of them.
 #include <gtest/gtest.h>
 
-#include "search/recipe.h"
+#include "search/sketches/recipe.h"
 #include "tests/search/problems.h"
 
 namespace lathe::search {

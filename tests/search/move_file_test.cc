@@ -12,9 +12,9 @@
 #include <fstream>
 #include <sstream>
 
-#include "ir/text_form.h"
-#include "ir/verifier.h"
-#include "search/schedule.h"
+#include "ir/analysis/verifier.h"
+#include "ir/core/text_form.h"
+#include "search/moves/schedule.h"
 
 namespace lathe::search {
 namespace {

@@ -1,6 +1,6 @@
 // Kernels that no recipe knows: Schedules by general rules and their neighbours keep the values of the Kernel (marked
 // scopes run backwards), replay, and cut into leaves; there are enough of them to search.
-#include "search/neighbours.h"
+#include "search/sketches/neighbours.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 #include <set>
 #include <sstream>
 
-#include "ir/text_form.h"
-#include "search/cut.h"
+#include "ir/core/text_form.h"
+#include "search/cut/cut.h"
 #include "tests/common/machines.h"
 #include "walk.h"
 

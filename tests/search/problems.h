@@ -3,9 +3,9 @@
 #pragma once
 #include <fmt/format.h>
 
-#include "ir/text_form.h"
-#include "search/features.h"
-#include "search/history.h"
+#include "ir/core/text_form.h"
+#include "search/model/features.h"
+#include "search/model/history.h"
 #include "tests/common/machines.h"
 
 namespace lathe::search {

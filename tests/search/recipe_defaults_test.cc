@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "problems.h"
-#include "search/recipe.h"
-#include "search/space.h"
+#include "search/sketches/recipe.h"
+#include "search/strategy/space.h"
 
 namespace lathe::search {
 namespace {

@@ -4,11 +4,11 @@
 #include <gtest/gtest.h>
 
 #include "problems.h"
-#include "search/cut.h"
-#include "search/matmul_model.h"
-#include "search/recipe.h"
-#include "search/safe_kernel.h"
-#include "search/space.h"
+#include "search/cut/cut.h"
+#include "search/cut/safe_kernel.h"
+#include "search/sketches/matmul_model.h"
+#include "search/sketches/recipe.h"
+#include "search/strategy/space.h"
 #include "walk.h"
 
 namespace lathe::search {

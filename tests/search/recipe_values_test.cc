@@ -2,10 +2,10 @@
 // backwards) and cuts into leaves.
 #include <gtest/gtest.h>
 
-#include "ir/text_form.h"
-#include "search/cut.h"
-#include "search/recipe.h"
-#include "search/safe_kernel.h"
+#include "ir/core/text_form.h"
+#include "search/cut/cut.h"
+#include "search/cut/safe_kernel.h"
+#include "search/sketches/recipe.h"
 #include "tests/common/machines.h"
 #include "walk.h"
 

@@ -1,14 +1,14 @@
 // What code may be made of: accesses that are proven inside, parameters as they were declared, layouts of a sane size.
 // Each rule objects.
-#include "search/safe_kernel.h"
+#include "search/cut/safe_kernel.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "ir/text_form.h"
-#include "ir/verifier.h"
-#include "search/cut.h"
-#include "search/schedule.h"
+#include "ir/analysis/verifier.h"
+#include "ir/core/text_form.h"
+#include "search/cut/cut.h"
+#include "search/moves/schedule.h"
 
 namespace lathe::search {
 namespace {

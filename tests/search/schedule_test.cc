@@ -1,11 +1,11 @@
 // Schedules: text both ways, replay at other shapes, and the whole way from the naive matmul of
 // docs/ir.md to its scheduled form.
-#include "search/schedule.h"
+#include "search/moves/schedule.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "ir/text_form.h"
+#include "ir/core/text_form.h"
 
 namespace lathe::search {
 namespace {

@@ -1,7 +1,7 @@
 // A Script ends with the Kernel that a replay of its moves makes, so nobody has to apply them again.
 #include <gtest/gtest.h>
 
-#include "search/recipe.h"
+#include "search/sketches/recipe.h"
 #include "tests/search/problems.h"
 
 namespace lathe::search {

@@ -1,6 +1,6 @@
 // The space of a recipe: the same set as brute force, its default in it, neighbours and nearest as promised; features
 // sane.
-#include "search/space.h"
+#include "search/strategy/space.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // Every strategy on synthetic spaces: the contract of ask and tell, planted optima, and the ways in which published
 // searches lost what they had measured.
-#include "search/strategy.h"
+#include "search/strategy/strategy.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,9 +10,9 @@
 #include <map>
 #include <set>
 
-#include "ir/text_form.h"
-#include "search/prior.h"
-#include "search/transfer.h"
+#include "ir/core/text_form.h"
+#include "search/strategy/prior.h"
+#include "search/strategy/transfer.h"
 #include "tests/common/machines.h"
 
 namespace lathe::search {

@@ -1,6 +1,6 @@
 // Beliefs about unmeasured candidates: they go through the measurements, ease off with distance, and come back when
 // measurements are forgotten.
-#include "search/surrogate.h"
+#include "search/strategy/surrogate.h"
 
 #include <gtest/gtest.h>
 

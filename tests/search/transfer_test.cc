@@ -1,5 +1,5 @@
 // Transfer: distances, portfolios that cover, winners of near tasks, bodies chosen jointly against brute force.
-#include "search/transfer.h"
+#include "search/strategy/transfer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <random>
 #include <set>
 
-#include "ir/text_form.h"
+#include "ir/core/text_form.h"
 
 namespace lathe::search {
 namespace {

@@ -1,9 +1,9 @@
 // Tuning specs: what they match, what they expand to, and what is refused with its line.
-#include "search/tuning_spec.h"
+#include "search/strategy/tuning_spec.h"
 
 #include <gtest/gtest.h>
 
-#include "ir/text_form.h"
+#include "ir/core/text_form.h"
 
 namespace lathe::search {
 namespace {

@@ -8,8 +8,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "ir/analysis.h"
-#include "ir/text_form.h"
+#include "ir/analysis/analysis.h"
+#include "ir/core/text_form.h"
 
 namespace lathe::search {
 using namespace ir;  // NOLINT(google-build-using-namespace)

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "ir/interpreter.h"
-#include "search/schedule.h"
+#include "ir/meaning/interpreter.h"
+#include "search/moves/schedule.h"
 
 namespace lathe::search {
 

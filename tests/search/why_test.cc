@@ -1,9 +1,9 @@
 // Each move of a Schedule has a reason, and it is the right one.
-#include "search/why.h"
+#include "search/strategy/why.h"
 
 #include <gtest/gtest.h>
 
-#include "ir/text_form.h"
+#include "ir/core/text_form.h"
 #include "tests/common/machines.h"
 
 namespace lathe::search {

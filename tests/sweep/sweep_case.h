@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "jit/host_cpu.h"
-#include "runtime/operator.h"
-#include "runtime/oracle.h"
+#include "jit/host/host_cpu.h"
+#include "runtime/oracle/oracle.h"
+#include "runtime/serve/operator.h"
 
 namespace lathe::runtime {
 

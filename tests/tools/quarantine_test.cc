@@ -2,12 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "ir/text_form.h"
-#include "jit/host_cpu.h"
-#include "runtime/stats.h"
-#include "runtime/store.h"
-#include "runtime/worker_client.h"
-#include "search/recipe.h"
+#include "ir/core/text_form.h"
+#include "jit/host/host_cpu.h"
+#include "runtime/base/stats.h"
+#include "runtime/measure/worker_client.h"
+#include "runtime/store/store.h"
+#include "search/sketches/recipe.h"
 #include "tests/tools/process.h"
 
 namespace lathe::tools {

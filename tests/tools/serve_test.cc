@@ -7,7 +7,7 @@
 #include <fstream>
 #include <thread>
 
-#include "jit/host_cpu.h"
+#include "jit/host/host_cpu.h"
 #include "tests/tools/process.h"
 
 namespace lathe::tools {

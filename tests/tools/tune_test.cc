@@ -6,7 +6,7 @@
 #include <set>
 #include <sstream>
 
-#include "jit/host_cpu.h"
+#include "jit/host/host_cpu.h"
 #include "tests/tools/process.h"
 
 namespace lathe::tools {

@@ -1,0 +1,75 @@
+// Analyses on expressions and kernels: simplification, intervals, affine form, content hashes. Pure and thread-safe.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "ir/base/hash.h"
+#include "ir/core/kernel.h"
+
+namespace lathe::ir {
+
+// Inclusive range of an index expression; unbounded ends are INT64_MIN / INT64_MAX.
+struct Interval {
+  int64_t lo = INT64_MIN, hi = INT64_MAX;
+};
+// What is known of the names in scope: iterators (0 .. extent-1) and symbols.
+class Ranges {
+ public:
+  Ranges() = default;
+  explicit Ranges(const Kernel& kernel);  // its symbols
+  void set(const std::string& name, Interval range, int64_t multiple_of = 1);
+  // Enters a scope: iter in 0 .. hi(extent)-1; also remembers the symbolic extent (so that n < N is known).
+  void enter(const Stmt& scope) { enter(scope.iter, scope.extent); }
+  void enter(const std::string& iter, const Expr& extent);
+  // Takes back the last enter(), of an iterator that had not been known.
+  void leave() { entries_.pop_back(); }
+  std::optional<Interval> find(const std::string& name) const;
+  int64_t multiple_of(const std::string& name) const;
+  const Expr* extent_of(const std::string& iter) const;
+  int depth_of(const std::string& name) const;  // order of entry: inner iterators are deeper; -1: unknown
+  // The value of the name at one of a few points inside the ranges; null: it has none there.
+  static constexpr int kPoints = 4;
+  std::optional<int64_t> value_at(const std::string& name, int point) const;
+
+ private:
+  struct Entry {
+    std::string name;
+    Interval range;
+    int64_t multiple = 1;
+    Expr extent;
+    std::array<std::optional<int64_t>, kPoints> at;
+  };
+  std::vector<Entry> entries_;
+};
+Interval interval(const Expr& e, const Ranges& ranges);
+// True only if proven for all values in range.
+bool proves_le(const Expr& a, const Expr& b, const Ranges& ranges);  // a <= b
+bool proves_lt(const Expr& a, const Expr& b, const Ranges& ranges);
+bool proves_divisible(const Expr& e, int64_t by, const Ranges& ranges);
+
+// Fixed point of simplify_rules.h: canonical affine form (terms in name order, constants last), floordiv/mod of affine
+// forms by constants split with the ranges, min/max resolved where proven. Float expressions are left alone.
+Expr simplify(const Expr& e, const Ranges& ranges = {});
+
+// Σ coeff * name + rest, where name runs over iterators (not symbols); coefficients are expressions of symbols. Null
+// optional if e is not affine in its iterators.
+struct AffineForm {
+  std::vector<std::pair<std::string, Expr>> terms;  // in name order
+  Expr rest;                                        // free of iterators
+  Expr coeff(const std::string& iter) const;        // 0 if absent
+};
+std::optional<AffineForm> affine_form(const Expr& e);
+
+bool uses(const Expr& e, const std::string& name);  // iterator, symbol or buffer
+// Evaluates an index expression; names missing from env give nullopt, as do divisions by zero.
+std::optional<int64_t> evaluate(const Expr& e, const std::vector<std::pair<std::string, int64_t>>& env);
+// Sizes of a buffer; nullopt also if one is negative.
+std::optional<std::vector<int64_t>> evaluate_dims(const std::vector<Expr>& dims,
+                                                  const std::vector<std::pair<std::string, int64_t>>& env);
+
+}  // namespace lathe::ir

@@ -1,0 +1,167 @@
+// Proofs of a <= b for all values in range. The goal is p >= 0 for a canonical sum p. Steps, until the interval of p
+// settles it:
+//   -q*min(a, b), q >= 0   one branch suffices          q*min(a, b)   both branches must hold       (max mirrored)
+//   q*i, i innermost       i := 0 if q >= 0, i := extent - 1 (symbolic, else the largest value) if q <= 0, both if
+//                          unknown
+//   q*(x // d)             0 if q >= 0 and x >= 0 suffice; else multiply by d: d*(x // d) in [x - d + 1, x]; ceildiv
+//                          and mod alike
+//   q*N, N a symbol        its smallest, largest value by the sign of q
+// Sound and incomplete: a budget bounds the work. Does not use facts such as `extent >= 1 inside a scope`.
+#include <algorithm>
+
+#include "ir/analysis/canon.h"
+
+namespace lathe::ir {
+
+namespace {
+constexpr int kBudget = 96;  // sums looked at in one proof
+
+class Prover {
+ public:
+  explicit Prover(const Ranges& ranges) : ranges_(ranges), canon_(ranges, false) {}
+
+  bool nonnegative(const Poly& p) {
+    if (p.overflow || budget_-- <= 0) return false;
+    const Interval v = interval_of(p, ranges_);
+    if (v.lo >= 0) return true;
+    if (v.hi < 0 || p.is_constant()) return false;
+    if (const Expr* atom = find(p, [](const Expr& a) { return a->op == Op::k_min || a->op == Op::k_max; })) {
+      return split_lattice(p, *atom);
+    }
+    if (const Expr* name = innermost(p)) {
+      const Expr atom = *name;
+      const Expr* holder = find(p, [&](const Expr& a) { return !is_name(a) && uses(a, atom->name); });
+      return holder ? relax(p, Expr(*holder)) : eliminate(p, atom);
+    }
+    if (const Expr* atom = find(p, [](const Expr& a) { return is_division(a); })) return relax(p, *atom);
+    return false;
+  }
+
+ private:
+  enum class Sign { positive, negative, unknown };
+
+  static bool is_name(const Expr& a) { return a->op == Op::k_iter || a->op == Op::k_symbol; }
+  static bool is_division(const Expr& a) {
+    return a->type == DType::i64 && (a->op == Op::k_floordiv || a->op == Op::k_ceildiv || a->op == Op::k_mod);
+  }
+
+  template <class F>
+  static const Expr* find(const Poly& p, F&& f) {
+    for (const Term& t : p.terms) {
+      for (const Expr& a : t.atoms) {
+        if (f(a)) return &a;
+      }
+    }
+    return nullptr;
+  }
+
+  // The name entered last, looking inside the atoms too; it must be of finite depth.
+  const Expr* innermost(const Poly& p) {
+    const Expr* best = nullptr;
+    int depth = -1;
+    for (const Term& t : p.terms) {
+      for (const Expr& a : t.atoms) find_innermost(a, best, depth);
+    }
+    return best;
+  }
+  void find_innermost(const Expr& e, const Expr*& best, int& depth) {
+    if (is_name(e)) {
+      const int d = ranges_.depth_of(e->name);
+      if (d > depth) {
+        depth = d;
+        best = &e;
+      }
+    }
+    for (const Expr& a : e->args) find_innermost(a, best, depth);
+  }
+
+  Sign sign(const Poly& q) const {
+    const Interval v = interval_of(q, ranges_);
+    if (v.lo >= 0) return Sign::positive;
+    return v.hi <= 0 ? Sign::negative : Sign::unknown;
+  }
+
+  bool split_lattice(const Poly& p, const Expr& atom) {
+    const Split s = split_atom(p, atom);
+    if (!s.linear) return false;
+    const Poly a = canonical(add(s.rest, mul(s.coef, canon_.poly(atom->args[0]))));
+    const Poly b = canonical(add(s.rest, mul(s.coef, canon_.poly(atom->args[1]))));
+    const Sign q = sign(s.coef);
+    if (q == (atom->op == Op::k_min ? Sign::negative : Sign::positive)) return nonnegative(a) || nonnegative(b);
+    return nonnegative(a) && nonnegative(b);
+  }
+
+  bool eliminate(const Poly& p, const Expr& name) {
+    const Split s = split_atom(p, name);
+    if (!s.linear) return false;
+    const Interval range = ranges_.find(name->name).value_or(Interval{});
+    const Sign q = sign(s.coef);
+    const auto at = [&](const Poly& value) { return nonnegative(canonical(add(s.rest, mul(s.coef, value)))); };
+    if (q != Sign::negative && (range.lo == INT64_MIN || !at(Poly::constant(range.lo)))) return false;
+    if (q == Sign::positive) return true;
+    if (const Expr* extent = ranges_.extent_of(name->name)) {
+      if (at(add(canon_.poly(*extent), Poly::constant(1), -1))) return true;
+      if (is_const_int(*extent)) return false;
+    }
+    return range.hi != INT64_MAX && at(Poly::constant(range.hi));
+  }
+
+  // p = q*op(x, d) + r. Sound because d >= 1 wherever the operation is legal.
+  bool relax(const Poly& p, const Expr& atom) {
+    if (!is_division(atom)) {
+      const Split s = split_atom(p, atom);
+      const Interval v = interval_of_atom(atom, ranges_);
+      const Sign q = sign(s.coef);
+      if (!s.linear) return false;
+      const auto at = [&](int64_t value) { return nonnegative(add(s.rest, s.coef, value)); };
+      if (q != Sign::negative && (v.lo == INT64_MIN || !at(v.lo))) return false;
+      return q == Sign::positive || (v.hi != INT64_MAX && at(v.hi));
+    }
+    const Split s = split_atom(p, atom);
+    const Sign q = sign(s.coef);
+    if (!s.linear || q == Sign::unknown) return false;
+    const Poly x = canon_.poly(atom->args[0]), d = canon_.poly(atom->args[1]);
+    const Poly top = add(d, Poly::constant(1), -1);  // d - 1
+    const bool up = q == Sign::positive;             // the smallest value of the atom is wanted
+    if (atom->op == Op::k_mod) {
+      if (up) return nonnegative(s.rest);
+      if (nonnegative(canonical(add(s.rest, mul(s.coef, top))))) return true;
+      return interval_of(x, ranges_).lo >= 0 && nonnegative(canonical(add(s.rest, mul(s.coef, x))));
+    }
+    if (up && interval_of_atom(atom, ranges_).lo < 0 && nonnegative(s.rest) && nonnegative(x)) return true;
+    Poly bound = x;  // of d * atom
+    const bool exact = d.is_constant() && d.constant_part() > 0 && multiple_of(x, ranges_) % d.constant_part() == 0;
+    if (!exact && atom->op == Op::k_floordiv && up) bound = add(x, top, -1);
+    if (!exact && atom->op == Op::k_ceildiv && !up) bound = add(x, top);
+    return nonnegative(canonical(add(mul(s.rest, d), mul(s.coef, bound))));
+  }
+
+  // Substitution may have made divisions that simplify; sums alone stay canonical.
+  Poly canonical(Poly p) const {
+    if (p.overflow || !find(p, is_division)) return p;
+    return canon_.poly(to_expr(p));
+  }
+
+  const Ranges& ranges_;
+  Canon canon_;
+  int budget_ = kBudget;
+};
+}  // namespace
+
+bool proves_nonnegative(const Poly& p, const Ranges& ranges) {
+  return !negative_somewhere(p, ranges) && Prover(ranges).nonnegative(p);
+}
+
+bool proves_le(const Expr& a, const Expr& b, const Ranges& ranges) {
+  if (!a || !b) return false;
+  const Canon canon(ranges, false);
+  return proves_nonnegative(add(canon.poly(b), canon.poly(a), -1), ranges);
+}
+
+bool proves_lt(const Expr& a, const Expr& b, const Ranges& ranges) {
+  if (!a || !b) return false;
+  const Canon canon(ranges, false);
+  return proves_nonnegative(add(add(canon.poly(b), canon.poly(a), -1), Poly::constant(1), -1), ranges);
+}
+
+}  // namespace lathe::ir

@@ -1,0 +1,388 @@
+// The verifier. Rules, each named by the first word of its message:
+//   names        kernel, buffers, symbols and iterators have valid names, unique among all of them; what is used is
+//                declared; iterators are used inside their scope only
+//   symbols      0 <= min <= max, multiple_of >= 1, and a multiple lies in the range
+//   parameters   in, const and out come before other buffers; in and const are never written, every out is; a temporary
+//                that is read is written
+//   sizes        sizes and strides are i64 and depend on symbols only; constants are not negative; only parameters
+//                leave sizes out (then nothing is said about bounds) or have strides (one per dimension, not with a
+//                layout or padding; no stride 0 where an output is longer than 1); reg buffers have constant sizes
+//   layout       every dimension once: whole, or above and inside one tile >= 1
+//   padding      one amount >= 0 per dimension
+//   scopes       an extent of type i64; at most 64 deep; @vector: at most 1024; @tensor, and only it, names an
+//                intrinsic
+//   ranks        one index per dimension
+//   types        operands agree, indices are i64, divisors of // % ceildiv positive, a value has the type of its target
+//   expressions  no part missing, at most 400 deep
+//   bounds       no access leaves its buffer. sampled: an index that is not proven inside and leaves it at one of the
+//                points tried is an error, loads under a select are exempt; proven: an index that is not proven inside
+//                is one, wherever it is
+//   stream       only an output that no statement reads
+//   prefetch     a buffer and, if any, an enclosing iterator; no negative amount
+#include "ir/analysis/verifier.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "ir/analysis/canon.h"
+#include "ir/analysis/expr_check.h"
+#include "ir/analysis/intrinsics.h"
+#include "ir/core/names.h"
+#include "ir/core/text_form.h"
+
+namespace lathe::ir {
+
+namespace {
+
+constexpr int64_t kMaxVectorExtent = 1024;
+constexpr int kTrials = 48;                      // points tried for an access that is not proven in bounds
+constexpr int64_t kMaxTried = int64_t{1} << 30;  // larger symbol values are not tried
+
+using Values = std::vector<std::pair<std::string, int64_t>>;
+
+// A fixed sequence: verify() is a function of the kernel.
+class Sequence {
+ public:
+  uint64_t next() {
+    state_ = state_ * 6364136223846793005u + 1442695040888963407u;
+    return state_ >> 33;
+  }
+  int64_t below(int64_t n) { return static_cast<int64_t>(next() % static_cast<uint64_t>(n)); }
+
+ private:
+  uint64_t state_ = 1;
+};
+
+class Verifier {
+ public:
+  Verifier(const Kernel& kernel, Bounds bounds) : kernel_(kernel), bounds_(bounds) {}
+
+  Status run() {
+    if (!is_valid_name(kernel_.name)) return invalid("names: '{}' cannot name a kernel", kernel_.name);
+    if (!kernel_.family.empty() && !is_valid_name(kernel_.family)) {
+      return invalid("names: '{}' cannot name a family", kernel_.family);
+    }
+    LATHE_RETURN_IF_ERROR(check_symbols());
+    ranges_ = Ranges(kernel_);
+    LATHE_RETURN_IF_ERROR(check_buffers());
+    LATHE_RETURN_IF_ERROR(check_body(kernel_.body));
+    return check_use();
+  }
+
+ private:
+  Status claim(const std::string& name, const char* what) {
+    if (!is_valid_name(name)) return invalid("names: '{}' cannot name {}", name, what);
+    if (!names_.insert(name).second) return invalid("names: {} is used twice", name);
+    return {};
+  }
+
+  ExprChecker checker() {
+    ExprChecker out(kernel_, scopes_, &ranges_);
+    out.on_load = [this](const ExprNode& load, bool guarded) -> Status {
+      read_.insert(load.name);
+      if (guarded && bounds_ == Bounds::sampled) return {};
+      return check_bounds(*kernel_.find_buffer(load.name), load.args);
+    };
+    return out;
+  }
+
+  Status check_symbols() {
+    for (const Symbol& s : kernel_.symbols) {
+      LATHE_RETURN_IF_ERROR(claim(s.name, "a symbol"));
+      if (s.min < 0 || s.max < s.min) {
+        return invalid("symbols: {} in {}..{}: expected 0 <= min <= max", s.name, s.min, s.max);
+      }
+      if (s.multiple_of < 1) return invalid("symbols: {}: multiple {}, expected at least 1", s.name, s.multiple_of);
+      if (s.max / s.multiple_of * s.multiple_of < s.min) {
+        return invalid("symbols: {}: no multiple of {} in {}..{}", s.name, s.multiple_of, s.min, s.max);
+      }
+    }
+    return {};
+  }
+
+  Status check_buffers() {
+    bool temporaries = false;
+    for (const Buffer& b : kernel_.buffers) {
+      LATHE_RETURN_IF_ERROR(claim(b.name, "a buffer"));
+      if (is_param(b.place) && temporaries) {
+        return invalid("parameters: {} comes after a temporary", b.name);
+      }
+      temporaries = temporaries || !is_param(b.place);
+      if (b.dims.size() > kMaxRank) return invalid("sizes: {} has more than {} dimensions", b.name, kMaxRank);
+      LATHE_RETURN_IF_ERROR(check_sizes(b).with_context("buffer " + b.name));
+      LATHE_RETURN_IF_ERROR(check_layout(b));
+    }
+    return {};
+  }
+
+  Status check_sizes(const Buffer& b) {
+    ExprChecker expr(kernel_, scopes_, &ranges_);
+    for (const Expr& e : b.dims) {
+      if (!e && is_param(b.place)) continue;
+      if (!e) return invalid("sizes: only parameters leave sizes out");
+      LATHE_RETURN_IF_ERROR(expr.check_size(e));
+      if (is_const_int(e) && e->ival < 0) return invalid("sizes: {} is negative", e->ival);
+      if (b.place == Place::reg && !is_const_int(e))
+        return invalid("sizes: {}: a reg buffer has constant sizes", print(e));
+    }
+    if (b.strides.empty()) return {};
+    if (!is_param(b.place)) return invalid("sizes: only parameters have strides");
+    if (!b.layout.empty() || !b.padding.empty()) return invalid("sizes: strides with a layout or padding");
+    if (b.strides.size() != b.dims.size()) {
+      return invalid("sizes: {} strides, expected {}", b.strides.size(), b.dims.size());
+    }
+    for (size_t d = 0; d < b.strides.size(); ++d) {
+      const Expr& e = b.strides[d];
+      if (!e) continue;
+      LATHE_RETURN_IF_ERROR(expr.check_size(e));
+      if (is_const_int(e) && e->ival < 0) return invalid("sizes: stride {} is negative", e->ival);
+      const bool one = is_const_int(b.dims[d]) && b.dims[d]->ival <= 1;
+      if (b.place == Place::out && is_const_int(e, 0) && !one) return invalid("sizes: stride 0 in an output");
+    }
+    return {};
+  }
+
+  static Status check_layout(const Buffer& b) {
+    const size_t rank = b.dims.size();
+    if (!b.padding.empty() && b.padding.size() != rank) {
+      return invalid("padding: buffer {} has {} amounts, expected {}", b.name, b.padding.size(), rank);
+    }
+    for (const int64_t pad : b.padding) {
+      if (pad < 0) return invalid("padding: buffer {}: {} is negative", b.name, pad);
+    }
+    if (b.layout.empty()) return {};
+    std::vector<const LayoutDim*> seen[3];
+    for (auto& list : seen) list.resize(rank);
+    for (const LayoutDim& l : b.layout) {
+      if (l.dim < 0 || static_cast<size_t>(l.dim) >= rank) {
+        return invalid("layout: buffer {} has no dimension {}", b.name, l.dim);
+      }
+      const LayoutDim*& slot = seen[static_cast<size_t>(l.part)][static_cast<size_t>(l.dim)];
+      if (slot) return invalid("layout: buffer {}: dimension {} appears twice", b.name, l.dim);
+      if (l.part != LayoutDim::Part::whole && l.tile < 1) {
+        return invalid("layout: buffer {}: tile {} of dimension {}, expected at least 1", b.name, l.tile, l.dim);
+      }
+      slot = &l;
+    }
+    for (size_t d = 0; d < rank; ++d) {
+      const LayoutDim *whole = seen[0][d], *outer = seen[1][d], *inner = seen[2][d];
+      const bool tiled = outer && inner && outer->tile == inner->tile;
+      if (whole ? outer || inner : !tiled) {
+        return invalid("layout: buffer {}: expected dimension {} whole, or above and inside one tile", b.name, d);
+      }
+    }
+    return {};
+  }
+
+  Status check_body(const std::vector<Stmt>& body) {
+    for (const Stmt& s : body) {
+      switch (s.kind) {
+        case Stmt::Kind::scope:
+          LATHE_RETURN_IF_ERROR(check_scope(s));
+          break;
+        case Stmt::Kind::assign:
+          LATHE_RETURN_IF_ERROR(check_assign(s));
+          break;
+        case Stmt::Kind::prefetch:
+          LATHE_RETURN_IF_ERROR(check_prefetch(s));
+          break;
+      }
+    }
+    return {};
+  }
+
+  Status check_scope(const Stmt& s) {
+    LATHE_RETURN_IF_ERROR(claim(s.iter, "an iterator"));
+    if (scopes_.size() >= kMaxScopeDepth) return invalid("scopes: {}: deeper than {}", s.iter, kMaxScopeDepth);
+    const std::string place = "scope " + s.iter;
+    LATHE_RETURN_IF_ERROR(checker().check_index(s.extent).with_context(place));
+    if (!s.role.empty() && !is_valid_name(s.role)) return invalid("names: '{}' cannot name a role", s.role);
+    if (s.mark == Mark::vector && interval(s.extent, ranges_).hi > kMaxVectorExtent) {
+      return invalid("scopes: {}: extent {} of a vector scope may exceed {}", s.iter, print(s.extent),
+                     kMaxVectorExtent);
+    }
+    if ((s.mark == Mark::tensor) != !s.intrinsic.empty()) {
+      return invalid("scopes: {}: @tensor and only it names an intrinsic", s.iter);
+    }
+    if (s.mark == Mark::tensor && !find_intrinsic(s.intrinsic)) {
+      return invalid("scopes: {}: no intrinsic is called {}", s.iter, s.intrinsic);
+    }
+    const bool idle = interval(s.extent, ranges_).hi < 1;
+    idle_ += idle;
+    std::optional<Ranges> outer;  // what at_least() says of symbols holds inside only
+    if (bounds_ == Bounds::proven && !is_const_int(s.extent)) outer = ranges_;
+    ranges_.enter(s);
+    if (bounds_ == Bounds::proven) at_least(s.extent, 1);
+    scopes_.push_back(&s);
+    const size_t known = inside_.size();
+    LATHE_RETURN_IF_ERROR(check_body(s.body));
+    inside_.resize(known);
+    scopes_.pop_back();
+    idle_ -= idle;
+    if (outer) {
+      ranges_ = std::move(*outer);
+    } else {
+      ranges_.leave();
+    }
+    return {};
+  }
+
+  // e >= k here: what that says of symbols. A scope whose body runs has an extent of at least 1.
+  void at_least(const Expr& e, int64_t k) {
+    constexpr int64_t kMost = int64_t{1} << 31;
+    if (k > kMost || k < -kMost) return;
+    if (e->op == Op::k_symbol) {
+      const std::optional<Interval> known = ranges_.find(e->name);
+      if (known && known->lo < k && k <= known->hi) ranges_.set(e->name, {k, known->hi}, ranges_.multiple_of(e->name));
+      return;
+    }
+    if (e->args.size() != 2) return;
+    const Expr &a = e->args[0], &b = e->args[1];
+    if (e->op == Op::k_min) {
+      at_least(a, k);
+      at_least(b, k);
+      return;
+    }
+    if (!is_const_int(b) || b->ival <= 0 || b->ival > kMost) return;
+    if (e->op == Op::k_add) at_least(a, k - b->ival);
+    if (e->op == Op::k_sub) at_least(a, k + b->ival);
+    if (e->op == Op::k_floordiv && k >= 0) at_least(a, k * b->ival);
+    if (e->op == Op::k_ceildiv && k >= 1) at_least(a, (k - 1) * b->ival + 1);
+  }
+
+  Status check_assign(const Stmt& s) {
+    const Buffer* target = kernel_.find_buffer(s.target);
+    if (!target) return invalid("names: buffer {} is not declared", s.target);
+    const std::string place = "statement on " + s.target;
+    if (target->place == Place::in || target->place == Place::constant) {
+      return invalid("parameters: {} is written, it is {}", s.target, place_name(target->place));
+    }
+    if (s.index.size() != target->dims.size()) {
+      return invalid("ranks: {} has {} indices, expected {}", s.target, s.index.size(), target->dims.size());
+    }
+    ExprChecker expr = checker();
+    for (const Expr& e : s.index) LATHE_RETURN_IF_ERROR(expr.check_index(e).with_context(place));
+    LATHE_RETURN_IF_ERROR(expr.check(s.value).with_context(place));
+    if (s.value->type != target->type) {
+      return invalid("types: {} is {}, its value is {}", s.target, dtype_name(target->type), dtype_name(s.value->type));
+    }
+    if (s.op == AssignOp::fmax && !is_float(target->type))
+      return invalid("types: fmax= on {}, expected floats", s.target);
+    if (s.op != AssignOp::set && target->type == DType::b8) return invalid("types: {} is b8, expected '='", s.target);
+    written_.insert(s.target);
+    if (target->stream && s.op != AssignOp::set) return invalid("stream: {} is updated", s.target);
+    return check_bounds(*target, s.index);
+  }
+
+  Status check_prefetch(const Stmt& s) const {
+    if (!kernel_.find_buffer(s.target)) return invalid("names: buffer {} is not declared", s.target);
+    if (s.distance < 0 || s.lines < 0) return invalid("prefetch: {}: a negative amount", s.target);
+    const bool open = std::any_of(scopes_.begin(), scopes_.end(), [&](const Stmt* o) { return o->iter == s.iter; });
+    if (!s.iter.empty() && !open) return invalid("prefetch: {}: {} is not an enclosing iterator", s.target, s.iter);
+    return {};
+  }
+
+  Status check_use() const {
+    for (const Buffer& b : kernel_.buffers) {
+      const bool written = written_.count(b.name) > 0;
+      if (b.stream && (b.place != Place::out || read_.count(b.name) > 0)) {
+        return invalid("stream: {} is {}", b.name, b.place == Place::out ? "read" : "not an output");
+      }
+      if (b.place == Place::out && !written) return invalid("parameters: output {} is never written", b.name);
+      if (!is_param(b.place) && !written && read_.count(b.name) > 0) {
+        return invalid("parameters: {} is read and never written", b.name);
+      }
+    }
+    return {};
+  }
+
+  Status check_bounds(const Buffer& b, const std::vector<Expr>& index) {
+    for (size_t d = 0; d < index.size(); ++d) {
+      const Expr& i = index[d];
+      const Expr& size = b.dims[d];
+      if (!size && bounds_ == Bounds::proven)
+        return invalid("bounds: buffer {}: the size of dimension {} is not stated", b.name, d);
+      if (!size || idle_ > 0 || known_inside(i, size)) continue;
+      const std::string witness = leaves_buffer(i, size);
+      if (!witness.empty()) {
+        return invalid("bounds: buffer {}: dimension {}: index {} {}", b.name, d, print(i), witness);
+      }
+      if (bounds_ == Bounds::proven) {
+        return invalid("bounds: buffer {}: dimension {}: index {} is not proven to stay below {}", b.name, d, print(i),
+                       print(size));
+      }
+    }
+    return {};
+  }
+
+  // Several accesses of a scope have the same index; what was shown of it around this scope holds here too.
+  bool known_inside(const Expr& index, const Expr& size) {
+    const bool known = std::any_of(inside_.begin(), inside_.end(),
+                                   [&](const auto& k) { return equal(k.first, index) && equal(k.second, size); });
+    if (!known && !proven_inside(index, size)) return false;
+    if (!known) inside_.emplace_back(index, size);
+    return true;
+  }
+
+  // Intervals settle most at little cost; the prover knows more of edges.
+  bool proven_inside(const Expr& index, const Expr& size) const {
+    const Interval at = interval_of_atom(index, ranges_);
+    if (at.lo >= 0 && at.hi < interval_of_atom(size, ranges_).lo) return true;
+    return (at.lo >= 0 || proves_le(Expr(0), index, ranges_)) && proves_lt(index, size, ranges_);
+  }
+
+  // Tries points of the iteration space; "reaches 32 at N = 31, the size is 31" for one outside the buffer, else empty.
+  std::string leaves_buffer(const Expr& index, const Expr& size) const {
+    Sequence sequence;
+    for (int trial = 0; trial < kTrials; ++trial) {
+      Values values;
+      if (!choose_point(trial, sequence, values)) continue;
+      const auto at = evaluate(index, values), limit = evaluate(size, values);
+      if (!at || !limit || (*at >= 0 && *at < *limit)) continue;
+      std::string point;
+      for (const auto& [name, value] : values) {
+        if (!uses(index, name) && !uses(size, name)) continue;
+        point += fmt::format("{}{} = {}", point.empty() ? " at " : ", ", name, value);
+      }
+      return fmt::format("reaches {}{}, the size is {}", *at, point, *limit);
+    }
+    return {};
+  }
+
+  // The first two points are the least and the largest of everything, then random ones, with the ends preferred.
+  bool choose_point(int trial, Sequence& sequence, Values& values) const {
+    const auto choose = [&](int64_t count) -> int64_t {
+      if (trial == 0) return 0;
+      if (trial == 1) return count - 1;
+      const int64_t kind = sequence.below(4);
+      return kind == 0 ? 0 : kind < 3 ? count - 1 : sequence.below(count);
+    };
+    for (const Symbol& s : kernel_.symbols) {
+      const int64_t lo = (s.min / s.multiple_of) + (s.min % s.multiple_of != 0);
+      const int64_t hi = std::max(std::min(s.max, std::max(s.min, kMaxTried)) / s.multiple_of, lo);
+      values.emplace_back(s.name, (lo + choose(hi - lo + 1)) * s.multiple_of);
+    }
+    for (const Stmt* s : scopes_) {
+      const auto extent = evaluate(s->extent, values);
+      if (!extent || *extent < 1) return false;
+      values.emplace_back(s->iter, choose(*extent));
+    }
+    return true;
+  }
+
+  const Kernel& kernel_;
+  const Bounds bounds_;
+  Ranges ranges_;
+  int idle_ = 0;  // enclosing scopes that never run: nothing in them is an access
+  std::vector<const Stmt*> scopes_;
+  std::vector<std::pair<Expr, Expr>>
+      inside_;  // indices and sizes: 0 <= index < size was proven where the scopes around run
+  std::set<std::string> names_, read_, written_;
+};
+
+}  // namespace
+
+Status verify(const Kernel& kernel, Bounds bounds) { return Verifier(kernel, bounds).run(); }
+
+}  // namespace lathe::ir

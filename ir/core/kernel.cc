@@ -1,0 +1,116 @@
+// Kernel helpers: see kernel.h.
+#include "ir/core/kernel.h"
+
+#include "ir/core/names.h"
+
+namespace lathe::ir {
+
+const Buffer* Kernel::find_buffer(std::string_view buffer) const {
+  for (const Buffer& b : buffers) {
+    if (b.name == buffer) return &b;
+  }
+  return nullptr;
+}
+Buffer* Kernel::find_buffer(std::string_view buffer) {
+  return const_cast<Buffer*>(static_cast<const Kernel*>(this)->find_buffer(buffer));
+}
+const Symbol* Kernel::find_symbol(std::string_view symbol) const {
+  for (const Symbol& s : symbols) {
+    if (s.name == symbol) return &s;
+  }
+  return nullptr;
+}
+int Kernel::num_params() const {
+  int n = 0;
+  for (const Buffer& b : buffers) n += is_param(b.place);
+  return n;
+}
+
+Stmt make_scope(std::string iter, Expr extent, std::vector<Stmt> body, std::string role) {
+  Stmt s;
+  s.kind = Stmt::Kind::scope;
+  s.iter = std::move(iter);
+  s.extent = std::move(extent);
+  s.body = std::move(body);
+  s.role = std::move(role);
+  return s;
+}
+
+Stmt make_assign(std::string target, std::vector<Expr> index, AssignOp op, Expr value) {
+  Stmt s;
+  s.kind = Stmt::Kind::assign;
+  s.target = std::move(target);
+  s.index = std::move(index);
+  s.op = op;
+  s.value = std::move(value);
+  return s;
+}
+
+static const Stmt* find_in(const std::vector<Stmt>& body, std::string_view iter) {
+  for (const Stmt& s : body) {
+    if (s.kind != Stmt::Kind::scope) continue;
+    if (s.iter == iter) return &s;
+    if (const Stmt* inner = find_in(s.body, iter)) return inner;
+  }
+  return nullptr;
+}
+const Stmt* find_scope(const Kernel& kernel, std::string_view iter) { return find_in(kernel.body, iter); }
+Stmt* find_scope(Kernel& kernel, std::string_view iter) { return const_cast<Stmt*>(find_in(kernel.body, iter)); }
+
+void rewrite_exprs(std::vector<Stmt>& body, const std::function<Expr(const Expr&)>& f) {
+  for_each_stmt(body, [&](Stmt& s) {
+    if (s.extent) s.extent = rewrite(s.extent, f);
+    for (Expr& e : s.index) e = rewrite(e, f);
+    if (s.value) s.value = rewrite(s.value, f);
+  });
+}
+
+Expr substitute(const Expr& e, const std::vector<std::pair<std::string, Expr>>& map) {
+  return rewrite(e, [&](const Expr& node) -> Expr {
+    if (node->op != Op::k_iter && node->op != Op::k_symbol) return {};
+    for (const auto& [name, value] : map) {
+      if (node->name == name) return value;
+    }
+    return {};
+  });
+}
+
+// The padded logical size of dimension d.
+static Expr padded(const Buffer& buffer, int d) {
+  const Expr& size = buffer.dims[d];
+  const int64_t pad = buffer.padding.empty() ? 0 : buffer.padding[d];
+  if (pad == 0) return size;
+  return is_const_int(size) ? Expr(size->ival + pad) : size + Expr(pad);
+}
+
+std::vector<LayoutDim> full_layout(const Buffer& buffer) {
+  if (!buffer.layout.empty()) return buffer.layout;
+  std::vector<LayoutDim> out;
+  for (size_t d = 0; d < buffer.dims.size(); ++d) out.push_back({static_cast<int>(d), LayoutDim::Part::whole, 0});
+  return out;
+}
+
+std::vector<Expr> physical_dims(const Buffer& buffer) {
+  std::vector<Expr> out;
+  if (buffer.layout.empty()) {
+    for (size_t d = 0; d < buffer.dims.size(); ++d) out.push_back(padded(buffer, static_cast<int>(d)));
+    return out;
+  }
+  for (const LayoutDim& l : buffer.layout) {
+    const Expr size = padded(buffer, l.dim);
+    switch (l.part) {
+      case LayoutDim::Part::whole:
+        out.push_back(size);
+        break;
+      case LayoutDim::Part::inner:
+        out.push_back(Expr(l.tile));
+        break;
+      case LayoutDim::Part::outer:
+        out.push_back(is_const_int(size) ? Expr((size->ival + l.tile - 1) / l.tile) : ceildiv(size, Expr(l.tile)));
+        break;
+    }
+  }
+  return out;
+}
+
+}  // namespace lathe::ir

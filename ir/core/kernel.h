@@ -1,0 +1,130 @@
+// The Kernel: parameters, buffers and a tree of scopes and statements; what ops writes, moves rewrite, the interpreter
+// runs and cut() turns into a nest and leaves. A plain value: copy it, edit it. No invariant is kept by construction;
+// verify() (verifier.h) states and checks them. Not thread-safe while edited.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "ir/core/expr.h"
+
+namespace lathe::ir {
+
+// A size known at bind. Every value is a multiple of multiple_of, in [min, max].
+struct Symbol {
+  std::string name;
+  int64_t min = 0, max = 0, multiple_of = 1;
+};
+
+// in, out: arguments. constant (text: const): an input that never changes, whose layout a Schedule may choose; its
+// packing is a Kernel of its own (see Kernel::buffers layout). heap: workspace, shared by the threads. stack: scratch
+// of one thread. reg: lives in registers, local to one leaf.
+enum class Place : uint8_t { in, out, constant, heap, stack, reg };
+
+// One physical dimension: the part of logical dimension `dim` above a tile (outer: index // tile), inside it (inner:
+// index % tile), or all of it (whole). Outermost first.
+struct LayoutDim {
+  enum class Part : uint8_t { whole, outer, inner };
+  int dim = 0;
+  Part part = Part::whole;
+  int64_t tile = 0;  // elements; outer and inner only
+};
+
+struct Buffer {
+  std::string name;
+  DType type = DType::f32;
+  std::vector<Expr> dims;  // logical sizes: constants or symbol expressions
+  Place place = Place::in;
+  std::vector<LayoutDim> layout;  // empty: row-major in the order of dims
+  std::vector<int64_t> padding;   // per dimension: extra elements at its end; empty: none
+  std::vector<Expr> strides;      // in, out only: elements per step of each dim (0 = broadcast); empty: compact
+  bool stream = false;            // out only, nothing reads it: stores may go past the caches
+};
+
+// Marks of a scope. tensor: the scope is bound to a row of intrinsics.def, named in Stmt::intrinsic.
+enum class Mark : uint8_t { none, unroll, vector, parallel, tensor };
+
+// target op= value. add on floats with value a*b is an fma.
+enum class AssignOp : uint8_t { set, add, max, min, mul, fmax };
+
+// A scope (loop) or a statement. Iterator names are unique in a Kernel.
+struct Stmt {
+  enum class Kind : uint8_t { scope, assign, prefetch };
+  Kind kind = Kind::assign;
+
+  // scope: for iter = 0 .. extent-1 (none if extent <= 0), body in order.
+  std::string iter;
+  Expr extent;
+  Mark mark = Mark::none;
+  std::string role;       // "m", "n", "k", "batch", "row", "col", ...: set by ops, inherited by the scopes a move makes
+  std::string intrinsic;  // mark == tensor: name in intrinsics.def
+  std::vector<Stmt> body;
+
+  // assign
+  std::string target;
+  std::vector<Expr> index;
+  AssignOp op = AssignOp::set;
+  Expr value;
+
+  // prefetch (no meaning, only speed): lines of buffer `target`, `distance` bytes ahead of where the enclosing tensor
+  // scope reads it. `iter` empty: its own stream; else that nest iterator's steps share out the block ahead. `lines`
+  // cache lines per four steps of the tensor scope.
+  int64_t distance = 0;
+  int lines = 0;
+};
+
+// Liberties a kernel or a move takes with float results; bits of the C ABI. Empty = exact.
+enum NumericClass : uint32_t {
+  kExact = 0,
+  kReassociate = 1,
+  kContract = 2,
+  kApproximate = 4,
+  kReducedAccumulate = 8,
+  kQuantisedActivations = 16,
+  kWinograd = 32,
+};
+
+struct Kernel {
+  std::string name;
+  std::string family;  // "matmul", "row", "elementwise", "transpose", "rope"
+  std::vector<Symbol> symbols;
+  std::vector<Buffer> buffers;  // parameters (in, constant, out) first, in argument order; then the others
+  std::vector<Stmt> body;
+  uint32_t numeric = kExact;  // NumericClass bits of the moves applied so far
+
+  const Buffer* find_buffer(std::string_view name) const;
+  Buffer* find_buffer(std::string_view name);
+  const Symbol* find_symbol(std::string_view name) const;
+  int num_params() const;  // buffers with place in, constant or out
+};
+
+// Builders of statements.
+Stmt make_scope(std::string iter, Expr extent, std::vector<Stmt> body, std::string role = {});
+Stmt make_assign(std::string target, std::vector<Expr> index, AssignOp op, Expr value);
+
+// Depth-first visit of every statement, parents first. F(Stmt&) or F(const Stmt&).
+template <class Body, class F>
+void for_each_stmt(Body& body, F&& f) {
+  for (auto& s : body) {
+    f(s);
+    for_each_stmt(s.body, f);
+  }
+}
+// The scope with this iterator, or null.
+const Stmt* find_scope(const Kernel& kernel, std::string_view iter);
+Stmt* find_scope(Kernel& kernel, std::string_view iter);
+
+// Applies f (as in rewrite) to every expression of the statement tree: extents, indices, values.
+void rewrite_exprs(std::vector<Stmt>& body, const std::function<Expr(const Expr&)>& f);
+// Replaces iterators and symbols by name.
+Expr substitute(const Expr& e, const std::vector<std::pair<std::string, Expr>>& map);
+
+// Physical dimensions of a buffer after layout and padding, outermost first, in elements.
+std::vector<Expr> physical_dims(const Buffer& buffer);
+// The buffer's layout written out: no layout is every dimension whole, in order.
+std::vector<LayoutDim> full_layout(const Buffer& buffer);
+
+}  // namespace lathe::ir

@@ -1,0 +1,148 @@
+// See host_cpu.h. Cache sizes come from CPUID (leaf 4 of Intel, 0x8000001D of AMD), the core count from the affinity
+// mask and the cgroup's CPU quota.
+#include "jit/host/host_cpu.h"
+
+#include <cpuid.h>
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+namespace lathe::jit {
+namespace {
+
+struct Cpuid {
+  uint32_t reg[4] = {};  // eax, ebx, ecx, edx
+  Cpuid(uint32_t leaf, uint32_t subleaf) {
+    if (__get_cpuid_max(leaf & 0x80000000u, nullptr) >= leaf)
+      __cpuid_count(leaf, subleaf, reg[0], reg[1], reg[2], reg[3]);
+  }
+};
+
+uint64_t read_xcr0() {
+  if (!((Cpuid(1, 0).reg[2] >> 27) & 1)) return 0;  // OSXSAVE
+  uint32_t lo = 0, hi = 0;
+  __asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
+  return (uint64_t{hi} << 32) | lo;
+}
+
+uint64_t detect_features() {
+  const uint64_t xcr0 = read_xcr0();
+  uint64_t found = 0;
+#define LATHE_CPU_FEATURE(id, bit, leaf, subleaf, register_, register_bit, xcr0_bits)                     \
+  if (((Cpuid(leaf, subleaf).reg[register_] >> register_bit) & 1) && (xcr0 & (xcr0_bits)) == (xcr0_bits)) \
+    found |= kCpu_##id;
+#include "jit/host/cpu_features.def"
+#undef LATHE_CPU_FEATURE
+  return found;
+}
+
+void detect_caches(ir::Target& target) {
+  const Cpuid vendor(0, 0);
+  char name[13] = {};
+  std::memcpy(name, &vendor.reg[1], 4);
+  std::memcpy(name + 4, &vendor.reg[3], 4);
+  std::memcpy(name + 8, &vendor.reg[2], 4);
+  const bool amd = std::strcmp(name, "AuthenticAMD") == 0 || std::strcmp(name, "HygonGenuine") == 0;
+  for (uint32_t i = 0; i < 16; ++i) {
+    const Cpuid c(amd ? 0x8000001du : 4u, i);
+    const uint32_t type = c.reg[0] & 31;
+    if (type == 0) break;
+    if (type == 2) continue;  // instructions
+    const int64_t ways = (c.reg[1] >> 22) + 1;
+    const int64_t line = (c.reg[1] & 0xfff) + 1;
+    const int64_t partitions = ((c.reg[1] >> 12) & 0x3ff) + 1;
+    const int64_t bytes = ways * partitions * line * (int64_t{c.reg[2]} + 1);
+    switch ((c.reg[0] >> 5) & 7) {
+      case 1:
+        target.l1_bytes = bytes;
+        target.l1_ways = static_cast<int>(ways);
+        break;
+      case 2:
+        target.l2_bytes = bytes;
+        break;
+      case 3:
+        target.l3_bytes = bytes;
+        break;
+      default:
+        break;
+    }
+  }
+}
+
+// CPUs the cgroup's quota grants, rounded up; 0 when there is none.
+int quota_cores() {
+  std::FILE* file = std::fopen("/sys/fs/cgroup/cpu.max", "re");
+  if (!file) return 0;
+  long quota = 0, period = 0;
+  const int fields = std::fscanf(file, "%ld %ld", &quota, &period);  // "max 100000" reads no field
+  std::fclose(file);
+  return fields == 2 && quota > 0 && period > 0 ? static_cast<int>((quota + period - 1) / period) : 0;
+}
+
+int detect_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  if (const int quota = quota_cores()) cores = std::min(cores, quota);
+  return std::max(cores, 1);
+}
+
+ir::Target detect_target() {
+  const auto has = [](ir::IsaLevel level) { return (level_features(level) & ~host_features()) == 0; };
+  ir::Target target;
+  detect_caches(target);
+  target.cores = detect_cores();
+  if (has(ir::IsaLevel::avx512)) {
+    target.level = has(ir::IsaLevel::amx) ? ir::IsaLevel::amx : ir::IsaLevel::avx512;
+    target.lanes = 16;
+    target.vector_registers = 32;
+    target.mask_registers = 7;
+    target.bf16 = host_features() & kCpu_avx512bf16;
+    target.vnni = host_features() & kCpu_avx512vnni;
+  } else if (has(ir::IsaLevel::avx2)) {
+    target.level = ir::IsaLevel::avx2;
+  }
+  return target;
+}
+
+}  // namespace
+
+uint64_t level_features(ir::IsaLevel level) {
+  uint64_t bits = 0;
+  if (level >= ir::IsaLevel::avx2) bits |= kCpu_avx | kCpu_avx2 | kCpu_fma | kCpu_f16c | kCpu_bmi1 | kCpu_bmi2;
+  if (level >= ir::IsaLevel::avx512) bits |= kCpu_avx512f | kCpu_avx512bw | kCpu_avx512dq | kCpu_avx512vl;
+  if (level >= ir::IsaLevel::amx) bits |= kCpu_amx_tile | kCpu_amx_int8 | kCpu_amx_bf16;
+  return bits;
+}
+
+uint64_t host_features() {
+  static const uint64_t features = detect_features();
+  return features;
+}
+
+namespace {
+ir::Target& host() {
+  static ir::Target target = detect_target();
+  return target;
+}
+}  // namespace
+
+const ir::Target& host_target() { return host(); }
+void describe_host(const ir::Target& target) { host() = target.cap(host().level); }
+
+std::string feature_names(uint64_t features) {
+  std::string names;
+  const auto append = [&names](const std::string& name) { names += (names.empty() ? "" : " ") + name; };
+#define LATHE_CPU_FEATURE(id, bit, leaf, subleaf, register_, register_bit, xcr0_bits) \
+  if (features & kCpu_##id) append(#id);                                              \
+  features &= ~uint64_t{kCpu_##id};
+#include "jit/host/cpu_features.def"
+#undef LATHE_CPU_FEATURE
+  if (features) append(fmt::format("{:#x}", features));
+  return names;
+}
+
+}  // namespace lathe::jit

@@ -1,0 +1,297 @@
+// Scopes: loops with their masked tails, unrolled copies, vector scopes.
+//
+//   for i < ceildiv(e1, 16): B(min(16, e1 - 16*i))   ->  loop x = 0; x + 16 <= e1; x += 16 { B(16)
+//   }  if x < e1 { B(masked) } for i < 4 @unroll: B                             ->  B(0) B(1) B(2)
+//   B(3) for i < 32 @vector: B  (16 lanes)                ->  B(lanes 0..15) B(lanes 16..31)
+#include <algorithm>
+
+#include "ir/core/text_form.h"
+#include "jit/lower/lowering.h"
+
+namespace lathe::jit {
+
+using ir::Expr;
+using ir::Mark;
+using ir::Op;
+using ir::Stmt;
+
+// What an epilogue with a polynomial and its operands keep alive at once, about.
+static constexpr int kEpilogueRegisters = 10;
+
+void Lowering::body(const Body& list) {
+  for (size_t i = 0; i < list.size() && e_.ok(); ++i) {
+    if (!lane_) find_reductions(list, i);
+    statement(list[i]);
+    if (lane_) continue;
+    for (size_t r = 0; r < reductions_.size();) {
+      if (reductions_[r].list == &list && reductions_[r].last == i) {
+        Reduction done = std::move(reductions_[r]);
+        reductions_.erase(reductions_.begin() + static_cast<std::ptrdiff_t>(r));
+        finish_reduction(done);
+      } else {
+        ++r;
+      }
+    }
+  }
+}
+
+void Lowering::statement(const Stmt& s) {
+  if (s.kind == Stmt::Kind::prefetch) return;
+  if (s.kind == Stmt::Kind::assign) return assign(s);
+  switch (s.mark) {
+    case Mark::none:
+      return loop(s);
+    case Mark::unroll:
+      return unrolled(s);
+    case Mark::vector:
+      return vector_scope(s);
+    case Mark::tensor:
+      if (s.intrinsic == "mma") return mma(s);
+      if (s.intrinsic == "transpose") return transpose(s);
+      fail(ir::unsupported("scope {}: intrinsic {}", s.iter, s.intrinsic));
+      return;
+    case Mark::parallel:
+      fail(ir::unsupported("scope {} is parallel", s.iter));
+      return;
+  }
+}
+
+Lowering::Cells Lowering::open_block(const Body& inside) {
+  ir::for_each_stmt(inside, [&](const Stmt& s) {
+    if (s.kind != Stmt::Kind::assign) return;
+    const int slot = slot_of(s.target);
+    if (slot >= 0 && leaf_.buffers[slot].place != ir::Place::reg) {
+      e_.stored(slot);
+      return;
+    }
+    if (slot < 0) return;
+    const int rank = rank_of(slot);
+    for (auto& [key, cell] : cells_) {
+      if (key.rank != rank) continue;
+      if (!cell.home) {
+        const int home = e_.home();
+        e_.op_into(home, LeafOp::k_move, {cell.reg});
+        cell.reg = home;
+        cell.home = true;
+      } else {
+        e_.touch(cell.reg);
+      }
+    }
+  });
+  for (const Reduction& r : reductions_) {
+    for (const Reduction::Target& t : r.targets) {
+      for (const auto& [copy, reg] : t.partials) e_.touch(reg);
+    }
+  }
+  return Cells(cells_, memory_);
+}
+
+void Lowering::close_block(const Cells& before) {
+  Cells after(before, memory_);
+  for (auto& [key, cell] : after) {
+    const Cell& now = cells_[key];
+    if (now.reg != cell.reg) e_.op_into(cell.reg, LeafOp::k_move, {now.reg});
+    if (now.signature != cell.signature) cell.signature = "mixed";
+    if (cell.home) e_.touch(cell.reg);
+  }
+  for (const Reduction& r : reductions_) {
+    for (const Reduction::Target& t : r.targets) {
+      for (const auto& [copy, reg] : t.partials) e_.touch(reg);
+    }
+  }
+  cells_ = std::move(after);
+}
+
+// Whether the extent is known to be a multiple of `width`.
+bool Lowering::whole_steps(const Extent& extent, int64_t width) const {
+  if (extent.add % width != 0) return false;
+  if (extent.arg == Extent::kConst || width == 1) return true;
+  if (extent.arg == Extent::kSegLen) return false;
+  const ir::Symbol* symbol = leaf_.find_symbol(fmt::format("e{}", extent.arg));
+  return symbol != nullptr && symbol->multiple_of % width == 0;
+}
+
+void Lowering::loop(const Stmt& s) {
+  LoopContext* l = e_.new_loop();
+  const bool tiled = s.extent->op == Op::k_ceildiv;
+  if (tiled) l->width = constant_value(s.extent->args[1], env_).value_or(0);
+  const std::optional<Extent> extent = plain_extent(tiled ? s.extent->args[0] : s.extent, env_);
+  if (!extent || l->width <= 0) {
+    fail(ir::unsupported("scope {}: extent {} of a loop", s.iter, ir::print(s.extent)));
+    return;
+  }
+  l->extent = *extent;
+  l->var = e_.new_var();
+  const auto before = open_block(s.body);
+  const auto inside = [&](Nodes* out, bool full) {
+    l->full = full;
+    e_.push_frame(out, likely_size(s.body));
+    e_.enter(l);
+    env_.push_back({s.iter, Binding::Kind::loop, 0, 0, l});
+    body(s.body);
+    close_block(before);
+    env_.pop_back();
+    e_.leave();
+    e_.pop_frame();
+  };
+  Node main(memory_), tail(memory_);
+  main.kind = Node::Kind::loop;
+  main.var = tail.var = l->var;
+  main.step = l->width;
+  main.extent = tail.extent = *extent;
+  inside(&main.body, true);
+  if (!whole_steps(*extent, l->width)) {
+    tail.kind = Node::Kind::if_less;
+    inside(&tail.body, false);
+  }
+  Emitter::finish(*l, 1, main);
+  e_.append(std::move(main));
+  if (!tail.body.empty()) e_.append(std::move(tail));
+}
+
+void Lowering::guarded(const std::vector<LaneBound>& bounds, size_t at, int64_t lane, const Body& list,
+                       const std::function<void()>& inside) {
+  while (at < bounds.size() && bounds[at].holds(lane)) ++at;
+  if (at == bounds.size()) return inside();
+  const LaneBound& b = bounds[at];
+  Node n(memory_);
+  n.kind = Node::Kind::if_less;
+  n.extent = {b.extent.arg, b.extent.add - lane};
+  if (b.loop != nullptr) {
+    n.var = b.loop->var;
+  } else {
+    Node zero(memory_);
+    zero.kind = Node::Kind::set_var;
+    zero.var = n.var = e_.new_var();
+    e_.append(std::move(zero));
+  }
+  const auto before = open_block(list);
+  e_.push_frame(&n.body);
+  guarded(bounds, at + 1, lane, list, inside);
+  close_block(before);
+  e_.pop_frame();
+  e_.append(std::move(n));
+}
+
+void Lowering::unrolled(const Stmt& s) {
+  const bool tiled = s.extent->op == Op::k_ceildiv && !constant_value(s.extent, env_);
+  int64_t width = 1;
+  std::optional<VectorExtent> extent;
+  if (tiled) width = constant_value(s.extent->args[1], env_).value_or(0);
+  if (width > 0) extent = vector_extent(tiled ? s.extent->args[0] : s.extent, env_, leaf_);
+  if (!extent || extent->max < 0 || extent->max / width > 64) {
+    fail(ir::unsupported("scope {}: extent {} cannot be unrolled", s.iter, ir::print(s.extent)));
+    return;
+  }
+  const bool masked = std::all_of(s.body.begin(), s.body.end(), [](const Stmt& c) {
+    return c.kind == Stmt::Kind::scope && c.mark == Mark::vector && !ir::is_const_int(c.extent);
+  });
+  // Copies of copies are copies of the outermost scope where all is straight code.
+  std::pmr::vector<size_t> own(memory_);
+  std::pmr::vector<size_t>* const outer = std::exchange(copies_, nullptr);
+  std::pmr::vector<size_t>& begins = outer != nullptr ? *outer : own;
+  const bool holds_copies = s.body.size() == 1 && s.body[0].kind == Stmt::Kind::scope && s.body[0].mark == Mark::unroll;
+  const int first_register = e_.program().num_vregs;
+  for (int64_t i = 0; i * width < extent->max && e_.ok(); ++i) {
+    const bool plain = masked || extent->bounds.empty();
+    if (plain && holds_copies) {
+      copies_ = &begins;
+    } else {
+      begins.push_back(e_.mark().node);
+    }
+    const auto copy = [&] {
+      // Among many accumulators an epilogue reads its vectors again for every row rather than keep
+      // them.
+      if (after_mma_ && static_cast<int>(cells_.size()) + kEpilogueRegisters > e_.program().vector_registers)
+        e_.forget_values();
+      env_.push_back({s.iter, Binding::Kind::number, i, extent->max, nullptr});
+      body(s.body);
+      env_.pop_back();
+    };
+    if (plain) {
+      copy();
+    } else {
+      guarded(extent->bounds, 0, i * width, s.body, copy);
+    }
+  }
+  copies_ = nullptr;
+  if (outer != nullptr || begins.size() < 2 || reads_what_it_writes(s.body)) return;
+  std::vector<int> kept, held;
+  for (const auto& [key, cell] : cells_) (cell.reg >= first_register ? kept : held).push_back(cell.reg);
+  for (const Reduction& r : reductions_) {
+    for (const Reduction::Target& t : r.targets) {
+      for (const auto& [copy, reg] : t.partials) held.push_back(reg);
+    }
+  }
+  e_.interleave(begins, kept, held);
+}
+
+// Whether a buffer in memory is both read and written.
+bool Lowering::reads_what_it_writes(const Body& list) const {
+  constexpr uint8_t kRead = 1, kWritten = 2;
+  std::pmr::vector<uint8_t> seen(leaf_.buffers.size(), memory_);
+  bool both = false;
+  const auto note = [&](const std::string& name, uint8_t how) {
+    const int slot = slot_of(name);
+    if (slot < 0 || leaf_.buffers[slot].place == ir::Place::reg) return;
+    seen[slot] |= how;
+    both |= seen[slot] == (kRead | kWritten);
+  };
+  ir::for_each_stmt(list, [&](const Stmt& s) {
+    if (s.kind != Stmt::Kind::assign) return;
+    note(s.target, s.op == ir::AssignOp::set ? kWritten : kRead | kWritten);
+    ir::for_each_node(s.value, [&](const ir::ExprNode& n) {
+      if (n.op == Op::k_load) note(n.name, kRead);
+    });
+  });
+  return both;
+}
+
+// The mask of lanes base .. base + lanes - 1, -1 if all are on; signature tells masks apart.
+int Lowering::lane_mask(const VectorExtent& extent, int64_t base, std::string* signature) {
+  int mask = -1;
+  if (base + lanes_ > extent.max) {
+    mask = e_.mask_tail({Extent::kConst, extent.max}, nullptr, base);
+    *signature += fmt::format("{}:", extent.max);
+  }
+  for (const LaneBound& b : extent.bounds) {
+    if (b.holds(base + lanes_ - 1)) continue;
+    mask = e_.mask_and(mask, e_.mask_tail(b.extent, b.loop, base));
+    *signature += fmt::format("{},{},{}:", b.extent.arg, b.extent.add, b.loop == nullptr ? 0 : b.loop->id);
+  }
+  if (mask >= 0) *signature += fmt::format("{}", base);
+  return mask;
+}
+
+void Lowering::vector_scope(const Stmt& s) {
+  const std::optional<VectorExtent> extent = vector_extent(s.extent, env_, leaf_);
+  if (lane_ || !extent || extent->max < 0 || extent->max > 64 * lanes_) {
+    fail(ir::unsupported("scope {}: extent {} of a vector scope", s.iter, ir::print(s.extent)));
+    return;
+  }
+  // A scope of one lane is its only element: nothing tells what it writes from one element of all lanes, as its
+  // iterator is 0 everywhere.
+  if (extent->max == 1 || !lanes_are_regular(s)) return lane_by_lane(s, *extent);
+  for (int64_t base = 0; base < extent->max && e_.ok(); base += lanes_) {
+    Lane lane{s.iter, -1, {}};
+    lane.mask = lane_mask(*extent, base, &lane.signature);
+    lane_ = std::move(lane);
+    env_.push_back({s.iter, Binding::Kind::lane, base, std::min<int64_t>(lanes_, extent->max - base), nullptr});
+    body(s.body);
+    env_.pop_back();
+    lane_.reset();
+  }
+}
+
+// One lane, or accesses with other strides than 0 and 1: each lane as a scalar.
+void Lowering::lane_by_lane(const Stmt& s, const VectorExtent& extent) {
+  for (int64_t lane = 0; lane < extent.max && e_.ok(); ++lane) {
+    guarded(extent.bounds, 0, lane, s.body, [&] {
+      env_.push_back({s.iter, Binding::Kind::number, lane, extent.max, nullptr});
+      body(s.body);
+      env_.pop_back();
+    });
+  }
+}
+
+}  // namespace lathe::jit

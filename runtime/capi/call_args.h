@@ -1,0 +1,61 @@
+// The arguments of one call against the graph they are for: everything serving needs (symbols' values, addresses) or a
+// refusal that names the argument. A CallPlan is made once per kernel; matching allocates nothing unless it refuses.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "include/lathe.h"
+#include "ir/base/status.h"
+#include "ops/graph.h"
+#include "runtime/serve/dispatch.h"
+#include "runtime/serve/operator.h"
+#include "runtime/walk/bound_nest.h"
+
+namespace lathe::runtime {
+
+inline constexpr int kMaxArgs = kMaxNestBuffers;
+
+struct ArgPlan {
+  std::string name;
+  lathe_data_type dtype{};
+  int32_t bytes = 4;  // of an element
+  int32_t rank = 0;
+  int64_t size[ops::kMaxRank] = {};   // where fixed
+  int8_t symbol[ops::kMaxRank] = {};  // its number, or -1: fixed
+  bool compact = true;
+  int64_t strides[ops::kMaxRank] = {};  // unless compact
+  bool output = false, constant = false;
+  // Of the packed form; 0: it is best left as it is.
+  uint64_t layout_id = 0, packed_bytes = 0;
+};
+
+struct SymbolPlan {
+  std::string name;  // as Kernels have it
+  int64_t min = 0, max = 0, multiple_of = 1;
+};
+
+struct CallPlan {
+  std::vector<ArgPlan> args;  // inputs, then outputs
+  std::vector<SymbolPlan> symbols;
+  bool exact_alias = false;  // an output may be an input of the same shape and strides
+};
+
+inline constexpr uint64_t kPackAlign = 64;
+
+struct MatchedCall {
+  DispatchKey key;
+  void* data[kMaxArgs];
+  uint64_t bytes[kMaxArgs];  // from the first to past the last byte touched; 0: empty
+  bool packed = false;
+};
+
+ir::Result<CallPlan> make_call_plan(const Operator& op, const ops::Graph& graph);
+ir::Status match_call(const CallPlan& plan, const lathe_arg* args, size_t num_args, int32_t threads, MatchedCall& out);
+// The same call as Operator::bound takes it.
+Operator::Call operator_call(const CallPlan& plan, const MatchedCall& call);
+// One tensor against one argument; symbols are taken as they come (seen: which are set).
+ir::Status match_tensor(const CallPlan& plan, int arg, const lathe_tensor& tensor, MatchedCall& out, uint32_t& seen);
+
+}  // namespace lathe::runtime

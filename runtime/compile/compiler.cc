@@ -1,0 +1,187 @@
+// The tour of a Kernel from naive nest to callable Stage: see compiler.h.
+#include "runtime/compile/compiler.h"
+
+#include <algorithm>
+
+#include "ir/analysis/analysis.h"
+#include "ir/analysis/verifier.h"
+#include "ir/core/names.h"
+#include "ir/core/text_form.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/leaf_error.h"
+#include "runtime/compile/dump.h"
+#include "runtime/walk/nest_walk.h"
+#include "search/cut/cut.h"
+#include "search/cut/safe_kernel.h"
+
+namespace lathe::runtime {
+
+using ir::Result;
+using ir::Status;
+
+namespace {
+
+// Of a leaf that could not be had.
+MissReason reason_of(const Status& leaf) {
+  if (leaf.code() == ir::Code::kMISS) return MissReason::k_never_seen;
+  return leaf.code() == ir::Code::kNOMEM ? MissReason::k_budget : MissReason::k_compile_failed;
+}
+
+// Compiles the leaves of a cut kernel; remembers the most expensive origin.
+Status make_leaves(const ir::CutKernel& cut, const ir::Target& target, LeafCache& cache, const LeafPolicy& policy,
+                   std::vector<LeafRef>& refs, std::vector<std::string>& keys, bool& portable, Stage& stage,
+                   MissReason* why) {
+  for (size_t l = 0; l < cut.leaves.size(); ++l) {
+    LeafOrigin origin = LeafOrigin::memory;
+    const Result<const LeafEntry*> made = cache.get(cut.leaves[l], target, policy, &origin);
+    if (!made.ok()) {
+      if (why != nullptr) *why = reason_of(made.status());
+      return leaf_error(made.status(), cut, static_cast<int>(l));
+    }
+    const LeafEntry* entry = *made;
+    refs.push_back(entry->ref);
+    keys.push_back(entry->key);
+    if (entry->image && &cut == &stage.cut) stage.images.push_back(entry->image);
+    portable |= entry->backend == jit::Backend::portable;
+    if (origin != LeafOrigin::memory) stage.origin = std::max(stage.origin, origin);
+  }
+  return {};
+}
+
+Result<PackedParam> make_pack(const ir::Buffer& buffer, int param, uint64_t layout_id, const ir::Target& target,
+                              LeafCache& cache, const LeafPolicy& policy, Stage& stage, MissReason* why) {
+  PackedParam out;
+  out.param = param;
+  out.layout_id = layout_id;
+  search::Problem problem;
+  problem.threads = 2;  // shared out where run_pack() has a team
+  LATHE_ASSIGN(problem.kernel, search::pack_kernel(stage.cut.kernel, buffer.name));
+  const search::Scheduled copy = search::default_scheduled(problem, target);
+  LATHE_RETURN_IF_ERROR(search::check_safe(problem.kernel, copy.kernel));
+  LATHE_ASSIGN(ir::CutKernel cut, search::cut(copy.kernel));
+  out.pack = std::make_shared<const ir::CutKernel>(std::move(cut));
+  LATHE_RETURN_IF_ERROR(
+      make_leaves(*out.pack, target, cache, policy, out.leaves, out.leaf_keys, out.portable, stage, why));
+  return out;
+}
+
+// The same bytes made by the same copy: sizes that no symbol changes, in the same layout. By the portable executor only
+// where the policy has it.
+const PackedParam* find_known(const KnownPacks& known, const ir::Buffer& buffer, int param, uint64_t layout_id,
+                              const LeafPolicy& policy) {
+  const bool fixed =
+      std::all_of(buffer.dims.begin(), buffer.dims.end(), [](const ir::Expr& d) { return ir::is_const_int(d); });
+  const auto at = std::find_if(known.begin(), known.end(), [&](const PackedParam* p) {
+    return p->param == param && p->layout_id == layout_id && (policy.portable || !p->portable);
+  });
+  return fixed && at != known.end() ? *at : nullptr;
+}
+
+}  // namespace
+
+uint64_t constant_layout(const ir::Buffer& b) {
+  std::string text = ir::dtype_name(b.type);
+  for (const ir::Expr& d : ir::physical_dims(b)) text += "," + ir::print(d);
+  for (const ir::LayoutDim& l : b.layout) text += fmt::format(";{}:{}:{}", l.dim, static_cast<int>(l.part), l.tile);
+  const uint64_t id = ir::hash_text(text);
+  return id == 0 ? 1 : id;
+}
+
+Result<Stage> build_stage(const ir::Kernel& restricted, const search::Schedule& schedule, const ir::Target& target,
+                          LeafCache& leaves, const LeafPolicy& policy, MissReason* why, const KnownPacks& known) {
+  if (why != nullptr) *why = MissReason::k_refused;
+  const LeafCacheOptions& options = leaves.options();
+  std::vector<ir::Kernel> steps;
+  LATHE_ASSIGN(const ir::Kernel scheduled,
+               search::replay(restricted, schedule, options.verify > 1 ? &steps : nullptr, false));
+  for (const ir::Kernel& step : steps) LATHE_RETURN_IF_ERROR(ir::verify(step).with_context("LATHE_VERIFY"));
+  if (options.verify > 0) LATHE_RETURN_IF_ERROR(ir::verify(restricted).with_context("LATHE_VERIFY"));
+  return build_scheduled(restricted, schedule, scheduled, target, leaves, policy, why, known);
+}
+
+Result<Stage> build_scheduled(const ir::Kernel& restricted, const search::Schedule& schedule,
+                              const ir::Kernel& scheduled, const ir::Target& target, LeafCache& leaves,
+                              const LeafPolicy& policy, MissReason* why, const KnownPacks& known) {
+  LATHE_RETURN_IF_ERROR(search::check_safe(restricted, scheduled));
+  Stage stage;
+  stage.naive = restricted;
+  stage.schedule = schedule;
+  stage.schedule.numeric = scheduled.numeric;
+  LATHE_ASSIGN(stage.cut, search::cut(scheduled));
+  LATHE_RETURN_IF_ERROR(add_leaves(stage, target, leaves, policy, why, known));
+  return stage;
+}
+
+Result<Stage> cut_stage(const ir::Kernel& restricted, const search::Scheduled& scheduled,
+                        const LeafCacheOptions& options) {
+  LATHE_RETURN_IF_ERROR(search::check_safe(restricted, scheduled.kernel));
+  if (options.verify > 0) LATHE_RETURN_IF_ERROR(ir::verify(restricted).with_context("LATHE_VERIFY"));
+  if (options.verify > 1) {
+    std::vector<ir::Kernel> steps;
+    LATHE_RETURN_IF_ERROR(search::replay(restricted, scheduled.schedule, &steps).status());
+    for (const ir::Kernel& step : steps) LATHE_RETURN_IF_ERROR(ir::verify(step).with_context("LATHE_VERIFY"));
+  }
+  Stage stage;
+  stage.naive = restricted;
+  stage.schedule = scheduled.schedule;
+  stage.schedule.numeric = scheduled.kernel.numeric;
+  LATHE_ASSIGN(stage.cut, search::cut(scheduled.kernel));
+  return stage;
+}
+
+Status add_leaves(Stage& stage, const ir::Target& target, LeafCache& leaves, const LeafPolicy& policy, MissReason* why,
+                  const KnownPacks& known) {
+  const LeafCacheOptions& options = leaves.options();
+  const int64_t start = thread_cpu_ns();
+  LATHE_RETURN_IF_ERROR(
+      make_leaves(stage.cut, target, leaves, policy, stage.leaves, stage.leaf_keys, stage.portable, stage, why));
+  int param = 0;
+  for (const ir::Buffer& b : stage.cut.kernel.buffers) {
+    if (search::is_packed(b)) {
+      const uint64_t layout = constant_layout(b);
+      if (const PackedParam* shared = find_known(known, b, param, layout, policy)) {
+        stage.packed.push_back(*shared);
+      } else {
+        LATHE_ASSIGN(PackedParam made, make_pack(b, param, layout, target, leaves, policy, stage, why));
+        stage.packed.push_back(std::move(made));
+      }
+      const PackedParam& p = stage.packed.back();
+      stage.leaf_keys.insert(stage.leaf_keys.end(), p.leaf_keys.begin(), p.leaf_keys.end());
+      stage.portable |= p.portable;
+    }
+    param += ir::is_param(b.place);
+  }
+  stage.codegen_us = static_cast<double>(thread_cpu_ns() - start) * 1e-3;
+  if (!options.dump.empty() && dump_wanted(options.filter, stage.naive.name)) {
+    dump_kernel(options.dump, stage.naive, stage.schedule, stage.cut);
+  }
+  if (options.verbose >= Verbosity::create) {
+    verbose_line({"create", stage.naive.name, stage.portable ? "T0" : stage.schedule.recipe, origin_name(stage.origin),
+                  "", stage.codegen_us});
+  }
+  return {};
+}
+
+Status run_pack(const PackedParam& packed, const SymbolValues& symbols, const ArgLayout& source, const void* src,
+                void* dst, ThreadTeam* team) {
+  const int threads = team == nullptr ? 1 : team->num_threads();
+  LATHE_ASSIGN(const BoundNest nest, bind_nest(*packed.pack, symbols, {source, {}}, threads));
+  if (nest.workspace_bytes != 0)
+    return ir::internal_error("packing wants a workspace of {} bytes", nest.workspace_bytes);
+  void* args[] = {const_cast<void*>(src), dst};
+  walk(nest, packed.leaves.data(), args, nullptr, team);
+  return {};
+}
+
+Result<int64_t> packed_bytes(const PackedParam& packed, const SymbolValues& symbols) {
+  const ir::Buffer* dst = packed.pack->kernel.find_buffer("dst");
+  int64_t bytes = ir::dtype_bytes(dst->type);
+  for (const ir::Expr& d : dst->dims) {
+    const std::optional<int64_t> size = ir::evaluate(d, symbols);
+    if (!size) return ir::invalid("a symbol of the packed layout has no value");
+    if (__builtin_mul_overflow(bytes, *size, &bytes)) return ir::invalid("packed size overflows");
+  }
+  return bytes;
+}
+
+}  // namespace lathe::runtime

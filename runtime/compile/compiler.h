@@ -1,0 +1,80 @@
+// The tour: one Kernel and a Schedule to something that runs.
+//
+//   Kernel ── replay(Schedule) ──▶ scheduled Kernel ── cut ──▶ nest + leaves ── LeafCache ──▶ Stage
+//   Stage ── bind_nest ──▶ bound nest ── walk ──▶ results
+//
+// and a graph's Kernels, in order, are a Body. Pure but for the leaf cache; thread-safe.
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ir/base/status.h"
+#include "ir/nest.h"
+#include "runtime/base/stats.h"
+#include "runtime/compile/leaf_cache.h"
+#include "runtime/walk/bound_nest.h"
+#include "runtime/walk/nest_bind.h"
+#include "runtime/walk/threads.h"
+#include "search/sketches/recipe.h"
+
+namespace lathe::runtime {
+
+// A constant parameter whose layout the Schedule chose: what packs it.
+struct PackedParam {
+  int param = -1;
+  uint64_t layout_id = 0;                     // equal ids: equal bytes
+  std::shared_ptr<const ir::CutKernel> pack;  // parameters src, dst
+  std::vector<LeafRef> leaves;
+  std::vector<std::string> leaf_keys;
+  bool portable = false;  // some leaf is executed by T0
+};
+
+// What other Stages of a Kernel pack already: a constant that comes out the same is shared.
+using KnownPacks = std::vector<const PackedParam*>;
+
+// One Kernel, ready to bind to shapes within its symbol ranges; ready to run once it has its leaves.
+struct Stage {
+  ir::Kernel naive;  // restricted to the range it serves
+  search::Schedule schedule;
+  ir::CutKernel cut;
+  std::vector<LeafRef> leaves;
+  std::vector<std::string> leaf_keys;
+  std::vector<PackedParam> packed;
+  std::vector<std::shared_ptr<const jit::CodeImage>>
+      images;                              // of native leaves, packing left out; where the cache keeps images
+  LeafOrigin origin = LeafOrigin::memory;  // the most expensive one among its leaves
+  bool portable = false;                   // some leaf is executed by T0
+  double codegen_us = 0;                   // of add_leaves(); CPU time of the caller
+};
+
+// The packed layout of a constant: equal ids, equal bytes. It depends on dtype, sizes and the order of tiles.
+uint64_t constant_layout(const ir::Buffer& buffer);
+
+// The one way to code: nothing is made of a Kernel that is not proven safe (search/cut/safe_kernel.h). UNSUPPORTED names
+// the move, what is not proven, the rule of leaf form, or the backend's refusal; MISS as LeafCache::get. *why, if not
+// null, says what a stored Schedule that fails here counts as.
+ir::Result<Stage> build_stage(const ir::Kernel& restricted, const search::Schedule& schedule, const ir::Target& target,
+                              LeafCache& leaves, const LeafPolicy& policy, MissReason* why = nullptr,
+                              const KnownPacks& known = {});
+// A Schedule that has just been written, with the Kernel its moves ended with: proven safe and cut, not made again
+// (LATHE_VERIFY=2 replays). It has no leaves yet.
+ir::Result<Stage> cut_stage(const ir::Kernel& restricted, const search::Scheduled& scheduled,
+                            const LeafCacheOptions& options);
+// The leaves of a Stage that has none, those that pack its constants included.
+ir::Status add_leaves(Stage& stage, const ir::Target& target, LeafCache& leaves, const LeafPolicy& policy,
+                      MissReason* why = nullptr, const KnownPacks& known = {});
+// The same as build_stage() from a scheduled Kernel, trusted to mean what the restricted one does.
+ir::Result<Stage> build_scheduled(const ir::Kernel& restricted, const search::Schedule& schedule,
+                                  const ir::Kernel& scheduled, const ir::Target& target, LeafCache& leaves,
+                                  const LeafPolicy& policy, MissReason* why = nullptr, const KnownPacks& known = {});
+
+// Packs a compact or strided source into dst (packed_bytes of it); team may be null: the caller's thread alone.
+ir::Status run_pack(const PackedParam& packed, const SymbolValues& symbols, const ArgLayout& source, const void* src,
+                    void* dst, ThreadTeam* team);
+// Bytes of the packed form; symbols as bind_nest takes them.
+ir::Result<int64_t> packed_bytes(const PackedParam& packed, const SymbolValues& symbols);
+
+}  // namespace lathe::runtime

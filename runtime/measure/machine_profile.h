@@ -1,0 +1,71 @@
+// Speed limits of this machine, measured on one core: multiply-adds per second, reading and
+// copying. Results of kernels are reported as shares of a probe taken in the same round. In no key
+// and no Target: a profile describes a moment, not a machine.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "ir/base/status.h"
+#include "ir/base/target.h"
+#include "search/model/features.h"
+
+namespace lathe::runtime {
+
+// Holds the buffers between probes. Not thread-safe; runs on the caller's thread. Pin it for steady
+// numbers.
+class MachineProbe {
+ public:
+  MachineProbe();
+  ~MachineProbe();
+  MachineProbe(const MachineProbe&) = delete;
+  MachineProbe& operator=(const MachineProbe&) = delete;
+
+  // f32, 2 operations a multiply-add; best of 6 runs of about 0.5 ms: chains of independent
+  // multiply-adds in registers, as wide as the level allows (for avx512 the better of 512 and 256
+  // bits). portable: multiply, then add, 128 bits. 0 if the host lacks the level.
+  double fma_peak_gflops(ir::IsaLevel level);
+  // Best of the passes over a buffer of that many bytes, at least three and at least 1 ms; one and
+  // four streams. What fits a cache is read from there; a footprint of twice the last-level cache
+  // or more comes from memory.
+  double read_gbs(int64_t bytes);
+  // Bytes copied per second (read and written once each, counted once) between two halves of that
+  // footprint, ordinary stores.
+  double copy_gbs(int64_t bytes);
+
+ private:
+  struct Buffer;
+  char* buffer(int64_t bytes);
+  std::unique_ptr<Buffer> buffer_;
+};
+
+// Nanoseconds of one leaf call through the walker's kind of pointer, its operands rewritten first.
+double leaf_call_ns();
+// Nanoseconds of a phase of empty tasks, and of each task more, on that many threads of a team of its own; 0 for one
+// thread.
+struct TeamCost {
+  double barrier_ns = 0, task_ns = 0;
+};
+TeamCost team_cost(int threads);
+
+// The profile kept in the store: "fma_avx512 118.2" a line.
+struct MachineProfile {
+  std::vector<std::pair<std::string, double>> values;
+  double get(std::string_view name) const;  // 0 if absent
+};
+// One to two seconds.
+MachineProfile measure_profile(MachineProbe& probe, const ir::Target& target);
+std::string to_text(const MachineProfile& profile);
+// INVALID: a line that is not a name and a positive number.
+ir::Result<MachineProfile> parse_profile(std::string_view text);
+// For tests: the process takes itself for that machine from here on (jit/host/host_cpu.h), and for measured at these rates
+// where the store knows none. Before a context is made.
+void describe_machine(const ir::Target& target, const MachineProfile& profile);
+const std::string& described_profile();  // as text; empty: nobody described the machine
+// The profile as the cost model takes it; what it lacks is assumed from the target.
+search::MachineRates rates_of(const MachineProfile& profile, const ir::Target& target);
+
+}  // namespace lathe::runtime

@@ -1,0 +1,185 @@
+// See rotating_operands.h.
+#include "runtime/measure/rotating_operands.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+
+#include "runtime/measure/sample.h"
+#include "runtime/oracle/data_sets.h"
+#include "runtime/walk/nest_walk.h"
+
+namespace lathe::runtime {
+namespace {
+
+constexpr int64_t kPage = 4096, kLine = 64;
+// More takes longer to flush than to read, and has been displaced by the other copies since it was read last.
+constexpr int64_t kEvictAtOnce = int64_t{1} << 20;
+
+// Pages of this process alone, released with it.
+class Pages {
+ public:
+  static ir::Result<Pages> map(int64_t bytes) {
+    Pages out;
+    out.bytes_ = static_cast<size_t>(std::max<int64_t>(bytes, 1));
+    void* p = mmap(nullptr, out.bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) return ir::unsupported("no memory for {} bytes to measure on", bytes);
+    out.data_ = static_cast<char*>(p);
+    return out;
+  }
+  Pages() = default;
+  Pages(Pages&& o) noexcept : data_(std::exchange(o.data_, nullptr)), bytes_(o.bytes_) {}
+  Pages& operator=(Pages&& o) noexcept {
+    std::swap(data_, o.data_);
+    std::swap(bytes_, o.bytes_);
+    return *this;
+  }
+  ~Pages() {
+    if (data_) munmap(data_, bytes_);
+  }
+  char* data() const { return data_; }
+
+ private:
+  char* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+// Out of every cache of every core.
+void flush(const char* data, int64_t bytes) {
+  for (int64_t i = 0; i < bytes; i += kLine) __builtin_ia32_clflush(data + i);
+  __builtin_ia32_mfence();
+}
+
+// Floats in [0.5, 1), other types 0; every page is touched.
+void fill_tame(ir::DType type, char* data, int64_t bytes) {
+  if (type != ir::DType::f32) {
+    std::memset(data, ir::is_float(type) ? 0x3b : 0, static_cast<size_t>(bytes));
+    return;
+  }
+  uint32_t state = 12345;
+  for (int64_t i = 0; i + 4 <= bytes; i += 4) {
+    state = state * 1664525u + 1013904223u;
+    const uint32_t bits = 0x3f000000u | state >> 9;
+    std::memcpy(data + i, &bits, 4);
+  }
+}
+
+}  // namespace
+
+struct RotatingOperands::Impl {
+  struct Operand {
+    Pages pages;
+    int64_t bytes = 0;   // of one copy
+    int64_t stride = 0;  // between copies; 0: one copy
+  };
+  struct Bound {
+    const Stage* stage = nullptr;
+    BoundNest nest;
+  };
+  RotatingOptions options;
+  SymbolValues symbols;
+  std::vector<OperandShape> shapes;
+  std::vector<ArgLayout> layouts;
+  std::vector<Operand> operands;
+  std::deque<Bound> stages;
+  Pages workspace;
+  int64_t workspace_bytes = 0;
+  ThreadTeam* team = nullptr;
+  int copies = 1, next = 0, placement = 0;
+  std::vector<void*> args;
+
+  ir::Status reserve(size_t i, int64_t bytes);
+  ir::Status reserve_workspace(int64_t bytes);
+  // The workspace comes after the operands.
+  int64_t offset(size_t i) const { return placement_offset(placement, static_cast<int>(i)); }
+};
+
+// Copies of small constants stand a line apart, large ones on pages of their own; a page more, for placements.
+ir::Status RotatingOperands::Impl::reserve(size_t i, int64_t bytes) {
+  Operand& o = operands[i];
+  const bool rotates = copies > 1 && shapes[i].place == ir::Place::constant;
+  // Room for packings that are a little larger.
+  if (shapes[i].place == ir::Place::constant) bytes += bytes / 8;
+  const int64_t unit = bytes >= kPage ? kPage : 64;
+  o.bytes = (bytes + unit - 1) / unit * unit;
+  o.stride = rotates ? o.bytes : 0;
+  const int64_t total = (rotates ? o.stride * copies : o.bytes) + kPage;
+  LATHE_ASSIGN(o.pages, Pages::map(total));
+  fill_tame(shapes[i].type, o.pages.data(), total);
+  if (options.cold) flush(o.pages.data(), total);  // what was just written is not cold
+  return {};
+}
+
+ir::Status RotatingOperands::Impl::reserve_workspace(int64_t bytes) {
+  if (bytes <= workspace_bytes && workspace.data() != nullptr) return {};
+  LATHE_ASSIGN(workspace, Pages::map(bytes + kPage));
+  workspace_bytes = bytes;
+  if (bytes > 0) std::memset(workspace.data(), 0, static_cast<size_t>(bytes + kPage));
+  return {};
+}
+
+RotatingOperands::RotatingOperands(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+RotatingOperands::~RotatingOperands() = default;
+int RotatingOperands::copies() const { return impl_->copies; }
+
+ir::Result<std::unique_ptr<RotatingOperands>> RotatingOperands::create(const ir::Kernel& naive,
+                                                                       const RotatingOptions& options,
+                                                                       ThreadTeam* team) {
+  auto impl = std::make_unique<Impl>();
+  impl->team = team;
+  impl->options = options;
+  impl->symbols = options.dims;
+  LATHE_ASSIGN(impl->shapes, operand_shapes(naive, &impl->symbols));
+  impl->layouts = arg_layouts(naive, impl->shapes);
+  int64_t constants = 0;
+  for (const OperandShape& s : impl->shapes) constants += s.place == ir::Place::constant ? s.bytes() : 0;
+  // A stream several times the cache evicts itself; else at least two copies.
+  if (options.cold && constants > 0 && constants < 4 * options.cache_bytes) {
+    impl->copies =
+        static_cast<int>(std::clamp<int64_t>((2 * options.cache_bytes + constants - 1) / constants, 2, 1 << 16));
+  }
+  impl->operands.resize(impl->shapes.size());
+  impl->args.resize(impl->shapes.size());
+  for (size_t i = 0; i < impl->shapes.size(); ++i) LATHE_RETURN_IF_ERROR(impl->reserve(i, impl->shapes[i].bytes()));
+  LATHE_RETURN_IF_ERROR(impl->reserve_workspace(0));
+  return std::unique_ptr<RotatingOperands>(new RotatingOperands(std::move(impl)));
+}
+
+ir::Result<int> RotatingOperands::add(const Stage& stage) {
+  Impl& m = *impl_;
+  for (const PackedParam& p : stage.packed) {
+    LATHE_ASSIGN(const int64_t packed, packed_bytes(p, m.symbols));
+    if (packed > m.operands[static_cast<size_t>(p.param)].bytes)
+      LATHE_RETURN_IF_ERROR(m.reserve(static_cast<size_t>(p.param), packed));
+  }
+  Impl::Bound bound{&stage, {}};
+  LATHE_ASSIGN(bound.nest, bind_nest(stage.cut, m.symbols, m.layouts, m.options.threads));
+  LATHE_RETURN_IF_ERROR(m.reserve_workspace(bound.nest.workspace_bytes));
+  m.stages.push_back(std::move(bound));
+  return static_cast<int>(m.stages.size()) - 1;
+}
+
+void RotatingOperands::place(int placement) { impl_->placement = placement; }
+
+void RotatingOperands::call(int stage) {
+  Impl& m = *impl_;
+  for (size_t i = 0; i < m.operands.size(); ++i)
+    m.args[i] = m.operands[i].pages.data() + m.offset(i) + m.operands[i].stride * m.next;
+  m.next = m.next + 1 == m.copies ? 0 : m.next + 1;
+  const Impl::Bound& b = m.stages[static_cast<size_t>(stage)];
+  walk(b.nest, b.stage->leaves.data(), m.args.data(), m.workspace.data() + m.offset(m.operands.size()), m.team);
+}
+
+void RotatingOperands::evict(int calls) {
+  Impl& m = *impl_;
+  for (size_t i = 0; i < m.operands.size(); ++i) {
+    const Impl::Operand& o = m.operands[i];
+    if (o.stride == 0 || o.bytes * std::min(calls, m.copies) > kEvictAtOnce) continue;
+    for (int n = 0; n < std::min(calls, m.copies); ++n)
+      flush(o.pages.data() + m.offset(i) + o.stride * ((m.next + n) % m.copies), o.bytes);
+  }
+}
+
+}  // namespace lathe::runtime

@@ -1,0 +1,103 @@
+// See work.h.
+#include "runtime/measure/work.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ir/analysis/analysis.h"
+#include "ir/base/dtype.h"
+
+namespace lathe::runtime {
+namespace {
+
+bool flag(const ops::Node& node, const char* name) {
+  for (const ops::Attr& a : node.attrs) {
+    if (a.name == name && std::holds_alternative<bool>(a.value)) return std::get<bool>(a.value);
+  }
+  return false;
+}
+
+}  // namespace
+
+int64_t size_at(const ops::DimDesc& dim, const SymbolValues& values) {
+  if (dim.fixed()) return dim.max;
+  for (const auto& [name, value] : values) {
+    if (name == ops::kernel_symbol(dim.symbol)) return value;
+  }
+  return dim.max;
+}
+
+int64_t elements_at(const ops::TensorDesc& tensor, const SymbolValues& values) {
+  int64_t n = 1;
+  for (const ops::DimDesc& d : tensor.dims) {
+    if (__builtin_mul_overflow(n, size_at(d, values), &n)) return INT64_MAX;
+  }
+  return n;
+}
+
+int64_t span_at(const ops::TensorDesc& tensor, const SymbolValues& values) {
+  const int64_t elements = elements_at(tensor, values);
+  if (tensor.strides.empty() || elements == 0) return elements;
+  int64_t last = 0;
+  for (size_t d = 0; d < tensor.dims.size(); ++d) {
+    const std::optional<int64_t> stride = ir::evaluate(tensor.strides[d], values);
+    int64_t step = 0;
+    if (!stride || __builtin_mul_overflow(*stride, size_at(tensor.dims[d], values) - 1, &step) ||
+        __builtin_add_overflow(last, step, &last)) {
+      return INT64_MAX;
+    }
+  }
+  return last + 1;
+}
+
+Work work_at(const ops::Graph& finished, const SymbolValues& values) {
+  Work work;
+  for (const ops::Node& node : finished.nodes) {
+    double flops = static_cast<double>(elements_at(finished.tensors[static_cast<size_t>(node.output)], values));
+    if (node.op == "matmul") {
+      const ops::TensorDesc& a = finished.tensors[static_cast<size_t>(node.inputs[0])];
+      const size_t rank = a.dims.size();
+      if (rank >= 2)
+        flops *= 2.0 * static_cast<double>(size_at(a.dims[rank - (flag(node, "transpose_a") ? 2 : 1)], values));
+    } else {
+      for (const int t : node.inputs) {
+        flops = std::max(flops, static_cast<double>(elements_at(finished.tensors[static_cast<size_t>(t)], values)));
+      }
+    }
+    work.flops += flops;
+  }
+  for (const int t : finished.inputs) {
+    const ops::TensorDesc& tensor = finished.tensors[static_cast<size_t>(t)];
+    const double bytes =
+        static_cast<double>(elements_at(tensor, values)) * static_cast<double>(ir::dtype_bytes(tensor.dtype));
+    work.read_bytes += bytes;
+    if (tensor.constant) work.constant_bytes += bytes;
+  }
+  for (const int t : finished.outputs) {
+    const ops::TensorDesc& tensor = finished.tensors[static_cast<size_t>(t)];
+    work.write_bytes +=
+        static_cast<double>(elements_at(tensor, values)) * static_cast<double>(ir::dtype_bytes(tensor.dtype));
+  }
+  return work;
+}
+
+double roofline_us(const Work& work, const MachineProfile& profile, const ir::Target& target, bool cold, int threads) {
+  const double peak = profile.get(fmt::format("fma_{}", ir::isa_name(std::min(target.level, ir::IsaLevel::avx512))));
+  const double bytes = work.read_bytes + work.write_bytes;
+  const auto place = [&](double footprint) {
+    return footprint <= static_cast<double>(target.l1_bytes)   ? "l1"
+           : footprint <= static_cast<double>(target.l2_bytes) ? "l2"
+           : footprint <= static_cast<double>(target.l3_bytes) ? "l3"
+                                                               : "memory";
+  };
+  // Constants are read from memory, the rest from its cache; what is copied counts at the rate of a copy.
+  const double constant = cold ? work.constant_bytes : 0, hot = bytes - constant;
+  const double read_memory = profile.get("read_memory"), read_hot = profile.get(fmt::format("read_{}", place(bytes)));
+  if (peak <= 0 || read_memory <= 0 || read_hot <= 0) return 0;
+  const double arithmetic = work.flops / (peak * std::max(threads, 1)) * 1e-3;
+  const double moving = (constant / read_memory + hot / read_hot) * 1e-3;
+  return std::max(arithmetic, moving);
+}
+
+}  // namespace lathe::runtime

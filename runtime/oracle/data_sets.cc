@@ -1,0 +1,235 @@
+// See data_sets.h. One 64-bit mix per element gives the value; f32 and f64 are stored directly,
+// other types through round_to.
+#include "runtime/oracle/data_sets.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "ir/analysis/analysis.h"
+#include "ir/core/names.h"
+
+namespace lathe::runtime {
+namespace {
+
+uint64_t mix(uint64_t x) {
+  x ^= x >> 32;
+  x *= 0xd6e8feb86659fd93ull;
+  x ^= x >> 32;
+  x *= 0xd6e8feb86659fd93ull;
+  return x ^ (x >> 32);
+}
+
+double small_integer(uint64_t h, int64_t range) {
+  const int64_t v = static_cast<int64_t>(h % static_cast<uint64_t>(2 * range)) - range;
+  return static_cast<double>(v >= 0 ? v + ((h >> 40) % 8 != 0) : v);
+}
+
+// Sum of four uniforms: mean 0, variance 1, no outlier beyond 3.5.
+double normal_value(uint64_t h) {
+  const int64_t sum =
+      static_cast<int64_t>((h & 0xffff) + (h >> 16 & 0xffff) + (h >> 32 & 0xffff) + (h >> 48)) - 2 * 0xffff;
+  return static_cast<double>(sum) * (1.7320508075688772 / 65536.0);
+}
+
+// Neighbours mostly cancel: equal in odd operands, opposite in even ones.
+double wide_value(uint64_t seed, int64_t i, int number, bool limited) {
+  const uint64_t own = mix(seed + static_cast<uint64_t>(i));
+  const bool follows = (i & 1) != 0 && (own >> 60) != 0;
+  const uint64_t h = follows ? mix(seed + static_cast<uint64_t>(i - 1)) : own;
+  const int reach = limited ? 5 : 10;
+  const double v = std::ldexp(normal_value(mix(h)), static_cast<int>(h % static_cast<uint64_t>(2 * reach + 1)) - reach);
+  const double signed_v = follows && number % 2 == 0 ? -v : v;
+  return limited ? std::clamp(signed_v, -40.0, 40.0) : signed_v;
+}
+
+template <class Store>
+void fill_with(const OperandShape& shape, int number, const DataRecipe& recipe, Store&& store) {
+  const uint64_t seed =
+      mix(recipe.seed * 8 + static_cast<uint64_t>(recipe.kind)) + (static_cast<uint64_t>(number) << 48);
+  switch (recipe.kind) {
+    case DataKind::integers:
+      for (int64_t i = 0; i < shape.span; ++i)
+        store(i, small_integer(mix(seed + static_cast<uint64_t>(i)), recipe.integer_range));
+      break;
+    case DataKind::normal:
+      for (int64_t i = 0; i < shape.span; ++i) store(i, normal_value(mix(seed + static_cast<uint64_t>(i))));
+      break;
+    case DataKind::wide:
+      for (int64_t i = 0; i < shape.span; ++i) store(i, wide_value(seed, i, number, recipe.limited));
+      break;
+  }
+}
+
+ir::Status shape_of(const ir::Buffer& b, SymbolValues* symbols, OperandShape* out) {
+  const std::optional<std::vector<int64_t>> dims = ir::evaluate_dims(b.dims, *symbols);
+  if (!dims) return ir::invalid("{} has a size without value", b.name);
+  out->name = b.name;
+  out->type = b.type;
+  out->place = b.place;
+  out->dims = *dims;
+  out->elements = 1;
+  for (const int64_t d : *dims) {
+    if (__builtin_mul_overflow(out->elements, d, &out->elements) || out->elements > int64_t{1} << 40) {
+      return ir::unsupported("{} is too large to check", b.name);
+    }
+  }
+  int64_t compact = 1;
+  out->strides.assign(dims->size(), 0);
+  for (int d = static_cast<int>(dims->size()) - 1; d >= 0; --d) {
+    out->strides[d] = compact;
+    if (!b.strides.empty()) {
+      const ir::Expr& e = b.strides[d];
+      std::optional<int64_t> value = ir::evaluate(e, *symbols);
+      if (!value && e->op == ir::Op::k_symbol) {
+        symbols->emplace_back(e->name, compact);
+        value = compact;
+      }
+      if (!value || *value < 0) return ir::unsupported("stride {} of {} has no value", d, b.name);
+      out->strides[d] = *value;
+    }
+    compact *= std::max<int64_t>((*dims)[d], 1);
+  }
+  out->span = out->elements == 0 ? 0 : 1;
+  for (size_t d = 0; d < dims->size() && out->span > 0; ++d) {
+    int64_t reach;
+    if (__builtin_mul_overflow((*dims)[d] - 1, out->strides[d], &reach) || reach > int64_t{1} << 40) {
+      return ir::unsupported("{} spans too much memory to check", b.name);
+    }
+    out->span += reach;
+  }
+  return {};
+}
+
+}  // namespace
+
+ir::Result<std::vector<OperandShape>> operand_shapes(const ir::Kernel& kernel, SymbolValues* symbols) {
+  std::vector<OperandShape> out;
+  for (const ir::Buffer& b : kernel.buffers) {
+    if (!ir::is_param(b.place)) continue;
+    LATHE_RETURN_IF_ERROR(shape_of(b, symbols, &out.emplace_back()));
+  }
+  return out;
+}
+
+std::vector<ArgLayout> arg_layouts(const ir::Kernel& kernel, const std::vector<OperandShape>& shapes) {
+  std::vector<ArgLayout> out;
+  for (const ir::Buffer& b : kernel.buffers) {
+    if (!ir::is_param(b.place)) continue;
+    const OperandShape& s = shapes[out.size()];
+    out.emplace_back();
+    if (!b.strides.empty()) out.back().strides = s.strides;
+  }
+  return out;
+}
+
+const char* data_kind_name(DataKind kind) {
+  return kind == DataKind::integers ? "integers" : kind == DataKind::normal ? "normal" : "wide";
+}
+
+void fill_operand(const OperandShape& shape, int number, const DataRecipe& recipe, char* data) {
+  if (!ir::is_float(shape.type)) {
+    // Indices, masks: 0 or 1 fits every tensor.
+    for (int64_t i = 0; i < shape.span; ++i) {
+      store_element(shape.type, data, i, static_cast<double>(mix(recipe.seed + static_cast<uint64_t>(i)) & 1));
+    }
+  } else if (shape.type == ir::DType::f32) {
+    fill_with(shape, number, recipe,
+              [&](int64_t i, double v) { reinterpret_cast<float*>(data)[i] = static_cast<float>(v); });
+  } else {
+    fill_with(shape, number, recipe, [&](int64_t i, double v) { store_element(shape.type, data, i, v); });
+  }
+}
+
+double load_element(ir::DType type, const char* data, int64_t index) {
+  const char* p = data + index * ir::dtype_bytes(type);
+  auto as = [p](auto zero) {
+    std::memcpy(&zero, p, sizeof zero);
+    return zero;
+  };
+  switch (type) {
+    case ir::DType::f32:
+      return as(float{});
+    case ir::DType::f64:
+      return as(double{});
+    case ir::DType::f16:
+      return ir::f16_to_f32(as(uint16_t{}));
+    case ir::DType::bf16:
+      return ir::bf16_to_f32(as(uint16_t{}));
+    case ir::DType::i8:
+      return as(int8_t{});
+    case ir::DType::i32:
+      return as(int32_t{});
+    case ir::DType::i64:
+      return static_cast<double>(as(int64_t{}));
+    default:
+      return as(uint8_t{});
+  }
+}
+
+void store_element(ir::DType type, char* data, int64_t index, double value) {
+  char* p = data + index * ir::dtype_bytes(type);
+  auto put = [p](auto v) { std::memcpy(p, &v, sizeof v); };
+  const double rounded = ir::round_to(type, value);
+  switch (type) {
+    case ir::DType::f32:
+      put(static_cast<float>(rounded));
+      break;
+    case ir::DType::f64:
+      put(rounded);
+      break;
+    case ir::DType::f16:
+      put(ir::f32_to_f16(static_cast<float>(rounded)));
+      break;
+    case ir::DType::bf16:
+      put(ir::f32_to_bf16(static_cast<float>(rounded)));
+      break;
+    case ir::DType::i8:
+      put(static_cast<int8_t>(rounded));
+      break;
+    case ir::DType::i32:
+      put(static_cast<int32_t>(rounded));
+      break;
+    case ir::DType::i64:
+      put(static_cast<int64_t>(rounded));
+      break;
+    default:
+      put(static_cast<uint8_t>(rounded));
+      break;
+  }
+}
+
+// A quiet f32 NaN with its lower half a bf16 and f16 NaN as well.
+constexpr uint32_t kPoison = 0x7fe57fe5;
+
+void poison(ir::DType type, char* data, int64_t count) {
+  const int64_t bytes = count * ir::dtype_bytes(type);
+  int64_t i = 0;
+  for (; i + 4 <= bytes; i += 4) std::memcpy(data + i, &kPoison, 4);
+  std::memcpy(data + i, &kPoison, static_cast<size_t>(bytes - i));
+}
+
+bool is_poison(ir::DType type, const char* data, int64_t index) {
+  const int bytes = ir::dtype_bytes(type);
+  if (bytes == 1) return false;  // every byte is a legal value
+  const char* p = data + index * bytes;
+  for (int i = 0; i < bytes; i += 2) {
+    uint16_t half;
+    std::memcpy(&half, p + i, 2);
+    if (half != (kPoison & 0xffff)) return false;
+  }
+  return true;
+}
+
+bool maybe_poison(ir::DType type, const char* data, int64_t count) {
+  if (ir::dtype_bytes(type) != 4) return true;
+  uint32_t any = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    uint32_t bits;
+    std::memcpy(&bits, data + 4 * i, 4);
+    any |= bits == kPoison;
+  }
+  return any != 0;
+}
+
+}  // namespace lathe::runtime

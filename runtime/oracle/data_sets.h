@@ -1,0 +1,74 @@
+// Operands for checking a Kernel: their shapes in memory, and three sets of values. Values depend
+// on the position in memory, so that a shifted operand shows. Knows nothing of results. Pure.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ir/base/status.h"
+#include "ir/core/kernel.h"
+#include "runtime/walk/nest_bind.h"
+
+namespace lathe::runtime {
+
+// A parameter at given sizes, strides in elements.
+struct OperandShape {
+  std::string name;
+  ir::DType type = ir::DType::f32;
+  ir::Place place = ir::Place::in;
+  std::vector<int64_t> dims, strides;
+  int64_t elements = 0;  // of the logical tensor
+  int64_t span = 0;      // from the first element to behind the last one
+  int64_t bytes() const { return span * ir::dtype_bytes(type); }
+  bool dense() const { return span == elements; }
+};
+
+// All parameters in order. Stride symbols without a value get the compact one, added to *symbols.
+// INVALID: a size without value; UNSUPPORTED: strides that follow from nothing, more than 2^40
+// elements.
+ir::Result<std::vector<OperandShape>> operand_shapes(const ir::Kernel& kernel, SymbolValues* symbols);
+std::vector<ArgLayout> arg_layouts(const ir::Kernel& kernel, const std::vector<OperandShape>& shapes);
+
+// integers: small, every partial sum exact; normal: random; wide: exponents far apart and terms
+// that cancel.
+enum class DataKind : uint8_t { integers, normal, wide };
+const char* data_kind_name(DataKind kind);
+
+struct DataRecipe {
+  DataKind kind = DataKind::integers;
+  uint64_t seed = 0;
+  int64_t integer_range = 8;  // integers: -range .. range, seldom 0
+  bool limited = false;       // wide: |v| <= 40, for kernels with functions that overflow
+};
+
+// Fills shape.span elements. `number`: position among the parameters.
+void fill_operand(const OperandShape& shape, int number, const DataRecipe& recipe, char* data);
+
+double load_element(ir::DType type, const char* data, int64_t index);
+void store_element(ir::DType type, char* data, int64_t index, double value);
+
+// Outputs before a run: NaN with a payload no arithmetic makes (integers: a rare pattern).
+void poison(ir::DType type, char* data, int64_t count);
+bool is_poison(ir::DType type, const char* data, int64_t index);
+// False if no element is poison; quick.
+bool maybe_poison(ir::DType type, const char* data, int64_t count);
+
+// Calls f(linear logical index, element offset) for each cell, in logical order. f returns false to
+// stop.
+template <class F>
+void for_each_cell(const OperandShape& s, F&& f) {
+  if (s.elements == 0) return;
+  std::vector<int64_t> at(s.dims.size(), 0);
+  int64_t offset = 0;
+  for (int64_t i = 0; i < s.elements; ++i) {
+    if (!f(i, offset)) return;
+    for (int d = static_cast<int>(s.dims.size()) - 1; d >= 0; --d) {
+      offset += s.strides[d];
+      if (++at[d] < s.dims[d]) break;
+      offset -= s.strides[d] * s.dims[d];
+      at[d] = 0;
+    }
+  }
+}
+
+}  // namespace lathe::runtime

@@ -1,0 +1,326 @@
+// See oracle.h. Per case (data set and shape): run on both guard sides, same bits; all cells
+// written, nothing else; sampled cells against the reference; and, where results are exact, all
+// cells against those of a Stage that passed before: two that differ are judged by the interpreter
+// at the cell.
+#include "runtime/oracle/oracle.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "runtime/oracle/oracle_case.h"
+#include "runtime/oracle/probed_leaves.h"
+#include "runtime/walk/nest_bind.h"
+#include "runtime/walk/nest_walk.h"
+
+namespace lathe::runtime {
+
+using ir::Result;
+using ir::Status;
+
+namespace {
+
+constexpr double kRhoAlarm = 4;
+constexpr int kWatchedCalls = 4;                    // of each leaf in each case
+constexpr int64_t kLargeTask = int64_t{192} << 20;  // operands beyond: two data sets are enough
+constexpr int64_t kSmallTask = int64_t{256} << 10;  // operands up to that: two more sets cost little
+
+// A shape with tails, small where the symbols allow. Empty if none is fixed-free.
+SymbolValues shrunken(const ir::Kernel& kernel, const SymbolValues& dims) {
+  SymbolValues out = dims;
+  bool changed = false;
+  for (auto& [name, value] : out) {
+    const ir::Symbol* s = kernel.find_symbol(name);
+    if (!s || s->min >= s->max) continue;
+    const int64_t step = std::max<int64_t>(s->multiple_of, 1);
+    const int64_t wish = std::clamp<int64_t>(value > 13 ? 13 : value - 1, std::max<int64_t>(s->min, 1), s->max);
+    const int64_t v = (wish + step - 1) / step * step;
+    if (v < s->min || v > s->max || v == value) continue;
+    value = v;
+    changed = true;
+  }
+  return changed ? out : SymbolValues{};
+}
+
+}  // namespace
+
+const char* gate_name(Gate gate) {
+  switch (gate) {
+    case Gate::none:
+      return "none";
+    case Gate::exact:
+      return "exact";
+    case Gate::bound:
+      return "bound";
+    case Gate::table:
+      return "table";
+  }
+  return "none";
+}
+
+struct Oracle::Impl {
+  OracleTask task;
+  ThreadTeam* team = nullptr;
+  KernelTraits traits;
+  std::vector<OracleCase> cases;
+  bool prepared = false;
+  int generation = 0;
+  double rho_first = -1;  // of the first Stage that passed
+
+  // Operands of the running walk, for describe().
+  struct Region {
+    const char* name = nullptr;
+    const char* data = nullptr;
+    const char *first = nullptr, *last = nullptr;
+  };
+  Region regions[kMaxNestBuffers];
+  int num_regions = 0;
+
+  Status prepare();
+  Status add_case(const SymbolValues& symbols, DataKind kind, const OracleCase* first, int64_t budget,
+                  uint64_t again = 0);
+  Status run(const Stage& stage, OracleCase* c, Verdict* verdict);
+  Status walk_once(const Stage& stage, const BoundNest& nest, OracleCase* c, GuardSide side,
+                   std::vector<GuardMemory>* outs, std::string* broken = nullptr);
+  void compare(const OracleCase& c, const Reference& reference, const std::vector<const char*>& outs,
+               Verdict* verdict) const;
+  Status judge(OracleCase* c, size_t param, int64_t offset, const std::vector<const char*>& outs, Verdict* verdict);
+  void remember(const char* name, const char* data, int64_t bytes) {
+    if (num_regions == kMaxNestBuffers) return;
+    regions[num_regions++] = {name, data, data - 4096, data + bytes + 4096};
+  }
+};
+
+// again: other data of the same kind.
+Status Oracle::Impl::add_case(const SymbolValues& symbols, DataKind kind, const OracleCase* first, int64_t budget,
+                              uint64_t again) {
+  OracleCase c;
+  c.kind = kind;
+  c.symbols = symbols;
+  LATHE_ASSIGN(c.shapes, operand_shapes(task.naive, &c.symbols));
+  c.layouts = arg_layouts(task.naive, c.shapes);
+  if (first) {
+    c.sampled = first->sampled;
+  } else {
+    LATHE_ASSIGN(SampledKernel sampled, SampledKernel::create(task.naive, c.symbols));
+    c.sampled = std::make_shared<const SampledKernel>(std::move(sampled));
+  }
+  DataRecipe recipe;
+  recipe.kind = kind;
+  recipe.seed = task.seed * 4 + static_cast<uint64_t>(kind) + (again << 40);
+  recipe.limited = traits.overflows || traits.math;
+  LATHE_RETURN_IF_ERROR(fill_inputs(&c, recipe, first));
+  const HostData host = c.host();
+  ReferenceRequest request{&task.naive, &c.shapes, &host, kind,
+                           kind == DataKind::normal && traits.sums && !traits.math};
+  LATHE_ASSIGN(c.reference, make_reference(*c.sampled, c.sampled->choose(budget, recipe.seed), request, traits));
+  cases.push_back(std::move(c));
+  return {};
+}
+
+Status Oracle::Impl::prepare() {
+  if (prepared) return {};
+  cases.clear();
+  cases.reserve(6);
+  traits = kernel_traits(task.naive);
+  LATHE_RETURN_IF_ERROR(add_case(task.dims, DataKind::integers, nullptr, task.budget));
+  int64_t bytes = 0;
+  for (const OperandShape& s : cases[0].shapes) bytes += s.bytes();
+  LATHE_RETURN_IF_ERROR(add_case(task.dims, DataKind::normal, &cases[0], task.budget / 2));
+  if (bytes <= kLargeTask) LATHE_RETURN_IF_ERROR(add_case(task.dims, DataKind::wide, &cases[0], task.budget / 2));
+  // Few rows: what is wrong only where one is larger than the next may be right by chance.
+  if (bytes <= kSmallTask) {
+    LATHE_RETURN_IF_ERROR(add_case(task.dims, DataKind::integers, &cases[0], task.budget / 4, 1));
+    LATHE_RETURN_IF_ERROR(add_case(task.dims, DataKind::normal, &cases[0], task.budget / 4, 1));
+  }
+  const SymbolValues small = shrunken(task.naive, task.dims);
+  if (!small.empty() && bytes <= kLargeTask) {
+    LATHE_RETURN_IF_ERROR(add_case(small, DataKind::integers, nullptr, task.budget / 2));
+  }
+  prepared = true;
+  return {};
+}
+
+Status Oracle::Impl::walk_once(const Stage& stage, const BoundNest& nest, OracleCase* c, GuardSide side,
+                               std::vector<GuardMemory>* outs, std::string* broken) {
+  std::vector<void*> args;
+  num_regions = 0;
+  for (size_t i = 0; i < c->shapes.size(); ++i) {
+    const OperandShape& s = c->shapes[i];
+    if (s.place == ir::Place::out) {
+      LATHE_ASSIGN(GuardMemory memory, GuardMemory::map(static_cast<size_t>(s.bytes()), ir::dtype_bytes(s.type), side));
+      poison(s.type, memory.data(), s.span);
+      args.push_back(memory.data());
+      outs->push_back(std::move(memory));
+    } else {
+      outs->emplace_back();
+      args.push_back(c->inputs[i]->at(side));
+      for (const PackedParam& p : stage.packed) {
+        if (p.param != static_cast<int>(i)) continue;
+        LATHE_ASSIGN(args.back(), packed_input(c, p, side));
+      }
+    }
+    remember(s.name.c_str(), static_cast<const char*>(args.back()), s.bytes());
+  }
+  LATHE_ASSIGN(GuardMemory workspace, GuardMemory::map(static_cast<size_t>(nest.workspace_bytes), 64, side));
+  poison(ir::DType::f32, workspace.data(), nest.workspace_bytes / 4);
+  remember("scratch", workspace.data(), nest.workspace_bytes);
+  if (broken != nullptr) {
+    const ProbedLeaves watched(stage.leaves, kWatchedCalls);
+    walk(nest, watched.data(), args.data(), workspace.data(), team);
+    *broken = watched.broken();
+  } else {
+    walk(nest, stage.leaves.data(), args.data(), workspace.data(), team);
+  }
+  num_regions = 0;
+  return {};
+}
+
+void Oracle::Impl::compare(const OracleCase& c, const Reference& reference, const std::vector<const char*>& outs,
+                           Verdict* verdict) const {
+  size_t cell = 0;
+  const double u = 0x1p-24;
+  const int64_t cells = std::max<int64_t>(static_cast<int64_t>(reference.real.size()), 1);
+  std::vector<int64_t> counts;
+  for (const auto& p : reference.picks) counts.push_back(static_cast<int64_t>(p.size()));
+  const double terms = std::max(1.0, static_cast<double>(c.sampled->steps(counts)) / static_cast<double>(cells));
+  for (size_t i = 0; i < c.shapes.size(); ++i) {
+    const OperandShape& s = c.shapes[i];
+    if (s.place != ir::Place::out) continue;
+    c.sampled->for_each_picked(s, reference.picks, [&](int64_t, const std::vector<int64_t>& at) {
+      int64_t offset = 0;
+      for (size_t d = 0; d < at.size(); ++d) offset += at[d] * s.strides[d];
+      const double y = load_element(s.type, outs[i], offset), r = reference.real[cell],
+                   tolerance = reference.tolerance[cell];
+      const double error = cell_error(s.type, y, r, tolerance);
+      if (error > 1 && verdict->ok) {
+        verdict->ok = false;
+        verdict->reason =
+            fmt::format("{} = {:.9g}, expected {:.9g} within {:.3g} ({} data, gate {})", cell_name(s, offset), y, r,
+                        tolerance, data_kind_name(c.kind), gate_name(reference.gate));
+      }
+      verdict->err_over_bound = std::max(verdict->err_over_bound, error);
+      if (c.kind == DataKind::normal && !reference.magnitude.empty() && reference.magnitude[cell] > 0) {
+        verdict->rho = std::max(verdict->rho, std::abs(y - r) / (std::sqrt(terms) * u * reference.magnitude[cell]));
+      }
+      ++cell;
+    });
+  }
+}
+
+// Two Stages differ in a cell where every order of summation gives the same bits: one of them is
+// wrong.
+Status Oracle::Impl::judge(OracleCase* c, size_t param, int64_t offset, const std::vector<const char*>& outs,
+                           Verdict* verdict) {
+  const OperandShape& s = c->shapes[param];
+  const std::vector<int64_t> at = cell_index(s, offset);
+  std::vector<std::vector<int64_t>> picks;
+  for (int k = 0; k < c->sampled->num_classes(); ++k) picks.push_back({0});
+  for (size_t d = 0; d < at.size(); ++d) {
+    if (const int k = c->sampled->class_of(s.name, static_cast<int>(d)); k >= 0) picks[k] = {at[d]};
+  }
+  const HostData host = c->host();
+  ReferenceRequest request{&task.naive, &c->shapes, &host, c->kind, false};
+  LATHE_ASSIGN(const Reference reference, make_reference(*c->sampled, std::move(picks), request, traits));
+  compare(*c, reference, outs, verdict);
+  if (verdict->ok) {
+    c->baseline.clear();
+    ++generation;
+  }
+  return {};
+}
+
+Status Oracle::Impl::run(const Stage& stage, OracleCase* c, Verdict* verdict) {
+  LATHE_ASSIGN(const BoundNest nest, bind_nest(stage.cut, c->symbols, c->layouts, task.threads));
+  std::vector<GuardMemory> first, second;
+  LATHE_RETURN_IF_ERROR(walk_once(stage, nest, c, GuardSide::after, &first));
+  // The calling convention is watched while the code runs anyway.
+  LATHE_RETURN_IF_ERROR(walk_once(stage, nest, c, GuardSide::before, &second, &verdict->reason));
+  if (!verdict->reason.empty()) {
+    verdict->ok = false;
+    return {};
+  }
+  std::vector<const char*> outs;
+  for (const GuardMemory& m : first) outs.push_back(m.data());
+  for (size_t i = 0; i < c->shapes.size() && verdict->ok; ++i) {
+    const OperandShape& s = c->shapes[i];
+    if (s.place != ir::Place::out || s.span == 0) continue;
+    verdict->reason = check_written(s, outs[i]);
+    const int64_t differs = verdict->reason.empty() ? first_difference(s, outs[i], second[i].data()) : -1;
+    if (differs >= 0) verdict->reason = fmt::format("two runs differ in {}", cell_name(s, differs));
+    verdict->ok = verdict->reason.empty();
+  }
+  if (!verdict->ok) return {};
+  const Gate gate = c->reference.gate;
+  if (verdict->gate == Gate::none) verdict->gate = gate;
+  compare(*c, c->reference, outs, verdict);
+  if (!verdict->ok || gate != Gate::exact) return {};
+  for (size_t i = 0; i < c->shapes.size() && verdict->ok; ++i) {
+    const OperandShape& s = c->shapes[i];
+    if (s.place != ir::Place::out || s.span == 0 || c->baseline.size() <= i) continue;
+    const int64_t differs = first_difference(s, outs[i], c->baseline[i].data());
+    if (differs >= 0) LATHE_RETURN_IF_ERROR(judge(c, i, differs, outs, verdict));
+  }
+  if (verdict->ok && c->baseline.empty()) {
+    for (size_t i = 0; i < c->shapes.size(); ++i) {
+      const bool out = c->shapes[i].place == ir::Place::out;
+      c->baseline.emplace_back(outs[i], outs[i] + (out ? c->shapes[i].bytes() : 0));
+    }
+  }
+  return {};
+}
+
+Oracle::Oracle(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Oracle::~Oracle() = default;
+
+Result<std::unique_ptr<Oracle>> Oracle::create(OracleTask task, ThreadTeam* team) {
+  if (task.threads < 1) return ir::invalid("{} threads", task.threads);
+  auto impl = std::make_unique<Impl>();
+  impl->task = std::move(task);
+  impl->team = team;
+  return std::unique_ptr<Oracle>(new Oracle(std::move(impl)));
+}
+
+Result<Verdict> Oracle::verify(const Stage& stage) {
+  LATHE_RETURN_IF_ERROR(impl_->prepare());
+  Verdict verdict;
+  verdict.ok = true;
+  for (OracleCase& c : impl_->cases) {
+    LATHE_RETURN_IF_ERROR(impl_->run(stage, &c, &verdict));
+    if (!verdict.ok) return verdict;
+  }
+  double& first = impl_->rho_first;
+  if (verdict.rho > kRhoAlarm && verdict.rho > 2 * std::max(first, 0.0)) {
+    verdict.ok = false;
+    verdict.reason = fmt::format("rho {:.2f} on normal data: honest sums stay below 1.5", verdict.rho);
+  } else if (first < 0) {
+    first = verdict.rho;
+  }
+  return verdict;
+}
+
+int Oracle::generation() const { return impl_->generation; }
+
+size_t Oracle::describe(const void* address, char* out, size_t size) const {
+  const char* p = static_cast<const char*>(address);
+  for (int i = 0; i < impl_->num_regions; ++i) {
+    const Impl::Region& r = impl_->regions[i];
+    if (p < r.first || p >= r.last || size < 40) continue;
+    size_t n = 0;
+    for (const char* c = r.name; *c && n < size - 32; ++c) out[n++] = *c;
+    const bool before = p < r.data;
+    uint64_t distance = static_cast<uint64_t>(before ? r.data - p : p - r.data);
+    char digits[24];
+    int count = 0;
+    do digits[count++] = static_cast<char>('0' + distance % 10);
+    while ((distance /= 10) != 0);
+    for (const char c : {' ', before ? '-' : '+', ' '}) out[n++] = c;
+    while (count > 0) out[n++] = digits[--count];
+    return n;
+  }
+  return 0;
+}
+
+}  // namespace lathe::runtime

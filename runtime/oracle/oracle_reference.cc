@@ -1,0 +1,206 @@
+// See oracle_reference.h.
+#include "runtime/oracle/oracle_reference.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+namespace lathe::runtime {
+namespace {
+
+constexpr double kMeanFloor = -1, kMaxFloor = -2;
+
+struct Tolerance {
+  const char* id;
+  const char* functions;
+  double relative, floor;
+};
+constexpr Tolerance kTolerances[] = {
+#define LATHE_TOLERANCE(id, functions, relative, floor) {#id, functions, relative, floor},
+#include "runtime/oracle/tolerances.def"
+#undef LATHE_TOLERANCE
+};
+
+bool has_words(const std::string& words, const std::string& wanted) {
+  size_t at = 0;
+  while (at < wanted.size()) {
+    const size_t end = std::min(wanted.find(' ', at), wanted.size());
+    if ((" " + words + " ").find(" " + wanted.substr(at, end - at) + " ") == std::string::npos) return false;
+    at = end + 1;
+  }
+  return true;
+}
+
+// Fraction bits of a constant; -1 beyond 12.
+int fraction_bits(double v) {
+  if (!std::isfinite(v)) return 0;
+  for (int bits = 0; bits <= 12; ++bits) {
+    if (std::ldexp(v, bits) == std::nearbyint(std::ldexp(v, bits))) return bits;
+  }
+  return -1;
+}
+
+std::map<std::string, ir::Tensor> gather(const SampledKernel& sampled, const Reference& reference,
+                                         const ReferenceRequest& request) {
+  std::map<std::string, ir::Tensor> tensors;
+  sampled.add_picks(reference.picks, &tensors);
+  for (size_t i = 0; i < request.shapes->size(); ++i) {
+    const OperandShape& s = (*request.shapes)[i];
+    if (s.place == ir::Place::out) continue;
+    ir::Tensor t;
+    for (int d = 0; d < static_cast<int>(s.dims.size()); ++d) {
+      const int c = sampled.class_of(s.name, d);
+      t.dims.push_back(c >= 0 ? static_cast<int64_t>(reference.picks[c].size()) : s.dims[d]);
+    }
+    sampled.for_each_picked(s, reference.picks, [&](int64_t, const std::vector<int64_t>& at) {
+      int64_t offset = 0;
+      for (size_t d = 0; d < at.size(); ++d) offset += at[d] * s.strides[d];
+      t.data.push_back(load_element(s.type, (*request.data)[i], offset));
+    });
+    tensors[s.name] = std::move(t);
+  }
+  return tensors;
+}
+
+double ulp_of(ir::DType type, double r) {
+  const double a = std::abs(r);
+  const int bits = type == ir::DType::f64 ? 52 : type == ir::DType::f16 ? 10 : type == ir::DType::bf16 ? 7 : 23;
+  if (!std::isfinite(a)) return 0;
+  const int exponent = a == 0 ? -1000 : std::ilogb(a);
+  return std::ldexp(1.0, std::max(exponent, type == ir::DType::f64   ? -1022
+                                            : type == ir::DType::f16 ? -14
+                                                                     : -126) -
+                             bits);
+}
+
+// The norms' rows of the table hold for data whose mean is at most four standard deviations. Of this many random values
+// it is; of fewer it may be any number of them, and what cancels then is for the a-priori bound to say.
+constexpr int64_t kLeastColumns = 8;
+
+bool norm_of_few(const KernelTraits& traits, const std::vector<OperandShape>& shapes) {
+  if (!has_words(traits.words, "sum rsqrt") && !has_words(traits.words, "sum sqrt")) return false;
+  return std::any_of(shapes.begin(), shapes.end(), [](const OperandShape& s) {
+    return s.place == ir::Place::out && (s.dims.empty() || s.dims.back() < kLeastColumns);
+  });
+}
+
+// A table row's tolerance for every cell; false if no row applies.
+bool table_tolerance(const KernelTraits& traits, Reference* reference) {
+  for (const Tolerance& row : kTolerances) {
+    if (!has_words(traits.words, row.functions)) continue;
+    double mean = 0, largest = 0;
+    int64_t count = 0;
+    for (const double r : reference->real) {
+      if (!std::isfinite(r)) continue;
+      mean += std::abs(r);
+      largest = std::max(largest, std::abs(r));
+      ++count;
+    }
+    const double floor = row.floor == kMeanFloor  ? mean / static_cast<double>(std::max<int64_t>(count, 1))
+                         : row.floor == kMaxFloor ? largest
+                                                  : row.floor;
+    for (size_t i = 0; i < reference->real.size(); ++i) {
+      reference->tolerance[i] = row.relative * std::max(std::abs(reference->real[i]), floor);
+    }
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+KernelTraits kernel_traits(const ir::Kernel& kernel) {
+  KernelTraits out;
+  std::set<std::string> words;
+  std::vector<ir::Expr> values;
+  ir::for_each_stmt(kernel.body, [&](const ir::Stmt& s) {
+    if (s.kind != ir::Stmt::Kind::assign) return;
+    if (s.op == ir::AssignOp::add || s.op == ir::AssignOp::mul) words.insert("sum");
+    values.push_back(s.value);
+  });
+  out.sums = words.count("sum") != 0;
+  for (const ir::Expr& value : values) {
+    ir::for_each_node(value, [&](const ir::ExprNode& n) {
+      if (n.op == ir::Op::k_const_float) {
+        const int bits = fraction_bits(n.fval);
+        out.fraction_bits = bits < 0 || out.fraction_bits < 0 ? -1 : out.fraction_bits + bits;
+      }
+      const bool function = ir::op_info(n.op).cls == ir::OpClass::kMath;
+      if (function) words.insert(ir::op_info(n.op).id);
+      if (function || n.op == ir::Op::k_div) out.math = true;
+      if (n.op == ir::Op::k_exp || n.op == ir::Op::k_exp2) out.overflows = true;
+    });
+  }
+  for (const std::string& w : words) out.words += (out.words.empty() ? "" : " ") + w;
+  return out;
+}
+
+ir::Result<Reference> make_reference(const SampledKernel& sampled, std::vector<std::vector<int64_t>> picks,
+                                     const ReferenceRequest& request, const KernelTraits& traits) {
+  Reference out;
+  out.picks = std::move(picks);
+  const ir::Kernel kernel = sampled.at(out.picks);
+  std::map<std::string, ir::Tensor> tensors = gather(sampled, out, request);
+  ir::InterpreterOptions options;
+  options.max_steps = 200'000'000;
+  auto run = [&](ir::Arithmetic arithmetic, std::vector<double>* values) -> ir::Status {
+    options.arithmetic = arithmetic;
+    LATHE_RETURN_IF_ERROR(ir::interpret(kernel, {}, tensors, options));
+    for (const OperandShape& s : *request.shapes) {
+      if (s.place != ir::Place::out) continue;
+      const std::vector<double>& data = tensors[s.name].data;
+      values->insert(values->end(), data.begin(), data.end());
+    }
+    return {};
+  };
+  LATHE_RETURN_IF_ERROR(run(ir::Arithmetic::real, &out.real));
+  const bool integers = request.kind == DataKind::integers && !traits.math && traits.fraction_bits >= 0;
+  if (integers || request.rho) LATHE_RETURN_IF_ERROR(run(ir::Arithmetic::magnitude, &out.magnitude));
+  if (integers) {
+    const double limit = std::ldexp(1.0, 24 - traits.fraction_bits);
+    const bool exact = std::all_of(out.magnitude.begin(), out.magnitude.end(), [&](double s) { return s <= limit; });
+    if (exact) {
+      out.gate = Gate::exact;
+      out.tolerance.assign(out.real.size(), 0);
+      return out;
+    }
+  }
+  std::vector<double> error;
+  LATHE_RETURN_IF_ERROR(run(ir::Arithmetic::error_bound, &error));
+  out.tolerance.resize(out.real.size());
+  const bool matmul = request.naive->family == "matmul";
+  if (!matmul && traits.math && request.kind != DataKind::wide && !norm_of_few(traits, *request.shapes) &&
+      table_tolerance(traits, &out)) {
+    out.gate = Gate::table;
+    return out;
+  }
+  out.gate = matmul || traits.sums ? Gate::bound : Gate::table;
+  size_t i = 0;
+  for (const OperandShape& s : *request.shapes) {
+    if (s.place != ir::Place::out) continue;
+    for (size_t n = tensors[s.name].data.size(); n > 0; --n, ++i) {
+      // No rounding on the way: bits. Twice the bound: it follows the order of the text, any other
+      // order is as good.
+      out.tolerance[i] = error[i] == 0 ? 0 : 2 * error[i] + ulp_of(s.type, out.real[i]) + 0x1p-126;
+    }
+  }
+  return out;
+}
+
+double cell_error(ir::DType type, double y, double r, double tolerance) {
+  if (std::isnan(r) || std::isnan(y)) {
+    // An infinite tolerance: rounding may have moved an argument out of a function's domain.
+    return std::isnan(r) == std::isnan(y) || std::isinf(tolerance) || std::isnan(tolerance) ? 0 : INFINITY;
+  }
+  const double rounded = ir::round_to(type, r);
+  if (y == rounded) return 0;
+  if (std::isinf(y) || std::isinf(rounded)) {
+    const double largest = type == ir::DType::f16 ? 65504.0 : type == ir::DType::f64 ? 1.79e308 : 3.4028e38;
+    const bool near = !std::isinf(r) && std::abs(r) + tolerance >= largest && std::signbit(y) == std::signbit(r);
+    return near || std::isinf(tolerance) ? 0 : INFINITY;
+  }
+  if (std::isnan(tolerance)) return 0;
+  return tolerance == 0 ? INFINITY : std::abs(y - r) / tolerance;
+}
+
+}  // namespace lathe::runtime

@@ -1,0 +1,49 @@
+// What the oracle compares with: the interpreter's results on a sample of cells of one data set,
+// and how near is near enough. Private to the oracle.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/oracle/data_sets.h"
+#include "runtime/oracle/oracle.h"
+#include "runtime/oracle/sampled_kernel.h"
+
+namespace lathe::runtime {
+
+// What the expressions of a Kernel contain; decides the gate.
+struct KernelTraits {
+  bool math = false;       // functions, or a division
+  bool overflows = false;  // exp and its like: data have to stay small
+  bool sums = false;       // something accumulates
+  int fraction_bits = 0;   // of its constants together; -1: some are not dyadic
+  std::string words;       // "sum exp log": what tolerances.def asks for
+  int64_t terms = 1;       // statements per output cell, for rho
+};
+KernelTraits kernel_traits(const ir::Kernel& kernel);
+
+using HostData = std::vector<const char*>;  // by parameter; null for outputs
+
+// Values of the output cells at the picks, in the order of SampledKernel::for_each_picked, outputs
+// one after another.
+struct Reference {
+  std::vector<std::vector<int64_t>> picks;
+  Gate gate = Gate::bound;
+  std::vector<double> real, tolerance;
+  std::vector<double> magnitude;  // S; only where rho is asked for
+};
+
+struct ReferenceRequest {
+  const ir::Kernel* naive = nullptr;
+  const std::vector<OperandShape>* shapes = nullptr;
+  const HostData* data = nullptr;
+  DataKind kind = DataKind::integers;
+  bool rho = false;
+};
+ir::Result<Reference> make_reference(const SampledKernel& sampled, std::vector<std::vector<int64_t>> picks,
+                                     const ReferenceRequest& request, const KernelTraits& traits);
+
+// Compares one output cell: 0 the same; > 1 outside the tolerance.
+double cell_error(ir::DType type, double y, double r, double tolerance);
+
+}  // namespace lathe::runtime

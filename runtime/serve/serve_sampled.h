@@ -1,0 +1,13 @@
+// The few calls of a hot shape that are looked at: timed, copied for the worker, or served by the body on trial. Off
+// the fast path; never waits, compiles or allocates.
+#pragma once
+#include "runtime/serve/hot_shapes.h"
+#include "runtime/serve/operator.h"
+
+namespace lathe::runtime {
+
+// place: of HotShape::tick(), not -1. may_try: a trial may touch this call (not pinned, not sealed).
+void serve_sampled(const Operator& op, const BoundOp& bound, HotShape& heat, int place, bool may_try, void* const* args,
+                   void* workspace, ThreadTeam* team);
+
+}  // namespace lathe::runtime

@@ -1,0 +1,323 @@
+// See bench.h.
+#include "runtime/tune/bench.h"
+
+#include <sched.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <numeric>
+#include <random>
+
+#include "runtime/capi/handle.h"
+#include "runtime/measure/machine_profile.h"
+#include "runtime/measure/work.h"
+
+namespace lathe::runtime {
+
+using ir::Result;
+using ir::Status;
+
+namespace {
+
+constexpr size_t kAlign = 64;
+constexpr int64_t kMaxCopies = 16384;
+constexpr int kMaxRounds = 51;
+constexpr int kHotSamples = 3;
+
+size_t round_up(size_t bytes) { return (bytes + kAlign - 1) & ~(kAlign - 1); }
+
+// Zeroed memory, on pages as the system gives them: the probes' come the same way.
+class Memory {
+ public:
+  Memory() = default;
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  ~Memory() { release(); }
+  bool reserve(size_t bytes) {
+    if (bytes <= bytes_) return true;
+    release();
+    void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) return false;
+    data_ = static_cast<char*>(p);
+    bytes_ = bytes;
+    return true;
+  }
+  char* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  void release() {
+    if (data_ != nullptr) munmap(data_, bytes_);
+    data_ = nullptr;
+    bytes_ = 0;
+  }
+  char* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+double now_us() {
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Tame numbers; integers and masks get bytes 0 and 1.
+void fill(const ops::TensorDesc& tensor, char* data, size_t bytes, uint64_t seed) {
+  if (tensor.dtype == ir::DType::f32) {
+    auto* f = reinterpret_cast<float*>(data);
+    uint64_t x = seed * 0x9e3779b97f4a7c15ull + 1;
+    for (size_t i = 0; i < bytes / 4; ++i) {
+      x = x * 6364136223846793005ull + 1442695040888963407ull;
+      f[i] = static_cast<float>(static_cast<int32_t>(x >> 40) - (1 << 23)) * 0x1p-23f;
+    }
+  } else {
+    for (size_t i = 0; i < bytes; ++i) data[i] = static_cast<char>(i & 1);
+  }
+}
+
+double median(std::vector<double> v) {
+  const size_t mid = v.size() / 2;
+  std::nth_element(v.begin(), v.begin() + static_cast<std::ptrdiff_t>(mid), v.end());
+  return v[mid];
+}
+
+double quartile_range(std::vector<double> v) {
+  std::sort(v.begin(), v.end());
+  return v[v.size() * 3 / 4] - v[v.size() / 4];
+}
+
+}  // namespace
+
+struct Bench::Impl {
+  std::shared_ptr<Operator> shared;
+  BenchOptions options;
+  Operator& op = *shared;
+  std::vector<std::unique_ptr<Memory>> memory;  // by argument; constants: their copies, `stride` apart
+  std::vector<size_t> bytes;                    // of one copy
+  std::vector<int64_t> copies;
+  Memory workspace;
+  MachineProbe probe;
+  bool constants_ready = false;
+
+  const ops::TensorDesc& tensor(size_t arg) const {
+    return op.graph().tensors[static_cast<size_t>(op.arg_tensors()[arg])];
+  }
+
+  // Not for one thread: a team that a pinned thread starts stays on that thread's CPU.
+  ThreadTeam* team() const { return options.threads > 1 ? op.context().team() : nullptr; }
+
+  // Constants once; activations for these dims.
+  Status place(const SymbolValues& dims) {
+    const size_t n = op.arg_tensors().size();
+    memory.resize(n);
+    bytes.resize(n);
+    copies.resize(n, 1);
+    int64_t total = 0, constant = 0;
+    for (size_t a = 0; a < n; ++a) {
+      const int64_t size = span_at(tensor(a), dims);
+      if (size > options.ram / 4) return ir::unsupported("operand {} is too large to time", tensor(a).name);
+      if (tensor(a).constant && constants_ready) continue;
+      bytes[a] = static_cast<size_t>(size) * static_cast<size_t>(ir::dtype_bytes(tensor(a).dtype));
+      if (const PackedParam* p = tensor(a).constant ? op.packing(static_cast<int>(a)) : nullptr) {
+        LATHE_ASSIGN(const int64_t packed, packed_bytes(*p, dims));
+        bytes[a] = static_cast<size_t>(packed);
+      }
+      total += static_cast<int64_t>(bytes[a]);
+      if (tensor(a).constant) constant += static_cast<int64_t>(round_up(bytes[a]));
+    }
+    const int64_t wanted = 2 * op.context().target().l3_bytes;
+    if (total > options.ram - wanted) return ir::unsupported("operands of {} MiB are too large to time", total >> 20);
+    for (size_t a = 0; a < n; ++a) {
+      if (tensor(a).constant && constants_ready) continue;
+      if (tensor(a).constant && options.cold)
+        copies[a] = std::clamp<int64_t>((wanted + constant - 1) / std::max<int64_t>(constant, 1), 1, kMaxCopies);
+      if (!memory[a]) memory[a] = std::make_unique<Memory>();
+      const size_t before = memory[a]->bytes();
+      if (!memory[a]->reserve(round_up(bytes[a]) * static_cast<size_t>(copies[a]) + kAlign))
+        return ir::unsupported("no memory for operands");
+      if (tensor(a).constant) {
+        LATHE_RETURN_IF_ERROR(make_constant(a, dims));
+      } else if (memory[a]->bytes() != before) {
+        fill(tensor(a), memory[a]->data(), bytes[a], options.seed + a);
+      }
+    }
+    constants_ready = true;
+    return {};
+  }
+
+  Status make_constant(size_t a, const SymbolValues& dims) {
+    char* first = memory[a]->data();
+    if (const PackedParam* p = op.packing(static_cast<int>(a))) {
+      Memory plain;
+      const size_t size = static_cast<size_t>(span_at(tensor(a), dims) * ir::dtype_bytes(tensor(a).dtype));
+      if (!plain.reserve(size + kAlign)) return ir::unsupported("no memory for {}", tensor(a).name);
+      fill(tensor(a), plain.data(), size, options.seed + a);
+      LATHE_RETURN_IF_ERROR(run_pack(*p, dims, {}, plain.data(), first, team()));
+    } else {
+      fill(tensor(a), first, bytes[a], options.seed + a);
+    }
+    for (int64_t c = 1; c < copies[a]; ++c)
+      std::memcpy(first + static_cast<size_t>(c) * round_up(bytes[a]), first, bytes[a]);
+    return {};
+  }
+
+  Result<TimedCalls> caller(const SymbolValues& dims, int* tier) {
+    LATHE_RETURN_IF_ERROR(place(dims));
+    LATHE_ASSIGN(const BoundOp* bound, op.bound({.symbols = dims, .threads = options.threads, .packed = true}));
+    if (!workspace.reserve(static_cast<size_t>(bound->workspace_bytes) + kAlign))
+      return ir::unsupported("no memory for the workspace");
+    *tier = bound->tier;
+    struct Calls {
+      std::unique_ptr<lathe_pinned, void (*)(lathe_pinned*)> pinned{nullptr, lathe_pinned_destroy};
+      std::vector<void*> args;  // `most` calls' arguments
+      size_t n = 0;
+      int64_t most = 1, next = 0;
+      lathe_exec exec = LATHE_EXEC_INIT;
+    };
+    const auto calls = std::make_shared<Calls>();
+    for (const int64_t c : copies) calls->most = std::max(calls->most, c);
+    calls->n = bytes.size();
+    for (int64_t c = 0; c < calls->most; ++c) {
+      for (size_t a = 0; a < calls->n; ++a) {
+        calls->args.push_back(memory[a]->data() + static_cast<size_t>(c % copies[a]) * round_up(bytes[a]));
+      }
+    }
+    const auto state = std::make_shared<ContextState>();
+    state->context = std::shared_ptr<Context>(shared, &op.context());
+    PinnedBody body;
+    body.state = state;
+    body.op = shared;
+    body.bound = bound;
+    body.team = team();
+    calls->pinned.reset(make_handle<lathe_pinned>(std::move(body)));
+    calls->exec.threads = options.threads;
+    calls->exec.workspace = workspace.data();
+    calls->exec.workspace_bytes = workspace.bytes();
+    return TimedCalls([calls](int64_t reps) {
+      const double begin = now_us();
+      for (int64_t r = 0; r < reps; ++r) {
+        lathe_pinned_run(calls->pinned.get(), calls->args.data() + static_cast<size_t>(calls->next) * calls->n,
+                         &calls->exec);
+        calls->next = calls->next + 1 == calls->most ? 0 : calls->next + 1;
+      }
+      return (now_us() - begin) / static_cast<double>(reps);
+    });
+  }
+
+  Result<BenchRow> run(const SymbolValues& dims) {
+    int tier = 0;
+    LATHE_ASSIGN(const TimedCalls calls, caller(dims, &tier));
+    return measure(dims, tier, calls);
+  }
+
+  // While all of the row's threads run: cores may share units and clocks, a virtual machine's two CPUs even the core.
+  double peak_of_a_thread(ir::IsaLevel level) {
+    if (team() == nullptr) return probe.fma_peak_gflops(level);
+    std::vector<double> each(static_cast<size_t>(options.threads));
+    team()->parallel_for(options.threads,
+                         [&](int i) { each[static_cast<size_t>(i)] = MachineProbe().fma_peak_gflops(level); });
+    return std::accumulate(each.begin(), each.end(), 0.0) / options.threads;
+  }
+
+  // Each round: one sample of the kernel, then the probes that come near it. What moves bytes is compared with reading,
+  // or copying, as many from where the kernel's lie: a footprint beyond the caches if they are cold.
+  Result<BenchRow> measure(const SymbolValues& dims, int tier, const TimedCalls& call_us) {
+    const ir::Target& target = op.context().target();
+    const Work work = work_at(op.graph(), dims);
+    const int64_t beyond = 2 * target.l3_bytes;
+    const auto footprint = [&](double bytes, bool cold) {
+      const int64_t line = std::max<int64_t>(static_cast<int64_t>(bytes), 4096);
+      return cold ? std::clamp(line, beyond, 4 * beyond) : std::min(line, 4 * beyond);
+    };
+    const bool rotates = options.cold && work.constant_bytes > 0;
+    const double moved = work.read_bytes + work.write_bytes;
+    call_us(1);
+    const double first = call_us(1);
+    const auto reps_for = [&](double us) {
+      return static_cast<int64_t>(options.min_sample_us / std::max(us, 1e-3)) + 1;
+    };
+    const int64_t reps = reps_for(std::min(first, call_us(reps_for(first))));
+
+    BenchRow row;
+    row.tier = tier;
+    std::vector<double> peaks, reads, copied, of_peak, of_read, of_copy;
+    bool fma = true, read = work.read_bytes >= 64, copy = moved >= 128 && !rotates;
+    const double start = now_us();
+    for (int round = 0; round < kMaxRounds; ++round) {
+      if (round >= options.min_rounds && now_us() - start > 1e3 * options.row_ms) break;
+      call_us(1);  // what the probes left in the caches is not the kernel's fault
+      double us = call_us(reps);
+      // The peak probe is the best of several short runs; what runs from the caches is sampled the same way.
+      for (int again = 1; again < kHotSamples && !options.cold; ++again) us = std::min(us, call_us(reps));
+      row.samples.push_back(us);
+      if (fma) {
+        peaks.push_back(peak_of_a_thread(std::min(target.level, ir::IsaLevel::avx512)));
+        of_peak.push_back(work.flops / us * 1e-3 / (peaks.back() * options.threads));
+      }
+      if (read) {
+        reads.push_back(probe.read_gbs(footprint(work.read_bytes, rotates)));
+        of_read.push_back(work.read_bytes / us * 1e-3 / reads.back());
+      }
+      if (copy) {
+        copied.push_back(probe.copy_gbs(footprint(moved, false)));
+        of_copy.push_back(moved / 2 / us * 1e-3 / copied.back());
+      }
+      if (round > 0) continue;
+      // What is far from being the limit is probed once: the time is better spent on the others.
+      const double most = std::max({of_peak[0], of_read.empty() ? 0 : of_read[0], of_copy.empty() ? 0 : of_copy[0]});
+      fma = of_peak[0] >= most / 2;
+      read = read && of_read[0] >= most / 2;
+      copy = copy && of_copy[0] >= most / 2;
+    }
+    row.rounds = static_cast<int>(row.samples.size());
+    row.us = median(row.samples);
+    row.min_us = *std::min_element(row.samples.begin(), row.samples.end());
+    row.spread = quartile_range(row.samples) / row.us;
+    row.peak_gflops = median(peaks);
+    row.of_peak = median(of_peak);
+    if (!of_read.empty()) row.of_read = median(of_read), row.read_gbs = median(reads);
+    if (!of_copy.empty()) row.of_copy = median(of_copy), row.copy_gbs = median(copied);
+    row.of_roofline = std::max({row.of_peak, row.of_read, row.of_copy});
+    row.limit = row.of_roofline == row.of_peak ? "fma" : row.of_roofline == row.of_read ? "read" : "copy";
+    return row;
+  }
+};
+
+Bench::Bench(std::shared_ptr<Operator> op, const BenchOptions& options) : impl_(new Impl{std::move(op), options}) {}
+Bench::~Bench() = default;
+Result<BenchRow> Bench::run(const SymbolValues& dims) { return impl_->run(dims); }
+Result<TimedCalls> Bench::calls(const SymbolValues& dims) {
+  int tier = 0;
+  return impl_->caller(dims, &tier);
+}
+
+std::vector<int> allowed_cpus() {
+  std::vector<int> out;
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return out;
+  for (int i = 0; i < CPU_SETSIZE; ++i) {
+    if (CPU_ISSET(i, &set)) out.push_back(i);
+  }
+  return out;
+}
+
+PinnedThread::PinnedThread(bool wanted, int cpu) {
+  if (!wanted) return;
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return;
+  before_.resize(sizeof set);
+  std::memcpy(before_.data(), &set, sizeof set);
+  CPU_ZERO(&set);
+  CPU_SET(cpu >= 0 ? cpu : sched_getcpu(), &set);
+  if (sched_setaffinity(0, sizeof set, &set) != 0) before_.clear();
+}
+
+PinnedThread::~PinnedThread() {
+  if (before_.empty()) return;
+  cpu_set_t set;
+  std::memcpy(&set, before_.data(), sizeof set);
+  (void)sched_setaffinity(0, sizeof set, &set);
+}
+
+}  // namespace lathe::runtime

@@ -1,0 +1,73 @@
+// How fast a served operator is through lathe_pinned_run, as a share of what the machine can do in the same round:
+// samples and probes interleaved. Constants are packed; they rotate over copies of twice the last-level cache where the
+// workload says cold.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/serve/operator.h"
+
+namespace lathe::runtime {
+
+struct BenchOptions {
+  bool cold = false;
+  int threads = 1;
+  int min_rounds = 9;
+  double row_ms = 400;  // aim per row; rounds are cut down to min_rounds for it
+  double min_sample_us = 50;
+  int64_t ram = int64_t{8} << 30;
+  uint64_t seed = 0;
+};
+
+struct BenchRow {
+  int tier = 0;
+  int rounds = 0;
+  double us = 0, min_us = 0;  // per call: median and least of the rounds
+  double spread = 0;          // interquartile range over the median
+  // Medians over the rounds of (the probe's time for the same work) / (the kernel's time); 0: not probed.
+  double of_peak = 0, of_read = 0, of_copy = 0;
+  double of_roofline = 0;             // the largest of them
+  std::string limit;                  // which: "fma", "read", "copy"
+  double peak_gflops = 0;             // of one thread while all of the row's run: median of the probes
+  double read_gbs = 0, copy_gbs = 0;  // of one thread alone
+  std::vector<double> samples;        // us, by round
+};
+
+// Runs so many calls in a row; microseconds of one.
+using TimedCalls = std::function<double(int64_t calls)>;
+
+// Operands of one operator, for all its shapes; made once, since packing and filling large constants takes longer than
+// timing them.
+class Bench {
+ public:
+  // The operator is prepared. More than one thread: the context's team.
+  Bench(std::shared_ptr<Operator> op, const BenchOptions& options);
+  ~Bench();
+  // UNSUPPORTED: more memory than options.ram.
+  ir::Result<BenchRow> run(const SymbolValues& dims);
+  // The calls alone. Valid until the next run() or calls(), and while this lives.
+  ir::Result<TimedCalls> calls(const SymbolValues& dims);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// The CPUs the calling thread may run on.
+std::vector<int> allowed_cpus();
+
+// Keeps the calling thread on one CPU, -1: the one it runs on, for as long as it lives.
+class PinnedThread {
+ public:
+  explicit PinnedThread(bool wanted, int cpu = -1);
+  ~PinnedThread();
+  PinnedThread(const PinnedThread&) = delete;
+  PinnedThread& operator=(const PinnedThread&) = delete;
+
+ private:
+  std::vector<unsigned char> before_;
+};
+
+}  // namespace lathe::runtime

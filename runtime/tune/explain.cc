@@ -1,0 +1,108 @@
+// See explain.h.
+#include "runtime/tune/explain.h"
+
+#include <algorithm>
+#include <set>
+
+#include "ir/core/text_form.h"
+#include "runtime/measure/machine_profile.h"
+#include "runtime/store/key.h"
+#include "runtime/tune/tuning_history.h"
+#include "runtime/walk/nest_text.h"
+#include "search/model/features.h"
+
+namespace lathe::runtime {
+
+using ir::Result;
+
+namespace {
+
+std::string field(const std::string& text, const std::string& name) {
+  const std::string start = name + ": ";
+  size_t at = text.starts_with(start) ? 0 : text.find("\n" + start);
+  if (at == std::string::npos) return "none";
+  if (at > 0) ++at;
+  at += start.size();
+  return text.substr(at, text.find('\n', at) - at);
+}
+
+// The store has decisions, but of other machines: the closest one's first difference to this one.
+std::string environment_difference(Context& context) {
+  const Identity here = decision_environment(machine_fields(context.target()));
+  std::set<std::string> seen;
+  for (const StoredObject& o : context.store().list(false)) {
+    if (o.key.kind != ObjectKind::k_decision || !seen.insert(o.key.sub).second || o.key.sub == here.hash) continue;
+    const Lookup found = context.store().find({ObjectKind::k_env, "", o.key.sub});
+    if (!found.found) continue;
+    const std::string name = first_difference(here.text, found.bytes);
+    if (!name.empty())
+      return fmt::format("{}: here {}, stored {}", name, field(here.text, name), field(found.bytes, name));
+  }
+  return {};
+}
+
+search::MachineRates rates_here(Context& context) {
+  const Result<MachineProfile> profile = parse_profile(context.find_profile());
+  if (!profile.ok() || profile->values.empty()) return search::MachineRates::assumed(context.target());
+  return rates_of(*profile, context.target());
+}
+
+}  // namespace
+
+Result<std::vector<ExplainedKernel>> explain(Operator& op, const SymbolValues& dims, const PrepareRequest& request,
+                                             int refusals) {
+  Context& context = op.context();
+  std::vector<ExplainedKernel> out;
+  for (size_t k = 0; k < op.lowered().kernels.size(); ++k) {
+    const int kernel = static_cast<int>(k);
+    ExplainedKernel e;
+    MissReason reason = MissReason::k_never_seen;
+    const std::optional<Decision> decision = context.find_decision(op.query(kernel, dims, request), &reason);
+    search::Problem problem = op.general_problem(kernel, true, request);
+    search::Schedule schedule;
+    if (decision) {
+      problem = op.problem(kernel, dims, request);
+      LATHE_ASSIGN(schedule, search::parse_schedule(decision->schedule));
+      e.stored = true;
+      e.tier = 2;
+      e.decision = print_decision(*decision);
+    } else {
+      schedule = search::default_schedule(problem, context.target());
+      e.miss = fmt::format("{} ({})", miss_reason_name(reason), miss_reason_meaning(reason));
+      e.difference = environment_difference(context);
+    }
+    if (decision) {
+      e.measured_us = decision->best_us;
+      e.measured_default_us = decision->default_us;
+    }
+    if (const search::Recipe* recipe = search::find_recipe(problem);
+        recipe != nullptr && schedule.recipe.starts_with(recipe->name)) {
+      const search::MachineRates rates = predicting_rates(context.store(), problem.kernel.family, context.environment(),
+                                                          context.target(), rates_here(context));
+      e.predicted_us = search::analytic_us(problem, context.target(), rates, recipe, schedule.knobs);
+    }
+    e.moves = search::move_reasons(problem, context.target(), schedule);
+    e.naive = ir::print(problem.kernel);
+    e.schedule = search::to_text(schedule);
+    LATHE_ASSIGN(const ir::Kernel scheduled, search::replay(problem.kernel, schedule));
+    e.scheduled = ir::print(scheduled);
+    LeafPolicy policy = context.leaf_policy();
+    LATHE_ASSIGN(const Stage stage, build_stage(problem.kernel, schedule, context.target(), context.leaves(), policy));
+    if (stage.portable) e.tier = 0;
+    e.nest = nest_text(stage.cut);
+    for (size_t l = 0; l < stage.cut.leaves.size(); ++l) {
+      e.leaves.push_back({l < stage.leaf_keys.size() ? stage.leaf_keys[l] : "", ir::print(stage.cut.leaves[l].kernel)});
+    }
+    if (refusals > 0) {
+      for (const search::Candidate& c : search::applicable(scheduled, true)) {
+        if (c.refusal.empty()) continue;
+        e.refusals.emplace_back(search::to_text(c.move), c.refusal);
+        if (static_cast<int>(e.refusals.size()) >= refusals) break;
+      }
+    }
+    out.push_back(std::move(e));
+  }
+  return out;
+}
+
+}  // namespace lathe::runtime

@@ -1,0 +1,285 @@
+// See warmup.h.
+#include "runtime/tune/warmup.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+
+#include "ir/analysis/analysis.h"
+#include "runtime/base/clock.h"
+#include "runtime/measure/work.h"
+#include "runtime/tune/tuning_history.h"
+#include "runtime/tune/workload_search.h"
+
+namespace lathe::runtime {
+
+using ir::Result;
+using ir::Status;
+
+namespace {
+
+constexpr double kForBetween =
+    0.1;  // of the wall budget, for the ranges that nobody hinted: searches would spend all there is
+
+// One operator of the workload.
+struct Entry {
+  const ops::Workload* item = nullptr;
+  std::shared_ptr<Operator> op;
+  PrepareRequest request;
+  PrepareInfo info;
+  double first_resolve_us = 0;
+  bool worked = false;  // something was compiled or searched for it
+};
+
+class Warmup {
+ public:
+  Warmup(const std::shared_ptr<Context>& context, const WarmupBudget& budget, const WarmupObserver& observer)
+      : context_(context), budget_(budget), observer_(observer), start_(now_ms()) {}
+
+  WarmupReport run(const std::vector<ops::Workload>& items) {
+    const Stats& stats = context_->stats();
+    const int64_t xbyak = stats.get(Stat::k_compiled_xbyak), llvm = stats.get(Stat::k_compiled_llvm);
+    entries_.reserve(items.size());
+    for (const ops::Workload& item : items) {
+      if (!cancelled()) prepare(item);
+    }
+    if (budget_.tier >= 2) {
+      profile_ = profile();  // for shares in reports
+      search();
+    }
+    for (size_t i = 0; i < entries_.size(); ++i) finish(i);
+    report_.cancelled = cancelled();
+    report_.ops = static_cast<int>(items.size());
+    report_.compiled_xbyak = stats.get(Stat::k_compiled_xbyak) - xbyak;
+    report_.compiled_llvm = stats.get(Stat::k_compiled_llvm) - llvm;
+    report_.wall_ms = now_ms() - start_;
+    report_.digest = digest();
+    return report_;
+  }
+
+ private:
+  void fail(const ops::Workload& item, const Status& status) {
+    ++report_.failed;
+    if (observer_.failed) observer_.failed(item, status);
+  }
+
+  int64_t compiled() const {
+    return context_->stats().get(Stat::k_compiled_xbyak) + context_->stats().get(Stat::k_compiled_llvm);
+  }
+
+  // What a first resolve costs its caller where nothing is stored: an operator made and bound in a context of its own,
+  // without a store.
+  double first_resolve_us(const Entry& e) const {
+    ContextConfig config;
+    for (const ir::OptionId id : {ir::OptionId::max_isa, ir::OptionId::execmem}) {
+      if (!config.options.set(id, context_->options().text(id)).ok()) return 0;
+    }
+    if (!config.options.set(ir::OptionId::cache, "off").ok()) return 0;
+    const Result<std::shared_ptr<Context>> blank = Context::create(std::move(config));
+    if (!blank.ok()) return 0;
+    PrepareRequest request = e.request;
+    request.caller_waits = true;
+    const int64_t start = thread_cpu_ns();
+    const Result<std::shared_ptr<Operator>> op = Operator::create(*blank, e.op->graph());
+    if (!op.ok() || !(*op)->prepare(request).ok()) return 0;
+    bool packed = false;
+    for (size_t k = 0; k < (*op)->lowered().kernels.size(); ++k) {
+      for (const auto& s : (*op)->stages(static_cast<int>(k))) packed |= !s->stage.packed.empty();
+    }
+    if (!(*op)->hinted_workspace(request.threads, packed, false).ok()) return 0;
+    return static_cast<double>(thread_cpu_ns() - start) * 1e-3;
+  }
+
+  // The operator with what needs no search: the general range, and what is stored.
+  void prepare(const ops::Workload& item) {
+    Result<ops::Graph> graph = ops::finish(item.graph);
+    if (!graph.ok()) return fail(item, graph.status());
+    graph->name = item.name;
+    Result<std::shared_ptr<Operator>> op = Operator::create(context_, *graph);
+    if (!op.ok()) return fail(item, op.status());
+    Entry e;
+    e.item = &item;
+    e.op = std::move(*op);
+    e.request.threads = budget_.threads > 0 ? budget_.threads : item.threads;
+    e.request.cold = item.cache == ops::CacheState::cold;
+    e.request.allowed = item.allowed;
+    e.first_resolve_us = first_resolve_us(e);
+    report_.first_resolve_us_max = std::max(report_.first_resolve_us_max, e.first_resolve_us);
+    const int64_t before = compiled();
+    Result<PrepareInfo> info = e.op->prepare(e.request);
+    if (!info.ok()) return fail(item, info.status());
+    e.info = *info;
+    e.worked = compiled() != before;
+    entries_.push_back(std::move(e));
+  }
+
+  bool cancelled() const { return budget_.cancelled && budget_.cancelled(); }
+
+  MachineProfile profile() const {
+    if (budget_.wall_ms >= kUnhurriedMs) return machine_profile(*context_);
+    const Result<MachineProfile> stored = parse_profile(context_->find_profile());
+    return stored.ok() ? *stored : MachineProfile{};
+  }
+
+  void search() {
+    search_ = std::make_unique<WorkloadSearch>(context_, budget_, profile_);
+    for (const Entry& e : entries_) search_->add({e.item, e.op, e.request});
+    const int64_t searches = context_->stats().get(Stat::k_searches);
+    search_->run(start_ + (1 - kForBetween) * budget_.wall_ms, [this](const WorkloadTask& t, double done) {
+      if (!observer_.progress) return;
+      observer_.progress(
+          {entries_[t.op].item, t.dims, done, t.outcome.best_us, t.outcome.default_us, now_ms() - start_});
+    });
+    report_.searches = static_cast<int>(context_->stats().get(Stat::k_searches) - searches);
+    report_.between = search_->serve_between(start_ + budget_.wall_ms);
+    if (budget_.wall_ms > 0 && !cancelled()) search_->serve_pending();  // without time it is a dry run
+    if (budget_.check_whole && !cancelled()) {
+      const Status checked = search_->check(&report_);
+      if (!checked.ok()) report_.check_note = checked.to_string();
+    }
+    for (const WorkloadTask& t : search_->tasks()) count(t);
+    report_.gain_geomean = gains_ > 0 ? std::exp(log_gain_ / gains_) : 1;
+  }
+
+  void count(const WorkloadTask& t) {
+    const SearchOutcome& o = t.outcome;
+    Entry& e = entries_[t.op];
+    report_.pending += t.verdict == TaskVerdict::pending;
+    report_.ties += t.verdict == TaskVerdict::tie;
+    report_.promoted += t.verdict == TaskVerdict::won || t.verdict == TaskVerdict::pinned;
+    report_.dropped += t.verdict == TaskVerdict::dropped;
+    report_.unmeasured += t.verdict == TaskVerdict::unmeasured;
+    report_.measurements += o.measurements;
+    report_.further += o.further;
+    report_.rejected += o.rejected;
+    for (const auto& [reason, n] : o.rejected_by) report_.rejected_by[reason] += n;
+    e.worked |=
+        t.verdict != TaskVerdict::stored && t.verdict != TaskVerdict::elsewhere && t.verdict != TaskVerdict::pending;
+    if (t.verdict == TaskVerdict::failed) fail(*e.item, t.failure);
+    report_.no_worker += o.no_worker;
+    if (o.no_worker) fail(*e.item, ir::make_error(ir::Code::kIO, "nothing was measured: {}", o.note));
+    if (!o.measured || o.best_us <= 0) return;
+    const double best = t.verdict == TaskVerdict::dropped ? o.default_us : o.best_us;
+    log_gain_ += std::log(o.default_us / best);
+    ++gains_;
+    report_.default_us += t.weight * o.default_us;
+    report_.tuned_us += t.weight * best;
+  }
+
+  // The stages of what was found, and a row for each hinted shape. A fresh operator: what was found goes before the
+  // defaults.
+  void finish(size_t index) {
+    Entry& e = entries_[index];
+    Result<std::shared_ptr<Operator>> fresh = Operator::create(context_, e.op->graph());
+    if (!fresh.ok()) return fail(*e.item, fresh.status());
+    e.op = std::move(*fresh);
+    Result<PrepareInfo> info = e.op->prepare(e.request);
+    if (!info.ok()) return fail(*e.item, info.status());
+    if (!e.worked) ++report_.from_store;
+    for (const SymbolValues& dims : e.op->hinted_dims()) {
+      WarmupRow row;
+      row.item = e.item;
+      row.dims = dims;
+      row.dtype = ir::dtype_name(e.op->graph().tensors[static_cast<size_t>(e.op->graph().outputs[0])].dtype);
+      row.threads = e.request.threads;
+      row.first_resolve_us = e.first_resolve_us;
+      row.origin = e.worked ? std::max(e.info.origin, LeafOrigin::compiled) : e.info.origin;
+      if (search_ && !judge(index, dims, &row)) continue;
+      describe(e, dims, &row);
+      ++report_.rows;
+      if (observer_.row) observer_.row(row);
+    }
+  }
+
+  // What the search made of an operator at these dims; false: nothing, it is another shard's.
+  bool judge(size_t index, const SymbolValues& dims, WarmupRow* row) const {
+    const size_t kernels = entries_[index].op->lowered().kernels.size();
+    TaskVerdict verdict = TaskVerdict::failed;
+    bool ours = false;
+    for (size_t k = 0; k < kernels; ++k) {
+      const WorkloadTask& t = search_->task(index, static_cast<int>(k), dims);
+      ours |= t.verdict != TaskVerdict::elsewhere;
+      if (k == 0 || t.verdict < verdict) verdict = t.verdict;
+      row->measurements += t.outcome.measurements;
+      row->search_ms += t.search_ms;
+      if (kernels == 1) {
+        row->curve = t.curve;
+        row->expected = t.outcome.memory.expected;
+      }
+      if (t.verdict == TaskVerdict::failed) row->note = t.failure.to_string();
+      if (t.verdict == TaskVerdict::unmeasured) row->note = t.outcome.note;
+    }
+    row->verdict = verdict_name(verdict);
+    return ours;
+  }
+
+  void describe(const Entry& e, const SymbolValues& dims, WarmupRow* row) {
+    const Result<const BoundOp*> bound = e.op->bound({.symbols = dims, .threads = e.request.threads, .packed = true});
+    if (!bound.ok()) {
+      row->note = bound.status().to_string();
+      return;
+    }
+    row->tier = (*bound)->tier;
+    row->tie = true;
+    bool measured = true;
+    for (const BoundOp::Step& step : (*bound)->steps) {
+      const ServedStage& s = *step.stage;
+      if (!row->schedule.empty()) row->schedule += "; ";
+      row->schedule += schedule_summary(s.stage.schedule);
+      row->us += s.best_us;
+      row->default_us += s.default_us;
+      row->tie &= s.best_us >= s.default_us;
+      measured &= s.best_us > 0;
+      served_ += fmt::format("{} {}\n", e.item->name, search::to_text(s.stage.schedule));
+    }
+    if (!measured) row->us = row->default_us = 0;
+    row->of_roofline = share_of_roofline(e, dims, row->us);
+    const Work work = work_at(e.op->graph(), dims);
+    row->flops = work.flops;
+    row->bytes = work.read_bytes + work.write_bytes;
+    row->weight = e.item->weight;
+  }
+
+  double share_of_roofline(const Entry& e, const SymbolValues& dims, double us) const {
+    const Work work = work_at(e.op->graph(), dims);
+    return us > 0 ? roofline_us(work, profile_, context_->target(), e.request.cold, e.request.threads) / us : 0;
+  }
+
+  std::string digest() const { return fmt::format("{:016x}", ir::hash_text(served_)); }
+
+  const std::shared_ptr<Context>& context_;
+  const WarmupBudget& budget_;
+  const WarmupObserver& observer_;
+  const double start_;
+  std::vector<Entry> entries_;
+  WarmupReport report_;
+  std::string served_;
+  MachineProfile profile_;
+  std::unique_ptr<WorkloadSearch> search_;  // null: nothing is searched
+  double log_gain_ = 0;
+  int gains_ = 0;
+};
+
+}  // namespace
+
+std::string schedule_summary(const search::Schedule& schedule) {
+  if (schedule.moves.empty()) return "naive";
+  std::string out = schedule.recipe.empty() ? schedule.family : schedule.recipe;
+  for (const auto& [name, value] : schedule.knobs) out += fmt::format(" {}={}", name, value);
+  return out;
+}
+
+bool llvm_mapped() {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find("libLLVM") != std::string::npos || line.find("lathe_llvm") != std::string::npos) return true;
+  }
+  return false;
+}
+
+Result<WarmupReport> run_warmup(const std::shared_ptr<Context>& context, const std::vector<ops::Workload>& items,
+                                const WarmupBudget& budget, const WarmupObserver& observer) {
+  return Warmup(context, budget, observer).run(items);
+}
+
+}  // namespace lathe::runtime

@@ -1,0 +1,70 @@
+// Turns index expressions into Forms (bound_nest.h) once symbols are numbers: constant folding,
+// affine forms, minima, and div and mod that the iterators' ranges resolve. What is left becomes a
+// postfix program. Overflow is an error. Not thread-safe.
+#pragma once
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ir/base/status.h"
+#include "ir/core/expr.h"
+#include "runtime/walk/bound_nest.h"
+
+namespace lathe::runtime {
+
+class FormBuilder {
+ public:
+  FormBuilder(const std::vector<std::pair<std::string, int64_t>>& symbols, BoundNest* out)
+      : symbols_(symbols), out_(out) {}
+
+  // Loops around the expressions that follow: iterator 0 .. max_extent-1 at `level` (-1: always 0).
+  void push_loop(const std::string& iter, int level, int64_t max_extent) {
+    loops_.push_back({iter, level, max_extent - 1});
+  }
+  void pop_loop() { loops_.pop_back(); }
+
+  struct Range {
+    int64_t lo = 0, hi = 0;
+  };
+  struct Built {
+    Form form;
+    Range range;
+  };
+  ir::Result<Built> build(const ir::Expr& e);
+  // scale * e as an affine form without its term of `inner_level`, which goes to *inner_step; null
+  // if it is not affine.
+  ir::Result<std::optional<Affine>> build_affine(const ir::Expr& e, int64_t scale, int inner_level,
+                                                 int64_t* inner_step);
+  // A constant: an expression of symbols only.
+  ir::Result<int64_t> constant(const ir::Expr& e);
+
+ private:
+  struct Linear {
+    __int128 base = 0;
+    std::vector<std::pair<int, __int128>> terms;  // by level, no zero coefficients
+  };
+  struct Loop {
+    std::string iter;
+    int level;
+    int64_t hi;
+  };
+  using Minimum = std::vector<Linear>;  // empty: not of that form
+  using Wide = std::pair<__int128, __int128>;
+
+  Minimum minimum(const ir::Expr& e);
+  Minimum divide(const Minimum& a, int64_t by, bool want_mod, bool round_up);
+  void prune(Minimum* m) const;
+  Wide range(const Linear& a) const;
+  ir::Result<Wide> range(const ir::Expr& e);
+  ir::Status emit(const ir::Expr& e, int depth);
+  ir::Result<Affine> store(const Linear& a, int64_t scale, int inner_level, int64_t* inner_step);
+  const Loop* find_loop(const std::string& iter) const;
+
+  const std::vector<std::pair<std::string, int64_t>>& symbols_;
+  BoundNest* out_;
+  std::vector<Loop> loops_;
+  uint64_t emitted_levels_ = 0;
+};
+
+}  // namespace lathe::runtime

@@ -1,0 +1,351 @@
+// The canonical Kernel of one variant of a leaf group: names become numbers, what comes from outside becomes operands,
+// extents and streams. What may be a leaf is leaf_form.cc's affair.
+#include <algorithm>
+#include <functional>
+
+#include "ir/analysis/analysis.h"
+#include "ir/core/text_form.h"
+#include "search/cut/leaf_builder.h"
+
+namespace lathe::search {
+
+using namespace ir;  // NOLINT: this file is all IR
+
+namespace {
+
+constexpr int64_t kMaxBakedStride = 64;
+constexpr int64_t kVector = 8;           // lanes, at least
+constexpr int64_t kMostLanes = 1024;     // of a vector scope
+constexpr int64_t kSquares[] = {16, 8};  // sides of what a transpose goes by
+
+}  // namespace
+
+size_t LeafBuilder::extent_number(const Expr& value) {
+  for (size_t i = 0; i < extents_.size(); ++i) {
+    if (equal(extents_[i].value, value)) return i;
+  }
+  extents_.push_back({value, 1});
+  return extents_.size() - 1;
+}
+
+Expr LeafBuilder::slot_for_extent(const Expr& value) { return symbol(fmt::format("e{}", extent_number(value))); }
+
+// A side of a transpose: what is known to be whole squares needs no code for edges.
+Expr LeafBuilder::slot_for_side(const Expr& value) {
+  const size_t number = extent_number(value);
+  int64_t& multiple = extents_[number].multiple_of;
+  for (const int64_t side : kSquares) {
+    if (multiple == 1 && proves_divisible(value, side, ranges_)) multiple = side;
+  }
+  return symbol(fmt::format("e{}", number));
+}
+
+Expr LeafBuilder::rename(const Expr& e) const {
+  return rewrite(e, [&](const Expr& n) -> Expr {
+    if (n->op != Op::k_iter) return {};
+    for (const auto& [from, to] : iter_names_) {
+      if (from == n->name) return iter(to);
+    }
+    return {};
+  });
+}
+
+// An extent inside the leaf: outside parts become slots, min and ceildiv keep their shape.
+Result<Expr> LeafBuilder::leaf_extent(const Expr& e) {
+  if (is_const_int(e)) return e;
+  if (e->op == Op::k_min || (e->op == Op::k_ceildiv && !outside_only(e->args[0]))) {
+    LATHE_ASSIGN(Expr a, leaf_extent(e->args[0]));
+    LATHE_ASSIGN(Expr b, leaf_extent(e->args[1]));
+    return make(e->op, {a, b});
+  }
+  if (e->op == Op::k_ceildiv) return ceildiv(slot_for_extent(e->args[0]), e->args[1]);
+  if (outside_only(e)) return slot_for_extent(e);
+  Expr inner, outer;
+  LATHE_RETURN_IF_ERROR(split(e, inner, outer));
+  Addends terms;
+  flatten_addends(inner, 1, terms);
+  Expr out = slot_for_extent(simplify(outer + Expr(terms.constant), ranges_));
+  for (const Expr& t : terms.terms) {
+    const bool negative = t->op == Op::k_mul && is_const_int(t->args[0]) && t->args[0]->ival < 0;
+    out = negative ? out - Expr(-t->args[0]->ival) * rename(t->args[1]) : out + rename(t);
+  }
+  return out;
+}
+
+// R and V if `vector` has extent min(V, R - V*i) for its parent's iterator i and an R from outside the leaf.
+bool LeafBuilder::split_mask(const Stmt& vector, const std::string& i, Expr& r, int64_t& v) const {
+  if (vector.mark != Mark::vector || vector.extent->op != Op::k_min) return false;
+  for (int side = 0; side < 2; ++side) {
+    const Expr &width = vector.extent->args[side], &rest = vector.extent->args[1 - side];
+    if (!is_const_int(width) || outside_only(rest)) continue;
+    Addends sum_of;
+    flatten_addends(rest, 1, sum_of);
+    std::vector<Expr> outside;
+    bool fits = true;
+    for (const Expr& t : sum_of.terms) {
+      if (outside_only(t)) {
+        outside.push_back(t);
+      } else {
+        fits &= t->op == Op::k_mul && is_const_int(t->args[0], -width->ival) && t->args[1]->op == Op::k_iter &&
+                t->args[1]->name == i;
+      }
+    }
+    if (!fits) continue;
+    v = width->ival;
+    r = simplify(sum_addends(outside, sum_of.constant), ranges_);
+    return true;
+  }
+  return false;
+}
+
+// Whether the loop runs over ceildiv(R, V) vectors that mask themselves by R; sets masked_by_ and masked_width_.
+bool LeafBuilder::masks_vectors(const Stmt& loop, const Ranges& ranges) {
+  for (const Stmt& child : loop.body) {
+    if (child.kind != Stmt::Kind::scope || !split_mask(child, loop.iter, masked_by_, masked_width_)) continue;
+    const Expr vectors = simplify(ceildiv(masked_by_, Expr(masked_width_)), ranges);
+    if (equal(vectors, simplify(loop.extent, ranges))) return true;
+  }
+  return false;
+}
+
+Result<Expr> LeafBuilder::vector_extent(const Stmt& s, const Stmt* parent, const Ranges& ranges,
+                                        const std::vector<LeafVariant::Range>& values) {
+  if (is_const_int(s.extent)) return s.extent;
+  Expr r;
+  int64_t v = 0;
+  if (parent != nullptr && split_mask(s, parent->iter, r, v)) {
+    for (size_t i = 0; i < variants_.size(); ++i) {
+      const auto [lo, hi] = values[i];
+      if (variants_[i].lanes != v || lo != hi || !equal(variants_[i].of.extent, r)) continue;
+      return hi % v == 0 ? Expr(v) : min(Expr(v), Expr(hi) - Expr(v) * rename(iter(parent->iter)));
+    }
+    // Constant columns of straight code have constant masks; a loop's own bound is an argument.
+    const bool baked = is_const_int(r) && parent->mark == Mark::unroll;
+    return min(Expr(v), (baked ? r : slot_for_extent(r)) - Expr(v) * rename(iter(parent->iter)));
+  }
+  LATHE_ASSIGN(Expr extent, leaf_extent(s.extent));
+  // Where ranges alone keep it to a few lanes, the leaf does not know them: it is told the most there are, in whole
+  // vectors but for a single one, whose iterator is in no index.
+  if (extent->op == Op::k_min) return extent;
+  const int64_t most = interval(s.extent, ranges).hi;
+  return most <= kMostLanes ? min(Expr(most <= 1 ? 1 : (most + kVector - 1) / kVector * kVector), extent) : extent;
+}
+
+// The extent of an unrolled scope that variant `v` ends.
+Expr LeafBuilder::variant_extent(size_t v, int64_t value) const {
+  const int64_t lanes = variants_[v].lanes;
+  return Expr(lanes == 0 ? value : (value + lanes - 1) / lanes);
+}
+
+Result<Expr> LeafBuilder::leaf_value(const Expr& e, const Ranges& ranges) {
+  if (e->op == Op::k_load) {
+    std::vector<Expr> index;
+    LATHE_ASSIGN(const std::string name, leaf_access(e->name, e->args, ranges, index));
+    return load(name, std::move(index), e->type);
+  }
+  if (e->type == DType::i64 && !is_const_int(e)) {
+    if (!outside_only(e)) return unsupported("a value uses the leaf's own iterator in {}", print(e));
+    return slot_for_extent(simplify(e, ranges));
+  }
+  if (e->args.empty()) return e;
+  auto node = std::make_shared<ExprNode>(*e);
+  for (Expr& a : node->args) {
+    LATHE_ASSIGN(a, leaf_value(a, ranges));
+  }
+  return Expr(std::shared_ptr<const ExprNode>(std::move(node)));
+}
+
+Result<std::string> LeafBuilder::leaf_access(const std::string& name, const std::vector<Expr>& index,
+                                             const Ranges& ranges, std::vector<Expr>& out) {
+  const Buffer& b = *kernel_.find_buffer(name);
+  out.clear();
+  if (b.place == Place::reg) {
+    for (const Expr& e : index) out.push_back(rename(simplify(e, ranges)));
+    for (size_t i = 0; i < regs_.size(); ++i) {
+      if (regs_[i] == name) return fmt::format("r{}", i);
+    }
+    regs_.push_back(name);
+    return fmt::format("r{}", regs_.size() - 1);
+  }
+  std::vector<Expr> inner;
+  LATHE_ASSIGN(const int s, slot_of(name, index, ranges, inner));
+  for (size_t d = 0; d < inner.size(); ++d) {
+    if (slots_[s].indexed[d]) out.push_back(inner[d] ? rename(inner[d]) : Expr(0));
+  }
+  return fmt::format("p{}", s);
+}
+
+Result<std::vector<Stmt>> LeafBuilder::build_body(const std::vector<Stmt>& body,
+                                                  const std::vector<LeafVariant::Range>& values, const Ranges& ranges,
+                                                  const Stmt* parent) {
+  std::vector<Stmt> out;
+  for (const Stmt& s : body) {
+    Stmt t = s;
+    t.role.clear();
+    if (s.kind == Stmt::Kind::prefetch) {
+      if (parent != nullptr) LATHE_RETURN_IF_ERROR(add_stream(s, *parent, ranges, t));
+    } else if (s.kind == Stmt::Kind::scope) {
+      const bool in_square = parent != nullptr && parent->mark == Mark::tensor && parent->intrinsic != "mma";
+      t.iter = fmt::format("i{}", iter_names_.size());
+      iter_names_.emplace_back(s.iter, t.iter);
+      Ranges inner = ranges;
+      inner.enter(s);
+      if (s.mark == Mark::tensor && s.intrinsic == "mma") {
+        if (tensor_steps_ && !equal(tensor_steps_, s.extent)) return unsupported("two tensor loops of unlike extent");
+        tensor_steps_ = s.extent;
+        t.extent = symbol("seglen");
+      } else if (s.mark == Mark::unroll && !is_const_int(s.extent)) {
+        for (size_t v = 0; v < variants_.size(); ++v) {
+          if (variants_[v].is_extent(s.extent)) t.extent = variant_extent(v, values[v].hi);
+        }
+      } else if (s.mark == Mark::vector) {
+        LATHE_ASSIGN(t.extent, vector_extent(s, parent, ranges, values));
+      } else if (s.mark == Mark::none && masks_vectors(s, inner)) {
+        t.extent = ceildiv(slot_for_extent(masked_by_), Expr(masked_width_));
+      } else if (s.mark != Mark::unroll && outside_only(s.extent)) {
+        t.extent = in_square || s.mark == Mark::tensor ? slot_for_side(s.extent) : slot_for_extent(s.extent);
+      } else {
+        LATHE_ASSIGN(t.extent, leaf_extent(s.extent));
+      }
+      LATHE_ASSIGN(t.body, build_body(s.body, values, inner, &s));
+    } else {
+      LATHE_ASSIGN(t.value, leaf_value(s.value, ranges));
+      LATHE_ASSIGN(t.target, leaf_access(s.target, s.index, ranges, t.index));
+    }
+    out.push_back(std::move(t));
+  }
+  return out;
+}
+
+// The stream of a prefetch statement: which operand, and how many bytes one call reads of it.
+Status LeafBuilder::add_stream(const Stmt& s, const Stmt& tensor, const Ranges& ranges, Stmt& leaf) {
+  int found = -1;
+  Expr step;
+  for_each_stmt(tensor.body, [&](const Stmt& inner) {
+    if (inner.kind != Stmt::Kind::assign || found >= 0) return;
+    for_each_node(inner.value, [&](const ExprNode& n) {
+      if (n.op != Op::k_load || n.name != s.target || found >= 0) return;
+      for (size_t i = 0; i < slots_.size(); ++i) {
+        if (kernel_.buffers[slots_[i].buffer].name == s.target) found = static_cast<int>(i);
+      }
+      const Buffer& b = *kernel_.find_buffer(n.name);
+      const std::vector<Expr> index = physical_index(b, n.args, ranges), strides = physical_strides(b);
+      for (size_t d = 0; d < index.size(); ++d) {
+        if (uses(index[d], tensor.iter)) step = strides[d] * Expr(dtype_bytes(b.type));
+      }
+    });
+  });
+  if (found < 0 || !step) return unsupported("prefetch of {}: the tensor scope does not read it", s.target);
+  leaf.target = fmt::format("p{}", found);
+  leaf.distance = 0;
+  leaf.iter.clear();
+  if (building_streams_) {
+    streams_.push_back({found, s.distance, s.iter, simplify(tensor.extent * step, ranges_), s.lines});
+  }
+  return {};
+}
+
+Result<Leaf> LeafBuilder::build(const std::vector<Stmt>& group, const std::vector<LeafVariant::Range>& values) {
+  iter_names_.clear();
+  regs_.clear();
+  building_streams_ = streams_.empty();
+  Leaf leaf;
+  Kernel& k = leaf.kernel;
+  k.name = "leaf";
+  k.family = "leaf";
+  LATHE_ASSIGN(k.body, build_body(group, values, ranges_, nullptr));
+  for (size_t i = 0; i < slots_.size(); ++i) k.buffers.push_back(leaf_operand(slots_[i], static_cast<int>(i)));
+  LATHE_RETURN_IF_ERROR(add_registers(k, values));
+  for (size_t i = 0; i < extents_.size(); ++i) {
+    // What fewer vectors would do has a leaf of its own: all but the last of these are whole.
+    int64_t least = 0;
+    for (size_t v = 0; v < variants_.size(); ++v) {
+      if (variants_[v].lanes != 0 && equal(variants_[v].of.extent, extents_[i].value)) least = values[v].lo;
+    }
+    k.symbols.push_back({fmt::format("e{}", i), least, INT64_MAX, extents_[i].multiple_of});
+  }
+  if (tensor_steps_) k.symbols.push_back({"seglen", 0, INT64_MAX, 1});
+  leaf.text = print(k);
+  return leaf;
+}
+
+// Whether physical dimension `d` is a tile that may be wider than what is left of its dimension: all of it is there to
+// be read.
+bool LeafBuilder::reaches_past_end(const Buffer& b, size_t d) const {
+  if (b.layout.empty() || b.layout[d].part != LayoutDim::Part::inner) return false;
+  return !proves_divisible(b.dims[static_cast<size_t>(b.layout[d].dim)], b.layout[d].tile, ranges_);
+}
+
+// Whether what lies past the end of physical dimension `d` may be overwritten as well: a row of a stack buffer that one
+// statement fills, so that nobody reads what it does not reach.
+bool LeafBuilder::has_room_past_end(const Buffer& b, size_t d) const {
+  if (b.place != Place::stack || !is_const_int(physical_dims(b)[d]) || physical_dims(b)[d]->ival > kMaxBakedStride)
+    return false;
+  int writers = 0;
+  for_each_stmt(kernel_.body, [&](const Stmt& s) { writers += s.kind == Stmt::Kind::assign && s.target == b.name; });
+  return writers == 1;
+}
+
+Buffer LeafBuilder::leaf_operand(const LeafSlot& slot, int number) const {
+  const Buffer& b = kernel_.buffers[slot.buffer];
+  Buffer p;
+  p.name = fmt::format("p{}", number);
+  p.type = b.type;
+  p.place = slot.written ? Place::out : Place::in;
+  p.stream = b.stream;
+  const std::vector<Expr> strides = physical_strides(b);
+  for (size_t d = 0; d < strides.size(); ++d) {
+    if (!slot.indexed[d]) continue;
+    const bool unit = is_const_int(strides[d], 1);
+    const bool stated =
+        is_const_int(slot.outer[d], 0) && (reaches_past_end(b, d) || (slot.written && unit && has_room_past_end(b, d)));
+    p.dims.push_back(stated ? physical_dims(b)[d] : Expr());
+    // The Schedule's own doing, not the caller's: few shapes have another.
+    const bool own = !b.layout.empty() || b.place == Place::stack;
+    const bool baked = unit || (own && is_const_int(strides[d]) && strides[d]->ival <= kMaxBakedStride);
+    p.strides.push_back(baked ? strides[d] : Expr());
+  }
+  return p;
+}
+
+// Registers are declared with the sizes of this variant: the extents of the iterators that index them.
+Status LeafBuilder::add_registers(Kernel& k, const std::vector<LeafVariant::Range>& values) {
+  for (size_t r = 0; r < regs_.size(); ++r) {
+    Buffer b = *kernel_.find_buffer(regs_[r]);
+    b.name = fmt::format("r{}", r);
+    for (Expr& d : b.dims) {
+      if (!is_const_int(d)) return unsupported("register buffer {} has a size that is not constant", regs_[r]);
+      for (size_t v = 0; v < variants_.size(); ++v) {
+        const int64_t lanes = std::max<int64_t>(variants_[v].lanes, 1);
+        const bool largest = d->ival == lanes * variant_extent(v, variants_[v].of.count)->ival;
+        if (largest && dim_is_variant(regs_[r], &d - b.dims.data(), v))
+          d = Expr(lanes * variant_extent(v, values[v].hi)->ival);
+      }
+    }
+    k.buffers.push_back(std::move(b));
+  }
+  return {};
+}
+
+// Is dimension `dim` of this register indexed by an iterator whose extent is variant v?
+bool LeafBuilder::dim_is_variant(const std::string& reg, ptrdiff_t dim, size_t v) const {
+  bool found = false;
+  std::vector<const Stmt*> path;
+  const std::function<void(const std::vector<Stmt>&)> visit = [&](const std::vector<Stmt>& body) {
+    for (const Stmt& s : body) {
+      if (s.kind == Stmt::Kind::scope) {
+        path.push_back(&s);
+        visit(s.body);
+        path.pop_back();
+      } else if (s.kind == Stmt::Kind::assign && s.target == reg) {
+        for (const Stmt* scope : path) {
+          found |= uses(s.index[dim], scope->iter) && variants_[v].is_extent(simplify(scope->extent, ranges_));
+        }
+      }
+    }
+  };
+  visit(kernel_.body);
+  return found;
+}
+
+}  // namespace lathe::search

@@ -1,0 +1,122 @@
+// The maker of one leaf group, as two files see it: leaf_form.cc decides whether the statements are in leaf form and
+// collects what they touch, leaf_build.cc writes the canonical Kernel of each variant. Private to them; one object
+// makes one group.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ir/analysis/analysis.h"
+#include "search/cut/leaf_form.h"
+
+namespace lathe::search {
+
+inline constexpr int kMaxVariants = 32;
+
+// A sum as signed addends; the constant is folded.
+struct Addends {
+  std::vector<ir::Expr> terms;  // with their factors
+  int64_t constant = 0;
+};
+void flatten_addends(const ir::Expr& e, int64_t factor, Addends& out);
+ir::Expr sum_addends(const std::vector<ir::Expr>& terms, int64_t constant);
+
+// One operand slot while it is being collected.
+struct LeafSlot {
+  int buffer = -1;              // index into kernel.buffers
+  std::vector<ir::Expr> outer;  // per physical dimension
+  std::vector<bool> indexed;    // per physical dimension: some access uses leaf iterators or constants there
+  bool written = false;
+  std::vector<const ir::Stmt*> loops;  // innermost loops that use it
+};
+
+// What chooses among the leaves of a call: an unrolled scope's extent, or the columns of a tile that vectors walk.
+struct LeafVariant {
+  struct Range {
+    int64_t lo, hi;
+    bool operator<(const Range& o) const { return lo != o.lo ? lo < o.lo : hi < o.hi; }
+  };
+  ir::NestCall::Variant of;
+  int64_t lanes = 0;  // of a vector that walks the columns; 0: an unrolled scope
+  int64_t rest = -1;  // of constant columns, those of the last tile: the others are whole; -1: any value
+  bool takes(int64_t value) const { return rest < 0 || value == of.count || value == rest; }
+  Range leaf_of(int64_t value) const;            // the values that share a leaf with this one
+  bool is_extent(const ir::Expr& extent) const;  // of a scope that ends with these values
+};
+
+// An extent slot: what it holds, and what that is known to be a multiple of, as far as it leaves out code.
+struct LeafExtent {
+  ir::Expr value;
+  int64_t multiple_of = 1;
+};
+
+class LeafBuilder {
+ public:
+  LeafBuilder(const ir::Kernel& kernel, const std::vector<const ir::Stmt*>& outer);
+  ir::Result<LeafGroup> run(const ir::Stmt* first, const ir::Stmt* last);
+
+ private:
+  bool is_inside(const std::string& name) const;
+  bool outside_only(const ir::Expr& e) const;
+  ir::Status check_loops(const std::vector<ir::Stmt>& body, int depth, bool in_real_loop);
+  static bool only_vectors_below(const ir::Stmt& s);
+  ir::Status find_variants(std::vector<ir::Stmt>& body, const ir::Ranges& ranges, bool in_tile);
+  void add_variant(const ir::Expr& extent, int64_t count, int64_t lanes);
+  void drop_columns(std::vector<ir::Stmt>& body);
+  int64_t count_leaves() const;
+  std::vector<ir::Expr> physical_index(const ir::Buffer& b, const std::vector<ir::Expr>& index,
+                                       const ir::Ranges& ranges) const;
+  ir::Status split(const ir::Expr& e, ir::Expr& inner, ir::Expr& outer) const;
+  bool serves(const LeafSlot& slot, const std::vector<ir::Expr>& outer, std::vector<ir::Expr>& inner) const;
+  ir::Result<int> slot_of(const std::string& name, const std::vector<ir::Expr>& index, const ir::Ranges& ranges,
+                          std::vector<ir::Expr>& inner);
+  ir::Status collect_access(const std::string& name, const std::vector<ir::Expr>& index, const ir::Ranges& ranges,
+                            bool write, const ir::Stmt* loop);
+  ir::Status collect_slots(const std::vector<ir::Stmt>& body, const ir::Ranges& ranges, const ir::Stmt* loop);
+  ir::Status order_slots();
+  ir::NestOperand operand(const LeafSlot& slot) const;
+
+  // Building one variant: leaf_build.cc.
+  size_t extent_number(const ir::Expr& value);
+  ir::Expr slot_for_extent(const ir::Expr& value);
+  ir::Expr slot_for_side(const ir::Expr& value);
+  ir::Expr rename(const ir::Expr& e) const;
+  ir::Result<ir::Expr> leaf_extent(const ir::Expr& e);
+  bool split_mask(const ir::Stmt& vector, const std::string& i, ir::Expr& r, int64_t& v) const;
+  bool masks_vectors(const ir::Stmt& loop, const ir::Ranges& ranges);
+  ir::Result<ir::Expr> vector_extent(const ir::Stmt& s, const ir::Stmt* parent, const ir::Ranges& ranges,
+                                     const std::vector<LeafVariant::Range>& values);
+  ir::Expr variant_extent(size_t v, int64_t value) const;
+  ir::Result<ir::Expr> leaf_value(const ir::Expr& e, const ir::Ranges& ranges);
+  ir::Result<std::string> leaf_access(const std::string& name, const std::vector<ir::Expr>& index,
+                                      const ir::Ranges& ranges, std::vector<ir::Expr>& out);
+  ir::Result<std::vector<ir::Stmt>> build_body(const std::vector<ir::Stmt>& body,
+                                               const std::vector<LeafVariant::Range>& values, const ir::Ranges& ranges,
+                                               const ir::Stmt* parent);
+  ir::Status add_stream(const ir::Stmt& s, const ir::Stmt& tensor, const ir::Ranges& ranges, ir::Stmt& leaf);
+  ir::Result<ir::Leaf> build(const std::vector<ir::Stmt>& group, const std::vector<LeafVariant::Range>& values);
+  bool reaches_past_end(const ir::Buffer& b, size_t d) const;
+  bool has_room_past_end(const ir::Buffer& b, size_t d) const;
+  ir::Buffer leaf_operand(const LeafSlot& slot, int number) const;
+  ir::Status add_registers(ir::Kernel& k, const std::vector<LeafVariant::Range>& values);
+  bool dim_is_variant(const std::string& reg, ptrdiff_t dim, size_t v) const;
+
+  const ir::Kernel& kernel_;
+  ir::Ranges ranges_;
+  std::vector<std::string> inside_;   // iterators of the group
+  std::vector<std::string> written_;  // buffers it writes
+  bool near_ = false;                 // one slot serves accesses to such a buffer at constant distances
+  std::vector<LeafVariant> variants_;
+  std::vector<LeafSlot> slots_;
+  std::vector<LeafExtent> extents_;
+  std::vector<ir::NestStream> streams_;
+  ir::Expr tensor_steps_;
+  bool building_streams_ = false;
+  ir::Expr masked_by_;
+  int64_t masked_width_ = 0;
+  std::vector<std::pair<std::string, std::string>> iter_names_;
+  std::vector<std::string> regs_;
+};
+
+}  // namespace lathe::search

@@ -1,0 +1,84 @@
+// pack_kernel: the copy that fills a constant operand's packed form. Scheduled by the pack recipe, run once per weight.
+//
+//   w: f32[N, K] layout [0/32, 1, 0%32]      for d0 < ceildiv(N, 32): for d1 < K: for d2 < min(32, N - 32*d0):
+//                                              dst[d0, d1, d2] = src[32*d0 + d2, d1]
+#include <algorithm>
+
+#include "ir/analysis/analysis.h"
+#include "search/cut/cut.h"
+#include "search/cut/leaf_form.h"
+
+namespace lathe::search {
+
+using namespace ir;  // NOLINT: this file is all IR
+
+bool is_packed(const Buffer& b) {
+  const bool padded = std::any_of(b.padding.begin(), b.padding.end(), [](int64_t pad) { return pad != 0; });
+  return b.place == Place::constant && (!b.layout.empty() || padded);
+}
+
+Result<Kernel> pack_kernel(const Kernel& scheduled, const std::string& buffer) {
+  const Buffer* b = scheduled.find_buffer(buffer);
+  if (b == nullptr || b->place != Place::constant) return invalid("{} is not a constant parameter", buffer);
+  if (!is_packed(*b)) return invalid("{} lies as the caller has it: nothing to pack", buffer);
+  const std::vector<LayoutDim> layout = full_layout(*b);
+  Kernel k;
+  k.name = "pack_" + buffer;
+  k.family = "pack";
+  for (const Symbol& s : scheduled.symbols) {
+    const bool used = std::any_of(b->dims.begin(), b->dims.end(), [&](const Expr& d) { return uses(d, s.name); });
+    if (used) k.symbols.push_back(s);
+  }
+  Buffer src = *b;
+  src.name = "src";
+  src.place = Place::in;
+  src.layout.clear();
+  src.padding.clear();
+  Buffer dst;
+  dst.name = "dst";
+  dst.type = b->type;
+  dst.dims = physical_dims(*b);
+  dst.place = Place::out;
+  k.buffers = {src, dst};
+
+  const size_t rank = layout.size();
+  std::vector<Expr> logical(b->dims.size()), extents(rank), index(rank);
+  bool partial = false;
+  for (size_t p = 0; p < rank; ++p) {
+    const LayoutDim& l = layout[p];
+    index[p] = iter(fmt::format("d{}", p));
+    if (l.part == LayoutDim::Part::whole) {
+      logical[l.dim] = index[p];
+      extents[p] = b->dims[l.dim];
+      partial |= !b->padding.empty() && b->padding[l.dim] != 0;
+      continue;
+    }
+    if (l.part != LayoutDim::Part::inner) continue;
+    size_t o = 0;
+    while (o < rank && !(layout[o].dim == l.dim && layout[o].part == LayoutDim::Part::outer)) ++o;
+    if (o == rank || o > p || layout[o].tile != l.tile)
+      return unsupported("{}: a dimension tiled more than once", buffer);
+    const Expr tile(l.tile), size = b->dims[l.dim];
+    index[o] = iter(fmt::format("d{}", o));
+    logical[l.dim] = tile * index[o] + index[p];
+    const bool whole = is_const_int(size) && size->ival % l.tile == 0;
+    extents[o] = is_const_int(size) ? Expr((size->ival + l.tile - 1) / l.tile) : ceildiv(size, tile);
+    extents[p] = whole ? tile : min(tile, size - tile * index[o]);
+    partial |= !whole || (!b->padding.empty() && b->padding[l.dim] != 0);
+  }
+  if (partial) {
+    std::vector<Expr> zero_index(rank);
+    for (size_t p = 0; p < rank; ++p) zero_index[p] = iter(fmt::format("z{}", p));
+    Stmt nest = make_assign("dst", zero_index, AssignOp::set, const_float(0, b->type));
+    for (size_t p = rank; p-- > 0;)
+      nest = make_scope(fmt::format("z{}", p), dst.dims[p], {nest}, p + 1 == rank ? "col" : "row");
+    k.body.push_back(nest);
+  }
+  Stmt nest = make_assign("dst", index, AssignOp::set, load("src", logical, b->type));
+  for (size_t p = rank; p-- > 0;)
+    nest = make_scope(fmt::format("d{}", p), extents[p], {nest}, p + 1 == rank ? "col" : "row");
+  k.body.push_back(nest);
+  return k;
+}
+
+}  // namespace lathe::search

@@ -1,0 +1,183 @@
+// The model of a family: training rows from history, the trust rule, and the residual of the task at hand. See
+// cost_model.h.
+#include "search/model/cost_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+namespace lathe::search {
+
+namespace {
+
+constexpr int kMinTasks = 5, kMinRows = 300;
+constexpr size_t kResidualFrom = 8, kResidualRows = 64;
+constexpr int kCopies = 4, kBaseCopies = 5;
+constexpr float kBaseColumns = 0.3f;
+constexpr double kOlderRecipe = 0.5;  // weight of rows of another version of a recipe
+
+// The recipe of that name, whatever its version: its knobs still say what was timed.
+const Recipe* recipe_named(std::string_view origin, const Problem& problem) {
+  const std::string_view name = origin.substr(0, origin.rfind('.'));
+  for (const Recipe& r : recipes()) {
+    if (name == r.name) return r.matches(problem) ? &r : nullptr;
+  }
+  return nullptr;
+}
+
+bool older(const std::string& origin, const Recipe* recipe) {
+  return recipe != nullptr && origin != fmt::format("{}.{}", recipe->name, recipe->version);
+}
+
+// The scheduled kernel of a row; of its recipe's part alone if `extra` is false. Null if it is refused by now.
+std::optional<ir::Kernel> scheduled(const Problem& problem, const ir::Target& target, const Recipe* recipe,
+                                    const MeasuredRow& row, bool extra) {
+  Schedule s;
+  s.family = problem.kernel.family;
+  if (recipe != nullptr) {
+    ir::Result<Schedule> built = recipe->build(row.knobs, problem, target);
+    if (!built.ok()) return std::nullopt;
+    s = std::move(*built);
+  }
+  if (extra) s.moves.insert(s.moves.end(), row.extra.begin(), row.extra.end());
+  ir::Result<ir::Kernel> kernel = replay(problem.kernel, s);
+  if (!kernel.ok()) return std::nullopt;
+  return std::move(*kernel);
+}
+
+// Every knob the recipe asks for is there.
+bool complete(const Knobs& knobs, const Recipe& recipe, const Problem& problem, const ir::Target& target) {
+  for (const KnobDomain& d : recipe.knobs(problem, target)) {
+    if (knobs.count(d.name) == 0) return false;
+  }
+  return true;
+}
+
+// Featurizers of one problem, by recipe.
+class RowFeatures {
+ public:
+  RowFeatures(const Problem& problem, const ir::Target& target, const MachineRates& rates)
+      : problem_(problem), target_(target), rates_(rates) {}
+
+  std::optional<Features> of(const MeasuredRow& row) {
+    const Recipe* recipe = recipe_named(row.recipe, problem_);
+    if (recipe == nullptr && !row.recipe.empty()) return std::nullopt;
+    auto it = made_.find(recipe);
+    if (it == made_.end()) it = made_.emplace(recipe, Featurizer(problem_, target_, rates_, recipe)).first;
+    const Featurizer& f = it->second;
+    if (recipe != nullptr && row.extra.empty()) return f.of(row.knobs).x;
+    if (recipe != nullptr && !complete(row.knobs, *recipe, problem_, target_)) return std::nullopt;
+    const std::optional<ir::Kernel> with = scheduled(problem_, target_, recipe, row, true);
+    if (!with) return std::nullopt;
+    if (recipe == nullptr) return f.of(*with).x;
+    const std::optional<ir::Kernel> without = scheduled(problem_, target_, recipe, row, false);
+    if (!without) return std::nullopt;
+    return f.of(row.knobs, *without, *with).x;
+  }
+
+ private:
+  const Problem& problem_;
+  const ir::Target& target_;
+  const MachineRates& rates_;
+  std::map<const Recipe*, Featurizer> made_;
+};
+
+bool failed(OutcomeKind kind) {
+  return kind == OutcomeKind::wrong || kind == OutcomeKind::refused || kind == OutcomeKind::crashed ||
+         kind == OutcomeKind::hung;
+}
+
+}  // namespace
+
+float label_of(double best, double own) {
+  if (!(own > 0) || !(best > 0)) return kLabelClip;
+  return std::clamp(static_cast<float>(std::log2(best / own)), kLabelClip, 0.0f);
+}
+
+std::vector<TrainRow> training_rows(std::span<const TaskRecord> records, const ir::Target& target,
+                                    const MachineRates& rates) {
+  std::vector<std::vector<double>> times;
+  std::map<std::string, double> best;
+  std::vector<std::string> names;
+  for (const TaskRecord& r : records) {
+    times.push_back(corrected_times(r));
+    names.push_back(task_name(r.problem) + " " + r.environment);
+    for (const double t : times.back()) {
+      double& known = best[names.back()];
+      if (t > 0 && (known == 0 || t < known)) known = t;
+    }
+  }
+  std::vector<TrainRow> out;
+  for (size_t i = 0; i < records.size(); ++i) {
+    const TaskRecord& record = records[i];
+    RowFeatures features(record.problem, target, rates);
+    for (size_t j = 0; j < record.rows.size(); ++j) {
+      const MeasuredRow& row = record.rows[j];
+      const bool slow = failed(row.outcome);
+      if (!slow && times[i][j] <= 0) continue;
+      const std::optional<Features> x = features.of(row);
+      if (!x) continue;
+      const double share = slow ? 0 : best[names[i]] / times[i][j];
+      const double trust =
+          record.trust * (older(row.recipe, recipe_named(row.recipe, record.problem)) ? kOlderRecipe : 1);
+      out.push_back(
+          {*x, slow ? kLabelClip : label_of(best[names[i]], times[i][j]), static_cast<float>(trust * (0.2 + share))});
+    }
+  }
+  return out;
+}
+
+CostModel train_model(std::span<const TaskRecord> records, const ir::Target& target, const MachineRates& rates,
+                      uint64_t seed) {
+  ModelSource source;
+  std::set<std::string> tasks, local;
+  for (const TaskRecord& r : records) {
+    tasks.insert(task_name(r.problem));
+    if (r.trust == 1) local.insert(task_name(r.problem));
+  }
+  source.tasks = static_cast<int>(tasks.size());
+  source.local_tasks = static_cast<int>(local.size());
+  if (source.tasks < kMinTasks) return CostModel({}, source);
+  const std::vector<TrainRow> rows = training_rows(records, target, rates);
+  source.rows = static_cast<int>(rows.size());
+  if (source.rows < kMinRows) return CostModel({}, source);
+  TreeParams params;
+  params.seed = seed;
+  params.copies = kBaseCopies;
+  params.columns = kBaseColumns;
+  return CostModel(BoostedTrees::train(rows, params), source);
+}
+
+CostModel::Score CostModel::score(const Features& x) const {
+  const double base = base_.empty() ? 0 : base_.predict(x);
+  if (residual_.empty()) return {base, 0};
+  double sum = 0, squares = 0;
+  for (const BoostedTrees& copy : residual_) {
+    const double r = copy.predict(x);
+    sum += r;
+    squares += r * r;
+  }
+  const double n = static_cast<double>(residual_.size()), mean = sum / n;
+  return {base + mean, std::sqrt(std::max(squares / n - mean * mean, 0.0))};
+}
+
+void CostModel::adapt(std::span<const TrainRow> measured, uint64_t seed) {
+  residual_.clear();
+  if (measured.size() < kResidualFrom) return;
+  const auto last = measured.last(std::min(measured.size(), kResidualRows));
+  std::vector<TrainRow> rows(last.begin(), last.end());
+  for (TrainRow& r : rows) r.label -= base_.empty() ? 0 : base_.predict(r.x);
+  for (int copy = 0; copy < kCopies; ++copy) {
+    TreeParams params;
+    params.trees = 40;
+    params.depth = 3;
+    params.bins = 8;
+    params.min_leaf = 3;
+    params.columns = 0.4f;
+    params.seed = seed * kCopies + static_cast<uint64_t>(copy) + 1;
+    residual_.push_back(BoostedTrees::train(rows, params));
+  }
+}
+
+}  // namespace lathe::search

@@ -1,0 +1,304 @@
+// Boxes of touched cells: see footprint.h. A tiled iterator pair is folded back into the range it
+// came from:
+//   o < ceildiv(E, T), i < min(T, E - T*o), index T*o + i   ->   one range of extent E
+#include "search/moves/footprint.h"
+
+#include <algorithm>
+
+namespace lathe::search {
+using namespace ir;  // NOLINT(google-build-using-namespace)
+
+static bool uses_any(const Expr& e, const std::vector<std::string>& iters) {
+  return std::any_of(iters.begin(), iters.end(), [&](const std::string& i) { return uses(e, i); });
+}
+
+static bool add_linear(const Expr& e, int64_t factor, const std::vector<std::string>& iters, LinearIndex& out) {
+  if (!uses_any(e, iters)) {
+    const Expr scaled = factor == 1 ? e : e * Expr(factor);
+    out.base = out.base ? out.base + scaled : scaled;
+    return true;
+  }
+  switch (e->op) {
+    case Op::k_iter:
+      for (auto& [name, coeff] : out.terms) {
+        if (name == e->name) {
+          coeff += factor;
+          return true;
+        }
+      }
+      out.terms.emplace_back(e->name, factor);
+      return true;
+    case Op::k_add:
+      return add_linear(e->args[0], factor, iters, out) && add_linear(e->args[1], factor, iters, out);
+    case Op::k_sub:
+      return add_linear(e->args[0], factor, iters, out) && add_linear(e->args[1], -factor, iters, out);
+    case Op::k_neg:
+      return add_linear(e->args[0], -factor, iters, out);
+    case Op::k_mul:
+      if (is_const_int(e->args[0])) return add_linear(e->args[1], factor * e->args[0]->ival, iters, out);
+      if (is_const_int(e->args[1])) return add_linear(e->args[0], factor * e->args[1]->ival, iters, out);
+      return false;
+    default:
+      return false;
+  }
+}
+
+std::optional<LinearIndex> linear_in(const Expr& e, const std::vector<std::string>& iters) {
+  LinearIndex out;
+  if (!add_linear(e, 1, iters, out)) return std::nullopt;
+  std::erase_if(out.terms, [](const auto& t) { return t.second == 0; });
+  if (!out.base) out.base = Expr(0);
+  return out;
+}
+
+namespace {
+struct Term {
+  std::string iter;  // empty: folded from several
+  int64_t coeff;
+  Expr extent;
+};
+
+// The tile pair (o, i) as one range, if it is one. E from extent_i = min(T, E - T*o).
+Expr folded_extent(const Term& o, const Term& i, const Ranges& ranges) {
+  if (i.coeff == 0 || o.coeff % i.coeff != 0) return {};
+  const int64_t tile = o.coeff / i.coeff;
+  if (tile <= 0) return {};
+  if (is_const_int(i.extent, tile)) return simplify(o.extent * Expr(tile), ranges);
+  if (i.extent->op != Op::k_min || o.iter.empty()) return {};
+  for (int arg = 0; arg < 2; ++arg) {
+    if (!is_const_int(i.extent->args[arg], tile)) continue;
+    const Expr rest = i.extent->args[1 - arg];
+    const auto linear = linear_in(rest, {o.iter});
+    Expr e;  // rest + T*o, free of o; min(K*T - T*o, X - T*o) folds to min(K*T, X)
+    if (linear && linear->terms.size() == 1 && linear->terms[0].second == -tile) {
+      e = simplify(linear->base, ranges);
+    } else if (rest->op == Op::k_min) {
+      const auto a = linear_in(rest->args[0], {o.iter}), b = linear_in(rest->args[1], {o.iter});
+      if (!a || !b || a->terms.size() != 1 || b->terms.size() != 1 || a->terms[0].second != -tile ||
+          b->terms[0].second != -tile) {
+        return {};
+      }
+      e = simplify(ir::min(a->base, b->base), ranges);
+    } else {
+      return {};
+    }
+    if (equal(simplify(ceildiv(e, Expr(tile)), ranges), simplify(o.extent, ranges))) return e;
+    // The outer extent may carry a bound that the inner one lost in simplification: K tiles at
+    // most.
+    const Interval bound = interval(o.extent, ranges);
+    if (bound.hi > 0 && bound.hi < INT64_MAX / tile) {
+      const Expr capped = simplify(ir::min(Expr(bound.hi * tile), e), ranges);
+      if (equal(simplify(ceildiv(capped, Expr(tile)), ranges), simplify(o.extent, ranges))) return capped;
+    }
+  }
+  return {};
+}
+
+// Innermost tiles first: their extents are written in terms of the outer ones.
+void fold_tiles(std::vector<Term>& terms, const Ranges& ranges) {
+  std::stable_sort(terms.begin(), terms.end(), [](const Term& a, const Term& b) { return a.coeff < b.coeff; });
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (size_t i = 0; i < terms.size() && !changed; ++i) {
+      for (size_t o = i + 1; o < terms.size() && !changed; ++o) {
+        const Expr e = folded_extent(terms[o], terms[i], ranges);
+        if (!e) continue;
+        terms[i] = {{}, terms[i].coeff, e};
+        terms.erase(terms.begin() + static_cast<std::ptrdiff_t>(o));
+        changed = true;
+      }
+    }
+  }
+}
+
+DimRange whole_dim(const Buffer& buffer, size_t d) { return {Expr(0), buffer.dims[d], true, false, true, {}}; }
+}  // namespace
+
+TilePair merged_extent(const std::string& outer, const Expr& outer_extent, const Expr& inner_extent,
+                       const Ranges& ranges) {
+  std::optional<int64_t> tile;
+  if (is_const_int(inner_extent)) tile = inner_extent->ival;
+  for (int arg = 0; arg < 2 && inner_extent->op == Op::k_min && !tile; ++arg) {
+    if (is_const_int(inner_extent->args[arg])) tile = inner_extent->args[arg]->ival;
+  }
+  if (!tile || *tile < 1) return {};
+  return {folded_extent({outer, *tile, outer_extent}, {{}, 1, inner_extent}, ranges), *tile};
+}
+
+std::vector<DimRange> footprint(const Kernel& kernel, const Access& access, size_t fixed, const Ranges& outer_ranges) {
+  const Buffer& buffer = *kernel.find_buffer(access.buffer);
+  std::vector<std::string> iters;
+  Ranges ranges = outer_ranges;
+  for (size_t i = fixed; i < access.scopes.size(); ++i) {
+    iters.push_back(access.scopes[i]->iter);
+    ranges.enter(*access.scopes[i]);
+  }
+  std::vector<DimRange> out;
+  for (size_t d = 0; d < access.index.size(); ++d) {
+    const auto linear = linear_in(access.index[d], iters);
+    if (!linear) {
+      out.push_back(whole_dim(buffer, d));
+      continue;
+    }
+    DimRange range;
+    std::vector<Term> terms;
+    for (const auto& [name, coeff] : linear->terms) {
+      for (size_t i = fixed; i < access.scopes.size(); ++i) {
+        if (access.scopes[i]->iter != name) continue;
+        terms.push_back({name, coeff, access.scopes[i]->extent});
+        range.role = access.scopes[i]->role;
+      }
+    }
+    range.varies = !terms.empty();
+    fold_tiles(terms, ranges);
+    range.exact = terms.empty() || (terms.size() == 1 && terms[0].coeff == 1 && !uses_any(terms[0].extent, iters));
+    range.base = linear->base;
+    range.extent = Expr(1);
+    if (terms.size() == 1 && terms[0].coeff == 1) range.extent = Expr(0);
+    for (Term& t : terms) {
+      if (uses_any(t.extent, iters)) {
+        const int64_t hi = interval(t.extent, ranges).hi;
+        if (hi == INT64_MAX) {
+          range.whole = true;
+          break;
+        }
+        t.extent = Expr(hi);
+      }
+      if (terms.size() == 1 && t.coeff == 1) {
+        range.extent = t.extent;
+        continue;
+      }
+      const Expr reach = (t.extent - Expr(1)) * Expr(t.coeff);
+      if (t.coeff < 0) range.base = range.base + reach;
+      range.extent = t.coeff < 0 ? range.extent - reach : range.extent + reach;
+    }
+    if (range.whole) {
+      out.push_back(whole_dim(buffer, d));
+      continue;
+    }
+    range.base = simplify(range.base, outer_ranges);
+    range.extent = simplify(range.extent, outer_ranges);
+    out.push_back(std::move(range));
+  }
+  return out;
+}
+
+// Makes `a` the box around both.
+static void widen(DimRange& a, const DimRange& b, const Expr& dim, const Ranges& ranges) {
+  a.varies = a.varies || b.varies;
+  if (a.role.empty()) a.role = b.role;
+  if (!a.whole && !b.whole && equal(a.base, b.base) && equal(a.extent, b.extent)) {
+    a.exact = a.exact || b.exact;
+    return;
+  }
+  a.exact = false;
+  const Expr shift = a.whole || b.whole ? Expr() : simplify(b.base - a.base, ranges);
+  if (!is_const_int(shift)) {
+    a.base = Expr(0);
+    a.extent = dim;
+    a.whole = a.varies = true;
+    return;
+  }
+  const int64_t delta = shift->ival;
+  const Expr end_a = delta < 0 ? a.extent + Expr(-delta) : a.extent;
+  const Expr end_b = delta > 0 ? b.extent + Expr(delta) : b.extent;
+  if (delta < 0) a.base = b.base;
+  a.extent = simplify(equal(end_a, end_b) ? end_a : ir::max(end_a, end_b), ranges);
+}
+
+std::vector<DimRange> footprint(const Kernel& kernel, const std::vector<const Access*>& accesses, size_t fixed,
+                                const Ranges& ranges) {
+  std::vector<DimRange> box;
+  for (const Access* access : accesses) {
+    std::vector<DimRange> next = footprint(kernel, *access, fixed, ranges);
+    if (box.empty()) {
+      box = std::move(next);
+      continue;
+    }
+    for (size_t d = 0; d < box.size(); ++d) widen(box[d], next[d], kernel.find_buffer(access->buffer)->dims[d], ranges);
+  }
+  return box;
+}
+
+Expr storage_size(const DimRange& range, const Expr& dim, const Ranges& ranges, bool constant) {
+  const auto free_of_iterators = [](const Expr& e) {
+    bool iterators = false;
+    for_each_node(e, [&](const ExprNode& n) { iterators = iterators || n.op == Op::k_iter; });
+    return !iterators;
+  };
+  const Interval bound = interval(range.extent, ranges);
+  if (bound.lo == bound.hi && bound.lo >= 0) return Expr(bound.hi);
+  if (!constant && bound.lo >= 0 && free_of_iterators(range.extent)) return range.extent;
+  if (bound.hi != INT64_MAX && bound.hi >= 0 && (constant || !free_of_iterators(range.extent))) return Expr(bound.hi);
+  return constant ? Expr() : dim;
+}
+
+bool surely_le(const Expr& a, const Expr& b, const Ranges& ranges) {
+  if (equal(a, b) || proves_le(a, b, ranges)) return true;
+  if (a->op == Op::k_min) return surely_le(a->args[0], b, ranges) || surely_le(a->args[1], b, ranges);
+  if (a->op == Op::k_max) return surely_le(a->args[0], b, ranges) && surely_le(a->args[1], b, ranges);
+  if (b->op == Op::k_min) return surely_le(a, b->args[0], ranges) && surely_le(a, b->args[1], ranges);
+  // min and max under a sum: move the rest of the sum inside.
+  if (a->op != Op::k_add && a->op != Op::k_sub) return false;
+  const Expr &x = a->args[0], &y = a->args[1];
+  const auto is_choice = [](const Expr& e) { return e->op == Op::k_min || e->op == Op::k_max; };
+  if (is_choice(x)) {
+    const Expr p = make(a->op, {x->args[0], y}), q = make(a->op, {x->args[1], y});
+    return surely_le(make(x->op, {p, q}), b, ranges);
+  }
+  if (a->op == Op::k_add && is_choice(y)) return surely_le(make(y->op, {x + y->args[0], x + y->args[1]}), b, ranges);
+  return false;
+}
+
+std::vector<Expr> Staged::rebase(const std::vector<Expr>& index) const {
+  std::vector<Expr> out;
+  for (size_t d = 0; d < index.size(); ++d) {
+    if (kept[d]) out.push_back(index[d] - box[d].base);
+  }
+  return out;
+}
+
+Staged stage_box(const Kernel& kernel, const Buffer& buffer, const std::vector<const Access*>& accesses, size_t fixed,
+                 const Ranges& ranges) {
+  Staged staged{footprint(kernel, accesses, fixed, ranges), {}};
+  for (size_t d = 0; d < staged.box.size(); ++d) {
+    DimRange& r = staged.box[d];
+    const bool inside = r.whole || (surely_le(Expr(0), r.base, ranges) &&
+                                    surely_le(simplify(r.base + r.extent, ranges), buffer.dims[d], ranges));
+    if (!inside) r = {Expr(0), buffer.dims[d], true, false, true, r.role};
+    staged.kept.push_back(r.varies || !is_const_int(r.extent, 1));
+  }
+  return staged;
+}
+
+bool covers(const Kernel& kernel, const Access& writes, const Access& reads, size_t fixed) {
+  const bool side_by_side = writes.scopes.size() == fixed && reads.scopes.size() == fixed;
+  if (side_by_side &&
+      std::equal(writes.index.begin(), writes.index.end(), reads.index.begin(), reads.index.end(), equal))
+    return true;
+  ScopePath common(writes.scopes.begin(), writes.scopes.begin() + static_cast<std::ptrdiff_t>(fixed));
+  const Ranges ranges = ranges_at(kernel, common);
+  const std::vector<DimRange> w = footprint(kernel, writes, fixed, ranges), r = footprint(kernel, reads, fixed, ranges);
+  // A write loop that does not index the target must run at least once; one that indexes two
+  // dimensions writes a diagonal.
+  for (size_t i = fixed; i < writes.scopes.size(); ++i) {
+    int dims = 0;
+    for (const Expr& e : writes.index) dims += uses(e, writes.scopes[i]->iter);
+    if (dims > 1) return false;
+    if (dims == 1) continue;
+    Ranges inner = ranges;
+    for (size_t j = fixed; j < i; ++j) inner.enter(*writes.scopes[j]);
+    if (!surely_le(Expr(1), writes.scopes[i]->extent, inner)) return false;
+  }
+  for (size_t d = 0; d < w.size(); ++d) {
+    if (w[d].whole || !w[d].exact) return false;
+    const bool same = equal(w[d].base, r[d].base) && equal(w[d].extent, r[d].extent);
+    if (same) continue;
+    if (!surely_le(w[d].base, r[d].base, ranges)) return false;
+    if (!surely_le(simplify(r[d].base + r[d].extent, ranges), simplify(w[d].base + w[d].extent, ranges), ranges))
+      return false;
+  }
+  return true;
+}
+
+}  // namespace lathe::search

@@ -1,0 +1,126 @@
+// Legality questions of the moves: see legality.h.
+#include "search/moves/legality.h"
+
+#include <algorithm>
+#include <map>
+
+#include "search/moves/footprint.h"
+
+namespace lathe::search {
+using namespace ir;  // NOLINT(google-build-using-namespace)
+
+namespace {
+// The scopes from the root to the one named, inclusive.
+bool find_path(const std::vector<Stmt>& body, const std::string& iter, ScopePath& path) {
+  for (const Stmt& s : body) {
+    if (s.kind != Stmt::Kind::scope) continue;
+    path.push_back(&s);
+    if (s.iter == iter || find_path(s.body, iter, path)) return true;
+    path.pop_back();
+  }
+  return false;
+}
+
+ScopePath path_to(const Kernel& kernel, const std::string& iter) {
+  ScopePath path;
+  find_path(kernel.body, iter, path);
+  return path;
+}
+
+std::vector<Access> accesses_inside(const ScopePath& path) { return collect_accesses(path.back()->body, path); }
+
+std::string describe(const Access& a, const Access& b) {
+  return fmt::format("`{}` is {} in one iteration and {} in another", a.buffer, a.write ? "written" : "read",
+                     b.write ? "written" : "read");
+}
+
+// Joins one pair's answer in: ok, ok as a reordered reduction, or refused.
+void judge(const Kernel& kernel, const std::string& iter, const Access& a, const Access& b, bool allow_reductions,
+           Answer& answer) {
+  if (a.buffer != b.buffer || !(a.write || b.write) || !answer.ok) return;
+  if (!may_conflict_across(kernel, iter, a, b, false)) return;
+  if (allow_reductions && a.reduction && b.reduction && a.op == b.op &&
+      !may_conflict_across(kernel, iter, a, b, true)) {
+    answer.reassociates = answer.reassociates || order_matters(kernel, a);
+    return;
+  }
+  answer.ok = false;
+  answer.why = describe(a, b);
+}
+}  // namespace
+
+bool order_matters(const Kernel& kernel, const Access& access) {
+  const Buffer* buffer = kernel.find_buffer(access.buffer);
+  return is_float(buffer->type) && (access.op == AssignOp::add || access.op == AssignOp::mul);
+}
+
+Answer independent(const Kernel& kernel, const std::string& iter, const IndependenceQuery& query) {
+  Answer answer;
+  const std::vector<Access> accesses = accesses_inside(path_to(kernel, iter));
+  std::map<std::string, bool> counts;  // by buffer: written, and not private
+  for (const Access& a : accesses) {
+    if (a.write) counts[a.buffer] = true;
+  }
+  for (auto& [name, count] : counts) {
+    const Place place = kernel.find_buffer(name)->place;
+    const bool may_be_private =
+        place == Place::stack || place == Place::reg || (place == Place::heap && query.heap_is_private);
+    if (may_be_private && !query.private_to.empty()) {
+      count = !lives_inside(kernel, name, path_to(kernel, query.private_to), nullptr);
+    }
+  }
+  for (size_t i = 0; i < accesses.size() && answer.ok; ++i) {
+    const auto it = counts.find(accesses[i].buffer);
+    if (it == counts.end() || !it->second) continue;
+    for (size_t j = i; j < accesses.size() && answer.ok; ++j) {
+      judge(kernel, iter, accesses[i], accesses[j], query.allow_reductions, answer);
+    }
+  }
+  return answer;
+}
+
+Answer separable(const Kernel& kernel, const std::string& iter, size_t at, const std::vector<std::string>& apart) {
+  Answer answer;
+  const ScopePath path = path_to(kernel, iter);
+  const Stmt* scope = path.back();
+  const std::vector<Access> accesses = accesses_inside(path);
+  const auto child = [&](const Access& a) {
+    const Stmt* top = a.scopes.size() > path.size() ? a.scopes[path.size()] : a.stmt;
+    return static_cast<size_t>(top - scope->body.data());
+  };
+  for (const Access& a : accesses) {
+    if (child(a) >= at || std::count(apart.begin(), apart.end(), a.buffer) != 0) continue;
+    for (const Access& b : accesses) {
+      if (child(b) >= at) judge(kernel, iter, a, b, true, answer);
+    }
+  }
+  return answer;
+}
+
+bool lives_inside(const Kernel& kernel, const std::string& buffer, const ScopePath& path, std::string* why) {
+  const std::string place = path.empty() ? "root" : path.back()->iter;
+  const auto refuse = [&](std::string reason) {
+    if (why) *why = std::move(reason);
+    return false;
+  };
+  const std::vector<Access> accesses = collect_accesses(kernel.body, {}, &buffer);
+  for (const Access& a : accesses) {
+    const bool inside = a.scopes.size() >= path.size() && std::equal(path.begin(), path.end(), a.scopes.begin());
+    if (!inside) return refuse(fmt::format("`{}` is used outside scope `{}`", buffer, place));
+  }
+  for (auto at = accesses.begin(); at != accesses.end(); ++at) {
+    const Access& read = *at;
+    if (read.write && !read.reduction) continue;
+    // They are in program order.
+    const bool covered = std::any_of(accesses.begin(), at, [&](const Access& write) {
+      if (!write.write || write.reduction || write.stmt == read.stmt) return false;
+      const auto split =
+          std::mismatch(write.scopes.begin(), write.scopes.end(), read.scopes.begin(), read.scopes.end());
+      return covers(kernel, write, read, static_cast<size_t>(split.first - write.scopes.begin()));
+    });
+    if (!covered) return refuse(fmt::format("`{}` may be read before the iteration of `{}` wrote it", buffer, place));
+  }
+  return true;
+}
+
+}  // namespace lathe::search

@@ -1,0 +1,41 @@
+// Legality questions of the moves, put to ir/analysis/dependence.h: independence of iterations, with buffers
+// that live and die inside one iteration left out, and what a read finds in a buffer. Conservative:
+// "yes" is a proof.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "ir/analysis/dependence.h"
+#include "search/moves/transform_util.h"
+
+namespace lathe::search {
+
+struct Answer {
+  bool ok = true;
+  bool reassociates = false;  // only because a float sum or product may be taken in another order
+  std::string why;            // of a refusal
+};
+
+struct IndependenceQuery {
+  bool allow_reductions = false;
+  std::string private_to;        // buffers whose whole life is inside one iteration of this scope do not
+                                 // count; empty: none
+  bool heap_is_private = false;  // also heap buffers; else only stack and reg (a heap buffer is shared by the threads)
+};
+// May the iterations of the scope run in any order?
+Answer independent(const ir::Kernel& kernel, const std::string& iter, const IndependenceQuery& query);
+
+// May all of the scope's children [0, at) run, for every iteration, before its children [at, end)?
+// Asked of the scope that has both: before a fission, or after a fusion. The buffers in `apart` do
+// not count.
+Answer separable(const ir::Kernel& kernel, const std::string& iter, size_t at,
+                 const std::vector<std::string>& apart = {});
+
+// Is every read of the buffer inside the scope preceded, in the same iteration of the scope, by a
+// plain write of the same cell, and is no access outside the scope? An empty path: of the Kernel.
+bool lives_inside(const ir::Kernel& kernel, const std::string& buffer, const ScopePath& path, std::string* why);
+
+// Two float sums or products in another order round differently; max and min, and integers, do not.
+bool order_matters(const ir::Kernel& kernel, const ir::Access& access);
+
+}  // namespace lathe::search

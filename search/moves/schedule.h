@@ -1,0 +1,39 @@
+// A Schedule: the list of moves that turns a naive Kernel into a scheduled one; the thing Lathe persists. Text form:
+//   schedule 1 family matmul class reassociate,contract
+//   from panel.1 mr=8 nr=32 kc=512          (origin: recipe.version and knobs; informative)
+//   tile_scope n 32 tail=mask as n0,n1
+//   ...
+// Replay is total and deterministic: a Kernel, or UNSUPPORTED naming the move and the reason.
+#pragma once
+#include <map>
+#include <string>
+#include <vector>
+
+#include "search/moves/transform.h"
+
+namespace lathe::search {
+
+struct Schedule {
+  std::string family;
+  uint32_t numeric = 0;  // filled by replay; checked on load
+  std::string recipe;    // "panel.1"; empty: none
+  std::map<std::string, int64_t> knobs;
+  std::vector<Move> moves;
+};
+// A Schedule and the Kernel that its moves end with.
+struct Scheduled {
+  Schedule schedule;
+  ir::Kernel kernel;
+};
+std::string to_text(const Schedule& schedule);
+ir::Result<Schedule> parse_schedule(std::string_view text);
+// More than any recipe or search makes, by far: what a replay costs is bounded, whoever wrote the text.
+inline constexpr size_t kMaxMoves = 256;
+inline constexpr size_t kMaxBuffers = 64;
+inline constexpr size_t kMaxStatements = 512;  // scopes and prefetches among them
+// Applies the moves in order. steps, if not null, gets the kernel after each move. UNSUPPORTED beyond those limits as
+// well. verify: the result; who proves it safe in any case leaves it out.
+ir::Result<ir::Kernel> replay(const ir::Kernel& kernel, const Schedule& schedule,
+                              std::vector<ir::Kernel>* steps = nullptr, bool verify = true);
+
+}  // namespace lathe::search

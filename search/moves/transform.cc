@@ -1,0 +1,187 @@
+// The framework of the moves: their text, the check of a move's shape against its row, apply and
+// applicable. The rows are in transform_table.cc, the rewrites in transform_<group>.cc.
+#include "search/moves/transform.h"
+
+#include <algorithm>
+
+#include "ir/analysis/dependence.h"
+#include "ir/analysis/intrinsics.h"
+#include "ir/analysis/verifier.h"
+#include "search/moves/transform_util.h"
+
+namespace lathe::search {
+using namespace ir;  // NOLINT(google-build-using-namespace)
+
+std::string to_text(const Move& move) {
+  std::string text = move.name;
+  for (const std::string& a : move.args) text += " " + a;
+  for (const auto& [key, value] : move.options) text += " " + key + "=" + value;
+  if (!move.created.empty()) text += fmt::format(" as {}", fmt::join(move.created, ","));
+  return text;
+}
+
+static std::vector<std::string> split(std::string_view text, std::string_view separators) {
+  std::vector<std::string> out;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find_first_of(separators, at), text.size());
+    if (end > at) out.emplace_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return out;
+}
+
+Result<Move> parse_move(std::string_view line) {
+  const std::vector<std::string> words = split(line, " \t");
+  if (words.empty()) return invalid("expected the name of a move");
+  Move move;
+  move.name = words[0];
+  for (size_t i = 1; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    const size_t equals = word.find('=');
+    if (word == "as") {
+      if (i + 2 != words.size()) return invalid("expected one list of names after `as`, like n0,n1");
+      move.created = split(words[i + 1], ",");
+      break;
+    }
+    if (equals != std::string::npos) {
+      if (!move.options.emplace(word.substr(0, equals), word.substr(equals + 1)).second) {
+        return invalid("option {} is given twice", word.substr(0, equals));
+      }
+    } else if (move.options.empty()) {
+      move.args.push_back(word);
+    } else {
+      return invalid("expected key=value or `as` after the options, got `{}`", word);
+    }
+  }
+  return move;
+}
+
+// One of the words a|b|c, or any word if there is no bar.
+static Status check_choice(std::string_view allowed, const std::string& value, std::string_view what) {
+  if (allowed.find('|') == std::string_view::npos) return {};
+  const std::vector<std::string> words = split(allowed, "|");
+  if (std::find(words.begin(), words.end(), value) != words.end()) return {};
+  return invalid("expected {} to be one of {}, got `{}`", what, allowed, value);
+}
+
+// The row's argument line says it all: `scope size tail=exact|peel as outer,inner[,tail]`,
+// `[key=word]` for an option that may be left out.
+static Status check_shape(const Transform& row, const Move& move) {
+  size_t positional = 0, created_at_most = 0;
+  std::vector<std::string> keys;
+  const std::vector<std::string> words = split(row.args, " ");
+  for (size_t i = 0; i < words.size(); ++i) {
+    std::string word = words[i];
+    if (word == "as") {
+      created_at_most = split(words[i + 1], ",[]").size();
+      break;
+    }
+    const bool optional = word.front() == '[';
+    if (optional) word = word.substr(1, word.size() - 2);
+    const size_t equals = word.find('=');
+    if (equals == std::string::npos) {
+      if (positional < move.args.size()) LATHE_RETURN_IF_ERROR(check_choice(word, move.args[positional], "argument"));
+      ++positional;
+      continue;
+    }
+    keys.push_back(word.substr(0, equals));
+    const auto option = move.options.find(keys.back());
+    if (option != move.options.end()) {
+      LATHE_RETURN_IF_ERROR(check_choice(word.substr(equals + 1), option->second, keys.back()));
+    } else if (!optional) {
+      return invalid("expected option {}", word);
+    }
+  }
+  if (move.args.size() != positional) return invalid("expected {} arguments, got {}", positional, move.args.size());
+  for (const auto& [key, value] : move.options) {
+    if (std::find(keys.begin(), keys.end(), key) == keys.end()) return invalid("unknown option {}={}", key, value);
+  }
+  if (move.created.size() > created_at_most) {
+    return invalid("expected at most {} names after `as`, got {}", created_at_most, move.created.size());
+  }
+  return {};
+}
+
+const Transform* find_transform(std::string_view name) {
+  for (const Transform& row : transforms()) {
+    if (name == row.name) return &row;
+  }
+  return nullptr;
+}
+
+// A bound tile stays one, whatever a move did around it.
+static Status check_bound_tiles(const Kernel& kernel) {
+  Status status;
+  for_each_stmt(kernel.body, [&](const Stmt& s) {
+    if (s.kind != Stmt::Kind::scope || s.mark != Mark::tensor || !status.ok()) return;
+    const Intrinsic* intrinsic = find_intrinsic(s.intrinsic);
+    std::string why;
+    if (intrinsic && matches_intrinsic(kernel, s, *intrinsic, &why)) return;
+    status = unsupported("scope `{}` would no longer be the tile {} it is bound to: {}", s.iter, s.intrinsic, why);
+  });
+  return status;
+}
+
+// An output streamed before the move stays unread.
+static Status check_streams(const std::vector<std::string>& streamed, const Kernel& kernel) {
+  if (streamed.empty()) return {};
+  for (const Access& a : collect_accesses(kernel.body)) {
+    if ((!a.write || a.reduction) && std::find(streamed.begin(), streamed.end(), a.buffer) != streamed.end())
+      return unsupported("streamed output `{}` would be read", a.buffer);
+  }
+  return {};
+}
+
+static thread_local uint64_t t_moves = 0;
+uint64_t moves_applied() { return t_moves; }
+
+static Status apply_to(TransformResult& result, const Move& move, const TransformParams& params) {
+  ++t_moves;
+  const Transform* row = find_transform(move.name);
+  if (!row) return invalid("expected the name of a move, got `{}`", move.name);
+  const Status shape = check_shape(*row, move);
+  if (!shape.ok()) return shape.with_context(fmt::format("{}, as in `{} {}`", to_text(move), row->name, row->args));
+  std::vector<std::string> streamed;
+  for (const Buffer& b : result.kernel.buffers) {
+    if (b.stream) streamed.push_back(b.name);
+  }
+  const Status rewritten = row->apply(result, move, params);
+  if (!rewritten.ok()) return rewritten.with_context(to_text(move));
+  const Status tiles = check_bound_tiles(result.kernel);
+  if (!tiles.ok()) return tiles.with_context(to_text(move));
+  const Status streams = check_streams(streamed, result.kernel);
+  if (!streams.ok()) return streams.with_context(to_text(move));
+  const Status verified = params.verify ? verify(result.kernel) : Status();
+  if (!verified.ok()) return internal_error("{}: the result does not verify: {}", to_text(move), verified.message());
+  return {};
+}
+
+Result<TransformResult> apply(const Kernel& kernel, const Move& move, const TransformParams& params) {
+  TransformResult result{kernel, {}};
+  LATHE_RETURN_IF_ERROR(apply_to(result, move, params));
+  return result;
+}
+
+Status apply_in_place(Kernel& kernel, const Move& move, const TransformParams& params) {
+  TransformResult result{std::move(kernel), {}};
+  const Status applied = apply_to(result, move, params);
+  kernel = std::move(result.kernel);
+  return applied;
+}
+
+std::vector<Candidate> applicable(const Kernel& kernel, bool with_refusals) {
+  std::vector<Candidate> out;
+  for (const Transform& row : transforms()) {
+    for (Move& move : row.propose(kernel)) {
+      const Result<TransformResult> result = apply(kernel, move);
+      if (result.ok()) {
+        out.push_back({std::move(move), {}});
+      } else if (with_refusals) {
+        out.push_back({std::move(move), result.status().message()});
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace lathe::search

@@ -1,0 +1,154 @@
+// Moves that bind a scope to the machine: unroll_scope, vectorize_scope, parallelize, tensorize,
+// prefetch. They set marks and add prefetches; what runs and in which order a generator may run it
+// is the marks' meaning (docs/ir.md).
+#include <algorithm>
+
+#include "ir/analysis/intrinsics.h"
+#include "search/moves/footprint.h"
+#include "search/moves/legality.h"
+#include "search/moves/transform_rows.h"
+#include "search/moves/transform_util.h"
+
+namespace lathe::search {
+using namespace ir;  // NOLINT(google-build-using-namespace)
+
+namespace {
+constexpr int64_t kMaxUnroll = 256, kMaxUnrollVariants = 32, kMaxVector = 64;
+
+std::vector<Move> propose_marks(const Kernel& kernel, const char* row) {
+  std::vector<Move> out;
+  for_each_stmt(kernel.body, [&](const Stmt& s) {
+    if (s.kind == Stmt::Kind::scope && s.mark == Mark::none) out.push_back({row, {s.iter}, {}, {}});
+  });
+  return out;
+}
+
+// An unmarked scope outside vector scopes (a tile's inner loops may be marked after it is bound).
+Result<ScopeSite> find_unmarked(Kernel& kernel, const std::string& iter) {
+  LATHE_ASSIGN(ScopeSite site, find_site(kernel, iter));
+  if (site.scope().mark != Mark::none) return invalid("expected a scope without a mark, `{}` has one", iter);
+  if (inside_mark(site.outer, Mark::vector))
+    return invalid("expected a scope outside @vector scopes, `{}` is inside one", iter);
+  return site;
+}
+}  // namespace
+
+Status apply_unroll_scope(TransformResult& result, const Move& move, const TransformParams&) {
+  LATHE_ASSIGN(const ScopeSite site, find_unmarked(result.kernel, move.args[0]));
+  Stmt& scope = site.scope();
+  const int64_t most = interval(scope.extent, ranges_at(result.kernel, site.outer)).hi;
+  if (most > (is_const_int(scope.extent) ? kMaxUnroll : kMaxUnrollVariants)) {
+    return invalid("expected a constant extent, or one of at most {}, got {}", kMaxUnrollVariants, print_extent(scope));
+  }
+  scope.mark = Mark::unroll;
+  return {};
+}
+std::vector<Move> propose_unroll_scope(const Kernel& kernel) { return propose_marks(kernel, "unroll_scope"); }
+
+// All lanes of a statement run before the next statement: as good as any order of the iterations.
+Status apply_vectorize_scope(TransformResult& result, const Move& move, const TransformParams& params) {
+  const Legality legality("vectorize_scope", params);
+  LATHE_ASSIGN(const ScopeSite site, find_unmarked(result.kernel, move.args[0]));
+  Stmt& scope = site.scope();
+  if (interval(scope.extent, ranges_at(result.kernel, site.outer)).hi > kMaxVector) {
+    return invalid("expected an extent of at most {}, got {}", kMaxVector, print_extent(scope));
+  }
+  for (const Stmt& s : scope.body) {
+    if (s.kind != Stmt::Kind::assign) return invalid("expected only assignments inside `{}`", scope.iter);
+  }
+  for (const Access& a : collect_accesses(scope.body)) {
+    for (const Expr& e : a.index) {
+      if (!linear_in(e, {scope.iter}))
+        return invalid("expected every index to be linear in `{}`, `{}` has another", scope.iter, a.buffer);
+    }
+  }
+  const Answer answer = independent(result.kernel, scope.iter, {.allow_reductions = true});
+  LATHE_RETURN_IF_ERROR(legality.require(0, answer.ok, answer.why));
+  scope.mark = Mark::vector;
+  if (answer.reassociates) result.kernel.numeric |= kReassociate;
+  return {};
+}
+std::vector<Move> propose_vectorize_scope(const Kernel& kernel) { return propose_marks(kernel, "vectorize_scope"); }
+
+Status apply_parallelize(TransformResult& result, const Move& move, const TransformParams& params) {
+  const Legality legality("parallelize", params);
+  LATHE_ASSIGN(const ScopeSite site, find_site(result.kernel, move.args[0]));
+  if (site.scope().mark != Mark::none) return invalid("expected a scope without a mark, `{}` has one", move.args[0]);
+  for (const Stmt* s : site.outer) {
+    if (s->mark != Mark::none && s->mark != Mark::parallel)
+      return invalid("expected no marked scope around `{}`", move.args[0]);
+  }
+  // Stack and reg buffers belong to one thread.
+  const Answer answer = independent(result.kernel, move.args[0], {.private_to = move.args[0]});
+  LATHE_RETURN_IF_ERROR(legality.require(0, answer.ok, answer.why));
+  site.scope().mark = Mark::parallel;
+  return {};
+}
+std::vector<Move> propose_parallelize(const Kernel& kernel) { return propose_marks(kernel, "parallelize"); }
+
+Status apply_tensorize(TransformResult& result, const Move& move, const TransformParams&) {
+  LATHE_ASSIGN(const ScopeSite site, find_plain_site(result.kernel, move.args[0]));
+  const Intrinsic* intrinsic = find_intrinsic(move.args[1]);
+  if (!intrinsic) return invalid("expected the name of an intrinsic, got `{}`", move.args[1]);
+  std::string why;
+  if (!matches_intrinsic(result.kernel, site.scope(), *intrinsic, &why)) {
+    return unsupported("scope `{}` does not mean {}: {}", move.args[0], intrinsic->name, why);
+  }
+  site.scope().mark = Mark::tensor;
+  site.scope().intrinsic = intrinsic->name;
+  bool floats = false;
+  for_each_stmt(site.scope().body,
+                [&](const Stmt& s) { floats = floats || (s.kind == Stmt::Kind::assign && is_float(s.value->type)); });
+  if (floats) result.kernel.numeric |= intrinsic->numeric;
+  return {};
+}
+
+std::vector<Move> propose_tensorize(const Kernel& kernel) {
+  std::vector<Move> out;
+  for (const std::string& scope : plain_scopes(kernel)) {
+    for (const Intrinsic& i : intrinsics()) out.push_back({"tensorize", {scope, i.name}, {}, {}});
+  }
+  return out;
+}
+
+Status apply_prefetch(TransformResult& result, const Move& move, const TransformParams&) {
+  LATHE_ASSIGN(const ScopeSite site, find_site(result.kernel, move.args[1]));
+  if (site.scope().mark != Mark::tensor) return invalid("expected a @tensor scope, got `{}`", move.args[1]);
+  const auto accesses = collect_accesses(site.scope().body);
+  const bool read = std::any_of(accesses.begin(), accesses.end(),
+                                [&](const Access& a) { return a.buffer == move.args[0] && !a.write; });
+  if (!read) return invalid("expected a buffer that `{}` reads, got `{}`", move.args[1], move.args[0]);
+  const auto ahead = move.options.find("ahead"), next = move.options.find("next");
+  if ((ahead == move.options.end()) == (next == move.options.end())) return invalid("expected either ahead= or next=");
+  Stmt stream;
+  stream.kind = Stmt::Kind::prefetch;
+  stream.target = move.args[0];
+  LATHE_ASSIGN(const int64_t lines, int_arg(move.options.at("lines"), "lines", 1, 64));
+  stream.lines = static_cast<int>(lines);
+  if (ahead != move.options.end()) {
+    LATHE_ASSIGN(stream.distance, int_arg(ahead->second, "ahead", 64, int64_t{1} << 30));
+  } else {
+    const auto encloses = [&](const Stmt* s) { return s->iter == next->second; };
+    if (std::none_of(site.outer.begin(), site.outer.end(), encloses)) {
+      return invalid("expected next= to name a scope around `{}`, got `{}`", move.args[1], next->second);
+    }
+    stream.iter = next->second;
+  }
+  std::vector<Stmt>& body = site.scope().body;
+  const auto at = std::find_if(body.begin(), body.end(), [](const Stmt& s) { return s.kind != Stmt::Kind::prefetch; });
+  body.insert(at, std::move(stream));
+  return {};
+}
+
+std::vector<Move> propose_prefetch(const Kernel& kernel) {
+  std::vector<Move> out;
+  for_each_stmt(kernel.body, [&](const Stmt& s) {
+    if (s.kind != Stmt::Kind::scope || s.mark != Mark::tensor) return;
+    for (const Access& a : collect_accesses(s.body)) {
+      if (!a.write) out.push_back({"prefetch", {a.buffer, s.iter}, {{"ahead", "8192"}, {"lines", "8"}}, {}});
+    }
+  });
+  return out;
+}
+
+}  // namespace lathe::search

@@ -1,0 +1,96 @@
+// move_to_stack, move_to_register: a temporary whose life is inside one iteration of a scope
+// becomes private to that iteration, and shrinks to what the iteration touches.
+//   t[M, N] heap; for m: for n: t[m, n] = e; ... f(t[m, n])  ->  t[N] stack   (scope m),  t[] reg
+//   (scope n)
+#include "search/moves/footprint.h"
+#include "search/moves/legality.h"
+#include "search/moves/transform_rows.h"
+#include "search/moves/transform_util.h"
+
+namespace lathe::search {
+using namespace ir;  // NOLINT(google-build-using-namespace)
+
+static Status contract(TransformResult& result, const Move& move, const TransformParams& params, Place place) {
+  const char* row = place == Place::stack ? "move_to_stack" : "move_to_register";
+  const Legality legality(row, params);
+  LATHE_ASSIGN(Buffer * buffer, find_temporary(result.kernel, move.args[0]));
+  LATHE_ASSIGN(const ScopeSite site, find_site(result.kernel, move.args[1]));
+  const ScopePath path = site.path();
+  if (buffer->place >= place) return invalid("expected a temporary that is not there yet, got `{}`", buffer->name);
+  if (inside_mark(path, Mark::vector) || inside_mark(path, Mark::tensor)) {
+    return invalid("expected a scope that is not @vector or @tensor, nor inside one");
+  }
+  const std::vector<Access> accesses = collect_accesses(site.scope().body, path, &buffer->name);
+  if (accesses.empty()) return invalid("expected `{}` to be used inside `{}`", buffer->name, move.args[1]);
+  std::vector<const Access*> pointers;
+  for (const Access& a : accesses) {
+    pointers.push_back(&a);
+    for (size_t i = path.size(); i < a.scopes.size(); ++i) {
+      if (a.scopes[i]->mark == Mark::parallel)
+        return invalid("expected no @parallel scope between `{}` and its uses", move.args[1]);
+    }
+  }
+  std::string why;
+  LATHE_RETURN_IF_ERROR(legality.require(0, lives_inside(result.kernel, buffer->name, path, &why), why));
+
+  const Ranges ranges = ranges_at(result.kernel, path);
+  const std::vector<DimRange> box = footprint(result.kernel, pointers, path.size(), ranges);
+  std::vector<Expr> dims, bases;
+  std::vector<bool> kept;
+  for (size_t d = 0; d < box.size(); ++d) {
+    kept.push_back(box[d].varies || !is_const_int(box[d].extent, 1));
+    bases.push_back(box[d].base);
+    if (!kept.back()) continue;
+    dims.push_back(storage_size(box[d], buffer->dims[d], ranges, place == Place::reg));
+    if (!dims.back())
+      return invalid("expected dimension {} of `{}` to have a constant bound inside `{}`", d, buffer->name,
+                     move.args[1]);
+  }
+  const auto rebase = [&](const std::vector<Expr>& index) {
+    std::vector<Expr> out;
+    for (size_t d = 0; d < index.size(); ++d) {
+      if (kept[d]) out.push_back(index[d] - bases[d]);
+    }
+    return out;
+  };
+  std::vector<Stmt>& body = site.scope().body;
+  for_each_stmt(body, [&](Stmt& s) {
+    if (s.kind == Stmt::Kind::assign && s.target == buffer->name) s.index = rebase(s.index);
+  });
+  rewrite_exprs(body, [&](const Expr& e) -> Expr {
+    if (e->op != Op::k_load || e->name != buffer->name) return {};
+    return load(e->name, rebase(e->args), e->type);
+  });
+  simplify_body(body, ranges);
+  buffer->dims = std::move(dims);
+  buffer->place = place;
+  buffer->layout.clear();
+  buffer->padding.clear();
+  return {};
+}
+
+Status apply_move_to_stack(TransformResult& result, const Move& move, const TransformParams& params) {
+  return contract(result, move, params, Place::stack);
+}
+Status apply_move_to_register(TransformResult& result, const Move& move, const TransformParams& params) {
+  return contract(result, move, params, Place::reg);
+}
+
+static std::vector<Move> propose_contraction(const Kernel& kernel, const char* row, Place place) {
+  std::vector<Move> out;
+  for (const Buffer& b : kernel.buffers) {
+    if (b.place < Place::heap || b.place >= place) continue;
+    for_each_stmt(kernel.body, [&](const Stmt& s) {
+      if (s.kind == Stmt::Kind::scope) out.push_back({row, {b.name, s.iter}, {}, {}});
+    });
+  }
+  return out;
+}
+std::vector<Move> propose_move_to_stack(const Kernel& kernel) {
+  return propose_contraction(kernel, "move_to_stack", Place::stack);
+}
+std::vector<Move> propose_move_to_register(const Kernel& kernel) {
+  return propose_contraction(kernel, "move_to_register", Place::reg);
+}
+
+}  // namespace lathe::search

@@ -1,0 +1,157 @@
+// reuse_dims, reuse_buffers: storage used again, by the next iteration or by another buffer. The Kernel is rewritten to
+// the cells that remain, so whatever asks for dependences afterwards asks about storage.
+#include <algorithm>
+
+#include "ir/core/text_form.h"
+#include "search/moves/legality.h"
+#include "search/moves/transform_rows.h"
+#include "search/moves/transform_util.h"
+
+namespace lathe::search {
+using namespace ir;  // NOLINT(google-build-using-namespace)
+
+namespace {
+std::vector<Access> accesses_of(const Kernel& kernel, const std::string& a, const std::string& b) {
+  std::vector<Access> accesses = collect_accesses(kernel.body);
+  std::erase_if(accesses, [&](const Access& x) { return x.buffer != a && x.buffer != b; });
+  return accesses;
+}
+
+// Iterations that run at once need cells of their own: of a buffer all threads share, or of lanes.
+Status check_marks(const ScopePath& path, const Buffer& buffer) {
+  if (inside_mark(path, Mark::vector) || inside_mark(path, Mark::tensor))
+    return invalid("expected `{}` to be used outside @vector and @tensor scopes", buffer.name);
+  if (buffer.place == Place::heap && inside_mark(path, Mark::parallel))
+    return invalid("expected the heap buffer `{}` not to be used inside a @parallel scope", buffer.name);
+  return {};
+}
+
+void drop_dimension(Buffer& buffer, size_t dim) {
+  const auto at = static_cast<std::ptrdiff_t>(dim);
+  buffer.dims.erase(buffer.dims.begin() + at);
+  if (!buffer.padding.empty()) buffer.padding.erase(buffer.padding.begin() + at);
+  std::erase_if(buffer.layout, [&](const LayoutDim& l) { return l.dim == static_cast<int>(dim); });
+  bool row_major = true;
+  for (size_t p = 0; p < buffer.layout.size(); ++p) {
+    LayoutDim& l = buffer.layout[p];
+    l.dim -= l.dim > static_cast<int>(dim);
+    row_major = row_major && l.part == LayoutDim::Part::whole && l.dim == static_cast<int>(p);
+  }
+  if (row_major) buffer.layout.clear();
+}
+}  // namespace
+
+//   t[M, N]; for m: for n: t[m, n] = e; ... f(t[m, n])  ->  t[N]; for m: for n: t[n] = e; ... f(t[n])   (dimension 0)
+Status apply_reuse_dims(TransformResult& result, const Move& move, const TransformParams& params) {
+  Kernel& k = result.kernel;
+  const Legality legality("reuse_dims", params);
+  LATHE_ASSIGN(Buffer * buffer, find_temporary(k, move.args[0]));
+  if (buffer->dims.empty()) return invalid("expected a buffer with dimensions, got `{}`", buffer->name);
+  LATHE_ASSIGN(const int64_t dim,
+               int_arg(move.args[1], "a dimension", 0, static_cast<int64_t>(buffer->dims.size()) - 1));
+  const auto d = static_cast<size_t>(dim);
+  const std::vector<Access> accesses = accesses_of(k, buffer->name, buffer->name);
+  if (accesses.empty()) return invalid("expected `{}` to be used", buffer->name);
+  const Expr& index = accesses[0].index[d];
+  for (const Access& a : accesses) {
+    if (equal(a.index[d], index)) continue;
+    return invalid("expected `{}` to have the same index in dimension {} everywhere, got {} and {}", buffer->name, dim,
+                   print(index), print(a.index[d]));
+  }
+  bool gathers = false;
+  for_each_node(index, [&](const ExprNode& n) { gathers = gathers || n.op == Op::k_load; });
+  if (gathers) return invalid("expected an index without loads in dimension {} of `{}`", dim, buffer->name);
+  ScopePath path;  // down to the innermost scope that chooses the cell: they enclose every access
+  for (size_t i = 0; i < accesses[0].scopes.size(); ++i) {
+    if (!uses(index, accesses[0].scopes[i]->iter)) continue;
+    path.assign(accesses[0].scopes.begin(), accesses[0].scopes.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+  }
+  LATHE_RETURN_IF_ERROR(check_marks(path, *buffer));
+  std::string why;
+  const bool alone = path.empty() || lives_inside(k, buffer->name, path, &why);
+  LATHE_RETURN_IF_ERROR(legality.require(0, alone, why));
+
+  const std::string name = buffer->name;
+  const auto rest = [&](std::vector<Expr> at) {
+    at.erase(at.begin() + static_cast<std::ptrdiff_t>(d));
+    return at;
+  };
+  for_each_stmt(k.body, [&](Stmt& s) {
+    if (s.kind == Stmt::Kind::assign && s.target == name) s.index = rest(s.index);
+  });
+  rewrite_exprs(k.body, [&](const Expr& e) -> Expr {
+    if (e->op != Op::k_load || e->name != name) return {};
+    return load(name, rest(e->args), e->type);
+  });
+  drop_dimension(*buffer, d);
+  return {};
+}
+
+std::vector<Move> propose_reuse_dims(const Kernel& kernel) {
+  std::vector<Move> out;
+  for (const Buffer& b : kernel.buffers) {
+    if (b.place < Place::heap) continue;
+    for (size_t d = 0; d < b.dims.size(); ++d) out.push_back({"reuse_dims", {b.name, std::to_string(d)}, {}, {}});
+  }
+  return out;
+}
+
+//   t[i] = e; f(t[j]); u[k] = g; h(u[l])  ->  t[i] = e; f(t[j]); t[k] = g; h(t[l])
+Status apply_reuse_buffers(TransformResult& result, const Move& move, const TransformParams& params) {
+  Kernel& k = result.kernel;
+  const Legality legality("reuse_buffers", params);
+  LATHE_ASSIGN(Buffer * kept, find_temporary(k, move.args[0]));
+  LATHE_ASSIGN(Buffer * dropped, find_temporary(k, move.args[1]));
+  const std::string first = kept->name, second = dropped->name;
+  if (first == second) return invalid("expected two different buffers, got `{}` twice", first);
+  bool fits = kept->type == dropped->type && kept->place == dropped->place && kept->dims.size() == dropped->dims.size();
+  for (size_t d = 0; fits && d < kept->dims.size(); ++d) fits = proves_le(dropped->dims[d], kept->dims[d], Ranges(k));
+  if (!fits) return invalid("expected `{}` to have the type and place of `{}` and to fit into it", second, first);
+
+  const std::vector<Access> accesses = accesses_of(k, first, second);
+  const auto is_kept = [&](const Access& a) { return a.buffer == first; };
+  if (std::all_of(accesses.begin(), accesses.end(), is_kept) || std::none_of(accesses.begin(), accesses.end(), is_kept))
+    return invalid("expected `{}` and `{}` to be used", first, second);
+  ScopePath path = accesses[0].scopes;
+  for (const Access& a : accesses) {
+    const auto end = std::mismatch(path.begin(), path.end(), a.scopes.begin(), a.scopes.end()).first;
+    path.erase(end, path.end());
+  }
+  LATHE_RETURN_IF_ERROR(check_marks(path, *kept));
+  const std::vector<Stmt>& body = path.empty() ? k.body : path.back()->body;
+  std::ptrdiff_t begin[2] = {PTRDIFF_MAX, PTRDIFF_MAX}, end[2] = {-1, -1};
+  for (const Access& a : accesses) {
+    const std::ptrdiff_t child = (a.scopes.size() > path.size() ? a.scopes[path.size()] : a.stmt) - body.data();
+    const int which = is_kept(a) ? 0 : 1;
+    begin[which] = std::min(begin[which], child);
+    end[which] = std::max(end[which], child);
+  }
+  LATHE_RETURN_IF_ERROR(legality.require(0, end[0] < begin[1] || end[1] < begin[0]));
+  std::string why;
+  const bool alone = lives_inside(k, first, path, &why) && lives_inside(k, second, path, &why);
+  LATHE_RETURN_IF_ERROR(legality.require(1, alone, why));
+
+  for_each_stmt(k.body, [&](Stmt& s) {
+    if (s.kind != Stmt::Kind::scope && s.target == second) s.target = first;
+  });
+  rewrite_exprs(k.body, [&](const Expr& e) -> Expr {
+    return e->op == Op::k_load && e->name == second ? load(first, e->args, e->type) : Expr();
+  });
+  std::erase_if(k.buffers, [&](const Buffer& b) { return b.name == second; });
+  result.renamed.push_back({second, {first}});
+  return {};
+}
+
+std::vector<Move> propose_reuse_buffers(const Kernel& kernel) {
+  std::vector<Move> out;
+  for (const Buffer& a : kernel.buffers) {
+    for (const Buffer& b : kernel.buffers) {
+      const bool alike =
+          a.place >= Place::heap && a.place == b.place && a.type == b.type && a.dims.size() == b.dims.size();
+      if (alike && a.name != b.name) out.push_back({"reuse_buffers", {a.name, b.name}, {}, {}});
+    }
+  }
+  return out;
+}
+
+}  // namespace lathe::search

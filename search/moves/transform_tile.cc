@@ -1,0 +1,108 @@
+// tile_scope: one scope into two, with the four ways to treat a tail. Order of execution stays.
+//   mask    for n0 < ceildiv(N, T): for n1 < min(T, N - T*n0): S(T*n0 + n1)
+//   exact   for n0 < N // T: for n1 < T: S(T*n0 + n1)
+//   peel    the same, and for n2 < N % T: S(T*(N // T) + n2) after it
+//   clamp   for n0 < ceildiv(N, T): for n1 < T: S(min(T*n0, N - T) + n1)     (some run twice)
+#include <set>
+
+#include "ir/analysis/dependence.h"
+#include "search/moves/transform_rows.h"
+#include "search/moves/transform_util.h"
+
+namespace lathe::search {
+using namespace ir;  // NOLINT(google-build-using-namespace)
+
+// May an iteration run twice in a row of its neighbours? Plain assignments whose operands the scope
+// leaves alone.
+static bool idempotent(const Stmt& scope) {
+  std::set<std::string> written;
+  bool plain = true;
+  for_each_stmt(scope.body, [&](const Stmt& s) {
+    if (s.kind != Stmt::Kind::assign) return;
+    written.insert(s.target);
+    plain = plain && s.op == AssignOp::set;
+  });
+  for (const Access& a : collect_accesses(scope.body)) {
+    if (!a.write && written.count(a.buffer)) return false;
+  }
+  return plain;
+}
+
+Status apply_tile_scope(TransformResult& result, const Move& move, const TransformParams& params) {
+  Kernel& k = result.kernel;
+  const Legality legality("tile_scope", params);
+  LATHE_ASSIGN(const ScopeSite site, find_plain_site(k, move.args[0]));
+  LATHE_ASSIGN(const int64_t tile, int_arg(move.args[1], "a tile size", 1, int64_t{1} << 31));
+  const Ranges ranges = ranges_at(k, site.outer);
+  Names names(k);
+  Stmt scope = std::move(site.scope());
+  const Expr extent = scope.extent, size(tile);
+  const bool divisible = proves_divisible(extent, tile, ranges);
+  std::string tail = move.options.at("tail");
+  if (tail == "exact") LATHE_RETURN_IF_ERROR(legality.require(0, divisible, print_extent(scope)));
+  if (tail == "peel")
+    LATHE_RETURN_IF_ERROR(legality.require(1, proves_le(Expr(0), extent, ranges), print_extent(scope)));
+  if (tail == "clamp") {
+    LATHE_RETURN_IF_ERROR(legality.require(2, proves_le(size, extent, ranges), print_extent(scope)));
+    LATHE_RETURN_IF_ERROR(legality.require(3, idempotent(scope)));
+  }
+  if (divisible) tail = "exact";
+
+  const std::string& old = scope.iter;
+  std::vector<std::string> defaults = {old + "0", old + "1"};
+  if (move.options.at("tail") == "peel") defaults.push_back(old + "2");
+  LATHE_ASSIGN(const std::vector<std::string> created, created_names(names, move, defaults));
+  const Expr outer_iter = iter(created[0]), inner_iter = iter(created[1]);
+
+  Expr outer_extent, inner_extent = size, start = outer_iter * size;
+  if (tail == "mask") {
+    outer_extent = ceildiv(extent, size);
+    inner_extent = ir::min(size, extent - size * outer_iter);
+  } else if (tail == "clamp") {
+    outer_extent = ceildiv(extent, size);
+    start = ir::min(start, extent - size);
+  } else {
+    outer_extent = floordiv(extent, size);
+  }
+  std::vector<Stmt> replacement;
+  std::vector<std::string> changed = created;
+  Stmt rest;
+  if (tail == "peel") {
+    rest = make_scope(created[2], mod(extent, size), scope.body, scope.role);
+    for (const auto& [from, to] : rename_scopes(rest.body, "_t", names)) changed.push_back(to->name);
+    substitute_body(rest.body, {{old, floordiv(extent, size) * size + iter(created[2])}});
+    follow_prefetch(rest.body, old, created[2]);
+  }
+  Stmt inner = make_scope(created[1], inner_extent, std::move(scope.body), scope.role);
+  substitute_body(inner.body, {{old, start + inner_iter}});
+  follow_prefetch(inner.body, old, created[0]);
+  std::vector<Stmt> inner_body;
+  inner_body.push_back(std::move(inner));
+  replacement.push_back(make_scope(created[0], outer_extent, std::move(inner_body), scope.role));
+  result.renamed.push_back({old, {created[0], created[1]}});
+  if (tail == "peel") {
+    replacement.push_back(std::move(rest));
+    result.renamed.back().second.push_back(created[2]);
+  }
+  simplify_body(replacement, ranges, changed);
+
+  std::vector<Stmt>& siblings = *site.siblings;
+  siblings.erase(siblings.begin() + static_cast<std::ptrdiff_t>(site.index));
+  siblings.insert(siblings.begin() + static_cast<std::ptrdiff_t>(site.index),
+                  std::make_move_iterator(replacement.begin()), std::make_move_iterator(replacement.end()));
+  return {};
+}
+
+std::vector<Move> propose_tile_scope(const Kernel& kernel) {
+  std::vector<Move> out;
+  for (const std::string& scope : plain_scopes(kernel)) {
+    for (const char* size : {"2", "3", "4", "8", "16", "32"}) {
+      for (const char* tail : {"exact", "peel", "mask", "clamp"}) {
+        out.push_back({"tile_scope", {scope, size}, {{"tail", tail}}, {}});
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace lathe::search

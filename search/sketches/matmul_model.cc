@@ -1,0 +1,247 @@
+// See matmul_model.h. The figures below are those of current cores (two multiply-add pipes, two load ports, a sum ready
+// after four cycles); the text at each says what it stands for.
+#include "search/sketches/matmul_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace lathe::search {
+
+namespace {
+
+constexpr double kPipes = 2, kLoads = 1.85,
+                 kLatency = 4;   // multiply-adds, and loads in practice, a cycle; cycles until a sum can be added to
+constexpr double kWindow = 448;  // operations between the oldest unfinished one and the newest
+constexpr double kMemory = 9.5, kFar = 24;           // bytes a cycle to one core: from memory, from the last cache
+constexpr double kMemoryWait = 400, kFarWait = 200;  // cycles until a line arrives
+constexpr double kNear = 32, kNearPiecewise = 27;    // bytes a cycle from L2; of pieces of rows
+constexpr double kFewTiles = 2;  // that walk a panel: what comes first dominates, wherever the panel lies
+constexpr double kCall = 16;     // of a leaf, until its pipes are full
+constexpr double kPackRow = 1.5, kTranspose = 0.6;  // cycles per element copied
+constexpr double kTransposeWhole = 0.16,
+                 kTransposeWide = 0.19;            // in squares of 16: into panels of two vectors, and into wider ones
+constexpr double kCopyRow = 3, kCopyVector = 0.5;  // cycles of a row of a panel, and of a vector of it
+constexpr double kLineOfPiece = 4.3;               // cycles until a line of a row of B that lies apart has come from L2
+constexpr double kUsable = 0.75;                   // of a cache
+constexpr double kSecondThread = 1.35;             // what two cores read from memory over what one does
+
+// What arithmetic hides of a stream that it overlaps: with prefetches in time, and without where the window is wide
+// enough.
+constexpr double kHides = 0.85, kWindowHides = 0.7, kHidesFarRows = 0.5, kHidesFirstWalk = 0.4;
+constexpr int kLongLanes = 16;  // of vectors that are a whole line: what comes from L2 is there in time
+
+struct Stream {
+  double bytes = 0, rate = 1, wait = 0;  // of B; no bytes: it is near
+  double cycles() const { return bytes / rate; }
+};
+
+double overlapped(double compute, double stream, double hidden) {
+  return std::max(compute, stream) + (1 - hidden) * std::min(compute, stream);
+}
+
+// One block of rows under all panels.
+class Model {
+ public:
+  Model(const MatmulWork& w, const ir::Target& t) : w_(w), t_(t) {
+    columns_ = w.width * w.panels;
+    tiles_across_ = std::ceil(w.n / columns_);
+    whole_across_ = std::floor(w.n / columns_);
+    tail_ = std::ceil((w.n - whole_across_ * columns_) / t.lanes);
+    vectors_ = whole_across_ > 0 ? w.vectors : tail_;
+    full_ = std::floor(w.m / w.mr);
+    rest_ = w.m - full_ * w.mr;
+    tiles_ = full_ + (rest_ > 0 ? 1 : 0);
+    depth_ = w.kc > 0 ? w.kc : w.k;
+    blocks_ = std::ceil(w.k / depth_);
+    const double b = (whole_across_ * columns_ + tail_ * t.lanes) * w.k * 4;
+    if (w.cold) {
+      stream_ = {b, kMemory * std::min<double>(w.threads, kSecondThread) / w.threads, kMemoryWait};
+    } else if (b > kUsable * static_cast<double>(t.l2_bytes)) {
+      stream_ = {b, kFar, kFarWait};
+    }
+  }
+
+  MatmulCycles cycles() const {
+    double copies = 0;
+    if (w_.packs_rows) copies += w_.m * w_.k * kPackRow;
+    if (w_.transposes) copies += (whole_across_ * columns_ + tail_ * t_.lanes) * w_.k * transpose() / w_.sharing;
+    if (w_.copies)
+      copies += (tiles_across_ * kCopyRow + (whole_across_ * w_.vectors + tail_) * kCopyVector) * w_.k / w_.sharing;
+    return {arithmetic() + copies, pass() + copies, w_.cold ? stream_.cycles() : 0};
+  }
+
+ private:
+  double transpose() const {
+    return t_.lanes < kLongLanes ? kTranspose : w_.vectors > 2 ? kTransposeWide : kTransposeWhole;
+  }
+
+  // B's block is read again by each tile, and L1 does not keep it.
+  bool from_near() const { return tiles_ > 1 && 2 * columns_ * depth_ * 4 > static_cast<double>(t_.l1_bytes); }
+
+  // The same of a panel read where it lies, next to the rows of a tile; rows at a distance that shares sets have those
+  // only.
+  bool pieces_from_near() const {
+    if (tiles_ <= kFewTiles || !w_.in_place) return false;
+    const int64_t way = t_.l1_bytes / std::max(t_.l1_ways, 1);
+    const double sets = std::min(
+        1.0, piece() / static_cast<double>(std::gcd(static_cast<int64_t>(4 * w_.n), std::max<int64_t>(way, 1))));
+    return (piece() + 4 * w_.mr) * depth_ > kUsable * sets * static_cast<double>(t_.l1_bytes);
+  }
+  // Bytes of the lines that a panel's row touches.
+  double piece() const { return 4 * columns_ + 64 * w_.split_lines; }
+
+  // Cycles of one step of a tile: its pipes, its loads with its prefetches, the wait for its own sums, B's way from L2.
+  double step(double rows, double v) const {
+    const double lines = w_.prefetch > 0 ? v : w_.prefetch < 0 ? std::ceil(4 * v / tiles_) / 4 : 0;
+    const double vector_bytes = 4.0 * t_.lanes;
+    const double busy = std::max({rows * v / kPipes, (rows + v + lines * vector_bytes / 64) / kLoads, kLatency,
+                                  from_near() ? v * vector_bytes / (w_.piecewise ? kNearPiecewise : kNear) : 0});
+    return pieces_from_near() ? std::max(busy, kLineOfPiece * v / vectors_ * piece() / 64) : busy;
+  }
+  // A tile over all of K: sums are stored once, and wait in scratch between blocks.
+  double tile(double rows, double vectors) const {
+    const double sums = rows * vectors;
+    return step(rows, vectors) * w_.k * conflicts(rows) + blocks_ * ((w_.joined ? kCall / tiles_ : kCall) + sums) +
+           (blocks_ - 1 + (w_.scratch_sums ? 2 : 0)) * sums;
+  }
+
+  // A row of tiles under all panels: the last panel is as many vectors as have columns.
+  double tiles(double rows) const {
+    return whole_across_ * tile(rows, w_.vectors) + (tail_ > 0 ? tile(rows, tail_) : 0);
+  }
+
+  // What a tile that reads B from L2 leaves of the way into L1, over what its share of the next block needs of it. A
+  // way in use all the time still lets a third through: lines wait for each other on both sides.
+  double room(double rows) const {
+    const double cycles = step(rows, vectors_), line = 64 / kNear;
+    const double lines = std::ceil(4 * vectors_ / tiles_) / 4 * 4 * t_.lanes / 64,
+                 own = from_near() ? vectors_ * 4 * t_.lanes / 64 : 0;
+    return std::clamp((cycles - own * line) / (lines * line), 0.35, 1.0);
+  }
+
+  // Rows of A at a distance that shares sets of L1: beyond the ways they come from L2 at each step; from half of them
+  // on B, passing through the same sets, drives some out.
+  double conflicts(double rows) const {
+    const auto way = t_.l1_bytes / std::max(t_.l1_ways, 1);
+    if (w_.packs_rows || way <= 0 || rows < 2) return 1;
+    const double ways =
+        rows * static_cast<double>(std::gcd(static_cast<int64_t>(w_.row_bytes), way)) / static_cast<double>(way);
+    return ways > t_.l1_ways ? 1.15 : 2 * ways > t_.l1_ways ? 1.05 : 1;
+  }
+
+  // How much of B's stream the arithmetic next to it hides without prefetches: the lines the window holds over those on
+  // their way.
+  double window_hides(double rows) const {
+    const double v = vectors_, operations = rows * v + (rows > 1 ? v : 0) + rows + 1.5;
+    const double under_way = kWindow / operations * v * t_.lanes * 4;
+    return kWindowHides * std::min(1.0, under_way / (stream_.wait * stream_.rate));
+  }
+
+  // All tiles of a block of rows, under all panels: as if B were near, and as it is.
+  double arithmetic() const {
+    return full_ * tiles(w_.mr) + (rest_ > 0 ? tiles(rest_) : 0) + rows_traffic() + first_walk();
+  }
+  double pass() const {
+    if (stream_.bytes == 0) return arithmetic();
+    const double whole = tiles(w_.mr), part = rest_ > 0 ? tiles(rest_) : 0, compute = full_ * whole + part;
+    const double rows_again = rows_traffic();
+    double memory = stream_.cycles() * streams();
+    const double first_rows = full_ > 0 ? w_.mr : rest_, first = full_ > 0 ? whole : part, others = compute - first;
+    if (w_.prefetch < 0) {
+      // Each tile fetches an equal share of the next block: a short one waits for its share.
+      const double share = memory / tiles_;
+      const auto with = [&](double rows, double cycles) {
+        return overlapped(cycles, share, kHides * kept() * room(rows));
+      };
+      return full_ * with(w_.mr, whole) + (rest_ > 0 ? with(rest_, part) : 0) + rows_again;
+    }
+    // Otherwise what comes from memory comes under the first tile; the others find it in a cache.
+    double hidden = window_hides(first_rows);
+    if (w_.prefetch > 0) {
+      // In time: as many cycles ahead as some lines need that wait for each other, more where arithmetic and memory
+      // take turns at being late. What the window would have held anyway is asked for twice.
+      const double balance = std::min(first, memory) / std::max(first, memory),
+                   needed = stream_.wait * (1.5 + 1.5 * balance * balance);
+      const double lead = static_cast<double>(w_.prefetch) * w_.panels / stream_.rate,
+                   late = std::max(0.0, 1 - lead / needed);
+      if (hidden >= kWindowHides) memory *= 1.05;
+      hidden =
+          kHides - 0.25 * late - (static_cast<double>(w_.prefetch) * 2 > static_cast<double>(t_.l1_bytes) ? 0.02 : 0);
+      // Past its panel's end a stream runs into the next one, which only the last of several wants: the others start
+      // anew.
+      memory +=
+          tiles_across_ * (w_.panels - 1) * (3 * stream_.wait + 2 * static_cast<double>(w_.prefetch) / stream_.rate);
+    } else {
+      memory += tiles_across_ * (w_.panels - 1) * stream_.wait;
+    }
+    return overlapped(first, memory, hidden) + others + rows_again;
+  }
+
+  // Several streams from memory are served side by side; with the rows of A the hardware's prefetcher follows half a
+  // dozen.
+  double streams() const {
+    return w_.panels + w_.mr > 6 && w_.panels > 2 ? 1.04 : w_.panels >= 4 ? 1 : w_.panels >= 2 ? 1.02 : 1.05;
+  }
+
+  // The first tile under a panel finds it in L2, where L1 keeps it for the others.
+  double first_walk() const {
+    return from_near() || t_.lanes >= kLongLanes
+               ? 0
+               : (1 - kHidesFirstWalk) * (whole_across_ * columns_ + tail_ * t_.lanes) * w_.k * 4 / kNear;
+  }
+
+  // Rows of A beyond L1 come again from L2 for each panel, mostly hidden; beyond L2 from further away, half hidden.
+  double rows_traffic() const {
+    const double bytes = w_.m * w_.k * 4;
+    if (2 * bytes * w_.sharing <= static_cast<double>(t_.l1_bytes)) return 0;
+    if (bytes * w_.sharing > kUsable * static_cast<double>(t_.l2_bytes))
+      return (1 - kHidesFarRows) * tiles_across_ * bytes / kFar;
+    return (1 - kHides) * tiles_across_ * bytes / (2 * kNear);
+  }
+
+  // How much of the next block is still there when its turn comes: it shares L2 with the one that runs and the rows of
+  // A. From half of L2 on some is lost, since pages fall into its sets as they come.
+  double kept() const {
+    const double share = (2 * columns_ * depth_ * 4 + w_.m * w_.k * 4) / static_cast<double>(t_.l2_bytes);
+    return std::clamp(1.5 - share, 0.4, 1.0);
+  }
+
+  const MatmulWork& w_;
+  const ir::Target& t_;
+  double columns_, tiles_across_, whole_across_, tail_, vectors_, full_, rest_, tiles_, depth_, blocks_;
+  Stream stream_;
+};
+
+}  // namespace
+
+MatmulCycles matmul_cycles(const MatmulWork& work, const ir::Target& target) {
+  MatmulWork block = work;
+  block.m = work.mc > 0 ? std::min(work.mc, work.m) : work.m;
+  const double blocks = std::floor(work.m / block.m), rest = work.m - blocks * block.m;
+  const MatmulCycles whole = Model(block, target).cycles();
+  MatmulCycles last;
+  if (rest > 0) {
+    block.m = rest;
+    last = Model(block, target).cycles();
+  }
+  // A tile of another height, and masks, take a little beyond their share.
+  const double edges =
+      (std::fmod(block.m, work.mr) != 0 ? 1.015 : 1) * (std::fmod(work.n, target.lanes) != 0 ? 1.01 : 1);
+  return {(blocks * whole.compute + last.compute) * edges, (blocks * whole.total + last.total) * edges,
+          blocks * whole.memory + last.memory};
+}
+
+double matmul_split_lines(int64_t n, int64_t columns) {
+  if (columns >= n) return 0;
+  constexpr int64_t kLine = 16;  // elements
+  return 1 - static_cast<double>(std::gcd(std::gcd(n, columns), kLine)) / kLine;
+}
+
+int64_t matmul_block_depth(int64_t kc, int64_t k) {
+  if (kc <= 0 || kc >= k) return 0;
+  const int64_t blocks = (k + kc - 1) / kc;
+  return ((k + blocks - 1) / blocks + 7) / 8 * 8;
+}
+
+}  // namespace lathe::search

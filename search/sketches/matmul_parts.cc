@@ -1,0 +1,69 @@
+// See matmul_parts.h.
+#include "search/sketches/matmul_parts.h"
+
+#include <algorithm>
+
+#include "ir/analysis/analysis.h"
+#include "search/sketches/recipe.h"
+
+namespace lathe::search {
+
+using namespace ir;  // NOLINT: this file is all IR
+
+MatmulParts matmul_parts(const Kernel& kernel) {
+  MatmulParts p;
+  const auto one = [&](const char* role) {
+    const std::vector<const Stmt*> all = scopes_with_role(kernel, role);
+    return all.size() == 1 ? all[0] : nullptr;
+  };
+  p.m = one("m");
+  p.n = one("n");
+  p.k = one("k");
+  if (!p.m || !p.n || !p.k || p.k->body.size() != 1 || p.n->body.size() != 3 || !perfectly_contains(*p.m, *p.n))
+    return p;
+  p.product = &p.k->body[0];
+  if (p.product->kind != Stmt::Kind::assign || p.product->value->op != Op::k_mul) return p;
+  for (const Expr& factor : p.product->value->args) {
+    if (factor->op != Op::k_load) return p;
+    bool by_n = false;
+    for (const Expr& i : factor->args) by_n |= uses(i, p.n->iter);
+    if (!by_n) {
+      p.a = &factor;
+      continue;
+    }
+    p.b = &factor;
+    for (size_t d = 0; d < factor->args.size(); ++d) {
+      if (uses(factor->args[d], p.n->iter)) p.b_n = static_cast<int>(d);
+      if (uses(factor->args[d], p.k->iter)) p.b_k = static_cast<int>(d);
+    }
+  }
+  if (p.b == nullptr) return p;
+  const std::vector<const Stmt*> batch = scopes_with_role(kernel, "batch");
+  const auto follows = [&](const Stmt* s) {
+    return std::any_of((*p.b)->args.begin(), (*p.b)->args.end(), [&](const Expr& i) { return uses(i, s->iter); });
+  };
+  for (size_t i = batch.size(); i > 0 && !follows(batch[i - 1]); --i) p.sharing.insert(p.sharing.begin(), batch[i - 1]);
+  p.valid = p.a != nullptr && p.b != nullptr && p.b_n >= 0 && p.b_k >= 0;
+  return p;
+}
+
+Panels panels_of(const MatmulParts& p, const Kernel& kernel) {
+  const Buffer& b = *kernel.find_buffer((*p.b)->name);
+  const bool one_term = is_const_int(p.k->extent, 1);
+  if (!one_term && b.place == Place::constant && b.dims.size() == 2 && b.strides.empty()) return Panels::packed;
+  if (is_const_int(p.n->extent, 1)) return Panels::in_place;  // one column has no stride
+  // Nor has what stands between a column and the next one where that is one term.
+  const bool last = p.b_n + 1 == static_cast<int>(b.dims.size()) || (one_term && p.b_n < p.b_k);
+  const bool unit_n = b.strides.empty() ? last : is_const_int(b.strides[p.b_n], 1);
+  return unit_n ? Panels::in_place : Panels::transposed;
+}
+
+bool rows_packable(const MatmulParts& p, const Kernel& kernel) {
+  const Buffer& a = *kernel.find_buffer((*p.a)->name);
+  const std::vector<Expr>& index = (*p.a)->args;
+  const bool unit = a.strides.empty() || is_const_int(a.strides.back(), 1);
+  return a.name != (*p.b)->name && index.size() >= 2 && unit && uses(index.back(), p.k->iter) &&
+         uses(index[index.size() - 2], p.m->iter);
+}
+
+}  // namespace lathe::search

@@ -1,0 +1,27 @@
+// What the matmul recipe names in the naive nest, and how its operands lie: m, n and k scopes, the product, and the
+// loads of A and B.
+#pragma once
+#include "ir/core/kernel.h"
+
+namespace lathe::search {
+
+struct MatmulParts {
+  const ir::Stmt *m = nullptr, *n = nullptr, *k = nullptr;
+  const ir::Stmt* product = nullptr;
+  const ir::Expr *a = nullptr, *b = nullptr;  // the loads of A and B
+  int b_n = -1, b_k = -1;                     // B's dimensions
+  std::vector<const ir::Stmt*>
+      sharing;  // innermost batch scopes that B does not follow: heads that share keys, outermost first
+  bool valid = false;
+};
+// Points into the kernel.
+MatmulParts matmul_parts(const ir::Kernel& kernel);
+
+// How B reaches the tile: packed once, transposed per panel, or row-major in place.
+enum class Panels { packed, transposed, in_place };
+Panels panels_of(const MatmulParts& p, const ir::Kernel& kernel);
+
+// Whether A's rows can be packed: a row lies in one piece.
+bool rows_packable(const MatmulParts& p, const ir::Kernel& kernel);
+
+}  // namespace lathe::search

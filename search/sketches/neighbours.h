@@ -1,0 +1,33 @@
+// Where a search goes when no recipe knows the Kernel: Schedules built by general rules to start from, and Schedules
+// one step away from a given one. Every Schedule returned replays on the problem's Kernel and cuts into leaves; whether
+// it is fast, and whether a code generator takes its leaves, is for others to find out. Nothing here is random but for
+// the seed. Thread-safe.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "search/sketches/recipe.h"
+
+namespace lathe::search {
+
+struct Neighbour {
+  Schedule schedule;
+  std::string why;  // "nr 32 -> 48", "+ unroll_scope n0", "- prefetch w k ..."
+};
+
+// At most `at_most` distinct Schedules one step from `from`: a knob of its recipe one value up or down and the recipe
+// expanded again, or one atomic move changed (sizes doubled, halved, a vector more or less; the tail's mode), left out
+// or put in (parameters from a small table; stream_stores only where may_stream() says so). Knobs first, then moves,
+// each list in an order drawn from the seed. Knob neighbours are what the recipe makes, without moves that `from` had
+// beyond its recipe.
+std::vector<Neighbour> neighbours(const Problem& problem, const ir::Target& target, const Schedule& from, int at_most,
+                                  uint64_t seed);
+
+// Schedules for a Kernel that no recipe matches, most promising first, distinct; families and roles are not looked at.
+// Producers are joined to their consumers, products are blocked rows x vectors with their sums in registers, copies
+// across the unit stride go through registers, unit-stride scopes are vectors, temporaries go next to where they are
+// used, the outermost scopes are parallel. Empty if no rule applies.
+std::vector<Schedule> generic_schedules(const Problem& problem, const ir::Target& target, int at_most);
+
+}  // namespace lathe::search

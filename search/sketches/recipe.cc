@@ -1,0 +1,225 @@
+// The recipe table, enumeration and ordering: see recipe.h.
+#include "search/sketches/recipe.h"
+
+#include <algorithm>
+#include <set>
+
+#include "ir/analysis/analysis.h"
+#include "search/sketches/neighbours.h"
+
+namespace lathe::search {
+
+using namespace ir;  // NOLINT: this file is all IR
+
+const std::vector<Recipe>& recipes() {
+  static const std::vector<Recipe> kAll = {kMatmulRecipe, kTransposeRecipe, kRowRecipe};
+  return kAll;
+}
+
+const Recipe* find_recipe(const Problem& problem) {
+  for (const Recipe& r : recipes()) {
+    if (r.matches(problem)) return &r;
+  }
+  return nullptr;
+}
+
+Result<Schedule> Recipe::build(const Knobs& knobs, const Problem& problem, const Target& target) const {
+  LATHE_ASSIGN(Scheduled scheduled, script(knobs, problem, target));
+  return std::move(scheduled.schedule);
+}
+
+constexpr int64_t kUsualUnroll = 4;  // vectors of a step
+
+// One row at a time, and fewer and fewer vectors of it: what asks less of the Kernel and of the registers than the
+// default does.
+static std::vector<Knobs> simpler_knobs(const Recipe& recipe, const Knobs& defaults, const Problem& problem,
+                                        const Target& target) {
+  std::vector<Knobs> out;
+  Knobs simple = defaults;
+  for (const auto& [name, least] : {std::pair("rows", 1), std::pair("overlap", 0)}) {
+    if (const auto at = simple.find(name); at != simple.end()) at->second = least;
+  }
+  // Passes side by side have shorter steps than one alone may have.
+  int64_t unroll = knob_of(simple, "unroll", 0);
+  if (unroll > 0 && simple != defaults) unroll = std::max<int64_t>(unroll, kUsualUnroll);
+  for (; unroll > 0; unroll /= 2) {
+    simple["unroll"] = unroll;
+    if (simple != defaults && recipe.accepts(simple, problem, target).ok()) out.push_back(simple);
+  }
+  return out;
+}
+
+static Scheduled naive_loops(const Problem& problem) { return {{.family = problem.kernel.family}, problem.kernel}; }
+
+Scheduled default_scheduled(const Problem& problem, const Target& target) {
+  const Recipe* r = find_recipe(problem);
+  if (r == nullptr) return naive_loops(problem);
+  const Knobs defaults = r->defaults(problem, target);
+  Result<Scheduled> first = r->script(defaults, problem, target);
+  if (first.ok()) return std::move(first).value();
+  // The moves refuse what the knobs promise for the usual Kernel: this one has something more between its passes.
+  for (const Knobs& simple : simpler_knobs(*r, defaults, problem, target)) {
+    Result<Scheduled> s = r->script(simple, problem, target);
+    if (s.ok()) return std::move(s).value();
+  }
+  return naive_loops(problem);
+}
+
+Schedule default_schedule(const Problem& problem, const Target& target) {
+  return default_scheduled(problem, target).schedule;
+}
+
+std::vector<Scheduled> simpler_schedules(const Problem& problem, const Target& target) {
+  std::vector<Scheduled> out;
+  if (const Recipe* r = find_recipe(problem)) {
+    for (const Knobs& simple : simpler_knobs(*r, r->defaults(problem, target), problem, target)) {
+      Result<Scheduled> s = r->script(simple, problem, target);
+      if (s.ok()) out.push_back(std::move(s).value());
+    }
+  }
+  out.push_back(naive_loops(problem));
+  return out;
+}
+
+// Every accepted knob setting, cheapest predicted first.
+static std::vector<Knobs> enumerate(const Recipe& r, const Problem& problem, const Target& target) {
+  std::vector<Knobs> all{{}};
+  for (const KnobDomain& domain : r.knobs(problem, target)) {
+    std::vector<Knobs> next;
+    for (const Knobs& k : all) {
+      for (int64_t v : domain.values) {
+        next.push_back(k);
+        next.back()[domain.name] = v;
+      }
+    }
+    all = std::move(next);
+  }
+  std::vector<std::pair<double, const Knobs*>> order;
+  for (const Knobs& k : all) {
+    if (r.accepts(k, problem, target).ok()) order.emplace_back(r.estimate(k, problem, target), &k);
+  }
+  std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<Knobs> out;
+  for (const auto& [cycles, k] : order) out.push_back(*k);
+  return out;
+}
+
+std::vector<Schedule> candidates(const Problem& problem, const Target& target, int n) {
+  std::vector<Schedule> out{default_schedule(problem, target)};
+  const Recipe* r = find_recipe(problem);
+  if (r == nullptr) {
+    for (Schedule& s : generic_schedules(problem, target, n - 1)) out.push_back(std::move(s));
+    return out;
+  }
+  std::set<std::string> seen;
+  const auto moves_of = [](const Schedule& s) {
+    std::string text;
+    for (const Move& m : s.moves) text += to_text(m) + "\n";
+    return text;
+  };
+  seen.insert(moves_of(out[0]));
+  for (const Knobs& k : enumerate(*r, problem, target)) {
+    if (static_cast<int>(out.size()) >= n) break;
+    Result<Schedule> s = r->build(k, problem, target);
+    if (s.ok() && seen.insert(moves_of(*s)).second) out.push_back(std::move(s).value());
+  }
+  return out;
+}
+
+Kernel restrict_symbols(const Kernel& kernel, const std::map<std::string, std::pair<int64_t, int64_t>>& ranges) {
+  Kernel out = kernel;
+  std::vector<std::pair<std::string, Expr>> fixed;
+  for (Symbol& s : out.symbols) {
+    if (auto it = ranges.find(s.name); it != ranges.end()) {
+      s.min = std::max(s.min, it->second.first);
+      s.max = std::min(s.max, it->second.second);
+    }
+    if (s.min == s.max) fixed.emplace_back(s.name, Expr(s.min));
+  }
+  if (fixed.empty()) return out;
+  std::erase_if(out.symbols, [](const Symbol& s) { return s.min == s.max; });
+  const auto fix = [&](const Expr& e) { return simplify(substitute(e, fixed)); };
+  for (Buffer& b : out.buffers) {
+    for (Expr& e : b.dims) e = fix(e);
+    for (Expr& e : b.strides) e = e ? fix(e) : e;
+  }
+  for_each_stmt(out.body, [&](Stmt& s) {
+    if (s.extent) s.extent = fix(s.extent);
+    for (Expr& e : s.index) e = fix(e);
+    if (s.value) s.value = substitute(s.value, fixed);
+  });
+  return out;
+}
+
+void Script::add(const std::string& line) {
+  if (!status_.ok()) return;
+  Result<Move> move = parse_move(line);
+  if (!move.ok()) {
+    status_ = move.status().with_context(line);
+    return;
+  }
+  const Status applied = apply_in_place(kernel_, *move, {.verify = false});  // who keeps the Kernel verifies it
+  if (applied.ok()) {
+    moves_.push_back(std::move(*move));
+    return;
+  }
+  status_ = applied.with_context(line);
+  kernel_ = start_;
+  for (const Move& m : moves_) (void)apply_in_place(kernel_, m, {.verify = false});
+}
+
+Result<Scheduled> Script::finish(const Recipe& recipe, const Knobs& knobs) && {
+  if (!status_.ok()) return status_;
+  Scheduled out;
+  out.schedule.family = kernel_.family;
+  out.schedule.numeric = kernel_.numeric;
+  out.schedule.recipe = fmt::format("{}.{}", recipe.name, recipe.version);
+  out.schedule.knobs = knobs;
+  out.schedule.moves = std::move(moves_);
+  out.kernel = std::move(kernel_);
+  return out;
+}
+
+std::vector<const Stmt*> scopes_with_role(const Kernel& kernel, std::string_view role) {
+  std::vector<const Stmt*> out;
+  for_each_stmt(kernel.body, [&](const Stmt& s) {
+    if (s.kind == Stmt::Kind::scope && s.role == role) out.push_back(&s);
+  });
+  return out;
+}
+
+int64_t extent_at(const Expr& extent, const Problem& problem) {
+  std::vector<std::pair<std::string, int64_t>> env(problem.dims.begin(), problem.dims.end());
+  return evaluate(extent, env).value_or(interval(extent, Ranges(problem.kernel)).hi);
+}
+
+namespace {
+double parameter_bytes(const Problem& problem) {
+  double total = 0;
+  for (const Buffer& b : problem.kernel.buffers) {
+    if (b.place == Place::heap) continue;
+    double size = dtype_bytes(b.type);
+    for (const Expr& d : b.dims) size *= static_cast<double>(extent_at(d, problem));
+    total += size;
+  }
+  return total;
+}
+}  // namespace
+
+bool may_stream(const Problem& problem, const Target& t) {
+  return parameter_bytes(problem) >= 0.5 * static_cast<double>(t.l3_bytes);
+}
+bool exceeds_caches(const Problem& problem, const Target& t) {
+  return parameter_bytes(problem) >= 0.75 * static_cast<double>(t.l3_bytes);
+}
+
+bool perfectly_contains(const Stmt& outer, const Stmt& inner) {
+  const Stmt* s = &outer;
+  while (s->iter != inner.iter) {
+    if (s->body.size() != 1 || s->body[0].kind != Stmt::Kind::scope) return false;
+    s = &s->body[0];
+  }
+  return true;
+}
+
+}  // namespace lathe::search

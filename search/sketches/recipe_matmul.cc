@@ -1,0 +1,508 @@
+// The matmul recipe: register tiles of MR x NR under panels of B, panel-outer.
+//
+//   [pack A] [mc] n0 panel { [k0 block] { m0 tile { c = 0 | k: c += a * b (tensor) | y = epilogue(c) } } }
+//
+//   mr  rows of a tile                            nr  columns of a panel: the packed width of a constant B
+//   st  panels a tile walks side by side: as many streams of B from memory, and as many more accumulators where rows
+//       are few
+//   kc  K block, 0: all of K; partial sums wait in scratch between blocks
+//   mc  rows of an outer block, 0: all rows under each panel
+//   ep  1: functions of the result are a pass of their own over scratch, in loops; 0: they are written out for each
+//       vector of the tile
+//   pa  1: A is copied to [tile][k][row] first, so that its rows do not share the sets of a cache
+//   mu  1: two to four tiles of short sums are one leaf; 0: a call each
+//   pf  how far ahead B's own stream is prefetched, in bytes; 0: not; -1: the next block of B instead, spread over the
+//       tiles that run
+//
+//   pb  1: each panel of a B that lies row-major is copied together before its tiles; 0: read where it lies
+//   gh  1: heads that share B run under each panel, so that it is transposed or copied once for all; 0: head by head
+//
+// B constant: packed once in panels. B in place with unit-stride k (B transposed): each panel is transposed into
+// scratch.
+#include <algorithm>
+#include <limits>
+
+#include "ir/analysis/analysis.h"
+#include "search/cut/leaf_builder.h"
+#include "search/sketches/matmul_model.h"
+#include "search/sketches/matmul_parts.h"
+#include "search/sketches/recipe.h"
+
+namespace lathe::search {
+
+using namespace ir;  // NOLINT: this file is all IR
+
+namespace {
+
+constexpr int64_t kMaxStreamed = 32;   // rows up to which several streams from memory can help
+constexpr int64_t kMaxOwnStream = 64;  // rows up to which B's own stream is prefetched
+constexpr int64_t kDeepest = 8192;     // K beyond which a panel leaves the caches before the next rows need it
+
+struct Sizes {
+  int64_t m, n, k, m_max;
+};
+Sizes sizes(const MatmulParts& p, const Problem& problem) {
+  return {extent_at(p.m->extent, problem), extent_at(p.n->extent, problem), extent_at(p.k->extent, problem),
+          interval(p.m->extent, Ranges(problem.kernel)).hi};
+}
+
+bool matches(const Problem& problem) { return problem.kernel.family == "matmul" && matmul_parts(problem.kernel).valid; }
+
+// One packed width per weight for every M (it must not change with the range): two vectors where M varies.
+std::vector<int64_t> widths(const Problem& problem, Panels panels, const Target& t) {
+  if (panels == Panels::packed && problem.one_layout) return {2 * t.lanes};
+  return {2 * t.lanes, 3 * t.lanes, 4 * t.lanes, t.lanes};
+}
+
+// A value where it may be accepted at all; the first one where it may not.
+std::vector<int64_t> if_any(bool any, std::vector<int64_t> values) {
+  if (!any) values.resize(1);
+  return values;
+}
+
+constexpr int64_t kFunctionRegisters = 9;  // of an epilogue that calls a function
+constexpr int64_t kFunctionCode = 24;      // instructions of a function, about
+
+// Registers that y = f(c) needs beside the tile: a polynomial wants several at once.
+int64_t epilogue_registers(const MatmulParts& p) {
+  int64_t wanted = 1;
+  for_each_node(p.n->body[2].value, [&](const ExprNode& e) {
+    if (op_info(e.op).cls == OpClass::kMath || e.op == Op::k_select)
+      wanted = std::max<int64_t>(wanted, kFunctionRegisters);
+    if (op_info(e.op).cls == OpClass::kArith && e.op != Op::k_const_float) wanted = std::max<int64_t>(wanted, 3);
+  });
+  return wanted;
+}
+
+// Calls of a leaf tell where sums are short.
+constexpr int64_t kShortSums = 128, kMostJoined = 4;
+bool may_join(const MatmulParts& p, const Sizes& s) {
+  return s.k <= kShortSums && s.m > 1 && is_const_int(p.m->extent) && is_const_int(p.k->extent);
+}
+
+std::vector<KnobDomain> knobs(const Problem& problem, const Target& t) {
+  const MatmulParts p = matmul_parts(problem.kernel);
+  const Panels panels = panels_of(p, problem.kernel);
+  const Sizes s = sizes(p, problem);
+  const bool packed = panels == Panels::packed;
+  std::vector<int64_t> mr = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 20, 24, 28},
+                       kc = {0, 256, 512, 1024, 2048}, mc = {0, 96, 192, 384};
+  std::erase_if(mr, [&](int64_t v) { return v > std::max<int64_t>(s.m_max, 1); });
+  std::erase_if(kc, [&](int64_t v) { return v >= s.k && v != 0; });
+  std::erase_if(mc, [&](int64_t v) { return 2 * v >= s.m && v != 0; });
+  std::vector<KnobDomain> out = {
+      {"mr", mr},
+      {"nr", widths(problem, panels, t)},
+      {"st", !packed               ? std::vector<int64_t>{1}
+             : s.m <= kMaxStreamed ? std::vector<int64_t>{1, 2, 4}
+                                   : if_any(problem.one_layout, {1, 2})},
+      {"kc", kc},
+      {"mc", mc},
+      {"pa", if_any(rows_packable(p, problem.kernel) && s.m > 1, {0, 1})},
+      {"pf", if_any(packed, s.m <= kMaxOwnStream ? std::vector<int64_t>{0, 4096, 8192, 16384, 32768, -1}
+                                                 : std::vector<int64_t>{0, -1})}};
+  if (epilogue_registers(p) >= kFunctionRegisters) out.push_back({"ep", {0, 1}});
+  if (may_join(p, s)) out.push_back({"mu", {0, 1}});
+  if (panels == Panels::in_place) out.push_back({"pb", {0, 1}});
+  if (panels != Panels::packed && !p.sharing.empty()) out.push_back({"gh", {0, 1}});
+  return out;
+}
+
+// The knobs as numbers. What older records lack has the value that means what they did.
+struct Setting {
+  int64_t mr, nr, st, kc, mc, pf;
+  bool pa, ep, mu, pb, gh;
+  bool blocked() const { return kc != 0 || ep; }  // sums pass through scratch
+};
+Result<Setting> setting_of(const Knobs& knobs, const Target& t) {
+  const Setting s = {knob_of(knobs, "mr"),      knob_of(knobs, "nr"),      knob_of(knobs, "st", 1),
+                     knob_of(knobs, "kc"),      knob_of(knobs, "mc"),      knob_of(knobs, "pf"),
+                     knob_of(knobs, "pa") != 0, knob_of(knobs, "ep") != 0, knob_of(knobs, "mu") != 0,
+                     knob_of(knobs, "pb") != 0, knob_of(knobs, "gh") != 0};
+  if (s.mr < 1) return unsupported("mr {}: a tile has rows", s.mr);
+  if (s.nr < t.lanes || s.nr % t.lanes != 0) return unsupported("nr {}: whole vectors of {}", s.nr, t.lanes);
+  if (s.st < 1 || s.kc < 0 || s.mc < 0 || s.pf < -1)
+    return unsupported("st {} kc {} mc {} pf {}: out of range", s.st, s.kc, s.mc, s.pf);
+  return s;
+}
+
+// What all settings of a problem share, looked at once.
+struct Context {
+  Context(const Problem& problem_in, const Target& target)
+      : problem(problem_in),
+        t(target),
+        p(matmul_parts(problem.kernel)),
+        panels(panels_of(p, problem.kernel)),
+        s(sizes(p, problem)),
+        rows_pack(rows_packable(p, problem.kernel)),
+        epilogue(epilogue_registers(p)),
+        w(widths(problem, panels, t)) {}
+  const Problem& problem;
+  const Target& t;
+  MatmulParts p;
+  Panels panels;
+  Sizes s;
+  bool rows_pack;
+  int64_t epilogue;
+  std::vector<int64_t> w;
+};
+
+// The last tile's columns, if they are no whole tile: what its leaves take of vectors and of masks, which are vectors
+// where there are no mask registers. Too many leaves are one that masks every vector (search/cut/leaf_form.cc).
+struct Tail {
+  int64_t vectors = 0, masks = 0;
+};
+Tail last_tile(const Context& c, const Setting& k) {
+  const int64_t columns = k.nr * k.st, vectors = columns / c.t.lanes;
+  if (proves_divisible(c.p.n->extent, columns, Ranges(c.problem.kernel))) return {};
+  const bool fixed = is_const_int(c.p.n->extent), few_rows = is_const_int(c.p.m->extent) && k.mc == 0;
+  const bool own = (few_rows ? 2 : k.mr) * (fixed ? 2 : 3) <= kMaxVariants;
+  const int64_t rest = fixed ? c.s.n % columns : columns - 1, live = own ? (rest + c.t.lanes - 1) / c.t.lanes : vectors;
+  // A packed panel is read whole: only what is stored has a mask. Of constant columns the last vector has one.
+  const int64_t masks = own && (fixed || c.panels == Panels::packed) ? (rest % c.t.lanes != 0) : live;
+  return {live, c.t.mask_registers == 0 ? masks : 0};
+}
+
+Status accepts_in(const Context& c, const Setting& setting) {
+  const auto [mr, nr, st, kc, mc, pf, pa, ep, mu, pb, gh] = setting;
+  const bool blocked = setting.blocked();
+  const Target& t = c.t;
+  const Sizes& s = c.s;
+  const int64_t nv = nr / t.lanes * st;
+  if (ep && (c.epilogue < kFunctionRegisters || kc != 0 || !is_const_int(c.p.k->extent)))
+    return unsupported("ep 1: no functions, or K in blocks, or K varies");
+  if (st > 1 && kc != 0) return unsupported("st {}: a K block is one panel's", st);
+  if (st > 1 && (pf == -1 || (pf != 0 && st > 2)))
+    return unsupported("pf {}: a tile prefetches two streams at most", pf);
+  if (mr > s.m_max) return unsupported("mr {}: more than m ever is ({})", mr, s.m_max);
+  const Tail tail = last_tile(c, setting);
+  const bool partial = tail.vectors != 0;
+  for (const auto& [vectors, masks] : {Tail{nv, 0}, tail}) {
+    if (mr * vectors + vectors + 1 + masks > t.vector_registers) return unsupported("mr {}: registers", mr);
+    if (!blocked && mr * vectors + masks + c.epilogue > t.vector_registers)
+      return unsupported("mr {}: registers of the epilogue", mr);
+  }
+  if (std::find(c.w.begin(), c.w.end(), nr) == c.w.end()) return unsupported("nr {}: not a width of this weight", nr);
+  if (st > 1 && (c.panels != Panels::packed || partial)) return unsupported("st {}: whole packed panels only", st);
+  if (st > 1 && s.m > kMaxStreamed && (st > 2 || !c.problem.one_layout))
+    return unsupported("st {}: m is {}, and the weight may be packed wider", st, s.m);
+  // One vector that may be cut short: that the last of so many columns is not empty cannot be proved.
+  if (partial && nr * st == t.lanes && !is_const_int(c.p.n->extent))
+    return unsupported("nr {}: one vector, and n varies", nr);
+  // A masked vector of a block is a leaf of its own for each row count.
+  if (blocked && partial && mr * nv > kMaxVariants)
+    return unsupported("kc {}: more than {} leaf variants", kc, kMaxVariants);
+  if (blocked && mr < 2) return unsupported("kc {}: partial sums of one row", kc);
+  if (kc != 0 && kc >= s.k) return unsupported("kc {}: K is {}", kc, s.k);
+  if (kc == 0 && s.k > kDeepest && s.m > 8) return unsupported("kc 0: a panel of K {} leaves the caches", s.k);
+  if (mc != 0 && (s.m <= 2 * mc || mc < mr)) return unsupported("mc {}: m is {}, mr {}", mc, s.m, mr);
+  if (pa && (!c.rows_pack || mr < 2 || s.k < 2))
+    return unsupported("pa 1: rows of A do not lie in one piece, or there is one");
+  if (pf != 0 && is_const_int(c.p.k->extent, 1)) return unsupported("pf {}: sums of one term read B once", pf);
+  if (pf != 0 && c.panels != Panels::packed) return unsupported("pf {}: B is not packed", pf);
+  if (pf == -1 && s.m <= mr) return unsupported("pf next: a single tile has nothing to share it with");
+  if (mu &&
+      (!may_join(c.p, s) || blocked || mc != 0 || pf != 0 || s.m % mr != 0 || s.m <= mr || s.m > kMostJoined * mr)) {
+    return unsupported("mu 1: not two to {} whole tiles with short sums", kMostJoined);
+  }
+  if (pb && c.panels != Panels::in_place) return unsupported("pb 1: B does not lie row-major");
+  const bool one_panel = is_const_int(c.p.n->extent) && s.n <= nr, one_row = is_const_int(c.p.k->extent, 1);
+  if (pb && (s.m <= mr || one_panel || one_row))
+    return unsupported("pb 1: one tile walks a panel, or a panel is all of B or one row");
+  if (gh && (c.p.sharing.empty() || !(pb || c.panels == Panels::transposed)))
+    return unsupported("gh 1: no heads share panels that are transposed or copied");
+  if (gh && (blocked || mc != 0 || pa))
+    return unsupported("gh 1: blocks of K or of rows, or packed rows, are one head's");
+  if (pf > 0 && s.m > kMaxOwnStream) return unsupported("pf {}: own stream is for skinny shapes, m is {}", pf, s.m);
+  return {};
+}
+
+Status accepts(const Knobs& knobs, const Problem& problem, const Target& t) {
+  LATHE_ASSIGN(const Setting setting, setting_of(knobs, t));
+  return accepts_in(Context(problem, t), setting);
+}
+
+// An outer block of rows is whole tiles.
+int64_t block_rows(const Setting& s) { return (s.mc + s.mr - 1) / s.mr * s.mr; }
+
+// The largest share of a thread over the mean one: panels, or blocks of rows where mc is set, are dealt out whole.
+double imbalance(const Sizes& s, const Setting& k, int threads) {
+  if (threads <= 1) return 1;
+  const int64_t unit = k.mc != 0 ? block_rows(k) : k.nr * k.st, total = k.mc != 0 ? s.m : s.n;
+  const int64_t blocks = (total + unit - 1) / unit, most = (blocks + threads - 1) / threads;
+  return static_cast<double>(std::min(most * unit, total)) * threads / static_cast<double>(std::max<int64_t>(total, 1));
+}
+
+double estimate_in(const Context& c, const Setting& k) {
+  const Sizes& s = c.s;
+  MatmulWork w;
+  w.m = static_cast<double>(s.m);
+  w.n = static_cast<double>(s.n);
+  w.k = static_cast<double>(s.k);
+  w.mr = static_cast<double>(std::min(k.mr, s.m));
+  w.vectors = static_cast<double>(k.nr / c.t.lanes * k.st);
+  w.width = static_cast<double>(k.nr);
+  w.panels = static_cast<double>(k.st);
+  w.kc = static_cast<double>(matmul_block_depth(k.kc, s.k));
+  w.mc = static_cast<double>(k.mc != 0 ? block_rows(k) : 0);
+  w.prefetch = k.pf;
+  w.scratch_sums = k.ep;
+  w.packs_rows = k.pa;
+  w.transposes = c.panels == Panels::transposed;
+  w.piecewise = c.panels != Panels::packed && !k.pb && k.nr < s.n;
+  w.copies = k.pb;
+  for (const Stmt* s : c.p.sharing) w.sharing *= k.gh ? static_cast<double>(extent_at(s->extent, c.problem)) : 1;
+  w.in_place = c.panels == Panels::in_place && !k.pb && k.nr < s.n;
+  w.split_lines = w.in_place ? matmul_split_lines(s.n, k.nr) : 0;
+  w.joined = k.mu;
+  w.row_bytes = w.k * 4;
+  w.cold = c.problem.cold && c.panels == Panels::packed;
+  w.threads = c.problem.threads;
+  return matmul_cycles(w, c.t).total * imbalance(s, k, c.problem.threads);
+}
+
+double estimate(const Knobs& knobs, const Problem& problem, const Target& t) {
+  const Result<Setting> setting = setting_of(knobs, t);
+  return setting.ok() ? estimate_in(Context(problem, t), *setting) : std::numeric_limits<double>::infinity();
+}
+
+// Of a default where M varies. Four rows by two vectors keep two pipes of latency four busy.
+constexpr int64_t kMostRows = 4, kMostCode = 660;
+
+// Instructions to be made for a tile and all lower ones, about: for each sum its start, four steps and the rest of K,
+// and its way out; and for moving B, 64 of a square: one for each vector of a panel that is transposed, one for whole
+// and one for cut panels that are packed; a copied panel has a load and a store of each vector, whole and cut.
+int64_t code_of(const Context& c, const Setting& k) {
+  const int64_t whole = k.nr / c.t.lanes * k.st, counts = k.mr * (k.mr + 1) / 2, tail = last_tile(c, k).vectors;
+  const int64_t vectors = whole + (is_const_int(c.p.n->extent) || tail == 0 ? tail : tail + (tail + 1) / 2);
+  const int64_t out = k.ep ? 2 : c.epilogue >= kFunctionRegisters ? kFunctionCode : c.epilogue;
+  const int64_t copy = c.panels == Panels::in_place ? (k.pb ? 4 * whole : 0)
+                       : c.panels == Panels::packed ? 2 * 64
+                                                    : 64 * k.nr / c.t.lanes;
+  return counts * vectors * (6 + out) + 5 * (counts + k.mr * vectors) + 10 * k.mr + copy;
+}
+
+// The cheapest predicted, of what is made quickly where M varies: each row count is a leaf of its own then, K blocks
+// and packed rows have leaves besides, and all of that has to be made while the first call waits. Looks at what can win
+// only: of as many tiles the most even ones, and the middle of what the search varies more finely.
+Knobs defaults(const Problem& problem, const Target& t) {
+  const Context c(problem, t);
+  const bool varies = !is_const_int(c.p.m->extent), functions = c.epilogue >= kFunctionRegisters;
+  const int64_t most_rows = varies ? kMostRows : t.vector_registers;
+  const auto tiles = [&](int64_t mr) { return (c.s.m + mr - 1) / mr; };
+  std::map<std::string, std::vector<int64_t>> v;
+  for (KnobDomain& d : knobs(problem, t)) {
+    if (d.values.size() > 1)
+      std::erase_if(d.values, [&](int64_t x) { return x == 256 || x == 384 || x == 2048 || x == 32768; });
+    v[d.name] = std::move(d.values);
+  }
+  Setting best{};
+  double least = std::numeric_limits<double>::infinity();
+  const auto visit = [&](const Setting& k) {
+    if (varies && ((k.kc != 0 && c.s.k <= kDeepest) || k.pa)) return;
+    const double cycles = estimate_in(c, k);
+    if (cycles >= least || !accepts_in(c, k).ok()) return;
+    least = cycles;
+    best = k;
+  };
+  std::vector<std::pair<bool, bool>> copies = {{false, false}};  // pb, gh
+  if (c.panels == Panels::in_place) copies.emplace_back(true, false);
+  if (c.panels != Panels::packed && !c.p.sharing.empty()) copies.emplace_back(c.panels == Panels::in_place, true);
+  const auto look = [&](bool ep) {
+    int64_t shorter = 0;
+    for (const int64_t mr : v["mr"]) {
+      if (mr > most_rows || (shorter != 0 && tiles(shorter) == tiles(mr))) continue;
+      shorter = mr;
+      for (const int64_t nr : v["nr"]) {
+        for (const int64_t st : v["st"]) {
+          if ((mr + 1) * (nr / t.lanes) * st >= t.vector_registers) break;
+          if (varies && code_of(c, {mr, nr, st, 0, 0, 0, false, ep, false, false, false}) > kMostCode) break;
+          for (const int64_t pa : v["pa"]) {
+            for (const int64_t pf : v["pf"]) {
+              for (const int64_t mc : v["mc"]) {
+                for (const int64_t kc : v["kc"]) {
+                  for (const auto& [pb, gh] : copies) {
+                    if (kc == 0 || st == 1) visit({mr, nr, st, kc, mc, pf, pa != 0, ep && kc == 0, false, pb, gh});
+                    if (kc == 0 && may_join(c.p, c.s)) visit({mr, nr, st, kc, mc, pf, pa != 0, ep, true, pb, gh});
+                  }
+                }
+              }
+            }
+          }
+        }
+      }
+    }
+  };
+  if (varies && functions) look(true);
+  if (best.mr == 0) look(false);
+  if (best.mr == 0) return {};
+  Knobs out = {{"mr", best.mr}, {"nr", best.nr}, {"st", best.st}, {"kc", best.kc},
+               {"mc", best.mc}, {"pa", best.pa}, {"pf", best.pf}};
+  if (functions) out["ep"] = best.ep;
+  if (may_join(c.p, c.s)) out["mu"] = best.mu;
+  if (c.panels == Panels::in_place) out["pb"] = best.pb;
+  if (c.panels != Panels::packed && !c.p.sharing.empty()) out["gh"] = best.gh;
+  return out;
+}
+
+const char* tail_of(const Expr& extent, int64_t tile, const Kernel& kernel) {
+  return proves_divisible(extent, tile, Ranges(kernel)) ? "exact" : "mask";
+}
+
+// The columns of a tile: panels and vectors unrolled.
+void vectorize_tile(Script& s, const std::string& n, int64_t nr, int64_t panels, int64_t lanes, const char* tail) {
+  std::string columns = n;
+  if (panels > 1) {
+    s.move("tile_scope {} {} tail=exact as {}s,{}p", n, nr, n, n);
+    s.move("unroll_scope {}s", n);
+    columns = n + "p";
+  }
+  s.move("tile_scope {} {} tail={} as {}v,{}l", columns, lanes, tail, n, n);
+  s.move("unroll_scope {}v", n);
+  s.move("vectorize_scope {}l", n);
+}
+
+// A as [tile][k][row], in scratch of the thread that owns the block `at`, or of all if A is packed before everything
+// else. The copy's scopes are ap_0 (rows) and ap_1 (k).
+void pack_rows(Script& s, const std::string& a, const std::string& at, int64_t mr, const char* tail) {
+  s.move("create_temporary {} ap at={}", a, at);
+  if (at != "root") s.move("move_to_stack ap {}", at);  // before its layout: a temporary that shrinks lies plainly
+  s.move("tile_buffer ap 0 {}", mr);
+  s.move("swap_dims ap 1 2");
+  s.move("tile_scope ap_0 {} tail={} as apt,apr", mr, tail);
+  s.move("tensorize apr transpose");
+  if (at == "root") s.move("parallelize apt");
+}
+
+// The layout [n / nr, k, n % nr].
+void pack_panels(Script& s, const std::string& b, int b_n, int64_t nr) {
+  s.move("tile_buffer {} {} {}", b, b_n, nr);
+  for (const auto part : {LayoutDim::Part::inner, LayoutDim::Part::outer}) {
+    const Buffer* buffer = s.kernel().find_buffer(b);
+    const auto at =
+        std::find_if(buffer->layout.begin(), buffer->layout.end(), [&](const LayoutDim& d) { return d.part == part; });
+    const size_t from = static_cast<size_t>(at - buffer->layout.begin());
+    const size_t to = part == LayoutDim::Part::inner ? buffer->layout.size() - 1 : 0;
+    if (from != to && at != buffer->layout.end()) s.move("swap_dims {} {} {}", b, from, to);
+  }
+}
+
+// A panel of B that lies with unit-stride k is transposed into scratch before the tiles that use it. The copy's scopes
+// are bt_0 and bt_1, in the order of B's dimensions.
+void transpose_panel(Script& s, const std::string& b, bool n_first) {
+  s.move("create_temporary {} bt at=n0", b);
+  s.move("move_to_stack bt n0");
+  if (n_first) s.move("swap_dims bt 0 1");
+  s.move("tensorize bt_0 transpose");
+}
+
+// A panel of B that lies row-major, copied together before the tiles that use it. The copy's scopes are bp_0 and bp_1,
+// in the order of B's dimensions: k and n.
+void copy_panel(Script& s, const std::string& b, int64_t lanes, const char* tail) {
+  s.move("create_temporary {} bp at=n0", b);
+  s.move("move_to_stack bp n0");
+  vectorize_tile(s, "bp_1", 0, 1, lanes, tail);
+}
+
+Result<Scheduled> script(const Knobs& knob, const Problem& problem, const Target& t) {
+  const Kernel& kernel = problem.kernel;
+  const MatmulParts p = matmul_parts(kernel);
+  if (!p.valid) return unsupported("not a matmul nest");
+  const Sizes size = sizes(p, problem);
+  LATHE_ASSIGN(const Setting setting, setting_of(knob, t));
+  const int64_t mr = setting.mr, nr = setting.nr, st = setting.st, pf = setting.pf;
+  const int64_t mc = block_rows(setting), kc = setting.ep ? size.k : matmul_block_depth(setting.kc, size.k);
+  const std::string c = p.product->target, b = (*p.b)->name, m = p.m->iter, n = p.n->iter, k = p.k->iter;
+  const Panels panels = panels_of(p, kernel);
+  const char* n_tail = tail_of(p.n->extent, nr * st, kernel);
+  const char* vector_tail = std::string_view(n_tail) == "exact" ? "exact" : "mask";
+
+  Script s(kernel);
+  std::string rows = m;
+  if (mc != 0) {
+    s.move("tile_scope {} {} tail={} as mm,mi", m, mc, tail_of(p.m->extent, mc, kernel));
+    rows = "mi";
+  }
+  s.move("tile_scope {} {} tail={} as m0,m1", rows, mr, mc != 0 ? "mask" : tail_of(p.m->extent, mr, kernel));
+  s.move("tile_scope {} {} tail={} as n0,n1", n, nr * st, n_tail);
+  if (kc != 0) s.move("tile_scope {} {} tail={} as k0,k1", k, kc, tail_of(p.k->extent, kc, kernel));
+  const std::string steps = kc != 0 ? "k1" : k;
+  s.move("swap_scopes m1 n0");
+  s.move("swap_scopes m0 n0");
+  for (size_t h = p.sharing.size(); setting.gh && h > 0; --h) s.move("swap_scopes {} n0", p.sharing[h - 1]->iter);
+  s.move("split_scope n1 after=0 as n1b");
+  s.move("split_scope n1b after=0 as n1c");
+  s.move("split_scope m1 after=0 as m1b");
+  s.move("split_scope m1b after=0 as m1c");
+  if (kc != 0) {
+    s.move("swap_scopes n1b k0");
+    s.move("swap_scopes m1b k0");
+  }
+  s.move("swap_scopes n1b {}", steps);
+  s.move("swap_scopes m1b {}", steps);
+
+  if (panels == Panels::packed) {
+    pack_panels(s, b, p.b_n, nr);
+  } else if (panels == Panels::transposed) {
+    transpose_panel(s, b, p.b_n < p.b_k);
+  } else if (setting.pb) {
+    copy_panel(s, b, t.lanes, vector_tail);
+  }
+  const std::vector<const Stmt*> batch = scopes_with_role(s.kernel(), "batch");
+  const bool all_share = setting.gh && p.sharing.size() == batch.size();
+  const std::string outermost = !batch.empty() && !all_share ? batch.front()->iter : mc != 0 ? "mm" : "n0";
+  if (setting.pa) {
+    const std::string at = mc != 0 ? "mm" : batch.empty() ? "root" : batch.back()->iter;
+    pack_rows(s, (*p.a)->name, at, mr, mc != 0 ? "mask" : tail_of(p.m->extent, mr, kernel));
+  }
+
+  if (kc == 0) {
+    for (const char* rows_scope : {"m1", "m1b", "m1c"}) s.move("unroll_scope {}", rows_scope);
+    for (const char* columns : {"n1", "n1b", "n1c"}) vectorize_tile(s, columns, nr, st, t.lanes, vector_tail);
+    s.move("move_to_register {} m0", c);
+    if (setting.mu) s.move("unroll_scope m0");
+  } else {
+    s.move("split_scope m0 after=0 as m0b");
+    s.move("split_scope m0b after=0 as m0c");
+    s.move("swap_scopes m0b k0");
+    s.move("create_temporary {} ct at=m0b mode=accumulate", c);
+    s.move("move_to_register ct m0b");
+    s.move("move_to_stack {} n0", c);
+    // Children of the tile: load of partial sums, tensor loop, store; each but the loop is an m scope around an n
+    // scope.
+    std::vector<std::pair<std::string, std::string>> copies;
+    if (const Stmt* tile = find_scope(s.kernel(), "m0b")) {
+      for (const Stmt& child : tile->body) {
+        if (child.kind == Stmt::Kind::scope && child.iter != steps && !child.body.empty()) {
+          copies.emplace_back(child.iter, child.body[0].iter);  // a statement's is empty: one column
+        }
+      }
+    }
+    copies.emplace_back("m1b", "n1b");
+    for (const auto& [row, column] : copies) {
+      s.move("unroll_scope {}", row);
+      if (!column.empty()) vectorize_tile(s, column, nr, st, t.lanes, vector_tail);
+    }
+    for (const char* columns : {"n1", "n1c"}) {
+      s.move("tile_scope {} {} tail={} as {}v,{}l", columns, t.lanes, vector_tail, columns, columns);
+      s.move("vectorize_scope {}l", columns);
+    }
+  }
+  if (!is_const_int(p.k->extent, 1)) s.move("tensorize {} mma", steps);  // of sums with one term nothing is left
+  const int64_t lines = nr * 4 * 4 / 64;                                 // cache lines of B per four steps
+  for (int64_t stream = 0; pf > 0 && stream < st; ++stream) {
+    s.move("prefetch {} {} ahead={} lines={}", b, steps, pf + stream * size.k * nr * 4, lines);
+  }
+  if (pf == -1) {
+    const int64_t tiles = std::max<int64_t>(1, ((mc != 0 ? mc : size.m) + mr - 1) / mr);
+    s.move("prefetch {} {} next={} lines={}", b, steps, kc != 0 ? "m0b" : "m0", (lines + tiles - 1) / tiles);
+  }
+  s.move("parallelize {}", outermost);
+  return std::move(s).finish(kMatmulRecipe, knob);
+}
+
+}  // namespace
+
+const Recipe kMatmulRecipe = {"panel", 1, matches, knobs, accepts, defaults, script, estimate};
+
+}  // namespace lathe::search

@@ -1,0 +1,457 @@
+// The row recipe: row reductions, elementwise chains and rope. Columns in vectors (several unrolled), scalars of a row
+// in registers, what a row keeps between its passes on the stack or computed again, rows shared out over threads.
+//
+//   row block (parallel) { row group { pass over the columns { row of the group (unrolled) { vector } } ... } }
+//
+// Knobs: unroll (vectors per step and row), rows (rows of a group: their passes run as one), overlap (1: the first pass
+// of the next row runs with the second of this one; 2: so does the last pass of the row before, where it reads what is
+// kept), again (1: values kept between passes are computed anew), online (1: maximum and sum in one pass), stream (1:
+// the result goes past the caches), grain (rows, or 1024 columns, of a parallel block).
+#include <algorithm>
+#include <set>
+
+#include "ir/analysis/analysis.h"
+#include "ir/analysis/dependence.h"
+#include "search/sketches/recipe.h"
+
+namespace lathe::search {
+
+using namespace ir;  // NOLINT: this file is all IR
+
+namespace {
+
+bool matches(const Problem& problem) {
+  const std::string& f = problem.kernel.family;
+  return (f == "row" || f == "elementwise" || f == "rope") && !scopes_with_role(problem.kernel, "col").empty();
+}
+
+// What the knobs depend on.
+struct Shape {
+  std::string row;                      // the innermost row scope, empty if there is none
+  std::vector<const Stmt*> passes;      // column scopes
+  std::vector<std::string> scalars;     // temporaries of a row: one value
+  std::vector<std::string> kept;        // temporaries of a row: one value per column
+  std::vector<std::string> streamable;  // outputs nothing reads
+  int64_t rows = 1, cols = 1;
+  int64_t overlapped_sums = 0;  // reductions of the first two passes
+  int whole_inputs = 0;         // with an element for each of the result
+  bool functions = false;
+  bool norm = false;  // a root of a sum
+  bool normal_cdf = false;
+  bool some_rows = false, two_rows = false, again = false, online = false;
+  bool first_keeps = false;  // the first pass writes what the later ones read: of two rows at a time there would be two
+};
+
+bool single_assignment(const Kernel& kernel, const std::string& buffer) {
+  int writes = 0;
+  bool plain = true;
+  for_each_stmt(kernel.body, [&](const Stmt& s) {
+    if (s.kind != Stmt::Kind::assign || s.target != buffer) return;
+    ++writes;
+    plain = plain && s.op == AssignOp::set && !uses(s.value, buffer);
+  });
+  return plain && writes == 1;
+}
+
+Shape shape_of(const Problem& problem) {
+  const Kernel& k = problem.kernel;
+  Shape out;
+  out.passes = scopes_with_role(k, "col");
+  out.cols = extent_at(out.passes[0]->extent, problem);
+  for (size_t p = 0; p < std::min<size_t>(out.passes.size(), 2); ++p) {
+    for (const Stmt& c : out.passes[p]->body) {
+      out.overlapped_sums += c.kind == Stmt::Kind::assign && c.op != AssignOp::set;
+    }
+  }
+  Ranges ranges(k);
+  const std::vector<const Stmt*> rows = scopes_with_role(k, "row");
+  for (const Stmt* r : rows) {
+    out.rows *= extent_at(r->extent, problem);
+    out.row = r->iter;
+    out.some_rows = proves_le(Expr(1), r->extent, ranges);
+    out.two_rows = proves_le(Expr(2), r->extent, ranges);
+  }
+  std::set<std::string> read;
+  for (const Access& a : collect_accesses(k.body)) {
+    if (!a.write || a.reduction) read.insert(a.buffer);
+  }
+  for (const Buffer& b : k.buffers) {
+    if (b.place == Place::heap && !rows.empty()) {
+      if (b.dims.size() == rows.size()) out.scalars.push_back(b.name);
+      if (b.dims.size() == rows.size() + 1) out.kept.push_back(b.name);
+    }
+    if (b.place == Place::heap) continue;
+    double size = dtype_bytes(b.type);
+    for (const Expr& d : b.dims) size *= static_cast<double>(extent_at(d, problem));
+    out.whole_inputs += b.place == Place::in && size >= 4.0 * static_cast<double>(out.rows * out.cols);
+    if (b.place == Place::out && b.type == DType::f32 && read.count(b.name) == 0) out.streamable.push_back(b.name);
+  }
+  for (const Stmt* pass : out.passes) {
+    for_each_stmt(pass->body, [&](const Stmt& s) {
+      if (s.kind == Stmt::Kind::assign)
+        for_each_node(s.value, [&](const ExprNode& e) {
+          out.functions |= op_info(e.op).cls == OpClass::kMath;
+          out.normal_cdf |= e.op == Op::k_normal_cdf;
+        });
+    });
+  }
+  for_each_stmt(k.body, [&](const Stmt& s) {
+    if (s.kind == Stmt::Kind::assign)
+      for_each_node(s.value, [&](const ExprNode& e) { out.norm |= e.op == Op::k_sqrt || e.op == Op::k_rsqrt; });
+  });
+  for_each_stmt(out.passes[0]->body, [&](const Stmt& s) {
+    out.first_keeps |=
+        s.kind == Stmt::Kind::assign && std::find(out.kept.begin(), out.kept.end(), s.target) != out.kept.end();
+  });
+  out.norm &= out.overlapped_sums > 0;
+  out.again = !out.kept.empty() && std::all_of(out.kept.begin(), out.kept.end(),
+                                               [&](const std::string& b) { return single_assignment(k, b); });
+  out.online = out.passes.size() >= 3 && out.passes[0]->body.size() == 1 && out.passes[0]->body[0].op == AssignOp::fmax;
+  return out;
+}
+
+std::vector<KnobDomain> knobs(const Problem& problem, const Target& t) {
+  const Shape shape = shape_of(problem);
+  const bool many = problem.threads > 1;
+  std::vector<KnobDomain> out = {{"unroll", {1, 2, 3, 4, 6, 8}},
+                                 {"grain", many ? std::vector<int64_t>{1, 4, 16, 64} : std::vector<int64_t>{0}}};
+  const auto add = [&](const char* name, bool useful, std::vector<int64_t> values) {
+    out.push_back({name, useful ? std::move(values) : std::vector<int64_t>{values[0]}});
+  };
+  const bool reduces = shape.passes.size() > 1 && !shape.row.empty();
+  add("rows", reduces, {1, 2, 4});
+  std::vector<int64_t> overlaps{0, 1};
+  if (shape.two_rows && !shape.kept.empty() && shape.passes.size() > 2) overlaps.push_back(2);
+  add("overlap", reduces && shape.some_rows, overlaps);
+  add("again", shape.again, {0, 1});
+  add("online", shape.online && shape.again, {0, 1});
+  add("stream", !shape.streamable.empty() && may_stream(problem, t), {0, 1});
+  return out;
+}
+
+// Terms of a partial sum of a norm: with 112 of them layernorm came out 14 % beyond its tolerance
+// (runtime/oracle/tolerances.def).
+constexpr int64_t kMostUnrolledTail = 3;  // vectors of a row that are left behind whole steps
+constexpr int64_t kMostTerms = 64, kMostUnroll = 8;
+
+Status accepts_in(const Shape& shape, const Knobs& k, const Problem& problem, const Target& t) {
+  const int64_t unroll = k.at("unroll"), rows = knob_of(k, "rows", 1), grain = k.at("grain");
+  const int64_t overlap = knob_of(k, "overlap", 0);
+  const bool again = knob_of(k, "again", 0) != 0, online = knob_of(k, "online", 0) != 0;
+  if (unroll > 1 && shape.cols < unroll * t.lanes)
+    return unsupported("unroll {}: a row has {} columns", unroll, shape.cols);
+  if (unroll < kMostUnroll && shape.norm && shape.cols > kMostTerms * t.lanes * unroll) {
+    return unsupported("unroll {}: sums of {} terms lose too much", unroll, shape.cols / (t.lanes * unroll));
+  }
+  if (unroll * rows > 8) return unsupported("{} vectors of {} rows at a time", unroll, rows);
+  if (rows > 1 && (shape.row.empty() || shape.passes.size() < 2))
+    return unsupported("rows of one pass are one loop already");
+  if (rows > 1 && rows > shape.rows) return unsupported("{} rows, there are {}", rows, shape.rows);
+  if (rows > 1 && grain % rows != 0) return unsupported("{} rows do not divide blocks of {}", rows, grain);
+  if (rows > 1 && unroll > 1 && !proves_divisible(shape.passes[0]->extent, unroll * t.lanes, Ranges(problem.kernel))) {
+    return unsupported("unroll {} of {} rows needs whole steps", unroll, rows);
+  }
+  if (overlap != 0 && (rows > 1 || online || shape.passes.size() < 2 || !shape.some_rows))
+    return unsupported("no passes to overlap");
+  if (overlap != 0 && !again && shape.first_keeps)
+    return unsupported("the first pass of a row writes what its second one still reads of the row before");
+  if (overlap == 2 && (again || shape.kept.empty() || shape.passes.size() < 3 || !shape.two_rows)) {
+    return unsupported("nothing kept for a last pass");
+  }
+  const bool unrolled_tail =
+      is_const_int(shape.passes[0]->extent) && shape.cols % (unroll * t.lanes) <= kMostUnrolledTail * t.lanes;
+  if (overlap == 2 && !unrolled_tail &&
+      !proves_divisible(shape.passes[0]->extent, unroll * t.lanes, Ranges(problem.kernel))) {
+    return unsupported("tails of three passes are more operands than a leaf has");
+  }
+  const auto whole_blocks = [&] {
+    return grain > 1 &&
+           proves_divisible(scopes_with_role(problem.kernel, "row")[0]->extent, grain, Ranges(problem.kernel));
+  };
+  if (overlap == 2 && grain != 0 && !whole_blocks()) {
+    return unsupported("blocks of {} rows may end with one", grain);
+  }
+  if (overlap != 0 && unroll * shape.overlapped_sums > (t.vector_registers > 16 ? 16 : 4))
+    return unsupported("unroll {} of two passes: registers", unroll);
+  if (again && !shape.again) return unsupported("what is kept is not assigned once");
+  if (online && !(again && shape.online)) return unsupported("no maximum and sum of the same values");
+  if (online && (rows > 1 || unroll * t.lanes > 64)) return unsupported("{} partial results", unroll * t.lanes);
+  if (knob_of(k, "stream", 0) != 0 && (shape.streamable.empty() || !may_stream(problem, t)))
+    return unsupported("the result stays in the cache, or is read");
+  return {};
+}
+
+Status accepts(const Knobs& k, const Problem& problem, const Target& t) {
+  return accepts_in(shape_of(problem), k, problem, t);
+}
+
+// Rows in, out and scales are touched side by side: all in the first cache, or there is arithmetic to wait for.
+bool overlap_pays(const Shape& shape, const Target& t) {
+  return !shape.kept.empty() || 4 * 4 * shape.cols <= t.l1_bytes;
+}
+
+constexpr int64_t kLongBlocks[] = {16, 64};  // rows, or 1024 columns
+
+// Vectors of a step, if rows are whole steps: chains of sums that nothing else overlaps want eight; the longest
+// function has registers for three.
+int64_t default_unroll(const Shape& shape, const Problem& problem, const Target& t) {
+  const Ranges ranges(problem.kernel);
+  const auto whole = [&](int64_t unroll) {
+    return t.vector_registers > 16 && proves_divisible(shape.passes[0]->extent, unroll * t.lanes, ranges);
+  };
+  if (shape.norm && (shape.passes.size() > 2 || shape.rows == 1) && whole(8)) return 8;
+  if (shape.norm && shape.cols > 4 * kMostTerms * t.lanes) return kMostUnroll;
+  if (shape.passes.size() == 1 && shape.normal_cdf && whole(3)) return 3;
+  return 4;
+}
+
+Knobs defaults(const Problem& problem, const Target& t) {
+  const Shape shape = shape_of(problem);
+  const bool many = problem.threads > 1;
+  Knobs k{{"unroll", default_unroll(shape, problem, t)},
+          {"grain", many ? 4 : 0},
+          {"rows", 1},
+          {"overlap", 0},
+          {"again", 0},
+          {"online", 0},
+          {"stream", 0}};
+  const bool fixed = problem.kernel.symbols.empty();  // else small shapes come as well
+  k["stream"] = fixed && !shape.streamable.empty() && exceeds_caches(problem, t) ? 1 : 0;
+  // Several operands from memory with arithmetic between them: short steps mix both better.
+  if (k["stream"] != 0 && shape.passes.size() == 1 && shape.whole_inputs > 1 && shape.functions) k["unroll"] = 2;
+  while (k["unroll"] > 1 && !accepts_in(shape, k, problem, t).ok()) k["unroll"] /= 2;
+  // Longer blocks where each thread gets several all the same, and none is cut short: three passes overlap in whole
+  // ones only.
+  const int64_t units =
+      shape.row.empty() ? shape.cols / 1024 : extent_at(scopes_with_role(problem.kernel, "row")[0]->extent, problem);
+  for (const int64_t block : kLongBlocks) {
+    if (many && fixed && units >= 4 * block * problem.threads && units % block == 0) k["grain"] = block;
+  }
+  if (!overlap_pays(shape, t)) {
+    // Two rows share what scales and shifts them.
+    Knobs pairs = k;
+    pairs["rows"] = 2;
+    pairs["unroll"] = 4;
+    const bool even = !shape.row.empty() &&
+                      proves_divisible(find_scope(problem.kernel, shape.row)->extent, 2, Ranges(problem.kernel));
+    return fixed && even && shape.norm && shape.passes.size() > 2 && t.vector_registers > 16 &&
+                   accepts_in(shape, pairs, problem, t).ok()
+               ? pairs
+               : k;
+  }
+  // Three passes side by side fill the pipes in short steps as well, where there are registers: whole ones rather than
+  // long ones and a rest.
+  const Ranges ranges(problem.kernel);
+  Knobs side_by_side = k;
+  for (const int64_t overlap : {2, 1}) {
+    side_by_side["overlap"] = overlap;
+    for (const bool whole : {overlap == 2 && t.vector_registers > 16, false}) {
+      for (int64_t unroll = k["unroll"]; unroll > 0; unroll /= 2) {
+        side_by_side["unroll"] = unroll;
+        if (whole && !proves_divisible(shape.passes[0]->extent, unroll * t.lanes, ranges)) continue;
+        if (accepts_in(shape, side_by_side, problem, t).ok()) return side_by_side;
+      }
+    }
+  }
+  return k;
+}
+
+// Cycles per column, about: exposed latency of short steps, arithmetic done again, stores that read their lines first.
+double estimate(const Knobs& k, const Problem& problem, const Target& t) {
+  const Shape shape = shape_of(problem);
+  const double group =
+      static_cast<double>(knob_of(k, "rows", 1)) * (1 + 0.5 * static_cast<double>(knob_of(k, "overlap", 0)));
+  const double drains =
+      static_cast<double>(shape.passes.size()) * 60 / group / static_cast<double>(std::max<int64_t>(shape.cols, 1));
+  const double steps = 1 / (static_cast<double>(k.at("unroll")) * group);
+  const double anew = (knob_of(k, "again", 0) != 0 ? 0.6 : 0) + (knob_of(k, "online", 0) != 0 ? 0.4 : 0);
+  const bool large = exceeds_caches(problem, t);
+  const double stores = large && knob_of(k, "stream", 0) == 0 ? 0.5 : 0;
+  return steps + drains + anew + stores + static_cast<double>(k.at("grain")) * 1e-3;
+}
+
+// Indexed unit-stride (or not at all) by `col` everywhere under `scope`: else its statements stay scalar.
+bool vectorizable(const Kernel& kernel, const Stmt& col) {
+  bool ok = true;
+  const auto check = [&](const std::string& name, const std::vector<Expr>& index) {
+    const Buffer* b = kernel.find_buffer(name);
+    for (size_t d = 0; d < index.size(); ++d) {
+      if (!uses(index[d], col.iter)) continue;
+      const bool unit =
+          b->strides.empty() ? d + 1 == index.size() : is_const_int(b->strides[d], 1) || is_const_int(b->strides[d], 0);
+      const std::optional<AffineForm> form = affine_form(index[d]);
+      ok &= unit && form && is_const_int(simplify(form->coeff(col.iter)), 1);
+    }
+  };
+  for_each_stmt(col.body, [&](const Stmt& s) {
+    if (s.kind != Stmt::Kind::assign) return;
+    check(s.target, s.index);
+    for_each_node(s.value, [&](const ExprNode& n) {
+      if (n.op == Op::k_load) check(n.name, n.args);
+    });
+  });
+  return ok;
+}
+
+void vectorize_columns(Script& s, const Stmt& col, int64_t unroll, int64_t lanes) {
+  const std::string c = col.iter;
+  const Ranges ranges(s.kernel());
+  if (unroll == 1) {
+    const char* tail = proves_divisible(col.extent, lanes, ranges) ? "exact" : "mask";
+    s.move("tile_scope {} {} tail={} as {}v,{}l", c, lanes, tail, c, c);
+    s.move("vectorize_scope {}l", c);
+    return;
+  }
+  const bool whole = proves_divisible(col.extent, unroll * lanes, ranges);
+  if (whole) {
+    s.move("tile_scope {} {} tail=exact as {}s,{}i", c, unroll * lanes, c, c);
+  } else {
+    s.move("tile_scope {} {} tail=peel as {}s,{}i,{}t", c, unroll * lanes, c, c, c);
+    s.move("tile_scope {}t {} tail=mask as {}tv,{}tl", c, lanes, c, c);
+    s.move("vectorize_scope {}tl", c);
+    // A few: no loop waits for its own sums. More would take registers that the step's have.
+    const int64_t rest = is_const_int(col.extent) ? col.extent->ival % (unroll * lanes) : 0;
+    if (rest != 0 && rest <= kMostUnrolledTail * lanes) s.move("unroll_scope {}tv", c);
+  }
+  s.move("tile_scope {}i {} tail=exact as {}u,{}l", c, lanes, c, c);
+  s.move("vectorize_scope {}l", c);
+  s.move("unroll_scope {}u", c);
+}
+
+// for r < R: S; pass; ...  ->  S of all rows (unrolled); pass { r (unrolled) }; ...
+void group_rows(Script& s, const std::string& rows, int64_t unroll, int64_t lanes) {
+  std::vector<std::string> parts = {rows};
+  while (s.ok()) {
+    const Stmt* rest = find_scope(s.kernel(), parts.back());
+    if (rest == nullptr || rest->body.size() < 2) break;
+    parts.push_back(rows + std::to_string(parts.size()));
+    s.move("split_scope {} after=0 as {}", parts[parts.size() - 2], parts.back());
+  }
+  for (const std::string& part : parts) {
+    const Stmt* scope = find_scope(s.kernel(), part);
+    if (!s.ok() || scope == nullptr) return;
+    const Stmt copy = *scope;
+    if (copy.body[0].kind == Stmt::Kind::scope && vectorizable(s.kernel(), copy.body[0])) {
+      const Stmt& col = copy.body[0];
+      vectorize_columns(s, col, unroll, lanes);
+      s.move("swap_scopes {} {}", part, col.iter + (unroll == 1 ? "v" : "s"));
+    }
+    s.move("unroll_scope {}", part);
+  }
+}
+
+bool is_pass(const Stmt& s) { return s.kind == Stmt::Kind::scope && s.role == "col"; }
+
+// Brings `pass` down to the next pass of the row, past what lies between, and joins the two; the name of the first
+// stays.
+void join_with_next(Script& s, const std::string& row, const std::string& pass) {
+  while (s.ok()) {
+    const std::vector<Stmt>& body = find_scope(s.kernel(), row)->body;
+    const auto at = std::find_if(body.begin(), body.end(), [&](const Stmt& c) { return c.iter == pass; });
+    if (at == body.end() || at + 1 == body.end()) return;
+    if (is_pass(at[1])) {
+      s.move("join_scopes {} {}", pass, at[1].iter);
+      return;
+    }
+    s.move("swap_ops {} {}", row, at - body.begin());
+  }
+}
+
+// The first pass of the next row beside the second of this one.
+void overlap_first(Script& s, const std::string& row) {
+  const Stmt* scope = find_scope(s.kernel(), row);
+  if (scope == nullptr) return;  // a move before was refused
+  const auto first = std::find_if(scope->body.begin(), scope->body.end(), is_pass);
+  if (first == scope->body.end()) return;
+  const std::string pass = first->iter;
+  s.move("pipeline {} after={}", row, first - scope->body.begin());
+  join_with_next(s, row, pass);
+}
+
+// The last pass of a row beside those of the next: each kept column is read before it is written anew, so there is one
+// copy of them.
+void overlap_last(Script& s, const std::string& row) {
+  const Stmt* scope = find_scope(s.kernel(), row);
+  if (scope == nullptr || !s.ok()) return;
+  const auto last = std::find_if(scope->body.rbegin(), scope->body.rend(), is_pass);
+  const std::ptrdiff_t at = scope->body.rend() - last - 1;
+  if (at < 1) return;
+  const std::string pass = last->iter;
+  s.move("rotate_scope {} after={}", row, at - 1);
+  join_with_next(s, row, pass);
+}
+
+// Maximum and sum in one pass with a partial result per lane.
+void reduce_online(Script& s, const Shape& shape, const std::string& row, int64_t partials) {
+  const std::string max = shape.passes[0]->iter, sum = shape.passes[1]->iter;
+  s.move("online_reduction {} {} {} as mx,sx,nx,{}v,{}l", max, sum, partials, max, max);
+  for (const char* buffer : {"mx", "sx", "nx"}) s.move("move_to_register {} {}", buffer, row);
+  for (const char* scope : {"mx_0", "mx_1", "mx_2"}) s.move("vectorize_scope {}", scope);
+  s.move("vectorize_scope {}l", max);
+}
+
+Result<Scheduled> script(const Knobs& knob, const Problem& problem, const Target& t) {
+  const Shape shape = shape_of(problem);
+  const bool several = knob_of(knob, "overlap", 0) != 0 || knob_of(knob, "online", 0) != 0;
+  if (several && (shape.row.empty() || shape.passes.size() < 2)) return unsupported("one pass, or no rows");
+  Script s(problem.kernel);
+  const int64_t grain = knob.at("grain"), unroll = knob.at("unroll"), group = knob_of(knob, "rows", 1);
+  const std::vector<const Stmt*> rows = scopes_with_role(problem.kernel, "row");
+  if (knob_of(knob, "stream", 0) != 0) {
+    for (const std::string& b : shape.streamable) s.move("stream_stores {}", b);
+  }
+  const bool again = knob_of(knob, "again", 0) != 0;
+  if (again) {
+    for (const std::string& b : shape.kept) s.move("inline_temporary {}", b);
+  }
+  std::string block, row = shape.row;
+  if (grain != 0 && !rows.empty()) {
+    const std::string outer = rows[0]->iter;
+    s.move("tile_scope {} {} tail=mask as rows,{}r", outer, grain, outer);
+    block = "rows";
+    if (outer == row) row += "r";
+  } else if (grain != 0 && shape.passes.size() == 1 && shape.cols > 2048) {
+    const std::string col = shape.passes[0]->iter;
+    s.move("tile_scope {} {} tail=mask as blocks,{}c", col, 1024 * grain, col);
+    block = "blocks";
+  }
+  if (!block.empty()) s.move("parallelize {}", block);  // before tails make indices hard to tell apart
+  std::string inner = row;
+  if (group > 1) {
+    const Stmt* scope = find_scope(s.kernel(), row);
+    const bool whole = scope != nullptr && proves_divisible(scope->extent, group, Ranges(s.kernel()));
+    s.move("tile_scope {} {} tail={} as {}g,{}i", row, group, whole ? "exact" : "mask", row, row);
+    inner = row + "i";
+    row += "g";
+  }
+  for (const std::string& b : shape.scalars) s.move("move_to_register {} {}", b, row);
+  for (const std::string& b : shape.kept) {
+    if (!again) s.move("move_to_stack {} {}", b, row);
+  }
+  if (knob_of(knob, "online", 0) != 0) reduce_online(s, shape, row, unroll * t.lanes);
+  const int64_t overlap = knob_of(knob, "overlap", 0);
+  if (overlap != 0) overlap_first(s, row);
+  if (overlap == 2) overlap_last(s, row);
+  if (group > 1) {
+    group_rows(s, inner, unroll, t.lanes);
+  } else {
+    std::vector<std::string> passes;
+    for (const Stmt* col : scopes_with_role(s.kernel(), "col")) passes.push_back(col->iter);
+    for (const std::string& name : passes) {
+      const Stmt* col = find_scope(s.kernel(), name);
+      if (!s.ok() || col == nullptr) break;
+      const Stmt copy = *col;
+      const bool waits =
+          copy.mark == Mark::none && copy.iter != block &&
+          std::all_of(copy.body.begin(), copy.body.end(), [](const Stmt& c) { return c.kind == Stmt::Kind::assign; });
+      if (waits && vectorizable(s.kernel(), copy)) vectorize_columns(s, copy, unroll, t.lanes);
+    }
+  }
+  return std::move(s).finish(kRowRecipe, knob);
+}
+
+}  // namespace
+
+const Recipe kRowRecipe = {"rows", 2, matches, knobs, accepts, defaults, script, estimate};
+
+}  // namespace lathe::search

@@ -1,0 +1,187 @@
+// The space of a recipe's accepted configurations. See space.h.
+#include "search/strategy/space.h"
+
+#include <algorithm>
+#include <map>
+
+#include "search/sketches/neighbours.h"
+#include "search/strategy/transfer.h"
+
+namespace lathe::search {
+
+namespace {
+constexpr int kGeneric = 64, kMoveNeighbours = 24;  // Schedules without a recipe; neighbours by moves of one point
+}
+
+struct RecipeSpace::Impl {
+  Impl(const Problem& p, const ir::Target& t, const MachineRates& r)
+      : problem(p), target(t), recipe(find_recipe(p)), featurizer(p, t, r, recipe) {}
+
+  Problem problem;
+  ir::Target target;
+  const Recipe* recipe;
+  Featurizer featurizer;
+  std::vector<KnobDomain> domains;
+  std::vector<SpacePoint> points;
+  std::map<Knobs, int> by_knobs;         // points of the recipe without extra moves
+  std::map<std::string, int> by_moves;   // the others, by the text of knobs and moves
+  std::map<int, uint32_t> numeric;       // and their numeric classes
+  std::map<int, std::vector<int>> near;  // neighbours found so far
+  size_t enumerated = 0;
+  int standard = 0;
+
+  int add_knobs(const Knobs& knobs) {
+    const auto [it, fresh] = by_knobs.emplace(knobs, static_cast<int>(points.size()));
+    if (!fresh) return it->second;
+    const Featurizer::Result r = featurizer.of(knobs);
+    points.push_back({knobs, {}, r.x, r.us});
+    return it->second;
+  }
+
+  void enumerate() {
+    const auto visit = [&](const auto& self, size_t d, Knobs& k) -> void {
+      if (d == domains.size()) {
+        if (recipe->accepts(k, problem, target).ok()) add_knobs(k);
+        return;
+      }
+      int64_t& slot = k[domains[d].name];
+      for (const int64_t v : domains[d].values) {
+        slot = v;
+        self(self, d + 1, k);
+      }
+    };
+    Knobs k;
+    visit(visit, 0, k);
+    standard = add_knobs(recipe->defaults(problem, target));
+    enumerated = points.size();
+  }
+
+  ir::Result<Schedule> base(const Knobs& knobs) const {
+    if (recipe != nullptr && !knobs.empty()) return recipe->build(knobs, problem, target);
+    Schedule s;
+    s.family = problem.kernel.family;
+    return s;
+  }
+
+  // A point with moves of its own. Its features come from replay; without one it is not added: -1.
+  int add_moves(const Knobs& knobs, const std::vector<Move>& extra) {
+    std::string text;
+    for (const auto& [name, value] : knobs) text += fmt::format("{}={} ", name, value);
+    for (const Move& m : extra) text += to_text(m) + "\n";
+    if (const auto it = by_moves.find(text); it != by_moves.end()) return it->second;
+    ir::Result<Schedule> s = base(knobs);
+    if (!s.ok()) return -1;
+    Schedule whole = *s;
+    whole.moves.insert(whole.moves.end(), extra.begin(), extra.end());
+    const ir::Result<ir::Kernel> with = replay(problem.kernel, whole);
+    if (!with.ok()) return -1;
+    Featurizer::Result r;
+    if (knobs.empty()) {
+      r = featurizer.of(*with);
+    } else {
+      const ir::Result<ir::Kernel> without = replay(problem.kernel, *s);
+      if (!without.ok()) return -1;
+      r = featurizer.of(knobs, *without, *with);
+    }
+    points.push_back({knobs, extra, r.x, r.us});
+    const int n = static_cast<int>(points.size()) - 1;
+    by_moves.emplace(std::move(text), n);
+    numeric.emplace(n, with->numeric);
+    return n;
+  }
+};
+
+RecipeSpace::RecipeSpace(const Problem& problem, const ir::Target& target, const MachineRates& rates)
+    : impl_(std::make_shared<Impl>(problem, target, rates)) {
+  if (impl_->recipe != nullptr) {
+    impl_->domains = impl_->recipe->knobs(problem, target);
+    impl_->enumerate();
+  } else {
+    impl_->standard = impl_->add_knobs({});
+    impl_->enumerated = 1;
+    for (const Schedule& s : generic_schedules(problem, target, kGeneric)) add(s);
+  }
+}
+
+int RecipeSpace::size() const { return static_cast<int>(impl_->points.size()); }
+const SpacePoint& RecipeSpace::at(int i) const { return impl_->points[static_cast<size_t>(i)]; }
+int RecipeSpace::default_index() const { return impl_->standard; }
+const std::vector<KnobDomain>& RecipeSpace::domains() const { return impl_->domains; }
+
+int RecipeSpace::nearest(const Knobs& knobs) {
+  if (impl_->recipe == nullptr) return -1;
+  if (const auto it = impl_->by_knobs.find(knobs); it != impl_->by_knobs.end()) return it->second;
+  int best = -1;
+  double least = 0;
+  for (size_t i = 0; i < impl_->enumerated; ++i) {
+    const double distance = knob_distance(impl_->points[i].knobs, knobs);
+    if (best >= 0 && distance >= least) continue;
+    best = static_cast<int>(i);
+    least = distance;
+  }
+  return best;
+}
+
+std::vector<int> RecipeSpace::neighbours(int i) {
+  if (const auto known = impl_->near.find(i); known != impl_->near.end()) return known->second;
+  std::vector<int> out;
+  const Knobs from = impl_->points[static_cast<size_t>(i)].knobs;
+  const auto take = [&](int n) {
+    if (n >= 0 && n != i && std::find(out.begin(), out.end(), n) == out.end()) out.push_back(n);
+  };
+  for (const KnobDomain& domain : impl_->domains) {
+    const auto it = from.find(domain.name);
+    if (it == from.end()) continue;
+    const auto at = std::find(domain.values.begin(), domain.values.end(), it->second);
+    if (at == domain.values.end()) continue;
+    const auto here = at - domain.values.begin(), count = static_cast<std::ptrdiff_t>(domain.values.size());
+    for (const std::ptrdiff_t step : {1, -1}) {
+      // The next accepted value that way.
+      for (std::ptrdiff_t v = here + step; v >= 0 && v < count; v += step) {
+        Knobs k = from;
+        k[domain.name] = domain.values[static_cast<size_t>(v)];
+        const auto known = impl_->by_knobs.find(k);
+        if (known == impl_->by_knobs.end()) continue;
+        take(known->second);
+        break;
+      }
+    }
+  }
+  // Moves: changed, left out, appended. Those of knobs among them are known already.
+  if (const ir::Result<Schedule> here = schedule(i); here.ok()) {
+    for (const Neighbour& n :
+         search::neighbours(impl_->problem, impl_->target, *here, static_cast<int>(out.size()) + kMoveNeighbours, 1)) {
+      take(add(n.schedule));
+    }
+  }
+  impl_->near.emplace(i, out);
+  return out;
+}
+
+ir::Result<Schedule> RecipeSpace::schedule(int i) const {
+  const SpacePoint& p = at(i);
+  LATHE_ASSIGN(Schedule s, impl_->base(p.knobs));
+  s.moves.insert(s.moves.end(), p.extra.begin(), p.extra.end());
+  if (const auto it = impl_->numeric.find(i); it != impl_->numeric.end()) s.numeric = it->second;
+  return s;
+}
+
+int RecipeSpace::add(const Schedule& schedule) {
+  const Recipe* r = impl_->recipe;
+  if (r != nullptr && !schedule.knobs.empty() && schedule.recipe == fmt::format("{}.{}", r->name, r->version)) {
+    const auto known = impl_->by_knobs.find(schedule.knobs);
+    const ir::Result<Schedule> s =
+        known != impl_->by_knobs.end() ? impl_->base(schedule.knobs) : ir::Result<Schedule>(Schedule{});
+    if (known != impl_->by_knobs.end() && s.ok() && s->moves.size() <= schedule.moves.size()) {
+      const bool prefix = std::equal(s->moves.begin(), s->moves.end(), schedule.moves.begin(),
+                                     [](const Move& a, const Move& b) { return to_text(a) == to_text(b); });
+      const std::vector<Move> rest(schedule.moves.begin() + static_cast<std::ptrdiff_t>(s->moves.size()),
+                                   schedule.moves.end());
+      if (prefix && rest.empty()) return known->second;
+      if (prefix) return impl_->add_moves(schedule.knobs, rest);
+    }
+  }
+  return impl_->add_moves({}, schedule.moves);
+}
+
+}  // namespace lathe::search
