@@ -32,7 +32,8 @@ const std::map<std::string, std::set<std::string>>& allowed() {
   return kAllowed;
 }
 
-// Rooms are the folders of a floor. What a room may include of its own floor, besides itself; the floors below are open to all.
+// Rooms are the folders of a floor. What a room may include of its own floor, besides itself; the floors below are open
+// to all.
 const std::map<std::string, std::set<std::string>>& rooms() {
   static const std::map<std::string, std::set<std::string>> kRooms = {
       {"ir/base", {}},

@@ -1,7 +1,7 @@
-// Every option is read: rows of ir/base/options.def, what a caller sets in the structs of include/lathe.h, fields of the
-// library's own structs of settings, flags of the command line. To compare an option with its range, or to store it, is
-// not to read it. Names are compared, not types: a field that has its name in common with one that is read counts as
-// read. The rules are functions over files, so the tests also show that they object.
+// Every option is read: rows of ir/base/options.def, what a caller sets in the structs of include/lathe.h, fields of
+// the library's own structs of settings, flags of the command line. To compare an option with its range, or to store
+// it, is not to read it. Names are compared, not types: a field that has its name in common with one that is read
+// counts as read. The rules are functions over files, so the tests also show that they object.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

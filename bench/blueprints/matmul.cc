@@ -2,8 +2,8 @@
 //
 //   M 1, 2       rows in place, no prefetch              M 4, 8    rows in place, the panel's own stream prefetched
 //   M 14         one pass, A packed [k][14], own stream
-//   M >= 16      panel { K block { M tile } }, A packed [tile][k][rows]; while tile t of T runs it prefetches share t of
-//                the next block
+//   M >= 16      panel { K block { M tile } }, A packed [tile][k][rows]; while tile t of T runs it prefetches share t
+//                of the next block
 //
 // Partial sums between K blocks wait in a scratch tile. What each M gains by its form is in the design notes of the
 // recipe.

@@ -1,5 +1,5 @@
-// What a kernel is generated for. Emitters ask only the Target, never the machine; jit/host/host_cpu fills one in for the
-// host, cap() lowers it for tests and for LATHE_MAX_ISA. A plain value.
+// What a kernel is generated for. Emitters ask only the Target, never the machine; jit/host/host_cpu fills one in for
+// the host, cap() lowers it for tests and for LATHE_MAX_ISA. A plain value.
 #pragma once
 #include <cstdint>
 #include <optional>

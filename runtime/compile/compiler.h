@@ -53,9 +53,9 @@ struct Stage {
 // The packed layout of a constant: equal ids, equal bytes. It depends on dtype, sizes and the order of tiles.
 uint64_t constant_layout(const ir::Buffer& buffer);
 
-// The one way to code: nothing is made of a Kernel that is not proven safe (search/cut/safe_kernel.h). UNSUPPORTED names
-// the move, what is not proven, the rule of leaf form, or the backend's refusal; MISS as LeafCache::get. *why, if not
-// null, says what a stored Schedule that fails here counts as.
+// The one way to code: nothing is made of a Kernel that is not proven safe (search/cut/safe_kernel.h). UNSUPPORTED
+// names the move, what is not proven, the rule of leaf form, or the backend's refusal; MISS as LeafCache::get. *why, if
+// not null, says what a stored Schedule that fails here counts as.
 ir::Result<Stage> build_stage(const ir::Kernel& restricted, const search::Schedule& schedule, const ir::Target& target,
                               LeafCache& leaves, const LeafPolicy& policy, MissReason* why = nullptr,
                               const KnownPacks& known = {});

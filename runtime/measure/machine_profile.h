@@ -61,8 +61,8 @@ MachineProfile measure_profile(MachineProbe& probe, const ir::Target& target);
 std::string to_text(const MachineProfile& profile);
 // INVALID: a line that is not a name and a positive number.
 ir::Result<MachineProfile> parse_profile(std::string_view text);
-// For tests: the process takes itself for that machine from here on (jit/host/host_cpu.h), and for measured at these rates
-// where the store knows none. Before a context is made.
+// For tests: the process takes itself for that machine from here on (jit/host/host_cpu.h), and for measured at these
+// rates where the store knows none. Before a context is made.
 void describe_machine(const ir::Target& target, const MachineProfile& profile);
 const std::string& described_profile();  // as text; empty: nobody described the machine
 // The profile as the cost model takes it; what it lacks is assumed from the target.

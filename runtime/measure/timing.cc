@@ -3,12 +3,12 @@
 //   reference              3 samples
 //   four candidates        warm up, three passes; one is left out after two samples of 1.5x the best, taken again if
 //                          suspiciously fast
-//   each pass              a reference sample first: times are divided by it; if it moved, the four are done again, twice
-//                          at most (one in the end, then one every 8, where many have been spent)
+//   each pass              a reference sample first: times are divided by it; if it moved, the four are done again,
+//                          twice at most (one in the end, then one every 8, where many have been spent)
 //   finalists              rounds (r a b c d, then back), over the reference's samples around then
 //   what is near the best  rounds (a b, b a), over the least of them around then
-//   the best               fresh samples in random order with the reference, and the incumbent; a rank test (rank_test.h)
-//                          after 6, 9, 14 turns, ...
+//   the best               fresh samples in random order with the reference, and the incumbent; a rank test
+//                          (rank_test.h) after 6, 9, 14 turns, ...
 #include "runtime/measure/timing.h"
 
 #include <algorithm>

@@ -3,7 +3,8 @@
 //   client → worker
 //     {"begin": task} | {"screen": [candidates]} | {"decide": [numbers], "incumbent": number}
 //   worker → client
-//     {"progress": candidate, "phase": n}      work on a candidate starts (in the timing: at its first sample, then seldom)
+//     {"progress": candidate, "phase": n}      work on a candidate starts (in the timing: at its first sample, then
+//                                              seldom)
 //     {"settled": candidate, "result": {...}}  what came of it; the last word on it holds
 //     {"fault": candidate, "signal": n, "what": "x + 4096"}   last words, from the signal handler
 //     {"done": true} | {"decision": {...}} | {"error": message, "code": n}   the answer; one each

@@ -1,7 +1,7 @@
 // Step V1: whether a Schedule keeps a Kernel's meaning, by interpreting both on small shapes in a finite field, where
-// equality needs no tolerance (ir/meaning/finite_field.h). Sizes of the Kernel and of the Schedule's tiles shrink together, so
-// that bodies and tails run. What the field cannot express, or where functions make its answer arbitrary, is compared
-// in f64 within a bound. Knows nothing of code: that is the oracle's (oracle.h). Not thread-safe.
+// equality needs no tolerance (ir/meaning/finite_field.h). Sizes of the Kernel and of the Schedule's tiles shrink
+// together, so that bodies and tails run. What the field cannot express, or where functions make its answer arbitrary,
+// is compared in f64 within a bound. Knows nothing of code: that is the oracle's (oracle.h). Not thread-safe.
 #pragma once
 #include <functional>
 #include <map>

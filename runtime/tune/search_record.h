@@ -7,8 +7,8 @@
 
 namespace lathe::runtime {
 
-// Schedules as text. The default, if the caller allows its liberties, or what is simpler where it has no leaf form; else
-// the naive Kernel, which takes none.
+// Schedules as text. The default, if the caller allows its liberties, or what is simpler where it has no leaf form;
+// else the naive Kernel, which takes none.
 std::string default_text(Context& context, const SearchTask& task);
 std::string naive_text(const SearchTask& task);
 

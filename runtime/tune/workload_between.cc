@@ -1,7 +1,7 @@
 // Lengths that nobody hinted, of operators that were tuned at several: few bodies for all of them, chosen jointly by
-// what was measured and what near tasks let expect (search/strategy/bodies.h). Each is verified and timed against the default of
-// its range, then stored as a provisional decision: a later hint of such a length is searched as if there were none.
-// Kernels of one symbol only.
+// what was measured and what near tasks let expect (search/strategy/bodies.h). Each is verified and timed against the
+// default of its range, then stored as a provisional decision: a later hint of such a length is searched as if there
+// were none. Kernels of one symbol only.
 #include <algorithm>
 #include <memory>
 
