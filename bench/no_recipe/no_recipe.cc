@@ -13,7 +13,8 @@
 #include "ir/core/text_form.h"
 #include "jit/host/host_cpu.h"
 #include "runtime/measure/evaluation.h"
-#include "search/sketches/neighbours.h"
+#include "search/model/neighbours.h"
+#include "search/sketches/generic_schedules.h"
 
 namespace lathe {
 namespace {

@@ -156,7 +156,8 @@ std::vector<Move> propose_reuse_buffers(const Kernel& kernel) {
   return out;
 }
 
-//   for a < 8: t[a] = e; f(t[a]); for b < 4: t[b + 8] = g; h(t[b + 8])  ->  ...; for b < 4: u[b + 8] = g; h(u[b + 8])   (scope b)
+//   for a < 8: t[a] = e; f(t[a]); for b < 4: t[b + 8] = g; h(t[b + 8])
+//   ->  for a < 8: t[a] = e; f(t[a]); for b < 4: u[b + 8] = g; h(u[b + 8])   (scope b)
 Status apply_split_buffer(TransformResult& result, const Move& move, const TransformParams& params) {
   Kernel& k = result.kernel;
   const Legality legality("split_buffer", params);

@@ -1,12 +1,13 @@
 // Schedules by general rules: which plans are worth trying for a Kernel, and the passes run for each. The passes are in
 // generic_rules.cc, generic_rows.cc and generic_product.cc.
+#include "search/sketches/generic_schedules.h"
+
 #include <algorithm>
 #include <set>
 
 #include "ir/analysis/analysis.h"
 #include "search/cut/cut.h"
 #include "search/sketches/generic_rules.h"
-#include "search/sketches/neighbours.h"
 
 namespace lathe::search {
 using namespace ir;  // NOLINT(google-build-using-namespace)

@@ -66,4 +66,14 @@ bool rows_packable(const MatmulParts& p, const Kernel& kernel) {
          uses(index[index.size() - 2], p.m->iter);
 }
 
+int64_t epilogue_registers(const MatmulParts& p) {
+  int64_t wanted = 1;
+  for_each_node(p.n->body[2].value, [&](const ExprNode& e) {
+    if (op_info(e.op).cls == OpClass::kMath || e.op == Op::k_select)
+      wanted = std::max<int64_t>(wanted, kFunctionRegisters);
+    if (op_info(e.op).cls == OpClass::kArith && e.op != Op::k_const_float) wanted = std::max<int64_t>(wanted, 3);
+  });
+  return wanted;
+}
+
 }  // namespace lathe::search

@@ -24,4 +24,9 @@ Panels panels_of(const MatmulParts& p, const ir::Kernel& kernel);
 // Whether A's rows can be packed: a row lies in one piece.
 bool rows_packable(const MatmulParts& p, const ir::Kernel& kernel);
 
+// Registers that y = f(c) needs beside the tile: a polynomial, of an epilogue that calls a function, wants several at
+// once.
+inline constexpr int64_t kFunctionRegisters = 9;
+int64_t epilogue_registers(const MatmulParts& p);
+
 }  // namespace lathe::search

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "ir/analysis/analysis.h"
-#include "search/sketches/neighbours.h"
+#include "search/sketches/generic_schedules.h"
 
 namespace lathe::search {
 

@@ -64,19 +64,7 @@ std::vector<int64_t> if_any(bool any, std::vector<int64_t> values) {
   return values;
 }
 
-constexpr int64_t kFunctionRegisters = 9;  // of an epilogue that calls a function
-constexpr int64_t kFunctionCode = 24;      // instructions of a function, about
-
-// Registers that y = f(c) needs beside the tile: a polynomial wants several at once.
-int64_t epilogue_registers(const MatmulParts& p) {
-  int64_t wanted = 1;
-  for_each_node(p.n->body[2].value, [&](const ExprNode& e) {
-    if (op_info(e.op).cls == OpClass::kMath || e.op == Op::k_select)
-      wanted = std::max<int64_t>(wanted, kFunctionRegisters);
-    if (op_info(e.op).cls == OpClass::kArith && e.op != Op::k_const_float) wanted = std::max<int64_t>(wanted, 3);
-  });
-  return wanted;
-}
+constexpr int64_t kFunctionCode = 24;  // instructions of a function, about
 
 // Calls of a leaf tell where sums are short.
 constexpr int64_t kShortSums = 128, kMostJoined = 4;

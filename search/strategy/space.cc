@@ -4,7 +4,8 @@
 #include <algorithm>
 #include <map>
 
-#include "search/sketches/neighbours.h"
+#include "search/model/neighbours.h"
+#include "search/sketches/generic_schedules.h"
 #include "search/strategy/transfer.h"
 
 namespace lathe::search {

@@ -31,7 +31,7 @@ class Space {
 
 // Every configuration of the first matching recipe that its predicate accepts, in the order of its domains; without a
 // recipe the naive kernel, which is the default, and the generic Schedules. Never empty: the default is in it.
-// neighbours(): knobs one accepted value up and down, then moves (search/sketches/neighbours.h), which replay:
+// neighbours(): knobs one accepted value up and down, then moves (search/model/neighbours.h), which replay:
 // milliseconds, once per point.
 class RecipeSpace : public Space {
  public:

@@ -10,7 +10,8 @@
 #include "jit/host/host_cpu.h"
 #include "runtime/compile/compiler.h"
 #include "runtime/oracle/oracle.h"
-#include "search/sketches/neighbours.h"
+#include "search/model/neighbours.h"
+#include "search/sketches/generic_schedules.h"
 
 namespace lathe::runtime {
 namespace {

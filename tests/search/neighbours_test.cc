@@ -1,6 +1,6 @@
 // Kernels that no recipe knows: Schedules by general rules and their neighbours keep the values of the Kernel (marked
 // scopes run backwards), replay, and cut into leaves; there are enough of them to search.
-#include "search/sketches/neighbours.h"
+#include "search/model/neighbours.h"
 
 #include <gtest/gtest.h>
 
@@ -11,6 +11,7 @@
 
 #include "ir/core/text_form.h"
 #include "search/cut/cut.h"
+#include "search/sketches/generic_schedules.h"
 #include "tests/common/machines.h"
 #include "walk.h"
 

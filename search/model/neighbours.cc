@@ -1,6 +1,6 @@
 // neighbours(): see neighbours.h. Changed Schedules are replayed from the start, so a move that others needed takes
 // them along into refusal, and what is returned is legal.
-#include "search/sketches/neighbours.h"
+#include "search/model/neighbours.h"
 
 #include <algorithm>
 #include <charconv>

@@ -1,7 +1,6 @@
-// Where a search goes when no recipe knows the Kernel: Schedules built by general rules to start from, and Schedules
-// one step away from a given one. Every Schedule returned replays on the problem's Kernel and cuts into leaves; whether
-// it is fast, and whether a code generator takes its leaves, is for others to find out. Nothing here is random but for
-// the seed. Thread-safe.
+// Where a search goes from a Schedule: those that are one step away. Every Schedule returned replays on the problem's
+// Kernel and cuts into leaves; whether it is fast, and whether a code generator takes its leaves, is for others to find
+// out. Nothing here is random but for the seed. Thread-safe.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -23,11 +22,5 @@ struct Neighbour {
 // beyond its recipe.
 std::vector<Neighbour> neighbours(const Problem& problem, const ir::Target& target, const Schedule& from, int at_most,
                                   uint64_t seed);
-
-// Schedules for a Kernel that no recipe matches, most promising first, distinct; families and roles are not looked at.
-// Producers are joined to their consumers, products are blocked rows x vectors with their sums in registers, copies
-// across the unit stride go through registers, unit-stride scopes are vectors, temporaries go next to where they are
-// used, the outermost scopes are parallel. Empty if no rule applies.
-std::vector<Schedule> generic_schedules(const Problem& problem, const ir::Target& target, int at_most);
 
 }  // namespace lathe::search
