@@ -17,7 +17,6 @@ using search::Problem;
 
 enum class Weight { packed, plain, transposed };
 
-// heads: 0: no batch.
 Problem product(int64_t m, int64_t n, int64_t k, Weight weight, const char* out = "c[m, n]", const std::string& rows = "") {
   Problem p;
   p.kernel = ir::parse_kernel(fmt::format(R"(kernel mm(a: f32[{0}, {2}] in, w: f32[{3}] {4}, v: f32[{1}] const, y: f32[{0}, {1}] out) family matmul{6}
@@ -69,57 +68,75 @@ Knobs dots(const Problem& p, const ir::Target& t) {
   return search::kMatmulRecipe.accepts(k, p, t).ok() ? k : Knobs{};
 }
 
-void expect_right(const Problem& p, const search::Schedule& schedule, const ir::Target& t, LeafCache& leaves, const std::vector<SymbolValues>& shapes = {{}}) {
-  LeafPolicy policy;
-  policy.llvm = false;
-  policy.portable = t.level == ir::IsaLevel::portable;
-  const auto stage = build_stage(p.kernel, schedule, t, leaves, policy);
-  ASSERT_TRUE(stage.ok()) << ir::print(p.kernel) << search::to_text(schedule) << stage.status().to_string();
-  EXPECT_EQ(stage->portable, policy.portable) << ir::print(p.kernel) << search::to_text(schedule);
-  for (const SymbolValues& dims : shapes) {
-    const auto oracle = Oracle::create({p.kernel, dims, 1, 7}, nullptr);
-    ASSERT_TRUE(oracle.ok());
-    const auto verdict = (*oracle)->verify(*stage);
-    ASSERT_TRUE(verdict.ok()) << verdict.status().to_string();
-    EXPECT_TRUE(verdict->ok) << ir::print(p.kernel) << search::to_text(schedule) << verdict->reason;
+// Serves one problem on every level, each Schedule once.
+class Check {
+ public:
+  Check(const Problem& p, const std::vector<SymbolValues>& shapes = {{}}) : p_(p) {
+    for (const SymbolValues& dims : shapes) {
+      auto oracle = Oracle::create({p.kernel, dims, 1, 7}, nullptr);
+      EXPECT_TRUE(oracle.ok());
+      if (oracle.ok()) oracles_.push_back(std::move(*oracle));
+    }
   }
-}
+  void expect_right(const search::Schedule& schedule, const ir::Target& t, LeafCache& leaves) {
+    LeafPolicy policy;
+    policy.llvm = false;
+    policy.portable = t.level == ir::IsaLevel::portable;
+    const auto stage = build_stage(p_.kernel, schedule, t, leaves, policy);
+    ASSERT_TRUE(stage.ok()) << ir::print(p_.kernel) << search::to_text(schedule) << stage.status().to_string();
+    EXPECT_EQ(stage->portable, policy.portable) << ir::print(p_.kernel) << search::to_text(schedule);
+    for (const auto& oracle : oracles_) {
+      const auto verdict = oracle->verify(*stage);
+      ASSERT_TRUE(verdict.ok()) << verdict.status().to_string();
+      EXPECT_TRUE(verdict->ok) << ir::print(p_.kernel) << search::to_text(schedule) << verdict->reason;
+    }
+  }
+  // With the columns summed along K.
+  void expect_right(const Knobs& knobs, const ir::Target& t, LeafCache& leaves) {
+    const auto schedule = search::kMatmulRecipe.build(knobs, p_, t);
+    ASSERT_TRUE(schedule.ok()) << ir::print(p_.kernel) << schedule.status().to_string();
+    expect_right(*schedule, t, leaves);
+  }
+
+ private:
+  const Problem& p_;
+  std::vector<std::unique_ptr<Oracle>> oracles_;
+};
 
 TEST(MatmulDots, ComputeWhatTheProductIs) {
-  for (const ir::Target& t : levels()) {
-    LeafCache leaves(LeafCacheOptions{}, nullptr, nullptr);
-    int built = 0;
-    for (const Weight weight : {Weight::packed, Weight::plain, Weight::transposed}) {
-      for (const int64_t n : {1, 17, 33, 34, 49, 65, 81}) {
-        for (const int64_t k : {1, 7, 64, 100, 129}) {
-          for (const int64_t m : {1, 5, 31, 61}) {
-            const Problem p = product(m, n, k, weight, "c[m, n] + v[n]");
-            expect_right(p, search::default_schedule(p, t), t, leaves);
+  LeafCache leaves(LeafCacheOptions{}, nullptr, nullptr);
+  int built = 0;
+  for (const Weight weight : {Weight::packed, Weight::plain, Weight::transposed}) {
+    for (const int64_t n : {1, 17, 33, 34, 49, 65, 81}) {
+      for (const int64_t k : {1, 7, 64, 100, 129}) {
+        for (const int64_t m : {1, 5, 31, 61}) {
+          const Problem p = product(m, n, k, weight, "c[m, n] + v[n]");
+          Check check(p);
+          for (const ir::Target& t : levels()) {
+            const search::Schedule usual = search::default_schedule(p, t);
+            check.expect_right(usual, t, leaves);
             const Knobs knobs = dots(p, t);
             if (knobs.empty()) continue;
-            const auto schedule = search::kMatmulRecipe.build(knobs, p, t);
-            ASSERT_TRUE(schedule.ok()) << ir::print(p.kernel) << schedule.status().to_string();
-            expect_right(p, *schedule, t, leaves);
+            if (knobs != usual.knobs) check.expect_right(knobs, t, leaves);
             ++built;
           }
         }
       }
     }
-    EXPECT_GT(built, 150);
   }
+  EXPECT_GT(built, 150 * static_cast<int>(levels().size()));
 }
 
 TEST(MatmulDots, OfHeads) {
-  for (const ir::Target& t : levels()) {
-    LeafCache leaves(LeafCacheOptions{}, nullptr, nullptr);
-    for (const bool transposed : {false, true}) {
-      for (const int64_t n : {1, 18, 33}) {
-        const Problem p = heads(13, n, 70, transposed);
+  LeafCache leaves(LeafCacheOptions{}, nullptr, nullptr);
+  for (const bool transposed : {false, true}) {
+    for (const int64_t n : {1, 18, 33}) {
+      const Problem p = heads(13, n, 70, transposed);
+      Check check(p);
+      for (const ir::Target& t : levels()) {
         const Knobs knobs = dots(p, t);
         ASSERT_FALSE(knobs.empty());
-        const auto schedule = search::kMatmulRecipe.build(knobs, p, t);
-        ASSERT_TRUE(schedule.ok()) << schedule.status().to_string();
-        expect_right(p, *schedule, t, leaves);
+        check.expect_right(knobs, t, leaves);
       }
     }
   }
@@ -128,19 +145,18 @@ TEST(MatmulDots, OfHeads) {
 TEST(MatmulDots, OneColumnOfRowsThatVary) {
   std::vector<SymbolValues> shapes;
   for (const int64_t m : {0, 1, 2, 7, 8, 9, 100}) shapes.push_back({{"M", m}});
-  for (const ir::Target& t : levels()) {
-    LeafCache leaves(LeafCacheOptions{}, nullptr, nullptr);
-    for (const Weight weight : {Weight::packed, Weight::plain, Weight::transposed}) {
-      for (const int64_t mc : {0, 96}) {
-        Problem p = product(500, 1, 70, weight, "c[m, n] + v[n]", "M");
-        p.threads = mc == 0 ? 1 : 2;
+  LeafCache leaves(LeafCacheOptions{}, nullptr, nullptr);
+  for (const Weight weight : {Weight::packed, Weight::plain, Weight::transposed}) {
+    for (const int64_t mc : {0, 96}) {
+      Problem p = product(500, 1, 70, weight, "c[m, n] + v[n]", "M");
+      p.threads = mc == 0 ? 1 : 2;
+      Check check(p, shapes);
+      for (const ir::Target& t : levels()) {
         Knobs knobs = dots(p, t);
         ASSERT_FALSE(knobs.empty());
         knobs["mc"] = mc;
         ASSERT_TRUE(search::kMatmulRecipe.accepts(knobs, p, t).ok()) << search::kMatmulRecipe.accepts(knobs, p, t).to_string();
-        const auto schedule = search::kMatmulRecipe.build(knobs, p, t);
-        ASSERT_TRUE(schedule.ok()) << schedule.status().to_string();
-        expect_right(p, *schedule, t, leaves, shapes);
+        check.expect_right(knobs, t, leaves);
       }
     }
   }
