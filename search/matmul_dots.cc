@@ -15,13 +15,16 @@ using namespace ir;  // NOLINT: this file is all IR
 namespace {
 
 constexpr int64_t kMostDots = 4;   // columns beyond whole vectors
-constexpr int64_t kSums = 8;       // of a tile, side by side: two pipes of latency four are busy
+constexpr int64_t kMostRows = 8;   // of a tile: two pipes of latency four are busy
+constexpr double kFarLine = 12;    // cycles until a line of B has come from beyond L2
+constexpr double kUsable = 0.75;   // of a cache
 constexpr double kLaneSum = 5;     // cycles to add a vector's lanes and store the sum
 constexpr double kCopied = 1.2;    // cycles per element of B that is copied
 constexpr double kEnter = 16;      // of a tile, until its pipes are full
 constexpr double kPipes = 2, kLoads = 1.85, kLatency = 4, kNear = 32, kFar = 24;  // as in matmul_model.cc
 
-int64_t rows_of_tile(int64_t columns) { return std::max<int64_t>(1, kSums / columns); }
+// As many sums as half of the registers hold.
+int64_t rows_of_tile(int64_t columns, const Target& t) { return std::clamp<int64_t>(t.vector_registers / 2 / columns, 1, kMostRows); }
 
 // B's dimension k has the stride one.
 bool unit_depth(const MatmulParts& p, const Kernel& kernel) {
@@ -91,16 +94,18 @@ Dots matmul_dots(const MatmulParts& p, const Problem& problem, const Target& t) 
 
 bool dots_copy(const MatmulParts& p, const Kernel& kernel) { return !unit_depth(p, kernel); }
 
-double dots_cycles(double m, double columns, double k, bool copied, const Target& t) {
-  const double tile = static_cast<double>(rows_of_tile(static_cast<int64_t>(columns))), steps = std::ceil(k / t.lanes);
+double dots_cycles(const DotsWork& w, const Target& t) {
+  const double tile = static_cast<double>(rows_of_tile(static_cast<int64_t>(w.columns), t)), steps = std::ceil(w.k / t.lanes);
   const auto cycles = [&](double rows) {
-    const double sums = rows * columns;
-    return kEnter + steps * std::max({sums / kPipes, (rows + columns) / kLoads, kLatency}) + sums * kLaneSum;
+    const double sums = rows * w.columns;
+    return kEnter + steps * std::max({sums / kPipes, (rows + w.columns) / kLoads, kLatency}) + sums * kLaneSum;
   };
-  const double full = std::floor(m / tile), rest = m - full * tile, bytes = m * k * 4;
+  const double full = std::floor(w.m / tile), rest = w.m - full * tile, bytes = w.m * w.k * 4, far = kUsable * static_cast<double>(t.l2_bytes);
   const double arithmetic = full * cycles(tile) + (rest > 0 ? cycles(rest) : 0);
-  const double rows = bytes > 0.75 * static_cast<double>(t.l2_bytes) ? bytes / kFar : 2 * bytes > static_cast<double>(t.l1_bytes) ? bytes / kNear : 0;
-  return std::max(arithmetic, rows) + (copied ? kEnter + k * columns * kCopied : 0);
+  const double rows = bytes > far ? bytes / kFar : 2 * bytes > static_cast<double>(t.l1_bytes) ? bytes / kNear : 0;
+  // A column that lies apart is a line for each element.
+  const double copy = w.copied ? kEnter + w.k * (w.columns * kCopied + (w.b_bytes > far ? kFarLine : 0)) : 0;
+  return std::max(arithmetic, rows) + copy;
 }
 
 std::string split_dots(Script& s, const MatmulParts& p, const Dots& dots) {
@@ -139,7 +144,7 @@ void schedule_dots(Script& s, const MatmulParts& p, const Dots& dots, int64_t bl
     s.move("tile_scope {} {} tail={} as {}v,{}l", depth, t.lanes, tail_of(p.k->extent, t.lanes, s.kernel(), "mask"), depth, depth);
     s.move("vectorize_scope {}l", depth);
   }
-  const int64_t tile = rows_of_tile(dots.columns);
+  const int64_t tile = rows_of_tile(dots.columns, t);
   const Expr extent = p.m->extent;
   if (is_const_int(extent) && extent->ival <= tile) {
     schedule_tile(s, rows, "nd0", sums, t.lanes);

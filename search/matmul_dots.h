@@ -15,8 +15,12 @@ struct Dots {
 };
 Dots matmul_dots(const MatmulParts& parts, const Problem& problem, const ir::Target& target);
 
-// Cycles of so many rows and columns. copied: B's columns are copied together first.
-double dots_cycles(double m, double columns, double k, bool copied, const ir::Target& target);
+struct DotsWork {
+  double m = 1, columns = 1, k = 1;
+  bool copied = false;  // B's columns are copied together first
+  double b_bytes = 0;   // of all of B
+};
+double dots_cycles(const DotsWork& work, const ir::Target& target);
 
 // Whether B's columns have to be copied for that.
 bool dots_copy(const MatmulParts& parts, const ir::Kernel& kernel);

@@ -127,7 +127,7 @@ void counts(Structure& s, const Tiles& t, const ProblemFacts& facts, int64_t pre
   MatmulCycles c;
   if (w.n > 0) c = matmul_cycles(w, target);
   if (t.dots > 0) {
-    const double dots = dots_cycles(t.m, t.dots, t.k, w.n > 0 && !t.transposes, target);
+    const double dots = dots_cycles({t.m, t.dots, t.k, w.n > 0 && !t.transposes, t.n * t.k * 4}, target);
     c.compute += dots;
     c.total += dots;
   }
