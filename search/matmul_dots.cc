@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "ir/analysis.h"
+#include "search/matmul_panels.h"
 
 namespace lathe::search {
 
@@ -33,10 +34,6 @@ bool unit_depth(const MatmulParts& p, const Kernel& kernel) {
   const auto depth = static_cast<size_t>(p.b_k);
   if (!b.strides.empty()) return is_const_int(b.strides[depth], 1);
   return std::all_of(b.dims.begin() + p.b_k + 1, b.dims.end(), [](const Expr& d) { return is_const_int(d, 1); });
-}
-
-const char* tail_of(const Expr& extent, int64_t tile, const Kernel& kernel, const char* otherwise) {
-  return proves_divisible(extent, tile, Ranges(kernel)) ? "exact" : otherwise;
 }
 
 // The scope that the scope named holds first.
@@ -128,7 +125,7 @@ void schedule_dots(Script& s, const MatmulParts& p, const Dots& dots, int64_t bl
   const std::string b = (*p.b)->name;
   std::string rows = dots.whole == 0 ? p.m->iter : "md", sums = dots.whole == 0 ? p.product->target : "cd";
   if (block_rows != 0) {
-    s.move("tile_scope {} {} tail={} as mm,mi", rows, block_rows, tail_of(p.m->extent, block_rows, s.kernel(), "mask"));
+    s.move("tile_scope {} {} tail={} as mm,mi", rows, block_rows, tail_of(p.m->extent, block_rows, s.kernel()));
     s.move("swap_scopes nd0 mm");
     rows = "mi";
   }
@@ -141,7 +138,7 @@ void schedule_dots(Script& s, const MatmulParts& p, const Dots& dots, int64_t bl
       s.move("swap_dims bd 0 1");
       s.move("swap_scopes bd_0 bd_1");
     }
-    s.move("tile_scope {} {} tail={} as {}v,{}l", depth, t.lanes, tail_of(p.k->extent, t.lanes, s.kernel(), "mask"), depth, depth);
+    s.move("tile_scope {} {} tail={} as {}v,{}l", depth, t.lanes, tail_of(p.k->extent, t.lanes, s.kernel()), depth, depth);
     s.move("vectorize_scope {}l", depth);
   }
   const int64_t tile = rows_of_tile(dots.columns, t);
@@ -154,7 +151,7 @@ void schedule_dots(Script& s, const MatmulParts& p, const Dots& dots, int64_t bl
     schedule_tile(s, "md1", "md0", sums, t.lanes);
     schedule_tile(s, "md2", "nd0", "ce", t.lanes);
   } else {
-    s.move("tile_scope {} {} tail={} as md0,md1", rows, tile, block_rows == 0 ? tail_of(extent, tile, s.kernel(), "mask") : "mask");
+    s.move("tile_scope {} {} tail={} as md0,md1", rows, tile, block_rows == 0 ? tail_of(extent, tile, s.kernel()) : "mask");
     schedule_tile(s, "md1", "md0", sums, t.lanes);
   }
 }

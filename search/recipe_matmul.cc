@@ -23,6 +23,7 @@
 #include "search/leaf_builder.h"
 #include "search/matmul_dots.h"
 #include "search/matmul_model.h"
+#include "search/matmul_panels.h"
 #include "search/matmul_parts.h"
 #include "search/recipe.h"
 
@@ -304,7 +305,6 @@ Knobs defaults(const Problem& problem, const Target& t) {
     least = cycles;
     best = k;
   };
-  const std::vector<bool> dots = c.dots.whole != 0 ? std::vector<bool>{false, true} : std::vector<bool>{false};
   std::vector<std::pair<bool, bool>> copies = {{false, false}};  // pb, gh
   if (c.panels == Panels::in_place) copies.emplace_back(true, false);
   if (c.panels != Panels::packed && !c.p.sharing.empty()) copies.emplace_back(c.panels == Panels::in_place, true);
@@ -322,10 +322,8 @@ Knobs defaults(const Problem& problem, const Target& t) {
               for (const int64_t mc : v["mc"]) {
                 for (const int64_t kc : v["kc"]) {
                   for (const auto& [pb, gh] : copies) {
-                    for (const bool dk : dots) {
-                      if (kc == 0 || st == 1) visit({mr, nr, st, kc, mc, pf, pa != 0, ep && kc == 0, false, pb, gh, dk});
-                      if (kc == 0 && may_join(c.p, c.s)) visit({mr, nr, st, kc, mc, pf, pa != 0, ep, true, pb, gh, dk});
-                    }
+                    if (kc == 0 || st == 1) visit({mr, nr, st, kc, mc, pf, pa != 0, ep && kc == 0, false, pb, gh});
+                    if (kc == 0 && may_join(c.p, c.s)) visit({mr, nr, st, kc, mc, pf, pa != 0, ep, true, pb, gh});
                   }
                 }
               }
@@ -337,6 +335,13 @@ Knobs defaults(const Problem& problem, const Target& t) {
   };
   if (varies && functions) look(true);
   if (best.mr == 0) look(false);
+  // With columns summed along K: other tiles, the rest as it is best without.
+  const Setting tiles_only = best;
+  for (const int64_t mr : c.dots.whole != 0 ? v["mr"] : std::vector<int64_t>{}) {
+    for (const int64_t nr : v["nr"]) {
+      for (const bool mu : {false, true}) visit({mr, nr, tiles_only.st, tiles_only.kc, tiles_only.mc, tiles_only.pf, false, false, mu, tiles_only.pb, false, true});
+    }
+  }
   if (c.dots.columns != 0 && c.dots.whole == 0) {
     for (const int64_t mc : v["mc"]) visit({1, c.w.front(), 1, 0, mc, 0, false, false, false, false, false, true});
   }
@@ -348,64 +353,6 @@ Knobs defaults(const Problem& problem, const Target& t) {
   if (c.panels != Panels::packed && !c.p.sharing.empty()) out["gh"] = best.gh;
   if (c.dots.columns != 0) out["dk"] = best.dk;
   return out;
-}
-
-const char* tail_of(const Expr& extent, int64_t tile, const Kernel& kernel) {
-  return proves_divisible(extent, tile, Ranges(kernel)) ? "exact" : "mask";
-}
-
-// The columns of a tile: panels and vectors unrolled.
-void vectorize_tile(Script& s, const std::string& n, int64_t nr, int64_t panels, int64_t lanes, const char* tail) {
-  std::string columns = n;
-  if (panels > 1) {
-    s.move("tile_scope {} {} tail=exact as {}s,{}p", n, nr, n, n);
-    s.move("unroll_scope {}s", n);
-    columns = n + "p";
-  }
-  s.move("tile_scope {} {} tail={} as {}v,{}l", columns, lanes, tail, n, n);
-  s.move("unroll_scope {}v", n);
-  s.move("vectorize_scope {}l", n);
-}
-
-// A as [tile][k][row], in scratch of the thread that owns the block `at`, or of all if A is packed before everything else. The
-// copy's scopes are ap_0 (rows) and ap_1 (k).
-void pack_rows(Script& s, const std::string& a, const std::string& at, int64_t mr, const char* tail) {
-  s.move("create_temporary {} ap at={}", a, at);
-  if (at != "root") s.move("move_to_stack ap {}", at);  // before its layout: a temporary that shrinks lies plainly
-  s.move("tile_buffer ap 0 {}", mr);
-  s.move("swap_dims ap 1 2");
-  s.move("tile_scope ap_0 {} tail={} as apt,apr", mr, tail);
-  s.move("tensorize apr transpose");
-  if (at == "root") s.move("parallelize apt");
-}
-
-// The layout [n / nr, k, n % nr].
-void pack_panels(Script& s, const std::string& b, int b_n, int64_t nr) {
-  s.move("tile_buffer {} {} {}", b, b_n, nr);
-  for (const auto part : {LayoutDim::Part::inner, LayoutDim::Part::outer}) {
-    const Buffer* buffer = s.kernel().find_buffer(b);
-    const auto at = std::find_if(buffer->layout.begin(), buffer->layout.end(), [&](const LayoutDim& d) { return d.part == part; });
-    const size_t from = static_cast<size_t>(at - buffer->layout.begin());
-    const size_t to = part == LayoutDim::Part::inner ? buffer->layout.size() - 1 : 0;
-    if (from != to && at != buffer->layout.end()) s.move("swap_dims {} {} {}", b, from, to);
-  }
-}
-
-// A panel of B that lies with unit-stride k is transposed into scratch before the tiles that use it. The copy's scopes are
-// bt_0 and bt_1, in the order of B's dimensions.
-void transpose_panel(Script& s, const std::string& b, bool n_first) {
-  s.move("create_temporary {} bt at=n0", b);
-  s.move("move_to_stack bt n0");
-  if (n_first) s.move("swap_dims bt 0 1");
-  s.move("tensorize bt_0 transpose");
-}
-
-// A panel of B that lies row-major, copied together before the tiles that use it. The copy's scopes are bp_0 and bp_1, in the order of B's
-// dimensions: k and n.
-void copy_panel(Script& s, const std::string& b, int64_t lanes, const char* tail) {
-  s.move("create_temporary {} bp at=n0", b);
-  s.move("move_to_stack bp n0");
-  vectorize_tile(s, "bp_1", 0, 1, lanes, tail);
 }
 
 Result<Scheduled> script(const Knobs& knob, const Problem& problem, const Target& t) {
