@@ -258,7 +258,8 @@ double estimate_in(const Context& c, const Setting& k) {
   w.cold = c.problem.cold && c.panels == Panels::packed;
   w.threads = c.problem.threads;
   double dots = 0;
-  if (k.dk) dots = dots_cycles({w.m, static_cast<double>(c.dots.columns), w.k, dots_copy(c.p, c.problem.kernel), w.b_columns * w.k * 4}, c.t);
+  const bool copied = (c.panels == Panels::packed && c.dots.whole != 0) || dots_copy(c.p, c.problem.kernel);
+  if (k.dk) dots = dots_cycles({w.m, static_cast<double>(c.dots.columns), w.k, copied, w.b_columns * w.k * 4}, c.t);
   const double spread = imbalance(c, k, c.problem.threads);
   if (k.dk && c.dots.whole == 0) return dots * (k.mc != 0 ? spread : c.problem.threads);
   return matmul_cycles(w, c.t).total * spread + dots * c.problem.threads;  // one thread's
