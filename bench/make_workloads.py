@@ -164,9 +164,9 @@ def limits():
 
 
 def odd_shapes():
-    """Sizes that no tile and no vector divides: products one over, one under and half-way between tiles, rows beside their even neighbours,
-    reductions of a sum (a residual, a mask), attention of 14 query heads over 2 key heads."""
-    sizes = ((31, 64, 33), (37, 96, 49), (49, 65, 40), (61, 128, 65), (97, 100, 81), (100, 127, 129), (127, 256, 127), (199, 96, 200), (257, 192, 255), (385, 300, 399))
+    """Sizes that no tile and no vector divides: products one over, one under and half-way between tiles, products of one column, rows beside their
+    even neighbours, reductions of a sum (a residual, a mask), attention of 14 query heads over 2 key heads."""
+    sizes = ((31, 64, 33), (37, 96, 49), (49, 65, 40), (61, 128, 65), (97, 100, 81), (100, 127, 129), (127, 256, 127), (199, 96, 200), (257, 192, 255), (385, 300, 399), (64, 256, 1), (512, 512, 1), (2048, 2048, 1))
     lines = [matmul(m, k, n) for m, k, n in sizes]
     lines += [row(op, vectors, m, n) for m, n in ((128, 1023), (128, 1024), (600, 83), (600, 80), (4, 30001), (4, 30000), (4096, 1023)) for op, vectors in ROWS]
     for m, n in ((128, 1024), (128, 1023)):

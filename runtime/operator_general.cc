@@ -44,11 +44,14 @@ KnownPacks Operator::known_packs(int kernel) const {
   return out;
 }
 
-// The default, or the naive Kernel where the default takes a liberty that is not allowed.
+// The default, or the first simpler one that takes only liberties that are allowed.
 search::Scheduled Operator::general_default(const search::Problem& problem, const PrepareRequest& request) const {
   search::Scheduled scheduled = search::default_scheduled(problem, context_->target());
-  if ((scheduled.kernel.numeric & kDefaultAllowed & ~allowed_classes(request)) != 0) scheduled = {{.family = problem.kernel.family}, problem.kernel};
-  return scheduled;
+  const auto allowed = [&](const search::Scheduled& s) { return (s.kernel.numeric & kDefaultAllowed & ~allowed_classes(request)) == 0; };
+  if (allowed(scheduled)) return scheduled;
+  // The last of them are the naive loops, which take no liberty.
+  std::vector<search::Scheduled> simpler = search::simpler_schedules(problem, context_->target());
+  return std::move(*std::find_if(simpler.begin(), simpler.end() - 1, allowed));
 }
 
 // The default with its leaves; where it has no leaf form, or no code of the CPU's own, the first that is simpler and has.

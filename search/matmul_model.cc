@@ -77,7 +77,7 @@ class Model {
   bool pieces_from_near() const {
     if (tiles_ <= kFewTiles || !w_.in_place) return false;
     const int64_t way = t_.l1_bytes / std::max(t_.l1_ways, 1);
-    const double sets = std::min(1.0, piece() / static_cast<double>(std::gcd(static_cast<int64_t>(4 * w_.n), std::max<int64_t>(way, 1))));
+    const double sets = std::min(1.0, piece() / static_cast<double>(std::gcd(static_cast<int64_t>(4 * std::max(w_.n, w_.b_columns)), std::max<int64_t>(way, 1))));
     return (piece() + 4 * w_.mr) * depth_ > kUsable * sets * static_cast<double>(t_.l1_bytes);
   }
   // Bytes of the lines that a panel's row touches.

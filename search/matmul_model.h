@@ -9,6 +9,7 @@ namespace lathe::search {
 
 struct MatmulWork {
   double m = 1, n = 1, k = 1;
+  double b_columns = 0;          // of B, where n is only some of them
   double mr = 1, vectors = 1;    // a tile: rows x vectors
   double width = 16, panels = 1; // columns of a panel of B, panels that a tile walks side by side
   double kc = 0, mc = 0;         // blocks of K and of rows; 0: whole

@@ -30,13 +30,15 @@ Result<Schedule> Recipe::build(const Knobs& knobs, const Problem& problem, const
 
 constexpr int64_t kUsualUnroll = 4;  // vectors of a step
 
-// One row at a time, and fewer and fewer vectors of it: what asks less of the Kernel and of the registers than the default does.
+// One row at a time, and fewer and fewer vectors of it, or sums in their own order: what asks less of the Kernel, of the registers and of the
+// caller than the default does.
 static std::vector<Knobs> simpler_knobs(const Recipe& recipe, const Knobs& defaults, const Problem& problem, const Target& target) {
   std::vector<Knobs> out;
   Knobs simple = defaults;
-  for (const auto& [name, least] : {std::pair("rows", 1), std::pair("overlap", 0)}) {
+  for (const auto& [name, least] : {std::pair("rows", 1), std::pair("overlap", 0), std::pair("dk", 0)}) {
     if (const auto at = simple.find(name); at != simple.end()) at->second = least;
   }
+  if (simple != defaults && knob_of(simple, "unroll", 0) == 0 && recipe.accepts(simple, problem, target).ok()) out.push_back(simple);
   // Passes side by side have shorter steps than one alone may have.
   int64_t unroll = knob_of(simple, "unroll", 0);
   if (unroll > 0 && simple != defaults) unroll = std::max<int64_t>(unroll, kUsualUnroll);

@@ -53,8 +53,8 @@ const Recipe* find_recipe(const Problem& problem);
 Schedule default_schedule(const Problem& problem, const ir::Target& target);
 // The same with the Kernel that it makes, so that no move is applied twice. Who builds it verifies it.
 Scheduled default_scheduled(const Problem& problem, const ir::Target& target);
-// What to try in turn where the default has no leaf form, or no code for want of registers: one row at a time and ever fewer vectors, then the
-// naive loops.
+// What to try in turn where the default has no leaf form, no code for want of registers, or liberties that are not allowed: sums in their own
+// order, one row at a time and ever fewer vectors, then the naive loops.
 std::vector<Scheduled> simpler_schedules(const Problem& problem, const ir::Target& target);
 
 // At most n Schedules in the order worth trying, the default first, distinct; without a recipe those of generic_schedules().

@@ -13,6 +13,7 @@
 //
 //   pb  1: each panel of a B that lies row-major is copied together before its tiles; 0: read where it lies
 //   gh  1: heads that share B run under each panel, so that it is transposed or copied once for all; 0: head by head
+//   dk  1: the few columns beyond whole vectors, or the only one, are summed along K (search/matmul_dots.h); 0: a vector of their own
 //
 // B constant: packed once in panels. B in place with unit-stride k (B transposed): each panel is transposed into scratch.
 #include <algorithm>
@@ -20,7 +21,9 @@
 
 #include "ir/analysis.h"
 #include "search/leaf_builder.h"
+#include "search/matmul_dots.h"
 #include "search/matmul_model.h"
+#include "search/matmul_panels.h"
 #include "search/matmul_parts.h"
 #include "search/recipe.h"
 
@@ -73,6 +76,11 @@ int64_t epilogue_registers(const MatmulParts& p) {
 constexpr int64_t kShortSums = 128, kMostJoined = 4;
 bool may_join(const MatmulParts& p, const Sizes& s) { return s.k <= kShortSums && s.m > 1 && is_const_int(p.m->extent) && is_const_int(p.k->extent); }
 
+// A function for each sum would be code for each.
+bool may_dot(const MatmulParts& p, const Problem& problem, const Target& t) {
+  return epilogue_registers(p) < kFunctionRegisters && matmul_dots(p, problem, t).columns != 0;
+}
+
 std::vector<KnobDomain> knobs(const Problem& problem, const Target& t) {
   const MatmulParts p = matmul_parts(problem.kernel);
   const Panels panels = panels_of(p, problem.kernel);
@@ -94,17 +102,19 @@ std::vector<KnobDomain> knobs(const Problem& problem, const Target& t) {
   if (may_join(p, s)) out.push_back({"mu", {0, 1}});
   if (panels == Panels::in_place) out.push_back({"pb", {0, 1}});
   if (panels != Panels::packed && !p.sharing.empty()) out.push_back({"gh", {0, 1}});
+  if (may_dot(p, problem, t)) out.push_back({"dk", {0, 1}});
   return out;
 }
 
 // The knobs as numbers. What older records lack has the value that means what they did.
 struct Setting {
   int64_t mr, nr, st, kc, mc, pf;
-  bool pa, ep, mu, pb, gh;
+  bool pa, ep, mu, pb, gh, dk = false;
+  bool operator==(const Setting&) const = default;
   bool blocked() const { return kc != 0 || ep; }  // sums pass through scratch
 };
 Result<Setting> setting_of(const Knobs& knobs, const Target& t) {
-  const Setting s = {knob_of(knobs, "mr"), knob_of(knobs, "nr"), knob_of(knobs, "st", 1), knob_of(knobs, "kc"), knob_of(knobs, "mc"), knob_of(knobs, "pf"), knob_of(knobs, "pa") != 0, knob_of(knobs, "ep") != 0, knob_of(knobs, "mu") != 0, knob_of(knobs, "pb") != 0, knob_of(knobs, "gh") != 0};
+  const Setting s = {knob_of(knobs, "mr"), knob_of(knobs, "nr"), knob_of(knobs, "st", 1), knob_of(knobs, "kc"), knob_of(knobs, "mc"), knob_of(knobs, "pf"), knob_of(knobs, "pa") != 0, knob_of(knobs, "ep") != 0, knob_of(knobs, "mu") != 0, knob_of(knobs, "pb") != 0, knob_of(knobs, "gh") != 0, knob_of(knobs, "dk") != 0};
   if (s.mr < 1) return unsupported("mr {}: a tile has rows", s.mr);
   if (s.nr < t.lanes || s.nr % t.lanes != 0) return unsupported("nr {}: whole vectors of {}", s.nr, t.lanes);
   if (s.st < 1 || s.kc < 0 || s.mc < 0 || s.pf < -1) return unsupported("st {} kc {} mc {} pf {}: out of range", s.st, s.kc, s.mc, s.pf);
@@ -115,7 +125,11 @@ Result<Setting> setting_of(const Knobs& knobs, const Target& t) {
 struct Context {
   Context(const Problem& problem_in, const Target& target)
       : problem(problem_in), t(target), p(matmul_parts(problem.kernel)), panels(panels_of(p, problem.kernel)), s(sizes(p, problem)),
-        rows_pack(rows_packable(p, problem.kernel)), epilogue(epilogue_registers(p)), w(widths(problem, panels, t)) {}
+        rows_pack(rows_packable(p, problem.kernel)), epilogue(epilogue_registers(p)), w(widths(problem, panels, t)),
+        dots(may_dot(p, problem, t) ? matmul_dots(p, problem, t) : Dots{}) {}
+  // Columns of the panels.
+  Expr columns(const Setting& k) const { return k.dk ? Expr(dots.whole) : p.n->extent; }
+  int64_t n(const Setting& k) const { return k.dk ? dots.whole : s.n; }
   const Problem& problem;
   const Target& t;
   MatmulParts p;
@@ -124,6 +138,7 @@ struct Context {
   bool rows_pack;
   int64_t epilogue;
   std::vector<int64_t> w;
+  Dots dots;
 };
 
 // The last tile's columns, if they are no whole tile: what its leaves take of vectors and of masks, which are vectors where there are no mask
@@ -133,21 +148,36 @@ struct Tail {
 };
 Tail last_tile(const Context& c, const Setting& k) {
   const int64_t columns = k.nr * k.st, vectors = columns / c.t.lanes;
-  if (proves_divisible(c.p.n->extent, columns, Ranges(c.problem.kernel))) return {};
+  if (proves_divisible(c.columns(k), columns, Ranges(c.problem.kernel))) return {};
   const bool fixed = is_const_int(c.p.n->extent), few_rows = is_const_int(c.p.m->extent) && k.mc == 0;
   const bool own = (few_rows ? 2 : k.mr) * (fixed ? 2 : 3) <= kMaxVariants;
-  const int64_t rest = fixed ? c.s.n % columns : columns - 1, live = own ? (rest + c.t.lanes - 1) / c.t.lanes : vectors;
+  const int64_t rest = fixed ? c.n(k) % columns : columns - 1, live = own ? (rest + c.t.lanes - 1) / c.t.lanes : vectors;
   // A packed panel is read whole: only what is stored has a mask. Of constant columns the last vector has one.
   const int64_t masks = own && (fixed || c.panels == Panels::packed) ? (rest % c.t.lanes != 0) : live;
   return {live, c.t.mask_registers == 0 ? masks : 0};
 }
 
+// All columns are: what makes tiles and panels has one value.
+Status accepts_only_dots(const Context& c, const Setting& k) {
+  const Setting one{1, c.w.front(), 1, 0, k.mc, 0, false, false, false, false, false, true};
+  if (k != one) return unsupported("dk 1: there are no tiles and panels to choose");
+  if (k.mc != 0 && c.s.m <= 2 * k.mc) return unsupported("mc {}: m is {}", k.mc, c.s.m);
+  return {};
+}
+
 Status accepts_in(const Context& c, const Setting& setting) {
-  const auto [mr, nr, st, kc, mc, pf, pa, ep, mu, pb, gh] = setting;
+  const auto [mr, nr, st, kc, mc, pf, pa, ep, mu, pb, gh, dk] = setting;
   const bool blocked = setting.blocked();
   const Target& t = c.t;
   const Sizes& s = c.s;
   const int64_t nv = nr / t.lanes * st;
+  if (dk && c.dots.columns == 0) return unsupported("dk 1: no columns to be summed along K");
+  if (dk && (gh || (pa && mc == 0))) return unsupported("dk 1: what heads share, and rows that are packed at once, are all columns'");
+  const bool all_dots = dk && c.dots.whole == 0;
+  if (c.dots.columns != 0 && c.dots.whole == 0 && c.panels == Panels::packed && c.problem.one_layout && dk != (s.k >= t.lanes)) {
+    return unsupported("dk {}: not the layout of this weight", dk);
+  }
+  if (all_dots) return accepts_only_dots(c, setting);
   if (ep && (c.epilogue < kFunctionRegisters || kc != 0 || !is_const_int(c.p.k->extent))) return unsupported("ep 1: no functions, or K in blocks, or K varies");
   if (st > 1 && kc != 0) return unsupported("st {}: a K block is one panel's", st);
   if (st > 1 && (pf == -1 || (pf != 0 && st > 2))) return unsupported("pf {}: a tile prefetches two streams at most", pf);
@@ -177,7 +207,7 @@ Status accepts_in(const Context& c, const Setting& setting) {
     return unsupported("mu 1: not two to {} whole tiles with short sums", kMostJoined);
   }
   if (pb && c.panels != Panels::in_place) return unsupported("pb 1: B does not lie row-major");
-  const bool one_panel = is_const_int(c.p.n->extent) && s.n <= nr, one_row = is_const_int(c.p.k->extent, 1);
+  const bool one_panel = is_const_int(c.p.n->extent) && c.n(setting) <= nr, one_row = is_const_int(c.p.k->extent, 1);
   if (pb && (s.m <= mr || one_panel || one_row)) return unsupported("pb 1: one tile walks a panel, or a panel is all of B or one row");
   if (gh && (c.p.sharing.empty() || !(pb || c.panels == Panels::transposed))) return unsupported("gh 1: no heads share panels that are transposed or copied");
   if (gh && (blocked || mc != 0 || pa)) return unsupported("gh 1: blocks of K or of rows, or packed rows, are one head's");
@@ -194,9 +224,9 @@ Status accepts(const Knobs& knobs, const Problem& problem, const Target& t) {
 int64_t block_rows(const Setting& s) { return (s.mc + s.mr - 1) / s.mr * s.mr; }
 
 // The largest share of a thread over the mean one: panels, or blocks of rows where mc is set, are dealt out whole.
-double imbalance(const Sizes& s, const Setting& k, int threads) {
+double imbalance(const Context& c, const Setting& k, int threads) {
   if (threads <= 1) return 1;
-  const int64_t unit = k.mc != 0 ? block_rows(k) : k.nr * k.st, total = k.mc != 0 ? s.m : s.n;
+  const int64_t unit = k.mc != 0 ? block_rows(k) : k.nr * k.st, total = k.mc != 0 ? c.s.m : c.n(k);
   const int64_t blocks = (total + unit - 1) / unit, most = (blocks + threads - 1) / threads;
   return static_cast<double>(std::min(most * unit, total)) * threads / static_cast<double>(std::max<int64_t>(total, 1));
 }
@@ -205,7 +235,8 @@ double estimate_in(const Context& c, const Setting& k) {
   const Sizes& s = c.s;
   MatmulWork w;
   w.m = static_cast<double>(s.m);
-  w.n = static_cast<double>(s.n);
+  w.n = static_cast<double>(c.n(k));
+  w.b_columns = static_cast<double>(s.n);
   w.k = static_cast<double>(s.k);
   w.mr = static_cast<double>(std::min(k.mr, s.m));
   w.vectors = static_cast<double>(k.nr / c.t.lanes * k.st);
@@ -226,7 +257,12 @@ double estimate_in(const Context& c, const Setting& k) {
   w.row_bytes = w.k * 4;
   w.cold = c.problem.cold && c.panels == Panels::packed;
   w.threads = c.problem.threads;
-  return matmul_cycles(w, c.t).total * imbalance(s, k, c.problem.threads);
+  double dots = 0;
+  const bool copied = (c.panels == Panels::packed && c.dots.whole != 0) || dots_copy(c.p, c.problem.kernel);
+  if (k.dk) dots = dots_cycles({w.m, static_cast<double>(c.dots.columns), w.k, copied, w.b_columns * w.k * 4}, c.t);
+  const double spread = imbalance(c, k, c.problem.threads);
+  if (k.dk && c.dots.whole == 0) return dots * (k.mc != 0 ? spread : c.problem.threads);
+  return matmul_cycles(w, c.t).total * spread + dots * c.problem.threads;  // one thread's
 }
 
 double estimate(const Knobs& knobs, const Problem& problem, const Target& t) {
@@ -300,71 +336,24 @@ Knobs defaults(const Problem& problem, const Target& t) {
   };
   if (varies && functions) look(true);
   if (best.mr == 0) look(false);
+  // With columns summed along K: other tiles, the rest as it is best without.
+  const Setting tiles_only = best;
+  for (const int64_t mr : c.dots.whole != 0 ? v["mr"] : std::vector<int64_t>{}) {
+    for (const int64_t nr : v["nr"]) {
+      for (const bool mu : {false, true}) visit({mr, nr, tiles_only.st, tiles_only.kc, tiles_only.mc, tiles_only.pf, false, false, mu, tiles_only.pb, false, true});
+    }
+  }
+  if (c.dots.columns != 0 && c.dots.whole == 0) {
+    for (const int64_t mc : v["mc"]) visit({1, c.w.front(), 1, 0, mc, 0, false, false, false, false, false, true});
+  }
   if (best.mr == 0) return {};
   Knobs out = {{"mr", best.mr}, {"nr", best.nr}, {"st", best.st}, {"kc", best.kc}, {"mc", best.mc}, {"pa", best.pa}, {"pf", best.pf}};
   if (functions) out["ep"] = best.ep;
   if (may_join(c.p, c.s)) out["mu"] = best.mu;
   if (c.panels == Panels::in_place) out["pb"] = best.pb;
   if (c.panels != Panels::packed && !c.p.sharing.empty()) out["gh"] = best.gh;
+  if (c.dots.columns != 0) out["dk"] = best.dk;
   return out;
-}
-
-const char* tail_of(const Expr& extent, int64_t tile, const Kernel& kernel) {
-  return proves_divisible(extent, tile, Ranges(kernel)) ? "exact" : "mask";
-}
-
-// The columns of a tile: panels and vectors unrolled.
-void vectorize_tile(Script& s, const std::string& n, int64_t nr, int64_t panels, int64_t lanes, const char* tail) {
-  std::string columns = n;
-  if (panels > 1) {
-    s.move("tile_scope {} {} tail=exact as {}s,{}p", n, nr, n, n);
-    s.move("unroll_scope {}s", n);
-    columns = n + "p";
-  }
-  s.move("tile_scope {} {} tail={} as {}v,{}l", columns, lanes, tail, n, n);
-  s.move("unroll_scope {}v", n);
-  s.move("vectorize_scope {}l", n);
-}
-
-// A as [tile][k][row], in scratch of the thread that owns the block `at`, or of all if A is packed before everything else. The
-// copy's scopes are ap_0 (rows) and ap_1 (k).
-void pack_rows(Script& s, const std::string& a, const std::string& at, int64_t mr, const char* tail) {
-  s.move("create_temporary {} ap at={}", a, at);
-  if (at != "root") s.move("move_to_stack ap {}", at);  // before its layout: a temporary that shrinks lies plainly
-  s.move("tile_buffer ap 0 {}", mr);
-  s.move("swap_dims ap 1 2");
-  s.move("tile_scope ap_0 {} tail={} as apt,apr", mr, tail);
-  s.move("tensorize apr transpose");
-  if (at == "root") s.move("parallelize apt");
-}
-
-// The layout [n / nr, k, n % nr].
-void pack_panels(Script& s, const std::string& b, int b_n, int64_t nr) {
-  s.move("tile_buffer {} {} {}", b, b_n, nr);
-  for (const auto part : {LayoutDim::Part::inner, LayoutDim::Part::outer}) {
-    const Buffer* buffer = s.kernel().find_buffer(b);
-    const auto at = std::find_if(buffer->layout.begin(), buffer->layout.end(), [&](const LayoutDim& d) { return d.part == part; });
-    const size_t from = static_cast<size_t>(at - buffer->layout.begin());
-    const size_t to = part == LayoutDim::Part::inner ? buffer->layout.size() - 1 : 0;
-    if (from != to && at != buffer->layout.end()) s.move("swap_dims {} {} {}", b, from, to);
-  }
-}
-
-// A panel of B that lies with unit-stride k is transposed into scratch before the tiles that use it. The copy's scopes are
-// bt_0 and bt_1, in the order of B's dimensions.
-void transpose_panel(Script& s, const std::string& b, bool n_first) {
-  s.move("create_temporary {} bt at=n0", b);
-  s.move("move_to_stack bt n0");
-  if (n_first) s.move("swap_dims bt 0 1");
-  s.move("tensorize bt_0 transpose");
-}
-
-// A panel of B that lies row-major, copied together before the tiles that use it. The copy's scopes are bp_0 and bp_1, in the order of B's
-// dimensions: k and n.
-void copy_panel(Script& s, const std::string& b, int64_t lanes, const char* tail) {
-  s.move("create_temporary {} bp at=n0", b);
-  s.move("move_to_stack bp n0");
-  vectorize_tile(s, "bp_1", 0, 1, lanes, tail);
 }
 
 Result<Scheduled> script(const Knobs& knob, const Problem& problem, const Target& t) {
@@ -375,12 +364,21 @@ Result<Scheduled> script(const Knobs& knob, const Problem& problem, const Target
   LATHE_ASSIGN(const Setting setting, setting_of(knob, t));
   const int64_t mr = setting.mr, nr = setting.nr, st = setting.st, pf = setting.pf;
   const int64_t mc = block_rows(setting), kc = setting.ep ? size.k : matmul_block_depth(setting.kc, size.k);
-  const std::string c = p.product->target, b = (*p.b)->name, m = p.m->iter, n = p.n->iter, k = p.k->iter;
+  const std::string c = p.product->target, b = (*p.b)->name, m = p.m->iter, k = p.k->iter;
   const Panels panels = panels_of(p, kernel);
-  const char* n_tail = tail_of(p.n->extent, nr * st, kernel);
+  const Dots dots = setting.dk ? matmul_dots(p, problem, t) : Dots{};
+  if (setting.dk && dots.columns == 0) return unsupported("dk 1: no columns to be summed along K");
+  const char* n_tail = tail_of(setting.dk ? Expr(dots.whole) : p.n->extent, nr * st, kernel);
   const char* vector_tail = std::string_view(n_tail) == "exact" ? "exact" : "mask";
 
   Script s(kernel);
+  const std::vector<const Stmt*> batches = scopes_with_role(kernel, "batch");
+  const std::string n = setting.dk ? split_dots(s, p, dots) : p.n->iter;
+  if (setting.dk && dots.whole == 0) {
+    schedule_dots(s, p, dots, mc, t);
+    if (!batches.empty() || mc != 0) s.move("parallelize {}", batches.empty() ? "mm" : batches.front()->iter);
+    return std::move(s).finish(kMatmulRecipe, knob);
+  }
   std::string rows = m;
   if (mc != 0) {
     s.move("tile_scope {} {} tail={} as mm,mi", m, mc, tail_of(p.m->extent, mc, kernel));
@@ -459,6 +457,7 @@ Result<Scheduled> script(const Knobs& knob, const Problem& problem, const Target
     const int64_t tiles = std::max<int64_t>(1, ((mc != 0 ? mc : size.m) + mr - 1) / mr);
     s.move("prefetch {} {} next={} lines={}", b, steps, kc != 0 ? "m0b" : "m0", (lines + tiles - 1) / tiles);
   }
+  if (setting.dk) schedule_dots(s, p, dots, 0, t);
   s.move("parallelize {}", outermost);
   return std::move(s).finish(kMatmulRecipe, knob);
 }

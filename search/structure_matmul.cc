@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "search/features.h"
+#include "search/matmul_dots.h"
 #include "search/matmul_model.h"
 #include "search/structure.h"
 
@@ -22,6 +23,7 @@ struct Tiles {
   bool in_place = false;   // such a panel is rows as they lie
   bool copied = false;     // but for a copy of it
   double sharing = 1;      // products that walk a panel before the next one
+  double dots = 0;         // columns that are summed along K
 };
 
 // The loops that stand for one of the naive nest's, with the elements one iteration covers.
@@ -98,7 +100,8 @@ void place_panel(Builder& b, int buffer, int at, const std::array<Parts, 5>& by_
 void counts(Structure& s, const Tiles& t, const ProblemFacts& facts, int64_t prefetch, const ir::Target& target) {
   MatmulWork w;
   w.m = t.m;
-  w.n = t.n;
+  w.n = t.n - t.dots;
+  w.b_columns = t.n;
   w.k = t.k;
   w.mr = t.mr;
   w.vectors = t.nv;
@@ -121,12 +124,18 @@ void counts(Structure& s, const Tiles& t, const ProblemFacts& facts, int64_t pre
   w.threads = facts.threads;
   const double full = std::floor(t.m / t.mr), rest = t.m - full * t.mr, panels = std::ceil(t.n / t.nr);
   const double ideal = t.m * t.n / static_cast<double>(target.lanes) / 2;
-  const MatmulCycles c = matmul_cycles(w, target);
+  MatmulCycles c;
+  if (w.n > 0) c = matmul_cycles(w, target);
+  if (t.dots > 0) {
+    const double dots = dots_cycles({t.m, t.dots, t.k, w.n > 0 && !t.transposes, t.n * t.k * 4}, target);
+    c.compute += dots;
+    c.total += dots;
+  }
   s.slowdown = (c.memory > 0 ? c.compute : c.total) / std::max(ideal * t.k, 1.0);
   // So that the analytic stage comes to the model's total: max(compute, memory) + kExposed min(compute, memory).
   if (c.memory > 0) s.stream = std::max(0.1 * c.memory, c.total > (1 + kExposed) * c.compute ? c.total - kExposed * c.compute : (c.total - c.compute) / kExposed) / c.memory;
-  const double whole = std::floor(t.n / t.nr) * t.nr, lanes = static_cast<double>(target.lanes);
-  s.padded = (whole + std::ceil((t.n - whole) / lanes) * lanes) / std::max(t.n, 1.0);
+  const double whole = std::floor(w.n / t.nr) * t.nr, lanes = static_cast<double>(target.lanes);
+  s.padded = (whole + std::ceil((w.n - whole) / lanes) * lanes + t.dots) / std::max(t.n, 1.0);
   s.flops = facts.naive.flops;
   s.rows = t.m;
   s.columns = t.n;
@@ -168,6 +177,7 @@ Structure matmul_structure(KnobReader& knobs, const ProblemFacts& facts, const i
   t.joined = knobs.get("mu", 0) != 0;
   t.copied = knobs.get("pb", 0) != 0;
   const bool share = knobs.get("gh", 0) != 0;
+  if (knobs.get("dk", 0) != 0) t.dots = t.n == 1 ? 1 : std::fmod(t.n, target.lanes);
   t.mc = static_cast<double>(knobs.get("mc", 0));
   if (t.mc >= t.m || t.mc < 0) t.mc = 0;
   const int64_t prefetch = knobs.get("pf", 0);

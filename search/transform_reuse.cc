@@ -1,8 +1,10 @@
 // reuse_dims, reuse_buffers: storage used again, by the next iteration or by another buffer. The Kernel is rewritten to the cells
-// that remain, so whatever asks for dependences afterwards asks about storage.
+// that remain, so whatever asks for dependences afterwards asks about storage. split_buffer: cells that one scope has for itself get storage of
+// their own.
 #include <algorithm>
 
 #include "ir/text_form.h"
+#include "search/footprint.h"
 #include "search/legality.h"
 #include "search/transform_rows.h"
 #include "search/transform_util.h"
@@ -150,6 +152,68 @@ std::vector<Move> propose_reuse_buffers(const Kernel& kernel) {
     for (const Buffer& b : kernel.buffers) {
       const bool alike = a.place >= Place::heap && a.place == b.place && a.type == b.type && a.dims.size() == b.dims.size();
       if (alike && a.name != b.name) out.push_back({"reuse_buffers", {a.name, b.name}, {}, {}});
+    }
+  }
+  return out;
+}
+
+//   for a < 8: t[a] = e; f(t[a]); for b < 4: t[b + 8] = g; h(t[b + 8])  ->  ...; for b < 4: u[b + 8] = g; h(u[b + 8])   (scope b)
+Status apply_split_buffer(TransformResult& result, const Move& move, const TransformParams& params) {
+  Kernel& k = result.kernel;
+  const Legality legality("split_buffer", params);
+  LATHE_ASSIGN(Buffer * buffer, find_temporary(k, move.args[0]));
+  LATHE_ASSIGN(const ScopeSite site, find_plain_site(k, move.args[1]));
+  const std::string name = buffer->name;
+  std::vector<const Access*> inside, outside;
+  const std::vector<Access> accesses = accesses_of(k, name, name);
+  for (const Access& a : accesses) {
+    const bool in = std::find(a.scopes.begin(), a.scopes.end(), &site.scope()) != a.scopes.end();
+    (in ? inside : outside).push_back(&a);
+  }
+  if (inside.empty() || outside.empty()) return invalid("expected `{}` to be used inside `{}` and elsewhere", name, move.args[1]);
+  // Boxes of the cells of all iterations.
+  const Ranges ranges(k);
+  const auto box = [&](const Access* a) { return footprint(k, *a, 0, ranges); };
+  const auto below = [&](const DimRange& x, const DimRange& y) { return !x.whole && !y.whole && surely_le(simplify(x.base + x.extent, ranges), y.base, ranges); };
+  const auto apart = [&](const Access* a, const Access* b) {
+    const std::vector<DimRange> x = box(a), y = box(b);
+    for (size_t d = 0; d < x.size(); ++d) {
+      if (below(x[d], y[d]) || below(y[d], x[d])) return true;
+    }
+    return false;
+  };
+  const bool own = std::all_of(inside.begin(), inside.end(), [&](const Access* a) {
+    return std::all_of(outside.begin(), outside.end(), [&](const Access* b) { return apart(a, b); });
+  });
+  LATHE_RETURN_IF_ERROR(legality.require(0, own));
+
+  Names names(k);
+  LATHE_ASSIGN(const std::vector<std::string> created, created_names(names, move, {name + "_s"}));
+  Buffer split = *buffer;
+  split.name = created[0];
+  std::vector<Stmt>& body = site.scope().body;
+  for_each_stmt(body, [&](Stmt& s) {
+    if (s.kind != Stmt::Kind::scope && s.target == name) s.target = split.name;
+  });
+  rewrite_exprs(body, [&](const Expr& e) -> Expr {
+    return e->op == Op::k_load && e->name == name ? load(split.name, e->args, e->type) : Expr();
+  });
+  k.buffers.push_back(std::move(split));
+  return {};
+}
+
+std::vector<Move> propose_split_buffer(const Kernel& kernel) {
+  std::vector<Move> out;
+  const std::vector<Access> accesses = collect_accesses(kernel.body);
+  for (const std::string& scope : plain_scopes(kernel)) {
+    const auto inside = [&](const Access& a) { return std::any_of(a.scopes.begin(), a.scopes.end(), [&](const Stmt* s) { return s->iter == scope; }); };
+    for (const Buffer& b : kernel.buffers) {
+      if (b.place < Place::heap) continue;
+      bool in = false, elsewhere = false;
+      for (const Access& a : accesses) {
+        if (a.buffer == b.name) (inside(a) ? in : elsewhere) = true;
+      }
+      if (in && elsewhere) out.push_back({"split_buffer", {b.name, scope}, {}, {}});
     }
   }
   return out;

@@ -36,6 +36,7 @@ LATHE_MOVE_ROW(merge_scopes);
 LATHE_MOVE_ROW(delete_temporary);
 LATHE_MOVE_ROW(reuse_dims);
 LATHE_MOVE_ROW(reuse_buffers);
+LATHE_MOVE_ROW(split_buffer);
 LATHE_MOVE_ROW(repeat_padding);
 #undef LATHE_MOVE_ROW
 

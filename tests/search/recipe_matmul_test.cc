@@ -221,7 +221,7 @@ TEST(CopiedPanels, AreKnownToTheAnalyticStage) {
     const Problem p = product(n - 14, n == 399 ? 300 : 96, n);
     RecipeSpace space(p, machine("laptop").target, MachineRates::assumed(machine("laptop").target));
     Knobs knobs = knobs_of(4, 16, {});
-    if (n == 49) knobs["mu"] = 0;
+    if (n == 49) knobs["mu"] = knobs["dk"] = 0;
     const int copy = space.nearest(knobs);
     ASSERT_EQ(space.at(copy).knobs, knobs);
     knobs["pb"] = 0;

@@ -1,0 +1,35 @@
+// Columns of a matmul that are summed along K: vectors of A's rows times vectors of a column of B, a sum of lanes at the end. One column beyond
+// whole vectors would take as many multiply-adds as a whole vector otherwise. The matmul recipe's knob `dk`.
+#pragma once
+#include <cstdint>
+
+#include "ir/target.h"
+#include "search/matmul_parts.h"
+#include "search/recipe.h"
+
+namespace lathe::search {
+
+// What may be summed along K, the last columns or the only one; 0 columns: nothing may. `whole` columns stay.
+struct Dots {
+  int64_t columns = 0, whole = 0;
+};
+Dots matmul_dots(const MatmulParts& parts, const Problem& problem, const ir::Target& target);
+
+struct DotsWork {
+  double m = 1, columns = 1, k = 1;
+  bool copied = false;  // B's columns are copied together first
+  double b_bytes = 0;   // of all of B
+};
+double dots_cycles(const DotsWork& work, const ir::Target& target);
+
+// Whether B's columns have to be copied for that.
+bool dots_copy(const MatmulParts& parts, const ir::Kernel& kernel);
+
+// Takes the columns out of the scope n, into a nest of their own after it that the sums' buffer is split for; the name of the scope of those that
+// stay, empty if none do.
+std::string split_dots(Script& s, const MatmulParts& parts, const Dots& dots);
+
+// Schedules the nest of split_dots(). block_rows: rows of a parallel block, 0: all are one; for a nest that stands alone.
+void schedule_dots(Script& s, const MatmulParts& parts, const Dots& dots, int64_t block_rows, const ir::Target& target);
+
+}  // namespace lathe::search
