@@ -94,22 +94,59 @@ std::vector<File> documents() {
   return out;
 }
 
-TEST(Docs, files_that_are_named_exist) {
-  const std::regex path(
-      R"((^|[\s`(/"])((ir|ops|search|jit|runtime|tools|tests|bench|docs|examples|scripts|include)/[A-Za-z0-9_./-]*\.[a-z]+))");
-  std::vector<std::string> missing;
-  size_t found = 0;
-  for (const File& f : documents()) {
-    for (auto it = std::sregex_iterator(f.text.begin(), f.text.end(), path); it != std::sregex_iterator(); ++it) {
-      const std::string name = (*it)[2];
-      ++found;
-      if (name.rfind("bench/results/", 0) == 0 || (*it)[1] == "/") continue;  // made by a run; inside another path
-      if (!std::filesystem::exists(std::string(LATHE_SOURCE_DIR) + "/" + name))
-        missing.push_back(f.path + " names " + name);
+// The comments of a source file, a line each.
+std::string comments(const File& f) {
+  std::string out;
+  bool block = false;
+  for (const std::string& line : f.lines) {
+    const size_t open = line.find("/*"), slashes = line.find("//");
+    if (block || open != std::string::npos) {
+      out += block ? line : line.substr(open);
+      block = line.find("*/", block ? 0 : open) == std::string::npos;
+    } else if (slashes != std::string::npos) {
+      out += line.substr(slashes);
     }
+    out += '\n';
+  }
+  return out;
+}
+
+// Paths from the root that a text names and that are not there.
+std::vector<std::string> missing_files(const std::string& where, const std::string& text, size_t* found) {
+  static const std::regex kPath(
+      R"((^|[\s`(/"])((ir|ops|search|jit|runtime|tools|tests|bench|docs|examples|scripts|include))"
+      R"(/[A-Za-z0-9_./-]*\.[a-z]+))");
+  std::vector<std::string> out;
+  for (auto it = std::sregex_iterator(text.begin(), text.end(), kPath); it != std::sregex_iterator(); ++it) {
+    const std::string name = (*it)[2];
+    ++*found;
+    if (name.rfind("bench/results/", 0) == 0 || (*it)[1] == "/") continue;  // made by a run; inside another path
+    if (!std::filesystem::exists(std::string(LATHE_SOURCE_DIR) + "/" + name)) out.push_back(where + " names " + name);
+  }
+  return out;
+}
+
+TEST(Docs, files_that_are_named_exist) {
+  std::vector<std::string> missing;
+  size_t in_documents = 0, in_comments = 0;
+  const auto look = [&](const std::string& where, const std::string& text, size_t* found) {
+    for (std::string& m : missing_files(where, text, found)) missing.push_back(std::move(m));
+  };
+  for (const File& f : documents()) look(f.path, f.text, &in_documents);
+  for (const File& f : source_tree()) {
+    const bool of_the_house = f.below("tests") && f.path.rfind('/') == 5;  // its tests make files up
+    if ((f.is_code() || f.extension() == ".def") && !of_the_house) look(f.path, comments(f), &in_comments);
   }
   EXPECT_THAT(missing, IsEmpty());
-  EXPECT_GT(found, 20u);
+  EXPECT_GT(in_documents, 20u);
+  EXPECT_GT(in_comments, 20u);
+}
+
+TEST(Docs, a_file_that_is_gone_is_missed) {
+  size_t found = 0;
+  const File f = make_file("ir/a.cc", "int x;  // see ir/gone.h\n/* and\n   ir/nest.h */\nf(\"ir/text.h\");\n");
+  EXPECT_THAT(missing_files(f.path, comments(f), &found), ::testing::ElementsAre("ir/a.cc names ir/gone.h"));
+  EXPECT_EQ(found, 2u);
 }
 
 TEST(Docs, options_that_are_named_exist) {
