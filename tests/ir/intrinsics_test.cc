@@ -46,6 +46,9 @@ TEST(Intrinsics, Mma) {
   EXPECT_EQ(match(edited(edited(kMma, "x[m, k]", "x[m, v]"), "16*n + v, k]", "16*n + v, v]"), "mma"),
             "expected an operand to depend on k");
   EXPECT_EQ(match(edited(kMma, "x: f32", "x: f64"), "mma"), "expected x to be f32");
+  // A vector that is summed would need its lanes added up after the last k.
+  EXPECT_EQ(match(edited(edited(kMma, "c[m, 16*n + v]", "c[m, n]"), "w[16*n + v, k]", "w[n, k + v]"), "mma"),
+            "expected c to depend on vector scope v");
   EXPECT_EQ(match(kMma + "          c[m, v] += x[m, k] * w[v, k]\n", "mma"), "expected one statement in scope v");
 }
 

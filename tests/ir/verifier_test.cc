@@ -147,6 +147,26 @@ TEST(Verifier, EveryRuleRefuses) {
   }
 }
 
+TEST(Verifier, WhatAThreadHasOfItsOwnStaysInIt) {
+  const std::string text =
+      "kernel t(x: f32[8] in, y: f32[8] out)\n"
+      "  t: f32[8] stack\n"
+      "  for i < 8:\n    t[i] = x[i]\n"
+      "  for j < 8:\n    y[j] = t[j]\n";
+  const auto marked = [&](const std::string& scope) {
+    std::string out = text;
+    return out.replace(out.find(scope), scope.size(), scope.substr(0, scope.size() - 1) + " @parallel:");
+  };
+  EXPECT_EQ(verdict(text), "ok");
+  EXPECT_EQ(verdict(marked("for i < 8:")),
+            "threads: t, a stack buffer, is read outside of @parallel scopes, but written inside one");
+  EXPECT_EQ(verdict(marked("for j < 8:")),
+            "threads: t, a stack buffer, is read in @parallel scope j, but not written there");
+  EXPECT_EQ(verdict("kernel t(x: f32[8] in, y: f32[8] out)\n  t: f32[1] stack\n"
+                    "  for i < 8 @parallel:\n    t[0] = x[i]\n    y[i] = t[0]\n"),
+            "ok");
+}
+
 // What the text form cannot say.
 TEST(Verifier, RefusesWhatDoesNotPrint) {
   const auto broken = [](const std::function<void(Kernel&)>& edit) {

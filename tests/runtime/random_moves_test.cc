@@ -291,5 +291,67 @@ TEST_P(RandomMoves, are_right_or_refused) {
 INSTANTIATE_TEST_SUITE_P(All, RandomMoves, testing::ValuesIn(kCases),
                          [](const auto& info) { return std::string(info.param.name); });
 
+// Schedules that this test once found wrong.
+struct Found {
+  const char *name, *kernel, *moves;
+};
+const Found kFound[] = {
+    {"a copy is read again at an offset of its own after a loop filled it anew",
+     R"(
+kernel t(w: f32[6, 5] in, y: f32[6] out) family matmul
+  t: f32[5] heap
+  for n < 6:
+    for i < 5:
+      t[i] = w[n, i]
+    y[n] = t[4]
+)",
+     "unroll_scope n\n"},
+    {"one thread fills what another one reads on its own stack",
+     R"(
+kernel t(x: f32[1, 33] in, w: f32[130, 33] const, y: f32[1, 130] out) family matmul
+  c: f32[1, 130] heap
+  for m < 1 [m]:
+    for n < 130 [n]:
+      c[m, n] = 0.0
+      for k < 33 [k]:
+        c[m, n] += x[m, k] * w[n, k]
+      y[m, n] = c[m, n]
+)",
+     "tile_scope n 128 tail=peel as nw,ni,nd\nsplit_scope m after=0 as md\ntile_scope nd 2 tail=exact as nd0,nd1\n"
+     "swap_scopes md nd0\ncreate_temporary w bd at=nd0\nmove_to_stack bd nd0\npipeline nd0 after=0\n"
+     "parallelize bd_0_p\n"},
+    {"lanes are summed in a tile",
+     R"(
+kernel t(x: f32[33] in, w: f32[2, 33] in, y: f32[2] out) family matmul
+  c: f32[2] heap
+  for n < 2 [n]:
+    c[n] = 0.0
+    for k < 33 [k]:
+      c[n] += x[k] * w[n, k]
+    y[n] = c[n]
+)",
+     "tile_scope k 16 tail=peel as kv,kl,kt\nvectorize_scope kl\ntensorize kv mma\n"},
+};
+
+TEST(RandomMoves, WhatWasFoundIsRightOrRefused) {
+  for (const Found& f : kFound) {
+    const ir::Kernel naive = ir::parse_kernel(f.kernel).value();
+    const auto oracle = Oracle::create({naive, {}, 2, 7}, nullptr).value();
+    for (const ir::Target& target : {jit::host_target(), jit::host_target().cap(ir::IsaLevel::portable)}) {
+      LeafCache leaves({}, nullptr, nullptr);
+      const auto schedule = search::parse_schedule("schedule 1 family matmul class exact\n" + std::string(f.moves));
+      ASSERT_TRUE(schedule.ok()) << schedule.status().to_string();
+      const ir::Result<Stage> stage = build_stage(naive, *schedule, target, leaves, {.llvm = false});
+      if (!stage.ok()) {
+        EXPECT_EQ(stage.status().code(), ir::Code::kUNSUPPORTED) << f.name << ": " << stage.status().to_string();
+        continue;
+      }
+      const ir::Result<Verdict> verdict = oracle->verify(*stage);
+      ASSERT_TRUE(verdict.ok()) << f.name << ": " << verdict.status().to_string();
+      EXPECT_TRUE(verdict->ok) << f.name << ": " << verdict->reason;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lathe::runtime
