@@ -13,14 +13,12 @@
 //   mu  1: two to four tiles of short sums are one leaf; 0: a call each
 //   pf  how far ahead B's own stream is prefetched, in bytes; 0: not; -1: the next block of B instead, spread over the
 //       tiles that run
-//
 //   pb  1: each panel of a B that lies row-major is copied together before its tiles; 0: read where it lies
 //   gh  1: heads that share B run under each panel, so that it is transposed or copied once for all; 0: head by head
 //   dk  1: the few columns beyond whole vectors, or the only one, are summed along K (search/sketches/matmul_dots.h);
 //       0: a vector of their own
 //
-// B constant: packed once in panels. B in place with unit-stride k (B transposed): each panel is transposed into
-// scratch.
+// B constant: packed once in panels. B with unit-stride k (transposed): each panel is transposed into scratch.
 #include <algorithm>
 #include <limits>
 
@@ -294,8 +292,9 @@ double estimate(const Knobs& knobs, const Problem& problem, const Target& t) {
   return setting.ok() ? estimate_in(Context(problem, t), *setting) : std::numeric_limits<double>::infinity();
 }
 
-// Of a default where M varies. Four rows by two vectors keep two pipes of latency four busy.
-constexpr int64_t kMostRows = 4, kMostCode = 660;
+// Of a default where M varies. Four rows by two vectors keep two pipes of latency four busy. A B that every call
+// transposes is worth more code: each panel that a call adds reads all rows of A again.
+constexpr int64_t kMostRows = 4, kMostCode = 660, kMostTransposingCode = 1070;
 
 // Instructions to be made for a tile and all lower ones, about: for each sum its start, four steps and the rest of K,
 // and its way out; and for moving B, 64 of a square: one for each vector of a panel that is transposed, one for whole
@@ -317,6 +316,7 @@ Knobs defaults(const Problem& problem, const Target& t) {
   const Context c(problem, t);
   const bool varies = !is_const_int(c.p.m->extent), functions = c.epilogue >= kFunctionRegisters;
   const int64_t most_rows = varies ? kMostRows : t.vector_registers;
+  const int64_t most_code = c.panels == Panels::transposed ? kMostTransposingCode : kMostCode;
   const auto tiles = [&](int64_t mr) { return (c.s.m + mr - 1) / mr; };
   std::map<std::string, std::vector<int64_t>> v;
   for (KnobDomain& d : knobs(problem, t)) {
@@ -344,7 +344,7 @@ Knobs defaults(const Problem& problem, const Target& t) {
       for (const int64_t nr : v["nr"]) {
         for (const int64_t st : v["st"]) {
           if ((mr + 1) * (nr / t.lanes) * st >= t.vector_registers) break;
-          if (varies && code_of(c, {mr, nr, st, 0, 0, 0, false, ep, false, false, false}) > kMostCode) break;
+          if (varies && code_of(c, {mr, nr, st, 0, 0, 0, false, ep, false, false, false}) > most_code) break;
           for (const int64_t pa : v["pa"]) {
             for (const int64_t pf : v["pf"]) {
               for (const int64_t mc : v["mc"]) {
