@@ -256,8 +256,11 @@ int64_t missed_once(OneLeaf& one, MissReason reason) {
     LeafCache leaves({}, store.get(), &stats);
     EXPECT_TRUE(one.get(leaves).ok());
     leaves.publish();
-    if (first) missed = stats.misses(reason);
-    if (!first) EXPECT_EQ(stats.misses(), 0);
+    if (first) {
+      missed = stats.misses(reason);
+    } else {
+      EXPECT_EQ(stats.misses(), 0);
+    }
     EXPECT_EQ(stats.get(Stat::k_compiled_xbyak) + stats.get(Stat::k_compiled_llvm), first)
         << "every start would compile again";
   }

@@ -81,18 +81,18 @@ class OnlineBudget : public ::testing::TestWithParam<double> {
  protected:
   OnlineBudget() {
     machine_.share = GetParam();
-    auto online = std::make_shared<OnlineOptions>();
-    online->mode = TuneMode::on;
-    online->thread = false;
-    online->period = 16;
-    online->least_load = 0;
-    online->rules.cpu_share = machine_.share;
-    online->evaluator = [this](const EvaluateTask&) -> ir::Result<std::unique_ptr<Evaluation>> {
+    OnlineOptions online;
+    online.mode = TuneMode::on;
+    online.thread = false;
+    online.period = 16;
+    online.least_load = 0;
+    online.rules.cpu_share = machine_.share;
+    online.evaluator = [this](const EvaluateTask&) -> ir::Result<std::unique_ptr<Evaluation>> {
       return std::unique_ptr<Evaluation>(std::make_unique<Costly>(&machine_));
     };
-    online->now_ns = [this] { return machine_.now; };
-    online->cpu_ns = [this] { return machine_.cpu; };
-    online->sleep = [this](int64_t ns) {
+    online.now_ns = [this] { return machine_.now; };
+    online.cpu_ns = [this] { return machine_.cpu; };
+    online.sleep = [this](int64_t ns) {
       // A look at the switch is allowed to come one sleep late.
       uncounted_ += was_on_ && machine_.on && (*ops_[0]->bound(call_))->heat.load() == nullptr;
       was_on_ = machine_.on;
@@ -101,13 +101,13 @@ class OnlineBudget : public ::testing::TestWithParam<double> {
     };
     ContextConfig config;
     (void)config.options.set(ir::OptionId::cache, "off").ok();
-    config.online = std::move(online);
     context_ = Context::create(std::move(config)).value();
+    tuner_ = std::make_unique<OnlineTuner>(std::move(online));
     for (const int64_t rows : {4, 6, 9}) {
       const auto op = ops_.emplace_back(Operator::create(context_, matmul(rows)).value());
       EXPECT_TRUE(op->prepare(request_).ok());
       EXPECT_TRUE(op->bound(call_).ok());
-      context_->tuner().watch(op, request_);
+      tuner_->watch(op, request_);
     }
   }
 
@@ -119,12 +119,7 @@ class OnlineBudget : public ::testing::TestWithParam<double> {
       for (const auto& op : ops_) {
         const BoundOp* bound = *op->bound(call_);
         ASSERT_LE(bound->workspace_bytes, 1 << 20);
-        HotShape* heat = bound->heat.load();
-        const int place = heat == nullptr ? -1 : heat->tick();
-        if (place < 0)
-          op->run(*bound, args, workspace, nullptr);
-        else
-          serve_sampled(*op, *bound, *heat, place, true, args, workspace, nullptr);
+        run_counted(*op, *bound, true, args, workspace, nullptr);
       }
     }
     std::free(workspace);
@@ -133,13 +128,14 @@ class OnlineBudget : public ::testing::TestWithParam<double> {
   // On for a second, off for two.
   void switch_by_time() {
     machine_.on = machine_.now / (1000 * kMs) % 3 == 0;
-    context_->tuner().set_mode(context_, machine_.on ? TuneMode::on : TuneMode::off);
+    tuner_->set_mode(context_, machine_.on ? TuneMode::on : TuneMode::off);
   }
 
   Machine machine_;
   bool turns_ = false, was_on_ = false;
   int uncounted_ = 0;  // sleeps of a search that is on, while calls are not counted
   std::shared_ptr<Context> context_;
+  std::unique_ptr<OnlineTuner> tuner_;
   std::vector<std::shared_ptr<Operator>> ops_;
   PrepareRequest request_;
   Operator::Call call_;
@@ -148,7 +144,7 @@ class OnlineBudget : public ::testing::TestWithParam<double> {
 TEST_P(OnlineBudget, IsKeptAtEveryMomentWhileThreeShapesAreSearched) {
   for (int n = 0; n < 4000 && machine_.decided < 3; ++n) {
     serve(16);
-    (void)context_->tuner().step(*context_);
+    (void)tuner_->step(*context_);
     machine_.pass(50 * kMs);
   }
   EXPECT_EQ(machine_.begun, 3);
@@ -166,7 +162,7 @@ TEST_P(OnlineBudget, IsKeptOfTheTimeThatItIsOn) {
   turns_ = true;
   for (int n = 0; n < 20'000 && machine_.decided < 3; ++n) {
     serve(16);
-    (void)context_->tuner().step(*context_);
+    (void)tuner_->step(*context_);
     machine_.pass(50 * kMs);
     switch_by_time();
   }
@@ -181,7 +177,7 @@ TEST_P(OnlineBudget, TakesAsLongAsTheShareSays) {
   const int64_t from = machine_.now;
   while (machine_.decided < 3 && machine_.now - from < 3'600'000 * kMs) {
     serve(16);
-    (void)context_->tuner().step(*context_);
+    (void)tuner_->step(*context_);
     machine_.pass(kMs);
   }
   ASSERT_EQ(machine_.decided, 3);

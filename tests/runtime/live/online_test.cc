@@ -32,21 +32,21 @@ struct Server {
   explicit Server(TuneMode mode, std::string plant = {}, bool packed = false, Evaluator evaluator = {},
                   std::string worker = LATHE_WORKER_PATH)
       : packed(packed) {
-    auto online = std::make_shared<OnlineOptions>();
-    online->mode = mode;
-    online->thread = false;
-    online->period = 16;
-    online->least_load = 0;
-    online->evaluator = std::move(evaluator);
-    online->rules.cpu_share = 1;
-    online->rules.candidates = 3;
-    online->rules.shadow_plant = std::move(plant);
-    online->now_ns = [this] { return now.load(); };
+    OnlineOptions online;
+    online.mode = mode;
+    online.thread = false;
+    online.period = 16;
+    online.least_load = 0;
+    online.evaluator = std::move(evaluator);
+    online.rules.cpu_share = 1;
+    online.rules.candidates = 3;
+    online.rules.shadow_plant = std::move(plant);
+    online.now_ns = [this] { return now.load(); };
     ContextConfig config;
     EXPECT_TRUE(config.options.set("worker", worker).ok());
     config.layers = {{dir.path, LayerMode::private_rw}};
-    config.online = std::move(online);
     context = Context::create(std::move(config)).value();
+    tuner = std::make_unique<OnlineTuner>(std::move(online));
     ops::Graph g;
     g.name = "online";
     const int x = ops::add_tensor(g, "x", {ops::symbol_dim("M", 1, 64, {{4, 1}}), ops::fixed_dim(70)});
@@ -67,7 +67,7 @@ struct Server {
       while (reinterpret_cast<uintptr_t>(constant) % 64 != 0) ++constant;
       EXPECT_TRUE(run_pack(*p, {}, {}, weights.data(), constant, nullptr).ok());
     }
-    context->tuner().watch(op, request);
+    tuner->watch(op, request);
     EXPECT_TRUE(op->bound(call).ok());
   }
 
@@ -79,13 +79,7 @@ struct Server {
       std::vector<char> scratch(static_cast<size_t>(std::max<int64_t>(bound->workspace_bytes, 0)) + 128);
       void* workspace = scratch.data() + (64 - reinterpret_cast<uintptr_t>(scratch.data()) % 64);
       void* args[] = {input.data(), constant, y.data()};
-      HotShape* heat = bound->heat.load();
-      const int place = heat == nullptr ? -1 : heat->tick();
-      if (place < 0) {
-        op->run(*bound, args, workspace, nullptr);
-      } else {
-        serve_sampled(*op, *bound, *heat, place, context->seal() == Seal::off, args, workspace, nullptr);
-      }
+      run_counted(*op, *bound, context->seal() == Seal::off, args, workspace, nullptr);
       for (size_t c = 0; c < y.size(); ++c) {
         float want = 0;
         for (size_t k = 0; k < 70; ++k) want += input[c / 52 * 70 + k] * weights[c % 52 * 70 + k];
@@ -95,7 +89,7 @@ struct Server {
   }
   bool step(int64_t ms = 100) {
     now += ms * 1'000'000;
-    return context->tuner().step(*context);
+    return tuner->step(*context);
   }
   // Makes the shape hot enough to be looked at. Its calls are said to be slow: on a host that is faster than the
   // machine of this test, the real ones would be at that machine's limit already, and nothing would be proposed.
@@ -132,12 +126,12 @@ struct Server {
     return d.schedule;
   }
   S state() {
-    const std::vector<OnlineRow> rows = context->tuner().rows();
+    const std::vector<OnlineRow> rows = tuner->rows();
     return rows.empty() ? S::proposed : rows.back().steps.back().state;
   }
   std::string why() {
     std::string out;
-    for (const OnlineRow& r : context->tuner().rows()) {
+    for (const OnlineRow& r : tuner->rows()) {
       for (const Promotion::Step& s : r.steps) out += std::string(promotion_name(s.state)) + " (" + s.reason + ") ";
     }
     return out;
@@ -164,6 +158,7 @@ struct Server {
   std::atomic<int64_t> now{1'000'000'000};
   PrepareRequest request;
   std::shared_ptr<Context> context;
+  std::unique_ptr<OnlineTuner> tuner;
   std::shared_ptr<Operator> op;
   Operator::Call call;
   std::vector<float> input, weights, packed_weights;
@@ -267,14 +262,14 @@ TEST(Online, replay_searches_nothing) {
   Server s(TuneMode::replay);
   s.warm();
   EXPECT_FALSE(s.step());
-  EXPECT_TRUE(s.context->tuner().rows().empty());
+  EXPECT_TRUE(s.tuner->rows().empty());
   EXPECT_EQ(s.count(Stat::k_searches), 0);
 }
 
 TEST(Online, a_search_in_the_worker_settles_and_calls_stay_right) {
   Server s(TuneMode::on);
   s.warm();
-  ASSERT_EQ(s.context->tuner().rows().size(), 1u);
+  ASSERT_EQ(s.tuner->rows().size(), 1u);
   const S state = s.state();
   EXPECT_TRUE(state == S::active || state == S::tie) << s.why();
   EXPECT_EQ(s.count(Stat::k_searches), 1);
@@ -301,7 +296,7 @@ TEST(Online, the_switch_and_the_seal_stop_everything) {
     if (seal) {
       s.context->set_seal(Seal::fallback);
     } else {
-      s.context->tuner().set_mode(s.context, TuneMode::off);
+      s.tuner->set_mode(s.context, TuneMode::off);
     }
     EXPECT_FALSE(s.step());
     EXPECT_EQ(heat.trial(), nullptr);
@@ -310,7 +305,7 @@ TEST(Online, the_switch_and_the_seal_stop_everything) {
     s.serve(64);
     EXPECT_EQ(heat.calls(), calls);
     if (seal) continue;
-    s.context->tuner().set_mode(s.context, TuneMode::trials);
+    s.tuner->set_mode(s.context, TuneMode::trials);
     s.step();
     EXPECT_NE(heat.trial(), nullptr);
     s.pairs(50, 100, 80);

@@ -152,8 +152,7 @@ TEST(LeafCallers, WhatWasLeftInMemoryIsWrittenByWhoWaits) {
   const TempDir dir;
   ContextConfig config;
   config.layers = {{dir.path, LayerMode::private_rw}};
-  ContextState state;
-  state.context = Context::create(std::move(config)).value();
+  ContextState state(Context::create(std::move(config)).value());
   const auto ask = [&](int64_t n, uint32_t wait) {
     ServeRequest request;
     request.wait = wait;
@@ -297,12 +296,14 @@ TEST(ShapeCallers, ConstantsAsTheyLieAreServedBesideAnotherFirstCall) {
 // --- resolve ---
 
 struct Resolving {
-  explicit Resolving(LeafCompiler compiler = {}, const std::string& worker = "/nonexistent/worker") {
+  explicit Resolving(LeafCompiler compiler = {}, const std::string& worker = "/nonexistent/worker")
+      : state(context_with(std::move(compiler), worker)) {}
+  static std::shared_ptr<Context> context_with(LeafCompiler compiler, const std::string& worker) {
     ContextConfig config;
     EXPECT_TRUE(config.options.set("cache", "off").ok());
     EXPECT_TRUE(config.options.set("worker", worker).ok());
     config.compiler = std::move(compiler);
-    state.context = Context::create(std::move(config)).value();
+    return Context::create(std::move(config)).value();
   }
   ir::Result<std::shared_ptr<Operator>> ask(uint32_t wait, uint64_t deadline_ns = 0) {
     ServeRequest request;

@@ -83,8 +83,7 @@ TEST(FirstResolve, StagesOfStoredDecisionsShareWhatPacks) {
 
 // Handles go on using an operator that no resolve finds any more, and neither would a seal.
 TEST(FirstResolve, WhatIsForgottenLeavesNothingForLater) {
-  ContextState state;
-  state.context = in_memory();
+  ContextState state(in_memory());
   std::shared_ptr<Operator> op;
   PrepareInfo info;
   ASSERT_TRUE(serve(state, linear_graph(), {}, &op, &info).ok());

@@ -39,8 +39,7 @@ std::shared_ptr<Context> context_with(const std::string& worker) {
 }
 
 PrepareInfo wait_for(const std::shared_ptr<Context>& context, uint64_t deadline_ns) {
-  ContextState state;
-  state.context = context;
+  ContextState state(context);
   ServeRequest request;
   request.wait = LATHE_WAIT;
   request.deadline_ns = deadline_ns;

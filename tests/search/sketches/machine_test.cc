@@ -10,9 +10,9 @@ namespace {
 
 TEST(Machine, the_name_is_that_of_a_description) {
   const std::string name = test::machine_wanted();
-  if (!name.empty())
-    ASSERT_NE(test::find_machine(name), nullptr)
-        << "LATHE_TEST_MACHINE=" << name << ": expected a row of tests/common/machines.def";
+  if (name.empty()) return;
+  ASSERT_NE(test::find_machine(name), nullptr)
+      << "LATHE_TEST_MACHINE=" << name << ": expected a row of tests/common/machines.def";
 }
 
 TEST(Machine, defaults_are_settings_on_every_one) {
