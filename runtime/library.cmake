@@ -28,7 +28,7 @@ add_custom_command(OUTPUT liblathe.a
 add_custom_target(lathe_static ALL DEPENDS liblathe.a)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Lathe)
-set(LATHE_STATIC_LIBS "fmt;sodium;xxhash;dl;pthread;stdc++;m")
+set(LATHE_STATIC_LIBS "fmt;sodium;xxhash;tbb;dl;pthread;stdc++;m")
 string(REPLACE ";" " -l" static_flags "-l${LATHE_STATIC_LIBS}")
 configure_package_config_file(LatheConfig.cmake.in ${CMAKE_CURRENT_BINARY_DIR}/LatheConfig.cmake
   INSTALL_DESTINATION ${package_dir} PATH_VARS CMAKE_INSTALL_LIBDIR)

@@ -12,6 +12,7 @@
 #include "ir/base/status.h"
 #include "ir/base/target.h"
 #include "runtime/base/stats.h"
+#include "runtime/base/tasks.h"
 #include "runtime/compile/leaf_cache.h"
 #include "runtime/store/decision.h"
 #include "runtime/store/key.h"
@@ -42,7 +43,7 @@ using NestBinder = std::function<ir::Result<BoundNest>(const ir::CutKernel&, con
 struct ContextConfig {
   ir::Options options;
   std::vector<LayerSpec> layers;                // empty: by the placement rules
-  int own_threads = 0;                          // > 1: a team of Lathe's own
+  int own_threads = 0;                          // > 1: a team of Lathe's own, and tasks on as many threads
   std::vector<int> own_cpus;                    // where its threads run; empty: as the thread that first uses it
   std::shared_ptr<const OnlineOptions> online;  // tests; null: by the options
   LeafCompiler compiler;                        // tests; empty: the back ends
@@ -60,7 +61,8 @@ class Context : public std::enable_shared_from_this<Context> {
   LeafCache& leaves() { return *leaves_; }
   Stats& stats() { return stats_; }
   const Stats& stats() const { return stats_; }
-  ThreadTeam* team() { return team_.get(); }  // null: the caller's thread
+  ThreadTeam* team() { return team_.get(); }   // for calls; null: the caller's thread
+  TaskArena* tasks() { return tasks_.get(); }  // for coarse work; null: the caller's thread
   OnlineTuner& tuner() { return *tuner_; }
   const NestBinder& binder() const { return config_.binder; }
 
@@ -95,6 +97,7 @@ class Context : public std::enable_shared_from_this<Context> {
   std::unique_ptr<Store> store_;
   std::unique_ptr<LeafCache> leaves_;
   std::unique_ptr<ThreadTeam> team_;
+  std::unique_ptr<TaskArena> tasks_;
   std::unique_ptr<OnlineTuner> tuner_;
   std::atomic<Seal> seal_{Seal::off};
   ObjectKey decision_object(const DecisionQuery& query) const;

@@ -153,7 +153,7 @@ struct Bench::Impl {
       const size_t size = static_cast<size_t>(span_at(tensor(a), dims) * ir::dtype_bytes(tensor(a).dtype));
       if (!plain.reserve(size + kAlign)) return ir::unsupported("no memory for {}", tensor(a).name);
       fill(tensor(a), plain.data(), size, options.seed + a);
-      LATHE_RETURN_IF_ERROR(run_pack(*p, dims, {}, plain.data(), first, team()));
+      LATHE_RETURN_IF_ERROR(run_pack(*p, dims, {}, plain.data(), first, nullptr));
     } else {
       fill(tensor(a), first, bytes[a], options.seed + a);
     }
