@@ -38,7 +38,7 @@ configure_file(lathe.pc.in lathe.pc @ONLY)
 
 install(TARGETS lathe_shared lathe_headers EXPORT LatheTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT LatheTargets NAMESPACE Lathe:: DESTINATION ${package_dir})
-install(FILES ${CMAKE_SOURCE_DIR}/include/lathe.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES ${CMAKE_SOURCE_DIR}/include/lathe.h ${CMAKE_SOURCE_DIR}/include/lathe_tbb.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/liblathe.a DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/LatheConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/LatheConfigVersion.cmake
   DESTINATION ${package_dir})

@@ -91,11 +91,7 @@ class Context : public std::enable_shared_from_this<Context> {
   std::unique_ptr<Store> store_;
   std::unique_ptr<LeafCache> leaves_;
   std::unique_ptr<ThreadTeam> team_;
-<<<<<<< HEAD
   std::unique_ptr<TaskArena> tasks_;
-  std::unique_ptr<OnlineTuner> tuner_;
-=======
->>>>>>> main
   std::atomic<Seal> seal_{Seal::off};
   ObjectKey decision_object(const DecisionQuery& query) const;
 

@@ -91,8 +91,8 @@ class Store {
   // The subs that a grouped kind has objects of, in all layers and memory, sorted.
   std::vector<std::string> groups(ObjectKind kind);
 
-  // Every file of every layer, verified if `check`; left-overs in new/ and bad/ are not objects. arena: who reads; null:
-  // the caller's thread.
+  // Every file of every layer, verified if `check`; left-overs in new/ and bad/ are not objects. arena: who reads;
+  // null: the caller's thread.
   std::vector<StoredObject> list(bool check, TaskArena* arena = nullptr) const;
   struct LayerInfo {
     std::string path;

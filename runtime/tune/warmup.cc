@@ -100,7 +100,7 @@ class Warmup {
     return {};
   }
 
-  // Work for each entry on the threads there are. Those it fails for are left out and reported, in the workload's order.
+  // Work for each entry on the threads there are. Those it fails for are marked and reported, in the workload's order.
   void for_each_entry(std::vector<Entry>* entries, const std::function<Status(Entry*)>& work) {
     std::vector<Status> failed(entries->size());
     (void)for_each_index(context_->tasks(), entries->size(), [&](size_t i) {
