@@ -9,7 +9,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -18,11 +17,14 @@
 
 #include "bench/blueprints/ours.h"
 #include "jit/host/host_cpu.h"
+#include "runtime/base/clock.h"
 #include "runtime/measure/machine_profile.h"
 #include "runtime/tune/bench.h"
 
 namespace lathe::blueprints {
 namespace {
+
+using runtime::now_us;
 
 struct Flags {
   std::string filter = ".*";
@@ -49,10 +51,6 @@ class Memory {
   uint64_t bytes_;
   char* data_;
 };
-
-double now_us() {
-  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 int64_t count(const std::vector<int64_t>& dims) {
   int64_t n = 1;

@@ -2,9 +2,9 @@
 #include "bench/live/stage_timer.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
+#include "runtime/base/clock.h"
 #include "runtime/measure/timing.h"
 
 namespace lathe::bench {
@@ -13,8 +13,6 @@ namespace {
 // Reading from memory varies from call to call by a quarter: a cold sample takes in several.
 constexpr double kSampleUs = 250, kColdSampleUs = 1000;
 constexpr double kLongestMs = 20'000;
-
-int64_t now_ns() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
 
 }  // namespace
 
@@ -43,7 +41,7 @@ double StageTimer::sample_us() const { return problem_.cold ? kColdSampleUs : kS
 double StageTimer::timed(size_t stage, int repeats) {
   if (problem_.cold) operands_->evict(repeats);
   return runtime::sampled_us(
-      repeats, std::min(repeats, at_once_[stage]), [&] { operands_->call(static_cast<int>(stage)); }, now_ns);
+      repeats, std::min(repeats, at_once_[stage]), [&] { operands_->call(static_cast<int>(stage)); }, runtime::now_ns);
 }
 
 double StageTimer::calibrate(size_t stage) {

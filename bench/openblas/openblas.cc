@@ -9,7 +9,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <functional>
@@ -20,8 +19,11 @@
 #include <vector>
 
 #include "include/lathe.h"
+#include "runtime/base/clock.h"
 
 namespace {
+
+using lathe::runtime::now_us;
 
 // y[b, g, m, n] = sum over k of a[b, g, m, k] * w[b, k, n], or w[b, n, k]: `groups` products share each w.
 struct Product {
@@ -79,10 +81,6 @@ void fill(float* data, int64_t n, uint64_t seed) {
     x = x * 6364136223846793005ull + 1442695040888963407ull;
     data[i] = static_cast<float>(static_cast<int32_t>(x >> 40) - (1 << 23)) * 0x1p-23f;
   }
-}
-
-double now_us() {
-  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 double median(std::vector<double> v) {

@@ -74,7 +74,7 @@ Candidacy::Candidacy(const std::shared_ptr<Operator>& op, const PrepareRequest& 
 
 // Transitions that the state machine forbids are bugs of this file: they change nothing.
 void Candidacy::enter(const CandidacyTools& tools, S state, std::string reason) {
-  if (!promotion_->advance(state, tools.now_ns(), std::move(reason)).ok()) return;
+  if (!promotion_->advance(state, std::move(reason)).ok()) return;
   tools.context.stats().add(counter(state));
   if (tools.context.leaves().options().verbose < Verbosity::create) return;
   verbose_line(
@@ -84,7 +84,7 @@ void Candidacy::enter(const CandidacyTools& tools, S state, std::string reason) 
 bool Candidacy::propose(const CandidacyTools& tools) {
   const std::shared_ptr<Operator> op = op_.lock();
   if (op == nullptr) return false;
-  promotion_ = std::make_unique<Promotion>(tools.trials, tools.now_ns());
+  promotion_ = std::make_unique<Promotion>(tools.trials);
   if (!find(tools, *op)) {
     promotion_.reset();
     return false;

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <iterator>
 
+#include "runtime/base/clock.h"
 #include "runtime/measure/work.h"
 #include "runtime/measure/worker_client.h"
 
@@ -22,11 +23,6 @@ constexpr int64_t kIdleNs = 30'000'000'000;  // then the child goes
 constexpr double kDecayS = 5;                // calls a second are averaged over about that
 constexpr int64_t kMoveNs = 500'000'000;     // between looks where calls run
 constexpr double kRooflineShare = 0.95;      // nobody gets closer
-
-int64_t clock_ns(clockid_t clock) {
-  timespec t = {};
-  return clock_gettime(clock, &t) == 0 ? int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec : 0;
-}
 
 int64_t cpu_of(pid_t pid) {
   clockid_t clock = 0;
@@ -55,7 +51,7 @@ OnlineOptions online_options(const ir::Options& options) {
 
 OnlineTuner::OnlineTuner(OnlineOptions options)
     : options_(std::move(options)), mode_(options_.mode), signal_(std::make_shared<Signal>()) {
-  if (!options_.now_ns) options_.now_ns = [] { return clock_ns(CLOCK_MONOTONIC); };
+  if (!options_.now_ns) options_.now_ns = now_ns;
   if (!options_.sleep) options_.sleep = [](int64_t ns) { std::this_thread::sleep_for(std::chrono::nanoseconds(ns)); };
 }
 
@@ -98,7 +94,7 @@ void OnlineTuner::take_arrived() {
 
 void OnlineTuner::set_mode(const std::shared_ptr<Context>& context, TuneMode mode) {
   mode_.store(mode, std::memory_order_relaxed);
-  off_since_ns_ = mode == TuneMode::off ? clock_ns(CLOCK_MONOTONIC) : 0;
+  off_since_ns_ = mode == TuneMode::off ? now_ns() : 0;
   if (mode == TuneMode::off || !options_.thread) return;
   const std::lock_guard lock(mutex_);
   if (thread_.joinable() || stopped_) return;
@@ -129,7 +125,7 @@ bool OnlineTuner::off(const Context& context) const {
 // A search that is switched off rests, and goes on if it is switched on again soon.
 bool OnlineTuner::cancelled(const Context& context) const {
   const int64_t since = off_since_ns_;
-  return stopped_ || context.seal() != Seal::off || (since != 0 && clock_ns(CLOCK_MONOTONIC) - since > kIdleNs);
+  return stopped_ || context.seal() != Seal::off || (since != 0 && now_ns() - since > kIdleNs);
 }
 
 // While it is switched off, nothing is earned and calls are not counted; on again, they are, in the middle of a search
@@ -154,7 +150,7 @@ int64_t OnlineTuner::used_ns() {
     const int64_t told = options_.cpu_ns();
     return told - std::exchange(told_cpu_ns_, told);
   }
-  const int64_t thread = clock_ns(CLOCK_THREAD_CPUTIME_ID), child = worker_ == nullptr ? 0 : cpu_of(worker_->pid());
+  const int64_t thread = thread_cpu_ns(), child = worker_ == nullptr ? 0 : cpu_of(worker_->pid());
   int64_t used = options_.thread ? thread - thread_cpu_ns_ : 0;
   if (child > worker_cpu_ns_) used += child - worker_cpu_ns_;
   thread_cpu_ns_ = thread;

@@ -55,14 +55,14 @@ bool may_follow(PromotionState from, PromotionState to, bool trials) {
   return std::find(next.begin(), next.end(), to) != next.end();
 }
 
-Promotion::Promotion(bool trials, int64_t now_ns) : trials_(trials), steps_{{S::proposed, now_ns, {}}} {}
+Promotion::Promotion(bool trials) : trials_(trials), steps_{{S::proposed, {}}} {}
 
-ir::Status Promotion::advance(PromotionState to, int64_t now_ns, std::string reason) {
+ir::Status Promotion::advance(PromotionState to, std::string reason) {
   if (!may_follow(state(), to, trials_)) {
     return ir::make_error(ir::Code::kSTATE, "{} cannot follow {}{}", promotion_name(to), promotion_name(state()),
                           trials_ ? " with trials" : "");
   }
-  steps_.push_back({to, std::max(now_ns, steps_.back().entered_ns), std::move(reason)});
+  steps_.push_back({to, std::move(reason)});
   return {};
 }
 

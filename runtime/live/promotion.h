@@ -32,17 +32,16 @@ bool may_follow(PromotionState from, PromotionState to, bool trials);
 
 class Promotion {
  public:
-  Promotion(bool trials, int64_t now_ns);
+  explicit Promotion(bool trials);
 
   PromotionState state() const { return steps_.back().state; }
   bool final() const { return promotion_final(state()); }
   bool trials() const { return trials_; }
   // STATE: `to` may not follow; nothing changes.
-  ir::Status advance(PromotionState to, int64_t now_ns, std::string reason = {});
+  ir::Status advance(PromotionState to, std::string reason = {});
 
   struct Step {
     PromotionState state;
-    int64_t entered_ns;  // never before the step ahead of it
     std::string reason;
   };
   const std::vector<Step>& steps() const { return steps_; }

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "runtime/base/clock.h"
 #include "runtime/live/cpu_budget.h"
 #include "runtime/live/shadow.h"
 #include "runtime/measure/worker_process.h"
@@ -22,11 +23,6 @@ constexpr int kPollMs = 100;
 constexpr int kCpuSeconds = 60;
 constexpr int64_t kBurstNs = 5'000'000;
 constexpr const char* kAlive = "{}\n";
-
-int64_t clock_ns(clockid_t clock) {
-  timespec t = {};
-  return clock_gettime(clock, &t) == 0 ? int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec : 0;
-}
 
 std::string dump(const Json& j) { return j.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"; }
 
@@ -128,13 +124,12 @@ std::string answer_shadow(std::string_view line, LeafCache& leaves,
     result.reason = task.status().to_string();
   } else {
     const double share = task->cpu_share > 0 ? task->cpu_share : 1;
-    CpuBudget budget(share, kBurstNs, clock_ns(CLOCK_MONOTONIC));
+    CpuBudget budget(share, kBurstNs, now_ns());
     result = shadow_in_process(*task, leaves, [&](int) {
       tell(kAlive);
-      const int64_t now = clock_ns(CLOCK_MONOTONIC);
+      const int64_t now = now_ns();
       budget.charge(now, clock_ns(CLOCK_PROCESS_CPUTIME_ID) - budget.used_ns());
-      for (int64_t wait = task->cpu_share > 0 ? budget.wait_ns(now) : 0; wait > 0;
-           wait = budget.wait_ns(clock_ns(CLOCK_MONOTONIC))) {
+      for (int64_t wait = task->cpu_share > 0 ? budget.wait_ns(now) : 0; wait > 0; wait = budget.wait_ns(now_ns())) {
         std::this_thread::sleep_for(std::chrono::nanoseconds(std::min<int64_t>(wait, 500'000'000)));
         tell(kAlive);
       }

@@ -1,18 +1,14 @@
 // Costs that are not of arithmetic or memory: a leaf call, a phase, a task; and the profile as the cost model's rates.
 // See machine_profile.h.
 #include <algorithm>
-#include <chrono>
 
 #include "ir/leaf_abi.h"
+#include "runtime/base/clock.h"
 #include "runtime/measure/machine_profile.h"
 #include "runtime/walk/threads.h"
 
 namespace lathe::runtime {
 namespace {
-
-double nanoseconds() {
-  return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 void empty_leaf(const ir::LeafArgs*) {}
 
@@ -21,9 +17,9 @@ template <class F>
 double least_per_call(int runs, int calls, F&& f) {
   double least = 0;
   for (int r = 0; r < runs; ++r) {
-    const double start = nanoseconds();
+    const int64_t start = now_ns();
     for (int i = 0; i < calls; ++i) f(i);
-    const double time = (nanoseconds() - start) / calls;
+    const double time = static_cast<double>(now_ns() - start) / calls;
     if (r == 0 || time < least) least = time;
   }
   return std::max(least, 0.01);

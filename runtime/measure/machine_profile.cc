@@ -8,15 +8,15 @@
 
 #include <algorithm>
 #include <charconv>
-#include <chrono>
 #include <cstring>
 
 #include "jit/host/host_cpu.h"
+#include "runtime/base/clock.h"
 
 namespace lathe::runtime {
 namespace {
 
-double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double seconds() { return static_cast<double>(now_ns()) * 1e-9; }
 
 typedef float F4 __attribute__((vector_size(16)));
 typedef float F8 __attribute__((vector_size(32)));

@@ -7,6 +7,8 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/base/clock.h"
+
 namespace lathe::runtime {
 namespace {
 
@@ -15,20 +17,15 @@ constexpr int64_t kNapNs = 10'000'000, kMeetNs = 1'000'000;
 constexpr int kChains = 12,
               kSteps = 4000;  // independent multiplications and additions: enough to fill the units of any core
 
-int64_t steady_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
 // Steps a nanosecond, by units that siblings share.
 double speed() {
   double x[kChains];
   for (int c = 0; c < kChains; ++c) x[c] = 1 + c;
-  const int64_t start = steady_ns();
+  const int64_t start = now_ns();
   for (int n = 0; n < kSteps; ++n) {
     for (double& v : x) v = v * 0.999 + 0.001;
   }
-  const int64_t ns = steady_ns() - start;
+  const int64_t ns = now_ns() - start;
   for (double& v : x) asm volatile("" : : "x"(v));
   return kSteps / static_cast<double>(std::max<int64_t>(ns, 1));
 }
@@ -37,7 +34,7 @@ double speed() {
 
 OwnCores::OwnCores(ThreadTeam* team, OwnCoresOptions options) : team_(team), options_(std::move(options)) {
   if (!options_.share) options_.share = [this] { return measure(); };
-  if (!options_.now_ns) options_.now_ns = steady_ns;
+  if (!options_.now_ns) options_.now_ns = now_ns;
   if (!options_.sleep) options_.sleep = [](int64_t ns) { std::this_thread::sleep_for(std::chrono::nanoseconds(ns)); };
 }
 
@@ -49,8 +46,8 @@ double OwnCores::measure() {
   std::atomic<int> here{0};
   team_->parallel_for(count, [&](int i) {
     here.fetch_add(1);
-    for (const int64_t from = steady_ns(); here.load() < count;) {
-      if (steady_ns() - from > kMeetNs) return;
+    for (const int64_t from = now_ns(); here.load() < count;) {
+      if (now_ns() - from > kMeetNs) return;
     }
     each[static_cast<size_t>(i)] = speed();
   });

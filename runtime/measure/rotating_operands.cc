@@ -52,20 +52,6 @@ void flush(const char* data, int64_t bytes) {
   __builtin_ia32_mfence();
 }
 
-// Floats in [0.5, 1), other types 0; every page is touched.
-void fill_tame(ir::DType type, char* data, int64_t bytes) {
-  if (type != ir::DType::f32) {
-    std::memset(data, ir::is_float(type) ? 0x3b : 0, static_cast<size_t>(bytes));
-    return;
-  }
-  uint32_t state = 12345;
-  for (int64_t i = 0; i + 4 <= bytes; i += 4) {
-    state = state * 1664525u + 1013904223u;
-    const uint32_t bits = 0x3f000000u | state >> 9;
-    std::memcpy(data + i, &bits, 4);
-  }
-}
-
 }  // namespace
 
 struct RotatingOperands::Impl {
@@ -107,8 +93,8 @@ ir::Status RotatingOperands::Impl::reserve(size_t i, int64_t bytes) {
   o.stride = rotates ? o.bytes : 0;
   const int64_t total = (rotates ? o.stride * copies : o.bytes) + kPage;
   LATHE_ASSIGN(o.pages, Pages::map(total));
-  fill_tame(shapes[i].type, o.pages.data(), total);
-  if (options.cold) flush(o.pages.data(), total);  // what was just written is not cold
+  fill_tame(shapes[i].type, i, o.pages.data(), total);  // every page is touched
+  if (options.cold) flush(o.pages.data(), total);       // what was just written is not cold
   return {};
 }
 

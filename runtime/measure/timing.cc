@@ -12,7 +12,6 @@
 #include "runtime/measure/timing.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <numeric>
@@ -20,6 +19,7 @@
 #include <string_view>
 #include <tuple>
 
+#include "runtime/base/clock.h"
 #include "runtime/measure/rank_test.h"
 
 namespace lathe::runtime {
@@ -72,16 +72,11 @@ double low_ratio(const std::vector<std::pair<size_t, double>>& readings, const s
   return *at;
 }
 
-int64_t steady_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
 }  // namespace
 
 TimingSession::TimingSession(TimingOptions options, std::function<void(int)> before)
     : options_(std::move(options)), before_(std::move(before)), placements_(std::max(options_.placements, 1)) {
-  if (!options_.now_ns) options_.now_ns = steady_ns;
+  if (!options_.now_ns) options_.now_ns = now_ns;
   if (options_.min_sample_us <= 0) options_.min_sample_us = sample_us(options_.cold, false);
   start_ = options_.now_ns();
 }

@@ -12,11 +12,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <climits>
 #include <cstring>
 #include <ctime>
 #include <vector>
+
+#include "runtime/base/clock.h"
 
 namespace lathe::runtime {
 
@@ -32,10 +33,7 @@ std::string directory_of(const std::string& path) {
 
 }  // namespace
 
-int64_t WorkerProcess::now_ms() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
+int64_t WorkerProcess::now_ms() { return now_ns() / 1'000'000; }
 
 std::string find_worker() {
   std::vector<std::string> places;
@@ -169,9 +167,7 @@ std::string WorkerProcess::end_of_child(bool* killed) {
 
 int64_t WorkerProcess::cpu_ms() const {
   clockid_t clock{};
-  timespec t{};
-  if (pid_ <= 0 || clock_getcpuclockid(pid_, &clock) != 0 || clock_gettime(clock, &t) != 0) return 0;
-  return int64_t{t.tv_sec} * 1000 + t.tv_nsec / 1'000'000;
+  return pid_ > 0 && clock_getcpuclockid(pid_, &clock) == 0 ? clock_ns(clock) / 1'000'000 : 0;
 }
 
 void WorkerProcess::ask() {

@@ -141,6 +141,21 @@ void fill_operand(const OperandShape& shape, int number, const DataRecipe& recip
   }
 }
 
+void fill_tame(ir::DType type, uint64_t seed, char* data, int64_t bytes) {
+  if (type == ir::DType::f32) {
+    auto state = static_cast<uint32_t>(mix(seed));
+    for (int64_t i = 0; i + 4 <= bytes; i += 4) {
+      state = state * 1664525u + 1013904223u;
+      const uint32_t bits = 0x3f000000u | state >> 9;
+      std::memcpy(data + i, &bits, 4);
+    }
+  } else if (ir::dtype_bytes(type) == 1) {
+    for (int64_t i = 0; i < bytes; ++i) data[i] = static_cast<char>(i & 1);
+  } else {
+    std::memset(data, ir::is_float(type) ? 0x3b : 0, static_cast<size_t>(bytes));
+  }
+}
+
 double load_element(ir::DType type, const char* data, int64_t index) {
   const char* p = data + index * ir::dtype_bytes(type);
   auto as = [p](auto zero) {

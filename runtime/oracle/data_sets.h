@@ -1,5 +1,5 @@
-// Operands for checking a Kernel: their shapes in memory, and three sets of values. Values depend
-// on the position in memory, so that a shifted operand shows. Knows nothing of results. Pure.
+// Operands of a Kernel: their shapes in memory, three sets of values to check it with, which depend on the position in
+// memory, so that a shifted operand shows, and tame ones to time it with. Knows nothing of results. Pure.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -43,6 +43,10 @@ struct DataRecipe {
 
 // Fills shape.span elements. `number`: position among the parameters.
 void fill_operand(const OperandShape& shape, int number, const DataRecipe& recipe, char* data);
+
+// Fills so many bytes with what is only to be timed: floats in [0.5, 1), masks 0 and 1 in turn, other integers 0. No
+// operator leaves what a CPU computes at full speed there.
+void fill_tame(ir::DType type, uint64_t seed, char* data, int64_t bytes);
 
 double load_element(ir::DType type, const char* data, int64_t index);
 void store_element(ir::DType type, char* data, int64_t index, double value);

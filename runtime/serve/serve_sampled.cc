@@ -1,17 +1,11 @@
 // See serve_sampled.h.
 #include "runtime/serve/serve_sampled.h"
 
-#include <chrono>
-
+#include "runtime/base/clock.h"
 #include "runtime/serve/recorded_calls.h"
 
 namespace lathe::runtime {
 namespace {
-
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 // All Kernels of the call, one of them recorded.
 void run_recorded(const Operator& op, const BoundOp& bound, const Trial& trial, void* const* args, void* workspace,

@@ -5,14 +5,14 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <map>
 #include <numeric>
-#include <random>
 
+#include "runtime/base/clock.h"
 #include "runtime/measure/machine_profile.h"
 #include "runtime/measure/work.h"
+#include "runtime/oracle/data_sets.h"
 #include "runtime/serve/serve_sampled.h"
 
 namespace lathe::runtime {
@@ -57,24 +57,6 @@ class Memory {
   char* data_ = nullptr;
   size_t bytes_ = 0;
 };
-
-double now_us() {
-  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-// Tame numbers; integers and masks get bytes 0 and 1.
-void fill(const ops::TensorDesc& tensor, char* data, size_t bytes, uint64_t seed) {
-  if (tensor.dtype == ir::DType::f32) {
-    auto* f = reinterpret_cast<float*>(data);
-    uint64_t x = seed * 0x9e3779b97f4a7c15ull + 1;
-    for (size_t i = 0; i < bytes / 4; ++i) {
-      x = x * 6364136223846793005ull + 1442695040888963407ull;
-      f[i] = static_cast<float>(static_cast<int32_t>(x >> 40) - (1 << 23)) * 0x1p-23f;
-    }
-  } else {
-    for (size_t i = 0; i < bytes; ++i) data[i] = static_cast<char>(i & 1);
-  }
-}
 
 double median(std::vector<double> v) {
   const size_t mid = v.size() / 2;
@@ -139,7 +121,7 @@ struct Bench::Impl {
       if (tensor(a).constant) {
         LATHE_RETURN_IF_ERROR(make_constant(a, dims));
       } else if (memory[a]->bytes() != before) {
-        fill(tensor(a), memory[a]->data(), bytes[a], options.seed + a);
+        fill_tame(tensor(a).dtype, options.seed + a, memory[a]->data(), static_cast<int64_t>(bytes[a]));
       }
     }
     constants_ready = true;
@@ -152,10 +134,10 @@ struct Bench::Impl {
       Memory plain;
       const size_t size = static_cast<size_t>(span_at(tensor(a), dims) * ir::dtype_bytes(tensor(a).dtype));
       if (!plain.reserve(size + kAlign)) return ir::unsupported("no memory for {}", tensor(a).name);
-      fill(tensor(a), plain.data(), size, options.seed + a);
+      fill_tame(tensor(a).dtype, options.seed + a, plain.data(), static_cast<int64_t>(size));
       LATHE_RETURN_IF_ERROR(run_pack(*p, dims, {}, plain.data(), first, nullptr));
     } else {
-      fill(tensor(a), first, bytes[a], options.seed + a);
+      fill_tame(tensor(a).dtype, options.seed + a, first, static_cast<int64_t>(bytes[a]));
     }
     for (int64_t c = 1; c < copies[a]; ++c)
       std::memcpy(first + static_cast<size_t>(c) * round_up(bytes[a]), first, bytes[a]);

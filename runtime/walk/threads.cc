@@ -11,6 +11,7 @@
 
 #include <climits>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/fork_mark.h"
 
 namespace lathe::runtime {
@@ -19,12 +20,6 @@ namespace {
 constexpr int kMaxParts = 0xffff;
 
 void pause_cpu() { __builtin_ia32_pause(); }
-
-int64_t now_ns() {
-  timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return t.tv_sec * int64_t{1000000000} + t.tv_nsec;
-}
 
 void futex(std::atomic<uint32_t>* word, int op, uint32_t value) {
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), op | FUTEX_PRIVATE_FLAG, value, nullptr, nullptr, 0);
