@@ -237,6 +237,7 @@ const Verb kTune = {
     "tune", "Search a workload deeply and check it as a whole", [](CLI::App& app) -> std::function<int()> {
       auto o = std::make_shared<TuneOptions>();
       add_common(app, o.get());
+      add_jobs(app, o.get());
       app.add_option("manifest", o->manifest, "JSON Lines; - reads the standard input")->required();
       app.add_option("--budget", o->budget, "Seconds of searching")->check(number_up_to(kMostSeconds));
       app.add_option("--candidates", o->candidates, "Most measurements per kernel and range")
