@@ -126,7 +126,8 @@ struct Linear {
 // Where an operand is accessed: base + per iteration of each loop + lane bytes.
 struct Access {
   int slot = -1;
-  int element = 4;  // bytes: 1 for b8, which is loaded only
+  int element = 4;  // bytes
+  MemType type = MemType::b32;
   Linear base;
   FixedMap<const LoopContext*, Linear, kMaxAffineTerms> loops;
   Linear lane;

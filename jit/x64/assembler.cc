@@ -31,6 +31,11 @@ Address Assembler::iota_constant() {
   return ptr[rip + iota_label_];
 }
 
+Address Assembler::pack_constant(int bytes) {
+  pack_used_[bytes - 1] = true;
+  return ptr[rip + pack_label_[bytes - 1]];
+}
+
 ir::Status Assembler::finish(uint32_t* text_bytes) {
   while (getSize() % 64 != 0 && Xbyak::GetError() == Xbyak::ERR_NONE) int3();
   *text_bytes = static_cast<uint32_t>(getSize());
@@ -41,6 +46,13 @@ ir::Status Assembler::finish(uint32_t* text_bytes) {
   L(iota_label_);
   if (iota_used_) {
     for (uint32_t i = 0; i < 8; ++i) dd(i);
+  }
+  for (int bytes : {1, 2}) {
+    L(pack_label_[bytes - 1]);
+    for (int i = 0; i < 32 && pack_used_[bytes - 1]; ++i) {
+      const int at = i % 16;
+      db(at < 4 * bytes ? static_cast<uint64_t>(at / bytes * 4 + at % bytes) : 0x80, 1);
+    }
   }
   L(scalar_label_);
   for (const uint32_t bits : scalars_) dd(bits);
