@@ -90,11 +90,11 @@ using llvm::CmpInst;
 // Elements in memory, one or a vector of them.
 llvm::Type* memory_type(OpContext& c, MemType type, bool many) {
   auto& b = c.builder;
-  llvm::Type* one = type == MemType::b32   ? b.getFloatTy()
-                    : type == MemType::f16 ? b.getHalfTy()
-                    : type == MemType::u16 ? b.getInt16Ty()
-                    : type == MemType::b64 ? b.getInt64Ty()
-                                           : b.getInt8Ty();
+  llvm::Type* one = type == MemType::b32                            ? b.getFloatTy()
+                    : type == MemType::f16                          ? b.getHalfTy()
+                    : kMemTypeBytes[static_cast<size_t>(type)] == 2 ? b.getInt16Ty()
+                    : type == MemType::b64                          ? b.getInt64Ty()
+                                                                    : b.getInt8Ty();
   return many ? llvm::FixedVectorType::get(one, static_cast<unsigned>(c.lanes)) : one;
 }
 llvm::Align memory_align(MemType type) { return llvm::Align(kMemTypeBytes[static_cast<size_t>(type)]); }
@@ -105,6 +105,7 @@ Value* widened(OpContext& c, MemType type, Value* v, bool many) {
   llvm::Type* floats = many ? c.float_type(c.lanes) : b.getFloatTy();
   if (type == MemType::f16) return b.CreateFPExt(v, floats);
   llvm::Type* ints = many ? c.int_type(c.lanes) : b.getInt32Ty();
+  if (type == MemType::bf16) return b.CreateBitCast(b.CreateShl(b.CreateZExt(v, ints), 16), floats);
   return b.CreateBitCast(type == MemType::i8 ? b.CreateSExt(v, ints) : b.CreateZExt(v, ints), floats);
 }
 Value* narrowed(OpContext& c, MemType type, Value* v, bool many) {
@@ -112,7 +113,15 @@ Value* narrowed(OpContext& c, MemType type, Value* v, bool many) {
   if (type == MemType::b32) return v;
   llvm::Type* to = memory_type(c, type, many);
   if (type == MemType::f16) return b.CreateFPTrunc(v, to);
-  return b.CreateTrunc(b.CreateBitCast(v, many ? c.int_type(c.lanes) : b.getInt32Ty()), to);
+  Value* bits = b.CreateBitCast(v, many ? c.int_type(c.lanes) : b.getInt32Ty());
+  if (type == MemType::bf16) {  // nearest even; NaN keeps the top of its payload and is quiet
+    const auto number = [&](uint32_t n) { return llvm::ConstantInt::get(bits->getType(), n); };
+    Value* odd = b.CreateAnd(b.CreateLShr(bits, number(16)), number(1));
+    Value* up = b.CreateAdd(b.CreateAdd(bits, number(0x7fff)), odd);
+    bits = b.CreateSelect(b.CreateFCmpUNO(v, v), b.CreateOr(bits, number(0x400000)), up);
+    bits = b.CreateLShr(bits, number(16));
+  }
+  return b.CreateTrunc(bits, to);
 }
 Value* lanes_on(OpContext& c, const Inst& i) {
   Value* mask = c.mask(i.mask);

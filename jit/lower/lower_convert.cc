@@ -1,12 +1,11 @@
 // Values that are no f32: what a cast makes of them, and how they lie in registers.
 //
 //   i32, i8, u8, b8   i32 lanes
-//   bf16, f16         their 16 bits, zeros above; f16 is f32 already where a cast reads it from memory, and stays f32
-//                     until it is stored
+//   bf16, f16         f32 as soon as a cast reads them from memory, and until one is stored; the 16 bits, zeros above,
+//                     where they are copied
 //   f64, i64          pairs of lanes, one element at a time: copies only
 //
-// Rounding is to nearest even and spelled out in integer arithmetic, so that every level and every mode of the floating
-// point unit gives the same bits, denormals included. NaN stays NaN.
+// Stores round to nearest even, denormals included, and keep NaN on every level (jit/program/mem_types.def).
 #include "ir/core/text_form.h"
 #include "jit/lower/lowering.h"
 #include "jit/lower/vector_math.h"
@@ -19,19 +18,7 @@ using ir::Op;
 
 namespace {
 
-constexpr int kBf16Shift = 16;
-
 bool small_integer(DType type) { return type == DType::i8 || type == DType::u8 || type == DType::b8; }
-
-// The upper half of x once it is rounded, as a number.
-int round_to_bf16(Emitter& e, int x) {
-  const int high = e.op(LeafOp::k_shift_right, {x}, kBf16Shift);
-  const int odd = e.op(LeafOp::k_bit_and, {high, e.constant_bits(1)});
-  const int up = e.op(LeafOp::k_iadd, {e.op(LeafOp::k_iadd, {x, e.constant_bits(0x7fff)}), odd});
-  const int quiet = e.op(LeafOp::k_bit_or, {high, e.constant_bits(0x40)});
-  return e.op(LeafOp::k_blend, {e.op(LeafOp::k_shift_right, {up}, kBf16Shift), quiet}, 0,
-              e.compare(LeafOp::k_cmp_unord, x, x));
-}
 
 // i32 as f32 that rounds to bf16 as if it had never been f32: from 2^24 on, whatever the low byte holds is one bit.
 int for_bf16(Emitter& e, int number) {
@@ -75,14 +62,13 @@ int Lowering::as_f32(const Expr& e) {
     case DType::i64:
       return index_value(e);
     case DType::f16:
+    case DType::bf16:
       if (e->op == Op::k_load) {
         std::optional<Place> p = place(e->name, e->args);
-        if (p) p->access.type = MemType::f16;
+        if (p) p->access.type = e->type == DType::f16 ? MemType::f16 : MemType::bf16;
         return p ? read(*p) : 0;
       }
       break;
-    case DType::bf16:
-      return e_.op(LeafOp::k_shift_left, {value(e)}, kBf16Shift);
     case DType::i32:
     case DType::i8:
     case DType::u8:
@@ -101,11 +87,6 @@ int Lowering::convert(const Expr& e) {
   switch (e->type) {
     case DType::f32:
       return number();
-    case DType::bf16: {
-      const int x = from->type == DType::i32 ? value(from) : number();
-      if (!e_.ok()) return 0;
-      return round_to_bf16(e_, from->type == DType::i32 ? for_bf16(e_, x) : x);
-    }
     case DType::i32:
       if (small_integer(from->type)) return as_i32(from);
       if (const int x = number(); e_.ok()) return to_i32(e_, x);
@@ -135,9 +116,14 @@ void Lowering::assign_converted(const ir::Stmt& s, Place& to) {
     fail(ir::unsupported("{}: {} is added to in memory", s.target, ir::dtype_name(to.buffer->type)));
     return;
   }
-  const bool halves = to.buffer->type == DType::f16 && s.value->op == Op::k_cast;
-  if (halves) to.access.type = MemType::f16;
-  write(to, halves ? as_f32(s.value->args[0]) : value(s.value));
+  const bool halves = to.buffer->type == DType::f16 || to.buffer->type == DType::bf16;
+  if (!halves || s.value->op != Op::k_cast) return write(to, value(s.value));
+  const Expr& from = s.value->args[0];
+  const bool number = to.buffer->type == DType::bf16 && from->type == DType::i32;
+  const int x = number ? value(from) : as_f32(from);
+  if (!e_.ok()) return;
+  to.access.type = to.buffer->type == DType::f16 ? MemType::f16 : MemType::bf16;
+  write(to, number ? for_bf16(e_, x) : x);
 }
 
 }  // namespace lathe::jit

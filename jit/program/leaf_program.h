@@ -164,6 +164,7 @@ struct LeafProgram {
   int lanes = 8;              // of every vector register in this program
   int vector_registers = 16;  // that a generator may use
   int mask_registers = 0;
+  bool bf16 = false;                               // AVX512_BF16 may be used
   int num_vregs = 0, num_masks = 0, num_vars = 0;  // virtual registers are 0..n-1
   std::vector<PtrInit> ptrs;  // pointer register i starts as ptrs[i]; one with slot = stream = -1 starts undefined
   Nodes body;

@@ -160,6 +160,7 @@ void visit(A& a, LeafProgram& p) {
   a.value(p.level);
   for (int* n : {&p.lanes, &p.vector_registers, &p.mask_registers, &p.num_vregs, &p.num_masks, &p.num_vars})
     a.value(*n);
+  a.value(p.bf16);
   list(a, p.ptrs, [&](PtrInit& init) {
     a.value(init.slot);
     a.value(init.stream);

@@ -29,6 +29,7 @@ class Checker {
     const auto count_ok = [](int n) { return n >= 0 && n <= kMaxRegisters; };
     if (p_.lanes != 8 && p_.lanes != 16) return ir::invalid("lanes {}, expected 8 or 16", p_.lanes);
     if (p_.level < ir::IsaLevel::portable || p_.level > ir::IsaLevel::amx) return ir::invalid("unknown level");
+    if (p_.bf16 && p_.level < ir::IsaLevel::avx512) return ir::invalid("bf16 below avx512");
     if (!count_ok(p_.num_vregs) || !count_ok(p_.num_masks) || !count_ok(p_.num_vars)) {
       return ir::invalid("register counts out of range");
     }

@@ -31,9 +31,9 @@ Address Assembler::iota_constant() {
   return ptr[rip + iota_label_];
 }
 
-Address Assembler::pack_constant(int bytes) {
-  pack_used_[bytes - 1] = true;
-  return ptr[rip + pack_label_[bytes - 1]];
+Address Assembler::pack_constant(Pack pack) {
+  pack_used_[static_cast<size_t>(pack)] = true;
+  return ptr[rip + pack_label_[static_cast<size_t>(pack)]];
 }
 
 ir::Status Assembler::finish(uint32_t* text_bytes) {
@@ -47,11 +47,12 @@ ir::Status Assembler::finish(uint32_t* text_bytes) {
   if (iota_used_) {
     for (uint32_t i = 0; i < 8; ++i) dd(i);
   }
-  for (int bytes : {1, 2}) {
-    L(pack_label_[bytes - 1]);
-    for (int i = 0; i < 32 && pack_used_[bytes - 1]; ++i) {
+  for (const Pack pack : {Pack::bytes, Pack::low_halves, Pack::high_halves}) {
+    L(pack_label_[static_cast<size_t>(pack)]);
+    const int bytes = pack == Pack::bytes ? 1 : 2, first = pack == Pack::high_halves ? 2 : 0;
+    for (int i = 0; i < 32 && pack_used_[static_cast<size_t>(pack)]; ++i) {
       const int at = i % 16;
-      db(at < 4 * bytes ? static_cast<uint64_t>(at / bytes * 4 + at % bytes) : 0x80, 1);
+      db(at < 4 * bytes ? static_cast<uint64_t>(at / bytes * 4 + first + at % bytes) : 0x80, 1);
     }
   }
   L(scalar_label_);

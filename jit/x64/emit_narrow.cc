@@ -14,6 +14,9 @@ void Emitter::widen(MemType type, const Xmm& to, const Operand& from) {
       return as_.vpmovsxbd(to, from);
     case MemType::u16:
       return as_.vpmovzxwd(to, from);
+    case MemType::bf16:
+      as_.vpmovzxwd(to, from);
+      return as_.vpslld(physical(to.getIdx()), physical(to.getIdx()), 16);
     default:
       use(kCpu_f16c);
       return as_.vcvtph2ps(to, from);
@@ -36,6 +39,7 @@ void Emitter::load_one(MemType type, const Xmm& to, const RegExp& from) {
     default:
       as_.movzx(as_.eax, as_.word[from]);
   }
+  if (type == MemType::bf16) as_.shl(as_.eax, 16);
   as_.vmovd(low, as_.eax);
   if (type == MemType::f16) {
     use(kCpu_f16c | (shape_.evex ? uint64_t{kCpu_avx512vl} : 0));
@@ -72,22 +76,78 @@ void Emitter::narrow(MemType type, const Operand& to, const Xmm& value) {
   return bytes_of(type) == 1 ? as_.vpmovdb(to, value) : as_.vpmovdw(to, value);
 }
 
-Xmm Emitter::packed(MemType type, const Xmm& temp, const Xmm& value) {
+// The upper half of each lane of `to`: value to nearest even, NaN where it is NaN.
+void Emitter::round_to_bf16(const Xmm& to, const Xmm& other, const Xmm& value) {
+  constexpr int kUnord = 3;
+  as_.vpsrld(to, value, 16);
+  if (shape_.evex) {
+    use(kCpu_avx512dq);
+    as_.vpandd(to, to, as_.broadcast_constant(1));
+    as_.vpaddd(to, to, value);
+    as_.vpaddd(to, to, as_.broadcast_constant(0x7fff));
+    as_.vcmpps(as_.k0, value, value, kUnord);
+    as_.vpmovm2d(other, as_.k0);
+    as_.vpord(to, to, other);
+  } else {
+    as_.vpand(to, to, as_.wide_constant(1));
+    as_.vpaddd(to, to, value);
+    as_.vpaddd(to, to, as_.wide_constant(0x7fff));
+    as_.vcmpps(other, value, value, kUnord);
+    as_.vpor(to, to, other);
+  }
+}
+
+// The last temporaries are those of packing: the ones before hold sources.
+Xmm Emitter::packed(const Item& item, const Xmm& value) {
+  using Pack = Assembler::Pack;
+  const MemType type = item.node->inst.type;
+  const Xmm temp = vec(item.temp + item.num_temps - 1);
   const Xmm elements = sized(temp.getIdx(), shape_.lanes == 16 ? 8 : 4);
+  if (shape_.evex) use(kCpu_avx512vl);
+  if (type == MemType::bf16) {
+    const Xmm other = vec(item.temp + item.num_temps - 2);
+    if (!shape_.evex) {
+      use(kCpu_avx2);
+      round_to_bf16(temp, other, value);
+      as_.vpshufb(temp, temp, as_.pack_constant(Pack::high_halves));
+      as_.vpermq(Ymm(temp.getIdx()), Ymm(temp.getIdx()), 0x08);
+      return elements;
+    }
+    Label slow, done;
+    if (p_.bf16) {
+      // The instruction makes 0 of denormals: where there is one, all lanes go the other way.
+      constexpr int kDenormal = 0x20;
+      use(kCpu_avx512bf16 | kCpu_avx512dq);
+      as_.vfpclassps(as_.k0, value, kDenormal);
+      as_.kortestw(as_.k0, as_.k0);
+      as_.jnz(slow);
+      as_.vcvtneps2bf16(elements, value);
+      as_.jmp(done);
+      as_.L(slow);
+    }
+    round_to_bf16(temp, other, value);
+    as_.vpsrld(temp, temp, 16);
+    as_.vpmovdw(elements, temp);
+    as_.L(done);
+    return elements;
+  }
   if (shape_.evex || type == MemType::f16) {
-    use(kCpu_f16c | (shape_.evex ? uint64_t{kCpu_avx512vl} : 0));
+    use(kCpu_f16c);
     narrow(type, elements, value);
     return elements;
   }
   use(kCpu_avx2);
-  as_.vpshufb(temp, value, as_.pack_constant(bytes_of(type)));
+  const bool bytes = bytes_of(type) == 1;
+  as_.vpshufb(temp, value, as_.pack_constant(bytes ? Pack::bytes : Pack::low_halves));
   as_.vpermq(Ymm(temp.getIdx()), Ymm(temp.getIdx()), 0x08);
-  if (bytes_of(type) == 1) as_.vpshufd(elements, elements, 0x08);
+  if (bytes) as_.vpshufd(elements, elements, 0x08);
   return elements;
 }
 
-// One element, by way of a general register or of memory below the stack: no vector register need be free here.
-void Emitter::store_one(MemType type, const Xmm& value, const RegExp& to) {
+// One element, by way of a general register or of memory below the stack: no vector register need be free here, but for
+// bf16.
+void Emitter::store_one(const Item& item, const Xmm& value, const RegExp& to) {
+  const MemType type = item.node->inst.type;
   const Xmm low = sized(value.getIdx(), 4);
   if (type == MemType::b64) return as_.vmovsd(as_.qword[to], low);
   as_.lea(as_.rax, as_.ptr[to]);
@@ -96,7 +156,7 @@ void Emitter::store_one(MemType type, const Xmm& value, const RegExp& to) {
     as_.vcvtps2ph(as_.qword[as_.rsp - 16], low, 0);
     as_.mov(as_.edx, as_.dword[as_.rsp - 16]);
   } else {
-    as_.vmovd(as_.edx, low);
+    as_.vmovd(as_.edx, type == MemType::bf16 ? sized(packed(item, value).getIdx(), 4) : low);
   }
   if (bytes_of(type) == 1) return as_.mov(as_.byte[as_.rax], as_.dl);
   as_.mov(as_.word[as_.rax], as_.dx);
@@ -105,16 +165,19 @@ void Emitter::store_one(MemType type, const Xmm& value, const RegExp& to) {
 void Emitter::store_narrow(const Item& item, const Xmm& value, const RegExp& to) {
   const Inst& inst = item.node->inst;
   const int bytes = bytes_of(inst.type);
-  if (inst.op == LeafOp::k_store_lane0) return store_one(inst.type, value, to);
-  if (shape_.evex && inst.op == LeafOp::k_store) {
+  if (inst.op == LeafOp::k_store_lane0) return store_one(item, value, to);
+  if (shape_.evex && inst.op == LeafOp::k_store && inst.type != MemType::bf16) {
     if (inst.type == MemType::f16) use(kCpu_f16c);
     return inst.mask < 0 ? narrow(inst.type, as_.ptr[to], value)
                          : narrow(inst.type, as_.ptr[to] | mask_k(inst.mask), value);
   }
-  // The temporary after those of the sources.
-  const Xmm elements = packed(inst.type, vec(item.temp + item.num_temps - 1), value);
+  const Xmm elements = packed(item, value);
   if (inst.op == LeafOp::k_store_stream) return store_stream(to, elements, bytes * shape_.lanes);
   if (inst.mask < 0) return bytes == 1 ? as_.vmovq(as_.qword[to], elements) : as_.vmovups(as_.ptr[to], elements);
+  if (shape_.evex) {
+    use(kCpu_avx512bw | kCpu_avx512vl);
+    return as_.vmovdqu16(as_.ptr[to] | mask_k(inst.mask), elements);
+  }
   as_.lea(as_.rax, as_.ptr[to]);
   as_.vmovmskps(as_.edx, mask_vec(inst.mask));
   for (int lane = 0; lane < shape_.lanes; ++lane) {

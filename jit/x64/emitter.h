@@ -64,9 +64,10 @@ class Emitter {
   void load_one(MemType type, const Xmm& to, const RegExp& from);
   void widen(MemType type, const Xmm& to, const Operand& from);
   void store_narrow(const Item& item, const Xmm& value, const RegExp& to);
-  void store_one(MemType type, const Xmm& value, const RegExp& to);
+  void store_one(const Item& item, const Xmm& value, const RegExp& to);
   void narrow(MemType type, const Operand& to, const Xmm& value);  // AVX-512
-  Xmm packed(MemType type, const Xmm& temp, const Xmm& value);     // the elements at the start of temp
+  Xmm packed(const Item& item, const Xmm& value);                  // the elements at the start of a temporary
+  void round_to_bf16(const Xmm& to, const Xmm& other, const Xmm& value);
 
   // emit_arith.cc
   void instruction(const Item& item);

@@ -65,10 +65,11 @@ bool is_reduce(LeafOp op) {
          op == LeafOp::k_reduce_mul;
 }
 
-// Whether lanes are made elements in a register before they are stored: AVX-512 narrows on the way to memory.
-bool packs(const Inst& inst, const Shape& shape) {
-  if (leaf_op_kind(inst.op) != LeafOpKind::kStore || inst.op == LeafOp::k_store_lane0) return false;
-  return inst.type != MemType::b32 && (!shape.evex || inst.op == LeafOp::k_store_stream);
+// Registers in which lanes are made elements before they are stored: AVX-512 narrows on the way to memory, but for bf16.
+int pack_registers(const Inst& inst, const Shape& shape) {
+  if (leaf_op_kind(inst.op) != LeafOpKind::kStore || inst.type == MemType::b32) return 0;
+  if (inst.type == MemType::bf16) return 2;
+  return inst.op != LeafOp::k_store_lane0 && (!shape.evex || inst.op == LeafOp::k_store_stream) ? 1 : 0;
 }
 
 // First and last touch of a value, and the innermost region holding all of them.
@@ -321,7 +322,7 @@ class Analyser {
     const LeafOpKind kind = leaf_op_kind(inst.op);
     const int sources = leaf_op_sources(inst.op);
     choose_memory_source(item, inst, sources);
-    int temps = is_reduce(inst.op) || packs(inst, shape_) ? 1 : 0;
+    int temps = is_reduce(inst.op) ? 1 : pack_registers(inst, shape_);
     for (int s = 0; s < sources; ++s) {
       const int v = inst.src[s];
       if (a_.info[v].folded) continue;

@@ -70,6 +70,7 @@ TEST(Lower, EveryElementwiseOperator) {
       s.resize(row.max_arity);
       std::vector<Attr> attrs;
       if (row.attrs & kHas_value) attrs = {{"value", 0.375}};
+      if (row.attrs & kHas_to) attrs = {{"to", std::string("i32")}};
       check(single(name, s, attrs), {}, true);
       if (name != "log" && name != "sqrt" && name != "rsqrt") check(single(name, s, attrs));
     }
