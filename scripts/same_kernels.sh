@@ -22,8 +22,8 @@ list_kernels() {
     git -C "$root" worktree prune
     git -C "$root" worktree add --detach --force "$tree" "$commit" >/dev/null 2>&1
   fi
-  if [ ! -f "$tree/bench/kernel_list.cc" ]; then
-    echo "same_kernels: $commit has no bench/kernel_list.cc" >&2
+  if ! grep -q 'add_executable(kernel_list ' "$tree/bench/CMakeLists.txt"; then
+    echo "same_kernels: $commit has no bench/kernel_list" >&2
     return 2
   fi
   echo "same_kernels: building $commit" >&2

@@ -9,7 +9,7 @@
 #include <set>
 #include <sstream>
 
-#include "bench/move_counts.h"
+#include "bench/search/move_counts.h"
 #include "ir/core/text_form.h"
 #include "jit/host/host_cpu.h"
 #include "runtime/measure/evaluation.h"

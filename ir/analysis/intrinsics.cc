@@ -73,6 +73,10 @@ bool matches_mma(const Kernel& kernel, const Stmt& scope, std::string* why) {
   if (!depends(a.args, scope.iter) && !depends(b.args, scope.iter)) {
     return refuse(why, "expected an operand to depend on " + scope.iter);
   }
+  for (const Stmt* inner : scopes) {
+    if (inner->mark == Mark::vector && !depends(s->index, inner->iter))
+      return refuse(why, "expected " + s->target + " to depend on vector scope " + inner->iter);
+  }
   return true;
 }
 

@@ -17,6 +17,8 @@
 //   bounds       no access leaves its buffer. sampled: an index that is not proven inside and leaves it at one of the
 //                points tried is an error, loads under a select are exempt; proven: an index that is not proven inside
 //                is one, wherever it is
+//   threads      what is read of a stack or reg buffer was written inside the same @parallel scope, or outside of all
+//                as well: each thread has its own
 //   stream       only an output that no statement reads
 //   prefetch     a buffer and, if any, an enclosing iterator; no negative amount
 #include "ir/analysis/verifier.h"
@@ -54,6 +56,13 @@ class Sequence {
   uint64_t state_ = 1;
 };
 
+// What the statements of one @parallel scope, or of none, do with a stack or reg buffer.
+struct OwnUse {
+  const Buffer* buffer = nullptr;
+  const Stmt* parallel = nullptr;
+  bool read = false, written = false;
+};
+
 class Verifier {
  public:
   Verifier(const Kernel& kernel, Bounds bounds) : kernel_(kernel), bounds_(bounds) {}
@@ -67,6 +76,7 @@ class Verifier {
     ranges_ = Ranges(kernel_);
     LATHE_RETURN_IF_ERROR(check_buffers());
     LATHE_RETURN_IF_ERROR(check_body(kernel_.body));
+    LATHE_RETURN_IF_ERROR(check_threads());
     return check_use();
   }
 
@@ -81,6 +91,7 @@ class Verifier {
     ExprChecker out(kernel_, scopes_, &ranges_);
     out.on_load = [this](const ExprNode& load, bool guarded) -> Status {
       read_.insert(load.name);
+      note_thread(*kernel_.find_buffer(load.name), true);
       if (guarded && bounds_ == Bounds::sampled) return {};
       return check_bounds(*kernel_.find_buffer(load.name), load.args);
     };
@@ -272,6 +283,7 @@ class Verifier {
     if (s.op != AssignOp::set && target->type == DType::b8) return invalid("types: {} is b8, expected '='", s.target);
     written_.insert(s.target);
     if (target->stream && s.op != AssignOp::set) return invalid("stream: {} is updated", s.target);
+    note_thread(*target, s.op != AssignOp::set);
     return check_bounds(*target, s.index);
   }
 
@@ -293,6 +305,31 @@ class Verifier {
       if (!is_param(b.place) && !written && read_.count(b.name) > 0) {
         return invalid("parameters: {} is read and never written", b.name);
       }
+    }
+    return {};
+  }
+
+  void note_thread(const Buffer& b, bool read) {
+    if (b.place != Place::stack && b.place != Place::reg) return;
+    const auto parallel =
+        std::find_if(scopes_.rbegin(), scopes_.rend(), [](const Stmt* s) { return s->mark == Mark::parallel; });
+    const Stmt* scope = parallel == scopes_.rend() ? nullptr : *parallel;
+    const auto same = [&](const OwnUse& u) { return u.buffer == &b && u.parallel == scope; };
+    auto known = std::find_if(own_.begin(), own_.end(), same);
+    if (known == own_.end()) known = own_.insert(own_.end(), {&b, scope});
+    (read ? known->read : known->written) = true;
+  }
+
+  Status check_threads() const {
+    for (const OwnUse& u : own_) {
+      if (!u.read || u.written) continue;
+      const std::string where = u.parallel == nullptr
+                                    ? "outside of @parallel scopes, but written inside one"
+                                    : "in @parallel scope " + u.parallel->iter + ", but not written there";
+      const bool elsewhere =
+          std::any_of(own_.begin(), own_.end(), [&](const OwnUse& o) { return o.buffer == u.buffer && o.written; });
+      if (elsewhere)
+        return invalid("threads: {}, a {} buffer, is read {}", u.buffer->name, place_name(u.buffer->place), where);
     }
     return {};
   }
@@ -379,6 +416,7 @@ class Verifier {
   std::vector<std::pair<Expr, Expr>>
       inside_;  // indices and sizes: 0 <= index < size was proven where the scopes around run
   std::set<std::string> names_, read_, written_;
+  std::vector<OwnUse> own_;
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Float functions of the IR as leaf instructions: polynomials on whole vectors, no calls, no
-// tables. vector_math.def lists them with their error budgets; tests/jit/vector_math_test.cc
+// tables. vector_math.def lists them with their error budgets; tests/jit/lower/vector_math_test.cc
 // measures them.
 #pragma once
 #include "ir/core/expr.h"

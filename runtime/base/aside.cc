@@ -3,6 +3,8 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
+
 namespace lathe::runtime {
 namespace {
 
@@ -14,7 +16,7 @@ constexpr int64_t kForgetNs = 5'000'000'000;
 void work_aside() {
   const sched_param none = {};
   (void)sched_setscheduler(0, SCHED_BATCH, &none);
-  (void)setpriority(PRIO_PROCESS, 0, kNice);
+  (void)setpriority(PRIO_PROCESS, 0, std::max(kNice, getpriority(PRIO_PROCESS, 0)));
 }
 
 KeepOff::KeepOff() {

@@ -19,9 +19,11 @@ Result<std::string> read_text(const char* text, const std::string& name, int ind
   return std::string(text, n);
 }
 
-ContextState::~ContextState() {
-  if (context != nullptr) context->tuner().stop();
+ContextState::ContextState(std::shared_ptr<Context> shared)
+    : context(std::move(shared)), tuner(std::make_unique<OnlineTuner>(online_options(context->options()))) {
+  tuner->set_mode(context, tuner->mode());
 }
+ContextState::~ContextState() = default;
 
 namespace {
 
@@ -80,9 +82,8 @@ Status create_context(const lathe_context_options* options, lathe_context** out)
   if (o.background_threads != 0)
     LATHE_RETURN_IF_ERROR(config.options.set(OptionId::background_threads, o.background_threads < 0 ? "0" : "1"));
   config.own_threads = o.own_threads;
-  auto state = std::make_shared<ContextState>();
-  LATHE_ASSIGN(state->context, Context::create(std::move(config)));
-  *out = make_handle<lathe_context>(ContextBody{std::move(state)});
+  LATHE_ASSIGN(std::shared_ptr<Context> context, Context::create(std::move(config)));
+  *out = make_handle<lathe_context>(ContextBody{std::make_shared<ContextState>(std::move(context))});
   return {};
 }
 
@@ -100,8 +101,8 @@ Status tune_context(lathe_context* ctx, uint32_t mode) {
   LATHE_CHECK_HANDLE(ctx, 0);
   if (mode < LATHE_TUNE_OFF || mode > LATHE_TUNE_TRIALS)
     return invalid("{}, expected LATHE_TUNE_OFF..LATHE_TUNE_TRIALS", mode).with_arg("mode", 1);
-  const std::shared_ptr<Context>& context = ctx->body->state->context;
-  context->tuner().set_mode(context, static_cast<TuneMode>(mode - LATHE_TUNE_OFF));
+  const ContextState& state = *ctx->body->state;
+  state.tuner->set_mode(state.context, static_cast<TuneMode>(mode - LATHE_TUNE_OFF));
   return {};
 }
 

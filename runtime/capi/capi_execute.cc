@@ -53,15 +53,6 @@ bool overlaps(const void* a, uint64_t a_bytes, const void* b, uint64_t b_bytes) 
   return a_bytes != 0 && b_bytes != 0 && x < y + b_bytes && y < x + a_bytes;
 }
 
-// Counted if the shape is; now and then looked at closely.
-void run_counted(const Operator& op, const BoundOp& bound, bool may_try, void* const* data, void* workspace,
-                 ThreadTeam* team) {
-  HotShape* heat = bound.heat.load(std::memory_order_acquire);
-  const int place = heat == nullptr ? -1 : heat->tick();
-  if (place < 0) return op.run(bound, data, workspace, team);
-  serve_sampled(op, bound, *heat, place, may_try, data, workspace, team);
-}
-
 void run_on(const Operator& op, const BoundOp& bound, bool may_try, void* const* data, const lathe_exec& exec,
             ThreadTeam* own) {
   if (exec.pool == nullptr) return run_counted(op, bound, may_try, data, exec.workspace, own);

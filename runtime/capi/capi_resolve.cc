@@ -102,7 +102,7 @@ Result<PrepareInfo> make_or_share(ContextState& state, const ops::Graph& graph, 
     info.made = true;
     if (!first) return info;
   }
-  state.context->tuner().watch(op, request.prepare);
+  state.tuner->watch(op, request.prepare);
   return info;
 }
 
@@ -155,7 +155,7 @@ Status wait_for_tuned(ContextState& state, const ops::Graph& graph, const ServeR
         served.info = info;
       }
       served.generation.fetch_add(1, std::memory_order_release);
-      state.context->tuner().watch(better, request.prepare);
+      state.tuner->watch(better, request.prepare);
     }
     if (tuned.missed) {
       info.missed = true;

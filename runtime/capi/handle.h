@@ -19,6 +19,8 @@
 
 namespace lathe::runtime {
 
+class OnlineTuner;
+
 inline constexpr uint64_t kDeadMagic = 0x64616568746c6144;  // of every destroyed handle
 inline constexpr size_t kDeadShells = 1024;                 // remembered per context
 inline constexpr int kMaxThreads = 256;
@@ -44,9 +46,10 @@ struct ServedOperator {
 
 // What a context's handles share.
 struct ContextState {
-  ContextState() = default;
+  explicit ContextState(std::shared_ptr<Context> shared);
   ~ContextState();  // no handle is left: background work ends here, on the host's thread
-  std::shared_ptr<Context> context;
+  const std::shared_ptr<Context> context;
+  const std::unique_ptr<OnlineTuner> tuner;
   std::mutex mutex;
   std::map<std::string, std::shared_ptr<ServedOperator>> served;
 

@@ -45,6 +45,14 @@ double tune_priority(double calls_per_s, double us, double floor_us, int slots, 
   return calls_per_s * std::max(0.0, us - floor_us) * 1e-6 * (1 - std::exp(-1.0 / (slots + 1))) / std::max(cost, 1e-9);
 }
 
+OnlineOptions online_options(const ir::Options& options) {
+  OnlineOptions online;
+  online.mode = static_cast<TuneMode>(options.integer(ir::OptionId::tune));
+  online.thread = options.integer(ir::OptionId::background_threads) != 0;
+  online.rules.cpu_share = static_cast<double>(options.integer(ir::OptionId::tune_cpu)) / 100;
+  return online;
+}
+
 OnlineTuner::OnlineTuner(OnlineOptions options)
     : options_(std::move(options)), mode_(options_.mode), signal_(std::make_shared<Signal>()) {
   if (!options_.now_ns) options_.now_ns = [] { return clock_ns(CLOCK_MONOTONIC); };
@@ -66,8 +74,8 @@ void OnlineTuner::stop() {
     thread.swap(thread_);
   }
   if (!thread.joinable()) return;
-  // A forked child has no such thread; and the thread itself may be the last to hold the context.
-  if (owner_ != getpid() || thread.get_id() == std::this_thread::get_id()) {
+  // A forked child has no such thread.
+  if (owner_ != getpid()) {
     thread.detach();
   } else {
     thread.join();
@@ -95,18 +103,18 @@ void OnlineTuner::set_mode(const std::shared_ptr<Context>& context, TuneMode mod
   const std::lock_guard lock(mutex_);
   if (thread_.joinable() || stopped_) return;
   owner_ = getpid();
-  thread_ = std::thread(&OnlineTuner::run, std::weak_ptr<Context>(context), signal_);
+  thread_ = std::thread(&OnlineTuner::run, this, std::weak_ptr<Context>(context), signal_);
 }
 
-// Holds the context only while it works: the last handle to go ends it.
-void OnlineTuner::run(std::weak_ptr<Context> context, std::shared_ptr<Signal> signal) {
+// Holds the context only while it works.
+void OnlineTuner::run(OnlineTuner* tuner, std::weak_ptr<Context> context, std::shared_ptr<Signal> signal) {
   work_aside();
   while (true) {
     bool more = false;
     {
       const std::shared_ptr<Context> alive = context.lock();
       if (alive == nullptr) return;
-      more = alive->tuner().step(*alive);
+      more = tuner->step(*alive);
     }
     std::unique_lock lock(signal->mutex);
     const auto rest = more ? std::chrono::nanoseconds(0) : std::chrono::nanoseconds(kStepNs);

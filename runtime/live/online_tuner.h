@@ -37,6 +37,9 @@ struct OnlineOptions {
   std::function<void(int64_t ns)> sleep;  // empty: sleeps
 };
 
+// As the options of a context say.
+OnlineOptions online_options(const ir::Options& options);
+
 struct OnlineRow {
   std::string op;
   int kernel = 0;
@@ -96,7 +99,7 @@ class OnlineTuner {
   };
 
   void take_arrived();
-  static void run(std::weak_ptr<Context> context, std::shared_ptr<Signal> signal);
+  static void run(OnlineTuner* tuner, std::weak_ptr<Context> context, std::shared_ptr<Signal> signal);
   bool off(const Context& context) const;
   bool cancelled(const Context& context) const;
   void switch_on();
@@ -121,7 +124,7 @@ class OnlineTuner {
   std::atomic<TuneMode> mode_;
   std::atomic<int64_t> off_since_ns_{0};  // 0: on
   std::atomic<bool> stopped_{false};
-  std::shared_ptr<Signal> signal_;
+  std::shared_ptr<Signal> signal_;  // the thread's too: a forked child must not end what a thread waits for
   std::thread thread_;
   pid_t owner_ = 0;   // the process that has the thread
   std::mutex mutex_;  // arrived_, thread_: a call that brings an operator waits for no step

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "jit/host/host_cpu.h"
-#include "runtime/live/online_tuner.h"
 #include "runtime/measure/machine_profile.h"
 #include "search/moves/schedule.h"
 
@@ -36,17 +35,7 @@ jit::ExecMode exec_mode(const ir::Options& options) {
 
 Seal seal_mode(const ir::Options& options) { return static_cast<Seal>(options.integer(OptionId::seal)); }
 
-OnlineOptions online_options(const ir::Options& options) {
-  OnlineOptions online;
-  online.mode = static_cast<TuneMode>(options.integer(OptionId::tune));
-  online.thread = options.integer(OptionId::background_threads) != 0;
-  online.rules.cpu_share = static_cast<double>(options.integer(OptionId::tune_cpu)) / 100;
-  return online;
-}
-
 }  // namespace
-
-Context::~Context() = default;
 
 Result<std::shared_ptr<Context>> Context::create(ContextConfig config) {
   std::shared_ptr<Context> ctx(new Context);
@@ -75,9 +64,7 @@ Result<std::shared_ptr<Context>> Context::create(ContextConfig config) {
   if (config.own_threads > 1)
     ctx->team_ = std::make_unique<ThreadTeam>(TeamOptions{.threads = config.own_threads, .cpus = config.own_cpus});
   ctx->set_seal(seal_mode(options));
-  ctx->tuner_ = std::make_unique<OnlineTuner>(config.online != nullptr ? *config.online : online_options(options));
   ctx->config_ = std::move(config);
-  ctx->tuner_->set_mode(ctx, ctx->tuner_->mode());
   return ctx;
 }
 

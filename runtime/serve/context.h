@@ -21,9 +21,6 @@
 
 namespace lathe::runtime {
 
-class OnlineTuner;
-struct OnlineOptions;
-
 enum class Seal : uint8_t { off, fallback, warn, error };
 
 // What a decision is wanted for: one Kernel over a range of its symbols, on this context's machine.
@@ -41,18 +38,16 @@ using NestBinder = std::function<ir::Result<BoundNest>(const ir::CutKernel&, con
 
 struct ContextConfig {
   ir::Options options;
-  std::vector<LayerSpec> layers;                // empty: by the placement rules
-  int own_threads = 0;                          // > 1: a team of Lathe's own
-  std::vector<int> own_cpus;                    // where its threads run; empty: as the thread that first uses it
-  std::shared_ptr<const OnlineOptions> online;  // tests; null: by the options
-  LeafCompiler compiler;                        // tests; empty: the back ends
-  NestBinder binder;                            // tests; empty: bind_nest
+  std::vector<LayerSpec> layers;  // empty: by the placement rules
+  int own_threads = 0;            // > 1: a team of Lathe's own
+  std::vector<int> own_cpus;      // where its threads run; empty: as the thread that first uses it
+  LeafCompiler compiler;          // tests; empty: the back ends
+  NestBinder binder;              // tests; empty: bind_nest
 };
 
 class Context : public std::enable_shared_from_this<Context> {
  public:
   static ir::Result<std::shared_ptr<Context>> create(ContextConfig config);
-  ~Context();
 
   const ir::Options& options() const { return config_.options; }
   const ir::Target& target() const { return target_; }
@@ -61,7 +56,6 @@ class Context : public std::enable_shared_from_this<Context> {
   Stats& stats() { return stats_; }
   const Stats& stats() const { return stats_; }
   ThreadTeam* team() { return team_.get(); }  // null: the caller's thread
-  OnlineTuner& tuner() { return *tuner_; }
   const NestBinder& binder() const { return config_.binder; }
 
   Seal seal() const { return seal_.load(std::memory_order_relaxed); }
@@ -95,7 +89,6 @@ class Context : public std::enable_shared_from_this<Context> {
   std::unique_ptr<Store> store_;
   std::unique_ptr<LeafCache> leaves_;
   std::unique_ptr<ThreadTeam> team_;
-  std::unique_ptr<OnlineTuner> tuner_;
   std::atomic<Seal> seal_{Seal::off};
   ObjectKey decision_object(const DecisionQuery& query) const;
 

@@ -10,4 +10,13 @@ namespace lathe::runtime {
 void serve_sampled(const Operator& op, const BoundOp& bound, HotShape& heat, int place, bool may_try, void* const* args,
                    void* workspace, ThreadTeam* team);
 
+// A call as the C ABI makes it: counted if the shape is, now and then looked at closely.
+inline void run_counted(const Operator& op, const BoundOp& bound, bool may_try, void* const* args, void* workspace,
+                        ThreadTeam* team) {
+  HotShape* heat = bound.heat.load(std::memory_order_acquire);
+  const int place = heat == nullptr ? -1 : heat->tick();
+  if (place < 0) return op.run(bound, args, workspace, team);
+  serve_sampled(op, bound, *heat, place, may_try, args, workspace, team);
+}
+
 }  // namespace lathe::runtime

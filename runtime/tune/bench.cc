@@ -11,9 +11,9 @@
 #include <numeric>
 #include <random>
 
-#include "runtime/capi/handle.h"
 #include "runtime/measure/machine_profile.h"
 #include "runtime/measure/work.h"
+#include "runtime/serve/serve_sampled.h"
 
 namespace lathe::runtime {
 
@@ -169,11 +169,13 @@ struct Bench::Impl {
       return ir::unsupported("no memory for the workspace");
     *tier = bound->tier;
     struct Calls {
-      std::unique_ptr<lathe_pinned, void (*)(lathe_pinned*)> pinned{nullptr, lathe_pinned_destroy};
+      std::shared_ptr<Operator> op;
+      const BoundOp* bound = nullptr;
+      ThreadTeam* team = nullptr;
+      void* workspace = nullptr;
       std::vector<void*> args;  // `most` calls' arguments
       size_t n = 0;
       int64_t most = 1, next = 0;
-      lathe_exec exec = LATHE_EXEC_INIT;
     };
     const auto calls = std::make_shared<Calls>();
     for (const int64_t c : copies) calls->most = std::max(calls->most, c);
@@ -183,22 +185,15 @@ struct Bench::Impl {
         calls->args.push_back(memory[a]->data() + static_cast<size_t>(c % copies[a]) * round_up(bytes[a]));
       }
     }
-    const auto state = std::make_shared<ContextState>();
-    state->context = std::shared_ptr<Context>(shared, &op.context());
-    PinnedBody body;
-    body.state = state;
-    body.op = shared;
-    body.bound = bound;
-    body.team = team();
-    calls->pinned.reset(make_handle<lathe_pinned>(std::move(body)));
-    calls->exec.threads = options.threads;
-    calls->exec.workspace = workspace.data();
-    calls->exec.workspace_bytes = workspace.bytes();
+    calls->op = shared;
+    calls->bound = bound;
+    calls->team = team();
+    calls->workspace = workspace.data();
     return TimedCalls([calls](int64_t reps) {
       const double begin = now_us();
       for (int64_t r = 0; r < reps; ++r) {
-        lathe_pinned_run(calls->pinned.get(), calls->args.data() + static_cast<size_t>(calls->next) * calls->n,
-                         &calls->exec);
+        run_counted(*calls->op, *calls->bound, false, calls->args.data() + static_cast<size_t>(calls->next) * calls->n,
+                    calls->workspace, calls->team);
         calls->next = calls->next + 1 == calls->most ? 0 : calls->next + 1;
       }
       return (now_us() - begin) / static_cast<double>(reps);

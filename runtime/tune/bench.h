@@ -1,4 +1,4 @@
-// How fast a served operator is through lathe_pinned_run, as a share of what the machine can do in the same round:
+// How fast a served operator is as lathe_pinned_run runs it, as a share of what the machine can do in the same round:
 // samples and probes interleaved. Constants are packed; they rotate over copies of twice the last-level cache where the
 // workload says cold.
 #pragma once

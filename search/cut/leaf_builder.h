@@ -31,6 +31,13 @@ struct LeafSlot {
   std::vector<const ir::Stmt*> loops;  // innermost loops that use it
 };
 
+// One access through a slot: the scopes of the leaf around it.
+struct LeafUse {
+  int slot = -1;
+  bool write = false;
+  std::vector<const ir::Stmt*> scopes;
+};
+
 // What chooses among the leaves of a call: an unrolled scope's extent, or the columns of a tile that vectors walk.
 struct LeafVariant {
   struct Range {
@@ -72,8 +79,10 @@ class LeafBuilder {
   ir::Result<int> slot_of(const std::string& name, const std::vector<ir::Expr>& index, const ir::Ranges& ranges,
                           std::vector<ir::Expr>& inner);
   ir::Status collect_access(const std::string& name, const std::vector<ir::Expr>& index, const ir::Ranges& ranges,
-                            bool write, const ir::Stmt* loop);
-  ir::Status collect_slots(const std::vector<ir::Stmt>& body, const ir::Ranges& ranges, const ir::Stmt* loop);
+                            bool write, const std::vector<const ir::Stmt*>& scopes);
+  ir::Status collect_slots(const std::vector<ir::Stmt>& body, const ir::Ranges& ranges,
+                           const std::vector<const ir::Stmt*>& scopes);
+  bool reads_old_value(const LeafUse& write) const;
   ir::Status order_slots();
   ir::NestOperand operand(const LeafSlot& slot) const;
 
@@ -109,6 +118,7 @@ class LeafBuilder {
   bool near_ = false;                 // one slot serves accesses to such a buffer at constant distances
   std::vector<LeafVariant> variants_;
   std::vector<LeafSlot> slots_;
+  std::vector<LeafUse> uses_;  // in the order of the statements
   std::vector<LeafExtent> extents_;
   std::vector<ir::NestStream> streams_;
   ir::Expr tensor_steps_;

@@ -114,11 +114,12 @@ Result<LeafGroup> LeafBuilder::run(const Stmt* first, const Stmt* last) {
                          print(v.of.extent));
   }
   if (count_leaves() > kMaxVariants) return unsupported("more than {} leaf variants", kMaxVariants);
-  LATHE_RETURN_IF_ERROR(collect_slots(group, ranges_, nullptr));
+  LATHE_RETURN_IF_ERROR(collect_slots(group, ranges_, {}));
   if (Status apart = order_slots(); !apart.ok()) {
     slots_.clear();
+    uses_.clear();
     near_ = true;
-    LATHE_RETURN_IF_ERROR(collect_slots(group, ranges_, nullptr));
+    LATHE_RETURN_IF_ERROR(collect_slots(group, ranges_, {}));
     LATHE_RETURN_IF_ERROR(order_slots());
   }
   LeafGroup out;
@@ -314,6 +315,12 @@ bool LeafBuilder::serves(const LeafSlot& slot, const std::vector<Expr>& outer, s
   return true;
 }
 
+// A loop at run time, in whose code a value is kept until the next iteration.
+static bool is_loop(const Stmt* s) { return s->mark != Mark::unroll && s->mark != Mark::vector; }
+static bool has_scope(const LeafUse& use, const Stmt* s) {
+  return std::find(use.scopes.begin(), use.scopes.end(), s) != use.scopes.end();
+}
+
 // The slot of an access (made if new), and the inner index of every physical dimension (null: none).
 Result<int> LeafBuilder::slot_of(const std::string& name, const std::vector<Expr>& index, const Ranges& ranges,
                                  std::vector<Expr>& inner) {
@@ -332,7 +339,7 @@ Result<int> LeafBuilder::slot_of(const std::string& name, const std::vector<Expr
 }
 
 Status LeafBuilder::collect_access(const std::string& name, const std::vector<Expr>& index, const Ranges& ranges,
-                                   bool write, const Stmt* loop) {
+                                   bool write, const std::vector<const Stmt*>& scopes) {
   const Buffer* b = kernel_.find_buffer(name);
   if (b == nullptr) return internal_error("unknown buffer {}", name);
   if (b->place == Place::reg) return {};
@@ -342,27 +349,54 @@ Status LeafBuilder::collect_access(const std::string& name, const std::vector<Ex
     if (inner[d]) slots_[s].indexed[d] = true;
   }
   slots_[s].written |= write;
-  slots_[s].loops.push_back(loop);
+  const auto loop = std::find_if(scopes.rbegin(), scopes.rend(), is_loop);
+  slots_[s].loops.push_back(loop == scopes.rend() ? nullptr : *loop);
+  uses_.push_back({s, write, scopes});
   return {};
 }
 
-Status LeafBuilder::collect_slots(const std::vector<Stmt>& body, const Ranges& ranges, const Stmt* loop) {
+Status LeafBuilder::collect_slots(const std::vector<Stmt>& body, const Ranges& ranges,
+                                  const std::vector<const Stmt*>& scopes) {
   for (const Stmt& s : body) {
     if (s.kind == Stmt::Kind::scope) {
       Ranges inner = ranges;
       inner.enter(s);
-      const bool straight = s.mark == Mark::unroll || s.mark == Mark::vector;
-      LATHE_RETURN_IF_ERROR(collect_slots(s.body, inner, straight ? loop : &s));
+      std::vector<const Stmt*> within = scopes;
+      within.push_back(&s);
+      LATHE_RETURN_IF_ERROR(collect_slots(s.body, inner, within));
     } else if (s.kind == Stmt::Kind::assign) {
       Status status;
       for_each_node(s.value, [&](const ExprNode& n) {
-        if (n.op == Op::k_load && status.ok()) status = collect_access(n.name, n.args, ranges, false, loop);
+        if (n.op == Op::k_load && status.ok()) status = collect_access(n.name, n.args, ranges, false, scopes);
       });
       LATHE_RETURN_IF_ERROR(status);
-      LATHE_RETURN_IF_ERROR(collect_access(s.target, s.index, ranges, true, loop));
+      LATHE_RETURN_IF_ERROR(collect_access(s.target, s.index, ranges, true, scopes));
     }
   }
   return {};
+}
+
+// Whether the leaf may read, through one operand, what it had there before `write` went to another operand of the same
+// buffer. Generated code keeps a value that it read or wrote until a statement writes through the same operand or until
+// the loop around it ends; what one loop does is checked by order_slots().
+bool LeafBuilder::reads_old_value(const LeafUse& write) const {
+  const auto at = static_cast<size_t>(&write - uses_.data());
+  const int buffer = slots_[static_cast<size_t>(write.slot)].buffer;
+  for (size_t later = 0; later < uses_.size(); ++later) {
+    const LeafUse& read = uses_[later];
+    if (read.write || read.slot == write.slot || slots_[static_cast<size_t>(read.slot)].buffer != buffer) continue;
+    for (size_t earlier = 0; earlier < uses_.size(); ++earlier) {
+      const LeafUse& kept = uses_[earlier];
+      if (kept.slot != read.slot) continue;
+      const auto in_all = [&](const Stmt* s) { return has_scope(read, s) && has_scope(write, s); };
+      const auto loops_last =
+          std::all_of(kept.scopes.begin(), kept.scopes.end(), [&](const Stmt* s) { return !is_loop(s) || in_all(s); });
+      const bool copied = std::any_of(kept.scopes.begin(), kept.scopes.end(),
+                                      [&](const Stmt* s) { return s->mark == Mark::unroll && in_all(s); });
+      if (loops_last && (copied || (earlier < at && at < later))) return true;
+    }
+  }
+  return false;
 }
 
 Status LeafBuilder::order_slots() {
@@ -380,6 +414,11 @@ Status LeafBuilder::order_slots() {
     if (std::count(slots_[i].indexed.begin(), slots_[i].indexed.end(), true) > 4) {
       return unsupported("an operand with more than 4 strides");
     }
+  }
+  for (const LeafUse& use : uses_) {
+    if (use.write && reads_old_value(use))
+      return unsupported("buffer {} is read again after it was written at another offset",
+                         kernel_.buffers[static_cast<size_t>(slots_[static_cast<size_t>(use.slot)].buffer)].name);
   }
   return {};
 }

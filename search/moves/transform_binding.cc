@@ -79,6 +79,13 @@ Status apply_parallelize(TransformResult& result, const Move& move, const Transf
       return invalid("expected no marked scope around `{}`", move.args[0]);
   }
   // Stack and reg buffers belong to one thread.
+  const ScopePath path = site.path();
+  for (const Access& a : collect_accesses(site.scope().body, path)) {
+    const Place place = result.kernel.find_buffer(a.buffer)->place;
+    std::string why;
+    if ((place == Place::stack || place == Place::reg) && !lives_inside(result.kernel, a.buffer, path, &why))
+      return invalid("expected what threads have each their own to live inside `{}`: {}", move.args[0], why);
+  }
   const Answer answer = independent(result.kernel, move.args[0], {.private_to = move.args[0]});
   LATHE_RETURN_IF_ERROR(legality.require(0, answer.ok, answer.why));
   site.scope().mark = Mark::parallel;

@@ -1,0 +1,172 @@
+// Ranges, interval, proofs of <= and divisibility, affine form, evaluation.
+#include <gtest/gtest.h>
+
+#include "tests/ir/analysis/random_index.h"
+
+namespace lathe::ir {
+namespace {
+
+Expr i(const char* name) { return iter(name); }
+Expr s(const char* name) { return symbol(name); }
+
+TEST(Bounds, TilesStayInside) {
+  Ranges r;
+  r.enter(make_scope("n0", 152, {}));
+  r.enter(make_scope("n1", 32, {}));
+  EXPECT_TRUE(proves_lt(32 * i("n0") + i("n1"), 4864, r));
+  EXPECT_FALSE(proves_lt(32 * i("n0") + i("n1"), 4863, r));
+  EXPECT_FALSE(proves_lt(32 * i("n0") + i("n1") + 1, 4864, r));
+}
+
+TEST(Bounds, MaskedTail) {
+  Ranges r;
+  r.set("M", {1, 4096});
+  r.enter(make_scope("m0", ceildiv(s("M"), 8), {}));
+  EXPECT_TRUE(proves_lt(8 * i("m0"), s("M"), r));
+  r.enter(make_scope("m1", min(8, s("M") - 8 * i("m0")), {}));
+  EXPECT_TRUE(proves_lt(8 * i("m0") + i("m1"), s("M"), r));
+  EXPECT_TRUE(proves_le(0, 8 * i("m0") + i("m1"), r));
+  EXPECT_TRUE(proves_lt(i("m1"), 8, r));
+  EXPECT_FALSE(proves_lt(8 * i("m0") + i("m1") + 1, s("M"), r));
+  EXPECT_FALSE(proves_lt(8 * i("m0") + 7, s("M"), r));
+}
+
+TEST(Bounds, TwoLevelsOfMaskedTails) {
+  Ranges r;
+  r.set("N", {0, 100000});
+  r.enter(make_scope("a", ceildiv(s("N"), 512), {}));
+  r.enter(make_scope("b", ceildiv(min(512, s("N") - 512 * i("a")), 16), {}));
+  r.enter(make_scope("c", min(16, min(512, s("N") - 512 * i("a")) - 16 * i("b")), {}));
+  EXPECT_TRUE(proves_lt(512 * i("a") + 16 * i("b") + i("c"), s("N"), r));
+  EXPECT_FALSE(proves_lt(512 * i("a") + 16 * i("b") + i("c"), s("N") - 1, r));
+}
+
+TEST(Bounds, PeeledAndClampedTails) {
+  Ranges r;
+  r.set("N", {16, 4096});
+  r.enter(make_scope("n0", floordiv(s("N"), 16), {}));
+  r.enter(make_scope("n1", 16, {}));
+  EXPECT_TRUE(proves_lt(16 * i("n0") + i("n1"), s("N"), r));
+  r.enter(make_scope("n2", mod(s("N"), 16), {}));
+  EXPECT_TRUE(proves_lt(16 * floordiv(s("N"), 16) + i("n2"), s("N"), r));
+  r.enter(make_scope("t0", ceildiv(s("N"), 16), {}));
+  const Expr clamped = min(16 * i("t0"), s("N") - 16);
+  r.enter(make_scope("t1", 16, {}));
+  EXPECT_TRUE(proves_lt(clamped + i("t1"), s("N"), r));
+  EXPECT_TRUE(proves_le(0, clamped + i("t1"), r));
+  EXPECT_FALSE(proves_lt(clamped + i("t1") + 1, s("N"), r));
+  Ranges small;
+  small.set("N", {15, 4096});
+  small.enter(make_scope("t0", ceildiv(s("N"), 16), {}));
+  EXPECT_FALSE(proves_le(0, min(16 * i("t0"), s("N") - 16), small));
+}
+
+TEST(Bounds, SymbolicExtentsAndProducts) {
+  Ranges r;
+  r.set("M", {1, 1 << 20});
+  r.set("N", {1, 1 << 20});
+  r.enter(make_scope("a", s("M"), {}));
+  r.enter(make_scope("b", s("N"), {}));
+  EXPECT_TRUE(proves_lt(i("b"), s("N"), r));
+  EXPECT_FALSE(proves_lt(i("a"), s("N"), r));
+  EXPECT_TRUE(proves_lt(i("a") * s("N") + i("b"), s("M") * s("N"), r));
+  EXPECT_FALSE(proves_lt(i("a") * s("N") + i("b") + 1, s("M") * s("N"), r));
+  EXPECT_TRUE(proves_le(s("M"), s("M") * s("N"), r));
+}
+
+TEST(Bounds, SymbolsWithoutAnUpperEnd) {
+  Ranges r;
+  r.set("e0", {0, INT64_MAX});
+  r.enter(make_scope("i0", ceildiv(s("e0"), 16), {}));
+  r.enter(make_scope("i1", min(16, s("e0") - 16 * i("i0")), {}));
+  EXPECT_TRUE(proves_lt(16 * i("i0") + i("i1"), s("e0"), r));
+  EXPECT_EQ(interval(i("i1"), r).hi, 15);
+  EXPECT_EQ(interval(16 * i("i0"), r).hi, INT64_MAX);
+}
+
+TEST(Bounds, Divisible) {
+  Ranges r;
+  r.set("K", {32, 4096}, 32);
+  r.set("N", {1, 100});
+  EXPECT_TRUE(proves_divisible(s("K") + 64 * i("x"), 32, r));
+  EXPECT_FALSE(proves_divisible(s("K") + 16 * i("x"), 32, r));
+  EXPECT_TRUE(proves_divisible(s("K") * s("N"), 32, r));
+  EXPECT_TRUE(proves_divisible(floordiv(s("K"), 4), 8, r));
+  EXPECT_TRUE(proves_divisible(min(s("K"), 96), 32, r));
+  EXPECT_FALSE(proves_divisible(s("N"), 2, r));
+  EXPECT_TRUE(proves_divisible(Expr(0), 7, r));
+}
+
+TEST(Bounds, MultiplesTightenTheEnds) {
+  Ranges r;
+  r.set("K", {1, 100}, 32);
+  EXPECT_EQ(r.find("K")->lo, 32);
+  EXPECT_EQ(r.find("K")->hi, 96);
+}
+
+TEST(Bounds, RandomProofsAreNeverWrong) {
+  RandomIndex random(3);
+  int proved = 0;
+  for (int round = 0; round < 6000; ++round) {
+    const Expr a = random.index(random.pick(0, 3)),
+               b = random.pick(0, 1) ? random.index(random.pick(0, 2)) : a + Expr(random.pick(-2, 9));
+    const bool le = proves_le(a, b, random.ranges()), lt = proves_lt(a, b, random.ranges());
+    const int by = random.pick(2, 16);
+    const bool divisible = proves_divisible(a, by, random.ranges());
+    proved += le;
+    for (int sample = 0; sample < 24 && (le || divisible); ++sample) {
+      const Env env = random.values();
+      const auto x = evaluate(a, env), y = evaluate(b, env);
+      if (!x || !y) continue;
+      ASSERT_TRUE(!le || *x <= *y) << *x << " " << *y;
+      ASSERT_TRUE(!lt || *x < *y) << *x << " " << *y;
+      ASSERT_TRUE(!divisible || *x % by == 0) << *x << " % " << by;
+    }
+  }
+  EXPECT_GT(proved, 1000);
+}
+
+TEST(Affine, TermsInNameOrder) {
+  const auto form = affine_form(3 * i("b") + s("N") * i("a") + s("M") - 2 + i("b"));
+  ASSERT_TRUE(form);
+  ASSERT_EQ(form->terms.size(), 2u);
+  EXPECT_EQ(form->terms[0].first, "a");
+  EXPECT_TRUE(equal(form->terms[0].second, s("N")));
+  EXPECT_TRUE(is_const_int(form->coeff("b"), 4));
+  EXPECT_TRUE(is_const_int(form->coeff("z"), 0));
+  EXPECT_TRUE(equal(form->rest, s("M") - 2));
+}
+
+TEST(Affine, RefusesProductsMinsAndLoads) {
+  EXPECT_FALSE(affine_form(i("a") * i("b")));
+  EXPECT_FALSE(affine_form(min(i("a"), s("N"))));
+  EXPECT_FALSE(affine_form(floordiv(i("a"), 2)));
+  EXPECT_FALSE(affine_form(load("t", {Expr(0)}, DType::i64)));
+  EXPECT_TRUE(affine_form(min(s("M"), s("N")) + i("a")));
+  EXPECT_TRUE(affine_form(floordiv(4 * i("a"), 2)));
+}
+
+TEST(Affine, Uses) {
+  const Expr e = load("x", {i("a") + s("N")}, DType::f32);
+  EXPECT_TRUE(uses(e, "x"));
+  EXPECT_TRUE(uses(e, "a"));
+  EXPECT_TRUE(uses(e, "N"));
+  EXPECT_FALSE(uses(e, "b"));
+  EXPECT_FALSE(uses(Expr(), "b"));
+}
+
+TEST(Affine, EvaluateFloorsAndRefuses) {
+  EXPECT_EQ(evaluate(floordiv(Expr(-7), 2), {}), -4);
+  EXPECT_EQ(evaluate(mod(Expr(-7), 2), {}), 1);
+  EXPECT_EQ(evaluate(ceildiv(Expr(-7), 2), {}), -3);
+  EXPECT_EQ(evaluate(ceildiv(s("N"), 16), {{"N", 17}}), 2);
+  EXPECT_EQ(evaluate(min(8, s("M") - 8 * i("m")), {{"M", 13}, {"m", 1}}), 5);
+  EXPECT_FALSE(evaluate(s("N"), {}));
+  EXPECT_FALSE(evaluate(floordiv(Expr(1), 0), {}));
+  EXPECT_FALSE(evaluate(Expr(INT64_MAX) + Expr(1), {}));
+  EXPECT_EQ(evaluate_dims({Expr(3), s("N")}, {{"N", 4}}), (std::vector<int64_t>{3, 4}));
+  EXPECT_FALSE(evaluate_dims({s("N")}, {{"N", -1}}));
+}
+
+}  // namespace
+}  // namespace lathe::ir

@@ -1,0 +1,102 @@
+// The short ways of the analyses give what the long ones do: a sum is recognised without being written out, ends are
+// worked out without the canonical form, and what a point in range refutes no proof shows.
+#include <gtest/gtest.h>
+
+#include "ir/analysis/canon.h"
+#include "ir/core/text_form.h"
+#include "tests/ir/analysis/random_index.h"
+
+namespace lathe::ir {
+namespace {
+
+TEST(Shortcuts, AnExpressionIsKnownForTheOneItsSumMakes) {
+  int same = 0;
+  for (uint64_t seed = 0; seed < 3000; ++seed) {
+    RandomIndex random(seed);
+    const Canon canon(random.ranges(), true);
+    const Expr e = random.index(3);
+    const Poly p = canon.poly(e);
+    if (p.overflow) continue;
+    const Expr made = to_expr(p);
+    EXPECT_TRUE(is_expr_of(p, made)) << print(made);
+    EXPECT_EQ(is_expr_of(p, e), equal(made, e)) << print(e) << " is " << print(made);
+    const Poly other = canon.poly(random.index(2));
+    EXPECT_EQ(is_expr_of(other, made), equal(to_expr(other), made)) << print(to_expr(other)) << " and " << print(made);
+    same += equal(made, e);
+  }
+  EXPECT_GT(same, 50);
+}
+
+TEST(Shortcuts, WhatSimplifyReturnsIsCanonical) {
+  int sums = 0;
+  for (uint64_t seed = 0; seed < 3000; ++seed) {
+    RandomIndex random(seed);
+    const Expr e = simplify(random.index(3), random.ranges());
+    EXPECT_TRUE(equal(Canon(random.ranges(), true).expr(e), e)) << print(e);
+    sums += e->op == Op::k_add || e->op == Op::k_sub;
+  }
+  EXPECT_GT(sums, 300);
+  RandomIndex random(1);
+  const Expr i = iter("i"), j = iter("j"), k = iter("k");
+  for (const Expr& e : {j + i, i + i, i + 2 + j, 1 * i + j, 0 * i + j, -i + j, i - j, 2 + i, i + 8 * j - 3, i + 0,
+                        i * 8 + j, i + (j + k)}) {
+    EXPECT_TRUE(equal(simplify(e, random.ranges()), Canon(random.ranges(), true).expr(e))) << print(e);
+  }
+}
+
+TEST(Shortcuts, EndsAreAtLeastAsCloseAsTheCanonicalForms) {
+  int closer = 0;
+  for (uint64_t seed = 0; seed < 3000; ++seed) {
+    RandomIndex random(seed);
+    const Expr e = random.index(3);
+    const Interval quick = interval(e, random.ranges()),
+                   canonical = interval_of(Canon(random.ranges(), false).poly(e), random.ranges());
+    EXPECT_GE(quick.lo, canonical.lo) << print(e);
+    EXPECT_LE(quick.hi, canonical.hi) << print(e);
+    closer += quick.lo > canonical.lo || quick.hi < canonical.hi;
+  }
+  EXPECT_GT(closer, 0);
+}
+
+TEST(Shortcuts, PointsLieInRange) {
+  const RandomIndex random(1);
+  const Ranges& ranges = random.ranges();
+  for (int point = 0; point < Ranges::kPoints; ++point) {
+    Env env;
+    for (const char* name : {"M", "N", "i", "j", "k"}) {
+      const std::optional<int64_t> value = ranges.value_at(name, point);
+      ASSERT_TRUE(value) << name;
+      EXPECT_GE(*value, ranges.find(name)->lo) << name;
+      EXPECT_LE(*value, ranges.find(name)->hi) << name;
+      EXPECT_EQ(*value % ranges.multiple_of(name), 0) << name;
+      if (const Expr* extent = ranges.extent_of(name)) {
+        EXPECT_LT(*value, *evaluate(*extent, env)) << name;
+      }
+      env.emplace_back(name, *value);
+    }
+  }
+  EXPECT_FALSE(ranges.value_at("unknown", 0));
+}
+
+// negative_somewhere() may only say so of what some values in range make negative.
+TEST(Shortcuts, WhatAPointRefutesIsNegativeThere) {
+  int refuted = 0;
+  for (uint64_t seed = 0; seed < 3000; ++seed) {
+    RandomIndex random(seed);
+    const Expr e = random.index(3);
+    const Poly p = Canon(random.ranges(), false).poly(e);
+    if (!negative_somewhere(p, random.ranges())) continue;
+    ++refuted;
+    bool found = false;
+    for (int point = 0; point < Ranges::kPoints; ++point) {
+      const std::optional<int64_t> value = evaluate_at(e, random.ranges(), point);
+      found |= value && *value < 0;
+    }
+    EXPECT_TRUE(found) << print(e);
+    EXPECT_FALSE(proves_le(Expr(0), e, random.ranges())) << print(e);
+  }
+  EXPECT_GT(refuted, 300);
+}
+
+}  // namespace
+}  // namespace lathe::ir

@@ -1,0 +1,186 @@
+// Random walks: see walk.h.
+#include "tests/search/moves/walk.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "ir/analysis/analysis.h"
+#include "ir/core/text_form.h"
+
+namespace lathe::search {
+using namespace ir;  // NOLINT(google-build-using-namespace)
+
+std::vector<WalkKernel> walk_kernels(bool operators) {
+  const auto folder = std::filesystem::path(LATHE_SOURCE_DIR) / "tests/search/kernels";
+  const std::vector<std::string> traps = {"copied",   "held",  "overwritten",  "recurrence",
+                                          "rescaled", "stale", "shared_cells", "twice"};
+  std::vector<WalkKernel> out;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().stem().string();
+    if (operators && std::find(traps.begin(), traps.end(), name) != traps.end()) continue;
+    std::ifstream in(entry.path());
+    std::stringstream text;
+    text << in.rdbuf();
+    Result<Kernel> kernel = parse_kernel(text.str());
+    out.push_back({name, kernel.ok() ? *kernel : Kernel{}});
+  }
+  std::sort(out.begin(), out.end(), [](const WalkKernel& a, const WalkKernel& b) { return a.name < b.name; });
+  return out;
+}
+
+Result<Tensors> outputs(const Kernel& kernel, const std::map<std::string, int64_t>& symbols, const Tensors& inputs) {
+  Tensors tensors = inputs;
+  LATHE_RETURN_IF_ERROR(interpret(kernel, symbols, tensors));
+  std::erase_if(tensors, [&](const auto& t) {
+    const Buffer* b = kernel.find_buffer(t.first);
+    return !b || b->place != Place::out;
+  });
+  return tensors;
+}
+
+static bool same(double want, double got, double tolerance) {
+  if (std::isnan(want) || std::isnan(got)) return std::isnan(want) && std::isnan(got);
+  if (tolerance == 0 || std::isinf(want) || std::isinf(got)) return std::memcmp(&want, &got, sizeof want) == 0;
+  return std::fabs(want - got) <= tolerance * (1 + std::fabs(want));
+}
+
+std::string difference(const Tensors& want, const Tensors& got, double tolerance) {
+  for (const auto& [name, w] : want) {
+    const auto it = got.find(name);
+    if (it == got.end() || it->second.data.size() != w.data.size()) return "output " + name + " has another size";
+    for (size_t i = 0; i < w.data.size(); ++i) {
+      if (same(w.data[i], it->second.data[i], tolerance)) continue;
+      return fmt::format("{}[{}] is {}, expected {}", name, i, it->second.data[i], w.data[i]);
+    }
+  }
+  return {};
+}
+
+static void reverse_marked(std::vector<Stmt>& body) {
+  for (Stmt& s : body) {
+    if (s.kind != Stmt::Kind::scope) continue;
+    reverse_marked(s.body);
+    if (s.mark != Mark::parallel && s.mark != Mark::vector) continue;
+    const std::string name = s.iter;
+    const Expr mirrored = s.extent - Expr(1) - iter(name);
+    for_each_stmt(s.body, [&](Stmt& inner) {
+      for (Expr& e : inner.index) e = substitute(e, {{name, mirrored}});
+      if (inner.value) inner.value = substitute(inner.value, {{name, mirrored}});
+      if (inner.extent) inner.extent = substitute(inner.extent, {{name, mirrored}});
+    });
+  }
+}
+
+// The first value written to a streamed cell stays: it may not matter which does.
+static void keep_first(Kernel& kernel, const Buffer& buffer) {
+  const Expr unset = const_float(-1.25e30);
+  for_each_stmt(kernel.body, [&](Stmt& s) {
+    if (s.kind != Stmt::Kind::assign || s.target != buffer.name) return;
+    const Expr now = load(s.target, s.index, buffer.type);
+    s.value = select(make(Op::k_eq, {now, unset}), s.value, now);
+  });
+  std::vector<Expr> index;
+  for (size_t d = 0; d < buffer.dims.size(); ++d) index.push_back(iter(fmt::format("{}_u{}", buffer.name, d)));
+  Stmt start = make_assign(buffer.name, index, AssignOp::set, unset);
+  for (size_t d = index.size(); d-- > 0;) start = make_scope(index[d]->name, buffer.dims[d], {start});
+  kernel.body.insert(kernel.body.begin(), std::move(start));
+}
+
+Kernel reversed(const Kernel& kernel) {
+  Kernel out = kernel;
+  reverse_marked(out.body);
+  for (const Buffer& b : kernel.buffers) {
+    if (b.stream) keep_first(out, b);
+  }
+  for (Buffer& b : out.buffers) b.stream = false;
+  return out;
+}
+
+namespace {
+using Random = std::mt19937_64;
+size_t below(Random& random, size_t n) { return static_cast<size_t>(random() % n); }
+
+std::map<std::string, int64_t> random_symbols(const Kernel& kernel, Random& random) {
+  std::map<std::string, int64_t> out;
+  for (const Symbol& s : kernel.symbols) {
+    const int64_t step = s.multiple_of, lo = (s.min + step - 1) / step, hi = s.max / step;
+    out[s.name] = step * (lo + static_cast<int64_t>(below(random, static_cast<size_t>(hi - lo + 1))));
+  }
+  return out;
+}
+
+// Whole numbers make sums exact in any order; others show every rounding.
+Tensors random_inputs(const Kernel& kernel, const std::map<std::string, int64_t>& symbols, bool whole, Random& random) {
+  std::vector<std::pair<std::string, int64_t>> env(symbols.begin(), symbols.end());
+  Tensors out;
+  for (const Buffer& b : kernel.buffers) {
+    if (b.place != Place::in && b.place != Place::constant) continue;
+    Tensor t;
+    int64_t size = 1;
+    for (const Expr& d : b.dims) {
+      t.dims.push_back(evaluate(d, env).value_or(0));
+      size *= t.dims.back();
+    }
+    for (int64_t i = 0; i < size; ++i) {
+      const double value = static_cast<double>(below(random, 9)) - 4;
+      t.data.push_back(
+          whole ? value
+                : static_cast<double>(static_cast<float>(value / 3 + 0.01 * static_cast<double>(below(random, 7)))));
+    }
+    out[b.name] = std::move(t);
+  }
+  return out;
+}
+}  // namespace
+
+Tensors whole_inputs(const Kernel& kernel, const std::map<std::string, int64_t>& symbols) {
+  Random random(1);
+  return random_inputs(kernel, symbols, true, random);
+}
+
+std::string walk(const WalkKernel& start, uint64_t seed, const WalkOptions& options,
+                 std::map<std::string, int>& applied) {
+  Random random(seed);
+  const std::map<std::string, int64_t> symbols = random_symbols(start.kernel, random);
+  const bool whole = below(random, 2) == 0;
+  const Tensors inputs = random_inputs(start.kernel, symbols, whole, random);
+  const Result<Tensors> want = outputs(start.kernel, symbols, inputs);
+  if (!want.ok()) return start.name + ": " + want.status().to_string();
+  Kernel kernel = start.kernel;
+  Schedule schedule;
+  const auto report = [&](const std::string& what) {
+    std::string shape;
+    for (const auto& [name, value] : symbols) shape += fmt::format(" {}={}", name, value);
+    return fmt::format("{}{} seed {}: {}\n{}{}", start.name, shape, seed, what, to_text(schedule), print(kernel));
+  };
+  const size_t length = 1 + below(random, static_cast<size_t>(options.max_moves));
+  for (size_t step = 0; step < length; ++step) {
+    const bool aimed = !options.row.empty() && below(random, 2) == 0;
+    const Transform& row = aimed ? *find_transform(options.row) : transforms()[below(random, transforms().size())];
+    const std::vector<Move> moves = row.propose(kernel);
+    if (moves.empty()) continue;
+    TransformParams params;
+    if (row.name == options.row) params.disabled_precondition = options.disabled_precondition;
+    for (int attempt = 0; attempt < 6; ++attempt) {
+      const Move& move = moves[below(random, moves.size())];
+      Result<TransformResult> next = apply(kernel, move, params);
+      if (!next.ok() && next.status().code() != Code::kINTERNAL) continue;
+      schedule.moves.push_back(move);
+      if (!next.ok()) return report(next.status().to_string());
+      kernel = std::move(next->kernel);
+      ++applied[row.name];
+      const Result<Tensors> got = outputs(reversed(kernel), symbols, inputs);
+      if (!got.ok()) return report(got.status().to_string());
+      const std::string differs = difference(*want, *got, kernel.numeric & (kReassociate | kContract) ? 1e-4 : 0);
+      if (!differs.empty()) return report(differs);
+      break;
+    }
+  }
+  return {};
+}
+
+}  // namespace lathe::search

@@ -1,0 +1,42 @@
+// The machine that this run takes itself for (LATHE_TEST_MACHINE) is one that is described; the defaults of the recipes
+// are settings on all of them.
+#include <gtest/gtest.h>
+
+#include "search/sketches/recipe.h"
+#include "tests/search/model/problems.h"
+
+namespace lathe::search {
+namespace {
+
+TEST(Machine, the_name_is_that_of_a_description) {
+  const std::string name = test::machine_wanted();
+  if (name.empty()) return;
+  ASSERT_NE(test::find_machine(name), nullptr)
+      << "LATHE_TEST_MACHINE=" << name << ": expected a row of tests/common/machines.def";
+}
+
+TEST(Machine, defaults_are_settings_on_every_one) {
+  for (const test::Machine& m : test::machines()) {
+    for (const ir::IsaLevel level : {ir::IsaLevel::portable, ir::IsaLevel::avx2, m.target.level}) {
+      const ir::Target t = m.target.cap(level);
+      SCOPED_TRACE(m.name + " " + t.to_string());
+      for (const int threads : {1, 2}) {
+        for (const Problem& p :
+             {matmul_problem(4, 52, 70, false, threads), matmul_problem(1, 4096, 4096, true, threads),
+              matmul_problem(300, 300, 2048, false, threads), softmax_problem(128, 1000, threads),
+              softmax_problem(7, 4096, threads)}) {
+          const Recipe* r = find_recipe(p);
+          ASSERT_NE(r, nullptr);
+          const Knobs knobs = r->defaults(p, t);
+          EXPECT_TRUE(r->accepts(knobs, p, t).ok()) << p.kernel.name;
+          const auto schedule = r->build(knobs, p, t);
+          ASSERT_TRUE(schedule.ok()) << schedule.status().to_string();
+          EXPECT_TRUE(replay(p.kernel, *schedule).ok()) << p.kernel.name;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lathe::search

@@ -1,0 +1,184 @@
+// What the recipes serve before anything is measured, where a rule of theirs decides (measured in bench/tables).
+#include <gtest/gtest.h>
+
+#include "search/sketches/recipe.h"
+#include "search/strategy/space.h"
+#include "tests/search/model/problems.h"
+
+namespace lathe::search {
+namespace {
+
+// The tables were measured there.
+ir::Target target() { return machine("zen5").target; }
+
+Problem fixed(const std::string& text, int threads = 1) {
+  Problem p;
+  p.kernel = kernel_of(text);
+  p.threads = threads;
+  return p;
+}
+
+Problem transpose(int64_t rows, int64_t columns) {
+  return fixed(fmt::format(R"(kernel transpose(s: f32[{0}, {1}] in, d: f32[{1}, {0}] out) family transpose
+  for i < {1} [row]:
+    for j < {0} [col]:
+      d[i, j] = s[j, i]
+)",
+                           rows, columns));
+}
+
+Problem layernorm(int64_t rows, int64_t columns, int threads = 1) {
+  return fixed(fmt::format(R"(kernel norm(s: f32[{0}, {1}] in, g: f32[{1}] const, d: f32[{0}, {1}] out) family row
+  u: f32[{0}] heap
+  v: f32[{0}] heap
+  r: f32[{0}] heap
+  for b < {0} [row]:
+    u[b] = 0.0
+    for n < {1} [col]:
+      u[b] += s[b, n]
+    u[b] = u[b] / 768.0
+    v[b] = 0.0
+    for n1 < {1} [col]:
+      v[b] += (s[b, n1] - u[b]) * (s[b, n1] - u[b])
+    r[b] = rsqrt(v[b] / 768.0 + 0.1)
+    for n2 < {1} [col]:
+      d[b, n2] = (s[b, n2] - u[b]) * r[b] * g[n2]
+)",
+                           rows, columns),
+               threads);
+}
+
+Problem gelu(int64_t elements) {
+  return fixed(fmt::format(R"(kernel gelu(x: f32[{0}] in, y: f32[{0}] out) family elementwise
+  for j < {0} [col]:
+    y[j] = x[j] * normal_cdf(x[j])
+)",
+                           elements));
+}
+
+Problem scores(int64_t rows, int64_t depth) {
+  return fixed(fmt::format(
+      R"(kernel scores(x: f32[12, {0}, {1}] in, w: f32[12, {0}, {1}] in, y: f32[12, {0}, {0}] out) family matmul
+  c: f32[12, {0}, {0}] heap
+  for b < 12 [batch]:
+    for m < {0} [m]:
+      for n < {0} [n]:
+        c[b, m, n] = 0.0
+        for k < {1} [k]:
+          c[b, m, n] += x[b, m, k] * w[b, n, k]
+        y[b, m, n] = c[b, m, n]
+)",
+      rows, depth));
+}
+
+Problem softmax(int64_t rows, int threads, int64_t columns = 1024) {
+  return fixed(fmt::format(R"(kernel softmax(s: f32[{0}, {1}] in, d: f32[{0}, {1}] out) family row
+  m: f32[{0}] heap
+  a: f32[{0}] heap
+  r: f32[{0}] heap
+  e: f32[{0}, {1}] heap
+  for b < {0} [row]:
+    m[b] = -inf
+    for n < {1} [col]:
+      m[b] fmax= s[b, n]
+    a[b] = 0.0
+    for n1 < {1} [col]:
+      e[b, n1] = exp(s[b, n1] - m[b])
+      a[b] += e[b, n1]
+    r[b] = 1.0 / a[b]
+    for n2 < {1} [col]:
+      d[b, n2] = e[b, n2] * r[b]
+)",
+                           rows, columns),
+               threads);
+}
+
+// Few rows by a B that lies as it is.
+Problem values(int64_t length) {
+  Problem p = fixed(
+      fmt::format(R"(kernel values(x: f32[2, 7, {0}] in, w: f32[2, {0}, 64] in, y: f32[2, 7, 64] out) family matmul
+  c: f32[2, 7, 64] heap
+  for b < 2 [batch]:
+    for m < 7 [m]:
+      for n < 64 [n]:
+        c[b, m, n] = 0.0
+        for k < {0} [k]:
+          c[b, m, n] += x[b, m, k] * w[b, k, n]
+        y[b, m, n] = c[b, m, n]
+)",
+                  length));
+  p.cold = true;  // of constants, of which there are none
+  return p;
+}
+
+struct Case {
+  const char* name;
+  Problem problem;
+  Knobs want;
+};
+
+TEST(RecipeDefaults, FollowTheShape) {
+  const Case cases[] = {
+      {"lines that share sets: short blocks", transpose(512, 768), {{"bt", 32}, {"bf", 32}, {"along", 0}}},
+      {"short rows: many", transpose(333, 1000), {{"bt", 0}, {"bf", 128}}},
+      {"in the caches as it lies", transpose(64, 96), {{"bt", 0}, {"bf", 0}}},
+      {"whole steps of eight", layernorm(128, 768), {{"unroll", 8}, {"rows", 1}, {"overlap", 1}}},
+      {"no whole steps", layernorm(128, 800), {{"unroll", 4}, {"overlap", 1}}},
+      {"three passes take short whole steps", softmax(600, 1, 80), {{"unroll", 1}, {"overlap", 2}}},
+      {"three passes, a rest in any case", softmax(600, 1, 83), {{"unroll", 4}, {"overlap", 2}}},
+      {"few rows: pieces of two vectors", values(1024), {{"mr", 7}, {"nr", 32}}},
+      {"rows too long to overlap go in pairs", layernorm(64, 4096), {{"unroll", 4}, {"rows", 2}, {"overlap", 0}}},
+      {"one row has no other", layernorm(1, 4096), {{"unroll", 8}, {"rows", 1}}},
+      {"longer blocks where each thread gets several", layernorm(128, 4096, 2), {{"grain", 16}}},
+      {"and the longest", layernorm(512, 4096, 2), {{"grain", 64}}},
+      {"few rows", layernorm(64, 4096, 2), {{"grain", 4}}},
+      {"blocks that three passes overlap in are whole", softmax(512, 2), {{"grain", 64}, {"overlap", 2}}},
+      {"shorter ones, then", softmax(528, 2), {{"grain", 16}, {"overlap", 2}}},
+      {"or the shortest", softmax(1000, 2), {{"grain", 4}, {"overlap", 2}}},
+      {"an odd one would be half a pair", layernorm(65, 4096), {{"rows", 1}}},
+      {"registers for three", gelu(12288), {{"unroll", 3}}},
+      {"no whole steps of three", gelu(12289), {{"unroll", 4}}},
+      {"four tiles of short sums", scores(32, 64), {{"mr", 8}, {"nr", 32}, {"mu", 1}}},
+      {"sixteen tiles", scores(128, 64), {{"mu", 0}}},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    const Recipe* recipe = find_recipe(c.problem);
+    ASSERT_NE(recipe, nullptr);
+    const Knobs knobs = recipe->defaults(c.problem, target());
+    EXPECT_TRUE(recipe->accepts(knobs, c.problem, target()).ok());
+    EXPECT_TRUE(recipe->build(knobs, c.problem, target()).ok());
+    for (const auto& [name, value] : c.want) EXPECT_EQ(knob_of(knobs, name, -7), value) << name;
+  }
+}
+
+TEST(RecipeDefaults, TilesAreJoinedOnlyWhereTheyAreFewWholeAndShort) {
+  const auto joined = [](int64_t rows, int64_t depth, int64_t mr) {
+    const Problem p = scores(rows, depth);
+    Knobs knobs = {{"mr", mr}, {"nr", 16}, {"st", 1}, {"kc", 0}, {"mc", 0}, {"pa", 0}, {"pf", 0}, {"mu", 0}};
+    EXPECT_TRUE(kMatmulRecipe.accepts(knobs, p, target()).ok());
+    knobs["mu"] = 1;
+    return kMatmulRecipe.accepts(knobs, p, target()).ok();
+  };
+  EXPECT_TRUE(joined(32, 64, 8));
+  EXPECT_TRUE(joined(16, 128, 8));
+  EXPECT_FALSE(joined(32, 64, 12)) << "the last one is short";
+  EXPECT_FALSE(joined(8, 64, 8)) << "there is one";
+  EXPECT_FALSE(joined(64, 64, 8)) << "there are eight";
+  EXPECT_FALSE(joined(32, 512, 8)) << "calls do not tell";
+}
+
+TEST(RecipeDefaults, TheAnalyticStageKnowsThatJoinedTilesAreOneCall) {
+  const Problem p = scores(32, 64);
+  RecipeSpace space(p, target(), MachineRates::assumed(target()));
+  Knobs knobs = space.at(space.default_index()).knobs;
+  ASSERT_EQ(knobs.at("mu"), 1);
+  const double joined = space.at(space.nearest(knobs)).estimate_us;
+  knobs["mu"] = 0;
+  const int apart = space.nearest(knobs);
+  ASSERT_EQ(space.at(apart).knobs, knobs);
+  EXPECT_LT(joined, space.at(apart).estimate_us);
+}
+
+}  // namespace
+}  // namespace lathe::search

@@ -1,0 +1,267 @@
+// The matmul recipe's panels of a row-major B: which settings copy them, what that keeps, and when the model thinks
+// that it pays.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "search/cut/cut.h"
+#include "search/cut/safe_kernel.h"
+#include "search/sketches/matmul_model.h"
+#include "search/sketches/recipe.h"
+#include "search/strategy/space.h"
+#include "tests/search/model/problems.h"
+#include "tests/search/moves/walk.h"
+
+namespace lathe::search {
+namespace {
+
+using testing::HasSubstr;
+
+// y[b, m, n] with a B that is no constant, m x k x n; a size of 0 is a symbol.
+Problem product(int64_t m, int64_t k, int64_t n, const std::map<std::string, int64_t>& dims = {},
+                bool transposed = false) {
+  std::string symbols;
+  const auto size = [&](const char* name, int64_t value) {
+    if (value != 0) return fmt::format("{}", value);
+    symbols += fmt::format("{} {} in 1..512", symbols.empty() ? " where" : ",", name);
+    return std::string(name);
+  };
+  const std::string rows = size("M", m), columns = size("N", n), depth = size("K", k);
+  Problem p;
+  p.kernel = kernel_of(
+      fmt::format(R"(kernel product(x: f32[2, {0}, {2}] in, w: f32[2, {3}] in, y: f32[2, {0}, {1}] out) family matmul{4}
+  c: f32[2, {0}, {1}] heap
+  for b < 2 [batch]:
+    for m < {0} [m]:
+      for n < {1} [n]:
+        c[b, m, n] = 0.0
+        for k < {2} [k]:
+          c[b, m, n] += x[b, m, k] * w[b, {5}]
+        y[b, m, n] = c[b, m, n]
+)",
+                  rows, columns, depth, transposed ? columns + ", " + depth : depth + ", " + columns, symbols,
+                  transposed ? "n, k" : "k, n"));
+  p.dims = dims;
+  return p;
+}
+
+Knobs knobs_of(int64_t mr, int64_t nr, const Knobs& others) {
+  Knobs out = {{"mr", mr}, {"nr", nr}, {"st", 1}, {"kc", 0}, {"mc", 0}, {"pa", 0}, {"pf", 0}, {"pb", 1}};
+  for (const auto& [name, value] : others) out[name] = value;
+  return out;
+}
+
+// One over, one under and exactly tiles and blocks; fixed and symbols; with every other knob that moves loops.
+TEST(CopiedPanels, KeepTheValues) {
+  struct Case {
+    Problem problem;
+    int64_t mr, nr;
+    Knobs others;
+  };
+  const Case cases[] = {
+      {product(13, 9, 37), 4, 16, {}},
+      {product(12, 9, 32), 4, 16, {}},
+      {product(11, 9, 31), 4, 16, {}},
+      {product(12, 9, 33), 4, 16, {{"mu", 1}}},
+      {product(0, 9, 33, {{"M", 13}}), 4, 16, {}},
+      {product(13, 0, 33, {{"K", 7}}), 4, 16, {}},
+      {product(13, 9, 0, {{"N", 33}}), 4, 16, {}},
+      {product(0, 0, 0, {{"M", 13}, {"K", 7}, {"N", 33}}), 4, 16, {}},
+      {product(200, 5, 19), 5, 16, {{"mc", 96}}},
+      {product(200, 5, 19), 5, 16, {{"mc", 96}, {"pa", 1}}},
+      {product(13, 300, 19), 4, 8, {{"kc", 256}}},
+  };
+  const ir::Target t = machine("laptop").target;
+  for (const Case& c : cases) {
+    const Knobs knobs = knobs_of(c.mr, c.nr, c.others);
+    SCOPED_TRACE(ir::print(c.problem.kernel));
+    ASSERT_TRUE(kMatmulRecipe.accepts(knobs, c.problem, t).ok())
+        << kMatmulRecipe.accepts(knobs, c.problem, t).to_string();
+    const ir::Result<Schedule> schedule = kMatmulRecipe.build(knobs, c.problem, t);
+    ASSERT_TRUE(schedule.ok()) << schedule.status().to_string();
+    const ir::Result<ir::Kernel> scheduled = replay(c.problem.kernel, *schedule);
+    ASSERT_TRUE(scheduled.ok()) << scheduled.status().to_string();
+    ASSERT_NE(scheduled->find_buffer("bp"), nullptr);
+    EXPECT_EQ(scheduled->find_buffer("bp")->place, ir::Place::stack) << "each thread has its own";
+    EXPECT_TRUE(check_safe(c.problem.kernel, *scheduled).ok()) << ir::print(*scheduled);
+    EXPECT_TRUE(cut(*scheduled).ok()) << cut(*scheduled).status().to_string();
+    const Tensors inputs = whole_inputs(c.problem.kernel, c.problem.dims);
+    const ir::Result<Tensors> want = outputs(c.problem.kernel, c.problem.dims, inputs),
+                              got = outputs(reversed(*scheduled), c.problem.dims, inputs);
+    ASSERT_TRUE(want.ok() && got.ok());
+    EXPECT_EQ(difference(*want, *got, 1e-5), "") << ir::print(*scheduled);
+  }
+}
+
+TEST(CopiedPanels, AreRefusedWhereThereIsNothingToCopy) {
+  const ir::Target t = machine("laptop").target;
+  const auto refused = [&](const Problem& p, int64_t mr, int64_t nr) {
+    return kMatmulRecipe.accepts(knobs_of(mr, nr, {}), p, t).to_string();
+  };
+  EXPECT_THAT(refused(product(13, 9, 37, {}, true), 4, 16), HasSubstr("pb 1: B does not lie row-major"));
+  EXPECT_THAT(refused(matmul_problem(13, 37, 9), 4, 16), HasSubstr("pb 1: B does not lie row-major"));
+  EXPECT_THAT(refused(product(4, 9, 37), 4, 16), HasSubstr("pb 1: one tile walks a panel"));
+  EXPECT_THAT(refused(product(13, 9, 16), 4, 16), HasSubstr("or a panel is all of B"));
+  EXPECT_THAT(refused(product(13, 1, 37), 4, 16), HasSubstr("or one row"));
+  for (const KnobDomain& d : kMatmulRecipe.knobs(matmul_problem(13, 37, 9), t))
+    EXPECT_NE(d.name, "pb") << "a constant B has no such knob";
+}
+
+// Three heads to one w: y[b, h, m, n].
+Problem grouped(int64_t m, int64_t k, int64_t n, bool transposed, int64_t batch = 2) {
+  Problem p;
+  p.kernel = kernel_of(fmt::format(
+      R"(kernel product(x: f32[{3}, 3, {0}, {2}] in, w: f32[{3}, {4}] in, y: f32[{3}, 3, {0}, {1}] out) family matmul
+  c: f32[{3}, 3, {0}, {1}] heap
+  for b < {3} [batch]:
+    for h < 3 [batch]:
+      for m < {0} [m]:
+        for n < {1} [n]:
+          c[b, h, m, n] = 0.0
+          for k < {2} [k]:
+            c[b, h, m, n] += x[b, h, m, k] * w[b, {5}]
+          y[b, h, m, n] = c[b, h, m, n]
+)",
+      m, n, k, batch, transposed ? fmt::format("{}, {}", n, k) : fmt::format("{}, {}", k, n),
+      transposed ? "n, k" : "k, n"));
+  return p;
+}
+
+// Heads that share B walk each panel in turn: it is transposed or copied once for all of them.
+TEST(SharedPanels, KeepTheValues) {
+  const ir::Target t = machine("laptop").target;
+  for (const bool transposed : {true, false}) {
+    for (const int64_t joined : {0, 1}) {
+      const Problem p = grouped(12, 9, 37, transposed);
+      Knobs knobs = knobs_of(4, 16, {{"pb", transposed ? 0 : 1}, {"gh", 1}, {"mu", joined}});
+      SCOPED_TRACE(fmt::format("transposed {} joined {}", transposed, joined));
+      ASSERT_TRUE(kMatmulRecipe.accepts(knobs, p, t).ok()) << kMatmulRecipe.accepts(knobs, p, t).to_string();
+      const ir::Result<Schedule> schedule = kMatmulRecipe.build(knobs, p, t);
+      ASSERT_TRUE(schedule.ok()) << schedule.status().to_string();
+      const ir::Kernel scheduled = *replay(p.kernel, *schedule);
+      EXPECT_TRUE(check_safe(p.kernel, scheduled).ok());
+      const ir::Result<ir::CutKernel> pieces = cut(scheduled);
+      ASSERT_TRUE(pieces.ok()) << pieces.status().to_string();
+      // b { n0 { panel; h { tiles } } }
+      const ir::NestNode& panels = pieces->nest.phases[0].body[0];
+      ASSERT_EQ(panels.body.size(), 2u) << ir::print(scheduled);
+      EXPECT_EQ(panels.body[0].kind == ir::NestNode::Kind::call || panels.body[0].iter != "h", true);
+      EXPECT_EQ(panels.body[1].iter, "h");
+      const Tensors inputs = whole_inputs(p.kernel, {});
+      const ir::Result<Tensors> want = outputs(p.kernel, {}, inputs), got = outputs(reversed(scheduled), {}, inputs);
+      ASSERT_TRUE(want.ok() && got.ok());
+      EXPECT_EQ(difference(*want, *got, 1e-5), "") << ir::print(scheduled);
+    }
+  }
+}
+
+TEST(SharedPanels, AreRefusedWhereNothingIsShared) {
+  const ir::Target t = machine("laptop").target;
+  const auto refused = [&](const Problem& p, const Knobs& others) {
+    return kMatmulRecipe.accepts(knobs_of(4, 16, others), p, t).to_string();
+  };
+  EXPECT_THAT(refused(product(13, 9, 37), {{"gh", 1}}), HasSubstr("gh 1: no heads share panels"));
+  EXPECT_THAT(refused(grouped(13, 9, 37, false), {{"pb", 0}, {"gh", 1}}), HasSubstr("gh 1: no heads share panels"));
+  EXPECT_THAT(refused(grouped(13, 9, 37, false), {{"pa", 1}, {"gh", 1}}), HasSubstr("packed rows, are one head's"));
+  EXPECT_THAT(refused(grouped(200, 9, 37, false), {{"mc", 96}, {"gh", 1}}), HasSubstr("are one head's"));
+}
+
+// Threads take panels where all heads share.
+TEST(SharedPanels, AreSharedOutToThreads) {
+  Problem p;
+  p.kernel = kernel_of(R"(kernel product(x: f32[3, 12, 9] in, w: f32[37, 9] in, y: f32[3, 12, 37] out) family matmul
+  c: f32[3, 12, 37] heap
+  for h < 3 [batch]:
+    for m < 12 [m]:
+      for n < 37 [n]:
+        c[h, m, n] = 0.0
+        for k < 9 [k]:
+          c[h, m, n] += x[h, m, k] * w[n, k]
+        y[h, m, n] = c[h, m, n]
+)");
+  Knobs knobs = knobs_of(4, 16, {{"pb", 0}, {"gh", 1}});
+  const ir::Result<Schedule> together = kMatmulRecipe.build(knobs, p, machine("laptop").target);
+  ASSERT_TRUE(together.ok()) << together.status().to_string();
+  EXPECT_THAT(to_text(*together), HasSubstr("parallelize n0"));
+  knobs["gh"] = 0;
+  const ir::Result<Schedule> apart = kMatmulRecipe.build(knobs, p, machine("laptop").target);
+  ASSERT_TRUE(apart.ok()) << apart.status().to_string();
+  EXPECT_THAT(to_text(*apart), HasSubstr("parallelize h"));
+}
+
+TEST(SharedPanels, AreTheDefaultForFewRows) {
+  const ir::Target t = machine("laptop").target;
+  EXPECT_EQ(knob_of(kMatmulRecipe.defaults(grouped(32, 64, 512, true), t), "gh"), 1);
+  EXPECT_EQ(knob_of(kMatmulRecipe.defaults(grouped(1400, 64, 512, true), t), "gh"), 0)
+      << "the rows of all heads leave the caches";
+}
+
+// Older records say nothing of pb: panels are read where they lie.
+TEST(CopiedPanels, AreNotWhatOlderRecordsMean) {
+  const Problem p = product(13, 9, 37);
+  Knobs older = knobs_of(4, 16, {});
+  older.erase("pb");
+  const ir::Result<Schedule> schedule = kMatmulRecipe.build(older, p, machine("laptop").target);
+  ASSERT_TRUE(schedule.ok());
+  EXPECT_THAT(to_text(*schedule), testing::Not(HasSubstr("bp")));
+}
+
+// What a tile reads again and again has strides that the code knows.
+TEST(CopiedPanels, HaveConstantStrides) {
+  const Problem p = product(13, 9, 37);
+  const ir::Result<Schedule> schedule = kMatmulRecipe.build(knobs_of(4, 16, {}), p, machine("laptop").target);
+  ASSERT_TRUE(schedule.ok());
+  const ir::Result<ir::CutKernel> pieces = cut(*replay(p.kernel, *schedule));
+  ASSERT_TRUE(pieces.ok());
+  int tiles = 0;
+  for (const ir::Leaf& leaf : pieces->leaves) {
+    if (leaf.text.find("@tensor(mma)") == std::string::npos) continue;
+    EXPECT_THAT(leaf.text, HasSubstr("p1: f32[_, _] in strides [16, 1]"));
+    ++tiles;
+  }
+  EXPECT_GT(tiles, 0);
+}
+
+// Rows whose lines belong to two panels cost L1 twice as much: beyond it a copy pays, inside it and for few tiles it
+// does not.
+TEST(CopiedPanels, AreTheDefaultWhereLinesAreSharedBeyondL1) {
+  const ir::Target t = machine("laptop").target;
+  const auto copied = [&](const Problem& p) { return knob_of(kMatmulRecipe.defaults(p, t), "pb"); };
+  EXPECT_EQ(copied(product(385, 300, 399)), 1);
+  EXPECT_EQ(copied(product(127, 256, 127)), 1);
+  EXPECT_EQ(copied(product(37, 96, 49)), 0);
+  EXPECT_EQ(copied(product(12, 300, 399)), 0) << "two tiles";
+  EXPECT_EQ(copied(product(0, 300, 399, {{"M", 385}})), 1);
+}
+
+TEST(CopiedPanels, AreKnownToTheAnalyticStage) {
+  for (const int64_t n : {399, 49}) {
+    const Problem p = product(n - 14, n == 399 ? 300 : 96, n);
+    RecipeSpace space(p, machine("laptop").target, MachineRates::assumed(machine("laptop").target));
+    Knobs knobs = knobs_of(4, 16, {});
+    if (n == 49) knobs["mu"] = knobs["dk"] = 0;
+    const int copy = space.nearest(knobs);
+    ASSERT_EQ(space.at(copy).knobs, knobs);
+    knobs["pb"] = 0;
+    const int in_place = space.nearest(knobs);
+    ASSERT_EQ(space.at(in_place).knobs, knobs);
+    EXPECT_EQ(space.at(copy).estimate_us < space.at(in_place).estimate_us, n == 399) << n;
+  }
+}
+
+// Of blocks of rows the last has the rows that are left, not as many as the others.
+TEST(MatmulModel, TheLastBlockOfRowsIsItsOwn) {
+  MatmulWork w;
+  w.m = 210;
+  w.n = 200;
+  w.k = 96;
+  w.mr = 5;
+  w.vectors = 2;
+  w.row_bytes = 4 * w.k;
+  const ir::Target t = machine("laptop").target;
+  const double whole = matmul_cycles(w, t).compute;
+  w.mc = 100;
+  EXPECT_NEAR(matmul_cycles(w, t).compute / whole, 1, 0.02);
+}
+
+}  // namespace
+}  // namespace lathe::search
