@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "ir/base/dtype.h"
-#include "tests/jit/x64_test_util.h"
+#include "tests/jit/x64/x64_test_util.h"
 
 namespace lathe::jit {
 namespace {
@@ -61,7 +61,7 @@ void expect_same(const LeafProgram& p, const std::vector<uint8_t>& in, int64_t e
   if (p.level == ir::IsaLevel::portable) return;
   const auto image = compile_xbyak(p);
   ASSERT_TRUE(image.ok()) << image.status().to_string();
-  EXPECT_EQ(image->features & ~(level_features(p.level) | (p.bf16 ? kCpu_avx512bf16 : 0)), 0u) << p.name;
+  EXPECT_EQ(image->features & ~(level_features(p.level) | (p.bf16 ? uint64_t{kCpu_avx512bf16} : 0)), 0u) << p.name;
   const auto code = loader().load(*image);
   ASSERT_TRUE(code.ok()) << code.status().to_string();
   EXPECT_EQ(want, after([&](const ir::LeafArgs& a) { call(code->entry, a); })) << "x64, extent " << extent << "\n"

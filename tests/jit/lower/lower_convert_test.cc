@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "ir/base/dtype.h"
-#include "tests/jit/leaf_case.h"
+#include "tests/jit/lower/leaf_case.h"
 
 namespace lathe::jit {
 namespace {
