@@ -1,6 +1,6 @@
 // Rows and elementwise chains of bf16 and f16 beside the same of f32, as a host calls them: default Schedules, one
-// thread, in turns, every ratio one of the same round; f32's bytes a second as a share of memcpy's say whether memory is
-// the limit.
+// thread, in turns, every ratio one of the same round; f32's bytes a second as a share of memcpy's say whether memory
+// is the limit.
 //
 //   narrow_types --isa avx512 --rounds 41
 #include <fmt/format.h>

@@ -93,6 +93,12 @@ int Lowering::convert(const Expr& e) {
       return 0;
     case DType::i8:
     case DType::u8:
+      if (from->type == DType::i32 || small_integer(from->type)) {  // the low byte
+        const int x = as_i32(from);
+        if (!e_.ok()) return 0;
+        if (e->type == DType::u8) return e_.op(LeafOp::k_bit_and, {x, e_.constant_bits(0xff)});
+        return e_.op(LeafOp::k_shift_right_arith, {e_.op(LeafOp::k_shift_left, {x}, 24)}, 24);
+      }
       if (const int x = number(); e_.ok())
         return e->type == DType::i8 ? to_integer(e_, x, -128, 127) : to_integer(e_, x, 0, 255);
       return 0;

@@ -1,7 +1,7 @@
 // The lowering in progress: one object per lower_leaf() call, its methods split over lower_scan
 // (what the statements do), lower_scopes (loops, unrolled and vector scopes, tails), lower_assign
-// (statements, reductions, register buffers), lower_expr (values), lower_convert (other types than f32) and lower_tensor (mma,
-// transpose). Private to them.
+// (statements, reductions, register buffers), lower_expr (values), lower_convert (other types than
+// f32) and lower_tensor (mma, transpose). Private to them.
 #pragma once
 #include <algorithm>
 #include <array>

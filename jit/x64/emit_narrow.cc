@@ -1,5 +1,5 @@
-// Loads and stores whose elements in memory are not lanes: mem_types.def. AVX-512 converts on the way and masks; below it
-// masked elements come and go one by one, since no byte of a dead lane may be touched.
+// Loads and stores whose elements in memory are not lanes: mem_types.def. AVX-512 converts on the way and masks; below
+// it masked elements come and go one by one, since no byte of a dead lane may be touched.
 #include "jit/x64/emitter.h"
 
 namespace lathe::jit::x64 {

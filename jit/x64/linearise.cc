@@ -65,7 +65,7 @@ bool is_reduce(LeafOp op) {
          op == LeafOp::k_reduce_mul;
 }
 
-// Registers in which lanes are made elements before they are stored: AVX-512 narrows on the way to memory, but for bf16.
+// Registers in which lanes are made elements before they are stored. AVX-512 narrows all but bf16 on the way to memory.
 int pack_registers(const Inst& inst, const Shape& shape) {
   if (leaf_op_kind(inst.op) != LeafOpKind::kStore || inst.type == MemType::b32) return 0;
   if (inst.type == MemType::bf16) return 2;
