@@ -213,7 +213,8 @@ void Oracle::Impl::compare(const OracleCase& c, const Reference& reference, cons
       }
       verdict->err_over_bound = std::max(verdict->err_over_bound, error);
       if (c.kind == DataKind::normal && !reference.magnitude.empty() && reference.magnitude[cell] > 0) {
-        verdict->rho = std::max(verdict->rho, std::abs(y - r) / (std::sqrt(terms) * u * reference.magnitude[cell]));
+        const double of_sum = std::max(std::abs(y - r) - output_rounding(s.type, r), 0.0);
+        verdict->rho = std::max(verdict->rho, of_sum / (std::sqrt(terms) * u * reference.magnitude[cell]));
       }
       ++cell;
     });
