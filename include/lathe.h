@@ -112,7 +112,8 @@ typedef struct lathe_context_options {
   const char* max_isa;     /* "portable", "avx2", "avx512"; NULL: the host's, or LATHE_MAX_ISA */
   const char* worker_path; /* measuring worker; NULL: libexec/lathe-worker beside the library, or LATHE_WORKER */
   const char* plugin_dir;  /* where liblathe_llvm.so is; NULL: beside the library, then LATHE_PLUGIN_DIR */
-  int32_t own_threads;     /* > 1: Lathe may keep its own bounded-spin team of that many threads, caller included */
+  int32_t own_threads;     /* > 1: Lathe may use that many threads, caller included: a bounded-spin team of its own for
+                              calls, oneTBB's for warm-up and packing. Neither is there before its first use */
   uint32_t reserved;
   uint32_t tune;              /* lathe_tune */
   uint32_t tune_cpu;          /* most that tuning takes on average, in per cent of one CPU; 0: LATHE_TUNE_CPU, or 2 */

@@ -102,6 +102,8 @@ Expr elementwise_expr(const Node& node, const std::vector<Expr>& a) {
       return gelu(x, tanh_form(node)) * a[1];
     case OpId::where:
       return ir::select(x, a[1], a[2]);
+    case OpId::cast:  // its kernel ends with it (fusion.cc) unless the result is f32
+      return as_dtype(*ir::parse_dtype(std::get<std::string>(attr(node, AttrId::to))), x);
     default:
       return {};
   }
@@ -119,7 +121,7 @@ ir::Result<LoweredKernel> lower_elementwise(KernelWriter& w) {
   names.emplace_back("j");
   roles.emplace_back("col");
   const Index index = iters(names);
-  return w.finish("y", nest(names, dims, roles, {store("y", index, w.value(output, index))}));
+  return w.finish("y", nest(names, dims, roles, {w.store_result("y", index)}));
 }
 
 }  // namespace lathe::ops

@@ -42,6 +42,7 @@ class Fuser {
   int consumer(int tensor) const;  // the one group that reads it, or -1
   void merge(int producer, int consumer);
   int operands(const Group& group) const;
+  bool all_f32(const Group& group) const;
   int64_t expression_size(const Group& group) const;
   bool same_shape(int a, int b) const;
 
@@ -76,6 +77,16 @@ int Fuser::consumer(int tensor) const {
 bool Fuser::same_shape(int a, int b) const {
   const auto &x = g_.tensors[a].dims, &y = g_.tensors[b].dims;
   return std::equal(x.begin(), x.end(), y.begin(), y.end(), same_dim);
+}
+
+bool Fuser::all_f32(const Group& group) const {
+  const auto fits = [&](int t) {
+    return g_.tensors[t].dtype == ir::DType::f32 || g_.tensors[t].dtype == ir::DType::b8;
+  };
+  return std::all_of(group.nodes.begin(), group.nodes.end(), [&](int i) {
+    const Node& node = g_.nodes[i];
+    return fits(node.output) && std::all_of(node.inputs.begin(), node.inputs.end(), fits);
+  });
 }
 
 int Fuser::operands(const Group& group) const {
@@ -130,10 +141,20 @@ std::string Fuser::refusal(const Rule& rule, int producer) const {
   if (rule.reader == Reader::kFollower && !same_shape(p.output, c.output)) {
     return fmt::format("{} is broadcast", name);
   }
+  // What a cast rounds, or makes an integer of, is rounded once and as it says.
+  const OpRow& last = op_row(g_.nodes[p.nodes.back()]);
+  if (last.id == OpId::cast && g_.tensors[p.output].dtype != ir::DType::f32)
+    return fmt::format("{} is {}", name, ir::dtype_name(g_.tensors[p.output].dtype));
+  for (int node : readers_[p.output]) {
+    const ir::DType to = g_.tensors[g_.nodes[node].output].dtype;
+    if (op_row(g_.nodes[node]).id == OpId::cast && !ir::is_float(to))
+      return fmt::format("{} becomes {}", name, ir::dtype_name(to));
+  }
   Group merged = c;
   merged.anchor = std::max(p.anchor, c.anchor);
   merged.nodes.insert(merged.nodes.end(), p.nodes.begin(), p.nodes.end());
   std::sort(merged.nodes.begin(), merged.nodes.end());
+  if ((p.family == Family::kMatmul || c.family == Family::kMatmul) && !all_f32(merged)) return "a matmul is all f32";
   if (operands(merged) > kMaxGroupOperands) return fmt::format("more than {} operands", kMaxGroupOperands);
   if (expression_size(merged) > kMaxExpressionSize)
     return fmt::format("its expression exceeds {} nodes", kMaxExpressionSize);

@@ -65,7 +65,13 @@ Expr KernelWriter::value(int tensor, const Index& index) {
   }
   const auto it = params_.find(tensor);
   const std::string name = it != params_.end() ? it->second : add_param(tensor, fmt::format("e{}", next_operand_++));
-  return ir::load(name, align(index, views_.at(tensor).dims), graph_.tensors[tensor].dtype);
+  const ir::DType type = graph_.tensors[tensor].dtype;
+  Expr element = ir::load(name, align(index, views_.at(tensor).dims), type);
+  return ir::is_float(type) ? as_dtype(ir::DType::f32, std::move(element)) : element;
+}
+
+Stmt KernelWriter::store_result(const std::string& output, const Index& index) {
+  return store(output, index, as_dtype(graph_.tensors[group_.output].dtype, value(group_.output, index)));
 }
 
 LoweredKernel KernelWriter::finish(const std::string& output, std::vector<Stmt> body) {
@@ -135,6 +141,7 @@ Stmt store(const std::string& buffer, Index index, Expr value, ir::AssignOp op) 
 }
 
 Expr f32(double value) { return ir::const_float(static_cast<float>(value)); }
+Expr as_dtype(ir::DType type, Expr e) { return e->type == type ? e : ir::cast(type, std::move(e)); }
 Expr f32_of(const Expr& size) {
   return ir::is_const_int(size) ? f32(static_cast<double>(size->ival)) : ir::cast(ir::DType::f32, size);
 }

@@ -39,8 +39,10 @@ class KernelWriter {
   // stored.
   void bind(int tensor, ir::Expr value) { bound_[tensor] = std::move(value); }
   // The element of `tensor` at `index`, which may have more dimensions than it (broadcasting aligns
-  // to the right). Undeclared tensors become parameters e0, e1, ...
+  // to the right); floats as f32. Undeclared tensors become parameters e0, e1, ...
   ir::Expr value(int tensor, const Index& index);
+  // The group's result at `index`, in its dtype.
+  ir::Stmt store_result(const std::string& output, const Index& index);
   // The Kernel, its result as last parameter under `output`.
   LoweredKernel finish(const std::string& output, std::vector<ir::Stmt> body);
 
@@ -73,6 +75,7 @@ inline ir::Expr load(const std::string& buffer, Index index) {
 }
 ir::Expr f32(double value);             // a constant, rounded
 ir::Expr f32_of(const ir::Expr& size);  // a size as a number
+ir::Expr as_dtype(ir::DType type, ir::Expr e);
 
 // The value of an elementwise node from those of its operands (elementwise.cc).
 ir::Expr elementwise_expr(const Node& node, const std::vector<ir::Expr>& args);

@@ -2,9 +2,9 @@
 //
 //   for b [row]:  acc = ...;  for n [col]: acc op= s;  ...  for n2 [col]: d = f(s, acc)
 //
-// An elementwise prologue of an operator with a full result is stored in d (softmax: e, which holds
-// the exponentials later) by the first pass, and read from there. A NaN that fmax drops in softmax
-// comes back through the sum.
+// An elementwise prologue of an operator with a full result is stored by the first pass and read from there: in d, or
+// in e where d is not f32 (softmax: always, as e holds the exponentials later). A NaN that fmax drops in softmax comes
+// back through the sum.
 #include <algorithm>
 #include <limits>
 
@@ -35,11 +35,16 @@ class RowWriter {
   // Value of the reduced operand. The pass over "n" is the first: there stage() stores a prologue.
   Expr x(const std::string& n) const { return staged_ ? load(stage_, at(n)) : w_.value(input_, at(n)); }
   std::vector<Stmt> stage(std::vector<Stmt> body) const;
+  void add_row(const std::string& name) {
+    std::vector<Expr> all = extents_;
+    all.push_back(width_);
+    w_.add_temp(name, std::move(all));
+  }
   Expr acc(const std::string& name) const { return load(name, rows_); }
   // d at "n" of the last pass, or of the row: the followers of the operator's result.
   Stmt result(Expr value, const Index& index) {
     w_.bind(node_.output, std::move(value));
-    return store("d", index, w_.value(w_.group().output, index));
+    return w_.store_result("d", index);
   }
   std::vector<Stmt> softmax();
   std::vector<Stmt> norm(bool centred);
@@ -78,6 +83,7 @@ RowWriter::RowWriter(KernelWriter& w) : w_(w), node_(w.anchor()), input_(node_.i
   const bool full = !(op_row(node_).attrs & kHas_keepdims);
   staged_ = prologue && full;
   if (!prologue) w_.add_param(input_, "s");
+  if (staged_ && w_.graph().tensors[w_.group().output].dtype != ir::DType::f32) stage_ = "e";
   const char* extra[] = {"g", "h"};
   for (size_t i = 1; i < node_.inputs.size(); ++i) {
     const int t = node_.inputs[i];
@@ -95,9 +101,7 @@ std::vector<Stmt> RowWriter::softmax() {
   w_.add_temp("m", extents_);
   w_.add_temp("a", extents_);
   w_.add_temp("r", extents_);
-  std::vector<Expr> all = extents_;
-  all.push_back(width_);
-  w_.add_temp("e", all);
+  add_row("e");
   stage_ = "e";
   const Index n1 = at("n1"), n2 = at("n2");
   std::vector<Stmt> body;
@@ -115,6 +119,7 @@ std::vector<Stmt> RowWriter::softmax() {
 std::vector<Stmt> RowWriter::norm(bool centred) {
   const Expr count = f32_of(width_), epsilon = f32(attr_float(node_, AttrId::epsilon));
   std::vector<Stmt> body;
+  if (staged_ && stage_ == "e") add_row("e");
   const auto centre = [&](const std::string& n) { return centred ? x(n) - acc("u") : x(n); };
   if (centred) {
     w_.add_temp("u", extents_);

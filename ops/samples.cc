@@ -33,6 +33,11 @@ int take(int& variant, int n) {
   return choice;
 }
 
+ir::DType take_dtype(int& variant, const OpRow& row, size_t operand) {
+  const std::span<const ir::DType> served = operand_dtypes(row, operand);
+  return served[static_cast<size_t>(take(variant, static_cast<int>(served.size())))];
+}
+
 Dims with_last(const Dims& others, const DimDesc& last) {
   Dims out = others;
   out.push_back(last);
@@ -56,30 +61,40 @@ void matmul(Graph& g, size_t axis, int variant, const SampleSizes& s, Node& node
 
 void row_family(Graph& g, const OpRow& row, int variant, const SampleSizes& s, Node& node) {
   const int operands = row.min_arity + take(variant, row.max_arity - row.min_arity + 1);
-  node.inputs.push_back(add_tensor(g, "x", with_last(s.others, s.swept)));
-  for (int i = 1; i < operands; ++i) node.inputs.push_back(add_tensor(g, i == 1 ? "scale" : "bias", {s.swept}, true));
-  if (row.attrs & kHas_keepdims) node.attrs.push_back({"keepdims", take(variant, 2) != 0});
+  const bool keepdims = (row.attrs & kHas_keepdims) && take(variant, 2) != 0;
+  const ir::DType dtype = take_dtype(variant, row, 0);
+  node.inputs.push_back(add_tensor(g, "x", with_last(s.others, s.swept), false, dtype));
+  for (int i = 1; i < operands; ++i)  // the scale may be wider than what it scales
+    node.inputs.push_back(add_tensor(g, i == 1 ? "scale" : "bias", {s.swept}, true, i == 1 ? ir::DType::f32 : dtype));
+  if (row.attrs & kHas_keepdims) node.attrs.push_back({"keepdims", keepdims});
 }
 
 void elementwise(Graph& g, const OpRow& row, int variant, const SampleSizes& s, Node& node) {
   const bool tanh = (row.attrs & kHas_approximate) && take(variant, 2) != 0;
   const int spread = row.max_arity > 1 ? take(variant, 3)
                                        : 0;  // operands after the first: as the first; of the last dimension; one value
+  const size_t data = static_cast<size_t>(row.max_arity) - 1;  // where has its mask first
+  const ir::DType dtype = take_dtype(variant, row, data);
   for (int i = 0; i < row.max_arity; ++i) {
     Dims dims = with_last(s.others, s.swept);
     if (i > 0 && spread == 1) dims = {s.swept};
     if (i > 0 && spread == 2) dims = {fixed_dim(1)};
-    node.inputs.push_back(
-        add_tensor(g, fmt::format("x{}", i), dims, false, operand_dtype(row, static_cast<size_t>(i))));
+    const auto served = operand_dtypes(row, static_cast<size_t>(i));
+    const bool takes = std::find(served.begin(), served.end(), dtype) != served.end();
+    node.inputs.push_back(add_tensor(g, fmt::format("x{}", i), dims, false, takes ? dtype : served[0]));
   }
   if (tanh) node.attrs.push_back({"approximate", std::string("tanh")});
   if (row.attrs & kHas_value) node.attrs.push_back({"value", 0.5});
+  if (row.attrs & kHas_to) {
+    const auto to = cast_dtypes();
+    node.attrs.push_back(
+        {"to", std::string(ir::dtype_name(to[static_cast<size_t>(take(variant, static_cast<int>(to.size())))]))});
+  }
 }
 
 void transpose(Graph& g, const OpRow& row, int variant, const SampleSizes& s, Node& node) {
   const Dims dims = with_last(s.others, s.swept);
-  const std::span<const ir::DType> dtypes = moved_dtypes();
-  const ir::DType dtype = dtypes[static_cast<size_t>(take(variant, static_cast<int>(dtypes.size())))];
+  const ir::DType dtype = take_dtype(variant, row, 0);
   node.inputs.push_back(add_tensor(g, "x", dims, false, dtype));
   if (row.attrs & kHas_perm) node.attrs.push_back({"perm", order(take(variant, kOrders), dims.size())});
 }
@@ -107,15 +122,18 @@ std::span<const char* const> sample_axes(const OpRow& row) {
 }
 
 int sample_variants(const OpRow& row) {
+  const int dtypes = static_cast<int>(
+      operand_dtypes(row, row.family == Family::kElementwise ? static_cast<size_t>(row.max_arity) - 1 : 0).size());
   switch (row.family) {
     case Family::kMatmul:
       return 8;
     case Family::kRow:
-      return (row.max_arity - row.min_arity + 1) * (row.attrs & kHas_keepdims ? 2 : 1);
+      return (row.max_arity - row.min_arity + 1) * (row.attrs & kHas_keepdims ? 2 : 1) * dtypes;
     case Family::kElementwise:
-      return (row.attrs & kHas_approximate ? 2 : 1) * (row.max_arity > 1 ? 3 : 1);
+      return (row.attrs & kHas_approximate ? 2 : 1) * (row.max_arity > 1 ? 3 : 1) * dtypes *
+             (row.attrs & kHas_to ? static_cast<int>(cast_dtypes().size()) : 1);
     case Family::kTranspose:
-      return static_cast<int>(moved_dtypes().size()) * (row.attrs & kHas_perm ? kOrders : 1);
+      return dtypes * (row.attrs & kHas_perm ? kOrders : 1);
     case Family::kRope:
       return 2;
   }

@@ -74,8 +74,7 @@ Result<Shape> infer_row(const OpRow& row, const Node& node, const Inputs& in) {
       return mismatch(*in[i], 0, fmt::format("{} (last of {})", dim_text(x.dims.back()), x.name));
     }
   }
-  Shape out;
-  out.dims = x.dims;
+  Shape out{x.dtype, x.dims};
   if (row.attrs & kHas_keepdims) {
     out.dims.pop_back();
     if (attr_bool(node, AttrId::keepdims)) out.dims.push_back(fixed_dim(1));
@@ -86,8 +85,23 @@ Result<Shape> infer_row(const OpRow& row, const Node& node, const Inputs& in) {
   return out;
 }
 
+DType common_dtype(const OpRow& row, const Inputs& in);
+
 Result<Shape> infer_elementwise(const OpRow& row, const Node& node, const Inputs& in) {
   Shape out;
+  out.dtype = common_dtype(row, in);
+  if (row.id == OpId::cast) {
+    const auto& name = std::get<std::string>(attr(node, AttrId::to));
+    const std::optional<DType> to = ir::parse_dtype(name);
+    const auto served = cast_dtypes();
+    if (!to || std::find(served.begin(), served.end(), *to) == served.end()) {
+      std::string expected;
+      for (const DType t : served) expected += fmt::format("{}{}", expected.empty() ? "" : ", ", ir::dtype_name(t));
+      return to ? unsupported("to \"{}\" of cast, expected {}", name, expected).with_arg(in[0]->name)
+                : invalid("to \"{}\" of cast, expected {}", name, expected).with_arg(in[0]->name);
+    }
+    out.dtype = *to;
+  }
   for (const TensorDesc* t : in) LATHE_RETURN_IF_ERROR(broadcast_into(out.dims, *t, 0, t->dims.size()));
   if (row.attrs & kHas_approximate) {
     const auto& form = std::get<std::string>(attr(node, AttrId::approximate));
@@ -136,29 +150,53 @@ Result<Shape> infer_rope(const Inputs& in) {
 }
 
 Status check_dtypes(const OpRow& row, const Inputs& in) {
-  const bool movement = row.family == Family::kTranspose;
   for (size_t i = 0; i < in.size(); ++i) {
-    const std::span<const DType> moved = moved_dtypes();
-    if (movement && std::find(moved.begin(), moved.end(), in[i]->dtype) != moved.end()) continue;
-    const DType want = operand_dtype(row, i);
-    if (!movement && in[i]->dtype == want) continue;
-    std::string expected = movement ? "" : ir::dtype_name(want);
-    for (const DType t : movement ? moved : std::span<const DType>())
-      expected += fmt::format("{}{}", expected.empty() ? "" : " or ", ir::dtype_name(t));
-    return unsupported("dtype {} of {}, expected {}", ir::dtype_name(in[i]->dtype), row.name, expected)
+    const std::span<const DType> served = operand_dtypes(row, i);
+    if (std::find(served.begin(), served.end(), in[i]->dtype) != served.end()) continue;
+    std::string expected;
+    for (const DType t : served) expected += fmt::format("{}{}", expected.empty() ? "" : ", ", ir::dtype_name(t));
+    const auto castable = cast_dtypes();
+    const bool can_cast = std::find(castable.begin(), castable.end(), in[i]->dtype) != castable.end() &&
+                          std::find(served.begin(), served.end(), DType::f32) != served.end();
+    return unsupported("dtype {} of {}, expected {}{}", ir::dtype_name(in[i]->dtype), row.name, expected,
+                       can_cast ? "; cast it to f32 before" : "")
         .with_arg(in[i]->name);
   }
   return {};
 }
+
+// The one dtype of the data operands, or f32 where they differ.
+DType common_dtype(const OpRow& row, const Inputs& in) {
+  const size_t first = row.id == OpId::where ? 1 : 0;
+  const bool same = std::all_of(in.begin() + static_cast<std::ptrdiff_t>(first), in.end(),
+                                [&](const TensorDesc* t) { return t->dtype == in[first]->dtype; });
+  return same ? in[first]->dtype : DType::f32;
+}
 }  // namespace
 
-DType operand_dtype(const OpRow& row, size_t number) {
-  return row.id == OpId::where && number == 0 ? DType::b8 : DType::f32;
+std::span<const DType> operand_dtypes(const OpRow& row, size_t number) {
+  static constexpr DType kAll[] = {
+#define LATHE_DTYPE(id, bits, kind, code) DType::id,
+#include "ir/base/dtypes.def"
+#undef LATHE_DTYPE
+  };
+  static constexpr DType kMask[] = {DType::b8}, kFloats[] = {DType::f32, DType::bf16, DType::f16};
+  if (row.id == OpId::cast) return cast_dtypes();
+  if (row.id == OpId::where && number == 0) return kMask;
+  switch (row.family) {
+    case Family::kTranspose:
+      return kAll;
+    case Family::kRow:
+    case Family::kElementwise:
+      return kFloats;
+    default:
+      return std::span(kFloats, 1);
+  }
 }
 
-std::span<const DType> moved_dtypes() {
-  static constexpr DType kMoved[] = {DType::f32, DType::i32};
-  return kMoved;
+std::span<const DType> cast_dtypes() {
+  static constexpr DType kCast[] = {DType::f32, DType::bf16, DType::f16, DType::i32, DType::i8, DType::u8, DType::b8};
+  return kCast;
 }
 
 Result<Shape> infer_shape(const OpRow& row, const Node& node, const Inputs& inputs) {

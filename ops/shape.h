@@ -16,8 +16,9 @@ struct Shape {
 // `node` has its attributes complete; `inputs` are its operands in order.
 ir::Result<Shape> infer_shape(const OpRow& row, const Node& node, const std::vector<const TensorDesc*>& inputs);
 
-// What operand `number` has to be: f32, but for the mask of where. Movement takes any of moved_dtypes() instead.
-ir::DType operand_dtype(const OpRow& row, size_t number);
-std::span<const ir::DType> moved_dtypes();
+// What operand `number` may be. Rows and elementwise operators compute in f32, whatever they read and write.
+std::span<const ir::DType> operand_dtypes(const OpRow& row, size_t number);
+// What cast reads and makes.
+std::span<const ir::DType> cast_dtypes();
 
 }  // namespace lathe::ops

@@ -28,7 +28,7 @@ add_custom_command(OUTPUT liblathe.a
 add_custom_target(lathe_static ALL DEPENDS liblathe.a)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Lathe)
-set(LATHE_STATIC_LIBS "fmt;sodium;xxhash;dl;pthread;stdc++;m")
+set(LATHE_STATIC_LIBS "fmt;sodium;xxhash;tbb;dl;pthread;stdc++;m")
 string(REPLACE ";" " -l" static_flags "-l${LATHE_STATIC_LIBS}")
 configure_package_config_file(LatheConfig.cmake.in ${CMAKE_CURRENT_BINARY_DIR}/LatheConfig.cmake
   INSTALL_DESTINATION ${package_dir} PATH_VARS CMAKE_INSTALL_LIBDIR)
@@ -38,7 +38,7 @@ configure_file(lathe.pc.in lathe.pc @ONLY)
 
 install(TARGETS lathe_shared lathe_headers EXPORT LatheTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT LatheTargets NAMESPACE Lathe:: DESTINATION ${package_dir})
-install(FILES ${CMAKE_SOURCE_DIR}/include/lathe.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES ${CMAKE_SOURCE_DIR}/include/lathe.h ${CMAKE_SOURCE_DIR}/include/lathe_tbb.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/liblathe.a DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/LatheConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/LatheConfigVersion.cmake
   DESTINATION ${package_dir})

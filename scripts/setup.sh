@@ -4,7 +4,7 @@
 set -euo pipefail
 packages=(
   g++ cmake ninja-build ccache pkg-config python3                                                  # to build
-  libfmt-dev nlohmann-json3-dev libcli11-dev libxxhash-dev libsodium-dev libxbyak-dev              # the library
+  libfmt-dev nlohmann-json3-dev libcli11-dev libxxhash-dev libsodium-dev libxbyak-dev libtbb-dev   # the library
   llvm-19-dev                                                                                      # the LLVM plug-in
   libgtest-dev libgmock-dev libisl-dev libgmp-dev binutils gdb clang-format-19                     # the tests
 )

@@ -34,6 +34,11 @@ void add_common(CLI::App& app, CommonOptions* options, bool measures) {
   app.add_option("--seed", options->seed, "Seed of all random choices");
 }
 
+void add_jobs(CLI::App& app, CommonOptions* options) {
+  app.add_option("--jobs", options->jobs, "Threads that prepare, compile and check; no result depends on them")
+      ->check(CLI::Range(1, 256));
+}
+
 int fail(const CommonOptions& options, const Status& status, int exit_code) {
   if (options.json) {
     json line = json_event(options, "error");
@@ -76,7 +81,7 @@ Result<std::shared_ptr<runtime::Context>> make_context(const CommonOptions& opti
     const std::string path = std::filesystem::absolute(options.store, error).lexically_normal();
     LATHE_RETURN_IF_ERROR(config.options.set(ir::OptionId::cache_dir, path));
   }
-  config.own_threads = own_threads;
+  config.own_threads = std::max(own_threads, options.jobs);
   // A thread each, the caller's own being the first: the scheduler is slow to part two that share one.
   const std::vector<int> cpus = runtime::allowed_cpus();
   if (static_cast<int>(cpus.size()) >= own_threads) config.own_cpus = cpus;

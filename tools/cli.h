@@ -23,6 +23,7 @@ struct CommonOptions {
   std::string store;  // directory; empty: by the placement rules
   std::string isa;    // empty: the environment's or the host's
   int threads = 0;    // 0: the workload's
+  int jobs = 1;       // threads for coarse work
   uint64_t seed = 0;
 };
 
@@ -45,6 +46,10 @@ ir::Status of_operator(const ops::Workload& item, const ir::Status& status);
 // kDone, or kFailed after a report of the objects that could not be written to the store.
 int kept(const CommonOptions& options, runtime::Context& context);
 
+// --jobs, for verbs with coarse work.
+void add_jobs(CLI::App& app, CommonOptions* options);
+
+// own_threads: for calls; as many as --jobs says for coarse work, if that is more.
 ir::Result<std::shared_ptr<runtime::Context>> make_context(const CommonOptions& options, int own_threads = 0);
 
 // A regular file, "-" the standard input, of at most runtime::kMaxTextFile bytes.

@@ -24,7 +24,7 @@ int run(const CommonOptions& options, bool check) {
   int bad = 0;
   std::map<std::string, int> reasons;
   Table table({"object", "kind", ">bytes", "layer", "state"});
-  const std::vector<runtime::StoredObject> objects = store.list(check);
+  const std::vector<runtime::StoredObject> objects = store.list(check, (*context)->tasks());
   for (const runtime::StoredObject& o : objects) {
     bytes += o.bytes;
     const std::string reason = o.ok ? "" : runtime::miss_reason_name(o.reason);
@@ -166,6 +166,7 @@ const Verb kStore = {
       add_common(*ls_app, ls.get(), false);
       CLI::App* check_app = app.add_subcommand("check", "Every object verified; prints the bad ones");
       add_common(*check_app, check.get(), false);
+      add_jobs(*check_app, check.get());
       auto into = std::make_shared<MergeOptions>();
       CLI::App* merge_app = app.add_subcommand("merge", "Bring in what other stores have");
       add_common(*merge_app, into.get(), false);

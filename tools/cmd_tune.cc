@@ -12,7 +12,6 @@
 #include "runtime/base/read_file.h"
 #include "runtime/measure/machine_profile.h"
 #include "runtime/tune/warmup.h"
-#include "search/strategy/strategy.h"
 #include "tools/cli.h"
 #include "tools/html_report.h"
 #include "tools/table.h"
@@ -25,7 +24,7 @@ using runtime::WarmupReport;
 using runtime::WarmupRow;
 
 struct TuneOptions : CommonOptions {
-  std::string manifest, shard = "0/1", spec, report, strategy = "lathe";
+  std::string manifest, shard = "0/1", spec, report;
   double budget = 600, ram = 4096;
   int candidates = 64, first = 4, quantum = 4, measurements = 0;
   bool force = false, no_check = false, dry_run = false;
@@ -172,7 +171,6 @@ int run(const TuneOptions& options) {
   budget.quantum = options.quantum;
   budget.measurements = options.measurements;
   budget.force = options.force;
-  budget.strategy = options.strategy;
   budget.check_whole = !options.no_check && !options.dry_run;
   budget.threads = options.threads;
   budget.seed = options.seed;
@@ -239,6 +237,7 @@ const Verb kTune = {
     "tune", "Search a workload deeply and check it as a whole", [](CLI::App& app) -> std::function<int()> {
       auto o = std::make_shared<TuneOptions>();
       add_common(app, o.get());
+      add_jobs(app, o.get());
       app.add_option("manifest", o->manifest, "JSON Lines; - reads the standard input")->required();
       app.add_option("--budget", o->budget, "Seconds of searching")->check(number_up_to(kMostSeconds));
       app.add_option("--candidates", o->candidates, "Most measurements per kernel and range")
@@ -247,10 +246,6 @@ const Verb kTune = {
       app.add_option("--quantum", o->quantum, "Measurements at a time after that")->check(CLI::Range(1, 2000));
       app.add_option("--measurements", o->measurements, "Most measurements of the whole run; 0: no limit")
           ->check(CLI::Range(0, 1'000'000'000));
-      app.add_option("--strategy", o->strategy, "How candidates are proposed (docs/search.md)")
-          ->check([](const std::string& name) {
-            return search::find_strategy(name) != nullptr ? std::string() : "no strategy " + name;
-          });
       app.add_option("--ram", o->ram, "MiB of operands beyond which a shape is not timed")
           ->check(number_up_to(kMostMiB));
       app.add_option("--shard", o->shard,

@@ -147,6 +147,7 @@ int run(const VerifyFlags& flags) {
 const Verb kVerify = {"verify", "Compare operators with their definition", [](CLI::App& app) -> std::function<int()> {
                         auto f = std::make_shared<VerifyFlags>();
                         add_common(app, f.get());
+                        add_jobs(app, f.get());
                         app.add_option("manifest", f->manifests, "JSON Lines");
                         app.add_option("--random", f->random, "Random operators")->check(CLI::Range(0, 1'000'000));
                         app.add_option("--shape", f->shape, "M=3,L=128: this shape only");

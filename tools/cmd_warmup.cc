@@ -140,6 +140,7 @@ const Verb kWarmup = {
     "warmup", "Compile, search and store a workload", [](CLI::App& app) -> std::function<int()> {
       auto o = std::make_shared<WarmupOptions>();
       add_common(app, o.get());
+      add_jobs(app, o.get());
       app.add_option("manifest", o->manifest, "JSON Lines; - reads the standard input")->required();
       app.add_option("--tier", o->tier, "1: default schedules; 2: search, too")->check(CLI::Range(1, 2));
       app.add_option("--budget", o->budget, "Seconds of searching")->check(number_up_to(kMostSeconds));

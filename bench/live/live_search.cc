@@ -104,7 +104,7 @@ class LiveTask {
     problem.budget = flags_.budget;
     problem.seed = seed;
     problem.stop_early = false;
-    const std::unique_ptr<search::Strategy> asked = search::find_strategy(strategy)->make();
+    const std::unique_ptr<search::Strategy> asked = find_strategy(strategy)->make();
     asked->start(problem);
 
     std::vector<runtime::CandidateResult> results;
@@ -322,7 +322,7 @@ int main_of(int argc, char** argv) {
     return 2;
   }
   for (const std::string& s : flags.strategies) {
-    if (search::find_strategy(s) != nullptr) continue;
+    if (find_strategy(s) != nullptr) continue;
     fmt::print(stderr, "unknown strategy {}\n", s);
     return 2;
   }

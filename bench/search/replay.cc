@@ -105,7 +105,7 @@ search::SearchProblem Replay::problem_of(int t, Fold fold, uint64_t seed) {
   return problem;
 }
 
-Run Replay::run(const search::StrategyInfo& info, int t, Fold fold, uint64_t seed, bool noisy, int first) {
+Run Replay::run(const StrategyInfo& info, int t, Fold fold, uint64_t seed, bool noisy, int first) {
   TableTask& task = *tasks_[static_cast<size_t>(t)];
   const search::SearchProblem problem = problem_of(t, fold, seed);
   int start = task.standard();
@@ -156,7 +156,7 @@ Run Replay::run(const search::StrategyInfo& info, int t, Fold fold, uint64_t see
 }
 
 Curve Replay::noise_free(const std::string& strategy, Fold fold) {
-  const search::StrategyInfo* info = search::find_strategy(strategy);
+  const StrategyInfo* info = find_strategy(strategy);
   Curve curve{strategy, std::vector<std::vector<double>>(kBudgetCount, std::vector<double>(tasks_.size(), 0)), {}};
   std::vector<std::vector<double>> to_95(tasks_.size());
   each_task([&](int t) {
@@ -181,7 +181,7 @@ Curve Replay::noise_free(const std::string& strategy, Fold fold) {
 }
 
 Curve Replay::noisy(const std::string& strategy, Fold fold, Decisions* decisions) {
-  const search::StrategyInfo* info = search::find_strategy(strategy);
+  const StrategyInfo* info = find_strategy(strategy);
   Curve curve{strategy, std::vector<std::vector<double>>(kBudgetCount, std::vector<double>(tasks_.size(), 0)), {}};
   std::atomic<int> flips{0}, pairs{0}, regressed{0};
   std::atomic<int64_t> samples{0};
@@ -222,7 +222,7 @@ Curve Replay::noisy(const std::string& strategy, Fold fold, Decisions* decisions
 }
 
 std::vector<std::vector<double>> Replay::new_length(const std::string& strategy) {
-  const search::StrategyInfo* info = search::find_strategy(strategy);
+  const StrategyInfo* info = find_strategy(strategy);
   constexpr int kAfter[] = {0, 2, 4};
   std::vector<std::vector<double>> out(3, std::vector<double>(tasks_.size(), std::numeric_limits<double>::quiet_NaN()));
   each_task([&](int t) {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 
+#include "bench/search/strategies.h"
 #include "bench/search/table_timing.h"
 #include "search/strategy/strategy.h"
 
@@ -75,7 +76,7 @@ class Replay {
   };
   const History& history(int task, Fold fold);
   search::SearchProblem problem_of(int task, Fold fold, uint64_t seed);
-  Run run(const search::StrategyInfo& info, int task, Fold fold, uint64_t seed, bool noisy, int first = -1);
+  Run run(const StrategyInfo& info, int task, Fold fold, uint64_t seed, bool noisy, int first = -1);
   void each_task(const std::function<void(int)>& f);
   uint64_t seed_of(int task, int seed) const {
     return options_.seed * 1000003 + static_cast<uint64_t>(task) * 1009 + static_cast<uint64_t>(seed);

@@ -252,13 +252,13 @@ int main_of(int argc, char** argv) {
   app.add_option("--threads", flags.replay.threads, "of this program");
   CLI11_PARSE(app, argc, argv);
   if (flags.strategies.empty()) {
-    for (const search::StrategyInfo& s : search::strategies()) {
+    for (const StrategyInfo& s : strategies()) {
       if (std::string(s.name) != "lathe") flags.strategies.emplace_back(s.name);
     }
   }
   std::erase(flags.strategies, "none");
   for (const std::string& s : flags.strategies) {
-    if (search::find_strategy(s) == nullptr) {
+    if (find_strategy(s) == nullptr) {
       fmt::print(stderr, "unknown strategy {}\n", s);
       return 2;
     }

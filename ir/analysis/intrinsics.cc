@@ -74,7 +74,8 @@ bool matches_mma(const Kernel& kernel, const Stmt& scope, std::string* why) {
     return refuse(why, "expected an operand to depend on " + scope.iter);
   }
   for (const Stmt* inner : scopes) {
-    if (inner->mark == Mark::vector && !depends(s->index, inner->iter))
+    const bool summed = !depends(s->index, inner->iter) && !is_const_int(inner->extent, 1);
+    if (inner->mark == Mark::vector && summed)
       return refuse(why, "expected " + s->target + " to depend on vector scope " + inner->iter);
   }
   return true;

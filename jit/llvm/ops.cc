@@ -27,7 +27,6 @@ Value* OpContext::splat_bits(uint32_t bits) const { return llvm::ConstantInt::ge
 
 namespace {
 
-const llvm::Align kElementAlign(4);
 constexpr int kCurrentRounding = 4;  // _MM_FROUND_CUR_DIRECTION
 
 Value* call(OpContext& c, Intrinsic::ID id, std::initializer_list<Value*> args) {
@@ -88,48 +87,78 @@ Value* compare(OpContext& c, const Inst& i, llvm::CmpInst::Predicate predicate) 
 
 using llvm::CmpInst;
 
+// Elements in memory, one or a vector of them.
+llvm::Type* memory_type(OpContext& c, MemType type, bool many) {
+  auto& b = c.builder;
+  llvm::Type* one = type == MemType::b32                            ? b.getFloatTy()
+                    : type == MemType::f16                          ? b.getHalfTy()
+                    : kMemTypeBytes[static_cast<size_t>(type)] == 2 ? b.getInt16Ty()
+                    : type == MemType::b64                          ? b.getInt64Ty()
+                                                                    : b.getInt8Ty();
+  return many ? llvm::FixedVectorType::get(one, static_cast<unsigned>(c.lanes)) : one;
+}
+llvm::Align memory_align(MemType type) { return llvm::Align(kMemTypeBytes[static_cast<size_t>(type)]); }
+// What an element becomes in a lane, and a lane in memory.
+Value* widened(OpContext& c, MemType type, Value* v, bool many) {
+  auto& b = c.builder;
+  if (type == MemType::b32) return v;
+  llvm::Type* floats = many ? c.float_type(c.lanes) : b.getFloatTy();
+  if (type == MemType::f16) return b.CreateFPExt(v, floats);
+  llvm::Type* ints = many ? c.int_type(c.lanes) : b.getInt32Ty();
+  if (type == MemType::bf16) return b.CreateBitCast(b.CreateShl(b.CreateZExt(v, ints), 16), floats);
+  return b.CreateBitCast(type == MemType::i8 ? b.CreateSExt(v, ints) : b.CreateZExt(v, ints), floats);
+}
+Value* narrowed(OpContext& c, MemType type, Value* v, bool many) {
+  auto& b = c.builder;
+  if (type == MemType::b32) return v;
+  llvm::Type* to = memory_type(c, type, many);
+  if (type == MemType::f16) return b.CreateFPTrunc(v, to);
+  Value* bits = b.CreateBitCast(v, many ? c.int_type(c.lanes) : b.getInt32Ty());
+  if (type == MemType::bf16) {  // nearest even; NaN keeps the top of its payload and is quiet
+    const auto number = [&](uint32_t n) { return llvm::ConstantInt::get(bits->getType(), n); };
+    Value* odd = b.CreateAnd(b.CreateLShr(bits, number(16)), number(1));
+    Value* up = b.CreateAdd(b.CreateAdd(bits, number(0x7fff)), odd);
+    bits = b.CreateSelect(b.CreateFCmpUNO(v, v), b.CreateOr(bits, number(0x400000)), up);
+    bits = b.CreateLShr(bits, number(16));
+  }
+  return b.CreateTrunc(bits, to);
+}
+Value* lanes_on(OpContext& c, const Inst& i) {
+  Value* mask = c.mask(i.mask);
+  return c.avx512() ? mask : c.builder.CreateICmpNE(mask, llvm::Constant::getNullValue(mask->getType()));
+}
+
 Value* emit_load(OpContext& c, const Inst& i) {
   Value* p = c.address(i.mem);
-  if (i.mask < 0) return c.builder.CreateAlignedLoad(c.float_type(c.lanes), p, kElementAlign);
-  if (!c.avx512()) return call(c, Intrinsic::x86_avx_maskload_ps_256, {p, c.mask(i.mask)});
-  Value* zero = llvm::Constant::getNullValue(c.float_type(c.lanes));
-  return c.builder.CreateMaskedLoad(c.float_type(c.lanes), p, kElementAlign, c.mask(i.mask), zero);
+  llvm::Type* type = memory_type(c, i.type, true);
+  const llvm::Align align = memory_align(i.type);
+  if (i.mask < 0) return widened(c, i.type, c.builder.CreateAlignedLoad(type, p, align), true);
+  if (i.type == MemType::b32 && !c.avx512()) return call(c, Intrinsic::x86_avx_maskload_ps_256, {p, c.mask(i.mask)});
+  Value* zero = llvm::Constant::getNullValue(type);
+  return widened(c, i.type, c.builder.CreateMaskedLoad(type, p, align, lanes_on(c, i), zero), true);
 }
 Value* emit_load_bcast(OpContext& c, const Inst& i) {
-  return splat(c, c.builder.CreateAlignedLoad(c.builder.getFloatTy(), c.address(i.mem), kElementAlign));
-}
-Value* emit_load_b8(OpContext& c, const Inst& i) {
-  auto& b = c.builder;
-  auto* bytes = llvm::FixedVectorType::get(b.getInt8Ty(), static_cast<unsigned>(c.lanes));
-  Value *p = c.address(i.mem), *v = nullptr;
-  if (i.mask < 0) {
-    v = b.CreateAlignedLoad(bytes, p, llvm::Align(1));
-  } else {
-    Value* mask = c.mask(i.mask);
-    if (!c.avx512()) mask = b.CreateICmpNE(mask, llvm::Constant::getNullValue(mask->getType()));
-    v = b.CreateMaskedLoad(bytes, p, llvm::Align(1), mask, llvm::Constant::getNullValue(bytes));
-  }
-  return to_float(c, b.CreateZExt(v, c.int_type(c.lanes)));
-}
-Value* emit_load_b8_bcast(OpContext& c, const Inst& i) {
-  Value* byte = c.builder.CreateAlignedLoad(c.builder.getInt8Ty(), c.address(i.mem), llvm::Align(1));
-  return to_float(c, splat(c, c.builder.CreateZExt(byte, c.builder.getInt32Ty())));
+  Value* one = c.builder.CreateAlignedLoad(memory_type(c, i.type, false), c.address(i.mem), memory_align(i.type));
+  if (i.type != MemType::b64) return splat(c, widened(c, i.type, one, false));
+  Value* pairs = c.builder.CreateVectorSplat(static_cast<unsigned>(c.lanes / 2), one);
+  return c.builder.CreateBitCast(pairs, c.float_type(c.lanes));
 }
 Value* emit_store(OpContext& c, const Inst& i) {
   Value* p = c.address(i.mem);
-  Value* v = c.vector(i.src[0]);
+  Value* v = narrowed(c, i.type, c.vector(i.src[0]), true);
+  const llvm::Align align = memory_align(i.type);
   if (i.mask < 0) {
-    c.builder.CreateAlignedStore(v, p, kElementAlign);
-  } else if (c.avx512()) {
-    c.builder.CreateMaskedStore(v, p, kElementAlign, c.mask(i.mask));
-  } else {
+    c.builder.CreateAlignedStore(v, p, align);
+  } else if (i.type == MemType::b32 && !c.avx512()) {
     call(c, Intrinsic::x86_avx_maskstore_ps_256, {p, c.mask(i.mask), v});
+  } else {
+    c.builder.CreateMaskedStore(v, p, align, lanes_on(c, i));
   }
   return nullptr;
 }
 Value* emit_store_stream(OpContext& c, const Inst& i) {
-  const auto bytes = static_cast<uint64_t>(c.lanes) * 4;
-  Value *p = c.address(i.mem), *v = c.vector(i.src[0]);
+  const auto bytes = static_cast<uint64_t>(c.lanes) * memory_align(i.type).value();
+  Value *p = c.address(i.mem), *v = narrowed(c, i.type, c.vector(i.src[0]), true);
   llvm::Function* function = c.builder.GetInsertBlock()->getParent();
   const auto block = [&](const char* name) { return llvm::BasicBlock::Create(c.builder.getContext(), name, function); };
   llvm::BasicBlock *past = block("past"), *plain = block("plain"), *done = block("stored");
@@ -142,14 +171,20 @@ Value* emit_store_stream(OpContext& c, const Inst& i) {
   store->setMetadata("nontemporal", llvm::MDNode::get(c.builder.getContext(), one));
   c.builder.CreateBr(done);
   c.builder.SetInsertPoint(plain);
-  c.builder.CreateAlignedStore(v, p, kElementAlign);
+  c.builder.CreateAlignedStore(v, p, memory_align(i.type));
   c.builder.CreateBr(done);
   c.builder.SetInsertPoint(done);
   return nullptr;
 }
 Value* emit_store_lane0(OpContext& c, const Inst& i) {
-  Value* lane = c.builder.CreateExtractElement(c.vector(i.src[0]), uint64_t{0});
-  c.builder.CreateAlignedStore(lane, c.address(i.mem), kElementAlign);
+  Value* v = c.vector(i.src[0]);
+  if (i.type == MemType::b64) {
+    v = c.builder.CreateBitCast(v,
+                                llvm::FixedVectorType::get(c.builder.getInt64Ty(), static_cast<unsigned>(c.lanes / 2)));
+  }
+  Value* lane = c.builder.CreateExtractElement(v, uint64_t{0});
+  if (i.type != MemType::b64) lane = narrowed(c, i.type, lane, false);
+  c.builder.CreateAlignedStore(lane, c.address(i.mem), memory_align(i.type));
   return nullptr;
 }
 Value* emit_constant(OpContext& c, const Inst& i) {

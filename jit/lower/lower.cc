@@ -21,6 +21,7 @@ ir::Result<LeafProgram> lower_leaf(const ir::Kernel& leaf, const ir::Target& tar
   program.lanes = target.lanes;
   program.vector_registers = target.vector_registers;
   program.mask_registers = target.mask_registers;
+  program.bf16 = target.bf16 && target.level >= ir::IsaLevel::avx512;
   LATHE_RETURN_IF_ERROR(Lowering(leaf, target, &program, memory).run().with_context("leaf"));
   tidy(program);
   program.name = text.empty() ? program_name(leaf, target, ir::print(leaf)) : program_name(leaf, target, text);

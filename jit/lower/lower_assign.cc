@@ -174,8 +174,9 @@ int Lowering::combine(AssignOp op, int old, const Expr& e, int into) {
 }
 
 void Lowering::assign(const Stmt& s) {
-  const std::optional<Place> p = place(s.target, s.index);
+  std::optional<Place> p = place(s.target, s.index);
   if (!p) return;
+  if (p->buffer->type != ir::DType::f32) return assign_converted(s, *p);
   if (lane_ && p->uniform() && s.op != AssignOp::set) return reduce_lanes(s, *p);
   if (s.op == AssignOp::set) return write(*p, value(s.value));
   if (p->cell) {

@@ -258,7 +258,8 @@ int Emitter::extent_f32(Extent extent) {
 }
 
 Emitter::Key Emitter::access_key(const Access& at, int mask) {
-  Key key = key_of({kAccessKey, at.slot, at_slot(memory_id_, at.slot), mask_class(mask), at.uniform() ? 0 : 1});
+  const int64_t form = 2 * static_cast<int64_t>(at.type) + (at.uniform() ? 0 : 1);
+  Key key = key_of({kAccessKey, at.slot, at_slot(memory_id_, at.slot), mask_class(mask), form});
   key.add(at.base);
   for (const LoopContext* loop : loops_) {
     const Linear* stride = at.loops.find(loop);
@@ -288,10 +289,8 @@ int Emitter::load(const Access& at, int mask) {
 
 void Emitter::load_into(int home, const Access& at, int mask) {
   const Mem from = mem(at);
-  const bool byte = at.element == 1;
-  const LeafOp one = byte ? LeafOp::k_load_b8_bcast : LeafOp::k_load_bcast,
-               lanes = byte ? LeafOp::k_load_b8 : LeafOp::k_load;
-  Inst& i = emit(at.uniform() ? one : lanes, home, level());
+  Inst& i = emit(at.uniform() ? LeafOp::k_load_bcast : LeafOp::k_load, home, level());
+  i.type = at.type;
   i.mask = at.uniform() ? -1 : mask;
   i.mem = from;
   touch(home);
@@ -300,12 +299,15 @@ void Emitter::load_into(int home, const Access& at, int mask) {
 void Emitter::store(const Access& at, int value, int mask, bool stream) {
   if (at.uniform()) mask = -1;
   const Mem to = mem(at);
-  const LeafOp whole = stream && mask < 0 ? LeafOp::k_store_stream : LeafOp::k_store;
+  const bool streams = stream && mask < 0 && at.element > 1;
+  const LeafOp whole = streams ? LeafOp::k_store_stream : LeafOp::k_store;
   Inst& i = emit(at.uniform() ? LeafOp::k_store_lane0 : whole, -1, level());
   i.src[0] = value;
   i.mask = mask;
   i.mem = to;
+  i.type = at.type;
   stored(at.slot);
+  if (at.type != MemType::b32) return;  // what is read again is what memory kept of the lanes
   const Key key = access_key(at, mask);
   remember(key, KeyTable::hash(key.span()), value, level());
 }

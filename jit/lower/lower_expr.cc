@@ -17,12 +17,7 @@ int Lowering::index_value(const Expr& e) {
 
 int Lowering::value(const Expr& e) {
   if (!e_.ok()) return 0;
-  if (e->op == Op::k_cast) {
-    const ir::DType from = e->args[0]->type;
-    if (e->type == ir::DType::f32 && from == ir::DType::i64) return index_value(e->args[0]);
-    if (e->type == ir::DType::f32 && from == ir::DType::f32) return value(e->args[0]);
-    return fail(ir::unsupported("cast from {} to {}", ir::dtype_name(from), ir::dtype_name(e->type)));
-  }
+  if (e->op == Op::k_cast) return convert(e);
   if (e->op == Op::k_load) {
     const std::optional<Place> p = place(e->name, e->args);
     return p ? read(*p) : 0;

@@ -168,12 +168,26 @@ static bool add_index(const Affine& a, const Linear& unit, Access& out) {
   return true;
 }
 
+MemType mem_type(ir::DType type) {
+  switch (ir::dtype_bits(type)) {
+    case 8:
+      return type == ir::DType::i8 ? MemType::i8 : MemType::u8;
+    case 16:
+      return MemType::u16;
+    case 64:
+      return MemType::b64;
+    default:
+      return MemType::b32;
+  }
+}
+
 std::optional<Access> access(const ir::Buffer& buffer, int slot, const std::vector<Expr>& index,
                              const Environment& env) {
   if (index.size() != buffer.strides.size()) return {};
   Access out;
   out.slot = slot;
   out.element = ir::dtype_bytes(buffer.type);
+  out.type = mem_type(buffer.type);
   for (size_t d = 0; d < index.size(); ++d) {
     const std::optional<Affine> a = affine(index[d], env);
     const std::optional<Linear> unit = step(buffer, slot, d);
@@ -213,7 +227,7 @@ std::optional<PlainIndex> plain_index(const Expr& e) {
 
 PlainAccess plain_access(const ir::Buffer& buffer, int slot, const std::vector<Expr>& index,
                          std::pmr::memory_resource* memory) {
-  PlainAccess out{false, ir::dtype_bytes(buffer.type), std::pmr::vector<PlainIndex>(memory),
+  PlainAccess out{false, ir::dtype_bytes(buffer.type), mem_type(buffer.type), std::pmr::vector<PlainIndex>(memory),
                   std::pmr::vector<Linear>(memory)};
   const bool cell = buffer.place == ir::Place::reg;
   if (!cell && index.size() != buffer.strides.size()) return out;
@@ -252,6 +266,7 @@ std::optional<Access> PlainAccess::access(int slot, const Environment& env) {
   std::optional<Access> out(std::in_place);
   out->slot = slot;
   out->element = element;
+  out->type = type;
   for (size_t d = 0; d < index.size(); ++d) {
     out->base.add(units[d], index[d].constant);
     for (PlainIndex::Term& t : index[d].terms()) {

@@ -126,7 +126,8 @@ struct Linear {
 // Where an operand is accessed: base + per iteration of each loop + lane bytes.
 struct Access {
   int slot = -1;
-  int element = 4;  // bytes: 1 for b8, which is loaded only
+  int element = 4;  // bytes
+  MemType type = MemType::b32;
   Linear base;
   FixedMap<const LoopContext*, Linear, kMaxAffineTerms> loops;
   Linear lane;
@@ -134,6 +135,8 @@ struct Access {
   bool unit() const { return lane.step(element); }
   bool operator==(const Access&) const = default;
 };
+// As its elements are: their bits, signed bytes as numbers. Halves are converted where the lowering says so.
+MemType mem_type(ir::DType type);
 // Null if an index is not affine or names a symbol.
 std::optional<Access> access(const ir::Buffer& buffer, int slot, const std::vector<ir::Expr>& index,
                              const Environment& env);
@@ -159,6 +162,7 @@ std::optional<PlainIndex> plain_index(const ir::Expr& e);
 struct PlainAccess {
   bool plain = false;  // else: only access() knows
   int element = 4;
+  MemType type = MemType::b32;
   std::pmr::vector<PlainIndex> index;
   std::pmr::vector<Linear> units;  // operands: one step of each index
   std::optional<Affine> at(size_t dim, const Environment& env);

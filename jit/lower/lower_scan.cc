@@ -62,31 +62,6 @@ void find_candidates(const Stmt& s, const std::string& lane, Candidates& out) {
   for (const Stmt& c : s.body) find_candidates(c, s.mark == Mark::vector ? s.iter : lane, out);
 }
 
-// Whether b8 is met in conditions alone: never stored, and no value.
-bool conditions_only(const std::vector<Stmt>& body, const std::string& buffer) {
-  bool ok = true;
-  ir::for_each_stmt(body, [&](const Stmt& s) {
-    if (s.kind != Stmt::Kind::assign) return;
-    ok &= s.target != buffer && s.value->type != ir::DType::b8;
-    ir::for_each_node(s.value, [&](const ir::ExprNode& n) {
-      const bool takes = n.op == Op::k_select || ir::op_info(n.op).cls == ir::OpClass::kLogic;
-      for (size_t a = 0; a < n.args.size(); ++a) {
-        const bool load = n.args[a]->op == Op::k_load && n.args[a]->name == buffer;
-        ok &= !load || (takes && (n.op != Op::k_select || a == 0));
-      }
-    });
-  });
-  return ok;
-}
-
-bool copies_only(const std::vector<Stmt>& body, ir::DType type) {
-  return std::all_of(body.begin(), body.end(), [&](const Stmt& s) {
-    if (s.kind == Stmt::Kind::scope) return copies_only(s.body, type);
-    return s.kind != Stmt::Kind::assign ||
-           (s.op == ir::AssignOp::set && s.value->op == Op::k_load && s.value->type == type);
-  });
-}
-
 }  // namespace
 
 int Lowering::slot_of(const std::string& buffer) const {
@@ -139,10 +114,8 @@ ir::Status Lowering::check_leaf() const {
     if (param && !b.dims.empty() && b.strides.size() != b.dims.size()) {
       return ir::unsupported("operand {} without strides", b.name);
     }
-    if (b.type == ir::DType::f32 || (b.type == ir::DType::b8 && param && conditions_only(leaf_.body, b.name))) continue;
-    if (b.type != ir::DType::i32 || !copies_only(leaf_.body, b.type)) {
-      return ir::unsupported("{}: {} {}", b.name, ir::dtype_name(b.type),
-                             "where this lowering knows f32 (and copies of i32, conditions of b8)");
+    if (!param && b.type != ir::DType::f32) {
+      return ir::unsupported("{}: {} in registers, where this lowering knows f32", b.name, ir::dtype_name(b.type));
     }
   }
   if (params > ir::kMaxLeafOperands) return ir::unsupported("{} operands, at most {}", params, ir::kMaxLeafOperands);
@@ -182,6 +155,7 @@ bool Lowering::lanes_are_regular(const Stmt& scope) {
     const int slot = slot_of(buffer);
     if (slot < 0 || index.empty()) return;
     const bool cell = leaf_.buffers[slot].place == ir::Place::reg;
+    regular &= ir::dtype_bytes(leaf_.buffers[slot].type) <= 4;  // pairs of lanes go one at a time
     if (PlainAccess& known = known_access(buffer, index).plain; known.plain) {
       regular &= known.regular(scope.iter, cell);
       return;

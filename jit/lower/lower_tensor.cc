@@ -153,6 +153,10 @@ void Lowering::transpose(const Stmt& s) {
     fail(ir::unsupported("scope {}: not a transpose", s.iter));
     return;
   }
+  if (ir::dtype_bytes(copy->value->type) > 4) {
+    fail(ir::unsupported("scope {}: a transpose of {}", s.iter, ir::dtype_name(copy->value->type)));
+    return;
+  }
   // The side whose lanes are adjacent in the source is the column.
   const auto adjacent = [&](const std::string& lane, const std::string& other, const std::string& buffer,
                             const std::vector<Expr>& index) {

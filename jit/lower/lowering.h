@@ -1,7 +1,7 @@
 // The lowering in progress: one object per lower_leaf() call, its methods split over lower_scan
 // (what the statements do), lower_scopes (loops, unrolled and vector scopes, tails), lower_assign
-// (statements, reductions, register buffers), lower_expr (values) and lower_tensor (mma,
-// transpose). Private to them.
+// (statements, reductions, register buffers), lower_expr (values), lower_convert (other types than
+// f32) and lower_tensor (mma, transpose). Private to them.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -137,6 +137,12 @@ class Lowering {
   void write(const Place& p, int value);
   int combine(ir::AssignOp op, int old, const ir::Expr& e, int into = -1);
   int combine_values(ir::AssignOp op, int old, int value);
+
+  // lower_convert.cc
+  int as_f32(const ir::Expr& e);
+  int as_i32(const ir::Expr& e);
+  int convert(const ir::Expr& cast);
+  void assign_converted(const ir::Stmt& s, Place& to);
 
   // lower_expr.cc
   int value(const ir::Expr& e);

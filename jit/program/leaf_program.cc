@@ -15,6 +15,11 @@ constexpr const char* kNames[] = {
 #undef LATHE_LEAF_OP
 };
 static_assert(std::size(kNames) == kLeafOpCount);
+constexpr const char* kTypeNames[] = {
+#define LATHE_MEM_TYPE(id, bytes) #id,
+#include "jit/program/mem_types.def"
+#undef LATHE_MEM_TYPE
+};
 
 std::string extent_text(const Extent& e) {
   std::string base;
@@ -49,6 +54,7 @@ std::string inst_text(const Inst& i) {
   std::string out;
   if (i.dst >= 0) out += fmt::format("{}{} = ", kind == LeafOpKind::kMask ? "k" : "v", i.dst);
   out += leaf_op_name(i.op);
+  if (i.type != MemType::b32) out += fmt::format(".{}", mem_type_name(i.type));
   std::vector<std::string> parts;
   if (i.mem.ptr >= 0) parts.push_back(mem_text(i.mem));
   for (int s = 0; s < leaf_op_sources(i.op); ++s) parts.push_back(fmt::format("v{}", i.src[s]));
@@ -120,6 +126,7 @@ void print_nodes(const Nodes& nodes, int depth, std::string* out) {
 }  // namespace
 
 const char* leaf_op_name(LeafOp op) { return kNames[static_cast<int>(op)]; }
+const char* mem_type_name(MemType type) { return kTypeNames[static_cast<int>(type)]; }
 
 bool contains(const Nodes& body, LeafOp op) {
   for (const Node& node : body) {

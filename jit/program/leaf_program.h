@@ -66,16 +66,31 @@ struct Mem {
   int32_t disp = 0;  // bytes
 };
 
+// What an element is in memory: see mem_types.def.
+enum class MemType : uint8_t {
+#define LATHE_MEM_TYPE(id, bytes) id,
+#include "jit/program/mem_types.def"
+#undef LATHE_MEM_TYPE
+};
+inline constexpr int8_t kMemTypeBytes[] = {
+#define LATHE_MEM_TYPE(id, bytes) bytes,
+#include "jit/program/mem_types.def"
+#undef LATHE_MEM_TYPE
+};
+inline constexpr int kMemTypeCount = static_cast<int>(sizeof kMemTypeBytes);
+const char* mem_type_name(MemType type);
+
 struct Inst {
   LeafOp op;
   int dst = -1;  // vector register, or mask register for kMask
   int src[3] = {-1, -1, -1};
-  int mask = -1;        // mask register of a load, store or blend; -1: none
-  Mem mem;              // loads, stores, prefetch; mem.ptr < 0 on arithmetic
-  uint32_t imm = 0;     // constant: the 32 bits; shifts and shuffles: the count or control
-  int var = -1;         // mask_tail: index variable (-1: constant 0)
-  int64_t var_add = 0;  // mask_tail: added to the index variable
-  Extent extent;        // mask_tail, extent_f32
+  int mask = -1;                // mask register of a load, store or blend; -1: none
+  Mem mem;                      // loads, stores, prefetch; mem.ptr < 0 on arithmetic
+  uint32_t imm = 0;             // constant: the 32 bits; shifts and shuffles: the count or control
+  int var = -1;                 // mask_tail: index variable (-1: constant 0)
+  int64_t var_add = 0;          // mask_tail: added to the index variable
+  Extent extent;                // mask_tail, extent_f32
+  MemType type = MemType::b32;  // loads, stores
 };
 
 // A pointer register's change: ptr += bytes + sum of mult * op stride.
@@ -149,6 +164,7 @@ struct LeafProgram {
   int lanes = 8;              // of every vector register in this program
   int vector_registers = 16;  // that a generator may use
   int mask_registers = 0;
+  bool bf16 = false;                               // AVX512_BF16 may be used
   int num_vregs = 0, num_masks = 0, num_vars = 0;  // virtual registers are 0..n-1
   std::vector<PtrInit> ptrs;  // pointer register i starts as ptrs[i]; one with slot = stream = -1 starts undefined
   Nodes body;

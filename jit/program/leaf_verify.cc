@@ -29,6 +29,7 @@ class Checker {
     const auto count_ok = [](int n) { return n >= 0 && n <= kMaxRegisters; };
     if (p_.lanes != 8 && p_.lanes != 16) return ir::invalid("lanes {}, expected 8 or 16", p_.lanes);
     if (p_.level < ir::IsaLevel::portable || p_.level > ir::IsaLevel::amx) return ir::invalid("unknown level");
+    if (p_.bf16 && p_.level < ir::IsaLevel::avx512) return ir::invalid("bf16 below avx512");
     if (!count_ok(p_.num_vregs) || !count_ok(p_.num_masks) || !count_ok(p_.num_vars)) {
       return ir::invalid("register counts out of range");
     }
@@ -79,6 +80,14 @@ class Checker {
     if (i < 0 || static_cast<size_t>(i) >= set.size()) return ir::invalid("{} {} out of range", what, i);
     return ir::invalid("{} {} used before it is defined", what, i);
   }
+  // Of loads and stores whose elements are not lanes.
+  static ir::Status narrow(const Inst& i) {
+    const bool one = i.op == LeafOp::k_load_bcast || i.op == LeafOp::k_store_lane0;
+    const bool many = i.op == LeafOp::k_load || i.op == LeafOp::k_store ||
+                      (i.op == LeafOp::k_store_stream && kMemTypeBytes[static_cast<int>(i.type)] == 2);
+    if (one || (many && i.type != MemType::b64)) return {};
+    return ir::invalid("{} of {}", leaf_op_name(i.op), mem_type_name(i.type));
+  }
   static ir::Status step(const PtrStep& s, const Defined& d) {
     LATHE_RETURN_IF_ERROR(use(d.ptrs, s.ptr, "pointer"));
     return terms(s.terms);
@@ -100,9 +109,11 @@ class Checker {
     } else if (i.mem.ptr >= 0) {
       return ir::invalid("{} with a memory operand", leaf_op_name(i.op));
     }
+    if (static_cast<int>(i.type) >= kMemTypeCount) return ir::invalid("unknown type of memory");
+    if (i.type != MemType::b32) LATHE_RETURN_IF_ERROR(narrow(i));
     for (int s = 0; s < leaf_op_sources(i.op); ++s) LATHE_RETURN_IF_ERROR(use(d.vregs, i.src[s], "register"));
     if (i.mask >= 0) {
-      if (i.op != LeafOp::k_load && i.op != LeafOp::k_load_b8 && i.op != LeafOp::k_store && i.op != LeafOp::k_blend) {
+      if (i.op != LeafOp::k_load && i.op != LeafOp::k_store && i.op != LeafOp::k_blend) {
         return ir::invalid("{} cannot be masked", leaf_op_name(i.op));
       }
       LATHE_RETURN_IF_ERROR(use(d.masks, i.mask, "mask"));

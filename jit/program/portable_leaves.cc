@@ -59,6 +59,7 @@ class Flattener {
     op.scale = i.mem.scale;
     op.disp = i.mem.disp;
     op.imm = i.imm;
+    op.type = i.type;
     op.var = i.var;
     op.step = i.var_add;
     set_extent(op, i.extent);

@@ -25,6 +25,7 @@ struct FlatOp {
     kEnd,
   };
   uint8_t code = kEnd;
+  MemType type = MemType::b32;
   Mem::Index index_kind = Mem::Index::none;
   int8_t extent_arg = Extent::kConst;
   int32_t dst = -1, src[3] = {-1, -1, -1}, mask = -1;

@@ -31,6 +31,11 @@ Address Assembler::iota_constant() {
   return ptr[rip + iota_label_];
 }
 
+Address Assembler::pack_constant(Pack pack) {
+  pack_used_[static_cast<size_t>(pack)] = true;
+  return ptr[rip + pack_label_[static_cast<size_t>(pack)]];
+}
+
 ir::Status Assembler::finish(uint32_t* text_bytes) {
   while (getSize() % 64 != 0 && Xbyak::GetError() == Xbyak::ERR_NONE) int3();
   *text_bytes = static_cast<uint32_t>(getSize());
@@ -41,6 +46,14 @@ ir::Status Assembler::finish(uint32_t* text_bytes) {
   L(iota_label_);
   if (iota_used_) {
     for (uint32_t i = 0; i < 8; ++i) dd(i);
+  }
+  for (const Pack pack : {Pack::bytes, Pack::low_halves, Pack::high_halves}) {
+    L(pack_label_[static_cast<size_t>(pack)]);
+    const int bytes = pack == Pack::bytes ? 1 : 2, first = pack == Pack::high_halves ? 2 : 0;
+    for (int i = 0; i < 32 && pack_used_[static_cast<size_t>(pack)]; ++i) {
+      const int at = i % 16;
+      db(at < 4 * bytes ? static_cast<uint64_t>(at / bytes * 4 + first + at % bytes) : 0x80, 1);
+    }
   }
   L(scalar_label_);
   for (const uint32_t bits : scalars_) dd(bits);

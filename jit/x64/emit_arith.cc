@@ -80,7 +80,7 @@ void Emitter::instruction(const Item& item) {
       load(inst);
       return;
     case LeafOpKind::kStore:
-      store(inst, s);
+      store(item, s);
       return;
     case LeafOpKind::kHint:
       as_.prefetcht0(as_.ptr[address(inst.mem)]);

@@ -30,8 +30,8 @@ void Emitter::load(const Inst& inst) {
   const Xmm to = vec(inst.dst);
   const RegExp from = address(inst.mem);
   use(kCpu_avx);
-  if (inst.op == LeafOp::k_load_b8 || inst.op == LeafOp::k_load_b8_bcast) {
-    load_bytes(inst, to, from);
+  if (inst.type != MemType::b32) {
+    load_narrow(inst, to, from);
   } else if (inst.op == LeafOp::k_load_bcast) {
     as_.vbroadcastss(to, as_.ptr[from]);
   } else if (inst.mask < 0) {
@@ -43,41 +43,17 @@ void Emitter::load(const Inst& inst) {
   }
 }
 
-// Bytes as i32 lanes. Without mask registers those of live lanes come one by one: no byte of a dead lane may be read.
-void Emitter::load_bytes(const Inst& inst, const Xmm& to, const RegExp& from) {
-  use(kCpu_avx2);
-  const Xmm low = sized(to.getIdx(), 4);
-  if (inst.op == LeafOp::k_load_b8_bcast) {
-    as_.movzx(as_.eax, as_.byte[from]);
-    as_.vmovd(low, as_.eax);
-    as_.vpbroadcastd(to, low);
-  } else if (inst.mask < 0) {
-    as_.vpmovzxbd(to, as_.ptr[from]);
-  } else if (shape_.evex) {
-    as_.vpmovzxbd(to | mask_k(inst.mask) | as_.T_z, as_.ptr[from]);
-  } else {
-    as_.lea(as_.rax, as_.ptr[from]);
-    as_.vmovmskps(as_.edx, mask_vec(inst.mask));
-    as_.vpxor(low, low, low);
-    for (int lane = 0; lane < shape_.lanes; ++lane) {
-      Label dead;
-      as_.bt(as_.edx, lane);
-      as_.jnc(dead, as_.T_SHORT);
-      as_.vpinsrb(low, low, as_.byte[as_.rax + lane], lane);
-      as_.L(dead);
-    }
-    as_.vpmovzxbd(to, low);
-  }
-}
-
-void Emitter::store(const Inst& inst, const Sources& s) {
+void Emitter::store(const Item& item, const Sources& s) {
+  const Inst& inst = item.node->inst;
   const RegExp to = address(inst.mem);
   const Xmm& value = s.reg[0];
   use(kCpu_avx);
-  if (inst.op == LeafOp::k_store_lane0) {
+  if (inst.type != MemType::b32) {
+    store_narrow(item, value, to);
+  } else if (inst.op == LeafOp::k_store_lane0) {
     as_.vmovss(as_.ptr[to], sized(value.getIdx(), 4));
   } else if (inst.op == LeafOp::k_store_stream) {
-    store_stream(to, value);
+    store_stream(to, value, 4 * shape_.lanes);
   } else if (inst.mask < 0) {
     as_.vmovups(as_.ptr[to], value);
   } else if (shape_.evex) {
@@ -128,11 +104,11 @@ void Emitter::find_constant_masks(const Nodes& body) {
   }
 }
 
-// Past the caches, or plainly where the address is not that of a whole vector.
-void Emitter::store_stream(const RegExp& to, const Xmm& value) {
+// Past the caches, or plainly where the address is not a multiple of the bytes stored.
+void Emitter::store_stream(const RegExp& to, const Xmm& value, int bytes) {
   Label plain, done;
   as_.lea(as_.rax, as_.ptr[to]);
-  as_.test(as_.al, 4 * shape_.lanes - 1);
+  as_.test(as_.al, bytes - 1);
   as_.jne(plain, as_.T_SHORT);
   as_.vmovntps(as_.ptr[as_.rax], value);
   as_.jmp(done, as_.T_SHORT);

@@ -48,9 +48,8 @@ class Emitter {
 
   // emit_memory.cc
   void load(const Inst& inst);
-  void load_bytes(const Inst& inst, const Xmm& to, const RegExp& from);
-  void store(const Inst& inst, const Sources& s);
-  void store_stream(const RegExp& to, const Xmm& value);
+  void store(const Item& item, const Sources& s);
+  void store_stream(const RegExp& to, const Xmm& value, int bytes);
   void store_lanes(const RegExp& to, const Xmm& value, int count);
   void find_constant_masks(const Nodes& body);
   static std::optional<int> constant_lanes(const Inst& inst, int lanes);  // that a mask_tail turns on
@@ -59,6 +58,16 @@ class Emitter {
   void extent_f32(const Inst& inst);
   void constant(const Xmm& to, uint32_t bits);
   RegExp address(const Mem& mem);
+
+  // emit_narrow.cc: elements in memory that are not lanes
+  void load_narrow(const Inst& inst, const Xmm& to, const RegExp& from);
+  void load_one(MemType type, const Xmm& to, const RegExp& from);
+  void widen(MemType type, const Xmm& to, const Operand& from);
+  void store_narrow(const Item& item, const Xmm& value, const RegExp& to);
+  void store_one(const Item& item, const Xmm& value, const RegExp& to);
+  void narrow(MemType type, const Operand& to, const Xmm& value);  // AVX-512
+  Xmm packed(const Item& item, const Xmm& value);                  // the elements at the start of a temporary
+  void round_to_bf16(const Xmm& to, const Xmm& other, const Xmm& value);
 
   // emit_arith.cc
   void instruction(const Item& item);

@@ -65,6 +65,13 @@ bool is_reduce(LeafOp op) {
          op == LeafOp::k_reduce_mul;
 }
 
+// Registers in which lanes are made elements before they are stored. AVX-512 narrows all but bf16 on the way to memory.
+int pack_registers(const Inst& inst, const Shape& shape) {
+  if (leaf_op_kind(inst.op) != LeafOpKind::kStore || inst.type == MemType::b32) return 0;
+  if (inst.type == MemType::bf16) return 2;
+  return inst.op != LeafOp::k_store_lane0 && (!shape.evex || inst.op == LeafOp::k_store_stream) ? 1 : 0;
+}
+
 // First and last touch of a value, and the innermost region holding all of them.
 struct Touch {
   int first = INT_MAX, last = -1;
@@ -249,7 +256,7 @@ class Analyser {
     const Item& def = a_.items[info.def_pos];
     if (def.region != region || info.def_pos <= barrier_) return false;
     const Inst& load = def.node->inst;
-    if (load.mask >= 0) return false;
+    if (load.mask >= 0 || load.type != MemType::b32) return false;
     if (load.op == LeafOp::k_load) return true;
     return load.op == LeafOp::k_load_bcast && shape_.evex && takes_broadcast(user, shape_);
   }
@@ -315,7 +322,7 @@ class Analyser {
     const LeafOpKind kind = leaf_op_kind(inst.op);
     const int sources = leaf_op_sources(inst.op);
     choose_memory_source(item, inst, sources);
-    int temps = is_reduce(inst.op) ? 1 : 0;
+    int temps = is_reduce(inst.op) ? 1 : pack_registers(inst, shape_);
     for (int s = 0; s < sources; ++s) {
       const int v = inst.src[s];
       if (a_.info[v].folded) continue;

@@ -148,7 +148,7 @@ Status prepack(const lathe_kernel* kernel, int32_t arg, const lathe_tensor* sour
   if (overlaps(out, a.packed_bytes, call.data[arg], call.bytes[arg]))
     return invalid("overlaps the source").with_arg("out", 3);
   body.op->context().leaves().publish();  // a host that packs is still starting
-  return run_pack(*packed, {}, {}, call.data[arg], out, body.op->context().team());
+  return run_pack(*packed, {}, {}, call.data[arg], out, body.op->context().tasks());
 }
 
 }  // namespace

@@ -54,7 +54,7 @@ Result<PackedParam> make_pack(const ir::Buffer& buffer, int param, uint64_t layo
   out.param = param;
   out.layout_id = layout_id;
   search::Problem problem;
-  problem.threads = 2;  // shared out where run_pack() has a team
+  problem.threads = 2;  // shared out where run_pack() has an arena
   LATHE_ASSIGN(problem.kernel, search::pack_kernel(stage.cut.kernel, buffer.name));
   const search::Scheduled copy = search::default_scheduled(problem, target);
   LATHE_RETURN_IF_ERROR(search::check_safe(problem.kernel, copy.kernel));
@@ -163,13 +163,24 @@ Status add_leaves(Stage& stage, const ir::Target& target, LeafCache& leaves, con
 }
 
 Status run_pack(const PackedParam& packed, const SymbolValues& symbols, const ArgLayout& source, const void* src,
-                void* dst, ThreadTeam* team) {
-  const int threads = team == nullptr ? 1 : team->num_threads();
+                void* dst, TaskArena* arena) {
+  const int threads = arena == nullptr ? 1 : arena->threads();
   LATHE_ASSIGN(const BoundNest nest, bind_nest(*packed.pack, symbols, {source, {}}, threads));
   if (nest.workspace_bytes != 0)
     return ir::internal_error("packing wants a workspace of {} bytes", nest.workspace_bytes);
   void* args[] = {const_cast<void*>(src), dst};
-  walk(nest, packed.leaves.data(), args, nullptr, team);
+  HostPool pool;
+  pool.user = arena;
+  pool.num_threads = [](void* user) { return static_cast<TaskArena*>(user)->threads(); };
+  pool.parallel_for = [](void* user, int count, TaskFn task, void* part) {
+    const auto one = [&](size_t i) {
+      task(part, static_cast<int>(i));
+      return Status();
+    };
+    (void)for_each_index(static_cast<TaskArena*>(user), static_cast<size_t>(count), one);
+  };
+  ThreadTeam team(pool);
+  walk(nest, packed.leaves.data(), args, nullptr, arena == nullptr ? nullptr : &team);
   return {};
 }
 

@@ -14,10 +14,10 @@
 #include "ir/base/status.h"
 #include "ir/nest.h"
 #include "runtime/base/stats.h"
+#include "runtime/base/tasks.h"
 #include "runtime/compile/leaf_cache.h"
 #include "runtime/walk/bound_nest.h"
 #include "runtime/walk/nest_bind.h"
-#include "runtime/walk/threads.h"
 #include "search/sketches/recipe.h"
 
 namespace lathe::runtime {
@@ -71,9 +71,9 @@ ir::Result<Stage> build_scheduled(const ir::Kernel& restricted, const search::Sc
                                   const ir::Kernel& scheduled, const ir::Target& target, LeafCache& leaves,
                                   const LeafPolicy& policy, MissReason* why = nullptr, const KnownPacks& known = {});
 
-// Packs a compact or strided source into dst (packed_bytes of it); team may be null: the caller's thread alone.
+// Packs a compact or strided source into dst (packed_bytes of it); the bytes do not depend on the threads.
 ir::Status run_pack(const PackedParam& packed, const SymbolValues& symbols, const ArgLayout& source, const void* src,
-                    void* dst, ThreadTeam* team);
+                    void* dst, TaskArena* arena);
 // Bytes of the packed form; symbols as bind_nest takes them.
 ir::Result<int64_t> packed_bytes(const PackedParam& packed, const SymbolValues& symbols);
 

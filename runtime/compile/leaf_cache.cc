@@ -66,6 +66,7 @@ struct LeafCache::Impl {
   struct Slot {
     LeafEntry entry;
     Effort effort = Effort::stored;  // the most that was tried for it
+    uint64_t number = 0;             // of those kept, from 1 on
     std::unique_ptr<jit::PreparedProgram> program;
   };
   // All that was made of a leaf: who was given one may hold it.
@@ -247,6 +248,7 @@ struct LeafCache::Impl {
   std::map<std::string, Place> places;
   std::vector<std::unique_ptr<Desk>> desks;  // not in use
   std::vector<Unpublished> unpublished;
+  uint64_t kept = 0;  // slots
 };
 
 LeafCache::LeafCache(const LeafCacheOptions& options, Store* store, Stats* stats)
@@ -258,6 +260,22 @@ bool LeafCache::native(const ir::Target& target) const { return impl_->makes_cod
 void LeafCache::set_sealed(bool sealed) { impl_->sealed.store(sealed, std::memory_order_relaxed); }
 void LeafCache::publish() { impl_->publish(false); }
 void LeafCache::publish_all() { impl_->publish(true); }
+
+uint64_t LeafCache::kept() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->kept;
+}
+
+std::map<std::string, LeafCache::Kept> LeafCache::kept_since(uint64_t number) const {
+  std::map<std::string, Kept> out;
+  const std::lock_guard lock(impl_->mutex);
+  for (const auto& [id, place] : impl_->places) {
+    for (const auto& slot : place.made) {
+      if (slot->number > number) out[slot->entry.key] = {slot->entry.origin, slot->entry.backend};
+    }
+  }
+  return out;
+}
 
 Result<const LeafEntry*> LeafCache::get(const ir::Leaf& leaf, const ir::Target& target, const LeafPolicy& policy,
                                         LeafOrigin* origin) {
@@ -292,6 +310,7 @@ Result<const LeafEntry*> LeafCache::get(const ir::Leaf& leaf, const ir::Target& 
   }
   place.failure = status;
   if (!status.ok()) return status;
+  slot->number = ++m.kept;
   place.made.push_back(std::move(slot));
   place.serves = place.made.back().get();
   return serve(place.serves->entry.origin);

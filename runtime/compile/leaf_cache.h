@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -73,6 +74,14 @@ class LeafCache {
   void set_sealed(bool sealed);
   // Whether leaves for the target are code at all, and not the portable executor's.
   bool native(const ir::Target& target) const;
+  // How many leaves it has kept so far, and those kept after so many, by key: what was made or read since, whoever
+  // asked for it, each once.
+  struct Kept {
+    LeafOrigin origin;
+    jit::Backend backend;
+  };
+  uint64_t kept() const;
+  std::map<std::string, Kept> kept_since(uint64_t number) const;
   // Writes images to the store that were made since the last call: files, which take longer than the leaves did. Not
   // part of making a leaf, and a caller that must not wait leaves its own in memory. publish(): those of this thread,
   // for callers that wait for nobody else's work; publish_all(): whoever made them. The destructor writes the rest.

@@ -63,6 +63,7 @@ const char* gate_name(Gate gate) {
 struct Oracle::Impl {
   OracleTask task;
   ThreadTeam* team = nullptr;
+  TaskArena* arena = nullptr;
   KernelTraits traits;
   std::vector<OracleCase> cases;
   bool prepared = false;
@@ -79,6 +80,7 @@ struct Oracle::Impl {
   int num_regions = 0;
 
   Status prepare();
+  Status compute(OracleCase* c) const;
   Status add_case(const SymbolValues& symbols, DataKind kind, const OracleCase* first, int64_t budget,
                   uint64_t again = 0);
   Status run(const Stage& stage, OracleCase* c, Verdict* verdict);
@@ -99,6 +101,7 @@ Status Oracle::Impl::add_case(const SymbolValues& symbols, DataKind kind, const 
   OracleCase c;
   c.kind = kind;
   c.symbols = symbols;
+  c.budget = budget;
   LATHE_ASSIGN(c.shapes, operand_shapes(task.naive, &c.symbols));
   c.layouts = arg_layouts(task.naive, c.shapes);
   if (first) {
@@ -112,11 +115,17 @@ Status Oracle::Impl::add_case(const SymbolValues& symbols, DataKind kind, const 
   recipe.seed = task.seed * 4 + static_cast<uint64_t>(kind) + (again << 40);
   recipe.limited = traits.overflows || traits.math;
   LATHE_RETURN_IF_ERROR(fill_inputs(&c, recipe, first));
-  const HostData host = c.host();
-  ReferenceRequest request{&task.naive, &c.shapes, &host, kind,
-                           kind == DataKind::normal && traits.sums && !traits.math};
-  LATHE_ASSIGN(c.reference, make_reference(*c.sampled, c.sampled->choose(budget, recipe.seed), request, traits));
+  c.seed = recipe.seed;
   cases.push_back(std::move(c));
+  return {};
+}
+
+// The reference of a case, which interprets: most of the time there is.
+Status Oracle::Impl::compute(OracleCase* c) const {
+  const HostData host = c->host();
+  ReferenceRequest request{&task.naive, &c->shapes, &host, c->kind,
+                           c->kind == DataKind::normal && traits.sums && !traits.math};
+  LATHE_ASSIGN(c->reference, make_reference(*c->sampled, c->sampled->choose(c->budget, c->seed), request, traits));
   return {};
 }
 
@@ -139,6 +148,7 @@ Status Oracle::Impl::prepare() {
   if (!small.empty() && bytes <= kLargeTask) {
     LATHE_RETURN_IF_ERROR(add_case(small, DataKind::integers, nullptr, task.budget / 2));
   }
+  LATHE_RETURN_IF_ERROR(for_each_index(arena, cases.size(), [&](size_t i) { return compute(&cases[i]); }));
   prepared = true;
   return {};
 }
@@ -203,7 +213,8 @@ void Oracle::Impl::compare(const OracleCase& c, const Reference& reference, cons
       }
       verdict->err_over_bound = std::max(verdict->err_over_bound, error);
       if (c.kind == DataKind::normal && !reference.magnitude.empty() && reference.magnitude[cell] > 0) {
-        verdict->rho = std::max(verdict->rho, std::abs(y - r) / (std::sqrt(terms) * u * reference.magnitude[cell]));
+        const double of_sum = std::max(std::abs(y - r) - output_rounding(s.type, r), 0.0);
+        verdict->rho = std::max(verdict->rho, of_sum / (std::sqrt(terms) * u * reference.magnitude[cell]));
       }
       ++cell;
     });
@@ -275,11 +286,12 @@ Status Oracle::Impl::run(const Stage& stage, OracleCase* c, Verdict* verdict) {
 Oracle::Oracle(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Oracle::~Oracle() = default;
 
-Result<std::unique_ptr<Oracle>> Oracle::create(OracleTask task, ThreadTeam* team) {
+Result<std::unique_ptr<Oracle>> Oracle::create(OracleTask task, ThreadTeam* team, TaskArena* arena) {
   if (task.threads < 1) return ir::invalid("{} threads", task.threads);
   auto impl = std::make_unique<Impl>();
   impl->task = std::move(task);
   impl->team = team;
+  impl->arena = arena;
   return std::unique_ptr<Oracle>(new Oracle(std::move(impl)));
 }
 

@@ -38,8 +38,9 @@ struct Verdict {
 
 class Oracle {
  public:
-  // Computes nothing yet. team may be null (the caller's thread) and outlives the oracle.
-  static ir::Result<std::unique_ptr<Oracle>> create(OracleTask task, ThreadTeam* team);
+  // Computes nothing yet. team walks, arena computes references; either may be null (the caller's thread) and outlives
+  // the oracle.
+  static ir::Result<std::unique_ptr<Oracle>> create(OracleTask task, ThreadTeam* team, TaskArena* arena = nullptr);
   ~Oracle();
 
   // A verdict, or UNSUPPORTED if nothing can be said (no memory, sizes beyond the interpreter, a

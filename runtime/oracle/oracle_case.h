@@ -27,6 +27,8 @@ struct OperandMemory {
 struct OracleCase {
   DataKind kind = DataKind::integers;
   SymbolValues symbols;
+  int64_t budget = 0;  // statements interpreted per arithmetic
+  uint64_t seed = 0;   // of the data and of the cells that are compared
   std::vector<OperandShape> shapes;
   std::vector<ArgLayout> layouts;
   std::shared_ptr<const SampledKernel> sampled;

@@ -85,7 +85,8 @@ bool norm_of_few(const KernelTraits& traits, const std::vector<OperandShape>& sh
 }
 
 // A table row's tolerance for every cell; false if no row applies.
-bool table_tolerance(const KernelTraits& traits, Reference* reference) {
+bool table_tolerance(const KernelTraits& traits, const std::vector<OperandShape>& shapes,
+                     const std::vector<size_t>& cells, Reference* reference) {
   for (const Tolerance& row : kTolerances) {
     if (!has_words(traits.words, row.functions)) continue;
     double mean = 0, largest = 0;
@@ -101,6 +102,12 @@ bool table_tolerance(const KernelTraits& traits, Reference* reference) {
                                                   : row.floor;
     for (size_t i = 0; i < reference->real.size(); ++i) {
       reference->tolerance[i] = row.relative * std::max(std::abs(reference->real[i]), floor);
+    }
+    size_t i = 0, output = 0;
+    for (const OperandShape& s : shapes) {
+      if (s.place != ir::Place::out) continue;
+      for (size_t n = cells[output++]; n > 0; --n, ++i)
+        reference->tolerance[i] += output_rounding(s.type, reference->real[i]);
     }
     return true;
   }
@@ -125,6 +132,7 @@ KernelTraits kernel_traits(const ir::Kernel& kernel) {
         const int bits = fraction_bits(n.fval);
         out.fraction_bits = bits < 0 || out.fraction_bits < 0 ? -1 : out.fraction_bits + bits;
       }
+      out.to_integer |= n.op == ir::Op::k_cast && !ir::is_float(n.type) && ir::is_float(n.args[0]->type);
       const bool function = ir::op_info(n.op).cls == ir::OpClass::kMath;
       if (function) words.insert(ir::op_info(n.op).id);
       if (function || n.op == ir::Op::k_div) out.math = true;
@@ -154,7 +162,8 @@ ir::Result<Reference> make_reference(const SampledKernel& sampled, std::vector<s
     return {};
   };
   LATHE_RETURN_IF_ERROR(run(ir::Arithmetic::real, &out.real));
-  const bool integers = request.kind == DataKind::integers && !traits.math && traits.fraction_bits >= 0;
+  const bool integers =
+      request.kind == DataKind::integers && !traits.math && !traits.to_integer && traits.fraction_bits >= 0;
   if (integers || request.rho) LATHE_RETURN_IF_ERROR(run(ir::Arithmetic::magnitude, &out.magnitude));
   if (integers) {
     const double limit = std::ldexp(1.0, 24 - traits.fraction_bits);
@@ -168,9 +177,13 @@ ir::Result<Reference> make_reference(const SampledKernel& sampled, std::vector<s
   std::vector<double> error;
   LATHE_RETURN_IF_ERROR(run(ir::Arithmetic::error_bound, &error));
   out.tolerance.resize(out.real.size());
+  std::vector<size_t> cells;  // of each output
+  for (const OperandShape& s : *request.shapes) {
+    if (s.place == ir::Place::out) cells.push_back(tensors[s.name].data.size());
+  }
   const bool matmul = request.naive->family == "matmul";
   if (!matmul && traits.math && request.kind != DataKind::wide && !norm_of_few(traits, *request.shapes) &&
-      table_tolerance(traits, &out)) {
+      table_tolerance(traits, *request.shapes, cells, &out)) {
     out.gate = Gate::table;
     return out;
   }
@@ -187,6 +200,10 @@ ir::Result<Reference> make_reference(const SampledKernel& sampled, std::vector<s
   return out;
 }
 
+double output_rounding(ir::DType type, double r) {
+  return type == ir::DType::f16 || type == ir::DType::bf16 ? ulp_of(type, r) : 0;
+}
+
 double cell_error(ir::DType type, double y, double r, double tolerance) {
   if (std::isnan(r) || std::isnan(y)) {
     // An infinite tolerance: rounding may have moved an argument out of a function's domain.
@@ -195,7 +212,10 @@ double cell_error(ir::DType type, double y, double r, double tolerance) {
   const double rounded = ir::round_to(type, r);
   if (y == rounded) return 0;
   if (std::isinf(y) || std::isinf(rounded)) {
-    const double largest = type == ir::DType::f16 ? 65504.0 : type == ir::DType::f64 ? 1.79e308 : 3.4028e38;
+    const double largest = type == ir::DType::f16    ? 65504.0
+                           : type == ir::DType::bf16 ? 0x1.fep127
+                           : type == ir::DType::f64  ? 1.79e308
+                                                     : 3.4028e38;
     const bool near = !std::isinf(r) && std::abs(r) + tolerance >= largest && std::signbit(y) == std::signbit(r);
     return near || std::isinf(tolerance) ? 0 : INFINITY;
   }

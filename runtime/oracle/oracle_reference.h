@@ -13,12 +13,13 @@ namespace lathe::runtime {
 
 // What the expressions of a Kernel contain; decides the gate.
 struct KernelTraits {
-  bool math = false;       // functions, or a division
-  bool overflows = false;  // exp and its like: data have to stay small
-  bool sums = false;       // something accumulates
-  int fraction_bits = 0;   // of its constants together; -1: some are not dyadic
-  std::string words;       // "sum exp log": what tolerances.def asks for
-  int64_t terms = 1;       // statements per output cell, for rho
+  bool math = false;        // functions, or a division
+  bool overflows = false;   // exp and its like: data have to stay small
+  bool sums = false;        // something accumulates
+  bool to_integer = false;  // a float becomes an integer: no arithmetic of magnitudes follows that
+  int fraction_bits = 0;    // of its constants together; -1: some are not dyadic
+  std::string words;        // "sum exp log": what tolerances.def asks for
+  int64_t terms = 1;        // statements per output cell, for rho
 };
 KernelTraits kernel_traits(const ir::Kernel& kernel);
 
@@ -42,6 +43,10 @@ struct ReferenceRequest {
 };
 ir::Result<Reference> make_reference(const SampledKernel& sampled, std::vector<std::vector<int64_t>> picks,
                                      const ReferenceRequest& request, const KernelTraits& traits);
+
+// What rounding a result to its type may add, beyond what f32 allows: 0 for f32, the unit in the last place of r for
+// what is narrower (half of it, or of the one above r's power of two).
+double output_rounding(ir::DType type, double r);
 
 // Compares one output cell: 0 the same; > 1 outside the tolerance.
 double cell_error(ir::DType type, double y, double r, double tolerance);

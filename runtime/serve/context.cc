@@ -61,8 +61,10 @@ Result<std::shared_ptr<Context>> Context::create(ContextConfig config) {
   leaves.compiler = config.compiler;
   if (!config.binder) config.binder = bind_nest;
   ctx->leaves_ = std::make_unique<LeafCache>(leaves, ctx->store_.get(), &ctx->stats_);
-  if (config.own_threads > 1)
+  if (config.own_threads > 1) {
     ctx->team_ = std::make_unique<ThreadTeam>(TeamOptions{.threads = config.own_threads, .cpus = config.own_cpus});
+    ctx->tasks_ = std::make_unique<TaskArena>(config.own_threads);
+  }
   ctx->set_seal(seal_mode(options));
   ctx->config_ = std::move(config);
   return ctx;

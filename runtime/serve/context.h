@@ -12,6 +12,7 @@
 #include "ir/base/status.h"
 #include "ir/base/target.h"
 #include "runtime/base/stats.h"
+#include "runtime/base/tasks.h"
 #include "runtime/compile/leaf_cache.h"
 #include "runtime/store/decision.h"
 #include "runtime/store/key.h"
@@ -39,7 +40,7 @@ using NestBinder = std::function<ir::Result<BoundNest>(const ir::CutKernel&, con
 struct ContextConfig {
   ir::Options options;
   std::vector<LayerSpec> layers;  // empty: by the placement rules
-  int own_threads = 0;            // > 1: a team of Lathe's own
+  int own_threads = 0;            // > 1: a team of Lathe's own, and tasks on as many threads
   std::vector<int> own_cpus;      // where its threads run; empty: as the thread that first uses it
   LeafCompiler compiler;          // tests; empty: the back ends
   NestBinder binder;              // tests; empty: bind_nest
@@ -55,7 +56,8 @@ class Context : public std::enable_shared_from_this<Context> {
   LeafCache& leaves() { return *leaves_; }
   Stats& stats() { return stats_; }
   const Stats& stats() const { return stats_; }
-  ThreadTeam* team() { return team_.get(); }  // null: the caller's thread
+  ThreadTeam* team() { return team_.get(); }   // for calls; null: the caller's thread
+  TaskArena* tasks() { return tasks_.get(); }  // for coarse work; null: the caller's thread
   const NestBinder& binder() const { return config_.binder; }
 
   Seal seal() const { return seal_.load(std::memory_order_relaxed); }
@@ -89,6 +91,7 @@ class Context : public std::enable_shared_from_this<Context> {
   std::unique_ptr<Store> store_;
   std::unique_ptr<LeafCache> leaves_;
   std::unique_ptr<ThreadTeam> team_;
+  std::unique_ptr<TaskArena> tasks_;
   std::atomic<Seal> seal_{Seal::off};
   ObjectKey decision_object(const DecisionQuery& query) const;
 

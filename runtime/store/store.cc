@@ -257,7 +257,7 @@ std::vector<std::string> Store::groups(ObjectKind kind) {
   return {found.begin(), found.end()};
 }
 
-void Store::list_directory(int layer, ObjectKind kind, const std::string& sub, const std::string& directory, bool check,
+void Store::list_directory(int layer, ObjectKind kind, const std::string& sub, const std::string& directory,
                            std::vector<StoredObject>* out) const {
   const KindRow& r = row(kind);
   const LayerDir& dir = layers_[static_cast<size_t>(layer)].dir;
@@ -271,23 +271,28 @@ void Store::list_directory(int layer, ObjectKind kind, const std::string& sub, c
     std::string name = file;
     if (name.size() > r.extension.size() && name.ends_with(r.extension)) name.resize(name.size() - r.extension.size());
     o.key = {kind, sub, name};
-    const bool named = valid(o.key) && o.key.path() == o.path;
-    FileRead read = named ? dir.read(o.path, r.max_bytes + kFrameBytes, r.trusted) : FileRead{};
-    o.bytes = static_cast<int64_t>(read.bytes.size());
-    o.ok = read.ok;
-    o.reason = named ? read.reason : MissReason::k_corrupt;
-    if (!named) o.detail = "name";
-    if (read.ok && check) {
-      const DecodedFrame frame = decode_frame(r.name, frame_key(o.key), read.bytes);
-      o.ok = frame.ok;
-      o.reason = frame.reason;
-      o.detail = frame.detail;
-    }
     out->push_back(std::move(o));
   }
 }
 
-std::vector<StoredObject> Store::list(bool check) const {
+// What the file of a listed name holds.
+void Store::read_listed(bool check, StoredObject* o) const {
+  const KindRow& r = row(o->key.kind);
+  const LayerDir& dir = layers_[static_cast<size_t>(o->layer)].dir;
+  const bool named = valid(o->key) && o->key.path() == o->path;
+  const FileRead read = named ? dir.read(o->path, r.max_bytes + kFrameBytes, r.trusted) : FileRead{};
+  o->bytes = static_cast<int64_t>(read.bytes.size());
+  o->ok = read.ok;
+  o->reason = named ? read.reason : MissReason::k_corrupt;
+  if (!named) o->detail = "name";
+  if (!read.ok || !check) return;
+  const DecodedFrame frame = decode_frame(r.name, frame_key(o->key), read.bytes);
+  o->ok = frame.ok;
+  o->reason = frame.reason;
+  o->detail = frame.detail;
+}
+
+std::vector<StoredObject> Store::list(bool check, TaskArena* arena) const {
   std::vector<StoredObject> out;
   for (size_t i = 0; i < layers_.size(); ++i) {
     const LayerDir& dir = layers_[i].dir;
@@ -295,7 +300,7 @@ std::vector<StoredObject> Store::list(bool check) const {
       const auto kind = static_cast<ObjectKind>(k);
       const std::string top(kKinds[k].directory);
       if (!grouped(kind)) {
-        list_directory(static_cast<int>(i), kind, "", top, check, &out);
+        list_directory(static_cast<int>(i), kind, "", top, &out);
         continue;
       }
       std::vector<std::string> subs, groups;
@@ -306,10 +311,14 @@ std::vector<StoredObject> Store::list(bool check) const {
         dir.list(top + "/" + sub, [&](const char* g) { groups.emplace_back(g); });
         std::sort(groups.begin(), groups.end());
         for (const std::string& g : groups)
-          list_directory(static_cast<int>(i), kind, sub, top + "/" + sub + "/" + g, check, &out);
+          list_directory(static_cast<int>(i), kind, sub, top + "/" + sub + "/" + g, &out);
       }
     }
   }
+  (void)for_each_index(arena, out.size(), [&](size_t i) {
+    read_listed(check, &out[i]);
+    return ir::Status();
+  });
   return out;
 }
 

@@ -13,6 +13,7 @@
 
 #include "ir/base/status.h"
 #include "runtime/base/stats.h"
+#include "runtime/base/tasks.h"
 #include "runtime/store/store_file.h"
 
 namespace lathe::runtime {
@@ -90,8 +91,9 @@ class Store {
   // The subs that a grouped kind has objects of, in all layers and memory, sorted.
   std::vector<std::string> groups(ObjectKind kind);
 
-  // Every file of every layer, verified if `check`; left-overs in new/ and bad/ are not objects.
-  std::vector<StoredObject> list(bool check) const;
+  // Every file of every layer, verified if `check`; left-overs in new/ and bad/ are not objects. arena: who reads;
+  // null: the caller's thread.
+  std::vector<StoredObject> list(bool check, TaskArena* arena = nullptr) const;
   struct LayerInfo {
     std::string path;
     LayerMode mode;
@@ -118,8 +120,9 @@ class Store {
   Store(const StoreOptions& options, Stats* stats) : mode_(options.mode), stats_(stats) {}
   Entry probe(const ObjectKey& key);
   Lookup answer(const Entry& entry);
-  void list_directory(int layer, ObjectKind kind, const std::string& sub, const std::string& directory, bool check,
+  void list_directory(int layer, ObjectKind kind, const std::string& sub, const std::string& directory,
                       std::vector<StoredObject>* out) const;
+  void read_listed(bool check, StoredObject* o) const;
 
   StoreMode mode_;
   Stats* stats_;

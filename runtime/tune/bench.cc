@@ -135,7 +135,7 @@ struct Bench::Impl {
       const size_t size = static_cast<size_t>(span_at(tensor(a), dims) * ir::dtype_bytes(tensor(a).dtype));
       if (!plain.reserve(size + kAlign)) return ir::unsupported("no memory for {}", tensor(a).name);
       fill_tame(tensor(a).dtype, options.seed + a, plain.data(), static_cast<int64_t>(size));
-      LATHE_RETURN_IF_ERROR(run_pack(*p, dims, {}, plain.data(), first, team()));
+      LATHE_RETURN_IF_ERROR(run_pack(*p, dims, {}, plain.data(), first, nullptr));
     } else {
       fill_tame(tensor(a).dtype, options.seed + a, first, static_cast<int64_t>(bytes[a]));
     }

@@ -128,41 +128,62 @@ class Verify {
       for (const SymbolValues& dims : shapes(*op, portable)) {
         row.dims = dims;
         std::unique_ptr<Oracle> oracles[3];  // by tier: Kernels are restricted in another way
+        std::vector<Built> built;
         for (const Variant& v : variants(context_->target(), llvm_)) {
-          if ((v.tier == 0) != portable) continue;
+          if ((v.tier == 0) == portable) built.push_back({v, static_cast<size_t>(report_.checked) + built.size()});
+        }
+        LATHE_RETURN_IF_ERROR(for_each_index(context_->tasks(), built.size(), [&](size_t i) {
+          if (!cancelled()) build(*op, request, row, &built[i]);
+          return Status();
+        }));
+        for (Built& b : built) {
           if (cancelled()) return {};
-          LATHE_RETURN_IF_ERROR(check_one(*op, request, v, &oracles[v.tier], row));
+          LATHE_RETURN_IF_ERROR(check_one(request, std::move(b), &oracles[b.variant.tier], row));
         }
       }
     }
     return {};
   }
 
-  Status check_one(const Operator& op, const PrepareRequest& request, const Variant& v, std::unique_ptr<Oracle>* oracle,
-                   VerifyRow row) {
+  // A variant and the stage made for it.
+  struct Built {
+    Variant variant;
+    size_t number = 0;  // of the check
+    ir::Kernel kernel;  // restricted as the stage is
+    Result<Stage> stage = ir::unsupported("not built");
+  };
+
+  void build(const Operator& op, const PrepareRequest& request, const VerifyRow& row, Built* out) {
+    const Variant& v = out->variant;
     const ir::Target target = jit::host_target().cap(v.level);
     const search::Problem problem =
         v.tier == 2 ? op.problem(row.kernel, row.dims, request) : op.general_problem(row.kernel, true, request);
+    out->kernel = problem.kernel;
     std::vector<search::Schedule> schedules = {search::default_schedule(problem, target)};
-    if (v.tier == 2) schedules = tuned(op, request, problem, target, row);
+    if (v.tier == 2) schedules = tuned(op, request, problem, target, row, out->number);
     LeafPolicy policy;
     policy.forced = true;
     policy.backend = v.backend;
-    row.tier = v.tier;
-    row.level = v.level;
-    row.backend = v.backend;
-    Result<Stage> stage = build_stage(problem.kernel, schedules[0], target, leaves_, policy);
+    Result<Stage>& stage = out->stage;
+    stage = build_stage(problem.kernel, schedules[0], target, leaves_, policy);
     if (v.tier != 2 && !stage.ok()) {
       for (search::Scheduled& simpler : search::simpler_schedules(problem, target))
         schedules.push_back(std::move(simpler.schedule));
     }
     for (size_t i = 1; i < schedules.size() && !stage.ok(); ++i)
       stage = build_stage(problem.kernel, schedules[i], target, leaves_, policy);
+  }
+
+  Status check_one(const PrepareRequest& request, Built built, std::unique_ptr<Oracle>* oracle, VerifyRow row) {
+    row.tier = built.variant.tier;
+    row.level = built.variant.level;
+    row.backend = built.variant.backend;
+    const Result<Stage>& stage = built.stage;
     if (stage.ok()) row.schedule = search::to_text(stage->schedule);
     if (!stage.ok()) return refuse(std::move(row), stage.status());
     if (!*oracle) {
-      OracleTask task{problem.kernel, row.dims, request.threads, options_.seed};
-      LATHE_ASSIGN(*oracle, Oracle::create(std::move(task), context_->team()));
+      OracleTask task{std::move(built.kernel), row.dims, request.threads, options_.seed};
+      LATHE_ASSIGN(*oracle, Oracle::create(std::move(task), context_->team(), context_->tasks()));
     }
     const Result<Verdict> verdict = (*oracle)->verify(*stage);
     if (!verdict.ok()) return refuse(std::move(row), verdict.status());
@@ -188,7 +209,7 @@ class Verify {
   // The stored Schedule, or candidates from the one that the seed picks: a search, too, leaves those that have no code
   // for the next.
   std::vector<search::Schedule> tuned(const Operator& op, const PrepareRequest& request, const search::Problem& problem,
-                                      const ir::Target& target, const VerifyRow& row) {
+                                      const ir::Target& target, const VerifyRow& row, size_t number) const {
     if (target.level == context_->target().level) {
       const std::optional<Decision> found = context_->find_decision(op.query(row.kernel, row.dims, request));
       if (found) {
@@ -198,7 +219,7 @@ class Verify {
     }
     std::vector<search::Schedule> list = search::candidates(problem, target, kCandidates);
     if (list.empty()) return {search::default_schedule(problem, target)};
-    const uint64_t pick = ir::hash_text(row.item->name, options_.seed + static_cast<uint64_t>(report_.checked));
+    const uint64_t pick = ir::hash_text(row.item->name, options_.seed + number);
     std::rotate(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(pick % list.size()), list.end());
     return list;
   }

@@ -29,6 +29,7 @@ struct Entry {
   PrepareInfo info;
   double first_resolve_us = 0;
   bool worked = false;  // something was compiled or searched for it
+  bool failed = false;
 };
 
 class Warmup {
@@ -37,21 +38,21 @@ class Warmup {
       : context_(context), budget_(budget), observer_(observer), start_(now_ms()) {}
 
   WarmupReport run(const std::vector<ops::Workload>& items) {
-    const Stats& stats = context_->stats();
-    const int64_t xbyak = stats.get(Stat::k_compiled_xbyak), llvm = stats.get(Stat::k_compiled_llvm);
-    entries_.reserve(items.size());
-    for (const ops::Workload& item : items) {
-      if (!cancelled()) prepare(item);
-    }
+    const uint64_t kept = context_->leaves().kept();
+    prepare(items);
+    for (Entry& e : entries_) time_first_resolve(&e);
+    judge_origins(kept);
     if (budget_.tier >= 2) {
       profile_ = profile();  // for shares in reports
       search();
     }
-    for (size_t i = 0; i < entries_.size(); ++i) finish(i);
+    finish();
     report_.cancelled = cancelled();
     report_.ops = static_cast<int>(items.size());
-    report_.compiled_xbyak = stats.get(Stat::k_compiled_xbyak) - xbyak;
-    report_.compiled_llvm = stats.get(Stat::k_compiled_llvm) - llvm;
+    for (const auto& [key, leaf] : context_->leaves().kept_since(kept)) {
+      if (leaf.origin != LeafOrigin::compiled) continue;
+      ++(leaf.backend == jit::Backend::llvm ? report_.compiled_llvm : report_.compiled_xbyak);
+    }
     report_.wall_ms = now_ms() - start_;
     report_.digest = digest();
     return report_;
@@ -61,10 +62,6 @@ class Warmup {
   void fail(const ops::Workload& item, const Status& status) {
     ++report_.failed;
     if (observer_.failed) observer_.failed(item, status);
-  }
-
-  int64_t compiled() const {
-    return context_->stats().get(Stat::k_compiled_xbyak) + context_->stats().get(Stat::k_compiled_llvm);
   }
 
   // What a first resolve costs its caller where nothing is stored: an operator made and bound in a context of its own,
@@ -91,26 +88,66 @@ class Warmup {
   }
 
   // The operator with what needs no search: the general range, and what is stored.
-  void prepare(const ops::Workload& item) {
-    Result<ops::Graph> graph = ops::finish(item.graph);
-    if (!graph.ok()) return fail(item, graph.status());
-    graph->name = item.name;
-    Result<std::shared_ptr<Operator>> op = Operator::create(context_, *graph);
-    if (!op.ok()) return fail(item, op.status());
-    Entry e;
-    e.item = &item;
-    e.op = std::move(*op);
-    e.request.threads = budget_.threads > 0 ? budget_.threads : item.threads;
-    e.request.cold = item.cache == ops::CacheState::cold;
-    e.request.allowed = item.allowed;
-    e.first_resolve_us = first_resolve_us(e);
-    report_.first_resolve_us_max = std::max(report_.first_resolve_us_max, e.first_resolve_us);
-    const int64_t before = compiled();
-    Result<PrepareInfo> info = e.op->prepare(e.request);
-    if (!info.ok()) return fail(item, info.status());
-    e.info = *info;
-    e.worked = compiled() != before;
-    entries_.push_back(std::move(e));
+  Status prepare(Entry* e) const {
+    const ops::Workload& item = *e->item;
+    LATHE_ASSIGN(ops::Graph graph, ops::finish(item.graph));
+    graph.name = item.name;
+    LATHE_ASSIGN(e->op, Operator::create(context_, graph));
+    e->request.threads = budget_.threads > 0 ? budget_.threads : item.threads;
+    e->request.cold = item.cache == ops::CacheState::cold;
+    e->request.allowed = item.allowed;
+    LATHE_ASSIGN(e->info, e->op->prepare(e->request));
+    return {};
+  }
+
+  // Work for each entry on the threads there are. Those it fails for are marked and reported, in the workload's order.
+  void for_each_entry(std::vector<Entry>* entries, const std::function<Status(Entry*)>& work) {
+    std::vector<Status> failed(entries->size());
+    (void)for_each_index(context_->tasks(), entries->size(), [&](size_t i) {
+      failed[i] = work(&(*entries)[i]);
+      return Status();
+    });
+    for (size_t i = 0; i < entries->size(); ++i) {
+      if (!failed[i].ok()) fail(*(*entries)[i].item, failed[i]);
+      (*entries)[i].failed = !failed[i].ok();
+    }
+  }
+
+  void prepare(const std::vector<ops::Workload>& items) {
+    std::vector<Entry> entries(items.size());
+    for (size_t i = 0; i < items.size(); ++i) entries[i].item = &items[i];
+    for_each_entry(&entries, [this](Entry* e) { return cancelled() ? Status() : prepare(e); });
+    for (Entry& e : entries) {
+      if (!e.failed && e.op != nullptr) entries_.push_back(std::move(e));
+    }
+  }
+
+  // A timing: nothing else runs.
+  void time_first_resolve(Entry* e) {
+    if (cancelled()) return;
+    e->first_resolve_us = first_resolve_us(*e);
+    report_.first_resolve_us_max = std::max(report_.first_resolve_us_max, e->first_resolve_us);
+  }
+
+  // Where the leaves of each operator came from. What several share is put down to the first, whoever came first.
+  void judge_origins(uint64_t kept) {
+    std::map<std::string, LeafCache::Kept> fresh = context_->leaves().kept_since(kept);
+    for (Entry& e : entries_) {
+      LeafOrigin origin = LeafOrigin::memory;
+      for (size_t k = 0; k < e.op->lowered().kernels.size(); ++k) {
+        for (const auto& s : e.op->stages(static_cast<int>(k))) {
+          if (s->stage.portable) origin = LeafOrigin::builtin;
+          for (const std::string& key : s->stage.leaf_keys) {
+            const auto found = fresh.find(key);
+            if (found == fresh.end()) continue;
+            origin = std::max(origin, found->second.origin);
+            e.worked |= found->second.origin == LeafOrigin::compiled;
+            fresh.erase(found);
+          }
+        }
+      }
+      e.info.origin = origin;
+    }
   }
 
   bool cancelled() const { return budget_.cancelled && budget_.cancelled(); }
@@ -166,15 +203,20 @@ class Warmup {
     report_.tuned_us += t.weight * best;
   }
 
-  // The stages of what was found, and a row for each hinted shape. A fresh operator: what was found goes before the
-  // defaults.
-  void finish(size_t index) {
-    Entry& e = entries_[index];
-    Result<std::shared_ptr<Operator>> fresh = Operator::create(context_, e.op->graph());
-    if (!fresh.ok()) return fail(*e.item, fresh.status());
-    e.op = std::move(*fresh);
-    Result<PrepareInfo> info = e.op->prepare(e.request);
-    if (!info.ok()) return fail(*e.item, info.status());
+  // The stages of what was found. Fresh operators: what was found goes before the defaults.
+  void finish() {
+    for_each_entry(&entries_, [this](Entry* e) {
+      LATHE_ASSIGN(e->op, Operator::create(context_, e->op->graph()));
+      return e->op->prepare(e->request).status();
+    });
+    for (size_t i = 0; i < entries_.size(); ++i) {
+      if (!entries_[i].failed) report_rows(i);
+    }
+  }
+
+  // A row for each hinted shape.
+  void report_rows(size_t index) {
+    const Entry& e = entries_[index];
     if (!e.worked) ++report_.from_store;
     for (const SymbolValues& dims : e.op->hinted_dims()) {
       WarmupRow row;

@@ -27,7 +27,6 @@ struct WarmupBudget {
   int measurements = 0;       // of all Kernels; 0: no limit but the others
   int shard = 0, shards = 1;  // of the Kernels and ranges, only this share
   const search::TuningSpec* spec = nullptr;  // outlives the call; what it matches is not searched
-  std::string strategy = "lathe";            // a row of search::strategies()
   bool check_whole = false;                  // in the end: all tuned against none; what costs the whole is dropped
   int64_t ram = int64_t{4} << 30;            // shapes whose operands need more are not timed
   bool force = false;                        // search again what is stored

@@ -16,6 +16,7 @@
 #include "runtime/tune/search_record.h"
 #include "search/cut/cut.h"
 #include "search/strategy/prior.h"
+#include "search/strategy/strategy_lathe.h"
 
 namespace lathe::runtime {
 
@@ -44,11 +45,9 @@ class Search {
   }
 
   ir::Status run() {
-    const search::StrategyInfo* info = search::find_strategy(task_.strategy);
-    if (info == nullptr) return ir::invalid("{} is no strategy", task_.strategy);
     const search::MachineRates rates = task_.rates ? *task_.rates : search::MachineRates::assumed(target_);
     space_ = std::make_unique<search::RecipeSpace>(task_.problem, target_, rates);
-    const std::unique_ptr<search::Strategy> strategy = info->make();
+    const std::unique_ptr<search::Strategy> strategy = search::make_lathe_strategy();
     strategy->start(search_problem());
     while (!cancelled() && !late()) {
       search::Proposal proposals[kBatch];

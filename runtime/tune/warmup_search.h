@@ -49,12 +49,11 @@ struct SearchTask {
   std::function<bool()> cancelled;  // may be empty
   // What the caller can serve: nothing else is proposed. Empty: all.
   std::function<bool(const ir::Kernel& scheduled)> admits;
-  bool aside = false;              // beside other work: shorter samples
-  std::string pinned;              // a Schedule to verify, time and record without a search; empty: none
-  std::string incumbent;           // the Schedule that serves now, as a second reference; empty: the default
-  std::string strategy = "lathe";  // a row of search::strategies()
-  bool stop_early = true;          // the strategy may end before its measurements are spent
-  double limit_us = 0;             // no candidate can be faster (the roofline); 0: unknown
+  bool aside = false;      // beside other work: shorter samples
+  std::string pinned;      // a Schedule to verify, time and record without a search; empty: none
+  std::string incumbent;   // the Schedule that serves now, as a second reference; empty: the default
+  bool stop_early = true;  // the strategy may end before its measurements are spent
+  double limit_us = 0;     // no candidate can be faster (the roofline); 0: unknown
   // What the strategy starts from: records of other tasks of the family, the family's model, the machine; null: none,
   // none, assumed.
   std::shared_ptr<const std::vector<search::TaskRecord>> history;

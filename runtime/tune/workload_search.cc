@@ -141,7 +141,6 @@ void WorkloadSearch::search(size_t index, int measurements, double allowance_ms)
   task.budget_ms = allowance_ms;
   task.memory = t.outcome.memory;
   if (t.outcome.measured) task.incumbent = t.outcome.schedule;
-  task.strategy = budget_.strategy;
   const ScheduledTask least = estimate(t);
   task.limit_us = least.floor_us * kReachable;
   knowledge_.equip(&task);

@@ -5,7 +5,6 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -13,12 +12,12 @@
 #include <climits>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/fork_mark.h"
 
 namespace lathe::runtime {
 namespace {
 
 constexpr int kMaxParts = 0xffff;
-constexpr size_t kPage = 4096;
 
 void pause_cpu() { __builtin_ia32_pause(); }
 
@@ -42,11 +41,11 @@ struct ThreadTeam::Team {
   alignas(64) std::atomic<uint32_t> signal{0};
   std::atomic<int> sleepers{0};
   int64_t spin_ns = 0;
-  std::atomic<char>* alive = nullptr;  // 1; the kernel wipes it in a forked child
+  ForkMark mark;
   Team* before_fork = nullptr;
   std::vector<pthread_t> workers;
 
-  bool live() const { return alive->load(std::memory_order_relaxed) == 1; }
+  bool live() const { return mark.here(); }
 
   // Runs one unclaimed index of the current job.
   bool run_one() {
@@ -111,14 +110,11 @@ struct ThreadTeam::Team {
   }
 
   static Team* create(const TeamOptions& options) {
-    void* page = mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (page == MAP_FAILED) return nullptr;
-    if (madvise(page, kPage, MADV_WIPEONFORK) != 0) {
-      munmap(page, kPage);
+    Team* team = new Team;
+    if (!team->live()) {  // without a mark a child would wait for workers that it does not have
+      delete team;
       return nullptr;
     }
-    Team* team = new Team;
-    team->alive = new (page) std::atomic<char>(1);
     team->spin_ns = int64_t{options.spin_us} * 1000;
     for (int i = 1; i < options.threads; ++i) {
       pthread_attr_t attr;
@@ -144,7 +140,6 @@ struct ThreadTeam::Team {
       team->wake();
       for (pthread_t t : team->workers) pthread_join(t, nullptr);
     }
-    munmap(team->alive, kPage);
     delete team;
   }
 };

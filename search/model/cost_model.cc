@@ -1,5 +1,4 @@
-// The model of a family: training rows from history, the trust rule, and the residual of the task at hand. See
-// cost_model.h.
+// The model of a family: training rows from history and the trust rule. See cost_model.h.
 #include "search/model/cost_model.h"
 
 #include <algorithm>
@@ -12,8 +11,7 @@ namespace lathe::search {
 namespace {
 
 constexpr int kMinTasks = 5, kMinRows = 300;
-constexpr size_t kResidualFrom = 8, kResidualRows = 64;
-constexpr int kCopies = 4, kBaseCopies = 5;
+constexpr int kBaseCopies = 5;
 constexpr float kBaseColumns = 0.3f;
 constexpr double kOlderRecipe = 0.5;  // weight of rows of another version of a recipe
 
@@ -147,37 +145,6 @@ CostModel train_model(std::span<const TaskRecord> records, const ir::Target& tar
   params.copies = kBaseCopies;
   params.columns = kBaseColumns;
   return CostModel(BoostedTrees::train(rows, params), source);
-}
-
-CostModel::Score CostModel::score(const Features& x) const {
-  const double base = base_.empty() ? 0 : base_.predict(x);
-  if (residual_.empty()) return {base, 0};
-  double sum = 0, squares = 0;
-  for (const BoostedTrees& copy : residual_) {
-    const double r = copy.predict(x);
-    sum += r;
-    squares += r * r;
-  }
-  const double n = static_cast<double>(residual_.size()), mean = sum / n;
-  return {base + mean, std::sqrt(std::max(squares / n - mean * mean, 0.0))};
-}
-
-void CostModel::adapt(std::span<const TrainRow> measured, uint64_t seed) {
-  residual_.clear();
-  if (measured.size() < kResidualFrom) return;
-  const auto last = measured.last(std::min(measured.size(), kResidualRows));
-  std::vector<TrainRow> rows(last.begin(), last.end());
-  for (TrainRow& r : rows) r.label -= base_.empty() ? 0 : base_.predict(r.x);
-  for (int copy = 0; copy < kCopies; ++copy) {
-    TreeParams params;
-    params.trees = 40;
-    params.depth = 3;
-    params.bins = 8;
-    params.min_leaf = 3;
-    params.columns = 0.4f;
-    params.seed = seed * kCopies + static_cast<uint64_t>(copy) + 1;
-    residual_.push_back(BoostedTrees::train(rows, params));
-  }
 }
 
 }  // namespace lathe::search

@@ -1,5 +1,5 @@
-// Stage B of the cost model: own gradient-boosted trees over Features, trained from history, and an online residual on
-// one task's own measurements. Deterministic: same rows, same seed, same bits. Values; predict is thread-safe.
+// Stage B of the cost model: own gradient-boosted trees over Features, trained from history. Deterministic: same
+// rows, same seed, same bits. Values; predict is thread-safe.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -59,8 +59,7 @@ struct ModelSource {
   int rows = 0;
 };
 
-// The model of one family: trees where history carries them (>= 5 tasks and >= 300 rows: the trust rule), with the
-// residual of the task at hand on top (counts from 8 rows).
+// The model of one family: trees where history carries them (>= 5 tasks and >= 300 rows: the trust rule).
 class CostModel {
  public:
   CostModel() = default;
@@ -70,20 +69,13 @@ class CostModel {
   // it makes shortlists.
   bool may_lead() const { return trusted() && source_.local_tasks >= 3; }
   const ModelSource& source() const { return source_; }
-  struct Score {
-    double score = 0, sigma = 0;
-  };  // score: higher is faster, log2 of the share of the best
-  Score score(const Features& x) const;
-  // Refits the residual on the measurements of the task so far (score labels against the best of them); at most 64 rows
-  // count: the last.
-  void adapt(std::span<const TrainRow> measured, uint64_t seed);
-  void forget() { residual_.clear(); }
+  // Higher is faster: log2 of the share of the best.
+  double score(const Features& x) const { return base_.empty() ? 0 : base_.predict(x); }
   const BoostedTrees& base() const { return base_; }
 
  private:
   BoostedTrees base_;
   ModelSource source_;
-  std::vector<BoostedTrees> residual_;  // bagged copies: their spread is sigma
 };
 
 // The label of a time; best and own in the same unit.

@@ -83,8 +83,8 @@ Shape shape_of(const Problem& problem) {
     if (b.place == Place::heap) continue;
     double size = dtype_bytes(b.type);
     for (const Expr& d : b.dims) size *= static_cast<double>(extent_at(d, problem));
-    out.whole_inputs += b.place == Place::in && size >= 4.0 * static_cast<double>(out.rows * out.cols);
-    if (b.place == Place::out && b.type == DType::f32 && read.count(b.name) == 0) out.streamable.push_back(b.name);
+    out.whole_inputs += b.place == Place::in && size >= dtype_bytes(b.type) * static_cast<double>(out.rows * out.cols);
+    if (b.place == Place::out && dtype_bytes(b.type) >= 2 && read.count(b.name) == 0) out.streamable.push_back(b.name);
   }
   for (const Stmt* pass : out.passes) {
     for_each_stmt(pass->body, [&](const Stmt& s) {

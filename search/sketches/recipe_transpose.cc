@@ -78,7 +78,9 @@ std::optional<Turn> turn_of(const Problem& problem) {
   t.alone = c.iters.size() == 2;
   t.target = c.stmt->target;
   const Buffer* target = k.find_buffer(t.target);
-  t.streamable = target->place == Place::out && target->type == DType::f32;
+  const int bytes = dtype_bytes(target->type);
+  if (bytes > 4) return {};  // two lanes an element: no squares
+  t.streamable = target->place == Place::out && bytes >= 2;
   return t;
 }
 
@@ -200,7 +202,7 @@ void schedule_chain(Script& s, const Chain& c, const Blocks& blocks, int64_t lan
     s.move("swap_scopes {} {}", first, outer_second);
   }
   if (blocks.walk) s.move("swap_scopes {} {}", outer_first, outer_second);
-  s.move("tensorize {} transpose", first);
+  if (dtype_bytes(c.stmt->value->type) <= 4) s.move("tensorize {} transpose", first);
 }
 
 // The top-level scope that now holds this nest, if it may be shared out (not the squares themselves).

@@ -65,8 +65,7 @@ std::vector<double> prior_shares(const SearchProblem& problem, std::span<const i
   std::vector<double> out;
   for (const int p : points) {
     const SpacePoint& at = problem.space->at(p);
-    out.push_back((1 - share) * logged(at.estimate_us) +
-                  (share > 0 ? share * problem.model->score(at.features).score : 0));
+    out.push_back((1 - share) * logged(at.estimate_us) + (share > 0 ? share * problem.model->score(at.features) : 0));
   }
   return out;
 }

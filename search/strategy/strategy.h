@@ -51,11 +51,4 @@ class Strategy {
   virtual void tell(const Tell& outcome) = 0;
 };
 
-struct StrategyInfo {
-  const char* name;  // "lathe", "random", "annealing", ...
-  std::unique_ptr<Strategy> (*make)();
-};
-const std::vector<StrategyInfo>& strategies();  // the default first
-const StrategyInfo* find_strategy(std::string_view name);
-
 }  // namespace lathe::search

@@ -1,6 +1,5 @@
 // What every strategy shares: the first proposal is the default, no point is proposed twice, the budget counts
-// measurements and not failures, a failed candidate is remembered and never waited for. A strategy adds pick(). Private
-// to strategy_*.cc.
+// measurements and not failures, a failed candidate is remembered and never waited for. A strategy adds pick().
 #pragma once
 #include <optional>
 #include <random>

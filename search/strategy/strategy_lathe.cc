@@ -17,6 +17,7 @@
 #include <map>
 
 #include "search/strategy/prior.h"
+#include "search/strategy/strategy_base.h"
 #include "search/strategy/surrogate.h"
 #include "search/strategy/transfer.h"
 

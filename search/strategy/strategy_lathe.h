@@ -1,7 +1,7 @@
-// The default strategy and what is left of it when parts are taken away: slots of several streams (docs/search.md).
-// Private to strategy_*.cc.
+// The strategy of searches, and what is left of it when parts are taken away: slots of several streams
+// (docs/search.md).
 #pragma once
-#include "search/strategy/strategy_base.h"
+#include "search/strategy/strategy.h"
 
 namespace lathe::search {
 
@@ -15,6 +15,6 @@ enum Stream : unsigned {
   kAllStreams = 31,
 };
 
-std::unique_ptr<Strategy> make_lathe_strategy(unsigned streams);
+std::unique_ptr<Strategy> make_lathe_strategy(unsigned streams = kAllStreams);
 
 }  // namespace lathe::search

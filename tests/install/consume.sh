@@ -24,6 +24,9 @@ case $how in
       # shellcheck disable=SC2046
       "$cc" -std=c99 -Wall -Wextra -Werror -Wno-unused-function "$source/examples/$name.c" -o "$work/out/$name" $(pkg-config --cflags --libs lathe)
     done
+    # The archive wants what Libs.private names, and nothing else.
+    # shellcheck disable=SC2046
+    "$cc" -std=c99 "$source/examples/one_call.c" -o "$work/out/one_call_static" $(pkg-config --cflags --static --libs lathe | sed 's/-llathe/-l:liblathe.a/')
     ;;
   c99)
     for name in readme one_call fused_group; do

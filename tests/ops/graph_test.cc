@@ -56,7 +56,7 @@ const std::vector<Refusal>& refusals() {
       {"batch", "INVALID: x1.shape[0]: 3, expected 2 or 1 (broadcast)", one("matmul", {{F(2), F(4), F(4)}, {F(3), F(4), F(4)}})},
       {"broadcast", "INVALID: x1.shape[1]: 4, expected 3 or 1 (broadcast)", one("add", {{F(2), F(3)}, {F(2), F(4)}})},
       {"broadcast of symbols", "INVALID: x1.shape[0]: L, expected M or 1 (broadcast)", one("add", {{M()}, {symbol_dim("L", 1, 64)}})},
-      {"dtype", "UNSUPPORTED: x: dtype bf16 of matmul, expected f32", edit([](Graph& g) { g.tensors[0].dtype = ir::DType::bf16; })},
+      {"dtype", "UNSUPPORTED: x: dtype bf16 of matmul, expected f32; cast it to f32 before", edit([](Graph& g) { g.tensors[0].dtype = ir::DType::bf16; })},
       {"mask", "UNSUPPORTED: x0: dtype f32 of where, expected b8", one("where", {{F(2)}, {F(2)}, {F(2)}})},
       {"rank", "INVALID: x0.shape: 9 dimensions, expected at most 8", one("neg", {std::vector<DimDesc>(9, F(1))})},
       {"negative dim", "INVALID: x0.shape[1]: -1, expected >= 0", one("neg", {{F(2), F(-1)}})},
@@ -91,9 +91,11 @@ const std::vector<Refusal>& refusals() {
       {"row rank", "INVALID: x0.shape: 0 dimensions, expected at least 1 (sum)", one("sum", {{}})},
       {"gelu form", "INVALID: x0: approximate \"fast\" of gelu, expected \"none\" or \"tanh\"", one("gelu", {{F(2)}}, {{"approximate", std::string("fast")}})},
       {"perm", "INVALID: x0: perm [0, 0] of transpose, expected each of the 2 dimensions once", one("transpose", {{F(2), F(3)}}, {{"perm", std::vector<int64_t>{0, 0}}})},
-      {"moved dtype", "UNSUPPORTED: x: dtype f16 of copy, expected f32 or i32", [](Graph& g) {
-         g.outputs = {add_node(g, "copy", {add_tensor(g, "x", {F(2)}, false, ir::DType::f16)}, "y")};
+      {"dtype of an elementwise operand", "UNSUPPORTED: x: dtype i8 of neg, expected f32, bf16, f16; cast it to f32 before", [](Graph& g) {
+         g.outputs = {add_node(g, "neg", {add_tensor(g, "x", {F(2)}, false, ir::DType::i8)}, "y")};
        }},
+      {"cast to", "INVALID: x0: to \"f8\" of cast, expected f32, bf16, f16, i32, i8, u8, b8", one("cast", {{F(2)}}, {{"to", std::string("f8")}})},
+      {"cast to what none makes", "UNSUPPORTED: x0: to \"i64\" of cast, expected f32, bf16, f16, i32, i8, u8, b8", one("cast", {{F(2)}}, {{"to", std::string("i64")}})},
       {"rope of varying heads", "INVALID: x0.shape[2]: M, expected a fixed size: finish a graph for each", one("rope", {{F(2), F(3), M()}, {F(2), F(3)}, {F(2), F(3)}})},
       {"odd rope", "INVALID: x0.shape[2]: 7, expected an even size, as pairs are turned: pad it by one", one("rope", {{F(2), F(3), F(7)}, {F(2), F(3)}, {F(2), F(3)}})},
       {"rope positions", "INVALID: x1.shape[0]: 5, expected 2 (positions of x0)", one("rope", {{F(2), F(3), F(8)}, {F(5), F(4)}, {F(2), F(4)}})},

@@ -93,6 +93,10 @@ inline double point(const Node& n, const std::vector<double>& v) {
   if (op == "swiglu") return x * sigmoid(x) * y;
   if (op == "geglu") return gelu(x) * y;
   if (op == "where") return x != 0 ? y : v[2];
+  if (op == "cast") {
+    const ir::DType to = *ir::parse_dtype(get<std::string>(n, "to", ""));
+    return ir::is_float(to) ? x : ir::round_to(to, x);
+  }
   ADD_FAILURE() << "no reference for " << op;
   return nan;
 }

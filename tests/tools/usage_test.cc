@@ -47,6 +47,10 @@ TEST(Usage, MalformedInputIsExit2AndBeginsWithFileAndLine) {
   EXPECT_THAT(usage({"tune", "--spec", spec, words("small.jsonl")}), StartsWith(spec + ":2: "));
 }
 
+TEST(Usage, TuneSearchesByOneStrategyOnly) {
+  EXPECT_THAT(usage({"tune", words("small.jsonl"), "--strategy", "annealing"}), HasSubstr("--strategy"));
+}
+
 TEST(Usage, JsonSaysFileAndLineToo) {
   const Finished f = lathe({"warmup", "--json", words("bad.jsonl")}, kNoStore);
   ASSERT_EQ(f.lines.size(), 1u);

@@ -84,6 +84,12 @@ class RandomProgram {
     return m;
   }
 
+  // No f16, which may read as NaN.
+  MemType any_type() {
+    static constexpr MemType kTypes[] = {MemType::b32, MemType::b32, MemType::b32,
+                                         MemType::u8,  MemType::i8,  MemType::u16};
+    return kTypes[pick(6)];
+  }
   Inst any_inst() {
     int count = 0
 #define LATHE_LEAF_OP(id, sources, kind) +1
@@ -113,12 +119,14 @@ class RandomProgram {
           const int which = pick(in_segments_ ? 6 : 4);
           i.mem = any_address(from[which]);
           if (which != 2 && which != 3 && pick(2)) i.dst = pick(exact_);
-          if ((i.op == LeafOp::k_load || i.op == LeafOp::k_load_b8) && pick(2)) i.mask = pick(kMasks);
+          i.type = any_type();
+          if (i.op == LeafOp::k_load && pick(2)) i.mask = pick(kMasks);
           break;
         }
         case LeafOpKind::kStore:
           i.dst = -1;
           i.mem = any_address(pick(2) ? kOut : kWalk);
+          i.type = any_type();
           if (i.op == LeafOp::k_store && pick(2)) i.mask = pick(kMasks);
           break;
         case LeafOpKind::kHint:

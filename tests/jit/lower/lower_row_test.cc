@@ -259,7 +259,7 @@ TEST(Lower, RefusesWithTheConstruct) {
   };
   const std::string f32 = "kernel leaf(p0: f32[_] in strides [1], p1: f32[_] out strides [1])";
   refused("kernel leaf(p0: bf16[_] in strides [1], p1: bf16[_] out strides [1])",
-          "  for i0 < e0:\n    p1[i0] = p0[i0]\n", "bf16");
+          "  r0: bf16[] reg\n  for i0 < e0:\n    r0[] = p0[i0]\n", "bf16 in registers");
   refused(f32, "  for i0 < e0 @parallel:\n    p1[i0] = p0[i0]\n", "parallel");
   refused(f32, "  for i0 < e0 @vector:\n    p1[i0] = p0[i0]\n", "vector scope");
   refused(f32, "  for i0 < e0 @unroll:\n    p1[i0] = p0[i0]\n", "unrolled");

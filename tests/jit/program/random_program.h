@@ -59,6 +59,11 @@ class RandomProgram {
     Mem last_load;  // stores go there now and then: a load must not move past them
   };
   int pick(int n) { return std::uniform_int_distribution<int>(0, n - 1)(random_); }
+  // Now and then something else than lanes; no f16, which may read as NaN.
+  MemType narrow() {
+    static constexpr MemType kTypes[] = {MemType::u8, MemType::i8, MemType::u16};
+    return pick(4) == 0 ? kTypes[pick(3)] : MemType::b32;
+  }
   int stride() { return pick(ir::kMaxLeafOperands * ir::kMaxLeafStrides); }
   // A defined one, or -1.
   int any(const std::vector<bool>& set) {
@@ -115,12 +120,12 @@ class RandomProgram {
     Inst i{};
     const int kind = pick(10);
     if (kind < 3) {
-      static constexpr LeafOp kLoads[] = {LeafOp::k_load,         LeafOp::k_load,       LeafOp::k_load,
-                                          LeafOp::k_load_bcast,   LeafOp::k_load_bcast, LeafOp::k_load_b8,
-                                          LeafOp::k_load_b8_bcast};
-      i.op = kLoads[pick(7)];
+      static constexpr LeafOp kLoads[] = {LeafOp::k_load, LeafOp::k_load, LeafOp::k_load, LeafOp::k_load_bcast,
+                                          LeafOp::k_load_bcast};
+      i.op = kLoads[pick(5)];
+      i.type = narrow();
       i.mem = mem(d);
-      if ((i.op == LeafOp::k_load || i.op == LeafOp::k_load_b8) && pick(3) == 0) i.mask = any(d.masks);
+      if (i.op == LeafOp::k_load && pick(3) == 0) i.mask = any(d.masks);
       d.last_load = i.mem;
     } else if (kind == 3) {
       static constexpr LeafOp kStores[] = {LeafOp::k_store, LeafOp::k_store, LeafOp::k_store_stream,
@@ -129,6 +134,8 @@ class RandomProgram {
       i.mem = d.last_load.ptr >= 0 && pick(2) ? d.last_load : mem(d);
       i.src[0] = any(d.vregs);
       if (i.src[0] < 0) return;
+      i.type = narrow();
+      if (i.op == LeafOp::k_store_stream && kMemTypeBytes[static_cast<int>(i.type)] == 1) i.type = MemType::b32;
       if (i.op == LeafOp::k_store && pick(3) == 0) i.mask = any(d.masks);
       body.push_back(inst(i));
       return;

@@ -35,17 +35,22 @@ class X64Memory : public testing::TestWithParam<int> {
 };
 
 TEST_P(X64Memory, AddressesOfEveryForm) {
-  for (const LeafOp op : {LeafOp::k_load, LeafOp::k_load_bcast, LeafOp::k_load_b8, LeafOp::k_load_b8_bcast}) {
+  const std::pair<LeafOp, MemType> forms[] = {{LeafOp::k_load, MemType::b32}, {LeafOp::k_load_bcast, MemType::b32},
+                                              {LeafOp::k_load, MemType::u8},  {LeafOp::k_load_bcast, MemType::u8},
+                                              {LeafOp::k_load, MemType::u16}, {LeafOp::k_load_bcast, MemType::b64}};
+  for (const auto& [op, type] : forms) {
     for (const int scale : {1, 2, 4, 8}) {
       for (const int disp : {0, 4, 124, -4, 1000, 4096}) {
         LeafProgram p = program("address");
         p.ptrs[0].bytes = 64;
         p.ptrs[1].terms = {{1, 3}, {0, -2}};
         Inst strided = at(op, 0, 0, disp);
+        strided.type = type;
         strided.mem.index_kind = Mem::Index::stride;
         strided.mem.index = 0;
         strided.mem.scale = scale;
         Inst indexed = at(op, 1, 1, disp);
+        indexed.type = type;
         indexed.mem.index_kind = Mem::Index::var;
         indexed.mem.index = 1;
         indexed.mem.scale = scale;
@@ -136,7 +141,8 @@ TEST_P(X64Memory, MaskTailsOfEveryLength) {
   Inst out = store(3, 2, 0);
   out.mem.disp = 4096;
   loop.body.push_back(inst(out));
-  Inst bytes = at(LeafOp::k_load_b8, 4, 0, 3);
+  Inst bytes = at(LeafOp::k_load, 4, 0, 3);
+  bytes.type = MemType::u8;
   bytes.mask = 0;
   loop.body.push_back(inst(bytes));
   loop.body.push_back(inst(at(LeafOp::k_store, 4, 2, 8192)));

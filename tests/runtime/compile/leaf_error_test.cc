@@ -27,7 +27,7 @@ kernel columns(gain: f32[64] in, pixels: f32[64, 64] in, out: f32[64] out) famil
   for i < 64 [col]:
     out[i] = gain[i] * pixels[i, 3]
 )";
-// In a type that no leaf has.
+// In a type that no leaf computes in.
 const char* const kDoubles = R"(
 kernel doubles(pixels: f64[64] in, shades: f64[64] out) family elementwise
   for i < 64 [col]:
@@ -41,8 +41,8 @@ TEST(LeafError, NamesTheTensorThatTheLeafRefuses) {
   LeafCache leaves({}, nullptr, nullptr);
   const auto stage = build_stage(k, s, avx2(), leaves, LeafPolicy{});
   ASSERT_FALSE(stage.ok());
-  EXPECT_THAT(stage.status().message(),
-              testing::AnyOf(testing::StartsWith("pixels: f64"), testing::StartsWith("shades: f64")));
+  EXPECT_THAT(stage.status().message(), testing::StartsWith("pixels["));
+  EXPECT_THAT(stage.status().message(), HasSubstr("f64"));
   EXPECT_THAT(stage.status().message(), Not(HasSubstr("leaf")));
 }
 

@@ -189,7 +189,7 @@ void check(Operator& op, const SymbolValues& dims, bool prepack, double toleranc
     const ir::Result<int64_t> bytes = packed_bytes(*p, {});
     ASSERT_TRUE(bytes.ok());
     packed.emplace_back(static_cast<size_t>(*bytes) / 4, NAN);
-    const ir::Status status = run_pack(*p, {}, {}, data[a].data(), packed.back().data(), op.context().team());
+    const ir::Status status = run_pack(*p, {}, {}, data[a].data(), packed.back().data(), op.context().tasks());
     ASSERT_TRUE(status.ok()) << status.to_string();
     args[a] = packed.back().data();
   }
@@ -356,7 +356,7 @@ TEST(OperatorStore, SealedWithErrorAndNothingStoredIsAMiss) {
   EXPECT_EQ(info.status().code(), ir::Code::kMISS);
 }
 
-TEST(OperatorPack, ATeamPacksTheBytesOfOneThread) {
+TEST(OperatorPack, SeveralThreadsPackTheBytesOfOne) {
   const std::shared_ptr<Context> context = make_context("", "avx2");
   const ir::Result<std::shared_ptr<Operator>> op = Operator::create(context, gate_graph());
   ASSERT_TRUE(op.ok()) << op.status().to_string();
@@ -369,10 +369,13 @@ TEST(OperatorPack, ATeamPacksTheBytesOfOneThread) {
   const ir::Result<int64_t> bytes = packed_bytes(*packing, {});
   ASSERT_TRUE(bytes.ok());
   std::vector<float> one(static_cast<size_t>(*bytes) / 4, NAN), several = one;
-  ThreadTeam team({.threads = 3, .cpus = {}});
   ASSERT_TRUE(run_pack(*packing, {}, {}, plain.data(), one.data(), nullptr).ok());
-  ASSERT_TRUE(run_pack(*packing, {}, {}, plain.data(), several.data(), &team).ok());
-  EXPECT_TRUE(std::equal(one.begin(), one.end(), several.begin()));
+  for (const int threads : {2, 3}) {
+    TaskArena arena(threads);
+    std::fill(several.begin(), several.end(), NAN);
+    ASSERT_TRUE(run_pack(*packing, {}, {}, plain.data(), several.data(), &arena).ok());
+    EXPECT_TRUE(std::equal(one.begin(), one.end(), several.begin()));
+  }
   EXPECT_EQ(std::count(one.begin(), one.end(), 6999.f), 1);
 }
 

@@ -74,23 +74,6 @@ TEST(SearchAndRecord, CountsAndRecords) {
   EXPECT_EQ(back->rows.size(), kept.rows.size());
 }
 
-TEST(SearchAndRecord, EveryStrategyRuns) {
-  Bed bed;  // one: its model is fitted once
-  for (const search::StrategyInfo& s : search::strategies()) {
-    SearchTask task = bed.task();
-    task.strategy = s.name;
-    task.candidates = 3;
-    const ir::Result<SearchOutcome> out = bed.search(task);
-    ASSERT_TRUE(out.ok()) << s.name << ": " << out.status().to_string();
-    EXPECT_TRUE(out->recorded) << s.name;
-    EXPECT_LE(out->measurements, 3) << s.name;
-  }
-  SearchTask task = bed.task();
-  task.strategy = "none of them";
-  const ir::Result<SearchOutcome> out = bed.search(task);
-  EXPECT_TRUE(out.ok() && !out->measured) << "the default stays";
-}
-
 TEST(SearchAndRecord, LibertiesThatAreNotAllowedAreNotTaken) {
   Bed bed;
   SearchTask task = bed.task();

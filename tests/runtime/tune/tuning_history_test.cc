@@ -123,7 +123,7 @@ TEST(TuningHistory, AModelIsStoredReadAndTrainedAgainWhenHistoryGrows) {
   const search::Featurizer f(history[0].problem, target(), read.rates, search::find_recipe(history[0].problem));
   for (const search::MeasuredRow& row : history[0].rows) {
     const search::Features x = f.of(row.knobs).x;
-    ASSERT_EQ(read.model.score(x).score, first.model.score(x).score);
+    ASSERT_EQ(read.model.score(x), first.model.score(x));
   }
   history.push_back(record(10, 60));
   EXPECT_FALSE(get(*later).trained) << "17 % more";

@@ -10,6 +10,7 @@
 #include <map>
 #include <set>
 
+#include "bench/search/strategies.h"
 #include "ir/core/text_form.h"
 #include "search/strategy/prior.h"
 #include "search/strategy/transfer.h"
@@ -18,6 +19,8 @@
 namespace lathe::search {
 namespace {
 
+using bench::find_strategy;
+using bench::StrategyInfo;
 using ::testing::Ge;
 using ::testing::Le;
 
@@ -225,7 +228,7 @@ TEST_P(EveryStrategy, reaches_every_point_in_the_end) {
 
 std::vector<const char*> names() {
   std::vector<const char*> out;
-  for (const StrategyInfo& s : strategies()) out.push_back(s.name);
+  for (const StrategyInfo& s : bench::strategies()) out.push_back(s.name);
   return out;
 }
 INSTANTIATE_TEST_SUITE_P(All, EveryStrategy, ::testing::ValuesIn(names()), [](const auto& info) {

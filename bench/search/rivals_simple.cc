@@ -5,9 +5,10 @@
 #include <cmath>
 #include <numeric>
 
-#include "search/strategy/strategy_rivals.h"
+#include "bench/search/rivals.h"
 
-namespace lathe::search {
+namespace lathe::bench {
+using namespace search;  // NOLINT: strategies for its spaces
 
 namespace {
 
@@ -112,4 +113,4 @@ std::unique_ptr<Strategy> make_formula() { return std::make_unique<Formula>(); }
 std::unique_ptr<Strategy> make_iree() { return std::make_unique<Iree>(false); }
 std::unique_ptr<Strategy> make_iree_repaired() { return std::make_unique<Iree>(true); }
 
-}  // namespace lathe::search
+}  // namespace lathe::bench

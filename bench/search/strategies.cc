@@ -1,10 +1,11 @@
-// The table of strategies: see strategy.h.
-#include "search/strategy/strategy.h"
+// The table of strategies: see strategies.h.
+#include "bench/search/strategies.h"
 
+#include "bench/search/rivals.h"
 #include "search/strategy/strategy_lathe.h"
-#include "search/strategy/strategy_rivals.h"
 
-namespace lathe::search {
+namespace lathe::bench {
+using namespace search;  // NOLINT: strategies for its spaces
 
 template <unsigned streams>
 static std::unique_ptr<Strategy> make_lathe() {
@@ -57,4 +58,4 @@ const StrategyInfo* find_strategy(std::string_view name) {
   return nullptr;
 }
 
-}  // namespace lathe::search
+}  // namespace lathe::bench

@@ -2,14 +2,18 @@
 #include <algorithm>
 #include <cmath>
 
-#include "search/strategy/strategy_rivals.h"
+#include "bench/search/rivals.h"
 
-namespace lathe::search {
+namespace lathe::bench {
+using namespace search;  // NOLINT: strategies for its spaces
+
+static constexpr size_t kResidualFrom = 8, kResidualRows = 64;
+static constexpr int kCopies = 4;
 
 void Opinion::start(const SearchProblem& problem) {
-  model_ = problem.model != nullptr ? *problem.model : CostModel();
+  model_ = problem.model;
   seed_ = problem.seed;
-  rows_ = 0;
+  residual_.clear();
 }
 
 void Opinion::adapt(Space& space, std::span<const std::pair<int, double>> measured) {
@@ -20,13 +24,34 @@ void Opinion::adapt(Space& space, std::span<const std::pair<int, double>> measur
     const float share = static_cast<float>(best / us);
     rows.push_back({space.at(point).features, std::max(-5.6f, std::log2(share)), 0.2f + share});
   }
-  rows_ = static_cast<int>(rows.size());
-  model_.adapt(rows, seed_);
+  train(rows);
+}
+
+void Opinion::train(std::span<const TrainRow> measured) {
+  residual_.clear();
+  if (measured.size() < kResidualFrom) return;
+  const auto last = measured.last(std::min(measured.size(), kResidualRows));
+  std::vector<TrainRow> rows(last.begin(), last.end());
+  for (TrainRow& r : rows) r.label -= model_ != nullptr ? static_cast<float>(model_->score(r.x)) : 0;
+  for (int copy = 0; copy < kCopies; ++copy) {
+    TreeParams params;
+    params.trees = 40;
+    params.depth = 3;
+    params.bins = 8;
+    params.min_leaf = 3;
+    params.columns = 0.4f;
+    params.seed = seed_ * kCopies + static_cast<uint64_t>(copy) + 1;
+    residual_.push_back(BoostedTrees::train(rows, params));
+  }
 }
 
 double Opinion::score(Space& space, int point) const {
   const SpacePoint& p = space.at(point);
-  return learned() ? model_.score(p.features).score : -std::log2(std::max(p.estimate_us, 1e-6));
+  if (!learned()) return -std::log2(std::max(p.estimate_us, 1e-6));
+  double sum = 0;
+  for (const BoostedTrees& copy : residual_) sum += copy.predict(p.features);
+  const double base = model_ != nullptr ? model_->score(p.features) : 0;
+  return residual_.empty() ? base : base + sum / static_cast<double>(residual_.size());
 }
 
 namespace {
@@ -166,4 +191,4 @@ class Beam : public Modelled {
 std::unique_ptr<Strategy> make_evolutionary() { return std::make_unique<Evolutionary>(); }
 std::unique_ptr<Strategy> make_beam() { return std::make_unique<Beam>(); }
 
-}  // namespace lathe::search
+}  // namespace lathe::bench

@@ -2,9 +2,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "search/strategy/strategy_rivals.h"
+#include "bench/search/rivals.h"
 
-namespace lathe::search {
+namespace lathe::bench {
+using namespace search;  // NOLINT: strategies for its spaces
 
 namespace {
 
@@ -113,4 +114,4 @@ std::unique_ptr<Strategy> make_annealing() { return std::make_unique<Annealing>(
 std::unique_ptr<Strategy> make_perfdojo() { return std::make_unique<PerfDojo>(); }
 std::unique_ptr<Strategy> make_coordinate() { return std::make_unique<Coordinate>(); }
 
-}  // namespace lathe::search
+}  // namespace lathe::bench

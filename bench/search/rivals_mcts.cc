@@ -3,9 +3,10 @@
 #include <cmath>
 #include <map>
 
-#include "search/strategy/strategy_rivals.h"
+#include "bench/search/rivals.h"
 
-namespace lathe::search {
+namespace lathe::bench {
+using namespace search;  // NOLINT: strategies for its spaces
 
 namespace {
 
@@ -91,4 +92,4 @@ class Mcts : public StrategyBase {
 
 std::unique_ptr<Strategy> make_mcts() { return std::make_unique<Mcts>(); }
 
-}  // namespace lathe::search
+}  // namespace lathe::bench

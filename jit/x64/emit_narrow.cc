@@ -1,0 +1,196 @@
+// Loads and stores whose elements in memory are not lanes: mem_types.def. AVX-512 converts on the way and masks; below
+// it masked elements come and go one by one, since no byte of a dead lane may be touched.
+#include "jit/x64/emitter.h"
+
+namespace lathe::jit::x64 {
+
+static int bytes_of(MemType type) { return kMemTypeBytes[static_cast<int>(type)]; }
+
+void Emitter::widen(MemType type, const Xmm& to, const Operand& from) {
+  switch (type) {
+    case MemType::u8:
+      return as_.vpmovzxbd(to, from);
+    case MemType::i8:
+      return as_.vpmovsxbd(to, from);
+    case MemType::u16:
+      return as_.vpmovzxwd(to, from);
+    case MemType::bf16:
+      as_.vpmovzxwd(to, from);
+      return as_.vpslld(physical(to.getIdx()), physical(to.getIdx()), 16);
+    default:
+      use(kCpu_f16c);
+      return as_.vcvtph2ps(to, from);
+  }
+}
+
+void Emitter::load_one(MemType type, const Xmm& to, const RegExp& from) {
+  const Xmm low = sized(to.getIdx(), 4);
+  switch (type) {
+    case MemType::b64:
+      if (shape_.lanes == 4) return as_.vmovddup(to, as_.qword[from]);
+      return shape_.lanes == 16 ? as_.vbroadcastsd(Zmm(to.getIdx()), as_.qword[from])
+                                : as_.vbroadcastsd(Ymm(to.getIdx()), as_.qword[from]);
+    case MemType::u8:
+      as_.movzx(as_.eax, as_.byte[from]);
+      break;
+    case MemType::i8:
+      as_.movsx(as_.eax, as_.byte[from]);
+      break;
+    default:
+      as_.movzx(as_.eax, as_.word[from]);
+  }
+  if (type == MemType::bf16) as_.shl(as_.eax, 16);
+  as_.vmovd(low, as_.eax);
+  if (type == MemType::f16) {
+    use(kCpu_f16c | (shape_.evex ? uint64_t{kCpu_avx512vl} : 0));
+    as_.vcvtph2ps(low, low);
+  }
+  as_.vpbroadcastd(to, low);
+}
+
+void Emitter::load_narrow(const Inst& inst, const Xmm& to, const RegExp& from) {
+  use(kCpu_avx2);
+  if (inst.op == LeafOp::k_load_bcast) return load_one(inst.type, to, from);
+  if (inst.mask < 0) return widen(inst.type, to, as_.ptr[from]);
+  if (shape_.evex) return widen(inst.type, to | mask_k(inst.mask) | as_.T_z, as_.ptr[from]);
+  const Xmm low = sized(to.getIdx(), 4);
+  as_.lea(as_.rax, as_.ptr[from]);
+  as_.vmovmskps(as_.edx, mask_vec(inst.mask));
+  as_.vpxor(low, low, low);
+  for (int lane = 0; lane < shape_.lanes; ++lane) {
+    Label dead;
+    as_.bt(as_.edx, lane);
+    as_.jnc(dead, as_.T_SHORT);
+    if (bytes_of(inst.type) == 1) {
+      as_.vpinsrb(low, low, as_.byte[as_.rax + lane], lane);
+    } else {
+      as_.vpinsrw(low, low, as_.word[as_.rax + 2 * lane], lane);
+    }
+    as_.L(dead);
+  }
+  widen(inst.type, to, low);
+}
+
+void Emitter::narrow(MemType type, const Operand& to, const Xmm& value) {
+  if (type == MemType::f16) return as_.vcvtps2ph(to, value, 0);
+  return bytes_of(type) == 1 ? as_.vpmovdb(to, value) : as_.vpmovdw(to, value);
+}
+
+// The upper half of each lane of `to`: value to nearest even, NaN where it is NaN.
+void Emitter::round_to_bf16(const Xmm& to, const Xmm& other, const Xmm& value) {
+  constexpr int kUnord = 3;
+  as_.vpsrld(to, value, 16);
+  if (shape_.evex) {
+    use(kCpu_avx512dq);
+    as_.vpandd(to, to, as_.broadcast_constant(1));
+    as_.vpaddd(to, to, value);
+    as_.vpaddd(to, to, as_.broadcast_constant(0x7fff));
+    as_.vcmpps(as_.k0, value, value, kUnord);
+    as_.vpmovm2d(other, as_.k0);
+    as_.vpord(to, to, other);
+  } else {
+    as_.vpand(to, to, as_.wide_constant(1));
+    as_.vpaddd(to, to, value);
+    as_.vpaddd(to, to, as_.wide_constant(0x7fff));
+    as_.vcmpps(other, value, value, kUnord);
+    as_.vpor(to, to, other);
+  }
+}
+
+// The last temporaries are those of packing: the ones before hold sources.
+Xmm Emitter::packed(const Item& item, const Xmm& value) {
+  using Pack = Assembler::Pack;
+  const MemType type = item.node->inst.type;
+  const Xmm temp = vec(item.temp + item.num_temps - 1);
+  const Xmm elements = sized(temp.getIdx(), shape_.lanes == 16 ? 8 : 4);
+  if (shape_.evex) use(kCpu_avx512vl);
+  if (type == MemType::bf16) {
+    const Xmm other = vec(item.temp + item.num_temps - 2);
+    if (!shape_.evex) {
+      use(kCpu_avx2);
+      round_to_bf16(temp, other, value);
+      as_.vpshufb(temp, temp, as_.pack_constant(Pack::high_halves));
+      as_.vpermq(Ymm(temp.getIdx()), Ymm(temp.getIdx()), 0x08);
+      return elements;
+    }
+    Label slow, done;
+    if (p_.bf16) {
+      // The instruction makes 0 of denormals: where there is one, all lanes go the other way.
+      constexpr int kDenormal = 0x20;
+      use(kCpu_avx512bf16 | kCpu_avx512dq);
+      as_.vfpclassps(as_.k0, value, kDenormal);
+      as_.kortestw(as_.k0, as_.k0);
+      as_.jnz(slow);
+      as_.vcvtneps2bf16(elements, value);
+      as_.jmp(done);
+      as_.L(slow);
+    }
+    round_to_bf16(temp, other, value);
+    as_.vpsrld(temp, temp, 16);
+    as_.vpmovdw(elements, temp);
+    as_.L(done);
+    return elements;
+  }
+  if (shape_.evex || type == MemType::f16) {
+    use(kCpu_f16c);
+    narrow(type, elements, value);
+    return elements;
+  }
+  use(kCpu_avx2);
+  const bool bytes = bytes_of(type) == 1;
+  as_.vpshufb(temp, value, as_.pack_constant(bytes ? Pack::bytes : Pack::low_halves));
+  as_.vpermq(Ymm(temp.getIdx()), Ymm(temp.getIdx()), 0x08);
+  if (bytes) as_.vpshufd(elements, elements, 0x08);
+  return elements;
+}
+
+// One element, by way of a general register or of memory below the stack: no vector register need be free here, but for
+// bf16.
+void Emitter::store_one(const Item& item, const Xmm& value, const RegExp& to) {
+  const MemType type = item.node->inst.type;
+  const Xmm low = sized(value.getIdx(), 4);
+  if (type == MemType::b64) return as_.vmovsd(as_.qword[to], low);
+  as_.lea(as_.rax, as_.ptr[to]);
+  if (type == MemType::f16) {
+    use(kCpu_f16c | (shape_.evex ? uint64_t{kCpu_avx512vl} : 0));
+    as_.vcvtps2ph(as_.qword[as_.rsp - 16], low, 0);
+    as_.mov(as_.edx, as_.dword[as_.rsp - 16]);
+  } else {
+    as_.vmovd(as_.edx, type == MemType::bf16 ? sized(packed(item, value).getIdx(), 4) : low);
+  }
+  if (bytes_of(type) == 1) return as_.mov(as_.byte[as_.rax], as_.dl);
+  as_.mov(as_.word[as_.rax], as_.dx);
+}
+
+void Emitter::store_narrow(const Item& item, const Xmm& value, const RegExp& to) {
+  const Inst& inst = item.node->inst;
+  const int bytes = bytes_of(inst.type);
+  if (inst.op == LeafOp::k_store_lane0) return store_one(item, value, to);
+  if (shape_.evex && inst.op == LeafOp::k_store && inst.type != MemType::bf16) {
+    if (inst.type == MemType::f16) use(kCpu_f16c);
+    return inst.mask < 0 ? narrow(inst.type, as_.ptr[to], value)
+                         : narrow(inst.type, as_.ptr[to] | mask_k(inst.mask), value);
+  }
+  const Xmm elements = packed(item, value);
+  if (inst.op == LeafOp::k_store_stream) return store_stream(to, elements, bytes * shape_.lanes);
+  if (inst.mask < 0) return bytes == 1 ? as_.vmovq(as_.qword[to], elements) : as_.vmovups(as_.ptr[to], elements);
+  if (shape_.evex) {
+    use(kCpu_avx512bw | kCpu_avx512vl);
+    return as_.vmovdqu16(as_.ptr[to] | mask_k(inst.mask), elements);
+  }
+  as_.lea(as_.rax, as_.ptr[to]);
+  as_.vmovmskps(as_.edx, mask_vec(inst.mask));
+  for (int lane = 0; lane < shape_.lanes; ++lane) {
+    Label dead;
+    as_.bt(as_.edx, lane);
+    as_.jnc(dead, as_.T_SHORT);
+    if (bytes == 1) {
+      as_.vpextrb(as_.byte[as_.rax + lane], elements, lane);
+    } else {
+      as_.vpextrw(as_.word[as_.rax + 2 * lane], elements, lane);
+    }
+    as_.L(dead);
+  }
+}
+
+}  // namespace lathe::jit::x64

@@ -1,0 +1,238 @@
+// Other types than f32 through the C ABI, on every level: bf16 and f16 rows and chains compute in f32, copies and
+// transposes keep bits, casts round once; what is not served is refused by name, with what helps.
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "ir/base/dtype.h"
+#include "tests/common/c_client.h"
+
+namespace lathe::test {
+namespace {
+
+using ir::DType;
+
+struct TypeCase {
+  DType type;
+  uint32_t header;
+};
+constexpr TypeCase kHalves[] = {{DType::bf16, LATHE_BF16}, {DType::f16, LATHE_F16}};
+constexpr const char* kLevels[] = {"portable", "avx2", "avx512"};
+
+// A tensor of any dtype: its bytes, and the DLTensor on them.
+struct Bytes {
+  Bytes(DType dtype, std::vector<int64_t> dims) : type(dtype), shape(std::move(dims)) {
+    count = 1;
+    for (const int64_t d : shape) count *= static_cast<size_t>(d);
+    data.assign(count * size(), '\x5a');
+    tensor = {data.data(),
+              {1, 0},
+              static_cast<int32_t>(shape.size()),
+              {static_cast<uint8_t>(ir::dtype_dlpack_code(type)), static_cast<uint8_t>(ir::dtype_bits(type)), 1},
+              shape.data(),
+              nullptr,
+              0};
+  }
+  Bytes(const Bytes&) = delete;
+  size_t size() const { return static_cast<size_t>(ir::dtype_bytes(type)); }
+  float at(size_t i) const {
+    if (type == DType::f32) {
+      float f;
+      std::memcpy(&f, data.data() + 4 * i, 4);
+      return f;
+    }
+    uint16_t h;
+    std::memcpy(&h, data.data() + 2 * i, 2);
+    return type == DType::bf16 ? ir::bf16_to_f32(h) : ir::f16_to_f32(h);
+  }
+  void set(size_t i, float f) {
+    const uint16_t h = type == DType::bf16 ? ir::f32_to_bf16(f) : ir::f32_to_f16(f);
+    std::memcpy(data.data() + size() * i, type == DType::f32 ? static_cast<const void*>(&f) : &h, size());
+  }
+  Bytes& waves(double step) {
+    for (size_t i = 0; i < count; ++i) set(i, static_cast<float>(2.5 * std::sin(step * static_cast<double>(i + 1))));
+    return *this;
+  }
+  lathe_arg arg() const { return {&tensor, data.size(), 0, 0, 0}; }
+
+  DType type;
+  std::vector<int64_t> shape;
+  size_t count = 0;
+  std::vector<char> data;
+  lathe_tensor tensor;
+};
+
+lathe_attr text_attr(const char* name, const char* value) {
+  lathe_attr a{};
+  a.name = name;
+  a.type = LATHE_ATTR_STRING;
+  a.s = value;
+  return a;
+}
+
+void run(const Owned<lathe_context>& ctx, const Owned<lathe_graph>& graph, std::vector<lathe_arg> args) {
+  const auto kernel = resolve(ctx.get(), graph.get());
+  ASSERT_NE(kernel, nullptr);
+  lathe_error e{};
+  uint64_t bytes = 0;
+  ASSERT_EQ(lathe_workspace_bytes(kernel.get(), args.data(), args.size(), 1, &bytes, &e), LATHE_OK) << e.message;
+  Aligned workspace(bytes);
+  lathe_exec exec = LATHE_EXEC_INIT;
+  exec.threads = 1;
+  exec.workspace = workspace.memory;
+  exec.workspace_bytes = bytes;
+  ASSERT_EQ(lathe_execute(kernel.get(), args.data(), args.size(), &exec, &e), LATHE_OK) << e.message;
+}
+
+Owned<lathe_graph> single(const Owned<lathe_context>& ctx, const char* op, const std::vector<lathe_tensor_desc>& in,
+                          const std::vector<lathe_attr>& attrs, lathe_error* e) {
+  lathe_graph* out = nullptr;
+  (void)lathe_graph_single(ctx.get(), op, in.data(), in.size(), attrs.data(), attrs.size(), &out, e);
+  return Owned<lathe_graph>(out);
+}
+
+// One rounding of the result, and what f32 inside may be off by.
+void expect_near(const Bytes& y, size_t i, double want) {
+  const double got = y.at(i), unit = y.type == DType::bf16 ? 0x1p-8 : 0x1p-11;
+  EXPECT_LE(std::abs(got - want), unit * std::abs(want) * 1.01 + 1e-6) << i << ": " << got << ", expected " << want;
+}
+
+TEST(CapiTypes, RowsOfHalvesComputeInF32) {
+  const std::vector<lathe_dim> dims = {range("M", 1, 64), fixed(77)}, row = {fixed(77)};
+  for (const char* isa : kLevels) {
+    for (const auto& [type, header] : kHalves) {
+      SCOPED_TRACE(std::string(isa) + " " + ir::dtype_name(type));
+      const auto ctx = make_context(isa);
+      lathe_error e{};
+      const auto graph =
+          single(ctx, "rmsnorm", {desc("x", dims, 0, header), desc("g", row, LATHE_TENSOR_CONST)}, {}, &e);
+      ASSERT_NE(graph, nullptr) << e.message;
+      Bytes x(type, {9, 77}), g(DType::f32, {77}), y(type, {9, 77});
+      x.waves(0.37);
+      g.waves(1.3);
+      run(ctx, graph, {x.arg(), g.arg(), y.arg()});
+      for (size_t r = 0; r < 9; ++r) {
+        double squares = 0;
+        for (size_t c = 0; c < 77; ++c) squares += std::pow(x.at(77 * r + c), 2);
+        const double scale = 1 / std::sqrt(squares / 77 + 1e-5);
+        for (size_t c = 0; c < 77; ++c) expect_near(y, 77 * r + c, x.at(77 * r + c) * scale * g.at(c));
+      }
+    }
+  }
+}
+
+// x * b - b in one kernel: the product is not rounded on the way.
+TEST(CapiTypes, ChainsOfHalvesRoundOnce) {
+  const std::vector<lathe_dim> dims = {fixed(5), fixed(133)};
+  for (const char* isa : kLevels) {
+    for (const auto& [type, header] : kHalves) {
+      SCOPED_TRACE(std::string(isa) + " " + ir::dtype_name(type));
+      const auto ctx = make_context(isa);
+      lathe_graph* made = nullptr;
+      lathe_error e{};
+      ASSERT_EQ(lathe_graph_create(ctx.get(), "chain", &made, &e), LATHE_OK) << e.message;
+      const Owned<lathe_graph> graph(made);
+      int32_t x_id = 0, b_id = 0, product = 0, sum = 0;
+      const lathe_tensor_desc x_desc = desc("x", dims, 0, header), b_desc = desc("b", dims, 0, header);
+      ASSERT_EQ(lathe_graph_tensor(made, &x_desc, &x_id, &e), LATHE_OK) << e.message;
+      ASSERT_EQ(lathe_graph_tensor(made, &b_desc, &b_id, &e), LATHE_OK) << e.message;
+      const int32_t both[] = {x_id, b_id};
+      ASSERT_EQ(lathe_graph_op(made, "mul", both, 2, nullptr, 0, "p", &product, &e), LATHE_OK) << e.message;
+      const int32_t last[] = {product, b_id};
+      ASSERT_EQ(lathe_graph_op(made, "sub", last, 2, nullptr, 0, "y", &sum, &e), LATHE_OK) << e.message;
+      ASSERT_EQ(lathe_graph_output(made, sum, &e), LATHE_OK) << e.message;
+      ASSERT_EQ(lathe_graph_finish(made, &e), LATHE_OK) << e.message;
+      Bytes x(type, {5, 133}), b(type, {5, 133}), y(type, {5, 133});
+      x.waves(0.7);
+      b.waves(0.11);
+      run(ctx, graph, {x.arg(), b.arg(), y.arg()});
+      for (size_t i = 0; i < y.count; ++i) {
+        const float want = x.at(i) * b.at(i) - b.at(i);
+        EXPECT_NEAR(y.at(i), want, (type == DType::bf16 ? 0x1p-8 : 0x1p-11) * std::abs(want) + 1e-6);
+      }
+    }
+  }
+}
+
+// NaN stays NaN, infinities and denormals stay what they are.
+TEST(CapiTypes, NanInfinityAndDenormalsOfHalves) {
+  const std::vector<lathe_dim> dims = {fixed(40)};
+  for (const char* isa : kLevels) {
+    for (const auto& [type, header] : kHalves) {
+      SCOPED_TRACE(std::string(isa) + " " + ir::dtype_name(type));
+      const auto ctx = make_context(isa);
+      lathe_error e{};
+      const auto graph = single(ctx, "neg", {desc("x", dims, 0, header)}, {}, &e);
+      ASSERT_NE(graph, nullptr) << e.message;
+      Bytes x(type, {40}), y(type, {40});
+      for (size_t i = 0; i < 40; ++i) {
+        const uint16_t infinity = type == DType::bf16 ? 0x7f80 : 0x7c00;
+        const uint16_t bits[] = {1, 3, infinity, static_cast<uint16_t>(infinity + 1), 0x7fff, 0};
+        std::memcpy(x.data.data() + 2 * i, &bits[i % 6], 2);
+      }
+      run(ctx, graph, {x.arg(), y.arg()});
+      for (size_t i = 0; i < 40; ++i) {
+        if (std::isnan(x.at(i))) {
+          EXPECT_TRUE(std::isnan(y.at(i))) << i;
+        } else {
+          EXPECT_EQ(std::bit_cast<uint32_t>(y.at(i)), std::bit_cast<uint32_t>(-x.at(i))) << i;
+        }
+      }
+    }
+  }
+}
+
+TEST(CapiTypes, CopiesAndTransposesKeepEveryBit) {
+  const std::pair<DType, uint32_t> types[] = {
+      {DType::i8, LATHE_I8},   {DType::u8, LATHE_U8},   {DType::b8, LATHE_BOOL}, {DType::bf16, LATHE_BF16},
+      {DType::f16, LATHE_F16}, {DType::i32, LATHE_I32}, {DType::f64, LATHE_F64}, {DType::i64, LATHE_I64}};
+  const std::vector<lathe_dim> dims = {fixed(35), fixed(67)};
+  const int64_t turned[] = {1, 0};
+  lathe_attr perm{};
+  perm.name = "perm";
+  perm.type = LATHE_ATTR_INTS;
+  perm.ints = turned;
+  perm.num_ints = 2;
+  for (const char* isa : kLevels) {
+    const auto ctx = make_context(isa);
+    for (const auto& [type, header] : types) {
+      SCOPED_TRACE(std::string(isa) + " " + ir::dtype_name(type));
+      lathe_error e{};
+      Bytes x(type, {35, 67}), y(type, {35, 67}), t(type, {67, 35});
+      for (size_t i = 0; i < x.data.size(); ++i) x.data[i] = static_cast<char>(i * 2654435761u >> 13);
+      const auto copy = single(ctx, "copy", {desc("x", dims, 0, header)}, {}, &e);
+      ASSERT_NE(copy, nullptr) << e.message;
+      run(ctx, copy, {x.arg(), y.arg()});
+      EXPECT_EQ(x.data, y.data);
+      const auto transpose = single(ctx, "transpose", {desc("x", dims, 0, header)}, {perm}, &e);
+      ASSERT_NE(transpose, nullptr) << e.message;
+      run(ctx, transpose, {x.arg(), t.arg()});
+      for (size_t r = 0; r < 35; ++r) {
+        for (size_t c = 0; c < 67; ++c)
+          ASSERT_EQ(std::memcmp(&x.data[(67 * r + c) * x.size()], &t.data[(35 * c + r) * x.size()], x.size()), 0)
+              << r << " " << c;
+      }
+    }
+  }
+}
+
+TEST(CapiTypes, WhatIsNotServedIsRefusedByName) {
+  const auto ctx = make_context();
+  const std::vector<lathe_dim> dims = {fixed(3), fixed(4)};
+  const auto refusal = [&](const char* op, uint32_t header, const std::vector<lathe_attr>& attrs) {
+    lathe_error e{};
+    EXPECT_EQ(single(ctx, op, {desc("x", dims, 0, header)}, attrs, &e), nullptr);
+    return std::string(e.message);
+  };
+  EXPECT_EQ(refusal("relu", LATHE_I32, {}), "x: dtype i32 of relu, expected f32, bf16, f16; cast it to f32 before");
+  EXPECT_EQ(refusal("softmax", LATHE_F64, {}), "x: dtype f64 of softmax, expected f32, bf16, f16");
+  EXPECT_EQ(refusal("cast", LATHE_I64, {text_attr("to", "f32")}),
+            "x: dtype i64 of cast, expected f32, bf16, f16, i32, i8, u8, b8");
+  EXPECT_EQ(refusal("cast", LATHE_F32, {text_attr("to", "f64")}),
+            "x: to \"f64\" of cast, expected f32, bf16, f16, i32, i8, u8, b8");
+  EXPECT_EQ(refusal("cast", LATHE_F32, {text_attr("to", "int4")}),
+            "x: to \"int4\" of cast, expected f32, bf16, f16, i32, i8, u8, b8");
+}
+
+}  // namespace
+}  // namespace lathe::test
