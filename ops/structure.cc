@@ -15,8 +15,10 @@ namespace {
 
 class Writer {
  public:
-  Writer(const Graph& graph, const std::vector<int>& nodes) : graph_(graph) {
+  // others: tensors that no node may mention.
+  Writer(const Graph& graph, const std::vector<int>& nodes, const std::vector<int>& others = {}) : graph_(graph) {
     for (const int n : nodes) mention(graph.nodes[static_cast<size_t>(n)]);
+    for (const int t : others) mention(t);
     for (const DimDesc& s : graph.symbols) {
       if (std::any_of(tensors_.begin(), tensors_.end(), [&](int t) { return has(t, s.symbol); }))
         symbols_.emplace(s.symbol, static_cast<int>(symbols_.size()));
@@ -32,7 +34,7 @@ class Writer {
   void add(fmt::format_string<Args...> format, Args&&... args) {
     fmt::format_to(std::back_inserter(out_), format, std::forward<Args>(args)...);
   }
-  // Whole graphs have tensors that no node mentions.
+  // -1: it is not mentioned.
   int number(int tensor) {
     const auto found = std::find(tensors_.begin(), tensors_.end(), tensor);
     return found == tensors_.end() ? -1 : static_cast<int>(found - tensors_.begin());
@@ -120,7 +122,9 @@ std::string structure_of(const Graph& finished, const Group& group) {
 std::string structure_of(const Graph& finished) {
   std::vector<int> nodes(finished.nodes.size());
   std::iota(nodes.begin(), nodes.end(), 0);
-  Writer writer(finished, nodes);
+  std::vector<int> arguments = finished.inputs;
+  arguments.insert(arguments.end(), finished.outputs.begin(), finished.outputs.end());
+  Writer writer(finished, nodes, arguments);
   for (const int t : finished.inputs) writer.add("< {}\n", writer.number(t));
   for (const int t : finished.outputs) writer.add("> {}\n", writer.number(t));
   for (const DimDesc& s : finished.symbols) {
