@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 
+#include "ir/core/binding.h"
 #include "ir/core/names.h"
 #include "ops/monomial.h"
 #include "ops/shape.h"
@@ -88,7 +89,7 @@ class Finisher {
   std::vector<char> state_;  // of nodes in visit(): 0 unseen, 1 open, 2 done
   std::vector<DimDesc> symbols_;
   std::map<std::string, std::string> given_names_;  // kernel symbol -> the caller's
-  std::map<std::string, int64_t> fixed_symbols_;    // symbols whose range is one value
+  ir::SymbolValues fixed_symbols_;                  // symbols whose range is one value
 };
 
 Status Finisher::check_dim(const TensorDesc& t, size_t d, DimDesc& dim) {

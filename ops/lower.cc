@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ops/kernel_writer.h"
+#include "ops/structure.h"
 
 namespace lathe::ops {
 
@@ -30,6 +31,7 @@ ir::Result<Lowered> lower(const Graph& graph) {
   Lowered out;
   for (const Group& group : fuse(graph)) {
     LATHE_ASSIGN(LoweredKernel kernel, lower_group(graph, group));
+    kernel.structure = structure_of(graph, group);
     out.kernels.push_back(std::move(kernel));
     if (std::find(graph.outputs.begin(), graph.outputs.end(), group.output) != graph.outputs.end()) continue;
     TempDesc temp{group.output, graph.tensors[group.output].dtype, {}};

@@ -24,6 +24,7 @@ struct LoweredKernel {
   ir::Kernel kernel;
   std::vector<int> tensor_of_param;  // tensors of the finished graph, by parameter
   std::string fusion_note;
+  std::string structure;  // of its group (ops/structure.h): what decisions are named by
 };
 
 // An intermediate in the workspace: compact, in the order of dims.

@@ -84,7 +84,7 @@ class LiveTask {
   Result<Search> search(const std::string& strategy, uint64_t seed) {
     runtime::EvaluateTask job;
     job.kernel_text = ir::print(task_.problem.kernel);
-    job.dims = {task_.problem.dims.begin(), task_.problem.dims.end()};
+    job.dims = task_.problem.dims;
     job.threads = task_.problem.threads;
     job.cold = task_.problem.cold;
     job.seed = seed;

@@ -113,7 +113,7 @@ class Builder {
   }
 
   TableRow& row(size_t stage) { return task_->rows[static_cast<size_t>(row_of_[stage])]; }
-  runtime::SymbolValues symbols() const { return {task_->problem.dims.begin(), task_->problem.dims.end()}; }
+  runtime::SymbolValues symbols() const { return task_->problem.dims; }
 
   Status verify() {
     runtime::OracleTask oracle_task{task_->problem.kernel, symbols(), task_->problem.threads, options_.seed};

@@ -23,7 +23,7 @@ constexpr int kMeasurements = 64, kRound = 12, kStart = 28;
 
 struct Task {
   const char* name;
-  std::map<std::string, int64_t> dims;
+  ir::SymbolValues dims;
 };
 const Task kTasks[] = {{"matmul", {{"M", 128}}},
                        {"softmax", {{"R", 128}, {"C", 896}}},
@@ -45,7 +45,7 @@ class Session {
   Session(const std::string& kernel, const Task& task) {
     runtime::EvaluateTask job;
     job.kernel_text = kernel;
-    job.dims = {task.dims.begin(), task.dims.end()};
+    job.dims = task.dims;
     auto begun = runtime::begin_evaluation(std::move(job), leaves_);
     if (begun.ok()) evaluation_ = std::move(*begun);
   }

@@ -131,12 +131,10 @@ std::optional<int64_t> evaluate_with(const Expr& e, const F& value_of) {
 }
 }  // namespace
 
-std::optional<int64_t> evaluate(const Expr& e, const std::vector<std::pair<std::string, int64_t>>& env) {
+std::optional<int64_t> evaluate(const Expr& e, const SymbolValues& env) {
   return evaluate_with(e, [&](const std::string& name) -> std::optional<int64_t> {
-    for (const auto& [n, value] : env) {
-      if (n == name) return value;
-    }
-    return std::nullopt;
+    const auto found = env.find(name);
+    return found == env.end() ? std::nullopt : std::optional(found->second);
   });
 }
 
@@ -163,8 +161,7 @@ bool negative_somewhere(const Poly& p, const Ranges& ranges) {
   return false;
 }
 
-std::optional<std::vector<int64_t>> evaluate_dims(const std::vector<Expr>& dims,
-                                                  const std::vector<std::pair<std::string, int64_t>>& env) {
+std::optional<std::vector<int64_t>> evaluate_dims(const std::vector<Expr>& dims, const SymbolValues& env) {
   std::vector<int64_t> out;
   for (const Expr& d : dims) {
     const auto v = evaluate(d, env);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ir/base/hash.h"
+#include "ir/core/binding.h"
 #include "ir/core/kernel.h"
 
 namespace lathe::ir {
@@ -67,9 +68,8 @@ std::optional<AffineForm> affine_form(const Expr& e);
 
 bool uses(const Expr& e, const std::string& name);  // iterator, symbol or buffer
 // Evaluates an index expression; names missing from env give nullopt, as do divisions by zero.
-std::optional<int64_t> evaluate(const Expr& e, const std::vector<std::pair<std::string, int64_t>>& env);
+std::optional<int64_t> evaluate(const Expr& e, const SymbolValues& env);
 // Sizes of a buffer; nullopt also if one is negative.
-std::optional<std::vector<int64_t>> evaluate_dims(const std::vector<Expr>& dims,
-                                                  const std::vector<std::pair<std::string, int64_t>>& env);
+std::optional<std::vector<int64_t>> evaluate_dims(const std::vector<Expr>& dims, const SymbolValues& env);
 
 }  // namespace lathe::ir

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "ir/analysis/canon.h"
+#include "ir/core/names.h"
 #include "ir/core/text_form.h"
 
 namespace lathe::ir {
@@ -16,7 +17,7 @@ using Renaming = std::vector<std::pair<std::string, Expr>>;
 
 bool written_in_kernel(const Kernel& kernel, const std::string& buffer) {
   const Buffer* b = kernel.find_buffer(buffer);
-  return !b || (b->place != Place::in && b->place != Place::constant);
+  return !b || !is_input(b->place);
 }
 
 // One of the two instances of a pair: its own names end in `tag`.

@@ -41,7 +41,7 @@ constexpr int64_t kMaxVectorExtent = 1024;
 constexpr int kTrials = 48;                      // points tried for an access that is not proven in bounds
 constexpr int64_t kMaxTried = int64_t{1} << 30;  // larger symbol values are not tried
 
-using Values = std::vector<std::pair<std::string, int64_t>>;
+using Values = SymbolValues;
 
 // A fixed sequence: verify() is a function of the kernel.
 class Sequence {
@@ -266,7 +266,7 @@ class Verifier {
     const Buffer* target = kernel_.find_buffer(s.target);
     if (!target) return invalid("names: buffer {} is not declared", s.target);
     const std::string place = "statement on " + s.target;
-    if (target->place == Place::in || target->place == Place::constant) {
+    if (is_input(target->place)) {
       return invalid("parameters: {} is written, it is {}", s.target, place_name(target->place));
     }
     if (s.index.size() != target->dims.size()) {

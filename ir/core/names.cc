@@ -30,7 +30,8 @@ std::optional<E> find_name(const std::array<const char*, N>& names, std::string_
 
 const char* place_name(Place place) { return kPlaces[static_cast<size_t>(place)]; }
 std::optional<Place> parse_place(std::string_view name) { return find_name<Place>(kPlaces, name); }
-bool is_param(Place place) { return place == Place::in || place == Place::constant || place == Place::out; }
+bool is_input(Place place) { return place == Place::in || place == Place::constant; }
+bool is_param(Place place) { return is_input(place) || place == Place::out; }
 const char* mark_name(Mark mark) { return kMarks[static_cast<size_t>(mark)]; }
 std::optional<Mark> parse_mark(std::string_view name) { return find_name<Mark>(kMarks, name); }
 const char* assign_op_name(AssignOp op) { return kAssignOps[static_cast<size_t>(op)]; }

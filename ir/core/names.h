@@ -13,6 +13,7 @@ namespace lathe::ir {
 const char* place_name(Place place);  // "in", "const", ...
 std::optional<Place> parse_place(std::string_view name);
 bool is_param(Place place);        // in, constant, out
+bool is_input(Place place);        // in, constant: read and never written
 const char* mark_name(Mark mark);  // "unroll"; none: ""
 std::optional<Mark> parse_mark(std::string_view name);
 const char* assign_op_name(AssignOp op);  // "", "+", "max", ...: what stands before '='

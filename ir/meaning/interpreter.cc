@@ -2,6 +2,7 @@
 // Errors found while running are kept in status_ and stop the loops; no exceptions.
 #include "ir/meaning/interpreter.h"
 
+#include "ir/core/names.h"
 #include "ir/core/text_form.h"
 #include "ir/meaning/arithmetics.h"
 #include "ir/meaning/interpreter_program.h"
@@ -51,7 +52,7 @@ class Runner {
  private:
   std::vector<Value> initial(const CodeBuffer& b, const std::map<std::string, Tensor>& tensors, bool keep) {
     const auto given = tensors.find(b.source->name);
-    const bool input = b.source->place == Place::in || b.source->place == Place::constant;
+    const bool input = is_input(b.source->place);
     std::vector<Value> out(b.size, A::undefined());
     if (!input && (!keep || given == tensors.end())) return out;
     const DType type = b.source->type;
@@ -67,7 +68,7 @@ class Runner {
   }
 
   void write_back(const CodeBuffer& b, const std::vector<Value>& cells, std::map<std::string, Tensor>& tensors) {
-    if (b.source->place == Place::in || b.source->place == Place::constant) return;
+    if (is_input(b.source->place)) return;
     if (b.source->place != Place::out && !tensors.count(b.source->name)) return;
     Tensor& t = tensors[b.source->name];
     t.dims = b.dims;
@@ -353,16 +354,16 @@ class Runner {
 };
 
 template <class A>
-Status run_with(const Kernel& kernel, const std::map<std::string, int64_t>& symbols,
-                std::map<std::string, Tensor>& tensors, const InterpreterOptions& options) {
+Status run_with(const Kernel& kernel, const SymbolValues& symbols, std::map<std::string, Tensor>& tensors,
+                const InterpreterOptions& options) {
   LATHE_ASSIGN(const Program program, compile_program(kernel, symbols, tensors, options, A::kOrdered));
   return Runner<A>(program, options.max_steps).run(tensors, options.keep_contents);
 }
 
 }  // namespace
 
-Status interpret(const Kernel& kernel, const std::map<std::string, int64_t>& symbols,
-                 std::map<std::string, Tensor>& tensors, const InterpreterOptions& options) {
+Status interpret(const Kernel& kernel, const SymbolValues& symbols, std::map<std::string, Tensor>& tensors,
+                 const InterpreterOptions& options) {
   switch (options.arithmetic) {
     case Arithmetic::native:
       return run_with<NativeArithmetic>(kernel, symbols, tensors, options);

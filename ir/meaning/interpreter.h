@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ir/base/status.h"
+#include "ir/core/binding.h"
 #include "ir/core/kernel.h"
 
 namespace lathe::ir {
@@ -49,7 +50,7 @@ struct InterpreterOptions {
 // sizes left open (null dims) are those of the tensor in the map. INVALID: tensors or symbols that do not fit;
 // INTERNAL: the kernel reads or writes outside a buffer, or reads an integer cell never written; UNSUPPORTED: what this
 // arithmetic cannot express, or too many steps.
-Status interpret(const Kernel& kernel, const std::map<std::string, int64_t>& symbols,
-                 std::map<std::string, Tensor>& tensors, const InterpreterOptions& options = {});
+Status interpret(const Kernel& kernel, const SymbolValues& symbols, std::map<std::string, Tensor>& tensors,
+                 const InterpreterOptions& options = {});
 
 }  // namespace lathe::ir

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "ir/analysis/analysis.h"
+#include "ir/core/names.h"
 
 namespace lathe::ir {
 
@@ -17,7 +18,7 @@ class Compiler {
            bool ordered)
       : kernel_(kernel), tensors_(tensors), options_(options), ordered_(ordered) {}
 
-  Result<Program> run(const std::map<std::string, int64_t>& symbols) {
+  Result<Program> run(const SymbolValues& symbols) {
     for (const Symbol& s : kernel_.symbols) {
       const auto it = symbols.find(s.name);
       if (it == symbols.end()) return invalid("symbol {}: no value given", s.name);
@@ -48,7 +49,7 @@ class Compiler {
       out.dims.push_back(size);
       if (__builtin_mul_overflow(out.size, size, &out.size)) return invalid("buffer {}: too large", b.name);
     }
-    const bool needed = b.place == Place::in || b.place == Place::constant;
+    const bool needed = is_input(b.place);
     if (needed && !tensor) return invalid("tensor {}: not given", b.name);
     const bool used = needed || (tensor && options_.keep_contents);
     if (used && (tensor->dims != out.dims || static_cast<int64_t>(tensor->data.size()) != out.size)) {
@@ -231,14 +232,14 @@ class Compiler {
   const bool ordered_;
   Program program_;
   std::vector<std::pair<std::string, Expr>> symbols_;
-  std::vector<std::pair<std::string, int64_t>> values_;
+  SymbolValues values_;
   std::unordered_map<std::string, int> buffer_of_, slot_of_;
   Ranges ranges_;
 };
 
 }  // namespace
 
-Result<Program> compile_program(const Kernel& kernel, const std::map<std::string, int64_t>& symbols,
+Result<Program> compile_program(const Kernel& kernel, const SymbolValues& symbols,
                                 const std::map<std::string, Tensor>& tensors, const InterpreterOptions& options,
                                 bool ordered) {
   return Compiler(kernel, tensors, options, ordered).run(symbols);

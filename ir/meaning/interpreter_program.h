@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "ir/core/binding.h"
 #include "ir/meaning/interpreter.h"
 
 namespace lathe::ir {
@@ -80,7 +81,7 @@ struct Program {
 };
 
 // The kernel, options and everything they hold must outlive the program. `ordered`: the arithmetic has comparisons.
-Result<Program> compile_program(const Kernel& kernel, const std::map<std::string, int64_t>& symbols,
+Result<Program> compile_program(const Kernel& kernel, const SymbolValues& symbols,
                                 const std::map<std::string, Tensor>& tensors, const InterpreterOptions& options,
                                 bool ordered);
 

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "ir/analysis/analysis.h"
+#include "ir/core/names.h"
 
 namespace lathe::runtime {
 
@@ -82,7 +83,7 @@ struct Visit {
     ir::for_each_node(s.value, [&](const ir::ExprNode& n) {
       if (n.op != ir::Op::k_load) return;
       const ir::Buffer* b = kernel.find_buffer(n.name);
-      const bool input = b->place == ir::Place::in || b->place == ir::Place::constant;
+      const bool input = ir::is_input(b->place);
       if (!input || b->dims.size() != out->dims.size()) return;
       ok &= scope <= stored_scope && same_cell(n.args, col) && (&s == store || feeding.count(s.target) != 0);
     });

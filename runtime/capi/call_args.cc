@@ -46,7 +46,7 @@ void find_packing(const Operator& op, int tensor, ArgPlan& plan) {
   const ArgPlan& a = plan.args[static_cast<size_t>(arg)];
   const int symbol = a.symbol[d];
   if (symbol < 0) return refuse(a, arg, "shape", d, fmt::format("{}, expected {}", size, a.size[d]));
-  const SymbolPlan& s = plan.symbols[static_cast<size_t>(symbol)];
+  const ir::Symbol& s = plan.symbols[static_cast<size_t>(symbol)];
   if (seen >> symbol & 1 && call.key.dims[symbol] != size) {
     return refuse(
         a, arg, "shape", d,
@@ -58,7 +58,7 @@ void find_packing(const Operator& op, int tensor, ArgPlan& plan) {
                                                  s.multiple_of, s.min, s.max, s.name));
 }
 
-bool in_range(const SymbolPlan& s, int64_t value) {
+bool in_range(const ir::Symbol& s, int64_t value) {
   if (value == 0) return true;
   return value >= s.min && value <= s.max && (s.multiple_of == 1 || value % s.multiple_of == 0);
 }
@@ -237,13 +237,14 @@ Status match_call(const CallPlan& plan, const lathe_arg* args, size_t num_args, 
         .with_arg("args", 1);
   }
   out.key.threads = static_cast<uint16_t>(threads);
-  out.key.align_class = out.packed ? 1 : 0;
+  out.key.packed = out.packed ? 1 : 0;
   return match_overlaps(plan, args, out);
 }
 
-Operator::Call operator_call(const CallPlan& plan, const MatchedCall& call) {
+Operator::Call operator_call(const Operator& op, const CallPlan& plan, const MatchedCall& call) {
   Operator::Call out;
-  for (size_t i = 0; i < plan.symbols.size(); ++i) out.symbols.emplace_back(plan.symbols[i].name, call.key.dims[i]);
+  for (size_t i = 0; i < plan.symbols.size(); ++i)
+    out.symbols.emplace_back(ops::kernel_symbol(op.graph().symbols[i].symbol), call.key.dims[i]);
   out.threads = call.key.threads;
   out.packed = call.packed;
   return out;

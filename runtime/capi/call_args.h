@@ -31,15 +31,10 @@ struct ArgPlan {
   uint64_t layout_id = 0, packed_bytes = 0;
 };
 
-struct SymbolPlan {
-  std::string name;  // as Kernels have it
-  int64_t min = 0, max = 0, multiple_of = 1;
-};
-
 struct CallPlan {
-  std::vector<ArgPlan> args;  // inputs, then outputs
-  std::vector<SymbolPlan> symbols;
-  bool exact_alias = false;  // an output may be an input of the same shape and strides
+  std::vector<ArgPlan> args;        // inputs, then outputs
+  std::vector<ir::Symbol> symbols;  // in the order of the graph, as the caller named them
+  bool exact_alias = false;         // an output may be an input of the same shape and strides
 };
 
 inline constexpr uint64_t kPackAlign = 64;
@@ -53,8 +48,8 @@ struct MatchedCall {
 
 ir::Result<CallPlan> make_call_plan(const Operator& op, const ops::Graph& graph);
 ir::Status match_call(const CallPlan& plan, const lathe_arg* args, size_t num_args, int32_t threads, MatchedCall& out);
-// The same call as Operator::bound takes it.
-Operator::Call operator_call(const CallPlan& plan, const MatchedCall& call);
+// The same call as Operator::bound takes it: whoever made the operator named its symbols.
+Operator::Call operator_call(const Operator& op, const CallPlan& plan, const MatchedCall& call);
 // One tensor against one argument; symbols are taken as they come (seen: which are set).
 ir::Status match_tensor(const CallPlan& plan, int arg, const lathe_tensor& tensor, MatchedCall& out, uint32_t& seen);
 

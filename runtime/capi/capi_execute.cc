@@ -15,7 +15,7 @@ constexpr uintptr_t kWorkspaceAlign = 64;
 // The body for a matched call. *own keeps it where the operator keeps no more shapes.
 Result<const BoundOp*> body_for(const KernelBody& kernel, const MatchedCall& call, std::unique_ptr<BoundOp>& own) {
   if (const BoundOp* found = kernel.op->find(call.key)) return found;
-  const Operator::Call full = operator_call(kernel.plan, call);
+  const Operator::Call full = operator_call(*kernel.op, kernel.plan, call);
   Result<const BoundOp*> bound = kernel.op->bound(full);
   if (bound.ok() || bound.status().code() != ir::Code::kNOMEM) return bound;
   kernel.state->context->stats().add(Stat::k_fallbacks);

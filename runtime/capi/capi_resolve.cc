@@ -3,7 +3,7 @@
 #include <chrono>
 #include <optional>
 
-#include "ir/core/text_form.h"
+#include "ops/structure.h"
 #include "runtime/base/clock.h"
 #include "runtime/capi/handle.h"
 #include "runtime/live/online_tuner.h"
@@ -21,25 +21,6 @@ constexpr uint32_t kAllClasses = LATHE_CLASS_REASSOCIATE | LATHE_CLASS_CONTRACT 
                                  LATHE_CLASS_REDUCED_ACCUMULATE | LATHE_CLASS_QUANTISED_ACTIVATIONS |
                                  LATHE_CLASS_WINOGRAD;
 constexpr std::chrono::duration<double> kLongestWait = std::chrono::hours(24 * 365);  // what a clock can add
-
-void append_dims(std::string& out, const std::vector<ops::DimDesc>& dims) {
-  for (const ops::DimDesc& d : dims) {
-    out += fmt::format(" {}..{}%{}{}", d.min, d.max, d.multiple_of, d.symbol);
-    for (const ops::Hint& h : d.hints) out += fmt::format("~{}*{}", h.value, h.weight);
-  }
-}
-
-void append_value(std::string& out, const ops::AttrValue& value) {
-  std::visit(
-      [&](const auto& v) {
-        if constexpr (std::is_same_v<std::decay_t<decltype(v)>, std::vector<int64_t>>) {
-          for (const int64_t i : v) out += fmt::format("{},", i);
-        } else {
-          out += fmt::format("{}", v);
-        }
-      },
-      value);
-}
 
 using Clock = std::chrono::steady_clock;
 
@@ -186,35 +167,11 @@ void count(Context& context, const PrepareInfo& info, uint64_t ns) {
 
 }  // namespace
 
-std::string semantic_text(const ops::Graph& graph) {
-  std::string out;
-  for (const ops::TensorDesc& t : graph.tensors) {
-    out += fmt::format("{}{}", ir::dtype_name(t.dtype), t.constant ? "!" : "");
-    append_dims(out, t.dims);
-    for (const ir::Expr& s : t.strides) out += fmt::format(" /{}", ir::print(s));
-    out += '\n';
-  }
-  for (const ops::Node& n : graph.nodes) {
-    out += n.op;
-    for (const int i : n.inputs) out += fmt::format(" {}", i);
-    out += fmt::format(" > {}", n.output);
-    for (const ops::Attr& a : n.attrs) {
-      out += fmt::format(" {}:{}=", a.name, a.value.index());
-      append_value(out, a.value);
-    }
-    out += '\n';
-  }
-  for (const int i : graph.inputs) out += fmt::format("<{}", i);
-  for (const int i : graph.outputs) out += fmt::format(">{}", i);
-  append_dims(out, graph.symbols);
-  return out;
-}
-
 Result<std::shared_ptr<ServedOperator>> serve(ContextState& state, const ops::Graph& graph, const ServeRequest& request,
                                               std::shared_ptr<Operator>* op, PrepareInfo* info) {
   const Clock::time_point start = Clock::now();
   const PrepareRequest& p = request.prepare;
-  const std::string key = fmt::format("{} {} {}\n{}", p.threads, p.cold, p.allowed, semantic_text(graph));
+  const std::string key = fmt::format("{} {} {}\n{}", p.threads, p.cold, p.allowed, ops::structure_of(graph));
   std::shared_ptr<ServedOperator> served;
   {
     std::lock_guard lock(state.mutex);

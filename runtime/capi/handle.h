@@ -147,9 +147,6 @@ void forget_untuned(ContextState& state);
 // What first resolves left for later is made: nothing can be after a seal.
 void complete_all(ContextState& state);
 
-// The text that names a finished graph apart from the names in it.
-std::string semantic_text(const ops::Graph& graph);
-
 // Reads a caller's text: not null, not empty, at most kMaxText characters.
 inline constexpr size_t kMaxText = 4095;
 ir::Result<std::string> read_text(const char* text, const std::string& name, int index, size_t max = kMaxText);

@@ -22,10 +22,7 @@ bool flag(const ops::Node& node, const char* name) {
 
 int64_t size_at(const ops::DimDesc& dim, const SymbolValues& values) {
   if (dim.fixed()) return dim.max;
-  for (const auto& [name, value] : values) {
-    if (name == ops::kernel_symbol(dim.symbol)) return value;
-  }
-  return dim.max;
+  return values.value_or(ops::kernel_symbol(dim.symbol), dim.max);
 }
 
 int64_t elements_at(const ops::TensorDesc& tensor, const SymbolValues& values) {

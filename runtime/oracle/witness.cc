@@ -14,6 +14,7 @@
 
 #include "ir/analysis/analysis.h"
 #include "ir/analysis/verifier.h"
+#include "ir/core/names.h"
 #include "ir/core/text_form.h"
 
 namespace lathe::runtime {
@@ -118,8 +119,6 @@ std::string cell(const ir::Tensor& t, const std::string& name, size_t linear) {
   return fmt::format("{}[{}]", name, fmt::join(at, ", "));
 }
 
-bool is_input(const ir::Buffer& b) { return b.place == ir::Place::in || b.place == ir::Place::constant; }
-
 // Where the outputs differ; empty if nowhere.
 std::string difference(const ir::Kernel& kernel, const std::map<std::string, ir::Tensor>& a,
                        const std::map<std::string, ir::Tensor>& b, double tolerance) {
@@ -203,11 +202,10 @@ Result<Witness::Verdict> Witness::compare(const ir::Kernel& naive, const ir::Ker
       shape.symbols[s.name] = v < s.min ? s.min : v;
       at += fmt::format(" {}={}", s.name, shape.symbols[s.name]);
     }
-    std::vector<std::pair<std::string, int64_t>> values(shape.symbols.begin(), shape.symbols.end());
     const bool functions = has_functions(naive);
     for (const ir::Buffer& b : naive.buffers) {
-      if (!is_input(b)) continue;
-      const auto dims = ir::evaluate_dims(b.dims, values);
+      if (!ir::is_input(b.place)) continue;
+      const auto dims = ir::evaluate_dims(b.dims, shape.symbols);
       if (!dims) return ir::unsupported("a size without value");
       ir::Tensor t{*dims, {}};
       const int64_t n = std::accumulate(dims->begin(), dims->end(), int64_t{1}, std::multiplies<>());

@@ -30,7 +30,7 @@ class Witness {
 
  private:
   struct Shape {
-    std::map<std::string, int64_t> symbols;
+    ir::SymbolValues symbols;
     std::map<std::string, ir::Tensor> inputs;
   };
   ir::Result<Verdict> compare(const ir::Kernel& naive, const ir::Kernel& scheduled, const std::vector<int64_t>& tiles);

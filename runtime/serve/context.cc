@@ -85,7 +85,7 @@ LeafPolicy Context::leaf_policy() const {
 
 ObjectKey Context::decision_object(const DecisionQuery& query) const {
   GraphFields graph;
-  graph.canonical_text = query.kernel_text;
+  graph.structure = query.structure;
   graph.allowed_classes = query.allowed;
   RequestFields request;
   request.semantic_key = semantic_key(graph).hash;

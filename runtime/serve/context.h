@@ -26,7 +26,7 @@ enum class Seal : uint8_t { off, fallback, warn, error };
 
 // What a decision is wanted for: one Kernel over a range of its symbols, on this context's machine.
 struct DecisionQuery {
-  std::string kernel_text;          // the naive Kernel, printed: names in it depend on structure alone
+  std::string structure;            // of its group (ops/structure.h)
   std::vector<SymbolRange> ranges;  // of its symbols, in their order
   int threads = 1;
   bool cold = false;

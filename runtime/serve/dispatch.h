@@ -17,9 +17,9 @@ struct alignas(64) DispatchKey {
   uint64_t graph = 0;
   int64_t dims[kMaxDispatchDims] = {};  // unused ones 0
   uint16_t threads = 1;
-  uint8_t align_class = 0;
+  uint8_t packed = 0;
 
-  uint64_t rest() const { return uint64_t{threads} | uint64_t{align_class} << 16; }
+  uint64_t rest() const { return uint64_t{threads} | uint64_t{packed} << 16; }
   uint64_t dim(int i) const { return static_cast<uint64_t>(dims[i]); }
   // Two fields folded with a multiplication each time: a few nanoseconds, and every bit counts.
   // Field by field, not as an array: vector loads of fields just written would stall.

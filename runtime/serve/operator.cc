@@ -18,13 +18,6 @@ namespace {
 constexpr size_t kMaxHintedDims = 64;
 constexpr size_t kMaxBound = 1024;  // shapes come from requests: no more nests than this are kept
 
-std::optional<int64_t> value_of(const SymbolValues& values, const std::string& name) {
-  for (const auto& [n, v] : values) {
-    if (n == name) return v;
-  }
-  return std::nullopt;
-}
-
 // Of each symbol the largest value.
 SymbolValues largest(const ir::Kernel& kernel) {
   SymbolValues out;
@@ -51,7 +44,6 @@ Result<std::shared_ptr<Operator>> Operator::create(std::shared_ptr<Context> cont
   LATHE_ASSIGN(op->lowered_, ops::lower(finished));
   op->arg_tensors_ = finished.inputs;
   op->arg_tensors_.insert(op->arg_tensors_.end(), finished.outputs.begin(), finished.outputs.end());
-  for (const ops::LoweredKernel& k : op->lowered_.kernels) op->texts_.push_back(ir::print(k.kernel));
   op->stages_.resize(op->lowered_.kernels.size());
   op->promoted_ = std::make_shared<const Bodies>(op->lowered_.kernels.size());
   return op;
@@ -80,7 +72,7 @@ std::vector<SymbolValues> Operator::hinted_dims() const {
 std::vector<SymbolRange> Operator::ranges_at(int kernel, const SymbolValues& dims) const {
   std::vector<SymbolRange> out;
   for (const ir::Symbol& s : lowered_.kernels[static_cast<size_t>(kernel)].kernel.symbols) {
-    out.push_back(default_range(value_of(dims, s.name).value_or(s.max), {s.min, s.max}));
+    out.push_back(default_range(dims.value_or(s.name, s.max), {s.min, s.max}));
   }
   return out;
 }
@@ -92,8 +84,8 @@ search::Problem Operator::problem_in(int kernel, const std::vector<SymbolRange>&
   search::Problem p;
   for (size_t i = 0; i < naive.symbols.size(); ++i) {
     const ir::Symbol& s = naive.symbols[i];
-    narrowed[s.name] = {ranges[i].lo, ranges[i].hi};
-    p.dims[s.name] = value_of(dims, s.name).value_or(s.max);
+    narrowed[s.name] = ranges[i];
+    p.dims[s.name] = dims.value_or(s.name, s.max);
   }
   p.one_layout = !naive.symbols.empty();
   p.kernel = search::restrict_symbols(naive, narrowed);
@@ -105,7 +97,7 @@ search::Problem Operator::problem_in(int kernel, const std::vector<SymbolRange>&
 DecisionQuery Operator::query_in(int kernel, const std::vector<SymbolRange>& ranges,
                                  const PrepareRequest& request) const {
   DecisionQuery q;
-  q.kernel_text = texts_[static_cast<size_t>(kernel)];
+  q.structure = lowered_.kernels[static_cast<size_t>(kernel)].structure;
   q.ranges = ranges;
   q.threads = request.threads;
   q.cold = request.cold;
@@ -285,8 +277,8 @@ Result<PrepareInfo> Operator::prepare(const PrepareRequest& asked, bool compiled
 
 bool Operator::holds(const SymbolRanges& range, const SymbolValues& values) {
   return std::all_of(range.begin(), range.end(), [&](const auto& r) {
-    const std::optional<int64_t> v = value_of(values, r.first);
-    return v && *v >= r.second.first && *v <= r.second.second;
+    const auto value = values.find(r.first);
+    return value != values.end() && r.second.holds(value->second);
   });
 }
 
@@ -307,7 +299,7 @@ const ServedStage* Operator::pick(int kernel, const Call& call, const Bodies& pr
     if (!suits(kernel, *s, call)) return;
     double width = s->threads == call.threads ? 1 : 1e6;
     if (!s->packed) width *= 1e3;
-    for (const auto& [name, r] : s->range) width *= static_cast<double>(r.second - r.first + 1);
+    for (const auto& [name, r] : s->range) width *= static_cast<double>(r.hi - r.lo + 1);
     if (best == nullptr || width < best_width) {
       best = s;
       best_width = width;
@@ -326,7 +318,7 @@ Result<std::unique_ptr<BoundOp>> Operator::bind(const Call& call, const Bodies& 
   out->empty = std::all_of(graph_.outputs.begin(), graph_.outputs.end(), [&](int t) {
     const std::vector<ops::DimDesc>& dims = graph_.tensors[static_cast<size_t>(t)].dims;
     return std::any_of(dims.begin(), dims.end(), [&](const ops::DimDesc& d) {
-      return (d.fixed() ? d.max : value_of(call.symbols, ops::kernel_symbol(d.symbol)).value_or(-1)) == 0;
+      return (d.fixed() ? d.max : call.symbols.value_or(ops::kernel_symbol(d.symbol), -1)) == 0;
     });
   });
   if (out->empty) return out;
@@ -382,7 +374,7 @@ DispatchKey Operator::dispatch_key(const Call& call) const {
     if (i < kMaxDispatchDims) key.dims[i++] = value;
   }
   key.threads = static_cast<uint16_t>(call.threads);
-  key.align_class = call.packed ? 1 : 0;
+  key.packed = call.packed ? 1 : 0;
   uint64_t strides = 0;
   for (const ArgLayout& l : call.layouts) {
     strides = ir::hash_bytes(l.strides.data(), l.strides.size() * sizeof(int64_t), strides + 1);

@@ -29,7 +29,7 @@
 
 namespace lathe::runtime {
 
-using SymbolRanges = std::map<std::string, std::pair<int64_t, int64_t>>;
+using ir::SymbolRanges;
 
 struct ServedStage {
   Stage stage;
@@ -116,8 +116,7 @@ class Operator : public std::enable_shared_from_this<Operator> {
     std::vector<ArgLayout> layouts;  // by argument; empty: all compact
   };
   ir::Result<const BoundOp*> bound(const Call& call);
-  // The same without allocating, null if not bound yet: dims in the graph's order of symbols, threads, align_class 1 if
-  // packed.
+  // The same without allocating, null if not bound yet: dims in the graph's order of symbols, threads, whether packed.
   const BoundOp* find(const DispatchKey& key) const { return dispatch_.find(key); }
   // Makes what prepare() left for later: before a seal, after which nothing is made.
   ir::Status complete();
@@ -217,7 +216,6 @@ class Operator : public std::enable_shared_from_this<Operator> {
   ops::Graph graph_;
   ops::Lowered lowered_;
   std::vector<int> arg_tensors_;
-  std::vector<std::string> texts_;  // of the Kernels, printed: what decisions are named by
   mutable std::mutex mutex_;
   std::vector<std::vector<std::unique_ptr<ServedStage>>> stages_;  // per Kernel; they stay as prepare() leaves them
   std::deque<std::unique_ptr<BoundOp>> bound_;                     // all there ever were

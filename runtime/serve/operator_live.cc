@@ -97,9 +97,9 @@ DecisionQuery Operator::live_query(int kernel, const SymbolValues& dims, const P
                                    const ServedStage& serving) const {
   DecisionQuery q = query(kernel, dims, request);
   if (!has_constants(lowered_.kernels[static_cast<size_t>(kernel)].kernel)) return q;
-  q.kernel_text += "layouts in use:";
-  for (const auto& [param, id] : layouts(serving.stage)) q.kernel_text += fmt::format(" {}={:016x}", param, id);
-  q.kernel_text += '\n';
+  q.structure += "layouts in use:";
+  for (const auto& [param, id] : layouts(serving.stage)) q.structure += fmt::format(" {}={:016x}", param, id);
+  q.structure += '\n';
   return q;
 }
 

@@ -68,7 +68,7 @@ std::string_view take_line(std::string_view* text) {
 }  // namespace
 
 Identity semantic_key(const GraphFields& fields) {
-  Text t('S', "semantic 1");
+  Text t('S', "semantic 2");
 #define LATHE_GRAPH_FIELD(type, name, identities) t.field(#name, fields.name, identities);
 #include "runtime/store/key_fields.def"
   return t.done();

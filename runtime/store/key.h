@@ -9,17 +9,14 @@
 #include <vector>
 
 #include "ir/base/target.h"
+#include "ir/core/binding.h"
 
 namespace lathe::runtime {
 
 // Bumped when the bytes that a back end emits for some leaf may change.
 inline constexpr int64_t kCodegenEpoch = 5;
 
-// Values of one symbol that a decision serves, ends included.
-struct SymbolRange {
-  int64_t lo = 0, hi = 0;
-  bool operator==(const SymbolRange&) const = default;
-};
+using ir::SymbolRange;  // what a decision serves of one symbol
 
 struct GraphFields {
 #define LATHE_GRAPH_FIELD(type, name, identities) type name{};

@@ -68,7 +68,7 @@ std::string WorkloadSearch::query_id(size_t op, int kernel, const SymbolValues& 
   const DecisionQuery query = ops_[op].op->query(kernel, dims, ops_[op].request);
   std::string out = fmt::format("{} {} {}", query.threads, query.cold, query.allowed);
   for (const SymbolRange& r : query.ranges) out += fmt::format(" {}..{}", r.lo, r.hi);
-  return out + "\n" + query.kernel_text;
+  return out + "\n" + query.structure;
 }
 
 void WorkloadSearch::add(const SearchedOp& op) {
@@ -156,7 +156,7 @@ void WorkloadSearch::search(size_t index, int measurements, double allowance_ms)
     }
   }
   const double start = now_ms();
-  std::string& like = winners_[task.query.kernel_text];
+  std::string& like = winners_[task.query.structure];
   Result<SearchOutcome> found = search_and_record(*context_, task, worker_evaluator(worker_, budget_.cancelled), like);
   const bool again = t.outcome.measured;
   const double took_ms = now_ms() - start;

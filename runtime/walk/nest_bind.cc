@@ -23,9 +23,6 @@ int64_t saturating_mul(int64_t a, int64_t b) {
 
 // Adds what the argument layouts say of stride symbols, and checks the rest.
 ir::Status complete_symbols(const ir::Kernel& kernel, const std::vector<ArgLayout>& args, SymbolValues* values) {
-  auto find = [&](const std::string& name) {
-    return std::find_if(values->begin(), values->end(), [&](const auto& v) { return v.first == name; });
-  };
   size_t arg = 0;
   for (const ir::Buffer& b : kernel.buffers) {
     if (!ir::is_param(b.place)) continue;
@@ -39,7 +36,8 @@ ir::Status complete_symbols(const ir::Kernel& kernel, const std::vector<ArgLayou
     for (size_t d = 0; d < strides.size(); ++d) {
       const ir::Expr& e = b.strides[d];
       if (!e) continue;
-      if (e->op == ir::Op::k_symbol && find(e->name) == values->end()) values->emplace_back(e->name, strides[d]);
+      if (e->op == ir::Op::k_symbol && values->find(e->name) == values->end())
+        values->emplace_back(e->name, strides[d]);
       const int64_t expected = ir::evaluate(e, *values).value_or(strides[d]);
       if (expected != strides[d]) {
         return ir::invalid("stride {} of dimension {}, expected {}", strides[d], d, expected)
@@ -48,7 +46,7 @@ ir::Status complete_symbols(const ir::Kernel& kernel, const std::vector<ArgLayou
     }
   }
   for (const ir::Symbol& s : kernel.symbols) {
-    auto it = find(s.name);
+    const auto it = values->find(s.name);
     if (it == values->end()) return ir::invalid("no value for symbol {}", s.name);
     const int64_t v = it->second;
     if (v < s.min || v > s.max || (s.multiple_of > 1 && v % s.multiple_of != 0)) {

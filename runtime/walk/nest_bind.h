@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ir/base/status.h"
+#include "ir/core/binding.h"
 #include "ir/nest.h"
 #include "runtime/walk/bound_nest.h"
 
@@ -19,7 +20,7 @@ struct ArgLayout {
   std::vector<int64_t> strides;
 };
 
-using SymbolValues = std::vector<std::pair<std::string, int64_t>>;
+using ir::SymbolValues;
 
 // INVALID: a symbol without value or outside its range, strides that differ, an overflow.
 // UNSUPPORTED: a nest beyond the limits of bound_nest.h. `args` may be empty when no parameter has

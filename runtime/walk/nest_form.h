@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ir/base/status.h"
+#include "ir/core/binding.h"
 #include "ir/core/expr.h"
 #include "runtime/walk/bound_nest.h"
 
@@ -15,8 +16,7 @@ namespace lathe::runtime {
 
 class FormBuilder {
  public:
-  FormBuilder(const std::vector<std::pair<std::string, int64_t>>& symbols, BoundNest* out)
-      : symbols_(symbols), out_(out) {}
+  FormBuilder(const ir::SymbolValues& symbols, BoundNest* out) : symbols_(symbols), out_(out) {}
 
   // Loops around the expressions that follow: iterator 0 .. max_extent-1 at `level` (-1: always 0).
   void push_loop(const std::string& iter, int level, int64_t max_extent) {
@@ -61,7 +61,7 @@ class FormBuilder {
   ir::Result<Affine> store(const Linear& a, int64_t scale, int inner_level, int64_t* inner_step);
   const Loop* find_loop(const std::string& iter) const;
 
-  const std::vector<std::pair<std::string, int64_t>>& symbols_;
+  const ir::SymbolValues& symbols_;
   BoundNest* out_;
   std::vector<Loop> loops_;
   uint64_t emitted_levels_ = 0;

@@ -40,14 +40,14 @@ Status check_parameters(const Kernel& naive, const Kernel& scheduled) {
 }
 
 // Elements at the largest symbols.
-double elements(const std::vector<Expr>& dims, const std::vector<std::pair<std::string, int64_t>>& symbols) {
+double elements(const std::vector<Expr>& dims, const SymbolValues& symbols) {
   double out = 1;
   for (const Expr& d : dims) out *= static_cast<double>(evaluate(d, symbols).value_or(INT64_MAX));
   return out;
 }
 
 Status check_sizes(const Kernel& scheduled) {
-  std::vector<std::pair<std::string, int64_t>> symbols;
+  SymbolValues symbols;
   for (const Symbol& s : scheduled.symbols) symbols.emplace_back(s.name, s.max);
   for (const Buffer& b : scheduled.buffers) {
     if (b.layout.empty() && b.padding.empty()) continue;

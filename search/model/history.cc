@@ -33,6 +33,12 @@ void print_row(const MeasuredRow& row, std::string& out) {
   for (const Move& move : row.extra) fmt::format_to(std::back_inserter(out), "+ {}\n", to_text(move));
 }
 
+// Whatever the order in which they were set, a task has one name and one text.
+SymbolValues by_name(SymbolValues dims) {
+  std::sort(dims.begin(), dims.end());
+  return dims;
+}
+
 double time_of(LineReader& in, std::string_view word) {
   const double us = in.number<double>(word);
   if (us < 0 || us > 1e12) in.fail("a time out of range");
@@ -158,7 +164,8 @@ std::string print_record(const TaskRecord& r) {
                  "record 1\nisa {}\nenvironment {}\npolicy {}\nepoch {}\nthreads {}\ncold {}\none_layout {}\ndims {}\n",
                  word_or_dash(r.isa), word_or_dash(r.environment), word_or_dash(r.policy), r.epoch, r.problem.threads,
                  r.problem.cold ? 1 : 0, r.problem.one_layout ? 1 : 0, r.problem.dims.size());
-  for (const auto& [name, value] : r.problem.dims) fmt::format_to(std::back_inserter(out), "dim {} {}\n", name, value);
+  for (const auto& [name, value] : by_name(r.problem.dims))
+    fmt::format_to(std::back_inserter(out), "dim {} {}\n", name, value);
   std::string text = print(r.problem.kernel);
   if (!text.empty() && text.back() == '\n') text.pop_back();
   fmt::format_to(std::back_inserter(out), "kernel {}\n", std::count(text.begin(), text.end(), '\n') + 1);
@@ -203,7 +210,7 @@ std::vector<double> corrected_times(const TaskRecord& record) {
 
 std::string task_name(const Problem& problem) {
   std::string text = print(problem.kernel);
-  for (const auto& [name, value] : problem.dims) text += fmt::format("{}={} ", name, value);
+  for (const auto& [name, value] : by_name(problem.dims)) text += fmt::format("{}={} ", name, value);
   text += fmt::format("{} {}", problem.threads, problem.cold ? 1 : 0);
   return fmt::format("{:016x}", hash_text(text));
 }

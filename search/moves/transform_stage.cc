@@ -1,6 +1,7 @@
 // create_temporary, inline_temporary: a buffer between a value and its uses, made or removed.
 #include <algorithm>
 
+#include "ir/core/names.h"
 #include "search/moves/footprint.h"
 #include "search/moves/transform_rows.h"
 #include "search/moves/transform_util.h"
@@ -45,7 +46,7 @@ Status apply_create_temporary(TransformResult& result, const Move& move, const T
   const Buffer* found = k.find_buffer(move.args[0]);
   if (!found) return invalid("expected the name of a buffer, got `{}`", move.args[0]);
   const Buffer buffer = *found;
-  if (accumulate && (buffer.place == Place::in || buffer.place == Place::constant)) {
+  if (accumulate && is_input(buffer.place)) {
     return invalid("expected a buffer that may be written, got `{}`", buffer.name);
   }
   LATHE_ASSIGN(const BodySite site, find_body(k, move.options.at("at")));

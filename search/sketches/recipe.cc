@@ -128,13 +128,13 @@ std::vector<Schedule> candidates(const Problem& problem, const Target& target, i
   return out;
 }
 
-Kernel restrict_symbols(const Kernel& kernel, const std::map<std::string, std::pair<int64_t, int64_t>>& ranges) {
+Kernel restrict_symbols(const Kernel& kernel, const SymbolRanges& ranges) {
   Kernel out = kernel;
   std::vector<std::pair<std::string, Expr>> fixed;
   for (Symbol& s : out.symbols) {
     if (auto it = ranges.find(s.name); it != ranges.end()) {
-      s.min = std::max(s.min, it->second.first);
-      s.max = std::min(s.max, it->second.second);
+      s.min = std::max(s.min, it->second.lo);
+      s.max = std::min(s.max, it->second.hi);
     }
     if (s.min == s.max) fixed.emplace_back(s.name, Expr(s.min));
   }
@@ -191,8 +191,7 @@ std::vector<const Stmt*> scopes_with_role(const Kernel& kernel, std::string_view
 }
 
 int64_t extent_at(const Expr& extent, const Problem& problem) {
-  std::vector<std::pair<std::string, int64_t>> env(problem.dims.begin(), problem.dims.end());
-  return evaluate(extent, env).value_or(interval(extent, Ranges(problem.kernel)).hi);
+  return evaluate(extent, problem.dims).value_or(interval(extent, Ranges(problem.kernel)).hi);
 }
 
 namespace {

@@ -7,6 +7,7 @@
 
 #include "ir/base/status.h"
 #include "ir/base/target.h"
+#include "ir/core/binding.h"
 #include "search/moves/schedule.h"
 
 namespace lathe::search {
@@ -21,7 +22,7 @@ inline int64_t knob_of(const Knobs& knobs, const std::string& name, int64_t othe
 // What a Schedule is wanted for. The kernel's symbols are restricted to the range it has to serve.
 struct Problem {
   ir::Kernel kernel;
-  std::map<std::string, int64_t> dims;  // representative value of each symbol (a hint of the workload)
+  ir::SymbolValues dims;  // representative value of each symbol (a hint of the workload)
   int threads = 1;
   bool cold = false;        // weights come from memory, as in decode
   bool one_layout = false;  // other ranges of the same operator share its packed constants
@@ -64,7 +65,7 @@ std::vector<Scheduled> simpler_schedules(const Problem& problem, const ir::Targe
 std::vector<Schedule> candidates(const Problem& problem, const ir::Target& target, int n);
 
 // The kernel with each symbol's range narrowed; a symbol fixed to one value becomes that constant.
-ir::Kernel restrict_symbols(const ir::Kernel& kernel, const std::map<std::string, std::pair<int64_t, int64_t>>& ranges);
+ir::Kernel restrict_symbols(const ir::Kernel& kernel, const ir::SymbolRanges& ranges);
 
 // Applies moves as they are written; the first refusal sticks, and the Kernel stays what the moves before it made.
 // `start` outlives it.

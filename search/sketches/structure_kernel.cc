@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "ir/analysis/analysis.h"
+#include "ir/core/names.h"
 #include "search/sketches/structure.h"
 
 namespace lathe::search {
@@ -69,7 +70,7 @@ class Reader {
       out.constant = b.place == Place::constant && b.dims.size() == 2 && b.strides.empty();
       out.cold = problem_.cold && b.place == Place::constant;
       out.scratch = b.place == Place::heap || b.place == Place::stack || b.place == Place::reg;
-      if (b.place == Place::in || b.place == Place::constant) out.operand = inputs < 2 ? inputs++ : -1;
+      if (is_input(b.place)) out.operand = inputs < 2 ? inputs++ : -1;
       if (b.place == Place::out) out.operand = 2;
       s_.buffers.push_back(out);
     }
@@ -230,7 +231,7 @@ class Reader {
 
   const Kernel& kernel_;
   const Problem& problem_;
-  std::vector<std::pair<std::string, int64_t>> env_;
+  SymbolValues env_;
   std::vector<std::string> iters_;
   std::vector<Mark> marks_;
   double calls_ = 0;

@@ -19,13 +19,13 @@
 namespace lathe::ops::testing {
 
 using ir::Tensor;
-using Sizes = std::map<std::string, int64_t>;
+using Sizes = ir::SymbolValues;
 
 inline int64_t count(const std::vector<int64_t>& dims) {
   return std::accumulate(dims.begin(), dims.end(), int64_t{1}, std::multiplies<>());
 }
 inline int64_t size_of(const DimDesc& d, const Sizes& sizes) { return d.fixed() ? d.min : sizes.at(d.symbol); }
-inline int64_t size_of(const ir::Expr& e, const Sizes& sizes) { return *ir::evaluate(e, {sizes.begin(), sizes.end()}); }
+inline int64_t size_of(const ir::Expr& e, const Sizes& sizes) { return *ir::evaluate(e, sizes); }
 template <class D>
 std::vector<int64_t> sizes_of(const std::vector<D>& dims, const Sizes& sizes) {
   std::vector<int64_t> out;

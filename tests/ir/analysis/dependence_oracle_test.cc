@@ -74,7 +74,7 @@ class RandomPair {
 
 std::vector<Access> writes_of(const Kernel& k) { return collect_accesses(k.body); }
 
-using Env = std::vector<std::pair<std::string, int64_t>>;
+using Env = SymbolValues;
 
 // The cells each iteration of i touches, at one N and o.
 std::vector<std::set<std::vector<int64_t>>> cells(const Access& a, int64_t n, int64_t o) {

@@ -10,7 +10,7 @@
 
 namespace lathe::ir {
 
-using Env = std::vector<std::pair<std::string, int64_t>>;
+using Env = SymbolValues;
 
 class RandomIndex {
  public:

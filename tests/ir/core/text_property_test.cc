@@ -7,6 +7,7 @@
 #include "ir/analysis/analysis.h"
 #include "ir/analysis/verifier.h"
 #include "ir/base/options.h"
+#include "ir/core/names.h"
 #include "ir/core/text_form.h"
 #include "ir/meaning/interpreter.h"
 #include "tests/common/random_kernel.h"
@@ -116,17 +117,16 @@ TEST(TextProperty, RandomKernelsRun) {
   for (uint64_t i = 0; i < 200; ++i) {
     std::mt19937_64 rng(seed() * 31 + i);
     const Kernel k = test::random_kernel(rng, {.mixed_types = i % 2 == 1});
-    std::map<std::string, int64_t> symbols;
+    SymbolValues symbols;
     for (const Symbol& s : k.symbols) {
       symbols[s.name] = s.min + static_cast<int64_t>(rng() % static_cast<uint64_t>(s.max - s.min + 1)) / s.multiple_of *
                                     s.multiple_of;
     }
-    const std::vector<std::pair<std::string, int64_t>> env(symbols.begin(), symbols.end());
     std::map<std::string, Tensor> tensors;
     for (const Buffer& b : k.buffers) {
-      if (b.place != Place::in && b.place != Place::constant) continue;
+      if (!is_input(b.place)) continue;
       Tensor t;
-      t.dims = *evaluate_dims(b.dims, env);
+      t.dims = *evaluate_dims(b.dims, symbols);
       size_t count = 1;
       for (const int64_t d : t.dims) count *= static_cast<size_t>(d);
       t.data.assign(count, 0.5);

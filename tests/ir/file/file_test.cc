@@ -9,6 +9,7 @@
 
 #include "ir/analysis/analysis.h"
 #include "ir/analysis/verifier.h"
+#include "ir/core/names.h"
 #include "ir/core/text_form.h"
 #include "ir/meaning/interpreter.h"
 
@@ -74,14 +75,13 @@ std::string run_text(const FileTest& t) {
   Result<Kernel> k = parse_kernel(t.text);
   if (!k.ok()) return k.status().to_string();
   if (const Status status = verify(*k); !status.ok()) return status.to_string();
-  std::map<std::string, int64_t> symbols;
+  SymbolValues symbols;
   for (const auto& [name, value] : t.settings) symbols[name] = std::strtoll(value.c_str(), nullptr, 10);
-  const std::vector<std::pair<std::string, int64_t>> env(symbols.begin(), symbols.end());
   std::map<std::string, Tensor> tensors;
   for (size_t b = 0; b < k->buffers.size(); ++b) {
     const Buffer& buffer = k->buffers[b];
-    if (buffer.place != Place::in && buffer.place != Place::constant) continue;
-    const auto dims = evaluate_dims(buffer.dims, env);
+    if (!is_input(buffer.place)) continue;
+    const auto dims = evaluate_dims(buffer.dims, symbols);
     if (!dims) return "a size of " + buffer.name + " is not known";
     Tensor& tensor = tensors[buffer.name];
     tensor.dims = *dims;

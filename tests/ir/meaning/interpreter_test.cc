@@ -13,7 +13,7 @@ namespace lathe::ir {
 namespace {
 
 using Tensors = std::map<std::string, Tensor>;
-using Sizes = std::map<std::string, int64_t>;
+using Sizes = SymbolValues;
 
 Kernel parsed(const std::string& text) {
   Result<Kernel> k = parse_kernel(text);

@@ -47,7 +47,7 @@ inline std::vector<ir::Target> test_targets() {
 
 class LeafCase {
  public:
-  LeafCase(const std::string& text, std::vector<OperandShape> shapes, std::map<std::string, int64_t> symbols,
+  LeafCase(const std::string& text, std::vector<OperandShape> shapes, ir::SymbolValues symbols,
            Data data = Data::integers, uint32_t seed = 1)
       : shapes_(std::move(shapes)), symbols_(std::move(symbols)) {
     auto parsed = ir::parse_kernel(text);
@@ -94,7 +94,7 @@ class LeafCase {
     for (const auto& [name, value] : symbols_) {
       if (name[0] == 'e') a.extent[name[1] - '0'] = value;
     }
-    if (segs->empty()) segs->push_back({0, 0, symbols_.count("seglen") != 0 ? symbols_.at("seglen") : 0, 0, 0});
+    if (segs->empty()) segs->push_back({0, 0, symbols_.value_or("seglen", 0), 0, 0});
     a.nseg = static_cast<int64_t>(segs->size());
     a.seg = segs->data();
     for (ir::LeafStream& s : a.stream) s = {a.op[0].ptr, 64, 0, nullptr};
@@ -168,7 +168,7 @@ class LeafCase {
 
   ir::Kernel leaf_;
   std::vector<OperandShape> shapes_;
-  std::map<std::string, int64_t> symbols_;
+  ir::SymbolValues symbols_;
   std::vector<std::vector<float>> start_, buffers_;
 };
 

@@ -50,6 +50,28 @@ TEST(CapiServe, TheSecondContextCompilesNothing) {
   }
 }
 
+// Two engines name a graph differently: it is one operator all the same, and each calls it by its own names.
+TEST(CapiServe, TheNamesOfAGraphMakeNoOperatorOfTheirOwn) {
+  const auto ctx = make_context();
+  const auto mine = matmul_graph(ctx.get(), range("M", 1, 64), 40, 24);
+  const auto theirs = matmul_graph(ctx.get(), range("batch", 1, 64), 40, 24);
+  const auto first = resolve(ctx.get(), mine.get());
+  const uint64_t compiled = counter(ctx.get(), "compiled_xbyak");
+  lathe_kernel_info info = LATHE_KERNEL_INFO_INIT;
+  const auto second = resolve(ctx.get(), theirs.get(), &info);
+  EXPECT_EQ(info.origin, static_cast<uint32_t>(LATHE_ORIGIN_MEMORY));
+  EXPECT_EQ(counter(ctx.get(), "compiled_xbyak"), compiled);
+  const Floats x({5, 40}, 1), w({40, 24}, 2), y({5, 24});
+  const lathe_arg args[] = {x.arg(), w.arg(), y.arg()};
+  const Aligned workspace(1 << 20);
+  lathe_exec exec = LATHE_EXEC_INIT;
+  exec.workspace = workspace.memory;
+  exec.workspace_bytes = 1 << 20;
+  lathe_error e{};
+  EXPECT_EQ(lathe_execute(second.get(), args, 3, &exec, &e), LATHE_OK) << e.message;
+  EXPECT_EQ(y.data, std::vector<float>(5 * 24, 80.0f));
+}
+
 TEST(CapiServe, SealsServeWhatExistsOrMiss) {
   const auto ctx = make_context();
   const auto seen = unary_graph(ctx.get(), "tanh", {range("N", 1, 64)});

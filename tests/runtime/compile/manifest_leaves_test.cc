@@ -73,7 +73,7 @@ std::set<std::string> manifest_leaves(const ir::Target& target) {
 }
 
 // The size each operand needs where symbols have these values, and strides around what the leaf fixes of them.
-std::vector<jit::OperandShape> shapes_of(const ir::Kernel& leaf, const std::map<std::string, int64_t>& symbols) {
+std::vector<jit::OperandShape> shapes_of(const ir::Kernel& leaf, const ir::SymbolValues& symbols) {
   std::vector<jit::OperandShape> shapes;
   for (const ir::Buffer& b : leaf.buffers) {
     if (b.place != ir::Place::reg) shapes.push_back({std::vector<int64_t>(b.dims.size(), 1), {}});
@@ -140,7 +140,7 @@ void expect_leaves(const ir::Target& target) {
   for (const std::string& text : leaves) {
     const auto leaf = ir::parse_kernel(text);
     ASSERT_TRUE(leaf.ok()) << leaf.status().to_string() << "\n" << text;
-    std::map<std::string, int64_t> symbols;
+    ir::SymbolValues symbols;
     std::vector<jit::OperandShape> shapes;
     // An output that states its width is undefined past its extent: it is filled.
     int64_t width = 0;

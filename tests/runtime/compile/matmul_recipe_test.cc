@@ -31,7 +31,7 @@ std::vector<ir::Target> targets() {
   return {portable, avx2, avx512};
 }
 
-Problem matmul(const std::string& m, int64_t n, int64_t k, bool cold, std::map<std::string, int64_t> dims = {},
+Problem matmul(const std::string& m, int64_t n, int64_t k, bool cold, ir::SymbolValues dims = {},
                const char* out = "c[m, n]") {
   Problem p;
   const std::string where = dims.empty() ? "" : " where M in 1..64";

@@ -39,7 +39,7 @@ class NoRecipe : public testing::TestWithParam<Case> {
     ir::Result<ir::Kernel> kernel = ir::parse_kernel(text.str());
     ASSERT_TRUE(kernel.ok()) << kernel.status().to_string();
     problem_.kernel = std::move(*kernel);
-    problem_.dims = {GetParam().dims.begin(), GetParam().dims.end()};
+    problem_.dims = GetParam().dims;
     ir::Result<std::unique_ptr<Oracle>> oracle = Oracle::create({problem_.kernel, GetParam().dims, 1, 5}, nullptr);
     ASSERT_TRUE(oracle.ok()) << oracle.status().to_string();
     oracle_ = std::move(*oracle);

@@ -236,7 +236,7 @@ void run_case(const Case& c, int texts, Report& report) {
     const ir::Target& target = levels[below(random, 4) == 0];
     search::Problem problem;
     problem.kernel = naive;
-    problem.dims = {c.dims[0].begin(), c.dims[0].end()};
+    problem.dims = c.dims[0];
     const std::string text = search::to_text(random_schedule(naive, search::default_schedule(problem, target), random));
     say(report.current, text);
     const ir::Result<search::Schedule> schedule = search::parse_schedule(text);

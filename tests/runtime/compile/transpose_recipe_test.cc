@@ -86,8 +86,7 @@ TEST(TransposeRecipe, AcceptsWhatTheGeneratorsMakeAndMovesEveryElement) {
     if (t.level != level) continue;
     t.l3_bytes = 1 << 10;  // these exceed it: streaming stores come in
     for (const Problem& p : {plain(1), batched(2)}) {
-      const SymbolValues dims(p.dims.begin(), p.dims.end());
-      auto oracle = Oracle::create({p.kernel, dims, p.threads, 3}, &team);
+      auto oracle = Oracle::create({p.kernel, p.dims, p.threads, 3}, &team);
       ASSERT_TRUE(oracle.ok()) << oracle.status().to_string();
       const std::vector<Knobs> all = accepted(p, t);
       ASSERT_GT(all.size(), 20u);

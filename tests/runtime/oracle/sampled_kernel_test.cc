@@ -55,7 +55,7 @@ void compare(const ir::Kernel& kernel, const SymbolValues& dims, int64_t budget)
     part[s.name] = p;
   }
   const ir::Kernel small = sampled->at(picks);
-  ir::Status status = ir::interpret(kernel, {symbols.begin(), symbols.end()}, whole);
+  ir::Status status = ir::interpret(kernel, symbols, whole);
   ASSERT_TRUE(status.ok()) << status.to_string();
   status = ir::interpret(small, {}, part);
   ASSERT_TRUE(status.ok()) << status.to_string() << ir::print(small);

@@ -50,7 +50,7 @@ TEST(Dispatch, EveryFieldIsPartOfTheKeyAndOfTheHash) {
   keys[1].graph = 1;
   for (size_t d = 0; d < 6; ++d) keys[2 + d].dims[d] = 1;
   keys[8].threads = 2;
-  keys[9].align_class = 1;
+  keys[9].packed = 1;
   std::set<uint64_t> hashes;
   for (size_t i = 0; i < keys.size(); ++i) {
     hashes.insert(keys[i].hash());

@@ -169,8 +169,7 @@ void check(Operator& op, const SymbolValues& dims, bool prepack, double toleranc
     }
     ir::InterpreterOptions options;
     options.arithmetic = tolerance == 0 ? ir::Arithmetic::native : ir::Arithmetic::real;
-    std::map<std::string, int64_t> symbols(dims.begin(), dims.end());
-    const ir::Status status = ir::interpret(lk.kernel, symbols, named, options);
+    const ir::Status status = ir::interpret(lk.kernel, dims, named, options);
     ASSERT_TRUE(status.ok()) << status.to_string();
     for (size_t p = 0; p < lk.tensor_of_param.size(); ++p)
       tensors[lk.tensor_of_param[p]] = named[lk.kernel.buffers[p].name];
@@ -233,7 +232,7 @@ TEST_P(OperatorCases, DefaultSchedulesEqualTheInterpreter) {
       ASSERT_TRUE(info.ok()) << info.status().to_string();
       EXPECT_EQ(info->tier, level == ir::IsaLevel::portable ? 0 : 1);
       for (const SymbolValues& dims : c.dims) {
-        SCOPED_TRACE(dims.empty() ? 0 : dims[0].second);
+        SCOPED_TRACE(dims.empty() ? 0 : dims.begin()->second);
         check(**op, dims, true, c.tolerance, threads);
         check(**op, dims, false, c.tolerance, threads);
       }

@@ -31,7 +31,7 @@ struct Bed {
   SearchTask task() const {
     SearchTask t;
     t.problem.kernel = ir::parse_kernel(kMatmul).value();
-    t.query.kernel_text = ir::print(t.problem.kernel);
+    t.query.structure = ir::print(t.problem.kernel);
     t.query.allowed = ir::kReassociate | ir::kContract;
     t.candidates = 6;
     t.ram = int64_t{1} << 30;

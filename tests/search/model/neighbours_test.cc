@@ -18,7 +18,7 @@
 namespace lathe::search {
 namespace {
 
-using Symbols = std::map<std::string, int64_t>;
+using Symbols = ir::SymbolValues;
 
 ir::Target target_of(ir::IsaLevel level) {
   ir::Target t;

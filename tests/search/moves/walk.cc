@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "ir/analysis/analysis.h"
+#include "ir/core/names.h"
 #include "ir/core/text_form.h"
 
 namespace lathe::search {
@@ -32,7 +33,7 @@ std::vector<WalkKernel> walk_kernels(bool operators) {
   return out;
 }
 
-Result<Tensors> outputs(const Kernel& kernel, const std::map<std::string, int64_t>& symbols, const Tensors& inputs) {
+Result<Tensors> outputs(const Kernel& kernel, const SymbolValues& symbols, const Tensors& inputs) {
   Tensors tensors = inputs;
   LATHE_RETURN_IF_ERROR(interpret(kernel, symbols, tensors));
   std::erase_if(tensors, [&](const auto& t) {
@@ -104,8 +105,8 @@ namespace {
 using Random = std::mt19937_64;
 size_t below(Random& random, size_t n) { return static_cast<size_t>(random() % n); }
 
-std::map<std::string, int64_t> random_symbols(const Kernel& kernel, Random& random) {
-  std::map<std::string, int64_t> out;
+SymbolValues random_symbols(const Kernel& kernel, Random& random) {
+  SymbolValues out;
   for (const Symbol& s : kernel.symbols) {
     const int64_t step = s.multiple_of, lo = (s.min + step - 1) / step, hi = s.max / step;
     out[s.name] = step * (lo + static_cast<int64_t>(below(random, static_cast<size_t>(hi - lo + 1))));
@@ -114,15 +115,14 @@ std::map<std::string, int64_t> random_symbols(const Kernel& kernel, Random& rand
 }
 
 // Whole numbers make sums exact in any order; others show every rounding.
-Tensors random_inputs(const Kernel& kernel, const std::map<std::string, int64_t>& symbols, bool whole, Random& random) {
-  std::vector<std::pair<std::string, int64_t>> env(symbols.begin(), symbols.end());
+Tensors random_inputs(const Kernel& kernel, const SymbolValues& symbols, bool whole, Random& random) {
   Tensors out;
   for (const Buffer& b : kernel.buffers) {
-    if (b.place != Place::in && b.place != Place::constant) continue;
+    if (!is_input(b.place)) continue;
     Tensor t;
     int64_t size = 1;
     for (const Expr& d : b.dims) {
-      t.dims.push_back(evaluate(d, env).value_or(0));
+      t.dims.push_back(evaluate(d, symbols).value_or(0));
       size *= t.dims.back();
     }
     for (int64_t i = 0; i < size; ++i) {
@@ -137,7 +137,7 @@ Tensors random_inputs(const Kernel& kernel, const std::map<std::string, int64_t>
 }
 }  // namespace
 
-Tensors whole_inputs(const Kernel& kernel, const std::map<std::string, int64_t>& symbols) {
+Tensors whole_inputs(const Kernel& kernel, const SymbolValues& symbols) {
   Random random(1);
   return random_inputs(kernel, symbols, true, random);
 }
@@ -145,7 +145,7 @@ Tensors whole_inputs(const Kernel& kernel, const std::map<std::string, int64_t>&
 std::string walk(const WalkKernel& start, uint64_t seed, const WalkOptions& options,
                  std::map<std::string, int>& applied) {
   Random random(seed);
-  const std::map<std::string, int64_t> symbols = random_symbols(start.kernel, random);
+  const SymbolValues symbols = random_symbols(start.kernel, random);
   const bool whole = below(random, 2) == 0;
   const Tensors inputs = random_inputs(start.kernel, symbols, whole, random);
   const Result<Tensors> want = outputs(start.kernel, symbols, inputs);

@@ -23,10 +23,9 @@ std::vector<WalkKernel> walk_kernels(bool operators);
 
 using Tensors = std::map<std::string, ir::Tensor>;
 // Whole numbers for every in and constant parameter, the same at each call.
-Tensors whole_inputs(const ir::Kernel& kernel, const std::map<std::string, int64_t>& symbols);
+Tensors whole_inputs(const ir::Kernel& kernel, const ir::SymbolValues& symbols);
 // The kernel's outputs, or an error of the interpreter.
-ir::Result<Tensors> outputs(const ir::Kernel& kernel, const std::map<std::string, int64_t>& symbols,
-                            const Tensors& inputs);
+ir::Result<Tensors> outputs(const ir::Kernel& kernel, const ir::SymbolValues& symbols, const Tensors& inputs);
 // Bit for bit (NaN equals NaN) if tolerance is 0. Empty if equal, else the first difference.
 std::string difference(const Tensors& want, const Tensors& got, double tolerance);
 // @parallel and @vector scopes in reverse; of two values streamed to one cell the first.

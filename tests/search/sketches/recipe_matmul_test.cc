@@ -17,8 +17,7 @@ namespace {
 using testing::HasSubstr;
 
 // y[b, m, n] with a B that is no constant, m x k x n; a size of 0 is a symbol.
-Problem product(int64_t m, int64_t k, int64_t n, const std::map<std::string, int64_t>& dims = {},
-                bool transposed = false) {
+Problem product(int64_t m, int64_t k, int64_t n, const ir::SymbolValues& dims = {}, bool transposed = false) {
   std::string symbols;
   const auto size = [&](const char* name, int64_t value) {
     if (value != 0) return fmt::format("{}", value);

@@ -15,7 +15,7 @@ namespace {
 struct Case {
   const char* name;
   const char* text;
-  std::vector<std::map<std::string, int64_t>> shapes;
+  std::vector<ir::SymbolValues> shapes;
   bool all = true;  // try every candidate
 };
 
