@@ -41,8 +41,6 @@ constexpr int64_t kMaxVectorExtent = 1024;
 constexpr int kTrials = 48;                      // points tried for an access that is not proven in bounds
 constexpr int64_t kMaxTried = int64_t{1} << 30;  // larger symbol values are not tried
 
-using Values = SymbolValues;
-
 // A fixed sequence: verify() is a function of the kernel.
 class Sequence {
  public:
@@ -373,7 +371,7 @@ class Verifier {
   std::string leaves_buffer(const Expr& index, const Expr& size) const {
     Sequence sequence;
     for (int trial = 0; trial < kTrials; ++trial) {
-      Values values;
+      SymbolValues values;
       if (!choose_point(trial, sequence, values)) continue;
       const auto at = evaluate(index, values), limit = evaluate(size, values);
       if (!at || !limit || (*at >= 0 && *at < *limit)) continue;
@@ -388,7 +386,7 @@ class Verifier {
   }
 
   // The first two points are the least and the largest of everything, then random ones, with the ends preferred.
-  bool choose_point(int trial, Sequence& sequence, Values& values) const {
+  bool choose_point(int trial, Sequence& sequence, SymbolValues& values) const {
     const auto choose = [&](int64_t count) -> int64_t {
       if (trial == 0) return 0;
       if (trial == 1) return count - 1;

@@ -94,6 +94,33 @@ TEST(Structure, WhateverElseDiffersMakesOne) {
   }
 }
 
+// relu(a - b) and neg(a - b), as one graph gives both.
+struct Pair {
+  ir::DType dtype = ir::DType::f32;
+  int64_t least = 1;
+  bool twice = false, first_last = false;
+};
+std::string pair_of(const Pair& p) {
+  Graph g;
+  const DimDesc m = symbol_dim("M", p.least, 64);
+  const int a = add_tensor(g, "a", {m, fixed_dim(8)}, false, p.dtype);
+  const int b = p.twice ? a : add_tensor(g, "b", {m, fixed_dim(8)}, false, p.dtype);
+  const int s = add_node(g, "sub", {a, b}, "s");
+  g.outputs = {add_node(g, "relu", {s}, "r"), add_node(g, "neg", {s}, "n")};
+  if (p.first_last) std::swap(g.outputs[0], g.outputs[1]);
+  const ir::Result<Graph> out = finish(g);
+  EXPECT_TRUE(out.ok()) << out.status().to_string();
+  return out.ok() ? structure_of(*out) : std::string();
+}
+
+TEST(Structure, TypesOrderAndRepeatedOperandsMakeOne) {
+  EXPECT_EQ(pair_of({}), pair_of({}));
+  EXPECT_NE(pair_of({}), pair_of({.dtype = ir::DType::bf16}));
+  EXPECT_NE(pair_of({}), pair_of({.least = 2}));
+  EXPECT_NE(pair_of({}), pair_of({.twice = true}));
+  EXPECT_NE(pair_of({}), pair_of({.first_last = true}));
+}
+
 // What is made for an operator depends on what is hinted; a decision has a range of its own.
 TEST(Structure, HintsBelongToTheWholeOnly) {
   Asked a;
