@@ -65,6 +65,8 @@ Status execute(lathe_kernel* kernel, const lathe_arg* args, size_t num_args, con
   lathe_exec e = LATHE_EXEC_INIT;
   LATHE_RETURN_IF_ERROR(read_struct(exec, e, "exec", 3));
   if (e.reserved != 0) return invalid("expected 0").with_arg("exec.reserved", 3);
+  if (e.stream != nullptr)
+    return invalid("expected NULL: a kernel of the CPU joins no stream").with_arg("exec.stream", 3);
   if (e.pool != nullptr) LATHE_RETURN_IF_ERROR(check_pool(e.pool));
   const KernelBody& body = *kernel->body;
   MatchedCall call;

@@ -67,6 +67,7 @@ const ExecuteCase kCases[] = {
     {"threads_negative", "threads", [](Call& c) { c.exec.threads = -1; }},
     {"threads_many", "threads", [](Call& c) { c.exec.threads = 100000; }},
     {"exec_reserved", "exec.reserved", [](Call& c) { c.exec.reserved = 1; }},
+    {"exec_stream", "exec.stream", [](Call& c) { c.exec.stream = &c; }},
     {"exec_size", "exec.struct_size", [](Call& c) { c.exec.struct_size = 3; }},
     {"exec_version", "exec.version", [](Call& c) { c.exec.version = 3; }},
     {"pool_size", "exec.pool.struct_size",

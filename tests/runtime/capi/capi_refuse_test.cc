@@ -68,6 +68,13 @@ const std::vector<DescribeCase> kDescribe = {
     {{"name_null", LATHE_INVALID, "inputs[0].name"}, spoiled({fixed(4)}, [](auto& d) { d.name = nullptr; })},
     {{"name_empty", LATHE_INVALID, "inputs[0].name"}, spoiled({fixed(4)}, [](auto& d) { d.name = ""; })},
     {{"dtype_unknown", LATHE_INVALID, "x.dtype"}, spoiled({fixed(4)}, [](auto& d) { d.dtype = 99; })},
+    {{"reserved2_set", LATHE_INVALID, "x.reserved2"}, spoiled({fixed(4)}, [](auto& d) { d.reserved2 = 1; })},
+    {{"data_type_unknown", LATHE_UNSUPPORTED, "x.data_type"}, spoiled({fixed(4)}, [](auto& d) { d.data_type = {LATHE_TYPE_CODE_INT, 4, 1}; })},
+    {{"data_type_no_code", LATHE_UNSUPPORTED, "x.data_type"}, spoiled({fixed(4)}, [](auto& d) { d.data_type = {200, 32, 1}; })},
+    {{"data_type_vector", LATHE_UNSUPPORTED, "x.data_type"}, spoiled({fixed(4)}, [](auto& d) { d.data_type = {LATHE_TYPE_CODE_FLOAT, 32, 4}; })},
+    {{"data_type_no_lanes", LATHE_UNSUPPORTED, "x.data_type"}, spoiled({fixed(4)}, [](auto& d) { d.data_type = {LATHE_TYPE_CODE_FLOAT, 32, 0}; })},
+    {{"two_types", LATHE_INVALID, "x.dtype"},
+     spoiled({fixed(4)}, [](auto& d) { d.dtype = LATHE_DTYPE_F16, d.data_type = {LATHE_TYPE_CODE_BFLOAT, 16, 1}; })},
     {{"ndim_negative", LATHE_INVALID, "x.ndim"}, spoiled({fixed(4)}, [](auto& d) { d.ndim = -1; })},
     {{"ndim_nine", LATHE_INVALID, "x.ndim"}, spoiled(std::vector<lathe_dim>(9, fixed(1)))},
     {{"dims_null", LATHE_INVALID, "x.dims"}, spoiled({fixed(4)}, [](auto& d) { d.dims = nullptr; })},
@@ -244,6 +251,20 @@ TEST(CapiRefuse, StructsOfOtherSizes) {
   shorter.threads = -7;  // beyond its end
   EXPECT_EQ(lathe_resolve(ctx.get(), graph.get(), &shorter, &kernel, nullptr, &e), LATHE_OK) << e.message;
   lathe_kernel_destroy(kernel);
+}
+
+TEST(CapiRefuse, StoredOnlyIsAMissOnEveryLevel) {
+  for (const char* isa : {"portable", "avx2", "avx512"}) {
+    SCOPED_TRACE(isa);
+    const auto ctx = make_context(isa);
+    const auto graph = matmul_graph(ctx.get(), range("M", 1, 64), 16, 16);
+    lathe_policy p = LATHE_POLICY_INIT;
+    p.wait = LATHE_WAIT_STORED;
+    lathe_kernel* out = nullptr;
+    lathe_error e{};
+    EXPECT_EQ(lathe_resolve(ctx.get(), graph.get(), &p, &out, nullptr, &e), LATHE_STATUS_MISS) << e.message;
+    EXPECT_EQ(out, nullptr);
+  }
 }
 
 TEST(CapiRefuse, Policies) {

@@ -2,6 +2,7 @@
 // transposes keep bits, casts round once; what is not served is refused by name, with what helps.
 #include <bit>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 
 #include "ir/base/dtype.h"
@@ -95,6 +96,43 @@ Owned<lathe_graph> single(const Owned<lathe_context>& ctx, const char* op, const
 void expect_near(const Bytes& y, size_t i, double want) {
   const double got = y.at(i), unit = y.type == DType::bf16 ? 0x1p-8 : 0x1p-11;
   EXPECT_LE(std::abs(got - want), unit * std::abs(want) * 1.01 + 1e-6) << i << ": " << got << ", expected " << want;
+}
+
+// Both vocabularies name the same types, and a description ends where its struct_size says.
+TEST(CapiTypes, ADescriptionTakesDlpacksTypes) {
+  const std::vector<lathe_dim> dims = {fixed(3), fixed(5)};
+  const auto ctx = make_context("portable");
+  for (uint32_t t = LATHE_DTYPE_F32; t <= LATHE_DTYPE_BOOL; ++t) {
+    const auto type = static_cast<DType>(t);
+    SCOPED_TRACE(ir::dtype_name(type));
+    lathe_tensor_desc d = desc("x", dims);
+    d.data_type = {static_cast<uint8_t>(ir::dtype_dlpack_code(type)), static_cast<uint8_t>(ir::dtype_bits(type)), 1};
+    for (const uint32_t plain : {0u, t}) {
+      d.dtype = plain;
+      lathe_error e{};
+      const auto graph = single(ctx, "copy", {d}, {}, &e);
+      ASSERT_NE(graph, nullptr) << e.message;
+      Bytes x(type, {3, 5}), y(type, {3, 5});
+      for (size_t i = 0; i < x.data.size(); ++i) x.data[i] = static_cast<char>(i % 2);
+      run(ctx, graph, {x.arg(), y.arg()});
+      EXPECT_EQ(x.data, y.data);
+    }
+  }
+}
+
+TEST(CapiTypes, ADescriptionOfTheFirstHeaderIsReadToItsEnd) {
+  const std::vector<lathe_dim> dims = {fixed(3), fixed(5)};
+  const auto ctx = make_context("portable");
+  lathe_tensor_desc d = desc("x", dims, 0, LATHE_DTYPE_I32);
+  d.struct_size = offsetof(lathe_tensor_desc, data_type);
+  d.data_type = {99, 99, 99};
+  d.reserved2 = 99;
+  lathe_error e{};
+  const auto graph = single(ctx, "copy", {d}, {}, &e);
+  ASSERT_NE(graph, nullptr) << e.message;
+  Bytes x(DType::i32, {3, 5}), y(DType::i32, {3, 5});
+  run(ctx, graph, {x.arg(), y.arg()});
+  EXPECT_EQ(x.data, y.data);
 }
 
 TEST(CapiTypes, RowsOfHalvesComputeInF32) {
