@@ -146,7 +146,7 @@ typedef enum lathe_seal_mode {
   LATHE_SEAL_OFF = 0,
   LATHE_SEAL_FALLBACK = 1, /* what exists serves (T0 at worst), and is counted */
   LATHE_SEAL_WARN = 2,     /* FALLBACK, and a verbose line */
-  LATHE_SEAL_ERROR = 3     /* a miss is LATHE_MISS */
+  LATHE_SEAL_ERROR = 3     /* a miss is LATHE_STATUS_MISS */
 } lathe_seal_mode;
 /* After it nothing is compiled or searched; what earlier resolves left for a first call is made now. */
 LATHE_API lathe_status lathe_seal(lathe_context* ctx, uint32_t mode /* lathe_seal_mode */, lathe_error* error);

@@ -185,7 +185,7 @@ extern "C" lathe_status lathe_pinned_run(const lathe_pinned* pinned, void* const
   } else {
     run_on(*p.op, *p.bound, false, data, *exec, p.team);
   }
-  return LATHE_OK;
+  return LATHE_STATUS_OK;
 }
 extern "C" uint64_t lathe_pinned_workspace_bytes(const lathe_pinned* pinned) {
   return is_live(pinned) ? static_cast<uint64_t>(pinned->body->bound->workspace_bytes) : 0;
