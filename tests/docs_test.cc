@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <regex>
 #include <set>
@@ -85,6 +86,22 @@ TEST(Docs, every_feature_is_described) {
   expect_block("docs/search.md", "features", table);
 }
 
+// Lines of a document that are too wide to be read: of prose, and of a table. Code blocks keep their lines.
+std::vector<std::string> wide_lines(const File& f) {
+  constexpr size_t kProse = 120, kTable = 160;
+  std::vector<std::string> out;
+  bool code = false;
+  for (size_t i = 0; i < f.lines.size(); ++i) {
+    const std::string& line = f.lines[i];
+    if (line.rfind("```", 0) == 0) code = !code;
+    const size_t columns = static_cast<size_t>(
+        std::count_if(line.begin(), line.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
+    if (!code && columns > (line.rfind('|', 0) == 0 ? kTable : kProse))
+      out.push_back(fmt::format("{}:{} has {} columns", f.path, i + 1, columns));
+  }
+  return out;
+}
+
 std::vector<File> documents() {
   std::vector<File> out = {make_file("README.md", read_text("README.md")),
                            make_file("include/lathe.h", read_text("include/lathe.h"))};
@@ -124,6 +141,21 @@ std::vector<std::string> missing_files(const std::string& where, const std::stri
     if (!std::filesystem::exists(std::string(LATHE_SOURCE_DIR) + "/" + name)) out.push_back(where + " names " + name);
   }
   return out;
+}
+
+TEST(Docs, lines_can_be_read) {
+  std::vector<std::string> wide;
+  for (const File& f : documents()) {
+    if (f.path != "README.md" && !(f.below("docs") && f.extension() == ".md")) continue;
+    for (std::string& w : wide_lines(f)) wide.push_back(std::move(w));
+  }
+  EXPECT_THAT(wide, IsEmpty());
+}
+
+TEST(Docs, a_wide_line_is_missed) {
+  const std::string wide(121, 'x'), table = "|" + std::string(159, 'x');
+  const File f = make_file("docs/a.md", wide + "\n```\n" + wide + "\n```\n" + table + "\n" + table + "x\n");
+  EXPECT_THAT(wide_lines(f), ::testing::ElementsAre("docs/a.md:1 has 121 columns", "docs/a.md:6 has 161 columns"));
 }
 
 TEST(Docs, files_that_are_named_exist) {

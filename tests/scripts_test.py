@@ -29,6 +29,22 @@ def test_results(folder):
     assert "|" not in run(sys.executable, ROOT / "bench/make_table.py", empty)
 
 
+def test_plot(folder):
+    (folder / "openblas.txt").write_text("# a machine\n31x64x33   0.58 us  openblas   0.60 us  1.033\n1 rows; worst\n")
+    row = {"event": "row", "op": "gate", "dims": {"M": 8}, "of_roofline": 0.5, "limit": "read"}
+    (folder / "qwen2.5-0.5b.bench.jsonl").write_text(json.dumps(row) + "\n" + json.dumps({"event": "summary"}) + "\n")
+    run(sys.executable, ROOT / "bench/plot_results.py", folder)
+    text = (folder / "summary.svg").read_text()
+    assert "31x64x33: 1.033" in text and "gate M8: 0.500" in text, text
+    (folder / "openblas.txt").write_text("")
+    done = subprocess.run([sys.executable, ROOT / "bench/plot_results.py", folder], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "no rows" in done.stderr, done
+
+
+def test_rooms():
+    run(sys.executable, ROOT / "scripts/draw_rooms.py", "--check")
+
+
 def test_skipped(folder):
     junit = folder / "junit.xml"
     junit.write_text('<testsuite><testcase name="A.b" status="notrun"><skipped message="m"/><system-out>x_test.cc:1: Skipped\n'
@@ -73,6 +89,8 @@ def test_shell_scripts_parse():
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as made:
         test_results(pathlib.Path(made))
+        test_plot(pathlib.Path(made))
+        test_rooms()
         test_skipped(pathlib.Path(made))
         test_compare_builds(pathlib.Path(made))
         test_every_machine_has_a_preset()
