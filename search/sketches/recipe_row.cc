@@ -132,6 +132,9 @@ class RowSketch {
   bool whole_steps(int64_t unroll) const {
     return proves_divisible(shape_.passes[0]->extent, unroll * t_.lanes, Ranges(problem_.kernel));
   }
+  bool whole_blocks(int64_t rows) const {
+    return proves_divisible(scopes_with_role(problem_.kernel, "row")[0]->extent, rows, Ranges(problem_.kernel));
+  }
   int64_t default_unroll() const;
   bool overlap_pays() const;
 
@@ -200,13 +203,8 @@ Status RowSketch::accepts(const Setting& k) const {
   if (overlap == 2 && !unrolled_tail && !whole_steps(unroll)) {
     return unsupported("tails of three passes are more operands than a leaf has");
   }
-  const auto whole_blocks = [&] {
-    return grain > 1 &&
-           proves_divisible(scopes_with_role(problem_.kernel, "row")[0]->extent, grain, Ranges(problem_.kernel));
-  };
-  if (overlap == 2 && grain != 0 && !whole_blocks()) {
+  if (overlap == 2 && grain != 0 && (grain == 1 || !whole_blocks(grain)))
     return unsupported("blocks of {} rows may end with one", grain);
-  }
   if (overlap != 0 && unroll * shape_.overlapped_sums > (t_.vector_registers > 16 ? 16 : 4))
     return unsupported("unroll {} of two passes: registers", unroll);
   if (recompute && !shape_.again) return unsupported("what is kept is not assigned once");
