@@ -86,6 +86,15 @@ TEST(Docs, every_feature_is_described) {
   expect_block("docs/search.md", "features", table);
 }
 
+TEST(Docs, every_knob_is_described) {
+  std::string table = "| recipe | knob | in texts | what |\n|---|---|---|---|\n";
+  for (const search::Recipe& r : search::recipes()) {
+    for (const search::Knob& k : r.table())
+      table += fmt::format("| `{}` | `{}` | `{}` | {} |\n", r.name, k.name, k.symbol, k.text);
+  }
+  expect_block("docs/search.md", "knobs", table);
+}
+
 // Lines of a document that are too wide to be read: of prose, and of a table. Code blocks keep their lines.
 std::vector<std::string> wide_lines(const File& f) {
   constexpr size_t kProse = 120, kTable = 160;
