@@ -24,7 +24,7 @@ for name in "$@"; do
   echo "try_extensions: $name touches $touched files beside its own, of $limit it may"
   [ "$touched" -le "$limit" ] || failed=1
   cmake -S "$tree" -B "$tree/build" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O1 -DLATHE_TESTS=ON >"$tree/build.log" 2>&1
-  targets=(test_ir test_ops test_jit test_runtime test_house)
+  targets=(test_ir test_ops test_jit test_runtime test_sweep test_house)
   if ! cmake --build "$tree/build" --target "${targets[@]}" >>"$tree/build.log" 2>&1; then
     tail -30 "$tree/build.log" >&2
     echo "try_extensions: $name does not build: $tree/build.log" >&2
