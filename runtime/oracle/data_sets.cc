@@ -65,7 +65,7 @@ ir::Status shape_of(const ir::Buffer& b, SymbolValues* symbols, OperandShape* ou
   const std::optional<std::vector<int64_t>> dims = ir::evaluate_dims(b.dims, *symbols);
   if (!dims) return ir::invalid("{} has a size without value", b.name);
   out->name = b.name;
-  out->type = b.type;
+  out->type = b.made ? b.given : b.type;
   out->place = b.place;
   out->dims = *dims;
   out->elements = 1;

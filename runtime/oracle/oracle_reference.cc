@@ -122,7 +122,8 @@ KernelTraits kernel_traits(const ir::Kernel& kernel) {
   KernelTraits out;
   std::set<std::string> words;
   std::vector<ir::Expr> values;
-  ir::for_each_stmt(kernel.body, [&](const ir::Stmt& s) {
+  const ir::Kernel given = ir::as_given(kernel);
+  ir::for_each_stmt(given.body, [&](const ir::Stmt& s) {
     if (s.kind != ir::Stmt::Kind::assign) return;
     if (s.op == ir::AssignOp::add || s.op == ir::AssignOp::mul) words.insert("sum");
     values.push_back(s.value);

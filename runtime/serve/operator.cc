@@ -29,14 +29,6 @@ int64_t align64(int64_t bytes) { return (bytes + 63) & ~int64_t{63}; }
 
 }  // namespace
 
-ir::Kernel constants_as_inputs(const ir::Kernel& kernel) {
-  ir::Kernel out = kernel;
-  for (ir::Buffer& b : out.buffers) {
-    if (b.place == ir::Place::constant) b.place = ir::Place::in;
-  }
-  return out;
-}
-
 Result<std::shared_ptr<Operator>> Operator::create(std::shared_ptr<Context> context, const ops::Graph& finished) {
   std::shared_ptr<Operator> op(new Operator);
   op->context_ = std::move(context);

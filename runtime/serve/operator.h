@@ -83,7 +83,7 @@ struct PrepareInfo {
 };
 
 // The Kernel that serves constants as they lie: they are inputs like others.
-ir::Kernel constants_as_inputs(const ir::Kernel& kernel);
+ir::Kernel constants_as_inputs(const ir::Kernel& kernel, const ir::Target& target);
 
 class Operator : public std::enable_shared_from_this<Operator> {
  public:

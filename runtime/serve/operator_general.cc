@@ -27,7 +27,7 @@ search::Problem Operator::general_problem(int kernel, bool packed, const Prepare
   search::Problem p;
   const ir::Kernel& naive = lowered_.kernels[static_cast<size_t>(kernel)].kernel;
   const ir::Kernel whole = widened(naive);
-  p.kernel = packed ? whole : constants_as_inputs(whole);
+  p.kernel = packed ? whole : constants_as_inputs(whole, context_->target());
   p.one_layout = !naive.symbols.empty();
   const std::vector<SymbolValues> hints = hinted_dims();
   for (const auto& [name, value] : hints.back()) p.dims[name] = value;

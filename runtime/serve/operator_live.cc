@@ -87,7 +87,7 @@ Trial* Operator::new_trial(const BoundOp* other, std::unique_ptr<RecordedCalls> 
 search::Problem Operator::live_problem(int kernel, const SymbolValues& dims, const PrepareRequest& request,
                                        const ServedStage& serving) const {
   search::Problem p = problem(kernel, dims, request);
-  if (serving.stage.packed.empty()) p.kernel = constants_as_inputs(p.kernel);
+  if (serving.stage.packed.empty()) p.kernel = constants_as_inputs(p.kernel, context_->target());
   return p;
 }
 
