@@ -1,5 +1,5 @@
-// pack_kernel: the copy that fills a constant operand's packed form, or makes its elements of the caller's. Scheduled by
-// the pack recipe, run once per weight.
+// pack_kernel: the copy that fills a constant operand's packed form, or makes its elements of the caller's. Scheduled
+// by the pack recipe, run once per weight.
 //
 //   w: f32[N, K] layout [0/32, 1, 0%32]      for d0 < ceildiv(N, 32): for d1 < K: for d2 < min(32, N - 32*d0):
 //                                              dst[d0, d1, d2] = src[32*d0 + d2, d1]

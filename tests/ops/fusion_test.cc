@@ -122,12 +122,12 @@ TEST(Fusion, AWeightIsPackedAsItIsMade) {
   const ir::Kernel& k = l.kernels[0].kernel;
   EXPECT_EQ(k.family, "matmul");
   EXPECT_TRUE(ir::verify(k).ok()) << ir::verify(k).to_string();
-  EXPECT_THAT(ir::print(k), HasSubstr("b: f32[6, 8] const from bf16 f32(b[])*0.5"));
+  EXPECT_THAT(ir::print(k), HasSubstr("b: f32[6, 8] const from bf16 f32(b[]) * 0.5"));
   const auto read = ir::parse_kernel(ir::print(k));
   ASSERT_TRUE(read.ok()) << read.status().to_string();
   EXPECT_EQ(ir::print(*read), ir::print(k));
   EXPECT_THAT(ir::print(ir::as_given(k)), HasSubstr("b: bf16[6, 8] const"));
-  EXPECT_THAT(ir::print(ir::as_given(k)), HasSubstr("f32(b[n, k])*0.5"));
+  EXPECT_THAT(ir::print(ir::as_given(k)), HasSubstr("f32(b[n, k]) * 0.5"));
 }
 
 TEST(Fusion, WhatPackingCannotMake) {
