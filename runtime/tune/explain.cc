@@ -7,7 +7,6 @@
 #include "ir/core/text_form.h"
 #include "runtime/measure/machine_profile.h"
 #include "runtime/store/key.h"
-#include "runtime/tune/tuning_history.h"
 #include "runtime/walk/nest_text.h"
 #include "search/model/features.h"
 
@@ -77,9 +76,7 @@ Result<std::vector<ExplainedKernel>> explain(Operator& op, const SymbolValues& d
     }
     if (const search::Recipe* recipe = search::find_recipe(problem);
         recipe != nullptr && schedule.recipe.starts_with(recipe->name)) {
-      const search::MachineRates rates = predicting_rates(context.store(), problem.kernel.family, context.environment(),
-                                                          context.target(), rates_here(context));
-      e.predicted_us = search::analytic_us(problem, context.target(), rates, recipe, schedule.knobs);
+      e.predicted_us = search::analytic_us(problem, context.target(), rates_here(context), recipe, schedule.knobs);
     }
     e.moves = search::move_reasons(problem, context.target(), schedule);
     e.naive = ir::print(problem.kernel);
