@@ -176,7 +176,7 @@ DType common_dtype(const OpRow& row, const Inputs& in) {
 
 std::span<const DType> operand_dtypes(const OpRow& row, size_t number) {
   static constexpr DType kAll[] = {
-#define LATHE_DTYPE(id, bits, kind, code) DType::id,
+#define LATHE_DTYPE(id, bits, values, kind, code) DType::id,
 #include "ir/base/dtypes.def"
 #undef LATHE_DTYPE
   };

@@ -37,6 +37,8 @@ std::string key_of(const ir::Leaf& leaf, const ir::Target& target, jit::Backend 
   fields.text = leaf.text;
   fields.backend = jit::backend_name(backend);
   fields.isa = ir::isa_name(target.level);
+  const uint64_t features = jit::code_features(leaf.kernel, target);
+  if (features != 0) fields.isa += " " + jit::feature_names(features);
   fields.lanes = target.lanes;
   fields.vector_registers = target.vector_registers;
   return leaf_key(fields).hash;
@@ -206,6 +208,7 @@ struct LeafCache::Impl {
     if (native && !policy.forced) {
       for (jit::Backend b : kNative) {
         if (store == nullptr) break;
+        if (!jit::backend_built(b)) continue;
         slot.entry.key = key_for(b);
         if (from_store(slot.entry.key, b, slot)) return {};
       }
@@ -221,7 +224,7 @@ struct LeafCache::Impl {
     for (jit::Backend b : kNative) {
       const bool wanted = policy.forced ? policy.backend == b
                                         : policy.generate && (b != jit::Backend::llvm || (policy.llvm && options.llvm));
-      if (!native || !wanted) continue;
+      if (!native || !wanted || !jit::backend_built(b)) continue;
       slot.entry.key = key_for(b);
       refused = compile(program, b, slot.entry.key, !policy.forced, slot, &why);
       if (refused.ok()) return {};

@@ -80,7 +80,7 @@ Work work_at(const ops::Graph& finished, const SymbolValues& values) {
 }
 
 double roofline_us(const Work& work, const MachineProfile& profile, const ir::Target& target, bool cold, int threads) {
-  const double peak = profile.get(fmt::format("fma_{}", ir::isa_name(std::min(target.level, ir::IsaLevel::avx512))));
+  const double peak = profile.get(peak_name(target));
   const double bytes = work.read_bytes + work.write_bytes;
   const auto place = [&](double footprint) {
     return footprint <= static_cast<double>(target.l1_bytes)   ? "l1"

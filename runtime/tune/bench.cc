@@ -229,7 +229,7 @@ struct Bench::Impl {
       for (int again = 1; again < kHotSamples && !options.cold; ++again) us = std::min(us, call_us(reps));
       row.samples.push_back(us);
       if (fma) {
-        peaks.push_back(peak_of_a_thread(std::min(target.level, ir::IsaLevel::avx512)));
+        peaks.push_back(peak_of_a_thread(target.level));
         of_peak.push_back(work.flops / us * 1e-3 / (peaks.back() * options.threads));
       }
       if (read) {

@@ -8,6 +8,7 @@
 #include "ir/analysis/analysis.h"
 #include "ir/core/names.h"
 #include "runtime/walk/nest_form.h"
+#include "runtime/walk/x86/cpu.h"
 
 namespace lathe::runtime {
 namespace {
@@ -75,7 +76,7 @@ class Binder {
     out_->direct = phases.size() == 1 && phases[0].num_nodes == 1 && !out_->nodes[phases[0].first_node].loop &&
                    out_->calls[0].num_values == 0 && out_->scratch.empty() &&
                    std::none_of(out_->pointers.begin(), out_->pointers.end(), [](const auto& p) { return p.general; });
-    out_->vzeroupper = __builtin_cpu_supports("avx");
+    out_->vzeroupper = has_upper_halves();
     return {};
   }
 

@@ -44,7 +44,7 @@ std::string compare(const Shape& shape, uint32_t seed, int* refused) {
       ++refused[static_cast<int>(backend)];
       continue;
     }
-    if (image->features & ~level_features(shape.level)) return "features beyond the level";
+    if (image->features & ~ir::isa_features(shape.level)) return "features beyond the level";
     if (!host_runs(shape)) continue;
     const auto got = run(p, seed, input, &*image);
     const int64_t at = difference(want, got);

@@ -30,7 +30,7 @@ enum class Data { integers, normal, positive };
 inline ir::Target test_target(ir::IsaLevel level) {
   ir::Target t;
   t.level = level;
-  if (level >= ir::IsaLevel::avx512) {
+  if (level == ir::IsaLevel::avx512) {
     t.lanes = 16;
     t.vector_registers = 32;
     t.mask_registers = 7;
