@@ -66,15 +66,13 @@ Work work_at(const ops::Graph& finished, const SymbolValues& values) {
   }
   for (const int t : finished.inputs) {
     const ops::TensorDesc& tensor = finished.tensors[static_cast<size_t>(t)];
-    const double bytes =
-        static_cast<double>(elements_at(tensor, values)) * static_cast<double>(ir::dtype_bytes(tensor.dtype));
+    const double bytes = static_cast<double>(ir::dtype_bytes(tensor.dtype, elements_at(tensor, values)));
     work.read_bytes += bytes;
     if (tensor.constant) work.constant_bytes += bytes;
   }
   for (const int t : finished.outputs) {
     const ops::TensorDesc& tensor = finished.tensors[static_cast<size_t>(t)];
-    work.write_bytes +=
-        static_cast<double>(elements_at(tensor, values)) * static_cast<double>(ir::dtype_bytes(tensor.dtype));
+    work.write_bytes += static_cast<double>(ir::dtype_bytes(tensor.dtype, elements_at(tensor, values)));
   }
   return work;
 }

@@ -235,6 +235,7 @@ ir::Result<BoundPointer> Binder::pointer(const ir::NestOperand& operand) {
   }
   p.buffer = static_cast<uint32_t>(operand.buffer);
   const int64_t bytes = ir::dtype_bytes(operand.type);
+  if (bytes == 0) return ir::unsupported("an operand of {}: elements share bytes", ir::dtype_name(operand.type));
   const ir::Expr offset = operand.offset ? operand.offset : ir::Expr(0);
   LATHE_ASSIGN(const std::optional<Affine> a, forms_.build_affine(offset, bytes, innermost_, &p.inner_step));
   if (a) {
@@ -339,9 +340,9 @@ ir::Status Binder::add_call(const ir::NestCall& call, std::vector<BoundNode>* si
     for (size_t d = 0; d < o.strides.size(); ++d) {
       if (!o.strides[d]) continue;
       LATHE_ASSIGN(const int64_t stride, forms_.constant(o.strides[d]));
-      if (__builtin_mul_overflow(stride, int64_t{ir::dtype_bytes(o.type)}, &b.args.op[i].stride[d])) {
-        return ir::invalid("a stride of this shape exceeds 63 bits");
-      }
+      const std::optional<int64_t> step = ir::dtype_step(o.type, stride);
+      if (!step) return ir::invalid("a stride of this shape is no whole number of bytes, or exceeds 63 bits");
+      b.args.op[i].stride[d] = *step;
     }
   }
   for (size_t i = 0; i < call.streams.size(); ++i) LATHE_RETURN_IF_ERROR(stream(call, i, &b));

@@ -12,6 +12,12 @@
 
 namespace lathe::search {
 
+// On average, where elements share bytes.
+inline double bytes_of_each(ir::DType type) {
+  const ir::Storage s = ir::dtype_storage(type);
+  return s.bits / (8.0 * s.values);
+}
+
 using Knobs = std::map<std::string, int64_t>;
 // What older records lack means what it did then: `otherwise`.
 inline int64_t knob_of(const Knobs& knobs, const std::string& name, int64_t otherwise = 0) {
