@@ -176,6 +176,7 @@ class LeafCase {
 // it. A refusal of the generator is a difference, unless `refused` counts it.
 inline std::string x64_difference(LeafCase& c, const LeafProgram& p, int* refused = nullptr) {
   if (p.level == ir::IsaLevel::portable || !x64_test::can_run({p.level, p.lanes})) return {};
+  if (!backend_built(Backend::xbyak)) return {};
   const std::vector<std::vector<float>> want = c.buffers();
   const auto image = compile_xbyak(p);
   if (!image.ok() && refused && image.status().code() == ir::Code::kUNSUPPORTED) {
