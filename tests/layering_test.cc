@@ -186,8 +186,8 @@ Complaints forbidden_calls(const File& f) {
   return out;
 }
 
-// What only one architecture has: its built-in functions and headers, attributes and pragmas that name its instructions,
-// assembly that is not empty, constraints that name its registers.
+// What only one architecture has: its built-in functions and headers, attributes and pragmas that name its
+// instructions, assembly that is not empty, constraints that name its registers.
 Complaints machine_code(const File& f) {
   static const std::regex kMachine(
       R"(__builtin_ia32_|__builtin_cpu_|<(cpuid|[a-z]*intrin)\.h>|\b_mm[0-9]*_|\btarget\s*\("|GCC target)"

@@ -1,6 +1,6 @@
-// What a kernel is generated for: a set of CPU features, a register file, caches. Emitters ask only the Target, never the
-// machine; jit/host/host_cpu fills one in for the host, cap() and without() take features away for LATHE_MAX_ISA and for
-// tests. A plain value.
+// What a kernel is generated for: a set of CPU features, a register file, caches. Emitters ask only the Target, never
+// the machine; jit/host/host_cpu fills one in for the host, cap() and without() take features away for LATHE_MAX_ISA
+// and for tests. A plain value.
 #pragma once
 #include <cstdint>
 #include <optional>

@@ -1,6 +1,6 @@
 // Which machine a test means: four described as data (machines.def), each whole or without features, and the one that
-// this run takes itself for, named by the environment variable LATHE_TEST_MACHINE. Only tests read it; tests/runtime/measure/machine_test.cc hands it
-// to the library.
+// this run takes itself for, named by the environment variable LATHE_TEST_MACHINE. Only tests read it;
+// tests/runtime/measure/machine_test.cc hands it to the library.
 #pragma once
 #include <cstdlib>
 #include <functional>

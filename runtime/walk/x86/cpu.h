@@ -1,4 +1,4 @@
-// The instructions that the walker and the team of threads need of the CPU itself. Inline: they are on the path of a call.
+// The instructions that the walker and the team of threads need of the CPU itself. Inline: each call executes them.
 #pragma once
 
 namespace lathe::runtime {

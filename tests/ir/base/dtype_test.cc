@@ -1,5 +1,5 @@
-// The bytes that elements take: of whole bytes, of four bits, in blocks with a scale. No shipped type is of the last two
-// kinds: their rows are made here.
+// The bytes that elements take: of whole bytes, of four bits, in blocks with a scale. No shipped type is of the last
+// two kinds: their rows are made here.
 #include "ir/base/dtype.h"
 
 #include <gtest/gtest.h>
