@@ -27,7 +27,8 @@ class Checker {
 
   ir::Status run() {
     const auto count_ok = [](int n) { return n >= 0 && n <= kMaxRegisters; };
-    if (!ir::is_vector_bytes(int64_t{p_.lanes} * 4)) return ir::invalid("{} lanes: no target has them", p_.lanes);
+    if (!ir::is_vector_bytes(int64_t{p_.lanes} * 4))
+      return ir::invalid("lanes {}, expected those of a row of targets.def", p_.lanes);
     if (static_cast<int>(p_.level) >= ir::kIsaLevels) return ir::invalid("unknown level");
     if ((p_.extra & ~ir::extras_with(ir::isa_features(p_.level))) != 0) {
       return ir::invalid("features that come with no {}", ir::isa_name(p_.level));

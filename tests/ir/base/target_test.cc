@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "ir/base/options.h"
 #include "ir/base/target_text.h"
 
 namespace lathe::ir {
@@ -36,6 +37,12 @@ TEST(Target, rows_keep_their_names_and_registers) {
     EXPECT_EQ(bare_target(w.level).level, w.level);
   }
   EXPECT_EQ(static_cast<int>(IsaLevel::amx), 3) << "leaf programs hold the number";
+}
+
+TEST(Target, every_row_may_be_asked_for) {
+  std::string domain = "host";
+  for (const IsaLevel level : kLevels) domain += std::string("|") + isa_name(level);
+  EXPECT_EQ(find_option("max_isa")->domain, domain);
 }
 
 TEST(Target, a_row_has_what_its_base_has) {
