@@ -33,6 +33,7 @@ std::vector<Variant> variants(const ir::Target& target, bool llvm) {
     if (!target.has(level)) continue;
     for (const int tier : {1, 2}) {
       for (const jit::Backend b : {jit::Backend::xbyak, jit::Backend::llvm}) {
+        if (!jit::backend_built(b)) continue;
         // LLVM once, at the level that matters: it takes a hundred times as long.
         if (b == jit::Backend::llvm && (!llvm || tier == 2 || level != ir::isa_row(target.level).vectors)) continue;
         out.push_back({tier, level, b});

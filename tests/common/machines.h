@@ -25,7 +25,8 @@ inline Machine make_machine(const char* name, const char* what, ir::IsaLevel lev
                             const std::vector<double>& rates) {
   Machine m{name, what, {}, {}};
   m.target = ir::bare_target(level);
-  m.target.extra = (bf16 ? ir::kCpu_avx512bf16 : 0) | (vnni ? ir::kCpu_avx512vnni : 0);
+  if (bf16) m.target.extra |= ir::kCpu_avx512bf16;
+  if (vnni) m.target.extra |= ir::kCpu_avx512vnni;
   m.target.cores = cores;
   m.target.l1_bytes = l1_kb << 10;
   m.target.l1_ways = l1_ways;
