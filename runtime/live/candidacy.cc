@@ -216,7 +216,6 @@ void Candidacy::run_shadow(const CandidacyTools& tools, Operator& op) {
   task.target = tools.context.target().to_string();
   task.recorded = trial_->recorder->path();
   task.cpu_share = tools.rules.cpu_share;
-  task.plant = tools.rules.shadow_plant;
   ShadowChild child;
   child.path = tools.context.options().text(ir::OptionId::worker);
   child.plugin_dir = tools.context.options().text(ir::OptionId::plugin_dir);

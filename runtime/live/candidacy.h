@@ -20,8 +20,7 @@ struct CandidacyRules {
   int shadow_calls = 32;
   int64_t ram = int64_t{1} << 30;  // operands beyond a quarter of it are not timed
   TrialRules trial;
-  double cpu_share = 0.02;   // of the children
-  std::string shadow_plant;  // fault injection for tests: plant.h
+  double cpu_share = 0.02;  // of the children
 };
 
 // What it works with, for the length of a call.
