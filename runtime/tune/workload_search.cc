@@ -233,6 +233,20 @@ void WorkloadSearch::serve_pending() {
   }
 }
 
+std::vector<size_t> WorkloadSearch::serve_defaults() {
+  std::vector<size_t> served;
+  for (const WorkloadTask& t : tasks_) {
+    if (t.verdict != TaskVerdict::pending || cancelled()) continue;
+    const SearchTask task = search_task(t);
+    SearchTask waited_for = task;
+    waited_for.problem.unhurried = false;
+    if (context_->find_decision(task.query) || default_text(*context_, task) == default_text(*context_, waited_for))
+      continue;
+    if (record_unsearched(*context_, task).ok()) served.push_back(t.op);
+  }
+  return served;
+}
+
 Status WorkloadSearch::check(WarmupReport* report) {
   std::vector<CheckedCall> calls;
   std::vector<size_t> numbers;  // of tasks, by call

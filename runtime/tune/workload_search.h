@@ -63,6 +63,9 @@ class WorkloadSearch {
   int serve_between(double until_ms);
   // What there was no time for serves by its default, from the store; another run searches it.
   void serve_pending();
+  // The same without a search, for hinted ranges whose default is another than the one a first call waits for; the
+  // operators that got one.
+  std::vector<size_t> serve_defaults();
   // Runs the workload untuned against tuned and replaces what costs the whole by its default. Fills in the report's
   // fields of the check.
   ir::Status check(WarmupReport* report);
