@@ -10,7 +10,7 @@ static lathe_error g_error;
 
 #define CHECK(call)                                                                  \
   do {                                                                               \
-    if ((call) != LATHE_OK) {                                                        \
+    if ((call) != LATHE_STATUS_OK) {                                                 \
       fprintf(stderr, "%s: %s\n", lathe_status_name(g_error.code), g_error.message); \
       exit(1);                                                                       \
     }                                                                                \

@@ -56,7 +56,7 @@ int main(void) {
   void* base = NULL;
   exec.workspace_bytes = lathe_pinned_workspace_bytes(pinned);
   exec.workspace = aligned(exec.workspace_bytes, &base);
-  if (lathe_pinned_run(pinned, data, &exec) != LATHE_OK) return 1;
+  if (lathe_pinned_run(pinned, data, &exec) != LATHE_STATUS_OK) return 1;
 
   printf("own pool: %d loops of %d parts, sigmoid(%g) = %.4f\n", counts.loops, counts.parts, g_x[4], g_y[4]);
   const int wrong = g_y[4] < 0.4999f || g_y[4] > 0.5001f;

@@ -2,7 +2,7 @@
 #include <lathe.h>
 #include <stdio.h>
 #define MUST(call) \
-  if ((call) != LATHE_OK) return fprintf(stderr, "%s\n", error.message), 1
+  if ((call) != LATHE_STATUS_OK) return fprintf(stderr, "%s\n", error.message), 1
 #define F32(rows, columns, at)                                                                           \
   {                                                                                                      \
     .data = at, .device = {1, 0}, .ndim = 2, .dtype = {2, 32, 1}, .shape = (int64_t[]) { rows, columns } \

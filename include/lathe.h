@@ -44,18 +44,32 @@ extern "C" {
 /* --- Status ----------------------------------------------------------------------------------------------------- */
 
 typedef enum lathe_status {
-  LATHE_OK = 0,
-  LATHE_INVALID = 1,     /* an argument is wrong; the error names it and says what was expected */
-  LATHE_UNSUPPORTED = 2, /* well-formed, but this build or machine cannot do it */
-  LATHE_MISS = 3,        /* nothing stored serves this request, and compiling is not allowed (sealed with ERROR) */
-  LATHE_TIMEOUT = 4,
-  LATHE_CANCELLED = 5,
-  LATHE_NOMEM = 6,
-  LATHE_DEVICE = 7,
-  LATHE_STATE = 8, /* not allowed in this state, or the handle is dead */
-  LATHE_UNTRUSTED = 9,
-  LATHE_IO = 10,
-  LATHE_INTERNAL = 11 /* a bug in Lathe */
+  LATHE_STATUS_OK = 0,
+  LATHE_STATUS_INVALID = 1,     /* an argument is wrong; the error names it and says what was expected */
+  LATHE_STATUS_UNSUPPORTED = 2, /* well-formed, but this build or machine cannot do it */
+  LATHE_STATUS_MISS = 3, /* nothing stored serves this request, and compiling is not allowed (sealed with ERROR) */
+  LATHE_STATUS_TIMEOUT = 4,
+  LATHE_STATUS_CANCELLED = 5,
+  LATHE_STATUS_NOMEM = 6,
+  LATHE_STATUS_DEVICE = 7,
+  LATHE_STATUS_STATE = 8, /* not allowed in this state, or the handle is dead */
+  LATHE_STATUS_UNTRUSTED = 9,
+  LATHE_STATUS_IO = 10,
+  LATHE_STATUS_INTERNAL = 11, /* a bug in Lathe */
+
+  /* Older spellings of the same values. */
+  LATHE_OK = LATHE_STATUS_OK,
+  LATHE_INVALID = LATHE_STATUS_INVALID,
+  LATHE_UNSUPPORTED = LATHE_STATUS_UNSUPPORTED,
+  LATHE_MISS = LATHE_STATUS_MISS,
+  LATHE_TIMEOUT = LATHE_STATUS_TIMEOUT,
+  LATHE_CANCELLED = LATHE_STATUS_CANCELLED,
+  LATHE_NOMEM = LATHE_STATUS_NOMEM,
+  LATHE_DEVICE = LATHE_STATUS_DEVICE,
+  LATHE_STATE = LATHE_STATUS_STATE,
+  LATHE_UNTRUSTED = LATHE_STATUS_UNTRUSTED,
+  LATHE_IO = LATHE_STATUS_IO,
+  LATHE_INTERNAL = LATHE_STATUS_INTERNAL
 } lathe_status;
 
 typedef struct lathe_error {
@@ -132,7 +146,7 @@ typedef enum lathe_seal_mode {
   LATHE_SEAL_OFF = 0,
   LATHE_SEAL_FALLBACK = 1, /* what exists serves (T0 at worst), and is counted */
   LATHE_SEAL_WARN = 2,     /* FALLBACK, and a verbose line */
-  LATHE_SEAL_ERROR = 3     /* a miss is LATHE_MISS */
+  LATHE_SEAL_ERROR = 3     /* a miss is LATHE_STATUS_MISS */
 } lathe_seal_mode;
 /* After it nothing is compiled or searched; what earlier resolves left for a first call is made now. */
 LATHE_API lathe_status lathe_seal(lathe_context* ctx, uint32_t mode /* lathe_seal_mode */, lathe_error* error);
@@ -146,16 +160,40 @@ LATHE_API lathe_status lathe_tune_mode(lathe_context* ctx, uint32_t mode /* lath
 typedef struct lathe_graph lathe_graph;
 
 typedef enum lathe_dtype {
-  LATHE_F32 = 0,
-  LATHE_F64 = 1,
-  LATHE_F16 = 2,
-  LATHE_BF16 = 3,
-  LATHE_I8 = 4,
-  LATHE_U8 = 5,
-  LATHE_I32 = 6,
-  LATHE_I64 = 7,
-  LATHE_BOOL = 8
+  LATHE_DTYPE_F32 = 0,
+  LATHE_DTYPE_F64 = 1,
+  LATHE_DTYPE_F16 = 2,
+  LATHE_DTYPE_BF16 = 3,
+  LATHE_DTYPE_I8 = 4,
+  LATHE_DTYPE_U8 = 5,
+  LATHE_DTYPE_I32 = 6,
+  LATHE_DTYPE_I64 = 7,
+  LATHE_DTYPE_BOOL = 8,
+
+  /* Older spellings of the same values. */
+  LATHE_F32 = LATHE_DTYPE_F32,
+  LATHE_F64 = LATHE_DTYPE_F64,
+  LATHE_F16 = LATHE_DTYPE_F16,
+  LATHE_BF16 = LATHE_DTYPE_BF16,
+  LATHE_I8 = LATHE_DTYPE_I8,
+  LATHE_U8 = LATHE_DTYPE_U8,
+  LATHE_I32 = LATHE_DTYPE_I32,
+  LATHE_I64 = LATHE_DTYPE_I64,
+  LATHE_BOOL = LATHE_DTYPE_BOOL
 } lathe_dtype;
+
+/* DLPack's element type: code (lathe_type_code), bits of one element, lanes (1: no vectors). */
+typedef enum lathe_type_code {
+  LATHE_TYPE_CODE_INT = 0,
+  LATHE_TYPE_CODE_UINT = 1,
+  LATHE_TYPE_CODE_FLOAT = 2,
+  LATHE_TYPE_CODE_BFLOAT = 4,
+  LATHE_TYPE_CODE_BOOL = 6
+} lathe_type_code;
+typedef struct lathe_data_type {
+  uint8_t code, bits;
+  uint16_t lanes;
+} lathe_data_type;
 
 typedef struct lathe_hint {
   int64_t value;
@@ -177,14 +215,16 @@ enum { LATHE_TENSOR_CONST = 1u }; /* the operand never changes: it may be prepac
 typedef struct lathe_tensor_desc {
   uint32_t struct_size, version;
   const char* name; /* unique in the graph; copied */
-  uint32_t dtype;   /* lathe_dtype */
+  uint32_t dtype;   /* lathe_dtype; not read where data_type is set, and then 0 or the same type */
   int32_t ndim;     /* 0..8 */
   const lathe_dim* dims;
   const int64_t* strides; /* elements, ndim of them; NULL: compact row-major. 0 broadcasts (inputs only) */
   uint32_t flags;
   uint32_t reserved;
+  lathe_data_type data_type; /* the element type as the call's lathe_tensor will say it; all 0: dtype says it */
+  uint32_t reserved2;
 } lathe_tensor_desc;
-#define LATHE_TENSOR_DESC_INIT {(uint32_t)sizeof(lathe_tensor_desc), 1, NULL, 0, 0, NULL, NULL, 0, 0}
+#define LATHE_TENSOR_DESC_INIT {(uint32_t)sizeof(lathe_tensor_desc), 1, NULL, 0, 0, NULL, NULL, 0, 0, {0, 0, 0}, 0}
 
 typedef enum lathe_attr_type {
   LATHE_ATTR_INT = 0,
@@ -225,7 +265,16 @@ LATHE_API void lathe_graph_destroy(lathe_graph* graph);
 
 typedef struct lathe_kernel lathe_kernel;
 
-typedef enum lathe_wait { LATHE_NOW = 0, LATHE_WAIT = 1, LATHE_COMPILED_ONLY = 2 } lathe_wait;
+typedef enum lathe_wait {
+  LATHE_WAIT_NOW = 0,    /* for nothing: what is stored, else the default */
+  LATHE_WAIT_TUNED = 1,  /* until it is tuned */
+  LATHE_WAIT_STORED = 2, /* for nothing, and only what is stored serves */
+
+  /* Older spellings of the same values. */
+  LATHE_NOW = LATHE_WAIT_NOW,
+  LATHE_WAIT = LATHE_WAIT_TUNED,
+  LATHE_COMPILED_ONLY = LATHE_WAIT_STORED
+} lathe_wait;
 enum {
   LATHE_CLASS_REASSOCIATE = 1u,
   LATHE_CLASS_CONTRACT = 2u,
@@ -240,12 +289,12 @@ typedef struct lathe_policy {
   /* lathe_wait. NOW: stored, else the default Schedule by the quick generator, about a millisecond of the caller's CPU
    * time (counter first_resolve_cpu_ns); where constants are packed, what reads them as they lie is made for the first
    * call that brings them so. NOW never waits for another caller's work.
-   * WAIT: tuned by measurement for the hinted dims, within deadline_ns; at the deadline, or without a measuring worker,
-   * as NOW: info.miss_reason "budget" or "no_worker".
-   * COMPILED_ONLY: LATHE_MISS unless stored. */
+   * TUNED: tuned by measurement for the hinted dims, within deadline_ns; at the deadline, or without a measuring
+   * worker, as NOW: info.miss_reason "budget" or "no_worker".
+   * STORED: LATHE_STATUS_MISS unless stored. */
   uint32_t wait;
   uint32_t allowed;       /* LATHE_CLASS_* liberties; 0: reassociate + contract */
-  uint64_t deadline_ns;   /* WAIT: 0 = no limit */
+  uint64_t deadline_ns;   /* TUNED: 0 = no limit */
   uint64_t max_workspace; /* bytes; 0 = no limit */
   int32_t threads;        /* that execute will use; 0 means 1 */
   uint32_t cold;          /* 1: constants come from memory at each call (decode); 0: hot */
@@ -288,10 +337,6 @@ LATHE_API uint64_t lathe_generation(const lathe_kernel* kernel);
 typedef struct lathe_device {
   int32_t type, id; /* type 1 = CPU */
 } lathe_device;
-typedef struct lathe_data_type {
-  uint8_t code, bits;
-  uint16_t lanes;
-} lathe_data_type;
 typedef struct lathe_tensor {
   void* data;
   lathe_device device;
@@ -333,8 +378,9 @@ typedef struct lathe_exec {
   uint32_t reserved;
   void* workspace; /* 64-byte aligned; NULL if none is needed */
   uint64_t workspace_bytes;
+  void* stream; /* the device's queue that the call joins; NULL on a CPU, which has none */
 } lathe_exec;
-#define LATHE_EXEC_INIT {(uint32_t)sizeof(lathe_exec), 1, NULL, 1, 0, NULL, 0}
+#define LATHE_EXEC_INIT {(uint32_t)sizeof(lathe_exec), 1, NULL, 1, 0, NULL, 0, NULL}
 
 /* Bytes execute needs at these dims and threads. */
 LATHE_API lathe_status lathe_workspace_bytes(lathe_kernel* kernel, const lathe_arg* args, size_t num_args,

@@ -312,7 +312,7 @@ int run(const Flags& flags) {
   lathe_error error = {};
   lathe_context_options options = LATHE_CONTEXT_OPTIONS_INIT;
   options.worker_path = LATHE_WORKER_PATH;
-  if (lathe_context_create(&options, &context, &error) != LATHE_OK) {
+  if (lathe_context_create(&options, &context, &error) != LATHE_STATUS_OK) {
     fmt::print(stderr, "{}\n", error.message);
     return 2;
   }

@@ -37,9 +37,10 @@ std::string text(const char* what, const lathe_error& e) {
 std::string Ours::pack(int arg, float* plain, void* out) const {
   lathe_error error = {};
   lathe_pack_info info = {};
-  if (lathe_prepack_query(kernel.get(), arg, &info, &error) != LATHE_OK) return text("prepack_query", error);
+  if (lathe_prepack_query(kernel.get(), arg, &info, &error) != LATHE_STATUS_OK) return text("prepack_query", error);
   const lathe_tensor source = tensor_on(plain, what->inputs[static_cast<size_t>(arg)].dims);
-  if (lathe_prepack(kernel.get(), arg, &source, out, info.bytes, &error) != LATHE_OK) return text("prepack", error);
+  if (lathe_prepack(kernel.get(), arg, &source, out, info.bytes, &error) != LATHE_STATUS_OK)
+    return text("prepack", error);
   return {};
 }
 
@@ -54,7 +55,7 @@ std::string Ours::pin(void* const* data) {
   }
   lathe_error error = {};
   lathe_pinned* handle = nullptr;
-  if (lathe_pin(kernel.get(), args.data(), n, 1, &handle, &error) != LATHE_OK) return text("pin", error);
+  if (lathe_pin(kernel.get(), args.data(), n, 1, &handle, &error) != LATHE_STATUS_OK) return text("pin", error);
   pinned.reset(handle, lathe_pinned_destroy);
   workspace_bytes = lathe_pinned_workspace_bytes(handle);
   tier = handle->body->bound->tier;
@@ -86,18 +87,18 @@ Ours make_ours(lathe_context* context, const Case& c) {
   }
   lathe_graph* graph = nullptr;
   if (lathe_graph_single(context, c.op, descs.data(), descs.size(), c.attributes.data(), c.attributes.size(), &graph,
-                         &error) != LATHE_OK) {
+                         &error) != LATHE_STATUS_OK) {
     out.error = text("graph", error);
     return out;
   }
   lathe_policy policy = LATHE_POLICY_INIT;
-  policy.wait = LATHE_WAIT;
+  policy.wait = LATHE_WAIT_TUNED;
   policy.cold = c.cold;
   lathe_kernel* kernel = nullptr;
   lathe_kernel_info info = LATHE_KERNEL_INFO_INIT;
   const lathe_status resolved = lathe_resolve(context, graph, &policy, &kernel, &info, &error);
   lathe_graph_destroy(graph);
-  if (resolved != LATHE_OK) {
+  if (resolved != LATHE_STATUS_OK) {
     out.error = text("resolve", error);
     return out;
   }
@@ -109,7 +110,7 @@ Ours make_ours(lathe_context* context, const Case& c) {
     out.bytes.push_back(4 * count(dims_of(c, a)));
     if (a >= c.inputs.size() || !c.inputs[a].constant) continue;
     lathe_pack_info pack = {};
-    if (lathe_prepack_query(kernel, static_cast<int32_t>(a), &pack, &error) != LATHE_OK) {
+    if (lathe_prepack_query(kernel, static_cast<int32_t>(a), &pack, &error) != LATHE_STATUS_OK) {
       out.error = text("prepack_query", error);
       return out;
     }

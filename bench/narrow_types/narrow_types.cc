@@ -23,7 +23,8 @@ struct Type {
   uint32_t header;
   uint8_t code, bits;
 };
-constexpr Type kTypes[] = {{"f32", LATHE_F32, 2, 32}, {"bf16", LATHE_BF16, 4, 16}, {"f16", LATHE_F16, 2, 16}};
+constexpr Type kTypes[] = {
+    {"f32", LATHE_DTYPE_F32, 2, 32}, {"bf16", LATHE_DTYPE_BF16, 4, 16}, {"f16", LATHE_DTYPE_F16, 2, 16}};
 
 // `operands` of the full shape; a second operator follows the first where it has a name.
 struct Case {
@@ -41,7 +42,7 @@ constexpr Case kCases[] = {{"copy", "copy", 1},           {"add", "add", 2},
                            {"sum", "sum", 1, "", true}};
 
 void check(lathe_status status, const lathe_error& e, const char* what) {
-  if (status == LATHE_OK) return;
+  if (status == LATHE_STATUS_OK) return;
   fmt::print(stderr, "{}: {}\n", what, e.message);
   std::exit(1);
 }

@@ -90,7 +90,7 @@ double median(std::vector<double> v) {
 
 // Throws a text: this is a program of its own.
 void check(const char* what, lathe_status status, const lathe_error& error) {
-  if (status != LATHE_OK)
+  if (status != LATHE_STATUS_OK)
     throw std::runtime_error(fmt::format("{}: {}: {}", what, lathe_status_name(status), error.message));
 }
 

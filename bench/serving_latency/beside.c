@@ -96,7 +96,7 @@ static void execute(lathe_kernel* kernel, int64_t rows, int64_t columns, float* 
 
 static void search_one(scene* s, int round) {
   take_in_hand(s, 10000 + round);
-  lathe_kernel_destroy(resolved(s, kFamilies[round % kNumFamilies].make(s->ctx, 10000 + round), LATHE_WAIT));
+  lathe_kernel_destroy(resolved(s, kFamilies[round % kNumFamilies].make(s->ctx, 10000 + round), LATHE_WAIT_TUNED));
 }
 
 static void compile_one(scene* s, int round) {
@@ -118,7 +118,7 @@ static void heat_one(scene* s, int round) {
   static const struct timespec kPause = {0, 4000000};
   static float y[kMaxRows * kColumns];
   const int columns = kColumns - round % 8;
-  lathe_kernel* kernel = resolved(s, product_rows(s->ctx, columns), LATHE_NOW);
+  lathe_kernel* kernel = resolved(s, product_rows(s->ctx, columns), LATHE_WAIT_NOW);
   uint64_t before = 0, now = 0;
   const double start = wall_us();
   take_in_hand(s, columns);
@@ -176,7 +176,7 @@ static void call_for(scene* s, double seconds, times* t) {
     /* The operator that is being promoted, if one is; else another one now and then: none keeps more than 1,024 shapes.
        */
     const int other = at_hand(s), columns = s->kind == kPromotion && other > 0 ? other : 1 + batch % (kColumns / 2);
-    lathe_kernel* kernel = resolved(s, product_rows(s->ctx, columns), LATHE_NOW);
+    lathe_kernel* kernel = resolved(s, product_rows(s->ctx, columns), LATHE_WAIT_NOW);
     for (int i = 0; i < 32 && wall_us() < end; ++i) {
       time_resolve(s, &t[kUnseenGraph], salt++);
       if (s->kind == kSearch && at_hand(s) != searched) {

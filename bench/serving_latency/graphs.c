@@ -7,7 +7,7 @@
 enum { kDeep = 6 };
 
 void check(lathe_status status, const lathe_error* error, const char* call) {
-  if (status == LATHE_OK) return;
+  if (status == LATHE_STATUS_OK) return;
   fprintf(stderr, "serving_latency: %s: %s: %s\n", call, lathe_status_name(status), error->message);
   exit(1);
 }
@@ -177,7 +177,7 @@ lathe_graph* deep_graph(lathe_context* ctx, int salt) {
     lathe_error error;
     snprintf(name, sizeof(name), "mask%d", i);
     mask.name = name;
-    mask.dtype = LATHE_BOOL;
+    mask.dtype = LATHE_DTYPE_BOOL;
     mask.ndim = 2;
     mask.dims = dims;
     check(lathe_graph_tensor(g, &mask, &in[0], &error), &error, name);

@@ -40,7 +40,7 @@ class Operator {
   Operator(lathe_context* ctx, const char* name, int64_t rows, std::vector<Arg> args)
       : rows_(rows), args_(std::move(args)) {
     lathe_error e{};
-    if (lathe_graph_create(ctx, name, &graph_, &e) != LATHE_OK) fail(e);
+    if (lathe_graph_create(ctx, name, &graph_, &e) != LATHE_STATUS_OK) fail(e);
   }
   ~Operator() {
     lathe_kernel_destroy(kernel_);
@@ -64,7 +64,7 @@ class Operator {
       d.flags = args_[i].constant ? uint32_t{LATHE_TENSOR_CONST} : 0u;
       lathe_error e{};
       ids.emplace_back();
-      if (lathe_graph_tensor(graph_, &d, &ids.back(), &e) != LATHE_OK) fail(e);
+      if (lathe_graph_tensor(graph_, &d, &ids.back(), &e) != LATHE_STATUS_OK) fail(e);
     }
     return ids;
   }
@@ -72,14 +72,16 @@ class Operator {
                const std::vector<lathe_attr>& attrs = {}) {
     int32_t id = 0;
     lathe_error e{};
-    if (lathe_graph_op(graph_, op, inputs.data(), inputs.size(), attrs.data(), attrs.size(), out, &id, &e) != LATHE_OK)
+    if (lathe_graph_op(graph_, op, inputs.data(), inputs.size(), attrs.data(), attrs.size(), out, &id, &e) !=
+        LATHE_STATUS_OK)
       fail(e);
     return id;
   }
   void finish(lathe_context* ctx, int32_t output) {
     lathe_error e{};
-    if (lathe_graph_output(graph_, output, &e) != LATHE_OK || lathe_graph_finish(graph_, &e) != LATHE_OK) fail(e);
-    if (lathe_resolve(ctx, graph_, nullptr, &kernel_, nullptr, &e) != LATHE_OK) fail(e);
+    if (lathe_graph_output(graph_, output, &e) != LATHE_STATUS_OK || lathe_graph_finish(graph_, &e) != LATHE_STATUS_OK)
+      fail(e);
+    if (lathe_resolve(ctx, graph_, nullptr, &kernel_, nullptr, &e) != LATHE_STATUS_OK) fail(e);
     for (size_t i = 0; i < args_.size(); ++i) {
       int64_t count = 1;
       for (int64_t& size : args_[i].shape) count *= size = size == 0 ? rows_ : size;
@@ -93,23 +95,23 @@ class Operator {
       uint64_t layout = 0;
       lathe_pack_info info{};
       const auto number = static_cast<int32_t>(i);
-      if (args_[i].constant && lathe_prepack_query(kernel_, number, &info, &e) == LATHE_OK && info.bytes != 0) {
+      if (args_[i].constant && lathe_prepack_query(kernel_, number, &info, &e) == LATHE_STATUS_OK && info.bytes != 0) {
         void* packed = reserve(info.bytes);
-        if (lathe_prepack(kernel_, number, &tensors_[i], packed, info.bytes, &e) != LATHE_OK) fail(e);
+        if (lathe_prepack(kernel_, number, &tensors_[i], packed, info.bytes, &e) != LATHE_STATUS_OK) fail(e);
         tensors_[i].data = packed;
         layout = info.layout_id;
       }
       call_.push_back({&tensors_[i], 0, 0, 0, layout});
     }
     uint64_t bytes = 0;
-    if (lathe_workspace_bytes(kernel_, call_.data(), call_.size(), 1, &bytes, &e) != LATHE_OK) fail(e);
+    if (lathe_workspace_bytes(kernel_, call_.data(), call_.size(), 1, &bytes, &e) != LATHE_STATUS_OK) fail(e);
     exec_ = LATHE_EXEC_INIT;
     exec_.workspace_bytes = bytes;
     if (bytes != 0) exec_.workspace = reserve(bytes);
   }
   void run() {
     lathe_error e{};
-    if (lathe_execute(kernel_, call_.data(), call_.size(), &exec_, &e) != LATHE_OK) fail(e);
+    if (lathe_execute(kernel_, call_.data(), call_.size(), &exec_, &e) != LATHE_STATUS_OK) fail(e);
   }
 
  private:
@@ -167,7 +169,7 @@ std::vector<std::unique_ptr<Operator>> decode_step(lathe_context* ctx, int64_t r
 uint64_t counter(const lathe_context* ctx, const char* name) {
   uint64_t value = 0;
   lathe_error e{};
-  if (lathe_stats(ctx, name, &value, &e) != LATHE_OK) fail(e);
+  if (lathe_stats(ctx, name, &value, &e) != LATHE_STATUS_OK) fail(e);
   return value;
 }
 
@@ -218,7 +220,7 @@ int main(int argc, char** argv) {
   options.worker_path = worker.c_str();
   lathe_context* ctx = nullptr;
   lathe_error e{};
-  if (lathe_context_create(&options, &ctx, &e) != LATHE_OK) fail(e);
+  if (lathe_context_create(&options, &ctx, &e) != LATHE_STATUS_OK) fail(e);
   std::atomic<bool> stop{false};
   std::thread busy([&stop] {
     volatile double x = 1;
@@ -236,7 +238,7 @@ int main(int argc, char** argv) {
     for (int b = 0; b < 3 * blocks; ++b) {
       const int cycle = b / 3, turn = cycle % 2 == 0 ? b % 3 : 2 - b % 3;  // off on control, control on off, ...
       const char* name = turn == 0 ? "off" : turn == 1 ? "on" : "control";
-      if (lathe_tune_mode(ctx, turn == 1 ? LATHE_TUNE_TRIALS : LATHE_TUNE_OFF, &e) != LATHE_OK) fail(e);
+      if (lathe_tune_mode(ctx, turn == 1 ? LATHE_TUNE_TRIALS : LATHE_TUNE_OFF, &e) != LATHE_STATUS_OK) fail(e);
       std::vector<float> times;
       const Clock::time_point start = Clock::now();
       Clock::time_point last = start;

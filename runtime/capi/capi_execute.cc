@@ -65,6 +65,8 @@ Status execute(lathe_kernel* kernel, const lathe_arg* args, size_t num_args, con
   lathe_exec e = LATHE_EXEC_INIT;
   LATHE_RETURN_IF_ERROR(read_struct(exec, e, "exec", 3));
   if (e.reserved != 0) return invalid("expected 0").with_arg("exec.reserved", 3);
+  if (e.stream != nullptr)
+    return invalid("expected NULL: a kernel of the CPU joins no stream").with_arg("exec.stream", 3);
   if (e.pool != nullptr) LATHE_RETURN_IF_ERROR(check_pool(e.pool));
   const KernelBody& body = *kernel->body;
   MatchedCall call;
@@ -183,7 +185,7 @@ extern "C" lathe_status lathe_pinned_run(const lathe_pinned* pinned, void* const
   } else {
     run_on(*p.op, *p.bound, false, data, *exec, p.team);
   }
-  return LATHE_OK;
+  return LATHE_STATUS_OK;
 }
 extern "C" uint64_t lathe_pinned_workspace_bytes(const lathe_pinned* pinned) {
   return is_live(pinned) ? static_cast<uint64_t>(pinned->body->bound->workspace_bytes) : 0;

@@ -35,19 +35,49 @@ Result<ops::DimDesc> read_dim(const lathe_dim& dim, const std::string& where, in
   return out;
 }
 
+// What DLPack calls the types there are: "f32 (code 2, 32 bits), ...".
+std::string known_types() {
+  std::string out;
+  for (uint32_t t = 0; t <= LATHE_DTYPE_BOOL; ++t) {
+    const auto type = static_cast<ir::DType>(t);
+    out += fmt::format("{}{} ({}, {})", t == 0 ? "" : ", ", ir::dtype_name(type), ir::dtype_dlpack_code(type),
+                       ir::dtype_bits(type));
+  }
+  return out;
+}
+
+// The element type that a description names in one way or the other.
+Result<ir::DType> read_dtype(const lathe_tensor_desc& d, const std::string& name, int index) {
+  if (d.dtype > LATHE_DTYPE_BOOL)
+    return invalid("{}, expected a lathe_dtype", d.dtype).with_arg(name + ".dtype", index);
+  const auto plain = static_cast<ir::DType>(d.dtype);
+  const lathe_data_type& t = d.data_type;
+  if (t.code == 0 && t.bits == 0 && t.lanes == 0) return plain;
+  for (uint32_t i = 0; t.lanes == 1 && i <= LATHE_DTYPE_BOOL; ++i) {
+    const auto type = static_cast<ir::DType>(i);
+    if (ir::dtype_dlpack_code(type) != t.code || ir::dtype_bits(type) != t.bits) continue;
+    if (d.dtype == 0 || plain == type) return type;
+    return invalid("{}, expected 0 or {}, which data_type says", ir::dtype_name(plain), ir::dtype_name(type))
+        .with_arg(name + ".dtype", index);
+  }
+  return ir::unsupported("code {} bits {} lanes {}, expected lanes 1 and (code, bits) of one of: {}", t.code, t.bits,
+                         t.lanes, known_types())
+      .with_arg(name + ".data_type", index);
+}
+
 Result<ops::TensorDesc> read_tensor(const lathe_tensor_desc* desc, const std::string& param, int index) {
   lathe_tensor_desc d = LATHE_TENSOR_DESC_INIT;
   LATHE_RETURN_IF_ERROR(read_struct(desc, d, param.c_str(), index));
   ops::TensorDesc t;
   LATHE_ASSIGN(t.name, read_text(d.name, param + ".name", index, kMaxName));
-  if (d.dtype > LATHE_BOOL) return invalid("{}, expected a lathe_dtype", d.dtype).with_arg(t.name + ".dtype", index);
+  LATHE_ASSIGN(t.dtype, read_dtype(d, t.name, index));
   if (d.ndim < 0 || d.ndim > ops::kMaxRank)
     return invalid("{}, expected 0..{}", d.ndim, ops::kMaxRank).with_arg(t.name + ".ndim", index);
   if (d.ndim > 0 && d.dims == nullptr) return invalid("NULL, expected a pointer").with_arg(t.name + ".dims", index);
   if ((d.flags & ~uint32_t{LATHE_TENSOR_CONST}) != 0)
     return invalid("{:#x}: unknown bits", d.flags).with_arg(t.name + ".flags", index);
   if (d.reserved != 0) return invalid("expected 0").with_arg(t.name + ".reserved", index);
-  t.dtype = static_cast<ir::DType>(d.dtype);
+  if (d.reserved2 != 0) return invalid("expected 0").with_arg(t.name + ".reserved2", index);
   t.constant = (d.flags & LATHE_TENSOR_CONST) != 0;
   for (int i = 0; i < d.ndim; ++i) {
     LATHE_ASSIGN(ops::DimDesc dim, read_dim(d.dims[i], fmt::format("{}.shape[{}]", t.name, i), index));

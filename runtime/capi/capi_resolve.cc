@@ -55,8 +55,8 @@ Result<PrepareInfo> make_operator(ContextState& state, const ops::Graph& graph, 
                                   std::shared_ptr<Operator>& out) {
   LATHE_ASSIGN(out, Operator::create(state.context, graph));
   PrepareRequest prepare = request.prepare;
-  prepare.caller_waits = request.wait != LATHE_WAIT;
-  return out->prepare(prepare, request.wait == LATHE_COMPILED_ONLY);
+  prepare.caller_waits = request.wait != LATHE_WAIT_TUNED;
+  return out->prepare(prepare, request.wait == LATHE_WAIT_STORED);
 }
 
 // The operator that serves: the one there is, else one of the caller's own, unless another caller was quicker.
@@ -180,10 +180,10 @@ Result<std::shared_ptr<ServedOperator>> serve(ContextState& state, const ops::Gr
     served = slot;
   }
   LATHE_ASSIGN(*info, make_or_share(state, graph, request, *served, *op));
-  if (request.wait == LATHE_WAIT && info->tier < 2 && state.context->seal() == Seal::off) {
+  if (request.wait == LATHE_WAIT_TUNED && info->tier < 2 && state.context->seal() == Seal::off) {
     LATHE_RETURN_IF_ERROR(wait_for_tuned(state, graph, request, *served, start, *op, *info));
   }
-  if (request.wait == LATHE_WAIT) state.context->leaves().publish_all();
+  if (request.wait == LATHE_WAIT_TUNED) state.context->leaves().publish_all();
   const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count();
   count(*state.context, *info, static_cast<uint64_t>(ns));
   return served;
@@ -232,7 +232,7 @@ namespace {
 Status read_policy(const lathe_policy* policy, ServeRequest& request, uint64_t& max_workspace) {
   lathe_policy p = LATHE_POLICY_INIT;
   LATHE_RETURN_IF_ERROR(read_struct(policy, p, "policy", 2));
-  if (p.wait > LATHE_COMPILED_ONLY) return invalid("{}, expected a lathe_wait", p.wait).with_arg("policy.wait", 2);
+  if (p.wait > LATHE_WAIT_STORED) return invalid("{}, expected a lathe_wait", p.wait).with_arg("policy.wait", 2);
   if ((p.allowed & ~kAllClasses) != 0)
     return invalid("{:#x}: unknown classes", p.allowed).with_arg("policy.allowed", 2);
   if (p.threads < 0 || p.threads > kMaxThreads)

@@ -38,15 +38,15 @@ lathe_status fill(lathe_error* error, lathe_status code, std::string_view arg, i
 }  // namespace
 
 lathe_status report(const ir::Status& status, lathe_error* error) {
-  if (status.ok()) return LATHE_OK;
+  if (status.ok()) return LATHE_STATUS_OK;
   return fill(error, static_cast<lathe_status>(status.code()), status.arg(), status.arg_index(), status.os_errno(),
               status.message());
 }
 
-lathe_status report_nomem(lathe_error* error) { return fill(error, LATHE_NOMEM, {}, -1, 0, "out of memory"); }
+lathe_status report_nomem(lathe_error* error) { return fill(error, LATHE_STATUS_NOMEM, {}, -1, 0, "out of memory"); }
 
 lathe_status report_exception(lathe_error* error) {
-  return fill(error, LATHE_INTERNAL, {}, -1, 0, "an exception reached the C ABI");
+  return fill(error, LATHE_STATUS_INTERNAL, {}, -1, 0, "an exception reached the C ABI");
 }
 
 ir::Status null_argument(const char* name, int index) {
@@ -76,7 +76,7 @@ ir::Status check_struct(const void* given, uint32_t known, const char* name, int
 extern "C" const char* lathe_status_name(lathe_status status) {
   switch (status) {
 #define LATHE_ERROR(id, value, meaning) \
-  case LATHE_##id:                      \
+  case LATHE_STATUS_##id:               \
     return #id;
 #include "ir/base/errors.def"
 #undef LATHE_ERROR

@@ -133,7 +133,7 @@ void destroy_handle(H* handle) noexcept {
 // operator, until its own deadline.
 struct ServeRequest {
   PrepareRequest prepare;
-  uint32_t wait = LATHE_NOW;
+  uint32_t wait = LATHE_WAIT_NOW;
   uint64_t deadline_ns = 0;  // WAIT: 0 = no limit
 };
 inline constexpr double kNoLimitMs = 1e12;

@@ -238,7 +238,10 @@ Result<PrepareInfo> Operator::prepare(const PrepareRequest& asked, bool compiled
   LeafPolicy policy = context_->leaf_policy();
   policy.llvm &= asked.llvm;
   const bool stored_only = compiled_only || context_->seal() == Seal::error;
-  if (compiled_only) policy.generate = policy.llvm = policy.portable = false;
+  if (compiled_only) {
+    policy.generate = policy.llvm = false;
+    policy.portable = !context_->leaves().native(context_->target());  // which needs nothing stored
+  }
   PrepareRequest request = asked;
   request.caller_waits &= !stored_only;  // later nothing could be refused any more
   const std::vector<SymbolValues> hints = hinted_dims();

@@ -75,12 +75,12 @@ Result<std::vector<ExplainedKernel>> explain(Operator& op, const SymbolValues& d
       e.measured_us = decision->best_us;
       e.measured_default_us = decision->default_us;
     }
-    if (const search::Recipe* recipe = search::find_recipe(problem);
-        recipe != nullptr && schedule.recipe.starts_with(recipe->name)) {
+    if (const search::Recipe* recipe = search::recipe_of(schedule.recipe, problem)) {
       const search::MachineRates rates = predicting_rates(context.store(), problem.kernel.family, context.environment(),
                                                           context.target(), rates_here(context));
       e.predicted_us = search::analytic_us(problem, context.target(), rates, recipe, schedule.knobs);
     }
+    e.knobs = search::knob_reasons(problem, schedule);
     e.moves = search::move_reasons(problem, context.target(), schedule);
     e.naive = ir::print(problem.kernel);
     e.schedule = search::to_text(schedule);

@@ -29,7 +29,7 @@ inline Owned<lathe_context> make_context(const char* isa = nullptr, int threads 
   setenv("LATHE_CACHE", "off", 1);
   lathe_context* out = nullptr;
   lathe_error e;
-  EXPECT_EQ(lathe_context_create(&o, &out, &e), LATHE_OK) << e.message;
+  EXPECT_EQ(lathe_context_create(&o, &out, &e), LATHE_STATUS_OK) << e.message;
   return Owned<lathe_context>(out);
 }
 
@@ -39,7 +39,7 @@ inline lathe_dim range(const char* symbol, int64_t min, int64_t max, int64_t mul
 }
 
 inline lathe_tensor_desc desc(const char* name, const std::vector<lathe_dim>& dims, uint32_t flags = 0,
-                              uint32_t dtype = LATHE_F32) {
+                              uint32_t dtype = LATHE_DTYPE_F32) {
   lathe_tensor_desc d = LATHE_TENSOR_DESC_INIT;
   d.name = name;
   d.dtype = dtype;
@@ -55,7 +55,7 @@ inline Owned<lathe_graph> matmul_graph(lathe_context* ctx, const lathe_dim& m, i
   const lathe_tensor_desc inputs[] = {desc("x", x), desc("w", w, LATHE_TENSOR_CONST)};
   lathe_graph* out = nullptr;
   lathe_error e;
-  EXPECT_EQ(lathe_graph_single(ctx, "matmul", inputs, 2, nullptr, 0, &out, &e), LATHE_OK) << e.message;
+  EXPECT_EQ(lathe_graph_single(ctx, "matmul", inputs, 2, nullptr, 0, &out, &e), LATHE_STATUS_OK) << e.message;
   return Owned<lathe_graph>(out);
 }
 
@@ -63,14 +63,14 @@ inline Owned<lathe_graph> unary_graph(lathe_context* ctx, const char* op, const 
   const lathe_tensor_desc input = desc("x", dims);
   lathe_graph* out = nullptr;
   lathe_error e;
-  EXPECT_EQ(lathe_graph_single(ctx, op, &input, 1, nullptr, 0, &out, &e), LATHE_OK) << e.message;
+  EXPECT_EQ(lathe_graph_single(ctx, op, &input, 1, nullptr, 0, &out, &e), LATHE_STATUS_OK) << e.message;
   return Owned<lathe_graph>(out);
 }
 
 inline Owned<lathe_kernel> resolve(lathe_context* ctx, const lathe_graph* graph, lathe_kernel_info* info = nullptr) {
   lathe_kernel* out = nullptr;
   lathe_error e;
-  EXPECT_EQ(lathe_resolve(ctx, graph, nullptr, &out, info, &e), LATHE_OK) << e.message;
+  EXPECT_EQ(lathe_resolve(ctx, graph, nullptr, &out, info, &e), LATHE_STATUS_OK) << e.message;
   return Owned<lathe_kernel>(out);
 }
 

@@ -316,7 +316,7 @@ TEST(Counters, FilesOfTheStore) {
 
 uint64_t counter(const lathe_context* ctx, const char* name) {
   uint64_t value = 0;
-  EXPECT_EQ(lathe_stats(ctx, name, &value, nullptr), LATHE_OK) << name;
+  EXPECT_EQ(lathe_stats(ctx, name, &value, nullptr), LATHE_STATUS_OK) << name;
   return value;
 }
 
@@ -329,22 +329,23 @@ TEST(Counters, OfCallsAndTheirTiers) {
   // Two Kernels, and what is handed on between them.
   lathe_error e{};
   lathe_graph* made = nullptr;
-  ASSERT_EQ(lathe_graph_create(ctx.get(), "chain", &made, &e), LATHE_OK) << e.message;
+  ASSERT_EQ(lathe_graph_create(ctx.get(), "chain", &made, &e), LATHE_STATUS_OK) << e.message;
   const Owned<lathe_graph> chain(made);
   const std::vector<lathe_dim> left = {test::fixed(8), test::fixed(70)}, right = {test::fixed(70), test::fixed(52)};
   const lathe_tensor_desc x = test::desc("x", left), w = test::desc("w", right, LATHE_TENSOR_CONST);
   int32_t inputs[2], product = 0, result = 0;
-  ASSERT_EQ(lathe_graph_tensor(chain.get(), &x, &inputs[0], &e), LATHE_OK) << e.message;
-  ASSERT_EQ(lathe_graph_tensor(chain.get(), &w, &inputs[1], &e), LATHE_OK) << e.message;
-  ASSERT_EQ(lathe_graph_op(chain.get(), "matmul", inputs, 2, nullptr, 0, "product", &product, &e), LATHE_OK)
+  ASSERT_EQ(lathe_graph_tensor(chain.get(), &x, &inputs[0], &e), LATHE_STATUS_OK) << e.message;
+  ASSERT_EQ(lathe_graph_tensor(chain.get(), &w, &inputs[1], &e), LATHE_STATUS_OK) << e.message;
+  ASSERT_EQ(lathe_graph_op(chain.get(), "matmul", inputs, 2, nullptr, 0, "product", &product, &e), LATHE_STATUS_OK)
       << e.message;
-  ASSERT_EQ(lathe_graph_op(chain.get(), "softmax", &product, 1, nullptr, 0, "y", &result, &e), LATHE_OK) << e.message;
-  ASSERT_EQ(lathe_graph_output(chain.get(), result, &e), LATHE_OK) << e.message;
-  ASSERT_EQ(lathe_graph_finish(chain.get(), &e), LATHE_OK) << e.message;
+  ASSERT_EQ(lathe_graph_op(chain.get(), "softmax", &product, 1, nullptr, 0, "y", &result, &e), LATHE_STATUS_OK)
+      << e.message;
+  ASSERT_EQ(lathe_graph_output(chain.get(), result, &e), LATHE_STATUS_OK) << e.message;
+  ASSERT_EQ(lathe_graph_finish(chain.get(), &e), LATHE_STATUS_OK) << e.message;
   lathe_policy policy = LATHE_POLICY_INIT;
   policy.max_workspace = 1;
   lathe_kernel* out = nullptr;
-  EXPECT_EQ(lathe_resolve(ctx.get(), chain.get(), &policy, &out, nullptr, &e), LATHE_UNSUPPORTED);
+  EXPECT_EQ(lathe_resolve(ctx.get(), chain.get(), &policy, &out, nullptr, &e), LATHE_STATUS_UNSUPPORTED);
   EXPECT_EQ(counter(ctx.get(), "misses_workspace"), 1u);
 }
 
@@ -360,7 +361,7 @@ TEST(Counters, OfGeneratedCode) {
   o.num_layers = 1;
   lathe_context* made = nullptr;
   lathe_error e{};
-  ASSERT_EQ(lathe_context_create(&o, &made, &e), LATHE_OK) << e.message;
+  ASSERT_EQ(lathe_context_create(&o, &made, &e), LATHE_STATUS_OK) << e.message;
   const Owned<lathe_context> ctx(made);
   const auto seen = test::unary_graph(ctx.get(), "softmax", {test::fixed(8), test::fixed(70)});
   const auto tuned = test::resolve(ctx.get(), seen.get());
@@ -371,7 +372,7 @@ TEST(Counters, OfGeneratedCode) {
   EXPECT_GT(counter(ctx.get(), "code_bytes"), 0u);
   EXPECT_GT(counter(ctx.get(), "compiled_xbyak"), 0u);
   EXPECT_GT(counter(ctx.get(), "caller_blocked_ns"), 0u);
-  ASSERT_EQ(lathe_seal(ctx.get(), LATHE_SEAL_FALLBACK, &e), LATHE_OK);
+  ASSERT_EQ(lathe_seal(ctx.get(), LATHE_SEAL_FALLBACK, &e), LATHE_STATUS_OK);
   const auto late = test::unary_graph(ctx.get(), "tanh", {test::fixed(72)});
   const auto slow = test::resolve(ctx.get(), late.get());
   EXPECT_EQ(counter(ctx.get(), "fallbacks"), 1u);
@@ -400,13 +401,13 @@ TEST(Counters, OfASearch) {
   o.worker_path = LATHE_WORKER_PATH;
   lathe_context* made = nullptr;
   lathe_error e{};
-  ASSERT_EQ(lathe_context_create(&o, &made, &e), LATHE_OK) << e.message;
+  ASSERT_EQ(lathe_context_create(&o, &made, &e), LATHE_STATUS_OK) << e.message;
   const Owned<lathe_context> ctx(made);
   const auto graph = test::unary_graph(ctx.get(), "silu", {test::fixed(640)});
   lathe_policy policy = LATHE_POLICY_INIT;
-  policy.wait = LATHE_WAIT;
+  policy.wait = LATHE_WAIT_TUNED;
   lathe_kernel* out = nullptr;
-  ASSERT_EQ(lathe_resolve(ctx.get(), graph.get(), &policy, &out, nullptr, &e), LATHE_OK) << e.message;
+  ASSERT_EQ(lathe_resolve(ctx.get(), graph.get(), &policy, &out, nullptr, &e), LATHE_STATUS_OK) << e.message;
   const Owned<lathe_kernel> kernel(out);
   EXPECT_EQ(counter(ctx.get(), "searches"), 1u);
   EXPECT_GT(counter(ctx.get(), "measurements"), 0u);

@@ -122,13 +122,13 @@ TEST(FileLimit, AHostIsServed) {
     setenv("LATHE_CACHE", "rw", 1);
     lathe_context* c = nullptr;
     lathe_error e;
-    if (lathe_context_create(nullptr, &c, &e) != LATHE_OK) return false;
+    if (lathe_context_create(nullptr, &c, &e) != LATHE_STATUS_OK) return false;
     const test::Owned<lathe_context> ctx(c);
     const auto graph = test::unary_graph(c, "relu", {test::fixed(8)});
     const auto kernel = test::resolve(c, graph.get());
     test::Floats x({8}, -1), y({8}, 7);
     const lathe_arg args[] = {x.arg(), y.arg()};
-    return kernel != nullptr && lathe_execute(kernel.get(), args, 2, nullptr, &e) == LATHE_OK && y.data[3] == 0;
+    return kernel != nullptr && lathe_execute(kernel.get(), args, 2, nullptr, &e) == LATHE_STATUS_OK && y.data[3] == 0;
   });
 }
 

@@ -51,9 +51,9 @@ TEST(ReadFile, WaitsForNobody) {
       const auto ctx = test::make_context("portable");
       lathe_plan* plan = nullptr;
       lathe_error e;
-      if (lathe_plan_create(ctx.get(), &plan, &e) != LATHE_OK) return false;
+      if (lathe_plan_create(ctx.get(), &plan, &e) != LATHE_STATUS_OK) return false;
       const test::Owned<lathe_plan> owned(plan);
-      return lathe_plan_load(plan, path.c_str(), &e) == LATHE_INVALID && std::string(e.arg_name) == "path" &&
+      return lathe_plan_load(plan, path.c_str(), &e) == LATHE_STATUS_INVALID && std::string(e.arg_name) == "path" &&
              std::string(e.message).find("expected a regular file") != std::string::npos;
     });
   }
@@ -78,13 +78,13 @@ TEST(ReadFile, APlansErrorBeginsWithFileAndLine) {
   const auto ctx = test::make_context("portable");
   lathe_plan* plan = nullptr;
   lathe_error e;
-  ASSERT_EQ(lathe_plan_create(ctx.get(), &plan, &e), LATHE_OK);
+  ASSERT_EQ(lathe_plan_create(ctx.get(), &plan, &e), LATHE_STATUS_OK);
   const test::Owned<lathe_plan> owned(plan);
   for (const std::string& p : {path, far}) write_whole(p, "\n{\"name\": 3}\n");
-  EXPECT_EQ(lathe_plan_load(plan, path.c_str(), &e), LATHE_INVALID);
+  EXPECT_EQ(lathe_plan_load(plan, path.c_str(), &e), LATHE_STATUS_INVALID);
   EXPECT_THAT(e.message, StartsWith(path + ":2: "));
   EXPECT_EQ(e.arg_index, 1);
-  EXPECT_EQ(lathe_plan_load(plan, far.c_str(), &e), LATHE_INVALID);
+  EXPECT_EQ(lathe_plan_load(plan, far.c_str(), &e), LATHE_STATUS_INVALID);
   EXPECT_THAT(e.message, testing::AllOf(StartsWith("...ddd"), HasSubstr(".jsonl:2: "), HasSubstr("missing")));
 }
 

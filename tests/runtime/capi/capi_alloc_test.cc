@@ -34,19 +34,19 @@ TEST(CapiAlloc, WarmCallsAllocateNothing) {
   exec.workspace = workspace.memory;
   exec.workspace_bytes = 1 << 20;
   lathe_error e{};
-  ASSERT_EQ(lathe_execute(kernel.get(), args, 3, &exec, &e), LATHE_OK) << e.message;
+  ASSERT_EQ(lathe_execute(kernel.get(), args, 3, &exec, &e), LATHE_STATUS_OK) << e.message;
   lathe_pinned* p = nullptr;
-  ASSERT_EQ(lathe_pin(kernel.get(), args, 3, 1, &p, &e), LATHE_OK) << e.message;
+  ASSERT_EQ(lathe_pin(kernel.get(), args, 3, 1, &p, &e), LATHE_STATUS_OK) << e.message;
   const Owned<lathe_pinned> pinned(p);
   void* data[] = {x.data.data(), w.data.data(), y.data.data()};
   const int64_t before = g_allocations;
   for (int i = 0; i < 10; ++i) {
-    ASSERT_EQ(lathe_execute(kernel.get(), args, 3, &exec, &e), LATHE_OK);
-    ASSERT_EQ(lathe_pinned_run(p, data, &exec), LATHE_OK);
+    ASSERT_EQ(lathe_execute(kernel.get(), args, 3, &exec, &e), LATHE_STATUS_OK);
+    ASSERT_EQ(lathe_pinned_run(p, data, &exec), LATHE_STATUS_OK);
   }
   EXPECT_EQ(g_allocations, before);
   x.tensor.data = nullptr;
-  EXPECT_EQ(lathe_execute(kernel.get(), args, 3, &exec, &e), LATHE_INVALID);
+  EXPECT_EQ(lathe_execute(kernel.get(), args, 3, &exec, &e), LATHE_STATUS_INVALID);
   EXPECT_GT(g_allocations, before);  // the counter counts
 }
 

@@ -25,14 +25,14 @@ lathe_status run(lathe_kernel* kernel, std::vector<lathe_arg> args, int threads 
   lathe_error e{};
   uint64_t bytes = 0;
   lathe_status status = lathe_workspace_bytes(kernel, args.data(), args.size(), threads, &bytes, &e);
-  EXPECT_EQ(status, LATHE_OK) << e.message;
+  EXPECT_EQ(status, LATHE_STATUS_OK) << e.message;
   Aligned workspace(bytes);
   lathe_exec exec = LATHE_EXEC_INIT;
   exec.threads = threads;
   exec.workspace = workspace.memory;
   exec.workspace_bytes = bytes;
   status = lathe_execute(kernel, args.data(), args.size(), &exec, &e);
-  EXPECT_EQ(status, LATHE_OK) << e.message;
+  EXPECT_EQ(status, LATHE_STATUS_OK) << e.message;
   return status;
 }
 
@@ -51,10 +51,10 @@ TEST(CapiCall, AMatmulPlainPackedAndPinned) {
     w.numbers(3);
     lathe_pack_info pack{};
     lathe_error e{};
-    ASSERT_EQ(lathe_prepack_query(kernel.get(), 1, &pack, &e), LATHE_OK) << e.message;
+    ASSERT_EQ(lathe_prepack_query(kernel.get(), 1, &pack, &e), LATHE_STATUS_OK) << e.message;
     Aligned packed(pack.bytes);
     if (pack.bytes > 0) {
-      ASSERT_EQ(lathe_prepack(kernel.get(), 1, &w.tensor, packed.memory, pack.bytes, &e), LATHE_OK) << e.message;
+      ASSERT_EQ(lathe_prepack(kernel.get(), 1, &w.tensor, packed.memory, pack.bytes, &e), LATHE_STATUS_OK) << e.message;
     }
     for (const int64_t m : {1, 5, 64}) {
       SCOPED_TRACE(m);
@@ -74,7 +74,7 @@ TEST(CapiCall, AMatmulPlainPackedAndPinned) {
         EXPECT_EQ(y.data, want);
       }
       lathe_pinned* pinned = nullptr;
-      ASSERT_EQ(lathe_pin(kernel.get(), args, 3, 1, &pinned, &e), LATHE_OK) << e.message;
+      ASSERT_EQ(lathe_pin(kernel.get(), args, 3, 1, &pinned, &e), LATHE_STATUS_OK) << e.message;
       const Owned<lathe_pinned> own(pinned);
       std::fill(y.data.begin(), y.data.end(), NAN);
       Aligned workspace(lathe_pinned_workspace_bytes(pinned));
@@ -82,7 +82,7 @@ TEST(CapiCall, AMatmulPlainPackedAndPinned) {
       exec.workspace = workspace.memory;
       exec.workspace_bytes = lathe_pinned_workspace_bytes(pinned);
       void* data[] = {x.data.data(), args[1].tensor->data, y.data.data()};
-      ASSERT_EQ(lathe_pinned_run(pinned, data, &exec), LATHE_OK);
+      ASSERT_EQ(lathe_pinned_run(pinned, data, &exec), LATHE_STATUS_OK);
       EXPECT_EQ(y.data, want);
     }
   }
@@ -115,7 +115,7 @@ TEST(CapiCall, AnEmptySumIsZero) {
   const lathe_tensor_desc inputs[] = {desc("x", a), desc("w", b)};
   lathe_graph* made = nullptr;
   lathe_error e{};
-  ASSERT_EQ(lathe_graph_single(ctx.get(), "matmul", inputs, 2, nullptr, 0, &made, &e), LATHE_OK) << e.message;
+  ASSERT_EQ(lathe_graph_single(ctx.get(), "matmul", inputs, 2, nullptr, 0, &made, &e), LATHE_STATUS_OK) << e.message;
   const Owned<lathe_graph> graph(made);
   const auto kernel = resolve(ctx.get(), graph.get());
   Floats x({3, 0}), w({0, 5}), y({3, 5}, NAN);
@@ -224,7 +224,7 @@ TEST(CapiCall, OneKernelSharedByThreadsAndAHostPool) {
       exec.workspace_bytes = 1 << 20;
       const lathe_arg args[] = {x.arg(), w.arg(), y.arg()};
       lathe_error e{};
-      EXPECT_EQ(lathe_execute(kernel.get(), args, 3, &exec, &e), LATHE_OK) << e.message;
+      EXPECT_EQ(lathe_execute(kernel.get(), args, 3, &exec, &e), LATHE_STATUS_OK) << e.message;
       EXPECT_EQ(y.data, product(x, w));
     });
   }
@@ -240,7 +240,7 @@ TEST(CapiCall, EqualGraphsShareTheirOperatorUnderAnyNames) {
   EXPECT_NE(info.origin, static_cast<uint32_t>(LATHE_ORIGIN_MEMORY));
   const lathe_tensor_desc other = desc("another", dims);
   lathe_graph* made = nullptr;
-  ASSERT_EQ(lathe_graph_single(ctx.get(), "neg", &other, 1, nullptr, 0, &made, nullptr), LATHE_OK);
+  ASSERT_EQ(lathe_graph_single(ctx.get(), "neg", &other, 1, nullptr, 0, &made, nullptr), LATHE_STATUS_OK);
   const Owned<lathe_graph> second(made);
   const auto again = resolve(ctx.get(), second.get(), &info);
   EXPECT_EQ(info.origin, static_cast<uint32_t>(LATHE_ORIGIN_MEMORY));

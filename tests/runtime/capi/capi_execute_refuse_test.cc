@@ -32,7 +32,7 @@ struct ExecuteCase {
   const char* name;
   const char* arg;
   std::function<void(Call&)> spoil;
-  lathe_status status = LATHE_INVALID;
+  lathe_status status = LATHE_STATUS_INVALID;
 };
 
 const ExecuteCase kCases[] = {
@@ -67,6 +67,7 @@ const ExecuteCase kCases[] = {
     {"threads_negative", "threads", [](Call& c) { c.exec.threads = -1; }},
     {"threads_many", "threads", [](Call& c) { c.exec.threads = 100000; }},
     {"exec_reserved", "exec.reserved", [](Call& c) { c.exec.reserved = 1; }},
+    {"exec_stream", "exec.stream", [](Call& c) { c.exec.stream = &c; }},
     {"exec_size", "exec.struct_size", [](Call& c) { c.exec.struct_size = 3; }},
     {"exec_version", "exec.version", [](Call& c) { c.exec.version = 3; }},
     {"pool_size", "exec.pool.struct_size",
@@ -98,16 +99,16 @@ TEST(CapiRefuse, Executing) {
     EXPECT_EQ(lathe_execute(kernel.get(), call.args.data(), call.args.size(), &call.exec, nullptr), c.status);
   }
   lathe_error e{};
-  EXPECT_EQ(lathe_execute(kernel.get(), nullptr, 3, nullptr, &e), LATHE_INVALID);
+  EXPECT_EQ(lathe_execute(kernel.get(), nullptr, 3, nullptr, &e), LATHE_STATUS_INVALID);
   EXPECT_STREQ(e.arg_name, "args");
   Call call;
-  EXPECT_EQ(lathe_execute(nullptr, call.args.data(), 3, nullptr, &e), LATHE_INVALID);
+  EXPECT_EQ(lathe_execute(nullptr, call.args.data(), 3, nullptr, &e), LATHE_STATUS_INVALID);
   EXPECT_STREQ(e.arg_name, "kernel");
   EXPECT_EQ(lathe_execute(reinterpret_cast<lathe_kernel*>(graph.get()), call.args.data(), 3, nullptr, &e),
-            LATHE_INVALID);
+            LATHE_STATUS_INVALID);
   lathe_pinned* pinned = nullptr;
-  EXPECT_EQ(lathe_pin(kernel.get(), call.args.data(), 2, 1, &pinned, &e), LATHE_INVALID);
-  EXPECT_EQ(lathe_pin(kernel.get(), call.args.data(), 3, -1, &pinned, &e), LATHE_INVALID);
+  EXPECT_EQ(lathe_pin(kernel.get(), call.args.data(), 2, 1, &pinned, &e), LATHE_STATUS_INVALID);
+  EXPECT_EQ(lathe_pin(kernel.get(), call.args.data(), 3, -1, &pinned, &e), LATHE_STATUS_INVALID);
   EXPECT_EQ(pinned, nullptr);
 }
 
@@ -118,7 +119,7 @@ TEST(CapiRefuse, DeadKernels) {
   lathe_kernel_destroy(kernel);
   Call call;
   lathe_error e{};
-  EXPECT_EQ(lathe_execute(kernel, call.args.data(), 3, &call.exec, &e), LATHE_STATE);
+  EXPECT_EQ(lathe_execute(kernel, call.args.data(), 3, &call.exec, &e), LATHE_STATUS_STATE);
   EXPECT_STREQ(e.arg_name, "kernel");
   EXPECT_EQ(lathe_generation(kernel), 0u);
   lathe_kernel_destroy(kernel);
@@ -128,21 +129,21 @@ TEST(CapiRefuse, Workspaces) {
   const auto ctx = make_context("portable");
   lathe_graph* g = nullptr;
   lathe_error e{};
-  ASSERT_EQ(lathe_graph_create(ctx.get(), "chain", &g, &e), LATHE_OK);
+  ASSERT_EQ(lathe_graph_create(ctx.get(), "chain", &g, &e), LATHE_STATUS_OK);
   const Owned<lathe_graph> graph(g);
   const std::vector<lathe_dim> xd = {range("M", 1, 64), fixed(16)}, wd = {fixed(16), fixed(24)};
   const lathe_tensor_desc x = desc("x", xd), w = desc("w", wd);
   int32_t in[2], mid = 0, out = 0;
-  ASSERT_EQ(lathe_graph_tensor(g, &x, &in[0], &e), LATHE_OK);
-  ASSERT_EQ(lathe_graph_tensor(g, &w, &in[1], &e), LATHE_OK);
-  ASSERT_EQ(lathe_graph_op(g, "matmul", in, 2, nullptr, 0, "mid", &mid, &e), LATHE_OK);
-  ASSERT_EQ(lathe_graph_op(g, "softmax", &mid, 1, nullptr, 0, "out", &out, &e), LATHE_OK);
-  ASSERT_EQ(lathe_graph_output(g, out, &e), LATHE_OK);
-  ASSERT_EQ(lathe_graph_finish(g, &e), LATHE_OK) << e.message;
+  ASSERT_EQ(lathe_graph_tensor(g, &x, &in[0], &e), LATHE_STATUS_OK);
+  ASSERT_EQ(lathe_graph_tensor(g, &w, &in[1], &e), LATHE_STATUS_OK);
+  ASSERT_EQ(lathe_graph_op(g, "matmul", in, 2, nullptr, 0, "mid", &mid, &e), LATHE_STATUS_OK);
+  ASSERT_EQ(lathe_graph_op(g, "softmax", &mid, 1, nullptr, 0, "out", &out, &e), LATHE_STATUS_OK);
+  ASSERT_EQ(lathe_graph_output(g, out, &e), LATHE_STATUS_OK);
+  ASSERT_EQ(lathe_graph_finish(g, &e), LATHE_STATUS_OK) << e.message;
   const auto kernel = resolve(ctx.get(), g);
   Call call;
   uint64_t bytes = 0;
-  ASSERT_EQ(lathe_workspace_bytes(kernel.get(), call.args.data(), 3, 1, &bytes, &e), LATHE_OK) << e.message;
+  ASSERT_EQ(lathe_workspace_bytes(kernel.get(), call.args.data(), 3, 1, &bytes, &e), LATHE_STATUS_OK) << e.message;
   ASSERT_GT(bytes, 0u);
   const struct {
     const char* arg;
@@ -154,15 +155,15 @@ TEST(CapiRefuse, Workspaces) {
   for (const auto& c : cases) {
     call.exec.workspace = c.memory;
     call.exec.workspace_bytes = c.bytes;
-    EXPECT_EQ(lathe_execute(kernel.get(), call.args.data(), 3, &call.exec, &e), LATHE_INVALID);
+    EXPECT_EQ(lathe_execute(kernel.get(), call.args.data(), 3, &call.exec, &e), LATHE_STATUS_INVALID);
     EXPECT_STREQ(e.arg_name, c.arg);
     for (const float v : call.y.data) ASSERT_EQ(v, 77.f);
   }
-  EXPECT_EQ(lathe_execute(kernel.get(), call.args.data(), 3, nullptr, &e), LATHE_INVALID);
+  EXPECT_EQ(lathe_execute(kernel.get(), call.args.data(), 3, nullptr, &e), LATHE_STATUS_INVALID);
   lathe_policy policy = LATHE_POLICY_INIT;
   policy.max_workspace = 8;
   lathe_kernel* refused = nullptr;
-  EXPECT_EQ(lathe_resolve(ctx.get(), g, &policy, &refused, nullptr, &e), LATHE_UNSUPPORTED);
+  EXPECT_EQ(lathe_resolve(ctx.get(), g, &policy, &refused, nullptr, &e), LATHE_STATUS_UNSUPPORTED);
   EXPECT_STREQ(e.arg_name, "policy.max_workspace");
 }
 
@@ -174,7 +175,7 @@ TEST(CapiRefuse, InPlaceOnlyWhereHarmless) {
   const lathe_tensor_desc x = desc("x", d);
   lathe_graph* g = nullptr;
   lathe_error e{};
-  ASSERT_EQ(lathe_graph_single(ctx.get(), "transpose", &x, 1, &attr, 1, &g, &e), LATHE_OK) << e.message;
+  ASSERT_EQ(lathe_graph_single(ctx.get(), "transpose", &x, 1, &attr, 1, &g, &e), LATHE_STATUS_OK) << e.message;
   const Owned<lathe_graph> graph(g);
   const auto transpose = resolve(ctx.get(), g);
   const auto relu_graph = unary_graph(ctx.get(), "relu", d);
@@ -183,10 +184,10 @@ TEST(CapiRefuse, InPlaceOnlyWhereHarmless) {
   Floats a({8, 8}), b({8, 8});
   a.tensor.data = b.tensor.data = memory.data();
   const lathe_arg args[] = {a.arg(), b.arg()};
-  EXPECT_EQ(lathe_execute(transpose.get(), args, 2, nullptr, &e), LATHE_INVALID);
-  EXPECT_EQ(lathe_execute(relu.get(), args, 2, nullptr, &e), LATHE_OK) << e.message;
+  EXPECT_EQ(lathe_execute(transpose.get(), args, 2, nullptr, &e), LATHE_STATUS_INVALID);
+  EXPECT_EQ(lathe_execute(relu.get(), args, 2, nullptr, &e), LATHE_STATUS_OK) << e.message;
   b.tensor.data = memory.data() + 8;
-  EXPECT_EQ(lathe_execute(relu.get(), args, 2, nullptr, &e), LATHE_INVALID);
+  EXPECT_EQ(lathe_execute(relu.get(), args, 2, nullptr, &e), LATHE_STATUS_INVALID);
   EXPECT_STREQ(e.arg_name, "out.data");
 }
 
@@ -196,22 +197,22 @@ TEST(CapiRefuse, Packing) {
   const auto kernel = resolve(ctx.get(), graph.get());
   lathe_pack_info info{};
   lathe_error e{};
-  EXPECT_EQ(lathe_prepack_query(kernel.get(), 0, &info, &e), LATHE_INVALID);
+  EXPECT_EQ(lathe_prepack_query(kernel.get(), 0, &info, &e), LATHE_STATUS_INVALID);
   EXPECT_STREQ(e.arg_name, "arg");
-  EXPECT_EQ(lathe_prepack_query(kernel.get(), 3, &info, &e), LATHE_INVALID);
-  EXPECT_EQ(lathe_prepack_query(kernel.get(), -1, &info, &e), LATHE_INVALID);
-  ASSERT_EQ(lathe_prepack_query(kernel.get(), 1, &info, &e), LATHE_OK);
+  EXPECT_EQ(lathe_prepack_query(kernel.get(), 3, &info, &e), LATHE_STATUS_INVALID);
+  EXPECT_EQ(lathe_prepack_query(kernel.get(), -1, &info, &e), LATHE_STATUS_INVALID);
+  ASSERT_EQ(lathe_prepack_query(kernel.get(), 1, &info, &e), LATHE_STATUS_OK);
   if (info.bytes == 0) GTEST_SKIP() << "this machine's default packs nothing";
   Floats w({128, 256});
   Aligned out(info.bytes + 64);
-  EXPECT_EQ(lathe_prepack(kernel.get(), 1, &w.tensor, out.memory, info.bytes - 1, &e), LATHE_INVALID);
+  EXPECT_EQ(lathe_prepack(kernel.get(), 1, &w.tensor, out.memory, info.bytes - 1, &e), LATHE_STATUS_INVALID);
   EXPECT_STREQ(e.arg_name, "out_bytes");
   EXPECT_EQ(lathe_prepack(kernel.get(), 1, &w.tensor, static_cast<char*>(out.memory) + 4, info.bytes, &e),
-            LATHE_INVALID);
+            LATHE_STATUS_INVALID);
   EXPECT_STREQ(e.arg_name, "out");
-  EXPECT_EQ(lathe_prepack(kernel.get(), 1, nullptr, out.memory, info.bytes, &e), LATHE_INVALID);
+  EXPECT_EQ(lathe_prepack(kernel.get(), 1, nullptr, out.memory, info.bytes, &e), LATHE_STATUS_INVALID);
   w.shape[0] = 127;
-  EXPECT_EQ(lathe_prepack(kernel.get(), 1, &w.tensor, out.memory, info.bytes, &e), LATHE_INVALID);
+  EXPECT_EQ(lathe_prepack(kernel.get(), 1, &w.tensor, out.memory, info.bytes, &e), LATHE_STATUS_INVALID);
   EXPECT_STREQ(e.arg_name, "w.shape[0]");
 }
 
@@ -219,31 +220,32 @@ TEST(CapiRefuse, Plans) {
   const auto ctx = make_context("portable");
   lathe_plan* p = nullptr;
   lathe_error e{};
-  ASSERT_EQ(lathe_plan_create(ctx.get(), &p, &e), LATHE_OK);
+  ASSERT_EQ(lathe_plan_create(ctx.get(), &p, &e), LATHE_STATUS_OK);
   const Owned<lathe_plan> plan(p);
-  EXPECT_EQ(lathe_plan_load(p, nullptr, &e), LATHE_INVALID);
-  EXPECT_EQ(lathe_plan_load(p, "/nonexistent/manifest", &e), LATHE_IO);
+  EXPECT_EQ(lathe_plan_load(p, nullptr, &e), LATHE_STATUS_INVALID);
+  EXPECT_EQ(lathe_plan_load(p, "/nonexistent/manifest", &e), LATHE_STATUS_IO);
   EXPECT_NE(e.os_errno, 0);
   const std::string path = testing::TempDir() + "/lathe_bad_manifest.jsonl";
   std::ofstream(path) << "\n{\"name\": 3}\n";
-  EXPECT_EQ(lathe_plan_load(p, path.c_str(), &e), LATHE_INVALID);
+  EXPECT_EQ(lathe_plan_load(p, path.c_str(), &e), LATHE_STATUS_INVALID);
   EXPECT_NE(std::string(e.message).find("lathe_bad_manifest.jsonl:2: "), std::string::npos) << e.message;
   const auto graph = unary_graph(ctx.get(), "relu", {fixed(8)});
-  EXPECT_EQ(lathe_plan_add(p, graph.get(), NAN, &e), LATHE_INVALID);
+  EXPECT_EQ(lathe_plan_add(p, graph.get(), NAN, &e), LATHE_STATUS_INVALID);
   EXPECT_STREQ(e.arg_name, "weight");
-  EXPECT_EQ(lathe_plan_add(p, nullptr, 1, &e), LATHE_INVALID);
-  ASSERT_EQ(lathe_plan_add(p, graph.get(), 1, &e), LATHE_OK);
+  EXPECT_EQ(lathe_plan_add(p, nullptr, 1, &e), LATHE_STATUS_INVALID);
+  ASSERT_EQ(lathe_plan_add(p, graph.get(), 1, &e), LATHE_STATUS_OK);
   lathe_budget budget = LATHE_BUDGET_INIT;
   budget.tier = 3;
-  EXPECT_EQ(lathe_plan_run(p, &budget, nullptr, nullptr, nullptr, &e), LATHE_INVALID);
+  EXPECT_EQ(lathe_plan_run(p, &budget, nullptr, nullptr, nullptr, &e), LATHE_STATUS_INVALID);
   EXPECT_STREQ(e.arg_name, "budget.tier");
   budget.tier = 1;
   lathe_report report = LATHE_REPORT_INIT;
   const auto reenter = [](void* user, double, const char*) {
     lathe_error inner{};
-    EXPECT_EQ(lathe_plan_run(static_cast<lathe_plan*>(user), nullptr, nullptr, nullptr, nullptr, &inner), LATHE_STATE);
+    EXPECT_EQ(lathe_plan_run(static_cast<lathe_plan*>(user), nullptr, nullptr, nullptr, nullptr, &inner),
+              LATHE_STATUS_STATE);
   };
-  EXPECT_EQ(lathe_plan_run(p, &budget, reenter, p, &report, &e), LATHE_OK) << e.message;
+  EXPECT_EQ(lathe_plan_run(p, &budget, reenter, p, &report, &e), LATHE_STATUS_OK) << e.message;
   EXPECT_EQ(report.ops, 1u);
 }
 
@@ -251,20 +253,20 @@ TEST(CapiLooking, CountersByNameAndAsText) {
   const auto ctx = make_context("portable");
   uint64_t value = 7;
   lathe_error e{};
-  EXPECT_EQ(lathe_stats(ctx.get(), "no_such", &value, &e), LATHE_INVALID);
+  EXPECT_EQ(lathe_stats(ctx.get(), "no_such", &value, &e), LATHE_STATUS_INVALID);
   EXPECT_EQ(value, 7u);
-  EXPECT_EQ(lathe_stats(ctx.get(), "compiles_after_seal", &value, &e), LATHE_OK);
+  EXPECT_EQ(lathe_stats(ctx.get(), "compiles_after_seal", &value, &e), LATHE_STATUS_OK);
   EXPECT_EQ(value, 0u);
-  EXPECT_EQ(lathe_stats(ctx.get(), "misses_off", &value, &e), LATHE_OK);
+  EXPECT_EQ(lathe_stats(ctx.get(), "misses_off", &value, &e), LATHE_STATUS_OK);
   size_t needed = 0;
-  EXPECT_EQ(lathe_stats_text(ctx.get(), nullptr, 0, &needed, &e), LATHE_OK);
+  EXPECT_EQ(lathe_stats_text(ctx.get(), nullptr, 0, &needed, &e), LATHE_STATUS_OK);
   std::string text(needed, 'x');
-  EXPECT_EQ(lathe_stats_text(ctx.get(), text.data(), 10, &needed, &e), LATHE_OK);
+  EXPECT_EQ(lathe_stats_text(ctx.get(), text.data(), 10, &needed, &e), LATHE_STATUS_OK);
   EXPECT_EQ(text[9], 0);
   EXPECT_EQ(text[10], 'x');
-  EXPECT_EQ(lathe_stats_text(ctx.get(), text.data(), text.size(), &needed, &e), LATHE_OK);
+  EXPECT_EQ(lathe_stats_text(ctx.get(), text.data(), text.size(), &needed, &e), LATHE_STATUS_OK);
   EXPECT_NE(text.find("lathe_compiles_after_seal 0"), std::string::npos);
-  EXPECT_STREQ(lathe_status_name(LATHE_MISS), "MISS");
+  EXPECT_STREQ(lathe_status_name(LATHE_STATUS_MISS), "MISS");
   EXPECT_STREQ(lathe_status_name(static_cast<lathe_status>(99)), "UNKNOWN");
   EXPECT_EQ(lathe_version(), 10000u);
 }

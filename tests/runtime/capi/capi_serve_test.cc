@@ -24,13 +24,13 @@ Owned<lathe_context> context_on(const TempStore& store) {
   o.num_layers = 1;
   lathe_context* out = nullptr;
   lathe_error e{};
-  EXPECT_EQ(lathe_context_create(&o, &out, &e), LATHE_OK) << e.message;
+  EXPECT_EQ(lathe_context_create(&o, &out, &e), LATHE_STATUS_OK) << e.message;
   return Owned<lathe_context>(out);
 }
 
 uint64_t counter(const lathe_context* ctx, const char* name) {
   uint64_t value = 0;
-  EXPECT_EQ(lathe_stats(ctx, name, &value, nullptr), LATHE_OK) << name;
+  EXPECT_EQ(lathe_stats(ctx, name, &value, nullptr), LATHE_STATUS_OK) << name;
   return value;
 }
 
@@ -68,7 +68,7 @@ TEST(CapiServe, TheNamesOfAGraphMakeNoOperatorOfTheirOwn) {
   exec.workspace = workspace.memory;
   exec.workspace_bytes = 1 << 20;
   lathe_error e{};
-  EXPECT_EQ(lathe_execute(second.get(), args, 3, &exec, &e), LATHE_OK) << e.message;
+  EXPECT_EQ(lathe_execute(second.get(), args, 3, &exec, &e), LATHE_STATUS_OK) << e.message;
   EXPECT_EQ(y.data, std::vector<float>(5 * 24, 80.0f));
 }
 
@@ -78,20 +78,20 @@ TEST(CapiServe, SealsServeWhatExistsOrMiss) {
   const auto kernel = resolve(ctx.get(), seen.get());
   const auto unseen = matmul_graph(ctx.get(), range("M", 1, 64), 32, 32);
   lathe_error e{};
-  ASSERT_EQ(lathe_seal(ctx.get(), LATHE_SEAL_ERROR, &e), LATHE_OK);
+  ASSERT_EQ(lathe_seal(ctx.get(), LATHE_SEAL_ERROR, &e), LATHE_STATUS_OK);
   lathe_kernel* out = nullptr;
-  EXPECT_EQ(lathe_resolve(ctx.get(), unseen.get(), nullptr, &out, nullptr, &e), LATHE_MISS);
+  EXPECT_EQ(lathe_resolve(ctx.get(), unseen.get(), nullptr, &out, nullptr, &e), LATHE_STATUS_MISS);
   EXPECT_EQ(out, nullptr);
   EXPECT_NE(resolve(ctx.get(), seen.get()), nullptr);
-  ASSERT_EQ(lathe_seal(ctx.get(), LATHE_SEAL_FALLBACK, &e), LATHE_OK);
+  ASSERT_EQ(lathe_seal(ctx.get(), LATHE_SEAL_FALLBACK, &e), LATHE_STATUS_OK);
   lathe_kernel_info info = LATHE_KERNEL_INFO_INIT;
   const auto fallback = resolve(ctx.get(), unseen.get(), &info);
   ASSERT_NE(fallback, nullptr);
   EXPECT_EQ(info.tier, 0);
   EXPECT_EQ(counter(ctx.get(), "compiles_after_seal"), 0u);
   lathe_plan* plan = nullptr;
-  ASSERT_EQ(lathe_plan_create(ctx.get(), &plan, &e), LATHE_OK);
-  EXPECT_EQ(lathe_plan_run(plan, nullptr, nullptr, nullptr, nullptr, &e), LATHE_STATE);
+  ASSERT_EQ(lathe_plan_create(ctx.get(), &plan, &e), LATHE_STATUS_OK);
+  EXPECT_EQ(lathe_plan_run(plan, nullptr, nullptr, nullptr, nullptr, &e), LATHE_STATUS_STATE);
   lathe_plan_destroy(plan);
 }
 
@@ -104,7 +104,7 @@ TEST(CapiServe, NoLibertyBeyondThoseAllowed) {
     lathe_kernel_info info = LATHE_KERNEL_INFO_INIT;
     lathe_kernel* out = nullptr;
     lathe_error e{};
-    ASSERT_EQ(lathe_resolve(ctx.get(), graph.get(), &policy, &out, &info, &e), LATHE_OK) << e.message;
+    ASSERT_EQ(lathe_resolve(ctx.get(), graph.get(), &policy, &out, &info, &e), LATHE_STATUS_OK) << e.message;
     const Owned<lathe_kernel> kernel(out);
     EXPECT_EQ(info.numeric_class & ~allowed, 0u);
     Floats x({3, 64}), w({64, 64}), y({3, 64}, NAN);
@@ -115,7 +115,7 @@ TEST(CapiServe, NoLibertyBeyondThoseAllowed) {
     lathe_exec exec = LATHE_EXEC_INIT;
     exec.workspace = workspace.memory;
     exec.workspace_bytes = 1 << 20;
-    ASSERT_EQ(lathe_execute(kernel.get(), args, 3, &exec, &e), LATHE_OK) << e.message;
+    ASSERT_EQ(lathe_execute(kernel.get(), args, 3, &exec, &e), LATHE_STATUS_OK) << e.message;
     float want = 0;
     for (size_t k = 0; k < 64; ++k) want += x.data[k] * w.data[k * 64];
     EXPECT_EQ(y.data[0], want);
@@ -126,15 +126,15 @@ TEST(CapiServe, WaitingServesWithinTheDeadline) {
   const auto ctx = make_context();
   const auto graph = unary_graph(ctx.get(), "silu", {fixed(64)});
   lathe_policy policy = LATHE_POLICY_INIT;
-  policy.wait = LATHE_WAIT;
+  policy.wait = LATHE_WAIT_TUNED;
   policy.deadline_ns = 2'000'000'000;
   lathe_kernel* out = nullptr;
   lathe_error e{};
-  ASSERT_EQ(lathe_resolve(ctx.get(), graph.get(), &policy, &out, nullptr, &e), LATHE_OK) << e.message;
+  ASSERT_EQ(lathe_resolve(ctx.get(), graph.get(), &policy, &out, nullptr, &e), LATHE_STATUS_OK) << e.message;
   const Owned<lathe_kernel> kernel(out);
   Floats x({64}), y({64}, NAN);
   const lathe_arg args[] = {x.arg(), y.arg()};
-  ASSERT_EQ(lathe_execute(kernel.get(), args, 2, nullptr, &e), LATHE_OK) << e.message;
+  ASSERT_EQ(lathe_execute(kernel.get(), args, 2, nullptr, &e), LATHE_STATUS_OK) << e.message;
   for (const float v : y.data) EXPECT_EQ(v, 0.f);
 }
 

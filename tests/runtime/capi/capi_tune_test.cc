@@ -10,7 +10,7 @@ namespace {
 
 uint64_t counter(const lathe_context* ctx, const char* name) {
   uint64_t value = 0;
-  EXPECT_EQ(lathe_stats(ctx, name, &value, nullptr), LATHE_OK) << name;
+  EXPECT_EQ(lathe_stats(ctx, name, &value, nullptr), LATHE_STATUS_OK) << name;
   return value;
 }
 
@@ -26,7 +26,7 @@ Owned<lathe_context> tuning_context(const std::string& store, uint32_t mode, int
   o.background_threads = background;
   lathe_context* out = nullptr;
   lathe_error e{};
-  EXPECT_EQ(lathe_context_create(&o, &out, &e), LATHE_OK) << e.message;
+  EXPECT_EQ(lathe_context_create(&o, &out, &e), LATHE_STATUS_OK) << e.message;
   return Owned<lathe_context>(out);
 }
 
@@ -52,7 +52,7 @@ struct Loop {
     const lathe_arg args[] = {x.arg(), w.arg(), y.arg()};
     lathe_error e{};
     for (int i = 0; i < calls; ++i) {
-      ASSERT_EQ(lathe_execute(kernel.get(), args, 3, &exec, &e), LATHE_OK) << e.message;
+      ASSERT_EQ(lathe_execute(kernel.get(), args, 3, &exec, &e), LATHE_STATUS_OK) << e.message;
       if (i % 64 == 0) {
         ASSERT_EQ(y.data, want);
       }
@@ -111,7 +111,7 @@ TEST(CapiTune, TheSwitchMayBeTurnedAtAnyTimeAndTheContextGoesAtAnyTime) {
     lathe_error e{};
     auto loop = std::make_unique<Loop>(ctx.get());
     for (const uint32_t mode : {LATHE_TUNE_TRIALS, LATHE_TUNE_OFF, LATHE_TUNE_REPLAY, LATHE_TUNE_ON}) {
-      ASSERT_EQ(lathe_tune_mode(ctx.get(), mode, &e), LATHE_OK) << e.message;
+      ASSERT_EQ(lathe_tune_mode(ctx.get(), mode, &e), LATHE_STATUS_OK) << e.message;
       loop->serve(2000);
     }
     if (i % 2 == 0) {

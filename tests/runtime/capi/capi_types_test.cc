@@ -2,6 +2,7 @@
 // transposes keep bits, casts round once; what is not served is refused by name, with what helps.
 #include <bit>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 
 #include "ir/base/dtype.h"
@@ -16,7 +17,7 @@ struct TypeCase {
   DType type;
   uint32_t header;
 };
-constexpr TypeCase kHalves[] = {{DType::bf16, LATHE_BF16}, {DType::f16, LATHE_F16}};
+constexpr TypeCase kHalves[] = {{DType::bf16, LATHE_DTYPE_BF16}, {DType::f16, LATHE_DTYPE_F16}};
 constexpr const char* kLevels[] = {"portable", "avx2", "avx512"};
 
 // A tensor of any dtype: its bytes, and the DLTensor on them.
@@ -75,13 +76,13 @@ void run(const Owned<lathe_context>& ctx, const Owned<lathe_graph>& graph, std::
   ASSERT_NE(kernel, nullptr);
   lathe_error e{};
   uint64_t bytes = 0;
-  ASSERT_EQ(lathe_workspace_bytes(kernel.get(), args.data(), args.size(), 1, &bytes, &e), LATHE_OK) << e.message;
+  ASSERT_EQ(lathe_workspace_bytes(kernel.get(), args.data(), args.size(), 1, &bytes, &e), LATHE_STATUS_OK) << e.message;
   Aligned workspace(bytes);
   lathe_exec exec = LATHE_EXEC_INIT;
   exec.threads = 1;
   exec.workspace = workspace.memory;
   exec.workspace_bytes = bytes;
-  ASSERT_EQ(lathe_execute(kernel.get(), args.data(), args.size(), &exec, &e), LATHE_OK) << e.message;
+  ASSERT_EQ(lathe_execute(kernel.get(), args.data(), args.size(), &exec, &e), LATHE_STATUS_OK) << e.message;
 }
 
 Owned<lathe_graph> single(const Owned<lathe_context>& ctx, const char* op, const std::vector<lathe_tensor_desc>& in,
@@ -95,6 +96,43 @@ Owned<lathe_graph> single(const Owned<lathe_context>& ctx, const char* op, const
 void expect_near(const Bytes& y, size_t i, double want) {
   const double got = y.at(i), unit = y.type == DType::bf16 ? 0x1p-8 : 0x1p-11;
   EXPECT_LE(std::abs(got - want), unit * std::abs(want) * 1.01 + 1e-6) << i << ": " << got << ", expected " << want;
+}
+
+// Both vocabularies name the same types, and a description ends where its struct_size says.
+TEST(CapiTypes, ADescriptionTakesDlpacksTypes) {
+  const std::vector<lathe_dim> dims = {fixed(3), fixed(5)};
+  const auto ctx = make_context("portable");
+  for (uint32_t t = LATHE_DTYPE_F32; t <= LATHE_DTYPE_BOOL; ++t) {
+    const auto type = static_cast<DType>(t);
+    SCOPED_TRACE(ir::dtype_name(type));
+    lathe_tensor_desc d = desc("x", dims);
+    d.data_type = {static_cast<uint8_t>(ir::dtype_dlpack_code(type)), static_cast<uint8_t>(ir::dtype_bits(type)), 1};
+    for (const uint32_t plain : {0u, t}) {
+      d.dtype = plain;
+      lathe_error e{};
+      const auto graph = single(ctx, "copy", {d}, {}, &e);
+      ASSERT_NE(graph, nullptr) << e.message;
+      Bytes x(type, {3, 5}), y(type, {3, 5});
+      for (size_t i = 0; i < x.data.size(); ++i) x.data[i] = static_cast<char>(i % 2);
+      run(ctx, graph, {x.arg(), y.arg()});
+      EXPECT_EQ(x.data, y.data);
+    }
+  }
+}
+
+TEST(CapiTypes, ADescriptionOfTheFirstHeaderIsReadToItsEnd) {
+  const std::vector<lathe_dim> dims = {fixed(3), fixed(5)};
+  const auto ctx = make_context("portable");
+  lathe_tensor_desc d = desc("x", dims, 0, LATHE_DTYPE_I32);
+  d.struct_size = offsetof(lathe_tensor_desc, data_type);
+  d.data_type = {99, 99, 99};
+  d.reserved2 = 99;
+  lathe_error e{};
+  const auto graph = single(ctx, "copy", {d}, {}, &e);
+  ASSERT_NE(graph, nullptr) << e.message;
+  Bytes x(DType::i32, {3, 5}), y(DType::i32, {3, 5});
+  run(ctx, graph, {x.arg(), y.arg()});
+  EXPECT_EQ(x.data, y.data);
 }
 
 TEST(CapiTypes, RowsOfHalvesComputeInF32) {
@@ -130,18 +168,18 @@ TEST(CapiTypes, ChainsOfHalvesRoundOnce) {
       const auto ctx = make_context(isa);
       lathe_graph* made = nullptr;
       lathe_error e{};
-      ASSERT_EQ(lathe_graph_create(ctx.get(), "chain", &made, &e), LATHE_OK) << e.message;
+      ASSERT_EQ(lathe_graph_create(ctx.get(), "chain", &made, &e), LATHE_STATUS_OK) << e.message;
       const Owned<lathe_graph> graph(made);
       int32_t x_id = 0, b_id = 0, product = 0, sum = 0;
       const lathe_tensor_desc x_desc = desc("x", dims, 0, header), b_desc = desc("b", dims, 0, header);
-      ASSERT_EQ(lathe_graph_tensor(made, &x_desc, &x_id, &e), LATHE_OK) << e.message;
-      ASSERT_EQ(lathe_graph_tensor(made, &b_desc, &b_id, &e), LATHE_OK) << e.message;
+      ASSERT_EQ(lathe_graph_tensor(made, &x_desc, &x_id, &e), LATHE_STATUS_OK) << e.message;
+      ASSERT_EQ(lathe_graph_tensor(made, &b_desc, &b_id, &e), LATHE_STATUS_OK) << e.message;
       const int32_t both[] = {x_id, b_id};
-      ASSERT_EQ(lathe_graph_op(made, "mul", both, 2, nullptr, 0, "p", &product, &e), LATHE_OK) << e.message;
+      ASSERT_EQ(lathe_graph_op(made, "mul", both, 2, nullptr, 0, "p", &product, &e), LATHE_STATUS_OK) << e.message;
       const int32_t last[] = {product, b_id};
-      ASSERT_EQ(lathe_graph_op(made, "sub", last, 2, nullptr, 0, "y", &sum, &e), LATHE_OK) << e.message;
-      ASSERT_EQ(lathe_graph_output(made, sum, &e), LATHE_OK) << e.message;
-      ASSERT_EQ(lathe_graph_finish(made, &e), LATHE_OK) << e.message;
+      ASSERT_EQ(lathe_graph_op(made, "sub", last, 2, nullptr, 0, "y", &sum, &e), LATHE_STATUS_OK) << e.message;
+      ASSERT_EQ(lathe_graph_output(made, sum, &e), LATHE_STATUS_OK) << e.message;
+      ASSERT_EQ(lathe_graph_finish(made, &e), LATHE_STATUS_OK) << e.message;
       Bytes x(type, {5, 133}), b(type, {5, 133}), y(type, {5, 133});
       x.waves(0.7);
       b.waves(0.11);
@@ -183,9 +221,10 @@ TEST(CapiTypes, NanInfinityAndDenormalsOfHalves) {
 }
 
 TEST(CapiTypes, CopiesAndTransposesKeepEveryBit) {
-  const std::pair<DType, uint32_t> types[] = {
-      {DType::i8, LATHE_I8},   {DType::u8, LATHE_U8},   {DType::b8, LATHE_BOOL}, {DType::bf16, LATHE_BF16},
-      {DType::f16, LATHE_F16}, {DType::i32, LATHE_I32}, {DType::f64, LATHE_F64}, {DType::i64, LATHE_I64}};
+  const std::pair<DType, uint32_t> types[] = {{DType::i8, LATHE_DTYPE_I8},   {DType::u8, LATHE_DTYPE_U8},
+                                              {DType::b8, LATHE_DTYPE_BOOL}, {DType::bf16, LATHE_DTYPE_BF16},
+                                              {DType::f16, LATHE_DTYPE_F16}, {DType::i32, LATHE_DTYPE_I32},
+                                              {DType::f64, LATHE_DTYPE_F64}, {DType::i64, LATHE_DTYPE_I64}};
   const std::vector<lathe_dim> dims = {fixed(35), fixed(67)};
   const int64_t turned[] = {1, 0};
   lathe_attr perm{};
@@ -224,13 +263,14 @@ TEST(CapiTypes, WhatIsNotServedIsRefusedByName) {
     EXPECT_EQ(single(ctx, op, {desc("x", dims, 0, header)}, attrs, &e), nullptr);
     return std::string(e.message);
   };
-  EXPECT_EQ(refusal("relu", LATHE_I32, {}), "x: dtype i32 of relu, expected f32, bf16, f16; cast it to f32 before");
-  EXPECT_EQ(refusal("softmax", LATHE_F64, {}), "x: dtype f64 of softmax, expected f32, bf16, f16");
-  EXPECT_EQ(refusal("cast", LATHE_I64, {text_attr("to", "f32")}),
+  EXPECT_EQ(refusal("relu", LATHE_DTYPE_I32, {}),
+            "x: dtype i32 of relu, expected f32, bf16, f16; cast it to f32 before");
+  EXPECT_EQ(refusal("softmax", LATHE_DTYPE_F64, {}), "x: dtype f64 of softmax, expected f32, bf16, f16");
+  EXPECT_EQ(refusal("cast", LATHE_DTYPE_I64, {text_attr("to", "f32")}),
             "x: dtype i64 of cast, expected f32, bf16, f16, i32, i8, u8, b8");
-  EXPECT_EQ(refusal("cast", LATHE_F32, {text_attr("to", "f64")}),
+  EXPECT_EQ(refusal("cast", LATHE_DTYPE_F32, {text_attr("to", "f64")}),
             "x: to \"f64\" of cast, expected f32, bf16, f16, i32, i8, u8, b8");
-  EXPECT_EQ(refusal("cast", LATHE_F32, {text_attr("to", "int4")}),
+  EXPECT_EQ(refusal("cast", LATHE_DTYPE_F32, {text_attr("to", "int4")}),
             "x: to \"int4\" of cast, expected f32, bf16, f16, i32, i8, u8, b8");
 }
 

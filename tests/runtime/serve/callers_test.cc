@@ -161,10 +161,10 @@ TEST(LeafCallers, WhatWasLeftInMemoryIsWrittenByWhoWaits) {
     PrepareInfo info;
     EXPECT_TRUE(serve(state, softmax_of(n), request, &op, &info).ok());
   };
-  std::async(std::launch::async, [&] { ask(32, LATHE_NOW); }).get();
-  ask(64, LATHE_NOW);
+  std::async(std::launch::async, [&] { ask(32, LATHE_WAIT_NOW); }).get();
+  ask(64, LATHE_WAIT_NOW);
   EXPECT_EQ(state.context->stats().get(Stat::k_published), 0);
-  ask(32, LATHE_WAIT);
+  ask(32, LATHE_WAIT_TUNED);
   const auto images =
       state.context->stats().get(Stat::k_compiled_xbyak) + state.context->stats().get(Stat::k_compiled_llvm);
   EXPECT_EQ(state.context->stats().get(Stat::k_published), images + 1) << "and the name of their environment";
@@ -327,8 +327,8 @@ TEST(ResolveCallers, NowMakesItsOwnBesideAnotherNow) {
     return compile(program, backend);
   });
   std::shared_ptr<Operator> theirs;
-  ASSERT_TRUE(gate.during([&] { theirs = r.ask(LATHE_NOW).value(); }));
-  const ir::Result<std::shared_ptr<Operator>> mine = gate.beside([&] { return r.ask(LATHE_NOW); });
+  ASSERT_TRUE(gate.during([&] { theirs = r.ask(LATHE_WAIT_NOW).value(); }));
+  const ir::Result<std::shared_ptr<Operator>> mine = gate.beside([&] { return r.ask(LATHE_WAIT_NOW); });
   ASSERT_TRUE(mine.ok()) << mine.status().to_string();
   gate.finish();
   EXPECT_EQ(theirs, *mine) << "one operator is shared";
@@ -339,19 +339,19 @@ TEST(ResolveCallers, NowDoesNotWaitForASearch) {
   Gate gate;
   Resolving r({}, worker.path());
   std::shared_ptr<Operator> searched;
-  std::future<void> waiting = std::async(std::launch::async, [&] { searched = r.ask(LATHE_WAIT).value(); });
+  std::future<void> waiting = std::async(std::launch::async, [&] { searched = r.ask(LATHE_WAIT_TUNED).value(); });
   worker.await();
-  const auto now = gate.beside([&] { return r.ask(LATHE_NOW); });
+  const auto now = gate.beside([&] { return r.ask(LATHE_WAIT_NOW); });
   EXPECT_TRUE(now.ok()) << now.status().to_string();
-  EXPECT_TRUE(gate.beside([&] { return r.ask(LATHE_COMPILED_ONLY); }).ok()) << "there is one by now";
+  EXPECT_TRUE(gate.beside([&] { return r.ask(LATHE_WAIT_STORED); }).ok()) << "there is one by now";
   // A second WAIT shares the search, until its own deadline.
-  const auto other = gate.beside([&] { return r.ask(LATHE_WAIT, 1); });
+  const auto other = gate.beside([&] { return r.ask(LATHE_WAIT_TUNED, 1); });
   EXPECT_TRUE(other.ok()) << other.status().to_string();
   gate.beside([&] {
     forget_untuned(r.state);
     return 0;
   });
-  EXPECT_TRUE(gate.beside([&] { return r.ask(LATHE_NOW); }).ok());
+  EXPECT_TRUE(gate.beside([&] { return r.ask(LATHE_WAIT_NOW); }).ok());
   worker.let_go();
   waiting.get();
   EXPECT_NE(searched, nullptr);

@@ -103,14 +103,14 @@ class PlainCalls : public testing::Test {
   PlainCalls() : ctx_(test::make_context()), graph_(test::matmul_graph(ctx_.get(), test::range("M", 1, 64), 70, 100)) {}
   uint64_t compiled() const {
     uint64_t value = 0;
-    EXPECT_EQ(lathe_stats(ctx_.get(), "compiled_xbyak", &value, nullptr), LATHE_OK);
+    EXPECT_EQ(lathe_stats(ctx_.get(), "compiled_xbyak", &value, nullptr), LATHE_STATUS_OK);
     return value;
   }
   uint64_t plain_workspace(lathe_kernel* kernel, Floats& x, Floats& w, Floats& y) const {
     const lathe_arg args[] = {x.arg(), w.arg(), y.arg()};
     uint64_t bytes = 0;
     lathe_error e{};
-    EXPECT_EQ(lathe_workspace_bytes(kernel, args, 3, 1, &bytes, &e), LATHE_OK) << e.message;
+    EXPECT_EQ(lathe_workspace_bytes(kernel, args, 3, 1, &bytes, &e), LATHE_STATUS_OK) << e.message;
     return bytes;
   }
   void call_plain(lathe_kernel* kernel) const {
@@ -124,7 +124,7 @@ class PlainCalls : public testing::Test {
     exec.workspace = bytes == 0 ? nullptr : workspace.memory;
     exec.workspace_bytes = bytes;
     lathe_error e{};
-    ASSERT_EQ(lathe_execute(kernel, args, 3, &exec, &e), LATHE_OK) << e.message;
+    ASSERT_EQ(lathe_execute(kernel, args, 3, &exec, &e), LATHE_STATUS_OK) << e.message;
     for (size_t m = 0; m < 5; ++m) {
       for (size_t n = 0; n < 100; ++n) {
         float want = 0;
@@ -140,7 +140,7 @@ class PlainCalls : public testing::Test {
 TEST_F(PlainCalls, TheFirstOneMakesWhatItNeeds) {
   const auto kernel = test::resolve(ctx_.get(), graph_.get());
   lathe_pack_info packing{};
-  ASSERT_EQ(lathe_prepack_query(kernel.get(), 1, &packing, nullptr), LATHE_OK);
+  ASSERT_EQ(lathe_prepack_query(kernel.get(), 1, &packing, nullptr), LATHE_STATUS_OK);
   if (packing.bytes == 0) GTEST_SKIP() << "this CPU's level packs nothing";
   const uint64_t before = compiled();
   call_plain(kernel.get());
@@ -155,7 +155,7 @@ TEST_F(PlainCalls, TheFirstOneMakesWhatItNeeds) {
 TEST_F(PlainCalls, ASealMakesWhatTheyNeedFirst) {
   const auto kernel = test::resolve(ctx_.get(), graph_.get());
   lathe_error e{};
-  ASSERT_EQ(lathe_seal(ctx_.get(), LATHE_SEAL_ERROR, &e), LATHE_OK) << e.message;
+  ASSERT_EQ(lathe_seal(ctx_.get(), LATHE_SEAL_ERROR, &e), LATHE_STATUS_OK) << e.message;
   const uint64_t before = compiled();
   call_plain(kernel.get());
   EXPECT_EQ(compiled(), before);
@@ -173,7 +173,7 @@ TEST(FirstResolve, ItsCpuTimeIsCounted) {
   const auto graph = test::unary_graph(ctx.get(), "tanh", {test::range("N", 1, 64)});
   const auto spent = [&] {
     uint64_t value = 0;
-    EXPECT_EQ(lathe_stats(ctx.get(), "first_resolve_cpu_ns", &value, nullptr), LATHE_OK);
+    EXPECT_EQ(lathe_stats(ctx.get(), "first_resolve_cpu_ns", &value, nullptr), LATHE_STATUS_OK);
     return value;
   };
   EXPECT_EQ(spent(), 0u);

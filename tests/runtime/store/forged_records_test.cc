@@ -34,7 +34,7 @@ Owned<lathe_context> context_on(const TempStore* store) {
   o.num_layers = store != nullptr;
   lathe_context* out = nullptr;
   lathe_error e{};
-  EXPECT_EQ(lathe_context_create(&o, &out, &e), LATHE_OK) << e.message;
+  EXPECT_EQ(lathe_context_create(&o, &out, &e), LATHE_STATUS_OK) << e.message;
   return Owned<lathe_context>(out);
 }
 
@@ -46,7 +46,8 @@ lathe_dim hinted(const char* symbol, int64_t min, int64_t max) {
 Owned<lathe_graph> single(lathe_context* ctx, const char* op, const std::vector<lathe_tensor_desc>& inputs) {
   lathe_graph* out = nullptr;
   lathe_error e{};
-  EXPECT_EQ(lathe_graph_single(ctx, op, inputs.data(), inputs.size(), nullptr, 0, &out, &e), LATHE_OK) << e.message;
+  EXPECT_EQ(lathe_graph_single(ctx, op, inputs.data(), inputs.size(), nullptr, 0, &out, &e), LATHE_STATUS_OK)
+      << e.message;
   return Owned<lathe_graph>(out);
 }
 
@@ -104,25 +105,26 @@ std::vector<float> compute(lathe_kernel* kernel, const Operand& op, int64_t m, b
   bool any = false;
   for (size_t c = 0; packed && c < op.constants.size(); ++c) {
     lathe_pack_info pack{};
-    EXPECT_EQ(lathe_prepack_query(kernel, op.constants[c], &pack, &e), LATHE_OK) << e.message;
+    EXPECT_EQ(lathe_prepack_query(kernel, op.constants[c], &pack, &e), LATHE_STATUS_OK) << e.message;
     if (pack.bytes == 0) continue;
     any = true;
     memory.push_back(std::make_unique<GuardBuffer>((pack.bytes + 63) / 64 * 64, side));
     void* to = memory.back()->data<void>();
     const auto number = static_cast<size_t>(op.constants[c]);
-    EXPECT_EQ(lathe_prepack(kernel, op.constants[c], &tensors[number], to, pack.bytes, &e), LATHE_OK) << e.message;
+    EXPECT_EQ(lathe_prepack(kernel, op.constants[c], &tensors[number], to, pack.bytes, &e), LATHE_STATUS_OK)
+        << e.message;
     memory.back()->make_read_only();
     tensors[number].data = to;
     args[number] = {&tensors[number], pack.bytes, 0, 0, pack.layout_id};
   }
   if (packed && !any) return {};
   uint64_t bytes = 0;
-  EXPECT_EQ(lathe_workspace_bytes(kernel, args.data(), args.size(), 1, &bytes, &e), LATHE_OK) << e.message;
+  EXPECT_EQ(lathe_workspace_bytes(kernel, args.data(), args.size(), 1, &bytes, &e), LATHE_STATUS_OK) << e.message;
   GuardBuffer workspace((bytes + 63) / 64 * 64, side);
   lathe_exec exec = LATHE_EXEC_INIT;
   exec.workspace = workspace.data<void>();
   exec.workspace_bytes = bytes;
-  EXPECT_EQ(lathe_execute(kernel, args.data(), args.size(), &exec, &e), LATHE_OK) << e.message;
+  EXPECT_EQ(lathe_execute(kernel, args.data(), args.size(), &exec, &e), LATHE_STATUS_OK) << e.message;
   const GuardBuffer& out = *memory[shapes.size() - 1];
   EXPECT_TRUE(out.canaries_intact());
   return {out.data<float>(), out.data<float>() + out.size() / sizeof(float)};
@@ -357,10 +359,10 @@ TEST_P(ForgedRecords, are_misses_under_the_strictest_seal) {
     if (!found) continue;
     const auto ctx = context_on(&store);
     lathe_error e{};
-    ASSERT_EQ(lathe_seal(ctx.get(), LATHE_SEAL_ERROR, &e), LATHE_OK);
+    ASSERT_EQ(lathe_seal(ctx.get(), LATHE_SEAL_ERROR, &e), LATHE_STATUS_OK);
     const auto graph = GetParam().graph(ctx.get());
     lathe_kernel* out = nullptr;
-    EXPECT_EQ(lathe_resolve(ctx.get(), graph.get(), nullptr, &out, nullptr, &e), LATHE_MISS)
+    EXPECT_EQ(lathe_resolve(ctx.get(), graph.get(), nullptr, &out, nullptr, &e), LATHE_STATUS_MISS)
         << name << ": " << e.message;
     EXPECT_EQ(out, nullptr);
     EXPECT_GT(counted(ctx.get()), 0) << name;

@@ -41,7 +41,7 @@ std::shared_ptr<Context> context_with(const std::string& worker) {
 PrepareInfo wait_for(const std::shared_ptr<Context>& context, uint64_t deadline_ns) {
   ContextState state(context);
   ServeRequest request;
-  request.wait = LATHE_WAIT;
+  request.wait = LATHE_WAIT_TUNED;
   request.deadline_ns = deadline_ns;
   std::shared_ptr<Operator> op;
   PrepareInfo info;
