@@ -195,11 +195,12 @@ class Model {
 
   double traffic_again() const { return rows_traffic() + panels_traffic(); }
 
-  // A block of B and the rows of a tile that are more than L2 keeps: each further tile reads the block from further
-  // away, mostly hidden.
+  // What L2 does not keep of a block of B, next to the rows of a tile, each further tile reads from further away, mostly
+  // hidden. From half of L2 on some is lost, from L2 on all.
   double panels_traffic() const {
-    const bool kept = (columns_ + w_.mr) * depth_ * 4 <= kUsable * static_cast<double>(t_.l2_bytes);
-    return kept ? 0 : (1 - kHidesPanelAgain) * (tiles_ - 1) * b_bytes_ / kFar;
+    const double share = (columns_ + w_.mr) * depth_ * 4 / static_cast<double>(t_.l2_bytes);
+    const double lost = std::clamp(2 * share - 1, 0.0, 1.0);
+    return lost * (1 - kHidesPanelAgain) * (tiles_ - 1) * b_bytes_ / kFar;
   }
 
   // Rows of A beyond L1 come again from L2 for each panel, mostly hidden; beyond L2 from further away, half hidden.
