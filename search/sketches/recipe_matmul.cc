@@ -235,8 +235,8 @@ double estimate_in(const Context& c, const MatmulSetting& k) {
   return matmul_cycles(w, c.t).total * spread + dots * c.problem.threads;  // one thread's
 }
 
-// Of a default where M varies. Four rows by two vectors keep two pipes of latency four busy. A B that every call
-// transposes is worth more code: each panel that a call adds reads all rows of A again.
+// Of a default where M varies and a caller waits for its code. Four rows by two vectors keep two pipes of latency four
+// busy. A B that every call transposes is worth more code: each panel that a call adds reads all rows of A again.
 constexpr int64_t kMostRows = 4, kMostCode = 660, kMostTransposingCode = 1070;
 
 // Instructions to be made for a tile and all lower ones, about: for each sum its start, four steps and the rest of K,
@@ -252,13 +252,13 @@ int64_t code_of(const Context& c, const MatmulSetting& k) {
   return counts * vectors * (6 + out) + 5 * (counts + k.mr * vectors) + 10 * k.mr + copy;
 }
 
-// The cheapest predicted, of what is made quickly where M varies: each row count is a leaf of its own then, K blocks
-// and packed rows have leaves besides, and all of that has to be made while the first call waits. Looks at what can win
-// only: of as many tiles the most even ones, and the middle of what the search varies more finely.
+// The cheapest predicted; where M varies and a first call waits, of what is made quickly: each row count is a leaf of
+// its own then, K blocks and packed rows have leaves besides, and all of that has to be made meanwhile. Looks at what
+// can win only: of as many tiles the most even ones, and the middle of what the search varies more finely.
 Knobs defaults(const Problem& problem, const Target& t) {
   const Context c(problem, t);
-  const bool varies = !is_const_int(c.p.m->extent), functions = c.epilogue >= kFunctionRegisters;
-  const int64_t most_rows = varies ? kMostRows : t.vector_registers;
+  const bool little = !problem.unhurried && !is_const_int(c.p.m->extent), functions = c.epilogue >= kFunctionRegisters;
+  const int64_t most_rows = little ? kMostRows : t.vector_registers;
   const int64_t most_code = c.panels == Panels::transposed ? kMostTransposingCode : kMostCode;
   const auto tiles = [&](int64_t mr) { return (c.s.m + mr - 1) / mr; };
   std::map<std::string, std::vector<int64_t>> v;
@@ -270,7 +270,7 @@ Knobs defaults(const Problem& problem, const Target& t) {
   MatmulSetting best{};
   double least = std::numeric_limits<double>::infinity();
   const auto visit = [&](const MatmulSetting& k) {
-    if (varies && ((k.kc != 0 && c.s.k <= kDeepest) || k.pa)) return;
+    if (little && ((k.kc != 0 && c.s.k <= kDeepest) || k.pa)) return;
     const double cycles = estimate_in(c, k);
     if (cycles >= least || !accepts_in(c, k).ok()) return;
     least = cycles;
@@ -287,7 +287,7 @@ Knobs defaults(const Problem& problem, const Target& t) {
       for (const int64_t nr : v["nr"]) {
         for (const int64_t st : v["st"]) {
           if ((mr + 1) * (nr / t.lanes) * st >= t.vector_registers) break;
-          if (varies && code_of(c, {mr, nr, st, 0, 0, 0, false, ep, false, false, false}) > most_code) break;
+          if (little && code_of(c, {mr, nr, st, 0, 0, 0, false, ep, false, false, false}) > most_code) break;
           for (const int64_t pa : v["pa"]) {
             for (const int64_t pf : v["pf"]) {
               for (const int64_t mc : v["mc"]) {
@@ -304,7 +304,7 @@ Knobs defaults(const Problem& problem, const Target& t) {
       }
     }
   };
-  if (varies && functions) look(true);
+  if (little && functions) look(true);
   if (best.mr == 0) look(false);
   // With columns summed along K: other tiles, the rest as it is best without.
   const MatmulSetting tiles_only = best;
