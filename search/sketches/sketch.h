@@ -37,6 +37,32 @@ inline std::vector<int64_t> values_if(bool choice, std::vector<int64_t> values) 
   return values;
 }
 
+// Some values of one number of a setting.
+template <class Setting>
+struct Choice {
+  int64_t Setting::* field;
+  std::vector<int64_t> values;
+};
+
+// Visits `base` with every combination of the choices, the last one fastest.
+template <class Setting, class Visit>
+void each_setting(Setting base, const std::vector<Choice<Setting>>& choices, const Visit& visit, size_t from = 0) {
+  if (from == choices.size()) return visit(base);
+  for (const int64_t v : choices[from].values) {
+    base.*choices[from].field = v;
+    each_setting(base, choices, visit, from + 1);
+  }
+}
+
+// What the problem leaves of a knob.
+template <class S>
+std::vector<int64_t> values_of(const S& sketch, int64_t S::Setting::* field) {
+  for (const KnobRow<S>& row : S::table()) {
+    if (row.field == field) return row.values(sketch);
+  }
+  return {};
+}
+
 template <class S>
 class SketchOf final : public Sketch {
  public:
@@ -49,6 +75,18 @@ class SketchOf final : public Sketch {
       if (std::vector<int64_t> values = row.values(sketch_); !values.empty())
         out.push_back({row.symbol, std::move(values)});
     }
+    return out;
+  }
+  std::vector<Knobs> accepted() const override {
+    std::vector<Choice<Setting>> choices;
+    for (const KnobRow<S>& row : S::table()) {
+      if (std::vector<int64_t> values = row.values(sketch_); !values.empty())
+        choices.push_back({row.field, std::move(values)});
+    }
+    std::vector<Knobs> out;
+    each_setting(Setting{}, choices, [&](const Setting& setting) {
+      if (sketch_.accepts(setting).ok()) out.push_back(knobs_of(setting));
+    });
     return out;
   }
   ir::Status accepts(const Knobs& knobs) const override {

@@ -84,7 +84,7 @@ RecipeSpace::RecipeSpace(const Problem& problem, const ir::Target& target, const
     : impl_(std::make_shared<Impl>(problem, target, rates)) {
   if (impl_->recipe != nullptr) {
     impl_->domains = impl_->sketch->domains();
-    for (const Knobs& knobs : accepted(*impl_->sketch)) impl_->add_knobs(knobs);
+    for (const Knobs& knobs : impl_->sketch->accepted()) impl_->add_knobs(knobs);
     impl_->standard = impl_->add_knobs(impl_->sketch->defaults());
     impl_->enumerated = impl_->points.size();
   } else {
