@@ -33,6 +33,19 @@ int64_t element_bytes(const Expr& load, const Kernel& kernel) {
   return dtype_bytes(kernel.find_buffer(load->name)->type);
 }
 
+// Between rows of A.
+int64_t row_bytes_of(const MatmulParts& p, const Problem& problem) {
+  const Buffer& a = *problem.kernel.find_buffer((*p.a)->name);
+  for (size_t d = 0; d < a.dims.size(); ++d) {
+    if (!uses((*p.a)->args[d], p.m->iter)) continue;
+    int64_t elements = a.strides.empty() ? 1 : extent_at(a.strides[d], problem);
+    for (size_t inner = d + 1; a.strides.empty() && inner < a.dims.size(); ++inner)
+      elements *= extent_at(a.dims[inner], problem);
+    return elements * dtype_bytes(a.type);
+  }
+  return 0;
+}
+
 }  // namespace
 
 MatmulSketch::MatmulSketch(const Problem& problem, const Target& target)
@@ -48,7 +61,7 @@ MatmulSketch::MatmulSketch(const Problem& problem, const Target& target)
       epilogue_(epilogue_registers(p_)),
       a_bytes_(element_bytes(*p_.a, problem.kernel)),
       b_bytes_(element_bytes(*p_.b, problem.kernel)),
-      row_bytes_(k_ * a_bytes_),
+      row_bytes_(row_bytes_of(p_, problem)),
       widths_(widths_of(problem, panels_, target)),
       dots_(dots_of(p_, problem, target)) {}
 

@@ -8,6 +8,7 @@
 
 #include "ir/analysis/analysis.h"
 #include "ir/analysis/dependence.h"
+#include "search/sketches/generic_rules.h"
 #include "search/sketches/sketch.h"
 
 namespace lathe::search {
@@ -320,29 +321,6 @@ Structure RowSketch::structure(const Setting& k, const ProblemFacts& facts) cons
   return s;
 }
 
-// Indexed unit-stride (or not at all) by `col` everywhere under `scope`: else its statements stay scalar.
-bool vectorizable(const Kernel& kernel, const Stmt& col) {
-  bool ok = true;
-  const auto check = [&](const std::string& name, const std::vector<Expr>& index) {
-    const Buffer* b = kernel.find_buffer(name);
-    for (size_t d = 0; d < index.size(); ++d) {
-      if (!uses(index[d], col.iter)) continue;
-      const bool unit =
-          b->strides.empty() ? d + 1 == index.size() : is_const_int(b->strides[d], 1) || is_const_int(b->strides[d], 0);
-      const std::optional<AffineForm> form = affine_form(index[d]);
-      ok &= unit && form && is_const_int(simplify(form->coeff(col.iter)), 1);
-    }
-  };
-  for_each_stmt(col.body, [&](const Stmt& s) {
-    if (s.kind != Stmt::Kind::assign) return;
-    check(s.target, s.index);
-    for_each_node(s.value, [&](const ExprNode& n) {
-      if (n.op == Op::k_load) check(n.name, n.args);
-    });
-  });
-  return ok;
-}
-
 void vectorize_columns(Script& s, const Stmt& col, int64_t unroll, int64_t lanes) {
   const std::string c = col.iter;
   if (unroll == 1) {
@@ -378,7 +356,7 @@ void group_rows(Script& s, const std::string& rows, int64_t unroll, int64_t lane
     const Stmt* scope = find_scope(s.kernel(), part);
     if (!s.ok() || scope == nullptr) return;
     const Stmt copy = *scope;
-    if (copy.body[0].kind == Stmt::Kind::scope && vectorizable(s.kernel(), copy.body[0])) {
+    if (copy.body[0].kind == Stmt::Kind::scope && unit_stride(s.kernel(), copy.body[0])) {
       const Stmt& col = copy.body[0];
       vectorize_columns(s, col, unroll, lanes);
       s.move("swap_scopes {} {}", part, col.iter + (unroll == 1 ? "v" : "s"));
@@ -487,7 +465,7 @@ Status RowSketch::write(Script& s, const Setting& k) const {
       const bool waits =
           copy.mark == Mark::none && copy.iter != block &&
           std::all_of(copy.body.begin(), copy.body.end(), [](const Stmt& c) { return c.kind == Stmt::Kind::assign; });
-      if (waits && vectorizable(s.kernel(), copy)) vectorize_columns(s, copy, k.unroll, t_.lanes);
+      if (waits && unit_stride(s.kernel(), copy)) vectorize_columns(s, copy, k.unroll, t_.lanes);
     }
   }
   return {};

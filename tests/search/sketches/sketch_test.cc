@@ -12,8 +12,8 @@ namespace lathe::search {
 namespace {
 
 std::vector<Problem> problems() {
-  std::vector<Problem> out = {matmul_problem(1, 96, 64), matmul_problem(33, 100, 70, true, 2),
-                              softmax_problem(64, 640), softmax_problem(7, 77, 2)};
+  std::vector<Problem> out = {matmul_problem(1, 96, 64), matmul_problem(33, 100, 70, true, 2), softmax_problem(64, 640),
+                              softmax_problem(7, 77, 2)};
   Problem transpose;
   transpose.kernel = kernel_of(R"(kernel transpose(s: f32[130, 70] in, d: f32[70, 130] out) family transpose
   for i < 130 [row]:
