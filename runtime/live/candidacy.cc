@@ -278,14 +278,16 @@ void Candidacy::watch(const CandidacyTools& tools, Operator& op) {
   if (judge_.calls() >= tools.rules.trial.least_calls) judge_ = TrialJudge(tools.rules.trial);
 }
 
-// The record says that nothing beats the default, so that neither this process nor a later one takes the candidate up
-// again.
+// The record says that nothing beats the default of a first call, so that neither this process nor a later one takes
+// the candidate up again.
 void Candidacy::disown(const CandidacyTools& tools, Operator&) {
   Decision decision;
   decision.status = DecisionStatus::tie;
   decision.op = problem_.kernel.family;
   decision.kernel = problem_.kernel.name;
-  decision.schedule = search::to_text(search::default_schedule(problem_, tools.context.target()));
+  search::Problem serves = problem_;
+  serves.unhurried = false;
+  decision.schedule = search::to_text(search::default_schedule(serves, tools.context.target()));
   tools.context.record_decision(query_, std::move(decision));
 }
 

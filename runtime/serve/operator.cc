@@ -88,6 +88,7 @@ search::Problem Operator::problem_in(int kernel, const std::vector<SymbolRange>&
     p.dims[s.name] = dims.value_or(s.name, s.max);
   }
   p.one_layout = !naive.symbols.empty();
+  p.unhurried = true;
   p.kernel = search::restrict_symbols(naive, narrowed);
   p.threads = request.threads;
   p.cold = request.cold;

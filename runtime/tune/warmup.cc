@@ -42,6 +42,8 @@ class Warmup {
     if (budget_.tier >= 2) {
       profile_ = profile();  // for shares in reports
       search();
+    } else {
+      serve_defaults();
     }
     finish();
     report_.cancelled = cancelled();
@@ -175,6 +177,12 @@ class Warmup {
     }
     for (const WorkloadTask& t : search_->tasks()) count(t);
     report_.gain_geomean = gains_ > 0 ? std::exp(log_gain_ / gains_) : 1;
+  }
+
+  void serve_defaults() {
+    WorkloadSearch unsearched(context_, budget_, profile_);
+    for (const Entry& e : entries_) unsearched.add({e.item, e.op, e.request});
+    for (const size_t op : unsearched.serve_defaults()) entries_[op].worked = true;
   }
 
   void count(const WorkloadTask& t) {

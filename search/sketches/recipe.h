@@ -43,6 +43,7 @@ struct Problem {
   int threads = 1;
   bool cold = false;        // weights come from memory, as in decode
   bool one_layout = false;  // other ranges of the same operator share its packed constants
+  bool unhurried = false;   // nobody waits for its code, as in a warm-up: the default may be much of it
 };
 
 struct KnobDomain {

@@ -280,8 +280,8 @@ double MatmulSketch::estimate(const Setting& k) const {
   return matmul_cycles(work(k, k.block_rows()), t_).total * spread + dots * threads;
 }
 
-// Of a default where M varies. Four rows by two vectors keep two pipes of latency four busy. A B that every call
-// transposes is worth more code: each panel that a call adds reads all rows of A again.
+// Of a default where M varies and a caller waits for its code. Four rows by two vectors keep two pipes of latency four
+// busy. A B that every call transposes is worth more code: each panel that a call adds reads all rows of A again.
 constexpr int64_t kMostRows = 4, kMostCode = 660, kMostTransposingCode = 1070;
 
 // Instructions to be made for a tile and all lower ones, about: for each sum its start, four steps and the rest of K,
@@ -297,12 +297,12 @@ int64_t MatmulSketch::code_of(const Setting& k) const {
   return counts * all * (6 + out) + 5 * (counts + k.tile_rows * all) + 10 * k.tile_rows + copy;
 }
 
-// The cheapest predicted, of what is made quickly where M varies: each row count is a leaf of its own then, K blocks
-// and packed rows have leaves besides, and all of that has to be made while the first call waits. Looks at what can win
-// only: of as many tiles the most even ones, and the middle of what the search varies more finely.
+// The cheapest predicted; where M varies and a first call waits, of what is made quickly: each row count is a leaf of
+// its own then, K blocks and packed rows have leaves besides, and all of that has to be made meanwhile. Looks at what
+// can win only: of as many tiles the most even ones, and the middle of what the search varies more finely.
 std::optional<MatmulSketch::Setting> MatmulSketch::standard() const {
-  const bool varies = !is_const_int(p_.m->extent);
-  const int64_t most_rows = varies ? kMostRows : t_.vector_registers;
+  const bool little = !problem_.unhurried && !is_const_int(p_.m->extent);
+  const int64_t most_rows = little ? kMostRows : t_.vector_registers;
   const int64_t most_code = panels_ == Panels::transposed ? kMostTransposingCode : kMostCode;
   const auto few = [&](int64_t Setting::* field) {
     Choice<Setting> out{field, values_of(*this, field)};
@@ -313,7 +313,7 @@ std::optional<MatmulSketch::Setting> MatmulSketch::standard() const {
   std::optional<Setting> best;
   double least = std::numeric_limits<double>::infinity();
   const auto visit = [&](const Setting& k) {
-    if (varies && ((k.depth_block != 0 && k_ <= kDeepest) || k.pack_rows != 0)) return;
+    if (little && ((k.depth_block != 0 && k_ <= kDeepest) || k.pack_rows != 0)) return;
     const double cycles = estimate(k);
     if (cycles >= least || !accepts(k).ok()) return;
     least = cycles;
@@ -335,7 +335,7 @@ std::optional<MatmulSketch::Setting> MatmulSketch::standard() const {
       for (const int64_t width : columns.values) {
         for (const int64_t panels : streams.values) {
           Setting k{.tile_rows = rows, .panel_columns = width, .streams = panels, .function_pass = function_pass};
-          if ((rows + 1) * vectors(k) >= t_.vector_registers || (varies && code_of(k) > most_code)) break;
+          if ((rows + 1) * vectors(k) >= t_.vector_registers || (little && code_of(k) > most_code)) break;
           each_setting(k, inner, [&](Setting at) {
             for (const Setting& copy : copies) {
               at.copy_panels = copy.copy_panels;
@@ -351,7 +351,7 @@ std::optional<MatmulSketch::Setting> MatmulSketch::standard() const {
       }
     }
   };
-  if (varies && functions()) look(true);
+  if (little && functions()) look(true);
   if (!best) look(false);
   // With columns summed along K: other tiles, the rest as it is best without.
   if (best && dots_.whole != 0) {
