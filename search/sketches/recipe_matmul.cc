@@ -255,9 +255,11 @@ MatmulWork MatmulSketch::work(const Setting& k, int64_t block_rows) const {
     w.sharing *= k.share_heads != 0 ? static_cast<double>(extent_at(s->extent, problem_)) : 1;
   w.piecewise = !packed() && !w.copies && k.panel_columns < n_;
   w.in_place = in_place() && w.piecewise;
-  w.split_lines = w.in_place ? matmul_split_lines(n_, k.panel_columns) : 0;
+  w.split_lines = w.in_place ? matmul_split_lines(n_, k.panel_columns, b_bytes_) : 0;
   w.joined = k.join_tiles != 0;
   w.row_bytes = static_cast<double>(row_bytes_);
+  w.a_element = static_cast<double>(a_bytes_);
+  w.b_element = static_cast<double>(b_bytes_);
   w.cold = problem_.cold && packed();
   w.threads = problem_.threads;
   return w;
@@ -270,6 +272,7 @@ double MatmulSketch::depth_sum_cycles(const Setting& k) const {
   w.columns = static_cast<double>(dots_.columns);
   w.k = static_cast<double>(k_);
   w.copied = (packed() && dots_.whole != 0) || dots_copy(p_, problem_.kernel);
+  w.a_element = static_cast<double>(a_bytes_);
   w.b_bytes = static_cast<double>(n_ * k_ * b_bytes_);
   return dots_cycles(w, t_);
 }
