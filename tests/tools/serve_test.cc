@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "jit/host/host_cpu.h"
+#include "tests/common/generators.h"
 #include "tests/tools/process.h"
 
 namespace lathe::tools {
@@ -18,7 +19,7 @@ namespace fs = std::filesystem;
 
 const std::string kSmall = std::string(LATHE_SOURCE_DIR) + "/tests/tools/data/small.jsonl";
 
-bool native() { return jit::host_target().level != ir::IsaLevel::portable; }
+bool native() { return test::generates(); }
 
 Finished warmup(const std::string& store, std::vector<std::string> more = {}) {
   std::vector<std::string> args = {"warmup", "--json",       "--store", store, "--budget",
