@@ -31,7 +31,7 @@ struct Traffic {
 };
 
 Traffic traffic_of(const Structure& s, const ir::Target& t) {
-  return {{traffic(s, static_cast<double>(t.vector_registers) * t.lanes * sizeof(float), 0),
+  return {{traffic(s, static_cast<double>(t.vector_registers) * t.vector_bytes(), 0),
            traffic(s, kUsable * static_cast<double>(t.l1_bytes), kLine),
            traffic(s, kUsable * static_cast<double>(t.l2_bytes), kLine),
            traffic(s, kUsable * static_cast<double>(t.l3_bytes), kLine)}};

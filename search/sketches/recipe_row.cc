@@ -25,9 +25,9 @@ struct Shape {
   std::vector<std::string> kept;        // temporaries of a row: one value per column
   std::vector<std::string> streamable;  // outputs nothing reads
   int64_t rows = 1, cols = 1;
-  int64_t overlapped_sums = 0;          // reductions of the first two passes
-  int whole_inputs = 0;                 // with an element for each of the result
-  int64_t bytes_in = 0, bytes_out = 0;  // of the widest elements
+  int64_t overlapped_sums = 0;         // reductions of the first two passes
+  int whole_inputs = 0;                // with an element for each of the result
+  double bytes_in = 0, bytes_out = 0;  // of the widest elements
   bool functions = false;
   bool norm = false;  // a root of a sum
   bool normal_cdf = false;
@@ -78,8 +78,8 @@ Shape shape_of(const Problem& problem) {
     for (const Expr& d : b.dims) size *= static_cast<double>(extent_at(d, problem));
     out.whole_inputs +=
         b.place == Place::in && size >= bytes_of_each(b.type) * static_cast<double>(out.rows * out.cols);
-    int64_t& bytes = b.place == Place::out ? out.bytes_out : out.bytes_in;
-    bytes = std::max<int64_t>(bytes, dtype_bytes(b.type));
+    double& widest = b.place == Place::out ? out.bytes_out : out.bytes_in;
+    widest = std::max(widest, bytes_of_each(b.type));
     if (b.place == Place::out && dtype_bytes(b.type) >= 2 && read.count(b.name) == 0) out.streamable.push_back(b.name);
   }
   for (const Stmt* pass : out.passes) {
@@ -218,7 +218,8 @@ Status RowSketch::accepts(const Setting& k) const {
 
 // Rows in, out and scales are touched side by side: all in the first cache, or there is arithmetic to wait for.
 bool RowSketch::overlap_pays() const {
-  return !shape_.kept.empty() || 2 * (shape_.bytes_in + shape_.bytes_out) * shape_.cols <= t_.l1_bytes;
+  return !shape_.kept.empty() || 2 * (shape_.bytes_in + shape_.bytes_out) * static_cast<double>(shape_.cols) <=
+                                     static_cast<double>(t_.l1_bytes);
 }
 
 constexpr int64_t kUsualUnroll = 4;          // vectors of a step
