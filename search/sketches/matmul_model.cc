@@ -57,7 +57,7 @@ class Model {
     tiles_ = full_ + (rest_ > 0 ? 1 : 0);
     depth_ = w.kc > 0 ? w.kc : w.k;
     blocks_ = std::ceil(w.k / depth_);
-    b_bytes_ = (whole_across_ * columns_ + tail_ * t.lanes) * w.k * 4;
+    b_bytes_ = (whole_across_ * columns_ + tail_ * t.lanes) * w.k * w.b_element;
     if (w.cold) {
       stream_ = {b_bytes_, kMemory * std::min<double>(w.threads, kSecondThread) / w.threads, kMemoryWait};
     } else if (b_bytes_ > kUsable * static_cast<double>(t.l2_bytes)) {
@@ -80,27 +80,29 @@ class Model {
   }
 
   // B's block is read again by each tile, and L1 does not keep it.
-  bool from_near() const { return tiles_ > 1 && 2 * columns_ * depth_ * 4 > static_cast<double>(t_.l1_bytes); }
+  bool from_near() const {
+    return tiles_ > 1 && 2 * columns_ * depth_ * w_.b_element > static_cast<double>(t_.l1_bytes);
+  }
 
   // The same of a panel read where it lies, next to the rows of a tile; rows at a distance that shares sets have those
   // only.
   bool pieces_from_near() const {
     if (tiles_ <= kFewTiles || !w_.in_place) return false;
     const int64_t way = t_.l1_bytes / std::max(t_.l1_ways, 1);
-    const double sets =
-        std::min(1.0, piece() / static_cast<double>(std::gcd(static_cast<int64_t>(4 * std::max(w_.n, w_.b_columns)),
-                                                             std::max<int64_t>(way, 1))));
-    return (piece() + 4 * w_.mr) * depth_ > kUsable * sets * static_cast<double>(t_.l1_bytes);
+    const double sets = std::min(
+        1.0, piece() / static_cast<double>(std::gcd(static_cast<int64_t>(w_.b_element * std::max(w_.n, w_.b_columns)),
+                                                    std::max<int64_t>(way, 1))));
+    return (piece() + w_.a_element * w_.mr) * depth_ > kUsable * sets * static_cast<double>(t_.l1_bytes);
   }
+  double vector_bytes() const { return w_.b_element * t_.lanes; }  // of B
   // Bytes of the lines that a panel's row touches.
-  double piece() const { return 4 * columns_ + 64 * w_.split_lines; }
+  double piece() const { return w_.b_element * columns_ + 64 * w_.split_lines; }
 
   // Cycles of one step of a tile: its pipes, its loads with its prefetches, the wait for its own sums, B's way from L2.
   double step(double rows, double v) const {
     const double lines = w_.prefetch > 0 ? v : w_.prefetch < 0 ? std::ceil(4 * v / tiles_) / 4 : 0;
-    const double vector_bytes = 4.0 * t_.lanes;
-    const double busy = std::max({rows * v / kPipes, (rows + v + lines * vector_bytes / 64) / kLoads, kLatency,
-                                  from_near() ? v * vector_bytes / (w_.piecewise ? kNearPiecewise : kNear) : 0});
+    const double busy = std::max({rows * v / kPipes, (rows + v + lines * vector_bytes() / 64) / kLoads, kLatency,
+                                  from_near() ? v * vector_bytes() / (w_.piecewise ? kNearPiecewise : kNear) : 0});
     return pieces_from_near() ? std::max(busy, kLineOfPiece * v / vectors_ * piece() / 64) : busy;
   }
   // A tile over all of K: sums are stored once, and wait in scratch between blocks.
@@ -118,8 +120,8 @@ class Model {
   // How much of the next block finds the way into L1 free, next to what a tile reads of B from L2: lines wait for each
   // other from some use of the way on, and where it is always in use a third still gets through.
   double room(double rows) const {
-    const double line = 64 / kNear, lines = std::ceil(4 * vectors_ / tiles_) / 4 * 4 * t_.lanes / 64,
-                 own = from_near() ? vectors_ * 4 * t_.lanes / 64 : 0;
+    const double line = 64 / kNear, lines = std::ceil(4 * vectors_ / tiles_) / 4 * vector_bytes() / 64,
+                 own = from_near() ? vectors_ * vector_bytes() / 64 : 0;
     const double use = (own + lines) * line / step(rows, vectors_);
     return std::clamp(1 - (use - kFreeWay) * kWaits, 0.35, 1.0);
   }
@@ -138,7 +140,7 @@ class Model {
   // their way.
   double window_hides(double rows) const {
     const double v = vectors_, operations = rows * v + (rows > 1 ? v : 0) + rows + 1.5;
-    const double under_way = kWindow / operations * v * t_.lanes * 4;
+    const double under_way = kWindow / operations * v * vector_bytes();
     return kWindowHides * std::min(1.0, under_way / (stream_.wait * stream_.rate));
   }
 
@@ -195,17 +197,17 @@ class Model {
 
   double traffic_again() const { return rows_traffic() + panels_traffic(); }
 
-  // What L2 does not keep of a block of B, next to the rows of a tile, each further tile reads from further away, mostly
-  // hidden. From half of L2 on some is lost, from L2 on all.
+  // What L2 does not keep of a block of B, next to the rows of a tile, each further tile reads from further away,
+  // mostly hidden. From half of L2 on some is lost, from L2 on all.
   double panels_traffic() const {
-    const double share = (columns_ + w_.mr) * depth_ * 4 / static_cast<double>(t_.l2_bytes);
+    const double share = (columns_ * w_.b_element + w_.mr * w_.a_element) * depth_ / static_cast<double>(t_.l2_bytes);
     const double lost = std::clamp(2 * share - 1, 0.0, 1.0);
     return lost * (1 - kHidesPanelAgain) * (tiles_ - 1) * b_bytes_ / kFar;
   }
 
   // Rows of A beyond L1 come again from L2 for each panel, mostly hidden; beyond L2 from further away, half hidden.
   double rows_traffic() const {
-    const double bytes = w_.m * w_.k * 4;
+    const double bytes = w_.m * w_.k * w_.a_element;
     if (2 * bytes * w_.sharing <= static_cast<double>(t_.l1_bytes)) return 0;
     if (bytes * w_.sharing > kUsable * static_cast<double>(t_.l2_bytes))
       return (1 - kHidesFarRows) * tiles_across_ * bytes / kFar;
@@ -215,7 +217,8 @@ class Model {
   // How much of the next block is still there when its turn comes: it shares L2 with the one that runs and the rows of
   // A. From half of L2 on some is lost, since pages fall into its sets as they come.
   double kept() const {
-    const double share = (2 * columns_ * depth_ * 4 + w_.m * w_.k * 4) / static_cast<double>(t_.l2_bytes);
+    const double share =
+        (2 * columns_ * depth_ * w_.b_element + w_.m * w_.k * w_.a_element) / static_cast<double>(t_.l2_bytes);
     return std::clamp(1.15 - 0.5 * share, 0.4, 1.0);
   }
 
@@ -244,10 +247,10 @@ MatmulCycles matmul_cycles(const MatmulWork& work, const ir::Target& target) {
           blocks * whole.memory + last.memory};
 }
 
-double matmul_split_lines(int64_t n, int64_t columns) {
+double matmul_split_lines(int64_t n, int64_t columns, int64_t element) {
   if (columns >= n) return 0;
-  constexpr int64_t kLine = 16;  // elements
-  return 1 - static_cast<double>(std::gcd(std::gcd(n, columns), kLine)) / kLine;
+  const int64_t line = std::max<int64_t>(64 / element, 1);  // elements
+  return 1 - static_cast<double>(std::gcd(std::gcd(n, columns), line)) / static_cast<double>(line);
 }
 
 int64_t matmul_block_depth(int64_t kc, int64_t k) {
