@@ -1,6 +1,6 @@
 // Fusion by merging groups along their single results, rule after rule: see fusion.h.
 //
-//   for rule in kRules:  for producer, last first:
+//   for rule in rules():  for producer, last first:
 //     all consumers of its result in one group, and the rule allows the pair?  ->  one group
 //
 // The result of a merged producer goes nowhere else, so merging never makes a cycle.
@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <map>
 
+#include "ops/family.h"
+
 namespace lathe::ops {
 
 namespace {
@@ -16,19 +18,35 @@ namespace {
 // Where the consuming group may read the producer's result.
 enum class Reader : uint8_t { kFollower, kAnchorInput };
 struct Rule {
-  Family producer, consumer;
+  const Family *producer, *consumer;
   Reader reader;
 };
-// Who fuses, in the order of trial: chains first, then they follow a matmul, then a row reduction
-// takes what is left.
-constexpr Rule kRules[] = {
-    {Family::kElementwise, Family::kElementwise, Reader::kFollower},
-    {Family::kMatmul, Family::kElementwise, Reader::kFollower},
-    {Family::kElementwise, Family::kMatmul, Reader::kFollower},
-    {Family::kRow, Family::kElementwise, Reader::kFollower},
-    {Family::kElementwise, Family::kRow, Reader::kFollower},
-    {Family::kElementwise, Family::kRow, Reader::kAnchorInput},
-};
+// Who fuses, in the order of trial: chains first; then they follow the anchors, in the order of families.def; then
+// anchors take what is left before them.
+std::vector<Rule> make_rules() {
+  std::vector<Rule> out;
+  std::vector<const Family*> riders, anchors;
+  for (const Family* f : all_families()) (f->rides() ? riders : anchors).push_back(f);
+  for (const Family* a : riders) {
+    for (const Family* b : riders) out.push_back({a, b, Reader::kFollower});
+  }
+  for (const Family* anchor : anchors) {
+    if (!anchor->fusion.followed) continue;
+    for (const Family* rider : riders) {
+      out.push_back({anchor, rider, Reader::kFollower});
+      out.push_back({rider, anchor, Reader::kFollower});
+    }
+  }
+  for (const Family* anchor : anchors) {
+    if (anchor->fusion.preceded == 0) continue;
+    for (const Family* rider : riders) out.push_back({rider, anchor, Reader::kAnchorInput});
+  }
+  return out;
+}
+const std::vector<Rule>& rules() {
+  static const std::vector<Rule> kRules = make_rules();
+  return kRules;
+}
 
 class Fuser {
  public:
@@ -56,9 +74,9 @@ class Fuser {
 Fuser::Fuser(const Graph& graph) : g_(graph), readers_(graph.tensors.size()), is_output_(graph.tensors.size(), 0) {
   for (size_t i = 0; i < g_.nodes.size(); ++i) {
     const Node& node = g_.nodes[i];
-    const Family family = op_row(node).family;
+    const Family* family = op_row(node).family;
     const int index = static_cast<int>(i);
-    groups_.push_back({family, family == Family::kElementwise ? -1 : index, {index}, node.output, {}});
+    groups_.push_back({family, family->rides() ? -1 : index, {index}, node.output, {}});
     group_of_.push_back(index);
     for (int t : node.inputs) readers_[t].push_back(index);
   }
@@ -125,36 +143,38 @@ std::string Fuser::refusal(const Rule& rule, int producer) const {
   if (to < 0) return fmt::format("{} is used by several kernels", name);
   const Group& c = groups_[to];
   if (p.family != rule.producer || c.family != rule.consumer) {
-    return fmt::format("no rule fuses {} into {}", family_name(p.family), family_name(c.family));
+    return fmt::format("no rule fuses {} into {}", p.family->name.get(), c.family->name.get());
   }
   for (int node : readers_[p.output]) {
     const bool anchor = node == c.anchor;
     if (anchor != (rule.reader == Reader::kAnchorInput)) {
-      return fmt::format("{} is read {} the {}", name, anchor ? "by" : "after", family_name(c.family));
+      return fmt::format("{} is read {} the {}", name, anchor ? "by" : "after", c.family->name.get());
     }
     if (!anchor) continue;
     const auto& inputs = g_.nodes[node].inputs;
-    if (inputs[0] != p.output || std::count(inputs.begin(), inputs.end(), p.output) != 1) {
-      return fmt::format("{} is not the reduced operand alone", name);
+    const auto at = std::find(inputs.begin(), inputs.end(), p.output);
+    if ((c.family->fusion.preceded >> (at - inputs.begin()) & 1) == 0 || std::count(at, inputs.end(), p.output) != 1) {
+      return fmt::format("{} is not an operand of the {} that riders make", name, c.family->name.get());
     }
   }
   if (rule.reader == Reader::kFollower && !same_shape(p.output, c.output)) {
     return fmt::format("{} is broadcast", name);
   }
   // What a cast rounds, or makes an integer of, is rounded once and as it says.
-  const OpRow& last = op_row(g_.nodes[p.nodes.back()]);
-  if (last.id == OpId::cast && g_.tensors[p.output].dtype != ir::DType::f32)
+  const auto converts = [](const Node& node) { return (op_row(node).attrs & kHas_to) != 0; };
+  if (converts(g_.nodes[p.nodes.back()]) && g_.tensors[p.output].dtype != ir::DType::f32)
     return fmt::format("{} is {}", name, ir::dtype_name(g_.tensors[p.output].dtype));
   for (int node : readers_[p.output]) {
     const ir::DType to = g_.tensors[g_.nodes[node].output].dtype;
-    if (op_row(g_.nodes[node]).id == OpId::cast && !ir::is_float(to))
-      return fmt::format("{} becomes {}", name, ir::dtype_name(to));
+    if (converts(g_.nodes[node]) && !ir::is_float(to)) return fmt::format("{} becomes {}", name, ir::dtype_name(to));
   }
   Group merged = c;
   merged.anchor = std::max(p.anchor, c.anchor);
   merged.nodes.insert(merged.nodes.end(), p.nodes.begin(), p.nodes.end());
   std::sort(merged.nodes.begin(), merged.nodes.end());
-  if ((p.family == Family::kMatmul || c.family == Family::kMatmul) && !all_f32(merged)) return "a matmul is all f32";
+  for (const Family* f : {p.family, c.family}) {
+    if (f->fusion.f32_alone && !all_f32(merged)) return fmt::format("a {} is all f32", f->name.get());
+  }
   if (operands(merged) > kMaxGroupOperands) return fmt::format("more than {} operands", kMaxGroupOperands);
   if (expression_size(merged) > kMaxExpressionSize)
     return fmt::format("its expression exceeds {} nodes", kMaxExpressionSize);
@@ -163,7 +183,7 @@ std::string Fuser::refusal(const Rule& rule, int producer) const {
 
 void Fuser::merge(int producer, int consumer) {
   Group &p = groups_[producer], &c = groups_[consumer];
-  if (p.family != Family::kElementwise) c.family = p.family;
+  if (!p.family->rides()) c.family = p.family;
   c.anchor = std::max(p.anchor, c.anchor);
   c.nodes.insert(c.nodes.end(), p.nodes.begin(), p.nodes.end());
   std::sort(c.nodes.begin(), c.nodes.end());
@@ -175,7 +195,7 @@ void Fuser::merge(int producer, int consumer) {
 std::string Fuser::why_stored(int group) const {
   std::string reason;
   const int to = consumer(groups_[group].output);
-  for (const Rule& rule : kRules) {
+  for (const Rule& rule : rules()) {
     const bool pair = to >= 0 && rule.producer == groups_[group].family && rule.consumer == groups_[to].family;
     if (reason.empty() || pair) reason = refusal(rule, group);
   }
@@ -183,7 +203,7 @@ std::string Fuser::why_stored(int group) const {
 }
 
 std::vector<Group> Fuser::run() {
-  for (const Rule& rule : kRules) {
+  for (const Rule& rule : rules()) {
     for (bool changed = true; changed;) {
       changed = false;
       for (int i = static_cast<int>(groups_.size()) - 1; i >= 0; --i) {

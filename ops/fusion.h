@@ -1,5 +1,5 @@
-// The fusion rule: which nodes of a finished graph share a Kernel. A group is an elementwise chain;
-// a row reduction with the elementwise nodes before and after it; a matmul with its elementwise
+// The fusion rule: which nodes of a finished graph share a Kernel, by the fusion roles of their families
+// (ops/family.h). A group is a chain of riders; a row reduction with the riders before and after it; a matmul with its
 // followers; or a single other node. Decides only; lower.cc writes the Kernels.
 #pragma once
 #include <string>
@@ -10,11 +10,11 @@
 namespace lathe::ops {
 
 struct Group {
-  Family family = Family::kElementwise;
-  int anchor = -1;         // the node that is not elementwise; -1 if all are
-  std::vector<int> nodes;  // in graph order; the last one writes `output`
-  int output = -1;         // the group's only result
-  std::string note;        // what was fused, and why its result is stored
+  const Family* family = nullptr;  // the anchor's, or that of the riders
+  int anchor = -1;                 // the node that does not ride; -1 if all do
+  std::vector<int> nodes;          // in graph order; the last one writes `output`
+  int output = -1;                 // the group's only result
+  std::string note;                // what was fused, and why its result is stored
 };
 
 // A leaf takes 12 operands; the accumulators of a group need some.

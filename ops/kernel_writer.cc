@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "ir/core/names.h"
+#include "ops/family.h"
 #include "ops/monomial.h"
 
 namespace lathe::ops {
@@ -61,7 +62,7 @@ Expr KernelWriter::value(int tensor, const Index& index) {
     const Node& node = graph_.nodes[it->second];
     std::vector<Expr> args;
     for (int t : node.inputs) args.push_back(value(t, index));
-    return elementwise_expr(node, args);
+    return op_row(node).family->fusion.element.get().value()(node, args);
   }
   const auto it = params_.find(tensor);
   const std::string name = it != params_.end() ? it->second : add_param(tensor, fmt::format("e{}", next_operand_++));
@@ -79,7 +80,7 @@ LoweredKernel KernelWriter::finish(const std::string& output, std::vector<Stmt> 
   ir::Kernel& k = out.kernel;
   for (int i : group_.nodes) k.name += (k.name.empty() ? "" : "_") + graph_.nodes[i].op;
   if (!ir::is_valid_name(k.name)) k.name += "_op";  // where, exp, ... mean something in the text form
-  k.family = family_name(group_.family);
+  k.family = group_.family->name.get();
   buffers_.push_back(buffer(group_.output, output, ir::Place::out));
   tensors_.push_back(group_.output);
   k.buffers = std::move(buffers_);

@@ -77,14 +77,4 @@ ir::Expr f32(double value);             // a constant, rounded
 ir::Expr f32_of(const ir::Expr& size);  // a size as a number
 ir::Expr as_dtype(ir::DType type, ir::Expr e);
 
-// The value of an elementwise node from those of its operands (elementwise.cc).
-ir::Expr elementwise_expr(const Node& node, const std::vector<ir::Expr>& args);
-
-// One per family; each writes the whole Kernel of a group.
-ir::Result<LoweredKernel> lower_matmul(KernelWriter& w);
-ir::Result<LoweredKernel> lower_row(KernelWriter& w);
-ir::Result<LoweredKernel> lower_elementwise(KernelWriter& w);
-ir::Result<LoweredKernel> lower_transpose(KernelWriter& w);
-ir::Result<LoweredKernel> lower_rope(KernelWriter& w);
-
 }  // namespace lathe::ops

@@ -1,8 +1,11 @@
-// Rows of ops.def and the check of attributes against op_attrs.def: see op_table.h.
+// Rows of ops.def and families.def, and the check of attributes against op_attrs.def: see op_table.h, family.h.
 #include "ops/op_table.h"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
+
+#include "ops/family.h"
 
 namespace lathe::ops {
 
@@ -27,7 +30,7 @@ const std::vector<AttrRow>& attr_rows() {
 
 constexpr OpRow kOps[] = {
 #define LATHE_OP(id, min_arity, max_arity, family, attrs, repeats) \
-  {OpId::id, #id, min_arity, max_arity, Family::family, attrs, repeats},
+  {OpId::id, #id, min_arity, max_arity, &families::family, attrs, repeats},
 #include "ops/ops.def"
 #undef LATHE_OP
 };
@@ -70,20 +73,30 @@ const OpRow* find_op(std::string_view name) {
 const OpRow& op_row(OpId id) { return kOps[static_cast<int>(id)]; }
 const OpRow& op_row(const Node& node) { return *find_op(node.op); }
 
-const char* family_name(Family family) {
-  switch (family) {
-    case Family::kMatmul:
-      return "matmul";
-    case Family::kRow:
-      return "row";
-    case Family::kElementwise:
-      return "elementwise";
-    case Family::kTranspose:
-      return "transpose";
-    case Family::kRope:
-      return "rope";
+std::span<const Family* const> all_families() {
+  static constexpr const Family* kFamilies[] = {
+#define LATHE_FAMILY(id) &families::id,
+#include "ops/families.def"
+#undef LATHE_FAMILY
+  };
+  return kFamilies;
+}
+const Family* find_family(std::string_view name) {
+  for (const Family* f : all_families()) {
+    if (name == f->name.get()) return f;
   }
-  return "";
+  return nullptr;
+}
+
+double elements(const std::vector<int64_t>& dims) {
+  double n = 1;
+  for (const int64_t d : dims) n *= static_cast<double>(d);
+  return n;
+}
+double one_per_element(const Node&, const NodeSizes& sizes) {
+  double n = elements(sizes.output);
+  for (const std::vector<int64_t>& in : sizes.inputs) n = std::max(n, elements(in));
+  return n;
 }
 
 ir::Result<std::vector<Attr>> complete_attrs(const OpRow& row, const Node& node, const std::string& where) {

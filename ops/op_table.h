@@ -28,13 +28,13 @@ enum class OpId : uint8_t {
 #include "ops/ops.def"
 #undef LATHE_OP
 };
-enum class Family : uint8_t { kMatmul, kRow, kElementwise, kTranspose, kRope };
+struct Family;  // ops/family.h
 
 struct OpRow {
   OpId id;
   const char* name;
   int min_arity, max_arity;
-  Family family;
+  const Family* family;
   uint32_t attrs;  // AttrBits
   int repeats;
 };
@@ -45,7 +45,6 @@ const OpRow* find_op(std::string_view name);
 const OpRow& op_row(OpId id);
 // The row of a node of a finished graph.
 const OpRow& op_row(const Node& node);
-const char* family_name(Family family);
 
 // Checks the attributes of a node (known, unique, typed, required ones there) and returns them
 // completed with the defaults, in table order. `where` names the node in errors.

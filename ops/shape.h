@@ -1,24 +1,26 @@
-// Shape inference: dtype and dims of a node's result from those of its operands, with the rules of
-// broadcasting and the refusals of each family. Works on one node; graph.cc walks the graph.
+// Shape inference: dtype and dims of a node's result from those of its operands. The rules are the families'
+// (ops/family.h); what they share is here. Works on one node; graph.cc walks the graph.
 #pragma once
 #include <span>
+#include <string>
 #include <vector>
 
-#include "ops/op_table.h"
+#include "ops/family.h"
 
 namespace lathe::ops {
 
-struct Shape {
-  ir::DType dtype = ir::DType::f32;
-  std::vector<DimDesc> dims;
-};
-
 // `node` has its attributes complete; `inputs` are its operands in order.
-ir::Result<Shape> infer_shape(const OpRow& row, const Node& node, const std::vector<const TensorDesc*>& inputs);
+ir::Result<Shape> infer_shape(const OpRow& row, const Node& node, const Inputs& inputs);
 
-// What operand `number` may be. Rows and elementwise operators compute in f32, whatever they read and write.
-std::span<const ir::DType> operand_dtypes(const OpRow& row, size_t number);
 // What cast reads and makes.
 std::span<const ir::DType> cast_dtypes();
+// "f32, bf16, f16"
+std::string list_of(std::span<const ir::DType> dtypes);
+
+// For the families. Errors name the dimension: "x.shape[1]: 96, expected 128".
+ir::Status mismatch(const TensorDesc& t, size_t d, const std::string& expected);
+ir::Status need_rank(const TensorDesc& t, size_t rank, bool at_least, const char* op);
+// Broadcasts dims [first, last) of `t`, aligned to the right, into `dims`.
+ir::Status broadcast_into(std::vector<DimDesc>& dims, const TensorDesc& t, size_t first, size_t last);
 
 }  // namespace lathe::ops

@@ -85,6 +85,15 @@ TEST(Docs, every_feature_is_described) {
   expect_block("docs/search.md", "features", table);
 }
 
+TEST(Docs, every_knob_is_described) {
+  std::string table = "| recipe | knob | in texts | what |\n|---|---|---|---|\n";
+  for (const search::Recipe& r : search::recipes()) {
+    for (const search::Knob& k : r.table())
+      table += fmt::format("| `{}` | `{}` | `{}` | {} |\n", r.name, k.name, k.symbol, k.text);
+  }
+  expect_block("docs/search.md", "knobs", table);
+}
+
 std::vector<File> documents() {
   std::vector<File> out = {make_file("README.md", read_text("README.md")),
                            make_file("include/lathe.h", read_text("include/lathe.h"))};

@@ -42,6 +42,8 @@ const std::map<std::string, std::set<std::string>>& rooms() {
       {"ir/analysis", {"base", "core"}},
       {"ir/meaning", {"base", "core", "analysis"}},
       {"ir", {"base", "core"}},
+      {"ops/families", {}},
+      {"ops", {}},
       {"search/moves", {}},
       {"search/cut", {}},
       {"search/sketches", {"moves", "cut"}},

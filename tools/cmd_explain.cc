@@ -28,6 +28,9 @@ void print_kernel(const ExplainedKernel& e, size_t number, size_t count) {
   if (count > 1) fmt::print("=== kernel {} of {}\n", number + 1, count);
   print_text("naive kernel", e.naive);
   print_text(fmt::format("schedule (T{}, {})", e.tier, e.stored ? "stored decision" : "default"), e.schedule);
+  if (!e.knobs.empty()) fmt::print("--- knobs of the recipe\n");
+  for (const auto& k : e.knobs)
+    fmt::print("{:<12}{} ({})\n", fmt::format("{}={}", k.knob.symbol, k.value), k.knob.name, k.knob.text);
   fmt::print("--- moves and what each follows from\n");
   size_t width = 0;
   for (const auto& m : e.moves) width = std::max(width, m.move.size());
@@ -49,7 +52,9 @@ void print_kernel(const ExplainedKernel& e, size_t number, size_t count) {
 }
 
 json kernel_json(const ExplainedKernel& e) {
-  json leaves = json::array(), refusals = json::array(), moves = json::array();
+  json leaves = json::array(), refusals = json::array(), moves = json::array(), knobs = json::array();
+  for (const auto& k : e.knobs)
+    knobs.push_back({{"symbol", k.knob.symbol}, {"name", k.knob.name}, {"value", k.value}, {"text", k.knob.text}});
   for (const auto& m : e.moves) moves.push_back({{"move", m.move}, {"why", m.why}, {"picture", m.picture}});
   for (const auto& l : e.leaves) leaves.push_back({{"key", l.key}, {"text", l.text}});
   for (const auto& [move, reason] : e.refusals) refusals.push_back({{"move", move}, {"reason", reason}});
@@ -64,6 +69,7 @@ json kernel_json(const ExplainedKernel& e) {
           {"decision", e.decision},
           {"miss", e.miss},
           {"difference", e.difference},
+          {"knobs", knobs},
           {"moves", moves},
           {"predicted_us", e.predicted_us > 0 ? json(e.predicted_us) : json()},
           {"measured_us", e.measured_us > 0 ? json(e.measured_us) : json()},

@@ -11,8 +11,6 @@
 #include <limits>
 #include <set>
 
-#include "search/strategy/transfer.h"
-
 namespace lathe::bench {
 
 using search::Knobs;

@@ -343,7 +343,7 @@ void tidy(LeafProgram& program) {
 }
 
 std::string program_name(const ir::Kernel& leaf, const ir::Target& target, std::string_view text) {
-  std::string family = "elementwise", tile = fmt::format("v{}", target.lanes);
+  std::string family, tile = fmt::format("v{}", target.lanes);
   bool reduces = false;
   ir::for_each_stmt(leaf.body, [&](const ir::Stmt& s) {
     reduces |= s.kind == ir::Stmt::Kind::assign && s.op != ir::AssignOp::set;
@@ -357,7 +357,7 @@ std::string program_name(const ir::Kernel& leaf, const ir::Target& target, std::
       for (const ir::Expr& d : c->dims) tile += fmt::format("{}{}", tile.empty() ? "" : "x", ir::print(d));
     });
   });
-  if (family == "elementwise" && reduces) family = "row";
+  if (family.empty()) family = reduces ? "row" : "elementwise";
   if (tile.empty()) tile = "1";
   const uint64_t hash = ir::hash_text(fmt::format("{}{}{}", text, isa_name(target.level), target.lanes));
   return fmt::format("lathe_{}_f32_{}_{}_{:08x}", family, tile, ir::isa_name(target.level),

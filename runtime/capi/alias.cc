@@ -8,6 +8,7 @@
 
 #include "ir/analysis/analysis.h"
 #include "ir/core/names.h"
+#include "ops/family.h"
 
 namespace lathe::runtime {
 
@@ -95,7 +96,8 @@ struct Visit {
 bool may_run_in_place(const Operator& op) {
   if (op.lowered().kernels.size() != 1) return false;
   const ir::Kernel& kernel = op.lowered().kernels[0].kernel;
-  if (kernel.family != "elementwise" && kernel.family != "row") return false;
+  const ops::Family* family = ops::find_family(kernel.family);
+  if (family == nullptr || !family->in_place) return false;
   Visit visit{kernel};
   for (const ir::Buffer& b : kernel.buffers) {
     if (b.place != ir::Place::out) continue;

@@ -5,8 +5,9 @@
 
 namespace lathe::runtime {
 
-// Conservative: a single elementwise or row Kernel, whose inputs of the output's rank are read at the stored cell, and
-// not in any scope after the first that stores, and feed that store; under Schedules that keep this order.
+// Conservative: a single Kernel of a family that may (ops/family.h), whose inputs of the output's rank are read at the
+// stored cell, and not in any scope after the first that stores, and feed that store; under Schedules that keep this
+// order.
 bool may_run_in_place(const Operator& op);
 
 }  // namespace lathe::runtime

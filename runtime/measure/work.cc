@@ -7,19 +7,9 @@
 
 #include "ir/analysis/analysis.h"
 #include "ir/base/dtype.h"
+#include "ops/family.h"
 
 namespace lathe::runtime {
-namespace {
-
-bool flag(const ops::Node& node, const char* name) {
-  for (const ops::Attr& a : node.attrs) {
-    if (a.name == name && std::holds_alternative<bool>(a.value)) return std::get<bool>(a.value);
-  }
-  return false;
-}
-
-}  // namespace
-
 int64_t size_at(const ops::DimDesc& dim, const SymbolValues& values) {
   if (dim.fixed()) return dim.max;
   return values.value_or(ops::kernel_symbol(dim.symbol), dim.max);
@@ -50,19 +40,16 @@ int64_t span_at(const ops::TensorDesc& tensor, const SymbolValues& values) {
 
 Work work_at(const ops::Graph& finished, const SymbolValues& values) {
   Work work;
+  const auto sizes_of = [&](int t) {
+    std::vector<int64_t> out;
+    for (const ops::DimDesc& d : finished.tensors[static_cast<size_t>(t)].dims) out.push_back(size_at(d, values));
+    return out;
+  };
   for (const ops::Node& node : finished.nodes) {
-    double flops = static_cast<double>(elements_at(finished.tensors[static_cast<size_t>(node.output)], values));
-    if (node.op == "matmul") {
-      const ops::TensorDesc& a = finished.tensors[static_cast<size_t>(node.inputs[0])];
-      const size_t rank = a.dims.size();
-      if (rank >= 2)
-        flops *= 2.0 * static_cast<double>(size_at(a.dims[rank - (flag(node, "transpose_a") ? 2 : 1)], values));
-    } else {
-      for (const int t : node.inputs) {
-        flops = std::max(flops, static_cast<double>(elements_at(finished.tensors[static_cast<size_t>(t)], values)));
-      }
-    }
-    work.flops += flops;
+    ops::NodeSizes sizes;
+    for (const int t : node.inputs) sizes.inputs.push_back(sizes_of(t));
+    sizes.output = sizes_of(node.output);
+    work.flops += ops::op_row(node).family->flops(node, sizes);
   }
   for (const int t : finished.inputs) {
     const ops::TensorDesc& tensor = finished.tensors[static_cast<size_t>(t)];

@@ -10,7 +10,7 @@
 namespace lathe::runtime {
 
 struct Work {
-  double flops = 0;           // of matmuls: 2 per multiply-add; other operators: one per element and operator
+  double flops = 0;           // as the families of its operators count them
   double read_bytes = 0;      // each input once, at the extents it is read with
   double write_bytes = 0;     // each output once
   double constant_bytes = 0;  // of read_bytes

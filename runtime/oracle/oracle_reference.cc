@@ -5,6 +5,8 @@
 #include <cmath>
 #include <set>
 
+#include "ops/family.h"
+
 namespace lathe::runtime {
 namespace {
 
@@ -181,13 +183,14 @@ ir::Result<Reference> make_reference(const SampledKernel& sampled, std::vector<s
   for (const OperandShape& s : *request.shapes) {
     if (s.place == ir::Place::out) cells.push_back(tensors[s.name].data.size());
   }
-  const bool matmul = request.naive->family == "matmul";
-  if (!matmul && traits.math && request.kind != DataKind::wide && !norm_of_few(traits, *request.shapes) &&
+  const ops::Family* family = ops::find_family(request.naive->family);
+  const bool sums = family != nullptr && family->error_rule == ops::ErrorRule::bound_of_sums;
+  if (!sums && traits.math && request.kind != DataKind::wide && !norm_of_few(traits, *request.shapes) &&
       table_tolerance(traits, *request.shapes, cells, &out)) {
     out.gate = Gate::table;
     return out;
   }
-  out.gate = matmul || traits.sums ? Gate::bound : Gate::table;
+  out.gate = sums || traits.sums ? Gate::bound : Gate::table;
   size_t i = 0;
   for (const OperandShape& s : *request.shapes) {
     if (s.place != ir::Place::out) continue;

@@ -17,6 +17,7 @@ struct ExplainedLeaf {
 
 struct ExplainedKernel {
   std::string naive, schedule, scheduled, nest;
+  std::vector<search::KnobReason> knobs;
   std::vector<search::MoveReason> moves;
   double predicted_us = 0;                          // by the analytic model; 0: none without a recipe
   double measured_us = 0, measured_default_us = 0;  // when it was decided; 0: never

@@ -15,18 +15,7 @@ constexpr int kBaseCopies = 5;
 constexpr float kBaseColumns = 0.3f;
 constexpr double kOlderRecipe = 0.5;  // weight of rows of another version of a recipe
 
-// The recipe of that name, whatever its version: its knobs still say what was timed.
-const Recipe* recipe_named(std::string_view origin, const Problem& problem) {
-  const std::string_view name = origin.substr(0, origin.rfind('.'));
-  for (const Recipe& r : recipes()) {
-    if (name == r.name) return r.matches(problem) ? &r : nullptr;
-  }
-  return nullptr;
-}
-
-bool older(const std::string& origin, const Recipe* recipe) {
-  return recipe != nullptr && origin != fmt::format("{}.{}", recipe->name, recipe->version);
-}
+bool older(const std::string& origin, const Recipe* recipe) { return recipe != nullptr && origin != recipe->origin(); }
 
 // The scheduled kernel of a row; of its recipe's part alone if `extra` is false. Null if it is refused by now.
 std::optional<ir::Kernel> scheduled(const Problem& problem, const ir::Target& target, const Recipe* recipe,
@@ -59,7 +48,7 @@ class RowFeatures {
       : problem_(problem), target_(target), rates_(rates) {}
 
   std::optional<Features> of(const MeasuredRow& row) {
-    const Recipe* recipe = recipe_named(row.recipe, problem_);
+    const Recipe* recipe = recipe_of(row.recipe, problem_);
     if (recipe == nullptr && !row.recipe.empty()) return std::nullopt;
     auto it = made_.find(recipe);
     if (it == made_.end()) it = made_.emplace(recipe, Featurizer(problem_, target_, rates_, recipe)).first;
@@ -117,8 +106,7 @@ std::vector<TrainRow> training_rows(std::span<const TaskRecord> records, const i
       const std::optional<Features> x = features.of(row);
       if (!x) continue;
       const double share = slow ? 0 : best[names[i]] / times[i][j];
-      const double trust =
-          record.trust * (older(row.recipe, recipe_named(row.recipe, record.problem)) ? kOlderRecipe : 1);
+      const double trust = record.trust * (older(row.recipe, recipe_of(row.recipe, record.problem)) ? kOlderRecipe : 1);
       out.push_back(
           {*x, slow ? kLabelClip : label_of(best[names[i]], times[i][j]), static_cast<float>(trust * (0.2 + share))});
     }

@@ -15,9 +15,9 @@ constexpr double kLine = 64, kPage = 4096, kUsable = 0.75;  // of a cache's capa
 float logged(double x) { return static_cast<float>(std::log2(1 + std::max(x, 0.0))); }
 float signed_log(int64_t v) { return v < 0 ? -logged(-static_cast<double>(v)) : logged(static_cast<double>(v)); }
 
-double stride_class(double stride) {
+double stride_class(double stride, double element) {
   if (stride == 0) return 0;
-  return stride == 1 ? 1 : stride * 4 <= kLine ? 2 : 3;
+  return stride == 1 ? 1 : stride * element <= kLine ? 2 : 3;
 }
 
 double total(const std::vector<double>& bytes) {
@@ -31,7 +31,7 @@ struct Traffic {
 };
 
 Traffic traffic_of(const Structure& s, const ir::Target& t) {
-  return {{traffic(s, static_cast<double>(t.vector_registers) * t.lanes * 4, 0),
+  return {{traffic(s, static_cast<double>(t.vector_registers) * t.lanes * sizeof(float), 0),
            traffic(s, kUsable * static_cast<double>(t.l1_bytes), kLine),
            traffic(s, kUsable * static_cast<double>(t.l2_bytes), kLine),
            traffic(s, kUsable * static_cast<double>(t.l3_bytes), kLine)}};
@@ -119,16 +119,27 @@ double AnalyticCost::total() const {
 
 Featurizer::Featurizer(const Problem& problem, const ir::Target& target, const MachineRates& rates,
                        const Recipe* recipe)
-    : problem_(problem), target_(target), rates_(rates), recipe_(recipe), facts_(facts_of(problem)) {}
+    : task_(std::make_shared<const Task>(Task{problem, target})), rates_(rates), facts_(facts_of(problem)) {
+  if (recipe == nullptr) return;
+  sketch_ = recipe->sketch(task_->problem, task_->target);
+  table_ = recipe->table();
+}
+
+std::vector<int64_t> Featurizer::unseen(const Knobs& knobs) const {
+  std::vector<int64_t> out;
+  for (const auto& [symbol, value] : knobs) {
+    const Knob* knob = find_knob(table_, symbol);
+    if (knob == nullptr || !knob->seen) out.push_back(value);
+  }
+  return out;
+}
 
 Featurizer::Result Featurizer::of(const Knobs& knobs) const {
-  KnobReader reader(knobs);
-  const Structure s = structure_of(recipe_, reader, facts_, target_);
-  return of(s, reader.unread());
+  return of(sketch_ ? sketch_->structure(knobs, facts_) : facts_.naive, unseen(knobs));
 }
 
 Featurizer::Result Featurizer::of(const ir::Kernel& scheduled) const {
-  Structure s = structure_of(scheduled, problem_);
+  Structure s = structure_of(scheduled, task_->problem);
   s.padded = s.flops / std::max(facts_.naive.flops, 1.0);
   s.rows = facts_.naive.rows;
   s.columns = facts_.naive.columns;
@@ -145,7 +156,7 @@ Featurizer::Result Featurizer::of(const Knobs& knobs, const ir::Kernel& without,
 }
 
 Featurizer::Result Featurizer::of(const Structure& s, std::span<const int64_t> other_knobs) const {
-  const Traffic bytes = traffic_of(s, target_);
+  const Traffic bytes = traffic_of(s, task_->target);
   Result r;
   r.cost = cost_of(s, bytes, facts_, rates_);
   r.us = r.cost.total();
@@ -171,7 +182,7 @@ Featurizer::Result Featurizer::of(const Structure& s, std::span<const int64_t> o
   log(Feature::k_dram_us, c.dram);
   set(Feature::k_imbalance, s.imbalance);
   set(Feature::k_padded, s.padded);
-  set(Feature::k_register_pressure, s.registers / target_.vector_registers);
+  set(Feature::k_register_pressure, s.registers / task_->target.vector_registers);
   set(Feature::k_latency_cover, s.tile_rows * s.tile_vectors * s.unroll / 8);
   const double parts[] = {c.compute, c.l1, c.l2, c.l3, c.dram, c.overhead};
   set(Feature::k_bottleneck,
@@ -192,9 +203,9 @@ Featurizer::Result Featurizer::of(const Structure& s, std::span<const int64_t> o
           logged(moved[o] / compulsory[o]);
     }
   }
-  log(Feature::k_set_l1, set_inside(s, Axis::rows) / static_cast<double>(target_.l1_bytes));
-  log(Feature::k_set_l2, set_inside(s, Axis::columns) / static_cast<double>(target_.l2_bytes));
-  log(Feature::k_set_l3, working_set(s, -1) / static_cast<double>(target_.l3_bytes));
+  log(Feature::k_set_l1, set_inside(s, Axis::rows) / static_cast<double>(task_->target.l1_bytes));
+  log(Feature::k_set_l2, set_inside(s, Axis::columns) / static_cast<double>(task_->target.l2_bytes));
+  log(Feature::k_set_l3, working_set(s, -1) / static_cast<double>(task_->target.l3_bytes));
 
   log(Feature::k_tile_rows, s.tile_rows);
   log(Feature::k_tile_vectors, s.tile_vectors);
@@ -219,11 +230,11 @@ Featurizer::Result Featurizer::of(const Structure& s, std::span<const int64_t> o
   set(Feature::k_packs_columns, s.packs_columns ? 1 : 0);
   log(Feature::k_split_depth, s.split_depth);
 
-  set(Feature::k_stride_class, stride_class(s.innermost_stride));
+  set(Feature::k_stride_class, stride_class(s.innermost_stride, facts_.element_in));
   log(Feature::k_tile_pages, s.tile_rows * std::max(s.row_stride_bytes / kPage, 1.0));
   log(Feature::k_task_lines, facts_.compulsory_bytes / kLine / std::max(s.tasks, 1.0));
   const bool same_sets = s.row_stride_bytes > 0 && std::fmod(s.row_stride_bytes, kPage) == 0 && !s.packs_rows;
-  set(Feature::k_set_conflicts, same_sets ? s.tile_rows / std::max(target_.l1_ways, 1) : 0);
+  set(Feature::k_set_conflicts, same_sets ? s.tile_rows / std::max(task_->target.l1_ways, 1) : 0);
 
   set(Feature::k_cold, facts_.cold ? 1 : 0);
   log(Feature::k_threads, facts_.threads);

@@ -45,7 +45,7 @@ struct AnalyticCost {
 // The features of all candidates of one problem: what they share is looked at once.
 class Featurizer {
  public:
-  // recipe: null for kernels without one. The problem is copied.
+  // recipe: null for kernels without one. Problem and target are copied.
   Featurizer(const Problem& problem, const ir::Target& target, const MachineRates& rates, const Recipe* recipe);
   struct Result {
     Features x{};
@@ -58,15 +58,20 @@ class Featurizer {
   // The recipe's configuration with moves appended: of(knobs), plus what the moves changed between the two scheduled
   // kernels.
   Result of(const Knobs& knobs, const ir::Kernel& without, const ir::Kernel& with) const;
-  const Problem& problem() const { return problem_; }
   const ProblemFacts& facts() const { return facts_; }
 
  private:
+  // What the sketch refers to stays where it is when the Featurizer moves.
+  struct Task {
+    Problem problem;
+    ir::Target target;
+  };
   Result of(const Structure& s, std::span<const int64_t> other_knobs) const;
-  Problem problem_;
-  ir::Target target_;
+  std::vector<int64_t> unseen(const Knobs& knobs) const;  // in name order
+  std::shared_ptr<const Task> task_;
+  std::shared_ptr<const Sketch> sketch_;
+  std::vector<Knob> table_;
   MachineRates rates_;
-  const Recipe* recipe_;
   ProblemFacts facts_;
 };
 

@@ -28,30 +28,6 @@ std::string moves_text(const Schedule& s) {
   return text;
 }
 
-std::vector<Draft> knob_drafts(const Problem& problem, const Target& target, const Schedule& from) {
-  std::vector<Draft> out;
-  for (const Recipe& r : recipes()) {
-    if (from.recipe != fmt::format("{}.{}", r.name, r.version) || !r.matches(problem)) continue;
-    for (const KnobDomain& domain : r.knobs(problem, target)) {
-      const auto current = from.knobs.find(domain.name);
-      if (current == from.knobs.end()) continue;
-      const auto at = std::find(domain.values.begin(), domain.values.end(), current->second);
-      if (at == domain.values.end()) continue;
-      for (const std::ptrdiff_t step : {1, -1}) {
-        const std::ptrdiff_t next = at - domain.values.begin() + step;
-        if (next < 0 || next >= static_cast<std::ptrdiff_t>(domain.values.size())) continue;
-        Knobs knobs = from.knobs;
-        knobs[domain.name] = domain.values[static_cast<size_t>(next)];
-        if (!r.accepts(knobs, problem, target).ok()) continue;
-        Result<Schedule> built = r.build(knobs, problem, target);
-        if (built.ok())
-          out.push_back({std::move(*built), fmt::format("{} {} -> {}", domain.name, *at, knobs[domain.name])});
-      }
-    }
-  }
-  return out;
-}
-
 // Beyond its recipe: the knobs say nothing about it any more.
 Schedule without_recipe(const Schedule& from) {
   Schedule out = from;
@@ -130,11 +106,9 @@ std::vector<Neighbour> neighbours(const Problem& problem, const Target& target, 
   std::vector<Kernel> steps;
   if (!replay(problem.kernel, from, &steps).ok()) return out;
   std::mt19937_64 random(seed);
-  std::vector<Draft> drafts = knob_drafts(problem, target, from), others = edit_drafts(target, from);
+  std::vector<Draft> drafts = edit_drafts(target, from);
+  for (Draft& d : insert_drafts(problem, target, from, steps, random)) drafts.push_back(std::move(d));
   std::shuffle(drafts.begin(), drafts.end(), random);
-  for (Draft& d : insert_drafts(problem, target, from, steps, random)) others.push_back(std::move(d));
-  std::shuffle(others.begin(), others.end(), random);
-  std::move(others.begin(), others.end(), std::back_inserter(drafts));
 
   std::set<std::string> seen = {moves_text(from)};
   size_t tries = 0;

@@ -12,14 +12,12 @@ namespace lathe::search {
 
 struct Neighbour {
   Schedule schedule;
-  std::string why;  // "nr 32 -> 48", "+ unroll_scope n0", "- prefetch w k ..."
+  std::string why;  // "+ unroll_scope n0", "- prefetch w k ..."
 };
 
-// At most `at_most` distinct Schedules one step from `from`: a knob of its recipe one value up or down and the recipe
-// expanded again, or one atomic move changed (sizes doubled, halved, a vector more or less; the tail's mode), left out
-// or put in (parameters from a small table; stream_stores only where may_stream() says so). Knobs first, then moves,
-// each list in an order drawn from the seed. Knob neighbours are what the recipe makes, without moves that `from` had
-// beyond its recipe.
+// At most `at_most` distinct Schedules one atomic move from `from`: one changed (sizes doubled, halved, a vector more
+// or less; the tail's mode), left out or put in (parameters from a small table; stream_stores only where may_stream()
+// says so), in an order drawn from the seed. None is of a recipe any more; steps of a knob are RecipeSpace's.
 std::vector<Neighbour> neighbours(const Problem& problem, const ir::Target& target, const Schedule& from, int at_most,
                                   uint64_t seed);
 

@@ -8,7 +8,6 @@
 #include <cmath>
 
 #include "ir/analysis/analysis.h"
-#include "search/sketches/matmul_panels.h"
 
 namespace lathe::search {
 

@@ -23,32 +23,37 @@ const Recipe* find_recipe(const Problem& problem) {
   return nullptr;
 }
 
+const Recipe* recipe_of(std::string_view origin, const Problem& problem) {
+  for (const Recipe& r : recipes()) {
+    if (origin.substr(0, origin.rfind('.')) == r.name) return r.matches(problem) ? &r : nullptr;
+  }
+  return nullptr;
+}
+
+const Knob* find_knob(const std::vector<Knob>& table, std::string_view name) {
+  const auto at =
+      std::find_if(table.begin(), table.end(), [&](const Knob& k) { return name == k.symbol || name == k.name; });
+  return at == table.end() ? nullptr : &*at;
+}
+
+std::vector<KnobDomain> Recipe::knobs(const Problem& problem, const Target& target) const {
+  return sketch(problem, target)->domains();
+}
+Status Recipe::accepts(const Knobs& knobs, const Problem& problem, const Target& target) const {
+  return sketch(problem, target)->accepts(knobs);
+}
+Knobs Recipe::defaults(const Problem& problem, const Target& target) const {
+  return sketch(problem, target)->defaults();
+}
+Result<Scheduled> Recipe::script(const Knobs& knobs, const Problem& problem, const Target& target) const {
+  return sketch(problem, target)->script(knobs);
+}
+double Recipe::estimate(const Knobs& knobs, const Problem& problem, const Target& target) const {
+  return sketch(problem, target)->estimate(knobs);
+}
 Result<Schedule> Recipe::build(const Knobs& knobs, const Problem& problem, const Target& target) const {
   LATHE_ASSIGN(Scheduled scheduled, script(knobs, problem, target));
   return std::move(scheduled.schedule);
-}
-
-constexpr int64_t kUsualUnroll = 4;  // vectors of a step
-
-// One row at a time, and fewer and fewer vectors of it, or sums in their own order: what asks less of the Kernel, of
-// the registers and of the caller than the default does.
-static std::vector<Knobs> simpler_knobs(const Recipe& recipe, const Knobs& defaults, const Problem& problem,
-                                        const Target& target) {
-  std::vector<Knobs> out;
-  Knobs simple = defaults;
-  for (const auto& [name, least] : {std::pair("rows", 1), std::pair("overlap", 0), std::pair("dk", 0)}) {
-    if (const auto at = simple.find(name); at != simple.end()) at->second = least;
-  }
-  if (simple != defaults && knob_of(simple, "unroll", 0) == 0 && recipe.accepts(simple, problem, target).ok())
-    out.push_back(simple);
-  // Passes side by side have shorter steps than one alone may have.
-  int64_t unroll = knob_of(simple, "unroll", 0);
-  if (unroll > 0 && simple != defaults) unroll = std::max<int64_t>(unroll, kUsualUnroll);
-  for (; unroll > 0; unroll /= 2) {
-    simple["unroll"] = unroll;
-    if (simple != defaults && recipe.accepts(simple, problem, target).ok()) out.push_back(simple);
-  }
-  return out;
 }
 
 static Scheduled naive_loops(const Problem& problem) { return {{.family = problem.kernel.family}, problem.kernel}; }
@@ -56,12 +61,12 @@ static Scheduled naive_loops(const Problem& problem) { return {{.family = proble
 Scheduled default_scheduled(const Problem& problem, const Target& target) {
   const Recipe* r = find_recipe(problem);
   if (r == nullptr) return naive_loops(problem);
-  const Knobs defaults = r->defaults(problem, target);
-  Result<Scheduled> first = r->script(defaults, problem, target);
+  const std::unique_ptr<Sketch> sketch = r->sketch(problem, target);
+  Result<Scheduled> first = sketch->script(sketch->defaults());
   if (first.ok()) return std::move(first).value();
   // The moves refuse what the knobs promise for the usual Kernel: this one has something more between its passes.
-  for (const Knobs& simple : simpler_knobs(*r, defaults, problem, target)) {
-    Result<Scheduled> s = r->script(simple, problem, target);
+  for (const Knobs& simple : sketch->simpler()) {
+    Result<Scheduled> s = sketch->script(simple);
     if (s.ok()) return std::move(s).value();
   }
   return naive_loops(problem);
@@ -74,8 +79,9 @@ Schedule default_schedule(const Problem& problem, const Target& target) {
 std::vector<Scheduled> simpler_schedules(const Problem& problem, const Target& target) {
   std::vector<Scheduled> out;
   if (const Recipe* r = find_recipe(problem)) {
-    for (const Knobs& simple : simpler_knobs(*r, r->defaults(problem, target), problem, target)) {
-      Result<Scheduled> s = r->script(simple, problem, target);
+    const std::unique_ptr<Sketch> sketch = r->sketch(problem, target);
+    for (const Knobs& simple : sketch->simpler()) {
+      Result<Scheduled> s = sketch->script(simple);
       if (s.ok()) out.push_back(std::move(s).value());
     }
   }
@@ -83,26 +89,22 @@ std::vector<Scheduled> simpler_schedules(const Problem& problem, const Target& t
   return out;
 }
 
-// Every accepted knob setting, cheapest predicted first.
-static std::vector<Knobs> enumerate(const Recipe& r, const Problem& problem, const Target& target) {
-  std::vector<Knobs> all{{}};
-  for (const KnobDomain& domain : r.knobs(problem, target)) {
-    std::vector<Knobs> next;
-    for (const Knobs& k : all) {
-      for (int64_t v : domain.values) {
-        next.push_back(k);
-        next.back()[domain.name] = v;
-      }
-    }
-    all = std::move(next);
-  }
-  std::vector<std::pair<double, const Knobs*>> order;
-  for (const Knobs& k : all) {
-    if (r.accepts(k, problem, target).ok()) order.emplace_back(r.estimate(k, problem, target), &k);
-  }
-  std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+std::vector<Knobs> accepted(const Sketch& sketch) {
   std::vector<Knobs> out;
-  for (const auto& [cycles, k] : order) out.push_back(*k);
+  const std::vector<KnobDomain> domains = sketch.domains();
+  const auto visit = [&](const auto& self, size_t d, Knobs& k) -> void {
+    if (d == domains.size()) {
+      if (sketch.accepts(k).ok()) out.push_back(k);
+      return;
+    }
+    int64_t& slot = k[domains[d].name];
+    for (const int64_t v : domains[d].values) {
+      slot = v;
+      self(self, d + 1, k);
+    }
+  };
+  Knobs k;
+  visit(visit, 0, k);
   return out;
 }
 
@@ -120,10 +122,14 @@ std::vector<Schedule> candidates(const Problem& problem, const Target& target, i
     return text;
   };
   seen.insert(moves_of(out[0]));
-  for (const Knobs& k : enumerate(*r, problem, target)) {
+  const std::unique_ptr<Sketch> sketch = r->sketch(problem, target);
+  std::vector<std::pair<double, Knobs>> order;
+  for (Knobs& k : accepted(*sketch)) order.emplace_back(sketch->estimate(k), std::move(k));
+  std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (const auto& [cycles, k] : order) {
     if (static_cast<int>(out.size()) >= n) break;
-    Result<Schedule> s = r->build(k, problem, target);
-    if (s.ok() && seen.insert(moves_of(*s)).second) out.push_back(std::move(s).value());
+    Result<Scheduled> s = sketch->script(k);
+    if (s.ok() && seen.insert(moves_of(s->schedule)).second) out.push_back(std::move(s->schedule));
   }
   return out;
 }
@@ -175,7 +181,7 @@ Result<Scheduled> Script::finish(const Recipe& recipe, const Knobs& knobs) && {
   Scheduled out;
   out.schedule.family = kernel_.family;
   out.schedule.numeric = kernel_.numeric;
-  out.schedule.recipe = fmt::format("{}.{}", recipe.name, recipe.version);
+  out.schedule.recipe = recipe.origin();
   out.schedule.knobs = knobs;
   out.schedule.moves = std::move(moves_);
   out.kernel = std::move(kernel_);
@@ -188,6 +194,10 @@ std::vector<const Stmt*> scopes_with_role(const Kernel& kernel, std::string_view
     if (s.kind == Stmt::Kind::scope && s.role == role) out.push_back(&s);
   });
   return out;
+}
+
+const char* tail_of(const Expr& extent, int64_t piece, const Kernel& kernel) {
+  return proves_divisible(extent, piece, Ranges(kernel)) ? "exact" : "mask";
 }
 
 int64_t extent_at(const Expr& extent, const Problem& problem) {

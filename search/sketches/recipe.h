@@ -2,7 +2,9 @@
 // validates and asserts the default. Never compiles or times. Pure and thread-safe.
 #pragma once
 #include <map>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ir/base/status.h"
@@ -18,12 +20,27 @@ inline double bytes_of_each(ir::DType type) {
   return s.bits / (8.0 * s.values);
 }
 
+struct ProblemFacts;
+struct Structure;
+
+// By symbol.
 using Knobs = std::map<std::string, int64_t>;
-// What older records lack means what it did then: `otherwise`.
-inline int64_t knob_of(const Knobs& knobs, const std::string& name, int64_t otherwise = 0) {
-  const auto it = knobs.find(name);
+inline int64_t knob_of(const Knobs& knobs, const std::string& symbol, int64_t otherwise = 0) {
+  const auto it = knobs.find(symbol);
   return it == knobs.end() ? otherwise : it->second;
 }
+
+// A knob of a recipe, for people and texts.
+struct Knob {
+  const char* name;    // what people call it: "tile_rows"
+  const char* symbol;  // what records, measured tables and tuning specs write: "mr"
+  const char* text;    // one line
+  int64_t older;       // what records that lack it mean
+  int64_t least, most;
+  bool seen;  // features say it by their own names; else it takes one of their slots for knobs
+};
+// By name or symbol; null: none.
+const Knob* find_knob(const std::vector<Knob>& table, std::string_view name);
 
 // What a Schedule is wanted for. The kernel's symbols are restricted to the range it has to serve.
 struct Problem {
@@ -35,27 +52,52 @@ struct Problem {
 };
 
 struct KnobDomain {
-  std::string name;
+  std::string name;  // symbol
   std::vector<int64_t> values;
+};
+
+// A recipe for one problem and one target, both of which outlive it: what all settings share is looked at once.
+class Sketch {
+ public:
+  virtual ~Sketch() = default;
+  // The knobs that the problem leaves, with the values worth trying.
+  virtual std::vector<KnobDomain> domains() const = 0;
+  virtual ir::Status accepts(const Knobs& knobs) const = 0;
+  virtual Knobs defaults() const = 0;  // empty: no setting is accepted
+  // What to try in turn where the default is refused later: each asks less of the Kernel, of the registers and of the
+  // caller.
+  virtual std::vector<Knobs> simpler() const = 0;
+  // The moves and, not verified, what they make.
+  virtual ir::Result<Scheduled> script(const Knobs& knobs) const = 0;
+  virtual double estimate(const Knobs& knobs) const = 0;  // predicted cycles, for ordering only
+  virtual Structure structure(const Knobs& knobs, const ProblemFacts& facts) const = 0;
 };
 
 struct Recipe {
   const char* name;
   int version;
   bool (*matches)(const Problem&);
-  std::vector<KnobDomain> (*knobs)(const Problem&, const ir::Target&);
-  ir::Status (*accepts)(const Knobs&, const Problem&, const ir::Target&);
-  Knobs (*defaults)(const Problem&, const ir::Target&);
-  ir::Result<Scheduled> (*script)(const Knobs&, const Problem&,
-                                  const ir::Target&);                   // the moves and, not verified, what they make
-  double (*estimate)(const Knobs&, const Problem&, const ir::Target&);  // predicted cycles, for ordering only
+  std::vector<Knob> (*table)();
+  std::unique_ptr<Sketch> (*sketch)(const Problem&, const ir::Target&);
 
+  std::string origin() const { return fmt::format("{}.{}", name, version); }  // "panel.1"
+
+  // Of one setting; many of a problem share a sketch.
+  std::vector<KnobDomain> knobs(const Problem& problem, const ir::Target& target) const;
+  ir::Status accepts(const Knobs& knobs, const Problem& problem, const ir::Target& target) const;
+  Knobs defaults(const Problem& problem, const ir::Target& target) const;
+  ir::Result<Scheduled> script(const Knobs& knobs, const Problem& problem, const ir::Target& target) const;
+  double estimate(const Knobs& knobs, const Problem& problem, const ir::Target& target) const;
   ir::Result<Schedule> build(const Knobs& knobs, const Problem& problem, const ir::Target& target) const;
 };
 
 const std::vector<Recipe>& recipes();
 // The first recipe that matches; null: the naive Kernel is served as it is.
 const Recipe* find_recipe(const Problem& problem);
+// The one of a Schedule or a row, whatever its version; null: there is none, or it is none of this problem's.
+const Recipe* recipe_of(std::string_view origin, const Problem& problem);
+// Every setting that a sketch accepts, in the order of its domains.
+std::vector<Knobs> accepted(const Sketch& sketch);
 
 // The default Schedule; never fails on a Kernel ops made: without a recipe, or if the recipe's moves are refused, it is
 // the empty one.
@@ -96,6 +138,8 @@ class Script {
 
 // Scopes with a role, in program order, parents first.
 std::vector<const ir::Stmt*> scopes_with_role(const ir::Kernel& kernel, std::string_view role);
+// "exact" where so many iterations are whole pieces whatever the symbols, else "mask".
+const char* tail_of(const ir::Expr& extent, int64_t piece, const ir::Kernel& kernel);
 // The extent at the problem's representative dims.
 int64_t extent_at(const ir::Expr& extent, const Problem& problem);
 // Of what the Kernel reads and writes, at the representative dims: beyond half of the last-level cache a result that

@@ -2,22 +2,6 @@
 //
 //   [pack A] [mc] n0 panel { [k0 block] { m0 tile { c = 0 | k: c += a * b (tensor) | y = epilogue(c) } } }
 //
-//   mr  rows of a tile                            nr  columns of a panel: the packed width of a constant B
-//   st  panels a tile walks side by side: as many streams of B from memory, and as many more accumulators where rows
-//       are few
-//   kc  K block, 0: all of K; partial sums wait in scratch between blocks
-//   mc  rows of an outer block, 0: all rows under each panel
-//   ep  1: functions of the result are a pass of their own over scratch, in loops; 0: they are written out for each
-//       vector of the tile
-//   pa  1: A is copied to [tile][k][row] first, so that its rows do not share the sets of a cache
-//   mu  1: two to four tiles of short sums are one leaf; 0: a call each
-//   pf  how far ahead B's own stream is prefetched, in bytes; 0: not; -1: the next block of B instead, spread over the
-//       tiles that run
-//   pb  1: each panel of a B that lies row-major is copied together before its tiles; 0: read where it lies
-//   gh  1: heads that share B run under each panel, so that it is transposed or copied once for all; 0: head by head
-//   dk  1: the few columns beyond whole vectors, or the only one, are summed along K (search/sketches/matmul_dots.h);
-//       0: a vector of their own
-//
 // B constant: packed once in panels. B with unit-stride k (transposed): each panel is transposed into scratch.
 #include <algorithm>
 #include <limits>
@@ -26,9 +10,8 @@
 #include "search/cut/leaf_builder.h"
 #include "search/sketches/matmul_dots.h"
 #include "search/sketches/matmul_model.h"
-#include "search/sketches/matmul_panels.h"
-#include "search/sketches/matmul_parts.h"
-#include "search/sketches/recipe.h"
+#include "search/sketches/matmul_sketch.h"
+#include "search/sketches/structure.h"
 
 namespace lathe::search {
 
@@ -39,14 +22,6 @@ namespace {
 constexpr int64_t kMaxStreamed = 32;   // rows up to which several streams from memory can help
 constexpr int64_t kMaxOwnStream = 64;  // rows up to which B's own stream is prefetched
 constexpr int64_t kDeepest = 8192;     // K beyond which a panel leaves the caches before the next rows need it
-
-struct Sizes {
-  int64_t m, n, k, m_max;
-};
-Sizes sizes(const MatmulParts& p, const Problem& problem) {
-  return {extent_at(p.m->extent, problem), extent_at(p.n->extent, problem), extent_at(p.k->extent, problem),
-          interval(p.m->extent, Ranges(problem.kernel)).hi};
-}
 
 bool matches(const Problem& problem) { return problem.kernel.family == "matmul" && matmul_parts(problem.kernel).valid; }
 
@@ -66,7 +41,7 @@ constexpr int64_t kFunctionCode = 24;  // instructions of a function, about
 
 // Calls of a leaf tell where sums are short.
 constexpr int64_t kShortSums = 128, kMostJoined = 4;
-bool may_join(const MatmulParts& p, const Sizes& s) {
+bool may_join(const MatmulParts& p, const MatmulSizes& s) {
   return s.k <= kShortSums && s.m > 1 && is_const_int(p.m->extent) && is_const_int(p.k->extent);
 }
 
@@ -78,7 +53,7 @@ bool may_dot(const MatmulParts& p, const Problem& problem, const Target& t) {
 std::vector<KnobDomain> knobs(const Problem& problem, const Target& t) {
   const MatmulParts p = matmul_parts(problem.kernel);
   const Panels panels = panels_of(p, problem.kernel);
-  const Sizes s = sizes(p, problem);
+  const MatmulSizes s = matmul_sizes(p, problem);
   const bool packed = panels == Panels::packed;
   std::vector<int64_t> mr = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 20, 24, 28},
                        kc = {0, 256, 512, 1024, 2048}, mc = {0, 96, 192, 384};
@@ -104,25 +79,6 @@ std::vector<KnobDomain> knobs(const Problem& problem, const Target& t) {
   return out;
 }
 
-// The knobs as numbers. What older records lack has the value that means what they did.
-struct Setting {
-  int64_t mr, nr, st, kc, mc, pf;
-  bool pa, ep, mu, pb, gh, dk = false;
-  bool operator==(const Setting&) const = default;
-  bool blocked() const { return kc != 0 || ep; }  // sums pass through scratch
-};
-Result<Setting> setting_of(const Knobs& knobs, const Target& t) {
-  const Setting s = {knob_of(knobs, "mr"),      knob_of(knobs, "nr"),      knob_of(knobs, "st", 1),
-                     knob_of(knobs, "kc"),      knob_of(knobs, "mc"),      knob_of(knobs, "pf"),
-                     knob_of(knobs, "pa") != 0, knob_of(knobs, "ep") != 0, knob_of(knobs, "mu") != 0,
-                     knob_of(knobs, "pb") != 0, knob_of(knobs, "gh") != 0, knob_of(knobs, "dk") != 0};
-  if (s.mr < 1) return unsupported("mr {}: a tile has rows", s.mr);
-  if (s.nr < t.lanes || s.nr % t.lanes != 0) return unsupported("nr {}: whole vectors of {}", s.nr, t.lanes);
-  if (s.st < 1 || s.kc < 0 || s.mc < 0 || s.pf < -1)
-    return unsupported("st {} kc {} mc {} pf {}: out of range", s.st, s.kc, s.mc, s.pf);
-  return s;
-}
-
 // What all settings of a problem share, looked at once.
 struct Context {
   Context(const Problem& problem_in, const Target& target)
@@ -130,19 +86,19 @@ struct Context {
         t(target),
         p(matmul_parts(problem.kernel)),
         panels(panels_of(p, problem.kernel)),
-        s(sizes(p, problem)),
+        s(matmul_sizes(p, problem)),
         rows_pack(rows_packable(p, problem.kernel)),
         epilogue(epilogue_registers(p)),
         w(widths(problem, panels, t)),
         dots(may_dot(p, problem, t) ? matmul_dots(p, problem, t) : Dots{}) {}
   // Columns of the panels.
-  Expr columns(const Setting& k) const { return k.dk ? Expr(dots.whole) : p.n->extent; }
-  int64_t n(const Setting& k) const { return k.dk ? dots.whole : s.n; }
+  Expr columns(const MatmulSetting& k) const { return k.dk ? Expr(dots.whole) : p.n->extent; }
+  int64_t n(const MatmulSetting& k) const { return k.dk ? dots.whole : s.n; }
   const Problem& problem;
   const Target& t;
   MatmulParts p;
   Panels panels;
-  Sizes s;
+  MatmulSizes s;
   bool rows_pack;
   int64_t epilogue;
   std::vector<int64_t> w;
@@ -154,7 +110,7 @@ struct Context {
 struct Tail {
   int64_t vectors = 0, masks = 0;
 };
-Tail last_tile(const Context& c, const Setting& k) {
+Tail last_tile(const Context& c, const MatmulSetting& k) {
   const int64_t columns = k.nr * k.st, vectors = columns / c.t.lanes;
   if (proves_divisible(c.columns(k), columns, Ranges(c.problem.kernel))) return {};
   const bool fixed = is_const_int(c.p.n->extent), few_rows = is_const_int(c.p.m->extent) && k.mc == 0;
@@ -167,18 +123,18 @@ Tail last_tile(const Context& c, const Setting& k) {
 }
 
 // All columns are: what makes tiles and panels has one value.
-Status accepts_only_dots(const Context& c, const Setting& k) {
-  const Setting one{1, c.w.front(), 1, 0, k.mc, 0, false, false, false, false, false, true};
+Status accepts_only_dots(const Context& c, const MatmulSetting& k) {
+  const MatmulSetting one{1, c.w.front(), 1, 0, k.mc, 0, false, false, false, false, false, true};
   if (k != one) return unsupported("dk 1: there are no tiles and panels to choose");
   if (k.mc != 0 && c.s.m <= 2 * k.mc) return unsupported("mc {}: m is {}", k.mc, c.s.m);
   return {};
 }
 
-Status accepts_in(const Context& c, const Setting& setting) {
+Status accepts_in(const Context& c, const MatmulSetting& setting) {
   const auto [mr, nr, st, kc, mc, pf, pa, ep, mu, pb, gh, dk] = setting;
   const bool blocked = setting.blocked();
   const Target& t = c.t;
-  const Sizes& s = c.s;
+  const MatmulSizes& s = c.s;
   const int64_t nv = nr / t.lanes * st;
   if (dk && c.dots.columns == 0) return unsupported("dk 1: no columns to be summed along K");
   if (dk && (gh || (pa && mc == 0)))
@@ -237,24 +193,16 @@ Status accepts_in(const Context& c, const Setting& setting) {
   return {};
 }
 
-Status accepts(const Knobs& knobs, const Problem& problem, const Target& t) {
-  LATHE_ASSIGN(const Setting setting, setting_of(knobs, t));
-  return accepts_in(Context(problem, t), setting);
-}
-
-// An outer block of rows is whole tiles.
-int64_t block_rows(const Setting& s) { return (s.mc + s.mr - 1) / s.mr * s.mr; }
-
 // The largest share of a thread over the mean one: panels, or blocks of rows where mc is set, are dealt out whole.
-double imbalance(const Context& c, const Setting& k, int threads) {
+double imbalance(const Context& c, const MatmulSetting& k, int threads) {
   if (threads <= 1) return 1;
-  const int64_t unit = k.mc != 0 ? block_rows(k) : k.nr * k.st, total = k.mc != 0 ? c.s.m : c.n(k);
+  const int64_t unit = k.mc != 0 ? k.block_rows() : k.nr * k.st, total = k.mc != 0 ? c.s.m : c.n(k);
   const int64_t blocks = (total + unit - 1) / unit, most = (blocks + threads - 1) / threads;
   return static_cast<double>(std::min(most * unit, total)) * threads / static_cast<double>(std::max<int64_t>(total, 1));
 }
 
-double estimate_in(const Context& c, const Setting& k) {
-  const Sizes& s = c.s;
+double estimate_in(const Context& c, const MatmulSetting& k) {
+  const MatmulSizes& s = c.s;
   MatmulWork w;
   w.m = static_cast<double>(s.m);
   w.n = static_cast<double>(c.n(k));
@@ -265,7 +213,7 @@ double estimate_in(const Context& c, const Setting& k) {
   w.width = static_cast<double>(k.nr);
   w.panels = static_cast<double>(k.st);
   w.kc = static_cast<double>(matmul_block_depth(k.kc, s.k));
-  w.mc = static_cast<double>(k.mc != 0 ? block_rows(k) : 0);
+  w.mc = static_cast<double>(k.mc != 0 ? k.block_rows() : 0);
   w.prefetch = k.pf;
   w.scratch_sums = k.ep;
   w.packs_rows = k.pa;
@@ -287,11 +235,6 @@ double estimate_in(const Context& c, const Setting& k) {
   return matmul_cycles(w, c.t).total * spread + dots * c.problem.threads;  // one thread's
 }
 
-double estimate(const Knobs& knobs, const Problem& problem, const Target& t) {
-  const Result<Setting> setting = setting_of(knobs, t);
-  return setting.ok() ? estimate_in(Context(problem, t), *setting) : std::numeric_limits<double>::infinity();
-}
-
 // Of a default where M varies. Four rows by two vectors keep two pipes of latency four busy. A B that every call
 // transposes is worth more code: each panel that a call adds reads all rows of A again.
 constexpr int64_t kMostRows = 4, kMostCode = 660, kMostTransposingCode = 1070;
@@ -299,7 +242,7 @@ constexpr int64_t kMostRows = 4, kMostCode = 660, kMostTransposingCode = 1070;
 // Instructions to be made for a tile and all lower ones, about: for each sum its start, four steps and the rest of K,
 // and its way out; and for moving B, 64 of a square: one for each vector of a panel that is transposed, one for whole
 // and one for cut panels that are packed; a copied panel has a load and a store of each vector, whole and cut.
-int64_t code_of(const Context& c, const Setting& k) {
+int64_t code_of(const Context& c, const MatmulSetting& k) {
   const int64_t whole = k.nr / c.t.lanes * k.st, counts = k.mr * (k.mr + 1) / 2, tail = last_tile(c, k).vectors;
   const int64_t vectors = whole + (is_const_int(c.p.n->extent) || tail == 0 ? tail : tail + (tail + 1) / 2);
   const int64_t out = k.ep ? 2 : c.epilogue >= kFunctionRegisters ? kFunctionCode : c.epilogue;
@@ -324,9 +267,9 @@ Knobs defaults(const Problem& problem, const Target& t) {
       std::erase_if(d.values, [&](int64_t x) { return x == 256 || x == 384 || x == 2048 || x == 32768; });
     v[d.name] = std::move(d.values);
   }
-  Setting best{};
+  MatmulSetting best{};
   double least = std::numeric_limits<double>::infinity();
-  const auto visit = [&](const Setting& k) {
+  const auto visit = [&](const MatmulSetting& k) {
     if (varies && ((k.kc != 0 && c.s.k <= kDeepest) || k.pa)) return;
     const double cycles = estimate_in(c, k);
     if (cycles >= least || !accepts_in(c, k).ok()) return;
@@ -364,7 +307,7 @@ Knobs defaults(const Problem& problem, const Target& t) {
   if (varies && functions) look(true);
   if (best.mr == 0) look(false);
   // With columns summed along K: other tiles, the rest as it is best without.
-  const Setting tiles_only = best;
+  const MatmulSetting tiles_only = best;
   for (const int64_t mr : c.dots.whole != 0 ? v["mr"] : std::vector<int64_t>{}) {
     for (const int64_t nr : v["nr"]) {
       for (const bool mu : {false, true})
@@ -386,115 +329,56 @@ Knobs defaults(const Problem& problem, const Target& t) {
   return out;
 }
 
-Result<Scheduled> script(const Knobs& knob, const Problem& problem, const Target& t) {
-  const Kernel& kernel = problem.kernel;
-  const MatmulParts p = matmul_parts(kernel);
-  if (!p.valid) return unsupported("not a matmul nest");
-  const Sizes size = sizes(p, problem);
-  LATHE_ASSIGN(const Setting setting, setting_of(knob, t));
-  const int64_t mr = setting.mr, nr = setting.nr, st = setting.st, pf = setting.pf;
-  const int64_t mc = block_rows(setting), kc = setting.ep ? size.k : matmul_block_depth(setting.kc, size.k);
-  const std::string c = p.product->target, b = (*p.b)->name, m = p.m->iter, k = p.k->iter;
-  const Panels panels = panels_of(p, kernel);
-  const Dots dots = setting.dk ? matmul_dots(p, problem, t) : Dots{};
-  if (setting.dk && dots.columns == 0) return unsupported("dk 1: no columns to be summed along K");
-  const char* n_tail = tail_of(setting.dk ? Expr(dots.whole) : p.n->extent, nr * st, kernel);
-  const char* vector_tail = std::string_view(n_tail) == "exact" ? "exact" : "mask";
-
-  Script s(kernel);
-  const std::vector<const Stmt*> batches = scopes_with_role(kernel, "batch");
-  const std::string n = setting.dk ? split_dots(s, p, dots) : p.n->iter;
-  if (setting.dk && dots.whole == 0) {
-    schedule_dots(s, p, dots, mc, t);
-    if (!batches.empty() || mc != 0) s.move("parallelize {}", batches.empty() ? "mm" : batches.front()->iter);
-    return std::move(s).finish(kMatmulRecipe, knob);
-  }
-  std::string rows = m;
-  if (mc != 0) {
-    s.move("tile_scope {} {} tail={} as mm,mi", m, mc, tail_of(p.m->extent, mc, kernel));
-    rows = "mi";
-  }
-  s.move("tile_scope {} {} tail={} as m0,m1", rows, mr, mc != 0 ? "mask" : tail_of(p.m->extent, mr, kernel));
-  s.move("tile_scope {} {} tail={} as n0,n1", n, nr * st, n_tail);
-  if (kc != 0) s.move("tile_scope {} {} tail={} as k0,k1", k, kc, tail_of(p.k->extent, kc, kernel));
-  const std::string steps = kc != 0 ? "k1" : k;
-  s.move("swap_scopes m1 n0");
-  s.move("swap_scopes m0 n0");
-  for (size_t h = p.sharing.size(); setting.gh && h > 0; --h) s.move("swap_scopes {} n0", p.sharing[h - 1]->iter);
-  s.move("split_scope n1 after=0 as n1b");
-  s.move("split_scope n1b after=0 as n1c");
-  s.move("split_scope m1 after=0 as m1b");
-  s.move("split_scope m1b after=0 as m1c");
-  if (kc != 0) {
-    s.move("swap_scopes n1b k0");
-    s.move("swap_scopes m1b k0");
-  }
-  s.move("swap_scopes n1b {}", steps);
-  s.move("swap_scopes m1b {}", steps);
-
-  if (panels == Panels::packed) {
-    pack_panels(s, b, p.b_n, nr);
-  } else if (panels == Panels::transposed) {
-    transpose_panel(s, b, p.b_n < p.b_k);
-  } else if (setting.pb) {
-    copy_panel(s, b, t.lanes, vector_tail);
-  }
-  const std::vector<const Stmt*> batch = scopes_with_role(s.kernel(), "batch");
-  const bool all_share = setting.gh && p.sharing.size() == batch.size();
-  const std::string outermost = !batch.empty() && !all_share ? batch.front()->iter : mc != 0 ? "mm" : "n0";
-  if (setting.pa) {
-    const std::string at = mc != 0 ? "mm" : batch.empty() ? "root" : batch.back()->iter;
-    pack_rows(s, (*p.a)->name, at, mr, mc != 0 ? "mask" : tail_of(p.m->extent, mr, kernel));
-  }
-
-  if (kc == 0) {
-    for (const char* rows_scope : {"m1", "m1b", "m1c"}) s.move("unroll_scope {}", rows_scope);
-    for (const char* columns : {"n1", "n1b", "n1c"}) vectorize_tile(s, columns, nr, st, t.lanes, vector_tail);
-    s.move("move_to_register {} m0", c);
-    if (setting.mu) s.move("unroll_scope m0");
-  } else {
-    s.move("split_scope m0 after=0 as m0b");
-    s.move("split_scope m0b after=0 as m0c");
-    s.move("swap_scopes m0b k0");
-    s.move("create_temporary {} ct at=m0b mode=accumulate", c);
-    s.move("move_to_register ct m0b");
-    s.move("move_to_stack {} n0", c);
-    // Children of the tile: load of partial sums, tensor loop, store; each but the loop is an m scope around an n
-    // scope.
-    std::vector<std::pair<std::string, std::string>> copies;
-    if (const Stmt* tile = find_scope(s.kernel(), "m0b")) {
-      for (const Stmt& child : tile->body) {
-        if (child.kind == Stmt::Kind::scope && child.iter != steps && !child.body.empty()) {
-          copies.emplace_back(child.iter, child.body[0].iter);  // a statement's is empty: one column
-        }
-      }
-    }
-    copies.emplace_back("m1b", "n1b");
-    for (const auto& [row, column] : copies) {
-      s.move("unroll_scope {}", row);
-      if (!column.empty()) vectorize_tile(s, column, nr, st, t.lanes, vector_tail);
-    }
-    for (const char* columns : {"n1", "n1c"}) {
-      s.move("tile_scope {} {} tail={} as {}v,{}l", columns, t.lanes, vector_tail, columns, columns);
-      s.move("vectorize_scope {}l", columns);
-    }
-  }
-  if (!is_const_int(p.k->extent, 1)) s.move("tensorize {} mma", steps);  // of sums with one term nothing is left
-  const int64_t lines = nr * 4 * 4 / 64;                                 // cache lines of B per four steps
-  for (int64_t stream = 0; pf > 0 && stream < st; ++stream) {
-    s.move("prefetch {} {} ahead={} lines={}", b, steps, pf + stream * size.k * nr * 4, lines);
-  }
-  if (pf == -1) {
-    const int64_t tiles = std::max<int64_t>(1, ((mc != 0 ? mc : size.m) + mr - 1) / mr);
-    s.move("prefetch {} {} next={} lines={}", b, steps, kc != 0 ? "m0b" : "m0", (lines + tiles - 1) / tiles);
-  }
-  if (setting.dk) schedule_dots(s, p, dots, 0, t);
-  s.move("parallelize {}", outermost);
-  return std::move(s).finish(kMatmulRecipe, knob);
+std::vector<Knob> table() {
+  constexpr int64_t kAny = INT64_MAX;
+  return {{"tile_rows", "mr", "rows of a tile", 0, 1, kAny, true},
+          {"panel_columns", "nr", "columns of a panel of B: the packed width of a constant one", 0, 1, kAny, true},
+          {"streams", "st", "panels that a tile walks side by side", 1, 1, kAny, true},
+          {"depth_block", "kc", "block of K; 0: all of it", 0, 0, kAny, true},
+          {"row_block", "mc", "rows of an outer block; 0: all of them", 0, 0, kAny, true},
+          {"pack_rows", "pa", "1: A is copied to [tile][k][row] first", 0, 0, 1, true},
+          {"prefetch", "pf", "bytes that B is prefetched ahead; -1: its next block; 0: not", 0, -1, kAny, true},
+          {"function_pass", "ep", "1: functions of the result are a pass of their own", 0, 0, 1, true},
+          {"join_tiles", "mu", "1: two to four tiles of short sums are one leaf", 0, 0, 1, true},
+          {"copy_panels", "pb", "1: each panel of a row-major B is copied together", 0, 0, 1, true},
+          {"share_heads", "gh", "1: heads that share B run under each panel", 0, 0, 1, true},
+          {"depth_sums", "dk", "1: the few columns beyond whole vectors are summed along K", 0, 0, 1, true}};
 }
+
+class MatmulSketch final : public Sketch {
+ public:
+  MatmulSketch(const Problem& problem, const Target& target) : problem_(problem), t_(target), c_(problem, target) {}
+  std::vector<KnobDomain> domains() const override { return knobs(problem_, t_); }
+  Status accepts(const Knobs& k) const override {
+    LATHE_ASSIGN(const MatmulSetting setting, matmul_setting(k, t_));
+    return accepts_in(c_, setting);
+  }
+  Knobs defaults() const override { return search::defaults(problem_, t_); }
+  std::vector<Knobs> simpler() const override {
+    Knobs k = defaults();
+    if (knob_of(k, "dk") == 0) return {};
+    k["dk"] = 0;
+    return accepts(k).ok() ? std::vector<Knobs>{k} : std::vector<Knobs>{};
+  }
+  Result<Scheduled> script(const Knobs& k) const override { return matmul_script(k, problem_, t_); }
+  double estimate(const Knobs& k) const override {
+    const Result<MatmulSetting> setting = matmul_setting(k, t_);
+    return setting.ok() ? estimate_in(c_, *setting) : std::numeric_limits<double>::infinity();
+  }
+  Structure structure(const Knobs& k, const ProblemFacts& facts) const override {
+    return matmul_structure(k, facts, t_);
+  }
+
+ private:
+  const Problem& problem_;
+  const Target& t_;
+  const Context c_;
+};
 
 }  // namespace
 
-const Recipe kMatmulRecipe = {"panel", 1, matches, knobs, accepts, defaults, script, estimate};
+const Recipe kMatmulRecipe = {"panel", 1, matches, table, [](const Problem& p, const Target& t) {
+                                return std::unique_ptr<Sketch>(std::make_unique<MatmulSketch>(p, t));
+                              }};
 
 }  // namespace lathe::search

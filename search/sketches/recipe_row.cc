@@ -2,28 +2,19 @@
 // in registers, what a row keeps between its passes on the stack or computed again, rows shared out over threads.
 //
 //   row block (parallel) { row group { pass over the columns { row of the group (unrolled) { vector } } ... } }
-//
-// Knobs: unroll (vectors per step and row), rows (rows of a group: their passes run as one), overlap (1: the first pass
-// of the next row runs with the second of this one; 2: so does the last pass of the row before, where it reads what is
-// kept), again (1: values kept between passes are computed anew), online (1: maximum and sum in one pass), stream (1:
-// the result goes past the caches), grain (rows, or 1024 columns, of a parallel block).
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "ir/analysis/analysis.h"
 #include "ir/analysis/dependence.h"
-#include "search/sketches/recipe.h"
+#include "search/sketches/sketch.h"
 
 namespace lathe::search {
 
 using namespace ir;  // NOLINT: this file is all IR
 
 namespace {
-
-bool matches(const Problem& problem) {
-  const std::string& f = problem.kernel.family;
-  return (f == "row" || f == "elementwise" || f == "rope") && !scopes_with_role(problem.kernel, "col").empty();
-}
 
 // What the knobs depend on.
 struct Shape {
@@ -33,8 +24,9 @@ struct Shape {
   std::vector<std::string> kept;        // temporaries of a row: one value per column
   std::vector<std::string> streamable;  // outputs nothing reads
   int64_t rows = 1, cols = 1;
-  int64_t overlapped_sums = 0;  // reductions of the first two passes
-  int whole_inputs = 0;         // with an element for each of the result
+  int64_t overlapped_sums = 0;          // reductions of the first two passes
+  int whole_inputs = 0;                 // with an element for each of the result
+  int64_t bytes_in = 0, bytes_out = 0;  // of the widest elements
   bool functions = false;
   bool norm = false;  // a root of a sum
   bool normal_cdf = false;
@@ -85,6 +77,8 @@ Shape shape_of(const Problem& problem) {
     for (const Expr& d : b.dims) size *= static_cast<double>(extent_at(d, problem));
     out.whole_inputs +=
         b.place == Place::in && size >= bytes_of_each(b.type) * static_cast<double>(out.rows * out.cols);
+    int64_t& bytes = b.place == Place::out ? out.bytes_out : out.bytes_in;
+    bytes = std::max<int64_t>(bytes, dtype_bytes(b.type, 1));
     if (b.place == Place::out && dtype_bytes(b.type) >= 2 && read.count(b.name) == 0) out.streamable.push_back(b.name);
   }
   for (const Stmt* pass : out.passes) {
@@ -111,23 +105,70 @@ Shape shape_of(const Problem& problem) {
   return out;
 }
 
-std::vector<KnobDomain> knobs(const Problem& problem, const Target& t) {
-  const Shape shape = shape_of(problem);
-  const bool many = problem.threads > 1;
-  std::vector<KnobDomain> out = {{"unroll", {1, 2, 3, 4, 6, 8}},
-                                 {"grain", many ? std::vector<int64_t>{1, 4, 16, 64} : std::vector<int64_t>{0}}};
-  const auto add = [&](const char* name, bool useful, std::vector<int64_t> values) {
-    out.push_back({name, useful ? std::move(values) : std::vector<int64_t>{values[0]}});
+class RowSketch {
+ public:
+  struct Setting {
+    int64_t unroll = 1, grain = 0, rows = 1, overlap = 0, recompute = 0, online = 0, stream = 0;
+    bool operator==(const Setting&) const = default;
   };
-  const bool reduces = shape.passes.size() > 1 && !shape.row.empty();
-  add("rows", reduces, {1, 2, 4});
-  std::vector<int64_t> overlaps{0, 1};
-  if (shape.two_rows && !shape.kept.empty() && shape.passes.size() > 2) overlaps.push_back(2);
-  add("overlap", reduces && shape.some_rows, overlaps);
-  add("again", shape.again, {0, 1});
-  add("online", shape.online && shape.again, {0, 1});
-  add("stream", !shape.streamable.empty() && may_stream(problem, t), {0, 1});
-  return out;
+  RowSketch(const Problem& problem, const Target& target) : problem_(problem), t_(target), shape_(shape_of(problem)) {}
+
+  static bool matches(const Problem& problem) {
+    const std::string& f = problem.kernel.family;
+    return (f == "row" || f == "elementwise" || f == "rope") && !scopes_with_role(problem.kernel, "col").empty();
+  }
+  static const std::vector<KnobRow<RowSketch>>& table();
+  Status accepts(const Setting& k) const;
+  std::optional<Setting> standard() const;
+  std::vector<Setting> simpler(const Setting& standard) const;
+  Status write(Script& s, const Setting& k) const;
+  double estimate(const Setting& k) const;
+  Structure structure(const Setting& k, const ProblemFacts& facts) const;
+
+ private:
+  bool many() const { return problem_.threads > 1; }
+  bool reduces() const { return shape_.passes.size() > 1 && !shape_.row.empty(); }
+  bool may_stream() const { return !shape_.streamable.empty() && search::may_stream(problem_, t_); }
+  // Rows are whole steps of so many vectors.
+  bool whole_steps(int64_t unroll) const {
+    return proves_divisible(shape_.passes[0]->extent, unroll * t_.lanes, Ranges(problem_.kernel));
+  }
+  bool whole_blocks(int64_t rows) const {
+    return proves_divisible(scopes_with_role(problem_.kernel, "row")[0]->extent, rows, Ranges(problem_.kernel));
+  }
+  int64_t default_unroll() const;
+  bool overlap_pays() const;
+
+  const Problem& problem_;
+  const Target& t_;
+  const Shape shape_;
+};
+
+const std::vector<KnobRow<RowSketch>>& RowSketch::table() {
+  using Values = std::vector<int64_t>;
+  static const std::vector<KnobRow<RowSketch>> kTable = {
+      {"unroll", "unroll", "vectors of a step of one row", &Setting::unroll, 1, kAnySize, true,
+       [](const RowSketch&) -> Values { return {1, 2, 3, 4, 6, 8}; }},
+      {"grain", "grain", "rows, or 1024 columns, of a parallel block; 0: nothing is shared out", &Setting::grain, 0,
+       kAnySize, true, [](const RowSketch& s) { return s.many() ? Values{1, 4, 16, 64} : Values{0}; }},
+      {"rows", "rows", "rows of a group: their passes run as one", &Setting::rows, 1, kAnySize, true,
+       [](const RowSketch& s) { return values_if(s.reduces(), {1, 2, 4}); }},
+      {"overlap", "overlap",
+       "1: the first pass of the next row runs with the second of this one; 2: so does the last pass of the row "
+       "before, where it reads what is kept",
+       &Setting::overlap, 0, 2, false,
+       [](const RowSketch& s) {
+         if (!s.reduces() || !s.shape_.some_rows) return Values{0};
+         const bool last = s.shape_.two_rows && !s.shape_.kept.empty() && s.shape_.passes.size() > 2;
+         return last ? Values{0, 1, 2} : Values{0, 1};
+       }},
+      {"recompute", "again", "1: values kept between passes are computed anew", &Setting::recompute, 0, 1, false,
+       [](const RowSketch& s) { return values_if(s.shape_.again, {0, 1}); }},
+      {"online", "online", "1: maximum and sum in one pass", &Setting::online, 0, 1, false,
+       [](const RowSketch& s) { return values_if(s.shape_.online && s.shape_.again, {0, 1}); }},
+      {"stream", "stream", "1: the result goes past the caches", &Setting::stream, 0, 1, false,
+       [](const RowSketch& s) { return values_if(s.may_stream(), {0, 1}); }}};
+  return kTable;
 }
 
 // Terms of a partial sum of a norm: with 112 of them layernorm came out 14 % beyond its tolerance
@@ -135,140 +176,149 @@ std::vector<KnobDomain> knobs(const Problem& problem, const Target& t) {
 constexpr int64_t kMostUnrolledTail = 3;  // vectors of a row that are left behind whole steps
 constexpr int64_t kMostTerms = 64, kMostUnroll = 8;
 
-Status accepts_in(const Shape& shape, const Knobs& k, const Problem& problem, const Target& t) {
-  const int64_t unroll = k.at("unroll"), rows = knob_of(k, "rows", 1), grain = k.at("grain");
-  const int64_t overlap = knob_of(k, "overlap", 0);
-  const bool again = knob_of(k, "again", 0) != 0, online = knob_of(k, "online", 0) != 0;
-  if (unroll > 1 && shape.cols < unroll * t.lanes)
-    return unsupported("unroll {}: a row has {} columns", unroll, shape.cols);
-  if (unroll < kMostUnroll && shape.norm && shape.cols > kMostTerms * t.lanes * unroll) {
-    return unsupported("unroll {}: sums of {} terms lose too much", unroll, shape.cols / (t.lanes * unroll));
+Status RowSketch::accepts(const Setting& k) const {
+  const int64_t unroll = k.unroll, rows = k.rows, grain = k.grain, overlap = k.overlap;
+  const bool recompute = k.recompute != 0, online = k.online != 0;
+  if (unroll > 1 && shape_.cols < unroll * t_.lanes)
+    return unsupported("unroll {}: a row has {} columns", unroll, shape_.cols);
+  if (unroll < kMostUnroll && shape_.norm && shape_.cols > kMostTerms * t_.lanes * unroll) {
+    return unsupported("unroll {}: sums of {} terms lose too much", unroll, shape_.cols / (t_.lanes * unroll));
   }
   if (unroll * rows > 8) return unsupported("{} vectors of {} rows at a time", unroll, rows);
-  if (rows > 1 && (shape.row.empty() || shape.passes.size() < 2))
+  if (rows > 1 && (shape_.row.empty() || shape_.passes.size() < 2))
     return unsupported("rows of one pass are one loop already");
-  if (rows > 1 && rows > shape.rows) return unsupported("{} rows, there are {}", rows, shape.rows);
+  if (rows > 1 && rows > shape_.rows) return unsupported("{} rows, there are {}", rows, shape_.rows);
   if (rows > 1 && grain % rows != 0) return unsupported("{} rows do not divide blocks of {}", rows, grain);
-  if (rows > 1 && unroll > 1 && !proves_divisible(shape.passes[0]->extent, unroll * t.lanes, Ranges(problem.kernel))) {
+  if (rows > 1 && unroll > 1 && !whole_steps(unroll)) {
     return unsupported("unroll {} of {} rows needs whole steps", unroll, rows);
   }
-  if (overlap != 0 && (rows > 1 || online || shape.passes.size() < 2 || !shape.some_rows))
+  if (overlap != 0 && (rows > 1 || online || shape_.passes.size() < 2 || !shape_.some_rows))
     return unsupported("no passes to overlap");
-  if (overlap != 0 && !again && shape.first_keeps)
+  if (overlap != 0 && !recompute && shape_.first_keeps)
     return unsupported("the first pass of a row writes what its second one still reads of the row before");
-  if (overlap == 2 && (again || shape.kept.empty() || shape.passes.size() < 3 || !shape.two_rows)) {
+  if (overlap == 2 && (recompute || shape_.kept.empty() || shape_.passes.size() < 3 || !shape_.two_rows)) {
     return unsupported("nothing kept for a last pass");
   }
   const bool unrolled_tail =
-      is_const_int(shape.passes[0]->extent) && shape.cols % (unroll * t.lanes) <= kMostUnrolledTail * t.lanes;
-  if (overlap == 2 && !unrolled_tail &&
-      !proves_divisible(shape.passes[0]->extent, unroll * t.lanes, Ranges(problem.kernel))) {
+      is_const_int(shape_.passes[0]->extent) && shape_.cols % (unroll * t_.lanes) <= kMostUnrolledTail * t_.lanes;
+  if (overlap == 2 && !unrolled_tail && !whole_steps(unroll)) {
     return unsupported("tails of three passes are more operands than a leaf has");
   }
-  const auto whole_blocks = [&] {
-    return grain > 1 &&
-           proves_divisible(scopes_with_role(problem.kernel, "row")[0]->extent, grain, Ranges(problem.kernel));
-  };
-  if (overlap == 2 && grain != 0 && !whole_blocks()) {
+  if (overlap == 2 && grain != 0 && (grain == 1 || !whole_blocks(grain)))
     return unsupported("blocks of {} rows may end with one", grain);
-  }
-  if (overlap != 0 && unroll * shape.overlapped_sums > (t.vector_registers > 16 ? 16 : 4))
+  if (overlap != 0 && unroll * shape_.overlapped_sums > (t_.vector_registers > 16 ? 16 : 4))
     return unsupported("unroll {} of two passes: registers", unroll);
-  if (again && !shape.again) return unsupported("what is kept is not assigned once");
-  if (online && !(again && shape.online)) return unsupported("no maximum and sum of the same values");
-  if (online && (rows > 1 || unroll * t.lanes > 64)) return unsupported("{} partial results", unroll * t.lanes);
-  if (knob_of(k, "stream", 0) != 0 && (shape.streamable.empty() || !may_stream(problem, t)))
-    return unsupported("the result stays in the cache, or is read");
+  if (recompute && !shape_.again) return unsupported("what is kept is not assigned once");
+  if (online && !(recompute && shape_.online)) return unsupported("no maximum and sum of the same values");
+  if (online && (rows > 1 || unroll * t_.lanes > 64)) return unsupported("{} partial results", unroll * t_.lanes);
+  if (k.stream != 0 && !may_stream()) return unsupported("the result stays in the cache, or is read");
   return {};
 }
 
-Status accepts(const Knobs& k, const Problem& problem, const Target& t) {
-  return accepts_in(shape_of(problem), k, problem, t);
-}
-
 // Rows in, out and scales are touched side by side: all in the first cache, or there is arithmetic to wait for.
-bool overlap_pays(const Shape& shape, const Target& t) {
-  return !shape.kept.empty() || 4 * 4 * shape.cols <= t.l1_bytes;
+bool RowSketch::overlap_pays() const {
+  return !shape_.kept.empty() || 2 * (shape_.bytes_in + shape_.bytes_out) * shape_.cols <= t_.l1_bytes;
 }
 
+constexpr int64_t kUsualUnroll = 4;          // vectors of a step
 constexpr int64_t kLongBlocks[] = {16, 64};  // rows, or 1024 columns
 
 // Vectors of a step, if rows are whole steps: chains of sums that nothing else overlaps want eight; the longest
 // function has registers for three.
-int64_t default_unroll(const Shape& shape, const Problem& problem, const Target& t) {
-  const Ranges ranges(problem.kernel);
-  const auto whole = [&](int64_t unroll) {
-    return t.vector_registers > 16 && proves_divisible(shape.passes[0]->extent, unroll * t.lanes, ranges);
-  };
-  if (shape.norm && (shape.passes.size() > 2 || shape.rows == 1) && whole(8)) return 8;
-  if (shape.norm && shape.cols > 4 * kMostTerms * t.lanes) return kMostUnroll;
-  if (shape.passes.size() == 1 && shape.normal_cdf && whole(3)) return 3;
-  return 4;
+int64_t RowSketch::default_unroll() const {
+  const auto whole = [&](int64_t unroll) { return t_.vector_registers > 16 && whole_steps(unroll); };
+  if (shape_.norm && (shape_.passes.size() > 2 || shape_.rows == 1) && whole(8)) return 8;
+  if (shape_.norm && shape_.cols > 4 * kMostTerms * t_.lanes) return kMostUnroll;
+  if (shape_.passes.size() == 1 && shape_.normal_cdf && whole(3)) return 3;
+  return kUsualUnroll;
 }
 
-Knobs defaults(const Problem& problem, const Target& t) {
-  const Shape shape = shape_of(problem);
-  const bool many = problem.threads > 1;
-  Knobs k{{"unroll", default_unroll(shape, problem, t)},
-          {"grain", many ? 4 : 0},
-          {"rows", 1},
-          {"overlap", 0},
-          {"again", 0},
-          {"online", 0},
-          {"stream", 0}};
-  const bool fixed = problem.kernel.symbols.empty();  // else small shapes come as well
-  k["stream"] = fixed && !shape.streamable.empty() && exceeds_caches(problem, t) ? 1 : 0;
+std::optional<RowSketch::Setting> RowSketch::standard() const {
+  Setting k;
+  k.unroll = default_unroll();
+  k.grain = many() ? 4 : 0;
+  const bool fixed = problem_.kernel.symbols.empty();  // else small shapes come as well
+  k.stream = fixed && !shape_.streamable.empty() && exceeds_caches(problem_, t_) ? 1 : 0;
   // Several operands from memory with arithmetic between them: short steps mix both better.
-  if (k["stream"] != 0 && shape.passes.size() == 1 && shape.whole_inputs > 1 && shape.functions) k["unroll"] = 2;
-  while (k["unroll"] > 1 && !accepts_in(shape, k, problem, t).ok()) k["unroll"] /= 2;
+  if (k.stream != 0 && shape_.passes.size() == 1 && shape_.whole_inputs > 1 && shape_.functions) k.unroll = 2;
+  while (k.unroll > 1 && !accepts(k).ok()) k.unroll /= 2;
   // Longer blocks where each thread gets several all the same, and none is cut short: three passes overlap in whole
   // ones only.
-  const int64_t units =
-      shape.row.empty() ? shape.cols / 1024 : extent_at(scopes_with_role(problem.kernel, "row")[0]->extent, problem);
+  const int64_t units = shape_.row.empty() ? shape_.cols / 1024
+                                           : extent_at(scopes_with_role(problem_.kernel, "row")[0]->extent, problem_);
   for (const int64_t block : kLongBlocks) {
-    if (many && fixed && units >= 4 * block * problem.threads && units % block == 0) k["grain"] = block;
+    if (many() && fixed && units >= 4 * block * problem_.threads && units % block == 0) k.grain = block;
   }
-  if (!overlap_pays(shape, t)) {
+  if (!overlap_pays()) {
     // Two rows share what scales and shifts them.
-    Knobs pairs = k;
-    pairs["rows"] = 2;
-    pairs["unroll"] = 4;
-    const bool even = !shape.row.empty() &&
-                      proves_divisible(find_scope(problem.kernel, shape.row)->extent, 2, Ranges(problem.kernel));
-    return fixed && even && shape.norm && shape.passes.size() > 2 && t.vector_registers > 16 &&
-                   accepts_in(shape, pairs, problem, t).ok()
-               ? pairs
-               : k;
+    Setting pairs = k;
+    pairs.rows = 2;
+    pairs.unroll = 4;
+    const bool even = !shape_.row.empty() &&
+                      proves_divisible(find_scope(problem_.kernel, shape_.row)->extent, 2, Ranges(problem_.kernel));
+    const bool pays = fixed && even && shape_.norm && shape_.passes.size() > 2 && t_.vector_registers > 16;
+    return pays && accepts(pairs).ok() ? pairs : k;
   }
   // Three passes side by side fill the pipes in short steps as well, where there are registers: whole ones rather than
   // long ones and a rest.
-  const Ranges ranges(problem.kernel);
-  Knobs side_by_side = k;
+  Setting side_by_side = k;
   for (const int64_t overlap : {2, 1}) {
-    side_by_side["overlap"] = overlap;
-    for (const bool whole : {overlap == 2 && t.vector_registers > 16, false}) {
-      for (int64_t unroll = k["unroll"]; unroll > 0; unroll /= 2) {
-        side_by_side["unroll"] = unroll;
-        if (whole && !proves_divisible(shape.passes[0]->extent, unroll * t.lanes, ranges)) continue;
-        if (accepts_in(shape, side_by_side, problem, t).ok()) return side_by_side;
+    side_by_side.overlap = overlap;
+    for (const bool whole : {overlap == 2 && t_.vector_registers > 16, false}) {
+      for (int64_t unroll = k.unroll; unroll > 0; unroll /= 2) {
+        side_by_side.unroll = unroll;
+        if (whole && !whole_steps(unroll)) continue;
+        if (accepts(side_by_side).ok()) return side_by_side;
       }
     }
   }
   return k;
 }
 
+// Sums in their own order, one row at a time, and fewer and fewer vectors of it. Passes side by side have shorter steps
+// than one alone may have.
+std::vector<RowSketch::Setting> RowSketch::simpler(const Setting& standard) const {
+  Setting simple = standard;
+  simple.rows = 1;
+  simple.overlap = 0;
+  if (simple != standard) simple.unroll = std::max(simple.unroll, kUsualUnroll);
+  std::vector<Setting> out;
+  for (; simple.unroll > 0; simple.unroll /= 2) out.push_back(simple);
+  return out;
+}
+
 // Cycles per column, about: exposed latency of short steps, arithmetic done again, stores that read their lines first.
-double estimate(const Knobs& k, const Problem& problem, const Target& t) {
-  const Shape shape = shape_of(problem);
-  const double group =
-      static_cast<double>(knob_of(k, "rows", 1)) * (1 + 0.5 * static_cast<double>(knob_of(k, "overlap", 0)));
+double RowSketch::estimate(const Setting& k) const {
+  const double group = static_cast<double>(k.rows) * (1 + 0.5 * static_cast<double>(k.overlap));
   const double drains =
-      static_cast<double>(shape.passes.size()) * 60 / group / static_cast<double>(std::max<int64_t>(shape.cols, 1));
-  const double steps = 1 / (static_cast<double>(k.at("unroll")) * group);
-  const double anew = (knob_of(k, "again", 0) != 0 ? 0.6 : 0) + (knob_of(k, "online", 0) != 0 ? 0.4 : 0);
-  const bool large = exceeds_caches(problem, t);
-  const double stores = large && knob_of(k, "stream", 0) == 0 ? 0.5 : 0;
-  return steps + drains + anew + stores + static_cast<double>(k.at("grain")) * 1e-3;
+      static_cast<double>(shape_.passes.size()) * 60 / group / static_cast<double>(std::max<int64_t>(shape_.cols, 1));
+  const double steps = 1 / (static_cast<double>(k.unroll) * group);
+  const double anew = (k.recompute != 0 ? 0.6 : 0) + (k.online != 0 ? 0.4 : 0);
+  const double stores = exceeds_caches(problem_, t_) && k.stream == 0 ? 0.5 : 0;
+  return steps + drains + anew + stores + static_cast<double>(k.grain) * 1e-3;
+}
+
+// The naive nest stands: columns are unrolled and rows shared out.
+Structure RowSketch::structure(const Setting& k, const ProblemFacts& facts) const {
+  Structure s = facts.naive;
+  const double lanes = t_.lanes;
+  s.unroll = static_cast<double>(k.unroll);
+  s.tile_vectors = s.unroll;
+  s.registers = s.unroll * 3 + 2;
+  s.padded = std::ceil(s.columns / lanes) * lanes / std::max(s.columns, 1.0);
+  // A sum or a maximum waits for the one before: four cycles, two of them at once.
+  const bool reduces = s.accesses.size() > 3;
+  s.slowdown = reduces ? std::max(1.0, 4 / s.unroll) : 1;
+  s.block_rows = static_cast<double>(k.grain);
+  s.tile_rows = static_cast<double>(k.rows);
+  s.calls = s.rows;
+  if (k.grain > 0) {
+    const double grain = s.block_rows;
+    s.parallel = s.rows > 1 ? Axis::rows : Axis::columns;
+    s.tasks = std::ceil(s.rows > 1 ? s.rows / grain : s.columns / (1024 * grain));
+    s.imbalance = imbalance_of(s.tasks, facts.threads);
+  }
+  return s;
 }
 
 // Indexed unit-stride (or not at all) by `col` everywhere under `scope`: else its statements stay scalar.
@@ -296,15 +346,12 @@ bool vectorizable(const Kernel& kernel, const Stmt& col) {
 
 void vectorize_columns(Script& s, const Stmt& col, int64_t unroll, int64_t lanes) {
   const std::string c = col.iter;
-  const Ranges ranges(s.kernel());
   if (unroll == 1) {
-    const char* tail = proves_divisible(col.extent, lanes, ranges) ? "exact" : "mask";
-    s.move("tile_scope {} {} tail={} as {}v,{}l", c, lanes, tail, c, c);
+    s.move("tile_scope {} {} tail={} as {}v,{}l", c, lanes, tail_of(col.extent, lanes, s.kernel()), c, c);
     s.move("vectorize_scope {}l", c);
     return;
   }
-  const bool whole = proves_divisible(col.extent, unroll * lanes, ranges);
-  if (whole) {
+  if (proves_divisible(col.extent, unroll * lanes, Ranges(s.kernel()))) {
     s.move("tile_scope {} {} tail=exact as {}s,{}i", c, unroll * lanes, c, c);
   } else {
     s.move("tile_scope {} {} tail=peel as {}s,{}i,{}t", c, unroll * lanes, c, c, c);
@@ -391,28 +438,25 @@ void reduce_online(Script& s, const Shape& shape, const std::string& row, int64_
   s.move("vectorize_scope {}l", max);
 }
 
-Result<Scheduled> script(const Knobs& knob, const Problem& problem, const Target& t) {
-  const Shape shape = shape_of(problem);
-  const bool several = knob_of(knob, "overlap", 0) != 0 || knob_of(knob, "online", 0) != 0;
-  if (several && (shape.row.empty() || shape.passes.size() < 2)) return unsupported("one pass, or no rows");
-  Script s(problem.kernel);
-  const int64_t grain = knob.at("grain"), unroll = knob.at("unroll"), group = knob_of(knob, "rows", 1);
-  const std::vector<const Stmt*> rows = scopes_with_role(problem.kernel, "row");
-  if (knob_of(knob, "stream", 0) != 0) {
-    for (const std::string& b : shape.streamable) s.move("stream_stores {}", b);
+Status RowSketch::write(Script& s, const Setting& k) const {
+  if ((k.overlap != 0 || k.online != 0) && (shape_.row.empty() || shape_.passes.size() < 2))
+    return unsupported("one pass, or no rows");
+  const int64_t grain = k.grain, group = k.rows;
+  const std::vector<const Stmt*> rows = scopes_with_role(problem_.kernel, "row");
+  if (k.stream != 0) {
+    for (const std::string& b : shape_.streamable) s.move("stream_stores {}", b);
   }
-  const bool again = knob_of(knob, "again", 0) != 0;
-  if (again) {
-    for (const std::string& b : shape.kept) s.move("inline_temporary {}", b);
+  if (k.recompute != 0) {
+    for (const std::string& b : shape_.kept) s.move("inline_temporary {}", b);
   }
-  std::string block, row = shape.row;
+  std::string block, row = shape_.row;
   if (grain != 0 && !rows.empty()) {
     const std::string outer = rows[0]->iter;
     s.move("tile_scope {} {} tail=mask as rows,{}r", outer, grain, outer);
     block = "rows";
     if (outer == row) row += "r";
-  } else if (grain != 0 && shape.passes.size() == 1 && shape.cols > 2048) {
-    const std::string col = shape.passes[0]->iter;
+  } else if (grain != 0 && shape_.passes.size() == 1 && shape_.cols > 2048) {
+    const std::string col = shape_.passes[0]->iter;
     s.move("tile_scope {} {} tail=mask as blocks,{}c", col, 1024 * grain, col);
     block = "blocks";
   }
@@ -420,21 +464,20 @@ Result<Scheduled> script(const Knobs& knob, const Problem& problem, const Target
   std::string inner = row;
   if (group > 1) {
     const Stmt* scope = find_scope(s.kernel(), row);
-    const bool whole = scope != nullptr && proves_divisible(scope->extent, group, Ranges(s.kernel()));
-    s.move("tile_scope {} {} tail={} as {}g,{}i", row, group, whole ? "exact" : "mask", row, row);
+    const char* tail = scope == nullptr ? "mask" : tail_of(scope->extent, group, s.kernel());
+    s.move("tile_scope {} {} tail={} as {}g,{}i", row, group, tail, row, row);
     inner = row + "i";
     row += "g";
   }
-  for (const std::string& b : shape.scalars) s.move("move_to_register {} {}", b, row);
-  for (const std::string& b : shape.kept) {
-    if (!again) s.move("move_to_stack {} {}", b, row);
+  for (const std::string& b : shape_.scalars) s.move("move_to_register {} {}", b, row);
+  for (const std::string& b : shape_.kept) {
+    if (k.recompute == 0) s.move("move_to_stack {} {}", b, row);
   }
-  if (knob_of(knob, "online", 0) != 0) reduce_online(s, shape, row, unroll * t.lanes);
-  const int64_t overlap = knob_of(knob, "overlap", 0);
-  if (overlap != 0) overlap_first(s, row);
-  if (overlap == 2) overlap_last(s, row);
+  if (k.online != 0) reduce_online(s, shape_, row, k.unroll * t_.lanes);
+  if (k.overlap != 0) overlap_first(s, row);
+  if (k.overlap == 2) overlap_last(s, row);
   if (group > 1) {
-    group_rows(s, inner, unroll, t.lanes);
+    group_rows(s, inner, k.unroll, t_.lanes);
   } else {
     std::vector<std::string> passes;
     for (const Stmt* col : scopes_with_role(s.kernel(), "col")) passes.push_back(col->iter);
@@ -445,14 +488,14 @@ Result<Scheduled> script(const Knobs& knob, const Problem& problem, const Target
       const bool waits =
           copy.mark == Mark::none && copy.iter != block &&
           std::all_of(copy.body.begin(), copy.body.end(), [](const Stmt& c) { return c.kind == Stmt::Kind::assign; });
-      if (waits && vectorizable(s.kernel(), copy)) vectorize_columns(s, copy, unroll, t.lanes);
+      if (waits && vectorizable(s.kernel(), copy)) vectorize_columns(s, copy, k.unroll, t_.lanes);
     }
   }
-  return std::move(s).finish(kRowRecipe, knob);
+  return {};
 }
 
 }  // namespace
 
-const Recipe kRowRecipe = {"rows", 2, matches, knobs, accepts, defaults, script, estimate};
+const Recipe kRowRecipe = {"rows", 2, RowSketch::matches, knob_table<RowSketch>, make_sketch<RowSketch, kRowRecipe>};
 
 }  // namespace lathe::search

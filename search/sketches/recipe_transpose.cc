@@ -3,24 +3,17 @@
 // vectors.
 //
 //   outer ... { [to block] { [from block] { i (tensor transpose) { j: d[.. j .. i] = s[.. i .. j] } } } }
-//
-// Knobs of a single transpose: bt, bf (sides of a block along the unit dimension of the destination and of the source;
-// 0: whole), along (the side that squares of a block follow: 0 the source's rows, 1 the destination's), walk (blocks
-// follow the other side), stream (1: the result goes past the caches). Of all: parallel (1: the outermost scope is
-// shared out).
 #include <algorithm>
-#include <optional>
+#include <cmath>
 
 #include "ir/analysis/analysis.h"
-#include "search/sketches/recipe.h"
+#include "search/sketches/sketch.h"
 
 namespace lathe::search {
 
 using namespace ir;  // NOLINT: this file is all IR
 
 namespace {
-
-bool matches(const Problem& problem) { return problem.kernel.family == "transpose" || problem.kernel.family == "pack"; }
 
 // The chain of scopes of one top-level nest, outermost first, and its only statement.
 struct Chain {
@@ -62,6 +55,7 @@ struct Turn {
   int64_t rows = 1, columns = 1;  // extents of from and to
   bool alone = false;             // no scope around them
   std::string target;
+  int bytes = 0;  // of an element
   bool streamable = false;
 };
 std::optional<Turn> turn_of(const Problem& problem) {
@@ -78,79 +72,129 @@ std::optional<Turn> turn_of(const Problem& problem) {
   t.alone = c.iters.size() == 2;
   t.target = c.stmt->target;
   const Buffer* target = k.find_buffer(t.target);
-  const int bytes = dtype_bytes(target->type);
-  if (bytes > 4) return {};  // two lanes an element: no squares
-  t.streamable = target->place == Place::out && bytes >= 2;
+  t.bytes = dtype_bytes(target->type);
+  if (t.bytes > 4) return {};  // two lanes an element: no squares
+  t.streamable = target->place == Place::out && t.bytes >= 2;
   return t;
 }
 
-std::vector<KnobDomain> knobs(const Problem& problem, const Target& t) {
-  std::vector<KnobDomain> out = {{"parallel", {problem.threads > 1 ? 1 : 0}}};
-  const std::optional<Turn> turn = turn_of(problem);
-  if (!turn) return out;
-  const auto sides = [](int64_t extent) {
-    std::vector<int64_t> v = {0, 32, 64, 128, 256, 512};
+class TransposeSketch {
+ public:
+  struct Setting {
+    int64_t parallel = 0, to_block = 0, from_block = 0, along = 0, walk = 0, stream = 0;
+    bool operator==(const Setting&) const = default;
+  };
+  TransposeSketch(const Problem& problem, const Target& target)
+      : problem_(problem), t_(target), turn_(turn_of(problem)) {}
+
+  static bool matches(const Problem& problem) {
+    return problem.kernel.family == "transpose" || problem.kernel.family == "pack";
+  }
+  static const std::vector<KnobRow<TransposeSketch>>& table();
+  Status accepts(const Setting& k) const;
+  std::optional<Setting> standard() const;
+  std::vector<Setting> simpler(const Setting&) const { return {}; }
+  Status write(Script& s, const Setting& k) const;
+  double estimate(const Setting& k) const;
+  Structure structure(const Setting& k, const ProblemFacts& facts) const;
+
+ private:
+  bool many() const { return problem_.threads > 1; }
+  bool may_stream() const { return turn_ && turn_->streamable && search::may_stream(problem_, t_); }
+  void schedule_chain(Script& s, const Chain& c, const Setting& k) const;
+
+  const Problem& problem_;
+  const Target& t_;
+  const std::optional<Turn> turn_;
+};
+
+const std::vector<KnobRow<TransposeSketch>>& TransposeSketch::table() {
+  using Values = std::vector<int64_t>;
+  static constexpr auto sides = [](int64_t extent) {
+    Values v = {0, 32, 64, 128, 256, 512};
     std::erase_if(v, [&](int64_t b) { return b >= extent; });
     return v;
   };
-  out.push_back({"bt", sides(turn->columns)});
-  out.push_back({"bf", sides(turn->rows)});
-  out.push_back({"along", {0, 1}});
-  out.push_back({"walk", {0, 1}});
-  out.push_back(
-      {"stream", turn->streamable && may_stream(problem, t) ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0}});
-  return out;
+  static const std::vector<KnobRow<TransposeSketch>> kTable = {
+      {"parallel", "parallel", "1: the outermost scope is shared out", &Setting::parallel, 0, 1, true,
+       [](const TransposeSketch& s) { return Values{s.many() ? 1 : 0}; }},
+      {"to_block", "bt", "side of a block along the destination's unit dimension; 0: all of it", &Setting::to_block, 0,
+       kAnySize, true, [](const TransposeSketch& s) { return s.turn_ ? sides(s.turn_->columns) : Values{}; }},
+      {"from_block", "bf", "side of a block along the source's unit dimension; 0: all of it", &Setting::from_block, 0,
+       kAnySize, true, [](const TransposeSketch& s) { return s.turn_ ? sides(s.turn_->rows) : Values{}; }},
+      {"along", "along", "side that the squares of a block follow: 0 the source's rows, 1 the destination's",
+       &Setting::along, 0, 1, false, [](const TransposeSketch& s) { return s.turn_ ? Values{0, 1} : Values{}; }},
+      {"walk", "walk", "1: blocks follow the other side", &Setting::walk, 0, 1, false,
+       [](const TransposeSketch& s) { return s.turn_ ? Values{0, 1} : Values{}; }},
+      {"stream", "stream", "1: the result goes past the caches", &Setting::stream, 0, 1, false,
+       [](const TransposeSketch& s) { return s.turn_ ? values_if(s.may_stream(), {0, 1}) : Values{}; }}};
+  return kTable;
 }
 
-Status accepts(const Knobs& k, const Problem& problem, const Target& t) {
-  const int64_t bt = knob_of(k, "bt"), bf = knob_of(k, "bf");
-  const std::optional<Turn> turn = turn_of(problem);
-  if (!turn) {
-    for (const char* name : {"bt", "bf", "along", "walk", "stream"}) {
-      if (knob_of(k, name) != 0) return unsupported("{} {}: not one transpose by squares", name, knob_of(k, name));
-    }
-    return {};
+Status TransposeSketch::accepts(const Setting& k) const {
+  if (!turn_) {
+    return k == Setting{.parallel = k.parallel} ? Status()
+                                                : unsupported("blocks, or an order: not one transpose by squares");
   }
-  for (const auto& [side, extent] : {std::pair(bt, turn->columns), std::pair(bf, turn->rows)}) {
-    if (side < 0 || side % t.lanes != 0 || (side != 0 && side >= extent)) {
+  for (const auto& [side, extent] : {std::pair(k.to_block, turn_->columns), std::pair(k.from_block, turn_->rows)}) {
+    if (side % t_.lanes != 0 || (side != 0 && side >= extent)) {
       return unsupported("a block of {} of {}: whole squares, and less than all", side, extent);
     }
   }
-  if (knob_of(k, "walk") != 0 && (bt == 0 || bf == 0)) return unsupported("walk 1: blocks lie in one row");
-  if (knob_of(k, "stream") != 0 && !(turn->streamable && may_stream(problem, t)))
-    return unsupported("the result stays in the cache");
+  if (k.walk != 0 && (k.to_block == 0 || k.from_block == 0)) return unsupported("walk 1: blocks lie in one row");
+  if (k.stream != 0 && !may_stream()) return unsupported("the result stays in the cache");
   return {};
 }
+
+constexpr int64_t kFewSets = 512, kVeryFewSets = 2048;  // bytes between lines that fall into few sets of L1
 
 // What the caches hold goes as it lies; else blocks of some rows of the destination: few where their lines fall into
 // few sets of L1, in short pieces where into very few, many where rows are short. Past the caches blocks are as long as
 // pages of both sides allow.
-Knobs defaults(const Problem& problem, const Target& t) {
-  Knobs k = {{"parallel", problem.threads > 1 ? 1 : 0}};
-  const std::optional<Turn> turn = turn_of(problem);
-  if (!turn) return k;
-  for (const char* name : {"bt", "bf", "along", "walk", "stream"}) k[name] = 0;
+std::optional<TransposeSketch::Setting> TransposeSketch::standard() const {
+  Setting k{.parallel = many() ? 1 : 0};
+  if (!turn_) return k;
   const auto side = [](int64_t wanted, int64_t extent) { return extent > wanted ? wanted : 0; };
-  const double one =
-      8.0 * static_cast<double>(turn->rows * turn->columns);  // source and destination of one pair of scopes
-  const bool fixed = problem.kernel.symbols.empty();          // else small shapes come as well
-  if (fixed && turn->streamable && exceeds_caches(problem, t)) {
-    k["stream"] = 1;
-    k["bf"] = side(64, turn->rows);
-    k["bt"] = side(512, turn->columns);
-  } else if (one > static_cast<double>(t.l2_bytes) || (problem.threads > 1 && turn->alone)) {
-    const bool few_sets = turn->columns % 128 == 0, very_few = turn->columns % 512 == 0;
-    k["bf"] = side(few_sets ? 32 : turn->columns <= 512 && problem.threads == 1 ? 128 : 64, turn->rows);
-    k["bt"] = very_few ? side(32, turn->columns) : 0;
+  // Source and destination of one pair of scopes.
+  const double one = 2.0 * turn_->bytes * static_cast<double>(turn_->rows * turn_->columns);
+  const bool fixed = problem_.kernel.symbols.empty();  // else small shapes come as well
+  if (fixed && turn_->streamable && exceeds_caches(problem_, t_)) {
+    k.stream = 1;
+    k.from_block = side(64, turn_->rows);
+    k.to_block = side(512, turn_->columns);
+  } else if (one > static_cast<double>(t_.l2_bytes) || (many() && turn_->alone)) {
+    const int64_t line = turn_->columns * turn_->bytes;  // of the destination
+    const bool few_sets = line % kFewSets == 0, very_few = line % kVeryFewSets == 0;
+    k.from_block = side(few_sets ? 32 : line <= kVeryFewSets && !many() ? 128 : 64, turn_->rows);
+    k.to_block = very_few ? side(32, turn_->columns) : 0;
   }
   return k;
 }
 
 // The nearer to the default, the better.
-double estimate(const Knobs& k, const Problem& problem, const Target& t) {
+double TransposeSketch::estimate(const Setting& k) const {
+  const Setting near = *standard();
   double steps = 1;
-  for (const auto& [name, value] : defaults(problem, t)) steps += knob_of(k, name) != value;
+  for (const KnobRow<TransposeSketch>& row : table()) steps += k.*row.field != near.*row.field;
   return steps;
+}
+
+// The naive nest in squares of one vector's width, in blocks that the outermost scope shares out.
+Structure TransposeSketch::structure(const Setting& k, const ProblemFacts& facts) const {
+  Structure s = facts.naive;
+  s.tile_rows = t_.lanes;
+  s.registers = std::min<double>(2.0 * t_.lanes, t_.vector_registers);
+  s.block_columns = static_cast<double>(k.to_block);
+  s.block_rows = static_cast<double>(k.from_block);
+  const double across = k.to_block > 0 ? std::ceil(s.columns / s.block_columns) : 1,
+               down = k.from_block > 0 ? std::ceil(s.rows / s.block_rows) : 1;
+  s.calls = across * down;
+  if (k.parallel != 0 && !s.loops.empty()) {
+    s.parallel = s.loops[0].axis == Axis::none ? Axis::rows : s.loops[0].axis;
+    s.tasks = s.calls > 1 ? std::max(across, down) : s.loops[0].trips;
+    s.imbalance = imbalance_of(s.tasks, facts.threads);
+  }
+  return s;
 }
 
 // Moves scope `name` to the bottom of its perfect nest.
@@ -162,28 +206,21 @@ void sink(Script& s, const std::string& name) {
   }
 }
 
-// Sides of blocks along the destination's and the source's unit dimension, and the order of the two inside a block and
-// of blocks.
-struct Blocks {
-  int64_t to = 0, from = 0;
-  bool along = false, walk = false;
-};
-
-void schedule_chain(Script& s, const Chain& c, const Blocks& blocks, int64_t lanes) {
+void TransposeSketch::schedule_chain(Script& s, const Chain& c, const Setting& k) const {
   const std::string to = unit_iter(s.kernel(), c.stmt->target, c.stmt->index, c.iters);
   std::string from = to;
   if (c.stmt->value->op == Op::k_load) from = unit_iter(s.kernel(), c.stmt->value->name, c.stmt->value->args, c.iters);
   if (to.empty() || from.empty()) return;
   const Stmt* to_scope = find_scope(s.kernel(), to);
   if (from == to) {
-    const char* tail = proves_divisible(to_scope->extent, lanes, Ranges(s.kernel())) ? "exact" : "mask";
-    s.move("tile_scope {} {} tail={} as {}v,{}l", to, lanes, tail, to, to);
+    const char* tail = tail_of(to_scope->extent, t_.lanes, s.kernel());
+    s.move("tile_scope {} {} tail={} as {}v,{}l", to, t_.lanes, tail, to, to);
     s.move("vectorize_scope {}l", to);
     return;
   }
   std::string first = to, second = from;
-  int64_t first_side = blocks.to, second_side = blocks.from;
-  if (blocks.along) {
+  int64_t first_side = k.to_block, second_side = k.from_block;
+  if (k.along != 0) {
     std::swap(first, second);
     std::swap(first_side, second_side);
   }
@@ -191,8 +228,8 @@ void schedule_chain(Script& s, const Chain& c, const Blocks& blocks, int64_t lan
   sink(s, second);
   const auto tile = [&](std::string& scope, int64_t side) {
     if (!s.ok()) return;
-    const bool whole = proves_divisible(find_scope(s.kernel(), scope)->extent, side, Ranges(s.kernel()));
-    s.move("tile_scope {} {} tail={} as {}b,{}i", scope, side, whole ? "exact" : "mask", scope, scope);
+    const char* tail = tail_of(find_scope(s.kernel(), scope)->extent, side, s.kernel());
+    s.move("tile_scope {} {} tail={} as {}b,{}i", scope, side, tail, scope, scope);
     scope += "i";
   };
   const std::string outer_first = first + "b", outer_second = second + "b";
@@ -201,7 +238,7 @@ void schedule_chain(Script& s, const Chain& c, const Blocks& blocks, int64_t lan
     tile(second, second_side);
     s.move("swap_scopes {} {}", first, outer_second);
   }
-  if (blocks.walk) s.move("swap_scopes {} {}", outer_first, outer_second);
+  if (k.walk != 0) s.move("swap_scopes {} {}", outer_first, outer_second);
   if (dtype_bytes(c.stmt->value->type) <= 4) s.move("tensorize {} transpose", first);
 }
 
@@ -216,28 +253,25 @@ const Stmt* outermost_of(const Kernel& kernel, const std::vector<std::string>& i
   return nullptr;
 }
 
-Result<Scheduled> script(const Knobs& knob, const Problem& problem, const Target& t) {
-  Script s(problem.kernel);
-  const Blocks blocks = {knob_of(knob, "bt"), knob_of(knob, "bf"), knob_of(knob, "along") != 0,
-                         knob_of(knob, "walk") != 0};
-  if (const std::optional<Turn> turn = turn_of(problem); turn && knob_of(knob, "stream") != 0)
-    s.move("stream_stores {}", turn->target);
-  for (const Stmt& top : problem.kernel.body) {
+Status TransposeSketch::write(Script& s, const Setting& k) const {
+  if (turn_ && k.stream != 0) s.move("stream_stores {}", turn_->target);
+  for (const Stmt& top : problem_.kernel.body) {
     const Chain c = chain_of(top);
-    if (c.stmt != nullptr) schedule_chain(s, c, blocks, t.lanes);
+    if (c.stmt != nullptr) schedule_chain(s, c, k);
   }
-  if (knob.at("parallel") != 0) {
-    for (const Stmt& top : problem.kernel.body) {
+  if (k.parallel != 0) {
+    for (const Stmt& top : problem_.kernel.body) {
       const Chain c = chain_of(top);
       if (c.iters.size() < 2) continue;
       if (const Stmt* outermost = outermost_of(s.kernel(), c.iters)) s.move("parallelize {}", outermost->iter);
     }
   }
-  return std::move(s).finish(kTransposeRecipe, knob);
+  return {};
 }
 
 }  // namespace
 
-const Recipe kTransposeRecipe = {"squares", 1, matches, knobs, accepts, defaults, script, estimate};
+const Recipe kTransposeRecipe = {"squares", 1, TransposeSketch::matches, knob_table<TransposeSketch>,
+                                 make_sketch<TransposeSketch, kTransposeRecipe>};
 
 }  // namespace lathe::search

@@ -88,28 +88,7 @@ ProblemFacts facts_of(const Problem& problem);
 // The scopes of a kernel of this problem, scheduled or not.
 Structure structure_of(const ir::Kernel& kernel, const Problem& problem);
 
-// Knobs read by name; those nobody asked for stay over and become features by their order.
-class KnobReader {
- public:
-  explicit KnobReader(const Knobs& knobs) : knobs_(knobs) {}
-  int64_t get(std::string_view name, int64_t otherwise);
-  std::vector<int64_t> unread() const;  // in name order
-
- private:
-  const Knobs& knobs_;
-  std::vector<std::string_view> read_;
-};
-
-// One row per recipe, by its name. A recipe without a row gets the naive kernel's structure.
-struct StructureRow {
-  const char* recipe;
-  Structure (*make)(KnobReader&, const ProblemFacts&, const ir::Target&);
-};
-const std::vector<StructureRow>& structure_rows();
-Structure structure_of(const Recipe* recipe, KnobReader& knobs, const ProblemFacts& facts, const ir::Target& target);
-Structure matmul_structure(KnobReader& knobs, const ProblemFacts& facts, const ir::Target& target);
-Structure row_structure(KnobReader& knobs, const ProblemFacts& facts, const ir::Target& target);
-Structure transpose_structure(KnobReader& knobs, const ProblemFacts& facts, const ir::Target& target);
+Structure matmul_structure(const Knobs& knobs, const ProblemFacts& facts, const ir::Target& target);
 
 // Largest share of a thread over the mean, when `pieces` are dealt out whole.
 double imbalance_of(double pieces, int threads);

@@ -263,34 +263,4 @@ double imbalance_of(double pieces, int threads) {
   return std::ceil(pieces / threads) * threads / pieces;
 }
 
-int64_t KnobReader::get(std::string_view name, int64_t otherwise) {
-  const auto it = knobs_.find(std::string(name));
-  if (it == knobs_.end()) return otherwise;
-  read_.push_back(it->first);
-  return it->second;
-}
-
-std::vector<int64_t> KnobReader::unread() const {
-  std::vector<int64_t> out;
-  for (const auto& [name, value] : knobs_) {
-    if (std::find(read_.begin(), read_.end(), name) == read_.end()) out.push_back(value);
-  }
-  return out;
-}
-
-const std::vector<StructureRow>& structure_rows() {
-  static const std::vector<StructureRow> kRows = {
-      {"panel", matmul_structure}, {"rows", row_structure}, {"squares", transpose_structure}};
-  return kRows;
-}
-
-Structure structure_of(const Recipe* recipe, KnobReader& knobs, const ProblemFacts& facts, const Target& target) {
-  if (recipe != nullptr) {
-    for (const StructureRow& row : structure_rows()) {
-      if (std::string_view(row.recipe) == recipe->name) return row.make(knobs, facts, target);
-    }
-  }
-  return facts.naive;
-}
-
 }  // namespace lathe::search

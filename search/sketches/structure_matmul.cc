@@ -166,28 +166,28 @@ void counts(Structure& s, const Tiles& t, const ProblemFacts& facts, int64_t pre
 
 }  // namespace
 
-Structure matmul_structure(KnobReader& knobs, const ProblemFacts& facts, const ir::Target& target) {
+Structure matmul_structure(const Knobs& knobs, const ProblemFacts& facts, const ir::Target& target) {
   const Structure& naive = facts.naive;
   Tiles t{};
   t.m = naive.rows;
   t.n = naive.columns;
   t.k = naive.depth;
   t.batch = 1;
-  t.mr = static_cast<double>(std::max<int64_t>(1, knobs.get("mr", 4)));
-  t.width = static_cast<double>(std::max<int64_t>(1, knobs.get("nr", 2 * target.lanes)));
-  t.nr = t.width * static_cast<double>(std::max<int64_t>(1, knobs.get("st", 1)));
+  t.mr = static_cast<double>(std::max<int64_t>(1, knob_of(knobs, "mr", 4)));
+  t.width = static_cast<double>(std::max<int64_t>(1, knob_of(knobs, "nr", 2 * target.lanes)));
+  t.nr = t.width * static_cast<double>(std::max<int64_t>(1, knob_of(knobs, "st", 1)));
   t.mr = std::min(t.mr, t.m);
   t.nv = std::ceil(t.nr / target.lanes);
-  t.kc = static_cast<double>(matmul_block_depth(knobs.get("kc", 0), static_cast<int64_t>(t.k)));
-  t.scratch_sums = knobs.get("ep", 0) != 0;
+  t.kc = static_cast<double>(matmul_block_depth(knob_of(knobs, "kc", 0), static_cast<int64_t>(t.k)));
+  t.scratch_sums = knob_of(knobs, "ep", 0) != 0;
   if (t.scratch_sums) t.kc = t.k;
-  t.joined = knobs.get("mu", 0) != 0;
-  t.copied = knobs.get("pb", 0) != 0;
-  const bool share = knobs.get("gh", 0) != 0;
-  if (knobs.get("dk", 0) != 0) t.dots = t.n == 1 ? 1 : std::fmod(t.n, target.lanes);
-  t.mc = static_cast<double>(knobs.get("mc", 0));
+  t.joined = knob_of(knobs, "mu", 0) != 0;
+  t.copied = knob_of(knobs, "pb", 0) != 0;
+  const bool share = knob_of(knobs, "gh", 0) != 0;
+  if (knob_of(knobs, "dk", 0) != 0) t.dots = t.n == 1 ? 1 : std::fmod(t.n, target.lanes);
+  t.mc = static_cast<double>(knob_of(knobs, "mc", 0));
   if (t.mc >= t.m || t.mc < 0) t.mc = 0;
-  const int64_t prefetch = knobs.get("pf", 0);
+  const int64_t prefetch = knob_of(knobs, "pf", 0);
 
   Builder b(facts);
   std::vector<std::pair<int, int>> batch;
@@ -246,7 +246,7 @@ Structure matmul_structure(KnobReader& knobs, const ProblemFacts& facts, const i
       b.place(a, leaf, tile, batch);
     }
   }
-  b.s_.packs_rows = knobs.get("pa", 0) != 0;
+  b.s_.packs_rows = knob_of(knobs, "pa", 0) != 0;
   counts(b.s_, t, facts, prefetch, target);
   return std::move(b.s_);
 }

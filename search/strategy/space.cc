@@ -2,25 +2,45 @@
 #include "search/strategy/space.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "search/model/neighbours.h"
 #include "search/sketches/generic_schedules.h"
-#include "search/strategy/transfer.h"
 
 namespace lathe::search {
 
 namespace {
 constexpr int kGeneric = 64, kMoveNeighbours = 24;  // Schedules without a recipe; neighbours by moves of one point
+constexpr double kSpecial = 3;                      // distance between a size and a special value
+constexpr double kCode = 1e6;                       // coded knobs from here on are no sizes
+}  // namespace
+
+double coded_knob(const Knobs& knobs, const std::string& name) {
+  const auto it = knobs.find(name);
+  if (it == knobs.end()) return 2 * kCode;
+  return it->second > 0 ? std::log2(static_cast<double>(it->second)) : kCode - static_cast<double>(it->second) * 100;
+}
+
+double coded_distance(double a, double b) { return a == b ? 0 : a >= kCode || b >= kCode ? kSpecial : std::abs(a - b); }
+
+double knob_distance(const Knobs& a, const Knobs& b) {
+  double d = 0;
+  for (const auto& [name, value] : a) d += coded_distance(coded_knob(a, name), coded_knob(b, name));
+  for (const auto& [name, value] : b) d += a.count(name) ? 0 : kSpecial;
+  return d;
 }
 
 struct RecipeSpace::Impl {
   Impl(const Problem& p, const ir::Target& t, const MachineRates& r)
-      : problem(p), target(t), recipe(find_recipe(p)), featurizer(p, t, r, recipe) {}
+      : problem(p), target(t), recipe(find_recipe(p)), featurizer(p, t, r, recipe) {
+    if (recipe != nullptr) sketch = recipe->sketch(problem, target);
+  }
 
   Problem problem;
   ir::Target target;
   const Recipe* recipe;
+  std::unique_ptr<Sketch> sketch;  // the recipe's
   Featurizer featurizer;
   std::vector<KnobDomain> domains;
   std::vector<SpacePoint> points;
@@ -39,26 +59,11 @@ struct RecipeSpace::Impl {
     return it->second;
   }
 
-  void enumerate() {
-    const auto visit = [&](const auto& self, size_t d, Knobs& k) -> void {
-      if (d == domains.size()) {
-        if (recipe->accepts(k, problem, target).ok()) add_knobs(k);
-        return;
-      }
-      int64_t& slot = k[domains[d].name];
-      for (const int64_t v : domains[d].values) {
-        slot = v;
-        self(self, d + 1, k);
-      }
-    };
-    Knobs k;
-    visit(visit, 0, k);
-    standard = add_knobs(recipe->defaults(problem, target));
-    enumerated = points.size();
-  }
-
   ir::Result<Schedule> base(const Knobs& knobs) const {
-    if (recipe != nullptr && !knobs.empty()) return recipe->build(knobs, problem, target);
+    if (sketch != nullptr && !knobs.empty()) {
+      LATHE_ASSIGN(Scheduled made, sketch->script(knobs));
+      return std::move(made.schedule);
+    }
     Schedule s;
     s.family = problem.kernel.family;
     return s;
@@ -95,8 +100,10 @@ struct RecipeSpace::Impl {
 RecipeSpace::RecipeSpace(const Problem& problem, const ir::Target& target, const MachineRates& rates)
     : impl_(std::make_shared<Impl>(problem, target, rates)) {
   if (impl_->recipe != nullptr) {
-    impl_->domains = impl_->recipe->knobs(problem, target);
-    impl_->enumerate();
+    impl_->domains = impl_->sketch->domains();
+    for (const Knobs& knobs : accepted(*impl_->sketch)) impl_->add_knobs(knobs);
+    impl_->standard = impl_->add_knobs(impl_->sketch->defaults());
+    impl_->enumerated = impl_->points.size();
   } else {
     impl_->standard = impl_->add_knobs({});
     impl_->enumerated = 1;
@@ -148,10 +155,9 @@ std::vector<int> RecipeSpace::neighbours(int i) {
       }
     }
   }
-  // Moves: changed, left out, appended. Those of knobs among them are known already.
+  // Moves: changed, left out, put in.
   if (const ir::Result<Schedule> here = schedule(i); here.ok()) {
-    for (const Neighbour& n :
-         search::neighbours(impl_->problem, impl_->target, *here, static_cast<int>(out.size()) + kMoveNeighbours, 1)) {
+    for (const Neighbour& n : search::neighbours(impl_->problem, impl_->target, *here, kMoveNeighbours, 1)) {
       take(add(n.schedule));
     }
   }
@@ -169,7 +175,7 @@ ir::Result<Schedule> RecipeSpace::schedule(int i) const {
 
 int RecipeSpace::add(const Schedule& schedule) {
   const Recipe* r = impl_->recipe;
-  if (r != nullptr && !schedule.knobs.empty() && schedule.recipe == fmt::format("{}.{}", r->name, r->version)) {
+  if (r != nullptr && !schedule.knobs.empty() && schedule.recipe == r->origin()) {
     const auto known = impl_->by_knobs.find(schedule.knobs);
     const ir::Result<Schedule> s =
         known != impl_->by_knobs.end() ? impl_->base(schedule.knobs) : ir::Result<Schedule>(Schedule{});

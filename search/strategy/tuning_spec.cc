@@ -83,15 +83,19 @@ Status parse_use(const std::vector<std::string_view>& words, SpecEntry& entry) {
     entry.schedule.family = entry.family;
     return {};
   }
-  const auto known = [&](const Recipe& r) { return words[1] == r.name; };
-  if (std::none_of(recipes().begin(), recipes().end(), known))
-    return invalid("expected a recipe or `schedule`, got `{}`", words[1]);
+  const auto recipe =
+      std::find_if(recipes().begin(), recipes().end(), [&](const Recipe& r) { return words[1] == r.name; });
+  if (recipe == recipes().end()) return invalid("expected a recipe or `schedule`, got `{}`", words[1]);
   entry.recipe = words[1];
+  const std::vector<Knob> table = recipe->table();
   for (size_t i = 2; i < words.size(); ++i) {
     const size_t equals = words[i].find('=');
     const auto value = equals == std::string_view::npos ? std::nullopt : number(words[i].substr(equals + 1));
     if (!value) return invalid("expected knob=number, got `{}`", words[i]);
-    entry.knobs[std::string(words[i].substr(0, equals))] = *value;
+    const Knob* knob = find_knob(table, words[i].substr(0, equals));
+    if (knob == nullptr) return invalid("expected a knob of recipe {}, got `{}`", recipe->name, words[i]);
+    if (!entry.knobs.emplace(knob->symbol, *value).second)
+      return invalid("expected one value of knob {} ({})", knob->symbol, knob->name);
   }
   return {};
 }
@@ -184,15 +188,18 @@ Result<Schedule> expand(const SpecEntry& entry, const Problem& problem, const Ta
     return at(unsupported("kernel {} is served by recipe {}, not {}", problem.kernel.name,
                           recipe ? recipe->name : "none", entry.recipe));
   }
-  Knobs knobs = recipe->defaults(problem, target);
-  for (const auto& [name, value] : entry.knobs) {
-    if (!knobs.contains(name)) return at(unsupported("recipe {} has no knob {}", recipe->name, name));
-    knobs[name] = value;
+  const std::unique_ptr<Sketch> sketch = recipe->sketch(problem, target);
+  Knobs knobs = sketch->defaults();
+  for (const auto& [symbol, value] : entry.knobs) {
+    if (!knobs.contains(symbol))
+      return at(
+          unsupported("knob {} of recipe {} has no meaning for kernel {}", symbol, recipe->name, problem.kernel.name));
+    knobs[symbol] = value;
   }
-  if (const Status accepted = recipe->accepts(knobs, problem, target); !accepted.ok()) return at(accepted);
-  Result<Schedule> schedule = recipe->build(knobs, problem, target);
-  if (!schedule.ok()) return at(schedule.status());
-  return schedule;
+  if (const Status accepted = sketch->accepts(knobs); !accepted.ok()) return at(accepted);
+  Result<Scheduled> made = sketch->script(knobs);
+  if (!made.ok()) return at(made.status());
+  return std::move(made->schedule);
 }
 
 }  // namespace lathe::search

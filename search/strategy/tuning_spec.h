@@ -4,7 +4,7 @@
 //   spec 1
 //   match matmul n=4864 k=896 m=1..8 cache=cold     ; exact values, ranges, multiples (k=%64) of what scopes of a role
 //                                                   run over
-//   use panel mr=4 nr=32                            ; knobs of a recipe; the others stay as the default has them
+//   use panel mr=4 nr=32                            ; knobs by name or symbol; the others are the default's
 //   match softmax threads=1 isa=avx512 name=probs
 //   use schedule
 //   | tile_scope col 16 tail=mask as c0,c1
@@ -31,7 +31,7 @@ struct SpecEntry {
   std::string kernel, isa, cache;  // name, level, "hot" or "cold"; empty: any
   std::vector<SpecClause> clauses;
   std::string recipe;  // without version; empty: `schedule` is used
-  Knobs knobs;
+  Knobs knobs;         // by symbol
   Schedule schedule;
 };
 

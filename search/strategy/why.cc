@@ -15,12 +15,11 @@ std::multiset<std::string> texts_of(const Schedule& schedule) {
   return out;
 }
 
-// What the recipe expands to with one knob at other values.
-std::vector<std::multiset<std::string>> expansions(const Recipe& recipe, const KnobDomain& domain,
-                                                   const Schedule& schedule, const Problem& problem,
-                                                   const ir::Target& target) {
+// What the sketch expands to with one knob at other values.
+std::vector<std::multiset<std::string>> expansions(const Sketch& sketch, const KnobDomain& domain,
+                                                   const Schedule& schedule) {
   std::vector<int64_t> values = domain.values;
-  const int64_t own = schedule.knobs.contains(domain.name) ? schedule.knobs.at(domain.name) : 0;
+  const int64_t own = knob_of(schedule.knobs, domain.name);
   std::stable_sort(values.begin(), values.end(),
                    [&](int64_t a, int64_t b) { return std::abs(a - own) < std::abs(b - own); });
   std::vector<std::multiset<std::string>> out;
@@ -28,9 +27,9 @@ std::vector<std::multiset<std::string>> expansions(const Recipe& recipe, const K
     if (static_cast<int>(out.size()) == kValuesTried) break;
     Knobs knobs = schedule.knobs;
     knobs[domain.name] = value;
-    if (value == own || !recipe.accepts(knobs, problem, target).ok()) continue;
-    const ir::Result<Schedule> other = recipe.build(knobs, problem, target);
-    if (other.ok()) out.push_back(texts_of(*other));
+    if (value == own || !sketch.accepts(knobs).ok()) continue;
+    const ir::Result<Scheduled> other = sketch.script(knobs);
+    if (other.ok()) out.push_back(texts_of(other->schedule));
   }
   return out;
 }
@@ -43,15 +42,16 @@ std::vector<MoveReason> move_reasons(const Problem& problem, const ir::Target& t
     const Transform* row = find_transform(m.name);
     out.push_back({to_text(m), row != nullptr ? row->picture : "", "as written"});
   }
-  const Recipe* recipe = find_recipe(problem);
-  if (recipe == nullptr || !schedule.recipe.starts_with(recipe->name)) return out;
-  const ir::Result<Schedule> own = recipe->build(schedule.knobs, problem, target);
+  const Recipe* recipe = recipe_of(schedule.recipe, problem);
+  if (recipe == nullptr) return out;
+  const std::unique_ptr<Sketch> sketch = recipe->sketch(problem, target);
+  const ir::Result<Scheduled> own = sketch->script(schedule.knobs);
   if (!own.ok()) return out;
-  const std::multiset<std::string> expanded = texts_of(*own);
+  const std::multiset<std::string> expanded = texts_of(own->schedule);
   for (MoveReason& r : out) r.why = expanded.contains(r.move) ? "" : "added by search";
-  for (const KnobDomain& domain : recipe->knobs(problem, target)) {
+  for (const KnobDomain& domain : sketch->domains()) {
     if (!schedule.knobs.contains(domain.name)) continue;
-    const auto others = expansions(*recipe, domain, schedule, problem, target);
+    const auto others = expansions(*sketch, domain, schedule);
     for (MoveReason& r : out) {
       const bool follows =
           std::any_of(others.begin(), others.end(), [&](const auto& texts) { return !texts.contains(r.move); });
@@ -61,6 +61,16 @@ std::vector<MoveReason> move_reasons(const Problem& problem, const ir::Target& t
   }
   for (MoveReason& r : out) {
     if (r.why.empty()) r.why = "recipe " + schedule.recipe;
+  }
+  return out;
+}
+
+std::vector<KnobReason> knob_reasons(const Problem& problem, const Schedule& schedule) {
+  std::vector<KnobReason> out;
+  const Recipe* recipe = recipe_of(schedule.recipe, problem);
+  if (recipe == nullptr) return out;
+  for (const Knob& k : recipe->table()) {
+    if (schedule.knobs.contains(k.symbol)) out.push_back({k, schedule.knobs.at(k.symbol)});
   }
   return out;
 }

@@ -62,7 +62,7 @@ TEST(Lower, EveryElementwiseOperator) {
       {{3, 5}, {3, 5}, {3, 5}}, {{2, 1, 4}, {3, 1}, {1}}, {{}, {}, {}},
       {{7}, {1}, {2, 7}},       {{2, 0}, {2, 0}, {2, 0}}, {{1, 1}, {4, 3}, {4, 1}}};
   for (const OpRow& row : op_rows()) {
-    if (row.family != Family::kElementwise) continue;
+    if (!row.family->rides()) continue;
     const std::string name = row.name;
     SCOPED_TRACE(name);
     for (auto s : shapes) {
@@ -246,15 +246,14 @@ TEST(Lower, RopeInBothPairings) {
 TEST(Lower, EveryRowAtSmallSizes) {
   const std::vector<std::vector<int64_t>> around = {{5, 2}, {1, 2}, {5, 6}, {1, 6, 1}, {0, 4}};
   for (const OpRow& row : op_rows()) {
-    const bool needs_two = row.family == Family::kMatmul || row.family == Family::kRope;
-    for (size_t axis = 0; axis < sample_axes(row).size(); ++axis) {
-      const bool heads = row.family == Family::kRope && axis == 0;
-      for (int variant = 0; variant < sample_variants(row); ++variant) {
+    const Samples& samples = row.family->samples;
+    for (size_t axis = 0; axis < samples.axes.get().size(); ++axis) {
+      for (int variant = 0; variant < samples.variants(row); ++variant) {
         for (const int64_t size : {0, 1, 2, 3, 9}) {
-          if (heads && size % 2 != 0) continue;
+          if (size % samples.axes.get()[axis].step != 0) continue;
           for (const std::vector<int64_t>& dims : around) {
             SampleSizes sizes{F(size), fixed(dims)};
-            if (!needs_two && size == 3) sizes.others.clear();
+            if (samples.least_others == 0 && size == 3) sizes.others.clear();
             const auto graph = sample_graph(row, axis, variant, sizes);
             ASSERT_TRUE(graph.ok()) << graph.status().to_string();
             SCOPED_TRACE(fmt::format("{} axis {} variant {} size {} others {}", row.name, axis, variant, size,

@@ -28,12 +28,7 @@ std::vector<int64_t> sizes() {
 
 // The other sizes that go with the case of this number: each row meets 5, 1 and 0, in one to four dimensions.
 std::vector<DimDesc> others(const OpRow& row, size_t number) {
-  static const std::vector<std::vector<int64_t>> kMatmul = {{5, 5}, {1, 5}, {5, 1},    {5, 5, 5}, {1, 1},
-                                                            {5, 5}, {5, 0}, {5, 1, 1}, {0, 5},    {5, 5}};
-  static const std::vector<std::vector<int64_t>> kRope = {{5, 6}, {1, 2}, {5, 2}, {5, 16}, {1, 64}, {5, 34}, {0, 6}};
-  static const std::vector<std::vector<int64_t>> kOther = {{5},    {1}, {},  {5, 5},    {5, 1},
-                                                           {1, 5}, {5}, {0}, {1, 1, 5}, {5, 0}};
-  const auto& list = row.family == ops::Family::kMatmul ? kMatmul : row.family == ops::Family::kRope ? kRope : kOther;
+  const auto list = row.family->samples.around.get();
   std::vector<DimDesc> out;
   for (const int64_t n : list[number % list.size()]) out.push_back(fixed_dim(n));
   return out;
@@ -48,12 +43,13 @@ struct Piece {
 std::vector<Piece> pieces() {
   std::vector<Piece> out;
   for (const OpRow& row : ops::op_rows()) {
-    for (size_t axis = 0; axis < ops::sample_axes(row).size(); ++axis) out.push_back({&row, axis});
+    for (size_t axis = 0; axis < row.family->samples.axes.get().size(); ++axis) out.push_back({&row, axis});
   }
   return out;
 }
 
-std::string name_of(const Piece& p) { return fmt::format("{}_{}", p.row->name, ops::sample_axes(*p.row)[p.axis]); }
+const ops::SampleAxis& axis_of(const Piece& p) { return p.row->family->samples.axes.get()[p.axis]; }
+std::string name_of(const Piece& p) { return fmt::format("{}_{}", p.row->name, axis_of(p).name); }
 std::string piece_name(const ::testing::TestParamInfo<Piece>& info) { return name_of(info.param); }
 void PrintTo(const Piece& p, std::ostream* out) { *out << name_of(p); }
 
@@ -63,28 +59,24 @@ std::string describe(const Piece& p, int variant, const std::vector<DimDesc>& ot
   return out;
 }
 
-bool is_rope_depth(const Piece& p) { return p.row->family == ops::Family::kRope && p.axis == 0; }
-
 class Sweep : public ::testing::TestWithParam<Piece> {};
 
 TEST_P(Sweep, fixed) {
   const Piece p = GetParam();
-  const int variants = ops::sample_variants(*p.row);
+  const int variants = p.row->family->samples.variants(*p.row);
   const std::vector<int64_t> all = sizes();
   for (size_t number = 0; number < kWays * all.size(); ++number) {
     const int64_t size = all[number / kWays];
     const int variant = static_cast<int>(number % static_cast<size_t>(variants));
     const std::vector<DimDesc> around = others(*p.row, number + number / static_cast<size_t>(variants));
-    const std::string what =
-        fmt::format("{} {}={}", describe(p, variant, around), ops::sample_axes(*p.row)[p.axis], size);
+    const std::string what = fmt::format("{} {}={}", describe(p, variant, around), axis_of(p).name, size);
     const auto graph = ops::sample_graph(*p.row, p.axis, variant, {fixed_dim(size), around});
     ASSERT_TRUE(graph.ok()) << graph.status().to_string();
     const auto finished = ops::finish(*graph);
-    if (is_rope_depth(p) && size % 2 != 0) {
+    if (size % axis_of(p).step != 0) {
       ASSERT_FALSE(finished.ok()) << what;
-      EXPECT_EQ(
-          finished.status().to_string(),
-          fmt::format("INVALID: x.shape[2]: {}, expected an even size, as pairs are turned: pad it by one", size));
+      EXPECT_EQ(finished.status().to_string(),
+                fmt::format("INVALID: x.shape[{}]: {}, expected {}", around.size(), size, axis_of(p).refusal));
       continue;
     }
     ASSERT_TRUE(finished.ok()) << what << " " << finished.status().to_string();
@@ -94,8 +86,8 @@ TEST_P(Sweep, fixed) {
 
 TEST_P(Sweep, symbol) {
   const Piece p = GetParam();
-  if (is_rope_depth(p)) GTEST_SKIP() << "the last dimension of rope is fixed";
-  const int variants = ops::sample_variants(*p.row);
+  if (axis_of(p).fixed) GTEST_SKIP() << "a fixed dimension";
+  const int variants = p.row->family->samples.variants(*p.row);
   const DimDesc swept = ops::symbol_dim("N", 0, kLargest);
   const std::vector<int64_t> all = sizes();
   for (size_t part = 0; part < kGraphs; ++part) {

@@ -102,6 +102,25 @@ TEST(Space, neighbours_are_one_knob_away) {
   EXPECT_GE(moves, 5);
 }
 
+TEST(Space, knobs_step_by_one_accepted_value) {
+  Problem p;
+  p.kernel = kernel_of(R"(kernel scale(x: f32[B, 256] in, y: f32[B, 256] out) family row where B in 1..64
+  for b < B [row]:
+    for n < 256 [col]:
+      y[b, n] = x[b, n] * 2.0
+)");
+  p.dims = {{"B", 8}};
+  const ir::Target t = machine("zen5").target;
+  RecipeSpace space(p, t, MachineRates::assumed(t));
+  const Knobs& from = space.at(space.default_index()).knobs;
+  ASSERT_EQ(from.at("unroll"), 4);
+  const std::vector<int> near = space.neighbours(space.default_index());
+  ASSERT_GE(near.size(), 2u);
+  EXPECT_EQ(space.at(near[0]).knobs.at("unroll"), 6);
+  EXPECT_EQ(space.at(near[1]).knobs.at("unroll"), 3);
+  for (size_t i = 2; i < near.size(); ++i) EXPECT_TRUE(space.at(near[i]).knobs.empty()) << "moves, and of no recipe";
+}
+
 TEST(Space, a_kernel_without_a_recipe_has_generic_schedules) {
   Problem p;
   p.kernel = kernel_of(R"(kernel own(x: f32[64, 96] in, y: f32[64, 96] out)
@@ -153,6 +172,15 @@ TEST(Space, a_schedule_from_elsewhere_becomes_a_point) {
   bare.moves.push_back(*parse_move("swap_scopes no_such other"));
   EXPECT_EQ(space.add(bare), -1);
   EXPECT_EQ(space.size(), before + 1);
+}
+
+TEST(Space, distance_of_knobs) {
+  EXPECT_EQ(knob_distance({{"a", 4}}, {{"a", 4}}), 0);
+  EXPECT_EQ(knob_distance({{"a", 4}}, {{"a", 16}}), 2);
+  EXPECT_EQ(knob_distance({{"a", 0}}, {{"a", 512}}), 3);
+  EXPECT_EQ(knob_distance({{"a", 0}}, {{"a", -1}}), 3);
+  EXPECT_EQ(knob_distance({{"a", 4}}, {{"b", 4}}), 6);
+  EXPECT_EQ(knob_distance({{"a", 4}}, {{"a", 4}, {"b", 4}}), 3);
 }
 
 }  // namespace

@@ -92,8 +92,20 @@ TEST(TuningSpec, KnobsCompleteTheDefaultAndAreJudgedByThePredicate) {
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.status().code(), ir::Code::kUNSUPPORTED);
   EXPECT_NE(refused.status().message().find("line 2"), std::string::npos) << refused.status().message();
-  EXPECT_FALSE(expand(spec("spec 1\nmatch matmul\nuse panel colour=3\n").entries[0], p, avx2()).ok());
+  EXPECT_FALSE(expand(spec("spec 1\nmatch matmul\nuse panel streams=2 copy_panels=1\n").entries[0], p, avx2()).ok())
+      << "this weight is packed: there are no panels to copy";
   EXPECT_FALSE(expand(spec("spec 1\nmatch matmul\nuse squares\n").entries[0], p, avx2()).ok());
+}
+
+TEST(TuningSpec, KnobsHaveNamesAndSymbols) {
+  const Problem p = gate(8);
+  const auto by_symbol = expand(spec("spec 1\nmatch matmul\nuse panel mr=2 pf=4096\n").entries[0], p, avx2());
+  const auto by_name =
+      expand(spec("spec 1\nmatch matmul\nuse panel tile_rows=2 prefetch=4096\n").entries[0], p, avx2());
+  ASSERT_TRUE(by_symbol.ok()) << by_symbol.status().to_string();
+  ASSERT_TRUE(by_name.ok()) << by_name.status().to_string();
+  EXPECT_EQ(to_text(*by_name), to_text(*by_symbol));
+  EXPECT_EQ(by_name->knobs.at("pf"), 4096);
 }
 
 TEST(TuningSpec, MovesAreReplayed) {
@@ -122,6 +134,9 @@ TEST(TuningSpec, ErrorsNameTheLine) {
       {"spec 1\nmatch matmul cache=warm\nuse panel\n", "line 2: cache:"},
       {"spec 1\nmatch matmul\nuse flat\n", "line 3: expected a recipe"},
       {"spec 1\nmatch matmul\nuse panel mr\n", "line 3: expected knob=number"},
+      {"spec 1\nmatch matmul\nuse panel colour=3\n", "line 3: expected a knob of recipe panel, got `colour=3`"},
+      {"spec 1\nmatch matmul\nuse panel again=1\n", "line 3: expected a knob of recipe panel, got `again=1`"},
+      {"spec 1\nmatch matmul\nuse panel mr=2 tile_rows=4\n", "line 3: expected one value of knob mr (tile_rows)"},
       {"spec 1\nmatch matmul\nuse schedule\n| teleport m\n", "line 4: expected the name of a move"},
       {"spec 1\nmatch matmul\nuse panel\n| unroll_scope m\n", "line 4: expected `match`"},
   };

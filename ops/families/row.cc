@@ -5,11 +5,15 @@
 // An elementwise prologue of an operator with a full result is stored by the first pass and read from there: in d, or
 // in e where d is not f32 (softmax: always, as e holds the exponentials later). A NaN that fmax drops in softmax comes
 // back through the sum.
+//
+// Operands s, then scale g and bias h, e0, e1, ..., d.
 #include <algorithm>
 #include <limits>
 
 #include "ops/kernel_writer.h"
 #include "ops/monomial.h"
+#include "ops/samples.h"
+#include "ops/shape.h"
 
 namespace lathe::ops {
 
@@ -162,8 +166,73 @@ LoweredKernel RowWriter::run() {
   const std::vector<std::string> roles(names_.size(), "row");
   return w_.finish("d", nest(names_, extents_, roles, std::move(body)));
 }
+
+ir::Result<LoweredKernel> lower_group(KernelWriter& w) { return RowWriter(w).run(); }
+
+std::span<const ir::DType> operand_dtypes(const OpRow&, size_t) {
+  static constexpr ir::DType kFloats[] = {ir::DType::f32, ir::DType::bf16, ir::DType::f16};
+  return kFloats;
+}
+
+ir::Result<Shape> infer(const OpRow& row, const Node& node, const Inputs& in) {
+  const TensorDesc& x = *in[0];
+  LATHE_RETURN_IF_ERROR(need_rank(x, 1, true, row.name));
+  const int64_t axis = attr_int(node, AttrId::axis), rank = static_cast<int64_t>(x.dims.size());
+  if (axis < -rank || axis >= rank) {
+    return ir::invalid("axis {} of {}, expected {} to {}", axis, row.name, -rank, rank - 1).with_arg(x.name);
+  }
+  if (axis != -1 && axis != rank - 1) {
+    return ir::unsupported("axis {} of {}: only the last axis is supported", axis, row.name).with_arg(x.name);
+  }
+  for (size_t i = 1; i < in.size(); ++i) {  // scale, bias
+    LATHE_RETURN_IF_ERROR(need_rank(*in[i], 1, false, row.name));
+    if (!same_dim(in[i]->dims[0], x.dims.back())) {
+      return mismatch(*in[i], 0, fmt::format("{} (last of {})", dim_text(x.dims.back()), x.name));
+    }
+  }
+  Shape out{x.dtype, x.dims};
+  if (row.attrs & kHas_keepdims) {
+    out.dims.pop_back();
+    if (attr_bool(node, AttrId::keepdims)) out.dims.push_back(fixed_dim(1));
+  }
+  if ((row.attrs & kHas_epsilon) && attr_float(node, AttrId::epsilon) < 0) {
+    return ir::invalid("epsilon {} of {}, expected >= 0", attr_float(node, AttrId::epsilon), row.name).with_arg(x.name);
+  }
+  return out;
+}
+
+int variants(const OpRow& row) {
+  const int dtypes = static_cast<int>(operand_dtypes(row, 0).size());
+  return (row.max_arity - row.min_arity + 1) * (row.attrs & kHas_keepdims ? 2 : 1) * dtypes;
+}
+
+void operands(Graph& g, const OpRow& row, size_t, int variant, const SampleSizes& s, Node& node) {
+  const int arity = row.min_arity + take(variant, row.max_arity - row.min_arity + 1);
+  const bool keepdims = (row.attrs & kHas_keepdims) && take(variant, 2) != 0;
+  const ir::DType dtype = take_dtype(variant, row, 0);
+  node.inputs.push_back(add_tensor(g, "x", with_last(s.others, s.swept), false, dtype));
+  for (int i = 1; i < arity; ++i)  // the scale may be wider than what it scales
+    node.inputs.push_back(add_tensor(g, i == 1 ? "scale" : "bias", {s.swept}, true, i == 1 ? ir::DType::f32 : dtype));
+  if (row.attrs & kHas_keepdims) node.attrs.push_back({"keepdims", keepdims});
+}
 }  // namespace
 
-ir::Result<LoweredKernel> lower_row(KernelWriter& w) { return RowWriter(w).run(); }
+constexpr Family families::row = {
+    .name = "row",
+    .operand_dtypes = operand_dtypes,
+    .infer = infer,
+    .lower = lower_group,
+    .flops = one_per_element,
+    .in_place = true,
+    .error_rule = ErrorRule::tolerance_of_functions,
+    .fusion = {.element = std::nullopt, .followed = true, .preceded = 1, .f32_alone = false},
+    .samples = {.axes = kLastAxis,
+                .variants = variants,
+                .operands = operands,
+                .least_others = 0,
+                .around = kAnyAround,
+                .sizes = any_sizes,
+                .one_in = 0},
+};
 
 }  // namespace lathe::ops

@@ -1,0 +1,137 @@
+// The matmul family: y[.., m, n] = f(sum over k of a[.., m, k] * b[.., k, n]), f the fused followers.
+//
+//   for t [batch]: for m [m]: for n [n]:
+//     c = 0;  for k [k]: c += a * b;  y = f(c)
+//
+// Operands a, b, then e0, e1, ... of the followers, y.
+#include "ops/kernel_writer.h"
+#include "ops/samples.h"
+#include "ops/shape.h"
+
+namespace lathe::ops {
+
+using ir::Expr;
+
+namespace {
+
+std::span<const ir::DType> operand_dtypes(const OpRow&, size_t) {
+  static constexpr ir::DType kF32[] = {ir::DType::f32};
+  return kF32;
+}
+
+ir::Result<Shape> infer(const OpRow& row, const Node& node, const Inputs& in) {
+  const TensorDesc &a = *in[0], &b = *in[1];
+  LATHE_RETURN_IF_ERROR(need_rank(a, 2, true, row.name));
+  LATHE_RETURN_IF_ERROR(need_rank(b, 2, true, row.name));
+  const size_t ra = a.dims.size(), rb = b.dims.size();
+  const bool ta = attr_bool(node, AttrId::transpose_a), tb = attr_bool(node, AttrId::transpose_b);
+  const size_t a_k = ta ? ra - 2 : ra - 1, a_m = ta ? ra - 1 : ra - 2;
+  const size_t b_k = tb ? rb - 1 : rb - 2, b_n = tb ? rb - 2 : rb - 1;
+  if (!same_dim(a.dims[a_k], b.dims[b_k])) {
+    return mismatch(a, a_k, fmt::format("{} (K of {})", dim_text(b.dims[b_k]), b.name));
+  }
+  Shape out;
+  LATHE_RETURN_IF_ERROR(broadcast_into(out.dims, a, 0, ra - 2));
+  LATHE_RETURN_IF_ERROR(broadcast_into(out.dims, b, 0, rb - 2));
+  out.dims.push_back(a.dims[a_m]);
+  out.dims.push_back(b.dims[b_n]);
+  return out;
+}
+
+// Two per multiply-add.
+double flops(const Node& node, const NodeSizes& sizes) {
+  const std::vector<int64_t>& a = sizes.inputs[0];
+  return 2.0 * elements(sizes.output) *
+         static_cast<double>(a[a.size() - (attr_bool(node, AttrId::transpose_a) ? 2 : 1)]);
+}
+
+ir::Result<LoweredKernel> lower_group(KernelWriter& w) {
+  const Node& node = w.anchor();
+  const int ta = node.inputs[0], tb = node.inputs[1];
+  const bool transpose_a = attr_bool(node, AttrId::transpose_a), transpose_b = attr_bool(node, AttrId::transpose_b);
+  const std::string a = w.add_param(ta, "a"), b = w.add_param(tb, "b");
+  const View& va = w.view(ta);
+  const View& vb = w.view(tb);
+  const std::vector<Expr> dims = w.view(w.group().output).dims;
+
+  std::vector<std::string> names = iter_names("t", dims.size() - 2);
+  const Index batch = iters(names);
+  const Expr m = ir::iter("m"), n = ir::iter("n"), k = ir::iter("k");
+  const auto operand = [&](const std::string& name, const View& v, bool transposed, const Expr& row, const Expr& col) {
+    Index index = align(batch, {v.dims.begin(), v.dims.end() - 2});
+    index.push_back(transposed ? col : row);
+    index.push_back(transposed ? row : col);
+    return load(name, std::move(index));
+  };
+  const Expr product = operand(a, va, transpose_a, m, k) * operand(b, vb, transpose_b, k, n);
+  const Expr depth = va.dims[va.dims.size() - (transpose_a ? 2 : 1)];
+
+  Index index = batch;
+  index.push_back(m);
+  index.push_back(n);
+  w.add_temp("c", dims);
+  w.bind(node.output, load("c", index));
+  std::vector<ir::Stmt> body;
+  body.push_back(store("c", index, f32(0)));
+  body.push_back(ir::make_scope("k", depth, {store("c", index, product, ir::AssignOp::add)}, "k"));
+  body.push_back(store("y", index, w.value(w.group().output, index)));
+
+  std::vector<std::string> roles(names.size(), "batch");
+  for (const char* name : {"m", "n"}) {
+    names.emplace_back(name);
+    roles.emplace_back(name);
+  }
+  return w.finish("y", nest(names, dims, roles, std::move(body)));
+}
+
+constexpr SampleAxis kAxes[] = {{"m"}, {"n"}, {"k"}};
+// The two axes that are not swept, in order; then the batch.
+constexpr std::initializer_list<int64_t> kAround[] = {{5, 5}, {1, 5}, {5, 1},    {5, 5, 5}, {1, 1},
+                                                      {5, 5}, {5, 0}, {5, 1, 1}, {0, 5},    {5, 5}};
+
+int variants(const OpRow&) { return 8; }
+
+void operands(Graph& g, const OpRow&, size_t axis, int variant, const SampleSizes& s, Node& node) {
+  using Dims = std::vector<DimDesc>;
+  Dims mnk;
+  for (size_t i = 0, other = 0; i < 3; ++i) mnk.push_back(i == axis ? s.swept : s.others[other++]);
+  const bool ta = take(variant, 2), tb = take(variant, 2), constant = take(variant, 2);
+  const Dims batch(s.others.begin() + 2, s.others.end());
+  const auto stored = [](Dims leading, const DimDesc& row, const DimDesc& column, bool turned) {
+    leading.push_back(turned ? column : row);
+    leading.push_back(turned ? row : column);
+    return leading;
+  };
+  node.inputs.push_back(add_tensor(g, "a", stored(batch, mnk[0], mnk[2], ta)));
+  node.inputs.push_back(add_tensor(g, "b", stored(constant ? Dims{} : batch, mnk[2], mnk[1], tb), constant));
+  node.attrs = {{"transpose_a", ta}, {"transpose_b", tb}};
+}
+
+SampleSizes sizes(Draw& draw, size_t) {
+  SampleSizes out{draw.swept(200), {}};
+  for (int i = 0; i < 2; ++i) out.others.push_back(fixed_dim(draw.size(200)));
+  if (draw.chance(4)) out.others.push_back(fixed_dim(1 + draw.below(4)));
+  return out;
+}
+
+}  // namespace
+
+constexpr Family families::matmul = {
+    .name = "matmul",
+    .operand_dtypes = operand_dtypes,
+    .infer = infer,
+    .lower = lower_group,
+    .flops = flops,
+    .in_place = false,
+    .error_rule = ErrorRule::bound_of_sums,
+    .fusion = {.element = std::nullopt, .followed = true, .preceded = 0, .f32_alone = true},
+    .samples = {.axes = kAxes,
+                .variants = variants,
+                .operands = operands,
+                .least_others = 2,
+                .around = kAround,
+                .sizes = sizes,
+                .one_in = 4},
+};
+
+}  // namespace lathe::ops
