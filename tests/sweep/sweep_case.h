@@ -15,6 +15,7 @@
 #include "jit/host/host_cpu.h"
 #include "runtime/oracle/oracle.h"
 #include "runtime/serve/operator.h"
+#include "tests/common/generators.h"
 
 namespace lathe::runtime {
 
@@ -74,7 +75,7 @@ class Case {
       const auto info = (*op)->prepare({});
       EXPECT_TRUE(info.ok()) << "refused: " << info.status().to_string();
       if (!info.ok()) continue;
-      const int tier = level.context->leaves().native(level.context->target()) ? 1 : 0;
+      const int tier = test::generates(level.context->target()) ? 1 : 0;
       EXPECT_EQ(info->tier, tier) << "no code is made for it: " << refusal((*op)->general_problem(0, true, {}), level);
       prepared_.emplace_back(&level, *op);
     }

@@ -87,6 +87,7 @@ TEST(Counters, RecordsThatCannotServe) {
 
 // The default's layout is the one that the ranges of an operator share.
 TEST(Counters, ARecordWithALayoutOfItsOwn) {
+  if (!jit::backend_built(jit::Backend::xbyak)) GTEST_SKIP() << "built with LATHE_XBYAK=OFF";
   const TempDir dir;
   ops::Graph g;
   g.name = "layout";

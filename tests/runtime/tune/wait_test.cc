@@ -54,6 +54,7 @@ PrepareInfo wait_for(const std::shared_ptr<Context>& context, uint64_t deadline_
 int default_tier() { return !test::generates() ? 0 : 1; }
 
 TEST(Wait, WithoutAWorkerTheDefaultServesAndTheReasonIsSaid) {
+  if (!jit::backend_built(jit::Backend::xbyak)) GTEST_SKIP() << "built with LATHE_XBYAK=OFF";
   const FakeWorker foreign(kForeign), plain("");
   ASSERT_EQ(chmod(plain.path().c_str(), 0600), 0);
   for (const std::string& worker :
@@ -69,6 +70,7 @@ TEST(Wait, WithoutAWorkerTheDefaultServesAndTheReasonIsSaid) {
 }
 
 TEST(Wait, WarmUpWithoutAWorkerFailsNamingIt) {
+  if (!jit::backend_built(jit::Backend::xbyak)) GTEST_SKIP() << "built with LATHE_XBYAK=OFF";
   const FakeWorker foreign(kForeign);
   for (const std::string& worker : {std::string("/nonexistent/worker"), std::string("/bin/true"), foreign.path()}) {
     const std::shared_ptr<Context> context = context_with(worker);
@@ -101,6 +103,7 @@ TEST(Wait, WarmUpWithoutAWorkerFailsNamingIt) {
 }
 
 TEST(Wait, TheDeadlineHoldsWhateverTheWorkerDoes) {
+  if (!jit::backend_built(jit::Backend::xbyak)) GTEST_SKIP() << "built with LATHE_XBYAK=OFF";
   for (const char* body : {kSilent, kTalks, kNoLine}) {
     const FakeWorker worker(body);
     const std::shared_ptr<Context> context = context_with(worker.path());

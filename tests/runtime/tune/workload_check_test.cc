@@ -6,6 +6,7 @@
 
 #include "ops/graph.h"
 #include "search/sketches/recipe.h"
+#include "tests/common/generators.h"
 
 namespace lathe::runtime {
 namespace {
@@ -50,6 +51,7 @@ TEST(WorkloadCheck, UntunedOperatorsLoseNothing) {
 }
 
 TEST(WorkloadCheck, AWinnerThatIsNoneIsDropped) {
+  if (!jit::backend_built(jit::Backend::xbyak)) GTEST_SKIP() << "built with LATHE_XBYAK=OFF";
   const auto context = memory_context();
   auto op = Operator::create(context, gate());
   ASSERT_TRUE(op.ok());
