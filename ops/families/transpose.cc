@@ -87,7 +87,7 @@ ir::Result<LoweredKernel> lower_group(KernelWriter& w) {
 
 std::span<const ir::DType> operand_dtypes(const OpRow&, size_t) {
   static constexpr ir::DType kAll[] = {
-#define LATHE_DTYPE(id, bits, kind, code) ir::DType::id,
+#define LATHE_DTYPE(id, bits, values, kind, code) ir::DType::id,
 #include "ir/base/dtypes.def"
 #undef LATHE_DTYPE
   };

@@ -186,12 +186,14 @@ Status run_pack(const PackedParam& packed, const SymbolValues& symbols, const Ar
 
 Result<int64_t> packed_bytes(const PackedParam& packed, const SymbolValues& symbols) {
   const ir::Buffer* dst = packed.pack->kernel.find_buffer("dst");
-  int64_t bytes = ir::dtype_bytes(dst->type);
+  int64_t elements = 1;
   for (const ir::Expr& d : dst->dims) {
     const std::optional<int64_t> size = ir::evaluate(d, symbols);
     if (!size) return ir::invalid("a symbol of the packed layout has no value");
-    if (__builtin_mul_overflow(bytes, *size, &bytes)) return ir::invalid("packed size overflows");
+    if (__builtin_mul_overflow(elements, *size, &elements)) return ir::invalid("packed size overflows");
   }
+  const int64_t bytes = ir::dtype_bytes(dst->type, elements);
+  if (bytes == INT64_MAX) return ir::invalid("packed size overflows");
   return bytes;
 }
 

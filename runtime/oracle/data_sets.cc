@@ -107,6 +107,8 @@ ir::Result<std::vector<OperandShape>> operand_shapes(const ir::Kernel& kernel, S
   std::vector<OperandShape> out;
   for (const ir::Buffer& b : kernel.buffers) {
     if (!ir::is_param(b.place)) continue;
+    if (ir::dtype_bytes(b.type) == 0)
+      return ir::unsupported("{}: elements of {} share bytes", b.name, ir::dtype_name(b.type));
     LATHE_RETURN_IF_ERROR(shape_of(b, symbols, &out.emplace_back()));
   }
   return out;
@@ -218,7 +220,7 @@ void store_element(ir::DType type, char* data, int64_t index, double value) {
 constexpr uint32_t kPoison = 0x7fe57fe5;
 
 void poison(ir::DType type, char* data, int64_t count) {
-  const int64_t bytes = count * ir::dtype_bytes(type);
+  const int64_t bytes = ir::dtype_bytes(type, count);
   int64_t i = 0;
   for (; i + 4 <= bytes; i += 4) std::memcpy(data + i, &kPoison, 4);
   std::memcpy(data + i, &kPoison, static_cast<size_t>(bytes - i));

@@ -19,7 +19,7 @@ struct OperandShape {
   std::vector<int64_t> dims, strides;
   int64_t elements = 0;  // of the logical tensor
   int64_t span = 0;      // from the first element to behind the last one
-  int64_t bytes() const { return span * ir::dtype_bytes(type); }
+  int64_t bytes() const { return ir::dtype_bytes(type, span); }
   bool dense() const { return span == elements; }
 };
 

@@ -38,11 +38,14 @@ Result<std::unique_ptr<BoundOp>> BoundShapes::bind(const CallShape& call, const 
   if (out->empty) return out;
   int64_t at = 0;
   for (const ops::TempDesc& t : definition_.lowered().temps) {
-    int64_t bytes = ir::dtype_bytes(t.type);
+    int64_t elements = 1;
     for (const ir::Expr& d : t.dims) {
       const std::optional<int64_t> size = ir::evaluate(d, call.symbols);
-      if (!size || __builtin_mul_overflow(bytes, *size, &bytes)) return ir::invalid("an intermediate's size overflows");
+      if (!size || __builtin_mul_overflow(elements, *size, &elements))
+        return ir::invalid("an intermediate's size overflows");
     }
+    const int64_t bytes = ir::dtype_bytes(t.type, elements);
+    if (bytes > INT64_MAX - 64) return ir::invalid("an intermediate's size overflows");
     out->temp_offsets.push_back(at);
     if (__builtin_add_overflow(at, align64(bytes), &at)) return ir::invalid("the workspace's size overflows");
   }

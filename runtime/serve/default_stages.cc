@@ -35,7 +35,7 @@ search::Scheduled Stages::general_default(const search::Problem& problem, const 
 Result<Stage> Stages::default_stage(const search::Problem& problem, const PrepareRequest& request,
                                     const LeafPolicy& policy, const KnownPacks& known, const Stage* cut) const {
   LeafCache& leaves = context_.leaves();
-  const bool native = leaves.native(context_.target());
+  const bool native = leaves.generates(context_.target(), policy);
   const auto with_leaves = [&](Result<Stage> stage) {
     const Status added = stage.ok() ? add_leaves(*stage, context_.target(), leaves, policy, nullptr, known) : Status();
     return added.ok() ? std::move(stage) : Result<Stage>(added);

@@ -9,6 +9,7 @@
 
 #include "ir/analysis/analysis.h"
 #include "ir/leaf_abi.h"
+#include "jit/host/host_cpu.h"
 
 namespace lathe::runtime {
 namespace {
@@ -155,7 +156,7 @@ CodeFields code_fields(const std::string& backend_versions) {
   f.leaf_abi = ir::kLeafAbi;
   f.backend_versions = backend_versions;
   f.os = "linux";
-  f.arch = "x86-64";
+  f.arch = jit::kArch;
   return f;
 }
 

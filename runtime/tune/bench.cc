@@ -100,7 +100,7 @@ struct Bench::Impl {
       const int64_t size = span_at(tensor(a), dims);
       if (size > options.ram / 4) return ir::unsupported("operand {} is too large to time", tensor(a).name);
       if (tensor(a).constant && constants_ready) continue;
-      bytes[a] = static_cast<size_t>(size) * static_cast<size_t>(ir::dtype_bytes(tensor(a).dtype));
+      bytes[a] = static_cast<size_t>(ir::dtype_bytes(tensor(a).dtype, size));
       if (const PackedParam* p = tensor(a).constant ? op.stages().packing(static_cast<int>(a)) : nullptr) {
         LATHE_ASSIGN(const int64_t packed, packed_bytes(*p, dims));
         bytes[a] = static_cast<size_t>(packed);
@@ -132,7 +132,7 @@ struct Bench::Impl {
     char* first = memory[a]->data();
     if (const PackedParam* p = op.stages().packing(static_cast<int>(a))) {
       Memory plain;
-      const size_t size = static_cast<size_t>(span_at(tensor(a), dims) * ir::dtype_bytes(tensor(a).dtype));
+      const size_t size = static_cast<size_t>(ir::dtype_bytes(tensor(a).dtype, span_at(tensor(a), dims)));
       if (!plain.reserve(size + kAlign)) return ir::unsupported("no memory for {}", tensor(a).name);
       fill_tame(tensor(a).dtype, options.seed + a, plain.data(), static_cast<int64_t>(size));
       LATHE_RETURN_IF_ERROR(run_pack(*p, dims, {}, plain.data(), first, nullptr));
@@ -230,7 +230,7 @@ struct Bench::Impl {
       for (int again = 1; again < kHotSamples && !options.cold; ++again) us = std::min(us, call_us(reps));
       row.samples.push_back(us);
       if (fma) {
-        peaks.push_back(peak_of_a_thread(std::min(target.level, ir::IsaLevel::avx512)));
+        peaks.push_back(peak_of_a_thread(target.level));
         of_peak.push_back(work.flops / us * 1e-3 / (peaks.back() * options.threads));
       }
       if (read) {

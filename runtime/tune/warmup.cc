@@ -18,9 +18,6 @@ using ir::Status;
 
 namespace {
 
-constexpr double kForBetween =
-    0.1;  // of the wall budget, for the ranges that nobody hinted: searches would spend all there is
-
 // One operator of the workload.
 struct Entry {
   const ops::Workload* item = nullptr;
@@ -162,14 +159,16 @@ class Warmup {
     search_ = std::make_unique<WorkloadSearch>(context_, budget_, profile_);
     for (const Entry& e : entries_) search_->add({e.item, e.op, e.request});
     const int64_t searches = context_->stats().get(Stat::k_searches);
-    search_->run(start_ + (1 - kForBetween) * budget_.wall_ms, [this](const WorkloadTask& t, double done) {
+    search_->run(start_ + budget_.wall_ms, [this](const WorkloadTask& t, double done) {
       if (!observer_.progress) return;
       observer_.progress(
           {entries_[t.op].item, t.dims, done, t.outcome.best_us, t.outcome.default_us, now_ms() - start_});
     });
     report_.searches = static_cast<int>(context_->stats().get(Stat::k_searches) - searches);
-    report_.between = search_->serve_between(start_ + budget_.wall_ms);
-    if (budget_.wall_ms > 0 && !cancelled()) search_->serve_pending();  // without time it is a dry run
+    if (budget_.wall_ms > 0 && !cancelled()) {  // without time it is a dry run
+      search_->serve_pending();
+      report_.between = search_->serve_unhinted();
+    }
     if (budget_.check_whole && !cancelled()) {
       const Status checked = search_->check(&report_);
       if (!checked.ok()) report_.check_note = checked.to_string();

@@ -77,7 +77,7 @@ struct WarmupReport {
   int unmeasured = 0;                   // Kernels left to their default: no worker, no memory
   int no_worker = 0;                    // of them, for lack of a worker; failed, too
   int pending = 0;                      // Kernels not searched: budget or cancel
-  int between = 0;                      // ranges that nobody hinted and that got a body nevertheless
+  int between = 0;                      // ranges that nobody hinted: they got their own defaults
   bool cancelled = false;
   // The check of the whole: weighted times of its groups, the groups that the machine allowed to judge, calls it could
   // not run.

@@ -161,7 +161,6 @@ class Search {
     problem.problem = &task_.problem;
     problem.target = &target_;
     problem.space = space_.get();
-    problem.history = task_.history.get();
     problem.model = task_.model.get();
     problem.rates = task_.rates.get();
     problem.budget = std::max(task_.candidates, task_.planned);

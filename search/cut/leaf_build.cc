@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "ir/analysis/analysis.h"
+#include "ir/analysis/intrinsics.h"
 #include "ir/core/text_form.h"
 #include "search/cut/leaf_builder.h"
 
@@ -185,12 +186,12 @@ Result<std::vector<Stmt>> LeafBuilder::build_body(const std::vector<Stmt>& body,
     if (s.kind == Stmt::Kind::prefetch) {
       if (parent != nullptr) LATHE_RETURN_IF_ERROR(add_stream(s, *parent, ranges, t));
     } else if (s.kind == Stmt::Kind::scope) {
-      const bool in_square = parent != nullptr && parent->mark == Mark::tensor && parent->intrinsic != "mma";
+      const bool in_square = parent != nullptr && parent->mark == Mark::tensor && !is_summed(*parent);
       t.iter = fmt::format("i{}", iter_names_.size());
       iter_names_.emplace_back(s.iter, t.iter);
       Ranges inner = ranges;
       inner.enter(s);
-      if (s.mark == Mark::tensor && s.intrinsic == "mma") {
+      if (s.mark == Mark::tensor && is_summed(s)) {
         if (tensor_steps_ && !equal(tensor_steps_, s.extent)) return unsupported("two tensor loops of unlike extent");
         tensor_steps_ = s.extent;
         t.extent = symbol("seglen");
@@ -229,6 +230,7 @@ Status LeafBuilder::add_stream(const Stmt& s, const Stmt& tensor, const Ranges& 
         if (kernel_.buffers[slots_[i].buffer].name == s.target) found = static_cast<int>(i);
       }
       const Buffer& b = *kernel_.find_buffer(n.name);
+      if (dtype_bytes(b.type) == 0) return;
       const std::vector<Expr> index = physical_index(b, n.args, ranges), strides = physical_strides(b);
       for (size_t d = 0; d < index.size(); ++d) {
         if (uses(index[d], tensor.iter)) step = strides[d] * Expr(dtype_bytes(b.type));

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "ir/analysis/analysis.h"
+#include "ir/analysis/intrinsics.h"
 #include "ir/core/text_form.h"
 #include "search/cut/leaf_builder.h"
 
@@ -171,11 +172,11 @@ Status LeafBuilder::check_loops(const std::vector<Stmt>& body, int depth, bool i
   for (const Stmt& s : body) {
     if (s.kind != Stmt::Kind::scope) continue;
     if (s.mark == Mark::parallel) return unsupported("scope {} is parallel", s.iter);
-    const bool mma = s.mark == Mark::tensor && s.intrinsic == "mma";
-    if (mma && in_real_loop) return unsupported("tensor scope {} stands inside a loop", s.iter);
-    const bool squares = s.mark == Mark::tensor && !mma;
+    const bool summed = s.mark == Mark::tensor && is_summed(s);
+    if (summed && in_real_loop) return unsupported("tensor scope {} stands inside a loop", s.iter);
+    const bool squares = s.mark == Mark::tensor && !summed;
     if (squares && !(outside_only(s.extent) && outside_only(s.body[0].extent))) {
-      return unsupported("transpose {}: its extents depend on the leaf's own loops", s.iter);
+      return unsupported("{} {}: its extents depend on the leaf's own loops", s.intrinsic, s.iter);
     }
     const bool real = s.mark == Mark::none || s.mark == Mark::tensor;
     const int inner = depth + (real ? 1 : 0);

@@ -209,7 +209,7 @@ double parameter_bytes(const Problem& problem) {
   double total = 0;
   for (const Buffer& b : problem.kernel.buffers) {
     if (b.place == Place::heap) continue;
-    double size = dtype_bytes(b.type);
+    double size = bytes_of_each(b.type);
     for (const Expr& d : b.dims) size *= static_cast<double>(extent_at(d, problem));
     total += size;
   }

@@ -14,6 +14,12 @@
 
 namespace lathe::search {
 
+// On average, where elements share bytes.
+inline double bytes_of_each(ir::DType type) {
+  const ir::Storage s = ir::dtype_storage(type);
+  return s.bits / (8.0 * s.values);
+}
+
 struct ProblemFacts;
 struct Structure;
 

@@ -73,9 +73,10 @@ Shape shape_of(const Problem& problem) {
       if (b.dims.size() == rows.size() + 1) out.kept.push_back(b.name);
     }
     if (b.place == Place::heap) continue;
-    double size = dtype_bytes(b.type);
+    double size = bytes_of_each(b.type);
     for (const Expr& d : b.dims) size *= static_cast<double>(extent_at(d, problem));
-    out.whole_inputs += b.place == Place::in && size >= dtype_bytes(b.type) * static_cast<double>(out.rows * out.cols);
+    out.whole_inputs +=
+        b.place == Place::in && size >= bytes_of_each(b.type) * static_cast<double>(out.rows * out.cols);
     int64_t& bytes = b.place == Place::out ? out.bytes_out : out.bytes_in;
     bytes = std::max<int64_t>(bytes, dtype_bytes(b.type));
     if (b.place == Place::out && dtype_bytes(b.type) >= 2 && read.count(b.name) == 0) out.streamable.push_back(b.name);

@@ -2,16 +2,33 @@
 #include "search/strategy/space.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "search/model/neighbours.h"
 #include "search/sketches/generic_schedules.h"
-#include "search/strategy/transfer.h"
 
 namespace lathe::search {
 
 namespace {
 constexpr int kGeneric = 64, kMoveNeighbours = 24;  // Schedules without a recipe; neighbours by moves of one point
+constexpr double kSpecial = 3;                      // distance between a size and a special value
+constexpr double kCode = 1e6;                       // coded knobs from here on are no sizes
+}  // namespace
+
+double coded_knob(const Knobs& knobs, const std::string& name) {
+  const auto it = knobs.find(name);
+  if (it == knobs.end()) return 2 * kCode;
+  return it->second > 0 ? std::log2(static_cast<double>(it->second)) : kCode - static_cast<double>(it->second) * 100;
+}
+
+double coded_distance(double a, double b) { return a == b ? 0 : a >= kCode || b >= kCode ? kSpecial : std::abs(a - b); }
+
+double knob_distance(const Knobs& a, const Knobs& b) {
+  double d = 0;
+  for (const auto& [name, value] : a) d += coded_distance(coded_knob(a, name), coded_knob(b, name));
+  for (const auto& [name, value] : b) d += a.count(name) ? 0 : kSpecial;
+  return d;
 }
 
 struct RecipeSpace::Impl {

@@ -12,6 +12,7 @@
 #include "runtime/serve/operator.h"
 #include "search/cut/cut.h"
 #include "tests/common/c_client.h"
+#include "tests/common/generators.h"
 #include "tests/runtime/store/store_util.h"
 
 namespace lathe::runtime {
@@ -20,7 +21,7 @@ namespace {
 using test::Owned;
 
 #define LATHE_NEEDS_CODE() \
-  if (jit::host_target().level == ir::IsaLevel::portable) GTEST_SKIP() << "no generated code on this machine"
+  if (!test::generates()) GTEST_SKIP() << "no generated code on this machine"
 
 std::shared_ptr<Context> context_at(const std::string& path, const std::string& isa = "host") {
   ContextConfig config;

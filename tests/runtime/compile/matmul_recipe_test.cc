@@ -83,8 +83,7 @@ int accepted(const Problem& p, const ir::Target& t) {
 }
 
 TEST(MatmulRecipe, accepts_what_the_generators_make_and_computes_it) {
-  if (jit::host_target().level < ir::IsaLevel::avx2)
-    GTEST_SKIP() << "needs AVX2: nothing is generated for this machine";
+  if (!jit::host_target().has(ir::IsaLevel::avx2)) GTEST_SKIP() << "needs AVX2: nothing is generated for this machine";
   for (const ir::IsaLevel level : {ir::IsaLevel::avx2, ir::IsaLevel::avx512}) {
     const ir::Target t = jit::host_target().cap(level);
     if (t.level != level) continue;
@@ -154,8 +153,7 @@ std::vector<Problem> measured_problems() {
 }
 
 TEST(MatmulRecipe, whatever_is_accepted_of_a_measured_task_can_be_built) {
-  if (jit::host_target().level < ir::IsaLevel::avx2)
-    GTEST_SKIP() << "needs AVX2: nothing is generated for this machine";
+  if (!jit::host_target().has(ir::IsaLevel::avx2)) GTEST_SKIP() << "needs AVX2: nothing is generated for this machine";
   std::vector<Problem> problems = measured_problems();
   ASSERT_GT(problems.size(), 25u);
   problems.push_back(matmul("M", 128, 1024, true, {{"M", 9}}));
@@ -204,7 +202,7 @@ TEST(MatmulRecipe, whatever_is_accepted_of_a_measured_task_can_be_built) {
 
 TEST(MatmulRecipe, packs_the_rows_of_a_batch_and_of_a_block) {
   const ir::Target t = jit::host_target();
-  if (t.level < ir::IsaLevel::avx2) GTEST_SKIP() << "needs AVX2: nothing is generated for this machine";
+  if (!t.has(ir::IsaLevel::avx2)) GTEST_SKIP() << "needs AVX2: nothing is generated for this machine";
   Problem batched;
   batched.kernel =
       ir::parse_kernel(R"(kernel bm(a: f32[3, 21, 34] in, b: f32[3, 40, 34] in, y: f32[3, 21, 40] out) family matmul
@@ -236,7 +234,7 @@ TEST(MatmulRecipe, packs_the_rows_of_a_batch_and_of_a_block) {
 // The functions of a result as a pass of their own: the same values, from less code.
 TEST(MatmulRecipe, functions_pass_over_scratch) {
   const ir::Target t = jit::host_target();
-  if (t.level < ir::IsaLevel::avx2) GTEST_SKIP() << "needs AVX2: nothing is generated for this machine";
+  if (!t.has(ir::IsaLevel::avx2)) GTEST_SKIP() << "needs AVX2: nothing is generated for this machine";
   for (const Problem& p : {matmul("M", 8 * t.lanes, 70, false, {{"M", 33}}, "c[m, n] * normal_cdf(c[m, n])"),
                            matmul("7", 2 * t.lanes + 3, 40, false, {}, "tanh(c[m, n])")}) {
     const bool whole = !p.dims.empty();
@@ -367,7 +365,7 @@ TEST(MatmulRecipe, every_operator_of_the_workloads_has_an_accepted_default) {
 // how much it is.
 TEST(MatmulRecipe, defaults_where_rows_vary_are_little_code) {
   const ir::Target t = jit::host_target();
-  if (t.level < ir::IsaLevel::avx512) GTEST_SKIP() << "needs AVX-512: the bound is for its code";
+  if (!t.has(ir::IsaLevel::avx512)) GTEST_SKIP() << "needs AVX-512: the bound is for its code";
   int seen = 0;
   for (const char* name : {"qwen2.5-0.5b", "minilm-l6", "llama3-8b-layer"}) {
     const std::vector<ops::Workload> items = manifest("workloads/" + std::string(name));

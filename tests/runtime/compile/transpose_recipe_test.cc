@@ -76,8 +76,7 @@ std::vector<Knobs> accepted(const Problem& p, const ir::Target& t) {
 }
 
 TEST(TransposeRecipe, AcceptsWhatTheGeneratorsMakeAndMovesEveryElement) {
-  if (jit::host_target().level < ir::IsaLevel::avx2)
-    GTEST_SKIP() << "needs AVX2: nothing is generated for this machine";
+  if (!jit::host_target().has(ir::IsaLevel::avx2)) GTEST_SKIP() << "needs AVX2: nothing is generated for this machine";
   TeamOptions options;
   options.threads = 2;
   ThreadTeam team(options);

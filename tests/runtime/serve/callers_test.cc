@@ -16,6 +16,7 @@
 #include "search/sketches/recipe.h"
 #include "tests/common/fake_worker.h"
 #include "tests/common/gate.h"
+#include "tests/common/generators.h"
 
 namespace lathe::runtime {
 namespace {
@@ -31,7 +32,7 @@ struct TempDir {
   std::string path;
 };
 
-bool native() { return jit::host_target().level != ir::IsaLevel::portable; }
+bool native() { return test::generates(); }
 
 ops::Graph softmax_of(int64_t n, int64_t most = 4096) {
   ops::Graph g;

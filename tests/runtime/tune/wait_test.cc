@@ -10,6 +10,7 @@
 #include "runtime/measure/worker_client.h"
 #include "runtime/tune/warmup.h"
 #include "tests/common/fake_worker.h"
+#include "tests/common/generators.h"
 
 namespace lathe::runtime {
 namespace {
@@ -48,7 +49,7 @@ PrepareInfo wait_for(const std::shared_ptr<Context>& context, uint64_t deadline_
   return found.ok() ? found->info : PrepareInfo();
 }
 
-int default_tier() { return jit::host_target().level == ir::IsaLevel::portable ? 0 : 1; }
+int default_tier() { return !test::generates() ? 0 : 1; }
 
 TEST(Wait, WithoutAWorkerTheDefaultServesAndTheReasonIsSaid) {
   const FakeWorker foreign(kForeign), plain("");
