@@ -1,4 +1,5 @@
-// See bound_shapes.h. Calls in flight keep the body they found; the table of shapes gets another one by a release store.
+// See bound_shapes.h. Calls in flight keep the body they found; the table of shapes gets another one by a release
+// store.
 #include "runtime/serve/bound_shapes.h"
 
 #include <algorithm>
