@@ -177,7 +177,7 @@ int64_t counted(const lathe_context* ctx) {
 }
 
 bool serves_tier_two(const lathe_kernel* kernel) {
-  const auto& stages = kernel->body->op->stages(0);
+  const auto& stages = kernel->body->op->stages().of(0);
   return std::any_of(stages.begin(), stages.end(), [](const auto& s) { return s->tier == 2; });
 }
 

@@ -42,13 +42,11 @@ std::shared_ptr<Context> context_with(const std::string& worker) {
 PrepareInfo wait_for(const std::shared_ptr<Context>& context, uint64_t deadline_ns) {
   ContextState state(context);
   ServeRequest request;
-  request.wait = LATHE_WAIT_TUNED;
+  request.wait = Wait::tuned;
   request.deadline_ns = deadline_ns;
-  std::shared_ptr<Operator> op;
-  PrepareInfo info;
-  const auto served = serve(state, row_graph(), request, &op, &info);
-  EXPECT_TRUE(served.ok()) << served.status().to_string();
-  return info;
+  const auto found = state.served.serve(row_graph(), request);
+  EXPECT_TRUE(found.ok()) << found.status().to_string();
+  return found.ok() ? found->info : PrepareInfo();
 }
 
 int default_tier() { return !test::generates() ? 0 : 1; }
@@ -92,7 +90,7 @@ TEST(Wait, WarmUpWithoutAWorkerFailsNamingIt) {
     EXPECT_NE(message.find(worker), std::string::npos) << message;
     // What was stored for lack of a measurement is no measured Schedule later either.
     const auto op = Operator::create(context, row_graph()).value();
-    const ir::Result<PrepareInfo> info = op->prepare({});
+    const ir::Result<PrepareInfo> info = op->stages().prepare({});
     ASSERT_TRUE(info.ok());
     EXPECT_EQ(info->tier, default_tier());
     EXPECT_TRUE(info->unmeasured);
