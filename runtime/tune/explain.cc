@@ -63,7 +63,7 @@ Result<std::vector<ExplainedKernel>> explain(Operator& op, const SymbolValues& d
       problem = op.problem(kernel, dims, request);
       LATHE_ASSIGN(schedule, search::parse_schedule(decision->schedule));
       e.stored = true;
-      e.tier = 2;
+      e.tier = decision->unmeasured() ? 1 : 2;
       e.decision = print_decision(*decision);
     } else {
       schedule = search::default_schedule(problem, context.target());

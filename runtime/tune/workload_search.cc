@@ -236,6 +236,20 @@ void WorkloadSearch::serve_pending() {
   }
 }
 
+std::vector<size_t> WorkloadSearch::serve_defaults() {
+  std::vector<size_t> served;
+  for (const WorkloadTask& t : tasks_) {
+    if (t.verdict != TaskVerdict::pending || cancelled()) continue;
+    const SearchTask task = search_task(t);
+    SearchTask waited_for = task;
+    waited_for.problem.unhurried = false;
+    if (context_->find_decision(task.query) || default_text(*context_, task) == default_text(*context_, waited_for))
+      continue;
+    if (record_unsearched(*context_, task).ok()) served.push_back(t.op);
+  }
+  return served;
+}
+
 int WorkloadSearch::serve_unhinted(size_t number, int kernel) {
   const SearchedOp& op = ops_[number];
   const std::vector<ir::Symbol>& symbols = op.op->lowered().kernels[static_cast<size_t>(kernel)].kernel.symbols;
@@ -311,7 +325,7 @@ Status WorkloadSearch::check(WarmupReport* report) {
     // Operators of one Kernel: what a call runs is what the decision says.
     if (t.verdict == TaskVerdict::elsewhere || op.op->lowered().kernels.size() != 1) continue;
     LATHE_ASSIGN(std::shared_ptr<Operator> fresh, Operator::create(context_, op.op->graph()));
-    LATHE_ASSIGN([[maybe_unused]] const PrepareInfo info, fresh->prepare(op.request));
+    LATHE_ASSIGN([[maybe_unused]] const PrepareInfo info, fresh->stages().prepare(op.request));
     calls.push_back({std::move(fresh), op.request, t.dims, t.weight});
     numbers.push_back(i);
   }

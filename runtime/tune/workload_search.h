@@ -60,6 +60,9 @@ class WorkloadSearch {
   void run(double until_ms, const std::function<void(const WorkloadTask&, double done)>& progress);
   // What there was no time for serves by its default, from the store; another run searches it.
   void serve_pending();
+  // The same without a search, for hinted ranges whose default is another than the one a first call waits for; the
+  // operators that got one.
+  std::vector<size_t> serve_defaults();
   // Kernels of one symbol that is hinted at several lengths: the ranges that nobody hinted, up to four times the
   // largest hint, serve by their own defaults, from the store. How many decisions that made.
   int serve_unhinted();

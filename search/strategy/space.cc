@@ -75,24 +75,12 @@ struct RecipeSpace::Impl {
     for (const auto& [name, value] : knobs) text += fmt::format("{}={} ", name, value);
     for (const Move& m : extra) text += to_text(m) + "\n";
     if (const auto it = by_moves.find(text); it != by_moves.end()) return it->second;
-    ir::Result<Schedule> s = base(knobs);
-    if (!s.ok()) return -1;
-    Schedule whole = *s;
-    whole.moves.insert(whole.moves.end(), extra.begin(), extra.end());
-    const ir::Result<ir::Kernel> with = replay(problem.kernel, whole);
-    if (!with.ok()) return -1;
-    Featurizer::Result r;
-    if (knobs.empty()) {
-      r = featurizer.of(*with);
-    } else {
-      const ir::Result<ir::Kernel> without = replay(problem.kernel, *s);
-      if (!without.ok()) return -1;
-      r = featurizer.of(knobs, *without, *with);
-    }
-    points.push_back({knobs, extra, r.x, r.us});
+    const std::optional<Featurizer::Result> seen = featurizer.of(knobs, extra);
+    if (!seen) return -1;
+    points.push_back({knobs, extra, seen->x, seen->us});
     const int n = static_cast<int>(points.size()) - 1;
     by_moves.emplace(std::move(text), n);
-    numeric.emplace(n, with->numeric);
+    numeric.emplace(n, seen->numeric);
     return n;
   }
 };
@@ -101,7 +89,7 @@ RecipeSpace::RecipeSpace(const Problem& problem, const ir::Target& target, const
     : impl_(std::make_shared<Impl>(problem, target, rates)) {
   if (impl_->recipe != nullptr) {
     impl_->domains = impl_->sketch->domains();
-    for (const Knobs& knobs : accepted(*impl_->sketch)) impl_->add_knobs(knobs);
+    for (const Knobs& knobs : impl_->sketch->accepted()) impl_->add_knobs(knobs);
     impl_->standard = impl_->add_knobs(impl_->sketch->defaults());
     impl_->enumerated = impl_->points.size();
   } else {
