@@ -14,9 +14,9 @@ import sys
 import tempfile
 
 
-def bench(lathe, manifest, store, row_ms):
+def bench(lathe, manifest, store, row_ms, shape):
     """(op, dims) -> us."""
-    command = [lathe, "bench", manifest, "--json", "--store", store, "--row-ms", str(row_ms)]
+    command = [lathe, "bench", manifest, "--json", "--store", store, "--row-ms", str(row_ms)] + (["--shape", shape] if shape else [])
     run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
     rows = [json.loads(line) for line in run.stdout.splitlines()]
     if run.returncode != 0 and not rows:
@@ -42,6 +42,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=7, choices=range(1, 1000), metavar="N")
     parser.add_argument("--row-ms", type=float, default=5)
     parser.add_argument("--filter", default="", help="only lines whose name contains this")
+    parser.add_argument("--shape", default="", help="as lathe bench has it: M=8")
     parser.add_argument("--store-old")
     parser.add_argument("--store-new")
     parser.add_argument("--json", action="store_true", help="one object per row")
@@ -62,7 +63,7 @@ def main():
                 for side in order:
                     lathe, store = sides[side]
                     print(f"{os.path.basename(manifest)}: round {turn + 1} of {flags.rounds}, {side}", file=sys.stderr)
-                    us[side].append(bench(lathe, chosen, store or os.path.join(work, side), flags.row_ms))
+                    us[side].append(bench(lathe, chosen, store or os.path.join(work, side), flags.row_ms, flags.shape))
             common = [key for key in us["old"][0] if all(key in one for side in sides for one in us[side])]
             if not common:
                 raise SystemExit(f"{manifest}: no row that every run has")

@@ -16,13 +16,13 @@ namespace lathe::ops {
 namespace {
 
 // Where the consuming group may read the producer's result.
-enum class Reader : uint8_t { kFollower, kAnchorInput };
+enum class Reader : uint8_t { kFollower, kAnchorInput, kPackedInput };
 struct Rule {
   const Family *producer, *consumer;
   Reader reader;
 };
 // Who fuses, in the order of trial: chains first; then they follow the anchors, in the order of families.def; then
-// anchors take what is left before them.
+// anchors take what is left before them, and last what riders make of constants.
 std::vector<Rule> make_rules() {
   std::vector<Rule> out;
   std::vector<const Family*> riders, anchors;
@@ -40,6 +40,10 @@ std::vector<Rule> make_rules() {
   for (const Family* anchor : anchors) {
     if (anchor->fusion.preceded == 0) continue;
     for (const Family* rider : riders) out.push_back({rider, anchor, Reader::kAnchorInput});
+  }
+  for (const Family* anchor : anchors) {
+    if (anchor->fusion.packed == 0) continue;
+    for (const Family* rider : riders) out.push_back({rider, anchor, Reader::kPackedInput});
   }
   return out;
 }
@@ -59,7 +63,8 @@ class Fuser {
   std::string why_stored(int group) const;
   int consumer(int tensor) const;  // the one group that reads it, or -1
   void merge(int producer, int consumer);
-  int operands(const Group& group) const;
+  std::string not_of_a_constant(const Group& riders, const Group& anchors) const;
+  std::vector<int> outside(const Group& group) const;
   bool all_f32(const Group& group) const;
   int64_t expression_size(const Group& group) const;
   bool same_shape(int a, int b) const;
@@ -107,8 +112,9 @@ bool Fuser::all_f32(const Group& group) const {
   });
 }
 
-int Fuser::operands(const Group& group) const {
-  std::vector<int> seen{group.output};
+// Tensors that the group reads, each once.
+std::vector<int> Fuser::outside(const Group& group) const {
+  std::vector<int> seen;
   for (int i : group.nodes) {
     for (int t : g_.nodes[i].inputs) {
       const bool inside =
@@ -116,7 +122,29 @@ int Fuser::operands(const Group& group) const {
       if (!inside && std::find(seen.begin(), seen.end(), t) == seen.end()) seen.push_back(t);
     }
   }
-  return static_cast<int>(seen.size());
+  return seen;
+}
+
+// Empty if packing can make what the riders make: of one compact constant of fixed dims, element by element, that the
+// anchor's group does not read besides.
+std::string Fuser::not_of_a_constant(const Group& riders, const Group& anchors) const {
+  const std::string& name = g_.tensors[riders.output].name;
+  const std::vector<int> read = outside(riders);
+  if (read.size() != 1 || !g_.tensors[read[0]].constant)
+    return fmt::format("{} is read by the {} and not made of one constant", name, anchors.family->name.get());
+  const TensorDesc& constant = g_.tensors[read[0]];
+  const bool fixed =
+      std::all_of(constant.dims.begin(), constant.dims.end(), [](const DimDesc& d) { return d.fixed(); });
+  if (!fixed || !constant.strides.empty()) return fmt::format("{} is strided or of varying size", constant.name);
+  if (!same_shape(read[0], riders.output) || g_.tensors[riders.output].dtype != ir::DType::f32)
+    return fmt::format("{} is not f32, element by element of {}", name, constant.name);
+  const bool alone = std::all_of(riders.nodes.begin(), riders.nodes.end(), [&](int i) {
+    return g_.nodes[i].inputs.size() == 1 && same_shape(g_.nodes[i].inputs[0], riders.output);
+  });
+  if (!alone) return fmt::format("{} takes more than one operand", name);
+  const std::vector<int> others = outside(anchors);
+  if (std::count(others.begin(), others.end(), read[0]) != 0) return fmt::format("{} is read besides", constant.name);
+  return {};
 }
 
 int64_t Fuser::expression_size(const Group& group) const {
@@ -147,13 +175,15 @@ std::string Fuser::refusal(const Rule& rule, int producer) const {
   }
   for (int node : readers_[p.output]) {
     const bool anchor = node == c.anchor;
-    if (anchor != (rule.reader == Reader::kAnchorInput)) {
+    if (anchor != (rule.reader != Reader::kFollower)) {
       return fmt::format("{} is read {} the {}", name, anchor ? "by" : "after", c.family->name.get());
     }
     if (!anchor) continue;
     const auto& inputs = g_.nodes[node].inputs;
     const auto at = std::find(inputs.begin(), inputs.end(), p.output);
-    if ((c.family->fusion.preceded >> (at - inputs.begin()) & 1) == 0 || std::count(at, inputs.end(), p.output) != 1) {
+    const FusionRoles& roles = c.family->fusion;
+    const uint32_t operands = rule.reader == Reader::kAnchorInput ? roles.preceded : roles.packed;
+    if ((operands >> (at - inputs.begin()) & 1) == 0 || std::count(at, inputs.end(), p.output) != 1) {
       return fmt::format("{} is not an operand of the {} that riders make", name, c.family->name.get());
     }
   }
@@ -168,14 +198,19 @@ std::string Fuser::refusal(const Rule& rule, int producer) const {
     const ir::DType to = g_.tensors[g_.nodes[node].output].dtype;
     if (converts(g_.nodes[node]) && !ir::is_float(to)) return fmt::format("{} becomes {}", name, ir::dtype_name(to));
   }
+  if (rule.reader == Reader::kPackedInput) {
+    if (std::string reason = not_of_a_constant(p, c); !reason.empty()) return reason;
+  }
   Group merged = c;
   merged.anchor = std::max(p.anchor, c.anchor);
   merged.nodes.insert(merged.nodes.end(), p.nodes.begin(), p.nodes.end());
   std::sort(merged.nodes.begin(), merged.nodes.end());
   for (const Family* f : {p.family, c.family}) {
-    if (f->fusion.f32_alone && !all_f32(merged)) return fmt::format("a {} is all f32", f->name.get());
+    if (rule.reader != Reader::kPackedInput && f->fusion.f32_alone && !all_f32(merged))
+      return fmt::format("a {} is all f32", f->name.get());
   }
-  if (operands(merged) > kMaxGroupOperands) return fmt::format("more than {} operands", kMaxGroupOperands);
+  if (static_cast<int>(outside(merged).size()) + 1 > kMaxGroupOperands)
+    return fmt::format("more than {} operands", kMaxGroupOperands);
   if (expression_size(merged) > kMaxExpressionSize)
     return fmt::format("its expression exceeds {} nodes", kMaxExpressionSize);
   return {};

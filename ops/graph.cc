@@ -299,16 +299,17 @@ Status Finisher::check_storage(const TensorDesc& t, bool written) {
   if (!t.strides.empty() && t.strides.size() != t.dims.size()) {
     return invalid("{} strides, expected {}", t.strides.size(), t.dims.size()).with_arg(t.name + ".strides");
   }
-  int64_t bytes = ir::dtype_bytes(t.dtype);
+  const auto too_large = [&](int64_t elements) { return ir::dtype_bytes(t.dtype, elements) == INT64_MAX; };
+  int64_t elements = 1;
   for (const DimDesc& d : t.dims) {
-    if (__builtin_mul_overflow(bytes, std::max<int64_t>(1, d.max), &bytes)) {
+    if (__builtin_mul_overflow(elements, std::max<int64_t>(1, d.max), &elements) || too_large(elements)) {
       return invalid("the size in bytes overflows 64 bits").with_arg(where);
     }
   }
   if (t.strides.empty()) return {};
   for (const bool top : {false, true}) {
     const auto value = [&](const std::string& name) { return top ? find_symbol(name)->max : find_symbol(name)->min; };
-    int64_t extent = ir::dtype_bytes(t.dtype);
+    int64_t extent = 1;
     std::vector<std::pair<int64_t, int64_t>> steps;  // stride, size
     for (size_t d = 0; d < t.dims.size(); ++d) {
       const Monomial m = *monomial(t.strides[d]);
@@ -320,8 +321,7 @@ Status Finisher::check_storage(const TensorDesc& t, bool written) {
       const int64_t size = top ? t.dims[d].max : t.dims[d].min;
       int64_t reach = 0;
       if (!step || __builtin_mul_overflow(*step, std::max<int64_t>(0, size - 1), &reach) ||
-          __builtin_mul_overflow(reach, ir::dtype_bytes(t.dtype), &reach) ||
-          __builtin_add_overflow(extent, reach, &extent)) {
+          __builtin_add_overflow(extent, reach, &extent) || (extent > 0 && too_large(extent))) {
         return invalid("the offset in bytes overflows 64 bits").with_arg(stride);
       }
       if (size > 1) steps.emplace_back(*step, size);

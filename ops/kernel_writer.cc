@@ -47,6 +47,25 @@ std::string KernelWriter::add_param(int tensor, const std::string& name) {
   return name;
 }
 
+std::string KernelWriter::add_operand(int tensor, const std::string& name) {
+  if (producer_.count(tensor) == 0) return add_param(tensor, name);
+  int constant = tensor;
+  while (producer_.count(constant) != 0) {  // riders on their way from the only tensor they read
+    const Node& node = graph_.nodes[producer_.at(constant)];
+    constant = node.inputs[0];
+  }
+  ir::Buffer b = buffer(tensor, name, ir::Place::constant);
+  b.strides.clear();
+  b.given = graph_.tensors[constant].dtype;
+  const Expr own = ir::load(name, {}, b.given);
+  bind(constant, ir::is_float(b.given) ? as_dtype(ir::DType::f32, own) : own);
+  b.made = value(tensor, {});
+  bound_.erase(constant);
+  buffers_.push_back(std::move(b));
+  tensors_.push_back(constant);
+  return name;
+}
+
 std::string KernelWriter::add_temp(const std::string& name, std::vector<Expr> dims) {
   ir::Buffer b;
   b.name = name;

@@ -26,7 +26,9 @@ const std::map<std::string, std::set<std::string>>& allowed() {
       {"jit", {"ir", "jit"}},
       {"runtime", {"include", "ir", "ops", "search", "jit", "runtime"}},
       {"tools", {"include", "ir", "ops", "search", "jit", "runtime", "tools"}},
-      {"bench", {"include", "ir", "ops", "search", "jit", "runtime", "tools", "bench", "tests/common/machines.h"}},
+      {"bench",
+       {"include", "ir", "ops", "search", "jit", "runtime", "tools", "bench", "tests/common/machines.h",
+        "tests/worker/plant.h"}},
       {"include", {"lathe.h"}},
       {"examples", {"example.h"}},
   };
@@ -56,7 +58,8 @@ const std::map<std::string, std::set<std::string>>& rooms() {
       {"jit/image", {"program", "host"}},
       {"jit/x64", {"program", "host", "image"}},
       {"runtime/base", {}},
-      {"runtime/walk", {"base"}},
+      {"runtime/walk/x86", {}},
+      {"runtime/walk", {"base", "walk/x86"}},
       {"runtime/store", {"base"}},
       {"runtime/compile", {"base", "walk", "store"}},
       {"runtime/oracle", {"base", "walk", "compile"}},
@@ -70,8 +73,9 @@ const std::map<std::string, std::set<std::string>>& rooms() {
 }
 constexpr size_t kMostFiles = 25;  // of code in a folder
 
-const std::set<std::string> kBasement = {"ir/base/status", "ir/base/errors", "ir/base/options",     "ir/base/dtype",
-                                         "ir/base/dtypes", "ir/base/target", "ir/base/target_text", "ir/leaf_abi"};
+const std::set<std::string> kBasement = {
+    "ir/base/status", "ir/base/errors",  "ir/base/options",      "ir/base/dtype",       "ir/base/dtypes",
+    "ir/base/target", "ir/base/targets", "ir/base/cpu_features", "ir/base/target_text", "ir/leaf_abi"};
 
 std::string folder(const std::string& path) {
   const size_t slash = path.rfind('/');
@@ -172,6 +176,7 @@ Complaints forbidden_calls(const File& f) {
       {std::regex(R"(\b(std::)?(abort|terminate)\s*\()"), std::regex(""), "ends the process"},
       {std::regex(R"(\bstd::(cout|cerr)\b|\b(printf|puts)\s*\(|\bfmt::print\b)"), std::regex("(tools|bench)/.*"),
        "prints"},
+      {std::regex(R"(\b[Pp]lant(s|ed|ing)?\b|PlantingMaker)"), std::regex("bench/safety/.*"), "plants faults"},
   };
   Complaints out;
   if (!f.is_code() || f.below("tests") || f.below("examples") || f.below("include")) return out;
@@ -182,6 +187,23 @@ Complaints forbidden_calls(const File& f) {
         out.push_back(f.path + ":" + std::to_string(i + 1) + " " + c.what);
       }
     }
+  }
+  return out;
+}
+
+// What only one architecture has: its built-in functions and headers, attributes and pragmas that name its
+// instructions, assembly that is not empty, constraints that name its registers.
+Complaints machine_code(const File& f) {
+  static const std::regex kMachine(
+      R"(__builtin_ia32_|__builtin_cpu_|<(cpuid|[a-z]*intrin)\.h>|\b_mm[0-9]*_|\btarget\s*\("|GCC target)"
+      R"(|\b(asm|__asm__)(\s+volatile|\s+__volatile__)?\s*\(\s*("[^"]|$)|"[=+]?[xv]"\s*\()");
+  static const std::regex kPlaces("(jit/(host|x64)|runtime/walk/x86)/.*");
+  Complaints out;
+  const bool library = f.below("ir") || f.below("ops") || f.below("search") || f.below("jit") || f.below("runtime");
+  if (!library || std::regex_match(f.path, kPlaces)) return out;
+  for (size_t i = 0; i < f.lines.size(); ++i) {
+    if (std::regex_search(f.lines[i].substr(0, f.lines[i].find("//")), kMachine))
+      out.push_back(f.path + ":" + std::to_string(i + 1) + " has code of one architecture");
   }
   return out;
 }
@@ -230,6 +252,7 @@ TEST(Layering, the_table_of_rooms_has_no_circle) {
 }
 TEST(Layering, the_basement_knows_nothing_of_kernels) { EXPECT_THAT(everywhere(basement_to_ground), IsEmpty()); }
 TEST(Layering, foreign_libraries_stay_where_they_belong) { EXPECT_THAT(everywhere(foreign_includes), IsEmpty()); }
+TEST(Layering, code_of_one_architecture_has_its_rooms) { EXPECT_THAT(everywhere(machine_code), IsEmpty()); }
 TEST(Layering, environment_printing_and_aborting) { EXPECT_THAT(everywhere(forbidden_calls), IsEmpty()); }
 
 TEST(Layering, the_rules_object) {
@@ -261,8 +284,24 @@ TEST(Layering, the_rules_object) {
         << path;
   }
   EXPECT_THAT(foreign_includes(make_file("runtime/base/tasks.cc", "#include <oneapi/tbb/task_arena.h>\n")), IsEmpty());
+  for (const char* line :
+       {"__builtin_ia32_pause();", "#include <immintrin.h>", "#include <cpuid.h>", "_mm256_add_ps(a, b);",
+        "__attribute__((target(\"avx2\"))) void f();", "#pragma GCC target(\"avx2\")", "asm volatile(\"pause\");",
+        "asm volatile(", "asm(\"\" : \"+x\"(v));", "if (__builtin_cpu_supports(\"avx\"))"}) {
+    EXPECT_THAT(machine_code(make_file("runtime/walk/a.cc", line)),
+                ElementsAre("runtime/walk/a.cc:1 has code of one architecture"))
+        << line;
+    EXPECT_THAT(machine_code(make_file("runtime/walk/x86/a.h", line)), IsEmpty());
+    EXPECT_THAT(machine_code(make_file("jit/host/a.cc", line)), IsEmpty());
+  }
+  for (const char* line :
+       {"asm(\"\" : \"+r\"(word));", "asm volatile(\"\" ::: \"memory\");", "// _mm_add_ps(", "target(1);"})
+    EXPECT_THAT(machine_code(make_file("runtime/walk/a.cc", line)), IsEmpty()) << line;
   EXPECT_THAT(forbidden_calls(make_file("runtime/a.cc", "x = std::getenv(\"A\");\nprintf(\"hi\");  // printf(\n")),
               ElementsAre("runtime/a.cc:1 reads the environment", "runtime/a.cc:2 prints"));
+  EXPECT_THAT(forbidden_calls(make_file("tools/a.cc", "plant(\"crash\", stage);\n")),
+              ElementsAre("tools/a.cc:1 plants faults"));
+  EXPECT_THAT(forbidden_calls(make_file("bench/safety/a.cc", "plant(\"crash\", stage);\n")), IsEmpty());
 }
 
 }  // namespace

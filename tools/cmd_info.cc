@@ -35,8 +35,8 @@ json target_json(const ir::Target& t, const runtime::MachineFields& m) {
           {"l2_bytes", t.l2_bytes},
           {"l3_bytes", t.l3_bytes},
           {"cores", t.cores},
-          {"bf16", t.bf16},
-          {"vnni", t.vnni},
+          {"bf16", t.has(ir::kCpu_avx512bf16)},
+          {"vnni", t.has(ir::kCpu_avx512vnni)},
           {"vendor", m.cpu_vendor},
           {"family", m.cpu_family},
           {"model", m.cpu_model},
@@ -49,9 +49,10 @@ int run(const CommonOptions& options) {
   if (!context.ok()) return fail(options, context.status(), kUsage);
   runtime::Context& ctx = **context;
   const runtime::MachineFields machine = runtime::machine_fields(ctx.target());
-  const std::vector<std::pair<std::string, std::string>> backends = {{"portable", "leaf programs executed by C++"},
-                                                                     {"xbyak", "in the library"},
-                                                                     {"llvm", "plug-in, opened when it must compile"}};
+  const std::vector<std::pair<std::string, std::string>> backends = {
+      {"portable", "leaf programs executed by C++"},
+      {"xbyak", jit::backend_built(jit::Backend::xbyak) ? "in the library" : "not built"},
+      {"llvm", "plug-in, opened when it must compile"}};
   if (options.json) {
     json line = json_event(options, "summary");
     line["target"] = target_json(ctx.target(), machine);

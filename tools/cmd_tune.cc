@@ -129,8 +129,7 @@ ir::Status write_report(const std::string& path, ReportPage page, const runtime:
                         const std::string& profile_text, const WarmupReport& report) {
   page.machine = context.target().to_string();
   if (const auto profile = runtime::parse_profile(profile_text); profile.ok()) {
-    page.peak_gflops =
-        profile->get(std::string("fma_") + ir::isa_name(std::min(context.target().level, ir::IsaLevel::avx512)));
+    page.peak_gflops = profile->get(runtime::peak_name(context.target()));
     page.read_gbs = profile->get("read_memory");
   }
   page.seconds = report.wall_ms / 1000;

@@ -296,7 +296,7 @@ void print_row(const Case& c, const Row& r, bool json) {
 
 int run(const Flags& flags) {
   const ir::Target target = jit::host_target();
-  if (target.level < ir::IsaLevel::avx512) {
+  if (!target.has(ir::IsaLevel::avx512)) {
     if (flags.json) {
       fmt::print("{}\n", nlohmann::json{{"event", "summary"}, {"skipped", "no AVX-512"}}.dump());
     } else {

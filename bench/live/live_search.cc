@@ -62,24 +62,19 @@ class Lap {
   Clock::time_point from_ = Clock::now();
 };
 
-// What the starter pack knows of the family.
-struct Knowledge {
+// The model of the family that the starter pack makes.
+search::CostModel pack_model(const search::Problem& problem, const ir::Target& target) {
   std::vector<search::TaskRecord> records;
-  search::CostModel model;
-};
-Knowledge knowledge(const search::Problem& problem, const ir::Target& target) {
-  Knowledge out;
   for (const search::TaskRecord& r : search::starter_pack()) {
-    if (r.problem.kernel.family == problem.kernel.family) out.records.push_back(r);
+    if (r.problem.kernel.family == problem.kernel.family) records.push_back(r);
   }
-  out.model = search::train_model(out.records, target, search::MachineRates::assumed(target), 1);
-  return out;
+  return search::train_model(records, target, search::MachineRates::assumed(target), 1);
 }
 
 class LiveTask {
  public:
   LiveTask(const MeasuredTask& task, const ir::Target& target, const Flags& flags)
-      : task_(task), target_(target), flags_(flags), known_(knowledge(task.problem, target)) {}
+      : task_(task), target_(target), flags_(flags), model_(pack_model(task.problem, target)) {}
 
   Result<Search> search(const std::string& strategy, uint64_t seed) {
     runtime::EvaluateTask job;
@@ -99,8 +94,7 @@ class LiveTask {
     problem.problem = &task_.problem;
     problem.target = &target_;
     problem.space = &space;
-    problem.history = flags_.history ? &known_.records : nullptr;
-    problem.model = flags_.history ? &known_.model : nullptr;
+    problem.model = flags_.history ? &model_ : nullptr;
     problem.budget = flags_.budget;
     problem.seed = seed;
     problem.stop_early = false;
@@ -127,7 +121,7 @@ class LiveTask {
             asked->tell({proposals[i].point, search::OutcomeKind::refused, 0});
             continue;
           }
-          batch.push_back({search::to_text(*schedule), "", true});
+          batch.push_back({search::to_text(*schedule), true});
           points.push_back(proposals[i].point);
         }
         LATHE_ASSIGN(const std::vector<runtime::CandidateResult> told, evaluation->screen(batch));
@@ -209,7 +203,7 @@ class LiveTask {
   const MeasuredTask& task_;
   const ir::Target& target_;
   const Flags& flags_;
-  const Knowledge known_;
+  const search::CostModel model_;
   runtime::LeafCache leaves_{{}, nullptr, nullptr};
 };
 

@@ -1,5 +1,5 @@
-// From a measured table to history: the rows of a task that are worth keeping (the best few for portfolios, a spread of
-// the others for the ranker) as a record, and the starter pack made of such records.
+// From a measured table to history: the rows of a task that are worth keeping (the best few, a spread of the others) as
+// a record, and the starter pack made of such records.
 #pragma once
 #include "bench/search/measured_table.h"
 

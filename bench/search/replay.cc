@@ -7,7 +7,6 @@
 #include <thread>
 
 #include "bench/search/pack.h"
-#include "search/strategy/bodies.h"
 #include "search/strategy/prior.h"
 
 namespace lathe::bench {
@@ -49,7 +48,6 @@ Replay::Replay(const std::vector<MeasuredTask>& tables, const ir::Target& target
     records_.push_back(thinned(t, kPackBest, options.history_rows));
     records_.back().trust = options.trust;
   }
-  starts_.resize(tasks_.size());
 }
 
 void Replay::each_task(const std::function<void(int)>& f) {
@@ -63,41 +61,38 @@ void Replay::each_task(const std::function<void(int)>& f) {
   for (std::thread& t : threads) t.join();
 }
 
-const Replay::History& Replay::history(int task, Fold fold) {
+const search::CostModel& Replay::model_of(int task, Fold fold) {
   const MeasuredTask& target = tasks_[static_cast<size_t>(task)]->measured();
   const std::string& family = target.problem.kernel.family;
-  const std::string key = fold == Fold::none    ? "none"
-                          : fold == Fold::group ? fmt::format("{} group {}", family, target.group)
-                                                : fmt::format("{} length {}", family, target.length);
-  History* h = nullptr;
+  const std::string key = fold == Fold::group ? fmt::format("{} group {}", family, target.group)
+                                              : fmt::format("{} length {}", family, target.length);
+  TrainedModel* m = nullptr;
   {
     std::lock_guard lock(mutex_);
-    std::unique_ptr<History>& slot = histories_[key];
-    if (!slot) slot = std::make_unique<History>();
-    h = slot.get();
+    std::unique_ptr<TrainedModel>& slot = models_[key];
+    if (!slot) slot = std::make_unique<TrainedModel>();
+    m = slot.get();
   }
-  std::call_once(h->made, [&] {
-    if (fold == Fold::none) return;
+  std::call_once(m->made, [&] {
+    std::vector<search::TaskRecord> records;
     for (int t = 0; t < tasks(); ++t) {
       const MeasuredTask& other = tasks_[static_cast<size_t>(t)]->measured();
       if (other.problem.kernel.family != family) continue;
       if (fold == Fold::group ? other.group == target.group : other.length == target.length) continue;
-      h->records.push_back(records_[static_cast<size_t>(t)]);
+      records.push_back(records_[static_cast<size_t>(t)]);
     }
-    h->model = search::train_model(h->records, target_, rates_, options_.seed);
+    m->model = search::train_model(records, target_, rates_, options_.seed);
   });
-  return *h;
+  return m->model;
 }
 
 search::SearchProblem Replay::problem_of(int t, Fold fold, uint64_t seed) {
   TableTask& task = *tasks_[static_cast<size_t>(t)];
-  const History& h = history(t, fold);
   search::SearchProblem problem;
   problem.problem = &task.measured().problem;
   problem.target = &target_;
   problem.space = &task.space();
-  problem.history = h.records.empty() ? nullptr : &h.records;
-  problem.model = h.records.empty() ? nullptr : &h.model;
+  problem.model = fold == Fold::none ? nullptr : &model_of(t, fold);
   problem.rates = &rates_;
   problem.budget = kBudgets[kBudgetCount - 1];
   problem.seed = seed;
@@ -105,19 +100,10 @@ search::SearchProblem Replay::problem_of(int t, Fold fold, uint64_t seed) {
   return problem;
 }
 
-Run Replay::run(const StrategyInfo& info, int t, Fold fold, uint64_t seed, bool noisy, int first) {
+Run Replay::run(const StrategyInfo& info, int t, Fold fold, uint64_t seed, bool noisy) {
   TableTask& task = *tasks_[static_cast<size_t>(t)];
   const search::SearchProblem problem = problem_of(t, fold, seed);
-  int start = task.standard();
-  if (options_.default_from_history && fold != Fold::none) {
-    // Computed once per task and fold: only the thread of the task comes here.
-    int& known = starts_[static_cast<size_t>(t)][fold];
-    task.space().set_default(start);
-    if (known == 0) known = 1 + search::best_guess(problem);
-    start = known - 1;
-  }
-  if (first >= 0) start = first;
-  if (!task.timed(start)) start = task.standard();
+  const int start = task.standard();
   task.space().set_default(start);
   const std::unique_ptr<search::Strategy> strategy = info.make();
   strategy->start(problem);
@@ -233,52 +219,16 @@ std::vector<std::vector<double>> Replay::new_length(const std::string& strategy)
       tuned |= other.group == task.measured().group && other.length != task.measured().length;
     }
     if (!tuned || task.measured().length == 0) return;
-    task.space().set_default(task.standard());
-    const int guess = search::best_guess(problem_of(t, Fold::length, 0));
-    const int bound = task.timed(guess) ? guess : task.standard();
     for (int i = 0; i < 3; ++i) out[static_cast<size_t>(i)][static_cast<size_t>(t)] = 0;
     for (int seed = 0; seed < options_.seeds; ++seed) {
-      const Run r = run(*info, t, Fold::length, seed_of(t, seed), false, bound);
+      const Run r = run(*info, t, Fold::length, seed_of(t, seed), false);
       for (int i = 0; i < 3; ++i) {
-        double best = task.share(bound);
+        double best = task.share(task.standard());
         for (int n = 0; n < kAfter[i] && n < static_cast<int>(r.order.size()); ++n)
           best = std::max(best, task.share(r.order[static_cast<size_t>(n)]));
         out[static_cast<size_t>(i)][static_cast<size_t>(t)] += log_share(best) / options_.seeds;
       }
     }
-  });
-  return out;
-}
-
-std::vector<double> Replay::four_bodies(int k) {
-  std::vector<double> out(tasks_.size(), 0);
-  each_task([&](int t) {
-    TableTask& task = *tasks_[static_cast<size_t>(t)];
-    task.space().set_default(task.standard());
-    std::vector<search::ServedLength> lengths;
-    for (int o = 0; o < tasks(); ++o) {
-      // Tables of the other lengths, which other threads may be using: their rows are only read.
-      const TableTask& other = *tasks_[static_cast<size_t>(o)];
-      if (other.measured().group != task.measured().group || other.measured().length == task.measured().length)
-        continue;
-      search::ServedLength at;
-      at.length = other.measured().length;
-      const auto measured = [&](int row) {
-        if (other.timed(row))
-          at.measured.emplace_back(other.measured().rows[static_cast<size_t>(row)].knobs, other.truth(row));
-      };
-      measured(other.standard());
-      for (int row = 0; row < static_cast<int>(other.measured().rows.size()); ++row) measured(row);
-      lengths.push_back(std::move(at));
-    }
-    if (lengths.size() < 2) return;
-    lengths.push_back({task.measured().length, {}, problem_of(t, Fold::length, 0)});
-    std::stable_sort(lengths.begin(), lengths.end(), [](const auto& a, const auto& b) { return a.length < b.length; });
-    const search::BodyPlan plan = search::plan_bodies(lengths, k);
-    const int body = search::body_for(plan.rules, task.measured().length);
-    if (body < 0) return;
-    const int row = body == 0 ? task.standard() : task.space().nearest(plan.settings[static_cast<size_t>(body)]);
-    out[static_cast<size_t>(t)] = task.timed(row) ? task.share(row) : 1e-3;
   });
   return out;
 }

@@ -20,8 +20,6 @@ struct ReplayOptions {
   int seeds = 20;
   int threads = 2;
   uint64_t seed = 1;
-  // Slot 0 is the table's default row, or what is guessed from history (where there is one).
-  bool default_from_history = false;
   int history_rows = 56;  // of a task
   double trust = 1;       // of history: 0.25 as if another machine had measured it
 };
@@ -59,24 +57,20 @@ class Replay {
   Curve noise_free(const std::string& strategy, Fold fold);
   // As a tuner would: told recorded samples, picks by the decision rule, judged by fresh pairs.
   Curve noisy(const std::string& strategy, Fold fold, Decisions* decisions);
-  // A length that was never seen: after 0 (search::best_guess, unmeasured), 2 and 4 measurements. Tasks without another
-  // length in their family do not count (empty).
+  // A length that was never seen: after 0 (its default), 2 and 4 measurements. Tasks without another length of their
+  // operator do not count (NaN).
   std::vector<std::vector<double>> new_length(const std::string& strategy);
-  // k bodies chosen jointly over the other lengths of the group as measured and the length left out as expected, at the
-  // latter; by task, 0: the group is too small.
-  std::vector<double> four_bodies(int k);
   // How often the default would be said to beat itself, by the samples of passes in which it was timed twice.
   double claimed_of_identical(int runs);
 
  private:
-  struct History {
-    std::vector<search::TaskRecord> records;
+  struct TrainedModel {
     search::CostModel model;
     std::once_flag made;
   };
-  const History& history(int task, Fold fold);
+  const search::CostModel& model_of(int task, Fold fold);
   search::SearchProblem problem_of(int task, Fold fold, uint64_t seed);
-  Run run(const StrategyInfo& info, int task, Fold fold, uint64_t seed, bool noisy, int first = -1);
+  Run run(const StrategyInfo& info, int task, Fold fold, uint64_t seed, bool noisy);
   void each_task(const std::function<void(int)>& f);
   uint64_t seed_of(int task, int seed) const {
     return options_.seed * 1000003 + static_cast<uint64_t>(task) * 1009 + static_cast<uint64_t>(seed);
@@ -87,8 +81,7 @@ class Replay {
   search::MachineRates rates_;
   std::vector<std::unique_ptr<TableTask>> tasks_;
   std::vector<search::TaskRecord> records_;  // thinned, by task
-  std::map<std::string, std::unique_ptr<History>> histories_;
-  std::vector<std::map<Fold, int>> starts_;  // 1 + first row from history
+  std::map<std::string, std::unique_ptr<TrainedModel>> models_;
   std::mutex mutex_;
 };
 

@@ -106,7 +106,6 @@ class Report {
       }
     }
     lengths_ = replay_.new_length("lathe");
-    bodies_ = replay_.four_bodies(4);
     if (flags_.by_task && !flags_.json) by_task(lathe, real, bare);
     summary(lathe, real, bare, decisions, ahead);
     if (!flags_.curves.empty()) std::ofstream(flags_.curves) << curves_.dump() << "\n";
@@ -128,15 +127,15 @@ class Report {
   }
 
   void by_task(const Curve& lathe, const Curve& real, const Curve& bare) {
-    fmt::print("{:<28}{:>6}{:>8}{:>8}{:>8}{:>8}{:>10}{:>10}{:>8}{:>8}\n", "task", "rows", "median", "default",
-               "after 4", "16", "noisy 16", "bare 16", "new", "bodies");
+    fmt::print("{:<28}{:>6}{:>8}{:>8}{:>8}{:>8}{:>10}{:>10}{:>8}\n", "task", "rows", "median", "default", "after 4",
+               "16", "noisy 16", "bare 16", "new");
     for (int t = 0; t < replay_.tasks(); ++t) {
       TableTask& task = replay_.task(t);
       const std::vector<int> one{t};
-      fmt::print("{:<28}{:>6}{:>8.3f}{:>8.3f}{:>8.3f}{:>8.3f}{:>10.3f}{:>10.3f}{:>8.3f}{:>8.3f}\n",
-                 task.measured().name, task.measured().rows.size(), task.median_share(), task.share(task.standard()),
-                 lathe.geomean(2, one), lathe.geomean(4, one), real.geomean(4, one), bare.geomean(4, one),
-                 std::exp2(lengths_[0][static_cast<size_t>(t)]), bodies_[static_cast<size_t>(t)]);
+      fmt::print("{:<28}{:>6}{:>8.3f}{:>8.3f}{:>8.3f}{:>8.3f}{:>10.3f}{:>10.3f}{:>8.3f}\n", task.measured().name,
+                 task.measured().rows.size(), task.median_share(), task.share(task.standard()), lathe.geomean(2, one),
+                 lathe.geomean(4, one), real.geomean(4, one), bare.geomean(4, one),
+                 std::exp2(lengths_[0][static_cast<size_t>(t)]));
     }
   }
 
@@ -165,13 +164,6 @@ class Report {
       }
       new_length[kAfter[i]] = n > 0 ? round3(std::exp2(sum / n)) : 0.0;
     }
-    double sum = 0;
-    int n = 0;
-    for (int t : counted_) {
-      if (bodies_[static_cast<size_t>(t)] <= 0) continue;
-      sum += std::log2(bodies_[static_cast<size_t>(t)]);
-      ++n;
-    }
     std::vector<double> to_95;
     const size_t seeds = lathe.to_95.size() / static_cast<size_t>(replay_.tasks());
     for (int t : counted_) {
@@ -198,7 +190,6 @@ class Report {
     out["no_history"] = by_budget(bare, counted_);
     out["worst_after_4"] = round3(lathe.least(2, counted_));
     out["new_length"] = new_length;
-    out["four_bodies"] = n > 0 ? round3(std::exp2(sum / n)) : 0.0;
     out["to_95_median"] = percentile(to_95, 0.5);
     out["to_95_p90"] = percentile(to_95, 0.9);
     out["flips"] = round3(decisions.flips);
@@ -218,7 +209,6 @@ class Report {
   std::map<std::string, int> families_;
   std::vector<int> counted_;
   std::vector<std::vector<double>> lengths_;  // of a new length, after 0, 2 and 4
-  std::vector<double> bodies_;
   json curves_ = json::array();
 };
 
@@ -245,7 +235,6 @@ int main_of(int argc, char** argv) {
   app.add_option("--hints", flags.hints,
                  "tables that are history and nothing else: prints the search of `tables` with and without");
   app.add_flag("--full", flags.full, "rivals without history, too");
-  app.add_flag("--default-from-history", flags.replay.default_from_history, "slot 0 is what history makes most of");
   app.add_option("--rows", flags.replay.history_rows, "of each task in history");
   app.add_option("--trust", flags.replay.trust, "of history: 0.25 as if another machine had measured it");
   app.add_option("--seeds", flags.replay.seeds, "searches per task");

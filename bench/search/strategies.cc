@@ -14,13 +14,11 @@ static std::unique_ptr<Strategy> make_lathe() {
 
 const std::vector<StrategyInfo>& strategies() {
   static const std::vector<StrategyInfo> kAll = {
-      {"lathe", make_lathe<
-                    // slots of several streams: default, portfolio, nearest tasks, ranker, neighbours, exploration
-                    kAllStreams>},
-      {"random", make_random},            // uniform over the accepted configurations
-      {"enumeration", make_enumeration},  // the order in which the recipe enumerates its configurations
-      {"exhaustive", make_exhaustive},    // every configuration, whatever the budget
-      {"heuristic", make_heuristic},      // the default and nothing else, as a fixed pass of heuristics
+      {"lathe", make_lathe<kAllStreams>},  // slots of several streams: default, ranker, neighbours, exploration
+      {"random", make_random},             // uniform over the accepted configurations
+      {"enumeration", make_enumeration},   // the order in which the recipe enumerates its configurations
+      {"exhaustive", make_exhaustive},     // every configuration, whatever the budget
+      {"heuristic", make_heuristic},       // the default and nothing else, as a fixed pass of heuristics
       {"perfdojo",
        // PerfDojo: sequences of one to four random moves grown from the ten best so far, at most 1000 evaluations
        make_perfdojo},
@@ -41,9 +39,7 @@ const std::vector<StrategyInfo>& strategies() {
        make_iree},  // IREE's order as shipped: K tile a power of two, SIMD multiple, quantisation; two keys inert
       {"iree-repaired", make_iree_repaired},  // the same with intensity and the ratio of M to N in force
       {"formula", make_formula},              // ablation: the analytic estimate alone orders
-      {"trees", make_lathe<kTrees>},          // ablation: the ranker alone, no portfolio, neighbours or exploration
-      {"lathe-portfolio", make_lathe < kAllStreams & ~kPortfolio > },      // ablation: without the portfolio
-      {"lathe-nearest", make_lathe < kAllStreams & ~kNearest > },          // ablation: without the nearest tasks
+      {"trees", make_lathe<kTrees>},          // ablation: the ranker alone, no neighbours or exploration
       {"lathe-trees", make_lathe < kAllStreams & ~kTrees > },              // ablation: without the ranker
       {"lathe-neighbours", make_lathe < kAllStreams & ~kNeighbours > },    // ablation: without neighbours
       {"lathe-exploration", make_lathe < kAllStreams & ~kExploration > },  // ablation: without exploration

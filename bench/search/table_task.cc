@@ -11,8 +11,6 @@
 #include <limits>
 #include <set>
 
-#include "search/strategy/transfer.h"
-
 namespace lathe::bench {
 
 using search::Knobs;
@@ -192,12 +190,7 @@ double TableTask::sample(int row, size_t pass, Random& random) const {
 }
 
 ir::Target target_of(ir::IsaLevel level) {
-  const bool wide = level == ir::IsaLevel::avx512;
-  ir::Target target;
-  target.level = level;
-  target.lanes = wide ? 16 : 8;
-  target.vector_registers = wide ? 32 : 16;
-  target.mask_registers = wide ? 7 : 0;
+  ir::Target target = ir::bare_target(level);
   target.l1_bytes = 48 << 10;
   target.l1_ways = 12;
   target.l2_bytes = 1 << 20;

@@ -1,88 +1,96 @@
-// The intrinsic table and the matching of scopes to its rows: see intrinsics.h. Matching is structural: it looks at the
-// shape of the subtree and at which iterators an index depends on, not at ranges (verify() does).
+// The intrinsic table and the matching of scopes with the meanings of its rows: see intrinsics.def. Matching looks at
+// the form of the subtree and at which iterators an index depends on, not at ranges (verify() does).
 #include "ir/analysis/intrinsics.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <map>
+#include <mutex>
 
 #include "ir/analysis/analysis.h"
+#include "ir/core/names.h"
+#include "ir/core/text_form.h"
 
 namespace lathe::ir {
 
 namespace {
 
 const std::vector<Intrinsic> kIntrinsics = {
-#define LATHE_INTRINSIC(name, numeric, levels, meaning) {#name, meaning, numeric, levels},
+#define LATHE_INTRINSIC(name, numeric, features, layout, meaning) \
+  {#name, meaning, numeric, features, IntrinsicLayout::layout},
 #include "ir/analysis/intrinsics.def"
 #undef LATHE_INTRINSIC
 };
 
-bool refuse(std::string* why, std::string reason) {
-  if (why) *why = std::move(reason);
-  return false;
-}
+using Scopes = std::vector<const Stmt*>;
+
+// From a scope down to its only statement, prefetches aside.
+struct Nest {
+  Scopes scopes;  // outermost first
+  const Stmt* statement = nullptr;
+
+  // bound: scopes inside must be unrolled or vectors already.
+  std::string descend(const Stmt& outermost, bool bound) {
+    if (outermost.kind != Stmt::Kind::scope) return "expected a scope";
+    for (const Stmt* at = &outermost; statement == nullptr;) {
+      scopes.push_back(at);
+      const Stmt* inner = nullptr;
+      for (const Stmt& s : at->body) {
+        if (s.kind == Stmt::Kind::prefetch) continue;
+        if (inner != nullptr) return "expected one statement in scope " + at->iter;
+        inner = &s;
+      }
+      if (inner == nullptr) return "expected a statement in scope " + at->iter;
+      (inner->kind == Stmt::Kind::assign ? statement : at) = inner;
+      if (bound && at == inner && inner->mark != Mark::unroll && inner->mark != Mark::vector)
+        return fmt::format("expected scope {} to be @unroll or @vector", inner->iter);
+    }
+    return {};
+  }
+};
+
+// A row's meaning, parsed.
+struct Meaning {
+  Kernel kernel;
+  Nest nest;
+  bool bound = false;  // scopes inside bear marks
+};
 
 bool depends(const std::vector<Expr>& index, const std::string& iter) {
   return std::any_of(index.begin(), index.end(), [&](const Expr& e) { return uses(e, iter); });
 }
+bool summed(const Nest& nest, const Stmt& scope) { return !depends(nest.statement->index, scope.iter); }
 
-// The scopes from `scope` down to its only statement (prefetches aside), or null with *why. bound: inner scopes must be
-// unrolled or vectors already.
-const Stmt* only_statement(const Stmt& scope, bool bound, std::vector<const Stmt*>* scopes, std::string* why) {
-  const Stmt* at = &scope;
-  for (;;) {
-    scopes->push_back(at);
-    const Stmt* inner = nullptr;
-    for (const Stmt& s : at->body) {
-      if (s.kind == Stmt::Kind::prefetch) continue;
-      if (inner) {
-        refuse(why, "expected one statement in scope " + at->iter);
-        return nullptr;
-      }
-      inner = &s;
-    }
-    if (!inner) {
-      refuse(why, "expected a statement in scope " + at->iter);
-      return nullptr;
-    }
-    if (inner->kind == Stmt::Kind::assign) return inner;
-    if (bound && inner->mark != Mark::unroll && inner->mark != Mark::vector) {
-      refuse(why, "expected scope " + inner->iter + " to be @unroll or @vector");
-      return nullptr;
-    }
-    at = inner;
+// Null: no Kernel of one statement.
+const Meaning* meaning_of(const Intrinsic& row) {
+  static std::mutex mutex;
+  static std::map<std::string_view, Meaning> parsed;
+  const std::lock_guard lock(mutex);
+  const auto known = parsed.find(row.meaning);
+  if (known != parsed.end()) return &known->second;
+  Result<Kernel> kernel = parse_kernel(row.meaning);
+  if (!kernel.ok() || kernel->body.size() != 1) return nullptr;
+  Meaning& m = parsed[row.meaning];
+  m.kernel = std::move(*kernel);
+  if (!m.nest.descend(m.kernel.body[0], false).empty()) {
+    parsed.erase(row.meaning);
+    return nullptr;
   }
+  for (size_t i = 1; i < m.nest.scopes.size(); ++i) m.bound |= m.nest.scopes[i]->mark != Mark::none;
+  return &m;
 }
 
-bool matches_mma(const Kernel& kernel, const Stmt& scope, std::string* why) {
-  std::vector<const Stmt*> scopes;
-  const Stmt* s = only_statement(scope, true, &scopes, why);
-  if (!s) return false;
-  const bool product = s->op == AssignOp::add && s->value && s->value->op == Op::k_mul &&
-                       s->value->args[0]->op == Op::k_load && s->value->args[1]->op == Op::k_load;
-  if (!product) return refuse(why, "expected c[..] += a[..] * b[..]");
-  const ExprNode& a = *s->value->args[0];
-  const ExprNode& b = *s->value->args[1];
-  for (const std::string& name : {s->target, a.name, b.name}) {
-    const Buffer* buffer = kernel.find_buffer(name);
-    if (!buffer || buffer->type != DType::f32) return refuse(why, "expected " + name + " to be f32");
-  }
-  if (a.name == s->target || b.name == s->target) return refuse(why, "expected " + s->target + " not to be an operand");
-  if (depends(s->index, scope.iter)) {
-    return refuse(why, "expected " + s->target + " not to depend on " + scope.iter);
-  }
-  if (!depends(a.args, scope.iter) && !depends(b.args, scope.iter)) {
-    return refuse(why, "expected an operand to depend on " + scope.iter);
-  }
-  for (const Stmt* inner : scopes) {
-    const bool summed = !depends(s->index, inner->iter) && !is_const_int(inner->extent, 1);
-    if (inner->mark == Mark::vector && summed)
-      return refuse(why, "expected " + s->target + " to depend on vector scope " + inner->iter);
-  }
-  return true;
+// c[..] += a[..] * b[..]
+std::string outline(const Stmt& statement) {
+  const Expr value = rewrite(statement.value, [](const Expr& e) {
+    return e->op == Op::k_load ? load(e->name, {symbol("..")}, e->type) : Expr();
+  });
+  return fmt::format("{}[..] {}= {}", statement.target, assign_op_name(statement.op), print(value));
 }
 
 // The dimension whose neighbours are adjacent in memory, -1 if none.
-int unit_stride_dim(const Buffer& b) {
+int adjacent_dim(const Buffer& b) {
   if (!b.strides.empty()) {
     for (size_t d = 0; d < b.strides.size(); ++d) {
       if (is_const_int(b.strides[d], 1)) return static_cast<int>(d);
@@ -93,44 +101,189 @@ int unit_stride_dim(const Buffer& b) {
   return static_cast<int>(b.dims.size()) - 1;
 }
 
-// The one of the two iterators that steps along the unit-stride dimension of the buffer, and along no other; else
-// empty.
-std::string unit_stride_iter(const Kernel& kernel, const std::string& name, const std::vector<Expr>& index,
-                             const std::string& i, const std::string& j) {
+// How an access steps along the adjacent elements of its buffer; none: not affine.
+std::optional<AffineForm> adjacent_steps(const Kernel& kernel, const std::string& name,
+                                         const std::vector<Expr>& index) {
   const Buffer* buffer = kernel.find_buffer(name);
-  if (!buffer || buffer->dims.size() != index.size()) return {};
-  const int dim = unit_stride_dim(*buffer);
-  if (dim < 0) return {};
-  const std::optional<AffineForm> form = affine_form(index[static_cast<size_t>(dim)]);
-  if (!form) return {};
-  const bool has_i = !is_const_int(form->coeff(i), 0), has_j = !is_const_int(form->coeff(j), 0);
-  if (has_i == has_j) return {};
-  const std::string& mine = has_i ? i : j;
-  return is_const_int(form->coeff(mine), 1) ? mine : std::string();
+  const int dim = buffer == nullptr || buffer->dims.size() != index.size() ? -1 : adjacent_dim(*buffer);
+  return dim < 0 ? std::nullopt : affine_form(index[static_cast<size_t>(dim)]);
 }
 
-bool matches_transpose(const Kernel& kernel, const Stmt& scope, std::string* why) {
-  std::vector<const Stmt*> scopes;
-  const Stmt* s = only_statement(scope, false, &scopes, why);
-  if (!s) return false;
-  if (scopes.size() != 2) return refuse(why, "expected two nested scopes");
-  if (s->op != AssignOp::set || !s->value || s->value->op != Op::k_load) return refuse(why, "expected d[..] = s[..]");
-  const Buffer* d = kernel.find_buffer(s->target);
-  if (!d || d->type != DType::f32 || s->value->type != DType::f32) return refuse(why, "expected f32 buffers");
-  if (s->value->name == s->target) return refuse(why, "expected two buffers");
-  const std::string& i = scopes[0]->iter;
-  const std::string& j = scopes[1]->iter;
-  const std::string along_d = unit_stride_iter(kernel, s->target, s->index, i, j);
-  const std::string along_s = unit_stride_iter(kernel, s->value->name, s->value->args, i, j);
-  if (along_d.empty() || along_s.empty()) {
-    return refuse(why, "expected one iterator with step 1 along the unit-stride dimension of each buffer");
+// The one of the scopes that steps along these elements, one by one; null: none, or several.
+const Stmt* adjacent_scope(const std::optional<AffineForm>& steps, const Scopes& scopes) {
+  const Stmt* out = nullptr;
+  for (const Stmt* s : scopes) {
+    const Expr step = steps ? steps->coeff(s->iter) : Expr(0);
+    if (is_const_int(step, 0)) continue;
+    if (out != nullptr || !is_const_int(step, 1)) return nullptr;
+    out = s;
   }
-  if (along_d == along_s) return refuse(why, "expected different iterators along the unit-stride dimensions");
-  if (!depends(s->index, along_s) || !depends(s->value->args, along_d)) {
-    return refuse(why, "expected both buffers to depend on both iterators");
-  }
-  return true;
+  return out;
 }
+
+class Matcher {
+ public:
+  Matcher(const Kernel& kernel, const Intrinsic& row, const Meaning& meaning)
+      : kernel_(kernel), row_(row), pattern_(meaning) {}
+
+  // Empty, or what was expected.
+  std::string run(const Stmt& scope) {
+    std::string why = site_.descend(scope, pattern_.bound);
+    for (const auto check : {&Matcher::depth, &Matcher::statement, &Matcher::outermost, &Matcher::parts,
+                             &Matcher::lanes, &Matcher::adjacent}) {
+      if (why.empty()) why = (this->*check)();
+    }
+    return why;
+  }
+
+ private:
+  // The same buffer in the meaning and in the Kernel.
+  struct Access {
+    const std::string *means, *is;
+    const std::vector<Expr>*pattern, *site;
+  };
+
+  std::string depth() {
+    const size_t wanted = pattern_.nest.scopes.size();
+    if (pattern_.bound || site_.scopes.size() == wanted) return {};
+    static constexpr const char* kNumbers[] = {"no", "one", "two", "three", "four"};
+    return fmt::format("expected {} nested scopes", kNumbers[std::min<size_t>(wanted, 4)]);
+  }
+
+  DType type_of(const Kernel& kernel, const std::string& buffer) const {
+    const Buffer* b = kernel.find_buffer(buffer);
+    return b == nullptr ? DType::b8 : b->type;
+  }
+
+  // Binds the loads of both; false: another form. typed: of the same types.
+  bool same(const Expr& pattern, const Expr& site, bool typed) {
+    if (!pattern || !site || pattern->op != site->op) return false;
+    switch (pattern->op) {
+      case Op::k_load:
+        accesses_.push_back({&pattern->name, &site->name, &pattern->args, &site->args});
+        return !typed || type_of(pattern_.kernel, pattern->name) == type_of(kernel_, site->name);
+      case Op::k_const_int:
+      case Op::k_const_float:
+        return equal(pattern, site);
+      case Op::k_cast:
+        if (pattern->type != site->type) return false;
+        break;
+      default:
+        break;
+    }
+    const size_t n = pattern->args.size(), bound = accesses_.size();
+    if (n == 0 || site->args.size() != n) return false;
+    const bool either = n == 2 && (pattern->op == Op::k_mul || pattern->op == Op::k_add);
+    for (const bool swapped : {false, true}) {
+      if (swapped && !either) break;
+      accesses_.resize(bound);
+      bool all = true;
+      for (size_t i = 0; i < n; ++i) all = all && same(pattern->args[i], site->args[swapped ? n - 1 - i : i], typed);
+      if (all) return true;
+    }
+    return false;
+  }
+
+  std::string statement() {
+    const Stmt &means = *pattern_.nest.statement, &is = *site_.statement;
+    const bool typed = means.op == is.op && same(means.value, is.value, true);
+    if (!typed) accesses_.clear();
+    if (means.op != is.op || (!typed && !same(means.value, is.value, false))) return "expected " + outline(means);
+    accesses_.insert(accesses_.begin(), {&means.target, &is.target, &means.index, &is.index});
+    for (const Access& a : accesses_) {
+      const DType type = type_of(pattern_.kernel, *a.means);
+      if (kernel_.find_buffer(*a.is) == nullptr || type_of(kernel_, *a.is) != type)
+        return fmt::format("expected {} to be {}", *a.is, dtype_name(type));
+      if (*a.is == is.target && *a.means != means.target)
+        return fmt::format("expected {} not to be an operand", is.target);
+      for (const Access& b : accesses_) {
+        if (*a.means == *b.means && *a.is != *b.is) return fmt::format("expected {} and {} to be one", *a.is, *b.is);
+      }
+    }
+    return {};
+  }
+
+  std::string outermost() {
+    const Stmt& k = *site_.scopes[0];
+    if (!summed(pattern_.nest, *pattern_.nest.scopes[0])) return {};
+    if (!summed(site_, k)) return fmt::format("expected {} not to depend on {}", site_.statement->target, k.iter);
+    if (std::none_of(accesses_.begin(), accesses_.end(), [&](const Access& a) { return depends(*a.site, k.iter); }))
+      return fmt::format("expected an operand to depend on {}", k.iter);
+    return {};
+  }
+
+  Expr step(const Kernel& kernel, const std::string& buffer, const std::vector<Expr>& index, const Stmt& scope) const {
+    const std::optional<AffineForm> steps = adjacent_steps(kernel, buffer, index);
+    return steps ? steps->coeff(scope.iter) : Expr();
+  }
+  bool is_part(const Stmt& means, const Stmt& is) const {
+    return is.mark == means.mark && equal(is.extent, means.extent) &&
+           std::all_of(accesses_.begin(), accesses_.end(), [&](const Access& a) {
+             const Expr wanted = step(pattern_.kernel, *a.means, *a.pattern, means);
+             return depends(*a.site, is.iter) == depends(*a.pattern, means.iter) &&
+                    equal(step(kernel_, *a.is, *a.site, is), wanted);
+           });
+  }
+  // The meaning's scopes of constant extent, each another scope of the site.
+  std::string parts() {
+    for (size_t p = 1; p < pattern_.nest.scopes.size(); ++p) {
+      const Stmt& means = *pattern_.nest.scopes[p];
+      if (!is_const_int(means.extent)) continue;
+      const auto part = std::find_if(site_.scopes.begin() + 1, site_.scopes.end(), [&](const Stmt* is) {
+        return std::find(parts_.begin(), parts_.end(), is) == parts_.end() && is_part(means, *is);
+      });
+      if (part == site_.scopes.end())
+        return fmt::format("expected a scope of extent {} that steps as {} does", means.extent->ival, means.iter);
+      parts_.push_back(*part);
+    }
+    return {};
+  }
+
+  std::string lanes() {
+    const Scopes& scopes = pattern_.nest.scopes;
+    if (std::any_of(scopes.begin(), scopes.end(),
+                    [&](const Stmt* s) { return s->mark == Mark::vector && summed(pattern_.nest, *s); })) {
+      return {};
+    }
+    for (const Stmt* s : site_.scopes) {
+      if (s->mark == Mark::vector && summed(site_, *s) && !is_const_int(s->extent, 1))
+        return fmt::format("expected {} to depend on vector scope {}", site_.statement->target, s->iter);
+    }
+    return {};
+  }
+
+  std::string adjacent() {
+    if (row_.layout != IntrinsicLayout::kAdjacent) return {};
+    std::vector<std::pair<const Stmt*, const Stmt*>> along;
+    for (const Access& a : accesses_) {
+      const Stmt* means = adjacent_scope(adjacent_steps(pattern_.kernel, *a.means, *a.pattern), pattern_.nest.scopes);
+      const Stmt* is = adjacent_scope(adjacent_steps(kernel_, *a.is, *a.site), site_.scopes);
+      if (means == nullptr) continue;
+      if (is == nullptr) return "expected one iterator with step 1 along the unit-stride dimension of each buffer";
+      for (const auto& [other_means, other_is] : along) {
+        if ((other_means == means) != (other_is == is)) {
+          return fmt::format("expected {} along the unit-stride dimensions",
+                             other_means == means ? "one iterator" : "different iterators");
+        }
+      }
+      along.emplace_back(means, is);
+    }
+    for (const Access& a : accesses_) {
+      for (const auto& [means, is] : along) {
+        if (depends(*a.pattern, means->iter) && !depends(*a.site, is->iter))
+          return fmt::format("expected {} to depend on {}", *a.is, is->iter);
+      }
+    }
+    return {};
+  }
+
+  const Kernel& kernel_;
+  const Intrinsic& row_;
+  const Meaning& pattern_;
+  Nest site_;
+  std::vector<Access> accesses_;  // the result's first
+  Scopes parts_;
+};
 
 }  // namespace
 
@@ -143,12 +296,30 @@ const Intrinsic* find_intrinsic(std::string_view name) {
   return nullptr;
 }
 
+bool is_summed(const Stmt& scope) {
+  const Intrinsic* row = find_intrinsic(scope.intrinsic);
+  const Meaning* m = row == nullptr ? nullptr : meaning_of(*row);
+  return m != nullptr && summed(m->nest, *m->nest.scopes[0]);
+}
+
+int64_t k_step(const Intrinsic& intrinsic) {
+  int64_t out = 1;
+  const Meaning* m = meaning_of(intrinsic);
+  for (size_t i = 1; m != nullptr && i < m->nest.scopes.size(); ++i) {
+    const Stmt& s = *m->nest.scopes[i];
+    if (is_const_int(s.extent) && summed(m->nest, s)) out *= s.extent->ival;
+  }
+  return out;
+}
+
 bool matches_intrinsic(const Kernel& kernel, const Stmt& scope, const Intrinsic& intrinsic, std::string* why) {
-  if (scope.kind != Stmt::Kind::scope) return refuse(why, "expected a scope");
-  const std::string_view name = intrinsic.name;
-  if (name == "mma") return matches_mma(kernel, scope, why);
-  if (name == "transpose") return matches_transpose(kernel, scope, why);
-  return refuse(why, "no matcher for this intrinsic");
+  const Meaning* meaning = meaning_of(intrinsic);
+  std::string refusal = meaning == nullptr
+                            ? fmt::format("the meaning of {} is no Kernel of one statement", intrinsic.name)
+                            : Matcher(kernel, intrinsic, *meaning).run(scope);
+  const bool matches = refusal.empty();
+  if (why != nullptr && !matches) *why = std::move(refusal);
+  return matches;
 }
 
 }  // namespace lathe::ir

@@ -121,6 +121,7 @@ class Verifier {
       if (b.dims.size() > kMaxRank) return invalid("sizes: {} has more than {} dimensions", b.name, kMaxRank);
       LATHE_RETURN_IF_ERROR(check_sizes(b).with_context("buffer " + b.name));
       LATHE_RETURN_IF_ERROR(check_layout(b));
+      LATHE_RETURN_IF_ERROR(check_made(b));
     }
     return {};
   }
@@ -149,6 +150,22 @@ class Verifier {
       const bool one = is_const_int(b.dims[d]) && b.dims[d]->ival <= 1;
       if (b.place == Place::out && is_const_int(e, 0) && !one) return invalid("sizes: stride 0 in an output");
     }
+    return {};
+  }
+
+  static Status check_made(const Buffer& b) {
+    if (!b.made) return {};
+    if (b.place != Place::constant || !b.strides.empty())
+      return invalid("made: buffer {}: expected a compact constant", b.name);
+    if (b.made->type != b.type)
+      return invalid("made: buffer {}: {}, expected {}", b.name, dtype_name(b.made->type), dtype_name(b.type));
+    bool own = false, others = false;
+    for_each_node(b.made, [&](const ExprNode& n) {
+      const bool itself = n.op == Op::k_load && n.name == b.name && n.args.empty() && n.type == b.given;
+      own |= itself;
+      others |= (n.op == Op::k_load && !itself) || n.op == Op::k_iter || n.op == Op::k_symbol;
+    });
+    if (!own || others) return invalid("made: buffer {}: expected an expression of {}[] alone", b.name, b.name);
     return {};
   }
 

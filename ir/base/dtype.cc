@@ -10,12 +10,12 @@ namespace lathe::ir {
 namespace {
 struct Row {
   const char* name;
-  int bits;
+  Storage storage;
   DTypeKind kind;
   int dlpack;
 };
 constexpr Row kRows[] = {
-#define LATHE_DTYPE(id, bits, kind, code) {#id, bits, DTypeKind::kind, code},
+#define LATHE_DTYPE(id, bits, values, kind, code) {#id, {bits, values}, DTypeKind::kind, code},
 #include "ir/base/dtypes.def"
 #undef LATHE_DTYPE
 };
@@ -23,9 +23,27 @@ const Row& row(DType type) { return kRows[static_cast<int>(type)]; }
 }  // namespace
 
 const char* dtype_name(DType type) { return row(type).name; }
-int dtype_bits(DType type) { return row(type).bits; }
+Storage dtype_storage(DType type) { return row(type).storage; }
+int dtype_bits(DType type) { return row(type).storage.bits; }
+int dtype_bytes(DType type) {
+  const Storage s = row(type).storage;
+  return s.values == 1 && s.bits % 8 == 0 ? s.bits / 8 : 0;
+}
 DTypeKind dtype_kind(DType type) { return row(type).kind; }
 int dtype_dlpack_code(DType type) { return row(type).dlpack; }
+
+int64_t storage_bytes(Storage storage, int64_t n) {
+  const int64_t groups = n / storage.values + (n % storage.values != 0);
+  const __int128 bytes = (static_cast<__int128>(groups) * storage.bits + 7) / 8;
+  return static_cast<int64_t>(std::min<__int128>(bytes, INT64_MAX));
+}
+
+std::optional<int64_t> storage_step(Storage storage, int64_t n) {
+  const __int128 bits = static_cast<__int128>(n / storage.values) * storage.bits;
+  if (n % storage.values != 0 || bits % 8 != 0) return std::nullopt;
+  if (bits / 8 > INT64_MAX || bits / 8 < INT64_MIN) return std::nullopt;
+  return static_cast<int64_t>(bits / 8);
+}
 
 std::optional<DType> parse_dtype(std::string_view name) {
   for (size_t i = 0; i < std::size(kRows); ++i) {

@@ -5,39 +5,90 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 
 #include "ir/base/target_text.h"
 
 namespace lathe::ir {
 
-static constexpr const char* kIsaNames[] = {"portable", "avx2", "avx512", "amx"};
+namespace {
 
-const char* isa_name(IsaLevel level) { return kIsaNames[static_cast<int>(level)]; }
+constexpr uint64_t features_of(IsaLevel level) {
+  switch (level) {
+#define LATHE_TARGET(id, base, features, vectors, bytes, registers, masks) \
+  case IsaLevel::id:                                                       \
+    return (features) | (IsaLevel::base == IsaLevel::id ? 0 : features_of(IsaLevel::base));
+#define LATHE_TARGET_EXTRA(word, base, feature)
+#include "ir/base/targets.def"
+  }
+  return 0;
+}
+
+constexpr IsaRow kRows[] = {
+#define LATHE_TARGET(id, base, features, vectors, bytes, registers, masks) \
+  {#id, features_of(IsaLevel::id), IsaLevel::vectors, bytes, registers, masks},
+#define LATHE_TARGET_EXTRA(word, base, feature)
+#include "ir/base/targets.def"
+};
+
+struct Extra {
+  const char* word;
+  uint64_t feature, needs;
+};
+constexpr Extra kExtras[] = {
+#define LATHE_TARGET(id, base, features, vectors, bytes, registers, masks)
+#define LATHE_TARGET_EXTRA(word, base, feature) {#word, feature, features_of(IsaLevel::base)},
+#include "ir/base/targets.def"
+};
+
+}  // namespace
+
+const IsaRow& isa_row(IsaLevel level) { return kRows[static_cast<int>(level)]; }
 
 std::optional<IsaLevel> parse_isa(std::string_view name) {
-  for (int i = 0; i < 4; ++i) {
-    if (name == kIsaNames[i]) return static_cast<IsaLevel>(i);
+  for (int i = 0; i < kIsaLevels; ++i) {
+    if (name == kRows[i].name) return static_cast<IsaLevel>(i);
   }
   return std::nullopt;
 }
 
-Target Target::cap(IsaLevel max) const {
+uint64_t extras_with(uint64_t features) {
+  uint64_t out = 0;
+  for (const Extra& e : kExtras) out |= (e.needs & ~features) == 0 ? e.feature : 0;
+  return out;
+}
+
+bool is_vector_bytes(int64_t bytes) {
+  return std::any_of(std::begin(kRows), std::end(kRows), [&](const IsaRow& r) { return r.vector_bytes == bytes; });
+}
+
+Target Target::with(uint64_t features) const {
   Target t = *this;
-  t.level = std::min(level, max);
-  if (t.level == level) return t;
-  if (t.level <= IsaLevel::avx2) {
-    t.lanes = 8;
-    t.vector_registers = 16;
-    t.mask_registers = 0;
-    t.bf16 = t.vnni = false;
+  for (int i = 0; i < kIsaLevels; ++i) {
+    if ((kRows[i].features & ~features) == 0) t.level = static_cast<IsaLevel>(i);
   }
+  const IsaRow& row = isa_row(t.level);
+  t.extra = features & extras_with(row.features);
+  t.lanes = row.vector_bytes / 4;
+  t.vector_registers = row.vector_registers;
+  t.mask_registers = row.mask_registers;
   return t;
 }
 
+Target Target::cap(IsaLevel max) const {
+  const uint64_t allowed = isa_features(max) | extras_with(isa_features(max));
+  return (features() & ~allowed) == 0 ? *this : without(~allowed);
+}
+
+Target bare_target(IsaLevel level) { return Target().with(isa_features(level)); }
+
 std::string Target::to_string() const {
-  return fmt::format("{} lanes {} registers {} masks {} l1 {} ways {} l2 {} l3 {} cores {}{}{}", isa_name(level), lanes,
-                     vector_registers, mask_registers, l1_bytes, l1_ways, l2_bytes, l3_bytes, cores,
-                     bf16 ? " bf16" : "", vnni ? " vnni" : "");
+  std::string out = fmt::format("{} lanes {} registers {} masks {} l1 {} ways {} l2 {} l3 {} cores {}", isa_name(level),
+                                lanes, vector_registers, mask_registers, l1_bytes, l1_ways, l2_bytes, l3_bytes, cores);
+  for (const Extra& e : kExtras) {
+    if ((extra & e.feature) != 0) out += fmt::format(" {}", e.word);
+  }
+  return out;
 }
 
 Result<Target> parse_target(std::string_view text) {
@@ -68,8 +119,11 @@ Result<Target> parse_target(std::string_view text) {
   }
   while (!text.empty()) {
     const std::string_view feature = word();
-    if (feature != "bf16" && feature != "vnni") return refuse("bf16 or vnni at the end");
-    (feature == "bf16" ? t.bf16 : t.vnni) = true;
+    const auto* const e =
+        std::find_if(std::begin(kExtras), std::end(kExtras), [&](const Extra& x) { return x.word == feature; });
+    if (e == std::end(kExtras) || !t.has(e->needs))
+      return refuse("features that the instruction set may have at the end");
+    t.extra |= e->feature;
   }
   return t;
 }

@@ -75,6 +75,22 @@ Expr substitute(const Expr& e, const std::vector<std::pair<std::string, Expr>>& 
   });
 }
 
+Kernel as_given(const Kernel& kernel) {
+  Kernel out = kernel;
+  for (Buffer& b : out.buffers) {
+    if (!b.made) continue;
+    rewrite_exprs(out.body, [&](const Expr& e) -> Expr {
+      if (e->op != Op::k_load || e->name != b.name) return {};
+      return rewrite(b.made, [&](const Expr& own) -> Expr {
+        return own->op == Op::k_load ? load(b.name, e->args, b.given) : Expr();
+      });
+    });
+    b.type = b.given;
+    b.made = Expr();
+  }
+  return out;
+}
+
 // The padded logical size of dimension d.
 static Expr padded(const Buffer& buffer, int d) {
   const Expr& size = buffer.dims[d];

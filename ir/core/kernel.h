@@ -42,6 +42,10 @@ struct Buffer {
   std::vector<int64_t> padding;   // per dimension: extra elements at its end; empty: none
   std::vector<Expr> strides;      // in, out only: elements per step of each dim (0 = broadcast); empty: compact
   bool stream = false;            // out only, nothing reads it: stores may go past the caches
+  // constant only: its elements are made of the caller's, which are of the type `given`, when it is packed. `made` has
+  // loads of the buffer itself, without an index. Null: it is what the caller gives.
+  Expr made;
+  DType given = DType::f32;
 };
 
 // Marks of a scope. tensor: the scope is bound to a row of intrinsics.def, named in Stmt::intrinsic.
@@ -121,6 +125,9 @@ Stmt* find_scope(Kernel& kernel, std::string_view iter);
 void rewrite_exprs(std::vector<Stmt>& body, const std::function<Expr(const Expr&)>& f);
 // Replaces iterators and symbols by name.
 Expr substitute(const Expr& e, const std::vector<std::pair<std::string, Expr>>& map);
+
+// The Kernel that reads what the caller gives: elements that packing would make are made by each load.
+Kernel as_given(const Kernel& kernel);
 
 // Physical dimensions of a buffer after layout and padding, outermost first, in elements.
 std::vector<Expr> physical_dims(const Buffer& buffer);

@@ -141,7 +141,22 @@ class KernelParser {
       LATHE_ASSIGN(b.strides, sizes("?"));
     }
     b.stream = in_.accept("stream");
+    if (in_.accept("from")) LATHE_RETURN_IF_ERROR(made(b));
     kernel_.buffers.push_back(std::move(b));
+    return {};
+  }
+
+  // from bf16 f32(w[]) * 0.5
+  Status made(Buffer& b) {
+    const auto type = parse_dtype(in_.peek().text);
+    if (!type) return in_.expected("a dtype");
+    in_.next();
+    b.given = *type;
+    Kernel own;
+    own.buffers.push_back({b.name, b.given});
+    NameScope scope;
+    scope.kernel = &own;
+    LATHE_ASSIGN(b.made, parse_expression(in_, scope));
     return {};
   }
 

@@ -134,6 +134,10 @@ void print_buffer(std::string& out, const Buffer& b) {
     out += "]";
   }
   if (b.stream) out += " stream";
+  if (b.made) {
+    out += fmt::format(" from {} ", dtype_name(b.given));
+    print_expr(out, b.made, 0);
+  }
 }
 
 void print_body(std::string& out, const std::vector<Stmt>& body, int indent) {

@@ -362,8 +362,9 @@ Status run_with(const Kernel& kernel, const SymbolValues& symbols, std::map<std:
 
 }  // namespace
 
-Status interpret(const Kernel& kernel, const SymbolValues& symbols, std::map<std::string, Tensor>& tensors,
+Status interpret(const Kernel& scheduled, const SymbolValues& symbols, std::map<std::string, Tensor>& tensors,
                  const InterpreterOptions& options) {
+  const Kernel kernel = as_given(scheduled);
   switch (options.arithmetic) {
     case Arithmetic::native:
       return run_with<NativeArithmetic>(kernel, symbols, tensors, options);

@@ -34,18 +34,23 @@ uint64_t detect_features() {
 #define LATHE_CPU_FEATURE(id, bit, leaf, subleaf, register_, register_bit, xcr0_bits)                     \
   if (((Cpuid(leaf, subleaf).reg[register_] >> register_bit) & 1) && (xcr0 & (xcr0_bits)) == (xcr0_bits)) \
     found |= kCpu_##id;
-#include "jit/host/cpu_features.def"
+#include "ir/base/cpu_features.def"
 #undef LATHE_CPU_FEATURE
   return found;
 }
 
-void detect_caches(ir::Target& target) {
+std::string vendor_name() {
   const Cpuid vendor(0, 0);
   char name[13] = {};
   std::memcpy(name, &vendor.reg[1], 4);
   std::memcpy(name + 4, &vendor.reg[3], 4);
   std::memcpy(name + 8, &vendor.reg[2], 4);
-  const bool amd = std::strcmp(name, "AuthenticAMD") == 0 || std::strcmp(name, "HygonGenuine") == 0;
+  return name;
+}
+
+void detect_caches(ir::Target& target) {
+  const std::string vendor = vendor_name();
+  const bool amd = vendor == "AuthenticAMD" || vendor == "HygonGenuine";
   for (uint32_t i = 0; i < 16; ++i) {
     const Cpuid c(amd ? 0x8000001du : 4u, i);
     const uint32_t type = c.reg[0] & 31;
@@ -91,32 +96,13 @@ int detect_cores() {
 }
 
 ir::Target detect_target() {
-  const auto has = [](ir::IsaLevel level) { return (level_features(level) & ~host_features()) == 0; };
-  ir::Target target;
+  ir::Target target = ir::Target().with(host_features());
   detect_caches(target);
   target.cores = detect_cores();
-  if (has(ir::IsaLevel::avx512)) {
-    target.level = has(ir::IsaLevel::amx) ? ir::IsaLevel::amx : ir::IsaLevel::avx512;
-    target.lanes = 16;
-    target.vector_registers = 32;
-    target.mask_registers = 7;
-    target.bf16 = host_features() & kCpu_avx512bf16;
-    target.vnni = host_features() & kCpu_avx512vnni;
-  } else if (has(ir::IsaLevel::avx2)) {
-    target.level = ir::IsaLevel::avx2;
-  }
   return target;
 }
 
 }  // namespace
-
-uint64_t level_features(ir::IsaLevel level) {
-  uint64_t bits = 0;
-  if (level >= ir::IsaLevel::avx2) bits |= kCpu_avx | kCpu_avx2 | kCpu_fma | kCpu_f16c | kCpu_bmi1 | kCpu_bmi2;
-  if (level >= ir::IsaLevel::avx512) bits |= kCpu_avx512f | kCpu_avx512bw | kCpu_avx512dq | kCpu_avx512vl;
-  if (level >= ir::IsaLevel::amx) bits |= kCpu_amx_tile | kCpu_amx_int8 | kCpu_amx_bf16;
-  return bits;
-}
 
 uint64_t host_features() {
   static const uint64_t features = detect_features();
@@ -131,7 +117,20 @@ ir::Target& host() {
 }  // namespace
 
 const ir::Target& host_target() { return host(); }
-void describe_host(const ir::Target& target) { host() = target.cap(host().level); }
+void describe_host(const ir::Target& target) { host() = target.without(~host().features()); }
+
+CpuModel host_model() {
+  CpuModel out;
+  out.vendor = vendor_name();
+  const uint32_t a = Cpuid(1, 0).reg[0];
+  out.family = (a >> 8 & 15) + ((a >> 8 & 15) == 15 ? a >> 20 & 255 : 0);
+  out.model = (a >> 4 & 15) | (a >> 16 & 15) << 4;
+  out.stepping = a & 15;
+  const bool hybrid = (Cpuid(7, 0).reg[3] >> 15 & 1) != 0;
+  const uint32_t core = hybrid ? Cpuid(0x1a, 0).reg[0] : 0;
+  if (core != 0) out.core_class = core >> 24 == 0x20 ? "efficient" : "performance";
+  return out;
+}
 
 std::string feature_names(uint64_t features) {
   std::string names;
@@ -139,7 +138,7 @@ std::string feature_names(uint64_t features) {
 #define LATHE_CPU_FEATURE(id, bit, leaf, subleaf, register_, register_bit, xcr0_bits) \
   if (features & kCpu_##id) append(#id);                                              \
   features &= ~uint64_t{kCpu_##id};
-#include "jit/host/cpu_features.def"
+#include "ir/base/cpu_features.def"
 #undef LATHE_CPU_FEATURE
   if (features) append(fmt::format("{:#x}", features));
   return names;

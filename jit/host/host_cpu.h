@@ -8,23 +8,28 @@
 
 namespace lathe::jit {
 
-enum CpuFeature : uint64_t {
-#define LATHE_CPU_FEATURE(id, bit, leaf, subleaf, reg, reg_bit, xcr0) kCpu_##id = uint64_t{1} << bit,
-#include "jit/host/cpu_features.def"
-#undef LATHE_CPU_FEATURE
-};
+using enum ir::CpuFeature;
 
-// Every feature of a level: what code generated for it may use.
-uint64_t level_features(ir::IsaLevel level);
+// The architecture that this library makes code for: in the identity of stored code; its number in ELF files.
+inline constexpr char kArch[] = "x86-64";
+inline constexpr int kElfMachine = 62;
 
 // Features of the host that the operating system has enabled.
 uint64_t host_features();
 
-// The host as a Target, at its highest level.
+// The host as a Target, with every feature that some level may use.
 const ir::Target& host_target();
-// For tests: the process takes itself for that machine from here on, at the highest level that both have. Before
-// threads ask.
+// For tests: the process takes itself for that machine from here on, with the features that both
+// have. Before threads ask.
 void describe_host(const ir::Target& target);
+
+// The model of CPU, as its maker numbers it.
+struct CpuModel {
+  std::string vendor;
+  int64_t family = 0, model = 0, stepping = 0;
+  std::string core_class = "core";  // of hybrid parts: performance, efficient
+};
+CpuModel host_model();
 
 // "avx2 fma avx512f"; unknown bits as hexadecimal.
 std::string feature_names(uint64_t features);

@@ -115,7 +115,7 @@ ir::Result<CodeImage> compile_llvm(const LeafProgram& program, const std::string
     CodeImage image;
     image.symbol = program.name;
     image.entry = out.entry;
-    image.features = level_features(std::min(program.level, ir::IsaLevel::avx512));  // all that module.cc allows
+    image.features = ir::isa_features(ir::isa_row(program.level).vectors);  // all that module.cc allows
     image.stack_bytes = out.stack_bytes;
     image.code.assign(out.bytes, out.bytes + out.size);
     image.text_bytes = out.text_bytes;

@@ -38,7 +38,7 @@ static_assert(sizeof(Header) == 128, "the header is part of the format");
 uint64_t known_features() {
   uint64_t known = 0;
 #define LATHE_CPU_FEATURE(id, bit, leaf, subleaf, register_, register_bit, xcr0_bits) known |= kCpu_##id;
-#include "jit/host/cpu_features.def"
+#include "ir/base/cpu_features.def"
 #undef LATHE_CPU_FEATURE
   return known;
 }

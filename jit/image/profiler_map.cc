@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ir/base/file_limit.h"
+#include "jit/host/host_cpu.h"
 
 extern "C" {
 struct jit_code_entry {
@@ -56,7 +57,7 @@ struct SymbolFile {
     header.e_ident[EI_DATA] = ELFDATA2LSB;
     header.e_ident[EI_VERSION] = EV_CURRENT;
     header.e_type = ET_EXEC;
-    header.e_machine = EM_X86_64;
+    header.e_machine = kElfMachine;
     header.e_version = EV_CURRENT;
     header.e_ehsize = sizeof(Elf64_Ehdr);
     header.e_shentsize = sizeof(Elf64_Shdr);

@@ -324,9 +324,10 @@ ir::Result<LlvmTarget> llvm_target(ir::IsaLevel level, int lanes) {
   static constexpr LlvmTarget kAvx2 = {"x86-64-v3", "-bmi,-bmi2,-lzcnt,-movbe,-vzeroupper", "256"};
   static constexpr LlvmTarget kAvx512 = {"x86-64-v4", "-bmi,-bmi2,-lzcnt,-movbe,-avx512cd,-vzeroupper", "512"};
   static constexpr LlvmTarget kAvx512Narrow = {kAvx512.cpu, kAvx512.features, "256"};
-  if (level >= ir::IsaLevel::avx512 && lanes == 16) return kAvx512;
-  if (level >= ir::IsaLevel::avx512 && lanes == 8) return kAvx512Narrow;
-  if (level == ir::IsaLevel::avx2 && lanes == 8) return kAvx2;
+  const ir::IsaLevel vectors = ir::isa_row(level).vectors;
+  if (vectors == ir::IsaLevel::avx512 && lanes == 16) return kAvx512;
+  if (vectors == ir::IsaLevel::avx512 && lanes == 8) return kAvx512Narrow;
+  if (vectors == ir::IsaLevel::avx2 && lanes == 8) return kAvx2;
   return ir::unsupported("llvm: {} lanes at level {}", lanes, ir::isa_name(level));
 }
 

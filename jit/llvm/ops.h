@@ -20,7 +20,7 @@ class OpContext {
   virtual llvm::Value* extent(const Extent& extent) = 0;  // i64
   virtual llvm::Value* address(const Mem& mem) = 0;       // ptr
 
-  bool avx512() const { return program.level >= ir::IsaLevel::avx512; }
+  bool avx512() const { return program.has(ir::kCpu_avx512f); }
   llvm::Type* float_type(int lanes) const;
   llvm::Type* int_type(int lanes) const;
   // AVX-512: <lanes x i1>. AVX2: <lanes x i32> of 0 and -1, what vmaskmov and vblendv take.

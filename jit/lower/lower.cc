@@ -15,13 +15,15 @@ ir::Status Lowering::run() {
 
 ir::Result<LeafProgram> lower_leaf(const ir::Kernel& leaf, const ir::Target& target, std::string_view text,
                                    std::pmr::memory_resource* memory) {
-  if (target.lanes != 8 && target.lanes != 16) return ir::unsupported("{} lanes, expected 8 or 16", target.lanes);
+  if (!ir::is_vector_bytes(target.vector_bytes())) {
+    return ir::unsupported("vector registers of {} bytes: no row of targets.def has them", target.vector_bytes());
+  }
   LeafProgram program(memory);
   program.level = target.level;
   program.lanes = target.lanes;
   program.vector_registers = target.vector_registers;
   program.mask_registers = target.mask_registers;
-  program.bf16 = target.bf16 && target.level >= ir::IsaLevel::avx512;
+  program.extra = target.extra;
   LATHE_RETURN_IF_ERROR(Lowering(leaf, target, &program, memory).run().with_context("leaf"));
   tidy(program);
   program.name = text.empty() ? program_name(leaf, target, ir::print(leaf)) : program_name(leaf, target, text);
@@ -29,6 +31,22 @@ ir::Result<LeafProgram> lower_leaf(const ir::Kernel& leaf, const ir::Target& tar
   // What verify_program refuses here is a leaf that reads a register no path has set.
   if (!status.ok()) return ir::unsupported("{}", status.message());
   return program;
+}
+
+uint64_t code_features(const ir::Kernel& leaf, const ir::Target& target) {
+  using enum ir::CpuFeature;
+  static constexpr uint64_t kFeatures[] = {
+#define LATHE_MEM_TYPE(id, bytes, feature) feature,
+#include "jit/program/mem_types.def"
+#undef LATHE_MEM_TYPE
+  };
+  uint64_t out = 0;
+  if (target.extra == 0) return out;
+  ir::for_each_stmt(leaf.body, [&](const ir::Stmt& s) {
+    const bool rounds = s.value && s.value->op == ir::Op::k_cast && is_half(s.value->type);
+    if (rounds) out |= kFeatures[static_cast<size_t>(half_type(s.value->type))];
+  });
+  return out & target.extra;
 }
 
 }  // namespace lathe::jit

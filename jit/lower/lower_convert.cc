@@ -65,7 +65,7 @@ int Lowering::as_f32(const Expr& e) {
     case DType::bf16:
       if (e->op == Op::k_load) {
         std::optional<Place> p = place(e->name, e->args);
-        if (p) p->access.type = e->type == DType::f16 ? MemType::f16 : MemType::bf16;
+        if (p) p->access.type = half_type(e->type);
         return p ? read(*p) : 0;
       }
       break;
@@ -122,13 +122,12 @@ void Lowering::assign_converted(const ir::Stmt& s, Place& to) {
     fail(ir::unsupported("{}: {} is added to in memory", s.target, ir::dtype_name(to.buffer->type)));
     return;
   }
-  const bool halves = to.buffer->type == DType::f16 || to.buffer->type == DType::bf16;
-  if (!halves || s.value->op != Op::k_cast) return write(to, value(s.value));
+  if (!is_half(to.buffer->type) || s.value->op != Op::k_cast) return write(to, value(s.value));
   const Expr& from = s.value->args[0];
   const bool number = to.buffer->type == DType::bf16 && from->type == DType::i32;
   const int x = number ? value(from) : as_f32(from);
   if (!e_.ok()) return;
-  to.access.type = to.buffer->type == DType::f16 ? MemType::f16 : MemType::bf16;
+  to.access.type = half_type(to.buffer->type);
   write(to, number ? for_bf16(e_, x) : x);
 }
 

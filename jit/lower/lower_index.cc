@@ -152,7 +152,9 @@ static std::optional<Linear> step(const ir::Buffer& buffer, int slot, size_t d) 
   }
   const std::optional<int64_t> stride = constant_value(buffer.strides[d], {});
   if (!stride) return {};
-  unit.bytes = *stride * ir::dtype_bytes(buffer.type);
+  const std::optional<int64_t> bytes = ir::dtype_step(buffer.type, *stride);
+  if (!bytes) return {};
+  unit.bytes = *bytes;
   return unit;
 }
 

@@ -137,6 +137,8 @@ struct Access {
 };
 // As its elements are: their bits, signed bytes as numbers. Halves are converted where the lowering says so.
 MemType mem_type(ir::DType type);
+inline bool is_half(ir::DType type) { return type == ir::DType::f16 || type == ir::DType::bf16; }
+inline MemType half_type(ir::DType type) { return type == ir::DType::f16 ? MemType::f16 : MemType::bf16; }
 // Null if an index is not affine or names a symbol.
 std::optional<Access> access(const ir::Buffer& buffer, int slot, const std::vector<ir::Expr>& index,
                              const Environment& env);

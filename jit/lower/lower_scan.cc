@@ -114,6 +114,9 @@ ir::Status Lowering::check_leaf() const {
     if (param && !b.dims.empty() && b.strides.size() != b.dims.size()) {
       return ir::unsupported("operand {} without strides", b.name);
     }
+    if (ir::dtype_bytes(b.type) == 0) {
+      return ir::unsupported("{}: elements of {} share bytes", b.name, ir::dtype_name(b.type));
+    }
     if (!param && b.type != ir::DType::f32) {
       return ir::unsupported("{}: {} in registers, where this lowering knows f32", b.name, ir::dtype_name(b.type));
     }

@@ -46,14 +46,38 @@ void Lowering::statement(const Stmt& s) {
     case Mark::vector:
       return vector_scope(s);
     case Mark::tensor:
-      if (s.intrinsic == "mma") return mma(s);
-      if (s.intrinsic == "transpose") return transpose(s);
-      fail(ir::unsupported("scope {}: intrinsic {}", s.iter, s.intrinsic));
-      return;
+      return tensor(s);
     case Mark::parallel:
       fail(ir::unsupported("scope {} is parallel", s.iter));
       return;
   }
+}
+
+// A row's code is the member of its name.
+void Lowering::tensor(const Stmt& s) {
+  using enum ir::CpuFeature;
+  struct Row {
+    std::string_view name;
+    uint64_t features;
+    void (Lowering::*emit)(const Stmt&);
+  };
+  static constexpr Row kRows[] = {
+#define LATHE_INTRINSIC(name, numeric, features, layout, meaning) {#name, features, &Lowering::name},
+#include "ir/analysis/intrinsics.def"
+#undef LATHE_INTRINSIC
+  };
+  const Row* row =
+      std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& r) { return r.name == s.intrinsic; });
+  if (row == std::end(kRows)) {
+    fail(ir::unsupported("scope {}: intrinsic {}", s.iter, s.intrinsic));
+    return;
+  }
+  const LeafProgram& program = e_.program();
+  if (program.level != ir::IsaLevel::portable && !program.has(row->features)) {
+    fail(ir::unsupported("scope {}: the target lacks features of {}", s.iter, s.intrinsic));
+    return;
+  }
+  (this->*row->emit)(s);
 }
 
 Lowering::Cells Lowering::open_block(const Body& inside) {

@@ -151,6 +151,8 @@ class Lowering {
   int choose(const ir::Expr& c, const ir::Expr& x, const ir::Expr& y);
 
   // lower_tensor.cc
+  // Rows of intrinsics.def.
+  void tensor(const ir::Stmt& s);
   void mma(const ir::Stmt& s);
   void transpose(const ir::Stmt& s);
   void transpose_line(const ir::Stmt& copy, const ir::Stmt& one, const ir::Stmt& run);

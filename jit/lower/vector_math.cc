@@ -41,7 +41,7 @@ constexpr int kBias = 127;               // of the exponent field
 
 class Math {
  public:
-  explicit Math(Emitter& e) : e_(e), has_scalef_(e.program().level != ir::IsaLevel::avx2) {}
+  explicit Math(Emitter& e) : e_(e), has_scalef_(has_scalef(e.program())) {}
 
   int exp(int x) {
     // The clamps keep infinities out of the reduction; both orders let NaN through.

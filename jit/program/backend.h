@@ -28,6 +28,8 @@ enum class Backend : uint8_t {
 #undef LATHE_BACKEND
 };
 const char* backend_name(Backend backend);
+// Whether this build has it; LLVM's plug-in is there or not when it is wanted first.
+bool backend_built(Backend backend);
 const char* backend_versions();  // for the code environment
 
 // Errors: UNSUPPORTED = refused (registers, opcode, plug-in missing); the caller tries the next backend.

@@ -16,7 +16,7 @@ constexpr const char* kNames[] = {
 };
 static_assert(std::size(kNames) == kLeafOpCount);
 constexpr const char* kTypeNames[] = {
-#define LATHE_MEM_TYPE(id, bytes) #id,
+#define LATHE_MEM_TYPE(id, bytes, feature) #id,
 #include "jit/program/mem_types.def"
 #undef LATHE_MEM_TYPE
 };

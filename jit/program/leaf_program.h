@@ -68,12 +68,12 @@ struct Mem {
 
 // What an element is in memory: see mem_types.def.
 enum class MemType : uint8_t {
-#define LATHE_MEM_TYPE(id, bytes) id,
+#define LATHE_MEM_TYPE(id, bytes, feature) id,
 #include "jit/program/mem_types.def"
 #undef LATHE_MEM_TYPE
 };
 inline constexpr int8_t kMemTypeBytes[] = {
-#define LATHE_MEM_TYPE(id, bytes) bytes,
+#define LATHE_MEM_TYPE(id, bytes, feature) bytes,
 #include "jit/program/mem_types.def"
 #undef LATHE_MEM_TYPE
 };
@@ -156,6 +156,8 @@ struct LeafProgram {
   LeafProgram() = default;
   // Which must outlive it, and what is moved from it; a copy is on its own.
   explicit LeafProgram(std::pmr::memory_resource* memory) : body(memory) {}
+  // Whether its code may use these features.
+  bool has(uint64_t features) const { return (features & ~(ir::isa_features(level) | extra)) == 0; }
   // For what working on it takes.
   std::pmr::memory_resource* memory() const { return body.get_allocator().resource(); }
 
@@ -164,11 +166,16 @@ struct LeafProgram {
   int lanes = 8;              // of every vector register in this program
   int vector_registers = 16;  // that a generator may use
   int mask_registers = 0;
-  bool bf16 = false;                               // AVX512_BF16 may be used
+  uint64_t extra = 0;                              // features that may be used, beside those of the level
   int num_vregs = 0, num_masks = 0, num_vars = 0;  // virtual registers are 0..n-1
   std::vector<PtrInit> ptrs;  // pointer register i starts as ptrs[i]; one with slot = stream = -1 starts undefined
   Nodes body;
 };
+
+// Programs of C++ have every instruction.
+inline bool has_scalef(const LeafProgram& program) {
+  return program.level == ir::IsaLevel::portable || program.has(ir::kCpu_avx512f);
+}
 
 std::string to_text(const LeafProgram& program);
 std::vector<uint8_t> serialise(const LeafProgram& program);

@@ -10,7 +10,7 @@
 namespace lathe::jit {
 namespace {
 
-constexpr uint32_t kMagic = 0x33504c4c;  // "LLP3"
+constexpr uint32_t kMagic = 0x34504c4c;  // "LLP4"
 constexpr int kMaxDepth = 20;
 
 // One visitor describes each struct; the archive writes or reads it.
@@ -160,7 +160,7 @@ void visit(A& a, LeafProgram& p) {
   a.value(p.level);
   for (int* n : {&p.lanes, &p.vector_registers, &p.mask_registers, &p.num_vregs, &p.num_masks, &p.num_vars})
     a.value(*n);
-  a.value(p.bf16);
+  a.value(p.extra);
   list(a, p.ptrs, [&](PtrInit& init) {
     a.value(init.slot);
     a.value(init.stream);

@@ -27,9 +27,12 @@ class Checker {
 
   ir::Status run() {
     const auto count_ok = [](int n) { return n >= 0 && n <= kMaxRegisters; };
-    if (p_.lanes != 8 && p_.lanes != 16) return ir::invalid("lanes {}, expected 8 or 16", p_.lanes);
-    if (p_.level < ir::IsaLevel::portable || p_.level > ir::IsaLevel::amx) return ir::invalid("unknown level");
-    if (p_.bf16 && p_.level < ir::IsaLevel::avx512) return ir::invalid("bf16 below avx512");
+    if (!ir::is_vector_bytes(int64_t{p_.lanes} * 4))
+      return ir::invalid("lanes {}, expected those of a row of targets.def", p_.lanes);
+    if (static_cast<int>(p_.level) >= ir::kIsaLevels) return ir::invalid("unknown level");
+    if ((p_.extra & ~ir::extras_with(ir::isa_features(p_.level))) != 0) {
+      return ir::invalid("features that come with no {}", ir::isa_name(p_.level));
+    }
     if (!count_ok(p_.num_vregs) || !count_ok(p_.num_masks) || !count_ok(p_.num_vars)) {
       return ir::invalid("register counts out of range");
     }
@@ -122,7 +125,7 @@ class Checker {
     }
     switch (i.op) {
       case LeafOp::k_scalef:
-        if (p_.level == ir::IsaLevel::avx2) return ir::invalid("scalef at level avx2");
+        if (!has_scalef(p_)) return ir::invalid("scalef at level {}", ir::isa_name(p_.level));
         break;
       case LeafOp::k_shift_left:
       case LeafOp::k_shift_right:

@@ -236,10 +236,7 @@ void PreparedProgram::run(const ir::LeafArgs& args) const {
     more_ptrs = std::make_unique<char*[]>(ptrs.size());
     state.ptrs = more_ptrs.get();
   }
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return portable_run_avx2(*this, args, state);
-#endif
-  portable_run_baseline(*this, args, state);
+  portable_run_host(*this, args, state);
 }
 
 void execute_portable(const LeafProgram& program, const ir::LeafArgs& args) { PreparedProgram(program).run(args); }

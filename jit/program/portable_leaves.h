@@ -67,9 +67,9 @@ struct PortableState {
   int64_t* vars;
   char** ptrs;
 };
-// The executor compiled for any x86-64 (or another machine) and for AVX2 with FMA: the same bits,
-// other speed.
+// The executor compiled for whatever the library is built for, and the fastest one on this CPU (jit/host): the same
+// bits, other speed.
 void portable_run_baseline(const PreparedProgram& program, const ir::LeafArgs& args, PortableState state);
-void portable_run_avx2(const PreparedProgram& program, const ir::LeafArgs& args, PortableState state);
+void portable_run_host(const PreparedProgram& program, const ir::LeafArgs& args, PortableState state);
 
 }  // namespace lathe::jit

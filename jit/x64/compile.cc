@@ -9,7 +9,7 @@ namespace {
 
 ir::Result<x64::Shape> shape_of(const LeafProgram& program) {
   x64::Shape shape;
-  shape.evex = program.level >= ir::IsaLevel::avx512;
+  shape.evex = program.has(ir::isa_features(ir::IsaLevel::avx512));
   shape.lanes = program.lanes;
   shape.vectors = std::min(program.vector_registers, shape.evex ? 32 : 16);
   if (program.level == ir::IsaLevel::portable) return ir::unsupported("the level is portable");

@@ -114,7 +114,7 @@ Xmm Emitter::packed(const Item& item, const Xmm& value) {
       return elements;
     }
     Label slow, done;
-    if (p_.bf16) {
+    if (p_.has(kCpu_avx512bf16)) {
       // The instruction makes 0 of denormals: where there is one, all lanes go the other way.
       constexpr int kDenormal = 0x20;
       use(kCpu_avx512bf16 | kCpu_avx512dq);

@@ -209,7 +209,7 @@ constexpr Family families::elementwise = {
     .flops = one_per_element,
     .in_place = true,
     .error_rule = ErrorRule::tolerance_of_functions,
-    .fusion = {.element = element, .followed = false, .preceded = 0, .f32_alone = false},
+    .fusion = {.element = element, .followed = false, .preceded = 0, .packed = 0, .f32_alone = false},
     .samples = {.axes = kLastAxis,
                 .variants = variants,
                 .operands = operands,

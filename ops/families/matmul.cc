@@ -3,7 +3,7 @@
 //   for t [batch]: for m [m]: for n [n]:
 //     c = 0;  for k [k]: c += a * b;  y = f(c)
 //
-// Operands a, b, then e0, e1, ... of the followers, y.
+// Operands a, b, then e0, e1, ... of the followers, y. What riders make of a constant is made when it is packed.
 #include "ops/kernel_writer.h"
 #include "ops/samples.h"
 #include "ops/shape.h"
@@ -49,7 +49,7 @@ ir::Result<LoweredKernel> lower_group(KernelWriter& w) {
   const Node& node = w.anchor();
   const int ta = node.inputs[0], tb = node.inputs[1];
   const bool transpose_a = attr_bool(node, AttrId::transpose_a), transpose_b = attr_bool(node, AttrId::transpose_b);
-  const std::string a = w.add_param(ta, "a"), b = w.add_param(tb, "b");
+  const std::string a = w.add_operand(ta, "a"), b = w.add_operand(tb, "b");
   const View& va = w.view(ta);
   const View& vb = w.view(tb);
   const std::vector<Expr> dims = w.view(w.group().output).dims;
@@ -89,13 +89,14 @@ constexpr SampleAxis kAxes[] = {{"m"}, {"n"}, {"k"}};
 constexpr std::initializer_list<int64_t> kAround[] = {{5, 5}, {1, 5}, {5, 1},    {5, 5, 5}, {1, 1},
                                                       {5, 5}, {5, 0}, {5, 1, 1}, {0, 5},    {5, 5}};
 
-int variants(const OpRow&) { return 8; }
+int variants(const OpRow&) { return 12; }
 
 void operands(Graph& g, const OpRow&, size_t axis, int variant, const SampleSizes& s, Node& node) {
   using Dims = std::vector<DimDesc>;
   Dims mnk;
   for (size_t i = 0, other = 0; i < 3; ++i) mnk.push_back(i == axis ? s.swept : s.others[other++]);
-  const bool ta = take(variant, 2), tb = take(variant, 2), constant = take(variant, 2);
+  const bool ta = take(variant, 2), tb = take(variant, 2);
+  const int constant = take(variant, 3);  // an input; a constant; what riders make of one
   const Dims batch(s.others.begin() + 2, s.others.end());
   const auto stored = [](Dims leading, const DimDesc& row, const DimDesc& column, bool turned) {
     leading.push_back(turned ? column : row);
@@ -103,7 +104,13 @@ void operands(Graph& g, const OpRow&, size_t axis, int variant, const SampleSize
     return leading;
   };
   node.inputs.push_back(add_tensor(g, "a", stored(batch, mnk[0], mnk[2], ta)));
-  node.inputs.push_back(add_tensor(g, "b", stored(constant ? Dims{} : batch, mnk[2], mnk[1], tb), constant));
+  const Dims b = stored(constant != 0 ? Dims{} : batch, mnk[2], mnk[1], tb);
+  int weight = add_tensor(g, "b", b, constant != 0, constant == 2 ? ir::DType::bf16 : ir::DType::f32);
+  if (constant == 2) {
+    weight = add_node(g, op_row(OpId::cast).name, {weight}, "wide", {{"to", std::string("f32")}});
+    weight = add_node(g, op_row(OpId::scale).name, {weight}, "scaled", {{"value", 0.5}});
+  }
+  node.inputs.push_back(weight);
   node.attrs = {{"transpose_a", ta}, {"transpose_b", tb}};
 }
 
@@ -124,7 +131,7 @@ constexpr Family families::matmul = {
     .flops = flops,
     .in_place = false,
     .error_rule = ErrorRule::bound_of_sums,
-    .fusion = {.element = std::nullopt, .followed = true, .preceded = 0, .f32_alone = true},
+    .fusion = {.element = std::nullopt, .followed = true, .preceded = 0, .packed = 3, .f32_alone = true},
     .samples = {.axes = kAxes,
                 .variants = variants,
                 .operands = operands,

@@ -225,7 +225,7 @@ constexpr Family families::row = {
     .flops = one_per_element,
     .in_place = true,
     .error_rule = ErrorRule::tolerance_of_functions,
-    .fusion = {.element = std::nullopt, .followed = true, .preceded = 1, .f32_alone = false},
+    .fusion = {.element = std::nullopt, .followed = true, .preceded = 1, .packed = 0, .f32_alone = false},
     .samples = {.axes = kLastAxis,
                 .variants = variants,
                 .operands = operands,

@@ -87,7 +87,7 @@ ir::Result<LoweredKernel> lower_group(KernelWriter& w) {
 
 std::span<const ir::DType> operand_dtypes(const OpRow&, size_t) {
   static constexpr ir::DType kAll[] = {
-#define LATHE_DTYPE(id, bits, kind, code) ir::DType::id,
+#define LATHE_DTYPE(id, bits, values, kind, code) ir::DType::id,
 #include "ir/base/dtypes.def"
 #undef LATHE_DTYPE
   };
@@ -143,7 +143,7 @@ constexpr Family families::transpose = {
     .flops = one_per_element,
     .in_place = false,
     .error_rule = ErrorRule::tolerance_of_functions,
-    .fusion = {.element = std::nullopt, .followed = false, .preceded = 0, .f32_alone = false},
+    .fusion = {.element = std::nullopt, .followed = false, .preceded = 0, .packed = 0, .f32_alone = false},
     .samples = {.axes = kLastAxis,
                 .variants = variants,
                 .operands = operands,

@@ -83,6 +83,7 @@ uint64_t constant_layout(const ir::Buffer& b) {
   std::string text = ir::dtype_name(b.type);
   for (const ir::Expr& d : ir::physical_dims(b)) text += "," + ir::print(d);
   for (const ir::LayoutDim& l : b.layout) text += fmt::format(";{}:{}:{}", l.dim, static_cast<int>(l.part), l.tile);
+  if (b.made) text += fmt::format(";{} {}", ir::dtype_name(b.given), ir::print(b.made));
   const uint64_t id = ir::hash_text(text);
   return id == 0 ? 1 : id;
 }
@@ -166,8 +167,11 @@ Status run_pack(const PackedParam& packed, const SymbolValues& symbols, const Ar
                 void* dst, TaskArena* arena) {
   const int threads = arena == nullptr ? 1 : arena->threads();
   LATHE_ASSIGN(const BoundNest nest, bind_nest(*packed.pack, symbols, {source, {}}, threads));
-  if (nest.workspace_bytes != 0)
-    return ir::internal_error("packing wants a workspace of {} bytes", nest.workspace_bytes);
+  // Room for what is made before it is turned; walks want 64-byte addresses.
+  size_t room = static_cast<size_t>(nest.workspace_bytes) + 64;
+  const auto scratch = std::make_unique_for_overwrite<char[]>(room);
+  void* workspace = scratch.get();
+  workspace = std::align(64, static_cast<size_t>(nest.workspace_bytes), workspace, room);
   void* args[] = {const_cast<void*>(src), dst};
   HostPool pool;
   pool.user = arena;
@@ -180,18 +184,20 @@ Status run_pack(const PackedParam& packed, const SymbolValues& symbols, const Ar
     (void)for_each_index(static_cast<TaskArena*>(user), static_cast<size_t>(count), one);
   };
   ThreadTeam team(pool);
-  walk(nest, packed.leaves.data(), args, nullptr, arena == nullptr ? nullptr : &team);
+  walk(nest, packed.leaves.data(), args, workspace, arena == nullptr ? nullptr : &team);
   return {};
 }
 
 Result<int64_t> packed_bytes(const PackedParam& packed, const SymbolValues& symbols) {
   const ir::Buffer* dst = packed.pack->kernel.find_buffer("dst");
-  int64_t bytes = ir::dtype_bytes(dst->type);
+  int64_t elements = 1;
   for (const ir::Expr& d : dst->dims) {
     const std::optional<int64_t> size = ir::evaluate(d, symbols);
     if (!size) return ir::invalid("a symbol of the packed layout has no value");
-    if (__builtin_mul_overflow(bytes, *size, &bytes)) return ir::invalid("packed size overflows");
+    if (__builtin_mul_overflow(elements, *size, &elements)) return ir::invalid("packed size overflows");
   }
+  const int64_t bytes = ir::dtype_bytes(dst->type, elements);
+  if (bytes == INT64_MAX) return ir::invalid("packed size overflows");
   return bytes;
 }
 

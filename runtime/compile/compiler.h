@@ -50,7 +50,8 @@ struct Stage {
   double codegen_us = 0;                   // of add_leaves(); CPU time of the caller
 };
 
-// The packed layout of a constant: equal ids, equal bytes. It depends on dtype, sizes and the order of tiles.
+// The packed layout of a constant: equal ids, equal bytes. It depends on dtype, sizes, the order of tiles and what its
+// elements are made of.
 uint64_t constant_layout(const ir::Buffer& buffer);
 
 // The one way to code: nothing is made of a Kernel that is not proven safe (search/cut/safe_kernel.h). UNSUPPORTED
@@ -71,7 +72,8 @@ ir::Result<Stage> build_scheduled(const ir::Kernel& restricted, const search::Sc
                                   const ir::Kernel& scheduled, const ir::Target& target, LeafCache& leaves,
                                   const LeafPolicy& policy, MissReason* why = nullptr, const KnownPacks& known = {});
 
-// Packs a compact or strided source into dst (packed_bytes of it); the bytes do not depend on the threads.
+// Packs a compact or strided source into dst (packed_bytes of it); the bytes do not depend on the threads. Allocates
+// for a while where elements are made before they are turned.
 ir::Status run_pack(const PackedParam& packed, const SymbolValues& symbols, const ArgLayout& source, const void* src,
                     void* dst, TaskArena* arena);
 // Bytes of the packed form; symbols as bind_nest takes them.

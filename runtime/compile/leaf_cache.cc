@@ -37,10 +37,15 @@ std::string key_of(const ir::Leaf& leaf, const ir::Target& target, jit::Backend 
   fields.text = leaf.text;
   fields.backend = jit::backend_name(backend);
   fields.isa = ir::isa_name(target.level);
+  const uint64_t features = jit::code_features(leaf.kernel, target);
+  if (features != 0) fields.isa += " " + jit::feature_names(features);
   fields.lanes = target.lanes;
   fields.vector_registers = target.vector_registers;
   return leaf_key(fields).hash;
 }
+
+// In this order.
+constexpr jit::Backend kNative[] = {jit::Backend::xbyak, jit::Backend::llvm};
 
 // LATHE_PROFILE: 2 perf map, 8 GDB.
 uint32_t profiler_bits(int profile) {
@@ -195,6 +200,16 @@ struct LeafCache::Impl {
     return target.level != ir::IsaLevel::portable && options.exec_mode != jit::ExecMode::off;
   }
 
+  bool may_use(jit::Backend b, const LeafPolicy& policy) const {
+    if (!jit::backend_built(b)) return false;
+    return policy.forced ? policy.backend == b
+                         : policy.generate && (b != jit::Backend::llvm || (policy.llvm && options.llvm));
+  }
+  bool generates(const ir::Target& target, const LeafPolicy& policy) const {
+    return makes_code(target) &&
+           std::any_of(std::begin(kNative), std::end(kNative), [&](jit::Backend b) { return may_use(b, policy); });
+  }
+
   // key: of the leaf for the forced backend, else for xbyak.
   Status make(const ir::Leaf& leaf, const ir::Target& target, const LeafPolicy& policy, const std::string& key,
               Desk& desk, Slot& slot) {
@@ -202,10 +217,10 @@ struct LeafCache::Impl {
       return b == (policy.forced ? policy.backend : jit::Backend::xbyak) ? key : key_of(leaf, target, b);
     };
     const bool native = makes_code(target);
-    constexpr jit::Backend kNative[] = {jit::Backend::xbyak, jit::Backend::llvm};
     if (native && !policy.forced) {
       for (jit::Backend b : kNative) {
         if (store == nullptr) break;
+        if (!jit::backend_built(b)) continue;
         slot.entry.key = key_for(b);
         if (from_store(slot.entry.key, b, slot)) return {};
       }
@@ -219,14 +234,12 @@ struct LeafCache::Impl {
     Status refused = ir::unsupported("the target has no native level");
     MissReason why = MissReason::k_compile_failed;
     for (jit::Backend b : kNative) {
-      const bool wanted = policy.forced ? policy.backend == b
-                                        : policy.generate && (b != jit::Backend::llvm || (policy.llvm && options.llvm));
-      if (!native || !wanted) continue;
+      if (!native || !may_use(b, policy)) continue;
       slot.entry.key = key_for(b);
       refused = compile(program, b, slot.entry.key, !policy.forced, slot, &why);
       if (refused.ok()) return {};
     }
-    if (native && !policy.forced && policy.generate) miss(why);
+    if (!policy.forced && generates(target, policy)) miss(why);
     const bool portable = policy.forced ? policy.backend == jit::Backend::portable : policy.portable;
     if (!portable) return refused;
     slot.entry.key = key_for(jit::Backend::portable);
@@ -257,6 +270,9 @@ LeafCache::~LeafCache() { impl_->publish(true); }
 
 const LeafCacheOptions& LeafCache::options() const { return impl_->options; }
 bool LeafCache::native(const ir::Target& target) const { return impl_->makes_code(target); }
+bool LeafCache::generates(const ir::Target& target, const LeafPolicy& policy) const {
+  return impl_->generates(target, policy);
+}
 void LeafCache::set_sealed(bool sealed) { impl_->sealed.store(sealed, std::memory_order_relaxed); }
 void LeafCache::publish() { impl_->publish(false); }
 void LeafCache::publish_all() { impl_->publish(true); }

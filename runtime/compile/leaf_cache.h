@@ -74,6 +74,8 @@ class LeafCache {
   void set_sealed(bool sealed);
   // Whether leaves for the target are code at all, and not the portable executor's.
   bool native(const ir::Target& target) const;
+  // Whether some generator may make it under this policy.
+  bool generates(const ir::Target& target, const LeafPolicy& policy) const;
   // How many leaves it has kept so far, and those kept after so many, by key: what was made or read since, whoever
   // asked for it, each once.
   struct Kept {

@@ -62,8 +62,7 @@ search::MachineRates rates_of(const MachineProfile& profile, const ir::Target& t
   const auto take = [&](const std::string& name, double unit, double* out) {
     if (const double value = profile.get(name); value > 0) *out = value * unit;
   };
-  const ir::IsaLevel level = std::min(target.level, ir::IsaLevel::avx512);
-  take(std::string("fma_") + ir::isa_name(level), 1, &r.flops);
+  take(peak_name(target), 1, &r.flops);
   take("read_l1", 1, &r.l1);
   take("read_l2", 1, &r.l2);
   take("read_l3", 1, &r.l3);

@@ -52,6 +52,7 @@ struct TeamCost {
 TeamCost team_cost(int threads);
 
 // The profile kept in the store: "fma_avx512 118.2" a line.
+std::string peak_name(const ir::Target& target);  // "fma_avx512": the peak of what it may use
 struct MachineProfile {
   std::vector<std::pair<std::string, double>> values;
   double get(std::string_view name) const;  // 0 if absent

@@ -26,7 +26,7 @@ double speed() {
     for (double& v : x) v = v * 0.999 + 0.001;
   }
   const int64_t ns = now_ns() - start;
-  for (double& v : x) asm volatile("" : : "x"(v));
+  for (double& v : x) asm volatile("" : : "m"(v));
   return kSteps / static_cast<double>(std::max<int64_t>(ns, 1));
 }
 

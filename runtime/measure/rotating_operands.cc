@@ -7,6 +7,7 @@
 #include <cstring>
 #include <deque>
 
+#include "jit/host/cpu_state.h"
 #include "runtime/measure/sample.h"
 #include "runtime/oracle/data_sets.h"
 #include "runtime/walk/nest_walk.h"
@@ -14,7 +15,7 @@
 namespace lathe::runtime {
 namespace {
 
-constexpr int64_t kPage = 4096, kLine = 64;
+constexpr int64_t kPage = 4096;
 // More takes longer to flush than to read, and has been displaced by the other copies since it was read last.
 constexpr int64_t kEvictAtOnce = int64_t{1} << 20;
 
@@ -45,12 +46,6 @@ class Pages {
   char* data_ = nullptr;
   size_t bytes_ = 0;
 };
-
-// Out of every cache of every core.
-void flush(const char* data, int64_t bytes) {
-  for (int64_t i = 0; i < bytes; i += kLine) __builtin_ia32_clflush(data + i);
-  __builtin_ia32_mfence();
-}
 
 }  // namespace
 
@@ -93,8 +88,8 @@ ir::Status RotatingOperands::Impl::reserve(size_t i, int64_t bytes) {
   o.stride = rotates ? o.bytes : 0;
   const int64_t total = (rotates ? o.stride * copies : o.bytes) + kPage;
   LATHE_ASSIGN(o.pages, Pages::map(total));
-  fill_tame(shapes[i].type, i, o.pages.data(), total);  // every page is touched
-  if (options.cold) flush(o.pages.data(), total);       // what was just written is not cold
+  fill_tame(shapes[i].type, i, o.pages.data(), total);        // every page is touched
+  if (options.cold) jit::flush_lines(o.pages.data(), total);  // what was just written is not cold
   return {};
 }
 
@@ -164,7 +159,7 @@ void RotatingOperands::evict(int calls) {
     const Impl::Operand& o = m.operands[i];
     if (o.stride == 0 || o.bytes * std::min(calls, m.copies) > kEvictAtOnce) continue;
     for (int n = 0; n < std::min(calls, m.copies); ++n)
-      flush(o.pages.data() + m.offset(i) + o.stride * ((m.next + n) % m.copies), o.bytes);
+      jit::flush_lines(o.pages.data() + m.offset(i) + o.stride * ((m.next + n) % m.copies), o.bytes);
   }
 }
 

@@ -53,21 +53,19 @@ Work work_at(const ops::Graph& finished, const SymbolValues& values) {
   }
   for (const int t : finished.inputs) {
     const ops::TensorDesc& tensor = finished.tensors[static_cast<size_t>(t)];
-    const double bytes =
-        static_cast<double>(elements_at(tensor, values)) * static_cast<double>(ir::dtype_bytes(tensor.dtype));
+    const double bytes = static_cast<double>(ir::dtype_bytes(tensor.dtype, elements_at(tensor, values)));
     work.read_bytes += bytes;
     if (tensor.constant) work.constant_bytes += bytes;
   }
   for (const int t : finished.outputs) {
     const ops::TensorDesc& tensor = finished.tensors[static_cast<size_t>(t)];
-    work.write_bytes +=
-        static_cast<double>(elements_at(tensor, values)) * static_cast<double>(ir::dtype_bytes(tensor.dtype));
+    work.write_bytes += static_cast<double>(ir::dtype_bytes(tensor.dtype, elements_at(tensor, values)));
   }
   return work;
 }
 
 double roofline_us(const Work& work, const MachineProfile& profile, const ir::Target& target, bool cold, int threads) {
-  const double peak = profile.get(fmt::format("fma_{}", ir::isa_name(std::min(target.level, ir::IsaLevel::avx512))));
+  const double peak = profile.get(peak_name(target));
   const double bytes = work.read_bytes + work.write_bytes;
   const auto place = [&](double footprint) {
     return footprint <= static_cast<double>(target.l1_bytes)   ? "l1"

@@ -19,7 +19,7 @@ struct OperandShape {
   std::vector<int64_t> dims, strides;
   int64_t elements = 0;  // of the logical tensor
   int64_t span = 0;      // from the first element to behind the last one
-  int64_t bytes() const { return span * ir::dtype_bytes(type); }
+  int64_t bytes() const { return ir::dtype_bytes(type, span); }
   bool dense() const { return span == elements; }
 };
 
@@ -38,6 +38,7 @@ struct DataRecipe {
   DataKind kind = DataKind::integers;
   uint64_t seed = 0;
   int64_t integer_range = 8;  // integers: -range .. range, seldom 0
+  bool any_integer = false;   // integer operands: all values their type has; else 0 and 1
   bool limited = false;       // wide: |v| <= 40, for kernels with functions that overflow
 };
 

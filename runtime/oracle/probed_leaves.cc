@@ -6,9 +6,10 @@
 #include <atomic>
 #include <mutex>
 
+#include "jit/host/abi_probe.h"
+#include "jit/host/cpu_state.h"
 #include "jit/host/host_cpu.h"
 #include "jit/image/image.h"
-#include "jit/program/abi_probe.h"
 
 namespace lathe::runtime {
 
@@ -30,7 +31,7 @@ struct ProbedLeaves::Watched {
       w.real(&args);
       return;
     }
-    const unsigned mxcsr = __builtin_ia32_stmxcsr();
+    const uint32_t before = jit::fp_control();
     if (w.real.fn != nullptr && (jit::host_features() & jit::kCpu_avx) != 0) {
       static thread_local jit::AbiProbe probe;
       jit::AbiReport report = probe.call(w.real.fn, &args);
@@ -38,10 +39,9 @@ struct ProbedLeaves::Watched {
       w.report(std::move(report.broken));
     } else {
       w.real(&args);
-      constexpr unsigned kSticky = 0x3f;
-      if (((__builtin_ia32_stmxcsr() ^ mxcsr) & ~kSticky) != 0) w.report(" mxcsr");
+      if (((jit::fp_control() ^ before) & ~jit::kFpSticky) != 0) w.report(" mxcsr");
     }
-    __builtin_ia32_ldmxcsr(mxcsr);
+    jit::set_fp_control(before);
   }
 };
 

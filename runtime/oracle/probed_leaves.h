@@ -1,5 +1,5 @@
 // Leaves that watch their own first calls: callee-saved registers, stack pointer and depth, MXCSR, x87 control word,
-// direction flag, the caller's frame (jit/program/abi_probe.h). What comes back broken is put right, so that the
+// direction flag, the caller's frame (jit/host/abi_probe.h). What comes back broken is put right, so that the
 // process that watches stays sound. Thread-safe.
 #pragma once
 #include <memory>

@@ -134,7 +134,7 @@ std::vector<int64_t> pick_values(int64_t extent, int64_t count, std::mt19937_64&
 
 ir::Result<SampledKernel> SampledKernel::create(const ir::Kernel& naive, const SymbolValues& symbols) {
   SampledKernel out;
-  out.kernel_ = naive;
+  out.kernel_ = ir::as_given(naive);
   std::vector<std::pair<std::string, Expr>> values;
   for (const auto& [name, value] : symbols) values.emplace_back(name, Expr(value));
   for (ir::Buffer& b : out.kernel_.buffers) {

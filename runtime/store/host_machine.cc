@@ -1,14 +1,13 @@
-// machine_fields(): what CPUID and sysfs say of this machine, beside what the Target knows. A file
+// machine_fields(): what the CPU and sysfs say of this machine, beside what the Target knows. A file
 // that is missing (containers) counts as 1 or as nothing: it is the same at the next start.
-#include <cpuid.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 
+#include "jit/host/host_cpu.h"
 #include "runtime/store/key.h"
 
 namespace lathe::runtime {
@@ -50,29 +49,17 @@ int64_t count_numa_nodes() {
 
 MachineFields machine_fields(const ir::Target& target) {
   MachineFields f;
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  if (__get_cpuid(0, &a, &b, &c, &d) != 0) {
-    char vendor[13] = {};
-    std::memcpy(vendor, &b, 4);
-    std::memcpy(vendor + 4, &d, 4);
-    std::memcpy(vendor + 8, &c, 4);
-    f.cpu_vendor = vendor;
-  }
-  if (__get_cpuid(1, &a, &b, &c, &d) != 0) {
-    f.cpu_family = (a >> 8 & 15) + ((a >> 8 & 15) == 15 ? a >> 20 & 255 : 0);
-    f.cpu_model = (a >> 4 & 15) | (a >> 16 & 15) << 4;
-    f.cpu_stepping = a & 15;
-  }
-  f.core_class = "core";
-  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d >> 15 & 1) != 0 &&
-      __get_cpuid_count(0x1a, 0, &a, &b, &c, &d) != 0) {
-    f.core_class = (a >> 24) == 0x20 ? "efficient" : "performance";  // a hybrid part
-  }
+  const jit::CpuModel cpu = jit::host_model();
+  f.cpu_vendor = cpu.vendor;
+  f.cpu_family = cpu.family;
+  f.cpu_model = cpu.model;
+  f.cpu_stepping = cpu.stepping;
+  f.core_class = cpu.core_class;
   f.isa = ir::isa_name(target.level);
   f.lanes = target.lanes;
   f.vector_registers = target.vector_registers;
-  f.bf16 = target.bf16;
-  f.vnni = target.vnni;
+  f.bf16 = target.has(ir::kCpu_avx512bf16);
+  f.vnni = target.has(ir::kCpu_avx512vnni);
   f.l1_bytes = target.l1_bytes;
   f.l1_ways = target.l1_ways;
   f.l2_bytes = target.l2_bytes;

@@ -7,7 +7,6 @@
 #include "ir/core/text_form.h"
 #include "runtime/measure/machine_profile.h"
 #include "runtime/store/key.h"
-#include "runtime/tune/tuning_history.h"
 #include "runtime/walk/nest_text.h"
 #include "search/model/features.h"
 
@@ -64,7 +63,7 @@ Result<std::vector<ExplainedKernel>> explain(Operator& op, const SymbolValues& d
       problem = op.problem(kernel, dims, request);
       LATHE_ASSIGN(schedule, search::parse_schedule(decision->schedule));
       e.stored = true;
-      e.tier = 2;
+      e.tier = decision->unmeasured() ? 1 : 2;
       e.decision = print_decision(*decision);
     } else {
       schedule = search::default_schedule(problem, context.target());
@@ -75,11 +74,8 @@ Result<std::vector<ExplainedKernel>> explain(Operator& op, const SymbolValues& d
       e.measured_us = decision->best_us;
       e.measured_default_us = decision->default_us;
     }
-    if (const search::Recipe* recipe = search::recipe_of(schedule.recipe, problem)) {
-      const search::MachineRates rates = predicting_rates(context.store(), problem.kernel.family, context.environment(),
-                                                          context.target(), rates_here(context));
-      e.predicted_us = search::analytic_us(problem, context.target(), rates, recipe, schedule.knobs);
-    }
+    if (const search::Recipe* recipe = search::recipe_of(schedule.recipe, problem))
+      e.predicted_us = search::analytic_us(problem, context.target(), rates_here(context), recipe, schedule.knobs);
     e.knobs = search::knob_reasons(problem, schedule);
     e.moves = search::move_reasons(problem, context.target(), schedule);
     e.naive = ir::print(problem.kernel);

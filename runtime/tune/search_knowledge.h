@@ -1,5 +1,5 @@
-// What the searches of a context start from, family by family: measured rows, the model made from them, the machine's
-// rates; and where what they measure is kept. Thread-safe.
+// What the searches of a context start from, family by family: the model made from measured rows, the machine's rates;
+// and where what they measure is kept. Thread-safe.
 #pragma once
 #include <map>
 #include <memory>
@@ -17,18 +17,16 @@ class SearchKnowledge {
   // The context outlives it. never: a model that the store lacks stays absent, training it takes seconds.
   explicit SearchKnowledge(Context& context, Training training = Training::if_needed)
       : context_(context), training_(training) {}
-  // Sets history, model, rates and keep of a task. Reads the store at the first task of a family; may train its model
+  // Sets model, rates and keep of a task. Reads the store at the first task of a family; may train its model
   // then.
   void equip(SearchTask* task);
 
  private:
   struct Family {
-    std::shared_ptr<const std::vector<search::TaskRecord>> history;
     std::shared_ptr<const search::CostModel> model;
     std::shared_ptr<const search::MachineRates> rates;
   };
-  Family& family(const std::string& name);
-  void keep(search::TaskRecord record);
+  const Family& family(const std::string& name);
 
   Context& context_;
   const Training training_;

@@ -8,7 +8,6 @@
 #include "ir/analysis/analysis.h"
 #include "ir/base/line_reader.h"
 #include "runtime/store/store_frame.h"
-#include "search/model/analytic_fit.h"
 #include "search/model/starter_pack.h"
 
 namespace lathe::runtime {
@@ -132,15 +131,6 @@ FamilyModel family_model(Store& store, const std::string& family, const std::str
   // One that cannot be written is trained again next time; the store counts it.
   if (m.model.trusted()) (void)store.put(model_key(family, environment), print_family_model(m, family));
   return m;
-}
-
-search::MachineRates predicting_rates(Store& store, const std::string& family, const std::string& environment,
-                                      const ir::Target& target, const search::MachineRates& measured) {
-  std::vector<search::TaskRecord> own;
-  for (search::TaskRecord& r : load_history(store, family, environment)) {
-    if (r.trust == 1) own.push_back(std::move(r));
-  }
-  return search::fit_rates(own, target, measured);
 }
 
 MachineProfile machine_profile(Context& context) {

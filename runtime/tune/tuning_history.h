@@ -43,11 +43,6 @@ FamilyModel family_model(Store& store, const std::string& family, const std::str
                          const std::vector<search::TaskRecord>& history, const ir::Target& target,
                          const search::MachineRates& measured, uint64_t seed = 1);
 
-// Rates refitted to this environment's own rows of a family, `measured` where those are few: they say times better and
-// order candidates worse, so they predict what a person reads and order nothing.
-search::MachineRates predicting_rates(Store& store, const std::string& family, const std::string& environment,
-                                      const ir::Target& target, const search::MachineRates& measured);
-
 // The machine's ceilings: from the store, else measured once (1-2 s) and stored.
 MachineProfile machine_profile(Context& context);
 

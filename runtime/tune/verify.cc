@@ -30,12 +30,12 @@ struct Variant {
 std::vector<Variant> variants(const ir::Target& target, bool llvm) {
   std::vector<Variant> out = {{0, IsaLevel::portable, jit::Backend::portable}};
   for (const IsaLevel level : {IsaLevel::avx2, IsaLevel::avx512}) {
-    if (level > target.level) continue;
+    if (!target.has(level)) continue;
     for (const int tier : {1, 2}) {
       for (const jit::Backend b : {jit::Backend::xbyak, jit::Backend::llvm}) {
+        if (!jit::backend_built(b)) continue;
         // LLVM once, at the level that matters: it takes a hundred times as long.
-        if (b == jit::Backend::llvm && (!llvm || tier == 2 || level != std::min(target.level, IsaLevel::avx512)))
-          continue;
+        if (b == jit::Backend::llvm && (!llvm || tier == 2 || level != ir::isa_row(target.level).vectors)) continue;
         out.push_back({tier, level, b});
       }
     }

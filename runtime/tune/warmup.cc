@@ -18,9 +18,6 @@ using ir::Status;
 
 namespace {
 
-constexpr double kForBetween =
-    0.1;  // of the wall budget, for the ranges that nobody hinted: searches would spend all there is
-
 // One operator of the workload.
 struct Entry {
   const ops::Workload* item = nullptr;
@@ -45,6 +42,8 @@ class Warmup {
     if (budget_.tier >= 2) {
       profile_ = profile();  // for shares in reports
       search();
+    } else {
+      serve_defaults();
     }
     finish();
     report_.cancelled = cancelled();
@@ -78,12 +77,12 @@ class Warmup {
     request.caller_waits = true;
     const int64_t start = thread_cpu_ns();
     const Result<std::shared_ptr<Operator>> op = Operator::create(*blank, e.op->graph());
-    if (!op.ok() || !(*op)->prepare(request).ok()) return 0;
+    if (!op.ok() || !(*op)->stages().prepare(request).ok()) return 0;
     bool packed = false;
     for (size_t k = 0; k < (*op)->lowered().kernels.size(); ++k) {
-      for (const auto& s : (*op)->stages(static_cast<int>(k))) packed |= !s->stage.packed.empty();
+      for (const auto& s : (*op)->stages().of(static_cast<int>(k))) packed |= !s->stage.packed.empty();
     }
-    if (!(*op)->hinted_workspace(request.threads, packed, false).ok()) return 0;
+    if (!(*op)->shapes().hinted_workspace(request.threads, packed, false).ok()) return 0;
     return static_cast<double>(thread_cpu_ns() - start) * 1e-3;
   }
 
@@ -96,7 +95,7 @@ class Warmup {
     e->request.threads = budget_.threads > 0 ? budget_.threads : item.threads;
     e->request.cold = item.cache == ops::CacheState::cold;
     e->request.allowed = item.allowed;
-    LATHE_ASSIGN(e->info, e->op->prepare(e->request));
+    LATHE_ASSIGN(e->info, e->op->stages().prepare(e->request));
     return {};
   }
 
@@ -135,7 +134,7 @@ class Warmup {
     for (Entry& e : entries_) {
       LeafOrigin origin = LeafOrigin::memory;
       for (size_t k = 0; k < e.op->lowered().kernels.size(); ++k) {
-        for (const auto& s : e.op->stages(static_cast<int>(k))) {
+        for (const auto& s : e.op->stages().of(static_cast<int>(k))) {
           if (s->stage.portable) origin = LeafOrigin::builtin;
           for (const std::string& key : s->stage.leaf_keys) {
             const auto found = fresh.find(key);
@@ -162,20 +161,28 @@ class Warmup {
     search_ = std::make_unique<WorkloadSearch>(context_, budget_, profile_);
     for (const Entry& e : entries_) search_->add({e.item, e.op, e.request});
     const int64_t searches = context_->stats().get(Stat::k_searches);
-    search_->run(start_ + (1 - kForBetween) * budget_.wall_ms, [this](const WorkloadTask& t, double done) {
+    search_->run(start_ + budget_.wall_ms, [this](const WorkloadTask& t, double done) {
       if (!observer_.progress) return;
       observer_.progress(
           {entries_[t.op].item, t.dims, done, t.outcome.best_us, t.outcome.default_us, now_ms() - start_});
     });
     report_.searches = static_cast<int>(context_->stats().get(Stat::k_searches) - searches);
-    report_.between = search_->serve_between(start_ + budget_.wall_ms);
-    if (budget_.wall_ms > 0 && !cancelled()) search_->serve_pending();  // without time it is a dry run
+    if (budget_.wall_ms > 0 && !cancelled()) {  // without time it is a dry run
+      search_->serve_pending();
+      report_.between = search_->serve_unhinted();
+    }
     if (budget_.check_whole && !cancelled()) {
       const Status checked = search_->check(&report_);
       if (!checked.ok()) report_.check_note = checked.to_string();
     }
     for (const WorkloadTask& t : search_->tasks()) count(t);
     report_.gain_geomean = gains_ > 0 ? std::exp(log_gain_ / gains_) : 1;
+  }
+
+  void serve_defaults() {
+    WorkloadSearch unsearched(context_, budget_, profile_);
+    for (const Entry& e : entries_) unsearched.add({e.item, e.op, e.request});
+    for (const size_t op : unsearched.serve_defaults()) entries_[op].worked = true;
   }
 
   void count(const WorkloadTask& t) {
@@ -207,7 +214,7 @@ class Warmup {
   void finish() {
     for_each_entry(&entries_, [this](Entry* e) {
       LATHE_ASSIGN(e->op, Operator::create(context_, e->op->graph()));
-      return e->op->prepare(e->request).status();
+      return e->op->stages().prepare(e->request).status();
     });
     for (size_t i = 0; i < entries_.size(); ++i) {
       if (!entries_[i].failed) report_rows(i);
@@ -256,7 +263,8 @@ class Warmup {
   }
 
   void describe(const Entry& e, const SymbolValues& dims, WarmupRow* row) {
-    const Result<const BoundOp*> bound = e.op->bound({.symbols = dims, .threads = e.request.threads, .packed = true});
+    const Result<const BoundOp*> bound =
+        e.op->shapes().bound({.symbols = dims, .threads = e.request.threads, .packed = true});
     if (!bound.ok()) {
       row->note = bound.status().to_string();
       return;
@@ -322,6 +330,28 @@ bool llvm_mapped() {
 Result<WarmupReport> run_warmup(const std::shared_ptr<Context>& context, const std::vector<ops::Workload>& items,
                                 const WarmupBudget& budget, const WarmupObserver& observer) {
   return Warmup(context, budget, observer).run(items);
+}
+
+Result<Tuned> tune_operator(const std::shared_ptr<Context>& context, const ops::Graph& graph,
+                            const PrepareRequest& request, double left_ms) {
+  ops::Workload work;
+  work.name = graph.name;
+  work.graph = graph;
+  work.threads = request.threads;
+  work.cache = request.cold ? ops::CacheState::cold : ops::CacheState::hot;
+  work.allowed = request.allowed;
+  WarmupBudget budget;
+  budget.wall_ms = left_ms;
+  const std::vector<ops::Workload> items{std::move(work)};
+  LATHE_ASSIGN(const WarmupReport report, run_warmup(context, items, budget));
+  Tuned out;
+  out.searched = report.searches > 0;
+  if (report.no_worker > 0) {
+    out.missed = MissReason::k_no_worker;
+  } else if (report.pending > 0) {
+    out.missed = MissReason::k_budget;
+  }
+  return out;
 }
 
 }  // namespace lathe::runtime

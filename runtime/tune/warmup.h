@@ -10,7 +10,7 @@
 
 #include "ops/manifest.h"
 #include "runtime/serve/context.h"
-#include "runtime/serve/operator.h"
+#include "runtime/serve/served_operators.h"
 #include "search/strategy/tuning_spec.h"
 
 namespace lathe::runtime {
@@ -77,7 +77,7 @@ struct WarmupReport {
   int unmeasured = 0;                   // Kernels left to their default: no worker, no memory
   int no_worker = 0;                    // of them, for lack of a worker; failed, too
   int pending = 0;                      // Kernels not searched: budget or cancel
-  int between = 0;                      // ranges that nobody hinted and that got a body nevertheless
+  int between = 0;                      // ranges that nobody hinted: they got their own defaults
   bool cancelled = false;
   // The check of the whole: weighted times of its groups, the groups that the machine allowed to judge, calls it could
   // not run.
@@ -111,5 +111,9 @@ ir::Result<WarmupReport> run_warmup(const std::shared_ptr<Context>& context, con
 std::string schedule_summary(const search::Schedule& schedule);
 // The compiler's library is mapped into this process.
 bool llvm_mapped();
+
+// The same for one operator, within the time left.
+ir::Result<Tuned> tune_operator(const std::shared_ptr<Context>& context, const ops::Graph& graph,
+                                const PrepareRequest& request, double left_ms);
 
 }  // namespace lathe::runtime

@@ -161,7 +161,6 @@ class Search {
     problem.problem = &task_.problem;
     problem.target = &target_;
     problem.space = space_.get();
-    problem.history = task_.history.get();
     problem.model = task_.model.get();
     problem.rates = task_.rates.get();
     problem.budget = std::max(task_.candidates, task_.planned);
@@ -196,7 +195,7 @@ class Search {
     }
     const auto [same, fresh] = seen_.emplace(ir::hash_text(ir::print(*scheduled)), texts_.size() + batch->size());
     if (fresh) {
-      batch->push_back({{text, "", true}, point, 0, 0});
+      batch->push_back({{text, true}, point, 0, 0});
       return std::nullopt;
     }
     // What was evaluated without the strategy's asking.

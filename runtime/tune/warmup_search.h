@@ -54,9 +54,7 @@ struct SearchTask {
   std::string incumbent;   // the Schedule that serves now, as a second reference; empty: the default
   bool stop_early = true;  // the strategy may end before its measurements are spent
   double limit_us = 0;     // no candidate can be faster (the roofline); 0: unknown
-  // What the strategy starts from: records of other tasks of the family, the family's model, the machine; null: none,
-  // none, assumed.
-  std::shared_ptr<const std::vector<search::TaskRecord>> history;
+  // What the strategy starts from: the family's model, the machine; null: none, assumed.
   std::shared_ptr<const search::CostModel> model;
   std::shared_ptr<const search::MachineRates> rates;
   std::function<void(const search::TaskRecord&)>

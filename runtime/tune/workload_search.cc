@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <set>
 
 #include "ir/analysis/analysis.h"
 #include "runtime/base/clock.h"
@@ -18,6 +20,7 @@ using ir::Status;
 
 namespace {
 
+constexpr int64_t kBeyond = 4;         // times the largest hint: above it the stage of the whole range serves
 constexpr double kLeastMs = 100;       // of one quantum
 constexpr double kReachable = 0.95;    // of the roofline, when the gain still to be had is guessed
 constexpr double kDefaultShare = 0.5;  // of the roofline, when nothing is known of a default
@@ -233,6 +236,86 @@ void WorkloadSearch::serve_pending() {
   }
 }
 
+std::vector<size_t> WorkloadSearch::serve_defaults() {
+  std::vector<size_t> served;
+  for (const WorkloadTask& t : tasks_) {
+    if (t.verdict != TaskVerdict::pending || cancelled()) continue;
+    const SearchTask task = search_task(t);
+    SearchTask waited_for = task;
+    waited_for.problem.unhurried = false;
+    if (context_->find_decision(task.query) || default_text(*context_, task) == default_text(*context_, waited_for))
+      continue;
+    if (record_unsearched(*context_, task).ok()) served.push_back(t.op);
+  }
+  return served;
+}
+
+int WorkloadSearch::serve_unhinted(size_t number, int kernel) {
+  const SearchedOp& op = ops_[number];
+  const std::vector<ir::Symbol>& symbols = op.op->lowered().kernels[static_cast<size_t>(kernel)].kernel.symbols;
+  if (symbols.size() != 1) return 0;
+  const ir::Symbol& symbol = symbols[0];
+  std::set<int64_t> hinted;  // where the hinted ranges begin
+  std::vector<SymbolRange> decided;
+  for (const SymbolValues& dims : op.op->hinted_dims()) {
+    const WorkloadTask& t = task(number, kernel, dims);
+    if (t.op != number || t.verdict == TaskVerdict::elsewhere) return 0;
+    decided.push_back(op.op->query(kernel, dims, op.request).ranges.at(0));
+    hinted.insert(decided.back().lo);
+  }
+  if (hinted.size() < 2) return 0;
+  int64_t last = 0;
+  for (const SymbolRange& r : decided) last = std::max(last, std::min(symbol.max, kBeyond * r.hi));
+  for (const std::vector<SymbolRange>& ranges : context_->decision_ranges(op.op->query_in(kernel, {}, op.request))) {
+    if (ranges.size() == 1) decided.push_back(ranges[0]);
+  }
+  const auto task_in = [&](SymbolRange range) {
+    SearchTask out;
+    out.dims = {{symbol.name, range.hi - range.hi % symbol.multiple_of}};
+    out.query = op.op->query_in(kernel, {range}, op.request);
+    out.problem = op.op->problem_in(kernel, {range}, out.dims, op.request);
+    return out;
+  };
+  int served = 0;
+  std::optional<SymbolRange> open;  // with the default `text`
+  std::string text;
+  const auto serve_open = [&] {
+    Decision decision;
+    decision.status = DecisionStatus::provisional;
+    served += open && record(*context_, task_in(*open), text, std::move(decision), false).ok();
+    open.reset();
+  };
+  for (int64_t lo = std::max<int64_t>(symbol.min, 1); lo <= last && !cancelled();) {
+    const SymbolRange range = default_range(lo, {symbol.min, symbol.max});
+    lo = range.hi + 1;
+    if (range.hi - range.hi % symbol.multiple_of < range.lo) continue;
+    if (std::any_of(decided.begin(), decided.end(),
+                    [&](const SymbolRange& d) { return d.lo <= range.lo && range.hi <= d.hi; })) {
+      serve_open();
+      continue;
+    }
+    // Neighbours with one default are one range.
+    if (open && default_text(*context_, task_in({open->lo, range.hi})) == text) {
+      open->hi = range.hi;
+      continue;
+    }
+    serve_open();
+    open = range;
+    text = default_text(*context_, task_in(range));
+  }
+  serve_open();
+  return served;
+}
+
+int WorkloadSearch::serve_unhinted() {
+  int served = 0;
+  for (size_t op = 0; op < ops_.size(); ++op) {
+    for (size_t k = 0; k < ops_[op].op->lowered().kernels.size(); ++k)
+      served += serve_unhinted(op, static_cast<int>(k));
+  }
+  return served;
+}
+
 Status WorkloadSearch::check(WarmupReport* report) {
   std::vector<CheckedCall> calls;
   std::vector<size_t> numbers;  // of tasks, by call
@@ -242,7 +325,7 @@ Status WorkloadSearch::check(WarmupReport* report) {
     // Operators of one Kernel: what a call runs is what the decision says.
     if (t.verdict == TaskVerdict::elsewhere || op.op->lowered().kernels.size() != 1) continue;
     LATHE_ASSIGN(std::shared_ptr<Operator> fresh, Operator::create(context_, op.op->graph()));
-    LATHE_ASSIGN([[maybe_unused]] const PrepareInfo info, fresh->prepare(op.request));
+    LATHE_ASSIGN([[maybe_unused]] const PrepareInfo info, fresh->stages().prepare(op.request));
     calls.push_back({std::move(fresh), op.request, t.dims, t.weight});
     numbers.push_back(i);
   }

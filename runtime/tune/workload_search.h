@@ -58,11 +58,14 @@ class WorkloadSearch {
   // until: milliseconds of the steady clock at which the wall budget ends. progress: after each quantum, with the share
   // done.
   void run(double until_ms, const std::function<void(const WorkloadTask&, double done)>& progress);
-  // Bodies for the ranges between and above the hinted ones of operators that were tuned at several, chosen jointly,
-  // verified and timed once against the default; how many ranges got one. See workload_between.cc.
-  int serve_between(double until_ms);
   // What there was no time for serves by its default, from the store; another run searches it.
   void serve_pending();
+  // The same without a search, for hinted ranges whose default is another than the one a first call waits for; the
+  // operators that got one.
+  std::vector<size_t> serve_defaults();
+  // Kernels of one symbol that is hinted at several lengths: the ranges that nobody hinted, up to four times the
+  // largest hint, serve by their own defaults, from the store. How many decisions that made.
+  int serve_unhinted();
   // Runs the workload untuned against tuned and replaces what costs the whole by its default. Fills in the report's
   // fields of the check.
   ir::Status check(WarmupReport* report);
@@ -77,10 +80,7 @@ class WorkloadSearch {
   ScheduledTask estimate(const WorkloadTask& t) const;
   void search(size_t index, int measurements, double allowance_ms);
   SearchTask search_task(const WorkloadTask& t) const;
-  std::vector<SymbolRange> tuned_ranges(size_t op, int kernel);
-  bool serve_range(const SearchedOp& op, int kernel, SymbolRange range, const SymbolValues& dims,
-                   const search::Knobs& knobs);
-  int serve_between(size_t number, int kernel, double until_ms);
+  int serve_unhinted(size_t number, int kernel);
 
   const std::shared_ptr<Context>& context_;
   const WarmupBudget& budget_;

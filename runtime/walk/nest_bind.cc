@@ -8,6 +8,7 @@
 #include "ir/analysis/analysis.h"
 #include "ir/core/names.h"
 #include "runtime/walk/nest_form.h"
+#include "runtime/walk/x86/cpu.h"
 
 namespace lathe::runtime {
 namespace {
@@ -75,7 +76,7 @@ class Binder {
     out_->direct = phases.size() == 1 && phases[0].num_nodes == 1 && !out_->nodes[phases[0].first_node].loop &&
                    out_->calls[0].num_values == 0 && out_->scratch.empty() &&
                    std::none_of(out_->pointers.begin(), out_->pointers.end(), [](const auto& p) { return p.general; });
-    out_->vzeroupper = __builtin_cpu_supports("avx");
+    out_->vzeroupper = has_upper_halves();
     return {};
   }
 
@@ -234,6 +235,7 @@ ir::Result<BoundPointer> Binder::pointer(const ir::NestOperand& operand) {
   }
   p.buffer = static_cast<uint32_t>(operand.buffer);
   const int64_t bytes = ir::dtype_bytes(operand.type);
+  if (bytes == 0) return ir::unsupported("an operand of {}: elements share bytes", ir::dtype_name(operand.type));
   const ir::Expr offset = operand.offset ? operand.offset : ir::Expr(0);
   LATHE_ASSIGN(const std::optional<Affine> a, forms_.build_affine(offset, bytes, innermost_, &p.inner_step));
   if (a) {
@@ -338,9 +340,9 @@ ir::Status Binder::add_call(const ir::NestCall& call, std::vector<BoundNode>* si
     for (size_t d = 0; d < o.strides.size(); ++d) {
       if (!o.strides[d]) continue;
       LATHE_ASSIGN(const int64_t stride, forms_.constant(o.strides[d]));
-      if (__builtin_mul_overflow(stride, int64_t{ir::dtype_bytes(o.type)}, &b.args.op[i].stride[d])) {
-        return ir::invalid("a stride of this shape exceeds 63 bits");
-      }
+      const std::optional<int64_t> step = ir::dtype_step(o.type, stride);
+      if (!step) return ir::invalid("a stride of this shape is no whole number of bytes, or exceeds 63 bits");
+      b.args.op[i].stride[d] = *step;
     }
   }
   for (size_t i = 0; i < call.streams.size(); ++i) LATHE_RETURN_IF_ERROR(stream(call, i, &b));

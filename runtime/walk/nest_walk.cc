@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/walk/x86/cpu.h"
+
 namespace lathe::runtime {
 namespace {
 
@@ -292,9 +294,7 @@ struct Walker {
 
 void zero_upper(const BoundNest& nest) {
   if (nest.vzeroupper) {
-    asm volatile("vzeroupper" ::
-                     : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11",
-                       "xmm12", "xmm13", "xmm14", "xmm15");
+    zero_upper_halves();
   }
 }
 

@@ -13,13 +13,12 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/fork_mark.h"
+#include "runtime/walk/x86/cpu.h"
 
 namespace lathe::runtime {
 namespace {
 
 constexpr int kMaxParts = 0xffff;
-
-void pause_cpu() { __builtin_ia32_pause(); }
 
 void futex(std::atomic<uint32_t>* word, int op, uint32_t value) {
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), op | FUTEX_PRIVATE_FLAG, value, nullptr, nullptr, 0);

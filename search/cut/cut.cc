@@ -31,8 +31,11 @@ class Cutter {
     }
     for (const Buffer& b : kernel_.buffers) {
       if (b.place == Place::heap || b.place == Place::stack) {
-        Expr bytes(dtype_bytes(b.type));
+        const Storage storage = dtype_storage(b.type);
+        const bool whole = dtype_bytes(b.type) > 0;  // bytes of each element
+        Expr bytes(whole ? dtype_bytes(b.type) : 1);
         for (const Expr& d : physical_dims(b)) bytes = bytes * d;
+        if (!whole) bytes = ceildiv(ceildiv(bytes, Expr(storage.values)) * Expr(storage.bits), Expr(8));
         out_.nest.scratch.push_back({b.name, simplify(bytes), b.place == Place::stack});
       }
     }

@@ -7,11 +7,12 @@ namespace lathe::search {
 
 ir::Result<ir::CutKernel> cut(const ir::Kernel& scheduled);
 
-// Whether the Schedule chose how this constant parameter lies in memory, by layout or by padding: it is then read in a
-// packed form.
+// Whether the Schedule chose how this constant parameter lies in memory, by layout or by padding, or its elements are
+// made of what the caller gives: it is then read in a packed form.
 bool is_packed(const ir::Buffer& buffer);
-// The Kernel that fills the packed form of constant parameter `buffer`: parameters src (its logical dims) and dst (its
-// physical dims, compact); padding is zero. Naive, family "pack", roles as scopes of the layout.
+// The Kernel that fills the packed form of constant parameter `buffer`: parameters src (as the caller gives it, its
+// logical dims) and dst (its physical dims, compact); padding is zero. Naive, family "pack", roles as scopes of the
+// layout.
 ir::Result<ir::Kernel> pack_kernel(const ir::Kernel& scheduled, const std::string& buffer);
 
 }  // namespace lathe::search

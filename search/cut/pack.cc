@@ -1,4 +1,5 @@
-// pack_kernel: the copy that fills a constant operand's packed form. Scheduled by the pack recipe, run once per weight.
+// pack_kernel: the copy that fills a constant operand's packed form, or makes its elements of the caller's. Scheduled
+// by the pack recipe, run once per weight.
 //
 //   w: f32[N, K] layout [0/32, 1, 0%32]      for d0 < ceildiv(N, 32): for d1 < K: for d2 < min(32, N - 32*d0):
 //                                              dst[d0, d1, d2] = src[32*d0 + d2, d1]
@@ -14,7 +15,13 @@ using namespace ir;  // NOLINT: this file is all IR
 
 bool is_packed(const Buffer& b) {
   const bool padded = std::any_of(b.padding.begin(), b.padding.end(), [](int64_t pad) { return pad != 0; });
-  return b.place == Place::constant && (!b.layout.empty() || padded);
+  return b.place == Place::constant && (!b.layout.empty() || padded || b.made);
+}
+
+// An element as packing makes it, of the caller's at this index.
+static Expr made_of(const Buffer& b, const std::vector<Expr>& index) {
+  return rewrite(b.made,
+                 [&](const Expr& own) -> Expr { return own->op == Op::k_load ? load("src", index, b.given) : Expr(); });
 }
 
 Result<Kernel> pack_kernel(const Kernel& scheduled, const std::string& buffer) {
@@ -34,6 +41,8 @@ Result<Kernel> pack_kernel(const Kernel& scheduled, const std::string& buffer) {
   src.place = Place::in;
   src.layout.clear();
   src.padding.clear();
+  src.made = Expr();
+  if (b->made) src.type = b->given;
   Buffer dst;
   dst.name = "dst";
   dst.type = b->type;
@@ -74,7 +83,24 @@ Result<Kernel> pack_kernel(const Kernel& scheduled, const std::string& buffer) {
       nest = make_scope(fmt::format("z{}", p), dst.dims[p], {nest}, p + 1 == rank ? "col" : "row");
     k.body.push_back(nest);
   }
-  Stmt nest = make_assign("dst", index, AssignOp::set, load("src", logical, b->type));
+  Expr element = load("src", logical, src.type);
+  if (b->made) element = made_of(*b, logical);
+  if (b->made && layout[rank - 1].dim + 1 != static_cast<int>(logical.size())) {
+    // What is turned lies there first: elements are made along the caller's rows.
+    Buffer whole = src;
+    whole.name = "made";
+    whole.type = b->type;
+    whole.place = Place::heap;
+    k.buffers.push_back(whole);
+    std::vector<Expr> at(logical.size());
+    for (size_t d = 0; d < at.size(); ++d) at[d] = iter(fmt::format("s{}", d));
+    Stmt make = make_assign("made", at, AssignOp::set, made_of(*b, at));
+    for (size_t d = at.size(); d-- > 0;)
+      make = make_scope(fmt::format("s{}", d), b->dims[d], {make}, d + 1 == at.size() ? "col" : "row");
+    k.body.push_back(make);
+    element = load("made", logical, b->type);
+  }
+  Stmt nest = make_assign("dst", index, AssignOp::set, element);
   for (size_t p = rank; p-- > 0;)
     nest = make_scope(fmt::format("d{}", p), extents[p], {nest}, p + 1 == rank ? "col" : "row");
   k.body.push_back(nest);

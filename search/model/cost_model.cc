@@ -17,30 +17,6 @@ constexpr double kOlderRecipe = 0.5;  // weight of rows of another version of a 
 
 bool older(const std::string& origin, const Recipe* recipe) { return recipe != nullptr && origin != recipe->origin(); }
 
-// The scheduled kernel of a row; of its recipe's part alone if `extra` is false. Null if it is refused by now.
-std::optional<ir::Kernel> scheduled(const Problem& problem, const ir::Target& target, const Recipe* recipe,
-                                    const MeasuredRow& row, bool extra) {
-  Schedule s;
-  s.family = problem.kernel.family;
-  if (recipe != nullptr) {
-    ir::Result<Schedule> built = recipe->build(row.knobs, problem, target);
-    if (!built.ok()) return std::nullopt;
-    s = std::move(*built);
-  }
-  if (extra) s.moves.insert(s.moves.end(), row.extra.begin(), row.extra.end());
-  ir::Result<ir::Kernel> kernel = replay(problem.kernel, s);
-  if (!kernel.ok()) return std::nullopt;
-  return std::move(*kernel);
-}
-
-// Every knob the recipe asks for is there.
-bool complete(const Knobs& knobs, const Recipe& recipe, const Problem& problem, const ir::Target& target) {
-  for (const KnobDomain& d : recipe.knobs(problem, target)) {
-    if (knobs.count(d.name) == 0) return false;
-  }
-  return true;
-}
-
 // Featurizers of one problem, by recipe.
 class RowFeatures {
  public:
@@ -52,15 +28,8 @@ class RowFeatures {
     if (recipe == nullptr && !row.recipe.empty()) return std::nullopt;
     auto it = made_.find(recipe);
     if (it == made_.end()) it = made_.emplace(recipe, Featurizer(problem_, target_, rates_, recipe)).first;
-    const Featurizer& f = it->second;
-    if (recipe != nullptr && row.extra.empty()) return f.of(row.knobs).x;
-    if (recipe != nullptr && !complete(row.knobs, *recipe, problem_, target_)) return std::nullopt;
-    const std::optional<ir::Kernel> with = scheduled(problem_, target_, recipe, row, true);
-    if (!with) return std::nullopt;
-    if (recipe == nullptr) return f.of(*with).x;
-    const std::optional<ir::Kernel> without = scheduled(problem_, target_, recipe, row, false);
-    if (!without) return std::nullopt;
-    return f.of(row.knobs, *without, *with).x;
+    const std::optional<Featurizer::Result> seen = it->second.of(row.knobs, row.extra);
+    return seen ? std::optional(seen->x) : std::nullopt;
   }
 
  private:

@@ -31,7 +31,7 @@ struct Traffic {
 };
 
 Traffic traffic_of(const Structure& s, const ir::Target& t) {
-  return {{traffic(s, static_cast<double>(t.vector_registers) * t.lanes * sizeof(float), 0),
+  return {{traffic(s, static_cast<double>(t.vector_registers) * t.vector_bytes(), 0),
            traffic(s, kUsable * static_cast<double>(t.l1_bytes), kLine),
            traffic(s, kUsable * static_cast<double>(t.l2_bytes), kLine),
            traffic(s, kUsable * static_cast<double>(t.l3_bytes), kLine)}};
@@ -144,7 +144,24 @@ Featurizer::Result Featurizer::of(const ir::Kernel& scheduled) const {
   s.rows = facts_.naive.rows;
   s.columns = facts_.naive.columns;
   s.depth = facts_.naive.depth;
-  return of(s, {});
+  Result r = of(s, {});
+  r.numeric = scheduled.numeric;
+  return r;
+}
+
+std::optional<Featurizer::Result> Featurizer::of(const Knobs& knobs, const std::vector<Move>& extra) const {
+  const bool by_recipe = sketch_ != nullptr && !knobs.empty();
+  if (by_recipe && extra.empty()) return of(knobs);
+  Scheduled own{{.family = task_->problem.kernel.family}, task_->problem.kernel};
+  if (by_recipe) {
+    ir::Result<Scheduled> made = sketch_->script(knobs);
+    if (!made.ok()) return std::nullopt;
+    own = std::move(*made);
+  }
+  own.schedule.moves.insert(own.schedule.moves.end(), extra.begin(), extra.end());
+  const ir::Result<ir::Kernel> with = replay(task_->problem.kernel, own.schedule);
+  if (!with.ok()) return std::nullopt;
+  return by_recipe ? of(knobs, own.kernel, *with) : of(*with);
 }
 
 Featurizer::Result Featurizer::of(const Knobs& knobs, const ir::Kernel& without, const ir::Kernel& with) const {
@@ -152,6 +169,7 @@ Featurizer::Result Featurizer::of(const Knobs& knobs, const ir::Kernel& without,
   const Result before = of(without), after = of(with);
   for (size_t i = 0; i < r.x.size(); ++i) r.x[i] += after.x[i] - before.x[i];
   if (before.us > 0) r.us *= after.us / before.us;
+  r.numeric = with.numeric;
   return r;
 }
 

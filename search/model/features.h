@@ -3,6 +3,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "search/sketches/recipe.h"
@@ -51,8 +52,11 @@ class Featurizer {
     Features x{};
     double us = 0;  // analytic
     AnalyticCost cost;
+    uint32_t numeric = 0;  // of the scheduled kernel, if there is one
   };
   Result of(const Knobs& knobs) const;
+  // The recipe's moves for these knobs, if there are any, and then others; none: the moves are refused.
+  std::optional<Result> of(const Knobs& knobs, const std::vector<Move>& extra) const;
   // A scheduled kernel, whatever made it.
   Result of(const ir::Kernel& scheduled) const;
   // The recipe's configuration with moves appended: of(knobs), plus what the moves changed between the two scheduled

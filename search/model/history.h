@@ -1,6 +1,6 @@
-// What was measured: one record per task and run, one row per candidate. The memory of the search: portfolios, transfer
-// and the trained ranker are made from it. Features are never stored, they are recomputed: a new one voids nothing.
-// Plain values, pure functions.
+// What was measured: one record per task and run, one row per candidate. The memory of the search: the ranker is
+// trained from it. Features are never stored, they are recomputed: a new one voids nothing. Plain values, pure
+// functions.
 #pragma once
 #include <cstdint>
 #include <string>

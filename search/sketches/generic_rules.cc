@@ -193,8 +193,7 @@ bool Attempts::add(const std::string& line) {
 
 const char* tail_for(const Kernel& kernel, const std::string& scope, int64_t size) {
   const Stmt* s = find_scope(kernel, scope);
-  Ranges ranges(kernel);
-  return s && proves_divisible(s->extent, size, ranges) ? "exact" : "mask";
+  return s == nullptr ? "mask" : tail_of(s->extent, size, kernel);
 }
 
 bool unit_stride(const Kernel& kernel, const Stmt& scope) {

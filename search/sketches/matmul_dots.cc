@@ -103,7 +103,7 @@ double dots_cycles(const DotsWork& w, const Target& t) {
     const double sums = rows * w.columns;
     return kEnter + steps * std::max({sums / kPipes, (rows + w.columns) / kLoads, kLatency}) + sums * kLaneSum;
   };
-  const double full = std::floor(w.m / tile), rest = w.m - full * tile, bytes = w.m * w.k * 4,
+  const double full = std::floor(w.m / tile), rest = w.m - full * tile, bytes = w.m * w.k * w.a_element,
                far = kUsable * static_cast<double>(t.l2_bytes);
   const double arithmetic = full * cycles(tile) + (rest > 0 ? cycles(rest) : 0);
   const double rows = bytes > far ? bytes / kFar : 2 * bytes > static_cast<double>(t.l1_bytes) ? bytes / kNear : 0;

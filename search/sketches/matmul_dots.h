@@ -18,8 +18,9 @@ Dots matmul_dots(const MatmulParts& parts, const Problem& problem, const ir::Tar
 
 struct DotsWork {
   double m = 1, columns = 1, k = 1;
-  bool copied = false;  // B's columns are copied together first
-  double b_bytes = 0;   // of all of B
+  bool copied = false;   // B's columns are copied together first
+  double a_element = 0;  // bytes of one
+  double b_bytes = 0;    // of all of B
 };
 double dots_cycles(const DotsWork& work, const ir::Target& target);
 

@@ -1,9 +1,7 @@
-// The moves of the matmul recipe; the nest is in recipe_matmul.cc. See matmul_sketch.h.
+// The moves of the matmul recipe. See matmul_sketch.h.
 #include <algorithm>
 
 #include "ir/analysis/analysis.h"
-#include "search/sketches/matmul_dots.h"
-#include "search/sketches/matmul_model.h"
 #include "search/sketches/matmul_sketch.h"
 
 namespace lathe::search {
@@ -69,128 +67,117 @@ void copy_panel(Script& s, const std::string& b, int64_t lanes, const char* tail
 
 }  // namespace
 
-MatmulSizes matmul_sizes(const MatmulParts& p, const Problem& problem) {
-  return {extent_at(p.m->extent, problem), extent_at(p.n->extent, problem), extent_at(p.k->extent, problem),
-          interval(p.m->extent, Ranges(problem.kernel)).hi};
-}
+Status MatmulSketch::write(Script& s, const Setting& k) const {
+  const Kernel& kernel = problem_.kernel;
+  LATHE_RETURN_IF_ERROR(is_setting(k));
+  const int64_t row_block = k.block_rows();
+  const std::string m = p_.m->iter;
+  const char* n_tail = tail_of(columns(k), k.tile_columns(), kernel);
 
-Result<MatmulSetting> matmul_setting(const Knobs& knobs, const Target& t) {
-  const MatmulSetting s = {knob_of(knobs, "mr"),      knob_of(knobs, "nr"),      knob_of(knobs, "st", 1),
-                           knob_of(knobs, "kc"),      knob_of(knobs, "mc"),      knob_of(knobs, "pf"),
-                           knob_of(knobs, "pa") != 0, knob_of(knobs, "ep") != 0, knob_of(knobs, "mu") != 0,
-                           knob_of(knobs, "pb") != 0, knob_of(knobs, "gh") != 0, knob_of(knobs, "dk") != 0};
-  if (s.mr < 1) return unsupported("mr {}: a tile has rows", s.mr);
-  if (s.nr < t.lanes || s.nr % t.lanes != 0) return unsupported("nr {}: whole vectors of {}", s.nr, t.lanes);
-  if (s.st < 1 || s.kc < 0 || s.mc < 0 || s.pf < -1)
-    return unsupported("st {} kc {} mc {} pf {}: out of range", s.st, s.kc, s.mc, s.pf);
-  return s;
-}
-
-Result<Scheduled> matmul_script(const Knobs& knob, const Problem& problem, const Target& t) {
-  const Kernel& kernel = problem.kernel;
-  const MatmulParts p = matmul_parts(kernel);
-  if (!p.valid) return unsupported("not a matmul nest");
-  const MatmulSizes size = matmul_sizes(p, problem);
-  LATHE_ASSIGN(const MatmulSetting setting, matmul_setting(knob, t));
-  const int64_t mr = setting.mr, nr = setting.nr, st = setting.st, pf = setting.pf;
-  const int64_t mc = setting.block_rows(), kc = setting.ep ? size.k : matmul_block_depth(setting.kc, size.k);
-  const std::string c = p.product->target, b = (*p.b)->name, m = p.m->iter, k = p.k->iter;
-  const Panels panels = panels_of(p, kernel);
-  const Dots dots = setting.dk ? matmul_dots(p, problem, t) : Dots{};
-  if (setting.dk && dots.columns == 0) return unsupported("dk 1: no columns to be summed along K");
-  const char* n_tail = tail_of(setting.dk ? Expr(dots.whole) : p.n->extent, nr * st, kernel);
-  const char* vector_tail = std::string_view(n_tail) == "exact" ? "exact" : "mask";
-
-  Script s(kernel);
   const std::vector<const Stmt*> batches = scopes_with_role(kernel, "batch");
-  const std::string n = setting.dk ? split_dots(s, p, dots) : p.n->iter;
-  if (setting.dk && dots.whole == 0) {
-    schedule_dots(s, p, dots, mc, t);
-    if (!batches.empty() || mc != 0) s.move("parallelize {}", batches.empty() ? "mm" : batches.front()->iter);
-    return std::move(s).finish(kMatmulRecipe, knob);
+  const std::string n = k.depth_sums != 0 ? split_dots(s, p_, dots_) : p_.n->iter;
+  if (only_dots(k)) {
+    schedule_dots(s, p_, dots_, row_block, t_);
+    if (!batches.empty() || row_block != 0) s.move("parallelize {}", batches.empty() ? "mm" : batches.front()->iter);
+    return {};
   }
-  std::string rows = m;
-  if (mc != 0) {
-    s.move("tile_scope {} {} tail={} as mm,mi", m, mc, tail_of(p.m->extent, mc, kernel));
-    rows = "mi";
+  if (row_block != 0)
+    s.move("tile_scope {} {} tail={} as mm,mi", m, row_block, tail_of(p_.m->extent, row_block, kernel));
+  const char* row_tail = row_block != 0 ? "mask" : tail_of(p_.m->extent, k.tile_rows, kernel);
+  s.move("tile_scope {} {} tail={} as m0,m1", row_block != 0 ? "mi" : m, k.tile_rows, row_tail);
+  s.move("tile_scope {} {} tail={} as n0,n1", n, k.tile_columns(), n_tail);
+  const int64_t depth = k.function_pass != 0 ? k_ : matmul_block_depth(k.depth_block, k_);
+  std::string steps = p_.k->iter;
+  if (depth != 0) {
+    s.move("tile_scope {} {} tail={} as k0,k1", steps, depth, tail_of(p_.k->extent, depth, kernel));
+    steps = "k1";
   }
-  s.move("tile_scope {} {} tail={} as m0,m1", rows, mr, mc != 0 ? "mask" : tail_of(p.m->extent, mr, kernel));
-  s.move("tile_scope {} {} tail={} as n0,n1", n, nr * st, n_tail);
-  if (kc != 0) s.move("tile_scope {} {} tail={} as k0,k1", k, kc, tail_of(p.k->extent, kc, kernel));
-  const std::string steps = kc != 0 ? "k1" : k;
   s.move("swap_scopes m1 n0");
   s.move("swap_scopes m0 n0");
-  for (size_t h = p.sharing.size(); setting.gh && h > 0; --h) s.move("swap_scopes {} n0", p.sharing[h - 1]->iter);
-  s.move("split_scope n1 after=0 as n1b");
-  s.move("split_scope n1b after=0 as n1c");
-  s.move("split_scope m1 after=0 as m1b");
-  s.move("split_scope m1b after=0 as m1c");
-  if (kc != 0) {
-    s.move("swap_scopes n1b k0");
-    s.move("swap_scopes m1b k0");
+  for (size_t h = p_.sharing.size(); k.share_heads != 0 && h > 0; --h)
+    s.move("swap_scopes {} n0", p_.sharing[h - 1]->iter);
+  for (const char* scope : {"n1", "m1"}) {
+    s.move("split_scope {} after=0 as {}b", scope, scope);
+    s.move("split_scope {}b after=0 as {}c", scope, scope);
   }
-  s.move("swap_scopes n1b {}", steps);
-  s.move("swap_scopes m1b {}", steps);
-
-  if (panels == Panels::packed) {
-    pack_panels(s, b, p.b_n, nr);
-  } else if (panels == Panels::transposed) {
-    transpose_panel(s, b, p.b_n < p.b_k);
-  } else if (setting.pb) {
-    copy_panel(s, b, t.lanes, vector_tail);
+  for (const std::string& around : depth != 0 ? std::vector<std::string>{"k0", steps} : std::vector{steps}) {
+    s.move("swap_scopes n1b {}", around);
+    s.move("swap_scopes m1b {}", around);
   }
+  write_panels(s, k, n_tail);
   const std::vector<const Stmt*> batch = scopes_with_role(s.kernel(), "batch");
-  const bool all_share = setting.gh && p.sharing.size() == batch.size();
-  const std::string outermost = !batch.empty() && !all_share ? batch.front()->iter : mc != 0 ? "mm" : "n0";
-  if (setting.pa) {
-    const std::string at = mc != 0 ? "mm" : batch.empty() ? "root" : batch.back()->iter;
-    pack_rows(s, (*p.a)->name, at, mr, mc != 0 ? "mask" : tail_of(p.m->extent, mr, kernel));
+  const bool all_share = k.share_heads != 0 && p_.sharing.size() == batch.size();
+  const std::string outermost = !batch.empty() && !all_share ? batch.front()->iter : row_block != 0 ? "mm" : "n0";
+  if (k.pack_rows != 0) {
+    const std::string at = row_block != 0 ? "mm" : batch.empty() ? "root" : batch.back()->iter;
+    pack_rows(s, (*p_.a)->name, at, k.tile_rows, row_tail);
   }
-
-  if (kc == 0) {
-    for (const char* rows_scope : {"m1", "m1b", "m1c"}) s.move("unroll_scope {}", rows_scope);
-    for (const char* columns : {"n1", "n1b", "n1c"}) vectorize_tile(s, columns, nr, st, t.lanes, vector_tail);
-    s.move("move_to_register {} m0", c);
-    if (setting.mu) s.move("unroll_scope m0");
+  if (depth == 0) {
+    write_tile(s, k, n_tail);
   } else {
-    s.move("split_scope m0 after=0 as m0b");
-    s.move("split_scope m0b after=0 as m0c");
-    s.move("swap_scopes m0b k0");
-    s.move("create_temporary {} ct at=m0b mode=accumulate", c);
-    s.move("move_to_register ct m0b");
-    s.move("move_to_stack {} n0", c);
-    // Children of the tile: load of partial sums, tensor loop, store; each but the loop is an m scope around an n
-    // scope.
-    std::vector<std::pair<std::string, std::string>> copies;
-    if (const Stmt* tile = find_scope(s.kernel(), "m0b")) {
-      for (const Stmt& child : tile->body) {
-        if (child.kind == Stmt::Kind::scope && child.iter != steps && !child.body.empty()) {
-          copies.emplace_back(child.iter, child.body[0].iter);  // a statement's is empty: one column
-        }
+    write_blocked_tile(s, k, steps, n_tail);
+  }
+  if (!is_const_int(p_.k->extent, 1)) s.move("tensorize {} mma", steps);  // of sums with one term nothing is left
+  const std::string b = (*p_.b)->name;
+  const int64_t row = k.panel_columns * b_bytes_, lines = 4 * row / 64;  // cache lines of B per four steps
+  for (int64_t stream = 0; k.prefetch > 0 && stream < k.streams; ++stream)
+    s.move("prefetch {} {} ahead={} lines={}", b, steps, k.prefetch + stream * k_ * row, lines);
+  if (k.prefetch == -1) {
+    const int64_t rows = row_block != 0 ? row_block : m_,
+                  tiles = std::max<int64_t>(1, (rows + k.tile_rows - 1) / k.tile_rows);
+    s.move("prefetch {} {} next={} lines={}", b, steps, depth != 0 ? "m0b" : "m0", (lines + tiles - 1) / tiles);
+  }
+  if (k.depth_sums != 0) schedule_dots(s, p_, dots_, 0, t_);
+  s.move("parallelize {}", outermost);
+  return {};
+}
+
+void MatmulSketch::write_panels(Script& s, const Setting& k, const char* tail) const {
+  const std::string b = (*p_.b)->name;
+  if (packed()) {
+    pack_panels(s, b, p_.b_n, k.panel_columns);
+  } else if (!in_place()) {
+    transpose_panel(s, b, p_.b_n < p_.b_k);
+  } else if (k.copy_panels != 0) {
+    copy_panel(s, b, t_.lanes, tail);
+  }
+}
+
+void MatmulSketch::write_tile(Script& s, const Setting& k, const char* tail) const {
+  for (const char* rows : {"m1", "m1b", "m1c"}) s.move("unroll_scope {}", rows);
+  for (const char* columns : {"n1", "n1b", "n1c"})
+    vectorize_tile(s, columns, k.panel_columns, k.streams, t_.lanes, tail);
+  s.move("move_to_register {} m0", p_.product->target);
+  if (k.join_tiles != 0) s.move("unroll_scope m0");
+}
+
+// Sums wait in scratch between the blocks of K, or for their functions.
+void MatmulSketch::write_blocked_tile(Script& s, const Setting& k, const std::string& steps, const char* tail) const {
+  const std::string sums = p_.product->target;
+  s.move("split_scope m0 after=0 as m0b");
+  s.move("split_scope m0b after=0 as m0c");
+  s.move("swap_scopes m0b k0");
+  s.move("create_temporary {} ct at=m0b mode=accumulate", sums);
+  s.move("move_to_register ct m0b");
+  s.move("move_to_stack {} n0", sums);
+  // Children of the tile: load of partial sums, tensor loop, store; each but the loop is an m scope around an n scope.
+  std::vector<std::pair<std::string, std::string>> copies;
+  if (const Stmt* tile = find_scope(s.kernel(), "m0b")) {
+    for (const Stmt& child : tile->body) {
+      if (child.kind == Stmt::Kind::scope && child.iter != steps && !child.body.empty()) {
+        copies.emplace_back(child.iter, child.body[0].iter);  // a statement's is empty: one column
       }
     }
-    copies.emplace_back("m1b", "n1b");
-    for (const auto& [row, column] : copies) {
-      s.move("unroll_scope {}", row);
-      if (!column.empty()) vectorize_tile(s, column, nr, st, t.lanes, vector_tail);
-    }
-    for (const char* columns : {"n1", "n1c"}) {
-      s.move("tile_scope {} {} tail={} as {}v,{}l", columns, t.lanes, vector_tail, columns, columns);
-      s.move("vectorize_scope {}l", columns);
-    }
   }
-  if (!is_const_int(p.k->extent, 1)) s.move("tensorize {} mma", steps);  // of sums with one term nothing is left
-  const int64_t lines = nr * 4 * 4 / 64;                                 // cache lines of B per four steps
-  for (int64_t stream = 0; pf > 0 && stream < st; ++stream) {
-    s.move("prefetch {} {} ahead={} lines={}", b, steps, pf + stream * size.k * nr * 4, lines);
+  copies.emplace_back("m1b", "n1b");
+  for (const auto& [row, column] : copies) {
+    s.move("unroll_scope {}", row);
+    if (!column.empty()) vectorize_tile(s, column, k.panel_columns, k.streams, t_.lanes, tail);
   }
-  if (pf == -1) {
-    const int64_t tiles = std::max<int64_t>(1, ((mc != 0 ? mc : size.m) + mr - 1) / mr);
-    s.move("prefetch {} {} next={} lines={}", b, steps, kc != 0 ? "m0b" : "m0", (lines + tiles - 1) / tiles);
+  for (const char* columns : {"n1", "n1c"}) {
+    s.move("tile_scope {} {} tail={} as {}v,{}l", columns, t_.lanes, tail, columns, columns);
+    s.move("vectorize_scope {}l", columns);
   }
-  if (setting.dk) schedule_dots(s, p, dots, 0, t);
-  s.move("parallelize {}", outermost);
-  return std::move(s).finish(kMatmulRecipe, knob);
 }
 
 }  // namespace lathe::search

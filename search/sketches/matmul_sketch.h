@@ -1,25 +1,76 @@
-// What the parts of the matmul recipe share: the sizes of its problem and a setting of its knobs.
+// The matmul recipe: register tiles under panels of B, panel-outer.
+//
+//   [pack A] [row block] n0 panels { [k0 block] { m0 tile { c = 0 | k: c += a * b (tensor) | y = epilogue(c) } } }
+//
+// B constant: packed once in panels. B with unit-stride k (transposed): each panel is transposed into scratch. The few
+// columns beyond whole vectors, or the only one, may be summed along K instead (search/sketches/matmul_dots.h).
 #pragma once
-#include "search/sketches/matmul_parts.h"
-#include "search/sketches/recipe.h"
+#include "search/sketches/matmul_dots.h"
+#include "search/sketches/matmul_model.h"
+#include "search/sketches/sketch.h"
 
 namespace lathe::search {
 
-struct MatmulSizes {
-  int64_t m, n, k, m_max;
-};
-MatmulSizes matmul_sizes(const MatmulParts& parts, const Problem& problem);
+class MatmulSketch {
+ public:
+  struct Setting {
+    int64_t tile_rows = 0, panel_columns = 0, streams = 1, depth_block = 0, row_block = 0, pack_rows = 0, prefetch = 0,
+            function_pass = 0, join_tiles = 0, copy_panels = 0, share_heads = 0, depth_sums = 0;
+    bool operator==(const Setting&) const = default;
+    int64_t tile_columns() const { return panel_columns * streams; }
+    bool blocked() const { return depth_block != 0 || function_pass != 0; }  // sums pass through scratch
+    // An outer block of rows is whole tiles; 0: there is none.
+    int64_t block_rows() const { return (row_block + tile_rows - 1) / tile_rows * tile_rows; }
+  };
+  MatmulSketch(const Problem& problem, const ir::Target& target);
 
-// The knobs as numbers. What older records lack has the value that means what they did.
-struct MatmulSetting {
-  int64_t mr, nr, st, kc, mc, pf;
-  bool pa, ep, mu, pb, gh, dk = false;
-  bool operator==(const MatmulSetting&) const = default;
-  bool blocked() const { return kc != 0 || ep; }                  // sums pass through scratch
-  int64_t block_rows() const { return (mc + mr - 1) / mr * mr; }  // an outer block of rows is whole tiles
-};
-ir::Result<MatmulSetting> matmul_setting(const Knobs& knobs, const ir::Target& target);
+  static bool matches(const Problem& problem);
+  static const std::vector<KnobRow<MatmulSketch>>& table();
+  ir::Status accepts(const Setting& k) const;
+  std::optional<Setting> standard() const;
+  std::vector<Setting> simpler(const Setting& standard) const;
+  ir::Status write(Script& s, const Setting& k) const;
+  double estimate(const Setting& k) const;
+  Structure structure(const Setting& k, const ProblemFacts& facts) const;
 
-ir::Result<Scheduled> matmul_script(const Knobs& knobs, const Problem& problem, const ir::Target& target);
+ private:
+  // The last tile's columns, if they are no whole tile: what its leaves take of vectors and of masks, which are vectors
+  // where there are no mask registers.
+  struct Tail {
+    int64_t vectors = 0, masks = 0;
+  };
+  bool packed() const { return panels_ == Panels::packed; }
+  bool in_place() const { return panels_ == Panels::in_place; }
+  bool functions() const { return epilogue_ >= kFunctionRegisters; }
+  bool may_join() const;
+  bool sums_along_depth(const Setting& k) const { return k.depth_sums != 0 && dots_.columns != 0; }
+  bool only_dots(const Setting& k) const { return sums_along_depth(k) && dots_.whole == 0; }
+  // Columns of the panels.
+  ir::Expr columns(const Setting& k) const { return sums_along_depth(k) ? ir::Expr(dots_.whole) : p_.n->extent; }
+  int64_t n(const Setting& k) const { return sums_along_depth(k) ? dots_.whole : n_; }
+  int64_t vectors(const Setting& k) const { return (k.tile_columns() + t_.lanes - 1) / t_.lanes; }
+  Tail last_tile(const Setting& k) const;
+  ir::Status is_setting(const Setting& k) const;
+  ir::Status accepts_only_dots(const Setting& k) const;
+  double imbalance(const Setting& k) const;
+  int64_t code_of(const Setting& k) const;
+  // What the model is asked for a setting: of the panels, and of the columns that are summed along K.
+  MatmulWork work(const Setting& k, int64_t block_rows) const;
+  double depth_sum_cycles(const Setting& k) const;
+  void write_panels(Script& s, const Setting& k, const char* tail) const;
+  void write_tile(Script& s, const Setting& k, const char* tail) const;
+  void write_blocked_tile(Script& s, const Setting& k, const std::string& steps, const char* tail) const;
+
+  const Problem& problem_;
+  const ir::Target& t_;
+  const MatmulParts p_;
+  const Panels panels_;
+  const int64_t m_, n_, k_, m_max_;
+  const bool rows_pack_;
+  const int64_t epilogue_;                       // registers
+  const int64_t a_bytes_, b_bytes_, row_bytes_;  // of elements, and between rows of A
+  const std::vector<int64_t> widths_;
+  const Dots dots_;
+};
 
 }  // namespace lathe::search

@@ -89,25 +89,6 @@ std::vector<Scheduled> simpler_schedules(const Problem& problem, const Target& t
   return out;
 }
 
-std::vector<Knobs> accepted(const Sketch& sketch) {
-  std::vector<Knobs> out;
-  const std::vector<KnobDomain> domains = sketch.domains();
-  const auto visit = [&](const auto& self, size_t d, Knobs& k) -> void {
-    if (d == domains.size()) {
-      if (sketch.accepts(k).ok()) out.push_back(k);
-      return;
-    }
-    int64_t& slot = k[domains[d].name];
-    for (const int64_t v : domains[d].values) {
-      slot = v;
-      self(self, d + 1, k);
-    }
-  };
-  Knobs k;
-  visit(visit, 0, k);
-  return out;
-}
-
 std::vector<Schedule> candidates(const Problem& problem, const Target& target, int n) {
   std::vector<Schedule> out{default_schedule(problem, target)};
   const Recipe* r = find_recipe(problem);
@@ -124,7 +105,7 @@ std::vector<Schedule> candidates(const Problem& problem, const Target& target, i
   seen.insert(moves_of(out[0]));
   const std::unique_ptr<Sketch> sketch = r->sketch(problem, target);
   std::vector<std::pair<double, Knobs>> order;
-  for (Knobs& k : accepted(*sketch)) order.emplace_back(sketch->estimate(k), std::move(k));
+  for (Knobs& k : sketch->accepted()) order.emplace_back(sketch->estimate(k), std::move(k));
   std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   for (const auto& [cycles, k] : order) {
     if (static_cast<int>(out.size()) >= n) break;
@@ -209,7 +190,7 @@ double parameter_bytes(const Problem& problem) {
   double total = 0;
   for (const Buffer& b : problem.kernel.buffers) {
     if (b.place == Place::heap) continue;
-    double size = dtype_bytes(b.type);
+    double size = bytes_of_each(b.type);
     for (const Expr& d : b.dims) size *= static_cast<double>(extent_at(d, problem));
     total += size;
   }

@@ -14,6 +14,12 @@
 
 namespace lathe::search {
 
+// On average, where elements share bytes.
+inline double bytes_of_each(ir::DType type) {
+  const ir::Storage s = ir::dtype_storage(type);
+  return s.bits / (8.0 * s.values);
+}
+
 struct ProblemFacts;
 struct Structure;
 
@@ -43,6 +49,7 @@ struct Problem {
   int threads = 1;
   bool cold = false;        // weights come from memory, as in decode
   bool one_layout = false;  // other ranges of the same operator share its packed constants
+  bool unhurried = false;   // nobody waits for its code, as in a warm-up: the default may be much of it
 };
 
 struct KnobDomain {
@@ -56,6 +63,8 @@ class Sketch {
   virtual ~Sketch() = default;
   // The knobs that the problem leaves, with the values worth trying.
   virtual std::vector<KnobDomain> domains() const = 0;
+  // Every setting of those that is accepted, the last domain fastest.
+  virtual std::vector<Knobs> accepted() const = 0;
   virtual ir::Status accepts(const Knobs& knobs) const = 0;
   virtual Knobs defaults() const = 0;  // empty: no setting is accepted
   // What to try in turn where the default is refused later: each asks less of the Kernel, of the registers and of the
@@ -90,8 +99,6 @@ const std::vector<Recipe>& recipes();
 const Recipe* find_recipe(const Problem& problem);
 // The one of a Schedule or a row, whatever its version; null: there is none, or it is none of this problem's.
 const Recipe* recipe_of(std::string_view origin, const Problem& problem);
-// Every setting that a sketch accepts, in the order of its domains.
-std::vector<Knobs> accepted(const Sketch& sketch);
 
 // The default Schedule; never fails on a Kernel ops made: without a recipe, or if the recipe's moves are refused, it is
 // the empty one.

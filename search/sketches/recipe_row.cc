@@ -8,6 +8,7 @@
 
 #include "ir/analysis/analysis.h"
 #include "ir/analysis/dependence.h"
+#include "search/sketches/generic_rules.h"
 #include "search/sketches/sketch.h"
 
 namespace lathe::search {
@@ -24,9 +25,9 @@ struct Shape {
   std::vector<std::string> kept;        // temporaries of a row: one value per column
   std::vector<std::string> streamable;  // outputs nothing reads
   int64_t rows = 1, cols = 1;
-  int64_t overlapped_sums = 0;          // reductions of the first two passes
-  int whole_inputs = 0;                 // with an element for each of the result
-  int64_t bytes_in = 0, bytes_out = 0;  // of the widest elements
+  int64_t overlapped_sums = 0;         // reductions of the first two passes
+  int whole_inputs = 0;                // with an element for each of the result
+  double bytes_in = 0, bytes_out = 0;  // of the widest elements
   bool functions = false;
   bool norm = false;  // a root of a sum
   bool normal_cdf = false;
@@ -73,11 +74,11 @@ Shape shape_of(const Problem& problem) {
       if (b.dims.size() == rows.size() + 1) out.kept.push_back(b.name);
     }
     if (b.place == Place::heap) continue;
-    double size = dtype_bytes(b.type);
-    for (const Expr& d : b.dims) size *= static_cast<double>(extent_at(d, problem));
-    out.whole_inputs += b.place == Place::in && size >= dtype_bytes(b.type) * static_cast<double>(out.rows * out.cols);
-    int64_t& bytes = b.place == Place::out ? out.bytes_out : out.bytes_in;
-    bytes = std::max<int64_t>(bytes, dtype_bytes(b.type));
+    double elements = 1;
+    for (const Expr& d : b.dims) elements *= static_cast<double>(extent_at(d, problem));
+    out.whole_inputs += b.place == Place::in && elements >= static_cast<double>(out.rows * out.cols);
+    double& widest = b.place == Place::out ? out.bytes_out : out.bytes_in;
+    widest = std::max(widest, bytes_of_each(b.type));
     if (b.place == Place::out && dtype_bytes(b.type) >= 2 && read.count(b.name) == 0) out.streamable.push_back(b.name);
   }
   for (const Stmt* pass : out.passes) {
@@ -153,8 +154,7 @@ const std::vector<KnobRow<RowSketch>>& RowSketch::table() {
       {"rows", "rows", "rows of a group: their passes run as one", &Setting::rows, 1, kAnySize, true,
        [](const RowSketch& s) { return values_if(s.reduces(), {1, 2, 4}); }},
       {"overlap", "overlap",
-       "1: the first pass of the next row runs with the second of this one; 2: so does the last pass of the row "
-       "before, where it reads what is kept",
+       "1: the next row's first pass runs with this row's second; 2: so does the last pass of the row before",
        &Setting::overlap, 0, 2, false,
        [](const RowSketch& s) {
          if (!s.reduces() || !s.shape_.some_rows) return Values{0};
@@ -216,7 +216,8 @@ Status RowSketch::accepts(const Setting& k) const {
 
 // Rows in, out and scales are touched side by side: all in the first cache, or there is arithmetic to wait for.
 bool RowSketch::overlap_pays() const {
-  return !shape_.kept.empty() || 2 * (shape_.bytes_in + shape_.bytes_out) * shape_.cols <= t_.l1_bytes;
+  return !shape_.kept.empty() || 2 * (shape_.bytes_in + shape_.bytes_out) * static_cast<double>(shape_.cols) <=
+                                     static_cast<double>(t_.l1_bytes);
 }
 
 constexpr int64_t kUsualUnroll = 4;          // vectors of a step
@@ -320,29 +321,6 @@ Structure RowSketch::structure(const Setting& k, const ProblemFacts& facts) cons
   return s;
 }
 
-// Indexed unit-stride (or not at all) by `col` everywhere under `scope`: else its statements stay scalar.
-bool vectorizable(const Kernel& kernel, const Stmt& col) {
-  bool ok = true;
-  const auto check = [&](const std::string& name, const std::vector<Expr>& index) {
-    const Buffer* b = kernel.find_buffer(name);
-    for (size_t d = 0; d < index.size(); ++d) {
-      if (!uses(index[d], col.iter)) continue;
-      const bool unit =
-          b->strides.empty() ? d + 1 == index.size() : is_const_int(b->strides[d], 1) || is_const_int(b->strides[d], 0);
-      const std::optional<AffineForm> form = affine_form(index[d]);
-      ok &= unit && form && is_const_int(simplify(form->coeff(col.iter)), 1);
-    }
-  };
-  for_each_stmt(col.body, [&](const Stmt& s) {
-    if (s.kind != Stmt::Kind::assign) return;
-    check(s.target, s.index);
-    for_each_node(s.value, [&](const ExprNode& n) {
-      if (n.op == Op::k_load) check(n.name, n.args);
-    });
-  });
-  return ok;
-}
-
 void vectorize_columns(Script& s, const Stmt& col, int64_t unroll, int64_t lanes) {
   const std::string c = col.iter;
   if (unroll == 1) {
@@ -378,7 +356,7 @@ void group_rows(Script& s, const std::string& rows, int64_t unroll, int64_t lane
     const Stmt* scope = find_scope(s.kernel(), part);
     if (!s.ok() || scope == nullptr) return;
     const Stmt copy = *scope;
-    if (copy.body[0].kind == Stmt::Kind::scope && vectorizable(s.kernel(), copy.body[0])) {
+    if (copy.body[0].kind == Stmt::Kind::scope && unit_stride(s.kernel(), copy.body[0])) {
       const Stmt& col = copy.body[0];
       vectorize_columns(s, col, unroll, lanes);
       s.move("swap_scopes {} {}", part, col.iter + (unroll == 1 ? "v" : "s"));
@@ -487,7 +465,7 @@ Status RowSketch::write(Script& s, const Setting& k) const {
       const bool waits =
           copy.mark == Mark::none && copy.iter != block &&
           std::all_of(copy.body.begin(), copy.body.end(), [](const Stmt& c) { return c.kind == Stmt::Kind::assign; });
-      if (waits && vectorizable(s.kernel(), copy)) vectorize_columns(s, copy, k.unroll, t_.lanes);
+      if (waits && unit_stride(s.kernel(), copy)) vectorize_columns(s, copy, k.unroll, t_.lanes);
     }
   }
   return {};

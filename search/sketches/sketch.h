@@ -37,18 +37,55 @@ inline std::vector<int64_t> values_if(bool choice, std::vector<int64_t> values) 
   return values;
 }
 
+// Some values of one number of a setting.
+template <class Setting>
+struct Choice {
+  int64_t Setting::* field;
+  std::vector<int64_t> values;
+};
+
+// Visits `base` with every combination of the choices, the last one fastest.
+template <class Setting, class Visit>
+void each_setting(Setting base, const std::vector<Choice<Setting>>& choices, const Visit& visit, size_t from = 0) {
+  if (from == choices.size()) return visit(base);
+  for (const int64_t v : choices[from].values) {
+    base.*choices[from].field = v;
+    each_setting(base, choices, visit, from + 1);
+  }
+}
+
+// What the problem leaves of a knob.
+template <class S>
+std::vector<int64_t> values_of(const S& sketch, int64_t S::Setting::* field) {
+  for (const KnobRow<S>& row : S::table()) {
+    if (row.field == field) return row.values(sketch);
+  }
+  return {};
+}
+
 template <class S>
 class SketchOf final : public Sketch {
  public:
   SketchOf(const Recipe& recipe, const Problem& problem, const ir::Target& target)
-      : recipe_(recipe), problem_(problem), sketch_(problem, target) {}
+      : recipe_(recipe), problem_(problem), sketch_(problem, target) {
+    for (const KnobRow<S>& row : S::table()) {
+      if (std::vector<int64_t> values = row.values(sketch_); !values.empty())
+        asked_.push_back({{row.field, std::move(values)}, row.symbol});
+    }
+  }
 
   std::vector<KnobDomain> domains() const override {
     std::vector<KnobDomain> out;
-    for (const KnobRow<S>& row : S::table()) {
-      if (std::vector<int64_t> values = row.values(sketch_); !values.empty())
-        out.push_back({row.symbol, std::move(values)});
-    }
+    for (const Asked& a : asked_) out.push_back({a.symbol, a.choice.values});
+    return out;
+  }
+  std::vector<Knobs> accepted() const override {
+    std::vector<Choice<Setting>> choices;
+    for (const Asked& a : asked_) choices.push_back(a.choice);
+    std::vector<Knobs> out;
+    each_setting(Setting{}, choices, [&](const Setting& setting) {
+      if (sketch_.accepts(setting).ok()) out.push_back(knobs_of(setting));
+    });
     return out;
   }
   ir::Status accepts(const Knobs& knobs) const override {
@@ -81,6 +118,11 @@ class SketchOf final : public Sketch {
 
  private:
   using Setting = typename S::Setting;
+  // A knob that the problem leaves.
+  struct Asked {
+    Choice<Setting> choice;
+    const char* symbol;
+  };
 
   ir::Status in_range(const Knobs& knobs) const {
     for (const KnobRow<S>& row : S::table()) {
@@ -101,15 +143,14 @@ class SketchOf final : public Sketch {
   }
   Knobs knobs_of(const Setting& setting) const {
     Knobs out;
-    for (const KnobRow<S>& row : S::table()) {
-      if (!row.values(sketch_).empty()) out[row.symbol] = setting.*row.field;
-    }
+    for (const Asked& a : asked_) out[a.symbol] = setting.*a.choice.field;
     return out;
   }
 
   const Recipe& recipe_;
   const Problem& problem_;
   S sketch_;
+  std::vector<Asked> asked_;
 };
 
 template <class S>

@@ -88,8 +88,6 @@ ProblemFacts facts_of(const Problem& problem);
 // The scopes of a kernel of this problem, scheduled or not.
 Structure structure_of(const ir::Kernel& kernel, const Problem& problem);
 
-Structure matmul_structure(const Knobs& knobs, const ProblemFacts& facts, const ir::Target& target);
-
 // Largest share of a thread over the mean, when `pieces` are dealt out whole.
 double imbalance_of(double pieces, int threads);
 

@@ -64,7 +64,7 @@ class Reader {
     int inputs = 0;
     for (const Buffer& b : kernel_.buffers) {
       Structure::Buffer out;
-      out.element = size_of(b.type);
+      out.element = bytes_of_each(b.type);
       out.bytes = out.element;
       for (const Expr& d : b.dims) out.bytes *= number(d, 1);
       out.constant = b.place == Place::constant && b.dims.size() == 2 && b.strides.empty();
@@ -84,7 +84,6 @@ class Reader {
  private:
   using Extents = std::array<double, 5>;  // by Axis, along the path
 
-  static double size_of(DType type) { return std::max<double>(1, static_cast<double>(dtype_bytes(type))); }
   double number(const Expr& e, double otherwise) const {
     const auto value = evaluate(e, env_);
     if (value) return static_cast<double>(std::max<int64_t>(*value, 0));
@@ -221,7 +220,7 @@ class Reader {
     for (const Buffer& b : kernel_.buffers) {
       if (b.place != Place::in || b.dims.empty()) continue;
       const size_t last = b.dims.size() - 1;
-      const double element = size_of(b.type);
+      const double element = bytes_of_each(b.type);
       s_.innermost_stride = b.strides.empty() ? 1 : number(b.strides[last], 1);
       if (last > 0)
         s_.row_stride_bytes = element * (b.strides.empty() ? number(b.dims[last], 1) : number(b.strides[last - 1], 1));

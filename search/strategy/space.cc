@@ -2,16 +2,33 @@
 #include "search/strategy/space.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "search/model/neighbours.h"
 #include "search/sketches/generic_schedules.h"
-#include "search/strategy/transfer.h"
 
 namespace lathe::search {
 
 namespace {
 constexpr int kGeneric = 64, kMoveNeighbours = 24;  // Schedules without a recipe; neighbours by moves of one point
+constexpr double kSpecial = 3;                      // distance between a size and a special value
+constexpr double kCode = 1e6;                       // coded knobs from here on are no sizes
+}  // namespace
+
+double coded_knob(const Knobs& knobs, const std::string& name) {
+  const auto it = knobs.find(name);
+  if (it == knobs.end()) return 2 * kCode;
+  return it->second > 0 ? std::log2(static_cast<double>(it->second)) : kCode - static_cast<double>(it->second) * 100;
+}
+
+double coded_distance(double a, double b) { return a == b ? 0 : a >= kCode || b >= kCode ? kSpecial : std::abs(a - b); }
+
+double knob_distance(const Knobs& a, const Knobs& b) {
+  double d = 0;
+  for (const auto& [name, value] : a) d += coded_distance(coded_knob(a, name), coded_knob(b, name));
+  for (const auto& [name, value] : b) d += a.count(name) ? 0 : kSpecial;
+  return d;
 }
 
 struct RecipeSpace::Impl {
@@ -58,24 +75,12 @@ struct RecipeSpace::Impl {
     for (const auto& [name, value] : knobs) text += fmt::format("{}={} ", name, value);
     for (const Move& m : extra) text += to_text(m) + "\n";
     if (const auto it = by_moves.find(text); it != by_moves.end()) return it->second;
-    ir::Result<Schedule> s = base(knobs);
-    if (!s.ok()) return -1;
-    Schedule whole = *s;
-    whole.moves.insert(whole.moves.end(), extra.begin(), extra.end());
-    const ir::Result<ir::Kernel> with = replay(problem.kernel, whole);
-    if (!with.ok()) return -1;
-    Featurizer::Result r;
-    if (knobs.empty()) {
-      r = featurizer.of(*with);
-    } else {
-      const ir::Result<ir::Kernel> without = replay(problem.kernel, *s);
-      if (!without.ok()) return -1;
-      r = featurizer.of(knobs, *without, *with);
-    }
-    points.push_back({knobs, extra, r.x, r.us});
+    const std::optional<Featurizer::Result> seen = featurizer.of(knobs, extra);
+    if (!seen) return -1;
+    points.push_back({knobs, extra, seen->x, seen->us});
     const int n = static_cast<int>(points.size()) - 1;
     by_moves.emplace(std::move(text), n);
-    numeric.emplace(n, with->numeric);
+    numeric.emplace(n, seen->numeric);
     return n;
   }
 };
@@ -84,7 +89,7 @@ RecipeSpace::RecipeSpace(const Problem& problem, const ir::Target& target, const
     : impl_(std::make_shared<Impl>(problem, target, rates)) {
   if (impl_->recipe != nullptr) {
     impl_->domains = impl_->sketch->domains();
-    for (const Knobs& knobs : accepted(*impl_->sketch)) impl_->add_knobs(knobs);
+    for (const Knobs& knobs : impl_->sketch->accepted()) impl_->add_knobs(knobs);
     impl_->standard = impl_->add_knobs(impl_->sketch->defaults());
     impl_->enumerated = impl_->points.size();
   } else {

@@ -17,6 +17,15 @@ struct SpacePoint {
   double estimate_us = 0;  // stage A
 };
 
+// A knob as a number, so that two of them subtract: log2 of a size; a code for a special value (<= 0) and for a knob
+// that is absent.
+double coded_knob(const Knobs& knobs, const std::string& name);
+double coded_distance(double a, double b);
+
+// How unlike two knob settings are: |log2| of the ratio of sizes, 3 where one is a special value (<= 0) or absent and
+// the other is not.
+double knob_distance(const Knobs& a, const Knobs& b);
+
 class Space {
  public:
   virtual ~Space() = default;

@@ -18,8 +18,6 @@ struct SearchProblem {
   const Problem* problem = nullptr;
   const ir::Target* target = nullptr;
   Space* space = nullptr;
-  const std::vector<TaskRecord>* history =
-      nullptr;                          // other tasks of the family, own machine's and the pack's; may be null
   const CostModel* model = nullptr;     // of the family; null: none
   const MachineRates* rates = nullptr;  // that the space's estimates were made with; null: as assumed of the target
   int budget = 16;                      // measurements
@@ -29,9 +27,8 @@ struct SearchProblem {
 };
 
 struct Proposal {
-  int point = -1;  // of the space
-  const char* stream =
-      "";  // "default", "portfolio", "nearest", "trees", "neighbour", "random", ...: why it is proposed
+  int point = -1;                   // of the space
+  const char* stream = "";          // "default", "trees", "neighbour", "random", ...: why it is proposed
   double predicted = 0, sigma = 0;  // log2 share of the best; 0, 0: no opinion
 };
 

@@ -1,12 +1,9 @@
 // The default strategy: cheap knowledge first, then models, then the neighbourhood; see docs/search.md.
 //
 //   slot 0      the default
-//   from 1 on   with a trusted ranker: most expected gain, by ranker, near tasks and what was measured here
-//   slots 1-2   without one: portfolio: what covers the records of the family, near ones weighing more
-//   slots 3-4   winners of the nearest tasks
-//   slots 5-7   analytic estimate, spread by knob distance; without any history in turns with neighbours of the best
-//               two, from slot 1 on
-//   from 8 on   neighbours of the best two, expected gain, in turns
+//   slots 1-7   with a trusted ranker: most expected gain, by ranker, estimate and what was measured here
+//   otherwise   neighbours of the best two and, in turns, most expected gain; without a ranker and before eight
+//               measurements the analytic estimate, spread by knob distance, instead of expected gain
 //   every 5th   uniform over the space; every 8th with a ranker
 //
 // A stream with nothing to say gives its slot to the next one.
@@ -19,15 +16,13 @@
 #include "search/strategy/prior.h"
 #include "search/strategy/strategy_base.h"
 #include "search/strategy/surrogate.h"
-#include "search/strategy/transfer.h"
 
 namespace lathe::search {
 
 namespace {
 
-constexpr int kPortfolioSlots = 2, kNearestSlots = 2, kTreeSlots = 3, kExploreEvery = 5, kExploreRanked = 8;
-constexpr double kReach = 2;  // of a portfolio, in task distance
-constexpr int kPool = 1024;   // points that beliefs are kept of
+constexpr int kRankedSlots = 7, kExploreEvery = 5, kExploreRanked = 8;
+constexpr int kPool = 1024;  // points that beliefs are kept of
 constexpr size_t kShortlist = 16;
 constexpr int kBeliefsFrom = 8;  // measurements, if there is no ranker
 constexpr double kDiversity = 0.5, kHammingScale = 4;
@@ -49,30 +44,13 @@ class LatheStrategy : public StrategyBase {
 
  private:
   void on_start() override {
-    coverage_.reset();
-    nearest_.clear();
     beliefs_.reset();
     candidate_.clear();
     last_gain_ = turn_ = 0;
-    const std::vector<TaskRecord>* history = problem().history;
-    if (history == nullptr || history->empty()) return;
-    if (streams_ & kPortfolio) {
-      coverage_.emplace(*history, problem().problem, kReach);
-      coverage_->have(space().at(space().default_index()).knobs);
-    }
-    if (streams_ & kNearest) map(search::nearest(*history, *problem().problem, 8), &nearest_);
-  }
-
-  void map(const std::vector<Knobs>& settings, std::vector<int>* points) {
-    for (const Knobs& k : settings) {
-      const int p = space().nearest(k);
-      if (p >= 0 && std::find(points->begin(), points->end(), p) == points->end()) points->push_back(p);
-    }
   }
 
   void on_tell(const Tell& outcome) override {
     if (outcome.kind != OutcomeKind::timed) return;
-    if (coverage_) coverage_->observe(space().at(outcome.point).knobs, outcome.us);
     if (measured().size() == 1 || outcome.us < (1 - kSettled) * settled_us_) {
       settled_us_ = outcome.us;
       last_gain_ = static_cast<int>(measured().size());
@@ -88,25 +66,13 @@ class LatheStrategy : public StrategyBase {
     if ((streams_ & kExploration) && slot % every == every - 1) {
       if (auto p = explore()) return p;
     }
-    // The streams in the order of the slots; one that is spent passes its slot on.
     const int spoken = slot - slot / every;  // slots that were not exploration
-    if (!ranker()) {
-      if (spoken <= kPortfolioSlots) {
-        if (auto p = covering()) return p;
-      }
-      if (spoken <= kPortfolioSlots + kNearestSlots) {
-        if (auto p = from_nearest()) return p;
-      }
-    }
-    // Where nobody has told anything the default's neighbours are as good a guess as the estimate's favourites.
-    const bool told = ranker() || coverage_ || !nearest_.empty();
-    const bool ranked_slot = (told && spoken <= kPortfolioSlots + kNearestSlots + kTreeSlots) || turn_++ % 2 == 1;
+    // Without a ranker the default's neighbours are as good a guess as the estimate's favourites.
+    const bool ranked_slot = (ranker() && spoken <= kRankedSlots) || turn_++ % 2 == 1;
     for (const bool rank : {ranked_slot, !ranked_slot}) {
       auto p = rank ? ranked() : neighbour();
       if (p) return p;
     }
-    if (auto p = covering()) return p;
-    if (auto p = from_nearest()) return p;
     return explore();
   }
 
@@ -124,22 +90,6 @@ class LatheStrategy : public StrategyBase {
       if (!seen(point)) expected = std::max(expected, beliefs_->of(candidate).expected_gain());
     }
     return expected < std::log2(1 + kNotWorth);
-  }
-
-  std::optional<Proposal> covering() {
-    while (coverage_) {
-      const std::optional<Knobs> k = coverage_->next();
-      if (!k) break;
-      const int p = space().nearest(*k);
-      if (p >= 0 && !seen(p)) return proposal(p, "portfolio");
-    }
-    return std::nullopt;
-  }
-
-  std::optional<Proposal> from_nearest() {
-    const int p = first_unseen(nearest_);
-    if (p < 0) return std::nullopt;
-    return proposal(p, "nearest");
   }
 
   std::optional<Proposal> explore() {
@@ -175,7 +125,7 @@ class LatheStrategy : public StrategyBase {
 
   double analytic(int point) { return -std::log2(std::max(space().at(point).estimate_us, 1e-6)); }
 
-  // Beliefs: a prior from ranker and near tasks, or from the analytic estimate, bent by what was measured here.
+  // Beliefs: a prior from the analytic estimate and the ranker, bent by what was measured here.
   bool has_beliefs() const {
     return (streams_ & kTrees) && (ranker() || static_cast<int>(measured().size()) >= kBeliefsFrom);
   }
@@ -183,7 +133,7 @@ class LatheStrategy : public StrategyBase {
   // Measurements told since come in; for a proposal not told yet its own expectation stands.
   void believe() {
     if (!beliefs_) {
-      beliefs_.emplace(make_beliefs(problem(), (streams_ & kTrees) != 0, (streams_ & kPortfolio) != 0));
+      beliefs_.emplace(make_beliefs(problem()));
       observed_ = 0;
       candidate_.clear();
       choose_pool();
@@ -212,15 +162,13 @@ class LatheStrategy : public StrategyBase {
     return it->second;
   }
 
-  std::vector<double> prior_of(const std::vector<int>& points) const {
-    return prior_shares(problem(), points, (streams_ & kTrees) != 0, (streams_ & kPortfolio) != 0);
-  }
+  std::vector<double> prior_of(const std::vector<int>& points) const { return prior_shares(problem(), points); }
 
   void choose_pool() {
     std::vector<int> pool(static_cast<size_t>(space().size()));
     for (size_t i = 0; i < pool.size(); ++i) pool[i] = static_cast<int>(i);
     if (static_cast<int>(pool.size()) > kPool) {
-      const std::vector<double> score = prior_shares(problem(), pool, (streams_ & kTrees) != 0, false);
+      const std::vector<double> score = prior_shares(problem(), pool);
       std::stable_sort(pool.begin(), pool.end(),
                        [&](int a, int b) { return score[static_cast<size_t>(a)] > score[static_cast<size_t>(b)]; });
       pool.resize(kPool);
@@ -294,8 +242,6 @@ class LatheStrategy : public StrategyBase {
   }
 
   const unsigned streams_;
-  std::optional<Coverage> coverage_;
-  std::vector<int> nearest_;
   std::optional<Surrogate> beliefs_;
   std::map<int, int> candidate_;  // of beliefs_, by point
   std::vector<int> pending_;      // proposals that stand as expected in beliefs_

@@ -7,12 +7,10 @@ namespace lathe::search {
 
 // Which streams there are, as bits.
 enum Stream : unsigned {
-  kPortfolio = 1,
-  kNearest = 2,
-  kTrees = 4,
-  kNeighbours = 8,
-  kExploration = 16,
-  kAllStreams = 31,
+  kTrees = 1,
+  kNeighbours = 2,
+  kExploration = 4,
+  kAllStreams = 7,
 };
 
 std::unique_ptr<Strategy> make_lathe_strategy(unsigned streams = kAllStreams);

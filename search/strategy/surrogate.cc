@@ -1,19 +1,17 @@
-// See surrogate.h. Covariances are those of the unexplained part plus one constant within a task, which stands for its
-// unknown level.
+// See surrogate.h. Covariances are those of the unexplained part plus one constant, which stands for the task's unknown
+// level.
 #include "search/strategy/surrogate.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "ir/analysis/analysis.h"
-#include "search/strategy/transfer.h"
 
 namespace lathe::search {
 
 namespace {
 constexpr double kLevel = 9;      // variance of the task's level
 constexpr double kMoveApart = 1;  // distance that a move makes which only one of two has
-constexpr double kNone = -1e30;   // a task nothing was learned of
 constexpr double kPi = 3.14159265358979323846;
 }  // namespace
 
@@ -23,9 +21,7 @@ double Belief::expected_gain() const {
   return mean * 0.5 * std::erfc(-z / std::sqrt(2.0)) + sigma * std::exp(-0.5 * z * z) / std::sqrt(2 * kPi);
 }
 
-int Surrogate::add(const SpacePoint& point, double prior) { return add_of(0, point, prior); }
-
-int Surrogate::add_of(int task, const SpacePoint& point, double prior) {
+int Surrogate::add(const SpacePoint& point, double prior) {
   for (const auto& [name, value] : point.knobs) {
     if (std::find(names_.begin(), names_.end(), name) != names_.end()) continue;
     names_.push_back(name);
@@ -36,7 +32,6 @@ int Surrogate::add_of(int task, const SpacePoint& point, double prior) {
   for (const Move& m : point.extra) c.moves.push_back(ir::hash_text(to_text(m)));
   std::sort(c.moves.begin(), c.moves.end());
   c.prior = prior;
-  c.task = task;
   candidates_.push_back(std::move(c));
   return static_cast<int>(candidates_.size()) - 1;
 }
@@ -50,21 +45,10 @@ double Surrogate::covariance(const Candidate& a, const Candidate& b) const {
                                   std::back_inserter(only));
     apart += kMoveApart * static_cast<double>(only.size());
   }
-  const bool same = a.task == b.task;
-  const double shared =
-      params_.spread * params_.spread * alike_[static_cast<size_t>(a.task)][static_cast<size_t>(b.task)];
-  return (shared + (same ? params_.own * params_.own : 0)) * std::exp(-apart / params_.reach) + (same ? kLevel : 0);
+  return params_.spread * params_.spread * std::exp(-apart / params_.reach) + kLevel;
 }
 
-void Surrogate::learn(int task, const SpacePoint& point, double prior, double us) {
-  zero_.resize(std::max(zero_.size(), static_cast<size_t>(task) + 1), kNone);
-  observe_of(add_of(task, point, prior), us, params_.far_noise);
-  ++learned_;
-}
-
-void Surrogate::observe(int candidate, double us) { observe_of(candidate, us, params_.noise); }
-
-void Surrogate::observe_of(int candidate, double us, double noise) {
+void Surrogate::observe(int candidate, double us) {
   const Candidate& c = candidates_[static_cast<size_t>(candidate)];
   // A row of the Cholesky factor more.
   std::vector<double> row;
@@ -74,29 +58,28 @@ void Surrogate::observe_of(int candidate, double us, double noise) {
     for (size_t j = 0; j < i; ++j) sum -= row[j] * factor_[i][j];
     row.push_back(sum / factor_[i][i]);
   }
-  double rest = covariance(c, c) + noise * noise;
+  double rest = covariance(c, c) + params_.noise * params_.noise;
   for (const double r : row) rest -= r * r;
   row.push_back(std::sqrt(std::max(rest, 1e-9)));
   const double speed = -std::log2(us);
-  double& zero = zero_[static_cast<size_t>(c.task)];
-  if (c.task == 0 ? observations() == 0 : zero == kNone) zero = speed - c.prior;
-  double left = speed - c.prior - zero;
+  if (observed_.empty()) zero_ = speed - c.prior;
+  double left = speed - c.prior - zero_;
   for (size_t j = 0; j < left_.size(); ++j) left -= row[j] * left_[j];
   left_.push_back(left / row.back());
-  if (c.task == 0) best_ = observations() == 0 ? speed : std::max(best_, speed);
+  best_ = observed_.empty() ? speed : std::max(best_, speed);
   factor_.push_back(std::move(row));
   observed_.push_back(candidate);
   speed_.push_back(speed);
 }
 
 void Surrogate::forget_after(int n) {
-  const size_t keep = std::min(learned_ + static_cast<size_t>(n), observed_.size());
+  const size_t keep = std::min(static_cast<size_t>(n), observed_.size());
   factor_.resize(keep);
   observed_.resize(keep);
   speed_.resize(keep);
   left_.resize(keep);
   for (Candidate& c : candidates_) c.solved.resize(std::min(c.solved.size(), keep));
-  if (keep > learned_) best_ = *std::max_element(speed_.begin() + static_cast<std::ptrdiff_t>(learned_), speed_.end());
+  if (keep > 0) best_ = *std::max_element(speed_.begin(), speed_.end());
 }
 
 Belief Surrogate::of(int candidate) const {
@@ -107,13 +90,13 @@ Belief Surrogate::of(int candidate) const {
     for (size_t j = 0; j < i; ++j) sum -= factor_[i][j] * c.solved[j];
     c.solved.push_back(sum / factor_[i][i]);
   }
-  double mean = c.prior, left = params_.spread * params_.spread + params_.own * params_.own + kLevel;
+  double mean = c.prior, left = params_.spread * params_.spread + kLevel;
   for (size_t i = 0; i < observed_.size(); ++i) {
     mean += c.solved[i] * left_[i];
     left -= c.solved[i] * c.solved[i];
   }
-  if (observations() == 0) return {mean, 0};
-  return {mean + zero_[0] - best_, std::sqrt(std::max(left, 0.0))};
+  if (observed_.empty()) return {mean, 0};
+  return {mean + zero_ - best_, std::sqrt(std::max(left, 0.0))};
 }
 
 }  // namespace lathe::search

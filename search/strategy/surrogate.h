@@ -1,6 +1,6 @@
 // What measurements say about the candidates not yet measured: a Gaussian process on what a prior leaves unexplained,
-// near knobs being alike and so are near tasks, the level of each task unknown. Exact, deterministic, for at most some
-// hundred measurements. Knows no strategy.
+// near knobs being alike, the level of the task unknown. Exact, deterministic, for at most some hundred measurements.
+// Knows no strategy.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -18,51 +18,40 @@ struct Belief {
 };
 
 struct SurrogateParams {
-  double spread = 0.2;     // of what the prior leaves unexplained and like tasks share, log2
-  double noise = 0.03;     // of a measurement, log2
-  double reach = 3;        // knob distance at which likeness falls to 1/e
-  double own = 0;          // of what no other task shares, log2
-  double far_noise = 0.1;  // of a row of another task, log2
+  double spread = 0.2;  // of what the prior leaves unexplained, log2
+  double noise = 0.03;  // of a measurement, log2
+  double reach = 3;     // knob distance at which likeness falls to 1/e
 };
 
 class Surrogate {
  public:
   explicit Surrogate(const SurrogateParams& params) : params_(params) {}
-  // How alike tasks are, 0 to 1, symmetric; number 0 is the task at hand. Before anything is learned.
-  void set_tasks(std::vector<std::vector<double>> alike) { alike_ = std::move(alike); }
-  // A row of another task, and the prior of it. Before anything is observed; nothing forgets it.
-  void learn(int task, const SpacePoint& point, double prior, double us);
   // prior: log2 share expected without measurements; a constant common to all candidates does not matter.
   int add(const SpacePoint& point, double prior);
   // The time of a candidate that was added.
   void observe(int candidate, double us);
   // Forgets all but the first n observations.
   void forget_after(int n);
-  int observations() const { return static_cast<int>(observed_.size() - learned_); }
-  // Without observations: the prior and what was learned, sigma 0.
+  int observations() const { return static_cast<int>(observed_.size()); }
+  // Without observations: the prior, sigma 0.
   Belief of(int candidate) const;
 
  private:
   struct Candidate {
-    std::vector<double> knobs;    // coded, in the order of names_; kAbsent where it has none
+    std::vector<double> knobs;    // coded, in the order of names_
     std::vector<uint64_t> moves;  // hashes of the moves beyond the recipe, ascending
     double prior = 0;
-    int task = 0;
     mutable std::vector<double> solved;  // factor_ \ its covariances with what was observed, as far as it was asked for
   };
-  int add_of(int task, const SpacePoint& point, double prior);
-  void observe_of(int candidate, double us, double noise);
   double covariance(const Candidate& a, const Candidate& b) const;
 
   SurrogateParams params_;
-  std::vector<std::vector<double>> alike_{{1}};
   std::vector<std::string> names_;
   std::vector<Candidate> candidates_;
-  std::vector<int> observed_;  // what was learned first
-  size_t learned_ = 0;
-  std::vector<double> speed_;                // -log2 of the observed times
-  std::vector<double> zero_{0};              // of each task: what the prior leaves of its first one
-  double best_ = 0;                          // of the task at hand
+  std::vector<int> observed_;
+  std::vector<double> speed_;  // -log2 of the observed times
+  double zero_ = 0;            // what the prior leaves of the first one
+  double best_ = 0;
   std::vector<std::vector<double>> factor_;  // lower triangle of the observations' covariance
   std::vector<double> left_;                 // factor_ \ what the prior leaves of them
 };

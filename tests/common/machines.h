@@ -1,8 +1,10 @@
-// Which machine a test means: four described as data (machines.def), and the one that this run takes itself for, named
-// by the environment variable LATHE_TEST_MACHINE. Only tests read it; tests/runtime/measure/machine_test.cc hands it
-// to the library.
+// Which machine a test means: four described as data (machines.def), each whole or without features, and the one that
+// this run takes itself for, named by the environment variable LATHE_TEST_MACHINE. Only tests read it;
+// tests/runtime/measure/machine_test.cc hands it to the library.
 #pragma once
 #include <cstdlib>
+#include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -22,14 +24,9 @@ inline Machine make_machine(const char* name, const char* what, ir::IsaLevel lev
                             int64_t l1_kb, int l1_ways, int64_t l2_kb, int64_t l3_mb,
                             const std::vector<double>& rates) {
   Machine m{name, what, {}, {}};
-  m.target.level = level;
-  if (level >= ir::IsaLevel::avx512) {
-    m.target.lanes = 16;
-    m.target.vector_registers = 32;
-    m.target.mask_registers = 7;
-  }
-  m.target.bf16 = bf16;
-  m.target.vnni = vnni;
+  m.target = ir::bare_target(level);
+  if (bf16) m.target.extra |= ir::kCpu_avx512bf16;
+  if (vnni) m.target.extra |= ir::kCpu_avx512vnni;
   m.target.cores = cores;
   m.target.l1_bytes = l1_kb << 10;
   m.target.l1_ways = l1_ways;
@@ -51,11 +48,33 @@ inline const std::vector<Machine>& machines() {
   return all;
 }
 
+// The feature of that name in cpu_features.def; 0: none.
+inline uint64_t feature_of(std::string_view name) {
+  uint64_t out = 0;
+#define LATHE_CPU_FEATURE(id, ...) \
+  if (name == #id) out = ir::kCpu_##id;
+#include "ir/base/cpu_features.def"
+#undef LATHE_CPU_FEATURE
+  return out;
+}
+
+// By its name, or by a name and features that it is taken to lack: "zen5-avx512bf16".
 inline const Machine* find_machine(std::string_view name) {
   for (const Machine& m : machines()) {
     if (m.name == name) return &m;
   }
-  return nullptr;
+  static std::map<std::string, Machine, std::less<>> reduced;
+  const auto known = reduced.find(name);
+  if (known != reduced.end()) return &known->second;
+  const size_t dash = name.rfind('-');
+  if (dash == std::string_view::npos) return nullptr;
+  const Machine* whole = find_machine(name.substr(0, dash));
+  const uint64_t feature = feature_of(name.substr(dash + 1));
+  if (whole == nullptr || feature == 0) return nullptr;
+  Machine m = *whole;
+  m.name = name;
+  m.target = m.target.without(feature);
+  return &reduced.emplace(m.name, std::move(m)).first->second;
 }
 
 // The name that this run was given; empty: the host, as it is.

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "ir/analysis/verifier.h"
+#include "ir/core/text_form.h"
 #include "ops/lower.h"
 
 namespace lathe::ops {
@@ -105,6 +107,75 @@ TEST(Fusion, WhatDoesNotFuse) {
     const int x = b.tensor("x", {F(4), F(8)});
     const int t = b.node("transpose", {b.node("neg", {x})}, {{"perm", std::vector<int64_t>{1, 0}}});
     EXPECT_THAT(names(b.lower({b.node("neg", {t})})), ElementsAre("neg", "transpose", "neg"));
+  }
+}
+
+// What riders make of a constant is made when it is packed.
+TEST(Fusion, AWeightIsPackedAsItIsMade) {
+  Built b;
+  const int x = b.tensor("x", {F(4), F(8)});
+  const int w = add_tensor(b.g, "w", {F(6), F(8)}, true, ir::DType::bf16);
+  const int scaled = b.node("scale", {b.node("cast", {w}, {{"to", std::string("f32")}})}, {{"value", 0.5}});
+  const Lowered l = b.lower({b.node("silu", {b.node("matmul", {x, scaled}, {{"transpose_b", true}})})});
+  EXPECT_THAT(names(l), ElementsAre("cast_scale_matmul_silu"));
+  EXPECT_TRUE(l.temps.empty());
+  const ir::Kernel& k = l.kernels[0].kernel;
+  EXPECT_EQ(k.family, "matmul");
+  EXPECT_TRUE(ir::verify(k).ok()) << ir::verify(k).to_string();
+  EXPECT_THAT(ir::print(k), HasSubstr("b: f32[6, 8] const from bf16 f32(b[]) * 0.5"));
+  const auto read = ir::parse_kernel(ir::print(k));
+  ASSERT_TRUE(read.ok()) << read.status().to_string();
+  EXPECT_EQ(ir::print(*read), ir::print(k));
+  EXPECT_THAT(ir::print(ir::as_given(k)), HasSubstr("b: bf16[6, 8] const"));
+  EXPECT_THAT(ir::print(ir::as_given(k)), HasSubstr("f32(b[n, k]) * 0.5"));
+}
+
+TEST(Fusion, WhatPackingCannotMake) {
+  const Attr to_f32 = {"to", std::string("f32")};
+  const auto kernels = [&](auto&& weight) {
+    Built b;
+    const int x = b.tensor("x", {F(4), F(8)});
+    const std::vector<int> operands = weight(b);
+    const Lowered l = b.lower({b.node("matmul", {x, operands[0]})});
+    EXPECT_EQ(l.kernels.size(), 2u);
+    return l.kernels[0].fusion_note;
+  };
+  const auto stored = [](Built& b, const char* name, std::vector<DimDesc> dims, bool constant = true) {
+    return add_tensor(b.g, name, std::move(dims), constant, ir::DType::bf16);
+  };
+  EXPECT_THAT(
+      kernels([&](Built& b) { return std::vector{b.node("cast", {stored(b, "w", {F(8), F(6)}, false)}, {to_f32})}; }),
+      HasSubstr("t0 is read by the matmul and not made of one constant"));
+  EXPECT_THAT(kernels([&](Built& b) {
+                const int w = add_tensor(b.g, "w", {F(8), F(6)}, true), v = add_tensor(b.g, "v", {F(8), F(6)}, true);
+                return std::vector{b.node("add", {w, v})};
+              }),
+              HasSubstr("not made of one constant"));
+  EXPECT_THAT(kernels([&](Built& b) {
+                const int w = add_tensor(b.g, "w", {F(8), F(6)}, true);
+                return std::vector{b.node("mul", {w, w})};
+              }),
+              HasSubstr("takes more than one operand"));
+  {
+    Built b;  // two products of one weight: it is made once, and stored
+    const int w = stored(b, "w", {F(8), F(8)}), x = b.tensor("x", {F(4), F(8)});
+    const int wide = b.node("cast", {w}, {to_f32});
+    EXPECT_THAT(names(b.lower({b.node("matmul", {b.node("matmul", {x, wide}), wide})})),
+                ElementsAre("cast", "matmul", "matmul"));
+  }
+  {
+    Built b;  // a follower reads the weight as it lies
+    const int w = add_tensor(b.g, "w", {F(8), F(8)}, true), x = b.tensor("x", {F(8), F(8)});
+    EXPECT_THAT(names(b.lower({b.node("add", {b.node("matmul", {x, b.node("scale", {w}, {{"value", 2.0}})}), w})})),
+                ElementsAre("scale", "matmul_add"));
+  }
+  {
+    Built b;  // of varying size
+    const int w = add_tensor(b.g, "w", {symbol_dim("K", 1, 64), F(8)}, true, ir::DType::bf16);
+    const int x = b.tensor("x", {F(8), symbol_dim("K", 1, 64)});
+    const Lowered l = b.lower({b.node("matmul", {x, b.node("cast", {w}, {to_f32})})});
+    EXPECT_THAT(names(l), ElementsAre("cast", "matmul"));
+    EXPECT_THAT(l.kernels[0].fusion_note, HasSubstr("w is strided or of varying size"));
   }
 }
 

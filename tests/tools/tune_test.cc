@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "jit/host/host_cpu.h"
+#include "tests/common/generators.h"
 #include "tests/tools/process.h"
 
 namespace lathe::tools {
@@ -17,7 +18,7 @@ using testing::HasSubstr;
 
 const std::string kSmall = std::string(LATHE_SOURCE_DIR) + "/tests/tools/data/small.jsonl";
 
-bool native() { return jit::host_target().level != ir::IsaLevel::portable; }
+bool native() { return test::generates(); }
 
 Finished tune(const std::string& store, std::vector<std::string> more = {}) {
   std::vector<std::string> args = {"tune", "--json",  "--store", store,       "--budget", "200", "--candidates",

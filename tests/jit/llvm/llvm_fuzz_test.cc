@@ -38,13 +38,14 @@ std::string compare(const Shape& shape, uint32_t seed, int* refused) {
   const auto input = test_values(random, RandomProgram::kElements);
   const auto want = run(p, seed, input, nullptr);
   for (const Backend backend : {Backend::llvm, Backend::xbyak}) {
+    if (!backend_built(backend)) continue;
     const auto image = backend == Backend::llvm ? compile_llvm(p, "") : compile_xbyak(p);
     if (!image.ok()) {
       if (image.status().code() != ir::Code::kUNSUPPORTED) return image.status().to_string();
       ++refused[static_cast<int>(backend)];
       continue;
     }
-    if (image->features & ~level_features(shape.level)) return "features beyond the level";
+    if (image->features & ~ir::isa_features(shape.level)) return "features beyond the level";
     if (!host_runs(shape)) continue;
     const auto got = run(p, seed, input, &*image);
     const int64_t at = difference(want, got);

@@ -90,7 +90,7 @@ TEST(LlvmPrograms, ImagesHoldTheirLevelOnly) {
     for (const LeafProgram& p : {matmul_tile(shape, 4, 2), row_program(shape)}) {
       const auto image = compile_llvm(p, "");
       ASSERT_TRUE(image.ok()) << image.status().to_string();
-      EXPECT_EQ(image->features, level_features(shape.level));
+      EXPECT_EQ(image->features, ir::isa_features(shape.level));
       const auto text = llvm_disassemble(*image, "");
       ASSERT_TRUE(text.ok()) << text.status().to_string();
       const bool wide = text->find("zmm") != std::string::npos, masks = text->find("{k") != std::string::npos;

@@ -35,7 +35,7 @@ inline const std::vector<Shape>& all_shapes() {
       {ir::IsaLevel::avx2, 8}, {ir::IsaLevel::avx512, 8}, {ir::IsaLevel::avx512, 16}};
   return kShapes;
 }
-inline bool host_runs(const Shape& s) { return (level_features(s.level) & ~host_features()) == 0; }
+inline bool host_runs(const Shape& s) { return (ir::isa_features(s.level) & ~host_features()) == 0; }
 
 // An image made callable by the real loader; the calls clear the upper halves afterwards, as the
 // walker does.
@@ -88,8 +88,8 @@ inline LeafProgram empty_program(const Shape& s, const std::string& name, int sl
   p.name = "lathe_test_" + name + "_" + ir::isa_name(s.level);
   p.level = s.level;
   p.lanes = s.lanes;
-  p.vector_registers = s.level >= ir::IsaLevel::avx512 ? 32 : 16;
-  p.mask_registers = s.level >= ir::IsaLevel::avx512 ? 7 : 0;
+  p.vector_registers = ir::isa_row(s.level).vector_registers;
+  p.mask_registers = ir::isa_row(s.level).mask_registers;
   p.num_vregs = 16;
   p.num_masks = 4;
   p.num_vars = 4;

@@ -251,6 +251,14 @@ TEST(LeafProgram, VerifierRefuses) {
         q.body[0].body[1].inst.op = LeafOp::k_scalef;
       },
       "scalef at level avx2");
+  refused(
+      p,
+      [](LeafProgram& q) {
+        q.level = ir::IsaLevel::avx2;
+        q.extra = ir::kCpu_avx512bf16;
+      },
+      "features that come with no avx2");
+  refused(p, [](LeafProgram& q) { q.level = static_cast<ir::IsaLevel>(ir::kIsaLevels); }, "unknown level");
   LeafProgram d = dot(8);
   refused(d, [](LeafProgram& q) { q.body[1].seg_base_a = 4; }, "pointer 4 used before");
   refused(d, [](LeafProgram& q) { q.body[1].body.push_back(q.body[1]); }, "nested segments");

@@ -14,10 +14,10 @@ class RandomProgram {
 
   RandomProgram(const Shape& shape, unsigned seed) : random_(seed) {
     p_ = empty_program(shape, fmt::format("random{}", seed), 0);
-    if (shape.level >= ir::IsaLevel::avx512) p_.vector_registers = 32;
+    p_.vector_registers = ir::isa_row(shape.level).vector_registers;
     fresh_registers_ = pick(2);
     p_.num_vregs = 4 + pick(9);
-    p_.num_masks = 1 + pick(shape.level >= ir::IsaLevel::avx512 ? 5 : 2);
+    p_.num_masks = 1 + pick(ir::isa_row(shape.level).mask_registers > 0 ? 5 : 2);
     p_.num_vars = 3 + pick(12);
     const int ptrs = 2 + pick(18);
     for (int i = 0; i < ptrs; ++i) {

@@ -23,7 +23,7 @@ void expect_x64(LeafCase& c) {
     ASSERT_TRUE(p.ok()) << p.status().to_string();
     auto image = compile_xbyak(*p);
     ASSERT_TRUE(image.ok()) << ir::isa_name(level) << " " << image.status().to_string() << "\n" << to_text(*p);
-    if ((level_features(level) & ~host_features()) != 0) continue;  // compiled, not run
+    if ((ir::isa_features(level) & ~host_features()) != 0) continue;  // compiled, not run
     auto code = x64_test::loader().load(*image);
     ASSERT_TRUE(code.ok()) << code.status().to_string();
     const auto want = c.run(*p);
@@ -148,7 +148,7 @@ TEST(LowerX64, MatmulTilesWithEpilogues) {
         ASSERT_TRUE(image.ok()) << m << "x" << vectors << " " << value << ": " << image.status().to_string() << "\n"
                                 << to_text(*wide);
         if (fits_avx2) expect_x64(c);
-        if (fits_avx2 || (level_features(ir::IsaLevel::avx512) & ~host_features()) != 0) continue;
+        if (fits_avx2 || (ir::isa_features(ir::IsaLevel::avx512) & ~host_features()) != 0) continue;
         auto code = x64_test::loader().load(*image);
         ASSERT_TRUE(code.ok()) << code.status().to_string();
         const auto want = c.run(*wide);

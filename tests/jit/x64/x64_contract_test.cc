@@ -1,7 +1,7 @@
 // What every generated leaf owes its caller: no byte outside its tensors (guard pages at both ends, inputs read-only),
 // callee-saved registers, MXCSR and direction flag kept, at most 1 KB of stack, and no instruction beyond its level.
+#include "jit/host/abi_probe.h"
 #include "jit/image/image.h"
-#include "jit/program/abi_probe.h"
 #include "tests/common/guard_buffer.h"
 #include "tests/jit/program/random_program.h"
 

@@ -14,7 +14,7 @@ class X64Memory : public testing::TestWithParam<int> {
   Shape shape() const { return all_shapes()[static_cast<size_t>(GetParam())]; }
   LeafProgram program(const std::string& name) const {
     LeafProgram p = empty_program(shape(), name, 3);
-    if (shape().level >= ir::IsaLevel::avx512) p.vector_registers = 32;
+    p.vector_registers = ir::isa_row(shape().level).vector_registers;
     return p;
   }
   Operands operands() const {

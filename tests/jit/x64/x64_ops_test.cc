@@ -13,7 +13,7 @@ enum Form { kRegister, kFolded, kBroadcast, kConstant, kForms };
 // d[n] = op(a[n], b[n], c[n]); source s in form forms[s]; over >= 0: the result overwrites that source's register.
 LeafProgram one_op(const Shape& shape, LeafOp op, uint32_t imm, const int* forms, int over) {
   LeafProgram p = empty_program(shape, leaf_op_name(op), 4);
-  if (shape.level >= ir::IsaLevel::avx512) p.vector_registers = 32;
+  p.vector_registers = ir::isa_row(shape.level).vector_registers;
   Node loop;
   loop.kind = Node::Kind::loop;
   loop.var = 0;
@@ -123,7 +123,7 @@ TEST(X64Ops, UseOnlyTheirLevelsInstructions) {
         const int forms[3] = {form, form == kRegister ? kFolded : kRegister, form};
         const auto image = compile_xbyak(one_op(shape, op, 1, forms, -1));
         ASSERT_TRUE(image.ok()) << leaf_op_name(op) << " " << image.status().to_string();
-        EXPECT_EQ(image->features & ~level_features(shape.level), 0u) << leaf_op_name(op);
+        EXPECT_EQ(image->features & ~ir::isa_features(shape.level), 0u) << leaf_op_name(op);
         text.insert(text.end(), image->code.begin(), image->code.begin() + image->text_bytes);
       }
     }

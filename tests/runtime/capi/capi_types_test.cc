@@ -274,5 +274,72 @@ TEST(CapiTypes, WhatIsNotServedIsRefusedByName) {
             "x: to \"int4\" of cast, expected f32, bf16, f16, i32, i8, u8, b8");
 }
 
+// A weight stored in bf16 is widened and scaled when it is packed; one that comes as it lies, by a pass before the
+// product. Both equal the product of the widened weight, bit by bit, as sums of these numbers are exact.
+TEST(CapiTypes, AWeightIsPackedAsItIsMade) {
+  for (const char* level : kLevels) {
+    for (const bool turned : {false, true}) {
+      SCOPED_TRACE(std::string(level) + (turned ? ", turned" : ""));
+      const auto ctx = make_context(level);
+      const std::vector<lathe_dim> left = {range("M", 1, 64), fixed(70)},
+                                   right =
+                                       turned ? std::vector{fixed(52), fixed(70)} : std::vector{fixed(70), fixed(52)};
+      const lathe_tensor_desc x_desc = desc("x", left);
+      lathe_tensor_desc w_desc = desc("w", right, LATHE_TENSOR_CONST);
+      w_desc.dtype = LATHE_DTYPE_BF16;
+      lathe_error e{};
+      lathe_graph* made = nullptr;
+      ASSERT_EQ(lathe_graph_create(ctx.get(), "gate", &made, &e), LATHE_STATUS_OK) << e.message;
+      const Owned<lathe_graph> graph(made);
+      int32_t in[2], wide = 0, scaled = 0, out = 0;
+      const lathe_attr to = text_attr("to", "f32");
+      lathe_attr value{}, transpose{};
+      value.name = "value";
+      value.type = LATHE_ATTR_FLOAT;
+      value.f = 0.5;
+      transpose.name = "transpose_b";
+      transpose.type = LATHE_ATTR_BOOL;
+      transpose.i = turned;
+      ASSERT_EQ(lathe_graph_tensor(graph.get(), &x_desc, &in[0], &e), LATHE_STATUS_OK) << e.message;
+      ASSERT_EQ(lathe_graph_tensor(graph.get(), &w_desc, &in[1], &e), LATHE_STATUS_OK) << e.message;
+      ASSERT_EQ(lathe_graph_op(graph.get(), "cast", &in[1], 1, &to, 1, "wide", &wide, &e), LATHE_STATUS_OK);
+      ASSERT_EQ(lathe_graph_op(graph.get(), "scale", &wide, 1, &value, 1, "scaled", &scaled, &e), LATHE_STATUS_OK);
+      in[1] = scaled;
+      ASSERT_EQ(lathe_graph_op(graph.get(), "matmul", in, 2, &transpose, 1, "y", &out, &e), LATHE_STATUS_OK);
+      ASSERT_EQ(lathe_graph_output(graph.get(), out, &e), LATHE_STATUS_OK) << e.message;
+      ASSERT_EQ(lathe_graph_finish(graph.get(), &e), LATHE_STATUS_OK) << e.message;
+      const auto kernel = resolve(ctx.get(), graph.get());
+      ASSERT_NE(kernel, nullptr);
+      Bytes w(DType::bf16, turned ? std::vector<int64_t>{52, 70} : std::vector<int64_t>{70, 52});
+      for (size_t i = 0; i < w.count; ++i) w.set(i, static_cast<float>(static_cast<int>(i * 7 % 23) - 11));
+      lathe_pack_info pack{};
+      ASSERT_EQ(lathe_prepack_query(kernel.get(), 1, &pack, &e), LATHE_STATUS_OK) << e.message;
+      ASSERT_GT(pack.bytes, 0u);
+      Aligned packed(pack.bytes);
+      ASSERT_EQ(lathe_prepack(kernel.get(), 1, &w.tensor, packed.memory, pack.bytes, &e), LATHE_STATUS_OK) << e.message;
+      lathe_tensor t = w.tensor;
+      t.data = packed.memory;
+      for (const int64_t m : {1, 5, 64}) {
+        Bytes x(DType::f32, {m, 70});
+        for (size_t i = 0; i < x.count; ++i) x.set(i, static_cast<float>(static_cast<int>(i * 5 % 17) - 8));
+        for (const bool as_packed : {true, false}) {
+          Bytes y(DType::f32, {m, 52});
+          const lathe_arg weight = as_packed ? lathe_arg{&t, pack.bytes, 0, 0, pack.layout_id} : w.arg();
+          run(ctx, graph, {x.arg(), weight, y.arg()});
+          for (int64_t i = 0; i < m; ++i) {
+            for (int64_t n = 0; n < 52; ++n) {
+              float want = 0;
+              for (int64_t k = 0; k < 70; ++k)
+                want += x.at(static_cast<size_t>(i * 70 + k)) * 0.5f *
+                        w.at(static_cast<size_t>(turned ? n * 70 + k : k * 52 + n));
+              ASSERT_EQ(y.at(static_cast<size_t>(i * 52 + n)), want) << m << " " << as_packed << " " << i << " " << n;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lathe::test

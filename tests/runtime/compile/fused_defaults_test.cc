@@ -6,6 +6,7 @@
 
 #include "jit/host/host_cpu.h"
 #include "runtime/serve/operator.h"
+#include "tests/common/generators.h"
 
 namespace lathe::runtime {
 namespace {
@@ -83,8 +84,8 @@ void expect_a_schedule(const std::shared_ptr<Context>& ctx, const Graph& graph) 
   const ir::Result<Graph> finished = ops::finish(graph);
   ASSERT_TRUE(finished.ok()) << finished.status().to_string();
   const std::shared_ptr<Operator> op = Operator::create(ctx, *finished).value();
-  ASSERT_TRUE(op->prepare({}).ok());
-  for (const auto& stage : op->stages(0)) {
+  ASSERT_TRUE(op->stages().prepare({}).ok());
+  for (const auto& stage : op->stages().of(0)) {
     EXPECT_FALSE(stage->stage.schedule.moves.empty()) << "naive loops";
     EXPECT_FALSE(stage->stage.portable) << "no code of the CPU's own";
   }
@@ -92,7 +93,7 @@ void expect_a_schedule(const std::shared_ptr<Context>& ctx, const Graph& graph) 
 
 // Products of x with what lies as it likes, and what follows them.
 TEST(FusedDefaults, OfProductsAreNeverTheNaiveLoops) {
-  if (jit::host_target().level == ir::IsaLevel::portable) GTEST_SKIP() << "no vectors on this CPU";
+  if (!test::generates()) GTEST_SKIP() << "no vectors on this CPU";
   const std::shared_ptr<Context> ctx = in_memory();
   const std::vector<Fused> followers = {
       {"nothing", [](Graph&, int x, const std::vector<DimDesc>&) { return x; }},
@@ -144,7 +145,7 @@ TEST(FusedDefaults, OfProductsAreNeverTheNaiveLoops) {
 }
 
 TEST(FusedDefaults, OfRowsAreNeverTheNaiveLoops) {
-  if (jit::host_target().level == ir::IsaLevel::portable) GTEST_SKIP() << "no vectors on this CPU";
+  if (!test::generates()) GTEST_SKIP() << "no vectors on this CPU";
   const std::shared_ptr<Context> ctx = in_memory();
   for (const DimDesc& count : {fixed_dim(6), ops::symbol_dim("M", 1, 512, {{6, 1}})}) {
     for (const int64_t columns : {64, 130, 1024}) {

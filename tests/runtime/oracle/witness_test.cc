@@ -42,7 +42,7 @@ std::vector<ir::Target> targets() {
   std::vector<ir::Target> out = {jit::host_target()};
   for (const test::Machine& m : test::machines()) {
     for (const ir::IsaLevel level : {ir::IsaLevel::avx2, ir::IsaLevel::avx512}) {
-      if (level <= m.target.level) out.push_back(m.target.cap(level));
+      if (m.target.has(level)) out.push_back(m.target.cap(level));
     }
   }
   return out;

@@ -13,6 +13,7 @@
 #include "ir/core/text_form.h"
 #include "ir/meaning/interpreter.h"
 #include "jit/host/host_cpu.h"
+#include "tests/common/generators.h"
 
 namespace lathe::runtime {
 namespace {
@@ -184,7 +185,7 @@ void check(Operator& op, const SymbolValues& dims, bool prepack, double toleranc
   }
   packed.reserve(data.size());
   for (size_t a = 0; prepack && a < data.size(); ++a) {
-    const PackedParam* p = op.packing(static_cast<int>(a));
+    const PackedParam* p = op.stages().packing(static_cast<int>(a));
     if (p == nullptr) continue;
     const ir::Result<int64_t> bytes = packed_bytes(*p, {});
     ASSERT_TRUE(bytes.ok());
@@ -193,14 +194,14 @@ void check(Operator& op, const SymbolValues& dims, bool prepack, double toleranc
     ASSERT_TRUE(status.ok()) << status.to_string();
     args[a] = packed.back().data();
   }
-  Operator::Call call;
+  CallShape call;
   call.symbols = dims;
   call.packed = prepack;
   call.threads = threads;
-  const ir::Result<const BoundOp*> bound = op.bound(call);
+  const ir::Result<const BoundOp*> bound = op.shapes().bound(call);
   ASSERT_TRUE(bound.ok()) << bound.status().to_string();
   void* workspace = std::aligned_alloc(64, static_cast<size_t>((*bound)->workspace_bytes) + 64);
-  op.run(**bound, args.data(), workspace, nullptr);
+  (*bound)->run(args.data(), workspace, nullptr);
   std::free(workspace);
   for (const int t : g.outputs) {
     const auto a =
@@ -222,15 +223,15 @@ class OperatorCases : public testing::TestWithParam<Case> {};
 TEST_P(OperatorCases, DefaultSchedulesEqualTheInterpreter) {
   const Case& c = GetParam();
   for (const ir::IsaLevel level : {ir::IsaLevel::portable, ir::IsaLevel::avx2, ir::IsaLevel::avx512}) {
-    if (level > jit::host_target().level) continue;
+    if (!jit::host_target().has(level)) continue;
     SCOPED_TRACE(ir::isa_name(level));
     const std::shared_ptr<Context> ctx = make_context("", ir::isa_name(level));
     ir::Result<std::shared_ptr<Operator>> op = Operator::create(ctx, c.graph());
     ASSERT_TRUE(op.ok()) << op.status().to_string();
     for (const int threads : {1, 2}) {
-      const ir::Result<PrepareInfo> info = (*op)->prepare({.threads = threads});
+      const ir::Result<PrepareInfo> info = (*op)->stages().prepare({.threads = threads});
       ASSERT_TRUE(info.ok()) << info.status().to_string();
-      EXPECT_EQ(info->tier, level == ir::IsaLevel::portable ? 0 : 1);
+      EXPECT_EQ(info->tier, test::generates(ctx->target()) ? 1 : 0);
       for (const SymbolValues& dims : c.dims) {
         SCOPED_TRACE(dims.empty() ? 0 : dims.begin()->second);
         check(**op, dims, true, c.tolerance, threads);
@@ -242,7 +243,7 @@ TEST_P(OperatorCases, DefaultSchedulesEqualTheInterpreter) {
 
 // Constants that come as they lie are served by a default body, packed ones by the tuned one: that is the tier.
 TEST(Operator, AFixedShapeWithADecisionIsTierTwo) {
-  if (jit::host_target().level == ir::IsaLevel::portable) GTEST_SKIP() << "no native level on this machine";
+  if (!test::generates()) GTEST_SKIP() << "no native level on this machine";
   ops::Graph g;
   g.name = "fixed";
   const int x = add_tensor(g, "x", {fixed_dim(8), fixed_dim(70)}),
@@ -257,9 +258,9 @@ TEST(Operator, AFixedShapeWithADecisionIsTierTwo) {
   decision.kernel = p.kernel.name;
   decision.schedule = search::to_text(search::candidates(p, ctx->target(), 2).back());
   ctx->record_decision(op->query(0, {}, request), decision);
-  const ir::Result<PrepareInfo> info = op->prepare(request);
+  const ir::Result<PrepareInfo> info = op->stages().prepare(request);
   ASSERT_TRUE(info.ok()) << info.status().to_string();
-  EXPECT_NE(op->packing(1), nullptr);
+  EXPECT_NE(op->stages().packing(1), nullptr);
   EXPECT_EQ(info->tier, 2);
   check(*op, {}, true, 0, 1);
   check(*op, {}, false, 0, 1);
@@ -285,10 +286,10 @@ TEST(OperatorStore, ADecisionWithoutCodeLeavesTheCallToTheDefault) {
   TempDir dir;
   for (const bool first : {true, false}) {
     const std::shared_ptr<Context> ctx = make_context(dir.path, "host");
-    if (ctx->target().level == ir::IsaLevel::portable) GTEST_SKIP() << "no native level on this machine";
+    if (!test::generates(ctx->target())) GTEST_SKIP() << "no native level on this machine";
     if (!first) ctx->set_seal(Seal::warn);
     const std::shared_ptr<Operator> op = Operator::create(ctx, fixed_softmax_graph()).value();
-    const ir::Result<PrepareInfo> info = op->prepare({});
+    const ir::Result<PrepareInfo> info = op->stages().prepare({});
     ASSERT_TRUE(info.ok()) << info.status().to_string();
     EXPECT_EQ(info->tier, 1) << "slower by far is what the portable executor makes of the decision";
     check(*op, {}, true, 3e-6, 1);
@@ -311,7 +312,7 @@ TEST(OperatorStore, ADecisionForTheDefaultWithoutCodeServesAllTheSame) {
       decide(*ctx, *op, search::default_schedule(op->problem(0, {}, {}), ctx->target()));
       continue;
     }
-    const ir::Result<PrepareInfo> info = op->prepare({});
+    const ir::Result<PrepareInfo> info = op->stages().prepare({});
     ASSERT_TRUE(info.ok()) << info.status().to_string();
     EXPECT_EQ(info->tier, 0);
     check(*op, {}, true, 3e-6, 1);
@@ -334,10 +335,10 @@ TEST(OperatorStore, ASecondContextCompilesNothing) {
   TempDir dir;
   for (const bool first : {true, false}) {
     const std::shared_ptr<Context> ctx = make_context(dir.path, "host");
-    if (ctx->target().level == ir::IsaLevel::portable) GTEST_SKIP() << "no native level on this machine";
+    if (!test::generates(ctx->target())) GTEST_SKIP() << "no native level on this machine";
     ir::Result<std::shared_ptr<Operator>> op = Operator::create(ctx, gate_graph());
     ASSERT_TRUE(op.ok());
-    const ir::Result<PrepareInfo> info = (*op)->prepare({});
+    const ir::Result<PrepareInfo> info = (*op)->stages().prepare({});
     ASSERT_TRUE(info.ok()) << info.status().to_string();
     EXPECT_EQ(info->origin, first ? LeafOrigin::compiled : LeafOrigin::store);
     EXPECT_EQ(ctx->stats().get(Stat::k_compiled_xbyak) + ctx->stats().get(Stat::k_compiled_llvm) > 0, first);
@@ -351,7 +352,7 @@ TEST(OperatorStore, SealedWithErrorAndNothingStoredIsAMiss) {
   ctx->set_seal(Seal::error);
   ir::Result<std::shared_ptr<Operator>> op = Operator::create(ctx, gate_graph());
   ASSERT_TRUE(op.ok());
-  const ir::Result<PrepareInfo> info = (*op)->prepare({});
+  const ir::Result<PrepareInfo> info = (*op)->stages().prepare({});
   ASSERT_FALSE(info.ok());
   EXPECT_EQ(info.status().code(), ir::Code::kMISS);
 }
@@ -360,9 +361,9 @@ TEST(OperatorPack, SeveralThreadsPackTheBytesOfOne) {
   const std::shared_ptr<Context> context = make_context("", "avx2");
   const ir::Result<std::shared_ptr<Operator>> op = Operator::create(context, gate_graph());
   ASSERT_TRUE(op.ok()) << op.status().to_string();
-  ASSERT_TRUE((*op)->prepare({}).ok());
+  ASSERT_TRUE((*op)->stages().prepare({}).ok());
   const auto w = std::find((*op)->arg_tensors().begin(), (*op)->arg_tensors().end(), 1) - (*op)->arg_tensors().begin();
-  const PackedParam* packing = (*op)->packing(static_cast<int>(w));
+  const PackedParam* packing = (*op)->stages().packing(static_cast<int>(w));
   if (packing == nullptr) GTEST_SKIP() << "this CPU's level packs nothing";
   std::vector<float> plain(100 * 70);
   for (size_t i = 0; i < plain.size(); ++i) plain[i] = static_cast<float>(i);

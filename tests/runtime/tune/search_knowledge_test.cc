@@ -1,4 +1,5 @@
-// What a search starts from: the family's rows and rates always, a model if there is one or training is allowed.
+// What a search starts from: rates always, the family's model if there is one or training is allowed; where it leaves
+// what it measured.
 #include "runtime/tune/search_knowledge.h"
 
 #include <gtest/gtest.h>
@@ -32,8 +33,6 @@ TEST(SearchKnowledge, WithoutTrainingAModelIsUsedIfItIsThere) {
   SearchTask task = row_task();
   SearchKnowledge never(*context, SearchKnowledge::Training::never);
   never.equip(&task);
-  ASSERT_NE(task.history, nullptr);
-  EXPECT_FALSE(task.history->empty()) << "the starter pack's";
   EXPECT_NE(task.rates, nullptr);
   EXPECT_EQ(task.model, nullptr) << "nothing was trained";
 
@@ -45,6 +44,23 @@ TEST(SearchKnowledge, WithoutTrainingAModelIsUsedIfItIsThere) {
   SearchKnowledge(*context, SearchKnowledge::Training::never).equip(&later);
   ASSERT_NE(later.model, nullptr) << "as another search left it";
   EXPECT_TRUE(later.model->trusted());
+}
+
+TEST(SearchKnowledge, WhatASearchMeasuredIsHistoryForTheNext) {
+  const std::shared_ptr<Context> context = bare();
+  SearchTask task = row_task();
+  SearchKnowledge knowledge(*context, SearchKnowledge::Training::never);
+  knowledge.equip(&task);
+  const auto rows = [&] { return load_history(context->store(), "row", context->environment()); };
+  const size_t before = rows().size();
+  search::TaskRecord record;
+  record.problem = task.problem;
+  record.rows.push_back({"rows.1", {}, {}, search::OutcomeKind::timed, {5.0}, 0});
+  record.isa = "avx512";
+  record.policy = "hot";
+  task.keep(record);
+  ASSERT_EQ(rows().size(), before + 1);
+  EXPECT_EQ(rows()[0].environment, context->environment()) << "own rows come first";
 }
 
 }  // namespace

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <set>
 
-#include "search/model/analytic_fit.h"
 #include "search/model/starter_pack.h"
 #include "search/strategy/space.h"
 #include "tests/search/model/problems.h"
@@ -108,37 +107,6 @@ TEST(Features, the_table_has_every_group_and_no_name_twice) {
   EXPECT_THAT(groups,
               testing::UnorderedElementsAre("problem", "analytic", "locality", "structure", "memory", "policy"));
   EXPECT_EQ(feature_hash().size(), 16u);
-}
-
-TEST(AnalyticFit, finds_rates_that_made_the_times) {
-  const ir::Target t = machine("zen5").target;  // some of these shapes hang on arithmetic, some on memory
-  const MachineRates assumed = MachineRates::assumed(t);
-  MachineRates real = assumed;
-  real.flops /= 2;
-  real.dram *= 1.5;
-  std::vector<TaskRecord> history;
-  for (const auto& [m, cold] : {std::pair{4, true}, {16, true}, {64, false}, {256, false}}) {
-    TaskRecord r;
-    r.problem = matmul_problem(m, 1024, 1024, cold);
-    const Recipe* recipe = find_recipe(r.problem);
-    const Featurizer f(r.problem, t, real, recipe);
-    RecipeSpace space(r.problem, t, real);
-    for (int i = 0; i < space.size(); i += 1 + space.size() / 40) {
-      r.rows.push_back({fmt::format("{}.{}", recipe->name, recipe->version),
-                        space.at(i).knobs,
-                        {},
-                        OutcomeKind::timed,
-                        {f.of(space.at(i).knobs).us},
-                        0});
-    }
-    history.push_back(std::move(r));
-  }
-  const MachineRates fitted = fit_rates(history, t, assumed);
-  EXPECT_NEAR(fitted.flops, real.flops, 0.1 * real.flops);
-  EXPECT_NEAR(fitted.dram, real.dram, 0.15 * real.dram);
-  history.resize(1);
-  history[0].rows.resize(20);
-  EXPECT_EQ(fit_rates(history, t, assumed).flops, assumed.flops) << "too few rows";
 }
 
 TEST(StarterPack, parses_and_is_small) {

@@ -64,7 +64,7 @@ inline MachineRates run_rates() {
     return 0.0;
   };
   MachineRates r;
-  r.flops = rate(t.level >= ir::IsaLevel::avx512 ? "fma_avx512" : "fma_avx2");
+  r.flops = rate(t.has(ir::IsaLevel::avx512) ? "fma_avx512" : "fma_avx2");
   r.l1 = rate("read_l1");
   r.l2 = rate("read_l2");
   r.l3 = rate("read_l3");

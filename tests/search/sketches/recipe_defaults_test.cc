@@ -152,6 +152,54 @@ TEST(RecipeDefaults, FollowTheShape) {
   }
 }
 
+// A weight from memory times M rows.
+Problem product(const char* rows, const char* symbols, int64_t m) {
+  Problem p = fixed(fmt::format(
+      R"(kernel mm(x: f32[{0}, 896] in, w: f32[896, 896] const, y: f32[{0}, 896] out) family matmul{1}
+  c: f32[{0}, 896] heap
+  for m < {0} [m]:
+    for n < 896 [n]:
+      c[m, n] = 0.0
+      for k < 896 [k]:
+        c[m, n] += x[m, k] * w[k, n]
+      y[m, n] = c[m, n]
+)",
+      rows, symbols));
+  p.dims["M"] = m;
+  p.cold = p.one_layout = true;
+  return p;
+}
+
+TEST(RecipeDefaults, TilesAreLowWhereRowsVaryAndACallerWaits) {
+  const auto rows = [](Problem p, bool unhurried) {
+    p.unhurried = unhurried;
+    const Knobs k = kMatmulRecipe.defaults(p, target());
+    EXPECT_TRUE(kMatmulRecipe.accepts(k, p, target()).ok());
+    EXPECT_TRUE(kMatmulRecipe.build(k, p, target()).ok());
+    return knob_of(k, "mr");
+  };
+  const Problem several = product("M", " where M in 5..8", 8), one = product("M", " where M in 1..4096", 1);
+  EXPECT_LE(rows(several, false), 4);
+  EXPECT_EQ(rows(several, true), 8);
+  EXPECT_EQ(rows(one, true), 1);
+  const Problem known = product("8", "", 8);
+  EXPECT_EQ(rows(known, false), 8);
+  EXPECT_EQ(rows(known, true), 8);
+}
+
+// Between two ways to read the weight that are nearly as good, what is measured decides: all rows in one tile with its
+// own stream where they fit, as panels of whole vectors, K in one piece.
+TEST(RecipeDefaults, AWeightFromMemoryIsReadOnceByATileOfAllRows) {
+  for (const int64_t m : {6, 8, 12, 14}) {
+    Problem p = product(fmt::format("{}", m).c_str(), "", m);
+    p.one_layout = false;
+    const Knobs k = kMatmulRecipe.defaults(p, target());
+    EXPECT_EQ(knob_of(k, "mr"), m);
+    EXPECT_EQ(knob_of(k, "kc"), 0) << m;
+    EXPECT_EQ(knob_of(k, "pf"), 16384) << m;
+  }
+}
+
 TEST(RecipeDefaults, TilesAreJoinedOnlyWhereTheyAreFewWholeAndShort) {
   const auto joined = [](int64_t rows, int64_t depth, int64_t mr) {
     const Problem p = scores(rows, depth);

@@ -174,5 +174,14 @@ TEST(Space, a_schedule_from_elsewhere_becomes_a_point) {
   EXPECT_EQ(space.size(), before + 1);
 }
 
+TEST(Space, distance_of_knobs) {
+  EXPECT_EQ(knob_distance({{"a", 4}}, {{"a", 4}}), 0);
+  EXPECT_EQ(knob_distance({{"a", 4}}, {{"a", 16}}), 2);
+  EXPECT_EQ(knob_distance({{"a", 0}}, {{"a", 512}}), 3);
+  EXPECT_EQ(knob_distance({{"a", 0}}, {{"a", -1}}), 3);
+  EXPECT_EQ(knob_distance({{"a", 4}}, {{"b", 4}}), 6);
+  EXPECT_EQ(knob_distance({{"a", 4}}, {{"a", 4}, {"b", 4}}), 3);
+}
+
 }  // namespace
 }  // namespace lathe::search

@@ -12,8 +12,6 @@
 
 #include "bench/search/strategies.h"
 #include "ir/core/text_form.h"
-#include "search/strategy/prior.h"
-#include "search/strategy/transfer.h"
 #include "tests/common/machines.h"
 
 namespace lathe::search {
@@ -98,24 +96,6 @@ class Grid : public Space {
   std::vector<KnobDomain> domains_;
 };
 
-TaskRecord record_of(Grid& grid, const Problem& problem, int rows) {
-  TaskRecord r;
-  r.problem = problem;
-  for (int i = 0; i < grid.size(); i += std::max(1, grid.size() / rows)) {
-    MeasuredRow row;
-    row.recipe = "grid.1";
-    row.knobs = grid.at(i).knobs;
-    row.samples_us = {grid.us(i)};
-    r.rows.push_back(row);
-  }
-  MeasuredRow winner;
-  winner.recipe = "grid.1";
-  winner.knobs = grid.at(grid.best()).knobs;
-  winner.samples_us = {grid.us(grid.best())};
-  r.rows.push_back(winner);
-  return r;
-}
-
 using Outcomes = std::function<Tell(int point)>;
 
 struct Trace {
@@ -147,22 +127,17 @@ Trace drive(const StrategyInfo& info, SearchProblem problem, const Outcomes& out
 class EveryStrategy : public ::testing::TestWithParam<const char*> {
  protected:
   EveryStrategy() : grid_(8, 48, 1024), problem_(matmul_problem(16, 512, 512)) {
-    history_.push_back(record_of(near_, matmul_problem(14, 512, 512), 40));
-    history_.push_back(record_of(far_, matmul_problem(2048, 512, 512), 40));
     search_.problem = &problem_;
     search_.target = &target_;
     search_.space = &grid_;
-    search_.history = &history_;
     search_.stop_early = false;
   }
   const StrategyInfo& info() const { return *find_strategy(GetParam()); }
   Tell timed(int p) { return {p, OutcomeKind::timed, grid_.us(p)}; }
 
-  Grid near_{8, 64, 1024}, far_{32, 16, 0};
   Grid grid_;
   Problem problem_;
   ir::Target target_ = test::this_machine().target;
-  std::vector<TaskRecord> history_;
   SearchProblem search_;
 };
 
@@ -240,14 +215,7 @@ INSTANTIATE_TEST_SUITE_P(All, EveryStrategy, ::testing::ValuesIn(names()), [](co
 class LatheStrategyTest : public EveryStrategy {};
 INSTANTIATE_TEST_SUITE_P(Default, LatheStrategyTest, ::testing::Values("lathe"));
 
-TEST_P(LatheStrategyTest, finds_a_planted_best_that_a_near_task_knows) {
-  history_[0] = record_of(grid_, matmul_problem(14, 512, 512), 30);
-  search_.budget = 5;
-  EXPECT_DOUBLE_EQ(drive(info(), search_, [&](int p) { return timed(p); }).best, grid_.us(grid_.best()));
-}
-
-TEST_P(LatheStrategyTest, finds_a_planted_best_without_history) {
-  search_.history = nullptr;
+TEST_P(LatheStrategyTest, finds_a_planted_best_without_a_model) {
   search_.budget = 64;
   for (uint64_t seed = 0; seed < 5; ++seed) {
     search_.seed = seed;
@@ -258,11 +226,10 @@ TEST_P(LatheStrategyTest, finds_a_planted_best_without_history) {
 TEST_P(LatheStrategyTest, every_stream_gets_a_slot) {
   std::set<std::string> streams;
   for (const Proposal& p : drive(info(), search_, [&](int q) { return timed(q); }).proposals) streams.insert(p.stream);
-  for (const char* s : {"default", "portfolio", "nearest", "neighbour", "random"}) EXPECT_EQ(streams.count(s), 1u) << s;
+  for (const char* s : {"default", "analytic", "trees", "neighbour", "random"}) EXPECT_EQ(streams.count(s), 1u) << s;
 }
 
 TEST_P(LatheStrategyTest, an_incumbent_is_not_lost_behind_slower_ones) {
-  search_.history = nullptr;
   search_.budget = 40;
   const int incumbent = grid_.default_index();
   const Trace t =
@@ -274,7 +241,6 @@ TEST_P(LatheStrategyTest, an_incumbent_is_not_lost_behind_slower_ones) {
 }
 
 TEST_P(LatheStrategyTest, predictions_are_against_the_best_so_far_not_an_older_one) {
-  search_.history = nullptr;
   search_.budget = 60;
   const std::unique_ptr<Strategy> s = info().make();
   s->start(search_);
@@ -304,7 +270,6 @@ CostModel knowing(Grid& grid, int local_tasks) {
 
 TEST_P(LatheStrategyTest, a_trusted_ranker_leads_and_another_machine_s_makes_a_shortlist) {
   search_.budget = 8;
-  search_.history = nullptr;
   const CostModel own = knowing(grid_, 3), foreign = knowing(grid_, 0);
   search_.model = &own;
   const Trace led = drive(info(), search_, [&](int p) { return timed(p); });
@@ -323,7 +288,6 @@ TEST_P(LatheStrategyTest, a_trusted_ranker_leads_and_another_machine_s_makes_a_s
 
 TEST_P(LatheStrategyTest, a_batch_is_spread_over_different_candidates) {
   search_.budget = 16;
-  search_.history = nullptr;
   const CostModel own = knowing(grid_, 3);
   search_.model = &own;
   const Trace t = drive(info(), search_, [&](int p) { return timed(p); }, 4);
@@ -331,29 +295,14 @@ TEST_P(LatheStrategyTest, a_batch_is_spread_over_different_candidates) {
   EXPECT_EQ(t.timed, 16);
 }
 
-TEST_P(LatheStrategyTest, a_guess_without_measurements) {
-  // What a near task makes much of; nobody else is asked, and what is doubtful leaves the default.
-  EXPECT_LT(grid_.us(best_guess(search_)), 1.5 * grid_.us(grid_.best()));
-  const std::vector<int> asked{grid_.default_index(), grid_.nearest(near_.at(near_.best()).knobs)};
-  const std::vector<double> shares = cautious_shares(search_, asked);
-  EXPECT_EQ(shares[0], 0);
-  EXPECT_GT(shares[1], 0);
-  // Where the estimate is the same for all and near tasks are far away, nothing is known.
-  Grid blind(8, 48, 1024, false);
-  search_.space = &blind;
-  history_.erase(history_.begin());
-  history_[0].problem = matmul_problem(1 << 20, 16, 1 << 20);
-  EXPECT_EQ(best_guess(search_), blind.default_index());
-  search_.history = nullptr;
-  EXPECT_EQ(best_guess(search_), grid_.default_index());
-}
-
 TEST_P(LatheStrategyTest, stops_early_only_where_more_is_not_worth_it) {
   search_.stop_early = true;
   search_.budget = 64;
   search_.limit_us = 99;  // the planted best is within 3 % of it
-  history_[0] = record_of(grid_, matmul_problem(14, 512, 512), 30);
-  EXPECT_THAT(drive(info(), search_, [&](int p) { return timed(p); }).timed, Le(6));
+  const CostModel own = knowing(grid_, 3);
+  search_.model = &own;
+  EXPECT_THAT(drive(info(), search_, [&](int p) { return timed(p); }).timed, Le(16));
+  search_.model = nullptr;
   search_.limit_us = 0;
   const Trace flat = drive(info(), search_, [&](int p) { return Tell{p, OutcomeKind::timed, 100.0}; });
   EXPECT_THAT(flat.timed, Ge(8));

@@ -69,37 +69,6 @@ TEST(Surrogate, knobs_that_come_later_and_extra_moves_set_candidates_apart) {
   EXPECT_GT(s.of(move).sigma, s.of(plain).sigma);
 }
 
-TEST(Surrogate, what_near_tasks_showed_is_expected_here_far_ones_say_little) {
-  const auto learned = [](double alike) {
-    Surrogate s({.own = 0.1});
-    s.set_tasks({{1, alike}, {alike, 1}});
-    // There the second setting is twice as fast as its prior says; the level is the task's own.
-    s.learn(1, point(1, 64), 0, 1000);
-    s.learn(1, point(64, 64), 0, 500);
-    return s;
-  };
-  Surrogate near = learned(0.9), far = learned(0.1);
-  for (Surrogate* s : {&near, &far}) {
-    s->add(point(1, 64), 0);
-    s->add(point(64, 64), 0);
-  }
-  EXPECT_EQ(near.observations(), 0);
-  EXPECT_GT(near.of(3).mean - near.of(2).mean, 0.5);
-  EXPECT_GT(far.of(3).mean - far.of(2).mean, 0);
-  EXPECT_LT(far.of(3).mean - far.of(2).mean, 0.2);
-  // Against the first once that is measured here, in whatever unit; less doubt where the near task knows.
-  near.observe(2, 3);
-  far.observe(2, 3);
-  EXPECT_GT(near.of(3).mean, 0.5);
-  EXPECT_LT(near.of(3).sigma, far.of(3).sigma);
-  // Own measurements go before, and what was learned is not forgotten with them.
-  near.observe(3, 6);
-  EXPECT_LT(near.of(3).mean, -0.5);
-  near.forget_after(1);
-  EXPECT_EQ(near.observations(), 1);
-  EXPECT_GT(near.of(3).mean, 0.5);
-}
-
 TEST(Surrogate, expected_gain_is_the_normal_one) {
   EXPECT_EQ((Belief{0.3, 0}).expected_gain(), 0.3);
   EXPECT_EQ((Belief{-0.3, 0}).expected_gain(), 0);

@@ -27,8 +27,7 @@ ir::Result<LoweredKernel> lower_group(KernelWriter& w) {
   w.add_param(node.inputs[0], "a");
   const std::string b = w.add_param(node.inputs[1], "b");
   const ir::Expr m = ir::iter("m"), n = ir::iter("n");
-  return w.finish("y",
-                  nest({"m", "n"}, dims, {"row", "col"}, {store("y", {m, n}, load("a", {m}) * load(b, {n}))}));
+  return w.finish("y", nest({"m", "n"}, dims, {"row", "col"}, {store("y", {m, n}, load("a", {m}) * load(b, {n}))}));
 }
 
 constexpr SampleAxis kAxes[] = {{"m"}, {"n"}};

@@ -1,0 +1,75 @@
+// constants_as_inputs (definition.h): the Kernel for calls that bring their constants as they lie. What packing would
+// make of one is made by a pass of its own, in vectors that all threads share, before the nest that reads it.
+//
+//   w: f32[N, K] const from bf16 f32(w[])     w: bf16[N, K] in; w_m: f32[N, K] heap
+//   ... w[n, k] ...                      ->   for ..: w_m[..] = f32(w[..]);  ... w_m[n, k] ...
+#include "ir/analysis/analysis.h"
+#include "runtime/serve/definition.h"
+#include "search/moves/transform_util.h"
+#include "search/sketches/recipe.h"
+
+namespace lathe::runtime {
+
+using ir::Expr;
+
+namespace {
+
+struct Pass {
+  std::vector<std::string> scopes;
+  ir::Stmt nest;
+};
+
+// The pass that makes `b`, which from then on is read from `made`.
+Pass make_pass(const ir::Buffer& b, const std::string& made, search::Names& names) {
+  Pass out;
+  std::vector<Expr> index;
+  for (size_t d = 0; d < b.dims.size(); ++d) {
+    out.scopes.push_back(names.fresh(fmt::format("{}{}", made, d)));
+    index.push_back(ir::iter(out.scopes.back()));
+  }
+  const Expr value = ir::rewrite(b.made, [&](const Expr& own) -> Expr {
+    return own->op == ir::Op::k_load ? ir::load(b.name, index, b.given) : Expr();
+  });
+  out.nest = ir::make_assign(made, index, ir::AssignOp::set, value);
+  for (size_t d = b.dims.size(); d-- > 0;)
+    out.nest = ir::make_scope(out.scopes[d], b.dims[d], {out.nest}, d + 1 == b.dims.size() ? "col" : "row");
+  return out;
+}
+
+}  // namespace
+
+ir::Kernel constants_as_inputs(const ir::Kernel& kernel, const ir::Target& target) {
+  ir::Kernel out = kernel;
+  search::Names names(kernel);
+  std::vector<Pass> passes;
+  std::vector<ir::Buffer> temporaries;
+  for (ir::Buffer& b : out.buffers) {
+    if (b.place != ir::Place::constant) continue;
+    b.place = ir::Place::in;
+    if (!b.made) continue;
+    ir::Buffer made = b;
+    made.name = names.fresh(b.name + "_m");
+    made.place = ir::Place::heap;
+    made.made = Expr();
+    ir::rewrite_exprs(out.body, [&](const Expr& e) -> Expr {
+      return e->op == ir::Op::k_load && e->name == b.name ? ir::load(made.name, e->args, e->type) : Expr();
+    });
+    passes.push_back(make_pass(b, made.name, names));
+    temporaries.push_back(std::move(made));
+    b.type = b.given;
+    b.made = Expr();
+  }
+  if (passes.empty()) return out;
+  out.buffers.insert(out.buffers.end(), temporaries.begin(), temporaries.end());
+  for (const Pass& p : passes) out.body.insert(out.body.begin(), p.nest);
+  search::Script script(out);
+  for (const Pass& p : passes) {
+    const std::string& last = p.scopes.back();
+    script.move("tile_scope {} {} tail=mask as {}v,{}l", last, target.lanes, last, last);
+    script.move("vectorize_scope {}l", last);
+    if (p.scopes.size() > 1) script.move("parallelize {}", p.scopes.front());
+  }
+  return script.kernel();
+}
+
+}  // namespace lathe::runtime

@@ -1,0 +1,68 @@
+// What a warm-up without a search leaves in the store: defaults that nobody has to wait for.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "runtime/tune/warmup.h"
+#include "tests/runtime/store/store_util.h"
+
+namespace lathe::runtime {
+namespace {
+
+std::shared_ptr<Context> context_of(const std::string& store) {
+  ContextConfig config;
+  config.layers = {{store, LayerMode::private_rw}};
+  return Context::create(std::move(config)).value();
+}
+
+std::vector<ops::Workload> workload() {
+  return ops::parse_manifest(R"({"name":"mm","graph":{"tensors":{"x":{"dtype":"f32","dims":["M",256]},)"
+                             R"("w":{"dtype":"f32","dims":[256,256],"const":true}},)"
+                             R"("nodes":[{"op":"matmul","in":["x","w"],"out":"y"}],"outputs":["y"]},)"
+                             R"("dims":{"M":{"min":1,"max":4096,"multiple_of":1,"hints":[{"value":1,"weight":1},)"
+                             R"({"value":8,"weight":1}]}},"threads":1,"cache":"cold","allowed":[],"weight":1})")
+      .value();
+}
+
+// Rows of the tile that serves M.
+int64_t tile_rows(Operator& op, int64_t m) {
+  const auto bound = op.shapes().bound({.symbols = {{"M", m}}, .threads = 1, .packed = true});
+  if (!bound.ok()) {
+    ADD_FAILURE() << bound.status().to_string();
+    return -1;
+  }
+  return search::knob_of((*bound)->steps[0].stage->stage.schedule.knobs, "mr");
+}
+
+TEST(WarmupDefaults, ATileMayHaveAllRowsOfAHintedRange) {
+  const TempDir store;
+  const std::vector<ops::Workload> items = workload();
+  const auto fresh = [&](PrepareInfo* info) {
+    std::shared_ptr<Operator> op =
+        Operator::create(context_of(store.path()), ops::finish(items[0].graph).value()).value();
+    *info = op->stages().prepare({.threads = 1, .cold = true}).value();
+    return op;
+  };
+  PrepareInfo info;
+  const std::shared_ptr<Operator> first = fresh(&info);
+  if (!first->context().target().has(ir::IsaLevel::avx512)) GTEST_SKIP() << "needs the registers of AVX-512";
+  EXPECT_LE(tile_rows(*first, 8), 4) << "a caller waits for its code";
+  EXPECT_FALSE(info.unmeasured);
+
+  WarmupBudget budget;
+  budget.tier = 1;
+  const auto warmed = [&] { return run_warmup(context_of(store.path()), items, budget, {}).value(); };
+  const WarmupReport report = warmed();
+  EXPECT_EQ(report.searches, 0);
+  EXPECT_EQ(report.from_store, 0);
+  EXPECT_EQ(warmed().from_store, 1) << "there is nothing left to do";
+
+  const std::shared_ptr<Operator> later = fresh(&info);
+  EXPECT_TRUE(info.unmeasured) << "a guess: a search replaces it";
+  EXPECT_EQ(tile_rows(*later, 8), 8);
+  EXPECT_EQ(tile_rows(*later, 5), 8) << "of the range of 8";
+  EXPECT_LE(tile_rows(*later, 300), 4);
+  EXPECT_EQ(later->context().stats().get(Stat::k_compiled_xbyak), 0);
+}
+
+}  // namespace
+}  // namespace lathe::runtime
