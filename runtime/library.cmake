@@ -3,7 +3,8 @@ include(CMakePackageConfigHelpers)
 
 add_library(lathe_shared SHARED $<TARGET_OBJECTS:lathe_capi>)
 target_link_libraries(lathe_shared PRIVATE lathe_runtime)
-target_link_options(lathe_shared PRIVATE -Wl,--exclude-libs,ALL -Wl,-z,defs
+# Bound when it is loaded: no call looks symbols up, and what it calls through cannot be written.
+target_link_options(lathe_shared PRIVATE -Wl,--exclude-libs,ALL -Wl,-z,defs -Wl,-z,relro -Wl,-z,now
   -Wl,--version-script=${CMAKE_CURRENT_SOURCE_DIR}/exports.map)
 set_target_properties(lathe_shared PROPERTIES OUTPUT_NAME lathe EXPORT_NAME lathe VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}
   LINK_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/exports.map)

@@ -26,7 +26,9 @@ const std::map<std::string, std::set<std::string>>& allowed() {
       {"jit", {"ir", "jit"}},
       {"runtime", {"include", "ir", "ops", "search", "jit", "runtime"}},
       {"tools", {"include", "ir", "ops", "search", "jit", "runtime", "tools"}},
-      {"bench", {"include", "ir", "ops", "search", "jit", "runtime", "tools", "bench", "tests/common/machines.h"}},
+      {"bench",
+       {"include", "ir", "ops", "search", "jit", "runtime", "tools", "bench", "tests/common/machines.h",
+        "tests/worker/plant.h"}},
       {"include", {"lathe.h"}},
       {"examples", {"example.h"}},
   };
@@ -174,6 +176,7 @@ Complaints forbidden_calls(const File& f) {
       {std::regex(R"(\b(std::)?(abort|terminate)\s*\()"), std::regex(""), "ends the process"},
       {std::regex(R"(\bstd::(cout|cerr)\b|\b(printf|puts)\s*\(|\bfmt::print\b)"), std::regex("(tools|bench)/.*"),
        "prints"},
+      {std::regex(R"(\b[Pp]lant(s|ed|ing)?\b|PlantingMaker)"), std::regex("bench/safety/.*"), "plants faults"},
   };
   Complaints out;
   if (!f.is_code() || f.below("tests") || f.below("examples") || f.below("include")) return out;
@@ -296,6 +299,9 @@ TEST(Layering, the_rules_object) {
     EXPECT_THAT(machine_code(make_file("runtime/walk/a.cc", line)), IsEmpty()) << line;
   EXPECT_THAT(forbidden_calls(make_file("runtime/a.cc", "x = std::getenv(\"A\");\nprintf(\"hi\");  // printf(\n")),
               ElementsAre("runtime/a.cc:1 reads the environment", "runtime/a.cc:2 prints"));
+  EXPECT_THAT(forbidden_calls(make_file("tools/a.cc", "plant(\"crash\", stage);\n")),
+              ElementsAre("tools/a.cc:1 plants faults"));
+  EXPECT_THAT(forbidden_calls(make_file("bench/safety/a.cc", "plant(\"crash\", stage);\n")), IsEmpty());
 }
 
 }  // namespace

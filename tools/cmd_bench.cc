@@ -90,7 +90,7 @@ int run(const BenchFlags& flags) {
     options.row_ms = flags.row_ms;
     options.seed = flags.seed;
     const int64_t compiled = stats.get(Stat::k_compiled_xbyak) + stats.get(Stat::k_compiled_llvm);
-    const auto info = (*op)->prepare(
+    const auto info = (*op)->stages().prepare(
         {.threads = options.threads, .cold = item.cache == ops::CacheState::cold, .allowed = item.allowed});
     if (!info.ok()) {
       failure(item, info.status());

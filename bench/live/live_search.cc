@@ -121,7 +121,7 @@ class LiveTask {
             asked->tell({proposals[i].point, search::OutcomeKind::refused, 0});
             continue;
           }
-          batch.push_back({search::to_text(*schedule), "", true});
+          batch.push_back({search::to_text(*schedule), true});
           points.push_back(proposals[i].point);
         }
         LATHE_ASSIGN(const std::vector<runtime::CandidateResult> told, evaluation->screen(batch));

@@ -52,7 +52,7 @@ class Session {
 
   void screen(const std::vector<search::Schedule>& list) {
     std::vector<runtime::CandidateSpec> batch;
-    for (const search::Schedule& s : list) batch.push_back({search::to_text(s), "", true});
+    for (const search::Schedule& s : list) batch.push_back({search::to_text(s), true});
     const auto results = evaluation_ ? evaluation_->screen(batch)
                                      : ir::Result<std::vector<runtime::CandidateResult>>(ir::invalid("no session"));
     if (!results.ok()) return;

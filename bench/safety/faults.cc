@@ -10,6 +10,7 @@
 #include "jit/host/host_cpu.h"
 #include "runtime/measure/worker_client.h"
 #include "search/sketches/recipe.h"
+#include "tests/worker/plant.h"
 
 namespace lathe::safety {
 namespace {
@@ -119,8 +120,9 @@ class Campaign {
     constexpr const char* kFaults[] = {"crash", "scribble", "stray", "exit", "overread", "hang", "eat", "mxcsr"};
     for (int i = 0; i < processes_; ++i) {
       Case c{"hang, crash or scribble", static_cast<size_t>(i) % beds_.size(), {}};
-      c.spec.schedule = search::to_text(pick(beds_[c.bed])) + std::string(static_cast<size_t>(i) % 7 + 1, '\n');
-      c.spec.plant = fmt::format("{}:{}", kFaults[static_cast<size_t>(i) % std::size(kFaults)], random_() >> 1);
+      c.spec.schedule =
+          runtime::planted(search::to_text(pick(beds_[c.bed])) + std::string(static_cast<size_t>(i) % 7 + 1, '\n'),
+                           fmt::format("{}:{}", kFaults[static_cast<size_t>(i) % std::size(kFaults)], random_() >> 1));
       cases.push_back(std::move(c));
     }
     submit(cases);
@@ -184,21 +186,22 @@ class Campaign {
       params.disabled_precondition = p;
       if (!search::apply(*kernel, move, params).ok()) continue;
       schedule.moves.push_back(move);
-      c->spec.schedule = search::to_text(schedule);
-      c->spec.plant = fmt::format("broken:{}.{}", schedule.moves.size() - 1, p);
+      c->spec.schedule =
+          runtime::planted(search::to_text(schedule), fmt::format("broken:{}.{}", schedule.moves.size() - 1, p));
       return true;
     }
     return false;
   }
 
   bool mutated_bytes(Case* c) {
-    c->spec.schedule = search::to_text(pick(beds_[c->bed]));
-    c->spec.plant = fmt::format("bytes:{}", random_() >> 1);
+    const std::string schedule = search::to_text(pick(beds_[c->bed]));
+    c->spec.schedule = runtime::planted(schedule, fmt::format("bytes:{}", random_() >> 1));
     return true;
   }
   bool mutated_nest(Case* c) {
-    c->spec.schedule = search::to_text(pick(beds_[c->bed]));
-    c->spec.plant = fmt::format("{}:{}", random_() % 2 ? "nest" : "tail", random_() >> 1);
+    const std::string schedule = search::to_text(pick(beds_[c->bed]));
+    const char* fault = random_() % 2 ? "nest" : "tail";
+    c->spec.schedule = runtime::planted(schedule, fmt::format("{}:{}", fault, random_() >> 1));
     return true;
   }
 
@@ -213,7 +216,7 @@ class Campaign {
   ir::Result<std::vector<CandidateResult>> screen(runtime::WorkerClient& worker, size_t bed, uint64_t seed,
                                                   const std::vector<CandidateSpec>& specs) {
     LATHE_ASSIGN(const std::unique_ptr<runtime::Evaluation> evaluation, worker.begin(task(bed, seed)));
-    std::vector<CandidateSpec> batch = {{search::to_text(beds_[bed].schedules[0]), "", true}};
+    std::vector<CandidateSpec> batch = {{search::to_text(beds_[bed].schedules[0]), true}};
     batch.insert(batch.end(), specs.begin(), specs.end());
     for (CandidateSpec& s : batch) s.time = &s == &batch[0];
     LATHE_ASSIGN(std::vector<CandidateResult> results, evaluation->screen(batch));
@@ -235,7 +238,7 @@ class Campaign {
       const std::string why =
           !again.ok() ? again.status().to_string()
                       : fmt::format("{}: {}", runtime::outcome_name((*again)[0].outcome), (*again)[0].reason);
-      return fmt::format("{} {} on data {}: {}\n{}", c.kind, c.spec.plant, seed, why, c.spec.schedule);
+      return fmt::format("{} on data {}: {}\n{}", c.kind, seed, why, c.spec.schedule);
     }
     return {};
   }

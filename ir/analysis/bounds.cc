@@ -70,6 +70,9 @@ Ranges::Ranges(const Kernel& kernel) {
   for (const Symbol& s : kernel.symbols) set(s.name, {s.min, s.max}, s.multiple_of);
 }
 
+// A copy has no room left. So many fit what malloc keeps at hand.
+static constexpr size_t kUsualNames = 7;
+
 void Ranges::set(const std::string& name, Interval range, int64_t multiple) {
   multiple = std::max<int64_t>(multiple, 1);
   if (multiple > 1) {  // the ends are values
@@ -96,6 +99,7 @@ void Ranges::set(const std::string& name, Interval range, int64_t multiple) {
 void Ranges::enter(const std::string& iter, const Expr& extent) {
   entries_.erase(std::remove_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.name == iter; }),
                  entries_.end());
+  entries_.reserve(kUsualNames);
   const int64_t most = interval(extent, *this).hi;
   Entry entry{iter, {0, infinite(most) ? most : std::max<int64_t>(most - 1, 0)}, 1, extent, {}};
   if (is_const_int(extent)) {

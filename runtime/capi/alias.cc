@@ -111,7 +111,7 @@ bool may_run_in_place(const Operator& op) {
   visit.scope = 0;
   visit.walk(kernel.body, "", false);
   if (!visit.ok) return false;
-  for (const auto& s : op.stages(0)) {
+  for (const auto& s : op.stages().of(0)) {
     const std::vector<search::Move>& moves = s->stage.schedule.moves;
     if (!std::all_of(moves.begin(), moves.end(), keeps_order)) return false;
   }

@@ -19,7 +19,7 @@ namespace {
 void find_packing(const Operator& op, int tensor, ArgPlan& plan) {
   bool agreed = true;
   for (size_t k = 0; k < op.lowered().kernels.size(); ++k) {
-    for (const auto& s : op.stages(static_cast<int>(k))) {
+    for (const auto& s : op.stages().of(static_cast<int>(k))) {
       for (const PackedParam& p : s->stage.packed) {
         if (op.lowered().kernels[k].tensor_of_param[static_cast<size_t>(p.param)] != tensor) continue;
         const Result<int64_t> bytes = packed_bytes(p, {});
@@ -241,8 +241,8 @@ Status match_call(const CallPlan& plan, const lathe_arg* args, size_t num_args, 
   return match_overlaps(plan, args, out);
 }
 
-Operator::Call operator_call(const Operator& op, const CallPlan& plan, const MatchedCall& call) {
-  Operator::Call out;
+CallShape operator_call(const Operator& op, const CallPlan& plan, const MatchedCall& call) {
+  CallShape out;
   for (size_t i = 0; i < plan.symbols.size(); ++i)
     out.symbols.emplace_back(ops::kernel_symbol(op.graph().symbols[i].symbol), call.key.dims[i]);
   out.threads = call.key.threads;

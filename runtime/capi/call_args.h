@@ -48,8 +48,8 @@ struct MatchedCall {
 
 ir::Result<CallPlan> make_call_plan(const Operator& op, const ops::Graph& graph);
 ir::Status match_call(const CallPlan& plan, const lathe_arg* args, size_t num_args, int32_t threads, MatchedCall& out);
-// The same call as Operator::bound takes it: whoever made the operator named its symbols.
-Operator::Call operator_call(const Operator& op, const CallPlan& plan, const MatchedCall& call);
+// The same call as BoundShapes::bound takes it: whoever made the operator named its symbols.
+CallShape operator_call(const Operator& op, const CallPlan& plan, const MatchedCall& call);
 // One tensor against one argument; symbols are taken as they come (seen: which are set).
 ir::Status match_tensor(const CallPlan& plan, int arg, const lathe_tensor& tensor, MatchedCall& out, uint32_t& seen);
 

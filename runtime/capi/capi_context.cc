@@ -3,6 +3,7 @@
 
 #include "runtime/capi/handle.h"
 #include "runtime/live/online_tuner.h"
+#include "runtime/tune/warmup.h"
 
 namespace lathe::runtime {
 
@@ -20,7 +21,14 @@ Result<std::string> read_text(const char* text, const std::string& name, int ind
 }
 
 ContextState::ContextState(std::shared_ptr<Context> shared)
-    : context(std::move(shared)), tuner(std::make_unique<OnlineTuner>(online_options(context->options()))) {
+    : context(std::move(shared)),
+      tuner(std::make_unique<OnlineTuner>(online_options(context->options()))),
+      served(context, {[this](const ops::Graph& graph, const PrepareRequest& request, double left_ms) {
+                         return tune_operator(context, graph, request, left_ms);
+                       },
+                       [this](const std::shared_ptr<Operator>& op, const PrepareRequest& request) {
+                         tuner->watch(op, request);
+                       }}) {
   tuner->set_mode(context, tuner->mode());
 }
 ContextState::~ContextState() = default;
@@ -91,7 +99,7 @@ Status seal_context(lathe_context* ctx, uint32_t mode) {
   LATHE_CHECK_HANDLE(ctx, 0);
   if (mode > LATHE_SEAL_ERROR) return invalid("{}, expected a lathe_seal_mode", mode).with_arg("mode", 1);
   ContextState& state = *ctx->body->state;
-  if (mode != LATHE_SEAL_OFF && state.context->seal() == Seal::off) complete_all(state);
+  if (mode != LATHE_SEAL_OFF && state.context->seal() == Seal::off) state.served.complete();
   state.context->leaves().publish_all();
   state.context->set_seal(static_cast<Seal>(mode));
   return {};

@@ -14,12 +14,12 @@ constexpr uintptr_t kWorkspaceAlign = 64;
 
 // The body for a matched call. *own keeps it where the operator keeps no more shapes.
 Result<const BoundOp*> body_for(const KernelBody& kernel, const MatchedCall& call, std::unique_ptr<BoundOp>& own) {
-  if (const BoundOp* found = kernel.op->find(call.key)) return found;
-  const Operator::Call full = operator_call(*kernel.op, kernel.plan, call);
-  Result<const BoundOp*> bound = kernel.op->bound(full);
+  if (const BoundOp* found = kernel.op->shapes().find(call.key)) return found;
+  const CallShape full = operator_call(*kernel.op, kernel.plan, call);
+  Result<const BoundOp*> bound = kernel.op->shapes().bound(full);
   if (bound.ok() || bound.status().code() != ir::Code::kNOMEM) return bound;
   kernel.state->context->stats().add(Stat::k_fallbacks);
-  LATHE_ASSIGN(own, kernel.op->bind_once(full));
+  LATHE_ASSIGN(own, kernel.op->shapes().bind_once(full));
   return own.get();
 }
 
@@ -53,11 +53,10 @@ bool overlaps(const void* a, uint64_t a_bytes, const void* b, uint64_t b_bytes) 
   return a_bytes != 0 && b_bytes != 0 && x < y + b_bytes && y < x + a_bytes;
 }
 
-void run_on(const Operator& op, const BoundOp& bound, bool may_try, void* const* data, const lathe_exec& exec,
-            ThreadTeam* own) {
-  if (exec.pool == nullptr) return run_counted(op, bound, may_try, data, exec.workspace, own);
+void run_on(const BoundOp& bound, bool may_try, void* const* data, const lathe_exec& exec, ThreadTeam* own) {
+  if (exec.pool == nullptr) return run_counted(bound, may_try, data, exec.workspace, own);
   ThreadTeam team(host_pool(*exec.pool));
-  run_counted(op, bound, may_try, data, exec.workspace, &team);
+  run_counted(bound, may_try, data, exec.workspace, &team);
 }
 
 Status execute(lathe_kernel* kernel, const lathe_arg* args, size_t num_args, const lathe_exec* exec) {
@@ -83,7 +82,7 @@ Status execute(lathe_kernel* kernel, const lathe_arg* args, size_t num_args, con
     }
   }
   Context& context = *body.state->context;
-  run_on(*body.op, **bound, context.seal() == Seal::off, call.data, e, context.team());
+  run_on(**bound, context.seal() == Seal::off, call.data, e, context.team());
   return {};
 }
 
@@ -137,7 +136,7 @@ Status prepack(const lathe_kernel* kernel, int32_t arg, const lathe_tensor* sour
   const KernelBody& body = *kernel->body;
   LATHE_RETURN_IF_ERROR(check_constant(body, arg));
   const ArgPlan& a = body.plan.args[static_cast<size_t>(arg)];
-  const PackedParam* packed = a.layout_id == 0 ? nullptr : body.op->packing(arg);
+  const PackedParam* packed = a.layout_id == 0 ? nullptr : body.op->stages().packing(arg);
   if (packed == nullptr)
     return ir::make_error(ir::Code::kSTATE, "{} is best left as it is: no packed form", a.name).with_arg("arg", 1);
   MatchedCall call;
@@ -181,9 +180,9 @@ extern "C" lathe_status lathe_pin(lathe_kernel* kernel, const lathe_arg* args, s
 extern "C" lathe_status lathe_pinned_run(const lathe_pinned* pinned, void* const* data, const lathe_exec* exec) {
   const PinnedBody& p = *pinned->body;
   if (exec == nullptr) {
-    run_counted(*p.op, *p.bound, false, data, nullptr, p.team);
+    run_counted(*p.bound, false, data, nullptr, p.team);
   } else {
-    run_on(*p.op, *p.bound, false, data, *exec, p.team);
+    run_on(*p.bound, false, data, *exec, p.team);
   }
   return LATHE_STATUS_OK;
 }

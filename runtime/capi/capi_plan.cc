@@ -135,7 +135,7 @@ Status run_plan(lathe_plan* plan, const lathe_budget* budget, lathe_progress pro
   if (body.running.exchange(true)) return ir::make_error(ir::Code::kSTATE, "the plan is running").with_arg("plan", 0);
   const Running running(body.running);
   LATHE_ASSIGN(const WarmupReport done, run_all(body, b, progress, user));
-  forget_untuned(*body.state);
+  body.state->served.forget_untuned();
   if (report != nullptr) write_struct(to_report(done), report);
   if (done.cancelled) return ir::make_error(ir::Code::kCANCELLED, "{} searches were left", done.pending);
   if (done.pending > 0) return ir::make_error(ir::Code::kTIMEOUT, "{} searches were left", done.pending);

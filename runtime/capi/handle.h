@@ -1,10 +1,7 @@
 // The handles of the C ABI: a shell with a magic word around a body. Destroying empties the shell and keeps it for a
 // while with the context's state, so that a dead handle is told from a live one.
 #pragma once
-#include <atomic>
-#include <condition_variable>
 #include <deque>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -15,7 +12,7 @@
 #include "runtime/capi/call_args.h"
 #include "runtime/capi/error.h"
 #include "runtime/serve/context.h"
-#include "runtime/serve/operator.h"
+#include "runtime/serve/served_operators.h"
 
 namespace lathe::runtime {
 
@@ -32,27 +29,15 @@ struct Shell {
   std::unique_ptr<Body> body;
 };
 
-// One operator as resolve serves it, by semantic identity, classes, threads and cache state. The Operator in it is
-// prepared once and never changed; a better one takes its place. The lock is for the fields: operators are made and
-// searched without it.
-struct ServedOperator {
-  std::mutex mutex;
-  std::shared_ptr<Operator> op;  // null: not yet
-  PrepareInfo info;
-  bool searching = false;            // by a caller that waits for it
-  std::condition_variable searched;  // that search has ended
-  std::atomic<uint64_t> generation{0};
-};
-
 // What a context's handles share.
 struct ContextState {
   explicit ContextState(std::shared_ptr<Context> shared);
   ~ContextState();  // no handle is left: background work ends here, on the host's thread
   const std::shared_ptr<Context> context;
   const std::unique_ptr<OnlineTuner> tuner;
-  std::mutex mutex;
-  std::map<std::string, std::shared_ptr<ServedOperator>> served;
+  ServedOperators served;
 
+  std::mutex mutex;  // of the dead
   void retire(std::shared_ptr<void> shell) {
     std::lock_guard lock(mutex);
     dead.push_back(std::move(shell));
@@ -128,24 +113,6 @@ void destroy_handle(H* handle) noexcept {
   } catch (...) {  // no memory to remember it: it is gone all the same
   }
 }
-
-// The operator for a request: made, or shared with those before. Only a WAIT waits for others: for a search of the same
-// operator, until its own deadline.
-struct ServeRequest {
-  PrepareRequest prepare;
-  uint32_t wait = LATHE_WAIT_NOW;
-  uint64_t deadline_ns = 0;  // WAIT: 0 = no limit
-};
-inline constexpr double kNoLimitMs = 1e12;
-ir::Result<std::shared_ptr<ServedOperator>> serve(ContextState& state, const ops::Graph& graph,
-                                                  const ServeRequest& request, std::shared_ptr<Operator>* op,
-                                                  PrepareInfo* info);
-// Operators below T2 are made anew by the next resolve, and the generation of their kernels moves: better ones were
-// stored.
-void forget_untuned(ContextState& state);
-
-// What first resolves left for later is made: nothing can be after a seal.
-void complete_all(ContextState& state);
 
 // Reads a caller's text: not null, not empty, at most kMaxText characters.
 inline constexpr size_t kMaxText = 4095;

@@ -62,15 +62,14 @@ int64_t workspace_of(const ir::Kernel& naive, const ir::Kernel& scheduled, const
   return nest.ok() ? nest->workspace_bytes : INT64_MAX;
 }
 
-Candidacy::Candidacy(const std::shared_ptr<Operator>& op, const PrepareRequest& request, int kernel,
-                     Operator::LiveShape shape)
+Candidacy::Candidacy(const std::shared_ptr<Operator>& op, const PrepareRequest& request, int kernel, LiveShape shape)
     : op_(op),
       request_(request),
       kernel_(kernel),
       shape_(std::move(shape)),
       serving_(shape_.body->steps[static_cast<size_t>(kernel)].stage),
-      problem_(op->live_problem(kernel, shape_.call.symbols, request, *serving_)),
-      query_(op->live_query(kernel, shape_.call.symbols, request, *serving_)) {}
+      problem_(op->live().problem(kernel, shape_.call.symbols, request, *serving_)),
+      query_(op->live().query(kernel, shape_.call.symbols, request, *serving_)) {}
 
 // Transitions that the state machine forbids are bugs of this file: they change nothing.
 void Candidacy::enter(const CandidacyTools& tools, S state, std::string reason) {
@@ -115,7 +114,7 @@ bool Candidacy::find(const CandidacyTools& tools, Operator&) {
   // What the host was told is all there is.
   const int64_t workspace = shape_.body->workspace_bytes - shape_.body->nest_offset;
   task.admits = [this, workspace](const ir::Kernel& scheduled) {
-    return Operator::same_layouts(scheduled, *serving_) &&
+    return Live::same_layouts(scheduled, *serving_) &&
            workspace_of(problem_.kernel, scheduled, shape_.call.symbols, request_.threads) <= workspace;
   };
   task.aside = true;
@@ -153,16 +152,16 @@ bool Candidacy::judge_search(const CandidacyTools& tools, const SearchOutcome& f
 void Candidacy::take_up(const CandidacyTools& tools, Operator& op) {
   const Result<search::Schedule> schedule = search::parse_schedule(schedule_);
   if (!schedule.ok()) return enter(tools, S::rejected, schedule.status().to_string());
-  const Result<const ServedStage*> built = op.add_candidate(kernel_, problem_, *schedule, *serving_, request_);
+  const Result<const ServedStage*> built = op.live().add_candidate(kernel_, problem_, *schedule, *serving_, request_);
   if (!built.ok()) return enter(tools, S::rejected, built.status().to_string());
   candidate_ = *built;
   if ((candidate_->stage.schedule.numeric & ~query_.allowed) != 0)
     return enter(tools, S::rejected, "takes liberties that are not allowed");
-  const Result<const BoundOp*> bound = op.bind_candidate(kernel_, candidate_, shape_.call);
+  const Result<const BoundOp*> bound = op.shapes().bind_candidate(kernel_, candidate_, shape_.call);
   if (!bound.ok()) return enter(tools, S::rejected, bound.status().to_string());
   after_ = *bound;
   if (promotion_->trials()) return start_shadow(tools, op);
-  const Status status = op.promote(kernel_, candidate_);
+  const Status status = op.live().promote(kernel_, candidate_);
   if (!status.ok()) return enter(tools, S::rejected, status.to_string());
   enter(tools, S::active);
 }
@@ -173,7 +172,7 @@ void Candidacy::start_shadow(const CandidacyTools& tools, Operator& op) {
   if (!params.ok()) return enter(tools, S::rejected, params.status().to_string());
   Result<std::unique_ptr<RecordedCalls>> recorder = RecordedCalls::create(*params, tools.rules.shadow_calls);
   if (!recorder.ok()) return enter(tools, S::rejected, recorder.status().to_string());
-  trial_ = op.new_trial(nullptr, std::move(*recorder), kernel_);
+  trial_ = op.live().new_trial(nullptr, std::move(*recorder), kernel_);
   shape_.heat->set_trial(trial_);
   enter(tools, S::shadow);
 }
@@ -216,7 +215,6 @@ void Candidacy::run_shadow(const CandidacyTools& tools, Operator& op) {
   task.target = tools.context.target().to_string();
   task.recorded = trial_->recorder->path();
   task.cpu_share = tools.rules.cpu_share;
-  task.plant = tools.rules.shadow_plant;
   ShadowChild child;
   child.path = tools.context.options().text(ir::OptionId::worker);
   child.plugin_dir = tools.context.options().text(ir::OptionId::plugin_dir);
@@ -240,7 +238,7 @@ void Candidacy::run_shadow(const CandidacyTools& tools, Operator& op) {
 }
 
 void Candidacy::start_pairs(Operator& op, const BoundOp* other) {
-  trial_ = op.new_trial(other, nullptr, kernel_);
+  trial_ = op.live().new_trial(other, nullptr, kernel_);
   shape_.heat->set_trial(trial_);
 }
 
@@ -256,7 +254,7 @@ void Candidacy::poll_canary(const CandidacyTools& tools, Operator& op) {
     disown(tools, op);
     return enter(tools, S::rolled_back, reason);
   }
-  const Status status = op.promote(kernel_, candidate_);
+  const Status status = op.live().promote(kernel_, candidate_);
   if (!status.ok()) return enter(tools, S::rejected, status.to_string());
   enter(tools, S::active, reason);
   judge_ = TrialJudge(tools.rules.trial);
@@ -271,7 +269,7 @@ void Candidacy::watch(const CandidacyTools& tools, Operator& op) {
     const std::string reason =
         fmt::format("{:.3f} of the former's time over {} calls", judge_.median(), judge_.calls());
     end_trial();
-    if (!op.demote(kernel_, candidate_).ok()) return;
+    if (!op.live().demote(kernel_, candidate_).ok()) return;
     disown(tools, op);
     return enter(tools, S::rolled_back, reason);
   }

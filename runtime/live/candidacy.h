@@ -20,8 +20,7 @@ struct CandidacyRules {
   int shadow_calls = 32;
   int64_t ram = int64_t{1} << 30;  // operands beyond a quarter of it are not timed
   TrialRules trial;
-  double cpu_share = 0.02;   // of the children
-  std::string shadow_plant;  // fault injection for tests: plant.h
+  double cpu_share = 0.02;  // of the children
 };
 
 // What it works with, for the length of a call.
@@ -43,7 +42,7 @@ int64_t workspace_of(const ir::Kernel& naive, const ir::Kernel& scheduled, const
 
 class Candidacy {
  public:
-  Candidacy(const std::shared_ptr<Operator>& op, const PrepareRequest& request, int kernel, Operator::LiveShape shape);
+  Candidacy(const std::shared_ptr<Operator>& op, const PrepareRequest& request, int kernel, LiveShape shape);
 
   // Finds a candidate. False: nothing was proposed (no record where searching is not allowed, cancelled); it may be
   // tried again later.
@@ -81,7 +80,7 @@ class Candidacy {
   std::weak_ptr<Operator> op_;
   PrepareRequest request_;
   int kernel_;
-  Operator::LiveShape shape_;
+  LiveShape shape_;
   const ServedStage* serving_;  // when this began
   search::Problem problem_;
   DecisionQuery query_;

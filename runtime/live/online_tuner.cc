@@ -177,7 +177,7 @@ void OnlineTuner::keep_off(int64_t now) {
     const std::shared_ptr<Operator> op = w->op.lock();
     if (op == nullptr) continue;
     parallel |= w->request.threads > 1;
-    for (const Operator::LiveShape& s : op->live_shapes()) s.heat->take_cpus(&calls);
+    for (const LiveShape& s : op->shapes().live_shapes()) s.heat->take_cpus(&calls);
   }
   off_->update(calls, parallel, worker_ == nullptr ? -1 : worker_->pid(), now);
 }
@@ -186,7 +186,7 @@ void OnlineTuner::keep_off(int64_t now) {
 void OnlineTuner::switch_on() {
   for (const auto& w : watched_) {
     const std::shared_ptr<Operator> op = w->op.lock();
-    if (!w->hot && op != nullptr) op->set_heat(options_.period);
+    if (!w->hot && op != nullptr) op->shapes().set_heat(options_.period);
     w->hot = true;
   }
 }
@@ -195,7 +195,7 @@ void OnlineTuner::switch_on() {
 void OnlineTuner::switch_off() {
   for (const auto& w : watched_) {
     const std::shared_ptr<Operator> op = w->op.lock();
-    if (w->hot && op != nullptr) op->set_heat(0);
+    if (w->hot && op != nullptr) op->shapes().set_heat(0);
     w->hot = false;
   }
 }
@@ -277,7 +277,7 @@ void OnlineTuner::refresh(double dt_s) {
       continue;
     }
     ++i;
-    for (const Operator::LiveShape& s : op->live_shapes()) {
+    for (const LiveShape& s : op->shapes().live_shapes()) {
       auto rate = std::find_if(w.rates.begin(), w.rates.end(), [&](const Rate& r) { return r.heat == s.heat; });
       if (rate == w.rates.end()) {
         w.rates.push_back({s.heat, s.heat->calls(), 0});
@@ -291,7 +291,7 @@ void OnlineTuner::refresh(double dt_s) {
   }
 }
 
-double OnlineTuner::floor_us(Context& context, const Operator& op, const Operator::LiveShape& shape,
+double OnlineTuner::floor_us(Context& context, const Operator& op, const LiveShape& shape,
                              const PrepareRequest& request) {
   if (!profile_read_) {
     if (ir::Result<MachineProfile> stored = parse_profile(context.find_profile()); stored.ok())
@@ -309,7 +309,7 @@ OnlineTuner::Choice OnlineTuner::choose(Context& context, bool trials) {
     Watched& w = *watched_[i];
     const std::shared_ptr<Operator> op = w.op.lock();
     if (op == nullptr) continue;
-    for (const Operator::LiveShape& s : op->live_shapes()) {
+    for (const LiveShape& s : op->shapes().live_shapes()) {
       const auto rate = std::find_if(w.rates.begin(), w.rates.end(), [&](const Rate& r) { return r.heat == s.heat; });
       const double us = s.heat->mean_ns() * 1e-3;
       if (rate == w.rates.end() || us <= 0 || rate->per_s * us * 1e-6 < options_.least_load ||

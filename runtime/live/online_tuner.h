@@ -88,7 +88,7 @@ class OnlineTuner {
   struct Choice {
     size_t watched = 0;
     int kernel = 0;
-    Operator::LiveShape shape;
+    LiveShape shape;
     std::string id;
     double priority = 0;
   };
@@ -113,8 +113,7 @@ class OnlineTuner {
   int64_t used_ns();
   void charge(Context& context, int64_t now);
   void keep_off(int64_t now);
-  double floor_us(Context& context, const Operator& op, const Operator::LiveShape& shape,
-                  const PrepareRequest& request);
+  double floor_us(Context& context, const Operator& op, const LiveShape& shape, const PrepareRequest& request);
   Evaluator worker(Context& context);
   Evaluator paced(Context& context);
   void rest(Context& context);

@@ -12,7 +12,6 @@
 #include "jit/host/host_cpu.h"
 #include "runtime/oracle/guard_memory.h"
 #include "runtime/oracle/oracle_reference.h"
-#include "runtime/oracle/plant.h"
 #include "runtime/serve/recorded_calls.h"
 #include "runtime/walk/nest_walk.h"
 
@@ -57,7 +56,8 @@ Status unpack(const PackedParam& packed, const SymbolValues& symbols, const Oper
 
 class Shadow {
  public:
-  Shadow(const ShadowTask& task, LeafCache& leaves) : task_(task), leaves_(leaves) {}
+  Shadow(const ShadowTask& task, LeafCache& leaves, StageMaker& stages)
+      : task_(task), leaves_(leaves), stages_(stages) {}
 
   // What `out` says is the candidate's fault; an error is not.
   Status run(const std::function<void(int)>& before, ShadowResult* out) {
@@ -81,8 +81,7 @@ class Shadow {
       team_ = std::make_unique<ThreadTeam>(team);
     }
     LATHE_ASSIGN(const search::Schedule schedule, search::parse_schedule(task_.schedule));
-    PlantedLeaves planted;
-    LATHE_ASSIGN(const Stage stage, build_planted(task_.plant, naive_, schedule, target, leaves_, &planted));
+    LATHE_ASSIGN(const Stage stage, stages_.build(task_.schedule, naive_, schedule, target, leaves_));
     LATHE_RETURN_IF_ERROR(check_operands(stage));
     LATHE_ASSIGN(const BoundNest nest, bind_nest(stage.cut, symbols_, layouts_, task_.threads));
     for (; out->calls < calls_->calls(); ++out->calls) {
@@ -180,6 +179,7 @@ class Shadow {
 
   const ShadowTask& task_;
   LeafCache& leaves_;
+  StageMaker& stages_;
   ir::Kernel naive_;
   std::unique_ptr<RecordedCalls> calls_;
   SymbolValues symbols_;
@@ -193,9 +193,10 @@ class Shadow {
 
 }  // namespace
 
-ShadowResult shadow_in_process(const ShadowTask& task, LeafCache& leaves, const std::function<void(int)>& before) {
+ShadowResult shadow_in_process(const ShadowTask& task, LeafCache& leaves, StageMaker& stages,
+                               const std::function<void(int)>& before) {
   ShadowResult out;
-  const Status status = Shadow(task, leaves).run(before, &out);
+  const Status status = Shadow(task, leaves, stages).run(before, &out);
   if (!status.ok()) {
     out.outcome = Outcome::refused;
     out.reason = status.to_string();

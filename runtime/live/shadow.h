@@ -8,6 +8,7 @@
 
 #include "ir/base/status.h"
 #include "runtime/compile/leaf_cache.h"
+#include "runtime/oracle/stage_maker.h"
 #include "runtime/walk/nest_bind.h"
 
 namespace lathe::runtime {
@@ -21,7 +22,6 @@ struct ShadowTask {
   std::string recorded;  // names the calls: RecordedCalls::path()
   uint64_t seed = 0;
   double cpu_share = 0;  // of one CPU, on average; 0: no limit
-  std::string plant;     // fault injection for tests: plant.h
 };
 
 struct ShadowResult {
@@ -34,7 +34,7 @@ struct ShadowResult {
 };
 
 // In this process; before(call) is told which call comes next. Never crashed or hung, or there is no answer.
-ShadowResult shadow_in_process(const ShadowTask& task, LeafCache& leaves,
+ShadowResult shadow_in_process(const ShadowTask& task, LeafCache& leaves, StageMaker& stages,
                                const std::function<void(int call)>& before = {});
 
 struct ShadowChild {
@@ -51,7 +51,7 @@ ir::Result<ShadowResult> shadow_in_child(const ShadowTask& task, const ShadowChi
 
 // The child's side: lines that are shadow tasks, and the answer to one; tell: signs of life meanwhile.
 bool is_shadow(std::string_view line);
-std::string answer_shadow(std::string_view line, LeafCache& leaves,
+std::string answer_shadow(std::string_view line, LeafCache& leaves, StageMaker& stages,
                           const std::function<void(const std::string&)>& tell);
 
 }  // namespace lathe::runtime

@@ -50,8 +50,7 @@ std::string encode_shadow(const ShadowTask& task) {
                {"target", task.target},
                {"recorded", task.recorded},
                {"seed", task.seed},
-               {"share", task.cpu_share},
-               {"plant", task.plant}});
+               {"share", task.cpu_share}});
 }
 
 Result<ShadowTask> decode_shadow(std::string_view line) {
@@ -59,15 +58,13 @@ Result<ShadowTask> decode_shadow(std::string_view line) {
   const auto text = [&](const char* name) { return j.contains(name) && j[name].is_string(); };
   const auto number = [&](const char* name) { return j.contains(name) && j[name].is_number(); };
   const bool ok = j.is_object() && text("kernel") && text("schedule") && text("target") && text("recorded") &&
-                  text("plant") && number("threads") && number("seed") && number("share") && j.contains("dims") &&
-                  j["dims"].is_array();
+                  number("threads") && number("seed") && number("share") && j.contains("dims") && j["dims"].is_array();
   if (!ok) return ir::invalid("not a shadow task");
   ShadowTask task;
   task.kernel_text = j["kernel"].get<std::string>();
   task.schedule = j["schedule"].get<std::string>();
   task.target = j["target"].get<std::string>();
   task.recorded = j["recorded"].get<std::string>();
-  task.plant = j["plant"].get<std::string>();
   task.threads = j["threads"].get<int>();
   task.seed = j["seed"].get<uint64_t>();
   task.cpu_share = j["share"].get<double>();
@@ -116,7 +113,7 @@ bool is_shadow(std::string_view line) {
   return j.is_object() && j.contains("recorded");
 }
 
-std::string answer_shadow(std::string_view line, LeafCache& leaves,
+std::string answer_shadow(std::string_view line, LeafCache& leaves, StageMaker& stages,
                           const std::function<void(const std::string&)>& tell) {
   const Result<ShadowTask> task = decode_shadow(line);
   ShadowResult result;
@@ -125,7 +122,7 @@ std::string answer_shadow(std::string_view line, LeafCache& leaves,
   } else {
     const double share = task->cpu_share > 0 ? task->cpu_share : 1;
     CpuBudget budget(share, kBurstNs, now_ns());
-    result = shadow_in_process(*task, leaves, [&](int) {
+    result = shadow_in_process(*task, leaves, stages, [&](int) {
       tell(kAlive);
       const int64_t now = now_ns();
       budget.charge(now, clock_ns(CLOCK_PROCESS_CPUTIME_ID) - budget.used_ns());

@@ -30,8 +30,7 @@ struct EvaluateTask {
 
 struct CandidateSpec {
   std::string schedule;
-  std::string plant;  // fault injection for tests of the gates and the worker: see plant.h. Empty in earnest.
-  bool time = true;   // false: build and verify only
+  bool time = true;  // false: build and verify only
 };
 
 // Who caught it: replay and predicate; finite-field witness; image lint; code on the real shape; after it was timed.

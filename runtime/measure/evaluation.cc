@@ -14,7 +14,6 @@
 #include "runtime/measure/own_cores.h"
 #include "runtime/measure/rotating_operands.h"
 #include "runtime/measure/timing.h"
-#include "runtime/oracle/plant.h"
 #include "runtime/oracle/witness.h"
 
 namespace lathe::runtime {
@@ -157,11 +156,8 @@ class LocalEvaluation final : public Evaluation {
         settle(i, Outcome::refused, Step::V0, schedule.status().to_string());
         continue;
       }
-      Result<Stage> stage = e.spec.plant.empty()
-                                ? build_stage(naive_, *schedule, target_, leaves_, LeafPolicy{})
-                                : build_planted(e.spec.plant, naive_, *schedule, target_, leaves_, &planted_);
+      Result<Stage> stage = hooks_.stages->build(e.spec.schedule, naive_, *schedule, target_, leaves_);
       if (!stage.ok()) {
-        if (stage.status().code() == ir::Code::kINVALID && !e.spec.plant.empty()) return stage.status();
         settle(i, Outcome::refused, Step::V0, stage.status().to_string());
         continue;
       }
@@ -174,7 +170,7 @@ class LocalEvaluation final : public Evaluation {
       }
       for (const auto& image : e.stage->images) e.result.code_bytes += static_cast<int64_t>(image->code.size());
       const auto [same, fresh] = seen_.emplace(ir::print(e.stage->cut.kernel), i);
-      if (!fresh && e.spec.plant.empty())
+      if (!fresh)
         settle(i, Outcome::skipped, Step::none, fmt::format("the same nest and leaves as candidate {}", same->second));
       if (e.stage) examine(i, *schedule);
     }
@@ -185,7 +181,7 @@ class LocalEvaluation final : public Evaluation {
   // be.
   void examine(int i, const search::Schedule& schedule) {
     Entry& e = candidates_[static_cast<size_t>(i)];
-    const Witness::Verdict seen = witness_->check(schedule, planted_replay(e.spec.plant));
+    const Witness::Verdict seen = witness_->check(schedule, hooks_.stages->replay(e.spec.schedule));
     if (!seen.difference.empty()) {
       settle(i, Outcome::wrong, Step::V1, seen.difference);
       return;
@@ -304,7 +300,6 @@ class LocalEvaluation final : public Evaluation {
   std::unique_ptr<OwnCores> cores_;
   std::unique_ptr<Witness> witness_;
   std::unique_ptr<Oracle> oracle_;
-  PlantedLeaves planted_;
   std::deque<Entry> candidates_;
   std::unique_ptr<RotatingOperands> operands_;
   std::unique_ptr<TimingSession> timing_;

@@ -2,6 +2,7 @@
 #pragma once
 #include "runtime/compile/leaf_cache.h"
 #include "runtime/measure/evaluate.h"
+#include "runtime/oracle/stage_maker.h"
 
 namespace lathe::runtime {
 
@@ -9,6 +10,7 @@ struct EvaluationHooks {
   std::function<void(int candidate, EvaluatePhase phase)> progress;  // before work on a candidate starts
   std::function<void(int candidate, const CandidateResult&)> settled;
   std::function<void(const Oracle*)> oracle;  // the one in use; null before it goes
+  std::shared_ptr<StageMaker> stages = std::make_shared<StageMaker>();
 };
 
 // INVALID: a kernel that does not parse, an unknown ISA. leaves outlives it; made with keep_images, images are linted.

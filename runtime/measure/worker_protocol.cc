@@ -97,9 +97,7 @@ bool take_batch(const Json& j, std::vector<CandidateSpec>* batch) {
   if (!j.is_array()) return false;
   for (const Json& c : j) {
     CandidateSpec& spec = batch->emplace_back();
-    if (!c.is_object() || !take(c, "schedule", &spec.schedule) || !take(c, "plant", &spec.plant) ||
-        !take(c, "time", &spec.time))
-      return false;
+    if (!c.is_object() || !take(c, "schedule", &spec.schedule) || !take(c, "time", &spec.time)) return false;
   }
   return true;
 }
@@ -125,7 +123,7 @@ std::string encode_begin(const EvaluateTask& task) {
 
 std::string encode_screen(const std::vector<CandidateSpec>& batch) {
   Json list = Json::array();
-  for (const CandidateSpec& c : batch) list.push_back({{"schedule", c.schedule}, {"plant", c.plant}, {"time", c.time}});
+  for (const CandidateSpec& c : batch) list.push_back({{"schedule", c.schedule}, {"time", c.time}});
   return line({{"screen", list}});
 }
 

@@ -61,6 +61,24 @@ void fill_with(const OperandShape& shape, int number, const DataRecipe& recipe, 
   }
 }
 
+// Few of them, near where 8 and 16 bits end, and anywhere.
+int64_t any_integer(ir::DType type, uint64_t h) {
+  if (ir::dtype_bytes(type) == 1) return type == ir::DType::u8 ? static_cast<uint8_t>(h) : static_cast<int8_t>(h);
+  const int64_t near = 112 + static_cast<int64_t>((h >> 8) % 176);
+  switch (h >> 61) {
+    case 0:
+      return static_cast<int8_t>(h);
+    case 1:
+      return near;
+    case 2:
+      return -near;
+    case 3:
+      return static_cast<int16_t>(h);
+    default:
+      return type == ir::DType::i32 ? static_cast<int32_t>(h) : static_cast<int64_t>(h) >> 12;
+  }
+}
+
 ir::Status shape_of(const ir::Buffer& b, SymbolValues* symbols, OperandShape* out) {
   const std::optional<std::vector<int64_t>> dims = ir::evaluate_dims(b.dims, *symbols);
   if (!dims) return ir::invalid("{} has a size without value", b.name);
@@ -132,8 +150,10 @@ const char* data_kind_name(DataKind kind) {
 void fill_operand(const OperandShape& shape, int number, const DataRecipe& recipe, char* data) {
   if (!ir::is_float(shape.type)) {
     // Indices, masks: 0 or 1 fits every tensor.
+    const bool any = recipe.any_integer && shape.type != ir::DType::b8;
     for (int64_t i = 0; i < shape.span; ++i) {
-      store_element(shape.type, data, i, static_cast<double>(mix(recipe.seed + static_cast<uint64_t>(i)) & 1));
+      const uint64_t h = mix(recipe.seed + static_cast<uint64_t>(i));
+      store_element(shape.type, data, i, static_cast<double>(any ? any_integer(shape.type, h) : h & 1));
     }
   } else if (shape.type == ir::DType::f32) {
     fill_with(shape, number, recipe,

@@ -38,6 +38,7 @@ struct DataRecipe {
   DataKind kind = DataKind::integers;
   uint64_t seed = 0;
   int64_t integer_range = 8;  // integers: -range .. range, seldom 0
+  bool any_integer = false;   // integer operands: all values their type has; else 0 and 1
   bool limited = false;       // wide: |v| <= 40, for kernels with functions that overflow
 };
 

@@ -118,6 +118,12 @@ bool table_tolerance(const KernelTraits& traits, const std::vector<OperandShape>
 
 }  // namespace
 
+static bool has_load(const ir::Expr& e) {
+  bool found = false;
+  ir::for_each_node(e, [&](const ir::ExprNode& n) { found |= n.op == ir::Op::k_load; });
+  return found;
+}
+
 KernelTraits kernel_traits(const ir::Kernel& kernel) {
   KernelTraits out;
   std::set<std::string> words;
@@ -125,6 +131,7 @@ KernelTraits kernel_traits(const ir::Kernel& kernel) {
   ir::for_each_stmt(kernel.body, [&](const ir::Stmt& s) {
     if (s.kind != ir::Stmt::Kind::assign) return;
     if (s.op == ir::AssignOp::add || s.op == ir::AssignOp::mul) words.insert("sum");
+    out.moves &= s.op == ir::AssignOp::set && std::none_of(s.index.begin(), s.index.end(), has_load);
     values.push_back(s.value);
   });
   out.sums = words.count("sum") != 0;
@@ -135,6 +142,9 @@ KernelTraits kernel_traits(const ir::Kernel& kernel) {
         out.fraction_bits = bits < 0 || out.fraction_bits < 0 ? -1 : out.fraction_bits + bits;
       }
       out.to_integer |= n.op == ir::Op::k_cast && !ir::is_float(n.type) && ir::is_float(n.args[0]->type);
+      const bool moved = n.op == ir::Op::k_load || n.op == ir::Op::k_cast || n.op == ir::Op::k_select;
+      if (n.type != ir::DType::i64 || moved) out.moves &= moved || n.args.empty();
+      if (n.op == ir::Op::k_load) out.moves &= std::none_of(n.args.begin(), n.args.end(), has_load);
       const bool function = ir::op_info(n.op).cls == ir::OpClass::kMath;
       if (function) words.insert(ir::op_info(n.op).id);
       if (function || n.op == ir::Op::k_div) out.math = true;

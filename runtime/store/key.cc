@@ -17,29 +17,32 @@ namespace {
 constexpr size_t kHashDigits = 40;
 constexpr size_t kMaxName = 180;
 
-std::string value_text(int64_t v) { return std::to_string(v); }
-std::string value_text(const std::vector<SymbolRange>& v) {
-  std::string out;
-  for (const SymbolRange& r : v) out += fmt::format("{}.{}-", r.lo, r.hi);
-  return out;
+void add_value(std::string& out, int64_t v) { out += std::to_string(v); }
+void add_value(std::string& out, const std::vector<SymbolRange>& v) {
+  for (const SymbolRange& r : v) fmt::format_to(std::back_inserter(out), "{}.{}-", r.lo, r.hi);
 }
 // Lines after the first are indented, so that no value can look like a field.
-std::string value_text(const std::string& v) {
-  std::string out;
-  for (char c : v) {
-    out += c;
-    if (c == '\n') out += "  ";
+void add_value(std::string& out, std::string_view v) {
+  while (!v.empty()) {
+    const size_t end = v.find('\n');
+    const size_t line = end == std::string_view::npos ? v.size() : end + 1;
+    out += v.substr(0, line);
+    if (end != std::string_view::npos) out += "  ";
+    v.remove_prefix(line);
   }
-  return out;
 }
 
 class Text {
  public:
   // title: with the number of the form of what is stored under the identity.
-  Text(char identity, std::string_view title) : identity_(identity), text_(fmt::format("{}\n", title)) {}
+  Text(char identity, std::string_view title) : identity_(identity), text_(title) { text_ += '\n'; }
   template <class T>
   void field(const char* name, const T& value, std::string_view identities) {
-    if (identities.find(identity_) != std::string_view::npos) text_ += fmt::format("{}: {}\n", name, value_text(value));
+    if (identities.find(identity_) == std::string_view::npos) return;
+    text_ += name;
+    text_ += ": ";
+    add_value(text_, value);
+    text_ += '\n';
   }
   Identity done() {
     std::string hash = ir::content_hash(text_.data(), text_.size()).substr(0, kHashDigits);
@@ -109,7 +112,8 @@ std::string decision_name(const std::string& base, const std::vector<SymbolRange
   std::string out = base;
   for (const SymbolRange& r : ranges) out += fmt::format("-{}.{}", r.lo, r.hi);
   if (out.size() <= kMaxName) return out;
-  const std::string rest = value_text(ranges);  // found by exact ranges only
+  std::string rest;  // found by exact ranges only
+  add_value(rest, ranges);
   return fmt::format("{}-h{}", base, ir::content_hash(rest.data(), rest.size()).substr(0, kHashDigits));
 }
 

@@ -101,7 +101,7 @@ struct Bench::Impl {
       if (size > options.ram / 4) return ir::unsupported("operand {} is too large to time", tensor(a).name);
       if (tensor(a).constant && constants_ready) continue;
       bytes[a] = static_cast<size_t>(ir::dtype_bytes(tensor(a).dtype, size));
-      if (const PackedParam* p = tensor(a).constant ? op.packing(static_cast<int>(a)) : nullptr) {
+      if (const PackedParam* p = tensor(a).constant ? op.stages().packing(static_cast<int>(a)) : nullptr) {
         LATHE_ASSIGN(const int64_t packed, packed_bytes(*p, dims));
         bytes[a] = static_cast<size_t>(packed);
       }
@@ -130,7 +130,7 @@ struct Bench::Impl {
 
   Status make_constant(size_t a, const SymbolValues& dims) {
     char* first = memory[a]->data();
-    if (const PackedParam* p = op.packing(static_cast<int>(a))) {
+    if (const PackedParam* p = op.stages().packing(static_cast<int>(a))) {
       Memory plain;
       const size_t size = static_cast<size_t>(ir::dtype_bytes(tensor(a).dtype, span_at(tensor(a), dims)));
       if (!plain.reserve(size + kAlign)) return ir::unsupported("no memory for {}", tensor(a).name);
@@ -146,7 +146,8 @@ struct Bench::Impl {
 
   Result<TimedCalls> caller(const SymbolValues& dims, int* tier) {
     LATHE_RETURN_IF_ERROR(place(dims));
-    LATHE_ASSIGN(const BoundOp* bound, op.bound({.symbols = dims, .threads = options.threads, .packed = true}));
+    LATHE_ASSIGN(const BoundOp* bound,
+                 op.shapes().bound({.symbols = dims, .threads = options.threads, .packed = true}));
     if (!workspace.reserve(static_cast<size_t>(bound->workspace_bytes) + kAlign))
       return ir::unsupported("no memory for the workspace");
     *tier = bound->tier;
@@ -174,7 +175,7 @@ struct Bench::Impl {
     return TimedCalls([calls](int64_t reps) {
       const double begin = now_us();
       for (int64_t r = 0; r < reps; ++r) {
-        run_counted(*calls->op, *calls->bound, false, calls->args.data() + static_cast<size_t>(calls->next) * calls->n,
+        run_counted(*calls->bound, false, calls->args.data() + static_cast<size_t>(calls->next) * calls->n,
                     calls->workspace, calls->team);
         calls->next = calls->next + 1 == calls->most ? 0 : calls->next + 1;
       }

@@ -77,12 +77,12 @@ class Warmup {
     request.caller_waits = true;
     const int64_t start = thread_cpu_ns();
     const Result<std::shared_ptr<Operator>> op = Operator::create(*blank, e.op->graph());
-    if (!op.ok() || !(*op)->prepare(request).ok()) return 0;
+    if (!op.ok() || !(*op)->stages().prepare(request).ok()) return 0;
     bool packed = false;
     for (size_t k = 0; k < (*op)->lowered().kernels.size(); ++k) {
-      for (const auto& s : (*op)->stages(static_cast<int>(k))) packed |= !s->stage.packed.empty();
+      for (const auto& s : (*op)->stages().of(static_cast<int>(k))) packed |= !s->stage.packed.empty();
     }
-    if (!(*op)->hinted_workspace(request.threads, packed, false).ok()) return 0;
+    if (!(*op)->shapes().hinted_workspace(request.threads, packed, false).ok()) return 0;
     return static_cast<double>(thread_cpu_ns() - start) * 1e-3;
   }
 
@@ -95,7 +95,7 @@ class Warmup {
     e->request.threads = budget_.threads > 0 ? budget_.threads : item.threads;
     e->request.cold = item.cache == ops::CacheState::cold;
     e->request.allowed = item.allowed;
-    LATHE_ASSIGN(e->info, e->op->prepare(e->request));
+    LATHE_ASSIGN(e->info, e->op->stages().prepare(e->request));
     return {};
   }
 
@@ -134,7 +134,7 @@ class Warmup {
     for (Entry& e : entries_) {
       LeafOrigin origin = LeafOrigin::memory;
       for (size_t k = 0; k < e.op->lowered().kernels.size(); ++k) {
-        for (const auto& s : e.op->stages(static_cast<int>(k))) {
+        for (const auto& s : e.op->stages().of(static_cast<int>(k))) {
           if (s->stage.portable) origin = LeafOrigin::builtin;
           for (const std::string& key : s->stage.leaf_keys) {
             const auto found = fresh.find(key);
@@ -214,7 +214,7 @@ class Warmup {
   void finish() {
     for_each_entry(&entries_, [this](Entry* e) {
       LATHE_ASSIGN(e->op, Operator::create(context_, e->op->graph()));
-      return e->op->prepare(e->request).status();
+      return e->op->stages().prepare(e->request).status();
     });
     for (size_t i = 0; i < entries_.size(); ++i) {
       if (!entries_[i].failed) report_rows(i);
@@ -263,7 +263,8 @@ class Warmup {
   }
 
   void describe(const Entry& e, const SymbolValues& dims, WarmupRow* row) {
-    const Result<const BoundOp*> bound = e.op->bound({.symbols = dims, .threads = e.request.threads, .packed = true});
+    const Result<const BoundOp*> bound =
+        e.op->shapes().bound({.symbols = dims, .threads = e.request.threads, .packed = true});
     if (!bound.ok()) {
       row->note = bound.status().to_string();
       return;
@@ -329,6 +330,28 @@ bool llvm_mapped() {
 Result<WarmupReport> run_warmup(const std::shared_ptr<Context>& context, const std::vector<ops::Workload>& items,
                                 const WarmupBudget& budget, const WarmupObserver& observer) {
   return Warmup(context, budget, observer).run(items);
+}
+
+Result<Tuned> tune_operator(const std::shared_ptr<Context>& context, const ops::Graph& graph,
+                            const PrepareRequest& request, double left_ms) {
+  ops::Workload work;
+  work.name = graph.name;
+  work.graph = graph;
+  work.threads = request.threads;
+  work.cache = request.cold ? ops::CacheState::cold : ops::CacheState::hot;
+  work.allowed = request.allowed;
+  WarmupBudget budget;
+  budget.wall_ms = left_ms;
+  const std::vector<ops::Workload> items{std::move(work)};
+  LATHE_ASSIGN(const WarmupReport report, run_warmup(context, items, budget));
+  Tuned out;
+  out.searched = report.searches > 0;
+  if (report.no_worker > 0) {
+    out.missed = MissReason::k_no_worker;
+  } else if (report.pending > 0) {
+    out.missed = MissReason::k_budget;
+  }
+  return out;
 }
 
 }  // namespace lathe::runtime

@@ -10,7 +10,7 @@
 
 #include "ops/manifest.h"
 #include "runtime/serve/context.h"
-#include "runtime/serve/operator.h"
+#include "runtime/serve/served_operators.h"
 #include "search/strategy/tuning_spec.h"
 
 namespace lathe::runtime {
@@ -111,5 +111,9 @@ ir::Result<WarmupReport> run_warmup(const std::shared_ptr<Context>& context, con
 std::string schedule_summary(const search::Schedule& schedule);
 // The compiler's library is mapped into this process.
 bool llvm_mapped();
+
+// The same for one operator, within the time left.
+ir::Result<Tuned> tune_operator(const std::shared_ptr<Context>& context, const ops::Graph& graph,
+                                const PrepareRequest& request, double left_ms);
 
 }  // namespace lathe::runtime

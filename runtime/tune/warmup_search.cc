@@ -195,7 +195,7 @@ class Search {
     }
     const auto [same, fresh] = seen_.emplace(ir::hash_text(ir::print(*scheduled)), texts_.size() + batch->size());
     if (fresh) {
-      batch->push_back({{text, "", true}, point, 0, 0});
+      batch->push_back({{text, true}, point, 0, 0});
       return std::nullopt;
     }
     // What was evaluated without the strategy's asking.

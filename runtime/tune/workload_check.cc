@@ -42,7 +42,7 @@ Result<Pair> make_pair(const CheckedCall& call, int index, const std::shared_ptr
   Pair pair;
   pair.call = index;
   LATHE_ASSIGN(std::shared_ptr<Operator> plain, Operator::create(untuned, call.op->graph()));
-  LATHE_ASSIGN([[maybe_unused]] const PrepareInfo info, plain->prepare(call.request));
+  LATHE_ASSIGN([[maybe_unused]] const PrepareInfo info, plain->stages().prepare(call.request));
   BenchOptions options;
   options.threads = call.request.threads;
   options.ram = ram;
@@ -52,7 +52,7 @@ Result<Pair> make_pair(const CheckedCall& call, int index, const std::shared_ptr
     pair.benches[tuned] = std::make_unique<Bench>(op, options);
     LATHE_ASSIGN(pair.run[tuned], pair.benches[tuned]->calls(call.dims));
     LATHE_ASSIGN(const BoundOp* bound,
-                 op->bound({.symbols = call.dims, .threads = call.request.threads, .packed = true}));
+                 op->shapes().bound({.symbols = call.dims, .threads = call.request.threads, .packed = true}));
     text[tuned] = served(*bound);
   }
   *differs = text[0] != text[1];

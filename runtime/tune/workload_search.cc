@@ -325,7 +325,7 @@ Status WorkloadSearch::check(WarmupReport* report) {
     // Operators of one Kernel: what a call runs is what the decision says.
     if (t.verdict == TaskVerdict::elsewhere || op.op->lowered().kernels.size() != 1) continue;
     LATHE_ASSIGN(std::shared_ptr<Operator> fresh, Operator::create(context_, op.op->graph()));
-    LATHE_ASSIGN([[maybe_unused]] const PrepareInfo info, fresh->prepare(op.request));
+    LATHE_ASSIGN([[maybe_unused]] const PrepareInfo info, fresh->stages().prepare(op.request));
     calls.push_back({std::move(fresh), op.request, t.dims, t.weight});
     numbers.push_back(i);
   }

@@ -19,6 +19,21 @@ constexpr int64_t kVector = 8;           // lanes, at least
 constexpr int64_t kMostLanes = 1024;     // of a vector scope
 constexpr int64_t kSquares[] = {16, 8};  // sides of what a transpose goes by
 
+// What a leaf keeps of a statement as it is.
+Stmt without_body(const Stmt& s) {
+  Stmt out;
+  out.kind = s.kind;
+  out.iter = s.iter;
+  out.extent = s.extent;
+  out.mark = s.mark;
+  out.intrinsic = s.intrinsic;
+  out.target = s.target;
+  out.op = s.op;
+  out.distance = s.distance;
+  out.lines = s.lines;
+  return out;
+}
+
 }  // namespace
 
 size_t LeafBuilder::extent_number(const Expr& value) {
@@ -168,48 +183,58 @@ Result<std::string> LeafBuilder::leaf_access(const std::string& name, const std:
     regs_.push_back(name);
     return fmt::format("r{}", regs_.size() - 1);
   }
-  std::vector<Expr> inner;
-  LATHE_ASSIGN(const int s, slot_of(name, index, ranges, inner));
+  LATHE_ASSIGN(const LeafAccess* access, slot_of(name, index, ranges));
+  const std::vector<Expr>& inner = access->inner;
   for (size_t d = 0; d < inner.size(); ++d) {
-    if (slots_[s].indexed[d]) out.push_back(inner[d] ? rename(inner[d]) : Expr(0));
+    if (slots_[access->slot].indexed[d]) out.push_back(inner[d] ? rename(inner[d]) : Expr(0));
   }
-  return fmt::format("p{}", s);
+  return fmt::format("p{}", access->slot);
+}
+
+// The leaf's extent of a scope. `inner`: the ranges inside it.
+Status LeafBuilder::build_scope(const Stmt& s, const std::vector<LeafVariant::Range>& values, const Ranges& inner,
+                                const Stmt* parent, Stmt& t) {
+  const bool in_square = parent != nullptr && parent->mark == Mark::tensor && !is_summed(*parent);
+  if (s.mark == Mark::tensor && is_summed(s)) {
+    if (tensor_steps_ && !equal(tensor_steps_, s.extent)) return unsupported("two tensor loops of unlike extent");
+    tensor_steps_ = s.extent;
+    t.extent = symbol("seglen");
+  } else if (s.mark == Mark::unroll && !is_const_int(s.extent)) {
+    for (size_t v = 0; v < variants_.size(); ++v) {
+      if (variants_[v].is_extent(s.extent)) t.extent = variant_extent(v, values[v].hi);
+    }
+  } else if (s.mark == Mark::vector) {
+    LATHE_ASSIGN(t.extent, vector_extent(s, parent, inner, values));
+  } else if (s.mark == Mark::none && masks_vectors(s, inner)) {
+    t.extent = ceildiv(slot_for_extent(masked_by_), Expr(masked_width_));
+  } else if (s.mark != Mark::unroll && outside_only(s.extent)) {
+    t.extent = in_square || s.mark == Mark::tensor ? slot_for_side(s.extent) : slot_for_extent(s.extent);
+  } else {
+    LATHE_ASSIGN(t.extent, leaf_extent(s.extent));
+  }
+  return {};
 }
 
 Result<std::vector<Stmt>> LeafBuilder::build_body(const std::vector<Stmt>& body,
-                                                  const std::vector<LeafVariant::Range>& values, const Ranges& ranges,
+                                                  const std::vector<LeafVariant::Range>& values, Ranges& ranges,
                                                   const Stmt* parent) {
   std::vector<Stmt> out;
+  out.reserve(body.size());
   for (const Stmt& s : body) {
-    Stmt t = s;
-    t.role.clear();
+    Stmt t = without_body(s);
     if (s.kind == Stmt::Kind::prefetch) {
       if (parent != nullptr) LATHE_RETURN_IF_ERROR(add_stream(s, *parent, ranges, t));
     } else if (s.kind == Stmt::Kind::scope) {
-      const bool in_square = parent != nullptr && parent->mark == Mark::tensor && !is_summed(*parent);
       t.iter = fmt::format("i{}", iter_names_.size());
       iter_names_.emplace_back(s.iter, t.iter);
-      Ranges inner = ranges;
-      inner.enter(s);
-      if (s.mark == Mark::tensor && is_summed(s)) {
-        if (tensor_steps_ && !equal(tensor_steps_, s.extent)) return unsupported("two tensor loops of unlike extent");
-        tensor_steps_ = s.extent;
-        t.extent = symbol("seglen");
-      } else if (s.mark == Mark::unroll && !is_const_int(s.extent)) {
-        for (size_t v = 0; v < variants_.size(); ++v) {
-          if (variants_[v].is_extent(s.extent)) t.extent = variant_extent(v, values[v].hi);
-        }
-      } else if (s.mark == Mark::vector) {
-        LATHE_ASSIGN(t.extent, vector_extent(s, parent, ranges, values));
-      } else if (s.mark == Mark::none && masks_vectors(s, inner)) {
-        t.extent = ceildiv(slot_for_extent(masked_by_), Expr(masked_width_));
-      } else if (s.mark != Mark::unroll && outside_only(s.extent)) {
-        t.extent = in_square || s.mark == Mark::tensor ? slot_for_side(s.extent) : slot_for_extent(s.extent);
-      } else {
-        LATHE_ASSIGN(t.extent, leaf_extent(s.extent));
-      }
-      LATHE_ASSIGN(t.body, build_body(s.body, values, inner, &s));
+      const Status built = inside_scope(ranges, s, [&](Ranges& inner) -> Status {
+        LATHE_RETURN_IF_ERROR(build_scope(s, values, inner, parent, t));
+        LATHE_ASSIGN(t.body, build_body(s.body, values, inner, &s));
+        return {};
+      });
+      LATHE_RETURN_IF_ERROR(built);
     } else {
+      at_ = &s;
       LATHE_ASSIGN(t.value, leaf_value(s.value, ranges));
       LATHE_ASSIGN(t.target, leaf_access(s.target, s.index, ranges, t.index));
     }
@@ -255,7 +280,8 @@ Result<Leaf> LeafBuilder::build(const std::vector<Stmt>& group, const std::vecto
   Kernel& k = leaf.kernel;
   k.name = "leaf";
   k.family = "leaf";
-  LATHE_ASSIGN(k.body, build_body(group, values, ranges_, nullptr));
+  Ranges ranges = ranges_;
+  LATHE_ASSIGN(k.body, build_body(group, values, ranges, nullptr));
   for (size_t i = 0; i < slots_.size(); ++i) k.buffers.push_back(leaf_operand(slots_[i], static_cast<int>(i)));
   LATHE_RETURN_IF_ERROR(add_registers(k, values));
   for (size_t i = 0; i < extents_.size(); ++i) {
@@ -341,7 +367,8 @@ bool LeafBuilder::dim_is_variant(const std::string& reg, ptrdiff_t dim, size_t v
         path.pop_back();
       } else if (s.kind == Stmt::Kind::assign && s.target == reg) {
         for (const Stmt* scope : path) {
-          found |= uses(s.index[dim], scope->iter) && variants_[v].is_extent(simplify(scope->extent, ranges_));
+          found =
+              found || (uses(s.index[dim], scope->iter) && variants_[v].is_extent(simplify(scope->extent, ranges_)));
         }
       }
     }

@@ -3,6 +3,8 @@
 // makes one group.
 #pragma once
 #include <cstdint>
+#include <map>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,6 +31,26 @@ struct LeafSlot {
   std::vector<bool> indexed;    // per physical dimension: some access uses leaf iterators or constants there
   bool written = false;
   std::vector<const ir::Stmt*> loops;  // innermost loops that use it
+};
+
+// f with the ranges inside the scope; they come back as they were.
+template <class F>
+auto inside_scope(ir::Ranges& ranges, const ir::Stmt& scope, F&& f) {
+  if (ranges.find(scope.iter)) {
+    ir::Ranges inner = ranges;
+    inner.enter(scope);
+    return f(inner);
+  }
+  ranges.enter(scope);
+  auto out = f(ranges);
+  ranges.leave();
+  return out;
+}
+
+// What slot_of() made of an access of a statement.
+struct LeafAccess {
+  int slot = -1;
+  std::vector<ir::Expr> inner;  // per physical dimension; null: none
 };
 
 // One access through a slot: the scopes of the leaf around it.
@@ -66,9 +88,9 @@ class LeafBuilder {
  private:
   bool is_inside(const std::string& name) const;
   bool outside_only(const ir::Expr& e) const;
-  ir::Status check_loops(const std::vector<ir::Stmt>& body, int depth, bool in_real_loop);
+  ir::Status check_loops(std::span<const ir::Stmt> body, int depth, bool in_real_loop);
   static bool only_vectors_below(const ir::Stmt& s);
-  ir::Status find_variants(std::vector<ir::Stmt>& body, const ir::Ranges& ranges, bool in_tile);
+  ir::Status find_variants(std::vector<ir::Stmt>& body, ir::Ranges& ranges, bool in_tile);
   void add_variant(const ir::Expr& extent, int64_t count, int64_t lanes);
   void drop_columns(std::vector<ir::Stmt>& body);
   int64_t count_leaves() const;
@@ -76,12 +98,12 @@ class LeafBuilder {
                                        const ir::Ranges& ranges) const;
   ir::Status split(const ir::Expr& e, ir::Expr& inner, ir::Expr& outer) const;
   bool serves(const LeafSlot& slot, const std::vector<ir::Expr>& outer, std::vector<ir::Expr>& inner) const;
-  ir::Result<int> slot_of(const std::string& name, const std::vector<ir::Expr>& index, const ir::Ranges& ranges,
-                          std::vector<ir::Expr>& inner);
+  ir::Result<const LeafAccess*> slot_of(const std::string& name, const std::vector<ir::Expr>& index,
+                                        const ir::Ranges& ranges);
   ir::Status collect_access(const std::string& name, const std::vector<ir::Expr>& index, const ir::Ranges& ranges,
                             bool write, const std::vector<const ir::Stmt*>& scopes);
-  ir::Status collect_slots(const std::vector<ir::Stmt>& body, const ir::Ranges& ranges,
-                           const std::vector<const ir::Stmt*>& scopes);
+  ir::Status collect_slots(const std::vector<ir::Stmt>& body, ir::Ranges& ranges, std::vector<const ir::Stmt*>& scopes);
+  ir::Status collect_all(const std::vector<ir::Stmt>& group);
   bool reads_old_value(const LeafUse& write) const;
   ir::Status order_slots();
   ir::NestOperand operand(const LeafSlot& slot) const;
@@ -101,8 +123,10 @@ class LeafBuilder {
   ir::Result<std::string> leaf_access(const std::string& name, const std::vector<ir::Expr>& index,
                                       const ir::Ranges& ranges, std::vector<ir::Expr>& out);
   ir::Result<std::vector<ir::Stmt>> build_body(const std::vector<ir::Stmt>& body,
-                                               const std::vector<LeafVariant::Range>& values, const ir::Ranges& ranges,
+                                               const std::vector<LeafVariant::Range>& values, ir::Ranges& ranges,
                                                const ir::Stmt* parent);
+  ir::Status build_scope(const ir::Stmt& s, const std::vector<LeafVariant::Range>& values, const ir::Ranges& inner,
+                         const ir::Stmt* parent, ir::Stmt& t);
   ir::Status add_stream(const ir::Stmt& s, const ir::Stmt& tensor, const ir::Ranges& ranges, ir::Stmt& leaf);
   ir::Result<ir::Leaf> build(const std::vector<ir::Stmt>& group, const std::vector<LeafVariant::Range>& values);
   bool reaches_past_end(const ir::Buffer& b, size_t d) const;
@@ -118,7 +142,9 @@ class LeafBuilder {
   bool near_ = false;                 // one slot serves accesses to such a buffer at constant distances
   std::vector<LeafVariant> variants_;
   std::vector<LeafSlot> slots_;
-  std::vector<LeafUse> uses_;  // in the order of the statements
+  std::vector<LeafUse> uses_;     // in the order of the statements
+  const ir::Stmt* at_ = nullptr;  // the statement whose accesses are looked at
+  std::map<std::pair<const ir::Stmt*, const void*>, LeafAccess> accesses_;  // by statement and index
   std::vector<LeafExtent> extents_;
   std::vector<ir::NestStream> streams_;
   ir::Expr tensor_steps_;

@@ -91,13 +91,15 @@ LeafBuilder::LeafBuilder(const Kernel& kernel, const std::vector<const Stmt*>& o
 }
 
 Result<LeafGroup> LeafBuilder::run(const Stmt* first, const Stmt* last) {
-  std::vector<Stmt> group(first, last);
-  for_each_stmt(group, [&](const Stmt& s) {
+  const std::span<const Stmt> statements(first, last);
+  for_each_stmt(statements, [&](const Stmt& s) {
     if (s.kind == Stmt::Kind::scope) inside_.push_back(s.iter);
     if (s.kind == Stmt::Kind::assign) written_.push_back(s.target);
   });
-  LATHE_RETURN_IF_ERROR(check_loops(group, 0, false));
-  LATHE_RETURN_IF_ERROR(find_variants(group, ranges_, false));
+  LATHE_RETURN_IF_ERROR(check_loops(statements, 0, false));
+  std::vector<Stmt> group(first, last);
+  Ranges ranges = ranges_;
+  LATHE_RETURN_IF_ERROR(find_variants(group, ranges, false));
   const auto may_be_nothing = [&](const LeafVariant& v) {
     return !proves_le(Expr(1), v.of.extent, ranges_) && !all_inside(group, v);
   };
@@ -115,12 +117,10 @@ Result<LeafGroup> LeafBuilder::run(const Stmt* first, const Stmt* last) {
                          print(v.of.extent));
   }
   if (count_leaves() > kMaxVariants) return unsupported("more than {} leaf variants", kMaxVariants);
-  LATHE_RETURN_IF_ERROR(collect_slots(group, ranges_, {}));
+  LATHE_RETURN_IF_ERROR(collect_all(group));
   if (Status apart = order_slots(); !apart.ok()) {
-    slots_.clear();
-    uses_.clear();
     near_ = true;
-    LATHE_RETURN_IF_ERROR(collect_slots(group, ranges_, {}));
+    LATHE_RETURN_IF_ERROR(collect_all(group));
     LATHE_RETURN_IF_ERROR(order_slots());
   }
   LeafGroup out;
@@ -168,7 +168,7 @@ bool LeafBuilder::outside_only(const Expr& e) const {
   return ok;
 }
 
-Status LeafBuilder::check_loops(const std::vector<Stmt>& body, int depth, bool in_real_loop) {
+Status LeafBuilder::check_loops(std::span<const Stmt> body, int depth, bool in_real_loop) {
   for (const Stmt& s : body) {
     if (s.kind != Stmt::Kind::scope) continue;
     if (s.mark == Mark::parallel) return unsupported("scope {} is parallel", s.iter);
@@ -194,12 +194,10 @@ bool LeafBuilder::only_vectors_below(const Stmt& s) {
 }
 
 // in_tile: inside a tensor scope, whose sides are one piece.
-Status LeafBuilder::find_variants(std::vector<Stmt>& body, const Ranges& ranges, bool in_tile) {
+Status LeafBuilder::find_variants(std::vector<Stmt>& body, Ranges& ranges, bool in_tile) {
   for (Stmt& s : body) {
     if (s.kind != Stmt::Kind::scope) continue;
     s.extent = simplify(s.extent, ranges);
-    Ranges inner = ranges;
-    inner.enter(s);
     if (s.mark == Mark::none && !in_tile && !outside_only(s.extent)) {
       return unsupported("scope {}: extent depends on the leaf's own loops", s.iter);
     }
@@ -216,7 +214,8 @@ Status LeafBuilder::find_variants(std::vector<Stmt>& body, const Ranges& ranges,
         add_variant(s.extent, most, 0);
       }
     }
-    LATHE_RETURN_IF_ERROR(find_variants(s.body, inner, in_tile || s.mark == Mark::tensor));
+    LATHE_RETURN_IF_ERROR(inside_scope(
+        ranges, s, [&](Ranges& inner) { return find_variants(s.body, inner, in_tile || s.mark == Mark::tensor); }));
     // As many vectors in whole tiles as in the last one: only the lanes of its last vector tell them apart.
     if (s.mark != Mark::unroll || !is_const_int(s.extent) || !only_vectors_below(s)) continue;
     Expr columns;
@@ -322,9 +321,13 @@ static bool has_scope(const LeafUse& use, const Stmt* s) {
   return std::find(use.scopes.begin(), use.scopes.end(), s) != use.scopes.end();
 }
 
-// The slot of an access (made if new), and the inner index of every physical dimension (null: none).
-Result<int> LeafBuilder::slot_of(const std::string& name, const std::vector<Expr>& index, const Ranges& ranges,
-                                 std::vector<Expr>& inner) {
+// The slot of an access (made if new), and the inner index of every physical dimension. Each variant asks again.
+Result<const LeafAccess*> LeafBuilder::slot_of(const std::string& name, const std::vector<Expr>& index,
+                                               const Ranges& ranges) {
+  const auto [known, is_new] = accesses_.try_emplace({at_, &index});
+  LeafAccess& access = known->second;
+  if (!is_new) return &access;
+  std::vector<Expr>& inner = access.inner;
   int buffer = 0;
   while (kernel_.buffers[buffer].name != name) ++buffer;
   const std::vector<Expr> physical = physical_index(kernel_.buffers[buffer], index, ranges);
@@ -333,10 +336,13 @@ Result<int> LeafBuilder::slot_of(const std::string& name, const std::vector<Expr
   for (size_t d = 0; d < physical.size(); ++d) LATHE_RETURN_IF_ERROR(split(physical[d], inner[d], outer[d]));
   for (size_t i = 0; i < slots_.size(); ++i) {
     if (slots_[i].buffer != buffer) continue;
-    if (serves(slots_[i], outer, inner)) return static_cast<int>(i);
+    if (!serves(slots_[i], outer, inner)) continue;
+    access.slot = static_cast<int>(i);
+    return &access;
   }
+  access.slot = static_cast<int>(slots_.size());
   slots_.push_back({buffer, outer, std::vector<bool>(outer.size(), false), false, {}});
-  return static_cast<int>(slots_.size() - 1);
+  return &access;
 }
 
 Status LeafBuilder::collect_access(const std::string& name, const std::vector<Expr>& index, const Ranges& ranges,
@@ -344,10 +350,10 @@ Status LeafBuilder::collect_access(const std::string& name, const std::vector<Ex
   const Buffer* b = kernel_.find_buffer(name);
   if (b == nullptr) return internal_error("unknown buffer {}", name);
   if (b->place == Place::reg) return {};
-  std::vector<Expr> inner;
-  LATHE_ASSIGN(const int s, slot_of(name, index, ranges, inner));
-  for (size_t d = 0; d < inner.size(); ++d) {
-    if (inner[d]) slots_[s].indexed[d] = true;
+  LATHE_ASSIGN(const LeafAccess* access, slot_of(name, index, ranges));
+  const int s = access->slot;
+  for (size_t d = 0; d < access->inner.size(); ++d) {
+    if (access->inner[d]) slots_[s].indexed[d] = true;
   }
   slots_[s].written |= write;
   const auto loop = std::find_if(scopes.rbegin(), scopes.rend(), is_loop);
@@ -356,17 +362,25 @@ Status LeafBuilder::collect_access(const std::string& name, const std::vector<Ex
   return {};
 }
 
-Status LeafBuilder::collect_slots(const std::vector<Stmt>& body, const Ranges& ranges,
-                                  const std::vector<const Stmt*>& scopes) {
+Status LeafBuilder::collect_all(const std::vector<Stmt>& group) {
+  slots_.clear();
+  uses_.clear();
+  accesses_.clear();
+  Ranges ranges = ranges_;
+  std::vector<const Stmt*> scopes;
+  return collect_slots(group, ranges, scopes);
+}
+
+Status LeafBuilder::collect_slots(const std::vector<Stmt>& body, Ranges& ranges, std::vector<const Stmt*>& scopes) {
   for (const Stmt& s : body) {
     if (s.kind == Stmt::Kind::scope) {
-      Ranges inner = ranges;
-      inner.enter(s);
-      std::vector<const Stmt*> within = scopes;
-      within.push_back(&s);
-      LATHE_RETURN_IF_ERROR(collect_slots(s.body, inner, within));
+      scopes.push_back(&s);
+      LATHE_RETURN_IF_ERROR(
+          inside_scope(ranges, s, [&](Ranges& inner) { return collect_slots(s.body, inner, scopes); }));
+      scopes.pop_back();
     } else if (s.kind == Stmt::Kind::assign) {
       Status status;
+      at_ = &s;
       for_each_node(s.value, [&](const ExprNode& n) {
         if (n.op == Op::k_load && status.ok()) status = collect_access(n.name, n.args, ranges, false, scopes);
       });

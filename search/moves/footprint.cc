@@ -8,10 +8,6 @@
 namespace lathe::search {
 using namespace ir;  // NOLINT(google-build-using-namespace)
 
-static bool uses_any(const Expr& e, const std::vector<std::string>& iters) {
-  return std::any_of(iters.begin(), iters.end(), [&](const std::string& i) { return uses(e, i); });
-}
-
 static bool add_linear(const Expr& e, int64_t factor, const std::vector<std::string>& iters, LinearIndex& out) {
   if (!uses_any(e, iters)) {
     const Expr scaled = factor == 1 ? e : e * Expr(factor);

@@ -2,8 +2,9 @@
 #include "search/moves/legality.h"
 
 #include <algorithm>
-#include <map>
+#include <set>
 
+#include "ir/core/names.h"
 #include "search/moves/footprint.h"
 
 namespace lathe::search {
@@ -57,21 +58,18 @@ bool order_matters(const Kernel& kernel, const Access& access) {
 Answer independent(const Kernel& kernel, const std::string& iter, const IndependenceQuery& query) {
   Answer answer;
   const std::vector<Access> accesses = accesses_inside(path_to(kernel, iter));
-  std::map<std::string, bool> counts;  // by buffer: written, and not private
+  std::set<std::string> counts;  // written, and shared by the iterations
   for (const Access& a : accesses) {
-    if (a.write) counts[a.buffer] = true;
+    if (a.write && std::count(query.apart.begin(), query.apart.end(), a.buffer) == 0) counts.insert(a.buffer);
   }
-  for (auto& [name, count] : counts) {
-    const Place place = kernel.find_buffer(name)->place;
-    const bool may_be_private =
-        place == Place::stack || place == Place::reg || (place == Place::heap && query.heap_is_private);
-    if (may_be_private && !query.private_to.empty()) {
-      count = !lives_inside(kernel, name, path_to(kernel, query.private_to), nullptr);
-    }
+  if (!query.private_to.empty()) {
+    const ScopePath scope = path_to(kernel, query.private_to);
+    std::erase_if(counts, [&](const std::string& name) {
+      return !is_param(kernel.find_buffer(name)->place) && lives_inside(kernel, name, scope, nullptr);
+    });
   }
   for (size_t i = 0; i < accesses.size() && answer.ok; ++i) {
-    const auto it = counts.find(accesses[i].buffer);
-    if (it == counts.end() || !it->second) continue;
+    if (counts.count(accesses[i].buffer) == 0) continue;
     for (size_t j = i; j < accesses.size() && answer.ok; ++j) {
       judge(kernel, iter, accesses[i], accesses[j], query.allow_reductions, answer);
     }

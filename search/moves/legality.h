@@ -18,9 +18,8 @@ struct Answer {
 
 struct IndependenceQuery {
   bool allow_reductions = false;
-  std::string private_to;        // buffers whose whole life is inside one iteration of this scope do not
-                                 // count; empty: none
-  bool heap_is_private = false;  // also heap buffers; else only stack and reg (a heap buffer is shared by the threads)
+  std::string private_to;          // temporaries whose whole life is inside one iteration of this scope do not count
+  std::vector<std::string> apart;  // nor do these, of which each iteration has its own
 };
 // May the iterations of the scope run in any order?
 Answer independent(const ir::Kernel& kernel, const std::string& iter, const IndependenceQuery& query);

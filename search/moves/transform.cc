@@ -7,6 +7,7 @@
 #include "ir/analysis/dependence.h"
 #include "ir/analysis/intrinsics.h"
 #include "ir/analysis/verifier.h"
+#include "ir/base/inline_vector.h"
 #include "search/moves/transform_util.h"
 
 namespace lathe::search {
@@ -20,27 +21,29 @@ std::string to_text(const Move& move) {
   return text;
 }
 
-static std::vector<std::string> split(std::string_view text, std::string_view separators) {
-  std::vector<std::string> out;
+using Words = InlineVector<std::string_view, 8>;
+
+static Words split(std::string_view text, std::string_view separators) {
+  Words out;
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find_first_of(separators, at), text.size());
-    if (end > at) out.emplace_back(text.substr(at, end - at));
+    if (end > at) out.push_back(text.substr(at, end - at));
     at = end + 1;
   }
   return out;
 }
 
 Result<Move> parse_move(std::string_view line) {
-  const std::vector<std::string> words = split(line, " \t");
+  const Words words = split(line, " \t");
   if (words.empty()) return invalid("expected the name of a move");
   Move move;
   move.name = words[0];
   for (size_t i = 1; i < words.size(); ++i) {
-    const std::string& word = words[i];
+    const std::string_view word = words[i];
     const size_t equals = word.find('=');
     if (word == "as") {
       if (i + 2 != words.size()) return invalid("expected one list of names after `as`, like n0,n1");
-      move.created = split(words[i + 1], ",");
+      for (const std::string_view name : split(words[i + 1], ",")) move.created.emplace_back(name);
       break;
     }
     if (equals != std::string::npos) {
@@ -48,7 +51,7 @@ Result<Move> parse_move(std::string_view line) {
         return invalid("option {} is given twice", word.substr(0, equals));
       }
     } else if (move.options.empty()) {
-      move.args.push_back(word);
+      move.args.emplace_back(word);
     } else {
       return invalid("expected key=value or `as` after the options, got `{}`", word);
     }
@@ -59,7 +62,7 @@ Result<Move> parse_move(std::string_view line) {
 // One of the words a|b|c, or any word if there is no bar.
 static Status check_choice(std::string_view allowed, const std::string& value, std::string_view what) {
   if (allowed.find('|') == std::string_view::npos) return {};
-  const std::vector<std::string> words = split(allowed, "|");
+  const Words words = split(allowed, "|");
   if (std::find(words.begin(), words.end(), value) != words.end()) return {};
   return invalid("expected {} to be one of {}, got `{}`", what, allowed, value);
 }
@@ -68,10 +71,10 @@ static Status check_choice(std::string_view allowed, const std::string& value, s
 // `[key=word]` for an option that may be left out.
 static Status check_shape(const Transform& row, const Move& move) {
   size_t positional = 0, created_at_most = 0;
-  std::vector<std::string> keys;
-  const std::vector<std::string> words = split(row.args, " ");
+  Words keys;
+  const Words words = split(row.args, " ");
   for (size_t i = 0; i < words.size(); ++i) {
-    std::string word = words[i];
+    std::string_view word = words[i];
     if (word == "as") {
       created_at_most = split(words[i + 1], ",[]").size();
       break;
@@ -85,7 +88,7 @@ static Status check_shape(const Transform& row, const Move& move) {
       continue;
     }
     keys.push_back(word.substr(0, equals));
-    const auto option = move.options.find(keys.back());
+    const auto option = move.options.find(std::string(keys.back()));
     if (option != move.options.end()) {
       LATHE_RETURN_IF_ERROR(check_choice(word.substr(equals + 1), option->second, keys.back()));
     } else if (!optional) {

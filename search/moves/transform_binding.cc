@@ -80,13 +80,17 @@ Status apply_parallelize(TransformResult& result, const Move& move, const Transf
   }
   // Stack and reg buffers belong to one thread.
   const ScopePath path = site.path();
+  std::vector<std::string> own;
   for (const Access& a : collect_accesses(site.scope().body, path)) {
     const Place place = result.kernel.find_buffer(a.buffer)->place;
+    if (place != Place::stack && place != Place::reg) continue;
+    if (std::find(own.begin(), own.end(), a.buffer) != own.end()) continue;
     std::string why;
-    if ((place == Place::stack || place == Place::reg) && !lives_inside(result.kernel, a.buffer, path, &why))
+    if (!lives_inside(result.kernel, a.buffer, path, &why))
       return invalid("expected what threads have each their own to live inside `{}`: {}", move.args[0], why);
+    own.push_back(a.buffer);
   }
-  const Answer answer = independent(result.kernel, move.args[0], {.private_to = move.args[0]});
+  const Answer answer = independent(result.kernel, move.args[0], {.apart = std::move(own)});
   LATHE_RETURN_IF_ERROR(legality.require(0, answer.ok, answer.why));
   site.scope().mark = Mark::parallel;
   return {};

@@ -30,10 +30,10 @@ Status apply_swap_scopes(TransformResult& result, const Move& move, const Transf
   Answer answer;
   for (const bool reductions : {false, true}) {
     if (swapped) swap();
-    answer = independent(result.kernel, a, {reductions, b, true});
+    answer = independent(result.kernel, a, {reductions, b, {}});
     if (answer.ok) break;
     swap();
-    answer = independent(result.kernel, b, {reductions, a, true});
+    answer = independent(result.kernel, b, {reductions, a, {}});
     if (answer.ok) break;
   }
   if (!swapped) swap();

@@ -83,10 +83,11 @@ Ranges ranges_at(const Kernel& kernel, const ScopePath& path) {
 }
 
 Names::Names(const Kernel& kernel) {
-  for (const Symbol& s : kernel.symbols) used_.insert(s.name);
-  for (const Buffer& b : kernel.buffers) used_.insert(b.name);
+  used_.reserve(32);
+  for (const Symbol& s : kernel.symbols) used_.push_back(s.name);
+  for (const Buffer& b : kernel.buffers) used_.push_back(b.name);
   for_each_stmt(kernel.body, [&](const Stmt& s) {
-    if (s.kind == Stmt::Kind::scope) used_.insert(s.iter);
+    if (s.kind == Stmt::Kind::scope) used_.push_back(s.iter);
   });
 }
 
@@ -100,13 +101,14 @@ std::string Names::fresh(const std::string& base) {
       letter = 'b';
     }
   }
-  used_.insert(name);
+  used_.push_back(name);
   return name;
 }
 
 Status Names::take(const std::string& name) {
   if (!is_valid_name(name) || name == "root") return invalid("expected a new name, got `{}`", name);
-  if (!used_.insert(name).second) return invalid("expected an unused name, `{}` exists", name);
+  if (taken(name)) return invalid("expected an unused name, `{}` exists", name);
+  used_.push_back(name);
   return {};
 }
 
@@ -119,6 +121,12 @@ Result<std::vector<std::string>> created_names(Names& names, const Move& move,
   for (const std::string& name : out) LATHE_RETURN_IF_ERROR(names.take(name));
   for (size_t i = out.size(); i < defaults.size(); ++i) out.push_back(names.fresh(defaults[i]));
   return out;
+}
+
+bool uses_any(const Expr& e, const std::vector<std::string>& names) {
+  if (!e) return false;
+  if (!e->name.empty() && std::find(names.begin(), names.end(), e->name) != names.end()) return true;
+  return std::any_of(e->args.begin(), e->args.end(), [&](const Expr& a) { return uses_any(a, names); });
 }
 
 void substitute_body(std::vector<Stmt>& body, const Renaming& map) {
@@ -159,16 +167,15 @@ Expr simplify_loads(const Expr& value, const Ranges& ranges) {
 
 // The ranges come back as they were.
 static void simplify_inside(std::vector<Stmt>& body, Ranges& ranges, const std::vector<std::string>& names) {
-  const auto concerned = [&](const Expr& e) {
-    return names.empty() || std::any_of(names.begin(), names.end(), [&](const std::string& n) { return uses(e, n); });
-  };
+  const auto concerned = [&](const Expr& e) { return names.empty() || uses_any(e, names); };
   for (Stmt& s : body) {
     for (Expr& e : s.index) {
       if (concerned(e)) e = simplify(e, ranges);
     }
     if (s.value && concerned(s.value)) s.value = simplify_loads(s.value, ranges);
     if (s.kind != Stmt::Kind::scope) continue;
-    s.extent = simplify(s.extent, ranges);
+    const bool fresh = std::find(names.begin(), names.end(), s.iter) != names.end();
+    if (fresh || concerned(s.extent)) s.extent = simplify(s.extent, ranges);
     if (ranges.find(s.iter)) {
       Ranges inner = ranges;
       inner.enter(s);

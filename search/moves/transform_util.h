@@ -2,7 +2,7 @@
 // refusals, substitution and simplification of bodies. Decides nothing about legality (legality.h)
 // and knows no move.
 #pragma once
-#include <set>
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,18 +47,20 @@ ir::Ranges ranges_at(const ir::Kernel& kernel, const ScopePath& path);
 class Names {
  public:
   explicit Names(const ir::Kernel& kernel);
-  bool taken(const std::string& name) const { return used_.count(name) != 0; }
+  bool taken(const std::string& name) const { return std::find(used_.begin(), used_.end(), name) != used_.end(); }
   // base, or base with the first free letter b, c, ... (then bb, bc, ...); taken afterwards.
   std::string fresh(const std::string& base);
   ir::Status take(const std::string& name);
 
  private:
-  std::set<std::string> used_;
+  std::vector<std::string> used_;  // few enough to look through
 };
 // The names after `as`, then fresh(defaults[i]) for those not given.
 ir::Result<std::vector<std::string>> created_names(Names& names, const Move& move,
                                                    const std::vector<std::string>& defaults);
 
+// Iterators, symbols or buffers.
+bool uses_any(const ir::Expr& e, const std::vector<std::string>& names);
 void substitute_body(std::vector<ir::Stmt>& body, const Renaming& map);
 // Prefetches spread over scope `from` are spread over scope `to`.
 void follow_prefetch(std::vector<ir::Stmt>& body, const std::string& from, const std::string& to);
@@ -66,8 +68,8 @@ void follow_prefetch(std::vector<ir::Stmt>& body, const std::string& from, const
 std::string print_extent(const ir::Stmt& scope);
 // Gives every scope in the body a fresh name, old name + suffix; returns old and new names.
 Renaming rename_scopes(std::vector<ir::Stmt>& body, const std::string& suffix, Names& names);
-// Simplifies extents and indices (of loads as well) below scopes that are already in ranges. With names: only indices
-// that use one of them, where all others are as they were when they were simplified before.
+// Simplifies extents and indices (of loads as well) below scopes that are already in ranges. With names: only
+// their scopes and what uses them, where all else is as it was when it was simplified before.
 void simplify_body(std::vector<ir::Stmt>& body, const ir::Ranges& ranges, const std::vector<std::string>& names = {});
 ir::Expr simplify_loads(const ir::Expr& value, const ir::Ranges& ranges);
 // Removes scopes with nothing left inside.

@@ -74,10 +74,9 @@ Shape shape_of(const Problem& problem) {
       if (b.dims.size() == rows.size() + 1) out.kept.push_back(b.name);
     }
     if (b.place == Place::heap) continue;
-    double size = bytes_of_each(b.type);
-    for (const Expr& d : b.dims) size *= static_cast<double>(extent_at(d, problem));
-    out.whole_inputs +=
-        b.place == Place::in && size >= bytes_of_each(b.type) * static_cast<double>(out.rows * out.cols);
+    double elements = 1;
+    for (const Expr& d : b.dims) elements *= static_cast<double>(extent_at(d, problem));
+    out.whole_inputs += b.place == Place::in && elements >= static_cast<double>(out.rows * out.cols);
     double& widest = b.place == Place::out ? out.bytes_out : out.bytes_in;
     widest = std::max(widest, bytes_of_each(b.type));
     if (b.place == Place::out && dtype_bytes(b.type) >= 2 && read.count(b.name) == 0) out.streamable.push_back(b.name);

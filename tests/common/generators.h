@@ -1,12 +1,14 @@
-// Whether a first call of this build gets code on this machine: xbyak was not left out, and there is a level for it.
+// Whether this build makes code of a leaf at once: xbyak was not left out, and there is a level for it. Otherwise the
+// portable executor runs leaves, and LLVM makes code where it is allowed to.
 #pragma once
 #include "jit/host/host_cpu.h"
 #include "jit/program/backend.h"
 
 namespace lathe::test {
 
-inline bool generates() {
-  return jit::backend_built(jit::Backend::xbyak) && jit::host_target().level != ir::IsaLevel::portable;
+inline bool generates(const ir::Target& target) {
+  return jit::backend_built(jit::Backend::xbyak) && target.level != ir::IsaLevel::portable;
 }
+inline bool generates() { return generates(jit::host_target()); }
 
 }  // namespace lathe::test

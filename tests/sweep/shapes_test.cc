@@ -60,16 +60,16 @@ TEST(Shapes, results_without_elements) {
   sweep(g, {y, s}, "exp and sum", {{{"N", 0}}, {{"N", 9}}});
   const auto finished = ops::finish(g);
   auto op = Operator::create(levels()[0].context, *finished);
-  ASSERT_TRUE((*op)->prepare({}).ok());
-  Operator::Call call;
+  ASSERT_TRUE((*op)->stages().prepare({}).ok());
+  CallShape call;
   call.symbols = {{"N", 0}};
-  const auto bound = (*op)->bound(call);
+  const auto bound = (*op)->shapes().bound(call);
   ASSERT_TRUE(bound.ok());
   float sums[5] = {7, 7, 7, 7, 7}, none[1] = {};
   std::vector<char> workspace(static_cast<size_t>((*bound)->workspace_bytes) + 64);
   const auto base = reinterpret_cast<uintptr_t>(workspace.data());
   void* args[] = {none, none, sums};
-  (*op)->run(**bound, args, reinterpret_cast<void*>((base + 63) / 64 * 64), nullptr);
+  (*bound)->run(args, reinterpret_cast<void*>((base + 63) / 64 * 64), nullptr);
   for (const float sum : sums) EXPECT_EQ(sum, 0) << "the sum of nothing";
 }
 

@@ -15,6 +15,7 @@
 #include "jit/host/host_cpu.h"
 #include "runtime/oracle/oracle.h"
 #include "runtime/serve/operator.h"
+#include "tests/common/generators.h"
 
 namespace lathe::runtime {
 
@@ -71,10 +72,10 @@ class Case {
       SCOPED_TRACE(what_ + " on " + level.name);
       auto op = Operator::create(level.context, graph_);
       ASSERT_TRUE(op.ok()) << op.status().to_string();
-      const auto info = (*op)->prepare({});
+      const auto info = (*op)->stages().prepare({});
       EXPECT_TRUE(info.ok()) << "refused: " << info.status().to_string();
       if (!info.ok()) continue;
-      const int tier = level.context->leaves().native(level.context->target()) ? 1 : 0;
+      const int tier = test::generates(level.context->target()) ? 1 : 0;
       EXPECT_EQ(info->tier, tier) << "no code is made for it: " << refusal((*op)->general_problem(0, true, {}), level);
       prepared_.emplace_back(&level, *op);
     }
@@ -92,9 +93,9 @@ class Case {
     for (const auto& [level, op] : prepared_) {
       SCOPED_TRACE(what_ + at + " on " + level->name);
       snprintf(running, sizeof running, "fault in %s%s on %s\n", what_.c_str(), at.c_str(), level->name.c_str());
-      Operator::Call call;
+      CallShape call;
       call.symbols = dims;
-      const auto bound = op->bound(call);
+      const auto bound = op->shapes().bound(call);
       EXPECT_TRUE(bound.ok()) << "refused: " << bound.status().to_string();
       if (!bound.ok()) continue;
       for (size_t k = 0; hint && k < op->lowered().kernels.size(); ++k)
@@ -107,7 +108,7 @@ class Case {
           ASSERT_TRUE(oracle.ok()) << oracle.status().to_string();
           oracles.push_back(std::move(*oracle));
         }
-        for (const auto& served : op->stages(static_cast<int>(k)))
+        for (const auto& served : op->stages().of(static_cast<int>(k)))
           check(*oracles[k], served->stage, served->packed ? "" : "constants as they lie");
       }
     }

@@ -10,6 +10,7 @@
 #include "search/sketches/recipe.h"
 #include "tests/common/generators.h"
 #include "tests/tools/process.h"
+#include "tests/worker/plant.h"
 
 namespace lathe::tools {
 namespace {
@@ -27,12 +28,14 @@ kernel relu(x: f32[8, 40] in, y: f32[8, 40] out) family elementwise
 )";
 
 // What becomes of a second candidate beside the Kernel as it is.
-runtime::CandidateResult second(const std::string& store_path, const std::string& schedule, const std::string& plant) {
+runtime::CandidateResult second(const std::string& store_path, const std::string& schedule,
+                                const std::string& path = {}) {
   runtime::Stats stats;
   runtime::StoreOptions options;
   options.layers = {{store_path, runtime::LayerMode::private_rw}};
   const std::unique_ptr<runtime::Store> store = std::move(runtime::Store::open(options, &stats)).value();
   runtime::WorkerOptions worker;
+  worker.path = path;
   worker.store = store.get();
   runtime::WorkerClient client(worker);
   runtime::EvaluateTask task;
@@ -41,7 +44,7 @@ runtime::CandidateResult second(const std::string& store_path, const std::string
   EXPECT_TRUE(evaluation.ok()) << evaluation.status().to_string();
   search::Schedule naive;
   naive.family = "elementwise";
-  const auto results = (*evaluation)->screen({{search::to_text(naive), "", true}, {schedule, plant, true}});
+  const auto results = (*evaluation)->screen({{search::to_text(naive), true}, {schedule, true}});
   EXPECT_TRUE(results.ok()) << results.status().to_string();
   return (*results)[1];
 }
@@ -51,10 +54,11 @@ TEST(Quarantine, WhatCrashedIsHeldBackUntilItIsLifted) {
   const TempDir dir;
   search::Problem problem;
   problem.kernel = ir::parse_kernel(kRelu).value();
-  const std::string schedule = search::to_text(search::default_schedule(problem, jit::host_target()));
-  EXPECT_EQ(second(dir.path, schedule, "crash").outcome, Outcome::crashed);
-  // It is right without the plant, but nobody tries.
-  const runtime::CandidateResult held = second(dir.path, schedule, "");
+  const std::string schedule =
+      runtime::planted(search::to_text(search::default_schedule(problem, jit::host_target())), "crash");
+  EXPECT_EQ(second(dir.path, schedule, LATHE_PLANTING_WORKER_PATH).outcome, Outcome::crashed);
+  // The product's worker plants nothing, but nobody tries.
+  const runtime::CandidateResult held = second(dir.path, schedule);
   EXPECT_EQ(held.outcome, Outcome::crashed);
   EXPECT_THAT(held.reason, HasSubstr("quarantined"));
 
@@ -65,14 +69,14 @@ TEST(Quarantine, WhatCrashedIsHeldBackUntilItIsLifted) {
   EXPECT_THAT(row["why"].get<std::string>(), HasSubstr("crashed"));
   EXPECT_FALSE(row["lifted"].get<bool>());
   EXPECT_EQ(lathe({"store", "quarantine", "--json", "--store", dir.path, "--lift", "0nobody"}).code, 1);
-  EXPECT_THAT(second(dir.path, schedule, "").reason, HasSubstr("quarantined"));
+  EXPECT_THAT(second(dir.path, schedule).reason, HasSubstr("quarantined"));
 
   const Finished lifted = lathe(
       {"store", "quarantine", "--json", "--store", dir.path, "--lift", row["name"].get<std::string>().substr(0, 8)});
   ASSERT_EQ(lifted.code, 0) << lifted.err;
   EXPECT_EQ(lifted.summary()["lifted"], 1);
   EXPECT_EQ(lifted.summary()["quarantined"], 0);
-  const runtime::CandidateResult tried = second(dir.path, schedule, "");
+  const runtime::CandidateResult tried = second(dir.path, schedule);
   EXPECT_EQ(tried.outcome, Outcome::timed) << tried.reason;
   EXPECT_TRUE(lathe({"store", "quarantine", "--json", "--store", dir.path}).rows().empty());
 }

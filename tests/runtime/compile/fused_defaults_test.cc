@@ -84,8 +84,8 @@ void expect_a_schedule(const std::shared_ptr<Context>& ctx, const Graph& graph) 
   const ir::Result<Graph> finished = ops::finish(graph);
   ASSERT_TRUE(finished.ok()) << finished.status().to_string();
   const std::shared_ptr<Operator> op = Operator::create(ctx, *finished).value();
-  ASSERT_TRUE(op->prepare({}).ok());
-  for (const auto& stage : op->stages(0)) {
+  ASSERT_TRUE(op->stages().prepare({}).ok());
+  for (const auto& stage : op->stages().of(0)) {
     EXPECT_FALSE(stage->stage.schedule.moves.empty()) << "naive loops";
     EXPECT_FALSE(stage->stage.portable) << "no code of the CPU's own";
   }

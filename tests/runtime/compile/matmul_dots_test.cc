@@ -7,6 +7,7 @@
 #include "runtime/compile/compiler.h"
 #include "runtime/oracle/oracle.h"
 #include "search/sketches/recipe.h"
+#include "tests/common/generators.h"
 #include "tests/common/machines.h"
 
 namespace lathe::runtime {
@@ -93,7 +94,7 @@ class Check {
   void expect_right(const search::Schedule& schedule, const ir::Target& t, LeafCache& leaves) {
     LeafPolicy policy;
     policy.llvm = false;
-    policy.portable = t.level == ir::IsaLevel::portable;
+    policy.portable = !test::generates(t);
     const auto stage = build_stage(p_.kernel, schedule, t, leaves, policy);
     ASSERT_TRUE(stage.ok()) << ir::print(p_.kernel) << search::to_text(schedule) << stage.status().to_string();
     EXPECT_EQ(stage->portable, policy.portable) << ir::print(p_.kernel) << search::to_text(schedule);

@@ -13,6 +13,7 @@
 #include "runtime/compile/compiler.h"
 #include "runtime/oracle/oracle.h"
 #include "search/sketches/recipe.h"
+#include "tests/common/generators.h"
 #include "tests/common/machines.h"
 
 namespace lathe::runtime {
@@ -105,7 +106,7 @@ TEST(MatmulRecipe, accepts_what_the_generators_make_and_computes_it) {
         policy.llvm = false;
         const auto stage = build_stage(p.kernel, *schedule, t, leaves, policy);
         ASSERT_TRUE(stage.ok()) << search::to_text(*schedule) << stage.status().to_string();
-        EXPECT_FALSE(stage->portable) << search::to_text(*schedule);
+        EXPECT_EQ(stage->portable, !test::generates(t)) << search::to_text(*schedule);
         const auto verdict = (*oracle)->verify(*stage);
         ASSERT_TRUE(verdict.ok()) << verdict.status().to_string();
         EXPECT_TRUE(verdict->ok) << search::to_text(*schedule) << verdict->reason;
@@ -190,7 +191,7 @@ TEST(MatmulRecipe, whatever_is_accepted_of_a_measured_task_can_be_built) {
       const Knobs& k = all[random() % all.size()];
       const auto schedule = search::kMatmulRecipe.build(k, p, t);
       ASSERT_TRUE(schedule.ok()) << ir::print(p.kernel) << schedule.status().to_string();
-      const auto stage = build_stage(p.kernel, *schedule, t, leaves, {.llvm = false, .portable = false});
+      const auto stage = build_stage(p.kernel, *schedule, t, leaves, {.llvm = false, .portable = !test::generates(t)});
       ASSERT_TRUE(stage.ok()) << ir::print(p.kernel) << search::to_text(*schedule) << stage.status().to_string();
       batched += batch;
       packs += batch && k.at("pa") != 0;
@@ -223,7 +224,7 @@ TEST(MatmulRecipe, packs_the_rows_of_a_batch_and_of_a_block) {
     LeafCache leaves(LeafCacheOptions{}, nullptr, nullptr);
     const auto schedule = search::kMatmulRecipe.build(k, p, t);
     ASSERT_TRUE(schedule.ok()) << schedule.status().to_string();
-    const auto stage = build_stage(p.kernel, *schedule, t, leaves, {.llvm = false, .portable = false});
+    const auto stage = build_stage(p.kernel, *schedule, t, leaves, {.llvm = false, .portable = !test::generates(t)});
     ASSERT_TRUE(stage.ok()) << stage.status().to_string();
     const auto verdict = Oracle::create({p.kernel, {}, 1, 7}, nullptr).value()->verify(*stage);
     ASSERT_TRUE(verdict.ok()) << verdict.status().to_string();
@@ -255,7 +256,8 @@ TEST(MatmulRecipe, functions_pass_over_scratch) {
         LeafCacheOptions options;
         options.keep_images = true;
         LeafCache leaves(options, nullptr, nullptr);
-        const auto stage = build_stage(q.kernel, *schedule, t, leaves, {.llvm = false, .portable = false});
+        const auto stage =
+            build_stage(q.kernel, *schedule, t, leaves, {.llvm = false, .portable = !test::generates(t)});
         ASSERT_TRUE(stage.ok()) << stage.status().to_string();
         for (const auto& image : stage->images) bytes[ep] += static_cast<int64_t>(image->code.size());
         for (const int64_t m : {1, 2, 33}) {
@@ -365,7 +367,7 @@ TEST(MatmulRecipe, every_operator_of_the_workloads_has_an_accepted_default) {
 // how much it is.
 TEST(MatmulRecipe, defaults_where_rows_vary_are_little_code) {
   const ir::Target t = jit::host_target();
-  if (!t.has(ir::IsaLevel::avx512)) GTEST_SKIP() << "needs AVX-512: the bound is for its code";
+  if (!t.has(ir::IsaLevel::avx512) || !test::generates(t)) GTEST_SKIP() << "needs AVX-512: the bound is for its code";
   int seen = 0;
   for (const char* name : {"qwen2.5-0.5b", "minilm-l6", "llama3-8b-layer"}) {
     const std::vector<ops::Workload> items = manifest("workloads/" + std::string(name));
@@ -386,7 +388,8 @@ TEST(MatmulRecipe, defaults_where_rows_vary_are_little_code) {
         LeafCacheOptions options;
         options.keep_images = true;
         LeafCache leaves(options, nullptr, nullptr);
-        const auto stage = build_stage(p.kernel, *schedule, t, leaves, {.llvm = false, .portable = false});
+        const auto stage =
+            build_stage(p.kernel, *schedule, t, leaves, {.llvm = false, .portable = !test::generates(t)});
         ASSERT_TRUE(stage.ok()) << item.name << stage.status().to_string();
         size_t bytes = 0;
         for (const auto& image : stage->images) bytes += image->code.size();

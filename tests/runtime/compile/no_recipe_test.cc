@@ -12,6 +12,7 @@
 #include "runtime/oracle/oracle.h"
 #include "search/model/neighbours.h"
 #include "search/sketches/generic_schedules.h"
+#include "tests/common/generators.h"
 
 namespace lathe::runtime {
 namespace {
@@ -47,7 +48,8 @@ class NoRecipe : public testing::TestWithParam<Case> {
   // Built by xbyak alone, and right; a refusal is the Status.
   ir::Status check(const search::Schedule& schedule) {
     LeafPolicy policy;
-    policy.llvm = policy.portable = false;
+    policy.llvm = false;
+    policy.portable = !test::generates();
     LATHE_ASSIGN(const Stage stage, build_stage(problem_.kernel, schedule, jit::host_target(), leaves_, policy));
     LATHE_ASSIGN(const Verdict verdict, oracle_->verify(stage));
     EXPECT_TRUE(verdict.ok) << verdict.reason << "\n" << to_text(schedule);

@@ -8,6 +8,7 @@
 #include "runtime/compile/compiler.h"
 #include "runtime/oracle/oracle.h"
 #include "search/sketches/recipe.h"
+#include "tests/common/generators.h"
 
 namespace lathe::runtime {
 namespace {
@@ -52,7 +53,7 @@ std::vector<ir::Target> levels() {
 LeafPolicy policy_for(const ir::Target& t) {
   LeafPolicy policy;
   policy.llvm = false;
-  policy.portable = t.level == ir::IsaLevel::portable;
+  policy.portable = !test::generates(t);
   return policy;
 }
 

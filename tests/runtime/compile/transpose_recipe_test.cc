@@ -11,6 +11,7 @@
 #include "runtime/oracle/oracle.h"
 #include "runtime/walk/threads.h"
 #include "search/sketches/recipe.h"
+#include "tests/common/generators.h"
 
 namespace lathe::runtime {
 namespace {
@@ -95,7 +96,8 @@ TEST(TransposeRecipe, AcceptsWhatTheGeneratorsMakeAndMovesEveryElement) {
         const auto schedule = kTransposeRecipe.build(k, p, t);
         ASSERT_TRUE(schedule.ok()) << schedule.status().to_string();
         distinct.insert(search::to_text(*schedule));
-        const auto stage = build_stage(p.kernel, *schedule, t, leaves, {.llvm = false, .portable = false});
+        const auto stage =
+            build_stage(p.kernel, *schedule, t, leaves, {.llvm = false, .portable = !test::generates(t)});
         ASSERT_TRUE(stage.ok()) << search::to_text(*schedule) << stage.status().to_string();
         const auto verdict = (*oracle)->verify(*stage);
         ASSERT_TRUE(verdict.ok()) << verdict.status().to_string();

@@ -94,7 +94,7 @@ class OnlineBudget : public ::testing::TestWithParam<double> {
     online.cpu_ns = [this] { return machine_.cpu; };
     online.sleep = [this](int64_t ns) {
       // A look at the switch is allowed to come one sleep late.
-      uncounted_ += was_on_ && machine_.on && (*ops_[0]->bound(call_))->heat.load() == nullptr;
+      uncounted_ += was_on_ && machine_.on && (*ops_[0]->shapes().bound(call_))->heat.load() == nullptr;
       was_on_ = machine_.on;
       machine_.pass(ns);
       if (turns_) switch_by_time();
@@ -105,8 +105,8 @@ class OnlineBudget : public ::testing::TestWithParam<double> {
     tuner_ = std::make_unique<OnlineTuner>(std::move(online));
     for (const int64_t rows : {4, 6, 9}) {
       const auto op = ops_.emplace_back(Operator::create(context_, matmul(rows)).value());
-      EXPECT_TRUE(op->prepare(request_).ok());
-      EXPECT_TRUE(op->bound(call_).ok());
+      EXPECT_TRUE(op->stages().prepare(request_).ok());
+      EXPECT_TRUE(op->shapes().bound(call_).ok());
       tuner_->watch(op, request_);
     }
   }
@@ -117,9 +117,9 @@ class OnlineBudget : public ::testing::TestWithParam<double> {
     void* args[] = {x.data(), w.data(), y.data()};
     for (int i = 0; i < calls; ++i) {
       for (const auto& op : ops_) {
-        const BoundOp* bound = *op->bound(call_);
+        const BoundOp* bound = *op->shapes().bound(call_);
         ASSERT_LE(bound->workspace_bytes, 1 << 20);
-        run_counted(*op, *bound, true, args, workspace, nullptr);
+        run_counted(*bound, true, args, workspace, nullptr);
       }
     }
     std::free(workspace);
@@ -138,7 +138,7 @@ class OnlineBudget : public ::testing::TestWithParam<double> {
   std::unique_ptr<OnlineTuner> tuner_;
   std::vector<std::shared_ptr<Operator>> ops_;
   PrepareRequest request_;
-  Operator::Call call_;
+  CallShape call_;
 };
 
 TEST_P(OnlineBudget, IsKeptAtEveryMomentWhileThreeShapesAreSearched) {

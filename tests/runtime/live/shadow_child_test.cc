@@ -8,6 +8,7 @@
 #include "runtime/serve/context.h"
 #include "runtime/serve/operator.h"
 #include "runtime/serve/recorded_calls.h"
+#include "tests/worker/plant.h"
 
 namespace lathe::runtime {
 namespace {
@@ -33,8 +34,8 @@ struct Case {
     task.kernel_text = ir::print(problem.kernel);
     task.schedule = search::to_text(search::default_schedule(problem, context->target()));
     task.recorded = calls->path();
-    task.plant = "hang";
-    child.path = LATHE_WORKER_PATH;
+    task.schedule = planted(task.schedule, "hang");
+    child.path = LATHE_PLANTING_WORKER_PATH;
     child.silence_ms = 300;
     child.used = [this](int64_t cpu_ns) { used += cpu_ns; };
   }

@@ -8,6 +8,7 @@
 #include "search/sketches/recipe.h"
 #include "tests/common/evaluate_all.h"
 #include "tests/common/generators.h"
+#include "tests/worker/plant.h"
 
 namespace lathe::runtime {
 namespace {
@@ -39,7 +40,7 @@ Job matmul_job(int candidates, bool cold = false) {
   problem.kernel = ir::parse_kernel(kMatmul).value();
   problem.dims = {{"M", 24}};
   for (const search::Schedule& s : search::candidates(problem, jit::host_target(), candidates)) {
-    job.candidates.push_back({search::to_text(s), "", true});
+    job.candidates.push_back({search::to_text(s), true});
   }
   return job;
 }
@@ -53,6 +54,7 @@ struct Cache {
   LeafCache leaves{options, nullptr, nullptr};
 
   ir::Result<EvaluateResult> evaluate(const Job& job, EvaluationHooks hooks = {}) {
+    hooks.stages = std::make_shared<PlantingMaker>();
     LATHE_ASSIGN(const std::unique_ptr<Evaluation> evaluation, begin_evaluation(job.task, leaves, std::move(hooks)));
     return evaluate_all(*evaluation, job.candidates, job.task.cold);
   }
@@ -101,9 +103,9 @@ TEST(Evaluate, WrongAndRefusedOnesAreNeverTimed) {
   Job job = matmul_job(4);
   ASSERT_GE(job.candidates.size(), 3u);
   job.candidates.resize(3);
-  job.candidates[1].plant = "idle";
-  job.candidates[2].plant = "flaky";
-  job.candidates.push_back({"schedule 1 family matmul\nno_such_move m\n", "", true});
+  job.candidates[1].schedule = planted(job.candidates[1].schedule, "idle");
+  job.candidates[2].schedule = planted(job.candidates[2].schedule, "flaky");
+  job.candidates.push_back({"schedule 1 family matmul\nno_such_move m\n", true});
   const ir::Result<EvaluateResult> r = cache.evaluate(job);
   ASSERT_TRUE(r.ok()) << r.status().to_string();
   EXPECT_EQ(r->candidates[1].outcome, Outcome::wrong);
@@ -136,8 +138,7 @@ kernel turn(x: f32[2, 40, 16] in, y: f32[2, 40, 16] out) family elementwise
 )";
   const std::string head = "schedule 1 family elementwise\n",
                     vectors = "unroll_scope i\nvectorize_scope j\nunroll_scope i1\nvectorize_scope j1\n";
-  job.candidates = {
-      {head, "", true}, {head + vectors, "", true}, {head + vectors + "move_to_register t b\n", "", true}};
+  job.candidates = {{head, true}, {head + vectors, true}, {head + vectors + "move_to_register t b\n", true}};
   const std::unique_ptr<Evaluation> evaluation = begin_evaluation(job.task, leaves, {}).value();
   const ir::Result<EvaluateResult> r = evaluate_all(*evaluation, job.candidates, false);
   ASSERT_TRUE(r.ok()) << r.status().to_string();
@@ -150,7 +151,7 @@ kernel turn(x: f32[2, 40, 16] in, y: f32[2, 40, 16] out) family elementwise
 TEST(Evaluate, AWrongDefaultIsReplaced) {
   Cache cache;
   Job job = matmul_job(2);
-  job.candidates[0].plant = "idle";
+  job.candidates[0].schedule = planted(job.candidates[0].schedule, "idle");
   const ir::Result<EvaluateResult> r = cache.evaluate(job);
   ASSERT_TRUE(r.ok()) << r.status().to_string();
   EXPECT_EQ(r->candidates[0].outcome, Outcome::wrong);

@@ -129,6 +129,25 @@ Stage spoiled(Stage stage, std::vector<std::unique_ptr<Wrapped>>* keep) {
   });
 }
 
+// What holds for 0 and 1 only is no cast.
+TEST(Oracle, IntegersThatAreMovedHaveAllTheirBits) {
+  Fixture f(R"(
+kernel narrow(x: i32[B, N] in, y: i8[B, N] out) family elementwise where B in 1..64, N in 1..512
+  for b < B [row]:
+    for n < N [col]:
+      y[b, n] = i8(x[b, n])
+)");
+  auto oracle = f.oracle({{"B", 5}, {"N", 77}});
+  EXPECT_TRUE(verdict_of(*oracle, f.build()).ok);
+  std::vector<std::unique_ptr<Wrapped>> keep;
+  const Stage unsigned_bytes = wrap(f.build(), &keep, [](Wrapped& w, const ir::LeafArgs& args) {
+    w.real(&args);
+    int8_t* cells = reinterpret_cast<int8_t*>(args.op[w.output].ptr);
+    if (cells[0] < 0) cells[0] = 127;
+  });
+  EXPECT_FALSE(verdict_of(*oracle, unsigned_bytes).ok);
+}
+
 TEST(Oracle, MatmulIsExactOnIntegersAndHonestOnRandomData) {
   Fixture f(kMatmul);
   for (const int64_t m : {1, 7, 64}) {

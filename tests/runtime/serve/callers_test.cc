@@ -154,18 +154,16 @@ TEST(LeafCallers, WhatWasLeftInMemoryIsWrittenByWhoWaits) {
   ContextConfig config;
   config.layers = {{dir.path, LayerMode::private_rw}};
   ContextState state(Context::create(std::move(config)).value());
-  const auto ask = [&](int64_t n, uint32_t wait) {
+  const auto ask = [&](int64_t n, Wait wait) {
     ServeRequest request;
     request.wait = wait;
     request.deadline_ns = 1;
-    std::shared_ptr<Operator> op;
-    PrepareInfo info;
-    EXPECT_TRUE(serve(state, softmax_of(n), request, &op, &info).ok());
+    EXPECT_TRUE(state.served.serve(softmax_of(n), request).ok());
   };
-  std::async(std::launch::async, [&] { ask(32, LATHE_WAIT_NOW); }).get();
-  ask(64, LATHE_WAIT_NOW);
+  std::async(std::launch::async, [&] { ask(32, Wait::now); }).get();
+  ask(64, Wait::now);
   EXPECT_EQ(state.context->stats().get(Stat::k_published), 0);
-  ask(32, LATHE_WAIT_TUNED);
+  ask(32, Wait::tuned);
   const auto images =
       state.context->stats().get(Stat::k_compiled_xbyak) + state.context->stats().get(Stat::k_compiled_llvm);
   EXPECT_EQ(state.context->stats().get(Stat::k_published), images + 1) << "and the name of their environment";
@@ -195,20 +193,20 @@ struct Shapes {
     };
     context = Context::create(std::move(config)).value();
     op = Operator::create(context, softmax_of(32)).value();
-    EXPECT_TRUE(op->prepare(request).ok());
+    EXPECT_TRUE(op->stages().prepare(request).ok());
   }
-  Operator::Call call(int64_t m) const {
-    Operator::Call out;
+  CallShape call(int64_t m) const {
+    CallShape out;
     out.symbols = {{ops::kernel_symbol("M"), m}};
     return out;
   }
   const ServedStage* candidate(int64_t m) {
     const SymbolValues dims = call(m).symbols;
-    const ServedStage* serving = op->bound(call(m)).value()->steps[0].stage;
-    const search::Problem p = op->live_problem(0, dims, request, *serving);
-    return op->add_candidate(0, p, search::default_schedule(p, context->target()), *serving, request).value();
+    const ServedStage* serving = op->shapes().bound(call(m)).value()->steps[0].stage;
+    const search::Problem p = op->live().problem(0, dims, request, *serving);
+    return op->live().add_candidate(0, p, search::default_schedule(p, context->target()), *serving, request).value();
   }
-  const ServedStage* stage_at(int64_t m) { return op->bound(call(m)).value()->steps[0].stage; }
+  const ServedStage* stage_at(int64_t m) { return op->shapes().bound(call(m)).value()->steps[0].stage; }
 
   Gate gate;
   PrepareRequest request;
@@ -219,11 +217,11 @@ struct Shapes {
 TEST(ShapeCallers, AnUnseenShapeIsBoundBesideAnother) {
   Shapes s;
   const BoundOp* theirs = nullptr;
-  ASSERT_TRUE(s.gate.during([&] { theirs = s.op->bound(s.call(5)).value(); }));
-  EXPECT_TRUE(s.gate.beside([&] { return s.op->bound(s.call(6)).ok(); })) << "another shape";
-  const BoundOp* mine = s.gate.beside([&] { return s.op->bound(s.call(5)).value(); });
-  EXPECT_TRUE(s.gate.beside([&] { return s.op->bind_once(s.call(7)).ok(); }));
-  EXPECT_TRUE(s.gate.beside([&] { return s.op->packing(0) == nullptr; }));
+  ASSERT_TRUE(s.gate.during([&] { theirs = s.op->shapes().bound(s.call(5)).value(); }));
+  EXPECT_TRUE(s.gate.beside([&] { return s.op->shapes().bound(s.call(6)).ok(); })) << "another shape";
+  const BoundOp* mine = s.gate.beside([&] { return s.op->shapes().bound(s.call(5)).value(); });
+  EXPECT_TRUE(s.gate.beside([&] { return s.op->shapes().bind_once(s.call(7)).ok(); }));
+  EXPECT_TRUE(s.gate.beside([&] { return s.op->stages().packing(0) == nullptr; }));
   s.gate.finish();
   EXPECT_EQ(theirs, mine) << "the first one stays";
 }
@@ -232,17 +230,17 @@ TEST(ShapeCallers, AnUnseenShapeIsBoundBesideAPromotion) {
   if (!native()) GTEST_SKIP() << "no native level on this machine";
   Shapes s;
   // 33 .. 64 is one range of the search.
-  for (int64_t m = 33; m < 48; ++m) ASSERT_TRUE(s.op->bound(s.call(m)).ok());
+  for (int64_t m = 33; m < 48; ++m) ASSERT_TRUE(s.op->shapes().bound(s.call(m)).ok());
   const ServedStage* candidate = s.candidate(33);
-  ASSERT_TRUE(s.gate.during([&] { EXPECT_TRUE(s.op->promote(0, candidate).ok()); }));
-  EXPECT_TRUE(s.gate.beside([&] { return s.op->bound(s.call(48)).ok(); })) << "in the candidate's range";
-  EXPECT_TRUE(s.gate.beside([&] { return s.op->bound(s.call(3)).ok(); })) << "outside it";
+  ASSERT_TRUE(s.gate.during([&] { EXPECT_TRUE(s.op->live().promote(0, candidate).ok()); }));
+  EXPECT_TRUE(s.gate.beside([&] { return s.op->shapes().bound(s.call(48)).ok(); })) << "in the candidate's range";
+  EXPECT_TRUE(s.gate.beside([&] { return s.op->shapes().bound(s.call(3)).ok(); })) << "outside it";
   EXPECT_NE(s.stage_at(33), candidate) << "it does not serve yet";
   s.gate.beside([&] {
-    s.op->set_heat(1024);
+    s.op->shapes().set_heat(1024);
     return 0;
   });
-  EXPECT_EQ(s.gate.beside([&] { return s.op->live_shapes().size(); }), 17u);
+  EXPECT_EQ(s.gate.beside([&] { return s.op->shapes().live_shapes().size(); }), 17u);
   s.gate.finish();
   for (const int64_t m : {33, 40, 47, 48, 49})
     EXPECT_EQ(s.stage_at(m), candidate) << "M = " << m << ", bound before, beside and after";
@@ -254,11 +252,11 @@ TEST(ShapeCallers, AShapeBoundWhileACandidateTakesOverGetsTheCandidate) {
   if (!native()) GTEST_SKIP() << "no native level on this machine";
   Shapes s;
   const ServedStage* candidate = s.candidate(33);
-  ASSERT_TRUE(s.gate.during([&] { EXPECT_TRUE(s.op->bound(s.call(50)).ok()); }));
-  EXPECT_TRUE(s.gate.beside([&] { return s.op->promote(0, candidate).ok(); }));
+  ASSERT_TRUE(s.gate.during([&] { EXPECT_TRUE(s.op->shapes().bound(s.call(50)).ok()); }));
+  EXPECT_TRUE(s.gate.beside([&] { return s.op->live().promote(0, candidate).ok(); }));
   s.gate.finish();
   EXPECT_EQ(s.stage_at(50), candidate);
-  EXPECT_TRUE(s.op->demote(0, candidate).ok());
+  EXPECT_TRUE(s.op->live().demote(0, candidate).ok());
   EXPECT_NE(s.stage_at(50), candidate);
   EXPECT_NE(s.stage_at(51), candidate);
 }
@@ -275,20 +273,20 @@ TEST(ShapeCallers, ConstantsAsTheyLieAreServedBesideAnotherFirstCall) {
   };
   const std::shared_ptr<Context> context = Context::create(std::move(config)).value();
   const std::shared_ptr<Operator> op = Operator::create(context, linear()).value();
-  ASSERT_TRUE(op->prepare({.caller_waits = true}).ok());
-  if (op->packing(1) == nullptr) GTEST_SKIP() << "this CPU's level packs nothing";
+  ASSERT_TRUE(op->stages().prepare({.caller_waits = true}).ok());
+  if (op->stages().packing(1) == nullptr) GTEST_SKIP() << "this CPU's level packs nothing";
   const auto call = [](int64_t m, bool packed) {
-    Operator::Call out;
+    CallShape out;
     out.symbols = {{ops::kernel_symbol("M"), m}};
     out.packed = packed;
     return out;
   };
   const BoundOp* theirs = nullptr;
-  ASSERT_TRUE(gate.during([&] { theirs = op->bound(call(5, false)).value(); }));
-  EXPECT_TRUE(gate.beside([&] { return op->bound(call(5, true)).ok(); })) << "packed ones need nothing of it";
-  EXPECT_TRUE(gate.beside([&] { return op->hinted_workspace(1, true, true).ok(); }));
-  const BoundOp* mine = gate.beside([&] { return op->bound(call(6, false)).value(); });
-  EXPECT_TRUE(gate.beside([&] { return op->complete().ok(); }));
+  ASSERT_TRUE(gate.during([&] { theirs = op->shapes().bound(call(5, false)).value(); }));
+  EXPECT_TRUE(gate.beside([&] { return op->shapes().bound(call(5, true)).ok(); })) << "packed ones need nothing of it";
+  EXPECT_TRUE(gate.beside([&] { return op->shapes().hinted_workspace(1, true, true).ok(); }));
+  const BoundOp* mine = gate.beside([&] { return op->shapes().bound(call(6, false)).value(); });
+  EXPECT_TRUE(gate.beside([&] { return op->stages().complete().ok(); }));
   gate.finish();
   EXPECT_EQ(theirs->steps[0].stage, mine->steps[0].stage) << "the first one stays";
   EXPECT_FALSE(mine->steps[0].stage->stage.leaves.empty());
@@ -306,15 +304,12 @@ struct Resolving {
     config.compiler = std::move(compiler);
     return Context::create(std::move(config)).value();
   }
-  ir::Result<std::shared_ptr<Operator>> ask(uint32_t wait, uint64_t deadline_ns = 0) {
+  ir::Result<std::shared_ptr<Operator>> ask(Wait wait, uint64_t deadline_ns = 0) {
     ServeRequest request;
     request.wait = wait;
     request.deadline_ns = deadline_ns;
-    std::shared_ptr<Operator> op;
-    PrepareInfo info;
-    LATHE_ASSIGN([[maybe_unused]] const std::shared_ptr<ServedOperator> served,
-                 serve(state, graph, request, &op, &info));
-    return op;
+    LATHE_ASSIGN(const ServedOperators::Found found, state.served.serve(graph, request));
+    return found.op;
   }
   ops::Graph graph = softmax_of(48);
   ContextState state;
@@ -328,8 +323,8 @@ TEST(ResolveCallers, NowMakesItsOwnBesideAnotherNow) {
     return compile(program, backend);
   });
   std::shared_ptr<Operator> theirs;
-  ASSERT_TRUE(gate.during([&] { theirs = r.ask(LATHE_WAIT_NOW).value(); }));
-  const ir::Result<std::shared_ptr<Operator>> mine = gate.beside([&] { return r.ask(LATHE_WAIT_NOW); });
+  ASSERT_TRUE(gate.during([&] { theirs = r.ask(Wait::now).value(); }));
+  const ir::Result<std::shared_ptr<Operator>> mine = gate.beside([&] { return r.ask(Wait::now); });
   ASSERT_TRUE(mine.ok()) << mine.status().to_string();
   gate.finish();
   EXPECT_EQ(theirs, *mine) << "one operator is shared";
@@ -340,19 +335,19 @@ TEST(ResolveCallers, NowDoesNotWaitForASearch) {
   Gate gate;
   Resolving r({}, worker.path());
   std::shared_ptr<Operator> searched;
-  std::future<void> waiting = std::async(std::launch::async, [&] { searched = r.ask(LATHE_WAIT_TUNED).value(); });
+  std::future<void> waiting = std::async(std::launch::async, [&] { searched = r.ask(Wait::tuned).value(); });
   worker.await();
-  const auto now = gate.beside([&] { return r.ask(LATHE_WAIT_NOW); });
+  const auto now = gate.beside([&] { return r.ask(Wait::now); });
   EXPECT_TRUE(now.ok()) << now.status().to_string();
-  EXPECT_TRUE(gate.beside([&] { return r.ask(LATHE_WAIT_STORED); }).ok()) << "there is one by now";
+  EXPECT_TRUE(gate.beside([&] { return r.ask(Wait::stored); }).ok()) << "there is one by now";
   // A second WAIT shares the search, until its own deadline.
-  const auto other = gate.beside([&] { return r.ask(LATHE_WAIT_TUNED, 1); });
+  const auto other = gate.beside([&] { return r.ask(Wait::tuned, 1); });
   EXPECT_TRUE(other.ok()) << other.status().to_string();
   gate.beside([&] {
-    forget_untuned(r.state);
+    r.state.served.forget_untuned();
     return 0;
   });
-  EXPECT_TRUE(gate.beside([&] { return r.ask(LATHE_WAIT_NOW); }).ok());
+  EXPECT_TRUE(gate.beside([&] { return r.ask(Wait::now); }).ok());
   worker.let_go();
   waiting.get();
   EXPECT_NE(searched, nullptr);

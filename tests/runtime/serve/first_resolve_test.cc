@@ -49,16 +49,17 @@ TEST(FirstResolve, AppliesEachMoveOnceAndMakesOnlyThePackedStage) {
   const std::shared_ptr<Context> ctx = in_memory();
   const std::shared_ptr<Operator> op = Operator::create(ctx, linear_graph()).value();
   const uint64_t before = search::moves_applied();
-  ASSERT_TRUE(op->prepare({.caller_waits = true}).ok());
-  ASSERT_TRUE(op->hinted_workspace(1, true, false).ok());
+  ASSERT_TRUE(op->stages().prepare({.caller_waits = true}).ok());
+  ASSERT_TRUE(op->shapes().hinted_workspace(1, true, false).ok());
   const uint64_t applied = search::moves_applied() - before;
-  ASSERT_EQ(op->stages(0).size(), 1u);
-  const Stage& stage = op->stages(0)[0]->stage;
+  ASSERT_EQ(op->stages().of(0).size(), 1u);
+  const Stage& stage = op->stages().of(0)[0]->stage;
   ASSERT_EQ(stage.packed.size(), 1u);
   EXPECT_EQ(applied, stage.schedule.moves.size() + packing_moves(stage, ctx->target()));
 }
 
 TEST(FirstResolve, StagesOfStoredDecisionsShareWhatPacks) {
+  if (!jit::backend_built(jit::Backend::xbyak)) GTEST_SKIP() << "built with LATHE_XBYAK=OFF";
   const std::shared_ptr<Context> ctx = in_memory();
   const std::shared_ptr<Operator> op = Operator::create(ctx, linear_graph()).value();
   for (const SymbolValues& dims : op->hinted_dims()) {
@@ -70,14 +71,14 @@ TEST(FirstResolve, StagesOfStoredDecisionsShareWhatPacks) {
     ctx->record_decision(op->query(0, dims, {}), decision);
   }
   const uint64_t before = search::moves_applied();
-  ASSERT_TRUE(op->prepare({.caller_waits = true}).ok());
+  ASSERT_TRUE(op->stages().prepare({.caller_waits = true}).ok());
   const uint64_t applied = search::moves_applied() - before;
-  ASSERT_EQ(op->stages(0).size(), 4u);
-  uint64_t moves = packing_moves(op->stages(0)[0]->stage, ctx->target());
-  for (const auto& s : op->stages(0)) {
+  ASSERT_EQ(op->stages().of(0).size(), 4u);
+  uint64_t moves = packing_moves(op->stages().of(0)[0]->stage, ctx->target());
+  for (const auto& s : op->stages().of(0)) {
     moves += s->stage.schedule.moves.size();
     ASSERT_EQ(s->stage.packed.size(), 1u);
-    EXPECT_EQ(s->stage.packed[0].pack, op->stages(0)[0]->stage.packed[0].pack);
+    EXPECT_EQ(s->stage.packed[0].pack, op->stages().of(0)[0]->stage.packed[0].pack);
   }
   EXPECT_EQ(applied, moves);
 }
@@ -85,15 +86,13 @@ TEST(FirstResolve, StagesOfStoredDecisionsShareWhatPacks) {
 // Handles go on using an operator that no resolve finds any more, and neither would a seal.
 TEST(FirstResolve, WhatIsForgottenLeavesNothingForLater) {
   ContextState state(in_memory());
-  std::shared_ptr<Operator> op;
-  PrepareInfo info;
-  ASSERT_TRUE(serve(state, linear_graph(), {}, &op, &info).ok());
-  EXPECT_EQ(op->stages(0).size(), 1u) << "something is left";
-  forget_untuned(state);
-  EXPECT_TRUE(state.served.empty());
+  const std::shared_ptr<Operator> op = state.served.serve(linear_graph(), {}).value().op;
+  EXPECT_EQ(op->stages().of(0).size(), 1u) << "something is left";
+  state.served.forget_untuned();
+  EXPECT_EQ(state.served.size(), 0u);
   state.context->set_seal(Seal::error);
   const int64_t before = state.context->stats().get(Stat::k_compiled_xbyak);
-  const ir::Result<const BoundOp*> plain = op->bound({.symbols = {{ops::kernel_symbol("M"), 5}}});
+  const ir::Result<const BoundOp*> plain = op->shapes().bound({.symbols = {{ops::kernel_symbol("M"), 5}}});
   ASSERT_TRUE(plain.ok()) << plain.status().to_string();
   EXPECT_EQ(state.context->stats().get(Stat::k_compiled_xbyak), before);
 }

@@ -7,6 +7,7 @@
 
 #include "runtime/tune/verify.h"
 #include "runtime/tune/warmup.h"
+#include "tests/common/generators.h"
 #include "tests/runtime/store/store_util.h"
 
 namespace lathe::runtime {
@@ -59,6 +60,7 @@ std::string checked(int threads, const std::string& store) {
 }
 
 TEST(TuneThreads, AWarmUpIsTheSame) {
+  if (!jit::backend_built(jit::Backend::xbyak)) GTEST_SKIP() << "built with LATHE_XBYAK=OFF";
   const TempDir one;
   const std::string first = warmed(1, one.path()), stored = warmed(1, one.path());
   EXPECT_NE(first, stored);  // compiled, then from the store

@@ -29,12 +29,12 @@ std::shared_ptr<Context> context_of(const std::string& store) {
 
 std::shared_ptr<Operator> gate(const std::shared_ptr<Context>& context) {
   auto op = Operator::create(context, ops::finish(workload()[0].graph).value()).value();
-  EXPECT_TRUE(op->prepare({}).ok());
+  EXPECT_TRUE(op->stages().prepare({}).ok());
   return op;
 }
 
 const ServedStage& stage_at(Operator& op, int64_t m) {
-  const ir::Result<const BoundOp*> bound = op.bound({.symbols = {{"M", m}}, .packed = true});
+  const ir::Result<const BoundOp*> bound = op.shapes().bound({.symbols = {{"M", m}}, .packed = true});
   EXPECT_TRUE(bound.ok()) << m << ": " << bound.status().to_string();
   return *bound.value()->steps[0].stage;
 }

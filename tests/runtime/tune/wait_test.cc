@@ -42,18 +42,17 @@ std::shared_ptr<Context> context_with(const std::string& worker) {
 PrepareInfo wait_for(const std::shared_ptr<Context>& context, uint64_t deadline_ns) {
   ContextState state(context);
   ServeRequest request;
-  request.wait = LATHE_WAIT_TUNED;
+  request.wait = Wait::tuned;
   request.deadline_ns = deadline_ns;
-  std::shared_ptr<Operator> op;
-  PrepareInfo info;
-  const auto served = serve(state, row_graph(), request, &op, &info);
-  EXPECT_TRUE(served.ok()) << served.status().to_string();
-  return info;
+  const auto found = state.served.serve(row_graph(), request);
+  EXPECT_TRUE(found.ok()) << found.status().to_string();
+  return found.ok() ? found->info : PrepareInfo();
 }
 
 int default_tier() { return !test::generates() ? 0 : 1; }
 
 TEST(Wait, WithoutAWorkerTheDefaultServesAndTheReasonIsSaid) {
+  if (!jit::backend_built(jit::Backend::xbyak)) GTEST_SKIP() << "built with LATHE_XBYAK=OFF";
   const FakeWorker foreign(kForeign), plain("");
   ASSERT_EQ(chmod(plain.path().c_str(), 0600), 0);
   for (const std::string& worker :
@@ -69,6 +68,7 @@ TEST(Wait, WithoutAWorkerTheDefaultServesAndTheReasonIsSaid) {
 }
 
 TEST(Wait, WarmUpWithoutAWorkerFailsNamingIt) {
+  if (!jit::backend_built(jit::Backend::xbyak)) GTEST_SKIP() << "built with LATHE_XBYAK=OFF";
   const FakeWorker foreign(kForeign);
   for (const std::string& worker : {std::string("/nonexistent/worker"), std::string("/bin/true"), foreign.path()}) {
     const std::shared_ptr<Context> context = context_with(worker);
@@ -90,7 +90,7 @@ TEST(Wait, WarmUpWithoutAWorkerFailsNamingIt) {
     EXPECT_NE(message.find(worker), std::string::npos) << message;
     // What was stored for lack of a measurement is no measured Schedule later either.
     const auto op = Operator::create(context, row_graph()).value();
-    const ir::Result<PrepareInfo> info = op->prepare({});
+    const ir::Result<PrepareInfo> info = op->stages().prepare({});
     ASSERT_TRUE(info.ok());
     EXPECT_EQ(info->tier, default_tier());
     EXPECT_TRUE(info->unmeasured);
@@ -101,6 +101,7 @@ TEST(Wait, WarmUpWithoutAWorkerFailsNamingIt) {
 }
 
 TEST(Wait, TheDeadlineHoldsWhateverTheWorkerDoes) {
+  if (!jit::backend_built(jit::Backend::xbyak)) GTEST_SKIP() << "built with LATHE_XBYAK=OFF";
   for (const char* body : {kSilent, kTalks, kNoLine}) {
     const FakeWorker worker(body);
     const std::shared_ptr<Context> context = context_with(worker.path());

@@ -25,7 +25,7 @@ std::vector<ops::Workload> workload() {
 
 // Rows of the tile that serves M.
 int64_t tile_rows(Operator& op, int64_t m) {
-  const auto bound = op.bound({.symbols = {{"M", m}}, .threads = 1, .packed = true});
+  const auto bound = op.shapes().bound({.symbols = {{"M", m}}, .threads = 1, .packed = true});
   if (!bound.ok()) {
     ADD_FAILURE() << bound.status().to_string();
     return -1;
@@ -39,12 +39,12 @@ TEST(WarmupDefaults, ATileMayHaveAllRowsOfAHintedRange) {
   const auto fresh = [&](PrepareInfo* info) {
     std::shared_ptr<Operator> op =
         Operator::create(context_of(store.path()), ops::finish(items[0].graph).value()).value();
-    *info = op->prepare({.threads = 1, .cold = true}).value();
+    *info = op->stages().prepare({.threads = 1, .cold = true}).value();
     return op;
   };
   PrepareInfo info;
   const std::shared_ptr<Operator> first = fresh(&info);
-  if (first->context().target().level < ir::IsaLevel::avx512) GTEST_SKIP() << "needs the registers of AVX-512";
+  if (!first->context().target().has(ir::IsaLevel::avx512)) GTEST_SKIP() << "needs the registers of AVX-512";
   EXPECT_LE(tile_rows(*first, 8), 4) << "a caller waits for its code";
   EXPECT_FALSE(info.unmeasured);
 

@@ -6,6 +6,7 @@
 
 #include "ops/graph.h"
 #include "search/sketches/recipe.h"
+#include "tests/common/generators.h"
 
 namespace lathe::runtime {
 namespace {
@@ -41,7 +42,7 @@ CheckedCall call_at(const std::shared_ptr<Operator>& op, size_t hint) {
 TEST(WorkloadCheck, UntunedOperatorsLoseNothing) {
   const auto op = Operator::create(memory_context(), gate());
   ASSERT_TRUE(op.ok());
-  ASSERT_TRUE((*op)->prepare({}).ok());
+  ASSERT_TRUE((*op)->stages().prepare({}).ok());
   const auto check = check_workload((*op)->context(), {call_at(*op, 0), call_at(*op, 1)}, {});
   ASSERT_TRUE(check.ok()) << check.status().to_string();
   EXPECT_EQ(check->groups, 2);
@@ -50,6 +51,7 @@ TEST(WorkloadCheck, UntunedOperatorsLoseNothing) {
 }
 
 TEST(WorkloadCheck, AWinnerThatIsNoneIsDropped) {
+  if (!jit::backend_built(jit::Backend::xbyak)) GTEST_SKIP() << "built with LATHE_XBYAK=OFF";
   const auto context = memory_context();
   auto op = Operator::create(context, gate());
   ASSERT_TRUE(op.ok());
@@ -64,7 +66,7 @@ TEST(WorkloadCheck, AWinnerThatIsNoneIsDropped) {
   decision.kernel = "gate";
   decision.schedule = search::to_text(naive);
   context->record_decision((*op)->query(0, dims, {}), decision);
-  ASSERT_TRUE((*op)->prepare({}).ok());
+  ASSERT_TRUE((*op)->stages().prepare({}).ok());
   CheckedCall slow = call_at(*op, 1);
   WorkloadCheckOptions options;
   options.rules.drift = 100;  // a busy machine does not hide a factor of ten
@@ -76,7 +78,7 @@ TEST(WorkloadCheck, AWinnerThatIsNoneIsDropped) {
 TEST(WorkloadCheck, WhatDoesNotFitIsLeftOut) {
   const auto op = Operator::create(memory_context(), gate());
   ASSERT_TRUE(op.ok());
-  ASSERT_TRUE((*op)->prepare({}).ok());
+  ASSERT_TRUE((*op)->stages().prepare({}).ok());
   WorkloadCheckOptions options;
   options.ram = 1 << 10;
   const auto check = check_workload((*op)->context(), {call_at(*op, 0)}, options);

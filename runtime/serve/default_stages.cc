@@ -1,43 +1,16 @@
-// The default stages of an operator: over the whole range of its symbols, by the default Schedule for the largest hint.
-// Where a Kernel packs constants there are two, and the one that reads them as they lie may wait for the first call
-// that wants it.
+// Stages by the default Schedule: over the whole range of an operator's symbols, for the largest hint. Where a Kernel
+// packs constants there are two, and the one that reads them as they lie may wait for the first call that wants it.
 #include <algorithm>
 
-#include "runtime/serve/operator.h"
+#include "runtime/serve/stages.h"
 
 namespace lathe::runtime {
 
 using ir::Result;
 using ir::Status;
 
-namespace {
-
-// The kernel over its whole declared range; 0 is in every dim's range.
-ir::Kernel widened(const ir::Kernel& kernel) {
-  ir::Kernel out = kernel;
-  for (ir::Symbol& s : out.symbols) {
-    if (s.min != s.max) s.min = 0;
-  }
-  return out;
-}
-
-}  // namespace
-
-search::Problem Operator::general_problem(int kernel, bool packed, const PrepareRequest& request) const {
-  search::Problem p;
-  const ir::Kernel& naive = lowered_.kernels[static_cast<size_t>(kernel)].kernel;
-  const ir::Kernel whole = widened(naive);
-  p.kernel = packed ? whole : constants_as_inputs(whole);
-  p.one_layout = !naive.symbols.empty();
-  const std::vector<SymbolValues> hints = hinted_dims();
-  for (const auto& [name, value] : hints.back()) p.dims[name] = value;
-  p.threads = request.threads;
-  p.cold = request.cold;
-  return p;
-}
-
 // What packs the Kernel's constants for the stages that are there already.
-KnownPacks Operator::known_packs(int kernel) const {
+KnownPacks Stages::known_packs(int kernel) const {
   KnownPacks out;
   for (const auto& s : stages_[static_cast<size_t>(kernel)]) {
     for (const PackedParam& p : s->stage.packed) out.push_back(&p);
@@ -46,25 +19,25 @@ KnownPacks Operator::known_packs(int kernel) const {
 }
 
 // The default, or the first simpler one that takes only liberties that are allowed.
-search::Scheduled Operator::general_default(const search::Problem& problem, const PrepareRequest& request) const {
-  search::Scheduled scheduled = search::default_scheduled(problem, context_->target());
+search::Scheduled Stages::general_default(const search::Problem& problem, const PrepareRequest& request) const {
+  search::Scheduled scheduled = search::default_scheduled(problem, context_.target());
   const auto allowed = [&](const search::Scheduled& s) {
     return (s.kernel.numeric & kDefaultAllowed & ~allowed_classes(request)) == 0;
   };
   if (allowed(scheduled)) return scheduled;
   // The last of them are the naive loops, which take no liberty.
-  std::vector<search::Scheduled> simpler = search::simpler_schedules(problem, context_->target());
+  std::vector<search::Scheduled> simpler = search::simpler_schedules(problem, context_.target());
   return std::move(*std::find_if(simpler.begin(), simpler.end() - 1, allowed));
 }
 
 // The default with its leaves; where it has no leaf form, or no code of the CPU's own, the first that is simpler and
 // has.
-Result<Stage> Operator::default_stage(const search::Problem& problem, const PrepareRequest& request,
-                                      const LeafPolicy& policy, const KnownPacks& known, const Stage* cut) const {
-  LeafCache& leaves = context_->leaves();
-  const bool native = leaves.generates(context_->target(), policy);
+Result<Stage> Stages::default_stage(const search::Problem& problem, const PrepareRequest& request,
+                                    const LeafPolicy& policy, const KnownPacks& known, const Stage* cut) const {
+  LeafCache& leaves = context_.leaves();
+  const bool native = leaves.generates(context_.target(), policy);
   const auto with_leaves = [&](Result<Stage> stage) {
-    const Status added = stage.ok() ? add_leaves(*stage, context_->target(), leaves, policy, nullptr, known) : Status();
+    const Status added = stage.ok() ? add_leaves(*stage, context_.target(), leaves, policy, nullptr, known) : Status();
     return added.ok() ? std::move(stage) : Result<Stage>(added);
   };
   const auto serves = [&](const Result<Stage>& s) {
@@ -74,7 +47,7 @@ Result<Stage> Operator::default_stage(const search::Problem& problem, const Prep
       with_leaves(cut != nullptr ? Result<Stage>(*cut)
                                  : cut_stage(problem.kernel, general_default(problem, request), leaves.options()));
   if (serves(best) || !policy.generate) return best;
-  for (const search::Scheduled& simpler : search::simpler_schedules(problem, context_->target())) {
+  for (const search::Scheduled& simpler : search::simpler_schedules(problem, context_.target())) {
     if ((simpler.kernel.numeric & kDefaultAllowed & ~allowed_classes(request)) != 0) continue;
     Result<Stage> other = with_leaves(cut_stage(problem.kernel, simpler, leaves.options()));
     if (!other.ok() || (best.ok() && !serves(other))) continue;
@@ -85,9 +58,9 @@ Result<Stage> Operator::default_stage(const search::Problem& problem, const Prep
 }
 
 // The stage over the whole range, by the default Schedule for the largest hint; plain: constants as they lie.
-Status Operator::add_general(int kernel, const PrepareRequest& request, bool packed, const LeafPolicy& policy,
-                             PrepareInfo& info) {
-  const search::Problem p = general_problem(kernel, packed, request);
+Status Stages::add_general(int kernel, const PrepareRequest& request, bool packed, const LeafPolicy& policy,
+                           PrepareInfo& info) {
+  const search::Problem p = definition_.general_problem(kernel, packed, request);
   ServedStage attributes;
   attributes.tier = 1;
   attributes.threads = request.threads;
@@ -99,7 +72,7 @@ Status Operator::add_general(int kernel, const PrepareRequest& request, bool pac
 }
 
 // Beside a stage that packs constants: the one for calls that bring them as they lie.
-Status Operator::add_plain(int kernel, const PrepareRequest& request, const LeafPolicy& policy, PrepareInfo& info) {
+Status Stages::add_plain(int kernel, const PrepareRequest& request, const LeafPolicy& policy, PrepareInfo& info) {
   if (!request.caller_waits) return add_general(kernel, request, false, policy, info);
   const bool there = std::any_of(later_.begin(), later_.end(), [&](const Late& l) {
     return l.kernel == kernel && l.request.threads == request.threads;
@@ -109,7 +82,7 @@ Status Operator::add_plain(int kernel, const PrepareRequest& request, const Leaf
 }
 
 // Either of them, where it is not there yet and something is left for it to serve.
-Status Operator::add_missing(int kernel, const PrepareRequest& request, const LeafPolicy& policy, PrepareInfo& info) {
+Status Stages::add_missing(int kernel, const PrepareRequest& request, const LeafPolicy& policy, PrepareInfo& info) {
   const auto& list = stages_[static_cast<size_t>(kernel)];
   const bool general = std::any_of(list.begin(), list.end(),
                                    [&](const auto& s) { return !s->decided && s->threads == request.threads; });
@@ -121,10 +94,10 @@ Status Operator::add_missing(int kernel, const PrepareRequest& request, const Le
   if (whole != list.end() && (*whole)->stage.packed.empty()) return {};
   const Status added =
       whole == list.end() ? add_general(kernel, request, true, policy, info) : add_plain(kernel, request, policy, info);
-  return added.with_context(graph_.name);
+  return added.with_context(definition_.graph().name);
 }
 
-Result<const ServedStage*> Operator::late_stage(Late& late, bool leaves) {
+Result<const ServedStage*> Stages::late_stage(Late& late, bool leaves) {
   const ServedStage* cut = nullptr;
   {
     const std::lock_guard lock(mutex_);
@@ -132,18 +105,18 @@ Result<const ServedStage*> Operator::late_stage(Late& late, bool leaves) {
     cut = late.cut.get();
   }
   if (cut != nullptr && !leaves) return cut;
-  const search::Problem p = general_problem(late.kernel, false, late.request);
+  const search::Problem p = definition_.general_problem(late.kernel, false, late.request);
   auto made = std::make_unique<ServedStage>();
-  made->range = range_of(late.kernel, p);
+  made->range = definition_.range_of(late.kernel, p);
   made->threads = late.request.threads;
   made->packed = false;
   if (leaves) {
-    LeafPolicy policy = context_->leaf_policy();
+    LeafPolicy policy = context_.leaf_policy();
     policy.llvm = false;
     LATHE_ASSIGN(made->stage, default_stage(p, late.request, policy, {}, cut == nullptr ? nullptr : &cut->stage));
     if (made->stage.portable) made->tier = 0;
   } else {
-    Result<Stage> stage = cut_stage(p.kernel, general_default(p, late.request), context_->leaves().options());
+    Result<Stage> stage = cut_stage(p.kernel, general_default(p, late.request), context_.leaves().options());
     // Without a leaf form something simpler will serve, and say what workspace it takes.
     if (stage.status().code() == ir::Code::kUNSUPPORTED) return late_stage(late, true);
     if (!stage.ok()) return stage.status();
@@ -155,35 +128,21 @@ Result<const ServedStage*> Operator::late_stage(Late& late, bool leaves) {
   return kept.get();
 }
 
-Result<Operator::Bodies> Operator::late_stages(bool leaves) {
-  Bodies out(lowered_.kernels.size());
+Result<Bodies> Stages::late_stages(bool leaves) {
+  Bodies out(definition_.lowered().kernels.size());
   for (Late& l : later_) {
     const Result<const ServedStage*> stage = late_stage(l, leaves);
-    if (!stage.ok()) return stage.status().with_context(graph_.name);
+    if (!stage.ok()) return stage.status().with_context(definition_.graph().name);
     out[static_cast<size_t>(l.kernel)].push_back(*stage);
   }
   return out;
 }
 
-Result<Operator::Bodies> Operator::late_for(const Call& call) {
-  if (call.packed) return Bodies(lowered_.kernels.size());
+Result<Bodies> Stages::late_for(const CallShape& call) {
+  if (call.packed) return Bodies(definition_.lowered().kernels.size());
   return late_stages(true);
 }
 
-Status Operator::complete() { return late_stages(true).status(); }
-
-Result<int64_t> Operator::hinted_workspace(int threads, bool packed, bool plain) {
-  int64_t most = 0;
-  for (const SymbolValues& dims : hinted_dims()) {
-    LATHE_ASSIGN(const BoundOp* op, bound({.symbols = dims, .threads = threads, .packed = packed}));
-    most = std::max(most, op->workspace_bytes);
-    if (!packed || !plain) continue;
-    LATHE_ASSIGN(const Bodies late, late_stages(false));
-    LATHE_ASSIGN(const std::unique_ptr<BoundOp> as_it_lies,
-                 bind({.symbols = dims, .threads = threads}, *promoted(), late));
-    most = std::max(most, as_it_lies->workspace_bytes);
-  }
-  return most;
-}
+Status Stages::complete() { return late_stages(true).status(); }
 
 }  // namespace lathe::runtime

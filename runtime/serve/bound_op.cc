@@ -1,0 +1,29 @@
+// See bound_op.h.
+#include "runtime/serve/bound_op.h"
+
+#include "runtime/walk/nest_walk.h"
+
+namespace lathe::runtime {
+
+void BoundOp::step_params(size_t step, void* const* args, void* workspace, void** params) const {
+  const std::vector<int>& from = steps[step].args;
+  for (size_t p = 0; p < from.size(); ++p) {
+    const int a = from[p];
+    params[p] = a >= 0 ? args[a] : static_cast<char*>(workspace) + temp_offsets[static_cast<size_t>(-1 - a)];
+  }
+}
+
+void BoundOp::run_step(size_t step, void* const* args, void* workspace, ThreadTeam* team) const {
+  void* params[kMaxNestBuffers];
+  step_params(step, args, workspace, params);
+  const BoundOp::Step& s = steps[step];
+  walk(s.nest, s.stage->stage.leaves.data(), params,
+       workspace == nullptr ? nullptr : static_cast<char*>(workspace) + nest_offset, team);
+}
+
+void BoundOp::run(void* const* args, void* workspace, ThreadTeam* team) const {
+  if (empty) return;
+  for (size_t i = 0; i < steps.size(); ++i) run_step(i, args, workspace, team);
+}
+
+}  // namespace lathe::runtime

@@ -1,0 +1,33 @@
+// One exact call shape of an operator, ready to run: its stages in order, each bound. Immutable but for the counter of
+// its calls; any number of threads may run it, each with its own workspace.
+#pragma once
+#include <atomic>
+#include <vector>
+
+#include "runtime/serve/hot_shapes.h"
+#include "runtime/serve/stages.h"
+
+namespace lathe::runtime {
+
+struct BoundOp {
+  struct Step {
+    const ServedStage* stage = nullptr;
+    BoundNest nest;
+    std::vector<int> args;  // per parameter: >= 0 argument number, < 0: temporary -1-i
+  };
+  std::vector<Step> steps;
+  std::vector<int64_t> temp_offsets;  // in the workspace
+  int64_t nest_offset = 0;            // of the nests' own scratch
+  int64_t workspace_bytes = 0;
+  int tier = 0;
+  bool empty = false;                            // no output has an element: nothing runs
+  mutable std::atomic<HotShape*> heat{nullptr};  // counts the calls; null: nobody wants to know
+
+  // args: addresses of first elements, by argument; workspace 64-byte aligned, workspace_bytes of it.
+  void run(void* const* args, void* workspace, ThreadTeam* team) const;
+  // One of its steps, and the addresses that it is given.
+  void run_step(size_t step, void* const* args, void* workspace, ThreadTeam* team) const;
+  void step_params(size_t step, void* const* args, void* workspace, void** params) const;
+};
+
+}  // namespace lathe::runtime

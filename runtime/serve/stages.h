@@ -1,0 +1,111 @@
+// What is ready to serve the Kernels of an operator: per Kernel a stage for each hinted range that has a decision,
+// those stored for ranges between, one by the default Schedule over the whole range, and, where constants are packed,
+// one that reads them as they lie (or the first call that needs it: a late one). prepare() makes them before the
+// operator is shared, and they stay; late ones are made unlocked by whoever wants one first, and put down under the
+// lock.
+//
+//   stages.cc           what was decided, and which stage serves a call
+//   default_stages.cc   those of the default Schedule, late ones among them
+#pragma once
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "runtime/serve/definition.h"
+#include "runtime/serve/dispatch.h"
+
+namespace lathe::runtime {
+
+struct ServedStage {
+  Stage stage;
+  SymbolRanges range;
+  int tier = 1;          // 0, 1, 2
+  bool decided = false;  // by a record, for its range; else over the whole range
+  int threads = 1;
+  bool packed = true;                  // constants in their packed layout (if they have one)
+  double best_us = 0, default_us = 0;  // as measured at warm-up; 0: not measured
+};
+
+// Stages that serve beside those that prepare() made, by Kernel.
+using Bodies = std::vector<std::vector<const ServedStage*>>;
+
+struct PrepareInfo {
+  int tier = 2;
+  LeafOrigin origin = LeafOrigin::memory;
+  uint32_t numeric = 0;
+  bool made = false;  // this call made the operator
+  MissReason miss = MissReason::k_never_seen;
+  bool missed = false;      // some decision was not in the store
+  bool unmeasured = false;  // some decision there is a guess; `miss` says so unless another was missed
+};
+
+// What a shape is bound for.
+struct CallShape {
+  SymbolValues symbols;
+  int threads = 1;
+  bool packed = false;             // constants in their packed layout
+  std::vector<ArgLayout> layouts;  // by argument; empty: all compact
+};
+
+class Stages {
+ public:
+  Stages(Context& context, const Definition& definition);
+
+  // Before the operator is shared. MISS: sealed with ERROR (or `compiled_only`), and something is not in the store.
+  ir::Result<PrepareInfo> prepare(const PrepareRequest& asked, bool compiled_only = false);
+  // Makes what prepare() left for later: before a seal, after which nothing is made.
+  ir::Status complete();
+
+  const std::vector<std::unique_ptr<ServedStage>>& of(int kernel) const { return stages_[static_cast<size_t>(kernel)]; }
+  // Packing of constant argument `arg`; null if it is served as it lies.
+  const PackedParam* packing(int arg) const;
+
+  // Its values, and its constants as they come: where some stage packs a constant, those that come packed are for
+  // stages that pack.
+  bool suits(int kernel, const ServedStage& stage, const CallShape& call) const;
+  // The narrowest stage that suits the call; of equals, one that was promoted. Null: none.
+  const ServedStage* pick(int kernel, const CallShape& call, const Bodies& promoted, const Bodies& late) const;
+  // Those that prepare() left for later; leaves: to be run, not only to be measured out.
+  ir::Result<Bodies> late_stages(bool leaves);
+  // What calls like this one need of them: nothing where constants come packed.
+  ir::Result<Bodies> late_for(const CallShape& call);
+
+ private:
+  // A stage for constants as they lie, which the first one that wants it makes, unlocked. Under the lock it is put
+  // here, once, and it stays.
+  struct Late {
+    int kernel = 0;
+    PrepareRequest request;
+    std::unique_ptr<const ServedStage> cut;  // has no leaves: says what workspace calls need
+    std::unique_ptr<const ServedStage> whole;
+  };
+  ir::Result<const ServedStage*> keep_stage(int kernel, const search::Problem& problem, ServedStage attributes,
+                                            PrepareInfo& info);
+  ir::Result<const ServedStage*> decided_stage(int kernel, const search::Problem& problem, const Decision& decision,
+                                               const PrepareRequest& request, LeafPolicy policy, PrepareInfo& info,
+                                               MissReason* why);
+  bool add_decided(int kernel, const search::Problem& problem, const DecisionQuery& query, const Decision& decision,
+                   const PrepareRequest& request, const LeafPolicy& policy, PrepareInfo& info, MissReason* why);
+  bool decided(int kernel, const search::Problem& problem, const PrepareRequest& request) const;
+  void add_between(int kernel, const PrepareRequest& request, LeafPolicy policy, PrepareInfo& info);
+  // default_stages.cc
+  KnownPacks known_packs(int kernel) const;
+  search::Scheduled general_default(const search::Problem& problem, const PrepareRequest& request) const;
+  // cut: the default's stage without leaves, if it is there already.
+  ir::Result<Stage> default_stage(const search::Problem& problem, const PrepareRequest& request,
+                                  const LeafPolicy& policy, const KnownPacks& known, const Stage* cut = nullptr) const;
+  ir::Status add_general(int kernel, const PrepareRequest& request, bool packed, const LeafPolicy& policy,
+                         PrepareInfo& info);
+  ir::Status add_plain(int kernel, const PrepareRequest& request, const LeafPolicy& policy, PrepareInfo& info);
+  ir::Status add_missing(int kernel, const PrepareRequest& request, const LeafPolicy& policy, PrepareInfo& info);
+  ir::Result<const ServedStage*> late_stage(Late& late, bool leaves);
+
+  Context& context_;
+  const Definition& definition_;
+  std::vector<std::vector<std::unique_ptr<ServedStage>>> stages_;  // per Kernel; they stay as prepare() leaves them
+  std::mutex mutex_;                                               // of what later_ holds
+  std::deque<Late> later_;                                         // as many as prepare() left
+};
+
+}  // namespace lathe::runtime
