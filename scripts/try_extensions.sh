@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# try_extensions.sh [family|dtype|target ...]: follows docs/add_a_family.md, docs/add_a_dtype.md and docs/add_a_target.md to
-# the letter, in a copy of the last commit: applies the example of each guide (tests/extensions/<name>), builds, runs the
+# try_extensions.sh [family]: follows docs/add_a_family.md to
+# the letter, in a copy of the last commit: applies the example of the guide (tests/extensions/<name>), builds, runs the
 # example's tests and the house rules, and counts the files outside the example's own that it had to touch.
-# Needs what scripts/setup.sh installs; takes some ten minutes. Exit status 0: all three work and touch no more than they may.
+# Needs what scripts/setup.sh installs; takes some ten minutes. Exit status 0: it works and touches no more than it may.
 set -euo pipefail
 root=$(git -C "$(dirname "$0")" rev-parse --show-toplevel)
-[ $# -gt 0 ] || set -- family dtype target
+[ $# -gt 0 ] || set -- family
 work=${LATHE_EXTENSIONS_DIR:-$root/build/extensions}
 mkdir -p "$work"
 failed=0
 
 for name in "$@"; do
   example=$root/tests/extensions/$name
-  [ -f "$example/edits.txt" ] || { echo "try_extensions: no example \"$name\", expected family, dtype or target" >&2; exit 2; }
+  [ -f "$example/edits.txt" ] || { echo "try_extensions: no example \"$name\", expected family" >&2; exit 2; }
   tree=$work/$name
   mkdir -p "$tree"
   find "$tree" -mindepth 1 -maxdepth 1 ! -name build -exec rm -rf {} +
