@@ -97,7 +97,7 @@ TEST(Docs, every_knob_is_described) {
 
 // Lines of a document that are too wide to be read: of prose, and of a table. Code blocks keep their lines.
 std::vector<std::string> wide_lines(const File& f) {
-  constexpr size_t kProse = 120, kTable = 160;
+  constexpr size_t kProse = 120, kTable = 170;
   std::vector<std::string> out;
   bool code = false;
   for (size_t i = 0; i < f.lines.size(); ++i) {
@@ -162,9 +162,9 @@ TEST(Docs, lines_can_be_read) {
 }
 
 TEST(Docs, a_wide_line_is_missed) {
-  const std::string wide(121, 'x'), table = "|" + std::string(159, 'x');
+  const std::string wide(121, 'x'), table = "|" + std::string(169, 'x');
   const File f = make_file("docs/a.md", wide + "\n```\n" + wide + "\n```\n" + table + "\n" + table + "x\n");
-  EXPECT_THAT(wide_lines(f), ::testing::ElementsAre("docs/a.md:1 has 121 columns", "docs/a.md:6 has 161 columns"));
+  EXPECT_THAT(wide_lines(f), ::testing::ElementsAre("docs/a.md:1 has 121 columns", "docs/a.md:6 has 171 columns"));
 }
 
 TEST(Docs, files_that_are_named_exist) {

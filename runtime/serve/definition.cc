@@ -2,6 +2,7 @@
 #include "runtime/serve/definition.h"
 
 #include "ir/core/text_form.h"
+#include "runtime/compile/plain_constants.h"
 
 namespace lathe::runtime {
 

@@ -26,9 +26,6 @@ inline uint32_t allowed_classes(const PrepareRequest& request) {
   return request.allowed == 0 ? kDefaultAllowed : request.allowed;
 }
 
-// The Kernel that serves constants as they lie: they are inputs like others (plain_constants.cc).
-ir::Kernel constants_as_inputs(const ir::Kernel& kernel, const ir::Target& target);
-
 class Definition {
  public:
   static ir::Result<Definition> of(const ops::Graph& finished, const ir::Target& target);

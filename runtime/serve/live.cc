@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "ir/core/names.h"
+#include "runtime/compile/plain_constants.h"
 #include "search/cut/cut.h"
 
 namespace lathe::runtime {

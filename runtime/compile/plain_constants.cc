@@ -1,10 +1,11 @@
-// constants_as_inputs (definition.h): the Kernel for calls that bring their constants as they lie. What packing would
-// make of one is made by a pass of its own, in vectors that all threads share, before the nest that reads it.
+// See plain_constants.h. What packing would make of a constant is made by a pass of its own, in vectors that all
+// threads share, before the nest that reads it.
 //
 //   w: f32[N, K] const from bf16 f32(w[])     w: bf16[N, K] in; w_m: f32[N, K] heap
 //   ... w[n, k] ...                      ->   for ..: w_m[..] = f32(w[..]);  ... w_m[n, k] ...
+#include "runtime/compile/plain_constants.h"
+
 #include "ir/analysis/analysis.h"
-#include "runtime/serve/definition.h"
 #include "search/moves/transform_util.h"
 #include "search/sketches/recipe.h"
 
