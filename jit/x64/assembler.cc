@@ -47,10 +47,14 @@ ir::Status Assembler::finish(uint32_t* text_bytes) {
   if (iota_used_) {
     for (uint32_t i = 0; i < 8; ++i) dd(i);
   }
-  for (const Pack pack : {Pack::bytes, Pack::low_halves, Pack::high_halves}) {
+  for (const Pack pack : {Pack::bytes, Pack::low_halves, Pack::high_halves, Pack::spread}) {
     L(pack_label_[static_cast<size_t>(pack)]);
     const int bytes = pack == Pack::bytes ? 1 : 2, first = pack == Pack::high_halves ? 2 : 0;
     for (int i = 0; i < 32 && pack_used_[static_cast<size_t>(pack)]; ++i) {
+      if (pack == Pack::spread) {
+        db(i % 4 < 2 ? 0x80 : static_cast<uint64_t>(i / 4 * 2 + i % 4 - 2), 1);
+        continue;
+      }
       const int at = i % 16;
       db(at < 4 * bytes ? static_cast<uint64_t>(at / bytes * 4 + first + at % bytes) : 0x80, 1);
     }

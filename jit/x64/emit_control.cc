@@ -25,6 +25,7 @@ Emitter::Emitter(Assembler& assembler, const LeafProgram& program, const Shape& 
       shape_(shape),
       a_(allocation),
       labels_(2 * allocation.regions.size()),
+      low_halves_(low_halves(program)),
       mask_lanes_(static_cast<size_t>(program.num_masks), kUnsetLanes) {
   find_constant_masks(program.body);
 }
@@ -66,7 +67,17 @@ ir::Status Emitter::run() {
     }
   }
   epilogue();
+  for (Aside& a : asides_) {
+    as_.L(a.start);
+    a.emit();
+    as_.jmp(a.back, as_.T_NEAR);
+  }
   return {};
+}
+
+Emitter::Aside& Emitter::aside(std::function<void()> emit) {
+  asides_.push_back({std::move(emit), {}, {}});
+  return asides_.back();
 }
 
 void Emitter::prologue() {
