@@ -35,8 +35,8 @@ class Assembler : public Xbyak::CodeGenerator {
   Address iota_constant();
   // For vpshufb: the low bytes, low halves or high halves of the lanes of each 128 bits, side by side at its start; or
   // the way back: of eight halves that each 128 bits hold, the first four in the one, the last four in the other, as
-  // high halves of lanes.
-  enum class Pack : uint8_t { bytes, low_halves, high_halves, spread };
+  // high halves of lanes. odd_halves is for vpermw: the high halves of all lanes side by side.
+  enum class Pack : uint8_t { bytes, low_halves, high_halves, spread, odd_halves };
   Address pack_constant(Pack pack);
 
   // Appends the constants. text_bytes: where they start.
@@ -45,9 +45,9 @@ class Assembler : public Xbyak::CodeGenerator {
  private:
   int scalar_offset(uint32_t bits);
 
-  Label wide_label_, scalar_label_, iota_label_, pack_label_[4];
+  Label wide_label_, scalar_label_, iota_label_, pack_label_[5];
   std::vector<uint32_t> wide_, scalars_;
-  bool iota_used_ = false, pack_used_[4] = {};
+  bool iota_used_ = false, pack_used_[5] = {};
 };
 
 }  // namespace lathe::jit::x64

@@ -1,5 +1,6 @@
 // Entry and exit, loops, branches, segments, pointers and extents: the part of a leaf in general registers. rdi holds
 // LeafArgs throughout; rax and rdx are scratch.
+#include <algorithm>
 #include <cstddef>
 
 #include "jit/x64/emitter.h"
@@ -28,6 +29,9 @@ Emitter::Emitter(Assembler& assembler, const LeafProgram& program, const Shape& 
       low_halves_(low_halves(program)),
       mask_lanes_(static_cast<size_t>(program.num_masks), kUnsetLanes) {
   find_constant_masks(program.body);
+  for (int k = 1; k < 8 && shape.evex; ++k) {
+    if (std::find(allocation.mask.begin(), allocation.mask.end(), k) == allocation.mask.end()) free_mask_ = k;
+  }
 }
 
 ir::Status Emitter::run() {

@@ -81,8 +81,8 @@ void Emitter::narrow(MemType type, const Operand& to, const Xmm& value) {
   return bytes_of(type) == 1 ? as_.vpmovdb(to, value) : as_.vpmovdw(to, value);
 }
 
-// The upper half of each lane of `to`: value to nearest even, NaN where it is NaN (some_nan: it may be one that rounding
-// makes a number).
+// The upper half of each lane of `to`: value to nearest even, NaN where it is NaN. some_nan: it may be one that
+// rounding makes a number.
 void Emitter::round_to_bf16(const Xmm& to, const Xmm& other, const Xmm& value, bool some_nan) {
   constexpr int kUnord = 3;
   as_.vpsrld(to, value, 16);
@@ -105,6 +105,14 @@ void Emitter::round_to_bf16(const Xmm& to, const Xmm& other, const Xmm& value, b
   }
 }
 
+// AVX-512: value plus what rounds its upper half to nearest even.
+void Emitter::add_half(const Xmm& to, const Xmm& value) {
+  const Opmask odd(free_mask_);
+  as_.vpaddd(to, value, as_.broadcast_constant(0x7fff));
+  as_.vptestmd(odd, value, as_.broadcast_constant(1 << 16));
+  as_.vpaddd(to | odd, to, as_.broadcast_constant(1));
+}
+
 // The last temporaries are those of packing: the ones before hold sources.
 Xmm Emitter::packed(const Item& item, const Xmm& value) {
   using Pack = Assembler::Pack;
@@ -123,12 +131,21 @@ Xmm Emitter::packed(const Item& item, const Xmm& value) {
       as_.vpermq(Ymm(temp.getIdx()), Ymm(temp.getIdx()), 0x08);
       return elements;
     }
+    // No NaN is lost: three operations, and one that takes every second half.
+    const bool adds_masked = !some_nan && free_mask_ > 0;
+    if (exact || adds_masked) {
+      use(kCpu_avx512bw);
+      if (!exact) add_half(temp, value);
+      as_.vmovups(sized(other.getIdx(), shape_.lanes / 2), as_.pack_constant(Pack::odd_halves));
+      as_.vpermw(temp, other, exact ? value : temp);
+      return elements;
+    }
     const auto by_shifting = [=, this] {
-      if (!exact) round_to_bf16(temp, other, value, some_nan);
-      as_.vpsrld(temp, exact ? value : temp, 16);
+      round_to_bf16(temp, other, value, some_nan);
+      as_.vpsrld(temp, temp, 16);
       as_.vpmovdw(elements, temp);
     };
-    if (exact || !p_.has(kCpu_avx512bf16)) {
+    if (!p_.has(kCpu_avx512bf16)) {
       by_shifting();
       return elements;
     }

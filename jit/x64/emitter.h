@@ -78,6 +78,7 @@ class Emitter {
   void narrow(MemType type, const Operand& to, const Xmm& value);  // AVX-512
   Xmm packed(const Item& item, const Xmm& value);                  // the elements at the start of a temporary
   void round_to_bf16(const Xmm& to, const Xmm& other, const Xmm& value, bool some_nan);
+  void add_half(const Xmm& to, const Xmm& value);
 
   // emit_arith.cc
   void instruction(const Item& item);
@@ -110,6 +111,7 @@ class Emitter {
   static constexpr int8_t kUnsetLanes = -1, kAnyLanes = -2;
   std::pmr::vector<uint8_t> low_halves_;
   std::deque<Aside> asides_;
+  int free_mask_ = 0;               // AVX-512: a mask register that no mask has; 0: none
   std::vector<int8_t> mask_lanes_;  // by mask: the lanes from 0 on that it always has on, or one of these two
   uint64_t features_ = 0;
   uint32_t stack_bytes_ = 0;

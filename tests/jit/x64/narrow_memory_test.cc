@@ -134,8 +134,8 @@ TEST_P(NarrowMemory, Bf16RoundsAlikeWithTheInstructionAndWithout) {
   }
 }
 
-// What a store as bf16 leaves out is not needed: halves as they were read, numbers and NaN of each kind after arithmetic,
-// after bits were set, and in a register that two types of elements share.
+// What a store as bf16 leaves out is not needed: halves as they were read, numbers and NaN of each kind after
+// arithmetic, after bits were set, and in a register that two types of elements share.
 TEST_P(NarrowMemory, Bf16StoresLeaveOutWhatIsNotNeeded) {
   const uint32_t all_ones[] = {0x7fffffff, 0xffffffff, 0x7fff8000, 0xffff8000, 0x7f800001, 0xff800001, 0x7fffe000};
   std::vector<uint8_t> floats(64), f16(64, 0xff), every(64);
