@@ -67,6 +67,7 @@ class Finisher {
  private:
   Status check_tensors();
   Status check_dim(const TensorDesc& t, size_t d, DimDesc& dim);
+  std::string unused_symbol(std::string name) const;
   Status check_strides();
   Status check_nodes();
   Status check_outputs();
@@ -91,6 +92,15 @@ class Finisher {
   std::map<std::string, std::string> given_names_;  // kernel symbol -> the caller's
   ir::SymbolValues fixed_symbols_;                  // symbols whose range is one value
 };
+
+// For a dim that the caller gave no name: `name`, made longer while it is also what the caller calls another one.
+std::string Finisher::unused_symbol(std::string name) const {
+  const auto calls_it = [&](const TensorDesc& t) {
+    return std::any_of(t.dims.begin(), t.dims.end(), [&](const DimDesc& d) { return kernel_symbol(d.symbol) == name; });
+  };
+  while (given_names_.contains(name) || std::any_of(g_.tensors.begin(), g_.tensors.end(), calls_it)) name += '_';
+  return name;
+}
 
 Status Finisher::check_dim(const TensorDesc& t, size_t d, DimDesc& dim) {
   const std::string where = fmt::format("{}.shape[{}]", t.name, d);
@@ -121,7 +131,7 @@ Status Finisher::check_dim(const TensorDesc& t, size_t d, DimDesc& dim) {
     if (!dim.symbol.empty()) fixed_symbols_[dim.symbol] = dim.min;
     dim = fixed_dim(dim.min);
   } else if (dim.symbol.empty()) {
-    dim.symbol = fmt::format("D{}_{}", &t - g_.tensors.data(), d);
+    dim.symbol = unused_symbol(fmt::format("D{}_{}", &t - g_.tensors.data(), d));
   }
   return {};
 }

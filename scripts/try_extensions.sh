@@ -1,18 +1,20 @@
 #!/usr/bin/env bash
-# try_extensions.sh [family]: follows docs/add_a_family.md to
-# the letter, in a copy of the last commit: applies the example of the guide (tests/extensions/<name>), builds, runs the
-# example's tests and the house rules, and counts the files outside the example's own that it had to touch.
-# Needs what scripts/setup.sh installs; takes some ten minutes. Exit status 0: it works and touches no more than it may.
+# try_extensions.sh [family] [dtype] [target]: follows docs/add_a_family.md, docs/add_a_dtype.md and docs/add_a_target.md
+# to the letter (all three if none is named), each in a copy of the last commit: applies the example of the guide
+# (tests/extensions/<name>), builds, runs the example's tests and the house rules, and counts the files outside the
+# example's own that it had to touch.
+# Needs what scripts/setup.sh installs; takes some ten minutes each. Exit status 0: all work and touch no more than they
+# may.
 set -euo pipefail
 root=$(git -C "$(dirname "$0")" rev-parse --show-toplevel)
-[ $# -gt 0 ] || set -- family
+[ $# -gt 0 ] || set -- family dtype target
 work=${LATHE_EXTENSIONS_DIR:-$root/build/extensions}
 mkdir -p "$work"
 failed=0
 
 for name in "$@"; do
   example=$root/tests/extensions/$name
-  [ -f "$example/edits.txt" ] || { echo "try_extensions: no example \"$name\", expected family" >&2; exit 2; }
+  [ -f "$example/edits.txt" ] || { echo "try_extensions: no example \"$name\", expected family, dtype or target" >&2; exit 2; }
   tree=$work/$name
   mkdir -p "$tree"
   find "$tree" -mindepth 1 -maxdepth 1 ! -name build -exec rm -rf {} +
@@ -24,7 +26,7 @@ for name in "$@"; do
   echo "try_extensions: $name touches $touched files beside its own, of $limit it may"
   [ "$touched" -le "$limit" ] || failed=1
   cmake -S "$tree" -B "$tree/build" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O1 -DLATHE_TESTS=ON >"$tree/build.log" 2>&1
-  targets=(test_ir test_ops test_jit test_runtime test_sweep test_house)
+  targets=(test_ir test_ops test_search test_jit test_runtime test_sweep test_house)
   if ! cmake --build "$tree/build" --target "${targets[@]}" >>"$tree/build.log" 2>&1; then
     tail -30 "$tree/build.log" >&2
     echo "try_extensions: $name does not build: $tree/build.log" >&2

@@ -19,6 +19,7 @@
 #include "jit/host/host_cpu.h"
 #include "runtime/base/clock.h"
 #include "runtime/measure/machine_profile.h"
+#include "runtime/oracle/data_sets.h"
 #include "runtime/tune/bench.h"
 
 namespace lathe::blueprints {
@@ -56,14 +57,6 @@ int64_t count(const std::vector<int64_t>& dims) {
   int64_t n = 1;
   for (const int64_t d : dims) n *= d;
   return n;
-}
-
-void fill(float* data, int64_t n, uint64_t seed) {
-  uint64_t x = seed * 0x9e3779b97f4a7c15ull + 1;
-  for (int64_t i = 0; i < n; ++i) {
-    x = x * 6364136223846793005ull + 1442695040888963407ull;
-    data[i] = static_cast<float>(static_cast<int32_t>(x >> 40) - (1 << 23)) * 0x1p-23f;
-  }
 }
 
 double quantile(std::vector<double> v, double q) {
@@ -145,7 +138,7 @@ class Comparison {
       if (a == n) break;
       const Memory source(4 * static_cast<uint64_t>(plain));
       float* values = reinterpret_cast<float*>(source.data());
-      fill(values, plain, 1 + a);
+      runtime::fill_tame(ir::DType::f32, 1 + a, source.data(), 4 * plain);
       const uint64_t bytes = 4 * static_cast<uint64_t>(plain);
       if (constant && lathe_.layouts[a] != 0) {
         row_.error = lathe_.pack(static_cast<int>(a), values, ours_.at[a]);

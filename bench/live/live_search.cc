@@ -166,8 +166,8 @@ class LiveTask {
     std::vector<const runtime::Stage*> bound;
     for (const auto& [text, unused] : share) {
       LATHE_ASSIGN(const search::Schedule schedule, search::parse_schedule(text));
-      LATHE_ASSIGN(runtime::Stage stage, runtime::build_stage(task_.problem.kernel, schedule, target_, leaves_,
-                                                              {.llvm = false, .portable = false}));
+      LATHE_ASSIGN(runtime::Stage stage,
+                   runtime::build_stage(task_.problem.kernel, schedule, target_, leaves_, {.portable = false}));
       stages.push_back(std::make_unique<runtime::Stage>(std::move(stage)));
       bound.push_back(stages.back().get());
     }

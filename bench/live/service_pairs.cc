@@ -24,7 +24,7 @@ Result<std::vector<double>> measure(const search::Problem& problem, const ir::Ta
   for (const std::string& text : {reference, candidate}) {
     LATHE_ASSIGN(const search::Schedule schedule, search::parse_schedule(text));
     LATHE_ASSIGN(runtime::Stage stage,
-                 runtime::build_stage(problem.kernel, schedule, target, leaves, {.llvm = false, .portable = false}));
+                 runtime::build_stage(problem.kernel, schedule, target, leaves, {.portable = false}));
     stages.push_back(std::move(stage));
   }
   StageTimer timer(problem, target);
@@ -59,6 +59,7 @@ Result<std::vector<double>> service_pairs(const search::Problem& problem, const 
   const pid_t pid = fork();
   if (pid == 0) {
     const auto ratios = measure(problem, target, reference, candidate, placements);
+    if (!ratios.ok()) fmt::print(stderr, "{}\n", ratios.status().to_string());
     const size_t bytes = ratios.ok() ? ratios->size() * sizeof(double) : 0;
     _exit(bytes > 0 && write(ends[1], ratios->data(), bytes) == static_cast<ssize_t>(bytes) ? 0 : 1);
   }
@@ -72,7 +73,10 @@ Result<std::vector<double>> service_pairs(const search::Problem& problem, const 
   close(ends[0]);
   int status = 0;
   if (pid > 0) waitpid(pid, &status, 0);
-  if (pid < 0 || status != 0 || got != wanted) return ir::internal_error("the process that compares did not finish");
+  if (pid < 0 || status != 0 || got != wanted) {
+    return WIFSIGNALED(status) ? ir::internal_error("the process that compares died of signal {}", WTERMSIG(status))
+                               : ir::internal_error("the process that compares did not finish");
+  }
   return out;
 }
 

@@ -20,6 +20,7 @@
 
 #include "include/lathe.h"
 #include "runtime/base/clock.h"
+#include "runtime/oracle/data_sets.h"
 
 namespace {
 
@@ -67,21 +68,18 @@ struct Flags {
 // lines.
 struct Floats {
   explicit Floats(int64_t n, int line)
-      : memory(
+      : count(n),
+        memory(
             static_cast<char*>(std::aligned_alloc(4096, (static_cast<size_t>(n) * 4 + 64 * 64 + 4095) / 4096 * 4096)),
             std::free),
         data(reinterpret_cast<float*>(memory.get() + 64 * line)) {}
+  void fill(uint64_t seed) {
+    lathe::runtime::fill_tame(lathe::ir::DType::f32, seed, reinterpret_cast<char*>(data), 4 * count);
+  }
+  int64_t count;
   std::unique_ptr<char, void (*)(void*)> memory;
   float* data;
 };
-
-void fill(float* data, int64_t n, uint64_t seed) {
-  uint64_t x = seed * 0x9e3779b97f4a7c15ull + 1;
-  for (int64_t i = 0; i < n; ++i) {
-    x = x * 6364136223846793005ull + 1442695040888963407ull;
-    data[i] = static_cast<float>(static_cast<int32_t>(x >> 40) - (1 << 23)) * 0x1p-23f;
-  }
-}
 
 double median(std::vector<double> v) {
   std::nth_element(v.begin(), v.begin() + static_cast<std::ptrdiff_t>(v.size() / 2), v.end());
@@ -116,8 +114,8 @@ class Comparison {
         theirs_(p.batch * p.groups * p.m * p.n, 29),
         packed_(1, 0),
         workspace_(1, 0) {
-    fill(a_.data, p.batch * p.groups * p.m * p.k, 1);
-    fill(b_.data, p.batch * p.k * p.n, 2);
+    a_.fill(1);
+    b_.fill(2);
     resolve(context);
   }
 

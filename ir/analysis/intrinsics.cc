@@ -23,6 +23,8 @@ const std::vector<Intrinsic> kIntrinsics = {
 #undef LATHE_INTRINSIC
 };
 
+constexpr int kMostCopied = 4;  // bytes: one lane an element
+
 using Scopes = std::vector<const Stmt*>;
 
 // From a scope down to its only statement, prefetches aside.
@@ -55,6 +57,7 @@ struct Meaning {
   Kernel kernel;
   Nest nest;
   bool bound = false;  // scopes inside bear marks
+  bool copies() const { return nest.statement->op == AssignOp::set && nest.statement->value->op == Op::k_load; }
 };
 
 bool depends(const std::vector<Expr>& index, const std::string& iter) {
@@ -190,8 +193,10 @@ class Matcher {
     if (!typed) accesses_.clear();
     if (means.op != is.op || (!typed && !same(means.value, is.value, false))) return "expected " + outline(means);
     accesses_.insert(accesses_.begin(), {&means.target, &is.target, &means.index, &is.index});
+    if (pattern_.copies() && dtype_bytes(type_of(kernel_, is.target)) > kMostCopied)
+      return fmt::format("expected {} to have elements of at most {} bytes", is.target, kMostCopied);
     for (const Access& a : accesses_) {
-      const DType type = type_of(pattern_.kernel, *a.means);
+      const DType type = pattern_.copies() ? type_of(kernel_, is.target) : type_of(pattern_.kernel, *a.means);
       if (kernel_.find_buffer(*a.is) == nullptr || type_of(kernel_, *a.is) != type)
         return fmt::format("expected {} to be {}", *a.is, dtype_name(type));
       if (*a.is == is.target && *a.means != means.target)

@@ -11,6 +11,11 @@ enum class DType : uint8_t {
 #include "ir/base/dtypes.def"
 #undef LATHE_DTYPE
 };
+inline constexpr int kDTypes = 0
+#define LATHE_DTYPE(id, bits, values, kind, code) +1
+#include "ir/base/dtypes.def"
+#undef LATHE_DTYPE
+    ;
 enum class DTypeKind : uint8_t { kFloat, kBFloat, kInt, kUInt, kBool };
 
 const char* dtype_name(DType type);

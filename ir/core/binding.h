@@ -2,6 +2,7 @@
 // looked through, in the order in which they were said; nothing here checks them against a Kernel.
 #pragma once
 #include <algorithm>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -39,8 +40,12 @@ class SymbolMap {
     const const_iterator found = find(name);
     return found == end() ? otherwise : found->second;
   }
-  const T& at(std::string_view name) const { return find(name)->second; }  // there is one
-  T& operator[](std::nullptr_t) = delete;                                  // [0] is no name
+  const T& at(std::string_view name) const {  // there is one
+    const const_iterator found = find(name);
+    assert(found != end());
+    return found->second;
+  }
+  T& operator[](std::nullptr_t) = delete;  // [0] is no name
   T& operator[](std::string_view name) {
     const iterator found = find(name);
     return found != end() ? found->second : emplace_back(std::string(name), T{}).second;

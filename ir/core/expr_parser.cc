@@ -256,7 +256,7 @@ class ExprParser {
   Result<Part> load_of(int level) {
     const Token t = in_.next();
     const Buffer* buffer = scope_.kernel ? scope_.kernel->find_buffer(t.text) : nullptr;
-    if (!buffer && !scope_.unknown_is_iter) {
+    if (!buffer) {
       return error_at(t.line, t.column, fmt::format("expected a buffer before '[', '{}' is not declared", t.text));
     }
     in_.next();
@@ -271,7 +271,7 @@ class ExprParser {
       LATHE_RETURN_IF_ERROR(in_.expect("]"));
     }
     if (out.depth > kMaxExprDepth) return too_deep(t);
-    out.e = load(std::string(t.text), std::move(index), buffer ? buffer->type : DType::f32);
+    out.e = load(std::string(t.text), std::move(index), buffer->type);
     return out;
   }
 
@@ -290,8 +290,6 @@ class ExprParser {
       out.e = iter(std::move(name));
     } else if (scope_.unknown_is_symbol || (scope_.kernel && scope_.kernel->find_symbol(name))) {
       out.e = symbol(std::move(name));
-    } else if (scope_.unknown_is_iter) {
-      out.e = iter(std::move(name));
     } else {
       const bool buffer = scope_.kernel && scope_.kernel->find_buffer(name);
       return error_at(t.line, t.column,

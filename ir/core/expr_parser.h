@@ -13,7 +13,6 @@ namespace lathe::ir {
 struct NameScope {
   const Kernel* kernel = nullptr;
   std::vector<std::string> iters;
-  bool unknown_is_iter = false;    // a lone expression: any other name is an iterator, any buffer f32
   bool unknown_is_symbol = false;  // sizes in the header, read before `where`: checked by the caller
 };
 

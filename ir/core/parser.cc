@@ -283,18 +283,4 @@ Result<Kernel> parse_kernel(std::string_view text) {
   return KernelParser(std::move(tokens)).run();
 }
 
-Result<Expr> parse_expr(std::string_view text, const std::vector<std::string>& symbols) {
-  LATHE_ASSIGN(std::vector<Token> tokens, tokenize(text));
-  TokenStream in(std::move(tokens));
-  if (in.peek().kind == Token::Kind::line) in.next();
-  Kernel known;
-  for (const std::string& s : symbols) known.symbols.push_back({s});
-  NameScope scope;
-  scope.kernel = &known;
-  scope.unknown_is_iter = true;
-  LATHE_ASSIGN(Expr e, parse_expression(in, scope));
-  if (in.peek().kind != Token::Kind::end) return in.expected("an end of the expression");
-  return e;
-}
-
 }  // namespace lathe::ir

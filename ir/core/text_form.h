@@ -15,7 +15,5 @@ std::string print(const std::vector<Stmt>& body, int indent = 0);
 
 // INVALID with "line 3, column 7: expected ..." on malformed text.
 Result<Kernel> parse_kernel(std::string_view text);
-// Names are resolved as iterators unless listed in `symbols`.
-Result<Expr> parse_expr(std::string_view text, const std::vector<std::string>& symbols = {});
 
 }  // namespace lathe::ir

@@ -14,6 +14,16 @@ int pool_index(std::vector<uint32_t>& pool, uint32_t bits) {
   return static_cast<int>(pool.size()) - 1;
 }
 
+// Byte i of 32.
+uint64_t pack_byte(Assembler::Pack pack, int i) {
+  using Pack = Assembler::Pack;
+  constexpr uint64_t kNone = 0x80;  // a zero, to vpshufb
+  if (pack == Pack::odd_halves) return i % 2 == 0 ? static_cast<uint64_t>(i + 1) : 0;
+  if (pack == Pack::spread) return i % 4 < 2 ? kNone : static_cast<uint64_t>(i / 4 * 2 + i % 4 - 2);
+  const int at = i % 16, bytes = pack == Pack::bytes ? 1 : 2, first = pack == Pack::high_halves ? 2 : 0;
+  return at < 4 * bytes ? static_cast<uint64_t>(at / bytes * 4 + first + at % bytes) : kNone;
+}
+
 }  // namespace
 
 Assembler::Assembler(uint8_t* buffer) : CodeGenerator(kMaxImageCode, buffer) { Xbyak::ClearError(); }
@@ -47,13 +57,9 @@ ir::Status Assembler::finish(uint32_t* text_bytes) {
   if (iota_used_) {
     for (uint32_t i = 0; i < 8; ++i) dd(i);
   }
-  for (const Pack pack : {Pack::bytes, Pack::low_halves, Pack::high_halves}) {
+  for (const Pack pack : {Pack::bytes, Pack::low_halves, Pack::high_halves, Pack::spread, Pack::odd_halves}) {
     L(pack_label_[static_cast<size_t>(pack)]);
-    const int bytes = pack == Pack::bytes ? 1 : 2, first = pack == Pack::high_halves ? 2 : 0;
-    for (int i = 0; i < 32 && pack_used_[static_cast<size_t>(pack)]; ++i) {
-      const int at = i % 16;
-      db(at < 4 * bytes ? static_cast<uint64_t>(at / bytes * 4 + first + at % bytes) : 0x80, 1);
-    }
+    for (int i = 0; i < 32 && pack_used_[static_cast<size_t>(pack)]; ++i) db(pack_byte(pack, i), 1);
   }
   L(scalar_label_);
   for (const uint32_t bits : scalars_) dd(bits);

@@ -33,8 +33,10 @@ class Assembler : public Xbyak::CodeGenerator {
   Address broadcast_constant(uint32_t bits);  // as an embedded broadcast of scalar_constant
   Address wide_constant(uint32_t bits);
   Address iota_constant();
-  // For vpshufb: the low bytes, low halves or high halves of the lanes of each 128 bits, side by side at its start.
-  enum class Pack : uint8_t { bytes, low_halves, high_halves };
+  // For vpshufb: the low bytes, low halves or high halves of the lanes of each 128 bits, side by side at its start; or
+  // the way back: of eight halves that each 128 bits hold, the first four in the one, the last four in the other, as
+  // high halves of lanes. odd_halves is for vpermw: the high halves of all lanes side by side.
+  enum class Pack : uint8_t { bytes, low_halves, high_halves, spread, odd_halves };
   Address pack_constant(Pack pack);
 
   // Appends the constants. text_bytes: where they start.
@@ -43,9 +45,9 @@ class Assembler : public Xbyak::CodeGenerator {
  private:
   int scalar_offset(uint32_t bits);
 
-  Label wide_label_, scalar_label_, iota_label_, pack_label_[3];
+  Label wide_label_, scalar_label_, iota_label_, pack_label_[5];
   std::vector<uint32_t> wide_, scalars_;
-  bool iota_used_ = false, pack_used_[3] = {false, false, false};
+  bool iota_used_ = false, pack_used_[5] = {};
 };
 
 }  // namespace lathe::jit::x64

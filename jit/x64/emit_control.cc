@@ -1,5 +1,6 @@
 // Entry and exit, loops, branches, segments, pointers and extents: the part of a leaf in general registers. rdi holds
 // LeafArgs throughout; rax and rdx are scratch.
+#include <algorithm>
 #include <cstddef>
 
 #include "jit/x64/emitter.h"
@@ -25,8 +26,12 @@ Emitter::Emitter(Assembler& assembler, const LeafProgram& program, const Shape& 
       shape_(shape),
       a_(allocation),
       labels_(2 * allocation.regions.size()),
+      low_halves_(low_halves(program)),
       mask_lanes_(static_cast<size_t>(program.num_masks), kUnsetLanes) {
   find_constant_masks(program.body);
+  for (int k = 1; k < 8 && shape.evex; ++k) {
+    if (std::find(allocation.mask.begin(), allocation.mask.end(), k) == allocation.mask.end()) free_mask_ = k;
+  }
 }
 
 ir::Status Emitter::run() {
@@ -66,7 +71,17 @@ ir::Status Emitter::run() {
     }
   }
   epilogue();
+  for (Aside& a : asides_) {
+    as_.L(a.start);
+    a.emit();
+    as_.jmp(a.back, as_.T_NEAR);
+  }
   return {};
+}
+
+Emitter::Aside& Emitter::aside(std::function<void()> emit) {
+  asides_.push_back({std::move(emit), {}, {}});
+  return asides_.back();
 }
 
 void Emitter::prologue() {

@@ -53,7 +53,7 @@ void Emitter::store(const Item& item, const Sources& s) {
   } else if (inst.op == LeafOp::k_store_lane0) {
     as_.vmovss(as_.ptr[to], sized(value.getIdx(), 4));
   } else if (inst.op == LeafOp::k_store_stream) {
-    store_stream(to, value, 4 * shape_.lanes);
+    store_stream(to, value);
   } else if (inst.mask < 0) {
     as_.vmovups(as_.ptr[to], value);
   } else if (shape_.evex) {
@@ -105,10 +105,10 @@ void Emitter::find_constant_masks(const Nodes& body) {
 }
 
 // Past the caches, or plainly where the address is not a multiple of the bytes stored.
-void Emitter::store_stream(const RegExp& to, const Xmm& value, int bytes) {
+void Emitter::store_stream(const RegExp& to, const Xmm& value) {
   Label plain, done;
   as_.lea(as_.rax, as_.ptr[to]);
-  as_.test(as_.al, bytes - 1);
+  as_.test(as_.al, 4 * shape_.lanes - 1);
   as_.jne(plain, as_.T_SHORT);
   as_.vmovntps(as_.ptr[as_.rax], value);
   as_.jmp(done, as_.T_SHORT);

@@ -51,6 +51,11 @@ void Emitter::load_one(MemType type, const Xmm& to, const RegExp& from) {
 void Emitter::load_narrow(const Inst& inst, const Xmm& to, const RegExp& from) {
   use(kCpu_avx2);
   if (inst.op == LeafOp::k_load_bcast) return load_one(inst.type, to, from);
+  if (inst.mask < 0 && inst.type == MemType::bf16 && shape_.lanes == 8 && !shape_.evex) {
+    // One shuffle in place of two operations.
+    as_.vbroadcasti128(Ymm(to.getIdx()), as_.ptr[from]);
+    return as_.vpshufb(to, to, as_.pack_constant(Assembler::Pack::spread));
+  }
   if (inst.mask < 0) return widen(inst.type, to, as_.ptr[from]);
   if (shape_.evex) return widen(inst.type, to | mask_k(inst.mask) | as_.T_z, as_.ptr[from]);
   const Xmm low = sized(to.getIdx(), 4);
@@ -76,8 +81,9 @@ void Emitter::narrow(MemType type, const Operand& to, const Xmm& value) {
   return bytes_of(type) == 1 ? as_.vpmovdb(to, value) : as_.vpmovdw(to, value);
 }
 
-// The upper half of each lane of `to`: value to nearest even, NaN where it is NaN.
-void Emitter::round_to_bf16(const Xmm& to, const Xmm& other, const Xmm& value) {
+// The upper half of each lane of `to`: value to nearest even, NaN where it is NaN. some_nan: it may be one that
+// rounding makes a number.
+void Emitter::round_to_bf16(const Xmm& to, const Xmm& other, const Xmm& value, bool some_nan) {
   constexpr int kUnord = 3;
   as_.vpsrld(to, value, 16);
   if (shape_.evex) {
@@ -85,6 +91,7 @@ void Emitter::round_to_bf16(const Xmm& to, const Xmm& other, const Xmm& value) {
     as_.vpandd(to, to, as_.broadcast_constant(1));
     as_.vpaddd(to, to, value);
     as_.vpaddd(to, to, as_.broadcast_constant(0x7fff));
+    if (!some_nan) return;
     as_.vcmpps(as_.k0, value, value, kUnord);
     as_.vpmovm2d(other, as_.k0);
     as_.vpord(to, to, other);
@@ -92,9 +99,18 @@ void Emitter::round_to_bf16(const Xmm& to, const Xmm& other, const Xmm& value) {
     as_.vpand(to, to, as_.wide_constant(1));
     as_.vpaddd(to, to, value);
     as_.vpaddd(to, to, as_.wide_constant(0x7fff));
+    if (!some_nan) return;
     as_.vcmpps(other, value, value, kUnord);
     as_.vpor(to, to, other);
   }
+}
+
+// AVX-512: value plus what rounds its upper half to nearest even.
+void Emitter::add_half(const Xmm& to, const Xmm& value) {
+  const Opmask odd(free_mask_);
+  as_.vpaddd(to, value, as_.broadcast_constant(0x7fff));
+  as_.vptestmd(odd, value, as_.broadcast_constant(1 << 16));
+  as_.vpaddd(to | odd, to, as_.broadcast_constant(1));
 }
 
 // The last temporaries are those of packing: the ones before hold sources.
@@ -106,29 +122,42 @@ Xmm Emitter::packed(const Item& item, const Xmm& value) {
   if (shape_.evex) use(kCpu_avx512vl);
   if (type == MemType::bf16) {
     const Xmm other = vec(item.temp + item.num_temps - 2);
+    const uint8_t known = low_halves_[static_cast<size_t>(item.node->inst.src[0])];
+    const bool exact = (known & kZero) != 0, some_nan = (known & kZeroIfNan) == 0;
     if (!shape_.evex) {
       use(kCpu_avx2);
-      round_to_bf16(temp, other, value);
-      as_.vpshufb(temp, temp, as_.pack_constant(Pack::high_halves));
+      if (!exact) round_to_bf16(temp, other, value, some_nan);
+      as_.vpshufb(temp, exact ? value : temp, as_.pack_constant(Pack::high_halves));
       as_.vpermq(Ymm(temp.getIdx()), Ymm(temp.getIdx()), 0x08);
       return elements;
     }
-    Label slow, done;
-    if (p_.has(kCpu_avx512bf16)) {
-      // The instruction makes 0 of denormals: where there is one, all lanes go the other way.
-      constexpr int kDenormal = 0x20;
-      use(kCpu_avx512bf16 | kCpu_avx512dq);
-      as_.vfpclassps(as_.k0, value, kDenormal);
-      as_.kortestw(as_.k0, as_.k0);
-      as_.jnz(slow);
-      as_.vcvtneps2bf16(elements, value);
-      as_.jmp(done);
-      as_.L(slow);
+    // No NaN is lost: three operations, and one that takes every second half.
+    const bool adds_masked = !some_nan && free_mask_ > 0;
+    if (exact || adds_masked) {
+      use(kCpu_avx512bw);
+      if (!exact) add_half(temp, value);
+      as_.vmovups(sized(other.getIdx(), shape_.lanes / 2), as_.pack_constant(Pack::odd_halves));
+      as_.vpermw(temp, other, exact ? value : temp);
+      return elements;
     }
-    round_to_bf16(temp, other, value);
-    as_.vpsrld(temp, temp, 16);
-    as_.vpmovdw(elements, temp);
-    as_.L(done);
+    const auto by_shifting = [=, this] {
+      round_to_bf16(temp, other, value, some_nan);
+      as_.vpsrld(temp, temp, 16);
+      as_.vpmovdw(elements, temp);
+    };
+    if (!p_.has(kCpu_avx512bf16)) {
+      by_shifting();
+      return elements;
+    }
+    // The instruction makes 0 of denormals: where there is one, all lanes go the other way.
+    constexpr int kDenormal = 0x20;
+    use(kCpu_avx512bf16 | kCpu_avx512dq);
+    Aside& slow = aside(by_shifting);
+    as_.vfpclassps(as_.k0, value, kDenormal);
+    as_.kortestw(as_.k0, as_.k0);
+    as_.jnz(slow.start, as_.T_NEAR);
+    as_.vcvtneps2bf16(elements, value);
+    as_.L(slow.back);
     return elements;
   }
   if (shape_.evex || type == MemType::f16) {
@@ -172,7 +201,16 @@ void Emitter::store_narrow(const Item& item, const Xmm& value, const RegExp& to)
                          : narrow(inst.type, as_.ptr[to] | mask_k(inst.mask), value);
   }
   const Xmm elements = packed(item, value);
-  if (inst.op == LeafOp::k_store_stream) return store_stream(to, elements, bytes * shape_.lanes);
+  if (inst.op == LeafOp::k_store_stream) {
+    // Several stores a line: the way they go has no jump.
+    as_.lea(as_.rax, as_.ptr[to]);
+    as_.test(as_.al, bytes * shape_.lanes - 1);
+    Aside& plain = aside([=, this] { as_.vmovups(as_.ptr[as_.rax], elements); });
+    as_.jne(plain.start, as_.T_NEAR);
+    as_.vmovntps(as_.ptr[as_.rax], elements);
+    as_.L(plain.back);
+    return;
+  }
   if (inst.mask < 0) return bytes == 1 ? as_.vmovq(as_.qword[to], elements) : as_.vmovups(as_.ptr[to], elements);
   if (shape_.evex) {
     use(kCpu_avx512bw | kCpu_avx512vl);

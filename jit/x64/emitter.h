@@ -1,11 +1,14 @@
 // One leaf program to instructions, over an Allocation: what the emit_*.cc files share. One object per image; not
 // thread-safe.
 #pragma once
+#include <deque>
+#include <functional>
 #include <optional>
 
 #include "jit/host/host_cpu.h"
 #include "jit/program/leaf_program.h"
 #include "jit/x64/assembler.h"
+#include "jit/x64/low_halves.h"
 #include "jit/x64/registers.h"
 
 namespace lathe::jit::x64 {
@@ -28,7 +31,14 @@ class Emitter {
     }
   };
 
+  // Instructions that are seldom needed: behind the code, which jumps to `start` and goes on at `back`.
+  struct Aside {
+    std::function<void()> emit;
+    Label start, back;
+  };
+
   // emit_control.cc
+  Aside& aside(std::function<void()> emit);
   void prologue();
   void epilogue();
   void preload(const Preload& p);
@@ -49,7 +59,7 @@ class Emitter {
   // emit_memory.cc
   void load(const Inst& inst);
   void store(const Item& item, const Sources& s);
-  void store_stream(const RegExp& to, const Xmm& value, int bytes);
+  void store_stream(const RegExp& to, const Xmm& value);
   void store_lanes(const RegExp& to, const Xmm& value, int count);
   void find_constant_masks(const Nodes& body);
   static std::optional<int> constant_lanes(const Inst& inst, int lanes);  // that a mask_tail turns on
@@ -67,7 +77,8 @@ class Emitter {
   void store_one(const Item& item, const Xmm& value, const RegExp& to);
   void narrow(MemType type, const Operand& to, const Xmm& value);  // AVX-512
   Xmm packed(const Item& item, const Xmm& value);                  // the elements at the start of a temporary
-  void round_to_bf16(const Xmm& to, const Xmm& other, const Xmm& value);
+  void round_to_bf16(const Xmm& to, const Xmm& other, const Xmm& value, bool some_nan);
+  void add_half(const Xmm& to, const Xmm& value);
 
   // emit_arith.cc
   void instruction(const Item& item);
@@ -98,6 +109,9 @@ class Emitter {
   std::optional<Address> memory_;  // the memory operand of the instruction at hand
   std::vector<Label> labels_;      // two per region: its start, its end
   static constexpr int8_t kUnsetLanes = -1, kAnyLanes = -2;
+  std::pmr::vector<uint8_t> low_halves_;
+  std::deque<Aside> asides_;
+  int free_mask_ = 0;               // AVX-512: a mask register that no mask has; 0: none
   std::vector<int8_t> mask_lanes_;  // by mask: the lanes from 0 on that it always has on, or one of these two
   uint64_t features_ = 0;
   uint32_t stack_bytes_ = 0;

@@ -38,7 +38,7 @@ Result<ops::DimDesc> read_dim(const lathe_dim& dim, const std::string& where, in
 // What DLPack calls the types there are: "f32 (code 2, 32 bits), ...".
 std::string known_types() {
   std::string out;
-  for (uint32_t t = 0; t <= LATHE_DTYPE_BOOL; ++t) {
+  for (int t = 0; t < ir::kDTypes; ++t) {
     const auto type = static_cast<ir::DType>(t);
     out += fmt::format("{}{} ({}, {})", t == 0 ? "" : ", ", ir::dtype_name(type), ir::dtype_dlpack_code(type),
                        ir::dtype_bits(type));
@@ -48,12 +48,11 @@ std::string known_types() {
 
 // The element type that a description names in one way or the other.
 Result<ir::DType> read_dtype(const lathe_tensor_desc& d, const std::string& name, int index) {
-  if (d.dtype > LATHE_DTYPE_BOOL)
-    return invalid("{}, expected a lathe_dtype", d.dtype).with_arg(name + ".dtype", index);
+  if (d.dtype >= ir::kDTypes) return invalid("{}, expected a lathe_dtype", d.dtype).with_arg(name + ".dtype", index);
   const auto plain = static_cast<ir::DType>(d.dtype);
   const lathe_data_type& t = d.data_type;
   if (t.code == 0 && t.bits == 0 && t.lanes == 0) return plain;
-  for (uint32_t i = 0; t.lanes == 1 && i <= LATHE_DTYPE_BOOL; ++i) {
+  for (int i = 0; t.lanes == 1 && i < ir::kDTypes; ++i) {
     const auto type = static_cast<ir::DType>(i);
     if (ir::dtype_dlpack_code(type) != t.code || ir::dtype_bits(type) != t.bits) continue;
     if (d.dtype == 0 || plain == type) return type;

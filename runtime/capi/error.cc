@@ -9,10 +9,9 @@ namespace lathe::runtime {
 namespace {
 
 template <size_t N>
-void copy_text(char (&to)[N], std::string_view a, std::string_view b = {}) {
+void copy_text(char (&to)[N], std::string_view a, std::string_view b = "") {
   const size_t na = std::min(a.size(), N - 1), nb = std::min(b.size(), N - 1 - na);
-  std::memcpy(to, a.data(), na);
-  if (nb > 0) std::memcpy(to + na, b.data(), nb);
+  std::copy_n(b.data(), nb, std::copy_n(a.data(), na, to));
   to[na + nb] = 0;
 }
 

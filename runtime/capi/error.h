@@ -20,7 +20,8 @@ lathe_status report_exception(lathe_error* error);
 template <class F>
 lathe_status guarded(lathe_error* error, F&& body) noexcept {
   try {
-    return report(body(), error);
+    const ir::Status status = body();
+    return status.ok() ? LATHE_STATUS_OK : report(status, error);
   } catch (const std::bad_alloc&) {
     return report_nomem(error);
   } catch (...) {

@@ -13,8 +13,8 @@ int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a % b <
 
 int64_t run_program(const ProgramStep* steps, uint32_t count, const int64_t* iters) {
   using K = ProgramStep::Kind;
-  int64_t stack[kMaxNestStack + 2];
-  int64_t* top = stack - 1;
+  int64_t stack[kMaxNestStack + 3];
+  int64_t* top = stack;  // below the first value
   auto binary = [&](auto f) {
     --top;
     *top = f(top[0], top[1]);
@@ -134,15 +134,18 @@ struct Walker {
     return v;
   }
 
-  // The constant part of the arguments.
-  void start(const BoundCall& c, Frame* f) const {
+  // The constant part of the arguments, but for the segment.
+  void start_args(const BoundCall& c, Frame* f) const {
     for (uint32_t i = 0; i < c.num_operands; ++i) copy_words(&f->args.op[i], c.args.op[i]);
     if (c.num_extents != 0) copy_words(&f->args.extent, c.args.extent);
     f->args.nseg = c.args.nseg;
-    copy_words(&f->seg, c.seg);
-    f->args.seg = &f->seg;
     if (c.num_streams != 0) copy_words(&f->args.stream, c.args.stream);
     f->leaf = c.leaf;
+  }
+  void start(const BoundCall& c, Frame* f) const {
+    start_args(c, f);
+    copy_words(&f->seg, c.seg);
+    f->args.seg = &f->seg;
   }
 
   void set_pointers(const BoundCall& c, Frame* f) const {
@@ -208,7 +211,7 @@ struct Walker {
   // The only call of a nest without loops.
   void call_direct(const BoundCall& c) const {
     Frame f;
-    start(c, &f);
+    start_args(c, &f);
     f.args.seg = &c.seg;
     const BoundPointer* p = nest.pointers.data() + c.first_pointer;
     for (uint32_t i = 0; i < c.num_operands; ++i) f.args.op[i].ptr = bases[p[i].buffer] + p[i].bytes.base;

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "ir/core/builder.h"
+#include "tests/common/kernel_builder.h"
 
 namespace lathe::test {
 

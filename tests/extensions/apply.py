@@ -10,6 +10,7 @@ tests/extensions/NAME/edits.txt has these lines; what is under tests/extensions/
   file ops/ops.def        the file that the next edits are in
   after LATHE_OP(rope     the first line that holds this text; the lines below, each after "> ", come after it
   > LATHE_OP(outer, ...)
+  instead LATHE_OP(rope   as after, but the lines below come in place of it
 """
 import pathlib
 import shutil
@@ -24,12 +25,12 @@ def parse(path):
             about[word] = rest
         elif word == "file":
             current = rest
-        elif word == "after":
-            edits.append((current, rest, []))
+        elif word in ("after", "instead"):
+            edits.append((current, word, rest, []))
         elif word == ">" or line == ">":
-            edits[-1][2].append(rest)
+            edits[-1][3].append(rest)
         elif line and word != "#":
-            raise SystemExit(f"{path}:{number}: \"{line}\", expected limit, tests, file, after or >")
+            raise SystemExit(f"{path}:{number}: \"{line}\", expected limit, tests, file, after, instead or >")
     return about, edits
 
 
@@ -39,14 +40,14 @@ def apply(tree, name):
     files = example / "files"
     if files.is_dir():
         shutil.copytree(files, tree, dirs_exist_ok=True)
-    for path, anchor, new in edits:
+    for path, how, anchor, new in edits:
         lines = (tree / path).read_text(encoding="utf-8").splitlines()
         at = next((i for i, line in enumerate(lines) if anchor in line), None)
         if at is None:
             raise SystemExit(f"{path}: no line holds \"{anchor}\", which {name}/edits.txt looks for")
-        lines[at + 1:at + 1] = new
+        lines[at + (how == "after"):at + 1] = new
         (tree / path).write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return len({path for path, _, _ in edits})
+    return len({path for path, *_ in edits})
 
 
 def main(argv):

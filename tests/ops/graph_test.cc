@@ -190,6 +190,21 @@ TEST(Finish, SymbolsOfOneValueAreFixed) {
   EXPECT_TRUE(ir::is_const_int(f->tensors[0].strides[0], 24));
 }
 
+// The name made for a dim without one differs from the caller's names, said before it or after it.
+TEST(Finish, UnnamedDimsTakeNobodysName) {
+  for (const bool before : {false, true}) {
+    Graph g;
+    DimDesc unnamed = symbol_dim("", 1, 9);
+    const DimDesc named = symbol_dim(before ? "D1_0" : "D0_0", 1, 9);
+    const int first = add_tensor(g, "first", {before ? named : unnamed}, false);
+    const int second = add_tensor(g, "second", {before ? unnamed : named}, false);
+    g.outputs = {add_node(g, "neg", {first}, "y"), add_node(g, "neg", {second}, "z")};
+    const auto f = finish(g);
+    ASSERT_TRUE(f.ok()) << f.status().to_string();
+    EXPECT_EQ(f->symbols.size(), 2u);
+  }
+}
+
 TEST(Finish, LongChains) {
   Graph g;
   int x = add_tensor(g, "x", {F(2)});

@@ -66,6 +66,13 @@ TEST(Intrinsics, Transpose) {
   EXPECT_EQ(match(edited(kTranspose, "s[i, j]", "s[i, 2*j]"), "transpose"),
             "expected one iterator with step 1 along the unit-stride dimension of each buffer");
   EXPECT_EQ(match(edited(kTranspose, "d[j, i] =", "d[j, i] +="), "transpose"), "expected d[..] = s[..]");
+  // What only copies does so for any one type of a lane or less.
+  const auto typed = [](const std::string& s, const std::string& d) {
+    return edited(edited(kTranspose, "s: f32", "s: " + s), "d: f32", "d: " + d);
+  };
+  for (const char* type : {"bf16", "f16", "i32", "i8", "u8", "b8"})
+    EXPECT_EQ(match(typed(type, type), "transpose"), "yes") << type;
+  EXPECT_EQ(match(typed("f64", "f64"), "transpose"), "expected d to have elements of at most 4 bytes");
 }
 
 // Rows that are not shipped: what a meaning can say.

@@ -134,6 +134,59 @@ TEST_P(NarrowMemory, Bf16RoundsAlikeWithTheInstructionAndWithout) {
   }
 }
 
+// What a store as bf16 leaves out is not needed: halves as they were read, numbers and NaN of each kind after
+// arithmetic, after bits were set, and in a register that two types of elements share.
+TEST_P(NarrowMemory, Bf16StoresLeaveOutWhatIsNotNeeded) {
+  const uint32_t all_ones[] = {0x7fffffff, 0xffffffff, 0x7fff8000, 0xffff8000, 0x7f800001, 0xff800001, 0x7fffe000};
+  std::vector<uint8_t> floats(64), f16(64, 0xff), every(64);
+  for (size_t i = 0; i < 16; ++i) std::memcpy(&floats[4 * i], &all_ones[i % std::size(all_ones)], 4);
+  for (const bool bf16 : {false, true}) {
+    if (bf16 && (shape().level != ir::IsaLevel::avx512 || !(host_features() & kCpu_avx512bf16))) continue;
+    const auto check = [&](MemType from, const std::vector<uint8_t>& in, const std::vector<Inst>& between) {
+      LeafProgram p = one(shape(), LeafOp::k_store, MemType::bf16, false, bf16);
+      p.num_vregs = 4;
+      p.body[0].inst.type = from;
+      const Node last = p.body.back();
+      p.body.pop_back();
+      for (const Inst& i : between) p.body.push_back(inst(i));
+      p.body.push_back(last);
+      p.body.back().inst.src[0] = between.empty() ? 0 : between.back().dst;
+      expect_same(p, in, 0, 80);
+    };
+    const auto constant = [](int dst, uint32_t bits) {
+      Inst i{LeafOp::k_constant, dst};
+      i.imm = bits;
+      return i;
+    };
+    const Inst one_more = constant(1, 0x3f800000), tie = constant(1, 0x3f808000), sign = constant(1, 0x80000000),
+               low = constant(1, 0x00008001);
+    const auto of = [](LeafOp op) { return Inst{op, 2, {0, 1, -1}}; };
+    for (const auto& [type, in] : {std::pair(MemType::b32, floats), std::pair(MemType::f16, f16)}) {
+      check(type, in, {});
+      check(type, in, {one_more, of(LeafOp::k_mul)});
+      check(type, in, {one_more, of(LeafOp::k_max)});
+      check(type, in, {sign, of(LeafOp::k_bit_xor)});
+      check(type, in, {sign, Inst{LeafOp::k_bit_andnot, 2, {1, 0, -1}}});
+    }
+    // Every NaN, and numbers of all sizes.
+    for (uint32_t first = 0; first < 0x10000; first += 16) {
+      if ((first & 0x7fff) < 0x7f80 && first % 0x2000 != 0) continue;
+      for (uint32_t i = 0; i < 16; ++i) {
+        const uint16_t half = static_cast<uint16_t>(first + i);
+        std::memcpy(&every[2 * i], &half, 2);
+      }
+      check(MemType::bf16, every, {});
+      check(MemType::bf16, every, {sign, of(LeafOp::k_bit_xor)});
+      check(MemType::bf16, every, {one_more, of(LeafOp::k_min)});
+      check(MemType::bf16, every, {tie, of(LeafOp::k_mul)});
+      if (HasFailure()) return;
+    }
+    check(MemType::bf16, floats, {low, of(LeafOp::k_bit_or)});
+    check(MemType::bf16, floats, {low, of(LeafOp::k_iadd)});
+    check(MemType::bf16, floats, {load(0, 0)});
+  }
+}
+
 // All 65,536 halves, and all that lies around each on the way back: ties, denormals, overflow, NaN.
 TEST_P(NarrowMemory, HalvesAreExactAndRoundToNearestEven) {
   const int lanes = shape().lanes;

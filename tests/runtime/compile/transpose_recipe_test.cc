@@ -120,6 +120,35 @@ TEST(TransposeRecipe, TheDefaultIsAcceptedAndSharedOut) {
   }
 }
 
+// Elements of a lane or less: rows that end within a vector, on each side.
+TEST(TransposeRecipe, TheDefaultOfEveryTypeGoesBySquares) {
+  if (!jit::host_target().has(ir::IsaLevel::avx2)) GTEST_SKIP() << "needs AVX2: nothing is generated for this machine";
+  for (const ir::IsaLevel level : {ir::IsaLevel::avx2, ir::IsaLevel::avx512}) {
+    const ir::Target t = jit::host_target().cap(level);
+    if (t.level != level) continue;
+    for (const char* type : {"f32", "bf16", "f16", "i32", "i8", "u8", "b8"}) {
+      Problem p;
+      p.kernel = ir::parse_kernel(fmt::format("kernel turn(s: {0}[35, 257] in, d: {0}[257, 35] out) family transpose\n"
+                                              "  for i < 257 [row]:\n"
+                                              "    for j < 35 [col]:\n"
+                                              "      d[i, j] = s[j, i]\n",
+                                              type))
+                     .value();
+      const auto schedule = kTransposeRecipe.build(kTransposeRecipe.defaults(p, t), p, t);
+      ASSERT_TRUE(schedule.ok()) << type << " " << schedule.status().to_string();
+      EXPECT_NE(search::to_text(*schedule).find("tensorize"), std::string::npos) << type;
+      LeafCache leaves(LeafCacheOptions{}, nullptr, nullptr);
+      const auto stage = build_stage(p.kernel, *schedule, t, leaves, {.llvm = false, .portable = !test::generates(t)});
+      ASSERT_TRUE(stage.ok()) << type << " " << stage.status().to_string();
+      auto oracle = Oracle::create({p.kernel, p.dims, p.threads, 3}, nullptr);
+      ASSERT_TRUE(oracle.ok()) << oracle.status().to_string();
+      const auto verdict = (*oracle)->verify(*stage);
+      ASSERT_TRUE(verdict.ok()) << verdict.status().to_string();
+      EXPECT_TRUE(verdict->ok) << type << " " << verdict->reason;
+    }
+  }
+}
+
 TEST(TransposeRecipe, RefusesWhatIsNoSetting) {
   const ir::Target t = jit::host_target();
   const Problem p = plain(1);

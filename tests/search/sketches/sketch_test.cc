@@ -29,7 +29,8 @@ TEST(Sketch, KnobsHaveOneNameAndOneSymbolEach) {
     std::set<std::string> spellings;
     for (const Knob& k : r.table()) {
       EXPECT_TRUE(spellings.insert(k.name).second) << r.name << " " << k.name;
-      if (std::string(k.name) != k.symbol) EXPECT_TRUE(spellings.insert(k.symbol).second) << r.name << " " << k.symbol;
+      const bool fresh = std::string(k.name) == k.symbol || spellings.insert(k.symbol).second;
+      EXPECT_TRUE(fresh) << r.name << " " << k.symbol;
       EXPECT_STRNE(k.text, "");
       EXPECT_LT(k.least, k.most) << k.name;
       EXPECT_EQ(find_knob(r.table(), k.name)->symbol, find_knob(r.table(), k.symbol)->symbol);

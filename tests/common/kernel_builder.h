@@ -6,11 +6,14 @@
 //   Kernel k = b.build();
 // Checks nothing: verify() does. Not thread-safe.
 #pragma once
+#include <algorithm>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ir/core/kernel.h"
+#include "ir/core/names.h"
 
 namespace lathe::ir {
 
@@ -35,23 +38,60 @@ struct BufferRef {
 
 class Builder {
  public:
-  explicit Builder(std::string name, std::string family = {});
+  explicit Builder(std::string name, std::string family = {}) : open_(1) {
+    kernel_.name = std::move(name);
+    kernel_.family = std::move(family);
+  }
 
-  Expr sym(const std::string& name, int64_t min, int64_t max, int64_t multiple_of = 1);
+  Expr sym(const std::string& name, int64_t min, int64_t max, int64_t multiple_of = 1) {
+    kernel_.symbols.push_back({name, min, max, multiple_of});
+    return symbol(name);
+  }
   BufferRef buffer(const std::string& name, DType type, std::vector<Expr> dims, Place place,
-                   std::vector<Expr> strides = {});
-  BufferRef in(const std::string& name, DType type, std::vector<Expr> dims, std::vector<Expr> strides = {});
-  BufferRef constant(const std::string& name, DType type, std::vector<Expr> dims, std::vector<Expr> strides = {});
-  BufferRef out(const std::string& name, DType type, std::vector<Expr> dims, std::vector<Expr> strides = {});
-  BufferRef heap(const std::string& name, DType type, std::vector<Expr> dims);
-  BufferRef stack(const std::string& name, DType type, std::vector<Expr> dims);
-  BufferRef reg(const std::string& name, DType type, std::vector<Expr> dims);
+                   std::vector<Expr> strides = {}) {
+    Buffer b;
+    b.name = name;
+    b.type = type;
+    b.dims = std::move(dims);
+    b.place = place;
+    b.strides = std::move(strides);
+    kernel_.buffers.push_back(std::move(b));
+    return {name, type};
+  }
+  BufferRef in(const std::string& name, DType type, std::vector<Expr> dims, std::vector<Expr> strides = {}) {
+    return buffer(name, type, std::move(dims), Place::in, std::move(strides));
+  }
+  BufferRef constant(const std::string& name, DType type, std::vector<Expr> dims, std::vector<Expr> strides = {}) {
+    return buffer(name, type, std::move(dims), Place::constant, std::move(strides));
+  }
+  BufferRef out(const std::string& name, DType type, std::vector<Expr> dims, std::vector<Expr> strides = {}) {
+    return buffer(name, type, std::move(dims), Place::out, std::move(strides));
+  }
+  BufferRef heap(const std::string& name, DType type, std::vector<Expr> dims) {
+    return buffer(name, type, std::move(dims), Place::heap);
+  }
+  BufferRef stack(const std::string& name, DType type, std::vector<Expr> dims) {
+    return buffer(name, type, std::move(dims), Place::stack);
+  }
+  BufferRef reg(const std::string& name, DType type, std::vector<Expr> dims) {
+    return buffer(name, type, std::move(dims), Place::reg);
+  }
 
   // for iter < extent [role] @mark: body(iter)
-  void loop(const std::string& iter, const Expr& extent, const std::string& role,
-            const std::function<void(const Expr&)>& body, Mark mark = Mark::none, const std::string& intrinsic = {});
+  void loop(const std::string& iter_name, const Expr& extent, const std::string& role,
+            const std::function<void(const Expr&)>& body, Mark mark = Mark::none, const std::string& intrinsic = {}) {
+    open_.emplace_back();
+    body(iter(iter_name));
+    Stmt s = make_scope(iter_name, extent, std::move(open_.back()), role);
+    s.mark = mark;
+    s.intrinsic = intrinsic;
+    open_.pop_back();
+    open_.back().push_back(std::move(s));
+  }
 
-  void assign(AssignOp op, const Element& target, const Expr& value);
+  void assign(AssignOp op, const Element& target, const Expr& value) {
+    open_.back().push_back(make_assign(target.buffer, target.index, op, value));
+  }
   void set(const Element& target, const Expr& value) { assign(AssignOp::set, target, value); }
   void add(const Element& target, const Expr& value) { assign(AssignOp::add, target, value); }
   void mul(const Element& target, const Expr& value) { assign(AssignOp::mul, target, value); }
@@ -60,7 +100,12 @@ class Builder {
   void fmax(const Element& target, const Expr& value) { assign(AssignOp::fmax, target, value); }
 
   // The Kernel so far; parameters first, each group in the order declared.
-  Kernel build() const;
+  Kernel build() const {
+    Kernel out = kernel_;
+    std::stable_partition(out.buffers.begin(), out.buffers.end(), [](const Buffer& b) { return is_param(b.place); });
+    out.body = open_.front();
+    return out;
+  }
 
  private:
   Kernel kernel_;
