@@ -7,8 +7,7 @@ namespace lathe::decoder {
 
 Architecture architecture_of(const GgufFile& file) {
   const std::string name = file.text("general.architecture");
-  if (name != "gemma3" && name != "qwen2")
-    throw Problem(file.path() + ": general.architecture: " + name + ", expected gemma3 or qwen2");
+  if (name != "gemma3" && name != "qwen2") file.fail("general.architecture", "expected gemma3 or qwen2, found " + name);
   const bool gemma = name == "gemma3";
   const auto size = [&](const char* key, uint64_t most) {
     return static_cast<int64_t>(file.integer(name + "." + key, 1, most));
@@ -20,26 +19,25 @@ Architecture architecture_of(const GgufFile& file) {
   a.heads = size("attention.head_count", 1024);
   a.groups = size("attention.head_count_kv", 1024);
   if (a.heads % a.groups != 0) {
-    throw Problem(file.path() + ": " + name + ".attention.head_count: " + std::to_string(a.heads) +
-                  ", expected a multiple of head_count_kv, " + std::to_string(a.groups));
+    file.fail(name + ".attention.head_count",
+              std::to_string(a.heads) + ", expected a multiple of head_count_kv, " + std::to_string(a.groups));
   }
   a.head_size = file.has(name + ".attention.key_length") ? size("attention.key_length", 4096) : a.hidden / a.heads;
   const int64_t values =
       file.has(name + ".attention.value_length") ? size("attention.value_length", 4096) : a.head_size;
   if (a.head_size % 2 != 0 || values != a.head_size) {
-    throw Problem(file.path() + ": " + name + ".attention.key_length: " + std::to_string(a.head_size) +
-                  ", expected an even number, and value_length the same");
+    file.fail(name + ".attention.key_length",
+              std::to_string(a.head_size) + ", expected an even number, and value_length the same");
   }
   const GgufTensor* table = file.find("token_embd.weight");
-  if (table == nullptr) throw Problem(file.path() + ": tensor token_embd.weight: is missing");
+  if (table == nullptr) file.fail("tensor token_embd.weight", "is missing, expected one row for each id");
   file.tensor("token_embd.weight", {static_cast<uint64_t>(a.hidden), table->rows()});
   if (table->rows() > 1 << 22)
-    throw Problem(file.path() + ": tensor token_embd.weight: " + std::to_string(table->rows()) +
-                  " rows, expected 1 to 2^22");
+    file.fail("tensor token_embd.weight", std::to_string(table->rows()) + " rows, expected at most 2^22");
   a.vocabulary = static_cast<int64_t>(table->rows());
   a.epsilon = file.real(name + ".attention.layer_norm_rms_epsilon");
   if (file.has(name + ".rope.scaling.type") && file.text(name + ".rope.scaling.type") != "none")
-    throw Problem(file.path() + ": " + name + ".rope.scaling.type: expected none");
+    file.fail(name + ".rope.scaling.type", "expected none");
   a.rope_base = file.has(name + ".rope.freq_base") ? file.real(name + ".rope.freq_base") : 10000;
   a.local_rope_base = 10000;  // gemma3's, which its files do not name
   a.embedding_scale = gemma ? std::sqrt(static_cast<double>(a.hidden)) : 1;

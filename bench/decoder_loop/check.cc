@@ -31,6 +31,9 @@ double deviation(const float* x, uint64_t n) {
   return std::sqrt(std::max(squares / static_cast<double>(n) - mean * mean, 1e-30));
 }
 
+// The larger of two, and NaN if either is.
+double worse(double worst, double off) { return off <= worst || std::isnan(worst) ? worst : off; }
+
 }  // namespace
 
 Reference read_reference(const std::string& path) {
@@ -65,8 +68,7 @@ void Distance::add(const float* logits, const float* reference, uint64_t vocabul
   for (uint64_t i = 0; i < vocabulary; ++i) {
     const double p = reference[i] - theirs;
     divergence_ += std::exp(p) * (p - (logits[i] - own));
-    const double off = std::abs(static_cast<double>(logits[i]) - reference[i]) / unit;
-    if (!(off <= worst_logit_)) worst_logit_ = off;  // NaN included
+    worst_logit_ = worse(worst_logit_, std::abs(static_cast<double>(logits[i]) - reference[i]) / unit);
     if (logits[i] > logits[choice]) choice = i;
     if (i == 0) continue;
     if (reference[i] > reference[best]) {
@@ -86,7 +88,7 @@ void Distance::add(const float* logits, const float* reference, uint64_t vocabul
   ++predicted_;
   likelihood_ += mine;
   reference_likelihood_ += wanted;
-  worst_likelihood_ = std::max(worst_likelihood_, std::abs(mine - wanted));
+  worst_likelihood_ = worse(worst_likelihood_, std::abs(mine - wanted));
 }
 
 }  // namespace lathe::decoder

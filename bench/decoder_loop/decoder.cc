@@ -73,7 +73,6 @@ Decoder::Linear Decoder::linear(const std::string& name, int64_t in, int64_t out
   const GgufTensor& t = file_.tensor(name + ".weight", {count(in, 1), count(out, 1)});
   Floats plain = reserve(count(in, out));
   for (int64_t r = 0; r < out; ++r) t.decode_row(count(r, 1), plain.get() + count(r, in));
-  weights_ += in * out;
   Linear l{linear_kernel(in, out, bias), {}, nullptr, in, out};
   l.weight = l.kernel->pack(1, {out, in}, std::move(plain));
   if (bias) l.bias = vector(name + ".bias", out);
@@ -182,8 +181,8 @@ void Decoder::attention(int64_t index, int64_t rows, const float* q, const float
   std::vector<float> queries = floats(heads * rows, width), results = floats(heads * rows, width);
   for (int64_t g = 0; g < arch_.groups; ++g) {
     const uint64_t cache = count(g * capacity_, width);
-    float *const cached_k = keys_[count(index, 1)].get() + cache, *const cached_v =
-                                                                      values_[count(index, 1)].get() + cache;
+    float* const cached_k = keys_[count(index, 1)].get() + cache;
+    float* const cached_v = values_[count(index, 1)].get() + cache;
     for (int64_t t = 0; t < rows; ++t) {
       std::copy_n(k + (t * arch_.groups + g) * width, width, cached_k + (past_ + t) * width);
       std::copy_n(v + (t * arch_.groups + g) * width, width, cached_v + (past_ + t) * width);

@@ -22,11 +22,9 @@ class Decoder {
   Decoder(const GgufFile& file, Context& context, int64_t capacity);
 
   int64_t vocabulary() const { return arch_.vocabulary; }
-  // Floats per step of weights that each decode step reads.
-  int64_t weights() const { return weights_; }
   // Forgets the sequence.
   void restart() { past_ = 0; }
-  // Appends ids and writes the logits after each of them, [ids, vocabulary]; or after the last one only, [1, vocabulary].
+  // Appends ids and writes the logits after each, [ids, vocabulary]; or after the last one only, [1, vocabulary].
   void append(const std::vector<int32_t>& ids, bool every, std::vector<float>& logits);
 
  private:
@@ -62,7 +60,7 @@ class Decoder {
   Context& context_;
   const Architecture arch_;
   const int64_t capacity_, chunk_;
-  int64_t past_ = 0, weights_ = 0;
+  int64_t past_ = 0;
 
   std::map<std::vector<int64_t>, std::unique_ptr<Kernel>> linears_;
   std::unique_ptr<Kernel> norm_, head_norm_, add_, gated_, rope_q_, rope_k_, attention_;

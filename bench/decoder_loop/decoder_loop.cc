@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <bit>
+#include <charconv>
 #include <chrono>
 #include <cinttypes>
 #include <cstdio>
@@ -31,8 +32,13 @@ std::vector<std::vector<int32_t>> read_prompts(const std::string& path) {
   for (int number = 1; std::getline(in, line); ++number) {
     std::istringstream words(line);
     std::vector<int32_t> ids;
-    for (int32_t id; words >> id;) ids.push_back(id);
-    if (!words.eof()) throw Problem(path + ": line " + std::to_string(number) + ": expected whole numbers");
+    for (std::string word; words >> word;) {
+      int32_t id = 0;
+      const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
+      if (error != std::errc() || end != word.data() + word.size())
+        throw Problem(path + ": line " + std::to_string(number) + ": expected whole numbers of 32 bits");
+      ids.push_back(id);
+    }
     if (!ids.empty()) out.push_back(std::move(ids));
   }
   if (out.empty()) throw Problem(path + ": holds no ids");
@@ -52,7 +58,7 @@ std::string in_text(const GgufFile& file, const std::vector<int32_t>& ids) {
   return out;
 }
 
-double peak_gigabytes() {
+double peak_gib() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return static_cast<double>(usage.ru_maxrss) / (1 << 20);
@@ -88,7 +94,7 @@ void generate(const GgufFile& file, Context& context, const Settings& s) {
                                 {"text", in_text(file, ids)},
                                 {"prefill_tokens_s", static_cast<double>(prompt.size()) / prefill},
                                 {"decode_tokens_s", steps / decode},
-                                {"peak_gigabytes", peak_gigabytes()}};
+                                {"peak_gib", peak_gib()}};
     if (s.json) {
       std::printf("%s\n", row.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
       continue;
@@ -99,13 +105,14 @@ void generate(const GgufFile& file, Context& context, const Settings& s) {
     if (const std::string text = in_text(file, ids); !text.empty()) std::printf("text %s\n", text.c_str());
     std::printf("prefill %zu ids at %.1f a second, decode %" PRId64 " at %.1f; at most %.2f GiB\n", prompt.size(),
                 row["prefill_tokens_s"].get<double>(), s.tokens - 1, row["decode_tokens_s"].get<double>(),
-                row["peak_gigabytes"].get<double>());
+                row["peak_gib"].get<double>());
   }
 }
 
 // Half of each sequence as a prompt, the rest id by id: both ways of the loop meet the reference.
 void check(const GgufFile& file, Context& context, const Settings& s) {
   const Reference reference = read_reference(s.reference);
+  if (reference.length < 2) throw Problem(s.reference + ": sequences of 1 id, expected 2 or more");
   const auto length = static_cast<int64_t>(reference.length), half = (length + 1) / 2;
   Decoder decoder(file, context, length);
   if (static_cast<uint64_t>(decoder.vocabulary()) != reference.vocabulary) {
@@ -155,7 +162,7 @@ void check(const GgufFile& file, Context& context, const Settings& s) {
                               {"logit_worst_error", distance.worst_logit()},
                               {"compiles_after_seal", context.counter("compiles_after_seal")},
                               {"searches", context.counter("searches")},
-                              {"peak_gigabytes", peak_gigabytes()}};
+                              {"peak_gib", peak_gib()}};
   if (s.json) {
     std::printf("%s\n", row.dump().c_str());
   } else {
@@ -189,7 +196,11 @@ int run(int argc, char** argv) {
   app.add_flag("--json", s.json, "one object on standard output, for each prompt or for the check");
   prompts->excludes(reference)->excludes(digest);
   reference->excludes(digest);
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : 2;
+  }
   try {
     if (!s.digests && s.reference.empty() && s.prompts.empty())
       throw Problem("expected --prompt-ids, --check or --digests");
@@ -207,7 +218,7 @@ int run(int argc, char** argv) {
     return 0;
   } catch (const std::exception& problem) {
     std::fprintf(stderr, "decoder_loop: %s\n", problem.what());
-    return 1;
+    return 2;
   }
 }
 

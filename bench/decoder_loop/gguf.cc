@@ -17,6 +17,7 @@ namespace {
 
 enum Type : uint32_t { kU8, kI8, kU16, kI16, kU32, kI32, kF32, kBool, kString, kArray, kU64, kI64, kF64 };
 constexpr uint32_t kTypes = 13, kMaxDims = 4;
+constexpr size_t kMostText = 200;  // of a message, from its key on and from what was expected on
 constexpr uint64_t kSizes[kTypes] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
 
 template <class T>
@@ -24,6 +25,12 @@ T load(const uint8_t* at) {
   T value;
   std::memcpy(&value, at, sizeof value);
   return value;
+}
+
+std::string printable(std::string text) {
+  if (text.size() > kMostText) text.resize(kMostText);
+  std::replace_if(text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  return text;
 }
 
 std::string in_words(const std::vector<uint64_t>& dims) {
@@ -76,7 +83,7 @@ GgufFile::GgufFile(const std::string& path) : path_(path) {
 GgufFile::~GgufFile() { ::munmap(const_cast<uint8_t*>(data_), size_); }
 
 void GgufFile::fail(const std::string& where, const std::string& what) const {
-  throw Problem(path_ + ": " + where + ": " + what);
+  throw Problem(path_ + ": " + printable(where) + ": " + printable(what));
 }
 
 const uint8_t* GgufFile::take(uint64_t bytes, const std::string& what) {

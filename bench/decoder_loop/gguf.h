@@ -14,7 +14,7 @@
 
 namespace lathe::decoder {
 
-// What a person is told; main prints it and ends with status 1.
+// What a person is told; the program prints it and ends with status 2.
 struct Problem : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -43,6 +43,9 @@ class GgufFile {
   // A tensor that must be there with these dims, the row's length first.
   const GgufTensor& tensor(const std::string& name, const std::vector<uint64_t>& dims) const;
 
+  // Throws a Problem: the file, a key or tensor, what was expected. Names of the file are cut and made printable.
+  [[noreturn]] void fail(const std::string& where, const std::string& what) const;
+
   bool has(const std::string& key) const { return values_.count(key) > 0; }
   // A whole number in least..most.
   uint64_t integer(const std::string& key, uint64_t least, uint64_t most) const;
@@ -56,7 +59,6 @@ class GgufFile {
     uint64_t count = 1;
     uint64_t at = 0;  // of the first byte
   };
-  [[noreturn]] void fail(const std::string& where, const std::string& what) const;
   // The next `bytes` bytes; `what` is named where the file ends before.
   const uint8_t* take(uint64_t bytes, const std::string& what);
   template <class T>

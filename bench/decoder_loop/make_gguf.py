@@ -12,7 +12,7 @@ import random
 import struct
 import sys
 
-U32, F32, STRING = 4, 6, 8
+U32, F32, STRING, ARRAY = 4, 6, 8, 9
 # Number in the file, values and bytes of a block.
 FORMATS = {
     "F32": (0, 1, 4), "F16": (1, 1, 2), "Q4_0": (2, 32, 18), "Q4_1": (3, 32, 20), "Q5_0": (6, 32, 22), "Q5_1": (7, 32, 24),
@@ -33,6 +33,8 @@ def text(value):
 def value(v):
     if isinstance(v, str):
         return struct.pack("<I", STRING) + text(v)
+    if isinstance(v, list):
+        return struct.pack("<IIQ", ARRAY, STRING, len(v)) + b"".join(text(word) for word in v)
     return struct.pack("<If", F32, v) if isinstance(v, float) else struct.pack("<II", U32, v)
 
 
@@ -94,6 +96,8 @@ def model(name, layers, hidden, inner, heads, groups, width, words, form, seed, 
              "attention.layer_norm_rms_epsilon": 1e-6, **more}
     w.meta.update({f"{name}.{key}": v for key, v in sizes.items()})
     gemma = name == "gemma3"
+    if gemma:
+        w.meta.update({"tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": [f"\u2581w{i}" for i in range(words)]})
     w.add("token_embd.weight", form("token_embd", 0), hidden, words)
     w.add("output_norm.weight", "F32", hidden, make=w.norm_scale)
     for i in range(layers):
