@@ -116,12 +116,12 @@ class LiveTask {
         std::vector<runtime::CandidateSpec> batch;
         std::vector<int> points;
         for (int i = 0; i < n; ++i) {
-          const Result<search::Schedule> schedule = space.schedule(proposals[i].point);
-          if (!schedule.ok()) {
-            asked->tell({proposals[i].point, search::OutcomeKind::refused, 0});
+          const Result<search::Scheduled> scheduled = space.scheduled(proposals[i].point);
+          if (!scheduled.ok()) {
+            asked->tell({proposals[i].point, search::Outcome::refused, 0});
             continue;
           }
-          batch.push_back({search::to_text(*schedule), true});
+          batch.push_back({search::to_text(scheduled->schedule), true});
           points.push_back(proposals[i].point);
         }
         LATHE_ASSIGN(const std::vector<runtime::CandidateResult> told, evaluation->screen(batch));
@@ -129,10 +129,10 @@ class LiveTask {
           const runtime::CandidateResult& c = told[i];
           results.push_back(c);
           texts.push_back(batch[i].schedule);
-          const bool usable = c.outcome == runtime::CandidateResult::Outcome::timed && c.reference_us > 0;
+          const bool usable = c.outcome == search::Outcome::timed && c.reference_us > 0;
           if (base_us == 0) base_us = c.reference_us;
           const double share = usable ? c.us(task_.problem.cold) / c.reference_us : 0;
-          asked->tell({points[i], usable ? search::OutcomeKind::timed : search::OutcomeKind::refused, share * base_us});
+          asked->tell({points[i], usable ? search::Outcome::timed : search::Outcome::refused, share * base_us});
           if (!usable) continue;
           ++out.measurements;
           measured.push_back({points[i], share * base_us});

@@ -23,7 +23,7 @@ namespace lathe::bench {
 
 using ir::Result;
 using ir::Status;
-using search::OutcomeKind;
+using search::Outcome;
 
 namespace {
 
@@ -65,7 +65,7 @@ class Builder {
     LATHE_RETURN_IF_ERROR(bind());
     screen();
     confirm();
-    std::erase_if(task_->rows, [](const TableRow& r) { return r.outcome == OutcomeKind::duplicate; });
+    std::erase_if(task_->rows, [](const TableRow& r) { return r.outcome == Outcome::skipped; });
     return {};
   }
 
@@ -94,15 +94,15 @@ class Builder {
       if (!space_.at(p).extra.empty()) continue;
       TableRow row;
       row.knobs = space_.at(p).knobs;
-      const Result<search::Schedule> schedule = space_.schedule(p);
-      Result<runtime::Stage> stage = schedule.ok() ? runtime::build_stage(task_->problem.kernel, *schedule, target_,
-                                                                          leaves_, {.llvm = false, .portable = false})
-                                                   : Result<runtime::Stage>(schedule.status());
+      const Result<search::Scheduled> scheduled = space_.scheduled(p);
+      Result<runtime::Stage> stage = scheduled.ok() ? runtime::build_stage(task_->problem.kernel, *scheduled, target_,
+                                                                           leaves_, {.llvm = false, .portable = false})
+                                                    : Result<runtime::Stage>(scheduled.status());
       if (!stage.ok()) {
-        row.outcome = OutcomeKind::refused;
+        row.outcome = Outcome::refused;
         ++task_->refused;
       } else if (!distinct_.emplace(ir::print(stage->cut.kernel)).second) {
-        row.outcome = OutcomeKind::duplicate;
+        row.outcome = Outcome::skipped;
       } else {
         stages_.push_back(std::make_unique<runtime::Stage>(std::move(stage).value()));
         row_of_.push_back(static_cast<int>(task_->rows.size()));
@@ -124,7 +124,7 @@ class Builder {
     for (size_t i = 0; i < stages_.size(); ++i) {
       const Result<runtime::Verdict> verdict = oracle->verify(*stages_[i]);
       if (!verdict.ok() || !verdict->ok) {
-        row(i).outcome = verdict.ok() ? OutcomeKind::wrong : OutcomeKind::refused;
+        row(i).outcome = verdict.ok() ? Outcome::wrong : Outcome::refused;
         if (i == 0)
           return ir::unsupported("{}: the default is not right: {}", task_->name,
                                  verdict.ok() ? verdict->reason : verdict.status().to_string());

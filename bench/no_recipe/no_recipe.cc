@@ -56,7 +56,7 @@ class Session {
     const auto results = evaluation_ ? evaluation_->screen(batch)
                                      : ir::Result<std::vector<runtime::CandidateResult>>(ir::invalid("no session"));
     if (!results.ok()) return;
-    using Outcome = runtime::CandidateResult::Outcome;
+    using search::Outcome;
     for (size_t i = 0; i < results->size(); ++i) {
       const runtime::CandidateResult& c = (*results)[i];
       refused += c.outcome == Outcome::refused;

@@ -17,7 +17,7 @@ namespace {
 
 using runtime::CandidateResult;
 using runtime::CandidateSpec;
-using Outcome = CandidateResult::Outcome;
+using search::Outcome;
 
 // Sizes are fixed: what is right at them is right wherever it would serve.
 const char* const kKernels[] = {
@@ -237,7 +237,7 @@ class Campaign {
       if (again.ok() && passed((*again)[0])) continue;
       const std::string why =
           !again.ok() ? again.status().to_string()
-                      : fmt::format("{}: {}", runtime::outcome_name((*again)[0].outcome), (*again)[0].reason);
+                      : fmt::format("{}: {}", search::outcome_name((*again)[0].outcome), (*again)[0].reason);
       return fmt::format("{} on data {}: {}\n{}", c.kind, seed, why, c.spec.schedule);
     }
     return {};

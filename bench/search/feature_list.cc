@@ -33,8 +33,8 @@ void list(const MeasuredTask& task) {
   for (int i = 0; i < space.size(); ++i) points += text_of(space.at(i).knobs) + bits_of(space.at(i).features);
   const int known = space.size();
   for (const int n : space.neighbours(space.default_index())) {
-    const auto schedule = space.schedule(n);
-    near += schedule.ok() ? search::to_text(*schedule) : "refused";
+    const auto scheduled = space.scheduled(n);
+    near += scheduled.ok() ? search::to_text(scheduled->schedule) : "refused";
   }
   const auto hash = [](const std::string& text) { return ir::hash_text(text); };
   fmt::print("{} | default{} | {} points {:016x} | neighbours {:016x}\n", task.name,

@@ -14,13 +14,12 @@ namespace lathe::bench {
 
 using ir::Result;
 using nlohmann::json;
-using search::OutcomeKind;
+using search::Outcome;
 
 namespace {
 
-constexpr OutcomeKind kKinds[] = {OutcomeKind::timed,    OutcomeKind::wrong, OutcomeKind::refused,
-                                  OutcomeKind::crashed,  OutcomeKind::hung,  OutcomeKind::duplicate,
-                                  OutcomeKind::discarded};
+constexpr Outcome kKinds[] = {Outcome::timed,   Outcome::wrong, Outcome::refused,
+                              Outcome::crashed, Outcome::hung,  Outcome::skipped};
 
 std::string quoted(const std::string& path) {
   std::string out = "'";
@@ -69,8 +68,8 @@ Result<TableRow> parse_row(const MeasuredTask& task, const json& j) {
   for (size_t i = 0; i < values.size(); ++i) r.knobs[task.knob_names[i]] = values[i];
   if (j.contains("o")) {
     const std::string name = j.at("o");
-    const auto* at = std::find_if(std::begin(kKinds), std::end(kKinds),
-                                  [&](OutcomeKind k) { return name == search::outcome_kind_name(k); });
+    const auto* at =
+        std::find_if(std::begin(kKinds), std::end(kKinds), [&](Outcome k) { return name == search::outcome_name(k); });
     if (at == std::end(kKinds)) return ir::invalid("unknown outcome {}", name);
     r.outcome = *at;
     return r;
@@ -177,8 +176,8 @@ std::string row_line(const MeasuredTask& t, const TableRow& r) {
   json j;
   j["k"] = json::array();
   for (const std::string& name : t.knob_names) j["k"].push_back(r.knobs.at(name));
-  if (r.outcome != OutcomeKind::timed) {
-    j["o"] = search::outcome_kind_name(r.outcome);
+  if (r.outcome != Outcome::timed) {
+    j["o"] = search::outcome_name(r.outcome);
     return j.dump();
   }
   j["s"] = json::array();

@@ -10,7 +10,7 @@ namespace lathe::bench {
 
 struct TableRow {
   search::Knobs knobs;
-  search::OutcomeKind outcome = search::OutcomeKind::timed;
+  search::Outcome outcome = search::Outcome::timed;
   std::vector<std::vector<double>> passes;  // raw samples in microseconds, as a tuner takes them: at most 3 a pass
   std::vector<double> confirm;  // one sample of each further pass over the best rows and the default; else empty
   std::vector<double>

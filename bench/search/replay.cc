@@ -11,7 +11,7 @@
 
 namespace lathe::bench {
 
-using search::OutcomeKind;
+using search::Outcome;
 
 namespace {
 
@@ -132,8 +132,8 @@ Run Replay::run(const StrategyInfo& info, int t, Fold fold, uint64_t seed, bool 
       search::Tell tell{p, task.measured().rows[static_cast<size_t>(p)].outcome, 0};
       if (task.timed(p)) {
         tell.us = us[static_cast<size_t>(timed++)];
-      } else if (tell.kind == OutcomeKind::timed) {
-        tell.kind = OutcomeKind::refused;
+      } else if (tell.kind == Outcome::timed) {
+        tell.kind = Outcome::refused;
       }
       strategy->tell(tell);
     }

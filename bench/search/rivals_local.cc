@@ -28,7 +28,7 @@ class Annealing : public StrategyBase {
     return Proposal{random_unseen(), "restart", 0, 0};  // everything around is known
   }
   void on_tell(const Tell& t) override {
-    if (t.kind != OutcomeKind::timed) return;
+    if (t.kind != Outcome::timed) return;
     const double worse = at_us_ > 0 ? std::log2(t.us / at_us_) : -1;
     if (worse <= 0 || unit() < std::exp(-worse / temperature_)) {
       at_ = t.point;
@@ -95,7 +95,7 @@ class Coordinate : public StrategyBase {
     if (direction_ > 0) knob_ = (knob_ + 1) % static_cast<int>(space().domains().size());
   }
   void on_tell(const Tell& t) override {
-    const bool better = t.kind == OutcomeKind::timed && (at_us_ == 0 || t.us < at_us_);
+    const bool better = t.kind == Outcome::timed && (at_us_ == 0 || t.us < at_us_);
     if (better) {
       at_ = t.point;
       at_us_ = t.us;

@@ -78,7 +78,7 @@ class Mcts : public StrategyBase {
     }
   }
   void on_tell(const Tell& t) override {
-    const bool timed = t.kind == OutcomeKind::timed && t.us > 0;
+    const bool timed = t.kind == Outcome::timed && t.us > 0;
     if (timed && first_us_ == 0) first_us_ = t.us;
     const auto it = paths_.find(t.point);
     if (it != paths_.end()) visit(it->second, timed ? first_us_ / t.us / 2 : 0);

@@ -91,24 +91,15 @@ uint64_t constant_layout(const ir::Buffer& b) {
 Result<Stage> build_stage(const ir::Kernel& restricted, const search::Schedule& schedule, const ir::Target& target,
                           LeafCache& leaves, const LeafPolicy& policy, MissReason* why, const KnownPacks& known) {
   if (why != nullptr) *why = MissReason::k_refused;
-  const LeafCacheOptions& options = leaves.options();
-  std::vector<ir::Kernel> steps;
-  LATHE_ASSIGN(const ir::Kernel scheduled,
-               search::replay(restricted, schedule, options.verify > 1 ? &steps : nullptr, false));
-  for (const ir::Kernel& step : steps) LATHE_RETURN_IF_ERROR(ir::verify(step).with_context("LATHE_VERIFY"));
-  if (options.verify > 0) LATHE_RETURN_IF_ERROR(ir::verify(restricted).with_context("LATHE_VERIFY"));
-  return build_scheduled(restricted, schedule, scheduled, target, leaves, policy, why, known);
+  search::Scheduled scheduled{schedule, {}};
+  LATHE_ASSIGN(scheduled.kernel, search::replay(restricted, schedule, nullptr, false));
+  return build_stage(restricted, scheduled, target, leaves, policy, why, known);
 }
 
-Result<Stage> build_scheduled(const ir::Kernel& restricted, const search::Schedule& schedule,
-                              const ir::Kernel& scheduled, const ir::Target& target, LeafCache& leaves,
-                              const LeafPolicy& policy, MissReason* why, const KnownPacks& known) {
-  LATHE_RETURN_IF_ERROR(search::check_safe(restricted, scheduled));
-  Stage stage;
-  stage.naive = restricted;
-  stage.schedule = schedule;
-  stage.schedule.numeric = scheduled.numeric;
-  LATHE_ASSIGN(stage.cut, search::cut(scheduled));
+Result<Stage> build_stage(const ir::Kernel& restricted, const search::Scheduled& scheduled, const ir::Target& target,
+                          LeafCache& leaves, const LeafPolicy& policy, MissReason* why, const KnownPacks& known) {
+  if (why != nullptr) *why = MissReason::k_refused;
+  LATHE_ASSIGN(Stage stage, cut_stage(restricted, scheduled, leaves.options()));
   LATHE_RETURN_IF_ERROR(add_leaves(stage, target, leaves, policy, why, known));
   return stage;
 }

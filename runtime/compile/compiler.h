@@ -67,10 +67,10 @@ ir::Result<Stage> cut_stage(const ir::Kernel& restricted, const search::Schedule
 // The leaves of a Stage that has none, those that pack its constants included.
 ir::Status add_leaves(Stage& stage, const ir::Target& target, LeafCache& leaves, const LeafPolicy& policy,
                       MissReason* why = nullptr, const KnownPacks& known = {});
-// The same as build_stage() from a scheduled Kernel, trusted to mean what the restricted one does.
-ir::Result<Stage> build_scheduled(const ir::Kernel& restricted, const search::Schedule& schedule,
-                                  const ir::Kernel& scheduled, const ir::Target& target, LeafCache& leaves,
-                                  const LeafPolicy& policy, MissReason* why = nullptr, const KnownPacks& known = {});
+// Both: build_stage() of what is scheduled already, trusted to mean what the restricted Kernel does.
+ir::Result<Stage> build_stage(const ir::Kernel& restricted, const search::Scheduled& scheduled,
+                              const ir::Target& target, LeafCache& leaves, const LeafPolicy& policy,
+                              MissReason* why = nullptr, const KnownPacks& known = {});
 
 // Packs a compact or strided source into dst (packed_bytes of it); the bytes do not depend on the threads. Allocates
 // for a while where elements are made before they are turned.

@@ -97,8 +97,16 @@ bool Candidacy::propose(const CandidacyTools& tools) {
 bool Candidacy::find(const CandidacyTools& tools, Operator&) {
   const std::optional<Decision> known = tools.context.find_decision(query_);
   if (known && known->status != DecisionStatus::provisional) {
-    schedule_ = known->schedule;
     enter(tools, S::verified, "recorded");
+    const Result<search::Schedule> schedule = search::parse_schedule(known->schedule);
+    Result<search::Scheduled> scheduled = schedule.ok() ? search::schedule_kernel(problem_.kernel, *schedule)
+                                                        : Result<search::Scheduled>(schedule.status());
+    if (!scheduled.ok()) {
+      enter(tools, S::rejected, scheduled.status().to_string());
+      return true;
+    }
+    scheduled_ = std::move(scheduled).value();
+    text_ = known->schedule;
     enter(tools, known->status == DecisionStatus::tie ? S::tie : S::faster, "recorded");
     return true;
   }
@@ -110,7 +118,7 @@ bool Candidacy::find(const CandidacyTools& tools, Operator&) {
   task.candidates = tools.rules.candidates;
   task.ram = tools.rules.ram;
   task.cancelled = tools.cancelled;
-  task.incumbent = search::to_text(serving_->stage.schedule);
+  task.incumbent = serving_->stage.schedule;
   // What the host was told is all there is.
   const int64_t workspace = shape_.body->workspace_bytes - shape_.body->nest_offset;
   task.admits = [this, workspace](const ir::Kernel& scheduled) {
@@ -121,7 +129,7 @@ bool Candidacy::find(const CandidacyTools& tools, Operator&) {
   if (tools.knowledge != nullptr) tools.knowledge->equip(&task);
   task.keep = nullptr;  // short samples beside other work teach nobody
   const int64_t start = tools.now_ns();
-  const Result<SearchOutcome> found = search_and_record(tools.context, task, tools.evaluate, {});
+  const Result<SearchOutcome> found = search_and_record(tools.context, task, tools.evaluate, std::nullopt);
   tools.context.stats().add(Stat::k_tune_ns, tools.now_ns() - start);
   if (!found.ok()) {
     if (found.status().code() == ir::Code::kCANCELLED || (tools.cancelled && tools.cancelled())) return false;
@@ -134,7 +142,8 @@ bool Candidacy::find(const CandidacyTools& tools, Operator&) {
 }
 
 bool Candidacy::judge_search(const CandidacyTools& tools, const SearchOutcome& found) {
-  schedule_ = found.schedule;
+  scheduled_ = found.winner;
+  text_ = search::to_text(scheduled_.schedule);
   if (!found.measured) {
     enter(tools, S::rejected, found.note);
     return true;
@@ -150,9 +159,7 @@ bool Candidacy::judge_search(const CandidacyTools& tools, const SearchOutcome& f
 
 // Compiled and bound here, on the tuner's thread; no call waits for it.
 void Candidacy::take_up(const CandidacyTools& tools, Operator& op) {
-  const Result<search::Schedule> schedule = search::parse_schedule(schedule_);
-  if (!schedule.ok()) return enter(tools, S::rejected, schedule.status().to_string());
-  const Result<const ServedStage*> built = op.live().add_candidate(kernel_, problem_, *schedule, *serving_, request_);
+  const Result<const ServedStage*> built = op.live().add_candidate(kernel_, problem_, scheduled_, *serving_, request_);
   if (!built.ok()) return enter(tools, S::rejected, built.status().to_string());
   candidate_ = *built;
   if ((candidate_->stage.schedule.numeric & ~query_.allowed) != 0)
@@ -209,7 +216,7 @@ void Candidacy::run_shadow(const CandidacyTools& tools, Operator& op) {
   shape_.heat->set_trial(nullptr);
   ShadowTask task;
   task.kernel_text = ir::print(problem_.kernel);
-  task.schedule = schedule_;
+  task.schedule = text_;
   task.dims = shape_.call.symbols;
   task.threads = request_.threads;
   task.target = tools.context.target().to_string();

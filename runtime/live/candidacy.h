@@ -85,7 +85,8 @@ class Candidacy {
   search::Problem problem_;
   DecisionQuery query_;
   std::unique_ptr<Promotion> promotion_;
-  std::string schedule_;  // of the candidate, as text
+  search::Scheduled scheduled_;  // the candidate
+  std::string text_;             // of its Schedule, as recorded: what the shadow gets
   const ServedStage* candidate_ = nullptr;
   const BoundOp* after_ = nullptr;  // the shape with it
   Trial* trial_ = nullptr;

@@ -7,7 +7,7 @@
 
 namespace lathe::runtime {
 
-using Outcome = CandidateResult::Outcome;
+using search::Outcome;
 
 namespace {
 
@@ -15,11 +15,6 @@ constexpr size_t kFinalists = 4;
 constexpr size_t kWholeScreening = 3;  // samples; fewer: stopped as hopeless
 
 }  // namespace
-
-const char* outcome_name(Outcome outcome) {
-  constexpr const char* kNames[] = {"timed", "refused", "wrong", "crashed", "hung", "skipped"};
-  return kNames[static_cast<int>(outcome)];
-}
 
 const char* phase_name(EvaluatePhase phase) {
   constexpr const char* kNames[] = {"build", "verify", "time", "confirm"};

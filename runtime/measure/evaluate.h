@@ -13,6 +13,7 @@
 #include "runtime/measure/sample.h"
 #include "runtime/oracle/oracle.h"
 #include "runtime/walk/nest_bind.h"
+#include "search/model/outcome.h"
 
 namespace lathe::runtime {
 
@@ -38,8 +39,7 @@ enum class Step : uint8_t { none, V0, V1, V2, V3, after };
 const char* step_name(Step step);
 
 struct CandidateResult {
-  enum class Outcome : uint8_t { timed, refused, wrong, crashed, hung, skipped };
-  Outcome outcome = Outcome::skipped;
+  search::Outcome outcome = search::Outcome::skipped;
   Step step = Step::none;  // that rejected it
   std::string reason;      // unless timed
   Gate gate = Gate::none;
@@ -51,9 +51,7 @@ struct CandidateResult {
   double interval_lo = 0, interval_hi = 0;  // gain over the default in per cent of its time: 95 %
                                             // interval; 0, 0 unless a finalist
   double us(bool cold) const;               // of its samples; 0: none
-  bool rejected() const { return outcome == Outcome::wrong || outcome == Outcome::crashed || outcome == Outcome::hung; }
 };
-const char* outcome_name(CandidateResult::Outcome outcome);
 
 struct FinalResult {
   int winner = -1;  // number of a candidate; the reference: it stays; -1: nothing is right

@@ -20,7 +20,7 @@ namespace lathe::runtime {
 
 using ir::Result;
 using ir::Status;
-using Outcome = CandidateResult::Outcome;
+using search::Outcome;
 
 namespace {
 
@@ -130,7 +130,7 @@ class LocalEvaluation final : public Evaluation {
     int timing = -1;               // its number there
     int generation = -1;           // of the oracle that passed it
   };
-  static bool right(const Entry& e) { return !e.result.rejected() && e.result.outcome != Outcome::refused; }
+  static bool right(const Entry& e) { return !rejected(e.result.outcome) && e.result.outcome != Outcome::refused; }
 
   int count() const { return static_cast<int>(candidates_.size()); }
   void progress(int i, EvaluatePhase phase) {

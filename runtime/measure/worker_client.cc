@@ -21,7 +21,7 @@ namespace lathe::runtime {
 
 using ir::Result;
 using ir::Status;
-using Outcome = CandidateResult::Outcome;
+using search::Outcome;
 
 ObjectKey quarantine_key(const std::string& kernel_text, const std::string& schedule, const std::string& target) {
   const std::string level =
@@ -230,7 +230,8 @@ class WorkerClient::Session final : public Evaluation {
       LATHE_RETURN_IF_ERROR(join());
       std::vector<int> chosen, unknown;
       const auto take = [&](int i) {
-        if (i < 0 || i >= static_cast<int>(entries_.size()) || entries_[static_cast<size_t>(i)].result.rejected())
+        if (i < 0 || i >= static_cast<int>(entries_.size()) ||
+            rejected(entries_[static_cast<size_t>(i)].result.outcome))
           return;
         if (std::find(chosen.begin(), chosen.end(), i) != chosen.end()) return;
         chosen.push_back(i);
@@ -358,7 +359,7 @@ class WorkerClient::Session final : public Evaluation {
   void count(const CandidateResult& c) {
     Stats* stats = impl_->options.stats;
     if (stats == nullptr) return;
-    stats->add(Stat::k_failures, c.rejected());
+    stats->add(Stat::k_failures, rejected(c.outcome));
     stats->add(Stat::k_verifications, c.outcome == Outcome::wrong || c.outcome == Outcome::timed);
     stats->add(Stat::k_measurements, c.outcome == Outcome::timed);
   }

@@ -59,11 +59,11 @@ bool take_candidate(const Json& j, CandidateResult* c) {
                   take(j, "samples_us", &c->samples_us) && take(j, "reference_us", &c->reference_us) &&
                   take(j, "provisional", &c->provisional) && take(j, "code", &c->code_bytes) &&
                   take(j, "lo", &c->interval_lo) && take(j, "hi", &c->interval_hi);
-  if (!ok || outcome < 0 || outcome > static_cast<int>(CandidateResult::Outcome::skipped) || step < 0 ||
+  if (!ok || outcome < 0 || outcome > static_cast<int>(search::Outcome::skipped) || step < 0 ||
       step > static_cast<int>(Step::after) || gate < 0 || gate > static_cast<int>(Gate::table)) {
     return false;
   }
-  c->outcome = static_cast<CandidateResult::Outcome>(outcome);
+  c->outcome = static_cast<search::Outcome>(outcome);
   c->step = static_cast<Step>(step);
   c->gate = static_cast<Gate>(gate);
   return true;

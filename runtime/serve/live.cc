@@ -70,12 +70,12 @@ bool Live::same_layouts(const ir::Kernel& scheduled, const ServedStage& serving)
 }
 
 Result<const ServedStage*> Live::add_candidate(int kernel, const search::Problem& problem,
-                                               const search::Schedule& schedule, const ServedStage& serving,
+                                               const search::Scheduled& scheduled, const ServedStage& serving,
                                                const PrepareRequest& request) {
   LeafPolicy policy = context_.leaf_policy();
   policy.portable = false;
   auto candidate = std::make_unique<ServedStage>();
-  LATHE_ASSIGN(candidate->stage, build_stage(problem.kernel, schedule, context_.target(), context_.leaves(), policy));
+  LATHE_ASSIGN(candidate->stage, build_stage(problem.kernel, scheduled, context_.target(), context_.leaves(), policy));
   context_.leaves().publish_all();
   if (layouts(candidate->stage) != layouts(serving.stage))
     return ir::unsupported("another layout of a constant than the one in use");

@@ -25,7 +25,7 @@ class Live {
   static bool same_layouts(const ir::Kernel& scheduled, const ServedStage& serving);
   // Compiles it; serves nothing yet. UNSUPPORTED: other layouts, or no code.
   ir::Result<const ServedStage*> add_candidate(int kernel, const search::Problem& problem,
-                                               const search::Schedule& schedule, const ServedStage& serving,
+                                               const search::Scheduled& scheduled, const ServedStage& serving,
                                                const PrepareRequest& request);
   // Kept with the operator.
   Trial* new_trial(const BoundOp* other, std::unique_ptr<RecordedCalls> recorder, int kernel);

@@ -1,6 +1,7 @@
 // See search_record.h.
 #include "runtime/tune/search_record.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "runtime/compile/compiler.h"
@@ -22,15 +23,14 @@ std::string title(const SearchTask& task) {
 
 }  // namespace
 
-ir::Status record(Context& context, const SearchTask& task, const std::string& text, Decision decision,
+ir::Status record(Context& context, const SearchTask& task, const search::Scheduled& scheduled, Decision decision,
                   bool last_resort) {
-  LATHE_ASSIGN(const search::Schedule schedule, search::parse_schedule(text));
   LeafPolicy policy = context.leaf_policy();
   policy.portable &= last_resort || !context.leaves().native(context.target());
   LATHE_ASSIGN(const Stage stage,
-               build_stage(task.problem.kernel, schedule, context.target(), context.leaves(), policy));
+               build_stage(task.problem.kernel, scheduled, context.target(), context.leaves(), policy));
   decision.kernel = task.problem.kernel.name;
-  decision.schedule = schedule.numeric == stage.schedule.numeric ? text : search::to_text(stage.schedule);
+  decision.schedule = search::to_text(stage.schedule);
   decision.leaf_keys = stage.leaf_keys;
   decision.op = title(task);
   context.leaves().publish_all();
@@ -38,42 +38,37 @@ ir::Status record(Context& context, const SearchTask& task, const std::string& t
   return {};
 }
 
-Result<SearchOutcome> record_unmeasured(Context& context, const SearchTask& task, const std::string& default_text,
-                                        const std::string& like, const ir::Status& why) {
+Result<SearchOutcome> record_unmeasured(Context& context, const SearchTask& task, const search::Scheduled& by_default,
+                                        const std::optional<search::Schedule>& like, const ir::Status& why) {
   SearchOutcome out;
   out.note = why.message();
   out.no_worker = why.code() == ir::Code::kIO;
   Decision decision;
   decision.status = DecisionStatus::provisional;
-  for (const std::string& text : {like, default_text}) {
-    if (text.empty()) continue;
-    const ir::Status status = record(context, task, text, decision, text == default_text);
-    if (status.ok()) {
+  if (like) {
+    Result<search::Scheduled> similar = search::schedule_kernel(task.problem.kernel, *like);
+    if (similar.ok() && record(context, task, *similar, decision, false).ok()) {
       out.recorded = true;
-      out.schedule = text;
+      out.winner = std::move(similar).value();
       return out;
     }
-    if (text == default_text) return status;
   }
+  LATHE_RETURN_IF_ERROR(record(context, task, by_default, std::move(decision), true));
+  out.recorded = true;
+  out.winner = by_default;
   return out;
 }
 
-std::string naive_text(const SearchTask& task) {
-  search::Schedule naive;
-  naive.family = task.problem.kernel.family;
-  return search::to_text(naive);
-}
-
-std::string default_text(Context& context, const SearchTask& task) {
+search::Scheduled allowed_default(Context& context, const SearchTask& task) {
   const auto serves = [&](const search::Scheduled& s) {
     return (s.kernel.numeric & ~task.query.allowed) == 0 && search::cut(s.kernel).ok();
   };
-  const search::Scheduled scheduled = search::default_scheduled(task.problem, context.target());
-  if (serves(scheduled)) return search::to_text(scheduled.schedule);
-  for (const search::Scheduled& simpler : search::simpler_schedules(task.problem, context.target())) {
-    if (serves(simpler)) return search::to_text(simpler.schedule);
-  }
-  return naive_text(task);
+  search::Scheduled scheduled = search::default_scheduled(task.problem, context.target());
+  if (serves(scheduled)) return scheduled;
+  // The last of these is the naive Kernel.
+  std::vector<search::Scheduled> simpler = search::simpler_schedules(task.problem, context.target());
+  const auto first = std::find_if(simpler.begin(), simpler.end(), serves);
+  return std::move(first == simpler.end() ? simpler.back() : *first);
 }
 
 ir::Status record_default(Context& context, const SearchTask& task, double default_us) {
@@ -82,11 +77,11 @@ ir::Status record_default(Context& context, const SearchTask& task, double defau
   decision.default_us = decision.best_us = default_us;
   // Default and winner passed the same gates.
   if (const std::optional<Decision> replaced = context.find_decision(task.query)) decision.oracle = replaced->oracle;
-  return record(context, task, default_text(context, task), std::move(decision), true);
+  return record(context, task, allowed_default(context, task), std::move(decision), true);
 }
 
 ir::Status record_unsearched(Context& context, const SearchTask& task) {
-  return record_unmeasured(context, task, default_text(context, task), {}, {}).status();
+  return record_unmeasured(context, task, allowed_default(context, task), {}, {}).status();
 }
 
 }  // namespace lathe::runtime

@@ -21,11 +21,22 @@
 namespace lathe::runtime {
 
 using ir::Result;
-using Outcome = CandidateResult::Outcome;
+using search::Outcome;
 
 namespace {
 
 std::string schedule_hash(const std::string& text) { return fmt::format("{:016x}", ir::hash_text(text)); }
+
+// From the proposal to the record.
+struct Candidate {
+  search::Scheduled scheduled;
+  std::string text;  // of its Schedule
+  int point = -1;    // of the space; -1: evaluated apart from the strategy
+  double predicted =
+      0;  // log2 of the best so far over its time, as the strategy expects; with sigma 0 it has no opinion
+  double sigma = 0;
+  CandidateResult result;
+};
 
 // The search itself: what is proposed, what came of it.
 class Search {
@@ -37,11 +48,21 @@ class Search {
     out_.curve = task.memory.curve;
   }
 
-  // One that is evaluated apart from the strategy: the default, the incumbent, a pinned one.
-  ir::Status try_first(const std::string& text) {
-    std::vector<Proposed> batch;
-    propose(text, -1, &batch);
-    return screen(batch);
+  // One that is evaluated apart from the strategy: the default, the incumbent, a pinned one. The number of the
+  // candidate that it is; -1: it is refused.
+  Result<int> try_first(search::Scheduled scheduled) {
+    const uint64_t hash = ir::hash_text(ir::print(scheduled.kernel));
+    std::vector<Candidate> batch;
+    propose(std::move(scheduled), {}, &batch);
+    LATHE_RETURN_IF_ERROR(screen(std::move(batch)));
+    const auto at = seen_.find(hash);
+    return at == seen_.end() ? -1 : static_cast<int>(at->second);
+  }
+  Result<int> try_first(const search::Schedule& schedule) {
+    Result<search::Scheduled> scheduled = search::schedule_kernel(task_.problem.kernel, schedule);
+    if (scheduled.ok()) return try_first(std::move(scheduled).value());
+    refuse(scheduled.status().to_string());
+    return -1;
   }
 
   ir::Status run() {
@@ -58,61 +79,36 @@ class Search {
       out_.exhausted = n == 0 && wanted > 0;
       if (n == 0) break;
       out_.proposals += n;
-      std::vector<Proposed> batch;
+      std::vector<Candidate> batch;
       for (int i = 0; i < n; ++i) {
-        const ir::Result<search::Schedule> schedule = space_->schedule(proposals[i].point);
-        if (!schedule.ok()) {
-          refuse(schedule.status().message());
-          strategy->tell({proposals[i].point, search::OutcomeKind::refused, 0});
-        } else if (const auto kind = propose(search::to_text(*schedule), proposals[i].point, &batch)) {
-          strategy->tell(*kind);
-        } else {
-          batch.back().share = proposals[i].predicted;
-          batch.back().sigma = proposals[i].sigma;
+        Result<search::Scheduled> scheduled = space_->scheduled(proposals[i].point);
+        if (!scheduled.ok()) {
+          refuse(scheduled.status().message());
+          strategy->tell({proposals[i].point, Outcome::refused, 0});
+        } else if (const auto known = propose(std::move(scheduled).value(), proposals[i], &batch)) {
+          strategy->tell(*known);
         }
       }
-      const size_t first = results_.size();
-      LATHE_RETURN_IF_ERROR(screen(batch));
-      for (size_t i = first; i < results_.size(); ++i) strategy->tell(told(i));
+      const size_t first = candidates_.size();
+      LATHE_RETURN_IF_ERROR(screen(std::move(batch)));
+      for (size_t i = first; i < candidates_.size(); ++i) strategy->tell(told(candidates_[i]));
     }
     return {};
   }
 
-  // The best of the candidates against default and incumbent.
-  Result<FinalResult> decide() {
-    const auto incumbent =
-        task_.incumbent.empty() ? texts_.end() : std::find(texts_.begin(), texts_.end(), task_.incumbent);
+  // The best of the candidates against default and incumbent, a candidate's number; -1: there is none.
+  Result<FinalResult> decide(int incumbent) {
+    std::vector<CandidateResult> results;
+    for (const Candidate& c : candidates_) results.push_back(c.result);
     LATHE_ASSIGN(FinalResult decided,
-                 evaluation_.decide(choose_finalists(results_, task_.problem.cold, beliefs()),
-                                    incumbent == texts_.end() ? -1 : static_cast<int>(incumbent - texts_.begin())));
+                 evaluation_.decide(choose_finalists(results, task_.problem.cold, beliefs()), incumbent));
     for (auto& [i, result] : decided.finalists) {
-      out_.rejected += result.rejected() && !results_[static_cast<size_t>(i)].rejected();
-      results_[static_cast<size_t>(i)] = result;
+      CandidateResult& before = candidates_[static_cast<size_t>(i)].result;
+      out_.rejected += rejected(result.outcome) && !rejected(before.outcome);
+      before = result;
     }
     out_.further = decided.further;
     return decided;
-  }
-
-  // What is believed of each result, all of them known; empty: the strategy was not asked.
-  std::vector<double> beliefs() const {
-    if (!space_) return {};
-    std::vector<search::MeasuredPoint> measured;
-    std::vector<size_t> of;
-    double fastest = 0;
-    for (size_t i = 0; i < results_.size(); ++i) {
-      const double us = told(i).us;
-      if (us <= 0) continue;
-      fastest = fastest == 0 ? us : std::min(fastest, us);
-      if (points_[i] < 0) continue;
-      measured.push_back({points_[i], us});
-      of.push_back(i);
-    }
-    std::vector<double> out(results_.size(), 0);
-    // Of what is no point of the space (an incumbent from elsewhere) its time is all there is.
-    for (size_t i = 0; i < results_.size(); ++i) out[i] = told(i).us > 0 ? std::log2(fastest / told(i).us) : -1e9;
-    const std::vector<double> known = search::believed(search_problem(), measured);
-    for (size_t n = 0; n < of.size(); ++n) out[of[n]] = known[n];
-    return out;
   }
 
   // What was measured, for searches to come; the default first.
@@ -122,39 +118,31 @@ class Search {
     out.isa = ir::isa_name(target_.level);
     out.policy = task_.problem.cold ? "cold" : "hot";
     out.epoch = kCodegenEpoch;
-    for (size_t i = 0; i < results_.size(); ++i) {
-      if (results_[i].outcome == Outcome::skipped) continue;
-      const Result<search::Schedule> schedule = search::parse_schedule(texts_[i]);
-      if (!schedule.ok()) continue;
+    for (const Candidate& c : candidates_) {
+      if (c.result.outcome == Outcome::skipped) continue;
+      const search::Schedule& schedule = c.scheduled.schedule;
       search::MeasuredRow row;
-      row.recipe = schedule->recipe;
-      row.knobs = schedule->knobs;
-      if (points_[i] >= 0)
-        row.extra = space_->at(points_[i]).extra;
+      row.recipe = schedule.recipe;
+      row.knobs = schedule.knobs;
+      if (c.point >= 0)
+        row.extra = space_->at(c.point).extra;
       else if (row.recipe.empty())
-        row.extra = schedule->moves;
-      row.outcome = kind_of(results_[i].outcome);
-      row.samples_us = results_[i].samples_us;
-      row.reference_us = results_[i].reference_us;
+        row.extra = schedule.moves;
+      row.outcome = c.result.outcome;
+      row.samples_us = c.result.samples_us;
+      row.reference_us = c.result.reference_us;
       out.rows.push_back(std::move(row));
     }
     return out;
   }
 
-  const std::vector<CandidateResult>& results() const { return results_; }
-  const std::vector<std::string>& texts() const { return texts_; }
+  const std::vector<Candidate>& candidates() const { return candidates_; }
   // Why the first one that is not timed is not.
   const std::string& reason() const { return reason_; }
 
  private:
   using Clock = std::chrono::steady_clock;
   static constexpr int kBatch = 4;  // as many as share a sample of the reference
-  struct Proposed {
-    CandidateSpec spec;
-    int point = -1;    // of the space
-    double share = 0;  // log2 of the best so far over its time, as the strategy expects; with sigma 0 it has no opinion
-    double sigma = 0;
-  };
 
   search::SearchProblem search_problem() const {
     search::SearchProblem problem;
@@ -176,40 +164,62 @@ class Search {
            std::chrono::duration<double, std::milli>(Clock::now() - start_).count() > 0.6 * task_.budget_ms;
   }
 
+  // What is believed of each candidate, all of them evaluated; empty: the strategy was not asked.
+  std::vector<double> beliefs() const {
+    if (!space_) return {};
+    std::vector<search::MeasuredPoint> measured;
+    std::vector<size_t> of;
+    double fastest = 0;
+    for (size_t i = 0; i < candidates_.size(); ++i) {
+      const search::Tell c = told(candidates_[i]);
+      if (c.us <= 0) continue;
+      fastest = fastest == 0 ? c.us : std::min(fastest, c.us);
+      if (c.point < 0) continue;
+      measured.push_back({c.point, c.us});
+      of.push_back(i);
+    }
+    std::vector<double> out;
+    // Of what is no point of the space (an incumbent from elsewhere) its time is all there is.
+    for (const Candidate& c : candidates_) {
+      const double us = told(c).us;
+      out.push_back(us > 0 ? std::log2(fastest / us) : -1e9);
+    }
+    const std::vector<double> known = search::believed(search_problem(), measured);
+    for (size_t n = 0; n < of.size(); ++n) out[of[n]] = known[n];
+    return out;
+  }
+
   // Into the batch; else what the strategy is to be told.
-  std::optional<search::Tell> propose(const std::string& text, int point, std::vector<Proposed>* batch) {
-    const Result<search::Schedule> schedule = search::parse_schedule(text);
-    const Result<ir::Kernel> scheduled =
-        schedule.ok() ? search::replay(task_.problem.kernel, *schedule) : Result<ir::Kernel>(schedule.status());
-    const bool allowed = scheduled.ok() && (scheduled->numeric & ~task_.query.allowed) == 0;
-    const bool admitted = allowed && (!task_.admits || task_.admits(*scheduled));
-    if (!admitted) {
-      refuse(!scheduled.ok() ? scheduled.status().to_string()
-             : allowed       ? "cannot be served here"
-                             : "takes liberties that are not allowed");
-      return search::Tell{point, search::OutcomeKind::refused, 0};
+  std::optional<search::Tell> propose(search::Scheduled scheduled, const search::Proposal& by,
+                                      std::vector<Candidate>* batch) {
+    const bool allowed = (scheduled.kernel.numeric & ~task_.query.allowed) == 0;
+    if (!allowed || (task_.admits && !task_.admits(scheduled.kernel))) {
+      refuse(allowed ? "cannot be served here" : "takes liberties that are not allowed");
+      return search::Tell{by.point, Outcome::refused, 0};
     }
+    std::string text = search::to_text(scheduled.schedule);
     if (const auto known = task_.memory.candidates.find(text);
-        known != task_.memory.candidates.end() && point >= 0 && !evaluated(text)) {
-      return search::Tell{point, known->second.kind, known->second.share * base_us_};
+        known != task_.memory.candidates.end() && by.point >= 0 && !evaluated(text)) {
+      return search::Tell{by.point, known->second.outcome, known->second.share * base_us_};
     }
-    const auto [same, fresh] = seen_.emplace(ir::hash_text(ir::print(*scheduled)), texts_.size() + batch->size());
+    const auto [same, fresh] =
+        seen_.emplace(ir::hash_text(ir::print(scheduled.kernel)), candidates_.size() + batch->size());
     if (fresh) {
-      batch->push_back({{text, true}, point, 0, 0});
+      batch->push_back({std::move(scheduled), std::move(text), by.point, by.predicted, by.sigma, {}});
       return std::nullopt;
     }
     // What was evaluated without the strategy's asking.
-    if (same->second < points_.size() && points_[same->second] < 0 && point >= 0) {
-      points_[same->second] = point;
-      return told(same->second);
+    if (same->second < candidates_.size() && candidates_[same->second].point < 0 && by.point >= 0) {
+      candidates_[same->second].point = by.point;
+      return told(candidates_[same->second]);
     }
     ++out_.duplicates;
     ++out_.rejected_by["duplicate"];
-    return search::Tell{point, search::OutcomeKind::duplicate, 0};
+    return search::Tell{by.point, Outcome::skipped, 0};
   }
 
   bool evaluated(const std::string& text) const {
-    return std::find(texts_.begin(), texts_.end(), text) != texts_.end();
+    return std::any_of(candidates_.begin(), candidates_.end(), [&](const Candidate& c) { return c.text == text; });
   }
 
   void refuse(std::string reason) {
@@ -218,63 +228,44 @@ class Search {
     if (reason_.empty()) reason_ = std::move(reason);
   }
 
-  ir::Status screen(const std::vector<Proposed>& batch) {
+  ir::Status screen(std::vector<Candidate> batch) {
     if (batch.empty()) return {};
     std::vector<CandidateSpec> specs;
-    for (const Proposed& p : batch) specs.push_back(p.spec);
+    for (const Candidate& c : batch) specs.push_back({c.text, true});
     const double best_us = out_.curve.empty() ? 0 : out_.curve.back();
-    LATHE_ASSIGN(const std::vector<CandidateResult> results, evaluation_.screen(specs));
+    LATHE_ASSIGN(std::vector<CandidateResult> results, evaluation_.screen(specs));
     for (size_t i = 0; i < batch.size(); ++i) {
-      const CandidateResult& c = results[i];
-      texts_.push_back(batch[i].spec.schedule);
-      points_.push_back(batch[i].point);
-      results_.push_back(c);
-      out_.verifications += c.gate != Gate::none;
-      out_.rejected += c.rejected();
-      out_.refused += c.outcome == Outcome::refused;
-      const double us = c.us(task_.problem.cold);
-      const bool fresh =
-          out_.memory.candidates
-              .insert_or_assign(batch[i].spec.schedule,
-                                SearchMemory::Known{kind_of(c.outcome), c.reference_us > 0 ? us / c.reference_us : 0})
-              .second;
-      if (c.outcome == Outcome::timed && fresh) {
-        ++out_.measurements;
-        out_.curve.push_back(out_.curve.empty() ? us : std::min(out_.curve.back(), us));
-        if (batch[i].sigma > 0 && best_us > 0)
-          out_.memory.expected.emplace_back(best_us * std::exp2(-batch[i].share), us);
-      } else if (c.outcome != Outcome::timed) {
-        ++out_.rejected_by[outcome_name(c.outcome)];
-      }
-      if (base_us_ == 0) base_us_ = c.reference_us;
-      if (reason_.empty() && c.outcome != Outcome::timed) reason_ = c.reason;
+      batch[i].result = std::move(results[i]);
+      candidates_.push_back(std::move(batch[i]));
+      take(candidates_.back(), best_us);
     }
     return {};
   }
 
-  static search::OutcomeKind kind_of(Outcome outcome) {
-    switch (outcome) {
-      case Outcome::timed:
-        return search::OutcomeKind::timed;
-      case Outcome::refused:
-        return search::OutcomeKind::refused;
-      case Outcome::wrong:
-        return search::OutcomeKind::wrong;
-      case Outcome::crashed:
-        return search::OutcomeKind::crashed;
-      case Outcome::hung:
-        return search::OutcomeKind::hung;
-      case Outcome::skipped:
-        break;
+  // Counts what came of one that was screened when the best took best_us.
+  void take(const Candidate& candidate, double best_us) {
+    const CandidateResult& c = candidate.result;
+    out_.verifications += c.gate != Gate::none;
+    out_.rejected += rejected(c.outcome);
+    out_.refused += c.outcome == Outcome::refused;
+    const double us = c.us(task_.problem.cold);
+    const SearchMemory::Known known{c.outcome, c.reference_us > 0 ? us / c.reference_us : 0};
+    const bool fresh = out_.memory.candidates.insert_or_assign(candidate.text, known).second;
+    if (c.outcome == Outcome::timed && fresh) {
+      ++out_.measurements;
+      out_.curve.push_back(out_.curve.empty() ? us : std::min(out_.curve.back(), us));
+      if (candidate.sigma > 0 && best_us > 0)
+        out_.memory.expected.emplace_back(best_us * std::exp2(-candidate.predicted), us);
+    } else if (c.outcome != Outcome::timed) {
+      ++out_.rejected_by[outcome_name(c.outcome)];
+      if (reason_.empty()) reason_ = c.reason;
     }
-    return search::OutcomeKind::duplicate;
+    if (base_us_ == 0) base_us_ = c.reference_us;
   }
 
-  search::Tell told(size_t i) const {
-    const CandidateResult& c = results_[i];
-    const double us =
-        c.outcome == Outcome::timed && c.reference_us > 0 ? c.us(task_.problem.cold) / c.reference_us * base_us_ : 0;
-    return {points_[i], kind_of(c.outcome), us};
+  search::Tell told(const Candidate& c) const {
+    const bool timed = c.result.outcome == Outcome::timed && c.result.reference_us > 0;
+    return {c.point, c.result.outcome, timed ? c.result.us(task_.problem.cold) / c.result.reference_us * base_us_ : 0};
   }
 
   const ir::Target& target_;
@@ -283,54 +274,49 @@ class Search {
   SearchOutcome& out_;
   const Clock::time_point start_;
   std::unique_ptr<search::RecipeSpace> space_;
-  std::map<uint64_t, size_t> seen_;  // scheduled Kernels: which candidate
-  std::vector<std::string> texts_;   // of what was evaluated
-  std::vector<int> points_;          // of the space; -1: evaluated apart from the strategy
-  std::vector<CandidateResult> results_;
-  double base_us_ = 0;  // of the default at first
+  std::map<uint64_t, size_t> seen_;    // scheduled Kernels: which candidate
+  std::vector<Candidate> candidates_;  // what was evaluated
+  double base_us_ = 0;                 // of the default at first
   std::string reason_;
 };
 
-Decision decision_of(const FinalResult& decided, const Search& search) {
+Decision decision_of(const FinalResult& decided, const std::vector<Candidate>& candidates) {
   Decision d;
   d.status = decided.tie ? DecisionStatus::tie : DecisionStatus::verified;
   d.default_us = decided.default_us;
   d.best_us = decided.best_us;
-  const CandidateResult& winner = search.results()[static_cast<size_t>(decided.winner)];
+  const CandidateResult& winner = candidates[static_cast<size_t>(decided.winner)].result;
   d.oracle = {3, winner.err_over_bound, gate_name(winner.gate)};
-  for (size_t i = 0; i < search.results().size(); ++i) {
-    const CandidateResult& c = search.results()[i];
-    if (c.outcome != Outcome::timed) continue;
-    const auto samples = static_cast<int64_t>(c.samples_us.size());
-    d.candidates.push_back(
-        {schedule_hash(search.texts()[i]), samples, c.us(false), c.us(true), c.interval_lo, c.interval_hi});
+  for (const Candidate& c : candidates) {
+    const CandidateResult& r = c.result;
+    if (r.outcome != Outcome::timed) continue;
+    const auto samples = static_cast<int64_t>(r.samples_us.size());
+    d.candidates.push_back({schedule_hash(c.text), samples, r.us(false), r.us(true), r.interval_lo, r.interval_hi});
   }
   return d;
 }
 
 // Serves although it may be slower than the default: somebody said so. Wrong ones do not.
-Result<SearchOutcome> record_pinned(Context& context, const SearchTask& task, const Search& search, SearchOutcome out) {
+Result<SearchOutcome> record_pinned(Context& context, const SearchTask& task, const Search& search, int pinned,
+                                    SearchOutcome out) {
+  const std::vector<Candidate>& candidates = search.candidates();
+  if (pinned < 0 || candidates[static_cast<size_t>(pinned)].result.outcome != Outcome::timed)
+    return ir::unsupported("the pinned schedule is not served: {}", search.reason());
+  const Candidate& winner = candidates[static_cast<size_t>(pinned)];
+  const auto first = std::find_if(candidates.begin(), candidates.end(),
+                                  [](const Candidate& c) { return c.result.outcome == Outcome::timed; });
   FinalResult decided;
-  for (size_t i = 0; i < search.texts().size(); ++i) {
-    const CandidateResult& c = search.results()[i];
-    if (c.outcome != Outcome::timed) continue;
-    if (decided.winner < 0) decided.default_us = c.us(task.problem.cold);
-    decided.winner = static_cast<int>(i);
-    decided.best_us = c.us(task.problem.cold);
-  }
-  // The default comes first; pinned to the default, it is the only one.
-  const std::string last = search.texts().empty() ? "" : search.texts().back();
-  const bool pinned = decided.winner >= 0 &&
-                      (last == task.pinned ? search.results().back().outcome == Outcome::timed : out.duplicates > 0);
-  if (!pinned) return ir::unsupported("the pinned schedule is not served: {}", search.reason());
+  decided.winner = pinned;
   decided.tie = false;
+  decided.default_us = first->result.us(task.problem.cold);
+  decided.best_us = winner.result.us(task.problem.cold);
+  LATHE_RETURN_IF_ERROR(record(context, task, winner.scheduled, decision_of(decided, candidates), true));
+  out.recorded = true;
   out.measured = true;
   out.tie = false;
   out.best_us = decided.best_us;
   out.default_us = decided.default_us;
-  out.schedule = search.texts()[static_cast<size_t>(decided.winner)];
-  LATHE_RETURN_IF_ERROR(record(context, task, out.schedule, decision_of(decided, search), true));
-  out.recorded = true;
+  out.winner = winner.scheduled;
   return out;
 }
 
@@ -354,10 +340,10 @@ Evaluator worker_evaluator(WorkerClient& worker, std::function<bool()> cancelled
 }
 
 Result<SearchOutcome> search_and_record(Context& context, const SearchTask& task, const Evaluator& evaluate,
-                                        const std::string& like) {
+                                        const std::optional<search::Schedule>& like) {
   // The oracle keeps operands before and after guard pages, and packed forms of constants.
   constexpr int64_t kCopies = 4;
-  const std::string fallback = default_text(context, task);
+  const search::Scheduled fallback = allowed_default(context, task);
   const int64_t bytes = operand_bytes(task.problem.kernel, task.dims);
   if (bytes > task.ram / kCopies) {
     return record_unmeasured(context, task, fallback, like,
@@ -383,12 +369,18 @@ Result<SearchOutcome> search_and_record(Context& context, const SearchTask& task
 
   Search search(context, task, **evaluation, &out);
   Result<FinalResult> decided = FinalResult{};
-  ir::Status status = search.try_first(fallback);
-  if (status.ok() && !task.incumbent.empty() && task.pinned.empty()) status = search.try_first(task.incumbent);
-  if (status.ok()) status = task.pinned.empty() ? search.run() : search.try_first(task.pinned);
-  if (status.ok() && task.pinned.empty()) {
-    decided = search.decide();
-    status = decided.status();
+  const Result<int> by_default = search.try_first(fallback);
+  ir::Status status = by_default.status();
+  int named = -1;  // the candidate that is pinned, or else the incumbent
+  if (const std::optional<search::Schedule>& given = task.pinned ? task.pinned : task.incumbent; given && status.ok()) {
+    const Result<int> tried = search.try_first(*given);
+    status = tried.status();
+    if (tried.ok()) named = *tried;
+  }
+  if (status.ok() && !task.pinned) {
+    status = search.run();
+    if (status.ok()) decided = search.decide(named);
+    if (status.ok()) status = decided.status();
   }
   evaluation->reset();
   out.memory.curve = out.curve;
@@ -399,7 +391,7 @@ Result<SearchOutcome> search_and_record(Context& context, const SearchTask& task
   if (task.keep && out.measurements > task.memory.timed) task.keep(search.rows());
   if (cancelled()) return ir::make_error(ir::Code::kCANCELLED, "cancelled");
   if (status.code() == ir::Code::kTIMEOUT) return status;
-  if (!task.pinned.empty() && status.ok()) return record_pinned(context, task, search, std::move(out));
+  if (task.pinned && status.ok()) return record_pinned(context, task, search, named, std::move(out));
   if (!status.ok() || decided->winner < 0) {
     if (status.ok() && out.rejected > 0)
       return ir::internal_error("no schedule computes what the kernel says: {}", search.reason());
@@ -419,13 +411,13 @@ Result<SearchOutcome> search_and_record(Context& context, const SearchTask& task
   out.tie = decided->tie;
   out.best_us = decided->best_us;
   out.default_us = decided->default_us;
-  out.schedule = search.texts()[static_cast<size_t>(decided->winner)];
+  out.winner = search.candidates()[static_cast<size_t>(decided->winner)].scheduled;
   const ir::Status recorded =
-      record(context, task, out.schedule, decision_of(*decided, search), out.schedule == fallback);
+      record(context, task, out.winner, decision_of(*decided, search.candidates()), decided->winner == *by_default);
   if (!recorded.ok()) {
     out.tie = true;
     out.best_us = out.default_us;
-    out.schedule = fallback;
+    out.winner = fallback;
     out.note = recorded.message();
     LATHE_RETURN_IF_ERROR(record_default(context, task, out.default_us));
   }

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,7 +25,7 @@ Evaluator worker_evaluator(WorkerClient& worker, std::function<bool()> cancelled
 // What a search found out that is cut into pieces: the next piece proposes the same and measures only what is new.
 struct SearchMemory {
   struct Known {
-    search::OutcomeKind kind = search::OutcomeKind::timed;
+    search::Outcome outcome = search::Outcome::timed;
     double share = 0;  // of the default's time
   };
   std::map<std::string, Known> candidates;  // by Schedule text
@@ -49,11 +50,11 @@ struct SearchTask {
   std::function<bool()> cancelled;  // may be empty
   // What the caller can serve: nothing else is proposed. Empty: all.
   std::function<bool(const ir::Kernel& scheduled)> admits;
-  bool aside = false;      // beside other work: shorter samples
-  std::string pinned;      // a Schedule to verify, time and record without a search; empty: none
-  std::string incumbent;   // the Schedule that serves now, as a second reference; empty: the default
-  bool stop_early = true;  // the strategy may end before its measurements are spent
-  double limit_us = 0;     // no candidate can be faster (the roofline); 0: unknown
+  bool aside = false;                         // beside other work: shorter samples
+  std::optional<search::Schedule> pinned;     // to verify, time and record without a search
+  std::optional<search::Schedule> incumbent;  // what serves now, as a second reference; none: the default
+  bool stop_early = true;                     // the strategy may end before its measurements are spent
+  double limit_us = 0;                        // no candidate can be faster (the roofline); 0: unknown
   // What the strategy starts from: the family's model, the machine; null: none, assumed.
   std::shared_ptr<const search::CostModel> model;
   std::shared_ptr<const search::MachineRates> rates;
@@ -78,14 +79,14 @@ struct SearchOutcome {
   std::vector<double> curve;               // us, best so far after each measurement
   bool exhausted = false;                  // nothing is left to propose
   double best_us = 0, default_us = 0;
-  std::string schedule;  // text of the winner
+  search::Scheduled winner;
   std::string note;
 };
 
 // INTERNAL: no candidate is right; names the first reason. CANCELLED; TIMEOUT: nothing is recorded. `like`: the winner
-// of a similar shape, tried where timing is impossible; may be empty.
+// of a similar shape, tried where timing is impossible.
 ir::Result<SearchOutcome> search_and_record(Context& context, const SearchTask& task, const Evaluator& evaluate,
-                                            const std::string& like);
+                                            const std::optional<search::Schedule>& like);
 
 // Bytes of the Kernel's operands at these dims; INT64_MAX if that cannot be said.
 int64_t operand_bytes(const ir::Kernel& kernel, const SymbolValues& dims);

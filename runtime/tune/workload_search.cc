@@ -136,6 +136,10 @@ SearchTask WorkloadSearch::search_task(const WorkloadTask& t) const {
   return task;
 }
 
+std::string WorkloadSearch::default_text(const SearchTask& task) const {
+  return search::to_text(allowed_default(*context_, task).schedule);
+}
+
 void WorkloadSearch::search(size_t index, int measurements, double allowance_ms) {
   WorkloadTask& t = tasks_[index];
   SearchTask task = search_task(t);
@@ -143,23 +147,23 @@ void WorkloadSearch::search(size_t index, int measurements, double allowance_ms)
   task.planned = budget_.candidates;
   task.budget_ms = allowance_ms;
   task.memory = t.outcome.memory;
-  if (t.outcome.measured) task.incumbent = t.outcome.schedule;
+  if (t.outcome.measured) task.incumbent = t.outcome.winner.schedule;
   const ScheduledTask least = estimate(t);
   task.limit_us = least.floor_us * kReachable;
   knowledge_.equip(&task);
   if (budget_.spec != nullptr) {
     if (const search::SpecEntry* entry = search::find_entry(*budget_.spec, task.problem, context_->target())) {
-      const Result<search::Schedule> pinned = search::expand(*entry, task.problem, context_->target());
+      Result<search::Schedule> pinned = search::expand(*entry, task.problem, context_->target());
       if (!pinned.ok()) {
         t.verdict = TaskVerdict::failed;
         t.failure = in_file(budget_.spec->file, pinned.status());
         return scheduler_->skip(static_cast<int>(index));
       }
-      task.pinned = search::to_text(*pinned);
+      task.pinned = std::move(pinned).value();
     }
   }
   const double start = now_ms();
-  std::string& like = winners_[task.query.structure];
+  std::optional<search::Schedule>& like = winners_[task.query.structure];
   Result<SearchOutcome> found = search_and_record(*context_, task, worker_evaluator(worker_, budget_.cancelled), like);
   const bool again = t.outcome.measured;
   const double took_ms = now_ms() - start;
@@ -183,14 +187,14 @@ void WorkloadSearch::search(size_t index, int measurements, double allowance_ms)
   found->rejected += t.outcome.rejected;
   t.outcome = std::move(*found);
   t.curve = t.outcome.curve;
-  t.verdict = !t.outcome.measured    ? TaskVerdict::unmeasured
-              : !task.pinned.empty() ? TaskVerdict::pinned
-              : t.outcome.tie        ? TaskVerdict::tie
-                                     : TaskVerdict::won;
-  if (t.outcome.measured) like = t.outcome.schedule;
+  t.verdict = !t.outcome.measured ? TaskVerdict::unmeasured
+              : task.pinned       ? TaskVerdict::pinned
+              : t.outcome.tie     ? TaskVerdict::tie
+                                  : TaskVerdict::won;
+  if (t.outcome.measured) like = t.outcome.winner.schedule;
   const int spent = std::max(t.outcome.measurements - scheduler_->slots(static_cast<int>(index)), 0);
   scheduler_->tell(static_cast<int>(index), t.outcome.best_us, spent, took_ms,
-                   !t.outcome.measured || !task.pinned.empty() || t.outcome.exhausted);
+                   !t.outcome.measured || task.pinned || t.outcome.exhausted);
 }
 
 void WorkloadSearch::run(double until_ms, const std::function<void(const WorkloadTask&, double)>& progress) {
@@ -243,8 +247,7 @@ std::vector<size_t> WorkloadSearch::serve_defaults() {
     const SearchTask task = search_task(t);
     SearchTask waited_for = task;
     waited_for.problem.unhurried = false;
-    if (context_->find_decision(task.query) || default_text(*context_, task) == default_text(*context_, waited_for))
-      continue;
+    if (context_->find_decision(task.query) || default_text(task) == default_text(waited_for)) continue;
     if (record_unsearched(*context_, task).ok()) served.push_back(t.op);
   }
   return served;
@@ -282,7 +285,10 @@ int WorkloadSearch::serve_unhinted(size_t number, int kernel) {
   const auto serve_open = [&] {
     Decision decision;
     decision.status = DecisionStatus::provisional;
-    served += open && record(*context_, task_in(*open), text, std::move(decision), false).ok();
+    if (open) {
+      const SearchTask task = task_in(*open);
+      served += record(*context_, task, allowed_default(*context_, task), std::move(decision), false).ok();
+    }
     open.reset();
   };
   for (int64_t lo = std::max<int64_t>(symbol.min, 1); lo <= last && !cancelled();) {
@@ -295,13 +301,13 @@ int WorkloadSearch::serve_unhinted(size_t number, int kernel) {
       continue;
     }
     // Neighbours with one default are one range.
-    if (open && default_text(*context_, task_in({open->lo, range.hi})) == text) {
+    if (open && default_text(task_in({open->lo, range.hi})) == text) {
       open->hi = range.hi;
       continue;
     }
     serve_open();
     open = range;
-    text = default_text(*context_, task_in(range));
+    text = default_text(task_in(range));
   }
   serve_open();
   return served;

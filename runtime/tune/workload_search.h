@@ -80,6 +80,7 @@ class WorkloadSearch {
   ScheduledTask estimate(const WorkloadTask& t) const;
   void search(size_t index, int measurements, double allowance_ms);
   SearchTask search_task(const WorkloadTask& t) const;
+  std::string default_text(const SearchTask& task) const;
   int serve_unhinted(size_t number, int kernel);
 
   const std::shared_ptr<Context>& context_;
@@ -93,7 +94,8 @@ class WorkloadSearch {
   std::unique_ptr<TaskScheduler> scheduler_;
   WorkerClient worker_;
   SearchKnowledge knowledge_;
-  std::map<std::string, std::string> winners_;  // by naive Kernel: the last Schedule that was measured best
+  std::map<std::string, std::optional<search::Schedule>>
+      winners_;  // by naive Kernel: the last Schedule that was measured best
 };
 
 }  // namespace lathe::runtime

@@ -39,10 +39,7 @@ class RowFeatures {
   std::map<const Recipe*, Featurizer> made_;
 };
 
-bool failed(OutcomeKind kind) {
-  return kind == OutcomeKind::wrong || kind == OutcomeKind::refused || kind == OutcomeKind::crashed ||
-         kind == OutcomeKind::hung;
-}
+bool failed(Outcome outcome) { return outcome == Outcome::refused || rejected(outcome); }
 
 }  // namespace
 

@@ -82,7 +82,7 @@ class CostModel {
 float label_of(double best, double own);
 
 // Rows of all records, features recomputed; records of one task and environment share their best. Trust multiplies the
-// weight 0.2 + share of the best; failures count as slow, duplicates and discarded rows not at all.
+// weight 0.2 + share of the best; failures count as slow, skipped rows not at all.
 std::vector<TrainRow> training_rows(std::span<const TaskRecord> records, const ir::Target& target,
                                     const MachineRates& rates);
 // Applies the trust rule: an untrusted model if there is too little.

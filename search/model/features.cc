@@ -145,7 +145,6 @@ Featurizer::Result Featurizer::of(const ir::Kernel& scheduled) const {
   s.columns = facts_.naive.columns;
   s.depth = facts_.naive.depth;
   Result r = of(s, {});
-  r.numeric = scheduled.numeric;
   return r;
 }
 
@@ -158,10 +157,9 @@ std::optional<Featurizer::Result> Featurizer::of(const Knobs& knobs, const std::
     if (!made.ok()) return std::nullopt;
     own = std::move(*made);
   }
-  own.schedule.moves.insert(own.schedule.moves.end(), extra.begin(), extra.end());
-  const ir::Result<ir::Kernel> with = replay(task_->problem.kernel, own.schedule);
-  if (!with.ok()) return std::nullopt;
-  return by_recipe ? of(knobs, own.kernel, *with) : of(*with);
+  Scheduled with = own;
+  if (!extend(with, extra).ok()) return std::nullopt;
+  return by_recipe ? of(knobs, own.kernel, with.kernel) : of(with.kernel);
 }
 
 Featurizer::Result Featurizer::of(const Knobs& knobs, const ir::Kernel& without, const ir::Kernel& with) const {
@@ -169,7 +167,6 @@ Featurizer::Result Featurizer::of(const Knobs& knobs, const ir::Kernel& without,
   const Result before = of(without), after = of(with);
   for (size_t i = 0; i < r.x.size(); ++i) r.x[i] += after.x[i] - before.x[i];
   if (before.us > 0) r.us *= after.us / before.us;
-  r.numeric = with.numeric;
   return r;
 }
 

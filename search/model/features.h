@@ -52,7 +52,6 @@ class Featurizer {
     Features x{};
     double us = 0;  // analytic
     AnalyticCost cost;
-    uint32_t numeric = 0;  // of the scheduled kernel, if there is one
   };
   Result of(const Knobs& knobs) const;
   // The recipe's moves for these knobs, if there are any, and then others; none: the moves are refused.

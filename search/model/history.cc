@@ -15,7 +15,6 @@ using namespace ir;  // NOLINT(google-build-using-namespace)
 
 namespace {
 
-constexpr const char* kOutcomeNames[] = {"timed", "wrong", "refused", "crashed", "hung", "duplicate", "discarded"};
 constexpr int64_t kMaxSamples = 3, kMaxLines = 1 << 16;
 
 std::string_view word_or_dash(const std::string& word) {
@@ -25,7 +24,7 @@ std::string from_dash(std::string_view word) { return word == "-" ? std::string(
 
 void print_row(const MeasuredRow& row, std::string& out) {
   auto it = std::back_inserter(out);
-  fmt::format_to(it, "row {} {} {} {} {}", outcome_kind_name(row.outcome), word_or_dash(row.recipe), row.extra.size(),
+  fmt::format_to(it, "row {} {} {} {} {}", outcome_name(row.outcome), word_or_dash(row.recipe), row.extra.size(),
                  row.reference_us, row.samples_us.size());
   for (const double us : row.samples_us) fmt::format_to(it, " {}", us);
   for (const auto& [knob, value] : row.knobs) fmt::format_to(it, " {}={}", knob, value);
@@ -52,7 +51,7 @@ MeasuredRow parse_row(LineReader& in) {
   const auto* known = std::find(std::begin(kOutcomeNames), std::end(kOutcomeNames), outcome);
   if (known == std::end(kOutcomeNames)) in.fail("unknown outcome");
   if (!in.ok()) return row;
-  row.outcome = static_cast<OutcomeKind>(known - std::begin(kOutcomeNames));
+  row.outcome = static_cast<Outcome>(known - std::begin(kOutcomeNames));
   row.recipe = from_dash(in.word(&l));
   const int64_t moves = in.count(in.word(&l));
   row.reference_us = time_of(in, in.word(&l));
@@ -147,8 +146,6 @@ TaskRecord next_record(LineReader& in) {
 
 }  // namespace
 
-const char* outcome_kind_name(OutcomeKind kind) { return kOutcomeNames[static_cast<int>(kind)]; }
-
 double MeasuredRow::us(bool cold) const {
   if (samples_us.empty()) return 0;
   if (!cold) return *std::min_element(samples_us.begin(), samples_us.end());
@@ -198,11 +195,11 @@ Result<std::vector<TaskRecord>> parse_records(std::string_view text) {
 std::vector<double> corrected_times(const TaskRecord& record) {
   const bool cold = record.problem.cold;
   const bool referenced = std::all_of(record.rows.begin(), record.rows.end(), [](const MeasuredRow& r) {
-    return r.outcome != OutcomeKind::timed || r.reference_us > 0;
+    return r.outcome != Outcome::timed || r.reference_us > 0;
   });
   std::vector<double> times;
   for (const MeasuredRow& r : record.rows) {
-    const double us = r.outcome == OutcomeKind::timed ? r.us(cold) : 0;
+    const double us = r.outcome == Outcome::timed ? r.us(cold) : 0;
     times.push_back(referenced && us > 0 ? us / r.reference_us : us);
   }
   return times;

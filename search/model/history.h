@@ -7,18 +7,16 @@
 #include <string_view>
 #include <vector>
 
+#include "search/model/outcome.h"
 #include "search/sketches/recipe.h"
 
 namespace lathe::search {
-
-enum class OutcomeKind : uint8_t { timed, wrong, refused, crashed, hung, duplicate, discarded };
-const char* outcome_kind_name(OutcomeKind kind);
 
 struct MeasuredRow {
   std::string recipe;  // "panel.1"; empty: no recipe, `extra` is the whole Schedule
   Knobs knobs;
   std::vector<Move> extra;  // appended to the recipe's moves
-  OutcomeKind outcome = OutcomeKind::timed;
+  Outcome outcome = Outcome::timed;
   std::vector<double> samples_us;  // at most 3 of the screening
   double reference_us = 0;         // the default's time around then; 0: unknown
   // The row's time: cold the median, hot the minimum of its samples; 0 without samples.

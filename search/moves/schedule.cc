@@ -104,35 +104,58 @@ static Status check_limits(const Kernel& kernel) {
   return {};
 }
 
-Result<Kernel> replay(const Kernel& kernel, const Schedule& schedule, std::vector<Kernel>* steps, bool verify) {
-  if (!schedule.family.empty() && schedule.family != kernel.family) {
-    return unsupported("a schedule of family {} cannot be replayed on kernel {} of family {}", schedule.family,
-                       kernel.name, kernel.family);
-  }
-  if (schedule.moves.size() > kMaxMoves)
-    return unsupported("a schedule of {} moves, at most {} are allowed", schedule.moves.size(), kMaxMoves);
+// The moves from number `first` on; all of them count against the limit.
+static Status apply_moves(Kernel& kernel, const std::vector<Move>& moves, size_t first, std::vector<Kernel>* steps,
+                          bool verify) {
+  if (first + moves.size() > kMaxMoves)
+    return unsupported("a schedule of {} moves, at most {} are allowed", first + moves.size(), kMaxMoves);
 #ifdef NDEBUG
   constexpr bool kVerifyEachMove = false;
 #else
   constexpr bool kVerifyEachMove = true;
 #endif
-  Kernel current = kernel;
-  for (size_t i = 0; i < schedule.moves.size(); ++i) {
-    const Status status = apply_in_place(current, schedule.moves[i], {.verify = kVerifyEachMove});
+  for (size_t i = 0; i < moves.size(); ++i) {
+    const Status status = apply_in_place(kernel, moves[i], {.verify = kVerifyEachMove});
     if (!status.ok()) {
-      return make_error(status.code() == Code::kINTERNAL ? Code::kINTERNAL : Code::kUNSUPPORTED, "move {}: {}", i + 1,
-                        status.message());
+      return make_error(status.code() == Code::kINTERNAL ? Code::kINTERNAL : Code::kUNSUPPORTED, "move {}: {}",
+                        first + i + 1, status.message());
     }
-    const Status within = check_limits(current);
-    if (!within.ok()) return within.with_context(fmt::format("move {}: {}", i + 1, to_text(schedule.moves[i])));
-    if (steps) steps->push_back(current);
+    const Status within = check_limits(kernel);
+    if (!within.ok()) return within.with_context(fmt::format("move {}: {}", first + i + 1, to_text(moves[i])));
+    if (steps) steps->push_back(kernel);
   }
   if (!kVerifyEachMove && verify) {
-    const Status verified = ir::verify(current);
+    const Status verified = ir::verify(kernel);
     if (!verified.ok())
       return internal_error("the scheduled kernel {} does not verify: {}", kernel.name, verified.message());
   }
+  return {};
+}
+
+Result<Kernel> replay(const Kernel& kernel, const Schedule& schedule, std::vector<Kernel>* steps, bool verify) {
+  if (!schedule.family.empty() && schedule.family != kernel.family) {
+    return unsupported("a schedule of family {} cannot be replayed on kernel {} of family {}", schedule.family,
+                       kernel.name, kernel.family);
+  }
+  Kernel current = kernel;
+  LATHE_RETURN_IF_ERROR(apply_moves(current, schedule.moves, 0, steps, verify));
   return current;
+}
+
+Result<Scheduled> schedule_kernel(const Kernel& kernel, const Schedule& schedule) {
+  LATHE_ASSIGN(Kernel made, replay(kernel, schedule));
+  Scheduled out{schedule, std::move(made)};
+  out.schedule.numeric = out.kernel.numeric;
+  return out;
+}
+
+Status extend(Scheduled& scheduled, const std::vector<Move>& moves) {
+  if (moves.empty()) return {};
+  std::vector<Move>& all = scheduled.schedule.moves;
+  LATHE_RETURN_IF_ERROR(apply_moves(scheduled.kernel, moves, all.size(), nullptr, true));
+  all.insert(all.end(), moves.begin(), moves.end());
+  scheduled.schedule.numeric = scheduled.kernel.numeric;
+  return {};
 }
 
 }  // namespace lathe::search

@@ -35,5 +35,10 @@ inline constexpr size_t kMaxStatements = 512;  // scopes and prefetches among th
 // well. verify: the result; who proves it safe in any case leaves it out.
 ir::Result<ir::Kernel> replay(const ir::Kernel& kernel, const Schedule& schedule,
                               std::vector<ir::Kernel>* steps = nullptr, bool verify = true);
+// The same with the Schedule, its numeric class as replayed.
+ir::Result<Scheduled> schedule_kernel(const ir::Kernel& kernel, const Schedule& schedule);
+// Applies further moves to what is scheduled, within the same limits, and verifies the Kernel where there are any. On
+// failure `scheduled` holds the Kernel of some of the moves.
+ir::Status extend(Scheduled& scheduled, const std::vector<Move>& moves);
 
 }  // namespace lathe::search

@@ -239,8 +239,8 @@ std::optional<RowSketch::Setting> RowSketch::standard() const {
   k.grain = many() ? 4 : 0;
   const bool fixed = problem_.kernel.symbols.empty();  // else small shapes come as well
   k.stream = fixed && !shape_.streamable.empty() && exceeds_caches(problem_, t_) ? 1 : 0;
-  // Several operands from memory with arithmetic between them: short steps mix both better, those of narrow elements are
-  // short as they are.
+  // Several operands from memory with arithmetic between them: short steps mix both better. Those of narrow elements
+  // are short as they are.
   const bool narrow = std::max(shape_.bytes_in, shape_.bytes_out) < 4;
   if (k.stream != 0 && shape_.passes.size() == 1 && shape_.whole_inputs > 1 && shape_.functions && !narrow)
     k.unroll = 2;

@@ -46,7 +46,6 @@ struct RecipeSpace::Impl {
   std::vector<SpacePoint> points;
   std::map<Knobs, int> by_knobs;         // points of the recipe without extra moves
   std::map<std::string, int> by_moves;   // the others, by the text of knobs and moves
-  std::map<int, uint32_t> numeric;       // and their numeric classes
   std::map<int, std::vector<int>> near;  // neighbours found so far
   size_t enumerated = 0;
   int standard = 0;
@@ -59,14 +58,9 @@ struct RecipeSpace::Impl {
     return it->second;
   }
 
-  ir::Result<Schedule> base(const Knobs& knobs) const {
-    if (sketch != nullptr && !knobs.empty()) {
-      LATHE_ASSIGN(Scheduled made, sketch->script(knobs));
-      return std::move(made.schedule);
-    }
-    Schedule s;
-    s.family = problem.kernel.family;
-    return s;
+  ir::Result<Scheduled> base(const Knobs& knobs) const {
+    if (sketch != nullptr && !knobs.empty()) return sketch->script(knobs);
+    return Scheduled{{.family = problem.kernel.family}, problem.kernel};
   }
 
   // A point with moves of its own. Its features come from replay; without one it is not added: -1.
@@ -80,7 +74,6 @@ struct RecipeSpace::Impl {
     points.push_back({knobs, extra, seen->x, seen->us});
     const int n = static_cast<int>(points.size()) - 1;
     by_moves.emplace(std::move(text), n);
-    numeric.emplace(n, seen->numeric);
     return n;
   }
 };
@@ -144,8 +137,8 @@ std::vector<int> RecipeSpace::neighbours(int i) {
     }
   }
   // Moves: changed, left out, put in.
-  if (const ir::Result<Schedule> here = schedule(i); here.ok()) {
-    for (const Neighbour& n : search::neighbours(impl_->problem, impl_->target, *here, kMoveNeighbours, 1)) {
+  if (const ir::Result<Scheduled> here = scheduled(i); here.ok()) {
+    for (const Neighbour& n : search::neighbours(impl_->problem, impl_->target, here->schedule, kMoveNeighbours, 1)) {
       take(add(n.schedule));
     }
   }
@@ -153,11 +146,10 @@ std::vector<int> RecipeSpace::neighbours(int i) {
   return out;
 }
 
-ir::Result<Schedule> RecipeSpace::schedule(int i) const {
+ir::Result<Scheduled> RecipeSpace::scheduled(int i) const {
   const SpacePoint& p = at(i);
-  LATHE_ASSIGN(Schedule s, impl_->base(p.knobs));
-  s.moves.insert(s.moves.end(), p.extra.begin(), p.extra.end());
-  if (const auto it = impl_->numeric.find(i); it != impl_->numeric.end()) s.numeric = it->second;
+  LATHE_ASSIGN(Scheduled s, impl_->base(p.knobs));
+  LATHE_RETURN_IF_ERROR(extend(s, p.extra));
   return s;
 }
 
@@ -165,12 +157,13 @@ int RecipeSpace::add(const Schedule& schedule) {
   const Recipe* r = impl_->recipe;
   if (r != nullptr && !schedule.knobs.empty() && schedule.recipe == r->origin()) {
     const auto known = impl_->by_knobs.find(schedule.knobs);
-    const ir::Result<Schedule> s =
-        known != impl_->by_knobs.end() ? impl_->base(schedule.knobs) : ir::Result<Schedule>(Schedule{});
-    if (known != impl_->by_knobs.end() && s.ok() && s->moves.size() <= schedule.moves.size()) {
-      const bool prefix = std::equal(s->moves.begin(), s->moves.end(), schedule.moves.begin(),
+    const ir::Result<Scheduled> made =
+        known != impl_->by_knobs.end() ? impl_->base(schedule.knobs) : ir::Result<Scheduled>(Scheduled{});
+    if (known != impl_->by_knobs.end() && made.ok() && made->schedule.moves.size() <= schedule.moves.size()) {
+      const std::vector<Move>& own = made->schedule.moves;
+      const bool prefix = std::equal(own.begin(), own.end(), schedule.moves.begin(),
                                      [](const Move& a, const Move& b) { return to_text(a) == to_text(b); });
-      const std::vector<Move> rest(schedule.moves.begin() + static_cast<std::ptrdiff_t>(s->moves.size()),
+      const std::vector<Move> rest(schedule.moves.begin() + static_cast<std::ptrdiff_t>(own.size()),
                                    schedule.moves.end());
       if (prefix && rest.empty()) return known->second;
       if (prefix) return impl_->add_moves(schedule.knobs, rest);

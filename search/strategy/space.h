@@ -51,9 +51,8 @@ class RecipeSpace : public Space {
   int nearest(const Knobs& knobs) override;
   std::vector<int> neighbours(int i) override;
   const std::vector<KnobDomain>& domains() const override;
-  // The Schedule of a point; replayed by the caller. UNSUPPORTED: the moves are refused (counted: the predicate was
-  // wrong).
-  ir::Result<Schedule> schedule(int i) const;
+  // A point with the Kernel its moves make. UNSUPPORTED: the moves are refused (counted: the predicate was wrong).
+  ir::Result<Scheduled> scheduled(int i) const;
   // A Schedule from elsewhere (tuning spec, another shape's winner) as a point; its number, -1 if its moves are
   // refused.
   int add(const Schedule& schedule);

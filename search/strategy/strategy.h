@@ -34,7 +34,7 @@ struct Proposal {
 
 struct Tell {
   int point = -1;
-  OutcomeKind kind = OutcomeKind::timed;
+  Outcome kind = Outcome::timed;
   double us = 0;  // drift-corrected; only if timed
 };
 

@@ -39,7 +39,7 @@ int StrategyBase::next(std::span<Proposal> out) {
 
 void StrategyBase::tell(const Tell& outcome) {
   std::erase(waiting_, outcome.point);
-  if (outcome.kind == OutcomeKind::timed && outcome.us > 0) {
+  if (outcome.kind == Outcome::timed && outcome.us > 0) {
     measured_.push_back({outcome.point, outcome.us});
     const int last = static_cast<int>(measured_.size()) - 1;
     if (best_ < 0 || outcome.us < measured_[static_cast<size_t>(best_)].us) best_ = last;

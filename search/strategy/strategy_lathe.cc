@@ -50,7 +50,7 @@ class LatheStrategy : public StrategyBase {
   }
 
   void on_tell(const Tell& outcome) override {
-    if (outcome.kind != OutcomeKind::timed) return;
+    if (outcome.kind != Outcome::timed) return;
     if (measured().size() == 1 || outcome.us < (1 - kSettled) * settled_us_) {
       settled_us_ = outcome.us;
       last_gain_ = static_cast<int>(measured().size());

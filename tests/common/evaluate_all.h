@@ -16,7 +16,7 @@ inline ir::Result<EvaluateResult> evaluate_all(Evaluation& evaluation, const std
                                                bool cold) {
   EvaluateResult out;
   LATHE_ASSIGN(out.candidates, evaluation.screen(candidates));
-  for (const CandidateResult& c : out.candidates) out.measurements += c.outcome == CandidateResult::Outcome::timed;
+  for (const CandidateResult& c : out.candidates) out.measurements += c.outcome == search::Outcome::timed;
   if (out.measurements == 0) return out;
   LATHE_ASSIGN(out.decision, evaluation.decide(choose_finalists(out.candidates, cold), -1));
   for (const auto& [i, result] : out.decision.finalists) out.candidates[static_cast<size_t>(i)] = result;

@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 using runtime::CandidateSpec;
-using Outcome = runtime::CandidateResult::Outcome;
+using search::Outcome;
 using testing::HasSubstr;
 
 const char* const kRelu = R"(

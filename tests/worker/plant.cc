@@ -236,8 +236,9 @@ Result<Stage> PlantingMaker::build(std::string_view text, const ir::Kernel& naiv
   if (fault.empty()) return StageMaker::build(text, naive, schedule, target, leaves);
   Result<Stage> stage = [&]() -> Result<Stage> {
     if (fault.rfind(kBroken, 0) == 0) {
-      LATHE_ASSIGN(const ir::Kernel scheduled, replay_broken(fault.substr(kBroken.size()), naive, schedule));
-      return build_scheduled(naive, schedule, scheduled, target, leaves, LeafPolicy{});
+      search::Scheduled broken{schedule, {}};
+      LATHE_ASSIGN(broken.kernel, replay_broken(fault.substr(kBroken.size()), naive, schedule));
+      return build_stage(naive, broken, target, leaves, LeafPolicy{});
     }
     LATHE_ASSIGN(Stage out, build_stage(naive, schedule, target, leaves, LeafPolicy{}));
     const size_t colon = std::min(fault.find(':'), fault.size());

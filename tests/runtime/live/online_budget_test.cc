@@ -47,7 +47,7 @@ class Costly final : public Evaluation {
       ++machine_->screened;
       machine_->work(kScreen);
       CandidateResult c;
-      c.outcome = CandidateResult::Outcome::timed;
+      c.outcome = search::Outcome::timed;
       c.gate = Gate::exact;
       c.samples_us = {10, 10, 10};
       c.reference_us = 10;

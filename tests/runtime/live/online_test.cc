@@ -331,7 +331,7 @@ class Listed final : public Evaluation {
   ir::Result<std::vector<CandidateResult>> screen(const std::vector<CandidateSpec>& batch) override {
     *screened_ += static_cast<int>(batch.size());
     CandidateResult timed;
-    timed.outcome = CandidateResult::Outcome::timed;
+    timed.outcome = search::Outcome::timed;
     timed.samples_us = {10, 10, 10};
     timed.reference_us = 10;
     return std::vector<CandidateResult>(batch.size(), timed);
@@ -386,8 +386,8 @@ TEST(Online, calls_go_on_while_bodies_are_swapped) {
   if (winner.empty()) GTEST_SKIP() << "one Schedule only on this machine";
   s.op->shapes().set_heat(16);
   const search::Problem p = s.op->live().problem(0, s.call.symbols, s.request, s.serving());
-  const ServedStage* candidate =
-      *s.op->live().add_candidate(0, p, *search::parse_schedule(winner), s.serving(), s.request);
+  const ServedStage* candidate = *s.op->live().add_candidate(
+      0, p, search::schedule_kernel(p.kernel, *search::parse_schedule(winner)).value(), s.serving(), s.request);
   Trial* trial = s.op->live().new_trial(*s.op->shapes().bind_candidate(0, candidate, s.call), nullptr, 0);
   std::atomic<bool> stop{false};
   std::vector<std::thread> threads;

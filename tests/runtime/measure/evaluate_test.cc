@@ -13,7 +13,7 @@
 namespace lathe::runtime {
 namespace {
 
-using Outcome = CandidateResult::Outcome;
+using search::Outcome;
 
 const char* const kMatmul = R"(
 kernel mm(a: f32[M, 96] in, w: f32[80, 96] const, y: f32[M, 80] out) family matmul where M in 1..64

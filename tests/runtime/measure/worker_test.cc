@@ -21,7 +21,7 @@
 namespace lathe::runtime {
 namespace {
 
-using Outcome = CandidateResult::Outcome;
+using search::Outcome;
 
 const char* const kChain = R"(
 kernel chain(x: f32[R, 77] in, y: f32[R, 77] out) family elementwise where R in 1..64

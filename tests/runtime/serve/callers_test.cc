@@ -204,7 +204,7 @@ struct Shapes {
     const SymbolValues dims = call(m).symbols;
     const ServedStage* serving = op->shapes().bound(call(m)).value()->steps[0].stage;
     const search::Problem p = op->live().problem(0, dims, request, *serving);
-    return op->live().add_candidate(0, p, search::default_schedule(p, context->target()), *serving, request).value();
+    return op->live().add_candidate(0, p, search::default_scheduled(p, context->target()), *serving, request).value();
   }
   const ServedStage* stage_at(int64_t m) { return op->shapes().bound(call(m)).value()->steps[0].stage; }
 

@@ -89,7 +89,7 @@ TEST(Tables, a_thinned_record_keeps_the_default_first_and_the_best) {
     const double best = times.us[static_cast<size_t>(times.best)];
     double kept = 1e30;
     for (const search::MeasuredRow& row : r.rows)
-      kept = std::min(kept, row.outcome == search::OutcomeKind::timed ? row.us(t.problem.cold) : 1e30);
+      kept = std::min(kept, row.outcome == search::Outcome::timed ? row.us(t.problem.cold) : 1e30);
     EXPECT_NEAR(kept, best, 1e-3 * best) << t.name;
   }
 }

@@ -55,7 +55,7 @@ TEST(SearchKnowledge, WhatASearchMeasuredIsHistoryForTheNext) {
   const size_t before = rows().size();
   search::TaskRecord record;
   record.problem = task.problem;
-  record.rows.push_back({"rows.1", {}, {}, search::OutcomeKind::timed, {5.0}, 0});
+  record.rows.push_back({"rows.1", {}, {}, search::Outcome::timed, {5.0}, 0});
   record.isa = "avx512";
   record.policy = "hot";
   task.keep(record);

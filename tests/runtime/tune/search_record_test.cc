@@ -44,7 +44,7 @@ struct Bed {
           ++begun;
           return begin_evaluation(job, leaves);
         },
-        "");
+        std::nullopt);
   }
 };
 
@@ -63,7 +63,7 @@ TEST(SearchAndRecord, CountsAndRecords) {
   EXPECT_EQ(out->rejected, 0);
   const std::optional<Decision> decision = bed.context->find_decision(task.query);
   ASSERT_TRUE(decision);
-  EXPECT_EQ(decision->schedule, out->schedule);
+  EXPECT_EQ(decision->schedule, search::to_text(out->winner.schedule));
   EXPECT_EQ(decision->status, out->tie ? DecisionStatus::tie : DecisionStatus::verified);
   EXPECT_EQ(decision->candidates.size(), static_cast<size_t>(out->measurements));
   // The rows are the memory of later searches.
@@ -89,23 +89,24 @@ TEST(SearchAndRecord, LibertiesThatAreNotAllowedAreNotTaken) {
 TEST(SearchAndRecord, APinnedScheduleIsVerifiedAndServes) {
   Bed bed;
   SearchTask task = bed.task();
-  task.pinned = "schedule 1 family matmul\n";
+  const std::string naive = "schedule 1 family matmul class exact\n";
+  task.pinned = search::parse_schedule(naive).value();
   const ir::Result<SearchOutcome> out = bed.search(task);
   ASSERT_TRUE(out.ok()) << out.status().to_string();
-  EXPECT_EQ(out->schedule, task.pinned);
+  EXPECT_EQ(search::to_text(out->winner.schedule), naive);
   EXPECT_EQ(out->measurements, 2) << "the default and itself";
-  EXPECT_EQ(bed.context->find_decision(task.query)->schedule, task.pinned);
-  task.pinned = "schedule 1 family matmul\ntile_scope q 4 tail=mask as a,b\n";
+  EXPECT_EQ(bed.context->find_decision(task.query)->schedule, naive);
+  task.pinned = search::parse_schedule(naive + "tile_scope q 4 tail=mask as a,b\n").value();
   EXPECT_EQ(bed.search(task).status().code(), ir::Code::kUNSUPPORTED);
 }
 
 TEST(SearchAndRecord, AnIncumbentIsMeasuredToo) {
   Bed bed;
   SearchTask task = bed.task();
-  task.incumbent = "schedule 1 family matmul\n";  // far slower than the default
+  task.incumbent = search::parse_schedule("schedule 1 family matmul\n").value();  // far slower than the default
   const ir::Result<SearchOutcome> out = bed.search(task);
   ASSERT_TRUE(out.ok()) << out.status().to_string();
-  EXPECT_NE(out->schedule, task.incumbent);
+  EXPECT_FALSE(out->winner.schedule.moves.empty());
   EXPECT_LE(out->measurements, 6);
 }
 

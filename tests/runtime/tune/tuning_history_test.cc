@@ -49,7 +49,7 @@ TaskRecord record(int m, int rows, const std::string& environment = "envown") {
     r.rows.push_back({fmt::format("{}.{}", recipe->name, recipe->version),
                       k,
                       {},
-                      search::OutcomeKind::timed,
+                      search::Outcome::timed,
                       {10.0 * m / static_cast<double>(k.at("mr")) + i % 7},
                       0});
   }

@@ -96,7 +96,7 @@ std::vector<TaskRecord> family_history(int tasks, int rows_each, double trust = 
     RecipeSpace space(r.problem, target, run_rates());
     for (int i = 0; i < rows_each; ++i) {
       const Knobs& k = space.at(i * 7 % space.size()).knobs;
-      r.rows.push_back({"panel.1", k, {}, OutcomeKind::timed, {100.0 / static_cast<double>(k.at("mr")) + 1}, 0});
+      r.rows.push_back({"panel.1", k, {}, Outcome::timed, {100.0 / static_cast<double>(k.at("mr")) + 1}, 0});
     }
     out.push_back(std::move(r));
   }
@@ -131,8 +131,8 @@ TEST(CostModel, labels_are_clipped_and_failures_are_slow) {
   EXPECT_EQ(label_of(1, 2), -1);
   EXPECT_EQ(label_of(1, 1e6), kLabelClip);
   std::vector<TaskRecord> history = family_history(1, 4);
-  history[0].rows[1].outcome = OutcomeKind::crashed;
-  history[0].rows[2].outcome = OutcomeKind::duplicate;
+  history[0].rows[1].outcome = Outcome::crashed;
+  history[0].rows[2].outcome = Outcome::skipped;
   const ir::Target target = run_target();
   const std::vector<TrainRow> rows = training_rows(history, target, run_rates());
   ASSERT_EQ(rows.size(), 3u);

@@ -22,13 +22,12 @@ TaskRecord sample_record() {
   r.environment = "91ab";
   r.policy = "cold";
   r.epoch = 3;
-  r.rows.push_back({"rows.1", {{"grain", 4}, {"unroll", 4}}, {}, OutcomeKind::timed, {12.5, 13, 0.1}, 12});
-  r.rows.push_back(
-      {"rows.1", {{"grain", 16}, {"unroll", 1}}, {*parse_move("parallelize i")}, OutcomeKind::wrong, {}, 0});
+  r.rows.push_back({"rows.1", {{"grain", 4}, {"unroll", 4}}, {}, Outcome::timed, {12.5, 13, 0.1}, 12});
+  r.rows.push_back({"rows.1", {{"grain", 16}, {"unroll", 1}}, {*parse_move("parallelize i")}, Outcome::wrong, {}, 0});
   r.rows.push_back({"",
                     {},
                     {*parse_move("tile_scope n 32 tail=mask as n0,n3"), *parse_move("vectorize_scope n3")},
-                    OutcomeKind::timed,
+                    Outcome::timed,
                     {7},
                     14});
   return r;
@@ -129,9 +128,9 @@ TEST(History, times_are_minimum_hot_and_median_cold) {
 
 TEST(History, times_follow_the_reference_where_all_rows_have_one) {
   TaskRecord r;
-  r.rows.push_back({"", {}, {}, OutcomeKind::timed, {10}, 10});
-  r.rows.push_back({"", {}, {}, OutcomeKind::timed, {15}, 20});
-  r.rows.push_back({"", {}, {}, OutcomeKind::crashed, {}, 0});
+  r.rows.push_back({"", {}, {}, Outcome::timed, {10}, 10});
+  r.rows.push_back({"", {}, {}, Outcome::timed, {15}, 20});
+  r.rows.push_back({"", {}, {}, Outcome::crashed, {}, 0});
   EXPECT_THAT(corrected_times(r), ElementsAre(1, 0.75, 0));
   r.rows[1].reference_us = 0;
   EXPECT_THAT(corrected_times(r), ElementsAre(10, 15, 0));

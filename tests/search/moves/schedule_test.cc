@@ -137,6 +137,27 @@ TEST(Schedule, RefusalNamesTheMoveAndTheReason) {
   EXPECT_FALSE(replay(parse(kNaive), schedule("schedule 1 family row\n")).ok());
 }
 
+// Further moves on what is scheduled make what a replay of all of them makes, within the limits of one.
+TEST(Schedule, IsExtendedAsItIsReplayed) {
+  const ir::Kernel naive = ir::parse_kernel(kNaive).value();
+  const Schedule whole = parse_schedule(kSchedule).value();
+  Schedule first = whole;
+  first.moves.resize(5);
+  auto scheduled = schedule_kernel(naive, first);
+  ASSERT_TRUE(scheduled.ok()) << scheduled.status().to_string();
+  EXPECT_EQ(scheduled->schedule.numeric, 0u);
+  ASSERT_TRUE(extend(*scheduled, {whole.moves.begin() + 5, whole.moves.end()}).ok());
+  EXPECT_EQ(to_text(scheduled->schedule), kSchedule);
+  EXPECT_EQ(ir::print(scheduled->kernel), kScheduled);
+
+  const Move refused = parse_move("swap_scopes no_such other").value();
+  EXPECT_THAT(extend(*scheduled, {refused}).message(), HasSubstr(fmt::format("move {}", whole.moves.size() + 1)));
+  const Move again = parse_move("unroll_scope m1").value();
+  const ir::Status many = extend(*scheduled, std::vector<Move>(kMaxMoves, again));
+  EXPECT_EQ(many.code(), ir::Code::kUNSUPPORTED);
+  EXPECT_THAT(many.message(), HasSubstr("at most 256 are allowed"));
+}
+
 TEST(Schedule, MalformedTextNamesTheLine) {
   const auto message = [](const char* text) { return parse_schedule(text).status().message(); };
   EXPECT_THAT(message(""), HasSubstr("expected `schedule 1`"));

@@ -92,7 +92,11 @@ TEST(Space, neighbours_are_one_knob_away) {
   for (const int n : near) {
     if (!space.at(n).extra.empty()) {
       ++moves;
-      EXPECT_TRUE(replay(problem.kernel, *space.schedule(n)).ok());
+      const auto scheduled = space.scheduled(n);
+      ASSERT_TRUE(scheduled.ok()) << scheduled.status().to_string();
+      const auto replayed = replay(problem.kernel, scheduled->schedule);
+      ASSERT_TRUE(replayed.ok()) << replayed.status().to_string();
+      EXPECT_EQ(ir::print(*replayed), ir::print(scheduled->kernel));
       continue;
     }
     int changed = 0;
@@ -132,7 +136,7 @@ TEST(Space, a_kernel_without_a_recipe_has_generic_schedules) {
   RecipeSpace space = space_of(p);
   EXPECT_GE(space.size(), 2);
   EXPECT_TRUE(space.domains().empty());
-  EXPECT_TRUE(space.schedule(space.default_index())->moves.empty());
+  EXPECT_TRUE(space.scheduled(space.default_index())->schedule.moves.empty());
   EXPECT_EQ(space.nearest({}), -1);
   const int before = space.size();
   const std::vector<int> near = space.neighbours(1);
@@ -159,16 +163,16 @@ TEST(Space, nearest_is_itself_or_the_least_change) {
 TEST(Space, a_schedule_from_elsewhere_becomes_a_point) {
   RecipeSpace space = space_of(matmul_problem(16, 512, 2048, true));
   const int start = space.default_index(), before = space.size();
-  const auto schedule = space.schedule(start);
-  ASSERT_TRUE(schedule.ok()) << schedule.status().to_string();
-  EXPECT_EQ(space.add(*schedule), start);
-  Schedule bare = *schedule;
+  const auto scheduled = space.scheduled(start);
+  ASSERT_TRUE(scheduled.ok()) << scheduled.status().to_string();
+  EXPECT_EQ(space.add(scheduled->schedule), start);
+  Schedule bare = scheduled->schedule;
   bare.recipe.clear();
   bare.knobs.clear();
   const int added = space.add(bare);
   EXPECT_EQ(added, before);
   EXPECT_EQ(space.add(bare), added);
-  EXPECT_EQ(to_text(*space.schedule(added)), to_text(bare));
+  EXPECT_EQ(to_text(space.scheduled(added)->schedule), to_text(bare));
   bare.moves.push_back(*parse_move("swap_scopes no_such other"));
   EXPECT_EQ(space.add(bare), -1);
   EXPECT_EQ(space.size(), before + 1);

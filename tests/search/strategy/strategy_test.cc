@@ -113,7 +113,7 @@ Trace drive(const StrategyInfo& info, SearchProblem problem, const Outcomes& out
     for (int i = 0; i < n; ++i) {
       t.proposals.push_back(out[static_cast<size_t>(i)]);
       const Tell tell = outcome(out[static_cast<size_t>(i)].point);
-      if (tell.kind == OutcomeKind::timed) {
+      if (tell.kind == Outcome::timed) {
         ++t.timed;
         t.best = std::min(t.best, tell.us);
       }
@@ -133,7 +133,7 @@ class EveryStrategy : public ::testing::TestWithParam<const char*> {
     search_.stop_early = false;
   }
   const StrategyInfo& info() const { return *find_strategy(GetParam()); }
-  Tell timed(int p) { return {p, OutcomeKind::timed, grid_.us(p)}; }
+  Tell timed(int p) { return {p, Outcome::timed, grid_.us(p)}; }
 
   Grid grid_;
   Problem problem_;
@@ -181,14 +181,13 @@ TEST_P(EveryStrategy, spends_what_it_may_and_no_more) {
 
 TEST_P(EveryStrategy, failures_cost_no_measurement_and_never_block) {
   search_.budget = 12;
-  const OutcomeKind kinds[] = {OutcomeKind::wrong, OutcomeKind::crashed, OutcomeKind::refused, OutcomeKind::hung,
-                               OutcomeKind::duplicate};
+  const Outcome kinds[] = {Outcome::wrong, Outcome::crashed, Outcome::refused, Outcome::hung, Outcome::skipped};
   int n = 0;
   const Trace half = drive(info(), search_, [&](int p) { return ++n % 2 == 0 ? timed(p) : Tell{p, kinds[n % 5], 0}; });
   if (std::string(GetParam()) != "heuristic") {
     EXPECT_THAT(half.timed, Ge(12));
   }
-  const Trace none = drive(info(), search_, [&](int p) { return Tell{p, OutcomeKind::crashed, 0}; });
+  const Trace none = drive(info(), search_, [&](int p) { return Tell{p, Outcome::crashed, 0}; });
   EXPECT_EQ(none.timed, 0);
   EXPECT_THAT(none.proposals.size(), Le(static_cast<size_t>(grid_.size())));
 }
@@ -233,7 +232,7 @@ TEST_P(LatheStrategyTest, an_incumbent_is_not_lost_behind_slower_ones) {
   search_.budget = 40;
   const int incumbent = grid_.default_index();
   const Trace t =
-      drive(info(), search_, [&](int p) { return Tell{p, OutcomeKind::timed, p == incumbent ? 1.0 : 100.0 + p}; });
+      drive(info(), search_, [&](int p) { return Tell{p, Outcome::timed, p == incumbent ? 1.0 : 100.0 + p}; });
   std::set<int> proposed;
   for (const Proposal& p : t.proposals) proposed.insert(p.point);
   for (int p : grid_.neighbours(incumbent))
@@ -255,7 +254,7 @@ TEST_P(LatheStrategyTest, predictions_are_against_the_best_so_far_not_an_older_o
       ++opinions;
     }
     best = std::min(best, us);
-    s->tell({p.point, OutcomeKind::timed, us});
+    s->tell({p.point, Outcome::timed, us});
   }
   EXPECT_THAT(opinions, Ge(1));
 }
@@ -304,7 +303,7 @@ TEST_P(LatheStrategyTest, stops_early_only_where_more_is_not_worth_it) {
   EXPECT_THAT(drive(info(), search_, [&](int p) { return timed(p); }).timed, Le(16));
   search_.model = nullptr;
   search_.limit_us = 0;
-  const Trace flat = drive(info(), search_, [&](int p) { return Tell{p, OutcomeKind::timed, 100.0}; });
+  const Trace flat = drive(info(), search_, [&](int p) { return Tell{p, Outcome::timed, 100.0}; });
   EXPECT_THAT(flat.timed, Ge(8));
 }
 
