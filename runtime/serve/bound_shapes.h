@@ -58,8 +58,8 @@ class BoundShapes {
     const BoundOp* body = nullptr;
     std::unique_ptr<HotShape> heat;
   };
-  // By the stages that prepare() made, the promoted and the late ones: none changes while it binds. only: this stage for
-  // that Kernel, whatever Stages::pick() says; null: none is set.
+  // By the stages that prepare() made, the promoted and the late ones: none changes while it binds. only: this stage
+  // for that Kernel, whatever Stages::pick() says; null: none is set.
   ir::Result<std::unique_ptr<BoundOp>> bind(const CallShape& call, const Bodies& promoted, const Bodies& late,
                                             int kernel = -1, const ServedStage* only = nullptr) const;
   static DispatchKey dispatch_key(const CallShape& call);

@@ -1,7 +1,8 @@
-// What is ready to serve the Kernels of an operator: per Kernel a stage for each hinted range that has a decision, those
-// stored for ranges between, one by the default Schedule over the whole range, and, where constants are packed, one that
-// reads them as they lie (or the first call that needs it: a late one). prepare() makes them before the operator is
-// shared, and they stay; late ones are made unlocked by whoever wants one first and put down under the lock.
+// What is ready to serve the Kernels of an operator: per Kernel a stage for each hinted range that has a decision,
+// those stored for ranges between, one by the default Schedule over the whole range, and, where constants are packed,
+// one that reads them as they lie (or the first call that needs it: a late one). prepare() makes them before the
+// operator is shared, and they stay; late ones are made unlocked by whoever wants one first, and put down under the
+// lock.
 //
 //   stages.cc           what was decided, and which stage serves a call
 //   default_stages.cc   those of the default Schedule, late ones among them
