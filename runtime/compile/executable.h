@@ -60,7 +60,8 @@ inline ir::Status check_host_memory(const Executable& executable, const char* wh
 class OwnedExecutable {
  public:
   OwnedExecutable() = default;
-  OwnedExecutable(std::unique_ptr<Executable> owned) : owned_(std::move(owned)) {}  // NOLINT: what owns it is said
+  template <class E>
+  OwnedExecutable(std::unique_ptr<E> owned) : owned_(std::move(owned)) {}  // NOLINT: what owns it is said
   OwnedExecutable(const OwnedExecutable& o) : owned_(o.owned_ == nullptr ? nullptr : o.owned_->copy()) {}
   OwnedExecutable(OwnedExecutable&&) noexcept = default;
   OwnedExecutable& operator=(OwnedExecutable o) noexcept {
