@@ -5,6 +5,12 @@
 
 namespace lathe::ir {
 
+const Expr& unwidened(const Expr& e) {
+  if (e->op != Op::k_cast || e->type != DType::f32 || e->args[0]->op != Op::k_load) return e;
+  const DType from = e->args[0]->type;
+  return from == DType::bf16 || from == DType::f16 ? e->args[0] : e;
+}
+
 namespace {
 bool has_iterator(const Expr& e) {
   bool found = false;

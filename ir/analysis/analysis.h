@@ -53,6 +53,9 @@ bool proves_le(const Expr& a, const Expr& b, const Ranges& ranges);  // a <= b
 bool proves_lt(const Expr& a, const Expr& b, const Ranges& ranges);
 bool proves_divisible(const Expr& e, int64_t by, const Ranges& ranges);
 
+// The load that a cast widens to f32 without rounding, of a bf16 or f16; else the expression itself.
+const Expr& unwidened(const Expr& e);
+
 // Fixed point of simplify_rules.h: canonical affine form (terms in name order, constants last), floordiv/mod of affine
 // forms by constants split with the ranges, min/max resolved where proven. Float expressions are left alone.
 Expr simplify(const Expr& e, const Ranges& ranges = {});

@@ -25,6 +25,8 @@ const std::vector<Intrinsic> kIntrinsics = {
 
 constexpr int kMostCopied = 4;  // bytes: one lane an element
 
+bool widens(DType type) { return type == DType::bf16 || type == DType::f16; }
+
 using Scopes = std::vector<const Stmt*>;
 
 // From a scope down to its only statement, prefetches aside.
@@ -158,13 +160,18 @@ class Matcher {
     return b == nullptr ? DType::b8 : b->type;
   }
 
-  // Binds the loads of both; false: another form. typed: of the same types.
-  bool same(const Expr& pattern, const Expr& site, bool typed) {
-    if (!pattern || !site || pattern->op != site->op) return false;
+  // Whether an operand of the meaning may be of this type: its own, or one that a load widens to it.
+  bool takes(DType means, DType is) const { return means == is || (means == DType::f32 && widens(is)); }
+
+  // Binds the loads of both; false: another form. typed: of types that the operands take.
+  bool same(const Expr& pattern, const Expr& given, bool typed) {
+    if (!pattern || !given) return false;
+    const Expr& site = pattern->op == Op::k_load ? unwidened(given) : given;
+    if (pattern->op != site->op) return false;
     switch (pattern->op) {
       case Op::k_load:
         accesses_.push_back({&pattern->name, &site->name, &pattern->args, &site->args});
-        return !typed || type_of(pattern_.kernel, pattern->name) == type_of(kernel_, site->name);
+        return !typed || takes(type_of(pattern_.kernel, pattern->name), type_of(kernel_, site->name));
       case Op::k_const_int:
       case Op::k_const_float:
         return equal(pattern, site);
@@ -197,7 +204,8 @@ class Matcher {
       return fmt::format("expected {} to have elements of at most {} bytes", is.target, kMostCopied);
     for (const Access& a : accesses_) {
       const DType type = pattern_.copies() ? type_of(kernel_, is.target) : type_of(pattern_.kernel, *a.means);
-      if (kernel_.find_buffer(*a.is) == nullptr || type_of(kernel_, *a.is) != type)
+      const bool fits = a.is == &is.target ? type_of(kernel_, *a.is) == type : takes(type, type_of(kernel_, *a.is));
+      if (kernel_.find_buffer(*a.is) == nullptr || !fits)
         return fmt::format("expected {} to be {}", *a.is, dtype_name(type));
       if (*a.is == is.target && *a.means != means.target)
         return fmt::format("expected {} not to be an operand", is.target);

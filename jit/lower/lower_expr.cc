@@ -22,6 +22,10 @@ int Lowering::value(const Expr& e) {
     const std::optional<Place> p = place(e->name, e->args);
     return p ? read(*p) : 0;
   }
+  if (e->op == Op::k_const_float && is_half(e->type)) {  // the bits, as those of halves that are read
+    const auto x = static_cast<float>(e->fval);
+    return e_.constant_bits(e->type == ir::DType::f16 ? ir::f32_to_f16(x) : ir::f32_to_bf16(x));
+  }
   if (e->type != ir::DType::f32) return fail(ir::unsupported("{}: {} value", ir::print(e), ir::dtype_name(e->type)));
   if (e->op == Op::k_const_float) return e_.constant(static_cast<float>(e->fval));
   if (e->op == Op::k_select) return choose(e->args[0], e->args[1], e->args[2]);

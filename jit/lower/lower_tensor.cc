@@ -39,10 +39,12 @@ const Stmt* only_assign(const std::vector<Stmt>& body) {
 
 void Lowering::mma(const Stmt& s) {
   const Stmt* update = only_assign(s.body);
-  const bool product = update != nullptr && update->op == ir::AssignOp::add && update->value->op == Op::k_mul &&
-                       update->value->args[0]->op == Op::k_load && update->value->args[1]->op == Op::k_load;
-  const int a = product ? slot_of(update->value->args[0]->name) : -1;
-  const int b = product ? slot_of(update->value->args[1]->name) : -1;
+  const auto operand = [&](size_t number) {
+    const Expr& load = ir::unwidened(update->value->args[number]);
+    return load->op == Op::k_load ? slot_of(load->name) : -1;
+  };
+  const bool product = update != nullptr && update->op == ir::AssignOp::add && update->value->op == Op::k_mul;
+  const int a = product ? operand(0) : -1, b = product ? operand(1) : -1;
   const std::optional<Extent> extent = plain_extent(s.extent, env_);
   if (a < 0 || b < 0 || a == b || leaf_.buffers[a].place == ir::Place::reg ||
       leaf_.buffers[b].place == ir::Place::reg) {

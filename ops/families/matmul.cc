@@ -3,7 +3,8 @@
 //   for t [batch]: for m [m]: for n [n]:
 //     c = 0;  for k [k]: c += a * b;  y = f(c)
 //
-// Operands a, b, then e0, e1, ... of the followers, y. What riders make of a constant is made when it is packed.
+// Operands a, b, then e0, e1, ... of the followers, y. Sums are f32 whatever the operands are; the result has the dtype
+// of a. What riders make of a constant is made when it is packed.
 #include "ops/kernel_writer.h"
 #include "ops/samples.h"
 #include "ops/shape.h"
@@ -15,8 +16,8 @@ using ir::Expr;
 namespace {
 
 std::span<const ir::DType> operand_dtypes(const OpRow&, size_t) {
-  static constexpr ir::DType kF32[] = {ir::DType::f32};
-  return kF32;
+  static constexpr ir::DType kFloats[] = {ir::DType::f32, ir::DType::bf16, ir::DType::f16};
+  return kFloats;
 }
 
 ir::Result<Shape> infer(const OpRow& row, const Node& node, const Inputs& in) {
@@ -31,6 +32,7 @@ ir::Result<Shape> infer(const OpRow& row, const Node& node, const Inputs& in) {
     return mismatch(a, a_k, fmt::format("{} (K of {})", dim_text(b.dims[b_k]), b.name));
   }
   Shape out;
+  out.dtype = a.dtype;
   LATHE_RETURN_IF_ERROR(broadcast_into(out.dims, a, 0, ra - 2));
   LATHE_RETURN_IF_ERROR(broadcast_into(out.dims, b, 0, rb - 2));
   out.dims.push_back(a.dims[a_m]);
@@ -51,19 +53,19 @@ ir::Result<LoweredKernel> lower_group(KernelWriter& w) {
   const bool transpose_a = attr_bool(node, AttrId::transpose_a), transpose_b = attr_bool(node, AttrId::transpose_b);
   const std::string a = w.add_operand(ta, "a"), b = w.add_operand(tb, "b");
   const View& va = w.view(ta);
-  const View& vb = w.view(tb);
   const std::vector<Expr> dims = w.view(w.group().output).dims;
 
   std::vector<std::string> names = iter_names("t", dims.size() - 2);
   const Index batch = iters(names);
   const Expr m = ir::iter("m"), n = ir::iter("n"), k = ir::iter("k");
-  const auto operand = [&](const std::string& name, const View& v, bool transposed, const Expr& row, const Expr& col) {
+  const auto operand = [&](const std::string& name, int tensor, bool transposed, const Expr& row, const Expr& col) {
+    const View& v = w.view(tensor);
     Index index = align(batch, {v.dims.begin(), v.dims.end() - 2});
     index.push_back(transposed ? col : row);
     index.push_back(transposed ? row : col);
-    return load(name, std::move(index));
+    return as_dtype(ir::DType::f32, ir::load(name, std::move(index), w.graph().tensors[tensor].dtype));
   };
-  const Expr product = operand(a, va, transpose_a, m, k) * operand(b, vb, transpose_b, k, n);
+  const Expr product = operand(a, ta, transpose_a, m, k) * operand(b, tb, transpose_b, k, n);
   const Expr depth = va.dims[va.dims.size() - (transpose_a ? 2 : 1)];
 
   Index index = batch;
@@ -74,7 +76,7 @@ ir::Result<LoweredKernel> lower_group(KernelWriter& w) {
   std::vector<ir::Stmt> body;
   body.push_back(store("c", index, f32(0)));
   body.push_back(ir::make_scope("k", depth, {store("c", index, product, ir::AssignOp::add)}, "k"));
-  body.push_back(store("y", index, w.value(w.group().output, index)));
+  body.push_back(w.store_result("y", index));
 
   std::vector<std::string> roles(names.size(), "batch");
   for (const char* name : {"m", "n"}) {
@@ -89,24 +91,39 @@ constexpr SampleAxis kAxes[] = {{"m"}, {"n"}, {"k"}};
 constexpr std::initializer_list<int64_t> kAround[] = {{5, 5}, {1, 5}, {5, 1},    {5, 5, 5}, {1, 1},
                                                       {5, 5}, {5, 0}, {5, 1, 1}, {0, 5},    {5, 5}};
 
-int variants(const OpRow&) { return 12; }
+// What the operands are: dtypes, and the second one an input, a constant or what riders make of a constant.
+struct Kind {
+  ir::DType a, b;
+  bool constant = false, made = false;
+};
+constexpr Kind kKinds[] = {
+    {ir::DType::f32, ir::DType::f32},
+    {ir::DType::f32, ir::DType::f32, true},
+    {ir::DType::f32, ir::DType::bf16, true, true},
+    {ir::DType::bf16, ir::DType::bf16, true},
+    {ir::DType::f32, ir::DType::f16, true},
+    {ir::DType::f16, ir::DType::f16},
+    {ir::DType::bf16, ir::DType::f32},
+};
+
+int variants(const OpRow&) { return 4 * static_cast<int>(std::size(kKinds)); }
 
 void operands(Graph& g, const OpRow&, size_t axis, int variant, const SampleSizes& s, Node& node) {
   using Dims = std::vector<DimDesc>;
   Dims mnk;
   for (size_t i = 0, other = 0; i < 3; ++i) mnk.push_back(i == axis ? s.swept : s.others[other++]);
   const bool ta = take(variant, 2), tb = take(variant, 2);
-  const int constant = take(variant, 3);  // an input; a constant; what riders make of one
+  const Kind& kind = kKinds[take(variant, static_cast<int>(std::size(kKinds)))];
   const Dims batch(s.others.begin() + 2, s.others.end());
   const auto stored = [](Dims leading, const DimDesc& row, const DimDesc& column, bool turned) {
     leading.push_back(turned ? column : row);
     leading.push_back(turned ? row : column);
     return leading;
   };
-  node.inputs.push_back(add_tensor(g, "a", stored(batch, mnk[0], mnk[2], ta)));
-  const Dims b = stored(constant != 0 ? Dims{} : batch, mnk[2], mnk[1], tb);
-  int weight = add_tensor(g, "b", b, constant != 0, constant == 2 ? ir::DType::bf16 : ir::DType::f32);
-  if (constant == 2) {
+  node.inputs.push_back(add_tensor(g, "a", stored(batch, mnk[0], mnk[2], ta), false, kind.a));
+  const Dims b = stored(kind.constant ? Dims{} : batch, mnk[2], mnk[1], tb);
+  int weight = add_tensor(g, "b", b, kind.constant, kind.b);
+  if (kind.made) {
     weight = add_node(g, op_row(OpId::cast).name, {weight}, "wide", {{"to", std::string("f32")}});
     weight = add_node(g, op_row(OpId::scale).name, {weight}, "scaled", {{"value", 0.5}});
   }
@@ -131,7 +148,7 @@ constexpr Family families::matmul = {
     .flops = flops,
     .in_place = false,
     .error_rule = ErrorRule::bound_of_sums,
-    .fusion = {.element = std::nullopt, .followed = true, .preceded = 0, .packed = 3, .f32_alone = true},
+    .fusion = {.element = std::nullopt, .followed = true, .preceded = 0, .packed = 3, .f32_alone = false},
     .samples = {.axes = kAxes,
                 .variants = variants,
                 .operands = operands,

@@ -37,7 +37,7 @@ bool fill_site(const Stmt& s, const std::vector<const Stmt*>& path, ProductSite&
   if (sums != 1 || s.index.empty()) return false;
   site.target = s.target;
   for (int side = 0; side < 2; ++side) {
-    const Expr &w = s.value->args[side], &x = s.value->args[1 - side];
+    const Expr &w = unwidened(s.value->args[side]), &x = unwidened(s.value->args[1 - side]);
     std::string m, n;
     for (const Stmt* scope : path) {
       const std::string& i = scope->iter;
@@ -178,7 +178,8 @@ std::vector<ProductSite> find_products(const Kernel& kernel) {
     if (!a.write || !a.stmt || a.stmt->kind != Stmt::Kind::assign || a.stmt->op != AssignOp::add) continue;
     const Stmt& s = *a.stmt;
     const bool product =
-        s.value->op == Op::k_mul && s.value->args[0]->op == Op::k_load && s.value->args[1]->op == Op::k_load;
+        s.value->op == Op::k_mul && std::all_of(s.value->args.begin(), s.value->args.end(),
+                                                [](const Expr& factor) { return unwidened(factor)->op == Op::k_load; });
     ProductSite site;
     if (product && fill_site(s, a.scopes, site)) out.push_back(std::move(site));
   }

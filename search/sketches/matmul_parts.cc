@@ -23,7 +23,8 @@ MatmulParts matmul_parts(const Kernel& kernel) {
     return p;
   p.product = &p.k->body[0];
   if (p.product->kind != Stmt::Kind::assign || p.product->value->op != Op::k_mul) return p;
-  for (const Expr& factor : p.product->value->args) {
+  for (const Expr& given : p.product->value->args) {
+    const Expr& factor = unwidened(given);
     if (factor->op != Op::k_load) return p;
     bool by_n = false;
     for (const Expr& i : factor->args) by_n |= uses(i, p.n->iter);

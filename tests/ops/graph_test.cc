@@ -56,7 +56,7 @@ const std::vector<Refusal>& refusals() {
       {"batch", "INVALID: x1.shape[0]: 3, expected 2 or 1 (broadcast)", one("matmul", {{F(2), F(4), F(4)}, {F(3), F(4), F(4)}})},
       {"broadcast", "INVALID: x1.shape[1]: 4, expected 3 or 1 (broadcast)", one("add", {{F(2), F(3)}, {F(2), F(4)}})},
       {"broadcast of symbols", "INVALID: x1.shape[0]: L, expected M or 1 (broadcast)", one("add", {{M()}, {symbol_dim("L", 1, 64)}})},
-      {"dtype", "UNSUPPORTED: x: dtype bf16 of matmul, expected f32; cast it to f32 before", edit([](Graph& g) { g.tensors[0].dtype = ir::DType::bf16; })},
+      {"dtype", "UNSUPPORTED: x: dtype i8 of matmul, expected f32, bf16, f16; cast it to f32 before", edit([](Graph& g) { g.tensors[0].dtype = ir::DType::i8; })},
       {"mask", "UNSUPPORTED: x0: dtype f32 of where, expected b8", one("where", {{F(2)}, {F(2)}, {F(2)}})},
       {"rank", "INVALID: x0.shape: 9 dimensions, expected at most 8", one("neg", {std::vector<DimDesc>(9, F(1))})},
       {"negative dim", "INVALID: x0.shape[1]: -1, expected >= 0", one("neg", {{F(2), F(-1)}})},

@@ -1,5 +1,7 @@
 // Other types than f32 through the C ABI, on every level: bf16 and f16 rows and chains compute in f32, copies and
 // transposes keep bits, casts round once; what is not served is refused by name, with what helps.
+#include <fmt/format.h>
+
 #include <bit>
 #include <cmath>
 #include <cstddef>
@@ -269,6 +271,59 @@ TEST(CapiTypes, WhatIsNotServedIsRefusedByName) {
             "x: to \"f64\" of cast, expected f32, bf16, f16, i32, i8, u8, b8");
   EXPECT_EQ(refusal("cast", LATHE_DTYPE_F32, {text_attr("to", "int4")}),
             "x: to \"int4\" of cast, expected f32, bf16, f16, i32, i8, u8, b8");
+}
+
+// Operands of bf16 and f16 are read as they are: a packed weight takes two bytes an element. Sums of these numbers are
+// exact, so that the one rounding of the result shows.
+TEST(CapiTypes, ProductsOfNarrowOperands) {
+  constexpr int64_t kRows = 5, kDepth = 70, kColumns = 52;
+  const std::tuple<DType, uint32_t, DType, uint32_t> kinds[] = {
+      {DType::bf16, LATHE_DTYPE_BF16, DType::bf16, LATHE_DTYPE_BF16},
+      {DType::f32, LATHE_DTYPE_F32, DType::f16, LATHE_DTYPE_F16},
+      {DType::f16, LATHE_DTYPE_F16, DType::f32, LATHE_DTYPE_F32}};
+  for (const char* level : kLevels) {
+    const auto ctx = make_context(level);
+    for (const auto& [x_type, x_header, w_type, w_header] : kinds) {
+      SCOPED_TRACE(fmt::format("{}, {} x {}", level, ir::dtype_name(x_type), ir::dtype_name(w_type)));
+      const std::vector<lathe_dim> left = {range("M", 1, 64), fixed(kDepth)}, right = {fixed(kDepth), fixed(kColumns)};
+      lathe_tensor_desc in[2] = {desc("x", left), desc("w", right, LATHE_TENSOR_CONST)};
+      in[0].dtype = x_header;
+      in[1].dtype = w_header;
+      lathe_error e{};
+      lathe_graph* made = nullptr;
+      ASSERT_EQ(lathe_graph_single(ctx.get(), "matmul", in, 2, nullptr, 0, &made, &e), LATHE_STATUS_OK) << e.message;
+      const Owned<lathe_graph> graph(made);
+      const auto kernel = resolve(ctx.get(), graph.get());
+      ASSERT_NE(kernel, nullptr);
+      Bytes x(x_type, {kRows, kDepth}), w(w_type, {kDepth, kColumns});
+      for (size_t i = 0; i < x.count; ++i) x.set(i, static_cast<float>(static_cast<int>(i * 5 % 17) - 8));
+      for (size_t i = 0; i < w.count; ++i) w.set(i, static_cast<float>(static_cast<int>(i * 7 % 23) - 11));
+      lathe_pack_info pack{};
+      ASSERT_EQ(lathe_prepack_query(kernel.get(), 1, &pack, &e), LATHE_STATUS_OK) << e.message;
+      const size_t most = static_cast<size_t>(kDepth * 64 * ir::dtype_bytes(w_type));  // panels of 64 columns at most
+      EXPECT_LE(pack.bytes, most);
+      Aligned packed(pack.bytes);
+      if (pack.bytes != 0)
+        ASSERT_EQ(lathe_prepack(kernel.get(), 1, &w.tensor, packed.memory, pack.bytes, &e), LATHE_STATUS_OK);
+      lathe_tensor t = w.tensor;
+      t.data = packed.memory;
+      for (const bool as_packed : {true, false}) {
+        if (as_packed && pack.bytes == 0) continue;
+        Bytes y(x_type, {kRows, kColumns});
+        run(ctx, graph, {x.arg(), as_packed ? lathe_arg{&t, pack.bytes, 0, 0, pack.layout_id} : w.arg(), y.arg()});
+        for (int64_t m = 0; m < kRows; ++m) {
+          for (int64_t n = 0; n < kColumns; ++n) {
+            float sum = 0;
+            for (int64_t k = 0; k < kDepth; ++k)
+              sum += x.at(static_cast<size_t>(m * kDepth + k)) * w.at(static_cast<size_t>(k * kColumns + n));
+            Bytes want(x_type, {1});
+            want.set(0, sum);
+            ASSERT_EQ(y.at(static_cast<size_t>(m * kColumns + n)), want.at(0)) << as_packed << " " << m << " " << n;
+          }
+        }
+      }
+    }
+  }
 }
 
 // A weight stored in bf16 is widened and scaled when it is packed; one that comes as it lies, by a pass before the

@@ -54,6 +54,24 @@ Problem matmul(const std::string& m, int64_t n, int64_t k, bool cold, ir::Symbol
   return p;
 }
 
+// The same with operands of these types, the result of a's.
+Problem typed(Problem p, const std::string& a, const std::string& w) {
+  std::string text = ir::print(p.kernel);
+  const auto replace = [&](const std::string& from, const std::string& to) {
+    const size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    if (at != std::string::npos) text.replace(at, from.size(), to);
+  };
+  replace("a: f32", "a: " + a);
+  replace("w: f32", "w: " + w);
+  replace("y: f32", "y: " + a);
+  if (a != "f32") replace("= c[m, n]", fmt::format("= {}(c[m, n])", a));
+  if (a != "f32") replace("a[m, k]", "f32(a[m, k])");
+  if (w != "f32") replace("w[k, n]", "f32(w[k, n])");
+  p.kernel = ir::parse_kernel(text).value();
+  return p;
+}
+
 // Of bench/; empty if it cannot be read.
 std::vector<ops::Workload> manifest(const std::string& name) {
   std::ifstream in(std::string(LATHE_SOURCE_DIR) + "/bench/" + name + ".jsonl");
@@ -91,7 +109,10 @@ TEST(MatmulRecipe, accepts_what_the_generators_make_and_computes_it) {
     const std::pair<Problem, SymbolValues> problems[] = {{matmul("6", 128, 320, true), {}},
                                                          {matmul("1", 256, 64, true), {}},
                                                          {matmul("33", 72, 65, false), {}},
-                                                         {matmul("M", 128, 300, true, {{"M", 9}}), {{"M", 9}}}};
+                                                         {matmul("M", 128, 300, true, {{"M", 9}}), {{"M", 9}}},
+                                                         {typed(matmul("6", 129, 320, true), "bf16", "bf16"), {}},
+                                                         {typed(matmul("33", 72, 65, false), "f32", "f16"), {}},
+                                                         {typed(matmul("5", 70, 96, false), "f16", "bf16"), {}}};
     for (const auto& [p, dims] : problems) {
       LeafCache leaves(LeafCacheOptions{}, nullptr, nullptr);
       auto oracle = Oracle::create({p.kernel, dims, 1, 7}, nullptr);
