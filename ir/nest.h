@@ -45,6 +45,13 @@ struct NestStream {
   int lines = 0;     // per four steps, baked in the leaf
 };
 
+// One piece of a call's tensor loop: `len` steps, with the two operands that the loop walks moved by so many bytes from
+// where they lie (null: 0). Expressions of symbols and nest iterators.
+struct NestSegment {
+  Expr len;
+  Expr a_bytes, b_bytes;
+};
+
 struct NestCall {
   // leaves[v] where v is chosen by the variant extents, first one slowest: v = ((e_0 - 1) * count_1 + (e_1 - 1)) ...
   // An empty variants list means leaves[0].
@@ -55,8 +62,8 @@ struct NestCall {
   std::vector<Variant> variants;
   std::vector<int> leaves;  // indices into CutKernel::leaves
   std::vector<NestOperand> operands;
-  std::vector<Expr> extents;  // e0, e1, ...: min/affine expressions of symbols and nest iterators
-  Expr tensor_steps;          // trip count of the tensor loop (the one segment's len), null if none
+  std::vector<Expr> extents;          // e0, e1, ...: min/affine expressions of symbols and nest iterators
+  std::vector<NestSegment> segments;  // of the tensor loop, run in order; empty: the leaf has none
   std::vector<NestStream> streams;
 };
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-# The scripts that people read output of: the table of results, the list of skipped tests, the comparison of two builds; and that every shell script parses.
+# The scripts that people read output of: the table of results, the list of skipped tests, the comparison of two builds; what the script of models says; and that every shell script parses.
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -72,6 +73,21 @@ def test_compare_builds(folder):
     assert code == 1 and lines[-1] == {"rows": 1, "slower": 1}, lines
 
 
+def test_models(folder):
+    def models(*arguments):
+        done = subprocess.run([ROOT / "scripts/models.sh", *arguments], capture_output=True, text=True, check=False,
+                              env={**os.environ, "PIP_NO_INDEX": "1"})
+        return done.returncode, done.stderr
+    code, message = models("llama")
+    assert code == 2 and message == "models: llama: expected gemma3-270m or qwen2.5-0.5b\n", message
+    code, message = models("gemma3-270m", folder / "models")
+    assert code == 1 and "models: " in message and "expected" in message, message
+    assert not list((folder / "models").iterdir())
+    (folder / "models/gemma3-270m.gguf").write_text("a part of it")
+    code, message = models("gemma3-270m", folder / "models")
+    assert code == 1 and "gemma3-270m.gguf: SHA-256" in message, message
+
+
 def test_every_machine_has_a_preset():
     rows = re.findall(r"^LATHE_MACHINE\((\w+),", (ROOT / "tests/common/machines.def").read_text(), re.MULTILINE)
     presets = json.loads((ROOT / "CMakePresets.json").read_text())["testPresets"]
@@ -93,5 +109,6 @@ if __name__ == "__main__":
         test_rooms()
         test_skipped(pathlib.Path(made))
         test_compare_builds(pathlib.Path(made))
+        test_models(pathlib.Path(made))
         test_every_machine_has_a_preset()
         test_shell_scripts_parse()

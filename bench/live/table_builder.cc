@@ -101,7 +101,7 @@ class Builder {
       if (!stage.ok()) {
         row.outcome = Outcome::refused;
         ++task_->refused;
-      } else if (!distinct_.emplace(ir::print(stage->cut.kernel)).second) {
+      } else if (!distinct_.emplace(ir::print(stage->nest().cut.kernel)).second) {
         row.outcome = Outcome::skipped;
       } else {
         stages_.push_back(std::make_unique<runtime::Stage>(std::move(stage).value()));

@@ -10,7 +10,6 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/leaf_error.h"
 #include "runtime/compile/dump.h"
-#include "runtime/walk/nest_walk.h"
 #include "search/cut/cut.h"
 #include "search/cut/safe_kernel.h"
 
@@ -28,9 +27,9 @@ MissReason reason_of(const Status& leaf) {
 }
 
 // Compiles the leaves of a cut kernel; remembers the most expensive origin.
-Status make_leaves(const ir::CutKernel& cut, const ir::Target& target, LeafCache& cache, const LeafPolicy& policy,
-                   std::vector<LeafRef>& refs, std::vector<std::string>& keys, bool& portable, Stage& stage,
-                   MissReason* why) {
+Status make_leaves(CpuNest& nest, const ir::Target& target, LeafCache& cache, const LeafPolicy& policy,
+                   std::vector<std::string>& keys, bool& portable, Stage& stage, MissReason* why) {
+  const ir::CutKernel& cut = nest.cut;
   for (size_t l = 0; l < cut.leaves.size(); ++l) {
     LeafOrigin origin = LeafOrigin::memory;
     const Result<const LeafEntry*> made = cache.get(cut.leaves[l], target, policy, &origin);
@@ -39,9 +38,9 @@ Status make_leaves(const ir::CutKernel& cut, const ir::Target& target, LeafCache
       return leaf_error(made.status(), cut, static_cast<int>(l));
     }
     const LeafEntry* entry = *made;
-    refs.push_back(entry->ref);
+    nest.leaves.push_back(entry->ref);
     keys.push_back(entry->key);
-    if (entry->image && &cut == &stage.cut) stage.images.push_back(entry->image);
+    if (entry->image && &nest == &stage.nest()) stage.images.push_back(entry->image);
     portable |= entry->backend == jit::Backend::portable;
     if (origin != LeafOrigin::memory) stage.origin = std::max(stage.origin, origin);
   }
@@ -55,13 +54,16 @@ Result<PackedParam> make_pack(const ir::Buffer& buffer, int param, uint64_t layo
   out.layout_id = layout_id;
   search::Problem problem;
   problem.threads = 2;  // shared out where run_pack() has an arena
-  LATHE_ASSIGN(problem.kernel, search::pack_kernel(stage.cut.kernel, buffer.name));
+  LATHE_ASSIGN(problem.kernel, search::pack_kernel(stage.nest().cut.kernel, buffer.name));
   const search::Scheduled copy = search::default_scheduled(problem, target);
   LATHE_RETURN_IF_ERROR(search::check_safe(problem.kernel, copy.kernel));
   LATHE_ASSIGN(ir::CutKernel cut, search::cut(copy.kernel));
-  out.pack = std::make_shared<const ir::CutKernel>(std::move(cut));
-  LATHE_RETURN_IF_ERROR(
-      make_leaves(*out.pack, target, cache, policy, out.leaves, out.leaf_keys, out.portable, stage, why));
+  const ir::Buffer* dst = cut.kernel.find_buffer("dst");
+  out.type = dst->type;
+  out.dims = dst->dims;
+  auto nest = std::make_shared<CpuNest>(std::move(cut));
+  LATHE_RETURN_IF_ERROR(make_leaves(*nest, target, cache, policy, out.leaf_keys, out.portable, stage, why));
+  out.pack = std::move(nest);
   return out;
 }
 
@@ -117,7 +119,8 @@ Result<Stage> cut_stage(const ir::Kernel& restricted, const search::Scheduled& s
   stage.naive = restricted;
   stage.schedule = scheduled.schedule;
   stage.schedule.numeric = scheduled.kernel.numeric;
-  LATHE_ASSIGN(stage.cut, search::cut(scheduled.kernel));
+  LATHE_ASSIGN(ir::CutKernel cut, search::cut(scheduled.kernel));
+  stage.executable = std::make_unique<CpuNest>(std::move(cut));
   return stage;
 }
 
@@ -125,10 +128,9 @@ Status add_leaves(Stage& stage, const ir::Target& target, LeafCache& leaves, con
                   const KnownPacks& known) {
   const LeafCacheOptions& options = leaves.options();
   const int64_t start = thread_cpu_ns();
-  LATHE_RETURN_IF_ERROR(
-      make_leaves(stage.cut, target, leaves, policy, stage.leaves, stage.leaf_keys, stage.portable, stage, why));
+  LATHE_RETURN_IF_ERROR(make_leaves(stage.nest(), target, leaves, policy, stage.leaf_keys, stage.portable, stage, why));
   int param = 0;
-  for (const ir::Buffer& b : stage.cut.kernel.buffers) {
+  for (const ir::Buffer& b : stage.nest().cut.kernel.buffers) {
     if (search::is_packed(b)) {
       const uint64_t layout = constant_layout(b);
       if (const PackedParam* shared = find_known(known, b, param, layout, policy)) {
@@ -145,7 +147,7 @@ Status add_leaves(Stage& stage, const ir::Target& target, LeafCache& leaves, con
   }
   stage.codegen_us = static_cast<double>(thread_cpu_ns() - start) * 1e-3;
   if (!options.dump.empty() && dump_wanted(options.filter, stage.naive.name)) {
-    dump_kernel(options.dump, stage.naive, stage.schedule, stage.cut);
+    dump_kernel(options.dump, stage.naive, stage.schedule, stage.nest().cut);
   }
   if (options.verbose >= Verbosity::create) {
     verbose_line({"create", stage.naive.name, stage.portable ? "T0" : stage.schedule.recipe, origin_name(stage.origin),
@@ -157,12 +159,12 @@ Status add_leaves(Stage& stage, const ir::Target& target, LeafCache& leaves, con
 Status run_pack(const PackedParam& packed, const SymbolValues& symbols, const ArgLayout& source, const void* src,
                 void* dst, TaskArena* arena) {
   const int threads = arena == nullptr ? 1 : arena->threads();
-  LATHE_ASSIGN(const BoundNest nest, bind_nest(*packed.pack, symbols, {source, {}}, threads));
+  LATHE_ASSIGN(const std::unique_ptr<const BoundExecutable> bound, packed.pack->bind(symbols, {source, {}}, threads));
   // Room for what is made before it is turned; walks want 64-byte addresses.
-  size_t room = static_cast<size_t>(nest.workspace_bytes) + 64;
+  size_t room = static_cast<size_t>(bound->workspace_bytes()) + 64;
   const auto scratch = std::make_unique_for_overwrite<char[]>(room);
   void* workspace = scratch.get();
-  workspace = std::align(64, static_cast<size_t>(nest.workspace_bytes), workspace, room);
+  workspace = std::align(64, static_cast<size_t>(bound->workspace_bytes()), workspace, room);
   void* args[] = {const_cast<void*>(src), dst};
   HostPool pool;
   pool.user = arena;
@@ -175,19 +177,18 @@ Status run_pack(const PackedParam& packed, const SymbolValues& symbols, const Ar
     (void)for_each_index(static_cast<TaskArena*>(user), static_cast<size_t>(count), one);
   };
   ThreadTeam team(pool);
-  walk(nest, packed.leaves.data(), args, workspace, arena == nullptr ? nullptr : &team);
+  bound->run(args, workspace, arena == nullptr ? nullptr : &team);
   return {};
 }
 
 Result<int64_t> packed_bytes(const PackedParam& packed, const SymbolValues& symbols) {
-  const ir::Buffer* dst = packed.pack->kernel.find_buffer("dst");
   int64_t elements = 1;
-  for (const ir::Expr& d : dst->dims) {
+  for (const ir::Expr& d : packed.dims) {
     const std::optional<int64_t> size = ir::evaluate(d, symbols);
     if (!size) return ir::invalid("a symbol of the packed layout has no value");
     if (__builtin_mul_overflow(elements, *size, &elements)) return ir::invalid("packed size overflows");
   }
-  const int64_t bytes = ir::dtype_bytes(dst->type, elements);
+  const int64_t bytes = ir::dtype_bytes(packed.type, elements);
   if (bytes == INT64_MAX) return ir::invalid("packed size overflows");
   return bytes;
 }

@@ -1,7 +1,7 @@
 // The tour: one Kernel and a Schedule to something that runs.
 //
 //   Kernel ── replay(Schedule) ──▶ scheduled Kernel ── cut ──▶ nest + leaves ── LeafCache ──▶ Stage
-//   Stage ── bind_nest ──▶ bound nest ── walk ──▶ results
+//   Stage's Executable ── bind ──▶ BoundExecutable ── run ──▶ results
 //
 // and a graph's Kernels, in order, are a Body. Pure but for the leaf cache; thread-safe.
 #pragma once
@@ -15,9 +15,8 @@
 #include "ir/nest.h"
 #include "runtime/base/stats.h"
 #include "runtime/base/tasks.h"
+#include "runtime/compile/cpu_nest.h"
 #include "runtime/compile/leaf_cache.h"
-#include "runtime/walk/bound_nest.h"
-#include "runtime/walk/nest_bind.h"
 #include "search/sketches/recipe.h"
 
 namespace lathe::runtime {
@@ -25,9 +24,10 @@ namespace lathe::runtime {
 // A constant parameter whose layout the Schedule chose: what packs it.
 struct PackedParam {
   int param = -1;
-  uint64_t layout_id = 0;                     // equal ids: equal bytes
-  std::shared_ptr<const ir::CutKernel> pack;  // parameters src, dst
-  std::vector<LeafRef> leaves;
+  uint64_t layout_id = 0;                  // equal ids: equal bytes
+  std::shared_ptr<const Executable> pack;  // parameters src, dst
+  ir::DType type = ir::DType::f32;         // of its packed form
+  std::vector<ir::Expr> dims;
   std::vector<std::string> leaf_keys;
   bool portable = false;  // some leaf is executed by T0
 };
@@ -39,8 +39,7 @@ using KnownPacks = std::vector<const PackedParam*>;
 struct Stage {
   ir::Kernel naive;  // restricted to the range it serves
   search::Schedule schedule;
-  ir::CutKernel cut;
-  std::vector<LeafRef> leaves;
+  OwnedExecutable executable;
   std::vector<std::string> leaf_keys;
   std::vector<PackedParam> packed;
   std::vector<std::shared_ptr<const jit::CodeImage>>
@@ -48,6 +47,10 @@ struct Stage {
   LeafOrigin origin = LeafOrigin::memory;  // the most expensive one among its leaves
   bool portable = false;                   // some leaf is executed by T0
   double codegen_us = 0;                   // of add_leaves(); CPU time of the caller
+
+  // The parts of one that runs on the CPU, as all that build_stage() makes do.
+  CpuNest& nest() { return *executable->cpu_nest(); }
+  const CpuNest& nest() const { return *executable->cpu_nest(); }
 };
 
 // The packed layout of a constant: equal ids, equal bytes. It depends on dtype, sizes, the order of tiles and what its

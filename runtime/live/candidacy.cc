@@ -33,6 +33,7 @@ Stat counter(S state) {
 // What a call of the Kernel touches, as the serving stage has it.
 Result<std::vector<RecordedParam>> recorded_params(const ir::Kernel& kernel, const SymbolValues& dims,
                                                    const Stage& serving) {
+  LATHE_RETURN_IF_ERROR(check_host_memory(*serving.executable, "recording"));
   SymbolValues symbols = dims;
   LATHE_ASSIGN(const std::vector<OperandShape> shapes, operand_shapes(kernel, &symbols));
   std::vector<RecordedParam> out;
@@ -120,7 +121,7 @@ bool Candidacy::find(const CandidacyTools& tools, Operator&) {
   task.cancelled = tools.cancelled;
   task.incumbent = serving_->stage.schedule;
   // What the host was told is all there is.
-  const int64_t workspace = shape_.body->workspace_bytes - shape_.body->nest_offset;
+  const int64_t workspace = shape_.body->workspace_bytes - shape_.body->scratch_offset;
   task.admits = [this, workspace](const ir::Kernel& scheduled) {
     return Live::same_layouts(scheduled, *serving_) &&
            workspace_of(problem_.kernel, scheduled, shape_.call.symbols, request_.threads) <= workspace;

@@ -83,10 +83,12 @@ class Shadow {
     LATHE_ASSIGN(const search::Schedule schedule, search::parse_schedule(task_.schedule));
     LATHE_ASSIGN(const Stage stage, stages_.build(task_.schedule, naive_, schedule, target, leaves_));
     LATHE_RETURN_IF_ERROR(check_operands(stage));
-    LATHE_ASSIGN(const BoundNest nest, bind_nest(stage.cut, symbols_, layouts_, task_.threads));
+    LATHE_RETURN_IF_ERROR(check_host_memory(*stage.executable, "replay"));
+    LATHE_ASSIGN(const std::unique_ptr<const BoundExecutable> bound,
+                 stage.executable->bind(symbols_, layouts_, task_.threads));
     for (; out->calls < calls_->calls(); ++out->calls) {
       if (before) before(out->calls);
-      LATHE_RETURN_IF_ERROR(replay(stage, nest, out->calls, out));
+      LATHE_RETURN_IF_ERROR(replay(*bound, out->calls, out));
       if (out->reason.empty()) continue;
       out->outcome = Outcome::wrong;
       out->reason = fmt::format("recorded call {}: {}", out->calls, out->reason);
@@ -115,7 +117,7 @@ class Shadow {
     return {};
   }
 
-  Status replay(const Stage& stage, const BoundNest& nest, int call, ShadowResult* c) {
+  Status replay(const BoundExecutable& bound, int call, ShadowResult* c) {
     std::vector<void*> args;
     std::vector<GuardMemory> outs(shapes_.size());
     HostData host;
@@ -132,8 +134,8 @@ class Shadow {
       args.back() = outs[p].data();
     }
     LATHE_ASSIGN(const GuardMemory workspace,
-                 GuardMemory::map(static_cast<size_t>(nest.workspace_bytes), 64, GuardSide::after));
-    walk(nest, stage.leaves.data(), args.data(), workspace.data(), team_.get());
+                 GuardMemory::map(static_cast<size_t>(bound.workspace_bytes()), 64, GuardSide::after));
+    bound.run(args.data(), workspace.data(), team_.get());
     const ReferenceRequest request{&naive_, &shapes_, &host, DataKind::wide, false};
     LATHE_ASSIGN(const Reference reference,
                  make_reference(*sampled_, sampled_->choose(kStatements, task_.seed + static_cast<uint64_t>(call)),

@@ -169,7 +169,7 @@ class LocalEvaluation final : public Evaluation {
         continue;
       }
       for (const auto& image : e.stage->images) e.result.code_bytes += static_cast<int64_t>(image->code.size());
-      const auto [same, fresh] = seen_.emplace(ir::print(e.stage->cut.kernel), i);
+      const auto [same, fresh] = seen_.emplace(ir::print(e.stage->nest().cut.kernel), i);
       if (!fresh)
         settle(i, Outcome::skipped, Step::none, fmt::format("the same nest and leaves as candidate {}", same->second));
       if (e.stage) examine(i, *schedule);

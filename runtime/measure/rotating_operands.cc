@@ -5,12 +5,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <deque>
 
 #include "jit/host/cpu_state.h"
 #include "runtime/measure/sample.h"
 #include "runtime/oracle/data_sets.h"
-#include "runtime/walk/nest_walk.h"
 
 namespace lathe::runtime {
 namespace {
@@ -55,16 +53,12 @@ struct RotatingOperands::Impl {
     int64_t bytes = 0;   // of one copy
     int64_t stride = 0;  // between copies; 0: one copy
   };
-  struct Bound {
-    const Stage* stage = nullptr;
-    BoundNest nest;
-  };
   RotatingOptions options;
   SymbolValues symbols;
   std::vector<OperandShape> shapes;
   std::vector<ArgLayout> layouts;
   std::vector<Operand> operands;
-  std::deque<Bound> stages;
+  std::vector<std::unique_ptr<const BoundExecutable>> stages;
   Pages workspace;
   int64_t workspace_bytes = 0;
   ThreadTeam* team = nullptr;
@@ -130,14 +124,15 @@ ir::Result<std::unique_ptr<RotatingOperands>> RotatingOperands::create(const ir:
 
 ir::Result<int> RotatingOperands::add(const Stage& stage) {
   Impl& m = *impl_;
+  LATHE_RETURN_IF_ERROR(check_host_memory(*stage.executable, "timing"));
   for (const PackedParam& p : stage.packed) {
     LATHE_ASSIGN(const int64_t packed, packed_bytes(p, m.symbols));
     if (packed > m.operands[static_cast<size_t>(p.param)].bytes)
       LATHE_RETURN_IF_ERROR(m.reserve(static_cast<size_t>(p.param), packed));
   }
-  Impl::Bound bound{&stage, {}};
-  LATHE_ASSIGN(bound.nest, bind_nest(stage.cut, m.symbols, m.layouts, m.options.threads));
-  LATHE_RETURN_IF_ERROR(m.reserve_workspace(bound.nest.workspace_bytes));
+  LATHE_ASSIGN(std::unique_ptr<const BoundExecutable> bound,
+               stage.executable->bind(m.symbols, m.layouts, m.options.threads));
+  LATHE_RETURN_IF_ERROR(m.reserve_workspace(bound->workspace_bytes()));
   m.stages.push_back(std::move(bound));
   return static_cast<int>(m.stages.size()) - 1;
 }
@@ -149,8 +144,7 @@ void RotatingOperands::call(int stage) {
   for (size_t i = 0; i < m.operands.size(); ++i)
     m.args[i] = m.operands[i].pages.data() + m.offset(i) + m.operands[i].stride * m.next;
   m.next = m.next + 1 == m.copies ? 0 : m.next + 1;
-  const Impl::Bound& b = m.stages[static_cast<size_t>(stage)];
-  walk(b.nest, b.stage->leaves.data(), m.args.data(), m.workspace.data() + m.offset(m.operands.size()), m.team);
+  m.stages[static_cast<size_t>(stage)]->run(m.args.data(), m.workspace.data() + m.offset(m.operands.size()), m.team);
 }
 
 void RotatingOperands::evict(int calls) {

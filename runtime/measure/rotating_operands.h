@@ -6,7 +6,6 @@
 
 #include "ir/base/status.h"
 #include "runtime/compile/compiler.h"
-#include "runtime/walk/bound_nest.h"
 #include "runtime/walk/threads.h"
 
 namespace lathe::runtime {

@@ -84,7 +84,7 @@ struct Oracle::Impl {
   Status add_case(const SymbolValues& symbols, DataKind kind, const OracleCase* first, int64_t budget,
                   uint64_t again = 0);
   Status run(const Stage& stage, OracleCase* c, Verdict* verdict);
-  Status walk_once(const Stage& stage, const BoundNest& nest, OracleCase* c, GuardSide side,
+  Status walk_once(const Stage& stage, const BoundExecutable& bound, OracleCase* c, GuardSide side,
                    std::vector<GuardMemory>* outs, std::string* broken = nullptr);
   void compare(const OracleCase& c, const Reference& reference, const std::vector<const char*>& outs,
                Verdict* verdict) const;
@@ -154,7 +154,7 @@ Status Oracle::Impl::prepare() {
   return {};
 }
 
-Status Oracle::Impl::walk_once(const Stage& stage, const BoundNest& nest, OracleCase* c, GuardSide side,
+Status Oracle::Impl::walk_once(const Stage& stage, const BoundExecutable& bound, OracleCase* c, GuardSide side,
                                std::vector<GuardMemory>* outs, std::string* broken) {
   std::vector<void*> args;
   num_regions = 0;
@@ -175,15 +175,17 @@ Status Oracle::Impl::walk_once(const Stage& stage, const BoundNest& nest, Oracle
     }
     remember(s.name.c_str(), static_cast<const char*>(args.back()), s.bytes());
   }
-  LATHE_ASSIGN(GuardMemory workspace, GuardMemory::map(static_cast<size_t>(nest.workspace_bytes), 64, side));
-  poison(ir::DType::f32, workspace.data(), nest.workspace_bytes / 4);
-  remember("scratch", workspace.data(), nest.workspace_bytes);
-  if (broken != nullptr) {
-    const ProbedLeaves watched(stage.leaves, kWatchedCalls);
-    walk(nest, watched.data(), args.data(), workspace.data(), team);
+  LATHE_ASSIGN(GuardMemory workspace, GuardMemory::map(static_cast<size_t>(bound.workspace_bytes()), 64, side));
+  poison(ir::DType::f32, workspace.data(), bound.workspace_bytes() / 4);
+  remember("scratch", workspace.data(), bound.workspace_bytes());
+  if (broken != nullptr && stage.executable->cpu_nest() != nullptr) {
+    const CpuNest& nest = stage.nest();
+    LATHE_ASSIGN(const BoundNest probed, bind_nest(nest.cut, c->symbols, c->layouts, task.threads));
+    const ProbedLeaves watched(nest.leaves, kWatchedCalls);
+    walk(probed, watched.data(), args.data(), workspace.data(), team);
     *broken = watched.broken();
   } else {
-    walk(nest, stage.leaves.data(), args.data(), workspace.data(), team);
+    bound.run(args.data(), workspace.data(), team);
   }
   num_regions = 0;
   return {};
@@ -245,11 +247,13 @@ Status Oracle::Impl::judge(OracleCase* c, size_t param, int64_t offset, const st
 }
 
 Status Oracle::Impl::run(const Stage& stage, OracleCase* c, Verdict* verdict) {
-  LATHE_ASSIGN(const BoundNest nest, bind_nest(stage.cut, c->symbols, c->layouts, task.threads));
+  LATHE_RETURN_IF_ERROR(check_host_memory(*stage.executable, "verification"));
+  LATHE_ASSIGN(const std::unique_ptr<const BoundExecutable> bound,
+               stage.executable->bind(c->symbols, c->layouts, task.threads));
   std::vector<GuardMemory> first, second;
-  LATHE_RETURN_IF_ERROR(walk_once(stage, nest, c, GuardSide::after, &first));
+  LATHE_RETURN_IF_ERROR(walk_once(stage, *bound, c, GuardSide::after, &first));
   // The calling convention is watched while the code runs anyway.
-  LATHE_RETURN_IF_ERROR(walk_once(stage, nest, c, GuardSide::before, &second, &verdict->reason));
+  LATHE_RETURN_IF_ERROR(walk_once(stage, *bound, c, GuardSide::before, &second, &verdict->reason));
   if (!verdict->reason.empty()) {
     verdict->ok = false;
     return {};

@@ -1,7 +1,7 @@
 // See bound_op.h.
 #include "runtime/serve/bound_op.h"
 
-#include "runtime/walk/nest_walk.h"
+#include "runtime/walk/bound_nest.h"
 
 namespace lathe::runtime {
 
@@ -16,9 +16,7 @@ void BoundOp::step_params(size_t step, void* const* args, void* workspace, void*
 void BoundOp::run_step(size_t step, void* const* args, void* workspace, ThreadTeam* team) const {
   void* params[kMaxNestBuffers];
   step_params(step, args, workspace, params);
-  const BoundOp::Step& s = steps[step];
-  walk(s.nest, s.stage->stage.leaves.data(), params,
-       workspace == nullptr ? nullptr : static_cast<char*>(workspace) + nest_offset, team);
+  steps[step].bound->run(params, workspace == nullptr ? nullptr : static_cast<char*>(workspace) + scratch_offset, team);
 }
 
 void BoundOp::run(void* const* args, void* workspace, ThreadTeam* team) const {

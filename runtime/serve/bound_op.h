@@ -12,12 +12,12 @@ namespace lathe::runtime {
 struct BoundOp {
   struct Step {
     const ServedStage* stage = nullptr;
-    BoundNest nest;
+    std::unique_ptr<const BoundExecutable> bound;
     std::vector<int> args;  // per parameter: >= 0 argument number, < 0: temporary -1-i
   };
   std::vector<Step> steps;
   std::vector<int64_t> temp_offsets;  // in the workspace
-  int64_t nest_offset = 0;            // of the nests' own scratch
+  int64_t scratch_offset = 0;         // of the steps' own scratch
   int64_t workspace_bytes = 0;
   int tier = 0;
   bool empty = false;                            // no output has an element: nothing runs

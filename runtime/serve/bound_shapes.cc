@@ -50,7 +50,7 @@ Result<std::unique_ptr<BoundOp>> BoundShapes::bind(const CallShape& call, const 
     out->temp_offsets.push_back(at);
     if (__builtin_add_overflow(at, align64(bytes), &at)) return ir::invalid("the workspace's size overflows");
   }
-  out->nest_offset = at;
+  out->scratch_offset = at;
   int64_t scratch = 0;
   for (size_t k = 0; k < definition_.lowered().kernels.size(); ++k) {
     const ops::LoweredKernel& lk = definition_.lowered().kernels[k];
@@ -76,8 +76,8 @@ Result<std::unique_ptr<BoundOp>> BoundShapes::bind(const CallShape& call, const 
         return ir::internal_error("tensor {} is neither argument nor temporary", tensor);
       step.args.push_back(-1 - static_cast<int>(temp - definition_.lowered().temps.begin()));
     }
-    LATHE_ASSIGN(step.nest, context_.binder()(step.stage->stage.cut, call.symbols, layouts, call.threads));
-    scratch = std::max(scratch, step.nest.workspace_bytes);
+    LATHE_ASSIGN(step.bound, context_.binder()(*step.stage->stage.executable, call.symbols, layouts, call.threads));
+    scratch = std::max(scratch, step.bound->workspace_bytes());
     out->tier = std::min(out->tier, step.stage->tier);
     out->steps.push_back(std::move(step));
   }

@@ -59,7 +59,7 @@ Result<std::shared_ptr<Context>> Context::create(ContextConfig config) {
   leaves.verify = static_cast<int>(options.integer(OptionId::verify));
   leaves.verbose = static_cast<Verbosity>(options.integer(OptionId::verbose));
   leaves.compiler = config.compiler;
-  if (!config.binder) config.binder = bind_nest;
+  if (!config.binder) config.binder = std::mem_fn(&Executable::bind);
   ctx->leaves_ = std::make_unique<LeafCache>(leaves, ctx->store_.get(), &ctx->stats_);
   if (config.own_threads > 1) {
     ctx->team_ = std::make_unique<ThreadTeam>(TeamOptions{.threads = config.own_threads, .cpus = config.own_cpus});

@@ -13,11 +13,11 @@
 #include "ir/base/target.h"
 #include "runtime/base/stats.h"
 #include "runtime/base/tasks.h"
+#include "runtime/compile/executable.h"
 #include "runtime/compile/leaf_cache.h"
 #include "runtime/store/decision.h"
 #include "runtime/store/key.h"
 #include "runtime/store/store.h"
-#include "runtime/walk/nest_bind.h"
 #include "runtime/walk/threads.h"
 
 namespace lathe::runtime {
@@ -33,9 +33,9 @@ struct DecisionQuery {
   uint32_t allowed = 0;
 };
 
-// What binds a nest to a shape: bind_nest, or a test's.
-using NestBinder = std::function<ir::Result<BoundNest>(const ir::CutKernel&, const SymbolValues&,
-                                                       const std::vector<ArgLayout>&, int threads)>;
+// What binds an Executable to a shape: its bind(), or a test's.
+using Binder = std::function<ir::Result<std::unique_ptr<const BoundExecutable>>(
+    const Executable&, const SymbolValues&, const std::vector<ArgLayout>&, int threads)>;
 
 struct ContextConfig {
   ir::Options options;
@@ -43,7 +43,7 @@ struct ContextConfig {
   int own_threads = 0;            // > 1: a team of Lathe's own, and tasks on as many threads
   std::vector<int> own_cpus;      // where its threads run; empty: as the thread that first uses it
   LeafCompiler compiler;          // tests; empty: the back ends
-  NestBinder binder;              // tests; empty: bind_nest
+  Binder binder;                  // tests; empty: Executable::bind
 };
 
 class Context : public std::enable_shared_from_this<Context> {
@@ -58,7 +58,7 @@ class Context : public std::enable_shared_from_this<Context> {
   const Stats& stats() const { return stats_; }
   ThreadTeam* team() { return team_.get(); }   // for calls; null: the caller's thread
   TaskArena* tasks() { return tasks_.get(); }  // for coarse work; null: the caller's thread
-  const NestBinder& binder() const { return config_.binder; }
+  const Binder& binder() const { return config_.binder; }
 
   Seal seal() const { return seal_.load(std::memory_order_relaxed); }
   void set_seal(Seal seal);

@@ -80,7 +80,7 @@ Result<const ServedStage*> Stages::decided_stage(int kernel, const search::Probl
     return ir::unsupported("liberties that are not the ones stated");
   *why = MissReason::k_refused;
   LATHE_RETURN_IF_ERROR(
-      bind_nest(attributes.stage.cut, largest(attributes.stage.cut.kernel), {}, request.threads).status());
+      attributes.stage.executable->bind(largest(attributes.stage.naive), {}, request.threads).status());
   *why = MissReason::k_layout;
   return keep_stage(kernel, problem, std::move(attributes), info);
 }

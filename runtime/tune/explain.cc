@@ -85,9 +85,10 @@ Result<std::vector<ExplainedKernel>> explain(Operator& op, const SymbolValues& d
     LeafPolicy policy = context.leaf_policy();
     LATHE_ASSIGN(const Stage stage, build_stage(problem.kernel, schedule, context.target(), context.leaves(), policy));
     if (stage.portable) e.tier = 0;
-    e.nest = nest_text(stage.cut);
-    for (size_t l = 0; l < stage.cut.leaves.size(); ++l) {
-      e.leaves.push_back({l < stage.leaf_keys.size() ? stage.leaf_keys[l] : "", ir::print(stage.cut.leaves[l].kernel)});
+    e.nest = nest_text(stage.nest().cut);
+    for (size_t l = 0; l < stage.nest().cut.leaves.size(); ++l) {
+      e.leaves.push_back(
+          {l < stage.leaf_keys.size() ? stage.leaf_keys[l] : "", ir::print(stage.nest().cut.leaves[l].kernel)});
     }
     if (refusals > 0) {
       for (const search::Candidate& c : search::applicable(scheduled, true)) {

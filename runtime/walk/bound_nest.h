@@ -10,10 +10,11 @@
 
 namespace lathe::runtime {
 
-inline constexpr int kMaxNestDepth = 16;    // loops above a call
-inline constexpr int kMaxNestBuffers = 64;  // arguments and scratch
-inline constexpr int kMaxInnerCalls = 16;   // calls of one innermost loop that are advanced by increments
-inline constexpr int kMaxNestStack = 24;    // values on the stack of a postfix program
+inline constexpr int kMaxNestDepth = 16;        // loops above a call
+inline constexpr int kMaxNestBuffers = 64;      // arguments and scratch
+inline constexpr int kMaxInnerCalls = 16;       // calls of one innermost loop that are advanced by increments
+inline constexpr int kMaxChangingSegments = 8;  // of a call whose segments are not the same each time
+inline constexpr int kMaxNestStack = 24;        // values on the stack of a postfix program
 
 struct Term {
   int64_t coeff;
@@ -71,25 +72,26 @@ struct BoundPointer {
   int64_t inner_step = 0;  // bytes per step of the innermost enclosing loop; not in `bytes`
 };
 
-// An extent, the segment's length or a variant digit that is not the same in every call.
+// An extent, a number of a segment or a variant digit that is not the same in every call.
 struct DynamicValue {
-  enum class Use : uint8_t { extent, seglen, variant };
+  enum class Use : uint8_t { extent, segment_len, segment_a, segment_b, variant };
   Use use = Use::extent;
-  uint8_t slot = 0;    // extent: its number
+  uint8_t slot = 0;    // extent or segment: its number
   int32_t count = 1;   // variant: number of values
   bool inner = false;  // depends on the innermost enclosing loop
   Form form;
 };
 
 struct BoundCall {
-  ir::LeafArgs args;  // strides, constant extents, nseg, streams' steps and lengths (in `end`)
-  ir::LeafSeg seg;
+  ir::LeafArgs args;           // strides, constant extents, nseg, streams' steps and lengths (in `end`)
+  uint32_t first_segment = 0;  // args.nseg of them
   uint8_t num_operands = 0, num_extents = 0, num_streams = 0;
-  bool variants = false;      // some digit is dynamic
-  int8_t inner_level = -1;    // innermost enclosing loop
-  bool inner_values = false;  // some value depends on the innermost loop
-  bool general = false;       // some pointer is general
-  uint32_t leaf = 0;          // constant variant: the leaf; else the first of leaf_table
+  bool variants = false;         // some digit is dynamic
+  int8_t inner_level = -1;       // innermost enclosing loop
+  bool inner_values = false;     // some value depends on the innermost loop
+  bool general = false;          // some pointer is general
+  bool segments_change = false;  // some number of a segment is dynamic
+  uint32_t leaf = 0;             // constant variant: the leaf; else the first of leaf_table
   uint32_t first_pointer = 0, num_pointers = 0;
   uint32_t first_value = 0, num_values = 0;  // variant digits in order, first one slowest
 };
@@ -128,6 +130,7 @@ struct BoundNest {
   std::vector<BoundCall> calls;
   std::vector<BoundPointer> pointers;
   std::vector<DynamicValue> values;
+  std::vector<ir::LeafSeg> segments;
   std::vector<BoundScratch> scratch;
   std::vector<uint32_t> leaf_table;
   std::vector<Affine> affines;

@@ -170,6 +170,7 @@ class Binder {
   ir::Status variants(const ir::NestCall& call, BoundCall* b, bool* never);
   ir::Result<BoundPointer> pointer(const ir::NestOperand& operand);
   ir::Status stream(const ir::NestCall& call, size_t number, BoundCall* b);
+  ir::Status segments(const ir::NestCall& call, BoundCall* b);
   ir::Status scratch();
 
   struct OpenLoop {
@@ -263,9 +264,9 @@ ir::Status Binder::stream(const ir::NestCall& call, size_t number, BoundCall* b)
     LATHE_ASSIGN(const FormBuilder::Built r, forms_.build(s.block_bytes));
     block = std::clamp<int64_t>(r.range.hi, 0, INT64_MAX / 4);
   }
-  if (call.tensor_steps) {
-    LATHE_ASSIGN(const FormBuilder::Built r, forms_.build(call.tensor_steps));
-    steps = r.range.hi;
+  for (const ir::NestSegment& segment : call.segments) {
+    LATHE_ASSIGN(const FormBuilder::Built r, forms_.build(segment.len));
+    if (__builtin_add_overflow(steps, std::max<int64_t>(r.range.hi, 0), &steps)) steps = INT64_MAX;
   }
   out.lines_per_4k = s.lines;
   int64_t ahead = s.distance, share = block;
@@ -301,6 +302,33 @@ ir::Status Binder::stream(const ir::NestCall& call, size_t number, BoundCall* b)
   return {};
 }
 
+ir::Status Binder::segments(const ir::NestCall& call, BoundCall* b) {
+  b->first_segment = static_cast<uint32_t>(out_->segments.size());
+  b->args.nseg = static_cast<int64_t>(call.segments.size());
+  for (size_t i = 0; i < call.segments.size(); ++i) {
+    const ir::NestSegment& segment = call.segments[i];
+    ir::LeafSeg out = {};
+    // False: it is not the same in every call.
+    const auto number = [&](const ir::Expr& e, DynamicValue::Use use, int64_t* constant) -> ir::Result<bool> {
+      if (!e) return true;
+      DynamicValue v;
+      v.use = use;
+      v.slot = static_cast<uint8_t>(i);
+      return value(e, v, constant);
+    };
+    LATHE_ASSIGN(const bool len, number(segment.len, DynamicValue::Use::segment_len, &out.len));
+    LATHE_ASSIGN(const bool a, number(segment.a_bytes, DynamicValue::Use::segment_a, &out.a_off));
+    LATHE_ASSIGN(const bool b_off, number(segment.b_bytes, DynamicValue::Use::segment_b, &out.b_off));
+    out.len = std::max<int64_t>(out.len, 0);
+    b->segments_change |= !len || !a || !b_off;
+    out_->segments.push_back(out);
+  }
+  if (b->segments_change && call.segments.size() > kMaxChangingSegments)
+    return ir::unsupported("a call of {} segments that change, expected at most {}", call.segments.size(),
+                           kMaxChangingSegments);
+  return {};
+}
+
 ir::Status Binder::add_call(const ir::NestCall& call, std::vector<BoundNode>* siblings) {
   BoundCall b = {};
   if (call.operands.size() > ir::kMaxLeafOperands || call.extents.size() > ir::kMaxLeafExtents ||
@@ -322,13 +350,7 @@ ir::Status Binder::add_call(const ir::NestCall& call, std::vector<BoundNode>* si
     LATHE_RETURN_IF_ERROR(value(call.extents[i], v, &b.args.extent[i]).status());
     b.args.extent[i] = std::max<int64_t>(b.args.extent[i], 0);
   }
-  if (call.tensor_steps) {
-    DynamicValue v;
-    v.use = DynamicValue::Use::seglen;
-    LATHE_RETURN_IF_ERROR(value(call.tensor_steps, v, &b.seg.len).status());
-    b.seg.len = std::max<int64_t>(b.seg.len, 0);
-    b.args.nseg = 1;
-  }
+  LATHE_RETURN_IF_ERROR(segments(call, &b));
   b.num_values = static_cast<uint32_t>(out_->values.size()) - b.first_value;
   b.first_pointer = static_cast<uint32_t>(out_->pointers.size());
   for (size_t i = 0; i < call.operands.size(); ++i) {

@@ -35,7 +35,12 @@ void print_call(const ir::CutKernel& cut, const ir::NestCall& call, const std::s
   }
   for (size_t i = 0; i < call.extents.size(); ++i)
     out += fmt::format("{}  e{} = {}\n", pad, i, ir::print(call.extents[i]));
-  if (call.tensor_steps) out += fmt::format("{}  seglen = {}\n", pad, ir::print(call.tensor_steps));
+  for (const ir::NestSegment& s : call.segments) {
+    out += fmt::format("{}  seglen = {}", pad, ir::print(s.len));
+    if (s.a_bytes) out += fmt::format(", a + {}", ir::print(s.a_bytes));
+    if (s.b_bytes) out += fmt::format(", b + {}", ir::print(s.b_bytes));
+    out += "\n";
+  }
   for (const ir::NestStream& s : call.streams) {
     out += fmt::format("{}  prefetch p{}: {}, {} lines per four steps\n", pad, s.operand,
                        s.spread_iter.empty()

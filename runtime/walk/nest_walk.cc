@@ -105,8 +105,8 @@ void copy_words(T* to, const T& from) {
 // The arguments of one call, advanced in place along the innermost loop.
 struct Frame {
   ir::LeafArgs args;
-  ir::LeafSeg seg;
-  uint32_t leaf;  // index of the LeafRef; kSkip: some variant extent is 0
+  ir::LeafSeg segments[kMaxChangingSegments];  // of a call whose segments change
+  uint32_t leaf;                               // index of the LeafRef; kSkip: some variant extent is 0
 };
 constexpr uint32_t kSkip = UINT32_MAX;
 
@@ -134,18 +134,18 @@ struct Walker {
     return v;
   }
 
-  // The constant part of the arguments, but for the segment.
-  void start_args(const BoundCall& c, Frame* f) const {
+  // The constant part of the arguments.
+  void start(const BoundCall& c, Frame* f) const {
     for (uint32_t i = 0; i < c.num_operands; ++i) copy_words(&f->args.op[i], c.args.op[i]);
     if (c.num_extents != 0) copy_words(&f->args.extent, c.args.extent);
     f->args.nseg = c.args.nseg;
+    f->args.seg = nest.segments.data() + c.first_segment;
+    if (c.segments_change) {
+      for (int64_t i = 0; i < c.args.nseg; ++i) copy_words(&f->segments[i], f->args.seg[i]);
+      f->args.seg = f->segments;
+    }
     if (c.num_streams != 0) copy_words(&f->args.stream, c.args.stream);
     f->leaf = c.leaf;
-  }
-  void start(const BoundCall& c, Frame* f) const {
-    start_args(c, f);
-    copy_words(&f->seg, c.seg);
-    f->args.seg = &f->seg;
   }
 
   void set_pointers(const BoundCall& c, Frame* f) const {
@@ -175,8 +175,14 @@ struct Walker {
         case DynamicValue::Use::extent:
           f->args.extent[v->slot] = std::max<int64_t>(x, 0);
           break;
-        case DynamicValue::Use::seglen:
-          f->seg.len = std::max<int64_t>(x, 0);
+        case DynamicValue::Use::segment_len:
+          f->segments[v->slot].len = std::max<int64_t>(x, 0);
+          break;
+        case DynamicValue::Use::segment_a:
+          f->segments[v->slot].a_off = x;
+          break;
+        case DynamicValue::Use::segment_b:
+          f->segments[v->slot].b_off = x;
           break;
         case DynamicValue::Use::variant:
           skip |= x <= 0;
@@ -211,8 +217,7 @@ struct Walker {
   // The only call of a nest without loops.
   void call_direct(const BoundCall& c) const {
     Frame f;
-    start_args(c, &f);
-    f.args.seg = &c.seg;
+    start(c, &f);
     const BoundPointer* p = nest.pointers.data() + c.first_pointer;
     for (uint32_t i = 0; i < c.num_operands; ++i) f.args.op[i].ptr = bases[p[i].buffer] + p[i].bytes.base;
     for (uint32_t i = 0; i < c.num_streams; ++i) {

@@ -152,7 +152,7 @@ Result<LeafGroup> LeafBuilder::run(const Stmt* first, const Stmt* last) {
   if (extents_.size() > 8) return unsupported("more than 8 extents");
   for (const LeafVariant& v : variants_) out.call.variants.push_back(v.of);
   for (const LeafExtent& e : extents_) out.call.extents.push_back(e.value);
-  out.call.tensor_steps = tensor_steps_;
+  if (tensor_steps_) out.call.segments.push_back({tensor_steps_, {}, {}});
   out.call.streams = streams_;
   for (const LeafSlot& s : slots_) out.call.operands.push_back(operand(s));
   return out;

@@ -75,8 +75,9 @@ class Case {
       const auto info = (*op)->stages().prepare({});
       EXPECT_TRUE(info.ok()) << "refused: " << info.status().to_string();
       if (!info.ok()) continue;
-      const int tier = test::generates(level.context->target()) ? 1 : 0;
-      EXPECT_EQ(info->tier, tier) << "no code is made for it: " << refusal((*op)->general_problem(0, true, {}), level);
+      // Where no code is made at once, leaves that LLVM made for the hint of an earlier case may serve all the same.
+      if (test::generates(level.context->target()))
+        EXPECT_EQ(info->tier, 1) << "no code is made for it: " << refusal((*op)->general_problem(0, true, {}), level);
       prepared_.emplace_back(&level, *op);
     }
     for (size_t i = 0; i < shapes.size(); ++i) {

@@ -100,16 +100,16 @@ constexpr std::array<std::pair<std::string_view, Interpret>, 10> kPlants = {{{"i
 
 // One bit of one leaf's text.
 Status flip_bit(uint64_t seed, Stage* stage, Kept* keep) {
-  if (stage->images.empty() || stage->images.size() != stage->leaves.size())
+  if (stage->images.empty() || stage->images.size() != stage->nest().leaves.size())
     return ir::unsupported("no images to break");
   std::mt19937_64 random(seed);
-  const size_t l = random() % stage->leaves.size();
+  const size_t l = random() % stage->nest().leaves.size();
   auto image = std::make_shared<jit::CodeImage>(*stage->images[l]);
   const uint64_t bit = random() % (uint64_t{image->text_bytes} * 8);
   image->code[bit / 8] ^= static_cast<uint8_t>(1u << bit % 8);
   auto memory = std::make_shared<jit::ExecMemory>(jit::ExecMode::automatic, size_t{1} << 20);
   LATHE_ASSIGN(const jit::LoadedCode code, memory->load(*image));
-  stage->leaves[l] = {code.entry, nullptr, nullptr};
+  stage->nest().leaves[l] = {code.entry, nullptr, nullptr};
   stage->images[l] = std::move(image);
   keep->push_back(std::move(memory));
   return {};
@@ -125,14 +125,14 @@ void collect(std::vector<ir::NestNode>& nodes, std::vector<Expr*>* out) {
     }
     for (Expr& e : n.call.extents) out->push_back(&e);
     for (ir::NestCall::Variant& v : n.call.variants) out->push_back(&v.extent);
-    if (n.call.tensor_steps) out->push_back(&n.call.tensor_steps);
+    for (ir::NestSegment& s : n.call.segments) out->push_back(&s.len);
     collect(n.body, out);
   }
 }
 
 Status change_nest(uint64_t seed, bool tail, Stage* stage) {
   std::vector<Expr*> all, places;
-  collect(stage->cut.nest.phases, &all);
+  collect(stage->nest().cut.nest.phases, &all);
   for (Expr* e : all) {
     bool fits = !tail;
     ir::for_each_node(*e, [&](const ir::ExprNode& n) { fits |= n.op == ir::Op::k_min; });
@@ -198,10 +198,10 @@ Status plant(std::string_view fault, uint64_t seed, Stage* stage, Kept* keep) {
   if (fault == "nest" || fault == "tail") return change_nest(seed, fault == "tail", stage);
   for (const auto& [name, interpret] : kPlants) {
     if (name != fault) continue;
-    for (size_t l = 0; l < stage->leaves.size(); ++l) {
-      LeafRef& leaf = stage->leaves[l];
+    for (size_t l = 0; l < stage->nest().leaves.size(); ++l) {
+      LeafRef& leaf = stage->nest().leaves[l];
       auto planted = std::make_shared<PlantedLeaf>(PlantedLeaf{leaf, 0, 0, 0, seed});
-      for (const ir::Buffer& b : stage->cut.leaves[l].kernel.buffers) {
+      for (const ir::Buffer& b : stage->nest().cut.leaves[l].kernel.buffers) {
         if (b.place == ir::Place::out && planted->output == 0) planted->output = planted->operands;
         planted->operands += ir::is_param(b.place);
       }
@@ -256,7 +256,7 @@ Result<Stage> PlantingMaker::build(std::string_view text, const ir::Kernel& naiv
     std::abort();
   }
   // Whoever remembers Stages by their Kernel takes it for another.
-  if (stage.ok()) stage->cut.kernel.name += fmt::format("_planted_{}", fault);
+  if (stage.ok()) stage->nest().cut.kernel.name += fmt::format("_planted_{}", fault);
   return stage;
 }
 

@@ -106,7 +106,7 @@ struct Server {
   // than the host was told.
   std::string record(int n, DecisionStatus status = DecisionStatus::verified, const std::string& fault = {}) {
     const search::Problem p = op->live().problem(0, call.symbols, request, serving());
-    const int64_t told = body()->workspace_bytes - body()->nest_offset;
+    const int64_t told = body()->workspace_bytes - body()->scratch_offset;
     std::vector<search::Schedule> fitting;
     for (search::Schedule& s : search::candidates(p, context->target(), 64)) {
       const ir::Result<ir::Kernel> k = search::replay(p.kernel, s);
@@ -355,7 +355,7 @@ TEST(Online, what_needs_more_workspace_than_was_told_is_not_even_measured) {
     s.step();
     s.step();
     s.serve(64);
-    if (!enough) const_cast<BoundOp*>(s.body())->workspace_bytes = s.body()->nest_offset - 1;
+    if (!enough) const_cast<BoundOp*>(s.body())->workspace_bytes = s.body()->scratch_offset - 1;
     s.step();
     EXPECT_EQ(screened > 0, enough) << s.why();
   }

@@ -47,16 +47,17 @@ TEST(Placements, KernelsAreCalledThere) {
     std::set<int64_t> offsets;
     LeafRef real;
   } seen;
-  ASSERT_EQ(stage.leaves.size(), 1u);
-  seen.real = stage.leaves[0];
-  stage.leaves[0] = {nullptr,
-                     [](const void* program, const ir::LeafArgs& args) {
-                       Seen& s = *static_cast<Seen*>(const_cast<void*>(program));
-                       for (int i = 0; i < 3 && s.offsets.size() < 3; ++i)
-                         s.offsets.insert(static_cast<int64_t>(reinterpret_cast<uintptr_t>(args.op[i].ptr) % 4096));
-                       s.real(&args);
-                     },
-                     &seen};
+  ASSERT_EQ(stage.nest().leaves.size(), 1u);
+  seen.real = stage.nest().leaves[0];
+  stage.nest().leaves[0] = {
+      nullptr,
+      [](const void* program, const ir::LeafArgs& args) {
+        Seen& s = *static_cast<Seen*>(const_cast<void*>(program));
+        for (int i = 0; i < 3 && s.offsets.size() < 3; ++i)
+          s.offsets.insert(static_cast<int64_t>(reinterpret_cast<uintptr_t>(args.op[i].ptr) % 4096));
+        s.real(&args);
+      },
+      &seen};
   for (const bool cold : {false, true}) {
     const auto memory = std::move(RotatingOperands::create(k, {{}, 1, cold, 1 << 16}, nullptr)).value();
     ASSERT_TRUE(memory->add(stage).ok());

@@ -103,10 +103,10 @@ struct Wrapped {
 };
 template <class F>
 Stage wrap(Stage stage, std::vector<std::unique_ptr<Wrapped>>* keep, F) {
-  for (size_t i = 0; i < stage.leaves.size(); ++i) {
-    LeafRef& leaf = stage.leaves[i];
+  for (size_t i = 0; i < stage.nest().leaves.size(); ++i) {
+    LeafRef& leaf = stage.nest().leaves[i];
     int output = 0;
-    for (const ir::Buffer& b : stage.cut.leaves[i].kernel.buffers) {
+    for (const ir::Buffer& b : stage.nest().cut.leaves[i].kernel.buffers) {
       if (b.place == ir::Place::out) break;
       ++output;
     }

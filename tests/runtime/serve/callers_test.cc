@@ -186,10 +186,10 @@ struct Shapes {
   Shapes() {
     ContextConfig config;
     EXPECT_TRUE(config.options.set("cache", "off").ok());
-    config.binder = [this](const ir::CutKernel& cut, const SymbolValues& symbols, const std::vector<ArgLayout>& args,
-                           int threads) {
+    config.binder = [this](const Executable& executable, const SymbolValues& symbols,
+                           const std::vector<ArgLayout>& args, int threads) {
       gate.pass();
-      return bind_nest(cut, symbols, args, threads);
+      return executable.bind(symbols, args, threads);
     };
     context = Context::create(std::move(config)).value();
     op = Operator::create(context, softmax_of(32)).value();
@@ -289,7 +289,7 @@ TEST(ShapeCallers, ConstantsAsTheyLieAreServedBesideAnotherFirstCall) {
   EXPECT_TRUE(gate.beside([&] { return op->stages().complete().ok(); }));
   gate.finish();
   EXPECT_EQ(theirs->steps[0].stage, mine->steps[0].stage) << "the first one stays";
-  EXPECT_FALSE(mine->steps[0].stage->stage.leaves.empty());
+  EXPECT_FALSE(mine->steps[0].stage->stage.nest().leaves.empty());
 }
 
 // --- resolve ---

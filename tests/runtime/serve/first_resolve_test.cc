@@ -39,7 +39,8 @@ size_t packing_moves(const Stage& stage, const ir::Target& target) {
     search::Problem problem;
     problem.threads = 2;
     problem.kernel =
-        search::pack_kernel(stage.cut.kernel, stage.cut.kernel.buffers[static_cast<size_t>(p.param)].name).value();
+        search::pack_kernel(stage.nest().cut.kernel, stage.nest().cut.kernel.buffers[static_cast<size_t>(p.param)].name)
+            .value();
     moves += search::default_schedule(problem, target).moves.size();
   }
   return moves;

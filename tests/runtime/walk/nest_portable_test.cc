@@ -7,7 +7,10 @@
 
 #include "ir/core/text_form.h"
 #include "ir/meaning/interpreter.h"
+#include "jit/host/host_cpu.h"
+#include "jit/image/exec_memory.h"
 #include "jit/lower/lower.h"
+#include "jit/program/backend.h"
 #include "jit/program/portable_leaves.h"
 #include "runtime/walk/nest_bind.h"
 #include "runtime/walk/nest_walk.h"
@@ -107,6 +110,54 @@ TEST(NestPortable, MatmulWithPackedPanelsEqualsTheInterpreter) {
       walk(*nest, b.leaves.data(), args, nullptr, &team);
       EXPECT_EQ(y, floats(tensors["y"].data)) << "M " << m << " threads " << threads;
     }
+  }
+}
+
+// The tensor loop of every call in pieces: what the walk hands over and the leaf adds up is the same sum.
+void in_two(std::vector<ir::NestNode>& nodes, int first, int* calls) {
+  for (ir::NestNode& n : nodes) {
+    in_two(n.body, first, calls);
+    if (n.kind != ir::NestNode::Kind::call || n.call.segments.empty()) continue;
+    const ir::Expr steps = n.call.segments.at(0).len;
+    // x moves by one float a step, the panel by a row of 32.
+    n.call.segments = {{ir::Expr(first), {}, {}},
+                       {steps - ir::Expr(first), ir::Expr(first * 4), ir::Expr(first * 128)}};
+    ++*calls;
+  }
+}
+
+TEST(NestPortable, TwoSegmentsAddUpToOne) {
+  Built b = build(kGate);
+  ASSERT_FALSE(b.leaves.empty());
+  // The same leaves as code, where this machine runs what they are lowered for.
+  jit::ExecMemory memory(jit::ExecMode::automatic);
+  std::vector<LeafRef> native;
+  for (const ir::Leaf& leaf : b.cut.leaves) {
+    if (jit::host_target().lanes != 16) break;
+    const auto image = jit::compile_xbyak(jit::lower_leaf(leaf.kernel, jit::host_target()).value());
+    if (!image.ok()) break;
+    native.push_back({memory.load(*image).value().entry, nullptr, nullptr});
+  }
+  const int64_t m = 13;
+  std::vector<float> x = floats(integers(m * 40, 11)), w = floats(integers(4 * 40 * 32, 9)),
+                     bias = floats(integers(100, 5));
+  const auto run = [&](const std::vector<LeafRef>& leaves) {
+    const auto nest = bind_nest(b.cut, {{"M", m}}, {}, 1);
+    EXPECT_TRUE(nest.ok()) << nest.status().to_string();
+    std::vector<float> y(static_cast<size_t>(m * 100), -99.0F);
+    void* args[] = {x.data(), w.data(), bias.data(), y.data()};
+    walk(*nest, leaves.data(), args, nullptr, nullptr);
+    return y;
+  };
+  const std::vector<float> want = run(b.leaves);
+  const ir::Nest whole = b.cut.nest;
+  for (const int first : {0, 1, 16, 40}) {
+    int calls = 0;
+    in_two(b.cut.nest.phases, first, &calls);
+    EXPECT_EQ(calls, 1);
+    EXPECT_EQ(run(b.leaves), want) << first;
+    if (native.size() == b.leaves.size()) EXPECT_EQ(run(native), want) << first << ", as code";
+    b.cut.nest = whole;
   }
 }
 

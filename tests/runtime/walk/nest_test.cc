@@ -78,10 +78,11 @@ void record(const void* program, const ir::LeafArgs& a) {
   }
   for (int i = 0; i < leaf.extents; ++i) r.push_back(a.extent[i]);
   if (leaf.tensor) {
-    EXPECT_EQ(a.nseg, 1);
-    EXPECT_EQ(a.seg[0].a_off, 0);
-    EXPECT_EQ(a.seg[0].b_off, 0);
-    r.push_back(a.seg[0].len);
+    for (int64_t i = 0; i < a.nseg; ++i) {
+      r.push_back(a.seg[i].len);
+      r.push_back(a.seg[i].a_off);
+      r.push_back(a.seg[i].b_off);
+    }
   } else {
     EXPECT_EQ(a.nseg, 0);
   }
@@ -116,7 +117,11 @@ void expect_calls(const NestNode& n, Env env, std::vector<Record>* out) {
     for (const Expr& s : o.strides) r.push_back(naive(s, env) * size);
   }
   for (const Expr& e : c.extents) r.push_back(std::max<int64_t>(0, naive(e, env)));
-  if (c.tensor_steps) r.push_back(std::max<int64_t>(0, naive(c.tensor_steps, env)));
+  for (const ir::NestSegment& s : c.segments) {
+    r.push_back(std::max<int64_t>(0, naive(s.len, env)));
+    r.push_back(s.a_bytes ? naive(s.a_bytes, env) : 0);
+    r.push_back(s.b_bytes ? naive(s.b_bytes, env) : 0);
+  }
   for (const ir::NestStream& s : c.streams) r.push_back(addresses[static_cast<size_t>(s.operand)] + s.distance);
   out->push_back(r);
 }
@@ -188,7 +193,7 @@ ir::CutKernel matmul() {
                 {1, ir::DType::f32, Expr(32) * n0 * K, {32, 1}},
                 {2, ir::DType::f32, Expr(8) * m0 * N + Expr(32) * n0, {N, 1}}};
   c.extents = {ir::min(32, N - Expr(32) * n0)};
-  c.tensor_steps = K;
+  c.segments = {{K, {}, {}}};
   return cut_of({loop("n0", ceildiv(N, 32), {loop("m0", ceildiv(M, 8), {call(c)})}, true)}, 3, 8,
                 {{"M", 0, 4096}, {"N", 0, 4096}, {"K", 0, 4096}});
 }
@@ -328,7 +333,9 @@ struct Random {
       }
       c.operands = {{0, ir::DType::f32, expr(3), {M, 1}}, {1, ir::DType::i8, expr(2), {1, Expr(3) * M}}};
       c.extents = {expr(3), expr(1)};
-      c.tensor_steps = expr(2);
+      c.segments = {{expr(2), {}, {}}};
+      for (int more = pick(3); more > 0; --more) c.segments.push_back({expr(1), expr(1) * 4, {}});
+      if (pick(4) == 0) c.segments = {{Expr(3), {}, {}}, {M, Expr(12), Expr(64)}};
       c.streams = {{1, 4096, "", {}, 4}};
       return call(c);
     }
@@ -355,11 +362,31 @@ TEST(Nest, RandomNestsMatchTheirDefinition) {
   }
 }
 
+// What changes from call to call has its room; what does not has no limit.
+TEST(Nest, SegmentsThatChangeAreLimited) {
+  NestCall c;
+  c.leaves = {0};
+  c.operands = {{0, ir::DType::f32, Expr(0), {}}};
+  for (int i = 0; i <= kMaxChangingSegments; ++i) c.segments.push_back({K, Expr(4 * i), Expr(64 * i)});
+  const auto nest = [&] { return cut_of({loop("i", M, {call(c)})}, 1, 1, {{"M", 1, 8}, {"K", 1, 64}}); };
+  const SymbolValues symbols{{"M", 3}, {"K", 5}};
+  check(nest(), symbols, {nullptr, 0, 1, 0, 0, 0, true});
+  c.segments.back().len = iter("i");
+  const auto bound = bind_nest(nest(), symbols, {}, 1);
+  ASSERT_FALSE(bound.ok());
+  EXPECT_EQ(bound.status().code(), ir::Code::kUNSUPPORTED);
+  EXPECT_NE(bound.status().message().find("9 segments that change, expected at most 8"), std::string::npos)
+      << bound.status().to_string();
+  c.segments.pop_back();
+  c.segments.back().a_bytes = iter("i") * 4;
+  check(nest(), symbols, {nullptr, 0, 1, 0, 0, 0, true});
+}
+
 TEST(Nest, SpreadStreamsCoverTheNextBlock) {
   NestCall c;
   c.leaves = {0};
   c.operands = {{0, ir::DType::f32, iter("n0") * 32 * K, {}}};
-  c.tensor_steps = K;
+  c.segments = {{K, {}, {}}};
   c.streams = {{0, 0, "m0", K * 128, 4}};
   auto cut = cut_of({loop("n0", 2, {loop("m0", ceildiv(M, 8), {call(c)})})}, 1, 1, {{"M", 1, 4096}, {"K", 1, 4096}});
   const auto calls = walked(cut, {{"M", 24}, {"K", 16}}, 1, nullptr, {nullptr, 0, 1, 0, 0, 1, true});

@@ -55,7 +55,7 @@ TEST(Cut, MatmulTileHasOneVariantPerRowCount) {
   ASSERT_EQ(call.variants.size(), 1u);
   EXPECT_EQ(call.variants[0].count, 8);
   ASSERT_EQ(call.operands.size(), 4u);
-  EXPECT_EQ(ir::print(call.tensor_steps), "896");
+  EXPECT_EQ(ir::print(call.segments.at(0).len), "896");
   ASSERT_EQ(call.streams.size(), 1u);
   EXPECT_EQ(call.streams[0].operand, 1);
   EXPECT_EQ(ir::print(call.streams[0].block_bytes), "114688");

@@ -1,0 +1,228 @@
+// A language model from a GGUF file, on Lathe's operators: generates greedily, compares logits with a reference, prints
+// digests of decoded tensors. Uses the C ABI only. docs/decoder_loop.md says what is computed where.
+#include <sys/resource.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <chrono>
+#include <cinttypes>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "bench/decoder_loop/check.h"
+#include "bench/decoder_loop/decoder.h"
+
+namespace lathe::decoder {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// Ids separated by white space; each line is a prompt.
+std::vector<std::vector<int32_t>> read_prompts(const std::string& path) {
+  std::ifstream in(path);
+  if (!in) throw Problem(path + ": cannot be read");
+  std::vector<std::vector<int32_t>> out;
+  std::string line;
+  for (int number = 1; std::getline(in, line); ++number) {
+    std::istringstream words(line);
+    std::vector<int32_t> ids;
+    for (std::string word; words >> word;) {
+      int32_t id = 0;
+      const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
+      if (error != std::errc() || end != word.data() + word.size())
+        throw Problem(path + ": line " + std::to_string(number) + ": expected whole numbers of 32 bits");
+      ids.push_back(id);
+    }
+    if (!ids.empty()) out.push_back(std::move(ids));
+  }
+  if (out.empty()) throw Problem(path + ": holds no ids");
+  return out;
+}
+
+// The pieces of a SentencePiece vocabulary, joined; no text where the file has another vocabulary or none.
+std::string in_text(const GgufFile& file, const std::vector<int32_t>& ids) {
+  if (!file.has("tokenizer.ggml.model") || file.text("tokenizer.ggml.model") != "llama") return "";
+  const std::vector<std::string_view> pieces = file.texts("tokenizer.ggml.tokens");
+  std::string out;
+  for (const int32_t id : ids) {
+    if (static_cast<size_t>(id) < pieces.size()) out += pieces[static_cast<size_t>(id)];
+  }
+  const std::string space = "\u2581";
+  for (size_t at = 0; (at = out.find(space, at)) != std::string::npos; ++at) out.replace(at, space.size(), " ");
+  return out;
+}
+
+double peak_gib() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) / (1 << 20);
+}
+
+struct Settings {
+  std::string file, prompts, reference;
+  int64_t tokens = 32;
+  int threads = 1;
+  bool json = false, digests = false;
+};
+
+void generate(const GgufFile& file, Context& context, const Settings& s) {
+  const auto prompts = read_prompts(s.prompts);
+  size_t longest = 0;
+  for (const auto& p : prompts) longest = std::max(longest, p.size());
+  Decoder decoder(file, context, static_cast<int64_t>(longest) + s.tokens);
+  for (const auto& prompt : prompts) {
+    decoder.restart();
+    std::vector<float> logits;
+    std::vector<int32_t> ids;
+    Clock::time_point start = Clock::now();
+    decoder.append(prompt, false, logits);
+    const double prefill = seconds_since(start);
+    start = Clock::now();
+    for (int64_t i = 0; i < s.tokens; ++i) {
+      if (i > 0) decoder.append({ids.back()}, false, logits);
+      ids.push_back(static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin()));
+    }
+    // The first id came with the prompt.
+    const double decode = seconds_since(start), steps = static_cast<double>(s.tokens - 1);
+    const nlohmann::json row = {{"ids", ids},
+                                {"text", in_text(file, ids)},
+                                {"prefill_tokens_s", static_cast<double>(prompt.size()) / prefill},
+                                {"decode_tokens_s", steps / decode},
+                                {"peak_gib", peak_gib()}};
+    if (s.json) {
+      std::printf("%s\n", row.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+      continue;
+    }
+    std::printf("ids ");
+    for (const int32_t id : ids) std::printf(" %d", id);
+    std::printf("\n");
+    if (const std::string text = in_text(file, ids); !text.empty()) std::printf("text %s\n", text.c_str());
+    std::printf("prefill %zu ids at %.1f a second, decode %" PRId64 " at %.1f; at most %.2f GiB\n", prompt.size(),
+                row["prefill_tokens_s"].get<double>(), s.tokens - 1, row["decode_tokens_s"].get<double>(),
+                row["peak_gib"].get<double>());
+  }
+}
+
+// Half of each sequence as a prompt, the rest id by id: both ways of the loop meet the reference.
+void check(const GgufFile& file, Context& context, const Settings& s) {
+  const Reference reference = read_reference(s.reference);
+  if (reference.length < 2) throw Problem(s.reference + ": sequences of 1 id, expected 2 or more");
+  const auto length = static_cast<int64_t>(reference.length), half = (length + 1) / 2;
+  Decoder decoder(file, context, length);
+  if (static_cast<uint64_t>(decoder.vocabulary()) != reference.vocabulary) {
+    throw Problem(s.reference + ": vocabulary " + std::to_string(reference.vocabulary) + ", expected " +
+                  std::to_string(decoder.vocabulary()));
+  }
+  std::vector<float> logits;
+  const auto sequence = [&](uint64_t i) {
+    const auto first = reference.ids.begin() + static_cast<int64_t>(i) * length;
+    return std::vector<int32_t>(first, first + length);
+  };
+  // Every shape once, so that nothing is left to be made after the seal.
+  decoder.append(sequence(0), false, logits);
+  decoder.restart();
+  lathe_error e{};
+  if (lathe_seal(context.handle(), LATHE_SEAL_FALLBACK, &e) != LATHE_STATUS_OK) throw Problem(e.message);
+  Distance distance;
+  double prefill = 0, decode = 0;
+  for (uint64_t i = 0; i < reference.sequences; ++i) {
+    const std::vector<int32_t> ids = sequence(i);
+    decoder.restart();
+    Clock::time_point start = Clock::now();
+    decoder.append(ids, false, logits);
+    prefill += seconds_since(start);
+    decoder.restart();
+    decoder.append({ids.begin(), ids.begin() + half}, true, logits);
+    for (int64_t t = 0; t < length; ++t) {
+      const auto at = static_cast<size_t>(t);
+      if (t >= half) {
+        start = Clock::now();
+        decoder.append({ids[at]}, false, logits);
+        decode += seconds_since(start);
+      }
+      const float* own = logits.data() + (t < half ? t * decoder.vocabulary() : 0);
+      distance.add(own, reference.at(i, at), reference.vocabulary, t + 1 < length ? ids[at + 1] : -1);
+    }
+  }
+  const auto sequences = static_cast<double>(reference.sequences);
+  const nlohmann::json row = {{"prefill_tokens_s", sequences * static_cast<double>(length) / prefill},
+                              {"decode_tokens_s", sequences * static_cast<double>(length - half) / decode},
+                              {"kl_exact", distance.divergence()},
+                              {"top1_exact", distance.same_choice()},
+                              {"top1_positions", distance.clear()},
+                              {"nll", distance.log_likelihood()},
+                              {"nll_reference", distance.reference_log_likelihood()},
+                              {"nll_worst_difference", distance.worst_log_likelihood()},
+                              {"logit_worst_error", distance.worst_logit()},
+                              {"compiles_after_seal", context.counter("compiles_after_seal")},
+                              {"searches", context.counter("searches")},
+                              {"peak_gib", peak_gib()}};
+  if (s.json) {
+    std::printf("%s\n", row.dump().c_str());
+  } else {
+    for (const auto& [key, value] : row.items()) std::printf("%-22s %s\n", key.c_str(), value.dump().c_str());
+  }
+}
+
+// One number per tensor: the sum over elements of their bits times 1, 2, 3, ..., modulo 2^64.
+void digests(const GgufFile& file) {
+  std::vector<float> row;
+  for (const auto& [name, t] : file.tensors()) {
+    uint64_t digest = 0, index = 0;
+    row.resize(t.row_length());
+    for (uint64_t r = 0; r < t.rows(); ++r) {
+      t.decode_row(r, row.data());
+      for (const float x : row) digest += ++index * std::bit_cast<uint32_t>(x);
+    }
+    std::printf("%s %s %016" PRIx64 "\n", name.c_str(), t.format->name, digest);
+  }
+}
+
+int run(int argc, char** argv) {
+  Settings s;
+  CLI::App app("A language model from a GGUF file, its weights decoded to f32, on Lathe's operators");
+  app.add_option("FILE", s.file, "a GGUF file: gemma3 or qwen2")->required();
+  CLI::Option* prompts = app.add_option("--prompt-ids", s.prompts, "a file of ids; each line is a prompt");
+  app.add_option("--tokens", s.tokens, "ids to generate after each prompt")->check(CLI::Range(2, 1 << 16));
+  app.add_option("--threads", s.threads, "of Lathe")->check(CLI::Range(1, 256));
+  CLI::Option* reference = app.add_option("--check", s.reference, "logits of reference.py to compare with");
+  CLI::Option* digest = app.add_flag("--digests", s.digests, "print one number per decoded tensor, and end");
+  app.add_flag("--json", s.json, "one object on standard output, for each prompt or for the check");
+  prompts->excludes(reference)->excludes(digest);
+  reference->excludes(digest);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : 2;
+  }
+  try {
+    if (!s.digests && s.reference.empty() && s.prompts.empty())
+      throw Problem("expected --prompt-ids, --check or --digests");
+    const GgufFile file(s.file);
+    if (s.digests) {
+      digests(file);
+      return 0;
+    }
+    Context context(s.threads);
+    if (s.reference.empty()) {
+      generate(file, context, s);
+    } else {
+      check(file, context, s);
+    }
+    return 0;
+  } catch (const std::exception& problem) {
+    std::fprintf(stderr, "decoder_loop: %s\n", problem.what());
+    return 2;
+  }
+}
+
+}  // namespace
+}  // namespace lathe::decoder
+
+int main(int argc, char** argv) { return lathe::decoder::run(argc, argv); }

@@ -1,0 +1,155 @@
+// The calls of lathe.h, each with its status looked at: see kernels.h.
+#include "bench/decoder_loop/kernels.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <new>
+
+#include "bench/decoder_loop/gguf.h"
+
+namespace lathe::decoder {
+
+namespace {
+
+constexpr size_t kMostArguments = 6, kMostDims = 3;
+
+void check(lathe_status status, const lathe_error& error) {
+  if (status != LATHE_STATUS_OK) {
+    throw Problem(std::string("Lathe: ") + lathe_status_name(status) + " " + error.arg_name + ": " + error.message);
+  }
+}
+
+lathe_tensor tensor_of(const float* data, int64_t* shape, size_t rank) {
+  return {
+      const_cast<float*>(data), {1, 0}, static_cast<int32_t>(rank), {LATHE_TYPE_CODE_FLOAT, 32, 1}, shape, nullptr, 0};
+}
+
+}  // namespace
+
+void FreeMemory::operator()(float* p) const { std::free(p); }
+
+Floats reserve_bytes(uint64_t bytes) {
+  auto* memory = static_cast<float*>(std::aligned_alloc(64, (bytes + 127) / 64 * 64));
+  if (memory == nullptr) throw std::bad_alloc();
+  return Floats(memory);
+}
+
+Context::Context(int threads) : threads_(threads) {
+  lathe_context_options options = LATHE_CONTEXT_OPTIONS_INIT;
+  options.own_threads = threads;
+  lathe_error e{};
+  check(lathe_context_create(&options, &context_, &e), e);
+}
+
+Context::~Context() { lathe_context_destroy(context_); }
+
+uint64_t Context::counter(const char* name) const {
+  uint64_t value = 0;
+  lathe_error e{};
+  check(lathe_stats(context_, name, &value, &e), e);
+  return value;
+}
+
+void* Context::workspace(uint64_t bytes) {
+  if (bytes > workspace_bytes_) {
+    workspace_ = reserve_bytes(bytes);
+    workspace_bytes_ = bytes;
+  }
+  return bytes == 0 ? nullptr : workspace_.get();
+}
+
+Graph::Graph(const Context& context, const char* name, const std::vector<Operand>& inputs) {
+  lathe_error e{};
+  check(lathe_graph_create(context.handle(), name, &graph_, &e), e);
+  for (const Operand& input : inputs) {
+    // Decode and a prompt: what the default Schedules are chosen for.
+    const lathe_hint hints[] = {{1, 1.0}, {128, 1.0}};
+    std::vector<lathe_dim> dims;
+    for (const Size& s : input.sizes) {
+      if (s.symbol == nullptr) {
+        dims.push_back({s.most, s.most, 1, nullptr, nullptr, 0});
+      } else {
+        dims.push_back({1, s.most, 1, s.symbol, hints, s.most < 128 ? size_t{1} : size_t{2}});
+      }
+    }
+    lathe_tensor_desc d = LATHE_TENSOR_DESC_INIT;
+    d.name = input.name;
+    d.ndim = static_cast<int32_t>(dims.size());
+    d.dims = dims.data();
+    d.flags = input.constant ? uint32_t{LATHE_TENSOR_CONST} : 0u;
+    int32_t id = 0;
+    check(lathe_graph_tensor(graph_, &d, &id, &e), e);
+  }
+}
+
+Graph::~Graph() { lathe_graph_destroy(graph_); }
+
+int32_t Graph::node(const char* op, const std::vector<int32_t>& inputs, const std::vector<lathe_attr>& attributes) {
+  const std::string name = "t" + std::to_string(nodes_++);
+  int32_t id = 0;
+  lathe_error e{};
+  check(lathe_graph_op(graph_, op, inputs.data(), inputs.size(), attributes.data(), attributes.size(), name.c_str(),
+                       &id, &e),
+        e);
+  return id;
+}
+
+const lathe_graph* Graph::finish(int32_t result) {
+  lathe_error e{};
+  check(lathe_graph_output(graph_, result, &e), e);
+  check(lathe_graph_finish(graph_, &e), e);
+  return graph_;
+}
+
+Kernel::Kernel(Context& context, const char* name, const std::vector<Operand>& inputs,
+               const std::function<int32_t(Graph&)>& build)
+    : context_(context) {
+  Graph graph(context, name, inputs);
+  const int32_t result = build(graph);
+  lathe_policy policy = LATHE_POLICY_INIT;
+  policy.threads = context.threads();
+  policy.cold = 1;
+  lathe_error e{};
+  check(lathe_resolve(context.handle(), graph.finish(result), &policy, &kernel_, nullptr, &e), e);
+}
+
+Kernel::~Kernel() { lathe_kernel_destroy(kernel_); }
+
+Packed Kernel::pack(int input, const std::vector<int64_t>& shape, Floats plain) const {
+  lathe_pack_info info{};
+  lathe_error e{};
+  check(lathe_prepack_query(kernel_, input, &info, &e), e);
+  if (info.bytes == 0) return {std::move(plain), 0};
+  std::vector<int64_t> dims = shape;
+  const lathe_tensor source = tensor_of(plain.get(), dims.data(), dims.size());
+  Packed out{reserve_bytes(info.bytes), info.layout_id};
+  check(lathe_prepack(kernel_, input, &source, out.data.get(), info.bytes, &e), e);
+  return out;
+}
+
+void Kernel::run(std::initializer_list<Argument> arguments) {
+  std::array<lathe_tensor, kMostArguments> tensors;
+  std::array<lathe_arg, kMostArguments> args{};
+  std::array<std::array<int64_t, kMostDims>, kMostArguments> shapes;
+  size_t n = 0;
+  for (const Argument& a : arguments) {
+    std::copy(a.shape.begin(), a.shape.end(), shapes.at(n).begin());
+    tensors[n] = tensor_of(a.data, shapes[n].data(), a.shape.size());
+    args[n].tensor = &tensors[n];
+    args[n].layout_id = a.layout_id;
+    ++n;
+  }
+  lathe_exec exec = LATHE_EXEC_INIT;
+  exec.threads = context_.threads();
+  lathe_error e{};
+  check(lathe_workspace_bytes(kernel_, args.data(), n, exec.threads, &exec.workspace_bytes, &e), e);
+  exec.workspace = context_.workspace(exec.workspace_bytes);
+  check(lathe_execute(kernel_, args.data(), n, &exec, &e), e);
+}
+
+lathe_attr flag(const char* name) { return {name, LATHE_ATTR_BOOL, 0, 1, 0, nullptr, nullptr, 0}; }
+lathe_attr real(const char* name, double value) { return {name, LATHE_ATTR_FLOAT, 0, 0, value, nullptr, nullptr, 0}; }
+lathe_attr text(const char* name, const char* value) { return {name, LATHE_ATTR_STRING, 0, 0, 0, value, nullptr, 0}; }
+
+}  // namespace lathe::decoder

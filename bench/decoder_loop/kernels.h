@@ -1,0 +1,105 @@
+// What the loop needs of lathe.h: a context, kernels of f32 operands with named sizes, packed constants.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "include/lathe.h"
+
+namespace lathe::decoder {
+
+// 64-byte aligned floats, freed with it.
+struct FreeMemory {
+  void operator()(float* p) const;
+};
+using Floats = std::unique_ptr<float[], FreeMemory>;
+Floats reserve_bytes(uint64_t bytes);
+inline Floats reserve(uint64_t floats) { return reserve_bytes(floats * sizeof(float)); }
+
+class Context {
+ public:
+  explicit Context(int threads);
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  lathe_context* handle() const { return context_; }
+  int threads() const { return threads_; }
+  uint64_t counter(const char* name) const;
+  // Of at least that size, until the next call asks.
+  void* workspace(uint64_t bytes);
+
+ private:
+  lathe_context* context_ = nullptr;
+  int threads_;
+  Floats workspace_;
+  uint64_t workspace_bytes_ = 0;
+};
+
+// A size of an operand: `most` itself, or anything from 1 to it under a name.
+struct Size {
+  int64_t most;
+  const char* symbol = nullptr;
+};
+
+struct Operand {
+  const char* name;
+  std::vector<Size> sizes;
+  bool constant = false;
+};
+
+// A constant as its kernel wants it.
+struct Packed {
+  Floats data;
+  uint64_t layout_id = 0;
+};
+
+// An operand of a call.
+struct Argument {
+  const float* data;
+  std::vector<int64_t> shape;
+  uint64_t layout_id = 0;
+};
+
+class Graph {
+ public:
+  Graph(const Context& context, const char* name, const std::vector<Operand>& inputs);
+  ~Graph();
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+
+  int32_t node(const char* op, const std::vector<int32_t>& inputs, const std::vector<lathe_attr>& attributes = {});
+  const lathe_graph* finish(int32_t result);
+
+ private:
+  lathe_graph* graph_ = nullptr;
+  int nodes_ = 0;
+};
+
+class Kernel {
+ public:
+  // build adds operators to tensors 0, 1, ... (the inputs) and returns the result's number.
+  Kernel(Context& context, const char* name, const std::vector<Operand>& inputs,
+         const std::function<int32_t(Graph&)>& build);
+  ~Kernel();
+  Kernel(const Kernel&) = delete;
+  Kernel& operator=(const Kernel&) = delete;
+
+  // The constant `input` in the kernel's layout, or `plain` itself where that is best.
+  Packed pack(int input, const std::vector<int64_t>& shape, Floats plain) const;
+  // Inputs in order, then the result.
+  void run(std::initializer_list<Argument> arguments);
+
+ private:
+  Context& context_;
+  lathe_kernel* kernel_ = nullptr;
+};
+
+lathe_attr flag(const char* name);
+lathe_attr real(const char* name, double value);
+lathe_attr text(const char* name, const char* value);
+
+}  // namespace lathe::decoder
