@@ -1,25 +1,31 @@
-/* Lathe: a just-in-time runtime kernel library. The only public header (C99 and C++).
+/* Lathe: a just-in-time library of compute kernels. This is its only public C header (C99 and C++).
  *
- * One call, in order:
- *   lathe_context_create   -> where the store is, threads allowed, ISA cap
- *   lathe_graph_*          -> an operator or a small fused group: shapes (fixed, or a range), dtypes, constants
- *   lathe_resolve          -> a kernel: at once, or after waiting for the best
- *   lathe_prepack          -> constant operands in the kernel's own layout
- *   lathe_execute, or lathe_pin + lathe_pinned_run
- * and around it: lathe_plan_* (warm-up from a manifest), lathe_seal, lathe_stats.
+ * The calls, in order:
+ *   lathe_context_create   sets the store, the permitted threads and the highest instruction set
+ *   lathe_graph_*          describes an operator or a small fused group: shapes (fixed or a range), dtypes, constants
+ *   lathe_resolve          returns a kernel, at once or after a search
+ *   lathe_prepack          puts constant operands into the kernel's layout
+ *   lathe_execute          runs the kernel; lathe_pin and lathe_pinned_run do so with fewer checks
+ * Beside these, lathe_plan_* warms up from a manifest, lathe_seal ends compilation, and lathe_stats reads counters.
  *
  * Conventions
- *   - Every function that can fail returns a lathe_status and, but for lathe_pinned_run, takes as last parameter a
- *     lathe_error* (may be NULL) that it fills on failure only. On failure outputs are untouched.
- *   - Every struct starts with struct_size and version (the *_INIT macros set both). A smaller struct than this
- *     library's: missing fields are zero. A larger one is accepted if its unknown tail is zero. Reserved fields must be
- *     zero. Enums only grow.
- *   - Handles are opaque; destroying NULL is allowed. A kernel keeps its context alive, a pin its kernel.
- *   - Thread-safety: any function may be called from any thread; a handle must not be destroyed while another thread
- *     uses it. Graphs and plans are used by one thread at a time. execute and pinned_run are lock-free once warm.
- *   - No library thread exists that the host did not allow. Kernels run on the caller's thread (or its pool), allocate
- *     nothing, and never wait for a compiler.
- *   - Sizes are in elements unless the name says bytes; times in nanoseconds unless the name says otherwise.
+ *   - Errors: a function that can fail returns a lathe_status. All but lathe_pinned_run take as last parameter a
+ *     lathe_error* (may be NULL), which they fill on failure only. On failure outputs are untouched, unless the
+ *     function says otherwise. A NULL pointer where none is allowed, or a value out of range, is LATHE_STATUS_INVALID.
+ *   - Versions: a struct that starts with struct_size and version is initialised with its *_INIT macro. If it is
+ *     smaller than this library's, missing fields are zero. If it is larger, its unknown tail must be zero. Reserved
+ *     fields must be zero. Enums only grow.
+ *   - Ownership: the caller destroys every handle it gets, in any order; destroying NULL is allowed. A handle keeps its
+ *     context alive, and a pin its kernel's code. Texts, arrays and structs that are passed in are read or copied
+ *     during the call, and the caller keeps them; exceptions are stated. Use of a destroyed handle is
+ *     LATHE_STATUS_STATE as long as the context remembers it.
+ *   - Thread-safety: any function may be called from any thread. A handle must not be destroyed while another thread
+ *     uses it. A graph or a plan must be used by one thread at a time. lathe_execute takes no lock for a shape that was
+ *     called before; lathe_pinned_run never takes one.
+ *   - Threads: the library starts no thread that the host did not allow. Kernels run on the caller's thread, the host's
+ *     pool or the context's team, and never wait for another caller's compilation or search.
+ *   - Units: sizes and strides are in elements unless the name says bytes; times are in nanoseconds unless the name
+ *     says otherwise. Arrays are row-major: the last dimension is innermost.
  */
 #ifndef LATHE_H_
 #define LATHE_H_
@@ -47,14 +53,14 @@ typedef enum lathe_status {
   LATHE_STATUS_OK = 0,
   LATHE_STATUS_INVALID = 1,     /* an argument is wrong; the error names it and says what was expected */
   LATHE_STATUS_UNSUPPORTED = 2, /* well-formed, but this build or machine cannot do it */
-  LATHE_STATUS_MISS = 3, /* nothing stored serves this request, and compiling is not allowed (sealed with ERROR) */
-  LATHE_STATUS_TIMEOUT = 4,
-  LATHE_STATUS_CANCELLED = 5,
-  LATHE_STATUS_NOMEM = 6,
-  LATHE_STATUS_DEVICE = 7,
-  LATHE_STATUS_STATE = 8, /* not allowed in this state, or the handle is dead */
-  LATHE_STATUS_UNTRUSTED = 9,
-  LATHE_STATUS_IO = 10,
+  LATHE_STATUS_MISS = 3,      /* nothing stored serves this request, and compiling is not allowed (sealed with ERROR) */
+  LATHE_STATUS_TIMEOUT = 4,   /* the deadline passed */
+  LATHE_STATUS_CANCELLED = 5, /* the caller cancelled */
+  LATHE_STATUS_NOMEM = 6,     /* memory or space for code is exhausted */
+  LATHE_STATUS_DEVICE = 7,    /* the device failed or is absent */
+  LATHE_STATUS_STATE = 8,     /* not allowed in this state, or the handle was destroyed */
+  LATHE_STATUS_UNTRUSTED = 9, /* owner or mode of a file forbids its use */
+  LATHE_STATUS_IO = 10,       /* the operating system refused; os_errno says why */
   LATHE_STATUS_INTERNAL = 11, /* a bug in Lathe */
 
   /* Older spellings of the same values. */
@@ -74,30 +80,33 @@ typedef enum lathe_status {
 
 typedef struct lathe_error {
   lathe_status code;
-  int32_t arg_index; /* 0-based parameter or argument at fault, -1: none */
+  int32_t arg_index; /* 0-based index of the wrong parameter, or of the wrong entry of args; -1: none */
   char arg_name[32]; /* its name, possibly truncated; "" if none */
   int32_t os_errno;  /* 0 if no system call failed */
   char message[256]; /* "x.shape[1]: 96, expected 128 (K of w)"; always terminated */
 } lathe_error;
 
-/* "OK", "INVALID", ...; "UNKNOWN" for other values. Never NULL; static storage. */
+/* "OK", "INVALID", ...; "UNKNOWN" for other values. Never NULL, never to be freed. */
 LATHE_API const char* lathe_status_name(lathe_status status);
-/* major * 10000 + minor * 100 + patch of the library linked. */
+/* major * 10000 + minor * 100 + patch of the loaded library. */
 LATHE_API uint32_t lathe_version(void);
 
 /* --- Context ---------------------------------------------------------------------------------------------------- */
 
 typedef struct lathe_context lathe_context;
 
+/* SHARED: read and written. READ_ONLY: only read. */
 typedef enum lathe_layer_kind { LATHE_LAYER_SHARED = 0, LATHE_LAYER_READ_ONLY = 1 } lathe_layer_kind;
+/* A directory of the store (docs/store.md). Layers are searched in order. */
 typedef struct lathe_layer {
   const char* path; /* absolute; created with mode 0700 if missing (not when read-only) */
   uint32_t kind;    /* lathe_layer_kind */
   uint32_t reserved;
 } lathe_layer;
 
-/* The host's thread pool. parallel_for runs body(ctx, i) for i in 0..n-1, in any order, on any threads, and returns
- * when all are done. in_parallel: nonzero if the calling thread is inside such a loop (then Lathe runs serially). */
+/* The host's thread pool; it must stay valid during the calls that use it. parallel_for runs body(ctx, i) once for each
+ * i in 0..n-1, in any order, on any threads, and returns when all are done. in_parallel returns nonzero if the calling
+ * thread is inside such a loop (then Lathe runs serially); it may be NULL. Each function gets self. */
 typedef struct lathe_pool {
   uint32_t struct_size, version;
   void* self;
@@ -107,11 +116,11 @@ typedef struct lathe_pool {
 } lathe_pool;
 #define LATHE_POOL_INIT {(uint32_t)sizeof(lathe_pool), 1, NULL, NULL, NULL, NULL}
 
-/* Tuning while calls run, on a thread of Lathe's own and in the measuring worker, within a share of one CPU. Compiling
- * and swapping happen beside the calls, and what takes over keeps what the host was told: packed layouts, workspace,
- * numeric class. */
+/* Tuning while calls run, on a background thread and in the measuring worker, within a share of one CPU
+ * (docs/online.md). Calls do not wait for it. A Schedule that takes over keeps the packed layouts and needs no more
+ * workspace and no other numeric class than the host was told. */
 typedef enum lathe_tune {
-  LATHE_TUNE_DEFAULT = 0, /* as LATHE_TUNE says; else off */
+  LATHE_TUNE_DEFAULT = 0, /* the value of the environment variable LATHE_TUNE, else off */
   LATHE_TUNE_OFF = 1,
   LATHE_TUNE_REPLAY = 2, /* recorded Schedules of hot shapes take over; nothing is searched */
   LATHE_TUNE_ON = 3,     /* hot shapes are searched; a winner takes over */
@@ -120,39 +129,42 @@ typedef enum lathe_tune {
 
 typedef struct lathe_context_options {
   uint32_t struct_size, version;
-  const lathe_layer* layers; /* the first writable one is written; NULL: LATHE_CACHE_DIR, XDG_CACHE_HOME/lathe,
-                                  HOME/.cache/lathe, else memory only */
+  const lathe_layer* layers; /* num_layers, at most 64; the first writable one is written. NULL: LATHE_CACHE_DIR,
+                                  XDG_CACHE_HOME/lathe, HOME/.cache/lathe, else memory only */
   size_t num_layers;
-  const char* max_isa;     /* "portable", "avx2", "avx512"; NULL: the host's, or LATHE_MAX_ISA */
-  const char* worker_path; /* measuring worker; NULL: libexec/lathe-worker beside the library, or LATHE_WORKER */
-  const char* plugin_dir;  /* where liblathe_llvm.so is; NULL: beside the library, then LATHE_PLUGIN_DIR */
-  int32_t own_threads;     /* > 1: Lathe may use that many threads, caller included: a bounded-spin team of its own for
-                              calls, oneTBB's for warm-up and packing. Neither is there before its first use */
+  const char* max_isa;     /* "portable", "avx2", "avx512"; NULL: LATHE_MAX_ISA, or the host's */
+  const char* worker_path; /* measuring worker; NULL: LATHE_WORKER, or libexec/lathe-worker beside the library */
+  const char* plugin_dir;  /* where liblathe_llvm.so is looked for after the library's folder; NULL: LATHE_PLUGIN_DIR */
+  int32_t own_threads;     /* 0..256. > 1: Lathe may use that many threads, caller included: a team that spins for a
+                              short time for calls, oneTBB for warm-up and packing. Neither exists before its use */
   uint32_t reserved;
   uint32_t tune;              /* lathe_tune */
-  uint32_t tune_cpu;          /* most that tuning takes on average, in per cent of one CPU; 0: LATHE_TUNE_CPU, or 2 */
-  int32_t background_threads; /* for tuning; 0: one if it is on, or LATHE_BACKGROUND_THREADS; -1: none */
+  uint32_t tune_cpu;          /* 1..100: most that tuning takes, in per cent of one CPU; 0: LATHE_TUNE_CPU, or 2 */
+  int32_t background_threads; /* 1: one for tuning; -1: none; 0: LATHE_BACKGROUND_THREADS, or one if tuning is on */
   uint32_t reserved2;
 } lathe_context_options;
 #define LATHE_CONTEXT_OPTIONS_INIT \
   {(uint32_t)sizeof(lathe_context_options), 1, NULL, 0, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0}
 
-/* options may be NULL (all defaults). Reads the LATHE_* environment once. Starts no thread, opens no compiler. */
+/* Creates a context. options may be NULL (all defaults). Reads the LATHE_* environment once; an option of the struct
+ * takes precedence. Starts no process and opens no compiler; starts a thread only if tuning is on. */
 LATHE_API lathe_status lathe_context_create(const lathe_context_options* options, lathe_context** out,
                                             lathe_error* error);
+/* The context is freed with its last graph, kernel, pin and plan. Background work ends then. */
 LATHE_API void lathe_context_destroy(lathe_context* ctx);
 
 typedef enum lathe_seal_mode {
   LATHE_SEAL_OFF = 0,
-  LATHE_SEAL_FALLBACK = 1, /* what exists serves (T0 at worst), and is counted */
-  LATHE_SEAL_WARN = 2,     /* FALLBACK, and a verbose line */
+  LATHE_SEAL_FALLBACK = 1, /* on a miss the best kernel at hand serves (T0 at worst), and it is counted */
+  LATHE_SEAL_WARN = 2,     /* as FALLBACK, with a line on standard error unless LATHE_VERBOSE is none */
   LATHE_SEAL_ERROR = 3     /* a miss is LATHE_STATUS_MISS */
 } lathe_seal_mode;
-/* After it nothing is compiled or searched; what earlier resolves left for a first call is made now. */
+/* Seals the context: afterwards nothing is compiled or searched. Code that earlier resolves left for a first call is
+ * made now. OFF lifts the seal. */
 LATHE_API lathe_status lathe_seal(lathe_context* ctx, uint32_t mode /* lathe_seal_mode */, lathe_error* error);
 
-/* The switch of tuning while calls run, LATHE_TUNE_OFF to LATHE_TUNE_TRIALS; a sealed context does not tune. OFF takes
- * effect within a moment: no call is counted or tried, the worker rests and soon ends; what took over stays. */
+/* Switches tuning while calls run, to LATHE_TUNE_OFF .. LATHE_TUNE_TRIALS; a sealed context does not tune. After OFF no
+ * call is counted or used for a trial, and the worker pauses and then ends. Schedules that took over stay. */
 LATHE_API lathe_status lathe_tune_mode(lathe_context* ctx, uint32_t mode /* lathe_tune */, lathe_error* error);
 
 /* --- Graphs ----------------------------------------------------------------------------------------------------- */
@@ -200,8 +212,9 @@ typedef struct lathe_hint {
   double weight;
 } lathe_hint;
 
-/* A size: fixed if min == max; else any multiple of multiple_of in [min, max], named by symbol: the same symbol has the
- * same value everywhere in the graph. 0 is in every dynamic range. hints: values worth tuning for. */
+/* A size in elements: fixed if min == max, else any multiple of multiple_of in [min, max]; 0 <= min <= max. A dynamic
+ * size has a symbol, which has the same value everywhere in the graph, and 0 is always allowed. hints (at most 256) are
+ * values worth tuning for; weight is their relative frequency. */
 typedef struct lathe_dim {
   int64_t min, max;
   int64_t multiple_of; /* 0 means 1 */
@@ -210,18 +223,18 @@ typedef struct lathe_dim {
   size_t num_hints;
 } lathe_dim;
 
-enum { LATHE_TENSOR_CONST = 1u }; /* the operand never changes: it may be prepacked */
+enum { LATHE_TENSOR_CONST = 1u }; /* the operand never changes, so it may be prepacked */
 
 typedef struct lathe_tensor_desc {
   uint32_t struct_size, version;
-  const char* name; /* unique in the graph; copied */
-  uint32_t dtype;   /* lathe_dtype; not read where data_type is set, and then 0 or the same type */
-  int32_t ndim;     /* 0..8 */
-  const lathe_dim* dims;
-  const int64_t* strides; /* elements, ndim of them; NULL: compact row-major. 0 broadcasts (inputs only) */
-  uint32_t flags;
+  const char* name;       /* unique in the graph, at most 255 bytes */
+  uint32_t dtype;         /* lathe_dtype; if data_type is set, 0 or the same type */
+  int32_t ndim;           /* 0..8 */
+  const lathe_dim* dims;  /* ndim of them */
+  const int64_t* strides; /* in elements, ndim of them, each >= 0, 0 broadcasts (inputs only); NULL: compact */
+  uint32_t flags;         /* 0 or LATHE_TENSOR_CONST */
   uint32_t reserved;
-  lathe_data_type data_type; /* the element type as the call's lathe_tensor will say it; all 0: dtype says it */
+  lathe_data_type data_type; /* the element type in DLPack's form, instead of dtype; all 0: dtype */
   uint32_t reserved2;
 } lathe_tensor_desc;
 #define LATHE_TENSOR_DESC_INIT {(uint32_t)sizeof(lathe_tensor_desc), 1, NULL, 0, 0, NULL, NULL, 0, 0, {0, 0, 0}, 0}
@@ -244,18 +257,21 @@ typedef struct lathe_attr {
   size_t num_ints;
 } lathe_attr;
 
+/* An empty graph. name (at most 255 bytes) is for reports. */
 LATHE_API lathe_status lathe_graph_create(lathe_context* ctx, const char* name, lathe_graph** out, lathe_error* error);
-/* Declares an argument. *id numbers tensors from 0 in order of declaration (arguments and op results alike). */
+/* Declares an input. *id is its number: inputs and results are numbered from 0 in the order of their declaration. */
 LATHE_API lathe_status lathe_graph_tensor(lathe_graph* graph, const lathe_tensor_desc* desc, int32_t* id,
                                           lathe_error* error);
-/* Adds an operator; its result's shape and dtype are inferred at finish. */
+/* Adds an operator of docs/operators.md on the tensors `inputs`. *id is the number of its result, whose shape and dtype
+ * are inferred at finish. An unknown operator is LATHE_STATUS_UNSUPPORTED. */
 LATHE_API lathe_status lathe_graph_op(lathe_graph* graph, const char* op, const int32_t* inputs, size_t num_inputs,
                                       const lathe_attr* attrs, size_t num_attrs, const char* output_name, int32_t* id,
                                       lathe_error* error);
+/* Declares a tensor to be an output of the graph; outputs are numbered in the order of these calls. */
 LATHE_API lathe_status lathe_graph_output(lathe_graph* graph, int32_t id, lathe_error* error);
-/* Infers, checks, canonicalises; nothing can be added afterwards. */
+/* Infers shapes and dtypes and checks the graph. Nothing can be added afterwards. */
 LATHE_API lathe_status lathe_graph_finish(lathe_graph* graph, lathe_error* error);
-/* A graph of one operator, finished: its inputs are the graph's inputs in order, its result the only output. */
+/* A finished graph of one operator. `inputs` are the graph's inputs in order, the result is its only output. */
 LATHE_API lathe_status lathe_graph_single(lathe_context* ctx, const char* op, const lathe_tensor_desc* inputs,
                                           size_t num_inputs, const lathe_attr* attrs, size_t num_attrs,
                                           lathe_graph** out, lathe_error* error);
@@ -266,15 +282,16 @@ LATHE_API void lathe_graph_destroy(lathe_graph* graph);
 typedef struct lathe_kernel lathe_kernel;
 
 typedef enum lathe_wait {
-  LATHE_WAIT_NOW = 0,    /* for nothing: what is stored, else the default */
-  LATHE_WAIT_TUNED = 1,  /* until it is tuned */
-  LATHE_WAIT_STORED = 2, /* for nothing, and only what is stored serves */
+  LATHE_WAIT_NOW = 0,    /* do not wait: the stored Schedule serves, else the default */
+  LATHE_WAIT_TUNED = 1,  /* wait until the operator is tuned */
+  LATHE_WAIT_STORED = 2, /* do not wait, and serve only what is stored */
 
   /* Older spellings of the same values. */
   LATHE_NOW = LATHE_WAIT_NOW,
   LATHE_WAIT = LATHE_WAIT_TUNED,
   LATHE_COMPILED_ONLY = LATHE_WAIT_STORED
 } lathe_wait;
+/* Numeric classes: permissions to change the result's last bits. */
 enum {
   LATHE_CLASS_REASSOCIATE = 1u,
   LATHE_CLASS_CONTRACT = 2u,
@@ -286,54 +303,56 @@ enum {
 
 typedef struct lathe_policy {
   uint32_t struct_size, version;
-  /* lathe_wait. NOW: stored, else the default Schedule by the quick generator, about a millisecond of the caller's CPU
-   * time (counter first_resolve_cpu_ns); where constants are packed, what reads them as they lie is made for the first
-   * call that brings them so. NOW never waits for another caller's work.
-   * TUNED: tuned by measurement for the hinted dims, within deadline_ns; at the deadline, or without a measuring
-   * worker, as NOW: info.miss_reason "budget" or "no_worker".
+  /* lathe_wait. NOW: the stored Schedule, else the default Schedule by the fast generator, which takes about a
+   * millisecond of the caller's CPU time (counter first_resolve_cpu_ns). Where the kernel packs constants, the first
+   * call with unpacked ones compiles code for them. NOW never waits for another caller's work.
+   * TUNED: tuned by measurement for the hinted dims, within deadline_ns. At the deadline, or without a measuring
+   * worker, it serves as NOW with info.miss_reason "budget" or "no_worker".
    * STORED: LATHE_STATUS_MISS unless stored. */
   uint32_t wait;
-  uint32_t allowed;       /* LATHE_CLASS_* liberties; 0: reassociate + contract */
-  uint64_t deadline_ns;   /* TUNED: 0 = no limit */
-  uint64_t max_workspace; /* bytes; 0 = no limit */
-  int32_t threads;        /* that execute will use; 0 means 1 */
+  uint32_t allowed;       /* LATHE_CLASS_* bits; 0: reassociate and contract */
+  uint64_t deadline_ns;   /* of TUNED, from the start of the call; 0: no limit */
+  uint64_t max_workspace; /* bytes; a kernel that needs more at the hinted dims is UNSUPPORTED; 0: no limit */
+  int32_t threads;        /* 0..256, as many as execute will use; 0 means 1 */
   uint32_t cold;          /* 1: constants come from memory at each call (decode); 0: hot */
 } lathe_policy;
 #define LATHE_POLICY_INIT {(uint32_t)sizeof(lathe_policy), 1, 0, 0, 0, 0, 1, 0}
 
+/* Where a kernel's code comes from. */
 typedef enum lathe_origin {
-  LATHE_ORIGIN_MEMORY = 0,
-  LATHE_ORIGIN_STORE = 1,
-  LATHE_ORIGIN_COMPILED = 2,
-  LATHE_ORIGIN_BUILTIN = 3
+  LATHE_ORIGIN_MEMORY = 0,   /* this process had it */
+  LATHE_ORIGIN_STORE = 1,    /* the store */
+  LATHE_ORIGIN_COMPILED = 2, /* it was compiled by this call */
+  LATHE_ORIGIN_BUILTIN = 3   /* the portable executor */
 } lathe_origin;
 
 typedef struct lathe_kernel_info {
   uint32_t struct_size, version;
   int32_t tier;             /* 0 portable, 1 default Schedule, 2 tuned; the lowest over its ranges of dims */
   uint32_t origin;          /* lathe_origin */
-  uint32_t numeric_class;   /* liberties taken */
+  uint32_t numeric_class;   /* LATHE_CLASS_* bits that it uses */
   int32_t num_args;         /* inputs, then outputs, in graph order */
-  uint64_t workspace_bytes; /* an upper bound at the hinted dims; exactly: lathe_workspace_bytes */
-  uint64_t generation;
+  uint64_t workspace_bytes; /* an upper bound at the hinted dims; lathe_workspace_bytes has the exact number */
+  uint64_t generation;      /* lathe_generation */
   char miss_reason
-      [32]; /* why the store did not serve, or not tuned: "never_seen", "off", "unmeasured", ...; "" if it did */
-  char name[64];
+      [32]; /* why the store served nothing, or nothing tuned: "never_seen", "off", "unmeasured", ...; "" if it did */
+  char name[64]; /* the graph's, possibly truncated */
 } lathe_kernel_info;
 #define LATHE_KERNEL_INFO_INIT {(uint32_t)sizeof(lathe_kernel_info), 1, 0, 0, 0, 0, 0, 0, {0}, {0}}
 
-/* policy and info may be NULL. The graph must be finished and may be destroyed afterwards. */
+/* Returns a kernel for a finished graph of the same context; the graph may be destroyed afterwards. policy (NULL: the
+ * defaults) and info may be NULL. */
 LATHE_API lathe_status lathe_resolve(lathe_context* ctx, const lathe_graph* graph, const lathe_policy* policy,
                                      lathe_kernel** out, lathe_kernel_info* info, lathe_error* error);
 LATHE_API void lathe_kernel_destroy(lathe_kernel* kernel);
-/* Moves when something else serves the operator. After a promotion or a rollback while calls run: pin again; a pin
- * keeps the body it has. After a search (WAIT) or a warm-up: resolve again; a kernel keeps the operator it has. */
+/* A number that changes when a better kernel exists. After a promotion or a rollback while calls run, pin again: a pin
+ * keeps its code. After a search (LATHE_WAIT_TUNED) or a warm-up, resolve again: a kernel keeps its operator. */
 LATHE_API uint64_t lathe_generation(const lathe_kernel* kernel);
 
 /* --- Arguments -------------------------------------------------------------------------------------------------- */
 
-/* DLTensor of DLPack, 48 bytes, field for field. strides in elements, NULL = compact. The first element is at
- * (char*)data + byte_offset. */
+/* DLTensor of DLPack, 48 bytes, field for field. The first element is at (char*)data + byte_offset, aligned to the size
+ * of an element. strides are in elements; NULL: compact row-major. */
 typedef struct lathe_device {
   int32_t type, id; /* type 1 = CPU */
 } lathe_device;
@@ -347,25 +366,30 @@ typedef struct lathe_tensor {
   uint64_t byte_offset;
 } lathe_tensor;
 
+/* One argument of a call: inputs in graph order, then outputs. The tensor has the dtype, shape and strides that the
+ * graph declares, also if the constant is packed; then data is the packed memory. An output must not overlap another
+ * argument, unless the operator can run in place and the output is exactly an input with the same shape and strides. */
 typedef struct lathe_arg {
   const lathe_tensor* tensor;
-  uint64_t bytes; /* capacity from the first element on; 0: not stated */
+  uint64_t bytes; /* size of the memory from the first element on, which is checked; 0: unknown */
   uint32_t flags; /* LATHE_ARG_* */
   uint32_t reserved;
-  uint64_t layout_id; /* of a prepacked constant; 0: plain */
+  uint64_t layout_id; /* of a packed constant, from lathe_prepack_query; 0: not packed */
 } lathe_arg;
-enum { LATHE_ARG_READ_ONLY = 1u };
+enum { LATHE_ARG_READ_ONLY = 1u }; /* not for outputs */
 
 /* --- Constants -------------------------------------------------------------------------------------------------- */
 
 typedef struct lathe_pack_info {
   uint64_t layout_id, bytes, align;
 } lathe_pack_info;
-/* The layout the kernel wants for constant argument `arg`; bytes = 0 if it is best left as it is. */
+/* The layout that the kernel prefers for constant argument `arg`; all fields are 0 if it is best left unpacked. */
 LATHE_API lathe_status lathe_prepack_query(const lathe_kernel* kernel, int32_t arg, lathe_pack_info* out,
                                            lathe_error* error);
-/* Packs `source` into memory of the caller (info.bytes, aligned to info.align), which then stands for the argument with
- * layout_id set. Runs on the context's own threads, if it has some. */
+/* Packs `source` into `out`, memory of the caller of at least lathe_pack_info.bytes, aligned to lathe_pack_info.align.
+ * Calls then pass `out` with layout_id set; the caller keeps it valid as long. `out` must not overlap the source.
+ * Either all constants with a layout are packed in a call or none. Runs on the context's threads, if it has any. STATE:
+ * the constant has no packed layout. */
 LATHE_API lathe_status lathe_prepack(const lathe_kernel* kernel, int32_t arg, const lathe_tensor* source, void* out,
                                      uint64_t out_bytes, lathe_error* error);
 
@@ -373,70 +397,83 @@ LATHE_API lathe_status lathe_prepack(const lathe_kernel* kernel, int32_t arg, co
 
 typedef struct lathe_exec {
   uint32_t struct_size, version;
-  const lathe_pool* pool; /* NULL: the context's own team if it has one, else the caller's thread */
-  int32_t threads;        /* 0 means 1 */
+  const lathe_pool* pool; /* NULL: the context's team if it has one, else the caller's thread */
+  int32_t threads;        /* 0..256, as many parts as the call is split into; 0 means 1 */
   uint32_t reserved;
-  void* workspace; /* 64-byte aligned; NULL if none is needed */
-  uint64_t workspace_bytes;
-  void* stream; /* the device's queue that the call joins; NULL on a CPU, which has none */
+  void* workspace; /* 64-byte aligned, overlapping no argument, for one call at a time; NULL if none is needed */
+  uint64_t workspace_bytes; /* at least lathe_workspace_bytes */
+  void* stream;             /* must be NULL on a CPU; for devices, the queue that the call joins */
 } lathe_exec;
 #define LATHE_EXEC_INIT {(uint32_t)sizeof(lathe_exec), 1, NULL, 1, 0, NULL, 0, NULL}
 
-/* Bytes execute needs at these dims and threads. */
+/* The bytes of workspace that lathe_execute needs with these args on so many threads (0 means 1). The args are checked
+ * as for lathe_execute; nothing is run. */
 LATHE_API lathe_status lathe_workspace_bytes(lathe_kernel* kernel, const lathe_arg* args, size_t num_args,
                                              int32_t threads, uint64_t* bytes, lathe_error* error);
-/* Runs the kernel. A constant argument with layout_id 0 is served by a body that reads it as it lies. exec may be NULL.
-   */
+/* Runs the kernel and returns when it is done. Unpacked constants are allowed. exec may be NULL (one thread, no
+ * workspace). The first call at a shape binds it; beyond 1024 shapes of an operator each call binds its own. */
 LATHE_API lathe_status lathe_execute(lathe_kernel* kernel, const lathe_arg* args, size_t num_args,
                                      const lathe_exec* exec, lathe_error* error);
 
-/* A call with everything but the addresses fixed: dims, strides, alignment as in args, threads. Immutable. */
+/* A call in which all but the addresses is fixed: dims, strides and packing as in args, and threads. The args are
+ * checked as for lathe_execute and not kept. It is immutable, so several threads may run it at once, each with its own
+ * workspace. */
 typedef struct lathe_pinned lathe_pinned;
 LATHE_API lathe_status lathe_pin(lathe_kernel* kernel, const lathe_arg* args, size_t num_args, int32_t threads,
                                  lathe_pinned** out, lathe_error* error);
-/* Checks nothing. data[i] = address of argument i's first element. */
+/* Runs the call. Checks nothing: data[i] must be the address of the first element of argument i, aligned and packed as
+ * in the args of lathe_pin. Of exec (may be NULL if no workspace is needed) only pool and workspace are read. */
 LATHE_API lathe_status lathe_pinned_run(const lathe_pinned* pinned, void* const* data, const lathe_exec* exec);
+/* The bytes of workspace that lathe_pinned_run needs. */
 LATHE_API uint64_t lathe_pinned_workspace_bytes(const lathe_pinned* pinned);
 LATHE_API void lathe_pinned_destroy(lathe_pinned* pinned);
 
 /* --- Warm-up ---------------------------------------------------------------------------------------------------- */
 
+/* A list of operators to prepare for serving. */
 typedef struct lathe_plan lathe_plan;
 
 typedef struct lathe_budget {
   uint32_t struct_size, version;
-  uint64_t wall_ms;               /* 0: no limit */
+  uint64_t wall_ms;               /* of the searches, in milliseconds; 0: no limit */
   int32_t tier;                   /* 1: compile only; 2: search too; 0 means 2 */
-  int32_t candidates;             /* per operator and dims, the default Schedule included; 0 means 16 */
-  const volatile int32_t* cancel; /* polled; nonzero stops after the candidate at hand, keeping what was found */
+  int32_t candidates;             /* 0..4096 per Kernel and hinted dims, the default included; 0 means 16 */
+  const volatile int32_t* cancel; /* NULL, or polled: nonzero stops after the current candidate and keeps the results */
 } lathe_budget;
 #define LATHE_BUDGET_INIT {(uint32_t)sizeof(lathe_budget), 1, 0, 2, 0, NULL}
 
+/* Operators of the plan, those for which nothing had to be done, leaves compiled, searches, candidates timed, operators
+ * or Kernels that cannot be served as they should, and milliseconds in all. */
 typedef struct lathe_report {
   uint32_t struct_size, version;
   uint64_t ops, from_store, compiled_xbyak, compiled_llvm, searches, measurements, failed, wall_ms;
 } lathe_report;
 #define LATHE_REPORT_INIT {(uint32_t)sizeof(lathe_report), 1, 0, 0, 0, 0, 0, 0, 0, 0}
 
-/* Called on the thread that runs the plan, after each operator. Re-entry into the plan is LATHE_STATE. */
+/* Called on the thread that runs the plan, after each search and each operator. fraction: 0..1. op is valid during the
+ * call. A call of a plan function on the same plan is LATHE_STATUS_STATE. */
 typedef void (*lathe_progress)(void* user, double fraction, const char* op);
 
 LATHE_API lathe_status lathe_plan_create(lathe_context* ctx, lathe_plan** out, lathe_error* error);
-/* Adds the operators of a manifest (docs/workloads.md). Malformed text: LATHE_INVALID naming line and field, nothing
- * added. */
+/* Adds the operators of a manifest (docs/workloads.md). Malformed text is LATHE_STATUS_INVALID with line and field, and
+ * nothing is added. */
 LATHE_API lathe_status lathe_plan_load(lathe_plan* plan, const char* path, lathe_error* error);
+/* Adds a finished graph of the same context. weight: its relative frequency, finite and >= 0. The graph is copied. */
 LATHE_API lathe_status lathe_plan_add(lathe_plan* plan, const lathe_graph* graph, double weight, lathe_error* error);
-/* Makes every leaf the plan needs, searches, stores. Resumable: what the store holds is not done again. TIMEOUT and
- * CANCELLED keep what was found. budget, report, progress may be NULL. */
+/* Compiles every leaf that the plan needs, searches, and stores the results. Work that the store has is not done again.
+ * TIMEOUT and CANCELLED keep the results so far and fill in the report. STATE: the context is sealed, or the plan is
+ * running. budget, report and progress may be NULL. */
 LATHE_API lathe_status lathe_plan_run(lathe_plan* plan, const lathe_budget* budget, lathe_progress progress, void* user,
                                       lathe_report* report, lathe_error* error);
 LATHE_API void lathe_plan_destroy(lathe_plan* plan);
 
-/* --- Looking in ------------------------------------------------------------------------------------------------- */
+/* --- Counters --------------------------------------------------------------------------------------------------- */
 
-/* The value of one counter of docs/stats.md ("compiled_xbyak", "compiles_after_seal", "misses_never_seen", ...). */
+/* The value of a counter of docs/stats.md ("compiled_xbyak", "compiles_after_seal", "misses_never_seen", ...). An
+ * unknown name is INVALID. */
 LATHE_API lathe_status lathe_stats(const lathe_context* ctx, const char* counter, uint64_t* value, lathe_error* error);
-/* All counters as Prometheus text; writes at most capacity bytes with the terminator, *needed gets the full size. */
+/* All counters as Prometheus text. Writes at most capacity bytes, terminator included; *needed gets the full size. out
+ * may be NULL if capacity is 0. */
 LATHE_API lathe_status lathe_stats_text(const lathe_context* ctx, char* out, size_t capacity, size_t* needed,
                                         lathe_error* error);
 

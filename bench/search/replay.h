@@ -1,5 +1,5 @@
-// Replays strategies on measured tables under the rules of docs/search.md: folds, the judge, re-injected noise, the
-// same decision rule for everyone. Fills in figures; prints nothing.
+// Replays strategies on measured tables under the rules of docs/search_replay.md: folds, the judge, re-injected noise,
+// the same decision rule for everyone. Fills in figures; prints nothing.
 #pragma once
 #include <functional>
 #include <memory>

@@ -1,5 +1,5 @@
 // search_replay TABLES...: every strategy replayed on measured tables; a table for people, or with --json one line
-// whose end has the fields of docs/search.md. Nothing is compiled or timed.
+// (docs/search_replay.md). Nothing is compiled or timed.
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>

@@ -27,7 +27,7 @@ struct TaskRecord {
   Problem problem;
   std::string isa;                // "avx512", as ir::Target names it
   std::string environment;        // hash of the decision environment it was measured in; "pack": the starter pack
-  std::string policy;             // "hot", "cold"; see docs/search.md
+  std::string policy;             // "hot", "cold"; see docs/measuring.md
   int64_t epoch = 0;              // of code generation
   std::vector<MeasuredRow> rows;  // [0]: the default
   double trust = 1;               // not stored: 1 own, 0.25 foreign machine, 0.5 stale

@@ -1,4 +1,4 @@
-// The default strategy: cheap knowledge first, then models, then the neighbourhood; see docs/search.md.
+// The default strategy: cheap knowledge first, then models, then the neighbourhood (docs/search_replay.md).
 //
 //   slot 0      the default
 //   slots 1-7   with a trusted ranker: most expected gain, by ranker, estimate and what was measured here

@@ -1,5 +1,5 @@
 // The strategy of searches, and what is left of it when parts are taken away: slots of several streams
-// (docs/search.md).
+// (docs/search_replay.md).
 #pragma once
 #include "search/strategy/strategy.h"
 
