@@ -77,4 +77,13 @@ int64_t epilogue_registers(const MatmulParts& p) {
   return wanted;
 }
 
+int64_t function_bytes(const MatmulParts& p) {
+  constexpr int64_t kPeriodic = 1200, kOther = 400;  // sin and cos reduce large arguments in code of their own
+  int64_t bytes = 0;
+  for_each_node(p.n->body[2].value, [&](const ExprNode& e) {
+    if (op_info(e.op).cls == OpClass::kMath) bytes += e.op == Op::k_sin || e.op == Op::k_cos ? kPeriodic : kOther;
+  });
+  return bytes;
+}
+
 }  // namespace lathe::search

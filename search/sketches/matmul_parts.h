@@ -27,6 +27,9 @@ bool rows_packable(const MatmulParts& p, const ir::Kernel& kernel);
 // Registers that y = f(c) needs beside the tile: a polynomial, of an epilogue that calls a function, wants several at
 // once.
 inline constexpr int64_t kFunctionRegisters = 9;
+// Bytes of code, at most, of the epilogue's functions for one vector of sums. An image holds 24 KB.
+int64_t function_bytes(const MatmulParts& p);
+inline constexpr int64_t kMostFunctionBytes = 20 << 10;
 int64_t epilogue_registers(const MatmulParts& p);
 
 }  // namespace lathe::search

@@ -68,6 +68,7 @@ class MatmulSketch {
   const int64_t m_, n_, k_, m_max_;
   const bool rows_pack_;
   const int64_t epilogue_;                       // registers
+  const int64_t function_bytes_;                 // of one vector of sums
   const int64_t a_bytes_, b_bytes_, row_bytes_;  // of elements, and between rows of A
   const std::vector<int64_t> widths_;
   const Dots dots_;

@@ -59,6 +59,7 @@ MatmulSketch::MatmulSketch(const Problem& problem, const Target& target)
       m_max_(interval(p_.m->extent, Ranges(problem.kernel)).hi),
       rows_pack_(rows_packable(p_, problem.kernel)),
       epilogue_(epilogue_registers(p_)),
+      function_bytes_(function_bytes(p_)),
       a_bytes_(element_bytes(*p_.a, problem.kernel)),
       b_bytes_(element_bytes(*p_.b, problem.kernel)),
       row_bytes_(row_bytes_of(p_, problem)),
@@ -188,6 +189,9 @@ Status MatmulSketch::accepts(const Setting& k) const {
     if (!blocked && mr * vectors + masks + epilogue_ > t_.vector_registers)
       return unsupported("mr {}: registers of the epilogue", mr);
   }
+  if (!blocked && k.function_pass == 0 &&
+      mr * std::max(vectors(k), tail.vectors) * function_bytes_ > kMostFunctionBytes)
+    return unsupported("mr {}: the code of the functions for so many vectors", mr);
   if (std::find(widths_.begin(), widths_.end(), nr) == widths_.end())
     return unsupported("nr {}: not a width of this weight", nr);
   if (st > 1 && (!packed() || partial)) return unsupported("st {}: whole packed panels only", st);

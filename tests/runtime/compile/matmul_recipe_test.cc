@@ -112,7 +112,8 @@ TEST(MatmulRecipe, accepts_what_the_generators_make_and_computes_it) {
                                                          {matmul("M", 128, 300, true, {{"M", 9}}), {{"M", 9}}},
                                                          {typed(matmul("6", 129, 320, true), "bf16", "bf16"), {}},
                                                          {typed(matmul("33", 72, 65, false), "f32", "f16"), {}},
-                                                         {typed(matmul("5", 70, 96, false), "f16", "bf16"), {}}};
+                                                         {typed(matmul("5", 70, 96, false), "f16", "bf16"), {}},
+                                                         {matmul("33", 72, 65, false, {}, "cos(c[m, n])"), {}}};
     for (const auto& [p, dims] : problems) {
       LeafCache leaves(LeafCacheOptions{}, nullptr, nullptr);
       auto oracle = Oracle::create({p.kernel, dims, 1, 7}, nullptr);

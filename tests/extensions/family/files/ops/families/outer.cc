@@ -52,7 +52,7 @@ constexpr Family families::outer = {
     .flops = one_per_element,
     .in_place = false,
     .error_rule = ErrorRule::bound_of_sums,
-    .fusion = {.element = std::nullopt, .followed = false, .preceded = 0, .f32_alone = true},
+    .fusion = {.element = std::nullopt, .followed = false, .preceded = 0, .packed = 0, .f32_alone = true},
     .samples = {.axes = kAxes,
                 .variants = variants,
                 .operands = operands,
