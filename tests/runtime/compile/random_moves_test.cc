@@ -48,6 +48,31 @@ kernel gate(x: f32[M, 22] in, w: f32[22, 70] const, b: f32[70] const, y: f32[M, 
       y[m, n] = max(c[m, n] + b[n], 0.0)
 )",
      {{{"M", 1}}, {{"M", 13}}}},
+    {"narrow_gate",
+     R"(
+kernel gate(x: bf16[M, 22] in, w: bf16[22, 70] const, b: f32[70] const, y: bf16[M, 70] out) family matmul where M in 1..40
+  c: f32[M, 70] heap
+  for m < M [m]:
+    for n < 70 [n]:
+      c[m, n] = 0.0
+      for k < 22 [k]:
+        c[m, n] += f32(x[m, k]) * f32(w[k, n])
+      y[m, n] = bf16(max(c[m, n] + b[n], 0.0))
+)",
+     {{{"M", 1}}, {{"M", 13}}}},
+    {"narrow_scores",
+     R"(
+kernel scores(q: f32[2, M, 16] in, k: f16[2, L, 16] in, y: f32[2, M, L] out) family matmul where M in 1..8, L in 1..64
+  c: f32[2, M, L] heap
+  for t < 2 [batch]:
+    for m < M [m]:
+      for n < L [n]:
+        c[t, m, n] = 0.0
+        for kk < 16 [k]:
+          c[t, m, n] += q[t, m, kk] * f32(k[t, n, kk])
+        y[t, m, n] = c[t, m, n]
+)",
+     {{{"M", 3}, {"L", 37}}}},
     {"head",
      R"(
 kernel head(x: f32[1, 33] in, w: f32[130, 33] const, y: f32[1, 130] out) family matmul
