@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "ir/analysis/analysis.h"
 #include "ir/core/names.h"
 #include "ops/family.h"
 #include "ops/monomial.h"
@@ -61,9 +62,18 @@ std::string KernelWriter::add_operand(int tensor, const std::string& name) {
   bind(constant, ir::is_float(b.given) ? as_dtype(ir::DType::f32, own) : own);
   b.made = value(tensor, {});
   bound_.erase(constant);
+  if (ir::unwidened(b.made)->op == ir::Op::k_load) {  // nothing but what a read does by itself
+    b.type = b.given;
+    b.given = ir::Buffer().given;
+    b.made = {};
+  }
   buffers_.push_back(std::move(b));
   tensors_.push_back(constant);
   return name;
+}
+
+ir::DType KernelWriter::dtype_of(const std::string& param) const {
+  return std::find_if(buffers_.begin(), buffers_.end(), [&](const ir::Buffer& b) { return b.name == param; })->type;
 }
 
 std::string KernelWriter::add_temp(const std::string& name, std::vector<Expr> dims) {

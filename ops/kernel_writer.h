@@ -34,8 +34,11 @@ class KernelWriter {
   // Declares a parameter and returns its name. A tensor may serve as two parameters; loads use the
   // first.
   std::string add_param(int tensor, const std::string& name);
-  // The same of what riders of the group may make: of the constant they read, which is packed as they make it.
+  // The same of what riders of the group may make: of the constant they read, which is packed as they make it. Where
+  // they only widen a bf16 or f16, it stays as it is.
   std::string add_operand(int tensor, const std::string& name);
+  // Of a declared parameter.
+  ir::DType dtype_of(const std::string& param) const;
   std::string add_temp(const std::string& name, std::vector<ir::Expr> dims);
   // From here on value(tensor) is this expression: an anchor's result, or a prologue already
   // stored.

@@ -63,7 +63,7 @@ ir::Result<LoweredKernel> lower_group(KernelWriter& w) {
     Index index = align(batch, {v.dims.begin(), v.dims.end() - 2});
     index.push_back(transposed ? col : row);
     index.push_back(transposed ? row : col);
-    return as_dtype(ir::DType::f32, ir::load(name, std::move(index), w.graph().tensors[tensor].dtype));
+    return as_dtype(ir::DType::f32, ir::load(name, std::move(index), w.dtype_of(name)));
   };
   const Expr product = operand(a, ta, transpose_a, m, k) * operand(b, tb, transpose_b, k, n);
   const Expr depth = va.dims[va.dims.size() - (transpose_a ? 2 : 1)];

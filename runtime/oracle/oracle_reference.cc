@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <set>
+#include <sstream>
 
 #include "ops/family.h"
 
@@ -23,14 +25,23 @@ constexpr Tolerance kTolerances[] = {
 #undef LATHE_TOLERANCE
 };
 
-bool has_words(const std::string& words, const std::string& wanted) {
-  size_t at = 0;
-  while (at < wanted.size()) {
-    const size_t end = std::min(wanted.find(' ', at), wanted.size());
-    if ((" " + words + " ").find(" " + wanted.substr(at, end - at) + " ") == std::string::npos) return false;
-    at = end + 1;
-  }
-  return true;
+std::set<std::string> words_of(std::string_view text) {
+  std::istringstream in{std::string(text)};
+  return {std::istream_iterator<std::string>(in), {}};
+}
+
+bool has_words(const std::set<std::string>& words, std::string_view wanted) {
+  const std::set<std::string> all = words_of(wanted);
+  return std::includes(words.begin(), words.end(), all.begin(), all.end());
+}
+
+// functions: of a row of tolerances.def.
+bool applies(std::string_view functions, const std::set<std::string>& words) {
+  const size_t open = functions.find(" (");
+  std::set<std::string> may = words_of(functions.substr(0, open));
+  if (!std::includes(words.begin(), words.end(), may.begin(), may.end())) return false;
+  if (open != std::string_view::npos) may.merge(words_of(functions.substr(open + 2, functions.size() - open - 3)));
+  return std::includes(may.begin(), may.end(), words.begin(), words.end());
 }
 
 // Fraction bits of a constant; -1 beyond 12.
@@ -90,7 +101,7 @@ bool norm_of_few(const KernelTraits& traits, const std::vector<OperandShape>& sh
 bool table_tolerance(const KernelTraits& traits, const std::vector<OperandShape>& shapes,
                      const std::vector<size_t>& cells, Reference* reference) {
   for (const Tolerance& row : kTolerances) {
-    if (!has_words(traits.words, row.functions)) continue;
+    if (!applies(row.functions, traits.words)) continue;
     double mean = 0, largest = 0;
     int64_t count = 0;
     for (const double r : reference->real) {
@@ -126,7 +137,7 @@ static bool has_load(const ir::Expr& e) {
 
 KernelTraits kernel_traits(const ir::Kernel& kernel) {
   KernelTraits out;
-  std::set<std::string> words;
+  std::set<std::string>& words = out.words;
   std::vector<ir::Expr> values;
   const ir::Kernel given = ir::as_given(kernel);
   ir::for_each_stmt(given.body, [&](const ir::Stmt& s) {
@@ -152,7 +163,6 @@ KernelTraits kernel_traits(const ir::Kernel& kernel) {
       if (n.op == ir::Op::k_exp || n.op == ir::Op::k_exp2) out.overflows = true;
     });
   }
-  for (const std::string& w : words) out.words += (out.words.empty() ? "" : " ") + w;
   return out;
 }
 

@@ -2,6 +2,7 @@
 // and how near is near enough. Private to the oracle.
 #pragma once
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -13,14 +14,14 @@ namespace lathe::runtime {
 
 // What the expressions of a Kernel contain; decides the gate.
 struct KernelTraits {
-  bool math = false;        // functions, or a division
-  bool overflows = false;   // exp and its like: data have to stay small
-  bool sums = false;        // something accumulates
-  bool moves = true;        // nothing is computed: values are loaded, cast, chosen, and none is an index
-  bool to_integer = false;  // a float becomes an integer: no arithmetic of magnitudes follows that
-  int fraction_bits = 0;    // of its constants together; -1: some are not dyadic
-  std::string words;        // "sum exp log": what tolerances.def asks for
-  int64_t terms = 1;        // statements per output cell, for rho
+  bool math = false;            // functions, or a division
+  bool overflows = false;       // exp and its like: data have to stay small
+  bool sums = false;            // something accumulates
+  bool moves = true;            // nothing is computed: values are loaded, cast, chosen, and none is an index
+  bool to_integer = false;      // a float becomes an integer: no arithmetic of magnitudes follows that
+  int fraction_bits = 0;        // of its constants together; -1: some are not dyadic
+  std::set<std::string> words;  // "sum", "exp", "log": what tolerances.def asks for
+  int64_t terms = 1;            // statements per output cell, for rho
 };
 KernelTraits kernel_traits(const ir::Kernel& kernel);
 

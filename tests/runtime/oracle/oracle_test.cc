@@ -175,6 +175,32 @@ TEST(Oracle, RowsAndChainsPassTheirTables) {
   }
 }
 
+// A row of the table is for the functions it names: the error of a norm shows in what sin makes of it, not in its size.
+TEST(Oracle, FunctionsOfANormHaveTheBoundOfBoth) {
+  const std::string norm = R"(
+kernel norm(x: f32[B, N] in, g: f32[N] in, y: f32[B, N] out) family row where B in 1..64, N in 1..512
+  q: f32[B] heap
+  for b < B [row]:
+    q[b] = 0.0
+    for n < N [col]:
+      q[b] += x[b, n] * x[b, n]
+    for n2 < N [col]:
+      y[b, n2] = x[b, n2] * g[n2] * rsqrt(q[b] / f32(N) + 0.00001)
+)";
+  for (const bool turned : {false, true}) {
+    std::string text = norm;
+    const std::string value = "x[b, n2] * g[n2] * rsqrt(q[b] / f32(N) + 0.00001)";
+    if (turned) text.replace(text.find(value), value.size(), "sin(" + value + ")");
+    Fixture f(text.c_str());
+    for (const int64_t n : {30, 197}) {
+      auto oracle = f.oracle({{"B", 5}, {"N", n}});
+      const Verdict v = verdict_of(*oracle, f.build());
+      EXPECT_TRUE(v.ok) << n << " " << v.reason;
+      EXPECT_EQ(v.gate, turned ? Gate::bound : Gate::table);
+    }
+  }
+}
+
 TEST(Oracle, StrideSymbolsWithoutValueAreCompact) {
   Fixture f(kGelu);
   auto oracle = f.oracle({{"R", 5}, {"C", 77}});
