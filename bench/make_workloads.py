@@ -32,8 +32,8 @@ class Line:
         self.threads, self.cache, self.weight = threads, cache, weight
         self.tensors, self.nodes = {}, []
 
-    def tensor(self, name, dims, const=False, strides=None):
-        self.tensors[name] = {"dtype": "f32", "dims": dims}
+    def tensor(self, name, dims, const=False, strides=None, dtype="f32"):
+        self.tensors[name] = {"dtype": dtype, "dims": dims}
         if strides:
             self.tensors[name]["strides"] = strides
         if const:
@@ -184,9 +184,20 @@ def odd_shapes():
     return lines
 
 
+def narrow_products():
+    """Products of 4096 x 4096 weights in f32, bf16 and f16, from one row to 128: what a byte of weights less saves, and where arithmetic ends it."""
+    lines = []
+    for m in (1, 2, 4, 8, 16, 32, 128):
+        for a, w in (("f32", "f32"), ("f32", "bf16"), ("bf16", "bf16"), ("f32", "f16"), ("f16", "f16")):
+            line = Line(f"matmul_{m}x4096x4096_{a}_{w}")
+            line.node("matmul", [line.tensor("a", [m, 4096], dtype=a), line.tensor("b", [4096, 4096], const=True, dtype=w)], "y")
+            lines.append(line)
+    return lines
+
+
 def main(folder):
     models = json.loads((HERE / "models.json").read_text())["transformers"]
-    manifests = {"limits": limits(), "odd_shapes": odd_shapes()}
+    manifests = {"limits": limits(), "odd_shapes": odd_shapes(), "narrow_products": narrow_products()}
     for name in ("qwen2.5-0.5b", "smollm2-135m"):
         manifests[name] = decoder(models[name], DETAILS[name], models[name]["layers"], head=True)
     manifests["llama3-8b-layer"] = decoder(models["llama3-8b"], DETAILS["llama3-8b"], 1, head=False)

@@ -354,8 +354,8 @@ TEST(MatmulRecipe, every_operator_of_the_workloads_has_an_accepted_default) {
   std::vector<ir::Target> all = targets();
   for (const test::Machine& m : test::machines()) all.push_back(m.target);
   int problems = 0;
-  for (const char* name :
-       {"limits", "qwen2.5-0.5b", "smollm2-135m", "minilm-l6", "bert-base", "llama3-8b-layer", "odd_shapes"}) {
+  for (const char* name : {"limits", "qwen2.5-0.5b", "smollm2-135m", "minilm-l6", "bert-base", "llama3-8b-layer",
+                           "odd_shapes", "narrow_products"}) {
     const std::vector<ops::Workload> items = manifest("workloads/" + std::string(name));
     ASSERT_FALSE(items.empty()) << name;
     for (const ops::Workload& item : items) {
