@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# What ctest did not run, and why: skipped.py junit.xml. Groups the tests by the reason that their GTEST_SKIP gave.
+# What ctest did not run, and why: skipped.py junit.xml. Groups the tests by the reason that they gave.
 import collections
 import re
 import sys
@@ -12,6 +12,8 @@ def reason(case):
     if found:
         return found.group(1).strip()
     skipped = case.find("skipped")
+    if skipped is not None and "SKIP_RETURN_CODE" in (skipped.get("message") or "") and output.strip():
+        return output.strip().splitlines()[-1]  # a script's last words
     return (skipped.get("message") if skipped is not None else None) or ("run by another test only" if case.get("status") == "disabled" else "no reason given")
 
 

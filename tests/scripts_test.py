@@ -49,9 +49,11 @@ def test_rooms():
 def test_skipped(folder):
     junit = folder / "junit.xml"
     junit.write_text('<testsuite><testcase name="A.b" status="notrun"><skipped message="m"/><system-out>x_test.cc:1: Skipped\n'
-                     'gdb is not installed\n</system-out></testcase><testcase name="A.c" status="run"/></testsuite>')
+                     'gdb is not installed\n</system-out></testcase><testcase name="A.c" status="run"/>'
+                     '<testcase name="script" status="notrun"><skipped message="SKIP_RETURN_CODE=77"/><system-out>begins\n'
+                     'numpy is missing\n</system-out></testcase></testsuite>')
     text = run(sys.executable, ROOT / "scripts/skipped.py", junit)
-    assert text == "2 tests, 1 skipped\n  1 skipped: gdb is not installed (A.b)\n", text
+    assert text == "3 tests, 2 skipped\n  1 skipped: gdb is not installed (A.b)\n  1 skipped: numpy is missing (script)\n", text
 
 
 def test_compare_builds(folder):
