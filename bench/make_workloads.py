@@ -195,9 +195,35 @@ def narrow_products():
     return lines
 
 
+def low_bits():
+    """Products of 4096 x 4096 weights of few bits, from one row to 128, beside f32."""
+    blocks = {"q4_0": (32, 18), "q4_1": (32, 20), "q5_0": (32, 22), "q8_0": (32, 34), "q4_k": (256, 144), "q5_k": (256, 176), "q6_k": (256, 210)}
+    n = k = 4096
+    lines = []
+    for m in (1, 4, 8, 16, 32, 128):
+        f32 = Line(f"matmul_{m}x{n}x{k}_f32")
+        f32.node("matmul", [f32.tensor("a", [m, k]), f32.tensor("b", [n, k], const=True)], "y", transpose_b=True)
+        lines.append(f32)
+        for name, (block, size) in blocks.items():
+            line = Line(f"{name}_{m}x{n}x{k}")
+            line.node("quantized_matmul", [line.tensor("a", [m, k]), line.tensor("w", [n, k // block * size], const=True, dtype="u8")], "y", format=name)
+            lines.append(line)
+        for group in (32, 128):
+            line = Line(f"nbits_4_g{group}_{m}x{n}x{k}")
+            operands = [line.tensor("a", [m, k]), line.tensor("w", [n, k // group, group // 2], const=True, dtype="u8"),
+                        line.tensor("s", [n, k // group], const=True)]
+            line.node("quantized_matmul", operands, "y", format="nbits_4", group=group)
+            lines.append(line)
+        line = Line(f"int8_channel_{m}x{n}x{k}")
+        line.node("quantized_matmul", [line.tensor("a", [m, k]), line.tensor("w", [n, k], const=True, dtype="i8"), line.tensor("s", [n], const=True)], "y",
+                  format="int8_channel")
+        lines.append(line)
+    return lines
+
+
 def main(folder):
     models = json.loads((HERE / "models.json").read_text())["transformers"]
-    manifests = {"limits": limits(), "odd_shapes": odd_shapes(), "narrow_products": narrow_products()}
+    manifests = {"limits": limits(), "odd_shapes": odd_shapes(), "narrow_products": narrow_products(), "low_bits": low_bits()}
     for name in ("qwen2.5-0.5b", "smollm2-135m"):
         manifests[name] = decoder(models[name], DETAILS[name], models[name]["layers"], head=True)
     manifests["llama3-8b-layer"] = decoder(models["llama3-8b"], DETAILS["llama3-8b"], 1, head=False)

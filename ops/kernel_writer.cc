@@ -43,7 +43,7 @@ ir::Buffer KernelWriter::buffer(int tensor, const std::string& name, ir::Place p
 
 std::string KernelWriter::add_param(int tensor, const std::string& name) {
   buffers_.push_back(buffer(tensor, name, graph_.tensors[tensor].constant ? ir::Place::constant : ir::Place::in));
-  tensors_.push_back(tensor);
+  sources_.push_back({tensor});
   params_.emplace(tensor, name);
   return name;
 }
@@ -68,8 +68,19 @@ std::string KernelWriter::add_operand(int tensor, const std::string& name) {
     b.made = {};
   }
   buffers_.push_back(std::move(b));
-  tensors_.push_back(constant);
+  sources_.push_back({constant});
   return name;
+}
+
+void KernelWriter::add_part(int tensor, const std::string& name, ir::DType type, std::vector<Expr> dims,
+                            std::vector<Expr> strides, ParamSource source) {
+  ir::Buffer b = buffer(tensor, name, graph_.tensors[tensor].constant ? ir::Place::constant : ir::Place::in);
+  b.type = type;
+  b.dims = std::move(dims);
+  b.strides = std::move(strides);
+  source.tensor = tensor;
+  buffers_.push_back(std::move(b));
+  sources_.push_back(source);
 }
 
 ir::DType KernelWriter::dtype_of(const std::string& param) const {
@@ -111,7 +122,7 @@ LoweredKernel KernelWriter::finish(const std::string& output, std::vector<Stmt> 
   if (!ir::is_valid_name(k.name)) k.name += "_op";  // where, exp, ... mean something in the text form
   k.family = group_.family->name.get();
   buffers_.push_back(buffer(group_.output, output, ir::Place::out));
-  tensors_.push_back(group_.output);
+  sources_.push_back({group_.output});
   k.buffers = std::move(buffers_);
   k.buffers.insert(k.buffers.end(), temps_.begin(), temps_.end());
   k.body = std::move(body);
@@ -130,7 +141,7 @@ LoweredKernel KernelWriter::finish(const std::string& output, std::vector<Stmt> 
       k.symbols.push_back({s.symbol, s.min, s.max, s.multiple_of});
     }
   }
-  out.tensor_of_param = std::move(tensors_);
+  out.params = std::move(sources_);
   out.fusion_note = group_.note;
   return out;
 }

@@ -37,6 +37,9 @@ class KernelWriter {
   // The same of what riders of the group may make: of the constant they read, which is packed as they make it. Where
   // they only widen a bf16 or f16, it stays as it is.
   std::string add_operand(int tensor, const std::string& name);
+  // A part of a tensor, or another reading of it, as a parameter. source.tensor is `tensor`.
+  void add_part(int tensor, const std::string& name, ir::DType type, std::vector<ir::Expr> dims,
+                std::vector<ir::Expr> strides, ParamSource source);
   // Of a declared parameter.
   ir::DType dtype_of(const std::string& param) const;
   std::string add_temp(const std::string& name, std::vector<ir::Expr> dims);
@@ -61,7 +64,7 @@ class KernelWriter {
   std::map<int, ir::Expr> bound_;
   std::map<int, int> producer_;        // tensor -> node of the group
   std::map<int, std::string> params_;  // tensor -> first name
-  std::vector<int> tensors_;           // of parameters so far
+  std::vector<ParamSource> sources_;   // of parameters so far
   std::vector<ir::Buffer> buffers_, temps_;
   int next_operand_ = 0;
 };

@@ -14,9 +14,16 @@
 
 namespace lathe::ops {
 
+// What a parameter reads or writes.
+struct ParamSource {
+  int tensor = -1;     // of the finished graph
+  int64_t offset = 0;  // bytes from the tensor's first to the parameter's; its dtype and strides are its own then
+  bool part = false;   // it is one of the fields of the tensor's blocks
+};
+
 struct LoweredKernel {
   ir::Kernel kernel;
-  std::vector<int> tensor_of_param;  // tensors of the finished graph, by parameter
+  std::vector<ParamSource> params;
   std::string fusion_note;
   std::string structure;  // of its group (ops/structure.h): what decisions are named by
 };

@@ -17,12 +17,13 @@ std::vector<float> floats(int64_t a, int64_t b) { return std::vector<float>(coun
 
 }  // namespace
 
-Decoder::Decoder(const GgufFile& file, Context& context, int64_t capacity)
+Decoder::Decoder(const GgufFile& file, Context& context, int64_t capacity, bool decode_weights)
     : file_(file),
       context_(context),
       arch_(architecture_of(file)),
       capacity_(capacity),
-      chunk_(std::min(capacity, kMostRows)) {
+      chunk_(std::min(capacity, kMostRows)),
+      decode_weights_(decode_weights) {
   embedding_ = &file.tensor("token_embd.weight", {count(arch_.hidden, 1), count(arch_.vocabulary, 1)});
   // The largest weight first: while it is packed it is there twice.
   const bool tied = file.find("output.weight") == nullptr;
@@ -56,13 +57,16 @@ Decoder::Decoder(const GgufFile& file, Context& context, int64_t capacity)
   make_kernels();
 }
 
-Kernel* Decoder::linear_kernel(int64_t in, int64_t out, bool bias) {
-  std::unique_ptr<Kernel>& kernel = linears_[{in, out, bias}];
+Kernel* Decoder::linear_kernel(int64_t in, int64_t out, bool bias, const BlockFormat& format) {
+  const bool blocks = format.lathe != nullptr && !decode_weights_;
+  std::unique_ptr<Kernel>& kernel = linears_[{in, out, bias, blocks ? static_cast<int64_t>(format.type) : -1}];
   if (kernel == nullptr) {
     std::vector<Operand> inputs = {{"x", {{chunk_, "M"}, {in}}}, {"w", {{out}, {in}}, true}};
+    if (blocks) inputs[1] = {"w", {{out}, {in / format.values * format.bytes}}, true, LATHE_DTYPE_U8};
     if (bias) inputs.push_back({"b", {{out}}, true});
     kernel = std::make_unique<Kernel>(context_, "linear", inputs, [&](Graph& g) {
-      const int32_t y = g.node("matmul", {0, 1}, {flag("transpose_b")});
+      const int32_t y = blocks ? g.node("quantized_matmul", {0, 1}, {text("format", format.lathe)})
+                               : g.node("matmul", {0, 1}, {flag("transpose_b")});
       return bias ? g.node("add", {y, 2}) : y;
     });
   }
@@ -71,10 +75,16 @@ Kernel* Decoder::linear_kernel(int64_t in, int64_t out, bool bias) {
 
 Decoder::Linear Decoder::linear(const std::string& name, int64_t in, int64_t out, bool bias) {
   const GgufTensor& t = file_.tensor(name + ".weight", {count(in, 1), count(out, 1)});
-  Floats plain = reserve(count(in, out));
-  for (int64_t r = 0; r < out; ++r) t.decode_row(count(r, 1), plain.get() + count(r, in));
-  Linear l{linear_kernel(in, out, bias), {}, nullptr, in, out};
-  l.weight = l.kernel->pack(1, {out, in}, std::move(plain));
+  Linear l{linear_kernel(in, out, bias, *t.format), {}, {}, nullptr, nullptr, in, out};
+  if (t.format->lathe != nullptr && !decode_weights_) {
+    l.plain = {t.data, {out, in / t.format->values * t.format->bytes}, 0, true};
+  } else {
+    l.decoded = reserve(count(in, out));
+    for (int64_t r = 0; r < out; ++r) t.decode_row(count(r, 1), l.decoded.get() + count(r, in));
+    l.plain = {l.decoded.get(), {out, in}};
+  }
+  l.weight = l.kernel->pack(1, l.plain);
+  if (l.weight.layout_id != 0) l.decoded.reset();
   if (bias) l.bias = vector(name + ".bias", out);
   return l;
 }
@@ -124,8 +134,12 @@ void Decoder::make_kernels() {
 }
 
 void Decoder::apply(const Linear& l, int64_t rows, const float* x, float* y) {
-  const Argument input{x, {rows, l.in}}, weight{l.weight.data.get(), {l.out, l.in}, l.weight.layout_id},
-      result{y, {rows, l.out}};
+  const Argument input{x, {rows, l.in}}, result{y, {rows, l.out}};
+  Argument weight = l.plain;
+  if (l.weight.layout_id != 0) {
+    weight.data = l.weight.data.get();
+    weight.layout_id = l.weight.layout_id;
+  }
   if (l.bias == nullptr) {
     l.kernel->run({input, weight, result});
   } else {

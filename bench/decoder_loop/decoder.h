@@ -1,5 +1,5 @@
-// A decoder that runs: weights decoded to f32 and packed once, a cache of K and V, and the loop over layers. Everything
-// else is Lathe's operators. Written here in plain C++, because today's operators lack it:
+// A decoder that runs: weights packed once in their own formats, a cache of K and V, and the loop over layers. All else
+// is Lathe's operators. Written here in plain C++, because today's operators lack it:
 //   - the gather of the embedding, decoded row by row from the file, and its scale
 //   - the tables of cosines and sines
 //   - the move of q's heads under their group, the append to the cache, the move of the results back
@@ -19,7 +19,8 @@ namespace lathe::decoder {
 class Decoder {
  public:
   // capacity: the most ids of one sequence.
-  Decoder(const GgufFile& file, Context& context, int64_t capacity);
+  // decode_weights: to f32, as the norms are, rather than multiply by what the file has.
+  Decoder(const GgufFile& file, Context& context, int64_t capacity, bool decode_weights = false);
 
   int64_t vocabulary() const { return arch_.vocabulary; }
   // Forgets the sequence.
@@ -31,7 +32,9 @@ class Decoder {
   struct Linear {
     Kernel* kernel;
     Packed weight;
-    Floats bias;  // may be null
+    Argument plain;  // where the kernel wants the weight as it is
+    Floats decoded;  // then, of a format that Lathe does not name
+    Floats bias;     // may be null
     int64_t in, out;
   };
   struct Layer {
@@ -45,7 +48,7 @@ class Decoder {
 
   Linear linear(const std::string& name, int64_t in, int64_t out, bool bias);
   Floats vector(const std::string& name, int64_t size);
-  Kernel* linear_kernel(int64_t in, int64_t out, bool bias);
+  Kernel* linear_kernel(int64_t in, int64_t out, bool bias, const BlockFormat& format);
   void make_kernels();
 
   void chunk(const int32_t* ids, int64_t rows, float* hidden);
@@ -60,9 +63,10 @@ class Decoder {
   Context& context_;
   const Architecture arch_;
   const int64_t capacity_, chunk_;
+  const bool decode_weights_;
   int64_t past_ = 0;
 
-  std::map<std::vector<int64_t>, std::unique_ptr<Kernel>> linears_;
+  std::map<std::vector<int64_t>, std::unique_ptr<Kernel>> linears_;  // by in, out, bias and number of the format
   std::unique_ptr<Kernel> norm_, head_norm_, add_, gated_, rope_q_, rope_k_, attention_;
   const GgufTensor* embedding_ = nullptr;
   Linear head_{};

@@ -68,14 +68,14 @@ struct Settings {
   std::string file, prompts, reference;
   int64_t tokens = 32;
   int threads = 1;
-  bool json = false, digests = false;
+  bool json = false, digests = false, f32 = false;
 };
 
 void generate(const GgufFile& file, Context& context, const Settings& s) {
   const auto prompts = read_prompts(s.prompts);
   size_t longest = 0;
   for (const auto& p : prompts) longest = std::max(longest, p.size());
-  Decoder decoder(file, context, static_cast<int64_t>(longest) + s.tokens);
+  Decoder decoder(file, context, static_cast<int64_t>(longest) + s.tokens, s.f32);
   for (const auto& prompt : prompts) {
     decoder.restart();
     std::vector<float> logits;
@@ -114,7 +114,7 @@ void check(const GgufFile& file, Context& context, const Settings& s) {
   const Reference reference = read_reference(s.reference);
   if (reference.length < 2) throw Problem(s.reference + ": sequences of 1 id, expected 2 or more");
   const auto length = static_cast<int64_t>(reference.length), half = (length + 1) / 2;
-  Decoder decoder(file, context, length);
+  Decoder decoder(file, context, length, s.f32);
   if (static_cast<uint64_t>(decoder.vocabulary()) != reference.vocabulary) {
     throw Problem(s.reference + ": vocabulary " + std::to_string(reference.vocabulary) + ", expected " +
                   std::to_string(decoder.vocabulary()));
@@ -186,13 +186,14 @@ void digests(const GgufFile& file) {
 
 int run(int argc, char** argv) {
   Settings s;
-  CLI::App app("A language model from a GGUF file, its weights decoded to f32, on Lathe's operators");
+  CLI::App app("A language model from a GGUF file, on Lathe's operators");
   app.add_option("FILE", s.file, "a GGUF file: gemma3 or qwen2")->required();
   CLI::Option* prompts = app.add_option("--prompt-ids", s.prompts, "a file of ids; each line is a prompt");
   app.add_option("--tokens", s.tokens, "ids to generate after each prompt")->check(CLI::Range(2, 1 << 16));
   app.add_option("--threads", s.threads, "of Lathe")->check(CLI::Range(1, 256));
   CLI::Option* reference = app.add_option("--check", s.reference, "logits of reference.py to compare with");
   CLI::Option* digest = app.add_flag("--digests", s.digests, "print one number per decoded tensor, and end");
+  app.add_flag("--f32", s.f32, "decode the weights to f32 first, rather than multiply by what the file has");
   app.add_flag("--json", s.json, "one object on standard output, for each prompt or for the check");
   prompts->excludes(reference)->excludes(digest);
   reference->excludes(digest);

@@ -20,9 +20,15 @@ void check(lathe_status status, const lathe_error& error) {
   }
 }
 
-lathe_tensor tensor_of(const float* data, int64_t* shape, size_t rank) {
-  return {
-      const_cast<float*>(data), {1, 0}, static_cast<int32_t>(rank), {LATHE_TYPE_CODE_FLOAT, 32, 1}, shape, nullptr, 0};
+lathe_tensor tensor_of(const Argument& a, int64_t* shape) {
+  constexpr lathe_data_type kFloat = {LATHE_TYPE_CODE_FLOAT, 32, 1}, kByte = {LATHE_TYPE_CODE_UINT, 8, 1};
+  return {const_cast<void*>(a.data),
+          {1, 0},
+          static_cast<int32_t>(a.shape.size()),
+          a.bytes ? kByte : kFloat,
+          shape,
+          nullptr,
+          0};
 }
 
 }  // namespace
@@ -77,6 +83,7 @@ Graph::Graph(const Context& context, const char* name, const std::vector<Operand
     d.name = input.name;
     d.ndim = static_cast<int32_t>(dims.size());
     d.dims = dims.data();
+    d.dtype = input.dtype;
     d.flags = input.constant ? uint32_t{LATHE_TENSOR_CONST} : 0u;
     int32_t id = 0;
     check(lathe_graph_tensor(graph_, &d, &id, &e), e);
@@ -116,13 +123,13 @@ Kernel::Kernel(Context& context, const char* name, const std::vector<Operand>& i
 
 Kernel::~Kernel() { lathe_kernel_destroy(kernel_); }
 
-Packed Kernel::pack(int input, const std::vector<int64_t>& shape, Floats plain) const {
+Packed Kernel::pack(int input, const Argument& plain) const {
   lathe_pack_info info{};
   lathe_error e{};
   check(lathe_prepack_query(kernel_, input, &info, &e), e);
-  if (info.bytes == 0) return {std::move(plain), 0};
-  std::vector<int64_t> dims = shape;
-  const lathe_tensor source = tensor_of(plain.get(), dims.data(), dims.size());
+  if (info.bytes == 0) return {};
+  std::vector<int64_t> dims = plain.shape;
+  const lathe_tensor source = tensor_of(plain, dims.data());
   Packed out{reserve_bytes(info.bytes), info.layout_id};
   check(lathe_prepack(kernel_, input, &source, out.data.get(), info.bytes, &e), e);
   return out;
@@ -135,7 +142,7 @@ void Kernel::run(std::initializer_list<Argument> arguments) {
   size_t n = 0;
   for (const Argument& a : arguments) {
     std::copy(a.shape.begin(), a.shape.end(), shapes.at(n).begin());
-    tensors[n] = tensor_of(a.data, shapes[n].data(), a.shape.size());
+    tensors[n] = tensor_of(a, shapes[n].data());
     args[n].tensor = &tensors[n];
     args[n].layout_id = a.layout_id;
     ++n;

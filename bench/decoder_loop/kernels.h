@@ -1,4 +1,5 @@
-// What the loop needs of lathe.h: a context, kernels of f32 operands with named sizes, packed constants.
+// What the loop needs of lathe.h: a context, kernels with named sizes, packed constants. Operands are f32, but for
+// weights that stay in the bytes of their file.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -49,6 +50,7 @@ struct Operand {
   const char* name;
   std::vector<Size> sizes;
   bool constant = false;
+  uint32_t dtype = LATHE_DTYPE_F32;
 };
 
 // A constant as its kernel wants it.
@@ -59,9 +61,10 @@ struct Packed {
 
 // An operand of a call.
 struct Argument {
-  const float* data;
+  const void* data;
   std::vector<int64_t> shape;
   uint64_t layout_id = 0;
+  bool bytes = false;  // u8, not f32
 };
 
 class Graph {
@@ -88,8 +91,8 @@ class Kernel {
   Kernel(const Kernel&) = delete;
   Kernel& operator=(const Kernel&) = delete;
 
-  // The constant `input` in the kernel's layout, or `plain` itself where that is best.
-  Packed pack(int input, const std::vector<int64_t>& shape, Floats plain) const;
+  // The constant `input` in the kernel's layout; no data: it is best left as it is.
+  Packed pack(int input, const Argument& plain) const;
   // Inputs in order, then the result.
   void run(std::initializer_list<Argument> arguments);
 

@@ -73,6 +73,15 @@ Status ExprChecker::visit(const Expr& e, int depth, bool guarded) {
   return on_load ? on_load(*e, guarded) : Status();
 }
 
+Status ExprChecker::check_count(const ExprNode& shift) const {
+  constexpr int64_t kMostShift = 31;
+  const Expr& count = shift.args[1];
+  if (count->type != DType::i64) return type_error(shift, "a count of type i64");
+  if (ranges_ == nullptr) return {};
+  const Interval range = interval(count, *ranges_);
+  return range.lo >= 0 && range.hi <= kMostShift ? Status() : type_error(shift, "a count in 0..31");
+}
+
 Status ExprChecker::check_types(const ExprNode& e) const {
   const auto arg = [&](size_t i) { return e.args[i]->type; };
   const auto all_args = [&](DType type) {
@@ -108,6 +117,11 @@ Status ExprChecker::check_types(const ExprNode& e) const {
   switch (op_info(e.op).cls) {
     case OpClass::kCompare:
       return e.type == DType::b8 && arg(0) == arg(1) ? Status() : type_error(e, "operands of one type");
+    case OpClass::kBits:
+      if (e.type != DType::i32 || arg(0) != DType::i32) return type_error(e, "operands of type i32");
+      if (e.op == Op::k_bit_and || e.op == Op::k_bit_or)
+        return arg(1) == DType::i32 ? Status() : type_error(e, "operands of type i32");
+      return check_count(e);
     case OpClass::kLogic:
       return e.type == DType::b8 && all_args(DType::b8) ? Status() : type_error(e, "operands of type b8");
     case OpClass::kMath:

@@ -26,6 +26,7 @@ class ExprChecker {
  private:
   Status visit(const Expr& e, int depth, bool guarded);
   Status check_types(const ExprNode& e) const;
+  Status check_count(const ExprNode& shift) const;
   Status check_name(const ExprNode& e) const;
 
   const Kernel& kernel_;

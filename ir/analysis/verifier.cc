@@ -138,7 +138,8 @@ class Verifier {
     }
     if (b.strides.empty()) return {};
     if (!is_param(b.place)) return invalid("sizes: only parameters have strides");
-    if (!b.layout.empty() || !b.padding.empty()) return invalid("sizes: strides with a layout or padding");
+    const bool packed = !b.layout.empty() || !b.padding.empty();
+    if (packed && b.place != Place::constant) return invalid("sizes: strides with a layout or padding");
     if (b.strides.size() != b.dims.size()) {
       return invalid("sizes: {} strides, expected {}", b.strides.size(), b.dims.size());
     }

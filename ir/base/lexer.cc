@@ -74,13 +74,13 @@ class Lexer {
       return {};
     }
     if (is_digit(c)) return number();
-    for (std::string_view two : {"..", "//", "==", "!=", "<=", "+=", "*="}) {
+    for (std::string_view two : {"..", "//", "==", "!=", "<=", "+=", "*=", "<<", ">>"}) {
       if (text_.substr(at_, 2) != two) continue;
       at_ += 2;
       push(Token::Kind::punct, from, 2);
       return {};
     }
-    if (std::string_view("()[],:@<=+-*/%?").find(c) == std::string_view::npos) {
+    if (std::string_view("()[],:@<=+-*/%?&|").find(c) == std::string_view::npos) {
       if (c == '\t') return fail(from, "expected spaces, found a tab");
       return fail(from, c > ' ' && c < 127 ? fmt::format("unexpected character '{}'", c)
                                            : fmt::format("unexpected byte {}", int{static_cast<unsigned char>(c)}));

@@ -55,6 +55,7 @@ Expr make(Op op, std::vector<Expr> args) {
   const OpClass cls = op_info(op).cls;
   DType type = args.empty() ? DType::i64 : args.back()->type;
   if (cls == OpClass::kCompare || cls == OpClass::kLogic) type = DType::b8;
+  if (cls == OpClass::kBits && !args.empty()) type = args.front()->type;  // a shift's count has a type of its own
   return make_typed(op, type, std::move(args));
 }
 

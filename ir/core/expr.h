@@ -8,6 +8,7 @@
 //    if a > b, else b (so a NaN in a is dropped): use it only where a NaN reaches the result another way.
 //  - `select(c, x, y)` evaluates only the chosen side: out-of-range loads are legal under it.
 //  - Comparisons give b8; on NaN only != is true.
+//  - & | << >> work on the bits of i32 values. A count is an index expression in 0..31; >> keeps the sign.
 //  - cast rounds to nearest even; float to int saturates, NaN gives 0.
 #pragma once
 #include <cstdint>
@@ -25,7 +26,7 @@ enum class Op : uint8_t {
 #undef LATHE_NODE
 };
 enum class OpForm : uint8_t { kLeaf, kInfix, kPrefix, kCall };
-enum class OpClass : uint8_t { kIndex, kArith, kCompare, kLogic, kMath, kMemory };
+enum class OpClass : uint8_t { kIndex, kArith, kCompare, kLogic, kBits, kMath, kMemory };
 
 struct OpInfo {
   const char* id;        // "add"

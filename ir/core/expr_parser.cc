@@ -75,8 +75,10 @@ struct Part {
 
 std::optional<Op> infix_op(const Token& t) {
   if (t.kind != Token::Kind::punct && t.kind != Token::Kind::name) return std::nullopt;
-  static constexpr Op kInfix[] = {Op::k_add, Op::k_sub, Op::k_mul, Op::k_div, Op::k_floordiv,    Op::k_mod,
-                                  Op::k_lt,  Op::k_le,  Op::k_eq,  Op::k_ne,  Op::k_logical_and, Op::k_logical_or};
+  static constexpr Op kInfix[] = {Op::k_add,      Op::k_sub,    Op::k_mul,         Op::k_div,
+                                  Op::k_floordiv, Op::k_mod,    Op::k_lt,          Op::k_le,
+                                  Op::k_eq,       Op::k_ne,     Op::k_logical_and, Op::k_logical_or,
+                                  Op::k_bit_and,  Op::k_bit_or, Op::k_shift_left,  Op::k_shift_right};
   for (const Op op : kInfix) {
     if (t.text == op_info(op).spelling) return op;
   }

@@ -40,8 +40,10 @@ struct Buffer {
   Place place = Place::in;
   std::vector<LayoutDim> layout;  // empty: row-major in the order of dims
   std::vector<int64_t> padding;   // per dimension: extra elements at its end; empty: none
-  std::vector<Expr> strides;      // in, out only: elements per step of each dim (0 = broadcast); empty: compact
-  bool stream = false;            // out only, nothing reads it: stores may go past the caches
+  // Parameters only: elements per step of each dim (0 = broadcast); empty: compact. Those of a packed constant say how
+  // the caller gives it.
+  std::vector<Expr> strides;
+  bool stream = false;  // out only, nothing reads it: stores may go past the caches
   // constant only: its elements are made of the caller's, which are of the type `given`, when it is packed. `made` has
   // loads of the buffer itself, without an index. Null: it is what the caller gives.
   Expr made;

@@ -77,6 +77,13 @@ int infix_strength(Op op) {
       return kOrStrength;
     case Op::k_logical_and:
       return kAndStrength;
+    case Op::k_bit_or:
+      return kBitOrStrength;
+    case Op::k_bit_and:
+      return kBitAndStrength;
+    case Op::k_shift_left:
+    case Op::k_shift_right:
+      return kShiftStrength;
     case Op::k_add:
     case Op::k_sub:
       return kAddStrength;

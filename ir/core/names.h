@@ -31,8 +31,9 @@ bool is_valid_name(std::string_view name);
 inline constexpr int kMaxExprDepth = 400, kMaxScopeDepth = 64, kMaxRank = 16;
 
 // Operators bind by strength, larger first; infix ones of one strength group to the left.
-inline constexpr int kOrStrength = 1, kAndStrength = 2, kNotStrength = 3, kCompareStrength = 4, kAddStrength = 5,
-                     kMulStrength = 6, kNegStrength = 7, kAtomStrength = 8;
+inline constexpr int kOrStrength = 1, kAndStrength = 2, kNotStrength = 3, kCompareStrength = 4, kBitOrStrength = 5,
+                     kBitAndStrength = 6, kShiftStrength = 7, kAddStrength = 8, kMulStrength = 9, kNegStrength = 10,
+                     kAtomStrength = 11;
 int infix_strength(Op op);
 
 }  // namespace lathe::ir

@@ -316,10 +316,25 @@ class Runner {
       case Op::k_mod:
       case Op::k_ceildiv:
         return division(n.op, a, b);
+      case Op::k_bit_and:
+        return a & b;
+      case Op::k_bit_or:
+        return a | b;
+      case Op::k_shift_left:
+      case Op::k_shift_right:
+        return shifted(n, a, b);
       default:
         fail(unsupported("{} of integers: {}", op_info(n.op).id, here()));
         return 0;
     }
+  }
+
+  int64_t shifted(const CodeNode& n, int64_t a, int64_t count) {
+    if (count < 0 || count > 31) {
+      fail(internal_error("{} by {}, expected 0..31: {}", op_info(n.op).spelling, count, here()));
+      return 0;
+    }
+    return n.op == Op::k_shift_right ? a >> count : wrapped(n.type, a << count);
   }
 
   int64_t comparison(const CodeNode& n) {

@@ -55,6 +55,38 @@ int Lowering::as_i32(const Expr& e) {
   return e_.op(LeafOp::k_shift_right, {e_.op(LeafOp::k_isub, {e_.constant_bits(0), number})}, 31);
 }
 
+// Arithmetic of i32, which wraps.
+int Lowering::integer(const Expr& e) {
+  if (e->op == Op::k_const_int) return e_.constant_bits(static_cast<uint32_t>(e->ival));
+  if (e->op == Op::k_select) return choose(e->args[0], e->args[1], e->args[2]);
+  if (e->op == Op::k_shift_left || e->op == Op::k_shift_right) {
+    const std::optional<int64_t> count = constant_value(e->args[1], env_);
+    if (!count || *count < 0 || *count > 31)
+      return fail(ir::unsupported("{}: a count that is no constant", ir::print(e)));
+    const int x = value(e->args[0]);
+    if (!e_.ok() || *count == 0) return x;
+    return e_.op(e->op == Op::k_shift_left ? LeafOp::k_shift_left : LeafOp::k_shift_right_arith, {x},
+                 static_cast<uint32_t>(*count));
+  }
+  if (e->args.empty() || e->args.size() > 2) return fail(ir::unsupported("{} of i32", ir::op_info(e->op).id));
+  const int a = value(e->args[0]), b = e->args.size() == 2 ? value(e->args[1]) : 0;
+  if (!e_.ok()) return 0;
+  switch (e->op) {
+    case Op::k_add:
+      return e_.op(LeafOp::k_iadd, {a, b});
+    case Op::k_sub:
+      return e_.op(LeafOp::k_isub, {a, b});
+    case Op::k_neg:
+      return e_.op(LeafOp::k_isub, {e_.constant_bits(0), a});
+    case Op::k_bit_and:
+      return e_.op(LeafOp::k_bit_and, {a, b});
+    case Op::k_bit_or:
+      return e_.op(LeafOp::k_bit_or, {a, b});
+    default:
+      return fail(ir::unsupported("{} of i32", ir::op_info(e->op).id));
+  }
+}
+
 int Lowering::as_f32(const Expr& e) {
   switch (e->type) {
     case DType::f32:

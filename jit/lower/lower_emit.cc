@@ -364,6 +364,13 @@ void Emitter::prefetch(int ptr, int64_t bytes) {
   i.mem.disp = static_cast<int32_t>(bytes);
 }
 
+void Emitter::prefetch(const Access& at, int64_t bytes) {
+  Access ahead = at;
+  ahead.base.bytes += bytes;
+  const Mem line = mem(ahead);
+  emit(LeafOp::k_prefetch, -1, level()).mem = line;
+}
+
 int Emitter::new_ptr(PtrInit init) {
   program_->ptrs.push_back(std::move(init));
   return static_cast<int>(program_->ptrs.size()) - 1;

@@ -133,6 +133,7 @@ class Emitter {
   int mask_tail(Extent extent, const LoopContext* loop, int64_t add);
   int mask_and(int a, int b);
   void prefetch(int ptr, int64_t bytes);
+  void prefetch(const Access& at, int64_t bytes);
 
   int home();                                           // a register whose content changes
   void set_constant(int home, float value, int level);  // placed in frame `level`

@@ -26,6 +26,7 @@ int Lowering::value(const Expr& e) {
     const auto x = static_cast<float>(e->fval);
     return e_.constant_bits(e->type == ir::DType::f16 ? ir::f32_to_f16(x) : ir::f32_to_bf16(x));
   }
+  if (e->type == ir::DType::i32) return integer(e);
   if (e->type != ir::DType::f32) return fail(ir::unsupported("{}: {} value", ir::print(e), ir::dtype_name(e->type)));
   if (e->op == Op::k_const_float) return e_.constant(static_cast<float>(e->fval));
   if (e->op == Op::k_select) return choose(e->args[0], e->args[1], e->args[2]);
@@ -74,6 +75,25 @@ int Lowering::value(const Expr& e) {
   return out >= 0 ? out : fail(ir::unsupported("{}", ir::op_info(e->op).id));
 }
 
+// What a comparison of indices says that copies of unrolled scopes decide.
+std::optional<bool> Lowering::decided(const Expr& c) const {
+  if (c->args.size() != 2 || c->args[0]->type != ir::DType::i64) return {};
+  const std::optional<int64_t> a = constant_value(c->args[0], env_), b = constant_value(c->args[1], env_);
+  if (!a || !b) return {};
+  switch (c->op) {
+    case Op::k_lt:
+      return *a < *b;
+    case Op::k_le:
+      return *a <= *b;
+    case Op::k_eq:
+      return *a == *b;
+    case Op::k_ne:
+      return *a != *b;
+    default:
+      return {};
+  }
+}
+
 // A comparison of floats, or a b8 element, as a mask; -1 after an error.
 int Lowering::condition(const Expr& e) {
   if (e->op == Op::k_load) {  // its byte as a number: a comparison of the bits may take them for a denormal 0
@@ -110,6 +130,7 @@ int Lowering::condition(const Expr& e) {
 // select(c, x, y). Both sides are computed; and, or, not become choices of their own.
 int Lowering::choose(const Expr& c, const Expr& x, const Expr& y) {
   if (!e_.ok()) return 0;
+  if (const std::optional<bool> known = decided(c)) return value(*known ? x : y);
   if (c->op == Op::k_logical_not) return choose(c->args[0], y, x);
   if (c->op == Op::k_logical_and) return choose(c->args[0], select(c->args[1], x, y), y);
   if (c->op == Op::k_logical_or) return choose(c->args[0], x, select(c->args[1], x, y));

@@ -17,6 +17,8 @@ using ir::Stmt;
 
 // What an epilogue with a polynomial and its operands keep alive at once, about.
 static constexpr int kEpilogueRegisters = 10;
+// With fewer, what one loop has read of weights is not kept for the next.
+static constexpr int kManyRegisters = 32;
 
 void Lowering::body(const Body& list) {
   for (size_t i = 0; i < list.size() && e_.ok(); ++i) {
@@ -146,12 +148,20 @@ void Lowering::loop(const Stmt& s) {
   }
   l->extent = *extent;
   l->var = e_.new_var();
+  if (!lane_ && makes_weights()) {
+    if (e_.program().vector_registers < kManyRegisters) read_again();
+    std::vector<std::string> loops;
+    hoist_loop(s, loops);
+  }
   const auto before = open_block(s.body);
   const auto inside = [&](Nodes* out, bool full) {
     l->full = full;
     e_.push_frame(out, likely_size(s.body));
     e_.enter(l);
     env_.push_back({s.iter, Binding::Kind::loop, 0, 0, l});
+    for (const Stmt& c : s.body) {
+      if (c.kind == Stmt::Kind::prefetch) prefetch(c, s);
+    }
     body(s.body);
     close_block(before);
     env_.pop_back();
@@ -171,6 +181,33 @@ void Lowering::loop(const Stmt& s) {
   Emitter::finish(*l, 1, main);
   e_.append(std::move(main));
   if (!tail.body.empty()) e_.append(std::move(tail));
+}
+
+// Lines of the operand ahead of what the loop's first statement reads of it at this step.
+void Lowering::prefetch(const Stmt& p, const Stmt& loop) {
+  const Expr* read = nullptr;
+  Environment env = env_;
+  ir::for_each_stmt(loop.body, [&](const Stmt& s) {
+    if (read != nullptr) return;
+    if (s.kind == Stmt::Kind::scope) env.push_back({s.iter, Binding::Kind::number, 0, 1, nullptr});
+    if (s.kind != Stmt::Kind::assign) return;
+    const auto find = [&](const Expr& e, const auto& self) -> void {
+      if (e->op == Op::k_load && e->name == p.target && read == nullptr) read = &e;
+      for (const Expr& a : e->args) self(a, self);
+    };
+    find(s.value, find);
+  });
+  const int slot = slot_of(p.target);
+  if (read == nullptr || slot < 0) {
+    fail(ir::unsupported("prefetch of {}: loop {} does not read it", p.target, loop.iter));
+    return;
+  }
+  const std::optional<Access> at = access(leaf_.buffers[static_cast<size_t>(slot)], slot, (*read)->args, env);
+  if (!at) {
+    fail(ir::unsupported("prefetch of {}: an index that is not affine", p.target));
+    return;
+  }
+  for (int line = 0; line < p.lines; ++line) e_.prefetch(*at, p.distance + 64 * line);
 }
 
 void Lowering::guarded(const std::vector<LaneBound>& bounds, size_t at, int64_t lane, const Body& list,

@@ -1,5 +1,6 @@
 // The lowering in progress: one object per lower_leaf() call, its methods split over lower_scan
-// (what the statements do), lower_scopes (loops, unrolled and vector scopes, tails), lower_assign
+// (what the statements do), lower_scopes (loops, unrolled and vector scopes, tails), lower_hoist (what loops need not
+// repeat), lower_assign
 // (statements, reductions, register buffers), lower_expr (values), lower_convert (other types than
 // f32) and lower_tensor (mma, transpose). Private to them.
 #pragma once
@@ -107,6 +108,7 @@ class Lowering {
   void statement(const ir::Stmt& s);
   bool whole_steps(const Extent& extent, int64_t width) const;
   void loop(const ir::Stmt& s);
+  void prefetch(const ir::Stmt& p, const ir::Stmt& loop);
   void unrolled(const ir::Stmt& s);
   bool reads_what_it_writes(const Body& list) const;
   void vector_scope(const ir::Stmt& s);
@@ -119,6 +121,14 @@ class Lowering {
   // Register buffers that `inside` writes get homes first, and hold their values in them after it.
   Cells open_block(const Body& inside);
   void close_block(const Cells& before);
+
+  // lower_hoist.cc
+  bool makes_weights();
+  bool stays(const ir::Expr& e, const std::vector<std::string>& loops) const;
+  void hoist(const ir::Expr& e, const std::vector<std::string>& loops);
+  void hoist(const Body& list, std::vector<std::string>& loops);
+  void read_again();
+  void hoist_loop(const ir::Stmt& s, std::vector<std::string>& loops);
 
   // lower_assign.cc
   // The access `index` of the kernel itself (not a copy): it is read once.
@@ -141,6 +151,7 @@ class Lowering {
   // lower_convert.cc
   int as_f32(const ir::Expr& e);
   int as_i32(const ir::Expr& e);
+  int integer(const ir::Expr& e);
   int convert(const ir::Expr& cast);
   void assign_converted(const ir::Stmt& s, Place& to);
 
@@ -149,6 +160,7 @@ class Lowering {
   int index_value(const ir::Expr& e);
   int condition(const ir::Expr& e);
   int choose(const ir::Expr& c, const ir::Expr& x, const ir::Expr& y);
+  std::optional<bool> decided(const ir::Expr& c) const;
 
   // lower_tensor.cc
   // Rows of intrinsics.def.
@@ -175,7 +187,8 @@ class Lowering {
   std::vector<std::unique_ptr<ir::Stmt>>
       made_;  // statements that are not the kernel's: the tables above know their places, too
   std::pmr::vector<size_t>* copies_ =
-      nullptr;  // the unrolled scope below adds where its copies begin; null: it is the outermost
+      nullptr;                   // the unrolled scope below adds where its copies begin; null: it is the outermost
+  std::optional<bool> weights_;  // makes_weights(), once it was asked
   int tensor_streams_ = 0;
   bool after_mma_ = false;
 };

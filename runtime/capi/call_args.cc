@@ -20,14 +20,12 @@ void find_packing(const Operator& op, int tensor, ArgPlan& plan) {
   bool agreed = true;
   for (size_t k = 0; k < op.lowered().kernels.size(); ++k) {
     for (const auto& s : op.stages().of(static_cast<int>(k))) {
-      for (const PackedParam& p : s->stage.packed) {
-        if (op.lowered().kernels[k].tensor_of_param[static_cast<size_t>(p.param)] != tensor) continue;
-        const Result<int64_t> bytes = packed_bytes(p, {});
-        agreed &= bytes.ok() && (plan.layout_id == 0 || plan.layout_id == p.layout_id);
-        if (!bytes.ok()) continue;
-        plan.layout_id = p.layout_id;
-        plan.packed_bytes = static_cast<uint64_t>(*bytes);
-      }
+      const Result<TensorPacking> packing = tensor_packing(op.lowered().kernels[k], s->stage, tensor, {});
+      agreed &= packing.ok();
+      if (!packing.ok() || packing->parts.empty()) continue;
+      agreed &= plan.layout_id == 0 || plan.layout_id == packing->layout_id;
+      plan.layout_id = packing->layout_id;
+      plan.packed_bytes = static_cast<uint64_t>(packing->bytes);
     }
   }
   if (!agreed) plan.layout_id = plan.packed_bytes = 0;

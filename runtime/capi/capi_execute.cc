@@ -136,8 +136,11 @@ Status prepack(const lathe_kernel* kernel, int32_t arg, const lathe_tensor* sour
   const KernelBody& body = *kernel->body;
   LATHE_RETURN_IF_ERROR(check_constant(body, arg));
   const ArgPlan& a = body.plan.args[static_cast<size_t>(arg)];
-  const PackedParam* packed = a.layout_id == 0 ? nullptr : body.op->stages().packing(arg);
-  if (packed == nullptr)
+  TensorPacking packing;
+  if (a.layout_id != 0) {
+    LATHE_ASSIGN(packing, body.op->stages().packing(arg));
+  }
+  if (packing.parts.empty())
     return ir::make_error(ir::Code::kSTATE, "{} is best left as it is: no packed form", a.name).with_arg("arg", 1);
   MatchedCall call;
   uint32_t seen = 0;
@@ -149,7 +152,7 @@ Status prepack(const lathe_kernel* kernel, int32_t arg, const lathe_tensor* sour
   if (overlaps(out, a.packed_bytes, call.data[arg], call.bytes[arg]))
     return invalid("overlaps the source").with_arg("out", 3);
   body.op->context().leaves().publish();  // a host that packs is still starting
-  return run_pack(*packed, {}, {}, call.data[arg], out, body.op->context().tasks());
+  return run_pack(packing, {}, call.data[arg], out, body.op->context().tasks());
 }
 
 }  // namespace

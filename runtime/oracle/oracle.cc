@@ -114,7 +114,7 @@ Status Oracle::Impl::add_case(const SymbolValues& symbols, DataKind kind, const 
   recipe.kind = kind;
   recipe.seed = task.seed * 4 + static_cast<uint64_t>(kind) + (again << 40);
   recipe.limited = traits.overflows || traits.math;
-  recipe.any_integer = traits.moves;
+  recipe.any_integer = !traits.indirect;
   LATHE_RETURN_IF_ERROR(fill_inputs(&c, recipe, first));
   c.seed = recipe.seed;
   cases.push_back(std::move(c));

@@ -143,7 +143,7 @@ KernelTraits kernel_traits(const ir::Kernel& kernel) {
   ir::for_each_stmt(given.body, [&](const ir::Stmt& s) {
     if (s.kind != ir::Stmt::Kind::assign) return;
     if (s.op == ir::AssignOp::add || s.op == ir::AssignOp::mul) words.insert("sum");
-    out.moves &= s.op == ir::AssignOp::set && std::none_of(s.index.begin(), s.index.end(), has_load);
+    out.indirect |= std::any_of(s.index.begin(), s.index.end(), has_load);
     values.push_back(s.value);
   });
   out.sums = words.count("sum") != 0;
@@ -154,9 +154,7 @@ KernelTraits kernel_traits(const ir::Kernel& kernel) {
         out.fraction_bits = bits < 0 || out.fraction_bits < 0 ? -1 : out.fraction_bits + bits;
       }
       out.to_integer |= n.op == ir::Op::k_cast && !ir::is_float(n.type) && ir::is_float(n.args[0]->type);
-      const bool moved = n.op == ir::Op::k_load || n.op == ir::Op::k_cast || n.op == ir::Op::k_select;
-      if (n.type != ir::DType::i64 || moved) out.moves &= moved || n.args.empty();
-      if (n.op == ir::Op::k_load) out.moves &= std::none_of(n.args.begin(), n.args.end(), has_load);
+      if (n.op == ir::Op::k_load) out.indirect |= std::any_of(n.args.begin(), n.args.end(), has_load);
       const bool function = ir::op_info(n.op).cls == ir::OpClass::kMath;
       if (function) words.insert(ir::op_info(n.op).id);
       if (function || n.op == ir::Op::k_div) out.math = true;

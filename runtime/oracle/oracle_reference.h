@@ -17,7 +17,7 @@ struct KernelTraits {
   bool math = false;            // functions, or a division
   bool overflows = false;       // exp and its like: data have to stay small
   bool sums = false;            // something accumulates
-  bool moves = true;            // nothing is computed: values are loaded, cast, chosen, and none is an index
+  bool indirect = false;        // an index is loaded
   bool to_integer = false;      // a float becomes an integer: no arithmetic of magnitudes follows that
   int fraction_bits = 0;        // of its constants together; -1: some are not dyadic
   std::set<std::string> words;  // "sum", "exp", "log": what tolerances.def asks for

@@ -11,6 +11,8 @@ void BoundOp::step_params(size_t step, void* const* args, void* workspace, void*
     const int a = from[p];
     params[p] = a >= 0 ? args[a] : static_cast<char*>(workspace) + temp_offsets[static_cast<size_t>(-1 - a)];
   }
+  const std::vector<int64_t>& offsets = steps[step].offsets;
+  for (size_t p = 0; p < offsets.size(); ++p) params[p] = static_cast<char*>(params[p]) + offsets[p];
 }
 
 void BoundOp::run_step(size_t step, void* const* args, void* workspace, ThreadTeam* team) const {

@@ -13,7 +13,8 @@ struct BoundOp {
   struct Step {
     const ServedStage* stage = nullptr;
     std::unique_ptr<const BoundExecutable> bound;
-    std::vector<int> args;  // per parameter: >= 0 argument number, < 0: temporary -1-i
+    std::vector<int> args;         // per parameter: >= 0 argument number, < 0: temporary -1-i
+    std::vector<int64_t> offsets;  // per parameter, bytes into the argument; empty: all 0
   };
   std::vector<Step> steps;
   std::vector<int64_t> temp_offsets;  // in the workspace

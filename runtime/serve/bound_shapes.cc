@@ -18,6 +18,20 @@ constexpr size_t kAtOnce = 32;      // shapes: a call that binds one waits for t
 
 int64_t align64(int64_t bytes) { return (bytes + 63) & ~int64_t{63}; }
 
+// Where a parameter that is part of a tensor begins: in the packed form, or as the caller gives it.
+Status add_offset(BoundOp::Step& step, const ops::LoweredKernel& kernel, size_t param, const CallShape& call) {
+  const ops::ParamSource& source = kernel.params[param];
+  if (!source.part) return {};
+  step.offsets.resize(kernel.params.size());
+  step.offsets[param] = source.offset;
+  if (!call.packed) return {};
+  LATHE_ASSIGN(const TensorPacking packing, tensor_packing(kernel, step.stage->stage, source.tensor, call.symbols));
+  for (const TensorPacking::Part& p : packing.parts) {
+    if (p.packed->param == static_cast<int>(param)) step.offsets[param] = p.at;
+  }
+  return {};
+}
+
 }  // namespace
 
 BoundShapes::BoundShapes(Context& context, const Definition& definition, Stages& stages)
@@ -60,14 +74,15 @@ Result<std::unique_ptr<BoundOp>> BoundShapes::bind(const CallShape& call, const 
                      : stages_.pick(static_cast<int>(k), call, promoted, late);
     if (step.stage == nullptr)
       return ir::make_error(ir::Code::kMISS, "{}: nothing serves these dims", definition_.graph().name);
-    std::vector<ArgLayout> layouts(lk.tensor_of_param.size());
-    for (size_t p = 0; p < lk.tensor_of_param.size(); ++p) {
-      const int tensor = lk.tensor_of_param[p];
+    std::vector<ArgLayout> layouts(lk.params.size());
+    for (size_t p = 0; p < lk.params.size(); ++p) {
+      const int tensor = lk.params[p].tensor;
+      LATHE_RETURN_IF_ERROR(add_offset(step, lk, p, call));
       const auto arg = std::find(definition_.arg_tensors().begin(), definition_.arg_tensors().end(), tensor);
       if (arg != definition_.arg_tensors().end()) {
         const auto number = static_cast<size_t>(arg - definition_.arg_tensors().begin());
         step.args.push_back(static_cast<int>(number));
-        if (number < call.layouts.size()) layouts[p] = call.layouts[number];
+        if (number < call.layouts.size() && !lk.params[p].part) layouts[p] = call.layouts[number];
         continue;
       }
       const auto temp = std::find_if(definition_.lowered().temps.begin(), definition_.lowered().temps.end(),

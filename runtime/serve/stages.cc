@@ -206,16 +206,15 @@ const ServedStage* Stages::pick(int kernel, const CallShape& call, const Bodies&
   return best;
 }
 
-const PackedParam* Stages::packing(int arg) const {
+Result<TensorPacking> Stages::packing(int arg, const SymbolValues& symbols) const {
   const int tensor = definition_.arg_tensors()[static_cast<size_t>(arg)];
   for (size_t k = 0; k < stages_.size(); ++k) {
     for (const auto& s : stages_[k]) {
-      for (const PackedParam& p : s->stage.packed) {
-        if (definition_.lowered().kernels[k].tensor_of_param[static_cast<size_t>(p.param)] == tensor) return &p;
-      }
+      LATHE_ASSIGN(TensorPacking found, tensor_packing(definition_.lowered().kernels[k], s->stage, tensor, symbols));
+      if (!found.parts.empty()) return found;
     }
   }
-  return nullptr;
+  return TensorPacking();
 }
 
 }  // namespace lathe::runtime

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <vector>
 
+#include "runtime/compile/tensor_packing.h"
 #include "runtime/serve/definition.h"
 #include "runtime/serve/dispatch.h"
 
@@ -58,8 +59,8 @@ class Stages {
   ir::Status complete();
 
   const std::vector<std::unique_ptr<ServedStage>>& of(int kernel) const { return stages_[static_cast<size_t>(kernel)]; }
-  // Packing of constant argument `arg`; null if it is served as it lies.
-  const PackedParam* packing(int arg) const;
+  // Packing of constant argument `arg`; no parts if it is served as it lies. Errors as of tensor_packing().
+  ir::Result<TensorPacking> packing(int arg, const SymbolValues& symbols = {}) const;
 
   // Its values, and its constants as they come: where some stage packs a constant, those that come packed are for
   // stages that pack.

@@ -101,9 +101,9 @@ struct Bench::Impl {
       if (size > options.ram / 4) return ir::unsupported("operand {} is too large to time", tensor(a).name);
       if (tensor(a).constant && constants_ready) continue;
       bytes[a] = static_cast<size_t>(ir::dtype_bytes(tensor(a).dtype, size));
-      if (const PackedParam* p = tensor(a).constant ? op.stages().packing(static_cast<int>(a)) : nullptr) {
-        LATHE_ASSIGN(const int64_t packed, packed_bytes(*p, dims));
-        bytes[a] = static_cast<size_t>(packed);
+      if (tensor(a).constant) {
+        LATHE_ASSIGN(const TensorPacking packing, op.stages().packing(static_cast<int>(a), dims));
+        if (!packing.parts.empty()) bytes[a] = static_cast<size_t>(packing.bytes);
       }
       total += static_cast<int64_t>(bytes[a]);
       if (tensor(a).constant) constant += static_cast<int64_t>(round_up(bytes[a]));
@@ -130,12 +130,13 @@ struct Bench::Impl {
 
   Status make_constant(size_t a, const SymbolValues& dims) {
     char* first = memory[a]->data();
-    if (const PackedParam* p = op.stages().packing(static_cast<int>(a))) {
+    LATHE_ASSIGN(const TensorPacking packing, op.stages().packing(static_cast<int>(a), dims));
+    if (!packing.parts.empty()) {
       Memory plain;
       const size_t size = static_cast<size_t>(ir::dtype_bytes(tensor(a).dtype, span_at(tensor(a), dims)));
       if (!plain.reserve(size + kAlign)) return ir::unsupported("no memory for {}", tensor(a).name);
       fill_tame(tensor(a).dtype, options.seed + a, plain.data(), static_cast<int64_t>(size));
-      LATHE_RETURN_IF_ERROR(run_pack(*p, dims, {}, plain.data(), first, nullptr));
+      LATHE_RETURN_IF_ERROR(run_pack(packing, dims, plain.data(), first, nullptr));
     } else {
       fill_tame(tensor(a).dtype, options.seed + a, first, static_cast<int64_t>(bytes[a]));
     }

@@ -236,6 +236,7 @@ class Verify {
 
 ops::Graph cut_down(const ops::Graph& graph, int64_t limit) {
   ops::Graph out = graph;
+  out.source.clear();  // to be finished again: the operators have to take the sizes
   for (ops::TensorDesc& t : out.tensors) {
     if (!t.strides.empty()) return graph;
     for (ops::DimDesc& d : t.dims) {

@@ -164,9 +164,27 @@ Result<Expr> LeafBuilder::leaf_value(const Expr& e, const Ranges& ranges) {
     return slot_for_extent(simplify(e, ranges));
   }
   if (e->args.empty()) return e;
+  if (op_info(e->op).cls == OpClass::kBits || e->op == Op::k_select) return leaf_choice(e, ranges);
   auto node = std::make_shared<ExprNode>(*e);
   for (Expr& a : node->args) {
     LATHE_ASSIGN(a, leaf_value(a, ranges));
+  }
+  return Expr(std::shared_ptr<const ExprNode>(std::move(node)));
+}
+
+// A count of a shift and a comparison of indices are what copies of unrolled scopes make constants of.
+Result<Expr> LeafBuilder::leaf_choice(const Expr& e, const Ranges& ranges) {
+  auto node = std::make_shared<ExprNode>(*e);
+  const auto index_of = [&](const Expr& a) { return rename(simplify(a, ranges)); };
+  for (Expr& a : node->args) {
+    const bool compares = op_info(a->op).cls == OpClass::kCompare && a->args[0]->type == DType::i64;
+    if (a->type == DType::i64) {
+      a = index_of(a);
+    } else if (compares) {
+      a = make(a->op, {index_of(a->args[0]), index_of(a->args[1])});
+    } else {
+      LATHE_ASSIGN(a, leaf_value(a, ranges));
+    }
   }
   return Expr(std::shared_ptr<const ExprNode>(std::move(node)));
 }
@@ -223,7 +241,12 @@ Result<std::vector<Stmt>> LeafBuilder::build_body(const std::vector<Stmt>& body,
   for (const Stmt& s : body) {
     Stmt t = without_body(s);
     if (s.kind == Stmt::Kind::prefetch) {
-      if (parent != nullptr) LATHE_RETURN_IF_ERROR(add_stream(s, *parent, ranges, t));
+      if (parent == nullptr) continue;
+      if (parent->mark == Mark::tensor) {
+        LATHE_RETURN_IF_ERROR(add_stream(s, *parent, ranges, t));
+      } else {
+        LATHE_ASSIGN(t.target, operand_read_by(*parent, s.target));
+      }
     } else if (s.kind == Stmt::Kind::scope) {
       t.iter = fmt::format("i{}", iter_names_.size());
       iter_names_.emplace_back(s.iter, t.iter);
@@ -241,6 +264,21 @@ Result<std::vector<Stmt>> LeafBuilder::build_body(const std::vector<Stmt>& body,
     out.push_back(std::move(t));
   }
   return out;
+}
+
+// The operand through which the statements of a loop read a buffer.
+Result<std::string> LeafBuilder::operand_read_by(const Stmt& loop, const std::string& buffer) const {
+  int found = -1;
+  for_each_stmt(loop.body, [&](const Stmt& inner) {
+    if (inner.kind != Stmt::Kind::assign) return;
+    for_each_node(inner.value, [&](const ExprNode& n) {
+      if (n.op != Op::k_load || n.name != buffer || found >= 0) return;
+      const auto access = accesses_.find({&inner, &n.args});
+      if (access != accesses_.end()) found = access->second.slot;
+    });
+  });
+  if (found < 0) return unsupported("prefetch of {}: loop {} does not read it", buffer, loop.iter);
+  return fmt::format("p{}", found);
 }
 
 // The stream of a prefetch statement: which operand, and how many bytes one call reads of it.

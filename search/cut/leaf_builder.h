@@ -120,6 +120,7 @@ class LeafBuilder {
                                      const std::vector<LeafVariant::Range>& values);
   ir::Expr variant_extent(size_t v, int64_t value) const;
   ir::Result<ir::Expr> leaf_value(const ir::Expr& e, const ir::Ranges& ranges);
+  ir::Result<ir::Expr> leaf_choice(const ir::Expr& e, const ir::Ranges& ranges);
   ir::Result<std::string> leaf_access(const std::string& name, const std::vector<ir::Expr>& index,
                                       const ir::Ranges& ranges, std::vector<ir::Expr>& out);
   ir::Result<std::vector<ir::Stmt>> build_body(const std::vector<ir::Stmt>& body,
@@ -127,6 +128,7 @@ class LeafBuilder {
                                                const ir::Stmt* parent);
   ir::Status build_scope(const ir::Stmt& s, const std::vector<LeafVariant::Range>& values, const ir::Ranges& inner,
                          const ir::Stmt* parent, ir::Stmt& t);
+  ir::Result<std::string> operand_read_by(const ir::Stmt& loop, const std::string& buffer) const;
   ir::Status add_stream(const ir::Stmt& s, const ir::Stmt& tensor, const ir::Ranges& ranges, ir::Stmt& leaf);
   ir::Result<ir::Leaf> build(const std::vector<ir::Stmt>& group, const std::vector<LeafVariant::Range>& values);
   bool reaches_past_end(const ir::Buffer& b, size_t d) const;

@@ -12,6 +12,7 @@
 #include "ir/analysis/analysis.h"
 #include "ir/analysis/intrinsics.h"
 #include "ir/core/text_form.h"
+#include "search/cut/cut.h"
 #include "search/cut/leaf_builder.h"
 
 namespace lathe::search {
@@ -454,7 +455,7 @@ NestOperand LeafBuilder::operand(const LeafSlot& slot) const {
 }
 
 std::vector<Expr> physical_strides(const Buffer& buffer) {
-  if (!buffer.strides.empty()) return buffer.strides;
+  if (!buffer.strides.empty() && !is_packed(buffer)) return buffer.strides;
   const std::vector<Expr> dims = physical_dims(buffer);
   std::vector<Expr> out(dims.size());
   Expr stride(1);

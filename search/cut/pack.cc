@@ -24,6 +24,11 @@ static Expr made_of(const Buffer& b, const std::vector<Expr>& index) {
                  [&](const Expr& own) -> Expr { return own->op == Op::k_load ? load("src", index, b.given) : Expr(); });
 }
 
+static Expr zero_of(DType type) {
+  if (is_float(type)) return const_float(0, type);
+  return type == DType::i64 ? Expr(0) : cast(type, Expr(0));
+}
+
 Result<Kernel> pack_kernel(const Kernel& scheduled, const std::string& buffer) {
   const Buffer* b = scheduled.find_buffer(buffer);
   if (b == nullptr || b->place != Place::constant) return invalid("{} is not a constant parameter", buffer);
@@ -78,7 +83,7 @@ Result<Kernel> pack_kernel(const Kernel& scheduled, const std::string& buffer) {
   if (partial) {
     std::vector<Expr> zero_index(rank);
     for (size_t p = 0; p < rank; ++p) zero_index[p] = iter(fmt::format("z{}", p));
-    Stmt nest = make_assign("dst", zero_index, AssignOp::set, const_float(0, b->type));
+    Stmt nest = make_assign("dst", zero_index, AssignOp::set, zero_of(b->type));
     for (size_t p = rank; p-- > 0;)
       nest = make_scope(fmt::format("z{}", p), dst.dims[p], {nest}, p + 1 == rank ? "col" : "row");
     k.body.push_back(nest);

@@ -124,7 +124,9 @@ std::vector<Move> propose_tensorize(const Kernel& kernel) {
 
 Status apply_prefetch(TransformResult& result, const Move& move, const TransformParams&) {
   LATHE_ASSIGN(const ScopeSite site, find_site(result.kernel, move.args[1]));
-  if (site.scope().mark != Mark::tensor) return invalid("expected a @tensor scope, got `{}`", move.args[1]);
+  const bool tensor = site.scope().mark == Mark::tensor;
+  if (!tensor && site.scope().mark != Mark::none)
+    return invalid("expected a loop or a @tensor scope, got `{}`", move.args[1]);
   const auto accesses = collect_accesses(site.scope().body);
   const bool read = std::any_of(accesses.begin(), accesses.end(),
                                 [&](const Access& a) { return a.buffer == move.args[0] && !a.write; });
@@ -138,6 +140,8 @@ Status apply_prefetch(TransformResult& result, const Move& move, const Transform
   stream.lines = static_cast<int>(lines);
   if (ahead != move.options.end()) {
     LATHE_ASSIGN(stream.distance, int_arg(ahead->second, "ahead", 64, int64_t{1} << 30));
+  } else if (!tensor) {
+    return invalid("expected ahead= in loop `{}`", move.args[1]);
   } else {
     const auto encloses = [&](const Stmt* s) { return s->iter == next->second; };
     if (std::none_of(site.outer.begin(), site.outer.end(), encloses)) {

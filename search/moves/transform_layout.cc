@@ -15,7 +15,6 @@ static Result<Buffer*> find_layout(Kernel& kernel, const std::string& name) {
   if (!b || b->place == Place::in || b->place == Place::out) {
     return invalid("expected a constant or temporary buffer, got `{}`", name);
   }
-  if (!b->strides.empty()) return invalid("expected a buffer without strides, got `{}`", name);
   if (b->dims.empty()) return invalid("expected a buffer with dimensions, got `{}`", name);
   b->layout = full_layout(*b);
   return b;
@@ -32,7 +31,7 @@ static void normalise(Buffer& b) {
 static std::vector<std::string> layout_buffers(const Kernel& kernel) {
   std::vector<std::string> out;
   for (const Buffer& b : kernel.buffers) {
-    if (b.place != Place::in && b.place != Place::out && b.strides.empty() && !b.dims.empty()) out.push_back(b.name);
+    if (b.place != Place::in && b.place != Place::out && !b.dims.empty()) out.push_back(b.name);
   }
   return out;
 }

@@ -67,11 +67,12 @@ int64_t cells(const Buffer& b) {
 
 // The logical dimension whose neighbours are adjacent in memory; -1: none.
 int unit_dim(const Buffer& b) {
+  if (!b.layout.empty()) return b.layout.back().dim;
+  if (b.strides.empty()) return static_cast<int>(b.dims.size()) - 1;
   for (size_t d = 0; d < b.strides.size(); ++d) {
     if (is_const_int(b.strides[d], 1)) return static_cast<int>(d);
   }
-  if (!b.strides.empty()) return -1;
-  return b.layout.empty() ? static_cast<int>(b.dims.size()) - 1 : b.layout.back().dim;
+  return -1;
 }
 
 bool steps_by_one(const Kernel& kernel, const std::string& buffer, const std::vector<Expr>& index,

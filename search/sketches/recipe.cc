@@ -12,7 +12,7 @@ namespace lathe::search {
 using namespace ir;  // NOLINT: this file is all IR
 
 const std::vector<Recipe>& recipes() {
-  static const std::vector<Recipe> kAll = {kMatmulRecipe, kTransposeRecipe, kRowRecipe};
+  static const std::vector<Recipe> kAll = {kMatmulRecipe, kQuantisedRecipe, kTransposeRecipe, kRowRecipe};
   return kAll;
 }
 

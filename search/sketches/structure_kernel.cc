@@ -40,6 +40,7 @@ double operations(const Expr& e) {
       break;
     case OpClass::kCompare:
     case OpClass::kLogic:
+    case OpClass::kBits:
       n = 1;
       break;
     default:

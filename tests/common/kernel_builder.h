@@ -120,12 +120,14 @@ namespace math {
 #define LATHE_MATH_kArith(id)
 #define LATHE_MATH_kCompare(id)
 #define LATHE_MATH_kLogic(id)
+#define LATHE_MATH_kBits(id)
 #define LATHE_MATH_kMemory(id)
 #define LATHE_NODE(id, spelling, arity, form, cls) LATHE_MATH_##cls(id)
 #include "ir/core/nodes.def"
 #undef LATHE_NODE
 #undef LATHE_MATH_kMath
 #undef LATHE_MATH_kIndex
+#undef LATHE_MATH_kBits
 #undef LATHE_MATH_kArith
 #undef LATHE_MATH_kCompare
 #undef LATHE_MATH_kLogic

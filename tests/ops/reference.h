@@ -15,6 +15,7 @@
 #include "ir/analysis/verifier.h"
 #include "ir/meaning/interpreter.h"
 #include "ops/lower.h"
+#include "tests/ops/quant_reference.h"
 
 namespace lathe::ops::testing {
 
@@ -167,10 +168,25 @@ inline void rope(const Node& n, const std::vector<const Tensor*>& in, Tensor& y)
   }
 }
 
+inline void quantised(const Node& n, const std::vector<const Tensor*>& in, Tensor& y) {
+  const bool multiplies = n.op == "quantized_matmul";
+  std::vector<QuantOperand> operands;
+  for (size_t i = multiplies ? 1 : 0; i < in.size(); ++i) operands.push_back({in[i]->dims, &in[i]->data});
+  const QuantReference w(get<std::string>(n, "format", ""), get<int64_t>(n, "group", 0), operands);
+  const int64_t columns = y.dims.back(), depth = multiplies ? in[0]->dims.back() : 0;
+  for (int64_t i = 0; i < static_cast<int64_t>(y.data.size()); ++i) {
+    double& out = y.data[static_cast<size_t>(i)] = multiplies ? 0 : w.weight(i / columns, i % columns);
+    for (int64_t k = 0; k < depth; ++k)
+      out += in[0]->data[static_cast<size_t>(i / columns * depth + k)] * w.weight(i % columns, k);
+  }
+}
+
 inline Tensor reference(const Node& n, const std::vector<const Tensor*>& in, const std::vector<int64_t>& dims) {
   Tensor y{dims, std::vector<double>(static_cast<size_t>(count(dims)))};
   if (n.op == "matmul") {
     matmul(n, *in[0], *in[1], y);
+  } else if (n.op == "quantized_matmul" || n.op == "dequantize") {
+    quantised(n, in, y);
   } else if (n.op == "rope") {
     rope(n, in, y);
   } else if (n.op == "copy") {
@@ -218,9 +234,10 @@ inline void check_views(const Graph& g, const LoweredKernel& k, const Sizes& siz
     }
     return out;
   };
-  for (size_t p = 0; p < k.tensor_of_param.size(); ++p) {
-    const TensorDesc& t = g.tensors[k.tensor_of_param[p]];
+  for (size_t p = 0; p < k.params.size(); ++p) {
+    const TensorDesc& t = g.tensors[k.params[p].tensor];
     const ir::Buffer& b = k.kernel.buffers[p];
+    if (k.params[p].part) continue;  // a view of its own
     EXPECT_EQ(offsets(sizes_of(b.dims, sizes), sizes_of(b.strides, sizes)),
               offsets(sizes_of(t.dims, sizes), sizes_of(t.strides, sizes)))
         << k.kernel.name << " " << b.name;
@@ -228,22 +245,40 @@ inline void check_views(const Graph& g, const LoweredKernel& k, const Sizes& siz
   }
 }
 
+// The elements of a parameter that is part of a tensor of bytes.
+inline std::vector<double> part_of(const Tensor& bytes, const ir::Buffer& b, int64_t offset, const Sizes& sizes) {
+  std::vector<double> out;
+  const std::vector<int64_t> dims = sizes_of(b.dims, sizes), strides = sizes_of(b.strides, sizes);
+  for (int64_t i = 0; i < count(dims); ++i) {
+    const auto index = unravel(i, dims);
+    const int64_t element = std::inner_product(index.begin(), index.end(), strides.begin(), int64_t{0});
+    const auto at = static_cast<size_t>(offset + element * ir::dtype_bytes(b.type));
+    const auto byte = [&](size_t j) { return static_cast<int>(bytes.data[at + j]); };
+    double v = byte(0);
+    if (b.type == ir::DType::i8) v = static_cast<int8_t>(byte(0));
+    if (b.type == ir::DType::f16) v = ir::f16_to_f32(static_cast<uint16_t>(byte(0) | byte(1) << 8));
+    out.push_back(v);
+  }
+  return out;
+}
+
 // Runs the Kernels by the interpreter; adds what they write to `values`.
 inline void run_lowered(const Graph& g, const Lowered& lowered, const Sizes& sizes, Tensors& values) {
   for (const LoweredKernel& k : lowered.kernels) {
     const ir::Status valid = ir::verify(k.kernel);
     ASSERT_TRUE(valid.ok()) << valid.to_string();
-    ASSERT_EQ(k.kernel.num_params(), static_cast<int>(k.tensor_of_param.size()));
+    ASSERT_EQ(k.kernel.num_params(), static_cast<int>(k.params.size()));
     check_views(g, k, sizes);
     std::map<std::string, Tensor> buffers;
-    for (size_t p = 0; p < k.tensor_of_param.size(); ++p) {
+    for (size_t p = 0; p < k.params.size(); ++p) {
       const ir::Buffer& b = k.kernel.buffers[p];
       Tensor t{sizes_of(b.dims, sizes), {}};
       if (b.place == ir::Place::out) {
         t.data.assign(static_cast<size_t>(count(t.dims)), std::numeric_limits<double>::quiet_NaN());
       } else {
-        ASSERT_TRUE(values.count(k.tensor_of_param[p])) << "read before it is written";
-        t.data = values.at(k.tensor_of_param[p]).data;
+        ASSERT_TRUE(values.count(k.params[p].tensor)) << "read before it is written";
+        const Tensor& whole = values.at(k.params[p].tensor);
+        t.data = k.params[p].part ? part_of(whole, b, k.params[p].offset, sizes) : whole.data;
       }
       buffers[b.name] = std::move(t);
     }
@@ -253,9 +288,8 @@ inline void run_lowered(const Graph& g, const Lowered& lowered, const Sizes& siz
     options.arithmetic = ir::Arithmetic::real;
     const ir::Status ran = ir::interpret(k.kernel, symbols, buffers, options);
     ASSERT_TRUE(ran.ok()) << ran.to_string();
-    const int out = k.tensor_of_param.back();
-    values[out] = {sizes_of(g.tensors[out].dims, sizes),
-                   buffers.at(k.kernel.buffers[k.tensor_of_param.size() - 1].name).data};
+    const int out = k.params.back().tensor;
+    values[out] = {sizes_of(g.tensors[out].dims, sizes), buffers.at(k.kernel.buffers[k.params.size() - 1].name).data};
   }
 }
 

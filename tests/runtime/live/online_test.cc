@@ -60,11 +60,12 @@ struct Server {
     for (size_t i = 0; i < input.size(); ++i) input[i] = static_cast<float>(i % 7) - 3;
     for (size_t i = 0; i < weights.size(); ++i) weights[i] = static_cast<float>(i % 5) - 2;
     constant = weights.data();
-    if (const PackedParam* p = packed ? op->stages().packing(1) : nullptr; p != nullptr) {
-      packed_weights.resize(static_cast<size_t>(packed_bytes(*p, {}).value()) / 4 + 32);
+    const TensorPacking packing = packed ? op->stages().packing(1).value() : TensorPacking();
+    if (!packing.parts.empty()) {
+      packed_weights.resize(static_cast<size_t>(packing.bytes) / 4 + 32);
       constant = packed_weights.data();
       while (reinterpret_cast<uintptr_t>(constant) % 64 != 0) ++constant;
-      EXPECT_TRUE(run_pack(*p, {}, {}, weights.data(), constant, nullptr).ok());
+      EXPECT_TRUE(run_pack(packing, {}, weights.data(), constant, nullptr).ok());
     }
     tuner->watch(op, request);
     EXPECT_TRUE(op->shapes().bound(call).ok());

@@ -158,9 +158,9 @@ void check(Operator& op, const SymbolValues& dims, bool prepack, double toleranc
   }
   for (const ops::LoweredKernel& lk : op.lowered().kernels) {
     std::map<std::string, ir::Tensor> named;
-    for (size_t p = 0; p < lk.tensor_of_param.size(); ++p) {
+    for (size_t p = 0; p < lk.params.size(); ++p) {
       const ir::Buffer& b = lk.kernel.buffers[p];
-      ir::Tensor& t = tensors[lk.tensor_of_param[p]];
+      ir::Tensor& t = tensors[lk.params[p].tensor];
       if (t.data.empty()) {
         int64_t n = 1;
         for (const ir::Expr& d : b.dims) n *= t.dims.emplace_back(*ir::evaluate(d, dims));
@@ -172,8 +172,7 @@ void check(Operator& op, const SymbolValues& dims, bool prepack, double toleranc
     options.arithmetic = tolerance == 0 ? ir::Arithmetic::native : ir::Arithmetic::real;
     const ir::Status status = ir::interpret(lk.kernel, dims, named, options);
     ASSERT_TRUE(status.ok()) << status.to_string();
-    for (size_t p = 0; p < lk.tensor_of_param.size(); ++p)
-      tensors[lk.tensor_of_param[p]] = named[lk.kernel.buffers[p].name];
+    for (size_t p = 0; p < lk.params.size(); ++p) tensors[lk.params[p].tensor] = named[lk.kernel.buffers[p].name];
   }
   std::vector<std::vector<float>> packed;
   std::vector<void*> args;
@@ -185,12 +184,11 @@ void check(Operator& op, const SymbolValues& dims, bool prepack, double toleranc
   }
   packed.reserve(data.size());
   for (size_t a = 0; prepack && a < data.size(); ++a) {
-    const PackedParam* p = op.stages().packing(static_cast<int>(a));
-    if (p == nullptr) continue;
-    const ir::Result<int64_t> bytes = packed_bytes(*p, {});
-    ASSERT_TRUE(bytes.ok());
-    packed.emplace_back(static_cast<size_t>(*bytes) / 4, NAN);
-    const ir::Status status = run_pack(*p, {}, {}, data[a].data(), packed.back().data(), op.context().tasks());
+    const ir::Result<TensorPacking> packing = op.stages().packing(static_cast<int>(a));
+    ASSERT_TRUE(packing.ok()) << packing.status().to_string();
+    if (packing->parts.empty()) continue;
+    packed.emplace_back(static_cast<size_t>(packing->bytes) / 4, NAN);
+    const ir::Status status = run_pack(*packing, {}, data[a].data(), packed.back().data(), op.context().tasks());
     ASSERT_TRUE(status.ok()) << status.to_string();
     args[a] = packed.back().data();
   }
@@ -260,7 +258,7 @@ TEST(Operator, AFixedShapeWithADecisionIsTierTwo) {
   ctx->record_decision(op->query(0, {}, request), decision);
   const ir::Result<PrepareInfo> info = op->stages().prepare(request);
   ASSERT_TRUE(info.ok()) << info.status().to_string();
-  EXPECT_NE(op->stages().packing(1), nullptr);
+  EXPECT_FALSE(op->stages().packing(1)->parts.empty());
   EXPECT_EQ(info->tier, 2);
   check(*op, {}, true, 0, 1);
   check(*op, {}, false, 0, 1);
@@ -363,18 +361,17 @@ TEST(OperatorPack, SeveralThreadsPackTheBytesOfOne) {
   ASSERT_TRUE(op.ok()) << op.status().to_string();
   ASSERT_TRUE((*op)->stages().prepare({}).ok());
   const auto w = std::find((*op)->arg_tensors().begin(), (*op)->arg_tensors().end(), 1) - (*op)->arg_tensors().begin();
-  const PackedParam* packing = (*op)->stages().packing(static_cast<int>(w));
-  if (packing == nullptr) GTEST_SKIP() << "this CPU's level packs nothing";
+  const ir::Result<TensorPacking> packing = (*op)->stages().packing(static_cast<int>(w));
+  ASSERT_TRUE(packing.ok()) << packing.status().to_string();
+  if (packing->parts.empty()) GTEST_SKIP() << "this CPU's level packs nothing";
   std::vector<float> plain(100 * 70);
   for (size_t i = 0; i < plain.size(); ++i) plain[i] = static_cast<float>(i);
-  const ir::Result<int64_t> bytes = packed_bytes(*packing, {});
-  ASSERT_TRUE(bytes.ok());
-  std::vector<float> one(static_cast<size_t>(*bytes) / 4, NAN), several = one;
-  ASSERT_TRUE(run_pack(*packing, {}, {}, plain.data(), one.data(), nullptr).ok());
+  std::vector<float> one(static_cast<size_t>(packing->bytes) / 4, NAN), several = one;
+  ASSERT_TRUE(run_pack(*packing, {}, plain.data(), one.data(), nullptr).ok());
   for (const int threads : {2, 3}) {
     TaskArena arena(threads);
     std::fill(several.begin(), several.end(), NAN);
-    ASSERT_TRUE(run_pack(*packing, {}, {}, plain.data(), several.data(), &arena).ok());
+    ASSERT_TRUE(run_pack(*packing, {}, plain.data(), several.data(), &arena).ok());
     EXPECT_TRUE(std::equal(one.begin(), one.end(), several.begin()));
   }
   EXPECT_EQ(std::count(one.begin(), one.end(), 6999.f), 1);

@@ -1,0 +1,178 @@
+// Weights of few bits, in the formats of quant_formats.def. dequantize gives them as f32[N, K]; quantized_matmul
+// multiplies by them:
+//
+//   for t [batch]: for m [m]: for n [n]:            for n [row]: for k [col]:
+//     c = 0;  for k [k]: c += a * v;  y = f(c)         y = v
+//
+// v is the weight's expression of the format. Operands: a, the fields f0, f1, ..., then e0, e1, ... of the followers,
+// y. Sums are f32 whatever a is; the result has the dtype of a.
+#include "ops/kernel_writer.h"
+#include "ops/quant_formats.h"
+#include "ops/samples.h"
+#include "ops/shape.h"
+
+namespace lathe::ops {
+
+using ir::Expr;
+
+namespace {
+
+bool multiplies(const OpRow& row) { return row.id == OpId::quantized_matmul; }
+
+std::span<const ir::DType> operand_dtypes(const OpRow& row, size_t number) {
+  static constexpr ir::DType kFloats[] = {ir::DType::f32, ir::DType::bf16, ir::DType::f16};
+  static constexpr ir::DType kFields[] = {ir::DType::u8,  ir::DType::i8,   ir::DType::i32,
+                                          ir::DType::f32, ir::DType::bf16, ir::DType::f16};
+  if (multiplies(row) && number == 0) return kFloats;
+  return kFields;
+}
+
+// The operands that hold the weight.
+std::vector<const TensorDesc*> fields_of(const OpRow& row, const std::vector<const TensorDesc*>& inputs) {
+  return {inputs.begin() + (multiplies(row) ? 1 : 0), inputs.end()};
+}
+
+ir::Result<QuantWeight> weight_of(const OpRow& row, const Node& node, const Inputs& in) {
+  const std::string& name = std::get<std::string>(attr(node, AttrId::format));
+  const QuantFormat* format = find_quant_format(name);
+  if (format == nullptr)
+    return ir::invalid("format \"{}\", expected one of {}", name, quant_format_names()).with_arg(row.name);
+  const std::vector<const TensorDesc*> operands = fields_of(row, in);
+  if (operands.size() != format->tensors())
+    return ir::invalid("{} operands hold the weight, expected {} ({})", operands.size(), format->tensors(), name)
+        .with_arg(row.name);
+  int64_t k = 0;
+  if (multiplies(row)) {
+    const TensorDesc& a = *in[0];
+    LATHE_RETURN_IF_ERROR(need_rank(a, 2, true, row.name));
+    const DimDesc& depth = a.dims.back();
+    if (!depth.fixed() || depth.max == 0) return mismatch(a, a.dims.size() - 1, "a fixed size of at least 1");
+    k = depth.max;
+  }
+  return quant_weight(*format, k, attr_int(node, AttrId::group), operands);
+}
+
+ir::Result<Shape> infer(const OpRow& row, const Node& node, const Inputs& in) {
+  LATHE_ASSIGN(const QuantWeight weight, weight_of(row, node, in));
+  if (!multiplies(row)) return Shape{ir::DType::f32, {weight.n, fixed_dim(weight.k)}};
+  Shape out{in[0]->dtype, in[0]->dims};
+  out.dims.back() = weight.n;
+  return out;
+}
+
+// Two per multiply-add.
+double flops(const Node& node, const NodeSizes& sizes) {
+  if (!multiplies(op_row(node))) return elements(sizes.output);
+  return 2.0 * elements(sizes.output) * static_cast<double>(sizes.inputs[0].back());
+}
+
+ir::Result<LoweredKernel> lower_group(KernelWriter& w) {
+  const Node& node = w.anchor();
+  const OpRow& row = op_row(node);
+  std::vector<const TensorDesc*> inputs;
+  for (const int t : node.inputs) inputs.push_back(&w.graph().tensors[t]);
+  LATHE_ASSIGN(const QuantWeight weight, weight_of(row, node, inputs));
+  if (multiplies(row)) w.add_param(node.inputs[0], "a");
+  const size_t first = multiplies(row) ? 1 : 0;
+  const std::vector<QuantField> fields = quant_fields(weight, fields_of(row, inputs));
+  std::vector<std::string> names;
+  for (const QuantField& f : fields) {
+    names.push_back(fmt::format("f{}", names.size()));
+    w.add_part(node.inputs[first + f.operand], names.back(), f.type, f.dims, f.strides, {-1, f.offset, f.part});
+  }
+  const std::vector<Expr> dims = w.view(w.group().output).dims;
+  const Expr m = ir::iter("m"), n = ir::iter("n"), k = ir::iter("k");
+  const Expr value = quant_value(weight, fields, names, n, k);
+  if (!multiplies(row)) {
+    w.bind(node.output, value);
+    return w.finish("y", nest({"n", "k"}, dims, {"row", "col"}, {w.store_result("y", {n, k})}));
+  }
+  std::vector<std::string> iterators = iter_names("t", dims.size() - 2);
+  Index at = iters(iterators);
+  at.push_back(m);
+  Index sum = at;
+  at.push_back(k);
+  sum.push_back(n);
+  const Expr left = as_dtype(ir::DType::f32, ir::load("a", at, inputs[0]->dtype));
+  w.add_temp("c", dims);
+  w.bind(node.output, load("c", sum));
+  std::vector<ir::Stmt> body;
+  body.push_back(store("c", sum, f32(0)));
+  body.push_back(ir::make_scope("k", Expr(weight.k), {store("c", sum, left * value, ir::AssignOp::add)}, "k"));
+  body.push_back(w.store_result("y", sum));
+  std::vector<std::string> roles(iterators.size(), "batch");
+  for (const char* name : {"m", "n"}) {
+    iterators.emplace_back(name);
+    roles.emplace_back(name);
+  }
+  return w.finish("y", nest(iterators, dims, roles, std::move(body)));
+}
+
+// Blocks of K, which are 32 or 256 weights, or eight.
+constexpr SampleAxis kAxes[] = {{"m"}, {"n", true}, {"blocks", true}};
+// The two axes that are not swept, in order.
+constexpr std::initializer_list<int64_t> kAround[] = {{5, 2}, {33, 1}, {1, 3}, {0, 1}, {5, 0}, {1, 1}};
+constexpr int64_t kMostBlocks = 9, kSampleGroup = 32;
+
+int variants(const OpRow&) { return 2 * static_cast<int>(quant_formats().size()); }
+
+int64_t at_least_one(const DimDesc& d) { return std::max<int64_t>(d.max, 1); }
+
+void operands(Graph& g, const OpRow& row, size_t axis, int variant, const SampleSizes& s, Node& node) {
+  std::vector<DimDesc> mnk;
+  for (size_t i = 0, other = 0; i < 3; ++i) mnk.push_back(i == axis ? s.swept : s.others[other++]);
+  const bool constant = take(variant, 2) == 0;
+  const QuantFormat& format = quant_formats()[static_cast<size_t>(variant)];
+  const int64_t multiple = std::max<int64_t>(format.meaning.find_symbol("N")->multiple_of, 1);
+  const int64_t unit = format.grouped ? kSampleGroup : format.block;
+  const int64_t k = (1 + (at_least_one(mnk[2]) - 1) % kMostBlocks) * unit;
+  const int64_t n = at_least_one(mnk[1]) * multiple;
+  QuantWeight weight{&format, fixed_dim(n), k, format.grouped ? kSampleGroup : 0};
+  if (multiplies(row)) node.inputs.push_back(add_tensor(g, "a", {mnk[0], fixed_dim(k)}));
+  if (format.place == FieldsIn::kBlocks) {
+    const int64_t bytes = k / format.block * format.block_bytes;
+    node.inputs.push_back(add_tensor(g, "w", {fixed_dim(n), fixed_dim(bytes)}, constant, ir::DType::u8));
+  } else {
+    std::vector<TensorDesc> types(format.tensors());
+    std::vector<const TensorDesc*> given;
+    for (size_t i = 0; i < types.size(); ++i) {
+      types[i].dtype = format.meaning.buffers[i].type;
+      given.push_back(&types[i]);
+    }
+    for (const QuantField& f : quant_fields(weight, given)) {
+      std::vector<DimDesc> dims;
+      for (const Expr& d : f.dims) dims.push_back(fixed_dim(d->ival));
+      node.inputs.push_back(add_tensor(g, f.name, dims, constant, f.type));
+    }
+  }
+  node.attrs = {{"format", format.name}, {"group", weight.group}};
+}
+
+SampleSizes sizes(Draw& draw, size_t axis) {
+  const DimDesc m = axis == 0 ? draw.swept(100) : fixed_dim(draw.size(100)), n = fixed_dim(draw.size(100)),
+                blocks = fixed_dim(1 + draw.below(kMostBlocks));
+  if (axis == 0) return {m, {n, blocks}};
+  return axis == 1 ? SampleSizes{n, {m, blocks}} : SampleSizes{blocks, {m, n}};
+}
+
+}  // namespace
+
+constexpr Family families::quantised = {
+    .name = "quantised",
+    .operand_dtypes = operand_dtypes,
+    .infer = infer,
+    .lower = lower_group,
+    .flops = flops,
+    .in_place = false,
+    .error_rule = ErrorRule::bound_of_sums,
+    .fusion = {.element = std::nullopt, .followed = true, .preceded = 0, .packed = 0, .f32_alone = false},
+    .samples = {.axes = kAxes,
+                .variants = variants,
+                .operands = operands,
+                .least_others = 2,
+                .around = kAround,
+                .sizes = sizes,
+                .one_in = 0},
+};
+
+}  // namespace lathe::ops

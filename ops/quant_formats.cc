@@ -1,0 +1,224 @@
+// See quant_formats.h.
+#include "ops/quant_formats.h"
+
+#include <algorithm>
+
+#include "ir/analysis/analysis.h"
+#include "ir/core/names.h"
+#include "ir/core/text_form.h"
+
+namespace lathe::ops {
+
+using ir::Expr;
+
+namespace {
+
+constexpr int64_t kMostGroup = 65536;
+
+struct Row {
+  const char* name;
+  FieldsIn place;
+  const char* meaning;
+};
+constexpr Row kRows[] = {
+#define LATHE_QUANT_FORMAT(name, place, meaning) {#name, FieldsIn::place, meaning},
+#include "ops/quant_formats.def"
+#undef LATHE_QUANT_FORMAT
+};
+
+// Bytes of a field in one block: its dims after the row and the block.
+int64_t bytes_in_block(const ir::Buffer& field) {
+  int64_t bytes = ir::dtype_bytes(field.type);
+  for (size_t d = 2; d < field.dims.size(); ++d) bytes *= field.dims[d]->ival;
+  return bytes;
+}
+
+std::vector<QuantFormat> parse_rows() {
+  std::vector<QuantFormat> out;
+  for (const Row& row : kRows) {
+    ir::Result<ir::Kernel> meaning = ir::parse_kernel(row.meaning);
+    if (!meaning.ok()) continue;  // the test of the table says so
+    QuantFormat f;
+    f.name = row.name;
+    f.place = row.place;
+    f.meaning = std::move(*meaning);
+    f.block = f.meaning.find_symbol("K")->multiple_of;
+    f.grouped = f.meaning.find_symbol("G") != nullptr;
+    for (const ir::Buffer& b : f.meaning.buffers) {
+      if (f.place == FieldsIn::kBlocks && b.place == ir::Place::constant) f.block_bytes += bytes_in_block(b);
+    }
+    out.push_back(std::move(f));
+  }
+  return out;
+}
+
+// Numbers for K and G, and an expression for N.
+std::vector<std::pair<std::string, Expr>> sizes_of(const QuantWeight& w, const Expr& n) {
+  return {{"N", n}, {"K", Expr(w.k)}, {"G", Expr(w.group)}};
+}
+
+ir::Status wrong_size(const TensorDesc& t, size_t d, const std::string& expected) {
+  return ir::invalid("{}, expected {}", dim_text(t.dims[d]), expected).with_arg(fmt::format("{}.shape[{}]", t.name, d));
+}
+
+// Of the field's dims, the value of the symbol in them, from the operand's: dims that are the symbol, or its quotient
+// by a number.
+int64_t solved(const ir::Buffer& field, const TensorDesc& t, const std::string& symbol, int64_t group) {
+  for (size_t d = 0; d < field.dims.size(); ++d) {
+    const Expr& e = field.dims[d];
+    const bool quotient = e->op == ir::Op::k_floordiv || e->op == ir::Op::k_ceildiv;
+    const Expr& name = quotient ? e->args[0] : e;
+    if (name->op != ir::Op::k_symbol || name->name != symbol || !t.dims[d].fixed()) continue;
+    const int64_t by = !quotient ? 1 : ir::is_const_int(e->args[1]) ? e->args[1]->ival : group;
+    return t.dims[d].max * by;
+  }
+  return 0;
+}
+
+ir::Status check_block_rows(const QuantWeight& w, const TensorDesc& t) {
+  const int64_t bytes = w.k / w.format->block * w.format->block_bytes;
+  if (!same_dim(t.dims[1], fixed_dim(bytes)))
+    return wrong_size(t, 1,
+                      fmt::format("{} ({} bytes for each {} of {} inputs, {})", bytes, w.format->block_bytes,
+                                  w.format->block, w.k, w.format->name));
+  return {};
+}
+
+ir::Status check_tensors(const QuantWeight& w, const std::vector<const TensorDesc*>& operands) {
+  for (size_t i = 0; i < operands.size(); ++i) {
+    const ir::Buffer& field = w.format->meaning.buffers[i];
+    const TensorDesc& t = *operands[i];
+    for (size_t d = 0; d < field.dims.size(); ++d) {
+      const bool of_n = field.dims[d]->op == ir::Op::k_symbol && field.dims[d]->name == "N";
+      const Expr size = ir::simplify(ir::substitute(field.dims[d], sizes_of(w, Expr(w.n.max))));
+      const bool fits = of_n ? same_dim(t.dims[d], w.n) : same_dim(t.dims[d], fixed_dim(size->ival));
+      if (!fits)
+        return wrong_size(
+            t, d,
+            fmt::format("{} ({} of {}, K {}{})", of_n ? dim_text(w.n) : ir::print(size), ir::print(field.dims[d]),
+                        w.format->name, w.k, w.format->grouped ? fmt::format(", G {}", w.group) : ""));
+    }
+  }
+  return {};
+}
+
+ir::Status check_dtypes(const QuantFormat& f, const std::vector<const TensorDesc*>& operands) {
+  for (size_t i = 0; i < operands.size(); ++i) {
+    const ir::DType type = operands[i]->dtype;
+    const ir::DType wanted = f.place == FieldsIn::kBlocks ? ir::DType::u8 : f.meaning.buffers[i].type;
+    const bool half = wanted == ir::DType::f32 && (type == ir::DType::f16 || type == ir::DType::bf16);
+    if (type != wanted && !half)
+      return ir::invalid("dtype {}, expected {}{} ({})", ir::dtype_name(type), ir::dtype_name(wanted),
+                         wanted == ir::DType::f32 ? ", f16 or bf16" : "", f.name)
+          .with_arg(operands[i]->name);
+  }
+  return {};
+}
+
+ir::Status check_group(const QuantFormat& f, int64_t group, const std::string& where) {
+  const ir::Symbol* g = f.meaning.find_symbol("G");
+  if (g == nullptr) {
+    if (group == 0) return {};
+    return ir::invalid("group {}, expected none: {} has groups of its own", group, f.name).with_arg(where);
+  }
+  if (group >= g->min && group <= kMostGroup && group % g->multiple_of == 0) return {};
+  return ir::invalid("group {}, expected {} in {}..{} ({})", group,
+                     g->multiple_of == 1 ? "one" : fmt::format("a multiple of {}", g->multiple_of), g->min, kMostGroup,
+                     f.name)
+      .with_arg(where);
+}
+
+}  // namespace
+
+size_t QuantFormat::tensors() const {
+  return place == FieldsIn::kBlocks ? 1 : static_cast<size_t>(meaning.num_params()) - 1;
+}
+
+const std::vector<QuantFormat>& quant_formats() {
+  static const std::vector<QuantFormat> kFormats = parse_rows();
+  return kFormats;
+}
+
+const QuantFormat* find_quant_format(std::string_view name) {
+  for (const QuantFormat& f : quant_formats()) {
+    if (f.name == name) return &f;
+  }
+  return nullptr;
+}
+
+std::string quant_format_names() {
+  std::string out;
+  for (const Row& row : kRows) out += fmt::format("{}{}", out.empty() ? "" : ", ", row.name);
+  return out;
+}
+
+ir::Result<QuantWeight> quant_weight(const QuantFormat& f, int64_t k, int64_t group,
+                                     const std::vector<const TensorDesc*>& operands) {
+  const TensorDesc& first = *operands[0];
+  LATHE_RETURN_IF_ERROR(check_group(f, group, first.name));
+  LATHE_RETURN_IF_ERROR(check_dtypes(f, operands));
+  const auto rank_of = [&](size_t i) { return f.place == FieldsIn::kBlocks ? 2 : f.meaning.buffers[i].dims.size(); };
+  for (size_t i = 0; i < operands.size(); ++i) {
+    if (operands[i]->dims.size() != rank_of(i))
+      return ir::invalid("{} dimensions, expected {} ({})", operands[i]->dims.size(), rank_of(i), f.name)
+          .with_arg(operands[i]->name + ".shape");
+    if (!operands[i]->strides.empty())
+      return ir::unsupported("strided, expected compact rows ({})", f.name).with_arg(operands[i]->name);
+  }
+  QuantWeight w{&f, {}, k, group};
+  if (f.place == FieldsIn::kBlocks) {
+    w.n = first.dims[0];
+    if (k == 0 && first.dims[1].fixed()) w.k = first.dims[1].max / f.block_bytes * f.block;
+  } else {
+    for (size_t i = 0; i < operands.size() && (w.k == 0 || w.n.max == 0); ++i) {
+      const ir::Buffer& field = f.meaning.buffers[i];
+      if (w.k == 0) w.k = solved(field, *operands[i], "K", group);
+      if (w.n.max == 0) w.n = fixed_dim(solved(field, *operands[i], "N", group));
+    }
+  }
+  if (w.k % f.block != 0 || (f.place == FieldsIn::kBlocks && w.k == 0))
+    return ir::invalid("K {}, expected a multiple of {} ({})", w.k, f.block, f.name).with_arg(first.name);
+  LATHE_RETURN_IF_ERROR(f.place == FieldsIn::kBlocks ? check_block_rows(w, first) : check_tensors(w, operands));
+  return w;
+}
+
+std::vector<QuantField> quant_fields(const QuantWeight& w, const std::vector<const TensorDesc*>& operands) {
+  const QuantFormat& f = *w.format;
+  const Expr n = dim_expr(w.n);
+  std::vector<QuantField> out;
+  int64_t offset = 0;
+  for (const ir::Buffer& b : f.meaning.buffers) {
+    if (b.place != ir::Place::constant) continue;
+    QuantField field{b.name, b.type, {}, {}, 0, 0, false};
+    for (const Expr& d : b.dims) field.dims.push_back(ir::simplify(ir::substitute(d, sizes_of(w, n))));
+    if (f.place == FieldsIn::kTensors) {
+      field.operand = out.size();
+      field.type = operands[field.operand]->dtype;
+    } else {
+      const int64_t bytes = bytes_in_block(b), element = ir::dtype_bytes(b.type), block = f.block_bytes / element;
+      field.offset = offset;
+      field.part = true;
+      field.strides = {Expr(w.k / f.block * block), Expr(block)};
+      if (b.dims.size() > 2) field.strides.emplace_back(1);
+      offset += bytes;
+    }
+    out.push_back(std::move(field));
+  }
+  return out;
+}
+
+Expr quant_value(const QuantWeight& w, const std::vector<QuantField>& fields, const std::vector<std::string>& names,
+                 const Expr& n, const Expr& k) {
+  const Expr& meaning = w.format->meaning.body[0].body[0].body[0].value;
+  const Expr placed = ir::substitute(meaning, {{"n", n}, {"k", k}, {"K", Expr(w.k)}, {"G", Expr(w.group)}});
+  return ir::rewrite(placed, [&](const Expr& e) -> Expr {
+    if (e->op == ir::Op::k_cast && e->type == e->args[0]->type) return e->args[0];  // a scale that is f32
+    if (e->op != ir::Op::k_load) return {};
+    for (size_t i = 0; i < fields.size(); ++i) {
+      if (fields[i].name == e->name) return ir::load(names[i], e->args, fields[i].type);
+    }
+    return {};
+  });
+}
+
+}  // namespace lathe::ops

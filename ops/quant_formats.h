@@ -1,0 +1,60 @@
+// Formats of weights with few bits, as data: rows of quant_formats.def, parsed. What an operator needs of one is which
+// operands hold it, how a Kernel reads its fields, and the expression of a weight.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/core/kernel.h"
+#include "ops/graph.h"
+
+namespace lathe::ops {
+
+enum class FieldsIn : uint8_t { kBlocks, kTensors };
+
+struct QuantFormat {
+  std::string name;
+  FieldsIn place;
+  ir::Kernel meaning;       // fields, then v[N, K]
+  int64_t block = 1;        // weights: K is a multiple of it
+  int64_t block_bytes = 0;  // kBlocks only
+  bool grouped = false;     // it has symbol G
+
+  size_t tensors() const;  // operands that hold it
+};
+
+// Parsed once; safe from any thread.
+const std::vector<QuantFormat>& quant_formats();
+// Null if there is none.
+const QuantFormat* find_quant_format(std::string_view name);
+std::string quant_format_names();
+
+// One weight matrix in a format.
+struct QuantWeight {
+  const QuantFormat* format = nullptr;
+  DimDesc n;
+  int64_t k = 0, group = 0;
+};
+// From the operands that hold it. k: 0 where they have to tell. INVALID names an operand, a dimension and what was
+// expected.
+ir::Result<QuantWeight> quant_weight(const QuantFormat& format, int64_t k, int64_t group,
+                                     const std::vector<const TensorDesc*>& operands);
+
+// A field as a Kernel's parameter.
+struct QuantField {
+  std::string name;  // in the meaning
+  ir::DType type;
+  std::vector<ir::Expr> dims;     // with numbers for K and G; N as the operand has it
+  std::vector<ir::Expr> strides;  // in its own elements; empty: compact
+  size_t operand = 0;             // of those that hold the format
+  int64_t offset = 0;             // bytes into the operand
+  bool part = false;              // it is not all of it
+};
+std::vector<QuantField> quant_fields(const QuantWeight& weight, const std::vector<const TensorDesc*>& operands);
+
+// Weight [n, k] as f32, of the fields under these names.
+ir::Expr quant_value(const QuantWeight& weight, const std::vector<QuantField>& fields,
+                     const std::vector<std::string>& names, const ir::Expr& n, const ir::Expr& k);
+
+}  // namespace lathe::ops

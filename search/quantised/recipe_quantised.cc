@@ -1,0 +1,360 @@
+// Weights of few bits, made f32 where they are used: register tiles under panels of the packed fields, and rows of the
+// plain dequantize.
+//
+//   n0 panels { m0 tile { c = 0 | k0 { ko, ki { c += a * weight } } | y = f(c) } }        lanes along n
+//   n { k0 { kv { y = weight } } }                                                       lanes along k
+//
+// The depth is cut by depth.h. Fields that are no constants are read where they lie, one output at a time.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "ir/analysis/analysis.h"
+#include "search/quantised/depth.h"
+#include "search/sketches/sketch.h"
+
+namespace lathe::search {
+
+using namespace ir;  // NOLINT: this file is all IR
+
+namespace {
+
+constexpr int64_t kMostRows = 12, kHurriedRows = 4;
+constexpr double kIssue = 3.5, kPipes = 2, kLatency = 4;       // operations a cycle; multiply-adds; cycles of a sum
+constexpr double kMemory = 12;                                 // bytes a cycle from memory to one core
+constexpr int64_t kOperationBytes = 8, kMostBytes = 12 << 10;  // of code, about; an image holds 24 KB
+constexpr int64_t kScratchRegisters = 5;                       // of a weight in the making
+
+// A constant whose element is read by the weight's expression, and the dimension along which outputs lie.
+struct Field {
+  std::string name;
+  int n_dim = -1;
+};
+
+struct Parts {
+  const Stmt *m = nullptr, *n = nullptr, *k = nullptr;  // m, k: null in a dequantize; its columns are k
+  Expr weight;
+  std::vector<Field> fields;
+  bool packed = false;
+};
+
+Parts parts_of(const Kernel& kernel) {
+  Parts p;
+  const auto one = [&](const char* role) {
+    const std::vector<const Stmt*> all = scopes_with_role(kernel, role);
+    return all.size() == 1 ? all[0] : nullptr;
+  };
+  p.m = one("m");
+  p.n = p.m != nullptr ? one("n") : one("row");
+  p.k = p.m != nullptr ? one("k") : one("col");
+  if (p.n == nullptr || p.k == nullptr || p.k->body.size() != 1 || p.k->body[0].kind != Stmt::Kind::assign) return {};
+  const Expr& value = p.k->body[0].value;
+  if (p.m != nullptr && (value->op != Op::k_mul || p.n->body.size() != 3 || !perfectly_contains(*p.m, *p.n))) return {};
+  p.weight = p.m != nullptr ? value->args[1] : value;
+  p.packed = p.m != nullptr;
+  for_each_node(p.weight, [&](const ExprNode& load) {
+    if (load.op != Op::k_load) return;
+    const auto is_it = [&](const Field& f) { return f.name == load.name; };
+    if (std::any_of(p.fields.begin(), p.fields.end(), is_it)) return;
+    Field f{load.name, -1};
+    for (size_t d = 0; d < load.args.size(); ++d) {
+      if (uses(load.args[d], p.n->iter)) f.n_dim = static_cast<int>(d);
+    }
+    p.packed &= kernel.find_buffer(load.name)->place == Place::constant && f.n_dim >= 0;
+    p.fields.push_back(f);
+  });
+  return p;
+}
+
+int64_t operations(const Expr& e) {
+  if (e->op == Op::k_load) return 1;
+  if (e->type == DType::i64 || e->args.empty()) return 0;
+  int64_t n = 1;
+  for (const Expr& a : e->args) n += operations(a);
+  return n;
+}
+
+// Numbers that are read as halves are scales and minima of a block.
+int64_t scales(const Expr& e) {
+  int64_t n = e->op == Op::k_cast && is_float(e->args[0]->type) && e->args[0]->type != e->type;
+  for (const Expr& a : e->args) n += scales(a);
+  return n;
+}
+
+// Masks and offsets, each once.
+int64_t constants(const Expr& e) {
+  std::set<int64_t> all;
+  for_each_node(e, [&](const ExprNode& n) {
+    if (n.op == Op::k_const_int && n.type == DType::i32) all.insert(n.ival);
+  });
+  return static_cast<int64_t>(all.size());
+}
+
+}  // namespace
+
+class QuantisedSketch {
+ public:
+  struct Setting {
+    int64_t tile_rows = 1, panel_columns = 0, streams = 1, steps = 1, prefetch = 0, parallel = 0;
+    bool operator==(const Setting&) const = default;
+  };
+  QuantisedSketch(const Problem& problem, const Target& target)
+      : problem_(problem),
+        t_(target),
+        p_(parts_of(problem.kernel)),
+        m_(p_.m != nullptr ? extent_at(p_.m->extent, problem) : 1),
+        n_(extent_at(p_.n->extent, problem)),
+        k_(extent_at(p_.k->extent, problem)),
+        operations_(operations(p_.weight)),
+        constants_(constants(p_.weight)),
+        scales_(scales(p_.weight)) {
+    cut_ = depth_cut({p_.weight}, p_.k->iter, k_);
+    double most = 0;
+    for (const Field& f : p_.fields) {
+      const Buffer& b = *problem.kernel.find_buffer(f.name);
+      const double bytes = static_cast<double>(elements_of(b)) * dtype_bytes(b.type);
+      if (bytes > most) largest_ = f.name;
+      most = std::max(most, bytes);
+    }
+    for (const Buffer& b : problem.kernel.buffers) {
+      if (b.place == Place::constant && dtype_bytes(b.type) > 0)
+        bytes_ += static_cast<double>(elements_of(b)) * dtype_bytes(b.type);
+    }
+  }
+
+  static bool matches(const Problem& problem) {
+    return problem.kernel.family == "quantised" && parts_of(problem.kernel).weight &&
+           is_const_int(parts_of(problem.kernel).k->extent);
+  }
+  static const std::vector<KnobRow<QuantisedSketch>>& table();
+  Status accepts(const Setting& k) const;
+  std::optional<Setting> standard() const;
+  std::vector<Setting> simpler(const Setting&) const { return {{.parallel = many()}}; }
+  Status write(Script& s, const Setting& k) const;
+  double estimate(const Setting& k) const;
+  Structure structure(const Setting& k, const ProblemFacts& facts) const;
+
+ private:
+  bool many() const { return problem_.threads > 1; }
+  int64_t elements_of(const Buffer& b) const {
+    int64_t n = 1;
+    for (const Expr& d : b.dims) n *= std::max<int64_t>(extent_at(d, problem_), 1);
+    return n;
+  }
+  int64_t vectors(const Setting& k) const { return k.panel_columns * k.streams / t_.lanes; }
+  int64_t steps(const Setting& k) const {
+    return cut_.run() % std::max(k.steps, cut_.step) == 0 ? std::max(k.steps, cut_.step) : cut_.step;
+  }
+  int64_t code_bytes(const Setting& k) const {
+    DepthCut cut = cut_;
+    cut.step = steps(k);
+    return cut.copies() * vectors(k) * (operations_ + 2 * k.tile_rows) * kOperationBytes;
+  }
+  void write_rows(Script& s, const Setting& k) const;
+  void write_tiles(Script& s, const Setting& k) const;
+  void pack_fields(Script& s, const Setting& k) const;
+
+  const Problem& problem_;
+  const Target& t_;
+  const Parts p_;
+  const int64_t m_, n_, k_;
+  const int64_t operations_;  // of one weight
+  const int64_t constants_;   // in registers of their own
+  const int64_t scales_;      // vectors that stay the same through a run, about
+  DepthCut cut_;
+  double bytes_ = 0;     // of constants
+  std::string largest_;  // field
+};
+
+const std::vector<KnobRow<QuantisedSketch>>& QuantisedSketch::table() {
+  using Values = std::vector<int64_t>;
+  using S = const QuantisedSketch&;
+  static const std::vector<KnobRow<QuantisedSketch>> kTable = {
+      {"tile_rows", "mr", "rows of a tile", &Setting::tile_rows, 1, kAnySize, true,
+       [](S s) {
+         Values v = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12};
+         const int64_t most = s.p_.m == nullptr ? 1 : interval(s.p_.m->extent, Ranges(s.problem_.kernel)).hi;
+         std::erase_if(v, [&](int64_t rows) { return rows > std::max<int64_t>(most, 1); });
+         return v;
+       }},
+      {"panel_columns", "nr",
+       "columns of a panel: the packed width of the fields; 0: read where they lie, column by column",
+       &Setting::panel_columns, 0, kAnySize, true,
+       [](S s) { return s.p_.packed ? Values{2 * s.t_.lanes} : Values{0}; }},
+      {"streams", "st", "panels that a tile walks side by side", &Setting::streams, 1, 4, true,
+       [](S s) { return s.p_.packed ? Values{1, 2, 4} : Values{1}; }},
+      {"steps", "ku", "weights of one output that are unrolled, at least", &Setting::steps, 1, 8, true,
+       [](S s) { return s.p_.m != nullptr ? Values{1, 2, 4, 8} : Values{1}; }},
+      {"prefetch", "pf", "bytes that the largest field is prefetched ahead; 0: not", &Setting::prefetch, 0, kAnySize,
+       true, [](S s) { return s.p_.packed ? Values{0, 1024, 2048, 4096, 8192} : Values{0}; }},
+      {"parallel", "parallel", "1: the outermost scope is shared out", &Setting::parallel, 0, 1, true,
+       [](S s) { return Values{s.many() ? 1 : 0}; }}};
+  return kTable;
+}
+
+Status QuantisedSketch::accepts(const Setting& k) const {
+  if (k.panel_columns == 0)
+    return k.tile_rows == 1 && k.streams == 1 ? Status() : unsupported("tiles of fields that are read where they lie");
+  if (!p_.packed || k.panel_columns % t_.lanes != 0)
+    return unsupported("nr {}: whole vectors of packed fields", k.panel_columns);
+  if ((k.tile_rows + 1 + scales_) * vectors(k) + constants_ + kScratchRegisters > t_.vector_registers)
+    return unsupported("mr {} by {} vectors: more than the registers", k.tile_rows, vectors(k));
+  if (code_bytes(k) > kMostBytes && (k.streams > 1 || steps(k) > cut_.step))
+    return unsupported("st {} and ku {}: some {} bytes of code, expected at most {}", k.streams, k.steps, code_bytes(k),
+                       kMostBytes);
+  return {};
+}
+
+double QuantisedSketch::estimate(const Setting& k) const {
+  const double m = static_cast<double>(m_), n = static_cast<double>(n_), depth = static_cast<double>(k_);
+  const double lanes = k.panel_columns == 0 ? 1 : t_.lanes, rows = static_cast<double>(k.tile_rows);
+  const double tiles = std::ceil(m / rows), v = std::max<double>(1, static_cast<double>(vectors(k)));
+  const double each = static_cast<double>(operations_) + 2.0 / static_cast<double>(steps(k));
+  const double issue = (each + rows) / kIssue, pipes = rows / kPipes, wait = kLatency / v / std::max(rows, 1.0) * rows;
+  const double step = std::max({issue, pipes, wait});
+  const double compute = tiles * std::ceil(n / lanes / v) * v * depth * step;
+  const double memory = problem_.cold ? bytes_ / kMemory : 0;
+  return std::max(compute, memory) + 0.1 * std::min(compute, memory) + tiles * std::ceil(n / lanes / v) * 20;
+}
+
+std::optional<QuantisedSketch::Setting> QuantisedSketch::standard() const {
+  std::optional<Setting> best;
+  double least = std::numeric_limits<double>::infinity();
+  const bool hurried = !problem_.unhurried && p_.m != nullptr && !is_const_int(p_.m->extent);
+  const std::vector<Choice<Setting>> choices = {{&Setting::tile_rows, values_of(*this, &Setting::tile_rows)},
+                                                {&Setting::panel_columns, values_of(*this, &Setting::panel_columns)},
+                                                {&Setting::streams, values_of(*this, &Setting::streams)}};
+  each_setting(
+      Setting{.steps = std::min<int64_t>(std::max<int64_t>(cut_.step, p_.packed ? 2 : 1), 8), .parallel = many()},
+      choices, [&](const Setting& k) {
+        if (k.tile_rows > (hurried ? kHurriedRows : kMostRows) || !accepts(k).ok()) return;
+        const double cycles = estimate(k);
+        if (cycles >= least) return;
+        least = cycles;
+        best = k;
+      });
+  return best;
+}
+
+// The layout [n / nr, ..., n % nr] of each field.
+void QuantisedSketch::pack_fields(Script& s, const Setting& k) const {
+  for (const Field& f : p_.fields) {
+    s.move("tile_buffer {} {} {}", f.name, f.n_dim, k.panel_columns);
+    if (!s.ok()) return;
+    const Buffer* b = s.kernel().find_buffer(f.name);
+    const int last = static_cast<int>(b->layout.size()) - 1;
+    for (int at = f.n_dim + 1; at < last; ++at) s.move("swap_dims {} {} {}", f.name, at, at + 1);
+    for (int at = f.n_dim; at > 0; --at) s.move("swap_dims {} {} {}", f.name, at, at - 1);
+  }
+}
+
+Status QuantisedSketch::write(Script& s, const Setting& k) const {
+  if (p_.m == nullptr) {
+    write_rows(s, k);
+  } else {
+    write_tiles(s, k);
+  }
+  return {};
+}
+
+// Runs in vectors; what needs steps beside each other goes one by one.
+void QuantisedSketch::write_rows(Script& s, const Setting& k) const {
+  for (const DepthPart& part : cut_depth(s, p_.k->iter, k_, cut_)) {
+    for (const std::string& scope : part.unrolled) s.move("unroll_scope {}", scope);
+    const std::string& run = part.scopes.back();
+    if (cut_.step > 1 || (!part.unrolled.empty() && part.unrolled.back() == run)) continue;
+    s.move("tile_scope {} {} tail=mask as {}v,{}l", run, t_.lanes, run, run);
+    s.move("vectorize_scope {}l", run);
+  }
+  if (k.parallel != 0) s.move("parallelize {}", p_.n->iter);
+}
+
+void QuantisedSketch::write_tiles(Script& s, const Setting& k) const {
+  const Kernel& kernel = problem_.kernel;
+  const std::string m = p_.m->iter, n = p_.n->iter, sums = p_.k->body[0].target;
+  DepthCut cut = cut_;
+  cut.step = steps(k);
+  const std::vector<DepthPart> depth = cut_depth(s, p_.k->iter, k_, cut);
+  const std::vector<const Stmt*> batches = scopes_with_role(kernel, "batch");
+  const auto unroll_depth = [&] {
+    for (const DepthPart& part : depth) {
+      for (const std::string& scope : part.unrolled) s.move("unroll_scope {}", scope);
+    }
+  };
+  if (k.panel_columns == 0) {
+    unroll_depth();
+    s.move("move_to_register {} {}", sums, n);
+    if (k.parallel != 0) s.move("parallelize {}", batches.empty() ? m : batches.front()->iter);
+    return;
+  }
+  const int64_t columns = k.panel_columns * k.streams;
+  const char* tail = tail_of(p_.n->extent, columns, kernel);
+  s.move("tile_scope {} {} tail={} as m0,m1", m, k.tile_rows, tail_of(p_.m->extent, k.tile_rows, kernel));
+  s.move("tile_scope {} {} tail={} as n0,n1", n, columns, tail);
+  s.move("swap_scopes m1 n0");
+  s.move("swap_scopes m0 n0");
+  // Start, parts of the depth, end: each with rows and columns of its own.
+  const size_t pieces = depth.size() + 2;
+  const auto piece = [](const char* scope, size_t i) {
+    return i == 0 ? std::string(scope) : fmt::format("{}_{}", scope, i);
+  };
+  for (const char* scope : {"n1", "m1"}) {
+    for (size_t i = 1; i < pieces; ++i) s.move("split_scope {} after=0 as {}", piece(scope, i - 1), piece(scope, i));
+  }
+  for (size_t i = 0; i < depth.size(); ++i) {
+    for (const std::string& around : depth[i].scopes) {
+      s.move("swap_scopes {} {}", piece("n1", i + 1), around);
+      s.move("swap_scopes {} {}", piece("m1", i + 1), around);
+    }
+  }
+  unroll_depth();
+  pack_fields(s, k);
+  for (size_t i = 0; i < pieces; ++i) {
+    s.move("unroll_scope {}", piece("m1", i));
+    std::string scope = piece("n1", i);
+    if (k.streams > 1) {
+      s.move("tile_scope {} {} tail=exact as {}s,{}p", scope, k.panel_columns, scope, scope);
+      s.move("unroll_scope {}s", scope);
+      scope += "p";
+    }
+    s.move("tile_scope {} {} tail={} as {}v,{}l", scope, t_.lanes, tail, scope, scope);
+    s.move("unroll_scope {}v", scope);
+    s.move("vectorize_scope {}l", scope);
+  }
+  s.move("move_to_register {} m0", sums);
+  if (k.prefetch > 0 && !depth.empty()) {
+    const std::vector<std::string>& scopes = depth.front().scopes;
+    const auto loop = std::find_if(scopes.rbegin(), scopes.rend(), [&](const std::string& scope) {
+      const Stmt* at = find_scope(s.kernel(), scope);
+      return at != nullptr && at->mark == Mark::none;
+    });
+    const int64_t bytes = steps(k) * k.panel_columns;  // of a field of bytes, at each step of the innermost loop
+    if (loop != scopes.rend())
+      s.move("prefetch {} {} ahead={} lines={}", largest_, *loop, k.prefetch, std::max<int64_t>(bytes / 64, 1));
+  }
+  if (k.parallel != 0) s.move("parallelize {}", batches.empty() ? "n0" : batches.front()->iter);
+}
+
+Structure QuantisedSketch::structure(const Setting& k, const ProblemFacts& facts) const {
+  Structure s = facts.naive;
+  const double columns = static_cast<double>(std::max<int64_t>(k.panel_columns * k.streams, 1));
+  s.tile_rows = static_cast<double>(k.tile_rows);
+  s.tile_vectors = static_cast<double>(std::max<int64_t>(vectors(k), 1));
+  s.unroll = static_cast<double>(steps(k));
+  s.registers = (s.tile_rows + 1) * s.tile_vectors + kScratchRegisters;
+  s.block_columns = columns;
+  s.packs_columns = k.panel_columns != 0;
+  const double panels = std::ceil(static_cast<double>(n_) / columns);
+  s.calls = panels * std::ceil(static_cast<double>(m_) / s.tile_rows);
+  s.slowdown = std::max(1.0, estimate(k) / std::max(s.flops / 2 / t_.lanes / kPipes, 1.0));
+  s.parallel = Axis::columns;
+  s.tasks = panels;
+  s.imbalance = imbalance_of(panels, facts.threads);
+  return s;
+}
+
+const Recipe kQuantisedRecipe = {"quantised", 1, QuantisedSketch::matches, knob_table<QuantisedSketch>,
+                                 make_sketch<QuantisedSketch, kQuantisedRecipe>};
+
+}  // namespace lathe::search

@@ -1,0 +1,186 @@
+// Weights of few bits through the C ABI, on every level: dequantize gives the bits of the format's definition,
+// quantized_matmul multiplies by them, packed and as they lie; calls that do not fit are refused by name.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "tests/common/c_client.h"
+
+namespace lathe::test {
+namespace {
+
+constexpr const char* kLevels[] = {"portable", "avx2", "avx512"};
+
+struct Format {
+  std::string blocks;          // several, one after another
+  std::vector<float> weights;  // theirs
+  int64_t block = 0, bytes = 0;
+};
+
+std::string from_hex(const std::string& text) {
+  std::string out;
+  for (size_t i = 0; i + 1 < text.size(); i += 2) out += static_cast<char>(std::stoi(text.substr(i, 2), nullptr, 16));
+  return out;
+}
+
+// The blocks of tests/ops/quant_vectors.txt whose weights are finite and of a common size.
+std::map<std::string, Format> formats() {
+  std::map<std::string, Format> out;
+  std::ifstream in(LATHE_SOURCE_DIR "/tests/ops/quant_vectors.txt");
+  for (std::string line; std::getline(in, line);) {
+    if (line.empty() || line[0] == ';') continue;
+    std::istringstream words(line);
+    std::string name, block, expected;
+    words >> name >> block >> expected;
+    const std::string bytes = from_hex(block), bits = from_hex(expected);
+    Format& f = out[name];
+    f.bytes = static_cast<int64_t>(bytes.size());
+    f.block = static_cast<int64_t>(bits.size() / 4);
+    std::vector<float> weights(bits.size() / 4);
+    std::memcpy(weights.data(), bits.data(), bits.size());
+    bool tame = true;
+    for (const float w : weights) tame &= std::abs(w) < 1e4f;
+    if (!tame) continue;
+    f.blocks += bytes;
+    f.weights.insert(f.weights.end(), weights.begin(), weights.end());
+  }
+  return out;
+}
+
+// A weight of n rows and `depth` blocks a row, drawn from the format's blocks.
+struct Weight {
+  Weight(const Format& f, int64_t rows, int64_t depth) : n(rows), k(depth * f.block), row_bytes(depth * f.bytes) {
+    const int64_t known = static_cast<int64_t>(f.blocks.size()) / f.bytes;
+    for (int64_t i = 0; i < n * depth; ++i) {
+      const int64_t from = (i * 7 + i / 3) % known;
+      bytes += f.blocks.substr(static_cast<size_t>(from * f.bytes), static_cast<size_t>(f.bytes));
+      const auto first = f.weights.begin() + from * f.block;
+      values.insert(values.end(), first, first + f.block);
+    }
+  }
+  int64_t n, k, row_bytes;
+  std::string bytes;
+  std::vector<float> values;  // [n, k]
+};
+
+lathe_attr text_attr(const char* name, const char* value) {
+  lathe_attr a{};
+  a.name = name;
+  a.type = LATHE_ATTR_STRING;
+  a.s = value;
+  return a;
+}
+
+// op of the weight, and of rows `a` of a product, at this level; packed: its constant in its packed form.
+std::vector<float> run(const char* level, bool packed, const std::string& format, Weight& w, Floats* a) {
+  const auto ctx = make_context(level);
+  const std::vector<lathe_dim> rows = {range("M", 1, 64), fixed(w.k)}, blocks = {fixed(w.n), fixed(w.row_bytes)};
+  std::vector<lathe_tensor_desc> inputs;
+  if (a != nullptr) inputs.push_back(desc("a", rows));
+  inputs.push_back(desc("w", blocks, LATHE_TENSOR_CONST, LATHE_DTYPE_U8));
+  const lathe_attr attr = text_attr("format", format.c_str());
+  lathe_graph* made = nullptr;
+  lathe_error e;
+  EXPECT_EQ(lathe_graph_single(ctx.get(), a != nullptr ? "quantized_matmul" : "dequantize", inputs.data(),
+                               inputs.size(), &attr, 1, &made, &e),
+            LATHE_STATUS_OK)
+      << e.message;
+  const Owned<lathe_graph> graph(made);
+  const auto kernel = resolve(ctx.get(), graph.get());
+  if (kernel == nullptr) return {};
+  std::vector<int64_t> shape = {w.n, w.row_bytes};
+  lathe_tensor blocks_of = {w.bytes.data(), {1, 0}, 2, {1, 8, 1}, shape.data(), nullptr, 0};
+  lathe_arg weight = {&blocks_of, w.bytes.size(), 0, 0, 0};
+  const int32_t number = a != nullptr ? 1 : 0;
+  lathe_pack_info info{};
+  EXPECT_EQ(lathe_prepack_query(kernel.get(), number, &info, &e), LATHE_STATUS_OK) << e.message;
+  const Aligned room(static_cast<size_t>(info.bytes) + 64);
+  if (packed && info.layout_id != 0) {
+    EXPECT_LE(static_cast<double>(info.bytes), 1.06 * static_cast<double>((w.n + 31) / 32 * 32 * w.row_bytes) + 256);
+    EXPECT_EQ(lathe_prepack(kernel.get(), number, &blocks_of, room.memory, info.bytes, &e), LATHE_STATUS_OK)
+        << e.message;
+    weight.layout_id = info.layout_id;
+    blocks_of.data = room.memory;
+    weight.bytes = info.bytes;
+  }
+  const int64_t m = a != nullptr ? a->shape[0] : w.n;
+  Floats y({m, a != nullptr ? w.n : w.k}, NAN);
+  std::vector<lathe_arg> args;
+  if (a != nullptr) args.push_back(a->arg());
+  args.push_back(weight);
+  args.push_back(y.arg());
+  uint64_t bytes = 0;
+  EXPECT_EQ(lathe_workspace_bytes(kernel.get(), args.data(), args.size(), 1, &bytes, &e), LATHE_STATUS_OK) << e.message;
+  const Aligned workspace(bytes);
+  lathe_exec exec = LATHE_EXEC_INIT;
+  exec.workspace = workspace.memory;
+  exec.workspace_bytes = bytes;
+  EXPECT_EQ(lathe_execute(kernel.get(), args.data(), args.size(), &exec, &e), LATHE_STATUS_OK) << e.message;
+  return y.data;
+}
+
+TEST(CapiQuantised, DequantizeGivesTheBitsOfTheFormat) {
+  for (auto& [name, format] : formats()) {
+    Weight w(format, 5, 3);
+    for (const char* level : kLevels) {
+      const std::vector<float> y = run(level, false, name, w, nullptr);
+      ASSERT_EQ(y.size(), w.values.size()) << name;
+      for (size_t i = 0; i < y.size(); ++i) ASSERT_EQ(y[i], w.values[i]) << name << " at " << level << ", weight " << i;
+    }
+  }
+}
+
+TEST(CapiQuantised, ProductsOfEveryFormatPackedAndAsTheyLie) {
+  for (auto& [name, format] : formats()) {
+    for (const int64_t n : {int64_t{1}, int64_t{31}, int64_t{70}}) {
+      Weight w(format, n, 2);
+      for (const int64_t m : {1, 5}) {
+        Floats a({m, w.k});
+        a.numbers(3);
+        for (const char* level : kLevels) {
+          for (const bool packed : {false, true}) {
+            if (!packed && n == 70) continue;  // slow, and nothing new
+            SCOPED_TRACE(fmt::format("{} {}x{}x{} {} {}", name, m, n, w.k, level, packed ? "packed" : "plain"));
+            const std::vector<float> y = run(level, packed, name, w, &a);
+            ASSERT_EQ(y.size(), static_cast<size_t>(m * n));
+            for (int64_t i = 0; i < m * n; ++i) {
+              double want = 0, size = 0;
+              for (int64_t k = 0; k < w.k; ++k) {
+                const double term = static_cast<double>(a.data[static_cast<size_t>(i / n * w.k + k)]) *
+                                    w.values[static_cast<size_t>(i % n * w.k + k)];
+                want += term;
+                size += std::abs(term);
+              }
+              ASSERT_NEAR(y[static_cast<size_t>(i)], want, 1e-6 * size + 1e-30) << i;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(CapiQuantised, WhatDoesNotFitIsRefusedByName) {
+  const auto ctx = make_context();
+  const auto refusal = [&](const char* format, int64_t k, int64_t bytes) {
+    const std::vector<lathe_dim> rows = {range("M", 1, 64), fixed(k)}, blocks = {fixed(8), fixed(bytes)};
+    const lathe_tensor_desc inputs[] = {desc("a", rows), desc("w", blocks, LATHE_TENSOR_CONST, LATHE_DTYPE_U8)};
+    const lathe_attr attr = text_attr("format", format);
+    lathe_graph* made = nullptr;
+    lathe_error e{};
+    const lathe_status status = lathe_graph_single(ctx.get(), "quantized_matmul", inputs, 2, &attr, 1, &made, &e);
+    lathe_graph_destroy(made);
+    return status == LATHE_STATUS_OK ? std::string() : std::string(e.arg_name) + ": " + e.message;
+  };
+  EXPECT_EQ(refusal("q4_0", 64, 36), "");
+  EXPECT_NE(refusal("q4_7", 64, 36).find("expected one of q4_0"), std::string::npos);
+  EXPECT_NE(refusal("q4_k", 64, 36).find("K 64, expected a multiple of 256"), std::string::npos);
+  EXPECT_NE(refusal("q4_0", 64, 34).find("w.shape[1]: 34, expected 36"), std::string::npos) << refusal("q4_0", 64, 34);
+}
+
+}  // namespace
+}  // namespace lathe::test
