@@ -17,8 +17,6 @@ using ir::Stmt;
 
 // What an epilogue with a polynomial and its operands keep alive at once, about.
 static constexpr int kEpilogueRegisters = 10;
-// With fewer, what one loop has read of weights is not kept for the next.
-static constexpr int kManyRegisters = 32;
 
 void Lowering::body(const Body& list) {
   for (size_t i = 0; i < list.size() && e_.ok(); ++i) {
@@ -149,7 +147,7 @@ void Lowering::loop(const Stmt& s) {
   l->extent = *extent;
   l->var = e_.new_var();
   if (!lane_ && makes_weights()) {
-    if (e_.program().vector_registers < kManyRegisters) read_again();
+    read_again();
     std::vector<std::string> loops;
     hoist_loop(s, loops);
   }

@@ -20,7 +20,8 @@ using namespace ir;  // NOLINT: this file is all IR
 
 namespace {
 
-constexpr int64_t kMostRows = 12, kHurriedRows = 4;
+constexpr int64_t kMostRows = 12, kHurriedRows = 4, kBeside = 2;
+constexpr int64_t kAhead = 4096;                               // bytes: of those tried the best at all rows and formats
 constexpr double kIssue = 3.5, kPipes = 2, kLatency = 4;       // operations a cycle; multiply-adds; cycles of a sum
 constexpr double kMemory = 12;                                 // bytes a cycle from memory to one core
 constexpr int64_t kOperationBytes = 8, kMostBytes = 12 << 10;  // of code, about; an image holds 24 KB
@@ -75,12 +76,47 @@ int64_t operations(const Expr& e) {
   return n;
 }
 
-// Numbers that are read as halves are scales and minima of a block.
-int64_t scales(const Expr& e) {
-  int64_t n = e->op == Op::k_cast && is_float(e->args[0]->type) && e->args[0]->type != e->type;
-  for (const Expr& a : e->args) n += scales(a);
-  return n;
-}
+// What a weight costs, and what of it stays the same through a run: scales and minima of a block.
+struct WeightCost {
+  int64_t each = 0;    // operations of a weight
+  int64_t once = 0;    // of what stays
+  int64_t values = 0;  // vectors that stay
+};
+
+class WeightCounter {
+ public:
+  WeightCounter(const std::string& k, const DepthCut& cut) : k_(k), run_(k + "_j") {
+    at_ = Expr(cut.levels.front()) * iter(k + "_0") + iter(run_);
+    ranges_.set(k + "_0", {0, int64_t{1} << 31});
+    ranges_.set(run_, {0, cut.run() - 1});
+  }
+  void count(const Expr& e, WeightCost& out) const {
+    if (e->op == Op::k_load) {
+      out.each += 1;
+    } else if (e->type != DType::i64 && !e->args.empty()) {
+      if (!varies(e)) {
+        out.once += operations(e);
+        out.values += 1;
+        return;
+      }
+      out.each += 1;
+      for (const Expr& a : e->args) count(a, out);
+    }
+  }
+
+ private:
+  bool varies(const Expr& e) const {
+    bool out = false;
+    for_each_node(e, [&](const ExprNode& n) {
+      if (n.op != Op::k_load) return;
+      for (const Expr& i : n.args) out |= uses(simplify(substitute(i, {{k_, at_}}), ranges_), run_);
+    });
+    return out;
+  }
+  std::string k_, run_;
+  Expr at_;
+  Ranges ranges_;
+};
 
 // Masks and offsets, each once.
 int64_t constants(const Expr& e) {
@@ -106,10 +142,9 @@ class QuantisedSketch {
         m_(p_.m != nullptr ? extent_at(p_.m->extent, problem) : 1),
         n_(extent_at(p_.n->extent, problem)),
         k_(extent_at(p_.k->extent, problem)),
-        operations_(operations(p_.weight)),
-        constants_(constants(p_.weight)),
-        scales_(scales(p_.weight)) {
+        constants_(constants(p_.weight)) {
     cut_ = depth_cut({p_.weight}, p_.k->iter, k_);
+    WeightCounter(p_.k->iter, cut_).count(p_.weight, cost_);
     double most = 0;
     for (const Field& f : p_.fields) {
       const Buffer& b = *problem.kernel.find_buffer(f.name);
@@ -147,9 +182,8 @@ class QuantisedSketch {
     return cut_.run() % std::max(k.steps, cut_.step) == 0 ? std::max(k.steps, cut_.step) : cut_.step;
   }
   int64_t code_bytes(const Setting& k) const {
-    DepthCut cut = cut_;
-    cut.step = steps(k);
-    return cut.copies() * vectors(k) * (operations_ + 2 * k.tile_rows) * kOperationBytes;
+    const int64_t inner = cost_.each + 2 * k.tile_rows;
+    return cut_.copies() / cut_.step * vectors(k) * (cost_.once + steps(k) * inner) * kOperationBytes;
   }
   void write_rows(Script& s, const Setting& k) const;
   void write_tiles(Script& s, const Setting& k) const;
@@ -159,10 +193,9 @@ class QuantisedSketch {
   const Target& t_;
   const Parts p_;
   const int64_t m_, n_, k_;
-  const int64_t operations_;  // of one weight
-  const int64_t constants_;   // in registers of their own
-  const int64_t scales_;      // vectors that stay the same through a run, about
+  const int64_t constants_;  // in registers of their own
   DepthCut cut_;
+  WeightCost cost_;
   double bytes_ = 0;     // of constants
   std::string largest_;  // field
 };
@@ -198,7 +231,7 @@ Status QuantisedSketch::accepts(const Setting& k) const {
     return k.tile_rows == 1 && k.streams == 1 ? Status() : unsupported("tiles of fields that are read where they lie");
   if (!p_.packed || k.panel_columns % t_.lanes != 0)
     return unsupported("nr {}: whole vectors of packed fields", k.panel_columns);
-  if ((k.tile_rows + 1 + scales_) * vectors(k) + constants_ + kScratchRegisters > t_.vector_registers)
+  if ((k.tile_rows + 1 + cost_.values) * vectors(k) + constants_ + kScratchRegisters > t_.vector_registers)
     return unsupported("mr {} by {} vectors: more than the registers", k.tile_rows, vectors(k));
   if (code_bytes(k) > kMostBytes && (k.streams > 1 || steps(k) > cut_.step))
     return unsupported("st {} and ku {}: some {} bytes of code, expected at most {}", k.streams, k.steps, code_bytes(k),
@@ -210,7 +243,7 @@ double QuantisedSketch::estimate(const Setting& k) const {
   const double m = static_cast<double>(m_), n = static_cast<double>(n_), depth = static_cast<double>(k_);
   const double lanes = k.panel_columns == 0 ? 1 : t_.lanes, rows = static_cast<double>(k.tile_rows);
   const double tiles = std::ceil(m / rows), v = std::max<double>(1, static_cast<double>(vectors(k)));
-  const double each = static_cast<double>(operations_) + 2.0 / static_cast<double>(steps(k));
+  const double each = static_cast<double>(cost_.each) + 2.0 / static_cast<double>(steps(k));
   const double issue = (each + rows) / kIssue, pipes = rows / kPipes, wait = kLatency / v / std::max(rows, 1.0) * rows;
   const double step = std::max({issue, pipes, wait});
   const double compute = tiles * std::ceil(n / lanes / v) * v * depth * step;
@@ -218,6 +251,7 @@ double QuantisedSketch::estimate(const Setting& k) const {
   return std::max(compute, memory) + 0.1 * std::min(compute, memory) + tiles * std::ceil(n / lanes / v) * 20;
 }
 
+// As many steps beside each other as the code has room for.
 std::optional<QuantisedSketch::Setting> QuantisedSketch::standard() const {
   std::optional<Setting> best;
   double least = std::numeric_limits<double>::infinity();
@@ -225,15 +259,20 @@ std::optional<QuantisedSketch::Setting> QuantisedSketch::standard() const {
   const std::vector<Choice<Setting>> choices = {{&Setting::tile_rows, values_of(*this, &Setting::tile_rows)},
                                                 {&Setting::panel_columns, values_of(*this, &Setting::panel_columns)},
                                                 {&Setting::streams, values_of(*this, &Setting::streams)}};
-  each_setting(
-      Setting{.steps = std::min<int64_t>(std::max<int64_t>(cut_.step, p_.packed ? 2 : 1), 8), .parallel = many()},
-      choices, [&](const Setting& k) {
-        if (k.tile_rows > (hurried ? kHurriedRows : kMostRows) || !accepts(k).ok()) return;
-        const double cycles = estimate(k);
-        if (cycles >= least) return;
-        least = cycles;
-        best = k;
-      });
+  Setting base;
+  base.prefetch = p_.packed && problem_.cold ? kAhead : 0;
+  base.parallel = many();
+  const auto visit = [&](const Setting& k) {
+    if (k.tile_rows > (hurried ? kHurriedRows : kMostRows) || !accepts(k).ok()) return;
+    const double cycles = estimate(k);
+    if (cycles >= least) return;
+    least = cycles;
+    best = k;
+  };
+  for (const int64_t beside : {p_.packed ? kBeside : 1, int64_t{1}}) {
+    base.steps = std::max(cut_.step, beside);
+    if (!best) each_setting(base, choices, visit);
+  }
   return best;
 }
 

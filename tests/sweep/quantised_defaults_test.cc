@@ -1,0 +1,62 @@
+// Products of weights of few bits at the sizes of models: the default has native code in every format, for few rows and
+// for many, and nobody is left to the portable executor.
+#include "ops/quant_formats.h"
+#include "tests/sweep/sweep_case.h"
+
+namespace lathe::runtime {
+namespace {
+
+constexpr int64_t kDepth = 2048, kColumns = 512, kGroup = 32;
+
+ops::Graph product(const ops::QuantFormat& format, const ops::DimDesc& m) {
+  ops::Graph g;
+  std::vector<int> in = {ops::add_tensor(g, "a", {m, ops::fixed_dim(kDepth)})};
+  const int64_t group = format.grouped ? kGroup : 0;
+  if (format.place == ops::FieldsIn::kBlocks) {
+    const int64_t bytes = kDepth / format.block * format.block_bytes;
+    in.push_back(ops::add_tensor(g, "w", {ops::fixed_dim(kColumns), ops::fixed_dim(bytes)}, true, ir::DType::u8));
+  } else {
+    std::vector<ops::TensorDesc> types(format.tensors());
+    std::vector<const ops::TensorDesc*> given;
+    for (size_t i = 0; i < types.size(); ++i) {
+      types[i].dtype = format.meaning.buffers[i].type;
+      given.push_back(&types[i]);
+    }
+    for (const ops::QuantField& f : ops::quant_fields({&format, ops::fixed_dim(kColumns), kDepth, group}, given)) {
+      std::vector<ops::DimDesc> dims;
+      for (const ir::Expr& d : f.dims) dims.push_back(ops::fixed_dim(d->ival));
+      in.push_back(ops::add_tensor(g, f.name, dims, true, f.type));
+    }
+  }
+  g.outputs = {ops::add_node(g, "quantized_matmul", in, "y", {{"format", format.name}, {"group", group}})};
+  return g;
+}
+
+TEST(QuantisedDefaults, HaveNativeCode) {
+  for (const ops::QuantFormat& format : ops::quant_formats()) {
+    for (const ops::DimDesc& m : {ops::fixed_dim(1), ops::fixed_dim(4), ops::fixed_dim(16), ops::fixed_dim(128),
+                                  ops::symbol_dim("M", 1, 512, {{1, 1}, {128, 1}})}) {
+      const auto graph = ops::finish(product(format, m));
+      ASSERT_TRUE(graph.ok()) << format.name << ": " << graph.status().to_string();
+      for (const Level& level : levels()) {
+        if (!test::generates(level.context->target())) continue;
+        for (const bool cold : {false, true}) {
+          auto op = Operator::create(level.context, *graph);
+          ASSERT_TRUE(op.ok()) << op.status().to_string();
+          PrepareRequest request;
+          request.cold = cold;
+          const auto info = (*op)->stages().prepare(request);
+          ASSERT_TRUE(info.ok()) << format.name << ": " << info.status().to_string();
+          EXPECT_EQ(info->tier, 1) << format.name << " of " << ops::dim_text(m) << (cold ? " cold rows: " : " rows: ")
+                                   << refusal((*op)->general_problem(0, true, request), level);
+          EXPECT_FALSE((*op)->stages().of(0)[0]->stage.packed.empty())
+              << format.name << " of " << ops::dim_text(m) << " rows on " << level.name
+              << " is read as it lies: " << refusal((*op)->general_problem(0, true, request), level);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lathe::runtime
