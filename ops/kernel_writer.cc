@@ -72,15 +72,10 @@ std::string KernelWriter::add_operand(int tensor, const std::string& name) {
   return name;
 }
 
-void KernelWriter::add_part(int tensor, const std::string& name, ir::DType type, std::vector<Expr> dims,
-                            std::vector<Expr> strides, ParamSource source) {
-  ir::Buffer b = buffer(tensor, name, graph_.tensors[tensor].constant ? ir::Place::constant : ir::Place::in);
-  b.type = type;
-  b.dims = std::move(dims);
-  b.strides = std::move(strides);
-  source.tensor = tensor;
-  buffers_.push_back(std::move(b));
-  sources_.push_back(source);
+void KernelWriter::add_part(int tensor, ir::Buffer part, int64_t offset, bool is_part) {
+  part.place = graph_.tensors[tensor].constant ? ir::Place::constant : ir::Place::in;
+  buffers_.push_back(std::move(part));
+  sources_.push_back({tensor, offset, is_part});
 }
 
 ir::DType KernelWriter::dtype_of(const std::string& param) const {

@@ -37,9 +37,8 @@ class KernelWriter {
   // The same of what riders of the group may make: of the constant they read, which is packed as they make it. Where
   // they only widen a bf16 or f16, it stays as it is.
   std::string add_operand(int tensor, const std::string& name);
-  // A part of a tensor, or another reading of it, as a parameter. source.tensor is `tensor`.
-  void add_part(int tensor, const std::string& name, ir::DType type, std::vector<ir::Expr> dims,
-                std::vector<ir::Expr> strides, ParamSource source);
+  // A part of a tensor, or another reading of it, as a parameter: the buffer says which, but for its place.
+  void add_part(int tensor, ir::Buffer part, int64_t offset, bool is_part);
   // Of a declared parameter.
   ir::DType dtype_of(const std::string& param) const;
   std::string add_temp(const std::string& name, std::vector<ir::Expr> dims);

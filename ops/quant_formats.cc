@@ -46,6 +46,7 @@ std::vector<QuantFormat> parse_rows() {
     f.grouped = f.meaning.find_symbol("G") != nullptr;
     for (const ir::Buffer& b : f.meaning.buffers) {
       if (f.place == FieldsIn::kBlocks && b.place == ir::Place::constant) f.block_bytes += bytes_in_block(b);
+      f.made |= static_cast<bool>(b.made);
     }
     out.push_back(std::move(f));
   }
@@ -64,8 +65,9 @@ ir::Status wrong_size(const TensorDesc& t, size_t d, const std::string& expected
 // Of the field's dims, the value of the symbol in them, from the operand's: dims that are the symbol, or its quotient
 // by a number.
 int64_t solved(const ir::Buffer& field, const TensorDesc& t, const std::string& symbol, int64_t group) {
-  for (size_t d = 0; d < field.dims.size(); ++d) {
-    const Expr& e = field.dims[d];
+  const std::vector<Expr>& dims = ir::given_dims(field);
+  for (size_t d = 0; d < dims.size(); ++d) {
+    const Expr& e = dims[d];
     const bool quotient = e->op == ir::Op::k_floordiv || e->op == ir::Op::k_ceildiv;
     const Expr& name = quotient ? e->args[0] : e;
     if (name->op != ir::Op::k_symbol || name->name != symbol || !t.dims[d].fixed()) continue;
@@ -88,14 +90,15 @@ ir::Status check_tensors(const QuantWeight& w, const std::vector<const TensorDes
   for (size_t i = 0; i < operands.size(); ++i) {
     const ir::Buffer& field = w.format->meaning.buffers[i];
     const TensorDesc& t = *operands[i];
-    for (size_t d = 0; d < field.dims.size(); ++d) {
-      const bool of_n = field.dims[d]->op == ir::Op::k_symbol && field.dims[d]->name == "N";
-      const Expr size = ir::simplify(ir::substitute(field.dims[d], sizes_of(w, Expr(w.n.max))));
+    const std::vector<Expr>& dims = ir::given_dims(field);
+    for (size_t d = 0; d < dims.size(); ++d) {
+      const bool of_n = dims[d]->op == ir::Op::k_symbol && dims[d]->name == "N";
+      const Expr size = ir::simplify(ir::substitute(dims[d], sizes_of(w, Expr(w.n.max))));
       const bool fits = of_n ? same_dim(t.dims[d], w.n) : same_dim(t.dims[d], fixed_dim(size->ival));
       if (!fits)
         return wrong_size(
             t, d,
-            fmt::format("{} ({} of {}, K {}{})", of_n ? dim_text(w.n) : ir::print(size), ir::print(field.dims[d]),
+            fmt::format("{} ({} of {}, K {}{})", of_n ? dim_text(w.n) : ir::print(size), ir::print(dims[d]),
                         w.format->name, w.k, w.format->grouped ? fmt::format(", G {}", w.group) : ""));
     }
   }
@@ -105,7 +108,7 @@ ir::Status check_tensors(const QuantWeight& w, const std::vector<const TensorDes
 ir::Status check_dtypes(const QuantFormat& f, const std::vector<const TensorDesc*>& operands) {
   for (size_t i = 0; i < operands.size(); ++i) {
     const ir::DType type = operands[i]->dtype;
-    const ir::DType wanted = f.place == FieldsIn::kBlocks ? ir::DType::u8 : f.meaning.buffers[i].type;
+    const ir::DType wanted = f.place == FieldsIn::kBlocks ? ir::DType::u8 : ir::given_type(f.meaning.buffers[i]);
     const bool half = wanted == ir::DType::f32 && (type == ir::DType::f16 || type == ir::DType::bf16);
     if (type != wanted && !half)
       return ir::invalid("dtype {}, expected {}{} ({})", ir::dtype_name(type), ir::dtype_name(wanted),
@@ -157,11 +160,16 @@ ir::Result<QuantWeight> quant_weight(const QuantFormat& f, int64_t k, int64_t gr
   const TensorDesc& first = *operands[0];
   LATHE_RETURN_IF_ERROR(check_group(f, group, first.name));
   LATHE_RETURN_IF_ERROR(check_dtypes(f, operands));
-  const auto rank_of = [&](size_t i) { return f.place == FieldsIn::kBlocks ? 2 : f.meaning.buffers[i].dims.size(); };
+  const auto rank_of = [&](size_t i) {
+    return f.place == FieldsIn::kBlocks ? 2 : ir::given_dims(f.meaning.buffers[i]).size();
+  };
   for (size_t i = 0; i < operands.size(); ++i) {
     if (operands[i]->dims.size() != rank_of(i))
       return ir::invalid("{} dimensions, expected {} ({})", operands[i]->dims.size(), rank_of(i), f.name)
           .with_arg(operands[i]->name + ".shape");
+    if (f.made && !operands[i]->constant)
+      return ir::unsupported("no constant, expected one: {} is put in another order when it is packed", f.name)
+          .with_arg(operands[i]->name);
     if (!operands[i]->strides.empty())
       return ir::unsupported("strided, expected compact rows ({})", f.name).with_arg(operands[i]->name);
   }
@@ -184,22 +192,26 @@ ir::Result<QuantWeight> quant_weight(const QuantFormat& f, int64_t k, int64_t gr
 
 std::vector<QuantField> quant_fields(const QuantWeight& w, const std::vector<const TensorDesc*>& operands) {
   const QuantFormat& f = *w.format;
-  const Expr n = dim_expr(w.n);
+  const auto sizes = sizes_of(w, dim_expr(w.n));
+  const auto sized = [&](std::vector<Expr>& dims) {
+    for (Expr& d : dims) d = ir::simplify(ir::substitute(d, sizes));
+  };
   std::vector<QuantField> out;
   int64_t offset = 0;
   for (const ir::Buffer& b : f.meaning.buffers) {
     if (b.place != ir::Place::constant) continue;
-    QuantField field{b.name, b.type, {}, {}, 0, 0, false};
-    for (const Expr& d : b.dims) field.dims.push_back(ir::simplify(ir::substitute(d, sizes_of(w, n))));
+    QuantField field{b, out.size(), 0, false};
+    sized(field.buffer.dims);
+    sized(field.buffer.given_dims);
     if (f.place == FieldsIn::kTensors) {
-      field.operand = out.size();
-      field.type = operands[field.operand]->dtype;
+      if (!b.made) field.buffer.type = operands[field.operand]->dtype;
     } else {
       const int64_t bytes = bytes_in_block(b), element = ir::dtype_bytes(b.type), block = f.block_bytes / element;
+      field.operand = 0;
       field.offset = offset;
       field.part = true;
-      field.strides = {Expr(w.k / f.block * block), Expr(block)};
-      if (b.dims.size() > 2) field.strides.emplace_back(1);
+      field.buffer.strides = {Expr(w.k / f.block * block), Expr(block)};
+      if (b.dims.size() > 2) field.buffer.strides.emplace_back(1);
       offset += bytes;
     }
     out.push_back(std::move(field));
@@ -215,7 +227,7 @@ Expr quant_value(const QuantWeight& w, const std::vector<QuantField>& fields, co
     if (e->op == ir::Op::k_cast && e->type == e->args[0]->type) return e->args[0];  // a scale that is f32
     if (e->op != ir::Op::k_load) return {};
     for (size_t i = 0; i < fields.size(); ++i) {
-      if (fields[i].name == e->name) return ir::load(names[i], e->args, fields[i].type);
+      if (fields[i].buffer.name == e->name) return ir::load(names[i], e->args, fields[i].buffer.type);
     }
     return {};
   });

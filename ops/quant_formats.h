@@ -20,6 +20,7 @@ struct QuantFormat {
   int64_t block = 1;        // weights: K is a multiple of it
   int64_t block_bytes = 0;  // kBlocks only
   bool grouped = false;     // it has symbol G
+  bool made = false;        // some fields are made of others when they are packed: constants only
 
   size_t tensors() const;  // operands that hold it
 };
@@ -43,13 +44,10 @@ ir::Result<QuantWeight> quant_weight(const QuantFormat& format, int64_t k, int64
 
 // A field as a Kernel's parameter.
 struct QuantField {
-  std::string name;  // in the meaning
-  ir::DType type;
-  std::vector<ir::Expr> dims;     // with numbers for K and G; N as the operand has it
-  std::vector<ir::Expr> strides;  // in its own elements; empty: compact
-  size_t operand = 0;             // of those that hold the format
-  int64_t offset = 0;             // bytes into the operand
-  bool part = false;              // it is not all of it
+  ir::Buffer buffer;   // its name that of the meaning; numbers for K and G in its dims, N as the operand has it
+  size_t operand = 0;  // of those that hold the format
+  int64_t offset = 0;  // bytes into the operand
+  bool part = false;   // it is not all of it
 };
 std::vector<QuantField> quant_fields(const QuantWeight& weight, const std::vector<const TensorDesc*>& operands);
 

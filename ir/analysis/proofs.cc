@@ -160,6 +160,10 @@ bool proves_le(const Expr& a, const Expr& b, const Ranges& ranges) {
 
 bool proves_lt(const Expr& a, const Expr& b, const Ranges& ranges) {
   if (!a || !b) return false;
+  // x // c < b where x < b * c.
+  if (a->op == Op::k_floordiv && is_const_int(a->args[1]) && is_const_int(b) && a->args[1]->ival > 0 &&
+      std::abs(b->ival) < INT32_MAX && a->args[1]->ival < INT32_MAX)
+    return proves_lt(a->args[0], Expr(b->ival * a->args[1]->ival), ranges);
   const Canon canon(ranges, false);
   return proves_nonnegative(add(add(canon.poly(b), canon.poly(a), -1), Poly::constant(1), -1), ranges);
 }

@@ -154,19 +154,31 @@ class Verifier {
     return {};
   }
 
-  static Status check_made(const Buffer& b) {
+  Status check_made(const Buffer& b) {
     if (!b.made) return {};
     if (b.place != Place::constant || !b.strides.empty())
       return invalid("made: buffer {}: expected a compact constant", b.name);
     if (b.made->type != b.type)
       return invalid("made: buffer {}: {}, expected {}", b.name, dtype_name(b.made->type), dtype_name(b.type));
+    Ranges ranges = ranges_;
+    for (size_t d = 0; d < b.dims.size(); ++d) ranges.enter(fmt::format("d{}", d), b.dims[d]);
     bool own = false, others = false;
+    std::string outside;
     for_each_node(b.made, [&](const ExprNode& n) {
-      const bool itself = n.op == Op::k_load && n.name == b.name && n.args.empty() && n.type == b.given;
+      const bool itself =
+          n.op == Op::k_load && n.name == b.name && n.args.size() == b.given_dims.size() && n.type == b.given;
       own |= itself;
-      others |= (n.op == Op::k_load && !itself) || n.op == Op::k_iter || n.op == Op::k_symbol;
+      others |= (n.op == Op::k_load && !itself) || n.op == Op::k_symbol ||
+                (n.op == Op::k_iter && (b.given_dims.empty() || !ranges.find(n.name)));
+      for (size_t d = 0; itself && d < n.args.size(); ++d) {
+        if (n.args[d]->type != DType::i64) outside = print(n.args[d]);
+        if (bounds_ != Bounds::proven) continue;
+        if (interval(n.args[d], ranges).lo < 0 || !proves_lt(n.args[d], b.given_dims[d], ranges))
+          outside = print(n.args[d]);
+      }
     });
     if (!own || others) return invalid("made: buffer {}: expected an expression of {}[] alone", b.name, b.name);
+    if (!outside.empty()) return invalid("made: buffer {}: index {} is not proven inside", b.name, outside);
     return {};
   }
 

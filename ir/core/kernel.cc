@@ -75,17 +75,28 @@ Expr substitute(const Expr& e, const std::vector<std::pair<std::string, Expr>>& 
   });
 }
 
+Expr made_element(const Buffer& b, const std::string& from, const std::vector<Expr>& index) {
+  std::vector<std::pair<std::string, Expr>> own;
+  for (size_t d = 0; d < index.size(); ++d) own.emplace_back("d" + std::to_string(d), index[d]);
+  return rewrite(substitute(b.made, own), [&](const Expr& e) -> Expr {
+    if (e->op != Op::k_load || e->name != b.name) return {};
+    return load(from, e->args.empty() ? index : e->args, b.given);
+  });
+}
+
+DType given_type(const Buffer& b) { return b.made ? b.given : b.type; }
+const std::vector<Expr>& given_dims(const Buffer& b) { return b.given_dims.empty() ? b.dims : b.given_dims; }
+
 Kernel as_given(const Kernel& kernel) {
   Kernel out = kernel;
   for (Buffer& b : out.buffers) {
     if (!b.made) continue;
     rewrite_exprs(out.body, [&](const Expr& e) -> Expr {
-      if (e->op != Op::k_load || e->name != b.name) return {};
-      return rewrite(b.made, [&](const Expr& own) -> Expr {
-        return own->op == Op::k_load ? load(b.name, e->args, b.given) : Expr();
-      });
+      return e->op == Op::k_load && e->name == b.name ? made_element(b, b.name, e->args) : Expr();
     });
+    b.dims = given_dims(b);
     b.type = b.given;
+    b.given_dims.clear();
     b.made = Expr();
   }
   return out;

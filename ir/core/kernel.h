@@ -45,9 +45,12 @@ struct Buffer {
   std::vector<Expr> strides;
   bool stream = false;  // out only, nothing reads it: stores may go past the caches
   // constant only: its elements are made of the caller's, which are of the type `given`, when it is packed. `made` has
-  // loads of the buffer itself, without an index. Null: it is what the caller gives.
+  // loads of the buffer itself: without an index, of the element in the same place; or with one, a sum, quotient or
+  // remainder of the element's own index d0, d1, ..., into the caller's dims, which are `given_dims` then. Null: it is
+  // what the caller gives.
   Expr made;
   DType given = DType::f32;
+  std::vector<Expr> given_dims;  // empty: dims
 };
 
 // Marks of a scope. tensor: the scope is bound to a row of intrinsics.def, named in Stmt::intrinsic.
@@ -127,6 +130,12 @@ Stmt* find_scope(Kernel& kernel, std::string_view iter);
 void rewrite_exprs(std::vector<Stmt>& body, const std::function<Expr(const Expr&)>& f);
 // Replaces iterators and symbols by name.
 Expr substitute(const Expr& e, const std::vector<std::pair<std::string, Expr>>& map);
+
+// The element of a buffer that is made, at this index, of loads of `from`.
+Expr made_element(const Buffer& buffer, const std::string& from, const std::vector<Expr>& index);
+// What the caller gives of a constant: its type and dims.
+DType given_type(const Buffer& buffer);
+const std::vector<Expr>& given_dims(const Buffer& buffer);
 
 // The Kernel that reads what the caller gives: elements that packing would make are made by each load.
 Kernel as_given(const Kernel& kernel);

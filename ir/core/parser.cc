@@ -146,7 +146,7 @@ class KernelParser {
     return {};
   }
 
-  // from bf16 f32(w[]) * 0.5
+  // from bf16 f32(w[]) * 0.5, or from i32[4, 8] u8(w[d0 // 2, d1])
   Status made(Buffer& b) {
     const auto type = parse_dtype(in_.peek().text);
     if (!type) return in_.expected("a dtype");
@@ -156,6 +156,10 @@ class KernelParser {
     own.buffers.push_back({b.name, b.given});
     NameScope scope;
     scope.kernel = &own;
+    if (in_.accept("[")) {
+      LATHE_ASSIGN(b.given_dims, sizes("_"));
+      for (size_t d = 0; d < b.dims.size(); ++d) scope.iters.push_back(fmt::format("d{}", d));
+    }
     LATHE_ASSIGN(b.made, parse_expression(in_, scope));
     return {};
   }

@@ -135,7 +135,13 @@ void print_buffer(std::string& out, const Buffer& b) {
   }
   if (b.stream) out += " stream";
   if (b.made) {
-    out += fmt::format(" from {} ", dtype_name(b.given));
+    out += fmt::format(" from {}", dtype_name(b.given));
+    if (!b.given_dims.empty()) {
+      out += "[";
+      print_list(out, b.given_dims, "_");
+      out += "]";
+    }
+    out += " ";
     print_expr(out, b.made, 0);
   }
 }

@@ -180,6 +180,8 @@ bool Lowering::lanes_are_regular(const Stmt& scope) {
     check(s.target, s.index);
     ir::for_each_node(s.value, [&](const ir::ExprNode& n) {
       if (n.op == Op::k_load) check(n.name, n.args);
+      const bool shifts = n.op == Op::k_shift_left || n.op == Op::k_shift_right;
+      regular &= !shifts || !ir::uses(n.args[1], scope.iter);  // a count for each lane
     });
   });
   if (all_plain) regular_.emplace(&scope, regular);

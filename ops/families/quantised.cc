@@ -1,7 +1,7 @@
 // Weights of few bits, in the formats of quant_formats.def. dequantize gives them as f32[N, K]; quantized_matmul
 // multiplies by them:
 //
-//   for t [batch]: for m [m]: for n [n]:            for n [row]: for k [col]:
+//   for t [batch]: for m [m]: for n [n]:            for n [n]: for k [k]:
 //     c = 0;  for k [k]: c += a * v;  y = f(c)         y = v
 //
 // v is the weight's expression of the format. Operands: a, the fields f0, f1, ..., then e0, e1, ... of the followers,
@@ -66,6 +66,13 @@ double flops(const Node& node, const NodeSizes& sizes) {
   return 2.0 * elements(sizes.output) * static_cast<double>(sizes.inputs[0].back());
 }
 
+// The expression with loads of another name.
+Expr renamed(const Expr& made, const std::string& from, const std::string& to) {
+  return ir::rewrite(made, [&](const Expr& e) -> Expr {
+    return e->op == ir::Op::k_load && e->name == from ? ir::load(to, e->args, e->type) : Expr();
+  });
+}
+
 ir::Result<LoweredKernel> lower_group(KernelWriter& w) {
   const Node& node = w.anchor();
   const OpRow& row = op_row(node);
@@ -77,15 +84,18 @@ ir::Result<LoweredKernel> lower_group(KernelWriter& w) {
   const std::vector<QuantField> fields = quant_fields(weight, fields_of(row, inputs));
   std::vector<std::string> names;
   for (const QuantField& f : fields) {
-    names.push_back(fmt::format("f{}", names.size()));
-    w.add_part(node.inputs[first + f.operand], names.back(), f.type, f.dims, f.strides, {-1, f.offset, f.part});
+    ir::Buffer part = f.buffer;
+    part.name = fmt::format("f{}", names.size());
+    part.made = renamed(part.made, f.buffer.name, part.name);
+    names.push_back(part.name);
+    w.add_part(node.inputs[first + f.operand], std::move(part), f.offset, f.part);
   }
   const std::vector<Expr> dims = w.view(w.group().output).dims;
   const Expr m = ir::iter("m"), n = ir::iter("n"), k = ir::iter("k");
   const Expr value = quant_value(weight, fields, names, n, k);
   if (!multiplies(row)) {
     w.bind(node.output, value);
-    return w.finish("y", nest({"n", "k"}, dims, {"row", "col"}, {w.store_result("y", {n, k})}));
+    return w.finish("y", nest({"n", "k"}, dims, {"n", "k"}, {w.store_result("y", {n, k})}));
   }
   std::vector<std::string> iterators = iter_names("t", dims.size() - 2);
   Index at = iters(iterators);
@@ -121,8 +131,9 @@ int64_t at_least_one(const DimDesc& d) { return std::max<int64_t>(d.max, 1); }
 void operands(Graph& g, const OpRow& row, size_t axis, int variant, const SampleSizes& s, Node& node) {
   std::vector<DimDesc> mnk;
   for (size_t i = 0, other = 0; i < 3; ++i) mnk.push_back(i == axis ? s.swept : s.others[other++]);
-  const bool constant = take(variant, 2) == 0;
+  const bool as_input = take(variant, 2) != 0;
   const QuantFormat& format = quant_formats()[static_cast<size_t>(variant)];
+  const bool constant = !as_input || format.made;
   const int64_t multiple = std::max<int64_t>(format.meaning.find_symbol("N")->multiple_of, 1);
   const int64_t unit = format.grouped ? kSampleGroup : format.block;
   const int64_t k = (1 + (at_least_one(mnk[2]) - 1) % kMostBlocks) * unit;
@@ -136,13 +147,13 @@ void operands(Graph& g, const OpRow& row, size_t axis, int variant, const Sample
     std::vector<TensorDesc> types(format.tensors());
     std::vector<const TensorDesc*> given;
     for (size_t i = 0; i < types.size(); ++i) {
-      types[i].dtype = format.meaning.buffers[i].type;
+      types[i].dtype = ir::given_type(format.meaning.buffers[i]);
       given.push_back(&types[i]);
     }
     for (const QuantField& f : quant_fields(weight, given)) {
       std::vector<DimDesc> dims;
-      for (const Expr& d : f.dims) dims.push_back(fixed_dim(d->ival));
-      node.inputs.push_back(add_tensor(g, f.name, dims, constant, f.type));
+      for (const Expr& d : ir::given_dims(f.buffer)) dims.push_back(fixed_dim(d->ival));
+      node.inputs.push_back(add_tensor(g, f.buffer.name, dims, constant, ir::given_type(f.buffer)));
     }
   }
   node.attrs = {{"format", format.name}, {"group", weight.group}};

@@ -6,6 +6,7 @@
 #include "runtime/compile/plain_constants.h"
 
 #include "ir/analysis/analysis.h"
+#include "search/cut/cut.h"
 #include "search/moves/transform_util.h"
 #include "search/sketches/recipe.h"
 
@@ -17,6 +18,7 @@ namespace {
 
 struct Pass {
   std::vector<std::string> scopes;
+  int64_t bits = 1;  // neighbours that share an element of the caller's
   ir::Stmt nest;
 };
 
@@ -28,10 +30,7 @@ Pass make_pass(const ir::Buffer& b, const std::string& made, search::Names& name
     out.scopes.push_back(names.fresh(fmt::format("{}{}", made, d)));
     index.push_back(ir::iter(out.scopes.back()));
   }
-  const Expr value = ir::rewrite(b.made, [&](const Expr& own) -> Expr {
-    return own->op == ir::Op::k_load ? ir::load(b.name, index, b.given) : Expr();
-  });
-  out.nest = ir::make_assign(made, index, ir::AssignOp::set, value);
+  out.nest = ir::make_assign(made, index, ir::AssignOp::set, ir::made_element(b, b.name, index));
   for (size_t d = b.dims.size(); d-- > 0;)
     out.nest = ir::make_scope(out.scopes[d], b.dims[d], {out.nest}, d + 1 == b.dims.size() ? "col" : "row");
   return out;
@@ -52,12 +51,16 @@ ir::Kernel constants_as_inputs(const ir::Kernel& kernel, const ir::Target& targe
     made.name = names.fresh(b.name + "_m");
     made.place = ir::Place::heap;
     made.made = Expr();
+    made.given_dims.clear();
     ir::rewrite_exprs(out.body, [&](const Expr& e) -> Expr {
       return e->op == ir::Op::k_load && e->name == b.name ? ir::load(made.name, e->args, e->type) : Expr();
     });
     passes.push_back(make_pass(b, made.name, names));
+    passes.back().bits = search::sharing_a_word(b, static_cast<int>(b.dims.size()) - 1);
     temporaries.push_back(std::move(made));
+    b.dims = ir::given_dims(b);
     b.type = b.given;
+    b.given_dims.clear();
     b.made = Expr();
   }
   if (passes.empty()) return out;
@@ -66,7 +69,7 @@ ir::Kernel constants_as_inputs(const ir::Kernel& kernel, const ir::Target& targe
   search::Script script(out);
   for (const Pass& p : passes) {
     const std::string& last = p.scopes.back();
-    script.move("tile_scope {} {} tail=mask as {}v,{}l", last, target.lanes, last, last);
+    script.move("tile_scope {} {} tail=mask as {}v,{}l", last, p.bits > 1 ? p.bits : target.lanes, last, last);
     script.move("vectorize_scope {}l", last);
     if (p.scopes.size() > 1) script.move("parallelize {}", p.scopes.front());
   }

@@ -80,10 +80,10 @@ int64_t any_integer(ir::DType type, uint64_t h) {
 }
 
 ir::Status shape_of(const ir::Buffer& b, SymbolValues* symbols, OperandShape* out) {
-  const std::optional<std::vector<int64_t>> dims = ir::evaluate_dims(b.dims, *symbols);
+  const std::optional<std::vector<int64_t>> dims = ir::evaluate_dims(ir::given_dims(b), *symbols);
   if (!dims) return ir::invalid("{} has a size without value", b.name);
   out->name = b.name;
-  out->type = b.made ? b.given : b.type;
+  out->type = ir::given_type(b);
   out->place = b.place;
   out->dims = *dims;
   out->elements = 1;

@@ -10,6 +10,8 @@ ir::Result<ir::CutKernel> cut(const ir::Kernel& scheduled);
 // Whether the Schedule chose how this constant parameter lies in memory, by layout or by padding, or its elements are
 // made of what the caller gives: it is then read in a packed form.
 bool is_packed(const ir::Buffer& buffer);
+// Of a constant whose elements are made of the bits of larger ones: how many neighbours along a dimension share one.
+int64_t sharing_a_word(const ir::Buffer& buffer, int dim);
 // The Kernel that fills the packed form of constant parameter `buffer`: parameters src (as the caller gives it, its
 // logical dims) and dst (its physical dims, compact); padding is zero. Naive, family "pack", roles as scopes of the
 // layout.

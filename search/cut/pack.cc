@@ -18,15 +18,30 @@ bool is_packed(const Buffer& b) {
   return b.place == Place::constant && (!b.layout.empty() || padded || b.made);
 }
 
-// An element as packing makes it, of the caller's at this index.
-static Expr made_of(const Buffer& b, const std::vector<Expr>& index) {
-  return rewrite(b.made,
-                 [&](const Expr& own) -> Expr { return own->op == Op::k_load ? load("src", index, b.given) : Expr(); });
-}
-
 static Expr zero_of(DType type) {
   if (is_float(type)) return const_float(0, type);
   return type == DType::i64 ? Expr(0) : cast(type, Expr(0));
+}
+
+int64_t sharing_a_word(const Buffer& b, int dim) {
+  int64_t out = 1;
+  if (b.given_dims.empty()) return out;
+  for_each_node(b.made, [&](const ExprNode& n) {
+    if (n.op == Op::k_floordiv && is_const_int(n.args[1]) && uses(n.args[0], fmt::format("d{}", dim)))
+      out = std::max(out, n.args[1]->ival);
+  });
+  return out;
+}
+
+// for d < E: S(d)  ->  for da < E // bits: for d < bits: S(bits*da + d); E is a multiple, by whole tiles or by the size
+static Stmt by_words(const Stmt& body, const Expr& d, const Expr& extent, int64_t bits) {
+  const std::string& name = d->name;
+  const Expr whole = iter(name + "a"), at = Expr(bits) * whole + d;
+  std::vector<Stmt> inner = {body};
+  rewrite_exprs(inner, [&](const Expr& e) { return e->op == Op::k_iter && e->name == name ? at : Expr(); });
+  const auto words = [&](const Expr& e) { return simplify(floordiv(e, Expr(bits))); };
+  const Expr count = extent->op == Op::k_min ? min(words(extent->args[0]), words(extent->args[1])) : words(extent);
+  return make_scope(name + "a", count, {make_scope(name, Expr(bits), inner, "col")}, "row");
 }
 
 Result<Kernel> pack_kernel(const Kernel& scheduled, const std::string& buffer) {
@@ -47,7 +62,9 @@ Result<Kernel> pack_kernel(const Kernel& scheduled, const std::string& buffer) {
   src.layout.clear();
   src.padding.clear();
   src.made = Expr();
-  if (b->made) src.type = b->given;
+  src.given_dims.clear();
+  src.type = given_type(*b);
+  src.dims = given_dims(*b);
   Buffer dst;
   dst.name = "dst";
   dst.type = b->type;
@@ -88,26 +105,30 @@ Result<Kernel> pack_kernel(const Kernel& scheduled, const std::string& buffer) {
       nest = make_scope(fmt::format("z{}", p), dst.dims[p], {nest}, p + 1 == rank ? "col" : "row");
     k.body.push_back(nest);
   }
-  Expr element = load("src", logical, src.type);
-  if (b->made) element = made_of(*b, logical);
+  Expr element = b->made ? made_element(*b, "src", logical) : load("src", logical, src.type);
   if (b->made && layout[rank - 1].dim + 1 != static_cast<int>(logical.size())) {
     // What is turned lies there first: elements are made along the caller's rows.
     Buffer whole = src;
     whole.name = "made";
+    whole.dims = b->dims;
     whole.type = b->type;
     whole.place = Place::heap;
     k.buffers.push_back(whole);
     std::vector<Expr> at(logical.size());
     for (size_t d = 0; d < at.size(); ++d) at[d] = iter(fmt::format("s{}", d));
-    Stmt make = make_assign("made", at, AssignOp::set, made_of(*b, at));
+    Stmt make = make_assign("made", at, AssignOp::set, made_element(*b, "src", at));
     for (size_t d = at.size(); d-- > 0;)
       make = make_scope(fmt::format("s{}", d), b->dims[d], {make}, d + 1 == at.size() ? "col" : "row");
     k.body.push_back(make);
     element = load("made", logical, b->type);
   }
   Stmt nest = make_assign("dst", index, AssignOp::set, element);
-  for (size_t p = rank; p-- > 0;)
-    nest = make_scope(fmt::format("d{}", p), extents[p], {nest}, p + 1 == rank ? "col" : "row");
+  for (size_t p = rank; p-- > 0;) {
+    const int64_t bits = p + 1 == rank ? sharing_a_word(*b, layout[p].dim) : 1;
+    nest = bits > 1 && proves_divisible(b->dims[layout[p].dim], bits, {})
+               ? by_words(nest, index[p], extents[p], bits)
+               : make_scope(fmt::format("d{}", p), extents[p], {nest}, p + 1 == rank ? "col" : "row");
+  }
   k.body.push_back(nest);
   return k;
 }

@@ -34,7 +34,7 @@ struct Field {
 };
 
 struct Parts {
-  const Stmt *m = nullptr, *n = nullptr, *k = nullptr;  // m, k: null in a dequantize; its columns are k
+  const Stmt *m = nullptr, *n = nullptr, *k = nullptr;  // m: null in a dequantize
   Expr weight;
   std::vector<Field> fields;
   bool packed = false;
@@ -47,8 +47,8 @@ Parts parts_of(const Kernel& kernel) {
     return all.size() == 1 ? all[0] : nullptr;
   };
   p.m = one("m");
-  p.n = p.m != nullptr ? one("n") : one("row");
-  p.k = p.m != nullptr ? one("k") : one("col");
+  p.n = one("n");
+  p.k = one("k");
   if (p.n == nullptr || p.k == nullptr || p.k->body.size() != 1 || p.k->body[0].kind != Stmt::Kind::assign) return {};
   const Expr& value = p.k->body[0].value;
   if (p.m != nullptr && (value->op != Op::k_mul || p.n->body.size() != 3 || !perfectly_contains(*p.m, *p.n))) return {};

@@ -13,12 +13,19 @@ namespace {
 // or 1.
 Tensors random_inputs(const Graph& g, const Sizes& sizes, std::mt19937& rng, bool positive = false) {
   Tensors out;
+  const bool words = std::any_of(g.nodes.begin(), g.nodes.end(), [](const Node& n) {
+    return n.op == "quantized_matmul" || n.op == "dequantize";  // all bits of a word are weights
+  });
   for (int t : g.inputs) {
     Tensor v{sizes_of(g.tensors[t].dims, sizes), {}};
     std::uniform_real_distribution<float> dist(positive ? 0.1f : -2.0f, 2.0f);
     for (int64_t i = count(v.dims); i > 0; --i) {
       const ir::DType type = g.tensors[t].dtype;
-      v.data.push_back(ir::is_float(type) ? dist(rng) : ir::round_to(type, static_cast<double>(rng() % 100)));
+      if (type == ir::DType::i32 && words) {
+        v.data.push_back(static_cast<int32_t>(rng()));
+      } else {
+        v.data.push_back(ir::is_float(type) ? dist(rng) : ir::round_to(type, static_cast<double>(rng() % 100)));
+      }
     }
     out[t] = std::move(v);
   }

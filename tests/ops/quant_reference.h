@@ -23,6 +23,7 @@ class QuantReference {
     if (format_ == "int8_channel") return value(0, n, k) * in_[1].data->at(static_cast<size_t>(n));
     if (format_ == "int8_group") return value(0, n, k) * value(1, n, k / group_);
     if (format_.starts_with("nbits_")) return nbits(n, k);
+    if (format_.starts_with("gptq") || format_ == "awq") return words(n, k);
     return ggml(n, k);
   }
 
@@ -45,6 +46,19 @@ class QuantReference {
                        : byte(0, n, g * group_ + in_group);
     const int zero = !zeros ? (four ? 8 : 128) : four ? byte(2, n, g / 2) >> 4 * (g % 2) & 15 : byte(2, n, g);
     return (q - zero) * value(1, n, g);
+  }
+
+  // Words of eight nibbles, and scales [groups, N].
+  double words(int64_t n, int64_t k) const {
+    const auto nibble = [&](size_t operand, int64_t row, int64_t column, int64_t i) {
+      return static_cast<int>(static_cast<uint32_t>(static_cast<int64_t>(value(operand, row, column))) >> 4 * i & 15);
+    };
+    constexpr int64_t kOrder[] = {0, 4, 1, 5, 2, 6, 3, 7};  // of AWQ's columns
+    const bool awq = format_ == "awq";
+    const int64_t g = k / group_;
+    const int q = awq ? nibble(0, k, n / 8, kOrder[n % 8]) : nibble(0, k / 8, n, k % 8);
+    const int zero = nibble(2, g, n / 8, awq ? kOrder[n % 8] : n % 8) + (format_ == "gptq" ? 1 : 0);
+    return (q - zero) * value(1, g, n);
   }
 
   double ggml(int64_t n, int64_t k) const {

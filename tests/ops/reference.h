@@ -238,10 +238,10 @@ inline void check_views(const Graph& g, const LoweredKernel& k, const Sizes& siz
     const TensorDesc& t = g.tensors[k.params[p].tensor];
     const ir::Buffer& b = k.kernel.buffers[p];
     if (k.params[p].part) continue;  // a view of its own
-    EXPECT_EQ(offsets(sizes_of(b.dims, sizes), sizes_of(b.strides, sizes)),
+    EXPECT_EQ(offsets(sizes_of(ir::given_dims(b), sizes), sizes_of(b.strides, sizes)),
               offsets(sizes_of(t.dims, sizes), sizes_of(t.strides, sizes)))
         << k.kernel.name << " " << b.name;
-    EXPECT_EQ(b.made ? b.given : b.type, t.dtype);
+    EXPECT_EQ(ir::given_type(b), t.dtype);
   }
 }
 
@@ -272,7 +272,7 @@ inline void run_lowered(const Graph& g, const Lowered& lowered, const Sizes& siz
     std::map<std::string, Tensor> buffers;
     for (size_t p = 0; p < k.params.size(); ++p) {
       const ir::Buffer& b = k.kernel.buffers[p];
-      Tensor t{sizes_of(b.dims, sizes), {}};
+      Tensor t{sizes_of(ir::given_dims(b), sizes), {}};
       if (b.place == ir::Place::out) {
         t.data.assign(static_cast<size_t>(count(t.dims)), std::numeric_limits<double>::quiet_NaN());
       } else {

@@ -19,13 +19,13 @@ ops::Graph product(const ops::QuantFormat& format, const ops::DimDesc& m) {
     std::vector<ops::TensorDesc> types(format.tensors());
     std::vector<const ops::TensorDesc*> given;
     for (size_t i = 0; i < types.size(); ++i) {
-      types[i].dtype = format.meaning.buffers[i].type;
+      types[i].dtype = ir::given_type(format.meaning.buffers[i]);
       given.push_back(&types[i]);
     }
     for (const ops::QuantField& f : ops::quant_fields({&format, ops::fixed_dim(kColumns), kDepth, group}, given)) {
       std::vector<ops::DimDesc> dims;
-      for (const ir::Expr& d : f.dims) dims.push_back(ops::fixed_dim(d->ival));
-      in.push_back(ops::add_tensor(g, f.name, dims, true, f.type));
+      for (const ir::Expr& d : ir::given_dims(f.buffer)) dims.push_back(ops::fixed_dim(d->ival));
+      in.push_back(ops::add_tensor(g, f.buffer.name, dims, true, ir::given_type(f.buffer)));
     }
   }
   g.outputs = {ops::add_node(g, "quantized_matmul", in, "y", {{"format", format.name}, {"group", group}})};
