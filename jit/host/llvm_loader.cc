@@ -116,6 +116,7 @@ ir::Result<CodeImage> compile_llvm(const LeafProgram& program, const std::string
     image.symbol = program.name;
     image.entry = out.entry;
     image.features = ir::isa_features(ir::isa_row(program.level).vectors);  // all that module.cc allows
+    image.features |= dot4_feature(program.features());
     image.stack_bytes = out.stack_bytes;
     image.code.assign(out.bytes, out.bytes + out.size);
     image.text_bytes = out.text_bytes;

@@ -347,7 +347,10 @@ ir::Result<std::unique_ptr<llvm::Module>> build_module(const LeafProgram& progra
   function->addFnAttr("frame-pointer", "none");
   function->addFnAttr("prefer-vector-width", target.vector_width);
   function->addFnAttr("target-cpu", target.cpu);
-  function->addFnAttr("target-features", target.features);
+  std::string features = target.features;
+  if (const uint64_t dot4 = dot4_feature(program.features()); dot4 != 0)
+    features += dot4 == ir::kCpu_avx512vnni ? ",+avx512vnni" : ",+avxvnni";
+  function->addFnAttr("target-features", features);
   for (auto attribute : {llvm::Attribute::NoAlias, llvm::Attribute::ReadOnly, llvm::Attribute::NoCapture}) {
     function->addParamAttr(0, attribute);
   }

@@ -248,6 +248,29 @@ Value* emit_iadd(OpContext& c, const Inst& i) {
 Value* emit_isub(OpContext& c, const Inst& i) {
   return to_float(c, c.builder.CreateSub(int_source(c, i, 0), int_source(c, i, 1)));
 }
+Value* emit_imul(OpContext& c, const Inst& i) {
+  return to_float(c, c.builder.CreateMul(int_source(c, i, 0), int_source(c, i, 1)));
+}
+// Without the instruction, bytes as halves: two products of a pair fit 32 bits.
+Value* emit_dot4_u8s8(OpContext& c, const Inst& i) {
+  auto& b = c.builder;
+  const bool wide = c.lanes == 16;
+  Value *x = int_source(c, i, 0), *y = int_source(c, i, 1), *sum = int_source(c, i, 2);
+  if (dot4_feature(c.program.features()) != 0) {
+    return to_float(
+        c, call(c, wide ? Intrinsic::x86_avx512_vpdpbusd_512 : Intrinsic::x86_avx512_vpdpbusd_256, {sum, x, y}));
+  }
+  auto* halves = llvm::FixedVectorType::get(b.getInt16Ty(), static_cast<unsigned>(2 * c.lanes));
+  const auto number = [&](uint64_t n) { return llvm::ConstantInt::get(halves, n); };
+  const auto pairs = [&](Value* u, Value* s) {
+    return call(c, wide ? Intrinsic::x86_avx512_pmaddw_d_512 : Intrinsic::x86_avx2_pmadd_wd, {u, s});
+  };
+  x = b.CreateBitCast(x, halves);
+  y = b.CreateBitCast(y, halves);
+  Value* odd = pairs(b.CreateLShr(x, number(8)), b.CreateAShr(y, number(8)));
+  Value* even = pairs(b.CreateAnd(x, number(0xff)), b.CreateAShr(b.CreateShl(y, number(8)), number(8)));
+  return to_float(c, b.CreateAdd(b.CreateAdd(sum, odd), even));
+}
 Value* emit_cvt_f32_i32(OpContext& c, const Inst& i) {
   Value* v = c.vector(i.src[0]);
   if (c.lanes == 8) return to_float(c, call(c, Intrinsic::x86_avx_cvt_ps2dq_256, {v}));

@@ -23,7 +23,7 @@ ir::Result<LeafProgram> lower_leaf(const ir::Kernel& leaf, const ir::Target& tar
   program.lanes = target.lanes;
   program.vector_registers = target.vector_registers;
   program.mask_registers = target.mask_registers;
-  program.extra = target.extra;
+  program.extra = code_features(leaf, target);
   LATHE_RETURN_IF_ERROR(Lowering(leaf, target, &program, memory).run().with_context("leaf"));
   tidy(program);
   program.name = text.empty() ? program_name(leaf, target, ir::print(leaf)) : program_name(leaf, target, text);
@@ -45,6 +45,8 @@ uint64_t code_features(const ir::Kernel& leaf, const ir::Target& target) {
   ir::for_each_stmt(leaf.body, [&](const ir::Stmt& s) {
     const bool rounds = s.value && s.value->op == ir::Op::k_cast && is_half(s.value->type);
     if (rounds) out |= kFeatures[static_cast<size_t>(half_type(s.value->type))];
+    const bool dot4 = s.mark == ir::Mark::tensor && s.intrinsic == leaf_op_name(LeafOp::k_dot4_u8s8);
+    if (dot4) out |= dot4_feature(target.features());
   });
   return out & target.extra;
 }

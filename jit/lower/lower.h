@@ -16,7 +16,8 @@ namespace lathe::jit {
 ir::Result<LeafProgram> lower_leaf(const ir::Kernel& leaf, const ir::Target& target, std::string_view text = {},
                                    std::pmr::memory_resource* memory = std::pmr::get_default_resource());
 
-// Those of the target's extra features that make the leaf's code another: they belong to its identity.
+// Those of the target's extra features that make the leaf's code another: they belong to its identity, and its program
+// may use no others. A tile instruction of the name dot4_u8s8 is code of that instruction of leaf programs.
 uint64_t code_features(const ir::Kernel& leaf, const ir::Target& target);
 
 }  // namespace lathe::jit

@@ -157,7 +157,8 @@ struct LeafProgram {
   // Which must outlive it, and what is moved from it; a copy is on its own.
   explicit LeafProgram(std::pmr::memory_resource* memory) : body(memory) {}
   // Whether its code may use these features.
-  bool has(uint64_t features) const { return (features & ~(ir::isa_features(level) | extra)) == 0; }
+  bool has(uint64_t wanted) const { return (wanted & ~features()) == 0; }
+  uint64_t features() const { return ir::isa_features(level) | extra; }
   // For what working on it takes.
   std::pmr::memory_resource* memory() const { return body.get_allocator().resource(); }
 
@@ -175,6 +176,11 @@ struct LeafProgram {
 // Programs of C++ have every instruction.
 inline bool has_scalef(const LeafProgram& program) {
   return program.level == ir::IsaLevel::portable || program.has(ir::kCpu_avx512f);
+}
+
+// The one of these features that makes dot4_u8s8 one instruction; 0: a sequence of others computes it.
+inline uint64_t dot4_feature(uint64_t features) {
+  return features & ((features & ir::kCpu_avx512f) != 0 ? ir::kCpu_avx512vnni : ir::kCpu_avx_vnni);
 }
 
 std::string to_text(const LeafProgram& program);

@@ -12,6 +12,7 @@ ir::Result<x64::Shape> shape_of(const LeafProgram& program) {
   shape.evex = program.has(ir::isa_features(ir::IsaLevel::avx512));
   shape.lanes = program.lanes;
   shape.vectors = std::min(program.vector_registers, shape.evex ? 32 : 16);
+  shape.dot4 = dot4_feature(program.features()) != 0;
   if (program.level == ir::IsaLevel::portable) return ir::unsupported("the level is portable");
   if (shape.lanes != 4 && shape.lanes != 8 && (shape.lanes != 16 || !shape.evex)) {
     return ir::unsupported("{} lanes at level {}", shape.lanes, ir::isa_name(program.level));

@@ -17,6 +17,7 @@ bool commutes(LeafOp op) {
     case LeafOp::k_bit_or:
     case LeafOp::k_bit_xor:
     case LeafOp::k_iadd:
+    case LeafOp::k_imul:
     case LeafOp::k_cmp_eq:
     case LeafOp::k_cmp_ne:
     case LeafOp::k_cmp_unord:
@@ -62,8 +63,10 @@ Emitter::Sources Emitter::sources(const Item& item) {
         memory_ = shape_.evex ? as_.broadcast_constant(def.imm) : as_.wide_constant(def.imm);
       }
     } else {
-      s.reg[i] = dst_free ? vec(inst.dst) : vec(item.temp + temps++);
-      dst_free = false;
+      // The bytes of a dot product are read when the destination already holds the sum.
+      const bool in_dst = dst_free && (inst.op != LeafOp::k_dot4_u8s8 || i == 2);
+      s.reg[i] = in_dst ? vec(inst.dst) : vec(item.temp + temps++);
+      if (in_dst) dst_free = false;
       constant(s.reg[i], a_.items[info.def_pos].node->inst.imm);
     }
   }
@@ -108,6 +111,9 @@ void Emitter::instruction(const Item& item) {
       break;
     case LeafOp::k_fnma:
       fused(inst, s, true);
+      break;
+    case LeafOp::k_dot4_u8s8:
+      dot4(item, s);
       break;
     case LeafOp::k_blend:
       blend(inst, s);
@@ -183,6 +189,10 @@ void Emitter::vector_op(const Inst& inst, const Sources& s) {
       use(kCpu_avx2);
       as_.vpsubd(d, x, y);
       break;
+    case LeafOp::k_imul:
+      use(kCpu_avx2);
+      as_.vpmulld(d, x, y);
+      break;
     case LeafOp::k_unpack_lo32:
       as_.vunpcklps(d, x, y);
       break;
@@ -236,6 +246,34 @@ void Emitter::fused(const Inst& inst, const Sources& s, bool negated) {
     move_to(d, s.reg[2]);
     f231(s.reg[0], s.reg[1]);
   }
+}
+
+// Without the instruction, bytes become halves, first the odd, then the even ones: products of pairs fit 32 bits.
+// The destination, which may be any source, is written when all else has been read.
+void Emitter::dot4(const Item& item, const Sources& s) {
+  const Inst& inst = item.node->inst;
+  const Xmm d = vec(inst.dst), x = s.reg[0];
+  const auto temp = [&](int last) { return vec(item.temp + item.num_temps - last); };
+  use(kCpu_avx);
+  if (shape_.dot4) {
+    use(dot4_feature(p_.features()));
+    const Xmm sum = dot4_overwrites(inst) ? temp(1) : d;
+    move_to(sum, s.reg[2]);
+    as_.vpdpbusd(sum, x, s.operand(1, memory_), shape_.evex ? Xbyak::EvexEncoding : Xbyak::VexEncoding);
+    return move_to(d, sum);
+  }
+  use(shape_.evex ? uint64_t{kCpu_avx2 | kCpu_avx512bw} : uint64_t{kCpu_avx2});
+  constexpr uint32_t kEven = 0x00ff00ff;
+  const Xmm sum = temp(1), y = temp(2);
+  as_.vpsrlw(sum, x, 8);
+  as_.vpsraw(y, s.reg[1], 8);
+  as_.vpmaddwd(sum, sum, y);
+  as_.vpaddd(sum, sum, s.reg[2]);
+  as_.vpsllw(y, s.reg[1], 8);
+  as_.vpsraw(y, y, 8);
+  shape_.evex ? as_.vpandd(d, x, as_.broadcast_constant(kEven)) : as_.vpand(d, x, as_.wide_constant(kEven));
+  as_.vpmaddwd(d, d, y);
+  as_.vpaddd(d, d, sum);
 }
 
 void Emitter::compare(const Inst& inst, const Sources& s) {

@@ -12,7 +12,7 @@ namespace lathe::jit::x64 {
 namespace {
 
 // Which sources an operation can take from memory, as bits. Commutative ones swap, comparisons mirror.
-unsigned memory_sources(LeafOp op) {
+unsigned memory_sources(LeafOp op, const Shape& shape) {
   switch (op) {
     case LeafOp::k_add:
     case LeafOp::k_mul:
@@ -20,6 +20,7 @@ unsigned memory_sources(LeafOp op) {
     case LeafOp::k_bit_or:
     case LeafOp::k_bit_xor:
     case LeafOp::k_iadd:
+    case LeafOp::k_imul:
     case LeafOp::k_cmp_lt:
     case LeafOp::k_cmp_le:
     case LeafOp::k_cmp_eq:
@@ -43,6 +44,8 @@ unsigned memory_sources(LeafOp op) {
     case LeafOp::k_fma:
     case LeafOp::k_fnma:
       return 7;
+    case LeafOp::k_dot4_u8s8:
+      return shape.dot4 ? 2 : 0;
     case LeafOp::k_sqrt:
     case LeafOp::k_round:
     case LeafOp::k_floor:
@@ -60,13 +63,20 @@ bool takes_broadcast(LeafOp op, const Shape& shape) {
   return op != LeafOp::k_shuffle128 || shape.lanes == 16;
 }
 
-bool is_reduce(LeafOp op) {
-  return op == LeafOp::k_reduce_add || op == LeafOp::k_reduce_max || op == LeafOp::k_reduce_min ||
-         op == LeafOp::k_reduce_mul;
-}
-
-// Registers in which lanes are made elements before they are stored. AVX-512 narrows all but bf16 on the way to memory.
-int pack_registers(const Inst& inst, const Shape& shape) {
+// Registers for what lies between sources and result. Of stores: for lanes that are made elements; AVX-512 narrows all
+// but bf16 on the way to memory.
+int scratch_registers(const Inst& inst, const Shape& shape) {
+  switch (inst.op) {
+    case LeafOp::k_reduce_add:
+    case LeafOp::k_reduce_max:
+    case LeafOp::k_reduce_min:
+    case LeafOp::k_reduce_mul:
+      return 1;
+    case LeafOp::k_dot4_u8s8:
+      return !shape.dot4 ? 2 : dot4_overwrites(inst) ? 1 : 0;
+    default:
+      break;
+  }
   if (leaf_op_kind(inst.op) != LeafOpKind::kStore || inst.type == MemType::b32) return 0;
   if (inst.type == MemType::bf16) return 2;
   return inst.op != LeafOp::k_store_lane0 && (!shape.evex || inst.op == LeafOp::k_store_stream) ? 1 : 0;
@@ -196,7 +206,7 @@ class Analyser {
     for (pos_ = 0; pos_ < static_cast<int>(a_.items.size()); ++pos_) {
       const Item& item = a_.items[pos_];
       const LeafOp op = item.kind == Item::Kind::inst ? item.node->inst.op : LeafOp::k_move;
-      const unsigned allowed = memory_sources(op);
+      const unsigned allowed = memory_sources(op, shape_);
       for (int s = 0; s < 3 && allowed >> s; ++s) {
         const int v = item.node->inst.src[s];
         if (!(allowed >> s & 1) || !reaches(v, op, item.region)) continue;
@@ -322,15 +332,17 @@ class Analyser {
     const LeafOpKind kind = leaf_op_kind(inst.op);
     const int sources = leaf_op_sources(inst.op);
     choose_memory_source(item, inst, sources);
-    int temps = is_reduce(inst.op) ? 1 : pack_registers(inst, shape_);
+    int temps = scratch_registers(inst, shape_);
     for (int s = 0; s < sources; ++s) {
       const int v = inst.src[s];
       if (a_.info[v].folded) continue;
+      // Bytes are read when the result already holds the sum.
+      const int half = 2 * pos_ + (inst.op == LeafOp::k_dot4_u8s8 && shape_.dot4 && s < 2 ? 1 : 0);
       if (a_.info[v].constant) {
-        touch(consts_[v], 2 * pos_, region);
+        touch(consts_[v], half, region);
         if (s != item.memory_src) ++temps;
       } else {
-        touch(vectors_[v], 2 * pos_, region);
+        touch(vectors_[v], half, region);
       }
     }
     if (inst.mask >= 0) touch(mask(inst.mask), 2 * pos_, region);
@@ -354,7 +366,7 @@ class Analyser {
   Touch& mask(int m) { return shape_.evex ? masks_[m] : vectors_[p_.num_vregs + m]; }
 
   void choose_memory_source(Item& item, const Inst& inst, int sources) {
-    const unsigned allowed = memory_sources(inst.op);
+    const unsigned allowed = memory_sources(inst.op, shape_);
     for (int s = 0; s < sources; ++s) {
       const int v = inst.src[s];
       if (!(allowed >> s & 1) || !can_fold(v, inst.op, item.region)) continue;
@@ -437,6 +449,10 @@ class Analyser {
 };
 
 }  // namespace
+
+bool dot4_overwrites(const Inst& inst) {
+  return inst.dst != inst.src[2] && (inst.dst == inst.src[0] || inst.dst == inst.src[1]);
+}
 
 ir::Result<Analysis> analyse(const LeafProgram& program, const Shape& shape, bool reread, Allocation& out) {
   return Analyser(program, shape, reread, out).run();

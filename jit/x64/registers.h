@@ -82,8 +82,12 @@ struct Allocation {
 struct Shape {
   bool evex = false;  // AVX-512 encodings and mask registers
   int lanes = 8;
-  int vectors = 16;  // physical registers to use
+  int vectors = 16;   // physical registers to use
+  bool dot4 = false;  // dot4_u8s8 is one instruction
 };
+
+// Whether a dot4_u8s8 of one instruction must sum in a temporary: its result lies where it reads bytes.
+bool dot4_overwrites(const Inst& inst);
 
 // UNSUPPORTED: not enough vector or mask registers. INVALID: a register number out of range. The program must outlive
 // it, and lends its memory.

@@ -60,6 +60,7 @@ MachineFields machine_fields(const ir::Target& target) {
   f.vector_registers = target.vector_registers;
   f.bf16 = target.has(ir::kCpu_avx512bf16);
   f.vnni = target.has(ir::kCpu_avx512vnni);
+  f.avx_vnni = target.has(ir::kCpu_avx_vnni);
   f.l1_bytes = target.l1_bytes;
   f.l1_ways = target.l1_ways;
   f.l2_bytes = target.l2_bytes;

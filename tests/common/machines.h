@@ -20,13 +20,14 @@ struct Machine {
   std::vector<std::pair<std::string, double>> rates;  // by the names of a machine profile
 };
 
-inline Machine make_machine(const char* name, const char* what, ir::IsaLevel level, bool bf16, bool vnni, int cores,
-                            int64_t l1_kb, int l1_ways, int64_t l2_kb, int64_t l3_mb,
+inline Machine make_machine(const char* name, const char* what, ir::IsaLevel level, bool bf16, bool vnni, bool avx_vnni,
+                            int cores, int64_t l1_kb, int l1_ways, int64_t l2_kb, int64_t l3_mb,
                             const std::vector<double>& rates) {
   Machine m{name, what, {}, {}};
   m.target = ir::bare_target(level);
   if (bf16) m.target.extra |= ir::kCpu_avx512bf16;
   if (vnni) m.target.extra |= ir::kCpu_avx512vnni;
+  if (avx_vnni) m.target.extra |= ir::kCpu_avx_vnni;
   m.target.cores = cores;
   m.target.l1_bytes = l1_kb << 10;
   m.target.l1_ways = l1_ways;
@@ -41,8 +42,9 @@ inline Machine make_machine(const char* name, const char* what, ir::IsaLevel lev
 
 inline const std::vector<Machine>& machines() {
   static const std::vector<Machine> all = {
-#define LATHE_MACHINE(name, what, level, bf16, vnni, cores, l1_kb, l1_ways, l2_kb, l3_mb, ...) \
-  make_machine(#name, what, ir::IsaLevel::level, bf16, vnni, cores, l1_kb, l1_ways, l2_kb, l3_mb, {__VA_ARGS__}),
+#define LATHE_MACHINE(name, what, level, bf16, vnni, avx_vnni, cores, l1_kb, l1_ways, l2_kb, l3_mb, ...)    \
+  make_machine(#name, what, ir::IsaLevel::level, bf16, vnni, avx_vnni, cores, l1_kb, l1_ways, l2_kb, l3_mb, \
+               {__VA_ARGS__}),
 #include "tests/common/machines.def"
   };
   return all;

@@ -72,6 +72,10 @@ TEST(Target, a_machine_goes_by_the_last_row_it_has) {
   EXPECT_EQ(narrow.level, IsaLevel::avx2);
   EXPECT_EQ(narrow.extra, 0u) << "what comes with AVX-512 goes with it";
   EXPECT_EQ(narrow.vector_bytes(), 32);
+  Target with_both = zen5();
+  with_both.extra |= kCpu_avx_vnni;
+  EXPECT_EQ(with_both.without(kCpu_avx512vl).extra, uint64_t{kCpu_avx_vnni}) << "AVX2 machines have it, too";
+  EXPECT_EQ(with_both.cap(IsaLevel::portable).features(), 0u);
 }
 
 TEST(Target, a_cap_takes_only_what_the_level_may_not_have) {
@@ -91,6 +95,7 @@ TEST(Target, features_travel_as_words) {
   const Result<Target> back = parse_target(text);
   ASSERT_TRUE(back.ok()) << back.status().to_string();
   EXPECT_EQ(back->features(), zen5().features());
+  EXPECT_TRUE(parse_target(bare_target(IsaLevel::avx2).to_string() + " avx_vnni")->has(kCpu_avx_vnni));
   EXPECT_EQ(parse_target(bare_target(IsaLevel::avx2).to_string() + " bf16").status().code(), Code::kINVALID)
       << "AVX2 machines have no AVX512_BF16";
 }

@@ -66,6 +66,15 @@ TEST(ImageLint, RefusesWhatALeafMayNotHold) {
   EXPECT_FALSE(lint_image(image_of(vfmadd, kCpu_avx | kCpu_avx2)).ok());
   EXPECT_FALSE(lint_image(image_of(zmm, kCpu_avx | kCpu_avx2 | kCpu_fma)).ok());
   EXPECT_TRUE(lint_image(image_of(zmm, kCpu_avx | kCpu_avx512f)).ok());
+  const std::vector<uint8_t> vex_dot = {0xc4, 0xe2, 0x75, 0x50, 0xc2}, evex_dot = {0x62, 0xf2, 0x75, 0x48, 0x50, 0xc2};
+  EXPECT_FALSE(lint_image(image_of(vex_dot, kCpu_avx | kCpu_avx2 | kCpu_avx512vnni)).ok());
+  EXPECT_TRUE(lint_image(image_of(vex_dot, kCpu_avx | kCpu_avx_vnni)).ok());
+  EXPECT_FALSE(lint_image(image_of(evex_dot, kCpu_avx | kCpu_avx512f | kCpu_avx_vnni)).ok());
+  EXPECT_TRUE(lint_image(image_of(evex_dot, kCpu_avx512f | kCpu_avx512vnni)).ok());
+  for (const uint8_t prefix : {0x74, 0x76, 0x77}) {  // none, f3, f2: other features' instructions
+    EXPECT_FALSE(lint_image(image_of({0xc4, 0xe2, prefix, 0x50, 0xc2}, ~uint64_t{0})).ok());
+    EXPECT_FALSE(lint_image(image_of({0x62, 0xf2, prefix, 0x48, 0x50, 0xc2}, ~uint64_t{0})).ok());
+  }
 }
 
 }  // namespace

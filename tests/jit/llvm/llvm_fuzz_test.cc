@@ -31,7 +31,8 @@ std::vector<float> run(const LeafProgram& p, uint32_t seed, const std::vector<fl
 // Empty if both generators' code and the executor agree. Random programs may need more stack or
 // registers than a leaf has: that is counted, nothing else is an excuse.
 std::string compare(const Shape& shape, uint32_t seed, int* refused) {
-  const LeafProgram p = RandomProgram(shape, seed).program();
+  LeafProgram p = RandomProgram(shape, seed).program();
+  if (seed % 4 < 2) p.extra = dot4_feature(shape.features() | (host_features() & ir::extras_with(shape.features())));
   const ir::Status status = verify_program(p);
   if (!status.ok()) return status.to_string();
   std::mt19937 random(seed);
@@ -45,7 +46,7 @@ std::string compare(const Shape& shape, uint32_t seed, int* refused) {
       ++refused[static_cast<int>(backend)];
       continue;
     }
-    if (image->features & ~ir::isa_features(shape.level)) return "features beyond the level";
+    if (image->features & ~p.features()) return "features beyond the level";
     if (!host_runs(shape)) continue;
     const auto got = run(p, seed, input, &*image);
     const int64_t at = difference(want, got);

@@ -78,7 +78,7 @@ TEST_P(LlvmOps, EqualThePortableExecutor) {
     for (uint32_t imm = 0; imm < 256; imm += 3) immediates.push_back(imm);
   }
   int compared = 0;
-  for (const Shape& shape : all_shapes()) {
+  for (const Shape& shape : shapes_of(op)) {
     if (op == LeafOp::k_scalef && shape.level == ir::IsaLevel::avx2) continue;
     for (uint32_t imm : immediates) {
       const LeafProgram p = one_op(shape, op, imm);

@@ -100,7 +100,7 @@ class RandomProgram {
       Inst i{static_cast<LeafOp>(pick(count))};
       const LeafOpKind kind = leaf_op_kind(i.op);
       if (i.op == LeafOp::k_store_stream || (i.op == LeafOp::k_scalef && shape_.level == ir::IsaLevel::avx2)) continue;
-      bool exact = (i.op >= LeafOp::k_bit_and && i.op <= LeafOp::k_isub) || i.op == LeafOp::k_constant ||
+      bool exact = (i.op >= LeafOp::k_bit_and && i.op <= LeafOp::k_dot4_u8s8) || i.op == LeafOp::k_constant ||
                    i.op == LeafOp::k_cvt_i32_f32;
       const bool shuffles = i.op >= LeafOp::k_unpack_lo32 && i.op <= LeafOp::k_shuffle128;
       if ((shuffles || i.op == LeafOp::k_move || i.op == LeafOp::k_blend) && pick(2)) exact = true;

@@ -28,14 +28,28 @@ namespace lathe::jit::llvm_test {
 struct Shape {
   ir::IsaLevel level;
   int lanes;
-  std::string name() const { return fmt::format("{}x{}", ir::isa_name(level), lanes); }
+  uint64_t extra = 0;  // features beside those of the level
+  uint64_t features() const { return ir::isa_features(level) | extra; }
+  std::string name() const {
+    return fmt::format("{}x{}{}{}", ir::isa_name(level), lanes, extra != 0 ? "_" : "", feature_names(extra));
+  }
 };
 inline const std::vector<Shape>& all_shapes() {
   static const std::vector<Shape> kShapes = {
       {ir::IsaLevel::avx2, 8}, {ir::IsaLevel::avx512, 8}, {ir::IsaLevel::avx512, 16}};
   return kShapes;
 }
-inline bool host_runs(const Shape& s) { return (ir::isa_features(s.level) & ~host_features()) == 0; }
+// The same, and each with the feature that makes dot4_u8s8 one instruction.
+inline std::vector<Shape> dot4_shapes() {
+  std::vector<Shape> shapes = all_shapes();
+  for (const Shape& s : all_shapes()) {
+    const uint64_t extras = ir::extras_with(s.features());
+    shapes.push_back({s.level, s.lanes, dot4_feature(s.features() | extras)});
+  }
+  return shapes;
+}
+inline std::vector<Shape> shapes_of(LeafOp op) { return op == LeafOp::k_dot4_u8s8 ? dot4_shapes() : all_shapes(); }
+inline bool host_runs(const Shape& s) { return (s.features() & ~host_features()) == 0; }
 
 // An image made callable by the real loader; the calls clear the upper halves afterwards, as the
 // walker does.
@@ -87,6 +101,7 @@ inline LeafProgram empty_program(const Shape& s, const std::string& name, int sl
   LeafProgram p;
   p.name = "lathe_test_" + name + "_" + ir::isa_name(s.level);
   p.level = s.level;
+  p.extra = s.extra;
   p.lanes = s.lanes;
   p.vector_registers = ir::isa_row(s.level).vector_registers;
   p.mask_registers = ir::isa_row(s.level).mask_registers;

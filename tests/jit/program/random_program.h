@@ -12,11 +12,12 @@ class RandomProgram {
   static constexpr int kFloats = 1 << 15;
   static constexpr int kSlots = 4;
 
-  RandomProgram(const Shape& shape, unsigned seed) : random_(seed) {
+  RandomProgram(const Shape& shape, unsigned seed) : random_(seed), integers_(seed % 4 == 0) {
     p_ = empty_program(shape, fmt::format("random{}", seed), 0);
     p_.vector_registers = ir::isa_row(shape.level).vector_registers;
+    p_.extra = seed % 8 == 0 ? host_features() & ir::extras_with(shape.features()) : 0;
     fresh_registers_ = pick(2);
-    p_.num_vregs = 4 + pick(9);
+    registers_ = p_.num_vregs = 4 + pick(9);
     p_.num_masks = 1 + pick(ir::isa_row(shape.level).mask_registers > 0 ? 5 : 2);
     p_.num_vars = 3 + pick(12);
     const int ptrs = 2 + pick(18);
@@ -112,7 +113,25 @@ class RandomProgram {
     return s;
   }
 
+  // d = dot4_u8s8 or imul of numbers: their bits do not depend on NaN payloads.
+  void integers(Nodes& body, Defined& d) {
+    Inst i = arith(pick(3) ? LeafOp::k_dot4_u8s8 : LeafOp::k_imul, -1);
+    int over = -1;
+    for (int s = 0; s < leaf_op_sources(i.op); ++s) {
+      const int from = any(d.vregs);
+      if (from < 0) return;
+      over = from;
+      i.src[s] = p_.num_vregs++;
+      body.push_back(inst(arith(LeafOp::k_cvt_f32_i32, i.src[s], from)));
+    }
+    i.dst = pick(2) ? i.src[pick(leaf_op_sources(i.op))] : p_.num_vregs++;
+    d.vregs.resize(static_cast<size_t>(p_.num_vregs));
+    body.push_back(inst(i));
+    body.push_back(inst(arith(LeafOp::k_cvt_i32_f32, over, i.dst)));
+  }
+
   void instruction(Nodes& body, Defined& d) {
+    if (integers_ && pick(16) == 0) return integers(body, d);
     static constexpr LeafOp kOps[] = {LeafOp::k_add,   LeafOp::k_sub,    LeafOp::k_mul,        LeafOp::k_fma,
                                       LeafOp::k_fnma,  LeafOp::k_fma,    LeafOp::k_min,        LeafOp::k_max,
                                       LeafOp::k_move,  LeafOp::k_blend,  LeafOp::k_reduce_max, LeafOp::k_reduce_add,
@@ -165,7 +184,7 @@ class RandomProgram {
       d.masks[static_cast<size_t>(i.dst)] = true;
     } else {
       const bool fresh = fresh_registers_ && pick(4) != 0;
-      i.dst = fresh ? p_.num_vregs++ : pick(p_.num_vregs);
+      i.dst = fresh ? p_.num_vregs++ : pick(fresh_registers_ ? p_.num_vregs : registers_);
       d.vregs.resize(static_cast<size_t>(p_.num_vregs));
       d.vregs[static_cast<size_t>(i.dst)] = true;
     }
@@ -232,7 +251,9 @@ class RandomProgram {
   bool busy(int var) const { return std::find(loop_vars_.begin(), loop_vars_.end(), var) != loop_vars_.end(); }
 
   std::mt19937 random_;
+  const bool integers_;
   LeafProgram p_;
+  int registers_ = 0;  // that any result may have
   std::vector<int> loop_vars_;
   std::vector<ir::LeafSeg> segs_;
   bool segments_ = false;

@@ -61,7 +61,7 @@ void expect_same(const LeafProgram& p, const std::vector<uint8_t>& in, int64_t e
   if (p.level == ir::IsaLevel::portable) return;
   const auto image = compile_xbyak(p);
   ASSERT_TRUE(image.ok()) << image.status().to_string();
-  EXPECT_EQ(image->features & ~(ir::isa_features(p.level) | p.extra), 0u) << p.name;
+  EXPECT_EQ(image->features & ~p.features(), 0u) << p.name;
   const auto code = loader().load(*image);
   ASSERT_TRUE(code.ok()) << code.status().to_string();
   EXPECT_EQ(want, after([&](const ir::LeafArgs& a) { call(code->entry, a); })) << "x64, extent " << extent << "\n"

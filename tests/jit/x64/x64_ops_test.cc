@@ -80,7 +80,7 @@ TEST_P(X64Ops, EqualThePortableExecutor) {
   const int n = leaf_op_sources(op);
   const bool to_mask = kind == LeafOpKind::kMask;
   int compared = 0;
-  for (const Shape& shape : all_shapes()) {
+  for (const Shape& shape : shapes_of(op)) {
     if ((op == LeafOp::k_scalef && shape.level == ir::IsaLevel::avx2) || !can_run(shape)) continue;
     const Operands in = operands(shape, static_cast<unsigned>(GetParam()));
     for (const uint32_t imm : immediates) {

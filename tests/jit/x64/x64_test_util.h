@@ -13,7 +13,7 @@
 namespace lathe::jit::x64_test {
 using namespace llvm_test;
 
-inline bool can_run(const Shape& s) { return (ir::isa_features(s.level) & ~host_features()) == 0; }
+inline bool can_run(const Shape& s) { return host_runs(s); }
 
 // One loader for the whole test binary: images live as long as it does.
 inline ExecMemory& loader() {
@@ -65,7 +65,7 @@ inline void expect_equal(const LeafProgram& p, const Operands& in, const std::st
     return;
   }
   ASSERT_TRUE(image.ok()) << what << ": " << image.status().to_string() << "\n" << to_text(p);
-  EXPECT_EQ(image->features & ~ir::isa_features(p.level), 0u) << what << " uses " << feature_names(image->features);
+  EXPECT_EQ(image->features & ~p.features(), 0u) << what << " uses " << feature_names(image->features);
   const auto code = loader().load(*image);
   ASSERT_TRUE(code.ok()) << what << ": " << code.status().to_string();
   const auto expected = after(in, [&](const ir::LeafArgs& args) { execute_portable(p, args); });

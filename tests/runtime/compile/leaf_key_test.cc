@@ -58,5 +58,22 @@ TEST(LeafKey, rounding_to_bf16_is_other_code_with_avx512_bf16) {
   EXPECT_EQ(key_of(cut, zen5().cap(ir::IsaLevel::avx2)), key_of(cut, without("avx512bw")));
 }
 
+// With either VNNI a leaf marked with the instruction is other code than without; a program may use what its key names
+// and nothing else.
+TEST(LeafKey, dot_products_of_bytes_are_other_code_with_vnni) {
+  ir::Kernel leaf = cut_of("f32", "f32", "x[i] + x[i]").leaves[0].kernel;
+  EXPECT_EQ(jit::lower_leaf(leaf, zen5())->extra, 0u);
+  leaf.body[0].mark = ir::Mark::tensor;
+  leaf.body[0].intrinsic = "dot4_u8s8";
+  EXPECT_EQ(jit::code_features(leaf, zen5()), uint64_t{ir::kCpu_avx512vnni});
+  EXPECT_EQ(jit::code_features(leaf, without("avx512vnni")), 0u);
+  EXPECT_EQ(jit::code_features(leaf, zen5().cap(ir::IsaLevel::avx2)), uint64_t{ir::kCpu_avx_vnni});
+  EXPECT_EQ(jit::code_features(leaf, test::find_machine("laptop")->target), 0u);
+  leaf.body[0].intrinsic = "mma";
+  EXPECT_EQ(jit::code_features(leaf, zen5()), 0u);
+  const ir::CutKernel rounds = cut_of("f32", "bf16", "bf16(x[i])");
+  EXPECT_EQ(jit::lower_leaf(rounds.leaves[0].kernel, zen5())->extra, uint64_t{ir::kCpu_avx512bf16});
+}
+
 }  // namespace
 }  // namespace lathe::runtime
