@@ -76,6 +76,8 @@ int Lowering::integer(const Expr& e) {
       return e_.op(LeafOp::k_iadd, {a, b});
     case Op::k_sub:
       return e_.op(LeafOp::k_isub, {a, b});
+    case Op::k_mul:
+      return e_.op(LeafOp::k_imul, {a, b});
     case Op::k_neg:
       return e_.op(LeafOp::k_isub, {e_.constant_bits(0), a});
     case Op::k_bit_and:

@@ -72,8 +72,8 @@ TEST(LowerBits, EveryOperatorOfIntegers) {
   for (const char* value :
        {"f32(i32(p0[16*i0 + i1]) >> 4 & 15:i32)", "f32((i32(p0[16*i0 + i1]) & 15:i32) - 8:i32)",
         "f32(i32(p0[16*i0 + i1]) << 3 | i32(p0[16*i0 + i1]) >> 5)", "f32(-i32(p0[16*i0 + i1]) >> 2)",
-        "f32((i32(p0[16*i0 + i1]) << 24) >> 28)", "f32(i32(p0[16*i0 + i1]) << 0 | 256:i32)",
-        "f32(i32(p0[i1 + 16*i0]) + -100:i32 << 31)",
+        "f32(i32(p0[16*i0 + i1]) * -70000:i32)", "f32((i32(p0[16*i0 + i1]) << 24) >> 28)",
+        "f32(i32(p0[16*i0 + i1]) << 0 | 256:i32)", "f32(i32(p0[i1 + 16*i0]) + -100:i32 << 31)",
         // a count and a choice that a copy of the unrolled scope makes a number
         "f32(i32(p0[16*i0 + i1]) >> 2*i0 & 3:i32)",
         "f32(select(i0 < 1, i32(p0[16*i0 + i1]) & 63:i32, i32(p0[i1]) >> 6 << 4))",

@@ -164,6 +164,79 @@ TEST(CapiQuantised, ProductsOfEveryFormatPackedAndAsTheyLie) {
   }
 }
 
+// GPTQ: three constants, each packed by itself; words of eight inputs, zero points in words of eight outputs.
+TEST(CapiQuantised, WordsOfSeveralOperands) {
+  constexpr int64_t k = 64, n = 40, group = 32, m = 3;
+  std::vector<int32_t> q(k / 8 * n), z(k / group * n / 8);
+  for (size_t i = 0; i < q.size(); ++i) q[i] = static_cast<int32_t>(i * 2654435761u);
+  for (size_t i = 0; i < z.size(); ++i) z[i] = static_cast<int32_t>(i * 40503u * 65599u);
+  Floats s({k / group, n}), a({m, k});
+  s.numbers(1);
+  a.numbers(2);
+  const auto nibble = [](int32_t word, int64_t i) {
+    return static_cast<int>(static_cast<uint32_t>(word) >> 4 * i & 15);
+  };
+  for (const char* level : kLevels) {
+    for (const bool packed : {false, true}) {
+      const auto ctx = make_context(level);
+      const std::vector<lathe_dim> rows = {range("M", 1, 64), fixed(k)}, words = {fixed(k / 8), fixed(n)},
+                                   scales = {fixed(k / group), fixed(n)}, zeros = {fixed(k / group), fixed(n / 8)};
+      const lathe_tensor_desc inputs[] = {desc("a", rows), desc("q", words, LATHE_TENSOR_CONST, LATHE_DTYPE_I32),
+                                          desc("s", scales, LATHE_TENSOR_CONST),
+                                          desc("z", zeros, LATHE_TENSOR_CONST, LATHE_DTYPE_I32)};
+      lathe_attr attrs[] = {text_attr("format", "gptq"), {}};
+      attrs[1].name = "group";
+      attrs[1].type = LATHE_ATTR_INT;
+      attrs[1].i = group;
+      lathe_graph* made = nullptr;
+      lathe_error e;
+      ASSERT_EQ(lathe_graph_single(ctx.get(), "quantized_matmul", inputs, 4, attrs, 2, &made, &e), LATHE_STATUS_OK)
+          << e.message;
+      const Owned<lathe_graph> graph(made);
+      const auto kernel = resolve(ctx.get(), graph.get());
+      ASSERT_NE(kernel, nullptr);
+      std::vector<int64_t> q_shape = {k / 8, n}, z_shape = {k / group, n / 8};
+      lathe_tensor tensors[] = {{q.data(), {1, 0}, 2, {0, 32, 1}, q_shape.data(), nullptr, 0},
+                                s.tensor,
+                                {z.data(), {1, 0}, 2, {0, 32, 1}, z_shape.data(), nullptr, 0}};
+      std::vector<std::unique_ptr<Aligned>> forms;
+      Floats y({m, n}, NAN);
+      std::vector<lathe_arg> args = {
+          a.arg(), {&tensors[0], 0, 0, 0, 0}, {&tensors[1], 0, 0, 0, 0}, {&tensors[2], 0, 0, 0, 0}, y.arg()};
+      for (int32_t i = 1; packed && i < 4; ++i) {
+        lathe_pack_info info{};
+        ASSERT_EQ(lathe_prepack_query(kernel.get(), i, &info, &e), LATHE_STATUS_OK) << e.message;
+        if (info.layout_id == 0) continue;
+        forms.push_back(std::make_unique<Aligned>(info.bytes));
+        ASSERT_EQ(lathe_prepack(kernel.get(), i, &tensors[i - 1], forms.back()->memory, info.bytes, &e),
+                  LATHE_STATUS_OK)
+            << e.message;
+        tensors[i - 1].data = forms.back()->memory;
+        args[static_cast<size_t>(i)].layout_id = info.layout_id;
+      }
+      uint64_t bytes = 0;
+      ASSERT_EQ(lathe_workspace_bytes(kernel.get(), args.data(), args.size(), 1, &bytes, &e), LATHE_STATUS_OK)
+          << e.message;
+      const Aligned workspace(bytes);
+      lathe_exec exec = LATHE_EXEC_INIT;
+      exec.workspace = workspace.memory;
+      exec.workspace_bytes = bytes;
+      ASSERT_EQ(lathe_execute(kernel.get(), args.data(), args.size(), &exec, &e), LATHE_STATUS_OK) << e.message;
+      for (int64_t i = 0; i < m * n; ++i) {
+        double want = 0;
+        for (int64_t d = 0; d < k; ++d) {
+          const int64_t column = i % n, g = d / group;
+          const int zero = nibble(z[static_cast<size_t>(g * (n / 8) + column / 8)], column % 8) + 1;
+          want += static_cast<double>(a.data[static_cast<size_t>(i / n * k + d)]) *
+                  (nibble(q[static_cast<size_t>(d / 8 * n + column)], d % 8) - zero) *
+                  s.data[static_cast<size_t>(g * n + column)];
+        }
+        ASSERT_EQ(y.data[static_cast<size_t>(i)], want) << i << " at " << level << (packed ? " packed" : "");
+      }
+    }
+  }
+}
+
 TEST(CapiQuantised, WhatDoesNotFitIsRefusedByName) {
   const auto ctx = make_context();
   const auto refusal = [&](const char* format, int64_t k, int64_t bytes) {
