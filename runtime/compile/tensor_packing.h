@@ -22,6 +22,9 @@ struct TensorPacking {
 ir::Result<TensorPacking> tensor_packing(const ops::LoweredKernel& kernel, const Stage& stage, int tensor,
                                          const SymbolValues& symbols);
 
+// UNSUPPORTED: the stage packs some of the tensor's parameters, and others not.
+ir::Status all_parts_packed(const ops::LoweredKernel& kernel, const Stage& stage, int tensor);
+
 // Packs the tensor, compact, into dst (`bytes` of it, zeros between parts). See run_pack() of compiler.h.
 ir::Status run_pack(const TensorPacking& packing, const SymbolValues& symbols, const void* src, void* dst,
                     TaskArena* arena);

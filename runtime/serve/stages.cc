@@ -43,6 +43,11 @@ Result<const ServedStage*> Stages::keep_stage(int kernel, const search::Problem&
       }
     }
   }
+  const ops::LoweredKernel& lowered = definition_.lowered().kernels[static_cast<size_t>(kernel)];
+  for (const PackedParam& p : stage.packed) {
+    if (lowered.params[static_cast<size_t>(p.param)].part)
+      LATHE_RETURN_IF_ERROR(all_parts_packed(lowered, stage, lowered.params[static_cast<size_t>(p.param)].tensor));
+  }
   if (stage.portable) attributes.tier = 0;
   // Constants that come as they lie are the exception: what serves those says nothing of the others.
   if (attributes.packed) info.tier = std::min(info.tier, attributes.tier);

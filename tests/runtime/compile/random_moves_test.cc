@@ -73,6 +73,30 @@ kernel scores(q: f32[2, M, 16] in, k: f16[2, L, 16] in, y: f32[2, M, L] out) fam
         y[t, m, n] = c[t, m, n]
 )",
      {{{"M", 3}, {"L", 37}}}},
+    {"nibbles",
+     R"(
+kernel nibbles(a: f32[M, 64] in, d: f16[70, 2] const strides [18, 9], q: u8[70, 2, 16] const strides [36, 18, 1], y: f32[M, 70] out) family quantised where M in 1..40
+  c: f32[M, 70] heap
+  for m < M [m]:
+    for n < 70 [n]:
+      c[m, n] = 0.0
+      for k < 64 [k]:
+        c[m, n] += a[m, k] * (f32(d[n, k // 32]) * f32((i32(q[n, k // 32, k % 16]) >> 4*(k % 32 // 16) & 15:i32) - 8:i32))
+      y[m, n] = c[m, n]
+)",
+     {{{"M", 1}}, {{"M", 13}}}},
+    {"words",
+     R"(
+kernel words(a: f32[M, 32] in, q: i32[4, 72] const, s: f32[1, 72] const, z: u8[1, 72] const from i32[1, 9] u8(z[d0, d1 // 8] >> 4*(d1 % 8) & 15:i32), y: f32[M, 72] out) family quantised where M in 1..40
+  c: f32[M, 72] heap
+  for m < M [m]:
+    for n < 72 [n]:
+      c[m, n] = 0.0
+      for k < 32 [k]:
+        c[m, n] += a[m, k] * (f32((q[k // 8, n] >> 4*(k % 8) & 15:i32) - i32(z[k // 32, n])) * s[k // 32, n])
+      y[m, n] = c[m, n]
+)",
+     {{{"M", 1}}, {{"M", 13}}}},
     {"head",
      R"(
 kernel head(x: f32[1, 33] in, w: f32[130, 33] const, y: f32[1, 130] out) family matmul

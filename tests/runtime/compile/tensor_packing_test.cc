@@ -1,0 +1,76 @@
+// The packed form of a constant that several parameters read: its parts, or a refusal where only some are packed.
+#include "runtime/compile/tensor_packing.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "ir/core/text_form.h"
+
+namespace lathe::runtime {
+namespace {
+
+// Blocks of 18 bytes: a half, then 16 bytes; 40 rows of two blocks.
+ops::LoweredKernel nibbles() {
+  ops::LoweredKernel out;
+  out.kernel = *ir::parse_kernel(
+      "kernel t(a: f32[1, 64] in, d: f16[40, 2] const strides [18, 9], q: u8[40, 2, 16] const strides [36, 18, 1], y: "
+      "f32[1, 40] out) family quantised\n"
+      "  c: f32[1, 40] heap\n  for m < 1 [m]:\n    for n < 40 [n]:\n      c[m, n] = 0.0\n      for k < 64 [k]:\n"
+      "        c[m, n] += a[m, k] * (f32(d[n, k // 32]) * f32(i32(q[n, k // 32, k % 16]) >> 4*(k % 32 // 16) & "
+      "15:i32))\n      y[m, n] = c[m, n]\n");
+  out.params = {{0}, {1, 0, true}, {1, 2, true}, {2}};
+  return out;
+}
+
+ir::Result<Stage> stage_of(const ops::LoweredKernel& k, LeafCache& cache, const std::string& layouts) {
+  LATHE_ASSIGN(const search::Schedule schedule,
+               search::parse_schedule("schedule 1 family quantised class exact\ntile_scope k 32 tail=exact as k0,k1\n"
+                                      "tile_scope k1 16 tail=exact as ko,kj\nunroll_scope ko\n" +
+                                      layouts + "move_to_register c n\n"));
+  return build_stage(k.kernel, schedule, ir::Target{}, cache, {});
+}
+
+TEST(TensorPacking, PartsLieOneAfterAnother) {
+  const ops::LoweredKernel k = nibbles();
+  LeafCache cache({}, nullptr, nullptr);
+  const auto stage = stage_of(k, cache, "tile_buffer d 0 16\ntile_buffer q 0 16\n");
+  ASSERT_TRUE(stage.ok()) << stage.status().to_string();
+  const auto packing = tensor_packing(k, *stage, 1, {});
+  ASSERT_TRUE(packing.ok()) << packing.status().to_string();
+  ASSERT_EQ(packing->parts.size(), 2u);
+  EXPECT_EQ(packing->parts[0].at, 0);
+  EXPECT_EQ(packing->parts[0].from, 0);
+  EXPECT_EQ(packing->parts[1].at, 192) << "48 rows of two halves, at a multiple of 64";
+  EXPECT_EQ(packing->parts[1].from, 2);
+  EXPECT_EQ(packing->bytes, 192 + 48 * 32);
+  EXPECT_NE(packing->layout_id, packing->parts[0].packed->layout_id);
+  std::vector<uint8_t> source(40 * 36), out(static_cast<size_t>(packing->bytes), 0xee);
+  for (size_t i = 0; i < source.size(); ++i) source[i] = static_cast<uint8_t>(i * 31 + i / 36);
+  ASSERT_TRUE(run_pack(*packing, {}, source.data(), out.data(), nullptr).ok());
+  for (int64_t n = 0; n < 40; ++n) {
+    for (int64_t block = 0; block < 2; ++block) {
+      EXPECT_EQ(std::memcmp(&out[static_cast<size_t>(4 * n + 2 * block)],
+                            &source[static_cast<size_t>(36 * n + 18 * block)], 2),
+                0);
+      EXPECT_EQ(std::memcmp(&out[static_cast<size_t>(192 + 32 * n + 16 * block)],
+                            &source[static_cast<size_t>(36 * n + 18 * block + 2)], 16),
+                0);
+    }
+  }
+  EXPECT_TRUE(tensor_packing(k, *stage, 0, {})->parts.empty());
+}
+
+TEST(TensorPacking, SomePartsAloneAreRefused) {
+  const ops::LoweredKernel k = nibbles();
+  LeafCache cache({}, nullptr, nullptr);
+  const auto stage = stage_of(k, cache, "tile_buffer q 0 16\n");
+  ASSERT_TRUE(stage.ok()) << stage.status().to_string();
+  EXPECT_NE(tensor_packing(k, *stage, 1, {}).status().to_string().find("both packed and as it lies"),
+            std::string::npos);
+  EXPECT_FALSE(all_parts_packed(k, *stage, 1).ok());
+  EXPECT_TRUE(all_parts_packed(k, *stage, 0).ok());
+}
+
+}  // namespace
+}  // namespace lathe::runtime
