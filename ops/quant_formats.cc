@@ -167,7 +167,7 @@ ir::Result<QuantWeight> quant_weight(const QuantFormat& f, int64_t k, int64_t gr
     if (operands[i]->dims.size() != rank_of(i))
       return ir::invalid("{} dimensions, expected {} ({})", operands[i]->dims.size(), rank_of(i), f.name)
           .with_arg(operands[i]->name + ".shape");
-    if (f.made && !operands[i]->constant)
+    if (f.made && f.place == FieldsIn::kTensors && !operands[i]->constant)
       return ir::unsupported("no constant, expected one: {} is put in another order when it is packed", f.name)
           .with_arg(operands[i]->name);
     if (!operands[i]->strides.empty())

@@ -20,7 +20,7 @@ struct QuantFormat {
   int64_t block = 1;        // weights: K is a multiple of it
   int64_t block_bytes = 0;  // kBlocks only
   bool grouped = false;     // it has symbol G
-  bool made = false;        // some fields are made of others when they are packed: constants only
+  bool made = false;        // some fields are made of others when they are packed: of kTensors constants only
 
   size_t tensors() const;  // operands that hold it
 };

@@ -78,6 +78,12 @@ Status ExprChecker::check_count(const ExprNode& shift) const {
   const Expr& count = shift.args[1];
   if (count->type != DType::i64) return type_error(shift, "a count of type i64");
   if (ranges_ == nullptr) return {};
+  bool never = false;  // in a scope of no iterations
+  for_each_node(count, [&](const ExprNode& n) {
+    const std::optional<Interval> known = n.op == Op::k_iter ? ranges_->find(n.name) : std::nullopt;
+    never |= known && known->lo > known->hi;
+  });
+  if (never) return {};
   const Interval range = interval(count, *ranges_);
   return range.lo >= 0 && range.hi <= kMostShift ? Status() : type_error(shift, "a count in 0..31");
 }

@@ -146,6 +146,7 @@ class Matcher {
   struct Access {
     const std::string *means, *is;
     const std::vector<Expr>*pattern, *site;
+    bool made = false;  // what is read is made of this and more
   };
 
   std::string depth() {
@@ -163,10 +164,28 @@ class Matcher {
   // Whether an operand of the meaning may be of this type: its own, or one that a load widens to it.
   bool takes(DType means, DType is) const { return means == is || (means == DType::f32 && widens(is)); }
 
+  // Where the meaning reads a byte as i32: a value that is made of bytes. Stands for the byte that is read first.
+  bool made_of_bytes(const Expr& pattern, const Expr& given) {
+    const Expr& byte = pattern->args[0];
+    if (pattern->type != DType::i32 || byte->op != Op::k_load || byte->type != DType::u8) return false;
+    if (given->type != DType::i32 || given->op == Op::k_cast) return false;
+    const ExprNode* first = nullptr;
+    bool bytes = true;
+    for_each_node(given, [&](const ExprNode& n) {
+      if (n.op != Op::k_load) return;
+      bytes &= dtype_bytes(n.type) == 1;
+      if (first == nullptr) first = &n;
+    });
+    if (first == nullptr || !bytes) return false;
+    accesses_.push_back({&byte->name, &first->name, &byte->args, &first->args, true});
+    return true;
+  }
+
   // Binds the loads of both; false: another form. typed: of types that the operands take.
   bool same(const Expr& pattern, const Expr& given, bool typed) {
     if (!pattern || !given) return false;
     const Expr& site = pattern->op == Op::k_load ? unwidened(given) : given;
+    if (pattern->op == Op::k_cast && made_of_bytes(pattern, given)) return true;
     if (pattern->op != site->op) return false;
     switch (pattern->op) {
       case Op::k_load:
@@ -204,7 +223,8 @@ class Matcher {
       return fmt::format("expected {} to have elements of at most {} bytes", is.target, kMostCopied);
     for (const Access& a : accesses_) {
       const DType type = pattern_.copies() ? type_of(kernel_, is.target) : type_of(pattern_.kernel, *a.means);
-      const bool fits = a.is == &is.target ? type_of(kernel_, *a.is) == type : takes(type, type_of(kernel_, *a.is));
+      const bool fits =
+          a.made || (a.is == &is.target ? type_of(kernel_, *a.is) == type : takes(type, type_of(kernel_, *a.is)));
       if (kernel_.find_buffer(*a.is) == nullptr || !fits)
         return fmt::format("expected {} to be {}", *a.is, dtype_name(type));
       if (*a.is == is.target && *a.means != means.target)
@@ -217,8 +237,10 @@ class Matcher {
   }
 
   std::string outermost() {
-    const Stmt& k = *site_.scopes[0];
-    if (!summed(pattern_.nest, *pattern_.nest.scopes[0])) return {};
+    const Stmt &k = *site_.scopes[0], &means = *pattern_.nest.scopes[0];
+    if (is_const_int(means.extent) && !equal(k.extent, means.extent))
+      return fmt::format("expected scope {} to have extent {}", k.iter, means.extent->ival);
+    if (!summed(pattern_.nest, means)) return {};
     if (!summed(site_, k)) return fmt::format("expected {} not to depend on {}", site_.statement->target, k.iter);
     if (std::none_of(accesses_.begin(), accesses_.end(), [&](const Access& a) { return depends(*a.site, k.iter); }))
       return fmt::format("expected an operand to depend on {}", k.iter);
@@ -315,10 +337,16 @@ bool is_summed(const Stmt& scope) {
   return m != nullptr && summed(m->nest, *m->nest.scopes[0]);
 }
 
+bool is_one_step(const Stmt& scope) {
+  const Intrinsic* row = find_intrinsic(scope.intrinsic);
+  const Meaning* m = row == nullptr ? nullptr : meaning_of(*row);
+  return m != nullptr && is_const_int(m->nest.scopes[0]->extent);
+}
+
 int64_t k_step(const Intrinsic& intrinsic) {
   int64_t out = 1;
   const Meaning* m = meaning_of(intrinsic);
-  for (size_t i = 1; m != nullptr && i < m->nest.scopes.size(); ++i) {
+  for (size_t i = 0; m != nullptr && i < m->nest.scopes.size(); ++i) {
     const Stmt& s = *m->nest.scopes[i];
     if (is_const_int(s.extent) && summed(m->nest, s)) out *= s.extent->ival;
   }

@@ -22,6 +22,8 @@ const std::vector<Intrinsic>& intrinsics();
 const Intrinsic* find_intrinsic(std::string_view name);
 // Whether a marked scope is summed over: each of its steps adds to the same results.
 bool is_summed(const Stmt& scope);
+// Whether a marked scope is one step of a sum, its extent a part of the instruction, rather than a loop of steps.
+bool is_one_step(const Stmt& scope);
 // Steps of the marked scope's sum that one instruction takes: 1, or the extents of the meaning's own summed scopes.
 int64_t k_step(const Intrinsic& intrinsic);
 // Does the scope's subtree compute what the intrinsic means? *why on refusal.

@@ -156,8 +156,10 @@ class Verifier {
 
   Status check_made(const Buffer& b) {
     if (!b.made) return {};
-    if (b.place != Place::constant || !b.strides.empty())
-      return invalid("made: buffer {}: expected a compact constant", b.name);
+    if (b.place != Place::constant) return invalid("made: buffer {}: expected a constant", b.name);
+    if (!b.strides.empty() && b.strides.size() != given_dims(b).size())
+      return invalid("made: buffer {}: {} strides for {} dims that are given", b.name, b.strides.size(),
+                     given_dims(b).size());
     if (b.made->type != b.type)
       return invalid("made: buffer {}: {}, expected {}", b.name, dtype_name(b.made->type), dtype_name(b.type));
     Ranges ranges = ranges_;

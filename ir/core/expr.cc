@@ -43,6 +43,8 @@ Expr const_float(double value, DType type) {
   return wrap({Op::k_const_float, type, {}, {}, 0, value});
 }
 
+Expr const_int(int64_t value, DType type) { return wrap({Op::k_const_int, type, {}, {}, value}); }
+
 Expr load(std::string buffer, std::vector<Expr> indices, DType type) {
   return wrap({Op::k_load, type, std::move(indices), std::move(buffer)});
 }

@@ -67,6 +67,7 @@ struct ExprNode {
 Expr iter(std::string name);
 Expr symbol(std::string name);
 Expr const_float(double value, DType type = DType::f32);
+Expr const_int(int64_t value, DType type);
 Expr load(std::string buffer, std::vector<Expr> indices, DType type);
 Expr cast(DType type, Expr e);
 Expr make(Op op, std::vector<Expr> args);  // the type follows the operands

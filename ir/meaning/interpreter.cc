@@ -120,6 +120,14 @@ class Runner {
     current_ = step.source;
     if (++steps_ > max_steps_) return fail(unsupported("more than {} statements to interpret", max_steps_));
     if (step.integer) {
+      // A copy reads nothing of what it copies: cells never written stay so.
+      const CodeNode& n = program_.nodes[step.value];
+      if (step.op == AssignOp::set && n.op == Op::k_load && n.type == step.type) {
+        const Value* from = locate(program_.accesses[n.access]);
+        const Value copied = from ? *from : A::undefined();
+        if (Value* cell = locate(program_.accesses[step.access])) *cell = copied;
+        return;
+      }
       const int64_t v = integer(step.value);
       if (Value* cell = locate(program_.accesses[step.access])) assign_integer(step, v, *cell);
       return;

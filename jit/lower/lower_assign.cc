@@ -126,6 +126,12 @@ void Lowering::write(const Place& p, int value) {
   cells_[p.key] = {value, false, signature};
 }
 
+int Lowering::in_place(const Place& p) const {
+  const auto it = p.cell ? cells_.find(p.key) : cells_.end();
+  if (it == cells_.end() || !it->second.home) return -1;
+  return !lane_ || lane_->mask < 0 || it->second.signature == lane_->signature ? it->second.reg : -1;
+}
+
 int Lowering::combine_values(AssignOp op, int old, int value) {
   switch (op) {
     case AssignOp::set:
@@ -174,18 +180,15 @@ int Lowering::combine(AssignOp op, int old, const Expr& e, int into) {
 }
 
 void Lowering::assign(const Stmt& s) {
+  if (!byte_iter_.empty()) return add_bytes(s);
   std::optional<Place> p = place(s.target, s.index);
   if (!p) return;
   if (p->buffer->type != ir::DType::f32) return assign_converted(s, *p);
   if (lane_ && p->uniform() && s.op != AssignOp::set) return reduce_lanes(s, *p);
   if (s.op == AssignOp::set) return write(*p, value(s.value));
-  if (p->cell) {
-    const auto it = cells_.find(p->key);
-    const bool whole = !lane_ || lane_->mask < 0 || (it != cells_.end() && it->second.signature == lane_->signature);
-    if (it != cells_.end() && it->second.home && whole) {
-      combine(s.op, it->second.reg, s.value, it->second.reg);
-      return;
-    }
+  if (const int home = in_place(*p); home >= 0) {
+    combine(s.op, home, s.value, home);
+    return;
   }
   write(*p, combine(s.op, read(*p), s.value));
 }

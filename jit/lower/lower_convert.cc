@@ -150,8 +150,15 @@ int Lowering::convert(const Expr& e) {
   return fail(ir::unsupported("cast from {} to {}", ir::dtype_name(from->type), ir::dtype_name(e->type)));
 }
 
-// What is not f32 is assigned whole, to memory.
+// What is not f32 is assigned whole; i32 is added to and multiplied as well.
 void Lowering::assign_converted(const ir::Stmt& s, Place& to) {
+  if (to.buffer->type == DType::i32 && (s.op == ir::AssignOp::add || s.op == ir::AssignOp::mul)) {
+    const LeafOp op = s.op == ir::AssignOp::add ? LeafOp::k_iadd : LeafOp::k_imul;
+    const int number = value(s.value), old = read(to);
+    if (!e_.ok()) return;
+    if (const int home = in_place(to); home >= 0) return e_.op_into(home, op, {old, number});
+    return write(to, e_.op(op, {old, number}));
+  }
   if (s.op != ir::AssignOp::set) {
     fail(ir::unsupported("{}: {} is added to in memory", s.target, ir::dtype_name(to.buffer->type)));
     return;

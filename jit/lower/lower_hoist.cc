@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ir/analysis/analysis.h"
+#include "ir/analysis/intrinsics.h"
 #include "jit/lower/lowering.h"
 
 namespace lathe::jit {
@@ -91,7 +92,7 @@ void Lowering::hoist(const Body& list, std::vector<std::string>& loops) {
       hoist(s.value, loops);
       continue;
     }
-    if (s.kind != Stmt::Kind::scope) continue;
+    if (s.kind != Stmt::Kind::scope || (s.mark == Mark::tensor && ir::is_one_step(s))) continue;
     if (s.mark == Mark::none || s.mark == Mark::tensor) {
       hoist_loop(s, loops);
       continue;

@@ -117,8 +117,9 @@ ir::Status Lowering::check_leaf() const {
     if (ir::dtype_bytes(b.type) == 0) {
       return ir::unsupported("{}: elements of {} share bytes", b.name, ir::dtype_name(b.type));
     }
-    if (!param && b.type != ir::DType::f32) {
-      return ir::unsupported("{}: {} in registers, where this lowering knows f32", b.name, ir::dtype_name(b.type));
+    if (!param && b.type != ir::DType::f32 && b.type != ir::DType::i32) {
+      return ir::unsupported("{}: {} in registers, where this lowering knows f32 and i32", b.name,
+                             ir::dtype_name(b.type));
     }
   }
   if (params > ir::kMaxLeafOperands) return ir::unsupported("{} operands, at most {}", params, ir::kMaxLeafOperands);

@@ -251,6 +251,7 @@ void Lowering::unrolled(const Stmt& s) {
   std::pmr::vector<size_t>& begins = outer != nullptr ? *outer : own;
   const bool holds_copies = s.body.size() == 1 && s.body[0].kind == Stmt::Kind::scope && s.body[0].mark == Mark::unroll;
   const int first_register = e_.program().num_vregs;
+  const bool groups = sums_bytes(s.body);
   for (int64_t i = 0; i * width < extent->max && e_.ok(); ++i) {
     const bool plain = masked || extent->bounds.empty();
     if (plain && holds_copies) {
@@ -263,6 +264,7 @@ void Lowering::unrolled(const Stmt& s) {
       // them.
       if (after_mma_ && static_cast<int>(cells_.size()) + kEpilogueRegisters > e_.program().vector_registers)
         e_.forget_values();
+      if (groups) read_again();
       env_.push_back({s.iter, Binding::Kind::number, i, extent->max, nullptr});
       body(s.body);
       env_.pop_back();
@@ -330,7 +332,7 @@ void Lowering::vector_scope(const Stmt& s) {
   }
   // A scope of one lane is its only element: nothing tells what it writes from one element of all lanes, as its
   // iterator is 0 everywhere.
-  if (extent->max == 1 || !lanes_are_regular(s)) return lane_by_lane(s, *extent);
+  if (extent->max == 1 || (byte_iter_.empty() && !lanes_are_regular(s))) return lane_by_lane(s, *extent);
   for (int64_t base = 0; base < extent->max && e_.ok(); base += lanes_) {
     Lane lane{s.iter, -1, {}};
     lane.mask = lane_mask(*extent, base, &lane.signature);

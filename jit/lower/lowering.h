@@ -2,7 +2,7 @@
 // (what the statements do), lower_scopes (loops, unrolled and vector scopes, tails), lower_hoist (what loops need not
 // repeat), lower_assign
 // (statements, reductions, register buffers), lower_expr (values), lower_convert (other types than
-// f32) and lower_tensor (mma, transpose). Private to them.
+// f32), lower_tensor (mma, transpose) and lower_dot (dot4_u8s8). Private to them.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -145,6 +145,8 @@ class Lowering {
   void finish_reduction(Reduction& r);
   int read(const Place& p);
   void write(const Place& p, int value);
+  // The register that a cell is updated in; -1: it gets another.
+  int in_place(const Place& p) const;
   int combine(ir::AssignOp op, int old, const ir::Expr& e, int into = -1);
   int combine_values(ir::AssignOp op, int old, int value);
 
@@ -167,9 +169,25 @@ class Lowering {
   void tensor(const ir::Stmt& s);
   void mma(const ir::Stmt& s);
   void transpose(const ir::Stmt& s);
+  void dot4_u8s8(const ir::Stmt& s);  // lower_dot.cc
   void transpose_line(const ir::Stmt& copy, const ir::Stmt& one, const ir::Stmt& run);
   void transpose_tile(const ir::Stmt& assign, const std::string& row, const std::string& col, const VectorExtent& rows,
                       const VectorExtent& cols, int64_t row0, int64_t col0);
+
+  // lower_dot.cc
+  struct Bytes {
+    int reg = 0;            // four in each lane
+    uint32_t most = 0;      // of each
+    bool negative = false;  // signed bytes
+    bool rough = false;     // bits that numbers up to `most` do not have are anything
+  };
+  void add_bytes(const ir::Stmt& s);
+  std::optional<Access> four_bytes(const ir::Expr& load);
+  std::optional<int64_t> same_number(const ir::Expr& e);
+  Bytes bytes(const ir::Expr& e, bool rough);
+  static bool sums_bytes(const Body& list);
+  template <class F>
+  auto at_byte(int64_t byte, F&& f);
 
   const ir::Kernel& leaf_;
   const int lanes_;
@@ -177,6 +195,7 @@ class Lowering {
   Emitter e_;
   Environment env_;
   std::optional<Lane> lane_;
+  std::string byte_iter_;  // of the dot4_u8s8 scope around; empty: none
   Cells cells_{memory_};
   std::vector<Reduction> reductions_;
   std::pmr::vector<int> ranks_;  // of each buffer, among all in order of their names

@@ -73,7 +73,7 @@ Expr renamed(const Expr& made, const std::string& from, const std::string& to) {
   });
 }
 
-ir::Result<LoweredKernel> lower_group(KernelWriter& w) {
+ir::Result<LoweredKernel> lower_product(KernelWriter& w) {
   const Node& node = w.anchor();
   const OpRow& row = op_row(node);
   std::vector<const TensorDesc*> inputs;
@@ -116,6 +116,16 @@ ir::Result<LoweredKernel> lower_group(KernelWriter& w) {
     roles.emplace_back(name);
   }
   return w.finish("y", nest(iterators, dims, roles, std::move(body)));
+}
+
+// A block whose fields are read as they lie is read in the caller's order.
+ir::Result<LoweredKernel> lower_group(KernelWriter& w) {
+  LATHE_ASSIGN(LoweredKernel out, lower_product(w));
+  const Node& node = w.anchor();
+  const TensorDesc& weight = w.graph().tensors[static_cast<size_t>(node.inputs[multiplies(op_row(node)) ? 1 : 0])];
+  const bool packs = multiplies(op_row(node)) && weight.constant;
+  if (!packs && node.inputs.size() == (multiplies(op_row(node)) ? 2 : 1)) out.kernel = ir::as_given(out.kernel);
+  return out;
 }
 
 // Blocks of K, which are 32 or 256 weights, or eight.

@@ -5,6 +5,8 @@
 //   ... w[n, k] ...                      ->   for ..: w_m[..] = f32(w[..]);  ... w_m[n, k] ...
 #include "runtime/compile/plain_constants.h"
 
+#include <algorithm>
+
 #include "ir/analysis/analysis.h"
 #include "search/cut/cut.h"
 #include "search/moves/transform_util.h"
@@ -18,7 +20,7 @@ namespace {
 
 struct Pass {
   std::vector<std::string> scopes;
-  int64_t bits = 1;  // neighbours that share an element of the caller's
+  std::vector<std::string> words;  // scopes of neighbours that share an element of the caller's
   ir::Stmt nest;
 };
 
@@ -31,8 +33,14 @@ Pass make_pass(const ir::Buffer& b, const std::string& made, search::Names& name
     index.push_back(ir::iter(out.scopes.back()));
   }
   out.nest = ir::make_assign(made, index, ir::AssignOp::set, ir::made_element(b, b.name, index));
-  for (size_t d = b.dims.size(); d-- > 0;)
-    out.nest = ir::make_scope(out.scopes[d], b.dims[d], {out.nest}, d + 1 == b.dims.size() ? "col" : "row");
+  for (size_t d = b.dims.size(); d-- > 0;) {
+    const int dim = static_cast<int>(d);
+    const int64_t bits = search::sharing_a_word(b, dim);
+    const bool words = bits > 1 && ir::proves_divisible(b.dims[d], bits, {}), last = d + 1 == b.dims.size();
+    if (words) out.words.push_back(out.scopes[d]);
+    out.nest = words ? search::by_words(out.nest, index[d], b.dims[d], b, dim, "word")
+                     : ir::make_scope(out.scopes[d], b.dims[d], {out.nest}, last ? "col" : "row");
+  }
   return out;
 }
 
@@ -52,11 +60,11 @@ ir::Kernel constants_as_inputs(const ir::Kernel& kernel, const ir::Target& targe
     made.place = ir::Place::heap;
     made.made = Expr();
     made.given_dims.clear();
+    made.strides.clear();
     ir::rewrite_exprs(out.body, [&](const Expr& e) -> Expr {
       return e->op == ir::Op::k_load && e->name == b.name ? ir::load(made.name, e->args, e->type) : Expr();
     });
     passes.push_back(make_pass(b, made.name, names));
-    passes.back().bits = search::sharing_a_word(b, static_cast<int>(b.dims.size()) - 1);
     temporaries.push_back(std::move(made));
     b.dims = ir::given_dims(b);
     b.type = b.given;
@@ -69,9 +77,16 @@ ir::Kernel constants_as_inputs(const ir::Kernel& kernel, const ir::Target& targe
   search::Script script(out);
   for (const Pass& p : passes) {
     const std::string& last = p.scopes.back();
-    script.move("tile_scope {} {} tail=mask as {}v,{}l", last, p.bits > 1 ? p.bits : target.lanes, last, last);
-    script.move("vectorize_scope {}l", last);
-    if (p.scopes.size() > 1) script.move("parallelize {}", p.scopes.front());
+    for (const std::string& word : p.words) script.move("unroll_scope {}", word);
+    const auto in_words = [&](const std::string& scope) {
+      return std::find(p.words.begin(), p.words.end(), scope) != p.words.end();
+    };
+    if (!in_words(last)) {
+      script.move("tile_scope {} {} tail=mask as {}v,{}l", last, target.lanes, last, last);
+      script.move("vectorize_scope {}l", last);
+    }
+    const std::string& first = p.scopes.front();
+    if (p.scopes.size() > 1) script.move("parallelize {}{}", first, in_words(first) ? "a" : "");
   }
   return script.kernel();
 }

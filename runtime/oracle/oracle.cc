@@ -9,9 +9,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 
 #include "runtime/oracle/oracle_case.h"
 #include "runtime/oracle/probed_leaves.h"
+#include "runtime/oracle/redefinition.h"
 #include "runtime/walk/nest_bind.h"
 #include "runtime/walk/nest_walk.h"
 
@@ -67,6 +69,12 @@ struct Oracle::Impl {
   KernelTraits traits;
   std::vector<OracleCase> cases;
   bool prepared = false;
+  // What moves that redefine the Kernel make of it, by their text.
+  struct Redefined {
+    std::vector<OracleCase> cases;
+    double error = 0;  // of the normal data
+  };
+  std::map<std::string, Redefined> redefined;
   int generation = 0;
   double rho_first = -1;  // of the first Stage that passed
 
@@ -80,6 +88,7 @@ struct Oracle::Impl {
   int num_regions = 0;
 
   Status prepare();
+  Result<Redefined*> redefine(const Stage& stage);
   Status compute(OracleCase* c) const;
   Status add_case(const SymbolValues& symbols, DataKind kind, const OracleCase* first, int64_t budget,
                   uint64_t again = 0);
@@ -152,6 +161,31 @@ Status Oracle::Impl::prepare() {
   LATHE_RETURN_IF_ERROR(for_each_index(arena, cases.size(), [&](size_t i) { return compute(&cases[i]); }));
   prepared = true;
   return {};
+}
+
+// The cases with the references that the Stage's moves ask for.
+Result<Oracle::Impl::Redefined*> Oracle::Impl::redefine(const Stage& stage) {
+  std::string key;
+  for (const search::Move& m : search::redefining_moves(stage.schedule)) key += search::to_text(m) + "\n";
+  const auto [known, is_new] = redefined.try_emplace(key);
+  Redefined& out = known->second;
+  if (!is_new && !out.cases.empty()) return &out;
+  LATHE_ASSIGN(const ir::Kernel kernel, search::redefined(task.naive, stage.schedule));
+  std::vector<OracleCase> made = cases;
+  for (size_t i = 0; i < made.size(); ++i) {
+    OracleCase& c = made[i];
+    LATHE_ASSIGN(SampledKernel sampled, SampledKernel::create(kernel, c.symbols));
+    LATHE_ASSIGN(std::vector<std::vector<int64_t>> picks, same_picks(*c.sampled, sampled, c.reference.picks, c.shapes));
+    c.sampled = std::make_shared<const SampledKernel>(std::move(sampled));
+    c.baseline.clear();
+    const HostData host = c.host();
+    const ReferenceRequest request{&kernel, &c.shapes, &host, c.kind, false, true};
+    LATHE_ASSIGN(c.reference, make_reference(*c.sampled, std::move(picks), request, traits));
+    if (c.kind == DataKind::normal)
+      out.error = std::max(out.error, quantisation_error(cases[i].reference, c.reference));
+  }
+  out.cases = std::move(made);
+  return &out;
 }
 
 Status Oracle::Impl::walk_once(const Stage& stage, const BoundExecutable& bound, OracleCase* c, GuardSide side,
@@ -304,7 +338,18 @@ Result<Verdict> Oracle::verify(const Stage& stage) {
   LATHE_RETURN_IF_ERROR(impl_->prepare());
   Verdict verdict;
   verdict.ok = true;
-  for (OracleCase& c : impl_->cases) {
+  std::vector<OracleCase>* cases = &impl_->cases;
+  if ((stage.schedule.numeric & search::kRedefining) != 0) {
+    LATHE_ASSIGN(Impl::Redefined * redefined, impl_->redefine(stage));
+    if (redefined->error > kMostQuantisationError) {
+      verdict.ok = false;
+      verdict.reason = fmt::format("quantised activations differ by {:.2g} of the mean square, expected at most {:.2g}",
+                                   redefined->error, kMostQuantisationError);
+      return verdict;
+    }
+    cases = &redefined->cases;
+  }
+  for (OracleCase& c : *cases) {
     LATHE_RETURN_IF_ERROR(impl_->run(stage, &c, &verdict));
     if (!verdict.ok) return verdict;
   }

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "ops/family.h"
+#include "runtime/oracle/redefinition.h"
 
 namespace lathe::runtime {
 namespace {
@@ -165,11 +166,17 @@ KernelTraits kernel_traits(const ir::Kernel& kernel) {
 }
 
 ir::Result<Reference> make_reference(const SampledKernel& sampled, std::vector<std::vector<int64_t>> picks,
-                                     const ReferenceRequest& request, const KernelTraits& traits) {
+                                     const ReferenceRequest& request, const KernelTraits& whole) {
   Reference out;
   out.picks = std::move(picks);
-  const ir::Kernel kernel = sampled.at(out.picks);
+  ir::Kernel kernel = sampled.at(out.picks);
   std::map<std::string, ir::Tensor> tensors = gather(sampled, out, request);
+  KernelTraits traits = whole;
+  if (request.redefined) {
+    LATHE_ASSIGN(kernel, run_first_part(kernel, tensors));
+    traits = kernel_traits(kernel);
+    traits.fraction_bits = -1;  // its operands are no small integers
+  }
   ir::InterpreterOptions options;
   options.max_steps = 200'000'000;
   auto run = [&](ir::Arithmetic arithmetic, std::vector<double>* values) -> ir::Status {

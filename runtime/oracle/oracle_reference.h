@@ -42,6 +42,7 @@ struct ReferenceRequest {
   const HostData* data = nullptr;
   DataKind kind = DataKind::integers;
   bool rho = false;
+  bool redefined = false;  // its first part is computed as code does, see redefinition.h
 };
 ir::Result<Reference> make_reference(const SampledKernel& sampled, std::vector<std::vector<int64_t>> picks,
                                      const ReferenceRequest& request, const KernelTraits& traits);

@@ -259,7 +259,9 @@ Witness::Verdict Witness::check(const search::Schedule& schedule, const Replay& 
     const Result<ir::Kernel> scheduled =
         replay ? replay(small.kernel, small.schedule) : search::replay(small.kernel, small.schedule);
     if (!scheduled.ok()) continue;
-    const Result<Verdict> verdict = compare(small.kernel, *scheduled, small.tiles);
+    const Result<ir::Kernel> meant = search::redefined(small.kernel, small.schedule);
+    if (!meant.ok()) continue;
+    const Result<Verdict> verdict = compare(*meant, *scheduled, small.tiles);
     if (!verdict.ok()) continue;
     ++interpreted_;
     if (!replay) known_[key] = *verdict;

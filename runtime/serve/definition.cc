@@ -77,6 +77,7 @@ search::Problem Definition::problem_in(int kernel, const std::vector<SymbolRange
   p.kernel = search::restrict_symbols(naive, narrowed);
   p.threads = request.threads;
   p.cold = request.cold;
+  p.allowed = allowed_classes(request);
   return p;
 }
 
@@ -124,6 +125,7 @@ search::Problem Definition::general_problem(int kernel, bool packed, const Prepa
   for (const auto& [name, value] : hints.back()) p.dims[name] = value;
   p.threads = request.threads;
   p.cold = request.cold;
+  p.allowed = allowed_classes(request);
   return p;
 }
 

@@ -12,6 +12,11 @@ ir::Result<ir::CutKernel> cut(const ir::Kernel& scheduled);
 bool is_packed(const ir::Buffer& buffer);
 // Of a constant whose elements are made of the bits of larger ones: how many neighbours along a dimension share one.
 int64_t sharing_a_word(const ir::Buffer& buffer, int dim);
+// The statement in loops along that dimension, iterator d: words, then what shares one, in a scope of d's name and of
+// that role ("word": to be unrolled); the outermost scope has that name and "a". The extent is a multiple of what
+// shares one.
+ir::Stmt by_words(const ir::Stmt& body, const ir::Expr& d, const ir::Expr& extent, const ir::Buffer& buffer, int dim,
+                  const char* role);
 // The Kernel that fills the packed form of constant parameter `buffer`: parameters src (as the caller gives it, its
 // logical dims) and dst (its physical dims, compact); padding is zero. Naive, family "pack", roles as scopes of the
 // layout.

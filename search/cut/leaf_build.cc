@@ -213,7 +213,9 @@ Result<std::string> LeafBuilder::leaf_access(const std::string& name, const std:
 Status LeafBuilder::build_scope(const Stmt& s, const std::vector<LeafVariant::Range>& values, const Ranges& inner,
                                 const Stmt* parent, Stmt& t) {
   const bool in_square = parent != nullptr && parent->mark == Mark::tensor && !is_summed(*parent);
-  if (s.mark == Mark::tensor && is_summed(s)) {
+  if (s.mark == Mark::tensor && is_one_step(s)) {
+    t.extent = s.extent;
+  } else if (s.mark == Mark::tensor && is_summed(s)) {
     if (tensor_steps_ && !equal(tensor_steps_, s.extent)) return unsupported("two tensor loops of unlike extent");
     tensor_steps_ = s.extent;
     t.extent = symbol("seglen");
@@ -352,6 +354,12 @@ bool LeafBuilder::has_room_past_end(const Buffer& b, size_t d) const {
   return writers == 1;
 }
 
+// Whether the stride is a number in the leaf: the Schedule's own doing, not the caller's, as few shapes have another.
+bool LeafBuilder::is_baked(const Buffer& b, const Expr& stride) {
+  const bool own = !b.layout.empty() || b.place == Place::stack;
+  return is_const_int(stride, 1) || (own && is_const_int(stride) && stride->ival <= kMaxBakedStride);
+}
+
 Buffer LeafBuilder::leaf_operand(const LeafSlot& slot, int number) const {
   const Buffer& b = kernel_.buffers[slot.buffer];
   Buffer p;
@@ -366,10 +374,7 @@ Buffer LeafBuilder::leaf_operand(const LeafSlot& slot, int number) const {
     const bool stated =
         is_const_int(slot.outer[d], 0) && (reaches_past_end(b, d) || (slot.written && unit && has_room_past_end(b, d)));
     p.dims.push_back(stated ? physical_dims(b)[d] : Expr());
-    // The Schedule's own doing, not the caller's: few shapes have another.
-    const bool own = !b.layout.empty() || b.place == Place::stack;
-    const bool baked = unit || (own && is_const_int(strides[d]) && strides[d]->ival <= kMaxBakedStride);
-    p.strides.push_back(baked ? strides[d] : Expr());
+    p.strides.push_back(is_baked(b, strides[d]) ? strides[d] : Expr());
   }
   return p;
 }

@@ -133,6 +133,7 @@ class LeafBuilder {
   ir::Result<ir::Leaf> build(const std::vector<ir::Stmt>& group, const std::vector<LeafVariant::Range>& values);
   bool reaches_past_end(const ir::Buffer& b, size_t d) const;
   bool has_room_past_end(const ir::Buffer& b, size_t d) const;
+  static bool is_baked(const ir::Buffer& b, const ir::Expr& stride);
   ir::Buffer leaf_operand(const LeafSlot& slot, int number) const;
   ir::Status add_registers(ir::Kernel& k, const std::vector<LeafVariant::Range>& values);
   bool dim_is_variant(const std::string& reg, ptrdiff_t dim, size_t v) const;

@@ -12,6 +12,7 @@
 #include "ir/analysis/analysis.h"
 #include "ir/analysis/intrinsics.h"
 #include "ir/core/text_form.h"
+#include "ir/leaf_abi.h"
 #include "search/cut/cut.h"
 #include "search/cut/leaf_builder.h"
 
@@ -174,12 +175,13 @@ Status LeafBuilder::check_loops(std::span<const Stmt> body, int depth, bool in_r
     if (s.kind != Stmt::Kind::scope) continue;
     if (s.mark == Mark::parallel) return unsupported("scope {} is parallel", s.iter);
     const bool summed = s.mark == Mark::tensor && is_summed(s);
-    if (summed && in_real_loop) return unsupported("tensor scope {} stands inside a loop", s.iter);
+    const bool step = s.mark == Mark::tensor && is_one_step(s);
+    if (summed && !step && in_real_loop) return unsupported("tensor scope {} stands inside a loop", s.iter);
     const bool squares = s.mark == Mark::tensor && !summed;
     if (squares && !(outside_only(s.extent) && outside_only(s.body[0].extent))) {
       return unsupported("{} {}: its extents depend on the leaf's own loops", s.intrinsic, s.iter);
     }
-    const bool real = s.mark == Mark::none || s.mark == Mark::tensor;
+    const bool real = s.mark == Mark::none || (s.mark == Mark::tensor && !step);
     const int inner = depth + (real ? 1 : 0);
     if (inner > kMaxLoops) return unsupported("scope {} is nested deeper than {} loops", s.iter, kMaxLoops);
     LATHE_RETURN_IF_ERROR(check_loops(s.body, inner, in_real_loop || s.mark == Mark::none));
@@ -427,8 +429,12 @@ Status LeafBuilder::order_slots() {
                            kernel_.buffers[slots_[i].buffer].name);
       }
     }
-    if (std::count(slots_[i].indexed.begin(), slots_[i].indexed.end(), true) > 4) {
-      return unsupported("an operand with more than 4 strides");
+    const Buffer& b = kernel_.buffers[static_cast<size_t>(slots_[i].buffer)];
+    const std::vector<Expr> strides = physical_strides(b);
+    int given = 0;
+    for (size_t d = 0; d < strides.size(); ++d) {
+      if (slots_[i].indexed[d] && ++given > kMaxLeafStrides && !is_baked(b, strides[d]))
+        return unsupported("an operand with more than {} strides", kMaxLeafStrides);
     }
   }
   for (const LeafUse& use : uses_) {
@@ -448,7 +454,7 @@ NestOperand LeafBuilder::operand(const LeafSlot& slot) const {
   Expr offset(0);
   for (size_t d = 0; d < strides.size(); ++d) {
     offset = offset + slot.outer[d] * strides[d];
-    if (slot.indexed[d]) out.strides.push_back(strides[d]);
+    if (slot.indexed[d] && out.strides.size() < kMaxLeafStrides) out.strides.push_back(strides[d]);
   }
   out.offset = simplify(offset, ranges_);
   return out;

@@ -25,7 +25,7 @@ static Expr zero_of(DType type) {
 
 int64_t sharing_a_word(const Buffer& b, int dim) {
   int64_t out = 1;
-  if (b.given_dims.empty()) return out;
+  if (!b.made) return out;
   for_each_node(b.made, [&](const ExprNode& n) {
     if (n.op == Op::k_floordiv && is_const_int(n.args[1]) && uses(n.args[0], fmt::format("d{}", dim)))
       out = std::max(out, n.args[1]->ival);
@@ -33,15 +33,42 @@ int64_t sharing_a_word(const Buffer& b, int dim) {
   return out;
 }
 
-// for d < E: S(d)  ->  for da < E // bits: for d < bits: S(bits*da + d); E is a multiple, by whole tiles or by the size
-static Stmt by_words(const Stmt& body, const Expr& d, const Expr& extent, int64_t bits) {
+// Divisors of dimension `dim` in the indices of what an element is made of, below `most`, the largest first.
+static std::vector<int64_t> finer_words(const Buffer& b, int dim, int64_t most) {
+  std::vector<int64_t> out;
+  for_each_node(b.made, [&](const ExprNode& load) {
+    if (load.op != Op::k_load) return;
+    for (const Expr& index : load.args) {
+      for_each_node(index, [&](const ExprNode& n) {
+        if (n.op != Op::k_floordiv || !is_const_int(n.args[1]) || !uses(n.args[0], fmt::format("d{}", dim))) return;
+        if (const int64_t by = n.args[1]->ival; by > 1 && by < most && most % by == 0) out.push_back(by);
+      });
+    }
+  });
+  std::sort(out.rbegin(), out.rend());
+  out.erase(std::unique(out.begin(), out.end()), out.end());
+  return out;
+}
+
+// for d < E: S(d)  ->  for da < E // bits: for d < bits: S(bits*da + d), the inner one in finer words again; E is a
+// multiple, by whole tiles or by the size
+Stmt by_words(const Stmt& body, const Expr& d, const Expr& extent, const Buffer& b, int dim, const char* role) {
   const std::string& name = d->name;
-  const Expr whole = iter(name + "a"), at = Expr(bits) * whole + d;
+  const int64_t bits = sharing_a_word(b, dim);
+  const std::vector<int64_t> finer = finer_words(b, dim, bits);
+  std::vector<int64_t> words = {bits};
+  words.insert(words.end(), finer.begin(), finer.end());
+  Expr at = d;
+  for (size_t i = 0; i < words.size(); ++i) at = Expr(words[i]) * iter(fmt::format("{}{}", name, char('a' + i))) + at;
   std::vector<Stmt> inner = {body};
   rewrite_exprs(inner, [&](const Expr& e) { return e->op == Op::k_iter && e->name == name ? at : Expr(); });
-  const auto words = [&](const Expr& e) { return simplify(floordiv(e, Expr(bits))); };
-  const Expr count = extent->op == Op::k_min ? min(words(extent->args[0]), words(extent->args[1])) : words(extent);
-  return make_scope(name + "a", count, {make_scope(name, Expr(bits), inner, "col")}, "row");
+  const auto whole = [&](const Expr& e) { return simplify(floordiv(e, Expr(bits))); };
+  const Expr count = extent->op == Op::k_min ? min(whole(extent->args[0]), whole(extent->args[1])) : whole(extent);
+  Stmt out = make_scope(name, Expr(words.back()), inner, role);
+  for (size_t i = words.size(); i-- > 0;)
+    out = make_scope(fmt::format("{}{}", name, char('a' + i)), i == 0 ? count : Expr(words[i - 1] / words[i]), {out},
+                     "row");
+  return out;
 }
 
 Result<Kernel> pack_kernel(const Kernel& scheduled, const std::string& buffer) {
@@ -106,28 +133,43 @@ Result<Kernel> pack_kernel(const Kernel& scheduled, const std::string& buffer) {
     k.body.push_back(nest);
   }
   Expr element = b->made ? made_element(*b, "src", logical) : load("src", logical, src.type);
-  if (b->made && layout[rank - 1].dim + 1 != static_cast<int>(logical.size())) {
-    // What is turned lies there first: elements are made along the caller's rows.
+  const auto bits_of = [&](int dim) {
+    const int64_t bits = sharing_a_word(*b, dim);
+    return bits > 1 && proves_divisible(b->dims[dim], bits, {}) ? bits : 1;
+  };
+  const bool turned = layout[rank - 1].dim + 1 != static_cast<int>(logical.size());
+  const bool finer = std::any_of(layout.begin(), layout.end(), [&](const LayoutDim& l) {
+    return l.part == LayoutDim::Part::inner && l.tile % bits_of(l.dim) != 0;
+  });
+  if (b->made && (turned || finer)) {
+    // What is turned, or cut finer, lies there first: elements are made along the caller's rows.
     Buffer whole = src;
     whole.name = "made";
     whole.dims = b->dims;
+    whole.strides.clear();
     whole.type = b->type;
     whole.place = Place::heap;
     k.buffers.push_back(whole);
     std::vector<Expr> at(logical.size());
     for (size_t d = 0; d < at.size(); ++d) at[d] = iter(fmt::format("s{}", d));
     Stmt make = make_assign("made", at, AssignOp::set, made_element(*b, "src", at));
-    for (size_t d = at.size(); d-- > 0;)
-      make = make_scope(fmt::format("s{}", d), b->dims[d], {make}, d + 1 == at.size() ? "col" : "row");
+    for (size_t d = at.size(); d-- > 0;) {
+      const char* role = d + 1 == at.size() ? "col" : "row";
+      make = bits_of(static_cast<int>(d)) > 1
+                 ? by_words(make, at[d], b->dims[d], *b, static_cast<int>(d), d + 1 == at.size() ? role : "word")
+                 : make_scope(at[d]->name, b->dims[d], {make}, role);
+    }
     k.body.push_back(make);
     element = load("made", logical, b->type);
   }
   Stmt nest = make_assign("dst", index, AssignOp::set, element);
+  const bool staged = k.find_buffer("made") != nullptr;
   for (size_t p = rank; p-- > 0;) {
-    const int64_t bits = p + 1 == rank ? sharing_a_word(*b, layout[p].dim) : 1;
-    nest = bits > 1 && proves_divisible(b->dims[layout[p].dim], bits, {})
-               ? by_words(nest, index[p], extents[p], bits)
-               : make_scope(fmt::format("d{}", p), extents[p], {nest}, p + 1 == rank ? "col" : "row");
+    const LayoutDim& l = layout[p];
+    const bool innermost = p + 1 == rank;
+    const int64_t bits = staged || l.part == LayoutDim::Part::outer ? 1 : bits_of(l.dim);
+    nest = bits > 1 ? by_words(nest, index[p], extents[p], *b, l.dim, innermost ? "col" : "word")
+                    : make_scope(fmt::format("d{}", p), extents[p], {nest}, innermost ? "col" : "row");
   }
   k.body.push_back(nest);
   return k;

@@ -142,6 +142,21 @@ Result<Kernel> replay(const Kernel& kernel, const Schedule& schedule, std::vecto
   return current;
 }
 
+std::vector<Move> redefining_moves(const Schedule& schedule) {
+  size_t count = 0;
+  for (size_t i = 0; i < schedule.moves.size(); ++i) {
+    const Transform* row = find_transform(schedule.moves[i].name);
+    if (row != nullptr && (row->numeric & kRedefining) != 0) count = i + 1;
+  }
+  return {schedule.moves.begin(), schedule.moves.begin() + static_cast<std::ptrdiff_t>(count)};
+}
+
+Result<Kernel> redefined(const Kernel& kernel, const Schedule& schedule) {
+  Kernel out = kernel;
+  LATHE_RETURN_IF_ERROR(apply_moves(out, redefining_moves(schedule), 0, nullptr, true));
+  return out;
+}
+
 Result<Scheduled> schedule_kernel(const Kernel& kernel, const Schedule& schedule) {
   LATHE_ASSIGN(Kernel made, replay(kernel, schedule));
   Scheduled out{schedule, std::move(made)};

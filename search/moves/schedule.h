@@ -35,6 +35,12 @@ inline constexpr size_t kMaxStatements = 512;  // scopes and prefetches among th
 // well. verify: the result; who proves it safe in any case leaves it out.
 ir::Result<ir::Kernel> replay(const ir::Kernel& kernel, const Schedule& schedule,
                               std::vector<ir::Kernel>* steps = nullptr, bool verify = true);
+// Liberties after which a Kernel computes something else, not the same with other roundings. Moves that take them come
+// first in a Schedule: the Kernel after the last one is what all others keep. `kernel` where there is none.
+inline constexpr uint32_t kRedefining = ir::kQuantisedActivations;
+ir::Result<ir::Kernel> redefined(const ir::Kernel& kernel, const Schedule& schedule);
+// The moves up to that one.
+std::vector<Move> redefining_moves(const Schedule& schedule);
 // The same with the Schedule, its numeric class as replayed.
 ir::Result<Scheduled> schedule_kernel(const ir::Kernel& kernel, const Schedule& schedule);
 // Applies further moves to what is scheduled, within the same limits, and verifies the Kernel where there are any. On

@@ -7,6 +7,7 @@
 namespace lathe::search {
 using ir::kContract;
 using ir::kExact;
+using ir::kQuantisedActivations;
 using ir::kReassociate;
 
 const std::vector<Transform>& transforms() {
@@ -188,6 +189,16 @@ const std::vector<Transform>& transforms() {
                          "elsewhere"},
        .apply = apply_online_reduction,
        .propose = propose_online_reduction},
+      {.name = "quantize_activations",
+       .args = "scope group=size scale=size as groups",
+       .picture = "for k < K: c += x[k] * A(k // G) * f32(I(k))  ->  for kl < K: p = max(p, |x[kl]|); ...;\n"
+                  "  for kq < K: q[kq] = i8(x[kq] * 127 / p); for kg < K // G: s = 0; for k < G: s += q * I; "
+                  "c += f32(s) * A(kg) * p / 127",
+       .numeric = kQuantisedActivations,
+       .preconditions = {"the factor to be quantised must be made of inputs that nothing writes, over scopes of plain "
+                         "extents"},
+       .apply = apply_quantize_activations,
+       .propose = propose_quantize_activations},
       // Binding.
       {.name = "unroll_scope",
        .args = "scope",
@@ -211,7 +222,7 @@ const std::vector<Transform>& transforms() {
        .apply = apply_parallelize,
        .propose = propose_parallelize},
       {.name = "tensorize",
-       .args = "scope mma|transpose",
+       .args = "scope mma|dot4_u8s8|transpose",
        .picture = "for k: for m: for n: c[m, n] += a[m, k] * b[k, n]  ->  for k @tensor(mma): ...",
        .numeric = kContract,
        .preconditions = {},

@@ -160,8 +160,9 @@ Renaming rename_scopes(std::vector<Stmt>& body, const std::string& suffix, Names
 
 Expr simplify_loads(const Expr& value, const Ranges& ranges) {
   return rewrite(value, [&](const Expr& e) -> Expr {
-    if (e->op != Op::k_load) return {};
-    return with_args(e, [&](const Expr& a) { return simplify(a, ranges); });
+    const bool shifts = e->op == Op::k_shift_left || e->op == Op::k_shift_right;
+    if (e->op != Op::k_load && !shifts) return {};
+    return with_args(e, [&](const Expr& a) { return a->type == DType::i64 ? simplify(a, ranges) : a; });
   });
 }
 

@@ -68,8 +68,8 @@ void follow_prefetch(std::vector<ir::Stmt>& body, const std::string& from, const
 std::string print_extent(const ir::Stmt& scope);
 // Gives every scope in the body a fresh name, old name + suffix; returns old and new names.
 Renaming rename_scopes(std::vector<ir::Stmt>& body, const std::string& suffix, Names& names);
-// Simplifies extents and indices (of loads as well) below scopes that are already in ranges. With names: only
-// their scopes and what uses them, where all else is as it was when it was simplified before.
+// Simplifies extents, indices (of loads as well) and counts of shifts below scopes that are already in ranges. With
+// names: only their scopes and what uses them, where all else is as it was when it was simplified before.
 void simplify_body(std::vector<ir::Stmt>& body, const ir::Ranges& ranges, const std::vector<std::string>& names = {});
 ir::Expr simplify_loads(const ir::Expr& value, const ir::Ranges& ranges);
 // Removes scopes with nothing left inside.

@@ -39,23 +39,33 @@ bool plain(const Expr& index, const std::vector<std::string>& loops) {
   return out;
 }
 
-// Whether code can be made of the value: counts of shifts and conditions are numbers, indices are sums.
-bool known(const Expr& e, const Ranges& ranges, const std::vector<std::string>& loops) {
-  if (e->op == Op::k_load)
-    return std::all_of(e->args.begin(), e->args.end(),
-                       [&](const Expr& i) { return plain(simplify(i, ranges), loops); });
+}  // namespace
+
+bool indices_known(const Expr& e, const Ranges& ranges, const std::vector<std::string>& loops) {
+  bool out = true;
+  for_each_node(e, [&](const ExprNode& n) {
+    if (n.op != Op::k_load) return;
+    for (const Expr& i : n.args) out &= plain(simplify(i, ranges), loops);
+  });
+  return out;
+}
+
+bool code_known(const Expr& e, const Ranges& ranges, const std::vector<std::string>& loops) {
+  if (e->op == Op::k_load) return indices_known(e, ranges, loops);
   for (const Expr& a : e->args) {
     const bool compares = op_info(a->op).cls == OpClass::kCompare && a->args[0]->type == DType::i64;
     if (a->type == DType::i64) {
       if (!is_const_int(simplify(a, ranges))) return false;
     } else if (compares) {
       if (!is_const_int(simplify(a->args[0], ranges)) || !is_const_int(simplify(a->args[1], ranges))) return false;
-    } else if (!known(a, ranges, loops)) {
+    } else if (!code_known(a, ranges, loops)) {
       return false;
     }
   }
   return true;
 }
+
+namespace {
 
 bool fits(const std::vector<Expr>& values, const std::string& k, const DepthCut& c, int64_t blocks) {
   const std::string k0 = k + "_0", kl = k + "_l", kj = k + "_j";
@@ -65,12 +75,21 @@ bool fits(const std::vector<Expr>& values, const std::string& k, const DepthCut&
   ranges.set(kj, {0, run / c.step - 1});
   const int64_t inner = c.loop == 0 ? block : c.levels[c.loop], outer = c.loop == 0 ? block : c.levels[c.loop - 1];
   ranges.set(kl, {0, outer / inner - 1});
+  // Copies of a step are told apart by a number, but what a step's iterator indexes is a sum all the same.
+  const std::string ki = k + "_i";
+  ranges.set(ki, {0, c.step - 1});
   for (int64_t ko = 0; ko < block; ko += run) {
     if (ko % outer >= inner) continue;  // the loop's other steps
+    const Expr piece = Expr(block) * iter(k0) + Expr(inner) * iter(kl) + Expr(c.step) * iter(kj) + Expr(ko) + iter(ki);
+    const bool sums = std::all_of(values.begin(), values.end(), [&](const Expr& v) {
+      return indices_known(substitute(v, {{k, piece}}), ranges, {kl, kj, ki});
+    });
+    if (!sums) return false;
     for (int64_t ki = 0; ki < c.step; ++ki) {
       const Expr at = Expr(block) * iter(k0) + Expr(inner) * iter(kl) + Expr(c.step) * iter(kj) + Expr(ko + ki);
-      const bool all = std::all_of(values.begin(), values.end(),
-                                   [&](const Expr& v) { return known(substitute(v, {{k, at}}), ranges, {kl, kj}); });
+      const bool all = std::all_of(values.begin(), values.end(), [&](const Expr& v) {
+        return code_known(substitute(v, {{k, at}}), ranges, {kl, kj});
+      });
       if (!all) return false;
     }
   }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "ir/analysis/analysis.h"
 #include "search/sketches/recipe.h"
 
 namespace lathe::search {
@@ -21,6 +22,12 @@ struct DepthCut {
   int64_t copies() const;  // of a weight's code
   int64_t run() const { return levels.back(); }
 };
+
+// Whether indices of what the value loads are sums of these iterators, no quotient of one left in them.
+bool indices_known(const ir::Expr& value, const ir::Ranges& ranges, const std::vector<std::string>& loops);
+// Whether code can be made of the value inside loops over these iterators: counts of shifts and conditions are numbers,
+// indices are sums.
+bool code_known(const ir::Expr& value, const ir::Ranges& ranges, const std::vector<std::string>& loops);
 
 // Of the values in which `k` occurs. Where nothing else will do, each weight is unrolled.
 DepthCut depth_cut(const std::vector<ir::Expr>& values, const std::string& k, int64_t extent);

@@ -12,6 +12,7 @@
 
 #include "ir/analysis/analysis.h"
 #include "search/quantised/depth.h"
+#include "search/quantised/parts.h"
 #include "search/sketches/sketch.h"
 
 namespace lathe::search {
@@ -26,47 +27,6 @@ constexpr double kIssue = 3.5, kPipes = 2, kLatency = 4;       // operations a c
 constexpr double kMemory = 12;                                 // bytes a cycle from memory to one core
 constexpr int64_t kOperationBytes = 8, kMostBytes = 12 << 10;  // of code, about; an image holds 24 KB
 constexpr int64_t kScratchRegisters = 5;                       // of a weight in the making
-
-// A constant whose element is read by the weight's expression, and the dimension along which outputs lie.
-struct Field {
-  std::string name;
-  int n_dim = -1;
-};
-
-struct Parts {
-  const Stmt *m = nullptr, *n = nullptr, *k = nullptr;  // m: null in a dequantize
-  Expr weight;
-  std::vector<Field> fields;
-  bool packed = false;
-};
-
-Parts parts_of(const Kernel& kernel) {
-  Parts p;
-  const auto one = [&](const char* role) {
-    const std::vector<const Stmt*> all = scopes_with_role(kernel, role);
-    return all.size() == 1 ? all[0] : nullptr;
-  };
-  p.m = one("m");
-  p.n = one("n");
-  p.k = one("k");
-  if (p.n == nullptr || p.k == nullptr || p.k->body.size() != 1 || p.k->body[0].kind != Stmt::Kind::assign) return {};
-  const Expr& value = p.k->body[0].value;
-  if (p.m != nullptr && (value->op != Op::k_mul || p.n->body.size() != 3 || !perfectly_contains(*p.m, *p.n))) return {};
-  p.weight = p.m != nullptr ? value->args[1] : value;
-  p.packed = p.m != nullptr;
-  for_each_node(p.weight, [&](const ExprNode& load) {
-    if (load.op != Op::k_load) return;
-    const auto is_it = [&](const Field& f) { return f.name == load.name; };
-    if (std::any_of(p.fields.begin(), p.fields.end(), is_it)) return;
-    Field f{load.name, -1};
-    for (size_t d = 0; d < load.args.size(); ++d) {
-      if (uses(load.args[d], p.n->iter)) f.n_dim = static_cast<int>(d);
-    }
-    p.packed &= kernel.find_buffer(load.name)->place == Place::constant && f.n_dim >= 0;
-    p.fields.push_back(f);
-  });
-  return p;
-}
 
 int64_t operations(const Expr& e) {
   if (e->op == Op::k_load) return 1;
@@ -138,7 +98,7 @@ class QuantisedSketch {
   QuantisedSketch(const Problem& problem, const Target& target)
       : problem_(problem),
         t_(target),
-        p_(parts_of(problem.kernel)),
+        p_(quantised_parts(problem.kernel)),
         m_(p_.m != nullptr ? extent_at(p_.m->extent, problem) : 1),
         n_(extent_at(p_.n->extent, problem)),
         k_(extent_at(p_.k->extent, problem)),
@@ -146,7 +106,7 @@ class QuantisedSketch {
     cut_ = depth_cut({p_.weight}, p_.k->iter, k_);
     WeightCounter(p_.k->iter, cut_).count(p_.weight, cost_);
     double most = 0;
-    for (const Field& f : p_.fields) {
+    for (const QuantisedField& f : p_.fields) {
       const Buffer& b = *problem.kernel.find_buffer(f.name);
       const double bytes = static_cast<double>(elements_of(b)) * dtype_bytes(b.type);
       if (bytes > most) largest_ = f.name;
@@ -159,8 +119,8 @@ class QuantisedSketch {
   }
 
   static bool matches(const Problem& problem) {
-    return problem.kernel.family == "quantised" && parts_of(problem.kernel).weight &&
-           is_const_int(parts_of(problem.kernel).k->extent);
+    return problem.kernel.family == "quantised" && quantised_parts(problem.kernel).weight &&
+           is_const_int(quantised_parts(problem.kernel).k->extent);
   }
   static const std::vector<KnobRow<QuantisedSketch>>& table();
   Status accepts(const Setting& k) const;
@@ -187,11 +147,10 @@ class QuantisedSketch {
   }
   void write_rows(Script& s, const Setting& k) const;
   void write_tiles(Script& s, const Setting& k) const;
-  void pack_fields(Script& s, const Setting& k) const;
 
   const Problem& problem_;
   const Target& t_;
-  const Parts p_;
+  const QuantisedParts p_;
   const int64_t m_, n_, k_;
   const int64_t constants_;  // in registers of their own
   DepthCut cut_;
@@ -231,6 +190,8 @@ Status QuantisedSketch::accepts(const Setting& k) const {
     return k.tile_rows == 1 && k.streams == 1 ? Status() : unsupported("tiles of fields that are read where they lie");
   if (!p_.packed || k.panel_columns % t_.lanes != 0)
     return unsupported("nr {}: whole vectors of packed fields", k.panel_columns);
+  if (k.streams > 1 && !proves_divisible(p_.n->extent, k.panel_columns * k.streams, Ranges(problem_.kernel)))
+    return unsupported("st {}: {} columns are not whole panels side by side", k.streams, n_);
   if ((k.tile_rows + 1 + cost_.values) * vectors(k) + constants_ + kScratchRegisters > t_.vector_registers)
     return unsupported("mr {} by {} vectors: more than the registers", k.tile_rows, vectors(k));
   if (code_bytes(k) > kMostBytes && (k.streams > 1 || steps(k) > cut_.step))
@@ -274,18 +235,6 @@ std::optional<QuantisedSketch::Setting> QuantisedSketch::standard() const {
     if (!best) each_setting(base, choices, visit);
   }
   return best;
-}
-
-// The layout [n / nr, ..., n % nr] of each field.
-void QuantisedSketch::pack_fields(Script& s, const Setting& k) const {
-  for (const Field& f : p_.fields) {
-    s.move("tile_buffer {} {} {}", f.name, f.n_dim, k.panel_columns);
-    if (!s.ok()) return;
-    const Buffer* b = s.kernel().find_buffer(f.name);
-    const int last = static_cast<int>(b->layout.size()) - 1;
-    for (int at = f.n_dim + 1; at < last; ++at) s.move("swap_dims {} {} {}", f.name, at, at + 1);
-    for (int at = f.n_dim; at > 0; --at) s.move("swap_dims {} {} {}", f.name, at, at - 1);
-  }
 }
 
 Status QuantisedSketch::write(Script& s, const Setting& k) const {
@@ -348,7 +297,7 @@ void QuantisedSketch::write_tiles(Script& s, const Setting& k) const {
     }
   }
   unroll_depth();
-  pack_fields(s, k);
+  for (const QuantisedField& f : p_.fields) pack_field(s, f, k.panel_columns);
   for (size_t i = 0; i < pieces; ++i) {
     s.move("unroll_scope {}", piece("m1", i));
     std::string scope = piece("n1", i);

@@ -12,7 +12,7 @@ namespace lathe::search {
 using namespace ir;  // NOLINT: this file is all IR
 
 const std::vector<Recipe>& recipes() {
-  static const std::vector<Recipe> kAll = {kMatmulRecipe, kQuantisedRecipe, kTransposeRecipe, kRowRecipe};
+  static const std::vector<Recipe> kAll = {kMatmulRecipe, kDotsRecipe, kQuantisedRecipe, kTransposeRecipe, kRowRecipe};
   return kAll;
 }
 
@@ -58,18 +58,29 @@ Result<Schedule> Recipe::build(const Knobs& knobs, const Problem& problem, const
 
 static Scheduled naive_loops(const Problem& problem) { return {{.family = problem.kernel.family}, problem.kernel}; }
 
-Scheduled default_scheduled(const Problem& problem, const Target& target) {
-  const Recipe* r = find_recipe(problem);
-  if (r == nullptr) return naive_loops(problem);
-  const std::unique_ptr<Sketch> sketch = r->sketch(problem, target);
-  Result<Scheduled> first = sketch->script(sketch->defaults());
-  if (first.ok()) return std::move(first).value();
-  // The moves refuse what the knobs promise for the usual Kernel: this one has something more between its passes.
-  for (const Knobs& simple : sketch->simpler()) {
-    Result<Scheduled> s = sketch->script(simple);
-    if (s.ok()) return std::move(s).value();
+// What the recipes that match make in turn: each its default, then what asks less. Stops where `take` is true.
+template <class Take>
+static void in_turn(const Problem& problem, const Target& target, const Take& take) {
+  for (const Recipe& r : recipes()) {
+    if (!r.matches(problem)) continue;
+    const std::unique_ptr<Sketch> sketch = r.sketch(problem, target);
+    std::vector<Knobs> settings = sketch->simpler();
+    settings.insert(settings.begin(), sketch->defaults());
+    for (const Knobs& setting : settings) {
+      Result<Scheduled> s = sketch->script(setting);
+      if (s.ok() && take(std::move(s).value())) return;
+    }
   }
-  return naive_loops(problem);
+}
+
+Scheduled default_scheduled(const Problem& problem, const Target& target) {
+  Scheduled out = naive_loops(problem);
+  // The moves may refuse what the knobs promise for the usual Kernel: one with something more between its passes.
+  in_turn(problem, target, [&](Scheduled s) {
+    out = std::move(s);
+    return true;
+  });
+  return out;
 }
 
 Schedule default_schedule(const Problem& problem, const Target& target) {
@@ -78,13 +89,11 @@ Schedule default_schedule(const Problem& problem, const Target& target) {
 
 std::vector<Scheduled> simpler_schedules(const Problem& problem, const Target& target) {
   std::vector<Scheduled> out;
-  if (const Recipe* r = find_recipe(problem)) {
-    const std::unique_ptr<Sketch> sketch = r->sketch(problem, target);
-    for (const Knobs& simple : sketch->simpler()) {
-      Result<Scheduled> s = sketch->script(simple);
-      if (s.ok()) out.push_back(std::move(s).value());
-    }
-  }
+  in_turn(problem, target, [&](Scheduled s) {
+    out.push_back(std::move(s));
+    return false;
+  });
+  if (!out.empty()) out.erase(out.begin());  // the default
   out.push_back(naive_loops(problem));
   return out;
 }

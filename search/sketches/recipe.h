@@ -49,6 +49,7 @@ struct Problem {
   int threads = 1;
   bool cold = false;        // weights come from memory, as in decode
   bool one_layout = false;  // other ranges of the same operator share its packed constants
+  uint32_t allowed = 0;     // NumericClass bits beyond those that every sketch takes for granted
   bool unhurried = false;   // nobody waits for its code, as in a warm-up: the default may be much of it
 };
 
@@ -150,6 +151,6 @@ bool exceeds_caches(const Problem& problem, const ir::Target& target);
 // The scope's body holds nothing but the scope `inner`.
 bool perfectly_contains(const ir::Stmt& outer, const ir::Stmt& inner);
 
-extern const Recipe kMatmulRecipe, kQuantisedRecipe, kRowRecipe, kTransposeRecipe;
+extern const Recipe kDotsRecipe, kMatmulRecipe, kQuantisedRecipe, kRowRecipe, kTransposeRecipe;
 
 }  // namespace lathe::search

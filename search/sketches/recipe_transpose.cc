@@ -206,12 +206,29 @@ void sink(Script& s, const std::string& name) {
   }
 }
 
+// Whether bits are gathered, from words that follow no sum of iterators: one element of `scope` after another.
+bool reads_words(const Kernel& kernel, const Chain& c, const std::string& scope) {
+  if (!is_const_int(find_scope(kernel, scope)->extent)) return false;
+  Ranges ranges(kernel);
+  for (const std::string& i : c.iters) ranges.enter(*find_scope(kernel, i));
+  bool found = false;
+  for_each_node(c.stmt->value, [&](const ExprNode& n) {
+    if (n.op != Op::k_load) return;
+    for (const Expr& e : n.args) found |= !affine_form(simplify(e, ranges));
+  });
+  return found;
+}
+
 void TransposeSketch::schedule_chain(Script& s, const Chain& c, const Setting& k) const {
   const std::string to = unit_iter(s.kernel(), c.stmt->target, c.stmt->index, c.iters);
   std::string from = to;
   if (c.stmt->value->op == Op::k_load) from = unit_iter(s.kernel(), c.stmt->value->name, c.stmt->value->args, c.iters);
   if (to.empty() || from.empty()) return;
   const Stmt* to_scope = find_scope(s.kernel(), to);
+  if (from == to && reads_words(s.kernel(), c, to)) {
+    s.move("unroll_scope {}", to);
+    return;
+  }
   if (from == to) {
     const char* tail = tail_of(to_scope->extent, t_.lanes, s.kernel());
     s.move("tile_scope {} {} tail={} as {}v,{}l", to, t_.lanes, tail, to, to);
@@ -255,6 +272,7 @@ const Stmt* outermost_of(const Kernel& kernel, const std::vector<std::string>& i
 
 Status TransposeSketch::write(Script& s, const Setting& k) const {
   if (turn_ && k.stream != 0) s.move("stream_stores {}", turn_->target);
+  for (const Stmt* word : scopes_with_role(problem_.kernel, "word")) s.move("unroll_scope {}", word->iter);
   for (const Stmt& top : problem_.kernel.body) {
     const Chain c = chain_of(top);
     if (c.stmt != nullptr) schedule_chain(s, c, k);

@@ -198,12 +198,15 @@ TEST(QuantFormats, refusals_name_the_operand_and_what_was_expected) {
   EXPECT_THAT(refusal(mm, "q4_0", 32, {{DType::f32, {2, 64}}, {DType::u8, {5, 36}}}),
               HasSubstr("group 32, expected none"));
   EXPECT_THAT(refusal(mm, "q4_0", 0, {{DType::i32, {2, 64}}, {DType::u8, {5, 36}}}), HasSubstr("dtype i32"));
-  EXPECT_THAT(refusal(mm, "nbits_4", 24, {{DType::f32, {2, 64}}, {DType::u8, {5, 2, 16}}, {DType::f32, {5, 2}}}),
+  EXPECT_THAT(refusal(mm, "nbits_8", 24, {{DType::f32, {2, 64}}, {DType::u8, {5, 2, 32}}, {DType::f32, {5, 2}}}),
               HasSubstr("group 24, expected a multiple of 16"));
-  EXPECT_THAT(refusal(mm, "nbits_4", 32, {{DType::f32, {2, 64}}, {DType::u8, {5, 2, 16}}, {DType::f32, {5, 3}}}),
+  EXPECT_THAT(refusal(mm, "nbits_8", 32, {{DType::f32, {2, 64}}, {DType::u8, {5, 2, 32}}, {DType::f32, {5, 3}}}),
               HasSubstr("x2.shape[1]: 3, expected 2"));
-  EXPECT_THAT(refusal(mm, "nbits_4", 32, {{DType::f32, {2, 64}}, {DType::u8, {5, 2, 16}}, {DType::i8, {5, 2}}}),
+  EXPECT_THAT(refusal(mm, "nbits_8", 32, {{DType::f32, {2, 64}}, {DType::u8, {5, 2, 32}}, {DType::i8, {5, 2}}}),
               HasSubstr("expected f32, f16 or bf16"));
+  EXPECT_THAT(refusal(mm, "nbits_4", 32, {{DType::f32, {2, 64}}, {DType::u8, {5, 2, 16}}, {DType::f32, {5, 2}}}),
+              HasSubstr("x1: no constant, expected one"));
+  EXPECT_EQ(refusal(mm, "q5_0", 0, {{DType::f32, {2, 64}}, {DType::u8, {5, 44}}}), "accepted");
   EXPECT_THAT(refusal("dequantize", "q4_k", 0, {{DType::u8, {5, 36}}}), HasSubstr("expected a multiple of 256"));
   EXPECT_THAT(refusal("dequantize", "q4_0", 0, {{DType::u8, {5}}}), HasSubstr("1 dimensions, expected 2"));
   EXPECT_EQ(refusal("dequantize", "q4_0", 0, {{DType::u8, {5, 36}}}), "accepted");

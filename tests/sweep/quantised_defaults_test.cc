@@ -8,13 +8,13 @@ namespace {
 
 constexpr int64_t kDepth = 2048, kColumns = 512, kGroup = 32;
 
-ops::Graph product(const ops::QuantFormat& format, const ops::DimDesc& m) {
+ops::Graph product(const ops::QuantFormat& format, const ops::DimDesc& m, int64_t columns = kColumns) {
   ops::Graph g;
   std::vector<int> in = {ops::add_tensor(g, "a", {m, ops::fixed_dim(kDepth)})};
   const int64_t group = format.grouped ? kGroup : 0;
   if (format.place == ops::FieldsIn::kBlocks) {
     const int64_t bytes = kDepth / format.block * format.block_bytes;
-    in.push_back(ops::add_tensor(g, "w", {ops::fixed_dim(kColumns), ops::fixed_dim(bytes)}, true, ir::DType::u8));
+    in.push_back(ops::add_tensor(g, "w", {ops::fixed_dim(columns), ops::fixed_dim(bytes)}, true, ir::DType::u8));
   } else {
     std::vector<ops::TensorDesc> types(format.tensors());
     std::vector<const ops::TensorDesc*> given;
@@ -22,7 +22,7 @@ ops::Graph product(const ops::QuantFormat& format, const ops::DimDesc& m) {
       types[i].dtype = ir::given_type(format.meaning.buffers[i]);
       given.push_back(&types[i]);
     }
-    for (const ops::QuantField& f : ops::quant_fields({&format, ops::fixed_dim(kColumns), kDepth, group}, given)) {
+    for (const ops::QuantField& f : ops::quant_fields({&format, ops::fixed_dim(columns), kDepth, group}, given)) {
       std::vector<ops::DimDesc> dims;
       for (const ir::Expr& d : ir::given_dims(f.buffer)) dims.push_back(ops::fixed_dim(d->ival));
       in.push_back(ops::add_tensor(g, f.buffer.name, dims, true, ir::given_type(f.buffer)));
@@ -53,6 +53,38 @@ TEST(QuantisedDefaults, HaveNativeCode) {
               << format.name << " of " << ops::dim_text(m) << " rows on " << level.name
               << " is read as it lies: " << refusal((*op)->general_problem(0, true, request), level);
         }
+      }
+    }
+  }
+}
+
+// Where the caller allows quantised activations, sums of bytes in native code, right in every format. One shape has
+// columns beyond whole panels.
+TEST(QuantisedDefaults, AreSumsOfBytesWhereTheCallerAllowsThem) {
+  constexpr uint32_t kAllowed = kDefaultAllowed | ir::kQuantisedActivations;
+  for (const ops::QuantFormat& format : ops::quant_formats()) {
+    for (const ops::DimDesc& m :
+         {ops::fixed_dim(1), ops::fixed_dim(9), ops::symbol_dim("M", 1, 512, {{1, 1}, {13, 1}})}) {
+      const auto graph = ops::finish(product(format, m, kColumns + 8));
+      ASSERT_TRUE(graph.ok()) << format.name << ": " << graph.status().to_string();
+      for (const Level& level : levels()) {
+        auto op = Operator::create(level.context, *graph);
+        ASSERT_TRUE(op.ok()) << op.status().to_string();
+        PrepareRequest request;
+        request.allowed = kAllowed;
+        SCOPED_TRACE(fmt::format("{} of {} rows on {}", format.name, ops::dim_text(m), level.name));
+        ASSERT_TRUE((*op)->stages().prepare(request).ok());
+        const Stage& stage = (*op)->stages().of(0)[0]->stage;
+        const search::Problem problem = (*op)->general_problem(0, true, request);
+        EXPECT_EQ(stage.schedule.recipe, "dots.1") << refusal(problem, level);
+        EXPECT_NE(stage.schedule.numeric & ir::kQuantisedActivations, 0u);
+        EXPECT_EQ(stage.portable, !test::generates(level.context->target())) << refusal(problem, level);
+        const SymbolValues dims = m.fixed() ? SymbolValues{} : SymbolValues{{"M", 13}};
+        auto oracle = Oracle::create({problem.kernel, dims, 1, 3, 60'000}, nullptr);
+        ASSERT_TRUE(oracle.ok()) << oracle.status().to_string();
+        const auto verdict = (*oracle)->verify(stage);
+        ASSERT_TRUE(verdict.ok()) << verdict.status().to_string();
+        EXPECT_TRUE(verdict->ok) << verdict->reason;
       }
     }
   }

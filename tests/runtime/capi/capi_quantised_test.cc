@@ -76,7 +76,8 @@ lathe_attr text_attr(const char* name, const char* value) {
 }
 
 // op of the weight, and of rows `a` of a product, at this level; packed: its constant in its packed form.
-std::vector<float> run(const char* level, bool packed, const std::string& format, Weight& w, Floats* a) {
+std::vector<float> run(const char* level, bool packed, const std::string& format, Weight& w, Floats* a,
+                       lathe_policy policy = LATHE_POLICY_INIT, uint32_t* used = nullptr) {
   const auto ctx = make_context(level);
   const std::vector<lathe_dim> rows = {range("M", 1, 64), fixed(w.k)}, blocks = {fixed(w.n), fixed(w.row_bytes)};
   std::vector<lathe_tensor_desc> inputs;
@@ -90,8 +91,12 @@ std::vector<float> run(const char* level, bool packed, const std::string& format
             LATHE_STATUS_OK)
       << e.message;
   const Owned<lathe_graph> graph(made);
-  const auto kernel = resolve(ctx.get(), graph.get());
+  lathe_kernel* resolved = nullptr;
+  lathe_kernel_info about = LATHE_KERNEL_INFO_INIT;
+  EXPECT_EQ(lathe_resolve(ctx.get(), graph.get(), &policy, &resolved, &about, &e), LATHE_STATUS_OK) << e.message;
+  const Owned<lathe_kernel> kernel(resolved);
   if (kernel == nullptr) return {};
+  if (used != nullptr) *used = about.numeric_class;
   std::vector<int64_t> shape = {w.n, w.row_bytes};
   lathe_tensor blocks_of = {w.bytes.data(), {1, 0}, 2, {1, 8, 1}, shape.data(), nullptr, 0};
   lathe_arg weight = {&blocks_of, w.bytes.size(), 0, 0, 0};
@@ -160,6 +165,32 @@ TEST(CapiQuantised, ProductsOfEveryFormatPackedAndAsTheyLie) {
           }
         }
       }
+    }
+  }
+}
+
+// Quantised activations: only where the policy allows them, and then the kernel says so.
+TEST(CapiQuantised, QuantisedActivationsAreTheCallersChoice) {
+  for (auto& [name, format] : formats()) {
+    Weight w(format, 70, 4);
+    Floats a({3, w.k});
+    a.numbers(5);
+    for (const char* level : kLevels) {
+      SCOPED_TRACE(fmt::format("{} {}", name, level));
+      uint32_t used = 0;
+      const std::vector<float> exact = run(level, true, name, w, &a, LATHE_POLICY_INIT, &used);
+      EXPECT_EQ(used & LATHE_CLASS_QUANTISED_ACTIVATIONS, 0u);
+      lathe_policy policy = LATHE_POLICY_INIT;
+      policy.allowed = LATHE_CLASS_REASSOCIATE | LATHE_CLASS_CONTRACT | LATHE_CLASS_QUANTISED_ACTIVATIONS;
+      const std::vector<float> bytes = run(level, true, name, w, &a, policy, &used);
+      EXPECT_NE(used & LATHE_CLASS_QUANTISED_ACTIVATIONS, 0u);
+      double error = 0, size = 0;
+      for (size_t i = 0; i < exact.size(); ++i) {
+        error += (bytes[i] - exact[i]) * (bytes[i] - exact[i]);
+        size += exact[i] * exact[i];
+      }
+      EXPECT_LE(error, 1e-3 * size);
+      EXPECT_GT(error, 0) << "nothing was rounded";
     }
   }
 }

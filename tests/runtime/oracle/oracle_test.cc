@@ -8,6 +8,7 @@
 #include "jit/host/host_cpu.h"
 #include "runtime/compile/compiler.h"
 #include "runtime/compile/leaf_cache.h"
+#include "runtime/oracle/redefinition.h"
 
 namespace lathe::runtime {
 namespace {
@@ -127,6 +128,61 @@ Stage spoiled(Stage stage, std::vector<std::unique_ptr<Wrapped>>* keep) {
     float* cells = reinterpret_cast<float*>(args.op[w.output].ptr);
     if (static_cast<int>(cells[5]) % 4 == 1) cells[5] += 1;
   });
+}
+
+constexpr const char* kFewBits = R"(
+kernel few_bits(x: f32[M, 256] in, d: f32[40, 8] const, q: i8[40, 256] const, y: f32[M, 40] out) family quantised where M in 1..64
+  c: f32[M, 40] heap
+  for m < M [m]:
+    for n < 40 [n]:
+      c[m, n] = 0.0
+      for k < 256 [k]:
+        c[m, n] += x[m, k] * (d[n, k // 32] * f32(q[n, k]))
+      y[m, n] = c[m, n]
+)";
+
+// A Schedule that redefines the Kernel is compared with what its first moves make, bit by bit of the activations.
+TEST(Oracle, QuantisedActivationsAreVerifiedTwice) {
+  Fixture f(kFewBits);
+  const auto build = [&](const char* moves) {
+    auto schedule = search::parse_schedule(std::string("schedule 1 family quantised\n") + moves);
+    EXPECT_TRUE(schedule.ok()) << schedule.status().to_string();
+    auto stage = build_stage(f.naive, *schedule, jit::host_target(), f.cache, LeafPolicy{});
+    EXPECT_TRUE(stage.ok()) << stage.status().to_string();
+    return std::move(stage).value();
+  };
+  auto oracle = f.oracle({{"M", 5}});
+  const Stage row = build("quantize_activations k group=32 scale=256\n"),
+              block = build("quantize_activations k group=32 scale=32\nmove_to_register c_i kg\n");
+  EXPECT_NE(row.schedule.numeric & ir::kQuantisedActivations, 0u);
+  for (const Stage* stage : {&row, &block}) {
+    const Verdict v = verdict_of(*oracle, *stage);
+    EXPECT_TRUE(v.ok) << v.reason;
+    EXPECT_EQ(v.gate, Gate::bound);
+    EXPECT_LE(v.err_over_bound, 1);
+  }
+  // One scale for another: near the naive Kernel, but not what the Schedule says.
+  Stage other = build("quantize_activations k group=32 scale=32\n");
+  other.schedule = row.schedule;
+  const Verdict wrong = verdict_of(*oracle, other);
+  EXPECT_FALSE(wrong.ok);
+  // The naive Kernel itself rounds nothing.
+  Stage exact = build("");
+  EXPECT_TRUE(verdict_of(*oracle, exact).ok);
+  exact.schedule = row.schedule;
+  EXPECT_FALSE(verdict_of(*oracle, exact).ok);
+}
+
+TEST(Oracle, QuantisationErrorIsOfTheMeanSquare) {
+  Reference naive, redefined;
+  naive.real = {3, -4};
+  redefined.real = {3.3, -4.4};
+  EXPECT_NEAR(quantisation_error(naive, redefined), 0.01, 1e-12);
+  redefined.real = naive.real;
+  EXPECT_EQ(quantisation_error(naive, redefined), 0);
+  naive.real = {0, 0};
+  EXPECT_EQ(quantisation_error(naive, naive), 0);
+  EXPECT_TRUE(std::isinf(quantisation_error(naive, redefined)));
 }
 
 // What holds for 0 and 1 only is no cast.

@@ -1,0 +1,194 @@
+// Tensor scopes of dot4_u8s8: four products of bytes at once. A lane of the result is one i32, a lane of a factor the
+// four bytes that belong to it:
+//
+//   for j < 4 @tensor(dot4_u8s8):              a' = bytes k .. k + 3 of x in every lane
+//     for n < 16 @vector:                      b' = (bytes q[n, 0 .. 3] as one lane) >> 4 & 0x0f0f0f0f
+//       c[n] += i32(x[k + j])                  c  = dot4_u8s8(b', a', c)
+//               * ((i32(q[n, j]) >> 4) & 15)
+//
+// What a factor is made of bytes with works on all four where no bit leaves its byte: & | and + of small numbers as
+// they are, shifts with the bits masked that come from the next byte.
+#include <algorithm>
+#include <bit>
+
+#include "ir/analysis/intrinsics.h"
+#include "ir/core/text_form.h"
+#include "jit/lower/lowering.h"
+
+namespace lathe::jit {
+
+using ir::DType;
+using ir::Expr;
+using ir::Op;
+
+namespace {
+
+constexpr int64_t kBytes = 4;
+constexpr uint32_t in_each(uint32_t byte) { return byte * 0x01010101u; }
+// The bits that a number up to `most` may have.
+constexpr uint32_t bits_up_to(uint32_t most) { return std::bit_ceil(most + 1) - 1; }
+
+}  // namespace
+
+// The scope's iterator is 0 inside; what depends on it says how with `at_byte`.
+void Lowering::dot4_u8s8(const ir::Stmt& s) {
+  if (!byte_iter_.empty() || lane_ || !ir::is_const_int(s.extent, kBytes)) {
+    fail(ir::unsupported("scope {}: expected four steps outside vectors", s.iter));
+    return;
+  }
+  byte_iter_ = s.iter;
+  env_.push_back({s.iter, Binding::Kind::number, 0, kBytes, nullptr});
+  body(s.body);
+  env_.pop_back();
+  byte_iter_.clear();
+}
+
+// Whether the statements sum bytes and do something else with the sums: as much as registers hold of what they read.
+bool Lowering::sums_bytes(const Body& list) {
+  bool steps = false;
+  ir::for_each_stmt(list, [&](const ir::Stmt& s) { steps |= s.mark == ir::Mark::tensor && ir::is_one_step(s); });
+  return steps && list.size() > 1;
+}
+
+template <class F>
+auto Lowering::at_byte(int64_t byte, F&& f) {
+  const auto at = std::find_if(env_.rbegin(), env_.rend(), [&](const Binding& b) { return b.iter == byte_iter_; });
+  at->value = byte;
+  auto out = f();
+  at->value = 0;
+  return out;
+}
+
+// c[..] += i32(x[.., j]) * bytes
+void Lowering::add_bytes(const ir::Stmt& s) {
+  const bool product = s.op == ir::AssignOp::add && s.value->op == Op::k_mul && s.value->type == DType::i32;
+  const auto is_signed = [](const Expr& e) {
+    return e->op == Op::k_cast && e->args[0]->op == Op::k_load && e->args[0]->type == DType::i8;
+  };
+  if (!product || (!is_signed(s.value->args[0]) && !is_signed(s.value->args[1]))) {
+    fail(ir::unsupported("{}: expected a sum of products of bytes", s.target));
+    return;
+  }
+  const size_t number = is_signed(s.value->args[0]) ? 0 : 1;
+  std::optional<Place> to = place(s.target, s.index);
+  const std::optional<Access> x = four_bytes(s.value->args[number]->args[0]);
+  if (!to || !x) return;
+  if (!to->cell || to->buffer->type != DType::i32 || !x->uniform()) {
+    fail(ir::unsupported("{}: expected a register of i32, and one factor that all lanes share", s.target));
+    return;
+  }
+  const Bytes b = bytes(s.value->args[1 - number], false);
+  if (!e_.ok()) return;
+  if (b.negative) {
+    fail(ir::unsupported("{}: expected a factor of 0 to 255", s.target));
+    return;
+  }
+  const int a = e_.load(*x, -1), old = read(*to);
+  if (!e_.ok()) return;
+  if (const int home = in_place(*to); home >= 0) return e_.op_into(home, LeafOp::k_dot4_u8s8, {b.reg, a, old});
+  write(*to, e_.op(LeafOp::k_dot4_u8s8, {b.reg, a, old}));
+}
+
+// The element's four bytes as one lane; null after an error.
+std::optional<Access> Lowering::four_bytes(const Expr& load) {
+  const auto at = [&](int64_t byte) {
+    return at_byte(byte, [&]() -> std::optional<Access> {
+      KnownAccess& known = known_access(load->name, load->args);
+      if (known.slot < 0 || leaf_.buffers[static_cast<size_t>(known.slot)].place == ir::Place::reg) return {};
+      return known.plain.plain ? known.plain.access(known.slot, env_)
+                               : access(leaf_.buffers[static_cast<size_t>(known.slot)], known.slot, load->args, env_);
+    });
+  };
+  std::optional<Access> first = at(0);
+  bool adjacent = first.has_value() && first->element == 1;
+  for (int64_t byte = 1; byte < kBytes && adjacent; ++byte) {
+    std::optional<Access> next = at(byte);
+    adjacent = next.has_value();
+    if (!adjacent) break;
+    next->base.bytes -= byte;
+    adjacent = *next == *first;
+  }
+  if (adjacent) {
+    first->element = kBytes;
+    first->type = MemType::b32;
+    adjacent = first->uniform() || first->unit();
+  }
+  if (adjacent) return first;
+  fail(ir::unsupported("{}: expected four bytes side by side, and lanes beside each other", ir::print(load)));
+  return {};
+}
+
+// The number that e is for each of the four; null: they differ, or it is none.
+std::optional<int64_t> Lowering::same_number(const Expr& e) {
+  const std::optional<int64_t> first = constant_value(e, env_);
+  for (int64_t byte = 1; byte < kBytes && first; ++byte) {
+    if (at_byte(byte, [&] { return constant_value(e, env_); }) != first) return {};
+  }
+  return first;
+}
+
+// The value for each of the four as a byte of the lane. rough: the result may be so.
+Lowering::Bytes Lowering::bytes(const Expr& e, bool rough) {
+  const auto refuse = [&] { return Bytes{fail(ir::unsupported("{}: not made of bytes", ir::print(e)))}; };
+  const auto masked = [&](int reg, uint32_t bits) {
+    return Bytes{e_.op(LeafOp::k_bit_and, {reg, e_.constant_bits(in_each(bits))}), bits};
+  };
+  if (!e_.ok()) return {};
+  switch (e->op) {
+    case Op::k_cast: {
+      const Expr& from = e->args[0];
+      if (e->type != DType::i32 || from->op != Op::k_load || (from->type != DType::u8 && from->type != DType::i8))
+        return refuse();
+      const std::optional<Access> at = four_bytes(from);
+      if (!at) return {};
+      return {e_.load(*at, lane_ && !at->uniform() ? lane_->mask : -1), 0xff, from->type == DType::i8};
+    }
+    case Op::k_const_int:
+      if (e->ival < 0 || e->ival > 0xff) return refuse();
+      return {e_.constant_bits(in_each(static_cast<uint32_t>(e->ival))), static_cast<uint32_t>(e->ival)};
+    case Op::k_bit_and: {
+      const size_t number = ir::is_const_int(e->args[0]) ? 0 : 1;
+      const Expr& mask = e->args[number];
+      if (!ir::is_const_int(mask) || mask->ival < 0) return refuse();
+      const Bytes x = bytes(e->args[1 - number], true);
+      const uint32_t all = bits_up_to(x.most), bits = all & static_cast<uint32_t>(mask->ival & 0xff);
+      if (!e_.ok() || x.negative) return refuse();
+      return !x.rough && bits == all ? x : masked(x.reg, bits);
+    }
+    case Op::k_shift_right: {
+      const std::optional<int64_t> count = same_number(e->args[1]);
+      const Bytes x = bytes(e->args[0], false);
+      if (!e_.ok() || !count || *count < 0 || *count > 31 || x.negative) return refuse();
+      if (*count == 0) return x;
+      Bytes out{e_.op(LeafOp::k_shift_right, {x.reg}, static_cast<uint32_t>(*count)), x.most >> *count};
+      out.rough = x.most != 0;  // bits of the next byte come in
+      return !out.rough || rough ? out : masked(out.reg, bits_up_to(out.most));
+    }
+    case Op::k_shift_left: {
+      const std::optional<int64_t> count = same_number(e->args[1]);
+      const Bytes x = bytes(e->args[0], false);
+      if (!e_.ok() || !count || *count < 0 || *count > 7 || x.most << *count > 0xff || x.negative) return refuse();
+      if (*count == 0) return x;
+      return {e_.op(LeafOp::k_shift_left, {x.reg}, static_cast<uint32_t>(*count)), x.most << *count};
+    }
+    case Op::k_bit_or: {
+      const Bytes x = bytes(e->args[0], false), y = bytes(e->args[1], false);
+      if (!e_.ok() || x.negative || y.negative) return refuse();
+      return {e_.op(LeafOp::k_bit_or, {x.reg, y.reg}), bits_up_to(std::max(x.most, y.most))};
+    }
+    case Op::k_add: {
+      const Bytes x = bytes(e->args[0], false), y = bytes(e->args[1], false);
+      if (!e_.ok() || y.negative) return refuse();
+      if (x.negative) {  // a signed byte and 128
+        if (!ir::is_const_int(e->args[1], 128)) return refuse();
+        return {e_.op(LeafOp::k_bit_xor, {x.reg, y.reg}), 0xff};
+      }
+      if (x.most + y.most > 0xff) return refuse();
+      return {e_.op(LeafOp::k_iadd, {x.reg, y.reg}), x.most + y.most};
+    }
+    default:
+      return refuse();
+  }
+}
+
+}  // namespace lathe::jit

@@ -1,0 +1,249 @@
+// quantize_activations: a sum of products with weights of few bits becomes sums of integers, one a group. A move that
+// changes numbers: see docs/moves.md.
+//
+//   for k < K: c += x[k] * (A(k // G) * f32(U(k) - Z) + B(k // G))      U(k) of 0 to 255, Z a number
+//   ->
+//   for h < K // S:                              first of all, for each row of x
+//     p[h] = max |x[..]|;  r[h] = 127 / p[h];  p[h] = p[h] / 127
+//     for each group g of h:
+//       t[g] = 0;  for k < G: q[..] = i8(x[..] * r[h]);  t[g] += round(x[..] * r[h])
+//   for g < K // G:
+//     s = -Z * t[g];  for k < G: s += q[..] * U(..)
+//     c += f32(s) * (A(g) * p[g // (S / G)]);  c += B(g) * (t[g] * p[g // (S / G)])
+
+#include "ir/analysis/grouped_weight.h"
+#include "search/moves/legality.h"
+#include "search/moves/transform_rows.h"
+#include "search/moves/transform_util.h"
+
+namespace lathe::search {
+using namespace ir;  // NOLINT(google-build-using-namespace)
+
+namespace {
+
+// Sums of a group: 255 * 127 * 65,536 < 2^31, and those of the activations are exact in f32.
+constexpr int64_t kMaxGroup = 65536;
+constexpr int64_t kLargest = 127;
+constexpr double kLeast = 0x1p-100;  // of a row's largest value: smaller ones become 0
+
+Expr real(double v) { return const_float(v, DType::f32); }
+Expr times(const Expr& a, const Expr& b) { return a ? a * b : b; }
+
+// What the move finds: sum, k: c[..] += row * weight.
+struct Product {
+  const Stmt* update = nullptr;
+  Expr row, weight;
+  std::vector<const Stmt*> rows;  // scopes around that the row depends on
+  std::string input;              // the buffer that the row reads first
+};
+
+Result<Product> find_product(const ScopeSite& site) {
+  const Stmt& scope = site.scope();
+  Product out;
+  if (scope.body.size() == 1 && scope.body[0].kind == Stmt::Kind::assign) out.update = &scope.body[0];
+  const bool sums = out.update != nullptr && out.update->op == AssignOp::add && out.update->value->op == Op::k_mul &&
+                    out.update->value->type == DType::f32;
+  if (!sums) return invalid("expected `{}` to hold a sum of products of floats and nothing else", scope.iter);
+  for (const Expr& i : out.update->index) {
+    if (uses(i, scope.iter)) return invalid("expected `{}` to sum into one element", scope.iter);
+  }
+  const auto reads = [](const Expr& e, DType type) {
+    bool found = false;
+    for_each_node(e, [&](const ExprNode& n) { found |= n.op == Op::k_load && n.type == type; });
+    return found;
+  };
+  const auto few_bits = [&](const Expr& e) {
+    return reads(e, DType::u8) || reads(e, DType::i8) || reads(e, DType::i32);
+  };
+  const std::vector<Expr>& sides = out.update->value->args;
+  const size_t weight = few_bits(sides[1]) ? 1 : 0;
+  if (!few_bits(sides[weight]) || few_bits(sides[1 - weight]))
+    return invalid("expected one factor of `{}` to be made of integers", scope.iter);
+  out.weight = sides[weight];
+  out.row = sides[1 - weight];
+  for (const Stmt* s : site.outer) {
+    if (uses(out.row, s->iter)) out.rows.push_back(s);
+  }
+  for_each_node(out.row, [&](const ExprNode& n) {
+    if (n.op == Op::k_load && out.input.empty()) out.input = n.name;
+  });
+  if (out.input.empty() || !uses(out.row, scope.iter))
+    return invalid("expected the other factor of `{}` to be read along it", scope.iter);
+  return out;
+}
+
+// Whether nothing writes what the row is made of, and its scopes can be walked before all else: those around them that
+// it does not depend on do run.
+bool stands_alone(const Kernel& kernel, const ScopeSite& site, const Product& p) {
+  bool out = true;
+  for_each_node(p.row, [&](const ExprNode& n) {
+    if (n.op != Op::k_load) return;
+    const Place place = kernel.find_buffer(n.name)->place;
+    out &= place == Place::in || place == Place::constant;
+  });
+  for (size_t i = 0, used = 0; used < p.rows.size(); ++i) {
+    if (site.outer[i] == p.rows[used]) {
+      ++used;
+    } else {
+      const ScopePath around(site.outer.begin(), site.outer.begin() + static_cast<std::ptrdiff_t>(i));
+      out &= proves_le(Expr(1), site.outer[i]->extent, ranges_at(kernel, around));
+    }
+  }
+  for (const Stmt* s : p.rows) {
+    for_each_node(s->extent, [&](const ExprNode& n) { out &= n.op != Op::k_iter && n.op != Op::k_load; });
+  }
+  return out;
+}
+
+}  // namespace
+
+Status apply_quantize_activations(TransformResult& result, const Move& move, const TransformParams& params) {
+  Kernel& kernel = result.kernel;
+  const Legality legality("quantize_activations", params);
+  LATHE_ASSIGN(const ScopeSite site, find_plain_site(kernel, move.args[0]));
+  LATHE_ASSIGN(const Product found, find_product(site));
+  const std::string k = site.scope().iter;
+  if (!is_const_int(site.scope().extent))
+    return invalid("expected a constant extent, got {}", print_extent(site.scope()));
+  const int64_t depth = site.scope().extent->ival;
+  LATHE_ASSIGN(const int64_t group, int_arg(move.options.at("group"), "group", 1, kMaxGroup));
+  LATHE_ASSIGN(const int64_t scale, int_arg(move.options.at("scale"), "scale", group, INT64_MAX));
+  if (depth == 0 || depth % scale != 0 || scale % group != 0)
+    return invalid("expected group to divide scale, and scale to divide {}, got {} and {}", depth, group, scale);
+  LATHE_RETURN_IF_ERROR(legality.require(0, stands_alone(kernel, site, found)));
+
+  // The weight as a function of the group and a place in it.
+  Names names(kernel);
+  LATHE_ASSIGN(const std::vector<std::string> created, created_names(names, move, {k + "g"}));
+  const std::string& g = created[0];
+  const std::optional<GroupedWeight> w =
+      grouped_weight(found.weight, k, depth, group, g, ranges_at(kernel, site.outer));
+  if (!w)
+    return invalid(
+        "expected the other factor to be linear in one integer of at most eight bits, all else the same within a group "
+        "of {}",
+        group);
+
+  // Buffers.
+  std::vector<Expr> row_dims, row_index;
+  for (const Stmt* s : found.rows) {
+    row_dims.push_back(s->extent);
+    row_index.push_back(iter(s->iter));
+  }
+  const auto add_buffer = [&](const std::string& base, DType type, std::vector<Expr> dims) {
+    Buffer b;
+    b.name = names.fresh(base);
+    b.type = type;
+    b.place = Place::heap;
+    b.dims = std::move(dims);
+    kernel.buffers.push_back(b);
+    return b.name;
+  };
+  const auto with = [](std::vector<Expr> list, const Expr& last) {
+    list.push_back(last);
+    return list;
+  };
+  const Expr groups(depth / group), scales(depth / scale);
+  const std::string q = add_buffer(found.input + "_q", DType::i8, with(row_dims, Expr(depth)));
+  const std::string p = add_buffer(found.input + "_scale", DType::f32, with(row_dims, scales));
+  const std::string r = add_buffer(found.input + "_inverse", DType::f32, with(row_dims, scales));
+  const std::string t = add_buffer(found.input + "_sum", DType::f32, with(row_dims, groups));
+  const std::string z = w->zero == 0 ? "" : add_buffer(found.input + "_start", DType::i32, with(row_dims, groups));
+  const Buffer target = *kernel.find_buffer(found.update->target);
+  const std::string s = add_buffer(target.name + "_i", DType::i32, target.dims);
+
+  // The sum over groups.
+  const std::vector<Expr> c = found.update->index;
+  const auto f32_load = [](const std::string& name, std::vector<Expr> index) {
+    return load(name, std::move(index), DType::f32);
+  };
+  const bool starts_at_zero = site.index > 0 && [&] {
+    const Stmt& before = (*site.siblings)[site.index - 1];
+    return before.kind == Stmt::Kind::assign && before.op == AssignOp::set && before.target == target.name &&
+           before.value->op == Op::k_const_float && before.value->fval == 0 &&
+           std::equal(before.index.begin(), before.index.end(), c.begin(), c.end(),
+                      [](const Expr& a, const Expr& b) { return equal(a, b); });
+  }();
+  const bool late = scale == depth && starts_at_zero;  // one scale for all groups of a row
+  const Expr scale_at = f32_load(p, with(row_index, late ? Expr(0) : floordiv(iter(g), Expr(scale / group))));
+  std::vector<Stmt> body;
+  body.push_back(make_assign(s, c, AssignOp::set,
+                             z.empty() ? const_int(0, DType::i32) : load(z, with(row_index, iter(g)), DType::i32)));
+  const Expr at = Expr(group) * iter(g) + iter(k);
+  const Expr product = cast(DType::i32, load(q, with(row_index, at), DType::i8)) * w->byte;
+  body.push_back(make_scope(k, Expr(group), {make_assign(s, c, AssignOp::add, product)}, site.scope().role));
+  const Expr factor = late ? w->factor : times(w->factor, scale_at), sum = cast(DType::f32, load(s, c, DType::i32));
+  body.push_back(make_assign(target.name, c, AssignOp::add, factor ? sum * factor : sum));
+  if (w->rest) {
+    const Expr of_row = f32_load(t, with(row_index, iter(g)));
+    body.push_back(make_assign(target.name, c, AssignOp::add, w->rest * (late ? of_row : of_row * scale_at)));
+  }
+  std::vector<Stmt> sums;
+  sums.push_back(make_scope(g, groups, std::move(body), "groups"));
+  if (late) sums.push_back(make_assign(target.name, c, AssignOp::mul, scale_at));
+
+  // The rows, before all else.
+  Renaming own;
+  std::vector<Expr> row;
+  for (const Stmt* o : found.rows) {
+    own.emplace_back(o->iter, iter(names.fresh(o->iter + "_q")));
+    row.push_back(own.back().second);
+  }
+  const std::string h = names.fresh(g + "_h"), hg = names.fresh(g + "_q"), kl = names.fresh(k + "_l"),
+                    kq = names.fresh(k + "_q");
+  const auto value_at = [&](const Expr& where) {
+    Renaming map = own;
+    map.emplace_back(k, where);
+    return substitute(found.row, map);
+  };
+  const Expr largest = f32_load(p, with(row, iter(h))), inverse = f32_load(r, with(row, iter(h)));
+  const auto set = [](const std::string& name, std::vector<Expr> index, Expr value, AssignOp op = AssignOp::set) {
+    return make_assign(name, std::move(index), op, std::move(value));
+  };
+  std::vector<Stmt> of_scale;
+  of_scale.push_back(set(p, with(row, iter(h)), real(0)));
+  of_scale.push_back(make_scope(
+      kl, Expr(scale),
+      {set(p, with(row, iter(h)), make(Op::k_abs, {value_at(Expr(scale) * iter(h) + iter(kl))}), AssignOp::max)}));
+  of_scale.push_back(set(r, with(row, iter(h)), real(kLargest) / max(largest, real(kLeast))));
+  const Expr group_at = Expr(scale / group) * iter(h) + iter(hg);
+  const Expr column = Expr(group) * group_at + iter(kq);
+  const Expr scaled = value_at(column) * inverse;
+  std::vector<Stmt> of_group;
+  of_group.push_back(set(t, with(row, group_at), real(0)));
+  of_group.push_back(make_scope(kq, Expr(group),
+                                {set(q, with(row, column), cast(DType::i8, scaled)),
+                                 set(t, with(row, group_at), make(Op::k_round, {scaled}), AssignOp::add)}));
+  if (!z.empty()) {
+    const Expr sum_of_row = cast(DType::i32, f32_load(t, with(row, group_at)));
+    of_group.push_back(set(z, with(row, group_at), sum_of_row * const_int(-w->zero, DType::i32)));
+  }
+  of_scale.push_back(make_scope(hg, Expr(scale / group), std::move(of_group)));
+  of_scale.push_back(set(p, with(row, iter(h)), largest / real(kLargest)));
+  Stmt first = make_scope(h, scales, std::move(of_scale));
+  for (size_t i = found.rows.size(); i-- > 0;) {
+    std::vector<Stmt> inner;
+    inner.push_back(std::move(first));
+    first = make_scope(own[i].second->name, found.rows[i]->extent, std::move(inner), "quantise");
+  }
+
+  std::vector<Stmt>& siblings = *site.siblings;
+  siblings.erase(siblings.begin() + static_cast<std::ptrdiff_t>(site.index));
+  siblings.insert(siblings.begin() + static_cast<std::ptrdiff_t>(site.index), std::make_move_iterator(sums.begin()),
+                  std::make_move_iterator(sums.end()));
+  kernel.body.insert(kernel.body.begin(), std::move(first));
+  simplify_body(kernel.body, Ranges(kernel));
+  kernel.numeric |= kQuantisedActivations;
+  return {};
+}
+
+std::vector<Move> propose_quantize_activations(const Kernel& kernel) {
+  std::vector<Move> out;
+  for (const std::string& scope : plain_scopes(kernel)) {
+    for (const char* group : {"32", "128"})
+      out.push_back({"quantize_activations", {scope}, {{"group", group}, {"scale", group}}, {}});
+  }
+  return out;
+}
+
+}  // namespace lathe::search

@@ -1,0 +1,66 @@
+// See parts.h.
+#include "search/quantised/parts.h"
+
+#include <algorithm>
+
+#include "ir/analysis/analysis.h"
+
+namespace lathe::search {
+
+using namespace ir;  // NOLINT: this file is all IR
+
+QuantisedParts quantised_parts(const Kernel& kernel) {
+  QuantisedParts p;
+  const auto one = [&](const char* role) {
+    const std::vector<const Stmt*> all = scopes_with_role(kernel, role);
+    return all.size() == 1 ? all[0] : nullptr;
+  };
+  p.m = one("m");
+  p.n = one("n");
+  p.k = one("k");
+  if (p.n == nullptr || p.k == nullptr || p.k->body.size() != 1 || p.k->body[0].kind != Stmt::Kind::assign) return {};
+  const Expr& value = p.k->body[0].value;
+  if (p.m != nullptr && (value->op != Op::k_mul || p.n->body.size() != 3 || !perfectly_contains(*p.m, *p.n))) return {};
+  p.weight = p.m != nullptr ? value->args[1] : value;
+  p.packed = p.m != nullptr;
+  for_each_node(p.weight, [&](const ExprNode& load) {
+    if (load.op != Op::k_load) return;
+    const auto is_it = [&](const QuantisedField& f) { return f.name == load.name; };
+    if (std::any_of(p.fields.begin(), p.fields.end(), is_it)) return;
+    QuantisedField f{load.name, -1};
+    for (size_t d = 0; d < load.args.size(); ++d) {
+      if (uses(load.args[d], p.n->iter)) f.n_dim = static_cast<int>(d);
+    }
+    p.packed &= kernel.find_buffer(load.name)->place == Place::constant && f.n_dim >= 0;
+    p.fields.push_back(f);
+  });
+  return p;
+}
+
+void pack_field(Script& s, const QuantisedField& field, int64_t columns, int quads) {
+  using Part = LayoutDim::Part;
+  s.move("tile_buffer {} {} {}", field.name, field.n_dim, columns);
+  if (quads >= 0) s.move("tile_buffer {} {} 4", field.name, quads);
+  if (!s.ok()) return;
+  std::vector<LayoutDim> now = s.kernel().find_buffer(field.name)->layout, wanted;
+  const auto is_inner = [&](const LayoutDim& l, int dim) { return l.dim == dim && l.part == Part::inner; };
+  for (const LayoutDim& l : now) {
+    if (l.dim == field.n_dim && l.part == Part::outer) wanted.insert(wanted.begin(), l);
+    if (l.dim != field.n_dim && !is_inner(l, quads)) wanted.push_back(l);
+  }
+  for (const int dim : {field.n_dim, quads}) {
+    for (const LayoutDim& l : now) {
+      if (is_inner(l, dim)) wanted.push_back(l);
+    }
+  }
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    size_t at = i;
+    while (at + 1 < now.size() && (now[at].dim != wanted[i].dim || now[at].part != wanted[i].part)) ++at;
+    for (; at > i; --at) {
+      s.move("swap_dims {} {} {}", field.name, at - 1, at);
+      std::swap(now[at - 1], now[at]);
+    }
+  }
+}
+
+}  // namespace lathe::search

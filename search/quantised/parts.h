@@ -1,0 +1,28 @@
+// What the sketches of the quantised family find in a Kernel, and how they lay its fields out.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "search/sketches/recipe.h"
+
+namespace lathe::search {
+
+// A constant whose element is read by the weight's expression, and the dimension along which outputs lie.
+struct QuantisedField {
+  std::string name;
+  int n_dim = -1;
+};
+
+struct QuantisedParts {
+  const ir::Stmt *m = nullptr, *n = nullptr, *k = nullptr;  // m: null in a dequantize
+  ir::Expr weight;                                          // null: the Kernel has another form
+  std::vector<QuantisedField> fields;
+  bool packed = false;
+};
+QuantisedParts quantised_parts(const ir::Kernel& kernel);
+
+// The layout [n / columns, ..., n % columns]. quads >= 0: that dimension in fours, each with its output:
+// [n / columns, ..., quads / 4, n % columns, quads % 4].
+void pack_field(Script& s, const QuantisedField& field, int64_t columns, int quads = -1);
+
+}  // namespace lathe::search

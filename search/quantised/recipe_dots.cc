@@ -1,0 +1,421 @@
+// Products with weights of few bits in integers: activations become bytes (move quantize_activations), four products of
+// bytes are one instruction (dot4_u8s8), each group of weights ends with its scale.
+//
+//   m rows { max | groups { bytes, sums } }
+//   n0 panels { m0 tile { c = 0 | g { s = start | kq { s += 4 bytes } | c += f32(s) * factor } | y = f(c) } }
+//
+// Fields that hold bytes lie as [n / nr, ..., k / 4, n % nr, k % 4]: a vector of lanes is one load. Used where the
+// caller allows quantised activations.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "ir/analysis/grouped_weight.h"
+#include "search/quantised/depth.h"
+#include "search/quantised/parts.h"
+#include "search/sketches/sketch.h"
+
+namespace lathe::search {
+
+using namespace ir;  // NOLINT: this file is all IR
+
+namespace {
+
+constexpr int64_t kMaxGroup = 65536, kMaxGroups = 16;  // weights; groups after which the expression begins anew
+constexpr int64_t kQuad = 4, kMaxParts = 4;            // weights of one lane; parts of a group that share bytes
+constexpr int64_t kUnrolled = 16, kBeside = 4;         // quads of a group in straight code, or of a loop's step
+constexpr int64_t kMostRows = 8, kHurriedRows = 4;
+constexpr int64_t kAhead = 8192;           // bytes
+constexpr double kDots = 2, kIssue = 3.5;  // a cycle
+constexpr double kMemory = 12;             // bytes a cycle from memory to one core
+constexpr int64_t kScratchRegisters = 6;   // of weights and factors in the making
+constexpr int64_t kOperationBytes = 8, kMostBytes = 16 << 10;
+
+int64_t operations(const Expr& e) {
+  if (!e) return 0;
+  if (e->op == Op::k_load) return 1;
+  if (e->type == DType::i64 || e->args.empty()) return 0;
+  int64_t n = e->op == Op::k_cast ? 0 : 1;
+  for (const Expr& a : e->args) n += operations(a);
+  return n;
+}
+
+// How the depth of a problem goes into groups and quads.
+struct Groups {
+  int64_t group = 0;     // weights; 0: the weight is nothing of the kind
+  int64_t block = 1;     // groups after which the expressions begin anew
+  int64_t period = 0;    // weights after which they differ in their address alone
+  int64_t part = 0;      // weights side by side that do; parts of a period share bytes
+  GroupedWeight weight;  // of iterators "g" and that of the depth
+  int64_t quads() const { return group / kQuad; }
+  bool straight() const { return quads() <= kUnrolled; }
+};
+
+// Whether b reads the bytes that follow those of a at a distance of `by`, and does the same with them.
+bool follows(const Expr& a, const Expr& b, int64_t by) {
+  if (a->op != b->op || a->args.size() != b->args.size()) return false;
+  if (a->op == Op::k_load) {
+    int steps = 0;
+    for (size_t d = 0; d < a->args.size(); ++d) {
+      const Expr step = simplify(b->args[d] - a->args[d]);
+      if (!is_const_int(step) || (step->ival != 0 && step->ival != by)) return false;
+      steps += step->ival != 0;
+    }
+    return steps == (by == 0 ? 0 : 1);
+  }
+  if (a->type == DType::i64 || a->args.empty()) return equal(a, b);
+  for (size_t i = 0; i < a->args.size(); ++i) {
+    if (!follows(a->args[i], b->args[i], by)) return false;
+  }
+  return true;
+}
+
+// Whether indices, counts and conditions are known for every quad of a block of groups.
+bool known_with(const Groups& g, const std::string& k, int64_t depth) {
+  Ranges ranges;
+  const std::string g0 = k + "_0", ks = k + "_s", kp = k + "_p", kq = k + "_q";
+  ranges.set(g0, {0, std::max<int64_t>(depth / g.group / g.block, 1) - 1});
+  ranges.set(ks, {0, g.group / g.period - 1});
+  ranges.set(kp, {0, g.period / g.part - 1});
+  ranges.set(kq, {0, g.part / kQuad - 1});
+  for (int64_t gi = 0; gi < g.block; ++gi) {
+    const Expr group = Expr(g.block) * iter(g0) + Expr(gi);
+    for (const Expr& e : {g.weight.factor, g.weight.rest}) {
+      if (e && !code_known(substitute(e, {{"g", group}}), ranges, {g0})) return false;
+    }
+    const Expr anywhere = Expr(g.period) * iter(ks) + Expr(g.part) * iter(kp) + Expr(kQuad) * iter(kq);
+    if (!indices_known(substitute(g.weight.byte, {{"g", group}, {k, anywhere}}), ranges, {g0, ks, kp, kq}))
+      return false;
+    // In straight code each quad has numbers of its own.
+    for (int64_t at = 0; at < g.period; at += g.straight() ? kQuad : g.part) {
+      Expr first;
+      for (int64_t j = 0; j < kQuad; ++j) {
+        const Expr quad = g.straight() ? Expr(0) : Expr(kQuad) * iter(kq);
+        const Expr place = Expr(g.period) * iter(ks) + quad + Expr(at + j);
+        const Expr here = rewrite(substitute(g.weight.byte, {{"g", group}, {k, place}}),
+                                  [&](const Expr& e) { return e->type == DType::i64 ? simplify(e, ranges) : Expr(); });
+        if (j == 0) first = here;
+        if (!code_known(here, ranges, {g0, ks, kq}) || !follows(first, here, j)) return false;
+      }
+    }
+  }
+  return true;
+}
+
+// The widest groups that serve.
+Groups groups_of(const QuantisedParts& p, const Ranges& ranges) {
+  Groups out;
+  const std::string& k = p.k->iter;
+  const int64_t depth = p.k->extent->ival;
+  for (int64_t group = depth; group >= 2 * kQuad; group = group % 2 == 0 ? group / 2 : 0) {
+    if (group > kMaxGroup || depth % group != 0 || group % kQuad != 0) continue;
+    const std::optional<GroupedWeight> w = grouped_weight(p.weight, k, depth, group, "g", ranges);
+    if (!w) continue;
+    out.weight = *w;
+    out.group = group;
+    for (out.period = group; out.period % kQuad == 0; out.period /= 2) {
+      for (out.part = out.period; out.part >= out.period / kMaxParts && out.part % kQuad == 0; out.part /= 2) {
+        for (out.block = 1; out.block <= kMaxGroups; out.block *= 2) {
+          if (depth / group % out.block == 0 && known_with(out, k, depth)) return out;
+        }
+      }
+    }
+    break;
+  }
+  return {};
+}
+
+}  // namespace
+
+class DotsSketch {
+ public:
+  struct Setting {
+    int64_t tile_rows = 1, panel_columns = 0, streams = 1, prefetch = 0, parallel = 0;
+    bool operator==(const Setting&) const = default;
+  };
+  DotsSketch(const Problem& problem, const Target& target)
+      : problem_(problem),
+        t_(target),
+        p_(quantised_parts(problem.kernel)),
+        g_(groups_of(p_, Ranges(problem.kernel))),
+        m_(extent_at(p_.m->extent, problem)),
+        n_(extent_at(p_.n->extent, problem)),
+        k_(p_.k->extent->ival) {
+    double most = 0;
+    for (const QuantisedField& f : p_.fields) {
+      const Buffer& b = *problem.kernel.find_buffer(f.name);
+      double bytes = dtype_bytes(b.type);
+      for (const Expr& d : b.dims) bytes *= static_cast<double>(extent_at(d, problem));
+      if (bytes > most) largest_ = f.name;
+      most = std::max(most, bytes);
+      bytes_ += bytes;
+    }
+  }
+
+  static bool matches(const Problem& problem) {
+    if ((problem.allowed & kQuantisedActivations) == 0 || problem.kernel.family != "quantised") return false;
+    const QuantisedParts p = quantised_parts(problem.kernel);
+    return p.weight && p.m != nullptr && p.packed && is_const_int(p.k->extent) &&
+           groups_of(p, Ranges(problem.kernel)).group > 0;
+  }
+  static const std::vector<KnobRow<DotsSketch>>& table();
+  Status accepts(const Setting& k) const;
+  std::optional<Setting> standard() const;
+  std::vector<Setting> simpler(const Setting&) const {
+    return {{.panel_columns = 2 * t_.lanes, .parallel = problem_.threads > 1}};
+  }
+  Status write(Script& s, const Setting& k) const;
+  double estimate(const Setting& k) const;
+  Structure structure(const Setting& k, const ProblemFacts& facts) const;
+
+ private:
+  int64_t vectors(const Setting& k) const { return k.panel_columns * k.streams / t_.lanes; }
+  // Instructions of a group, for one tile.
+  double group_operations(const Setting& k) const {
+    const double v = static_cast<double>(vectors(k)), rows = static_cast<double>(k.tile_rows);
+    return static_cast<double>(g_.quads()) * v * (static_cast<double>(operations(g_.weight.byte)) + rows) +
+           v * static_cast<double>(operations(g_.weight.factor) + operations(g_.weight.rest)) +
+           v * rows * (g_.weight.rest ? 4 : 3);
+  }
+  int64_t code_bytes(const Setting& k) const {
+    const double share = g_.straight() ? 1 : static_cast<double>(kBeside) / static_cast<double>(g_.quads());
+    return static_cast<int64_t>(group_operations(k) * share) * g_.block * kOperationBytes;
+  }
+  void write_rows(Script& s, const Setting& k) const;
+  void write_tiles(Script& s, const Setting& k) const;
+
+  const Problem& problem_;
+  const Target& t_;
+  const QuantisedParts p_;
+  const Groups g_;
+  const int64_t m_, n_, k_;
+  double bytes_ = 0;     // of constants
+  std::string largest_;  // field
+};
+
+const std::vector<KnobRow<DotsSketch>>& DotsSketch::table() {
+  using Values = std::vector<int64_t>;
+  using S = const DotsSketch&;
+  static const std::vector<KnobRow<DotsSketch>> kTable = {
+      {"tile_rows", "mr", "rows of a tile", &Setting::tile_rows, 1, kAnySize, true,
+       [](S s) {
+         Values v = {1, 2, 3, 4, 5, 6, 7, 8};
+         const int64_t most = interval(s.p_.m->extent, Ranges(s.problem_.kernel)).hi;
+         std::erase_if(v, [&](int64_t rows) { return rows > std::max<int64_t>(most, 1); });
+         return v;
+       }},
+      {"panel_columns", "nr", "columns of a panel: the packed width of the fields", &Setting::panel_columns, 1,
+       kAnySize, true, [](S s) { return Values{2 * s.t_.lanes}; }},
+      {"streams", "st", "panels that a tile walks side by side", &Setting::streams, 1, 4, true,
+       [](S) { return Values{1, 2, 4}; }},
+      {"prefetch", "pf", "bytes that the largest field is prefetched ahead; 0: not", &Setting::prefetch, 0, kAnySize,
+       true, [](S) { return Values{0, 2048, 4096, 8192, 16384}; }},
+      {"parallel", "parallel", "1: rows and panels are shared out", &Setting::parallel, 0, 1, true,
+       [](S s) { return Values{s.problem_.threads > 1 ? 1 : 0}; }}};
+  return kTable;
+}
+
+Status DotsSketch::accepts(const Setting& k) const {
+  if (k.panel_columns < t_.lanes || k.panel_columns % t_.lanes != 0)
+    return unsupported("nr {}: whole vectors of packed fields", k.panel_columns);
+  if (k.streams > 1 && !proves_divisible(p_.n->extent, k.panel_columns * k.streams, Ranges(problem_.kernel)))
+    return unsupported("st {}: {} columns are not whole panels side by side", k.streams, n_);
+  if (2 * k.tile_rows * vectors(k) + vectors(k) + kScratchRegisters > t_.vector_registers &&
+      (k.tile_rows > 1 || k.streams > 1))
+    return unsupported("mr {} by {} vectors: more than the registers", k.tile_rows, vectors(k));
+  if (code_bytes(k) > kMostBytes && (k.tile_rows > 1 || k.streams > 1))
+    return unsupported("mr {} and st {}: some {} bytes of code, expected at most {}", k.tile_rows, k.streams,
+                       code_bytes(k), kMostBytes);
+  return {};
+}
+
+double DotsSketch::estimate(const Setting& k) const {
+  const double rows = static_cast<double>(k.tile_rows), v = static_cast<double>(vectors(k));
+  const double tiles = std::ceil(static_cast<double>(m_) / rows);
+  const double groups = static_cast<double>(k_) / static_cast<double>(g_.group);
+  const double dots = static_cast<double>(g_.quads()) * v * rows + v * rows * (g_.weight.rest ? 2 : 1);
+  // Sums wait for each other where there are few.
+  const double chain = static_cast<double>(g_.quads()) * 4;
+  const double step = std::max({dots / kDots, group_operations(k) / kIssue, chain});
+  const double panels = std::ceil(static_cast<double>(n_) / static_cast<double>(k.panel_columns * k.streams));
+  const double compute = tiles * panels * groups * step, memory = problem_.cold ? bytes_ / kMemory : 0;
+  return std::max(compute, memory) + 0.1 * std::min(compute, memory) + tiles * panels * 20;
+}
+
+std::optional<DotsSketch::Setting> DotsSketch::standard() const {
+  std::optional<Setting> best;
+  double least = std::numeric_limits<double>::infinity();
+  const bool hurried = !problem_.unhurried && !is_const_int(p_.m->extent);
+  const std::vector<Choice<Setting>> choices = {{&Setting::tile_rows, values_of(*this, &Setting::tile_rows)},
+                                                {&Setting::panel_columns, values_of(*this, &Setting::panel_columns)},
+                                                {&Setting::streams, values_of(*this, &Setting::streams)}};
+  Setting base;
+  base.prefetch = problem_.cold ? kAhead : 0;
+  base.parallel = problem_.threads > 1;
+  each_setting(base, choices, [&](const Setting& k) {
+    if (k.tile_rows > (hurried ? kHurriedRows : kMostRows) || !accepts(k).ok()) return;
+    const double cycles = estimate(k);
+    if (cycles >= least) return;
+    least = cycles;
+    best = k;
+  });
+  return best;
+}
+
+Status DotsSketch::write(Script& s, const Setting& k) const {
+  s.move("quantize_activations {} group={} scale={} as kg", p_.k->iter, g_.group, k_);
+  write_rows(s, k);
+  write_tiles(s, k);
+  return {};
+}
+
+// Activations as bytes: vectors along the depth.
+void DotsSketch::write_rows(Script& s, const Setting& k) const {
+  if (!s.ok()) return;
+  const std::vector<const Stmt*> rows = scopes_with_role(s.kernel(), "quantise");
+  if (rows.empty()) return;
+  const Stmt& scale = rows.back()->body[0];
+  const std::string outermost = rows.front()->iter, largest = scale.body[1].iter, bytes = scale.body[3].body[1].iter;
+  const auto vectors = [&](const std::string& scope, int64_t extent, int64_t beside) {
+    const int64_t step = beside * t_.lanes;
+    std::string inner = scope;
+    if (extent > step && beside > 1) {
+      s.move("tile_scope {} {} tail={} as {}s,{}u", scope, step, extent % step == 0 ? "exact" : "mask", scope, scope);
+      inner = scope + "u";
+    }
+    s.move("tile_scope {} {} tail={} as {}v,{}l", inner, t_.lanes, extent % t_.lanes == 0 ? "exact" : "mask", scope,
+           scope);
+    if (inner != scope || extent <= step) s.move("unroll_scope {}v", scope);
+    s.move("vectorize_scope {}l", scope);
+  };
+  vectors(largest, k_, kBeside);
+  vectors(bytes, g_.group, kBeside);
+  if (k.parallel != 0) s.move("parallelize {}", outermost);
+}
+
+void DotsSketch::write_tiles(Script& s, const Setting& k) const {
+  if (!s.ok()) return;
+  const std::string m = p_.m->iter, n = p_.n->iter, depth = p_.k->iter, sums = p_.k->body[0].target;
+  const std::string integers = find_scope(s.kernel(), "kg")->body[0].target;
+  const std::vector<const Stmt*> batches = scopes_with_role(problem_.kernel, "batch");
+  const std::string outermost = batches.empty() ? "n0" : batches.front()->iter;
+  const int64_t columns = k.panel_columns * k.streams;
+  const char* tail = tail_of(p_.n->extent, columns, problem_.kernel);
+  s.move("tile_scope {} {} tail={} as m0,m1", m, k.tile_rows, tail_of(p_.m->extent, k.tile_rows, problem_.kernel));
+  s.move("tile_scope {} {} tail={} as n0,n1", n, columns, tail);
+  s.move("swap_scopes m1 n0");
+  s.move("swap_scopes m0 n0");
+  // Start, groups, end; in each group its start, sums and end.
+  const auto split = [&](const char* from, const char* to) {
+    for (const char* scope : {"n", "m"}) s.move("split_scope {}{} after=0 as {}{}", scope, from, scope, to);
+  };
+  const auto inside = [&](const char* piece, const std::string& around) {
+    for (const char* scope : {"n", "m"}) s.move("swap_scopes {}{} {}", scope, piece, around);
+  };
+  split("1", "_groups");
+  split("_groups", "_end");
+  // Groups of a block by the binary digits of their number, of which indices are sums.
+  std::vector<std::string> digits;
+  std::string group = "kg";
+  for (int64_t left = g_.block; left > 1; left /= 2) {
+    const std::string outer = left == g_.block ? "kb" : fmt::format("kd{}", left), inner = fmt::format("kg{}", left);
+    s.move("tile_scope {} {} tail=exact as {},{}", group, left, outer, inner);
+    inside("_groups", outer);
+    if (left < g_.block) digits.push_back(outer);
+    group = inner;
+  }
+  inside("_groups", group);
+  if (g_.block > 1) digits.push_back(group);
+  split("_groups", "_quads");
+  split("_quads", "_scale");
+  inside("_quads", depth);
+  // The depth of a group: periods, quads, in each the parts that share bytes.
+  std::string rest = depth, loop = g_.block > 1 ? "kb" : "kg";
+  std::vector<std::string> loops;
+  if (g_.period < g_.group) {
+    s.move("tile_scope {} {} tail=exact as ks,kr", rest, g_.period);
+    loops.emplace_back("ks");
+    rest = "kr";
+  }
+  if (g_.part < g_.period) {
+    s.move("tile_scope {} {} tail=exact as kp,ki", rest, g_.part);
+    rest = "ki";
+  }
+  s.move("tile_scope {} {} tail=exact as kq,kj", rest, kQuad);
+  loops.emplace_back("kq");
+  if (g_.part < g_.period) {
+    s.move("swap_scopes kp kq");
+    s.move("unroll_scope kp");
+  }
+  // What is too long for straight code is a loop: periods, or quads some beside each other.
+  int64_t loop_step = g_.group * g_.block;  // weights
+  if (!g_.straight()) {
+    loop = loops.front();
+    loops.erase(loops.begin());
+    const int64_t each = loop == "ks" ? g_.period / kQuad : g_.period / g_.part;
+    const int64_t beside =
+        std::gcd(loop == "ks" ? g_.group / g_.period : g_.part / kQuad, std::max<int64_t>(kBeside / each, 1));
+    if (beside > 1) s.move("tile_scope {} {} tail=exact as {}o,ku", loop, beside, loop);
+    if (beside > 1) s.move("unroll_scope ku");
+    if (beside > 1) loop += "o";
+    loop_step = each * beside * kQuad;
+  }
+  for (const std::string& scope : loops) s.move("unroll_scope {}", scope);
+  for (const std::string& scope : digits) s.move("unroll_scope {}", scope);
+  for (const QuantisedField& f : p_.fields) {
+    int quads = -1;
+    for_each_node(g_.weight.byte, [&](const ExprNode& load) {
+      if (load.op != Op::k_load || load.name != f.name) return;
+      for (size_t d = 0; d < load.args.size(); ++d) {
+        if (uses(load.args[d], depth)) quads = static_cast<int>(d);
+      }
+    });
+    pack_field(s, f, k.panel_columns, quads);
+  }
+  for (const char* piece : {"1", "_groups", "_quads", "_scale", "_end"}) {
+    s.move("unroll_scope m{}", piece);
+    std::string scope = fmt::format("n{}", piece);
+    if (k.streams > 1) {
+      s.move("tile_scope {} {} tail=exact as {}s,{}p", scope, k.panel_columns, scope, scope);
+      s.move("unroll_scope {}s", scope);
+      scope += "p";
+    }
+    s.move("tile_scope {} {} tail={} as {}v,{}l", scope, t_.lanes, tail, scope, scope);
+    s.move("unroll_scope {}v", scope);
+    s.move("vectorize_scope {}l", scope);
+  }
+  s.move("tensorize kj dot4_u8s8");
+  s.move("move_to_register {} m0", sums);
+  s.move("move_to_register {} {}", integers, group);
+  if (k.prefetch > 0) {
+    const double bytes = bytes_ / static_cast<double>(n_) / static_cast<double>(k_) * static_cast<double>(columns) *
+                         static_cast<double>(loop_step);
+    s.move("prefetch {} {} ahead={} lines={}", largest_, loop, k.prefetch,
+           std::clamp<int64_t>(static_cast<int64_t>(bytes) / 64, 1, 64));
+  }
+  if (k.parallel != 0) s.move("parallelize {}", outermost);
+}
+
+Structure DotsSketch::structure(const Setting& k, const ProblemFacts& facts) const {
+  Structure s = facts.naive;
+  const double columns = static_cast<double>(std::max<int64_t>(k.panel_columns * k.streams, 1));
+  s.tile_rows = static_cast<double>(k.tile_rows);
+  s.tile_vectors = static_cast<double>(std::max<int64_t>(vectors(k), 1));
+  s.unroll = static_cast<double>(g_.straight() ? g_.quads() : kBeside);
+  s.registers = (2 * s.tile_rows + 1) * s.tile_vectors + kScratchRegisters;
+  s.block_columns = columns;
+  s.packs_columns = true;
+  const double panels = std::ceil(static_cast<double>(n_) / columns);
+  s.calls = panels * std::ceil(static_cast<double>(m_) / s.tile_rows);
+  s.slowdown = std::max(1.0, estimate(k) / std::max(s.flops / 2 / t_.lanes / 2, 1.0));
+  s.parallel = Axis::columns;
+  s.tasks = panels;
+  s.imbalance = imbalance_of(panels, facts.threads);
+  return s;
+}
+
+const Recipe kDotsRecipe = {"dots", 1, DotsSketch::matches, knob_table<DotsSketch>,
+                            make_sketch<DotsSketch, kDotsRecipe>};
+
+}  // namespace lathe::search
