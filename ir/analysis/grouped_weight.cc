@@ -159,8 +159,9 @@ Expr by_groups(const Expr& e, const std::string& k, const std::string& g, int64_
 }
 
 // Indices, counts and conditions as short as the ranges allow.
-Expr simplify_all(const Expr& value, const Ranges& ranges) {
-  return rewrite(value, [&](const Expr& e) -> Expr { return e->type == DType::i64 ? simplify(e, ranges) : Expr(); });
+Expr simplify_all(const Expr& e, const Ranges& ranges) {
+  if (e->type == DType::i64) return simplify(e, ranges);
+  return with_args(e, [&](const Expr& a) { return simplify_all(a, ranges); });
 }
 
 }  // namespace

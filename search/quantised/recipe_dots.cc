@@ -26,10 +26,10 @@ constexpr int64_t kMaxGroup = 65536, kMaxGroups = 16;  // weights; groups after 
 constexpr int64_t kQuad = 4, kMaxParts = 4;            // weights of one lane; parts of a group that share bytes
 constexpr int64_t kUnrolled = 16, kBeside = 4;         // quads of a group in straight code, or of a loop's step
 constexpr int64_t kMostRows = 8, kHurriedRows = 4;
-constexpr int64_t kAhead = 8192;           // bytes
-constexpr double kDots = 2, kIssue = 3.5;  // a cycle
-constexpr double kMemory = 12;             // bytes a cycle from memory to one core
-constexpr int64_t kScratchRegisters = 6;   // of weights and factors in the making
+constexpr int64_t kFewRows = 2, kAheadOfFew = 16384, kAhead = 8192;  // bytes
+constexpr double kDots = 2, kIssue = 3.5;                            // a cycle
+constexpr double kMemory = 12;                                       // bytes a cycle from memory to one core
+constexpr int64_t kScratchRegisters = 6;                             // of weights and factors in the making
 constexpr int64_t kOperationBytes = 8, kMostBytes = 16 << 10;
 
 int64_t operations(const Expr& e) {
@@ -53,25 +53,27 @@ struct Groups {
 };
 
 // Whether b reads the bytes that follow those of a at a distance of `by`, and does the same with them.
-bool follows(const Expr& a, const Expr& b, int64_t by) {
+bool follows(const Expr& a, const Expr& b, int64_t by, const Ranges& ranges) {
   if (a->op != b->op || a->args.size() != b->args.size()) return false;
   if (a->op == Op::k_load) {
     int steps = 0;
     for (size_t d = 0; d < a->args.size(); ++d) {
-      const Expr step = simplify(b->args[d] - a->args[d]);
+      const Expr step = simplify(simplify(b->args[d], ranges) - simplify(a->args[d], ranges), ranges);
       if (!is_const_int(step) || (step->ival != 0 && step->ival != by)) return false;
       steps += step->ival != 0;
     }
-    return steps == (by == 0 ? 0 : 1);
+    return steps == 1;
   }
-  if (a->type == DType::i64 || a->args.empty()) return equal(a, b);
+  if (a->type == DType::i64) return equal(simplify(a, ranges), simplify(b, ranges));
+  if (a->args.empty()) return equal(a, b);
   for (size_t i = 0; i < a->args.size(); ++i) {
-    if (!follows(a->args[i], b->args[i], by)) return false;
+    if (!follows(a->args[i], b->args[i], by, ranges)) return false;
   }
   return true;
 }
 
-// Whether indices, counts and conditions are known for every quad of a block of groups.
+// Whether indices, counts and conditions are known for every quad of a block of groups: asked of the first and the last
+// one, as the others differ by numbers. What only looks so, the code refuses.
 bool known_with(const Groups& g, const std::string& k, int64_t depth) {
   Ranges ranges;
   const std::string g0 = k + "_0", ks = k + "_s", kp = k + "_p", kq = k + "_q";
@@ -79,25 +81,20 @@ bool known_with(const Groups& g, const std::string& k, int64_t depth) {
   ranges.set(ks, {0, g.group / g.period - 1});
   ranges.set(kp, {0, g.period / g.part - 1});
   ranges.set(kq, {0, g.part / kQuad - 1});
-  for (int64_t gi = 0; gi < g.block; ++gi) {
+  const int64_t step = g.straight() ? kQuad : g.part;  // in straight code each quad has numbers of its own
+  for (const int64_t gi : {int64_t{0}, g.block - 1}) {
     const Expr group = Expr(g.block) * iter(g0) + Expr(gi);
     for (const Expr& e : {g.weight.factor, g.weight.rest}) {
       if (e && !code_known(substitute(e, {{"g", group}}), ranges, {g0})) return false;
     }
+    const Expr byte = substitute(g.weight.byte, {{"g", group}});
     const Expr anywhere = Expr(g.period) * iter(ks) + Expr(g.part) * iter(kp) + Expr(kQuad) * iter(kq);
-    if (!indices_known(substitute(g.weight.byte, {{"g", group}, {k, anywhere}}), ranges, {g0, ks, kp, kq}))
-      return false;
-    // In straight code each quad has numbers of its own.
-    for (int64_t at = 0; at < g.period; at += g.straight() ? kQuad : g.part) {
-      Expr first;
-      for (int64_t j = 0; j < kQuad; ++j) {
-        const Expr quad = g.straight() ? Expr(0) : Expr(kQuad) * iter(kq);
-        const Expr place = Expr(g.period) * iter(ks) + quad + Expr(at + j);
-        const Expr here = rewrite(substitute(g.weight.byte, {{"g", group}, {k, place}}),
-                                  [&](const Expr& e) { return e->type == DType::i64 ? simplify(e, ranges) : Expr(); });
-        if (j == 0) first = here;
-        if (!code_known(here, ranges, {g0, ks, kq}) || !follows(first, here, j)) return false;
-      }
+    if (!indices_known(substitute(byte, {{k, anywhere}}), ranges, {g0, ks, kp, kq})) return false;
+    for (const int64_t at : {int64_t{0}, g.period - step}) {
+      const Expr quad = Expr(g.period) * iter(ks) + (g.straight() ? Expr(0) : Expr(kQuad) * iter(kq));
+      const Expr first = substitute(byte, {{k, quad + Expr(at)}}),
+                 last = substitute(byte, {{k, quad + Expr(at + kQuad - 1)}});
+      if (!code_known(first, ranges, {g0, ks, kq}) || !follows(first, last, kQuad - 1, ranges)) return false;
     }
   }
   return true;
@@ -108,7 +105,14 @@ Groups groups_of(const QuantisedParts& p, const Ranges& ranges) {
   Groups out;
   const std::string& k = p.k->iter;
   const int64_t depth = p.k->extent->ival;
-  for (int64_t group = depth; group >= 2 * kQuad; group = group % 2 == 0 ? group / 2 : 0) {
+  // All of the depth; else what some index changes after, or less.
+  int64_t widest = kQuad;
+  for_each_node(p.weight, [&](const ExprNode& n) {
+    const bool divides = n.op == Op::k_floordiv && n.args[0]->op == Op::k_iter && n.args[0]->name == k;
+    if (divides && is_const_int(n.args[1])) widest = std::max(widest, n.args[1]->ival);
+  });
+  const auto less = [&](int64_t group) { return group == depth && depth > widest ? widest : group / 2; };
+  for (int64_t group = depth; group >= 2 * kQuad; group = less(group)) {
     if (group > kMaxGroup || depth % group != 0 || group % kQuad != 0) continue;
     const std::optional<GroupedWeight> w = grouped_weight(p.weight, k, depth, group, "g", ranges);
     if (!w) continue;
@@ -243,6 +247,7 @@ double DotsSketch::estimate(const Setting& k) const {
   return std::max(compute, memory) + 0.1 * std::min(compute, memory) + tiles * panels * 20;
 }
 
+// From memory one stream, which is prefetched.
 std::optional<DotsSketch::Setting> DotsSketch::standard() const {
   std::optional<Setting> best;
   double least = std::numeric_limits<double>::infinity();
@@ -251,15 +256,15 @@ std::optional<DotsSketch::Setting> DotsSketch::standard() const {
                                                 {&Setting::panel_columns, values_of(*this, &Setting::panel_columns)},
                                                 {&Setting::streams, values_of(*this, &Setting::streams)}};
   Setting base;
-  base.prefetch = problem_.cold ? kAhead : 0;
   base.parallel = problem_.threads > 1;
   each_setting(base, choices, [&](const Setting& k) {
-    if (k.tile_rows > (hurried ? kHurriedRows : kMostRows) || !accepts(k).ok()) return;
+    if (k.tile_rows > (hurried ? kHurriedRows : kMostRows) || (problem_.cold && k.streams > 1)) return;
     const double cycles = estimate(k);
-    if (cycles >= least) return;
+    if (cycles >= least || !accepts(k).ok()) return;
     least = cycles;
     best = k;
   });
+  if (best && problem_.cold) best->prefetch = best->tile_rows <= kFewRows ? kAheadOfFew : kAhead;
   return best;
 }
 
