@@ -68,7 +68,7 @@ struct Settings {
   std::string file, prompts, reference;
   int64_t tokens = 32;
   int threads = 1;
-  bool json = false, digests = false, f32 = false;
+  bool json = false, digests = false, f32 = false, quantised = false;
 };
 
 void generate(const GgufFile& file, Context& context, const Settings& s) {
@@ -151,10 +151,11 @@ void check(const GgufFile& file, Context& context, const Settings& s) {
     }
   }
   const auto sequences = static_cast<double>(reference.sequences);
+  const char* kind = s.quantised ? "quantised" : "exact";
   const nlohmann::json row = {{"prefill_tokens_s", sequences * static_cast<double>(length) / prefill},
                               {"decode_tokens_s", sequences * static_cast<double>(length - half) / decode},
-                              {"kl_exact", distance.divergence()},
-                              {"top1_exact", distance.same_choice()},
+                              {std::string("kl_") + kind, distance.divergence()},
+                              {std::string("top1_") + kind, distance.same_choice()},
                               {"top1_positions", distance.clear()},
                               {"nll", distance.log_likelihood()},
                               {"nll_reference", distance.reference_log_likelihood()},
@@ -193,7 +194,9 @@ int run(int argc, char** argv) {
   app.add_option("--threads", s.threads, "of Lathe")->check(CLI::Range(1, 256));
   CLI::Option* reference = app.add_option("--check", s.reference, "logits of reference.py to compare with");
   CLI::Option* digest = app.add_flag("--digests", s.digests, "print one number per decoded tensor, and end");
-  app.add_flag("--f32", s.f32, "decode the weights to f32 first, rather than multiply by what the file has");
+  CLI::Option* f32 =
+      app.add_flag("--f32", s.f32, "decode the weights to f32 first, rather than multiply by what the file has");
+  app.add_flag("--quantised", s.quantised, "round activations to bytes where weights are of few bits")->excludes(f32);
   app.add_flag("--json", s.json, "one object on standard output, for each prompt or for the check");
   prompts->excludes(reference)->excludes(digest);
   reference->excludes(digest);
@@ -210,7 +213,7 @@ int run(int argc, char** argv) {
       digests(file);
       return 0;
     }
-    Context context(s.threads);
+    Context context(s.threads, s.quantised);
     if (s.reference.empty()) {
       generate(file, context, s);
     } else {

@@ -41,7 +41,7 @@ Floats reserve_bytes(uint64_t bytes) {
   return Floats(memory);
 }
 
-Context::Context(int threads) : threads_(threads) {
+Context::Context(int threads, bool quantised) : threads_(threads), quantised_(quantised) {
   lathe_context_options options = LATHE_CONTEXT_OPTIONS_INIT;
   options.own_threads = threads;
   lathe_error e{};
@@ -117,6 +117,8 @@ Kernel::Kernel(Context& context, const char* name, const std::vector<Operand>& i
   lathe_policy policy = LATHE_POLICY_INIT;
   policy.threads = context.threads();
   policy.cold = 1;
+  if (context.quantised())
+    policy.allowed = LATHE_CLASS_REASSOCIATE | LATHE_CLASS_CONTRACT | LATHE_CLASS_QUANTISED_ACTIVATIONS;
   lathe_error e{};
   check(lathe_resolve(context.handle(), graph.finish(result), &policy, &kernel_, nullptr, &e), e);
 }

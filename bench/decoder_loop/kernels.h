@@ -22,13 +22,15 @@ inline Floats reserve(uint64_t floats) { return reserve_bytes(floats * sizeof(fl
 
 class Context {
  public:
-  explicit Context(int threads);
+  // quantised: products of bytes where weights are of few bits.
+  Context(int threads, bool quantised);
   ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
   lathe_context* handle() const { return context_; }
   int threads() const { return threads_; }
+  bool quantised() const { return quantised_; }
   uint64_t counter(const char* name) const;
   // Of at least that size, until the next call asks.
   void* workspace(uint64_t bytes);
@@ -36,6 +38,7 @@ class Context {
  private:
   lathe_context* context_ = nullptr;
   int threads_;
+  bool quantised_;
   Floats workspace_;
   uint64_t workspace_bytes_ = 0;
 };

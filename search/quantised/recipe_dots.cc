@@ -23,6 +23,7 @@ using namespace ir;  // NOLINT: this file is all IR
 namespace {
 
 constexpr int64_t kMaxGroup = 65536, kMaxGroups = 16;  // weights; groups after which the expression begins anew
+constexpr int64_t kLeastScale = 32;                    // a language model's logits bear no longer ones
 constexpr int64_t kQuad = 4, kMaxParts = 4;            // weights of one lane; parts of a group that share bytes
 constexpr int64_t kUnrolled = 16, kBeside = 4;         // quads of a group in straight code, or of a loop's step
 constexpr int64_t kMostRows = 8, kHurriedRows = 4;
@@ -175,12 +176,14 @@ class DotsSketch {
 
  private:
   int64_t vectors(const Setting& k) const { return k.panel_columns * k.streams / t_.lanes; }
+  // Activations that share a scale: a group, or two short ones whose pairs the code tells apart.
+  int64_t scale() const { return g_.group < kLeastScale && g_.block > 1 ? kLeastScale : g_.group; }
   // Instructions of a group, for one tile.
   double group_operations(const Setting& k) const {
     const double v = static_cast<double>(vectors(k)), rows = static_cast<double>(k.tile_rows);
     return static_cast<double>(g_.quads()) * v * (static_cast<double>(operations(g_.weight.byte)) + rows) +
            v * static_cast<double>(operations(g_.weight.factor) + operations(g_.weight.rest)) +
-           v * rows * (g_.weight.rest ? 4 : 3);
+           v * rows * (g_.weight.rest ? 5 : 4);
   }
   int64_t code_bytes(const Setting& k) const {
     const double share = g_.straight() ? 1 : static_cast<double>(kBeside) / static_cast<double>(g_.quads());
@@ -238,7 +241,7 @@ double DotsSketch::estimate(const Setting& k) const {
   const double rows = static_cast<double>(k.tile_rows), v = static_cast<double>(vectors(k));
   const double tiles = std::ceil(static_cast<double>(m_) / rows);
   const double groups = static_cast<double>(k_) / static_cast<double>(g_.group);
-  const double dots = static_cast<double>(g_.quads()) * v * rows + v * rows * (g_.weight.rest ? 2 : 1);
+  const double dots = static_cast<double>(g_.quads()) * v * rows + v * rows * (g_.weight.rest ? 3 : 2);
   // Sums wait for each other where there are few.
   const double chain = static_cast<double>(g_.quads()) * 4;
   const double step = std::max({dots / kDots, group_operations(k) / kIssue, chain});
@@ -269,7 +272,7 @@ std::optional<DotsSketch::Setting> DotsSketch::standard() const {
 }
 
 Status DotsSketch::write(Script& s, const Setting& k) const {
-  s.move("quantize_activations {} group={} scale={} as kg", p_.k->iter, g_.group, k_);
+  s.move("quantize_activations {} group={} scale={} as kg", p_.k->iter, g_.group, scale());
   write_rows(s, k);
   write_tiles(s, k);
   return {};
@@ -294,7 +297,7 @@ void DotsSketch::write_rows(Script& s, const Setting& k) const {
     if (inner != scope || extent <= step) s.move("unroll_scope {}v", scope);
     s.move("vectorize_scope {}l", scope);
   };
-  vectors(largest, k_, kBeside);
+  vectors(largest, this->scale(), kBeside);
   vectors(bytes, g_.group, kBeside);
   if (k.parallel != 0) s.move("parallelize {}", outermost);
 }

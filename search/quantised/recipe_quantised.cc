@@ -125,7 +125,10 @@ class QuantisedSketch {
   static const std::vector<KnobRow<QuantisedSketch>>& table();
   Status accepts(const Setting& k) const;
   std::optional<Setting> standard() const;
-  std::vector<Setting> simpler(const Setting&) const { return {{.parallel = many()}}; }
+  std::vector<Setting> simpler(const Setting& k) const {
+    Setting packed{.panel_columns = k.panel_columns, .parallel = many()};
+    return {packed, {.parallel = many()}};
+  }
   Status write(Script& s, const Setting& k) const;
   double estimate(const Setting& k) const;
   Structure structure(const Setting& k, const ProblemFacts& facts) const;
