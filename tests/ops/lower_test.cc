@@ -242,6 +242,47 @@ TEST(Lower, SymbolicStridesInProducts) {
   EXPECT_EQ(lowered->temps.size(), 2u);
 }
 
+TEST(Lower, AttentionOfHeadsMasksAndWindows) {
+  const std::vector<std::vector<Attr>> ways = {
+      {},
+      {{"causal", true}},
+      {{"scale", 0.3}, {"soft_cap", 1.5}},
+      {{"window", int64_t{3}}},
+      {{"window", int64_t{2}}, {"causal", true}},
+      {{"window", int64_t{100}}, {"causal", true}},
+  };
+  for (const std::vector<Attr>& attrs : ways) {
+    check(single("attention", {{4, 5, 3}, {2, 7, 3}, {2, 7, 2}}, attrs));
+    check(single("attention", {{2, 3, 1, 8}, {2, 1, 9, 8}, {2, 1, 9, 4}}, attrs));
+    check(single("attention", {{1, 6, 2}, {1, 4, 2}, {1, 4, 2}}, attrs));  // more queries than keys
+    check(single("attention", {{2, 6, 2}, {2, 0, 2}, {2, 0, 5}}, attrs));
+    check(single("attention", {{2, 3, 0}, {2, 4, 0}, {2, 4, 5}}, attrs));
+    check(single("attention", {{0, 3, 4}, {0, 4, 4}, {0, 4, 5}}, attrs));
+    check(single("attention", {{4, 5, 3}, {2, 7, 3}, {2, 7, 2}, {5, 7}}, attrs));
+    check(single("attention", {{2, 4, 5, 3}, {2, 2, 7, 3}, {2, 2, 7, 2}, {2, 1, 5, 1}}, attrs));
+    Graph g;
+    const DimDesc s = symbol_dim("S", 0, 64), t = symbol_dim("T", 0, 64), b = symbol_dim("B", 0, 8);
+    const int q = add_tensor(g, "q", {b, F(4), s, F(3)}), k = add_tensor(g, "k", {b, F(2), t, F(3)}),
+              v = add_tensor(g, "v", {b, F(2), t, F(5)});
+    g.outputs = {add_node(g, "attention", {q, k, v}, "y", attrs)};
+    for (const auto& [queries, keys] : {std::pair<int64_t, int64_t>{1, 9}, {5, 5}, {4, 7}, {7, 4}, {0, 3}, {3, 0}})
+      check(g, {{"S", queries}, {"T", keys}, {"B", 2}});
+  }
+}
+
+TEST(Lower, AttentionOfAQueryThatSeesNoKeyIsZero) {
+  const auto g = finish(single("attention", {{1, 2, 1}, {1, 3, 1}, {1, 3, 2}, {2, 3}}));
+  ASSERT_TRUE(g.ok());
+  const auto l = lower(*g);
+  const double masked = -INFINITY;
+  Tensors got{{g->inputs[0], {{1, 2, 1}, {1, 2}}},
+              {g->inputs[1], {{1, 3, 1}, {3, 4, 5}}},
+              {g->inputs[2], {{1, 3, 2}, {1, 2, 3, 4, 5, 6}}},
+              {g->inputs[3], {{2, 3}, {masked, masked, masked, masked, 0, masked}}}};
+  run_lowered(*g, *l, {}, got);
+  EXPECT_EQ(got.at(g->outputs[0]).data, (std::vector<double>{0, 0, 3, 4}));
+}
+
 TEST(Lower, RopeInBothPairings) {
   for (const bool interleaved : {false, true}) {
     check(single("rope", {{5, 3, 8}, {5, 4}, {5, 4}}, {{"interleaved", interleaved}}));
@@ -260,6 +301,7 @@ TEST(Lower, EveryRowAtSmallSizes) {
           if (size % samples.axes.get()[axis].step != 0) continue;
           for (const std::vector<int64_t>& dims : around) {
             SampleSizes sizes{F(size), fixed(dims)};
+            while (sizes.others.size() < samples.least_others) sizes.others.push_back(F(3));
             if (samples.least_others == 0 && size == 3) sizes.others.clear();
             const auto graph = sample_graph(row, axis, variant, sizes);
             ASSERT_TRUE(graph.ok()) << graph.status().to_string();

@@ -181,12 +181,47 @@ inline void quantised(const Node& n, const std::vector<const Tensor*>& in, Tenso
   }
 }
 
+inline void attention(const Node& n, const std::vector<const Tensor*>& in, Tensor& y) {
+  const Tensor &q = *in[0], &k = *in[1], &v = *in[2];
+  const size_t rank = q.dims.size();
+  const int64_t heads = q.dims[rank - 3], queries = q.dims[rank - 2], depth = q.dims[rank - 1];
+  const int64_t kept = k.dims[rank - 3], keys = k.dims[rank - 2], width = y.dims.back();
+  const bool causal = get(n, "causal", false);
+  const int64_t window = get<int64_t>(n, "window", 0);
+  const double cap = get(n, "soft_cap", 0.0), stated = get(n, "scale", 0.0);
+  const double scale = stated != 0 ? stated : 1 / std::sqrt(static_cast<double>(std::max<int64_t>(depth, 1)));
+  for (int64_t row = 0; row < (width == 0 ? 0 : count(y.dims) / width); ++row) {
+    const int64_t i = row % queries, head = row / queries % heads, batch = row / queries / heads;
+    const int64_t first = (batch * kept + head / (heads / kept)) * keys;  // row of k and v
+    const int64_t end = causal ? i + keys - queries + 1 : keys, begin = window > 0 ? end - window : 0;
+    std::vector<double> weights(static_cast<size_t>(keys), -INFINITY);
+    for (int64_t j = std::max<int64_t>(begin, 0); j < end; ++j) {
+      double s = 0;
+      for (int64_t d = 0; d < depth; ++d) s += q.data[row * depth + d] * k.data[(first + j) * depth + d];
+      s *= scale;
+      if (cap > 0) s = cap * std::tanh(s / cap);
+      if (in.size() > 3) s += at(*in[3], unravel(row * keys + j, {batch + 1, heads, queries, keys}));
+      weights[static_cast<size_t>(j)] = s;
+    }
+    double most = -INFINITY, sum = 0;
+    for (const double s : weights) most = std::max(most, s);
+    if (std::isinf(most)) continue;  // no key is seen: 0
+    for (double& s : weights) sum += s = std::exp(s - most);
+    for (int64_t c = 0; c < width; ++c) {
+      double& out = y.data[row * width + c];
+      for (int64_t j = 0; j < keys; ++j) out += weights[static_cast<size_t>(j)] / sum * v.data[(first + j) * width + c];
+    }
+  }
+}
+
 inline Tensor reference(const Node& n, const std::vector<const Tensor*>& in, const std::vector<int64_t>& dims) {
   Tensor y{dims, std::vector<double>(static_cast<size_t>(count(dims)))};
   if (n.op == "matmul") {
     matmul(n, *in[0], *in[1], y);
   } else if (n.op == "quantized_matmul" || n.op == "dequantize") {
     quantised(n, in, y);
+  } else if (n.op == "attention") {
+    attention(n, in, y);
   } else if (n.op == "rope") {
     rope(n, in, y);
   } else if (n.op == "copy") {
