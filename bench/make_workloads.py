@@ -27,9 +27,9 @@ DETAILS = {
 class Line:
     """One line of a manifest, built node by node."""
 
-    def __init__(self, name, dims=None, threads=1, cache="cold", weight=1):
+    def __init__(self, name, dims=None, threads=1, cache="cold", weight=1, allowed=()):
         self.name, self.dims = name, dims or {}
-        self.threads, self.cache, self.weight = threads, cache, weight
+        self.threads, self.cache, self.weight, self.allowed = threads, cache, weight, list(allowed)
         self.tensors, self.nodes = {}, []
 
     def tensor(self, name, dims, const=False, strides=None, dtype="f32"):
@@ -47,7 +47,7 @@ class Line:
     def text(self):
         graph = {"tensors": self.tensors, "nodes": self.nodes, "outputs": [self.nodes[-1]["out"]]}
         return json.dumps({"name": self.name, "graph": graph, "dims": self.dims, "threads": self.threads,
-                           "cache": self.cache, "allowed": [], "weight": self.weight}, separators=(",", ":"))
+                           "cache": self.cache, "allowed": self.allowed, "weight": self.weight}, separators=(",", ":"))
 
 
 def linear(name, weight, k, n, bias=False, act=None, residual=False, gate=False, rows=("M", TOKENS), **attrs):
@@ -195,26 +195,28 @@ def narrow_products():
     return lines
 
 
-def low_bits():
-    """Products of 4096 x 4096 weights of few bits, from one row to 128, beside f32."""
+def low_bits(quantised=False):
+    """Products of 4096 x 4096 weights of few bits, from one row to 128: beside f32, or with quantised activations."""
+    kind, allowed = ("_bytes", ["reassociate", "contract", "quantised_activations"]) if quantised else ("", [])
     blocks = {"q4_0": (32, 18), "q4_1": (32, 20), "q5_0": (32, 22), "q8_0": (32, 34), "q4_k": (256, 144), "q5_k": (256, 176), "q6_k": (256, 210)}
     n = k = 4096
     lines = []
     for m in (1, 4, 8, 16, 32, 128):
         f32 = Line(f"matmul_{m}x{n}x{k}_f32")
         f32.node("matmul", [f32.tensor("a", [m, k]), f32.tensor("b", [n, k], const=True)], "y", transpose_b=True)
-        lines.append(f32)
+        if not quantised:
+            lines.append(f32)
         for name, (block, size) in blocks.items():
-            line = Line(f"{name}_{m}x{n}x{k}")
+            line = Line(f"{name}{kind}_{m}x{n}x{k}", allowed=allowed)
             line.node("quantized_matmul", [line.tensor("a", [m, k]), line.tensor("w", [n, k // block * size], const=True, dtype="u8")], "y", format=name)
             lines.append(line)
         for group in (32, 128):
-            line = Line(f"nbits_4_g{group}_{m}x{n}x{k}")
+            line = Line(f"nbits_4_g{group}{kind}_{m}x{n}x{k}", allowed=allowed)
             operands = [line.tensor("a", [m, k]), line.tensor("w", [n, k // group, group // 2], const=True, dtype="u8"),
                         line.tensor("s", [n, k // group], const=True)]
             line.node("quantized_matmul", operands, "y", format="nbits_4", group=group)
             lines.append(line)
-        line = Line(f"int8_channel_{m}x{n}x{k}")
+        line = Line(f"int8_channel{kind}_{m}x{n}x{k}", allowed=allowed)
         line.node("quantized_matmul", [line.tensor("a", [m, k]), line.tensor("w", [n, k], const=True, dtype="i8"), line.tensor("s", [n], const=True)], "y",
                   format="int8_channel")
         lines.append(line)
@@ -223,7 +225,8 @@ def low_bits():
 
 def main(folder):
     models = json.loads((HERE / "models.json").read_text())["transformers"]
-    manifests = {"limits": limits(), "odd_shapes": odd_shapes(), "narrow_products": narrow_products(), "low_bits": low_bits()}
+    manifests = {"limits": limits(), "odd_shapes": odd_shapes(), "narrow_products": narrow_products(), "low_bits": low_bits(),
+                 "low_bits_bytes": low_bits(quantised=True)}
     for name in ("qwen2.5-0.5b", "smollm2-135m"):
         manifests[name] = decoder(models[name], DETAILS[name], models[name]["layers"], head=True)
     manifests["llama3-8b-layer"] = decoder(models["llama3-8b"], DETAILS["llama3-8b"], 1, head=False)

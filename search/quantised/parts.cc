@@ -37,6 +37,14 @@ QuantisedParts quantised_parts(const Kernel& kernel) {
   return p;
 }
 
+int64_t end_bytes(const QuantisedParts& parts, int64_t vectors) {
+  constexpr int64_t kFunction = 80, kInstruction = 8;
+  int64_t instructions = 0;
+  for_each_node(parts.n->body.back().value,
+                [&](const ExprNode& n) { instructions += op_info(n.op).cls == OpClass::kMath ? kFunction : 1; });
+  return instructions * vectors * kInstruction;
+}
+
 void pack_field(Script& s, const QuantisedField& field, int64_t columns, int quads) {
   using Part = LayoutDim::Part;
   s.move("tile_buffer {} {} {}", field.name, field.n_dim, columns);

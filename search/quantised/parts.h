@@ -21,6 +21,10 @@ struct QuantisedParts {
 };
 QuantisedParts quantised_parts(const ir::Kernel& kernel);
 
+// Code of the statements after the sums, for so many vectors, about: a function is some 80 instructions.
+int64_t end_bytes(const QuantisedParts& parts, int64_t vectors);
+inline constexpr int64_t kMostEndBytes = 6 << 10;
+
 // The layout [n / columns, ..., n % columns]. quads >= 0: that dimension in fours, each with its output:
 // [n / columns, ..., quads / 4, n % columns, quads % 4].
 void pack_field(Script& s, const QuantisedField& field, int64_t columns, int quads = -1);

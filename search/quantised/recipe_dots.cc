@@ -231,6 +231,8 @@ Status DotsSketch::accepts(const Setting& k) const {
   if (2 * k.tile_rows * vectors(k) + vectors(k) + kScratchRegisters > t_.vector_registers &&
       (k.tile_rows > 1 || k.streams > 1))
     return unsupported("mr {} by {} vectors: more than the registers", k.tile_rows, vectors(k));
+  if (end_bytes(p_, vectors(k) * k.tile_rows) > kMostEndBytes && (k.tile_rows > 1 || k.streams > 1))
+    return unsupported("mr {} and st {}: too much code of what follows the sums", k.tile_rows, k.streams);
   if (code_bytes(k) > kMostBytes && (k.tile_rows > 1 || k.streams > 1))
     return unsupported("mr {} and st {}: some {} bytes of code, expected at most {}", k.tile_rows, k.streams,
                        code_bytes(k), kMostBytes);

@@ -197,6 +197,8 @@ Status QuantisedSketch::accepts(const Setting& k) const {
     return unsupported("st {}: {} columns are not whole panels side by side", k.streams, n_);
   if ((k.tile_rows + 1 + cost_.values) * vectors(k) + constants_ + kScratchRegisters > t_.vector_registers)
     return unsupported("mr {} by {} vectors: more than the registers", k.tile_rows, vectors(k));
+  if (end_bytes(p_, vectors(k) * k.tile_rows) > kMostEndBytes && (k.tile_rows > 1 || k.streams > 1))
+    return unsupported("mr {} and st {}: too much code of what follows the sums", k.tile_rows, k.streams);
   if (code_bytes(k) > kMostBytes && (k.streams > 1 || steps(k) > cut_.step))
     return unsupported("st {} and ku {}: some {} bytes of code, expected at most {}", k.streams, k.steps, code_bytes(k),
                        kMostBytes);
