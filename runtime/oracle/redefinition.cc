@@ -79,6 +79,8 @@ ir::Result<std::vector<std::vector<int64_t>>> same_picks(const SampledKernel& na
 double quantisation_error(const Reference& naive, const Reference& redefined) {
   double error = 0, size = 0;
   for (size_t i = 0; i < naive.real.size() && i < redefined.real.size(); ++i) {
+    if (!std::isfinite(naive.real[i])) continue;
+    if (!std::isfinite(redefined.real[i])) return HUGE_VAL;
     const double difference = redefined.real[i] - naive.real[i];
     error += difference * difference;
     size += naive.real[i] * naive.real[i];

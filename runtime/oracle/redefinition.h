@@ -22,7 +22,7 @@ ir::Result<ir::Kernel> run_first_part(const ir::Kernel& kernel, std::map<std::st
 ir::Result<std::vector<std::vector<int64_t>>> same_picks(const SampledKernel& naive, const SampledKernel& redefined,
                                                          const std::vector<std::vector<int64_t>>& picks,
                                                          const std::vector<OperandShape>& shapes);
-// Of two references of the same cells.
+// Of two references of the same cells, where the naive Kernel's are finite; infinite where only the others are not.
 double quantisation_error(const Reference& naive, const Reference& redefined);
 
 }  // namespace lathe::runtime

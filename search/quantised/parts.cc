@@ -37,6 +37,20 @@ QuantisedParts quantised_parts(const Kernel& kernel) {
   return p;
 }
 
+FieldBytes field_bytes(const QuantisedParts& parts, const Problem& problem) {
+  FieldBytes out;
+  double most = 0;
+  for (const QuantisedField& f : parts.fields) {
+    const Buffer& b = *problem.kernel.find_buffer(f.name);
+    double bytes = dtype_bytes(b.type);
+    for (const Expr& d : b.dims) bytes *= static_cast<double>(std::max<int64_t>(extent_at(d, problem), 1));
+    if (bytes > most) out.largest = f.name;
+    most = std::max(most, bytes);
+    out.total += bytes;
+  }
+  return out;
+}
+
 int64_t end_bytes(const QuantisedParts& parts, int64_t vectors) {
   constexpr int64_t kFunction = 80, kInstruction = 8;
   int64_t instructions = 0;

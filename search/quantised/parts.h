@@ -19,6 +19,13 @@ struct QuantisedParts {
   std::vector<QuantisedField> fields;
   bool packed = false;
 };
+// Bytes of the fields at the representative dims, and the field that has most of them.
+struct FieldBytes {
+  double total = 0;
+  std::string largest;
+};
+FieldBytes field_bytes(const QuantisedParts& parts, const Problem& problem);
+
 QuantisedParts quantised_parts(const ir::Kernel& kernel);
 
 // Code of the statements after the sums, for so many vectors, about: a function is some 80 instructions.

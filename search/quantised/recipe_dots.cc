@@ -146,17 +146,8 @@ class DotsSketch {
         g_(groups_of(p_, Ranges(problem.kernel))),
         m_(extent_at(p_.m->extent, problem)),
         n_(extent_at(p_.n->extent, problem)),
-        k_(p_.k->extent->ival) {
-    double most = 0;
-    for (const QuantisedField& f : p_.fields) {
-      const Buffer& b = *problem.kernel.find_buffer(f.name);
-      double bytes = dtype_bytes(b.type);
-      for (const Expr& d : b.dims) bytes *= static_cast<double>(extent_at(d, problem));
-      if (bytes > most) largest_ = f.name;
-      most = std::max(most, bytes);
-      bytes_ += bytes;
-    }
-  }
+        k_(p_.k->extent->ival),
+        bytes_(field_bytes(p_, problem)) {}
 
   static bool matches(const Problem& problem) {
     if ((problem.allowed & kQuantisedActivations) == 0 || problem.kernel.family != "quantised") return false;
@@ -197,8 +188,7 @@ class DotsSketch {
   const QuantisedParts p_;
   const Groups g_;
   const int64_t m_, n_, k_;
-  double bytes_ = 0;     // of constants
-  std::string largest_;  // field
+  const FieldBytes bytes_;
 };
 
 const std::vector<KnobRow<DotsSketch>>& DotsSketch::table() {
@@ -248,7 +238,7 @@ double DotsSketch::estimate(const Setting& k) const {
   const double chain = static_cast<double>(g_.quads()) * 4;
   const double step = std::max({dots / kDots, group_operations(k) / kIssue, chain});
   const double panels = std::ceil(static_cast<double>(n_) / static_cast<double>(k.panel_columns * k.streams));
-  const double compute = tiles * panels * groups * step, memory = problem_.cold ? bytes_ / kMemory : 0;
+  const double compute = tiles * panels * groups * step, memory = problem_.cold ? bytes_.total / kMemory : 0;
   return std::max(compute, memory) + 0.1 * std::min(compute, memory) + tiles * panels * 20;
 }
 
@@ -399,9 +389,9 @@ void DotsSketch::write_tiles(Script& s, const Setting& k) const {
   s.move("move_to_register {} m0", sums);
   s.move("move_to_register {} {}", integers, group);
   if (k.prefetch > 0) {
-    const double bytes = bytes_ / static_cast<double>(n_) / static_cast<double>(k_) * static_cast<double>(columns) *
-                         static_cast<double>(loop_step);
-    s.move("prefetch {} {} ahead={} lines={}", largest_, loop, k.prefetch,
+    const double bytes = bytes_.total / static_cast<double>(n_) / static_cast<double>(k_) *
+                         static_cast<double>(columns) * static_cast<double>(loop_step);
+    s.move("prefetch {} {} ahead={} lines={}", bytes_.largest, loop, k.prefetch,
            std::clamp<int64_t>(static_cast<int64_t>(bytes) / 64, 1, 64));
   }
   if (k.parallel != 0) s.move("parallelize {}", outermost);

@@ -102,20 +102,10 @@ class QuantisedSketch {
         m_(p_.m != nullptr ? extent_at(p_.m->extent, problem) : 1),
         n_(extent_at(p_.n->extent, problem)),
         k_(extent_at(p_.k->extent, problem)),
-        constants_(constants(p_.weight)) {
+        constants_(constants(p_.weight)),
+        bytes_(field_bytes(p_, problem)) {
     cut_ = depth_cut({p_.weight}, p_.k->iter, k_);
     WeightCounter(p_.k->iter, cut_).count(p_.weight, cost_);
-    double most = 0;
-    for (const QuantisedField& f : p_.fields) {
-      const Buffer& b = *problem.kernel.find_buffer(f.name);
-      const double bytes = static_cast<double>(elements_of(b)) * dtype_bytes(b.type);
-      if (bytes > most) largest_ = f.name;
-      most = std::max(most, bytes);
-    }
-    for (const Buffer& b : problem.kernel.buffers) {
-      if (b.place == Place::constant && dtype_bytes(b.type) > 0)
-        bytes_ += static_cast<double>(elements_of(b)) * dtype_bytes(b.type);
-    }
   }
 
   static bool matches(const Problem& problem) {
@@ -135,11 +125,6 @@ class QuantisedSketch {
 
  private:
   bool many() const { return problem_.threads > 1; }
-  int64_t elements_of(const Buffer& b) const {
-    int64_t n = 1;
-    for (const Expr& d : b.dims) n *= std::max<int64_t>(extent_at(d, problem_), 1);
-    return n;
-  }
   int64_t vectors(const Setting& k) const { return k.panel_columns * k.streams / t_.lanes; }
   int64_t steps(const Setting& k) const {
     return cut_.run() % std::max(k.steps, cut_.step) == 0 ? std::max(k.steps, cut_.step) : cut_.step;
@@ -156,10 +141,9 @@ class QuantisedSketch {
   const QuantisedParts p_;
   const int64_t m_, n_, k_;
   const int64_t constants_;  // in registers of their own
+  const FieldBytes bytes_;
   DepthCut cut_;
   WeightCost cost_;
-  double bytes_ = 0;     // of constants
-  std::string largest_;  // field
 };
 
 const std::vector<KnobRow<QuantisedSketch>>& QuantisedSketch::table() {
@@ -213,7 +197,7 @@ double QuantisedSketch::estimate(const Setting& k) const {
   const double issue = (each + rows) / kIssue, pipes = rows / kPipes, wait = kLatency / v / std::max(rows, 1.0) * rows;
   const double step = std::max({issue, pipes, wait});
   const double compute = tiles * std::ceil(n / lanes / v) * v * depth * step;
-  const double memory = problem_.cold ? bytes_ / kMemory : 0;
+  const double memory = problem_.cold ? bytes_.total / kMemory : 0;
   return std::max(compute, memory) + 0.1 * std::min(compute, memory) + tiles * std::ceil(n / lanes / v) * 20;
 }
 
@@ -324,7 +308,7 @@ void QuantisedSketch::write_tiles(Script& s, const Setting& k) const {
     });
     const int64_t bytes = steps(k) * k.panel_columns;  // of a field of bytes, at each step of the innermost loop
     if (loop != scopes.rend())
-      s.move("prefetch {} {} ahead={} lines={}", largest_, *loop, k.prefetch, std::max<int64_t>(bytes / 64, 1));
+      s.move("prefetch {} {} ahead={} lines={}", bytes_.largest, *loop, k.prefetch, std::max<int64_t>(bytes / 64, 1));
   }
   if (k.parallel != 0) s.move("parallelize {}", batches.empty() ? "n0" : batches.front()->iter);
 }

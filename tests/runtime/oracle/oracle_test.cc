@@ -183,6 +183,11 @@ TEST(Oracle, QuantisationErrorIsOfTheMeanSquare) {
   naive.real = {0, 0};
   EXPECT_EQ(quantisation_error(naive, naive), 0);
   EXPECT_TRUE(std::isinf(quantisation_error(naive, redefined)));
+  naive.real = {3, -4, INFINITY};
+  redefined.real = {3, -4, NAN};
+  EXPECT_EQ(quantisation_error(naive, redefined), 0);
+  redefined.real = {3, NAN, INFINITY};
+  EXPECT_TRUE(std::isinf(quantisation_error(naive, redefined)));
 }
 
 // What holds for 0 and 1 only is no cast.
