@@ -1,5 +1,5 @@
-// Attention through the C ABI, on every level and with two threads, against plain loops in double: blocks of queries and
-// single ones, keys that queries see, masks; what does not fit is refused by name.
+// Attention through the C ABI, on every level and with two threads, against plain loops in double: blocks of queries
+// and single ones, keys that queries see, masks; what does not fit is refused by name.
 #include <fmt/format.h>
 
 #include <cmath>
