@@ -41,8 +41,9 @@ ir::Buffer KernelWriter::buffer(int tensor, const std::string& name, ir::Place p
   return b;
 }
 
-std::string KernelWriter::add_param(int tensor, const std::string& name) {
+std::string KernelWriter::add_param(int tensor, const std::string& name, ir::ValueRange values) {
   buffers_.push_back(buffer(tensor, name, graph_.tensors[tensor].constant ? ir::Place::constant : ir::Place::in));
+  buffers_.back().values = std::move(values);
   sources_.push_back({tensor});
   params_.emplace(tensor, name);
   return name;

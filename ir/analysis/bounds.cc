@@ -68,6 +68,12 @@ Interval meet(Interval a, Interval b) { return {std::max(a.lo, b.lo), std::min(a
 
 Ranges::Ranges(const Kernel& kernel) {
   for (const Symbol& s : kernel.symbols) set(s.name, {s.min, s.max}, s.multiple_of);
+  for (const Buffer& b : kernel.buffers) {
+    if (!b.values.lo || !b.values.hi) continue;
+    const Interval range{interval(b.values.lo, *this).lo, interval(b.values.hi, *this).hi};
+    Expr extent = simplify(b.values.hi + Expr(1), *this);
+    entries_.push_back({b.name, range, 1, std::move(extent), {}});
+  }
 }
 
 // A copy has no room left. So many fit what malloc keeps at hand.
@@ -158,6 +164,8 @@ Interval interval_of_atom(const Expr& e, const Ranges& ranges) {
     case Op::k_iter:
     case Op::k_symbol:
       return ranges.find(e->name).value_or(Interval{});
+    case Op::k_load:
+      return meet(ranges.find(e->name).value_or(Interval{}), of_dtype(e->type));
     case Op::k_select: {
       const Interval x = arg(1), y = arg(2);
       return {std::min(x.lo, y.lo), std::max(x.hi, y.hi)};

@@ -3,6 +3,7 @@
 #include <functional>
 #include <random>
 
+#include "ir/core/text_form.h"
 #include "ops/samples.h"
 #include "tests/ops/reference.h"
 
@@ -28,6 +29,11 @@ Tensors random_inputs(const Graph& g, const Sizes& sizes, std::mt19937& rng, boo
       }
     }
     out[t] = std::move(v);
+  }
+  for (const Node& n : g.nodes) {
+    if (n.op != "gather") continue;
+    const int64_t rows = size_of(g.tensors[n.inputs[0]].dims[0], sizes);
+    for (double& id : out[n.inputs[1]].data) id = std::fmod(id, static_cast<double>(rows));
   }
   return out;
 }
@@ -83,6 +89,54 @@ TEST(Lower, EveryElementwiseOperator) {
   }
   check(single("gelu", {{4, 6}}, {{"approximate", std::string("tanh")}}));
   check(single("geglu", {{4, 6}, {6}}, {{"approximate", std::string("tanh")}}));
+}
+
+TEST(Lower, GatherOfAnyIds) {
+  const DimDesc p = symbol_dim("P", 1, 100), t = symbol_dim("T", 0, 64);
+  for (const ir::DType table : {ir::DType::f32, ir::DType::bf16, ir::DType::i8, ir::DType::u8, ir::DType::i64}) {
+    for (const ir::DType ids : {ir::DType::i32, ir::DType::i64}) {
+      for (const std::vector<DimDesc>& dims : std::vector<std::vector<DimDesc>>{{}, {t}, {F(2), t}, {t, t}, {F(0)}}) {
+        Graph g;
+        const int s = add_tensor(g, "s", {p, F(5)}, false, table), i = add_tensor(g, "i", dims, false, ids);
+        g.outputs = {add_node(g, "gather", {s, i}, "y")};
+        check(g, {{"P", 9}, {"T", 3}});
+      }
+    }
+  }
+  Graph strided;
+  const int s = add_tensor(strided, "s", {F(7), F(5)});
+  const int i = add_tensor(strided, "i", {F(2), t}, false, ir::DType::i32, {ir::Expr(64), ir::Expr(1)});
+  strided.outputs = {add_node(strided, "gather", {s, i}, "y")};
+  const auto finished = finish(strided);
+  ASSERT_TRUE(finished.ok()) << finished.status().to_string();
+  EXPECT_EQ(
+      ir::print(lower(*finished)->kernels.at(0).kernel),
+      R"(kernel gather(s: f32[7, 5] in, ids: i32[2, T] in values 0..7 - 1 strides [64, 1], d: f32[2, T, 5] out) family gather where T in 0..64
+  for i0 < 2 [row]:
+    for i1 < T [row]:
+      for j < 5 [col]:
+        d[i0, i1, j] = s[i64(ids[i0, i1]), j]
+)");
+}
+
+// What a graph computes can only be checked when it is too late.
+TEST(Lower, GatherTakesIdsThatAreInputs) {
+  Graph g;
+  const int s = add_tensor(g, "s", {F(7), F(5)}), x = add_tensor(g, "x", {F(3)});
+  const int i = add_node(g, "cast", {x}, "i", {{"to", std::string("i32")}});
+  g.outputs = {add_node(g, "gather", {s, i}, "y")};
+  const auto finished = finish(g);
+  ASSERT_TRUE(finished.ok()) << finished.status().to_string();
+  EXPECT_EQ(lower(*finished).status().to_string(),
+            "UNSUPPORTED: i: computed by the graph, expected an input: its values are checked before the call");
+  Graph flat;
+  flat.outputs = {add_node(flat, "gather", {add_tensor(flat, "s", fixed({7})), add_tensor(flat, "i", {F(3)})}, "y")};
+  EXPECT_FALSE(finish(flat).ok());
+  Graph floats;
+  floats.outputs = {
+      add_node(floats, "gather", {add_tensor(floats, "s", fixed({7, 2})), add_tensor(floats, "i", {F(3)})}, "y")};
+  EXPECT_NE(finish(floats).status().to_string().find("expected i32, i64"), std::string::npos)
+      << finish(floats).status().to_string();
 }
 
 TEST(Lower, NanReachesMaxReluAndSoftmax) {

@@ -222,6 +222,13 @@ inline Tensor reference(const Node& n, const std::vector<const Tensor*>& in, con
     quantised(n, in, y);
   } else if (n.op == "attention") {
     attention(n, in, y);
+  } else if (n.op == "gather") {
+    for (size_t i = 0; i < y.data.size(); ++i) {
+      std::vector<int64_t> index = unravel(static_cast<int64_t>(i), dims);
+      const int64_t column = index.back();
+      index.pop_back();
+      y.data[i] = at(*in[0], {static_cast<int64_t>(at(*in[1], index)), column});
+    }
   } else if (n.op == "rope") {
     rope(n, in, y);
   } else if (n.op == "copy") {
