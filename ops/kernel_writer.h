@@ -31,8 +31,8 @@ class KernelWriter {
   const std::vector<int>& externals() const { return externals_; }
   View& view(int tensor) { return views_[tensor]; }
 
-  // Declares a parameter, of which the caller keeps the range of values if there is one, and returns its name. A tensor may serve as two parameters; loads use the
-  // first.
+  // Declares a parameter, whose elements the caller keeps in the range if there is one, and returns its name. A tensor
+  // may serve as two parameters; loads use the first.
   std::string add_param(int tensor, const std::string& name, ir::ValueRange values = {});
   // The same of what riders of the group may make: of the constant they read, which is packed as they make it. Where
   // they only widen a bf16 or f16, it stays as it is.

@@ -29,6 +29,8 @@ class Ranges {
   void enter(const std::string& iter, const Expr& extent);
   // Takes back the last enter(), of an iterator that had not been known.
   void leave() { entries_.pop_back(); }
+  // e >= least here: what that says of symbols. A scope whose body runs has an extent of at least 1.
+  void learn(const Expr& e, int64_t least);
   std::optional<Interval> find(const std::string& name) const;
   int64_t multiple_of(const std::string& name) const;
   // Of an input: one more than its largest value.

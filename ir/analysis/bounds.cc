@@ -120,6 +120,28 @@ void Ranges::enter(const std::string& iter, const Expr& extent) {
   entries_.push_back(std::move(entry));
 }
 
+void Ranges::learn(const Expr& e, int64_t k) {
+  constexpr int64_t kMost = int64_t{1} << 31;
+  if (k > kMost || k < -kMost) return;
+  if (e->op == Op::k_symbol) {
+    const std::optional<Interval> known = find(e->name);
+    if (known && known->lo < k && k <= known->hi) set(e->name, {k, known->hi}, multiple_of(e->name));
+    return;
+  }
+  if (e->args.size() != 2) return;
+  const Expr &a = e->args[0], &b = e->args[1];
+  if (e->op == Op::k_min) {
+    learn(a, k);
+    learn(b, k);
+    return;
+  }
+  if (!is_const_int(b) || b->ival <= 0 || b->ival > kMost) return;
+  if (e->op == Op::k_add) learn(a, k - b->ival);
+  if (e->op == Op::k_sub) learn(a, k + b->ival);
+  if (e->op == Op::k_floordiv && k >= 0) learn(a, k * b->ival);
+  if (e->op == Op::k_ceildiv && k >= 1) learn(a, (k - 1) * b->ival + 1);
+}
+
 std::optional<int64_t> Ranges::value_at(const std::string& name, int point) const {
   for (const Entry& e : entries_) {
     if (e.name == name) return e.at[static_cast<size_t>(point)];

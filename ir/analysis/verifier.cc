@@ -253,10 +253,10 @@ class Verifier {
     }
     const bool idle = interval(s.extent, ranges_).hi < 1;
     idle_ += idle;
-    std::optional<Ranges> outer;  // what at_least() says of symbols holds inside only
+    std::optional<Ranges> outer;  // what learn() says of symbols holds inside only
     if (bounds_ == Bounds::proven && !is_const_int(s.extent)) outer = ranges_;
     ranges_.enter(s);
-    if (bounds_ == Bounds::proven) at_least(s.extent, 1);
+    if (bounds_ == Bounds::proven) ranges_.learn(s.extent, 1);
     scopes_.push_back(&s);
     const size_t known = inside_.size();
     LATHE_RETURN_IF_ERROR(check_body(s.body));
@@ -269,29 +269,6 @@ class Verifier {
       ranges_.leave();
     }
     return {};
-  }
-
-  // e >= k here: what that says of symbols. A scope whose body runs has an extent of at least 1.
-  void at_least(const Expr& e, int64_t k) {
-    constexpr int64_t kMost = int64_t{1} << 31;
-    if (k > kMost || k < -kMost) return;
-    if (e->op == Op::k_symbol) {
-      const std::optional<Interval> known = ranges_.find(e->name);
-      if (known && known->lo < k && k <= known->hi) ranges_.set(e->name, {k, known->hi}, ranges_.multiple_of(e->name));
-      return;
-    }
-    if (e->args.size() != 2) return;
-    const Expr &a = e->args[0], &b = e->args[1];
-    if (e->op == Op::k_min) {
-      at_least(a, k);
-      at_least(b, k);
-      return;
-    }
-    if (!is_const_int(b) || b->ival <= 0 || b->ival > kMost) return;
-    if (e->op == Op::k_add) at_least(a, k - b->ival);
-    if (e->op == Op::k_sub) at_least(a, k + b->ival);
-    if (e->op == Op::k_floordiv && k >= 0) at_least(a, k * b->ival);
-    if (e->op == Op::k_ceildiv && k >= 1) at_least(a, (k - 1) * b->ival + 1);
   }
 
   Status check_assign(const Stmt& s) {

@@ -1,7 +1,7 @@
 // A Nest bound to one shape: every symbol is a number, every expression a constant, a minimum of
-// affine forms of loop iterators, or (rare) a small postfix program, which may read integers of the arguments. bind_nest() makes it, walk()
-// runs it. Immutable once made; shared by threads; holds no reference to the CutKernel. Do not move
-// it while somebody walks it.
+// affine forms of loop iterators, or (rare) a small postfix program, which may read integers of the
+// arguments. bind_nest() makes it, walk() runs it. Immutable once made; shared by threads; holds no
+// reference to the CutKernel. Do not move it while somebody walks it.
 #pragma once
 #include <cstdint>
 #include <vector>

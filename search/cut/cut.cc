@@ -46,8 +46,11 @@ class Cutter {
  private:
   Status cut(const Stmt* first, const Stmt* last, std::vector<NestNode>& nodes) {
     Result<LeafGroup> leaf = make_leaf(kernel_, first, last, outer_);
+    if (leaf.ok() && loads_) {
+      const Status read = load_integers(kernel_, loops_around(kernel_, outer_), leaf->call);
+      if (!read.ok()) leaf = read;
+    }
     if (leaf.ok()) {
-      if (loads_) LATHE_RETURN_IF_ERROR(load_integers(kernel_, ranges(), leaf->call));
       nodes.push_back(call(std::move(leaf).value()));
       return {};
     }
@@ -64,7 +67,7 @@ class Cutter {
     node.iter = first->iter;
     node.extent = first->extent;
     if (loads_) {
-      LATHE_ASSIGN(node.extent, nest_integer(kernel_, first->extent, ranges()));
+      LATHE_ASSIGN(node.extent, nest_integer(kernel_, first->extent, loops_around(kernel_, outer_)));
     }
     node.parallel = first->mark == Mark::parallel;
     outer_.push_back(first);
@@ -84,13 +87,6 @@ class Cutter {
     for (NestOperand& o : group.call.operands) o.buffer = buffer_number(o.buffer);
     node.call = std::move(group.call);
     return node;
-  }
-
-  // Of the loops around what is cut.
-  Ranges ranges() const {
-    Ranges out(kernel_);
-    for (const Stmt* s : outer_) out.enter(*s);
-    return out;
   }
 
   int add_leaf(Leaf leaf) {

@@ -340,6 +340,19 @@ TEST(Cut, ALoadedIndexIsAnIntegerOfTheNest) {
   EXPECT_EQ(ir::print(call.operands[0].offset), "N*i64(ids[100*a + i])");
 }
 
+// What never runs reads nothing, and what runs once at most reads in its loop.
+TEST(Cut, IntegersOfFewRowsAreReadInTheirLoop) {
+  for (const char* const rows : {"0", "T", "min(T, 1)"}) {
+    const std::string extent = rows, size = extent == "0" ? "0" : "T";
+    const ir::CutKernel k = cut_text("kernel rows(t: f32[3, 8] in, ids: i32[" + size + "] in values 0..2, y: f32[" +
+                                     size + ", 8] out) where T in 0.." + (extent == "T" ? "1" : "9") + "\n  for i < " +
+                                     extent + ":\n    for j < 8:\n      y[i, j] = t[i64(ids[i]), j]\n");
+    ASSERT_EQ(k.nest.phases.size(), 1u) << rows;
+    EXPECT_EQ(k.nest.phases[0].iter, "i") << rows;
+    EXPECT_EQ(ir::print(k.nest.phases[0].body.at(0).call.operands.at(0).offset), "8*i64(ids[0])") << rows;
+  }
+}
+
 TEST(Cut, IntegersOfTheNestAreReadWhereTheyAreProvenToLie) {
   const auto refusal = [](const std::string& from, const std::string& to) {
     std::string text = kChosenRows;
