@@ -4,10 +4,7 @@
 //
 // Operands s, ids, d. The dimensions of ids are one where both ids and the result are compact. ids states its values,
 // 0..P - 1, and the caller is held to them, so it is an input of the graph.
-#include <algorithm>
-
 #include "ops/kernel_writer.h"
-#include "ops/monomial.h"
 #include "ops/samples.h"
 #include "ops/shape.h"
 
@@ -40,30 +37,18 @@ ir::Result<Shape> infer(const OpRow& row, const Node&, const Inputs& in) {
 
 ir::Result<LoweredKernel> lower_group(KernelWriter& w) {
   const Node& node = w.anchor();
-  const TensorDesc &table = w.graph().tensors[static_cast<size_t>(node.inputs[0])],
-                   &ids = w.graph().tensors[static_cast<size_t>(node.inputs[1])];
-  const std::vector<int>& given = w.graph().inputs;
-  if (std::find(given.begin(), given.end(), node.inputs[1]) == given.end())
-    return ir::unsupported("computed by the graph, expected an input: its values are checked before the call")
-        .with_arg(ids.name);
-  View &rows = w.view(node.inputs[1]), &out = w.view(node.output);
-  if (rows.strides.empty() && out.strides.empty()) {
-    Expr count(1);
-    for (const Expr& d : rows.dims) count = multiply(count, d);
-    out.dims = {count, out.dims.back()};
-    rows.dims = {count};
-  }
-  const Expr size = w.view(node.inputs[0]).dims[0];
+  const ir::DType table = w.graph().tensors[static_cast<size_t>(node.inputs[0])].dtype,
+                  ids = w.graph().tensors[static_cast<size_t>(node.inputs[1])].dtype;
   w.add_param(node.inputs[0], "s");
-  w.add_param(node.inputs[1], "ids", {Expr(0), size - Expr(1)});
-  const std::vector<Expr> extents = out.dims;
-  std::vector<std::string> names = iter_names("i", rows.dims.size());
+  LATHE_ASSIGN(const std::vector<Expr> rows, w.add_ids(node.inputs[1], "ids", w.view(node.inputs[0]).dims[0]));
+  std::vector<std::string> names = iter_names("i", rows.size());
   std::vector<std::string> roles(names.size(), "row");
-  const Expr row = as_dtype(ir::DType::i64, ir::load("ids", iters(names), ids.dtype));
+  const Expr row = as_dtype(ir::DType::i64, ir::load("ids", iters(names), ids));
   names.emplace_back("j");
   roles.emplace_back("col");
-  const Expr value = ir::load("s", {row, ir::iter("j")}, table.dtype);
-  return w.finish("d", nest(names, extents, roles, {store("d", iters(names), value)}));
+  const std::vector<Expr> extents = w.view(node.output).dims;
+  return w.finish("d",
+                  nest(names, extents, roles, {store("d", iters(names), ir::load("s", {row, ir::iter("j")}, table))}));
 }
 
 constexpr SampleAxis kAxes[] = {{"n"}, {"ids"}};

@@ -15,7 +15,7 @@ namespace {
 Tensors random_inputs(const Graph& g, const Sizes& sizes, std::mt19937& rng, bool positive = false) {
   Tensors out;
   const bool words = std::any_of(g.nodes.begin(), g.nodes.end(), [](const Node& n) {
-    return n.op == "quantized_matmul" || n.op == "dequantize";  // all bits of a word are weights
+    return n.op == "quantized_matmul" || n.op == "dequantize" || n.op == "quantized_gather";  // all bits are weights
   });
   for (int t : g.inputs) {
     Tensor v{sizes_of(g.tensors[t].dims, sizes), {}};
@@ -30,12 +30,19 @@ Tensors random_inputs(const Graph& g, const Sizes& sizes, std::mt19937& rng, boo
     }
     out[t] = std::move(v);
   }
-  for (const Node& n : g.nodes) {
-    if (n.op != "gather") continue;
-    const int64_t rows = size_of(g.tensors[n.inputs[0]].dims[0], sizes);
-    for (double& id : out[n.inputs[1]].data) id = std::fmod(id, static_cast<double>(rows));
-  }
   return out;
+}
+
+// Integers of which a Kernel states the range are in it, which begins at 0.
+void keep_ranges(const Lowered& lowered, const Sizes& sizes, Tensors& inputs) {
+  for (const LoweredKernel& k : lowered.kernels) {
+    for (size_t p = 0; p < k.params.size(); ++p) {
+      const ir::ValueRange& values = k.kernel.buffers[p].values;
+      if (!values) continue;
+      for (double& v : inputs.at(k.params[p].tensor).data)
+        v = std::fmod(std::fabs(v), static_cast<double>(size_of(values.hi, sizes) + 1));
+    }
+  }
 }
 
 void check(const Graph& graph, const Sizes& sizes = {}, bool positive = false) {
@@ -44,7 +51,9 @@ void check(const Graph& graph, const Sizes& sizes = {}, bool positive = false) {
   const auto lowered = lower(*finished);
   ASSERT_TRUE(lowered.ok()) << lowered.status().to_string();
   std::mt19937 rng(7);
-  Tensors inputs = random_inputs(*finished, sizes, rng, positive), want = inputs, got = inputs;
+  Tensors inputs = random_inputs(*finished, sizes, rng, positive);
+  keep_ranges(*lowered, sizes, inputs);
+  Tensors want = inputs, got = inputs;
   run_reference(*finished, sizes, want);
   run_lowered(*finished, *lowered, sizes, got);
   if (::testing::Test::HasFatalFailure()) return;
@@ -117,6 +126,25 @@ TEST(Lower, GatherOfAnyIds) {
       for j < 5 [col]:
         d[i0, i1, j] = s[i64(ids[i0, i1]), j]
 )");
+}
+
+TEST(Lower, QuantizedGatherOfAnyIds) {
+  const DimDesc t = symbol_dim("T", 0, 64);
+  for (const bool rider : {false, true}) {
+    for (const std::vector<DimDesc>& dims : std::vector<std::vector<DimDesc>>{{}, {t}, {F(2), t}, {F(3), F(2), t}}) {
+      Graph g;
+      const int w = add_tensor(g, "w", {symbol_dim("P", 1, 100), F(72)}, false, ir::DType::u8);
+      const int i = add_tensor(g, "i", dims, false, ir::DType::i64);
+      g.outputs = {add_node(g, "quantized_gather", {w, i}, "y", {{"format", std::string("q4_0")}})};
+      if (rider) g.outputs = {add_node(g, "scale", {g.outputs[0]}, "z", {{"value", 0.5}})};
+      check(g, {{"P", 9}, {"T", 3}});
+      EXPECT_EQ(lower(*finish(g))->kernels.size(), 1u);
+    }
+  }
+  Graph g;
+  const int w = add_tensor(g, "w", {F(9), F(72)}, false, ir::DType::u8), i = add_tensor(g, "i", {F(3)});
+  g.outputs = {add_node(g, "quantized_gather", {w, i}, "y", {{"format", std::string("q4_0")}})};
+  EXPECT_EQ(finish(g).status().to_string(), "INVALID: i: dtype f32, expected i32 or i64");
 }
 
 // What a graph computes can only be checked when it is too late.
