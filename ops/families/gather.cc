@@ -51,6 +51,14 @@ ir::Result<LoweredKernel> lower_group(KernelWriter& w) {
                   nest(names, extents, roles, {store("d", iters(names), ir::load("s", {row, ir::iter("j")}, table))}));
 }
 
+// What is moved.
+double flops(const Node&, const NodeSizes& sizes) { return elements(sizes.output); }
+
+// As many rows of the table as there are ids, at most.
+double share_read(const Node&, const NodeSizes& sizes, size_t operand) {
+  return operand == 0 ? rows_read(elements(sizes.inputs[1]), sizes.inputs[0][0]) : 1;
+}
+
 constexpr SampleAxis kAxes[] = {{"n"}, {"ids"}};
 // The axis that is not swept, then the rows of the table: of none there are no ids.
 constexpr std::initializer_list<int64_t> kAround[] = {{5, 7}, {1, 1}, {33, 2}, {0, 3}, {4, 100}};
@@ -77,7 +85,8 @@ constexpr Family families::gather = {
     .operand_dtypes = operand_dtypes,
     .infer = infer,
     .lower = lower_group,
-    .flops = one_per_element,
+    .flops = flops,
+    .share_read = share_read,
     .in_place = false,
     .error_rule = ErrorRule::tolerance_of_functions,
     .fusion = {.element = std::nullopt, .followed = false, .preceded = 0, .packed = 0, .f32_alone = false},

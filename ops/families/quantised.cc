@@ -1,5 +1,5 @@
-// Weights of few bits, in the formats of quant_formats.def. dequantize gives them as f32[N, K], quantized_gather the rows
-// that integers choose; quantized_matmul multiplies by them:
+// Weights of few bits, in the formats of quant_formats.def. dequantize gives them as f32[N, K], quantized_gather the
+// rows that integers choose; quantized_matmul multiplies by them:
 //
 //   for t [batch]: for m [m]: for n [n]:            for n [n]: for k [k]:      for t [batch]: for n [n]: for k [k]:
 //     c = 0;  for k [k]: c += a * v;  y = f(c)         y = f(v)                  y = f(v at row ids[t, n])
@@ -73,6 +73,14 @@ ir::Result<Shape> infer(const OpRow& row, const Node& node, const Inputs& in) {
 double flops(const Node& node, const NodeSizes& sizes) {
   if (!multiplies(op_row(node))) return elements(sizes.output);
   return 2.0 * elements(sizes.output) * static_cast<double>(sizes.inputs[0].back());
+}
+
+// Of chosen rows of blocks only those.
+double share_read(const Node& node, const NodeSizes& sizes, size_t operand) {
+  const QuantFormat* format = find_quant_format(std::get<std::string>(attr(node, AttrId::format)));
+  const bool blocks = format != nullptr && format->place == FieldsIn::kBlocks;
+  if (!gathers(op_row(node)) || !blocks || operand > 0) return 1;
+  return rows_read(elements(sizes.inputs.back()), sizes.inputs[0][0]);
 }
 
 // The expression with loads of another name.
@@ -209,6 +217,7 @@ constexpr Family families::quantised = {
     .infer = infer,
     .lower = lower_group,
     .flops = flops,
+    .share_read = share_read,
     .in_place = false,
     .error_rule = ErrorRule::bound_of_sums,
     .fusion = {.element = std::nullopt, .followed = true, .preceded = 0, .packed = 0, .f32_alone = false},
