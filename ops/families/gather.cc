@@ -1,9 +1,9 @@
 // Gather: rows of a table, in the order that integers say.
 //
-//   for i [row]: for j [col]: d[i, j] = s[ids[i], j]
+//   for i [row]: for j [col]: d[i, j] = f(s[ids[i], j])
 //
-// Operands s, ids, d. The dimensions of ids are one where both ids and the result are compact. ids states its values,
-// 0..P - 1, and the caller is held to them, so it is an input of the graph.
+// Operands s, ids, then e0, e1, ... of the followers, d. Without followers bits are copied, and the dimensions of ids
+// are one where both ids and the result are compact.
 #include "ops/kernel_writer.h"
 #include "ops/samples.h"
 #include "ops/shape.h"
@@ -46,9 +46,13 @@ ir::Result<LoweredKernel> lower_group(KernelWriter& w) {
   const Expr row = as_dtype(ir::DType::i64, ir::load("ids", iters(names), ids));
   names.emplace_back("j");
   roles.emplace_back("col");
-  const std::vector<Expr> extents = w.view(node.output).dims;
-  return w.finish("d",
-                  nest(names, extents, roles, {store("d", iters(names), ir::load("s", {row, ir::iter("j")}, table))}));
+  const std::vector<Expr> extents = w.view(w.group().output).dims;
+  const Expr element = ir::load("s", {row, ir::iter("j")}, table);
+  if (w.group().nodes.size() > 1) {
+    w.bind(node.output, ir::is_float(table) ? as_dtype(ir::DType::f32, element) : element);
+    return w.finish("d", nest(names, extents, roles, {w.store_result("d", iters(names))}));
+  }
+  return w.finish("d", nest(names, extents, roles, {store("d", iters(names), element)}));
 }
 
 // What is moved.
@@ -89,7 +93,7 @@ constexpr Family families::gather = {
     .share_read = share_read,
     .in_place = false,
     .error_rule = ErrorRule::tolerance_of_functions,
-    .fusion = {.element = std::nullopt, .followed = false, .preceded = 0, .packed = 0, .f32_alone = false},
+    .fusion = {.element = std::nullopt, .followed = true, .preceded = 0, .packed = 0, .f32_alone = false},
     .samples = {.axes = kAxes,
                 .variants = variants,
                 .operands = operands,

@@ -147,6 +147,22 @@ TEST(Lower, QuantizedGatherOfAnyIds) {
   EXPECT_EQ(finish(g).status().to_string(), "INVALID: i: dtype f32, expected i32 or i64");
 }
 
+// What follows is computed where rows are read, in f32.
+TEST(Lower, GatherWithFollowers) {
+  for (const ir::DType type : {ir::DType::f32, ir::DType::bf16}) {
+    for (const std::vector<DimDesc>& dims : std::vector<std::vector<DimDesc>>{{}, {F(3)}, {F(2), F(4)}}) {
+      Graph g;
+      const int s = add_tensor(g, "s", {F(7), F(5)}, true, type), i = add_tensor(g, "i", dims, false, ir::DType::i32);
+      int y = add_node(g, "gather", {s, i}, "rows");
+      if (type != ir::DType::f32) y = add_node(g, "cast", {y}, "wide", {{"to", std::string("f32")}});
+      y = add_node(g, "scale", {y}, "scaled", {{"value", 2.5}});
+      g.outputs = {add_node(g, "add", {y, add_tensor(g, "b", {F(5)})}, "y")};
+      check(g);
+      EXPECT_EQ(lower(*finish(g))->kernels.size(), 1u);
+    }
+  }
+}
+
 // What a graph computes can only be checked when it is too late.
 TEST(Lower, GatherTakesIdsThatAreInputs) {
   Graph g;
