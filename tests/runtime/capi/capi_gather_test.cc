@@ -26,18 +26,17 @@ constexpr Type kTables[] = {kF32, {LATHE_DTYPE_BF16, {4, 16, 1}}, {LATHE_DTYPE_F
 struct Bytes {
   Bytes(Type type, std::vector<int64_t> dims, unsigned char fill = 0)
       : shape(std::move(dims)), element(type.lanes.bits / 8) {
-    size_t n = element;
-    for (const int64_t d : shape) n *= static_cast<size_t>(d);
-    data.assign(n, fill);
-    memory = std::make_unique<Aligned>(n);
+    bytes = element;
+    for (const int64_t d : shape) bytes *= static_cast<size_t>(d);
+    memory = std::make_unique<Aligned>(bytes);
     tensor = {memory->memory, {1, 0}, static_cast<int32_t>(shape.size()), type.lanes, shape.data(), nullptr, 0};
-    std::memset(memory->memory, fill, n);
+    std::memset(memory->memory, fill, bytes);
   }
   unsigned char* at(int64_t i) {
     return static_cast<unsigned char*>(memory->memory) + static_cast<size_t>(i) * element;
   }
   Bytes& counted() {
-    for (size_t i = 0; i < data.size(); ++i) static_cast<unsigned char*>(memory->memory)[i] = i * 37 + i / 251;
+    for (size_t i = 0; i < bytes; ++i) static_cast<unsigned char*>(memory->memory)[i] = i * 37 + i / 251;
     return *this;
   }
   Bytes& ids(const std::vector<int64_t>& values) {
@@ -45,16 +44,15 @@ struct Bytes {
     return *this;
   }
   bool is_filled_with(unsigned char fill) {
-    for (size_t i = 0; i < data.size(); ++i) {
+    for (size_t i = 0; i < bytes; ++i) {
       if (static_cast<unsigned char*>(memory->memory)[i] != fill) return false;
     }
     return true;
   }
-  lathe_arg arg() const { return {&tensor, data.size(), 0, 0, 0}; }
+  lathe_arg arg() const { return {&tensor, bytes, 0, 0, 0}; }
 
   std::vector<int64_t> shape;
-  size_t element;
-  std::vector<unsigned char> data;  // its size
+  size_t element, bytes;
   std::unique_ptr<Aligned> memory;
   lathe_tensor tensor;
 };
@@ -143,6 +141,33 @@ TEST(Gather, LooksAtEveryCall) {
   EXPECT_EQ(run(kernel.get(), table, ids, y, &e), LATHE_STATUS_OK) << e.message;
   EXPECT_EQ(std::memcmp(y.at(0), table.at(8 * 20), 80), 0);
   EXPECT_EQ(std::memcmp(y.at(20), table.at(3 * 20), 80), 0);
+}
+
+// What lies between rows of ids is nobody's id.
+TEST(Gather, LooksAtIdsWithStrides) {
+  const auto ctx = make_context();
+  int64_t strides[] = {8, 2};
+  const std::vector<lathe_dim> rows = {fixed(9), fixed(20)}, at = {fixed(2), range("T", 0, 4)};
+  lathe_tensor_desc inputs[] = {desc("table", rows), desc("ids", at, 0, LATHE_DTYPE_I32)};
+  inputs[1].strides = strides;
+  lathe_graph* graph = nullptr;
+  lathe_error e;
+  ASSERT_EQ(lathe_graph_single(ctx.get(), "gather", inputs, 2, nullptr, 0, &graph, &e), LATHE_STATUS_OK) << e.message;
+  const auto kernel = resolve(ctx.get(), Owned<lathe_graph>(graph).get());
+  Bytes table(kF32, {9, 20}), ids(kI32, {16}), y(kF32, {2, 3, 20}, 0xee);
+  table.counted();
+  ids.ids({8, -1, 0, 9, 3, -1, -1, -1, 7, 99, 2, -1, 8, -1, -1, -1});
+  ids.shape = {2, 3};
+  ids.tensor.shape = ids.shape.data();
+  ids.tensor.ndim = 2;
+  ids.tensor.strides = strides;
+  ASSERT_EQ(run(kernel.get(), table, ids, y, &e), LATHE_STATUS_OK) << e.message;
+  const int64_t want[] = {8, 0, 3, 7, 2, 8};
+  for (int64_t i = 0; i < 6; ++i) EXPECT_EQ(std::memcmp(y.at(i * 20), table.at(want[i] * 20), 80), 0) << i;
+  const int64_t bad = 9;
+  std::memcpy(ids.at(8 + 2 * 2), &bad, 4);
+  EXPECT_EQ(run(kernel.get(), table, ids, y, &e), LATHE_STATUS_INVALID);
+  EXPECT_STREQ(e.message, "ids[1, 2]: 9, expected 0..8");
 }
 
 TEST(Gather, NoRowsAndNoIds) {
