@@ -169,13 +169,15 @@ inline void rope(const Node& n, const std::vector<const Tensor*>& in, Tensor& y)
 }
 
 inline void quantised(const Node& n, const std::vector<const Tensor*>& in, Tensor& y) {
-  const bool multiplies = n.op == "quantized_matmul";
+  const bool multiplies = n.op == "quantized_matmul", gathers = n.op == "quantized_gather";
   std::vector<QuantOperand> operands;
-  for (size_t i = multiplies ? 1 : 0; i < in.size(); ++i) operands.push_back({in[i]->dims, &in[i]->data});
+  for (size_t i = multiplies ? 1 : 0; i + (gathers ? 1 : 0) < in.size(); ++i)
+    operands.push_back({in[i]->dims, &in[i]->data});
   const QuantReference w(get<std::string>(n, "format", ""), get<int64_t>(n, "group", 0), operands);
   const int64_t columns = y.dims.back(), depth = multiplies ? in[0]->dims.back() : 0;
   for (int64_t i = 0; i < static_cast<int64_t>(y.data.size()); ++i) {
-    double& out = y.data[static_cast<size_t>(i)] = multiplies ? 0 : w.weight(i / columns, i % columns);
+    const int64_t row = gathers ? static_cast<int64_t>(in.back()->data[static_cast<size_t>(i / columns)]) : i / columns;
+    double& out = y.data[static_cast<size_t>(i)] = multiplies ? 0 : w.weight(row, i % columns);
     for (int64_t k = 0; k < depth; ++k)
       out += in[0]->data[static_cast<size_t>(i / columns * depth + k)] * w.weight(i % columns, k);
   }
@@ -218,10 +220,17 @@ inline Tensor reference(const Node& n, const std::vector<const Tensor*>& in, con
   Tensor y{dims, std::vector<double>(static_cast<size_t>(count(dims)))};
   if (n.op == "matmul") {
     matmul(n, *in[0], *in[1], y);
-  } else if (n.op == "quantized_matmul" || n.op == "dequantize") {
+  } else if (n.op == "quantized_matmul" || n.op == "dequantize" || n.op == "quantized_gather") {
     quantised(n, in, y);
   } else if (n.op == "attention") {
     attention(n, in, y);
+  } else if (n.op == "gather") {
+    for (size_t i = 0; i < y.data.size(); ++i) {
+      std::vector<int64_t> index = unravel(static_cast<int64_t>(i), dims);
+      const int64_t column = index.back();
+      index.pop_back();
+      y.data[i] = at(*in[0], {static_cast<int64_t>(at(*in[1], index)), column});
+    }
   } else if (n.op == "rope") {
     rope(n, in, y);
   } else if (n.op == "copy") {
