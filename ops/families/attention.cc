@@ -1,12 +1,12 @@
 // Attention: each query's mean of the values, weighted by the softmax of its scores with the keys that it sees.
 //
 //   for t [batch]: for i [row]:
-//     m = least;  for j [key]: { s = 0;  for d [k]: s += q * k;  s = f(s);  m fmax= s }
+//     m = least;  for j [key]: { c = 0;  for d [k]: c += q * k;  s = f(c);  m fmax= s }
 //     a = 0;      for j1 [key]: { s = exp(s - m);  a += s }
 //     r = 1 / a
 //     for n [n]: { o = 0;  for j2 [key]: o += s * v;  y = o * r }
 //
-// The extent of [key] is the number of keys that query i may see; with a window they are counted from the last one.
+// [key] runs over the keys that query i may see, from the first one: c and s are indexed by the key's own number.
 // Scores below the least f32, such as those that a mask of -inf makes, have the weight 0. A query without keys gives 0.
 // Operands q, k, v, then the mask e0, y. Sums are f32 whatever the operands are; the result has the dtype of q.
 #include <algorithm>
@@ -68,11 +68,6 @@ ir::Result<Shape> infer(const OpRow& row, const Node& node, const Inputs& in) {
   LATHE_RETURN_IF_ERROR(same_as(v, rows, k, "keys"));
   if (!q.dims[last].fixed()) return mismatch(q, last, "a fixed size: finish a graph for each");
   LATHE_RETURN_IF_ERROR(same_as(k, last, q, "depth"));
-  const DimDesc &queries = q.dims[rows], &keys = k.dims[rows];
-  const bool fit = same_dim(queries, keys) || (queries.fixed() && keys.fixed() && queries.max <= keys.max);
-  if (attr_bool(node, AttrId::causal) && attr_int(node, AttrId::window) == 1 && !fit)
-    return ir::unsupported("window 1 of causal queries, expected fixed sizes and at most as many queries as keys")
-        .with_arg(row.name);
   if (in.size() > kMask) {
     const TensorDesc& mask = *in[kMask];
     std::vector<DimDesc> scores = q.dims;
@@ -121,7 +116,7 @@ class AttentionWriter {
   Expr operand(const std::string& name, const Expr& row, const Expr& col) const;
   Expr score(const std::string& key) const;
   // The number of the key that is `step` steps from the first one.
-  Expr key(const std::string& step) const { return window_ == 0 ? ir::iter(step) : last_ - ir::iter(step); }
+  Expr key(const std::string& step) const { return ir::simplify(first_ + ir::iter(step)); }
   ir::Stmt keys(const std::string& step, std::vector<ir::Stmt> body) const {
     return ir::make_scope(step, seen_, std::move(body), "key");
   }
@@ -133,7 +128,7 @@ class AttentionWriter {
   Index row_;   // batch, head, query
   Index kept_;  // batch, head of keys and values
   int64_t window_ = 0;
-  Expr last_, seen_;  // the last key that the query may see, and the number of them
+  Expr first_, seen_;  // the first key that the query may see, and the number of them
   Expr depth_;
 };
 
@@ -151,10 +146,11 @@ AttentionWriter::AttentionWriter(KernelWriter& w) : w_(w), node_(w.anchor()), wi
   const int64_t all = q[rank - 3]->ival, kept = k[rank - 3]->ival;
   if (all != kept) kept_.back() = kept == 1 ? Expr(0) : floordiv(kept_.back(), Expr(all / kept));
   const Expr count = k[rank - 2];
-  if (ir::is_const_int(count) && count->ival <= window_) window_ = 0;  // it leaves nothing out
-  last_ = ir::simplify(attr_bool(node_, AttrId::causal) ? ir::iter("i") + count - q[rank - 2] : count - Expr(1));
-  seen_ = attr_bool(node_, AttrId::causal) ? ir::simplify(last_ + Expr(1)) : count;
-  if (window_ > 0) seen_ = ir::min(Expr(window_), seen_);
+  if (w_.graph().tensors[static_cast<size_t>(node_.inputs[kKey])].dims[rank - 2].max <= window_)
+    window_ = 0;  // it leaves nothing out
+  const Expr end = attr_bool(node_, AttrId::causal) ? ir::iter("i") + count - q[rank - 2] + Expr(1) : count;
+  first_ = window_ > 0 ? ir::simplify(ir::max(Expr(0), end - Expr(window_))) : Expr(0);
+  seen_ = ir::simplify(end - first_);
 }
 
 Expr AttentionWriter::operand(const std::string& name, const Expr& row, const Expr& col) const {
@@ -167,7 +163,7 @@ Expr AttentionWriter::operand(const std::string& name, const Expr& row, const Ex
 Expr AttentionWriter::score(const std::string& step) const {
   const double stated = attr_float(node_, AttrId::scale), cap = attr_float(node_, AttrId::soft_cap);
   const double size = static_cast<double>(std::max<int64_t>(depth_->ival, 1));
-  Expr s = load("s", at(row_, ir::iter(step))) * f32(stated != 0 ? stated : 1 / std::sqrt(size));
+  Expr s = load("c", at(row_, key(step))) * f32(stated != 0 ? stated : 1 / std::sqrt(size));
   if (cap > 0) s = f32(cap) * ir::make(ir::Op::k_tanh, {s * f32(1 / cap)});
   if (node_.inputs.size() > kMask) s = s + w_.value(node_.inputs[kMask], at(row_, key(step)));
   return s;
@@ -177,17 +173,17 @@ LoweredKernel AttentionWriter::run() {
   std::vector<Expr> scores = extents_, result = w_.view(node_.output).dims;
   scores.push_back(w_.view(node_.inputs[kKey]).dims[row_.size() - 1]);
   for (const char* name : {"m", "a", "r"}) w_.add_temp(name, extents_);
-  w_.add_temp("s", scores);
+  for (const char* name : {"c", "s"}) w_.add_temp(name, scores);
   w_.add_temp("o", result);
   const Expr d = ir::iter("d"), n = ir::iter("n");
-  const Index s = at(row_, ir::iter("j")), s1 = at(row_, ir::iter("j1")), s2 = at(row_, ir::iter("j2"));
+  const Index s = at(row_, key("j")), s1 = at(row_, key("j1")), s2 = at(row_, key("j2"));
   const Index o = at(row_, n);
   const Expr query = as_dtype(ir::DType::f32, ir::load("q", at(row_, d), w_.dtype_of("q")));
   w_.bind(node_.output, load("o", o) * load("r", row_));
   std::vector<ir::Stmt> body;
   body.push_back(store("m", row_, f32(std::numeric_limits<float>::lowest())));
-  const ir::Stmt product = store("s", s, query * operand("k", key("j"), d), ir::AssignOp::add);
-  body.push_back(keys("j", {store("s", s, f32(0)), ir::make_scope("d", depth_, {product}, "k"),
+  const ir::Stmt product = store("c", s, query * operand("k", key("j"), d), ir::AssignOp::add);
+  body.push_back(keys("j", {store("c", s, f32(0)), ir::make_scope("d", depth_, {product}, "k"),
                             store("s", s, score("j")), store("m", row_, load("s", s), ir::AssignOp::fmax)}));
   body.push_back(store("a", row_, f32(0)));
   const Expr power = (load("s", s1) - load("m", row_)) * f32(1.4426950408889634);
