@@ -141,6 +141,15 @@ TEST(Lower, QuantizedGatherOfAnyIds) {
       EXPECT_EQ(lower(*finish(g))->kernels.size(), 1u);
     }
   }
+  for (const char* op : {"gather", "quantized_gather"}) {
+    Graph deep;
+    const int w = add_tensor(deep, "w", {F(9), F(72)}, false, ir::DType::u8),
+              i = add_tensor(deep, "i", std::vector<DimDesc>(8, F(1)), false, ir::DType::i32);
+    std::vector<Attr> attrs = {{"format", std::string("q4_0")}};
+    if (op == std::string("gather")) attrs.clear();
+    deep.outputs = {add_node(deep, op, {w, i}, "y", attrs)};
+    EXPECT_EQ(finish(deep).status().to_string(), "INVALID: i.shape: 8 dimensions, expected at most 7");
+  }
   Graph g;
   const int w = add_tensor(g, "w", {F(9), F(72)}, false, ir::DType::u8), i = add_tensor(g, "i", {F(3)});
   g.outputs = {add_node(g, "quantized_gather", {w, i}, "y", {{"format", std::string("q4_0")}})};
