@@ -371,10 +371,35 @@ TEST(Lower, AttentionOfHeadsMasksAndWindows) {
     const DimDesc s = symbol_dim("S", 0, 64), t = symbol_dim("T", 0, 64), b = symbol_dim("B", 0, 8);
     const int q = add_tensor(g, "q", {b, F(4), s, F(3)}), k = add_tensor(g, "k", {b, F(2), t, F(3)}),
               v = add_tensor(g, "v", {b, F(2), t, F(5)});
+    Graph cached = g;
+    const int lengths = add_tensor(cached, "lengths", {b}, false, ir::DType::i64);
     g.outputs = {add_node(g, "attention", {q, k, v}, "y", attrs)};
-    for (const auto& [queries, keys] : {std::pair<int64_t, int64_t>{1, 9}, {5, 5}, {4, 7}, {7, 4}, {0, 3}, {3, 0}})
+    cached.outputs = {add_node(cached, "cached_attention", {q, k, v, lengths}, "y", attrs)};
+    for (const auto& [queries, keys] : {std::pair<int64_t, int64_t>{1, 9}, {5, 5}, {4, 7}, {7, 4}, {0, 3}, {3, 0}}) {
       check(g, {{"S", queries}, {"T", keys}, {"B", 2}});
+      check(cached, {{"S", queries}, {"T", keys}, {"B", 2}});
+    }
   }
+}
+
+// As many keys as each sequence has, which are read in the nest.
+TEST(Lower, CachedAttention) {
+  Graph g;
+  const DimDesc t = symbol_dim("T", 1, 64);
+  const int q = add_tensor(g, "q", {F(2), F(2), F(1), F(4)}), k = add_tensor(g, "k", {F(2), F(2), t, F(4)}),
+            v = add_tensor(g, "v", {F(2), F(2), t, F(4)}), n = add_tensor(g, "lengths", {F(2)}, false, ir::DType::i32),
+            m = add_tensor(g, "mask", {F(1), t});
+  g.outputs = {add_node(g, "cached_attention", {q, k, v, n, m}, "y")};
+  check(g, {{"T", 9}});
+  const std::string text = ir::print(lower(*finish(g))->kernels.at(0).kernel);
+  EXPECT_NE(text.find("lengths: i32[2] in values 0..T,"), std::string::npos) << text;
+  EXPECT_NE(text.find("for j < i64(lengths[t0]) [key]:"), std::string::npos) << text;
+  Graph wrong;
+  for (const int64_t sizes : {2, 2, 2})
+    add_tensor(wrong, fmt::format("x{}", wrong.tensors.size()), {F(sizes), F(2), F(3), F(4)});
+  const int lengths = add_tensor(wrong, "lengths", {F(3)}, false, ir::DType::i32);
+  wrong.outputs = {add_node(wrong, "cached_attention", {0, 1, 2, lengths}, "y")};
+  EXPECT_EQ(finish(wrong).status().to_string(), "INVALID: lengths.shape[0]: 3, expected 2 (batch of x0)");
 }
 
 TEST(Lower, AttentionOfAQueryThatSeesNoKeyIsZero) {
