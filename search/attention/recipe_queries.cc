@@ -89,6 +89,8 @@ Status QueriesSketch::write(Script& s, const Setting& k) const {
   const std::string i = p_.row->iter, j = p_.scores->iter, d = p_.depth->iter, j1 = p_.powers->iter,
                     n = p_.columns->iter, j2 = p_.values->iter;
   const auto tail = [&](const Expr& extent, int64_t piece) { return tail_of(extent, piece, problem_.kernel); };
+  s.move("move_to_register {} {}", p_.products(), j);
+  s.move("move_to_stack {} {}", p_.powered(), i);
   // Scores: partial sums of some vectors of the depth.
   const int64_t step = k.depth_vectors * t_.lanes;
   const bool steps = k.depth_vectors > 1 && extent_at(p_.depth->extent, problem_) > step;
@@ -106,8 +108,6 @@ Status QueriesSketch::write(Script& s, const Setting& k) const {
   s.move("swap_scopes {}_sum {}", n, j2);
   for (const char* piece : {"1", "_sum", "_end"}) vectorize(s, n + piece, t_.lanes, masked, true);
   s.move("move_to_register {} {}0", p_.sums(), n);
-  s.move("move_to_register {} {}", p_.products(), j);
-  s.move("move_to_stack {} {}", p_.powered(), i);
   for (const char* name : {"m", "a", "r"}) {
     if (s.ok() && s.kernel().find_buffer(name) != nullptr) s.move("move_to_register {} {}", name, i);
   }

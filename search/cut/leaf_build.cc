@@ -88,28 +88,33 @@ Result<Expr> LeafBuilder::leaf_extent(const Expr& e) {
   return out;
 }
 
-// R and V if `vector` has extent min(V, R - V*i) for its parent's iterator i and an R from outside the leaf.
+// R and V if `vector` has extent min(V, R - V*i), or only R - V*i where that is never more, for its parent's iterator i
+// and an R from outside the leaf.
 bool LeafBuilder::split_mask(const Stmt& vector, const std::string& i, Expr& r, int64_t& v) const {
-  if (vector.mark != Mark::vector || vector.extent->op != Op::k_min) return false;
-  for (int side = 0; side < 2; ++side) {
-    const Expr &width = vector.extent->args[side], &rest = vector.extent->args[1 - side];
-    if (!is_const_int(width) || outside_only(rest)) continue;
+  if (vector.mark != Mark::vector) return false;
+  const auto fits = [&](const Expr& rest, int64_t width) {
+    if (outside_only(rest)) return false;
     Addends sum_of;
     flatten_addends(rest, 1, sum_of);
     std::vector<Expr> outside;
-    bool fits = true;
     for (const Expr& t : sum_of.terms) {
       if (outside_only(t)) {
         outside.push_back(t);
-      } else {
-        fits &= t->op == Op::k_mul && is_const_int(t->args[0], -width->ival) && t->args[1]->op == Op::k_iter &&
-                t->args[1]->name == i;
+        continue;
       }
+      if (t->op != Op::k_mul || t->args[1]->op != Op::k_iter || t->args[1]->name != i || !is_const_int(t->args[0]))
+        return false;
+      if (width == 0) width = -t->args[0]->ival;
+      if (width <= 0 || t->args[0]->ival != -width) return false;
     }
-    if (!fits) continue;
-    v = width->ival;
+    v = width;
     r = simplify(sum_addends(outside, sum_of.constant), ranges_);
     return true;
+  };
+  if (vector.extent->op != Op::k_min) return fits(vector.extent, 0);
+  for (int side = 0; side < 2; ++side) {
+    const Expr &width = vector.extent->args[side], &rest = vector.extent->args[1 - side];
+    if (is_const_int(width) && fits(rest, width->ival)) return true;
   }
   return false;
 }
