@@ -9,7 +9,6 @@ namespace lathe::decoder {
 namespace {
 
 constexpr int64_t kMostRows = 512;  // of ids that go through the layers together
-constexpr float kHidden = -1e30f;   // added to scores of keys that a row does not see
 
 uint64_t count(int64_t a, int64_t b) { return static_cast<uint64_t>(a) * static_cast<uint64_t>(b); }
 
@@ -77,7 +76,7 @@ Decoder::Linear Decoder::linear(const std::string& name, int64_t in, int64_t out
   const GgufTensor& t = file_.tensor(name + ".weight", {count(in, 1), count(out, 1)});
   Linear l{linear_kernel(in, out, bias, *t.format), {}, {}, nullptr, nullptr, in, out};
   if (t.format->lathe != nullptr && !decode_weights_) {
-    l.plain = {t.data, {out, in / t.format->values * t.format->bytes}, 0, true};
+    l.plain = {t.data, {out, in / t.format->values * t.format->bytes}, 0, LATHE_DTYPE_U8};
   } else {
     l.decoded = reserve(count(in, out));
     for (int64_t r = 0; r < out; ++r) t.decode_row(count(r, 1), l.decoded.get() + count(r, in));
@@ -123,14 +122,18 @@ void Decoder::make_kernels() {
         if (arch_.gate == std::string("gelu")) form.push_back(text("approximate", "tanh"));
         return g.node("mul", {g.node(arch_.gate, {0}, form), 1});
       });
-  const Size rows = {chunk_ * (arch_.heads / arch_.groups), "R"}, keys = {capacity_, "S"}, width = {arch_.head_size};
-  const std::vector<Operand> inputs = {
-      {"q", {rows, width}}, {"k", {keys, width}}, {"v", {keys, width}}, {"mask", {rows, keys}}};
-  attention_ = std::make_unique<Kernel>(context_, "attention", inputs, [&](Graph& g) {
-    const double scale = 1 / std::sqrt(static_cast<double>(arch_.head_size));
-    const int32_t scores = g.node("scale", {g.node("matmul", {0, 1}, {flag("transpose_b")})}, {real("value", scale)});
-    return g.node("matmul", {g.node("softmax", {g.node("add", {scores, 3})}), 2});
-  });
+  const auto attend = [&](int64_t window) {
+    const Size one = {1}, rows = {chunk_, "M"}, keys = {capacity_}, width = {arch_.head_size};
+    const std::vector<Operand> inputs = {{"q", {one, {arch_.heads}, rows, width}},
+                                         {"k", {one, {arch_.groups}, keys, width}},
+                                         {"v", {one, {arch_.groups}, keys, width}},
+                                         {"lengths", {one}, false, LATHE_DTYPE_I32}};
+    return std::make_unique<Kernel>(context_, "attention", inputs, [&](Graph& g) {
+      return g.node("cached_attention", {0, 1, 2, 3}, {flag("causal"), integer("window", window)});
+    });
+  };
+  global_attention_ = attend(0);
+  if (arch_.window != 0) local_attention_ = attend(arch_.window);
 }
 
 void Decoder::apply(const Linear& l, int64_t rows, const float* x, float* y) {
@@ -162,7 +165,7 @@ void Decoder::rope(int64_t index, int64_t rows, int64_t heads, const float* x, f
 }
 
 void Decoder::make_tables(int64_t rows) {
-  const int64_t half = arch_.head_size / 2, heads = arch_.heads / arch_.groups, keys = past_ + rows;
+  const int64_t half = arch_.head_size / 2;
   const auto fill = [&](Rope& rope, double base) {
     rope = {floats(rows, half), floats(rows, half)};
     for (int64_t t = 0; t < rows; ++t) {
@@ -176,42 +179,32 @@ void Decoder::make_tables(int64_t rows) {
   };
   fill(global_, arch_.rope_base);
   fill(local_, arch_.local_rope_base);
-  const auto hide = [&](std::vector<float>& mask, int64_t window) {
-    mask = floats(heads * rows, keys);
-    for (int64_t r = 0; r < heads * rows; ++r) {
-      const int64_t position = past_ + r % rows;
-      for (int64_t s = 0; s < keys; ++s) {
-        if (s > position || s + window <= position) mask[count(r, keys) + count(s, 1)] = kHidden;
-      }
-    }
-  };
-  hide(global_mask_, keys);
-  hide(local_mask_, arch_.window == 0 ? keys : arch_.window);
 }
 
 void Decoder::attention(int64_t index, int64_t rows, const float* q, const float* k, const float* v, float* out) {
-  const int64_t width = arch_.head_size, heads = arch_.heads / arch_.groups, keys = past_ + rows;
-  const float* mask = (arch_.global(index) ? global_mask_ : local_mask_).data();
+  const int64_t width = arch_.head_size, heads = arch_.heads;
+  const auto held = static_cast<int32_t>(past_ + rows);
+  float* const cached_k = keys_[count(index, 1)].get();
+  float* const cached_v = values_[count(index, 1)].get();
   std::vector<float> queries = floats(heads * rows, width), results = floats(heads * rows, width);
-  for (int64_t g = 0; g < arch_.groups; ++g) {
-    const uint64_t cache = count(g * capacity_, width);
-    float* const cached_k = keys_[count(index, 1)].get() + cache;
-    float* const cached_v = values_[count(index, 1)].get() + cache;
-    for (int64_t t = 0; t < rows; ++t) {
-      std::copy_n(k + (t * arch_.groups + g) * width, width, cached_k + (past_ + t) * width);
-      std::copy_n(v + (t * arch_.groups + g) * width, width, cached_v + (past_ + t) * width);
-      for (int64_t h = 0; h < heads; ++h)
-        std::copy_n(q + (t * arch_.heads + g * heads + h) * width, width, queries.data() + (h * rows + t) * width);
+  for (int64_t t = 0; t < rows; ++t) {
+    for (int64_t g = 0; g < arch_.groups; ++g) {
+      const int64_t from = (t * arch_.groups + g) * width, to = (g * capacity_ + past_ + t) * width;
+      std::copy_n(k + from, width, cached_k + to);
+      std::copy_n(v + from, width, cached_v + to);
     }
-    attention_->run({{queries.data(), {heads * rows, width}},
-                     {cached_k, {keys, width}},
-                     {cached_v, {keys, width}},
-                     {mask, {heads * rows, keys}},
-                     {results.data(), {heads * rows, width}}});
-    for (int64_t t = 0; t < rows; ++t) {
-      for (int64_t h = 0; h < heads; ++h)
-        std::copy_n(results.data() + (h * rows + t) * width, width, out + (t * arch_.heads + g * heads + h) * width);
-    }
+    for (int64_t h = 0; h < heads; ++h)
+      std::copy_n(q + (t * heads + h) * width, width, queries.data() + (h * rows + t) * width);
+  }
+  Kernel& kernel = local_attention_ == nullptr || arch_.global(index) ? *global_attention_ : *local_attention_;
+  kernel.run({{queries.data(), {1, heads, rows, width}},
+              {cached_k, {1, arch_.groups, capacity_, width}},
+              {cached_v, {1, arch_.groups, capacity_, width}},
+              {&held, {1}, 0, LATHE_DTYPE_I32},
+              {results.data(), {1, heads, rows, width}}});
+  for (int64_t t = 0; t < rows; ++t) {
+    for (int64_t h = 0; h < heads; ++h)
+      std::copy_n(results.data() + (h * rows + t) * width, width, out + (t * heads + h) * width);
   }
 }
 

@@ -2,9 +2,7 @@
 // is Lathe's operators. Written here in plain C++, because today's operators lack it:
 //   - the gather of the embedding, decoded row by row from the file, and its scale
 //   - the tables of cosines and sines
-//   - the move of q's heads under their group, the append to the cache, the move of the results back
-//   - the mask: causal, and the window of local layers
-// Attention is a graph of matmul, scale, add, softmax, matmul over all keys of a group.
+//   - the move of q's heads out of its rows, the append to the cache, the move of the results back
 #pragma once
 #include <cstdint>
 #include <map>
@@ -67,14 +65,14 @@ class Decoder {
   int64_t past_ = 0;
 
   std::map<std::vector<int64_t>, std::unique_ptr<Kernel>> linears_;  // by in, out, bias and number of the format
-  std::unique_ptr<Kernel> norm_, head_norm_, add_, gated_, rope_q_, rope_k_, attention_;
+  std::unique_ptr<Kernel> norm_, head_norm_, add_, gated_, rope_q_, rope_k_, global_attention_,
+      local_attention_;  // none: all layers are global
   const GgufTensor* embedding_ = nullptr;
   Linear head_{};
   Floats output_norm_;
   std::vector<Layer> layers_;
   std::vector<Floats> keys_, values_;  // by layer: [groups, capacity, head_size]
   Rope global_, local_;
-  std::vector<float> global_mask_, local_mask_;  // [heads of a group x rows, past + rows]
 };
 
 }  // namespace lathe::decoder

@@ -12,7 +12,7 @@ namespace lathe::decoder {
 
 namespace {
 
-constexpr size_t kMostArguments = 6, kMostDims = 3;
+constexpr size_t kMostArguments = 6, kMostDims = 4;
 
 void check(lathe_status status, const lathe_error& error) {
   if (status != LATHE_STATUS_OK) {
@@ -21,11 +21,14 @@ void check(lathe_status status, const lathe_error& error) {
 }
 
 lathe_tensor tensor_of(const Argument& a, int64_t* shape) {
-  constexpr lathe_data_type kFloat = {LATHE_TYPE_CODE_FLOAT, 32, 1}, kByte = {LATHE_TYPE_CODE_UINT, 8, 1};
+  constexpr lathe_data_type kFloat = {LATHE_TYPE_CODE_FLOAT, 32, 1}, kByte = {LATHE_TYPE_CODE_UINT, 8, 1},
+                            kInteger = {LATHE_TYPE_CODE_INT, 32, 1};
   return {const_cast<void*>(a.data),
           {1, 0},
           static_cast<int32_t>(a.shape.size()),
-          a.bytes ? kByte : kFloat,
+          a.dtype == LATHE_DTYPE_U8    ? kByte
+          : a.dtype == LATHE_DTYPE_I32 ? kInteger
+                                       : kFloat,
           shape,
           nullptr,
           0};
@@ -158,6 +161,7 @@ void Kernel::run(std::initializer_list<Argument> arguments) {
 }
 
 lathe_attr flag(const char* name) { return {name, LATHE_ATTR_BOOL, 0, 1, 0, nullptr, nullptr, 0}; }
+lathe_attr integer(const char* name, int64_t value) { return {name, LATHE_ATTR_INT, 0, value, 0, nullptr, nullptr, 0}; }
 lathe_attr real(const char* name, double value) { return {name, LATHE_ATTR_FLOAT, 0, 0, value, nullptr, nullptr, 0}; }
 lathe_attr text(const char* name, const char* value) { return {name, LATHE_ATTR_STRING, 0, 0, 0, value, nullptr, 0}; }
 

@@ -1,5 +1,5 @@
 // What the loop needs of lathe.h: a context, kernels with named sizes, packed constants. Operands are f32, but for
-// weights that stay in the bytes of their file.
+// weights that stay in the bytes of their file, and lengths.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -67,7 +67,7 @@ struct Argument {
   const void* data;
   std::vector<int64_t> shape;
   uint64_t layout_id = 0;
-  bool bytes = false;  // u8, not f32
+  uint32_t dtype = LATHE_DTYPE_F32;
 };
 
 class Graph {
@@ -105,6 +105,7 @@ class Kernel {
 };
 
 lathe_attr flag(const char* name);
+lathe_attr integer(const char* name, int64_t value);
 lathe_attr real(const char* name, double value);
 lathe_attr text(const char* name, const char* value);
 
