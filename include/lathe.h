@@ -416,13 +416,14 @@ LATHE_API lathe_status lathe_execute(lathe_kernel* kernel, const lathe_arg* args
                                      const lathe_exec* exec, lathe_error* error);
 
 /* A call in which all but the addresses is fixed: dims, strides and packing as in args, and threads. The args are
- * checked as for lathe_execute and not kept. It is immutable, so several threads may run it at once, each with its own
- * workspace. */
+ * checked as for lathe_execute, but for the values of ids, and not kept. It is immutable, so several threads may run it
+ * at once, each with its own workspace. */
 typedef struct lathe_pinned lathe_pinned;
 LATHE_API lathe_status lathe_pin(lathe_kernel* kernel, const lathe_arg* args, size_t num_args, int32_t threads,
                                  lathe_pinned** out, lathe_error* error);
-/* Runs the call. Checks nothing: data[i] must be the address of the first element of argument i, aligned and packed as
- * in the args of lathe_pin. Of exec (may be NULL if no workspace is needed) only pool and workspace are read. */
+/* Runs the call. Checks nothing but the values of ids (INVALID: one is out of its range, and nothing was written):
+ * data[i] must be the address of the first element of argument i, aligned and packed as in the args of lathe_pin. Of
+ * exec (may be NULL if no workspace is needed) only pool and workspace are read. */
 LATHE_API lathe_status lathe_pinned_run(const lathe_pinned* pinned, void* const* data, const lathe_exec* exec);
 /* The bytes of workspace that lathe_pinned_run needs. */
 LATHE_API uint64_t lathe_pinned_workspace_bytes(const lathe_pinned* pinned);

@@ -1,5 +1,6 @@
 // A scheduled Kernel after cut(): loops as data, leaves as Kernels of their own. All sizes are still symbolic; runtime
-// binds them to one shape, then walks. Plain values.
+// binds them to one shape, then walks. Plain values. An integer of a nest may read an input that has a range of values:
+// load(input, {offset of the element}), where the offset is such an integer itself.
 //
 //   kernel ── cut ──▶ Nest { phases of loops and calls }  +  leaves (Kernels in canonical form, see docs/ir.md)
 #pragma once

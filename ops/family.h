@@ -49,6 +49,9 @@ struct NodeSizes {
 double elements(const std::vector<int64_t>& dims);
 // One operation per element of the largest tensor: what is not a sum of products.
 double one_per_element(const Node& node, const NodeSizes& sizes);
+// The share of an operand that is read: all of it; and so many rows of it at most, where some are chosen.
+double all_read(const Node& node, const NodeSizes& sizes, size_t operand);
+double rows_read(double rows, int64_t of);
 
 // How near a result has to be, beside what holds for all (docs/measuring.md): within the bound of rounding that its
 // sums allow, or within the tolerances of the functions it is made of.
@@ -102,8 +105,9 @@ struct Family {
   Stated<ir::Result<Shape> (*)(const OpRow& row, const Node& node, const Inputs& inputs)> infer;
   // The naive Kernel of a group whose anchor is of this family.
   Stated<ir::Result<LoweredKernel> (*)(KernelWriter& writer)> lower;
-  // Arithmetic of a node. Its bytes follow from the graph.
+  // Arithmetic of a node, and how much of an operand it reads. Its bytes follow from the graph.
   Stated<double (*)(const Node& node, const NodeSizes& sizes)> flops;
+  Stated<double (*)(const Node& node, const NodeSizes& sizes, size_t operand)> share_read;
   // A Kernel may write its result over an operand of the same rank if each cell is loaded for the last time before it
   // is stored, which is proved Kernel by Kernel (runtime/capi/alias.h).
   Stated<bool> in_place;

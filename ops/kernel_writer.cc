@@ -48,6 +48,27 @@ std::string KernelWriter::add_param(int tensor, const std::string& name) {
   return name;
 }
 
+ir::Status KernelWriter::add_integers(int tensor, const std::string& name, const Expr& most) {
+  if (std::find(graph_.inputs.begin(), graph_.inputs.end(), tensor) == graph_.inputs.end())
+    return ir::unsupported("computed by the graph, expected an input: its values are checked before the call")
+        .with_arg(graph_.tensors[tensor].name);
+  add_param(tensor, name);
+  buffers_.back().values = {Expr(0), most};
+  return {};
+}
+
+ir::Result<std::vector<Expr>> KernelWriter::add_ids(int tensor, const std::string& name, const Expr& count) {
+  View &ids = views_[tensor], &rows = views_[group_.output];
+  if (group_.nodes.size() == 1 && ids.strides.empty() && rows.strides.empty()) {
+    Expr all(1);
+    for (const Expr& d : ids.dims) all = multiply(all, d);
+    ids.dims = {all};
+    rows.dims = {all, rows.dims.back()};
+  }
+  LATHE_RETURN_IF_ERROR(add_integers(tensor, name, count - Expr(1)));
+  return ids.dims;
+}
+
 std::string KernelWriter::add_operand(int tensor, const std::string& name) {
   if (producer_.count(tensor) == 0) return add_param(tensor, name);
   int constant = tensor;

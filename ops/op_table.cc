@@ -93,6 +93,9 @@ double elements(const std::vector<int64_t>& dims) {
   for (const int64_t d : dims) n *= static_cast<double>(d);
   return n;
 }
+double all_read(const Node&, const NodeSizes&, size_t) { return 1; }
+double rows_read(double rows, int64_t of) { return of == 0 ? 0 : std::min(rows / static_cast<double>(of), 1.0); }
+
 double one_per_element(const Node&, const NodeSizes& sizes) {
   double n = elements(sizes.output);
   for (const std::vector<int64_t>& in : sizes.inputs) n = std::max(n, elements(in));

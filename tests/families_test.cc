@@ -28,7 +28,8 @@ std::vector<std::string> names(const std::string& table, const std::string& macr
 // what each operator means.
 bool may_name(const File& f) {
   return f.below("ops/families") || f.path == "ops/op_table.cc" || f.path == "ops/op_table.h" ||
-         f.below("search/sketches") || f.below("search/quantised") || f.path == "tests/ops/reference.h";
+         f.below("search/sketches") || f.below("search/quantised") || f.below("search/attention") ||
+         f.path == "tests/ops/reference.h";
 }
 // Library, tools, and what tests are made from: not the tests, which ask for the operators they mean.
 bool is_ruled(const File& f) {

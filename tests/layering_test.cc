@@ -50,6 +50,7 @@ const std::map<std::string, std::set<std::string>>& rooms() {
       {"search/moves", {}},
       {"search/cut", {}},
       {"search/sketches", {"moves", "cut"}},
+      {"search/attention", {"moves", "cut", "sketches"}},
       {"search/quantised", {"moves", "cut", "sketches"}},
       {"search/model", {"moves", "cut", "sketches"}},
       {"search/strategy", {"moves", "cut", "sketches", "model"}},

@@ -18,19 +18,22 @@ namespace lathe::ir {
 struct Interval {
   int64_t lo = INT64_MIN, hi = INT64_MAX;
 };
-// What is known of the names in scope: iterators (0 .. extent-1) and symbols.
+// What is known of the names in scope: iterators (0 .. extent-1), symbols, and inputs whose values have a range.
 class Ranges {
  public:
   Ranges() = default;
-  explicit Ranges(const Kernel& kernel);  // its symbols
+  explicit Ranges(const Kernel& kernel);  // its symbols and inputs
   void set(const std::string& name, Interval range, int64_t multiple_of = 1);
   // Enters a scope: iter in 0 .. hi(extent)-1; also remembers the symbolic extent (so that n < N is known).
   void enter(const Stmt& scope) { enter(scope.iter, scope.extent); }
   void enter(const std::string& iter, const Expr& extent);
   // Takes back the last enter(), of an iterator that had not been known.
   void leave() { entries_.pop_back(); }
+  // e >= least here: what that says of symbols. A scope whose body runs has an extent of at least 1.
+  void learn(const Expr& e, int64_t least);
   std::optional<Interval> find(const std::string& name) const;
   int64_t multiple_of(const std::string& name) const;
+  // Of an input: one more than its largest value.
   const Expr* extent_of(const std::string& iter) const;
   int depth_of(const std::string& name) const;  // order of entry: inner iterators are deeper; -1: unknown
   // The value of the name at one of a few points inside the ranges; null: it has none there.

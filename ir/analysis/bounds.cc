@@ -68,6 +68,12 @@ Interval meet(Interval a, Interval b) { return {std::max(a.lo, b.lo), std::min(a
 
 Ranges::Ranges(const Kernel& kernel) {
   for (const Symbol& s : kernel.symbols) set(s.name, {s.min, s.max}, s.multiple_of);
+  for (const Buffer& b : kernel.buffers) {
+    if (!b.values.lo || !b.values.hi) continue;
+    const Interval range{interval(b.values.lo, *this).lo, interval(b.values.hi, *this).hi};
+    Expr extent = simplify(b.values.hi + Expr(1), *this);
+    entries_.push_back({b.name, range, 1, std::move(extent), {}});
+  }
 }
 
 // A copy has no room left. So many fit what malloc keeps at hand.
@@ -114,6 +120,28 @@ void Ranges::enter(const std::string& iter, const Expr& extent) {
   entries_.push_back(std::move(entry));
 }
 
+void Ranges::learn(const Expr& e, int64_t k) {
+  constexpr int64_t kMost = int64_t{1} << 31;
+  if (k > kMost || k < -kMost) return;
+  if (e->op == Op::k_symbol) {
+    const std::optional<Interval> known = find(e->name);
+    if (known && known->lo < k && k <= known->hi) set(e->name, {k, known->hi}, multiple_of(e->name));
+    return;
+  }
+  if (e->args.size() != 2) return;
+  const Expr &a = e->args[0], &b = e->args[1];
+  if (e->op == Op::k_min) {
+    learn(a, k);
+    learn(b, k);
+    return;
+  }
+  if (!is_const_int(b) || b->ival <= 0 || b->ival > kMost) return;
+  if (e->op == Op::k_add) learn(a, k - b->ival);
+  if (e->op == Op::k_sub) learn(a, k + b->ival);
+  if (e->op == Op::k_floordiv && k >= 0) learn(a, k * b->ival);
+  if (e->op == Op::k_ceildiv && k >= 1) learn(a, (k - 1) * b->ival + 1);
+}
+
 std::optional<int64_t> Ranges::value_at(const std::string& name, int point) const {
   for (const Entry& e : entries_) {
     if (e.name == name) return e.at[static_cast<size_t>(point)];
@@ -158,6 +186,8 @@ Interval interval_of_atom(const Expr& e, const Ranges& ranges) {
     case Op::k_iter:
     case Op::k_symbol:
       return ranges.find(e->name).value_or(Interval{});
+    case Op::k_load:
+      return meet(ranges.find(e->name).value_or(Interval{}), of_dtype(e->type));
     case Op::k_select: {
       const Interval x = arg(1), y = arg(2);
       return {std::min(x.lo, y.lo), std::max(x.hi, y.hi)};

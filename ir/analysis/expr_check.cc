@@ -18,6 +18,23 @@ std::string shown(const ExprNode& e) {
   return text.size() <= 120 ? text : text.substr(0, 117) + "...";
 }
 
+bool is_affine(const Expr& e) {
+  const auto args = [&] { return std::all_of(e->args.begin(), e->args.end(), is_affine); };
+  switch (e->op) {
+    case Op::k_const_int:
+    case Op::k_symbol:
+      return true;
+    case Op::k_add:
+    case Op::k_sub:
+    case Op::k_neg:
+      return args();
+    case Op::k_mul:
+      return args() && (is_const_int(e->args[0]) || is_const_int(e->args[1]));
+    default:
+      return false;
+  }
+}
+
 Status type_error(const ExprNode& e, std::string_view expected) {
   return invalid("types: {}: expected {}", shown(e), expected);
 }
@@ -37,6 +54,21 @@ Status ExprChecker::check_size(const Expr& e) {
     if (n.op == Op::k_iter || n.op == Op::k_load) status = invalid("sizes: {} depends on {}", shown(*e), n.name);
   });
   return status;
+}
+
+Status ExprChecker::check_values(const Buffer& b) {
+  if (!b.values) return {};
+  if (!is_input(b.place)) return invalid("values: buffer {}: expected an input", b.name);
+  const DTypeKind kind = dtype_kind(b.type);
+  if (kind != DTypeKind::kInt && kind != DTypeKind::kUInt)
+    return invalid("values: buffer {} is {}, expected integers", b.name, dtype_name(b.type));
+  if (b.made || !b.layout.empty() || !b.padding.empty())
+    return invalid("values: buffer {}: expected to be read as the caller gives it", b.name);
+  for (const Expr& e : {b.values.lo, b.values.hi}) {
+    LATHE_RETURN_IF_ERROR(check_size(e).with_context("values of " + b.name));
+    if (!is_affine(e)) return invalid("values: buffer {}: {} is not affine in symbols", b.name, shown(*e));
+  }
+  return {};
 }
 
 Status ExprChecker::check_name(const ExprNode& e) const {

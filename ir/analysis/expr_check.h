@@ -22,6 +22,8 @@ class ExprChecker {
   Status check_index(const Expr& e);
   // Also free of loads and iterators: sizes and strides.
   Status check_size(const Expr& e);
+  // The range of values of a buffer, if it states one.
+  Status check_values(const Buffer& b);
 
  private:
   Status visit(const Expr& e, int depth, bool guarded);

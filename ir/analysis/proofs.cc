@@ -1,6 +1,7 @@
 // Proofs of a <= b for all values in range. The goal is p >= 0 for a canonical sum p. Steps, until the interval of p
 // settles it:
 //   -q*min(a, b), q >= 0   one branch suffices          q*min(a, b)   both branches must hold       (max mirrored)
+//   q*x[..], x an input    its least value if q >= 0, its largest (symbolic) if q <= 0, both if unknown
 //   q*i, i innermost       i := 0 if q >= 0, i := extent - 1 (symbolic, else the largest value) if q <= 0, both if
 //                          unknown
 //   q*(x // d)             0 if q >= 0 and x >= 0 suffice; else multiply by d: d*(x // d) in [x - d + 1, x]; ceildiv
@@ -14,7 +15,7 @@
 namespace lathe::ir {
 
 namespace {
-constexpr int kBudget = 96;  // sums looked at in one proof
+constexpr int kBudget = 256;  // sums looked at in one proof
 
 class Prover {
  public:
@@ -28,10 +29,13 @@ class Prover {
     if (const Expr* atom = find(p, [](const Expr& a) { return a->op == Op::k_min || a->op == Op::k_max; })) {
       return split_lattice(p, *atom);
     }
+    if (const Expr* atom = find(p, [&](const Expr& a) { return has_values(loaded(a)); })) {
+      return eliminate(p, Expr(*atom), loaded(*atom)->name);
+    }
     if (const Expr* name = innermost(p)) {
       const Expr atom = *name;
       const Expr* holder = find(p, [&](const Expr& a) { return !is_name(a) && uses(a, atom->name); });
-      return holder ? relax(p, Expr(*holder)) : eliminate(p, atom);
+      return holder ? relax(p, Expr(*holder)) : eliminate(p, atom, atom->name);
     }
     if (const Expr* atom = find(p, [](const Expr& a) { return is_division(a); })) return relax(p, *atom);
     return false;
@@ -41,6 +45,9 @@ class Prover {
   enum class Sign { positive, negative, unknown };
 
   static bool is_name(const Expr& a) { return a->op == Op::k_iter || a->op == Op::k_symbol; }
+  // What a cast to i64 widens, else the expression itself.
+  static const Expr& loaded(const Expr& a) { return a->op == Op::k_cast && a->type == DType::i64 ? a->args[0] : a; }
+  bool has_values(const Expr& a) const { return a->op == Op::k_load && ranges_.extent_of(a->name) != nullptr; }
   static bool is_division(const Expr& a) {
     return a->type == DType::i64 && (a->op == Op::k_floordiv || a->op == Op::k_ceildiv || a->op == Op::k_mod);
   }
@@ -91,15 +98,15 @@ class Prover {
     return nonnegative(a) && nonnegative(b);
   }
 
-  bool eliminate(const Poly& p, const Expr& name) {
-    const Split s = split_atom(p, name);
+  bool eliminate(const Poly& p, const Expr& atom, const std::string& name) {
+    const Split s = split_atom(p, atom);
     if (!s.linear) return false;
-    const Interval range = ranges_.find(name->name).value_or(Interval{});
+    const Interval range = ranges_.find(name).value_or(Interval{});
     const Sign q = sign(s.coef);
     const auto at = [&](const Poly& value) { return nonnegative(canonical(add(s.rest, mul(s.coef, value)))); };
     if (q != Sign::negative && (range.lo == INT64_MIN || !at(Poly::constant(range.lo)))) return false;
     if (q == Sign::positive) return true;
-    if (const Expr* extent = ranges_.extent_of(name->name)) {
+    if (const Expr* extent = ranges_.extent_of(name)) {
       if (at(add(canon_.poly(*extent), Poly::constant(1), -1))) return true;
       if (is_const_int(*extent)) return false;
     }

@@ -9,6 +9,7 @@
 //                layout or padding; no stride 0 where an output is longer than 1); reg buffers have constant sizes
 //   layout       every dimension once: whole, or above and inside one tile >= 1
 //   padding      one amount >= 0 per dimension
+//   values       only of integers that are read as the caller gives them; both ends are affine in symbols
 //   scopes       an extent of type i64; at most 64 deep; @vector: at most 1024; @tensor, and only it, names an
 //                intrinsic
 //   ranks        one index per dimension
@@ -122,6 +123,7 @@ class Verifier {
       LATHE_RETURN_IF_ERROR(check_sizes(b).with_context("buffer " + b.name));
       LATHE_RETURN_IF_ERROR(check_layout(b));
       LATHE_RETURN_IF_ERROR(check_made(b));
+      LATHE_RETURN_IF_ERROR(ExprChecker(kernel_, scopes_, &ranges_).check_values(b));
     }
     return {};
   }
@@ -251,10 +253,10 @@ class Verifier {
     }
     const bool idle = interval(s.extent, ranges_).hi < 1;
     idle_ += idle;
-    std::optional<Ranges> outer;  // what at_least() says of symbols holds inside only
+    std::optional<Ranges> outer;  // what learn() says of symbols holds inside only
     if (bounds_ == Bounds::proven && !is_const_int(s.extent)) outer = ranges_;
     ranges_.enter(s);
-    if (bounds_ == Bounds::proven) at_least(s.extent, 1);
+    if (bounds_ == Bounds::proven) ranges_.learn(s.extent, 1);
     scopes_.push_back(&s);
     const size_t known = inside_.size();
     LATHE_RETURN_IF_ERROR(check_body(s.body));
@@ -267,29 +269,6 @@ class Verifier {
       ranges_.leave();
     }
     return {};
-  }
-
-  // e >= k here: what that says of symbols. A scope whose body runs has an extent of at least 1.
-  void at_least(const Expr& e, int64_t k) {
-    constexpr int64_t kMost = int64_t{1} << 31;
-    if (k > kMost || k < -kMost) return;
-    if (e->op == Op::k_symbol) {
-      const std::optional<Interval> known = ranges_.find(e->name);
-      if (known && known->lo < k && k <= known->hi) ranges_.set(e->name, {k, known->hi}, ranges_.multiple_of(e->name));
-      return;
-    }
-    if (e->args.size() != 2) return;
-    const Expr &a = e->args[0], &b = e->args[1];
-    if (e->op == Op::k_min) {
-      at_least(a, k);
-      at_least(b, k);
-      return;
-    }
-    if (!is_const_int(b) || b->ival <= 0 || b->ival > kMost) return;
-    if (e->op == Op::k_add) at_least(a, k - b->ival);
-    if (e->op == Op::k_sub) at_least(a, k + b->ival);
-    if (e->op == Op::k_floordiv && k >= 0) at_least(a, k * b->ival);
-    if (e->op == Op::k_ceildiv && k >= 1) at_least(a, (k - 1) * b->ival + 1);
   }
 
   Status check_assign(const Stmt& s) {
@@ -399,13 +378,25 @@ class Verifier {
     return (at.lo >= 0 || proves_le(Expr(0), index, ranges_)) && proves_lt(index, size, ranges_);
   }
 
+  // The index where what it loads is the least or the largest of its range; null where a range is empty.
+  Expr at_end(const Expr& index, const SymbolValues& symbols, bool least) const {
+    bool empty = false;
+    const Expr out = rewrite(index, [&](const Expr& e) -> Expr {
+      if (e->op != Op::k_load) return {};
+      const ValueRange& values = kernel_.find_buffer(e->name)->values;
+      empty |= evaluate(values.lo, symbols).value_or(0) > evaluate(values.hi, symbols).value_or(INT64_MAX);
+      return least ? values.lo : values.hi;
+    });
+    return empty ? Expr() : out;
+  }
+
   // Tries points of the iteration space; "reaches 32 at N = 31, the size is 31" for one outside the buffer, else empty.
   std::string leaves_buffer(const Expr& index, const Expr& size) const {
     Sequence sequence;
     for (int trial = 0; trial < kTrials; ++trial) {
       SymbolValues values;
       if (!choose_point(trial, sequence, values)) continue;
-      const auto at = evaluate(index, values), limit = evaluate(size, values);
+      const auto at = evaluate(at_end(index, values, trial % 2 == 0), values), limit = evaluate(size, values);
       if (!at || !limit || (*at >= 0 && *at < *limit)) continue;
       std::string point;
       for (const auto& [name, value] : values) {

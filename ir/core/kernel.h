@@ -33,6 +33,12 @@ struct LayoutDim {
   int64_t tile = 0;  // elements; outer and inner only
 };
 
+// What the elements of an integer input may be, both ends included: affine expressions of symbols. Null: anything.
+struct ValueRange {
+  Expr lo, hi;
+  explicit operator bool() const { return lo || hi; }
+};
+
 struct Buffer {
   std::string name;
   DType type = DType::f32;
@@ -51,6 +57,7 @@ struct Buffer {
   Expr made;
   DType given = DType::f32;
   std::vector<Expr> given_dims;  // empty: dims
+  ValueRange values;             // in and constant only; the caller is held to it before the Kernel runs
 };
 
 // Marks of a scope. tensor: the scope is bound to a row of intrinsics.def, named in Stmt::intrinsic.

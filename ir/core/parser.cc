@@ -127,6 +127,7 @@ class KernelParser {
     if (!place || is_param(*place) != param) return in_.expected(param ? "in, const or out" : "heap, stack or reg");
     b.place = *place;
     in_.next();
+    if (in_.accept("values")) LATHE_RETURN_IF_ERROR(values(b.values));
     if (in_.accept("layout")) LATHE_RETURN_IF_ERROR(layout(b));
     if (in_.accept("pad")) {
       LATHE_RETURN_IF_ERROR(in_.expect("["));
@@ -143,6 +144,24 @@ class KernelParser {
     b.stream = in_.accept("stream");
     if (in_.accept("from")) LATHE_RETURN_IF_ERROR(made(b));
     kernel_.buffers.push_back(std::move(b));
+    return {};
+  }
+
+  // values 0..P - 1
+  Status values(ValueRange& out) {
+    NameScope scope;
+    scope.unknown_is_symbol = true;
+    const Token start = in_.peek();
+    LATHE_ASSIGN(out.lo, parse_expression(in_, scope));
+    LATHE_RETURN_IF_ERROR(in_.expect(".."));
+    LATHE_ASSIGN(out.hi, parse_expression(in_, scope));
+    for (const Expr& end : {out.lo, out.hi}) {
+      for_each_node(end, [&](const ExprNode& n) {
+        if (n.op != Op::k_symbol) return;
+        size_names_.push_back(start);
+        size_names_.back().text = n.name;  // the buffer keeps it
+      });
+    }
     return {};
   }
 

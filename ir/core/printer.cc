@@ -116,6 +116,12 @@ void print_buffer(std::string& out, const Buffer& b) {
   out += fmt::format("{}: {}[", b.name, dtype_name(b.type));
   print_list(out, b.dims, "_");
   out += fmt::format("] {}", place_name(b.place));
+  if (b.values) {
+    out += " values ";
+    print_expr(out, b.values.lo, 0);
+    out += "..";
+    print_expr(out, b.values.hi, 0);
+  }
   if (!b.layout.empty()) {
     out += " layout [";
     for (size_t i = 0; i < b.layout.size(); ++i) {

@@ -1,14 +1,15 @@
 // Attention: each query's mean of the values, weighted by the softmax of its scores with the keys that it sees.
 //
 //   for t [batch]: for i [row]:
-//     m = least;  for j [key]: { s = 0;  for d [k]: s += q * k;  s = f(s);  m fmax= s }
+//     m = least;  for j [key]: { c = 0;  for d [k]: c += q * k;  s = f(c);  m fmax= s }
 //     a = 0;      for j1 [key]: { s = exp(s - m);  a += s }
 //     r = 1 / a
 //     for n [n]: { o = 0;  for j2 [key]: o += s * v;  y = o * r }
 //
-// The extent of [key] is the number of keys that query i may see; with a window they are counted from the last one.
+// [key] runs over the keys that query i may see, from the first one: c and s are indexed by the key's own number.
 // Scores below the least f32, such as those that a mask of -inf makes, have the weight 0. A query without keys gives 0.
-// Operands q, k, v, then the mask e0, y. Sums are f32 whatever the operands are; the result has the dtype of q.
+// cached_attention has the keys of a sequence up to its length only. Operands q, k, v, lengths, then the mask e0, y.
+// Sums are f32 whatever the operands are; the result has the dtype of q.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -24,9 +25,15 @@ using ir::Expr;
 
 namespace {
 
-enum Operand : uint8_t { kQuery, kKey, kValue, kMask };
+enum Operand : uint8_t { kQuery, kKey, kValue };
 
-std::span<const ir::DType> operand_dtypes(const OpRow&, size_t) {
+bool has_lengths(const OpRow& row) { return row.id == OpId::cached_attention; }
+constexpr size_t kLengths = 3;
+size_t mask_at(const OpRow& row) { return has_lengths(row) ? 4 : 3; }
+
+std::span<const ir::DType> operand_dtypes(const OpRow& row, size_t number) {
+  static constexpr ir::DType kIntegers[] = {ir::DType::i32, ir::DType::i64};
+  if (has_lengths(row) && number == kLengths) return kIntegers;
   static constexpr ir::DType kFloats[] = {ir::DType::f32, ir::DType::bf16, ir::DType::f16};
   return kFloats;
 }
@@ -50,7 +57,7 @@ ir::Status same_as(const TensorDesc& t, size_t d, const TensorDesc& other, const
 ir::Result<Shape> infer(const OpRow& row, const Node& node, const Inputs& in) {
   LATHE_RETURN_IF_ERROR(attributes_hold(row, node));
   const TensorDesc &q = *in[kQuery], &k = *in[kKey], &v = *in[kValue];
-  LATHE_RETURN_IF_ERROR(need_rank(q, 3, true, row.name));
+  LATHE_RETURN_IF_ERROR(need_rank(q, has_lengths(row) ? 4 : 3, true, row.name));
   const size_t rank = q.dims.size(), heads = rank - 3, rows = rank - 2, last = rank - 1;
   LATHE_RETURN_IF_ERROR(need_rank(k, rank, false, row.name));
   LATHE_RETURN_IF_ERROR(need_rank(v, rank, false, row.name));
@@ -68,13 +75,12 @@ ir::Result<Shape> infer(const OpRow& row, const Node& node, const Inputs& in) {
   LATHE_RETURN_IF_ERROR(same_as(v, rows, k, "keys"));
   if (!q.dims[last].fixed()) return mismatch(q, last, "a fixed size: finish a graph for each");
   LATHE_RETURN_IF_ERROR(same_as(k, last, q, "depth"));
-  const DimDesc &queries = q.dims[rows], &keys = k.dims[rows];
-  const bool fit = same_dim(queries, keys) || (queries.fixed() && keys.fixed() && queries.max <= keys.max);
-  if (attr_bool(node, AttrId::causal) && attr_int(node, AttrId::window) == 1 && !fit)
-    return ir::unsupported("window 1 of causal queries, expected fixed sizes and at most as many queries as keys")
-        .with_arg(row.name);
-  if (in.size() > kMask) {
-    const TensorDesc& mask = *in[kMask];
+  if (has_lengths(row)) {
+    LATHE_RETURN_IF_ERROR(need_rank(*in[kLengths], rank - 3, false, row.name));
+    for (size_t d = 0; d < heads; ++d) LATHE_RETURN_IF_ERROR(same_as(*in[kLengths], d, q, "batch"));
+  }
+  if (in.size() > mask_at(row)) {
+    const TensorDesc& mask = *in[mask_at(row)];
     std::vector<DimDesc> scores = q.dims;
     scores[last] = k.dims[rows];
     if (mask.dims.size() > rank)
@@ -109,8 +115,8 @@ double flops(const Node& node, const NodeSizes& sizes) {
 
 class AttentionWriter {
  public:
-  explicit AttentionWriter(KernelWriter& w);
-  LoweredKernel run();
+  explicit AttentionWriter(KernelWriter& w) : w_(w), node_(w.anchor()), row_of_(op_row(node_)) {}
+  ir::Result<LoweredKernel> run();
 
  private:
   Index at(const Index& row, Expr last) const {
@@ -119,25 +125,28 @@ class AttentionWriter {
     return out;
   }
   Expr operand(const std::string& name, const Expr& row, const Expr& col) const;
+  ir::Status declare();
   Expr score(const std::string& key) const;
   // The number of the key that is `step` steps from the first one.
-  Expr key(const std::string& step) const { return window_ == 0 ? ir::iter(step) : last_ - ir::iter(step); }
+  Expr key(const std::string& step) const { return ir::simplify(first_ + ir::iter(step)); }
   ir::Stmt keys(const std::string& step, std::vector<ir::Stmt> body) const {
     return ir::make_scope(step, seen_, std::move(body), "key");
   }
 
   KernelWriter& w_;
   const Node& node_;
+  const OpRow& row_of_;
   std::vector<std::string> names_;
   std::vector<Expr> extents_;
   Index row_;   // batch, head, query
   Index kept_;  // batch, head of keys and values
   int64_t window_ = 0;
-  Expr last_, seen_;  // the last key that the query may see, and the number of them
+  Expr first_, seen_;  // the first key that the query may see, and the number of them
   Expr depth_;
 };
 
-AttentionWriter::AttentionWriter(KernelWriter& w) : w_(w), node_(w.anchor()), window_(attr_int(node_, AttrId::window)) {
+ir::Status AttentionWriter::declare() {
+  window_ = attr_int(node_, AttrId::window);
   const char* params[] = {"q", "k", "v"};
   for (size_t i = 0; i <= kValue; ++i) w_.add_param(node_.inputs[i], params[i]);
   const std::vector<Expr>&q = w_.view(node_.inputs[kQuery]).dims, &k = w_.view(node_.inputs[kKey]).dims;
@@ -150,11 +159,19 @@ AttentionWriter::AttentionWriter(KernelWriter& w) : w_(w), node_(w.anchor()), wi
   kept_.assign(row_.begin(), row_.end() - 1);
   const int64_t all = q[rank - 3]->ival, kept = k[rank - 3]->ival;
   if (all != kept) kept_.back() = kept == 1 ? Expr(0) : floordiv(kept_.back(), Expr(all / kept));
-  const Expr count = k[rank - 2];
-  if (ir::is_const_int(count) && count->ival <= window_) window_ = 0;  // it leaves nothing out
-  last_ = ir::simplify(attr_bool(node_, AttrId::causal) ? ir::iter("i") + count - q[rank - 2] : count - Expr(1));
-  seen_ = attr_bool(node_, AttrId::causal) ? ir::simplify(last_ + Expr(1)) : count;
-  if (window_ > 0) seen_ = ir::min(Expr(window_), seen_);
+  Expr count = k[rank - 2];
+  if (has_lengths(row_of_)) {
+    const int lengths = node_.inputs[kLengths];
+    LATHE_RETURN_IF_ERROR(w_.add_integers(lengths, "lengths", count));
+    const Index sequence(row_.begin(), row_.end() - 2);
+    count = as_dtype(ir::DType::i64, ir::load("lengths", sequence, w_.dtype_of("lengths")));
+  }
+  if (w_.graph().tensors[static_cast<size_t>(node_.inputs[kKey])].dims[rank - 2].max <= window_)
+    window_ = 0;  // it leaves nothing out
+  const Expr end = attr_bool(node_, AttrId::causal) ? ir::iter("i") + count - q[rank - 2] + Expr(1) : count;
+  first_ = window_ > 0 ? ir::simplify(ir::max(Expr(0), end - Expr(window_))) : Expr(0);
+  seen_ = ir::simplify(end - first_);
+  return {};
 }
 
 Expr AttentionWriter::operand(const std::string& name, const Expr& row, const Expr& col) const {
@@ -167,27 +184,28 @@ Expr AttentionWriter::operand(const std::string& name, const Expr& row, const Ex
 Expr AttentionWriter::score(const std::string& step) const {
   const double stated = attr_float(node_, AttrId::scale), cap = attr_float(node_, AttrId::soft_cap);
   const double size = static_cast<double>(std::max<int64_t>(depth_->ival, 1));
-  Expr s = load("s", at(row_, ir::iter(step))) * f32(stated != 0 ? stated : 1 / std::sqrt(size));
+  Expr s = load("c", at(row_, key(step))) * f32(stated != 0 ? stated : 1 / std::sqrt(size));
   if (cap > 0) s = f32(cap) * ir::make(ir::Op::k_tanh, {s * f32(1 / cap)});
-  if (node_.inputs.size() > kMask) s = s + w_.value(node_.inputs[kMask], at(row_, key(step)));
+  if (node_.inputs.size() > mask_at(row_of_)) s = s + w_.value(node_.inputs[mask_at(row_of_)], at(row_, key(step)));
   return s;
 }
 
-LoweredKernel AttentionWriter::run() {
+ir::Result<LoweredKernel> AttentionWriter::run() {
+  LATHE_RETURN_IF_ERROR(declare());
   std::vector<Expr> scores = extents_, result = w_.view(node_.output).dims;
   scores.push_back(w_.view(node_.inputs[kKey]).dims[row_.size() - 1]);
   for (const char* name : {"m", "a", "r"}) w_.add_temp(name, extents_);
-  w_.add_temp("s", scores);
+  for (const char* name : {"c", "s"}) w_.add_temp(name, scores);
   w_.add_temp("o", result);
   const Expr d = ir::iter("d"), n = ir::iter("n");
-  const Index s = at(row_, ir::iter("j")), s1 = at(row_, ir::iter("j1")), s2 = at(row_, ir::iter("j2"));
+  const Index s = at(row_, key("j")), s1 = at(row_, key("j1")), s2 = at(row_, key("j2"));
   const Index o = at(row_, n);
   const Expr query = as_dtype(ir::DType::f32, ir::load("q", at(row_, d), w_.dtype_of("q")));
   w_.bind(node_.output, load("o", o) * load("r", row_));
   std::vector<ir::Stmt> body;
   body.push_back(store("m", row_, f32(std::numeric_limits<float>::lowest())));
-  const ir::Stmt product = store("s", s, query * operand("k", key("j"), d), ir::AssignOp::add);
-  body.push_back(keys("j", {store("s", s, f32(0)), ir::make_scope("d", depth_, {product}, "k"),
+  const ir::Stmt product = store("c", s, query * operand("k", key("j"), d), ir::AssignOp::add);
+  body.push_back(keys("j", {store("c", s, f32(0)), ir::make_scope("d", depth_, {product}, "k"),
                             store("s", s, score("j")), store("m", row_, load("s", s), ir::AssignOp::fmax)}));
   body.push_back(store("a", row_, f32(0)));
   const Expr power = (load("s", s1) - load("m", row_)) * f32(1.4426950408889634);
@@ -229,18 +247,22 @@ constexpr Kind kKinds[] = {
 
 int variants(const OpRow&) { return static_cast<int>(std::size(kKinds)); }
 
-void operands(Graph& g, const OpRow&, size_t axis, int variant, const SampleSizes& s, Node& node) {
+void operands(Graph& g, const OpRow& row, size_t axis, int variant, const SampleSizes& s, Node& node) {
   std::vector<DimDesc> sizes;  // queries, keys, depth, width
   for (size_t i = 0, other = 0; i < 4; ++i) sizes.push_back(i == axis ? s.swept : s.others[other++]);
   const Kind& kind = kKinds[variant];
+  std::vector<DimDesc> batch(s.others.begin() + 3, s.others.end());
+  if (has_lengths(row) && batch.empty()) batch.push_back(fixed_dim(2));
   const auto dims = [&](int64_t heads, size_t rows, size_t columns) {
-    std::vector<DimDesc> out(s.others.begin() + 3, s.others.end());
+    std::vector<DimDesc> out = batch;
     for (const DimDesc& d : {fixed_dim(heads), sizes[rows], sizes[columns]}) out.push_back(d);
     return out;
   };
   node.inputs.push_back(add_tensor(g, "q", dims(kind.heads, 0, 2)));
   node.inputs.push_back(add_tensor(g, "k", dims(kind.kept, 1, 2), false, kind.keys));
   node.inputs.push_back(add_tensor(g, "v", dims(kind.kept, 1, 3), false, kind.keys));
+  if (has_lengths(row))
+    node.inputs.push_back(add_tensor(g, "lengths", batch, false, variant % 2 == 0 ? ir::DType::i32 : ir::DType::i64));
   if (kind.masked) node.inputs.push_back(add_tensor(g, "mask", {sizes[0], sizes[1]}));
   node.attrs = {{"causal", kind.causal}, {"window", kind.window}, {"soft_cap", kind.cap}};
 }
@@ -260,6 +282,7 @@ constexpr Family families::attention = {
     .infer = infer,
     .lower = lower_group,
     .flops = flops,
+    .share_read = all_read,
     .in_place = false,
     .error_rule = ErrorRule::bound_of_sums,
     .fusion = {.element = std::nullopt, .followed = false, .preceded = 0, .packed = 0, .f32_alone = false},

@@ -207,6 +207,7 @@ constexpr Family families::elementwise = {
     .infer = infer,
     .lower = lower_group,
     .flops = one_per_element,
+    .share_read = all_read,
     .in_place = true,
     .error_rule = ErrorRule::tolerance_of_functions,
     .fusion = {.element = element, .followed = false, .preceded = 0, .packed = 0, .f32_alone = false},

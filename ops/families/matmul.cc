@@ -146,6 +146,7 @@ constexpr Family families::matmul = {
     .infer = infer,
     .lower = lower_group,
     .flops = flops,
+    .share_read = all_read,
     .in_place = false,
     .error_rule = ErrorRule::bound_of_sums,
     .fusion = {.element = std::nullopt, .followed = true, .preceded = 0, .packed = 3, .f32_alone = false},

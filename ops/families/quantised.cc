@@ -1,11 +1,11 @@
-// Weights of few bits, in the formats of quant_formats.def. dequantize gives them as f32[N, K]; quantized_matmul
-// multiplies by them:
+// Weights of few bits, in the formats of quant_formats.def. dequantize gives them as f32[N, K], quantized_gather the
+// rows that integers choose; quantized_matmul multiplies by them:
 //
-//   for t [batch]: for m [m]: for n [n]:            for n [n]: for k [k]:
-//     c = 0;  for k [k]: c += a * v;  y = f(c)         y = v
+//   for t [batch]: for m [m]: for n [n]:            for n [n]: for k [k]:      for t [batch]: for n [n]: for k [k]:
+//     c = 0;  for k [k]: c += a * v;  y = f(c)         y = f(v)                  y = f(v at row ids[t, n])
 //
-// v is the weight's expression of the format. Operands: a, the fields f0, f1, ..., then e0, e1, ... of the followers,
-// y. Sums are f32 whatever a is; the result has the dtype of a.
+// v is the weight's expression of the format. Operands: a, the fields f0, f1, ..., ids, then e0, e1, ... of the
+// followers, y. Sums are f32 whatever a is; the result has the dtype of a.
 #include "ops/kernel_writer.h"
 #include "ops/quant_formats.h"
 #include "ops/samples.h"
@@ -18,18 +18,19 @@ using ir::Expr;
 namespace {
 
 bool multiplies(const OpRow& row) { return row.id == OpId::quantized_matmul; }
+bool gathers(const OpRow& row) { return row.id == OpId::quantized_gather; }
 
 std::span<const ir::DType> operand_dtypes(const OpRow& row, size_t number) {
   static constexpr ir::DType kFloats[] = {ir::DType::f32, ir::DType::bf16, ir::DType::f16};
-  static constexpr ir::DType kFields[] = {ir::DType::u8,  ir::DType::i8,   ir::DType::i32,
-                                          ir::DType::f32, ir::DType::bf16, ir::DType::f16};
+  static constexpr ir::DType kFields[] = {ir::DType::u8,   ir::DType::i8,  ir::DType::i32, ir::DType::f32,
+                                          ir::DType::bf16, ir::DType::f16, ir::DType::i64};
   if (multiplies(row) && number == 0) return kFloats;
-  return kFields;
+  return {kFields, gathers(row) ? std::size(kFields) : std::size(kFields) - 1};  // i64: of ids
 }
 
 // The operands that hold the weight.
 std::vector<const TensorDesc*> fields_of(const OpRow& row, const std::vector<const TensorDesc*>& inputs) {
-  return {inputs.begin() + (multiplies(row) ? 1 : 0), inputs.end()};
+  return {inputs.begin() + (multiplies(row) ? 1 : 0), inputs.end() - (gathers(row) ? 1 : 0)};
 }
 
 ir::Result<QuantWeight> weight_of(const OpRow& row, const Node& node, const Inputs& in) {
@@ -54,6 +55,7 @@ ir::Result<QuantWeight> weight_of(const OpRow& row, const Node& node, const Inpu
 
 ir::Result<Shape> infer(const OpRow& row, const Node& node, const Inputs& in) {
   LATHE_ASSIGN(const QuantWeight weight, weight_of(row, node, in));
+  if (gathers(row)) return chosen_rows(*in.back(), ir::DType::f32, fixed_dim(weight.k));
   if (!multiplies(row)) return Shape{ir::DType::f32, {weight.n, fixed_dim(weight.k)}};
   Shape out{in[0]->dtype, in[0]->dims};
   out.dims.back() = weight.n;
@@ -64,6 +66,14 @@ ir::Result<Shape> infer(const OpRow& row, const Node& node, const Inputs& in) {
 double flops(const Node& node, const NodeSizes& sizes) {
   if (!multiplies(op_row(node))) return elements(sizes.output);
   return 2.0 * elements(sizes.output) * static_cast<double>(sizes.inputs[0].back());
+}
+
+// Of chosen rows of blocks only those.
+double share_read(const Node& node, const NodeSizes& sizes, size_t operand) {
+  const QuantFormat* format = find_quant_format(std::get<std::string>(attr(node, AttrId::format)));
+  const bool blocks = format != nullptr && format->place == FieldsIn::kBlocks;
+  if (!gathers(op_row(node)) || !blocks || operand > 0) return 1;
+  return rows_read(elements(sizes.inputs.back()), sizes.inputs[0][0]);
 }
 
 // The expression with loads of another name.
@@ -90,8 +100,22 @@ ir::Result<LoweredKernel> lower_product(KernelWriter& w) {
     names.push_back(part.name);
     w.add_part(node.inputs[first + f.operand], std::move(part), f.offset, f.part);
   }
-  const std::vector<Expr> dims = w.view(w.group().output).dims;
   const Expr m = ir::iter("m"), n = ir::iter("n"), k = ir::iter("k");
+  if (gathers(row)) {
+    LATHE_ASSIGN(const std::vector<Expr> rows, w.add_ids(node.inputs.back(), "ids", dim_expr(weight.n)));
+    std::vector<std::string> iterators = iter_names("t", std::max<size_t>(rows.size(), 1) - 1);
+    std::vector<std::string> roles(iterators.size(), "batch");
+    for (const char* name : {"n", "k"}) {
+      if (iterators.size() == rows.size() && name[0] == 'n') continue;  // a single row
+      iterators.emplace_back(name);
+      roles.emplace_back(name);
+    }
+    const Index at = iters(iterators);
+    const Expr id = ir::load("ids", {at.begin(), at.end() - 1}, inputs.back()->dtype);
+    w.bind(node.output, quant_value(weight, fields, names, as_dtype(ir::DType::i64, id), k));
+    return w.finish("y", nest(iterators, w.view(w.group().output).dims, roles, {w.store_result("y", at)}));
+  }
+  const std::vector<Expr> dims = w.view(w.group().output).dims;
   const Expr value = quant_value(weight, fields, names, n, k);
   if (!multiplies(row)) {
     w.bind(node.output, value);
@@ -124,7 +148,8 @@ ir::Result<LoweredKernel> lower_group(KernelWriter& w) {
   const Node& node = w.anchor();
   const TensorDesc& weight = w.graph().tensors[static_cast<size_t>(node.inputs[multiplies(op_row(node)) ? 1 : 0])];
   const bool packs = multiplies(op_row(node)) && weight.constant;
-  if (!packs && node.inputs.size() == (multiplies(op_row(node)) ? 2 : 1)) out.kernel = ir::as_given(out.kernel);
+  const size_t others = multiplies(op_row(node)) || gathers(op_row(node)) ? 1 : 0;
+  if (!packs && node.inputs.size() == others + 1) out.kernel = ir::as_given(out.kernel);
   return out;
 }
 
@@ -166,6 +191,7 @@ void operands(Graph& g, const OpRow& row, size_t axis, int variant, const Sample
       node.inputs.push_back(add_tensor(g, f.buffer.name, dims, constant, ir::given_type(f.buffer)));
     }
   }
+  if (gathers(row)) node.inputs.push_back(add_tensor(g, "ids", {mnk[0]}, false, ir::DType::i32));
   node.attrs = {{"format", format.name}, {"group", weight.group}};
 }
 
@@ -184,6 +210,7 @@ constexpr Family families::quantised = {
     .infer = infer,
     .lower = lower_group,
     .flops = flops,
+    .share_read = share_read,
     .in_place = false,
     .error_rule = ErrorRule::bound_of_sums,
     .fusion = {.element = std::nullopt, .followed = true, .preceded = 0, .packed = 0, .f32_alone = false},

@@ -223,6 +223,7 @@ constexpr Family families::row = {
     .infer = infer,
     .lower = lower_group,
     .flops = one_per_element,
+    .share_read = all_read,
     .in_place = true,
     .error_rule = ErrorRule::tolerance_of_functions,
     .fusion = {.element = std::nullopt, .followed = true, .preceded = 1, .packed = 0, .f32_alone = false},

@@ -141,6 +141,7 @@ constexpr Family families::transpose = {
     .infer = infer,
     .lower = lower_group,
     .flops = one_per_element,
+    .share_read = all_read,
     .in_place = false,
     .error_rule = ErrorRule::tolerance_of_functions,
     .fusion = {.element = std::nullopt, .followed = false, .preceded = 0, .packed = 0, .f32_alone = false},

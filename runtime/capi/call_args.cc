@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "ir/analysis/analysis.h"
+#include "ir/core/text_form.h"
 #include "runtime/capi/alias.h"
 #include "runtime/capi/handle.h"
 
@@ -61,6 +62,48 @@ bool in_range(const ir::Symbol& s, int64_t value) {
   return value >= s.min && value <= s.max && (s.multiple_of == 1 || value % s.multiple_of == 0);
 }
 
+// The expression, which is affine, from its values where all symbols are 0, and where one is 1.
+Result<ValueCheck::End> end_of(const ir::Expr& e, const std::vector<ops::DimDesc>& symbols) {
+  ir::SymbolValues at;
+  for (const ops::DimDesc& s : symbols) at.emplace_back(ops::kernel_symbol(s.symbol), 0);
+  ValueCheck::End out;
+  const std::optional<int64_t> base = ir::evaluate(e, at);
+  if (!base) return ir::internal_error("a range of values ends at {}", ir::print(e));
+  out.base = *base;
+  for (size_t s = 0; s < symbols.size(); ++s) {
+    const std::string name = ops::kernel_symbol(symbols[s].symbol);
+    at[name] = 1;
+    out.by_symbol[s] = ir::evaluate(e, at).value_or(out.base) - out.base;
+    at[name] = 0;
+  }
+  return out;
+}
+
+int64_t end_at(const ValueCheck::End& end, size_t symbols, const DispatchKey& key) {
+  __int128 out = end.base;
+  for (size_t s = 0; s < symbols; ++s) out += static_cast<__int128>(end.by_symbol[s]) * key.dims[s];
+  return static_cast<int64_t>(std::clamp<__int128>(out, INT64_MIN, INT64_MAX));
+}
+
+// The first of n elements outside lo..hi and its value; false: none is.
+template <class T>
+bool find_outside(const void* data, int64_t n, int64_t stride, int64_t lo, int64_t hi, int64_t& at, int64_t& value) {
+  const T* const values = static_cast<const T*>(data);
+  bool outside = false;
+  for (int64_t i = 0; i < n; ++i) outside |= values[i * stride] < lo || values[i * stride] > hi;
+  if (!outside) return false;
+  for (at = 0; values[at * stride] >= lo && values[at * stride] <= hi;) ++at;
+  value = values[at * stride];
+  return true;
+}
+
+using FindOutside = bool (*)(const void*, int64_t, int64_t, int64_t, int64_t, int64_t&, int64_t&);
+FindOutside find_outside_in(const ArgPlan& a) {
+  const bool has_sign = a.dtype.code == ir::dtype_dlpack_code(ir::DType::i32);
+  if (a.bytes == 1) return has_sign ? find_outside<int8_t> : find_outside<uint8_t>;
+  return a.bytes == 4 ? find_outside<int32_t> : find_outside<int64_t>;
+}
+
 }  // namespace
 
 Result<CallPlan> make_call_plan(const Operator& op, const ops::Graph& graph) {
@@ -91,6 +134,13 @@ Result<CallPlan> make_call_plan(const Operator& op, const ops::Graph& graph) {
       a.strides[d] = *stride;
     }
     if (a.constant) find_packing(op, tensor, a);
+    for (const ir::ValueRange& values : op.values_of(i < inputs ? tensor : -1)) {
+      ValueCheck check;
+      check.arg = static_cast<int>(i);
+      LATHE_ASSIGN(check.lo, end_of(values.lo, op.graph().symbols));
+      LATHE_ASSIGN(check.hi, end_of(values.hi, op.graph().symbols));
+      plan.values.push_back(check);
+    }
     plan.args.push_back(std::move(a));
   }
   plan.exact_alias = may_run_in_place(op);
@@ -237,6 +287,56 @@ Status match_call(const CallPlan& plan, const lathe_arg* args, size_t num_args, 
   out.key.threads = static_cast<uint16_t>(threads);
   out.key.packed = out.packed ? 1 : 0;
   return match_overlaps(plan, args, out);
+}
+
+bool values_fit(const CallPlan& plan, const DispatchKey& key, void* const* data, ForeignValue& foreign) noexcept {
+  for (const ValueCheck& check : plan.values) {
+    const ArgPlan& a = plan.args[static_cast<size_t>(check.arg)];
+    foreign.lo = end_at(check.lo, plan.symbols.size(), key);
+    foreign.hi = end_at(check.hi, plan.symbols.size(), key);
+    int64_t size[ops::kMaxRank] = {}, stride[ops::kMaxRank] = {}, elements = 1;
+    for (int d = a.rank - 1; d >= 0; --d) {
+      size[d] = a.symbol[d] < 0 ? a.size[d] : key.dims[a.symbol[d]];
+      stride[d] = a.compact ? elements : a.strides[d];
+      elements *= size[d];
+    }
+    if (elements == 0) continue;
+    const bool one_row = a.compact || a.rank == 0;
+    const int outer = one_row ? 0 : a.rank - 1;
+    const int64_t row = one_row ? elements : size[outer], step = one_row ? 1 : stride[outer];
+    const FindOutside find = find_outside_in(a);
+    int64_t at[ops::kMaxRank] = {}, offset = 0;
+    for (int64_t rows = elements / row; rows > 0; --rows) {
+      int64_t found = 0;
+      if (find(static_cast<const char*>(data[check.arg]) + offset * a.bytes, row, step, foreign.lo, foreign.hi, found,
+               foreign.value)) {
+        for (int d = a.rank - 1; d >= outer; --d) {
+          at[d] = found % size[d];
+          found /= size[d];
+        }
+        std::copy(at, at + a.rank, foreign.at);
+        foreign.arg = check.arg;
+        return false;
+      }
+      for (int d = outer - 1; d >= 0; --d) {
+        offset += stride[d];
+        if (++at[d] < size[d]) break;
+        offset -= stride[d] * size[d];
+        at[d] = 0;
+      }
+    }
+  }
+  return true;
+}
+
+Status match_values(const CallPlan& plan, const MatchedCall& call) {
+  ForeignValue v;
+  if (plan.values.empty() || values_fit(plan, call.key, call.data, v)) return {};
+  const ArgPlan& a = plan.args[static_cast<size_t>(v.arg)];
+  const std::string at = fmt::format("[{}]", fmt::join(v.at, v.at + a.rank, ", "));
+  return refuse(a, v.arg, at.c_str(),
+                v.lo > v.hi ? fmt::format("{}, and no value is allowed: the range is {}..{}", v.value, v.lo, v.hi)
+                            : fmt::format("{}, expected {}..{}", v.value, v.lo, v.hi));
 }
 
 CallShape operator_call(const Operator& op, const CallPlan& plan, const MatchedCall& call) {

@@ -31,9 +31,20 @@ struct ArgPlan {
   uint64_t layout_id = 0, packed_bytes = 0;
 };
 
+// What the elements of an integer argument must be.
+struct ValueCheck {
+  // A constant plus so many times the value of each symbol.
+  struct End {
+    int64_t base = 0, by_symbol[ops::kMaxSymbols] = {};
+  };
+  int arg = -1;
+  End lo, hi;
+};
+
 struct CallPlan {
   std::vector<ArgPlan> args;        // inputs, then outputs
   std::vector<ir::Symbol> symbols;  // in the order of the graph, as the caller named them
+  std::vector<ValueCheck> values;   // of all calls of the kernel: none for most
   bool exact_alias = false;         // an output may be an input of the same shape and strides
 };
 
@@ -47,7 +58,15 @@ struct MatchedCall {
 };
 
 ir::Result<CallPlan> make_call_plan(const Operator& op, const ops::Graph& graph);
+// All but the values of arguments.
 ir::Status match_call(const CallPlan& plan, const lathe_arg* args, size_t num_args, int32_t threads, MatchedCall& out);
+// Whether the arguments, at data, have values that the kernel takes: one that is not is described.
+struct ForeignValue {
+  int arg = -1;
+  int64_t at[ops::kMaxRank] = {}, value = 0, lo = 0, hi = 0;
+};
+bool values_fit(const CallPlan& plan, const DispatchKey& key, void* const* data, ForeignValue& foreign) noexcept;
+ir::Status match_values(const CallPlan& plan, const MatchedCall& call);
 // The same call as BoundShapes::bound takes it: whoever made the operator named its symbols.
 CallShape operator_call(const Operator& op, const CallPlan& plan, const MatchedCall& call);
 // One tensor against one argument; symbols are taken as they come (seen: which are set).

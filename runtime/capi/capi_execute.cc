@@ -70,6 +70,7 @@ Status execute(lathe_kernel* kernel, const lathe_arg* args, size_t num_args, con
   const KernelBody& body = *kernel->body;
   MatchedCall call;
   LATHE_RETURN_IF_ERROR(match_call(body.plan, args, num_args, e.threads == 0 ? 1 : e.threads, call));
+  LATHE_RETURN_IF_ERROR(match_values(body.plan, call));
   std::unique_ptr<BoundOp> own;
   Result<const BoundOp*> bound = body_for(body, call, own);
   if (!bound.ok()) return bound.status();
@@ -108,6 +109,7 @@ Status pin(lathe_kernel* kernel, const lathe_arg* args, size_t num_args, int32_t
   pinned.op = body.op;
   LATHE_ASSIGN(pinned.bound, body_for(body, call, pinned.own));
   pinned.team = body.state->context->team();
+  if (!body.plan.values.empty()) pinned.values = std::make_unique<PinnedValues>(PinnedValues{body.plan, call.key});
   *out = make_handle<lathe_pinned>(std::move(pinned));
   return {};
 }
@@ -182,6 +184,8 @@ extern "C" lathe_status lathe_pin(lathe_kernel* kernel, const lathe_arg* args, s
 }
 extern "C" lathe_status lathe_pinned_run(const lathe_pinned* pinned, void* const* data, const lathe_exec* exec) {
   const PinnedBody& p = *pinned->body;
+  ForeignValue foreign;
+  if (p.values != nullptr && !values_fit(p.values->plan, p.values->key, data, foreign)) return LATHE_STATUS_INVALID;
   if (exec == nullptr) {
     run_counted(*p.bound, false, data, nullptr, p.team);
   } else {

@@ -60,12 +60,18 @@ struct KernelBody {
   std::shared_ptr<Operator> op;
   CallPlan plan;
 };
+// What a pinned call needs to look at the values of its arguments.
+struct PinnedValues {
+  CallPlan plan;
+  DispatchKey key;
+};
 struct PinnedBody {
   std::shared_ptr<ContextState> state;
   std::shared_ptr<Operator> op;
   std::unique_ptr<BoundOp> own;  // if the operator keeps no more shapes
   const BoundOp* bound = nullptr;
-  ThreadTeam* team = nullptr;  // the context's
+  ThreadTeam* team = nullptr;            // the context's
+  std::unique_ptr<PinnedValues> values;  // null: any will do
 };
 
 }  // namespace lathe::runtime

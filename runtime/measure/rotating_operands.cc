@@ -82,8 +82,8 @@ ir::Status RotatingOperands::Impl::reserve(size_t i, int64_t bytes) {
   o.stride = rotates ? o.bytes : 0;
   const int64_t total = (rotates ? o.stride * copies : o.bytes) + kPage;
   LATHE_ASSIGN(o.pages, Pages::map(total));
-  fill_tame(shapes[i].type, i, o.pages.data(), total);        // every page is touched
-  if (options.cold) jit::flush_lines(o.pages.data(), total);  // what was just written is not cold
+  fill_tame(shapes[i].type, i, o.pages.data(), total, shapes[i].values);  // every page is touched
+  if (options.cold) jit::flush_lines(o.pages.data(), total);              // what was just written is not cold
   return {};
 }
 

@@ -45,15 +45,22 @@ Work work_at(const ops::Graph& finished, const SymbolValues& values) {
     for (const ops::DimDesc& d : finished.tensors[static_cast<size_t>(t)].dims) out.push_back(size_at(d, values));
     return out;
   };
+  std::vector<double> share(finished.tensors.size(), 0);  // that is read: what most is
   for (const ops::Node& node : finished.nodes) {
     ops::NodeSizes sizes;
     for (const int t : node.inputs) sizes.inputs.push_back(sizes_of(t));
     sizes.output = sizes_of(node.output);
-    work.flops += ops::op_row(node).family->flops(node, sizes);
+    const ops::Family& family = *ops::op_row(node).family;
+    work.flops += family.flops(node, sizes);
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      double& most = share[static_cast<size_t>(node.inputs[i])];
+      most = std::max(most, family.share_read.get()(node, sizes, i));
+    }
   }
   for (const int t : finished.inputs) {
     const ops::TensorDesc& tensor = finished.tensors[static_cast<size_t>(t)];
-    const double bytes = static_cast<double>(ir::dtype_bytes(tensor.dtype, elements_at(tensor, values)));
+    const double bytes =
+        share[static_cast<size_t>(t)] * static_cast<double>(ir::dtype_bytes(tensor.dtype, elements_at(tensor, values)));
     work.read_bytes += bytes;
     if (tensor.constant) work.constant_bytes += bytes;
   }

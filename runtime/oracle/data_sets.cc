@@ -62,6 +62,10 @@ void fill_with(const OperandShape& shape, int number, const DataRecipe& recipe, 
 }
 
 // Few of them, near where 8 and 16 bits end, and anywhere.
+void store_integer(ir::DType type, char* data, int64_t index, int64_t value) {
+  std::memcpy(data + index * ir::dtype_bytes(type), &value, static_cast<size_t>(ir::dtype_bytes(type)));
+}
+
 int64_t any_integer(ir::DType type, uint64_t h) {
   if (ir::dtype_bytes(type) == 1) return type == ir::DType::u8 ? static_cast<uint8_t>(h) : static_cast<int8_t>(h);
   const int64_t near = 112 + static_cast<int64_t>((h >> 8) % 176);
@@ -116,10 +120,22 @@ ir::Status shape_of(const ir::Buffer& b, SymbolValues* symbols, OperandShape* ou
     }
     out->span += reach;
   }
+  auto values = values_of(b.values, *symbols, out->elements);
+  if (!values.ok()) return values.status().with_context(b.name);
+  out->values = *values;
   return {};
 }
 
 }  // namespace
+
+ir::Result<std::optional<ir::SymbolRange>> values_of(const ir::ValueRange& range, const SymbolValues& symbols,
+                                                     int64_t elements) {
+  if (!range) return std::optional<ir::SymbolRange>();
+  const std::optional<int64_t> lo = ir::evaluate(range.lo, symbols), hi = ir::evaluate(range.hi, symbols);
+  if (!lo || !hi) return ir::invalid("a range of values without numbers");
+  if (*lo > *hi && elements > 0) return ir::unsupported("no value lies in {}..{}", *lo, *hi);
+  return std::optional(ir::SymbolRange{*lo, *hi});
+}
 
 ir::Result<std::vector<OperandShape>> operand_shapes(const ir::Kernel& kernel, SymbolValues* symbols) {
   std::vector<OperandShape> out;
@@ -147,8 +163,20 @@ const char* data_kind_name(DataKind kind) {
   return kind == DataKind::integers ? "integers" : kind == DataKind::normal ? "normal" : "wide";
 }
 
+int64_t value_in(const ir::SymbolRange& values, uint64_t random) {
+  const uint64_t h = mix(random), count = static_cast<uint64_t>(values.hi) - static_cast<uint64_t>(values.lo) + 1;
+  if (h % 8 == 0 || values.hi <= values.lo) return values.lo;
+  if (h % 8 == 1) return values.hi;
+  const uint64_t above = count == 0 ? h >> 8 : (h >> 8) % count;
+  return static_cast<int64_t>(static_cast<uint64_t>(values.lo) + above);
+}
+
 void fill_operand(const OperandShape& shape, int number, const DataRecipe& recipe, char* data) {
-  if (!ir::is_float(shape.type)) {
+  if (shape.values) {
+    const uint64_t seed = recipe.seed + (static_cast<uint64_t>(number) << 48);
+    for (int64_t i = 0; i < shape.span; ++i)
+      store_integer(shape.type, data, i, value_in(*shape.values, seed + static_cast<uint64_t>(i)));
+  } else if (!ir::is_float(shape.type)) {
     // Indices, masks: 0 or 1 fits every tensor.
     const bool any = recipe.any_integer && shape.type != ir::DType::b8;
     for (int64_t i = 0; i < shape.span; ++i) {
@@ -163,8 +191,11 @@ void fill_operand(const OperandShape& shape, int number, const DataRecipe& recip
   }
 }
 
-void fill_tame(ir::DType type, uint64_t seed, char* data, int64_t bytes) {
-  if (type == ir::DType::f32) {
+void fill_tame(ir::DType type, uint64_t seed, char* data, int64_t bytes, const std::optional<ir::SymbolRange>& values) {
+  if (values) {
+    for (int64_t i = 0; (i + 1) * ir::dtype_bytes(type) <= bytes; ++i)
+      store_integer(type, data, i, value_in(*values, mix(seed) + static_cast<uint64_t>(i)));
+  } else if (type == ir::DType::f32) {
     auto state = static_cast<uint32_t>(mix(seed));
     for (int64_t i = 0; i + 4 <= bytes; i += 4) {
       state = state * 1664525u + 1013904223u;

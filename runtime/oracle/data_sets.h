@@ -2,6 +2,7 @@
 // memory, so that a shifted operand shows, and tame ones to time it with. Knows nothing of results. Pure.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,16 +18,20 @@ struct OperandShape {
   ir::DType type = ir::DType::f32;
   ir::Place place = ir::Place::in;
   std::vector<int64_t> dims, strides;
-  int64_t elements = 0;  // of the logical tensor
-  int64_t span = 0;      // from the first element to behind the last one
+  std::optional<ir::SymbolRange> values;  // what its elements may be; none: anything
+  int64_t elements = 0;                   // of the logical tensor
+  int64_t span = 0;                       // from the first element to behind the last one
   int64_t bytes() const { return ir::dtype_bytes(type, span); }
   bool dense() const { return span == elements; }
 };
 
 // All parameters in order. Stride symbols without a value get the compact one, added to *symbols.
 // INVALID: a size without value; UNSUPPORTED: strides that follow from nothing, more than 2^40
-// elements.
+// elements, elements whose range of values is empty.
 ir::Result<std::vector<OperandShape>> operand_shapes(const ir::Kernel& kernel, SymbolValues* symbols);
+// The range at these sizes, for so many elements; none: they may be anything. UNSUPPORTED: they may be nothing.
+ir::Result<std::optional<ir::SymbolRange>> values_of(const ir::ValueRange& range, const SymbolValues& symbols,
+                                                     int64_t elements);
 std::vector<ArgLayout> arg_layouts(const ir::Kernel& kernel, const std::vector<OperandShape>& shapes);
 
 // integers: small, every partial sum exact; normal: random; wide: exponents far apart and terms
@@ -38,16 +43,20 @@ struct DataRecipe {
   DataKind kind = DataKind::integers;
   uint64_t seed = 0;
   int64_t integer_range = 8;  // integers: -range .. range, seldom 0
-  bool any_integer = false;   // integer operands: all values their type has; else 0 and 1
+  bool any_integer = false;   // integer operands without a range: all values their type has; else 0 and 1
   bool limited = false;       // wide: |v| <= 40, for kernels with functions that overflow
 };
 
 // Fills shape.span elements. `number`: position among the parameters.
 void fill_operand(const OperandShape& shape, int number, const DataRecipe& recipe, char* data);
 
-// Fills so many bytes with what is only to be timed: floats in [0.5, 1), masks 0 and 1 in turn, other integers 0. No
-// operator leaves what a CPU computes at full speed there.
-void fill_tame(ir::DType type, uint64_t seed, char* data, int64_t bytes);
+// Fills so many bytes with what is only to be timed: floats in [0.5, 1), masks 0 and 1 in turn, integers anywhere in
+// their range, and 0 without one. No operator leaves what a CPU computes at full speed there.
+void fill_tame(ir::DType type, uint64_t seed, char* data, int64_t bytes,
+               const std::optional<ir::SymbolRange>& values = {});
+
+// A value of the range, one of its ends one time in four.
+int64_t value_in(const ir::SymbolRange& values, uint64_t random);
 
 double load_element(ir::DType type, const char* data, int64_t index);
 void store_element(ir::DType type, char* data, int64_t index, double value);

@@ -130,21 +130,22 @@ bool table_tolerance(const KernelTraits& traits, const std::vector<OperandShape>
 
 }  // namespace
 
-static bool has_load(const ir::Expr& e) {
-  bool found = false;
-  ir::for_each_node(e, [&](const ir::ExprNode& n) { found |= n.op == ir::Op::k_load; });
-  return found;
-}
-
 KernelTraits kernel_traits(const ir::Kernel& kernel) {
   KernelTraits out;
   std::set<std::string>& words = out.words;
   std::vector<ir::Expr> values;
   const ir::Kernel given = ir::as_given(kernel);
+  // An input that states its values keeps an index inside with any of them.
+  const auto any_load = [&](const ir::Expr& e) {
+    bool found = false;
+    ir::for_each_node(
+        e, [&](const ir::ExprNode& n) { found |= n.op == ir::Op::k_load && !given.find_buffer(n.name)->values; });
+    return found;
+  };
   ir::for_each_stmt(given.body, [&](const ir::Stmt& s) {
     if (s.kind != ir::Stmt::Kind::assign) return;
     if (s.op == ir::AssignOp::add || s.op == ir::AssignOp::mul) words.insert("sum");
-    out.indirect |= std::any_of(s.index.begin(), s.index.end(), has_load);
+    out.indirect |= std::any_of(s.index.begin(), s.index.end(), any_load);
     values.push_back(s.value);
   });
   out.sums = words.count("sum") != 0;
@@ -155,7 +156,7 @@ KernelTraits kernel_traits(const ir::Kernel& kernel) {
         out.fraction_bits = bits < 0 || out.fraction_bits < 0 ? -1 : out.fraction_bits + bits;
       }
       out.to_integer |= n.op == ir::Op::k_cast && !ir::is_float(n.type) && ir::is_float(n.args[0]->type);
-      if (n.op == ir::Op::k_load) out.indirect |= std::any_of(n.args.begin(), n.args.end(), has_load);
+      if (n.op == ir::Op::k_load) out.indirect |= std::any_of(n.args.begin(), n.args.end(), any_load);
       const bool function = ir::op_info(n.op).cls == ir::OpClass::kMath;
       if (function) words.insert(ir::op_info(n.op).id);
       if (function || n.op == ir::Op::k_div) out.math = true;

@@ -102,6 +102,8 @@ class Grouper {
   std::vector<std::string> around_;
 };
 
+constexpr int64_t kMostElements = int64_t{1} << 24;  // of one operand, as the interpreter has it
+
 std::string pick_buffer(int cls) { return "pick_" + std::to_string(cls) + "_"; }
 
 std::vector<int64_t> pick_values(int64_t extent, int64_t count, std::mt19937_64& random) {
@@ -144,6 +146,7 @@ ir::Result<SampledKernel> SampledKernel::create(const ir::Kernel& naive, const S
       d = Expr(*size);
     }
     b.strides.clear();
+    b.values = {};
   }
   ir::rewrite_exprs(out.kernel_.body, [&](const Expr& e) -> Expr {
     if (e->op != ir::Op::k_symbol) return {};
@@ -208,10 +211,23 @@ int64_t SampledKernel::steps(const std::vector<int64_t>& counts) const {
   return total > 9e18 ? INT64_MAX : static_cast<int64_t>(total);
 }
 
+int64_t SampledKernel::largest_operand(const std::vector<int64_t>& counts) const {
+  double largest = 0;
+  for (const ir::Buffer& b : kernel_.buffers) {
+    double elements = 1;
+    for (size_t d = 0; d < b.dims.size(); ++d) {
+      const int c = class_of(b.name, static_cast<int>(d));
+      elements *= static_cast<double>(c >= 0 ? counts[static_cast<size_t>(c)] : b.dims[d]->ival);
+    }
+    largest = std::max(largest, elements);
+  }
+  return largest > 9e18 ? INT64_MAX : static_cast<int64_t>(largest);
+}
+
 std::vector<std::vector<int64_t>> SampledKernel::choose(int64_t budget, uint64_t seed) const {
   std::vector<int64_t> counts;
   for (const Class& c : classes_) counts.push_back(c.extent);
-  while (steps(counts) > budget) {
+  while (steps(counts) > budget || largest_operand(counts) > kMostElements) {
     const auto largest = std::max_element(counts.begin(), counts.end());
     if (largest == counts.end() || *largest <= 1) break;
     *largest = *largest > 256 ? *largest / 2 : *largest - std::max<int64_t>(*largest / 8, 1);

@@ -30,8 +30,10 @@ class SampledKernel {
 
   // Statements to interpret when class c has counts[c] values; sums included. Saturates.
   int64_t steps(const std::vector<int64_t>& counts) const;
-  // Values per class so that steps() <= budget where possible: edges of every usual tile first,
-  // then random ones; sorted.
+  // Elements of an operand then: more than statements where a few rows of it are read. Saturates.
+  int64_t largest_operand(const std::vector<int64_t>& counts) const;
+  // Values per class so that steps() <= budget and largest_operand() is not too much, where possible: edges of every
+  // usual tile first, then random ones; sorted.
   std::vector<std::vector<int64_t>> choose(int64_t budget, uint64_t seed) const;
 
   // The Kernel over these picks; symbols are gone.

@@ -16,6 +16,7 @@
 #include "ir/analysis/verifier.h"
 #include "ir/core/names.h"
 #include "ir/core/text_form.h"
+#include "runtime/oracle/data_sets.h"
 
 namespace lathe::runtime {
 
@@ -84,6 +85,7 @@ void replace_constants(ir::Kernel* kernel, const std::map<int64_t, int64_t>& siz
     for (ir::Expr& s : b.strides) {
       if (s) s = replace(s);
     }
+    if (b.values) b.values = {replace(b.values.lo), replace(b.values.hi)};
   }
   ir::rewrite_exprs(kernel->body, replace);
 }
@@ -211,7 +213,11 @@ Result<Witness::Verdict> Witness::compare(const ir::Kernel& naive, const ir::Ker
       const int64_t n = std::accumulate(dims->begin(), dims->end(), int64_t{1}, std::multiplies<>());
       if (n > kSteps) return ir::unsupported("operands are not small");
       const uint64_t seed = ir::hash_text(b.name, seed_);
-      for (int64_t i = 0; i < n; ++i) t.data.push_back(input_value(b.type, seed, i, functions));
+      LATHE_ASSIGN(const std::optional<ir::SymbolRange> values, values_of(b.values, shape.symbols, n));
+      for (int64_t i = 0; i < n; ++i) {
+        t.data.push_back(values ? static_cast<double>(value_in(*values, seed + static_cast<uint64_t>(i)))
+                                : input_value(b.type, seed, i, functions));
+      }
       shape.inputs.emplace(b.name, std::move(t));
     }
     std::string found;

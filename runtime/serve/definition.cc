@@ -34,6 +34,16 @@ Result<Definition> Definition::of(const ops::Graph& finished, const ir::Target& 
   return out;
 }
 
+std::vector<ir::ValueRange> Definition::values_of(int tensor) const {
+  std::vector<ir::ValueRange> out;
+  for (const ops::LoweredKernel& k : lowered_.kernels) {
+    for (size_t p = 0; p < k.params.size(); ++p) {
+      if (k.params[p].tensor == tensor && k.kernel.buffers[p].values) out.push_back(k.kernel.buffers[p].values);
+    }
+  }
+  return out;
+}
+
 std::vector<SymbolValues> Definition::hinted_dims() const {
   std::vector<SymbolValues> out{{}};
   for (const ops::DimDesc& d : graph_.symbols) {

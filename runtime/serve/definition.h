@@ -34,6 +34,8 @@ class Definition {
   const ops::Lowered& lowered() const { return lowered_; }
   // Tensors of the graph by argument: inputs, then outputs.
   const std::vector<int>& arg_tensors() const { return arg_tensors_; }
+  // What the Kernels that read a tensor as it is given take its elements to be; none: anything.
+  std::vector<ir::ValueRange> values_of(int tensor) const;
   // The hinted combinations of symbol values; one with every symbol's largest value where nothing is hinted.
   std::vector<SymbolValues> hinted_dims() const;
   // Of each symbol of the Kernel the default range that holds its value.

@@ -89,6 +89,16 @@ struct Bench::Impl {
   // Not for one thread: a team that a pinned thread starts stays on that thread's CPU.
   ThreadTeam* team() const { return options.threads > 1 ? op.context().team() : nullptr; }
 
+  // What all Kernels that read the argument take its elements to be.
+  Result<std::optional<ir::SymbolRange>> values_at(size_t arg, const SymbolValues& dims) const {
+    std::optional<ir::SymbolRange> out;
+    for (const ir::ValueRange& values : op.values_of(op.arg_tensors()[arg])) {
+      LATHE_ASSIGN(const std::optional<ir::SymbolRange> one, values_of(values, dims, 1));
+      out = out ? ir::SymbolRange{std::max(out->lo, one->lo), std::min(out->hi, one->hi)} : one;
+    }
+    return out;
+  }
+
   // Constants once; activations for these dims.
   Status place(const SymbolValues& dims) {
     const size_t n = op.arg_tensors().size();
@@ -120,8 +130,10 @@ struct Bench::Impl {
         return ir::unsupported("no memory for operands");
       if (tensor(a).constant) {
         LATHE_RETURN_IF_ERROR(make_constant(a, dims));
-      } else if (memory[a]->bytes() != before) {
-        fill_tame(tensor(a).dtype, options.seed + a, memory[a]->data(), static_cast<int64_t>(bytes[a]));
+      } else {
+        LATHE_ASSIGN(const std::optional<ir::SymbolRange> values, values_at(a, dims));
+        if (values || memory[a]->bytes() != before)
+          fill_tame(tensor(a).dtype, options.seed + a, memory[a]->data(), static_cast<int64_t>(bytes[a]), values);
       }
     }
     constants_ready = true;
@@ -138,7 +150,8 @@ struct Bench::Impl {
       fill_tame(tensor(a).dtype, options.seed + a, plain.data(), static_cast<int64_t>(size));
       LATHE_RETURN_IF_ERROR(run_pack(packing, dims, plain.data(), first, nullptr));
     } else {
-      fill_tame(tensor(a).dtype, options.seed + a, first, static_cast<int64_t>(bytes[a]));
+      LATHE_ASSIGN(const std::optional<ir::SymbolRange> values, values_at(a, dims));
+      fill_tame(tensor(a).dtype, options.seed + a, first, static_cast<int64_t>(bytes[a]), values);
     }
     for (int64_t c = 1; c < copies[a]; ++c)
       std::memcpy(first + static_cast<size_t>(c) * round_up(bytes[a]), first, bytes[a]);

@@ -1,7 +1,7 @@
 // A Nest bound to one shape: every symbol is a number, every expression a constant, a minimum of
-// affine forms of loop iterators, or (rare) a small postfix program. bind_nest() makes it, walk()
-// runs it. Immutable once made; shared by threads; holds no reference to the CutKernel. Do not move
-// it while somebody walks it.
+// affine forms of loop iterators, or (rare) a small postfix program, which may read integers of the
+// arguments. bind_nest() makes it, walk() runs it. Immutable once made; shared by threads; holds no
+// reference to the CutKernel. Do not move it while somebody walks it.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -30,6 +30,10 @@ struct ProgramStep {
   enum class Kind : uint8_t {
     constant,
     iterator,
+    load_i8,
+    load_u8,
+    load_i32,
+    load_i64,
     add,
     sub,
     mul,
@@ -50,7 +54,7 @@ struct ProgramStep {
     select
   };
   Kind kind;
-  int64_t value = 0;  // constant: itself; iterator: its level
+  int64_t value = 0;  // constant: itself; iterator: its level; load: the argument, whose element is on the stack
 };
 
 struct Form {

@@ -60,7 +60,7 @@ ir::Status complete_symbols(const ir::Kernel& kernel, const std::vector<ArgLayou
 class Binder {
  public:
   Binder(const ir::CutKernel& cut, const SymbolValues& symbols, int threads, BoundNest* out)
-      : nest_(cut.nest), out_(out), forms_(symbols, out), threads_(threads) {
+      : nest_(cut.nest), kernel_(cut.kernel), symbols_(symbols), out_(out), forms_(symbols, out), threads_(threads) {
     out->num_leaves = static_cast<uint32_t>(cut.leaves.size());
   }
 
@@ -70,6 +70,7 @@ class Binder {
       return ir::unsupported("a nest of {} buffers, at most {}", nest_.num_params + nest_.scratch.size(),
                              kMaxNestBuffers);
     }
+    LATHE_RETURN_IF_ERROR(inputs());
     for (const ir::NestNode& n : nest_.phases) LATHE_RETURN_IF_ERROR(phase(n));
     LATHE_RETURN_IF_ERROR(scratch());
     const auto& phases = out_->phases;
@@ -81,6 +82,20 @@ class Binder {
   }
 
  private:
+  // What the nest may read of the arguments.
+  ir::Status inputs() {
+    int argument = 0;
+    for (const ir::Buffer& b : kernel_.buffers) {
+      if (!ir::is_param(b.place)) continue;
+      const int number = argument++;
+      if (!b.values) continue;
+      const std::optional<int64_t> lo = ir::evaluate(b.values.lo, symbols_), hi = ir::evaluate(b.values.hi, symbols_);
+      if (!lo || !hi) return ir::invalid("a range of values without numbers").with_arg(b.name, number);
+      forms_.add_input(b.name, number, b.type, {*lo, *hi});
+    }
+    return {};
+  }
+
   ir::Status phase(const ir::NestNode& node) {
     BoundPhase p;
     std::vector<BoundNode> roots;
@@ -91,7 +106,7 @@ class Binder {
     p.num_nodes = static_cast<uint32_t>(roots.size());
     out_->nodes.insert(out_->nodes.end(), roots.begin(), roots.end());
     const BoundNode* loop = &out_->nodes[p.first_node];
-    if (roots.size() == 1 && loop->loop && parallel_[loop->level]) {
+    if (roots.size() == 1 && loop->loop && parallel_[loop->level] && loop->extent.kind == Form::Kind::constant) {
       p.parallel_loops = 1;
       p.extent0 = loop->extent.value;
       if (loop->num_children == 1) {
@@ -179,6 +194,8 @@ class Binder {
     int64_t max_extent;
   };
   const ir::Nest& nest_;
+  const ir::Kernel& kernel_;
+  const SymbolValues& symbols_;
   BoundNest* out_;
   FormBuilder forms_;
   int threads_;

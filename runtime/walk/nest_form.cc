@@ -84,6 +84,21 @@ std::optional<ProgramStep::Kind> step_kind(Op op) {
   }
 }
 
+ir::Result<ProgramStep::Kind> load_kind(ir::DType type) {
+  switch (type) {
+    case ir::DType::i8:
+      return ProgramStep::Kind::load_i8;
+    case ir::DType::u8:
+      return ProgramStep::Kind::load_u8;
+    case ir::DType::i32:
+      return ProgramStep::Kind::load_i32;
+    case ir::DType::i64:
+      return ProgramStep::Kind::load_i64;
+    default:
+      return ir::unsupported("a nest reads integers of type {}", ir::dtype_name(type));
+  }
+}
+
 }  // namespace
 
 const FormBuilder::Loop* FormBuilder::find_loop(const std::string& iter) const {
@@ -91,6 +106,12 @@ const FormBuilder::Loop* FormBuilder::find_loop(const std::string& iter) const {
     if (it->iter == iter) return &*it;
   }
   return nullptr;
+}
+
+const FormBuilder::Input* FormBuilder::find_input(const ir::Expr& load) const {
+  if (load->op != Op::k_load || load->args.size() != 1) return nullptr;
+  const auto at = std::find_if(inputs_.begin(), inputs_.end(), [&](const Input& i) { return i.name == load->name; });
+  return at == inputs_.end() ? nullptr : &*at;
 }
 
 FormBuilder::Wide FormBuilder::range(const Linear& a) const {
@@ -239,6 +260,11 @@ ir::Result<FormBuilder::Wide> FormBuilder::range(const ir::Expr& e) {
   }
   if (e->op == Op::k_symbol) return ir::invalid("no value for symbol {}", e->name);
   if (e->op == Op::k_iter) return ir::internal_error("iterator {} is not a nest loop here", e->name);
+  if (const Input* input = find_input(e)) {
+    LATHE_RETURN_IF_ERROR(range(e->args[0]).status());
+    return Wide{input->values.lo, input->values.hi};
+  }
+  if (e->op == Op::k_cast && find_input(e->args[0]) != nullptr) return range(e->args[0]);
   if (!step_kind(e->op)) return ir::unsupported("a nest expression uses '{}'", ir::op_info(e->op).id);
   std::vector<Wide> r;
   for (const ir::Expr& a : e->args) {
@@ -303,6 +329,13 @@ ir::Status FormBuilder::emit(const ir::Expr& e, int depth) {
     const int level = find_loop(e->name)->level;
     out_->program.push_back({K::iterator, level});
     emitted_levels_ |= 1ull << level;
+    return {};
+  }
+  if (e->op == Op::k_cast) return emit(e->args[0], depth);
+  if (const Input* input = find_input(e)) {
+    LATHE_RETURN_IF_ERROR(emit(e->args[0], depth));
+    LATHE_ASSIGN(const K load, load_kind(input->type));
+    out_->program.push_back({load, input->argument});
     return {};
   }
   for (size_t i = 0; i < e->args.size(); ++i) LATHE_RETURN_IF_ERROR(emit(e->args[i], depth + static_cast<int>(i)));

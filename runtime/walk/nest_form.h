@@ -1,6 +1,8 @@
 // Turns index expressions into Forms (bound_nest.h) once symbols are numbers: constant folding,
 // affine forms, minima, and div and mod that the iterators' ranges resolve. What is left becomes a
 // postfix program. Overflow is an error. Not thread-safe.
+//
+// What is read of an argument has the range that its parameter declares, and the caller is held to.
 #pragma once
 #include <optional>
 #include <string>
@@ -18,15 +20,19 @@ class FormBuilder {
  public:
   FormBuilder(const ir::SymbolValues& symbols, BoundNest* out) : symbols_(symbols), out_(out) {}
 
+  struct Range {
+    int64_t lo = 0, hi = 0;
+  };
+  // The parameter's elements may be read: load(name, {element}).
+  void add_input(const std::string& name, int argument, ir::DType type, Range values) {
+    inputs_.push_back({name, argument, type, values});
+  }
   // Loops around the expressions that follow: iterator 0 .. max_extent-1 at `level` (-1: always 0).
   void push_loop(const std::string& iter, int level, int64_t max_extent) {
     loops_.push_back({iter, level, max_extent - 1});
   }
   void pop_loop() { loops_.pop_back(); }
 
-  struct Range {
-    int64_t lo = 0, hi = 0;
-  };
   struct Built {
     Form form;
     Range range;
@@ -49,6 +55,12 @@ class FormBuilder {
     int level;
     int64_t hi;
   };
+  struct Input {
+    std::string name;
+    int argument;
+    ir::DType type;
+    Range values;
+  };
   using Minimum = std::vector<Linear>;  // empty: not of that form
   using Wide = std::pair<__int128, __int128>;
 
@@ -60,10 +72,12 @@ class FormBuilder {
   ir::Status emit(const ir::Expr& e, int depth);
   ir::Result<Affine> store(const Linear& a, int64_t scale, int inner_level, int64_t* inner_step);
   const Loop* find_loop(const std::string& iter) const;
+  const Input* find_input(const ir::Expr& load) const;  // null: it is none
 
   const ir::SymbolValues& symbols_;
   BoundNest* out_;
   std::vector<Loop> loops_;
+  std::vector<Input> inputs_;
   uint64_t emitted_levels_ = 0;
 };
 

@@ -11,7 +11,14 @@ namespace {
 
 int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a % b < 0) != (b < 0)); }
 
-int64_t run_program(const ProgramStep* steps, uint32_t count, const int64_t* iters) {
+template <class T>
+int64_t element(const char* base, int64_t number) {
+  T value;
+  std::memcpy(&value, base + number * static_cast<int64_t>(sizeof value), sizeof value);
+  return value;
+}
+
+int64_t run_program(const ProgramStep* steps, uint32_t count, const int64_t* iters, char* const* bases) {
   using K = ProgramStep::Kind;
   int64_t stack[kMaxNestStack + 3];
   int64_t* top = stack;  // below the first value
@@ -26,6 +33,18 @@ int64_t run_program(const ProgramStep* steps, uint32_t count, const int64_t* ite
         break;
       case K::iterator:
         *++top = iters[steps[i].value];
+        break;
+      case K::load_i8:
+        *top = element<int8_t>(bases[steps[i].value], *top);
+        break;
+      case K::load_u8:
+        *top = element<uint8_t>(bases[steps[i].value], *top);
+        break;
+      case K::load_i32:
+        *top = element<int32_t>(bases[steps[i].value], *top);
+        break;
+      case K::load_i64:
+        *top = element<int64_t>(bases[steps[i].value], *top);
         break;
       case K::add:
         binary([](int64_t a, int64_t b) { return a + b; });
@@ -127,7 +146,7 @@ struct Walker {
   }
   int64_t eval(const Form& f) const {
     if (f.kind == Form::Kind::constant) return f.value;
-    if (f.kind == Form::Kind::program) return run_program(nest.program.data() + f.first, f.count, iters);
+    if (f.kind == Form::Kind::program) return run_program(nest.program.data() + f.first, f.count, iters, bases);
     const Affine* a = nest.affines.data() + f.first;
     int64_t v = affine(a[0]);
     for (uint32_t i = 1; i < f.count; ++i) v = std::min(v, affine(a[i]));

@@ -11,6 +11,7 @@
 #include "ir/analysis/analysis.h"
 #include "ir/core/names.h"
 #include "search/cut/leaf_form.h"
+#include "search/cut/nest_loads.h"
 
 namespace lathe::search {
 
@@ -20,7 +21,7 @@ namespace {
 
 class Cutter {
  public:
-  explicit Cutter(CutKernel& out) : out_(out), kernel_(out.kernel) {}
+  explicit Cutter(CutKernel& out) : out_(out), kernel_(out.kernel), loads_(may_load_integers(kernel_)) {}
 
   Status run() {
     out_.nest.num_params = kernel_.num_params();
@@ -45,6 +46,10 @@ class Cutter {
  private:
   Status cut(const Stmt* first, const Stmt* last, std::vector<NestNode>& nodes) {
     Result<LeafGroup> leaf = make_leaf(kernel_, first, last, outer_);
+    if (leaf.ok() && loads_) {
+      const Status read = load_integers(kernel_, loops_around(kernel_, outer_), leaf->call);
+      if (!read.ok()) leaf = read;
+    }
     if (leaf.ok()) {
       nodes.push_back(call(std::move(leaf).value()));
       return {};
@@ -61,6 +66,9 @@ class Cutter {
     node.kind = NestNode::Kind::loop;
     node.iter = first->iter;
     node.extent = first->extent;
+    if (loads_) {
+      LATHE_ASSIGN(node.extent, nest_integer(kernel_, first->extent, loops_around(kernel_, outer_)));
+    }
     node.parallel = first->mark == Mark::parallel;
     outer_.push_back(first);
     const Stmt* body = first->body.data();
@@ -126,6 +134,7 @@ class Cutter {
 
   CutKernel& out_;
   const Kernel& kernel_;
+  const bool loads_;  // integers of the nest may read inputs
   std::vector<const Stmt*> outer_;
 };
 

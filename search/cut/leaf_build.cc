@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kMaxBakedStride = 64;
 constexpr int64_t kVector = 8;           // lanes, at least
 constexpr int64_t kMostLanes = 1024;     // of a vector scope
-constexpr int64_t kSquares[] = {16, 8};  // sides of what a transpose goes by
+constexpr int64_t kSquares[] = {16, 8};  // sides of what a transpose goes by, lanes of vectors
 
 // What a leaf keeps of a statement as it is.
 Stmt without_body(const Stmt& s) {
@@ -142,8 +142,11 @@ Result<Expr> LeafBuilder::vector_extent(const Stmt& s, const Stmt* parent, const
   LATHE_ASSIGN(Expr extent, leaf_extent(s.extent));
   // Where ranges alone keep it to a few lanes, the leaf does not know them: it is told the most there are, in whole
   // vectors but for a single one, whose iterator is in no index.
-  if (extent->op == Op::k_min) return extent;
-  const int64_t most = interval(s.extent, ranges).hi;
+  if (extent->op == Op::k_min && (is_const_int(extent->args[0]) || is_const_int(extent->args[1]))) return extent;
+  int64_t most = interval(s.extent, ranges).hi;
+  for (const int64_t lanes : kSquares) {
+    if (most > kMostLanes && proves_le(s.extent, Expr(lanes), ranges)) most = lanes;
+  }
   return most <= kMostLanes ? min(Expr(most <= 1 ? 1 : (most + kVector - 1) / kVector * kVector), extent) : extent;
 }
 

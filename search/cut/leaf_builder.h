@@ -102,6 +102,7 @@ class LeafBuilder {
                                         const ir::Ranges& ranges);
   ir::Status collect_access(const std::string& name, const std::vector<ir::Expr>& index, const ir::Ranges& ranges,
                             bool write, const std::vector<const ir::Stmt*>& scopes);
+  ir::Status collect_loads(const ir::Expr& e, const ir::Ranges& ranges, const std::vector<const ir::Stmt*>& scopes);
   ir::Status collect_slots(const std::vector<ir::Stmt>& body, ir::Ranges& ranges, std::vector<const ir::Stmt*>& scopes);
   ir::Status collect_all(const std::vector<ir::Stmt>& group);
   bool reads_old_value(const LeafUse& write) const;

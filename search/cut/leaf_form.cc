@@ -374,6 +374,14 @@ Status LeafBuilder::collect_all(const std::vector<Stmt>& group) {
   return collect_slots(group, ranges, scopes);
 }
 
+// Integers are the nest's, and so is what they load.
+Status LeafBuilder::collect_loads(const Expr& e, const Ranges& ranges, const std::vector<const Stmt*>& scopes) {
+  if (e->op == Op::k_load) return collect_access(e->name, e->args, ranges, false, scopes);
+  if (e->type == DType::i64) return {};
+  for (const Expr& a : e->args) LATHE_RETURN_IF_ERROR(collect_loads(a, ranges, scopes));
+  return {};
+}
+
 Status LeafBuilder::collect_slots(const std::vector<Stmt>& body, Ranges& ranges, std::vector<const Stmt*>& scopes) {
   for (const Stmt& s : body) {
     if (s.kind == Stmt::Kind::scope) {
@@ -382,12 +390,8 @@ Status LeafBuilder::collect_slots(const std::vector<Stmt>& body, Ranges& ranges,
           inside_scope(ranges, s, [&](Ranges& inner) { return collect_slots(s.body, inner, scopes); }));
       scopes.pop_back();
     } else if (s.kind == Stmt::Kind::assign) {
-      Status status;
       at_ = &s;
-      for_each_node(s.value, [&](const ExprNode& n) {
-        if (n.op == Op::k_load && status.ok()) status = collect_access(n.name, n.args, ranges, false, scopes);
-      });
-      LATHE_RETURN_IF_ERROR(status);
+      LATHE_RETURN_IF_ERROR(collect_loads(s.value, ranges, scopes));
       LATHE_RETURN_IF_ERROR(collect_access(s.target, s.index, ranges, true, scopes));
     }
   }

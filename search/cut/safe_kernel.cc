@@ -29,8 +29,8 @@ Status check_parameters(const Kernel& naive, const Kernel& scheduled) {
   for (size_t i = 0; i < count; ++i) {
     const Buffer &a = naive.buffers[i], &b = scheduled.buffers[i];
     if (a.name != b.name || a.type != b.type || a.place != b.place || !same(a.dims, b.dims) ||
-        !same(a.strides, b.strides) || !same(a.given_dims, b.given_dims) || a.given != b.given || !a.made != !b.made ||
-        (a.made && !equal(a.made, b.made)))
+        !same(a.strides, b.strides) || !same(a.given_dims, b.given_dims) || a.given != b.given ||
+        !equal(a.made, b.made) || !equal(a.values.lo, b.values.lo) || !equal(a.values.hi, b.values.hi))
       return unsupported("operand {} would no longer be as it was declared", a.name);
     const bool as_it_lies =
         b.layout.empty() && std::all_of(b.padding.begin(), b.padding.end(), [](int64_t pad) { return pad == 0; });

@@ -107,6 +107,14 @@ void fold_tiles(std::vector<Term>& terms, const Ranges& ranges) {
   }
 }
 
+// Of a minimum, what is free of the iterators.
+Expr free_bound(const Expr& e, const std::vector<std::string>& iters) {
+  if (!uses_any(e, iters)) return e;
+  if (e->op != Op::k_min) return {};
+  const Expr a = free_bound(e->args[0], iters), b = free_bound(e->args[1], iters);
+  return a && b ? ir::min(a, b) : a ? a : b;
+}
+
 DimRange whole_dim(const Buffer& buffer, size_t d) { return {Expr(0), buffer.dims[d], true, false, true, {}}; }
 }  // namespace
 
@@ -154,11 +162,12 @@ std::vector<DimRange> footprint(const Kernel& kernel, const Access& access, size
     for (Term& t : terms) {
       if (uses_any(t.extent, iters)) {
         const int64_t hi = interval(t.extent, ranges).hi;
-        if (hi == INT64_MAX) {
+        const Expr bound = free_bound(t.extent, iters);
+        if (hi == INT64_MAX && !bound) {
           range.whole = true;
           break;
         }
-        t.extent = Expr(hi);
+        t.extent = bound ? bound : Expr(hi);
       }
       if (terms.size() == 1 && t.coeff == 1) {
         range.extent = t.extent;
@@ -217,23 +226,25 @@ std::vector<DimRange> footprint(const Kernel& kernel, const std::vector<const Ac
 }
 
 Expr storage_size(const DimRange& range, const Expr& dim, const Ranges& ranges, bool constant) {
-  const auto free_of_iterators = [](const Expr& e) {
-    bool iterators = false;
-    for_each_node(e, [&](const ExprNode& n) { iterators = iterators || n.op == Op::k_iter; });
-    return !iterators;
+  const auto is_size = [](const Expr& e) {
+    bool size = true;
+    for_each_node(e, [&](const ExprNode& n) { size = size && n.op != Op::k_iter && n.op != Op::k_load; });
+    return size;
   };
   const Interval bound = interval(range.extent, ranges);
   if (bound.lo == bound.hi && bound.lo >= 0) return Expr(bound.hi);
-  if (!constant && bound.lo >= 0 && free_of_iterators(range.extent)) return range.extent;
-  if (bound.hi != INT64_MAX && bound.hi >= 0 && (constant || !free_of_iterators(range.extent))) return Expr(bound.hi);
+  if (!constant && bound.lo >= 0 && is_size(range.extent)) return range.extent;
+  if (bound.hi != INT64_MAX && bound.hi >= 0 && (constant || !is_size(range.extent))) return Expr(bound.hi);
   return constant ? Expr() : dim;
 }
 
 bool surely_le(const Expr& a, const Expr& b, const Ranges& ranges) {
   if (equal(a, b) || proves_le(a, b, ranges)) return true;
-  if (a->op == Op::k_min) return surely_le(a->args[0], b, ranges) || surely_le(a->args[1], b, ranges);
+  // First what loses nothing.
   if (a->op == Op::k_max) return surely_le(a->args[0], b, ranges) && surely_le(a->args[1], b, ranges);
   if (b->op == Op::k_min) return surely_le(a, b->args[0], ranges) && surely_le(a, b->args[1], ranges);
+  if (a->op == Op::k_min) return surely_le(a->args[0], b, ranges) || surely_le(a->args[1], b, ranges);
+  if (b->op == Op::k_max && (surely_le(a, b->args[0], ranges) || surely_le(a, b->args[1], ranges))) return true;
   // min and max under a sum: move the rest of the sum inside.
   if (a->op != Op::k_add && a->op != Op::k_sub) return false;
   const Expr &x = a->args[0], &y = a->args[1];

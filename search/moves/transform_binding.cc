@@ -50,7 +50,8 @@ Status apply_vectorize_scope(TransformResult& result, const Move& move, const Tr
   const Legality legality("vectorize_scope", params);
   LATHE_ASSIGN(const ScopeSite site, find_unmarked(result.kernel, move.args[0]));
   Stmt& scope = site.scope();
-  if (interval(scope.extent, ranges_at(result.kernel, site.outer)).hi > kMaxVector) {
+  const Ranges ranges = ranges_at(result.kernel, site.outer);
+  if (interval(scope.extent, ranges).hi > kMaxVector && !proves_le(scope.extent, Expr(kMaxVector), ranges)) {
     return invalid("expected an extent of at most {}, got {}", kMaxVector, print_extent(scope));
   }
   for (const Stmt& s : scope.body) {

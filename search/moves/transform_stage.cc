@@ -153,6 +153,18 @@ bool operands_change(const Kernel& kernel, const Definition& def, const std::vec
     return a.write && uses(def.write->stmt->value, a.buffer) && child(a) >= child(*def.write) && child(a) <= last;
   });
 }
+// Would a @parallel scope read what belongs to the thread outside of it?
+bool threads_would_share(const Kernel& kernel, const Definition& def) {
+  bool own = false;
+  for_each_node(def.write->stmt->value, [&](const ExprNode& n) {
+    own = own || (n.op == Op::k_load && kernel.find_buffer(n.name)->place > Place::heap);
+  });
+  return own && std::any_of(def.reads.begin(), def.reads.end(), [&](const Access* r) {
+           const auto first = r->scopes.begin() + static_cast<std::ptrdiff_t>(common_scopes(*def.write, *r));
+           return std::any_of(first, r->scopes.end(), [](const Stmt* s) { return s->mark == Mark::parallel; });
+         });
+}
+
 }  // namespace
 
 //   for i < N: t[i] = e(i); ... f(t[j])  ->  ... f(e(j))
@@ -214,6 +226,8 @@ Status apply_inline_temporary(TransformResult& result, const Move& move, const T
       }
     }
   }
+  if (threads_would_share(k, def))
+    return invalid("expected no read of `{}` in a @parallel scope: its operands belong to one thread", name);
   LATHE_RETURN_IF_ERROR(legality.require(0, in_order));
   LATHE_RETURN_IF_ERROR(legality.require(1, assigned));
   LATHE_RETURN_IF_ERROR(legality.require(2, !operands_change(k, def, accesses)));

@@ -25,6 +25,19 @@ const std::vector<Transform>& transforms() {
                          "tail=clamp needs plain assignments that read nothing the scope writes"},
        .apply = apply_tile_scope,
        .propose = propose_tile_scope},
+      {.name = "widen_scope",
+       .args = "scope outer [multiple=size] as begin,end",
+       .picture = "for i < N: for j < E(i): t[i, j] = e  ->  for i < N: for j < E(N - 1): t[i, j] = e\n"
+                  "for i < N: for j < E(i): o += t[i, j] * v  ->  for i < N: for z < E(N - 1) - E(i): t[i, E(i) + z] = "
+                  "0;\n"
+                  "  for j < E(N - 1): o += t[i, j] * v",
+       .numeric = kReassociate,
+       .preconditions = {"nothing else may use what further iterations write",
+                         "further cells that are read must be made inside one iteration of the outer scope, and take "
+                         "part in maxima, powers and sums only, in scopes of that extent",
+                         "further iterations may read inputs, inside their bounds, and what they write"},
+       .apply = apply_widen_scope,
+       .propose = propose_widen_scope},
       {.name = "swap_scopes",
        .args = "outer inner",
        .picture = "for a: for b: S  ->  for b: for a: S",

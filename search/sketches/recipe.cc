@@ -12,8 +12,8 @@ namespace lathe::search {
 using namespace ir;  // NOLINT: this file is all IR
 
 const std::vector<Recipe>& recipes() {
-  static const std::vector<Recipe> kAll = {kMatmulRecipe,    kDotsRecipe,      kQuantisedRecipe,
-                                           kAttentionRecipe, kTransposeRecipe, kRowRecipe};
+  static const std::vector<Recipe> kAll = {kMatmulRecipe, kDotsRecipe,    kQuantisedRecipe, kQueryTilesRecipe,
+                                           kGroupsRecipe, kQueriesRecipe, kTransposeRecipe, kRowRecipe};
   return kAll;
 }
 
@@ -141,6 +141,7 @@ Kernel restrict_symbols(const Kernel& kernel, const SymbolRanges& ranges) {
   for (Buffer& b : out.buffers) {
     for (Expr& e : b.dims) e = fix(e);
     for (Expr& e : b.strides) e = e ? fix(e) : e;
+    if (b.values) b.values = {fix(b.values.lo), fix(b.values.hi)};
   }
   for_each_stmt(out.body, [&](Stmt& s) {
     if (s.extent) s.extent = fix(s.extent);

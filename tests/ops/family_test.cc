@@ -20,6 +20,7 @@ static_assert(!kStandsEmpty<decltype(Family::operand_dtypes)>);
 static_assert(!kStandsEmpty<decltype(Family::infer)>);
 static_assert(!kStandsEmpty<decltype(Family::lower)>);
 static_assert(!kStandsEmpty<decltype(Family::flops)>);
+static_assert(!kStandsEmpty<decltype(Family::share_read)>);
 static_assert(!kStandsEmpty<decltype(Family::in_place)>);
 static_assert(!kStandsEmpty<decltype(Family::error_rule)>);
 static_assert(!kStandsEmpty<decltype(Family::fusion)>);
@@ -106,6 +107,20 @@ TEST(Family, flops) {
   EXPECT_EQ(find_family("matmul")->flops(node, {{{5, 3}, {5, 7}}, {3, 7}}), 2.0 * 3 * 7 * 5);
   EXPECT_EQ(find_family("row")->flops(node, {{{4, 6}}, {4}}), 24);
   EXPECT_EQ(find_family("elementwise")->flops(node, {{{4, 1}, {6}}, {4, 6}}), 24);
+}
+
+TEST(Family, share_that_is_read) {
+  Node node;
+  EXPECT_EQ(find_family("row")->share_read(node, {{{4, 6}}, {4}}, 0), 1);
+  EXPECT_EQ(find_family("gather")->share_read(node, {{{40, 6}, {2, 5}}, {2, 5, 6}}, 0), 0.25);
+  EXPECT_EQ(find_family("gather")->share_read(node, {{{40, 6}, {2, 5}}, {2, 5, 6}}, 1), 1);
+  EXPECT_EQ(find_family("gather")->share_read(node, {{{4, 6}, {10}}, {10, 6}}, 0), 1);
+  EXPECT_EQ(find_family("gather")->share_read(node, {{{0, 6}, {0}}, {0, 6}}, 0), 0);
+  node.op = "quantized_gather";
+  node.attrs = {{"format", std::string("q4_0")}};
+  EXPECT_EQ(find_family("quantised")->share_read(node, {{{40, 36}, {10}}, {10, 64}}, 0), 0.25);
+  node.op = "dequantize";
+  EXPECT_EQ(find_family("quantised")->share_read(node, {{{40, 36}}, {40, 64}}, 0), 1);
 }
 
 }  // namespace

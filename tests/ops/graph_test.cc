@@ -107,7 +107,6 @@ const std::vector<Refusal>& refusals() {
       {"attention batch", "INVALID: x1.shape[0]: 2, expected 3 (batch of x0)", one("attention", {{F(3), F(4), F(2), F(8)}, {F(2), F(4), F(5), F(8)}, {F(3), F(4), F(5), F(8)}})},
       {"attention mask", "INVALID: x3.shape[1]: 4, expected 5 (of the scores) or 1", one("attention", {{F(4), F(2), F(8)}, {F(2), F(5), F(8)}, {F(2), F(5), F(8)}, {F(2), F(4)}})},
       {"attention window", "INVALID: attention: window -1, expected at least 1, or 0 for none", one("attention", {{F(4), F(2), F(8)}, {F(2), F(5), F(8)}, {F(2), F(5), F(8)}}, {{"window", int64_t{-1}}})},
-      {"attention of one key", "UNSUPPORTED: attention: window 1 of causal queries, expected fixed sizes and at most as many queries as keys", one("attention", {{F(4), F(6), F(8)}, {F(2), F(5), F(8)}, {F(2), F(5), F(8)}}, {{"window", int64_t{1}}, {"causal", true}})},
       {"attention soft_cap", "INVALID: attention: soft_cap -2, expected a number above 0, or 0 for none", one("attention", {{F(4), F(2), F(8)}, {F(2), F(5), F(8)}, {F(2), F(5), F(8)}}, {{"soft_cap", -2.0}})},
       {"no name", "INVALID: tensors: tensor 0 has no name", edit([](Graph& g) { g.tensors[0].name.clear(); })},
       {"same names", "INVALID: x: two tensors of this name", edit([](Graph& g) { g.tensors[1].name = "x"; })},

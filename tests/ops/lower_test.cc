@@ -3,6 +3,7 @@
 #include <functional>
 #include <random>
 
+#include "ir/core/text_form.h"
 #include "ops/samples.h"
 #include "tests/ops/reference.h"
 
@@ -14,7 +15,7 @@ namespace {
 Tensors random_inputs(const Graph& g, const Sizes& sizes, std::mt19937& rng, bool positive = false) {
   Tensors out;
   const bool words = std::any_of(g.nodes.begin(), g.nodes.end(), [](const Node& n) {
-    return n.op == "quantized_matmul" || n.op == "dequantize";  // all bits of a word are weights
+    return n.op == "quantized_matmul" || n.op == "dequantize" || n.op == "quantized_gather";  // all bits are weights
   });
   for (int t : g.inputs) {
     Tensor v{sizes_of(g.tensors[t].dims, sizes), {}};
@@ -32,13 +33,27 @@ Tensors random_inputs(const Graph& g, const Sizes& sizes, std::mt19937& rng, boo
   return out;
 }
 
+// Integers of which a Kernel states the range are in it, which begins at 0.
+void keep_ranges(const Lowered& lowered, const Sizes& sizes, Tensors& inputs) {
+  for (const LoweredKernel& k : lowered.kernels) {
+    for (size_t p = 0; p < k.params.size(); ++p) {
+      const ir::ValueRange& values = k.kernel.buffers[p].values;
+      if (!values) continue;
+      for (double& v : inputs.at(k.params[p].tensor).data)
+        v = std::fmod(std::fabs(v), static_cast<double>(size_of(values.hi, sizes) + 1));
+    }
+  }
+}
+
 void check(const Graph& graph, const Sizes& sizes = {}, bool positive = false) {
   const auto finished = finish(graph);
   ASSERT_TRUE(finished.ok()) << finished.status().to_string();
   const auto lowered = lower(*finished);
   ASSERT_TRUE(lowered.ok()) << lowered.status().to_string();
   std::mt19937 rng(7);
-  Tensors inputs = random_inputs(*finished, sizes, rng, positive), want = inputs, got = inputs;
+  Tensors inputs = random_inputs(*finished, sizes, rng, positive);
+  keep_ranges(*lowered, sizes, inputs);
+  Tensors want = inputs, got = inputs;
   run_reference(*finished, sizes, want);
   run_lowered(*finished, *lowered, sizes, got);
   if (::testing::Test::HasFatalFailure()) return;
@@ -83,6 +98,98 @@ TEST(Lower, EveryElementwiseOperator) {
   }
   check(single("gelu", {{4, 6}}, {{"approximate", std::string("tanh")}}));
   check(single("geglu", {{4, 6}, {6}}, {{"approximate", std::string("tanh")}}));
+}
+
+TEST(Lower, GatherOfAnyIds) {
+  const DimDesc p = symbol_dim("P", 1, 100), t = symbol_dim("T", 0, 64);
+  for (const ir::DType table : {ir::DType::f32, ir::DType::bf16, ir::DType::i8, ir::DType::u8, ir::DType::i64}) {
+    for (const ir::DType ids : {ir::DType::i32, ir::DType::i64}) {
+      for (const std::vector<DimDesc>& dims : std::vector<std::vector<DimDesc>>{{}, {t}, {F(2), t}, {t, t}, {F(0)}}) {
+        Graph g;
+        const int s = add_tensor(g, "s", {p, F(5)}, false, table), i = add_tensor(g, "i", dims, false, ids);
+        g.outputs = {add_node(g, "gather", {s, i}, "y")};
+        check(g, {{"P", 9}, {"T", 3}});
+      }
+    }
+  }
+  Graph strided;
+  const int s = add_tensor(strided, "s", {F(7), F(5)});
+  const int i = add_tensor(strided, "i", {F(2), t}, false, ir::DType::i32, {ir::Expr(64), ir::Expr(1)});
+  strided.outputs = {add_node(strided, "gather", {s, i}, "y")};
+  const auto finished = finish(strided);
+  ASSERT_TRUE(finished.ok()) << finished.status().to_string();
+  EXPECT_EQ(
+      ir::print(lower(*finished)->kernels.at(0).kernel),
+      R"(kernel gather(s: f32[7, 5] in, ids: i32[2, T] in values 0..7 - 1 strides [64, 1], d: f32[2, T, 5] out) family gather where T in 0..64
+  for i0 < 2 [row]:
+    for i1 < T [row]:
+      for j < 5 [col]:
+        d[i0, i1, j] = s[i64(ids[i0, i1]), j]
+)");
+}
+
+TEST(Lower, QuantizedGatherOfAnyIds) {
+  const DimDesc t = symbol_dim("T", 0, 64);
+  for (const bool rider : {false, true}) {
+    for (const std::vector<DimDesc>& dims : std::vector<std::vector<DimDesc>>{{}, {t}, {F(2), t}, {F(3), F(2), t}}) {
+      Graph g;
+      const int w = add_tensor(g, "w", {symbol_dim("P", 1, 100), F(72)}, false, ir::DType::u8);
+      const int i = add_tensor(g, "i", dims, false, ir::DType::i64);
+      g.outputs = {add_node(g, "quantized_gather", {w, i}, "y", {{"format", std::string("q4_0")}})};
+      if (rider) g.outputs = {add_node(g, "scale", {g.outputs[0]}, "z", {{"value", 0.5}})};
+      check(g, {{"P", 9}, {"T", 3}});
+      EXPECT_EQ(lower(*finish(g))->kernels.size(), 1u);
+    }
+  }
+  for (const char* op : {"gather", "quantized_gather"}) {
+    Graph deep;
+    const int w = add_tensor(deep, "w", {F(9), F(72)}, false, ir::DType::u8),
+              i = add_tensor(deep, "i", std::vector<DimDesc>(8, F(1)), false, ir::DType::i32);
+    std::vector<Attr> attrs = {{"format", std::string("q4_0")}};
+    if (op == std::string("gather")) attrs.clear();
+    deep.outputs = {add_node(deep, op, {w, i}, "y", attrs)};
+    EXPECT_EQ(finish(deep).status().to_string(), "INVALID: i.shape: 8 dimensions, expected at most 7");
+  }
+  Graph g;
+  const int w = add_tensor(g, "w", {F(9), F(72)}, false, ir::DType::u8), i = add_tensor(g, "i", {F(3)});
+  g.outputs = {add_node(g, "quantized_gather", {w, i}, "y", {{"format", std::string("q4_0")}})};
+  EXPECT_EQ(finish(g).status().to_string(), "INVALID: i: dtype f32, expected i32 or i64");
+}
+
+// What follows is computed where rows are read, in f32.
+TEST(Lower, GatherWithFollowers) {
+  for (const ir::DType type : {ir::DType::f32, ir::DType::bf16}) {
+    for (const std::vector<DimDesc>& dims : std::vector<std::vector<DimDesc>>{{}, {F(3)}, {F(2), F(4)}}) {
+      Graph g;
+      const int s = add_tensor(g, "s", {F(7), F(5)}, true, type), i = add_tensor(g, "i", dims, false, ir::DType::i32);
+      int y = add_node(g, "gather", {s, i}, "rows");
+      if (type != ir::DType::f32) y = add_node(g, "cast", {y}, "wide", {{"to", std::string("f32")}});
+      y = add_node(g, "scale", {y}, "scaled", {{"value", 2.5}});
+      g.outputs = {add_node(g, "add", {y, add_tensor(g, "b", {F(5)})}, "y")};
+      check(g);
+      EXPECT_EQ(lower(*finish(g))->kernels.size(), 1u);
+    }
+  }
+}
+
+// What a graph computes can only be checked when it is too late.
+TEST(Lower, GatherTakesIdsThatAreInputs) {
+  Graph g;
+  const int s = add_tensor(g, "s", {F(7), F(5)}), x = add_tensor(g, "x", {F(3)});
+  const int i = add_node(g, "cast", {x}, "i", {{"to", std::string("i32")}});
+  g.outputs = {add_node(g, "gather", {s, i}, "y")};
+  const auto finished = finish(g);
+  ASSERT_TRUE(finished.ok()) << finished.status().to_string();
+  EXPECT_EQ(lower(*finished).status().to_string(),
+            "UNSUPPORTED: i: computed by the graph, expected an input: its values are checked before the call");
+  Graph flat;
+  flat.outputs = {add_node(flat, "gather", {add_tensor(flat, "s", fixed({7})), add_tensor(flat, "i", {F(3)})}, "y")};
+  EXPECT_FALSE(finish(flat).ok());
+  Graph floats;
+  floats.outputs = {
+      add_node(floats, "gather", {add_tensor(floats, "s", fixed({7, 2})), add_tensor(floats, "i", {F(3)})}, "y")};
+  EXPECT_NE(finish(floats).status().to_string().find("expected i32, i64"), std::string::npos)
+      << finish(floats).status().to_string();
 }
 
 TEST(Lower, NanReachesMaxReluAndSoftmax) {
@@ -264,10 +371,35 @@ TEST(Lower, AttentionOfHeadsMasksAndWindows) {
     const DimDesc s = symbol_dim("S", 0, 64), t = symbol_dim("T", 0, 64), b = symbol_dim("B", 0, 8);
     const int q = add_tensor(g, "q", {b, F(4), s, F(3)}), k = add_tensor(g, "k", {b, F(2), t, F(3)}),
               v = add_tensor(g, "v", {b, F(2), t, F(5)});
+    Graph cached = g;
+    const int lengths = add_tensor(cached, "lengths", {b}, false, ir::DType::i64);
     g.outputs = {add_node(g, "attention", {q, k, v}, "y", attrs)};
-    for (const auto& [queries, keys] : {std::pair<int64_t, int64_t>{1, 9}, {5, 5}, {4, 7}, {7, 4}, {0, 3}, {3, 0}})
+    cached.outputs = {add_node(cached, "cached_attention", {q, k, v, lengths}, "y", attrs)};
+    for (const auto& [queries, keys] : {std::pair<int64_t, int64_t>{1, 9}, {5, 5}, {4, 7}, {7, 4}, {0, 3}, {3, 0}}) {
       check(g, {{"S", queries}, {"T", keys}, {"B", 2}});
+      check(cached, {{"S", queries}, {"T", keys}, {"B", 2}});
+    }
   }
+}
+
+// As many keys as each sequence has, which are read in the nest.
+TEST(Lower, CachedAttention) {
+  Graph g;
+  const DimDesc t = symbol_dim("T", 1, 64);
+  const int q = add_tensor(g, "q", {F(2), F(2), F(1), F(4)}), k = add_tensor(g, "k", {F(2), F(2), t, F(4)}),
+            v = add_tensor(g, "v", {F(2), F(2), t, F(4)}), n = add_tensor(g, "lengths", {F(2)}, false, ir::DType::i32),
+            m = add_tensor(g, "mask", {F(1), t});
+  g.outputs = {add_node(g, "cached_attention", {q, k, v, n, m}, "y")};
+  check(g, {{"T", 9}});
+  const std::string text = ir::print(lower(*finish(g))->kernels.at(0).kernel);
+  EXPECT_NE(text.find("lengths: i32[2] in values 0..T,"), std::string::npos) << text;
+  EXPECT_NE(text.find("for j < i64(lengths[t0]) [key]:"), std::string::npos) << text;
+  Graph wrong;
+  for (const int64_t sizes : {2, 2, 2})
+    add_tensor(wrong, fmt::format("x{}", wrong.tensors.size()), {F(sizes), F(2), F(3), F(4)});
+  const int lengths = add_tensor(wrong, "lengths", {F(3)}, false, ir::DType::i32);
+  wrong.outputs = {add_node(wrong, "cached_attention", {0, 1, 2, lengths}, "y")};
+  EXPECT_EQ(finish(wrong).status().to_string(), "INVALID: lengths.shape[0]: 3, expected 2 (batch of x0)");
 }
 
 TEST(Lower, AttentionOfAQueryThatSeesNoKeyIsZero) {

@@ -18,6 +18,32 @@ TEST(Bounds, TilesStayInside) {
   EXPECT_FALSE(proves_lt(32 * i("n0") + i("n1") + 1, 4864, r));
 }
 
+TEST(Bounds, WhatIsLoadedHasItsRange) {
+  Kernel k;
+  k.symbols = {{"P", 0, 50000}};
+  k.buffers.resize(2);
+  k.buffers[0].name = "ids";
+  k.buffers[0].type = DType::i32;
+  k.buffers[0].values = {Expr(2), s("P") - 1};
+  k.buffers[1].name = "any";
+  Ranges r(k);
+  r.enter(make_scope("t", 8, {}));
+  const Expr id = cast(DType::i64, load("ids", {i("t")}, DType::i32));
+  const Interval v = interval(id, r);
+  EXPECT_EQ(v.lo, 2);
+  EXPECT_EQ(v.hi, 49999);
+  EXPECT_TRUE(proves_lt(id, s("P"), r));
+  EXPECT_FALSE(proves_lt(id, s("P") - 1, r));
+  EXPECT_FALSE(proves_lt(id + 1, s("P"), r));
+  EXPECT_TRUE(proves_le(2, id, r));
+  EXPECT_FALSE(proves_le(3, id, r));
+  EXPECT_TRUE(proves_lt(8 * floordiv(id, 8), s("P"), r));
+  EXPECT_TRUE(proves_lt(8 * id + i("t"), 8 * s("P"), r));
+  EXPECT_FALSE(proves_lt(9 * id + i("t"), 8 * s("P"), r));
+  EXPECT_FALSE(proves_lt(cast(DType::i64, load("any", {i("t")}, DType::i32)), s("P"), r));
+  EXPECT_FALSE(proves_lt(cast(DType::i64, load("ids", {i("t")}, DType::i32)), 49999, r));
+}
+
 TEST(Bounds, MaskedTail) {
   Ranges r;
   r.set("M", {1, 4096});

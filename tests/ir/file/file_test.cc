@@ -4,7 +4,7 @@
 //   verify     "ok", or the refusal of parser or verifier
 //   simplify   the kernel with every index expression simplified
 //   run        the outputs after interpreting; "; set: N = 5" gives symbols, inputs hold small integers that depend on
-//              their position
+//              their position and lie in the range that a parameter states
 #include "tests/common/file_test.h"
 
 #include "ir/analysis/analysis.h"
@@ -87,7 +87,12 @@ std::string run_text(const FileTest& t) {
     tensor.dims = *dims;
     size_t count = 1;
     for (const int64_t d : *dims) count *= static_cast<size_t>(d);
-    for (size_t i = 0; i < count; ++i) tensor.data.push_back(static_cast<double>((i * 7 + b * 3) % 11) - 5);
+    const auto lo = evaluate(buffer.values.lo, symbols), hi = evaluate(buffer.values.hi, symbols);
+    for (size_t i = 0; i < count; ++i) {
+      const double value = static_cast<double>((i * 7 + b * 3) % 11) - 5;
+      tensor.data.push_back(lo && hi ? static_cast<double>(*lo + static_cast<int64_t>(i * 7) % (*hi - *lo + 1))
+                                     : value);
+    }
   }
   if (const Status status = interpret(*k, symbols, tensors); !status.ok()) return status.to_string();
   std::string out;

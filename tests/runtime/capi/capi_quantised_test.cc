@@ -139,6 +139,40 @@ TEST(CapiQuantised, DequantizeGivesTheBitsOfTheFormat) {
   }
 }
 
+TEST(CapiQuantised, QuantizedGatherGivesRowsOfTheFormat) {
+  for (auto& [name, format] : formats()) {
+    Weight w(format, 9, 2);
+    for (const char* level : kLevels) {
+      SCOPED_TRACE(name + " at " + level);
+      const auto ctx = make_context(level);
+      const std::vector<lathe_dim> blocks = {range("P", 1, 100), fixed(w.row_bytes)}, at = {range("T", 0, 64)};
+      const lathe_tensor_desc inputs[] = {desc("w", blocks, 0, LATHE_DTYPE_U8), desc("ids", at, 0, LATHE_DTYPE_I32)};
+      const lathe_attr attr = text_attr("format", name.c_str());
+      lathe_graph* made = nullptr;
+      lathe_error e;
+      ASSERT_EQ(lathe_graph_single(ctx.get(), "quantized_gather", inputs, 2, &attr, 1, &made, &e), LATHE_STATUS_OK)
+          << e.message;
+      const auto kernel = resolve(ctx.get(), Owned<lathe_graph>(made).get());
+      int32_t ids[] = {8, 0, 3, 3, 8};
+      std::vector<int64_t> shape = {w.n, w.row_bytes}, count = {5};
+      lathe_tensor bytes = {w.bytes.data(), {1, 0}, 2, {1, 8, 1}, shape.data(), nullptr, 0},
+                   rows = {ids, {1, 0}, 1, {0, 32, 1}, count.data(), nullptr, 0};
+      Floats y({5, w.k}, 77);
+      const lathe_arg args[] = {{&bytes, w.bytes.size(), 0, 0, 0}, {&rows, sizeof ids, 0, 0, 0}, y.arg()};
+      ids[3] = 9;
+      EXPECT_EQ(lathe_execute(kernel.get(), args, 3, nullptr, &e), LATHE_STATUS_INVALID);
+      EXPECT_STREQ(e.message, "ids[3]: 9, expected 0..8");
+      EXPECT_EQ(y.data, std::vector<float>(y.data.size(), 77));
+      ids[3] = 3;
+      ASSERT_EQ(lathe_execute(kernel.get(), args, 3, nullptr, &e), LATHE_STATUS_OK) << e.message;
+      for (size_t i = 0; i < y.data.size(); ++i) {
+        const auto k = static_cast<size_t>(w.k);
+        ASSERT_EQ(y.data[i], w.values[static_cast<size_t>(ids[i / k]) * k + i % k]) << i;
+      }
+    }
+  }
+}
+
 TEST(CapiQuantised, ProductsOfEveryFormatPackedAndAsTheyLie) {
   for (auto& [name, format] : formats()) {
     for (const int64_t n : {int64_t{1}, int64_t{31}, int64_t{70}}) {

@@ -119,5 +119,30 @@ TEST(SampledKernel, EdgesAreAmongThePicks) {
   EXPECT_EQ(picks[m].front(), 0);
 }
 
+// A few rows of a table: statements are few, and the interpreter would hold all of it.
+TEST(SampledKernel, OfALargeTableColumnsAreSampled) {
+  const ir::Kernel k = parse(R"(
+kernel rows(t: f32[200000, 4096] in, ids: i32[3] in values 0..200000 - 1, y: f32[3, 4096] out) family gather
+  for i < 3 [row]:
+    for j < 4096 [col]:
+      y[i, j] = t[i64(ids[i]), j]
+)");
+  const SampledKernel s = SampledKernel::create(k, {}).value();
+  const int j = s.class_of("t", 1);
+  ASSERT_GE(j, 0);
+  EXPECT_EQ(s.class_of("t", 0), -1);
+  const auto picks = s.choose(1'000'000, 1);
+  EXPECT_EQ(picks[static_cast<size_t>(s.class_of("ids", 0))].size(), 3u);
+  EXPECT_LE(picks[static_cast<size_t>(j)].size() * 200000, size_t{1} << 24);
+  EXPECT_EQ(picks[static_cast<size_t>(j)].back(), 4095);
+  compare(parse(R"(
+kernel rows(t: f32[9, 40] in, ids: i32[7] in, y: f32[7, 40] out) family gather
+  for i < 7 [row]:
+    for j < 40 [col]:
+      y[i, j] = t[(i64(ids[i]) + 11) % 9, j]
+)"),
+          {}, 60);
+}
+
 }  // namespace
 }  // namespace lathe::runtime

@@ -199,5 +199,44 @@ TEST(NestPortable, RowsWithScratchAndStridesEqualTheInterpreter) {
   }
 }
 
+// Rows that integers choose, and as many of their elements as integers say.
+constexpr const char* kChosen = R"(
+kernel chosen(t: f32[P, N] in, ids: i32[T] in values 0..P - 1, len: i64[2] in values 0..N, y: f32[T, N] out, s: f32[T] out) family row where P in 1..100, N in 1..100, T in 0..100
+  for i < T [row] @parallel:
+    for j < N [col]:
+      y[i, j] = t[i64(ids[i]), j]
+    s[i] = 0.0
+    for l < len[i64(ids[i]) // 50] [col]:
+      s[i] += t[i64(ids[i]), l]
+)";
+
+TEST(NestPortable, ChosenRowsEqualTheInterpreter) {
+  const Built b = build(kChosen);
+  ASSERT_FALSE(b.leaves.empty());
+  for (const auto& [p, n, t] : {std::tuple<int64_t, int64_t, int64_t>{1, 1, 2}, {7, 33, 5}, {100, 17, 64}, {3, 5, 0}}) {
+    const std::vector<double> table = integers(p * n, 9);
+    std::vector<double> ids;
+    const std::vector<double> len = {static_cast<double>(n), static_cast<double>(n / 2)};
+    for (int64_t i = 0; i < t; ++i) ids.push_back(static_cast<double>((i * 7 + p - 1) % p));
+    std::map<std::string, ir::Tensor> tensors{{"t", {{p, n}, table}}, {"ids", {{t}, ids}}, {"len", {{2}, len}}};
+    const SymbolValues sizes{{"P", p}, {"N", n}, {"T", t}};
+    const ir::Status oracle = ir::interpret(b.kernel, sizes, tensors);
+    ASSERT_TRUE(oracle.ok()) << oracle.to_string();
+    std::vector<float> tf = floats(table);
+    std::vector<int32_t> ids32(ids.begin(), ids.end());
+    std::vector<int64_t> len64(len.begin(), len.end());
+    for (int threads : {1, 3}) {
+      auto nest = bind_nest(b.cut, sizes, {}, threads);
+      ASSERT_TRUE(nest.ok()) << nest.status().to_string();
+      ThreadTeam team(TeamOptions{threads});
+      std::vector<float> y(static_cast<size_t>(t * n), -99.0F), s(static_cast<size_t>(t), -99.0F);
+      void* args[] = {tf.data(), ids32.data(), len64.data(), y.data(), s.data()};
+      walk(*nest, b.leaves.data(), args, nullptr, &team);
+      EXPECT_EQ(y, floats(tensors["y"].data)) << p << "x" << n << " threads " << threads;
+      EXPECT_EQ(s, floats(tensors["s"].data)) << p << "x" << n << " threads " << threads;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lathe::runtime

@@ -22,6 +22,10 @@ using ir::symbol;
 
 using Env = std::map<std::string, int64_t>;
 
+// What nests may read: the third argument.
+constexpr int kReadArgument = 2, kReadCount = 6;
+alignas(8) int32_t read_values[kReadCount] = {3, 0, -2, 5, 1, 4};
+
 int64_t naive(const Expr& e, const Env& env) {
   auto arg = [&](int i) { return naive(e->args[static_cast<size_t>(i)], env); };
   auto fdiv = [](int64_t a, int64_t b) { return a >= 0 ? a / b : -((-a + b - 1) / b); };
@@ -49,6 +53,10 @@ int64_t naive(const Expr& e, const Env& env) {
       return std::min(arg(0), arg(1));
     case ir::Op::k_max:
       return std::max(arg(0), arg(1));
+    case ir::Op::k_cast:
+      return arg(0);
+    case ir::Op::k_load:
+      return read_values[arg(0)];
     default:
       ADD_FAILURE() << "op " << static_cast<int>(e->op);
       return 0;
@@ -141,6 +149,7 @@ std::vector<Record> walked(const ir::CutKernel& cut, const SymbolValues& symbols
   }
   std::vector<void*> args;
   for (int i = 0; i < cut.nest.num_params; ++i) args.push_back(reinterpret_cast<void*>((int64_t{i} + 1) << 32));
+  if (cut.kernel.buffers.size() > kReadArgument) args[kReadArgument] = read_values;
   walk(*bound, refs.data(), args.data(), nullptr, team);
   return recorder.records;
 }
@@ -292,6 +301,36 @@ TEST(Nest, TwoParallelLoopsAreOneSpace) {
   check(cut, {{"M", 1}, {"N", 2}}, {nullptr, 0, 1, 0, 0, 0, false});
 }
 
+Expr read(const Expr& element) { return ir::cast(ir::DType::i64, ir::load("ids", {element}, ir::DType::i32)); }
+std::vector<ir::Buffer> read_parameters() {
+  std::vector<ir::Buffer> out(3);
+  out[0].name = "a";
+  out[1].name = "b";
+  out[2].name = "ids";
+  out[2].type = ir::DType::i32;
+  out[2].dims = {kReadCount};
+  out[2].values = {Expr(-2), M * 0 + 5};
+  return out;
+}
+
+TEST(Nest, ReadsIntegersOfItsArguments) {
+  const Expr i = iter("i");
+  NestCall c;
+  c.leaves = {0};
+  c.operands = {{0, ir::DType::f32, read(i) * 7 + i, {}}, {1, ir::DType::i8, read(mod(read(Expr(3)) + i, 6)), {}}};
+  c.extents = {read(Expr(0)), ir::min(read(i), 4)};
+  auto cut =
+      cut_of({loop("i", N, {call(c)}, true), loop("k", read(Expr(5)), {loop("j", read(Expr(1)), {call(c)})}, true)}, 3,
+             1, {{"M", 1, 9}, {"N", 1, 6}});
+  cut.nest.phases[1].body[0] = loop("i", read(Expr(4)), {call(c)});
+  cut.kernel.buffers = read_parameters();
+  check(cut, {{"M", 3}, {"N", 6}}, {nullptr, 0, 2, 0, 2, 0, false});
+  cut.kernel.buffers[2].values = {};
+  const auto bound = bind_nest(cut, {{"M", 3}, {"N", 6}}, {}, 1);
+  EXPECT_NE(bound.status().message().find("a nest expression uses 'cast'"), std::string::npos)
+      << bound.status().to_string();
+}
+
 // Random expressions over the open loops, kept small; extents stay below 5.
 struct Random {
   std::mt19937 rng;
@@ -299,6 +338,7 @@ struct Random {
   int pick(int n) { return static_cast<int>(rng() % static_cast<unsigned>(n)); }
   Expr expr(int depth) {
     if (depth == 0 || pick(4) == 0) {
+      if (pick(6) == 0) return read(mod(expr(depth), Expr(kReadCount)));
       if (!open.empty() && pick(3) != 0) return iter(open[static_cast<size_t>(pick(static_cast<int>(open.size())))]);
       return pick(2) != 0 ? Expr(pick(9)) : M;
     }
@@ -355,7 +395,8 @@ TEST(Nest, RandomNestsMatchTheirDefinition) {
     int names = 0;
     std::vector<NestNode> phases;
     for (int i = 1 + r.pick(2); i > 0; --i) phases.push_back(r.node(1 + r.pick(4), &names));
-    const auto cut = cut_of(phases, 2, 6, {{"M", 0, 100}});
+    auto cut = cut_of(phases, 3, 6, {{"M", 0, 100}});
+    cut.kernel.buffers = read_parameters();
     const SymbolValues symbols{{"M", r.pick(12)}};
     check(cut, symbols, {nullptr, 0, 2, 2, 2, 1, true});
     if (::testing::Test::HasFailure()) FAIL() << "seed " << seed;

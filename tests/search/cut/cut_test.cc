@@ -318,5 +318,61 @@ kernel k(w: f32[40, 8] const layout [0/32, 1, 0%32], y: f32[40] out) family matm
   EXPECT_THAT(text, HasSubstr("dst[d0, d1, d2] = src[32*d0 + d2, d1]"));
 }
 
+// Rows that integers choose: the loop over them is the nest's, which reads each, and a row is a leaf.
+constexpr const char* kChosenRows = R"(
+kernel rows(t: bf16[P, N] in, ids: i32[A, T] in values 0..P - 1 strides [100, 1], y: bf16[A, T, N] out) where P in 1..50000, N in 1..1024, T in 1..64, A in 1..8
+  for a < A [row]:
+    for i < T [row]:
+      for j < ceildiv(N, 16) [col]:
+        for l < min(16, N - 16*j) [col] @vector:
+          y[a, i, 16*j + l] = t[i64(ids[a, i]), 16*j + l]
+)";
+
+TEST(Cut, ALoadedIndexIsAnIntegerOfTheNest) {
+  const ir::CutKernel k = cut_text(kChosenRows);
+  ASSERT_EQ(k.leaves.size(), 1u);
+  EXPECT_EQ(k.leaves[0].text.substr(0, k.leaves[0].text.find(" family")),
+            "kernel leaf(p0: bf16[_] in strides [1], p1: bf16[_] out strides [1])");
+  const NestNode& rows = k.nest.phases.at(0).body.at(0);
+  EXPECT_EQ(rows.iter, "i");
+  const ir::NestCall& call = rows.body.at(0).call;
+  ASSERT_EQ(call.operands.size(), 2u);
+  EXPECT_EQ(ir::print(call.operands[0].offset), "N*i64(ids[100*a + i])");
+}
+
+// What never runs reads nothing, and what runs once at most reads in its loop.
+TEST(Cut, IntegersOfFewRowsAreReadInTheirLoop) {
+  for (const char* const rows : {"0", "T", "min(T, 1)"}) {
+    const std::string extent = rows, size = extent == "0" ? "0" : "T";
+    const ir::CutKernel k = cut_text("kernel rows(t: f32[3, 8] in, ids: i32[" + size + "] in values 0..2, y: f32[" +
+                                     size + ", 8] out) where T in 0.." + (extent == "T" ? "1" : "9") + "\n  for i < " +
+                                     extent + ":\n    for j < 8:\n      y[i, j] = t[i64(ids[i]), j]\n");
+    ASSERT_EQ(k.nest.phases.size(), 1u) << rows;
+    EXPECT_EQ(k.nest.phases[0].iter, "i") << rows;
+    EXPECT_EQ(ir::print(k.nest.phases[0].body.at(0).call.operands.at(0).offset), "8*i64(ids[0])") << rows;
+  }
+}
+
+TEST(Cut, IntegersOfTheNestAreReadWhereTheyAreProvenToLie) {
+  const auto refusal = [](const std::string& from, const std::string& to) {
+    std::string text = kChosenRows;
+    text.replace(text.find(from), from.size(), to);
+    ir::Result<ir::Kernel> kernel = ir::parse_kernel(text);
+    EXPECT_TRUE(kernel.ok()) << kernel.status().to_string();
+    return cut(*kernel).status().to_string();
+  };
+  EXPECT_THAT(refusal("ids[a, i]", "ids[a, i + 1]"), HasSubstr("the nest reads ids: dimension 1: index i + 1"));
+  EXPECT_THAT(refusal("i64(ids[a, i])", "i64(ids[a, i] + 1:i32)"), HasSubstr("the nest computes i64"));
+  // The scope inside the leaf says that i + 3 < T where it runs; the walk reads where it does not, too.
+  EXPECT_THAT(refusal("for j < ceildiv(N, 16) [col]:", "for j < min(ceildiv(N, 16), i64(ids[a, i + 3])) [col]:"),
+              HasSubstr("the nest reads ids: dimension 1: index i + 3"));
+  // Of several inputs with and without a range it reads those with one.
+  std::string two = kChosenRows;
+  two.replace(two.find("y: bf16"), 0, "more: i32[A, T] in, ");
+  two.replace(two.find("ids[a, i])"), 10, "more[a, i])");
+  EXPECT_THAT(cut(*ir::parse_kernel(two)).status().to_string(),
+              HasSubstr("the nest reads more: expected an input with a range of values"));
+}
+
 }  // namespace
 }  // namespace lathe::search

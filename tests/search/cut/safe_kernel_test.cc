@@ -95,6 +95,51 @@ TEST(SafeKernel, EmptyRangesAndScopesThatRunAreUnderstood) {
   EXPECT_TRUE(check_safe(tail, tail).ok()) << check_safe(tail, tail).to_string();
 }
 
+// What an input may hold is what proofs know of it, and all that they know.
+TEST(SafeKernel, LoadedIndicesStayInsideByTheirRange) {
+  const std::string rows =
+      R"(kernel rows(t: f32[P, 8] in, ids: i32[T] in values 0..P - 1, y: f32[T, 8] out) where P in 0..50000, T in 0..64
+  for i < T:
+    for j < 8:
+      y[i, j] = t[i64(ids[i]), j]
+)";
+  const ir::Kernel naive = parsed(rows);
+  EXPECT_TRUE(check_safe(naive, naive).ok()) << check_safe(naive, naive).to_string();
+  const auto refusal = [&](const std::string& from, const std::string& to) {
+    std::string text = rows;
+    text.replace(text.find(from), from.size(), to);
+    const ir::Kernel mutant = parsed(text);
+    const ir::Status s = check_safe(mutant, mutant);
+    EXPECT_EQ(s.code(), ir::Code::kUNSUPPORTED) << text;
+    return s.message();
+  };
+  EXPECT_THAT(refusal(" values 0..P - 1", ""), HasSubstr("buffer t: dimension 0: index i64(ids[i]) is not proven"));
+  EXPECT_THAT(refusal("0..P - 1", "0..P"), HasSubstr("buffer t: dimension 0: index i64(ids[i]) reaches"));
+  EXPECT_THAT(refusal("0..P - 1", "-1..P - 1"), HasSubstr("buffer t: dimension 0: index i64(ids[i]) reaches -1"));
+  EXPECT_THAT(refusal("0..P - 1", "0..49999"), HasSubstr("buffer t: dimension 0"));
+  EXPECT_THAT(refusal("i64(ids[i])", "i64(ids[i]) + 1"), HasSubstr("buffer t: dimension 0"));
+  EXPECT_THAT(refusal("ids[i])", "ids[i + 1])"), HasSubstr("buffer ids: dimension 0"));
+  // A Schedule may not promise more than the caller is held to.
+  std::string promised = rows;
+  promised.replace(promised.find("0..P - 1"), 8, "0..P - 2");
+  EXPECT_THAT(check_safe(naive, parsed(promised)).message(), HasSubstr("operand ids"));
+}
+
+TEST(SafeKernel, LoadedExtentsStayInsideByTheirRange) {
+  const std::string sums =
+      R"(kernel sums(x: f32[B, L] in, len: i64[B] in values 0..L, y: f32[B] out) where B in 1..64, L in 0..4096
+  for b < B:
+    y[b] = 0.0
+    for l < len[b]:
+      y[b] += x[b, l]
+)";
+  const ir::Kernel naive = parsed(sums);
+  EXPECT_TRUE(check_safe(naive, naive).ok()) << check_safe(naive, naive).to_string();
+  std::string longer = sums;
+  longer.replace(longer.find("0..L"), 4, "0..L + 1");
+  EXPECT_THAT(check_safe(parsed(longer), parsed(longer)).message(), HasSubstr("buffer x: dimension 1"));
+}
+
 TEST(SafeKernel, TheCallersOperandsStayAsTheyWereDeclared) {
   const ir::Kernel naive = parsed(kNaive);
   const std::pair<const char*, const char*> kChanges[] = {{"x: f32[M, 21] in", "x: f32[M, 21] in pad [0, 11]"},

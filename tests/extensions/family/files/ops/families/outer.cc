@@ -50,6 +50,7 @@ constexpr Family families::outer = {
     .infer = infer,
     .lower = lower_group,
     .flops = one_per_element,
+    .share_read = all_read,
     .in_place = false,
     .error_rule = ErrorRule::bound_of_sums,
     .fusion = {.element = std::nullopt, .followed = false, .preceded = 0, .packed = 0, .f32_alone = true},

@@ -1,7 +1,7 @@
 // Attention, one query at a time: all of it is one leaf. Scores of a query wait on the stack.
 //
 //   t heads, i queries {
-//     j { s = sum over d, in vectors | m fmax= s }      lanes along the depth
+//     j { c = sum over d, in vectors | s = f(c) | m fmax= s }      lanes along the depth
 //     j1 { s = exp2(s - m), a += s }                    lanes along the keys
 //     n0 columns { j2 { o += s * v } | y = o * r }      lanes along the columns, sums in registers
 //   }
@@ -10,43 +10,26 @@
 #include <algorithm>
 
 #include "ir/analysis/analysis.h"
+#include "search/attention/parts.h"
 #include "search/sketches/sketch.h"
 
 namespace lathe::search {
 
 using namespace ir;  // NOLINT: this file is all IR
 
-namespace {
-
-struct AttentionParts {
-  const Stmt *row = nullptr, *scores = nullptr, *depth = nullptr, *powers = nullptr, *columns = nullptr,
-             *values = nullptr;
-  explicit operator bool() const { return values != nullptr; }
-};
-
-AttentionParts parts_of(const Kernel& kernel) {
-  const auto all = [&](const char* role) { return scopes_with_role(kernel, role); };
-  const std::vector<const Stmt*> rows = all("row"), keys = all("key"), depth = all("k"), columns = all("n");
-  if (rows.size() != 1 || keys.size() != 3 || depth.size() != 1 || columns.size() != 1) return {};
-  if (rows[0]->body.size() != 6 || columns[0]->body.size() != 3 || depth[0]->body.size() != 1) return {};
-  return {rows[0], keys[0], depth[0], keys[1], columns[0], keys[2]};
-}
-
-}  // namespace
-
-class AttentionSketch {
+class QueriesSketch {
  public:
   struct Setting {
     int64_t depth_vectors = 4, column_vectors = 8, prefetch = 0, parallel = 0;
     bool operator==(const Setting&) const = default;
   };
-  AttentionSketch(const Problem& problem, const Target& target)
-      : problem_(problem), t_(target), p_(parts_of(problem.kernel)) {}
+  QueriesSketch(const Problem& problem, const Target& target)
+      : problem_(problem), t_(target), p_(attention_parts(problem.kernel)) {}
 
   static bool matches(const Problem& problem) {
-    return problem.kernel.family == "attention" && parts_of(problem.kernel);
+    return problem.kernel.family == "attention" && attention_parts(problem.kernel);
   }
-  static const std::vector<KnobRow<AttentionSketch>>& table();
+  static const std::vector<KnobRow<QueriesSketch>>& table();
   Status accepts(const Setting& k) const {
     if (k.column_vectors + k.depth_vectors + kScratchRegisters > t_.vector_registers)
       return unsupported("nv {} and dv {}: more than the registers", k.column_vectors, k.depth_vectors);
@@ -75,10 +58,10 @@ class AttentionSketch {
   const AttentionParts p_;
 };
 
-const std::vector<KnobRow<AttentionSketch>>& AttentionSketch::table() {
+const std::vector<KnobRow<QueriesSketch>>& QueriesSketch::table() {
   using Values = std::vector<int64_t>;
-  using S = const AttentionSketch&;
-  static const std::vector<KnobRow<AttentionSketch>> kTable = {
+  using S = const QueriesSketch&;
+  static const std::vector<KnobRow<QueriesSketch>> kTable = {
       {"depth_vectors", "dv", "vectors of a query's depth that are multiplied side by side", &Setting::depth_vectors, 1,
        16, false, [](S) { return Values{1, 2, 4, 8}; }},
       {"column_vectors", "nv", "vectors of columns whose sums are in registers", &Setting::column_vectors, 1, 32, false,
@@ -95,32 +78,25 @@ const std::vector<KnobRow<AttentionSketch>>& AttentionSketch::table() {
 }
 
 // Enough sums to hide the latency of an addition; then the nearer to the default, the better.
-double AttentionSketch::estimate(const Setting& k) const {
+double QueriesSketch::estimate(const Setting& k) const {
   const Setting near = *standard();
   double steps = 1;
-  for (const KnobRow<AttentionSketch>& row : table()) steps += k.*row.field != near.*row.field;
+  for (const KnobRow<QueriesSketch>& row : table()) steps += k.*row.field != near.*row.field;
   return steps;
 }
 
-Status AttentionSketch::write(Script& s, const Setting& k) const {
+Status QueriesSketch::write(Script& s, const Setting& k) const {
   const std::string i = p_.row->iter, j = p_.scores->iter, d = p_.depth->iter, j1 = p_.powers->iter,
                     n = p_.columns->iter, j2 = p_.values->iter;
-  const std::string scores = p_.depth->body[0].target, sums = p_.values->body[0].target;
   const auto tail = [&](const Expr& extent, int64_t piece) { return tail_of(extent, piece, problem_.kernel); };
-  const auto vectors = [&](const std::string& scope, const char* masked) {
-    s.move("tile_scope {} {} tail={} as {}v,{}l", scope, t_.lanes, masked, scope, scope);
-  };
   // Scores: partial sums of some vectors of the depth.
   const int64_t step = k.depth_vectors * t_.lanes;
   const bool steps = k.depth_vectors > 1 && extent_at(p_.depth->extent, problem_) > step;
   if (steps) s.move("tile_scope {} {} tail={} as {}0,{}1", d, step, tail(p_.depth->extent, step), d, d);
   const std::string inner = steps ? d + "1" : d;
-  vectors(inner, tail(p_.depth->extent, steps ? step : t_.lanes));
-  if (steps) s.move("unroll_scope {}v", inner);
-  s.move("vectorize_scope {}l", inner);
+  vectorize(s, inner, t_.lanes, tail(p_.depth->extent, steps ? step : t_.lanes), steps);
   // Powers.
-  vectors(j1, tail(p_.powers->extent, t_.lanes));
-  s.move("vectorize_scope {}l", j1);
+  vectorize(s, j1, t_.lanes, tail(p_.powers->extent, t_.lanes), false);
   // Columns.
   const int64_t block = k.column_vectors * t_.lanes;
   const char* masked = tail(p_.columns->extent, block);
@@ -128,14 +104,10 @@ Status AttentionSketch::write(Script& s, const Setting& k) const {
   s.move("split_scope {}1 after=0 as {}_sum", n, n);
   s.move("split_scope {}_sum after=0 as {}_end", n, n);
   s.move("swap_scopes {}_sum {}", n, j2);
-  for (const char* piece : {"1", "_sum", "_end"}) {
-    const std::string scope = n + piece;
-    vectors(scope, masked);
-    s.move("unroll_scope {}v", scope);
-    s.move("vectorize_scope {}l", scope);
-  }
-  s.move("move_to_register {} {}0", sums, n);
-  s.move("move_to_stack {} {}", scores, i);
+  for (const char* piece : {"1", "_sum", "_end"}) vectorize(s, n + piece, t_.lanes, masked, true);
+  s.move("move_to_register {} {}0", p_.sums(), n);
+  s.move("move_to_register {} {}", p_.products(), j);
+  s.move("move_to_stack {} {}", p_.powered(), i);
   for (const char* name : {"m", "a", "r"}) {
     if (s.ok() && s.kernel().find_buffer(name) != nullptr) s.move("move_to_register {} {}", name, i);
   }
@@ -149,13 +121,12 @@ Status AttentionSketch::write(Script& s, const Setting& k) const {
   }
   if (k.parallel != 0) {
     // The innermost heads, of which there are most.
-    const std::vector<const Stmt*> heads = scopes_with_role(problem_.kernel, "batch");
-    s.move("parallelize {}", heads.empty() ? i : heads.back()->iter);
+    s.move("parallelize {}", p_.heads.empty() ? i : p_.heads.back()->iter);
   }
   return {};
 }
 
-Structure AttentionSketch::structure(const Setting& k, const ProblemFacts& facts) const {
+Structure QueriesSketch::structure(const Setting& k, const ProblemFacts& facts) const {
   Structure s = facts.naive;
   s.tile_rows = 1;
   s.tile_vectors = static_cast<double>(k.column_vectors);
@@ -164,8 +135,7 @@ Structure AttentionSketch::structure(const Setting& k, const ProblemFacts& facts
   s.block_columns = static_cast<double>(k.column_vectors * t_.lanes);
   const double rows = static_cast<double>(extent_at(p_.row->extent, problem_));
   double heads = 1;
-  for (const Stmt* b : scopes_with_role(problem_.kernel, "batch"))
-    heads *= static_cast<double>(extent_at(b->extent, problem_));
+  for (const Stmt* b : p_.heads) heads *= static_cast<double>(extent_at(b->extent, problem_));
   s.calls = rows * heads;
   if (k.parallel != 0) {
     s.parallel = Axis::rows;
@@ -175,7 +145,7 @@ Structure AttentionSketch::structure(const Setting& k, const ProblemFacts& facts
   return s;
 }
 
-const Recipe kAttentionRecipe = {"queries", 1, AttentionSketch::matches, knob_table<AttentionSketch>,
-                                 make_sketch<AttentionSketch, kAttentionRecipe>};
+const Recipe kQueriesRecipe = {"queries", 1, QueriesSketch::matches, knob_table<QueriesSketch>,
+                               make_sketch<QueriesSketch, kQueriesRecipe>};
 
 }  // namespace lathe::search

@@ -1,0 +1,56 @@
+// What the recipes of attention share: the names in the naive nest (ops/families/attention.cc), and the moves of its
+// three parts.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "ir/core/kernel.h"
+#include "search/sketches/recipe.h"
+
+namespace lathe::search {
+
+//   row { m = least | scores { c = 0; depth { c += q * k }; s = f(c); m fmax= s } | a = 0 |
+//         powers { s = exp2(s - m); a += s } | r = 1 / a | columns { o = 0; values { o += s * v }; y = o * r } }
+struct AttentionParts {
+  const ir::Stmt *row = nullptr, *scores = nullptr, *depth = nullptr, *powers = nullptr, *columns = nullptr,
+                 *values = nullptr;
+  std::vector<const ir::Stmt*> heads;  // the scopes around, outermost first
+  explicit operator bool() const { return values != nullptr; }
+  const std::string& products() const { return depth->body[0].target; }
+  const std::string& powered() const { return powers->body[0].target; }
+  const std::string& sums() const { return values->body[0].target; }
+};
+// Points into the kernel; nothing where it has other loops.
+AttentionParts attention_parts(const ir::Kernel& kernel);
+
+// The loads of keys and of values in the two products.
+const ir::Expr& load_of_keys(const AttentionParts& p);
+const ir::Expr& load_of_values(const AttentionParts& p);
+// Heads that share keys: 1 where each has its own.
+int64_t heads_of_group(const AttentionParts& p);
+// The scope of the heads that share keys, and the innermost one around it, or "root". The scope of all heads is divided
+// where only some share. Empty heads: each has its own keys, around is its scope.
+struct SharedKeys {
+  std::string around, heads;
+};
+SharedKeys share_keys(Script& s, const AttentionParts& p);
+
+// The scope in vectors, the last one masked unless `tail` is "exact".
+void vectorize(Script& s, const std::string& scope, int64_t lanes, const char* tail, bool unrolled);
+
+// rows { maximum | powers } in vectors, several side by side where there are whole steps of them; maxima and sums in
+// registers.
+void vectorize_softmax(Script& s, const AttentionParts& p, const std::string& rows, const std::string& maximum,
+                       int64_t vectors, int64_t lanes);
+
+// tiles { rows { columns { c = 0 | depth: c += a * b | y = f(c) } } }; no tiles: rows are one.
+struct Product {
+  std::string tiles, rows, columns, depth, sums;
+  const char* column_tail;
+  int64_t panel_columns;
+  bool joined;  // the tiles of a panel are one leaf
+};
+// Panels of columns around tiles of rows, whose sums are in registers.
+void tile_product(Script& s, const Product& p, int64_t lanes);
+
+}  // namespace lathe::search
