@@ -223,10 +223,67 @@ def low_bits(quantised=False):
     return lines
 
 
+def limits_llm():
+    """The rows of a language model that one limit of the machine binds; a name begins with its family's prefix."""
+    n = k = 4096
+    lines = []
+    by_bytes = ["reassociate", "contract", "quantised_activations"]
+    blocks = {"q4_0": (32, 18), "q4_1": (32, 20), "q5_0": (32, 22), "q8_0": (32, 34), "q4_k": (256, 144), "q5_k": (256, 176), "q6_k": (256, 210)}
+
+    def low(name, m, weights, allowed=(), **attrs):
+        line = Line(f"{name}_{m}x{n}x{k}", allowed=list(allowed))
+        operands = [line.tensor("a", [m, k])] + [line.tensor(t, dims, const=True, dtype=dtype) for t, dims, dtype in weights]
+        line.node("quantized_matmul", operands, "y", **attrs)
+        lines.append(line)
+
+    formats = {name: ([("w", [n, k // block * size], "u8")], {"format": name}) for name, (block, size) in blocks.items()}
+    for group in (32, 128):
+        formats[f"g{group}"] = ([("w", [n, k // group, group // 2], "u8"), ("s", [n, k // group], "f32")], {"format": "nbits_4", "group": group})
+    channel = ([("w", [n, k], "i8"), ("s", [n], "f32")], {"format": "int8_channel"})
+    for name, (weights, attrs) in {**formats, "int8": channel}.items():
+        for m in (1, 2, 4):
+            low(f"gemv_{name}", m, weights, **attrs)
+        for m in (4, 8, 16, 32):
+            low("int8_channel" if name == "int8" else f"low_{name}", m, weights, by_bytes, **attrs)
+
+    def product(name, m, n, k, dtype="f32", cache="cold", const=True, transpose=False):
+        line = Line(f"{name}_{m}x{n}x{k}", cache=cache)
+        operands = [line.tensor("a", [m, k], dtype=dtype), line.tensor("b", [n, k] if transpose else [k, n], const=const, dtype=dtype)]
+        line.node("matmul", operands, "y", **({"transpose_b": True} if transpose else {}))
+        lines.append(line)
+
+    for dtype in ("f32", "bf16"):
+        for n_, k_ in ((4096, 4096), (14336, 4096)):
+            for m in (1, 4, 8, 14, 16, 32, 64):
+                product(f"mm_{dtype}", m, n_, k_, dtype)
+        for size in (256, 512, 1000, 1024) if dtype == "f32" else (512, 1024):
+            product(f"square_{dtype}", size, size, size, dtype, cache="hot")
+    for transpose in (False, True):
+        for m in (1, 4, 16, 128):
+            product("plain_nk" if transpose else "plain_kn", m, 4096, 4096, const=False, transpose=transpose)
+    for size in (16, 32, 64, 96):
+        product("tiny", size, size, size, cache="hot")
+
+    def attention(name, heads, kv_heads, queries, keys, dtype, cache, **attrs):
+        line = Line(name, cache=cache)
+        operands = [line.tensor("q", [1, heads, queries, 128], dtype=dtype), line.tensor("k", [1, kv_heads, keys, 128], dtype=dtype),
+                    line.tensor("v", [1, kv_heads, keys, 128], dtype=dtype)]
+        line.node("attention", operands, "y", **attrs)
+        lines.append(line)
+
+    attention("prefill_full_f32", 32, 32, 512, 512, "f32", "hot")
+    attention("prefill_causal_f32", 32, 32, 512, 512, "f32", "hot", causal=True)
+    attention("prefill_causal_32_8_f32", 32, 8, 512, 512, "f32", "hot", causal=True)
+    for kv_heads in (8, 32):
+        for cache in ("hot", "cold"):
+            attention(f"decode_{cache}_32_{kv_heads}_f32", 32, kv_heads, 1, 1024, "f32", cache)
+    return lines
+
+
 def main(folder):
     models = json.loads((HERE / "models.json").read_text())["transformers"]
     manifests = {"limits": limits(), "odd_shapes": odd_shapes(), "narrow_products": narrow_products(), "low_bits": low_bits(),
-                 "low_bits_bytes": low_bits(quantised=True)}
+                 "low_bits_bytes": low_bits(quantised=True), "limits-llm": limits_llm()}
     for name in ("qwen2.5-0.5b", "smollm2-135m"):
         manifests[name] = decoder(models[name], DETAILS[name], models[name]["layers"], head=True)
     manifests["llama3-8b-layer"] = decoder(models["llama3-8b"], DETAILS["llama3-8b"], 1, head=False)
