@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # The scripts that people read output of: the table of results, the list of skipped tests, the comparison of two builds; what the script of models says; and that every shell script parses.
+import fnmatch
 import json
 import os
 import pathlib
@@ -28,6 +29,34 @@ def test_results(folder):
     empty = folder / "empty"
     empty.mkdir()
     assert "|" not in run(sys.executable, ROOT / "bench/make_table.py", empty)
+
+
+def test_judge(folder):
+    machine = {"target": {"family": 26, "isa": "avx512"}}
+    rows = [{"op": "mm_f32_4x4096x4096", "of_read": 0.92}, {"op": "mm_f32_8x4096x4096", "of_read": 0.89, "of_roofline": 0.89},
+            {"op": "low_q4_k_8x4096x4096", "of_peak": 2.44}, {"op": "low_q4_k_16x4096x4096", "of_peak": 2.36},
+            {"op": "plain_kn_1x4096x4096", "of_read": 0.1}, {"op": "unheard_of"}, {"op": "square_f32_256x256x256", "of_peak": None}]
+    (folder / "rows.jsonl").write_text("\n".join(json.dumps({"event": "row", **r}) for r in rows) + '\n{"event": "summary"}\n')
+
+    def judged(text):
+        (folder / "here.json").write_text(json.dumps(text))
+        done = subprocess.run([sys.executable, ROOT / "bench/judge.py", ROOT / "bench/limits-llm.targets.json", folder / "rows.jsonl",
+                               folder / "here.json"], capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout.splitlines()
+
+    code, out = judged(machine)
+    assert code == 1 and [line.split()[0] for line in out[:-1]] == ["met", "missed", "met", "missed", "not", "not", "not"], out
+    assert out[1].endswith("of_read 0.89, expected 0.90") and out[2].endswith("0.76 of the ceiling, expected 0.75"), out
+    assert out[-1] == "2 met, 2 missed, 3 not judged", out
+    machine["target"]["family"] = 25
+    assert judged(machine)[1][-1] == "3 met, 1 missed, 3 not judged"
+    machine["target"]["isa"] = "avx2"
+    assert judged(machine)[1][-1] == "0 met, 0 missed, 7 not judged"
+    # Every row of the workload has a target, and every target a row.
+    names = [json.loads(line)["name"] for line in (ROOT / "bench/workloads/limits-llm.jsonl").read_text().splitlines()]
+    patterns = [t["rows"] for t in json.loads((ROOT / "bench/limits-llm.targets.json").read_text())["targets"]]
+    first = [next((i for i, p in enumerate(patterns) if any(fnmatch.fnmatch(n, q) for q in p)), None) for n in names]
+    assert set(first) == set(range(len(patterns))), set(range(len(patterns))) - set(first)
 
 
 def test_plot(folder):
@@ -108,6 +137,7 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as made:
         test_results(pathlib.Path(made))
         test_plot(pathlib.Path(made))
+        test_judge(pathlib.Path(made))
         test_rooms()
         test_skipped(pathlib.Path(made))
         test_compare_builds(pathlib.Path(made))

@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+# Judges the lines of `lathe bench --json` by a table of least values: judge.py TARGETS BENCH [MACHINE]
+# TARGETS: `targets`, of which the first with a pattern that a row's operator matches counts: `key` of the row, divided
+# by `ceiling` if that is given, has to be at least `least`. `of_peak` of a row is a share of the f32 probe: of a target
+# with a `dtype` it is divided by what that type's instructions do for one of f32 (`of_f32_peak`). `why_not`: the row is
+# not judged. MACHINE: what scripts/report.sh writes of the machine; on another one than `machine` says, `elsewhere` is
+# enough.
+# Prints a line a row and a summary; ends with 1 if a row misses its value.
+import fnmatch
+import json
+import pathlib
+import sys
+
+
+def lines(path):
+    return [json.loads(line) for line in pathlib.Path(path).read_text().splitlines() if line.strip()]
+
+
+def judge(row, table, machine):
+    """(verdict, what it says): met, missed or not judged."""
+    target = next((t for t in table["targets"] if any(fnmatch.fnmatch(row["op"], p) for p in t["rows"])), None)
+    if target is None:
+        return "not judged", "no target names it"
+    if "why_not" in target:
+        return "not judged", target["why_not"]
+    asked = table["machine"]
+    if machine is not None and machine["isa"] != asked["isa"]:
+        return "not judged", f"the figures are of {asked['isa']}, this machine has {machine['isa']}"
+    value = row.get(target["key"])
+    if value is None:
+        return "not judged", f"the row has no {target['key']}"
+    value /= target.get("ceiling", 1)
+    if target["key"] == "of_peak" and "dtype" in target:
+        value /= table["of_f32_peak"][target["dtype"]]
+    of = " of the ceiling" if "ceiling" in target else ""
+    text = f"{target['key']} {value:.2f}{of}, expected {target['least']:.2f}"
+    if value >= target["least"]:
+        return "met", text
+    other = table["elsewhere"]
+    if machine is not None and machine["family"] != asked["family"] and (row.get(other["key"]) or 0) >= other["least"]:
+        return "met", f"{other['key']} {row[other['key']]:.2f} on another machine than {asked['name']}, expected {other['least']:.2f}"
+    return "missed", text
+
+
+def main(targets, bench, machine=None):
+    table = json.loads(pathlib.Path(targets).read_text())
+    target = lines(machine)[-1]["target"] if machine else None
+    counts = {"met": 0, "missed": 0, "not judged": 0}
+    for row in lines(bench):
+        if row["event"] != "row":
+            continue
+        verdict, text = judge(row, table, target)
+        counts[verdict] += 1
+        print(f"{verdict:<11} {row['op']:<28} {text}")
+    print(", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
+    return 1 if counts["missed"] else 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) not in (3, 4):
+        sys.exit("judge: expected TARGETS BENCH [MACHINE]")
+    sys.exit(main(*sys.argv[1:]))
