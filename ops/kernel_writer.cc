@@ -48,10 +48,16 @@ std::string KernelWriter::add_param(int tensor, const std::string& name) {
   return name;
 }
 
-ir::Result<std::vector<Expr>> KernelWriter::add_ids(int tensor, const std::string& name, const Expr& count) {
+ir::Status KernelWriter::add_below(int tensor, const std::string& name, const Expr& count) {
   if (std::find(graph_.inputs.begin(), graph_.inputs.end(), tensor) == graph_.inputs.end())
     return ir::unsupported("computed by the graph, expected an input: its values are checked before the call")
         .with_arg(graph_.tensors[tensor].name);
+  add_param(tensor, name);
+  buffers_.back().values = {Expr(0), count - Expr(1)};
+  return {};
+}
+
+ir::Result<std::vector<Expr>> KernelWriter::add_ids(int tensor, const std::string& name, const Expr& count) {
   View &ids = views_[tensor], &rows = views_[group_.output];
   if (group_.nodes.size() == 1 && ids.strides.empty() && rows.strides.empty()) {
     Expr all(1);
@@ -59,8 +65,7 @@ ir::Result<std::vector<Expr>> KernelWriter::add_ids(int tensor, const std::strin
     ids.dims = {all};
     rows.dims = {all, rows.dims.back()};
   }
-  add_param(tensor, name);
-  buffers_.back().values = {Expr(0), count - Expr(1)};
+  LATHE_RETURN_IF_ERROR(add_below(tensor, name, count));
   return ids.dims;
 }
 
