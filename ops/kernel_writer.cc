@@ -48,12 +48,12 @@ std::string KernelWriter::add_param(int tensor, const std::string& name) {
   return name;
 }
 
-ir::Status KernelWriter::add_below(int tensor, const std::string& name, const Expr& count) {
+ir::Status KernelWriter::add_integers(int tensor, const std::string& name, const Expr& most) {
   if (std::find(graph_.inputs.begin(), graph_.inputs.end(), tensor) == graph_.inputs.end())
     return ir::unsupported("computed by the graph, expected an input: its values are checked before the call")
         .with_arg(graph_.tensors[tensor].name);
   add_param(tensor, name);
-  buffers_.back().values = {Expr(0), count - Expr(1)};
+  buffers_.back().values = {Expr(0), most};
   return {};
 }
 
@@ -65,7 +65,7 @@ ir::Result<std::vector<Expr>> KernelWriter::add_ids(int tensor, const std::strin
     ids.dims = {all};
     rows.dims = {all, rows.dims.back()};
   }
-  LATHE_RETURN_IF_ERROR(add_below(tensor, name, count));
+  LATHE_RETURN_IF_ERROR(add_integers(tensor, name, count - Expr(1)));
   return ids.dims;
 }
 

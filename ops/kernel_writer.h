@@ -34,10 +34,10 @@ class KernelWriter {
   // Declares a parameter and returns its name. A tensor may serve as two parameters; loads use the
   // first.
   std::string add_param(int tensor, const std::string& name);
-  // Declares integers in 0..count - 1. They are an input of the graph, as callers are held to their range.
-  ir::Status add_below(int tensor, const std::string& name, const ir::Expr& count);
-  // The same of integers that choose a row each of the group's result, and returns their dims: one where nothing rides
-  // and both are compact.
+  // Declares integers from 0 to `most`: an input of the graph, as callers are held to their range.
+  ir::Status add_integers(int tensor, const std::string& name, const ir::Expr& most);
+  // Declares integers below `count` that choose a row each of the group's result, and returns their dims: one where
+  // nothing rides and both are compact.
   ir::Result<std::vector<ir::Expr>> add_ids(int tensor, const std::string& name, const ir::Expr& count);
   // The same of what riders of the group may make: of the constant they read, which is packed as they make it. Where
   // they only widen a bf16 or f16, it stays as it is.

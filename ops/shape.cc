@@ -46,6 +46,16 @@ Status need_rank(const TensorDesc& t, size_t rank, bool at_least, const char* op
       .with_arg(t.name + ".shape");
 }
 
+Result<Shape> chosen_rows(const TensorDesc& ids, DType dtype, const DimDesc& columns) {
+  if (ids.dtype != DType::i32 && ids.dtype != DType::i64)
+    return invalid("dtype {}, expected i32 or i64", ir::dtype_name(ids.dtype)).with_arg(ids.name);
+  if (ids.dims.size() >= kMaxRank)
+    return invalid("{} dimensions, expected at most {}", ids.dims.size(), kMaxRank - 1).with_arg(ids.name + ".shape");
+  Shape out{dtype, ids.dims};
+  out.dims.push_back(columns);
+  return out;
+}
+
 Status broadcast_into(std::vector<DimDesc>& dims, const TensorDesc& t, size_t first, size_t last) {
   const size_t n = last - first;
   if (n > dims.size()) dims.insert(dims.begin(), n - dims.size(), fixed_dim(1));

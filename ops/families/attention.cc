@@ -8,7 +8,8 @@
 //
 // [key] runs over the keys that query i may see, from the first one: c and s are indexed by the key's own number.
 // Scores below the least f32, such as those that a mask of -inf makes, have the weight 0. A query without keys gives 0.
-// Operands q, k, v, then the mask e0, y. Sums are f32 whatever the operands are; the result has the dtype of q.
+// cached_attention has the keys of a sequence up to its length only. Operands q, k, v, lengths, then the mask e0, y.
+// Sums are f32 whatever the operands are; the result has the dtype of q.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -24,9 +25,15 @@ using ir::Expr;
 
 namespace {
 
-enum Operand : uint8_t { kQuery, kKey, kValue, kMask };
+enum Operand : uint8_t { kQuery, kKey, kValue };
 
-std::span<const ir::DType> operand_dtypes(const OpRow&, size_t) {
+bool has_lengths(const OpRow& row) { return row.id == OpId::cached_attention; }
+constexpr size_t kLengths = 3;
+size_t mask_at(const OpRow& row) { return has_lengths(row) ? 4 : 3; }
+
+std::span<const ir::DType> operand_dtypes(const OpRow& row, size_t number) {
+  static constexpr ir::DType kIntegers[] = {ir::DType::i32, ir::DType::i64};
+  if (has_lengths(row) && number == kLengths) return kIntegers;
   static constexpr ir::DType kFloats[] = {ir::DType::f32, ir::DType::bf16, ir::DType::f16};
   return kFloats;
 }
@@ -50,7 +57,7 @@ ir::Status same_as(const TensorDesc& t, size_t d, const TensorDesc& other, const
 ir::Result<Shape> infer(const OpRow& row, const Node& node, const Inputs& in) {
   LATHE_RETURN_IF_ERROR(attributes_hold(row, node));
   const TensorDesc &q = *in[kQuery], &k = *in[kKey], &v = *in[kValue];
-  LATHE_RETURN_IF_ERROR(need_rank(q, 3, true, row.name));
+  LATHE_RETURN_IF_ERROR(need_rank(q, has_lengths(row) ? 4 : 3, true, row.name));
   const size_t rank = q.dims.size(), heads = rank - 3, rows = rank - 2, last = rank - 1;
   LATHE_RETURN_IF_ERROR(need_rank(k, rank, false, row.name));
   LATHE_RETURN_IF_ERROR(need_rank(v, rank, false, row.name));
@@ -68,8 +75,12 @@ ir::Result<Shape> infer(const OpRow& row, const Node& node, const Inputs& in) {
   LATHE_RETURN_IF_ERROR(same_as(v, rows, k, "keys"));
   if (!q.dims[last].fixed()) return mismatch(q, last, "a fixed size: finish a graph for each");
   LATHE_RETURN_IF_ERROR(same_as(k, last, q, "depth"));
-  if (in.size() > kMask) {
-    const TensorDesc& mask = *in[kMask];
+  if (has_lengths(row)) {
+    LATHE_RETURN_IF_ERROR(need_rank(*in[kLengths], rank - 3, false, row.name));
+    for (size_t d = 0; d < heads; ++d) LATHE_RETURN_IF_ERROR(same_as(*in[kLengths], d, q, "batch"));
+  }
+  if (in.size() > mask_at(row)) {
+    const TensorDesc& mask = *in[mask_at(row)];
     std::vector<DimDesc> scores = q.dims;
     scores[last] = k.dims[rows];
     if (mask.dims.size() > rank)
@@ -104,8 +115,8 @@ double flops(const Node& node, const NodeSizes& sizes) {
 
 class AttentionWriter {
  public:
-  explicit AttentionWriter(KernelWriter& w);
-  LoweredKernel run();
+  explicit AttentionWriter(KernelWriter& w) : w_(w), node_(w.anchor()), row_of_(op_row(node_)) {}
+  ir::Result<LoweredKernel> run();
 
  private:
   Index at(const Index& row, Expr last) const {
@@ -114,6 +125,7 @@ class AttentionWriter {
     return out;
   }
   Expr operand(const std::string& name, const Expr& row, const Expr& col) const;
+  ir::Status declare();
   Expr score(const std::string& key) const;
   // The number of the key that is `step` steps from the first one.
   Expr key(const std::string& step) const { return ir::simplify(first_ + ir::iter(step)); }
@@ -123,6 +135,7 @@ class AttentionWriter {
 
   KernelWriter& w_;
   const Node& node_;
+  const OpRow& row_of_;
   std::vector<std::string> names_;
   std::vector<Expr> extents_;
   Index row_;   // batch, head, query
@@ -132,7 +145,8 @@ class AttentionWriter {
   Expr depth_;
 };
 
-AttentionWriter::AttentionWriter(KernelWriter& w) : w_(w), node_(w.anchor()), window_(attr_int(node_, AttrId::window)) {
+ir::Status AttentionWriter::declare() {
+  window_ = attr_int(node_, AttrId::window);
   const char* params[] = {"q", "k", "v"};
   for (size_t i = 0; i <= kValue; ++i) w_.add_param(node_.inputs[i], params[i]);
   const std::vector<Expr>&q = w_.view(node_.inputs[kQuery]).dims, &k = w_.view(node_.inputs[kKey]).dims;
@@ -145,12 +159,19 @@ AttentionWriter::AttentionWriter(KernelWriter& w) : w_(w), node_(w.anchor()), wi
   kept_.assign(row_.begin(), row_.end() - 1);
   const int64_t all = q[rank - 3]->ival, kept = k[rank - 3]->ival;
   if (all != kept) kept_.back() = kept == 1 ? Expr(0) : floordiv(kept_.back(), Expr(all / kept));
-  const Expr count = k[rank - 2];
+  Expr count = k[rank - 2];
+  if (has_lengths(row_of_)) {
+    const int lengths = node_.inputs[kLengths];
+    LATHE_RETURN_IF_ERROR(w_.add_integers(lengths, "lengths", count));
+    const Index sequence(row_.begin(), row_.end() - 2);
+    count = as_dtype(ir::DType::i64, ir::load("lengths", sequence, w_.dtype_of("lengths")));
+  }
   if (w_.graph().tensors[static_cast<size_t>(node_.inputs[kKey])].dims[rank - 2].max <= window_)
     window_ = 0;  // it leaves nothing out
   const Expr end = attr_bool(node_, AttrId::causal) ? ir::iter("i") + count - q[rank - 2] + Expr(1) : count;
   first_ = window_ > 0 ? ir::simplify(ir::max(Expr(0), end - Expr(window_))) : Expr(0);
   seen_ = ir::simplify(end - first_);
+  return {};
 }
 
 Expr AttentionWriter::operand(const std::string& name, const Expr& row, const Expr& col) const {
@@ -165,11 +186,12 @@ Expr AttentionWriter::score(const std::string& step) const {
   const double size = static_cast<double>(std::max<int64_t>(depth_->ival, 1));
   Expr s = load("c", at(row_, key(step))) * f32(stated != 0 ? stated : 1 / std::sqrt(size));
   if (cap > 0) s = f32(cap) * ir::make(ir::Op::k_tanh, {s * f32(1 / cap)});
-  if (node_.inputs.size() > kMask) s = s + w_.value(node_.inputs[kMask], at(row_, key(step)));
+  if (node_.inputs.size() > mask_at(row_of_)) s = s + w_.value(node_.inputs[mask_at(row_of_)], at(row_, key(step)));
   return s;
 }
 
-LoweredKernel AttentionWriter::run() {
+ir::Result<LoweredKernel> AttentionWriter::run() {
+  LATHE_RETURN_IF_ERROR(declare());
   std::vector<Expr> scores = extents_, result = w_.view(node_.output).dims;
   scores.push_back(w_.view(node_.inputs[kKey]).dims[row_.size() - 1]);
   for (const char* name : {"m", "a", "r"}) w_.add_temp(name, extents_);
@@ -225,18 +247,22 @@ constexpr Kind kKinds[] = {
 
 int variants(const OpRow&) { return static_cast<int>(std::size(kKinds)); }
 
-void operands(Graph& g, const OpRow&, size_t axis, int variant, const SampleSizes& s, Node& node) {
+void operands(Graph& g, const OpRow& row, size_t axis, int variant, const SampleSizes& s, Node& node) {
   std::vector<DimDesc> sizes;  // queries, keys, depth, width
   for (size_t i = 0, other = 0; i < 4; ++i) sizes.push_back(i == axis ? s.swept : s.others[other++]);
   const Kind& kind = kKinds[variant];
+  std::vector<DimDesc> batch(s.others.begin() + 3, s.others.end());
+  if (has_lengths(row) && batch.empty()) batch.push_back(fixed_dim(2));
   const auto dims = [&](int64_t heads, size_t rows, size_t columns) {
-    std::vector<DimDesc> out(s.others.begin() + 3, s.others.end());
+    std::vector<DimDesc> out = batch;
     for (const DimDesc& d : {fixed_dim(heads), sizes[rows], sizes[columns]}) out.push_back(d);
     return out;
   };
   node.inputs.push_back(add_tensor(g, "q", dims(kind.heads, 0, 2)));
   node.inputs.push_back(add_tensor(g, "k", dims(kind.kept, 1, 2), false, kind.keys));
   node.inputs.push_back(add_tensor(g, "v", dims(kind.kept, 1, 3), false, kind.keys));
+  if (has_lengths(row))
+    node.inputs.push_back(add_tensor(g, "lengths", batch, false, variant % 2 == 0 ? ir::DType::i32 : ir::DType::i64));
   if (kind.masked) node.inputs.push_back(add_tensor(g, "mask", {sizes[0], sizes[1]}));
   node.attrs = {{"causal", kind.causal}, {"window", kind.window}, {"soft_cap", kind.cap}};
 }

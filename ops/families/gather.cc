@@ -27,12 +27,7 @@ std::span<const ir::DType> operand_dtypes(const OpRow&, size_t number) {
 
 ir::Result<Shape> infer(const OpRow& row, const Node&, const Inputs& in) {
   LATHE_RETURN_IF_ERROR(need_rank(*in[0], 2, false, row.name));
-  if (in[1]->dims.size() >= kMaxRank)
-    return ir::invalid("{} dimensions, expected at most {}", in[1]->dims.size(), kMaxRank - 1)
-        .with_arg(in[1]->name + ".shape");
-  Shape out{in[0]->dtype, in[1]->dims};
-  out.dims.push_back(in[0]->dims[1]);
-  return out;
+  return chosen_rows(*in[1], in[0]->dtype, in[0]->dims[1]);
 }
 
 ir::Result<LoweredKernel> lower_group(KernelWriter& w) {

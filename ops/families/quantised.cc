@@ -55,14 +55,7 @@ ir::Result<QuantWeight> weight_of(const OpRow& row, const Node& node, const Inpu
 
 ir::Result<Shape> infer(const OpRow& row, const Node& node, const Inputs& in) {
   LATHE_ASSIGN(const QuantWeight weight, weight_of(row, node, in));
-  if (gathers(row)) {
-    const TensorDesc& ids = *in.back();
-    if (ids.dtype != ir::DType::i32 && ids.dtype != ir::DType::i64)
-      return ir::invalid("dtype {}, expected i32 or i64", ir::dtype_name(ids.dtype)).with_arg(ids.name);
-    Shape out{ir::DType::f32, ids.dims};
-    out.dims.push_back(fixed_dim(weight.k));
-    return out;
-  }
+  if (gathers(row)) return chosen_rows(*in.back(), ir::DType::f32, fixed_dim(weight.k));
   if (!multiplies(row)) return Shape{ir::DType::f32, {weight.n, fixed_dim(weight.k)}};
   Shape out{in[0]->dtype, in[0]->dims};
   out.dims.back() = weight.n;

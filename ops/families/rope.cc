@@ -75,7 +75,7 @@ ir::Result<LoweredKernel> lower_group(KernelWriter& w) {
   Expr position = rows[rank - 3];
   if (node.inputs.size() > kPositions) {
     const int tensor = node.inputs[kPositions];
-    LATHE_RETURN_IF_ERROR(w.add_below(tensor, "positions", table[0]));
+    LATHE_RETURN_IF_ERROR(w.add_integers(tensor, "positions", table[0] - Expr(1)));
     const Index at(w.view(tensor).dims.size() == 1 ? rows.end() - 2 : rows.begin(), rows.end() - 1);
     position = as_dtype(ir::DType::i64, ir::load("positions", at, w.dtype_of("positions")));
   }

@@ -1,6 +1,11 @@
 // See parts.h.
 #include "search/attention/parts.h"
 
+#include <algorithm>
+
+#include "ir/analysis/analysis.h"
+#include "search/moves/transform_util.h"
+
 namespace lathe::search {
 
 using namespace ir;  // NOLINT: this file is all IR
@@ -13,10 +18,99 @@ AttentionParts attention_parts(const Kernel& kernel) {
   return {rows[0], keys[0], depth[0], keys[1], columns[0], keys[2], all("batch")};
 }
 
+// The factor that the scope indexes.
+static const Expr& load_by(const Stmt& product, const Stmt& scope, const std::string& not_of) {
+  for (const Expr& factor : product.value->args) {
+    const Expr& load = unwidened(factor);
+    const auto indexed = [&](const Expr& e) { return uses(e, scope.iter); };
+    if (load->op == Op::k_load && load->name != not_of && std::any_of(load->args.begin(), load->args.end(), indexed))
+      return load;
+  }
+  return product.value;
+}
+const Expr& load_of_keys(const AttentionParts& p) { return load_by(p.depth->body[0], *p.scores, {}); }
+const Expr& load_of_values(const AttentionParts& p) { return load_by(p.values->body[0], *p.values, p.powered()); }
+
+int64_t heads_of_group(const AttentionParts& p) {
+  if (p.heads.empty()) return 1;
+  const Stmt& head = *p.heads.back();
+  for (const Expr& e : load_of_keys(p)->args) {
+    if (uses(e, head.iter)) return e->op == Op::k_floordiv && is_const_int(e->args[1]) ? e->args[1]->ival : 1;
+  }
+  return is_const_int(head.extent) ? head.extent->ival : 1;
+}
+
+SharedKeys share_keys(Script& s, const AttentionParts& p) {
+  if (p.heads.empty()) return {"root", {}};
+  const std::string& head = p.heads.back()->iter;
+  const int64_t group = heads_of_group(p);
+  if (group == 1) return {head, {}};
+  const bool all = is_const_int(p.heads.back()->extent, group);
+  if (all) return {p.heads.size() > 1 ? p.heads[p.heads.size() - 2]->iter : "root", head};
+  s.move("tile_scope {} {} tail=exact as {}_k,{}_g", head, group, head, head);
+  return {head + "_k", head + "_g"};
+}
+
 void vectorize(Script& s, const std::string& scope, int64_t lanes, const char* tail, bool unrolled) {
   s.move("tile_scope {} {} tail={} as {}v,{}l", scope, lanes, tail, scope, scope);
   if (unrolled) s.move("unroll_scope {}v", scope);
   s.move("vectorize_scope {}l", scope);
+}
+
+// Whether there may be whole steps of so many iterations, and surely never fewer than none.
+static bool has_steps(const Kernel& kernel, const std::string& scope, int64_t step) {
+  Kernel copy = kernel;
+  const Result<ScopeSite> site = find_site(copy, scope);
+  if (!site.ok()) return false;
+  const Ranges ranges = ranges_at(copy, site->outer);
+  const Expr& extent = site->scope().extent;
+  return proves_le(Expr(0), extent, ranges) && !proves_lt(extent, Expr(step), ranges);
+}
+
+void vectorize_softmax(Script& s, const AttentionParts& p, const std::string& rows, const std::string& maximum,
+                       int64_t vectors, int64_t lanes) {
+  const int64_t step = vectors * lanes;
+  const bool steps = vectors > 1 && has_steps(s.kernel(), p.powers->iter, step);
+  const bool ragged = uses(p.powers->extent, p.row->iter);
+  const auto whole = [&](int64_t size) {
+    return !ragged && proves_divisible(p.powers->extent, size, Ranges(s.kernel()));
+  };
+  for (const std::string& pass : {maximum, p.powers->iter}) {
+    if (!steps) {
+      vectorize(s, pass, lanes, whole(lanes) ? "exact" : "mask", false);
+      continue;
+    }
+    // Whole steps, then what is left in single vectors.
+    s.move("tile_scope {} {} tail={} as {}s,{}w{}", pass, step, whole(step) ? "exact" : "peel", pass, pass,
+           whole(step) ? "" : fmt::format(",{}x", pass));
+    vectorize(s, pass + "w", lanes, "exact", true);
+    if (!whole(step)) vectorize(s, pass + "x", lanes, "mask", false);
+  }
+  for (const Stmt& b : p.row->body) {
+    const bool inside = b.kind == Stmt::Kind::assign && b.target != "r";
+    if (inside) s.move("move_to_register {} {}", b.target, rows);
+  }
+}
+
+void tile_product(Script& s, const Product& p, int64_t lanes) {
+  const std::string& m = p.rows;
+  const std::string& n = p.columns;
+  s.move("tile_scope {} {} tail={} as {}p,{}q", n, p.panel_columns, p.column_tail, n, n);
+  s.move("swap_scopes {} {}p", m, n);
+  if (!p.tiles.empty()) s.move("swap_scopes {} {}p", p.tiles, n);
+  for (const std::string& scope : {n + "q", m}) {
+    s.move("split_scope {} after=0 as {}_s", scope, scope);
+    s.move("split_scope {}_s after=0 as {}_f", scope, scope);
+  }
+  s.move("swap_scopes {}q_s {}", n, p.depth);
+  s.move("swap_scopes {}_s {}", m, p.depth);
+  for (const char* part : {"", "_s", "_f"}) {
+    s.move("unroll_scope {}{}", m, part);
+    vectorize(s, fmt::format("{}q{}", n, part), lanes, p.column_tail, true);
+  }
+  s.move("move_to_register {} {}", p.sums, p.tiles.empty() ? n + "p" : p.tiles);
+  s.move("tensorize {} mma", p.depth);
+  if (p.joined) s.move("unroll_scope {}", p.tiles);
 }
 
 }  // namespace lathe::search

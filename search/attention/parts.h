@@ -1,6 +1,8 @@
-// What the recipes of attention name in the naive nest (ops/families/attention.cc).
+// What the recipes of attention share: the names in the naive nest (ops/families/attention.cc), and the moves of its
+// three parts.
 #pragma once
 #include <string>
+#include <vector>
 
 #include "ir/core/kernel.h"
 #include "search/sketches/recipe.h"
@@ -21,7 +23,34 @@ struct AttentionParts {
 // Points into the kernel; nothing where it has other loops.
 AttentionParts attention_parts(const ir::Kernel& kernel);
 
+// The loads of keys and of values in the two products.
+const ir::Expr& load_of_keys(const AttentionParts& p);
+const ir::Expr& load_of_values(const AttentionParts& p);
+// Heads that share keys: 1 where each has its own.
+int64_t heads_of_group(const AttentionParts& p);
+// The scope of the heads that share keys, and the innermost one around it, or "root". The scope of all heads is divided
+// where only some share. Empty heads: each has its own keys, around is its scope.
+struct SharedKeys {
+  std::string around, heads;
+};
+SharedKeys share_keys(Script& s, const AttentionParts& p);
+
 // The scope in vectors, the last one masked unless `tail` is "exact".
 void vectorize(Script& s, const std::string& scope, int64_t lanes, const char* tail, bool unrolled);
+
+// rows { maximum | powers } in vectors, several side by side where there are whole steps of them; maxima and sums in
+// registers.
+void vectorize_softmax(Script& s, const AttentionParts& p, const std::string& rows, const std::string& maximum,
+                       int64_t vectors, int64_t lanes);
+
+// tiles { rows { columns { c = 0 | depth: c += a * b | y = f(c) } } }; no tiles: rows are one.
+struct Product {
+  std::string tiles, rows, columns, depth, sums;
+  const char* column_tail;
+  int64_t panel_columns;
+  bool joined;  // the tiles of a panel are one leaf
+};
+// Panels of columns around tiles of rows, whose sums are in registers.
+void tile_product(Script& s, const Product& p, int64_t lanes);
 
 }  // namespace lathe::search

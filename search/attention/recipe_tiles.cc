@@ -20,46 +20,6 @@ using namespace ir;  // NOLINT: this file is all IR
 
 namespace {
 
-// tiles { rows { columns { c = 0 | depth: c += a * b | y = f(c) } } }
-struct Product {
-  std::string tiles, rows, columns, depth, sums;
-  const char* column_tail;
-  int64_t panel_columns;
-  bool joined;  // the tiles of a panel are one leaf
-};
-
-// Panels of columns around tiles of rows, whose sums are in registers.
-void tile_product(Script& s, const Product& p, int64_t lanes) {
-  const std::string& m = p.rows;
-  const std::string& n = p.columns;
-  s.move("tile_scope {} {} tail={} as {}p,{}q", n, p.panel_columns, p.column_tail, n, n);
-  s.move("swap_scopes {} {}p", m, n);
-  s.move("swap_scopes {} {}p", p.tiles, n);
-  for (const std::string& scope : {n + "q", m}) {
-    s.move("split_scope {} after=0 as {}_s", scope, scope);
-    s.move("split_scope {}_s after=0 as {}_f", scope, scope);
-  }
-  s.move("swap_scopes {}q_s {}", n, p.depth);
-  s.move("swap_scopes {}_s {}", m, p.depth);
-  for (const char* part : {"", "_s", "_f"}) {
-    s.move("unroll_scope {}{}", m, part);
-    vectorize(s, fmt::format("{}q{}", n, part), lanes, p.column_tail, true);
-  }
-  s.move("move_to_register {} {}", p.sums, p.tiles);
-  s.move("tensorize {} mma", p.depth);
-  if (p.joined) s.move("unroll_scope {}", p.tiles);
-}
-
-// Whether there may be whole steps of so many iterations, and surely never fewer than none.
-bool has_steps(const Kernel& kernel, const std::string& scope, int64_t step) {
-  Kernel copy = kernel;
-  const Result<ScopeSite> site = find_site(copy, scope);
-  if (!site.ok()) return false;
-  const Ranges ranges = ranges_at(copy, site->outer);
-  const Expr& extent = site->scope().extent;
-  return proves_le(Expr(0), extent, ranges) && !proves_lt(extent, Expr(step), ranges);
-}
-
 // How many cells of each query of a tile there are before and after the keys that it sees.
 enum class Fill { baked, vector, any };  // numbers in the code; known to be one vector; neither
 Fill fill_of(const Kernel& kernel, const std::string& scope, const std::string& row, int64_t lanes) {
@@ -125,8 +85,6 @@ class QueryTilesSketch {
 
  private:
   static constexpr int64_t kFewestQueries = 4, kScratchRegisters = 3;
-  const Expr& load_of(const Stmt& product, const Stmt& indexed) const;
-  std::string share_keys(Script& s) const;
   void pack_keys(Script& s, const std::string& at, int64_t columns) const;
 
   const Problem& problem_;
@@ -165,34 +123,9 @@ double QueryTilesSketch::estimate(const Setting& k) const {
   return steps;
 }
 
-// The load of a product that a scope indexes.
-const Expr& QueryTilesSketch::load_of(const Stmt& product, const Stmt& indexed) const {
-  for (const Expr& factor : product.value->args) {
-    const Expr& load = unwidened(factor);
-    if (load->op == Op::k_load &&
-        std::any_of(load->args.begin(), load->args.end(), [&](const Expr& e) { return uses(e, indexed.iter); }))
-      return load;
-  }
-  return product.value;
-}
-
-// The innermost scope around heads that share keys, or "root"; the heads themselves are divided where only some do.
-std::string QueryTilesSketch::share_keys(Script& s) const {
-  if (p_.heads.empty()) return "root";
-  const Expr& keys = load_of(p_.depth->body[0], *p_.scores);
-  const std::string head = p_.heads.back()->iter;
-  for (const Expr& e : keys->args) {
-    if (!uses(e, head)) continue;
-    if (e->op != Op::k_floordiv) return head;
-    s.move("tile_scope {} {} tail=exact as {}_k,{}_g", head, e->args[1]->ival, head, head);
-    return head + "_k";
-  }
-  return p_.heads.size() > 1 ? p_.heads[p_.heads.size() - 2]->iter : "root";
-}
-
 // Panels of keys, each [depth][key].
 void QueryTilesSketch::pack_keys(Script& s, const std::string& at, int64_t columns) const {
-  const Expr& keys = load_of(p_.depth->body[0], *p_.scores);
+  const Expr& keys = load_of_keys(p_);
   s.move("create_temporary {} kp at={}", keys->name, at);
   if (at != "root") s.move("move_to_stack kp {}", at);
   const Buffer* kp = s.kernel().find_buffer("kp");
@@ -206,11 +139,10 @@ void QueryTilesSketch::pack_keys(Script& s, const std::string& at, int64_t colum
 }
 
 Status QueryTilesSketch::write(Script& s, const Setting& k) const {
-  const std::string i = p_.row->iter, j = p_.scores->iter, j1 = p_.powers->iter, n = p_.columns->iter,
-                    j2 = p_.values->iter;
+  const std::string i = p_.row->iter, j = p_.scores->iter, n = p_.columns->iter, j2 = p_.values->iter;
   const auto tail = [&](const Expr& extent, int64_t piece) { return tail_of(extent, piece, problem_.kernel); };
   const bool ragged = uses(p_.scores->extent, i);
-  const std::string shared = share_keys(s);
+  const std::string shared = share_keys(s, p_).around;
   const char* row_tail = tail(p_.row->extent, k.row_block);
   const bool whole = row_tail[0] == 'e';
   s.move("tile_scope {} {} tail={} as {}0,{}1", i, k.row_block, row_tail, i, i);
@@ -248,25 +180,7 @@ Status QueryTilesSketch::write(Script& s, const Setting& k) const {
     }
   }
   if (baked) s.move("unroll_scope {}u_fill", i);
-  const std::vector<std::string> passes = {j + "_max", j1};
-  const int64_t step = k.score_vectors * t_.lanes;
-  const bool wide = k.score_vectors > 1 && has_steps(s.kernel(), j1, step);
-  for (const std::string& pass : passes) {
-    if (!wide) {
-      vectorize(s, pass, t_.lanes, ragged ? "mask" : tail(p_.powers->extent, t_.lanes), false);
-      continue;
-    }
-    // Whole steps, then what is left in single vectors.
-    const bool steps = !ragged && tail(p_.powers->extent, step)[0] == 'e';
-    s.move("tile_scope {} {} tail={} as {}s,{}w{}", pass, step, steps ? "exact" : "peel", pass, pass,
-           steps ? "" : fmt::format(",{}x", pass));
-    vectorize(s, pass + "w", t_.lanes, "exact", true);
-    if (!steps) vectorize(s, pass + "x", t_.lanes, "mask", false);
-  }
-  for (const Stmt& b : p_.row->body) {
-    const bool scalar = b.kind == Stmt::Kind::assign && b.target != "r";
-    if (scalar) s.move("move_to_register {} {}u_soft", b.target, i);
-  }
+  vectorize_softmax(s, p_, i + "u_soft", j + "_max", k.score_vectors, t_.lanes);
   const bool join = k.join_tiles != 0 && whole;
   tile_product(s,
                {i + "t", i + "u", j, p_.depth->iter, p_.products(),

@@ -226,15 +226,15 @@ std::vector<DimRange> footprint(const Kernel& kernel, const std::vector<const Ac
 }
 
 Expr storage_size(const DimRange& range, const Expr& dim, const Ranges& ranges, bool constant) {
-  const auto free_of_iterators = [](const Expr& e) {
-    bool iterators = false;
-    for_each_node(e, [&](const ExprNode& n) { iterators = iterators || n.op == Op::k_iter; });
-    return !iterators;
+  const auto is_size = [](const Expr& e) {
+    bool size = true;
+    for_each_node(e, [&](const ExprNode& n) { size = size && n.op != Op::k_iter && n.op != Op::k_load; });
+    return size;
   };
   const Interval bound = interval(range.extent, ranges);
   if (bound.lo == bound.hi && bound.lo >= 0) return Expr(bound.hi);
-  if (!constant && bound.lo >= 0 && free_of_iterators(range.extent)) return range.extent;
-  if (bound.hi != INT64_MAX && bound.hi >= 0 && (constant || !free_of_iterators(range.extent))) return Expr(bound.hi);
+  if (!constant && bound.lo >= 0 && is_size(range.extent)) return range.extent;
+  if (bound.hi != INT64_MAX && bound.hi >= 0 && (constant || !is_size(range.extent))) return Expr(bound.hi);
   return constant ? Expr() : dim;
 }
 

@@ -172,9 +172,13 @@ Status apply_split_buffer(TransformResult& result, const Move& move, const Trans
   }
   if (inside.empty() || outside.empty())
     return invalid("expected `{}` to be used inside `{}` and elsewhere", name, move.args[1]);
-  // Boxes of the cells of all iterations.
-  const Ranges ranges(k);
-  const auto box = [&](const Access* a) { return footprint(k, *a, 0, ranges); };
+  // Boxes of the cells of all iterations; of one iteration of the scopes around where the buffer's life is inside it.
+  ScopePath around(accesses[0].scopes.begin(), accesses[0].scopes.end());
+  for (const Access& a : accesses)
+    around.erase(std::mismatch(around.begin(), around.end(), a.scopes.begin(), a.scopes.end()).first, around.end());
+  if (!lives_inside(k, name, around, nullptr)) around.clear();
+  const Ranges ranges = ranges_at(k, around);
+  const auto box = [&](const Access* a) { return footprint(k, *a, around.size(), ranges); };
   const auto below = [&](const DimRange& x, const DimRange& y) {
     return !x.whole && !y.whole && surely_le(simplify(x.base + x.extent, ranges), y.base, ranges);
   };

@@ -12,8 +12,8 @@ namespace lathe::search {
 using namespace ir;  // NOLINT: this file is all IR
 
 const std::vector<Recipe>& recipes() {
-  static const std::vector<Recipe> kAll = {kMatmulRecipe,  kDotsRecipe,      kQuantisedRecipe, kQueryTilesRecipe,
-                                           kQueriesRecipe, kTransposeRecipe, kRowRecipe};
+  static const std::vector<Recipe> kAll = {kMatmulRecipe, kDotsRecipe,    kQuantisedRecipe, kQueryTilesRecipe,
+                                           kGroupsRecipe, kQueriesRecipe, kTransposeRecipe, kRowRecipe};
   return kAll;
 }
 

@@ -151,7 +151,7 @@ bool exceeds_caches(const Problem& problem, const ir::Target& target);
 // The scope's body holds nothing but the scope `inner`.
 bool perfectly_contains(const ir::Stmt& outer, const ir::Stmt& inner);
 
-extern const Recipe kDotsRecipe, kMatmulRecipe, kQuantisedRecipe, kQueriesRecipe, kQueryTilesRecipe, kRowRecipe,
-    kTransposeRecipe;
+extern const Recipe kDotsRecipe, kGroupsRecipe, kMatmulRecipe, kQuantisedRecipe, kQueriesRecipe, kQueryTilesRecipe,
+    kRowRecipe, kTransposeRecipe;
 
 }  // namespace lathe::search

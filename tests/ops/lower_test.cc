@@ -1,83 +1,13 @@
 // Every operator through finish(), lower() and the interpreter against the direct f64 computation
 // of reference.h.
 #include <functional>
-#include <random>
 
 #include "ir/core/text_form.h"
 #include "ops/samples.h"
-#include "tests/ops/reference.h"
+#include "tests/ops/check_lowered.h"
 
 namespace lathe::ops::testing {
 namespace {
-
-// A random graph's inputs. Values in [-2, 2]; positive where an operator needs it; masks are 0
-// or 1.
-Tensors random_inputs(const Graph& g, const Sizes& sizes, std::mt19937& rng, bool positive = false) {
-  Tensors out;
-  const bool words = std::any_of(g.nodes.begin(), g.nodes.end(), [](const Node& n) {
-    return n.op == "quantized_matmul" || n.op == "dequantize" || n.op == "quantized_gather";  // all bits are weights
-  });
-  for (int t : g.inputs) {
-    Tensor v{sizes_of(g.tensors[t].dims, sizes), {}};
-    std::uniform_real_distribution<float> dist(positive ? 0.1f : -2.0f, 2.0f);
-    for (int64_t i = count(v.dims); i > 0; --i) {
-      const ir::DType type = g.tensors[t].dtype;
-      if (type == ir::DType::i32 && words) {
-        v.data.push_back(static_cast<int32_t>(rng()));
-      } else {
-        v.data.push_back(ir::is_float(type) ? dist(rng) : ir::round_to(type, static_cast<double>(rng() % 100)));
-      }
-    }
-    out[t] = std::move(v);
-  }
-  return out;
-}
-
-// Integers of which a Kernel states the range are in it, which begins at 0.
-void keep_ranges(const Lowered& lowered, const Sizes& sizes, Tensors& inputs) {
-  for (const LoweredKernel& k : lowered.kernels) {
-    for (size_t p = 0; p < k.params.size(); ++p) {
-      const ir::ValueRange& values = k.kernel.buffers[p].values;
-      if (!values) continue;
-      for (double& v : inputs.at(k.params[p].tensor).data)
-        v = std::fmod(std::fabs(v), static_cast<double>(size_of(values.hi, sizes) + 1));
-    }
-  }
-}
-
-void check(const Graph& graph, const Sizes& sizes = {}, bool positive = false) {
-  const auto finished = finish(graph);
-  ASSERT_TRUE(finished.ok()) << finished.status().to_string();
-  const auto lowered = lower(*finished);
-  ASSERT_TRUE(lowered.ok()) << lowered.status().to_string();
-  std::mt19937 rng(7);
-  Tensors inputs = random_inputs(*finished, sizes, rng, positive);
-  keep_ranges(*lowered, sizes, inputs);
-  Tensors want = inputs, got = inputs;
-  run_reference(*finished, sizes, want);
-  run_lowered(*finished, *lowered, sizes, got);
-  if (::testing::Test::HasFatalFailure()) return;
-  for (int t : finished->outputs) expect_near(got.at(t), want.at(t), finished->tensors[t].name);
-}
-
-DimDesc F(int64_t n) { return fixed_dim(n); }
-std::vector<DimDesc> fixed(const std::vector<int64_t>& dims) {
-  std::vector<DimDesc> out;
-  for (int64_t d : dims) out.push_back(F(d));
-  return out;
-}
-
-Graph single(const std::string& op, const std::vector<std::vector<int64_t>>& shapes, std::vector<Attr> attrs = {}) {
-  Graph g;
-  std::vector<int> in;
-  for (size_t i = 0; i < shapes.size(); ++i) {
-    const bool mask = op == "where" && i == 0;
-    in.push_back(
-        add_tensor(g, "x" + std::to_string(i), fixed(shapes[i]), false, mask ? ir::DType::b8 : ir::DType::f32));
-  }
-  g.outputs = {add_node(g, op, in, "y", std::move(attrs))};
-  return g;
-}
 
 TEST(Lower, EveryElementwiseOperator) {
   const std::vector<std::vector<int64_t>> shapes[] = {
@@ -140,6 +70,15 @@ TEST(Lower, QuantizedGatherOfAnyIds) {
       check(g, {{"P", 9}, {"T", 3}});
       EXPECT_EQ(lower(*finish(g))->kernels.size(), 1u);
     }
+  }
+  for (const char* op : {"gather", "quantized_gather"}) {
+    Graph deep;
+    const int w = add_tensor(deep, "w", {F(9), F(72)}, false, ir::DType::u8),
+              i = add_tensor(deep, "i", std::vector<DimDesc>(8, F(1)), false, ir::DType::i32);
+    std::vector<Attr> attrs = {{"format", std::string("q4_0")}};
+    if (op == std::string("gather")) attrs.clear();
+    deep.outputs = {add_node(deep, op, {w, i}, "y", attrs)};
+    EXPECT_EQ(finish(deep).status().to_string(), "INVALID: i.shape: 8 dimensions, expected at most 7");
   }
   Graph g;
   const int w = add_tensor(g, "w", {F(9), F(72)}, false, ir::DType::u8), i = add_tensor(g, "i", {F(3)});
@@ -362,10 +301,35 @@ TEST(Lower, AttentionOfHeadsMasksAndWindows) {
     const DimDesc s = symbol_dim("S", 0, 64), t = symbol_dim("T", 0, 64), b = symbol_dim("B", 0, 8);
     const int q = add_tensor(g, "q", {b, F(4), s, F(3)}), k = add_tensor(g, "k", {b, F(2), t, F(3)}),
               v = add_tensor(g, "v", {b, F(2), t, F(5)});
+    Graph cached = g;
+    const int lengths = add_tensor(cached, "lengths", {b}, false, ir::DType::i64);
     g.outputs = {add_node(g, "attention", {q, k, v}, "y", attrs)};
-    for (const auto& [queries, keys] : {std::pair<int64_t, int64_t>{1, 9}, {5, 5}, {4, 7}, {7, 4}, {0, 3}, {3, 0}})
+    cached.outputs = {add_node(cached, "cached_attention", {q, k, v, lengths}, "y", attrs)};
+    for (const auto& [queries, keys] : {std::pair<int64_t, int64_t>{1, 9}, {5, 5}, {4, 7}, {7, 4}, {0, 3}, {3, 0}}) {
       check(g, {{"S", queries}, {"T", keys}, {"B", 2}});
+      check(cached, {{"S", queries}, {"T", keys}, {"B", 2}});
+    }
   }
+}
+
+// As many keys as each sequence has, which are read in the nest.
+TEST(Lower, CachedAttention) {
+  Graph g;
+  const DimDesc t = symbol_dim("T", 1, 64);
+  const int q = add_tensor(g, "q", {F(2), F(2), F(1), F(4)}), k = add_tensor(g, "k", {F(2), F(2), t, F(4)}),
+            v = add_tensor(g, "v", {F(2), F(2), t, F(4)}), n = add_tensor(g, "lengths", {F(2)}, false, ir::DType::i32),
+            m = add_tensor(g, "mask", {F(1), t});
+  g.outputs = {add_node(g, "cached_attention", {q, k, v, n, m}, "y")};
+  check(g, {{"T", 9}});
+  const std::string text = ir::print(lower(*finish(g))->kernels.at(0).kernel);
+  EXPECT_NE(text.find("lengths: i32[2] in values 0..T,"), std::string::npos) << text;
+  EXPECT_NE(text.find("for j < i64(lengths[t0]) [key]:"), std::string::npos) << text;
+  Graph wrong;
+  for (const int64_t sizes : {2, 2, 2})
+    add_tensor(wrong, fmt::format("x{}", wrong.tensors.size()), {F(sizes), F(2), F(3), F(4)});
+  const int lengths = add_tensor(wrong, "lengths", {F(3)}, false, ir::DType::i32);
+  wrong.outputs = {add_node(wrong, "cached_attention", {0, 1, 2, lengths}, "y")};
+  EXPECT_EQ(finish(wrong).status().to_string(), "INVALID: lengths.shape[0]: 3, expected 2 (batch of x0)");
 }
 
 TEST(Lower, AttentionOfAQueryThatSeesNoKeyIsZero) {
@@ -379,49 +343,6 @@ TEST(Lower, AttentionOfAQueryThatSeesNoKeyIsZero) {
               {g->inputs[3], {{2, 3}, {masked, masked, masked, masked, 0, masked}}}};
   run_lowered(*g, *l, {}, got);
   EXPECT_EQ(got.at(g->outputs[0]).data, (std::vector<double>{0, 0, 3, 4}));
-}
-
-TEST(Lower, RopeInBothPairings) {
-  for (const bool interleaved : {false, true}) {
-    check(single("rope", {{5, 3, 8}, {5, 4}, {5, 4}}, {{"interleaved", interleaved}}));
-    check(single("rope", {{2, 4, 3, 6}, {4, 3}, {4, 3}}, {{"interleaved", interleaved}}));
-    for (const int64_t half : {0, 1, 2, 3}) {  // numbers beyond the pairs are copied
-      check(single("rope", {{2, 5, 3, 8}, {5, half}, {5, half}}, {{"interleaved", interleaved}}));
-    }
-  }
-}
-
-// Rows of the angles by position, which an input of the graph gives to each token.
-TEST(Lower, RopeAtAnyPositions) {
-  const DimDesc b = symbol_dim("B", 0, 8), t = symbol_dim("T", 0, 64), p = symbol_dim("P", 1, 100);
-  for (const bool interleaved : {false, true}) {
-    for (const ir::DType type : {ir::DType::i32, ir::DType::i64}) {
-      for (const std::vector<DimDesc>& at : std::vector<std::vector<DimDesc>>{{t}, {b, t}}) {
-        for (const int64_t half : {2, 3}) {
-          Graph g;
-          const std::vector<int> in = {add_tensor(g, "x", {b, t, F(2), F(6)}), add_tensor(g, "c", {p, F(half)}),
-                                       add_tensor(g, "s", {p, F(half)}), add_tensor(g, "at", at, false, type)};
-          g.outputs = {add_node(g, "rope", in, "y", {{"interleaved", interleaved}})};
-          for (const int64_t tokens : {0, 5}) check(g, {{"B", 3}, {"T", tokens}, {"P", 9}});
-        }
-      }
-    }
-  }
-  Graph g;
-  const std::vector<int> in = {add_tensor(g, "x", {t, F(2), F(6)}), add_tensor(g, "c", {F(9), F(2)}),
-                               add_tensor(g, "s", {F(9), F(2)}), add_tensor(g, "at", {t}, false, ir::DType::i32)};
-  g.outputs = {add_node(g, "rope", in, "y")};
-  EXPECT_EQ(
-      ir::print(lower(*finish(g))->kernels.at(0).kernel),
-      R"(kernel rope(s: f32[T, 2, 6] in, co: f32[9, 2] in, si: f32[9, 2] in, positions: i32[T] in values 0..9 - 1, d: f32[T, 2, 6] out) family rope where T in 0..64
-  for i0 < T [row]:
-    for i1 < 2 [row]:
-      for p < 2 [col]:
-        d[i0, i1, p] = s[i0, i1, p] * co[i64(positions[i0]), p] - s[i0, i1, p + 2] * si[i64(positions[i0]), p]
-        d[i0, i1, p + 2] = s[i0, i1, p + 2] * co[i64(positions[i0]), p] + s[i0, i1, p] * si[i64(positions[i0]), p]
-      for q < 2 [col]:
-        d[i0, i1, q + 4] = s[i0, i1, q + 4]
-)");
 }
 
 // The samples that sweeps of machine code take the Kernel's word for.

@@ -192,21 +192,23 @@ inline void attention(const Node& n, const std::vector<const Tensor*>& in, Tenso
   const size_t rank = q.dims.size();
   const int64_t heads = q.dims[rank - 3], queries = q.dims[rank - 2], depth = q.dims[rank - 1];
   const int64_t kept = k.dims[rank - 3], keys = k.dims[rank - 2], width = y.dims.back();
-  const bool causal = get(n, "causal", false);
+  const bool causal = get(n, "causal", false), lengths = n.op == "cached_attention";
+  const size_t mask = lengths ? 4 : 3;
   const int64_t window = get<int64_t>(n, "window", 0);
   const double cap = get(n, "soft_cap", 0.0), stated = get(n, "scale", 0.0);
   const double scale = stated != 0 ? stated : 1 / std::sqrt(static_cast<double>(std::max<int64_t>(depth, 1)));
   for (int64_t row = 0; row < (width == 0 ? 0 : count(y.dims) / width); ++row) {
     const int64_t i = row % queries, head = row / queries % heads, batch = row / queries / heads;
     const int64_t first = (batch * kept + head / (heads / kept)) * keys;  // row of k and v
-    const int64_t end = causal ? i + keys - queries + 1 : keys, begin = window > 0 ? end - window : 0;
+    const int64_t held = lengths ? static_cast<int64_t>(in[3]->data[static_cast<size_t>(batch)]) : keys;
+    const int64_t end = causal ? i + held - queries + 1 : held, begin = window > 0 ? end - window : 0;
     std::vector<double> weights(static_cast<size_t>(keys), -INFINITY);
     for (int64_t j = std::max<int64_t>(begin, 0); j < end; ++j) {
       double s = 0;
       for (int64_t d = 0; d < depth; ++d) s += q.data[row * depth + d] * k.data[(first + j) * depth + d];
       s *= scale;
       if (cap > 0) s = cap * std::tanh(s / cap);
-      if (in.size() > 3) s += at(*in[3], unravel(row * keys + j, {batch + 1, heads, queries, keys}));
+      if (in.size() > mask) s += at(*in[mask], unravel(row * keys + j, {batch + 1, heads, queries, keys}));
       weights[static_cast<size_t>(j)] = s;
     }
     double most = -INFINITY, sum = 0;
@@ -226,7 +228,7 @@ inline Tensor reference(const Node& n, const std::vector<const Tensor*>& in, con
     matmul(n, *in[0], *in[1], y);
   } else if (n.op == "quantized_matmul" || n.op == "dequantize" || n.op == "quantized_gather") {
     quantised(n, in, y);
-  } else if (n.op == "attention") {
+  } else if (n.op == "attention" || n.op == "cached_attention") {
     attention(n, in, y);
   } else if (n.op == "gather") {
     for (size_t i = 0; i < y.data.size(); ++i) {

@@ -2,6 +2,7 @@
 // and single ones, keys that queries see, masks; what does not fit is refused by name.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -19,6 +20,7 @@ struct Call {
   int64_t window = 0;
   double cap = 0;
   bool masked = false, symbols = false;
+  int32_t held = -1;  // keys that are there; -1: all, and the operator takes no lengths
 };
 
 lathe_attr attr(const char* name, uint32_t type) {
@@ -53,7 +55,7 @@ std::vector<double> reference(const Call& c, const Operands& in) {
   for (int64_t h = 0; h < c.heads; ++h) {
     const int64_t kept = h / (c.heads / c.kept);
     for (int64_t i = 0; i < c.queries; ++i) {
-      const int64_t end = c.causal ? i + c.keys - c.queries + 1 : c.keys;
+      const int64_t held = c.held < 0 ? c.keys : c.held, end = c.causal ? i + held - c.queries + 1 : held;
       const int64_t begin = c.window > 0 ? std::max<int64_t>(0, end - c.window) : 0;
       std::vector<double> weights;
       double most = -kInf, sum = 0;
@@ -82,14 +84,19 @@ std::vector<double> reference(const Call& c, const Operands& in) {
   return out;
 }
 
-std::vector<float> run(const char* level, int threads, const Call& c, const Operands& in) {
+// y, or nothing where the call is refused, whose message `refusal` takes.
+std::vector<float> run(const char* level, int threads, const Call& c, const Operands& in,
+                       std::string* refusal = nullptr) {
+  const bool lengths = c.held >= 0 || refusal != nullptr;
   const auto ctx = make_context(level, threads);
   const lathe_dim queries = c.symbols ? range("S", 1, 256) : fixed(c.queries);
   const lathe_dim keys = !c.symbols ? fixed(c.keys) : c.queries == c.keys ? queries : range("T", 1, 256);
   const std::vector<lathe_dim> q = {fixed(1), fixed(c.heads), queries, fixed(c.depth)},
                                k = {fixed(1), fixed(c.kept), keys, fixed(c.depth)},
                                v = {fixed(1), fixed(c.kept), keys, fixed(c.columns)}, mask = {queries, keys};
+  const std::vector<lathe_dim> one = {fixed(1)};
   std::vector<lathe_tensor_desc> inputs = {desc("q", q), desc("k", k), desc("v", v)};
+  if (lengths) inputs.push_back(desc("lengths", one, 0, LATHE_DTYPE_I32));
   if (c.masked) inputs.push_back(desc("mask", mask));
   std::vector<lathe_attr> attrs = {attr("causal", LATHE_ATTR_BOOL), attr("window", LATHE_ATTR_INT),
                                    attr("soft_cap", LATHE_ATTR_FLOAT)};
@@ -98,9 +105,9 @@ std::vector<float> run(const char* level, int threads, const Call& c, const Oper
   attrs[2].f = c.cap;
   lathe_graph* made = nullptr;
   lathe_error e;
-  EXPECT_EQ(
-      lathe_graph_single(ctx.get(), "attention", inputs.data(), inputs.size(), attrs.data(), attrs.size(), &made, &e),
-      LATHE_STATUS_OK)
+  EXPECT_EQ(lathe_graph_single(ctx.get(), lengths ? "cached_attention" : "attention", inputs.data(), inputs.size(),
+                               attrs.data(), attrs.size(), &made, &e),
+            LATHE_STATUS_OK)
       << e.message;
   const Owned<lathe_graph> graph(made);
   lathe_kernel* resolved = nullptr;
@@ -109,6 +116,10 @@ std::vector<float> run(const char* level, int threads, const Call& c, const Oper
   if (kernel == nullptr) return {};
   Floats y({1, c.heads, c.queries, c.columns}, NAN);
   std::vector<lathe_arg> args = {in.q.arg(), in.k.arg(), in.v.arg()};
+  int32_t held = c.held;
+  int64_t held_shape = 1;
+  const lathe_tensor held_tensor = {&held, {1, 0}, 1, {0, 32, 1}, &held_shape, nullptr, 0};
+  if (lengths) args.push_back({&held_tensor, sizeof held, 0, 0, 0});
   if (c.masked) args.push_back(in.mask.arg());
   args.push_back(y.arg());
   uint64_t bytes = 0;
@@ -119,7 +130,13 @@ std::vector<float> run(const char* level, int threads, const Call& c, const Oper
   lathe_exec exec = LATHE_EXEC_INIT;
   exec.workspace = workspace.memory;
   exec.workspace_bytes = bytes;
-  EXPECT_EQ(lathe_execute(kernel.get(), args.data(), args.size(), &exec, &e), LATHE_STATUS_OK) << e.message;
+  const lathe_status status = lathe_execute(kernel.get(), args.data(), args.size(), &exec, &e);
+  if (refusal != nullptr && status != LATHE_STATUS_OK) {
+    EXPECT_TRUE(std::all_of(y.data.begin(), y.data.end(), [](float x) { return std::isnan(x); }));
+    *refusal = e.message;
+    return {};
+  }
+  EXPECT_EQ(status, LATHE_STATUS_OK) << e.message;
   return y.data;
 }
 
@@ -184,6 +201,30 @@ TEST(CapiAttention, WhatAQueryDoesNotSee) {
       if (query <= 48) ASSERT_NEAR(got[i], want[i], 2e-5) << i << " at " << level;
       if (query >= 60) ASSERT_TRUE(std::isnan(got[i])) << i << " at " << level;
     }
+  }
+}
+
+// Caches with room for more keys: what lies beyond a length is not read, and lengths are checked before anything else.
+TEST(CapiAttention, Lengths) {
+  for (const bool symbols : {false, true}) {
+    for (const auto& [queries, held] : {std::pair{1, 0}, {1, 1}, {1, 37}, {1, 60}, {2, 19}, {9, 33}, {33, 60}}) {
+      for (const int64_t kept : {4, 2, 1}) {
+        Call c{.kept = kept, .queries = queries, .keys = 60, .causal = true, .symbols = symbols, .held = held};
+        Operands in(c);
+        for (int64_t row = 0; row < kept * c.keys; ++row) {
+          if (row % c.keys < held) continue;
+          for (int64_t i = 0; i < c.columns; ++i) in.k.data[static_cast<size_t>(row * c.columns + i)] = NAN;
+          for (int64_t i = 0; i < c.columns; ++i) in.v.data[static_cast<size_t>(row * c.columns + i)] = NAN;
+        }
+        compare(c, in);
+      }
+    }
+  }
+  for (const int32_t held : {-1, 61}) {
+    Call c{.keys = 60, .held = held};
+    std::string refusal;
+    run("avx2", 0, c, Operands(c), &refusal);
+    EXPECT_EQ(refusal, fmt::format("lengths[0]: {}, expected 0..60", held));
   }
 }
 

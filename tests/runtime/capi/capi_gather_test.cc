@@ -176,6 +176,9 @@ TEST(Gather, NoRowsAndNoIds) {
   Bytes none(kF32, {0, 20}), ids(kI32, {2, 3}), y(kF32, {2, 3, 20}, 0xee), table(kF32, {9, 20}), no_ids(kI32, {2, 0}),
       no_rows(kF32, {2, 0, 20});
   lathe_error e;
+  const lathe_arg args[] = {none.arg(), ids.arg(), y.arg()};
+  uint64_t workspace = 0;
+  EXPECT_EQ(lathe_workspace_bytes(kernel.get(), args, 3, 1, &workspace, &e), LATHE_STATUS_OK) << e.message;
   EXPECT_EQ(run(kernel.get(), none, ids, y, &e), LATHE_STATUS_INVALID);
   EXPECT_THAT(e.message, HasSubstr("ids[0, 0]: 0, and no value is allowed"));
   EXPECT_TRUE(y.is_filled_with(0xee));
