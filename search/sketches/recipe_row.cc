@@ -195,6 +195,8 @@ Status RowSketch::accepts(const Setting& k) const {
   }
   if (overlap != 0 && (rows > 1 || online || shape_.passes.size() < 2 || !shape_.some_rows))
     return unsupported("no passes to overlap");
+  if (overlap != 0 && !equal(shape_.passes[0]->extent, shape_.passes[1]->extent))
+    return unsupported("the first two passes are not of the same length");
   if (overlap != 0 && !recompute && shape_.first_keeps)
     return unsupported("the first pass of a row writes what its second one still reads of the row before");
   if (overlap == 2 && (recompute || shape_.kept.empty() || shape_.passes.size() < 3 || !shape_.two_rows)) {

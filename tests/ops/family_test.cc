@@ -116,6 +116,10 @@ TEST(Family, share_that_is_read) {
   EXPECT_EQ(find_family("gather")->share_read(node, {{{40, 6}, {2, 5}}, {2, 5, 6}}, 1), 1);
   EXPECT_EQ(find_family("gather")->share_read(node, {{{4, 6}, {10}}, {10, 6}}, 0), 1);
   EXPECT_EQ(find_family("gather")->share_read(node, {{{0, 6}, {0}}, {0, 6}}, 0), 0);
+  EXPECT_EQ(find_family("rope")->share_read(node, {{{5, 3, 8}, {5, 4}, {5, 4}}, {5, 3, 8}}, 1), 1);
+  EXPECT_EQ(find_family("rope")->share_read(node, {{{5, 3, 8}, {20, 4}, {20, 4}, {5}}, {5, 3, 8}}, 0), 1);
+  EXPECT_EQ(find_family("rope")->share_read(node, {{{5, 3, 8}, {20, 4}, {20, 4}, {5}}, {5, 3, 8}}, 2), 0.25);
+  EXPECT_EQ(find_family("rope")->share_read(node, {{{5, 3, 8}, {20, 4}, {20, 4}, {5}}, {5, 3, 8}}, 3), 1);
   node.op = "quantized_gather";
   node.attrs = {{"format", std::string("q4_0")}};
   EXPECT_EQ(find_family("quantised")->share_read(node, {{{40, 36}, {10}}, {10, 64}}, 0), 0.25);

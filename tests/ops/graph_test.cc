@@ -37,6 +37,12 @@ std::function<void(Graph&)> one(const char* op, std::vector<std::vector<DimDesc>
     g.outputs = {add_node(g, op, in, "y", attrs)};
   };
 }
+std::function<void(Graph&)> rope_at(std::vector<DimDesc> positions) {
+  return [=](Graph& g) {
+    const int x = add_tensor(g, "x", {F(5), F(2), F(3), F(8)}), angles = add_tensor(g, "angles", {F(9), F(4)});
+    g.outputs = {add_node(g, "rope", {x, angles, angles, add_tensor(g, "at", positions, false, ir::DType::i32)}, "y")};
+  };
+}
 
 const std::vector<Refusal>& refusals() {
   static const std::vector<Refusal> kRows = {
@@ -99,7 +105,13 @@ const std::vector<Refusal>& refusals() {
       {"rope of varying heads", "INVALID: x0.shape[2]: M, expected a fixed size: finish a graph for each", one("rope", {{F(2), F(3), M()}, {F(2), F(3)}, {F(2), F(3)}})},
       {"odd rope", "INVALID: x0.shape[2]: 7, expected an even size, as pairs are turned: pad it by one", one("rope", {{F(2), F(3), F(7)}, {F(2), F(3)}, {F(2), F(3)}})},
       {"rope positions", "INVALID: x1.shape[0]: 5, expected 2 (positions of x0)", one("rope", {{F(2), F(3), F(8)}, {F(5), F(4)}, {F(2), F(4)}})},
-      {"rope half", "INVALID: x2.shape[1]: 8, expected 4 (half of the last of x0)", one("rope", {{F(2), F(3), F(8)}, {F(2), F(4)}, {F(2), F(8)}})},
+      {"rope half", "INVALID: x1.shape[1]: 8, expected at most 4 (half of the last of x0)", one("rope", {{F(2), F(3), F(8)}, {F(2), F(8)}, {F(2), F(8)}})},
+      {"rope half of sin", "INVALID: x2.shape[1]: 8, expected 4 (as x1)", one("rope", {{F(2), F(3), F(8)}, {F(2), F(4)}, {F(2), F(8)}})},
+      {"rope of varying angles", "INVALID: x1.shape[1]: M, expected at most 4 (half of the last of x0)", one("rope", {{F(2), F(3), F(8)}, {F(2), M()}, {F(2), M()}})},
+      {"rope positions that are floats", "UNSUPPORTED: x3: dtype f32 of rope, expected i32, i64", one("rope", {{F(2), F(3), F(8)}, {F(9), F(4)}, {F(9), F(4)}, {F(2)}})},
+      {"rope positions of all tokens", "INVALID: at.shape[0]: 3, expected 2 (as x)", rope_at({F(3)})},
+      {"rope positions of the batch", "INVALID: at.shape[1]: 1, expected 2 (as x)", rope_at({F(5), F(1)})},
+      {"rope positions of heads", "INVALID: at.shape: 3 dimensions, expected 2 (rope)", rope_at({F(5), F(2), F(3)})},
       {"attention heads", "INVALID: x1.shape[0]: 3, expected a divisor of 4 (heads of x0)", one("attention", {{F(4), F(2), F(8)}, {F(3), F(5), F(8)}, {F(3), F(5), F(8)}})},
       {"attention of varying heads", "INVALID: x0.shape[0]: M, expected a fixed number of heads: finish a graph for each", one("attention", {{M(), F(2), F(8)}, {M(), F(5), F(8)}, {M(), F(5), F(8)}})},
       {"attention depth", "INVALID: x1.shape[2]: 7, expected 8 (depth of x0)", one("attention", {{F(4), F(2), F(8)}, {F(2), F(5), F(7)}, {F(2), F(5), F(8)}})},

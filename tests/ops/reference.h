@@ -155,13 +155,17 @@ inline void row(const Node& n, const std::vector<const Tensor*>& in, Tensor& y) 
 }
 
 inline void rope(const Node& n, const std::vector<const Tensor*>& in, Tensor& y) {
-  const int64_t d = y.dims.back(), heads = y.dims[y.dims.size() - 2], positions = y.dims[y.dims.size() - 3];
+  const int64_t d = y.dims.back(), heads = y.dims[y.dims.size() - 2], tokens = y.dims[y.dims.size() - 3];
+  const int64_t half = in[1]->dims[1];
   const bool interleaved = get(n, "interleaved", false);
+  y.data = in[0]->data;
   for (size_t v = 0; v * d < y.data.size(); ++v) {
-    const int64_t t = static_cast<int64_t>(v) / heads % positions;
-    for (int64_t p = 0; p < d / 2; ++p) {
-      const double c = in[1]->data[t * (d / 2) + p], s = in[2]->data[t * (d / 2) + p];
-      const int64_t i = static_cast<int64_t>(v) * d + (interleaved ? 2 * p : p), j = interleaved ? i + 1 : i + d / 2;
+    const int64_t token = static_cast<int64_t>(v) / heads;  // of the whole batch
+    int64_t t = token % tokens;
+    if (in.size() > 3) t = static_cast<int64_t>(in[3]->data[in[3]->dims.size() == 1 ? t : token]);
+    for (int64_t p = 0; p < half; ++p) {
+      const double c = in[1]->data[t * half + p], s = in[2]->data[t * half + p];
+      const int64_t i = static_cast<int64_t>(v) * d + (interleaved ? 2 * p : p), j = interleaved ? i + 1 : i + half;
       y.data[i] = in[0]->data[i] * c - in[0]->data[j] * s;
       y.data[j] = in[0]->data[i] * s + in[0]->data[j] * c;
     }
