@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Warms workloads up, benches them from the store, keeps the JSON lines under bench/results/ and prints them as a table.
 # Usage: scripts/report.sh [workload ...]     default: limits and qwen2.5-0.5b. Needs a release build (scripts/quickstart.sh makes one).
-# A workload is a file, or the name of one in bench/workloads. One with least values (bench/NAME.targets.json) is warmed up into a store
+# A workload is a file, or the name of one in bench/workloads. One with least values, as in bench/limits-llm.targets.json, is warmed up into a store
 # of its own, empty before, and judged at the end; status 1: a row misses its value.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -90,7 +90,8 @@ Result<Expr> LeafBuilder::leaf_extent(const Expr& e) {
 
 // R and V if `vector` has extent min(V, R - V*i), or only R - V*i where that is never more, for its parent's iterator i
 // and an R from outside the leaf.
-bool LeafBuilder::split_mask(const Stmt& vector, const std::string& i, Expr& r, int64_t& v) const {
+bool LeafBuilder::split_mask(const Stmt& vector, const std::string& i, const Ranges& ranges, Expr& r,
+                             int64_t& v) const {
   if (vector.mark != Mark::vector) return false;
   const auto fits = [&](const Expr& rest, int64_t width) {
     if (outside_only(rest)) return false;
@@ -111,7 +112,7 @@ bool LeafBuilder::split_mask(const Stmt& vector, const std::string& i, Expr& r, 
     r = simplify(sum_addends(outside, sum_of.constant), ranges_);
     return true;
   };
-  if (vector.extent->op != Op::k_min) return fits(vector.extent, 0);
+  if (vector.extent->op != Op::k_min) return fits(vector.extent, 0) && proves_le(vector.extent, Expr(v), ranges);
   for (int side = 0; side < 2; ++side) {
     const Expr &width = vector.extent->args[side], &rest = vector.extent->args[1 - side];
     if (is_const_int(width) && fits(rest, width->ival)) return true;
@@ -122,7 +123,7 @@ bool LeafBuilder::split_mask(const Stmt& vector, const std::string& i, Expr& r, 
 // Whether the loop runs over ceildiv(R, V) vectors that mask themselves by R; sets masked_by_ and masked_width_.
 bool LeafBuilder::masks_vectors(const Stmt& loop, const Ranges& ranges) {
   for (const Stmt& child : loop.body) {
-    if (child.kind != Stmt::Kind::scope || !split_mask(child, loop.iter, masked_by_, masked_width_)) continue;
+    if (child.kind != Stmt::Kind::scope || !split_mask(child, loop.iter, ranges, masked_by_, masked_width_)) continue;
     const Expr vectors = simplify(ceildiv(masked_by_, Expr(masked_width_)), ranges);
     if (equal(vectors, simplify(loop.extent, ranges))) return true;
   }
@@ -134,7 +135,7 @@ Result<Expr> LeafBuilder::vector_extent(const Stmt& s, const Stmt* parent, const
   if (is_const_int(s.extent)) return s.extent;
   Expr r;
   int64_t v = 0;
-  if (parent != nullptr && split_mask(s, parent->iter, r, v)) {
+  if (parent != nullptr && split_mask(s, parent->iter, ranges, r, v)) {
     for (size_t i = 0; i < variants_.size(); ++i) {
       const auto [lo, hi] = values[i];
       if (variants_[i].lanes != v || lo != hi || !equal(variants_[i].of.extent, r)) continue;

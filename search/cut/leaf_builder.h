@@ -115,7 +115,8 @@ class LeafBuilder {
   ir::Expr slot_for_side(const ir::Expr& value);
   ir::Expr rename(const ir::Expr& e) const;
   ir::Result<ir::Expr> leaf_extent(const ir::Expr& e);
-  bool split_mask(const ir::Stmt& vector, const std::string& i, ir::Expr& r, int64_t& v) const;
+  bool split_mask(const ir::Stmt& vector, const std::string& i, const ir::Ranges& ranges, ir::Expr& r,
+                  int64_t& v) const;
   bool masks_vectors(const ir::Stmt& loop, const ir::Ranges& ranges);
   ir::Result<ir::Expr> vector_extent(const ir::Stmt& s, const ir::Stmt* parent, const ir::Ranges& ranges,
                                      const std::vector<LeafVariant::Range>& values);

@@ -223,7 +223,7 @@ Status LeafBuilder::find_variants(std::vector<Stmt>& body, Ranges& ranges, bool 
     if (s.mark != Mark::unroll || !is_const_int(s.extent) || !only_vectors_below(s)) continue;
     Expr columns;
     int64_t lanes = 0;
-    if (!split_mask(s.body[0], s.iter, columns, lanes) || is_const_int(columns)) continue;
+    if (!split_mask(s.body[0], s.iter, ranges, columns, lanes) || is_const_int(columns)) continue;
     const int64_t most = interval(columns, ranges).hi;
     if (most <= s.extent->ival * lanes && rest_of(columns, most) >= 0) add_variant(columns, most, lanes);
   }

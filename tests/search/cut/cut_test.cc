@@ -303,6 +303,31 @@ TEST(Cut, ConstantRowsMakeOnlyTheTilesThatHappen) {
   EXPECT_THAT(k.leaves[1].text, HasSubstr("r0: f32[8, 32] reg"));
 }
 
+// The extents of rows that end one after another are no vectors of a longer row, even if each is one vector.
+TEST(Cut, RowsThatEndOneAfterAnotherAreNoVectorsOfOne) {
+  const ir::CutKernel k = cut_text(R"(
+kernel fill(t: f32[8, 8] out) family row
+  for i < 8 @unroll:
+    for z < 7 - i @vector:
+      t[i, i + z + 1] = 0.0
+)");
+  ASSERT_EQ(k.leaves.size(), 1u);
+  EXPECT_THAT(ir::print(k.leaves[0].kernel), HasSubstr("for i1 < min(8, e0 - 1*i0) @vector:"));
+}
+
+// A loop of vectors that runs at most once: nothing of the tile's size is left in its extent.
+TEST(Cut, ALoopOfOneVectorIsMasked) {
+  const ir::CutKernel k = cut_text(R"(
+kernel clear(t: f32[M, 13] out) family row where M in 1..7
+  for i < M:
+    for v < ceildiv(i - M + 14, 16):
+      for l < i - M + 14 - 16*v @vector:
+        t[i, 16*v + l] = 0.0
+)");
+  ASSERT_EQ(k.leaves.size(), 1u);
+  EXPECT_THAT(ir::print(k.leaves[0].kernel), HasSubstr("for i1 < min(16, e0 - 16*i0) @vector:"));
+}
+
 TEST(Pack, PanelsAreCopiedAndPadded) {
   ir::Result<ir::Kernel> kernel = ir::parse_kernel(R"(
 kernel k(w: f32[40, 8] const layout [0/32, 1, 0%32], y: f32[40] out) family matmul
