@@ -134,7 +134,11 @@ void QueryTilesSketch::pack_keys(Script& s, const std::string& at, int64_t colum
   s.move("tile_buffer kp {} {}", rank - 2, columns);
   s.move("swap_dims kp {} {}", rank - 1, rank);
   const std::string rows = fmt::format("kp_{}", rank - 2);
-  s.move("tile_scope {} {} tail={} as kpt,kpr", rows, columns, tail_of(kp->dims[rank - 2], columns, problem_.kernel));
+  const char* tail = "mask";  // of keys that are there, or of all
+  for_each_stmt(s.kernel().body, [&](const Stmt& b) {
+    if (b.iter == rows) tail = tail_of(b.extent, columns, problem_.kernel);
+  });
+  s.move("tile_scope {} {} tail={} as kpt,kpr", rows, columns, tail);
   s.move("tensorize kpr transpose");
 }
 
