@@ -12,8 +12,22 @@ import pathlib
 import sys
 
 
+def text_of(path):
+    try:
+        return pathlib.Path(path).read_text()
+    except OSError as error:
+        sys.exit(f"judge: {path}: {error.strerror}")
+
+
+def parse(path, text):
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        sys.exit(f"judge: {path}: {error}, expected JSON")
+
+
 def lines(path):
-    return [json.loads(line) for line in pathlib.Path(path).read_text().splitlines() if line.strip()]
+    return [parse(path, line) for line in text_of(path).splitlines() if line.strip()]
 
 
 def judge(row, table, machine):
@@ -43,7 +57,7 @@ def judge(row, table, machine):
 
 
 def main(targets, bench, machine=None):
-    table = json.loads(pathlib.Path(targets).read_text())
+    table = parse(targets, text_of(targets))
     target = lines(machine)[-1]["target"] if machine else None
     counts = {"met": 0, "missed": 0, "not judged": 0}
     for row in lines(bench):

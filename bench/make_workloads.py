@@ -227,11 +227,10 @@ def limits_llm():
     """The rows of a language model that one limit of the machine binds; a name begins with its family's prefix."""
     n = k = 4096
     lines = []
-    by_bytes = ["reassociate", "contract", "quantised_activations"]
     blocks = {"q4_0": (32, 18), "q4_1": (32, 20), "q5_0": (32, 22), "q8_0": (32, 34), "q4_k": (256, 144), "q5_k": (256, 176), "q6_k": (256, 210)}
 
-    def low(name, m, weights, allowed=(), **attrs):
-        line = Line(f"{name}_{m}x{n}x{k}", allowed=list(allowed))
+    def low(name, m, weights, **attrs):
+        line = Line(f"{name}_{m}x{n}x{k}", allowed=["reassociate", "contract", "quantised_activations"])
         operands = [line.tensor("a", [m, k])] + [line.tensor(t, dims, const=True, dtype=dtype) for t, dims, dtype in weights]
         line.node("quantized_matmul", operands, "y", **attrs)
         lines.append(line)
@@ -244,7 +243,7 @@ def limits_llm():
         for m in (1, 2, 4):
             low(f"gemv_{name}", m, weights, **attrs)
         for m in (4, 8, 16, 32):
-            low("int8_channel" if name == "int8" else f"low_{name}", m, weights, by_bytes, **attrs)
+            low("int8_channel" if name == "int8" else f"low_{name}", m, weights, **attrs)
 
     def product(name, m, n, k, dtype="f32", cache="cold", const=True, transpose=False):
         line = Line(f"{name}_{m}x{n}x{k}", cache=cache)

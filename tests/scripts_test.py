@@ -52,6 +52,8 @@ def test_judge(folder):
     assert judged(machine)[1][-1] == "3 met, 1 missed, 3 not judged"
     machine["target"]["isa"] = "avx2"
     assert judged(machine)[1][-1] == "0 met, 0 missed, 7 not judged"
+    (folder / "rows.jsonl").write_text("no JSON\n")
+    assert judged(machine) == (1, [])
     # Every row of the workload has a target, and every target a row.
     names = [json.loads(line)["name"] for line in (ROOT / "bench/workloads/limits-llm.jsonl").read_text().splitlines()]
     patterns = [t["rows"] for t in json.loads((ROOT / "bench/limits-llm.targets.json").read_text())["targets"]]
