@@ -39,12 +39,16 @@ class GroupsSketch {
                   sums = heads_ * k.column_vectors + k.column_vectors;
     if (std::max(scores, sums) + kScratchRegisters > t_.vector_registers)
       return unsupported("jr {} nv {}: more than the registers", k.keys, k.column_vectors);
+    const int64_t step = k.depth_vectors * t_.lanes;
+    if (most_depth() > step && most_depth() % step != 0)
+      return unsupported("dv {}: a depth of {} is no whole steps", k.depth_vectors, most_depth());
     return {};
   }
   std::optional<Setting> standard() const {
     Setting k{.prefetch = problem_.cold ? kAhead : 0, .parallel = problem_.threads > 1};
     const int64_t columns = (extent_at(p_.columns->extent, problem_) + t_.lanes - 1) / t_.lanes;
     k.column_vectors = std::clamp<int64_t>(columns, 1, 4);
+    if (most_depth() % t_.lanes != 0) k.depth_vectors = std::min<int64_t>((most_depth() + t_.lanes - 1) / t_.lanes, 16);
     while (!accepts(k).ok() && k.keys > 1) k.keys /= 2;
     while (!accepts(k).ok() && k.column_vectors > 1) k.column_vectors /= 2;
     return accepts(k).ok() ? std::optional(k) : std::nullopt;

@@ -33,6 +33,9 @@ class QueriesSketch {
   Status accepts(const Setting& k) const {
     if (k.column_vectors + k.depth_vectors + kScratchRegisters > t_.vector_registers)
       return unsupported("nv {} and dv {}: more than the registers", k.column_vectors, k.depth_vectors);
+    const int64_t depth = extent_at(p_.depth->extent, problem_), step = k.depth_vectors * t_.lanes;
+    if (k.depth_vectors > 1 && depth > step && depth % step != 0)
+      return unsupported("dv {}: a depth of {} is no whole steps", k.depth_vectors, depth);
     return {};
   }
   std::optional<Setting> standard() const {
@@ -40,6 +43,7 @@ class QueriesSketch {
     const int64_t columns = extent_at(p_.columns->extent, problem_);
     k.column_vectors = std::clamp<int64_t>((columns + t_.lanes - 1) / t_.lanes, 1, t_.vector_registers / 2);
     k.depth_vectors = std::min<int64_t>(k.depth_vectors, t_.vector_registers / 4);
+    while (k.depth_vectors > 1 && !accepts(k).ok()) k.depth_vectors /= 2;
     return k;
   }
   std::vector<Setting> simpler(const Setting& k) const {
