@@ -262,7 +262,8 @@ bool Widening::keeps_all(const Stmt& s, double& value) const {
   if (s.value->op != Op::k_exp && s.value->op != Op::k_exp2) return false;
   Expr of = s.value->args[0];
   if (of->op == Op::k_mul && of->args[1]->op == Op::k_const_float && of->args[1]->fval > 0) of = of->args[0];
-  if (of->op != Op::k_sub || only_load(of->args[0], cell) == nullptr || !is_above_minus_infinity(of->args[1])) return false;
+  if (of->op != Op::k_sub || only_load(of->args[0], cell) == nullptr || !is_above_minus_infinity(of->args[1]))
+    return false;
   value = 0;
   return true;
 }
