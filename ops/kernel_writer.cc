@@ -103,8 +103,9 @@ ir::DType KernelWriter::dtype_of(const std::string& param) const {
   return std::find_if(buffers_.begin(), buffers_.end(), [&](const ir::Buffer& b) { return b.name == param; })->type;
 }
 
-std::string KernelWriter::add_temp(const std::string& name, std::vector<Expr> dims) {
+std::string KernelWriter::add_temp(const std::string& name, std::vector<Expr> dims, ir::DType type) {
   ir::Buffer b;
+  b.type = type;
   b.name = name;
   b.dims = std::move(dims);
   b.place = ir::Place::heap;

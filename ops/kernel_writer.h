@@ -46,7 +46,7 @@ class KernelWriter {
   void add_part(int tensor, ir::Buffer part, int64_t offset, bool is_part);
   // Of a declared parameter.
   ir::DType dtype_of(const std::string& param) const;
-  std::string add_temp(const std::string& name, std::vector<ir::Expr> dims);
+  std::string add_temp(const std::string& name, std::vector<ir::Expr> dims, ir::DType type = ir::DType::f32);
   // From here on value(tensor) is this expression: an anchor's result, or a prologue already
   // stored.
   void bind(int tensor, ir::Expr value) { bound_[tensor] = std::move(value); }

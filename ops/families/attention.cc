@@ -9,16 +9,24 @@
 // [key] runs over the keys that query i may see, from the first one: c and s are indexed by the key's own number.
 // Scores below the least f32, such as those that a mask of -inf makes, have the weight 0. A query without keys gives 0.
 // A sink is one more score, without a key: m starts from it, and a from its power.
-// cached_attention has the keys of a sequence up to its length only. Operands q, k, v, lengths, sinks, the mask e0, y.
-// Sums are f32 whatever the operands are; the result has the dtype of q.
+// cached_attention and paged_attention have the keys of a sequence up to its length only. Keys and values in pages are
+// first copied into a row, which Schedules move to where it is used, or leave out:
+//
+//   for t0 [batch]:
+//     for gk [copy]: for jk [copy]: for dk [copy]: kt = k[pages[t0, jk // page], gk, jk % page]      and vt of v
+//     the loops above, with kt for k and vt for v
+//
+// Operands q, k, v, lengths, pages, sinks, the mask e0, y. Sums are f32 whatever the operands are; the result has the
+// dtype of q.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "ir/analysis/analysis.h"
+#include "ops/families/attention_form.h"
 #include "ops/kernel_writer.h"
+#include "ops/monomial.h"
 #include "ops/samples.h"
-#include "ops/shape.h"
 
 namespace lathe::ops {
 
@@ -26,129 +34,11 @@ using ir::Expr;
 
 namespace {
 
-enum Operand : uint8_t { kQuery, kKey, kValue };
-
-bool has_lengths(const OpRow& row) { return row.id == OpId::cached_attention; }
-constexpr size_t kLengths = 3;
-
-// Where the operands are that may be left out; 0: there is none.
-struct Places {
-  size_t mask = 0, sinks = 0;
-};
-Places places(const OpRow& row, const Node& node) {
-  const size_t first = has_lengths(row) ? 4 : 3;  // behind those that are always there
-  const bool sinks = attr_bool(node, AttrId::sinks);
-  const size_t end = node.inputs.size() - (sinks ? 1 : 0);
-  return {end > first ? first : 0, sinks ? end : 0};
-}
-
-std::span<const ir::DType> operand_dtypes(const OpRow& row, size_t number) {
-  static constexpr ir::DType kIntegers[] = {ir::DType::i32, ir::DType::i64};
-  if (has_lengths(row) && number == kLengths) return kIntegers;
-  static constexpr ir::DType kFloats[] = {ir::DType::f32, ir::DType::bf16, ir::DType::f16};
-  return kFloats;
-}
-
-// Keys that a query sees at most; 0: all.
-int64_t window_of(const Node& node) {
-  const AttrValue* window = find_attr(node, AttrId::window);
-  return window != nullptr ? std::get<int64_t>(*window) : 0;
-}
-
-ir::Status attributes_hold(const OpRow& row, const Node& node) {
-  const AttrValue *cap = find_attr(node, AttrId::soft_cap), *window = find_attr(node, AttrId::window);
-  if (cap != nullptr && !(std::get<double>(*cap) > 0))
-    return ir::invalid("soft_cap {}, expected a number above 0; leave it out for none", std::get<double>(*cap))
-        .with_arg(row.name);
-  if (window != nullptr && std::get<int64_t>(*window) < 1)
-    return ir::invalid("window {}, expected at least 1; leave it out for all keys", std::get<int64_t>(*window))
-        .with_arg(row.name);
-  const bool sinks = attr_bool(node, AttrId::sinks);
-  const size_t most = static_cast<size_t>(row.max_arity) - (sinks ? 0 : 1), least = static_cast<size_t>(row.min_arity);
-  if (node.inputs.size() > most || node.inputs.size() < least + (sinks ? 1 : 0))
-    return ir::invalid("{} operands of {} {} sinks, expected {} or {}", node.inputs.size(), row.name,
-                       sinks ? "with" : "without", most - 1, most)
-        .with_arg(row.name);
-  return {};
-}
-
-// Of `t` at dimension `d`, which has to be what `other` has at `of`.
-ir::Status same_as(const TensorDesc& t, size_t d, const TensorDesc& other, size_t of, const char* what) {
-  if (same_dim(t.dims[d], other.dims[of])) return {};
-  return mismatch(t, d, fmt::format("{} ({} of {})", dim_text(other.dims[of]), what, other.name));
-}
-ir::Status same_as(const TensorDesc& t, size_t d, const TensorDesc& other, const char* what) {
-  return same_as(t, d, other, d, what);
-}
-
-ir::Result<Shape> infer(const OpRow& row, const Node& node, const Inputs& in) {
-  LATHE_RETURN_IF_ERROR(attributes_hold(row, node));
-  const TensorDesc &q = *in[kQuery], &k = *in[kKey], &v = *in[kValue];
-  LATHE_RETURN_IF_ERROR(need_rank(q, has_lengths(row) ? 4 : 3, true, row.name));
-  const size_t rank = q.dims.size(), heads = rank - 3, rows = rank - 2, last = rank - 1;
-  LATHE_RETURN_IF_ERROR(need_rank(k, rank, false, row.name));
-  LATHE_RETURN_IF_ERROR(need_rank(v, rank, false, row.name));
-  for (size_t d = 0; d < heads; ++d) {
-    LATHE_RETURN_IF_ERROR(same_as(k, d, q, "batch"));
-    LATHE_RETURN_IF_ERROR(same_as(v, d, q, "batch"));
-  }
-  for (const TensorDesc* t : {&q, &k}) {
-    if (!t->dims[heads].fixed()) return mismatch(*t, heads, "a fixed number of heads: finish a graph for each");
-  }
-  const int64_t all = q.dims[heads].max, kept = k.dims[heads].max;
-  if (all != kept && (kept == 0 || all % kept != 0))
-    return mismatch(k, heads, fmt::format("a divisor of {} (heads of {})", all, q.name));
-  LATHE_RETURN_IF_ERROR(same_as(v, heads, k, "heads"));
-  LATHE_RETURN_IF_ERROR(same_as(v, rows, k, "keys"));
-  if (!q.dims[last].fixed()) return mismatch(q, last, "a fixed size: finish a graph for each");
-  LATHE_RETURN_IF_ERROR(same_as(k, last, q, "depth"));
-  if (has_lengths(row)) {
-    LATHE_RETURN_IF_ERROR(need_rank(*in[kLengths], rank - 3, false, row.name));
-    for (size_t d = 0; d < heads; ++d) LATHE_RETURN_IF_ERROR(same_as(*in[kLengths], d, q, "batch"));
-  }
-  const Places at = places(row, node);
-  if (at.sinks != 0) {
-    LATHE_RETURN_IF_ERROR(need_rank(*in[at.sinks], 1, false, row.name));
-    LATHE_RETURN_IF_ERROR(same_as(*in[at.sinks], 0, q, heads, "heads"));
-  }
-  if (at.mask != 0) {
-    const TensorDesc& mask = *in[at.mask];
-    std::vector<DimDesc> scores = q.dims;
-    scores[last] = k.dims[rows];
-    if (mask.dims.size() > rank)
-      return ir::invalid("{} dimensions, expected at most {} (scores of {})", mask.dims.size(), rank, row.name)
-          .with_arg(mask.name);
-    for (size_t d = 0; d < mask.dims.size(); ++d) {
-      const DimDesc& score = scores[rank - mask.dims.size() + d];
-      if (!same_dim(mask.dims[d], score) && !same_dim(mask.dims[d], fixed_dim(1)))
-        return mismatch(mask, d, fmt::format("{} (of the scores) or 1", dim_text(score)));
-    }
-  }
-  Shape out{q.dtype, q.dims};
-  out.dims[last] = v.dims[last];
-  return out;
-}
-
-// Two per multiply-add of the two products, for the keys that queries may see.
-double flops(const Node& node, const NodeSizes& sizes) {
-  const std::vector<int64_t>&q = sizes.inputs[kQuery], &v = sizes.inputs[kValue];
-  const size_t rank = q.size();
-  const int64_t queries = q[rank - 2], keys = v[rank - 2], window = window_of(node);
-  double seen = 0;  // by all queries of a head
-  for (int64_t i = 0; i < queries; ++i) {
-    int64_t n = attr_bool(node, AttrId::causal) ? std::max<int64_t>(0, i + keys - queries + 1) : keys;
-    if (window > 0) n = std::min(n, window);
-    seen += static_cast<double>(n);
-  }
-  double heads = 1;
-  for (size_t d = 0; d + 2 < rank; ++d) heads *= static_cast<double>(q[d]);
-  return 2.0 * heads * seen * static_cast<double>(q[rank - 1] + v[rank - 1]);
-}
+constexpr const char* kOperands[] = {"q", "k", "v"};
 
 class AttentionWriter {
  public:
-  explicit AttentionWriter(KernelWriter& w)
-      : w_(w), node_(w.anchor()), row_of_(op_row(node_)), places_(places(row_of_, node_)) {}
+  explicit AttentionWriter(KernelWriter& w) : w_(w), node_(w.anchor()), form_(attention_form(op_row(node_), node_)) {}
   ir::Result<LoweredKernel> run();
 
  private:
@@ -157,8 +47,10 @@ class AttentionWriter {
     out.push_back(std::move(last));
     return out;
   }
-  Expr operand(const std::string& name, const Expr& row, const Expr& col) const;
+  Expr operand(size_t number, const Expr& row, const Expr& col) const;
   ir::Status declare();
+  ir::Status declare_lengths();
+  ir::Stmt copy(size_t number) const;
   Expr score(const std::string& key) const;
   // The number of the key that is `step` steps from the first one.
   Expr key(const std::string& step) const { return ir::simplify(first_ + ir::iter(step)); }
@@ -168,22 +60,38 @@ class AttentionWriter {
 
   KernelWriter& w_;
   const Node& node_;
-  const OpRow& row_of_;
-  const Places places_;
+  const AttentionForm form_;
   std::vector<std::string> names_;
   std::vector<Expr> extents_;
   Index row_;   // batch, head, query
   Index kept_;  // batch, head of keys and values
   int64_t window_ = 0;
+  int64_t page_ = 0;   // keys of a page; 0: there are none
+  Expr room_, count_;  // keys that a sequence may have, and that it has
   Expr first_, seen_;  // the first key that the query may see, and the number of them
   Expr depth_;
 };
 
+ir::Status AttentionWriter::declare_lengths() {
+  LATHE_RETURN_IF_ERROR(w_.add_integers(node_.inputs[form_.lengths], "lengths", room_));
+  const Index sequence(row_.begin(), row_.end() - 2);
+  count_ = as_dtype(ir::DType::i64, ir::load("lengths", sequence, w_.dtype_of("lengths")));
+  if (page_ == 0) return {};
+  const Expr pages = w_.view(node_.inputs[AttentionForm::kKey]).dims[0];
+  LATHE_RETURN_IF_ERROR(w_.add_integers(node_.inputs[form_.pages], "pages", pages - Expr(1)));
+  for (const size_t number : {AttentionForm::kKey, AttentionForm::kValue}) {
+    std::vector<Expr> dims = w_.view(node_.inputs[number]).dims;
+    dims[0] = w_.view(node_.inputs[AttentionForm::kQuery]).dims[0];
+    dims[2] = room_;
+    w_.add_temp(std::string(kOperands[number]) + "t", dims, w_.dtype_of(kOperands[number]));
+  }
+  return {};
+}
+
 ir::Status AttentionWriter::declare() {
-  window_ = window_of(node_);
-  const char* params[] = {"q", "k", "v"};
-  for (size_t i = 0; i <= kValue; ++i) w_.add_param(node_.inputs[i], params[i]);
-  const std::vector<Expr>&q = w_.view(node_.inputs[kQuery]).dims, &k = w_.view(node_.inputs[kKey]).dims;
+  for (size_t i = 0; i < std::size(kOperands); ++i) w_.add_param(node_.inputs[i], kOperands[i]);
+  const std::vector<Expr>&q = w_.view(node_.inputs[AttentionForm::kQuery]).dims,
+        &k = w_.view(node_.inputs[AttentionForm::kKey]).dims;
   const size_t rank = q.size();
   extents_.assign(q.begin(), q.end() - 1);
   depth_ = q.back();
@@ -193,26 +101,48 @@ ir::Status AttentionWriter::declare() {
   kept_.assign(row_.begin(), row_.end() - 1);
   const int64_t all = q[rank - 3]->ival, kept = k[rank - 3]->ival;
   if (all != kept) kept_.back() = kept == 1 ? Expr(0) : floordiv(kept_.back(), Expr(all / kept));
-  Expr count = k[rank - 2];
-  if (has_lengths(row_of_)) {
-    const int lengths = node_.inputs[kLengths];
-    LATHE_RETURN_IF_ERROR(w_.add_integers(lengths, "lengths", count));
-    const Index sequence(row_.begin(), row_.end() - 2);
-    count = as_dtype(ir::DType::i64, ir::load("lengths", sequence, w_.dtype_of("lengths")));
+  room_ = k[rank - 2];
+  if (form_.pages != 0) {
+    page_ = room_->ival;
+    room_ = multiply(Expr(page_), w_.view(node_.inputs[form_.pages]).dims[1]);
   }
-  if (places_.sinks != 0) w_.add_param(node_.inputs[places_.sinks], "sinks");
-  if (w_.graph().tensors[static_cast<size_t>(node_.inputs[kKey])].dims[rank - 2].max <= window_)
-    window_ = 0;  // it leaves nothing out
-  const Expr end = attr_bool(node_, AttrId::causal) ? ir::iter("i") + count - q[rank - 2] + Expr(1) : count;
+  count_ = room_;
+  if (form_.lengths != 0) LATHE_RETURN_IF_ERROR(declare_lengths());
+  if (form_.sinks != 0) w_.add_param(node_.inputs[form_.sinks], "sinks");
+  const DimDesc& keys = w_.graph().tensors[static_cast<size_t>(node_.inputs[AttentionForm::kKey])].dims[rank - 2];
+  window_ = page_ == 0 && keys.max <= form_.window ? 0 : form_.window;  // it may leave nothing out
+  const Expr end = form_.causal ? ir::iter("i") + count_ - q[rank - 2] + Expr(1) : count_;
   first_ = window_ > 0 ? ir::simplify(ir::max(Expr(0), end - Expr(window_))) : Expr(0);
   seen_ = ir::simplify(end - first_);
   return {};
 }
 
-Expr AttentionWriter::operand(const std::string& name, const Expr& row, const Expr& col) const {
+Expr AttentionWriter::operand(size_t number, const Expr& row, const Expr& col) const {
+  const std::string name = kOperands[number];
   Index index = kept_;
   index.push_back(row);
-  return as_dtype(ir::DType::f32, ir::load(name, at(index, col), w_.dtype_of(name)));
+  return as_dtype(ir::DType::f32, ir::load(page_ == 0 ? name : name + "t", at(index, col), w_.dtype_of(name)));
+}
+
+// The keys or values of a sequence from their pages.
+ir::Stmt AttentionWriter::copy(size_t number) const {
+  const std::string name = kOperands[number];
+  const std::vector<Expr>& dims = w_.view(node_.inputs[number]).dims;
+  const Expr sequence = row_[0], key = ir::iter("j" + name);
+  const Expr page = as_dtype(
+      ir::DType::i64, ir::load("pages", {sequence, ir::simplify(floordiv(key, Expr(page_)))}, w_.dtype_of("pages")));
+  std::vector<std::string> names = {"j" + name, "d" + name};
+  std::vector<Expr> extents = {count_, dims[3]};
+  Expr head(0);
+  if (!ir::is_const_int(dims[1], 1)) {
+    names.insert(names.begin(), "g" + name);
+    extents.insert(extents.begin(), dims[1]);
+    head = ir::iter(names[0]);
+  }
+  const Expr column = ir::iter("d" + name);
+  const Expr value = ir::load(name, {page, head, ir::simplify(mod(key, Expr(page_))), column}, w_.dtype_of(name));
+  const std::vector<std::string> roles(names.size(), "copy");
+  return nest(names, extents, roles, {store(name + "t", {sequence, head, key, column}, value)})[0];
 }
 
 // What becomes of the product of a query and a key.
@@ -220,18 +150,15 @@ Expr AttentionWriter::score(const std::string& step) const {
   const double stated = attr_float(node_, AttrId::scale);
   const double size = static_cast<double>(std::max<int64_t>(depth_->ival, 1));
   Expr s = load("c", at(row_, key(step))) * f32(stated != 0 ? stated : 1 / std::sqrt(size));
-  if (const AttrValue* bound = find_attr(node_, AttrId::soft_cap); bound != nullptr) {
-    const double cap = std::get<double>(*bound);
-    s = f32(cap) * ir::make(ir::Op::k_tanh, {s * f32(1 / cap)});
-  }
-  if (places_.mask != 0) s = s + w_.value(node_.inputs[places_.mask], at(row_, key(step)));
+  if (const double cap = form_.soft_cap; cap > 0) s = f32(cap) * ir::make(ir::Op::k_tanh, {s * f32(1 / cap)});
+  if (form_.mask != 0) s = s + w_.value(node_.inputs[form_.mask], at(row_, key(step)));
   return s;
 }
 
 ir::Result<LoweredKernel> AttentionWriter::run() {
   LATHE_RETURN_IF_ERROR(declare());
   std::vector<Expr> scores = extents_, result = w_.view(node_.output).dims;
-  scores.push_back(w_.view(node_.inputs[kKey]).dims[row_.size() - 1]);
+  scores.push_back(room_);
   for (const char* name : {"m", "a", "r"}) w_.add_temp(name, extents_);
   for (const char* name : {"c", "s"}) w_.add_temp(name, scores);
   w_.add_temp("o", result);
@@ -246,10 +173,10 @@ ir::Result<LoweredKernel> AttentionWriter::run() {
     return ir::make(ir::Op::k_exp2, {(score - load("m", row_)) * f32(1.4426950408889634)});
   };
   Expr sink;
-  if (places_.sinks != 0)
+  if (form_.sinks != 0)
     sink = as_dtype(ir::DType::f32, ir::load("sinks", {row_[row_.size() - 2]}, w_.dtype_of("sinks")));
   body.push_back(store("m", row_, sink ? ir::make(ir::Op::k_fmax, {least, sink}) : least));
-  const ir::Stmt product = store("c", s, query * operand("k", key("j"), d), ir::AssignOp::add);
+  const ir::Stmt product = store("c", s, query * operand(AttentionForm::kKey, key("j"), d), ir::AssignOp::add);
   body.push_back(keys("j", {store("c", s, f32(0)), ir::make_scope("d", depth_, {product}, "k"),
                             store("s", s, score("j")), store("m", row_, load("s", s), ir::AssignOp::fmax)}));
   body.push_back(store("a", row_, sink ? power(sink) : f32(0)));
@@ -257,12 +184,17 @@ ir::Result<LoweredKernel> AttentionWriter::run() {
       keys("j1", {store("s", s1, power(load("s", s1))), store("a", row_, load("s", s1), ir::AssignOp::add)}));
   const Expr none = ir::make(ir::Op::k_eq, {load("a", row_), f32(0)});
   body.push_back(store("r", row_, ir::select(none, f32(0), f32(1) / load("a", row_))));
-  const ir::Stmt weighted = store("o", o, load("s", s2) * operand("v", key("j2"), n), ir::AssignOp::add);
+  const ir::Stmt weighted =
+      store("o", o, load("s", s2) * operand(AttentionForm::kValue, key("j2"), n), ir::AssignOp::add);
   body.push_back(ir::make_scope("n", result.back(),
                                 {store("o", o, f32(0)), keys("j2", {weighted}), w_.store_result("y", o)}, "n"));
   std::vector<std::string> roles(names_.size(), "batch");
   roles.back() = "row";
-  return w_.finish("y", nest(names_, extents_, roles, std::move(body)));
+  if (page_ == 0) return w_.finish("y", nest(names_, extents_, roles, std::move(body)));
+  std::vector<ir::Stmt> sequence = {copy(AttentionForm::kKey), copy(AttentionForm::kValue)};
+  const auto inner = [](const auto& list) { return std::vector(list.begin() + 1, list.end()); };
+  sequence.push_back(nest(inner(names_), inner(extents_), inner(roles), std::move(body))[0]);
+  return w_.finish("y", nest({names_[0]}, {extents_[0]}, {roles[0]}, std::move(sequence)));
 }
 
 ir::Result<LoweredKernel> lower_group(KernelWriter& w) { return AttentionWriter(w).run(); }
@@ -299,18 +231,27 @@ void operands(Graph& g, const OpRow& row, size_t axis, int variant, const Sample
   for (size_t i = 0, other = 0; i < 4; ++i) sizes.push_back(i == axis ? s.swept : s.others[other++]);
   const Kind& kind = kKinds[variant];
   std::vector<DimDesc> batch(s.others.begin() + 3, s.others.end());
-  if (has_lengths(row) && batch.empty()) batch.push_back(fixed_dim(2));
+  const bool paged = row.id == OpId::paged_attention, lengths = row.id != OpId::attention;
+  if (paged) batch.resize(std::min<size_t>(batch.size(), 1));
+  if (lengths && batch.empty()) batch.push_back(fixed_dim(2));
   const auto dims = [&](int64_t heads, size_t rows, size_t columns) {
     std::vector<DimDesc> out = batch;
     for (const DimDesc& d : {fixed_dim(heads), sizes[rows], sizes[columns]}) out.push_back(d);
     return out;
   };
   node.inputs.push_back(add_tensor(g, "q", dims(kind.heads, 0, 2)));
-  node.inputs.push_back(add_tensor(g, "k", dims(kind.kept, 1, 2), false, kind.keys));
-  node.inputs.push_back(add_tensor(g, "v", dims(kind.kept, 1, 3), false, kind.keys));
-  if (has_lengths(row))
-    node.inputs.push_back(add_tensor(g, "lengths", batch, false, variant % 2 == 0 ? ir::DType::i32 : ir::DType::i64));
-  if (kind.masked) node.inputs.push_back(add_tensor(g, "mask", {sizes[0], sizes[1]}));
+  constexpr int64_t kPageSizes[] = {4, 1, 16, 3};
+  const auto kept = [&](const char* name, size_t columns) {
+    const DimDesc page = fixed_dim(kPageSizes[variant % std::ssize(kPageSizes)]);
+    std::vector<DimDesc> pages = {fixed_dim(7), fixed_dim(kind.kept), page, sizes[columns]};
+    node.inputs.push_back(add_tensor(g, name, paged ? pages : dims(kind.kept, 1, columns), false, kind.keys));
+  };
+  kept("k", 2);
+  kept("v", 3);
+  const ir::DType integer = variant % 2 == 0 ? ir::DType::i32 : ir::DType::i64;
+  if (lengths) node.inputs.push_back(add_tensor(g, "lengths", batch, false, integer));
+  if (paged) node.inputs.push_back(add_tensor(g, "pages", {batch[0], sizes[1]}, false, integer));
+  if (kind.masked && !paged) node.inputs.push_back(add_tensor(g, "mask", {sizes[0], sizes[1]}));
   if (kind.sinks) node.inputs.push_back(add_tensor(g, "sinks", {fixed_dim(kind.heads)}));
   node.attrs = {{"causal", kind.causal}, {"sinks", kind.sinks}};
   if (kind.window > 0) node.attrs.push_back({"window", kind.window});
@@ -328,11 +269,11 @@ SampleSizes sizes(Draw& draw, size_t axis) {
 
 constexpr Family families::attention = {
     .name = "attention",
-    .operand_dtypes = operand_dtypes,
-    .infer = infer,
+    .operand_dtypes = attention_dtypes,
+    .infer = attention_shape,
     .lower = lower_group,
-    .flops = flops,
-    .share_read = all_read,
+    .flops = attention_flops,
+    .share_read = attention_share_read,
     .in_place = false,
     .error_rule = ErrorRule::bound_of_sums,
     .fusion = {.element = std::nullopt, .followed = false, .preceded = 0, .packed = 0, .f32_alone = false},

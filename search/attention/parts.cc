@@ -15,7 +15,50 @@ AttentionParts attention_parts(const Kernel& kernel) {
   const std::vector<const Stmt*> rows = all("row"), keys = all("key"), depth = all("k"), columns = all("n");
   if (rows.size() != 1 || keys.size() != 3 || depth.size() != 1 || columns.size() != 1) return {};
   if (rows[0]->body.size() != 6 || keys[0]->body.size() != 4 || columns[0]->body.size() != 3) return {};
-  return {rows[0], keys[0], depth[0], keys[1], columns[0], keys[2], all("batch")};
+  return {rows[0], keys[0], depth[0], keys[1], columns[0], keys[2], all("batch"), all("copy")};
+}
+
+// heads, if they have several { keys { depth: one copy } }
+struct Copy {
+  const Stmt *heads, *keys, *depth;
+  const Stmt& one() const { return depth->body[0]; }
+};
+static std::vector<Copy> copies_of(const AttentionParts& p) {
+  std::vector<Copy> out;
+  for (size_t i = 0; i < p.copies.size(); ++i) {
+    if (p.copies[i]->body[0].kind != Stmt::Kind::assign) continue;
+    const bool heads = p.copies.size() == 6;
+    out.push_back({heads ? p.copies[i - 2] : nullptr, p.copies[i - 1], p.copies[i]});
+  }
+  return out;
+}
+
+int64_t page_of(const AttentionParts& p) {
+  for (const Copy& c : copies_of(p)) {
+    int64_t page = 1;  // k[pages[j // page], .., j % page, d]
+    for (const Expr& e : c.one().value->args) {
+      if (e->op == Op::k_mod && uses(e, c.keys->iter) && is_const_int(e->args[1])) page = e->args[1]->ival;
+    }
+    return page;
+  }
+  return 0;
+}
+
+std::string copy_pages(Script& s, const AttentionParts& p, const SharedKeys& shared, int64_t lanes) {
+  std::string around = shared.around;
+  const std::vector<Copy> copies = copies_of(p);
+  for (size_t i = copies.size(); i-- > 0;) {
+    if (copies[i].heads == nullptr) continue;
+    s.move("join_scopes {} {}", copies[i].heads->iter, around);
+    around = copies[i].heads->iter;
+  }
+  const int64_t page = page_of(p);
+  for (const Copy& c : copies) {
+    s.move("move_to_stack {} {}", c.one().target, around);
+    if (page > 1) s.move("tile_scope {} {} tail=mask as {}p,{}q", c.keys->iter, page, c.keys->iter, c.keys->iter);
+    vectorize(s, c.depth->iter, lanes, tail_of(c.depth->extent, lanes, s.kernel()), false);
+  }
+  return around;
 }
 
 // The factor that the scope indexes.
@@ -40,12 +83,12 @@ int64_t heads_of_group(const AttentionParts& p) {
   return is_const_int(head.extent) ? head.extent->ival : 1;
 }
 
-SharedKeys share_keys(Script& s, const AttentionParts& p) {
+SharedKeys share_keys(Script& s, const AttentionParts& p, bool always) {
   if (p.heads.empty()) return {"root", {}};
   const std::string& head = p.heads.back()->iter;
   const int64_t group = heads_of_group(p);
-  if (group == 1) return {head, {}};
-  const bool all = is_const_int(p.heads.back()->extent, group);
+  if (group == 1 && !always) return {head, {}};
+  const bool all = group > 1 && is_const_int(p.heads.back()->extent, group);
   if (all) return {p.heads.size() > 1 ? p.heads[p.heads.size() - 2]->iter : "root", head};
   s.move("tile_scope {} {} tail=exact as {}_k,{}_g", head, group, head, head);
   return {head + "_k", head + "_g"};
@@ -111,6 +154,32 @@ void tile_product(Script& s, const Product& p, int64_t lanes) {
   s.move("move_to_register {} {}", p.sums, p.tiles.empty() ? n + "p" : p.tiles);
   s.move("tensorize {} mma", p.depth);
   if (p.joined) s.move("unroll_scope {}", p.tiles);
+}
+
+void sum_pages(Script& s, const Product& p, int64_t page, int64_t lanes) {
+  const std::string &m = p.rows, &n = p.columns, in_page = p.depth + "q";
+  s.move("tile_scope {} {} tail=mask as {}p,{}", p.depth, page, p.depth, in_page);
+  s.move("tile_scope {} {} tail={} as {}p,{}q", n, p.panel_columns, p.column_tail, n, n);
+  s.move("swap_scopes {} {}p", m, n);
+  for (const std::string& scope : {n + "q", m}) {
+    s.move("split_scope {} after=0 as {}_s", scope, scope);
+    s.move("split_scope {}_s after=0 as {}_f", scope, scope);
+    for (const char* depth : {"p", "q"})
+      s.move("swap_scopes {} {}{}", scope == m ? m + "_s" : n + "q_s", p.depth, depth);
+  }
+  s.move("create_temporary {} {}_p at={}p mode=accumulate", p.sums, p.sums, p.depth);
+  // What happens once, and the copies of the sums of a page, which have no scope of rows where there is one row.
+  const bool one_row = s.ok() && s.kernel().find_buffer(p.sums + "_p")->dims.size() == 1;
+  const std::string copied = p.sums + "_p_";
+  std::vector<std::string> rows = {m, m + "_s", m + "_f"}, columns = {n + "q", n + "q_s", n + "q_f"};
+  for (const char* way : {"", "b"}) {
+    if (!one_row) rows.push_back(copied + "0" + way);
+    columns.push_back(copied + (one_row ? "0" : "1") + way);
+  }
+  for (const std::string& scope : rows) s.move("unroll_scope {}", scope);
+  for (const std::string& scope : columns) vectorize(s, scope, lanes, p.column_tail, true);
+  s.move("move_to_register {}_p {}p", p.sums, p.depth);
+  s.move("tensorize {} mma", in_page);
 }
 
 }  // namespace lathe::search

@@ -14,7 +14,8 @@ namespace lathe::search {
 struct AttentionParts {
   const ir::Stmt *row = nullptr, *scores = nullptr, *depth = nullptr, *powers = nullptr, *columns = nullptr,
                  *values = nullptr;
-  std::vector<const ir::Stmt*> heads;  // the scopes around, outermost first
+  std::vector<const ir::Stmt*> heads;   // the scopes around, outermost first
+  std::vector<const ir::Stmt*> copies;  // of keys, then of values from pages, before the scope of heads: or none
   explicit operator bool() const { return values != nullptr; }
   const std::string& products() const { return depth->body[0].target; }
   const std::string& powered() const { return powers->body[0].target; }
@@ -29,11 +30,16 @@ const ir::Expr& load_of_values(const AttentionParts& p);
 // Heads that share keys: 1 where each has its own.
 int64_t heads_of_group(const AttentionParts& p);
 // The scope of the heads that share keys, and the innermost one around it, or "root". The scope of all heads is divided
-// where only some share. Empty heads: each has its own keys, around is its scope.
+// where only some share. Empty heads: each has its own keys, around is its scope; `always`: not then either.
 struct SharedKeys {
   std::string around, heads;
 };
-SharedKeys share_keys(Script& s, const AttentionParts& p);
+SharedKeys share_keys(Script& s, const AttentionParts& p, bool always = false);
+
+// Keys of a page; 0: keys and values are in no pages.
+int64_t page_of(const AttentionParts& p);
+// Keys and values of the heads that share them, copied from their pages to the stack; the name that `around` has then.
+std::string copy_pages(Script& s, const AttentionParts& p, const SharedKeys& shared, int64_t lanes);
 
 // The scope in vectors, the last one masked unless `tail` is "exact".
 void vectorize(Script& s, const std::string& scope, int64_t lanes, const char* tail, bool unrolled);
@@ -52,5 +58,7 @@ struct Product {
 };
 // Panels of columns around tiles of rows, whose sums are in registers.
 void tile_product(Script& s, const Product& p, int64_t lanes);
+// The same for a depth in pages, without tiles: the sums go from page to page through memory.
+void sum_pages(Script& s, const Product& p, int64_t page, int64_t lanes);
 
 }  // namespace lathe::search

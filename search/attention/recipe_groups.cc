@@ -5,6 +5,9 @@
 //     j keys, some at a time { c = 0 | d: c += q * k, lanes along the depth | s = f(c) }      of all heads of the group
 //     g heads { m fmax= s | s = exp2(s - m), a += s | r = 1 / a }
 //     panels of columns { o = 0 | j2: o += s * v (tensor, a row for each head) | y = o * r } } }
+//
+// Keys and values in pages stay there: j and j2 go page by page, whose sums o are kept on the stack. Then heads that
+// have keys of their own are groups of one.
 #include <algorithm>
 
 #include "ir/analysis/analysis.h"
@@ -22,7 +25,11 @@ class GroupsSketch {
     bool operator==(const Setting&) const = default;
   };
   GroupsSketch(const Problem& problem, const Target& target)
-      : problem_(problem), t_(target), p_(attention_parts(problem.kernel)), heads_(heads_of_group(p_)) {}
+      : problem_(problem),
+        t_(target),
+        p_(attention_parts(problem.kernel)),
+        heads_(heads_of_group(p_)),
+        page_(page_of(p_)) {}
 
   static bool matches(const Problem& problem) {
     if (problem.kernel.family != "attention") return false;
@@ -30,7 +37,9 @@ class GroupsSketch {
     if (!p || extent_at(p.row->extent, problem) > kMostQueries) return false;
     const int64_t heads = heads_of_group(p);
     const auto most = [&](const Expr& e) { return interval(e, Ranges(problem.kernel)).hi; };
-    return heads > 1 && heads <= kMostHeads && most(p.depth->extent) > 1 && most(p.columns->extent) > 1;
+    const int64_t page = page_of(p);
+    const bool fits = page == 0 ? heads > 1 : page >= kLeastPage && from_first(p);
+    return fits && heads <= kMostHeads && most(p.depth->extent) > 1 && most(p.columns->extent) > 1;
   }
   static const std::vector<KnobRow<GroupsSketch>>& table();
   Status accepts(const Setting& k) const {
@@ -40,6 +49,7 @@ class GroupsSketch {
     if (std::max(scores, sums) + kScratchRegisters > t_.vector_registers)
       return unsupported("jr {} nv {}: more than the registers", k.keys, k.column_vectors);
     const int64_t step = k.depth_vectors * t_.lanes;
+    if (page_ != 0 && k.keys > page_) return unsupported("jr {}: more than the {} keys of a page", k.keys, page_);
     if (most_depth() > step && most_depth() % step != 0)
       return unsupported("dv {}: a depth of {} is no whole steps", k.depth_vectors, most_depth());
     return {};
@@ -63,6 +73,12 @@ class GroupsSketch {
  private:
   static constexpr int64_t kMostQueries = 3, kMostHeads = 16, kScratchRegisters = 3;
   static constexpr int64_t kAhead = 4096;  // bytes
+  static constexpr int64_t kLeastPage = 2;
+  // Whether queries see keys from the first one on, so that pages begin where steps of keys do.
+  static bool from_first(const AttentionParts& p) {
+    const std::vector<Expr>& key = p.scores->body[0].index;
+    return key.back()->op == Op::k_iter;
+  }
   int64_t most_depth() const { return extent_at(p_.depth->extent, problem_); }
   void write_scores(Script& s, const Setting& k, const std::string& heads, const std::string& keys,
                     const std::string& suffix) const;
@@ -70,7 +86,7 @@ class GroupsSketch {
   const Problem& problem_;
   const Target& t_;
   const AttentionParts p_;
-  const int64_t heads_;
+  const int64_t heads_, page_;
 };
 
 const std::vector<KnobRow<GroupsSketch>>& GroupsSketch::table() {
@@ -128,8 +144,12 @@ void GroupsSketch::write_scores(Script& s, const Setting& k, const std::string& 
 }
 
 Status GroupsSketch::write(Script& s, const Setting& k) const {
-  const std::string i = p_.row->iter, j = p_.scores->iter, n = p_.columns->iter, j2 = p_.values->iter;
-  const SharedKeys shared = share_keys(s, p_);
+  const std::string i = p_.row->iter, n = p_.columns->iter, j2 = p_.values->iter;
+  std::string j = p_.scores->iter;
+  if (page_ != 0) {
+    for (const Expr* of : {&load_of_keys(p_), &load_of_values(p_)}) s.move("inline_temporary {}", (*of)->name);
+  }
+  const SharedKeys shared = share_keys(s, p_, page_ != 0);
   const std::string g = shared.heads;
   s.move("swap_scopes {} {}", g, i);
   // Scores, softmax, sums: three scopes over the heads.
@@ -141,7 +161,11 @@ Status GroupsSketch::write(Script& s, const Setting& k) const {
   vectorize_softmax(s, p_, g + "_soft", j + "_max", k.score_vectors, t_.lanes);
   // Whole steps of keys, then single ones.
   s.move("swap_scopes {} {}", g, j);
-  const bool whole = tail_of(p_.scores->extent, k.keys, problem_.kernel)[0] == 'e';
+  if (page_ != 0) {
+    s.move("tile_scope {} {} tail=mask as {}p,{}q", j, page_, j, j);
+    j += "q";
+  }
+  const bool whole = page_ == 0 && tail_of(p_.scores->extent, k.keys, problem_.kernel)[0] == 'e';
   if (k.keys > 1 && !whole) {
     s.move("tile_scope {} {} tail=peel as {}o,{}i,{}r", j, k.keys, j, j, j);
     s.move("split_buffer {} {}r as {}_r", p_.products(), j, p_.products());
@@ -154,8 +178,13 @@ Status GroupsSketch::write(Script& s, const Setting& k) const {
   write_scores(s, k, g, j + "i", "");
   s.move("move_to_register {} {}o", p_.products(), j);
   const char* column_tail = tail_of(p_.columns->extent, k.column_vectors * t_.lanes, problem_.kernel);
-  tile_product(s, {"", g + "_out", n, j2, p_.sums(), column_tail, k.column_vectors * t_.lanes, false}, t_.lanes);
-  if (k.prefetch > 0) {
+  if (page_ == 0) {
+    tile_product(s, {"", g + "_out", n, j2, p_.sums(), column_tail, k.column_vectors * t_.lanes, false}, t_.lanes);
+  } else {
+    sum_pages(s, {"", g + "_out", n, j2, p_.sums(), column_tail, k.column_vectors * t_.lanes, false}, page_, t_.lanes);
+    s.move("move_to_stack {} {}", p_.sums(), i);
+  }
+  if (k.prefetch > 0 && page_ == 0) {
     const auto lines = [&](const Expr& extent, const Expr& of, int64_t rows) {
       const int64_t bytes =
           extent_at(extent, problem_) * rows * ir::dtype_bytes(problem_.kernel.find_buffer(of->name)->type);

@@ -93,6 +93,8 @@ Status QueriesSketch::write(Script& s, const Setting& k) const {
   const std::string i = p_.row->iter, j = p_.scores->iter, d = p_.depth->iter, j1 = p_.powers->iter,
                     n = p_.columns->iter, j2 = p_.values->iter;
   const auto tail = [&](const Expr& extent, int64_t piece) { return tail_of(extent, piece, problem_.kernel); };
+  std::string shared = p_.heads.empty() ? i : p_.heads.back()->iter;
+  if (page_of(p_) != 0) shared = copy_pages(s, p_, share_keys(s, p_), t_.lanes);
   s.move("move_to_register {} {}", p_.products(), j);
   s.move("move_to_stack {} {}", p_.powered(), i);
   // Scores: partial sums of some vectors of the depth.
@@ -115,7 +117,7 @@ Status QueriesSketch::write(Script& s, const Setting& k) const {
   for (const char* name : {"m", "a", "r"}) {
     if (s.ok() && s.kernel().find_buffer(name) != nullptr) s.move("move_to_register {} {}", name, i);
   }
-  if (k.prefetch > 0) {
+  if (k.prefetch > 0 && page_of(p_) == 0) {
     const auto lines = [&](const Expr& extent) {
       return std::clamp<int64_t>(extent_at(extent, problem_) * 4 / 64, 1, 64);
     };
@@ -124,8 +126,8 @@ Status QueriesSketch::write(Script& s, const Setting& k) const {
            std::min(lines(p_.columns->extent), std::max<int64_t>(block * 4 / 64, 1)));
   }
   if (k.parallel != 0) {
-    // The innermost heads, of which there are most.
-    s.move("parallelize {}", p_.heads.empty() ? i : p_.heads.back()->iter);
+    // The innermost heads that have keys of their own, of which there are most.
+    s.move("parallelize {}", shared);
   }
   return {};
 }

@@ -146,7 +146,8 @@ Status QueryTilesSketch::write(Script& s, const Setting& k) const {
   const std::string i = p_.row->iter, j = p_.scores->iter, n = p_.columns->iter, j2 = p_.values->iter;
   const auto tail = [&](const Expr& extent, int64_t piece) { return tail_of(extent, piece, problem_.kernel); };
   const bool ragged = uses(p_.scores->extent, i);
-  const std::string shared = share_keys(s, p_).around;
+  const SharedKeys keys = share_keys(s, p_);
+  const std::string shared = copy_pages(s, p_, keys, t_.lanes);
   const char* row_tail = tail(p_.row->extent, k.row_block);
   const bool whole = row_tail[0] == 'e';
   s.move("tile_scope {} {} tail={} as {}0,{}1", i, k.row_block, row_tail, i, i);

@@ -44,6 +44,17 @@ std::function<void(Graph&)> rope_at(std::vector<DimDesc> positions) {
   };
 }
 
+// Pages of so many keys, so many of values, tables and lengths of so many sequences, where there are two.
+std::function<void(Graph&)> paged(DimDesc keys, DimDesc values, DimDesc tables, DimDesc lengths) {
+  return [=](Graph& g) {
+    const std::vector<int> in = {
+        add_tensor(g, "q", {F(2), F(4), F(1), F(8)}), add_tensor(g, "k", {values, F(2), keys, F(8)}),
+        add_tensor(g, "v", {F(8), F(2), keys, F(8)}), add_tensor(g, "lengths", {lengths}, false, ir::DType::i32),
+        add_tensor(g, "pages", {tables, F(3)}, false, ir::DType::i32)};
+    g.outputs = {add_node(g, "paged_attention", in, "y")};
+  };
+}
+
 const std::vector<Refusal>& refusals() {
   static const std::vector<Refusal> kRows = {
       {"no output", "INVALID: outputs: the graph has no output", [](Graph&) {}},
@@ -123,6 +134,11 @@ const std::vector<Refusal>& refusals() {
       {"attention without its sinks", "INVALID: attention: 3 operands of attention with sinks, expected 4 or 5", one("attention", {{F(4), F(2), F(8)}, {F(2), F(5), F(8)}, {F(2), F(5), F(8)}}, {{"sinks", true}})},
       {"attention with more than a mask", "INVALID: attention: 5 operands of attention without sinks, expected 3 or 4", one("attention", {{F(4), F(2), F(8)}, {F(2), F(5), F(8)}, {F(2), F(5), F(8)}, {F(5)}, {F(4)}})},
       {"attention sinks", "INVALID: x3.shape[0]: 2, expected 4 (heads of x0)", one("attention", {{F(4), F(2), F(8)}, {F(2), F(5), F(8)}, {F(2), F(5), F(8)}, {F(2)}}, {{"sinks", true}})},
+      {"attention pages that vary", "INVALID: k.shape[2]: M, expected a fixed number of keys of a page, at least 1: finish a graph for each", paged(M(), F(8), F(2), F(2))},
+      {"attention pages of no keys", "INVALID: k.shape[2]: 0, expected a fixed number of keys of a page, at least 1: finish a graph for each", paged(F(0), F(8), F(2), F(2))},
+      {"attention pages of values", "INVALID: v.shape[0]: 8, expected 9 (pages of k)", paged(F(4), F(9), F(2), F(2))},
+      {"attention tables", "INVALID: pages.shape[0]: 3, expected 2 (batch of q)", paged(F(4), F(8), F(3), F(2))},
+      {"attention lengths of sequences", "INVALID: lengths.shape[0]: 1, expected 2 (batch of q)", paged(F(4), F(8), F(2), F(1))},
       {"no name", "INVALID: tensors: tensor 0 has no name", edit([](Graph& g) { g.tensors[0].name.clear(); })},
       {"same names", "INVALID: x: two tensors of this name", edit([](Graph& g) { g.tensors[1].name = "x"; })},
       {"two writers", "INVALID: y: written by two nodes", edit([](Graph& g) { g.nodes.push_back(g.nodes[0]); })},

@@ -317,6 +317,26 @@ TEST(Lower, AttentionOfHeadsMasksAndWindows) {
   }
 }
 
+// Keys and values in pages, which a table names.
+TEST(Lower, PagedAttention) {
+  const std::vector<std::vector<Attr>> ways = {
+      {}, {{"causal", true}}, {{"causal", true}, {"window", int64_t{5}}}, {{"sinks", true}}};
+  for (const std::vector<Attr>& attrs : ways) {
+    for (const auto& [heads, kept, page] : {std::tuple{4, 2, 4}, {2, 2, 1}, {3, 1, 16}}) {
+      Graph g;
+      const DimDesc pages = symbol_dim("P", 1, 64), table = symbol_dim("N", 1, 16), s = symbol_dim("S", 1, 16);
+      std::vector<int> in = {
+          add_tensor(g, "q", {F(2), F(heads), s, F(3)}), add_tensor(g, "k", {pages, F(kept), F(page), F(3)}),
+          add_tensor(g, "v", {pages, F(kept), F(page), F(5)}), add_tensor(g, "lengths", {F(2)}, false, ir::DType::i32),
+          add_tensor(g, "pages", {F(2), table}, false, ir::DType::i64)};
+      if (attrs.size() == 1 && attrs[0].name == "sinks") in.push_back(add_tensor(g, "sinks", {F(heads)}));
+      g.outputs = {add_node(g, "paged_attention", in, "y", attrs)};
+      check(g, {{"P", 6}, {"N", 3}, {"S", 1}});
+      check(g, {{"P", 2}, {"N", 5}, {"S", 6}});
+    }
+  }
+}
+
 // As many keys as each sequence has, which are read in the nest.
 TEST(Lower, CachedAttention) {
   Graph g;

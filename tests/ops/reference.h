@@ -191,22 +191,28 @@ inline void attention(const Node& n, const std::vector<const Tensor*>& in, Tenso
   const Tensor &q = *in[0], &k = *in[1], &v = *in[2];
   const size_t rank = q.dims.size();
   const int64_t heads = q.dims[rank - 3], queries = q.dims[rank - 2], depth = q.dims[rank - 1];
-  const int64_t kept = k.dims[rank - 3], keys = k.dims[rank - 2], width = y.dims.back();
-  const bool causal = get(n, "causal", false), lengths = n.op == "cached_attention";
+  const bool causal = get(n, "causal", false), paged = n.op == "paged_attention", lengths = n.op != "attention";
+  const int64_t page = k.dims[rank - 2], kept = k.dims[rank - 3], width = y.dims.back();
+  const int64_t keys = paged ? page * in[4]->dims[1] : page;
   const bool sinks = get(n, "sinks", false);
-  const size_t mask = lengths ? 4 : 3, end_of_masks = in.size() - (sinks ? 1 : 0);
+  const size_t mask = paged ? 5 : lengths ? 4 : 3, end_of_masks = in.size() - (sinks ? 1 : 0);
   const int64_t window = get<int64_t>(n, "window", 0);
   const double cap = get(n, "soft_cap", 0.0), stated = get(n, "scale", 0.0);
   const double scale = stated != 0 ? stated : 1 / std::sqrt(static_cast<double>(std::max<int64_t>(depth, 1)));
   for (int64_t row = 0; row < (width == 0 ? 0 : count(y.dims) / width); ++row) {
     const int64_t i = row % queries, head = row / queries % heads, batch = row / queries / heads;
-    const int64_t first = (batch * kept + head / (heads / kept)) * keys;  // row of k and v
+    const auto kept_row = [&](int64_t j) {  // of k and v
+      const int64_t kept_head = head / (heads / kept);
+      if (!paged) return (batch * kept + kept_head) * keys + j;
+      const auto of = static_cast<int64_t>(in[4]->data[static_cast<size_t>(batch * in[4]->dims[1] + j / page)]);
+      return (of * kept + kept_head) * page + j % page;
+    };
     const int64_t held = lengths ? static_cast<int64_t>(in[3]->data[static_cast<size_t>(batch)]) : keys;
     const int64_t end = causal ? i + held - queries + 1 : held, begin = window > 0 ? end - window : 0;
     std::vector<double> weights(static_cast<size_t>(keys), -INFINITY);
     for (int64_t j = std::max<int64_t>(begin, 0); j < end; ++j) {
       double s = 0;
-      for (int64_t d = 0; d < depth; ++d) s += q.data[row * depth + d] * k.data[(first + j) * depth + d];
+      for (int64_t d = 0; d < depth; ++d) s += q.data[row * depth + d] * k.data[kept_row(j) * depth + d];
       s *= scale;
       if (cap > 0) s = cap * std::tanh(s / cap);
       if (end_of_masks > mask) s += at(*in[mask], unravel(row * keys + j, {batch + 1, heads, queries, keys}));
@@ -221,7 +227,7 @@ inline void attention(const Node& n, const std::vector<const Tensor*>& in, Tenso
     sum += std::exp(sink - most);
     for (int64_t c = 0; c < width; ++c) {
       double& out = y.data[row * width + c];
-      for (int64_t j = 0; j < keys; ++j) out += weights[static_cast<size_t>(j)] / sum * v.data[(first + j) * width + c];
+      for (int64_t j = 0; j < keys; ++j) out += weights[static_cast<size_t>(j)] / sum * v.data[kept_row(j) * width + c];
     }
   }
 }
@@ -232,7 +238,7 @@ inline Tensor reference(const Node& n, const std::vector<const Tensor*>& in, con
     matmul(n, *in[0], *in[1], y);
   } else if (n.op == "quantized_matmul" || n.op == "dequantize" || n.op == "quantized_gather") {
     quantised(n, in, y);
-  } else if (n.op == "attention" || n.op == "cached_attention") {
+  } else if (n.op == "attention" || n.op == "cached_attention" || n.op == "paged_attention") {
     attention(n, in, y);
   } else if (n.op == "gather") {
     for (size_t i = 0; i < y.data.size(); ++i) {
