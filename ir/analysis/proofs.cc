@@ -4,8 +4,8 @@
 //   q*x[..], x an input    its least value if q >= 0, its largest (symbolic) if q <= 0, both if unknown
 //   q*i, i innermost       i := 0 if q >= 0, i := extent - 1 (symbolic, else the largest value) if q <= 0, both if
 //                          unknown
-//   q*(x // d)             0 if q >= 0 and x >= 0 suffice; else multiply by d: d*(x // d) in [x - d + 1, x]; ceildiv
-//                          and mod alike
+//   q*(x // d)             0 if q >= 0 and x >= 0 suffice; else multiply by d: d*(x // d) in [x - d + 1, x], exactly
+//                          where q is 1 or -1; ceildiv and mod alike
 //   q*N, N a symbol        its smallest, largest value by the sign of q
 // Sound and incomplete: a budget bounds the work. Does not use facts such as `extent >= 1 inside a scope`.
 #include <algorithm>
@@ -143,6 +143,14 @@ class Prover {
     const Poly x = canon_.poly(atom->args[0]), d = canon_.poly(atom->args[1]);
     const Poly top = add(d, Poly::constant(1), -1);  // d - 1
     const bool up = q == Sign::positive;             // the smallest value of the atom is wanted
+    const bool one = s.coef.is_constant() && std::abs(s.coef.constant_part()) == 1;
+    if (one && atom->op != Op::k_mod) {
+      // x // d <= r where x <= d*r + d - 1, x // d >= r where x >= d*r; ceildiv mirrored.
+      const bool room = (atom->op == Op::k_floordiv) != up;
+      Poly sum = add(mul(s.rest, d), mul(s.coef, x));
+      if (room) sum = add(sum, top);
+      if (nonnegative(canonical(std::move(sum)))) return true;
+    }
     if (atom->op == Op::k_mod) {
       if (up) return nonnegative(s.rest);
       if (nonnegative(canonical(add(s.rest, mul(s.coef, top))))) return true;

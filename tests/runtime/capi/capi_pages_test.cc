@@ -230,7 +230,7 @@ TEST(CapiPages, WhatIsOutOfRangeIsRefusedBeforeAnyWrite) {
     in.pages.data[6] = page;
     std::string refusal;
     run("avx2", 0, c, in, &refusal);
-    EXPECT_EQ(refusal, fmt::format("pages[1][2]: {}, expected 0..{}", page, kPages - 1));
+    EXPECT_EQ(refusal, fmt::format("pages[1, 2]: {}, expected 0..{}", page, kPages - 1));
   }
   for (const int32_t length : {-1, static_cast<int32_t>(kTable) * 16 + 1}) {
     Call c;
