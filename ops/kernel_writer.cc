@@ -48,12 +48,13 @@ std::string KernelWriter::add_param(int tensor, const std::string& name) {
   return name;
 }
 
-ir::Status KernelWriter::add_integers(int tensor, const std::string& name, const Expr& most) {
+ir::Status KernelWriter::add_integers(int tensor, const std::string& name, const Expr& most, bool rises) {
   if (std::find(graph_.inputs.begin(), graph_.inputs.end(), tensor) == graph_.inputs.end())
     return ir::unsupported("computed by the graph, expected an input: its values are checked before the call")
         .with_arg(graph_.tensors[tensor].name);
   add_param(tensor, name);
   buffers_.back().values = {Expr(0), most};
+  sources_.back().rises = rises;
   return {};
 }
 

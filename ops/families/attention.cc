@@ -16,7 +16,10 @@
 //     for gk [copy]: for jk [copy]: for dk [copy]: kt = k[pages[t0, jk // page], gk, jk % page]      and vt of v
 //     the loops above, with kt for k and vt for v
 //
-// Operands q, k, v, lengths, pages, sinks, the mask e0, y. Sums are f32 whatever the operands are; the result has the
+// Queries of all sequences one after another: [row] runs over those of a sequence, which stand in q, y and all that is
+// indexed by queries from its offset on, before the heads. Those of no sequence are 0, which is stored first.
+//
+// Operands q, k, v, lengths, pages, offsets, sinks, the mask e0, y. Sums are f32 whatever the operands are; the result has the
 // dtype of q.
 #include <algorithm>
 #include <cmath>
@@ -50,7 +53,9 @@ class AttentionWriter {
   Expr operand(size_t number, const Expr& row, const Expr& col) const;
   ir::Status declare();
   ir::Status declare_lengths();
+  ir::Status declare_offsets();
   ir::Stmt copy(size_t number) const;
+  ir::Stmt clear() const;
   Expr score(const std::string& key) const;
   // The number of the key that is `step` steps from the first one.
   Expr key(const std::string& step) const { return ir::simplify(first_ + ir::iter(step)); }
@@ -63,28 +68,45 @@ class AttentionWriter {
   const AttentionForm form_;
   std::vector<std::string> names_;
   std::vector<Expr> extents_;
-  Index row_;   // batch, head, query
+  Index row_;   // batch, head, query; ragged: query of all, head
   Index kept_;  // batch, head of keys and values
   int64_t window_ = 0;
-  int64_t page_ = 0;   // keys of a page; 0: there are none
-  Expr room_, count_;  // keys that a sequence may have, and that it has
-  Expr first_, seen_;  // the first key that the query may see, and the number of them
+  int64_t page_ = 0;         // keys of a page; 0: there are none
+  std::vector<Expr> sizes_;  // of what each query has
+  Expr room_, count_;        // keys that a sequence may have, and that it has
+  Expr first_, seen_;        // the first key that the query may see, and the number of them
   Expr depth_;
 };
 
 ir::Status AttentionWriter::declare_lengths() {
   LATHE_RETURN_IF_ERROR(w_.add_integers(node_.inputs[form_.lengths], "lengths", room_));
-  const Index sequence(row_.begin(), row_.end() - 2);
+  const Index sequence = form_.offsets != 0 ? Index{ir::iter(names_[0])} : Index(row_.begin(), row_.end() - 2);
   count_ = as_dtype(ir::DType::i64, ir::load("lengths", sequence, w_.dtype_of("lengths")));
   if (page_ == 0) return {};
   const Expr pages = w_.view(node_.inputs[AttentionForm::kKey]).dims[0];
   LATHE_RETURN_IF_ERROR(w_.add_integers(node_.inputs[form_.pages], "pages", pages - Expr(1)));
   for (const size_t number : {AttentionForm::kKey, AttentionForm::kValue}) {
     std::vector<Expr> dims = w_.view(node_.inputs[number]).dims;
-    dims[0] = w_.view(node_.inputs[AttentionForm::kQuery]).dims[0];
+    dims[0] = extents_[0];
     dims[2] = room_;
     w_.add_temp(std::string(kOperands[number]) + "t", dims, w_.dtype_of(kOperands[number]));
   }
+  return {};
+}
+
+// The queries of a sequence are those from one offset to the next.
+ir::Status AttentionWriter::declare_offsets() {
+  const int offsets = node_.inputs[form_.offsets];
+  if (View& view = w_.view(offsets); view.dims.size() == 1) {  // ends of one are beginnings of the next
+    const Expr stride = view.strides.empty() ? Expr(1) : view.strides[0];
+    view = {{extents_[0], Expr(2)}, {stride, stride}};
+  }
+  LATHE_RETURN_IF_ERROR(w_.add_integers(offsets, "offsets", sizes_[0], true));
+  const auto offset = [&](int64_t end) {
+    return as_dtype(ir::DType::i64, ir::load("offsets", {ir::iter(names_[0]), Expr(end)}, w_.dtype_of("offsets")));
+  };
+  extents_.back() = offset(1) - offset(0);
+  row_ = {offset(0) + ir::iter(names_.back()), ir::iter(names_[1])};
   return {};
 }
 
@@ -92,29 +114,40 @@ ir::Status AttentionWriter::declare() {
   for (size_t i = 0; i < std::size(kOperands); ++i) w_.add_param(node_.inputs[i], kOperands[i]);
   const std::vector<Expr>&q = w_.view(node_.inputs[AttentionForm::kQuery]).dims,
         &k = w_.view(node_.inputs[AttentionForm::kKey]).dims;
-  const size_t rank = q.size();
-  extents_.assign(q.begin(), q.end() - 1);
+  const bool ragged = form_.offsets != 0;
+  const Expr heads = q[form_.heads(q.size())];
+  sizes_.assign(q.begin(), q.end() - 1);
+  extents_ = ragged ? std::vector{w_.view(node_.inputs[form_.lengths]).dims[0], heads, q[0]} : sizes_;
   depth_ = q.back();
-  names_ = iter_names("t", rank - 2);
+  names_ = iter_names("t", extents_.size() - 1);
   names_.emplace_back("i");
   row_ = iters(names_);
   kept_.assign(row_.begin(), row_.end() - 1);
-  const int64_t all = q[rank - 3]->ival, kept = k[rank - 3]->ival;
+  const int64_t all = heads->ival, kept = k[k.size() - 3]->ival;
   if (all != kept) kept_.back() = kept == 1 ? Expr(0) : floordiv(kept_.back(), Expr(all / kept));
-  room_ = k[rank - 2];
+  room_ = k[k.size() - 2];
   if (form_.pages != 0) {
     page_ = room_->ival;
     room_ = multiply(Expr(page_), w_.view(node_.inputs[form_.pages]).dims[1]);
   }
   count_ = room_;
   if (form_.lengths != 0) LATHE_RETURN_IF_ERROR(declare_lengths());
+  if (ragged) LATHE_RETURN_IF_ERROR(declare_offsets());
   if (form_.sinks != 0) w_.add_param(node_.inputs[form_.sinks], "sinks");
-  const DimDesc& keys = w_.graph().tensors[static_cast<size_t>(node_.inputs[AttentionForm::kKey])].dims[rank - 2];
+  const DimDesc& keys = w_.graph().tensors[static_cast<size_t>(node_.inputs[AttentionForm::kKey])].dims[k.size() - 2];
   window_ = page_ == 0 && keys.max <= form_.window ? 0 : form_.window;  // it may leave nothing out
-  const Expr end = form_.causal ? ir::iter("i") + count_ - q[rank - 2] + Expr(1) : count_;
+  const Expr end = form_.causal ? ir::iter("i") + count_ - extents_.back() + Expr(1) : count_;
   first_ = window_ > 0 ? ir::simplify(ir::max(Expr(0), end - Expr(window_))) : Expr(0);
   seen_ = ir::simplify(end - first_);
   return {};
+}
+
+// y = 0.
+ir::Stmt AttentionWriter::clear() const {
+  const std::vector<Expr>& dims = w_.view(node_.output).dims;
+  const ir::DType type = w_.graph().tensors[static_cast<size_t>(node_.output)].dtype;
+  const std::vector<std::string> names = {"zr", "zh", "zn"}, roles(names.size(), "clear");
+  return nest(names, dims, roles, {store("y", iters(names), as_dtype(type, f32(0)))})[0];
 }
 
 Expr AttentionWriter::operand(size_t number, const Expr& row, const Expr& col) const {
@@ -128,7 +161,7 @@ Expr AttentionWriter::operand(size_t number, const Expr& row, const Expr& col) c
 ir::Stmt AttentionWriter::copy(size_t number) const {
   const std::string name = kOperands[number];
   const std::vector<Expr>& dims = w_.view(node_.inputs[number]).dims;
-  const Expr sequence = row_[0], key = ir::iter("j" + name);
+  const Expr sequence = ir::iter(names_[0]), key = ir::iter("j" + name);
   const Expr page = as_dtype(
       ir::DType::i64, ir::load("pages", {sequence, ir::simplify(floordiv(key, Expr(page_)))}, w_.dtype_of("pages")));
   std::vector<std::string> names = {"j" + name, "d" + name};
@@ -157,9 +190,9 @@ Expr AttentionWriter::score(const std::string& step) const {
 
 ir::Result<LoweredKernel> AttentionWriter::run() {
   LATHE_RETURN_IF_ERROR(declare());
-  std::vector<Expr> scores = extents_, result = w_.view(node_.output).dims;
+  std::vector<Expr> scores = sizes_, result = w_.view(node_.output).dims;
   scores.push_back(room_);
-  for (const char* name : {"m", "a", "r"}) w_.add_temp(name, extents_);
+  for (const char* name : {"m", "a", "r"}) w_.add_temp(name, sizes_);
   for (const char* name : {"c", "s"}) w_.add_temp(name, scores);
   w_.add_temp("o", result);
   const Expr d = ir::iter("d"), n = ir::iter("n");
@@ -174,7 +207,7 @@ ir::Result<LoweredKernel> AttentionWriter::run() {
   };
   Expr sink;
   if (form_.sinks != 0)
-    sink = as_dtype(ir::DType::f32, ir::load("sinks", {row_[row_.size() - 2]}, w_.dtype_of("sinks")));
+    sink = as_dtype(ir::DType::f32, ir::load("sinks", {ir::iter(names_[names_.size() - 2])}, w_.dtype_of("sinks")));
   body.push_back(store("m", row_, sink ? ir::make(ir::Op::k_fmax, {least, sink}) : least));
   const ir::Stmt product = store("c", s, query * operand(AttentionForm::kKey, key("j"), d), ir::AssignOp::add);
   body.push_back(keys("j", {store("c", s, f32(0)), ir::make_scope("d", depth_, {product}, "k"),
@@ -194,7 +227,9 @@ ir::Result<LoweredKernel> AttentionWriter::run() {
   std::vector<ir::Stmt> sequence = {copy(AttentionForm::kKey), copy(AttentionForm::kValue)};
   const auto inner = [](const auto& list) { return std::vector(list.begin() + 1, list.end()); };
   sequence.push_back(nest(inner(names_), inner(extents_), inner(roles), std::move(body))[0]);
-  return w_.finish("y", nest({names_[0]}, {extents_[0]}, {roles[0]}, std::move(sequence)));
+  std::vector<ir::Stmt> all = nest({names_[0]}, {extents_[0]}, {roles[0]}, std::move(sequence));
+  if (form_.offsets != 0) all.insert(all.begin(), clear());
+  return w_.finish("y", std::move(all));
 }
 
 ir::Result<LoweredKernel> lower_group(KernelWriter& w) { return AttentionWriter(w).run(); }
@@ -231,7 +266,8 @@ void operands(Graph& g, const OpRow& row, size_t axis, int variant, const Sample
   for (size_t i = 0, other = 0; i < 4; ++i) sizes.push_back(i == axis ? s.swept : s.others[other++]);
   const Kind& kind = kKinds[variant];
   std::vector<DimDesc> batch(s.others.begin() + 3, s.others.end());
-  const bool paged = row.id == OpId::paged_attention, lengths = row.id != OpId::attention;
+  const bool ragged = row.id == OpId::ragged_attention, paged = ragged || row.id == OpId::paged_attention;
+  const bool lengths = row.id != OpId::attention;
   if (paged) batch.resize(std::min<size_t>(batch.size(), 1));
   if (lengths && batch.empty()) batch.push_back(fixed_dim(2));
   const auto dims = [&](int64_t heads, size_t rows, size_t columns) {
@@ -239,7 +275,8 @@ void operands(Graph& g, const OpRow& row, size_t axis, int variant, const Sample
     for (const DimDesc& d : {fixed_dim(heads), sizes[rows], sizes[columns]}) out.push_back(d);
     return out;
   };
-  node.inputs.push_back(add_tensor(g, "q", dims(kind.heads, 0, 2)));
+  node.inputs.push_back(
+      add_tensor(g, "q", ragged ? std::vector{sizes[0], fixed_dim(kind.heads), sizes[2]} : dims(kind.heads, 0, 2)));
   constexpr int64_t kPageSizes[] = {4, 1, 16, 3};
   const auto kept = [&](const char* name, size_t columns) {
     const DimDesc page = fixed_dim(kPageSizes[variant % std::ssize(kPageSizes)]);
@@ -251,6 +288,7 @@ void operands(Graph& g, const OpRow& row, size_t axis, int variant, const Sample
   const ir::DType integer = variant % 2 == 0 ? ir::DType::i32 : ir::DType::i64;
   if (lengths) node.inputs.push_back(add_tensor(g, "lengths", batch, false, integer));
   if (paged) node.inputs.push_back(add_tensor(g, "pages", {batch[0], sizes[1]}, false, integer));
+  if (ragged) node.inputs.push_back(add_tensor(g, "offsets", {fixed_dim(batch[0].max + 1)}, false, integer));
   if (kind.masked && !paged) node.inputs.push_back(add_tensor(g, "mask", {sizes[0], sizes[1]}));
   if (kind.sinks) node.inputs.push_back(add_tensor(g, "sinks", {fixed_dim(kind.heads)}));
   node.attrs = {{"causal", kind.causal}, {"sinks", kind.sinks}};

@@ -12,11 +12,13 @@ namespace {
 
 constexpr size_t kQuery = AttentionForm::kQuery, kKey = AttentionForm::kKey, kValue = AttentionForm::kValue;
 
-// Operands that every node of the operator has, in order: q, k, v, the lengths of sequences, their tables of pages.
-constexpr size_t kLengths = 3, kPages = 4;
+// Operands that every node of the operator has, in order: q, k, v; of sequences the lengths, the tables of pages, the
+// offsets of their queries.
+constexpr size_t kLengths = 3, kPages = 4, kOffsets = 5;
+bool is_ragged(const OpRow& row) { return row.id == OpId::ragged_attention; }
+bool has_pages(const OpRow& row) { return is_ragged(row) || row.id == OpId::paged_attention; }
 bool has_lengths(const OpRow& row) { return row.id != OpId::attention; }
-bool has_pages(const OpRow& row) { return row.id == OpId::paged_attention; }
-size_t fixed_operands(const OpRow& row) { return has_pages(row) ? 5 : has_lengths(row) ? 4 : 3; }
+size_t fixed_operands(const OpRow& row) { return is_ragged(row) ? 6 : has_pages(row) ? 5 : has_lengths(row) ? 4 : 3; }
 
 ir::Status attributes_hold(const OpRow& row, const Node& node) {
   const AttrValue *cap = find_attr(node, AttrId::soft_cap), *window = find_attr(node, AttrId::window);
@@ -45,18 +47,20 @@ ir::Status same_as(const TensorDesc& t, size_t d, const TensorDesc& other, const
 }
 
 // q, k and v, but for what k and v have before their heads.
-ir::Status heads_fit(const OpRow& row, const TensorDesc& q, const TensorDesc& k, const TensorDesc& v) {
-  const size_t rank = q.dims.size(), heads = rank - 3, rows = rank - 2, last = rank - 1;
+ir::Status heads_fit(const OpRow& row, const AttentionForm& form, const TensorDesc& q, const TensorDesc& k,
+                     const TensorDesc& v) {
+  const size_t of_q = form.heads(q.dims.size()), rank = form.offsets != 0 ? 4 : q.dims.size();
+  const size_t heads = rank - 3, rows = rank - 2, last = rank - 1;
   LATHE_RETURN_IF_ERROR(need_rank(k, rank, false, row.name));
   LATHE_RETURN_IF_ERROR(need_rank(v, rank, false, row.name));
   for (size_t d = 0; d < heads && !has_pages(row); ++d) {
     LATHE_RETURN_IF_ERROR(same_as(k, d, q, "batch"));
     LATHE_RETURN_IF_ERROR(same_as(v, d, q, "batch"));
   }
-  for (const TensorDesc* t : {&q, &k}) {
-    if (!t->dims[heads].fixed()) return mismatch(*t, heads, "a fixed number of heads: finish a graph for each");
+  for (const auto& [t, d] : {std::pair{&q, of_q}, {&k, heads}}) {
+    if (!t->dims[d].fixed()) return mismatch(*t, d, "a fixed number of heads: finish a graph for each");
   }
-  const int64_t all = q.dims[heads].max, kept = k.dims[heads].max;
+  const int64_t all = q.dims[of_q].max, kept = k.dims[heads].max;
   if (all != kept && (kept == 0 || all % kept != 0))
     return mismatch(k, heads, fmt::format("a divisor of {} (heads of {})", all, q.name));
   LATHE_RETURN_IF_ERROR(same_as(v, heads, k, "heads"));
@@ -68,8 +72,24 @@ ir::Status heads_fit(const OpRow& row, const TensorDesc& q, const TensorDesc& k,
   } else {
     LATHE_RETURN_IF_ERROR(same_as(v, rows, k, "keys"));
   }
-  if (!q.dims[last].fixed()) return mismatch(q, last, "a fixed size: finish a graph for each");
-  return same_as(k, last, q, "depth");
+  if (!q.dims.back().fixed()) return mismatch(q, q.dims.size() - 1, "a fixed size: finish a graph for each");
+  return same_as(k, last, q, q.dims.size() - 1, "depth");
+}
+
+// [B + 1], or [B, 2]: the same with strides of 1 and 1, where B is a symbol.
+ir::Status offsets_fit(const OpRow& row, const TensorDesc& offsets, const TensorDesc& lengths) {
+  const DimDesc& sequences = lengths.dims[0];
+  if (offsets.dims.size() == 1) {
+    if (!sequences.fixed())
+      return mismatch(offsets, 0, fmt::format("[{}, 2], with strides 1 and 1 for one array", dim_text(sequences)));
+    const DimDesc ends = fixed_dim(sequences.max + 1);
+    if (same_dim(offsets.dims[0], ends)) return {};
+    return mismatch(offsets, 0, fmt::format("{} (batch of {}, and one more)", ends.max, lengths.name));
+  }
+  LATHE_RETURN_IF_ERROR(need_rank(offsets, 2, false, row.name));
+  LATHE_RETURN_IF_ERROR(same_as(offsets, 0, lengths, "batch"));
+  if (same_dim(offsets.dims[1], fixed_dim(2))) return {};
+  return mismatch(offsets, 1, "2: where the queries of a sequence begin and end");
 }
 
 ir::Status mask_fits(const OpRow& row, const TensorDesc& mask, const TensorDesc& q, const TensorDesc& k) {
@@ -95,6 +115,7 @@ AttentionForm attention_form(const OpRow& row, const Node& node) {
   const size_t first = fixed_operands(row), end = node.inputs.size() - (sinks ? 1 : 0);
   if (has_lengths(row)) out.lengths = kLengths;
   if (has_pages(row)) out.pages = kPages;
+  if (is_ragged(row)) out.offsets = kOffsets;
   if (end > first) out.mask = first;
   if (sinks) out.sinks = end;
   if (const AttrValue* window = find_attr(node, AttrId::window)) out.window = std::get<int64_t>(*window);
@@ -105,7 +126,7 @@ AttentionForm attention_form(const OpRow& row, const Node& node) {
 
 std::span<const ir::DType> attention_dtypes(const OpRow& row, size_t number) {
   static constexpr ir::DType kIntegers[] = {ir::DType::i32, ir::DType::i64};
-  if ((has_lengths(row) && number == kLengths) || (has_pages(row) && number == kPages)) return kIntegers;
+  if (number >= kLengths && number < fixed_operands(row)) return kIntegers;
   static constexpr ir::DType kFloats[] = {ir::DType::f32, ir::DType::bf16, ir::DType::f16};
   return kFloats;
 }
@@ -114,17 +135,19 @@ ir::Result<Shape> attention_shape(const OpRow& row, const Node& node, const Inpu
   LATHE_RETURN_IF_ERROR(attributes_hold(row, node));
   const AttentionForm form = attention_form(row, node);
   const TensorDesc &q = *in[kQuery], &k = *in[kKey], &v = *in[kValue];
-  LATHE_RETURN_IF_ERROR(need_rank(q, form.lengths != 0 ? 4 : 3, form.pages == 0, row.name));
-  LATHE_RETURN_IF_ERROR(heads_fit(row, q, k, v));
-  const size_t rank = q.dims.size(), heads = rank - 3;
+  LATHE_RETURN_IF_ERROR(need_rank(q, form.lengths != 0 && form.offsets == 0 ? 4 : 3, form.pages == 0, row.name));
+  LATHE_RETURN_IF_ERROR(heads_fit(row, form, q, k, v));
+  const size_t heads = form.heads(q.dims.size());
   if (form.lengths != 0) {
-    LATHE_RETURN_IF_ERROR(need_rank(*in[form.lengths], rank - 3, false, row.name));
-    for (size_t d = 0; d < heads; ++d) LATHE_RETURN_IF_ERROR(same_as(*in[form.lengths], d, q, "batch"));
+    LATHE_RETURN_IF_ERROR(need_rank(*in[form.lengths], form.offsets != 0 ? 1 : heads, false, row.name));
+    for (size_t d = 0; d < heads && form.offsets == 0; ++d)
+      LATHE_RETURN_IF_ERROR(same_as(*in[form.lengths], d, q, "batch"));
   }
   if (form.pages != 0) {
     LATHE_RETURN_IF_ERROR(need_rank(*in[form.pages], 2, false, row.name));
-    LATHE_RETURN_IF_ERROR(same_as(*in[form.pages], 0, q, "batch"));
+    LATHE_RETURN_IF_ERROR(same_as(*in[form.pages], 0, *in[form.lengths], "batch"));
   }
+  if (form.offsets != 0) LATHE_RETURN_IF_ERROR(offsets_fit(row, *in[form.offsets], *in[form.lengths]));
   if (form.sinks != 0) {
     LATHE_RETURN_IF_ERROR(need_rank(*in[form.sinks], 1, false, row.name));
     LATHE_RETURN_IF_ERROR(same_as(*in[form.sinks], 0, q, heads, "heads"));
@@ -139,17 +162,20 @@ ir::Result<Shape> attention_shape(const OpRow& row, const Node& node, const Inpu
 double attention_flops(const Node& node, const NodeSizes& sizes) {
   const AttentionForm form = attention_form(op_row(node), node);
   const std::vector<int64_t>&q = sizes.inputs[kQuery], &v = sizes.inputs[kValue];
-  const size_t rank = q.size();
-  const int64_t queries = q[rank - 2], keys = v[rank - 2] * (form.pages != 0 ? sizes.inputs[form.pages][1] : 1);
+  // Of ragged queries each sequence has as many, on average.
+  const int64_t sequences = form.offsets != 0 ? std::max<int64_t>(sizes.inputs[form.lengths][0], 1) : 1;
+  const int64_t queries = q[form.queries(q.size())] / sequences;
+  const int64_t keys = v[v.size() - 2] * (form.pages != 0 ? sizes.inputs[form.pages][1] : 1);
   double seen = 0;  // by all queries of a head
   for (int64_t i = 0; i < queries; ++i) {
     int64_t n = form.causal ? std::max<int64_t>(0, i + keys - queries + 1) : keys;
     if (form.window > 0) n = std::min(n, form.window);
     seen += static_cast<double>(n);
   }
-  double heads = 1;
-  for (size_t d = 0; d + 2 < rank; ++d) heads *= static_cast<double>(q[d]);
-  return 2.0 * heads * seen * static_cast<double>(q[rank - 1] + v[rank - 1]);
+  double heads = static_cast<double>(sequences);  // of all sequences
+  for (size_t d = 0; d <= form.heads(q.size()); ++d)
+    heads *= static_cast<double>(d == form.queries(q.size()) ? 1 : q[d]);
+  return 2.0 * heads * seen * static_cast<double>(q.back() + v.back());
 }
 
 // As many pages as there are in the tables, at most.

@@ -15,7 +15,7 @@ AttentionParts attention_parts(const Kernel& kernel) {
   const std::vector<const Stmt*> rows = all("row"), keys = all("key"), depth = all("k"), columns = all("n");
   if (rows.size() != 1 || keys.size() != 3 || depth.size() != 1 || columns.size() != 1) return {};
   if (rows[0]->body.size() != 6 || keys[0]->body.size() != 4 || columns[0]->body.size() != 3) return {};
-  return {rows[0], keys[0], depth[0], keys[1], columns[0], keys[2], all("batch"), all("copy")};
+  return {rows[0], keys[0], depth[0], keys[1], columns[0], keys[2], all("batch"), all("clear"), all("copy")};
 }
 
 // heads, if they have several { keys { depth: one copy } }
@@ -33,6 +33,12 @@ static std::vector<Copy> copies_of(const AttentionParts& p) {
   return out;
 }
 
+void vectorize_clear(Script& s, const AttentionParts& p, int64_t lanes) {
+  if (p.clear.empty()) return;
+  const Stmt& columns = *p.clear.back();
+  vectorize(s, columns.iter, lanes, tail_of(columns.extent, lanes, s.kernel()), false);
+}
+
 int64_t page_of(const AttentionParts& p) {
   for (const Copy& c : copies_of(p)) {
     int64_t page = 1;  // k[pages[j // page], .., j % page, d]
@@ -44,7 +50,7 @@ int64_t page_of(const AttentionParts& p) {
   return 0;
 }
 
-std::string copy_pages(Script& s, const AttentionParts& p, const SharedKeys& shared, int64_t lanes) {
+std::string copy_pages(Script& s, const AttentionParts& p, const SharedKeys& shared) {
   std::string around = shared.around;
   const std::vector<Copy> copies = copies_of(p);
   for (size_t i = copies.size(); i-- > 0;) {
@@ -52,13 +58,16 @@ std::string copy_pages(Script& s, const AttentionParts& p, const SharedKeys& sha
     s.move("join_scopes {} {}", copies[i].heads->iter, around);
     around = copies[i].heads->iter;
   }
+  for (const Copy& c : copies) s.move("move_to_stack {} {}", c.one().target, around);
+  return around;
+}
+
+void vectorize_copies(Script& s, const AttentionParts& p, int64_t lanes) {
   const int64_t page = page_of(p);
-  for (const Copy& c : copies) {
-    s.move("move_to_stack {} {}", c.one().target, around);
+  for (const Copy& c : copies_of(p)) {
     if (page > 1) s.move("tile_scope {} {} tail=mask as {}p,{}q", c.keys->iter, page, c.keys->iter, c.keys->iter);
     vectorize(s, c.depth->iter, lanes, tail_of(c.depth->extent, lanes, s.kernel()), false);
   }
-  return around;
 }
 
 // The factor that the scope indexes.

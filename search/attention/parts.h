@@ -15,6 +15,7 @@ struct AttentionParts {
   const ir::Stmt *row = nullptr, *scores = nullptr, *depth = nullptr, *powers = nullptr, *columns = nullptr,
                  *values = nullptr;
   std::vector<const ir::Stmt*> heads;   // the scopes around, outermost first
+  std::vector<const ir::Stmt*> clear;   // of results that no query has, before all: or none
   std::vector<const ir::Stmt*> copies;  // of keys, then of values from pages, before the scope of heads: or none
   explicit operator bool() const { return values != nullptr; }
   const std::string& products() const { return depth->body[0].target; }
@@ -36,10 +37,14 @@ struct SharedKeys {
 };
 SharedKeys share_keys(Script& s, const AttentionParts& p, bool always = false);
 
+// The results that no query has, in vectors.
+void vectorize_clear(Script& s, const AttentionParts& p, int64_t lanes);
 // Keys of a page; 0: keys and values are in no pages.
 int64_t page_of(const AttentionParts& p);
 // Keys and values of the heads that share them, copied from their pages to the stack; the name that `around` has then.
-std::string copy_pages(Script& s, const AttentionParts& p, const SharedKeys& shared, int64_t lanes);
+std::string copy_pages(Script& s, const AttentionParts& p, const SharedKeys& shared);
+// The copies, page by page and in vectors: when all else is done.
+void vectorize_copies(Script& s, const AttentionParts& p, int64_t lanes);
 
 // The scope in vectors, the last one masked unless `tail` is "exact".
 void vectorize(Script& s, const std::string& scope, int64_t lanes, const char* tail, bool unrolled);

@@ -149,6 +149,7 @@ Status GroupsSketch::write(Script& s, const Setting& k) const {
   if (page_ != 0) {
     for (const Expr* of : {&load_of_keys(p_), &load_of_values(p_)}) s.move("inline_temporary {}", (*of)->name);
   }
+  vectorize_clear(s, p_, t_.lanes);
   const SharedKeys shared = share_keys(s, p_, page_ != 0);
   const std::string g = shared.heads;
   s.move("swap_scopes {} {}", g, i);

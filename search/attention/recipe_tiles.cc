@@ -146,8 +146,9 @@ Status QueryTilesSketch::write(Script& s, const Setting& k) const {
   const std::string i = p_.row->iter, j = p_.scores->iter, n = p_.columns->iter, j2 = p_.values->iter;
   const auto tail = [&](const Expr& extent, int64_t piece) { return tail_of(extent, piece, problem_.kernel); };
   const bool ragged = uses(p_.scores->extent, i);
+  vectorize_clear(s, p_, t_.lanes);
   const SharedKeys keys = share_keys(s, p_);
-  const std::string shared = copy_pages(s, p_, keys, t_.lanes);
+  const std::string shared = copy_pages(s, p_, keys);
   const char* row_tail = tail(p_.row->extent, k.row_block);
   const bool whole = row_tail[0] == 'e';
   s.move("tile_scope {} {} tail={} as {}0,{}1", i, k.row_block, row_tail, i, i);
@@ -195,6 +196,7 @@ Status QueryTilesSketch::write(Script& s, const Setting& k) const {
                {i + "t_out", i + "u_out", n, j2, p_.sums(), tail(p_.columns->extent, k.value_columns), k.value_columns,
                 join && !ragged},
                t_.lanes);
+  vectorize_copies(s, p_, t_.lanes);
   if (k.parallel != 0)
     s.move("parallelize {}", shared != "root" ? shared : p_.heads.empty() ? i + "0" : p_.heads[0]->iter);
   return {};

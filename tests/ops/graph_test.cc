@@ -55,6 +55,20 @@ std::function<void(Graph&)> paged(DimDesc keys, DimDesc values, DimDesc tables, 
   };
 }
 
+// Offsets of these sizes, where there are two sequences, or so many.
+std::function<void(Graph&)> ragged(std::vector<DimDesc> offsets, DimDesc batch = F(2),
+                                   ir::DType type = ir::DType::i32) {
+  return [=](Graph& g) {
+    const std::vector<int> in = {add_tensor(g, "q", {F(9), F(4), F(8)}),
+                                 add_tensor(g, "k", {F(8), F(2), F(4), F(8)}),
+                                 add_tensor(g, "v", {F(8), F(2), F(4), F(8)}),
+                                 add_tensor(g, "lengths", {batch}, false, ir::DType::i32),
+                                 add_tensor(g, "pages", {batch, F(3)}, false, ir::DType::i32),
+                                 add_tensor(g, "offsets", offsets, false, type)};
+    g.outputs = {add_node(g, "ragged_attention", in, "y")};
+  };
+}
+
 const std::vector<Refusal>& refusals() {
   static const std::vector<Refusal> kRows = {
       {"no output", "INVALID: outputs: the graph has no output", [](Graph&) {}},
@@ -139,6 +153,11 @@ const std::vector<Refusal>& refusals() {
       {"attention pages of values", "INVALID: v.shape[0]: 8, expected 9 (pages of k)", paged(F(4), F(9), F(2), F(2))},
       {"attention tables", "INVALID: pages.shape[0]: 3, expected 2 (batch of q)", paged(F(4), F(8), F(3), F(2))},
       {"attention lengths of sequences", "INVALID: lengths.shape[0]: 1, expected 2 (batch of q)", paged(F(4), F(8), F(2), F(1))},
+      {"attention offsets", "INVALID: offsets.shape[0]: 2, expected 3 (batch of lengths, and one more)", ragged({F(2)})},
+      {"attention offsets of batches that vary", "INVALID: offsets.shape[0]: 3, expected [M, 2], with strides 1 and 1 for one array", ragged({F(3)}, M())},
+      {"attention offsets in pairs", "INVALID: offsets.shape[1]: 3, expected 2: where the queries of a sequence begin and end", ragged({F(2), F(3)})},
+      {"attention offsets of a batch", "INVALID: offsets.shape[0]: 3, expected 2 (batch of lengths)", ragged({F(3), F(2)})},
+      {"attention offsets that are floats", "UNSUPPORTED: offsets: dtype f32 of ragged_attention, expected i32, i64", ragged({F(3)}, F(2), ir::DType::f32)},
       {"no name", "INVALID: tensors: tensor 0 has no name", edit([](Graph& g) { g.tensors[0].name.clear(); })},
       {"same names", "INVALID: x: two tensors of this name", edit([](Graph& g) { g.tensors[1].name = "x"; })},
       {"two writers", "INVALID: y: written by two nodes", edit([](Graph& g) { g.nodes.push_back(g.nodes[0]); })},

@@ -337,6 +337,26 @@ TEST(Lower, PagedAttention) {
   }
 }
 
+// Queries of sequences one after another, with offsets as they come: those of no sequence are 0.
+TEST(Lower, RaggedAttention) {
+  const std::vector<std::vector<Attr>> ways = {{}, {{"causal", true}}, {{"causal", true}, {"window", int64_t{5}}}};
+  for (const std::vector<Attr>& attrs : ways) {
+    for (const bool pairs : {false, true}) {
+      Graph g;
+      const DimDesc batch = pairs ? symbol_dim("B", 1, 8) : F(3), pages = symbol_dim("P", 1, 64);
+      std::vector<int> in = {
+          add_tensor(g, "q", {symbol_dim("R", 0, 64), F(4), F(3)}), add_tensor(g, "k", {pages, F(2), F(4), F(3)}),
+          add_tensor(g, "v", {pages, F(2), F(4), F(5)}), add_tensor(g, "lengths", {batch}, false, ir::DType::i32),
+          add_tensor(g, "pages", {batch, symbol_dim("N", 1, 8)}, false, ir::DType::i64)};
+      in.push_back(
+          add_tensor(g, "offsets", pairs ? std::vector{batch, F(2)} : std::vector{F(4)}, false, ir::DType::i32));
+      g.outputs = {add_node(g, "ragged_attention", in, "y", attrs)};
+      check(g, {{"R", 9}, {"P", 6}, {"N", 3}, {"B", 3}});
+      check(g, {{"R", 40}, {"P", 2}, {"N", 5}, {"B", 7}});
+    }
+  }
+}
+
 // As many keys as each sequence has, which are read in the nest.
 TEST(Lower, CachedAttention) {
   Graph g;

@@ -232,6 +232,35 @@ inline void attention(const Node& n, const std::vector<const Tensor*>& in, Tenso
   }
 }
 
+// Each sequence by itself, through its own rows of q.
+inline void ragged_attention(const Node& n, const std::vector<const Tensor*>& in, Tensor& y) {
+  const Tensor &q = *in[0], &lengths = *in[3], &pages = *in[4], &offsets = *in[5];
+  const int64_t heads = q.dims[1], depth = q.dims[2], width = y.dims[2];
+  for (int64_t b = 0; b < lengths.dims[0]; ++b) {
+    const bool pairs = offsets.dims.size() == 2;
+    const auto first = static_cast<int64_t>(offsets.data[static_cast<size_t>(pairs ? 2 * b : b)]);
+    const auto end = static_cast<int64_t>(offsets.data[static_cast<size_t>(pairs ? 2 * b + 1 : b + 1)]);
+    const int64_t queries = std::max<int64_t>(end - first, 0), table = pages.dims[1];
+    Tensor own{{1, heads, queries, depth}, {}}, length{{1}, {lengths.data[static_cast<size_t>(b)]}};
+    Tensor row{{1, table}, {pages.data.begin() + b * table, pages.data.begin() + (b + 1) * table}};
+    for (int64_t at = 0; at < heads * queries * depth; ++at) {
+      const int64_t h = at / depth / queries, i = at / depth % queries;
+      own.data.push_back(q.data[static_cast<size_t>(((first + i) * heads + h) * depth + at % depth)]);
+    }
+    Tensor result{{1, heads, queries, width}, std::vector<double>(static_cast<size_t>(heads * queries * width))};
+    std::vector<const Tensor*> operands = {&own, in[1], in[2], &length, &row};
+    operands.insert(operands.end(), in.begin() + 6, in.end());
+    Node node = n;
+    node.op = "paged_attention";
+    attention(node, operands, result);
+    for (int64_t at = 0; at < heads * queries * width; ++at) {
+      const int64_t h = at / width / queries, i = at / width % queries;
+      y.data[static_cast<size_t>(((first + i) * heads + h) * width + at % width)] =
+          result.data[static_cast<size_t>(at)];
+    }
+  }
+}
+
 inline Tensor reference(const Node& n, const std::vector<const Tensor*>& in, const std::vector<int64_t>& dims) {
   Tensor y{dims, std::vector<double>(static_cast<size_t>(count(dims)))};
   if (n.op == "matmul") {
@@ -240,6 +269,8 @@ inline Tensor reference(const Node& n, const std::vector<const Tensor*>& in, con
     quantised(n, in, y);
   } else if (n.op == "attention" || n.op == "cached_attention" || n.op == "paged_attention") {
     attention(n, in, y);
+  } else if (n.op == "ragged_attention") {
+    ragged_attention(n, in, y);
   } else if (n.op == "gather") {
     for (size_t i = 0; i < y.data.size(); ++i) {
       std::vector<int64_t> index = unravel(static_cast<int64_t>(i), dims);
