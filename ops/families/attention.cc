@@ -9,17 +9,19 @@
 // [key] runs over the keys that query i may see, from the first one: c and s are indexed by the key's own number.
 // Scores below the least f32, such as those that a mask of -inf makes, have the weight 0. A query without keys gives 0.
 // A sink is one more score, without a key: m starts from it, and a from its power.
-// cached_attention and paged_attention have the keys of a sequence up to its length only. Keys and values in pages are
-// first copied into a row, which Schedules move to where it is used, or leave out:
+// cached_attention and paged_attention have the keys of a sequence up to its length only. Keys and values in pages, and
+// those of bytes, are first copied into a row of floats, which Schedules move to where it is used, or leave out:
 //
 //   for t0 [batch]:
 //     for gk [copy]: for jk [copy]: for dk [copy]: kt = k[pages[t0, jk // page], gk, jk % page]      and vt of v
 //     the loops above, with kt for k and vt for v
 //
+// Scales of bytes multiply scores (kst) and weights (vst), once the sum of the weights has them.
+//
 // Queries of all sequences one after another: [row] runs over those of a sequence, which stand in q, y and all that is
 // indexed by queries from its offset on, before the heads. Those of no sequence are 0, which is stored first.
 //
-// Operands q, k, v, lengths, pages, offsets, sinks, the mask e0, y. Sums are f32 whatever the operands are; the result has the
+// Operands q, k, v, lengths, pages, offsets, ks, vs, sinks, the mask e0, y. Sums are f32 whatever the operands are; the result has the
 // dtype of q.
 #include <algorithm>
 #include <cmath>
@@ -37,7 +39,7 @@ using ir::Expr;
 
 namespace {
 
-constexpr const char* kOperands[] = {"q", "k", "v"};
+constexpr const char *kOperands[] = {"q", "k", "v"}, *kScales[] = {"", "ks", "vs"};
 
 class AttentionWriter {
  public:
@@ -51,10 +53,12 @@ class AttentionWriter {
     return out;
   }
   Expr operand(size_t number, const Expr& row, const Expr& col) const;
+  Expr scale(size_t number, const std::string& step) const;
   ir::Status declare();
   ir::Status declare_lengths();
   ir::Status declare_offsets();
-  ir::Stmt copy(size_t number) const;
+  ir::Stmt copy(const std::string& name, int tensor, ir::DType type) const;
+  bool copied() const { return page_ != 0 || form_.key_scales != 0; }
   ir::Stmt clear() const;
   Expr score(const std::string& key) const;
   // The number of the key that is `step` steps from the first one.
@@ -68,8 +72,9 @@ class AttentionWriter {
   const AttentionForm form_;
   std::vector<std::string> names_;
   std::vector<Expr> extents_;
-  Index row_;   // batch, head, query; ragged: query of all, head
-  Index kept_;  // batch, head of keys and values
+  Index row_;    // batch, head, query; ragged: query of all, head
+  Index batch_;  // without heads
+  Index kept_;   // batch, head of keys and values
   int64_t window_ = 0;
   int64_t page_ = 0;         // keys of a page; 0: there are none
   std::vector<Expr> sizes_;  // of what each query has
@@ -80,18 +85,10 @@ class AttentionWriter {
 
 ir::Status AttentionWriter::declare_lengths() {
   LATHE_RETURN_IF_ERROR(w_.add_integers(node_.inputs[form_.lengths], "lengths", room_));
-  const Index sequence = form_.offsets != 0 ? Index{ir::iter(names_[0])} : Index(row_.begin(), row_.end() - 2);
-  count_ = as_dtype(ir::DType::i64, ir::load("lengths", sequence, w_.dtype_of("lengths")));
+  count_ = as_dtype(ir::DType::i64, ir::load("lengths", batch_, w_.dtype_of("lengths")));
   if (page_ == 0) return {};
   const Expr pages = w_.view(node_.inputs[AttentionForm::kKey]).dims[0];
-  LATHE_RETURN_IF_ERROR(w_.add_integers(node_.inputs[form_.pages], "pages", pages - Expr(1)));
-  for (const size_t number : {AttentionForm::kKey, AttentionForm::kValue}) {
-    std::vector<Expr> dims = w_.view(node_.inputs[number]).dims;
-    dims[0] = extents_[0];
-    dims[2] = room_;
-    w_.add_temp(std::string(kOperands[number]) + "t", dims, w_.dtype_of(kOperands[number]));
-  }
-  return {};
+  return w_.add_integers(node_.inputs[form_.pages], "pages", pages - Expr(1));
 }
 
 // The queries of a sequence are those from one offset to the next.
@@ -123,6 +120,7 @@ ir::Status AttentionWriter::declare() {
   names_.emplace_back("i");
   row_ = iters(names_);
   kept_.assign(row_.begin(), row_.end() - 1);
+  batch_.assign(row_.begin(), row_.end() - 2);
   const int64_t all = heads->ival, kept = k[k.size() - 3]->ival;
   if (all != kept) kept_.back() = kept == 1 ? Expr(0) : floordiv(kept_.back(), Expr(all / kept));
   room_ = k[k.size() - 2];
@@ -133,6 +131,10 @@ ir::Status AttentionWriter::declare() {
   count_ = room_;
   if (form_.lengths != 0) LATHE_RETURN_IF_ERROR(declare_lengths());
   if (ragged) LATHE_RETURN_IF_ERROR(declare_offsets());
+  if (form_.key_scales != 0) {
+    w_.add_param(node_.inputs[form_.key_scales], kScales[AttentionForm::kKey]);
+    w_.add_param(node_.inputs[form_.value_scales], kScales[AttentionForm::kValue]);
+  }
   if (form_.sinks != 0) w_.add_param(node_.inputs[form_.sinks], "sinks");
   const DimDesc& keys = w_.graph().tensors[static_cast<size_t>(node_.inputs[AttentionForm::kKey])].dims[k.size() - 2];
   window_ = page_ == 0 && keys.max <= form_.window ? 0 : form_.window;  // it may leave nothing out
@@ -154,35 +156,60 @@ Expr AttentionWriter::operand(size_t number, const Expr& row, const Expr& col) c
   const std::string name = kOperands[number];
   Index index = kept_;
   index.push_back(row);
-  return as_dtype(ir::DType::f32, ir::load(page_ == 0 ? name : name + "t", at(index, col), w_.dtype_of(name)));
+  if (form_.key_scales != 0) return load(name + "t", at(index, col));
+  return as_dtype(ir::DType::f32, ir::load(copied() ? name + "t" : name, at(index, col), w_.dtype_of(name)));
 }
 
-// The keys or values of a sequence from their pages.
-ir::Stmt AttentionWriter::copy(size_t number) const {
-  const std::string name = kOperands[number];
-  const std::vector<Expr>& dims = w_.view(node_.inputs[number]).dims;
-  const Expr sequence = ir::iter(names_[0]), key = ir::iter("j" + name);
-  const Expr page = as_dtype(
-      ir::DType::i64, ir::load("pages", {sequence, ir::simplify(floordiv(key, Expr(page_)))}, w_.dtype_of("pages")));
-  std::vector<std::string> names = {"j" + name, "d" + name};
-  std::vector<Expr> extents = {count_, dims[3]};
+// Of a key's bytes, or a value's.
+Expr AttentionWriter::scale(size_t number, const std::string& step) const {
+  const std::string name = kScales[number];
+  return as_dtype(ir::DType::f32, ir::load(page_ != 0 ? name + "t" : name, at(kept_, key(step)), w_.dtype_of(name)));
+}
+
+// What the keys of a sequence have, from its pages, as `type`.
+ir::Stmt AttentionWriter::copy(const std::string& name, int tensor, ir::DType type) const {
+  const std::vector<Expr>& dims = w_.view(tensor).dims;
+  const size_t heads = page_ != 0 ? 1 : batch_.size();
+  const Expr key = ir::iter("j" + name);
+  std::vector<std::string> names = {"j" + name}, roles = {"copy"};
+  std::vector<Expr> extents = {count_};
   Expr head(0);
-  if (!ir::is_const_int(dims[1], 1)) {
+  if (!ir::is_const_int(dims[heads], 1)) {
+    head = ir::iter("g" + name);
     names.insert(names.begin(), "g" + name);
-    extents.insert(extents.begin(), dims[1]);
-    head = ir::iter(names[0]);
+    roles.insert(roles.begin(), "copy_heads");
+    extents.insert(extents.begin(), dims[heads]);
   }
-  const Expr column = ir::iter("d" + name);
-  const Expr value = ir::load(name, {page, head, ir::simplify(mod(key, Expr(page_))), column}, w_.dtype_of(name));
-  const std::vector<std::string> roles(names.size(), "copy");
-  return nest(names, extents, roles, {store(name + "t", {sequence, head, key, column}, value)})[0];
+  Index from = batch_, to = batch_;
+  if (page_ != 0) {
+    from = {as_dtype(ir::DType::i64,
+                     ir::load("pages", {batch_[0], ir::simplify(floordiv(key, Expr(page_)))}, w_.dtype_of("pages")))};
+  }
+  from.insert(from.end(), {head, page_ != 0 ? ir::simplify(mod(key, Expr(page_))) : key});
+  to.insert(to.end(), {head, key});
+  std::vector<Expr> room(extents_.begin(), extents_.begin() + static_cast<std::ptrdiff_t>(batch_.size()));
+  room.insert(room.end(), {dims[heads], room_});
+  if (dims.size() > heads + 2) {
+    const std::string column = "d" + name;
+    names.push_back(column);
+    roles.emplace_back("copy_depth");
+    extents.push_back(dims.back());
+    from.push_back(ir::iter(column));
+    to.push_back(ir::iter(column));
+    room.push_back(dims.back());
+  }
+  w_.add_temp(name + "t", room, type);
+  return nest(names, extents, roles,
+              {store(name + "t", to, as_dtype(type, ir::load(name, from, w_.dtype_of(name))))})[0];
 }
 
 // What becomes of the product of a query and a key.
 Expr AttentionWriter::score(const std::string& step) const {
   const double stated = attr_float(node_, AttrId::scale);
   const double size = static_cast<double>(std::max<int64_t>(depth_->ival, 1));
-  Expr s = load("c", at(row_, key(step))) * f32(stated != 0 ? stated : 1 / std::sqrt(size));
+  Expr s = load("c", at(row_, key(step)));
+  if (form_.key_scales != 0) s = s * scale(AttentionForm::kKey, step);
+  s = s * f32(stated != 0 ? stated : 1 / std::sqrt(size));
   if (const double cap = form_.soft_cap; cap > 0) s = f32(cap) * ir::make(ir::Op::k_tanh, {s * f32(1 / cap)});
   if (form_.mask != 0) s = s + w_.value(node_.inputs[form_.mask], at(row_, key(step)));
   return s;
@@ -213,8 +240,10 @@ ir::Result<LoweredKernel> AttentionWriter::run() {
   body.push_back(keys("j", {store("c", s, f32(0)), ir::make_scope("d", depth_, {product}, "k"),
                             store("s", s, score("j")), store("m", row_, load("s", s), ir::AssignOp::fmax)}));
   body.push_back(store("a", row_, sink ? power(sink) : f32(0)));
-  body.push_back(
-      keys("j1", {store("s", s1, power(load("s", s1))), store("a", row_, load("s", s1), ir::AssignOp::add)}));
+  std::vector<ir::Stmt> powers = {store("s", s1, power(load("s", s1))),
+                                  store("a", row_, load("s", s1), ir::AssignOp::add)};
+  if (form_.value_scales != 0) powers.push_back(store("s", s1, load("s", s1) * scale(AttentionForm::kValue, "j1")));
+  body.push_back(keys("j1", std::move(powers)));
   const Expr none = ir::make(ir::Op::k_eq, {load("a", row_), f32(0)});
   body.push_back(store("r", row_, ir::select(none, f32(0), f32(1) / load("a", row_))));
   const ir::Stmt weighted =
@@ -223,11 +252,21 @@ ir::Result<LoweredKernel> AttentionWriter::run() {
                                 {store("o", o, f32(0)), keys("j2", {weighted}), w_.store_result("y", o)}, "n"));
   std::vector<std::string> roles(names_.size(), "batch");
   roles.back() = "row";
-  if (page_ == 0) return w_.finish("y", nest(names_, extents_, roles, std::move(body)));
-  std::vector<ir::Stmt> sequence = {copy(AttentionForm::kKey), copy(AttentionForm::kValue)};
-  const auto inner = [](const auto& list) { return std::vector(list.begin() + 1, list.end()); };
+  if (!copied()) return w_.finish("y", nest(names_, extents_, roles, std::move(body)));
+  std::vector<ir::Stmt> sequence;
+  for (const size_t number : {AttentionForm::kKey, AttentionForm::kValue}) {
+    const std::string name = kOperands[number];
+    const bool bytes = form_.key_scales != 0;
+    sequence.push_back(copy(name, node_.inputs[number], bytes ? ir::DType::f32 : w_.dtype_of(name)));
+    if (!bytes || page_ == 0) continue;
+    const size_t scales = number == AttentionForm::kKey ? form_.key_scales : form_.value_scales;
+    sequence.push_back(copy(kScales[number], node_.inputs[scales], w_.dtype_of(kScales[number])));
+  }
+  const auto batch = static_cast<std::ptrdiff_t>(batch_.size());
+  const auto inner = [&](const auto& list) { return std::vector(list.begin() + batch, list.end()); };
+  const auto outer = [&](const auto& list) { return std::vector(list.begin(), list.begin() + batch); };
   sequence.push_back(nest(inner(names_), inner(extents_), inner(roles), std::move(body))[0]);
-  std::vector<ir::Stmt> all = nest({names_[0]}, {extents_[0]}, {roles[0]}, std::move(sequence));
+  std::vector<ir::Stmt> all = nest(outer(names_), outer(extents_), outer(roles), std::move(sequence));
   if (form_.offsets != 0) all.insert(all.begin(), clear());
   return w_.finish("y", std::move(all));
 }
@@ -245,7 +284,7 @@ struct Kind {
   int64_t window = 0;
   double cap = 0;
   ir::DType keys = ir::DType::f32;
-  bool sinks = false;
+  bool sinks = false, bytes = false;
 };
 constexpr Kind kKinds[] = {
     {2, 2},
@@ -257,6 +296,8 @@ constexpr Kind kKinds[] = {
     {4, 1, false, false, 0, 0, ir::DType::f16},
     {4, 2, true, false, 0, 0, ir::DType::f32, true},
     {2, 1, false, true, 2, 1.5, ir::DType::f32, true},
+    {4, 2, true, false, 0, 0, ir::DType::f32, false, true},
+    {3, 1, false, false, 3, 0, ir::DType::f16, true, true},
 };
 
 int variants(const OpRow&) { return static_cast<int>(std::size(kKinds)); }
@@ -278,10 +319,12 @@ void operands(Graph& g, const OpRow& row, size_t axis, int variant, const Sample
   node.inputs.push_back(
       add_tensor(g, "q", ragged ? std::vector{sizes[0], fixed_dim(kind.heads), sizes[2]} : dims(kind.heads, 0, 2)));
   constexpr int64_t kPageSizes[] = {4, 1, 16, 3};
+  const bool bytes = kind.bytes && lengths;
   const auto kept = [&](const char* name, size_t columns) {
     const DimDesc page = fixed_dim(kPageSizes[variant % std::ssize(kPageSizes)]);
     std::vector<DimDesc> pages = {fixed_dim(7), fixed_dim(kind.kept), page, sizes[columns]};
-    node.inputs.push_back(add_tensor(g, name, paged ? pages : dims(kind.kept, 1, columns), false, kind.keys));
+    node.inputs.push_back(
+        add_tensor(g, name, paged ? pages : dims(kind.kept, 1, columns), false, bytes ? ir::DType::i8 : kind.keys));
   };
   kept("k", 2);
   kept("v", 3);
@@ -289,9 +332,16 @@ void operands(Graph& g, const OpRow& row, size_t axis, int variant, const Sample
   if (lengths) node.inputs.push_back(add_tensor(g, "lengths", batch, false, integer));
   if (paged) node.inputs.push_back(add_tensor(g, "pages", {batch[0], sizes[1]}, false, integer));
   if (ragged) node.inputs.push_back(add_tensor(g, "offsets", {fixed_dim(batch[0].max + 1)}, false, integer));
+  for (const char* name : {"k_scales", "v_scales"}) {
+    if (!bytes) break;
+    std::vector<DimDesc> of = g.tensors[static_cast<size_t>(node.inputs[1])].dims;
+    of.pop_back();
+    node.inputs.push_back(add_tensor(g, name, of, false, kind.keys));
+  }
   if (kind.masked && !paged) node.inputs.push_back(add_tensor(g, "mask", {sizes[0], sizes[1]}));
   if (kind.sinks) node.inputs.push_back(add_tensor(g, "sinks", {fixed_dim(kind.heads)}));
   node.attrs = {{"causal", kind.causal}, {"sinks", kind.sinks}};
+  if (bytes) node.attrs.push_back({"scales", true});
   if (kind.window > 0) node.attrs.push_back({"window", kind.window});
   if (kind.cap > 0) node.attrs.push_back({"soft_cap", kind.cap});
 }

@@ -20,6 +20,8 @@ bool has_pages(const OpRow& row) { return is_ragged(row) || row.id == OpId::page
 bool has_lengths(const OpRow& row) { return row.id != OpId::attention; }
 size_t fixed_operands(const OpRow& row) { return is_ragged(row) ? 6 : has_pages(row) ? 5 : has_lengths(row) ? 4 : 3; }
 
+bool has_scales(const OpRow& row, const Node& node) { return has_lengths(row) && attr_bool(node, AttrId::scales); }
+
 ir::Status attributes_hold(const OpRow& row, const Node& node) {
   const AttrValue *cap = find_attr(node, AttrId::soft_cap), *window = find_attr(node, AttrId::window);
   if (cap != nullptr && !(std::get<double>(*cap) > 0))
@@ -29,10 +31,11 @@ ir::Status attributes_hold(const OpRow& row, const Node& node) {
     return ir::invalid("window {}, expected at least 1; leave it out for all keys", std::get<int64_t>(*window))
         .with_arg(row.name);
   const bool sinks = attr_bool(node, AttrId::sinks);
-  const size_t least = fixed_operands(row) + (sinks ? 1 : 0), most = least + (has_pages(row) ? 0 : 1);
+  const size_t least = fixed_operands(row) + (has_scales(row, node) ? 2 : 0) + (sinks ? 1 : 0);
+  const size_t most = least + (has_pages(row) ? 0 : 1);
   if (node.inputs.size() >= least && node.inputs.size() <= most) return {};
-  return ir::invalid("{} operands of {} {} sinks, expected {}", node.inputs.size(), row.name,
-                     sinks ? "with" : "without",
+  return ir::invalid("{} operands of {} {} sinks{}, expected {}", node.inputs.size(), row.name,
+                     sinks ? "with" : "without", has_scales(row, node) ? " and with scales" : "",
                      least == most ? fmt::format("{}", least) : fmt::format("{} or {}", least, most))
       .with_arg(row.name);
 }
@@ -92,6 +95,21 @@ ir::Status offsets_fit(const OpRow& row, const TensorDesc& offsets, const Tensor
   return mismatch(offsets, 1, "2: where the queries of a sequence begin and end");
 }
 
+// One for each key and head, where keys and values are bytes.
+ir::Status scales_fit(const OpRow& row, const AttentionForm& form, const Inputs& in) {
+  for (const auto& [number, scales] : {std::pair{kKey, form.key_scales}, {kValue, form.value_scales}}) {
+    const TensorDesc& bytes = *in[number];
+    if ((bytes.dtype == ir::DType::i8) != (scales != 0))
+      return ir::invalid("dtype {} {} scales, expected {}", ir::dtype_name(bytes.dtype),
+                         scales != 0 ? "with" : "without", scales != 0 ? "i8" : "f32, bf16, f16")
+          .with_arg(bytes.name);
+    if (scales == 0) continue;
+    LATHE_RETURN_IF_ERROR(need_rank(*in[scales], bytes.dims.size() - 1, false, row.name));
+    for (size_t d = 0; d + 1 < bytes.dims.size(); ++d) LATHE_RETURN_IF_ERROR(same_as(*in[scales], d, bytes, "keys"));
+  }
+  return {};
+}
+
 ir::Status mask_fits(const OpRow& row, const TensorDesc& mask, const TensorDesc& q, const TensorDesc& k) {
   const size_t rank = q.dims.size();
   std::vector<DimDesc> scores = q.dims;
@@ -112,10 +130,12 @@ ir::Status mask_fits(const OpRow& row, const TensorDesc& mask, const TensorDesc&
 AttentionForm attention_form(const OpRow& row, const Node& node) {
   AttentionForm out;
   const bool sinks = attr_bool(node, AttrId::sinks);
-  const size_t first = fixed_operands(row), end = node.inputs.size() - (sinks ? 1 : 0);
+  const bool scales = has_scales(row, node);
+  const size_t first = fixed_operands(row) + (scales ? 2 : 0), end = node.inputs.size() - (sinks ? 1 : 0);
   if (has_lengths(row)) out.lengths = kLengths;
   if (has_pages(row)) out.pages = kPages;
   if (is_ragged(row)) out.offsets = kOffsets;
+  if (scales) out.key_scales = first - 2, out.value_scales = first - 1;
   if (end > first) out.mask = first;
   if (sinks) out.sinks = end;
   if (const AttrValue* window = find_attr(node, AttrId::window)) out.window = std::get<int64_t>(*window);
@@ -127,6 +147,8 @@ AttentionForm attention_form(const OpRow& row, const Node& node) {
 std::span<const ir::DType> attention_dtypes(const OpRow& row, size_t number) {
   static constexpr ir::DType kIntegers[] = {ir::DType::i32, ir::DType::i64};
   if (number >= kLengths && number < fixed_operands(row)) return kIntegers;
+  static constexpr ir::DType kKept[] = {ir::DType::f32, ir::DType::bf16, ir::DType::f16, ir::DType::i8};
+  if (has_lengths(row) && (number == kKey || number == kValue)) return kKept;
   static constexpr ir::DType kFloats[] = {ir::DType::f32, ir::DType::bf16, ir::DType::f16};
   return kFloats;
 }
@@ -147,6 +169,7 @@ ir::Result<Shape> attention_shape(const OpRow& row, const Node& node, const Inpu
     LATHE_RETURN_IF_ERROR(need_rank(*in[form.pages], 2, false, row.name));
     LATHE_RETURN_IF_ERROR(same_as(*in[form.pages], 0, *in[form.lengths], "batch"));
   }
+  LATHE_RETURN_IF_ERROR(scales_fit(row, form, in));
   if (form.offsets != 0) LATHE_RETURN_IF_ERROR(offsets_fit(row, *in[form.offsets], *in[form.lengths]));
   if (form.sinks != 0) {
     LATHE_RETURN_IF_ERROR(need_rank(*in[form.sinks], 1, false, row.name));

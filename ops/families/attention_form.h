@@ -10,7 +10,7 @@ namespace lathe::ops {
 struct AttentionForm {
   static constexpr size_t kQuery = 0, kKey = 1, kValue = 2;
   // Of operands that not every node has; 0: there is none.
-  size_t lengths = 0, pages = 0, offsets = 0, mask = 0, sinks = 0;
+  size_t lengths = 0, pages = 0, offsets = 0, key_scales = 0, value_scales = 0, mask = 0, sinks = 0;
   int64_t window = 0;   // keys that a query sees at most; 0: all
   double soft_cap = 0;  // 0: none
   bool causal = false;

@@ -2,6 +2,7 @@
 #include "search/attention/parts.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "ir/analysis/analysis.h"
 #include "search/moves/transform_util.h"
@@ -15,21 +16,15 @@ AttentionParts attention_parts(const Kernel& kernel) {
   const std::vector<const Stmt*> rows = all("row"), keys = all("key"), depth = all("k"), columns = all("n");
   if (rows.size() != 1 || keys.size() != 3 || depth.size() != 1 || columns.size() != 1) return {};
   if (rows[0]->body.size() != 6 || keys[0]->body.size() != 4 || columns[0]->body.size() != 3) return {};
-  return {rows[0], keys[0], depth[0], keys[1], columns[0], keys[2], all("batch"), all("clear"), all("copy")};
-}
-
-// heads, if they have several { keys { depth: one copy } }
-struct Copy {
-  const Stmt *heads, *keys, *depth;
-  const Stmt& one() const { return depth->body[0]; }
-};
-static std::vector<Copy> copies_of(const AttentionParts& p) {
-  std::vector<Copy> out;
-  for (size_t i = 0; i < p.copies.size(); ++i) {
-    if (p.copies[i]->body[0].kind != Stmt::Kind::assign) continue;
-    const bool heads = p.copies.size() == 6;
-    out.push_back({heads ? p.copies[i - 2] : nullptr, p.copies[i - 1], p.copies[i]});
-  }
+  AttentionParts out = {rows[0], keys[0], depth[0], keys[1], columns[0], keys[2], all("batch"), all("clear"), {}};
+  AttentionParts::Copy copy;
+  for_each_stmt(kernel.body, [&](const Stmt& b) {
+    if (b.role == "copy_heads") copy.heads = &b;
+    if (b.role == "copy") copy.keys = &b;
+    if (b.role == "copy_depth") copy.depth = &b;
+    const bool ends = b.kind == Stmt::Kind::assign && copy.keys != nullptr;
+    if (ends) out.copies.push_back(std::exchange(copy, {}));
+  });
   return out;
 }
 
@@ -39,34 +34,51 @@ void vectorize_clear(Script& s, const AttentionParts& p, int64_t lanes) {
   vectorize(s, columns.iter, lanes, tail_of(columns.extent, lanes, s.kernel()), false);
 }
 
+const AttentionParts::Copy* copy_of(const AttentionParts& p, const Expr& load) {
+  const auto found =
+      std::find_if(p.copies.begin(), p.copies.end(), [&](const auto& c) { return c.one().target == load->name; });
+  return found == p.copies.end() ? nullptr : &*found;
+}
+
+// k[pages[j // page], .., j % page, d]
 int64_t page_of(const AttentionParts& p) {
-  for (const Copy& c : copies_of(p)) {
-    int64_t page = 1;  // k[pages[j // page], .., j % page, d]
-    for (const Expr& e : c.one().value->args) {
-      if (e->op == Op::k_mod && uses(e, c.keys->iter) && is_const_int(e->args[1])) page = e->args[1]->ival;
-    }
+  for (const AttentionParts::Copy& c : p.copies) {
+    int64_t page = 0;
+    for_each_node(c.one().value, [&](const ExprNode& n) {
+      const bool row = n.op == Op::k_mod && uses(n.args[0], c.keys->iter) && is_const_int(n.args[1]);
+      if (row) page = n.args[1]->ival;
+      const bool one = n.op == Op::k_load && n.args.size() == 2 && n.args[1]->op == Op::k_iter &&
+                       (n.type == DType::i32 || n.type == DType::i64);
+      if (one && page == 0) page = 1;
+    });
     return page;
   }
   return 0;
 }
 
-std::string copy_pages(Script& s, const AttentionParts& p, const SharedKeys& shared) {
+std::string copy_rows(Script& s, const AttentionParts& p, const SharedKeys& shared) {
   std::string around = shared.around;
-  const std::vector<Copy> copies = copies_of(p);
-  for (size_t i = copies.size(); i-- > 0;) {
-    if (copies[i].heads == nullptr) continue;
-    s.move("join_scopes {} {}", copies[i].heads->iter, around);
-    around = copies[i].heads->iter;
+  for (size_t i = p.copies.size(); i-- > 0;) {
+    const AttentionParts::Copy& c = p.copies[i];
+    const bool there = s.ok() && s.kernel().find_buffer(c.one().target) != nullptr;
+    if (c.heads == nullptr || !there) continue;
+    s.move("join_scopes {} {}", c.heads->iter, around);
+    around = c.heads->iter;
   }
-  for (const Copy& c : copies) s.move("move_to_stack {} {}", c.one().target, around);
+  for (const AttentionParts::Copy& c : p.copies) {
+    if (s.ok() && s.kernel().find_buffer(c.one().target) != nullptr)
+      s.move("move_to_stack {} {}", c.one().target, around);
+  }
   return around;
 }
 
 void vectorize_copies(Script& s, const AttentionParts& p, int64_t lanes) {
   const int64_t page = page_of(p);
-  for (const Copy& c : copies_of(p)) {
-    if (page > 1) s.move("tile_scope {} {} tail=mask as {}p,{}q", c.keys->iter, page, c.keys->iter, c.keys->iter);
-    vectorize(s, c.depth->iter, lanes, tail_of(c.depth->extent, lanes, s.kernel()), false);
+  for (const AttentionParts::Copy& c : p.copies) {
+    if (!s.ok() || s.kernel().find_buffer(c.one().target) == nullptr) continue;
+    const std::string& keys = c.keys->iter;
+    if (page > 1) s.move("tile_scope {} {} tail=mask as {}p,{}q", keys, page, keys, keys);
+    if (c.depth != nullptr) vectorize(s, c.depth->iter, lanes, tail_of(c.depth->extent, lanes, s.kernel()), false);
   }
 }
 
@@ -161,7 +173,7 @@ void tile_product(Script& s, const Product& p, int64_t lanes) {
     vectorize(s, fmt::format("{}q{}", n, part), lanes, p.column_tail, true);
   }
   s.move("move_to_register {} {}", p.sums, p.tiles.empty() ? n + "p" : p.tiles);
-  s.move("tensorize {} mma", p.depth);
+  if (p.tensor) s.move("tensorize {} mma", p.depth);
   if (p.joined) s.move("unroll_scope {}", p.tiles);
 }
 
@@ -188,7 +200,7 @@ void sum_pages(Script& s, const Product& p, int64_t page, int64_t lanes) {
   for (const std::string& scope : rows) s.move("unroll_scope {}", scope);
   for (const std::string& scope : columns) vectorize(s, scope, lanes, p.column_tail, true);
   s.move("move_to_register {}_p {}p", p.sums, p.depth);
-  s.move("tensorize {} mma", in_page);
+  if (p.tensor) s.move("tensorize {} mma", in_page);
 }
 
 }  // namespace lathe::search

@@ -14,9 +14,14 @@ namespace lathe::search {
 struct AttentionParts {
   const ir::Stmt *row = nullptr, *scores = nullptr, *depth = nullptr, *powers = nullptr, *columns = nullptr,
                  *values = nullptr;
-  std::vector<const ir::Stmt*> heads;   // the scopes around, outermost first
-  std::vector<const ir::Stmt*> clear;   // of results that no query has, before all: or none
-  std::vector<const ir::Stmt*> copies;  // of keys, then of values from pages, before the scope of heads: or none
+  std::vector<const ir::Stmt*> heads;  // the scopes around, outermost first
+  std::vector<const ir::Stmt*> clear;  // of results that no query has, before all: or none
+  // Of what keys have from its pages, or from bytes, before the scope of heads.
+  struct Copy {
+    const ir::Stmt *heads = nullptr, *keys = nullptr, *depth = nullptr;  // heads, depth: null where there is one
+    const ir::Stmt& one() const { return (depth != nullptr ? depth : keys)->body[0]; }
+  };
+  std::vector<Copy> copies;
   explicit operator bool() const { return values != nullptr; }
   const std::string& products() const { return depth->body[0].target; }
   const std::string& powered() const { return powers->body[0].target; }
@@ -41,8 +46,10 @@ SharedKeys share_keys(Script& s, const AttentionParts& p, bool always = false);
 void vectorize_clear(Script& s, const AttentionParts& p, int64_t lanes);
 // Keys of a page; 0: keys and values are in no pages.
 int64_t page_of(const AttentionParts& p);
-// Keys and values of the heads that share them, copied from their pages to the stack; the name that `around` has then.
-std::string copy_pages(Script& s, const AttentionParts& p, const SharedKeys& shared);
+// The copy of what the load reads; null: it is an input.
+const AttentionParts::Copy* copy_of(const AttentionParts& p, const ir::Expr& load);
+// What is copied for the heads that share it, to the stack; the name that `around` has then.
+std::string copy_rows(Script& s, const AttentionParts& p, const SharedKeys& shared);
 // The copies, page by page and in vectors: when all else is done.
 void vectorize_copies(Script& s, const AttentionParts& p, int64_t lanes);
 
@@ -59,7 +66,8 @@ struct Product {
   std::string tiles, rows, columns, depth, sums;
   const char* column_tail;
   int64_t panel_columns;
-  bool joined;  // the tiles of a panel are one leaf
+  bool joined;         // the tiles of a panel are one leaf
+  bool tensor = true;  // the depth is a loop of the instruction mma
 };
 // Panels of columns around tiles of rows, whose sums are in registers.
 void tile_product(Script& s, const Product& p, int64_t lanes);

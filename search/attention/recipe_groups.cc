@@ -6,8 +6,8 @@
 //     g heads { m fmax= s | s = exp2(s - m), a += s | r = 1 / a }
 //     panels of columns { o = 0 | j2: o += s * v (tensor, a row for each head) | y = o * r } } }
 //
-// Keys and values in pages stay there: j and j2 go page by page, whose sums o are kept on the stack. Then heads that
-// have keys of their own are groups of one.
+// Keys and values in pages stay there: j and j2 go page by page, whose sums o are kept on the stack. Bytes become floats
+// where they are read. Then heads that have keys of their own are groups of one.
 #include <algorithm>
 
 #include "ir/analysis/analysis.h"
@@ -17,6 +17,10 @@
 namespace lathe::search {
 
 using namespace ir;  // NOLINT: this file is all IR
+
+namespace {
+const Expr& unwidened_load(const Expr& e) { return e->op == Op::k_cast ? e->args[0] : e; }
+}  // namespace
 
 class GroupsSketch {
  public:
@@ -38,7 +42,7 @@ class GroupsSketch {
     const int64_t heads = heads_of_group(p);
     const auto most = [&](const Expr& e) { return interval(e, Ranges(problem.kernel)).hi; };
     const int64_t page = page_of(p);
-    const bool fits = page == 0 ? heads > 1 : page >= kLeastPage && from_first(p);
+    const bool fits = p.copies.empty() ? heads > 1 : page != 1 && from_first(p);
     return fits && heads <= kMostHeads && most(p.depth->extent) > 1 && most(p.columns->extent) > 1;
   }
   static const std::vector<KnobRow<GroupsSketch>>& table();
@@ -73,7 +77,6 @@ class GroupsSketch {
  private:
   static constexpr int64_t kMostQueries = 3, kMostHeads = 16, kScratchRegisters = 3;
   static constexpr int64_t kAhead = 4096;  // bytes
-  static constexpr int64_t kLeastPage = 2;
   // Whether queries see keys from the first one on, so that pages begin where steps of keys do.
   static bool from_first(const AttentionParts& p) {
     const std::vector<Expr>& key = p.scores->body[0].index;
@@ -146,12 +149,19 @@ void GroupsSketch::write_scores(Script& s, const Setting& k, const std::string& 
 Status GroupsSketch::write(Script& s, const Setting& k) const {
   const std::string i = p_.row->iter, n = p_.columns->iter, j2 = p_.values->iter;
   std::string j = p_.scores->iter;
-  if (page_ != 0) {
-    for (const Expr* of : {&load_of_keys(p_), &load_of_values(p_)}) s.move("inline_temporary {}", (*of)->name);
+  // Keys and values are read where they are, and the scales of keys; those of values, by which vectors are multiplied,
+  // are copied.
+  const bool copied = !p_.copies.empty();
+  const bool bytes = copied && s.kernel().find_buffer(load_of_keys(p_)->name)->type !=
+                                   unwidened_load(copy_of(p_, load_of_keys(p_))->one().value)->type;
+  for (const AttentionParts::Copy& c : p_.copies) {
+    const bool scales_values = p_.powers->body.size() > 2 && uses(p_.powers->body[2].value, c.one().target);
+    if (!scales_values) s.move("inline_temporary {}", c.one().target);
   }
   vectorize_clear(s, p_, t_.lanes);
-  const SharedKeys shared = share_keys(s, p_, page_ != 0);
+  SharedKeys shared = share_keys(s, p_, copied);
   const std::string g = shared.heads;
+  shared.around = copy_rows(s, p_, shared);
   s.move("swap_scopes {} {}", g, i);
   // Scores, softmax, sums: three scopes over the heads.
   s.move("split_scope {} after=2 as {}_max", j, j);
@@ -179,13 +189,15 @@ Status GroupsSketch::write(Script& s, const Setting& k) const {
   write_scores(s, k, g, j + "i", "");
   s.move("move_to_register {} {}o", p_.products(), j);
   const char* column_tail = tail_of(p_.columns->extent, k.column_vectors * t_.lanes, problem_.kernel);
+  const Product sums = {"", g + "_out", n, j2, p_.sums(), column_tail, k.column_vectors * t_.lanes, false, !bytes};
   if (page_ == 0) {
-    tile_product(s, {"", g + "_out", n, j2, p_.sums(), column_tail, k.column_vectors * t_.lanes, false}, t_.lanes);
+    tile_product(s, sums, t_.lanes);
   } else {
-    sum_pages(s, {"", g + "_out", n, j2, p_.sums(), column_tail, k.column_vectors * t_.lanes, false}, page_, t_.lanes);
+    sum_pages(s, sums, page_, t_.lanes);
     s.move("move_to_stack {} {}", p_.sums(), i);
   }
-  if (k.prefetch > 0 && page_ == 0) {
+  vectorize_copies(s, p_, t_.lanes);
+  if (k.prefetch > 0 && !copied) {
     const auto lines = [&](const Expr& extent, const Expr& of, int64_t rows) {
       const int64_t bytes =
           extent_at(extent, problem_) * rows * ir::dtype_bytes(problem_.kernel.find_buffer(of->name)->type);

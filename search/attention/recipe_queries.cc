@@ -95,7 +95,7 @@ Status QueriesSketch::write(Script& s, const Setting& k) const {
   const auto tail = [&](const Expr& extent, int64_t piece) { return tail_of(extent, piece, problem_.kernel); };
   vectorize_clear(s, p_, t_.lanes);
   std::string shared = p_.heads.empty() ? i : p_.heads.back()->iter;
-  if (page_of(p_) != 0) shared = copy_pages(s, p_, share_keys(s, p_));
+  if (!p_.copies.empty()) shared = copy_rows(s, p_, share_keys(s, p_));
   s.move("move_to_register {} {}", p_.products(), j);
   s.move("move_to_stack {} {}", p_.powered(), i);
   // Scores: partial sums of some vectors of the depth.
@@ -118,7 +118,7 @@ Status QueriesSketch::write(Script& s, const Setting& k) const {
   for (const char* name : {"m", "a", "r"}) {
     if (s.ok() && s.kernel().find_buffer(name) != nullptr) s.move("move_to_register {} {}", name, i);
   }
-  if (k.prefetch > 0 && page_of(p_) == 0) {
+  if (k.prefetch > 0 && p_.copies.empty()) {
     const auto lines = [&](const Expr& extent) {
       return std::clamp<int64_t>(extent_at(extent, problem_) * 4 / 64, 1, 64);
     };

@@ -148,7 +148,7 @@ Status QueryTilesSketch::write(Script& s, const Setting& k) const {
   const bool ragged = uses(p_.scores->extent, i);
   vectorize_clear(s, p_, t_.lanes);
   const SharedKeys keys = share_keys(s, p_);
-  const std::string shared = copy_pages(s, p_, keys);
+  const std::string shared = copy_rows(s, p_, keys);
   const char* row_tail = tail(p_.row->extent, k.row_block);
   const bool whole = row_tail[0] == 'e';
   s.move("tile_scope {} {} tail={} as {}0,{}1", i, k.row_block, row_tail, i, i);

@@ -258,6 +258,8 @@ bool Widening::keeps_all(const Stmt& s, double& value) const {
                          (only_load(s.value->args[0], cell) != nullptr || only_load(s.value->args[1], cell) != nullptr);
     return product || only_load(s.value, cell) != nullptr;
   }
+  const bool scaled = s.target == cell && s.op == AssignOp::set && s.value->op == Op::k_mul && !minus_infinity;
+  if (scaled) return only_load(s.value->args[0], cell) != nullptr || only_load(s.value->args[1], cell) != nullptr;
   // exp((cell - maximum) * positive): 0 where the cell is -inf.
   if (s.target != cell || s.op != AssignOp::set || !minus_infinity) return false;
   if (s.value->op != Op::k_exp && s.value->op != Op::k_exp2) return false;

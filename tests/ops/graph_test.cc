@@ -69,6 +69,18 @@ std::function<void(Graph&)> ragged(std::vector<DimDesc> offsets, DimDesc batch =
   };
 }
 
+// Keys and values of a type, with scales of these sizes for both if there are any, or if the attribute says so.
+std::function<void(Graph&)> bytes(ir::DType type, std::vector<DimDesc> scales, bool say = false) {
+  return [=](Graph& g) {
+    std::vector<int> in = {add_tensor(g, "q", {F(2), F(4), F(1), F(8)}),
+                           add_tensor(g, "k", {F(2), F(2), F(4), F(8)}, false, type),
+                           add_tensor(g, "v", {F(2), F(2), F(4), F(8)}, false, type),
+                           add_tensor(g, "lengths", {F(2)}, false, ir::DType::i32)};
+    if (!scales.empty()) in.insert(in.end(), 2, add_tensor(g, "scales", scales));
+    g.outputs = {add_node(g, "cached_attention", in, "y", {{"scales", say || !scales.empty()}})};
+  };
+}
+
 const std::vector<Refusal>& refusals() {
   static const std::vector<Refusal> kRows = {
       {"no output", "INVALID: outputs: the graph has no output", [](Graph&) {}},
@@ -158,6 +170,10 @@ const std::vector<Refusal>& refusals() {
       {"attention offsets in pairs", "INVALID: offsets.shape[1]: 3, expected 2: where the queries of a sequence begin and end", ragged({F(2), F(3)})},
       {"attention offsets of a batch", "INVALID: offsets.shape[0]: 3, expected 2 (batch of lengths)", ragged({F(3), F(2)})},
       {"attention offsets that are floats", "UNSUPPORTED: offsets: dtype f32 of ragged_attention, expected i32, i64", ragged({F(3)}, F(2), ir::DType::f32)},
+      {"attention of bytes", "INVALID: k: dtype i8 without scales, expected f32, bf16, f16", bytes(ir::DType::i8, {})},
+      {"attention of scaled floats", "INVALID: k: dtype f32 with scales, expected i8", bytes(ir::DType::f32, {F(2), F(2), F(4)})},
+      {"attention scales", "INVALID: scales.shape[2]: 3, expected 4 (keys of k)", bytes(ir::DType::i8, {F(2), F(2), F(3)})},
+      {"attention without its scales", "INVALID: cached_attention: 4 operands of cached_attention without sinks and with scales, expected 6 or 7", bytes(ir::DType::i8, {}, true)},
       {"no name", "INVALID: tensors: tensor 0 has no name", edit([](Graph& g) { g.tensors[0].name.clear(); })},
       {"same names", "INVALID: x: two tensors of this name", edit([](Graph& g) { g.tensors[1].name = "x"; })},
       {"two writers", "INVALID: y: written by two nodes", edit([](Graph& g) { g.nodes.push_back(g.nodes[0]); })},

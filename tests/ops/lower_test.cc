@@ -337,6 +337,27 @@ TEST(Lower, PagedAttention) {
   }
 }
 
+// Keys and values of bytes, with a scale for each key and head.
+TEST(Lower, AttentionOfBytes) {
+  const std::vector<Attr> attrs = {{"causal", true}, {"scales", true}};
+  for (const bool paged : {false, true}) {
+    for (const int64_t kept : {2, 1}) {
+      Graph g;
+      const DimDesc first = paged ? symbol_dim("P", 1, 64) : F(2), rows = paged ? F(4) : symbol_dim("T", 1, 64);
+      std::vector<int> in = {add_tensor(g, "q", {F(2), F(4), F(3), F(5)}),
+                             add_tensor(g, "k", {first, F(kept), rows, F(5)}, false, ir::DType::i8),
+                             add_tensor(g, "v", {first, F(kept), rows, F(6)}, false, ir::DType::i8),
+                             add_tensor(g, "lengths", {F(2)}, false, ir::DType::i32)};
+      if (paged) in.push_back(add_tensor(g, "pages", {F(2), F(3)}, false, ir::DType::i32));
+      in.push_back(add_tensor(g, "k_scales", {first, F(kept), rows}));
+      in.push_back(add_tensor(g, "v_scales", {first, F(kept), rows}, false, ir::DType::f16));
+      g.outputs = {add_node(g, paged ? "paged_attention" : "cached_attention", in, "y", attrs)};
+      check(g, {{"P", 5}, {"T", 11}});
+      check(g, {{"P", 1}, {"T", 2}});
+    }
+  }
+}
+
 // Queries of sequences one after another, with offsets as they come: those of no sequence are 0.
 TEST(Lower, RaggedAttention) {
   const std::vector<std::vector<Attr>> ways = {{}, {{"causal", true}}, {{"causal", true}, {"window", int64_t{5}}}};

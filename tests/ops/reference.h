@@ -195,7 +195,11 @@ inline void attention(const Node& n, const std::vector<const Tensor*>& in, Tenso
   const int64_t page = k.dims[rank - 2], kept = k.dims[rank - 3], width = y.dims.back();
   const int64_t keys = paged ? page * in[4]->dims[1] : page;
   const bool sinks = get(n, "sinks", false);
-  const size_t mask = paged ? 5 : lengths ? 4 : 3, end_of_masks = in.size() - (sinks ? 1 : 0);
+  const bool scales = get(n, "scales", false);
+  const size_t behind = paged     ? 5
+                        : lengths ? 4
+                                  : 3,
+               mask = behind + (scales ? 2 : 0), end_of_masks = in.size() - (sinks ? 1 : 0);
   const int64_t window = get<int64_t>(n, "window", 0);
   const double cap = get(n, "soft_cap", 0.0), stated = get(n, "scale", 0.0);
   const double scale = stated != 0 ? stated : 1 / std::sqrt(static_cast<double>(std::max<int64_t>(depth, 1)));
@@ -213,6 +217,7 @@ inline void attention(const Node& n, const std::vector<const Tensor*>& in, Tenso
     for (int64_t j = std::max<int64_t>(begin, 0); j < end; ++j) {
       double s = 0;
       for (int64_t d = 0; d < depth; ++d) s += q.data[row * depth + d] * k.data[kept_row(j) * depth + d];
+      if (scales) s *= in[behind]->data[static_cast<size_t>(kept_row(j))];
       s *= scale;
       if (cap > 0) s = cap * std::tanh(s / cap);
       if (end_of_masks > mask) s += at(*in[mask], unravel(row * keys + j, {batch + 1, heads, queries, keys}));
@@ -227,7 +232,11 @@ inline void attention(const Node& n, const std::vector<const Tensor*>& in, Tenso
     sum += std::exp(sink - most);
     for (int64_t c = 0; c < width; ++c) {
       double& out = y.data[row * width + c];
-      for (int64_t j = 0; j < keys; ++j) out += weights[static_cast<size_t>(j)] / sum * v.data[kept_row(j) * width + c];
+      for (int64_t j = 0; j < keys; ++j) {
+        if (weights[static_cast<size_t>(j)] == 0) continue;
+        const double of = scales ? in[behind + 1]->data[static_cast<size_t>(kept_row(j))] : 1;
+        out += weights[static_cast<size_t>(j)] / sum * of * v.data[kept_row(j) * width + c];
+      }
     }
   }
 }
