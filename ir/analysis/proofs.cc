@@ -29,12 +29,9 @@ class Prover {
     if (const Expr* atom = find(p, [](const Expr& a) { return a->op == Op::k_min || a->op == Op::k_max; })) {
       return split_lattice(p, *atom);
     }
-    // An iterator that runs as far as an input says, before that input.
-    if (const Expr* atom = find(p, [&](const Expr& a) { return a->op == Op::k_iter && runs_to_loaded(a); });
-        atom != nullptr && !find(p, [&](const Expr& a) { return !is_name(a) && uses(a, (*atom)->name); })) {
-      return eliminate(p, Expr(*atom), (*atom)->name);
-    }
-    if (const Expr* atom = find(p, [&](const Expr& a) { return has_values(loaded(a)); })) {
+    // Iterators that run as far as an input says, before that input.
+    const bool runs = find(p, [&](const Expr& a) { return runs_to_loaded(a); }) != nullptr;
+    if (const Expr* atom = runs ? nullptr : find(p, [&](const Expr& a) { return has_values(loaded(a)); })) {
       const Expr input = *atom;
       const Expr* holder = find(p, [&](const Expr& a) { return is_division(a) && uses(a, loaded(input)->name); });
       return holder != nullptr ? relax(p, Expr(*holder)) : eliminate(p, input, loaded(input)->name);
@@ -42,6 +39,7 @@ class Prover {
     if (const Expr* name = innermost(p)) {
       const Expr atom = *name;
       const Expr* holder = find(p, [&](const Expr& a) { return !is_name(a) && uses(a, atom->name); });
+      if (holder != nullptr && has_values(loaded(*holder))) return eliminate(p, Expr(*holder), loaded(*holder)->name);
       return holder ? relax(p, Expr(*holder)) : eliminate(p, atom, atom->name);
     }
     if (const Expr* atom = find(p, [](const Expr& a) { return is_division(a); })) return relax(p, *atom);
@@ -55,10 +53,13 @@ class Prover {
   // What a cast to i64 widens, else the expression itself.
   static const Expr& loaded(const Expr& a) { return a->op == Op::k_cast && a->type == DType::i64 ? a->args[0] : a; }
   bool has_values(const Expr& a) const { return a->op == Op::k_load && ranges_.extent_of(a->name) != nullptr; }
+  // Whether an iterator in it does.
   bool runs_to_loaded(const Expr& a) const {
-    const Expr* extent = ranges_.extent_of(a->name);
     bool loads = false;
-    if (extent != nullptr) for_each_node(*extent, [&](const ExprNode& n) { loads = loads || n.op == Op::k_load; });
+    for_each_node(a, [&](const ExprNode& n) {
+      const Expr* extent = n.op == Op::k_iter ? ranges_.extent_of(n.name) : nullptr;
+      if (extent != nullptr) for_each_node(*extent, [&](const ExprNode& e) { loads = loads || e.op == Op::k_load; });
+    });
     return loads;
   }
   static bool is_division(const Expr& a) {
