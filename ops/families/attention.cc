@@ -21,8 +21,8 @@
 // Queries of all sequences one after another: [row] runs over those of a sequence, which stand in q, y and all that is
 // indexed by queries from its offset on, before the heads. Those of no sequence are 0, which is stored first.
 //
-// Operands q, k, v, lengths, pages, offsets, ks, vs, sinks, the mask e0, y. Sums are f32 whatever the operands are; the result has the
-// dtype of q.
+// Operands q, k, v, lengths, pages, offsets, ks, vs, sinks, the mask e0, y. Sums are f32 whatever the operands are; the
+// result has the dtype of q.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -94,13 +94,12 @@ ir::Status AttentionWriter::declare_lengths() {
 // The queries of a sequence are those from one offset to the next.
 ir::Status AttentionWriter::declare_offsets() {
   const int offsets = node_.inputs[form_.offsets];
-  if (View& view = w_.view(offsets); view.dims.size() == 1) {  // ends of one are beginnings of the next
-    const Expr stride = view.strides.empty() ? Expr(1) : view.strides[0];
-    view = {{extents_[0], Expr(2)}, {stride, stride}};
-  }
   LATHE_RETURN_IF_ERROR(w_.add_integers(offsets, "offsets", sizes_[0], true));
+  const bool pairs = w_.view(offsets).dims.size() == 2;  // else the end of one is where the next begins
   const auto offset = [&](int64_t end) {
-    return as_dtype(ir::DType::i64, ir::load("offsets", {ir::iter(names_[0]), Expr(end)}, w_.dtype_of("offsets")));
+    const Expr sequence = ir::iter(names_[0]);
+    const Index at = pairs ? Index{sequence, Expr(end)} : Index{ir::simplify(sequence + Expr(end))};
+    return as_dtype(ir::DType::i64, ir::load("offsets", at, w_.dtype_of("offsets")));
   };
   extents_.back() = offset(1) - offset(0);
   row_ = {offset(0) + ir::iter(names_.back()), ir::iter(names_[1])};

@@ -4,7 +4,7 @@
 //   t heads of keys { i queries {
 //     j keys, some at a time { c = 0 | d: c += q * k, lanes along the depth | s = f(c) }      of all heads of the group
 //     g heads { m fmax= s | s = exp2(s - m), a += s | r = 1 / a }
-//     panels of columns { o = 0 | j2: o += s * v (tensor, a row for each head) | y = o * r } } }
+//     panels of columns { o = 0 | j2: o += s * v (tensor, a row a head) | y = o * r } } }
 //
 // Keys and values in pages stay there: j and j2 go page by page, whose sums o are kept on the stack. Bytes become floats
 // where they are read. Then heads that have keys of their own are groups of one.
