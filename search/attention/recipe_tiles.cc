@@ -147,8 +147,19 @@ Status QueryTilesSketch::write(Script& s, const Setting& k) const {
   const auto tail = [&](const Expr& extent, int64_t piece) { return tail_of(extent, piece, problem_.kernel); };
   const bool ragged = uses(p_.scores->extent, i);
   vectorize_clear(s, p_, t_.lanes);
-  const SharedKeys keys = share_keys(s, p_);
+  const bool copied = !p_.copies.empty();
+  const SharedKeys keys = share_keys(s, p_, copied);
   const std::string shared = copy_rows(s, p_, keys);
+  // Panels are made of what was copied before: in a scope of one iteration behind it.
+  std::string panels_at = shared;
+  if (copied) {
+    panels_at = keys.heads;
+    const int64_t group = heads_of_group(p_);
+    if (group > 1) {
+      panels_at = keys.heads + "w";
+      s.move("tile_scope {} {} tail=exact as {},{}h", keys.heads, group, panels_at, keys.heads);
+    }
+  }
   const char* row_tail = tail(p_.row->extent, k.row_block);
   const bool whole = row_tail[0] == 'e';
   s.move("tile_scope {} {} tail={} as {}0,{}1", i, k.row_block, row_tail, i, i);
@@ -163,7 +174,7 @@ Status QueryTilesSketch::write(Script& s, const Setting& k) const {
     s.move("widen_scope {} {}t multiple={}", j, i, k.key_columns);
   }
   for (const std::string& name : {std::string("r"), p_.powered()}) s.move("move_to_stack {} {}0", name, i);
-  pack_keys(s, shared, k.key_columns);
+  pack_keys(s, panels_at, k.key_columns);
   std::vector<std::string> fills;
   for_each_stmt(s.kernel().body, [&](const Stmt& b) {
     if (b.iter == "zb" || b.iter == "ze") fills.push_back(b.iter);

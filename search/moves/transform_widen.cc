@@ -317,6 +317,7 @@ bool Widening::is_assigned(const Access& read, const std::vector<Expr>& at, cons
   size_t own = 0;  // scopes of the write alone, each of which chooses one dimension
   for (size_t d = 0; d < at.size(); ++d) {
     const Expr& index = write.index[d];
+    if (is_const_int(index, 0) && is_const_int(kernel_.find_buffer(read.buffer)->dims[d], 1)) continue;
     const auto scope = std::find_if(write.scopes.begin(), write.scopes.end(), [&](const Stmt* s) {
       return index->op == Op::k_iter && s->iter == index->name && s->mark == Mark::none;
     });
