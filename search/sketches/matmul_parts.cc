@@ -44,6 +44,9 @@ MatmulParts matmul_parts(const Kernel& kernel) {
     return std::any_of((*p.b)->args.begin(), (*p.b)->args.end(), [&](const Expr& i) { return uses(i, s->iter); });
   };
   for (size_t i = batch.size(); i > 0 && !follows(batch[i - 1]); --i) p.sharing.insert(p.sharing.begin(), batch[i - 1]);
+  for (const Stmt& s : kernel.body) {
+    if (s.kind == Stmt::Kind::scope && s.role == "prologue") p.prologues.push_back(&s);
+  }
   p.valid = p.a != nullptr && p.b != nullptr && p.b_n >= 0 && p.b_k >= 0;
   return p;
 }

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "ir/analysis/analysis.h"
+#include "search/sketches/generic_rules.h"
 #include "search/sketches/matmul_sketch.h"
 
 namespace lathe::search {
@@ -70,6 +71,7 @@ void copy_panel(Script& s, const std::string& b, int64_t lanes, const char* tail
 Status MatmulSketch::write(Script& s, const Setting& k) const {
   const Kernel& kernel = problem_.kernel;
   LATHE_RETURN_IF_ERROR(is_setting(k));
+  write_prologues(s);
   const int64_t row_block = k.block_rows();
   const std::string m = p_.m->iter;
   const char* n_tail = tail_of(columns(k), k.tile_columns(), kernel);
@@ -130,6 +132,28 @@ Status MatmulSketch::write(Script& s, const Setting& k) const {
   if (k.depth_sums != 0) schedule_dots(s, p_, dots_, 0, t_);
   s.move("parallelize {}", outermost);
   return {};
+}
+
+// Operands that are computed first: in vectors where they lie that way, rows shared out, or the columns of few rows.
+void MatmulSketch::write_prologues(Script& s) const {
+  constexpr int64_t kUnroll = 4, kLeastShare = 1024;  // vectors of a step; columns that are worth a thread
+  for (const Stmt* prologue : p_.prologues) {
+    int64_t rows = 1;
+    const Stmt* col = prologue;
+    for (; col->body[0].kind == Stmt::Kind::scope; col = &col->body[0]) rows *= extent_at(col->extent, problem_);
+    const int64_t columns = extent_at(col->extent, problem_);
+    std::string shared = prologue->iter;
+    if (rows < problem_.threads && columns >= 2 * kLeastShare) {
+      s.move("tile_scope {} {} tail=mask as {}b,{}c", col->iter, kLeastShare, col->iter, col->iter);
+      shared = col->iter + "b";
+    }
+    s.move("parallelize {}", shared);
+    const std::string inner = shared == prologue->iter ? col->iter : col->iter + "c";
+    const Stmt* now = find_scope(s.kernel(), inner);
+    if (now == nullptr || now->mark != Mark::none || !unit_stride(s.kernel(), *now)) continue;
+    const Stmt copy = *now;
+    vectorize_columns(s, copy, columns >= kUnroll * t_.lanes ? kUnroll : 1, t_.lanes);
+  }
 }
 
 void MatmulSketch::write_panels(Script& s, const Setting& k, const char* tail) const {
