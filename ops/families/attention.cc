@@ -8,7 +8,8 @@
 //
 // [key] runs over the keys that query i may see, from the first one: c and s are indexed by the key's own number.
 // Scores below the least f32, such as those that a mask of -inf makes, have the weight 0. A query without keys gives 0.
-// cached_attention has the keys of a sequence up to its length only. Operands q, k, v, lengths, then the mask e0, y.
+// A sink is one more score, without a key: m starts from it, and a from its power.
+// cached_attention has the keys of a sequence up to its length only. Operands q, k, v, lengths, sinks, the mask e0, y.
 // Sums are f32 whatever the operands are; the result has the dtype of q.
 #include <algorithm>
 #include <cmath>
@@ -29,7 +30,17 @@ enum Operand : uint8_t { kQuery, kKey, kValue };
 
 bool has_lengths(const OpRow& row) { return row.id == OpId::cached_attention; }
 constexpr size_t kLengths = 3;
-size_t mask_at(const OpRow& row) { return has_lengths(row) ? 4 : 3; }
+
+// Where the operands are that may be left out; 0: there is none.
+struct Places {
+  size_t mask = 0, sinks = 0;
+};
+Places places(const OpRow& row, const Node& node) {
+  const size_t first = has_lengths(row) ? 4 : 3;  // behind those that are always there
+  const bool sinks = attr_bool(node, AttrId::sinks);
+  const size_t end = node.inputs.size() - (sinks ? 1 : 0);
+  return {end > first ? first : 0, sinks ? end : 0};
+}
 
 std::span<const ir::DType> operand_dtypes(const OpRow& row, size_t number) {
   static constexpr ir::DType kIntegers[] = {ir::DType::i32, ir::DType::i64};
@@ -38,20 +49,36 @@ std::span<const ir::DType> operand_dtypes(const OpRow& row, size_t number) {
   return kFloats;
 }
 
+// Keys that a query sees at most; 0: all.
+int64_t window_of(const Node& node) {
+  const AttrValue* window = find_attr(node, AttrId::window);
+  return window != nullptr ? std::get<int64_t>(*window) : 0;
+}
+
 ir::Status attributes_hold(const OpRow& row, const Node& node) {
-  const double scale = attr_float(node, AttrId::scale), cap = attr_float(node, AttrId::soft_cap);
-  const int64_t window = attr_int(node, AttrId::window);
-  if (!std::isfinite(scale)) return ir::invalid("scale {}, expected a finite number", scale).with_arg(row.name);
-  if (!(cap >= 0) || std::isinf(cap))
-    return ir::invalid("soft_cap {}, expected a number above 0, or 0 for none", cap).with_arg(row.name);
-  if (window < 0) return ir::invalid("window {}, expected at least 1, or 0 for none", window).with_arg(row.name);
+  const AttrValue *cap = find_attr(node, AttrId::soft_cap), *window = find_attr(node, AttrId::window);
+  if (cap != nullptr && !(std::get<double>(*cap) > 0))
+    return ir::invalid("soft_cap {}, expected a number above 0; leave it out for none", std::get<double>(*cap))
+        .with_arg(row.name);
+  if (window != nullptr && std::get<int64_t>(*window) < 1)
+    return ir::invalid("window {}, expected at least 1; leave it out for all keys", std::get<int64_t>(*window))
+        .with_arg(row.name);
+  const bool sinks = attr_bool(node, AttrId::sinks);
+  const size_t most = static_cast<size_t>(row.max_arity) - (sinks ? 0 : 1), least = static_cast<size_t>(row.min_arity);
+  if (node.inputs.size() > most || node.inputs.size() < least + (sinks ? 1 : 0))
+    return ir::invalid("{} operands of {} {} sinks, expected {} or {}", node.inputs.size(), row.name,
+                       sinks ? "with" : "without", most - 1, most)
+        .with_arg(row.name);
   return {};
 }
 
-// Of `t` at dimension `d`, which has to be what `other` has there.
+// Of `t` at dimension `d`, which has to be what `other` has at `of`.
+ir::Status same_as(const TensorDesc& t, size_t d, const TensorDesc& other, size_t of, const char* what) {
+  if (same_dim(t.dims[d], other.dims[of])) return {};
+  return mismatch(t, d, fmt::format("{} ({} of {})", dim_text(other.dims[of]), what, other.name));
+}
 ir::Status same_as(const TensorDesc& t, size_t d, const TensorDesc& other, const char* what) {
-  if (same_dim(t.dims[d], other.dims[d])) return {};
-  return mismatch(t, d, fmt::format("{} ({} of {})", dim_text(other.dims[d]), what, other.name));
+  return same_as(t, d, other, d, what);
 }
 
 ir::Result<Shape> infer(const OpRow& row, const Node& node, const Inputs& in) {
@@ -79,8 +106,13 @@ ir::Result<Shape> infer(const OpRow& row, const Node& node, const Inputs& in) {
     LATHE_RETURN_IF_ERROR(need_rank(*in[kLengths], rank - 3, false, row.name));
     for (size_t d = 0; d < heads; ++d) LATHE_RETURN_IF_ERROR(same_as(*in[kLengths], d, q, "batch"));
   }
-  if (in.size() > mask_at(row)) {
-    const TensorDesc& mask = *in[mask_at(row)];
+  const Places at = places(row, node);
+  if (at.sinks != 0) {
+    LATHE_RETURN_IF_ERROR(need_rank(*in[at.sinks], 1, false, row.name));
+    LATHE_RETURN_IF_ERROR(same_as(*in[at.sinks], 0, q, heads, "heads"));
+  }
+  if (at.mask != 0) {
+    const TensorDesc& mask = *in[at.mask];
     std::vector<DimDesc> scores = q.dims;
     scores[last] = k.dims[rows];
     if (mask.dims.size() > rank)
@@ -101,7 +133,7 @@ ir::Result<Shape> infer(const OpRow& row, const Node& node, const Inputs& in) {
 double flops(const Node& node, const NodeSizes& sizes) {
   const std::vector<int64_t>&q = sizes.inputs[kQuery], &v = sizes.inputs[kValue];
   const size_t rank = q.size();
-  const int64_t queries = q[rank - 2], keys = v[rank - 2], window = attr_int(node, AttrId::window);
+  const int64_t queries = q[rank - 2], keys = v[rank - 2], window = window_of(node);
   double seen = 0;  // by all queries of a head
   for (int64_t i = 0; i < queries; ++i) {
     int64_t n = attr_bool(node, AttrId::causal) ? std::max<int64_t>(0, i + keys - queries + 1) : keys;
@@ -115,7 +147,8 @@ double flops(const Node& node, const NodeSizes& sizes) {
 
 class AttentionWriter {
  public:
-  explicit AttentionWriter(KernelWriter& w) : w_(w), node_(w.anchor()), row_of_(op_row(node_)) {}
+  explicit AttentionWriter(KernelWriter& w)
+      : w_(w), node_(w.anchor()), row_of_(op_row(node_)), places_(places(row_of_, node_)) {}
   ir::Result<LoweredKernel> run();
 
  private:
@@ -136,6 +169,7 @@ class AttentionWriter {
   KernelWriter& w_;
   const Node& node_;
   const OpRow& row_of_;
+  const Places places_;
   std::vector<std::string> names_;
   std::vector<Expr> extents_;
   Index row_;   // batch, head, query
@@ -146,7 +180,7 @@ class AttentionWriter {
 };
 
 ir::Status AttentionWriter::declare() {
-  window_ = attr_int(node_, AttrId::window);
+  window_ = window_of(node_);
   const char* params[] = {"q", "k", "v"};
   for (size_t i = 0; i <= kValue; ++i) w_.add_param(node_.inputs[i], params[i]);
   const std::vector<Expr>&q = w_.view(node_.inputs[kQuery]).dims, &k = w_.view(node_.inputs[kKey]).dims;
@@ -166,6 +200,7 @@ ir::Status AttentionWriter::declare() {
     const Index sequence(row_.begin(), row_.end() - 2);
     count = as_dtype(ir::DType::i64, ir::load("lengths", sequence, w_.dtype_of("lengths")));
   }
+  if (places_.sinks != 0) w_.add_param(node_.inputs[places_.sinks], "sinks");
   if (w_.graph().tensors[static_cast<size_t>(node_.inputs[kKey])].dims[rank - 2].max <= window_)
     window_ = 0;  // it leaves nothing out
   const Expr end = attr_bool(node_, AttrId::causal) ? ir::iter("i") + count - q[rank - 2] + Expr(1) : count;
@@ -182,11 +217,14 @@ Expr AttentionWriter::operand(const std::string& name, const Expr& row, const Ex
 
 // What becomes of the product of a query and a key.
 Expr AttentionWriter::score(const std::string& step) const {
-  const double stated = attr_float(node_, AttrId::scale), cap = attr_float(node_, AttrId::soft_cap);
+  const double stated = attr_float(node_, AttrId::scale);
   const double size = static_cast<double>(std::max<int64_t>(depth_->ival, 1));
   Expr s = load("c", at(row_, key(step))) * f32(stated != 0 ? stated : 1 / std::sqrt(size));
-  if (cap > 0) s = f32(cap) * ir::make(ir::Op::k_tanh, {s * f32(1 / cap)});
-  if (node_.inputs.size() > mask_at(row_of_)) s = s + w_.value(node_.inputs[mask_at(row_of_)], at(row_, key(step)));
+  if (const AttrValue* bound = find_attr(node_, AttrId::soft_cap); bound != nullptr) {
+    const double cap = std::get<double>(*bound);
+    s = f32(cap) * ir::make(ir::Op::k_tanh, {s * f32(1 / cap)});
+  }
+  if (places_.mask != 0) s = s + w_.value(node_.inputs[places_.mask], at(row_, key(step)));
   return s;
 }
 
@@ -203,14 +241,20 @@ ir::Result<LoweredKernel> AttentionWriter::run() {
   const Expr query = as_dtype(ir::DType::f32, ir::load("q", at(row_, d), w_.dtype_of("q")));
   w_.bind(node_.output, load("o", o) * load("r", row_));
   std::vector<ir::Stmt> body;
-  body.push_back(store("m", row_, f32(std::numeric_limits<float>::lowest())));
+  const Expr least = f32(std::numeric_limits<float>::lowest());
+  const auto power = [&](const Expr& score) {
+    return ir::make(ir::Op::k_exp2, {(score - load("m", row_)) * f32(1.4426950408889634)});
+  };
+  Expr sink;
+  if (places_.sinks != 0)
+    sink = as_dtype(ir::DType::f32, ir::load("sinks", {row_[row_.size() - 2]}, w_.dtype_of("sinks")));
+  body.push_back(store("m", row_, sink ? ir::make(ir::Op::k_fmax, {least, sink}) : least));
   const ir::Stmt product = store("c", s, query * operand("k", key("j"), d), ir::AssignOp::add);
   body.push_back(keys("j", {store("c", s, f32(0)), ir::make_scope("d", depth_, {product}, "k"),
                             store("s", s, score("j")), store("m", row_, load("s", s), ir::AssignOp::fmax)}));
-  body.push_back(store("a", row_, f32(0)));
-  const Expr power = (load("s", s1) - load("m", row_)) * f32(1.4426950408889634);
-  body.push_back(keys(
-      "j1", {store("s", s1, ir::make(ir::Op::k_exp2, {power})), store("a", row_, load("s", s1), ir::AssignOp::add)}));
+  body.push_back(store("a", row_, sink ? power(sink) : f32(0)));
+  body.push_back(
+      keys("j1", {store("s", s1, power(load("s", s1))), store("a", row_, load("s", s1), ir::AssignOp::add)}));
   const Expr none = ir::make(ir::Op::k_eq, {load("a", row_), f32(0)});
   body.push_back(store("r", row_, ir::select(none, f32(0), f32(1) / load("a", row_))));
   const ir::Stmt weighted = store("o", o, load("s", s2) * operand("v", key("j2"), n), ir::AssignOp::add);
@@ -234,6 +278,7 @@ struct Kind {
   int64_t window = 0;
   double cap = 0;
   ir::DType keys = ir::DType::f32;
+  bool sinks = false;
 };
 constexpr Kind kKinds[] = {
     {2, 2},
@@ -243,6 +288,8 @@ constexpr Kind kKinds[] = {
     {3, 3, false, true},
     {2, 2, true, true, 0, 0, ir::DType::bf16},
     {4, 1, false, false, 0, 0, ir::DType::f16},
+    {4, 2, true, false, 0, 0, ir::DType::f32, true},
+    {2, 1, false, true, 2, 1.5, ir::DType::f32, true},
 };
 
 int variants(const OpRow&) { return static_cast<int>(std::size(kKinds)); }
@@ -264,7 +311,10 @@ void operands(Graph& g, const OpRow& row, size_t axis, int variant, const Sample
   if (has_lengths(row))
     node.inputs.push_back(add_tensor(g, "lengths", batch, false, variant % 2 == 0 ? ir::DType::i32 : ir::DType::i64));
   if (kind.masked) node.inputs.push_back(add_tensor(g, "mask", {sizes[0], sizes[1]}));
-  node.attrs = {{"causal", kind.causal}, {"window", kind.window}, {"soft_cap", kind.cap}};
+  if (kind.sinks) node.inputs.push_back(add_tensor(g, "sinks", {fixed_dim(kind.heads)}));
+  node.attrs = {{"causal", kind.causal}, {"sinks", kind.sinks}};
+  if (kind.window > 0) node.attrs.push_back({"window", kind.window});
+  if (kind.cap > 0) node.attrs.push_back({"soft_cap", kind.cap});
 }
 
 SampleSizes sizes(Draw& draw, size_t axis) {

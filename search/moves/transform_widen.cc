@@ -116,7 +116,7 @@ class Widening {
   bool same_cells(const CellRow& row, const Access& a) const;
   bool within(const CellRow& row, const Access& a) const;
   bool keeps_all(const Stmt& s, double& value) const;
-  bool is_never_infinite(const Expr& e) const;
+  bool is_above_minus_infinity(const Expr& e) const;
 
   Kernel& kernel_;
   const ScopeSite& site_;
@@ -225,15 +225,17 @@ std::string Widening::seen_elsewhere() const {
   return {};
 }
 
-// A buffer that starts from finite numbers and takes maxima, which leave out NaN.
-bool Widening::is_never_infinite(const Expr& e) const {
+// A buffer that starts from finite numbers, alone or in maxima, and takes maxima, which leave out NaN: it may rise to
+// infinity, but it is never -inf.
+bool Widening::is_above_minus_infinity(const Expr& e) const {
   if (e->op != Op::k_load) return false;
   bool starts = false, rises = true;
   for (const Access& a : collect_accesses(kernel_.body, {}, &e->name)) {
     if (!a.write) continue;
     const Expr& value = a.stmt->value;
     if (a.op == AssignOp::set) {
-      starts = value->op == Op::k_const_float && std::isfinite(value->fval);
+      const Expr& from = value->op == Op::k_fmax ? value->args[0] : value;
+      starts = from->op == Op::k_const_float && std::isfinite(from->fval);
       rises = rises && starts;
     } else {
       rises = rises && a.op == AssignOp::fmax;
@@ -260,7 +262,8 @@ bool Widening::keeps_all(const Stmt& s, double& value) const {
   if (s.value->op != Op::k_exp && s.value->op != Op::k_exp2) return false;
   Expr of = s.value->args[0];
   if (of->op == Op::k_mul && of->args[1]->op == Op::k_const_float && of->args[1]->fval > 0) of = of->args[0];
-  if (of->op != Op::k_sub || only_load(of->args[0], cell) == nullptr || !is_never_infinite(of->args[1])) return false;
+  if (of->op != Op::k_sub || only_load(of->args[0], cell) == nullptr || !is_above_minus_infinity(of->args[1]))
+    return false;
   value = 0;
   return true;
 }

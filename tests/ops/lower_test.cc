@@ -297,6 +297,11 @@ TEST(Lower, AttentionOfHeadsMasksAndWindows) {
     check(single("attention", {{0, 3, 4}, {0, 4, 4}, {0, 4, 5}}, attrs));
     check(single("attention", {{4, 5, 3}, {2, 7, 3}, {2, 7, 2}, {5, 7}}, attrs));
     check(single("attention", {{2, 4, 5, 3}, {2, 2, 7, 3}, {2, 2, 7, 2}, {2, 1, 5, 1}}, attrs));
+    std::vector<Attr> with_sinks = attrs;
+    with_sinks.push_back({"sinks", true});
+    check(single("attention", {{4, 5, 3}, {2, 7, 3}, {2, 7, 2}, {4}}, with_sinks));
+    check(single("attention", {{4, 5, 3}, {2, 7, 3}, {2, 7, 2}, {5, 7}, {4}}, with_sinks));
+    check(single("attention", {{1, 6, 2}, {1, 4, 2}, {1, 4, 2}, {1}}, with_sinks));
     Graph g;
     const DimDesc s = symbol_dim("S", 0, 64), t = symbol_dim("T", 0, 64), b = symbol_dim("B", 0, 8);
     const int q = add_tensor(g, "q", {b, F(4), s, F(3)}), k = add_tensor(g, "k", {b, F(2), t, F(3)}),

@@ -193,7 +193,8 @@ inline void attention(const Node& n, const std::vector<const Tensor*>& in, Tenso
   const int64_t heads = q.dims[rank - 3], queries = q.dims[rank - 2], depth = q.dims[rank - 1];
   const int64_t kept = k.dims[rank - 3], keys = k.dims[rank - 2], width = y.dims.back();
   const bool causal = get(n, "causal", false), lengths = n.op == "cached_attention";
-  const size_t mask = lengths ? 4 : 3;
+  const bool sinks = get(n, "sinks", false);
+  const size_t mask = lengths ? 4 : 3, end_of_masks = in.size() - (sinks ? 1 : 0);
   const int64_t window = get<int64_t>(n, "window", 0);
   const double cap = get(n, "soft_cap", 0.0), stated = get(n, "scale", 0.0);
   const double scale = stated != 0 ? stated : 1 / std::sqrt(static_cast<double>(std::max<int64_t>(depth, 1)));
@@ -208,13 +209,16 @@ inline void attention(const Node& n, const std::vector<const Tensor*>& in, Tenso
       for (int64_t d = 0; d < depth; ++d) s += q.data[row * depth + d] * k.data[(first + j) * depth + d];
       s *= scale;
       if (cap > 0) s = cap * std::tanh(s / cap);
-      if (in.size() > mask) s += at(*in[mask], unravel(row * keys + j, {batch + 1, heads, queries, keys}));
+      if (end_of_masks > mask) s += at(*in[mask], unravel(row * keys + j, {batch + 1, heads, queries, keys}));
       weights[static_cast<size_t>(j)] = s;
     }
     double most = -INFINITY, sum = 0;
     for (const double s : weights) most = std::max(most, s);
+    const double sink = sinks ? in.back()->data[static_cast<size_t>(head)] : -INFINITY;
     if (std::isinf(most)) continue;  // no key is seen: 0
+    most = std::max(most, sink);
     for (double& s : weights) sum += s = std::exp(s - most);
+    sum += std::exp(sink - most);
     for (int64_t c = 0; c < width; ++c) {
       double& out = y.data[row * width + c];
       for (int64_t j = 0; j < keys; ++j) out += weights[static_cast<size_t>(j)] / sum * v.data[(first + j) * width + c];
