@@ -2,6 +2,7 @@
 #include "ops/kernel_writer.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "ir/analysis/analysis.h"
 #include "ir/core/names.h"
@@ -72,6 +73,18 @@ ir::Result<std::vector<Expr>> KernelWriter::add_ids(int tensor, const std::strin
 
 std::string KernelWriter::add_operand(int tensor, const std::string& name) {
   if (producer_.count(tensor) == 0) return add_param(tensor, name);
+  if (std::find(group_.packed.begin(), group_.packed.end(), tensor) != group_.packed.end()) {
+    add_packed(tensor, name);
+    return name;
+  }
+  ir::Buffer b = buffer(tensor, name, ir::Place::heap);
+  b.strides.clear();
+  temps_.push_back(std::move(b));
+  staged_.emplace_back(tensor, name);
+  return name;
+}
+
+void KernelWriter::add_packed(int tensor, const std::string& name) {
   int constant = tensor;
   while (producer_.count(constant) != 0) {  // riders on their way from the only tensor they read
     const Node& node = graph_.nodes[producer_.at(constant)];
@@ -91,7 +104,21 @@ std::string KernelWriter::add_operand(int tensor, const std::string& name) {
   }
   buffers_.push_back(std::move(b));
   sources_.push_back({constant});
-  return name;
+}
+
+std::vector<Stmt> KernelWriter::stage() {
+  std::vector<Stmt> out;
+  for (const auto& [tensor, name] : staged_) {
+    const std::vector<Expr>& dims = views_.at(tensor).dims;
+    std::vector<std::string> names = iter_names(name + "i", dims.size() - 1);
+    names.push_back(name + "j");
+    const Index index = iters(names);
+    const std::vector<std::string> roles(names.size(), "prologue");
+    std::vector<Stmt> scopes =
+        nest(names, dims, roles, {store(name, index, as_dtype(graph_.tensors[tensor].dtype, value(tensor, index)))});
+    out.insert(out.end(), std::make_move_iterator(scopes.begin()), std::make_move_iterator(scopes.end()));
+  }
+  return out;
 }
 
 void KernelWriter::add_part(int tensor, ir::Buffer part, int64_t offset, bool is_part) {
@@ -100,8 +127,10 @@ void KernelWriter::add_part(int tensor, ir::Buffer part, int64_t offset, bool is
   sources_.push_back({tensor, offset, is_part});
 }
 
-ir::DType KernelWriter::dtype_of(const std::string& param) const {
-  return std::find_if(buffers_.begin(), buffers_.end(), [&](const ir::Buffer& b) { return b.name == param; })->type;
+ir::DType KernelWriter::dtype_of(const std::string& name) const {
+  const auto named = [&](const ir::Buffer& b) { return b.name == name; };
+  const auto at = std::find_if(buffers_.begin(), buffers_.end(), named);
+  return at != buffers_.end() ? at->type : std::find_if(temps_.begin(), temps_.end(), named)->type;
 }
 
 std::string KernelWriter::add_temp(const std::string& name, std::vector<Expr> dims, ir::DType type) {

@@ -270,6 +270,23 @@ inline void ragged_attention(const Node& n, const std::vector<const Tensor*>& in
   }
 }
 
+inline void experts(const Node& n, const std::vector<const Tensor*>& in, Tensor& y) {
+  const bool turned = get(n, "transpose_b", false);
+  const int64_t depth = in[0]->dims.back();
+  for (int64_t i = 0; i < static_cast<int64_t>(y.data.size()); ++i) {
+    std::vector<int64_t> index = unravel(i, y.dims);
+    const int64_t column = index.back();
+    index.pop_back();
+    const auto expert = static_cast<int64_t>(at(*in[2], index));
+    index.push_back(0);
+    for (int64_t k = 0; k < depth; ++k) {
+      index.back() = k;
+      y.data[static_cast<size_t>(i)] +=
+          at(*in[0], index) * at(*in[1], {expert, turned ? column : k, turned ? k : column});
+    }
+  }
+}
+
 inline Tensor reference(const Node& n, const std::vector<const Tensor*>& in, const std::vector<int64_t>& dims) {
   Tensor y{dims, std::vector<double>(static_cast<size_t>(count(dims)))};
   if (n.op == "matmul") {
@@ -280,6 +297,8 @@ inline Tensor reference(const Node& n, const std::vector<const Tensor*>& in, con
     attention(n, in, y);
   } else if (n.op == "ragged_attention") {
     ragged_attention(n, in, y);
+  } else if (n.op == "expert_matmul") {
+    experts(n, in, y);
   } else if (n.op == "gather") {
     for (size_t i = 0; i < y.data.size(); ++i) {
       std::vector<int64_t> index = unravel(static_cast<int64_t>(i), dims);
