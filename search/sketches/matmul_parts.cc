@@ -45,7 +45,7 @@ MatmulParts matmul_parts(const Kernel& kernel) {
   };
   for (size_t i = batch.size(); i > 0 && !follows(batch[i - 1]); --i) p.sharing.insert(p.sharing.begin(), batch[i - 1]);
   for (const Stmt& s : kernel.body) {
-    if (s.kind == Stmt::Kind::scope && s.role == "prologue") p.prologues.push_back(&s);
+    if (s.kind == Stmt::Kind::scope && (s.role == "prologue" || s.role == "clear")) p.prologues.push_back(&s);
   }
   p.valid = p.a != nullptr && p.b != nullptr && p.b_n >= 0 && p.b_k >= 0;
   return p;

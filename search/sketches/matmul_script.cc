@@ -70,6 +70,7 @@ void copy_panel(Script& s, const std::string& b, int64_t lanes, const char* tail
 
 bool MatmulSketch::shares_panels() const {
   if (problem_.threads < 2 || problem_.kernel.family != "experts") return false;
+  if (!p_.m->extent || evaluate(p_.m->extent, problem_.dims) == std::nullopt) return true;  // groups of any size
   int64_t chosen = 1;
   for (const Stmt* s : scopes_with_role(problem_.kernel, "batch")) chosen *= extent_at(s->extent, problem_);
   return chosen < 8 * problem_.threads;

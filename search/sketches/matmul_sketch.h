@@ -42,7 +42,8 @@ class MatmulSketch {
   };
   bool packed() const { return panels_ == Panels::packed; }
   bool in_place() const { return panels_ == Panels::in_place; }
-  // Too few rows choose weights to be shared out among threads: panels are, and each is of all weights that are chosen.
+  // Groups of any size, or too few rows that choose weights, are nothing to share out among threads: panels are, and
+  // each is of all weights that are chosen.
   bool shares_panels() const;
   bool functions() const { return epilogue_ >= kFunctionRegisters; }
   bool may_join() const;

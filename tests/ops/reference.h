@@ -270,6 +270,20 @@ inline void ragged_attention(const Node& n, const std::vector<const Tensor*>& in
   }
 }
 
+inline void groups(const Node& n, const std::vector<const Tensor*>& in, Tensor& y) {
+  const Tensor& offsets = *in[2];
+  const bool turned = get(n, "transpose_b", false);
+  const int64_t depth = in[0]->dims[1], columns = y.dims[1];
+  for (int64_t e = 0; e + 1 < offsets.dims[0]; ++e) {
+    for (auto r = static_cast<int64_t>(at(offsets, {e})); r < static_cast<int64_t>(at(offsets, {e + 1})); ++r) {
+      for (int64_t c = 0; c < columns; ++c) {
+        double& out = y.data[static_cast<size_t>(r * columns + c)] = 0;
+        for (int64_t k = 0; k < depth; ++k) out += at(*in[0], {r, k}) * at(*in[1], {e, turned ? c : k, turned ? k : c});
+      }
+    }
+  }
+}
+
 inline void experts(const Node& n, const std::vector<const Tensor*>& in, Tensor& y) {
   const bool turned = get(n, "transpose_b", false);
   const int64_t depth = in[0]->dims.back();
@@ -297,6 +311,8 @@ inline Tensor reference(const Node& n, const std::vector<const Tensor*>& in, con
     attention(n, in, y);
   } else if (n.op == "ragged_attention") {
     ragged_attention(n, in, y);
+  } else if (n.op == "grouped_matmul") {
+    groups(n, in, y);
   } else if (n.op == "expert_matmul") {
     experts(n, in, y);
   } else if (n.op == "gather") {
