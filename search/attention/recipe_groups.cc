@@ -6,8 +6,8 @@
 //     g heads { m fmax= s | s = exp2(s - m), a += s | r = 1 / a }
 //     panels of columns { o = 0 | j2: o += s * v (tensor, a row a head) | y = o * r } } }
 //
-// Keys and values in pages stay there: j and j2 go page by page, whose sums o are kept on the stack. Bytes become floats
-// where they are read. Then heads that have keys of their own are groups of one.
+// Keys and values in pages stay there: j and j2 go page by page, whose sums o are kept on the stack. Bytes become
+// floats where they are read. Then heads that have keys of their own are groups of one.
 #include <algorithm>
 
 #include "ir/analysis/analysis.h"
