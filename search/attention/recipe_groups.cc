@@ -77,11 +77,6 @@ class GroupsSketch {
  private:
   static constexpr int64_t kMostQueries = 3, kMostHeads = 16, kScratchRegisters = 3;
   static constexpr int64_t kAhead = 4096;  // bytes
-  // Whether queries see keys from the first one on, so that pages begin where steps of keys do.
-  static bool from_first(const AttentionParts& p) {
-    const std::vector<Expr>& key = p.scores->body[0].index;
-    return key.back()->op == Op::k_iter;
-  }
   int64_t most_depth() const { return extent_at(p_.depth->extent, problem_); }
   void write_scores(Script& s, const Setting& k, const std::string& heads, const std::string& keys,
                     const std::string& suffix) const;
