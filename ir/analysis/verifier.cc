@@ -241,7 +241,8 @@ class Verifier {
     const std::string place = "scope " + s.iter;
     LATHE_RETURN_IF_ERROR(checker().check_index(s.extent).with_context(place));
     if (!s.role.empty() && !is_valid_name(s.role)) return invalid("names: '{}' cannot name a role", s.role);
-    if (s.mark == Mark::vector && interval(s.extent, ranges_).hi > kMaxVectorExtent) {
+    if (s.mark == Mark::vector && interval(s.extent, ranges_).hi > kMaxVectorExtent &&
+        !proves_le(s.extent, Expr(kMaxVectorExtent), ranges_)) {
       return invalid("scopes: {}: extent {} of a vector scope may exceed {}", s.iter, print(s.extent),
                      kMaxVectorExtent);
     }

@@ -34,6 +34,8 @@ void vectorize_clear(Script& s, const AttentionParts& p, int64_t lanes) {
   vectorize(s, columns.iter, lanes, tail_of(columns.extent, lanes, s.kernel()), false);
 }
 
+bool from_first(const AttentionParts& p) { return p.scores->body[0].index.back()->op == Op::k_iter; }
+
 const AttentionParts::Copy* copy_of(const AttentionParts& p, const Expr& load) {
   const auto found =
       std::find_if(p.copies.begin(), p.copies.end(), [&](const auto& c) { return c.one().target == load->name; });
@@ -65,8 +67,9 @@ std::string copy_rows(Script& s, const AttentionParts& p, const SharedKeys& shar
     s.move("join_scopes {} {}", c.heads->iter, around);
     around = c.heads->iter;
   }
+  // Where a window moves along the keys, the copies keep the memory they have.
   for (const AttentionParts::Copy& c : p.copies) {
-    if (s.ok() && s.kernel().find_buffer(c.one().target) != nullptr)
+    if (from_first(p) && s.ok() && s.kernel().find_buffer(c.one().target) != nullptr)
       s.move("move_to_stack {} {}", c.one().target, around);
   }
   return around;

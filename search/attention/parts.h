@@ -46,6 +46,8 @@ SharedKeys share_keys(Script& s, const AttentionParts& p, bool always = false);
 void vectorize_clear(Script& s, const AttentionParts& p, int64_t lanes);
 // Keys of a page; 0: keys and values are in no pages.
 int64_t page_of(const AttentionParts& p);
+// Whether queries see keys from the first one on.
+bool from_first(const AttentionParts& p);
 // The copy of what the load reads; null: it is an input.
 const AttentionParts::Copy* copy_of(const AttentionParts& p, const ir::Expr& load);
 // What is copied for the heads that share it, to the stack; the name that `around` has then.

@@ -6,8 +6,8 @@
 //     g heads { m fmax= s | s = exp2(s - m), a += s | r = 1 / a }
 //     panels of columns { o = 0 | j2: o += s * v (tensor, a row a head) | y = o * r } } }
 //
-// Keys and values in pages stay there: j and j2 go page by page, whose sums o are kept on the stack. Bytes become floats
-// where they are read. Then heads that have keys of their own are groups of one.
+// Keys and values in pages stay there: j and j2 go page by page, whose sums o are kept on the stack. Bytes become
+// floats where they are read. Then heads that have keys of their own are groups of one.
 #include <algorithm>
 
 #include "ir/analysis/analysis.h"
@@ -77,11 +77,6 @@ class GroupsSketch {
  private:
   static constexpr int64_t kMostQueries = 3, kMostHeads = 16, kScratchRegisters = 3;
   static constexpr int64_t kAhead = 4096;  // bytes
-  // Whether queries see keys from the first one on, so that pages begin where steps of keys do.
-  static bool from_first(const AttentionParts& p) {
-    const std::vector<Expr>& key = p.scores->body[0].index;
-    return key.back()->op == Op::k_iter;
-  }
   int64_t most_depth() const { return extent_at(p_.depth->extent, problem_); }
   void write_scores(Script& s, const Setting& k, const std::string& heads, const std::string& keys,
                     const std::string& suffix) const;

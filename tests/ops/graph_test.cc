@@ -163,7 +163,7 @@ const std::vector<Refusal>& refusals() {
       {"attention pages that vary", "INVALID: k.shape[2]: M, expected a fixed number of keys of a page, at least 1: finish a graph for each", paged(M(), F(8), F(2), F(2))},
       {"attention pages of no keys", "INVALID: k.shape[2]: 0, expected a fixed number of keys of a page, at least 1: finish a graph for each", paged(F(0), F(8), F(2), F(2))},
       {"attention pages of values", "INVALID: v.shape[0]: 8, expected 9 (pages of k)", paged(F(4), F(9), F(2), F(2))},
-      {"attention tables", "INVALID: pages.shape[0]: 3, expected 2 (batch of q)", paged(F(4), F(8), F(3), F(2))},
+      {"attention tables", "INVALID: pages.shape[0]: 3, expected 2 (batch of lengths)", paged(F(4), F(8), F(3), F(2))},
       {"attention lengths of sequences", "INVALID: lengths.shape[0]: 1, expected 2 (batch of q)", paged(F(4), F(8), F(2), F(1))},
       {"attention offsets", "INVALID: offsets.shape[0]: 2, expected 3 (batch of lengths, and one more)", ragged({F(2)})},
       {"attention offsets of batches that vary", "INVALID: offsets.shape[0]: 3, expected [M, 2], with strides 1 and 1 for one array", ragged({F(3)}, M())},
