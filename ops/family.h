@@ -66,6 +66,7 @@ struct FusionRoles {
   Stated<bool> followed;      // riders may read the result where it is made
   Stated<uint32_t> preceded;  // bits of the operands that riders may make where they are read
   Stated<uint32_t> packed;    // bits of the operands that riders may make of one constant, when it is packed
+  Stated<bool> stored;        // what is made inside may be a result as well
   Stated<bool> f32_alone;     // all tensors of the Kernel are f32, but for masks
 };
 

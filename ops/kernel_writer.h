@@ -30,6 +30,8 @@ class KernelWriter {
   // Tensors from outside that the group reads, each once, in graph order.
   const std::vector<int>& externals() const { return externals_; }
   View& view(int tensor) { return views_[tensor]; }
+  // A first dimension of 1 for the anchor's operand and for all results: there are always rows.
+  void add_row_dim();
 
   // Declares a parameter and returns its name. A tensor may serve as two parameters; loads use the
   // first.
@@ -46,7 +48,7 @@ class KernelWriter {
   void add_part(int tensor, ir::Buffer part, int64_t offset, bool is_part);
   // Of a declared parameter or temporary.
   ir::DType dtype_of(const std::string& name) const;
-  std::string add_temp(const std::string& name, std::vector<ir::Expr> dims);
+  std::string add_temp(const std::string& name, std::vector<ir::Expr> dims, ir::DType type = ir::DType::f32);
   // From here on value(tensor) is this expression: an anchor's result, or a prologue already
   // stored.
   void bind(int tensor, ir::Expr value) { bound_[tensor] = std::move(value); }
@@ -58,12 +60,21 @@ class KernelWriter {
   std::vector<ir::Stmt> stage();
   // The group's result at `index`, in its dtype.
   ir::Stmt store_result(const std::string& output, const Index& index);
-  // The Kernel, its result as last parameter under `output`.
+  // Tensors inside the group that are stored besides: those that the anchor's first operand is made of, it included,
+  // and the others.
+  std::vector<int> stored_ahead() const;
+  std::vector<int> stored_beside() const;
+  // Stores one at `index`, in its dtype, as the next of the Kernel's outputs t0, t1, ...
+  ir::Stmt store_also(int tensor, const Index& index);
+  // The group's result and those stored beside it.
+  std::vector<ir::Stmt> store_results(const std::string& output, const Index& index);
+  // The Kernel, its result as last parameter under `output`, the others before it.
   LoweredKernel finish(const std::string& output, std::vector<ir::Stmt> body);
 
  private:
   ir::Buffer buffer(int tensor, const std::string& name, ir::Place place) const;
   void add_packed(int tensor, const std::string& name);
+  bool makes(int tensor, int part) const;
 
   const Graph& graph_;
   const Group& group_;
@@ -75,6 +86,7 @@ class KernelWriter {
   std::vector<ParamSource> sources_;   // of parameters so far
   std::vector<ir::Buffer> buffers_, temps_;
   std::vector<std::pair<int, std::string>> staged_;  // tensors and their temporaries
+  std::vector<int> also_;  // tensors stored so far as t0, t1, ...
   int next_operand_ = 0;
 };
 

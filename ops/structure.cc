@@ -115,6 +115,7 @@ class Writer {
 
 std::string structure_of(const Graph& finished, const Group& group) {
   Writer writer(finished, group.nodes);
+  for (const int t : group.stored) writer.add("> {}\n", writer.number(t));
   writer.add("> {}\n", writer.number(group.output));
   return writer.take();
 }

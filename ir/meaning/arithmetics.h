@@ -49,6 +49,7 @@ struct DoubleArithmetic {
   static constexpr bool kOrdered = true;  // comparisons of floats and casts to integers have a meaning
   static Value undefined() { return NAN; }
   static double output(Value v) { return v; }
+  static double output_int(Value v) { return v; }
   static Value store_int(int64_t v) { return static_cast<double>(v); }
   static bool load_int(Value v, int64_t* out) {
     if (std::isnan(v)) return false;
@@ -161,6 +162,7 @@ struct ErrorArithmetic {
   }
   static Value undefined() { return {NAN, NAN, NAN}; }
   static double output(Value v) { return v.e; }
+  static double output_int(Value v) { return v.e; }
   static Value exact(double v) { return {v, std::abs(v), 0}; }
   static Value rounded(DType type, double v, double e) { return {v, std::abs(v), e + unit(type) * std::abs(v)}; }
   static Value store_int(int64_t v) { return exact(static_cast<double>(v)); }
@@ -226,6 +228,10 @@ struct FieldArithmetic {
     if (v.p == field::kUndefined) return NAN;
     if (field::infinite(v)) return v.p == field::kMinusInf ? -INFINITY : INFINITY;
     return v.p;
+  }
+  static double output_int(Value v) {
+    int64_t out = 0;
+    return load_int(v, &out) ? static_cast<double>(out) : NAN;
   }
   static Value store_int(int64_t v) { return std::bit_cast<Value>(v); }
   static bool load_int(Value v, int64_t* out) {

@@ -74,12 +74,7 @@ class Runner {
     t.dims = b.dims;
     t.data.resize(cells.size());
     for (size_t i = 0; i < cells.size(); ++i) {
-      int64_t v = 0;
-      if (!b.integer) {
-        t.data[i] = A::output(cells[i]);
-      } else {
-        t.data[i] = A::load_int(cells[i], &v) ? static_cast<double>(v) : NAN;
-      }
+      t.data[i] = b.integer ? A::output_int(cells[i]) : A::output(cells[i]);
     }
   }
 

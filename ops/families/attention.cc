@@ -285,7 +285,7 @@ constexpr Family families::attention = {
     .share_read = all_read,
     .in_place = false,
     .error_rule = ErrorRule::bound_of_sums,
-    .fusion = {.element = std::nullopt, .followed = false, .preceded = 0, .packed = 0, .f32_alone = false},
+    .fusion = {.element = std::nullopt, .followed = false, .preceded = 0, .packed = 0, .stored = false, .f32_alone = false},
     .samples = {.axes = kAxes,
                 .variants = variants,
                 .operands = operands,

@@ -163,7 +163,7 @@ constexpr Family families::matmul = {
     .share_read = all_read,
     .in_place = false,
     .error_rule = ErrorRule::bound_of_sums,
-    .fusion = {.element = std::nullopt, .followed = true, .preceded = 3, .packed = 3, .f32_alone = false},
+    .fusion = {.element = std::nullopt, .followed = true, .preceded = 3, .packed = 3, .stored = false, .f32_alone = false},
     .samples = {.axes = kAxes,
                 .variants = variants,
                 .operands = operands,

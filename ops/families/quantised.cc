@@ -213,7 +213,7 @@ constexpr Family families::quantised = {
     .share_read = share_read,
     .in_place = false,
     .error_rule = ErrorRule::bound_of_sums,
-    .fusion = {.element = std::nullopt, .followed = true, .preceded = 0, .packed = 0, .f32_alone = false},
+    .fusion = {.element = std::nullopt, .followed = true, .preceded = 0, .packed = 0, .stored = false, .f32_alone = false},
     .samples = {.axes = kAxes,
                 .variants = variants,
                 .operands = operands,

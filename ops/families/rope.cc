@@ -149,7 +149,7 @@ constexpr Family families::rope = {
     .share_read = share_read,
     .in_place = false,
     .error_rule = ErrorRule::tolerance_of_functions,
-    .fusion = {.element = std::nullopt, .followed = false, .preceded = 0, .packed = 0, .f32_alone = true},
+    .fusion = {.element = std::nullopt, .followed = false, .preceded = 0, .packed = 0, .stored = false, .f32_alone = true},
     .samples = {.axes = kAxes,
                 .variants = variants,
                 .operands = operands,

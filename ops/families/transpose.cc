@@ -144,7 +144,7 @@ constexpr Family families::transpose = {
     .share_read = all_read,
     .in_place = false,
     .error_rule = ErrorRule::tolerance_of_functions,
-    .fusion = {.element = std::nullopt, .followed = false, .preceded = 0, .packed = 0, .f32_alone = false},
+    .fusion = {.element = std::nullopt, .followed = false, .preceded = 0, .packed = 0, .stored = false, .f32_alone = false},
     .samples = {.axes = kLastAxis,
                 .variants = variants,
                 .operands = operands,

@@ -155,7 +155,9 @@ KernelTraits kernel_traits(const ir::Kernel& kernel) {
         const int bits = fraction_bits(n.fval);
         out.fraction_bits = bits < 0 || out.fraction_bits < 0 ? -1 : out.fraction_bits + bits;
       }
-      out.to_integer |= n.op == ir::Op::k_cast && !ir::is_float(n.type) && ir::is_float(n.args[0]->type);
+      const bool of_float = !n.args.empty() && ir::is_float(n.args[0]->type);
+      out.decides |= of_float && ((n.op == ir::Op::k_cast && !ir::is_float(n.type)) ||
+                                  ir::op_info(n.op).cls == ir::OpClass::kCompare);
       if (n.op == ir::Op::k_load) out.indirect |= std::any_of(n.args.begin(), n.args.end(), any_load);
       const bool function = ir::op_info(n.op).cls == ir::OpClass::kMath;
       if (function) words.insert(ir::op_info(n.op).id);
@@ -192,7 +194,7 @@ ir::Result<Reference> make_reference(const SampledKernel& sampled, std::vector<s
   };
   LATHE_RETURN_IF_ERROR(run(ir::Arithmetic::real, &out.real));
   const bool integers =
-      request.kind == DataKind::integers && !traits.math && !traits.to_integer && traits.fraction_bits >= 0;
+      request.kind == DataKind::integers && !traits.math && !traits.decides && traits.fraction_bits >= 0;
   if (integers || request.rho) LATHE_RETURN_IF_ERROR(run(ir::Arithmetic::magnitude, &out.magnitude));
   if (integers) {
     const double limit = std::ldexp(1.0, 24 - traits.fraction_bits);

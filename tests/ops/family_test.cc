@@ -28,13 +28,13 @@ static_assert(!kStandsEmpty<decltype(Family::samples)>);
 
 template <class Roles>
 concept CompilesWhole =
-    requires { Roles{.element = std::nullopt, .followed = true, .preceded = 0u, .packed = 0u, .f32_alone = true}; };
+    requires { Roles{.element = std::nullopt, .followed = true, .preceded = 0u, .packed = 0u, .stored = false, .f32_alone = true}; };
 template <class Roles>
 concept CompilesWithoutPreceded =
-    requires { Roles{.element = std::nullopt, .followed = true, .packed = 0u, .f32_alone = true}; };
+    requires { Roles{.element = std::nullopt, .followed = true, .packed = 0u, .stored = false, .f32_alone = true}; };
 template <class Roles>
 concept CompilesWithANull =
-    requires { Roles{.element = nullptr, .followed = true, .preceded = 0u, .packed = 0u, .f32_alone = true}; };
+    requires { Roles{.element = nullptr, .followed = true, .preceded = 0u, .packed = 0u, .stored = false, .f32_alone = true}; };
 static_assert(CompilesWhole<FusionRoles>);
 static_assert(!CompilesWithoutPreceded<FusionRoles>);
 static_assert(!CompilesWithANull<FusionRoles>);

@@ -154,6 +154,25 @@ inline void row(const Node& n, const std::vector<const Tensor*>& in, Tensor& y) 
   }
 }
 
+inline void argmax(const Tensor& x, Tensor& y) {
+  const int64_t width = x.dims.back();
+  for (size_t r = 0; r < y.data.size(); ++r) {
+    const double* s = x.data.data() + static_cast<int64_t>(r) * width;
+    int64_t best = -1;
+    for (int64_t i = 0; i < width; ++i) {
+      if (best >= 0 && std::isnan(s[best])) break;
+      if (best < 0 || s[i] > s[best] || std::isnan(s[i])) best = i;
+    }
+    y.data[r] = static_cast<double>(best);
+  }
+}
+
+inline void cumsum(const Tensor& x, Tensor& y) {
+  const int64_t width = x.dims.back();
+  for (size_t i = 0; i < y.data.size(); ++i)
+    y.data[i] = x.data[i] + (static_cast<int64_t>(i) % width == 0 ? 0 : y.data[i - 1]);
+}
+
 inline void rope(const Node& n, const std::vector<const Tensor*>& in, Tensor& y) {
   const int64_t d = y.dims.back(), heads = y.dims[y.dims.size() - 2], tokens = y.dims[y.dims.size() - 3];
   const int64_t half = in[1]->dims[1];
@@ -239,6 +258,10 @@ inline Tensor reference(const Node& n, const std::vector<const Tensor*>& in, con
     }
   } else if (n.op == "rope") {
     rope(n, in, y);
+  } else if (n.op == "argmax") {
+    argmax(*in[0], y);
+  } else if (n.op == "cumsum") {
+    cumsum(*in[0], y);
   } else if (n.op == "copy") {
     y.data = in[0]->data;
   } else if (n.op == "transpose") {
@@ -338,8 +361,11 @@ inline void run_lowered(const Graph& g, const Lowered& lowered, const Sizes& siz
     options.arithmetic = ir::Arithmetic::real;
     const ir::Status ran = ir::interpret(k.kernel, symbols, buffers, options);
     ASSERT_TRUE(ran.ok()) << ran.to_string();
-    const int out = k.params.back().tensor;
-    values[out] = {sizes_of(g.tensors[out].dims, sizes), buffers.at(k.kernel.buffers[k.params.size() - 1].name).data};
+    for (size_t p = 0; p < k.params.size(); ++p) {
+      const ir::Buffer& b = k.kernel.buffers[p];
+      const int out = k.params[p].tensor;
+      if (b.place == ir::Place::out) values[out] = {sizes_of(g.tensors[out].dims, sizes), buffers.at(b.name).data};
+    }
   }
 }
 
