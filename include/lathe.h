@@ -331,7 +331,7 @@ typedef struct lathe_kernel_info {
   int32_t tier;             /* 0 portable, 1 default Schedule, 2 tuned; the lowest over its ranges of dims */
   uint32_t origin;          /* lathe_origin */
   uint32_t numeric_class;   /* LATHE_CLASS_* bits that it uses */
-  int32_t num_args;         /* inputs, then outputs, in graph order */
+  int32_t num_args;         /* inputs, then outputs that are no updated inputs, in graph order */
   uint64_t workspace_bytes; /* an upper bound at the hinted dims; lathe_workspace_bytes has the exact number */
   uint64_t generation;      /* lathe_generation */
   char miss_reason
@@ -366,7 +366,8 @@ typedef struct lathe_tensor {
   uint64_t byte_offset;
 } lathe_tensor;
 
-/* One argument of a call: inputs in graph order, then outputs. The tensor has the dtype, shape and strides that the
+/* One argument of a call: inputs in graph order, then outputs. An input that an operator updates is given once, among
+ * the inputs, and counts as an output otherwise; the operator's result is no argument. The tensor has the dtype, shape and strides that the
  * graph declares, also if the constant is packed; then data is the packed memory. An output must not overlap another
  * argument, unless the operator can run in place and the output is exactly an input with the same shape and strides. */
 typedef struct lathe_arg {

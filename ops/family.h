@@ -52,6 +52,8 @@ double one_per_element(const Node& node, const NodeSizes& sizes);
 // The share of an operand that is read: all of it; and so many rows of it at most, where some are chosen.
 double all_read(const Node& node, const NodeSizes& sizes, size_t operand);
 double rows_read(double rows, int64_t of);
+// No operand is updated.
+uint32_t updates_none(const OpRow& row);
 
 // How near a result has to be, beside what holds for all (docs/measuring.md): within the bound of rounding that its
 // sums allow, or within the tolerances of the functions it is made of.
@@ -109,6 +111,9 @@ struct Family {
   // Arithmetic of a node, and how much of an operand it reads. Its bytes follow from the graph.
   Stated<double (*)(const Node& node, const NodeSizes& sizes)> flops;
   Stated<double (*)(const Node& node, const NodeSizes& sizes, size_t operand)> share_read;
+  // Bits of the operands that the operator updates: inputs of the graph, of which it writes some cells. Its result is
+  // the first of them afterwards, and no argument of its own.
+  Stated<uint32_t (*)(const OpRow& row)> updates;
   // A Kernel may write its result over an operand of the same rank if each cell is loaded for the last time before it
   // is stored, which is proved Kernel by Kernel (runtime/capi/alias.h).
   Stated<bool> in_place;

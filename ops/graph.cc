@@ -10,6 +10,7 @@
 #include "ir/core/names.h"
 #include "ops/monomial.h"
 #include "ops/shape.h"
+#include "ops/updates.h"
 
 namespace lathe::ops {
 
@@ -415,9 +416,11 @@ Result<Graph> Finisher::run() {
     if (!used[t]) return invalid("no output needs it").with_arg(g_.tensors[t].name);
   }
   LATHE_RETURN_IF_ERROR(infer());
+  LATHE_RETURN_IF_ERROR(check_updates(g_, writer_));
   LATHE_RETURN_IF_ERROR(collect_symbols());
   for (size_t t = 0; t < g_.tensors.size(); ++t) {
-    LATHE_RETURN_IF_ERROR(check_storage(g_.tensors[t], writer_[t] >= 0));
+    const bool written = writer_[t] >= 0 || is_updated(g_, static_cast<int>(t));
+    LATHE_RETURN_IF_ERROR(check_storage(g_.tensors[t], written));
   }
   return renumber();
 }

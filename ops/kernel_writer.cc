@@ -49,12 +49,18 @@ std::string KernelWriter::add_param(int tensor, const std::string& name) {
   return name;
 }
 
-ir::Status KernelWriter::add_integers(int tensor, const std::string& name, const Expr& most) {
+void KernelWriter::add_updated(int tensor, const std::string& name) {
+  add_param(tensor, name);
+  buffers_.back().place = ir::Place::out;
+  buffers_.back().kept = true;
+}
+
+ir::Status KernelWriter::add_integers(int tensor, const std::string& name, const Expr& most, const Expr& least) {
   if (std::find(graph_.inputs.begin(), graph_.inputs.end(), tensor) == graph_.inputs.end())
     return ir::unsupported("computed by the graph, expected an input: its values are checked before the call")
         .with_arg(graph_.tensors[tensor].name);
   add_param(tensor, name);
-  buffers_.back().values = {Expr(0), most};
+  buffers_.back().values = {least, most};
   return {};
 }
 
@@ -201,17 +207,21 @@ std::vector<Stmt> KernelWriter::store_results(const std::string& output, const I
 }
 
 LoweredKernel KernelWriter::finish(const std::string& output, std::vector<Stmt> body) {
-  LoweredKernel out;
-  ir::Kernel& k = out.kernel;
-  for (int i : group_.nodes) k.name += (k.name.empty() ? "" : "_") + graph_.nodes[i].op;
-  if (!ir::is_valid_name(k.name)) k.name += "_op";  // where, exp, ... mean something in the text form
-  k.family = group_.family->name.get();
   for (size_t i = 0; i < also_.size(); ++i) {
     buffers_.push_back(buffer(also_[i], fmt::format("t{}", i), ir::Place::out));
     sources_.push_back({also_[i]});
   }
   buffers_.push_back(buffer(group_.output, output, ir::Place::out));
   sources_.push_back({group_.output});
+  return finish_updates(std::move(body));
+}
+
+LoweredKernel KernelWriter::finish_updates(std::vector<Stmt> body) {
+  LoweredKernel out;
+  ir::Kernel& k = out.kernel;
+  for (int i : group_.nodes) k.name += (k.name.empty() ? "" : "_") + graph_.nodes[i].op;
+  if (!ir::is_valid_name(k.name)) k.name += "_op";  // where, exp, ... mean something in the text form
+  k.family = group_.family->name.get();
   k.buffers = std::move(buffers_);
   k.buffers.insert(k.buffers.end(), temps_.begin(), temps_.end());
   k.body = std::move(body);

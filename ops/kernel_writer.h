@@ -36,8 +36,11 @@ class KernelWriter {
   // Declares a parameter and returns its name. A tensor may serve as two parameters; loads use the
   // first.
   std::string add_param(int tensor, const std::string& name);
-  // Declares integers from 0 to `most`: an input of the graph, as callers are held to their range.
-  ir::Status add_integers(int tensor, const std::string& name, const ir::Expr& most);
+  // Declares integers from `least` to `most`: an input of the graph, as callers are held to their range.
+  ir::Status add_integers(int tensor, const std::string& name, const ir::Expr& most,
+                          const ir::Expr& least = ir::Expr(0));
+  // Declares an operand that the group updates.
+  void add_updated(int tensor, const std::string& name);
   // Declares integers below `count` that choose a row each of the group's result, and returns their dims: one where
   // nothing rides and both are compact.
   ir::Result<std::vector<ir::Expr>> add_ids(int tensor, const std::string& name, const ir::Expr& count);
@@ -70,6 +73,8 @@ class KernelWriter {
   std::vector<ir::Stmt> store_results(const std::string& output, const Index& index);
   // The Kernel, its result as last parameter under `output`, the others before it.
   LoweredKernel finish(const std::string& output, std::vector<ir::Stmt> body);
+  // The Kernel of a group whose result is an operand that it updates.
+  LoweredKernel finish_updates(std::vector<ir::Stmt> body);
 
  private:
   ir::Buffer buffer(int tensor, const std::string& name, ir::Place place) const;

@@ -66,6 +66,7 @@ struct DoubleArithmetic {
     v = round_to(type, v);
     return v >= 0x1p63 ? INT64_MAX : static_cast<int64_t>(v);
   }
+  static Value store_cast(DType type, Value v) { return store_int(to_int(type, v)); }
 };
 
 struct RealArithmetic : DoubleArithmetic {
@@ -202,6 +203,12 @@ struct ErrorArithmetic {
   static bool eq(Value a, Value b) { return a.v == b.v; }
   static bool math_defined(Op, Value) { return true; }
   static int64_t to_int(DType type, Value v) { return DoubleArithmetic::to_int(type, v.v); }
+  // An integer to store: where the bound reaches the next one, it may be that.
+  static Value store_cast(DType type, Value v) {
+    const auto at = [&](double x) { return static_cast<double>(DoubleArithmetic::to_int(type, x)); };
+    const double n = at(v.v);
+    return {n, std::abs(n), v.e == 0 ? 0 : std::max(std::abs(at(v.v + v.e) - n), std::abs(n - at(v.v - v.e)))};
+  }
   static Value math(Op op, DType type, Value a) {
     const double v = math_function(op, a.v);
     if (op == Op::k_sqrt || op == Op::k_floor || op == Op::k_round) return rounded(type, v, spread(op, a, v));

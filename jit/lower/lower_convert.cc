@@ -119,9 +119,8 @@ int Lowering::as_f32(const Expr& e) {
 // An index of type i64 as i32: what loops, copies and lanes make of it.
 int Lowering::index_number(const Expr& e) {
   const std::optional<Affine> a = affine(e, env_);
-  const bool whole = a && std::all_of(a->loops.begin(), a->loops.end(), [](const auto& l) {
-    return l.second % l.first->width == 0;
-  });
+  const bool whole =
+      a && std::all_of(a->loops.begin(), a->loops.end(), [](const auto& l) { return l.second % l.first->width == 0; });
   if (!whole) return fail(ir::unsupported("{} as a number: not affine in the loops of the leaf", ir::print(e)));
   int out = -1;
   const auto add = [&](int64_t times, int x) {

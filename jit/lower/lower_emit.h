@@ -137,7 +137,7 @@ class Emitter {
   void prefetch(int ptr, int64_t bytes);
   void prefetch(const Access& at, int64_t bytes);
 
-  int home();                                           // a register whose content changes
+  int home();                                             // a register whose content changes
   void set_constant(int home, uint32_t bits, int level);  // placed in frame `level`
   void touch(int home) { content(home).value = next_id_++; }
   bool is_home(int reg) const { return content(reg).home; }

@@ -212,6 +212,7 @@ constexpr Family families::elementwise = {
     .lower = lower_group,
     .flops = one_per_element,
     .share_read = all_read,
+    .updates = updates_none,
     .in_place = true,
     .error_rule = ErrorRule::tolerance_of_functions,
     .fusion = {.element = element, .followed = false, .preceded = 0, .packed = 0, .stored = true, .f32_alone = false},

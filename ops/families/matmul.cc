@@ -161,9 +161,11 @@ constexpr Family families::matmul = {
     .lower = lower_group,
     .flops = flops,
     .share_read = all_read,
+    .updates = updates_none,
     .in_place = false,
     .error_rule = ErrorRule::bound_of_sums,
-    .fusion = {.element = std::nullopt, .followed = true, .preceded = 3, .packed = 3, .stored = false, .f32_alone = false},
+    .fusion =
+        {.element = std::nullopt, .followed = true, .preceded = 3, .packed = 3, .stored = false, .f32_alone = false},
     .samples = {.axes = kAxes,
                 .variants = variants,
                 .operands = operands,

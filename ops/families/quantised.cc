@@ -211,9 +211,11 @@ constexpr Family families::quantised = {
     .lower = lower_group,
     .flops = flops,
     .share_read = share_read,
+    .updates = updates_none,
     .in_place = false,
     .error_rule = ErrorRule::bound_of_sums,
-    .fusion = {.element = std::nullopt, .followed = true, .preceded = 0, .packed = 0, .stored = false, .f32_alone = false},
+    .fusion =
+        {.element = std::nullopt, .followed = true, .preceded = 0, .packed = 0, .stored = false, .f32_alone = false},
     .samples = {.axes = kAxes,
                 .variants = variants,
                 .operands = operands,

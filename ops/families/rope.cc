@@ -147,9 +147,11 @@ constexpr Family families::rope = {
     .lower = lower_group,
     .flops = one_per_element,
     .share_read = share_read,
+    .updates = updates_none,
     .in_place = false,
     .error_rule = ErrorRule::tolerance_of_functions,
-    .fusion = {.element = std::nullopt, .followed = false, .preceded = 0, .packed = 0, .stored = false, .f32_alone = true},
+    .fusion =
+        {.element = std::nullopt, .followed = false, .preceded = 0, .packed = 0, .stored = false, .f32_alone = true},
     .samples = {.axes = kAxes,
                 .variants = variants,
                 .operands = operands,

@@ -166,14 +166,14 @@ std::vector<Stmt> RowWriter::argmax() {
   w_.add_temp("i", extents_, i32);
   const auto number = [&](int64_t n) { return ir::const_int(n, i32); };
   const Expr index = ir::load("i", rows_, i32), value = x("n1");
-  const Expr found = ir::make(ir::Op::k_logical_or, {ir::make(ir::Op::k_eq, {value, acc("a")}),
-                                                      ir::make(ir::Op::k_ne, {value, value})});
+  const Expr found = ir::make(ir::Op::k_logical_or,
+                              {ir::make(ir::Op::k_eq, {value, acc("a")}), ir::make(ir::Op::k_ne, {value, value})});
   std::vector<Stmt> body;
   body.push_back(store("a", rows_, f32(-std::numeric_limits<double>::infinity())));
   body.push_back(col("n", {store("a", rows_, x("n"), AssignOp::max)}));
   body.push_back(store("i", rows_, number(INT32_MAX)));
-  body.push_back(col("n1", {store("i", rows_, ir::select(found, ir::cast(i32, ir::iter("n1")), number(INT32_MAX)),
-                                  AssignOp::min)}));
+  body.push_back(col(
+      "n1", {store("i", rows_, ir::select(found, ir::cast(i32, ir::iter("n1")), number(INT32_MAX)), AssignOp::min)}));
   const Expr none = ir::make(ir::Op::k_shift_right, {index + number(1), Expr(31)});
   body.push_back(store("d", kept_index(), as_dtype(to, ir::make(ir::Op::k_bit_or, {index, none}))));
   return body;
@@ -268,9 +268,11 @@ constexpr Family families::row = {
     .lower = lower_group,
     .flops = one_per_element,
     .share_read = all_read,
+    .updates = updates_none,
     .in_place = true,
     .error_rule = ErrorRule::tolerance_of_functions,
-    .fusion = {.element = std::nullopt, .followed = true, .preceded = 1, .packed = 0, .stored = true, .f32_alone = false},
+    .fusion =
+        {.element = std::nullopt, .followed = true, .preceded = 1, .packed = 0, .stored = true, .f32_alone = false},
     .samples = {.axes = kLastAxis,
                 .variants = variants,
                 .operands = operands,

@@ -64,9 +64,11 @@ constexpr Family families::scan = {
     .lower = lower_group,
     .flops = one_per_element,
     .share_read = all_read,
+    .updates = updates_none,
     .in_place = true,
     .error_rule = ErrorRule::bound_of_sums,
-    .fusion = {.element = std::nullopt, .followed = true, .preceded = 1, .packed = 0, .stored = true, .f32_alone = false},
+    .fusion =
+        {.element = std::nullopt, .followed = true, .preceded = 1, .packed = 0, .stored = true, .f32_alone = false},
     .samples = {.axes = kLastAxis,
                 .variants = variants,
                 .operands = operands,

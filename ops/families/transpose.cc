@@ -142,9 +142,11 @@ constexpr Family families::transpose = {
     .lower = lower_group,
     .flops = one_per_element,
     .share_read = all_read,
+    .updates = updates_none,
     .in_place = false,
     .error_rule = ErrorRule::tolerance_of_functions,
-    .fusion = {.element = std::nullopt, .followed = false, .preceded = 0, .packed = 0, .stored = false, .f32_alone = false},
+    .fusion =
+        {.element = std::nullopt, .followed = false, .preceded = 0, .packed = 0, .stored = false, .f32_alone = false},
     .samples = {.axes = kLastAxis,
                 .variants = variants,
                 .operands = operands,

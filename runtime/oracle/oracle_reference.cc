@@ -60,7 +60,7 @@ std::map<std::string, ir::Tensor> gather(const SampledKernel& sampled, const Ref
   sampled.add_picks(reference.picks, &tensors);
   for (size_t i = 0; i < request.shapes->size(); ++i) {
     const OperandShape& s = (*request.shapes)[i];
-    if (s.place == ir::Place::out) continue;
+    if (!s.has_contents()) continue;
     ir::Tensor t;
     for (int d = 0; d < static_cast<int>(s.dims.size()); ++d) {
       const int c = sampled.class_of(s.name, d);
@@ -180,10 +180,15 @@ ir::Result<Reference> make_reference(const SampledKernel& sampled, std::vector<s
     traits = kernel_traits(kernel);
     traits.fraction_bits = -1;  // its operands are no small integers
   }
+  std::map<std::string, ir::Tensor> kept;  // what is updated, as each run finds it
+  for (const OperandShape& s : *request.shapes) {
+    if (s.kept) kept[s.name] = tensors[s.name];
+  }
   ir::InterpreterOptions options;
   options.max_steps = 200'000'000;
   auto run = [&](ir::Arithmetic arithmetic, std::vector<double>* values) -> ir::Status {
     options.arithmetic = arithmetic;
+    for (const auto& [name, contents] : kept) tensors[name] = contents;
     LATHE_RETURN_IF_ERROR(ir::interpret(kernel, {}, tensors, options));
     for (const OperandShape& s : *request.shapes) {
       if (s.place != ir::Place::out) continue;

@@ -45,8 +45,9 @@ TEST(Results, ResidualAndNormAreOneKernel) {
 }
 
 TEST(Results, NormReadsTheSumThatIsStored) {
-  EXPECT_EQ(text(Residual("rmsnorm", ir::DType::f32).g),
-            R"(kernel add_rmsnorm(e0: f32[M, N] in, e1: f32[M, N] in, t0: f32[M, N] out, d: f32[M, N] out) family row where M in 0..64, N in 0..64
+  EXPECT_EQ(
+      text(Residual("rmsnorm", ir::DType::f32).g),
+      R"(kernel add_rmsnorm(e0: f32[M, N] in, e1: f32[M, N] in, t0: f32[M, N] out, d: f32[M, N] out) family row where M in 0..64, N in 0..64
   v: f32[M] heap
   r: f32[M] heap
   for b < M [row]:
@@ -58,8 +59,9 @@ TEST(Results, NormReadsTheSumThatIsStored) {
     for n1 < N [col]:
       d[b, n1] = t0[b, n1] * r[b]
 )");
-  EXPECT_THAT(text(Residual("rmsnorm", ir::DType::bf16).g),
-              HasSubstr("t0[b, n] = bf16(f32(e0[b, n]) + f32(e1[b, n]))\n      e[b, n] = f32(e0[b, n]) + f32(e1[b, n])"));
+  EXPECT_THAT(
+      text(Residual("rmsnorm", ir::DType::bf16).g),
+      HasSubstr("t0[b, n] = bf16(f32(e0[b, n]) + f32(e1[b, n]))\n      e[b, n] = f32(e0[b, n]) + f32(e1[b, n])"));
 }
 
 // The sum of a decoder's layer: the norm reads it, and the next sum, which comes later.

@@ -34,12 +34,12 @@ TEST(Lower, ArgmaxOfTiesAndOfWhatIsNoNumber) {
   const Graph g = *finish(over("argmax", fixed({6, 4}), {{"to", std::string("i64")}}));
   constexpr double kInf = INFINITY, kNan = NAN;
   Tensors values;
-  values[g.inputs[0]] = {{6, 4}, {1, 3, 3, 2,             //
+  values[g.inputs[0]] = {{6, 4}, {1,     3,     3,     2,      //
                                   -kInf, -kInf, -kInf, -kInf,  //
-                                  5, kNan, 7, kNan,       //
-                                  kInf, 1, kInf, 2,       //
-                                  -0.0, 0.0, -1, 0.0,     //
-                                  kNan, kInf, 1, 2}};
+                                  5,     kNan,  7,     kNan,   //
+                                  kInf,  1,     kInf,  2,      //
+                                  -0.0,  0.0,   -1,    0.0,    //
+                                  kNan,  kInf,  1,     2}};
   run_lowered(g, *lower(g), {}, values);
   EXPECT_THAT(values.at(g.outputs[0]).data, ElementsAre(1, 0, 1, 0, 0, 0));
 }
@@ -58,8 +58,9 @@ TEST(Lower, CumsumOfEveryShape) {
   for (const int64_t rows : {0, 3}) check(g, {{"M", rows}, {"N", 7}});
   const auto lowered = lower(*finish(g));
   ASSERT_EQ(lowered->kernels.size(), 1u);
-  EXPECT_EQ(ir::print(lowered->kernels[0].kernel),
-            R"(kernel scale_cumsum_add(e0: f32[M, N] in, e1: f32[M, N] in, d: f32[M, N] out) family scan where M in 0..64, N in 0..64
+  EXPECT_EQ(
+      ir::print(lowered->kernels[0].kernel),
+      R"(kernel scale_cumsum_add(e0: f32[M, N] in, e1: f32[M, N] in, d: f32[M, N] out) family scan where M in 0..64, N in 0..64
   a: f32[M] heap
   for b < M [row]:
     a[b] = 0.0
@@ -84,16 +85,14 @@ TEST(Graph, ArgmaxAndCumsumRefuseWhatTheyDoNotServe) {
             "UNSUPPORTED: x: to \"i8\" of argmax, expected i32, i64");
   EXPECT_EQ(error(over("argmax", fixed({3, 5}), {{"to", std::string("int")}})),
             "INVALID: x: to \"int\" of argmax, expected i32, i64");
-  EXPECT_EQ(error(over("argmax", fixed({3, 5}))),
-            "INVALID: nodes[0]: attribute \"to\" of argmax is missing");
+  EXPECT_EQ(error(over("argmax", fixed({3, 5}))), "INVALID: nodes[0]: attribute \"to\" of argmax is missing");
   EXPECT_EQ(error(over("argmax", fixed({3, int64_t{1} << 31}), {{"to", std::string("i64")}})),
             "INVALID: x.shape[1]: 2147483648, expected at most 2147483647, the largest i32");
   EXPECT_EQ(error(over("argmax", fixed({3, 5}), {{"to", std::string("i32")}, {"axis", int64_t{0}}})),
             "UNSUPPORTED: x: axis 0 of argmax: only the last axis is supported");
   EXPECT_EQ(error(over("argmax", fixed({3, 5}), {{"to", std::string("i32")}}, ir::DType::i32)),
             "UNSUPPORTED: x: dtype i32 of argmax, expected f32, bf16, f16; cast it to f32 before");
-  EXPECT_EQ(error(over("cumsum", {})),
-            "INVALID: x.shape: 0 dimensions, expected at least 1 (cumsum)");
+  EXPECT_EQ(error(over("cumsum", {})), "INVALID: x.shape: 0 dimensions, expected at least 1 (cumsum)");
   EXPECT_EQ(error(over("cumsum", fixed({3, 5}), {{"axis", int64_t{2}}})),
             "INVALID: x: axis 2 of cumsum, expected -2 to 1");
   EXPECT_EQ(error(over("cumsum", fixed({3, 5}), {}, ir::DType::i64)),

@@ -15,6 +15,7 @@
 #include "ir/analysis/verifier.h"
 #include "ir/meaning/interpreter.h"
 #include "ops/lower.h"
+#include "ops/updates.h"
 #include "tests/ops/quant_reference.h"
 
 namespace lathe::ops::testing {
@@ -241,6 +242,41 @@ inline void attention(const Node& n, const std::vector<const Tensor*>& in, Tenso
   }
 }
 
+// The cache afterwards; scales of int8 caches are written where they are.
+inline void kv_append(const Node& n, const std::vector<const Tensor*>& in, Tensor* scales, Tensor& y) {
+  const Tensor &x = *in[0], &slots = *in[1];
+  const size_t angles = scales != nullptr ? 4 : 3;
+  const int64_t tokens = x.dims[0], heads = x.dims[1], width = x.dims[2];
+  const bool interleaved = get(n, "interleaved", false);
+  y.data = in[2]->data;
+  for (int64_t row = 0; row < tokens * heads; ++row) {
+    const int64_t token = row / heads, slot = static_cast<int64_t>(slots.data[static_cast<size_t>(token)]);
+    if (slot < 0) continue;
+    std::vector<double> v(x.data.begin() + row * width, x.data.begin() + (row + 1) * width);
+    if (in.size() > angles + 3) {
+      double squares = 0;
+      for (const double a : v) squares += a * a;
+      const double r = 1 / std::sqrt(squares / static_cast<double>(width) + get(n, "epsilon", 1e-5));
+      for (int64_t d = 0; d < width; ++d) v[d] *= r * in.back()->data[d];
+    }
+    const int64_t half = in.size() > angles ? in[angles]->dims[1] : 0;
+    for (int64_t p = 0; p < half; ++p) {
+      const auto at = static_cast<size_t>(in[angles + 2]->data[token]) * half + p;
+      const double c = in[angles]->data[at], s = in[angles + 1]->data[at];
+      double &a = v[interleaved ? 2 * p : p], &b = v[interleaved ? 2 * p + 1 : p + half];
+      const double first = a * c - b * s;
+      b = b * c + a * s;
+      a = first;
+    }
+    double* to = y.data.data() + (slot * heads + row % heads) * width;
+    double most = 0;
+    for (const double a : v) most = std::max(most, std::fabs(a));
+    if (scales != nullptr) scales->data[slot * heads + row % heads] = most / 127;
+    for (int64_t d = 0; d < width; ++d)
+      to[d] = scales == nullptr ? v[d] : most == 0 ? 0 : std::nearbyint(v[d] * (127 / most));
+  }
+}
+
 inline Tensor reference(const Node& n, const std::vector<const Tensor*>& in, const std::vector<int64_t>& dims) {
   Tensor y{dims, std::vector<double>(static_cast<size_t>(count(dims)))};
   if (n.op == "matmul") {
@@ -292,6 +328,12 @@ inline void run_reference(const Graph& g, const Sizes& sizes, Tensors& values) {
   for (const Node& n : g.nodes) {
     std::vector<const Tensor*> in;
     for (int t : n.inputs) in.push_back(&values.at(t));
+    if (is_update(g, n.output)) {
+      Tensor y{sizes_of(g.tensors[n.output].dims, sizes), {}};
+      kv_append(n, in, is_updated(g, n.inputs[3]) ? &values.at(n.inputs[3]) : nullptr, y);
+      values[n.output] = std::move(y);
+      continue;
+    }
     values[n.output] = reference(n, in, sizes_of(g.tensors[n.output].dims, sizes));
   }
 }
@@ -346,7 +388,7 @@ inline void run_lowered(const Graph& g, const Lowered& lowered, const Sizes& siz
     for (size_t p = 0; p < k.params.size(); ++p) {
       const ir::Buffer& b = k.kernel.buffers[p];
       Tensor t{sizes_of(ir::given_dims(b), sizes), {}};
-      if (b.place == ir::Place::out) {
+      if (b.place == ir::Place::out && !b.kept) {
         t.data.assign(static_cast<size_t>(count(t.dims)), std::numeric_limits<double>::quiet_NaN());
       } else {
         ASSERT_TRUE(values.count(k.params[p].tensor)) << "read before it is written";
@@ -363,7 +405,10 @@ inline void run_lowered(const Graph& g, const Lowered& lowered, const Sizes& siz
     ASSERT_TRUE(ran.ok()) << ran.to_string();
     for (size_t p = 0; p < k.params.size(); ++p) {
       const ir::Buffer& b = k.kernel.buffers[p];
-      const int out = k.params[p].tensor;
+      int out = k.params[p].tensor;
+      for (const Node& n : g.nodes) {
+        if (b.kept && is_update(g, n.output) && n.inputs[2] == out) out = n.output;
+      }
       if (b.place == ir::Place::out) values[out] = {sizes_of(g.tensors[out].dims, sizes), buffers.at(b.name).data};
     }
   }

@@ -51,9 +51,11 @@ constexpr Family families::outer = {
     .lower = lower_group,
     .flops = one_per_element,
     .share_read = all_read,
+    .updates = updates_none,
     .in_place = false,
     .error_rule = ErrorRule::bound_of_sums,
-    .fusion = {.element = std::nullopt, .followed = false, .preceded = 0, .packed = 0, .stored = false, .f32_alone = true},
+    .fusion =
+        {.element = std::nullopt, .followed = false, .preceded = 0, .packed = 0, .stored = false, .f32_alone = true},
     .samples = {.axes = kAxes,
                 .variants = variants,
                 .operands = operands,
