@@ -91,7 +91,7 @@ class KernelWriter {
   std::vector<ParamSource> sources_;   // of parameters so far
   std::vector<ir::Buffer> buffers_, temps_;
   std::vector<std::pair<int, std::string>> staged_;  // tensors and their temporaries
-  std::vector<int> also_;  // tensors stored so far as t0, t1, ...
+  std::vector<int> also_;                            // tensors stored so far as t0, t1, ...
   int next_operand_ = 0;
 };
 
