@@ -185,7 +185,7 @@ ir::Result<LoweredKernel> AppendWriter::run() {
   if (turns()) turn(body);
   const int64_t turned = 2 * half_->ival, rest = width_->ival - turned;
   const Expr q = ir::iter("q") + Expr(turned);
-  if (rest != 0) body.push_back(col("q", Expr(rest), {keep(q, element(q))}));
+  if (rest != 0 || turned == 0) body.push_back(col("q", Expr(rest), {keep(q, element(q))}));
   if (has_scales(row_)) quantise(body);
   const Expr once = ir::min(ir::min(Expr(1), slot + Expr(1)), room);
   std::vector<Stmt> stored;
