@@ -263,7 +263,8 @@ LATHE_API lathe_status lathe_graph_create(lathe_context* ctx, const char* name, 
 LATHE_API lathe_status lathe_graph_tensor(lathe_graph* graph, const lathe_tensor_desc* desc, int32_t* id,
                                           lathe_error* error);
 /* Adds an operator of docs/operators.md on the tensors `inputs`. *id is the number of its result, whose shape and dtype
- * are inferred at finish. An unknown operator is LATHE_STATUS_UNSUPPORTED. */
+ * are inferred at finish. Where an operator has several results, the others have the numbers that follow, and are named
+ * "NAME.1", ... An unknown operator is LATHE_STATUS_UNSUPPORTED. */
 LATHE_API lathe_status lathe_graph_op(lathe_graph* graph, const char* op, const int32_t* inputs, size_t num_inputs,
                                       const lathe_attr* attrs, size_t num_attrs, const char* output_name, int32_t* id,
                                       lathe_error* error);
@@ -271,7 +272,7 @@ LATHE_API lathe_status lathe_graph_op(lathe_graph* graph, const char* op, const 
 LATHE_API lathe_status lathe_graph_output(lathe_graph* graph, int32_t id, lathe_error* error);
 /* Infers shapes and dtypes and checks the graph. Nothing can be added afterwards. */
 LATHE_API lathe_status lathe_graph_finish(lathe_graph* graph, lathe_error* error);
-/* A finished graph of one operator. `inputs` are the graph's inputs in order, the result is its only output. */
+/* A finished graph of one operator. `inputs` are the graph's inputs in order, its results are the outputs. */
 LATHE_API lathe_status lathe_graph_single(lathe_context* ctx, const char* op, const lathe_tensor_desc* inputs,
                                           size_t num_inputs, const lathe_attr* attrs, size_t num_attrs,
                                           lathe_graph** out, lathe_error* error);

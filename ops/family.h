@@ -37,6 +37,7 @@ class Stated {
 struct Shape {
   ir::DType dtype = ir::DType::f32;
   std::vector<DimDesc> dims;
+  std::vector<Shape> more;  // of the results after the first one
 };
 using Inputs = std::vector<const TensorDesc*>;
 
@@ -52,6 +53,7 @@ double one_per_element(const Node& node, const NodeSizes& sizes);
 // The share of an operand that is read: all of it; and so many rows of it at most, where some are chosen.
 double all_read(const Node& node, const NodeSizes& sizes, size_t operand);
 double rows_read(double rows, int64_t of);
+int one_result(const OpRow& row);
 // No operand is updated.
 uint32_t updates_none(const OpRow& row);
 
@@ -106,6 +108,8 @@ struct Family {
   Stated<std::span<const ir::DType> (*)(const OpRow& row, size_t number)> operand_dtypes;
   // `node` has its attributes complete; the operands have dtypes that it takes.
   Stated<ir::Result<Shape> (*)(const OpRow& row, const Node& node, const Inputs& inputs)> infer;
+  // How many results: one_result().
+  Stated<int (*)(const OpRow& row)> results;
   // The naive Kernel of a group whose anchor is of this family.
   Stated<ir::Result<LoweredKernel> (*)(KernelWriter& writer)> lower;
   // Arithmetic of a node, and how much of an operand it reads. Its bytes follow from the graph.

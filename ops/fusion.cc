@@ -90,7 +90,7 @@ Fuser::Fuser(const Graph& graph) : g_(graph), readers_(graph.tensors.size()), is
     const Node& node = g_.nodes[i];
     const Family* family = op_row(node).family;
     const int index = static_cast<int>(i);
-    groups_.push_back({family, family->rides() ? -1 : index, {index}, node.output, {}, {}, {}});
+    groups_.push_back({family, family->rides() ? -1 : index, {index}, node.output, node.also, {}, {}});
     group_of_.push_back(index);
     for (int t : node.inputs) readers_[t].push_back(index);
   }

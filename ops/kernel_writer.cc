@@ -29,6 +29,7 @@ KernelWriter::KernelWriter(const Graph& graph, const Group& group) : graph_(grap
     }
   }
   see(group.output);
+  for (const int t : group.stored) see(t);
 }
 
 ir::Buffer KernelWriter::buffer(int tensor, const std::string& name, ir::Place place) const {
@@ -193,9 +194,13 @@ std::vector<int> KernelWriter::stored_beside() const {
   return out;
 }
 
-Stmt KernelWriter::store_also(int tensor, const Index& index) {
-  const std::string name = fmt::format("t{}", also_.size());
+std::string KernelWriter::name_also(int tensor) {
   also_.push_back(tensor);
+  return fmt::format("t{}", also_.size() - 1);
+}
+
+Stmt KernelWriter::store_also(int tensor, const Index& index) {
+  const std::string name = name_also(tensor);
   return store(name, index, as_dtype(graph_.tensors[static_cast<size_t>(tensor)].dtype, value(tensor, index)));
 }
 

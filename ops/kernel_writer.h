@@ -67,7 +67,9 @@ class KernelWriter {
   // and the others.
   std::vector<int> stored_ahead() const;
   std::vector<int> stored_beside() const;
-  // Stores one at `index`, in its dtype, as the next of the Kernel's outputs t0, t1, ...
+  // The next of the Kernel's outputs t0, t1, ... for one of them: its name.
+  std::string name_also(int tensor);
+  // Stores one at `index`, in its dtype, as the next of the Kernel's outputs.
   ir::Stmt store_also(int tensor, const Index& index);
   // The group's result and those stored beside it.
   std::vector<ir::Stmt> store_results(const std::string& output, const Index& index);

@@ -54,6 +54,7 @@ ir::Status check_node(const Graph& g, const Node& node, const std::vector<int>& 
 }  // namespace
 
 uint32_t updates_none(const OpRow&) { return 0; }
+int one_result(const OpRow&) { return 1; }
 
 ir::Status check_updates(const Graph& graph, const std::vector<int>& writers) {
   for (const Node& node : graph.nodes) {

@@ -280,6 +280,7 @@ constexpr Family families::attention = {
     .name = "attention",
     .operand_dtypes = operand_dtypes,
     .infer = infer,
+    .results = one_result,
     .lower = lower_group,
     .flops = flops,
     .share_read = all_read,

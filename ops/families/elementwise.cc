@@ -209,6 +209,7 @@ constexpr Family families::elementwise = {
     .name = "elementwise",
     .operand_dtypes = operand_dtypes,
     .infer = infer,
+    .results = one_result,
     .lower = lower_group,
     .flops = one_per_element,
     .share_read = all_read,

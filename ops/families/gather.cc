@@ -83,6 +83,7 @@ constexpr Family families::gather = {
     .name = "gather",
     .operand_dtypes = operand_dtypes,
     .infer = infer,
+    .results = one_result,
     .lower = lower_group,
     .flops = flops,
     .share_read = share_read,

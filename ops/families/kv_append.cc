@@ -247,6 +247,7 @@ constexpr Family families::kv_append = {
     .name = "kv_append",
     .operand_dtypes = operand_dtypes,
     .infer = infer,
+    .results = one_result,
     .lower = lower_group,
     .flops = flops,
     .share_read = share_read,

@@ -158,6 +158,7 @@ constexpr Family families::matmul = {
     .name = "matmul",
     .operand_dtypes = operand_dtypes,
     .infer = infer,
+    .results = one_result,
     .lower = lower_group,
     .flops = flops,
     .share_read = all_read,

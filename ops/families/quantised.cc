@@ -208,6 +208,7 @@ constexpr Family families::quantised = {
     .name = "quantised",
     .operand_dtypes = operand_dtypes,
     .infer = infer,
+    .results = one_result,
     .lower = lower_group,
     .flops = flops,
     .share_read = share_read,

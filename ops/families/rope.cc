@@ -144,6 +144,7 @@ constexpr Family families::rope = {
     .name = "rope",
     .operand_dtypes = operand_dtypes,
     .infer = infer,
+    .results = one_result,
     .lower = lower_group,
     .flops = one_per_element,
     .share_read = share_read,

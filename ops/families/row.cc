@@ -265,6 +265,7 @@ constexpr Family families::row = {
     .name = "row",
     .operand_dtypes = operand_dtypes,
     .infer = infer,
+    .results = one_result,
     .lower = lower_group,
     .flops = one_per_element,
     .share_read = all_read,

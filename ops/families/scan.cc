@@ -61,6 +61,7 @@ constexpr Family families::scan = {
     .name = "scan",
     .operand_dtypes = operand_dtypes,
     .infer = infer,
+    .results = one_result,
     .lower = lower_group,
     .flops = one_per_element,
     .share_read = all_read,

@@ -116,7 +116,7 @@ class RowSketch {
 
   static bool matches(const Problem& problem) {
     const std::string& f = problem.kernel.family;
-    return (f == "row" || f == "elementwise" || f == "rope" || f == "gather" || f == "kv_append") &&
+    return (f == "row" || f == "elementwise" || f == "rope" || f == "gather" || f == "kv_append" || f == "selection") &&
            !scopes_with_role(problem.kernel, "col").empty();
   }
   static const std::vector<KnobRow<RowSketch>>& table();

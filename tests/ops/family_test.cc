@@ -22,6 +22,7 @@ static_assert(!kStandsEmpty<decltype(Family::lower)>);
 static_assert(!kStandsEmpty<decltype(Family::flops)>);
 static_assert(!kStandsEmpty<decltype(Family::share_read)>);
 static_assert(!kStandsEmpty<decltype(Family::updates)>);
+static_assert(!kStandsEmpty<decltype(Family::results)>);
 static_assert(!kStandsEmpty<decltype(Family::in_place)>);
 static_assert(!kStandsEmpty<decltype(Family::error_rule)>);
 static_assert(!kStandsEmpty<decltype(Family::fusion)>);

@@ -44,6 +44,53 @@ TEST(Lower, ArgmaxOfTiesAndOfWhatIsNoNumber) {
   EXPECT_THAT(values.at(g.outputs[0]).data, ElementsAre(1, 0, 1, 0, 0, 0));
 }
 
+TEST(Lower, TopKOfEveryShape) {
+  for (const std::vector<int64_t>& dims :
+       std::vector<std::vector<int64_t>>{{4, 9}, {9}, {1}, {2, 3, 5}, {3, 1}, {0, 4}, {3, 0}}) {
+    for (const int64_t k : {0, 1, 4, 9}) {
+      for (const ir::DType type : {ir::DType::f32, ir::DType::bf16, ir::DType::f16}) {
+        Graph g = over("top_k", fixed(dims), {{"k", std::min(k, dims.back())}}, type);
+        g.outputs = results_of(g.nodes[0]);
+        check(g);
+        g.outputs = {g.nodes[0].also[0]};
+        check(g);
+      }
+    }
+  }
+}
+
+TEST(Lower, TopKOfTiesAndOfWhatIsNoNumber) {
+  Graph unfinished = over("top_k", fixed({4, 5}), {{"k", int64_t{3}}});
+  unfinished.outputs = results_of(unfinished.nodes[0]);
+  const Graph g = *finish(unfinished);
+  constexpr double kInf = INFINITY, kNan = NAN;
+  Tensors values;
+  values[g.inputs[0]] = {{4, 5}, {1,     3,    3,     2,    3,     //
+                                  -kInf, kNan, -kInf, kNan, kNan,  //
+                                  kInf,  5,    kInf,  kNan, kInf,  //
+                                  0.0,   -0.0, -1,    0.0,  2}};
+  run_lowered(g, *lower(g), {}, values);
+  EXPECT_THAT(values.at(g.outputs[0]).data, ElementsAre(3, 3, 3, -kInf, -kInf, -kInf, kInf, kInf, kInf, 2, 0, 0));
+  EXPECT_THAT(values.at(g.outputs[1]).data, ElementsAre(1, 2, 4, 0, 2, -1, 0, 2, 4, 4, 0, 1));
+}
+
+TEST(Graph, TopKRefusesWhatItDoesNotServe) {
+  const auto error = [](const Graph& g) { return finish(g).status().to_string(); };
+  EXPECT_EQ(error(over("top_k", fixed({3, 5}), {{"k", int64_t{6}}})),
+            "INVALID: x: k 6 of top_k, expected 0 to 5 (last of x)");
+  EXPECT_EQ(error(over("top_k", fixed({3, 5}), {{"k", int64_t{-1}}})),
+            "INVALID: x: k -1 of top_k, expected 0 to 5 (last of x)");
+  EXPECT_EQ(error(over("top_k", fixed({3, 5}))), "INVALID: nodes[0]: attribute \"k\" of top_k is missing");
+  EXPECT_EQ(error(over("top_k", fixed({3, 1 << 25}), {{"k", int64_t{2}}})),
+            "INVALID: x.shape[1]: 33554432, expected at most 16777216");
+  Graph one = over("top_k", fixed({3, 5}), {{"k", int64_t{2}}});
+  one.nodes[0].also.clear();
+  EXPECT_EQ(error(one), "INVALID: nodes[0]: 1 results of top_k, expected 2");
+  Graph two = over("cumsum", fixed({3, 5}));
+  two.nodes[0].also = {two.nodes[0].output};
+  EXPECT_EQ(error(two), "INVALID: nodes[0]: 2 results of cumsum, expected 1");
+}
+
 TEST(Lower, CumsumOfEveryShape) {
   for (const std::vector<int64_t>& dims :
        std::vector<std::vector<int64_t>>{{4, 9}, {9}, {1}, {2, 3, 5}, {3, 1}, {0, 4}, {3, 0}}) {

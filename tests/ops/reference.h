@@ -168,6 +168,26 @@ inline void argmax(const Tensor& x, Tensor& y) {
   }
 }
 
+// Indices are given back; values go to y.
+inline Tensor top_k(const Tensor& x, Tensor& y) {
+  const int64_t width = x.dims.back(), k = y.dims.back();
+  Tensor indices{y.dims, std::vector<double>(y.data.size(), -1)};
+  std::fill(y.data.begin(), y.data.end(), -std::numeric_limits<double>::infinity());
+  for (int64_t r = 0; k > 0 && r < static_cast<int64_t>(y.data.size()) / k; ++r) {
+    std::vector<int64_t> order;
+    for (int64_t i = 0; i < width; ++i) {
+      if (!std::isnan(x.data[r * width + i])) order.push_back(i);
+    }
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int64_t a, int64_t b) { return x.data[r * width + a] > x.data[r * width + b]; });
+    for (int64_t i = 0; i < std::min<int64_t>(k, std::ssize(order)); ++i) {
+      indices.data[r * k + i] = static_cast<double>(order[i]);
+      y.data[r * k + i] = x.data[r * width + order[i]];
+    }
+  }
+  return indices;
+}
+
 inline void cumsum(const Tensor& x, Tensor& y) {
   const int64_t width = x.dims.back();
   for (size_t i = 0; i < y.data.size(); ++i)
@@ -331,6 +351,13 @@ inline void run_reference(const Graph& g, const Sizes& sizes, Tensors& values) {
     if (is_update(g, n.output)) {
       Tensor y{sizes_of(g.tensors[n.output].dims, sizes), {}};
       kv_append(n, in, is_updated(g, n.inputs[3]) ? &values.at(n.inputs[3]) : nullptr, y);
+      values[n.output] = std::move(y);
+      continue;
+    }
+    if (!n.also.empty()) {
+      Tensor y{sizes_of(g.tensors[n.output].dims, sizes), {}};
+      y.data.resize(static_cast<size_t>(count(y.dims)));
+      values[n.also[0]] = top_k(*in[0], y);
       values[n.output] = std::move(y);
       continue;
     }
