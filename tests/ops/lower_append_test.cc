@@ -71,6 +71,20 @@ TEST(Append, IsOneKernelThatUpdatesItsCache) {
   EXPECT_EQ(
       ir::print(lowered.kernels[0].kernel),
       R"(kernel kv_append(s: f32[T, 2, 8] in, slots: i32[T] in values -1..P - 1, c: f16[P, 2, 8] out keep, co: f32[40, 2] in, si: f32[40, 2] in, positions: i64[T] in values 0..40 - 1, g: f32[8] in) family kv_append where T in 0..64, P in 1..1000
+  v: f32[2, T] heap
+  r: f32[2, T] heap
+  for h < 2 [row]:
+    for t < T [row]:
+      for u < min(min(1, i64(slots[t]) + 1), P) [slot]:
+        v[h, t] = 0.0
+        for n < 8 [col]:
+          v[h, t] += s[t, h, n] * s[t, h, n]
+        r[h, t] = rsqrt(v[h, t] / 8.0 + 1e-05)
+        for p < 2 [col]:
+          c[max(i64(slots[t]), 0), h, p] = f16(s[t, h, p] * r[h, t] * g[p] * co[positions[t], p] - s[t, h, p + 2] * r[h, t] * g[p + 2] * si[positions[t], p])
+          c[max(i64(slots[t]), 0), h, p + 2] = f16(s[t, h, p + 2] * r[h, t] * g[p + 2] * co[positions[t], p] + s[t, h, p] * r[h, t] * g[p] * si[positions[t], p])
+        for q < 4 [col]:
+          c[max(i64(slots[t]), 0), h, q + 4] = f16(s[t, h, q + 4] * r[h, t] * g[q + 4])
 )");
 }
 
@@ -92,34 +106,36 @@ std::string error(const Graph& g) {
 TEST(Append, RefusesOperandsThatDoNotFit) {
   Append shape(DType::f32), type(DType::i32), heads(DType::f32), count(DType::f32), angles(DType::f32),
       odd(DType::f32, DType::f32, 2, 7), norm(DType::f32), slots(DType::f32);
-  EXPECT_EQ(error(type.done()), "");
+  EXPECT_EQ(error(type.done()),
+            "UNSUPPORTED: cache: dtype i32 of kv_append, expected f32, bf16, f16; cast it to f32 before");
   count.in.push_back(add_tensor(count.g, "cos", {F(40), F(4)}));
-  EXPECT_EQ(error(count.done()), "");
+  EXPECT_EQ(error(count.done()), "INVALID: x: 4 operands of kv_append, expected 3, 6 or 7");
   heads.g.tensors[2].dims[1] = F(3);
-  EXPECT_EQ(error(heads.done()), "");
-  EXPECT_EQ(error(angles.angles(5).done()), "");
-  EXPECT_EQ(error(odd.done()), "");
-  EXPECT_EQ(error(norm.angles(4).norm(6).done()), "");
+  EXPECT_EQ(error(heads.done()), "INVALID: cache.shape[1]: 3, expected 2 (as x.shape[1])");
+  EXPECT_EQ(error(angles.angles(5).done()), "INVALID: cos.shape[1]: 5, expected at most 4 (half of the last of x)");
+  EXPECT_EQ(error(odd.done()), "INVALID: x.shape[2]: 7, expected an even size, as pairs are turned: pad it by one");
+  EXPECT_EQ(error(norm.angles(4).norm(6).done()), "INVALID: norm.shape[0]: 6, expected 8 (as x.shape[2])");
   slots.g.tensors[1].dims[0] = F(3);
-  EXPECT_EQ(error(slots.done()), "");
-  EXPECT_EQ(error(shape.angles(4).done({{"epsilon", -1.0}})), "");
+  EXPECT_EQ(error(slots.done()), "INVALID: slots.shape[0]: 3, expected T (as x.shape[0])");
+  EXPECT_EQ(error(shape.angles(4).done({{"epsilon", -1.0}})), "INVALID: x: epsilon -1 of kv_append, expected >= 0");
   Append scales(DType::i8);
   scales.g.tensors[3].dims[1] = F(3);
-  EXPECT_EQ(error(scales.done()), "");
+  EXPECT_EQ(error(scales.done()), "INVALID: scales.shape[1]: 3, expected 2 (as cache.shape[1])");
 }
 
 TEST(Append, RefusesACacheThatOthersUse) {
-  Append constant(DType::f32), twice(DType::f32), read(DType::f32), made(DType::f32), unnamed(DType::f32);
+  Append constant(DType::f32), twice(DType::f32), read(DType::f32), made(DType::f32);
   constant.g.tensors[2].constant = true;
-  EXPECT_EQ(error(constant.done()), "");
+  EXPECT_EQ(error(constant.done()), "INVALID: cache: a constant, expected an input: kv_append updates it");
   twice.done();
   twice.g.outputs.push_back(add_node(twice.g, "exp", {twice.in[2]}, "e"));
-  EXPECT_EQ(error(twice.g), "");
+  EXPECT_EQ(error(twice.g), "INVALID: cache: read 2 times, expected once: kv_append updates it");
   read.done();
   read.g.outputs.push_back(add_node(read.g, "exp", {read.g.outputs[0]}, "e"));
-  EXPECT_EQ(error(read.g), "");
+  EXPECT_EQ(error(read.g),
+            "UNSUPPORTED: after: read in the graph of the kv_append that updates it: read it in another call");
   made.in[2] = add_node(made.g, "exp", {made.in[2]}, "e");
-  EXPECT_EQ(error(made.done()), "");
+  EXPECT_EQ(error(made.done()), "INVALID: e: made by the graph, expected an input: kv_append updates it");
 }
 
 }  // namespace
