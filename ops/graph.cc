@@ -9,8 +9,8 @@
 #include "ir/core/binding.h"
 #include "ir/core/names.h"
 #include "ops/monomial.h"
+#include "ops/op_table.h"
 #include "ops/shape.h"
-#include "ops/updates.h"
 
 namespace lathe::ops {
 

@@ -7,7 +7,7 @@
 // own, and is f32, it is read from there. A NaN that fmax drops in softmax comes
 // back through the sum.
 //
-// argmax finds the maximum, then the lowest index that has it, in i32, whose largest number says that there is none yet:
+// argmax finds the maximum, then the lowest index that has it, in i32; the largest number says that there is none yet:
 //
 //   for n1 [col]: i min= select(s == m or s != s, n1, 2147483647);  d = i | i + 1 >> 31
 //

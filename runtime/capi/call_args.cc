@@ -5,7 +5,7 @@
 
 #include "ir/analysis/analysis.h"
 #include "ir/core/text_form.h"
-#include "ops/updates.h"
+#include "ops/op_table.h"
 #include "runtime/capi/alias.h"
 #include "runtime/capi/handle.h"
 

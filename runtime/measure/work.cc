@@ -8,7 +8,7 @@
 #include "ir/analysis/analysis.h"
 #include "ir/base/dtype.h"
 #include "ops/family.h"
-#include "ops/updates.h"
+#include "ops/op_table.h"
 
 namespace lathe::runtime {
 int64_t size_at(const ops::DimDesc& dim, const SymbolValues& values) {

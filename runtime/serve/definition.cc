@@ -2,7 +2,7 @@
 #include "runtime/serve/definition.h"
 
 #include "ir/core/text_form.h"
-#include "ops/updates.h"
+#include "ops/op_table.h"
 #include "runtime/compile/plain_constants.h"
 
 namespace lathe::runtime {

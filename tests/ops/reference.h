@@ -15,7 +15,7 @@
 #include "ir/analysis/verifier.h"
 #include "ir/meaning/interpreter.h"
 #include "ops/lower.h"
-#include "ops/updates.h"
+#include "ops/op_table.h"
 #include "tests/ops/quant_reference.h"
 
 namespace lathe::ops::testing {
