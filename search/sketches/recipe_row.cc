@@ -1,6 +1,6 @@
-// The row recipe: row reductions, elementwise chains, rope and gather. Columns in vectors (several unrolled), scalars
-// of a row in registers, what a row keeps between its passes on the stack or computed again, rows shared out over
-// threads.
+// The row recipe: row reductions, elementwise chains, rope, gather, top_k and appends to caches. Columns in vectors
+// (several unrolled), scalars of a row in registers, what a row keeps between its passes on the stack or computed
+// again, rows shared out over threads.
 //
 //   row block (parallel) { row group { pass over the columns { row of the group (unrolled) { vector } } ... } }
 #include <algorithm>
