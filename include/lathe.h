@@ -368,9 +368,10 @@ typedef struct lathe_tensor {
 } lathe_tensor;
 
 /* One argument of a call: inputs in graph order, then outputs. An input that an operator updates is given once, among
- * the inputs, and counts as an output otherwise; the operator's result is no argument. The
- * tensor has the dtype, shape and strides that the graph declares, also if the constant is packed; then data is the
- * packed memory. An output must not overlap another argument, unless the operator can run in place and the output is exactly an input with the same shape and strides. */
+ * the inputs, and counts as an output otherwise; the operator's result is no argument. The tensor has the dtype, shape
+ * and strides that the graph declares, also if the constant is packed; then data is the packed memory. An output must
+ * not overlap another argument, unless the operator can run in place and the output is exactly an input with the same
+ * shape and strides. */
 typedef struct lathe_arg {
   const lathe_tensor* tensor;
   uint64_t bytes; /* size of the memory from the first element on, which is checked; 0: unknown */
