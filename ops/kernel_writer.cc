@@ -56,12 +56,14 @@ void KernelWriter::add_updated(int tensor, const std::string& name) {
   buffers_.back().kept = true;
 }
 
-ir::Status KernelWriter::add_integers(int tensor, const std::string& name, const Expr& most, const Expr& least) {
+ir::Status KernelWriter::add_integers(int tensor, const std::string& name, const Expr& most, bool rises,
+                                      const Expr& least) {
   if (std::find(graph_.inputs.begin(), graph_.inputs.end(), tensor) == graph_.inputs.end())
     return ir::unsupported("computed by the graph, expected an input: its values are checked before the call")
         .with_arg(graph_.tensors[tensor].name);
   add_param(tensor, name);
   buffers_.back().values = {least, most};
+  sources_.back().rises = rises;
   return {};
 }
 

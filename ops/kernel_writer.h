@@ -36,8 +36,9 @@ class KernelWriter {
   // Declares a parameter and returns its name. A tensor may serve as two parameters; loads use the
   // first.
   std::string add_param(int tensor, const std::string& name);
-  // Declares integers from `least` to `most`: an input of the graph, as callers are held to their range.
-  ir::Status add_integers(int tensor, const std::string& name, const ir::Expr& most,
+  // Declares integers from `least` to `most`: an input of the graph, as callers are held to their range, and to their
+  // order if they rise.
+  ir::Status add_integers(int tensor, const std::string& name, const ir::Expr& most, bool rises = false,
                           const ir::Expr& least = ir::Expr(0));
   // Declares an operand that the group updates.
   void add_updated(int tensor, const std::string& name);

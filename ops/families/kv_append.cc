@@ -162,7 +162,7 @@ ir::Result<LoweredKernel> AppendWriter::run() {
   tokens_ = {dims[1], dims[0]};
   width_ = dims[2];
   w_.add_param(node_.inputs[0], "s");
-  LATHE_RETURN_IF_ERROR(w_.add_integers(node_.inputs[kSlots], "slots", room - Expr(1), Expr(-1)));
+  LATHE_RETURN_IF_ERROR(w_.add_integers(node_.inputs[kSlots], "slots", room - Expr(1), false, Expr(-1)));
   w_.add_updated(node_.inputs[kCache], "c");
   if (has_scales(row_)) w_.add_updated(node_.inputs[kScales], "sc");
   const Expr slot = as_dtype(DType::i64, ir::load("slots", {ir::iter("t")}, w_.dtype_of("slots")));
