@@ -30,13 +30,18 @@ class KernelWriter {
   // Tensors from outside that the group reads, each once, in graph order.
   const std::vector<int>& externals() const { return externals_; }
   View& view(int tensor) { return views_[tensor]; }
+  // A first dimension of 1 for the anchor's operand and for all results: there are always rows.
+  void add_row_dim();
 
   // Declares a parameter and returns its name. A tensor may serve as two parameters; loads use the
   // first.
   std::string add_param(int tensor, const std::string& name);
-  // Declares integers from 0 to `most`: an input of the graph, as callers are held to their range, and to their order
-  // if they rise.
-  ir::Status add_integers(int tensor, const std::string& name, const ir::Expr& most, bool rises = false);
+  // Declares integers from `least` to `most`: an input of the graph, as callers are held to their range, and to their
+  // order if they rise.
+  ir::Status add_integers(int tensor, const std::string& name, const ir::Expr& most, bool rises = false,
+                          const ir::Expr& least = ir::Expr(0));
+  // Declares an operand that the group updates.
+  void add_updated(int tensor, const std::string& name);
   // Declares integers below `count` that choose a row each of the group's result, and returns their dims: one where
   // nothing rides and both are compact.
   ir::Result<std::vector<ir::Expr>> add_ids(int tensor, const std::string& name, const ir::Expr& count);
@@ -59,12 +64,25 @@ class KernelWriter {
   std::vector<ir::Stmt> stage();
   // The group's result at `index`, in its dtype.
   ir::Stmt store_result(const std::string& output, const Index& index);
-  // The Kernel, its result as last parameter under `output`.
+  // Tensors inside the group that are stored besides: those that the anchor's first operand is made of, it included,
+  // and the others.
+  std::vector<int> stored_ahead() const;
+  std::vector<int> stored_beside() const;
+  // The next of the Kernel's outputs t0, t1, ... for one of them: its name.
+  std::string name_also(int tensor);
+  // Stores one at `index`, in its dtype, as the next of the Kernel's outputs.
+  ir::Stmt store_also(int tensor, const Index& index);
+  // The group's result and those stored beside it.
+  std::vector<ir::Stmt> store_results(const std::string& output, const Index& index);
+  // The Kernel, its result as last parameter under `output`, the others before it.
   LoweredKernel finish(const std::string& output, std::vector<ir::Stmt> body);
+  // The Kernel of a group whose result is an operand that it updates.
+  LoweredKernel finish_updates(std::vector<ir::Stmt> body);
 
  private:
   ir::Buffer buffer(int tensor, const std::string& name, ir::Place place) const;
   void add_packed(int tensor, const std::string& name);
+  bool makes(int tensor, int part) const;
 
   const Graph& graph_;
   const Group& group_;
@@ -76,6 +94,7 @@ class KernelWriter {
   std::vector<ParamSource> sources_;   // of parameters so far
   std::vector<ir::Buffer> buffers_, temps_;
   std::vector<std::pair<int, std::string>> staged_;  // tensors and their temporaries
+  std::vector<int> also_;                            // tensors stored so far as t0, t1, ...
   int next_operand_ = 0;
 };
 

@@ -5,6 +5,7 @@
 
 #include "ir/analysis/analysis.h"
 #include "ir/core/text_form.h"
+#include "ops/op_table.h"
 #include "runtime/capi/alias.h"
 #include "runtime/capi/handle.h"
 
@@ -122,17 +123,18 @@ Result<CallPlan> make_call_plan(const Operator& op, const ops::Graph& graph) {
   CallPlan plan;
   for (const ops::DimDesc& d : graph.symbols)
     plan.symbols.push_back({ops::kernel_symbol(d.symbol), d.min, d.max, d.multiple_of});
-  const size_t inputs = graph.inputs.size(), total = inputs + graph.outputs.size();
+  const std::vector<int> arguments = ops::arguments(graph);
+  const size_t inputs = graph.inputs.size(), total = arguments.size();
   if (total > kMaxArgs) return ir::unsupported("{} arguments, expected at most {}", total, kMaxArgs);
   for (size_t i = 0; i < total; ++i) {
-    const int tensor = i < inputs ? graph.inputs[i] : graph.outputs[i - inputs];
+    const int tensor = arguments[i];
     const ops::TensorDesc& t = graph.tensors[static_cast<size_t>(tensor)];
     ArgPlan a;
     a.name = t.name;
     a.dtype = {static_cast<uint8_t>(ir::dtype_dlpack_code(t.dtype)), static_cast<uint8_t>(ir::dtype_bits(t.dtype)), 1};
     a.bytes = ir::dtype_bytes(t.dtype);
     a.rank = static_cast<int32_t>(t.dims.size());
-    a.output = i >= inputs;
+    a.output = i >= inputs || ops::is_updated(graph, tensor);
     a.constant = t.constant;
     a.compact = t.strides.empty();
     for (size_t d = 0; d < t.dims.size(); ++d) {
@@ -244,7 +246,8 @@ bool same_strides(const ArgPlan& a, const ArgPlan& b) {
 // No output overlaps another argument, but for one that is exactly an input where that is harmless.
 Status match_overlaps(const CallPlan& plan, const lathe_arg* args, const MatchedCall& call) {
   const int n = static_cast<int>(plan.args.size());
-  for (int o = n - 1; o >= 0 && plan.args[static_cast<size_t>(o)].output; --o) {
+  for (int o = n - 1; o >= 0; --o) {
+    if (!plan.args[static_cast<size_t>(o)].output) continue;
     const auto lo = reinterpret_cast<uintptr_t>(call.data[o]), hi = lo + call.bytes[o];
     const ArgPlan& out = plan.args[static_cast<size_t>(o)];
     for (int i = 0; i < n; ++i) {

@@ -1,6 +1,6 @@
-// The row recipe: row reductions, elementwise chains, rope and gather. Columns in vectors (several unrolled), scalars
-// of a row in registers, what a row keeps between its passes on the stack or computed again, rows shared out over
-// threads.
+// The row recipe: row reductions, elementwise chains, rope, gather, top_k and appends to caches. Columns in vectors
+// (several unrolled), scalars of a row in registers, what a row keeps between its passes on the stack or computed
+// again, rows shared out over threads.
 //
 //   row block (parallel) { row group { pass over the columns { row of the group (unrolled) { vector } } ... } }
 #include <algorithm>
@@ -116,7 +116,7 @@ class RowSketch {
 
   static bool matches(const Problem& problem) {
     const std::string& f = problem.kernel.family;
-    return (f == "row" || f == "elementwise" || f == "rope" || f == "gather") &&
+    return (f == "row" || f == "elementwise" || f == "rope" || f == "gather" || f == "kv_append" || f == "selection") &&
            !scopes_with_role(problem.kernel, "col").empty();
   }
   static const std::vector<KnobRow<RowSketch>>& table();

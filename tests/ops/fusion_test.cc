@@ -69,12 +69,19 @@ TEST(Fusion, AResultUsedElsewhereIsStored) {
   const int x = b.tensor("x", {F(4), F(8)}), r = b.tensor("r", {F(4), F(8)});
   const int h = b.node("add", {x, r}), n = b.node("rmsnorm", {h});
   Lowered l = b.lower({b.node("add", {n, h})});  // read before and after the reduction
-  EXPECT_THAT(names(l), ElementsAre("add", "rmsnorm_add"));
-  EXPECT_THAT(l.kernels[0].fusion_note, HasSubstr("stored: t0 is read"));
+  EXPECT_THAT(names(l), ElementsAre("add_rmsnorm_add"));
   l = b.lower({n, h, b.g.nodes.back().output});
-  EXPECT_THAT(names(l), ElementsAre("add", "rmsnorm", "add"));
-  EXPECT_THAT(l.kernels[0].fusion_note, HasSubstr("t0 is an output of the graph"));
+  EXPECT_THAT(names(l), ElementsAre("add_rmsnorm_add"));
+  EXPECT_THAT(l.kernels[0].fusion_note, HasSubstr("t0 is stored as well; t1 is stored as well; stored: "));
   EXPECT_TRUE(l.temps.empty());
+}
+
+TEST(Fusion, AMatmulStoresOneResult) {
+  Built b;
+  const int m = b.node("matmul", {b.tensor("x", {F(4), F(8)}), b.tensor("w", {F(8), F(6)})});
+  const Lowered l = b.lower({b.node("relu", {m}), m});
+  EXPECT_THAT(names(l), ElementsAre("matmul", "relu"));
+  EXPECT_THAT(l.kernels[0].fusion_note, HasSubstr("t0 is an output of the graph, and a matmul stores one result"));
 }
 
 TEST(Fusion, WhatDoesNotFuse) {

@@ -114,7 +114,7 @@ TEST(Manifest, StridesAndDescribedResultsSurviveWriting) {
 
 constexpr const char* kManifests[] = {"qwen2.5-0.5b",    "smollm2-135m",   "minilm-l6",  "bert-base",
                                       "llama3-8b-layer", "limits",         "odd_shapes", "narrow_products",
-                                      "low_bits",        "low_bits_bytes", "limits-llm"};
+                                      "low_bits",        "low_bits_bytes", "limits-llm", "around"};
 
 std::string contents(const std::filesystem::path& path) {
   std::ifstream file(path);

@@ -15,6 +15,7 @@
 #include "ir/analysis/verifier.h"
 #include "ir/meaning/interpreter.h"
 #include "ops/lower.h"
+#include "ops/op_table.h"
 #include "tests/ops/quant_reference.h"
 
 namespace lathe::ops::testing {
@@ -152,6 +153,45 @@ inline void row(const Node& n, const std::vector<const Tensor*>& in, Tensor& y) 
       if (n.op == "rmsnorm") y.data[r * width + i] = s[i] / std::sqrt(squares / w + eps) * g;
     }
   }
+}
+
+inline void argmax(const Tensor& x, Tensor& y) {
+  const int64_t width = x.dims.back();
+  for (size_t r = 0; r < y.data.size(); ++r) {
+    const double* s = x.data.data() + static_cast<int64_t>(r) * width;
+    int64_t best = -1;
+    for (int64_t i = 0; i < width; ++i) {
+      if (best >= 0 && std::isnan(s[best])) break;
+      if (best < 0 || s[i] > s[best] || std::isnan(s[i])) best = i;
+    }
+    y.data[r] = static_cast<double>(best);
+  }
+}
+
+// Indices are given back; values go to y.
+inline Tensor top_k(const Tensor& x, Tensor& y) {
+  const int64_t width = x.dims.back(), k = y.dims.back();
+  Tensor indices{y.dims, std::vector<double>(y.data.size(), -1)};
+  std::fill(y.data.begin(), y.data.end(), -std::numeric_limits<double>::infinity());
+  for (int64_t r = 0; k > 0 && r < static_cast<int64_t>(y.data.size()) / k; ++r) {
+    std::vector<int64_t> order;
+    for (int64_t i = 0; i < width; ++i) {
+      if (!std::isnan(x.data[r * width + i])) order.push_back(i);
+    }
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int64_t a, int64_t b) { return x.data[r * width + a] > x.data[r * width + b]; });
+    for (int64_t i = 0; i < std::min<int64_t>(k, std::ssize(order)); ++i) {
+      indices.data[r * k + i] = static_cast<double>(order[i]);
+      y.data[r * k + i] = x.data[r * width + order[i]];
+    }
+  }
+  return indices;
+}
+
+inline void cumsum(const Tensor& x, Tensor& y) {
+  const int64_t width = x.dims.back();
+  for (size_t i = 0; i < y.data.size(); ++i)
+    y.data[i] = x.data[i] + (static_cast<int64_t>(i) % width == 0 ? 0 : y.data[i - 1]);
 }
 
 inline void rope(const Node& n, const std::vector<const Tensor*>& in, Tensor& y) {
@@ -301,6 +341,41 @@ inline void experts(const Node& n, const std::vector<const Tensor*>& in, Tensor&
   }
 }
 
+// The cache afterwards; scales of int8 caches are written where they are.
+inline void kv_append(const Node& n, const std::vector<const Tensor*>& in, Tensor* scales, Tensor& y) {
+  const Tensor &x = *in[0], &slots = *in[1];
+  const size_t angles = scales != nullptr ? 4 : 3;
+  const int64_t tokens = x.dims[0], heads = x.dims[1], width = x.dims[2];
+  const bool interleaved = get(n, "interleaved", false);
+  y.data = in[2]->data;
+  for (int64_t row = 0; row < tokens * heads; ++row) {
+    const int64_t token = row / heads, slot = static_cast<int64_t>(slots.data[static_cast<size_t>(token)]);
+    if (slot < 0) continue;
+    std::vector<double> v(x.data.begin() + row * width, x.data.begin() + (row + 1) * width);
+    if (in.size() > angles + 3) {
+      double squares = 0;
+      for (const double a : v) squares += a * a;
+      const double r = 1 / std::sqrt(squares / static_cast<double>(width) + get(n, "epsilon", 1e-5));
+      for (int64_t d = 0; d < width; ++d) v[d] *= r * in.back()->data[d];
+    }
+    const int64_t half = in.size() > angles ? in[angles]->dims[1] : 0;
+    for (int64_t p = 0; p < half; ++p) {
+      const auto at = static_cast<size_t>(in[angles + 2]->data[token]) * half + p;
+      const double c = in[angles]->data[at], s = in[angles + 1]->data[at];
+      double &a = v[interleaved ? 2 * p : p], &b = v[interleaved ? 2 * p + 1 : p + half];
+      const double first = a * c - b * s;
+      b = b * c + a * s;
+      a = first;
+    }
+    double* to = y.data.data() + (slot * heads + row % heads) * width;
+    double most = 0;
+    for (const double a : v) most = std::max(most, std::fabs(a));
+    if (scales != nullptr) scales->data[slot * heads + row % heads] = most / 127;
+    for (int64_t d = 0; d < width; ++d)
+      to[d] = scales == nullptr ? v[d] : most == 0 ? 0 : std::nearbyint(v[d] * (127 / most));
+  }
+}
+
 inline Tensor reference(const Node& n, const std::vector<const Tensor*>& in, const std::vector<int64_t>& dims) {
   Tensor y{dims, std::vector<double>(static_cast<size_t>(count(dims)))};
   if (n.op == "matmul") {
@@ -324,6 +399,10 @@ inline Tensor reference(const Node& n, const std::vector<const Tensor*>& in, con
     }
   } else if (n.op == "rope") {
     rope(n, in, y);
+  } else if (n.op == "argmax") {
+    argmax(*in[0], y);
+  } else if (n.op == "cumsum") {
+    cumsum(*in[0], y);
   } else if (n.op == "copy") {
     y.data = in[0]->data;
   } else if (n.op == "transpose") {
@@ -354,6 +433,19 @@ inline void run_reference(const Graph& g, const Sizes& sizes, Tensors& values) {
   for (const Node& n : g.nodes) {
     std::vector<const Tensor*> in;
     for (int t : n.inputs) in.push_back(&values.at(t));
+    if (is_update(g, n.output)) {
+      Tensor y{sizes_of(g.tensors[n.output].dims, sizes), {}};
+      kv_append(n, in, is_updated(g, n.inputs[3]) ? &values.at(n.inputs[3]) : nullptr, y);
+      values[n.output] = std::move(y);
+      continue;
+    }
+    if (!n.also.empty()) {
+      Tensor y{sizes_of(g.tensors[n.output].dims, sizes), {}};
+      y.data.resize(static_cast<size_t>(count(y.dims)));
+      values[n.also[0]] = top_k(*in[0], y);
+      values[n.output] = std::move(y);
+      continue;
+    }
     values[n.output] = reference(n, in, sizes_of(g.tensors[n.output].dims, sizes));
   }
 }
@@ -408,7 +500,7 @@ inline void run_lowered(const Graph& g, const Lowered& lowered, const Sizes& siz
     for (size_t p = 0; p < k.params.size(); ++p) {
       const ir::Buffer& b = k.kernel.buffers[p];
       Tensor t{sizes_of(ir::given_dims(b), sizes), {}};
-      if (b.place == ir::Place::out) {
+      if (b.place == ir::Place::out && !b.kept) {
         t.data.assign(static_cast<size_t>(count(t.dims)), std::numeric_limits<double>::quiet_NaN());
       } else {
         ASSERT_TRUE(values.count(k.params[p].tensor)) << "read before it is written";
@@ -423,8 +515,14 @@ inline void run_lowered(const Graph& g, const Lowered& lowered, const Sizes& siz
     options.arithmetic = ir::Arithmetic::real;
     const ir::Status ran = ir::interpret(k.kernel, symbols, buffers, options);
     ASSERT_TRUE(ran.ok()) << ran.to_string();
-    const int out = k.params.back().tensor;
-    values[out] = {sizes_of(g.tensors[out].dims, sizes), buffers.at(k.kernel.buffers[k.params.size() - 1].name).data};
+    for (size_t p = 0; p < k.params.size(); ++p) {
+      const ir::Buffer& b = k.kernel.buffers[p];
+      int out = k.params[p].tensor;
+      for (const Node& n : g.nodes) {
+        if (b.kept && is_update(g, n.output) && n.inputs[2] == out) out = n.output;
+      }
+      if (b.place == ir::Place::out) values[out] = {sizes_of(g.tensors[out].dims, sizes), buffers.at(b.name).data};
+    }
   }
 }
 
