@@ -13,7 +13,7 @@
 // those of bytes, are first copied into a row of floats, which Schedules move to where it is used, or leave out:
 //
 //   for t0 [batch]:
-//     for gk [copy]: for jk [copy]: for dk [copy]: kt = k[pages[t0, jk // page], gk, jk % page]      and vt of v
+//     for k_g [copy_heads]: for k_j [copy]: for k_d [copy_depth]: kt = k[pages[t0, k_j // page], k_g, k_j % page], vt = v
 //     the loops above, with kt for k and vt for v
 //
 // Scales of bytes multiply scores (kst) and weights (vst), once the sum of the weights has them.
@@ -169,13 +169,13 @@ Expr AttentionWriter::scale(size_t number, const std::string& step) const {
 ir::Stmt AttentionWriter::copy(const std::string& name, int tensor, ir::DType type) const {
   const std::vector<Expr>& dims = w_.view(tensor).dims;
   const size_t heads = page_ != 0 ? 1 : batch_.size();
-  const Expr key = ir::iter("j" + name);
-  std::vector<std::string> names = {"j" + name}, roles = {"copy"};
+  const Expr key = ir::iter(name + "_j");
+  std::vector<std::string> names = {name + "_j"}, roles = {"copy"};
   std::vector<Expr> extents = {count_};
   Expr head(0);
   if (!ir::is_const_int(dims[heads], 1)) {
-    head = ir::iter("g" + name);
-    names.insert(names.begin(), "g" + name);
+    head = ir::iter(name + "_g");
+    names.insert(names.begin(), name + "_g");
     roles.insert(roles.begin(), "copy_heads");
     extents.insert(extents.begin(), dims[heads]);
   }
@@ -189,7 +189,7 @@ ir::Stmt AttentionWriter::copy(const std::string& name, int tensor, ir::DType ty
   std::vector<Expr> room(extents_.begin(), extents_.begin() + static_cast<std::ptrdiff_t>(batch_.size()));
   room.insert(room.end(), {dims[heads], room_});
   if (dims.size() > heads + 2) {
-    const std::string column = "d" + name;
+    const std::string column = name + "_d";
     names.push_back(column);
     roles.emplace_back("copy_depth");
     extents.push_back(dims.back());
