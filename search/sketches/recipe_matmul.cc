@@ -34,7 +34,7 @@ bool pairs_of(const MatmulParts& p, const Problem& problem, const Target& t) {
   const auto is_bf16 = [&](const Expr& load) { return problem.kernel.find_buffer(load->name)->type == DType::bf16; };
   return (problem.allowed & kBf16Dots) != 0 && t.has(kCpu_avx512bf16) && is_bf16(*p.a) && is_bf16(*p.b) &&
          panels_of(p, problem.kernel) == Panels::packed && !is_const_int(p.n->extent, 1) && is_const_int(p.k->extent) &&
-         p.k->extent->ival % 2 == 0;
+         p.k->extent->ival % 2 == 0 && p.k->extent->ival > 2;
 }
 
 int64_t element_bytes(const Expr& load, const Kernel& kernel) {
