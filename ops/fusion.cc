@@ -62,7 +62,7 @@ class Fuser {
   std::string refusal(const Rule& rule, int producer) const;
   std::string why_stored(int group) const;
   int consumer(int tensor) const;  // the one group that reads it, or -1
-  void merge(int producer, int consumer);
+  void merge(const Rule& rule, int producer, int consumer);
   std::string not_of_a_constant(const Group& riders, const Group& anchors) const;
   std::vector<int> outside(const Group& group) const;
   bool all_f32(const Group& group) const;
@@ -81,7 +81,7 @@ Fuser::Fuser(const Graph& graph) : g_(graph), readers_(graph.tensors.size()), is
     const Node& node = g_.nodes[i];
     const Family* family = op_row(node).family;
     const int index = static_cast<int>(i);
-    groups_.push_back({family, family->rides() ? -1 : index, {index}, node.output, {}});
+    groups_.push_back({family, family->rides() ? -1 : index, {index}, node.output, {}, {}});
     group_of_.push_back(index);
     for (int t : node.inputs) readers_[t].push_back(index);
   }
@@ -183,9 +183,12 @@ std::string Fuser::refusal(const Rule& rule, int producer) const {
     const auto at = std::find(inputs.begin(), inputs.end(), p.output);
     const FusionRoles& roles = c.family->fusion;
     const uint32_t operands = rule.reader == Reader::kAnchorInput ? roles.preceded : roles.packed;
-    if ((operands >> (at - inputs.begin()) & 1) == 0 || std::count(at, inputs.end(), p.output) != 1) {
+    const int operand = static_cast<int>(at - inputs.begin());
+    if ((operands >> operand & 1) == 0 || std::count(at, inputs.end(), p.output) != 1) {
       return fmt::format("{} is not an operand of the {} that riders make", name, c.family->name.get());
     }
+    const bool packs = (roles.packed >> operand & 1) != 0 && not_of_a_constant(p, c).empty();
+    if (rule.reader == Reader::kAnchorInput && packs) return fmt::format("{} is made when it is packed", name);
   }
   if (rule.reader == Reader::kFollower && !same_shape(p.output, c.output)) {
     return fmt::format("{} is broadcast", name);
@@ -216,8 +219,10 @@ std::string Fuser::refusal(const Rule& rule, int producer) const {
   return {};
 }
 
-void Fuser::merge(int producer, int consumer) {
+void Fuser::merge(const Rule& rule, int producer, int consumer) {
   Group &p = groups_[producer], &c = groups_[consumer];
+  if (rule.reader == Reader::kPackedInput) c.packed.push_back(p.output);
+  c.packed.insert(c.packed.end(), p.packed.begin(), p.packed.end());
   if (!p.family->rides()) c.family = p.family;
   c.anchor = std::max(p.anchor, c.anchor);
   c.nodes.insert(c.nodes.end(), p.nodes.begin(), p.nodes.end());
@@ -243,7 +248,7 @@ std::vector<Group> Fuser::run() {
       changed = false;
       for (int i = static_cast<int>(groups_.size()) - 1; i >= 0; --i) {
         if (groups_[i].nodes.empty() || !refusal(rule, i).empty()) continue;
-        merge(i, consumer(groups_[i].output));
+        merge(rule, i, consumer(groups_[i].output));
         changed = true;
       }
     }

@@ -14,6 +14,7 @@ struct Group {
   int anchor = -1;                 // the node that does not ride; -1 if all do
   std::vector<int> nodes;          // in graph order; the last one writes `output`
   int output = -1;                 // the group's only result
+  std::vector<int> packed;         // what riders make of a constant when it is packed
   std::string note;                // what was fused, and why its result is stored
 };
 

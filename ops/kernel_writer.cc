@@ -2,6 +2,7 @@
 #include "ops/kernel_writer.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "ir/analysis/analysis.h"
 #include "ir/core/names.h"
@@ -48,12 +49,13 @@ std::string KernelWriter::add_param(int tensor, const std::string& name) {
   return name;
 }
 
-ir::Status KernelWriter::add_integers(int tensor, const std::string& name, const Expr& most) {
+ir::Status KernelWriter::add_integers(int tensor, const std::string& name, const Expr& most, bool rises) {
   if (std::find(graph_.inputs.begin(), graph_.inputs.end(), tensor) == graph_.inputs.end())
     return ir::unsupported("computed by the graph, expected an input: its values are checked before the call")
         .with_arg(graph_.tensors[tensor].name);
   add_param(tensor, name);
   buffers_.back().values = {Expr(0), most};
+  sources_.back().rises = rises;
   return {};
 }
 
@@ -71,6 +73,18 @@ ir::Result<std::vector<Expr>> KernelWriter::add_ids(int tensor, const std::strin
 
 std::string KernelWriter::add_operand(int tensor, const std::string& name) {
   if (producer_.count(tensor) == 0) return add_param(tensor, name);
+  if (std::find(group_.packed.begin(), group_.packed.end(), tensor) != group_.packed.end()) {
+    add_packed(tensor, name);
+    return name;
+  }
+  ir::Buffer b = buffer(tensor, name, ir::Place::heap);
+  b.strides.clear();
+  temps_.push_back(std::move(b));
+  staged_.emplace_back(tensor, name);
+  return name;
+}
+
+void KernelWriter::add_packed(int tensor, const std::string& name) {
   int constant = tensor;
   while (producer_.count(constant) != 0) {  // riders on their way from the only tensor they read
     const Node& node = graph_.nodes[producer_.at(constant)];
@@ -90,7 +104,21 @@ std::string KernelWriter::add_operand(int tensor, const std::string& name) {
   }
   buffers_.push_back(std::move(b));
   sources_.push_back({constant});
-  return name;
+}
+
+std::vector<Stmt> KernelWriter::stage() {
+  std::vector<Stmt> out;
+  for (const auto& [tensor, name] : staged_) {
+    const std::vector<Expr>& dims = views_.at(tensor).dims;
+    std::vector<std::string> names = iter_names(name + "i", dims.size() - 1);
+    names.push_back(name + "j");
+    const Index index = iters(names);
+    const std::vector<std::string> roles(names.size(), "prologue");
+    std::vector<Stmt> scopes =
+        nest(names, dims, roles, {store(name, index, as_dtype(graph_.tensors[tensor].dtype, value(tensor, index)))});
+    out.insert(out.end(), std::make_move_iterator(scopes.begin()), std::make_move_iterator(scopes.end()));
+  }
+  return out;
 }
 
 void KernelWriter::add_part(int tensor, ir::Buffer part, int64_t offset, bool is_part) {
@@ -99,12 +127,15 @@ void KernelWriter::add_part(int tensor, ir::Buffer part, int64_t offset, bool is
   sources_.push_back({tensor, offset, is_part});
 }
 
-ir::DType KernelWriter::dtype_of(const std::string& param) const {
-  return std::find_if(buffers_.begin(), buffers_.end(), [&](const ir::Buffer& b) { return b.name == param; })->type;
+ir::DType KernelWriter::dtype_of(const std::string& name) const {
+  const auto named = [&](const ir::Buffer& b) { return b.name == name; };
+  const auto at = std::find_if(buffers_.begin(), buffers_.end(), named);
+  return at != buffers_.end() ? at->type : std::find_if(temps_.begin(), temps_.end(), named)->type;
 }
 
-std::string KernelWriter::add_temp(const std::string& name, std::vector<Expr> dims) {
+std::string KernelWriter::add_temp(const std::string& name, std::vector<Expr> dims, ir::DType type) {
   ir::Buffer b;
+  b.type = type;
   b.name = name;
   b.dims = std::move(dims);
   b.place = ir::Place::heap;

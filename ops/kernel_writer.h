@@ -34,25 +34,29 @@ class KernelWriter {
   // Declares a parameter and returns its name. A tensor may serve as two parameters; loads use the
   // first.
   std::string add_param(int tensor, const std::string& name);
-  // Declares integers from 0 to `most`: an input of the graph, as callers are held to their range.
-  ir::Status add_integers(int tensor, const std::string& name, const ir::Expr& most);
+  // Declares integers from 0 to `most`: an input of the graph, as callers are held to their range, and to their order
+  // if they rise.
+  ir::Status add_integers(int tensor, const std::string& name, const ir::Expr& most, bool rises = false);
   // Declares integers below `count` that choose a row each of the group's result, and returns their dims: one where
   // nothing rides and both are compact.
   ir::Result<std::vector<ir::Expr>> add_ids(int tensor, const std::string& name, const ir::Expr& count);
-  // The same of what riders of the group may make: of the constant they read, which is packed as they make it. Where
-  // they only widen a bf16 or f16, it stays as it is.
+  // The same of what riders of the group may make. Of a constant: it is packed as they make it; where they only widen
+  // a bf16 or f16, it stays as it is. Of anything else: a temporary, which stage() fills.
   std::string add_operand(int tensor, const std::string& name);
   // A part of a tensor, or another reading of it, as a parameter: the buffer says which, but for its place.
   void add_part(int tensor, ir::Buffer part, int64_t offset, bool is_part);
-  // Of a declared parameter.
-  ir::DType dtype_of(const std::string& param) const;
-  std::string add_temp(const std::string& name, std::vector<ir::Expr> dims);
+  // Of a declared parameter or temporary.
+  ir::DType dtype_of(const std::string& name) const;
+  std::string add_temp(const std::string& name, std::vector<ir::Expr> dims, ir::DType type = ir::DType::f32);
   // From here on value(tensor) is this expression: an anchor's result, or a prologue already
   // stored.
   void bind(int tensor, ir::Expr value) { bound_[tensor] = std::move(value); }
   // The element of `tensor` at `index`, which may have more dimensions than it (broadcasting aligns
   // to the right); floats as f32. Undeclared tensors become parameters e0, e1, ...
   ir::Expr value(int tensor, const Index& index);
+  // What fills the temporaries that add_operand declared, in the dtypes of their tensors, each in scopes of its own
+  // with the role "prologue".
+  std::vector<ir::Stmt> stage();
   // The group's result at `index`, in its dtype.
   ir::Stmt store_result(const std::string& output, const Index& index);
   // The Kernel, its result as last parameter under `output`.
@@ -60,6 +64,7 @@ class KernelWriter {
 
  private:
   ir::Buffer buffer(int tensor, const std::string& name, ir::Place place) const;
+  void add_packed(int tensor, const std::string& name);
 
   const Graph& graph_;
   const Group& group_;
@@ -70,6 +75,7 @@ class KernelWriter {
   std::map<int, std::string> params_;  // tensor -> first name
   std::vector<ParamSource> sources_;   // of parameters so far
   std::vector<ir::Buffer> buffers_, temps_;
+  std::vector<std::pair<int, std::string>> staged_;  // tensors and their temporaries
   int next_operand_ = 0;
 };
 

@@ -33,8 +33,8 @@ Dots dots_of(const MatmulParts& p, const Problem& problem, const Target& t) {
 bool pairs_of(const MatmulParts& p, const Problem& problem, const Target& t) {
   const auto is_bf16 = [&](const Expr& load) { return problem.kernel.find_buffer(load->name)->type == DType::bf16; };
   return (problem.allowed & kBf16Dots) != 0 && t.has(kCpu_avx512bf16) && is_bf16(*p.a) && is_bf16(*p.b) &&
-         panels_of(p, problem.kernel) == Panels::packed && !is_const_int(p.n->extent, 1) && is_const_int(p.k->extent) &&
-         p.k->extent->ival % 2 == 0 && p.k->extent->ival > 2;
+         (*p.b)->args.size() == 2 && panels_of(p, problem.kernel) == Panels::packed && !is_const_int(p.n->extent, 1) &&
+         is_const_int(p.k->extent) && p.k->extent->ival % 2 == 0 && p.k->extent->ival > 2;
 }
 
 int64_t element_bytes(const Expr& load, const Kernel& kernel) {
@@ -76,7 +76,8 @@ MatmulSketch::MatmulSketch(const Problem& problem, const Target& target)
       pairs_(pairs_of(p_, problem, target)) {}
 
 bool MatmulSketch::matches(const Problem& problem) {
-  return problem.kernel.family == "matmul" && matmul_parts(problem.kernel).valid;
+  const std::string& family = problem.kernel.family;
+  return (family == "matmul" || family == "experts") && matmul_parts(problem.kernel).valid;
 }
 
 bool MatmulSketch::may_join() const {

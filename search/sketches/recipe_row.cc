@@ -174,7 +174,6 @@ const std::vector<KnobRow<RowSketch>>& RowSketch::table() {
 
 // Terms of a partial sum of a norm: with 112 of them layernorm came out 14 % beyond its tolerance
 // (runtime/oracle/tolerances.def).
-constexpr int64_t kMostUnrolledTail = 3;  // vectors of a row that are left behind whole steps
 constexpr int64_t kMostTerms = 64, kMostUnroll = 8;
 
 Status RowSketch::accepts(const Setting& k) const {
@@ -326,28 +325,6 @@ Structure RowSketch::structure(const Setting& k, const ProblemFacts& facts) cons
     s.imbalance = imbalance_of(s.tasks, facts.threads);
   }
   return s;
-}
-
-void vectorize_columns(Script& s, const Stmt& col, int64_t unroll, int64_t lanes) {
-  const std::string c = col.iter;
-  if (unroll == 1) {
-    s.move("tile_scope {} {} tail={} as {}v,{}l", c, lanes, tail_of(col.extent, lanes, s.kernel()), c, c);
-    s.move("vectorize_scope {}l", c);
-    return;
-  }
-  if (proves_divisible(col.extent, unroll * lanes, Ranges(s.kernel()))) {
-    s.move("tile_scope {} {} tail=exact as {}s,{}i", c, unroll * lanes, c, c);
-  } else {
-    s.move("tile_scope {} {} tail=peel as {}s,{}i,{}t", c, unroll * lanes, c, c, c);
-    s.move("tile_scope {}t {} tail=mask as {}tv,{}tl", c, lanes, c, c);
-    s.move("vectorize_scope {}tl", c);
-    // A few: no loop waits for its own sums. More would take registers that the step's have.
-    const int64_t rest = is_const_int(col.extent) ? col.extent->ival % (unroll * lanes) : 0;
-    if (rest != 0 && rest <= kMostUnrolledTail * lanes) s.move("unroll_scope {}tv", c);
-  }
-  s.move("tile_scope {}i {} tail=exact as {}u,{}l", c, lanes, c, c);
-  s.move("vectorize_scope {}l", c);
-  s.move("unroll_scope {}u", c);
 }
 
 // for r < R: S; pass; ...  ->  S of all rows (unrolled); pass { r (unrolled) }; ...
