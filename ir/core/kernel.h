@@ -104,6 +104,7 @@ enum NumericClass : uint32_t {
   kReducedAccumulate = 8,
   kQuantisedActivations = 16,
   kWinograd = 32,
+  kBf16Dots = 64,
 };
 
 struct Kernel {

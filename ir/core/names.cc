@@ -10,12 +10,13 @@ namespace {
 constexpr std::array<const char*, 6> kPlaces = {"in", "out", "const", "heap", "stack", "reg"};
 constexpr std::array<const char*, 5> kMarks = {"", "unroll", "vector", "parallel", "tensor"};
 constexpr std::array<const char*, 6> kAssignOps = {"", "+", "max", "min", "*", "fmax"};
-constexpr std::array<std::pair<const char*, uint32_t>, 6> kNumeric = {{{"reassociate", kReassociate},
+constexpr std::array<std::pair<const char*, uint32_t>, 7> kNumeric = {{{"reassociate", kReassociate},
                                                                        {"contract", kContract},
                                                                        {"approximate", kApproximate},
                                                                        {"reduced_accumulate", kReducedAccumulate},
                                                                        {"quantised_activations", kQuantisedActivations},
-                                                                       {"winograd", kWinograd}}};
+                                                                       {"winograd", kWinograd},
+                                                                       {"bf16_dots", kBf16Dots}}};
 constexpr std::array<std::string_view, 13> kReserved = {"inf", "nan", "true",     "false",  "and",   "or", "as",
                                                         "not", "for", "prefetch", "kernel", "where", "_"};
 

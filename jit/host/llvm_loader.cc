@@ -117,6 +117,7 @@ ir::Result<CodeImage> compile_llvm(const LeafProgram& program, const std::string
     image.entry = out.entry;
     image.features = ir::isa_features(ir::isa_row(program.level).vectors);  // all that module.cc allows
     image.features |= dot4_feature(program.features());
+    if (contains(program.body, LeafOp::k_dot2_bf16)) image.features |= kCpu_avx512bf16;
     image.stack_bytes = out.stack_bytes;
     image.code.assign(out.bytes, out.bytes + out.size);
     image.text_bytes = out.text_bytes;

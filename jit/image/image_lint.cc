@@ -270,8 +270,11 @@ class Sweep {
     LATHE_RETURN_IF_ERROR(needs(evex ? uint64_t{kCpu_avx512f} : uint64_t{kCpu_avx}));
     const bool fused = map == 2 && opcode >= 0x96 && opcode <= 0xbf && (opcode & 0xf) >= 6;
     if (fused && !evex) LATHE_RETURN_IF_ERROR(needs(kCpu_fma));
-    if (map == 2 && opcode >= 0x50 && opcode <= 0x53) {  // dot products of integers; other prefixes have other meanings
-      if (((prefix == 0xc5 ? p0 : p1) & 3) != 1) return refuse("an instruction no leaf has");
+    const int implied = (prefix == 0xc5 ? p0 : p1) & 3;
+    if (map == 2 && opcode == 0x52 && implied == 2 && evex) {  // dot products of bf16
+      LATHE_RETURN_IF_ERROR(needs(kCpu_avx512bf16));
+    } else if (map == 2 && opcode >= 0x50 && opcode <= 0x53) {  // of integers; other prefixes have other meanings
+      if (implied != 1) return refuse("an instruction no leaf has");
       LATHE_RETURN_IF_ERROR(needs(evex ? uint64_t{kCpu_avx512vnni} : uint64_t{kCpu_avx_vnni}));
     }
     if (!evex && ((map == 2 && opcode == 0x13) || (map == 3 && opcode == 0x1d)))

@@ -350,6 +350,7 @@ ir::Result<std::unique_ptr<llvm::Module>> build_module(const LeafProgram& progra
   std::string features = target.features;
   if (const uint64_t dot4 = dot4_feature(program.features()); dot4 != 0)
     features += dot4 == ir::kCpu_avx512vnni ? ",+avx512vnni" : ",+avxvnni";
+  if (contains(program.body, LeafOp::k_dot2_bf16)) features += ",+avx512bf16";
   function->addFnAttr("target-features", features);
   for (auto attribute : {llvm::Attribute::NoAlias, llvm::Attribute::ReadOnly, llvm::Attribute::NoCapture}) {
     function->addParamAttr(0, attribute);

@@ -281,6 +281,12 @@ Value* emit_dot4_u8s8(OpContext& c, const Inst& i) {
   Value* even = pairs(b.CreateAnd(x, number(0xff)), b.CreateAShr(b.CreateShl(y, number(8)), number(8)));
   return to_float(c, b.CreateAdd(b.CreateAdd(sum, odd), even));
 }
+Value* emit_dot2_bf16(OpContext& c, const Inst& i) {
+  auto* pairs = llvm::FixedVectorType::get(c.builder.getBFloatTy(), static_cast<unsigned>(2 * c.lanes));
+  const auto halves = [&](int s) { return c.builder.CreateBitCast(c.vector(i.src[s]), pairs); };
+  return call(c, c.lanes == 16 ? Intrinsic::x86_avx512bf16_dpbf16ps_512 : Intrinsic::x86_avx512bf16_dpbf16ps_256,
+              {c.vector(i.src[2]), halves(0), halves(1)});
+}
 Value* emit_cvt_f32_i32(OpContext& c, const Inst& i) {
   Value* v = c.vector(i.src[0]);
   if (c.lanes == 8) return to_float(c, call(c, Intrinsic::x86_avx_cvt_ps2dq_256, {v}));

@@ -47,6 +47,8 @@ uint64_t code_features(const ir::Kernel& leaf, const ir::Target& target) {
     if (rounds) out |= kFeatures[static_cast<size_t>(half_type(s.value->type))];
     const bool dot4 = s.mark == ir::Mark::tensor && s.intrinsic == leaf_op_name(LeafOp::k_dot4_u8s8);
     if (dot4) out |= dot4_feature(target.features());
+    const bool dot2 = s.mark == ir::Mark::tensor && s.intrinsic == leaf_op_name(LeafOp::k_dot2_bf16);
+    if (dot2) out |= kCpu_avx512bf16;
   });
   return out & target.extra;
 }

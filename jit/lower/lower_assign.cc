@@ -183,7 +183,7 @@ int Lowering::combine(AssignOp op, int old, const Expr& e, int into) {
 }
 
 void Lowering::assign(const Stmt& s) {
-  if (!byte_iter_.empty()) return add_bytes(s);
+  if (!part_iter_.empty()) return pairs_ ? add_pairs(s) : add_bytes(s);
   std::optional<Place> p = place(s.target, s.index);
   if (!p) return;
   if (p->buffer->type != ir::DType::f32) return assign_converted(s, *p);

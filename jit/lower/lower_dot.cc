@@ -30,17 +30,17 @@ constexpr uint32_t bits_up_to(uint32_t most) { return std::bit_ceil(most + 1) - 
 
 }  // namespace
 
-// The scope's iterator is 0 inside; what depends on it says how with `at_byte`.
+// The scope's iterator is 0 inside; what depends on it says how with `at_part`.
 void Lowering::dot4_u8s8(const ir::Stmt& s) {
-  if (!byte_iter_.empty() || lane_ || !ir::is_const_int(s.extent, kBytes)) {
+  if (!part_iter_.empty() || lane_ || !ir::is_const_int(s.extent, kBytes)) {
     fail(ir::unsupported("scope {}: expected four steps outside vectors", s.iter));
     return;
   }
-  byte_iter_ = s.iter;
+  part_iter_ = s.iter;
   env_.push_back({s.iter, Binding::Kind::number, 0, kBytes, nullptr});
   body(s.body);
   env_.pop_back();
-  byte_iter_.clear();
+  part_iter_.clear();
 }
 
 // Whether the statements sum bytes and do something else with the sums: as much as registers hold of what they read.
@@ -51,9 +51,9 @@ bool Lowering::sums_bytes(const Body& list) {
 }
 
 template <class F>
-auto Lowering::at_byte(int64_t byte, F&& f) {
-  const auto at = std::find_if(env_.rbegin(), env_.rend(), [&](const Binding& b) { return b.iter == byte_iter_; });
-  at->value = byte;
+auto Lowering::at_part(int64_t part, F&& f) {
+  const auto at = std::find_if(env_.rbegin(), env_.rend(), [&](const Binding& b) { return b.iter == part_iter_; });
+  at->value = part;
   auto out = f();
   at->value = 0;
   return out;
@@ -71,7 +71,7 @@ void Lowering::add_bytes(const ir::Stmt& s) {
   }
   const size_t number = is_signed(s.value->args[0]) ? 0 : 1;
   std::optional<Place> to = place(s.target, s.index);
-  const std::optional<Access> x = four_bytes(s.value->args[number]->args[0]);
+  const std::optional<Access> x = one_lane(s.value->args[number]->args[0], kBytes);
   if (!to || !x) return;
   if (!to->cell || to->buffer->type != DType::i32 || !x->uniform()) {
     fail(ir::unsupported("{}: expected a register of i32, and one factor that all lanes share", s.target));
@@ -89,10 +89,10 @@ void Lowering::add_bytes(const ir::Stmt& s) {
   write(*to, e_.op(LeafOp::k_dot4_u8s8, {b.reg, a, old}));
 }
 
-// The element's four bytes as one lane; null after an error.
-std::optional<Access> Lowering::four_bytes(const Expr& load) {
-  const auto at = [&](int64_t byte) {
-    return at_byte(byte, [&]() -> std::optional<Access> {
+// The element and those beside it that share a lane of four bytes with it; null after an error.
+std::optional<Access> Lowering::one_lane(const Expr& load, int64_t parts) {
+  const auto at = [&](int64_t part) {
+    return at_part(part, [&]() -> std::optional<Access> {
       KnownAccess& known = known_access(load->name, load->args);
       if (known.slot < 0 || leaf_.buffers[static_cast<size_t>(known.slot)].place == ir::Place::reg) return {};
       return known.plain.plain ? known.plain.access(known.slot, env_)
@@ -100,12 +100,12 @@ std::optional<Access> Lowering::four_bytes(const Expr& load) {
     });
   };
   std::optional<Access> first = at(0);
-  bool adjacent = first.has_value() && first->element == 1;
-  for (int64_t byte = 1; byte < kBytes && adjacent; ++byte) {
-    std::optional<Access> next = at(byte);
+  bool adjacent = first.has_value() && first->element * parts == kBytes;
+  for (int64_t part = 1; part < parts && adjacent; ++part) {
+    std::optional<Access> next = at(part);
     adjacent = next.has_value();
     if (!adjacent) break;
-    next->base.bytes -= byte;
+    next->base.bytes -= part * first->element;
     adjacent = *next == *first;
   }
   if (adjacent) {
@@ -114,7 +114,8 @@ std::optional<Access> Lowering::four_bytes(const Expr& load) {
     adjacent = first->uniform() || first->unit();
   }
   if (adjacent) return first;
-  fail(ir::unsupported("{}: expected four bytes side by side, and lanes beside each other", ir::print(load)));
+  fail(ir::unsupported("{}: expected {} {} side by side, and lanes beside each other", ir::print(load),
+                       parts == kBytes ? "four" : "two", parts == kBytes ? "bytes" : "elements"));
   return {};
 }
 
@@ -122,7 +123,7 @@ std::optional<Access> Lowering::four_bytes(const Expr& load) {
 std::optional<int64_t> Lowering::same_number(const Expr& e) {
   const std::optional<int64_t> first = constant_value(e, env_);
   for (int64_t byte = 1; byte < kBytes && first; ++byte) {
-    if (at_byte(byte, [&] { return constant_value(e, env_); }) != first) return {};
+    if (at_part(byte, [&] { return constant_value(e, env_); }) != first) return {};
   }
   return first;
 }
@@ -139,7 +140,7 @@ Lowering::Bytes Lowering::bytes(const Expr& e, bool rough) {
       const Expr& from = e->args[0];
       if (e->type != DType::i32 || from->op != Op::k_load || (from->type != DType::u8 && from->type != DType::i8))
         return refuse();
-      const std::optional<Access> at = four_bytes(from);
+      const std::optional<Access> at = one_lane(from, kBytes);
       if (!at) return {};
       return {e_.load(*at, lane_ && !at->uniform() ? lane_->mask : -1), 0xff, from->type == DType::i8};
     }

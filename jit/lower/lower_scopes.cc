@@ -233,6 +233,11 @@ void Lowering::guarded(const std::vector<LaneBound>& bounds, size_t at, int64_t 
 }
 
 void Lowering::unrolled(const Stmt& s) {
+  if (s.iter == part_iter_) {  // its copies are one
+    env_.push_back({s.iter, Binding::Kind::number, 0, s.extent->ival, nullptr});
+    body(s.body);
+    return env_.pop_back();
+  }
   const bool tiled = s.extent->op == Op::k_ceildiv && !constant_value(s.extent, env_);
   int64_t width = 1;
   std::optional<VectorExtent> extent;
@@ -332,7 +337,7 @@ void Lowering::vector_scope(const Stmt& s) {
   }
   // A scope of one lane is its only element: nothing tells what it writes from one element of all lanes, as its
   // iterator is 0 everywhere.
-  if (extent->max == 1 || (byte_iter_.empty() && !lanes_are_regular(s))) return lane_by_lane(s, *extent);
+  if (extent->max == 1 || (part_iter_.empty() && !lanes_are_regular(s))) return lane_by_lane(s, *extent);
   for (int64_t base = 0; base < extent->max && e_.ok(); base += lanes_) {
     Lane lane{s.iter, -1, {}};
     lane.mask = lane_mask(*extent, base, &lane.signature);

@@ -2,7 +2,7 @@
 // (what the statements do), lower_scopes (loops, unrolled and vector scopes, tails), lower_hoist (what loops need not
 // repeat), lower_assign
 // (statements, reductions, register buffers), lower_expr (values), lower_convert (other types than
-// f32), lower_tensor (mma, transpose) and lower_dot (dot4_u8s8). Private to them.
+// f32), lower_tensor (mma, transpose), lower_dot (dot4_u8s8) and lower_pairs (dot2_bf16). Private to them.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -172,6 +172,7 @@ class Lowering {
   void mma(const ir::Stmt& s);
   void transpose(const ir::Stmt& s);
   void dot4_u8s8(const ir::Stmt& s);  // lower_dot.cc
+  void dot2_bf16(const ir::Stmt& s);  // lower_pairs.cc
   void transpose_line(const ir::Stmt& copy, const ir::Stmt& one, const ir::Stmt& run);
   void transpose_tile(const ir::Stmt& assign, const std::string& row, const std::string& col, const VectorExtent& rows,
                       const VectorExtent& cols, int64_t row0, int64_t col0);
@@ -184,12 +185,17 @@ class Lowering {
     bool rough = false;     // bits that numbers up to `most` do not have are anything
   };
   void add_bytes(const ir::Stmt& s);
-  std::optional<Access> four_bytes(const ir::Expr& load);
+  std::optional<Access> one_lane(const ir::Expr& load, int64_t parts);
   std::optional<int64_t> same_number(const ir::Expr& e);
   Bytes bytes(const ir::Expr& e, bool rough);
   static bool sums_bytes(const Body& list);
   template <class F>
-  auto at_byte(int64_t byte, F&& f);
+  auto at_part(int64_t part, F&& f);
+
+  // lower_pairs.cc
+  void add_pairs(const ir::Stmt& s);
+  int pairs(const ir::Expr& e);
+  int half(int pair, bool odd);
 
   const ir::Kernel& leaf_;
   const int lanes_;
@@ -197,7 +203,8 @@ class Lowering {
   Emitter e_;
   Environment env_;
   std::optional<Lane> lane_;
-  std::string byte_iter_;  // of the dot4_u8s8 scope around; empty: none
+  std::string part_iter_;  // that tells apart what shares a lane of the dot product around; empty: there is none
+  bool pairs_ = false;     // its parts are pairs of bf16, not bytes
   Cells cells_{memory_};
   std::vector<Reduction> reductions_;
   std::pmr::vector<int> ranks_;  // of each buffer, among all in order of their names

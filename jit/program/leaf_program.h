@@ -178,6 +178,10 @@ inline bool has_scalef(const LeafProgram& program) {
   return program.level == ir::IsaLevel::portable || program.has(ir::kCpu_avx512f);
 }
 
+inline bool has_dot2(const LeafProgram& program) {
+  return program.level == ir::IsaLevel::portable || program.has(ir::kCpu_avx512bf16);
+}
+
 // The one of these features that makes dot4_u8s8 one instruction; 0: a sequence of others computes it.
 inline uint64_t dot4_feature(uint64_t features) {
   return features & ((features & ir::kCpu_avx512f) != 0 ? ir::kCpu_avx512vnni : ir::kCpu_avx_vnni);

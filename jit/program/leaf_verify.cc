@@ -127,6 +127,9 @@ class Checker {
       case LeafOp::k_scalef:
         if (!has_scalef(p_)) return ir::invalid("scalef at level {}", ir::isa_name(p_.level));
         break;
+      case LeafOp::k_dot2_bf16:
+        if (!has_dot2(p_)) return ir::invalid("dot2_bf16 without AVX512_BF16 at level {}", ir::isa_name(p_.level));
+        break;
       case LeafOp::k_shift_left:
       case LeafOp::k_shift_right:
       case LeafOp::k_shift_right_arith:

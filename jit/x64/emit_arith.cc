@@ -64,8 +64,9 @@ Emitter::Sources Emitter::sources(const Item& item) {
         memory_ = shape_.evex ? as_.broadcast_constant(def.imm) : as_.wide_constant(def.imm);
       }
     } else {
-      // The bytes of a dot product are read when the destination already holds the sum.
-      const bool in_dst = dst_free && (inst.op != LeafOp::k_dot4_u8s8 || i == 2);
+      // The factors of a dot product are read when the destination already holds the sum.
+      const bool dot = inst.op == LeafOp::k_dot4_u8s8 || inst.op == LeafOp::k_dot2_bf16;
+      const bool in_dst = dst_free && (!dot || i == 2);
       s.reg[i] = in_dst ? vec(inst.dst) : vec(item.temp + temps++);
       if (in_dst) dst_free = false;
       constant(s.reg[i], a_.items[info.def_pos].node->inst.imm);
@@ -117,6 +118,9 @@ void Emitter::instruction(const Item& item) {
       break;
     case LeafOp::k_dot4_u8s8:
       dot4(item, s);
+      break;
+    case LeafOp::k_dot2_bf16:
+      dot2(item, s);
       break;
     case LeafOp::k_blend:
       blend(inst, s);
@@ -265,7 +269,7 @@ void Emitter::dot4(const Item& item, const Sources& s) {
   use(kCpu_avx);
   if (shape_.dot4) {
     use(dot4_feature(p_.features()));
-    const Xmm sum = dot4_overwrites(inst) ? temp(1) : d;
+    const Xmm sum = dot_overwrites(inst) ? temp(1) : d;
     move_to(sum, s.reg[2]);
     as_.vpdpbusd(sum, x, s.operand(1, memory_), shape_.evex ? Xbyak::EvexEncoding : Xbyak::VexEncoding);
     return move_to(d, sum);
@@ -282,6 +286,16 @@ void Emitter::dot4(const Item& item, const Sources& s) {
   shape_.evex ? as_.vpandd(d, x, as_.broadcast_constant(kEven)) : as_.vpand(d, x, as_.wide_constant(kEven));
   as_.vpmaddwd(d, d, y);
   as_.vpaddd(d, d, sum);
+}
+
+void Emitter::dot2(const Item& item, const Sources& s) {
+  const Inst& inst = item.node->inst;
+  const Xmm d = vec(inst.dst);
+  use(kCpu_avx | kCpu_avx512bf16);
+  const Xmm sum = dot_overwrites(inst) ? vec(item.temp + item.num_temps - 1) : d;
+  move_to(sum, s.reg[2]);
+  as_.vdpbf16ps(sum, s.reg[0], s.operand(1, memory_));
+  move_to(d, sum);
 }
 
 void Emitter::compare(const Inst& inst, const Sources& s) {

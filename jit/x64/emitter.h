@@ -88,6 +88,7 @@ class Emitter {
   void move_to(const Xmm& to, const Operand& from);
   void fused(const Inst& inst, const Sources& s, bool negated);
   void dot4(const Item& item, const Sources& s);
+  void dot2(const Item& item, const Sources& s);
   void compare(const Inst& inst, const Sources& s);
   void blend(const Inst& inst, const Sources& s);
   void unary(const Inst& inst, const Sources& s);

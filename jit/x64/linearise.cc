@@ -47,6 +47,8 @@ unsigned memory_sources(LeafOp op, const Shape& shape) {
       return 7;
     case LeafOp::k_dot4_u8s8:
       return shape.dot4 ? 2 : 0;
+    case LeafOp::k_dot2_bf16:
+      return 2;
     case LeafOp::k_sqrt:
     case LeafOp::k_round:
     case LeafOp::k_floor:
@@ -75,7 +77,9 @@ int scratch_registers(const Inst& inst, const Shape& shape) {
     case LeafOp::k_reduce_imin:
       return 1;
     case LeafOp::k_dot4_u8s8:
-      return !shape.dot4 ? 2 : dot4_overwrites(inst) ? 1 : 0;
+      return !shape.dot4 ? 2 : dot_overwrites(inst) ? 1 : 0;
+    case LeafOp::k_dot2_bf16:
+      return dot_overwrites(inst) ? 1 : 0;
     default:
       break;
   }
@@ -339,7 +343,7 @@ class Analyser {
       const int v = inst.src[s];
       if (a_.info[v].folded) continue;
       // Bytes are read when the result already holds the sum.
-      const int half = 2 * pos_ + (inst.op == LeafOp::k_dot4_u8s8 && shape_.dot4 && s < 2 ? 1 : 0);
+      const int half = 2 * pos_ + (is_dot(inst.op, shape_) && s < 2 ? 1 : 0);
       if (a_.info[v].constant) {
         touch(consts_[v], half, region);
         if (s != item.memory_src) ++temps;
@@ -452,7 +456,7 @@ class Analyser {
 
 }  // namespace
 
-bool dot4_overwrites(const Inst& inst) {
+bool dot_overwrites(const Inst& inst) {
   return inst.dst != inst.src[2] && (inst.dst == inst.src[0] || inst.dst == inst.src[1]);
 }
 

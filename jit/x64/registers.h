@@ -86,8 +86,12 @@ struct Shape {
   bool dot4 = false;  // dot4_u8s8 is one instruction
 };
 
-// Whether a dot4_u8s8 of one instruction must sum in a temporary: its result lies where it reads bytes.
-bool dot4_overwrites(const Inst& inst);
+// A dot product that is one instruction: it reads its factors when its destination already holds the sum.
+inline bool is_dot(LeafOp op, const Shape& shape) {
+  return op == LeafOp::k_dot2_bf16 || (op == LeafOp::k_dot4_u8s8 && shape.dot4);
+}
+// Whether such a one must sum in a temporary: its result lies where a factor does.
+bool dot_overwrites(const Inst& inst);
 
 // UNSUPPORTED: not enough vector or mask registers. INVALID: a register number out of range. The program must outlive
 // it, and lends its memory.

@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint32_t kAllClasses = LATHE_CLASS_REASSOCIATE | LATHE_CLASS_CONTRACT | LATHE_CLASS_APPROXIMATE |
                                  LATHE_CLASS_REDUCED_ACCUMULATE | LATHE_CLASS_QUANTISED_ACTIVATIONS |
-                                 LATHE_CLASS_WINOGRAD;
+                                 LATHE_CLASS_WINOGRAD | LATHE_CLASS_BF16_DOTS;
 static_assert(static_cast<int>(Wait::now) == LATHE_WAIT_NOW && static_cast<int>(Wait::tuned) == LATHE_WAIT_TUNED &&
               static_cast<int>(Wait::stored) == LATHE_WAIT_STORED);
 

@@ -36,8 +36,8 @@ void pack_rows(Script& s, const std::string& a, const std::string& at, int64_t m
   if (at == "root") s.move("parallelize apt");
 }
 
-// The layout [.., n / nr, k, n % nr].
-void pack_panels(Script& s, const std::string& b, int b_n, int64_t nr) {
+// The layout [.., n / nr, k, n % nr]; of pairs, [n / nr, k / 2, n % nr, k % 2].
+void pack_panels(Script& s, const std::string& b, int b_n, int b_k, int64_t nr, bool pairs) {
   s.move("tile_buffer {} {} {}", b, b_n, nr);
   for (const auto part : {LayoutDim::Part::inner, LayoutDim::Part::outer}) {
     const Buffer* buffer = s.kernel().find_buffer(b);
@@ -47,6 +47,9 @@ void pack_panels(Script& s, const std::string& b, int b_n, int64_t nr) {
     const size_t to = part == LayoutDim::Part::inner ? buffer->layout.size() - 1 : buffer->dims.size() - 2;
     if (from != to && at != buffer->layout.end()) s.move("swap_dims {} {} {}", b, from, to);
   }
+  if (!pairs) return;
+  s.move("tile_buffer {} {} 2", b, b_k);
+  s.move("swap_dims {} 2 3", b);
 }
 
 // A panel of B that lies with unit-stride k is transposed into scratch before the tiles that use it. The copy's scopes
@@ -102,6 +105,13 @@ Status MatmulSketch::write(Script& s, const Setting& k) const {
     s.move("tile_scope {} {} tail={} as k0,k1", steps, depth, tail_of(p_.k->extent, depth, kernel));
     steps = "k1";
   }
+  std::vector<std::string> around = {steps};
+  if (k.dots != 0) {
+    s.move("tile_scope {} 2 tail=exact as k2,kp", steps);
+    steps = "k2";
+    around = {"k2", "kp"};
+  }
+  if (depth != 0) around.insert(around.begin(), "k0");
   s.move("swap_scopes m1 n0");
   s.move("swap_scopes m0 n0");
   for (size_t h = p_.sharing.size(); k.share_heads != 0 && h > 0; --h)
@@ -112,10 +122,11 @@ Status MatmulSketch::write(Script& s, const Setting& k) const {
     s.move("split_scope {} after=0 as {}b", scope, scope);
     s.move("split_scope {}b after=0 as {}c", scope, scope);
   }
-  for (const std::string& around : depth != 0 ? std::vector<std::string>{"k0", steps} : std::vector{steps}) {
-    s.move("swap_scopes n1b {}", around);
-    s.move("swap_scopes m1b {}", around);
+  for (const std::string& scope : around) {
+    s.move("swap_scopes n1b {}", scope);
+    s.move("swap_scopes m1b {}", scope);
   }
+  if (k.dots != 0) s.move("unroll_scope kp");
   write_panels(s, k, n_tail);
   const std::vector<const Stmt*> batch = scopes_with_role(s.kernel(), "batch");
   const bool all_share = k.share_heads != 0 && p_.sharing.size() == batch.size();
@@ -131,9 +142,10 @@ Status MatmulSketch::write(Script& s, const Setting& k) const {
   } else {
     write_blocked_tile(s, k, steps, n_tail);
   }
-  if (!is_const_int(p_.k->extent, 1)) s.move("tensorize {} mma", steps);  // of sums with one term nothing is left
+  if (!is_const_int(p_.k->extent, 1))  // of sums with one term nothing is left
+    s.move("tensorize {} {}", steps, k.dots != 0 ? "dot2_bf16" : "mma");
   const std::string b = (*p_.b)->name;
-  const int64_t row = k.panel_columns * b_bytes_, lines = 4 * row / 64;  // cache lines of B per four steps
+  const int64_t row = k.panel_columns * b_bytes_, lines = (k.dots != 0 ? 8 : 4) * row / 64;  // of B per four steps
   for (int64_t stream = 0; k.prefetch > 0 && stream < k.streams; ++stream)
     s.move("prefetch {} {} ahead={} lines={}", b, steps, k.prefetch + stream * k_ * row, lines);
   if (k.prefetch == -1) {
@@ -171,7 +183,7 @@ void MatmulSketch::write_prologues(Script& s) const {
 void MatmulSketch::write_panels(Script& s, const Setting& k, const char* tail) const {
   const std::string b = (*p_.b)->name;
   if (packed()) {
-    pack_panels(s, b, p_.b_n, k.panel_columns);
+    pack_panels(s, b, p_.b_n, p_.b_k, k.panel_columns, k.dots != 0);
   } else if (!in_place()) {
     transpose_panel(s, b, p_.b_n < p_.b_k);
   } else if (k.copy_panels != 0) {

@@ -29,6 +29,14 @@ Dots dots_of(const MatmulParts& p, const Problem& problem, const Target& t) {
   return epilogue_registers(p) < kFunctionRegisters ? matmul_dots(p, problem, t) : Dots{};
 }
 
+// Whether two products of bf16 may be one step: of a constant's panels, which can hold pairs.
+bool pairs_of(const MatmulParts& p, const Problem& problem, const Target& t) {
+  const auto is_bf16 = [&](const Expr& load) { return problem.kernel.find_buffer(load->name)->type == DType::bf16; };
+  return (problem.allowed & kBf16Dots) != 0 && t.has(kCpu_avx512bf16) && is_bf16(*p.a) && is_bf16(*p.b) &&
+         (*p.b)->args.size() == 2 && panels_of(p, problem.kernel) == Panels::packed && !is_const_int(p.n->extent, 1) &&
+         is_const_int(p.k->extent) && p.k->extent->ival % 2 == 0 && p.k->extent->ival > 2;
+}
+
 int64_t element_bytes(const Expr& load, const Kernel& kernel) {
   return dtype_bytes(kernel.find_buffer(load->name)->type);
 }
@@ -77,7 +85,8 @@ MatmulSketch::MatmulSketch(const Problem& problem, const Target& target)
       b_bytes_(element_bytes(*p_.b, problem.kernel)),
       row_bytes_(row_bytes_of(p_, problem)),
       widths_(widths_of(problem, panels_, target)),
-      dots_(dots_of(p_, problem, target)) {}
+      dots_(dots_of(p_, problem, target)),
+      pairs_(pairs_of(p_, problem, target)) {}
 
 bool MatmulSketch::matches(const Problem& problem) {
   const std::string& family = problem.kernel.family;
@@ -147,7 +156,9 @@ const std::vector<KnobRow<MatmulSketch>>& MatmulSketch::table() {
       {"depth_sums", "dk",
        "1: the few columns beyond whole vectors (at most four), or the only one, are summed along K; 0: they are a "
        "vector of their own",
-       &Setting::depth_sums, 0, 1, true, [](S s) { return flag_if(s.dots_.columns != 0); }}};
+       &Setting::depth_sums, 0, 1, true, [](S s) { return flag_if(s.dots_.columns != 0); }},
+      {"dots", "dp", "1: products of bf16 are two a step, of panels that hold pairs; 0: one", &Setting::dots, 0, 1,
+       true, [](S s) { return s.pairs_ ? values_if(!s.problem_.one_layout, {1, 0}) : Values{}; }}};
   return kTable;
 }
 
@@ -175,11 +186,24 @@ Status MatmulSketch::is_setting(const Setting& k) const {
   if (k.panel_columns < t_.lanes || k.panel_columns % t_.lanes != 0)
     return unsupported("nr {}: whole vectors of {}", k.panel_columns, t_.lanes);
   if (k.depth_sums != 0 && dots_.columns == 0) return unsupported("dk 1: no columns to be summed along K");
+  if (k.dots != 0 && !pairs_) return unsupported("dp 1: no pairs of bf16, or they are not allowed");
+  return {};
+}
+
+Status MatmulSketch::accepts_pairs(const Setting& k) const {
+  if (k.dots == 0) {
+    if (pairs_ && problem_.one_layout) return unsupported("dp 0: not the layout of this weight");
+    return {};
+  }
+  if (k.pack_rows != 0 || k.depth_sums != 0) return unsupported("dp 1: rows of A are read in place, along whole pairs");
+  const int64_t depth = matmul_block_depth(k.depth_block, k_);
+  if (depth != 0 && k_ % depth != 0) return unsupported("kc {}: K {} is not whole blocks of pairs", k.depth_block, k_);
   return {};
 }
 
 Status MatmulSketch::accepts(const Setting& k) const {
   LATHE_RETURN_IF_ERROR(is_setting(k));
+  LATHE_RETURN_IF_ERROR(accepts_pairs(k));
   const int64_t mr = k.tile_rows, nr = k.panel_columns, st = k.streams, kc = k.depth_block, mc = k.row_block,
                 pf = k.prefetch;
   const bool blocked = k.blocked();
@@ -295,10 +319,22 @@ double MatmulSketch::depth_sum_cycles(const Setting& k) const {
   return dots_cycles(w, t_);
 }
 
+// A pair is one element of twice the size.
+MatmulCycles MatmulSketch::cycles(const MatmulWork& work, const Setting& k) const {
+  MatmulWork w = work;
+  if (k.dots != 0) {
+    w.k /= 2;
+    w.kc /= 2;
+    w.a_element *= 2;
+    w.b_element *= 2;
+  }
+  return matmul_cycles(w, t_);
+}
+
 double MatmulSketch::estimate(const Setting& k) const {
   const double dots = depth_sum_cycles(k), spread = imbalance(k), threads = problem_.threads;
   if (only_dots(k)) return dots * (k.row_block != 0 ? spread : threads);
-  return matmul_cycles(work(k, k.block_rows()), t_).total * spread + dots * threads;
+  return cycles(work(k, k.block_rows()), k).total * spread + dots * threads;
 }
 
 // Of a default where M varies and a caller waits for its code. Four rows by two vectors keep two pipes of latency four
@@ -355,7 +391,11 @@ std::optional<MatmulSketch::Setting> MatmulSketch::standard() const {
       tiles = (m_ + rows - 1) / rows;
       for (const int64_t width : columns.values) {
         for (const int64_t panels : streams.values) {
-          Setting k{.tile_rows = rows, .panel_columns = width, .streams = panels, .function_pass = function_pass};
+          Setting k{.tile_rows = rows,
+                    .panel_columns = width,
+                    .streams = panels,
+                    .function_pass = function_pass,
+                    .dots = pairs_};
           if ((rows + 1) * vectors(k) >= t_.vector_registers || (little && code_of(k) > most_code)) break;
           each_setting(k, inner, [&](Setting at) {
             for (const Setting& copy : copies) {
@@ -377,7 +417,7 @@ std::optional<MatmulSketch::Setting> MatmulSketch::standard() const {
   // With columns summed along K: other tiles, the rest as it is best without.
   if (best && dots_.whole != 0) {
     Setting k = *best;
-    k.pack_rows = k.function_pass = k.share_heads = 0;
+    k.pack_rows = k.function_pass = k.share_heads = k.dots = 0;
     k.depth_sums = 1;
     each_setting(k, {tile_rows, columns, {&Setting::join_tiles, {0, 1}}}, visit);
   }

@@ -139,7 +139,7 @@ Structure MatmulSketch::structure(const Setting& k, const ProblemFacts& facts) c
   s.packs_rows = w.packs_rows;
 
   MatmulCycles c;
-  if (w.n > 0) c = matmul_cycles(w, t_);
+  if (w.n > 0) c = cycles(w, k);
   const double dots = depth_sum_cycles(k), lanes = t_.lanes, ideal = w.m * all_columns / lanes / 2;
   c.compute += dots;
   c.total += dots;

@@ -125,6 +125,25 @@ TEST(Intrinsics, a_k_step_and_its_packing_are_the_meanings_own) {
             "expected a scope of extent 4 that steps as j does");
 }
 
+const std::string kPairs =
+    "kernel t(x: bf16[M, 64] in, w: bf16[64, 32] in layout [0/2, 1, 0%2], y: f32[8, 32] out) where M in 8..64\n"
+    "  for q < 32 [k]:\n"
+    "    for s < 2 @unroll:\n"
+    "      for r < 8 @unroll:\n"
+    "        for v < 32 @vector:\n"
+    "          y[r, v] += f32(x[r, 2*q + s]) * f32(w[2*q + s, v])\n";
+
+TEST(Intrinsics, pairs_of_bf16_lie_side_by_side) {
+  EXPECT_EQ(k_step(*find_intrinsic("dot2_bf16")), 2);
+  EXPECT_EQ(match(kPairs, "dot2_bf16"), "yes");
+  EXPECT_EQ(match(edited(kPairs, " layout [0/2, 1, 0%2]", ""), "dot2_bf16"),
+            "expected a scope of extent 2 that steps as j does");
+  EXPECT_EQ(match(edited(kPairs, "s < 2 @unroll", "s < 2 @vector"), "dot2_bf16"),
+            "expected a scope of extent 2 that steps as j does");
+  EXPECT_EQ(match(edited(kPairs, "x: bf16", "x: f16"), "dot2_bf16"), "expected x to be bf16");
+  EXPECT_EQ(match(kMma, "dot2_bf16"), "expected c[..] += f32(a[..]) * f32(b[..])");
+}
+
 TEST(Intrinsics, types_are_the_meanings_own) {
   EXPECT_EQ(match(edited(kBytes, "x: u8", "x: i8"), kDot4), "expected x to be u8");
   EXPECT_EQ(match(edited(kBytes, "w: i8", "w: u8"), kDot4), "expected w to be i8");

@@ -69,6 +69,9 @@ TEST(LeafKey, dot_products_of_bytes_are_other_code_with_vnni) {
   EXPECT_EQ(jit::code_features(leaf, without("avx512vnni")), 0u);
   EXPECT_EQ(jit::code_features(leaf, zen5().cap(ir::IsaLevel::avx2)), uint64_t{ir::kCpu_avx_vnni});
   EXPECT_EQ(jit::code_features(leaf, test::find_machine("laptop")->target), 0u);
+  leaf.body[0].intrinsic = "dot2_bf16";
+  EXPECT_EQ(jit::code_features(leaf, zen5()), uint64_t{ir::kCpu_avx512bf16});
+  EXPECT_EQ(jit::code_features(leaf, zen5().cap(ir::IsaLevel::avx2)), 0u);
   leaf.body[0].intrinsic = "mma";
   EXPECT_EQ(jit::code_features(leaf, zen5()), 0u);
   const ir::CutKernel rounds = cut_of("f32", "bf16", "bf16(x[i])");

@@ -1,0 +1,140 @@
+// Tensor scopes of dot2_bf16 in leaves, against the interpreter on every level, with the instruction and without: rows,
+// masked columns, segments, sums that start anywhere; and what is no pair is refused.
+#include "ir/base/dtype.h"
+#include "ir/meaning/interpreter.h"
+#include "tests/jit/lower/leaf_case.h"
+
+namespace lathe::jit {
+namespace {
+
+struct Tile {
+  int64_t rows = 3, columns = 24, pairs = 6;
+  std::string product = "f32(p0[M, 2*i3 + i4]) * f32(p1[i3, N, i4])";
+};
+
+// p0 as [m, k], p1 as [k / 2, n, k % 2].
+std::string leaf_text(const Tile& t, int lanes) {
+  const int64_t vectors = (t.columns + lanes - 1) / lanes;
+  const auto each = [&](const std::string& row, int first, const std::string& statement) {
+    const std::string m = fmt::format("i{}", first), v = fmt::format("i{}", first + 1),
+                      l = fmt::format("i{}", first + 2);
+    std::string body = statement;
+    for (size_t at; (at = body.find('M')) != std::string::npos;) body.replace(at, 1, m);
+    for (size_t at; (at = body.find('N')) != std::string::npos;)
+      body.replace(at, 1, fmt::format("{} + {}*{}", l, lanes, v));
+    return fmt::format(
+        "{0}for {1} < {2} @unroll:\n{0}  for {3} < {4} @unroll:\n{0}    for {5} < min({6}, {7} - {6}*{3}) @vector:\n{0}"
+        "      {8}\n",
+        row, m, t.rows, v, vectors, l, lanes, t.columns, body);
+  };
+  return fmt::format(
+             "kernel leaf(p0: bf16[_, _] in strides [{}, 1], p1: bf16[_, _, _] in strides [{}, 2, 1], "
+             "p2: f32[_, _] out strides [{}, 1]) family leaf where seglen in 0..9223372036854775807\n"
+             "  r0: f32[{}, {}] reg\n",
+             2 * t.pairs, 2 * t.columns, t.columns, t.rows, vectors * lanes) +
+         each("  ", 0, "r0[M, N] = 0.5") + "  for i3 < seglen @tensor(dot2_bf16):\n    for i4 < 2 @unroll:\n" +
+         each("      ", 5, "r0[M, N] += " + t.product) + each("  ", 8, "p2[M, N] = r0[M, N]");
+}
+
+std::vector<ir::Target> targets() {
+  std::vector<ir::Target> out = test_targets();
+  ir::Target with = test_target(ir::IsaLevel::avx512);
+  with.extra = ir::kCpu_avx512bf16;
+  out.push_back(with);
+  return out;
+}
+
+// integers: every order of sums gives the same bits. Else the values of the program itself are compared.
+void expect_sums(const Tile& t, bool integers, const std::vector<int64_t>& segments) {
+  std::mt19937 random(11);
+  std::normal_distribution<float> normal;
+  const auto fill = [&](std::vector<uint16_t>& v) {
+    for (uint16_t& x : v)
+      x = ir::f32_to_bf16(integers ? static_cast<float>(static_cast<int>(random() % 9) - 4) : normal(random));
+  };
+  std::vector<uint16_t> a(static_cast<size_t>(t.rows * 2 * t.pairs)), b(static_cast<size_t>(t.pairs * t.columns * 2));
+  fill(a);
+  fill(b);
+  for (const ir::Target& target : targets()) {
+    const std::string text = leaf_text(t, target.lanes);
+    const auto kernel = ir::parse_kernel(text);
+    ASSERT_TRUE(kernel.ok()) << kernel.status().to_string() << text;
+    const auto p = lower_leaf(*kernel, target);
+    ASSERT_TRUE(p.ok()) << p.status().to_string() << text;
+    EXPECT_EQ(contains(p->body, LeafOp::k_dot2_bf16), target.extra != 0) << to_text(*p);
+    std::vector<float> out(static_cast<size_t>(t.rows * t.columns), -1), code_out = out;
+    ir::LeafArgs args{};
+    args.op[0].ptr = reinterpret_cast<char*>(a.data());
+    args.op[1].ptr = reinterpret_cast<char*>(b.data());
+    args.op[2].ptr = reinterpret_cast<char*>(out.data());
+    std::vector<ir::LeafSeg> segs;
+    int64_t at = 0;
+    for (const int64_t length : segments) {
+      segs.push_back({4 * at, 4 * t.columns * at, length, 0, 0});
+      at += length;
+    }
+    ASSERT_EQ(at, t.pairs);
+    args.seg = segs.data();
+    args.nseg = static_cast<int64_t>(segs.size());
+    execute_portable(*p, args);
+    for (int64_t m = 0; integers && m < t.rows; ++m) {
+      for (int64_t n = 0; n < t.columns; ++n) {
+        double want = 0.5;
+        for (int64_t k = 0; k < 2 * t.pairs; ++k) {
+          want += ir::bf16_to_f32(a[static_cast<size_t>(m * 2 * t.pairs + k)]) *
+                  ir::bf16_to_f32(b[static_cast<size_t>((k / 2 * t.columns + n) * 2 + k % 2)]);
+        }
+        ASSERT_EQ(out[static_cast<size_t>(m * t.columns + n)], want)
+            << m << ", " << n << " at " << target.to_string() << "\n"
+            << text << to_text(*p);
+      }
+    }
+    const uint64_t features = p->features();
+    if (target.level == ir::IsaLevel::portable || !backend_built(Backend::xbyak)) continue;
+    const auto image = compile_xbyak(*p);
+    if (target.vector_registers == 16 && t.rows * t.columns > 32) continue;  // more sums than registers
+    ASSERT_TRUE(image.ok()) << image.status().to_string();
+    if ((features & ~host_features()) != 0) continue;
+    const auto code = x64_test::loader().load(*image);
+    ASSERT_TRUE(code.ok()) << code.status().to_string();
+    args.op[2].ptr = reinterpret_cast<char*>(code_out.data());
+    x64_test::call(code->entry, args);
+    ASSERT_EQ(out, code_out) << target.to_string() << "\n" << to_text(*p);
+  }
+}
+
+TEST(LowerPairs, every_row_count_and_masked_columns) {
+  for (const int64_t rows : {1, 2, 5, 8}) {
+    for (const int64_t columns : {1, 7, 16, 17, 32}) {
+      for (const int64_t pairs : {1, 3, 4, 9}) {
+        expect_sums({.rows = rows, .columns = columns, .pairs = pairs}, true, {pairs});
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+  expect_sums({.rows = 4, .columns = 32, .pairs = 64}, false, {64});
+}
+
+TEST(LowerPairs, segments_and_factors_in_either_order) {
+  expect_sums({.pairs = 7}, true, {3, 0, 4});
+  expect_sums({.pairs = 7, .product = "f32(p1[i3, N, i4]) * f32(p0[M, 2*i3 + i4])"}, true, {7});
+}
+
+std::string refusal(const std::string& product) {
+  const auto kernel = ir::parse_kernel(leaf_text({.product = product}, 16));
+  if (!kernel.ok()) return kernel.status().to_string();
+  ir::Target target = test_target(ir::IsaLevel::avx512);
+  target.extra = ir::kCpu_avx512bf16;
+  const auto p = lower_leaf(*kernel, target);
+  return p.ok() ? "none" : p.status().to_string();
+}
+
+TEST(LowerPairs, what_is_no_pair_is_refused) {
+  for (const char* product :
+       {"f32(p0[M, 2*i3 + 1 - i4]) * f32(p1[i3, N, i4])", "f32(p0[M, 2*i3 + i4]) * f32(p1[i3, N, 0])",
+        "f32(p0[M, 4*i3 + 2*i4]) * f32(p1[i3, N, i4])"})
+    EXPECT_NE(refusal(product).find("two elements side by side"), std::string::npos) << product << refusal(product);
+}
+
+}  // namespace
+}  // namespace lathe::jit

@@ -1,0 +1,116 @@
+// The matmul recipe's products of bf16 in pairs: who gets them, which settings keep the values, what is refused.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ir/core/text_form.h"
+#include "search/cut/cut.h"
+#include "search/cut/safe_kernel.h"
+#include "search/sketches/recipe.h"
+#include "tests/common/machines.h"
+#include "tests/search/model/problems.h"
+#include "tests/search/moves/walk.h"
+
+namespace lathe::search {
+namespace {
+
+using testing::HasSubstr;
+
+// y[m, n] of m x k x n, the weight as [K, N] or [N, K].
+Problem product(int64_t m, int64_t k, int64_t n, bool transposed = false, const char* type = "bf16") {
+  Problem p;
+  p.kernel = kernel_of(
+      fmt::format(R"(kernel product(x: {4}[{0}, {2}] in, w: bf16[{3}] const, y: f32[{0}, {1}] out) family matmul
+  c: f32[{0}, {1}] heap
+  for m < {0} [m]:
+    for n < {1} [n]:
+      c[m, n] = 0.0
+      for k < {2} [k]:
+        c[m, n] += {5} * f32(w[{6}])
+      y[m, n] = c[m, n]
+)",
+                  m, n, k, transposed ? fmt::format("{}, {}", n, k) : fmt::format("{}, {}", k, n), type,
+                  std::string_view(type) == "f32" ? "x[m, k]" : "f32(x[m, k])", transposed ? "n, k" : "k, n"));
+  p.allowed = ir::kReassociate | ir::kContract | ir::kBf16Dots;
+  return p;
+}
+
+ir::Target zen5() { return test::find_machine("zen5")->target; }
+
+std::vector<int64_t> choices(const Problem& p, const ir::Target& t) {
+  for (const KnobDomain& d : kMatmulRecipe.knobs(p, t)) {
+    if (d.name == "dp") return d.values;
+  }
+  return {};
+}
+
+TEST(Pairs, are_for_callers_and_machines_that_have_them) {
+  Problem p = product(16, 64, 64);
+  EXPECT_EQ(choices(p, zen5()), (std::vector<int64_t>{1, 0}));
+  p.one_layout = true;
+  EXPECT_EQ(choices(p, zen5()), std::vector<int64_t>{1});
+  EXPECT_EQ(knob_of(kMatmulRecipe.defaults(p, zen5()), "dp"), 1);
+  EXPECT_THAT(kMatmulRecipe.accepts({{"mr", 4}, {"nr", 32}, {"dp", 0}}, p, zen5()).to_string(),
+              HasSubstr("dp 0: not the layout of this weight"));
+  EXPECT_EQ(choices(p, zen5().without(ir::kCpu_avx512bf16)), std::vector<int64_t>{});
+  EXPECT_EQ(choices(p, zen5().cap(ir::IsaLevel::avx2)), std::vector<int64_t>{});
+  p.allowed = ir::kReassociate | ir::kContract;
+  EXPECT_EQ(choices(p, zen5()), std::vector<int64_t>{});
+  EXPECT_EQ(knob_of(kMatmulRecipe.defaults(p, zen5()), "dp"), 0);
+  EXPECT_EQ(choices(product(16, 63, 64), zen5()), std::vector<int64_t>{}) << "an odd K";
+  EXPECT_EQ(choices(product(16, 2, 64), zen5()), std::vector<int64_t>{}) << "a single pair";
+  EXPECT_EQ(choices(product(16, 64, 64, false, "f32"), zen5()), std::vector<int64_t>{}) << "rows of f32";
+  EXPECT_EQ(choices(product(16, 64, 1), zen5()), std::vector<int64_t>{}) << "one column";
+  EXPECT_THAT(kMatmulRecipe.accepts({{"mr", 4}, {"nr", 32}, {"dp", 1}}, p, zen5()).to_string(),
+              HasSubstr("dp 1: no pairs of bf16, or they are not allowed"));
+}
+
+// Tails of rows and columns, blocks of K and of rows, panels side by side, every prefetch.
+TEST(Pairs, keep_the_values) {
+  struct Case {
+    Problem problem;
+    Knobs knobs;
+  };
+  const Case cases[] = {
+      {product(1, 4, 32), {{"mr", 1}}},
+      {product(5, 10, 37), {{"mr", 4}}},
+      {product(8, 12, 64, true), {{"mr", 4}, {"st", 2}}},
+      {product(13, 16, 31, true), {{"mr", 8}, {"pf", -1}}},
+      {product(3, 16, 33), {{"mr", 3}, {"pf", 8192}}},
+      {product(12, 1024, 40), {{"mr", 4}, {"kc", 512}}},
+      {product(200, 6, 19), {{"mr", 8}, {"mc", 96}}},
+      {product(12, 8, 33), {{"mr", 4}, {"mu", 1}}},
+  };
+  for (const Case& c : cases) {
+    Knobs knobs = {{"nr", 32}, {"dp", 1}};
+    knobs.insert(c.knobs.begin(), c.knobs.end());
+    SCOPED_TRACE(ir::print(c.problem.kernel));
+    ASSERT_TRUE(kMatmulRecipe.accepts(knobs, c.problem, zen5()).ok())
+        << kMatmulRecipe.accepts(knobs, c.problem, zen5()).to_string();
+    const ir::Result<Schedule> schedule = kMatmulRecipe.build(knobs, c.problem, zen5());
+    ASSERT_TRUE(schedule.ok()) << schedule.status().to_string();
+    EXPECT_NE(schedule->numeric & ir::kBf16Dots, 0u);
+    const ir::Result<ir::Kernel> scheduled = replay(c.problem.kernel, *schedule);
+    ASSERT_TRUE(scheduled.ok()) << scheduled.status().to_string();
+    EXPECT_EQ(scheduled->find_buffer("w")->layout.back().tile, 2) << "pairs lie side by side";
+    EXPECT_TRUE(check_safe(c.problem.kernel, *scheduled).ok()) << ir::print(*scheduled);
+    EXPECT_TRUE(cut(*scheduled).ok()) << cut(*scheduled).status().to_string();
+    const Tensors inputs = whole_inputs(c.problem.kernel, c.problem.dims);
+    const ir::Result<Tensors> want = outputs(c.problem.kernel, c.problem.dims, inputs),
+                              got = outputs(reversed(*scheduled), c.problem.dims, inputs);
+    ASSERT_TRUE(want.ok() && got.ok());
+    EXPECT_EQ(difference(*want, *got, 1e-5), "") << ir::print(*scheduled);
+  }
+}
+
+TEST(Pairs, are_refused_where_rows_or_blocks_are_not_whole_pairs) {
+  const auto refused = [&](const Problem& p, const Knobs& others) {
+    Knobs knobs = {{"mr", 4}, {"nr", 32}, {"dp", 1}};
+    knobs.insert(others.begin(), others.end());
+    return kMatmulRecipe.accepts(knobs, p, zen5()).to_string();
+  };
+  EXPECT_THAT(refused(product(16, 64, 64), {{"pa", 1}}), HasSubstr("dp 1: rows of A are read in place"));
+  EXPECT_THAT(refused(product(16, 1030, 64), {{"kc", 512}}), HasSubstr("K 1030 is not whole blocks of pairs"));
+}
+
+}  // namespace
+}  // namespace lathe::search
