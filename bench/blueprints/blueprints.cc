@@ -20,7 +20,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/measure/machine_profile.h"
 #include "runtime/oracle/data_sets.h"
-#include "runtime/tune/bench.h"
+#include "runtime/bench/bench.h"
 
 namespace lathe::blueprints {
 namespace {
