@@ -178,7 +178,8 @@ int main(void) {
   layers[4] = make_attention(ctx);
 
   for (int t = 0; t < kTokens; ++t) {
-    float x[kHidden], q[kHidden], k[kKvHeads * kDepth], v[kKvHeads * kDepth], mixed[kHidden], y[kHidden], wanted[kHidden];
+    float x[kHidden], q[kHidden], k[kKvHeads * kDepth], v[kKvHeads * kDepth], mixed[kHidden], y[kHidden],
+        wanted[kHidden];
     for (int i = 0; i < kHidden; ++i) x[i] = (float)((i * 5 + t * 3) % 11 - 5) / 8;
     project(&layers[0], x, q);
     project(&layers[1], x, k);

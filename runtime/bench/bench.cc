@@ -8,11 +8,11 @@
 #include <numeric>
 
 #include "runtime/base/clock.h"
+#include "runtime/bench/bench_memory.h"
+#include "runtime/bench/bench_operands.h"
 #include "runtime/measure/machine_profile.h"
 #include "runtime/measure/work.h"
 #include "runtime/serve/serve_sampled.h"
-#include "runtime/bench/bench_memory.h"
-#include "runtime/bench/bench_operands.h"
 
 namespace lathe::runtime {
 
@@ -41,10 +41,9 @@ struct Bench::Impl {
   std::shared_ptr<Operator> shared;
   BenchOptions options;
   Operator& op = *shared;
-  BenchOperands operands{op, {.cold = options.cold,
-                              .ram = options.ram,
-                              .cache_bytes = op.context().target().l3_bytes,
-                              .seed = options.seed}};
+  BenchOperands operands{
+      op,
+      {.cold = options.cold, .ram = options.ram, .cache_bytes = op.context().target().l3_bytes, .seed = options.seed}};
   BenchMemory workspace;
   MachineProbe probe;
 

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/bench/bench_memory.h"
 #include "runtime/measure/work.h"
 #include "runtime/oracle/data_sets.h"
-#include "runtime/bench/bench_memory.h"
 
 namespace lathe::runtime {
 
@@ -71,24 +71,24 @@ Status BenchOperands::place(const SymbolValues& dims) {
     total += static_cast<int64_t>(operands_[a]->stride());
     if (tensor(a).constant) constant += static_cast<int64_t>(operands_[a]->stride());
   }
-  const int64_t wanted = 2 * options_.cache_bytes;
-  if (total > options_.ram - 2 * wanted)
-    return ir::unsupported("operands of {} MiB are too large to time", total >> 20);
   const Work work = work_at(op_.graph(), dims);
   all_rotate_ = options_.cold && 2 * work.constant_bytes < work.read_bytes;
+  const int64_t wanted = options_.cold ? 2 * options_.cache_bytes : 0;
   const auto copies_of = [&](int64_t bytes) {
     return std::clamp<int64_t>((wanted + bytes - 1) / std::max<int64_t>(bytes, 1), 1, kMaxCopies);
   };
+  std::vector<int64_t> copies;
+  int64_t needed = 0;
   calls_ = 1;
   for (size_t a = 0; a < operands_.size(); ++a) {
-    Operand& o = *operands_[a];
-    const int64_t copies = !options_.cold       ? 1
-                           : tensor(a).constant ? copies_of(constant)
-                           : all_rotate_        ? copies_of(total)
-                                                : 1;
-    LATHE_RETURN_IF_ERROR(reserve(a, copies));
+    copies.push_back(tensor(a).constant ? copies_of(constant) : all_rotate_ ? copies_of(total) : 1);
+    calls_ = std::max(calls_, copies[a]);
+    needed += copies[a] * static_cast<int64_t>(operands_[a]->stride());
+  }
+  if (needed > options_.ram) return ir::unsupported("operands of {} MiB are too large to time", needed >> 20);
+  for (size_t a = 0; a < operands_.size(); ++a) {
+    LATHE_RETURN_IF_ERROR(reserve(a, copies[a]));
     LATHE_RETURN_IF_ERROR(fill(a, dims));
-    calls_ = std::max(calls_, copies);
   }
   args_.clear();
   for (int64_t c = 0; c < calls_; ++c) {

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <set>
 
-#include "runtime/oracle/data_sets.h"
 #include "runtime/bench/bench.h"
+#include "runtime/oracle/data_sets.h"
 
 namespace lathe::runtime {
 namespace {
