@@ -27,7 +27,7 @@ from rows import STRONGEST, BadManifest, find_manifest, rows_of  # noqa: E402
 PEERS = ("onnxruntime", "torch", "openblas", "ggml")
 PYTHON_CALL_US = 100   # a call shorter than that is compared through C only: one from Python costs 2 to 8 us
 SAMPLE_US = {"hot": 300, "cold": 2000}
-BEST_OF = {"hot": 3, "cold": 1}
+BEST_OF = 3
 BLOCK = 3              # rounds between two probes
 TRIES = 3              # as many blocks again, at most, while the machine moves
 STILL = 0.05           # a probe that moves further says that it did
@@ -152,7 +152,7 @@ class Comparison:
                 order = list(ready)
                 start = self.random.randrange(len(order))
                 for name in order[start:] + order[:start]:
-                    said = who[name].ask("sample", calls=reps[name], best_of=BEST_OF[row.cache])
+                    said = who[name].ask("sample", calls=reps[name], best_of=BEST_OF)
                     if "error" in said:
                         return None, f"{name}: {said['error']}"
                     block[name].append(said["us"])

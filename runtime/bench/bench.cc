@@ -22,7 +22,8 @@ using ir::Status;
 namespace {
 
 constexpr int kMaxRounds = 51;
-constexpr int kHotSamples = 3;
+constexpr int kSamples = 3;
+constexpr double kColdSampleUs = 1000;  // as long as a pass of the read probe at least
 
 double median(std::vector<double> v) {
   const size_t mid = v.size() / 2;
@@ -115,7 +116,8 @@ struct Bench::Impl {
     call_us(1);
     const double first = call_us(1);
     const auto reps_for = [&](double us) {
-      return static_cast<int64_t>(options.min_sample_us / std::max(us, 1e-3)) + 1;
+      const double least = options.cold ? std::max(options.min_sample_us, kColdSampleUs) : options.min_sample_us;
+      return static_cast<int64_t>(least / std::max(us, 1e-3)) + 1;
     };
     const int64_t reps = reps_for(std::min(first, call_us(reps_for(first))));
 
@@ -128,8 +130,8 @@ struct Bench::Impl {
       if (round >= options.min_rounds && now_us() - start > 1e3 * options.row_ms) break;
       call_us(1);  // what the probes left in the caches is not the kernel's fault
       double us = call_us(reps);
-      // The peak probe is the best of several short runs; what runs from the caches is sampled the same way.
-      for (int again = 1; again < kHotSamples && !options.cold; ++again) us = std::min(us, call_us(reps));
+      // A probe is the best of several runs; the kernel is sampled the same way.
+      for (int again = 1; again < kSamples; ++again) us = std::min(us, call_us(reps));
       row.samples.push_back(us);
       if (fma) {
         peaks.push_back(peak_of_a_thread(target.level));
