@@ -87,7 +87,7 @@ int add_node(Graph& graph, std::string op, std::vector<int> inputs, std::string 
              std::vector<Attr> attrs = {});
 
 // The checked graph in canonical form: nodes in the topological order of a walk from the outputs,
-// tensors numbered by first use in it, every attribute stated, symbols named as kernel_symbol()
+// tensors numbered by first use in it, every attribute stated that has a default, symbols named as kernel_symbol()
 // says. Errors name the argument, as "x.shape[1]: 96, expected 128 (K of w)". A finished graph
 // finishes to itself.
 ir::Result<Graph> finish(const Graph& graph);

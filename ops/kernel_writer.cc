@@ -49,12 +49,13 @@ std::string KernelWriter::add_param(int tensor, const std::string& name) {
   return name;
 }
 
-ir::Status KernelWriter::add_integers(int tensor, const std::string& name, const Expr& most) {
+ir::Status KernelWriter::add_integers(int tensor, const std::string& name, const Expr& most, bool rises) {
   if (std::find(graph_.inputs.begin(), graph_.inputs.end(), tensor) == graph_.inputs.end())
     return ir::unsupported("computed by the graph, expected an input: its values are checked before the call")
         .with_arg(graph_.tensors[tensor].name);
   add_param(tensor, name);
   buffers_.back().values = {Expr(0), most};
+  sources_.back().rises = rises;
   return {};
 }
 
@@ -132,8 +133,9 @@ ir::DType KernelWriter::dtype_of(const std::string& name) const {
   return at != buffers_.end() ? at->type : std::find_if(temps_.begin(), temps_.end(), named)->type;
 }
 
-std::string KernelWriter::add_temp(const std::string& name, std::vector<Expr> dims) {
+std::string KernelWriter::add_temp(const std::string& name, std::vector<Expr> dims, ir::DType type) {
   ir::Buffer b;
+  b.type = type;
   b.name = name;
   b.dims = std::move(dims);
   b.place = ir::Place::heap;

@@ -34,8 +34,9 @@ class KernelWriter {
   // Declares a parameter and returns its name. A tensor may serve as two parameters; loads use the
   // first.
   std::string add_param(int tensor, const std::string& name);
-  // Declares integers from 0 to `most`: an input of the graph, as callers are held to their range.
-  ir::Status add_integers(int tensor, const std::string& name, const ir::Expr& most);
+  // Declares integers from 0 to `most`: an input of the graph, as callers are held to their range, and to their order
+  // if they rise.
+  ir::Status add_integers(int tensor, const std::string& name, const ir::Expr& most, bool rises = false);
   // Declares integers below `count` that choose a row each of the group's result, and returns their dims: one where
   // nothing rides and both are compact.
   ir::Result<std::vector<ir::Expr>> add_ids(int tensor, const std::string& name, const ir::Expr& count);
@@ -46,7 +47,7 @@ class KernelWriter {
   void add_part(int tensor, ir::Buffer part, int64_t offset, bool is_part);
   // Of a declared parameter or temporary.
   ir::DType dtype_of(const std::string& name) const;
-  std::string add_temp(const std::string& name, std::vector<ir::Expr> dims);
+  std::string add_temp(const std::string& name, std::vector<ir::Expr> dims, ir::DType type = ir::DType::f32);
   // From here on value(tensor) is this expression: an anchor's result, or a prologue already
   // stored.
   void bind(int tensor, ir::Expr value) { bound_[tensor] = std::move(value); }

@@ -13,10 +13,11 @@ namespace {
 using ir::invalid;
 
 struct Required {};
+struct Absent {};
 struct AttrRow {
   const char* name;
   AttrType type;
-  std::variant<AttrValue, Required> value;
+  std::variant<AttrValue, Required, Absent> value;
 };
 
 const std::vector<AttrRow>& attr_rows() {
@@ -121,7 +122,7 @@ ir::Result<std::vector<Attr>> complete_attrs(const OpRow& row, const Node& node,
       if (std::holds_alternative<Required>(rows[i].value)) {
         return invalid("attribute \"{}\" of {} is missing", rows[i].name, row.name).with_arg(where);
       }
-      out.push_back({rows[i].name, std::get<AttrValue>(rows[i].value)});
+      if (const auto* value = std::get_if<AttrValue>(&rows[i].value)) out.push_back({rows[i].name, *value});
       continue;
     }
     std::optional<AttrValue> value = typed(rows[i].type, *given[i]);
@@ -133,13 +134,12 @@ ir::Result<std::vector<Attr>> complete_attrs(const OpRow& row, const Node& node,
   return out;
 }
 
-const AttrValue& attr(const Node& node, AttrId id) {
+const AttrValue* find_attr(const Node& node, AttrId id) {
   const std::string_view name = attr_rows()[static_cast<int>(id)].name;
-  const Attr* found = nullptr;
   for (const Attr& a : node.attrs) {
-    if (a.name == name) found = &a;
+    if (a.name == name) return &a.value;
   }
-  return found->value;
+  return nullptr;
 }
 
 }  // namespace lathe::ops

@@ -97,6 +97,18 @@ bool find_outside(const void* data, int64_t n, int64_t stride, int64_t lo, int64
   return true;
 }
 
+// The first of n elements that is less than the one before it; lo: that one.
+template <class T>
+bool find_fall(const void* data, int64_t n, int64_t stride, int64_t& lo, int64_t& at, int64_t& value) {
+  const T* const values = static_cast<const T*>(data);
+  for (at = 1; at < n; ++at) {
+    lo = values[(at - 1) * stride];
+    value = values[at * stride];
+    if (value < lo) return true;
+  }
+  return false;
+}
+
 using FindOutside = bool (*)(const void*, int64_t, int64_t, int64_t, int64_t, int64_t&, int64_t&);
 FindOutside find_outside_in(const ArgPlan& a) {
   const bool has_sign = a.dtype.code == ir::dtype_dlpack_code(ir::DType::i32);
@@ -139,6 +151,7 @@ Result<CallPlan> make_call_plan(const Operator& op, const ops::Graph& graph) {
       check.arg = static_cast<int>(i);
       LATHE_ASSIGN(check.lo, end_of(values.lo, op.graph().symbols));
       LATHE_ASSIGN(check.hi, end_of(values.hi, op.graph().symbols));
+      check.rises = op.rises(tensor);
       plan.values.push_back(check);
     }
     plan.args.push_back(std::move(a));
@@ -292,7 +305,7 @@ Status match_call(const CallPlan& plan, const lathe_arg* args, size_t num_args, 
 bool values_fit(const CallPlan& plan, const DispatchKey& key, void* const* data, ForeignValue& foreign) noexcept {
   for (const ValueCheck& check : plan.values) {
     const ArgPlan& a = plan.args[static_cast<size_t>(check.arg)];
-    foreign.lo = end_at(check.lo, plan.symbols.size(), key);
+    const int64_t lo = end_at(check.lo, plan.symbols.size(), key);
     foreign.hi = end_at(check.hi, plan.symbols.size(), key);
     int64_t size[ops::kMaxRank] = {}, stride[ops::kMaxRank] = {}, elements = 1;
     for (int d = a.rank - 1; d >= 0; --d) {
@@ -301,15 +314,18 @@ bool values_fit(const CallPlan& plan, const DispatchKey& key, void* const* data,
       elements *= size[d];
     }
     if (elements == 0) continue;
-    const bool one_row = a.compact || a.rank == 0;
+    const bool one_row = a.rank == 0 || (a.compact && !check.rises);
     const int outer = one_row ? 0 : a.rank - 1;
     const int64_t row = one_row ? elements : size[outer], step = one_row ? 1 : stride[outer];
     const FindOutside find = find_outside_in(a);
     int64_t at[ops::kMaxRank] = {}, offset = 0;
     for (int64_t rows = elements / row; rows > 0; --rows) {
       int64_t found = 0;
-      if (find(static_cast<const char*>(data[check.arg]) + offset * a.bytes, row, step, foreign.lo, foreign.hi, found,
-               foreign.value)) {
+      const char* const first = static_cast<const char*>(data[check.arg]) + offset * a.bytes;
+      const auto fall = a.bytes == 4 ? find_fall<int32_t> : find_fall<int64_t>;
+      foreign.lo = lo;
+      if (find(first, row, step, lo, foreign.hi, found, foreign.value) ||
+          (check.rises && fall(first, row, step, foreign.lo, found, foreign.value))) {
         for (int d = a.rank - 1; d >= outer; --d) {
           at[d] = found % size[d];
           found /= size[d];

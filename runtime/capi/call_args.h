@@ -39,6 +39,7 @@ struct ValueCheck {
   };
   int arg = -1;
   End lo, hi;
+  bool rises = false;  // along the last dimension each is at least the one before it
 };
 
 struct CallPlan {

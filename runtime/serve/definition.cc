@@ -44,6 +44,15 @@ std::vector<ir::ValueRange> Definition::values_of(int tensor) const {
   return out;
 }
 
+bool Definition::rises(int tensor) const {
+  for (const ops::LoweredKernel& k : lowered_.kernels) {
+    for (const ops::ParamSource& p : k.params) {
+      if (p.tensor == tensor && p.rises) return true;
+    }
+  }
+  return false;
+}
+
 std::vector<SymbolValues> Definition::hinted_dims() const {
   std::vector<SymbolValues> out{{}};
   for (const ops::DimDesc& d : graph_.symbols) {

@@ -36,7 +36,7 @@ void pack_rows(Script& s, const std::string& a, const std::string& at, int64_t m
   if (at == "root") s.move("parallelize apt");
 }
 
-// The layout [n / nr, k, n % nr].
+// The layout [.., n / nr, k, n % nr].
 void pack_panels(Script& s, const std::string& b, int b_n, int64_t nr) {
   s.move("tile_buffer {} {} {}", b, b_n, nr);
   for (const auto part : {LayoutDim::Part::inner, LayoutDim::Part::outer}) {
@@ -44,7 +44,7 @@ void pack_panels(Script& s, const std::string& b, int b_n, int64_t nr) {
     const auto at =
         std::find_if(buffer->layout.begin(), buffer->layout.end(), [&](const LayoutDim& d) { return d.part == part; });
     const size_t from = static_cast<size_t>(at - buffer->layout.begin());
-    const size_t to = part == LayoutDim::Part::inner ? buffer->layout.size() - 1 : 0;
+    const size_t to = part == LayoutDim::Part::inner ? buffer->layout.size() - 1 : buffer->dims.size() - 2;
     if (from != to && at != buffer->layout.end()) s.move("swap_dims {} {} {}", b, from, to);
   }
 }
@@ -67,6 +67,13 @@ void copy_panel(Script& s, const std::string& b, int64_t lanes, const char* tail
 }
 
 }  // namespace
+
+bool MatmulSketch::shares_panels() const {
+  if (problem_.threads < 2 || problem_.kernel.family != "experts") return false;
+  int64_t chosen = 1;
+  for (const Stmt* s : scopes_with_role(problem_.kernel, "batch")) chosen *= extent_at(s->extent, problem_);
+  return chosen < 8 * problem_.threads;
+}
 
 Status MatmulSketch::write(Script& s, const Setting& k) const {
   const Kernel& kernel = problem_.kernel;
@@ -98,6 +105,8 @@ Status MatmulSketch::write(Script& s, const Setting& k) const {
   s.move("swap_scopes m0 n0");
   for (size_t h = p_.sharing.size(); k.share_heads != 0 && h > 0; --h)
     s.move("swap_scopes {} n0", p_.sharing[h - 1]->iter);
+  const bool few = shares_panels();
+  for (size_t h = batches.size(); few && h > 0; --h) s.move("swap_scopes {} n0", batches[h - 1]->iter);
   for (const char* scope : {"n1", "m1"}) {
     s.move("split_scope {} after=0 as {}b", scope, scope);
     s.move("split_scope {}b after=0 as {}c", scope, scope);
@@ -109,7 +118,9 @@ Status MatmulSketch::write(Script& s, const Setting& k) const {
   write_panels(s, k, n_tail);
   const std::vector<const Stmt*> batch = scopes_with_role(s.kernel(), "batch");
   const bool all_share = k.share_heads != 0 && p_.sharing.size() == batch.size();
-  const std::string outermost = !batch.empty() && !all_share ? batch.front()->iter : row_block != 0 ? "mm" : "n0";
+  const std::string outermost = !batch.empty() && !all_share && !few ? batch.front()->iter
+                                : row_block != 0                     ? "mm"
+                                                                     : "n0";
   if (k.pack_rows != 0) {
     const std::string at = row_block != 0 ? "mm" : batch.empty() ? "root" : batch.back()->iter;
     pack_rows(s, (*p_.a)->name, at, k.tile_rows, row_tail);

@@ -42,6 +42,8 @@ class MatmulSketch {
   };
   bool packed() const { return panels_ == Panels::packed; }
   bool in_place() const { return panels_ == Panels::in_place; }
+  // Too few rows choose weights to be shared out among threads: panels are, and each is of all weights that are chosen.
+  bool shares_panels() const;
   bool functions() const { return epilogue_ >= kFunctionRegisters; }
   bool may_join() const;
   bool sums_along_depth(const Setting& k) const { return k.depth_sums != 0 && dots_.columns != 0; }

@@ -67,7 +67,8 @@ MatmulSketch::MatmulSketch(const Problem& problem, const Target& target)
       dots_(dots_of(p_, problem, target)) {}
 
 bool MatmulSketch::matches(const Problem& problem) {
-  return problem.kernel.family == "matmul" && matmul_parts(problem.kernel).valid;
+  const std::string& family = problem.kernel.family;
+  return (family == "matmul" || family == "experts") && matmul_parts(problem.kernel).valid;
 }
 
 bool MatmulSketch::may_join() const {

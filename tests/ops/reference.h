@@ -191,33 +191,98 @@ inline void attention(const Node& n, const std::vector<const Tensor*>& in, Tenso
   const Tensor &q = *in[0], &k = *in[1], &v = *in[2];
   const size_t rank = q.dims.size();
   const int64_t heads = q.dims[rank - 3], queries = q.dims[rank - 2], depth = q.dims[rank - 1];
-  const int64_t kept = k.dims[rank - 3], keys = k.dims[rank - 2], width = y.dims.back();
-  const bool causal = get(n, "causal", false), lengths = n.op == "cached_attention";
-  const size_t mask = lengths ? 4 : 3;
+  const bool causal = get(n, "causal", false), paged = n.op == "paged_attention", lengths = n.op != "attention";
+  const int64_t page = k.dims[rank - 2], kept = k.dims[rank - 3], width = y.dims.back();
+  const int64_t keys = paged ? page * in[4]->dims[1] : page;
+  const bool sinks = get(n, "sinks", false);
+  const bool scales = get(n, "scales", false);
+  const size_t behind = paged     ? 5
+                        : lengths ? 4
+                                  : 3,
+               mask = behind + (scales ? 2 : 0), end_of_masks = in.size() - (sinks ? 1 : 0);
   const int64_t window = get<int64_t>(n, "window", 0);
   const double cap = get(n, "soft_cap", 0.0), stated = get(n, "scale", 0.0);
   const double scale = stated != 0 ? stated : 1 / std::sqrt(static_cast<double>(std::max<int64_t>(depth, 1)));
   for (int64_t row = 0; row < (width == 0 ? 0 : count(y.dims) / width); ++row) {
     const int64_t i = row % queries, head = row / queries % heads, batch = row / queries / heads;
-    const int64_t first = (batch * kept + head / (heads / kept)) * keys;  // row of k and v
+    const auto kept_row = [&](int64_t j) {  // of k and v
+      const int64_t kept_head = head / (heads / kept);
+      if (!paged) return (batch * kept + kept_head) * keys + j;
+      const auto of = static_cast<int64_t>(in[4]->data[static_cast<size_t>(batch * in[4]->dims[1] + j / page)]);
+      return (of * kept + kept_head) * page + j % page;
+    };
     const int64_t held = lengths ? static_cast<int64_t>(in[3]->data[static_cast<size_t>(batch)]) : keys;
     const int64_t end = causal ? i + held - queries + 1 : held, begin = window > 0 ? end - window : 0;
     std::vector<double> weights(static_cast<size_t>(keys), -INFINITY);
     for (int64_t j = std::max<int64_t>(begin, 0); j < end; ++j) {
       double s = 0;
-      for (int64_t d = 0; d < depth; ++d) s += q.data[row * depth + d] * k.data[(first + j) * depth + d];
+      for (int64_t d = 0; d < depth; ++d) s += q.data[row * depth + d] * k.data[kept_row(j) * depth + d];
+      if (scales) s *= in[behind]->data[static_cast<size_t>(kept_row(j))];
       s *= scale;
       if (cap > 0) s = cap * std::tanh(s / cap);
-      if (in.size() > mask) s += at(*in[mask], unravel(row * keys + j, {batch + 1, heads, queries, keys}));
+      if (end_of_masks > mask) s += at(*in[mask], unravel(row * keys + j, {batch + 1, heads, queries, keys}));
       weights[static_cast<size_t>(j)] = s;
     }
     double most = -INFINITY, sum = 0;
     for (const double s : weights) most = std::max(most, s);
+    const double sink = sinks ? in.back()->data[static_cast<size_t>(head)] : -INFINITY;
     if (std::isinf(most)) continue;  // no key is seen: 0
+    most = std::max(most, sink);
     for (double& s : weights) sum += s = std::exp(s - most);
+    sum += std::exp(sink - most);
     for (int64_t c = 0; c < width; ++c) {
       double& out = y.data[row * width + c];
-      for (int64_t j = 0; j < keys; ++j) out += weights[static_cast<size_t>(j)] / sum * v.data[(first + j) * width + c];
+      for (int64_t j = 0; j < keys; ++j) {
+        if (weights[static_cast<size_t>(j)] == 0) continue;
+        const double of = scales ? in[behind + 1]->data[static_cast<size_t>(kept_row(j))] : 1;
+        out += weights[static_cast<size_t>(j)] / sum * of * v.data[kept_row(j) * width + c];
+      }
+    }
+  }
+}
+
+// Each sequence by itself, through its own rows of q.
+inline void ragged_attention(const Node& n, const std::vector<const Tensor*>& in, Tensor& y) {
+  const Tensor &q = *in[0], &lengths = *in[3], &pages = *in[4], &offsets = *in[5];
+  const int64_t heads = q.dims[1], depth = q.dims[2], width = y.dims[2];
+  for (int64_t b = 0; b < lengths.dims[0]; ++b) {
+    const bool pairs = offsets.dims.size() == 2;
+    const auto first = static_cast<int64_t>(offsets.data[static_cast<size_t>(pairs ? 2 * b : b)]);
+    const auto end = static_cast<int64_t>(offsets.data[static_cast<size_t>(pairs ? 2 * b + 1 : b + 1)]);
+    const int64_t queries = std::max<int64_t>(end - first, 0), table = pages.dims[1];
+    Tensor own{{1, heads, queries, depth}, {}}, length{{1}, {lengths.data[static_cast<size_t>(b)]}};
+    Tensor row{{1, table}, {pages.data.begin() + b * table, pages.data.begin() + (b + 1) * table}};
+    for (int64_t at = 0; at < heads * queries * depth; ++at) {
+      const int64_t h = at / depth / queries, i = at / depth % queries;
+      own.data.push_back(q.data[static_cast<size_t>(((first + i) * heads + h) * depth + at % depth)]);
+    }
+    Tensor result{{1, heads, queries, width}, std::vector<double>(static_cast<size_t>(heads * queries * width))};
+    std::vector<const Tensor*> operands = {&own, in[1], in[2], &length, &row};
+    operands.insert(operands.end(), in.begin() + 6, in.end());
+    Node node = n;
+    node.op = "paged_attention";
+    attention(node, operands, result);
+    for (int64_t at = 0; at < heads * queries * width; ++at) {
+      const int64_t h = at / width / queries, i = at / width % queries;
+      y.data[static_cast<size_t>(((first + i) * heads + h) * width + at % width)] =
+          result.data[static_cast<size_t>(at)];
+    }
+  }
+}
+
+inline void experts(const Node& n, const std::vector<const Tensor*>& in, Tensor& y) {
+  const bool turned = get(n, "transpose_b", false);
+  const int64_t depth = in[0]->dims.back();
+  for (int64_t i = 0; i < static_cast<int64_t>(y.data.size()); ++i) {
+    std::vector<int64_t> index = unravel(i, y.dims);
+    const int64_t column = index.back();
+    index.pop_back();
+    const auto expert = static_cast<int64_t>(at(*in[2], index));
+    index.push_back(0);
+    for (int64_t k = 0; k < depth; ++k) {
+      index.back() = k;
+      y.data[static_cast<size_t>(i)] +=
+          at(*in[0], index) * at(*in[1], {expert, turned ? column : k, turned ? k : column});
     }
   }
 }
@@ -228,8 +293,12 @@ inline Tensor reference(const Node& n, const std::vector<const Tensor*>& in, con
     matmul(n, *in[0], *in[1], y);
   } else if (n.op == "quantized_matmul" || n.op == "dequantize" || n.op == "quantized_gather") {
     quantised(n, in, y);
-  } else if (n.op == "attention" || n.op == "cached_attention") {
+  } else if (n.op == "attention" || n.op == "cached_attention" || n.op == "paged_attention") {
     attention(n, in, y);
+  } else if (n.op == "ragged_attention") {
+    ragged_attention(n, in, y);
+  } else if (n.op == "expert_matmul") {
+    experts(n, in, y);
   } else if (n.op == "gather") {
     for (size_t i = 0; i < y.data.size(); ++i) {
       std::vector<int64_t> index = unravel(static_cast<int64_t>(i), dims);
