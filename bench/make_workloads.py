@@ -9,11 +9,10 @@ import math
 import pathlib
 import sys
 
-HERE = pathlib.Path(__file__).resolve().parent / "workloads"
-TOKENS = {"min": 1, "max": 4096, "multiple_of": 1, "hints": [{"value": v, "weight": 1} for v in (1, 2, 4, 8, 128)]}
-SEQUENCES = {"min": 1, "max": 256, "multiple_of": 1, "hints": [{"value": v, "weight": 1} for v in (1, 2, 4, 8)]}
-KV_LENGTH = {"min": 1, "max": 4096, "multiple_of": 1, "hints": [{"value": v, "weight": 1} for v in (128, 1024)]}
+from language_models import language_models
+from workload_line import KV_LENGTH, SEQUENCES, TOKENS, Line
 
+HERE = pathlib.Path(__file__).resolve().parent / "workloads"
 # What models.json does not say: biases of the projections, epsilon of the norms.
 DETAILS = {
     "qwen2.5-0.5b": {"qkv_bias": True, "epsilon": 1e-6},
@@ -22,32 +21,6 @@ DETAILS = {
     "minilm-l6": {"qkv_bias": True, "epsilon": 1e-12},
     "bert-base": {"qkv_bias": True, "epsilon": 1e-12},
 }
-
-
-class Line:
-    """One line of a manifest, built node by node."""
-
-    def __init__(self, name, dims=None, threads=1, cache="cold", weight=1, allowed=()):
-        self.name, self.dims = name, dims or {}
-        self.threads, self.cache, self.weight, self.allowed = threads, cache, weight, list(allowed)
-        self.tensors, self.nodes, self.outputs = {}, [], []
-
-    def tensor(self, name, dims, const=False, strides=None, dtype="f32"):
-        self.tensors[name] = {"dtype": dtype, "dims": dims}
-        if strides:
-            self.tensors[name]["strides"] = strides
-        if const:
-            self.tensors[name]["const"] = True
-        return name
-
-    def node(self, op, inputs, out, **attrs):
-        self.nodes.append({"op": op, "in": inputs, "out": out} | ({"attrs": attrs} if attrs else {}))
-        return out
-
-    def text(self):
-        graph = {"tensors": self.tensors, "nodes": self.nodes, "outputs": self.outputs or [self.nodes[-1]["out"]]}
-        return json.dumps({"name": self.name, "graph": graph, "dims": self.dims, "threads": self.threads,
-                           "cache": self.cache, "allowed": self.allowed, "weight": self.weight}, separators=(",", ":"))
 
 
 def linear(name, weight, k, n, bias=False, act=None, residual=False, gate=False, rows=("M", TOKENS), **attrs):
@@ -331,6 +304,7 @@ def main(folder):
     manifests["llama3-8b-layer"] = decoder(models["llama3-8b"], DETAILS["llama3-8b"], 1, head=False)
     for name in ("minilm-l6", "bert-base"):
         manifests[name] = encoder(models[name], DETAILS[name])
+    manifests |= language_models(models)
     for name, lines in manifests.items():
         (folder / f"{name}.jsonl").write_text("".join(line.text() + "\n" for line in lines))
 
