@@ -167,6 +167,7 @@ int Lowering::convert(const Expr& e) {
         return e->type == DType::i8 ? to_integer(e_, x, -128, 127) : to_integer(e_, x, 0, 255);
       return 0;
     case DType::i64:  // a pair of lanes: the number, and its sign
+      if (is_float(from->type)) break;
       if (const int x = as_i32(from); e_.ok())
         return e_.op(LeafOp::k_unpack_lo32, {x, e_.op(LeafOp::k_shift_right_arith, {x}, 31)});
       return 0;

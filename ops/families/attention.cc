@@ -13,7 +13,8 @@
 // those of bytes, are first copied into a row of floats, which Schedules move to where it is used, or leave out:
 //
 //   for t0 [batch]:
-//     for k_g [copy_heads]: for k_j [copy]: for k_d [copy_depth]: kt = k[pages[t0, k_j // page], k_g, k_j % page], vt = v
+//     for k_g [copy_heads]: for k_j [copy]: for k_d [copy_depth]: kt = k[pages[t0, k_j // page], k_g, k_j % page]
+//     and vt of v
 //     the loops above, with kt for k and vt for v
 //
 // Scales of bytes multiply scores (kst) and weights (vst), once the sum of the weights has them.

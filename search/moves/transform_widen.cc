@@ -173,8 +173,12 @@ Status Widening::find_rows() {
     return invalid("expected iterations that begin and end later in later ones of `{}`: {}", over(),
                    print_extent(scope));
   for (size_t i = over_ + 1; i < site_.outer.size(); ++i) {
-    if (uses(extent_, site_.outer[i]->iter) || uses(begin_, site_.outer[i]->iter))
+    const std::string& inner = site_.outer[i]->iter;
+    if (uses(extent_, inner) || uses(begin_, inner))
       return invalid("expected an extent that only `{}` and what is around it decide", over());
+    const std::vector<Expr>& cells = rows_[0].second.index;  // further ones are filled before `inner`
+    if (reads_ && std::any_of(cells.begin(), cells.end(), [&](const Expr& e) { return uses(e, inner); }))
+      return invalid("expected cells that only `{}` and what is around it choose, not `{}`", over(), inner);
   }
   const ScopePath around(site_.outer.begin(), site_.outer.begin() + static_cast<std::ptrdiff_t>(over_));
   const Ranges ranges = ranges_at(kernel_, around);
