@@ -25,7 +25,9 @@ class Prover {
     if (p.overflow || budget_-- <= 0) return false;
     const Interval v = interval_of(p, ranges_);
     if (v.lo >= 0) return true;
-    if (v.hi < 0 || p.is_constant()) return false;
+    if (p.is_constant()) return false;
+    // A loop that an input ends may never run, whatever the interval of its iterator says.
+    if (v.hi < 0 && find(p, [&](const Expr& a) { return runs_to_loaded(a); }) == nullptr) return false;
     if (const Expr* atom = find(p, [](const Expr& a) { return a->op == Op::k_min || a->op == Op::k_max; })) {
       return split_lattice(p, *atom);
     }
