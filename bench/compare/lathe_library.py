@@ -7,7 +7,7 @@ from operands import Unsupported, as_f32, operand, output_dtype, output_shape
 
 CODES = {"f32": (0, (2, 32)), "f16": (2, (2, 16)), "bf16": (3, (4, 16)), "i8": (4, (0, 8)), "u8": (5, (1, 8)), "i32": (6, (0, 32)),
          "b8": (8, (6, 8))}
-CLASSES = {"reassociate": 1, "contract": 2, "approximate": 4, "reduced_accumulate": 8, "quantised_activations": 16, "winograd": 32}
+CLASSES = {"reassociate": 1, "contract": 2, "approximate": 4, "reduced_accumulate": 8, "quantised_activations": 16, "winograd": 32, "bf16_dots": 64}
 MISS, STORED, NOW, SEAL_ERROR = 3, 2, 0, 3
 
 

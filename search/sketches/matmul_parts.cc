@@ -10,6 +10,26 @@ namespace lathe::search {
 
 using namespace ir;  // NOLINT: this file is all IR
 
+namespace {
+
+// One row by a B whose columns lie in one piece each: they are summed where they lie, as rows by one column.
+void swap_sides(MatmulParts& p, const Kernel& kernel) {
+  MatmulParts q = p;
+  std::swap(q.m, q.n);
+  std::swap(q.a, q.b);
+  q.b_n = q.b_k = -1;
+  const std::vector<Expr>& index = (*q.b)->args;
+  for (size_t d = 0; d < index.size(); ++d) {
+    if (uses(index[d], q.n->iter)) q.b_n = static_cast<int>(d);
+    if (uses(index[d], q.k->iter)) q.b_k = static_cast<int>(d);
+  }
+  q.sharing.clear();
+  q.swapped = true;
+  if (q.b_n >= 0 && q.b_k >= 0 && rows_packable(q, kernel)) p = q;
+}
+
+}  // namespace
+
 MatmulParts matmul_parts(const Kernel& kernel) {
   MatmulParts p;
   const auto one = [&](const char* role) {
@@ -47,7 +67,11 @@ MatmulParts matmul_parts(const Kernel& kernel) {
   for (const Stmt& s : kernel.body) {
     if (s.kind == Stmt::Kind::scope && (s.role == "prologue" || s.role == "clear")) p.prologues.push_back(&s);
   }
+  p.innermost = p.n;
   p.valid = p.a != nullptr && p.b != nullptr && p.b_n >= 0 && p.b_k >= 0;
+  if (p.valid && is_const_int(p.m->extent, 1) && !is_const_int(p.n->extent, 1) &&
+      panels_of(p, kernel) == Panels::transposed)
+    swap_sides(p, kernel);
   return p;
 }
 
@@ -72,7 +96,7 @@ bool rows_packable(const MatmulParts& p, const Kernel& kernel) {
 
 int64_t epilogue_registers(const MatmulParts& p) {
   int64_t wanted = 1;
-  for_each_node(p.n->body[2].value, [&](const ExprNode& e) {
+  for_each_node(p.innermost->body[2].value, [&](const ExprNode& e) {
     if (op_info(e.op).cls == OpClass::kMath || e.op == Op::k_select)
       wanted = std::max<int64_t>(wanted, kFunctionRegisters);
     if (op_info(e.op).cls == OpClass::kArith && e.op != Op::k_const_float) wanted = std::max<int64_t>(wanted, 3);
@@ -83,7 +107,7 @@ int64_t epilogue_registers(const MatmulParts& p) {
 int64_t function_bytes(const MatmulParts& p) {
   constexpr int64_t kPeriodic = 1200, kOther = 400;  // sin and cos reduce large arguments in code of their own
   int64_t bytes = 0;
-  for_each_node(p.n->body[2].value, [&](const ExprNode& e) {
+  for_each_node(p.innermost->body[2].value, [&](const ExprNode& e) {
     if (op_info(e.op).cls == OpClass::kMath) bytes += e.op == Op::k_sin || e.op == Op::k_cos ? kPeriodic : kOther;
   });
   return bytes;

@@ -103,22 +103,25 @@ Structure MatmulSketch::structure(const Setting& k, const ProblemFacts& facts) c
                depth = k.function_pass != 0 ? w.k : w.kc, panels = std::ceil(all_columns / columns);
   Structure s;
   s.buffers = naive.buffers;
+  const Axis rows = p_.swapped ? Axis::columns : Axis::rows, across = p_.swapped ? Axis::rows : Axis::columns;
   Path tile;
-  tile.piece = {0, 0, w.m, all_columns, w.k};
+  tile.piece[index_of(rows)] = w.m;
+  tile.piece[index_of(across)] = all_columns;
+  tile.piece[index_of(Axis::depth)] = w.k;
   double batch = 1;
   for (size_t l = 0; l < naive.loops.size(); ++l) {
     if (naive.loops[l].axis != Axis::batch) continue;
     tile.batch.emplace_back(static_cast<int>(l), add_loop(&s, &tile, naive.loops[l].trips, Axis::batch));
     batch *= naive.loops[l].trips;
   }
-  if (blocks_rows) cut_axis(&s, &tile, Axis::rows, w.mc);
-  cut_axis(&s, &tile, Axis::columns, w.column_block > 0 ? w.column_block : columns);
+  if (blocks_rows) cut_axis(&s, &tile, rows, w.mc);
+  cut_axis(&s, &tile, across, w.column_block > 0 ? w.column_block : columns);
   if (depth > 0) cut_axis(&s, &tile, Axis::depth, depth);
-  if (w.column_block > 0) cut_axis(&s, &tile, Axis::columns, columns);
-  cut_axis(&s, &tile, Axis::rows, w.mr);
+  if (w.column_block > 0) cut_axis(&s, &tile, across, columns);
+  cut_axis(&s, &tile, rows, w.mr);
   Path store = tile;  // the write-back walks rows and columns of its own
-  for (const Axis axis : {Axis::depth, Axis::rows, Axis::columns}) cut_axis(&s, &tile, axis, 1);
-  for (const Axis axis : {Axis::rows, Axis::columns}) cut_axis(&s, &store, axis, 1);
+  for (const Axis axis : {Axis::depth, rows, across}) cut_axis(&s, &tile, axis, 1);
+  for (const Axis axis : {rows, across}) cut_axis(&s, &store, axis, 1);
 
   for (const Structure::Access& a : naive.accesses) {
     if (a.loop >= 0 && naive.loops[static_cast<size_t>(a.loop)].axis == Axis::none)
@@ -127,7 +130,7 @@ Structure MatmulSketch::structure(const Setting& k, const ProblemFacts& facts) c
     if (!walks(naive, a, Axis::depth)) {
       // Partial sums stay in registers unless the depth is cut.
       if (!buffer.scratch || depth > 0) place(&s, naive, a, store, false);
-    } else if (!walks(naive, a, Axis::columns)) {
+    } else if (!walks(naive, a, across)) {
       place(&s, naive, a, tile, false);
     } else if (packed()) {
       place_panel(&s, a.buffer, tile, panels, w.k, columns);
@@ -163,7 +166,7 @@ Structure MatmulSketch::structure(const Setting& k, const ProblemFacts& facts) c
   s.block_columns = w.width;
   s.block_depth = depth;
   s.calls = panels * (w.joined ? 1 : std::ceil(w.m / w.mr)) * (depth > 0 ? std::ceil(w.k / depth) : 1) * batch;
-  s.parallel = batch > 1 ? Axis::batch : blocks_rows ? Axis::rows : Axis::columns;
+  s.parallel = batch > 1 ? Axis::batch : blocks_rows ? rows : across;
   s.tasks = batch > 1            ? batch
             : blocks_rows        ? std::ceil(w.m / w.mc)
             : w.column_block > 0 ? std::ceil(all_columns / w.column_block)

@@ -327,6 +327,34 @@ TEST(ColumnBlocks, AreTheDefaultForFewRowsFromMemory) {
   }
 }
 
+// One row by columns that lie in one piece each, which are summed where they lie.
+TEST(OneRow, TakesThePartOfTheColumn) {
+  const ir::Target t = machine("laptop").target;
+  for (const int64_t n : {2, 7, 8, 9, 33, 200, 0}) {
+    for (const int64_t k : {7, 8, 37}) {
+      const Problem p = product(1, k, n, n == 0 ? ir::SymbolValues{{"N", 21}} : ir::SymbolValues{}, true);
+      const Knobs knobs = kMatmulRecipe.defaults(p, t);
+      SCOPED_TRACE(fmt::format("{} columns, K {}", n, k));
+      const ir::Result<Schedule> schedule = kMatmulRecipe.build(knobs, p, t);
+      ASSERT_TRUE(schedule.ok()) << schedule.status().to_string();
+      EXPECT_THAT(to_text(*schedule), testing::Not(HasSubstr("transpose"))) << "no panel is made";
+      const ir::Kernel scheduled = *replay(p.kernel, *schedule);
+      EXPECT_TRUE(check_safe(p.kernel, scheduled).ok());
+      EXPECT_TRUE(cut(scheduled).ok()) << cut(scheduled).status().to_string();
+      const Tensors inputs = whole_inputs(p.kernel, p.dims);
+      const ir::Result<Tensors> want = outputs(p.kernel, p.dims, inputs),
+                                got = outputs(reversed(scheduled), p.dims, inputs);
+      ASSERT_TRUE(want.ok() && got.ok());
+      EXPECT_EQ(difference(*want, *got, 1e-5), "") << ir::print(scheduled);
+    }
+  }
+  EXPECT_EQ(knob_of(kMatmulRecipe.defaults(product(1, 64, 500, {}, true), t), "dk"), 1);
+  EXPECT_THAT(to_text(*kMatmulRecipe.build(kMatmulRecipe.defaults(product(2, 37, 200, {}, true), t),
+                                           product(2, 37, 200, {}, true), t)),
+              HasSubstr("transpose"))
+      << "two rows";
+}
+
 TEST(MatmulModel, TheLastBlockOfRowsIsItsOwn) {
   MatmulWork w;
   w.m = 210;
