@@ -24,7 +24,8 @@ double worst_error(const float* own, const float* alone, int64_t vocabulary) {
     sum += alone[i];
     squares += static_cast<double>(alone[i]) * alone[i];
     const double difference = std::abs(static_cast<double>(own[i]) - alone[i]);
-    worst = difference <= worst ? worst : difference;  // NaN stays
+    if (std::isnan(difference)) return NAN;
+    worst = std::max(worst, difference);
   }
   const auto n = static_cast<double>(vocabulary);
   return worst / std::sqrt(std::max(squares / n - sum / n * (sum / n), 1e-30));
@@ -157,7 +158,7 @@ RaggedResult run_ragged(const GgufFile& file, Context& context, int64_t batches,
       decoder.append(held[count(parts[count(which, 1)].slot, 1)], false, alone);
       const float* own = logits.data() + which * decoder.vocabulary();
       const double error = worst_error(own, alone.data(), decoder.vocabulary());
-      if (!(error <= out.worst_error)) out.worst_error = error;
+      if (!std::isnan(out.worst_error) && !(error <= out.worst_error)) out.worst_error = error;
       out.same_choice += first_choice(own, decoder.vocabulary()) == first_choice(alone.data(), decoder.vocabulary());
       ++out.checked;
     }
