@@ -288,7 +288,7 @@ def main():
         if sys.argv[2] == "--reference":
             return against_reference(folder)
         run = Runner(sys.argv[1], folder)
-        for test in (test_decoded_values, test_logits, test_generated_ids, test_bad_files, test_bad_models,
+        for test in (test_decoded_values, test_logits, test_ragged_batches, test_generated_ids, test_bad_files, test_bad_models,
                      test_bad_arguments, test_random_damage):
             start = time.monotonic()
             test(run)
