@@ -4,6 +4,8 @@
 # said; the others still come. Status 1: one of those asked for is missing.
 # Usage: scripts/peers.sh [PEER ...]     onnxruntime, openblas, ggml (five minutes to build), torch (5 GB); default: all
 # Versions are in bench/compare/requirements.txt. FOLDER: PEERS=FOLDER, default build/peers.
+# GGML_FLAGS: more flags of its compilers, such as those without AMX where a machine names that but does not run it:
+#   GGML_FLAGS="-mno-amx-tile -mno-amx-int8 -mno-amx-bf16" PEERS=build/peers-without-amx scripts/peers.sh ggml
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=${PEERS:-build/peers}
@@ -49,6 +51,7 @@ build_ggml() {
   local options=(-DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=ON -DGGML_NATIVE=ON -DCMAKE_INSTALL_RPATH='$ORIGIN' -DCMAKE_BUILD_WITH_INSTALL_RPATH=ON
     -DLLAMA_BUILD_COMMON=ON -DLLAMA_BUILD_TOOLS=ON -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_APP=OFF
     -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_OPENSSL=OFF)
+  if [ -n "${GGML_FLAGS:-}" ]; then options+=("-DCMAKE_C_FLAGS=$GGML_FLAGS" "-DCMAKE_CXX_FLAGS=$GGML_FLAGS"); fi
   if command -v ccache >/dev/null; then options+=(-DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
   quietly cmake -G Ninja -S "$sources" -B "$made/build" "${options[@]}" || { lacks ggml "cmake refused its sources"; return 0; }
   quietly cmake --build "$made/build" --target llama-bench || { lacks ggml "its build failed"; return 0; }

@@ -2,6 +2,7 @@
 #include "bench/decoder_loop/decoder.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 
 namespace lathe::decoder {
@@ -16,13 +17,15 @@ std::vector<float> floats(int64_t a, int64_t b) { return std::vector<float>(coun
 
 }  // namespace
 
-Decoder::Decoder(const GgufFile& file, Context& context, int64_t capacity, bool decode_weights)
+Decoder::Decoder(const GgufFile& file, Context& context, int64_t capacity, bool decode_weights, int64_t slots)
     : file_(file),
       context_(context),
       arch_(architecture_of(file)),
       capacity_(capacity),
-      chunk_(std::min(capacity, kMostRows)),
-      decode_weights_(decode_weights) {
+      slots_(slots),
+      chunk_(slots > 1 ? kMostRows : std::min(capacity, kMostRows)),
+      decode_weights_(decode_weights),
+      past_(static_cast<size_t>(slots)) {
   embedding_ = &file.tensor("token_embd.weight", {count(arch_.hidden, 1), count(arch_.vocabulary, 1)});
   // The largest weight first: while it is packed it is there twice.
   const bool tied = file.find("output.weight") == nullptr;
@@ -50,10 +53,11 @@ Decoder::Decoder(const GgufFile& file, Context& context, int64_t capacity, bool 
       l.post_inner_norm = vector(at + "post_ffw_norm.weight", arch_.hidden);
     }
     layers_.push_back(std::move(l));
-    keys_.push_back(reserve(count(capacity, kv_width)));
-    values_.push_back(reserve(count(capacity, kv_width)));
+    keys_.push_back(reserve(count(slots * capacity, kv_width)));
+    values_.push_back(reserve(count(slots * capacity, kv_width)));
   }
   make_kernels();
+  if (slots > 1) make_ragged_kernels();
 }
 
 Kernel* Decoder::linear_kernel(int64_t in, int64_t out, bool bias, const BlockFormat& format) {
@@ -82,7 +86,12 @@ Decoder::Linear Decoder::linear(const std::string& name, int64_t in, int64_t out
     for (int64_t r = 0; r < out; ++r) t.decode_row(count(r, 1), l.decoded.get() + count(r, in));
     l.plain = {l.decoded.get(), {out, in}};
   }
+  const auto start = std::chrono::steady_clock::now();
   l.weight = l.kernel->pack(1, l.plain);
+  Packing& packing = packing_[t.format->name];
+  packing.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  packing.stored += static_cast<int64_t>(count(in, out) / t.format->values * t.format->bytes);
+  packing.packed += static_cast<int64_t>(l.weight.bytes);
   if (l.weight.layout_id != 0) l.decoded.reset();
   if (bias) l.bias = vector(name + ".bias", out);
   return l;
@@ -172,7 +181,7 @@ void Decoder::make_tables(int64_t rows) {
     rope = {floats(rows, half), floats(rows, half)};
     for (int64_t t = 0; t < rows; ++t) {
       for (int64_t i = 0; i < half; ++i) {
-        const double angle = static_cast<double>(past_ + t) *
+        const double angle = static_cast<double>(positions_[count(t, 1)]) *
                              std::pow(base, -2.0 * static_cast<double>(i) / static_cast<double>(arch_.head_size));
         rope.cosines[count(t, half) + count(i, 1)] = static_cast<float>(std::cos(angle));
         rope.sines[count(t, half) + count(i, 1)] = static_cast<float>(std::sin(angle));
@@ -184,14 +193,15 @@ void Decoder::make_tables(int64_t rows) {
 }
 
 void Decoder::attention(int64_t index, int64_t rows, const float* q, const float* k, const float* v, float* out) {
-  const int64_t width = arch_.head_size, heads = arch_.heads;
-  const auto held = static_cast<int32_t>(past_ + rows);
-  float* const cached_k = keys_[count(index, 1)].get();
-  float* const cached_v = values_[count(index, 1)].get();
+  if (parts_ != nullptr) return ragged_attention(index, rows, q, k, v, out);
+  const int64_t width = arch_.head_size, heads = arch_.heads, past = past_[0];
+  const auto held = static_cast<int32_t>(past + rows);
+  float* const cached_k = cached(keys_, index, 0);
+  float* const cached_v = cached(values_, index, 0);
   std::vector<float> queries = floats(heads * rows, width), results = floats(heads * rows, width);
   for (int64_t t = 0; t < rows; ++t) {
     for (int64_t g = 0; g < arch_.groups; ++g) {
-      const int64_t from = (t * arch_.groups + g) * width, to = (g * capacity_ + past_ + t) * width;
+      const int64_t from = (t * arch_.groups + g) * width, to = (g * capacity_ + past + t) * width;
       std::copy_n(k + from, width, cached_k + to);
       std::copy_n(v + from, width, cached_v + to);
     }
@@ -258,25 +268,32 @@ void Decoder::chunk(const int32_t* ids, int64_t rows, float* hidden) {
   }
   make_tables(rows);
   for (int64_t i = 0; i < arch_.layers; ++i) layer(layers_[count(i, 1)], i, rows, hidden);
-  past_ += rows;
 }
 
-void Decoder::append(const std::vector<int32_t>& ids, bool every, std::vector<float>& logits) {
+void Decoder::check_ids(const std::vector<int32_t>& ids, int64_t past) const {
   const auto n = static_cast<int64_t>(ids.size());
   for (const int32_t id : ids) {
     if (id < 0 || id >= arch_.vocabulary)
       throw Problem("id " + std::to_string(id) + ", expected 0 to " + std::to_string(arch_.vocabulary - 1));
   }
-  if (n == 0 || past_ + n > capacity_) {
-    throw Problem(std::to_string(n) + " ids after " + std::to_string(past_) + ", expected 1 or more, and at most " +
+  if (n == 0 || past + n > capacity_) {
+    throw Problem(std::to_string(n) + " ids after " + std::to_string(past) + ", expected 1 or more, and at most " +
                   std::to_string(capacity_) + " in all");
   }
+}
+
+void Decoder::append(const std::vector<int32_t>& ids, bool every, std::vector<float>& logits) {
+  const auto n = static_cast<int64_t>(ids.size());
+  check_ids(ids, past_[0]);
   logits.resize(count(every ? n : 1, arch_.vocabulary));
   std::vector<float> hidden, normed;
   for (int64_t from = 0; from < n; from += chunk_) {
     const int64_t rows = std::min(chunk_, n - from), wanted = every ? rows : 1;
     hidden = floats(rows, arch_.hidden);
+    positions_.clear();
+    for (int64_t t = 0; t < rows; ++t) positions_.push_back(past_[0] + t);
     chunk(ids.data() + from, rows, hidden.data());
+    past_[0] += rows;
     if (!every && from + rows < n) continue;
     normed = floats(wanted, arch_.hidden);
     norm(*norm_, wanted, arch_.hidden, output_norm_.get(), hidden.data() + (rows - wanted) * arch_.hidden,

@@ -15,6 +15,7 @@
 
 #include "bench/decoder_loop/check.h"
 #include "bench/decoder_loop/decoder.h"
+#include "bench/decoder_loop/ragged.h"
 
 namespace lathe::decoder {
 namespace {
@@ -66,10 +67,28 @@ double peak_gib() {
 
 struct Settings {
   std::string file, prompts, reference;
-  int64_t tokens = 32;
+  int64_t tokens = 32, ragged = 0;
   int threads = 1;
   bool json = false, digests = false, f32 = false, quantised = false;
 };
+
+// Packed over stored bytes and seconds of all formats, then of each.
+void add_packing(const std::map<std::string, Decoder::Packing>& packing, nlohmann::json* row) {
+  const auto share = [](const Decoder::Packing& p) {
+    return static_cast<double>(p.packed) / static_cast<double>(std::max<int64_t>(p.stored, 1));
+  };
+  Decoder::Packing all;
+  nlohmann::json formats = nlohmann::json::object();
+  for (const auto& [name, p] : packing) {
+    all.stored += p.stored;
+    all.packed += p.packed;
+    all.seconds += p.seconds;
+    formats[name] = {{"stored_bytes", p.stored}, {"packed_over_stored", share(p)}, {"packing_s", p.seconds}};
+  }
+  (*row)["packed_over_stored"] = share(all);
+  (*row)["packing_s"] = all.seconds;
+  (*row)["formats"] = formats;
+}
 
 void generate(const GgufFile& file, Context& context, const Settings& s) {
   const auto prompts = read_prompts(s.prompts);
@@ -90,11 +109,12 @@ void generate(const GgufFile& file, Context& context, const Settings& s) {
     }
     // The first id came with the prompt.
     const double decode = seconds_since(start), steps = static_cast<double>(s.tokens - 1);
-    const nlohmann::json row = {{"ids", ids},
-                                {"text", in_text(file, ids)},
-                                {"prefill_tokens_s", static_cast<double>(prompt.size()) / prefill},
-                                {"decode_tokens_s", steps / decode},
-                                {"peak_gib", peak_gib()}};
+    nlohmann::json row = {{"ids", ids},
+                          {"text", in_text(file, ids)},
+                          {"prefill_tokens_s", static_cast<double>(prompt.size()) / prefill},
+                          {"decode_tokens_s", steps / decode},
+                          {"peak_gib", peak_gib()}};
+    add_packing(decoder.packing(), &row);
     if (s.json) {
       std::printf("%s\n", row.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
       continue;
@@ -106,6 +126,19 @@ void generate(const GgufFile& file, Context& context, const Settings& s) {
     std::printf("prefill %zu ids at %.1f a second, decode %" PRId64 " at %.1f; at most %.2f GiB\n", prompt.size(),
                 row["prefill_tokens_s"].get<double>(), s.tokens - 1, row["decode_tokens_s"].get<double>(),
                 row["peak_gib"].get<double>());
+  }
+}
+
+void seal(Context& context) {
+  lathe_error e{};
+  if (lathe_seal(context.handle(), LATHE_SEAL_FALLBACK, &e) != LATHE_STATUS_OK) throw Problem(e.message);
+}
+
+void print(const nlohmann::json& row, bool json) {
+  if (json) {
+    std::printf("%s\n", row.dump().c_str());
+  } else {
+    for (const auto& [key, value] : row.items()) std::printf("%-22s %s\n", key.c_str(), value.dump().c_str());
   }
 }
 
@@ -127,8 +160,7 @@ void check(const GgufFile& file, Context& context, const Settings& s) {
   // Every shape once, so that nothing is left to be made after the seal.
   decoder.append(sequence(0), false, logits);
   decoder.restart();
-  lathe_error e{};
-  if (lathe_seal(context.handle(), LATHE_SEAL_FALLBACK, &e) != LATHE_STATUS_OK) throw Problem(e.message);
+  seal(context);
   Distance distance;
   double prefill = 0, decode = 0;
   for (uint64_t i = 0; i < reference.sequences; ++i) {
@@ -152,23 +184,37 @@ void check(const GgufFile& file, Context& context, const Settings& s) {
   }
   const auto sequences = static_cast<double>(reference.sequences);
   const char* kind = s.quantised ? "quantised" : "exact";
-  const nlohmann::json row = {{"prefill_tokens_s", sequences * static_cast<double>(length) / prefill},
-                              {"decode_tokens_s", sequences * static_cast<double>(length - half) / decode},
-                              {std::string("kl_") + kind, distance.divergence()},
-                              {std::string("top1_") + kind, distance.same_choice()},
-                              {"top1_positions", distance.clear()},
-                              {"nll", distance.log_likelihood()},
-                              {"nll_reference", distance.reference_log_likelihood()},
-                              {"nll_worst_difference", distance.worst_log_likelihood()},
-                              {"logit_worst_error", distance.worst_logit()},
-                              {"compiles_after_seal", context.counter("compiles_after_seal")},
-                              {"searches", context.counter("searches")},
-                              {"peak_gib", peak_gib()}};
-  if (s.json) {
-    std::printf("%s\n", row.dump().c_str());
-  } else {
-    for (const auto& [key, value] : row.items()) std::printf("%-22s %s\n", key.c_str(), value.dump().c_str());
-  }
+  nlohmann::json row = {{"prefill_tokens_s", sequences * static_cast<double>(length) / prefill},
+                        {"decode_tokens_s", sequences * static_cast<double>(length - half) / decode},
+                        {std::string("kl_") + kind, distance.divergence()},
+                        {std::string("top1_") + kind, distance.same_choice()},
+                        {"top1_positions", distance.clear()},
+                        {"nll", distance.log_likelihood()},
+                        {"nll_reference", distance.reference_log_likelihood()},
+                        {"nll_worst_difference", distance.worst_log_likelihood()},
+                        {"logit_worst_error", distance.worst_logit()},
+                        {"compiles_after_seal", context.counter("compiles_after_seal")},
+                        {"searches", context.counter("searches")},
+                        {"peak_gib", peak_gib()}};
+  add_packing(decoder.packing(), &row);
+  print(row, s.json);
+}
+
+void ragged(const GgufFile& file, Context& context, const Settings& s) {
+  const Clock::time_point start = Clock::now();
+  const RaggedResult r = run_ragged(file, context, s.ragged, 1, s.f32, [&] { seal(context); });
+  nlohmann::json row = {{"batches", r.batches},
+                        {"sequences", r.sequences},
+                        {"ids", r.ids},
+                        {"seconds", seconds_since(start)},
+                        {"checked", r.checked},
+                        {"same_choice", r.same_choice},
+                        {"logit_worst_error", r.worst_error},
+                        {"compiles_after_seal", context.counter("compiles_after_seal")},
+                        {"searches", context.counter("searches")},
+                        {"peak_gib", peak_gib()}};
+  add_packing(r.packing, &row);
+  print(row, s.json);
 }
 
 // One number per tensor: the sum over elements of their bits times 1, 2, 3, ..., modulo 2^64.
@@ -194,27 +240,32 @@ int run(int argc, char** argv) {
   app.add_option("--threads", s.threads, "of Lathe")->check(CLI::Range(1, 256));
   CLI::Option* reference = app.add_option("--check", s.reference, "logits of reference.py to compare with");
   CLI::Option* digest = app.add_flag("--digests", s.digests, "print one number per decoded tensor, and end");
+  CLI::Option* batches = app.add_option("--ragged", s.ragged, "random batches of sequences of unequal lengths")
+                             ->check(CLI::Range(1, 1 << 20));
   CLI::Option* f32 =
       app.add_flag("--f32", s.f32, "decode the weights to f32 first, rather than multiply by what the file has");
   app.add_flag("--quantised", s.quantised, "round activations to bytes where weights are of few bits")->excludes(f32);
   app.add_flag("--json", s.json, "one object on standard output, for each prompt or for the check");
   prompts->excludes(reference)->excludes(digest);
   reference->excludes(digest);
+  batches->excludes(prompts)->excludes(reference)->excludes(digest);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? 0 : 2;
   }
   try {
-    if (!s.digests && s.reference.empty() && s.prompts.empty())
-      throw Problem("expected --prompt-ids, --check or --digests");
+    if (!s.digests && s.reference.empty() && s.prompts.empty() && s.ragged == 0)
+      throw Problem("expected --prompt-ids, --check, --ragged or --digests");
     const GgufFile file(s.file);
     if (s.digests) {
       digests(file);
       return 0;
     }
     Context context(s.threads, s.quantised);
-    if (s.reference.empty()) {
+    if (s.ragged > 0) {
+      ragged(file, context, s);
+    } else if (s.reference.empty()) {
       generate(file, context, s);
     } else {
       check(file, context, s);

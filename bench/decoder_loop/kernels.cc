@@ -12,7 +12,7 @@ namespace lathe::decoder {
 
 namespace {
 
-constexpr size_t kMostArguments = 6, kMostDims = 4;
+constexpr size_t kMostArguments = 7, kMostDims = 4;
 
 void check(lathe_status status, const lathe_error& error) {
   if (status != LATHE_STATUS_OK) {
@@ -135,7 +135,7 @@ Packed Kernel::pack(int input, const Argument& plain) const {
   if (info.bytes == 0) return {};
   std::vector<int64_t> dims = plain.shape;
   const lathe_tensor source = tensor_of(plain, dims.data());
-  Packed out{reserve_bytes(info.bytes), info.layout_id};
+  Packed out{reserve_bytes(info.bytes), info.layout_id, info.bytes};
   check(lathe_prepack(kernel_, input, &source, out.data.get(), info.bytes, &e), e);
   return out;
 }

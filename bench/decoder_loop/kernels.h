@@ -59,7 +59,7 @@ struct Operand {
 // A constant as its kernel wants it.
 struct Packed {
   Floats data;
-  uint64_t layout_id = 0;
+  uint64_t layout_id = 0, bytes = 0;
 };
 
 // An operand of a call.

@@ -174,28 +174,36 @@ struct ErrorArithmetic {
   static Value convert(DType type, Value v) {
     return unit(type) <= 0x1p-24 ? v : Value{v.v, v.s, v.e + unit(type) * std::abs(v.v)};
   }
+  // Infinity of an infinite operand is as sure as that one is.
+  static bool infinite(double v, Value a, Value b) { return std::isinf(v) && (std::isinf(a.v) || std::isinf(b.v)); }
+  static Value as_sure(double v, Value a, Value b) {
+    return {v, std::abs(v), (std::isinf(a.v) ? a.e : 0) + (std::isinf(b.v) ? b.e : 0)};
+  }
   static Value sum(DType type, Value a, Value b, double v) {
+    if (infinite(v, a, b)) return as_sure(v, a, b);
     const double s = a.s + b.s;
     return {v, s, std::isinf(s) ? a.e + b.e : a.e + b.e + unit(type) * s};
   }
   static Value add(DType type, Value a, Value b) { return sum(type, a, b, a.v + b.v); }
   static Value sub(DType type, Value a, Value b) { return sum(type, a, b, a.v - b.v); }
   static double product_error(Value a, Value b) { return std::abs(a.v) * b.e + std::abs(b.v) * a.e + a.e * b.e; }
-  static Value mul(DType type, Value a, Value b) { return rounded(type, a.v * b.v, product_error(a, b)); }
+  static Value mul(DType type, Value a, Value b) {
+    const double v = a.v * b.v;
+    return infinite(v, a, b) ? as_sure(v, a, b) : rounded(type, v, product_error(a, b));
+  }
   static Value div(DType type, Value a, Value b) {
     const double v = a.v / b.v;
     return rounded(type, v, (a.e + std::abs(v) * b.e) / std::max(std::abs(b.v) - b.e, 0x1p-1000));
   }
   static Value fma(DType type, Value a, Value b, Value c) {
-    const Value product = {a.v * b.v, std::abs(a.v * b.v), product_error(a, b)};
+    const double v = a.v * b.v;
+    const Value product = infinite(v, a, b) ? as_sure(v, a, b) : Value{v, std::abs(v), product_error(a, b)};
     return sum(type, product, c, product.v + c.v);
   }
   static Value neg(DType, Value a) { return {-a.v, a.s, a.e}; }
   static Value abs(DType, Value a) { return {std::abs(a.v), a.s, a.e}; }
-  static Value pick(double v, Value a, Value b) {
-    const double s = std::max(std::isinf(a.s) ? 0 : a.s, std::isinf(b.s) ? 0 : b.s);
-    return {v, s, std::max(a.e, b.e)};
-  }
+  // One of the two, so no sum: the lowest number that a maximum starts from has no part in what it is taken from.
+  static Value pick(double v, Value a, Value b) { return {v, std::isinf(v) ? 0 : std::abs(v), std::max(a.e, b.e)}; }
   static Value max(DType type, Value a, Value b) { return pick(DoubleArithmetic::max(type, a.v, b.v), a, b); }
   static Value min(DType type, Value a, Value b) { return pick(DoubleArithmetic::min(type, a.v, b.v), a, b); }
   static Value fmax(DType, Value a, Value b) { return a.v > b.v ? pick(a.v, a, b) : pick(b.v, b, a.v == a.v ? a : b); }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "ir/analysis/analysis.h"
 #include "ir/core/names.h"
@@ -32,6 +33,8 @@ double normal_value(uint64_t h) {
   return static_cast<double>(sum) * (1.7320508075688772 / 65536.0);
 }
 
+constexpr double kBeyondNormal = 3.75;
+
 // Neighbours mostly cancel: equal in odd operands, opposite in even ones.
 double wide_value(uint64_t seed, int64_t i, int number, bool limited) {
   const uint64_t own = mix(seed + static_cast<uint64_t>(i));
@@ -43,6 +46,26 @@ double wide_value(uint64_t seed, int64_t i, int number, bool limited) {
   return limited ? std::clamp(signed_v, -40.0, 40.0) : signed_v;
 }
 
+// Stores the largest element of rows: of two rows of three at one end or the other (last: the first of three at the
+// last), or of all rows, spread over the columns. Rows of few elements would be the same everywhere.
+template <class Store>
+void fill_largest(const OperandShape& shape, double largest, bool last, int peaks, Store&& store) {
+  constexpr int64_t kLeastRow = 8;
+  constexpr double kGolden = 0.61803398874989485;  // multiples of it lie far apart, modulo 1
+  if (shape.dims.empty() || shape.dims.back() < kLeastRow || shape.strides.back() != 1) return;
+  const int64_t columns = shape.dims.back(), rows = shape.elements / columns;
+  const int64_t step = shape.dims.size() > 1 ? shape.strides[shape.dims.size() - 2] : columns;
+  for (int64_t r = 0; step >= columns && r < rows && r * step + columns <= shape.span; ++r) {
+    const double share = kGolden * static_cast<double>(2 * kMostPeaks * r + 2 * peaks + last);
+    int64_t at = static_cast<int64_t>((share - std::floor(share)) * static_cast<double>(columns));
+    if (peaks == 0) at = (r % 3 == 0) == last ? columns - 1 : 0;
+    if (peaks == 0 && r % 3 == 2) continue;
+    store(r * step + at, largest);
+    // Two are equal, where values are integers at the ends and in the second set of peaks.
+    if (peaks == 2 || (peaks == 0 && last)) store(r * step + (at > 0 ? at - 1 : 1), largest);
+  }
+}
+
 template <class Store>
 void fill_with(const OperandShape& shape, int number, const DataRecipe& recipe, Store&& store) {
   const uint64_t seed =
@@ -51,9 +74,11 @@ void fill_with(const OperandShape& shape, int number, const DataRecipe& recipe, 
     case DataKind::integers:
       for (int64_t i = 0; i < shape.span; ++i)
         store(i, small_integer(mix(seed + static_cast<uint64_t>(i)), recipe.integer_range));
+      fill_largest(shape, static_cast<double>(recipe.integer_range + 1), true, recipe.peaks, store);
       break;
     case DataKind::normal:
       for (int64_t i = 0; i < shape.span; ++i) store(i, normal_value(mix(seed + static_cast<uint64_t>(i))));
+      fill_largest(shape, kBeyondNormal, false, recipe.peaks, store);
       break;
     case DataKind::wide:
       for (int64_t i = 0; i < shape.span; ++i) store(i, wide_value(seed, i, number, recipe.limited));
@@ -65,6 +90,37 @@ void fill_with(const OperandShape& shape, int number, const DataRecipe& recipe, 
 void store_integer(ir::DType type, char* data, int64_t index, int64_t value) {
   std::memcpy(data + index * ir::dtype_bytes(type), &value, static_cast<size_t>(ir::dtype_bytes(type)));
 }
+
+void fill_range(const OperandShape& shape, int number, const DataRecipe& recipe, char* data) {
+  const uint64_t seed = recipe.seed + (static_cast<uint64_t>(number) << 48);
+  std::vector<int64_t> values(static_cast<size_t>(shape.span));
+  for (int64_t i = 0; i < shape.span; ++i)
+    values[static_cast<size_t>(i)] = value_in(*shape.values, seed + static_cast<uint64_t>(i));
+  if (shape.rises) std::sort(values.begin(), values.end());
+  if (!values.empty() && recipe.peaks == 0) {
+    const auto [lo, hi] = *shape.values;
+    if (shape.rises) {
+      // All that there is: in equal parts, or in the last one.
+      const auto parts = std::max<int64_t>(std::ssize(values) - 1, 1);
+      for (int64_t i = 0; i <= parts && i < std::ssize(values); ++i)
+        values[static_cast<size_t>(i)] =
+            recipe.kind == DataKind::normal ? (i < parts ? lo : hi) : lo + (hi - lo) * i / parts;
+    } else if (recipe.kind == DataKind::wide) {
+      // The least, which may mean none at all, and the next one.
+      values.front() = lo;
+      if (values.size() > 1) values[1] = std::min(lo + 1, hi);
+    } else {
+      // One that is much larger than another.
+      const int64_t middle = std::midpoint(lo, hi);
+      values.front() = recipe.kind == DataKind::integers ? hi : middle;
+      values.back() = recipe.kind == DataKind::integers ? middle : hi;
+    }
+  }
+  for (int64_t i = 0; i < shape.span; ++i) store_integer(shape.type, data, i, values[static_cast<size_t>(i)]);
+}
+
+// So small that scores of attention stay near one another.
+int64_t small_byte(uint64_t h) { return static_cast<int64_t>(h % 7) - 3; }
 
 int64_t any_integer(ir::DType type, uint64_t h) {
   if (ir::dtype_bytes(type) == 1) return type == ir::DType::u8 ? static_cast<uint8_t>(h) : static_cast<int8_t>(h);
@@ -81,6 +137,22 @@ int64_t any_integer(ir::DType type, uint64_t h) {
     default:
       return type == ir::DType::i32 ? static_cast<int32_t>(h) : static_cast<int64_t>(h) >> 12;
   }
+}
+
+// Whether a loop runs from one element of it to the next.
+bool bounds_loops(const ir::Kernel& kernel, const std::string& buffer) {
+  const auto loads = [&](const ir::Expr& e) {
+    const ir::ExprNode& n = e->op == ir::Op::k_cast ? *e->args[0] : *e;
+    return n.op == ir::Op::k_load && n.name == buffer;
+  };
+  bool found = false;
+  ir::for_each_stmt(kernel.body, [&](const ir::Stmt& s) {
+    if (s.kind != ir::Stmt::Kind::scope) return;
+    ir::for_each_node(s.extent, [&](const ir::ExprNode& n) {
+      found |= n.op == ir::Op::k_sub && loads(n.args[0]) && loads(n.args[1]);
+    });
+  });
+  return found;
 }
 
 ir::Status shape_of(const ir::Buffer& b, SymbolValues* symbols, OperandShape* out) {
@@ -145,6 +217,7 @@ ir::Result<std::vector<OperandShape>> operand_shapes(const ir::Kernel& kernel, S
     if (ir::dtype_bytes(b.type) == 0)
       return ir::unsupported("{}: elements of {} share bytes", b.name, ir::dtype_name(b.type));
     LATHE_RETURN_IF_ERROR(shape_of(b, symbols, &out.emplace_back()));
+    out.back().rises = out.back().values && bounds_loops(kernel, b.name);
   }
   return out;
 }
@@ -174,15 +247,15 @@ int64_t value_in(const ir::SymbolRange& values, uint64_t random) {
 
 void fill_operand(const OperandShape& shape, int number, const DataRecipe& recipe, char* data) {
   if (shape.values) {
-    const uint64_t seed = recipe.seed + (static_cast<uint64_t>(number) << 48);
-    for (int64_t i = 0; i < shape.span; ++i)
-      store_integer(shape.type, data, i, value_in(*shape.values, seed + static_cast<uint64_t>(i)));
+    fill_range(shape, number, recipe, data);
   } else if (!ir::is_float(shape.type)) {
     // Indices, masks: 0 or 1 fits every tensor.
     const bool any = recipe.any_integer && shape.type != ir::DType::b8;
+    const bool few = recipe.kind == DataKind::normal && shape.type == ir::DType::i8;
     for (int64_t i = 0; i < shape.span; ++i) {
       const uint64_t h = mix(recipe.seed + static_cast<uint64_t>(i));
-      store_element(shape.type, data, i, static_cast<double>(any ? any_integer(shape.type, h) : h & 1));
+      const int64_t v = !any ? static_cast<int64_t>(h & 1) : few ? small_byte(h) : any_integer(shape.type, h);
+      store_element(shape.type, data, i, static_cast<double>(v));
     }
   } else if (shape.type == ir::DType::f32) {
     fill_with(shape, number, recipe,
@@ -276,6 +349,11 @@ void poison(ir::DType type, char* data, int64_t count) {
   int64_t i = 0;
   for (; i + 4 <= bytes; i += 4) std::memcpy(data + i, &kPoison, 4);
   std::memcpy(data + i, &kPoison, static_cast<size_t>(bytes - i));
+}
+
+void poison_scratch(char* data, int64_t bytes, bool negative) {
+  const uint32_t word = negative ? kPoison | 0x80008000u : kPoison;
+  for (int64_t i = 0; i + 4 <= bytes; i += 4) std::memcpy(data + i, &word, 4);
 }
 
 bool is_poison(ir::DType type, const char* data, int64_t index) {

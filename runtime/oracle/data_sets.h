@@ -20,6 +20,7 @@ struct OperandShape {
   bool kept = false;  // an output that comes with contents
   std::vector<int64_t> dims, strides;
   std::optional<ir::SymbolRange> values;  // what its elements may be; none: anything
+  bool rises = false;                     // each is the end of what the one before begins, so that none falls
   int64_t elements = 0;                   // of the logical tensor
   int64_t span = 0;                       // from the first element to behind the last one
   int64_t bytes() const { return ir::dtype_bytes(type, span); }
@@ -36,17 +37,20 @@ ir::Result<std::optional<ir::SymbolRange>> values_of(const ir::ValueRange& range
                                                      int64_t elements);
 std::vector<ArgLayout> arg_layouts(const ir::Kernel& kernel, const std::vector<OperandShape>& shapes);
 
-// integers: small, every partial sum exact; normal: random; wide: exponents far apart and terms
-// that cancel.
+// integers: small, every partial sum exact; normal: random; wide: exponents far apart and terms that cancel. Of the
+// former two, some rows have their largest element at an end, or all of them anywhere (peaks), and integers with a
+// range have ends of it at theirs: what is wrong in tails alone shows where there are few rows.
 enum class DataKind : uint8_t { integers, normal, wide };
 const char* data_kind_name(DataKind kind);
 
+inline constexpr int kMostPeaks = 3;
 struct DataRecipe {
   DataKind kind = DataKind::integers;
   uint64_t seed = 0;
   int64_t integer_range = 8;  // integers: -range .. range, seldom 0
   bool any_integer = false;   // integer operands without a range: all values their type has; else 0 and 1
   bool limited = false;       // wide: |v| <= 40, for kernels with functions that overflow
+  int peaks = 0;              // 1 to kMostPeaks: rows have their largest element anywhere, each time elsewhere
 };
 
 // Fills shape.span elements. `number`: position among the parameters.
@@ -65,6 +69,8 @@ void store_element(ir::DType type, char* data, int64_t index, double value);
 
 // Outputs before a run: NaN with a payload no arithmetic makes (integers: a rare pattern).
 void poison(ir::DType type, char* data, int64_t count);
+// Scratch before a run: the same with either sign, so that two runs that read it differ, be it taken for an integer.
+void poison_scratch(char* data, int64_t bytes, bool negative);
 bool is_poison(ir::DType type, const char* data, int64_t index);
 // False if no element is poison; quick.
 bool maybe_poison(ir::DType type, const char* data, int64_t count);

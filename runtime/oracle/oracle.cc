@@ -28,6 +28,7 @@ constexpr double kRhoAlarm = 4;
 constexpr int kWatchedCalls = 4;                    // of each leaf in each case
 constexpr int64_t kLargeTask = int64_t{192} << 20;  // operands beyond: two data sets are enough
 constexpr int64_t kSmallTask = int64_t{256} << 10;  // operands up to that: two more sets cost little
+constexpr int64_t kTinyTask = int64_t{32} << 10;    // and six
 
 // A shape with tails, small where the symbols allow. Empty if none is fixed-free.
 SymbolValues shrunken(const ir::Kernel& kernel, const SymbolValues& dims) {
@@ -90,8 +91,7 @@ struct Oracle::Impl {
   Status prepare();
   Result<Redefined*> redefine(const Stage& stage);
   Status compute(OracleCase* c) const;
-  Status add_case(const SymbolValues& symbols, DataKind kind, const OracleCase* first, int64_t budget,
-                  uint64_t again = 0);
+  Status add_case(const SymbolValues& symbols, DataKind kind, const OracleCase* first, int64_t budget, int again = 0);
   Status run(const Stage& stage, OracleCase* c, Verdict* verdict);
   Status walk_once(const Stage& stage, const BoundExecutable& bound, OracleCase* c, GuardSide side,
                    std::vector<GuardMemory>* outs, std::string* broken = nullptr);
@@ -106,7 +106,7 @@ struct Oracle::Impl {
 
 // again: other data of the same kind.
 Status Oracle::Impl::add_case(const SymbolValues& symbols, DataKind kind, const OracleCase* first, int64_t budget,
-                              uint64_t again) {
+                              int again) {
   OracleCase c;
   c.kind = kind;
   c.symbols = symbols;
@@ -121,9 +121,11 @@ Status Oracle::Impl::add_case(const SymbolValues& symbols, DataKind kind, const 
   }
   DataRecipe recipe;
   recipe.kind = kind;
-  recipe.seed = task.seed * 4 + static_cast<uint64_t>(kind) + (again << 40);
+  recipe.seed = task.seed * 4 + static_cast<uint64_t>(kind) + (static_cast<uint64_t>(again) << 40);
   recipe.limited = traits.overflows || traits.math;
   recipe.any_integer = !traits.indirect;
+  recipe.peaks = again;
+  recipe.integer_range >>= again;  // equal ones
   LATHE_RETURN_IF_ERROR(fill_inputs(&c, recipe, first));
   c.seed = recipe.seed;
   cases.push_back(std::move(c));
@@ -142,7 +144,7 @@ Status Oracle::Impl::compute(OracleCase* c) const {
 Status Oracle::Impl::prepare() {
   if (prepared) return {};
   cases.clear();
-  cases.reserve(6);
+  cases.reserve(4 + 2 * kMostPeaks);
   traits = kernel_traits(task.naive);
   LATHE_RETURN_IF_ERROR(add_case(task.dims, DataKind::integers, nullptr, task.budget));
   int64_t bytes = 0;
@@ -150,9 +152,10 @@ Status Oracle::Impl::prepare() {
   LATHE_RETURN_IF_ERROR(add_case(task.dims, DataKind::normal, &cases[0], task.budget / 2));
   if (bytes <= kLargeTask) LATHE_RETURN_IF_ERROR(add_case(task.dims, DataKind::wide, &cases[0], task.budget / 2));
   // Few rows: what is wrong only where one is larger than the next may be right by chance.
-  if (bytes <= kSmallTask) {
-    LATHE_RETURN_IF_ERROR(add_case(task.dims, DataKind::integers, &cases[0], task.budget / 4, 1));
-    LATHE_RETURN_IF_ERROR(add_case(task.dims, DataKind::normal, &cases[0], task.budget / 4, 1));
+  const int further = bytes <= kTinyTask ? kMostPeaks : bytes <= kSmallTask ? 1 : 0;
+  for (int again = 1; again <= further; ++again) {
+    LATHE_RETURN_IF_ERROR(add_case(task.dims, DataKind::integers, &cases[0], task.budget / 4, again));
+    LATHE_RETURN_IF_ERROR(add_case(task.dims, DataKind::normal, &cases[0], task.budget / 4, again));
   }
   const SymbolValues small = shrunken(task.naive, task.dims);
   if (!small.empty() && bytes <= kLargeTask) {
@@ -214,7 +217,7 @@ Status Oracle::Impl::walk_once(const Stage& stage, const BoundExecutable& bound,
     remember(s.name.c_str(), static_cast<const char*>(args.back()), s.bytes());
   }
   LATHE_ASSIGN(GuardMemory workspace, GuardMemory::map(static_cast<size_t>(bound.workspace_bytes()), 64, side));
-  poison(ir::DType::f32, workspace.data(), bound.workspace_bytes() / 4);
+  poison_scratch(workspace.data(), bound.workspace_bytes(), side == GuardSide::before);
   remember("scratch", workspace.data(), bound.workspace_bytes());
   if (broken != nullptr && stage.executable->cpu_nest() != nullptr) {
     const CpuNest& nest = stage.nest();

@@ -1,4 +1,4 @@
-// Whether a built Stage computes what its naive Kernel says, at one shape and thread count: three data sets (five where
+// Whether a built Stage computes what its naive Kernel says, at one shape and thread count: three data sets (more where
 // operands are small), each run twice (operands ending at, then starting after an unmapped page), against the
 // interpreter on sampled cells. The references are computed once and shared by all Stages. A Stage that touches memory
 // outside its operands faults: verify in a child what is not trusted. Not thread-safe.

@@ -96,6 +96,16 @@ def test_logits(run):
         assert row["kl_exact"] is None and row["logit_worst_error"] is None, row
 
 
+def test_ragged_batches(run):
+    """Sequences of unequal lengths at once are what each is alone, with nothing made after the seal."""
+    for name in TINY:
+        for more in ((), ("--f32",), ("--threads", 2)):
+            row = json.loads(run.good(run.folder / f"{name}.gguf", "--ragged", 60, *more, "--json"))
+            assert row["batches"] == 60 and row["ids"] > row["sequences"] > 120 and row["checked"] >= 5, row
+            assert row["logit_worst_error"] < 1e-4 and row["same_choice"] == row["checked"], row
+            assert row["compiles_after_seal"] == 0 and row["searches"] == 0, row
+
+
 def test_generated_ids(run):
     """Ids and text of both prompts; a longer run begins with those of a shorter one."""
     rows = [[json.loads(line) for line in run.good(run.folder / "tiny-gemma3.gguf", "--prompt-ids", IDS, "--tokens", tokens,
@@ -194,7 +204,7 @@ def test_bad_arguments(run):
                         ("1 2\n3 four\n", "line 2: expected whole numbers"), ("99999999999\n", "line 1: expected whole")):
         run.refused([model, "--prompt-ids", run.file("ids.txt", text.encode())], words)
     run.refused([model, "--prompt-ids", run.folder / "none.txt"], "none.txt: cannot be read")
-    run.refused([model], "expected --prompt-ids, --check or --digests")
+    run.refused([model], "expected --prompt-ids, --check, --ragged or --digests")
     for data, words in ((b"", "that reference.py wrote"), (b"LATHEREX" + reference[8:], "that reference.py wrote"),
                         (reference[:-4], "expected ids and logits of 2 x 12 positions and 64 words"),
                         (reference[:8] + b"\xff" * 12 + reference[20:], "expected ids and logits"),
@@ -204,7 +214,8 @@ def test_bad_arguments(run):
                         (reference[:24] + struct.pack("<i", 64) + reference[28:], "id 64, expected 0 to 63")):
         run.refused([model, "--check", run.file("bad.ref", data)], words)
     run.refused([model, "--check", run.folder / "none.ref"], "that reference.py wrote")
-    for arguments in ([], [model, "--digests", "--tokens", 1], [model, "--digests", "--prompt-ids", IDS], [model, "--wide"]):
+    for arguments in ([], [model, "--digests", "--tokens", 1], [model, "--digests", "--prompt-ids", IDS], [model, "--wide"],
+                      [model, "--ragged", 0], [model, "--ragged", 2, "--digests"], [model, "--ragged", 2, "--prompt-ids", IDS]):
         assert run(*arguments).returncode == 2, arguments
 
 
@@ -277,7 +288,7 @@ def main():
         if sys.argv[2] == "--reference":
             return against_reference(folder)
         run = Runner(sys.argv[1], folder)
-        for test in (test_decoded_values, test_logits, test_generated_ids, test_bad_files, test_bad_models,
+        for test in (test_decoded_values, test_logits, test_ragged_batches, test_generated_ids, test_bad_files, test_bad_models,
                      test_bad_arguments, test_random_damage):
             start = time.monotonic()
             test(run)

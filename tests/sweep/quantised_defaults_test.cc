@@ -58,6 +58,40 @@ TEST(QuantisedDefaults, HaveNativeCode) {
   }
 }
 
+// Panels of other shapes hold the same numbers; a zero point of four bits is kept as a byte.
+TEST(QuantisedDefaults, PackedWeightsTakeHardlyMoreThanTheirFormats) {
+  for (const ops::QuantFormat& format : ops::quant_formats()) {
+    for (const uint32_t allowed : {0u, kDefaultAllowed | uint32_t{ir::kQuantisedActivations}}) {
+      const auto graph = ops::finish(product(format, ops::symbol_dim("M", 1, 512, {{1, 1}, {128, 1}})));
+      ASSERT_TRUE(graph.ok()) << format.name << ": " << graph.status().to_string();
+      const Level& level = levels().back();
+      auto op = Operator::create(level.context, *graph);
+      ASSERT_TRUE(op.ok()) << op.status().to_string();
+      PrepareRequest request;
+      request.allowed = allowed;
+      request.cold = true;
+      ASSERT_TRUE((*op)->stages().prepare(request).ok());
+      const Stage& stage = (*op)->stages().of(0)[0]->stage;
+      int64_t given = 0, packed = 0;
+      for (const ir::Buffer& b : stage.naive.buffers) {
+        if (b.place != ir::Place::constant) continue;
+        int64_t elements = 1;
+        for (const ir::Expr& d : ir::given_dims(b)) elements *= d->ival;
+        given += elements * ir::dtype_bytes(ir::given_type(b));
+      }
+      for (const PackedParam& p : stage.packed) {
+        const auto bytes = packed_bytes(p, {{"M", 1}});
+        ASSERT_TRUE(bytes.ok()) << bytes.status().to_string();
+        packed += *bytes;
+      }
+      const double ratio = static_cast<double>(packed) / static_cast<double>(given);
+      SCOPED_TRACE(fmt::format("{}, classes {}", format.name, allowed));
+      EXPECT_GT(ratio, 0.9);
+      EXPECT_LE(ratio, 1.06);
+    }
+  }
+}
+
 // Where the caller allows quantised activations, sums of bytes in native code, right in every format. One shape has
 // columns beyond whole panels.
 TEST(QuantisedDefaults, AreSumsOfBytesWhereTheCallerAllowsThem) {

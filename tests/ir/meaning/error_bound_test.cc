@@ -65,6 +65,34 @@ TEST(ErrorBound, AFunctionBelowTheLeastNormalMayBeNothing) {
   EXPECT_LE(bound[1], 1e-4 * real[1]);
 }
 
+// Softmax as attention has it: the maximum starts from the least number, and what is masked is exactly minus infinity.
+TEST(ErrorBound, AMaximumIsAsNearAsWhatItIsTakenFrom) {
+  const char* text = R"(
+kernel f(x: f32[4, 32] in, y: f32[4, 32] out)
+  m: f32[4] heap
+  s: f32[4, 32] heap
+  for i < 4:
+    m[i] = -3.4028235e+38
+    for j < 32:
+      s[i, j] = select(j < 20 + i, x[i, j] * 0.35, -inf)
+      m[i] fmax= s[i, j]
+    for n < 32:
+      y[i, n] = exp2((s[i, n] - m[i]) * 1.442695)
+)";
+  const Kernel k = std::move(parse_kernel(text)).value();
+  Tensor x{{4, 32}, {}};
+  for (int i = 0; i < 4 * 32; ++i) x.data.push_back(static_cast<float>(std::sin(i)));
+  const std::vector<double> bound = run(k, {{"x", x}}, Arithmetic::error_bound);
+  for (size_t i = 0; i < bound.size(); ++i) {
+    if (static_cast<int>(i % 32) < 20 + static_cast<int>(i / 32)) {
+      EXPECT_GT(bound[i], 0) << i;
+      EXPECT_LT(bound[i], 1e-5) << i;
+    } else {
+      EXPECT_EQ(bound[i], 0) << i;
+    }
+  }
+}
+
 TEST(ErrorBound, WhatDoesNotRoundHasNone) {
   const Kernel k =
       std::move(parse_kernel("kernel f(x: f32[4] in, y: f32[4] out)\n  for i < 4:\n    y[i] = max(-x[i], 0.0)\n"))

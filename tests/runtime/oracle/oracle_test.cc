@@ -328,6 +328,33 @@ TEST(Oracle, ObjectsToPrecisionTraded) {
   EXPECT_FALSE(verdict_of(*rows, s.build_other("/ a[b]", "/ (a[b] * 1.00001)")).ok);
 }
 
+// The maximum starts from the least number, as attention's does: that says nothing of how near results have to be.
+TEST(Oracle, ObjectsToAWrongFactorBehindAMaximum) {
+  Fixture f(R"(
+kernel weights(s: f32[B, N] in, v: f32[B, N] in, y: f32[B] out) family attention where B in 1..64, N in 1..512
+  m: f32[B] heap
+  a: f32[B] heap
+  o: f32[B] heap
+  for b < B [row]:
+    m[b] = -3.4028235e+38
+    for n < N [key]:
+      m[b] fmax= s[b, n]
+    a[b] = 0.0
+    o[b] = 0.0
+    for n1 < N [key]:
+      a[b] += exp2((s[b, n1] - m[b]) * 1.442695)
+    for n2 < N [key]:
+      o[b] += exp2((s[b, n2] - m[b]) * 1.442695) * v[b, n2]
+    y[b] = o[b] * (1.0 / a[b])
+)");
+  auto oracle = f.oracle({{"B", 5}, {"N", 77}});
+  const Verdict right = verdict_of(*oracle, f.build());
+  EXPECT_TRUE(right.ok) << right.reason;
+  EXPECT_FALSE(verdict_of(*oracle, f.build_other("o[b] * (1.0 / a[b])", "o[b]")).ok);
+  EXPECT_FALSE(verdict_of(*oracle, f.build_other("(s[b, n2] - m[b]) * 1.442695", "(s[b, n2] - m[b]) * 1.45")).ok);
+  EXPECT_FALSE(verdict_of(*oracle, f.build_other("for n2 < N", "for n2 < N - 1")).ok);
+}
+
 TEST(Oracle, ObjectsToRunsThatDiffer) {
   Fixture f(kGelu);
   std::vector<std::unique_ptr<Wrapped>> keep;
