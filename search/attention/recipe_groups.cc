@@ -62,7 +62,8 @@ class GroupsSketch {
   std::optional<Setting> standard() const {
     Setting k{.prefetch = problem_.cold ? kAhead : 0, .parallel = problem_.threads > 1};
     const int64_t columns = (extent_at(p_.columns->extent, problem_) + t_.lanes - 1) / t_.lanes;
-    k.column_vectors = std::clamp<int64_t>(columns, 1, 4);
+    k.column_vectors = std::clamp<int64_t>(columns, 1, heads_ > 2 ? 4 : 8);
+    if (heads_ == 1) k.keys = 8;
     if (most_depth() % t_.lanes != 0) k.depth_vectors = std::min<int64_t>((most_depth() + t_.lanes - 1) / t_.lanes, 16);
     // All heads together if they fit, else the fewest equal parts that do.
     for (int64_t parts = 1; parts <= heads_; ++parts) {
@@ -86,6 +87,11 @@ class GroupsSketch {
   static constexpr int64_t kAhead = 4096;  // bytes
   int64_t heads_of(const Setting& k) const { return k.heads == 0 ? heads_ : k.heads; }
   int64_t most_depth() const { return extent_at(p_.depth->extent, problem_); }
+  // What a load reads once it reads no copy.
+  Expr read_where_it_is(const Expr& load) const {
+    const AttentionParts::Copy* copy = copy_of(p_, load);
+    return copy == nullptr ? load : unwidened_load(copy->one().value);
+  }
   void write_scores(Script& s, const Setting& k, const std::string& heads, const std::string& keys,
                     const std::string& suffix) const;
 
@@ -207,15 +213,16 @@ Status GroupsSketch::write(Script& s, const Setting& k) const {
     s.move("move_to_stack {} {}", p_.sums(), i);
   }
   vectorize_copies(s, p_, t_.lanes);
-  if (k.prefetch > 0 && !copied) {
+  if (k.prefetch > 0) {
+    const Expr keys = read_where_it_is(load_of_keys(p_)), values = read_where_it_is(load_of_values(p_));
     const auto lines = [&](const Expr& extent, const Expr& of, int64_t rows) {
       const int64_t bytes =
           extent_at(extent, problem_) * rows * ir::dtype_bytes(problem_.kernel.find_buffer(of->name)->type);
       return std::clamp<int64_t>(bytes / 64, 1, 64);
     };
-    const Expr &keys = load_of_keys(p_), &values = load_of_values(p_);
     s.move("prefetch {} {}o ahead={} lines={}", keys->name, j, k.prefetch, lines(p_.depth->extent, keys, k.keys));
-    s.move("prefetch {} {} ahead={} lines={}", values->name, j2, k.prefetch, lines(p_.columns->extent, values, 4));
+    s.move("prefetch {} {} ahead={} lines={}", values->name, page_ == 0 ? j2 : j2 + "q", k.prefetch,
+           lines(p_.columns->extent, values, page_ == 0 ? 4 : 1));
   }
   if (k.parallel != 0) s.move("parallelize {}", shared.around != "root" ? shared.around : i);
   return {};
