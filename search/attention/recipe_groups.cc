@@ -213,7 +213,8 @@ Status GroupsSketch::write(Script& s, const Setting& k) const {
     s.move("move_to_stack {} {}", p_.sums(), i);
   }
   vectorize_copies(s, p_, t_.lanes);
-  if (k.prefetch > 0) {
+  // What is a page ahead may lie anywhere.
+  if (k.prefetch > 0 && page_ == 0) {
     const Expr keys = read_where_it_is(load_of_keys(p_)), values = read_where_it_is(load_of_values(p_));
     const auto lines = [&](const Expr& extent, const Expr& of, int64_t rows) {
       const int64_t bytes =
@@ -221,8 +222,7 @@ Status GroupsSketch::write(Script& s, const Setting& k) const {
       return std::clamp<int64_t>(bytes / 64, 1, 64);
     };
     s.move("prefetch {} {}o ahead={} lines={}", keys->name, j, k.prefetch, lines(p_.depth->extent, keys, k.keys));
-    s.move("prefetch {} {} ahead={} lines={}", values->name, page_ == 0 ? j2 : j2 + "q", k.prefetch,
-           lines(p_.columns->extent, values, page_ == 0 ? 4 : 1));
+    s.move("prefetch {} {} ahead={} lines={}", values->name, j2, k.prefetch, lines(p_.columns->extent, values, 4));
   }
   if (k.parallel != 0) s.move("parallelize {}", shared.around != "root" ? shared.around : i);
   return {};
