@@ -147,7 +147,8 @@ Status BenchOperands::fill(size_t arg, const SymbolValues& dims) {
     LATHE_ASSIGN(packing, op_.stages().packing(static_cast<int>(arg), dims));
   }
   if (packing.parts.empty()) {
-    if (!values || !fill_counted(arg, *values, dims)) fill_tame(tensor(arg).dtype, seed, first, static_cast<int64_t>(o.bytes), values);
+    if (!values || !fill_counted(arg, *values, dims))
+      fill_tame(tensor(arg).dtype, seed, first, static_cast<int64_t>(o.bytes), values);
   } else {
     BenchMemory plain;
     const size_t size = static_cast<size_t>(ir::dtype_bytes(tensor(arg).dtype, span_at(tensor(arg), dims)));

@@ -76,7 +76,12 @@ class GroupsSketch {
     return std::nullopt;
   }
   std::vector<Setting> simpler(const Setting& k) const {
-    return {{.heads = k.heads, .keys = 1, .depth_vectors = 1, .column_vectors = 1, .score_vectors = 1, .parallel = k.parallel}};
+    return {{.heads = k.heads,
+             .keys = 1,
+             .depth_vectors = 1,
+             .column_vectors = 1,
+             .score_vectors = 1,
+             .parallel = k.parallel}};
   }
   Status write(Script& s, const Setting& k) const;
   double estimate(const Setting& k) const;

@@ -117,12 +117,12 @@ TEST(BenchOperands, LengthsOffsetsAndPages) {
   };
   const auto f = ops::fixed_dim;
   const std::vector<ops::DimDesc> cache = {f(kSequences * kPages), f(1), f(16), f(16)};
-  g.outputs = {ops::add_node(g, "ragged_attention",
-                             {add("q", {f(kRows), f(2), f(16)}, ir::DType::f32), add("k", cache, ir::DType::f32),
-                              add("v", cache, ir::DType::f32), add("lengths", {f(kSequences)}, ir::DType::i32),
-                              add("pages", {f(kSequences), f(kPages)}, ir::DType::i32),
-                              add("offsets", {f(kSequences + 1)}, ir::DType::i64)},
-                             "y")};
+  g.outputs = {ops::add_node(
+      g, "ragged_attention",
+      {add("q", {f(kRows), f(2), f(16)}, ir::DType::f32), add("k", cache, ir::DType::f32),
+       add("v", cache, ir::DType::f32), add("lengths", {f(kSequences)}, ir::DType::i32),
+       add("pages", {f(kSequences), f(kPages)}, ir::DType::i32), add("offsets", {f(kSequences + 1)}, ir::DType::i64)},
+      "y")};
   const auto op = prepared(g);
   BenchOperands operands(*op, options(false));
   ASSERT_TRUE(operands.place({}).ok());
