@@ -296,10 +296,49 @@ def around():
     return lines
 
 
+def attention_caches():
+    """Keys and values as caches hold them, beside contiguous ones of the same sizes: pages, sequences of unequal lengths, bytes with scales."""
+    lines = []
+    width, keys = 128, 1024
+
+    def cached(name, op, heads, kv_heads, batch, queries, cache="cold", page=0, ragged=False, dtype="f32"):
+        line = Line(name, cache=cache)
+        pages = keys // page if page else 0
+        rows = [batch * pages, kv_heads, page] if page else [batch, kv_heads, keys]
+        q = [batch * queries, heads, width] if ragged else [batch, heads, queries, width]
+        kv_type = "i8" if dtype == "i8" else dtype
+        operands = [line.tensor("q", q)] + [line.tensor(t, rows + [width], const=cache == "cold", dtype=kv_type) for t in "kv"]
+        operands.append(line.tensor("lengths", [batch], dtype="i32"))
+        if page:
+            operands.append(line.tensor("pages", [batch, pages], dtype="i32"))
+        if ragged:
+            operands.append(line.tensor("offsets", [batch + 1], dtype="i32"))
+        if dtype == "i8":
+            operands += [line.tensor(t, rows, const=cache == "cold") for t in ("k_scales", "v_scales")]
+        attrs = {"causal": True} | ({"scales": True} if dtype == "i8" else {})
+        line.node(op, operands, "y", **attrs)
+        lines.append(line)
+
+    for kv_heads in (8, 32):
+        for batch in (1, 8):
+            sizes = f"32_{kv_heads}_{batch}x{keys}"
+            for dtype in ("f32", "i8"):
+                cached(f"decode_contiguous_{dtype}_{sizes}", "cached_attention", 32, kv_heads, batch, 1, dtype=dtype)
+                for page in (16, 32, 128) if dtype == "f32" else (16,):
+                    cached(f"decode_pages{page}_{dtype}_{sizes}", "paged_attention", 32, kv_heads, batch, 1, page=page, dtype=dtype)
+            cached(f"decode_ragged16_f32_{sizes}", "ragged_attention", 32, kv_heads, batch, 1, page=16, ragged=True)
+    cached("mixed_ragged16_f32_32_8_8x16", "ragged_attention", 32, 8, 8, 16, cache="hot", page=16, ragged=True)
+    cached("prefill_contiguous_f32_32_8_1x512", "cached_attention", 32, 8, 1, 512, cache="hot")
+    for page in (16, 128):
+        cached(f"prefill_pages{page}_f32_32_8_1x512", "paged_attention", 32, 8, 1, 512, cache="hot", page=page)
+    return lines
+
+
 def main(folder):
     models = json.loads((HERE / "models.json").read_text())["transformers"]
     manifests = {"limits": limits(), "odd_shapes": odd_shapes(), "narrow_products": narrow_products(), "low_bits": low_bits(),
-                 "low_bits_bytes": low_bits(quantised=True), "limits-llm": limits_llm(), "around": around()}
+                 "low_bits_bytes": low_bits(quantised=True), "limits-llm": limits_llm(), "around": around(),
+                 "attention_caches": attention_caches()}
     for name in ("qwen2.5-0.5b", "smollm2-135m"):
         manifests[name] = decoder(models[name], DETAILS[name], models[name]["layers"], head=True)
     manifests["llama3-8b-layer"] = decoder(models["llama3-8b"], DETAILS["llama3-8b"], 1, head=False)

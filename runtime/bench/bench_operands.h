@@ -1,7 +1,8 @@
 // Operands of one operator to time it on: constants packed, floats tame. Cold ones rotate over copies that are together
 // at least twice the last-level cache: the constants where they are half of the bytes that a call reads or more, as
 // those of a decode step; else all operands, results included. Made once for all shapes, since packing and filling
-// large constants takes longer than timing them. Not thread-safe.
+// large constants takes longer than timing them. Where integers say how long loops run, as lengths of sequences do,
+// they are the largest that they may be, offsets are equally far apart, and indices all different. Not thread-safe.
 #pragma once
 #include <memory>
 #include <vector>
@@ -35,6 +36,7 @@ class BenchOperands {
   struct Operand;
   const ops::TensorDesc& tensor(size_t arg) const;
   ir::Result<std::optional<ir::SymbolRange>> values_at(size_t arg, const SymbolValues& dims) const;
+  bool fill_counted(size_t arg, const ir::SymbolRange& values, const SymbolValues& dims);
   ir::Status sizes(const SymbolValues& dims);
   ir::Status reserve(size_t arg, int64_t copies);
   ir::Status fill(size_t arg, const SymbolValues& dims);

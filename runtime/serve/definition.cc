@@ -53,6 +53,23 @@ bool Definition::rises(int tensor) const {
   return false;
 }
 
+bool Definition::counts(int tensor) const {
+  for (const ops::LoweredKernel& k : lowered_.kernels) {
+    for (size_t p = 0; p < k.params.size(); ++p) {
+      if (k.params[p].tensor != tensor) continue;
+      bool found = false;
+      ir::for_each_stmt(k.kernel.body, [&](const ir::Stmt& s) {
+        if (s.kind != ir::Stmt::Kind::scope) return;
+        ir::for_each_node(s.extent, [&](const ir::ExprNode& n) {
+          found |= n.op == ir::Op::k_load && n.name == k.kernel.buffers[p].name;
+        });
+      });
+      if (found) return true;
+    }
+  }
+  return false;
+}
+
 std::vector<SymbolValues> Definition::hinted_dims() const {
   std::vector<SymbolValues> out{{}};
   for (const ops::DimDesc& d : graph_.symbols) {

@@ -38,6 +38,8 @@ class Definition {
   std::vector<ir::ValueRange> values_of(int tensor) const;
   // Whether they must not fall along its last dimension.
   bool rises(int tensor) const;
+  // Whether loops have as many iterations as its elements say.
+  bool counts(int tensor) const;
   // The hinted combinations of symbol values; one with every symbol's largest value where nothing is hinted.
   std::vector<SymbolValues> hinted_dims() const;
   // Of each symbol of the Kernel the default range that holds its value.

@@ -1,5 +1,5 @@
 // Attention of a few queries whose heads share keys, as in decode: each key and value is read once for all heads of a
-// group.
+// group, or once for each part of them where the registers do not hold the sums of all.
 //
 //   t heads of keys { i queries {
 //     j keys, some at a time { c = 0 | d: c += q * k, lanes along the depth | s = f(c) }      of all heads of the group
@@ -25,7 +25,7 @@ const Expr& unwidened_load(const Expr& e) { return e->op == Op::k_cast ? e->args
 class GroupsSketch {
  public:
   struct Setting {
-    int64_t keys = 4, depth_vectors = 1, column_vectors = 4, score_vectors = 4, prefetch = 0, parallel = 0;
+    int64_t heads = 0, keys = 4, depth_vectors = 1, column_vectors = 4, score_vectors = 4, prefetch = 0, parallel = 0;
     bool operator==(const Setting&) const = default;
   };
   GroupsSketch(const Problem& problem, const Target& target)
@@ -48,10 +48,11 @@ class GroupsSketch {
   static const std::vector<KnobRow<GroupsSketch>>& table();
   Status accepts(const Setting& k) const {
     // A sum of its own for each vector of the depth; beside them a vector of each query and one of a key.
-    const int64_t scores = heads_ * k.keys * k.depth_vectors + heads_ + 1,
-                  sums = heads_ * k.column_vectors + k.column_vectors;
+    const int64_t heads = heads_of(k), scores = heads * k.keys * k.depth_vectors + heads + 1,
+                  sums = heads * k.column_vectors + k.column_vectors;
+    if (k.heads >= heads_) return unsupported("hr {}: no part of {} heads", k.heads, heads_);
     if (std::max(scores, sums) + kScratchRegisters > t_.vector_registers)
-      return unsupported("jr {} nv {}: more than the registers", k.keys, k.column_vectors);
+      return unsupported("hr {} jr {} nv {}: more than the registers", k.heads, k.keys, k.column_vectors);
     const int64_t step = k.depth_vectors * t_.lanes;
     if (page_ != 0 && k.keys > page_) return unsupported("jr {}: more than the {} keys of a page", k.keys, page_);
     if (most_depth() > step && most_depth() % step != 0)
@@ -61,14 +62,26 @@ class GroupsSketch {
   std::optional<Setting> standard() const {
     Setting k{.prefetch = problem_.cold ? kAhead : 0, .parallel = problem_.threads > 1};
     const int64_t columns = (extent_at(p_.columns->extent, problem_) + t_.lanes - 1) / t_.lanes;
-    k.column_vectors = std::clamp<int64_t>(columns, 1, 4);
+    k.column_vectors = std::clamp<int64_t>(columns, 1, heads_ > 2 ? 4 : 8);
+    if (heads_ == 1) k.keys = 8;
     if (most_depth() % t_.lanes != 0) k.depth_vectors = std::min<int64_t>((most_depth() + t_.lanes - 1) / t_.lanes, 16);
-    while (!accepts(k).ok() && k.keys > 1) k.keys /= 2;
-    while (!accepts(k).ok() && k.column_vectors > 1) k.column_vectors /= 2;
-    return accepts(k).ok() ? std::optional(k) : std::nullopt;
+    // All heads together if they fit, else the fewest equal parts that do.
+    for (int64_t parts = 1; parts <= heads_; ++parts) {
+      Setting fit = k;
+      fit.heads = parts == 1 ? 0 : (heads_ + parts - 1) / parts;
+      while (!accepts(fit).ok() && fit.keys > 1) fit.keys /= 2;
+      while (!accepts(fit).ok() && fit.column_vectors > 1) fit.column_vectors /= 2;
+      if (accepts(fit).ok()) return fit;
+    }
+    return std::nullopt;
   }
   std::vector<Setting> simpler(const Setting& k) const {
-    return {{.keys = 1, .depth_vectors = 1, .column_vectors = 1, .score_vectors = 1, .parallel = k.parallel}};
+    return {{.heads = k.heads,
+             .keys = 1,
+             .depth_vectors = 1,
+             .column_vectors = 1,
+             .score_vectors = 1,
+             .parallel = k.parallel}};
   }
   Status write(Script& s, const Setting& k) const;
   double estimate(const Setting& k) const;
@@ -77,7 +90,13 @@ class GroupsSketch {
  private:
   static constexpr int64_t kMostQueries = 3, kMostHeads = 16, kScratchRegisters = 3;
   static constexpr int64_t kAhead = 4096;  // bytes
+  int64_t heads_of(const Setting& k) const { return k.heads == 0 ? heads_ : k.heads; }
   int64_t most_depth() const { return extent_at(p_.depth->extent, problem_); }
+  // What a load reads once it reads no copy.
+  Expr read_where_it_is(const Expr& load) const {
+    const AttentionParts::Copy* copy = copy_of(p_, load);
+    return copy == nullptr ? load : unwidened_load(copy->one().value);
+  }
   void write_scores(Script& s, const Setting& k, const std::string& heads, const std::string& keys,
                     const std::string& suffix) const;
 
@@ -91,6 +110,8 @@ const std::vector<KnobRow<GroupsSketch>>& GroupsSketch::table() {
   using Values = std::vector<int64_t>;
   using S = const GroupsSketch&;
   static const std::vector<KnobRow<GroupsSketch>> kTable = {
+      {"heads", "hr", "heads of a group side by side; 0: all", &Setting::heads, 0, 16, true,
+       [](S s) { return values_if(s.heads_ > 2, {0, (s.heads_ + 1) / 2, (s.heads_ + 3) / 4}); }},
       {"keys", "jr", "keys side by side", &Setting::keys, 1, 16, false, [](S) { return Values{1, 2, 4, 8}; }},
       {"depth_vectors", "dv", "vectors of the depth that are summed side by side", &Setting::depth_vectors, 1, 16,
        false, [](S) { return Values{1, 2}; }},
@@ -155,8 +176,13 @@ Status GroupsSketch::write(Script& s, const Setting& k) const {
   }
   vectorize_clear(s, p_, t_.lanes);
   SharedKeys shared = share_keys(s, p_, copied);
-  const std::string g = shared.heads;
+  std::string g = shared.heads;
   shared.around = copy_rows(s, p_, shared);
+  if (k.heads > 0) {
+    s.move("tile_scope {} {} tail={} as {}p,{}h", g, k.heads, heads_ % k.heads == 0 ? "exact" : "mask", g, g);
+    if (shared.around == "root") shared.around = g + "p";
+    g += "h";
+  }
   s.move("swap_scopes {} {}", g, i);
   // Scores, softmax, sums: three scopes over the heads.
   s.move("split_scope {} after=2 as {}_max", j, j);
@@ -192,13 +218,14 @@ Status GroupsSketch::write(Script& s, const Setting& k) const {
     s.move("move_to_stack {} {}", p_.sums(), i);
   }
   vectorize_copies(s, p_, t_.lanes);
-  if (k.prefetch > 0 && !copied) {
+  // What is a page ahead may lie anywhere.
+  if (k.prefetch > 0 && page_ == 0) {
+    const Expr keys = read_where_it_is(load_of_keys(p_)), values = read_where_it_is(load_of_values(p_));
     const auto lines = [&](const Expr& extent, const Expr& of, int64_t rows) {
       const int64_t bytes =
           extent_at(extent, problem_) * rows * ir::dtype_bytes(problem_.kernel.find_buffer(of->name)->type);
       return std::clamp<int64_t>(bytes / 64, 1, 64);
     };
-    const Expr &keys = load_of_keys(p_), &values = load_of_values(p_);
     s.move("prefetch {} {}o ahead={} lines={}", keys->name, j, k.prefetch, lines(p_.depth->extent, keys, k.keys));
     s.move("prefetch {} {} ahead={} lines={}", values->name, j2, k.prefetch, lines(p_.columns->extent, values, 4));
   }
@@ -208,12 +235,12 @@ Status GroupsSketch::write(Script& s, const Setting& k) const {
 
 Structure GroupsSketch::structure(const Setting& k, const ProblemFacts& facts) const {
   Structure s = facts.naive;
-  s.tile_rows = static_cast<double>(heads_);
+  s.tile_rows = static_cast<double>(heads_of(k));
   s.tile_vectors = static_cast<double>(k.column_vectors);
   s.unroll = static_cast<double>(k.keys);
-  s.registers = static_cast<double>(heads_ * k.column_vectors + k.column_vectors + kScratchRegisters);
+  s.registers = static_cast<double>(heads_of(k) * k.column_vectors + k.column_vectors + kScratchRegisters);
   s.block_columns = static_cast<double>(k.column_vectors * t_.lanes);
-  double groups = 1.0 / static_cast<double>(heads_);
+  double groups = 1.0 / static_cast<double>(heads_of(k));
   for (const Stmt* b : p_.heads) groups *= static_cast<double>(extent_at(b->extent, problem_));
   const double rows = static_cast<double>(extent_at(p_.row->extent, problem_));
   s.calls = rows * groups * 3;

@@ -66,7 +66,7 @@ static void in_turn(const Problem& problem, const Target& target, const Take& ta
     if (!r.matches(problem)) continue;
     const std::unique_ptr<Sketch> sketch = r.sketch(problem, target);
     std::vector<Knobs> settings = sketch->simpler();
-    settings.insert(settings.begin(), sketch->defaults());
+    if (Knobs standard = sketch->defaults(); !standard.empty()) settings.insert(settings.begin(), std::move(standard));
     for (const Knobs& setting : settings) {
       Result<Scheduled> s = sketch->script(setting);
       if (s.ok() && take(std::move(s).value())) return;

@@ -107,5 +107,35 @@ TEST(BenchOperands, TooLargeOnesAreRefusedByName) {
   EXPECT_NE(status.to_string().find("x is too large to time"), std::string::npos) << status.to_string();
 }
 
+// Lengths are the whole room, offsets evenly apart, and pages all different.
+TEST(BenchOperands, LengthsOffsetsAndPages) {
+  ops::Graph g;
+  g.name = "ragged";
+  constexpr int kSequences = 4, kPages = 3, kRows = 8;
+  const auto add = [&](const char* name, std::vector<ops::DimDesc> dims, ir::DType type) {
+    return ops::add_tensor(g, name, std::move(dims), false, type);
+  };
+  const auto f = ops::fixed_dim;
+  const std::vector<ops::DimDesc> cache = {f(kSequences * kPages), f(1), f(16), f(16)};
+  g.outputs = {ops::add_node(
+      g, "ragged_attention",
+      {add("q", {f(kRows), f(2), f(16)}, ir::DType::f32), add("k", cache, ir::DType::f32),
+       add("v", cache, ir::DType::f32), add("lengths", {f(kSequences)}, ir::DType::i32),
+       add("pages", {f(kSequences), f(kPages)}, ir::DType::i32), add("offsets", {f(kSequences + 1)}, ir::DType::i64)},
+      "y")};
+  const auto op = prepared(g);
+  BenchOperands operands(*op, options(false));
+  ASSERT_TRUE(operands.place({}).ok());
+  const auto* lengths = static_cast<const int32_t*>(operands.args()[3]);
+  const auto* pages = static_cast<const int32_t*>(operands.args()[4]);
+  const auto* offsets = static_cast<const int64_t*>(operands.args()[5]);
+  for (int b = 0; b < kSequences; ++b) EXPECT_EQ(lengths[b], 16 * kPages);
+  for (int b = 0; b <= kSequences; ++b) EXPECT_EQ(offsets[b], 2 * b);
+  const std::set<int32_t> seen(pages, pages + kSequences * kPages);
+  EXPECT_EQ(seen.size(), static_cast<size_t>(kSequences * kPages));
+  EXPECT_EQ(*seen.begin(), 0);
+  EXPECT_EQ(*seen.rbegin(), kSequences * kPages - 1);
+}
+
 }  // namespace
 }  // namespace lathe::runtime

@@ -1,8 +1,10 @@
 // What attention gets by default: recipes that share keys for caches, pages, ragged queries and bytes alike, and whose
-// moves are all accepted; results by another test (capi).
+// moves are all accepted; groups of heads of every size, on each level's registers. Results by another test (capi).
 #include <gtest/gtest.h>
 
+#include "jit/host/host_cpu.h"
 #include "ops/lower.h"
+#include "runtime/compile/compiler.h"
 #include "search/moves/schedule.h"
 #include "search/sketches/recipe.h"
 
@@ -69,6 +71,53 @@ TEST(AttentionRecipe, KeysAreSharedWhereverTheyAre) {
           EXPECT_NE(schedule("cached_attention", 1, batch, kept, 0, bytes).find("from groups."), std::string::npos);
         }
         EXPECT_NE(schedule("cached_attention", 9, batch, kept, 0, bytes).find("from query_tiles."), std::string::npos);
+      }
+    }
+  }
+}
+
+search::Problem one_query(int64_t heads, int64_t depth) {
+  ops::Graph g;
+  const std::vector<int> in = {ops::add_tensor(g, "q", {F(2 * heads), F(1), F(depth)}),
+                               ops::add_tensor(g, "k", {F(2), F(40), F(depth)}),
+                               ops::add_tensor(g, "v", {F(2), F(40), F(depth)})};
+  g.outputs = {ops::add_node(g, "attention", in, "y", {})};
+  search::Problem p;
+  p.kernel = ops::lower(*ops::finish(g))->kernels.at(0).kernel;
+  return p;
+}
+
+// All heads of a group together, or in parts: whatever the recipe accepts is code, within the registers of the level.
+TEST(AttentionRecipe, GroupsOfEverySizeFitTheRegisters) {
+  for (const ir::IsaLevel level : {ir::IsaLevel::avx2, ir::IsaLevel::avx512}) {
+    const ir::Target t = jit::host_target().cap(level);
+    if (t.level != level) continue;
+    LeafCache leaves(LeafCacheOptions{}, nullptr, nullptr);
+    LeafPolicy policy;
+    policy.llvm = false;
+    policy.portable = false;
+    for (int64_t heads = 2; heads <= 16; ++heads) {
+      for (const int64_t depth : {8, 20, 64}) {
+        SCOPED_TRACE(fmt::format("{} heads, depth {}, {} lanes", heads, depth, t.lanes));
+        const search::Problem p = one_query(heads, depth);
+        const search::Recipe* recipe = search::find_recipe(p);
+        ASSERT_NE(recipe, nullptr);
+        ASSERT_STREQ(recipe->name, "groups");
+        const auto sketch = recipe->sketch(p, t);
+        EXPECT_NE(search::to_text(search::default_schedule(p, t)).find("from groups."), std::string::npos);
+        std::vector<search::Knobs> settings = sketch->simpler();
+        settings.push_back(sketch->defaults());
+        for (search::Knobs& knobs : sketch->accepted()) {
+          const bool sizes = knobs["pf"] == 0 && knobs["sv"] == 1;
+          if (sizes && depth == 64 && (heads == 7 || heads == 16)) settings.push_back(std::move(knobs));
+        }
+        EXPECT_FALSE(settings.empty());
+        for (const search::Knobs& knobs : settings) {
+          const auto schedule = recipe->build(knobs, p, t);
+          ASSERT_TRUE(schedule.ok()) << schedule.status().to_string();
+          const auto stage = build_stage(p.kernel, *schedule, t, leaves, policy);
+          ASSERT_TRUE(stage.ok()) << search::to_text(*schedule) << stage.status().to_string();
+        }
       }
     }
   }
