@@ -277,6 +277,11 @@ class Sweep {
       if (implied != 1) return refuse("an instruction no leaf has");
       LATHE_RETURN_IF_ERROR(needs(evex ? uint64_t{kCpu_avx512vnni} : uint64_t{kCpu_avx_vnni}));
     }
+    if (map == 2 && (opcode == 0x49 || opcode == 0x4b || opcode == 0x5c)) {  // tiles
+      if (evex || (opcode == 0x5c && implied != 2) || (opcode == 0x49 && implied == 1))
+        return refuse("an instruction no leaf has");
+      LATHE_RETURN_IF_ERROR(needs(opcode == 0x5c ? uint64_t{kCpu_amx_bf16} : uint64_t{kCpu_amx_tile}));
+    }
     if (!evex && ((map == 2 && opcode == 0x13) || (map == 3 && opcode == 0x1d)))
       LATHE_RETURN_IF_ERROR(needs(kCpu_f16c));
     return {};

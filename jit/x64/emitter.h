@@ -68,6 +68,7 @@ class Emitter {
   void extent_f32(const Inst& inst);
   void constant(const Xmm& to, uint32_t bits);
   RegExp address(const Mem& mem);
+  void tile(const Inst& inst);
 
   // emit_narrow.cc: elements in memory that are not lanes
   void load_narrow(const Inst& inst, const Xmm& to, const RegExp& from);
