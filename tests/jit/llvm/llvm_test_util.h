@@ -48,7 +48,13 @@ inline std::vector<Shape> dot4_shapes() {
   }
   return shapes;
 }
-inline std::vector<Shape> shapes_of(LeafOp op) { return op == LeafOp::k_dot4_u8s8 ? dot4_shapes() : all_shapes(); }
+// Those that have dot2_bf16.
+inline std::vector<Shape> dot2_shapes() {
+  return {{ir::IsaLevel::avx512, 8, kCpu_avx512bf16}, {ir::IsaLevel::avx512, 16, kCpu_avx512bf16}};
+}
+inline std::vector<Shape> shapes_of(LeafOp op) {
+  return op == LeafOp::k_dot4_u8s8 ? dot4_shapes() : op == LeafOp::k_dot2_bf16 ? dot2_shapes() : all_shapes();
+}
 inline bool host_runs(const Shape& s) { return (s.features() & ~host_features()) == 0; }
 
 // An image made callable by the real loader; the calls clear the upper halves afterwards, as the

@@ -90,12 +90,8 @@ Lanes results(const std::vector<Lanes>& in, Run&& run) {
   return data[3];
 }
 
-std::vector<Shape> shapes() {
-  return {{ir::IsaLevel::avx512, 8, ir::kCpu_avx512bf16}, {ir::IsaLevel::avx512, 16, ir::kCpu_avx512bf16}};
-}
-
 TEST(Dot2, equals_the_model_on_every_executor) {
-  for (const Shape& shape : shapes()) {
+  for (const Shape& shape : dot2_shapes()) {
     const size_t n = static_cast<size_t>(kVectors * shape.lanes);
     const std::vector<Lanes> in = operands(n);
     for (const Second second : {Second::in_register, Second::folded, Second::broadcast}) {
@@ -131,7 +127,7 @@ TEST(Dot2, equals_the_model_on_every_executor) {
 
 // The destination may be where a factor lies.
 TEST(Dot2, may_overwrite_a_factor) {
-  for (const Shape& shape : shapes()) {
+  for (const Shape& shape : dot2_shapes()) {
     const size_t n = static_cast<size_t>(kVectors * shape.lanes);
     const std::vector<Lanes> in = operands(n);
     for (const int to : {0, 1}) {
@@ -154,7 +150,7 @@ TEST(Dot2, is_refused_without_its_feature_and_undeclared) {
   const LeafProgram p = program_of({ir::IsaLevel::avx512, 16, 0}, Second::folded, true);
   EXPECT_EQ(verify_program(p).message(), "leaf program: dot2_bf16 without AVX512_BF16 at level avx512");
   if (!backend_built(Backend::xbyak)) return;
-  auto image = compile_xbyak(program_of(shapes()[1], Second::folded, true));
+  auto image = compile_xbyak(program_of(dot2_shapes()[1], Second::folded, true));
   ASSERT_TRUE(image.ok()) << image.status().to_string();
   image->features &= ~uint64_t{kCpu_avx512bf16};
   EXPECT_NE(lint_image(*image).message().find("needs avx512bf16, which is not declared"), std::string::npos)
