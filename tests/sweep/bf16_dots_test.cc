@@ -1,5 +1,5 @@
-// Products of bf16 where the caller allows bf16_dots: native code on every level that generates any, pairs where the CPU
-// has the instruction, right at sizes around tiles and for an odd K.
+// Products of bf16 where the caller allows bf16_dots: native code on every level that generates any, pairs where the
+// CPU has the instruction, right at sizes around tiles and for an odd K.
 #include "tests/sweep/sweep_case.h"
 
 namespace lathe::runtime {
