@@ -432,28 +432,6 @@ int Emitter::bumped(LoopContext* loop, int ptr, const Linear& per_iteration) {
   return out;
 }
 
-void Emitter::tile(LeafOp op, uint32_t tiles) { emit(op, -1, level()).imm = tiles; }
-
-void Emitter::tile(LeafOp op, int number, const Access& at, const Linear& step) {
-  Mem m = mem(at, false);
-  const auto moves = std::find_if(step.strides.begin(), step.strides.end(), [](int64_t mult) { return mult != 0; });
-  const bool known = step.constant() && step.bytes == static_cast<int32_t>(step.bytes);
-  if (!known && (step.bytes != 0 || *moves != 1 ||
-                 step.strides.end() - moves > 1 + std::count(moves + 1, step.strides.end(), 0))) {
-    fail(ir::unsupported("rows of a tile that are no stride apart"));
-    return;
-  }
-  if (!known) {
-    m.index_kind = Mem::Index::stride;
-    m.index = step.first + static_cast<int>(moves - step.strides.begin());
-    m.scale = 1;
-  }
-  Inst& i = emit(op, -1, level());
-  i.imm = static_cast<uint32_t>(number);
-  i.mem = m;
-  i.var_add = known ? step.bytes : 0;
-}
-
 // indexed: an index may be part of the address.
 Mem Emitter::mem(const Access& at, bool indexed) {
   const auto stride_of = [&](const LoopContext* loop) { return at.loops.find(loop); };

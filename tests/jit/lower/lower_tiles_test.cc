@@ -1,5 +1,5 @@
-// Tensor scopes of tile_bf16 in leaves: every row count, one and two tiles of columns, segments; exact on whole numbers,
-// and the same bits on the CPU's own tiles.
+// Tensor scopes of tile_bf16 in leaves: every row count, one and two tiles of columns, segments; exact on whole
+// numbers, and the same bits on the CPU's own tiles.
 #include "ir/base/dtype.h"
 #include "tests/jit/lower/leaf_case.h"
 
