@@ -45,7 +45,7 @@ void Emitter::tile(LeafOp op, int number, const Access& at, const Linear& step) 
   Mem m = mem(at, false);
   const auto moves = std::find_if(step.strides.begin(), step.strides.end(), [](int64_t mult) { return mult != 0; });
   const bool known = step.constant() && step.bytes == static_cast<int32_t>(step.bytes);
-  if (!known && (step.bytes != 0 || *moves != 1 ||
+  if (!known && (step.constant() || step.bytes != 0 || *moves != 1 ||
                  step.strides.end() - moves > 1 + std::count(moves + 1, step.strides.end(), 0))) {
     fail(ir::unsupported("rows of a tile that are no stride apart"));
     return;
