@@ -2,10 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "ir/core/text_form.h"
 #include "search/cut/cut.h"
 #include "search/cut/safe_kernel.h"
 #include "search/sketches/recipe.h"
 #include "tests/common/machines.h"
+#include "tests/search/model/problems.h"
 #include "tests/search/moves/walk.h"
 
 namespace lathe::search {
