@@ -3,8 +3,9 @@
 //   [pack A] [row block] n0 panels { [k0 block] { m0 tile { c = 0 | k: c += a * b (tensor) | y = epilogue(c) } } }
 //
 // B constant: packed once in panels. B with unit-stride k (transposed): each panel is transposed into scratch. The few
-// columns beyond whole vectors, or the only one, may be summed along K instead (search/sketches/matmul_dots.h). Where the
-// caller allows bf16_dots, products of bf16 are two a step, of panels that hold pairs: [n / nr, k / 2, n % nr, k % 2].
+// columns beyond whole vectors, or the only one, may be summed along K instead (search/sketches/matmul_dots.h). Where
+// the caller allows bf16_dots, products of bf16 are two a step, of panels that hold pairs:
+// [n / nr, k / 2, n % nr, k % 2].
 #pragma once
 #include "search/sketches/matmul_dots.h"
 #include "search/sketches/matmul_model.h"

@@ -35,14 +35,14 @@ bool pairs_of(const MatmulParts& p, const Problem& problem, const Target& t) {
   const auto is_bf16 = [&](const Expr& load) { return problem.kernel.find_buffer(load->name)->type == DType::bf16; };
   return (problem.allowed & kBf16Dots) != 0 && t.has(kCpu_avx512bf16) && is_bf16(*p.a) && is_bf16(*p.b) &&
          panels_of(p, problem.kernel) == Panels::packed && !is_const_int(p.n->extent, 1) && is_const_int(p.k->extent) &&
-         p.k->extent->ival % 2 == 0;
+         p.k->extent->ival % 2 == 0 && p.k->extent->ival > 2;
 }
 
 constexpr int64_t kTileRows = 32, kTileColumns = 32, kTileDepth = 32;  // four tiles of sums, a step of K
 
 bool tiles_of(const MatmulParts& p, const Problem& problem, const Target& t) {
   return t.has(kCpu_amx_tile | kCpu_amx_bf16) && p.k->extent->ival % kTileDepth == 0 &&
-         proves_divisible(p.n->extent, kTileColumns, Ranges(problem.kernel));
+         p.k->extent->ival > kTileDepth && proves_divisible(p.n->extent, kTileColumns, Ranges(problem.kernel));
 }
 
 int64_t element_bytes(const Expr& load, const Kernel& kernel) {

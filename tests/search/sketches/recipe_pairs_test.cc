@@ -57,6 +57,7 @@ TEST(Pairs, are_for_callers_and_machines_that_have_them) {
   EXPECT_EQ(choices(p, zen5()), std::vector<int64_t>{});
   EXPECT_EQ(knob_of(kMatmulRecipe.defaults(p, zen5()), "dp"), 0);
   EXPECT_EQ(choices(product(16, 63, 64), zen5()), std::vector<int64_t>{}) << "an odd K";
+  EXPECT_EQ(choices(product(16, 2, 64), zen5()), std::vector<int64_t>{}) << "a single pair";
   EXPECT_EQ(choices(product(16, 64, 64, false, "f32"), zen5()), std::vector<int64_t>{}) << "rows of f32";
   EXPECT_EQ(choices(product(16, 64, 1), zen5()), std::vector<int64_t>{}) << "one column";
   EXPECT_THAT(kMatmulRecipe.accepts({{"mr", 4}, {"nr", 32}, {"dp", 1}}, p, zen5()).to_string(),
@@ -70,7 +71,7 @@ TEST(Pairs, keep_the_values) {
     Knobs knobs;
   };
   const Case cases[] = {
-      {product(1, 2, 32), {{"mr", 1}}},
+      {product(1, 4, 32), {{"mr", 1}}},
       {product(5, 10, 37), {{"mr", 4}}},
       {product(8, 12, 64, true), {{"mr", 4}, {"st", 2}}},
       {product(13, 16, 31, true), {{"mr", 8}, {"pf", -1}}},
@@ -109,11 +110,11 @@ TEST(WholeTiles, keep_the_values) {
   };
   const ir::Target t = test::find_machine("xeon")->target;
   const Case cases[] = {
-      {product(1, 32, 32), {{"mr", 1}}},
+      {product(1, 64, 32), {{"mr", 1}}},
       {product(16, 64, 64, true), {{"mr", 16}, {"pf", 4096}}},
       {product(37, 96, 64), {{"mr", 32}}},
       {product(70, 64, 32, true), {{"mr", 32}, {"pf", -1}}},
-      {product(200, 32, 32), {{"mr", 32}, {"mc", 96}}},
+      {product(200, 64, 32), {{"mr", 32}, {"mc", 96}}},
   };
   for (const Case& c : cases) {
     Knobs knobs = {{"nr", 32}, {"dp", 2}};
