@@ -9,11 +9,10 @@ import math
 import pathlib
 import sys
 
-HERE = pathlib.Path(__file__).resolve().parent / "workloads"
-TOKENS = {"min": 1, "max": 4096, "multiple_of": 1, "hints": [{"value": v, "weight": 1} for v in (1, 2, 4, 8, 128)]}
-SEQUENCES = {"min": 1, "max": 256, "multiple_of": 1, "hints": [{"value": v, "weight": 1} for v in (1, 2, 4, 8)]}
-KV_LENGTH = {"min": 1, "max": 4096, "multiple_of": 1, "hints": [{"value": v, "weight": 1} for v in (128, 1024)]}
+from language_models import language_models
+from workload_line import KV_LENGTH, SEQUENCES, TOKENS, Line
 
+HERE = pathlib.Path(__file__).resolve().parent / "workloads"
 # What models.json does not say: biases of the projections, epsilon of the norms.
 DETAILS = {
     "qwen2.5-0.5b": {"qkv_bias": True, "epsilon": 1e-6},
@@ -22,32 +21,6 @@ DETAILS = {
     "minilm-l6": {"qkv_bias": True, "epsilon": 1e-12},
     "bert-base": {"qkv_bias": True, "epsilon": 1e-12},
 }
-
-
-class Line:
-    """One line of a manifest, built node by node."""
-
-    def __init__(self, name, dims=None, threads=1, cache="cold", weight=1, allowed=()):
-        self.name, self.dims = name, dims or {}
-        self.threads, self.cache, self.weight, self.allowed = threads, cache, weight, list(allowed)
-        self.tensors, self.nodes = {}, []
-
-    def tensor(self, name, dims, const=False, strides=None, dtype="f32"):
-        self.tensors[name] = {"dtype": dtype, "dims": dims}
-        if strides:
-            self.tensors[name]["strides"] = strides
-        if const:
-            self.tensors[name]["const"] = True
-        return name
-
-    def node(self, op, inputs, out, **attrs):
-        self.nodes.append({"op": op, "in": inputs, "out": out} | ({"attrs": attrs} if attrs else {}))
-        return out
-
-    def text(self):
-        graph = {"tensors": self.tensors, "nodes": self.nodes, "outputs": [self.nodes[-1]["out"]]}
-        return json.dumps({"name": self.name, "graph": graph, "dims": self.dims, "threads": self.threads,
-                           "cache": self.cache, "allowed": self.allowed, "weight": self.weight}, separators=(",", ":"))
 
 
 def linear(name, weight, k, n, bias=False, act=None, residual=False, gate=False, rows=("M", TOKENS), **attrs):
@@ -279,15 +252,59 @@ def limits_llm():
     return lines
 
 
+def around():
+    """What stands around the products and attention of a language model: rows of a vocabulary, sums with their norms, appends to a cache."""
+    lines = []
+    for n in (128256, 151936, 262144):
+        for rows in (1, 4):
+            for dtype in ("f32", "bf16"):
+                for op, attrs in (("softmax", {}), ("argmax", {"to": "i32"})):
+                    line = Line(f"{op}_{dtype}_{rows}x{n}", cache="hot")
+                    line.node(op, [line.tensor("x", [rows, n], dtype=dtype)], "y", **attrs)
+                    lines.append(line)
+    for rows, n in ((1, 128256), (64, 4096)):
+        line = Line(f"cumsum_f32_{rows}x{n}", cache="hot")
+        line.node("cumsum", [line.tensor("x", [rows, n])], "y")
+        lines.append(line)
+    for dtype in ("f32", "bf16"):
+        for rows in (1, 128):
+            for op in ("rmsnorm", "layernorm"):
+                dims = [rows, 4096]
+                both = Line(f"add_{op}_{dtype}_{rows}x4096", cache="hot")
+                h = both.node("add", [both.tensor("x", dims, dtype=dtype), both.tensor("r", dims, dtype=dtype)], "h")
+                both.node(op, [h, both.tensor("scale", [4096], const=True, dtype=dtype)], "y")
+                both.outputs = ["h", "y"]
+                norm_alone = Line(f"{op}_{dtype}_{rows}x4096", cache="hot")
+                norm_alone.node(op, [norm_alone.tensor("h", dims, dtype=dtype), norm_alone.tensor("scale", [4096], const=True, dtype=dtype)], "y")
+                lines += [both, norm_alone]
+            alone = Line(f"add_{dtype}_{rows}x4096", cache="hot")
+            alone.node("add", [alone.tensor("x", [rows, 4096], dtype=dtype), alone.tensor("r", [rows, 4096], dtype=dtype)], "h")
+            lines.append(alone)
+    heads, width, room = 8, 128, 4096
+    for op, dtype in (("kv_append", "f32"), ("kv_append", "bf16"), ("kv_append_int8", "i8")):
+        for tokens in (1, 512):
+            line = Line(f"{op}_{dtype}_{tokens}x{heads}x{width}", cache="hot")
+            operands = [line.tensor("x", [tokens, heads, width]), line.tensor("slots", [tokens], dtype="i32"),
+                        line.tensor("cache", [room, heads, width], dtype=dtype)]
+            if dtype == "i8":
+                operands.append(line.tensor("scales", [room, heads]))
+            operands += [line.tensor("cos", [room, width // 2]), line.tensor("sin", [room, width // 2]),
+                         line.tensor("positions", [tokens], dtype="i32"), line.tensor("norm", [width])]
+            line.node(op, operands, "y")
+            lines.append(line)
+    return lines
+
+
 def main(folder):
     models = json.loads((HERE / "models.json").read_text())["transformers"]
     manifests = {"limits": limits(), "odd_shapes": odd_shapes(), "narrow_products": narrow_products(), "low_bits": low_bits(),
-                 "low_bits_bytes": low_bits(quantised=True), "limits-llm": limits_llm()}
+                 "low_bits_bytes": low_bits(quantised=True), "limits-llm": limits_llm(), "around": around()}
     for name in ("qwen2.5-0.5b", "smollm2-135m"):
         manifests[name] = decoder(models[name], DETAILS[name], models[name]["layers"], head=True)
     manifests["llama3-8b-layer"] = decoder(models["llama3-8b"], DETAILS["llama3-8b"], 1, head=False)
     for name in ("minilm-l6", "bert-base"):
         manifests[name] = encoder(models[name], DETAILS[name])
+    manifests |= language_models(models)
     for name, lines in manifests.items():
         (folder / f"{name}.jsonl").write_text("".join(line.text() + "\n" for line in lines))
 

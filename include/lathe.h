@@ -263,7 +263,8 @@ LATHE_API lathe_status lathe_graph_create(lathe_context* ctx, const char* name, 
 LATHE_API lathe_status lathe_graph_tensor(lathe_graph* graph, const lathe_tensor_desc* desc, int32_t* id,
                                           lathe_error* error);
 /* Adds an operator of docs/operators.md on the tensors `inputs`. *id is the number of its result, whose shape and dtype
- * are inferred at finish. An unknown operator is LATHE_STATUS_UNSUPPORTED. */
+ * are inferred at finish. Where an operator has several results, the others have the numbers that follow, and are named
+ * "NAME.1", ... An unknown operator is LATHE_STATUS_UNSUPPORTED. */
 LATHE_API lathe_status lathe_graph_op(lathe_graph* graph, const char* op, const int32_t* inputs, size_t num_inputs,
                                       const lathe_attr* attrs, size_t num_attrs, const char* output_name, int32_t* id,
                                       lathe_error* error);
@@ -271,7 +272,7 @@ LATHE_API lathe_status lathe_graph_op(lathe_graph* graph, const char* op, const 
 LATHE_API lathe_status lathe_graph_output(lathe_graph* graph, int32_t id, lathe_error* error);
 /* Infers shapes and dtypes and checks the graph. Nothing can be added afterwards. */
 LATHE_API lathe_status lathe_graph_finish(lathe_graph* graph, lathe_error* error);
-/* A finished graph of one operator. `inputs` are the graph's inputs in order, the result is its only output. */
+/* A finished graph of one operator. `inputs` are the graph's inputs in order, its results are the outputs. */
 LATHE_API lathe_status lathe_graph_single(lathe_context* ctx, const char* op, const lathe_tensor_desc* inputs,
                                           size_t num_inputs, const lathe_attr* attrs, size_t num_attrs,
                                           lathe_graph** out, lathe_error* error);
@@ -332,7 +333,7 @@ typedef struct lathe_kernel_info {
   int32_t tier;             /* 0 portable, 1 default Schedule, 2 tuned; the lowest over its ranges of dims */
   uint32_t origin;          /* lathe_origin */
   uint32_t numeric_class;   /* LATHE_CLASS_* bits that it uses */
-  int32_t num_args;         /* inputs, then outputs, in graph order */
+  int32_t num_args;         /* inputs, then outputs that are no updated inputs, in graph order */
   uint64_t workspace_bytes; /* an upper bound at the hinted dims; lathe_workspace_bytes has the exact number */
   uint64_t generation;      /* lathe_generation */
   char miss_reason
@@ -367,9 +368,11 @@ typedef struct lathe_tensor {
   uint64_t byte_offset;
 } lathe_tensor;
 
-/* One argument of a call: inputs in graph order, then outputs. The tensor has the dtype, shape and strides that the
- * graph declares, also if the constant is packed; then data is the packed memory. An output must not overlap another
- * argument, unless the operator can run in place and the output is exactly an input with the same shape and strides. */
+/* One argument of a call: inputs in graph order, then outputs. An input that an operator updates is given once, among
+ * the inputs, and counts as an output otherwise; the operator's result is no argument. The tensor has the dtype, shape
+ * and strides that the graph declares, also if the constant is packed; then data is the packed memory. An output must
+ * not overlap another argument, unless the operator can run in place and the output is exactly an input with the same
+ * shape and strides. */
 typedef struct lathe_arg {
   const lathe_tensor* tensor;
   uint64_t bytes; /* size of the memory from the first element on, which is checked; 0: unknown */

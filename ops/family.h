@@ -37,6 +37,7 @@ class Stated {
 struct Shape {
   ir::DType dtype = ir::DType::f32;
   std::vector<DimDesc> dims;
+  std::vector<Shape> more;  // of the results after the first one
 };
 using Inputs = std::vector<const TensorDesc*>;
 
@@ -52,6 +53,9 @@ double one_per_element(const Node& node, const NodeSizes& sizes);
 // The share of an operand that is read: all of it; and so many rows of it at most, where some are chosen.
 double all_read(const Node& node, const NodeSizes& sizes, size_t operand);
 double rows_read(double rows, int64_t of);
+int one_result(const OpRow& row);
+// No operand is updated.
+uint32_t updates_none(const OpRow& row);
 
 // How near a result has to be, beside what holds for all (docs/measuring.md): within the bound of rounding that its
 // sums allow, or within the tolerances of the functions it is made of.
@@ -66,6 +70,7 @@ struct FusionRoles {
   Stated<bool> followed;      // riders may read the result where it is made
   Stated<uint32_t> preceded;  // bits of the operands that riders may make where they are read
   Stated<uint32_t> packed;    // bits of the operands that riders may make of one constant, when it is packed
+  Stated<bool> stored;        // what is made inside may be a result as well
   Stated<bool> f32_alone;     // all tensors of the Kernel are f32, but for masks
 };
 
@@ -103,11 +108,16 @@ struct Family {
   Stated<std::span<const ir::DType> (*)(const OpRow& row, size_t number)> operand_dtypes;
   // `node` has its attributes complete; the operands have dtypes that it takes.
   Stated<ir::Result<Shape> (*)(const OpRow& row, const Node& node, const Inputs& inputs)> infer;
+  // How many results: one_result().
+  Stated<int (*)(const OpRow& row)> results;
   // The naive Kernel of a group whose anchor is of this family.
   Stated<ir::Result<LoweredKernel> (*)(KernelWriter& writer)> lower;
   // Arithmetic of a node, and how much of an operand it reads. Its bytes follow from the graph.
   Stated<double (*)(const Node& node, const NodeSizes& sizes)> flops;
   Stated<double (*)(const Node& node, const NodeSizes& sizes, size_t operand)> share_read;
+  // Bits of the operands that the operator updates: inputs of the graph, of which it writes some cells. Its result is
+  // the first of them afterwards, and no argument of its own.
+  Stated<uint32_t (*)(const OpRow& row)> updates;
   // A Kernel may write its result over an operand of the same rank if each cell is loaded for the last time before it
   // is stored, which is proved Kernel by Kernel (runtime/capi/alias.h).
   Stated<bool> in_place;

@@ -3,7 +3,8 @@
 //   for rule in rules():  for producer, last first:
 //     all consumers of its result in one group, and the rule allows the pair?  ->  one group
 //
-// The result of a merged producer goes nowhere else, so merging never makes a cycle.
+// The result of a merged producer goes nowhere else, or it is stored as well and who else reads it ends after the
+// group: groups run in the order of their last nodes, so merging never makes a cycle.
 #include "ops/fusion.h"
 
 #include <algorithm>
@@ -16,13 +17,13 @@ namespace lathe::ops {
 namespace {
 
 // Where the consuming group may read the producer's result.
-enum class Reader : uint8_t { kFollower, kAnchorInput, kPackedInput };
+enum class Reader : uint8_t { kFollower, kAnchorInput, kPackedInput, kSharedInput };
 struct Rule {
   const Family *producer, *consumer;
   Reader reader;
 };
 // Who fuses, in the order of trial: chains first; then they follow the anchors, in the order of families.def; then
-// anchors take what is left before them, and last what riders make of constants.
+// anchors take what is left before them, what riders make of constants, and last what others read as well.
 std::vector<Rule> make_rules() {
   std::vector<Rule> out;
   std::vector<const Family*> riders, anchors;
@@ -45,6 +46,10 @@ std::vector<Rule> make_rules() {
     if (anchor->fusion.packed == 0) continue;
     for (const Family* rider : riders) out.push_back({rider, anchor, Reader::kPackedInput});
   }
+  for (const Family* anchor : anchors) {
+    if (anchor->fusion.preceded == 0 || !anchor->fusion.stored) continue;
+    for (const Family* rider : riders) out.push_back({rider, anchor, Reader::kSharedInput});
+  }
   return out;
 }
 const std::vector<Rule>& rules() {
@@ -62,8 +67,12 @@ class Fuser {
   std::string refusal(const Rule& rule, int producer) const;
   std::string why_stored(int group) const;
   int consumer(int tensor) const;  // the one group that reads it, or -1
-  void merge(int producer, int consumer);
+  int first_anchored(int tensor) const;
+  int target(const Rule& rule, int producer) const;
+  Group merged(const Rule& rule, int producer, int consumer) const;
+  void merge(const Rule& rule, int producer, int consumer);
   std::string not_of_a_constant(const Group& riders, const Group& anchors) const;
+  std::string read_too_early(const Group& group) const;
   std::vector<int> outside(const Group& group) const;
   bool all_f32(const Group& group) const;
   int64_t expression_size(const Group& group) const;
@@ -81,7 +90,7 @@ Fuser::Fuser(const Graph& graph) : g_(graph), readers_(graph.tensors.size()), is
     const Node& node = g_.nodes[i];
     const Family* family = op_row(node).family;
     const int index = static_cast<int>(i);
-    groups_.push_back({family, family->rides() ? -1 : index, {index}, node.output, {}});
+    groups_.push_back({family, family->rides() ? -1 : index, {index}, node.output, node.also, {}, {}});
     group_of_.push_back(index);
     for (int t : node.inputs) readers_[t].push_back(index);
   }
@@ -95,6 +104,49 @@ int Fuser::consumer(int tensor) const {
     found = group_of_[node];
   }
   return found;
+}
+
+// The first group whose anchor reads it, or -1.
+int Fuser::first_anchored(int tensor) const {
+  for (const int node : readers_[tensor]) {
+    if (groups_[group_of_[node]].anchor == node) return group_of_[node];
+  }
+  return -1;
+}
+
+// The group that the producer would join; -1: there is none, or several.
+int Fuser::target(const Rule& rule, int producer) const {
+  const int result = groups_[producer].output;
+  return rule.reader == Reader::kSharedInput ? first_anchored(result) : consumer(result);
+}
+
+Group Fuser::merged(const Rule& rule, int producer, int consumer) const {
+  const Group& p = groups_[producer];
+  Group out = groups_[consumer];
+  if (!p.family->rides()) out.family = p.family;
+  out.anchor = std::max(p.anchor, out.anchor);
+  out.nodes.insert(out.nodes.end(), p.nodes.begin(), p.nodes.end());
+  std::sort(out.nodes.begin(), out.nodes.end());
+  const bool others = std::any_of(readers_[p.output].begin(), readers_[p.output].end(),
+                                  [&](int node) { return group_of_[node] != consumer; });
+  if (rule.reader == Reader::kPackedInput) out.packed.push_back(p.output);
+  out.packed.insert(out.packed.end(), p.packed.begin(), p.packed.end());
+  out.stored.insert(out.stored.end(), p.stored.begin(), p.stored.end());
+  if (is_output_[p.output] || others) out.stored.push_back(p.output);
+  std::sort(out.stored.begin(), out.stored.end());
+  return out;
+}
+
+// Empty if what the group stores besides its result is there before anyone else reads it.
+std::string Fuser::read_too_early(const Group& group) const {
+  for (const int t : group.stored) {
+    for (const int node : readers_[t]) {
+      const bool inside = std::find(group.nodes.begin(), group.nodes.end(), node) != group.nodes.end();
+      if (!inside && groups_[group_of_[node]].nodes.back() < group.nodes.back())
+        return fmt::format("{} is read before the {} ends", g_.tensors[t].name, group.family->name.get());
+    }
+  }
+  return {};
 }
 
 bool Fuser::same_shape(int a, int b) const {
@@ -166,15 +218,24 @@ int64_t Fuser::expression_size(const Group& group) const {
 std::string Fuser::refusal(const Rule& rule, int producer) const {
   const Group& p = groups_[producer];
   const std::string& name = g_.tensors[p.output].name;
-  if (is_output_[p.output]) return fmt::format("{} is an output of the graph", name);
-  const int to = consumer(p.output);
+  const int to = target(rule, producer);
+  if (to < 0 && is_output_[p.output]) return fmt::format("{} is an output of the graph", name);
   if (to < 0) return fmt::format("{} is used by several kernels", name);
   const Group& c = groups_[to];
   if (p.family != rule.producer || c.family != rule.consumer) {
     return fmt::format("no rule fuses {} into {}", p.family->name.get(), c.family->name.get());
   }
+  const Group merged = this->merged(rule, producer, to);
+  if (!merged.stored.empty() && !merged.family->fusion.stored) {
+    return fmt::format("{} is {}, and a {} stores one result", g_.tensors[merged.stored[0]].name,
+                       is_output_[merged.stored[0]] ? "an output of the graph" : "used by several kernels",
+                       merged.family->name.get());
+  }
+  if (std::string reason = read_too_early(merged); !reason.empty()) return reason;
   for (int node : readers_[p.output]) {
+    if (group_of_[node] != to) continue;
     const bool anchor = node == c.anchor;
+    if (!anchor && rule.reader == Reader::kSharedInput) continue;
     if (anchor != (rule.reader != Reader::kFollower)) {
       return fmt::format("{} is read {} the {}", name, anchor ? "by" : "after", c.family->name.get());
     }
@@ -182,10 +243,13 @@ std::string Fuser::refusal(const Rule& rule, int producer) const {
     const auto& inputs = g_.nodes[node].inputs;
     const auto at = std::find(inputs.begin(), inputs.end(), p.output);
     const FusionRoles& roles = c.family->fusion;
-    const uint32_t operands = rule.reader == Reader::kAnchorInput ? roles.preceded : roles.packed;
-    if ((operands >> (at - inputs.begin()) & 1) == 0 || std::count(at, inputs.end(), p.output) != 1) {
+    const uint32_t operands = rule.reader == Reader::kPackedInput ? roles.packed : roles.preceded;
+    const int operand = static_cast<int>(at - inputs.begin());
+    if ((operands >> operand & 1) == 0 || std::count(at, inputs.end(), p.output) != 1) {
       return fmt::format("{} is not an operand of the {} that riders make", name, c.family->name.get());
     }
+    const bool packs = (roles.packed >> operand & 1) != 0 && not_of_a_constant(p, c).empty();
+    if (rule.reader == Reader::kAnchorInput && packs) return fmt::format("{} is made when it is packed", name);
   }
   if (rule.reader == Reader::kFollower && !same_shape(p.output, c.output)) {
     return fmt::format("{} is broadcast", name);
@@ -195,35 +259,28 @@ std::string Fuser::refusal(const Rule& rule, int producer) const {
   if (converts(g_.nodes[p.nodes.back()]) && g_.tensors[p.output].dtype != ir::DType::f32)
     return fmt::format("{} is {}", name, ir::dtype_name(g_.tensors[p.output].dtype));
   for (int node : readers_[p.output]) {
-    const ir::DType to = g_.tensors[g_.nodes[node].output].dtype;
-    if (converts(g_.nodes[node]) && !ir::is_float(to)) return fmt::format("{} becomes {}", name, ir::dtype_name(to));
+    const ir::DType result = g_.tensors[g_.nodes[node].output].dtype;
+    if (group_of_[node] == to && converts(g_.nodes[node]) && !ir::is_float(result))
+      return fmt::format("{} becomes {}", name, ir::dtype_name(result));
   }
   if (rule.reader == Reader::kPackedInput) {
     if (std::string reason = not_of_a_constant(p, c); !reason.empty()) return reason;
   }
-  Group merged = c;
-  merged.anchor = std::max(p.anchor, c.anchor);
-  merged.nodes.insert(merged.nodes.end(), p.nodes.begin(), p.nodes.end());
-  std::sort(merged.nodes.begin(), merged.nodes.end());
   for (const Family* f : {p.family, c.family}) {
     if (rule.reader != Reader::kPackedInput && f->fusion.f32_alone && !all_f32(merged))
       return fmt::format("a {} is all f32", f->name.get());
   }
-  if (static_cast<int>(outside(merged).size()) + 1 > kMaxGroupOperands)
+  if (static_cast<int>(outside(merged).size() + merged.stored.size()) + 1 > kMaxGroupOperands)
     return fmt::format("more than {} operands", kMaxGroupOperands);
   if (expression_size(merged) > kMaxExpressionSize)
     return fmt::format("its expression exceeds {} nodes", kMaxExpressionSize);
   return {};
 }
 
-void Fuser::merge(int producer, int consumer) {
-  Group &p = groups_[producer], &c = groups_[consumer];
-  if (!p.family->rides()) c.family = p.family;
-  c.anchor = std::max(p.anchor, c.anchor);
-  c.nodes.insert(c.nodes.end(), p.nodes.begin(), p.nodes.end());
-  std::sort(c.nodes.begin(), c.nodes.end());
-  for (int node : p.nodes) group_of_[node] = consumer;
-  p.nodes.clear();
+void Fuser::merge(const Rule& rule, int producer, int consumer) {
+  groups_[consumer] = merged(rule, producer, consumer);
+  for (int node : groups_[producer].nodes) group_of_[node] = consumer;
+  groups_[producer].nodes.clear();
 }
 
 // The reason given by the rule for its pair of families, or that there is none.
@@ -243,7 +300,7 @@ std::vector<Group> Fuser::run() {
       changed = false;
       for (int i = static_cast<int>(groups_.size()) - 1; i >= 0; --i) {
         if (groups_[i].nodes.empty() || !refusal(rule, i).empty()) continue;
-        merge(i, consumer(groups_[i].output));
+        merge(rule, i, target(rule, i));
         changed = true;
       }
     }
@@ -252,6 +309,7 @@ std::vector<Group> Fuser::run() {
     Group& group = groups_[i];
     if (group.nodes.empty()) continue;
     for (int node : group.nodes) group.note += (group.note.empty() ? "" : " + ") + g_.nodes[node].op;
+    for (int t : group.stored) group.note += fmt::format("; {} is stored as well", g_.tensors[t].name);
     group.note += "; stored: " + why_stored(static_cast<int>(i));
   }
   std::vector<Group> out;

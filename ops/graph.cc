@@ -9,6 +9,7 @@
 #include "ir/core/binding.h"
 #include "ir/core/names.h"
 #include "ops/monomial.h"
+#include "ops/op_table.h"
 #include "ops/shape.h"
 
 namespace lathe::ops {
@@ -43,13 +44,24 @@ int add_tensor(Graph& graph, std::string name, std::vector<DimDesc> dims, bool c
   return static_cast<int>(graph.tensors.size()) - 1;
 }
 int add_node(Graph& graph, std::string op, std::vector<int> inputs, std::string output_name, std::vector<Attr> attrs) {
-  TensorDesc out;
-  out.name = std::move(output_name);
-  out.inferred = true;
-  graph.tensors.push_back(std::move(out));
-  const int index = static_cast<int>(graph.tensors.size()) - 1;
-  graph.nodes.push_back({std::move(op), std::move(inputs), index, std::move(attrs)});
+  const OpRow* row = find_op(op);
+  const int index = static_cast<int>(graph.tensors.size()), results = row == nullptr ? 1 : row->family->results(*row);
+  Node node{std::move(op), std::move(inputs), index, std::move(attrs), {}};
+  for (int i = 0; i < results; ++i) {
+    TensorDesc out;
+    out.name = i == 0 ? output_name : fmt::format("{}.{}", output_name, i);
+    out.inferred = true;
+    graph.tensors.push_back(std::move(out));
+    if (i > 0) node.also.push_back(index + i);
+  }
+  graph.nodes.push_back(std::move(node));
   return index;
+}
+
+std::vector<int> results_of(const Node& node) {
+  std::vector<int> out = node.also;
+  out.insert(out.begin(), node.output);
+  return out;
 }
 
 std::string kernel_symbol(const std::string& symbol) {
@@ -72,6 +84,7 @@ class Finisher {
   Status check_nodes();
   Status check_outputs();
   Status visit(int tensor);
+  static Status settle(TensorDesc& out, Shape shape, const std::string& op);
   Status infer();
   Status check_storage(const TensorDesc& t, bool written);
   Status collect_symbols();
@@ -206,13 +219,16 @@ Status Finisher::check_nodes() {
     for (int t : node.inputs) {
       if (t < 0 || t >= n) return invalid("operand {} of {}, expected 0 to {}", t, row->name, n - 1).with_arg(where);
     }
-    if (node.output < 0 || node.output >= n) {
-      return invalid("output {} of {}, expected 0 to {}", node.output, row->name, n - 1).with_arg(where);
+    const std::vector<int> results = results_of(node);
+    if (const auto expected = static_cast<size_t>(row->family->results(*row)); results.size() != expected)
+      return invalid("{} results of {}, expected {}", results.size(), row->name, expected).with_arg(where);
+    for (const int t : results) {
+      if (t < 0 || t >= n) return invalid("output {} of {}, expected 0 to {}", t, row->name, n - 1).with_arg(where);
+      const TensorDesc& out = g_.tensors[t];
+      if (writer_[t] >= 0) return invalid("written by two nodes").with_arg(out.name);
+      if (out.constant) return invalid("a constant cannot be the result of {}", row->name).with_arg(out.name);
+      writer_[t] = static_cast<int>(i);
     }
-    const TensorDesc& out = g_.tensors[node.output];
-    if (writer_[node.output] >= 0) return invalid("written by two nodes").with_arg(out.name);
-    if (out.constant) return invalid("a constant cannot be the result of {}", row->name).with_arg(out.name);
-    writer_[node.output] = static_cast<int>(i);
     LATHE_ASSIGN(node.attrs, complete_attrs(*row, node, where));
   }
   for (int t = 0; t < n; ++t) {
@@ -268,36 +284,42 @@ Status Finisher::visit(int tensor) {
   return {};
 }
 
+Status Finisher::settle(TensorDesc& out, Shape shape, const std::string& op) {
+  if (shape.dims.size() > kMaxRank) {
+    return invalid("{} dimensions, expected at most {}", shape.dims.size(), kMaxRank).with_arg(out.name + ".shape");
+  }
+  if (out.inferred) {
+    out.dtype = shape.dtype;
+    out.dims = std::move(shape.dims);
+    out.inferred = false;
+    return {};
+  }
+  if (out.dtype != shape.dtype) {
+    return invalid("dtype {}, expected {} (result of {})", ir::dtype_name(out.dtype), ir::dtype_name(shape.dtype), op)
+        .with_arg(out.name);
+  }
+  if (out.dims.size() != shape.dims.size()) {
+    return invalid("{} dimensions, expected {} (result of {})", out.dims.size(), shape.dims.size(), op)
+        .with_arg(out.name + ".shape");
+  }
+  for (size_t d = 0; d < shape.dims.size(); ++d) {
+    if (same_dim(out.dims[d], shape.dims[d])) continue;
+    return invalid("{}, expected {} (result of {})", dim_text(out.dims[d]), dim_text(shape.dims[d]), op)
+        .with_arg(fmt::format("{}.shape[{}]", out.name, d));
+  }
+  return {};
+}
+
 Status Finisher::infer() {
   for (int i : order_) {
     const Node& node = g_.nodes[i];
     std::vector<const TensorDesc*> inputs;
     for (int t : node.inputs) inputs.push_back(&g_.tensors[t]);
     LATHE_ASSIGN(Shape shape, infer_shape(*find_op(node.op), node, inputs));
-    TensorDesc& out = g_.tensors[node.output];
-    if (shape.dims.size() > kMaxRank) {
-      return invalid("{} dimensions, expected at most {}", shape.dims.size(), kMaxRank).with_arg(out.name + ".shape");
-    }
-    if (out.inferred) {
-      out.dtype = shape.dtype;
-      out.dims = std::move(shape.dims);
-      out.inferred = false;
-      continue;
-    }
-    if (out.dtype != shape.dtype) {
-      return invalid("dtype {}, expected {} (result of {})", ir::dtype_name(out.dtype), ir::dtype_name(shape.dtype),
-                     node.op)
-          .with_arg(out.name);
-    }
-    if (out.dims.size() != shape.dims.size()) {
-      return invalid("{} dimensions, expected {} (result of {})", out.dims.size(), shape.dims.size(), node.op)
-          .with_arg(out.name + ".shape");
-    }
-    for (size_t d = 0; d < shape.dims.size(); ++d) {
-      if (same_dim(out.dims[d], shape.dims[d])) continue;
-      return invalid("{}, expected {} (result of {})", dim_text(out.dims[d]), dim_text(shape.dims[d]), node.op)
-          .with_arg(fmt::format("{}.shape[{}]", out.name, d));
-    }
+    std::vector<Shape> more = std::move(shape.more);
+    LATHE_RETURN_IF_ERROR(settle(g_.tensors[node.output], std::move(shape), node.op));
+    for (size_t r = 0; r < node.also.size(); ++r)
+      LATHE_RETURN_IF_ERROR(settle(g_.tensors[node.also[r]], std::move(more[r]), node.op));
   }
   return {};
 }
@@ -358,7 +380,7 @@ Status Finisher::collect_symbols() {
   };
   for (int i : order_) {
     for (int t : g_.nodes[i].inputs) add(t);
-    add(g_.nodes[i].output);
+    for (int t : results_of(g_.nodes[i])) add(t);
   }
   if (symbols_.size() > kMaxSymbols) {
     return invalid("{} symbols, expected at most {}", symbols_.size(), kMaxSymbols).with_arg("dims");
@@ -390,6 +412,7 @@ Graph Finisher::renumber() const {
     Node node = g_.nodes[i];
     for (int& t : node.inputs) t = place(t);
     node.output = place(node.output);
+    for (int& t : node.also) t = place(t);
     out.nodes.push_back(std::move(node));
   }
   for (int t : g_.outputs) out.outputs.push_back(number[t]);
@@ -408,16 +431,18 @@ Result<Graph> Finisher::run() {
   for (int t : g_.outputs) LATHE_RETURN_IF_ERROR(visit(t));
   std::vector<char> used(g_.tensors.size(), 0);
   for (int i : order_) {
-    used[g_.nodes[i].output] = 1;
+    for (int t : results_of(g_.nodes[i])) used[t] = 1;
     for (int t : g_.nodes[i].inputs) used[t] = 1;
   }
   for (size_t t = 0; t < used.size(); ++t) {
     if (!used[t]) return invalid("no output needs it").with_arg(g_.tensors[t].name);
   }
   LATHE_RETURN_IF_ERROR(infer());
+  LATHE_RETURN_IF_ERROR(check_updates(g_, writer_));
   LATHE_RETURN_IF_ERROR(collect_symbols());
   for (size_t t = 0; t < g_.tensors.size(); ++t) {
-    LATHE_RETURN_IF_ERROR(check_storage(g_.tensors[t], writer_[t] >= 0));
+    const bool written = writer_[t] >= 0 || is_updated(g_, static_cast<int>(t));
+    LATHE_RETURN_IF_ERROR(check_storage(g_.tensors[t], written));
   }
   return renumber();
 }

@@ -63,6 +63,7 @@ struct Node {
   std::vector<int> inputs;  // indices into Graph::tensors
   int output = -1;
   std::vector<Attr> attrs;
+  std::vector<int> also;  // results after the first one, as many as the operator has
   bool operator==(const Node&) const = default;
 };
 
@@ -80,14 +81,18 @@ struct Graph {
   bool operator==(const Graph&) const = default;
 };
 
-// Builders for C++ callers and tests; each returns the index of the tensor it adds.
+// Builders for C++ callers and tests; each returns the index of the tensor it adds: the first, where an operator has
+// several results. The others follow it, and are named after it: "y.1".
 int add_tensor(Graph& graph, std::string name, std::vector<DimDesc> dims, bool constant = false,
                ir::DType dtype = ir::DType::f32, std::vector<ir::Expr> strides = {});
 int add_node(Graph& graph, std::string op, std::vector<int> inputs, std::string output_name,
              std::vector<Attr> attrs = {});
 
+// The first result of a node, then the others.
+std::vector<int> results_of(const Node& node);
+
 // The checked graph in canonical form: nodes in the topological order of a walk from the outputs,
-// tensors numbered by first use in it, every attribute stated, symbols named as kernel_symbol()
+// tensors numbered by first use in it, every attribute stated that has a default, symbols named as kernel_symbol()
 // says. Errors name the argument, as "x.shape[1]: 96, expected 128 (K of w)". A finished graph
 // finishes to itself.
 ir::Result<Graph> finish(const Graph& graph);

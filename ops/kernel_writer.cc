@@ -2,6 +2,7 @@
 #include "ops/kernel_writer.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "ir/analysis/analysis.h"
 #include "ir/core/names.h"
@@ -28,6 +29,7 @@ KernelWriter::KernelWriter(const Graph& graph, const Group& group) : graph_(grap
     }
   }
   see(group.output);
+  for (const int t : group.stored) see(t);
 }
 
 ir::Buffer KernelWriter::buffer(int tensor, const std::string& name, ir::Place place) const {
@@ -48,12 +50,20 @@ std::string KernelWriter::add_param(int tensor, const std::string& name) {
   return name;
 }
 
-ir::Status KernelWriter::add_integers(int tensor, const std::string& name, const Expr& most) {
+void KernelWriter::add_updated(int tensor, const std::string& name) {
+  add_param(tensor, name);
+  buffers_.back().place = ir::Place::out;
+  buffers_.back().kept = true;
+}
+
+ir::Status KernelWriter::add_integers(int tensor, const std::string& name, const Expr& most, bool rises,
+                                      const Expr& least) {
   if (std::find(graph_.inputs.begin(), graph_.inputs.end(), tensor) == graph_.inputs.end())
     return ir::unsupported("computed by the graph, expected an input: its values are checked before the call")
         .with_arg(graph_.tensors[tensor].name);
   add_param(tensor, name);
-  buffers_.back().values = {Expr(0), most};
+  buffers_.back().values = {least, most};
+  sources_.back().rises = rises;
   return {};
 }
 
@@ -71,6 +81,18 @@ ir::Result<std::vector<Expr>> KernelWriter::add_ids(int tensor, const std::strin
 
 std::string KernelWriter::add_operand(int tensor, const std::string& name) {
   if (producer_.count(tensor) == 0) return add_param(tensor, name);
+  if (std::find(group_.packed.begin(), group_.packed.end(), tensor) != group_.packed.end()) {
+    add_packed(tensor, name);
+    return name;
+  }
+  ir::Buffer b = buffer(tensor, name, ir::Place::heap);
+  b.strides.clear();
+  temps_.push_back(std::move(b));
+  staged_.emplace_back(tensor, name);
+  return name;
+}
+
+void KernelWriter::add_packed(int tensor, const std::string& name) {
   int constant = tensor;
   while (producer_.count(constant) != 0) {  // riders on their way from the only tensor they read
     const Node& node = graph_.nodes[producer_.at(constant)];
@@ -90,7 +112,21 @@ std::string KernelWriter::add_operand(int tensor, const std::string& name) {
   }
   buffers_.push_back(std::move(b));
   sources_.push_back({constant});
-  return name;
+}
+
+std::vector<Stmt> KernelWriter::stage() {
+  std::vector<Stmt> out;
+  for (const auto& [tensor, name] : staged_) {
+    const std::vector<Expr>& dims = views_.at(tensor).dims;
+    std::vector<std::string> names = iter_names(name + "i", dims.size() - 1);
+    names.push_back(name + "j");
+    const Index index = iters(names);
+    const std::vector<std::string> roles(names.size(), "prologue");
+    std::vector<Stmt> scopes =
+        nest(names, dims, roles, {store(name, index, as_dtype(graph_.tensors[tensor].dtype, value(tensor, index)))});
+    out.insert(out.end(), std::make_move_iterator(scopes.begin()), std::make_move_iterator(scopes.end()));
+  }
+  return out;
 }
 
 void KernelWriter::add_part(int tensor, ir::Buffer part, int64_t offset, bool is_part) {
@@ -99,13 +135,16 @@ void KernelWriter::add_part(int tensor, ir::Buffer part, int64_t offset, bool is
   sources_.push_back({tensor, offset, is_part});
 }
 
-ir::DType KernelWriter::dtype_of(const std::string& param) const {
-  return std::find_if(buffers_.begin(), buffers_.end(), [&](const ir::Buffer& b) { return b.name == param; })->type;
+ir::DType KernelWriter::dtype_of(const std::string& name) const {
+  const auto named = [&](const ir::Buffer& b) { return b.name == name; };
+  const auto at = std::find_if(buffers_.begin(), buffers_.end(), named);
+  return at != buffers_.end() ? at->type : std::find_if(temps_.begin(), temps_.end(), named)->type;
 }
 
-std::string KernelWriter::add_temp(const std::string& name, std::vector<Expr> dims) {
+std::string KernelWriter::add_temp(const std::string& name, std::vector<Expr> dims, ir::DType type) {
   ir::Buffer b;
   b.name = name;
+  b.type = type;
   b.dims = std::move(dims);
   b.place = ir::Place::heap;
   temps_.push_back(std::move(b));
@@ -131,14 +170,65 @@ Stmt KernelWriter::store_result(const std::string& output, const Index& index) {
   return store(output, index, as_dtype(graph_.tensors[group_.output].dtype, value(group_.output, index)));
 }
 
+// Whether `part` is `tensor`, or what riders of the group make it of.
+bool KernelWriter::makes(int tensor, int part) const {
+  if (tensor == part) return true;
+  const auto producer = producer_.find(tensor);
+  if (producer == producer_.end()) return false;
+  const std::vector<int>& inputs = graph_.nodes[static_cast<size_t>(producer->second)].inputs;
+  return std::any_of(inputs.begin(), inputs.end(), [&](int t) { return makes(t, part); });
+}
+
+std::vector<int> KernelWriter::stored_ahead() const {
+  std::vector<int> out;
+  for (const int t : group_.stored) {
+    if (group_.anchor >= 0 && makes(anchor().inputs[0], t)) out.push_back(t);
+  }
+  return out;
+}
+
+std::vector<int> KernelWriter::stored_beside() const {
+  const std::vector<int> ahead = stored_ahead();
+  std::vector<int> out;
+  for (const int t : group_.stored) {
+    if (std::find(ahead.begin(), ahead.end(), t) == ahead.end()) out.push_back(t);
+  }
+  return out;
+}
+
+std::string KernelWriter::name_also(int tensor) {
+  also_.push_back(tensor);
+  return fmt::format("t{}", also_.size() - 1);
+}
+
+Stmt KernelWriter::store_also(int tensor, const Index& index) {
+  const std::string name = name_also(tensor);
+  return store(name, index, as_dtype(graph_.tensors[static_cast<size_t>(tensor)].dtype, value(tensor, index)));
+}
+
+std::vector<Stmt> KernelWriter::store_results(const std::string& output, const Index& index) {
+  std::vector<Stmt> out;
+  for (const int t : stored_beside()) out.push_back(store_also(t, index));
+  out.push_back(store_result(output, index));
+  return out;
+}
+
 LoweredKernel KernelWriter::finish(const std::string& output, std::vector<Stmt> body) {
+  for (size_t i = 0; i < also_.size(); ++i) {
+    buffers_.push_back(buffer(also_[i], fmt::format("t{}", i), ir::Place::out));
+    sources_.push_back({also_[i]});
+  }
+  buffers_.push_back(buffer(group_.output, output, ir::Place::out));
+  sources_.push_back({group_.output});
+  return finish_updates(std::move(body));
+}
+
+LoweredKernel KernelWriter::finish_updates(std::vector<Stmt> body) {
   LoweredKernel out;
   ir::Kernel& k = out.kernel;
   for (int i : group_.nodes) k.name += (k.name.empty() ? "" : "_") + graph_.nodes[i].op;
   if (!ir::is_valid_name(k.name)) k.name += "_op";  // where, exp, ... mean something in the text form
   k.family = group_.family->name.get();
-  buffers_.push_back(buffer(group_.output, output, ir::Place::out));
-  sources_.push_back({group_.output});
   k.buffers = std::move(buffers_);
   k.buffers.insert(k.buffers.end(), temps_.begin(), temps_.end());
   k.body = std::move(body);
@@ -160,6 +250,19 @@ LoweredKernel KernelWriter::finish(const std::string& output, std::vector<Stmt> 
   out.params = std::move(sources_);
   out.fusion_note = group_.note;
   return out;
+}
+
+void KernelWriter::add_row_dim() {
+  std::vector<int> tensors = group_.stored;
+  tensors.push_back(group_.output);
+  const int operand = anchor().inputs[0];
+  if (std::find(tensors.begin(), tensors.end(), operand) == tensors.end()) tensors.push_back(operand);
+  for (const int t : tensors) {
+    View& v = views_[t];
+    if (!v.strides.empty())
+      v.strides.insert(v.strides.begin(), v.dims.empty() ? Expr(1) : multiply(v.dims[0], v.strides[0]));
+    v.dims.insert(v.dims.begin(), Expr(1));
+  }
 }
 
 Index align(const Index& index, const std::vector<Expr>& dims) {

@@ -18,10 +18,14 @@ ir::Result<Lowered> lower(const Graph& graph) {
     LATHE_ASSIGN(LoweredKernel kernel, group.family->lower(writer));
     kernel.structure = structure_of(graph, group);
     out.kernels.push_back(std::move(kernel));
-    if (std::find(graph.outputs.begin(), graph.outputs.end(), group.output) != graph.outputs.end()) continue;
-    TempDesc temp{group.output, graph.tensors[group.output].dtype, {}};
-    for (const DimDesc& d : graph.tensors[group.output].dims) temp.dims.push_back(dim_expr(d));
-    out.temps.push_back(std::move(temp));
+    std::vector<int> results = group.stored;
+    results.push_back(group.output);
+    for (const int t : results) {
+      if (std::find(graph.outputs.begin(), graph.outputs.end(), t) != graph.outputs.end()) continue;
+      TempDesc temp{t, graph.tensors[static_cast<size_t>(t)].dtype, {}};
+      for (const DimDesc& d : graph.tensors[static_cast<size_t>(t)].dims) temp.dims.push_back(dim_expr(d));
+      out.temps.push_back(std::move(temp));
+    }
   }
   return out;
 }

@@ -19,6 +19,7 @@ struct ParamSource {
   int tensor = -1;     // of the finished graph
   int64_t offset = 0;  // bytes from the tensor's first to the parameter's; its dtype and strides are its own then
   bool part = false;   // it is one of the fields of the tensor's blocks
+  bool rises = false;  // integers that do not fall along the last dimension: the caller is held to it
 };
 
 struct LoweredKernel {

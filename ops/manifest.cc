@@ -241,6 +241,12 @@ Result<int> Reader::find(const std::string& name, const std::string& path) const
   return error(path, fmt::format("no tensor is named \"{}\"", name));
 }
 
+// The name of a node's result, or the list of them.
+std::vector<Json> results(const Json& node) {
+  const Json& out = node["out"];
+  return out.is_array() ? std::vector<Json>(out.begin(), out.end()) : std::vector<Json>{out};
+}
+
 Status Reader::node(const Json& j, const std::string& path) {
   LATHE_RETURN_IF_ERROR(fields(j, path, {"op", "in", "out"}, {"attrs"}));
   Node n;
@@ -252,8 +258,15 @@ Status Reader::node(const Json& j, const std::string& path) {
     LATHE_ASSIGN(const int t, find(name, at));
     n.inputs.push_back(t);
   }
-  LATHE_ASSIGN(const std::string out, text(j["out"], path + ".out"));
-  LATHE_ASSIGN(n.output, find(out, path + ".out"));
+  const std::vector<Json> outs = results(j);
+  if (outs.empty()) return error(path + ".out", "expected a name, or a list of names");
+  for (size_t i = 0; i < outs.size(); ++i) {
+    const std::string at = j["out"].is_array() ? fmt::format("{}.out[{}]", path, i) : path + ".out";
+    LATHE_ASSIGN(const std::string out, text(outs[i], at));
+    LATHE_ASSIGN(const int t, find(out, at));
+    if (i == 0) n.output = t;
+    if (i > 0) n.also.push_back(t);
+  }
   if (j.contains("attrs")) {
     if (!j["attrs"].is_object()) return error(path + ".attrs", "expected an object");
     for (const auto& [key, value] : j["attrs"].items()) {
@@ -276,13 +289,14 @@ Status Reader::graph(const Json& j) {
   LATHE_RETURN_IF_ERROR(array(nodes, "graph.nodes"));
   // Results that are not described are tensors too; they follow the others.
   for (const Json& n : nodes) {
-    if (!n.is_object() || !n.contains("out") || !n["out"].is_string()) continue;  // node() says what is wrong
-    const std::string name = n["out"].get<std::string>();
-    if (name.empty() || find(name, "").ok()) continue;
-    TensorDesc t;
-    t.name = name;
-    t.inferred = true;
-    w_.graph.tensors.push_back(std::move(t));
+    if (!n.is_object() || !n.contains("out")) continue;  // node() says what is wrong
+    for (const Json& out : results(n)) {
+      if (!out.is_string() || out.get<std::string>().empty() || find(out.get<std::string>(), "").ok()) continue;
+      TensorDesc t;
+      t.name = out.get<std::string>();
+      t.inferred = true;
+      w_.graph.tensors.push_back(std::move(t));
+    }
   }
   for (size_t i = 0; i < nodes.size(); ++i) LATHE_RETURN_IF_ERROR(node(nodes[i], fmt::format("graph.nodes[{}]", i)));
   LATHE_RETURN_IF_ERROR(array(j["outputs"], "graph.outputs"));

@@ -39,6 +39,10 @@ Json node_json(const Graph& g, const Node& n) {
   Json j = {{"op", n.op}, {"in", Json::array()}};
   for (int t : n.inputs) j["in"].push_back(g.tensors[t].name);
   j["out"] = g.tensors[n.output].name;
+  if (!n.also.empty()) {
+    j["out"] = Json::array();
+    for (int t : results_of(n)) j["out"].push_back(g.tensors[t].name);
+  }
   for (const Attr& a : n.attrs) {
     std::visit([&](const auto& value) { j["attrs"][a.name] = value; }, a.value);
   }

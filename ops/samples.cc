@@ -87,7 +87,8 @@ ir::Result<Graph> sample_graph(const OpRow& row, size_t axis, int variant, const
   Node node;
   samples.operands(g, row, axis, variant, sizes, node);
   g.name = row.name;
-  g.outputs = {add_node(g, row.name, std::move(node.inputs), "y", std::move(node.attrs))};
+  add_node(g, row.name, std::move(node.inputs), "y", std::move(node.attrs));
+  g.outputs = results_of(g.nodes.back());
   return g;
 }
 

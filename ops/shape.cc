@@ -46,6 +46,14 @@ Status need_rank(const TensorDesc& t, size_t rank, bool at_least, const char* op
       .with_arg(t.name + ".shape");
 }
 
+Status need_last_axis(const TensorDesc& t, int64_t axis, const char* op) {
+  const auto rank = static_cast<int64_t>(t.dims.size());
+  if (axis < -rank || axis >= rank)
+    return invalid("axis {} of {}, expected {} to {}", axis, op, -rank, rank - 1).with_arg(t.name);
+  if (axis == -1 || axis == rank - 1) return {};
+  return unsupported("axis {} of {}: only the last axis is supported", axis, op).with_arg(t.name);
+}
+
 Result<Shape> chosen_rows(const TensorDesc& ids, DType dtype, const DimDesc& columns) {
   if (ids.dtype != DType::i32 && ids.dtype != DType::i64)
     return invalid("dtype {}, expected i32 or i64", ir::dtype_name(ids.dtype)).with_arg(ids.name);

@@ -44,7 +44,7 @@ class Writer {
  private:
   void mention(const Node& node) {
     for (const int t : node.inputs) mention(t);
-    mention(node.output);
+    for (const int t : results_of(node)) mention(t);
   }
   void mention(int tensor) {
     if (number(tensor) < 0) tensors_.push_back(tensor);
@@ -67,7 +67,7 @@ class Writer {
   void add_node(const Node& node) {
     add("{}", node.op);
     for (const int t : node.inputs) add(" {}", number(t));
-    add(" > {}", number(node.output));
+    for (const int t : results_of(node)) add(" > {}", number(t));
     for (const Attr& a : node.attrs) {
       add(" {}:{}=", a.name, a.value.index());
       std::visit([&](const auto& v) { add_value(v); }, a.value);
@@ -115,6 +115,7 @@ class Writer {
 
 std::string structure_of(const Graph& finished, const Group& group) {
   Writer writer(finished, group.nodes);
+  for (const int t : group.stored) writer.add("> {}\n", writer.number(t));
   writer.add("> {}\n", writer.number(group.output));
   return writer.take();
 }

@@ -68,8 +68,9 @@ const std::map<std::string, std::set<std::string>>& rooms() {
       {"runtime/oracle", {"base", "walk", "compile"}},
       {"runtime/measure", {"base", "walk", "store", "compile", "oracle"}},
       {"runtime/serve", {"base", "walk", "store", "compile", "measure"}},
-      {"runtime/tune", {"base", "walk", "store", "compile", "oracle", "measure", "serve"}},
-      {"runtime/live", {"base", "walk", "store", "compile", "oracle", "measure", "serve", "tune"}},
+      {"runtime/bench", {"base", "walk", "store", "compile", "oracle", "measure", "serve"}},
+      {"runtime/tune", {"base", "walk", "store", "compile", "oracle", "measure", "serve", "bench"}},
+      {"runtime/live", {"base", "walk", "store", "compile", "oracle", "measure", "serve", "bench", "tune"}},
       {"runtime/capi", {"base", "walk", "store", "compile", "measure", "serve", "tune", "live"}},
   };
   return kRooms;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# The scripts that people read output of: the table of results, the list of skipped tests, the comparison of two builds; what the script of models says; and that every shell script parses.
+# The scripts that people read output of: the table of results, the list of skipped tests, the comparisons of two builds and with other libraries; what the script of models says; and that every shell script parses.
 import fnmatch
 import json
 import os
@@ -35,7 +35,7 @@ def test_judge(folder):
     machine = {"target": {"family": 26, "isa": "avx512"}}
     rows = [{"op": "mm_f32_4x4096x4096", "of_read": 0.92}, {"op": "mm_f32_8x4096x4096", "of_read": 0.89, "of_roofline": 0.89},
             {"op": "low_q4_k_8x4096x4096", "of_peak": 2.44}, {"op": "low_q4_k_16x4096x4096", "of_peak": 2.36},
-            {"op": "plain_kn_1x4096x4096", "of_read": 0.1}, {"op": "unheard_of"}, {"op": "square_f32_256x256x256", "of_peak": None}]
+            {"op": "decode_hot_32_8_f32", "of_read": 0.1}, {"op": "unheard_of"}, {"op": "square_f32_256x256x256", "of_peak": None}]
     (folder / "rows.jsonl").write_text("\n".join(json.dumps({"event": "row", **r}) for r in rows) + '\n{"event": "summary"}\n')
 
     def judged(text):
@@ -106,6 +106,78 @@ def test_compare_builds(folder):
     assert code == 1 and lines[-1] == {"rows": 1, "slower": 1}, lines
 
 
+FAKE_WORKER = """#!%s
+# Answers as bench/compare/worker.py does, with times that are given by name; "error" in place of a time: it cannot run.
+import json, sys
+us = json.load(open(%r))
+name = sys.argv[2]
+mine = us.get(name, "not installed")
+print(json.dumps({} if name == "probe" or not isinstance(mine, str) else {"error": mine}), flush=True)
+for line in sys.stdin:
+    do = json.loads(line)["do"]
+    print(json.dumps({"probe": {"arithmetic_us": 1, "read_us": 1}, "agree": {"nmse": us["nmse"]}, "forget": {}, "sample": {"us": mine},
+                      "prepare": {"us": mine, "way": "fake", "version": "1", "through_c": name in ("lathe", "openblas")}}[do]), flush=True)
+"""
+
+
+def test_compare(folder):
+    """What compare.py makes of what its participants say, and what it refuses."""
+    (folder / "bin").mkdir()
+    times, python = folder / "us.json", folder / "bin/python"
+    python.write_text(FAKE_WORKER % (sys.executable, str(times)))
+    python.chmod(0o755)
+    library = folder / "liblathe.so"
+    library.write_text("")
+
+    def compare(us, *arguments, shapes="limits"):
+        times.write_text(json.dumps({"nmse": 0, **us}))
+        command = [sys.executable, ROOT / "bench/compare.py", shapes, "--environment", folder, "--library", library, "--json", "--rounds", "3"]
+        done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
+        return done.returncode, [json.loads(line) for line in done.stdout.splitlines()], done.stderr
+
+    one = ("--filter", "matmul_512*")
+    code, lines, _ = compare({"lathe": 200, "onnxruntime": 300, "openblas": 250}, *one)
+    assert code == 0 and [line["event"] for line in lines] == ["machine", "row", "summary"], lines
+    assert lines[1]["us"] == 200 and lines[1]["peers"] == {"onnxruntime": 300, "openblas": 250} and lines[1]["vs_best_peer"] == 1.25, lines
+    assert lines[1]["missing"]["torch"] == "not installed" and lines[2]["peers_run"] == ["onnxruntime", "openblas"], lines
+    assert (lines[2]["geomean_vs_best_peer"], lines[2]["worst_row"], lines[2]["not_judged"]) == (1.25, "matmul_512x512x512", 0), lines
+    # Without the strongest peer, and where a call from Python is a part of what it took, nothing is judged.
+    code, lines, _ = compare({"lathe": 200, "openblas": 250}, *one)
+    assert code == 0 and lines[1]["vs_best_peer"] is None and "onnxruntime" in lines[1]["not_judged"] and lines[2]["not_judged"] == 1, lines
+    code, lines, _ = compare({"lathe": 80, "onnxruntime": 120, "openblas": 90}, *one)
+    assert lines[1]["vs_best_peer"] is None and "Python" in lines[1]["not_judged"] and lines[1]["peers"]["openblas"] == 90, lines
+    code, lines, _ = compare({"lathe": 200, "onnxruntime": 300, "nmse": 0.5}, *one)
+    assert code == 1 and "NMSE" in lines[1]["differs"][0] and lines[1]["vs_best_peer"] is None, lines
+    code, lines, _ = compare({"lathe": "no store", "onnxruntime": 300}, *one)
+    assert code == 2, lines
+
+    def refused(text, *arguments, **named):
+        code, lines, message = compare({}, *arguments, **named)
+        assert code == 2 and not lines and message.startswith("compare: ") and message.count("\n") == 1 and text in message, message
+    refused("nosuch: no such file", shapes="nosuch")
+    refused("--peers: mkl, expected some of", "--peers", "mkl")
+    refused("no operator is named like zz", "--filter", "zz")
+    refused("--rounds: expected at least 1", "--rounds", "0")
+    refused("scripts/peers.sh makes it", "--environment", folder / "nowhere")
+    refused("cmake --preset release", "--library", folder / "nothing.so")
+    broken = folder / "broken.jsonl"
+    broken.write_text('{"name": "x"\n')
+    refused("broken.jsonl: expected a manifest", shapes=broken)
+    broken.write_text('{"name": "x"}\n')
+    refused("broken.jsonl: expected a manifest", shapes=broken)
+
+
+def test_peers(folder):
+    done = subprocess.run([ROOT / "scripts/peers.sh", "mkl"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and done.stderr == "peers: mkl: expected one of onnxruntime openblas ggml torch\n", done.stderr
+    # What cannot be had is said, peer by peer.
+    done = subprocess.run([ROOT / "scripts/peers.sh", "openblas", "ggml"], capture_output=True, text=True, check=False,
+                          env={**os.environ, "PEERS": str(folder / "peers"), "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(folder)})
+    assert done.returncode == 1, done
+    if "python3-venv" not in done.stderr:
+        assert "peers: openblas: not there" in done.stderr and "peers: ggml: not there" in done.stderr, done.stderr
+
+
 def test_models(folder):
     def models(*arguments):
         done = subprocess.run([ROOT / "scripts/models.sh", *arguments], capture_output=True, text=True, check=False,
@@ -143,6 +215,8 @@ if __name__ == "__main__":
         test_rooms()
         test_skipped(pathlib.Path(made))
         test_compare_builds(pathlib.Path(made))
+        test_compare(pathlib.Path(made))
+        test_peers(pathlib.Path(made))
         test_models(pathlib.Path(made))
         test_every_machine_has_a_preset()
         test_shell_scripts_parse()

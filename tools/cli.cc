@@ -15,7 +15,7 @@
 #include <sstream>
 
 #include "runtime/base/read_file.h"
-#include "runtime/tune/bench.h"
+#include "runtime/bench/bench.h"
 
 namespace lathe::tools {
 

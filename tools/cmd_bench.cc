@@ -4,7 +4,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
-#include "runtime/tune/bench.h"
+#include "runtime/bench/bench.h"
 #include "runtime/tune/warmup.h"
 #include "tools/cli.h"
 #include "tools/table.h"

@@ -18,9 +18,9 @@
 #include "bench/blueprints/ours.h"
 #include "jit/host/host_cpu.h"
 #include "runtime/base/clock.h"
+#include "runtime/bench/bench.h"
 #include "runtime/measure/machine_profile.h"
 #include "runtime/oracle/data_sets.h"
-#include "runtime/tune/bench.h"
 
 namespace lathe::blueprints {
 namespace {

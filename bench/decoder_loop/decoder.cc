@@ -129,7 +129,9 @@ void Decoder::make_kernels() {
                                          {"v", {one, {arch_.groups}, keys, width}},
                                          {"lengths", {one}, false, LATHE_DTYPE_I32}};
     return std::make_unique<Kernel>(context_, "attention", inputs, [&](Graph& g) {
-      return g.node("cached_attention", {0, 1, 2, 3}, {flag("causal"), integer("window", window)});
+      std::vector<lathe_attr> form = {flag("causal")};
+      if (window != 0) form.push_back(integer("window", window));
+      return g.node("cached_attention", {0, 1, 2, 3}, form);
     });
   };
   global_attention_ = attend(0);

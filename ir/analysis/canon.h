@@ -27,6 +27,9 @@ class Canon {
   bool prove_;
 };
 
+// The value of a name that has one only. An iterator whose loop an input ends has none, though it be 0 whenever it
+// runs: that it runs is what proves the rest.
+std::optional<int64_t> only_value(const std::string& name, const Ranges& ranges);
 // Interval of canonical forms; saturating, INT64_MIN and INT64_MAX are infinite.
 Interval interval_of(const Poly& p, const Ranges& ranges);
 Interval interval_of_atom(const Expr& atom, const Ranges& ranges);

@@ -4,8 +4,8 @@
 //   q*x[..], x an input    its least value if q >= 0, its largest (symbolic) if q <= 0, both if unknown
 //   q*i, i innermost       i := 0 if q >= 0, i := extent - 1 (symbolic, else the largest value) if q <= 0, both if
 //                          unknown
-//   q*(x // d)             0 if q >= 0 and x >= 0 suffice; else multiply by d: d*(x // d) in [x - d + 1, x]; ceildiv
-//                          and mod alike
+//   q*(x // d)             0 if q >= 0 and x >= 0 suffice; else multiply by d: d*(x // d) in [x - d + 1, x], exactly
+//                          where q is 1 or -1; ceildiv and mod alike
 //   q*N, N a symbol        its smallest, largest value by the sign of q
 // Sound and incomplete: a budget bounds the work. Does not use facts such as `extent >= 1 inside a scope`.
 #include <algorithm>
@@ -25,16 +25,23 @@ class Prover {
     if (p.overflow || budget_-- <= 0) return false;
     const Interval v = interval_of(p, ranges_);
     if (v.lo >= 0) return true;
-    if (v.hi < 0 || p.is_constant()) return false;
+    if (p.is_constant()) return false;
+    // A loop that an input ends may never run, whatever the interval of its iterator says.
+    if (v.hi < 0 && find(p, [&](const Expr& a) { return runs_to_loaded(a); }) == nullptr) return false;
     if (const Expr* atom = find(p, [](const Expr& a) { return a->op == Op::k_min || a->op == Op::k_max; })) {
       return split_lattice(p, *atom);
     }
-    if (const Expr* atom = find(p, [&](const Expr& a) { return has_values(loaded(a)); })) {
-      return eliminate(p, Expr(*atom), loaded(*atom)->name);
+    // Iterators that run as far as an input says, before that input.
+    const bool runs = find(p, [&](const Expr& a) { return runs_to_loaded(a); }) != nullptr;
+    if (const Expr* atom = runs ? nullptr : find(p, [&](const Expr& a) { return has_values(loaded(a)); })) {
+      const Expr input = *atom;
+      const Expr* holder = find(p, [&](const Expr& a) { return is_division(a) && uses(a, loaded(input)->name); });
+      return holder != nullptr ? relax(p, Expr(*holder)) : eliminate(p, input, loaded(input)->name);
     }
     if (const Expr* name = innermost(p)) {
       const Expr atom = *name;
       const Expr* holder = find(p, [&](const Expr& a) { return !is_name(a) && uses(a, atom->name); });
+      if (holder != nullptr && has_values(loaded(*holder))) return eliminate(p, Expr(*holder), loaded(*holder)->name);
       return holder ? relax(p, Expr(*holder)) : eliminate(p, atom, atom->name);
     }
     if (const Expr* atom = find(p, [](const Expr& a) { return is_division(a); })) return relax(p, *atom);
@@ -48,6 +55,15 @@ class Prover {
   // What a cast to i64 widens, else the expression itself.
   static const Expr& loaded(const Expr& a) { return a->op == Op::k_cast && a->type == DType::i64 ? a->args[0] : a; }
   bool has_values(const Expr& a) const { return a->op == Op::k_load && ranges_.extent_of(a->name) != nullptr; }
+  // Whether an iterator in it does.
+  bool runs_to_loaded(const Expr& a) const {
+    bool loads = false;
+    for_each_node(a, [&](const ExprNode& n) {
+      const Expr* extent = n.op == Op::k_iter ? ranges_.extent_of(n.name) : nullptr;
+      if (extent != nullptr) for_each_node(*extent, [&](const ExprNode& e) { loads = loads || e.op == Op::k_load; });
+    });
+    return loads;
+  }
   static bool is_division(const Expr& a) {
     return a->type == DType::i64 && (a->op == Op::k_floordiv || a->op == Op::k_ceildiv || a->op == Op::k_mod);
   }
@@ -130,6 +146,14 @@ class Prover {
     const Poly x = canon_.poly(atom->args[0]), d = canon_.poly(atom->args[1]);
     const Poly top = add(d, Poly::constant(1), -1);  // d - 1
     const bool up = q == Sign::positive;             // the smallest value of the atom is wanted
+    const bool one = s.coef.is_constant() && std::abs(s.coef.constant_part()) == 1;
+    if (one && atom->op != Op::k_mod) {
+      // x // d <= r where x <= d*r + d - 1, x // d >= r where x >= d*r; ceildiv mirrored.
+      const bool room = (atom->op == Op::k_floordiv) != up;
+      Poly sum = add(mul(s.rest, d), mul(s.coef, x));
+      if (room) sum = add(sum, top);
+      if (nonnegative(canonical(std::move(sum)))) return true;
+    }
     if (atom->op == Op::k_mod) {
       if (up) return nonnegative(s.rest);
       if (nonnegative(canonical(add(s.rest, mul(s.coef, top))))) return true;

@@ -41,8 +41,7 @@ bool is_affine_op(const Expr& e) {
 const std::string* plain_term(const Expr& e, const Ranges& ranges) {
   const Expr& name = e->op == Op::k_mul && is_const_int(e->args[0]) && e->args[0]->ival > 1 ? e->args[1] : e;
   if (name->op != Op::k_iter && name->op != Op::k_symbol) return nullptr;
-  const auto range = ranges.find(name->name);
-  return range && range->lo == range->hi ? nullptr : &name->name;
+  return only_value(name->name, ranges) ? nullptr : &name->name;
 }
 
 // A sum of such terms in the order of their names, maybe with a constant at its end: as to_expr() writes it, so there
@@ -71,6 +70,15 @@ void flatten(Op op, const Expr& e, std::vector<Expr>& out) {
 }
 }  // namespace
 
+std::optional<int64_t> only_value(const std::string& name, const Ranges& ranges) {
+  const auto range = ranges.find(name);
+  if (!range || range->lo != range->hi) return std::nullopt;
+  bool loads = false;
+  if (const Expr* extent = ranges.extent_of(name))
+    for_each_node(*extent, [&](const ExprNode& n) { loads = loads || n.op == Op::k_load; });
+  return loads ? std::nullopt : std::optional(range->lo);
+}
+
 Poly Canon::poly(const Expr& e) const {
   if (!is_affine_op(e)) {
     const Expr c = expr(e);
@@ -81,8 +89,8 @@ Poly Canon::poly(const Expr& e) const {
       return Poly::constant(e->ival);
     case Op::k_iter:
     case Op::k_symbol: {
-      const auto range = ranges_.find(e->name);
-      return range && range->lo == range->hi ? Poly::constant(range->lo) : Poly::atom(e);
+      const auto value = only_value(e->name, ranges_);
+      return value ? Poly::constant(*value) : Poly::atom(e);
     }
     case Op::k_add:
       return recombined(add(poly(e->args[0]), poly(e->args[1])));
@@ -248,8 +256,8 @@ Expr simplify(const Expr& e, const Ranges& ranges) {
   if (!e) return e;
   if (e->args.empty()) {
     if (e->op != Op::k_iter && e->op != Op::k_symbol) return e;
-    const auto range = ranges.find(e->name);
-    return range && range->lo == range->hi ? Expr(range->lo) : e;
+    const auto value = only_value(e->name, ranges);
+    return value ? Expr(*value) : e;
   }
   if (canonical_sum(e, ranges)) return e;
   const Canon canon(ranges, true);

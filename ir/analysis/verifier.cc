@@ -3,7 +3,7 @@
 //                declared; iterators are used inside their scope only
 //   symbols      0 <= min <= max, multiple_of >= 1, and a multiple lies in the range
 //   parameters   in, const and out come before other buffers; in and const are never written, every out is; a temporary
-//                that is read is written
+//                that is read is written; only an output keeps what is not written
 //   sizes        sizes and strides are i64 and depend on symbols only; constants are not negative; only parameters
 //                leave sizes out (then nothing is said about bounds) or have strides (one per dimension, not with a
 //                layout or padding; no stride 0 where an output is longer than 1); reg buffers have constant sizes
@@ -119,6 +119,7 @@ class Verifier {
         return invalid("parameters: {} comes after a temporary", b.name);
       }
       temporaries = temporaries || !is_param(b.place);
+      if (b.kept && b.place != Place::out) return invalid("parameters: {} keeps its contents, it is no output", b.name);
       if (b.dims.size() > kMaxRank) return invalid("sizes: {} has more than {} dimensions", b.name, kMaxRank);
       LATHE_RETURN_IF_ERROR(check_sizes(b).with_context("buffer " + b.name));
       LATHE_RETURN_IF_ERROR(check_layout(b));
@@ -241,7 +242,8 @@ class Verifier {
     const std::string place = "scope " + s.iter;
     LATHE_RETURN_IF_ERROR(checker().check_index(s.extent).with_context(place));
     if (!s.role.empty() && !is_valid_name(s.role)) return invalid("names: '{}' cannot name a role", s.role);
-    if (s.mark == Mark::vector && interval(s.extent, ranges_).hi > kMaxVectorExtent) {
+    if (s.mark == Mark::vector && interval(s.extent, ranges_).hi > kMaxVectorExtent &&
+        !proves_le(s.extent, Expr(kMaxVectorExtent), ranges_)) {
       return invalid("scopes: {}: extent {} of a vector scope may exceed {}", s.iter, print(s.extent),
                      kMaxVectorExtent);
     }

@@ -84,6 +84,8 @@ Expr made_element(const Buffer& b, const std::string& from, const std::vector<Ex
   });
 }
 
+bool has_contents(const Buffer& buffer) { return is_input(buffer.place) || buffer.kept; }
+
 DType given_type(const Buffer& b) { return b.made ? b.given : b.type; }
 const std::vector<Expr>& given_dims(const Buffer& b) { return b.given_dims.empty() ? b.dims : b.given_dims; }
 

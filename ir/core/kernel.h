@@ -50,6 +50,7 @@ struct Buffer {
   // the caller gives it.
   std::vector<Expr> strides;
   bool stream = false;  // out only, nothing reads it: stores may go past the caches
+  bool kept = false;    // out only (text: keep): it comes with contents, which cells that are not written keep
   // constant only: its elements are made of the caller's, which are of the type `given`, when it is packed. `made` has
   // loads of the buffer itself: without an index, of the element in the same place; or with one, a sum, quotient or
   // remainder of the element's own index d0, d1, ..., into the caller's dims, which are `given_dims` then. Null: it is
@@ -59,6 +60,8 @@ struct Buffer {
   std::vector<Expr> given_dims;  // empty: dims
   ValueRange values;             // in and constant only; the caller is held to it before the Kernel runs
 };
+// Whether the caller's contents matter: an input, or an output that keeps some of them.
+bool has_contents(const Buffer& buffer);
 
 // Marks of a scope. tensor: the scope is bound to a row of intrinsics.def, named in Stmt::intrinsic.
 enum class Mark : uint8_t { none, unroll, vector, parallel, tensor };

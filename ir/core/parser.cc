@@ -127,6 +127,7 @@ class KernelParser {
     if (!place || is_param(*place) != param) return in_.expected(param ? "in, const or out" : "heap, stack or reg");
     b.place = *place;
     in_.next();
+    b.kept = in_.accept("keep");
     if (in_.accept("values")) LATHE_RETURN_IF_ERROR(values(b.values));
     if (in_.accept("layout")) LATHE_RETURN_IF_ERROR(layout(b));
     if (in_.accept("pad")) {

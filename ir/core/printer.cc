@@ -116,6 +116,7 @@ void print_buffer(std::string& out, const Buffer& b) {
   out += fmt::format("{}: {}[", b.name, dtype_name(b.type));
   print_list(out, b.dims, "_");
   out += fmt::format("] {}", place_name(b.place));
+  if (b.kept) out += " keep";
   if (b.values) {
     out += " values ";
     print_expr(out, b.values.lo, 0);

@@ -49,6 +49,7 @@ struct DoubleArithmetic {
   static constexpr bool kOrdered = true;  // comparisons of floats and casts to integers have a meaning
   static Value undefined() { return NAN; }
   static double output(Value v) { return v; }
+  static double output_int(Value v) { return v; }
   static Value store_int(int64_t v) { return static_cast<double>(v); }
   static bool load_int(Value v, int64_t* out) {
     if (std::isnan(v)) return false;
@@ -65,6 +66,7 @@ struct DoubleArithmetic {
     v = round_to(type, v);
     return v >= 0x1p63 ? INT64_MAX : static_cast<int64_t>(v);
   }
+  static Value store_cast(DType type, Value v) { return store_int(to_int(type, v)); }
 };
 
 struct RealArithmetic : DoubleArithmetic {
@@ -161,6 +163,7 @@ struct ErrorArithmetic {
   }
   static Value undefined() { return {NAN, NAN, NAN}; }
   static double output(Value v) { return v.e; }
+  static double output_int(Value v) { return v.e; }
   static Value exact(double v) { return {v, std::abs(v), 0}; }
   static Value rounded(DType type, double v, double e) { return {v, std::abs(v), e + unit(type) * std::abs(v)}; }
   static Value store_int(int64_t v) { return exact(static_cast<double>(v)); }
@@ -200,6 +203,12 @@ struct ErrorArithmetic {
   static bool eq(Value a, Value b) { return a.v == b.v; }
   static bool math_defined(Op, Value) { return true; }
   static int64_t to_int(DType type, Value v) { return DoubleArithmetic::to_int(type, v.v); }
+  // An integer to store: where the bound reaches the next one, it may be that.
+  static Value store_cast(DType type, Value v) {
+    const auto at = [&](double x) { return static_cast<double>(DoubleArithmetic::to_int(type, x)); };
+    const double n = at(v.v);
+    return {n, std::abs(n), v.e == 0 ? 0 : std::max(std::abs(at(v.v + v.e) - n), std::abs(n - at(v.v - v.e)))};
+  }
   static Value math(Op op, DType type, Value a) {
     const double v = math_function(op, a.v);
     if (op == Op::k_sqrt || op == Op::k_floor || op == Op::k_round) return rounded(type, v, spread(op, a, v));
@@ -226,6 +235,10 @@ struct FieldArithmetic {
     if (v.p == field::kUndefined) return NAN;
     if (field::infinite(v)) return v.p == field::kMinusInf ? -INFINITY : INFINITY;
     return v.p;
+  }
+  static double output_int(Value v) {
+    int64_t out = 0;
+    return load_int(v, &out) ? static_cast<double>(out) : NAN;
   }
   static Value store_int(int64_t v) { return std::bit_cast<Value>(v); }
   static bool load_int(Value v, int64_t* out) {

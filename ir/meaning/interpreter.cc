@@ -52,7 +52,7 @@ class Runner {
  private:
   std::vector<Value> initial(const CodeBuffer& b, const std::map<std::string, Tensor>& tensors, bool keep) {
     const auto given = tensors.find(b.source->name);
-    const bool input = is_input(b.source->place);
+    const bool input = has_contents(*b.source);
     std::vector<Value> out(b.size, A::undefined());
     if (!input && (!keep || given == tensors.end())) return out;
     const DType type = b.source->type;
@@ -74,12 +74,7 @@ class Runner {
     t.dims = b.dims;
     t.data.resize(cells.size());
     for (size_t i = 0; i < cells.size(); ++i) {
-      int64_t v = 0;
-      if (!b.integer) {
-        t.data[i] = A::output(cells[i]);
-      } else {
-        t.data[i] = A::load_int(cells[i], &v) ? static_cast<double>(v) : NAN;
-      }
+      t.data[i] = b.integer ? A::output_int(cells[i]) : A::output(cells[i]);
     }
   }
 
@@ -127,6 +122,13 @@ class Runner {
         const Value copied = from ? *from : A::undefined();
         if (Value* cell = locate(program_.accesses[step.access])) *cell = copied;
         return;
+      }
+      if constexpr (A::kOrdered) {
+        if (step.op == AssignOp::set && n.op == Op::k_cast && !n.integer_args && n.type == step.type) {
+          const Value v = value(n.arg[0]);
+          if (Value* cell = locate(program_.accesses[step.access])) *cell = A::store_cast(step.type, v);
+          return;
+        }
       }
       const int64_t v = integer(step.value);
       if (Value* cell = locate(program_.accesses[step.access])) assign_integer(step, v, *cell);

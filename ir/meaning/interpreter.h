@@ -45,8 +45,8 @@ struct InterpreterOptions {
   bool keep_contents = false;
 };
 
-// tensors: by buffer name, at least every in and constant parameter; outputs (and, if asked for, temporaries already
-// present in the map) are written back. symbols: a value for each symbol of the kernel. Cells never written are NaN;
+// tensors: by buffer name, at least all that has_contents(); outputs (and, if asked for, temporaries already present in
+// the map) are written back. symbols: a value for each symbol of the kernel. Cells never written are NaN;
 // sizes left open (null dims) are those of the tensor in the map. INVALID: tensors or symbols that do not fit;
 // INTERNAL: the kernel reads or writes outside a buffer, or computes with an integer cell never written; UNSUPPORTED:
 // what this arithmetic cannot express, or too many steps.

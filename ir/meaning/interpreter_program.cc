@@ -49,7 +49,7 @@ class Compiler {
       out.dims.push_back(size);
       if (__builtin_mul_overflow(out.size, size, &out.size)) return invalid("buffer {}: too large", b.name);
     }
-    const bool needed = is_input(b.place);
+    const bool needed = has_contents(b);
     if (needed && !tensor) return invalid("tensor {}: not given", b.name);
     const bool used = needed || (tensor && options_.keep_contents);
     if (used && (tensor->dims != out.dims || static_cast<int64_t>(tensor->data.size()) != out.size)) {

@@ -31,7 +31,9 @@ class AbiProbe {
   __attribute__((noinline)) AbiReport call(ir::LeafFn leaf, const ir::LeafArgs* args) {
     std::memset(stack_, kPaint, kStack);
     Frame frame{};
-    constexpr size_t kAbove = 256;  // the caller's frame, as the leaf sees it
+    // The caller's frame, as the leaf sees it. With the address that is pushed below it the stack is aligned to 16
+    // bytes at the call.
+    constexpr size_t kAbove = 256 + 8;
     frame.leaf = leaf;
     frame.args = args;
     frame.top = stack_ + kStack - kAbove;

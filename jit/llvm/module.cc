@@ -342,6 +342,7 @@ ir::Result<std::unique_ptr<llvm::Module>> build_module(const LeafProgram& progra
   auto* function = llvm::Function::Create(type, llvm::Function::ExternalLinkage, program.name, *module);
   function->setDSOLocal(true);
   function->addFnAttr(llvm::Attribute::NoUnwind);
+  function->addFnAttr(llvm::Attribute::NoRedZone);  // the size of its frame is all that it uses of the stack
   function->addFnAttr("no-builtins");
   function->addFnAttr("no-jump-tables", "true");
   function->addFnAttr("frame-pointer", "none");

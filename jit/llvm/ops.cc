@@ -193,6 +193,13 @@ Value* emit_constant(OpContext& c, const Inst& i) {
 Value* emit_extent_f32(OpContext& c, const Inst& i) {
   return splat(c, c.builder.CreateSIToFP(c.extent(i.extent), c.builder.getFloatTy()));
 }
+Value* emit_index_i32(OpContext& c, const Inst& i) {
+  std::vector<uint32_t> lanes;
+  for (int l = 0; l < c.lanes; ++l) lanes.push_back(static_cast<uint32_t>(l) * i.imm);
+  Value* index = c.builder.CreateAdd(c.extent(i.extent), c.var(i.var));
+  Value* at = splat(c, c.builder.CreateTrunc(index, c.builder.getInt32Ty()));
+  return to_float(c, c.builder.CreateAdd(at, llvm::ConstantDataVector::get(c.builder.getContext(), lanes)));
+}
 Value* emit_move(OpContext& c, const Inst& i) { return c.vector(i.src[0]); }
 Value* emit_add(OpContext& c, const Inst& i) { return c.builder.CreateFAdd(c.vector(i.src[0]), c.vector(i.src[1])); }
 Value* emit_sub(OpContext& c, const Inst& i) { return c.builder.CreateFSub(c.vector(i.src[0]), c.vector(i.src[1])); }
@@ -252,6 +259,9 @@ Value* emit_imul(OpContext& c, const Inst& i) {
   return to_float(c, c.builder.CreateMul(int_source(c, i, 0), int_source(c, i, 1)));
 }
 // Without the instruction, bytes as halves: two products of a pair fit 32 bits.
+Value* emit_imin(OpContext& c, const Inst& i) {
+  return to_float(c, c.builder.CreateBinaryIntrinsic(Intrinsic::smin, int_source(c, i, 0), int_source(c, i, 1)));
+}
 Value* emit_dot4_u8s8(OpContext& c, const Inst& i) {
   auto& b = c.builder;
   const bool wide = c.lanes == 16;
@@ -318,6 +328,15 @@ Value* emit_reduce_min(OpContext& c, const Inst& i) {
 }
 Value* emit_reduce_mul(OpContext& c, const Inst& i) {
   return reduce(c, i, [&c](Value* a, Value* b) { return c.builder.CreateFMul(a, b); });
+}
+Value* emit_reduce_imin(OpContext& c, const Inst& i) {
+  return reduce(c, i, [&c](Value* a, Value* b) {
+    auto* lanes = llvm::FixedVectorType::getInteger(llvm::cast<llvm::FixedVectorType>(a->getType()));
+    auto& build = c.builder;
+    Value* least =
+        build.CreateBinaryIntrinsic(Intrinsic::smin, build.CreateBitCast(a, lanes), build.CreateBitCast(b, lanes));
+    return build.CreateBitCast(least, a->getType());
+  });
 }
 Value* emit_unpack_lo32(OpContext& c, const Inst& i) { return within_128(c, i, {0, 4, 1, 5}); }
 Value* emit_unpack_hi32(OpContext& c, const Inst& i) { return within_128(c, i, {2, 6, 3, 7}); }

@@ -5,6 +5,7 @@
 //                                           partial[copy] += x, lane by lane
 //                                           r = r + reduce_add(tree over copies), after them
 #include <algorithm>
+#include <bit>
 #include <limits>
 
 #include "jit/lower/lowering.h"
@@ -21,17 +22,19 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-float identity(AssignOp op) {
+// Its bits; of integers the minimum's only.
+uint32_t identity(AssignOp op, ir::DType type) {
+  if (type == ir::DType::i32) return INT32_MAX;
   switch (op) {
     case AssignOp::mul:
-      return 1.0f;
+      return std::bit_cast<uint32_t>(1.0f);
     case AssignOp::max:
     case AssignOp::fmax:
-      return -kInfinity;
+      return std::bit_cast<uint32_t>(-kInfinity);
     case AssignOp::min:
-      return kInfinity;
+      return std::bit_cast<uint32_t>(kInfinity);
     default:
-      return 0.0f;
+      return 0;
   }
 }
 
@@ -218,11 +221,16 @@ void Lowering::reduce_lanes(const Stmt& s, const Place& target) {
   auto partial = std::find_if(t->partials.begin(), t->partials.end(), [&](const auto& p) { return p.first == copy; });
   if (partial == t->partials.end()) {
     const int home = e_.home();
-    e_.set_constant(home, identity(s.op), reduction->level);
+    e_.set_constant(home, identity(s.op, target.buffer->type), reduction->level);
     t->partials.emplace_back(copy, home);
     partial = t->partials.end() - 1;
   }
   const int home = partial->second;
+  if (target.buffer->type == ir::DType::i32) {
+    const int number = value(s.value);
+    if (lane_->mask < 0) return e_.op_into(home, LeafOp::k_imin, {home, number});
+    return e_.op_into(home, LeafOp::k_blend, {home, e_.op(LeafOp::k_imin, {home, number})}, lane_->mask);
+  }
   if (lane_->mask < 0) {
     combine(s.op, home, s.value, home);
   } else {
@@ -233,14 +241,22 @@ void Lowering::reduce_lanes(const Stmt& s, const Place& target) {
 void Lowering::finish_reduction(Reduction& r) {
   for (Reduction::Target& t : r.targets) {
     std::vector<int> values;
+    const bool integers = t.place.buffer->type == ir::DType::i32;
+    const auto both = [&](int a, int b) {
+      return integers ? e_.op(LeafOp::k_imin, {a, b}) : combine_values(r.op, a, b);
+    };
     for (const auto& [copy, reg] : t.partials) values.push_back(reg);
     while (values.size() > 1) {
       std::vector<int> next;
-      for (size_t i = 0; i + 1 < values.size(); i += 2) next.push_back(combine_values(r.op, values[i], values[i + 1]));
+      for (size_t i = 0; i + 1 < values.size(); i += 2) next.push_back(both(values[i], values[i + 1]));
       if (values.size() % 2 == 1) next.push_back(values.back());
       values = std::move(next);
     }
     int all = -1;
+    if (integers) {
+      write(t.place, both(read(t.place), e_.op(LeafOp::k_reduce_imin, values)));
+      continue;
+    }
     switch (r.op) {
       case AssignOp::mul:
         all = e_.op(LeafOp::k_reduce_mul, values);

@@ -78,6 +78,8 @@ int Lowering::integer(const Expr& e) {
       return e_.op(LeafOp::k_isub, {a, b});
     case Op::k_mul:
       return e_.op(LeafOp::k_imul, {a, b});
+    case Op::k_min:
+      return e_.op(LeafOp::k_imin, {a, b});
     case Op::k_neg:
       return e_.op(LeafOp::k_isub, {e_.constant_bits(0), a});
     case Op::k_bit_and:
@@ -114,6 +116,33 @@ int Lowering::as_f32(const Expr& e) {
   return fail(ir::unsupported("cast from {} in {}", ir::dtype_name(e->type), ir::print(e)));
 }
 
+// An index of type i64 as i32: what loops, copies and lanes make of it.
+int Lowering::index_number(const Expr& e) {
+  const std::optional<Affine> a = affine(e, env_);
+  const bool whole =
+      a && std::all_of(a->loops.begin(), a->loops.end(), [](const auto& l) { return l.second % l.first->width == 0; });
+  if (!whole) return fail(ir::unsupported("{} as a number: not affine in the loops of the leaf", ir::print(e)));
+  int out = -1;
+  const auto add = [&](int64_t times, int x) {
+    if (times != 1) x = e_.op(LeafOp::k_imul, {x, e_.constant_bits(static_cast<uint32_t>(times))});
+    out = out < 0 ? x : e_.op(LeafOp::k_iadd, {out, x});
+  };
+  bool lanes = a->lane == 1;  // added to the variable of a loop
+  for (const auto& [loop, per_iteration] : a->loops) {
+    const int64_t times = per_iteration / loop->width;
+    add(times, e_.index_i32({}, loop, lanes && times == 1));
+    lanes &= times != 1;
+  }
+  for (const auto& [symbol, times] : a->symbols) {
+    const std::optional<int> slot = extent_slot(*symbol);
+    if (!slot) return fail(ir::unsupported("{} as a number", ir::print(e)));
+    add(times, e_.index_i32({*slot, 0}, nullptr, false));
+  }
+  if (lanes || (a->lane != 0 && a->lane != 1)) add(a->lane, e_.index_i32({}, nullptr, true));
+  if (a->constant != 0 || out < 0) add(1, e_.constant_bits(static_cast<uint32_t>(a->constant)));
+  return out;
+}
+
 int Lowering::convert(const Expr& e) {
   const Expr& from = e->args[0];
   if (e->type == from->type) return value(from);
@@ -123,6 +152,7 @@ int Lowering::convert(const Expr& e) {
       return number();
     case DType::i32:
       if (small_integer(from->type)) return as_i32(from);
+      if (from->type == DType::i64) return index_number(from);
       if (const int x = number(); e_.ok()) return to_i32(e_, x);
       return 0;
     case DType::i8:
@@ -135,6 +165,11 @@ int Lowering::convert(const Expr& e) {
       }
       if (const int x = number(); e_.ok())
         return e->type == DType::i8 ? to_integer(e_, x, -128, 127) : to_integer(e_, x, 0, 255);
+      return 0;
+    case DType::i64:  // a pair of lanes: the number, and its sign
+      if (is_float(from->type)) break;
+      if (const int x = as_i32(from); e_.ok())
+        return e_.op(LeafOp::k_unpack_lo32, {x, e_.op(LeafOp::k_shift_right_arith, {x}, 31)});
       return 0;
     case DType::b8:
       if (const int x = number(); e_.ok()) {
@@ -150,14 +185,20 @@ int Lowering::convert(const Expr& e) {
   return fail(ir::unsupported("cast from {} to {}", ir::dtype_name(from->type), ir::dtype_name(e->type)));
 }
 
-// What is not f32 is assigned whole; i32 is added to and multiplied as well.
+// i32 op= value, in a register or in memory.
+void Lowering::update_i32(const ir::Stmt& s, const Place& to, LeafOp op) {
+  const int number = value(s.value), old = read(to);
+  if (!e_.ok()) return;
+  if (const int home = in_place(to); home >= 0) return e_.op_into(home, op, {old, number});
+  write(to, e_.op(op, {old, number}));
+}
+
+// What is not f32 is assigned whole; i32 is added to, multiplied and lowered as well.
 void Lowering::assign_converted(const ir::Stmt& s, Place& to) {
-  if (to.buffer->type == DType::i32 && (s.op == ir::AssignOp::add || s.op == ir::AssignOp::mul)) {
-    const LeafOp op = s.op == ir::AssignOp::add ? LeafOp::k_iadd : LeafOp::k_imul;
-    const int number = value(s.value), old = read(to);
-    if (!e_.ok()) return;
-    if (const int home = in_place(to); home >= 0) return e_.op_into(home, op, {old, number});
-    return write(to, e_.op(op, {old, number}));
+  if (to.buffer->type == DType::i32 && s.op == ir::AssignOp::add) return update_i32(s, to, LeafOp::k_iadd);
+  if (to.buffer->type == DType::i32 && s.op == ir::AssignOp::mul) return update_i32(s, to, LeafOp::k_imul);
+  if (to.buffer->type == DType::i32 && s.op == ir::AssignOp::min) {
+    return lane_ && to.uniform() ? reduce_lanes(s, to) : update_i32(s, to, LeafOp::k_imin);
   }
   if (s.op != ir::AssignOp::set) {
     fail(ir::unsupported("{}: {} is added to in memory", s.target, ir::dtype_name(to.buffer->type)));

@@ -7,7 +7,8 @@
 namespace lathe::jit {
 namespace {
 
-constexpr int64_t kConstantKey = -1, kExtentKey = -2, kAccessKey = -3, kTailKey = -4, kDerivedKey = -5, kBumpedKey = -6;
+constexpr int64_t kConstantKey = -1, kExtentKey = -2, kAccessKey = -3, kTailKey = -4, kDerivedKey = -5, kBumpedKey = -6,
+                  kIndexKey = -7;
 
 }  // namespace
 
@@ -102,8 +103,8 @@ int Emitter::home() {
   return reg;
 }
 
-void Emitter::set_constant(int home, float value, int level) {
-  emit(LeafOp::k_constant, home, level).imm = std::bit_cast<uint32_t>(value);
+void Emitter::set_constant(int home, uint32_t bits, int level) {
+  emit(LeafOp::k_constant, home, level).imm = bits;
   touch(home);
 }
 
@@ -234,14 +235,20 @@ void Emitter::op_into(int dst, LeafOp op, std::initializer_list<int> sources, in
   touch(dst);
 }
 
-int Emitter::constant(float value) { return constant_bits(std::bit_cast<uint32_t>(value)); }
-int Emitter::constant_bits(uint32_t bits) {
-  const Key key = key_of({kConstantKey, bits});
+// What has no sources, made in the frame `level` unless it is known.
+template <class Fill>
+int Emitter::known_or(const Key& key, LeafOp op, int level, Fill&& fill) {
   const uint64_t hash = KeyTable::hash(key.span());
   if (const int reg = known(key, hash); reg >= 0) return reg;
   const int dst = fresh();
-  emit(LeafOp::k_constant, dst, 0).imm = bits;
-  remember(key, hash, dst, 0);
+  fill(emit(op, dst, level));
+  remember(key, hash, dst, level);
+  return dst;
+}
+
+int Emitter::constant(float value) { return constant_bits(std::bit_cast<uint32_t>(value)); }
+int Emitter::constant_bits(uint32_t bits) {
+  const int dst = known_or(key_of({kConstantKey, bits}), LeafOp::k_constant, 0, [&](Inst& i) { i.imm = bits; });
   content(dst).constant = bits;
   return dst;
 }
@@ -249,12 +256,17 @@ int Emitter::constant_bits(uint32_t bits) {
 int Emitter::extent_f32(Extent extent) {
   const int at = extent.arg == Extent::kSegLen ? level() : 0;
   const Key key = key_of({kExtentKey, extent.arg, extent.add});
-  const uint64_t hash = KeyTable::hash(key.span());
-  if (const int reg = known(key, hash); reg >= 0) return reg;
-  const int dst = fresh();
-  emit(LeafOp::k_extent_f32, dst, at).extent = extent;
-  remember(key, hash, dst, at);
-  return dst;
+  return known_or(key, LeafOp::k_extent_f32, at, [&](Inst& i) { i.extent = extent; });
+}
+
+int Emitter::index_i32(Extent extent, const LoopContext* loop, bool lanes) {
+  const int at = loop == nullptr && extent.arg != Extent::kSegLen ? 0 : level();
+  const Key key = key_of({kIndexKey, extent.arg, extent.add, loop == nullptr ? 0 : loop->id, lanes ? 1 : 0});
+  return known_or(key, LeafOp::k_index_i32, at, [&](Inst& i) {
+    i.extent = extent;
+    i.var = loop == nullptr ? -1 : loop->var;
+    i.imm = lanes ? 1 : 0;
+  });
 }
 
 Emitter::Key Emitter::access_key(const Access& at, int mask) {

@@ -125,6 +125,8 @@ class Emitter {
   int constant(float value);
   int constant_bits(uint32_t bits);
   int extent_f32(Extent extent);
+  // The variable of a loop (null: 0) and an extent as i32, plus the number of the lane if asked for.
+  int index_i32(Extent extent, const LoopContext* loop, bool lanes);
   // Lanes, or one element in every lane if the access is uniform. load_into(): always, to a register from home().
   int load(const Access& at, int mask);
   void load_into(int home, const Access& at, int mask);
@@ -138,8 +140,8 @@ class Emitter {
   void prefetch(int ptr, int64_t bytes);
   void prefetch(const Access& at, int64_t bytes);
 
-  int home();                                           // a register whose content changes
-  void set_constant(int home, float value, int level);  // placed in frame `level`
+  int home();                                             // a register whose content changes
+  void set_constant(int home, uint32_t bits, int level);  // placed in frame `level`
   void touch(int home) { content(home).value = next_id_++; }
   bool is_home(int reg) const { return content(reg).home; }
   void stored(int slot) { ++at_slot(memory_id_, slot); }
@@ -199,6 +201,8 @@ class Emitter {
   int mask_class(int mask) const;
   int known(const Key& key, uint64_t hash);
   void remember(const Key& key, uint64_t hash, int reg, int level);
+  template <class Fill>
+  int known_or(const Key& key, LeafOp op, int level, Fill&& fill);
   int known_in(KeyTable Frame::* table, const Key& key, uint64_t hash);
   int derived(int ptr, const Linear& offset, int level);
   int bumped(LoopContext* loop, int ptr, const Linear& per_iteration);

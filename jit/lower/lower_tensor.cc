@@ -282,7 +282,7 @@ void Lowering::transpose_tile(const Stmt& copy, const std::string& row, const st
       continue;
     }
     const int home = e_.home();
-    e_.set_constant(home, 0.0f, e_.level());
+    e_.set_constant(home, 0, e_.level());
     guarded(rows.bounds, 0, r, {}, [&] { e_.load_into(home, from, col_mask); });
     v.push_back(home);
   }

@@ -155,6 +155,8 @@ class Lowering {
   int as_i32(const ir::Expr& e);
   int integer(const ir::Expr& e);
   int convert(const ir::Expr& cast);
+  int index_number(const ir::Expr& e);
+  void update_i32(const ir::Stmt& s, const Place& to, LeafOp op);
   void assign_converted(const ir::Stmt& s, Place& to);
 
   // lower_expr.cc

@@ -69,6 +69,11 @@ std::string inst_text(const Inst& i) {
     parts.push_back(at);
   }
   if (i.op == LeafOp::k_mask_tail || i.op == LeafOp::k_extent_f32) parts.push_back(extent_text(i.extent));
+  if (i.op == LeafOp::k_index_i32) {
+    parts.push_back(extent_text(i.extent));
+    if (i.var >= 0) parts.back() += fmt::format(" + x{}", i.var);
+    if (i.imm != 0) parts.back() += " + lane";
+  }
   if (i.op == LeafOp::k_constant) {
     float value;
     __builtin_memcpy(&value, &i.imm, sizeof value);

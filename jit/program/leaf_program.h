@@ -89,10 +89,10 @@ struct Inst {
   int src[3] = {-1, -1, -1};
   int mask = -1;                // mask register of a load, store or blend; -1: none
   Mem mem;                      // loads, stores, prefetch; mem.ptr < 0 on arithmetic
-  uint32_t imm = 0;             // constant: the 32 bits; shifts and shuffles: the count or control
-  int var = -1;                 // mask_tail: index variable (-1: constant 0)
+  uint32_t imm = 0;             // constant: the 32 bits; shifts, shuffles: the count or control; index_i32: lanes apart
+  int var = -1;                 // mask_tail, index_i32: index variable (-1: constant 0)
   int64_t var_add = 0;          // mask_tail: added to the index variable; tile_load, tile_store: bytes between rows
-  Extent extent;                // mask_tail, extent_f32
+  Extent extent;                // mask_tail, extent_f32, index_i32
   MemType type = MemType::b32;  // loads, stores
 };
 

@@ -165,6 +165,11 @@ class Checker {
       case LeafOp::k_extent_f32:
         LATHE_RETURN_IF_ERROR(extent(i.extent));
         break;
+      case LeafOp::k_index_i32:
+        if (i.imm > 1) return ir::invalid("index_i32 of lanes {} apart", i.imm);
+        LATHE_RETURN_IF_ERROR(extent(i.extent));
+        if (i.var >= 0) LATHE_RETURN_IF_ERROR(use(d.vars, i.var, "variable"));
+        break;
       case LeafOp::k_mask_tail:
         LATHE_RETURN_IF_ERROR(extent(i.extent));
         if (i.var >= 0) LATHE_RETURN_IF_ERROR(use(d.vars, i.var, "variable"));

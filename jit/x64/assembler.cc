@@ -36,8 +36,8 @@ Address Assembler::broadcast_constant(uint32_t bits) { return ptr_b[rip + scalar
 
 Address Assembler::wide_constant(uint32_t bits) { return ptr[rip + 32 * pool_index(wide_, bits) + wide_label_]; }
 
-Address Assembler::iota_constant() {
-  iota_used_ = true;
+Address Assembler::iota_constant(int lanes) {
+  iota_lanes_ = std::max(iota_lanes_, lanes);
   return ptr[rip + iota_label_];
 }
 
@@ -67,9 +67,7 @@ ir::Status Assembler::finish(uint32_t* text_bytes) {
     for (int i = 0; i < 8; ++i) dd(bits);
   }
   L(iota_label_);
-  if (iota_used_) {
-    for (uint32_t i = 0; i < 8; ++i) dd(i);
-  }
+  for (int i = 0; i < iota_lanes_; ++i) dd(static_cast<uint32_t>(i));
   for (const Pack pack : {Pack::bytes, Pack::low_halves, Pack::high_halves, Pack::spread, Pack::odd_halves}) {
     L(pack_label_[static_cast<size_t>(pack)]);
     for (int i = 0; i < 32 && pack_used_[static_cast<size_t>(pack)]; ++i) db(pack_byte(pack, i), 1);

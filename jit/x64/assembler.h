@@ -34,7 +34,7 @@ class Assembler : public Xbyak::CodeGenerator {
   Address scalar_constant(uint32_t bits);
   Address broadcast_constant(uint32_t bits);  // as an embedded broadcast of scalar_constant
   Address wide_constant(uint32_t bits);
-  Address iota_constant();
+  Address iota_constant(int lanes = 8);
   // For vpshufb: the low bytes, low halves or high halves of the lanes of each 128 bits, side by side at its start; or
   // the way back: of eight halves that each 128 bits hold, the first four in the one, the last four in the other, as
   // high halves of lanes. odd_halves is for vpermw: the high halves of all lanes side by side.
@@ -54,7 +54,8 @@ class Assembler : public Xbyak::CodeGenerator {
   std::vector<uint32_t> wide_, scalars_;
   Label tiles_label_;
   std::vector<uint8_t> tiles_;
-  bool iota_used_ = false, pack_used_[5] = {};
+  int iota_lanes_ = 0;
+  bool pack_used_[5] = {};
 };
 
 }  // namespace lathe::jit::x64

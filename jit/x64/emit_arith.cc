@@ -18,6 +18,7 @@ bool commutes(LeafOp op) {
     case LeafOp::k_bit_xor:
     case LeafOp::k_iadd:
     case LeafOp::k_imul:
+    case LeafOp::k_imin:
     case LeafOp::k_cmp_eq:
     case LeafOp::k_cmp_ne:
     case LeafOp::k_cmp_unord:
@@ -95,6 +96,8 @@ void Emitter::instruction(const Item& item) {
     case LeafOpKind::kConst:
       if (inst.op == LeafOp::k_extent_f32) {
         extent_f32(inst);
+      } else if (inst.op == LeafOp::k_index_i32) {
+        index_i32(inst);
       } else {
         constant(vec(inst.dst), inst.imm);
       }
@@ -132,6 +135,7 @@ void Emitter::instruction(const Item& item) {
     case LeafOp::k_reduce_max:
     case LeafOp::k_reduce_min:
     case LeafOp::k_reduce_mul:
+    case LeafOp::k_reduce_imin:
       reduce(item, s);
       break;
     default:
@@ -199,6 +203,10 @@ void Emitter::vector_op(const Inst& inst, const Sources& s) {
     case LeafOp::k_imul:
       use(kCpu_avx2);
       as_.vpmulld(d, x, y);
+      break;
+    case LeafOp::k_imin:
+      use(kCpu_avx2);
+      as_.vpminsd(d, x, y);
       break;
     case LeafOp::k_unpack_lo32:
       as_.vunpcklps(d, x, y);

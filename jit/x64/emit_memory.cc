@@ -185,4 +185,25 @@ void Emitter::extent_f32(const Inst& inst) {
   use(kCpu_avx2);
 }
 
+void Emitter::index_i32(const Inst& inst) {
+  const Xmm to = vec(inst.dst);
+  use(kCpu_avx2);
+  const bool fixed = inst.extent.arg == Extent::kConst;
+  if (inst.var < 0 && fixed) {
+    constant(to, static_cast<uint32_t>(inst.extent.add));
+  } else {
+    Reg64 at = as_.rax;
+    if (fixed && inst.extent.add == 0) {
+      at = general(a_.var_id(inst.var), as_.rax);
+    } else {
+      load_extent(as_.rax, inst.extent);
+      if (inst.var >= 0) as_.add(as_.rax, general(a_.var_id(inst.var), as_.rdx));
+    }
+    const Xmm low = sized(to.getIdx(), 4);
+    if (!shape_.evex) as_.vmovd(low, at.cvt32());
+    shape_.evex ? as_.vpbroadcastd(to, at.cvt32()) : as_.vpbroadcastd(to, low);
+  }
+  if (inst.imm != 0) as_.vpaddd(to, to, as_.iota_constant(shape_.lanes));
+}
+
 }  // namespace lathe::jit::x64

@@ -16,6 +16,9 @@ void Emitter::combine(LeafOp op, const Xmm& to, const Xmm& x, const Xmm& y) {
     case LeafOp::k_reduce_max:
       as_.vmaxps(to, x, y);
       break;
+    case LeafOp::k_reduce_imin:
+      as_.vpminsd(to, x, y);
+      break;
     default:
       as_.vminps(to, x, y);
       break;

@@ -66,6 +66,7 @@ class Emitter {
   void mask_tail(const Inst& inst);
   void constant_mask(int mask, int lanes);
   void extent_f32(const Inst& inst);
+  void index_i32(const Inst& inst);
   void constant(const Xmm& to, uint32_t bits);
   RegExp address(const Mem& mem);
   void tile(const Inst& inst);

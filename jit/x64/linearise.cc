@@ -21,6 +21,7 @@ unsigned memory_sources(LeafOp op, const Shape& shape) {
     case LeafOp::k_bit_xor:
     case LeafOp::k_iadd:
     case LeafOp::k_imul:
+    case LeafOp::k_imin:
     case LeafOp::k_cmp_lt:
     case LeafOp::k_cmp_le:
     case LeafOp::k_cmp_eq:
@@ -73,6 +74,7 @@ int scratch_registers(const Inst& inst, const Shape& shape) {
     case LeafOp::k_reduce_max:
     case LeafOp::k_reduce_min:
     case LeafOp::k_reduce_mul:
+    case LeafOp::k_reduce_imin:
       return 1;
     case LeafOp::k_dot4_u8s8:
       return !shape.dot4 ? 2 : dot_overwrites(inst) ? 1 : 0;
@@ -360,7 +362,7 @@ class Analyser {
     // A load's address is needed here or at its use: finish() settles it.
     const bool reads_address = kind == LeafOpKind::kStore || kind == LeafOpKind::kHint || kind == LeafOpKind::kTile;
     if (reads_address && inst.mem.ptr >= 0) memory(inst.mem, pos_, region);
-    if (inst.op == LeafOp::k_mask_tail && inst.var >= 0) general(a_.var_id(inst.var), pos_, region);
+    if (inst.var >= 0) general(a_.var_id(inst.var), pos_, region);
     if (kind == LeafOpKind::kMask) {
       touch(mask(inst.dst), 2 * pos_ + 1, region);
     } else if (kind == LeafOpKind::kStore || kind == LeafOpKind::kTile) {

@@ -8,16 +8,31 @@
 //
 // [key] runs over the keys that query i may see, from the first one: c and s are indexed by the key's own number.
 // Scores below the least f32, such as those that a mask of -inf makes, have the weight 0. A query without keys gives 0.
-// cached_attention has the keys of a sequence up to its length only. Operands q, k, v, lengths, then the mask e0, y.
-// Sums are f32 whatever the operands are; the result has the dtype of q.
+// A sink is one more score, without a key: m starts from it, and a from its power.
+// cached_attention and paged_attention have the keys of a sequence up to its length only. Keys and values in pages, and
+// those of bytes, are first copied into a row of floats, which Schedules move to where it is used, or leave out:
+//
+//   for t0 [batch]:
+//     for k_g [copy_heads]: for k_j [copy]: for k_d [copy_depth]: kt = k[pages[t0, k_j // page], k_g, k_j % page]
+//     and vt of v
+//     the loops above, with kt for k and vt for v
+//
+// Scales of bytes multiply scores (kst) and weights (vst), once the sum of the weights has them.
+//
+// Queries of all sequences one after another: [row] runs over those of a sequence, which stand in q, y and all that is
+// indexed by queries from its offset on, before the heads. Those of no sequence are 0, which is stored first.
+//
+// Operands q, k, v, lengths, pages, offsets, ks, vs, sinks, the mask e0, y. Sums are f32 whatever the operands are; the
+// result has the dtype of q.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "ir/analysis/analysis.h"
+#include "ops/families/attention_form.h"
 #include "ops/kernel_writer.h"
+#include "ops/monomial.h"
 #include "ops/samples.h"
-#include "ops/shape.h"
 
 namespace lathe::ops {
 
@@ -25,97 +40,11 @@ using ir::Expr;
 
 namespace {
 
-enum Operand : uint8_t { kQuery, kKey, kValue };
-
-bool has_lengths(const OpRow& row) { return row.id == OpId::cached_attention; }
-constexpr size_t kLengths = 3;
-size_t mask_at(const OpRow& row) { return has_lengths(row) ? 4 : 3; }
-
-std::span<const ir::DType> operand_dtypes(const OpRow& row, size_t number) {
-  static constexpr ir::DType kIntegers[] = {ir::DType::i32, ir::DType::i64};
-  if (has_lengths(row) && number == kLengths) return kIntegers;
-  static constexpr ir::DType kFloats[] = {ir::DType::f32, ir::DType::bf16, ir::DType::f16};
-  return kFloats;
-}
-
-ir::Status attributes_hold(const OpRow& row, const Node& node) {
-  const double scale = attr_float(node, AttrId::scale), cap = attr_float(node, AttrId::soft_cap);
-  const int64_t window = attr_int(node, AttrId::window);
-  if (!std::isfinite(scale)) return ir::invalid("scale {}, expected a finite number", scale).with_arg(row.name);
-  if (!(cap >= 0) || std::isinf(cap))
-    return ir::invalid("soft_cap {}, expected a number above 0, or 0 for none", cap).with_arg(row.name);
-  if (window < 0) return ir::invalid("window {}, expected at least 1, or 0 for none", window).with_arg(row.name);
-  return {};
-}
-
-// Of `t` at dimension `d`, which has to be what `other` has there.
-ir::Status same_as(const TensorDesc& t, size_t d, const TensorDesc& other, const char* what) {
-  if (same_dim(t.dims[d], other.dims[d])) return {};
-  return mismatch(t, d, fmt::format("{} ({} of {})", dim_text(other.dims[d]), what, other.name));
-}
-
-ir::Result<Shape> infer(const OpRow& row, const Node& node, const Inputs& in) {
-  LATHE_RETURN_IF_ERROR(attributes_hold(row, node));
-  const TensorDesc &q = *in[kQuery], &k = *in[kKey], &v = *in[kValue];
-  LATHE_RETURN_IF_ERROR(need_rank(q, has_lengths(row) ? 4 : 3, true, row.name));
-  const size_t rank = q.dims.size(), heads = rank - 3, rows = rank - 2, last = rank - 1;
-  LATHE_RETURN_IF_ERROR(need_rank(k, rank, false, row.name));
-  LATHE_RETURN_IF_ERROR(need_rank(v, rank, false, row.name));
-  for (size_t d = 0; d < heads; ++d) {
-    LATHE_RETURN_IF_ERROR(same_as(k, d, q, "batch"));
-    LATHE_RETURN_IF_ERROR(same_as(v, d, q, "batch"));
-  }
-  for (const TensorDesc* t : {&q, &k}) {
-    if (!t->dims[heads].fixed()) return mismatch(*t, heads, "a fixed number of heads: finish a graph for each");
-  }
-  const int64_t all = q.dims[heads].max, kept = k.dims[heads].max;
-  if (all != kept && (kept == 0 || all % kept != 0))
-    return mismatch(k, heads, fmt::format("a divisor of {} (heads of {})", all, q.name));
-  LATHE_RETURN_IF_ERROR(same_as(v, heads, k, "heads"));
-  LATHE_RETURN_IF_ERROR(same_as(v, rows, k, "keys"));
-  if (!q.dims[last].fixed()) return mismatch(q, last, "a fixed size: finish a graph for each");
-  LATHE_RETURN_IF_ERROR(same_as(k, last, q, "depth"));
-  if (has_lengths(row)) {
-    LATHE_RETURN_IF_ERROR(need_rank(*in[kLengths], rank - 3, false, row.name));
-    for (size_t d = 0; d < heads; ++d) LATHE_RETURN_IF_ERROR(same_as(*in[kLengths], d, q, "batch"));
-  }
-  if (in.size() > mask_at(row)) {
-    const TensorDesc& mask = *in[mask_at(row)];
-    std::vector<DimDesc> scores = q.dims;
-    scores[last] = k.dims[rows];
-    if (mask.dims.size() > rank)
-      return ir::invalid("{} dimensions, expected at most {} (scores of {})", mask.dims.size(), rank, row.name)
-          .with_arg(mask.name);
-    for (size_t d = 0; d < mask.dims.size(); ++d) {
-      const DimDesc& score = scores[rank - mask.dims.size() + d];
-      if (!same_dim(mask.dims[d], score) && !same_dim(mask.dims[d], fixed_dim(1)))
-        return mismatch(mask, d, fmt::format("{} (of the scores) or 1", dim_text(score)));
-    }
-  }
-  Shape out{q.dtype, q.dims};
-  out.dims[last] = v.dims[last];
-  return out;
-}
-
-// Two per multiply-add of the two products, for the keys that queries may see.
-double flops(const Node& node, const NodeSizes& sizes) {
-  const std::vector<int64_t>&q = sizes.inputs[kQuery], &v = sizes.inputs[kValue];
-  const size_t rank = q.size();
-  const int64_t queries = q[rank - 2], keys = v[rank - 2], window = attr_int(node, AttrId::window);
-  double seen = 0;  // by all queries of a head
-  for (int64_t i = 0; i < queries; ++i) {
-    int64_t n = attr_bool(node, AttrId::causal) ? std::max<int64_t>(0, i + keys - queries + 1) : keys;
-    if (window > 0) n = std::min(n, window);
-    seen += static_cast<double>(n);
-  }
-  double heads = 1;
-  for (size_t d = 0; d + 2 < rank; ++d) heads *= static_cast<double>(q[d]);
-  return 2.0 * heads * seen * static_cast<double>(q[rank - 1] + v[rank - 1]);
-}
+constexpr const char *kOperands[] = {"q", "k", "v"}, *kScales[] = {"", "ks", "vs"};
 
 class AttentionWriter {
  public:
-  explicit AttentionWriter(KernelWriter& w) : w_(w), node_(w.anchor()), row_of_(op_row(node_)) {}
+  explicit AttentionWriter(KernelWriter& w) : w_(w), node_(w.anchor()), form_(attention_form(op_row(node_), node_)) {}
   ir::Result<LoweredKernel> run();
 
  private:
@@ -124,8 +53,14 @@ class AttentionWriter {
     out.push_back(std::move(last));
     return out;
   }
-  Expr operand(const std::string& name, const Expr& row, const Expr& col) const;
+  Expr operand(size_t number, const Expr& row, const Expr& col) const;
+  Expr scale(size_t number, const std::string& step) const;
   ir::Status declare();
+  ir::Status declare_lengths();
+  ir::Status declare_offsets();
+  ir::Stmt copy(const std::string& name, int tensor, ir::DType type) const;
+  bool copied() const { return page_ != 0 || form_.key_scales != 0; }
+  ir::Stmt clear() const;
   Expr score(const std::string& key) const;
   // The number of the key that is `step` steps from the first one.
   Expr key(const std::string& step) const { return ir::simplify(first_ + ir::iter(step)); }
@@ -135,66 +70,156 @@ class AttentionWriter {
 
   KernelWriter& w_;
   const Node& node_;
-  const OpRow& row_of_;
+  const AttentionForm form_;
   std::vector<std::string> names_;
   std::vector<Expr> extents_;
-  Index row_;   // batch, head, query
-  Index kept_;  // batch, head of keys and values
+  Index row_;    // batch, head, query; ragged: query of all, head
+  Index batch_;  // without heads
+  Index kept_;   // batch, head of keys and values
   int64_t window_ = 0;
-  Expr first_, seen_;  // the first key that the query may see, and the number of them
+  int64_t page_ = 0;         // keys of a page; 0: there are none
+  std::vector<Expr> sizes_;  // of what each query has
+  Expr room_, count_;        // keys that a sequence may have, and that it has
+  Expr first_, seen_;        // the first key that the query may see, and the number of them
   Expr depth_;
 };
 
+ir::Status AttentionWriter::declare_lengths() {
+  LATHE_RETURN_IF_ERROR(w_.add_integers(node_.inputs[form_.lengths], "lengths", room_));
+  count_ = as_dtype(ir::DType::i64, ir::load("lengths", batch_, w_.dtype_of("lengths")));
+  if (page_ == 0) return {};
+  const Expr pages = w_.view(node_.inputs[AttentionForm::kKey]).dims[0];
+  return w_.add_integers(node_.inputs[form_.pages], "pages", pages - Expr(1));
+}
+
+// The queries of a sequence are those from one offset to the next.
+ir::Status AttentionWriter::declare_offsets() {
+  const int offsets = node_.inputs[form_.offsets];
+  LATHE_RETURN_IF_ERROR(w_.add_integers(offsets, "offsets", sizes_[0], true));
+  const bool pairs = w_.view(offsets).dims.size() == 2;  // else the end of one is where the next begins
+  const auto offset = [&](int64_t end) {
+    const Expr sequence = ir::iter(names_[0]);
+    const Index at = pairs ? Index{sequence, Expr(end)} : Index{ir::simplify(sequence + Expr(end))};
+    return as_dtype(ir::DType::i64, ir::load("offsets", at, w_.dtype_of("offsets")));
+  };
+  extents_.back() = offset(1) - offset(0);
+  row_ = {offset(0) + ir::iter(names_.back()), ir::iter(names_[1])};
+  return {};
+}
+
 ir::Status AttentionWriter::declare() {
-  window_ = attr_int(node_, AttrId::window);
-  const char* params[] = {"q", "k", "v"};
-  for (size_t i = 0; i <= kValue; ++i) w_.add_param(node_.inputs[i], params[i]);
-  const std::vector<Expr>&q = w_.view(node_.inputs[kQuery]).dims, &k = w_.view(node_.inputs[kKey]).dims;
-  const size_t rank = q.size();
-  extents_.assign(q.begin(), q.end() - 1);
+  for (size_t i = 0; i < std::size(kOperands); ++i) w_.add_param(node_.inputs[i], kOperands[i]);
+  const std::vector<Expr>&q = w_.view(node_.inputs[AttentionForm::kQuery]).dims,
+        &k = w_.view(node_.inputs[AttentionForm::kKey]).dims;
+  const bool ragged = form_.offsets != 0;
+  const Expr heads = q[form_.heads(q.size())];
+  sizes_.assign(q.begin(), q.end() - 1);
+  extents_ = ragged ? std::vector{w_.view(node_.inputs[form_.lengths]).dims[0], heads, q[0]} : sizes_;
   depth_ = q.back();
-  names_ = iter_names("t", rank - 2);
+  names_ = iter_names("t", extents_.size() - 1);
   names_.emplace_back("i");
   row_ = iters(names_);
   kept_.assign(row_.begin(), row_.end() - 1);
-  const int64_t all = q[rank - 3]->ival, kept = k[rank - 3]->ival;
+  batch_.assign(row_.begin(), row_.end() - 2);
+  const int64_t all = heads->ival, kept = k[k.size() - 3]->ival;
   if (all != kept) kept_.back() = kept == 1 ? Expr(0) : floordiv(kept_.back(), Expr(all / kept));
-  Expr count = k[rank - 2];
-  if (has_lengths(row_of_)) {
-    const int lengths = node_.inputs[kLengths];
-    LATHE_RETURN_IF_ERROR(w_.add_integers(lengths, "lengths", count));
-    const Index sequence(row_.begin(), row_.end() - 2);
-    count = as_dtype(ir::DType::i64, ir::load("lengths", sequence, w_.dtype_of("lengths")));
+  room_ = k[k.size() - 2];
+  if (form_.pages != 0) {
+    page_ = room_->ival;
+    room_ = multiply(Expr(page_), w_.view(node_.inputs[form_.pages]).dims[1]);
   }
-  if (w_.graph().tensors[static_cast<size_t>(node_.inputs[kKey])].dims[rank - 2].max <= window_)
-    window_ = 0;  // it leaves nothing out
-  const Expr end = attr_bool(node_, AttrId::causal) ? ir::iter("i") + count - q[rank - 2] + Expr(1) : count;
+  count_ = room_;
+  if (form_.lengths != 0) LATHE_RETURN_IF_ERROR(declare_lengths());
+  if (ragged) LATHE_RETURN_IF_ERROR(declare_offsets());
+  if (form_.key_scales != 0) {
+    w_.add_param(node_.inputs[form_.key_scales], kScales[AttentionForm::kKey]);
+    w_.add_param(node_.inputs[form_.value_scales], kScales[AttentionForm::kValue]);
+  }
+  if (form_.sinks != 0) w_.add_param(node_.inputs[form_.sinks], "sinks");
+  const DimDesc& keys = w_.graph().tensors[static_cast<size_t>(node_.inputs[AttentionForm::kKey])].dims[k.size() - 2];
+  window_ = page_ == 0 && keys.max <= form_.window ? 0 : form_.window;  // it may leave nothing out
+  const Expr end = form_.causal ? ir::iter("i") + count_ - extents_.back() + Expr(1) : count_;
   first_ = window_ > 0 ? ir::simplify(ir::max(Expr(0), end - Expr(window_))) : Expr(0);
   seen_ = ir::simplify(end - first_);
   return {};
 }
 
-Expr AttentionWriter::operand(const std::string& name, const Expr& row, const Expr& col) const {
+// y = 0.
+ir::Stmt AttentionWriter::clear() const {
+  const std::vector<Expr>& dims = w_.view(node_.output).dims;
+  const ir::DType type = w_.graph().tensors[static_cast<size_t>(node_.output)].dtype;
+  const std::vector<std::string> names = {"zr", "zh", "zn"}, roles(names.size(), "clear");
+  return nest(names, dims, roles, {store("y", iters(names), as_dtype(type, f32(0)))})[0];
+}
+
+Expr AttentionWriter::operand(size_t number, const Expr& row, const Expr& col) const {
+  const std::string name = kOperands[number];
   Index index = kept_;
   index.push_back(row);
-  return as_dtype(ir::DType::f32, ir::load(name, at(index, col), w_.dtype_of(name)));
+  if (form_.key_scales != 0) return load(name + "t", at(index, col));
+  return as_dtype(ir::DType::f32, ir::load(copied() ? name + "t" : name, at(index, col), w_.dtype_of(name)));
+}
+
+// Of a key's bytes, or a value's.
+Expr AttentionWriter::scale(size_t number, const std::string& step) const {
+  const std::string name = kScales[number];
+  return as_dtype(ir::DType::f32, ir::load(page_ != 0 ? name + "t" : name, at(kept_, key(step)), w_.dtype_of(name)));
+}
+
+// What the keys of a sequence have, from its pages, as `type`.
+ir::Stmt AttentionWriter::copy(const std::string& name, int tensor, ir::DType type) const {
+  const std::vector<Expr>& dims = w_.view(tensor).dims;
+  const size_t heads = page_ != 0 ? 1 : batch_.size();
+  const Expr key = ir::iter(name + "_j");
+  std::vector<std::string> names = {name + "_j"}, roles = {"copy"};
+  std::vector<Expr> extents = {count_};
+  Expr head(0);
+  if (!ir::is_const_int(dims[heads], 1)) {
+    head = ir::iter(name + "_g");
+    names.insert(names.begin(), name + "_g");
+    roles.insert(roles.begin(), "copy_heads");
+    extents.insert(extents.begin(), dims[heads]);
+  }
+  Index from = batch_, to = batch_;
+  if (page_ != 0) {
+    from = {as_dtype(ir::DType::i64,
+                     ir::load("pages", {batch_[0], ir::simplify(floordiv(key, Expr(page_)))}, w_.dtype_of("pages")))};
+  }
+  from.insert(from.end(), {head, page_ != 0 ? ir::simplify(mod(key, Expr(page_))) : key});
+  to.insert(to.end(), {head, key});
+  std::vector<Expr> room(extents_.begin(), extents_.begin() + static_cast<std::ptrdiff_t>(batch_.size()));
+  room.insert(room.end(), {dims[heads], room_});
+  if (dims.size() > heads + 2) {
+    const std::string column = name + "_d";
+    names.push_back(column);
+    roles.emplace_back("copy_depth");
+    extents.push_back(dims.back());
+    from.push_back(ir::iter(column));
+    to.push_back(ir::iter(column));
+    room.push_back(dims.back());
+  }
+  w_.add_temp(name + "t", room, type);
+  return nest(names, extents, roles,
+              {store(name + "t", to, as_dtype(type, ir::load(name, from, w_.dtype_of(name))))})[0];
 }
 
 // What becomes of the product of a query and a key.
 Expr AttentionWriter::score(const std::string& step) const {
-  const double stated = attr_float(node_, AttrId::scale), cap = attr_float(node_, AttrId::soft_cap);
+  const double stated = attr_float(node_, AttrId::scale);
   const double size = static_cast<double>(std::max<int64_t>(depth_->ival, 1));
-  Expr s = load("c", at(row_, key(step))) * f32(stated != 0 ? stated : 1 / std::sqrt(size));
-  if (cap > 0) s = f32(cap) * ir::make(ir::Op::k_tanh, {s * f32(1 / cap)});
-  if (node_.inputs.size() > mask_at(row_of_)) s = s + w_.value(node_.inputs[mask_at(row_of_)], at(row_, key(step)));
+  Expr s = load("c", at(row_, key(step)));
+  if (form_.key_scales != 0) s = s * scale(AttentionForm::kKey, step);
+  s = s * f32(stated != 0 ? stated : 1 / std::sqrt(size));
+  if (const double cap = form_.soft_cap; cap > 0) s = f32(cap) * ir::make(ir::Op::k_tanh, {s * f32(1 / cap)});
+  if (form_.mask != 0) s = s + w_.value(node_.inputs[form_.mask], at(row_, key(step)));
   return s;
 }
 
 ir::Result<LoweredKernel> AttentionWriter::run() {
   LATHE_RETURN_IF_ERROR(declare());
-  std::vector<Expr> scores = extents_, result = w_.view(node_.output).dims;
-  scores.push_back(w_.view(node_.inputs[kKey]).dims[row_.size() - 1]);
-  for (const char* name : {"m", "a", "r"}) w_.add_temp(name, extents_);
+  std::vector<Expr> scores = sizes_, result = w_.view(node_.output).dims;
+  scores.push_back(room_);
+  for (const char* name : {"m", "a", "r"}) w_.add_temp(name, sizes_);
   for (const char* name : {"c", "s"}) w_.add_temp(name, scores);
   w_.add_temp("o", result);
   const Expr d = ir::iter("d"), n = ir::iter("n");
@@ -203,22 +228,47 @@ ir::Result<LoweredKernel> AttentionWriter::run() {
   const Expr query = as_dtype(ir::DType::f32, ir::load("q", at(row_, d), w_.dtype_of("q")));
   w_.bind(node_.output, load("o", o) * load("r", row_));
   std::vector<ir::Stmt> body;
-  body.push_back(store("m", row_, f32(std::numeric_limits<float>::lowest())));
-  const ir::Stmt product = store("c", s, query * operand("k", key("j"), d), ir::AssignOp::add);
+  const Expr least = f32(std::numeric_limits<float>::lowest());
+  const auto power = [&](const Expr& score) {
+    return ir::make(ir::Op::k_exp2, {(score - load("m", row_)) * f32(1.4426950408889634)});
+  };
+  Expr sink;
+  if (form_.sinks != 0)
+    sink = as_dtype(ir::DType::f32, ir::load("sinks", {ir::iter(names_[names_.size() - 2])}, w_.dtype_of("sinks")));
+  body.push_back(store("m", row_, sink ? ir::make(ir::Op::k_fmax, {least, sink}) : least));
+  const ir::Stmt product = store("c", s, query * operand(AttentionForm::kKey, key("j"), d), ir::AssignOp::add);
   body.push_back(keys("j", {store("c", s, f32(0)), ir::make_scope("d", depth_, {product}, "k"),
                             store("s", s, score("j")), store("m", row_, load("s", s), ir::AssignOp::fmax)}));
-  body.push_back(store("a", row_, f32(0)));
-  const Expr power = (load("s", s1) - load("m", row_)) * f32(1.4426950408889634);
-  body.push_back(keys(
-      "j1", {store("s", s1, ir::make(ir::Op::k_exp2, {power})), store("a", row_, load("s", s1), ir::AssignOp::add)}));
+  body.push_back(store("a", row_, sink ? power(sink) : f32(0)));
+  std::vector<ir::Stmt> powers = {store("s", s1, power(load("s", s1))),
+                                  store("a", row_, load("s", s1), ir::AssignOp::add)};
+  if (form_.value_scales != 0) powers.push_back(store("s", s1, load("s", s1) * scale(AttentionForm::kValue, "j1")));
+  body.push_back(keys("j1", std::move(powers)));
   const Expr none = ir::make(ir::Op::k_eq, {load("a", row_), f32(0)});
   body.push_back(store("r", row_, ir::select(none, f32(0), f32(1) / load("a", row_))));
-  const ir::Stmt weighted = store("o", o, load("s", s2) * operand("v", key("j2"), n), ir::AssignOp::add);
+  const ir::Stmt weighted =
+      store("o", o, load("s", s2) * operand(AttentionForm::kValue, key("j2"), n), ir::AssignOp::add);
   body.push_back(ir::make_scope("n", result.back(),
                                 {store("o", o, f32(0)), keys("j2", {weighted}), w_.store_result("y", o)}, "n"));
   std::vector<std::string> roles(names_.size(), "batch");
   roles.back() = "row";
-  return w_.finish("y", nest(names_, extents_, roles, std::move(body)));
+  if (!copied()) return w_.finish("y", nest(names_, extents_, roles, std::move(body)));
+  std::vector<ir::Stmt> sequence;
+  for (const size_t number : {AttentionForm::kKey, AttentionForm::kValue}) {
+    const std::string name = kOperands[number];
+    const bool bytes = form_.key_scales != 0;
+    sequence.push_back(copy(name, node_.inputs[number], bytes ? ir::DType::f32 : w_.dtype_of(name)));
+    if (!bytes || page_ == 0) continue;
+    const size_t scales = number == AttentionForm::kKey ? form_.key_scales : form_.value_scales;
+    sequence.push_back(copy(kScales[number], node_.inputs[scales], w_.dtype_of(kScales[number])));
+  }
+  const auto batch = static_cast<std::ptrdiff_t>(batch_.size());
+  const auto inner = [&](const auto& list) { return std::vector(list.begin() + batch, list.end()); };
+  const auto outer = [&](const auto& list) { return std::vector(list.begin(), list.begin() + batch); };
+  sequence.push_back(nest(inner(names_), inner(extents_), inner(roles), std::move(body))[0]);
+  std::vector<ir::Stmt> all = nest(outer(names_), outer(extents_), outer(roles), std::move(sequence));
+  if (form_.offsets != 0) all.insert(all.begin(), clear());
+  return w_.finish("y", std::move(all));
 }
 
 ir::Result<LoweredKernel> lower_group(KernelWriter& w) { return AttentionWriter(w).run(); }
@@ -234,6 +284,7 @@ struct Kind {
   int64_t window = 0;
   double cap = 0;
   ir::DType keys = ir::DType::f32;
+  bool sinks = false, bytes = false;
 };
 constexpr Kind kKinds[] = {
     {2, 2},
@@ -243,6 +294,10 @@ constexpr Kind kKinds[] = {
     {3, 3, false, true},
     {2, 2, true, true, 0, 0, ir::DType::bf16},
     {4, 1, false, false, 0, 0, ir::DType::f16},
+    {4, 2, true, false, 0, 0, ir::DType::f32, true},
+    {2, 1, false, true, 2, 1.5, ir::DType::f32, true},
+    {4, 2, true, false, 0, 0, ir::DType::f32, false, true},
+    {3, 1, false, false, 3, 0, ir::DType::f16, true, true},
 };
 
 int variants(const OpRow&) { return static_cast<int>(std::size(kKinds)); }
@@ -252,19 +307,43 @@ void operands(Graph& g, const OpRow& row, size_t axis, int variant, const Sample
   for (size_t i = 0, other = 0; i < 4; ++i) sizes.push_back(i == axis ? s.swept : s.others[other++]);
   const Kind& kind = kKinds[variant];
   std::vector<DimDesc> batch(s.others.begin() + 3, s.others.end());
-  if (has_lengths(row) && batch.empty()) batch.push_back(fixed_dim(2));
+  const bool ragged = row.id == OpId::ragged_attention, paged = ragged || row.id == OpId::paged_attention;
+  const bool lengths = row.id != OpId::attention;
+  if (paged) batch.resize(std::min<size_t>(batch.size(), 1));
+  if (lengths && batch.empty()) batch.push_back(fixed_dim(2));
   const auto dims = [&](int64_t heads, size_t rows, size_t columns) {
     std::vector<DimDesc> out = batch;
     for (const DimDesc& d : {fixed_dim(heads), sizes[rows], sizes[columns]}) out.push_back(d);
     return out;
   };
-  node.inputs.push_back(add_tensor(g, "q", dims(kind.heads, 0, 2)));
-  node.inputs.push_back(add_tensor(g, "k", dims(kind.kept, 1, 2), false, kind.keys));
-  node.inputs.push_back(add_tensor(g, "v", dims(kind.kept, 1, 3), false, kind.keys));
-  if (has_lengths(row))
-    node.inputs.push_back(add_tensor(g, "lengths", batch, false, variant % 2 == 0 ? ir::DType::i32 : ir::DType::i64));
-  if (kind.masked) node.inputs.push_back(add_tensor(g, "mask", {sizes[0], sizes[1]}));
-  node.attrs = {{"causal", kind.causal}, {"window", kind.window}, {"soft_cap", kind.cap}};
+  node.inputs.push_back(
+      add_tensor(g, "q", ragged ? std::vector{sizes[0], fixed_dim(kind.heads), sizes[2]} : dims(kind.heads, 0, 2)));
+  constexpr int64_t kPageSizes[] = {4, 1, 16, 3};
+  const bool bytes = kind.bytes && lengths;
+  const auto kept = [&](const char* name, size_t columns) {
+    const DimDesc page = fixed_dim(kPageSizes[variant % std::ssize(kPageSizes)]);
+    std::vector<DimDesc> pages = {fixed_dim(7), fixed_dim(kind.kept), page, sizes[columns]};
+    node.inputs.push_back(
+        add_tensor(g, name, paged ? pages : dims(kind.kept, 1, columns), false, bytes ? ir::DType::i8 : kind.keys));
+  };
+  kept("k", 2);
+  kept("v", 3);
+  const ir::DType integer = variant % 2 == 0 ? ir::DType::i32 : ir::DType::i64;
+  if (lengths) node.inputs.push_back(add_tensor(g, "lengths", batch, false, integer));
+  if (paged) node.inputs.push_back(add_tensor(g, "pages", {batch[0], sizes[1]}, false, integer));
+  if (ragged) node.inputs.push_back(add_tensor(g, "offsets", {fixed_dim(batch[0].max + 1)}, false, integer));
+  for (const char* name : {"k_scales", "v_scales"}) {
+    if (!bytes) break;
+    std::vector<DimDesc> of = g.tensors[static_cast<size_t>(node.inputs[1])].dims;
+    of.pop_back();
+    node.inputs.push_back(add_tensor(g, name, of, false, kind.keys));
+  }
+  if (kind.masked && !paged) node.inputs.push_back(add_tensor(g, "mask", {sizes[0], sizes[1]}));
+  if (kind.sinks) node.inputs.push_back(add_tensor(g, "sinks", {fixed_dim(kind.heads)}));
+  node.attrs = {{"causal", kind.causal}, {"sinks", kind.sinks}};
+  if (bytes) node.attrs.push_back({"scales", true});
+  if (kind.window > 0) node.attrs.push_back({"window", kind.window});
+  if (kind.cap > 0) node.attrs.push_back({"soft_cap", kind.cap});
 }
 
 SampleSizes sizes(Draw& draw, size_t axis) {
@@ -278,14 +357,17 @@ SampleSizes sizes(Draw& draw, size_t axis) {
 
 constexpr Family families::attention = {
     .name = "attention",
-    .operand_dtypes = operand_dtypes,
-    .infer = infer,
+    .operand_dtypes = attention_dtypes,
+    .infer = attention_shape,
+    .results = one_result,
     .lower = lower_group,
-    .flops = flops,
-    .share_read = all_read,
+    .flops = attention_flops,
+    .share_read = attention_share_read,
+    .updates = updates_none,
     .in_place = false,
     .error_rule = ErrorRule::bound_of_sums,
-    .fusion = {.element = std::nullopt, .followed = false, .preceded = 0, .packed = 0, .f32_alone = false},
+    .fusion =
+        {.element = std::nullopt, .followed = false, .preceded = 0, .packed = 0, .stored = false, .f32_alone = false},
     .samples = {.axes = kAxes,
                 .variants = variants,
                 .operands = operands,

@@ -2,7 +2,7 @@
 //
 //   for i [row]: for j [col]: y = f(e0, e1, ...)
 //
-// One dimension where all operands are compact. Operands e0, e1, ..., y.
+// One dimension where all tensors are compact. Operands e0, e1, ..., t0, t1, ... of what is stored on the way, y.
 #include <algorithm>
 
 #include "ops/kernel_writer.h"
@@ -33,6 +33,9 @@ bool tanh_form(const Node& node) { return std::get<std::string>(attr(node, AttrI
 bool one_run(KernelWriter& w) {
   const View& out = w.view(w.group().output);
   if (!out.strides.empty()) return false;
+  for (int t : w.group().stored) {
+    if (!w.view(t).strides.empty()) return false;
+  }
   for (int t : w.externals()) {
     const View& v = w.view(t);
     bool single = true, full = v.strides.empty() && v.dims.size() == out.dims.size();
@@ -119,6 +122,7 @@ ir::Result<LoweredKernel> lower_group(KernelWriter& w) {
   const int output = w.group().output;
   if (w.view(output).dims.size() != 1 && one_run(w)) {
     for (int t : w.externals()) merge_dims(w.view(t));
+    for (int t : w.group().stored) merge_dims(w.view(t));
     merge_dims(w.view(output));
   }
   const std::vector<Expr>& dims = w.view(output).dims;
@@ -127,7 +131,7 @@ ir::Result<LoweredKernel> lower_group(KernelWriter& w) {
   names.emplace_back("j");
   roles.emplace_back("col");
   const Index index = iters(names);
-  return w.finish("y", nest(names, dims, roles, {w.store_result("y", index)}));
+  return w.finish("y", nest(names, dims, roles, w.store_results("y", index)));
 }
 
 std::span<const DType> operand_dtypes(const OpRow& row, size_t number) {
@@ -205,12 +209,14 @@ constexpr Family families::elementwise = {
     .name = "elementwise",
     .operand_dtypes = operand_dtypes,
     .infer = infer,
+    .results = one_result,
     .lower = lower_group,
     .flops = one_per_element,
     .share_read = all_read,
+    .updates = updates_none,
     .in_place = true,
     .error_rule = ErrorRule::tolerance_of_functions,
-    .fusion = {.element = element, .followed = false, .preceded = 0, .packed = 0, .f32_alone = false},
+    .fusion = {.element = element, .followed = false, .preceded = 0, .packed = 0, .stored = true, .f32_alone = false},
     .samples = {.axes = kLastAxis,
                 .variants = variants,
                 .operands = operands,

@@ -3,8 +3,11 @@
 //   for t [batch]: for m [m]: for n [n]:
 //     c = 0;  for k [k]: c += a * b;  y = f(c)
 //
-// Operands a, b, then e0, e1, ... of the followers, y. Sums are f32 whatever the operands are; the result has the dtype
-// of a. What riders make of a constant is made when it is packed.
+// Operands a, b, then e0, e1, ... of the riders, y. Sums are f32 whatever the operands are; the result has the dtype
+// of a. What riders make of a constant is made when it is packed; another operand that they make is stored first,
+// rounded to its dtype.
+#include <iterator>
+
 #include "ops/kernel_writer.h"
 #include "ops/samples.h"
 #include "ops/shape.h"
@@ -65,7 +68,7 @@ ir::Result<LoweredKernel> lower_group(KernelWriter& w) {
     index.push_back(transposed ? row : col);
     return as_dtype(ir::DType::f32, ir::load(name, std::move(index), w.dtype_of(name)));
   };
-  const Expr product = operand(a, ta, transpose_a, m, k) * operand(b, tb, transpose_b, k, n);
+  const Expr term = operand(a, ta, transpose_a, m, k) * operand(b, tb, transpose_b, k, n);
   const Expr depth = va.dims[va.dims.size() - (transpose_a ? 2 : 1)];
 
   Index index = batch;
@@ -75,7 +78,7 @@ ir::Result<LoweredKernel> lower_group(KernelWriter& w) {
   w.bind(node.output, load("c", index));
   std::vector<ir::Stmt> body;
   body.push_back(store("c", index, f32(0)));
-  body.push_back(ir::make_scope("k", depth, {store("c", index, product, ir::AssignOp::add)}, "k"));
+  body.push_back(ir::make_scope("k", depth, {store("c", index, term, ir::AssignOp::add)}, "k"));
   body.push_back(w.store_result("y", index));
 
   std::vector<std::string> roles(names.size(), "batch");
@@ -83,7 +86,10 @@ ir::Result<LoweredKernel> lower_group(KernelWriter& w) {
     names.emplace_back(name);
     roles.emplace_back(name);
   }
-  return w.finish("y", nest(names, dims, roles, std::move(body)));
+  std::vector<ir::Stmt> all = w.stage();
+  std::vector<ir::Stmt> product = nest(names, dims, roles, std::move(body));
+  all.insert(all.end(), std::make_move_iterator(product.begin()), std::make_move_iterator(product.end()));
+  return w.finish("y", std::move(all));
 }
 
 constexpr SampleAxis kAxes[] = {{"m"}, {"n"}, {"k"}};
@@ -91,10 +97,10 @@ constexpr SampleAxis kAxes[] = {{"m"}, {"n"}, {"k"}};
 constexpr std::initializer_list<int64_t> kAround[] = {{5, 5}, {1, 5}, {5, 1},    {5, 5, 5}, {1, 1},
                                                       {5, 5}, {5, 0}, {5, 1, 1}, {0, 5},    {5, 5}};
 
-// What the operands are: dtypes, and the second one an input, a constant or what riders make of a constant.
+// What the operands are: dtypes; the second one an input or a constant; and whether riders make it, or the first one.
 struct Kind {
   ir::DType a, b;
-  bool constant = false, made = false;
+  bool constant = false, made = false, a_made = false;
 };
 constexpr Kind kKinds[] = {
     {ir::DType::f32, ir::DType::f32},
@@ -104,6 +110,9 @@ constexpr Kind kKinds[] = {
     {ir::DType::f32, ir::DType::f16, true},
     {ir::DType::f16, ir::DType::f16},
     {ir::DType::bf16, ir::DType::f32},
+    {ir::DType::f32, ir::DType::f32, true, false, true},
+    {ir::DType::bf16, ir::DType::bf16, true, false, true},
+    {ir::DType::f32, ir::DType::bf16, false, true, true},
 };
 
 int variants(const OpRow&) { return 4 * static_cast<int>(std::size(kKinds)); }
@@ -120,7 +129,12 @@ void operands(Graph& g, const OpRow&, size_t axis, int variant, const SampleSize
     leading.push_back(turned ? row : column);
     return leading;
   };
-  node.inputs.push_back(add_tensor(g, "a", stored(batch, mnk[0], mnk[2], ta), false, kind.a));
+  int first = add_tensor(g, "a", stored(batch, mnk[0], mnk[2], ta), false, kind.a);
+  if (kind.a_made) {
+    const int gate = add_tensor(g, "gate", g.tensors[static_cast<size_t>(first)].dims, false, kind.a);
+    first = add_node(g, op_row(OpId::swiglu).name, {first, gate}, "gated");
+  }
+  node.inputs.push_back(first);
   const Dims b = stored(kind.constant ? Dims{} : batch, mnk[2], mnk[1], tb);
   int weight = add_tensor(g, "b", b, kind.constant, kind.b);
   if (kind.made) {
@@ -144,12 +158,15 @@ constexpr Family families::matmul = {
     .name = "matmul",
     .operand_dtypes = operand_dtypes,
     .infer = infer,
+    .results = one_result,
     .lower = lower_group,
     .flops = flops,
     .share_read = all_read,
+    .updates = updates_none,
     .in_place = false,
     .error_rule = ErrorRule::bound_of_sums,
-    .fusion = {.element = std::nullopt, .followed = true, .preceded = 0, .packed = 3, .f32_alone = false},
+    .fusion =
+        {.element = std::nullopt, .followed = true, .preceded = 3, .packed = 3, .stored = false, .f32_alone = false},
     .samples = {.axes = kAxes,
                 .variants = variants,
                 .operands = operands,

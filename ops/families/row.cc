@@ -3,10 +3,15 @@
 //   for b [row]:  acc = ...;  for n [col]: acc op= s;  ...  for n2 [col]: d = f(s, acc)
 //
 // An elementwise prologue of an operator with a full result is stored by the first pass and read from there: in d, or
-// in e where d is not f32 (softmax: always, as e holds the exponentials later). A NaN that fmax drops in softmax comes
+// in e where d is not f32 (softmax: always, as e holds the exponentials later). If it is stored as a result t0 of its
+// own, and is f32, it is read from there. A NaN that fmax drops in softmax comes
 // back through the sum.
 //
-// Operands s, then scale g and bias h, e0, e1, ..., d.
+// argmax finds the maximum, then the lowest index that has it, in i32; the largest number says that there is none yet:
+//
+//   for n1 [col]: i min= select(s == m or s != s, n1, 2147483647);  d = i | i + 1 >> 31
+//
+// Operands s, then scale g and bias h, e0, e1, ..., t0, t1, ... of what is stored on the way, d.
 #include <algorithm>
 #include <limits>
 
@@ -38,7 +43,7 @@ class RowWriter {
   }
   // Value of the reduced operand. The pass over "n" is the first: there stage() stores a prologue.
   Expr x(const std::string& n) const { return staged_ ? load(stage_, at(n)) : w_.value(input_, at(n)); }
-  std::vector<Stmt> stage(std::vector<Stmt> body) const;
+  std::vector<Stmt> stage(std::vector<Stmt> body);
   void add_row(const std::string& name) {
     std::vector<Expr> all = extents_;
     all.push_back(width_);
@@ -46,37 +51,30 @@ class RowWriter {
   }
   Expr acc(const std::string& name) const { return load(name, rows_); }
   // d at "n" of the last pass, or of the row: the followers of the operator's result.
-  Stmt result(Expr value, const Index& index) {
+  std::vector<Stmt> result(Expr value, const Index& index) {
     w_.bind(node_.output, std::move(value));
-    return w_.store_result("d", index);
+    return w_.store_results("d", index);
   }
   std::vector<Stmt> softmax();
   std::vector<Stmt> norm(bool centred);
   std::vector<Stmt> reduce(OpId id);
+  std::vector<Stmt> argmax();
+  Index kept_index() const;
 
   KernelWriter& w_;
   const Node& node_;
   int input_;
   bool staged_ = false;
   std::string stage_ = "d";  // where
+  std::string own_result_;   // of the prologue, if that is where
   std::vector<std::string> names_;
   std::vector<Expr> extents_;
   Index rows_;
   Expr width_;
 };
 
-void add_unit_dim(View& v) {
-  if (!v.strides.empty()) {
-    v.strides.insert(v.strides.begin(), v.dims.empty() ? Expr(1) : multiply(v.dims[0], v.strides[0]));
-  }
-  v.dims.insert(v.dims.begin(), Expr(1));
-}
-
 RowWriter::RowWriter(KernelWriter& w) : w_(w), node_(w.anchor()), input_(node_.inputs[0]) {
-  if (w_.view(input_).dims.size() == 1) {  // there is always a row scope
-    add_unit_dim(w_.view(input_));
-    add_unit_dim(w_.view(w_.group().output));
-  }
+  if (w_.view(input_).dims.size() == 1) w_.add_row_dim();
   const std::vector<Expr>& dims = w_.view(input_).dims;
   width_ = dims.back();
   extents_.assign(dims.begin(), dims.end() - 1);
@@ -88,6 +86,10 @@ RowWriter::RowWriter(KernelWriter& w) : w_(w), node_(w.anchor()), input_(node_.i
   staged_ = prologue && full;
   if (!prologue) w_.add_param(input_, "s");
   if (staged_ && w_.graph().tensors[w_.group().output].dtype != ir::DType::f32) stage_ = "e";
+  const std::vector<int> ahead = w_.stored_ahead();
+  const auto stored = std::find(ahead.begin(), ahead.end(), input_);
+  if (staged_ && stored != ahead.end() && w_.graph().tensors[input_].dtype == ir::DType::f32)
+    stage_ = own_result_ = fmt::format("t{}", stored - ahead.begin());
   const char* extra[] = {"g", "h"};
   for (size_t i = 1; i < node_.inputs.size(); ++i) {
     const int t = node_.inputs[i];
@@ -96,9 +98,12 @@ RowWriter::RowWriter(KernelWriter& w) : w_(w), node_(w.anchor()), input_(node_.i
   }
 }
 
-std::vector<Stmt> RowWriter::stage(std::vector<Stmt> body) const {
-  if (staged_) body.insert(body.begin(), store(stage_, at("n"), w_.value(input_, at("n"))));
-  return body;
+std::vector<Stmt> RowWriter::stage(std::vector<Stmt> body) {
+  std::vector<Stmt> out;
+  for (const int t : w_.stored_ahead()) out.push_back(w_.store_also(t, at("n")));
+  if (staged_ && stage_ != own_result_) out.push_back(store(stage_, at("n"), w_.value(input_, at("n"))));
+  for (Stmt& s : body) out.push_back(std::move(s));
+  return out;
 }
 
 std::vector<Stmt> RowWriter::softmax() {
@@ -116,7 +121,7 @@ std::vector<Stmt> RowWriter::softmax() {
   body.push_back(
       col("n1", {store("e", n1, ir::make(ir::Op::k_exp2, {power})), store("a", rows_, load("e", n1), AssignOp::add)}));
   body.push_back(store("r", rows_, f32(1) / acc("a")));
-  body.push_back(col("n2", {result(load("e", n2) * acc("r"), n2)}));
+  body.push_back(col("n2", result(load("e", n2) * acc("r"), n2)));
   return body;
 }
 
@@ -142,7 +147,35 @@ std::vector<Stmt> RowWriter::norm(bool centred) {
   Expr y = centre(last) * acc("r");
   if (node_.inputs.size() > 1) y = y * w_.value(node_.inputs[1], index);
   if (node_.inputs.size() > 2) y = y + w_.value(node_.inputs[2], index);
-  body.push_back(col(last, {result(std::move(y), index)}));
+  if (staged_) w_.bind(input_, x(last));
+  body.push_back(col(last, result(std::move(y), index)));
+  return body;
+}
+
+// Of the row's only result.
+Index RowWriter::kept_index() const {
+  Index index = rows_;
+  if (attr_bool(node_, AttrId::keepdims)) index.emplace_back(0);
+  return index;
+}
+
+// A NaN makes the maximum NaN, which equals nothing: then the first NaN is found. An empty row gives -1.
+std::vector<Stmt> RowWriter::argmax() {
+  const ir::DType i32 = ir::DType::i32, to = w_.graph().tensors[static_cast<size_t>(node_.output)].dtype;
+  w_.add_temp("a", extents_);
+  w_.add_temp("i", extents_, i32);
+  const auto number = [&](int64_t n) { return ir::const_int(n, i32); };
+  const Expr index = ir::load("i", rows_, i32), value = x("n1");
+  const Expr found = ir::make(ir::Op::k_logical_or,
+                              {ir::make(ir::Op::k_eq, {value, acc("a")}), ir::make(ir::Op::k_ne, {value, value})});
+  std::vector<Stmt> body;
+  body.push_back(store("a", rows_, f32(-std::numeric_limits<double>::infinity())));
+  body.push_back(col("n", {store("a", rows_, x("n"), AssignOp::max)}));
+  body.push_back(store("i", rows_, number(INT32_MAX)));
+  body.push_back(col(
+      "n1", {store("i", rows_, ir::select(found, ir::cast(i32, ir::iter("n1")), number(INT32_MAX)), AssignOp::min)}));
+  const Expr none = ir::make(ir::Op::k_shift_right, {index + number(1), Expr(31)});
+  body.push_back(store("d", kept_index(), as_dtype(to, ir::make(ir::Op::k_bit_or, {index, none}))));
   return body;
 }
 
@@ -151,10 +184,9 @@ std::vector<Stmt> RowWriter::reduce(OpId id) {
   const bool max = id == OpId::max;
   std::vector<Stmt> body;
   body.push_back(store("a", rows_, max ? f32(-std::numeric_limits<double>::infinity()) : f32(0)));
-  body.push_back(col("n", {store("a", rows_, x("n"), max ? AssignOp::max : AssignOp::add)}));
-  Index index = rows_;
-  if (attr_bool(node_, AttrId::keepdims)) index.emplace_back(0);
-  body.push_back(result(id == OpId::mean ? acc("a") / f32_of(width_) : acc("a"), index));
+  body.push_back(col("n", stage({store("a", rows_, x("n"), max ? AssignOp::max : AssignOp::add)})));
+  for (Stmt& s : result(id == OpId::mean ? acc("a") / f32_of(width_) : acc("a"), kept_index()))
+    body.push_back(std::move(s));
   return body;
 }
 
@@ -162,6 +194,7 @@ LoweredKernel RowWriter::run() {
   const OpId id = op_row(node_).id;
   std::vector<Stmt> body = id == OpId::softmax                            ? softmax()
                            : id == OpId::layernorm || id == OpId::rmsnorm ? norm(id == OpId::layernorm)
+                           : id == OpId::argmax                           ? argmax()
                                                                           : reduce(id);
   const std::vector<std::string> roles(names_.size(), "row");
   return w_.finish("d", nest(names_, extents_, roles, std::move(body)));
@@ -174,16 +207,20 @@ std::span<const ir::DType> operand_dtypes(const OpRow&, size_t) {
   return kFloats;
 }
 
+// Of the result, as attribute `to` says.
+ir::Result<ir::DType> index_dtype(const OpRow& row, const Node& node, const TensorDesc& x) {
+  const auto& name = std::get<std::string>(attr(node, AttrId::to));
+  if (name == "i32") return ir::DType::i32;
+  if (name == "i64") return ir::DType::i64;
+  const bool other = ir::parse_dtype(name).has_value();
+  const std::string text = fmt::format("to \"{}\" of {}, expected i32, i64", name, row.name);
+  return (other ? ir::unsupported("{}", text) : ir::invalid("{}", text)).with_arg(x.name);
+}
+
 ir::Result<Shape> infer(const OpRow& row, const Node& node, const Inputs& in) {
   const TensorDesc& x = *in[0];
   LATHE_RETURN_IF_ERROR(need_rank(x, 1, true, row.name));
-  const int64_t axis = attr_int(node, AttrId::axis), rank = static_cast<int64_t>(x.dims.size());
-  if (axis < -rank || axis >= rank) {
-    return ir::invalid("axis {} of {}, expected {} to {}", axis, row.name, -rank, rank - 1).with_arg(x.name);
-  }
-  if (axis != -1 && axis != rank - 1) {
-    return ir::unsupported("axis {} of {}: only the last axis is supported", axis, row.name).with_arg(x.name);
-  }
+  LATHE_RETURN_IF_ERROR(need_last_axis(x, attr_int(node, AttrId::axis), row.name));
   for (size_t i = 1; i < in.size(); ++i) {  // scale, bias
     LATHE_RETURN_IF_ERROR(need_rank(*in[i], 1, false, row.name));
     if (!same_dim(in[i]->dims[0], x.dims.back())) {
@@ -191,6 +228,10 @@ ir::Result<Shape> infer(const OpRow& row, const Node& node, const Inputs& in) {
     }
   }
   Shape out{x.dtype, x.dims};
+  if (row.id == OpId::argmax) {
+    LATHE_ASSIGN(out.dtype, index_dtype(row, node, x));
+    if (x.dims.back().max > INT32_MAX) return mismatch(x, x.dims.size() - 1, "at most 2147483647, the largest i32");
+  }
   if (row.attrs & kHas_keepdims) {
     out.dims.pop_back();
     if (attr_bool(node, AttrId::keepdims)) out.dims.push_back(fixed_dim(1));
@@ -201,14 +242,17 @@ ir::Result<Shape> infer(const OpRow& row, const Node& node, const Inputs& in) {
   return out;
 }
 
+constexpr const char* kIndexDtypes[] = {"i32", "i64"};
+
 int variants(const OpRow& row) {
-  const int dtypes = static_cast<int>(operand_dtypes(row, 0).size());
+  const int dtypes = static_cast<int>(operand_dtypes(row, 0).size()) * (row.attrs & kHas_to ? 2 : 1);
   return (row.max_arity - row.min_arity + 1) * (row.attrs & kHas_keepdims ? 2 : 1) * dtypes;
 }
 
 void operands(Graph& g, const OpRow& row, size_t, int variant, const SampleSizes& s, Node& node) {
   const int arity = row.min_arity + take(variant, row.max_arity - row.min_arity + 1);
   const bool keepdims = (row.attrs & kHas_keepdims) && take(variant, 2) != 0;
+  if (row.attrs & kHas_to) node.attrs.push_back({"to", std::string(kIndexDtypes[take(variant, 2)])});
   const ir::DType dtype = take_dtype(variant, row, 0);
   node.inputs.push_back(add_tensor(g, "x", with_last(s.others, s.swept), false, dtype));
   for (int i = 1; i < arity; ++i)  // the scale may be wider than what it scales
@@ -221,12 +265,15 @@ constexpr Family families::row = {
     .name = "row",
     .operand_dtypes = operand_dtypes,
     .infer = infer,
+    .results = one_result,
     .lower = lower_group,
     .flops = one_per_element,
     .share_read = all_read,
+    .updates = updates_none,
     .in_place = true,
     .error_rule = ErrorRule::tolerance_of_functions,
-    .fusion = {.element = std::nullopt, .followed = true, .preceded = 1, .packed = 0, .f32_alone = false},
+    .fusion =
+        {.element = std::nullopt, .followed = true, .preceded = 1, .packed = 0, .stored = true, .f32_alone = false},
     .samples = {.axes = kLastAxis,
                 .variants = variants,
                 .operands = operands,

@@ -5,6 +5,7 @@
 
 #include "ir/analysis/analysis.h"
 #include "ir/core/text_form.h"
+#include "ops/op_table.h"
 #include "runtime/capi/alias.h"
 #include "runtime/capi/handle.h"
 
@@ -97,6 +98,18 @@ bool find_outside(const void* data, int64_t n, int64_t stride, int64_t lo, int64
   return true;
 }
 
+// The first of n elements that is less than the one before it; lo: that one.
+template <class T>
+bool find_fall(const void* data, int64_t n, int64_t stride, int64_t& lo, int64_t& at, int64_t& value) {
+  const T* const values = static_cast<const T*>(data);
+  for (at = 1; at < n; ++at) {
+    lo = values[(at - 1) * stride];
+    value = values[at * stride];
+    if (value < lo) return true;
+  }
+  return false;
+}
+
 using FindOutside = bool (*)(const void*, int64_t, int64_t, int64_t, int64_t, int64_t&, int64_t&);
 FindOutside find_outside_in(const ArgPlan& a) {
   const bool has_sign = a.dtype.code == ir::dtype_dlpack_code(ir::DType::i32);
@@ -110,17 +123,18 @@ Result<CallPlan> make_call_plan(const Operator& op, const ops::Graph& graph) {
   CallPlan plan;
   for (const ops::DimDesc& d : graph.symbols)
     plan.symbols.push_back({ops::kernel_symbol(d.symbol), d.min, d.max, d.multiple_of});
-  const size_t inputs = graph.inputs.size(), total = inputs + graph.outputs.size();
+  const std::vector<int> arguments = ops::arguments(graph);
+  const size_t inputs = graph.inputs.size(), total = arguments.size();
   if (total > kMaxArgs) return ir::unsupported("{} arguments, expected at most {}", total, kMaxArgs);
   for (size_t i = 0; i < total; ++i) {
-    const int tensor = i < inputs ? graph.inputs[i] : graph.outputs[i - inputs];
+    const int tensor = arguments[i];
     const ops::TensorDesc& t = graph.tensors[static_cast<size_t>(tensor)];
     ArgPlan a;
     a.name = t.name;
     a.dtype = {static_cast<uint8_t>(ir::dtype_dlpack_code(t.dtype)), static_cast<uint8_t>(ir::dtype_bits(t.dtype)), 1};
     a.bytes = ir::dtype_bytes(t.dtype);
     a.rank = static_cast<int32_t>(t.dims.size());
-    a.output = i >= inputs;
+    a.output = i >= inputs || ops::is_updated(graph, tensor);
     a.constant = t.constant;
     a.compact = t.strides.empty();
     for (size_t d = 0; d < t.dims.size(); ++d) {
@@ -139,6 +153,7 @@ Result<CallPlan> make_call_plan(const Operator& op, const ops::Graph& graph) {
       check.arg = static_cast<int>(i);
       LATHE_ASSIGN(check.lo, end_of(values.lo, op.graph().symbols));
       LATHE_ASSIGN(check.hi, end_of(values.hi, op.graph().symbols));
+      check.rises = op.rises(tensor);
       plan.values.push_back(check);
     }
     plan.args.push_back(std::move(a));
@@ -231,7 +246,8 @@ bool same_strides(const ArgPlan& a, const ArgPlan& b) {
 // No output overlaps another argument, but for one that is exactly an input where that is harmless.
 Status match_overlaps(const CallPlan& plan, const lathe_arg* args, const MatchedCall& call) {
   const int n = static_cast<int>(plan.args.size());
-  for (int o = n - 1; o >= 0 && plan.args[static_cast<size_t>(o)].output; --o) {
+  for (int o = n - 1; o >= 0; --o) {
+    if (!plan.args[static_cast<size_t>(o)].output) continue;
     const auto lo = reinterpret_cast<uintptr_t>(call.data[o]), hi = lo + call.bytes[o];
     const ArgPlan& out = plan.args[static_cast<size_t>(o)];
     for (int i = 0; i < n; ++i) {
@@ -292,7 +308,7 @@ Status match_call(const CallPlan& plan, const lathe_arg* args, size_t num_args, 
 bool values_fit(const CallPlan& plan, const DispatchKey& key, void* const* data, ForeignValue& foreign) noexcept {
   for (const ValueCheck& check : plan.values) {
     const ArgPlan& a = plan.args[static_cast<size_t>(check.arg)];
-    foreign.lo = end_at(check.lo, plan.symbols.size(), key);
+    const int64_t lo = end_at(check.lo, plan.symbols.size(), key);
     foreign.hi = end_at(check.hi, plan.symbols.size(), key);
     int64_t size[ops::kMaxRank] = {}, stride[ops::kMaxRank] = {}, elements = 1;
     for (int d = a.rank - 1; d >= 0; --d) {
@@ -301,15 +317,18 @@ bool values_fit(const CallPlan& plan, const DispatchKey& key, void* const* data,
       elements *= size[d];
     }
     if (elements == 0) continue;
-    const bool one_row = a.compact || a.rank == 0;
+    const bool one_row = a.rank == 0 || (a.compact && !check.rises);
     const int outer = one_row ? 0 : a.rank - 1;
     const int64_t row = one_row ? elements : size[outer], step = one_row ? 1 : stride[outer];
     const FindOutside find = find_outside_in(a);
     int64_t at[ops::kMaxRank] = {}, offset = 0;
     for (int64_t rows = elements / row; rows > 0; --rows) {
       int64_t found = 0;
-      if (find(static_cast<const char*>(data[check.arg]) + offset * a.bytes, row, step, foreign.lo, foreign.hi, found,
-               foreign.value)) {
+      const char* const first = static_cast<const char*>(data[check.arg]) + offset * a.bytes;
+      const auto fall = a.bytes == 4 ? find_fall<int32_t> : find_fall<int64_t>;
+      foreign.lo = lo;
+      if (find(first, row, step, lo, foreign.hi, found, foreign.value) ||
+          (check.rises && fall(first, row, step, foreign.lo, found, foreign.value))) {
         for (int d = a.rank - 1; d >= outer; --d) {
           at[d] = found % size[d];
           found /= size[d];

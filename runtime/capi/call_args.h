@@ -25,8 +25,8 @@ struct ArgPlan {
   int64_t size[ops::kMaxRank] = {};   // where fixed
   int8_t symbol[ops::kMaxRank] = {};  // its number, or -1: fixed
   bool compact = true;
-  int64_t strides[ops::kMaxRank] = {};  // unless compact
-  bool output = false, constant = false;
+  int64_t strides[ops::kMaxRank] = {};    // unless compact
+  bool output = false, constant = false;  // output: what is updated, too
   // Of the packed form; 0: it is best left as it is.
   uint64_t layout_id = 0, packed_bytes = 0;
 };
@@ -39,10 +39,11 @@ struct ValueCheck {
   };
   int arg = -1;
   End lo, hi;
+  bool rises = false;  // along the last dimension each is at least the one before it
 };
 
 struct CallPlan {
-  std::vector<ArgPlan> args;        // inputs, then outputs
+  std::vector<ArgPlan> args;        // inputs, then outputs that are no updates of inputs
   std::vector<ir::Symbol> symbols;  // in the order of the graph, as the caller named them
   std::vector<ValueCheck> values;   // of all calls of the kernel: none for most
   bool exact_alias = false;         // an output may be an input of the same shape and strides

@@ -233,8 +233,8 @@ Status create_single(lathe_context* ctx, const char* op, const lathe_tensor_desc
   while (std::any_of(body.graph.tensors.begin(), body.graph.tensors.end(),
                      [&](const ops::TensorDesc& t) { return t.name == name; }))
     name += "_";
-  body.graph.outputs = {
-      ops::add_node(body.graph, std::move(node.op), std::move(node.inputs), name, std::move(node.attrs))};
+  ops::add_node(body.graph, std::move(node.op), std::move(node.inputs), name, std::move(node.attrs));
+  body.graph.outputs = ops::results_of(body.graph.nodes.back());
   LATHE_ASSIGN(body.graph, ops::finish(body.graph));
   body.finished = true;
   *out = make_handle<lathe_graph>(std::move(body));

@@ -38,6 +38,7 @@ Result<std::vector<RecordedParam>> recorded_params(const ir::Kernel& kernel, con
   LATHE_ASSIGN(const std::vector<OperandShape> shapes, operand_shapes(kernel, &symbols));
   std::vector<RecordedParam> out;
   for (const OperandShape& s : shapes) {
+    if (s.kept) return ir::unsupported("{} is updated in place: its calls are not recorded", s.name);
     using Kind = RecordedParam::Kind;
     RecordedParam p = {s.place == ir::Place::out        ? Kind::out
                        : s.place == ir::Place::constant ? Kind::constant

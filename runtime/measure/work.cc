@@ -8,6 +8,7 @@
 #include "ir/analysis/analysis.h"
 #include "ir/base/dtype.h"
 #include "ops/family.h"
+#include "ops/op_table.h"
 
 namespace lathe::runtime {
 int64_t size_at(const ops::DimDesc& dim, const SymbolValues& values) {
@@ -66,6 +67,7 @@ Work work_at(const ops::Graph& finished, const SymbolValues& values) {
   }
   for (const int t : finished.outputs) {
     const ops::TensorDesc& tensor = finished.tensors[static_cast<size_t>(t)];
+    if (ops::is_update(finished, t)) continue;
     work.write_bytes += static_cast<double>(ir::dtype_bytes(tensor.dtype, elements_at(tensor, values)));
   }
   return work;

@@ -89,6 +89,7 @@ ir::Status shape_of(const ir::Buffer& b, SymbolValues* symbols, OperandShape* ou
   out->name = b.name;
   out->type = ir::given_type(b);
   out->place = b.place;
+  out->kept = b.kept;
   out->dims = *dims;
   out->elements = 1;
   for (const int64_t d : *dims) {

@@ -17,12 +17,14 @@ struct OperandShape {
   std::string name;
   ir::DType type = ir::DType::f32;
   ir::Place place = ir::Place::in;
+  bool kept = false;  // an output that comes with contents
   std::vector<int64_t> dims, strides;
   std::optional<ir::SymbolRange> values;  // what its elements may be; none: anything
   int64_t elements = 0;                   // of the logical tensor
   int64_t span = 0;                       // from the first element to behind the last one
   int64_t bytes() const { return ir::dtype_bytes(type, span); }
   bool dense() const { return span == elements; }
+  bool has_contents() const { return place != ir::Place::out || kept; }
 };
 
 // All parameters in order. Stride symbols without a value get the compact one, added to *symbols.

@@ -196,7 +196,11 @@ Status Oracle::Impl::walk_once(const Stage& stage, const BoundExecutable& bound,
     const OperandShape& s = c->shapes[i];
     if (s.place == ir::Place::out) {
       LATHE_ASSIGN(GuardMemory memory, GuardMemory::map(static_cast<size_t>(s.bytes()), ir::dtype_bytes(s.type), side));
-      poison(s.type, memory.data(), s.span);
+      if (s.kept) {
+        std::memcpy(memory.data(), c->inputs[i]->at(side), static_cast<size_t>(s.bytes()));
+      } else {
+        poison(s.type, memory.data(), s.span);
+      }
       args.push_back(memory.data());
       outs->push_back(std::move(memory));
     } else {

@@ -60,7 +60,7 @@ std::map<std::string, ir::Tensor> gather(const SampledKernel& sampled, const Ref
   sampled.add_picks(reference.picks, &tensors);
   for (size_t i = 0; i < request.shapes->size(); ++i) {
     const OperandShape& s = (*request.shapes)[i];
-    if (s.place == ir::Place::out) continue;
+    if (!s.has_contents()) continue;
     ir::Tensor t;
     for (int d = 0; d < static_cast<int>(s.dims.size()); ++d) {
       const int c = sampled.class_of(s.name, d);
@@ -98,9 +98,10 @@ bool norm_of_few(const KernelTraits& traits, const std::vector<OperandShape>& sh
   });
 }
 
-// A table row's tolerance for every cell; false if no row applies.
+// A table row's tolerance for every cell; false if no row applies. Where there are several results, some are made
+// without the functions, so the bound holds too; and of what becomes an integer only the bound knows.
 bool table_tolerance(const KernelTraits& traits, const std::vector<OperandShape>& shapes,
-                     const std::vector<size_t>& cells, Reference* reference) {
+                     const std::vector<size_t>& cells, const std::vector<double>& bound, Reference* reference) {
   for (const Tolerance& row : kTolerances) {
     if (!applies(row.functions, traits.words)) continue;
     double mean = 0, largest = 0;
@@ -120,8 +121,12 @@ bool table_tolerance(const KernelTraits& traits, const std::vector<OperandShape>
     size_t i = 0, output = 0;
     for (const OperandShape& s : shapes) {
       if (s.place != ir::Place::out) continue;
-      for (size_t n = cells[output++]; n > 0; --n, ++i)
-        reference->tolerance[i] += output_rounding(s.type, reference->real[i]);
+      for (size_t n = cells[output++]; n > 0; --n, ++i) {
+        double& tolerance = reference->tolerance[i];
+        tolerance += output_rounding(s.type, reference->real[i]);
+        if (cells.size() > 1) tolerance = std::min(tolerance, bound[i]);
+        if (!ir::is_float(s.type)) tolerance = bound[i];
+      }
     }
     return true;
   }
@@ -155,7 +160,9 @@ KernelTraits kernel_traits(const ir::Kernel& kernel) {
         const int bits = fraction_bits(n.fval);
         out.fraction_bits = bits < 0 || out.fraction_bits < 0 ? -1 : out.fraction_bits + bits;
       }
-      out.to_integer |= n.op == ir::Op::k_cast && !ir::is_float(n.type) && ir::is_float(n.args[0]->type);
+      const bool of_float = !n.args.empty() && ir::is_float(n.args[0]->type);
+      out.decides |= of_float && ((n.op == ir::Op::k_cast && !ir::is_float(n.type)) ||
+                                  ir::op_info(n.op).cls == ir::OpClass::kCompare);
       if (n.op == ir::Op::k_load) out.indirect |= std::any_of(n.args.begin(), n.args.end(), any_load);
       const bool function = ir::op_info(n.op).cls == ir::OpClass::kMath;
       if (function) words.insert(ir::op_info(n.op).id);
@@ -178,10 +185,15 @@ ir::Result<Reference> make_reference(const SampledKernel& sampled, std::vector<s
     traits = kernel_traits(kernel);
     traits.fraction_bits = -1;  // its operands are no small integers
   }
+  std::map<std::string, ir::Tensor> kept;  // what is updated, as each run finds it
+  for (const OperandShape& s : *request.shapes) {
+    if (s.kept) kept[s.name] = tensors[s.name];
+  }
   ir::InterpreterOptions options;
   options.max_steps = 200'000'000;
   auto run = [&](ir::Arithmetic arithmetic, std::vector<double>* values) -> ir::Status {
     options.arithmetic = arithmetic;
+    for (const auto& [name, contents] : kept) tensors[name] = contents;
     LATHE_RETURN_IF_ERROR(ir::interpret(kernel, {}, tensors, options));
     for (const OperandShape& s : *request.shapes) {
       if (s.place != ir::Place::out) continue;
@@ -192,7 +204,7 @@ ir::Result<Reference> make_reference(const SampledKernel& sampled, std::vector<s
   };
   LATHE_RETURN_IF_ERROR(run(ir::Arithmetic::real, &out.real));
   const bool integers =
-      request.kind == DataKind::integers && !traits.math && !traits.to_integer && traits.fraction_bits >= 0;
+      request.kind == DataKind::integers && !traits.math && !traits.decides && traits.fraction_bits >= 0;
   if (integers || request.rho) LATHE_RETURN_IF_ERROR(run(ir::Arithmetic::magnitude, &out.magnitude));
   if (integers) {
     const double limit = std::ldexp(1.0, 24 - traits.fraction_bits);
@@ -210,14 +222,6 @@ ir::Result<Reference> make_reference(const SampledKernel& sampled, std::vector<s
   for (const OperandShape& s : *request.shapes) {
     if (s.place == ir::Place::out) cells.push_back(tensors[s.name].data.size());
   }
-  const ops::Family* family = ops::find_family(request.naive->family);
-  const bool sums = family != nullptr && family->error_rule == ops::ErrorRule::bound_of_sums;
-  if (!sums && traits.math && request.kind != DataKind::wide && !norm_of_few(traits, *request.shapes) &&
-      table_tolerance(traits, *request.shapes, cells, &out)) {
-    out.gate = Gate::table;
-    return out;
-  }
-  out.gate = sums || traits.sums ? Gate::bound : Gate::table;
   size_t i = 0;
   for (const OperandShape& s : *request.shapes) {
     if (s.place != ir::Place::out) continue;
@@ -227,6 +231,15 @@ ir::Result<Reference> make_reference(const SampledKernel& sampled, std::vector<s
       out.tolerance[i] = error[i] == 0 ? 0 : 2 * error[i] + ulp_of(s.type, out.real[i]) + 0x1p-126;
     }
   }
+  const ops::Family* family = ops::find_family(request.naive->family);
+  const bool sums = family != nullptr && family->error_rule == ops::ErrorRule::bound_of_sums;
+  const std::vector<double> bound = out.tolerance;
+  if (!sums && traits.math && request.kind != DataKind::wide && !norm_of_few(traits, *request.shapes) &&
+      table_tolerance(traits, *request.shapes, cells, bound, &out)) {
+    out.gate = Gate::table;
+    return out;
+  }
+  out.gate = sums || traits.sums ? Gate::bound : Gate::table;
   return out;
 }
 

@@ -18,7 +18,7 @@ struct KernelTraits {
   bool overflows = false;       // exp and its like: data have to stay small
   bool sums = false;            // something accumulates
   bool indirect = false;        // an index is loaded
-  bool to_integer = false;      // a float becomes an integer: no arithmetic of magnitudes follows that
+  bool decides = false;         // a float becomes an integer or is compared: no arithmetic of magnitudes follows that
   int fraction_bits = 0;        // of its constants together; -1: some are not dyadic
   std::set<std::string> words;  // "sum", "exp", "log": what tolerances.def asks for
   int64_t terms = 1;            // statements per output cell, for rho

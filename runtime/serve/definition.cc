@@ -2,6 +2,7 @@
 #include "runtime/serve/definition.h"
 
 #include "ir/core/text_form.h"
+#include "ops/op_table.h"
 #include "runtime/compile/plain_constants.h"
 
 namespace lathe::runtime {
@@ -29,8 +30,7 @@ Result<Definition> Definition::of(const ops::Graph& finished, const ir::Target& 
   out.target_ = target;
   out.graph_ = finished;
   LATHE_ASSIGN(out.lowered_, ops::lower(finished));
-  out.arg_tensors_ = finished.inputs;
-  out.arg_tensors_.insert(out.arg_tensors_.end(), finished.outputs.begin(), finished.outputs.end());
+  out.arg_tensors_ = ops::arguments(finished);
   return out;
 }
 
@@ -42,6 +42,15 @@ std::vector<ir::ValueRange> Definition::values_of(int tensor) const {
     }
   }
   return out;
+}
+
+bool Definition::rises(int tensor) const {
+  for (const ops::LoweredKernel& k : lowered_.kernels) {
+    for (const ops::ParamSource& p : k.params) {
+      if (p.tensor == tensor && p.rises) return true;
+    }
+  }
+  return false;
 }
 
 std::vector<SymbolValues> Definition::hinted_dims() const {

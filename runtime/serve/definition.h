@@ -36,6 +36,8 @@ class Definition {
   const std::vector<int>& arg_tensors() const { return arg_tensors_; }
   // What the Kernels that read a tensor as it is given take its elements to be; none: anything.
   std::vector<ir::ValueRange> values_of(int tensor) const;
+  // Whether they must not fall along its last dimension.
+  bool rises(int tensor) const;
   // The hinted combinations of symbol values; one with every symbol's largest value where nothing is hinted.
   std::vector<SymbolValues> hinted_dims() const;
   // Of each symbol of the Kernel the default range that holds its value.

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <map>
 
-#include "runtime/tune/bench.h"
+#include "runtime/bench/bench.h"
 
 namespace lathe::runtime {
 namespace {

@@ -2,6 +2,7 @@
 #include "search/attention/parts.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "ir/analysis/analysis.h"
 #include "search/moves/transform_util.h"
@@ -15,7 +16,73 @@ AttentionParts attention_parts(const Kernel& kernel) {
   const std::vector<const Stmt*> rows = all("row"), keys = all("key"), depth = all("k"), columns = all("n");
   if (rows.size() != 1 || keys.size() != 3 || depth.size() != 1 || columns.size() != 1) return {};
   if (rows[0]->body.size() != 6 || keys[0]->body.size() != 4 || columns[0]->body.size() != 3) return {};
-  return {rows[0], keys[0], depth[0], keys[1], columns[0], keys[2], all("batch")};
+  AttentionParts out = {rows[0], keys[0], depth[0], keys[1], columns[0], keys[2], all("batch"), all("clear"), {}};
+  AttentionParts::Copy copy;
+  for_each_stmt(kernel.body, [&](const Stmt& b) {
+    if (b.role == "copy_heads") copy.heads = &b;
+    if (b.role == "copy") copy.keys = &b;
+    if (b.role == "copy_depth") copy.depth = &b;
+    const bool ends = b.kind == Stmt::Kind::assign && copy.keys != nullptr;
+    if (ends) out.copies.push_back(std::exchange(copy, {}));
+  });
+  return out;
+}
+
+void vectorize_clear(Script& s, const AttentionParts& p, int64_t lanes) {
+  if (p.clear.empty()) return;
+  const Stmt& columns = *p.clear.back();
+  vectorize(s, columns.iter, lanes, tail_of(columns.extent, lanes, s.kernel()), false);
+}
+
+bool from_first(const AttentionParts& p) { return p.scores->body[0].index.back()->op == Op::k_iter; }
+
+const AttentionParts::Copy* copy_of(const AttentionParts& p, const Expr& load) {
+  const auto found =
+      std::find_if(p.copies.begin(), p.copies.end(), [&](const auto& c) { return c.one().target == load->name; });
+  return found == p.copies.end() ? nullptr : &*found;
+}
+
+// k[pages[j // page], .., j % page, d]
+int64_t page_of(const AttentionParts& p) {
+  for (const AttentionParts::Copy& c : p.copies) {
+    int64_t page = 0;
+    for_each_node(c.one().value, [&](const ExprNode& n) {
+      const bool row = n.op == Op::k_mod && uses(n.args[0], c.keys->iter) && is_const_int(n.args[1]);
+      if (row) page = n.args[1]->ival;
+      const bool one = n.op == Op::k_load && n.args.size() == 2 && n.args[1]->op == Op::k_iter &&
+                       (n.type == DType::i32 || n.type == DType::i64);
+      if (one && page == 0) page = 1;
+    });
+    return page;
+  }
+  return 0;
+}
+
+std::string copy_rows(Script& s, const AttentionParts& p, const SharedKeys& shared) {
+  std::string around = shared.around;
+  for (size_t i = p.copies.size(); i-- > 0;) {
+    const AttentionParts::Copy& c = p.copies[i];
+    const bool there = s.ok() && s.kernel().find_buffer(c.one().target) != nullptr;
+    if (c.heads == nullptr || !there) continue;
+    s.move("join_scopes {} {}", c.heads->iter, around);
+    around = c.heads->iter;
+  }
+  // Where a window moves along the keys, the copies keep the memory they have.
+  for (const AttentionParts::Copy& c : p.copies) {
+    if (from_first(p) && s.ok() && s.kernel().find_buffer(c.one().target) != nullptr)
+      s.move("move_to_stack {} {}", c.one().target, around);
+  }
+  return around;
+}
+
+void vectorize_copies(Script& s, const AttentionParts& p, int64_t lanes) {
+  const int64_t page = page_of(p);
+  for (const AttentionParts::Copy& c : p.copies) {
+    if (!s.ok() || s.kernel().find_buffer(c.one().target) == nullptr) continue;
+    const std::string& keys = c.keys->iter;
+    if (page > 1) s.move("tile_scope {} {} tail=mask as {}p,{}q", keys, page, keys, keys);
+    if (c.depth != nullptr) vectorize(s, c.depth->iter, lanes, tail_of(c.depth->extent, lanes, s.kernel()), false);
+  }
 }
 
 // The factor that the scope indexes.
@@ -40,12 +107,12 @@ int64_t heads_of_group(const AttentionParts& p) {
   return is_const_int(head.extent) ? head.extent->ival : 1;
 }
 
-SharedKeys share_keys(Script& s, const AttentionParts& p) {
+SharedKeys share_keys(Script& s, const AttentionParts& p, bool always) {
   if (p.heads.empty()) return {"root", {}};
   const std::string& head = p.heads.back()->iter;
   const int64_t group = heads_of_group(p);
-  if (group == 1) return {head, {}};
-  const bool all = is_const_int(p.heads.back()->extent, group);
+  if (group == 1 && !always) return {head, {}};
+  const bool all = group > 1 && is_const_int(p.heads.back()->extent, group);
   if (all) return {p.heads.size() > 1 ? p.heads[p.heads.size() - 2]->iter : "root", head};
   s.move("tile_scope {} {} tail=exact as {}_k,{}_g", head, group, head, head);
   return {head + "_k", head + "_g"};
@@ -109,8 +176,34 @@ void tile_product(Script& s, const Product& p, int64_t lanes) {
     vectorize(s, fmt::format("{}q{}", n, part), lanes, p.column_tail, true);
   }
   s.move("move_to_register {} {}", p.sums, p.tiles.empty() ? n + "p" : p.tiles);
-  s.move("tensorize {} mma", p.depth);
+  if (p.tensor) s.move("tensorize {} mma", p.depth);
   if (p.joined) s.move("unroll_scope {}", p.tiles);
+}
+
+void sum_pages(Script& s, const Product& p, int64_t page, int64_t lanes) {
+  const std::string &m = p.rows, &n = p.columns, in_page = p.depth + "q";
+  s.move("tile_scope {} {} tail=mask as {}p,{}", p.depth, page, p.depth, in_page);
+  s.move("tile_scope {} {} tail={} as {}p,{}q", n, p.panel_columns, p.column_tail, n, n);
+  s.move("swap_scopes {} {}p", m, n);
+  for (const std::string& scope : {n + "q", m}) {
+    s.move("split_scope {} after=0 as {}_s", scope, scope);
+    s.move("split_scope {}_s after=0 as {}_f", scope, scope);
+    for (const char* depth : {"p", "q"})
+      s.move("swap_scopes {} {}{}", scope == m ? m + "_s" : n + "q_s", p.depth, depth);
+  }
+  s.move("create_temporary {} {}_p at={}p mode=accumulate", p.sums, p.sums, p.depth);
+  // What happens once, and the copies of the sums of a page, which have no scope of rows where there is one row.
+  const bool one_row = s.ok() && s.kernel().find_buffer(p.sums + "_p")->dims.size() == 1;
+  const std::string copied = p.sums + "_p_";
+  std::vector<std::string> rows = {m, m + "_s", m + "_f"}, columns = {n + "q", n + "q_s", n + "q_f"};
+  for (const char* way : {"", "b"}) {
+    if (!one_row) rows.push_back(copied + "0" + way);
+    columns.push_back(copied + (one_row ? "0" : "1") + way);
+  }
+  for (const std::string& scope : rows) s.move("unroll_scope {}", scope);
+  for (const std::string& scope : columns) vectorize(s, scope, lanes, p.column_tail, true);
+  s.move("move_to_register {}_p {}p", p.sums, p.depth);
+  if (p.tensor) s.move("tensorize {} mma", in_page);
 }
 
 }  // namespace lathe::search

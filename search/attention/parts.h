@@ -15,6 +15,13 @@ struct AttentionParts {
   const ir::Stmt *row = nullptr, *scores = nullptr, *depth = nullptr, *powers = nullptr, *columns = nullptr,
                  *values = nullptr;
   std::vector<const ir::Stmt*> heads;  // the scopes around, outermost first
+  std::vector<const ir::Stmt*> clear;  // of results that no query has, before all: or none
+  // Of what keys have from its pages, or from bytes, before the scope of heads.
+  struct Copy {
+    const ir::Stmt *heads = nullptr, *keys = nullptr, *depth = nullptr;  // heads, depth: null where there is one
+    const ir::Stmt& one() const { return (depth != nullptr ? depth : keys)->body[0]; }
+  };
+  std::vector<Copy> copies;
   explicit operator bool() const { return values != nullptr; }
   const std::string& products() const { return depth->body[0].target; }
   const std::string& powered() const { return powers->body[0].target; }
@@ -29,11 +36,24 @@ const ir::Expr& load_of_values(const AttentionParts& p);
 // Heads that share keys: 1 where each has its own.
 int64_t heads_of_group(const AttentionParts& p);
 // The scope of the heads that share keys, and the innermost one around it, or "root". The scope of all heads is divided
-// where only some share. Empty heads: each has its own keys, around is its scope.
+// where only some share. Empty heads: each has its own keys, around is its scope; `always`: not then either.
 struct SharedKeys {
   std::string around, heads;
 };
-SharedKeys share_keys(Script& s, const AttentionParts& p);
+SharedKeys share_keys(Script& s, const AttentionParts& p, bool always = false);
+
+// The results that no query has, in vectors.
+void vectorize_clear(Script& s, const AttentionParts& p, int64_t lanes);
+// Keys of a page; 0: keys and values are in no pages.
+int64_t page_of(const AttentionParts& p);
+// Whether queries see keys from the first one on.
+bool from_first(const AttentionParts& p);
+// The copy of what the load reads; null: it is an input.
+const AttentionParts::Copy* copy_of(const AttentionParts& p, const ir::Expr& load);
+// What is copied for the heads that share it, to the stack; the name that `around` has then.
+std::string copy_rows(Script& s, const AttentionParts& p, const SharedKeys& shared);
+// The copies, page by page and in vectors: when all else is done.
+void vectorize_copies(Script& s, const AttentionParts& p, int64_t lanes);
 
 // The scope in vectors, the last one masked unless `tail` is "exact".
 void vectorize(Script& s, const std::string& scope, int64_t lanes, const char* tail, bool unrolled);
@@ -48,9 +68,12 @@ struct Product {
   std::string tiles, rows, columns, depth, sums;
   const char* column_tail;
   int64_t panel_columns;
-  bool joined;  // the tiles of a panel are one leaf
+  bool joined;         // the tiles of a panel are one leaf
+  bool tensor = true;  // the depth is a loop of the instruction mma
 };
 // Panels of columns around tiles of rows, whose sums are in registers.
 void tile_product(Script& s, const Product& p, int64_t lanes);
+// The same for a depth in pages, without tiles: the sums go from page to page through memory.
+void sum_pages(Script& s, const Product& p, int64_t page, int64_t lanes);
 
 }  // namespace lathe::search

@@ -4,7 +4,10 @@
 //   t heads of keys { i queries {
 //     j keys, some at a time { c = 0 | d: c += q * k, lanes along the depth | s = f(c) }      of all heads of the group
 //     g heads { m fmax= s | s = exp2(s - m), a += s | r = 1 / a }
-//     panels of columns { o = 0 | j2: o += s * v (tensor, a row for each head) | y = o * r } } }
+//     panels of columns { o = 0 | j2: o += s * v (tensor, a row a head) | y = o * r } } }
+//
+// Keys and values in pages stay there: j and j2 go page by page, whose sums o are kept on the stack. Bytes become
+// floats where they are read. Then heads that have keys of their own are groups of one.
 #include <algorithm>
 
 #include "ir/analysis/analysis.h"
@@ -15,6 +18,10 @@ namespace lathe::search {
 
 using namespace ir;  // NOLINT: this file is all IR
 
+namespace {
+const Expr& unwidened_load(const Expr& e) { return e->op == Op::k_cast ? e->args[0] : e; }
+}  // namespace
+
 class GroupsSketch {
  public:
   struct Setting {
@@ -22,7 +29,11 @@ class GroupsSketch {
     bool operator==(const Setting&) const = default;
   };
   GroupsSketch(const Problem& problem, const Target& target)
-      : problem_(problem), t_(target), p_(attention_parts(problem.kernel)), heads_(heads_of_group(p_)) {}
+      : problem_(problem),
+        t_(target),
+        p_(attention_parts(problem.kernel)),
+        heads_(heads_of_group(p_)),
+        page_(page_of(p_)) {}
 
   static bool matches(const Problem& problem) {
     if (problem.kernel.family != "attention") return false;
@@ -30,7 +41,9 @@ class GroupsSketch {
     if (!p || extent_at(p.row->extent, problem) > kMostQueries) return false;
     const int64_t heads = heads_of_group(p);
     const auto most = [&](const Expr& e) { return interval(e, Ranges(problem.kernel)).hi; };
-    return heads > 1 && heads <= kMostHeads && most(p.depth->extent) > 1 && most(p.columns->extent) > 1;
+    const int64_t page = page_of(p);
+    const bool fits = p.copies.empty() ? heads > 1 : page != 1 && from_first(p);
+    return fits && heads <= kMostHeads && most(p.depth->extent) > 1 && most(p.columns->extent) > 1;
   }
   static const std::vector<KnobRow<GroupsSketch>>& table();
   Status accepts(const Setting& k) const {
@@ -40,6 +53,7 @@ class GroupsSketch {
     if (std::max(scores, sums) + kScratchRegisters > t_.vector_registers)
       return unsupported("jr {} nv {}: more than the registers", k.keys, k.column_vectors);
     const int64_t step = k.depth_vectors * t_.lanes;
+    if (page_ != 0 && k.keys > page_) return unsupported("jr {}: more than the {} keys of a page", k.keys, page_);
     if (most_depth() > step && most_depth() % step != 0)
       return unsupported("dv {}: a depth of {} is no whole steps", k.depth_vectors, most_depth());
     return {};
@@ -70,7 +84,7 @@ class GroupsSketch {
   const Problem& problem_;
   const Target& t_;
   const AttentionParts p_;
-  const int64_t heads_;
+  const int64_t heads_, page_;
 };
 
 const std::vector<KnobRow<GroupsSketch>>& GroupsSketch::table() {
@@ -128,9 +142,21 @@ void GroupsSketch::write_scores(Script& s, const Setting& k, const std::string& 
 }
 
 Status GroupsSketch::write(Script& s, const Setting& k) const {
-  const std::string i = p_.row->iter, j = p_.scores->iter, n = p_.columns->iter, j2 = p_.values->iter;
-  const SharedKeys shared = share_keys(s, p_);
+  const std::string i = p_.row->iter, n = p_.columns->iter, j2 = p_.values->iter;
+  std::string j = p_.scores->iter;
+  // Keys and values are read where they are, and the scales of keys; those of values, by which vectors are multiplied,
+  // are copied.
+  const bool copied = !p_.copies.empty();
+  const bool bytes = copied && s.kernel().find_buffer(load_of_keys(p_)->name)->type !=
+                                   unwidened_load(copy_of(p_, load_of_keys(p_))->one().value)->type;
+  for (const AttentionParts::Copy& c : p_.copies) {
+    const bool scales_values = p_.powers->body.size() > 2 && uses(p_.powers->body[2].value, c.one().target);
+    if (!scales_values) s.move("inline_temporary {}", c.one().target);
+  }
+  vectorize_clear(s, p_, t_.lanes);
+  SharedKeys shared = share_keys(s, p_, copied);
   const std::string g = shared.heads;
+  shared.around = copy_rows(s, p_, shared);
   s.move("swap_scopes {} {}", g, i);
   // Scores, softmax, sums: three scopes over the heads.
   s.move("split_scope {} after=2 as {}_max", j, j);
@@ -141,7 +167,11 @@ Status GroupsSketch::write(Script& s, const Setting& k) const {
   vectorize_softmax(s, p_, g + "_soft", j + "_max", k.score_vectors, t_.lanes);
   // Whole steps of keys, then single ones.
   s.move("swap_scopes {} {}", g, j);
-  const bool whole = tail_of(p_.scores->extent, k.keys, problem_.kernel)[0] == 'e';
+  if (page_ != 0) {
+    s.move("tile_scope {} {} tail=mask as {}p,{}q", j, page_, j, j);
+    j += "q";
+  }
+  const bool whole = page_ == 0 && tail_of(p_.scores->extent, k.keys, problem_.kernel)[0] == 'e';
   if (k.keys > 1 && !whole) {
     s.move("tile_scope {} {} tail=peel as {}o,{}i,{}r", j, k.keys, j, j, j);
     s.move("split_buffer {} {}r as {}_r", p_.products(), j, p_.products());
@@ -154,8 +184,15 @@ Status GroupsSketch::write(Script& s, const Setting& k) const {
   write_scores(s, k, g, j + "i", "");
   s.move("move_to_register {} {}o", p_.products(), j);
   const char* column_tail = tail_of(p_.columns->extent, k.column_vectors * t_.lanes, problem_.kernel);
-  tile_product(s, {"", g + "_out", n, j2, p_.sums(), column_tail, k.column_vectors * t_.lanes, false}, t_.lanes);
-  if (k.prefetch > 0) {
+  const Product sums = {"", g + "_out", n, j2, p_.sums(), column_tail, k.column_vectors * t_.lanes, false, !bytes};
+  if (page_ == 0) {
+    tile_product(s, sums, t_.lanes);
+  } else {
+    sum_pages(s, sums, page_, t_.lanes);
+    s.move("move_to_stack {} {}", p_.sums(), i);
+  }
+  vectorize_copies(s, p_, t_.lanes);
+  if (k.prefetch > 0 && !copied) {
     const auto lines = [&](const Expr& extent, const Expr& of, int64_t rows) {
       const int64_t bytes =
           extent_at(extent, problem_) * rows * ir::dtype_bytes(problem_.kernel.find_buffer(of->name)->type);

@@ -93,6 +93,9 @@ Status QueriesSketch::write(Script& s, const Setting& k) const {
   const std::string i = p_.row->iter, j = p_.scores->iter, d = p_.depth->iter, j1 = p_.powers->iter,
                     n = p_.columns->iter, j2 = p_.values->iter;
   const auto tail = [&](const Expr& extent, int64_t piece) { return tail_of(extent, piece, problem_.kernel); };
+  vectorize_clear(s, p_, t_.lanes);
+  std::string shared = p_.heads.empty() ? i : p_.heads.back()->iter;
+  if (!p_.copies.empty()) shared = copy_rows(s, p_, share_keys(s, p_));
   s.move("move_to_register {} {}", p_.products(), j);
   s.move("move_to_stack {} {}", p_.powered(), i);
   // Scores: partial sums of some vectors of the depth.
@@ -115,7 +118,7 @@ Status QueriesSketch::write(Script& s, const Setting& k) const {
   for (const char* name : {"m", "a", "r"}) {
     if (s.ok() && s.kernel().find_buffer(name) != nullptr) s.move("move_to_register {} {}", name, i);
   }
-  if (k.prefetch > 0) {
+  if (k.prefetch > 0 && p_.copies.empty()) {
     const auto lines = [&](const Expr& extent) {
       return std::clamp<int64_t>(extent_at(extent, problem_) * 4 / 64, 1, 64);
     };
@@ -123,9 +126,10 @@ Status QueriesSketch::write(Script& s, const Setting& k) const {
     s.move("prefetch v {} ahead={} lines={}", j2, k.prefetch,
            std::min(lines(p_.columns->extent), std::max<int64_t>(block * 4 / 64, 1)));
   }
+  vectorize_copies(s, p_, t_.lanes);
   if (k.parallel != 0) {
-    // The innermost heads, of which there are most.
-    s.move("parallelize {}", p_.heads.empty() ? i : p_.heads.back()->iter);
+    // The innermost heads that have keys of their own, of which there are most.
+    s.move("parallelize {}", shared);
   }
   return {};
 }

@@ -146,7 +146,20 @@ Status QueryTilesSketch::write(Script& s, const Setting& k) const {
   const std::string i = p_.row->iter, j = p_.scores->iter, n = p_.columns->iter, j2 = p_.values->iter;
   const auto tail = [&](const Expr& extent, int64_t piece) { return tail_of(extent, piece, problem_.kernel); };
   const bool ragged = uses(p_.scores->extent, i);
-  const std::string shared = share_keys(s, p_).around;
+  vectorize_clear(s, p_, t_.lanes);
+  const bool copied = !p_.copies.empty();
+  const SharedKeys keys = share_keys(s, p_, copied);
+  const std::string shared = copy_rows(s, p_, keys);
+  // Panels are made of what was copied before: in a scope of one iteration behind it.
+  std::string panels_at = shared;
+  if (copied) {
+    panels_at = keys.heads;
+    const int64_t group = heads_of_group(p_);
+    if (group > 1) {
+      panels_at = keys.heads + "w";
+      s.move("tile_scope {} {} tail=exact as {},{}h", keys.heads, group, panels_at, keys.heads);
+    }
+  }
   const char* row_tail = tail(p_.row->extent, k.row_block);
   const bool whole = row_tail[0] == 'e';
   s.move("tile_scope {} {} tail={} as {}0,{}1", i, k.row_block, row_tail, i, i);
@@ -161,7 +174,7 @@ Status QueryTilesSketch::write(Script& s, const Setting& k) const {
     s.move("widen_scope {} {}t multiple={}", j, i, k.key_columns);
   }
   for (const std::string& name : {std::string("r"), p_.powered()}) s.move("move_to_stack {} {}0", name, i);
-  pack_keys(s, shared, k.key_columns);
+  pack_keys(s, panels_at, k.key_columns);
   std::vector<std::string> fills;
   for_each_stmt(s.kernel().body, [&](const Stmt& b) {
     if (b.iter == "zb" || b.iter == "ze") fills.push_back(b.iter);
@@ -194,6 +207,7 @@ Status QueryTilesSketch::write(Script& s, const Setting& k) const {
                {i + "t_out", i + "u_out", n, j2, p_.sums(), tail(p_.columns->extent, k.value_columns), k.value_columns,
                 join && !ragged},
                t_.lanes);
+  vectorize_copies(s, p_, t_.lanes);
   if (k.parallel != 0)
     s.move("parallelize {}", shared != "root" ? shared : p_.heads.empty() ? i + "0" : p_.heads[0]->iter);
   return {};

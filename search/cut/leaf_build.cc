@@ -168,7 +168,11 @@ Result<Expr> LeafBuilder::leaf_value(const Expr& e, const Ranges& ranges) {
     LATHE_ASSIGN(const std::string name, leaf_access(e->name, e->args, ranges, index));
     return load(name, std::move(index), e->type);
   }
-  if (e->type == DType::i64 && !is_const_int(e)) {
+  if (e->op == Op::k_cast && e->type == DType::i32 && e->args[0]->type == DType::i64) {
+    LATHE_ASSIGN(const Expr index, leaf_index(e->args[0], ranges));
+    return cast(e->type, index);
+  }
+  if (is_index(e) && !is_const_int(e)) {
     if (!outside_only(e)) return unsupported("a value uses the leaf's own iterator in {}", print(e));
     return slot_for_extent(simplify(e, ranges));
   }
@@ -179,6 +183,16 @@ Result<Expr> LeafBuilder::leaf_value(const Expr& e, const Ranges& ranges) {
     LATHE_ASSIGN(a, leaf_value(a, ranges));
   }
   return Expr(std::shared_ptr<const ExprNode>(std::move(node)));
+}
+
+// An index as a number: what lies outside of the leaf is an argument.
+Result<Expr> LeafBuilder::leaf_index(const Expr& e, const Ranges& ranges) {
+  if (is_const_int(e)) return e;
+  Expr inner, outer;
+  LATHE_RETURN_IF_ERROR(split(simplify(e, ranges), inner, outer));
+  if (!is_const_int(outer)) outer = slot_for_extent(simplify(outer, ranges));
+  if (!inner) return outer;
+  return is_const_int(outer, 0) ? rename(inner) : outer + rename(inner);
 }
 
 // A count of a shift and a comparison of indices are what copies of unrolled scopes make constants of.

@@ -21,6 +21,8 @@ struct Addends {
   std::vector<ir::Expr> terms;  // with their factors
   int64_t constant = 0;
 };
+// An index of the nest, as a value of a leaf.
+bool is_index(const ir::Expr& value);
 void flatten_addends(const ir::Expr& e, int64_t factor, Addends& out);
 ir::Expr sum_addends(const std::vector<ir::Expr>& terms, int64_t constant);
 
@@ -123,6 +125,7 @@ class LeafBuilder {
   ir::Expr variant_extent(size_t v, int64_t value) const;
   ir::Result<ir::Expr> leaf_value(const ir::Expr& e, const ir::Ranges& ranges);
   ir::Result<ir::Expr> leaf_choice(const ir::Expr& e, const ir::Ranges& ranges);
+  ir::Result<ir::Expr> leaf_index(const ir::Expr& e, const ir::Ranges& ranges);
   ir::Result<std::string> leaf_access(const std::string& name, const std::vector<ir::Expr>& index,
                                       const ir::Ranges& ranges, std::vector<ir::Expr>& out);
   ir::Result<std::vector<ir::Stmt>> build_body(const std::vector<ir::Stmt>& body,

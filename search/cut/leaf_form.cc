@@ -87,6 +87,11 @@ Expr sum_addends(const std::vector<Expr>& terms, int64_t constant) {
   return out;
 }
 
+// All i64 but what the leaf makes of a narrower number.
+bool is_index(const Expr& value) {
+  return value->type == DType::i64 && !(value->op == Op::k_cast && value->args[0]->type != DType::i64);
+}
+
 LeafBuilder::LeafBuilder(const Kernel& kernel, const std::vector<const Stmt*>& outer)
     : kernel_(kernel), ranges_(kernel) {
   for (const Stmt* s : outer) ranges_.enter(*s);
@@ -377,7 +382,7 @@ Status LeafBuilder::collect_all(const std::vector<Stmt>& group) {
 // Integers are the nest's, and so is what they load.
 Status LeafBuilder::collect_loads(const Expr& e, const Ranges& ranges, const std::vector<const Stmt*>& scopes) {
   if (e->op == Op::k_load) return collect_access(e->name, e->args, ranges, false, scopes);
-  if (e->type == DType::i64) return {};
+  if (is_index(e)) return {};
   for (const Expr& a : e->args) LATHE_RETURN_IF_ERROR(collect_loads(a, ranges, scopes));
   return {};
 }

@@ -28,7 +28,7 @@ Status check_parameters(const Kernel& naive, const Kernel& scheduled) {
     return unsupported("the parameters of {} would change in number", naive.name);
   for (size_t i = 0; i < count; ++i) {
     const Buffer &a = naive.buffers[i], &b = scheduled.buffers[i];
-    if (a.name != b.name || a.type != b.type || a.place != b.place || !same(a.dims, b.dims) ||
+    if (a.name != b.name || a.type != b.type || a.place != b.place || a.kept != b.kept || !same(a.dims, b.dims) ||
         !same(a.strides, b.strides) || !same(a.given_dims, b.given_dims) || a.given != b.given ||
         !equal(a.made, b.made) || !equal(a.values.lo, b.values.lo) || !equal(a.values.hi, b.values.hi))
       return unsupported("operand {} would no longer be as it was declared", a.name);

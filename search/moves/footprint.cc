@@ -115,6 +115,21 @@ Expr free_bound(const Expr& e, const std::vector<std::string>& iters) {
   return a && b ? ir::min(a, b) : a ? a : b;
 }
 
+// The most that an extent which reads an input is in all iterations of scopes [fixed, ..), in which it is linear. Null:
+// it is something else.
+Expr most_of_loaded(Expr e, const ScopePath& scopes, size_t fixed, const Ranges& ranges) {
+  bool loads = false;
+  for_each_node(e, [&](const ExprNode& n) { loads = loads || n.op == Op::k_load; });
+  for (size_t i = scopes.size(); loads && i > fixed; --i) {
+    const Stmt& scope = *scopes[i - 1];
+    const auto linear = linear_in(e, {scope.iter});
+    if (!linear) return {};
+    const int64_t coeff = linear->terms.empty() ? 0 : linear->terms[0].second;
+    e = simplify(coeff <= 0 ? linear->base : linear->base + (scope.extent - Expr(1)) * Expr(coeff), ranges);
+  }
+  return loads ? e : Expr();
+}
+
 DimRange whole_dim(const Buffer& buffer, size_t d) { return {Expr(0), buffer.dims[d], true, false, true, {}}; }
 }  // namespace
 
@@ -162,7 +177,8 @@ std::vector<DimRange> footprint(const Kernel& kernel, const Access& access, size
     for (Term& t : terms) {
       if (uses_any(t.extent, iters)) {
         const int64_t hi = interval(t.extent, ranges).hi;
-        const Expr bound = free_bound(t.extent, iters);
+        const Expr known = free_bound(t.extent, iters);
+        const Expr bound = known ? known : most_of_loaded(t.extent, access.scopes, fixed, ranges);
         if (hi == INT64_MAX && !bound) {
           range.whole = true;
           break;

@@ -49,6 +49,8 @@ Status apply_create_temporary(TransformResult& result, const Move& move, const T
   if (accumulate && is_input(buffer.place)) {
     return invalid("expected a buffer that may be written, got `{}`", buffer.name);
   }
+  if (buffer.values)
+    return invalid("expected a buffer of any values; a copy of `{}` would not state them", buffer.name);
   LATHE_ASSIGN(const BodySite site, find_body(k, move.options.at("at")));
   for (const Mark mark : {Mark::vector, Mark::tensor, Mark::parallel}) {
     if (inside_mark(site.path, mark)) return invalid("expected a place outside @vector, @tensor and @parallel scopes");
@@ -190,7 +192,9 @@ Status apply_inline_temporary(TransformResult& result, const Move& move, const T
   if (inside_mark(write.scopes, Mark::tensor))
     return invalid("expected `{}` to be assigned outside @tensor scopes", name);
   if (write.stmt->value->type != buffer->type) return invalid("expected a value of the type of `{}`", name);
+  const auto only_one = [&](size_t d) { return is_const_int(write.index[d], 0) && is_const_int(buffer->dims[d], 1); };
   for (size_t d = 0; d < write.index.size(); ++d) {
+    if (only_one(d)) continue;
     if (write.index[d]->op != Op::k_iter || dimension_of(write, write.index[d]->name) != static_cast<int>(d)) {
       return invalid("expected `{}` to be assigned at plain, different iterators", name);
     }
@@ -243,7 +247,9 @@ Status apply_inline_temporary(TransformResult& result, const Move& move, const T
   rewrite_exprs(k.body, [&](const Expr& e) -> Expr {
     if (e->op != Op::k_load || e->name != name) return {};
     Renaming map;
-    for (size_t d = 0; d < e->args.size(); ++d) map.emplace_back(definition.index[d]->name, e->args[d]);
+    for (size_t d = 0; d < e->args.size(); ++d) {
+      if (definition.index[d]->op == Op::k_iter) map.emplace_back(definition.index[d]->name, e->args[d]);
+    }
     return substitute(definition.value, map);
   });
   const auto remove = [&](auto&& self, std::vector<Stmt>& body) -> void {

@@ -32,10 +32,11 @@ const std::vector<Transform>& transforms() {
                   "0;\n"
                   "  for j < E(N - 1): o += t[i, j] * v",
        .numeric = kReassociate,
-       .preconditions = {"nothing else may use what further iterations write",
-                         "further cells that are read must be made inside one iteration of the outer scope, and take "
-                         "part in maxima, powers and sums only, in scopes of that extent",
-                         "further iterations may read inputs, inside their bounds, and what they write"},
+       .preconditions =
+           {"nothing else may use what further iterations write",
+            "further cells that are read must be made inside one iteration of the outer scope, and take "
+            "part in maxima, powers and sums only, in scopes of that extent",
+            "further iterations may read inputs, inside their bounds, what they write, and what is assigned before"},
        .apply = apply_widen_scope,
        .propose = propose_widen_scope},
       {.name = "swap_scopes",

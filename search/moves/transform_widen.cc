@@ -102,6 +102,7 @@ class Widening {
   std::string seen_elsewhere() const;
   std::string changes_something();
   std::string not_to_be_read() const;
+  bool is_assigned(const Access& read, const std::vector<Expr>& at, const Ranges& ranges) const;
   void write(const std::vector<std::string>& created);
 
  private:
@@ -116,7 +117,7 @@ class Widening {
   bool same_cells(const CellRow& row, const Access& a) const;
   bool within(const CellRow& row, const Access& a) const;
   bool keeps_all(const Stmt& s, double& value) const;
-  bool is_never_infinite(const Expr& e) const;
+  bool is_above_minus_infinity(const Expr& e) const;
 
   Kernel& kernel_;
   const ScopeSite& site_;
@@ -172,8 +173,12 @@ Status Widening::find_rows() {
     return invalid("expected iterations that begin and end later in later ones of `{}`: {}", over(),
                    print_extent(scope));
   for (size_t i = over_ + 1; i < site_.outer.size(); ++i) {
-    if (uses(extent_, site_.outer[i]->iter) || uses(begin_, site_.outer[i]->iter))
+    const std::string& inner = site_.outer[i]->iter;
+    if (uses(extent_, inner) || uses(begin_, inner))
       return invalid("expected an extent that only `{}` and what is around it decide", over());
+    const std::vector<Expr>& cells = rows_[0].second.index;  // further ones are filled before `inner`
+    if (reads_ && std::any_of(cells.begin(), cells.end(), [&](const Expr& e) { return uses(e, inner); }))
+      return invalid("expected cells that only `{}` and what is around it choose, not `{}`", over(), inner);
   }
   const ScopePath around(site_.outer.begin(), site_.outer.begin() + static_cast<std::ptrdiff_t>(over_));
   const Ranges ranges = ranges_at(kernel_, around);
@@ -225,15 +230,17 @@ std::string Widening::seen_elsewhere() const {
   return {};
 }
 
-// A buffer that starts from finite numbers and takes maxima, which leave out NaN.
-bool Widening::is_never_infinite(const Expr& e) const {
+// A buffer that starts from finite numbers, alone or in maxima, and takes maxima, which leave out NaN: it may rise to
+// infinity, but it is never -inf.
+bool Widening::is_above_minus_infinity(const Expr& e) const {
   if (e->op != Op::k_load) return false;
   bool starts = false, rises = true;
   for (const Access& a : collect_accesses(kernel_.body, {}, &e->name)) {
     if (!a.write) continue;
     const Expr& value = a.stmt->value;
     if (a.op == AssignOp::set) {
-      starts = value->op == Op::k_const_float && std::isfinite(value->fval);
+      const Expr& from = value->op == Op::k_fmax ? value->args[0] : value;
+      starts = from->op == Op::k_const_float && std::isfinite(from->fval);
       rises = rises && starts;
     } else {
       rises = rises && a.op == AssignOp::fmax;
@@ -255,12 +262,15 @@ bool Widening::keeps_all(const Stmt& s, double& value) const {
                          (only_load(s.value->args[0], cell) != nullptr || only_load(s.value->args[1], cell) != nullptr);
     return product || only_load(s.value, cell) != nullptr;
   }
+  const bool scaled = s.target == cell && s.op == AssignOp::set && s.value->op == Op::k_mul && !minus_infinity;
+  if (scaled) return only_load(s.value->args[0], cell) != nullptr || only_load(s.value->args[1], cell) != nullptr;
   // exp((cell - maximum) * positive): 0 where the cell is -inf.
   if (s.target != cell || s.op != AssignOp::set || !minus_infinity) return false;
   if (s.value->op != Op::k_exp && s.value->op != Op::k_exp2) return false;
   Expr of = s.value->args[0];
   if (of->op == Op::k_mul && of->args[1]->op == Op::k_const_float && of->args[1]->fval > 0) of = of->args[0];
-  if (of->op != Op::k_sub || only_load(of->args[0], cell) == nullptr || !is_never_infinite(of->args[1])) return false;
+  if (of->op != Op::k_sub || only_load(of->args[0], cell) == nullptr || !is_above_minus_infinity(of->args[1]))
+    return false;
   value = 0;
   return true;
 }
@@ -298,6 +308,38 @@ std::string Widening::changes_something() {
   return {};
 }
 
+// Whether one statement, before the outer scope, has given these cells of a temporary their only values.
+bool Widening::is_assigned(const Access& read, const std::vector<Expr>& at, const Ranges& ranges) const {
+  const std::vector<Access> all = collect_accesses(kernel_.body, {}, &read.buffer);
+  const Access& write = all.front();
+  const bool once = write.write && write.op == AssignOp::set &&
+                    std::none_of(all.begin() + 1, all.end(), [](const Access& a) { return a.write; });
+  const ScopePath life_path = life();
+  if (!once || std::count(write.scopes.begin(), write.scopes.end(), life_path.back()) != 0) return false;
+  const auto split = std::mismatch(write.scopes.begin(), write.scopes.end(), life_path.begin(), life_path.end());
+  const auto common = static_cast<size_t>(split.first - write.scopes.begin());
+  size_t own = 0;  // scopes of the write alone, each of which chooses one dimension
+  for (size_t d = 0; d < at.size(); ++d) {
+    const Expr& index = write.index[d];
+    if (is_const_int(index, 0) && is_const_int(kernel_.find_buffer(read.buffer)->dims[d], 1)) continue;
+    const auto scope = std::find_if(write.scopes.begin(), write.scopes.end(), [&](const Stmt* s) {
+      return index->op == Op::k_iter && s->iter == index->name && s->mark == Mark::none;
+    });
+    if (scope == write.scopes.end()) return false;
+    if (scope < split.first) {
+      if (!equal(at[d], index)) return false;
+      continue;
+    }
+    ++own;
+    for (size_t i = common; i < write.scopes.size(); ++i) {
+      if (uses((*scope)->extent, write.scopes[i]->iter)) return false;
+    }
+    if (!surely_le(Expr(0), at[d], ranges) || !surely_le(simplify(at[d] + Expr(1), ranges), (*scope)->extent, ranges))
+      return false;
+  }
+  return own == write.scopes.size() - common;
+}
+
 std::string Widening::not_to_be_read() const {
   for (const ScopePath& path : scopes_) {
     const Stmt& scope = *path.back();
@@ -308,12 +350,15 @@ std::string Widening::not_to_be_read() const {
       const bool fixed =
           std::none_of(a.index.begin(), a.index.end(), [&](const Expr& e) { return uses(e, scope.iter); });
       if (reads_ && fixed && (a.write || !is_param(b.place))) continue;  // sums, and what the powers are over
-      if (!is_row(a.buffer) && !is_input(b.place)) return fmt::format("`{}` is no input", a.buffer);
       Ranges ranges = ranges_at(kernel_, around);
       ranges.enter(scope.iter, wide_extent_);
       for (size_t i = path.size(); i < a.scopes.size(); ++i) ranges.enter(*a.scopes[i]);
+      std::vector<Expr> cell;
+      for (const Expr& e : a.index) cell.push_back(simplify(substitute(e, {{scope.iter, shifted}}), ranges));
+      if (!is_row(a.buffer) && !is_input(b.place) && !is_assigned(a, cell, ranges))
+        return fmt::format("`{}` is no input, nor assigned before", a.buffer);
       for (size_t d = 0; d < a.index.size(); ++d) {
-        const Expr at = simplify(substitute(a.index[d], {{scope.iter, shifted}}), ranges);
+        const Expr& at = cell[d];
         if (surely_le(Expr(0), at, ranges) && surely_le(simplify(at + Expr(1), ranges), b.dims[d], ranges)) continue;
         return fmt::format("`{}` at {}", a.buffer, print(at));
       }

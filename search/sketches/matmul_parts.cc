@@ -44,6 +44,9 @@ MatmulParts matmul_parts(const Kernel& kernel) {
     return std::any_of((*p.b)->args.begin(), (*p.b)->args.end(), [&](const Expr& i) { return uses(i, s->iter); });
   };
   for (size_t i = batch.size(); i > 0 && !follows(batch[i - 1]); --i) p.sharing.insert(p.sharing.begin(), batch[i - 1]);
+  for (const Stmt& s : kernel.body) {
+    if (s.kind == Stmt::Kind::scope && (s.role == "prologue" || s.role == "clear")) p.prologues.push_back(&s);
+  }
   p.valid = p.a != nullptr && p.b != nullptr && p.b_n >= 0 && p.b_k >= 0;
   return p;
 }
@@ -51,7 +54,7 @@ MatmulParts matmul_parts(const Kernel& kernel) {
 Panels panels_of(const MatmulParts& p, const Kernel& kernel) {
   const Buffer& b = *kernel.find_buffer((*p.b)->name);
   const bool one_term = is_const_int(p.k->extent, 1);
-  if (!one_term && b.place == Place::constant && b.dims.size() == 2 && b.strides.empty()) return Panels::packed;
+  if (!one_term && b.place == Place::constant && b.strides.empty()) return Panels::packed;
   if (is_const_int(p.n->extent, 1)) return Panels::in_place;  // one column has no stride
   // Nor has what stands between a column and the next one where that is one term.
   const bool last = p.b_n + 1 == static_cast<int>(b.dims.size()) || (one_term && p.b_n < p.b_k);

@@ -12,6 +12,9 @@ struct MatmulParts {
   int b_n = -1, b_k = -1;                     // B's dimensions
   std::vector<const ir::Stmt*>
       sharing;  // innermost batch scopes that B does not follow: heads that share keys, outermost first
+  // What fills an operand that is a temporary, or clears the result: the outermost scopes of the roles "prologue" and
+  // "clear", each around one statement.
+  std::vector<const ir::Stmt*> prologues;
   bool valid = false;
 };
 // Points into the kernel.

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "ir/analysis/analysis.h"
+#include "search/sketches/generic_rules.h"
 #include "search/sketches/matmul_sketch.h"
 
 namespace lathe::search {
@@ -35,7 +36,7 @@ void pack_rows(Script& s, const std::string& a, const std::string& at, int64_t m
   if (at == "root") s.move("parallelize apt");
 }
 
-// The layout [n / nr, k, n % nr]; of pairs, [n / nr, k / 2, n % nr, k % 2].
+// The layout [.., n / nr, k, n % nr]; of pairs, [n / nr, k / 2, n % nr, k % 2].
 void pack_panels(Script& s, const std::string& b, int b_n, int b_k, int64_t nr, bool pairs) {
   s.move("tile_buffer {} {} {}", b, b_n, nr);
   for (const auto part : {LayoutDim::Part::inner, LayoutDim::Part::outer}) {
@@ -43,7 +44,7 @@ void pack_panels(Script& s, const std::string& b, int b_n, int b_k, int64_t nr, 
     const auto at =
         std::find_if(buffer->layout.begin(), buffer->layout.end(), [&](const LayoutDim& d) { return d.part == part; });
     const size_t from = static_cast<size_t>(at - buffer->layout.begin());
-    const size_t to = part == LayoutDim::Part::inner ? buffer->layout.size() - 1 : 0;
+    const size_t to = part == LayoutDim::Part::inner ? buffer->layout.size() - 1 : buffer->dims.size() - 2;
     if (from != to && at != buffer->layout.end()) s.move("swap_dims {} {} {}", b, from, to);
   }
   if (!pairs) return;
@@ -70,9 +71,18 @@ void copy_panel(Script& s, const std::string& b, int64_t lanes, const char* tail
 
 }  // namespace
 
+bool MatmulSketch::shares_panels() const {
+  if (problem_.threads < 2 || problem_.kernel.family != "experts") return false;
+  if (!p_.m->extent || evaluate(p_.m->extent, problem_.dims) == std::nullopt) return true;  // groups of any size
+  int64_t chosen = 1;
+  for (const Stmt* s : scopes_with_role(problem_.kernel, "batch")) chosen *= extent_at(s->extent, problem_);
+  return chosen < 8 * problem_.threads;
+}
+
 Status MatmulSketch::write(Script& s, const Setting& k) const {
   const Kernel& kernel = problem_.kernel;
   LATHE_RETURN_IF_ERROR(is_setting(k));
+  write_prologues(s);
   const int64_t row_block = k.block_rows();
   const std::string m = p_.m->iter;
   const char* n_tail = tail_of(columns(k), k.tile_columns(), kernel);
@@ -110,6 +120,8 @@ Status MatmulSketch::write(Script& s, const Setting& k) const {
   s.move("swap_scopes m0 n0");
   for (size_t h = p_.sharing.size(); k.share_heads != 0 && h > 0; --h)
     s.move("swap_scopes {} n0", p_.sharing[h - 1]->iter);
+  const bool few = shares_panels();
+  for (size_t h = batches.size(); few && h > 0; --h) s.move("swap_scopes {} n0", batches[h - 1]->iter);
   for (const char* scope : {"n1", "m1"}) {
     s.move("split_scope {} after=0 as {}b", scope, scope);
     s.move("split_scope {}b after=0 as {}c", scope, scope);
@@ -123,7 +135,9 @@ Status MatmulSketch::write(Script& s, const Setting& k) const {
   write_panels(s, k, n_tail);
   const std::vector<const Stmt*> batch = scopes_with_role(s.kernel(), "batch");
   const bool all_share = k.share_heads != 0 && p_.sharing.size() == batch.size();
-  const std::string outermost = !batch.empty() && !all_share ? batch.front()->iter : row_block != 0 ? "mm" : "n0";
+  const std::string outermost = !batch.empty() && !all_share && !few ? batch.front()->iter
+                                : row_block != 0                     ? "mm"
+                                                                     : "n0";
   if (k.pack_rows != 0) {
     const std::string at = row_block != 0 ? "mm" : batch.empty() ? "root" : batch.back()->iter;
     pack_rows(s, (*p_.a)->name, at, k.tile_rows, row_tail);
@@ -153,6 +167,28 @@ Status MatmulSketch::write(Script& s, const Setting& k) const {
   if (k.depth_sums != 0) schedule_dots(s, p_, dots_, 0, t_);
   s.move("parallelize {}", outermost);
   return {};
+}
+
+// Operands that are computed first: in vectors where they lie that way, rows shared out, or the columns of few rows.
+void MatmulSketch::write_prologues(Script& s) const {
+  constexpr int64_t kUnroll = 4, kLeastShare = 1024;  // vectors of a step; columns that are worth a thread
+  for (const Stmt* prologue : p_.prologues) {
+    int64_t rows = 1;
+    const Stmt* col = prologue;
+    for (; col->body[0].kind == Stmt::Kind::scope; col = &col->body[0]) rows *= extent_at(col->extent, problem_);
+    const int64_t columns = extent_at(col->extent, problem_);
+    std::string shared = prologue->iter;
+    if (rows < problem_.threads && columns >= 2 * kLeastShare) {
+      s.move("tile_scope {} {} tail=mask as {}b,{}c", col->iter, kLeastShare, col->iter, col->iter);
+      shared = col->iter + "b";
+    }
+    s.move("parallelize {}", shared);
+    const std::string inner = shared == prologue->iter ? col->iter : col->iter + "c";
+    const Stmt* now = find_scope(s.kernel(), inner);
+    if (now == nullptr || now->mark != Mark::none || !unit_stride(s.kernel(), *now)) continue;
+    const Stmt copy = *now;
+    vectorize_columns(s, copy, columns >= kUnroll * t_.lanes ? kUnroll : 1, t_.lanes);
+  }
 }
 
 void MatmulSketch::write_panels(Script& s, const Setting& k, const char* tail) const {

@@ -1,6 +1,7 @@
 // The matmul recipe: register tiles under panels of B, panel-outer.
 //
-//   [pack A] [row block] n0 panels { [k0 block] { m0 tile { c = 0 | k: c += a * b (tensor) | y = epilogue(c) } } }
+//   [compute operands] [pack A]
+//   [row block] n0 panels { [k0 block] { m0 tile { c = 0 | k: c += a * b (tensor) | y = epilogue(c) } } }
 //
 // B constant: packed once in panels. B with unit-stride k (transposed): each panel is transposed into scratch. The few
 // columns beyond whole vectors, or the only one, may be summed along K instead (search/sketches/matmul_dots.h). Where
@@ -44,6 +45,9 @@ class MatmulSketch {
   };
   bool packed() const { return panels_ == Panels::packed; }
   bool in_place() const { return panels_ == Panels::in_place; }
+  // Groups of any size, or too few rows that choose weights, are nothing to share out among threads: panels are, and
+  // each is of all weights that are chosen.
+  bool shares_panels() const;
   bool functions() const { return epilogue_ >= kFunctionRegisters; }
   bool may_join() const;
   bool sums_along_depth(const Setting& k) const { return k.depth_sums != 0 && dots_.columns != 0; }
@@ -64,6 +68,7 @@ class MatmulSketch {
   // What the model is asked for a setting: of the panels, and of the columns that are summed along K.
   MatmulWork work(const Setting& k, int64_t block_rows) const;
   double depth_sum_cycles(const Setting& k) const;
+  void write_prologues(Script& s) const;
   void write_panels(Script& s, const Setting& k, const char* tail) const;
   void write_tile(Script& s, const Setting& k, const char* tail) const;
   void write_whole_tile(Script& s) const;

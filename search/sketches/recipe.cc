@@ -216,6 +216,28 @@ bool exceeds_caches(const Problem& problem, const Target& t) {
   return parameter_bytes(problem) >= 0.75 * static_cast<double>(t.l3_bytes);
 }
 
+void vectorize_columns(Script& s, const Stmt& col, int64_t unroll, int64_t lanes) {
+  const std::string c = col.iter;
+  if (unroll == 1) {
+    s.move("tile_scope {} {} tail={} as {}v,{}l", c, lanes, tail_of(col.extent, lanes, s.kernel()), c, c);
+    s.move("vectorize_scope {}l", c);
+    return;
+  }
+  if (proves_divisible(col.extent, unroll * lanes, Ranges(s.kernel()))) {
+    s.move("tile_scope {} {} tail=exact as {}s,{}i", c, unroll * lanes, c, c);
+  } else {
+    s.move("tile_scope {} {} tail=peel as {}s,{}i,{}t", c, unroll * lanes, c, c, c);
+    s.move("tile_scope {}t {} tail=mask as {}tv,{}tl", c, lanes, c, c);
+    s.move("vectorize_scope {}tl", c);
+    // A few: no loop waits for its own sums. More would take registers that the step's have.
+    const int64_t rest = is_const_int(col.extent) ? col.extent->ival % (unroll * lanes) : 0;
+    if (rest != 0 && rest <= kMostUnrolledTail * lanes) s.move("unroll_scope {}tv", c);
+  }
+  s.move("tile_scope {}i {} tail=exact as {}u,{}l", c, lanes, c, c);
+  s.move("vectorize_scope {}l", c);
+  s.move("unroll_scope {}u", c);
+}
+
 bool perfectly_contains(const Stmt& outer, const Stmt& inner) {
   const Stmt* s = &outer;
   while (s->iter != inner.iter) {

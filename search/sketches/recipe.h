@@ -142,6 +142,10 @@ class Script {
 std::vector<const ir::Stmt*> scopes_with_role(const ir::Kernel& kernel, std::string_view role);
 // "exact" where so many iterations are whole pieces whatever the symbols, else "mask".
 const char* tail_of(const ir::Expr& extent, int64_t piece, const ir::Kernel& kernel);
+// Columns in vectors, `unroll` of them a step; the scope holds assignments only. A few vectors that are left behind
+// whole steps are unrolled, at most kMostUnrolledTail.
+void vectorize_columns(Script& s, const ir::Stmt& col, int64_t unroll, int64_t lanes);
+inline constexpr int64_t kMostUnrolledTail = 3;
 // The extent at the problem's representative dims.
 int64_t extent_at(const ir::Expr& extent, const Problem& problem);
 // Of what the Kernel reads and writes, at the representative dims: beyond half of the last-level cache a result that

@@ -34,8 +34,8 @@ Dots dots_of(const MatmulParts& p, const Problem& problem, const Target& t) {
 bool pairs_of(const MatmulParts& p, const Problem& problem, const Target& t) {
   const auto is_bf16 = [&](const Expr& load) { return problem.kernel.find_buffer(load->name)->type == DType::bf16; };
   return (problem.allowed & kBf16Dots) != 0 && t.has(kCpu_avx512bf16) && is_bf16(*p.a) && is_bf16(*p.b) &&
-         panels_of(p, problem.kernel) == Panels::packed && !is_const_int(p.n->extent, 1) && is_const_int(p.k->extent) &&
-         p.k->extent->ival % 2 == 0 && p.k->extent->ival > 2;
+         (*p.b)->args.size() == 2 && panels_of(p, problem.kernel) == Panels::packed && !is_const_int(p.n->extent, 1) &&
+         is_const_int(p.k->extent) && p.k->extent->ival % 2 == 0 && p.k->extent->ival > 2;
 }
 
 constexpr int64_t kTileRows = 32, kTileColumns = 32, kTileDepth = 32;  // four tiles of sums, a step of K
@@ -47,6 +47,19 @@ bool tiles_of(const MatmulParts& p, const Problem& problem, const Target& t) {
 
 int64_t element_bytes(const Expr& load, const Kernel& kernel) {
   return dtype_bytes(kernel.find_buffer(load->name)->type);
+}
+
+// Where integers say how many rows a weight has: as many as each has on average.
+int64_t rows_of(const MatmulParts& p, const Problem& problem) {
+  const int64_t rows = extent_at(p.m->extent, problem);
+  bool chosen = false;
+  for_each_node(p.m->extent, [&](const ExprNode& e) { chosen |= e.op == Op::k_load; });
+  if (!chosen) return rows;
+  int64_t groups = 1;
+  for (const Stmt* s : scopes_with_role(problem.kernel, "batch"))
+    groups *= std::max<int64_t>(extent_at(s->extent, problem), 1);
+  const int64_t all = extent_at(problem.kernel.find_buffer((*p.a)->name)->dims[0], problem);
+  return std::clamp<int64_t>((all + groups - 1) / groups, 1, std::max<int64_t>(rows, 1));
 }
 
 // Between rows of A.
@@ -69,7 +82,7 @@ MatmulSketch::MatmulSketch(const Problem& problem, const Target& target)
       t_(target),
       p_(matmul_parts(problem.kernel)),
       panels_(panels_of(p_, problem.kernel)),
-      m_(extent_at(p_.m->extent, problem)),
+      m_(rows_of(p_, problem)),
       n_(extent_at(p_.n->extent, problem)),
       k_(extent_at(p_.k->extent, problem)),
       m_max_(interval(p_.m->extent, Ranges(problem.kernel)).hi),
@@ -85,7 +98,8 @@ MatmulSketch::MatmulSketch(const Problem& problem, const Target& target)
       tiles_(pairs_ && tiles_of(p_, problem, target)) {}
 
 bool MatmulSketch::matches(const Problem& problem) {
-  return problem.kernel.family == "matmul" && matmul_parts(problem.kernel).valid;
+  const std::string& family = problem.kernel.family;
+  return (family == "matmul" || family == "experts") && matmul_parts(problem.kernel).valid;
 }
 
 bool MatmulSketch::may_join() const {

@@ -1,6 +1,6 @@
-// The row recipe: row reductions, elementwise chains, rope and gather. Columns in vectors (several unrolled), scalars
-// of a row in registers, what a row keeps between its passes on the stack or computed again, rows shared out over
-// threads.
+// The row recipe: row reductions, elementwise chains, rope, gather, top_k and appends to caches. Columns in vectors
+// (several unrolled), scalars of a row in registers, what a row keeps between its passes on the stack or computed
+// again, rows shared out over threads.
 //
 //   row block (parallel) { row group { pass over the columns { row of the group (unrolled) { vector } } ... } }
 #include <algorithm>
@@ -116,7 +116,7 @@ class RowSketch {
 
   static bool matches(const Problem& problem) {
     const std::string& f = problem.kernel.family;
-    return (f == "row" || f == "elementwise" || f == "rope" || f == "gather") &&
+    return (f == "row" || f == "elementwise" || f == "rope" || f == "gather" || f == "kv_append" || f == "selection") &&
            !scopes_with_role(problem.kernel, "col").empty();
   }
   static const std::vector<KnobRow<RowSketch>>& table();
@@ -138,6 +138,8 @@ class RowSketch {
   bool whole_blocks(int64_t rows) const {
     return proves_divisible(scopes_with_role(problem_.kernel, "row")[0]->extent, rows, Ranges(problem_.kernel));
   }
+  // Columns of a block whose sums stand apart; 0: a partial sum of each lane takes all of its terms.
+  int64_t sum_block(const Setting& k) const;
   int64_t default_unroll() const;
   bool overlap_pays() const;
 
@@ -174,8 +176,16 @@ const std::vector<KnobRow<RowSketch>>& RowSketch::table() {
 
 // Terms of a partial sum of a norm: with 112 of them layernorm came out 14 % beyond its tolerance
 // (runtime/oracle/tolerances.def).
-constexpr int64_t kMostUnrolledTail = 3;  // vectors of a row that are left behind whole steps
 constexpr int64_t kMostTerms = 64, kMostUnroll = 8;
+// Of other sums, where all of a row are added one after another: with 2,000 of them softmax of a vocabulary came out
+// four to twenty times beyond its tolerance.
+constexpr int64_t kManyTerms = 1024;
+
+int64_t RowSketch::sum_block(const Setting& k) const {
+  const int64_t step = k.unroll * t_.lanes;
+  const bool sums = shape_.passes.size() > 1 || shape_.overlapped_sums > 0;
+  return sums && !shape_.norm && !shape_.row.empty() && shape_.cols > kManyTerms * step ? kMostTerms * step : 0;
+}
 
 Status RowSketch::accepts(const Setting& k) const {
   const int64_t unroll = k.unroll, rows = k.rows, grain = k.grain, overlap = k.overlap;
@@ -214,6 +224,8 @@ Status RowSketch::accepts(const Setting& k) const {
   if (recompute && !shape_.again) return unsupported("what is kept is not assigned once");
   if (online && !(recompute && shape_.online)) return unsupported("no maximum and sum of the same values");
   if (online && (rows > 1 || unroll * t_.lanes > 64)) return unsupported("{} partial results", unroll * t_.lanes);
+  if (sum_block(k) != 0 && (rows > 1 || overlap != 0 || online))
+    return unsupported("sums of {} terms stand in blocks of one row", shape_.cols / (unroll * t_.lanes));
   if (k.stream != 0 && !may_stream()) return unsupported("the result stays in the cache, or is read");
   return {};
 }
@@ -328,28 +340,6 @@ Structure RowSketch::structure(const Setting& k, const ProblemFacts& facts) cons
   return s;
 }
 
-void vectorize_columns(Script& s, const Stmt& col, int64_t unroll, int64_t lanes) {
-  const std::string c = col.iter;
-  if (unroll == 1) {
-    s.move("tile_scope {} {} tail={} as {}v,{}l", c, lanes, tail_of(col.extent, lanes, s.kernel()), c, c);
-    s.move("vectorize_scope {}l", c);
-    return;
-  }
-  if (proves_divisible(col.extent, unroll * lanes, Ranges(s.kernel()))) {
-    s.move("tile_scope {} {} tail=exact as {}s,{}i", c, unroll * lanes, c, c);
-  } else {
-    s.move("tile_scope {} {} tail=peel as {}s,{}i,{}t", c, unroll * lanes, c, c, c);
-    s.move("tile_scope {}t {} tail=mask as {}tv,{}tl", c, lanes, c, c);
-    s.move("vectorize_scope {}tl", c);
-    // A few: no loop waits for its own sums. More would take registers that the step's have.
-    const int64_t rest = is_const_int(col.extent) ? col.extent->ival % (unroll * lanes) : 0;
-    if (rest != 0 && rest <= kMostUnrolledTail * lanes) s.move("unroll_scope {}tv", c);
-  }
-  s.move("tile_scope {}i {} tail=exact as {}u,{}l", c, lanes, c, c);
-  s.move("vectorize_scope {}l", c);
-  s.move("unroll_scope {}u", c);
-}
-
 // for r < R: S; pass; ...  ->  S of all rows (unrolled); pass { r (unrolled) }; ...
 void group_rows(Script& s, const std::string& rows, int64_t unroll, int64_t lanes) {
   std::vector<std::string> parts = {rows};
@@ -422,6 +412,16 @@ void reduce_online(Script& s, const Shape& shape, const std::string& row, int64_
   s.move("vectorize_scope {}l", max);
 }
 
+// Whole blocks of a pass (columns c + "q") have sums of their own, added up behind them; the rest (c + "t") joins them.
+void sum_in_blocks(Script& s, const Stmt& col, const std::string& sum, const std::string& row, int64_t columns) {
+  const std::string c = col.iter;
+  const bool whole = proves_divisible(col.extent, columns, Ranges(s.kernel()));
+  const std::string rest = whole ? "" : "," + c + "t";
+  s.move("tile_scope {} {} tail={} as {}p,{}q{}", c, columns, whole ? "exact" : "peel", c, c, rest);
+  s.move("split_reduction {} {}p at={} as {}p", sum, c, row, sum);
+  s.move("move_to_stack {}p {}", sum, row);
+}
+
 Status RowSketch::write(Script& s, const Setting& k) const {
   if ((k.overlap != 0 || k.online != 0) && (shape_.row.empty() || shape_.passes.size() < 2))
     return unsupported("one pass, or no rows");
@@ -472,7 +472,21 @@ Status RowSketch::write(Script& s, const Setting& k) const {
       const bool waits =
           copy.mark == Mark::none && copy.iter != block &&
           std::all_of(copy.body.begin(), copy.body.end(), [](const Stmt& c) { return c.kind == Stmt::Kind::assign; });
-      if (waits && unit_stride(s.kernel(), copy)) vectorize_columns(s, copy, k.unroll, t_.lanes);
+      if (!waits || !unit_stride(s.kernel(), copy)) continue;
+      const int64_t columns = sum_block(k);
+      const auto sum =
+          std::find_if(copy.body.begin(), copy.body.end(), [](const Stmt& c) { return c.op == AssignOp::add; });
+      if (columns == 0 || sum == copy.body.end()) {
+        vectorize_columns(s, copy, k.unroll, t_.lanes);
+        continue;
+      }
+      sum_in_blocks(s, copy, sum->target, row, columns);
+      for (const char* part : {"q", "t"}) {
+        const Stmt* of_block = find_scope(s.kernel(), name + part);
+        if (of_block == nullptr) continue;
+        const Stmt columns_of = *of_block;
+        vectorize_columns(s, columns_of, k.unroll, t_.lanes);
+      }
     }
   }
   return {};

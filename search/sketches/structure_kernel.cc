@@ -68,7 +68,7 @@ class Reader {
       out.element = bytes_of_each(b.type);
       out.bytes = out.element;
       for (const Expr& d : b.dims) out.bytes *= number(d, 1);
-      out.constant = b.place == Place::constant && b.dims.size() == 2 && b.strides.empty();
+      out.constant = b.place == Place::constant && b.dims.size() >= 2 && b.strides.empty();
       out.cold = problem_.cold && b.place == Place::constant;
       out.scratch = b.place == Place::heap || b.place == Place::stack || b.place == Place::reg;
       if (is_input(b.place)) out.operand = inputs < 2 ? inputs++ : -1;

@@ -120,6 +120,8 @@ Structure MatmulSketch::structure(const Setting& k, const ProblemFacts& facts) c
   for (const Axis axis : {Axis::rows, Axis::columns}) cut_axis(&s, &store, axis, 1);
 
   for (const Structure::Access& a : naive.accesses) {
+    if (a.loop >= 0 && naive.loops[static_cast<size_t>(a.loop)].axis == Axis::none)
+      continue;  // of what computes an operand
     const Structure::Buffer& buffer = s.buffers[static_cast<size_t>(a.buffer)];
     if (!walks(naive, a, Axis::depth)) {
       // Partial sums stay in registers unless the depth is cut.

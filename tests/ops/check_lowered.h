@@ -54,6 +54,9 @@ inline void check(const Graph& graph, const Sizes& sizes = {}, bool positive = f
   run_lowered(*finished, *lowered, sizes, got);
   if (::testing::Test::HasFatalFailure()) return;
   for (int t : finished->outputs) expect_near(got.at(t), want.at(t), finished->tensors[t].name);
+  for (int t : finished->inputs) {
+    if (is_updated(*finished, t)) expect_near(got.at(t), want.at(t), finished->tensors[t].name);
+  }
 }
 
 inline DimDesc F(int64_t n) { return fixed_dim(n); }

@@ -21,20 +21,24 @@ static_assert(!kStandsEmpty<decltype(Family::infer)>);
 static_assert(!kStandsEmpty<decltype(Family::lower)>);
 static_assert(!kStandsEmpty<decltype(Family::flops)>);
 static_assert(!kStandsEmpty<decltype(Family::share_read)>);
+static_assert(!kStandsEmpty<decltype(Family::updates)>);
+static_assert(!kStandsEmpty<decltype(Family::results)>);
 static_assert(!kStandsEmpty<decltype(Family::in_place)>);
 static_assert(!kStandsEmpty<decltype(Family::error_rule)>);
 static_assert(!kStandsEmpty<decltype(Family::fusion)>);
 static_assert(!kStandsEmpty<decltype(Family::samples)>);
 
 template <class Roles>
-concept CompilesWhole =
-    requires { Roles{.element = std::nullopt, .followed = true, .preceded = 0u, .packed = 0u, .f32_alone = true}; };
+concept CompilesWhole = requires {
+  Roles{.element = std::nullopt, .followed = true, .preceded = 0u, .packed = 0u, .stored = false, .f32_alone = true};
+};
 template <class Roles>
 concept CompilesWithoutPreceded =
-    requires { Roles{.element = std::nullopt, .followed = true, .packed = 0u, .f32_alone = true}; };
+    requires { Roles{.element = std::nullopt, .followed = true, .packed = 0u, .stored = false, .f32_alone = true}; };
 template <class Roles>
-concept CompilesWithANull =
-    requires { Roles{.element = nullptr, .followed = true, .preceded = 0u, .packed = 0u, .f32_alone = true}; };
+concept CompilesWithANull = requires {
+  Roles{.element = nullptr, .followed = true, .preceded = 0u, .packed = 0u, .stored = false, .f32_alone = true};
+};
 static_assert(CompilesWhole<FusionRoles>);
 static_assert(!CompilesWithoutPreceded<FusionRoles>);
 static_assert(!CompilesWithANull<FusionRoles>);

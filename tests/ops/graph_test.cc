@@ -44,6 +44,43 @@ std::function<void(Graph&)> rope_at(std::vector<DimDesc> positions) {
   };
 }
 
+// Pages of so many keys, so many of values, tables and lengths of so many sequences, where there are two.
+std::function<void(Graph&)> paged(DimDesc keys, DimDesc values, DimDesc tables, DimDesc lengths) {
+  return [=](Graph& g) {
+    const std::vector<int> in = {
+        add_tensor(g, "q", {F(2), F(4), F(1), F(8)}), add_tensor(g, "k", {values, F(2), keys, F(8)}),
+        add_tensor(g, "v", {F(8), F(2), keys, F(8)}), add_tensor(g, "lengths", {lengths}, false, ir::DType::i32),
+        add_tensor(g, "pages", {tables, F(3)}, false, ir::DType::i32)};
+    g.outputs = {add_node(g, "paged_attention", in, "y")};
+  };
+}
+
+// Offsets of these sizes, where there are two sequences, or so many.
+std::function<void(Graph&)> ragged(std::vector<DimDesc> offsets, DimDesc batch = F(2),
+                                   ir::DType type = ir::DType::i32) {
+  return [=](Graph& g) {
+    const std::vector<int> in = {add_tensor(g, "q", {F(9), F(4), F(8)}),
+                                 add_tensor(g, "k", {F(8), F(2), F(4), F(8)}),
+                                 add_tensor(g, "v", {F(8), F(2), F(4), F(8)}),
+                                 add_tensor(g, "lengths", {batch}, false, ir::DType::i32),
+                                 add_tensor(g, "pages", {batch, F(3)}, false, ir::DType::i32),
+                                 add_tensor(g, "offsets", offsets, false, type)};
+    g.outputs = {add_node(g, "ragged_attention", in, "y")};
+  };
+}
+
+// Keys and values of a type, with scales of these sizes for both if there are any, or if the attribute says so.
+std::function<void(Graph&)> bytes(ir::DType type, std::vector<DimDesc> scales, bool say = false) {
+  return [=](Graph& g) {
+    std::vector<int> in = {add_tensor(g, "q", {F(2), F(4), F(1), F(8)}),
+                           add_tensor(g, "k", {F(2), F(2), F(4), F(8)}, false, type),
+                           add_tensor(g, "v", {F(2), F(2), F(4), F(8)}, false, type),
+                           add_tensor(g, "lengths", {F(2)}, false, ir::DType::i32)};
+    if (!scales.empty()) in.insert(in.end(), 2, add_tensor(g, "scales", scales));
+    g.outputs = {add_node(g, "cached_attention", in, "y", {{"scales", say || !scales.empty()}})};
+  };
+}
+
 const std::vector<Refusal>& refusals() {
   static const std::vector<Refusal> kRows = {
       {"no output", "INVALID: outputs: the graph has no output", [](Graph&) {}},
@@ -118,8 +155,25 @@ const std::vector<Refusal>& refusals() {
       {"attention keys", "INVALID: x2.shape[1]: 6, expected 5 (keys of x1)", one("attention", {{F(4), F(2), F(8)}, {F(2), F(5), F(8)}, {F(2), F(6), F(8)}})},
       {"attention batch", "INVALID: x1.shape[0]: 2, expected 3 (batch of x0)", one("attention", {{F(3), F(4), F(2), F(8)}, {F(2), F(4), F(5), F(8)}, {F(3), F(4), F(5), F(8)}})},
       {"attention mask", "INVALID: x3.shape[1]: 4, expected 5 (of the scores) or 1", one("attention", {{F(4), F(2), F(8)}, {F(2), F(5), F(8)}, {F(2), F(5), F(8)}, {F(2), F(4)}})},
-      {"attention window", "INVALID: attention: window -1, expected at least 1, or 0 for none", one("attention", {{F(4), F(2), F(8)}, {F(2), F(5), F(8)}, {F(2), F(5), F(8)}}, {{"window", int64_t{-1}}})},
-      {"attention soft_cap", "INVALID: attention: soft_cap -2, expected a number above 0, or 0 for none", one("attention", {{F(4), F(2), F(8)}, {F(2), F(5), F(8)}, {F(2), F(5), F(8)}}, {{"soft_cap", -2.0}})},
+      {"attention window", "INVALID: attention: window 0, expected at least 1; leave it out for all keys", one("attention", {{F(4), F(2), F(8)}, {F(2), F(5), F(8)}, {F(2), F(5), F(8)}}, {{"window", int64_t{0}}})},
+      {"attention soft_cap", "INVALID: attention: soft_cap 0, expected a number above 0; leave it out for none", one("attention", {{F(4), F(2), F(8)}, {F(2), F(5), F(8)}, {F(2), F(5), F(8)}}, {{"soft_cap", 0.0}})},
+      {"attention without its sinks", "INVALID: attention: 3 operands of attention with sinks, expected 4 or 5", one("attention", {{F(4), F(2), F(8)}, {F(2), F(5), F(8)}, {F(2), F(5), F(8)}}, {{"sinks", true}})},
+      {"attention with more than a mask", "INVALID: attention: 5 operands of attention without sinks, expected 3 or 4", one("attention", {{F(4), F(2), F(8)}, {F(2), F(5), F(8)}, {F(2), F(5), F(8)}, {F(5)}, {F(4)}})},
+      {"attention sinks", "INVALID: x3.shape[0]: 2, expected 4 (heads of x0)", one("attention", {{F(4), F(2), F(8)}, {F(2), F(5), F(8)}, {F(2), F(5), F(8)}, {F(2)}}, {{"sinks", true}})},
+      {"attention pages that vary", "INVALID: k.shape[2]: M, expected a fixed number of keys of a page, at least 1: finish a graph for each", paged(M(), F(8), F(2), F(2))},
+      {"attention pages of no keys", "INVALID: k.shape[2]: 0, expected a fixed number of keys of a page, at least 1: finish a graph for each", paged(F(0), F(8), F(2), F(2))},
+      {"attention pages of values", "INVALID: v.shape[0]: 8, expected 9 (pages of k)", paged(F(4), F(9), F(2), F(2))},
+      {"attention tables", "INVALID: pages.shape[0]: 3, expected 2 (batch of lengths)", paged(F(4), F(8), F(3), F(2))},
+      {"attention lengths of sequences", "INVALID: lengths.shape[0]: 1, expected 2 (batch of q)", paged(F(4), F(8), F(2), F(1))},
+      {"attention offsets", "INVALID: offsets.shape[0]: 2, expected 3 (batch of lengths, and one more)", ragged({F(2)})},
+      {"attention offsets of batches that vary", "INVALID: offsets.shape[0]: 3, expected [M, 2], with strides 1 and 1 for one array", ragged({F(3)}, M())},
+      {"attention offsets in pairs", "INVALID: offsets.shape[1]: 3, expected 2: where the queries of a sequence begin and end", ragged({F(2), F(3)})},
+      {"attention offsets of a batch", "INVALID: offsets.shape[0]: 3, expected 2 (batch of lengths)", ragged({F(3), F(2)})},
+      {"attention offsets that are floats", "UNSUPPORTED: offsets: dtype f32 of ragged_attention, expected i32, i64", ragged({F(3)}, F(2), ir::DType::f32)},
+      {"attention of bytes", "INVALID: k: dtype i8 without scales, expected f32, bf16, f16", bytes(ir::DType::i8, {})},
+      {"attention of scaled floats", "INVALID: k: dtype f32 with scales, expected i8", bytes(ir::DType::f32, {F(2), F(2), F(4)})},
+      {"attention scales", "INVALID: scales.shape[2]: 3, expected 4 (keys of k)", bytes(ir::DType::i8, {F(2), F(2), F(3)})},
+      {"attention without its scales", "INVALID: cached_attention: 4 operands of cached_attention without sinks and with scales, expected 6 or 7", bytes(ir::DType::i8, {}, true)},
       {"no name", "INVALID: tensors: tensor 0 has no name", edit([](Graph& g) { g.tensors[0].name.clear(); })},
       {"same names", "INVALID: x: two tensors of this name", edit([](Graph& g) { g.tensors[1].name = "x"; })},
       {"two writers", "INVALID: y: written by two nodes", edit([](Graph& g) { g.nodes.push_back(g.nodes[0]); })},

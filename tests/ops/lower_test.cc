@@ -297,6 +297,11 @@ TEST(Lower, AttentionOfHeadsMasksAndWindows) {
     check(single("attention", {{0, 3, 4}, {0, 4, 4}, {0, 4, 5}}, attrs));
     check(single("attention", {{4, 5, 3}, {2, 7, 3}, {2, 7, 2}, {5, 7}}, attrs));
     check(single("attention", {{2, 4, 5, 3}, {2, 2, 7, 3}, {2, 2, 7, 2}, {2, 1, 5, 1}}, attrs));
+    std::vector<Attr> with_sinks = attrs;
+    with_sinks.push_back({"sinks", true});
+    check(single("attention", {{4, 5, 3}, {2, 7, 3}, {2, 7, 2}, {4}}, with_sinks));
+    check(single("attention", {{4, 5, 3}, {2, 7, 3}, {2, 7, 2}, {5, 7}, {4}}, with_sinks));
+    check(single("attention", {{1, 6, 2}, {1, 4, 2}, {1, 4, 2}, {1}}, with_sinks));
     Graph g;
     const DimDesc s = symbol_dim("S", 0, 64), t = symbol_dim("T", 0, 64), b = symbol_dim("B", 0, 8);
     const int q = add_tensor(g, "q", {b, F(4), s, F(3)}), k = add_tensor(g, "k", {b, F(2), t, F(3)}),
@@ -308,6 +313,67 @@ TEST(Lower, AttentionOfHeadsMasksAndWindows) {
     for (const auto& [queries, keys] : {std::pair<int64_t, int64_t>{1, 9}, {5, 5}, {4, 7}, {7, 4}, {0, 3}, {3, 0}}) {
       check(g, {{"S", queries}, {"T", keys}, {"B", 2}});
       check(cached, {{"S", queries}, {"T", keys}, {"B", 2}});
+    }
+  }
+}
+
+// Keys and values in pages, which a table names.
+TEST(Lower, PagedAttention) {
+  const std::vector<std::vector<Attr>> ways = {
+      {}, {{"causal", true}}, {{"causal", true}, {"window", int64_t{5}}}, {{"sinks", true}}};
+  for (const std::vector<Attr>& attrs : ways) {
+    for (const auto& [heads, kept, page] : {std::tuple{4, 2, 4}, {2, 2, 1}, {3, 1, 16}}) {
+      Graph g;
+      const DimDesc pages = symbol_dim("P", 1, 64), table = symbol_dim("N", 1, 16), s = symbol_dim("S", 1, 16);
+      std::vector<int> in = {
+          add_tensor(g, "q", {F(2), F(heads), s, F(3)}), add_tensor(g, "k", {pages, F(kept), F(page), F(3)}),
+          add_tensor(g, "v", {pages, F(kept), F(page), F(5)}), add_tensor(g, "lengths", {F(2)}, false, ir::DType::i32),
+          add_tensor(g, "pages", {F(2), table}, false, ir::DType::i64)};
+      if (attrs.size() == 1 && attrs[0].name == "sinks") in.push_back(add_tensor(g, "sinks", {F(heads)}));
+      g.outputs = {add_node(g, "paged_attention", in, "y", attrs)};
+      check(g, {{"P", 6}, {"N", 3}, {"S", 1}});
+      check(g, {{"P", 2}, {"N", 5}, {"S", 6}});
+    }
+  }
+}
+
+// Keys and values of bytes, with a scale for each key and head.
+TEST(Lower, AttentionOfBytes) {
+  const std::vector<Attr> attrs = {{"causal", true}, {"scales", true}};
+  for (const bool paged : {false, true}) {
+    for (const int64_t kept : {2, 1}) {
+      Graph g;
+      const DimDesc first = paged ? symbol_dim("P", 1, 64) : F(2), rows = paged ? F(4) : symbol_dim("T", 1, 64);
+      std::vector<int> in = {add_tensor(g, "q", {F(2), F(4), F(3), F(5)}),
+                             add_tensor(g, "k", {first, F(kept), rows, F(5)}, false, ir::DType::i8),
+                             add_tensor(g, "v", {first, F(kept), rows, F(6)}, false, ir::DType::i8),
+                             add_tensor(g, "lengths", {F(2)}, false, ir::DType::i32)};
+      if (paged) in.push_back(add_tensor(g, "pages", {F(2), F(3)}, false, ir::DType::i32));
+      in.push_back(add_tensor(g, "k_scales", {first, F(kept), rows}));
+      in.push_back(add_tensor(g, "v_scales", {first, F(kept), rows}, false, ir::DType::f16));
+      g.outputs = {add_node(g, paged ? "paged_attention" : "cached_attention", in, "y", attrs)};
+      check(g, {{"P", 5}, {"T", 11}});
+      check(g, {{"P", 1}, {"T", 2}});
+    }
+  }
+}
+
+// Queries of sequences one after another, with offsets as they come: those of no sequence are 0.
+TEST(Lower, RaggedAttention) {
+  const std::vector<std::vector<Attr>> ways = {{}, {{"causal", true}}, {{"causal", true}, {"window", int64_t{5}}}};
+  for (const std::vector<Attr>& attrs : ways) {
+    for (const bool pairs : {false, true}) {
+      Graph g;
+      const DimDesc batch = pairs ? symbol_dim("B", 1, 8) : F(3), pages = symbol_dim("P", 1, 64);
+      std::vector<int> in = {
+          add_tensor(g, "q", {symbol_dim("R", 0, 64), F(4), F(3)}), add_tensor(g, "k", {pages, F(2), F(4), F(3)}),
+          add_tensor(g, "v", {pages, F(2), F(4), F(5)}), add_tensor(g, "lengths", {batch}, false, ir::DType::i32),
+          add_tensor(g, "pages", {batch, symbol_dim("N", 1, 8)}, false, ir::DType::i64)};
+      in.push_back(
+          add_tensor(g, "offsets", pairs ? std::vector{batch, F(2)} : std::vector{F(4)}, false, ir::DType::i32));
+      g.outputs = {add_node(g, "ragged_attention", in, "y", attrs)};
+      check(g, {{"R", 9}, {"P", 6}, {"N", 3}, {"B", 3}});
+      check(g, {{"R", 40}, {"P", 2}, {"N", 5}, {"B", 7}});
     }
   }
 }

@@ -112,9 +112,24 @@ TEST(Manifest, StridesAndDescribedResultsSurviveWriting) {
   EXPECT_EQ(finish(third->graph)->inputs, finished->inputs);
 }
 
-constexpr const char* kManifests[] = {"qwen2.5-0.5b",    "smollm2-135m",   "minilm-l6",  "bert-base",
-                                      "llama3-8b-layer", "limits",         "odd_shapes", "narrow_products",
-                                      "low_bits",        "low_bits_bytes", "limits-llm"};
+constexpr const char* kManifests[] = {"qwen2.5-0.5b",
+                                      "smollm2-135m",
+                                      "minilm-l6",
+                                      "bert-base",
+                                      "llama3-8b-layer",
+                                      "limits",
+                                      "odd_shapes",
+                                      "narrow_products",
+                                      "low_bits",
+                                      "low_bits_bytes",
+                                      "limits-llm",
+                                      "around",
+                                      "gemma3-270m",
+                                      "qwen2.5-0.5b-q4_k_m",
+                                      "llama3-8b-layer-q4_k_m",
+                                      "llama3-8b-layer-bf16",
+                                      "qwen2.5-7b-layer",
+                                      "qwen3-30b-a3b-layer"};
 
 std::string contents(const std::filesystem::path& path) {
   std::ifstream file(path);
@@ -146,6 +161,7 @@ TEST(Workloads, ParseFinishLowerAndVerify) {
     ASSERT_TRUE(lines.ok()) << lines.status().to_string();
     EXPECT_GE(lines->size(), 9u);
     for (const Workload& w : *lines) {
+      for (const DimDesc& d : w.dims) EXPECT_FALSE(d.hints.empty()) << w.name << ": nothing says which " << d.symbol;
       const auto lowered = lower(*finish(w.graph));
       ASSERT_TRUE(lowered.ok()) << w.name;
       EXPECT_EQ(lowered->kernels.size(), 1u) << w.name << ": a line is one fused group";

@@ -15,47 +15,11 @@
 #include "ir/analysis/verifier.h"
 #include "ir/meaning/interpreter.h"
 #include "ops/lower.h"
+#include "ops/op_table.h"
 #include "tests/ops/quant_reference.h"
+#include "tests/ops/reference_models.h"
 
 namespace lathe::ops::testing {
-
-using ir::Tensor;
-using Sizes = ir::SymbolValues;
-
-inline int64_t count(const std::vector<int64_t>& dims) {
-  return std::accumulate(dims.begin(), dims.end(), int64_t{1}, std::multiplies<>());
-}
-inline int64_t size_of(const DimDesc& d, const Sizes& sizes) { return d.fixed() ? d.min : sizes.at(d.symbol); }
-inline int64_t size_of(const ir::Expr& e, const Sizes& sizes) { return *ir::evaluate(e, sizes); }
-template <class D>
-std::vector<int64_t> sizes_of(const std::vector<D>& dims, const Sizes& sizes) {
-  std::vector<int64_t> out;
-  for (const D& d : dims) out.push_back(size_of(d, sizes));
-  return out;
-}
-inline std::vector<int64_t> unravel(int64_t i, const std::vector<int64_t>& dims) {
-  std::vector<int64_t> out(dims.size());
-  for (size_t d = dims.size(); d-- > 0; i /= dims[d]) out[d] = i % dims[d];
-  return out;
-}
-// The element at `index` with numpy's broadcasting.
-inline double at(const Tensor& t, const std::vector<int64_t>& index) {
-  int64_t offset = 0;
-  for (size_t d = 0; d < t.dims.size(); ++d) {
-    const int64_t i = index[index.size() - t.dims.size() + d];
-    offset = offset * t.dims[d] + (t.dims[d] == 1 ? 0 : i);
-  }
-  return t.data[offset];
-}
-
-template <class T>
-T get(const Node& n, const std::string& name, T fallback) {
-  for (const Attr& a : n.attrs) {
-    if (a.name != name) continue;
-    if (const auto* v = std::get_if<T>(&a.value)) return *v;
-  }
-  return fallback;
-}
 
 inline double point(const Node& n, const std::vector<double>& v) {
   const std::string& op = n.op;
@@ -154,6 +118,45 @@ inline void row(const Node& n, const std::vector<const Tensor*>& in, Tensor& y) 
   }
 }
 
+inline void argmax(const Tensor& x, Tensor& y) {
+  const int64_t width = x.dims.back();
+  for (size_t r = 0; r < y.data.size(); ++r) {
+    const double* s = x.data.data() + static_cast<int64_t>(r) * width;
+    int64_t best = -1;
+    for (int64_t i = 0; i < width; ++i) {
+      if (best >= 0 && std::isnan(s[best])) break;
+      if (best < 0 || s[i] > s[best] || std::isnan(s[i])) best = i;
+    }
+    y.data[r] = static_cast<double>(best);
+  }
+}
+
+// Indices are given back; values go to y.
+inline Tensor top_k(const Tensor& x, Tensor& y) {
+  const int64_t width = x.dims.back(), k = y.dims.back();
+  Tensor indices{y.dims, std::vector<double>(y.data.size(), -1)};
+  std::fill(y.data.begin(), y.data.end(), -std::numeric_limits<double>::infinity());
+  for (int64_t r = 0; k > 0 && r < static_cast<int64_t>(y.data.size()) / k; ++r) {
+    std::vector<int64_t> order;
+    for (int64_t i = 0; i < width; ++i) {
+      if (!std::isnan(x.data[r * width + i])) order.push_back(i);
+    }
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int64_t a, int64_t b) { return x.data[r * width + a] > x.data[r * width + b]; });
+    for (int64_t i = 0; i < std::min<int64_t>(k, std::ssize(order)); ++i) {
+      indices.data[r * k + i] = static_cast<double>(order[i]);
+      y.data[r * k + i] = x.data[r * width + order[i]];
+    }
+  }
+  return indices;
+}
+
+inline void cumsum(const Tensor& x, Tensor& y) {
+  const int64_t width = x.dims.back();
+  for (size_t i = 0; i < y.data.size(); ++i)
+    y.data[i] = x.data[i] + (static_cast<int64_t>(i) % width == 0 ? 0 : y.data[i - 1]);
+}
+
 inline void rope(const Node& n, const std::vector<const Tensor*>& in, Tensor& y) {
   const int64_t d = y.dims.back(), heads = y.dims[y.dims.size() - 2], tokens = y.dims[y.dims.size() - 3];
   const int64_t half = in[1]->dims[1];
@@ -186,50 +189,20 @@ inline void quantised(const Node& n, const std::vector<const Tensor*>& in, Tenso
       out += in[0]->data[static_cast<size_t>(i / columns * depth + k)] * w.weight(i % columns, k);
   }
 }
-
-inline void attention(const Node& n, const std::vector<const Tensor*>& in, Tensor& y) {
-  const Tensor &q = *in[0], &k = *in[1], &v = *in[2];
-  const size_t rank = q.dims.size();
-  const int64_t heads = q.dims[rank - 3], queries = q.dims[rank - 2], depth = q.dims[rank - 1];
-  const int64_t kept = k.dims[rank - 3], keys = k.dims[rank - 2], width = y.dims.back();
-  const bool causal = get(n, "causal", false), lengths = n.op == "cached_attention";
-  const size_t mask = lengths ? 4 : 3;
-  const int64_t window = get<int64_t>(n, "window", 0);
-  const double cap = get(n, "soft_cap", 0.0), stated = get(n, "scale", 0.0);
-  const double scale = stated != 0 ? stated : 1 / std::sqrt(static_cast<double>(std::max<int64_t>(depth, 1)));
-  for (int64_t row = 0; row < (width == 0 ? 0 : count(y.dims) / width); ++row) {
-    const int64_t i = row % queries, head = row / queries % heads, batch = row / queries / heads;
-    const int64_t first = (batch * kept + head / (heads / kept)) * keys;  // row of k and v
-    const int64_t held = lengths ? static_cast<int64_t>(in[3]->data[static_cast<size_t>(batch)]) : keys;
-    const int64_t end = causal ? i + held - queries + 1 : held, begin = window > 0 ? end - window : 0;
-    std::vector<double> weights(static_cast<size_t>(keys), -INFINITY);
-    for (int64_t j = std::max<int64_t>(begin, 0); j < end; ++j) {
-      double s = 0;
-      for (int64_t d = 0; d < depth; ++d) s += q.data[row * depth + d] * k.data[(first + j) * depth + d];
-      s *= scale;
-      if (cap > 0) s = cap * std::tanh(s / cap);
-      if (in.size() > mask) s += at(*in[mask], unravel(row * keys + j, {batch + 1, heads, queries, keys}));
-      weights[static_cast<size_t>(j)] = s;
-    }
-    double most = -INFINITY, sum = 0;
-    for (const double s : weights) most = std::max(most, s);
-    if (std::isinf(most)) continue;  // no key is seen: 0
-    for (double& s : weights) sum += s = std::exp(s - most);
-    for (int64_t c = 0; c < width; ++c) {
-      double& out = y.data[row * width + c];
-      for (int64_t j = 0; j < keys; ++j) out += weights[static_cast<size_t>(j)] / sum * v.data[(first + j) * width + c];
-    }
-  }
-}
-
 inline Tensor reference(const Node& n, const std::vector<const Tensor*>& in, const std::vector<int64_t>& dims) {
   Tensor y{dims, std::vector<double>(static_cast<size_t>(count(dims)))};
   if (n.op == "matmul") {
     matmul(n, *in[0], *in[1], y);
   } else if (n.op == "quantized_matmul" || n.op == "dequantize" || n.op == "quantized_gather") {
     quantised(n, in, y);
-  } else if (n.op == "attention" || n.op == "cached_attention") {
+  } else if (n.op == "attention" || n.op == "cached_attention" || n.op == "paged_attention") {
     attention(n, in, y);
+  } else if (n.op == "ragged_attention") {
+    ragged_attention(n, in, y);
+  } else if (n.op == "grouped_matmul") {
+    groups(n, in, y);
+  } else if (n.op == "expert_matmul") {
+    experts(n, in, y);
   } else if (n.op == "gather") {
     for (size_t i = 0; i < y.data.size(); ++i) {
       std::vector<int64_t> index = unravel(static_cast<int64_t>(i), dims);
@@ -239,6 +212,10 @@ inline Tensor reference(const Node& n, const std::vector<const Tensor*>& in, con
     }
   } else if (n.op == "rope") {
     rope(n, in, y);
+  } else if (n.op == "argmax") {
+    argmax(*in[0], y);
+  } else if (n.op == "cumsum") {
+    cumsum(*in[0], y);
   } else if (n.op == "copy") {
     y.data = in[0]->data;
   } else if (n.op == "transpose") {
@@ -269,6 +246,19 @@ inline void run_reference(const Graph& g, const Sizes& sizes, Tensors& values) {
   for (const Node& n : g.nodes) {
     std::vector<const Tensor*> in;
     for (int t : n.inputs) in.push_back(&values.at(t));
+    if (is_update(g, n.output)) {
+      Tensor y{sizes_of(g.tensors[n.output].dims, sizes), {}};
+      kv_append(n, in, is_updated(g, n.inputs[3]) ? &values.at(n.inputs[3]) : nullptr, y);
+      values[n.output] = std::move(y);
+      continue;
+    }
+    if (!n.also.empty()) {
+      Tensor y{sizes_of(g.tensors[n.output].dims, sizes), {}};
+      y.data.resize(static_cast<size_t>(count(y.dims)));
+      values[n.also[0]] = top_k(*in[0], y);
+      values[n.output] = std::move(y);
+      continue;
+    }
     values[n.output] = reference(n, in, sizes_of(g.tensors[n.output].dims, sizes));
   }
 }
@@ -323,7 +313,7 @@ inline void run_lowered(const Graph& g, const Lowered& lowered, const Sizes& siz
     for (size_t p = 0; p < k.params.size(); ++p) {
       const ir::Buffer& b = k.kernel.buffers[p];
       Tensor t{sizes_of(ir::given_dims(b), sizes), {}};
-      if (b.place == ir::Place::out) {
+      if (b.place == ir::Place::out && !b.kept) {
         t.data.assign(static_cast<size_t>(count(t.dims)), std::numeric_limits<double>::quiet_NaN());
       } else {
         ASSERT_TRUE(values.count(k.params[p].tensor)) << "read before it is written";
@@ -338,8 +328,14 @@ inline void run_lowered(const Graph& g, const Lowered& lowered, const Sizes& siz
     options.arithmetic = ir::Arithmetic::real;
     const ir::Status ran = ir::interpret(k.kernel, symbols, buffers, options);
     ASSERT_TRUE(ran.ok()) << ran.to_string();
-    const int out = k.params.back().tensor;
-    values[out] = {sizes_of(g.tensors[out].dims, sizes), buffers.at(k.kernel.buffers[k.params.size() - 1].name).data};
+    for (size_t p = 0; p < k.params.size(); ++p) {
+      const ir::Buffer& b = k.kernel.buffers[p];
+      int out = k.params[p].tensor;
+      for (const Node& n : g.nodes) {
+        if (b.kept && is_update(g, n.output) && n.inputs[2] == out) out = n.output;
+      }
+      if (b.place == ir::Place::out) values[out] = {sizes_of(g.tensors[out].dims, sizes), buffers.at(b.name).data};
+    }
   }
 }
 

@@ -98,6 +98,24 @@ TEST(Shapes, chains_that_are_too_much_for_a_leaf) {
   }
 }
 
+// A residual sum and its norm: two results of one Kernel, and chains that store what they make on the way.
+TEST(Shapes, results_stored_on_the_way) {
+  for (const ir::DType type : {ir::DType::f32, ir::DType::bf16, ir::DType::f16}) {
+    for (const char* op : {"rmsnorm", "layernorm", "softmax", "sum", "cumsum", "gelu"}) {
+      for (const int64_t rows : {1, 5}) {
+        ops::Graph g;
+        const std::vector<DimDesc> dims = {fixed_dim(rows), symbol_dim("N", 0, 5000, {{64, 1}})};
+        const int x = add_tensor(g, "x", dims, false, type), r = add_tensor(g, "r", dims, false, type);
+        const int h = add_node(g, "add", {x, r}, "h"), y = add_node(g, op, {h}, "y");
+        std::vector<SymbolValues> shapes;
+        for (const int64_t n : {0, 1, 2, 7, 8, 9, 15, 16, 17, 33, 63, 64, 65, 127, 129, 1000, 4099})
+          shapes.push_back({{"N", n}});
+        sweep(g, {h, y}, fmt::format("{} rows of a sum and its {}, {}", rows, op, ir::dtype_name(type)), shapes, 5);
+      }
+    }
+  }
+}
+
 TEST(Shapes, transposes_with_unit_sides) {
   const std::vector<std::vector<int64_t>> shapes = {{1, 37},    {37, 1},    {1, 1}, {1, 5, 19},
                                                     {5, 1, 19}, {5, 19, 1}, {0, 5}, {5, 0}};

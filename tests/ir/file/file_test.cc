@@ -80,7 +80,7 @@ std::string run_text(const FileTest& t) {
   std::map<std::string, Tensor> tensors;
   for (size_t b = 0; b < k->buffers.size(); ++b) {
     const Buffer& buffer = k->buffers[b];
-    if (!is_input(buffer.place)) continue;
+    if (!has_contents(buffer)) continue;
     const auto dims = evaluate_dims(buffer.dims, symbols);
     if (!dims) return "a size of " + buffer.name + " is not known";
     Tensor& tensor = tensors[buffer.name];

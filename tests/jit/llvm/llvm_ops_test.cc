@@ -58,6 +58,7 @@ LeafProgram one_op(const Shape& shape, LeafOp op, uint32_t imm) {
         i.mask = 1;
       }
       if (n == 0) i.src[0] = -1;
+      if (op == LeafOp::k_index_i32) i.var = 0;
       i.extent.arg = 1;
       loop.body.insert(loop.body.end(), {inst(i), inst(store(3, 3, 0))});
   }
@@ -73,6 +74,7 @@ TEST_P(LlvmOps, EqualThePortableExecutor) {
   std::vector<uint32_t> immediates = {0};
   if (op == LeafOp::k_constant) immediates = {0, 0x3f800000, 0xff800000, 0x80000001};
   if (op >= LeafOp::k_shift_left && op <= LeafOp::k_shift_right_arith) immediates = {0, 1, 23, 31};
+  if (op == LeafOp::k_index_i32) immediates = {0, 1};
   if (op == LeafOp::k_shuffle128) {
     immediates.clear();
     for (uint32_t imm = 0; imm < 256; imm += 3) immediates.push_back(imm);

@@ -130,6 +130,18 @@ TEST(AbiProbe, SeesABrokenLeaf) {
   EXPECT_EQ(report.stack_bytes, 2048u);
 }
 
+// Code of LLVM keeps vectors on the stack where a caller aligns it.
+thread_local uintptr_t frame_of_leaf = 0;
+void note_frame(const ir::LeafArgs*) { frame_of_leaf = reinterpret_cast<uintptr_t>(__builtin_frame_address(0)); }
+
+TEST(AbiProbe, CallsWithAnAlignedStack) {
+  const ir::LeafArgs args{};
+  AbiProbe probe;
+  EXPECT_EQ(probe.call(note_frame, &args).broken, "");
+  EXPECT_NE(frame_of_leaf, 0u);
+  EXPECT_EQ(frame_of_leaf % 16, 0u);
+}
+
 TEST_P(X64Contract, UsesOnlyItsLevelsInstructions) {
   if (disassemble(compile_xbyak(masked_row(shape()))->code).empty()) GTEST_SKIP() << "objdump is not installed";
   for (unsigned seed = 0; seed < 40; ++seed) {

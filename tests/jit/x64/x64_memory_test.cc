@@ -160,6 +160,30 @@ TEST_P(X64Memory, MaskTailsOfEveryLength) {
   }
 }
 
+TEST_P(X64Memory, IndicesOfLoopsAndLanes) {
+  LeafProgram p = program("indices");
+  Node loop;
+  loop.kind = Node::Kind::loop;
+  loop.var = 0;
+  loop.step = 5;
+  loop.extent = {Extent::kConst, 40};
+  for (int v = 0; v < 24; ++v) {
+    Inst index{LeafOp::k_index_i32, 1};
+    index.var = v % 2 - 1;
+    index.imm = static_cast<uint32_t>(v / 2 % 2);
+    index.extent = {v / 4 % 3 - 1, v < 12 ? 0 : -77};
+    loop.body.push_back(inst(index));
+    Inst out = store(1, 2, 0);
+    out.mem.disp = 512 * v;
+    loop.body.push_back(inst(out));
+  }
+  p.body = {loop};
+  Operands in = operands();
+  in.args.extent[0] = 1000;
+  in.args.extent[1] = -(int64_t{1} << 40) + 5;
+  expect_equal(p, in, shape().name());
+}
+
 TEST_P(X64Memory, ConstantsAndExtents) {
   LeafProgram p = program("constants");
   const uint32_t bits[] = {0, 0x80000000, 0x3f800000, 0xffffffff, 0x7fc00000, 1};

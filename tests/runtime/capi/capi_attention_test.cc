@@ -19,7 +19,7 @@ struct Call {
   bool causal = false;
   int64_t window = 0;
   double cap = 0;
-  bool masked = false, symbols = false;
+  bool masked = false, sinks = false, symbols = false;
   int32_t held = -1;  // keys that are there; -1: all, and the operator takes no lengths
 };
 
@@ -35,11 +35,13 @@ struct Operands {
       : q({1, c.heads, c.queries, c.depth}),
         k({1, c.kept, c.keys, c.depth}),
         v({1, c.kept, c.keys, c.columns}),
-        mask({c.queries, c.keys}) {
+        mask({c.queries, c.keys}),
+        sinks({c.heads}) {
     fill(q, 1);
     fill(k, 2);
     fill(v, 3);
     fill(mask, 4);
+    fill(sinks, 5);
   }
   static void fill(Floats& f, uint32_t seed) {
     for (float& x : f.data) {
@@ -47,7 +49,7 @@ struct Operands {
       x = static_cast<float>(static_cast<int32_t>(seed >> 8) % 1000) * 2e-3f;
     }
   }
-  Floats q, k, v, mask;
+  Floats q, k, v, mask, sinks;
 };
 
 std::vector<double> reference(const Call& c, const Operands& in) {
@@ -70,7 +72,10 @@ std::vector<double> reference(const Call& c, const Operands& in) {
         weights.push_back(s);
         most = std::max(most, s);
       }
+      const double sink = c.sinks ? in.sinks.data[static_cast<size_t>(h)] : -INFINITY;
+      most = std::max(most, sink);
       for (double& w : weights) sum += w = std::isinf(most) ? 0 : std::exp(w - most);
+      if (!std::isinf(sink)) sum += std::exp(sink - most);
       for (int64_t n = 0; n < c.columns; ++n) {
         double o = 0;
         for (size_t j = 0; j < weights.size(); ++j) {
@@ -98,11 +103,19 @@ std::vector<float> run(const char* level, int threads, const Call& c, const Oper
   std::vector<lathe_tensor_desc> inputs = {desc("q", q), desc("k", k), desc("v", v)};
   if (lengths) inputs.push_back(desc("lengths", one, 0, LATHE_DTYPE_I32));
   if (c.masked) inputs.push_back(desc("mask", mask));
-  std::vector<lathe_attr> attrs = {attr("causal", LATHE_ATTR_BOOL), attr("window", LATHE_ATTR_INT),
-                                   attr("soft_cap", LATHE_ATTR_FLOAT)};
+  const std::vector<lathe_dim> heads = {fixed(c.heads)};
+  if (c.sinks) inputs.push_back(desc("sinks", heads));
+  std::vector<lathe_attr> attrs = {attr("causal", LATHE_ATTR_BOOL), attr("sinks", LATHE_ATTR_BOOL)};
   attrs[0].i = c.causal;
-  attrs[1].i = c.window;
-  attrs[2].f = c.cap;
+  attrs[1].i = c.sinks;
+  if (c.window > 0) {
+    attrs.push_back(attr("window", LATHE_ATTR_INT));
+    attrs.back().i = c.window;
+  }
+  if (c.cap > 0) {
+    attrs.push_back(attr("soft_cap", LATHE_ATTR_FLOAT));
+    attrs.back().f = c.cap;
+  }
   lathe_graph* made = nullptr;
   lathe_error e;
   EXPECT_EQ(lathe_graph_single(ctx.get(), lengths ? "cached_attention" : "attention", inputs.data(), inputs.size(),
@@ -121,6 +134,7 @@ std::vector<float> run(const char* level, int threads, const Call& c, const Oper
   const lathe_tensor held_tensor = {&held, {1, 0}, 1, {0, 32, 1}, &held_shape, nullptr, 0};
   if (lengths) args.push_back({&held_tensor, sizeof held, 0, 0, 0});
   if (c.masked) args.push_back(in.mask.arg());
+  if (c.sinks) args.push_back(in.sinks.arg());
   args.push_back(y.arg());
   uint64_t bytes = 0;
   EXPECT_EQ(lathe_workspace_bytes(kernel.get(), args.data(), args.size(), threads == 0 ? 1 : threads, &bytes, &e),
@@ -185,6 +199,22 @@ TEST(CapiAttention, MasksCapsAndThreads) {
   }
 }
 
+// Sinks take weight from the keys: large ones, small ones, none at all, and one above all scores.
+TEST(CapiAttention, Sinks) {
+  for (const bool symbols : {false, true}) {
+    for (const auto& [queries, keys] : {std::pair{1, 1}, {1, 60}, {3, 17}, {4, 4}, {33, 40}, {20, 11}}) {
+      for (const int32_t held : {-1, keys - 1}) {
+        Call c{.queries = queries, .keys = keys, .causal = true, .sinks = true, .symbols = symbols, .held = held};
+        c.window = held < 0 && queries > 3 ? 9 : 0;
+        c.masked = symbols;
+        Operands in(c);
+        in.sinks.data = {0, -kInf, 30, -50};
+        compare(c, in);
+      }
+    }
+  }
+}
+
 // A query that sees no key gives 0; values of later keys do not reach queries a tile away.
 TEST(CapiAttention, WhatAQueryDoesNotSee) {
   Call c{.queries = 64, .keys = 64, .causal = true};
@@ -230,22 +260,27 @@ TEST(CapiAttention, Lengths) {
 
 TEST(CapiAttention, WhatDoesNotFitIsRefusedByName) {
   const auto ctx = make_context();
-  const auto refusal = [&](int64_t heads, int64_t kept, int64_t depth, int64_t window) {
+  const auto refusal = [&](int64_t heads, int64_t kept, int64_t depth, int64_t window, double cap = 1) {
     const std::vector<lathe_dim> q = {fixed(heads), fixed(4), fixed(8)}, k = {fixed(kept), fixed(6), fixed(depth)},
                                  v = {fixed(kept), fixed(6), fixed(8)};
     const lathe_tensor_desc inputs[] = {desc("q", q), desc("k", k), desc("v", v)};
-    lathe_attr a = attr("window", LATHE_ATTR_INT);
-    a.i = window;
+    lathe_attr a[] = {attr("window", LATHE_ATTR_INT), attr("soft_cap", LATHE_ATTR_FLOAT)};
+    a[0].i = window;
+    a[1].f = cap;
     lathe_graph* made = nullptr;
     lathe_error e{};
-    const lathe_status status = lathe_graph_single(ctx.get(), "attention", inputs, 3, &a, 1, &made, &e);
+    const lathe_status status = lathe_graph_single(ctx.get(), "attention", inputs, 3, a, 2, &made, &e);
     lathe_graph_destroy(made);
     return status == LATHE_STATUS_OK ? std::string() : std::string(e.arg_name) + ": " + e.message;
   };
-  EXPECT_EQ(refusal(4, 2, 8, 0), "");
-  EXPECT_NE(refusal(4, 3, 8, 0).find("k.shape[0]: 3, expected a divisor of 4"), std::string::npos);
-  EXPECT_NE(refusal(4, 2, 7, 0).find("k.shape[2]: 7, expected 8"), std::string::npos);
-  EXPECT_NE(refusal(4, 2, 8, -1).find("window -1, expected at least 1"), std::string::npos);
+  EXPECT_EQ(refusal(4, 2, 8, 1), "");
+  EXPECT_NE(refusal(4, 3, 8, 1).find("k.shape[0]: 3, expected a divisor of 4"), std::string::npos);
+  EXPECT_NE(refusal(4, 2, 7, 1).find("k.shape[2]: 7, expected 8"), std::string::npos);
+  for (const int64_t window : {0, -1})
+    EXPECT_NE(refusal(4, 2, 8, window).find(fmt::format("window {}, expected at least 1", window)), std::string::npos);
+  for (const double cap : {0.0, -2.0})
+    EXPECT_NE(refusal(4, 2, 8, 1, cap).find(fmt::format("soft_cap {}, expected a number above 0", cap)),
+              std::string::npos);
 }
 
 }  // namespace

@@ -130,7 +130,7 @@ SymbolValues random_symbols(const Kernel& kernel, Random& random) {
   return out;
 }
 
-// Whole numbers make sums exact in any order; others show every rounding.
+// Whole numbers make sums exact in any order; others show every rounding. Integers that state their values have those.
 Tensors random_inputs(const Kernel& kernel, const SymbolValues& symbols, bool whole, Random& random) {
   Tensors out;
   for (const Buffer& b : kernel.buffers) {
@@ -141,7 +141,12 @@ Tensors random_inputs(const Kernel& kernel, const SymbolValues& symbols, bool wh
       t.dims.push_back(evaluate(d, symbols).value_or(0));
       size *= t.dims.back();
     }
-    for (int64_t i = 0; i < size; ++i) {
+    const int64_t least = b.values ? evaluate(b.values.lo, symbols).value_or(0) : 0,
+                  most = b.values ? evaluate(b.values.hi, symbols).value_or(0) : 0;
+    for (int64_t i = 0; i < size && b.values; ++i)
+      t.data.push_back(static_cast<double>(least) +
+                       static_cast<double>(below(random, static_cast<size_t>(most - least + 1))));
+    for (int64_t i = 0; i < size && !b.values; ++i) {
       const double value = static_cast<double>(below(random, 9)) - 4;
       t.data.push_back(
           whole ? value

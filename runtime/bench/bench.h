@@ -1,6 +1,5 @@
 // How fast a served operator is as lathe_pinned_run runs it, as a share of what the machine can do in the same round:
-// samples and probes interleaved. Constants are packed; they rotate over copies of twice the last-level cache where the
-// workload says cold.
+// samples and probes interleaved, on operands that rotate where the workload says cold (bench_operands.h).
 #pragma once
 #include <functional>
 #include <memory>
@@ -38,8 +37,6 @@ struct BenchRow {
 // Runs so many calls in a row; microseconds of one.
 using TimedCalls = std::function<double(int64_t calls)>;
 
-// Operands of one operator, for all its shapes; made once, since packing and filling large constants takes longer than
-// timing them.
 class Bench {
  public:
   // The operator is prepared. More than one thread: the context's team.

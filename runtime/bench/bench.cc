@@ -1,18 +1,17 @@
 // See bench.h.
-#include "runtime/tune/bench.h"
+#include "runtime/bench/bench.h"
 
 #include <sched.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <numeric>
 
 #include "runtime/base/clock.h"
+#include "runtime/bench/bench_memory.h"
+#include "runtime/bench/bench_operands.h"
 #include "runtime/measure/machine_profile.h"
 #include "runtime/measure/work.h"
-#include "runtime/oracle/data_sets.h"
 #include "runtime/serve/serve_sampled.h"
 
 namespace lathe::runtime {
@@ -22,41 +21,9 @@ using ir::Status;
 
 namespace {
 
-constexpr size_t kAlign = 64;
-constexpr int64_t kMaxCopies = 16384;
 constexpr int kMaxRounds = 51;
-constexpr int kHotSamples = 3;
-
-size_t round_up(size_t bytes) { return (bytes + kAlign - 1) & ~(kAlign - 1); }
-
-// Zeroed memory, on pages as the system gives them: the probes' come the same way.
-class Memory {
- public:
-  Memory() = default;
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
-  ~Memory() { release(); }
-  bool reserve(size_t bytes) {
-    if (bytes <= bytes_) return true;
-    release();
-    void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED) return false;
-    data_ = static_cast<char*>(p);
-    bytes_ = bytes;
-    return true;
-  }
-  char* data() const { return data_; }
-  size_t bytes() const { return bytes_; }
-
- private:
-  void release() {
-    if (data_ != nullptr) munmap(data_, bytes_);
-    data_ = nullptr;
-    bytes_ = 0;
-  }
-  char* data_ = nullptr;
-  size_t bytes_ = 0;
-};
+constexpr int kSamples = 3;
+constexpr double kColdSampleUs = 1000;  // as long as a pass of the read probe at least
 
 double median(std::vector<double> v) {
   const size_t mid = v.size() / 2;
@@ -75,94 +42,20 @@ struct Bench::Impl {
   std::shared_ptr<Operator> shared;
   BenchOptions options;
   Operator& op = *shared;
-  std::vector<std::unique_ptr<Memory>> memory;  // by argument; constants: their copies, `stride` apart
-  std::vector<size_t> bytes;                    // of one copy
-  std::vector<int64_t> copies;
-  Memory workspace;
+  BenchOperands operands{
+      op,
+      {.cold = options.cold, .ram = options.ram, .cache_bytes = op.context().target().l3_bytes, .seed = options.seed}};
+  BenchMemory workspace;
   MachineProbe probe;
-  bool constants_ready = false;
-
-  const ops::TensorDesc& tensor(size_t arg) const {
-    return op.graph().tensors[static_cast<size_t>(op.arg_tensors()[arg])];
-  }
 
   // Not for one thread: a team that a pinned thread starts stays on that thread's CPU.
   ThreadTeam* team() const { return options.threads > 1 ? op.context().team() : nullptr; }
 
-  // What all Kernels that read the argument take its elements to be.
-  Result<std::optional<ir::SymbolRange>> values_at(size_t arg, const SymbolValues& dims) const {
-    std::optional<ir::SymbolRange> out;
-    for (const ir::ValueRange& values : op.values_of(op.arg_tensors()[arg])) {
-      LATHE_ASSIGN(const std::optional<ir::SymbolRange> one, values_of(values, dims, 1));
-      out = out ? ir::SymbolRange{std::max(out->lo, one->lo), std::min(out->hi, one->hi)} : one;
-    }
-    return out;
-  }
-
-  // Constants once; activations for these dims.
-  Status place(const SymbolValues& dims) {
-    const size_t n = op.arg_tensors().size();
-    memory.resize(n);
-    bytes.resize(n);
-    copies.resize(n, 1);
-    int64_t total = 0, constant = 0;
-    for (size_t a = 0; a < n; ++a) {
-      const int64_t size = span_at(tensor(a), dims);
-      if (size > options.ram / 4) return ir::unsupported("operand {} is too large to time", tensor(a).name);
-      if (tensor(a).constant && constants_ready) continue;
-      bytes[a] = static_cast<size_t>(ir::dtype_bytes(tensor(a).dtype, size));
-      if (tensor(a).constant) {
-        LATHE_ASSIGN(const TensorPacking packing, op.stages().packing(static_cast<int>(a), dims));
-        if (!packing.parts.empty()) bytes[a] = static_cast<size_t>(packing.bytes);
-      }
-      total += static_cast<int64_t>(bytes[a]);
-      if (tensor(a).constant) constant += static_cast<int64_t>(round_up(bytes[a]));
-    }
-    const int64_t wanted = 2 * op.context().target().l3_bytes;
-    if (total > options.ram - wanted) return ir::unsupported("operands of {} MiB are too large to time", total >> 20);
-    for (size_t a = 0; a < n; ++a) {
-      if (tensor(a).constant && constants_ready) continue;
-      if (tensor(a).constant && options.cold)
-        copies[a] = std::clamp<int64_t>((wanted + constant - 1) / std::max<int64_t>(constant, 1), 1, kMaxCopies);
-      if (!memory[a]) memory[a] = std::make_unique<Memory>();
-      const size_t before = memory[a]->bytes();
-      if (!memory[a]->reserve(round_up(bytes[a]) * static_cast<size_t>(copies[a]) + kAlign))
-        return ir::unsupported("no memory for operands");
-      if (tensor(a).constant) {
-        LATHE_RETURN_IF_ERROR(make_constant(a, dims));
-      } else {
-        LATHE_ASSIGN(const std::optional<ir::SymbolRange> values, values_at(a, dims));
-        if (values || memory[a]->bytes() != before)
-          fill_tame(tensor(a).dtype, options.seed + a, memory[a]->data(), static_cast<int64_t>(bytes[a]), values);
-      }
-    }
-    constants_ready = true;
-    return {};
-  }
-
-  Status make_constant(size_t a, const SymbolValues& dims) {
-    char* first = memory[a]->data();
-    LATHE_ASSIGN(const TensorPacking packing, op.stages().packing(static_cast<int>(a), dims));
-    if (!packing.parts.empty()) {
-      Memory plain;
-      const size_t size = static_cast<size_t>(ir::dtype_bytes(tensor(a).dtype, span_at(tensor(a), dims)));
-      if (!plain.reserve(size + kAlign)) return ir::unsupported("no memory for {}", tensor(a).name);
-      fill_tame(tensor(a).dtype, options.seed + a, plain.data(), static_cast<int64_t>(size));
-      LATHE_RETURN_IF_ERROR(run_pack(packing, dims, plain.data(), first, nullptr));
-    } else {
-      LATHE_ASSIGN(const std::optional<ir::SymbolRange> values, values_at(a, dims));
-      fill_tame(tensor(a).dtype, options.seed + a, first, static_cast<int64_t>(bytes[a]), values);
-    }
-    for (int64_t c = 1; c < copies[a]; ++c)
-      std::memcpy(first + static_cast<size_t>(c) * round_up(bytes[a]), first, bytes[a]);
-    return {};
-  }
-
   Result<TimedCalls> caller(const SymbolValues& dims, int* tier) {
-    LATHE_RETURN_IF_ERROR(place(dims));
+    LATHE_RETURN_IF_ERROR(operands.place(dims));
     LATHE_ASSIGN(const BoundOp* bound,
                  op.shapes().bound({.symbols = dims, .threads = options.threads, .packed = true}));
-    if (!workspace.reserve(static_cast<size_t>(bound->workspace_bytes) + kAlign))
+    if (!workspace.reserve(static_cast<size_t>(bound->workspace_bytes)))
       return ir::unsupported("no memory for the workspace");
     *tier = bound->tier;
     struct Calls {
@@ -175,13 +68,9 @@ struct Bench::Impl {
       int64_t most = 1, next = 0;
     };
     const auto calls = std::make_shared<Calls>();
-    for (const int64_t c : copies) calls->most = std::max(calls->most, c);
-    calls->n = bytes.size();
-    for (int64_t c = 0; c < calls->most; ++c) {
-      for (size_t a = 0; a < calls->n; ++a) {
-        calls->args.push_back(memory[a]->data() + static_cast<size_t>(c % copies[a]) * round_up(bytes[a]));
-      }
-    }
+    calls->args = operands.args();
+    calls->n = op.arg_tensors().size();
+    calls->most = operands.calls();
     calls->op = shared;
     calls->bound = bound;
     calls->team = team();
@@ -222,37 +111,38 @@ struct Bench::Impl {
       const int64_t line = std::max<int64_t>(static_cast<int64_t>(bytes), 4096);
       return cold ? std::clamp(line, beyond, 4 * beyond) : std::min(line, 4 * beyond);
     };
-    const bool rotates = options.cold && work.constant_bytes > 0;
+    const bool all = operands.all_rotate(), constants = options.cold && !all;
     const double moved = work.read_bytes + work.write_bytes;
     call_us(1);
     const double first = call_us(1);
     const auto reps_for = [&](double us) {
-      return static_cast<int64_t>(options.min_sample_us / std::max(us, 1e-3)) + 1;
+      const double least = options.cold ? std::max(options.min_sample_us, kColdSampleUs) : options.min_sample_us;
+      return static_cast<int64_t>(least / std::max(us, 1e-3)) + 1;
     };
     const int64_t reps = reps_for(std::min(first, call_us(reps_for(first))));
 
     BenchRow row;
     row.tier = tier;
     std::vector<double> peaks, reads, copied, of_peak, of_read, of_copy;
-    bool fma = true, read = work.read_bytes >= 64, copy = moved >= 128 && !rotates;
+    bool fma = true, read = work.read_bytes >= 64, copy = moved >= 128 && !constants;
     const double start = now_us();
     for (int round = 0; round < kMaxRounds; ++round) {
       if (round >= options.min_rounds && now_us() - start > 1e3 * options.row_ms) break;
       call_us(1);  // what the probes left in the caches is not the kernel's fault
       double us = call_us(reps);
-      // The peak probe is the best of several short runs; what runs from the caches is sampled the same way.
-      for (int again = 1; again < kHotSamples && !options.cold; ++again) us = std::min(us, call_us(reps));
+      // A probe is the best of several runs; the kernel is sampled the same way.
+      for (int again = 1; again < kSamples; ++again) us = std::min(us, call_us(reps));
       row.samples.push_back(us);
       if (fma) {
         peaks.push_back(peak_of_a_thread(target.level));
         of_peak.push_back(work.flops / us * 1e-3 / (peaks.back() * options.threads));
       }
       if (read) {
-        reads.push_back(probe.read_gbs(footprint(work.read_bytes, rotates)));
+        reads.push_back(probe.read_gbs(footprint(work.read_bytes, options.cold)));
         of_read.push_back(work.read_bytes / us * 1e-3 / reads.back());
       }
       if (copy) {
-        copied.push_back(probe.copy_gbs(footprint(moved, false)));
+        copied.push_back(probe.copy_gbs(footprint(moved, all)));
         of_copy.push_back(moved / 2 / us * 1e-3 / copied.back());
       }
       if (round > 0) continue;
