@@ -45,9 +45,7 @@ uint64_t detect_features() {
     found |= kCpu_##id;
 #include "ir/base/cpu_features.def"
 #undef LATHE_CPU_FEATURE
-  constexpr uint64_t kTiles = kCpu_amx_tile | kCpu_amx_int8 | kCpu_amx_bf16;
-  if ((found & kTiles) != 0 && !may_use_tiles()) found &= ~kTiles;
-  return found;
+  return lent_features(found, may_use_tiles);
 }
 
 std::string vendor_name() {
@@ -114,6 +112,11 @@ ir::Target detect_target() {
 }
 
 }  // namespace
+
+uint64_t lent_features(uint64_t enabled, bool (*may_use_tiles)()) {
+  constexpr uint64_t kTiles = kCpu_amx_tile | kCpu_amx_int8 | kCpu_amx_bf16;
+  return (enabled & kTiles) != 0 && !may_use_tiles() ? enabled & ~kTiles : enabled;
+}
 
 uint64_t host_features() {
   static const uint64_t features = detect_features();

@@ -146,7 +146,7 @@ class Checker {
     } else if (i.op == LeafOp::k_blend) {
       return ir::invalid("blend without a mask");
     }
-    if (kind == LeafOpKind::kTile) return i.mask >= 0 ? ir::invalid("a tile with a mask") : tiles(i);
+    if (kind == LeafOpKind::kTile) return tiles(i);
     switch (i.op) {
       case LeafOp::k_scalef:
         if (!has_scalef(p_)) return ir::invalid("scalef at level {}", ir::isa_name(p_.level));

@@ -98,7 +98,7 @@ TEST(Tiles, that_do_not_fit_are_refused) {
   EXPECT_EQ(refusal([](LeafProgram& p) { p.tile_rows[4] = 8; }),
             "leaf program: a product of tiles whose rows do not fit");
   EXPECT_EQ(refusal([](LeafProgram& p) { p.level = ir::IsaLevel::avx512; }), "leaf program: tiles at level avx512");
-  EXPECT_EQ(refusal([](LeafProgram& p) { p.body[1].inst.mask = 0; }), "leaf program: a tile with a mask");
+  EXPECT_EQ(refusal([](LeafProgram& p) { p.body[1].inst.mask = 0; }), "leaf program: tile_load cannot be masked");
   EXPECT_FALSE(compile_llvm(program_of(16, true), "").ok());
   const LeafProgram p = program_of(16, false);
   const std::vector<uint8_t> bytes = serialise(p);
