@@ -1,4 +1,4 @@
-// Tensor scopes of tile_bf16: sums of up to 32 x 32 wait in four tile registers while the steps of K run.
+// Tensor scopes of tile_bf16: sums of up to 32 x 32, or 16 x 64, wait in four tile registers while the steps of K run.
 //
 //   for k < seglen @tensor(tile_bf16):                         c0 .. c3 = tiles of c
 //     for q < 16, j < 2, m < 32 @unroll: for n < 32 @vector:   steps: load a0, a1, b0, b1; four tile_dot_bf16
@@ -18,8 +18,9 @@ using ir::Stmt;
 
 namespace {
 
-constexpr int64_t kColumns = kTileBytes / 4, kMostRows = 2 * kTileRows, kMostColumns = 2 * kColumns;
-constexpr int kFirstA = 4, kFirstB = 6;  // tile registers; sums come first, two a row
+constexpr int64_t kColumns = kTileBytes / 4, kMostRows = 2 * kTileRows, kMostColumns = 2 * kColumns,
+                  kTileDepth = 2 * kTileRows;
+constexpr int kFirstA = 4, kFirstB = 6;  // tile registers; sums come first; those of b are used in turns
 
 bool moves(const std::vector<Expr>& index, const std::string& iter) {
   return std::any_of(index.begin(), index.end(), [&](const Expr& e) { return ir::uses(e, iter); });
@@ -125,7 +126,8 @@ void Lowering::tile_bf16(const Stmt& s) {
     (summed ? t.depth : column ? t.columns : t.rows).push_back(c);
     if (!summed) (column ? t.n : t.m) *= c->extent->ival;
   }
-  if (t.m > kMostRows || t.n > kMostColumns || t.n % kColumns != 0) return refuse("sides that are no tiles");
+  const int64_t most = t.m > kTileRows ? kMostColumns : 2 * kMostColumns;
+  if (t.m > kMostRows || t.n > most || t.n % kColumns != 0) return refuse("sides that are no tiles");
 
   env_.push_back({s.iter, Binding::Kind::number, 0, 1, nullptr});
   const auto a = [&](int64_t m, int64_t k) { return tile_at(t, t.a, m, 0, k); };
@@ -133,10 +135,13 @@ void Lowering::tile_bf16(const Stmt& s) {
   const auto c = [&](int64_t m, int64_t n) { return tile_at(t, nullptr, m, n, 0); };
   const auto a_step = distance(a(0, 0), a(t.m > 1 ? 1 : 0, 0)), b_step = distance(b(0, 0), b(0, 2)),
              c_step = distance(c(0, 0), c(t.m > 1 ? 1 : 0, 0));
-  const bool fits = a_step && b_step && c_step && is(distance(a(0, 0), a(0, 1)), 2) &&
-                    is(distance(a(0, 0), a(0, 2)), 4) && is(distance(b(0, 0), b(0, 1)), 2) &&
-                    is(distance(b(0, 0), b(1, 0)), 4) && is(distance(b(0, 0), b(t.n - 1, 0)), 4 * (t.n - 1)) &&
-                    is(distance(c(0, 0), c(0, 1)), 4) && is(distance(c(0, 0), c(0, t.n - 1)), 4 * (t.n - 1));
+  bool fits = a_step && b_step && c_step;
+  for (int64_t k = 1; k < kTileDepth && fits; ++k) fits = is(distance(a(0, 0), a(0, k)), 2 * k);
+  for (int64_t n = 0; n < t.n && fits; ++n) {
+    const int64_t first = n - n % kColumns, bytes = 4 * (n - first);  // of the tile that column n is in
+    fits = is(distance(b(first, 0), b(n, 0)), bytes) && is(distance(b(n, 0), b(n, 1)), 2) &&
+           is(distance(c(0, first), c(0, n)), bytes);
+  }
   const std::optional<Access> sums = c(0, 0);
   env_.pop_back();
   if (!fits || leaf_.find_buffer(t.update->target)->type != ir::DType::f32)
@@ -151,7 +156,7 @@ void Lowering::tile_bf16(const Stmt& s) {
     for (int across = 0; across < t.across(); ++across) rows[2 * down + across] = count;
     rows[kFirstA + down] = count;
   }
-  for (int across = 0; across < t.across(); ++across) rows[kFirstB + across] = kTileRows;
+  for (int across = 0; across < t.across(); ++across) rows[kFirstB + across % 2] = kTileRows;
   LeafProgram& program = e_.program();
   if (has_tiles(program) && !std::equal(rows, rows + kMaxTiles, program.tile_rows))
     return refuse("tiles of two sizes in one leaf");
@@ -183,8 +188,8 @@ void Lowering::tile_step() {
   for (int down = 0; down < t.down(); ++down) {
     load(kFirstA + down, t.a, down * kTileRows, 0, t.a_step);
     for (int across = 0; across < t.across(); ++across) {
-      if (down == 0) load(kFirstB + across, t.b, 0, across * kColumns, t.b_step);
-      const auto factors = static_cast<uint32_t>((kFirstA + down) << 4 | (kFirstB + across) << 8);
+      if (down == 0) load(kFirstB + across % 2, t.b, 0, across * kColumns, t.b_step);
+      const auto factors = static_cast<uint32_t>((kFirstA + down) << 4 | (kFirstB + across % 2) << 8);
       e_.tile(LeafOp::k_tile_dot_bf16, static_cast<uint32_t>(2 * down + across) | factors);
     }
   }

@@ -143,7 +143,7 @@ Status MatmulSketch::write(Script& s, const Setting& k) const {
     pack_rows(s, (*p_.a)->name, at, k.tile_rows, row_tail);
   }
   if (k.dots == kTiles) {
-    write_whole_tile(s);
+    write_whole_tile(s, k);
   } else if (depth == 0) {
     write_tile(s, k, n_tail);
   } else {
@@ -156,7 +156,7 @@ Status MatmulSketch::write(Script& s, const Setting& k) const {
                 depth_step = k.dots == kTiles   ? 32
                              : k.dots == kPairs ? 2
                                                 : 1,
-                lines = std::min<int64_t>(4 * depth_step * row / 64, 64);  // of B per four steps
+                lines = 4 * depth_step * row / 64;  // of B per four steps
   for (int64_t stream = 0; k.prefetch > 0 && stream < k.streams; ++stream)
     s.move("prefetch {} {} ahead={} lines={}", b, steps, k.prefetch + stream * k_ * row, lines);
   if (k.prefetch == -1) {
@@ -211,9 +211,9 @@ void MatmulSketch::write_tile(Script& s, const Setting& k, const char* tail) con
 }
 
 // Sums come from scratch and go there: the instruction has registers of its own.
-void MatmulSketch::write_whole_tile(Script& s) const {
+void MatmulSketch::write_whole_tile(Script& s, const Setting& k) const {
   s.move("unroll_scope m1b");
-  vectorize_tile(s, "n1b", 0, 1, t_.lanes, "exact");
+  vectorize_tile(s, "n1b", k.panel_columns, k.streams, t_.lanes, "exact");
   for (const char* columns : {"n1", "n1c"}) {
     s.move("tile_scope {} {} tail=exact as {}v,{}l", columns, t_.lanes, columns, columns);
     s.move("vectorize_scope {}l", columns);

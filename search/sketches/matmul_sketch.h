@@ -71,7 +71,7 @@ class MatmulSketch {
   void write_prologues(Script& s) const;
   void write_panels(Script& s, const Setting& k, const char* tail) const;
   void write_tile(Script& s, const Setting& k, const char* tail) const;
-  void write_whole_tile(Script& s) const;
+  void write_whole_tile(Script& s, const Setting& k) const;
   void write_blocked_tile(Script& s, const Setting& k, const std::string& steps, const char* tail) const;
 
   const Problem& problem_;

@@ -212,12 +212,18 @@ Status MatmulSketch::is_setting(const Setting& k) const {
 Status MatmulSketch::accepts_tiles(const Setting& k) const {
   const Setting plain{.tile_rows = k.tile_rows,
                       .panel_columns = kTileColumns,
+                      .streams = k.streams,
                       .row_block = k.row_block,
                       .prefetch = k.prefetch,
                       .dots = kTiles};
-  if (k != plain) return unsupported("dp 2: one panel of {} columns, all of K", kTileColumns);
+  if (k != plain) return unsupported("dp 2: panels of {} columns, all of K", kTileColumns);
   if (k.tile_rows > kTileRows || k.tile_rows > m_max_)
     return unsupported("mr {}: expected at most {} and {}", k.tile_rows, kTileRows, m_max_);
+  const bool wide =
+      k.tile_rows <= kTileRows / 2 && proves_divisible(p_.n->extent, 2 * kTileColumns, Ranges(problem_.kernel));
+  if (k.streams > 2 || (k.streams == 2 && !wide))
+    return unsupported("st {}: two panels of at most {} rows, which are whole", k.streams, kTileRows / 2);
+  if (k.streams > 1 && k.prefetch == -1) return unsupported("pf next: two panels have streams of their own");
   if (k.row_block != 0 && (m_ <= 2 * k.row_block || k.row_block < k.tile_rows))
     return unsupported("mc {}: m is {}, mr {}", k.row_block, m_, k.tile_rows);
   if (k.prefetch == -1 && m_ <= k.tile_rows) return unsupported("pf next: a single tile has nothing to share it with");
@@ -355,16 +361,20 @@ double MatmulSketch::depth_sum_cycles(const Setting& k) const {
   return dots_cycles(w, t_);
 }
 
-// A tile instruction takes a cycle for each row of pairs that it reads, a load of a tile half of one for each row.
+// A tile instruction takes a cycle for each row of sums, a load of a tile half of one for each of its rows. A panel comes
+// from memory under all tiles that use it if it is the next one, else under the first of them.
 MatmulCycles MatmulSketch::tile_cycles(const MatmulWork& w) const {
-  constexpr double kRow = 16, kLoad = 8, kSumRows = 12, kEnter = 150, kMemory = 12;
-  const double across = std::ceil(w.mr / kRow), steps = w.k / kTileDepth,
-               tiles = std::ceil(w.m / w.mr) * w.n / kTileColumns;
-  const double step = std::max(2 * across * kRow, (2 + across) * kLoad);
+  constexpr double kLoad = 0.5, kPairs = 16, kSumRow = 6, kEnter = 150, kMemory = 12, kOneStream = 0.95;
+  const double across = 2 * w.panels, walks = w.n / (w.panels * kTileColumns);
+  const auto tile = [&](double rows) {
+    const double step = std::max(across * rows, (across * kPairs + rows) * kLoad);
+    return rows > 0 ? walks * (w.k / kTileDepth * step + across * rows * kSumRow + kEnter) : 0;
+  };
   MatmulCycles out;
-  out.compute = tiles * (steps * step + w.mr * kSumRows + kEnter);
-  out.memory = w.cold ? w.n * w.k * 2 / kMemory : 0;
-  out.total = std::max(out.compute, out.memory) + 0.1 * std::min(out.compute, out.memory);
+  out.compute = std::floor(w.m / w.mr) * tile(w.mr) + tile(std::fmod(w.m, w.mr));
+  out.memory = w.cold ? w.n * w.k * 2 / kMemory / (w.panels > 1 ? 1 : kOneStream) : 0;
+  const double under = w.prefetch == -1 ? out.compute : w.prefetch == 0 ? 0 : tile(w.mr);
+  out.total = std::max(under, out.memory) + 0.1 * std::min(under, out.memory) + out.compute - under;
   return out;
 }
 
@@ -464,11 +474,11 @@ std::optional<MatmulSketch::Setting> MatmulSketch::standard() const {
   };
   if (little && functions()) look(true);
   if (!best) look(false);
-  for (const int64_t rows : {kTileRows, kTileRows / 2}) {
-    if (!tiles_ || little) continue;
+  const std::vector<int64_t> prefetches = problem_.cold ? std::vector<int64_t>{-1, 8192, 0} : std::vector<int64_t>{0};
+  for (const int64_t rows : {std::min(m_, kTileRows), kTileRows / 2}) {
+    if (!tiles_ || little || rows > m_ || m_ == 1) continue;  // one row has the streams of more panels
     const Setting k{.tile_rows = rows, .panel_columns = kTileColumns, .dots = kTiles};
-    each_setting(k, {{&Setting::prefetch, problem_.cold ? std::vector<int64_t>{-1, 8192, 0} : std::vector<int64_t>{0}}},
-                 visit);
+    each_setting(k, {{&Setting::streams, {1, 2}}, {&Setting::prefetch, prefetches}}, visit);
   }
   // With columns summed along K: other tiles, the rest as it is best without.
   if (best && dots_.whole != 0) {

@@ -1,4 +1,4 @@
-// Tensor scopes of tile_bf16 in leaves: every row count, one and two tiles of columns, segments; exact on whole
+// Tensor scopes of tile_bf16 in leaves: every row count, one to four tiles of columns, segments; exact on whole
 // numbers, and the same bits on the CPU's own tiles.
 #include "ir/base/dtype.h"
 #include "tests/jit/lower/leaf_case.h"
@@ -78,6 +78,9 @@ TEST(LowerTiles, every_row_count) {
   }
   for (const int64_t steps : {0, 1, 2, 4, 9}) expect_sums(32, 32, {steps});
   expect_sums(20, 32, {2, 0, 3});
+  for (int64_t rows = 1; rows <= 16; ++rows) {
+    for (const int64_t columns : {48, 64}) expect_sums(rows, columns, {5});
+  }
 }
 
 std::string refusal(std::string text, const std::string& from, const std::string& to) {
@@ -90,6 +93,7 @@ std::string refusal(std::string text, const std::string& from, const std::string
 
 TEST(LowerTiles, what_is_no_tile_is_refused) {
   const std::string text = leaf_text(8, 32);
+  EXPECT_EQ(refusal(leaf_text(16, 64), "i3 < 16", "i3 < 17"), "leaf: scope i0: sides that are no tiles");
   EXPECT_EQ(refusal(text, "i3 < 8", "i3 < 33"), "leaf: scope i0: sides that are no tiles");
   EXPECT_NE(refusal(text, "2*i1 + i2", "2*i1 + 1 - i2").find("do not lie side by side"), std::string::npos);
   EXPECT_NE(refusal(text, "i5 + 16*i4, i2])", "i5 + 16*i4, 1 - i2])").find("do not lie side by side"),

@@ -115,6 +115,8 @@ TEST(WholeTiles, keep_the_values) {
       {product(37, 96, 64), {{"mr", 32}}},
       {product(70, 64, 32, true), {{"mr", 32}, {"pf", -1}}},
       {product(200, 64, 32), {{"mr", 32}, {"mc", 96}}},
+      {product(11, 64, 128, true), {{"mr", 11}, {"st", 2}, {"pf", 8192}}},
+      {product(37, 96, 64), {{"mr", 16}, {"st", 2}}},
   };
   for (const Case& c : cases) {
     Knobs knobs = {{"nr", 32}, {"dp", 2}};
@@ -139,13 +141,16 @@ TEST(WholeTiles, keep_the_values) {
 TEST(WholeTiles, are_refused_where_a_side_is_no_tile) {
   const ir::Target t = test::find_machine("xeon")->target;
   const auto refused = [&](const Problem& p, const Knobs& others) {
-    Knobs knobs = {{"mr", 16}, {"nr", 32}, {"dp", 2}};
-    knobs.insert(others.begin(), others.end());
+    Knobs knobs = others;
+    knobs.insert({{"mr", 16}, {"nr", 32}, {"dp", 2}});
     return kMatmulRecipe.accepts(knobs, p, t).to_string();
   };
   EXPECT_THAT(refused(product(32, 48, 64), {}), HasSubstr("dp 2: no tiles here"));
   EXPECT_THAT(refused(product(32, 64, 48), {}), HasSubstr("dp 2: no tiles here"));
-  EXPECT_THAT(refused(product(32, 64, 64), {{"kc", 32}}), HasSubstr("dp 2: one panel of 32 columns, all of K"));
+  EXPECT_THAT(refused(product(32, 64, 64), {{"kc", 32}}), HasSubstr("dp 2: panels of 32 columns, all of K"));
+  EXPECT_THAT(refused(product(32, 64, 96), {{"st", 2}}), HasSubstr("st 2: two panels of at most 16 rows"));
+  EXPECT_THAT(refused(product(32, 64, 64), {{"mr", 32}, {"st", 2}}), HasSubstr("st 2: two panels of at most 16 rows"));
+  EXPECT_THAT(refused(product(32, 64, 64), {{"st", 2}, {"pf", -1}}), HasSubstr("pf next: two panels"));
   EXPECT_EQ(choices(product(32, 64, 64), t), (std::vector<int64_t>{1, 2, 0}));
   EXPECT_EQ(choices(product(32, 64, 64), t.cap(ir::IsaLevel::avx512)), (std::vector<int64_t>{1, 0}));
 }
