@@ -33,7 +33,7 @@ def test_results(folder):
 
 def test_judge(folder):
     machine = {"target": {"family": 26, "isa": "avx512"}}
-    rows = [{"op": "mm_f32_4x4096x4096", "of_read": 0.92}, {"op": "mm_f32_8x4096x4096", "of_read": 0.89, "of_roofline": 0.89},
+    rows = [{"op": "mm_f32_4x4096x4096", "of_read": 0.92}, {"op": "mm_f32_8x4096x4096", "of_read": 0.89, "of_peak": 0.3},
             {"op": "low_q4_k_8x4096x4096", "of_peak": 2.44}, {"op": "low_q4_k_16x4096x4096", "of_peak": 2.36},
             {"op": "decode_hot_32_8_f32", "of_read": 0.1}, {"op": "unheard_of"}, {"op": "square_f32_256x256x256", "of_peak": None}]
     (folder / "rows.jsonl").write_text("\n".join(json.dumps({"event": "row", **r}) for r in rows) + '\n{"event": "summary"}\n')
@@ -48,8 +48,10 @@ def test_judge(folder):
     assert code == 1 and [line.split()[0] for line in out[:-1]] == ["met", "missed", "met", "missed", "not", "not", "not"], out
     assert out[1].endswith("of_read 0.89, expected 0.90") and out[2].endswith("0.76 of the ceiling, expected 0.75"), out
     assert out[-1] == "2 met, 2 missed, 3 not judged", out
-    machine["target"]["family"] = 25
-    assert judged(machine)[1][-1] == "3 met, 1 missed, 3 not judged"
+    for isa in ("avx512", "amx"):
+        machine["target"] = {"family": 25, "isa": isa}
+        code, out = judged(machine)
+        assert out[-1] == "3 met, 1 missed, 3 not judged" and "0.80 of the roofline elsewhere than on Zen 5: 0.89" in out[1], out
     machine["target"]["isa"] = "avx2"
     assert judged(machine)[1][-1] == "0 met, 0 missed, 7 not judged"
     (folder / "rows.jsonl").write_text("no JSON\n")

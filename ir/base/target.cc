@@ -83,8 +83,9 @@ Target Target::cap(IsaLevel max) const {
 Target bare_target(IsaLevel level) { return Target().with(isa_features(level)); }
 
 std::string Target::to_string() const {
-  std::string out = fmt::format("{} lanes {} registers {} masks {} l1 {} ways {} l2 {} l3 {} cores {}", isa_name(level),
-                                lanes, vector_registers, mask_registers, l1_bytes, l1_ways, l2_bytes, l3_bytes, cores);
+  std::string out =
+      fmt::format("{} lanes {} registers {} masks {} l1 {} ways {} l2 {} l3 {} cores {} memory {}", isa_name(level),
+                  lanes, vector_registers, mask_registers, l1_bytes, l1_ways, l2_bytes, l3_bytes, cores, memory_rate);
   for (const Extra& e : kExtras) {
     if ((extra & e.feature) != 0) out += fmt::format(" {}", e.word);
   }
@@ -114,8 +115,8 @@ Result<Target> parse_target(std::string_view text) {
   };
   if (!take("lanes", &t.lanes) || !take("registers", &t.vector_registers) || !take("masks", &t.mask_registers) ||
       !take("l1", &t.l1_bytes) || !take("ways", &t.l1_ways) || !take("l2", &t.l2_bytes) || !take("l3", &t.l3_bytes) ||
-      !take("cores", &t.cores)) {
-    return refuse("lanes, registers, masks, l1, ways, l2, l3 and cores, each with its number");
+      !take("cores", &t.cores) || !take("memory", &t.memory_rate) || t.memory_rate == 0) {
+    return refuse("lanes, registers, masks, l1, ways, l2, l3, cores and memory, each with its number");
   }
   while (!text.empty()) {
     const std::string_view feature = word();

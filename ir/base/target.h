@@ -56,6 +56,10 @@ struct Target {
   int64_t l1_bytes = 32 << 10, l2_bytes = 1 << 20, l3_bytes = 16 << 20;
   int l1_ways = 8;
   int cores = 1;
+  // Bytes a cycle from memory to one core, about: fast is a core of a desktop or of AMD's, slow one on Intel's mesh.
+  static constexpr int kFastMemory = 12, kSlowMemory = 4;
+  int memory_rate = kFastMemory;
+  bool slow_memory() const { return memory_rate <= kSlowMemory; }
 
   uint64_t features() const { return isa_features(level) | extra; }
   bool has(uint64_t wanted) const { return (wanted & ~features()) == 0; }

@@ -86,6 +86,13 @@ void detect_caches(ir::Target& target) {
   }
 }
 
+// Intel's servers: a core's requests cross the mesh. A desktop part has no such L2, or no AVX-512.
+int memory_rate(const ir::Target& target) {
+  const bool server =
+      vendor_name() == "GenuineIntel" && target.has(ir::IsaLevel::avx512) && target.l2_bytes >= int64_t{1} << 20;
+  return server ? ir::Target::kSlowMemory : ir::Target::kFastMemory;
+}
+
 // CPUs the cgroup's quota grants, rounded up; 0 when there is none.
 int quota_cores() {
   std::FILE* file = std::fopen("/sys/fs/cgroup/cpu.max", "re");
@@ -108,6 +115,7 @@ ir::Target detect_target() {
   ir::Target target = ir::Target().with(host_features());
   detect_caches(target);
   target.cores = detect_cores();
+  target.memory_rate = memory_rate(target);
   return target;
 }
 

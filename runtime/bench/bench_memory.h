@@ -1,8 +1,10 @@
-// Zeroed memory for timing, on pages as the system gives them: the probes' come the same way.
+// Zeroed memory for timing, on large pages if it is large and the system has them: the probes' come the same way.
 #pragma once
 #include <sys/mman.h>
 
 #include <cstddef>
+
+#include "runtime/base/large_pages.h"
 
 namespace lathe::runtime {
 
@@ -23,6 +25,7 @@ class BenchMemory {
     release();
     void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) return false;
+    ask_for_large_pages(p, bytes);
     data_ = static_cast<char*>(p);
     bytes_ = bytes;
     return true;

@@ -1,4 +1,5 @@
 // C ABI: packing constants, executing, pinning. A hit of execute neither allocates nor locks.
+#include "runtime/base/large_pages.h"
 #include "runtime/capi/handle.h"
 #include "runtime/serve/serve_sampled.h"
 
@@ -154,6 +155,7 @@ Status prepack(const lathe_kernel* kernel, int32_t arg, const lathe_tensor* sour
   if (overlaps(out, a.packed_bytes, call.data[arg], call.bytes[arg]))
     return invalid("overlaps the source").with_arg("out", 3);
   body.op->context().leaves().publish();  // a host that packs is still starting
+  ask_for_large_pages(out, a.packed_bytes);
   return run_pack(packing, {}, call.data[arg], out, body.op->context().tasks());
 }
 

@@ -11,6 +11,7 @@
 #include "jit/host/host_cpu.h"
 #include "jit/host/machine_loops.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/large_pages.h"
 
 namespace lathe::runtime {
 namespace {
@@ -83,6 +84,7 @@ char* MachineProbe::buffer(int64_t bytes) {
   buffer_ = std::make_unique<Buffer>();
   void* p = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) return nullptr;
+  ask_for_large_pages(p, static_cast<size_t>(bytes));
   buffer_->data = static_cast<char*>(p);
   buffer_->bytes = bytes;
   std::memset(p, 1, static_cast<size_t>(bytes));

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "jit/host/cpu_state.h"
+#include "runtime/base/large_pages.h"
 #include "runtime/measure/sample.h"
 #include "runtime/oracle/data_sets.h"
 
@@ -17,7 +18,7 @@ constexpr int64_t kPage = 4096;
 // More takes longer to flush than to read, and has been displaced by the other copies since it was read last.
 constexpr int64_t kEvictAtOnce = int64_t{1} << 20;
 
-// Pages of this process alone, released with it.
+// Pages of this process alone, released with it: large ones, as lathe_prepack asks for.
 class Pages {
  public:
   static ir::Result<Pages> map(int64_t bytes) {
@@ -26,6 +27,7 @@ class Pages {
     void* p = mmap(nullptr, out.bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) return ir::unsupported("no memory for {} bytes to measure on", bytes);
     out.data_ = static_cast<char*>(p);
+    ask_for_large_pages(p, out.bytes_);
     return out;
   }
   Pages() = default;
@@ -63,6 +65,7 @@ struct RotatingOperands::Impl {
   int64_t workspace_bytes = 0;
   ThreadTeam* team = nullptr;
   int copies = 1, next = 0, placement = 0;
+  bool all_rotate = false;
   std::vector<void*> args;
 
   ir::Status reserve(size_t i, int64_t bytes);
@@ -74,7 +77,7 @@ struct RotatingOperands::Impl {
 // Copies of small constants stand a line apart, large ones on pages of their own; a page more, for placements.
 ir::Status RotatingOperands::Impl::reserve(size_t i, int64_t bytes) {
   Operand& o = operands[i];
-  const bool rotates = copies > 1 && shapes[i].place == ir::Place::constant;
+  const bool rotates = copies > 1 && (all_rotate || shapes[i].place == ir::Place::constant);
   // Room for packings that are a little larger.
   if (shapes[i].place == ir::Place::constant) bytes += bytes / 8;
   const int64_t unit = bytes >= kPage ? kPage : 64;
@@ -108,12 +111,18 @@ ir::Result<std::unique_ptr<RotatingOperands>> RotatingOperands::create(const ir:
   impl->symbols = options.dims;
   LATHE_ASSIGN(impl->shapes, operand_shapes(naive, &impl->symbols));
   impl->layouts = arg_layouts(naive, impl->shapes);
-  int64_t constants = 0;
-  for (const OperandShape& s : impl->shapes) constants += s.place == ir::Place::constant ? s.bytes() : 0;
+  int64_t constants = 0, read = 0, all = 0;
+  for (const OperandShape& s : impl->shapes) {
+    constants += s.place == ir::Place::constant ? s.bytes() : 0;
+    read += s.place == ir::Place::out ? 0 : s.bytes();
+    all += s.bytes();
+  }
+  impl->all_rotate = options.cold && 2 * constants < read;
+  const int64_t rotating = impl->all_rotate ? all : constants;
   // A stream several times the cache evicts itself; else at least two copies.
-  if (options.cold && constants > 0 && constants < 4 * options.cache_bytes) {
+  if (options.cold && rotating > 0 && rotating < 4 * options.cache_bytes) {
     impl->copies =
-        static_cast<int>(std::clamp<int64_t>((2 * options.cache_bytes + constants - 1) / constants, 2, 1 << 16));
+        static_cast<int>(std::clamp<int64_t>((2 * options.cache_bytes + rotating - 1) / rotating, 2, 1 << 16));
   }
   impl->operands.resize(impl->shapes.size());
   impl->args.resize(impl->shapes.size());

@@ -1,5 +1,6 @@
 // Operands for timing several Stages of one Kernel: activations and outputs hot and shared by all; constants either hot
 // or, if cold, rotated over copies that are together at least twice the last-level cache, and evicted before a sample.
+// Where constants are less than half of what is read, everything rotates: a cache of keys comes from memory, too.
 // Contents are tame numbers, not a correct packing: times do not depend on them. Not thread-safe.
 #pragma once
 #include <memory>

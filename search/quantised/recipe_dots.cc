@@ -29,7 +29,6 @@ constexpr int64_t kUnrolled = 16, kBeside = 4;         // quads of a group in st
 constexpr int64_t kMostRows = 8, kHurriedRows = 4;
 constexpr int64_t kFewRows = 2, kAheadOfFew = 16384, kAhead = 8192;  // bytes
 constexpr double kDots = 2, kIssue = 3.5;                            // a cycle
-constexpr double kMemory = 12;                                       // bytes a cycle from memory to one core
 constexpr int64_t kScratchRegisters = 6;                             // of weights and factors in the making
 constexpr int64_t kOperationBytes = 8, kMostBytes = 16 << 10;
 
@@ -238,7 +237,7 @@ double DotsSketch::estimate(const Setting& k) const {
   const double chain = static_cast<double>(g_.quads()) * 4;
   const double step = std::max({dots / kDots, group_operations(k) / kIssue, chain});
   const double panels = std::ceil(static_cast<double>(n_) / static_cast<double>(k.panel_columns * k.streams));
-  const double compute = tiles * panels * groups * step, memory = problem_.cold ? bytes_.total / kMemory : 0;
+  const double compute = tiles * panels * groups * step, memory = problem_.cold ? bytes_.total / t_.memory_rate : 0;
   return std::max(compute, memory) + 0.1 * std::min(compute, memory) + tiles * panels * 20;
 }
 

@@ -24,7 +24,6 @@ namespace {
 constexpr int64_t kMostRows = 12, kHurriedRows = 4, kBeside = 2;
 constexpr int64_t kAhead = 4096;                               // bytes: of those tried the best at all rows and formats
 constexpr double kIssue = 3.5, kPipes = 2, kLatency = 4;       // operations a cycle; multiply-adds; cycles of a sum
-constexpr double kMemory = 12;                                 // bytes a cycle from memory to one core
 constexpr int64_t kOperationBytes = 8, kMostBytes = 12 << 10;  // of code, about; an image holds 24 KB
 constexpr int64_t kScratchRegisters = 5;                       // of a weight in the making
 
@@ -197,7 +196,7 @@ double QuantisedSketch::estimate(const Setting& k) const {
   const double issue = (each + rows) / kIssue, pipes = rows / kPipes, wait = kLatency / v / std::max(rows, 1.0) * rows;
   const double step = std::max({issue, pipes, wait});
   const double compute = tiles * std::ceil(n / lanes / v) * v * depth * step;
-  const double memory = problem_.cold ? bytes_.total / kMemory : 0;
+  const double memory = problem_.cold ? bytes_.total / t_.memory_rate : 0;
   return std::max(compute, memory) + 0.1 * std::min(compute, memory) + tiles * std::ceil(n / lanes / v) * 20;
 }
 

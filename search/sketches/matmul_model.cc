@@ -13,7 +13,7 @@ namespace {
 constexpr double kPipes = 2, kLoads = 1.85,
                  kLatency = 4;   // multiply-adds, and loads in practice, a cycle; cycles until a sum can be added to
 constexpr double kWindow = 448;  // operations between the oldest unfinished one and the newest
-constexpr double kMemory = 12, kFar = 24;            // bytes a cycle to one core: from memory, from the last cache
+constexpr double kFar = 24;      // bytes a cycle from the last cache to one core
 constexpr double kMemoryWait = 400, kFarWait = 200;  // cycles until a line arrives
 constexpr double kNear = 32, kNearPiecewise = 27;    // bytes a cycle from L2; of pieces of rows
 constexpr double kFewTiles = 2;     // that walk a panel: what comes first dominates, wherever the panel lies
@@ -32,6 +32,12 @@ constexpr double kSecondThread = 1.35;  // what two cores read from memory over 
 // What arithmetic hides of a stream that it overlaps: with prefetches in time, and without where the window is wide
 // enough.
 constexpr double kHides = 0.85, kWindowHides = 0.7, kHidesFarRows = 0.5, kHidesFirstWalk = 0.4, kHidesPanelAgain = 0.95;
+// Where memory is slow: of two streams that are prefetched within a page, and of a next block, whose lines wait for
+// those that come from L2. Two streams are read faster than one.
+constexpr double kSlowHidesPage = 0.97, kSlowHidesNext = 0.65, kSlowTwoStreams = 0.9, kSlowNear = 15;
+constexpr int64_t kPage = 4096;
+// Of a B that is read where it lies, in rows of a page and more.
+constexpr double kRowOfPage = 4096, kApart = 1.6, kL2Ways = 16, kHidesAlong = 0.7;
 constexpr int kLongLanes = 16;  // of vectors that are a whole line: what comes from L2 is there in time
 
 struct Stream {
@@ -59,7 +65,7 @@ class Model {
     blocks_ = std::ceil(w.k / depth_);
     b_bytes_ = (whole_across_ * columns_ + tail_ * t.lanes) * w.k * w.b_element;
     if (w.cold) {
-      stream_ = {b_bytes_, kMemory * std::min<double>(w.threads, kSecondThread) / w.threads, kMemoryWait};
+      stream_ = {b_bytes_, t.memory_rate * std::min<double>(w.threads, kSecondThread) / w.threads, kMemoryWait};
     } else if (b_bytes_ > kUsable * static_cast<double>(t.l2_bytes)) {
       stream_ = {b_bytes_, kFar, kFarWait};
     }
@@ -78,6 +84,8 @@ class Model {
   double transpose() const {
     return t_.lanes < kLongLanes ? kTranspose : w_.vectors > 2 ? kTransposeWide : kTransposeWhole;
   }
+
+  double near() const { return w_.cold && t_.slow_memory() ? kSlowNear : w_.piecewise ? kNearPiecewise : kNear; }
 
   // B's block is read again by each tile, and L1 does not keep it.
   bool from_near() const {
@@ -102,7 +110,7 @@ class Model {
   double step(double rows, double v) const {
     const double lines = w_.prefetch > 0 ? v : w_.prefetch < 0 ? std::ceil(4 * v / tiles_) / 4 : 0;
     const double busy = std::max({rows * v / kPipes, (rows + v + lines * vector_bytes() / 64) / kLoads, kLatency,
-                                  from_near() ? v * vector_bytes() / (w_.piecewise ? kNearPiecewise : kNear) : 0});
+                                  from_near() ? v * vector_bytes() / near() : 0});
     return pieces_from_near() ? std::max(busy, kLineOfPiece * v / vectors_ * piece() / 64) : busy;
   }
   // A tile over all of K: sums are stored once, and wait in scratch between blocks.
@@ -152,16 +160,17 @@ class Model {
     if (stream_.bytes == 0) return arithmetic();
     const double whole = tiles(w_.mr), part = rest_ > 0 ? tiles(rest_) : 0, compute = full_ * whole + part;
     const double again = traffic_again();
-    double memory = stream_.cycles() * streams();
+    double memory = stream_.cycles() * streams() * walk();
     const double first_rows = full_ > 0 ? w_.mr : rest_, first = full_ > 0 ? whole : part, others = compute - first;
     if (w_.prefetch < 0) {
       // Each tile fetches an equal share of the next block: a short one waits for its share.
       const double share = memory / tiles_;
       const auto with = [&](double rows, double cycles) {
-        return overlapped(cycles, share, kHides * kept() * room(rows));
+        return overlapped(cycles, share, (t_.slow_memory() ? kSlowHidesNext : kHides) * kept() * room(rows));
       };
       return full_ * with(w_.mr, whole) + (rest_ > 0 ? with(rest_, part) : 0) + again;
     }
+    if (w_.column_block > 0) return overlapped(compute, memory, kHidesAlong) + again;
     // Otherwise what comes from memory comes under the first tile; the others find it in a cache.
     double hidden = window_hides(first_rows);
     if (w_.prefetch > 0) {
@@ -172,8 +181,8 @@ class Model {
       const double lead = static_cast<double>(w_.prefetch) * w_.panels / stream_.rate,
                    late = std::max(0.0, 1 - lead / needed);
       if (hidden >= kWindowHides) memory *= 1.05;
-      hidden =
-          kHides - 0.25 * late - (static_cast<double>(w_.prefetch) * 2 > static_cast<double>(t_.l1_bytes) ? 0.02 : 0);
+      hidden = (pages() ? kSlowHidesPage : kHides) - 0.25 * late -
+               (static_cast<double>(w_.prefetch) * 2 > static_cast<double>(t_.l1_bytes) ? 0.02 : 0);
       // Past its panel's end a stream runs into the next one, which only the last of several wants: the others start
       // anew.
       memory +=
@@ -184,9 +193,26 @@ class Model {
     return overlapped(first, memory, hidden) + others + again;
   }
 
+  // How often B comes from where it lies, and how much longer it takes than what lies together: rows of a panel at a
+  // distance are pages of their own; and a cache has only the sets of their addresses for them.
+  double walk() const {
+    if (!w_.piecewise && !w_.copies) return 1;
+    if (w_.column_block > 0 || kRowOfPage > w_.b_element * w_.b_columns) return 1;
+    if (w_.copies || tiles_ <= 1) return kApart;
+    const double way = static_cast<double>(t_.l2_bytes) / kL2Ways,
+                 apart = static_cast<double>(
+                     std::gcd(static_cast<int64_t>(w_.b_element * w_.b_columns), static_cast<int64_t>(way)));
+    const double rows = std::min(kL2Ways * way / apart, kUsable * static_cast<double>(t_.l2_bytes) / piece());
+    return kApart * (depth_ > rows ? tiles_ : 1);
+  }
+
+  // Two streams whose prefetches tell the hardware's prefetcher what to fetch of their pages.
+  bool pages() const { return t_.slow_memory() && w_.panels == 2 && w_.prefetch > 0 && w_.prefetch < kPage; }
+
   // Several streams from memory are served side by side; with the rows of A the hardware's prefetcher follows half a
   // dozen.
   double streams() const {
+    if (pages()) return kSlowTwoStreams;
     return w_.panels + w_.mr > 6 && w_.panels > 2 ? 1.04 : w_.panels >= 4 ? 1 : w_.panels >= 2 ? 1.02 : 1.05;
   }
 

@@ -14,6 +14,7 @@ struct MatmulWork {
   double mr = 1, vectors = 1;           // a tile: rows x vectors
   double width = 16, panels = 1;        // columns of a panel of B, panels that a tile walks side by side
   double kc = 0, mc = 0;                // blocks of K and of rows; 0: whole
+  double column_block = 0;              // columns whose panels take turns at a block of K; 0: a panel's
   int64_t prefetch = 0;                 // as the recipe's knob
   bool scratch_sums = false;            // sums of all of K pass through scratch, for their functions
   bool packs_rows = false;              // A copied to [tile][k][row]
@@ -26,7 +27,7 @@ struct MatmulWork {
   bool joined = false;                  // all tiles under a panel are one leaf
   double row_bytes = 0;                 // between rows of A
   double a_element = 0, b_element = 0;  // bytes of one
-  bool cold = false;                    // B comes from memory: a constant whose copies rotate
+  bool cold = false;                    // B comes from memory
   int threads = 1;
 };
 

@@ -98,7 +98,13 @@ Status MatmulSketch::write(Script& s, const Setting& k) const {
     s.move("tile_scope {} {} tail={} as mm,mi", m, row_block, tail_of(p_.m->extent, row_block, kernel));
   const char* row_tail = row_block != 0 ? "mask" : tail_of(p_.m->extent, k.tile_rows, kernel);
   s.move("tile_scope {} {} tail={} as m0,m1", row_block != 0 ? "mi" : m, k.tile_rows, row_tail);
-  s.move("tile_scope {} {} tail={} as n0,n1", n, k.tile_columns(), n_tail);
+  std::string columns_of = n;
+  if (k.column_block != 0) {
+    s.move("tile_scope {} {} tail={} as nb,ni", n, k.column_block, tail_of(columns(k), k.column_block, kernel));
+    columns_of = "ni";
+    if (const Stmt* block = find_scope(s.kernel(), "ni")) n_tail = tail_of(block->extent, k.tile_columns(), s.kernel());
+  }
+  s.move("tile_scope {} {} tail={} as n0,n1", columns_of, k.tile_columns(), n_tail);
   const int64_t depth = k.function_pass != 0 ? k_ : matmul_block_depth(k.depth_block, k_);
   std::string steps = p_.k->iter;
   if (depth != 0) {
@@ -116,8 +122,11 @@ Status MatmulSketch::write(Script& s, const Setting& k) const {
   }
   steps = around.front();
   if (depth != 0) around.insert(around.begin(), "k0");
-  s.move("swap_scopes m1 n0");
-  s.move("swap_scopes m0 n0");
+  for (const char* outer : {"nb", "n0"}) {
+    if (outer == std::string("nb") && k.column_block == 0) continue;
+    s.move("swap_scopes m1 {}", outer);
+    s.move("swap_scopes m0 {}", outer);
+  }
   for (size_t h = p_.sharing.size(); k.share_heads != 0 && h > 0; --h)
     s.move("swap_scopes {} n0", p_.sharing[h - 1]->iter);
   const bool few = shares_panels();
@@ -137,6 +146,7 @@ Status MatmulSketch::write(Script& s, const Setting& k) const {
   const bool all_share = k.share_heads != 0 && p_.sharing.size() == batch.size();
   const std::string outermost = !batch.empty() && !all_share && !few ? batch.front()->iter
                                 : row_block != 0                     ? "mm"
+                                : k.column_block != 0                ? "nb"
                                                                      : "n0";
   if (k.pack_rows != 0) {
     const std::string at = row_block != 0 ? "mm" : batch.empty() ? "root" : batch.back()->iter;
@@ -227,21 +237,28 @@ void MatmulSketch::write_blocked_tile(Script& s, const Setting& k, const std::st
   s.move("split_scope m0 after=0 as m0b");
   s.move("split_scope m0b after=0 as m0c");
   s.move("swap_scopes m0b k0");
+  if (k.column_block != 0) {
+    s.move("split_scope n0 after=0 as n0b");
+    s.move("split_scope n0b after=0 as n0c");
+    s.move("swap_scopes n0b k0");
+  }
   s.move("create_temporary {} ct at=m0b mode=accumulate", sums);
   s.move("move_to_register ct m0b");
-  s.move("move_to_stack {} n0", sums);
+  s.move("move_to_stack {} {}", sums, k.column_block != 0 ? "nb" : "n0");
   // Children of the tile: load of partial sums, tensor loop, store; each but the loop is an m scope around an n scope.
   std::vector<std::pair<std::string, std::string>> copies;
   if (const Stmt* tile = find_scope(s.kernel(), "m0b")) {
     for (const Stmt& child : tile->body) {
       if (child.kind == Stmt::Kind::scope && child.iter != steps && !child.body.empty()) {
-        copies.emplace_back(child.iter, child.body[0].iter);  // a statement's is empty: one column
+        const std::string inner = child.body[0].iter;  // a statement's is empty: there is one row, or one column
+        const bool one_row = inner.empty() && k.tile_rows == 1;
+        copies.emplace_back(one_row ? inner : child.iter, one_row ? child.iter : inner);
       }
     }
   }
   copies.emplace_back("m1b", "n1b");
   for (const auto& [row, column] : copies) {
-    s.move("unroll_scope {}", row);
+    if (!row.empty()) s.move("unroll_scope {}", row);
     if (!column.empty()) vectorize_tile(s, column, k.panel_columns, k.streams, t_.lanes, tail);
   }
   for (const char* columns : {"n1", "n1c"}) {

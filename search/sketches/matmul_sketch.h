@@ -3,6 +3,8 @@
 //   [compute operands] [pack A]
 //   [row block] n0 panels { [k0 block] { m0 tile { c = 0 | k: c += a * b (tensor) | y = epilogue(c) } } }
 //
+// B that lies row-major may be walked in blocks of K under a block of columns, so that its rows are read along:
+//   n outer { k0 block { n0 panels { m0 tile { .. } } } }
 // B constant: packed once in panels. B with unit-stride k (transposed): each panel is transposed into scratch. The few
 // columns beyond whole vectors, or the only one, may be summed along K instead (search/sketches/matmul_dots.h). Where
 // the caller allows bf16_dots, products of bf16 are two a step, of panels that hold pairs:
@@ -19,7 +21,8 @@ class MatmulSketch {
   enum : int64_t { kSingle = 0, kPairs = 1, kTiles = 2 };  // values of `dots`
   struct Setting {
     int64_t tile_rows = 0, panel_columns = 0, streams = 1, depth_block = 0, row_block = 0, pack_rows = 0, prefetch = 0,
-            function_pass = 0, join_tiles = 0, copy_panels = 0, share_heads = 0, depth_sums = 0, dots = 0;
+            function_pass = 0, join_tiles = 0, copy_panels = 0, share_heads = 0, depth_sums = 0, dots = 0,
+            column_block = 0;
     bool operator==(const Setting&) const = default;
     int64_t tile_columns() const { return panel_columns * streams; }
     bool blocked() const { return depth_block != 0 || function_pass != 0; }  // sums pass through scratch
@@ -54,6 +57,7 @@ class MatmulSketch {
   ir::Status accepts_pairs(const Setting& k) const;
   ir::Status accepts_tiles(const Setting& k) const;
   MatmulCycles tile_cycles(const MatmulWork& w) const;
+  ir::Status accepts_columns(const Setting& k) const;
   MatmulCycles cycles(const MatmulWork& work, const Setting& k) const;
   bool only_dots(const Setting& k) const { return sums_along_depth(k) && dots_.whole == 0; }
   // Columns of the panels.

@@ -17,6 +17,9 @@ constexpr int64_t kMaxStreamed = 32;   // rows up to which several streams from 
 constexpr int64_t kMaxOwnStream = 64;  // rows up to which B's own stream is prefetched
 constexpr int64_t kDeepest = 8192;     // K beyond which a panel leaves the caches before the next rows need it
 constexpr int64_t kFunctionCode = 24;  // instructions of a function, about
+constexpr int64_t kLongRow = 4096;     // bytes of a row of B from which on its neighbours are other pages
+constexpr int64_t kDepthAlong = 16;    // rows of B that are read along together
+constexpr int64_t kMostWaiting = int64_t{1} << 20;    // bytes of sums that wait for the next block of K
 constexpr int64_t kShortSums = 128, kMostJoined = 4;  // calls of a leaf tell where sums are short
 
 // One packed width per weight for every M (it must not change with the range): two vectors where M varies.
@@ -131,7 +134,7 @@ const std::vector<KnobRow<MatmulSketch>>& MatmulSketch::table() {
       {"depth_block", "kc", "block of K; partial sums wait in scratch between blocks; 0: all of K",
        &Setting::depth_block, 0, kAnySize, true,
        [](S s) {
-         Values v = {0, 256, 512, 1024, 2048};
+         Values v = {0, 16, 32, 64, 128, 256, 512, 1024, 2048};
          std::erase_if(v, [&](int64_t block) { return block >= s.k_ && block != 0; });
          return v;
        }},
@@ -149,7 +152,8 @@ const std::vector<KnobRow<MatmulSketch>>& MatmulSketch::table() {
        "that run",
        &Setting::prefetch, -1, kAnySize, true,
        [](S s) {
-         return values_if(s.packed(), s.m_ <= kMaxOwnStream ? Values{0, 4096, 8192, 16384, 32768, -1} : Values{0, -1});
+         return values_if(s.packed(),
+                          s.m_ <= kMaxOwnStream ? Values{0, 1024, 2048, 4096, 8192, 16384, 32768, -1} : Values{0, -1});
        }},
       {"function_pass", "ep",
        "1: functions of the result are a pass of their own over scratch, in loops; 0: they are written out for each "
@@ -169,12 +173,20 @@ const std::vector<KnobRow<MatmulSketch>>& MatmulSketch::table() {
        &Setting::depth_sums, 0, 1, true, [](S s) { return flag_if(s.dots_.columns != 0); }},
       {"dots", "dp",
        "1: products of bf16 are two a step, of panels that hold pairs; 2: those of a tile are one instruction; 0: one",
-       &Setting::dots, 0, 2, true, [](S s) {
+       &Setting::dots, 0, 2, true,
+       [](S s) {
          if (!s.pairs_) return Values{};
          Values v = {kPairs};
          if (s.tiles_) v.push_back(kTiles);
          if (!s.problem_.one_layout) v.push_back(kSingle);
          return v;
+       }},
+      {"column_block", "nb",
+       "columns whose panels take turns at blocks of K, so that rows of a row-major B are read along; 0: none",
+       &Setting::column_block, 0, kAnySize, true, [](S s) {
+         Values v = {0, 1024, 4096};
+         std::erase_if(v, [&](int64_t block) { return block > s.n_ && block != 0; });
+         return s.in_place() && is_const_int(s.p_.n->extent) ? v : Values{};
        }}};
   return kTable;
 }
@@ -242,10 +254,24 @@ Status MatmulSketch::accepts_pairs(const Setting& k) const {
   return {};
 }
 
+// Sums of a block of columns wait together.
+Status MatmulSketch::accepts_columns(const Setting& k) const {
+  const int64_t nb = k.column_block;
+  if (nb == 0) return {};
+  if (!in_place() || !is_const_int(p_.n->extent))
+    return unsupported("nb {}: B does not lie row-major, or n varies", nb);
+  if (k.depth_block == 0 || k.row_block != 0 || k.copy_panels != 0 || k.share_heads != 0 || k.depth_sums != 0)
+    return unsupported("nb {}: expected a block of K, and whole columns of all rows where they lie", nb);
+  if (nb > n_ || nb % k.panel_columns != 0) return unsupported("nb {}: n is {}, nr {}", nb, n_, k.panel_columns);
+  if (m_max_ * nb * 4 > kMostWaiting) return unsupported("nb {}: too many sums of {} rows wait", nb, m_max_);
+  return {};
+}
+
 Status MatmulSketch::accepts(const Setting& k) const {
   LATHE_RETURN_IF_ERROR(is_setting(k));
   if (k.dots == kTiles) return accepts_tiles(k);
   LATHE_RETURN_IF_ERROR(accepts_pairs(k));
+  LATHE_RETURN_IF_ERROR(accepts_columns(k));
   const int64_t mr = k.tile_rows, nr = k.panel_columns, st = k.streams, kc = k.depth_block, mc = k.row_block,
                 pf = k.prefetch;
   const bool blocked = k.blocked();
@@ -283,7 +309,7 @@ Status MatmulSketch::accepts(const Setting& k) const {
   // A masked vector of a block is a leaf of its own for each row count.
   if (blocked && partial && mr * vectors(k) > kMaxVariants)
     return unsupported("kc {}: more than {} leaf variants", kc, kMaxVariants);
-  if (blocked && mr < 2) return unsupported("kc {}: partial sums of one row", kc);
+  if (blocked && mr < 2 && k.column_block == 0) return unsupported("kc {}: partial sums of one row", kc);
   if (kc != 0 && kc >= k_) return unsupported("kc {}: K is {}", kc, k_);
   if (kc == 0 && k_ > kDeepest && m_ > 8) return unsupported("kc 0: a panel of K {} leaves the caches", k_);
   if (mc != 0 && (m_ <= 2 * mc || mc < mr)) return unsupported("mc {}: m is {}, mr {}", mc, m_, mr);
@@ -344,7 +370,8 @@ MatmulWork MatmulSketch::work(const Setting& k, int64_t block_rows) const {
   w.row_bytes = static_cast<double>(row_bytes_);
   w.a_element = static_cast<double>(a_bytes_);
   w.b_element = static_cast<double>(b_bytes_);
-  w.cold = problem_.cold && packed();
+  w.column_block = static_cast<double>(k.column_block);
+  w.cold = problem_.cold && (packed() || (in_place() && n_ * b_bytes_ >= kLongRow));
   w.threads = problem_.threads;
   return w;
 }
@@ -364,7 +391,7 @@ double MatmulSketch::depth_sum_cycles(const Setting& k) const {
 // A tile instruction takes a cycle for each row of sums, a load of a tile half of one for each of its rows. A panel comes
 // from memory under all tiles that use it if it is the next one, else under the first of them.
 MatmulCycles MatmulSketch::tile_cycles(const MatmulWork& w) const {
-  constexpr double kLoad = 0.5, kPairs = 16, kSumRow = 6, kEnter = 150, kMemory = 12, kOneStream = 0.95;
+  constexpr double kLoad = 0.5, kPairs = 16, kSumRow = 6, kEnter = 150, kOneStream = 0.95;
   const double across = 2 * w.panels, walks = w.n / (w.panels * kTileColumns);
   const auto tile = [&](double rows) {
     const double step = std::max(across * rows, (across * kPairs + rows) * kLoad);
@@ -372,7 +399,7 @@ MatmulCycles MatmulSketch::tile_cycles(const MatmulWork& w) const {
   };
   MatmulCycles out;
   out.compute = std::floor(w.m / w.mr) * tile(w.mr) + tile(std::fmod(w.m, w.mr));
-  out.memory = w.cold ? w.n * w.k * 2 / kMemory / (w.panels > 1 ? 1 : kOneStream) : 0;
+  out.memory = w.cold ? w.n * w.k * 2 / t_.memory_rate / (w.panels > 1 ? 1 : kOneStream) : 0;
   const double under = w.prefetch == -1 ? out.compute : w.prefetch == 0 ? 0 : tile(w.mr);
   out.total = std::max(under, out.memory) + 0.1 * std::min(under, out.memory) + out.compute - under;
   return out;
@@ -416,21 +443,27 @@ int64_t MatmulSketch::code_of(const Setting& k) const {
 
 // The cheapest predicted; where M varies and a first call waits, of what is made quickly: each row count is a leaf of
 // its own then, K blocks and packed rows have leaves besides, and all of that has to be made meanwhile. Looks at what
-// can win only: of as many tiles the most even ones, and the middle of what the search varies more finely.
+// can win only: of as many tiles the most even ones, and little of what the search varies more finely. Where memory is
+// slow, blocks of K stay in L1 until all tiles have had them.
 std::optional<MatmulSketch::Setting> MatmulSketch::standard() const {
   const bool little = !problem_.unhurried && !is_const_int(p_.m->extent);
   const int64_t most_rows = little ? kMostRows : t_.vector_registers;
   const int64_t most_code = panels_ == Panels::transposed ? kMostTransposingCode : kMostCode;
-  const auto few = [&](int64_t Setting::* field) {
+  using Values = std::vector<int64_t>;
+  const auto few = [&](int64_t Setting::* field, const Values& left_out = {}) {
     Choice<Setting> out{field, values_of(*this, field)};
     if (out.values.size() > 1)
-      std::erase_if(out.values, [&](int64_t x) { return x == 256 || x == 384 || x == 2048 || x == 32768; });
+      std::erase_if(out.values,
+                    [&](int64_t x) { return std::find(left_out.begin(), left_out.end(), x) != left_out.end(); });
     return out;
   };
+  const bool slow = t_.slow_memory();
+  const Values blocks = slow ? Values{16, 64, 256, 512, 1024, 2048} : Values{16, 32, 64, 128, 256, 2048},
+               distances = slow ? Values{1024, 4096, 8192, 32768} : Values{1024, 2048, 32768};
   std::optional<Setting> best;
   double least = std::numeric_limits<double>::infinity();
   const auto visit = [&](const Setting& k) {
-    if (little && ((k.depth_block != 0 && k_ <= kDeepest) || k.pack_rows != 0)) return;
+    if (little && ((k.depth_block != 0 && k.column_block == 0 && k_ <= kDeepest) || k.pack_rows != 0)) return;
     const double cycles = estimate(k);
     if (cycles >= least || !accepts(k).ok()) return;
     least = cycles;
@@ -440,10 +473,13 @@ std::optional<MatmulSketch::Setting> MatmulSketch::standard() const {
   std::vector<Setting> copies = {{}};
   if (in_place()) copies.push_back({.copy_panels = 1});
   if (!packed() && !p_.sharing.empty()) copies.push_back({.copy_panels = in_place(), .share_heads = 1});
+  for (const int64_t block : values_of(*this, &Setting::column_block)) {
+    if (block != 0 && problem_.cold) copies.push_back({.depth_block = kDepthAlong, .column_block = block});
+  }
   const Choice<Setting> tile_rows = few(&Setting::tile_rows), columns = few(&Setting::panel_columns),
-                        streams = few(&Setting::streams), row_blocks = few(&Setting::row_block);
-  const std::vector<Choice<Setting>> inner = {few(&Setting::pack_rows), few(&Setting::prefetch), row_blocks,
-                                              few(&Setting::depth_block)};
+                        streams = few(&Setting::streams), row_blocks = few(&Setting::row_block, {384});
+  const std::vector<Choice<Setting>> inner = {few(&Setting::pack_rows), few(&Setting::prefetch, distances), row_blocks,
+                                              few(&Setting::depth_block, blocks)};
   const auto look = [&](bool function_pass) {
     int64_t tiles = -1;
     for (const int64_t rows : tile_rows.values) {
@@ -457,8 +493,12 @@ std::optional<MatmulSketch::Setting> MatmulSketch::standard() const {
                     .function_pass = function_pass,
                     .dots = pairs_};
           if ((rows + 1) * vectors(k) >= t_.vector_registers || (little && code_of(k) > most_code)) break;
-          each_setting(k, inner, [&](Setting at) {
+          each_setting(k, inner, [&](const Setting& inside) {
             for (const Setting& copy : copies) {
+              if (copy.column_block != 0 && inside.depth_block != 0) continue;
+              Setting at = inside;
+              at.column_block = copy.column_block;
+              at.depth_block = std::max(inside.depth_block, copy.depth_block);
               at.copy_panels = copy.copy_panels;
               at.share_heads = copy.share_heads;
               at.function_pass = function_pass && at.depth_block == 0;

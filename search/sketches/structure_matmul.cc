@@ -112,8 +112,9 @@ Structure MatmulSketch::structure(const Setting& k, const ProblemFacts& facts) c
     batch *= naive.loops[l].trips;
   }
   if (blocks_rows) cut_axis(&s, &tile, Axis::rows, w.mc);
-  cut_axis(&s, &tile, Axis::columns, columns);
+  cut_axis(&s, &tile, Axis::columns, w.column_block > 0 ? w.column_block : columns);
   if (depth > 0) cut_axis(&s, &tile, Axis::depth, depth);
+  if (w.column_block > 0) cut_axis(&s, &tile, Axis::columns, columns);
   cut_axis(&s, &tile, Axis::rows, w.mr);
   Path store = tile;  // the write-back walks rows and columns of its own
   for (const Axis axis : {Axis::depth, Axis::rows, Axis::columns}) cut_axis(&s, &tile, axis, 1);
@@ -163,7 +164,10 @@ Structure MatmulSketch::structure(const Setting& k, const ProblemFacts& facts) c
   s.block_depth = depth;
   s.calls = panels * (w.joined ? 1 : std::ceil(w.m / w.mr)) * (depth > 0 ? std::ceil(w.k / depth) : 1) * batch;
   s.parallel = batch > 1 ? Axis::batch : blocks_rows ? Axis::rows : Axis::columns;
-  s.tasks = batch > 1 ? batch : blocks_rows ? std::ceil(w.m / w.mc) : panels;
+  s.tasks = batch > 1            ? batch
+            : blocks_rows        ? std::ceil(w.m / w.mc)
+            : w.column_block > 0 ? std::ceil(all_columns / w.column_block)
+                                 : panels;
   s.imbalance = imbalance_of(s.tasks, facts.threads);
   s.prefetch_bytes = static_cast<double>(std::max<int64_t>(k.prefetch, 0));
   s.prefetch_next = k.prefetch < 0;

@@ -33,7 +33,7 @@ TEST(Target, rows_keep_their_names_and_registers) {
                         Want{IsaLevel::avx512, "avx512 lanes 16 registers 32 masks 7"},
                         Want{IsaLevel::amx, "amx lanes 16 registers 32 masks 7"}}) {
     EXPECT_EQ(bare_target(w.level).to_string(),
-              std::string(w.text) + " l1 32768 ways 8 l2 1048576 l3 16777216 cores 1");
+              std::string(w.text) + " l1 32768 ways 8 l2 1048576 l3 16777216 cores 1 memory 12");
     EXPECT_EQ(bare_target(w.level).level, w.level);
   }
   EXPECT_EQ(static_cast<int>(IsaLevel::amx), 3) << "leaf programs hold the number";
@@ -91,7 +91,7 @@ TEST(Target, a_cap_takes_only_what_the_level_may_not_have) {
 
 TEST(Target, features_travel_as_words) {
   const std::string text = zen5().to_string();
-  EXPECT_TRUE(text.ends_with(" cores 1 bf16 vnni"));
+  EXPECT_TRUE(text.ends_with(" cores 1 memory 12 bf16 vnni"));
   const Result<Target> back = parse_target(text);
   ASSERT_TRUE(back.ok()) << back.status().to_string();
   EXPECT_EQ(back->features(), zen5().features());

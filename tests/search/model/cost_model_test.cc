@@ -95,7 +95,7 @@ std::vector<TaskRecord> family_history(int tasks, int rows_each, double trust = 
     r.trust = trust;
     RecipeSpace space(r.problem, target, run_rates());
     for (int i = 0; i < rows_each; ++i) {
-      const Knobs& k = space.at(i * 7 % space.size()).knobs;
+      const Knobs& k = space.at(i * space.size() / rows_each).knobs;
       r.rows.push_back({"panel.1", k, {}, Outcome::timed, {100.0 / static_cast<double>(k.at("mr")) + 1}, 0});
     }
     out.push_back(std::move(r));

@@ -236,7 +236,7 @@ TEST(CopiedPanels, AreKnownToTheAnalyticStage) {
   for (const int64_t n : {399, 49}) {
     const Problem p = product(n - 14, n == 399 ? 300 : 96, n);
     RecipeSpace space(p, machine("laptop").target, MachineRates::assumed(machine("laptop").target));
-    Knobs knobs = knobs_of(4, 16, {});
+    Knobs knobs = knobs_of(4, 16, {{"nb", 0}});
     if (n == 49) knobs["mu"] = knobs["dk"] = 0;
     const int copy = space.nearest(knobs);
     ASSERT_EQ(space.at(copy).knobs, knobs);
@@ -248,6 +248,85 @@ TEST(CopiedPanels, AreKnownToTheAnalyticStage) {
 }
 
 // Of blocks of rows the last has the rows that are left, not as many as the others.
+// Blocks of columns walk K in blocks: one over, one under and exactly tiles and blocks, a row, and few columns.
+TEST(ColumnBlocks, KeepTheValues) {
+  struct Case {
+    Problem problem;
+    int64_t mr, nr, nb, kc;
+    Knobs others;
+  };
+  const Case cases[] = {
+      {product(13, 33, 96), 4, 16, 32, 16, {}},
+      {product(12, 32, 97), 4, 16, 32, 16, {}},
+      {product(12, 31, 95), 4, 16, 32, 16, {}},
+      {product(11, 40, 80), 4, 16, 32, 16, {{"pa", 1}}},
+      {product(5, 64, 70), 5, 16, 64, 16, {}},
+      {product(1, 33, 96), 1, 16, 32, 16, {}},
+      {product(1, 48, 35), 1, 8, 16, 24, {}},
+      {product(2, 64, 64), 2, 32, 64, 32, {}},
+      {product(0, 33, 96, {{"M", 13}}), 4, 16, 32, 16, {}},
+      {product(0, 33, 96, {{"M", 1}}), 4, 16, 32, 16, {}},
+      {product(7, 0, 70, {{"K", 37}}), 4, 16, 32, 16, {}},
+  };
+  for (const char* const name : {"laptop", "xeon"}) {
+    const ir::Target t = machine(name).target;
+    for (const Case& c : cases) {
+      if (c.nr < t.lanes) continue;
+      Knobs knobs = knobs_of(c.mr, c.nr, c.others);
+      knobs["pb"] = 0;
+      knobs["nb"] = c.nb;
+      knobs["kc"] = c.kc;
+      SCOPED_TRACE(ir::print(c.problem.kernel));
+      ASSERT_TRUE(kMatmulRecipe.accepts(knobs, c.problem, t).ok())
+          << kMatmulRecipe.accepts(knobs, c.problem, t).to_string();
+      const ir::Result<Schedule> schedule = kMatmulRecipe.build(knobs, c.problem, t);
+      ASSERT_TRUE(schedule.ok()) << schedule.status().to_string();
+      const ir::Result<ir::Kernel> scheduled = replay(c.problem.kernel, *schedule);
+      ASSERT_TRUE(scheduled.ok()) << scheduled.status().to_string();
+      EXPECT_NE(ir::print(*scheduled).find("@tensor(mma)"), std::string::npos);
+      EXPECT_TRUE(check_safe(c.problem.kernel, *scheduled).ok()) << ir::print(*scheduled);
+      EXPECT_TRUE(cut(*scheduled).ok()) << cut(*scheduled).status().to_string() << ir::print(*scheduled);
+      const Tensors inputs = whole_inputs(c.problem.kernel, c.problem.dims);
+      const ir::Result<Tensors> want = outputs(c.problem.kernel, c.problem.dims, inputs),
+                                got = outputs(reversed(*scheduled), c.problem.dims, inputs);
+      ASSERT_TRUE(want.ok() && got.ok());
+      EXPECT_EQ(difference(*want, *got, 1e-5), "") << ir::print(*scheduled);
+    }
+  }
+}
+
+TEST(ColumnBlocks, AreRefusedWhereRowsAreNotReadAlong) {
+  const ir::Target t = machine("xeon").target;
+  const auto refused = [&](const Problem& p, const Knobs& others) {
+    Knobs knobs = knobs_of(4, 16, {{"pb", 0}, {"nb", 32}, {"kc", 16}});
+    for (const auto& [name, value] : others) knobs[name] = value;
+    return kMatmulRecipe.accepts(knobs, p, t).to_string();
+  };
+  EXPECT_EQ(refused(product(13, 33, 96), {}), "OK");
+  EXPECT_THAT(refused(product(13, 33, 96, {}, true), {}), HasSubstr("nb 32: B does not lie row-major"));
+  EXPECT_THAT(refused(product(13, 33, 0, {{"N", 96}}), {}), HasSubstr("or n varies"));
+  EXPECT_THAT(refused(product(13, 33, 96), {{"kc", 0}}), HasSubstr("expected a block of K"));
+  EXPECT_THAT(refused(product(13, 33, 96), {{"pb", 1}}), HasSubstr("where they lie"));
+  EXPECT_THAT(refused(product(13, 33, 96), {{"nb", 24}}), HasSubstr("nb 24: n is 96, nr 16"));
+  EXPECT_THAT(refused(product(13, 33, 31), {}), HasSubstr("nb 32: n is 31"));
+  EXPECT_THAT(refused(product(13, 33, 65536), {{"nb", 32768}}), HasSubstr("too many sums of 13 rows wait"));
+}
+
+// Rows of several pages from memory, that few rows of A need once.
+TEST(ColumnBlocks, AreTheDefaultForFewRowsFromMemory) {
+  for (const char* const name : {"zen5", "xeon"}) {
+    for (const int64_t m : {1, 4, 16}) {
+      Problem p = product(m, 4096, 4096);
+      p.cold = true;
+      const ir::Target t = machine(name).target;
+      EXPECT_GT(knob_of(kMatmulRecipe.defaults(p, t), "nb"), 0) << name << " " << m;
+      p.cold = false;
+      p.kernel = product(m, 64, 2048).kernel;
+      EXPECT_EQ(knob_of(kMatmulRecipe.defaults(p, t), "nb"), 0) << name << " " << m;
+    }
+  }
+}
+
 TEST(MatmulModel, TheLastBlockOfRowsIsItsOwn) {
   MatmulWork w;
   w.m = 210;
