@@ -28,7 +28,7 @@ void add_common(CLI::App& app, CommonOptions* options, bool measures) {
   app.add_flag("--json", options->json, "One JSON object a line on the standard output");
   app.add_option("--store", options->store, "Directory of the store")->type_name("DIR");
   app.add_option("--isa", options->isa, "Highest instruction set to generate for")
-      ->check(CLI::IsMember({"host", "portable", "avx2", "avx512"}));
+      ->check(CLI::IsMember({"host", "portable", "avx2", "avx512", "amx"}));
   if (!measures) return;
   app.add_option("--threads", options->threads, "Threads, instead of the workload's")->check(CLI::Range(1, 256));
   app.add_option("--seed", options->seed, "Seed of all random choices");

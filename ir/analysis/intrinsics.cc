@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "ir/analysis/analysis.h"
+#include "ir/base/target.h"
 #include "ir/core/names.h"
 #include "ir/core/text_form.h"
 

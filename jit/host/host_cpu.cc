@@ -5,6 +5,8 @@
 #include <cpuid.h>
 #include <fmt/format.h>
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -28,6 +30,13 @@ uint64_t read_xcr0() {
   return (uint64_t{hi} << 32) | lo;
 }
 
+// Linux lends the registers of tiles to processes that ask for them, once; a signal stack too small for them, or a
+// kernel that knows none, refuses.
+bool may_use_tiles() {
+  constexpr long kAskForState = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM
+  return syscall(SYS_arch_prctl, kAskForState, kTileData) == 0;
+}
+
 uint64_t detect_features() {
   const uint64_t xcr0 = read_xcr0();
   uint64_t found = 0;
@@ -36,7 +45,7 @@ uint64_t detect_features() {
     found |= kCpu_##id;
 #include "ir/base/cpu_features.def"
 #undef LATHE_CPU_FEATURE
-  return found;
+  return lent_features(found, may_use_tiles);
 }
 
 std::string vendor_name() {
@@ -111,6 +120,11 @@ ir::Target detect_target() {
 }
 
 }  // namespace
+
+uint64_t lent_features(uint64_t enabled, bool (*may_use_tiles)()) {
+  constexpr uint64_t kTiles = kCpu_amx_tile | kCpu_amx_int8 | kCpu_amx_bf16;
+  return (enabled & kTiles) != 0 && !may_use_tiles() ? enabled & ~kTiles : enabled;
+}
 
 uint64_t host_features() {
   static const uint64_t features = detect_features();

@@ -14,8 +14,10 @@ using enum ir::CpuFeature;
 inline constexpr char kArch[] = "x86-64";
 inline constexpr int kElfMachine = 62;
 
-// Features of the host that the operating system has enabled.
+// Features of the host that the operating system has enabled, and lent to this process where it has to ask.
 uint64_t host_features();
+// Those that stay of enabled ones: it asks for tiles only if there are any.
+uint64_t lent_features(uint64_t enabled, bool (*may_use_tiles)());
 
 // The host as a Target, with every feature that some level may use.
 const ir::Target& host_target();

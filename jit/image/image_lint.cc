@@ -267,10 +267,11 @@ class Sweep {
     if (evex && ((p0 & 8) != 0 || (p1 & 4) == 0)) return refuse("an instruction no leaf has");
     if (!take(&opcode)) return refuse("cut off");
     LATHE_RETURN_IF_ERROR(operands(vector_form(map, opcode, evex), &m, false));
+    const int implied = (prefix == 0xc5 ? p0 : p1) & 3;
+    if (map == 2 && !evex && (opcode == 0x49 || opcode == 0x4b || opcode == 0x5c)) return tiles(opcode, implied);
     LATHE_RETURN_IF_ERROR(needs(evex ? uint64_t{kCpu_avx512f} : uint64_t{kCpu_avx}));
     const bool fused = map == 2 && opcode >= 0x96 && opcode <= 0xbf && (opcode & 0xf) >= 6;
     if (fused && !evex) LATHE_RETURN_IF_ERROR(needs(kCpu_fma));
-    const int implied = (prefix == 0xc5 ? p0 : p1) & 3;
     if (map == 2 && opcode == 0x52 && implied == 2 && evex) {  // dot products of bf16
       LATHE_RETURN_IF_ERROR(needs(kCpu_avx512bf16));
     } else if (map == 2 && opcode >= 0x50 && opcode <= 0x53) {  // of integers; other prefixes have other meanings
@@ -280,6 +281,15 @@ class Sweep {
     if (!evex && ((map == 2 && opcode == 0x13) || (map == 3 && opcode == 0x1d)))
       LATHE_RETURN_IF_ERROR(needs(kCpu_f16c));
     return {};
+  }
+
+  // Each instruction on tiles, or on their configuration, is one opcode with one prefix.
+  Status tiles(uint8_t opcode, int implied) {
+    const bool known = opcode == 0x49   ? implied == 0 || implied == 3  // ldtilecfg, tilerelease; tilezero
+                       : opcode == 0x4b ? implied == 2 || implied == 3  // tilestored, tileloadd
+                                        : implied == 2;                 // tdpbf16ps
+    if (!known) return refuse("an instruction no leaf has");
+    return needs(opcode == 0x5c ? uint64_t{kCpu_amx_bf16} : uint64_t{kCpu_amx_tile});
   }
 
   const CodeImage& image_;

@@ -374,6 +374,12 @@ Value* emit_prefetch(OpContext& c, const Inst& i) {
   return nullptr;
 }
 
+// emit_op refuses them.
+Value* emit_tile_zero(OpContext&, const Inst&) { return nullptr; }
+Value* emit_tile_load(OpContext&, const Inst&) { return nullptr; }
+Value* emit_tile_store(OpContext&, const Inst&) { return nullptr; }
+Value* emit_tile_dot_bf16(OpContext&, const Inst&) { return nullptr; }
+
 using Emitter = Value* (*)(OpContext&, const Inst&);
 constexpr Emitter kEmitters[] = {
 #define LATHE_LEAF_OP(id, sources, kind) &emit_##id,
@@ -384,6 +390,7 @@ constexpr Emitter kEmitters[] = {
 }  // namespace
 
 ir::Result<Value*> emit_op(OpContext& context, const Inst& inst) {
+  if (leaf_op_kind(inst.op) == LeafOpKind::kTile) return ir::unsupported("llvm: tiles");
   if (inst.op == LeafOp::k_scalef && !context.avx512()) {
     return ir::unsupported("llvm: scalef needs AVX-512");
   }

@@ -444,7 +444,8 @@ int Emitter::bumped(LoopContext* loop, int ptr, const Linear& per_iteration) {
   return out;
 }
 
-Mem Emitter::mem(const Access& at) {
+// indexed: an index may be part of the address.
+Mem Emitter::mem(const Access& at, bool indexed) {
   const auto stride_of = [&](const LoopContext* loop) { return at.loops.find(loop); };
   const LoopContext* last = nullptr;
   for (const LoopContext* loop : loops_) {
@@ -452,7 +453,7 @@ Mem Emitter::mem(const Access& at) {
   }
   Mem out;
   const LoopContext* by_var = nullptr;
-  if (last != nullptr && !last->by_pointer && stride_of(last)->constant()) {
+  if (indexed && last != nullptr && !last->by_pointer && stride_of(last)->constant()) {
     const int64_t bytes = stride_of(last)->bytes, scale = bytes / last->width;
     if (bytes % last->width == 0 && (scale == 1 || scale == 2 || scale == 4 || scale == 8)) {
       by_var = last;
@@ -468,7 +469,7 @@ Mem Emitter::mem(const Access& at) {
     out.disp = static_cast<int32_t>(rest.bytes);
     rest.bytes = 0;
   }
-  if (by_var == nullptr) {
+  if (indexed && by_var == nullptr) {
     for (size_t d = 0; d < rest.strides.size(); ++d) {
       int64_t& mult = rest.strides[d];
       const int64_t part = mult % 3;

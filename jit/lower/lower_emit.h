@@ -134,6 +134,9 @@ class Emitter {
   int compare(LeafOp op, int a, int b);  // a mask
   int mask_tail(Extent extent, const LoopContext* loop, int64_t add);
   int mask_and(int a, int b);
+  // Tiles, as Inst::imm numbers them; rows of memory lie `step` apart, which is a number or multiple of one stride.
+  void tile(LeafOp op, uint32_t tiles);
+  void tile(LeafOp op, int number, const Access& at, const Linear& step);
   void prefetch(int ptr, int64_t bytes);
   void prefetch(const Access& at, int64_t bytes);
 
@@ -203,7 +206,7 @@ class Emitter {
   int known_in(KeyTable Frame::* table, const Key& key, uint64_t hash);
   int derived(int ptr, const Linear& offset, int level);
   int bumped(LoopContext* loop, int ptr, const Linear& per_iteration);
-  Mem mem(const Access& at);
+  Mem mem(const Access& at, bool indexed = true);
   Key access_key(const Access& at, int mask);
   Inst& emit(LeafOp op, int dst, int level);
 

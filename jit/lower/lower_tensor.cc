@@ -93,7 +93,7 @@ void Lowering::mma(const Stmt& s) {
     if (!first.empty() && moves && e_.repeat(first, start, l->bumps, k)) return;
     const Emitter::Mark mark = e_.mark();
     env_.push_back({s.iter, Binding::Kind::loop, k, 0, l});
-    body(s.body);
+    tiles_ != nullptr ? tile_step() : body(s.body);
     env_.pop_back();
     const bool in_place = std::equal(cells_.begin(), cells_.end(), before.begin(), before.end(),
                                      [](const auto& a, const auto& b) { return a.second.reg == b.second.reg; });

@@ -193,6 +193,12 @@ class Lowering {
   auto at_part(int64_t part, F&& f);
 
   // lower_pairs.cc
+  // lower_tiles.cc
+  void tile_bf16(const ir::Stmt& s);
+  struct Tiles;
+  std::optional<Access> tile_at(const Tiles& t, const ir::Expr* load, int64_t m, int64_t n, int64_t k);
+  void tile_step();
+
   void add_pairs(const ir::Stmt& s);
   int pairs(const ir::Expr& e);
   int half(int pair, bool odd);
@@ -203,8 +209,9 @@ class Lowering {
   Emitter e_;
   Environment env_;
   std::optional<Lane> lane_;
-  std::string part_iter_;  // that tells apart what shares a lane of the dot product around; empty: there is none
-  bool pairs_ = false;     // its parts are pairs of bf16, not bytes
+  std::string part_iter_;         // that tells apart what shares a lane of the dot product around; empty: there is none
+  const Tiles* tiles_ = nullptr;  // of the tile product around
+  bool pairs_ = false;            // its parts are pairs of bf16, not bytes
   Cells cells_{memory_};
   std::vector<Reduction> reductions_;
   std::pmr::vector<int> ranks_;  // of each buffer, among all in order of their names

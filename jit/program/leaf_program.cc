@@ -57,6 +57,11 @@ std::string inst_text(const Inst& i) {
   if (i.type != MemType::b32) out += fmt::format(".{}", mem_type_name(i.type));
   std::vector<std::string> parts;
   if (i.mem.ptr >= 0) parts.push_back(mem_text(i.mem));
+  if (kind == LeafOpKind::kTile) {
+    const int tiles = i.op == LeafOp::k_tile_dot_bf16 ? 3 : 1;
+    for (int t = 0; t < tiles; ++t) parts.push_back(fmt::format("t{}", tile_of(i.imm, t)));
+    if (i.mem.ptr >= 0 && i.mem.index_kind == Mem::Index::none) parts.push_back(fmt::format("rows {}", i.var_add));
+  }
   for (int s = 0; s < leaf_op_sources(i.op); ++s) parts.push_back(fmt::format("v{}", i.src[s]));
   if (i.op == LeafOp::k_mask_tail) {
     std::string at = i.var >= 0 ? fmt::format("x{}", i.var) : "0";

@@ -33,7 +33,7 @@ inline constexpr int kLeafOpCount = 0
 #include "jit/program/leaf_ops.def"
 #undef LATHE_LEAF_OP
     ;
-enum class LeafOpKind : uint8_t { kArith, kLoad, kStore, kConst, kMask, kPtr, kHint };
+enum class LeafOpKind : uint8_t { kArith, kLoad, kStore, kConst, kMask, kPtr, kHint, kTile };
 const char* leaf_op_name(LeafOp op);
 inline constexpr int8_t kLeafOpSources[] = {
 #define LATHE_LEAF_OP(id, sources, kind) sources,
@@ -47,6 +47,9 @@ inline constexpr LeafOpKind kLeafOpKinds[] = {
 };
 inline int leaf_op_sources(LeafOp op) { return kLeafOpSources[static_cast<int>(op)]; }
 inline LeafOpKind leaf_op_kind(LeafOp op) { return kLeafOpKinds[static_cast<int>(op)]; }
+
+inline constexpr int kMaxTiles = 8, kTileRows = 16, kTileBytes = 64;  // a row
+inline int tile_of(uint32_t imm, int which) { return static_cast<int>(imm >> (4 * which) & 15); }
 
 // A loop bound or mask bound in elements: extent[arg] (arg >= 0), the current segment's len (kSegLen) or 0 (kConst),
 // plus `add`.
@@ -88,7 +91,7 @@ struct Inst {
   Mem mem;                      // loads, stores, prefetch; mem.ptr < 0 on arithmetic
   uint32_t imm = 0;             // constant: the 32 bits; shifts, shuffles: the count or control; index_i32: lanes apart
   int var = -1;                 // mask_tail, index_i32: index variable (-1: constant 0)
-  int64_t var_add = 0;          // mask_tail: added to the index variable
+  int64_t var_add = 0;          // mask_tail: added to the index variable; tile_load, tile_store: bytes between rows
   Extent extent;                // mask_tail, extent_f32, index_i32
   MemType type = MemType::b32;  // loads, stores
 };
@@ -167,6 +170,7 @@ struct LeafProgram {
   int lanes = 8;              // of every vector register in this program
   int vector_registers = 16;  // that a generator may use
   int mask_registers = 0;
+  uint8_t tile_rows[kMaxTiles] = {};               // of each tile register; 0: it is not used
   uint64_t extra = 0;                              // features that may be used, beside those of the level
   int num_vregs = 0, num_masks = 0, num_vars = 0;  // virtual registers are 0..n-1
   std::vector<PtrInit> ptrs;  // pointer register i starts as ptrs[i]; one with slot = stream = -1 starts undefined
@@ -181,6 +185,9 @@ inline bool has_scalef(const LeafProgram& program) {
 inline bool has_dot2(const LeafProgram& program) {
   return program.level == ir::IsaLevel::portable || program.has(ir::kCpu_avx512bf16);
 }
+
+inline constexpr uint64_t kTileFeatures = ir::kCpu_amx_tile | ir::kCpu_amx_bf16;
+inline bool has_tiles(const LeafProgram& program) { return program.tile_rows[0] != 0; }
 
 // The one of these features that makes dot4_u8s8 one instruction; 0: a sequence of others computes it.
 inline uint64_t dot4_feature(uint64_t features) {

@@ -10,7 +10,7 @@
 namespace lathe::jit {
 namespace {
 
-constexpr uint32_t kMagic = 0x34504c4c;  // "LLP4"
+constexpr uint32_t kMagic = 0x35504c4c;  // "LLP5"
 constexpr int kMaxDepth = 20;
 
 // One visitor describes each struct; the archive writes or reads it.
@@ -161,6 +161,7 @@ void visit(A& a, LeafProgram& p) {
   for (int* n : {&p.lanes, &p.vector_registers, &p.mask_registers, &p.num_vregs, &p.num_masks, &p.num_vars})
     a.value(*n);
   a.value(p.extra);
+  for (uint8_t& rows : p.tile_rows) a.value(rows);
   list(a, p.ptrs, [&](PtrInit& init) {
     a.value(init.slot);
     a.value(init.stream);

@@ -48,6 +48,10 @@ class Checker {
       LATHE_RETURN_IF_ERROR(terms(init.terms));
       d.ptrs.push_back(init.slot >= 0 || init.stream >= 0);
     }
+    if (std::any_of(p_.tile_rows, p_.tile_rows + kMaxTiles, [](uint8_t rows) { return rows > kTileRows; }))
+      return ir::invalid("a tile of more than {} rows", kTileRows);
+    if (has_tiles(p_) && p_.level != ir::IsaLevel::portable && !p_.has(kTileFeatures))
+      return ir::invalid("tiles at level {}", ir::isa_name(p_.level));
     return nodes(p_.body, d, 0);
   }
 
@@ -97,10 +101,29 @@ class Checker {
   }
   bool busy(int var) const { return std::find(loop_vars_.begin(), loop_vars_.end(), var) != loop_vars_.end(); }
 
+  // Of tile registers it is known from the start which there are, and what is in them: zeros.
+  ir::Status tiles(const Inst& i) const {
+    for (int which = 0; which < (i.op == LeafOp::k_tile_dot_bf16 ? 3 : 1); ++which) {
+      const int tile = tile_of(i.imm, which);
+      if (tile >= kMaxTiles || p_.tile_rows[tile] == 0) return ir::invalid("tile {} is not one of the program's", tile);
+    }
+    const bool memory = i.op == LeafOp::k_tile_load || i.op == LeafOp::k_tile_store;
+    if (!memory && i.mem.ptr >= 0) return ir::invalid("{} with a memory operand", leaf_op_name(i.op));
+    if (memory && i.mem.index_kind == Mem::Index::var) return ir::invalid("{} at a variable", leaf_op_name(i.op));
+    if (memory && i.var_add != static_cast<int32_t>(i.var_add)) return ir::invalid("rows {} bytes apart", i.var_add);
+    if (i.op != LeafOp::k_tile_dot_bf16) return {};
+    const int rows = p_.tile_rows[tile_of(i.imm, 0)];
+    if (rows != p_.tile_rows[tile_of(i.imm, 1)] || p_.tile_rows[tile_of(i.imm, 2)] != kTileRows)
+      return ir::invalid("a product of tiles whose rows do not fit");
+    return {};
+  }
+
   ir::Status inst(const Inst& i, Defined& d) {
     if (static_cast<int>(i.op) >= kLeafOpCount) return ir::invalid("unknown instruction {}", static_cast<int>(i.op));
     const LeafOpKind kind = leaf_op_kind(i.op);
-    const bool memory = kind == LeafOpKind::kLoad || kind == LeafOpKind::kStore || kind == LeafOpKind::kHint;
+    const bool tile_rows = i.op == LeafOp::k_tile_load || i.op == LeafOp::k_tile_store;
+    const bool memory =
+        kind == LeafOpKind::kLoad || kind == LeafOpKind::kStore || kind == LeafOpKind::kHint || tile_rows;
     if (memory) {
       LATHE_RETURN_IF_ERROR(use(d.ptrs, i.mem.ptr, "pointer"));
       if (i.mem.index_kind == Mem::Index::var) LATHE_RETURN_IF_ERROR(use(d.vars, i.mem.index, "variable"));
@@ -123,6 +146,7 @@ class Checker {
     } else if (i.op == LeafOp::k_blend) {
       return ir::invalid("blend without a mask");
     }
+    if (kind == LeafOpKind::kTile) return tiles(i);
     switch (i.op) {
       case LeafOp::k_scalef:
         if (!has_scalef(p_)) return ir::invalid("scalef at level {}", ir::isa_name(p_.level));

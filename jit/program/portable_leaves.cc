@@ -203,6 +203,7 @@ PreparedProgram::PreparedProgram(const LeafProgram& program)
   for (const PtrInit& init : program.ptrs) {
     ptrs.push_back({init.slot, init.stream, Flattener::flat(-1, init.bytes, init.terms)});
   }
+  std::copy(program.tile_rows, program.tile_rows + kMaxTiles, tile_rows);
   Flattener f(this);
   f.nodes(program.body);
   f.emit(FlatOp::kEnd);
@@ -219,7 +220,12 @@ void PreparedProgram::run(const ir::LeafArgs& args) const {
   std::unique_ptr<int32_t[]> more_masks;
   std::unique_ptr<int64_t[]> more_vars;
   std::unique_ptr<char*[]> more_ptrs;
-  PortableState state{vregs, masks, vars, pointers};
+  PortableState state{vregs, masks, vars, pointers, nullptr};
+  std::unique_ptr<char[]> tiles;
+  if (tile_rows[0] != 0) {
+    tiles = std::make_unique<char[]>(static_cast<size_t>(kMaxTiles) * kTileRows * kTileBytes);
+    state.tiles = tiles.get();
+  }
   if (num_vregs > kStackRegisters) {
     more_vregs = std::make_unique<float[]>(static_cast<size_t>(num_vregs) * lanes);
     state.vregs = more_vregs.get();

@@ -55,6 +55,7 @@ struct PreparedProgram {
 
   int lanes = 8;
   int num_vregs = 0, num_masks = 0, num_vars = 0;  // after compaction
+  uint8_t tile_rows[kMaxTiles] = {};
   std::vector<FlatPtr> ptrs;
   std::vector<FlatOp> ops;
   std::vector<FlatStep> steps;
@@ -66,6 +67,7 @@ struct PortableState {
   int32_t* masks;  // 0 or -1 a lane
   int64_t* vars;
   char** ptrs;
+  char* tiles;  // kTileRows * kTileBytes each, zeros at first; null: none is used
 };
 // The executor compiled for whatever the library is built for, and the fastest one on this CPU (jit/host): the same
 // bits, other speed.

@@ -46,9 +46,22 @@ Address Assembler::pack_constant(Pack pack) {
   return ptr[rip + pack_label_[static_cast<size_t>(pack)]];
 }
 
+Address Assembler::tile_config(const uint8_t (&rows)[kMaxTiles]) {
+  constexpr size_t kBytesOfRow = 16, kRows = 48;  // where they stand: two bytes and one byte a tile
+  tiles_.assign(64, 0);
+  tiles_[0] = 1;  // the palette
+  for (size_t t = 0; t < kMaxTiles; ++t) {
+    tiles_[kBytesOfRow + 2 * t] = rows[t] != 0 ? kTileBytes : 0;
+    tiles_[kRows + t] = rows[t];
+  }
+  return ptr[rip + tiles_label_];
+}
+
 ir::Status Assembler::finish(uint32_t* text_bytes) {
   while (getSize() % 64 != 0 && Xbyak::GetError() == Xbyak::ERR_NONE) int3();
   *text_bytes = static_cast<uint32_t>(getSize());
+  L(tiles_label_);
+  for (const uint8_t byte : tiles_) db(byte);
   L(wide_label_);
   for (const uint32_t bits : wide_) {
     for (int i = 0; i < 8; ++i) dd(bits);

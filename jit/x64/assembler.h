@@ -9,6 +9,7 @@
 
 #include "ir/base/status.h"
 #include "jit/image/image.h"
+#include "jit/program/leaf_program.h"
 
 namespace lathe::jit::x64 {
 
@@ -19,6 +20,7 @@ using Xbyak::Opmask;
 using Xbyak::Reg32;
 using Xbyak::Reg64;
 using Xbyak::RegExp;
+using Xbyak::Tmm;
 using Xbyak::Xmm;
 using Xbyak::Ymm;
 using Xbyak::Zmm;
@@ -39,6 +41,9 @@ class Assembler : public Xbyak::CodeGenerator {
   enum class Pack : uint8_t { bytes, low_halves, high_halves, spread, odd_halves };
   Address pack_constant(Pack pack);
 
+  // What ldtilecfg reads: tiles of so many rows of 64 bytes, 0: none.
+  Address tile_config(const uint8_t (&rows)[kMaxTiles]);
+
   // Appends the constants. text_bytes: where they start.
   ir::Status finish(uint32_t* text_bytes);
 
@@ -47,6 +52,8 @@ class Assembler : public Xbyak::CodeGenerator {
 
   Label wide_label_, scalar_label_, iota_label_, pack_label_[5];
   std::vector<uint32_t> wide_, scalars_;
+  Label tiles_label_;
+  std::vector<uint8_t> tiles_;
   int iota_lanes_ = 0;
   bool pack_used_[5] = {};
 };

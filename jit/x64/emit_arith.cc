@@ -87,6 +87,9 @@ void Emitter::instruction(const Item& item) {
     case LeafOpKind::kStore:
       store(item, s);
       return;
+    case LeafOpKind::kTile:
+      tile(inst);
+      return;
     case LeafOpKind::kHint:
       as_.prefetcht0(as_.ptr[address(inst.mem)]);
       return;

@@ -95,9 +95,14 @@ void Emitter::prologue() {
   }
   if (a_.num_slots) as_.sub(as_.rsp, 8 * a_.num_slots);
   stack_bytes_ = 8 * (pushed + a_.num_slots);
+  if (has_tiles(p_)) {
+    use(kTileFeatures);
+    as_.ldtilecfg(as_.tile_config(p_.tile_rows));
+  }
 }
 
 void Emitter::epilogue() {
+  if (has_tiles(p_)) as_.tilerelease();
   if (contains(p_.body, LeafOp::k_store_stream)) as_.sfence();  // other threads see what was streamed
   if (a_.num_slots) as_.add(as_.rsp, 8 * a_.num_slots);
   for (int r = 15; r >= 0; --r) {

@@ -14,6 +14,23 @@ RegExp Emitter::address(const Mem& mem) {
   return e + mem.disp;
 }
 
+// Rows lie the index register apart.
+void Emitter::tile(const Inst& inst) {
+  use(kTileFeatures);
+  const auto tmm = [&](int which) { return Tmm(tile_of(inst.imm, which)); };
+  if (inst.op == LeafOp::k_tile_zero) return as_.tilezero(tmm(0));
+  if (inst.op == LeafOp::k_tile_dot_bf16) return as_.tdpbf16ps(tmm(0), tmm(1), tmm(2));
+  const Reg64 base = general(inst.mem.ptr, as_.rax);
+  Reg64 step = as_.rdx;
+  if (inst.mem.index_kind == Mem::Index::stride) {
+    step = general(a_.stride_id(inst.mem.index), as_.rdx);
+  } else {
+    as_.mov(as_.rdx, inst.var_add);
+  }
+  const Address at = as_.ptr[base + step * inst.mem.scale + inst.mem.disp];
+  inst.op == LeafOp::k_tile_load ? as_.tileloadd(tmm(0), at) : as_.tilestored(at, tmm(0));
+}
+
 void Emitter::constant(const Xmm& to, uint32_t bits) {
   use(kCpu_avx);
   if (bits == 0 && to.getIdx() < 16) {

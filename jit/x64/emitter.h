@@ -69,6 +69,7 @@ class Emitter {
   void index_i32(const Inst& inst);
   void constant(const Xmm& to, uint32_t bits);
   RegExp address(const Mem& mem);
+  void tile(const Inst& inst);
 
   // emit_narrow.cc: elements in memory that are not lanes
   void load_narrow(const Inst& inst, const Xmm& to, const RegExp& from);

@@ -184,7 +184,7 @@ class Analyser {
     }
     if (inst.mask >= 0 && bad(inst.mask, p_.num_masks)) return ir::invalid("leaf program: mask {}", inst.mask);
     const LeafOpKind kind = leaf_op_kind(inst.op);
-    if (kind == LeafOpKind::kStore || kind == LeafOpKind::kHint) return {};
+    if (kind == LeafOpKind::kStore || kind == LeafOpKind::kHint || kind == LeafOpKind::kTile) return {};
     const bool to_mask = kind == LeafOpKind::kMask;
     if (bad(inst.dst, to_mask ? p_.num_masks : p_.num_vregs))
       return ir::invalid("leaf program: destination {}", inst.dst);
@@ -219,7 +219,9 @@ class Analyser {
         ++rereads_[v];
         break;  // one memory operand an instruction
       }
-      if (item.kind != Item::Kind::inst || leaf_op_kind(op) == LeafOpKind::kStore) barrier_ = pos_;
+      if (item.kind != Item::Kind::inst || leaf_op_kind(op) == LeafOpKind::kStore ||
+          leaf_op_kind(op) == LeafOpKind::kTile)
+        barrier_ = pos_;
     }
     barrier_ = -1;
   }
@@ -358,11 +360,12 @@ class Analyser {
       for (int t = 0; t < temps; ++t) temps_.push_back({2 * pos_, 2 * pos_ + 1, 1});
     }
     // A load's address is needed here or at its use: finish() settles it.
-    if (kind == LeafOpKind::kStore || kind == LeafOpKind::kHint) memory(inst.mem, pos_, region);
+    const bool reads_address = kind == LeafOpKind::kStore || kind == LeafOpKind::kHint || kind == LeafOpKind::kTile;
+    if (reads_address && inst.mem.ptr >= 0) memory(inst.mem, pos_, region);
     if (inst.var >= 0) general(a_.var_id(inst.var), pos_, region);
     if (kind == LeafOpKind::kMask) {
       touch(mask(inst.dst), 2 * pos_ + 1, region);
-    } else if (kind == LeafOpKind::kStore) {
+    } else if (kind == LeafOpKind::kStore || kind == LeafOpKind::kTile) {
       barrier_ = pos_;
     } else if (kind != LeafOpKind::kHint) {
       touch(vectors_[inst.dst], 2 * pos_ + 1, region);

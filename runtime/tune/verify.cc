@@ -29,8 +29,9 @@ struct Variant {
 
 std::vector<Variant> variants(const ir::Target& target, bool llvm) {
   std::vector<Variant> out = {{0, IsaLevel::portable, jit::Backend::portable}};
-  for (const IsaLevel level : {IsaLevel::avx2, IsaLevel::avx512}) {
-    if (!target.has(level)) continue;
+  for (int row = 0; row < ir::kIsaLevels; ++row) {
+    const auto level = static_cast<IsaLevel>(row);
+    if (level == IsaLevel::portable || !target.has(level)) continue;
     for (const int tier : {1, 2}) {
       for (const jit::Backend b : {jit::Backend::xbyak, jit::Backend::llvm}) {
         if (!jit::backend_built(b)) continue;

@@ -137,7 +137,7 @@ Status apply_prefetch(TransformResult& result, const Move& move, const Transform
   Stmt stream;
   stream.kind = Stmt::Kind::prefetch;
   stream.target = move.args[0];
-  LATHE_ASSIGN(const int64_t lines, int_arg(move.options.at("lines"), "lines", 1, 64));
+  LATHE_ASSIGN(const int64_t lines, int_arg(move.options.at("lines"), "lines", 1, 128));
   stream.lines = static_cast<int>(lines);
   if (ahead != move.options.end()) {
     LATHE_ASSIGN(stream.distance, int_arg(ahead->second, "ahead", 64, int64_t{1} << 30));

@@ -113,11 +113,15 @@ Status MatmulSketch::write(Script& s, const Setting& k) const {
     steps = "k1";
   }
   std::vector<std::string> around = {steps};
-  if (k.dots != 0) {
+  if (k.dots == kPairs) {
     s.move("tile_scope {} 2 tail=exact as k2,kp", steps);
-    steps = "k2";
     around = {"k2", "kp"};
+  } else if (k.dots == kTiles) {
+    s.move("tile_scope {} 32 tail=exact as k2,kq", steps);
+    s.move("tile_scope kq 2 tail=exact as kr,kp");
+    around = {"k2", "kr", "kp"};
   }
+  steps = around.front();
   if (depth != 0) around.insert(around.begin(), "k0");
   for (const char* outer : {"nb", "n0"}) {
     if (outer == std::string("nb") && k.column_block == 0) continue;
@@ -136,7 +140,8 @@ Status MatmulSketch::write(Script& s, const Setting& k) const {
     s.move("swap_scopes n1b {}", scope);
     s.move("swap_scopes m1b {}", scope);
   }
-  if (k.dots != 0) s.move("unroll_scope kp");
+  if (k.dots == kTiles) s.move("unroll_scope kr");
+  if (k.dots != kSingle) s.move("unroll_scope kp");
   write_panels(s, k, n_tail);
   const std::vector<const Stmt*> batch = scopes_with_role(s.kernel(), "batch");
   const bool all_share = k.share_heads != 0 && p_.sharing.size() == batch.size();
@@ -148,15 +153,21 @@ Status MatmulSketch::write(Script& s, const Setting& k) const {
     const std::string at = row_block != 0 ? "mm" : batch.empty() ? "root" : batch.back()->iter;
     pack_rows(s, (*p_.a)->name, at, k.tile_rows, row_tail);
   }
-  if (depth == 0) {
+  if (k.dots == kTiles) {
+    write_whole_tile(s, k);
+  } else if (depth == 0) {
     write_tile(s, k, n_tail);
   } else {
     write_blocked_tile(s, k, steps, n_tail);
   }
   if (!is_const_int(p_.k->extent, 1))  // of sums with one term nothing is left
-    s.move("tensorize {} {}", steps, k.dots != 0 ? "dot2_bf16" : "mma");
+    s.move("tensorize {} {}", steps, k.dots == kTiles ? "tile_bf16" : k.dots == kPairs ? "dot2_bf16" : "mma");
   const std::string b = (*p_.b)->name;
-  const int64_t row = k.panel_columns * b_bytes_, lines = (k.dots != 0 ? 8 : 4) * row / 64;  // of B per four steps
+  const int64_t row = k.panel_columns * b_bytes_,
+                depth_step = k.dots == kTiles   ? 32
+                             : k.dots == kPairs ? 2
+                                                : 1,
+                lines = 4 * depth_step * row / 64;  // of B per four steps
   for (int64_t stream = 0; k.prefetch > 0 && stream < k.streams; ++stream)
     s.move("prefetch {} {} ahead={} lines={}", b, steps, k.prefetch + stream * k_ * row, lines);
   if (k.prefetch == -1) {
@@ -194,7 +205,7 @@ void MatmulSketch::write_prologues(Script& s) const {
 void MatmulSketch::write_panels(Script& s, const Setting& k, const char* tail) const {
   const std::string b = (*p_.b)->name;
   if (packed()) {
-    pack_panels(s, b, p_.b_n, p_.b_k, k.panel_columns, k.dots != 0);
+    pack_panels(s, b, p_.b_n, p_.b_k, k.panel_columns, k.dots != kSingle);
   } else if (!in_place()) {
     transpose_panel(s, b, p_.b_n < p_.b_k);
   } else if (k.copy_panels != 0) {
@@ -208,6 +219,17 @@ void MatmulSketch::write_tile(Script& s, const Setting& k, const char* tail) con
     vectorize_tile(s, columns, k.panel_columns, k.streams, t_.lanes, tail);
   s.move("move_to_register {} m0", p_.product->target);
   if (k.join_tiles != 0) s.move("unroll_scope m0");
+}
+
+// Sums come from scratch and go there: the instruction has registers of its own.
+void MatmulSketch::write_whole_tile(Script& s, const Setting& k) const {
+  s.move("unroll_scope m1b");
+  vectorize_tile(s, "n1b", k.panel_columns, k.streams, t_.lanes, "exact");
+  for (const char* columns : {"n1", "n1c"}) {
+    s.move("tile_scope {} {} tail=exact as {}v,{}l", columns, t_.lanes, columns, columns);
+    s.move("vectorize_scope {}l", columns);
+  }
+  s.move("move_to_stack {} m0", p_.product->target);
 }
 
 // Sums wait in scratch between the blocks of K, or for their functions.

@@ -18,6 +18,7 @@ namespace lathe::search {
 
 class MatmulSketch {
  public:
+  enum : int64_t { kSingle = 0, kPairs = 1, kTiles = 2 };  // values of `dots`
   struct Setting {
     int64_t tile_rows = 0, panel_columns = 0, streams = 1, depth_block = 0, row_block = 0, pack_rows = 0, prefetch = 0,
             function_pass = 0, join_tiles = 0, copy_panels = 0, share_heads = 0, depth_sums = 0, dots = 0,
@@ -54,6 +55,8 @@ class MatmulSketch {
   bool may_join() const;
   bool sums_along_depth(const Setting& k) const { return k.depth_sums != 0 && dots_.columns != 0; }
   ir::Status accepts_pairs(const Setting& k) const;
+  ir::Status accepts_tiles(const Setting& k) const;
+  MatmulCycles tile_cycles(const MatmulWork& w) const;
   ir::Status accepts_columns(const Setting& k) const;
   MatmulCycles cycles(const MatmulWork& work, const Setting& k) const;
   bool only_dots(const Setting& k) const { return sums_along_depth(k) && dots_.whole == 0; }
@@ -72,6 +75,7 @@ class MatmulSketch {
   void write_prologues(Script& s) const;
   void write_panels(Script& s, const Setting& k, const char* tail) const;
   void write_tile(Script& s, const Setting& k, const char* tail) const;
+  void write_whole_tile(Script& s, const Setting& k) const;
   void write_blocked_tile(Script& s, const Setting& k, const std::string& steps, const char* tail) const;
 
   const Problem& problem_;
@@ -86,6 +90,7 @@ class MatmulSketch {
   const std::vector<int64_t> widths_;
   const Dots dots_;
   const bool pairs_;  // products of bf16 may be two a step
+  const bool tiles_;  // and those of a tile one instruction
 };
 
 }  // namespace lathe::search

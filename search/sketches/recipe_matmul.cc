@@ -1,5 +1,6 @@
 // The knobs of the matmul recipe: which settings are legal, and which one is the default. See matmul_sketch.h.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "ir/analysis/analysis.h"
@@ -38,6 +39,13 @@ bool pairs_of(const MatmulParts& p, const Problem& problem, const Target& t) {
   return (problem.allowed & kBf16Dots) != 0 && t.has(kCpu_avx512bf16) && is_bf16(*p.a) && is_bf16(*p.b) &&
          (*p.b)->args.size() == 2 && panels_of(p, problem.kernel) == Panels::packed && !is_const_int(p.n->extent, 1) &&
          is_const_int(p.k->extent) && p.k->extent->ival % 2 == 0 && p.k->extent->ival > 2;
+}
+
+constexpr int64_t kTileRows = 32, kTileColumns = 32, kTileDepth = 32;  // four tiles of sums, a step of K
+
+bool tiles_of(const MatmulParts& p, const Problem& problem, const Target& t) {
+  return t.has(kCpu_amx_tile | kCpu_amx_bf16) && p.k->extent->ival % kTileDepth == 0 &&
+         p.k->extent->ival > kTileDepth && proves_divisible(p.n->extent, kTileColumns, Ranges(problem.kernel));
 }
 
 int64_t element_bytes(const Expr& load, const Kernel& kernel) {
@@ -89,7 +97,8 @@ MatmulSketch::MatmulSketch(const Problem& problem, const Target& target)
       row_bytes_(row_bytes_of(p_, problem)),
       widths_(widths_of(problem, panels_, target)),
       dots_(dots_of(p_, problem, target)),
-      pairs_(pairs_of(p_, problem, target)) {}
+      pairs_(pairs_of(p_, problem, target)),
+      tiles_(pairs_ && tiles_of(p_, problem, target)) {}
 
 bool MatmulSketch::matches(const Problem& problem) {
   const std::string& family = problem.kernel.family;
@@ -108,6 +117,7 @@ const std::vector<KnobRow<MatmulSketch>>& MatmulSketch::table() {
       {"tile_rows", "mr", "rows of a tile", &Setting::tile_rows, 1, kAnySize, true,
        [](S s) {
          Values v = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 20, 24, 28};
+         if (s.tiles_) v.push_back(kTileRows);
          std::erase_if(v, [&](int64_t rows) { return rows > std::max<int64_t>(s.m_max_, 1); });
          return v;
        }},
@@ -161,8 +171,16 @@ const std::vector<KnobRow<MatmulSketch>>& MatmulSketch::table() {
        "1: the few columns beyond whole vectors (at most four), or the only one, are summed along K; 0: they are a "
        "vector of their own",
        &Setting::depth_sums, 0, 1, true, [](S s) { return flag_if(s.dots_.columns != 0); }},
-      {"dots", "dp", "1: products of bf16 are two a step, of panels that hold pairs; 0: one", &Setting::dots, 0, 1,
-       true, [](S s) { return s.pairs_ ? values_if(!s.problem_.one_layout, {1, 0}) : Values{}; }},
+      {"dots", "dp",
+       "1: products of bf16 are two a step, of panels that hold pairs; 2: those of a tile are one instruction; 0: one",
+       &Setting::dots, 0, 2, true,
+       [](S s) {
+         if (!s.pairs_) return Values{};
+         Values v = {kPairs};
+         if (s.tiles_) v.push_back(kTiles);
+         if (!s.problem_.one_layout) v.push_back(kSingle);
+         return v;
+       }},
       {"column_block", "nb",
        "columns whose panels take turns at blocks of K, so that rows of a row-major B are read along; 0: none",
        &Setting::column_block, 0, kAnySize, true, [](S s) {
@@ -197,7 +215,31 @@ Status MatmulSketch::is_setting(const Setting& k) const {
   if (k.panel_columns < t_.lanes || k.panel_columns % t_.lanes != 0)
     return unsupported("nr {}: whole vectors of {}", k.panel_columns, t_.lanes);
   if (k.depth_sums != 0 && dots_.columns == 0) return unsupported("dk 1: no columns to be summed along K");
-  if (k.dots != 0 && !pairs_) return unsupported("dp 1: no pairs of bf16, or they are not allowed");
+  if (k.dots != kSingle && !pairs_) return unsupported("dp {}: no pairs of bf16, or they are not allowed", k.dots);
+  if (k.dots == kTiles && !tiles_) return unsupported("dp 2: no tiles here, or not whole ones");
+  return {};
+}
+
+// Sums wait in tiles: none of the other forms of a tile applies.
+Status MatmulSketch::accepts_tiles(const Setting& k) const {
+  const Setting plain{.tile_rows = k.tile_rows,
+                      .panel_columns = kTileColumns,
+                      .streams = k.streams,
+                      .row_block = k.row_block,
+                      .prefetch = k.prefetch,
+                      .dots = kTiles};
+  if (k != plain) return unsupported("dp 2: panels of {} columns, all of K", kTileColumns);
+  if (k.tile_rows > kTileRows || k.tile_rows > m_max_)
+    return unsupported("mr {}: expected at most {} and {}", k.tile_rows, kTileRows, m_max_);
+  const bool wide =
+      k.tile_rows <= kTileRows / 2 && proves_divisible(p_.n->extent, 2 * kTileColumns, Ranges(problem_.kernel));
+  if (k.streams > 2 || (k.streams == 2 && !wide))
+    return unsupported("st {}: two panels of at most {} rows, which are whole", k.streams, kTileRows / 2);
+  if (k.streams > 1 && k.prefetch == -1) return unsupported("pf next: two panels have streams of their own");
+  if (k.row_block != 0 && (m_ <= 2 * k.row_block || k.row_block < k.tile_rows))
+    return unsupported("mc {}: m is {}, mr {}", k.row_block, m_, k.tile_rows);
+  if (k.prefetch == -1 && m_ <= k.tile_rows) return unsupported("pf next: a single tile has nothing to share it with");
+  if (k.prefetch > 0 && m_ > kMaxOwnStream) return unsupported("pf {}: m is {}", k.prefetch, m_);
   return {};
 }
 
@@ -227,6 +269,7 @@ Status MatmulSketch::accepts_columns(const Setting& k) const {
 
 Status MatmulSketch::accepts(const Setting& k) const {
   LATHE_RETURN_IF_ERROR(is_setting(k));
+  if (k.dots == kTiles) return accepts_tiles(k);
   LATHE_RETURN_IF_ERROR(accepts_pairs(k));
   LATHE_RETURN_IF_ERROR(accepts_columns(k));
   const int64_t mr = k.tile_rows, nr = k.panel_columns, st = k.streams, kc = k.depth_block, mc = k.row_block,
@@ -345,8 +388,26 @@ double MatmulSketch::depth_sum_cycles(const Setting& k) const {
   return dots_cycles(w, t_);
 }
 
+// A tile instruction takes a cycle for each row of sums, a load of a tile half of one for each of its rows. A panel comes
+// from memory under all tiles that use it if it is the next one, else under the first of them.
+MatmulCycles MatmulSketch::tile_cycles(const MatmulWork& w) const {
+  constexpr double kLoad = 0.5, kPairs = 16, kSumRow = 6, kEnter = 150, kOneStream = 0.95;
+  const double across = 2 * w.panels, walks = w.n / (w.panels * kTileColumns);
+  const auto tile = [&](double rows) {
+    const double step = std::max(across * rows, (across * kPairs + rows) * kLoad);
+    return rows > 0 ? walks * (w.k / kTileDepth * step + across * rows * kSumRow + kEnter) : 0;
+  };
+  MatmulCycles out;
+  out.compute = std::floor(w.m / w.mr) * tile(w.mr) + tile(std::fmod(w.m, w.mr));
+  out.memory = w.cold ? w.n * w.k * 2 / t_.memory_rate / (w.panels > 1 ? 1 : kOneStream) : 0;
+  const double under = w.prefetch == -1 ? out.compute : w.prefetch == 0 ? 0 : tile(w.mr);
+  out.total = std::max(under, out.memory) + 0.1 * std::min(under, out.memory) + out.compute - under;
+  return out;
+}
+
 // A pair is one element of twice the size.
 MatmulCycles MatmulSketch::cycles(const MatmulWork& work, const Setting& k) const {
+  if (k.dots == kTiles) return tile_cycles(work);
   MatmulWork w = work;
   if (k.dots != 0) {
     w.k /= 2;
@@ -453,6 +514,12 @@ std::optional<MatmulSketch::Setting> MatmulSketch::standard() const {
   };
   if (little && functions()) look(true);
   if (!best) look(false);
+  const std::vector<int64_t> prefetches = problem_.cold ? std::vector<int64_t>{-1, 8192, 0} : std::vector<int64_t>{0};
+  for (const int64_t rows : {std::min(m_, kTileRows), kTileRows / 2}) {
+    if (!tiles_ || little || rows > m_ || m_ == 1) continue;  // one row has the streams of more panels
+    const Setting k{.tile_rows = rows, .panel_columns = kTileColumns, .dots = kTiles};
+    each_setting(k, {{&Setting::streams, {1, 2}}, {&Setting::prefetch, prefetches}}, visit);
+  }
   // With columns summed along K: other tiles, the rest as it is best without.
   if (best && dots_.whole != 0) {
     Setting k = *best;

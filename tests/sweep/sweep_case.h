@@ -38,7 +38,8 @@ inline const std::vector<Level>& levels() {
   static const std::vector<Level> kLevels = [] {
     std::signal(SIGSEGV, say_what_runs);
     std::vector<Level> out;
-    for (const ir::IsaLevel level : {ir::IsaLevel::portable, ir::IsaLevel::avx2, ir::IsaLevel::avx512}) {
+    for (int row = 0; row < ir::kIsaLevels; ++row) {
+      const auto level = static_cast<ir::IsaLevel>(row);
       if (!jit::host_target().has(level)) continue;
       ContextConfig config;
       EXPECT_TRUE(config.options.set("max_isa", ir::isa_name(level)).ok());

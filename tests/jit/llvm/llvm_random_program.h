@@ -99,7 +99,7 @@ class RandomProgram {
     for (;;) {
       Inst i{static_cast<LeafOp>(pick(count))};
       const LeafOpKind kind = leaf_op_kind(i.op);
-      if (i.op == LeafOp::k_dot2_bf16) continue;
+      if (i.op == LeafOp::k_dot2_bf16 || kind == LeafOpKind::kTile) continue;
       if (i.op == LeafOp::k_store_stream || (i.op == LeafOp::k_scalef && shape_.level == ir::IsaLevel::avx2)) continue;
       bool exact = (i.op >= LeafOp::k_bit_and && i.op <= LeafOp::k_dot4_u8s8) || i.op == LeafOp::k_constant ||
                    i.op == LeafOp::k_cvt_i32_f32;

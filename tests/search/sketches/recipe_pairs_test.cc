@@ -102,6 +102,59 @@ TEST(Pairs, keep_the_values) {
   }
 }
 
+// The same panels serve tiles: rows and blocks of rows that are no whole tiles, every prefetch.
+TEST(WholeTiles, keep_the_values) {
+  struct Case {
+    Problem problem;
+    Knobs knobs;
+  };
+  const ir::Target t = test::find_machine("xeon")->target;
+  const Case cases[] = {
+      {product(1, 64, 32), {{"mr", 1}}},
+      {product(16, 64, 64, true), {{"mr", 16}, {"pf", 4096}}},
+      {product(37, 96, 64), {{"mr", 32}}},
+      {product(70, 64, 32, true), {{"mr", 32}, {"pf", -1}}},
+      {product(200, 64, 32), {{"mr", 32}, {"mc", 96}}},
+      {product(11, 64, 128, true), {{"mr", 11}, {"st", 2}, {"pf", 8192}}},
+      {product(37, 96, 64), {{"mr", 16}, {"st", 2}}},
+  };
+  for (const Case& c : cases) {
+    Knobs knobs = {{"nr", 32}, {"dp", 2}};
+    knobs.insert(c.knobs.begin(), c.knobs.end());
+    SCOPED_TRACE(ir::print(c.problem.kernel));
+    ASSERT_TRUE(kMatmulRecipe.accepts(knobs, c.problem, t).ok())
+        << kMatmulRecipe.accepts(knobs, c.problem, t).to_string();
+    const ir::Result<Schedule> schedule = kMatmulRecipe.build(knobs, c.problem, t);
+    ASSERT_TRUE(schedule.ok()) << schedule.status().to_string();
+    const ir::Result<ir::Kernel> scheduled = replay(c.problem.kernel, *schedule);
+    ASSERT_TRUE(scheduled.ok()) << scheduled.status().to_string();
+    EXPECT_TRUE(check_safe(c.problem.kernel, *scheduled).ok()) << ir::print(*scheduled);
+    EXPECT_TRUE(cut(*scheduled).ok()) << cut(*scheduled).status().to_string() << ir::print(*scheduled);
+    const Tensors inputs = whole_inputs(c.problem.kernel, c.problem.dims);
+    const ir::Result<Tensors> want = outputs(c.problem.kernel, c.problem.dims, inputs),
+                              got = outputs(reversed(*scheduled), c.problem.dims, inputs);
+    ASSERT_TRUE(want.ok() && got.ok());
+    EXPECT_EQ(difference(*want, *got, 1e-5), "") << ir::print(*scheduled);
+  }
+}
+
+TEST(WholeTiles, are_refused_where_a_side_is_no_tile) {
+  const ir::Target t = test::find_machine("xeon")->target;
+  const auto refused = [&](const Problem& p, const Knobs& others) {
+    Knobs knobs = others;
+    knobs.insert({{"mr", 16}, {"nr", 32}, {"dp", 2}});
+    return kMatmulRecipe.accepts(knobs, p, t).to_string();
+  };
+  EXPECT_THAT(refused(product(32, 48, 64), {}), HasSubstr("dp 2: no tiles here"));
+  EXPECT_THAT(refused(product(32, 64, 48), {}), HasSubstr("dp 2: no tiles here"));
+  EXPECT_THAT(refused(product(32, 64, 64), {{"kc", 32}}), HasSubstr("dp 2: panels of 32 columns, all of K"));
+  EXPECT_THAT(refused(product(32, 64, 96), {{"st", 2}}), HasSubstr("st 2: two panels of at most 16 rows"));
+  EXPECT_THAT(refused(product(32, 64, 64), {{"mr", 32}, {"st", 2}}), HasSubstr("st 2: two panels of at most 16 rows"));
+  EXPECT_THAT(refused(product(32, 64, 64), {{"st", 2}, {"pf", -1}}), HasSubstr("pf next: two panels"));
+  EXPECT_EQ(choices(product(32, 64, 64), t), (std::vector<int64_t>{1, 2, 0}));
+  EXPECT_EQ(choices(product(32, 64, 64), t.cap(ir::IsaLevel::avx512)), (std::vector<int64_t>{1, 0}));
+}
+
 TEST(Pairs, are_refused_where_rows_or_blocks_are_not_whole_pairs) {
   const auto refused = [&](const Problem& p, const Knobs& others) {
     Knobs knobs = {{"mr", 4}, {"nr", 32}, {"dp", 1}};

@@ -1,0 +1,198 @@
+// Tensor scopes of tile_bf16: sums of up to 32 x 32, or 16 x 64, wait in four tile registers while the steps of K run.
+//
+//   for k < seglen @tensor(tile_bf16):                         c0 .. c3 = tiles of c
+//     for q < 16, j < 2, m < 32 @unroll: for n < 32 @vector:   steps: load a0, a1, b0, b1; four tile_dot_bf16
+//       c[m, n] += f32(a[m, 32k + 2q + j]) * f32(b[..])        tiles of c = c0 .. c3
+//
+// A row of a is 64 bytes of k, a row of b the pairs of 16 columns: both, and c, are read where they lie.
+#include <algorithm>
+
+#include "ir/analysis/analysis.h"
+#include "ir/core/text_form.h"
+#include "jit/lower/lowering.h"
+
+namespace lathe::jit {
+
+using ir::Expr;
+using ir::Stmt;
+
+namespace {
+
+constexpr int64_t kColumns = kTileBytes / 4, kMostRows = 2 * kTileRows, kMostColumns = 2 * kColumns,
+                  kTileDepth = 2 * kTileRows;
+constexpr int kFirstA = 4, kFirstB = 6;  // tile registers; sums come first; those of b are used in turns
+
+bool moves(const std::vector<Expr>& index, const std::string& iter) {
+  return std::any_of(index.begin(), index.end(), [&](const Expr& e) { return ir::uses(e, iter); });
+}
+
+// b - a, where nothing but the place differs.
+std::optional<Linear> distance(const std::optional<Access>& a, const std::optional<Access>& b) {
+  if (!a || !b) return {};
+  Linear out = b->base;
+  out.add(a->base, -1);
+  Access same = *b;
+  same.base = a->base;
+  return same == *a ? std::optional(out) : std::nullopt;
+}
+
+bool is(const std::optional<Linear>& d, int64_t bytes) { return d && d->step(bytes); }
+
+}  // namespace
+
+void Emitter::tile(LeafOp op, uint32_t tiles) { emit(op, -1, level()).imm = tiles; }
+
+void Emitter::tile(LeafOp op, int number, const Access& at, const Linear& step) {
+  Mem m = mem(at, false);
+  const auto moves = std::find_if(step.strides.begin(), step.strides.end(), [](int64_t mult) { return mult != 0; });
+  const bool known = step.constant() && step.bytes == static_cast<int32_t>(step.bytes);
+  if (!known && (step.constant() || step.bytes != 0 || *moves != 1 ||
+                 step.strides.end() - moves > 1 + std::count(moves + 1, step.strides.end(), 0))) {
+    fail(ir::unsupported("rows of a tile that are no stride apart"));
+    return;
+  }
+  if (!known) {
+    m.index_kind = Mem::Index::stride;
+    m.index = step.first + static_cast<int>(moves - step.strides.begin());
+    m.scale = 1;
+  }
+  Inst& i = emit(op, -1, level());
+  i.imm = static_cast<uint32_t>(number);
+  i.mem = m;
+  i.var_add = known ? step.bytes : 0;
+}
+
+// The product of a tensor scope: the scopes along each side, outermost first, and how its operands step.
+struct Lowering::Tiles {
+  const Stmt* update = nullptr;
+  std::vector<const Stmt*> rows, columns, depth;
+  const Expr *a = nullptr, *b = nullptr;  // loads
+  Linear a_step, b_step, c_step;          // from one row of a tile to the next
+  int64_t m = 1, n = 1;
+  int down() const { return static_cast<int>((m + kTileRows - 1) / kTileRows); }
+  int across() const { return static_cast<int>(n / kColumns); }
+};
+
+// The access of a load, or of the result (null), at numbers of rows, columns and depth.
+std::optional<Access> Lowering::tile_at(const Tiles& t, const Expr* load, int64_t m, int64_t n, int64_t k) {
+  const size_t outside = env_.size();
+  const auto bind = [&](const std::vector<const Stmt*>& scopes, int64_t at) {
+    for (size_t i = scopes.size(); i-- > 0; at /= scopes[i]->extent->ival)
+      env_.push_back({scopes[i]->iter, Binding::Kind::number, at % scopes[i]->extent->ival, 1, nullptr});
+  };
+  bind(t.rows, m);
+  bind(t.columns, n);
+  bind(t.depth, k);
+  const std::string& name = load != nullptr ? (*load)->name : t.update->target;
+  const int slot = slot_of(name);
+  std::optional<Access> out;
+  if (slot >= 0 && leaf_.buffers[static_cast<size_t>(slot)].place != ir::Place::reg)
+    out =
+        access(leaf_.buffers[static_cast<size_t>(slot)], slot, load != nullptr ? (*load)->args : t.update->index, env_);
+  env_.resize(outside);
+  return out;
+}
+
+void Lowering::tile_bf16(const Stmt& s) {
+  Tiles t;
+  std::vector<const Stmt*> scopes;
+  for (const Stmt* at = &s; t.update == nullptr;) {
+    const Stmt* inner = nullptr;
+    for (const Stmt& c : at->body) {
+      if (c.kind != Stmt::Kind::prefetch) inner = &c;
+    }
+    if (inner == nullptr) break;
+    if (inner->kind == Stmt::Kind::assign)
+      t.update = inner;
+    else
+      scopes.push_back(inner);
+    at = inner;
+  }
+  const auto refuse = [&](const char* why) { fail(ir::unsupported("scope {}: {}", s.iter, why)); };
+  const bool product = t.update != nullptr && t.update->op == ir::AssignOp::add && t.update->value->op == ir::Op::k_mul;
+  if (!product) return refuse("not a sum of products");
+  for (const Expr& factor : t.update->value->args) {
+    const Expr& load = ir::unwidened(factor);
+    if (load->op != ir::Op::k_load || load->type != ir::DType::bf16) return refuse("expected factors of bf16");
+    const bool by_column = std::any_of(scopes.begin(), scopes.end(), [&](const Stmt* c) {
+      return moves(load->args, c->iter) && moves(t.update->index, c->iter) && c->mark == ir::Mark::vector;
+    });
+    (by_column ? t.b : t.a) = &load;
+  }
+  if (t.a == nullptr || t.b == nullptr) return refuse("expected one factor along columns");
+  for (const Stmt* c : scopes) {
+    if (!ir::is_const_int(c->extent)) return refuse("a side that is not constant");
+    const bool summed = !moves(t.update->index, c->iter), column = !summed && moves((*t.b)->args, c->iter);
+    (summed ? t.depth : column ? t.columns : t.rows).push_back(c);
+    if (!summed) (column ? t.n : t.m) *= c->extent->ival;
+  }
+  const int64_t most = t.m > kTileRows ? kMostColumns : 2 * kMostColumns;
+  if (t.m > kMostRows || t.n > most || t.n % kColumns != 0) return refuse("sides that are no tiles");
+
+  env_.push_back({s.iter, Binding::Kind::number, 0, 1, nullptr});
+  const auto a = [&](int64_t m, int64_t k) { return tile_at(t, t.a, m, 0, k); };
+  const auto b = [&](int64_t n, int64_t k) { return tile_at(t, t.b, 0, n, k); };
+  const auto c = [&](int64_t m, int64_t n) { return tile_at(t, nullptr, m, n, 0); };
+  const auto a_step = distance(a(0, 0), a(t.m > 1 ? 1 : 0, 0)), b_step = distance(b(0, 0), b(0, 2)),
+             c_step = distance(c(0, 0), c(t.m > 1 ? 1 : 0, 0));
+  bool fits = a_step && b_step && c_step;
+  for (int64_t k = 1; k < kTileDepth && fits; ++k) fits = is(distance(a(0, 0), a(0, k)), 2 * k);
+  for (int64_t n = 0; n < t.n && fits; ++n) {
+    const int64_t first = n - n % kColumns, bytes = 4 * (n - first);  // of the tile that column n is in
+    fits = is(distance(b(first, 0), b(n, 0)), bytes) && is(distance(b(n, 0), b(n, 1)), 2) &&
+           is(distance(c(0, first), c(0, n)), bytes);
+  }
+  const std::optional<Access> sums = c(0, 0);
+  env_.pop_back();
+  if (!fits || leaf_.find_buffer(t.update->target)->type != ir::DType::f32)
+    return refuse("pairs, columns or sums that do not lie side by side in memory");
+  t.a_step = *a_step;
+  t.b_step = *b_step;
+  t.c_step = *c_step;
+
+  uint8_t rows[kMaxTiles] = {};
+  for (int down = 0; down < t.down(); ++down) {
+    const auto count = static_cast<uint8_t>(std::min<int64_t>(kTileRows, t.m - down * kTileRows));
+    for (int across = 0; across < t.across(); ++across) rows[2 * down + across] = count;
+    rows[kFirstA + down] = count;
+  }
+  for (int across = 0; across < t.across(); ++across) rows[kFirstB + across % 2] = kTileRows;
+  LeafProgram& program = e_.program();
+  if (has_tiles(program) && !std::equal(rows, rows + kMaxTiles, program.tile_rows))
+    return refuse("tiles of two sizes in one leaf");
+  std::copy(rows, rows + kMaxTiles, program.tile_rows);
+
+  const auto each_sum = [&](LeafOp op) {
+    for (int down = 0; down < t.down(); ++down) {
+      for (int across = 0; across < t.across(); ++across) {
+        if (const std::optional<Access> at = c(down * kTileRows, across * kColumns))
+          e_.tile(op, 2 * down + across, *at, t.c_step);
+      }
+    }
+  };
+  each_sum(LeafOp::k_tile_load);
+  tiles_ = &t;
+  mma(s);
+  tiles_ = nullptr;
+  each_sum(LeafOp::k_tile_store);
+  e_.stored(sums->slot);
+  e_.forget_values();
+}
+
+// The loads and products of one step; the environment says which.
+void Lowering::tile_step() {
+  const Tiles& t = *tiles_;
+  const auto load = [&](int tile, const Expr* from, int64_t m, int64_t n, const Linear& step) {
+    if (const std::optional<Access> at = tile_at(t, from, m, n, 0)) e_.tile(LeafOp::k_tile_load, tile, *at, step);
+  };
+  for (int down = 0; down < t.down(); ++down) {
+    load(kFirstA + down, t.a, down * kTileRows, 0, t.a_step);
+    for (int across = 0; across < t.across(); ++across) {
+      if (down == 0) load(kFirstB + across % 2, t.b, 0, across * kColumns, t.b_step);
+      const auto factors = static_cast<uint32_t>((kFirstA + down) << 4 | (kFirstB + across % 2) << 8);
+      e_.tile(LeafOp::k_tile_dot_bf16, static_cast<uint32_t>(2 * down + across) | factors);
+    }
+  }
+}
+
+}  // namespace lathe::jit

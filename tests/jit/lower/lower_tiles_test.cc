@@ -1,0 +1,108 @@
+// Tensor scopes of tile_bf16 in leaves: every row count, one to four tiles of columns, segments; exact on whole
+// numbers, and the same bits on the CPU's own tiles.
+#include "ir/base/dtype.h"
+#include "tests/jit/lower/leaf_case.h"
+
+namespace lathe::jit {
+namespace {
+
+// p0 as [m, k], p1 as [k / 2, n, k % 2], sums in memory.
+std::string leaf_text(int64_t rows, int64_t columns) {
+  return fmt::format(
+      "kernel leaf(p0: bf16[_, _] in strides [?, 1], p1: bf16[_, _, _] in strides [{1}, 2, 1], "
+      "p2: f32[_, _] out strides [{2}, 1]) family leaf where seglen in 0..9223372036854775807\n"
+      "  for i0 < seglen @tensor(tile_bf16):\n    for i1 < 16 @unroll:\n      for i2 < 2 @unroll:\n"
+      "        for i3 < {0} @unroll:\n          for i4 < {3} @unroll:\n            for i5 < 16 @vector:\n"
+      "              p2[i3, i5 + 16*i4] += f32(p0[i3, 32*i0 + 2*i1 + i2]) * f32(p1[16*i0 + i1, i5 + 16*i4, i2])\n",
+      rows, 2 * columns, columns, columns / 16);
+}
+
+ir::Target amx() { return ir::bare_target(ir::IsaLevel::amx); }
+
+void expect_sums(int64_t rows, int64_t columns, const std::vector<int64_t>& segments) {
+  int64_t steps = 0;
+  for (const int64_t s : segments) steps += s;
+  const int64_t depth = 32 * steps, stride = depth + 6;
+  std::mt19937 random(5);
+  std::vector<uint16_t> a(static_cast<size_t>(rows * stride)), b(static_cast<size_t>(depth * columns));
+  for (std::vector<uint16_t>* v : {&a, &b}) {
+    for (uint16_t& x : *v) x = ir::f32_to_bf16(static_cast<float>(static_cast<int>(random() % 9) - 4));
+  }
+  const std::string text = leaf_text(rows, columns);
+  const auto kernel = ir::parse_kernel(text);
+  ASSERT_TRUE(kernel.ok()) << kernel.status().to_string() << text;
+  const auto p = lower_leaf(*kernel, amx());
+  ASSERT_TRUE(p.ok()) << p.status().to_string() << text;
+  std::vector<float> out(static_cast<size_t>(rows * columns), 3), code_out = out;
+  ir::LeafArgs args{};
+  args.op[0].ptr = reinterpret_cast<char*>(a.data());
+  args.op[0].stride[0] = 2 * stride;
+  args.op[1].ptr = reinterpret_cast<char*>(b.data());
+  args.op[2].ptr = reinterpret_cast<char*>(out.data());
+  std::vector<ir::LeafSeg> segs;
+  int64_t at = 0;
+  for (const int64_t length : segments) {
+    segs.push_back({64 * at, 64 * columns * at, length, 0, 0});
+    at += length;
+  }
+  args.seg = segs.data();
+  args.nseg = static_cast<int64_t>(segs.size());
+  execute_portable(*p, args);
+  for (int64_t m = 0; m < rows; ++m) {
+    for (int64_t n = 0; n < columns; ++n) {
+      double want = 3;
+      for (int64_t k = 0; k < depth; ++k) {
+        want += ir::bf16_to_f32(a[static_cast<size_t>(m * stride + k)]) *
+                ir::bf16_to_f32(b[static_cast<size_t>((k / 2 * columns + n) * 2 + k % 2)]);
+      }
+      ASSERT_EQ(out[static_cast<size_t>(m * columns + n)], want) << m << ", " << n << "\n" << to_text(*p);
+    }
+  }
+  if (!backend_built(Backend::xbyak)) return;
+  const auto image = compile_xbyak(*p);
+  ASSERT_TRUE(image.ok()) << image.status().to_string() << to_text(*p);
+  if ((p->features() & ~host_features()) != 0) return;
+  const auto code = x64_test::loader().load(*image);
+  ASSERT_TRUE(code.ok()) << code.status().to_string();
+  args.op[2].ptr = reinterpret_cast<char*>(code_out.data());
+  x64_test::call(code->entry, args);
+  ASSERT_EQ(out, code_out) << to_text(*p);
+}
+
+TEST(LowerTiles, every_row_count) {
+  for (int64_t rows = 1; rows <= 32; ++rows) {
+    for (const int64_t columns : {16, 32}) {
+      expect_sums(rows, columns, {5});
+      if (HasFatalFailure()) return;
+    }
+  }
+  for (const int64_t steps : {0, 1, 2, 4, 9}) expect_sums(32, 32, {steps});
+  expect_sums(20, 32, {2, 0, 3});
+  for (int64_t rows = 1; rows <= 16; ++rows) {
+    for (const int64_t columns : {48, 64}) expect_sums(rows, columns, {5});
+  }
+}
+
+std::string refusal(std::string text, const std::string& from, const std::string& to) {
+  text.replace(text.find(from), from.size(), to);
+  const auto kernel = ir::parse_kernel(text);
+  if (!kernel.ok()) return kernel.status().to_string();
+  const auto p = lower_leaf(*kernel, amx());
+  return p.ok() ? "none" : p.status().message();
+}
+
+TEST(LowerTiles, what_is_no_tile_is_refused) {
+  const std::string text = leaf_text(8, 32);
+  EXPECT_EQ(refusal(leaf_text(16, 64), "i3 < 16", "i3 < 17"), "leaf: scope i0: sides that are no tiles");
+  EXPECT_EQ(refusal(text, "i3 < 8", "i3 < 33"), "leaf: scope i0: sides that are no tiles");
+  EXPECT_NE(refusal(text, "2*i1 + i2", "2*i1 + 1 - i2").find("do not lie side by side"), std::string::npos);
+  EXPECT_NE(refusal(text, "i5 + 16*i4, i2])", "i5 + 16*i4, 1 - i2])").find("do not lie side by side"),
+            std::string::npos);
+  const auto kernel = ir::parse_kernel(text);
+  ASSERT_TRUE(kernel.ok());
+  const auto p = lower_leaf(*kernel, ir::bare_target(ir::IsaLevel::avx512));
+  EXPECT_NE(p.status().message().find("the target lacks features of tile_bf16"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lathe::jit
