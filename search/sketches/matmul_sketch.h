@@ -10,6 +10,8 @@
 // the caller allows bf16_dots, products of bf16 are two a step, of panels that hold pairs:
 // [n / nr, k / 2, n % nr, k % 2].
 #pragma once
+#include <functional>
+
 #include "search/sketches/matmul_dots.h"
 #include "search/sketches/matmul_model.h"
 #include "search/sketches/sketch.h"
@@ -18,7 +20,9 @@ namespace lathe::search {
 
 class MatmulSketch {
  public:
-  enum : int64_t { kSingle = 0, kPairs = 1, kTiles = 2 };  // values of `dots`
+  enum : int64_t { kSingle = 0, kPairs = 1, kTiles = 2 };                       // values of `dots`
+  static constexpr int64_t kTileRows = 32, kTileColumns = 32, kTileDepth = 32;  // four tiles of sums, a step of K
+  static constexpr int64_t kMaxOwnStream = 64;  // rows up to which B's own stream is prefetched
   struct Setting {
     int64_t tile_rows = 0, panel_columns = 0, streams = 1, depth_block = 0, row_block = 0, pack_rows = 0, prefetch = 0,
             function_pass = 0, join_tiles = 0, copy_panels = 0, share_heads = 0, depth_sums = 0, dots = 0,
@@ -56,7 +60,10 @@ class MatmulSketch {
   bool sums_along_depth(const Setting& k) const { return k.depth_sums != 0 && dots_.columns != 0; }
   ir::Status accepts_pairs(const Setting& k) const;
   ir::Status accepts_tiles(const Setting& k) const;
+  // matmul_tiles.cc
+  bool has_tiles() const;
   MatmulCycles tile_cycles(const MatmulWork& w) const;
+  void each_tile_setting(const std::function<void(const Setting&)>& visit) const;
   ir::Status accepts_columns(const Setting& k) const;
   MatmulCycles cycles(const MatmulWork& work, const Setting& k) const;
   bool only_dots(const Setting& k) const { return sums_along_depth(k) && dots_.whole == 0; }

@@ -1,6 +1,5 @@
 // The knobs of the matmul recipe: which settings are legal, and which one is the default. See matmul_sketch.h.
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "ir/analysis/analysis.h"
@@ -14,7 +13,6 @@ using namespace ir;  // NOLINT: this file is all IR
 namespace {
 
 constexpr int64_t kMaxStreamed = 32;   // rows up to which several streams from memory can help
-constexpr int64_t kMaxOwnStream = 64;  // rows up to which B's own stream is prefetched
 constexpr int64_t kDeepest = 8192;     // K beyond which a panel leaves the caches before the next rows need it
 constexpr int64_t kFunctionCode = 24;  // instructions of a function, about
 constexpr int64_t kLongRow = 4096;     // bytes of a row of B from which on its neighbours are other pages
@@ -39,13 +37,6 @@ bool pairs_of(const MatmulParts& p, const Problem& problem, const Target& t) {
   return (problem.allowed & kBf16Dots) != 0 && t.has(kCpu_avx512bf16) && is_bf16(*p.a) && is_bf16(*p.b) &&
          (*p.b)->args.size() == 2 && panels_of(p, problem.kernel) == Panels::packed && !is_const_int(p.n->extent, 1) &&
          is_const_int(p.k->extent) && p.k->extent->ival % 2 == 0 && p.k->extent->ival > 2;
-}
-
-constexpr int64_t kTileRows = 32, kTileColumns = 32, kTileDepth = 32;  // four tiles of sums, a step of K
-
-bool tiles_of(const MatmulParts& p, const Problem& problem, const Target& t) {
-  return t.has(kCpu_amx_tile | kCpu_amx_bf16) && p.k->extent->ival % kTileDepth == 0 &&
-         p.k->extent->ival > kTileDepth && proves_divisible(p.n->extent, kTileColumns, Ranges(problem.kernel));
 }
 
 int64_t element_bytes(const Expr& load, const Kernel& kernel) {
@@ -98,7 +89,7 @@ MatmulSketch::MatmulSketch(const Problem& problem, const Target& target)
       widths_(widths_of(problem, panels_, target)),
       dots_(dots_of(p_, problem, target)),
       pairs_(pairs_of(p_, problem, target)),
-      tiles_(pairs_ && tiles_of(p_, problem, target)) {}
+      tiles_(pairs_ && has_tiles()) {}
 
 bool MatmulSketch::matches(const Problem& problem) {
   const std::string& family = problem.kernel.family;
@@ -217,29 +208,6 @@ Status MatmulSketch::is_setting(const Setting& k) const {
   if (k.depth_sums != 0 && dots_.columns == 0) return unsupported("dk 1: no columns to be summed along K");
   if (k.dots != kSingle && !pairs_) return unsupported("dp {}: no pairs of bf16, or they are not allowed", k.dots);
   if (k.dots == kTiles && !tiles_) return unsupported("dp 2: no tiles here, or not whole ones");
-  return {};
-}
-
-// Sums wait in tiles: none of the other forms of a tile applies.
-Status MatmulSketch::accepts_tiles(const Setting& k) const {
-  const Setting plain{.tile_rows = k.tile_rows,
-                      .panel_columns = kTileColumns,
-                      .streams = k.streams,
-                      .row_block = k.row_block,
-                      .prefetch = k.prefetch,
-                      .dots = kTiles};
-  if (k != plain) return unsupported("dp 2: panels of {} columns, all of K", kTileColumns);
-  if (k.tile_rows > kTileRows || k.tile_rows > m_max_)
-    return unsupported("mr {}: expected at most {} and {}", k.tile_rows, kTileRows, m_max_);
-  const bool wide =
-      k.tile_rows <= kTileRows / 2 && proves_divisible(p_.n->extent, 2 * kTileColumns, Ranges(problem_.kernel));
-  if (k.streams > 2 || (k.streams == 2 && !wide))
-    return unsupported("st {}: two panels of at most {} rows, which are whole", k.streams, kTileRows / 2);
-  if (k.streams > 1 && k.prefetch == -1) return unsupported("pf next: two panels have streams of their own");
-  if (k.row_block != 0 && (m_ <= 2 * k.row_block || k.row_block < k.tile_rows))
-    return unsupported("mc {}: m is {}, mr {}", k.row_block, m_, k.tile_rows);
-  if (k.prefetch == -1 && m_ <= k.tile_rows) return unsupported("pf next: a single tile has nothing to share it with");
-  if (k.prefetch > 0 && m_ > kMaxOwnStream) return unsupported("pf {}: m is {}", k.prefetch, m_);
   return {};
 }
 
@@ -388,23 +356,6 @@ double MatmulSketch::depth_sum_cycles(const Setting& k) const {
   return dots_cycles(w, t_);
 }
 
-// A tile instruction takes a cycle for each row of sums, a load of a tile half of one for each of its rows. A panel comes
-// from memory under all tiles that use it if it is the next one, else under the first of them.
-MatmulCycles MatmulSketch::tile_cycles(const MatmulWork& w) const {
-  constexpr double kLoad = 0.5, kPairs = 16, kSumRow = 6, kEnter = 150, kOneStream = 0.95;
-  const double across = 2 * w.panels, walks = w.n / (w.panels * kTileColumns);
-  const auto tile = [&](double rows) {
-    const double step = std::max(across * rows, (across * kPairs + rows) * kLoad);
-    return rows > 0 ? walks * (w.k / kTileDepth * step + across * rows * kSumRow + kEnter) : 0;
-  };
-  MatmulCycles out;
-  out.compute = std::floor(w.m / w.mr) * tile(w.mr) + tile(std::fmod(w.m, w.mr));
-  out.memory = w.cold ? w.n * w.k * 2 / t_.memory_rate / (w.panels > 1 ? 1 : kOneStream) : 0;
-  const double under = w.prefetch == -1 ? out.compute : w.prefetch == 0 ? 0 : tile(w.mr);
-  out.total = std::max(under, out.memory) + 0.1 * std::min(under, out.memory) + out.compute - under;
-  return out;
-}
-
 // A pair is one element of twice the size.
 MatmulCycles MatmulSketch::cycles(const MatmulWork& work, const Setting& k) const {
   if (k.dots == kTiles) return tile_cycles(work);
@@ -514,12 +465,7 @@ std::optional<MatmulSketch::Setting> MatmulSketch::standard() const {
   };
   if (little && functions()) look(true);
   if (!best) look(false);
-  const std::vector<int64_t> prefetches = problem_.cold ? std::vector<int64_t>{-1, 8192, 0} : std::vector<int64_t>{0};
-  for (const int64_t rows : {std::min(m_, kTileRows), kTileRows / 2}) {
-    if (!tiles_ || little || rows > m_ || m_ == 1) continue;  // one row has the streams of more panels
-    const Setting k{.tile_rows = rows, .panel_columns = kTileColumns, .dots = kTiles};
-    each_setting(k, {{&Setting::streams, {1, 2}}, {&Setting::prefetch, prefetches}}, visit);
-  }
+  if (tiles_ && !little) each_tile_setting(visit);
   // With columns summed along K: other tiles, the rest as it is best without.
   if (best && dots_.whole != 0) {
     Setting k = *best;

@@ -1,0 +1,68 @@
+// The matmul recipe where sums of bf16 wait in tiles of the CPU's own (tile_bf16): where it has them, which settings
+// are legal, what they cost.
+#include <algorithm>
+#include <cmath>
+
+#include "ir/analysis/analysis.h"
+#include "search/sketches/matmul_sketch.h"
+
+namespace lathe::search {
+
+using namespace ir;  // NOLINT: this file is all IR
+
+bool MatmulSketch::has_tiles() const {
+  return t_.has(kCpu_amx_tile | kCpu_amx_bf16) && p_.k->extent->ival % kTileDepth == 0 &&
+         p_.k->extent->ival > kTileDepth && proves_divisible(p_.n->extent, kTileColumns, Ranges(problem_.kernel));
+}
+
+// Sums wait in tiles: none of the other forms of a tile applies.
+Status MatmulSketch::accepts_tiles(const Setting& k) const {
+  const Setting plain{.tile_rows = k.tile_rows,
+                      .panel_columns = kTileColumns,
+                      .streams = k.streams,
+                      .row_block = k.row_block,
+                      .prefetch = k.prefetch,
+                      .dots = kTiles};
+  if (k != plain) return unsupported("dp 2: panels of {} columns, all of K", kTileColumns);
+  if (k.tile_rows > kTileRows || k.tile_rows > m_max_)
+    return unsupported("mr {}: expected at most {} and {}", k.tile_rows, kTileRows, m_max_);
+  const bool wide =
+      k.tile_rows <= kTileRows / 2 && proves_divisible(p_.n->extent, 2 * kTileColumns, Ranges(problem_.kernel));
+  if (k.streams > 2 || (k.streams == 2 && !wide))
+    return unsupported("st {}: two panels of at most {} rows, which are whole", k.streams, kTileRows / 2);
+  if (k.streams > 1 && k.prefetch == -1) return unsupported("pf next: two panels have streams of their own");
+  if (k.row_block != 0 && (m_ <= 2 * k.row_block || k.row_block < k.tile_rows))
+    return unsupported("mc {}: m is {}, mr {}", k.row_block, m_, k.tile_rows);
+  if (k.prefetch == -1 && m_ <= k.tile_rows) return unsupported("pf next: a single tile has nothing to share it with");
+  if (k.prefetch > 0 && m_ > kMaxOwnStream) return unsupported("pf {}: m is {}", k.prefetch, m_);
+  return {};
+}
+
+// A tile instruction takes a cycle for each row of sums, a load of a tile half of one for each of its rows. A panel
+// comes from memory under all tiles that use it if it is the next one, else under the first of them.
+MatmulCycles MatmulSketch::tile_cycles(const MatmulWork& w) const {
+  constexpr double kLoad = 0.5, kPairs = 16, kSumRow = 6, kEnter = 150, kOneStream = 0.95;
+  const double across = 2 * w.panels, walks = w.n / (w.panels * kTileColumns);
+  const auto tile = [&](double rows) {
+    const double step = std::max(across * rows, (across * kPairs + rows) * kLoad);
+    return rows > 0 ? walks * (w.k / kTileDepth * step + across * rows * kSumRow + kEnter) : 0;
+  };
+  MatmulCycles out;
+  out.compute = std::floor(w.m / w.mr) * tile(w.mr) + tile(std::fmod(w.m, w.mr));
+  out.memory = w.cold ? w.n * w.k * 2 / t_.memory_rate / (w.panels > 1 ? 1 : kOneStream) : 0;
+  const double under = w.prefetch == -1 ? out.compute : w.prefetch == 0 ? 0 : tile(w.mr);
+  out.total = std::max(under, out.memory) + 0.1 * std::min(under, out.memory) + out.compute - under;
+  return out;
+}
+
+// Those that the default is one of. A single row is read from the streams of more panels.
+void MatmulSketch::each_tile_setting(const std::function<void(const Setting&)>& visit) const {
+  const std::vector<int64_t> prefetches = problem_.cold ? std::vector<int64_t>{-1, 8192, 0} : std::vector<int64_t>{0};
+  for (const int64_t rows : {std::min(m_, kTileRows), kTileRows / 2}) {
+    if (rows > m_ || m_ == 1) continue;
+    const Setting k{.tile_rows = rows, .panel_columns = kTileColumns, .dots = kTiles};
+    each_setting(k, {{&Setting::streams, {1, 2}}, {&Setting::prefetch, prefetches}}, visit);
+  }
+}
+
+}  // namespace lathe::search
