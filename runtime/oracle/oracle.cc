@@ -125,7 +125,8 @@ Status Oracle::Impl::add_case(const SymbolValues& symbols, DataKind kind, const 
   recipe.limited = traits.overflows || traits.math;
   recipe.any_integer = !traits.indirect;
   recipe.peaks = again;
-  recipe.integer_range >>= again;  // equal ones
+  // Equal ones. Not for functions: thousands of equal terms are rounded to the same side each, beyond any tolerance.
+  if (!traits.math) recipe.integer_range >>= again;
   LATHE_RETURN_IF_ERROR(fill_inputs(&c, recipe, first));
   c.seed = recipe.seed;
   cases.push_back(std::move(c));

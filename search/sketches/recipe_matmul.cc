@@ -125,7 +125,9 @@ const std::vector<KnobRow<MatmulSketch>>& MatmulSketch::table() {
       {"depth_block", "kc", "block of K; partial sums wait in scratch between blocks; 0: all of K",
        &Setting::depth_block, 0, kAnySize, true,
        [](S s) {
-         Values v = {0, 16, 32, 64, 128, 256, 512, 1024, 2048};
+         Values v = s.in_place()         ? Values{0, 16, 32, 256, 512, 1024, 2048}
+                    : s.t_.slow_memory() ? Values{0, 32, 64, 128, 256, 1024}
+                                         : Values{0, 256, 512, 1024, 2048};
          std::erase_if(v, [&](int64_t block) { return block >= s.k_ && block != 0; });
          return v;
        }},
@@ -143,8 +145,10 @@ const std::vector<KnobRow<MatmulSketch>>& MatmulSketch::table() {
        "that run",
        &Setting::prefetch, -1, kAnySize, true,
        [](S s) {
-         return values_if(s.packed(),
-                          s.m_ <= kMaxOwnStream ? Values{0, 1024, 2048, 4096, 8192, 16384, 32768, -1} : Values{0, -1});
+         return values_if(s.packed(), s.m_ <= kMaxOwnStream ? s.t_.slow_memory()
+                                                                  ? Values{0, 1024, 2048, 4096, 8192, -1}
+                                                                  : Values{0, 4096, 8192, 16384, 32768, -1}
+                                                            : Values{0, -1});
        }},
       {"function_pass", "ep",
        "1: functions of the result are a pass of their own over scratch, in loops; 0: they are written out for each "
