@@ -126,7 +126,7 @@ const std::vector<KnobRow<MatmulSketch>>& MatmulSketch::table() {
        &Setting::depth_block, 0, kAnySize, true,
        [](S s) {
          Values v = s.in_place()         ? Values{0, 16, 32, 256, 512, 1024, 2048}
-                    : s.t_.slow_memory() ? Values{0, 32, 64, 128, 256, 1024}
+                    : s.t_.slow_memory() ? Values{0, 32, 64, 128, 256, 512}
                                          : Values{0, 256, 512, 1024, 2048};
          std::erase_if(v, [&](int64_t block) { return block >= s.k_ && block != 0; });
          return v;
