@@ -34,7 +34,7 @@ constexpr double kSecondThread = 1.35;  // what two cores read from memory over 
 constexpr double kHides = 0.85, kWindowHides = 0.7, kHidesFarRows = 0.5, kHidesFirstWalk = 0.4, kHidesPanelAgain = 0.95;
 // Where memory is slow: of two streams that are prefetched within a page, and of a next block, whose lines wait for
 // those that come from L2. Two streams are read faster than one.
-constexpr double kSlowHidesPage = 0.97, kSlowHidesNext = 0.65, kSlowTwoStreams = 0.9, kSlowNear = 15;
+constexpr double kSlowHidesPage = 0.97, kSlowHidesNext = 0.65, kSlowTwoStreams = 0.9, kSlowNear = 15, kRowsInWindow = 4;
 constexpr int64_t kPage = 4096;
 // Of a B that is read where it lies, in rows of a page and more.
 constexpr double kRowOfPage = 4096, kApart = 1.6, kL2Ways = 16, kHidesAlong = 0.7;
@@ -172,7 +172,8 @@ class Model {
     }
     if (w_.column_block > 0) return overlapped(compute, memory, kHidesAlong) + again;
     // Otherwise what comes from memory comes under the first tile; the others find it in a cache.
-    double hidden = window_hides(first_rows);
+    // Where memory is slow the window holds too few lines of what more than a few rows need.
+    double hidden = w_.cold && t_.slow_memory() && first_rows > kRowsInWindow ? 0 : window_hides(first_rows);
     if (w_.prefetch > 0) {
       // In time: as many cycles ahead as some lines need that wait for each other, more where arithmetic and memory
       // take turns at being late. What the window would have held anyway is asked for twice.
