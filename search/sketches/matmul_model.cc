@@ -35,9 +35,8 @@ constexpr double kHides = 0.85, kWindowHides = 0.7, kHidesFarRows = 0.5, kHidesF
 // Where memory is slow: of two streams that are prefetched within a page, and of a next block, whose lines wait for
 // those that come from L2. Two streams are read faster than one.
 constexpr double kSlowHidesPage = 0.97, kSlowHidesNext = 0.65, kSlowTwoStreams = 0.9, kSlowNear = 15, kRowsInWindow = 4;
-constexpr int64_t kPage = 4096;
 // Of a B that is read where it lies, in rows of a page and more.
-constexpr double kRowOfPage = 4096, kApart = 1.6, kL2Ways = 16, kHidesAlong = 0.7;
+constexpr double kApart = 1.6, kL2Ways = 16, kHidesAlong = 0.7;
 constexpr int kLongLanes = 16;  // of vectors that are a whole line: what comes from L2 is there in time
 
 struct Stream {
@@ -198,7 +197,7 @@ class Model {
   // distance are pages of their own; and a cache has only the sets of their addresses for them.
   double walk() const {
     if (!w_.piecewise && !w_.copies) return 1;
-    if (w_.column_block > 0 || kRowOfPage > w_.b_element * w_.b_columns) return 1;
+    if (w_.column_block > 0 || w_.b_element * w_.b_columns < kPage) return 1;
     if (w_.copies || tiles_ <= 1) return kApart;
     const double way = static_cast<double>(t_.l2_bytes) / kL2Ways,
                  apart = static_cast<double>(

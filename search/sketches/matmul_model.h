@@ -8,6 +8,9 @@
 
 namespace lathe::search {
 
+// Bytes, at the least: what lies that far apart is on pages of its own, and there the hardware's prefetcher ends.
+inline constexpr int64_t kPage = 4096;
+
 struct MatmulWork {
   double m = 1, n = 1, k = 1;
   double b_columns = 0;                 // of B, where n is only some of them

@@ -12,17 +12,22 @@ using namespace ir;  // NOLINT: this file is all IR
 
 namespace {
 
+// B's dimensions that n and k index.
+void find_dims(MatmulParts& p) {
+  p.b_n = p.b_k = -1;
+  const std::vector<Expr>& index = (*p.b)->args;
+  for (size_t d = 0; d < index.size(); ++d) {
+    if (uses(index[d], p.n->iter)) p.b_n = static_cast<int>(d);
+    if (uses(index[d], p.k->iter)) p.b_k = static_cast<int>(d);
+  }
+}
+
 // One row by a B whose columns lie in one piece each: they are summed where they lie, as rows by one column.
 void swap_sides(MatmulParts& p, const Kernel& kernel) {
   MatmulParts q = p;
   std::swap(q.m, q.n);
   std::swap(q.a, q.b);
-  q.b_n = q.b_k = -1;
-  const std::vector<Expr>& index = (*q.b)->args;
-  for (size_t d = 0; d < index.size(); ++d) {
-    if (uses(index[d], q.n->iter)) q.b_n = static_cast<int>(d);
-    if (uses(index[d], q.k->iter)) q.b_k = static_cast<int>(d);
-  }
+  find_dims(q);
   q.sharing.clear();
   q.swapped = true;
   if (q.b_n >= 0 && q.b_k >= 0 && rows_packable(q, kernel)) p = q;
@@ -53,12 +58,9 @@ MatmulParts matmul_parts(const Kernel& kernel) {
       continue;
     }
     p.b = &factor;
-    for (size_t d = 0; d < factor->args.size(); ++d) {
-      if (uses(factor->args[d], p.n->iter)) p.b_n = static_cast<int>(d);
-      if (uses(factor->args[d], p.k->iter)) p.b_k = static_cast<int>(d);
-    }
   }
   if (p.b == nullptr) return p;
+  find_dims(p);
   const std::vector<const Stmt*> batch = scopes_with_role(kernel, "batch");
   const auto follows = [&](const Stmt* s) {
     return std::any_of((*p.b)->args.begin(), (*p.b)->args.end(), [&](const Expr& i) { return uses(i, s->iter); });

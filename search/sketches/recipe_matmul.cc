@@ -15,7 +15,6 @@ namespace {
 constexpr int64_t kMaxStreamed = 32;   // rows up to which several streams from memory can help
 constexpr int64_t kDeepest = 8192;     // K beyond which a panel leaves the caches before the next rows need it
 constexpr int64_t kFunctionCode = 24;  // instructions of a function, about
-constexpr int64_t kLongRow = 4096;     // bytes of a row of B from which on its neighbours are other pages
 constexpr int64_t kDepthAlong = 16;    // rows of B that are read along together
 constexpr int64_t kMostWaiting = int64_t{1} << 20;    // bytes of sums that wait for the next block of K
 constexpr int64_t kShortSums = 128, kMostJoined = 4;  // calls of a leaf tell where sums are short
@@ -343,7 +342,7 @@ MatmulWork MatmulSketch::work(const Setting& k, int64_t block_rows) const {
   w.a_element = static_cast<double>(a_bytes_);
   w.b_element = static_cast<double>(b_bytes_);
   w.column_block = static_cast<double>(k.column_block);
-  w.cold = problem_.cold && (packed() || (in_place() && n_ * b_bytes_ >= kLongRow));
+  w.cold = problem_.cold && (packed() || (in_place() && n_ * b_bytes_ >= kPage));
   w.threads = problem_.threads;
   return w;
 }
@@ -405,16 +404,17 @@ std::optional<MatmulSketch::Setting> MatmulSketch::standard() const {
   const int64_t most_rows = little ? kMostRows : t_.vector_registers;
   const int64_t most_code = panels_ == Panels::transposed ? kMostTransposingCode : kMostCode;
   using Values = std::vector<int64_t>;
-  const auto few = [&](int64_t Setting::* field, const Values& left_out = {}) {
+  // Of those that the search varies, the values that are looked at.
+  const auto few = [&](int64_t Setting::* field, const Values& looked_at) {
     Choice<Setting> out{field, values_of(*this, field)};
-    if (out.values.size() > 1)
-      std::erase_if(out.values,
-                    [&](int64_t x) { return std::find(left_out.begin(), left_out.end(), x) != left_out.end(); });
+    std::erase_if(out.values,
+                  [&](int64_t x) { return std::find(looked_at.begin(), looked_at.end(), x) == looked_at.end(); });
     return out;
   };
+  const auto all = [&](int64_t Setting::* field) { return Choice<Setting>{field, values_of(*this, field)}; };
   const bool slow = t_.slow_memory();
-  const Values blocks = slow ? Values{16, 64, 256, 512, 1024, 2048} : Values{16, 32, 64, 128, 256, 2048},
-               distances = slow ? Values{1024, 4096, 8192, 32768} : Values{1024, 2048, 32768};
+  const Values blocks = slow ? Values{0, 32, 128} : Values{0, 512, 1024},
+               distances = slow ? Values{0, 2048, -1} : Values{0, 4096, 8192, 16384, -1};
   std::optional<Setting> best;
   double least = std::numeric_limits<double>::infinity();
   const auto visit = [&](const Setting& k) {
@@ -431,9 +431,9 @@ std::optional<MatmulSketch::Setting> MatmulSketch::standard() const {
   for (const int64_t block : values_of(*this, &Setting::column_block)) {
     if (block != 0 && problem_.cold) copies.push_back({.depth_block = kDepthAlong, .column_block = block});
   }
-  const Choice<Setting> tile_rows = few(&Setting::tile_rows), columns = few(&Setting::panel_columns),
-                        streams = few(&Setting::streams), row_blocks = few(&Setting::row_block, {384});
-  const std::vector<Choice<Setting>> inner = {few(&Setting::pack_rows), few(&Setting::prefetch, distances), row_blocks,
+  const Choice<Setting> tile_rows = all(&Setting::tile_rows), columns = all(&Setting::panel_columns),
+                        streams = all(&Setting::streams), row_blocks = few(&Setting::row_block, {0, 96, 192});
+  const std::vector<Choice<Setting>> inner = {all(&Setting::pack_rows), few(&Setting::prefetch, distances), row_blocks,
                                               few(&Setting::depth_block, blocks)};
   const auto look = [&](bool function_pass) {
     int64_t tiles = -1;

@@ -103,4 +103,29 @@ struct Aligned {
   void* memory;
 };
 
+// Calls a kernel whose argument 1 is a constant, packed if that is asked for and it has a packed form, with the
+// workspace that it wants.
+template <size_t N>
+lathe_status run_with_weight(lathe_kernel* kernel, lathe_arg (&args)[N], bool packed, int threads, lathe_error* e) {
+  lathe_pack_info info{};
+  EXPECT_EQ(lathe_prepack_query(kernel, 1, &info, e), LATHE_STATUS_OK) << e->message;
+  const Aligned room(static_cast<size_t>(info.bytes) + 64);
+  lathe_tensor weight = *args[1].tensor;
+  if (packed && info.layout_id != 0) {
+    EXPECT_EQ(lathe_prepack(kernel, 1, args[1].tensor, room.memory, info.bytes, e), LATHE_STATUS_OK) << e->message;
+    weight.data = room.memory;
+    args[1].tensor = &weight;
+    args[1].bytes = info.bytes;
+    args[1].layout_id = info.layout_id;
+  }
+  uint64_t bytes = 0;
+  EXPECT_EQ(lathe_workspace_bytes(kernel, args, N, threads, &bytes, e), LATHE_STATUS_OK) << e->message;
+  const Aligned workspace(bytes);
+  lathe_exec exec = LATHE_EXEC_INIT;
+  exec.threads = threads;
+  exec.workspace = workspace.memory;
+  exec.workspace_bytes = bytes;
+  return lathe_execute(kernel, args, N, &exec, e);
+}
+
 }  // namespace lathe::test

@@ -5,13 +5,12 @@
 #include <cmath>
 
 #include "jit/image/image_lint.h"
-#include "tests/jit/x64/x64_test_util.h"
+#include "tests/jit/x64/lane_program.h"
 
 namespace lathe::jit {
 namespace {
 using namespace x64_test;
 
-using Lanes = std::vector<uint32_t>;
 constexpr int kVectors = 256;
 
 float of_bits(uint32_t bits) { return std::bit_cast<float>(bits); }
@@ -57,37 +56,16 @@ std::vector<Lanes> operands(size_t n) {
   return in;
 }
 
-enum class Second { in_register, folded, broadcast };
+constexpr LeafOp kDot2 = LeafOp::k_dot2_bf16;
 
-LeafProgram program_of(const Shape& shape, Second second, bool in_place) {
-  LeafProgram p = empty_program(shape, "dot2_bf16", 4);
-  Node loop;
-  loop.kind = Node::Kind::loop;
-  loop.var = 0;
-  loop.step = shape.lanes;
-  loop.extent.arg = 0;
-  loop.body = {inst(load(0, 0, 0)), inst(load(2, 2, 0)), inst(load(1, 1, 0))};
-  if (second == Second::broadcast) loop.body.back().inst.op = LeafOp::k_load_bcast;
-  const int to = in_place ? 2 : 3;
-  loop.body.push_back(inst(arith(LeafOp::k_dot2_bf16, to, 0, 1, 2)));
-  loop.body.push_back(inst(store(to, 3, 0)));
-  if (second == Second::in_register) loop.body.push_back(inst(store(1, 1, 0)));  // a second use
-  p.body = {loop};
-  return p;
-}
-
+// Which NaN is not said.
 template <class Run>
-Lanes results(const std::vector<Lanes>& in, Run&& run) {
-  std::vector<Lanes> data = in;
-  data.emplace_back(in[0].size());
-  ir::LeafArgs args{};
-  for (size_t s = 0; s < data.size(); ++s) args.op[s].ptr = reinterpret_cast<char*>(data[s].data());
-  args.extent[0] = static_cast<int64_t>(in[0].size());
-  run(args);
-  for (uint32_t& bits : data[3]) {
-    if (std::isnan(of_bits(bits))) bits = 0x7fc00000;  // which NaN is not said
+Lanes numbers(const std::vector<Lanes>& in, Run&& run) {
+  Lanes out = results(in, run);
+  for (uint32_t& bits : out) {
+    if (std::isnan(of_bits(bits))) bits = 0x7fc00000;
   }
-  return data[3];
+  return out;
 }
 
 TEST(Dot2, equals_the_model_on_every_executor) {
@@ -103,9 +81,9 @@ TEST(Dot2, equals_the_model_on_every_executor) {
       }
       for (const bool in_place : {false, true}) {
         SCOPED_TRACE(fmt::format("{} second {} in place {}", shape.name(), static_cast<int>(second), in_place));
-        const LeafProgram p = program_of(shape, second, in_place);
+        const LeafProgram p = program_of(shape, kDot2, second, in_place);
         ASSERT_TRUE(verify_program(p).ok()) << verify_program(p).to_string();
-        EXPECT_EQ(results(in, [&](const ir::LeafArgs& a) { execute_portable(p, a); }), want) << "portable";
+        EXPECT_EQ(numbers(in, [&](const ir::LeafArgs& a) { execute_portable(p, a); }), want) << "portable";
         if (!backend_built(Backend::xbyak)) continue;
         const auto x64 = compile_xbyak(p);
         ASSERT_TRUE(x64.ok()) << x64.status().to_string();
@@ -115,11 +93,11 @@ TEST(Dot2, equals_the_model_on_every_executor) {
         const auto llvm = compile_llvm(p, "");
         if (!can_run(shape)) continue;
         const Loaded code(*x64);
-        EXPECT_EQ(results(in, [&](const ir::LeafArgs& a) { code(a); }), want) << "x64";
+        EXPECT_EQ(numbers(in, [&](const ir::LeafArgs& a) { code(a); }), want) << "x64";
         if (!llvm.ok()) continue;  // a build without it
         EXPECT_NE(llvm->features & kCpu_avx512bf16, 0u);
         const Loaded other(*llvm);
-        EXPECT_EQ(results(in, [&](const ir::LeafArgs& a) { other(a); }), want) << "llvm";
+        EXPECT_EQ(numbers(in, [&](const ir::LeafArgs& a) { other(a); }), want) << "llvm";
       }
     }
   }
@@ -131,26 +109,26 @@ TEST(Dot2, may_overwrite_a_factor) {
     const size_t n = static_cast<size_t>(kVectors * shape.lanes);
     const std::vector<Lanes> in = operands(n);
     for (const int to : {0, 1}) {
-      LeafProgram p = program_of(shape, Second::in_register, true);
+      LeafProgram p = program_of(shape, kDot2, Second::in_register, true);
       p.body[0].body[3].inst.dst = to;
       p.body[0].body[4].inst.src[0] = to;
       p.body[0].body.pop_back();
       ASSERT_TRUE(verify_program(p).ok()) << verify_program(p).to_string();
-      const Lanes want = results(in, [&](const ir::LeafArgs& a) { execute_portable(p, a); });
+      const Lanes want = numbers(in, [&](const ir::LeafArgs& a) { execute_portable(p, a); });
       if (!can_run(shape) || !backend_built(Backend::xbyak)) continue;
       const auto x64 = compile_xbyak(p);
       ASSERT_TRUE(x64.ok()) << x64.status().to_string();
       const Loaded code(*x64);
-      EXPECT_EQ(results(in, [&](const ir::LeafArgs& a) { code(a); }), want) << shape.name() << " to " << to;
+      EXPECT_EQ(numbers(in, [&](const ir::LeafArgs& a) { code(a); }), want) << shape.name() << " to " << to;
     }
   }
 }
 
 TEST(Dot2, is_refused_without_its_feature_and_undeclared) {
-  const LeafProgram p = program_of({ir::IsaLevel::avx512, 16, 0}, Second::folded, true);
+  const LeafProgram p = program_of({ir::IsaLevel::avx512, 16, 0}, kDot2, Second::folded, true);
   EXPECT_EQ(verify_program(p).message(), "leaf program: dot2_bf16 without AVX512_BF16 at level avx512");
   if (!backend_built(Backend::xbyak)) return;
-  auto image = compile_xbyak(program_of(dot2_shapes()[1], Second::folded, true));
+  auto image = compile_xbyak(program_of(dot2_shapes()[1], kDot2, Second::folded, true));
   ASSERT_TRUE(image.ok()) << image.status().to_string();
   image->features &= ~uint64_t{kCpu_avx512bf16};
   EXPECT_NE(lint_image(*image).message().find("needs avx512bf16, which is not declared"), std::string::npos)

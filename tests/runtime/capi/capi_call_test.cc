@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "tests/common/c_client.h"
+#include "tests/common/large_pages.h"
 
 namespace lathe::test {
 namespace {
@@ -86,6 +87,27 @@ TEST(CapiCall, AMatmulPlainPackedAndPinned) {
       EXPECT_EQ(y.data, want);
     }
   }
+}
+
+using CapiLargePages = LargePages;
+
+// What is packed into fresh memory lies on large pages, and nothing beside it.
+TEST_F(CapiLargePages, AreAskedForByPrepack) {
+  const auto ctx = make_context();
+  const auto graph = matmul_graph(ctx.get(), range("M", 1, 4), 1024, 768);
+  const auto kernel = resolve(ctx.get(), graph.get());
+  ASSERT_NE(kernel, nullptr);
+  lathe_pack_info pack{};
+  lathe_error e{};
+  ASSERT_EQ(lathe_prepack_query(kernel.get(), 1, &pack, &e), LATHE_STATUS_OK) << e.message;
+  if (pack.layout_id == 0) GTEST_SKIP() << "the portable level packs nothing";
+  ASSERT_GE(pack.bytes, kLargePage);
+  ASSERT_LT(pack.bytes, 2 * kLargePage);
+  Floats w({1024, 768});
+  w.numbers(3);
+  ASSERT_EQ(lathe_prepack(kernel.get(), 1, &w.tensor, data_, pack.bytes, &e), LATHE_STATUS_OK) << e.message;
+  EXPECT_TRUE(is_advised(data_));
+  EXPECT_FALSE(is_advised(data_ + kLargePage)) << "the packed form fills a part of it";
 }
 
 TEST(CapiCall, KernelsOutliveTheirContextAndGraph) {

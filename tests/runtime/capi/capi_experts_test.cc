@@ -58,25 +58,7 @@ struct Operands {
 
 lathe_status run(lathe_kernel* kernel, Operands& o, bool packed, int threads, lathe_error* e) {
   lathe_arg args[] = {o.a.arg(), o.b.arg(), {&o.tensor, o.ids.size() * 4, 0, 0, 0}, o.y.arg()};
-  lathe_pack_info info{};
-  EXPECT_EQ(lathe_prepack_query(kernel, 1, &info, e), LATHE_STATUS_OK) << e->message;
-  const Aligned room(static_cast<size_t>(info.bytes) + 64);
-  lathe_tensor weight = o.b.tensor;
-  if (packed && info.layout_id != 0) {
-    EXPECT_EQ(lathe_prepack(kernel, 1, &o.b.tensor, room.memory, info.bytes, e), LATHE_STATUS_OK) << e->message;
-    weight.data = room.memory;
-    args[1].tensor = &weight;
-    args[1].bytes = info.bytes;
-    args[1].layout_id = info.layout_id;
-  }
-  uint64_t bytes = 0;
-  EXPECT_EQ(lathe_workspace_bytes(kernel, args, 4, threads, &bytes, e), LATHE_STATUS_OK) << e->message;
-  const Aligned workspace(bytes);
-  lathe_exec exec = LATHE_EXEC_INIT;
-  exec.threads = threads;
-  exec.workspace = workspace.memory;
-  exec.workspace_bytes = bytes;
-  return lathe_execute(kernel, args, 4, &exec, e);
+  return run_with_weight(kernel, args, packed, threads, e);
 }
 
 TEST(Experts, AreThoseThatIdsName) {

@@ -3,13 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "search/cut/cut.h"
-#include "search/cut/safe_kernel.h"
 #include "search/sketches/matmul_model.h"
-#include "search/sketches/recipe.h"
 #include "search/strategy/space.h"
 #include "tests/search/model/problems.h"
-#include "tests/search/moves/walk.h"
+#include "tests/search/sketches/kept_values.h"
 
 namespace lathe::search {
 namespace {
@@ -72,22 +69,10 @@ TEST(CopiedPanels, KeepTheValues) {
   const ir::Target t = machine("laptop").target;
   for (const Case& c : cases) {
     const Knobs knobs = knobs_of(c.mr, c.nr, c.others);
-    SCOPED_TRACE(ir::print(c.problem.kernel));
-    ASSERT_TRUE(kMatmulRecipe.accepts(knobs, c.problem, t).ok())
-        << kMatmulRecipe.accepts(knobs, c.problem, t).to_string();
-    const ir::Result<Schedule> schedule = kMatmulRecipe.build(knobs, c.problem, t);
-    ASSERT_TRUE(schedule.ok()) << schedule.status().to_string();
-    const ir::Result<ir::Kernel> scheduled = replay(c.problem.kernel, *schedule);
-    ASSERT_TRUE(scheduled.ok()) << scheduled.status().to_string();
-    ASSERT_NE(scheduled->find_buffer("bp"), nullptr);
-    EXPECT_EQ(scheduled->find_buffer("bp")->place, ir::Place::stack) << "each thread has its own";
-    EXPECT_TRUE(check_safe(c.problem.kernel, *scheduled).ok()) << ir::print(*scheduled);
-    EXPECT_TRUE(cut(*scheduled).ok()) << cut(*scheduled).status().to_string();
-    const Tensors inputs = whole_inputs(c.problem.kernel, c.problem.dims);
-    const ir::Result<Tensors> want = outputs(c.problem.kernel, c.problem.dims, inputs),
-                              got = outputs(reversed(*scheduled), c.problem.dims, inputs);
-    ASSERT_TRUE(want.ok() && got.ok());
-    EXPECT_EQ(difference(*want, *got, 1e-5), "") << ir::print(*scheduled);
+    const std::optional<Made> made = expect_values_kept(c.problem, knobs, t);
+    ASSERT_TRUE(made);
+    ASSERT_NE(made->kernel.find_buffer("bp"), nullptr);
+    EXPECT_EQ(made->kernel.find_buffer("bp")->place, ir::Place::stack) << "each thread has its own";
   }
 }
 
@@ -133,22 +118,15 @@ TEST(SharedPanels, KeepTheValues) {
       const Problem p = grouped(12, 9, 37, transposed);
       Knobs knobs = knobs_of(4, 16, {{"pb", transposed ? 0 : 1}, {"gh", 1}, {"mu", joined}});
       SCOPED_TRACE(fmt::format("transposed {} joined {}", transposed, joined));
-      ASSERT_TRUE(kMatmulRecipe.accepts(knobs, p, t).ok()) << kMatmulRecipe.accepts(knobs, p, t).to_string();
-      const ir::Result<Schedule> schedule = kMatmulRecipe.build(knobs, p, t);
-      ASSERT_TRUE(schedule.ok()) << schedule.status().to_string();
-      const ir::Kernel scheduled = *replay(p.kernel, *schedule);
-      EXPECT_TRUE(check_safe(p.kernel, scheduled).ok());
-      const ir::Result<ir::CutKernel> pieces = cut(scheduled);
+      const std::optional<Made> made = expect_values_kept(p, knobs, t);
+      ASSERT_TRUE(made);
+      const ir::Result<ir::CutKernel> pieces = cut(made->kernel);
       ASSERT_TRUE(pieces.ok()) << pieces.status().to_string();
       // b { n0 { panel; h { tiles } } }
       const ir::NestNode& panels = pieces->nest.phases[0].body[0];
-      ASSERT_EQ(panels.body.size(), 2u) << ir::print(scheduled);
+      ASSERT_EQ(panels.body.size(), 2u) << ir::print(made->kernel);
       EXPECT_EQ(panels.body[0].kind == ir::NestNode::Kind::call || panels.body[0].iter != "h", true);
       EXPECT_EQ(panels.body[1].iter, "h");
-      const Tensors inputs = whole_inputs(p.kernel, {});
-      const ir::Result<Tensors> want = outputs(p.kernel, {}, inputs), got = outputs(reversed(scheduled), {}, inputs);
-      ASSERT_TRUE(want.ok() && got.ok());
-      EXPECT_EQ(difference(*want, *got, 1e-5), "") << ir::print(scheduled);
     }
   }
 }
@@ -276,21 +254,9 @@ TEST(ColumnBlocks, KeepTheValues) {
       knobs["pb"] = 0;
       knobs["nb"] = c.nb;
       knobs["kc"] = c.kc;
-      SCOPED_TRACE(ir::print(c.problem.kernel));
-      ASSERT_TRUE(kMatmulRecipe.accepts(knobs, c.problem, t).ok())
-          << kMatmulRecipe.accepts(knobs, c.problem, t).to_string();
-      const ir::Result<Schedule> schedule = kMatmulRecipe.build(knobs, c.problem, t);
-      ASSERT_TRUE(schedule.ok()) << schedule.status().to_string();
-      const ir::Result<ir::Kernel> scheduled = replay(c.problem.kernel, *schedule);
-      ASSERT_TRUE(scheduled.ok()) << scheduled.status().to_string();
-      EXPECT_NE(ir::print(*scheduled).find("@tensor(mma)"), std::string::npos);
-      EXPECT_TRUE(check_safe(c.problem.kernel, *scheduled).ok()) << ir::print(*scheduled);
-      EXPECT_TRUE(cut(*scheduled).ok()) << cut(*scheduled).status().to_string() << ir::print(*scheduled);
-      const Tensors inputs = whole_inputs(c.problem.kernel, c.problem.dims);
-      const ir::Result<Tensors> want = outputs(c.problem.kernel, c.problem.dims, inputs),
-                                got = outputs(reversed(*scheduled), c.problem.dims, inputs);
-      ASSERT_TRUE(want.ok() && got.ok());
-      EXPECT_EQ(difference(*want, *got, 1e-5), "") << ir::print(*scheduled);
+      const std::optional<Made> made = expect_values_kept(c.problem, knobs, t);
+      ASSERT_TRUE(made);
+      EXPECT_NE(ir::print(made->kernel).find("@tensor(mma)"), std::string::npos);
     }
   }
 }
@@ -335,17 +301,9 @@ TEST(OneRow, TakesThePartOfTheColumn) {
       const Problem p = product(1, k, n, n == 0 ? ir::SymbolValues{{"N", 21}} : ir::SymbolValues{}, true);
       const Knobs knobs = kMatmulRecipe.defaults(p, t);
       SCOPED_TRACE(fmt::format("{} columns, K {}", n, k));
-      const ir::Result<Schedule> schedule = kMatmulRecipe.build(knobs, p, t);
-      ASSERT_TRUE(schedule.ok()) << schedule.status().to_string();
-      EXPECT_THAT(to_text(*schedule), testing::Not(HasSubstr("transpose"))) << "no panel is made";
-      const ir::Kernel scheduled = *replay(p.kernel, *schedule);
-      EXPECT_TRUE(check_safe(p.kernel, scheduled).ok());
-      EXPECT_TRUE(cut(scheduled).ok()) << cut(scheduled).status().to_string();
-      const Tensors inputs = whole_inputs(p.kernel, p.dims);
-      const ir::Result<Tensors> want = outputs(p.kernel, p.dims, inputs),
-                                got = outputs(reversed(scheduled), p.dims, inputs);
-      ASSERT_TRUE(want.ok() && got.ok());
-      EXPECT_EQ(difference(*want, *got, 1e-5), "") << ir::print(scheduled);
+      const std::optional<Made> made = expect_values_kept(p, knobs, t);
+      ASSERT_TRUE(made);
+      EXPECT_THAT(to_text(made->schedule), testing::Not(HasSubstr("transpose"))) << "no panel is made";
     }
   }
   EXPECT_EQ(knob_of(kMatmulRecipe.defaults(product(1, 64, 500, {}, true), t), "dk"), 1);

@@ -2,13 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "ir/core/text_form.h"
-#include "search/cut/cut.h"
-#include "search/cut/safe_kernel.h"
-#include "search/sketches/recipe.h"
 #include "tests/common/machines.h"
 #include "tests/search/model/problems.h"
-#include "tests/search/moves/walk.h"
+#include "tests/search/sketches/kept_values.h"
 
 namespace lathe::search {
 namespace {
@@ -83,22 +79,10 @@ TEST(Pairs, keep_the_values) {
   for (const Case& c : cases) {
     Knobs knobs = {{"nr", 32}, {"dp", 1}};
     knobs.insert(c.knobs.begin(), c.knobs.end());
-    SCOPED_TRACE(ir::print(c.problem.kernel));
-    ASSERT_TRUE(kMatmulRecipe.accepts(knobs, c.problem, zen5()).ok())
-        << kMatmulRecipe.accepts(knobs, c.problem, zen5()).to_string();
-    const ir::Result<Schedule> schedule = kMatmulRecipe.build(knobs, c.problem, zen5());
-    ASSERT_TRUE(schedule.ok()) << schedule.status().to_string();
-    EXPECT_NE(schedule->numeric & ir::kBf16Dots, 0u);
-    const ir::Result<ir::Kernel> scheduled = replay(c.problem.kernel, *schedule);
-    ASSERT_TRUE(scheduled.ok()) << scheduled.status().to_string();
-    EXPECT_EQ(scheduled->find_buffer("w")->layout.back().tile, 2) << "pairs lie side by side";
-    EXPECT_TRUE(check_safe(c.problem.kernel, *scheduled).ok()) << ir::print(*scheduled);
-    EXPECT_TRUE(cut(*scheduled).ok()) << cut(*scheduled).status().to_string();
-    const Tensors inputs = whole_inputs(c.problem.kernel, c.problem.dims);
-    const ir::Result<Tensors> want = outputs(c.problem.kernel, c.problem.dims, inputs),
-                              got = outputs(reversed(*scheduled), c.problem.dims, inputs);
-    ASSERT_TRUE(want.ok() && got.ok());
-    EXPECT_EQ(difference(*want, *got, 1e-5), "") << ir::print(*scheduled);
+    const std::optional<Made> made = expect_values_kept(c.problem, knobs, zen5());
+    ASSERT_TRUE(made);
+    EXPECT_NE(made->schedule.numeric & ir::kBf16Dots, 0u);
+    EXPECT_EQ(made->kernel.find_buffer("w")->layout.back().tile, 2) << "pairs lie side by side";
   }
 }
 
@@ -121,20 +105,8 @@ TEST(WholeTiles, keep_the_values) {
   for (const Case& c : cases) {
     Knobs knobs = {{"nr", 32}, {"dp", 2}};
     knobs.insert(c.knobs.begin(), c.knobs.end());
-    SCOPED_TRACE(ir::print(c.problem.kernel));
-    ASSERT_TRUE(kMatmulRecipe.accepts(knobs, c.problem, t).ok())
-        << kMatmulRecipe.accepts(knobs, c.problem, t).to_string();
-    const ir::Result<Schedule> schedule = kMatmulRecipe.build(knobs, c.problem, t);
-    ASSERT_TRUE(schedule.ok()) << schedule.status().to_string();
-    const ir::Result<ir::Kernel> scheduled = replay(c.problem.kernel, *schedule);
-    ASSERT_TRUE(scheduled.ok()) << scheduled.status().to_string();
-    EXPECT_TRUE(check_safe(c.problem.kernel, *scheduled).ok()) << ir::print(*scheduled);
-    EXPECT_TRUE(cut(*scheduled).ok()) << cut(*scheduled).status().to_string() << ir::print(*scheduled);
-    const Tensors inputs = whole_inputs(c.problem.kernel, c.problem.dims);
-    const ir::Result<Tensors> want = outputs(c.problem.kernel, c.problem.dims, inputs),
-                              got = outputs(reversed(*scheduled), c.problem.dims, inputs);
-    ASSERT_TRUE(want.ok() && got.ok());
-    EXPECT_EQ(difference(*want, *got, 1e-5), "") << ir::print(*scheduled);
+    const std::optional<Made> made = expect_values_kept(c.problem, knobs, t);
+    ASSERT_TRUE(made);
   }
 }
 
