@@ -30,7 +30,21 @@ def lines(path):
     return [parse(path, line) for line in text_of(path).splitlines() if line.strip()]
 
 
-def judge(row, table, machine):
+def beside(row, target, rows):
+    """(verdict, what it says) of a target with `over`."""
+    prefix, other = target["over"]
+    reference = rows.get(row["op"].replace(prefix, other, 1))
+    if reference is None:
+        return "not judged", f"no row {row['op'].replace(prefix, other, 1)}"
+    key = target["key"]
+    if key == "speed":
+        value = target.get("times", 1) * reference["us"] / row["us"]
+    else:
+        value = (row.get(key) or 0) / (reference.get(key) or float("inf"))
+    return "met" if value >= target["least"] else "missed", f"{key} {value:.2f} of {reference['op']}, expected {target['least']:.2f}"
+
+
+def judge(row, table, machine, rows):
     """(verdict, what it says): met, missed or not judged."""
     target = next((t for t in table["targets"] if any(fnmatch.fnmatch(row["op"], p) for p in t["rows"])), None)
     if target is None:
@@ -40,7 +54,9 @@ def judge(row, table, machine):
     asked = table["machine"]
     if machine is not None and machine["isa"] not in asked["isa"]:
         return "not judged", f"the figures are of {' and '.join(asked['isa'])}, this machine has {machine['isa']}"
-    shares = {key: row[key] for key in ("of_peak", "of_read") if row.get(key) is not None}
+    if "over" in target:
+        return beside(row, target, rows)
+    shares = {key: row[key] for key in {"of_peak", "of_read", target["key"]} if row.get(key) is not None}
     if "of_peak" in shares:
         shares["of_peak"] /= table["of_f32_peak"].get(target.get("dtype"), 1) * target.get("ceiling", 1)
     value = shares.get(target["key"])
@@ -62,10 +78,10 @@ def main(targets, bench, machine=None):
     table = parse(targets, text_of(targets))
     target = lines(machine)[-1]["target"] if machine else None
     counts = {"met": 0, "missed": 0, "not judged": 0}
-    for row in lines(bench):
-        if row["event"] != "row":
-            continue
-        verdict, text = judge(row, table, target)
+    rows = [row for row in lines(bench) if row["event"] == "row"]
+    by_name = {row["op"]: row for row in rows}
+    for row in rows:
+        verdict, text = judge(row, table, target, by_name)
         counts[verdict] += 1
         print(f"{verdict:<11} {row['op']:<28} {text}")
     print(", ".join(f"{count} {verdict}" for verdict, count in counts.items()))

@@ -250,7 +250,60 @@ def limits_llm():
     for kv_heads in (8, 32):
         for cache in ("hot", "cold"):
             attention(f"decode_{cache}_32_{kv_heads}_f32", 32, kv_heads, 1, 1024, "f32", cache)
+    lines += limits_of_caches() + limits_of_experts() + limits_of_rows() + limits_of_threads()
     return lines
+
+
+def limits_of_caches():
+    """Decode by pages beside the same keys without, and bytes with scales: 32 heads over 8 of keys, 1024 keys."""
+    lines = [cached_attention("contiguous_f32_32_8", "cached_attention", 32, 8, 1, 1, cache="hot"),
+             cached_attention("kv_int8_cold_32_8", "cached_attention", 32, 8, 1, 1, dtype="i8")]
+    for page in (16, 32, 128):
+        lines.append(cached_attention(f"paged_{page}_f32_32_8", "paged_attention", 32, 8, 1, 1, cache="hot", page=page))
+    return lines
+
+
+def limits_of_experts():
+    """Eight experts with as many rows each, in one kernel, beside the product of one of them."""
+    lines = []
+    n = k = 2048
+    for m in (4, 16):
+        grouped = Line(f"grouped_8x{m}x{n}x{k}")
+        operands = [grouped.tensor("a", [8 * m, k]), grouped.tensor("b", [8, k, n], const=True), grouped.tensor("offsets", [9], dtype="i32")]
+        grouped.node("grouped_matmul", operands, "y")
+        single = Line(f"single_{m}x{n}x{k}")
+        single.node("matmul", [single.tensor("a", [m, k]), single.tensor("b", [k, n], const=True)], "y")
+        lines += [grouped, single]
+    return lines
+
+
+def limits_of_rows():
+    """Rows of 128 to 16384: 64 K elements in the near caches, and 8 M that come from memory."""
+    lines = []
+    for op, vectors in (("softmax", 0), ("rmsnorm", 1)):
+        for dtype in ("f32", "bf16"):
+            for n in (128, 1024, 4096, 16384):
+                for where, elements, cache in (("hot", 1 << 16, "hot"), ("cold", 1 << 23, "cold")):
+                    line = Line(f"rows_{where}_{op}_{dtype}_{elements // n}x{n}", cache=cache)
+                    operands = [line.tensor("x", [elements // n, n], dtype=dtype)]
+                    operands += [line.tensor("scale", [n], const=True, dtype=dtype)] * vectors
+                    line.node(op, operands, "y")
+                    lines.append(line)
+    return lines
+
+
+def limits_of_threads():
+    """What two threads make of rows that one thread has too, by the names of those."""
+    q4 = Line("two_gemv_q4_0_1x4096x4096", threads=2, allowed=["reassociate", "contract", "quantised_activations"])
+    q4.node("quantized_matmul", [q4.tensor("a", [1, 4096]), q4.tensor("w", [4096, 4096 // 32 * 18], const=True, dtype="u8")], "y", format="q4_0")
+    f32 = Line("two_mm_f32_8x4096x4096", threads=2)
+    f32.node("matmul", [f32.tensor("a", [8, 4096]), f32.tensor("b", [4096, 4096], const=True)], "y")
+    square = Line("two_square_f32_1024x1024x1024", threads=2, cache="hot")
+    square.node("matmul", [square.tensor("a", [1024, 1024]), square.tensor("b", [1024, 1024], const=True)], "y")
+    prefill = Line("two_prefill_causal_32_8_f32", threads=2, cache="hot")
+    operands = [prefill.tensor("q", [1, 32, 512, 128])] + [prefill.tensor(t, [1, 8, 512, 128]) for t in "kv"]
+    prefill.node("attention", operands, "y", causal=True)
+    return [q4, f32, square, prefill]
 
 
 def around():
@@ -296,28 +349,32 @@ def around():
     return lines
 
 
+def cached_attention(name, op, heads, kv_heads, batch, queries, cache="cold", page=0, ragged=False, dtype="f32", width=128, keys=1024):
+    """Caches with room for `keys` keys a sequence, contiguous or in pages; their lengths are inputs of the call."""
+    line = Line(name, cache=cache)
+    pages = keys // page if page else 0
+    rows = [batch * pages, kv_heads, page] if page else [batch, kv_heads, keys]
+    q = [batch * queries, heads, width] if ragged else [batch, heads, queries, width]
+    operands = [line.tensor("q", q)] + [line.tensor(t, rows + [width], const=cache == "cold", dtype=dtype) for t in "kv"]
+    operands.append(line.tensor("lengths", [batch], dtype="i32"))
+    if page:
+        operands.append(line.tensor("pages", [batch, pages], dtype="i32"))
+    if ragged:
+        operands.append(line.tensor("offsets", [batch + 1], dtype="i32"))
+    if dtype == "i8":
+        operands += [line.tensor(t, rows, const=cache == "cold") for t in ("k_scales", "v_scales")]
+    attrs = {"causal": True} | ({"scales": True} if dtype == "i8" else {})
+    line.node(op, operands, "y", **attrs)
+    return line
+
+
 def attention_caches():
     """Keys and values as caches hold them, beside contiguous ones of the same sizes: pages, sequences of unequal lengths, bytes with scales."""
     lines = []
-    width, keys = 128, 1024
+    keys = 1024
 
-    def cached(name, op, heads, kv_heads, batch, queries, cache="cold", page=0, ragged=False, dtype="f32"):
-        line = Line(name, cache=cache)
-        pages = keys // page if page else 0
-        rows = [batch * pages, kv_heads, page] if page else [batch, kv_heads, keys]
-        q = [batch * queries, heads, width] if ragged else [batch, heads, queries, width]
-        kv_type = "i8" if dtype == "i8" else dtype
-        operands = [line.tensor("q", q)] + [line.tensor(t, rows + [width], const=cache == "cold", dtype=kv_type) for t in "kv"]
-        operands.append(line.tensor("lengths", [batch], dtype="i32"))
-        if page:
-            operands.append(line.tensor("pages", [batch, pages], dtype="i32"))
-        if ragged:
-            operands.append(line.tensor("offsets", [batch + 1], dtype="i32"))
-        if dtype == "i8":
-            operands += [line.tensor(t, rows, const=cache == "cold") for t in ("k_scales", "v_scales")]
-        attrs = {"causal": True} | ({"scales": True} if dtype == "i8" else {})
-        line.node(op, operands, "y", **attrs)
-        lines.append(line)
+    def cached(*args, **rest):
+        lines.append(cached_attention(*args, **rest))
 
     for kv_heads in (8, 32):
         for batch in (1, 8):

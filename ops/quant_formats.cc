@@ -26,10 +26,11 @@ constexpr Row kRows[] = {
 #undef LATHE_QUANT_FORMAT
 };
 
-// Bytes of a field in one block: its dims after the row and the block.
+// Bytes of a field in one block as the caller has it: its dims after the row and the block.
 int64_t bytes_in_block(const ir::Buffer& field) {
-  int64_t bytes = ir::dtype_bytes(field.type);
-  for (size_t d = 2; d < field.dims.size(); ++d) bytes *= field.dims[d]->ival;
+  int64_t bytes = ir::dtype_bytes(ir::given_type(field));
+  const std::vector<Expr>& dims = ir::given_dims(field);
+  for (size_t d = 2; d < dims.size(); ++d) bytes *= dims[d]->ival;
   return bytes;
 }
 
@@ -206,12 +207,13 @@ std::vector<QuantField> quant_fields(const QuantWeight& w, const std::vector<con
     if (f.place == FieldsIn::kTensors) {
       if (!b.made) field.buffer.type = operands[field.operand]->dtype;
     } else {
-      const int64_t bytes = bytes_in_block(b), element = ir::dtype_bytes(b.type), block = f.block_bytes / element;
+      const int64_t bytes = bytes_in_block(b), element = ir::dtype_bytes(ir::given_type(b)),
+                    block = f.block_bytes / element;
       field.operand = 0;
       field.offset = offset;
       field.part = true;
       field.buffer.strides = {Expr(w.k / f.block * block), Expr(block)};
-      if (b.dims.size() > 2) field.buffer.strides.emplace_back(1);
+      if (ir::given_dims(b).size() > 2) field.buffer.strides.emplace_back(1);
       offset += bytes;
     }
     out.push_back(std::move(field));

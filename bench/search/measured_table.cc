@@ -57,6 +57,7 @@ Result<MeasuredTask> parse_task(const json& j) {
   LATHE_ASSIGN(t.problem.kernel, ir::parse_kernel(j.at("kernel").get<std::string>()));
   t.problem.threads = j.at("threads");
   t.problem.cold = j.at("cold");
+  t.problem.allowed = j.value("allowed", 0u);
   return t;
 }
 
@@ -158,17 +159,18 @@ static json numbers(const std::vector<double>& values) {
 }
 
 std::string task_line(const MeasuredTask& t) {
-  const json j = {{"name", t.name},
-                  {"group", t.group},
-                  {"length", t.length},
-                  {"isa", t.isa},
-                  {"recipe", t.recipe},
-                  {"default", t.default_row},
-                  {"refused", t.refused},
-                  {"knobs", t.knob_names},
-                  {"kernel", ir::print(t.problem.kernel)},
-                  {"threads", t.problem.threads},
-                  {"cold", t.problem.cold}};
+  json j = {{"name", t.name},
+            {"group", t.group},
+            {"length", t.length},
+            {"isa", t.isa},
+            {"recipe", t.recipe},
+            {"default", t.default_row},
+            {"refused", t.refused},
+            {"knobs", t.knob_names},
+            {"kernel", ir::print(t.problem.kernel)},
+            {"threads", t.problem.threads},
+            {"cold", t.problem.cold}};
+  if (t.problem.allowed != 0) j["allowed"] = t.problem.allowed;
   return json{{"task", j}}.dump();
 }
 

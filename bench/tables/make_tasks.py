@@ -5,17 +5,24 @@ import json
 import sys
 
 
-def task(name, tensors, nodes, hints, cold, threads=1):
-    """A manifest line; `hints` are the values of the symbol R, none for fixed shapes."""
+BYTES = ["reassociate", "contract", "quantised_activations"]
+DOTS = ["reassociate", "contract", "bf16_dots"]
+BLOCKS = {"q4_0": (32, 18), "q5_0": (32, 22), "q8_0": (32, 34), "q4_k": (256, 144), "q6_k": (256, 210)}
+
+
+def task(name, tensors, nodes, hints, cold, threads=1, allowed=()):
+    """A manifest line; `hints` are the values of the symbol R, none for fixed shapes. A tensor is its dims, whether it is constant, and its
+    dtype if that is not f32."""
     dims = {}
     if hints:
         dims = {"R": {"min": 1, "max": 4096, "multiple_of": 1, "hints": [{"value": h, "weight": 1} for h in hints]}}
     graph = {
-        "tensors": {n: dict({"dtype": "f32", "dims": d}, **({"const": True} if c else {})) for n, (d, c) in tensors.items()},
+        "tensors": {n: dict({"dtype": (more or ["f32"])[0], "dims": d}, **({"const": True} if c else {})) for n, (d, c, *more) in tensors.items()},
         "nodes": nodes,
         "outputs": [nodes[-1]["out"]],
     }
-    return {"name": name, "graph": graph, "dims": dims, "threads": threads, "cache": "cold" if cold else "hot", "allowed": [], "weight": 1}
+    return {"name": name, "graph": graph, "dims": dims, "threads": threads, "cache": "cold" if cold else "hot", "allowed": list(allowed),
+            "weight": 1}
 
 
 def matmul(name, n, k, hints, cold, threads=1):
@@ -50,8 +57,58 @@ def transpose(name, rows, columns, threads=1):
     return task(name, {"x": ([rows, columns], False)}, [{"op": "transpose", "in": ["x"], "out": "y", "attrs": {"perm": [1, 0]}}], None, False, threads)
 
 
+def low_bits(name, n, k, fmt, hints, cold=True, group=0, allowed=BYTES):
+    """y[R, n] = x[R, k] times a weight of few bits [n, k], packed once."""
+    if fmt in BLOCKS:
+        block, size = BLOCKS[fmt]
+        weights = {"w": ([n, k // block * size], True, "u8")}
+    elif fmt == "int8_channel":
+        weights = {"w": ([n, k], True, "i8"), "s": ([n], True)}
+    else:
+        weights = {"w": ([n, k // group, group // 2], True, "u8"), "s": ([n, k // group], True)}
+    attrs = {"format": fmt, **({"group": group} if group else {})}
+    return task(name, {"x": (["R", k], False), **weights}, [{"op": "quantized_matmul", "in": ["x", *weights], "out": "y", "attrs": attrs}], hints, cold,
+                allowed=allowed)
+
+
+def bf16(name, n, k, hints, cold, allowed=DOTS, x="bf16"):
+    """y[R, n] = x[R, k] w[k, n] of bf16, w packed once."""
+    return task(name, {"x": (["R", k], False, x), "w": ([k, n], True, "bf16")}, [{"op": "matmul", "in": ["x", "w"], "out": "y"}], hints, cold, allowed=allowed)
+
+
+def attention(name, heads, kv_heads, queries, keys, d, hints, cold=False, op="attention", dtype="f32", **attrs):
+    """Queries and keys by the symbol R, or as many as given; `cached_attention` has lengths."""
+    tensors = {"q": ([1, heads, queries, d], False), "k": ([1, kv_heads, keys, d], False, dtype), "v": ([1, kv_heads, keys, d], False, dtype)}
+    if op == "cached_attention":
+        tensors["lengths"] = ([1], False, "i32")
+        if dtype == "i8":
+            tensors |= {scales: ([1, kv_heads, keys], False) for scales in ("ks", "vs")}
+            attrs["scales"] = True
+    return task(name, tensors, [{"op": op, "in": list(tensors), "out": "y", "attrs": attrs}], hints, cold)
+
+
+def language_tasks():
+    """10 of weights of few bits, 6 of bf16, 6 of attention."""
+    yield low_bits("low_q4_0_2048x2048", 2048, 2048, "q4_0", [1, 8, 32])
+    yield low_bits("low_q4_k_2048x2048", 2048, 2048, "q4_k", [1, 16])
+    yield low_bits("low_g128_2048x2048", 2048, 2048, "nbits_4", [4, 64], group=128)
+    yield low_bits("low_q6_k_4096x1024", 4096, 1024, "q6_k", [8])
+    yield low_bits("low_int8_2048x2048", 2048, 2048, "int8_channel", [16])
+    yield low_bits("low_q8_0_2048x2048_f32", 2048, 2048, "q8_0", [2], allowed=())
+    yield bf16("bf16_2048x2048", 2048, 2048, [1, 8, 32], True)
+    yield bf16("bf16_896x896@hot", 896, 896, [128], False)
+    yield bf16("bf16_1024x4096", 1024, 4096, [16], True)
+    yield bf16("bf16_weight_2048x2048", 2048, 2048, [4], True, allowed=(), x="f32")
+    yield attention("attend_causal_14x64", 14, 2, "R", "R", 64, [128, 512], causal=True)
+    yield attention("attend_full_8x128", 8, 8, "R", "R", 128, [256])
+    yield attention("attend_one_32x128", 32, 8, 1, "R", 128, [1024])
+    yield attention("attend_one_32x128@cold", 32, 8, 1, "R", 128, [2048], cold=True)
+    yield attention("attend_int8_32x128", 32, 8, 1, "R", 128, [1024], op="cached_attention", dtype="i8", causal=True)
+
+
 def tasks():
-    """24 matmuls, 8 batched, 10 normalisations, 6 elementwise and transposes; 9 of them on two threads. Matmuls last."""
+    """24 matmuls, 8 batched, 10 normalisations, 6 elementwise and transposes, then those of language models and plain matmuls last; 9 are on two
+    threads."""
     eps = {"epsilon": 1e-5}
     yield row("softmax_896", "softmax", 896, [8, 128])
     yield row("softmax_333", "softmax", 333, [64])
@@ -71,6 +128,7 @@ def tasks():
                [{"op": "matmul", "in": ["q", "k"], "out": "s", "attrs": {"transpose_b": True}}], [512], False)
     yield scores("scores_8x128_t2", 8, 128, [128], threads=2)
     yield values("values_8x128_t2", 8, 128, [128], threads=2)
+    yield from language_tasks()
     yield matmul("mm_896x896", 896, 896, [1, 4, 8, 16, 32], True)
     yield matmul("mm_896x896@hot", 896, 896, [77, 128, 512], False)
     yield matmul("mm_333x1000", 333, 1000, [1, 7, 33], True)

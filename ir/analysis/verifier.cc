@@ -143,7 +143,7 @@ class Verifier {
     if (!is_param(b.place)) return invalid("sizes: only parameters have strides");
     const bool packed = !b.layout.empty() || !b.padding.empty();
     if (packed && b.place != Place::constant) return invalid("sizes: strides with a layout or padding");
-    if (b.strides.size() != b.dims.size()) {
+    if (!b.made && b.strides.size() != b.dims.size()) {  // of one that is made they are of the given dims
       return invalid("sizes: {} strides, expected {}", b.strides.size(), b.dims.size());
     }
     for (size_t d = 0; d < b.strides.size(); ++d) {

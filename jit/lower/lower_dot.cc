@@ -47,7 +47,7 @@ void Lowering::dot4_u8s8(const ir::Stmt& s) {
 bool Lowering::sums_bytes(const Body& list) {
   bool steps = false;
   ir::for_each_stmt(list, [&](const ir::Stmt& s) { steps |= s.mark == ir::Mark::tensor && ir::is_one_step(s); });
-  return steps && list.size() > 1;
+  return steps && std::count_if(list.begin(), list.end(), [](const ir::Stmt& s) { return !is_prefetch(s); }) > 1;
 }
 
 template <class F>
@@ -128,6 +128,26 @@ std::optional<int64_t> Lowering::same_number(const Expr& e) {
   return first;
 }
 
+// (x >> r & mask) << l as one shift and one mask; null: it is nothing of the kind.
+std::optional<Lowering::Bytes> Lowering::moved_bits(const Expr& e, std::optional<int64_t> left) {
+  if (!left || *left < 0 || *left > 7 || e->op != Op::k_bit_and) return {};
+  const size_t number = ir::is_const_int(e->args[0]) ? 0 : 1;
+  const Expr &mask = e->args[number], &shifted = e->args[1 - number];
+  if (!ir::is_const_int(mask) || mask->ival < 0 || shifted->op != Op::k_shift_right) return {};
+  const std::optional<int64_t> right = same_number(shifted->args[1]);
+  if (!right || *right < 0 || *right > 7) return {};
+  const Bytes x = bytes(shifted->args[0], false);
+  if (!e_.ok() || x.negative) return {};
+  // Bits stay within their byte: those of the mask come from it.
+  const uint32_t bits = (bits_up_to(x.most) >> *right & static_cast<uint32_t>(mask->ival & 0xff)) << *left;
+  if (bits == 0 || bits > 0xff) return {};
+  const int64_t by = *left - *right;
+  int reg = x.reg;
+  if (by > 0) reg = e_.op(LeafOp::k_shift_left, {reg}, static_cast<uint32_t>(by));
+  if (by < 0) reg = e_.op(LeafOp::k_shift_right, {reg}, static_cast<uint32_t>(-by));
+  return Bytes{e_.op(LeafOp::k_bit_and, {reg, e_.constant_bits(in_each(bits))}), bits};
+}
+
 // The value for each of the four as a byte of the lane. rough: the result may be so.
 Lowering::Bytes Lowering::bytes(const Expr& e, bool rough) {
   const auto refuse = [&] { return Bytes{fail(ir::unsupported("{}: not made of bytes", ir::print(e)))}; };
@@ -167,6 +187,7 @@ Lowering::Bytes Lowering::bytes(const Expr& e, bool rough) {
     }
     case Op::k_shift_left: {
       const std::optional<int64_t> count = same_number(e->args[1]);
+      if (std::optional<Bytes> moved = moved_bits(e->args[0], count)) return *moved;
       const Bytes x = bytes(e->args[0], false);
       if (!e_.ok() || !count || *count < 0 || *count > 7 || x.most << *count > 0xff || x.negative) return refuse();
       if (*count == 0) return x;

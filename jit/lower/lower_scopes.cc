@@ -36,7 +36,7 @@ void Lowering::body(const Body& list) {
 }
 
 void Lowering::statement(const Stmt& s) {
-  if (s.kind == Stmt::Kind::prefetch) return;
+  if (is_prefetch(s)) return;
   if (s.kind == Stmt::Kind::assign) return assign(s);
   switch (s.mark) {
     case Mark::none:
@@ -157,9 +157,7 @@ void Lowering::loop(const Stmt& s) {
     e_.push_frame(out, likely_size(s.body));
     e_.enter(l);
     env_.push_back({s.iter, Binding::Kind::loop, 0, 0, l});
-    for (const Stmt& c : s.body) {
-      if (c.kind == Stmt::Kind::prefetch) prefetch(c, s);
-    }
+    prefetches(s);
     body(s.body);
     close_block(before);
     env_.pop_back();
@@ -181,11 +179,17 @@ void Lowering::loop(const Stmt& s) {
   if (!tail.body.empty()) e_.append(std::move(tail));
 }
 
-// Lines of the operand ahead of what the loop's first statement reads of it at this step.
-void Lowering::prefetch(const Stmt& p, const Stmt& loop) {
+void Lowering::prefetches(const Stmt& scope) {
+  for (const Stmt& c : scope.body) {
+    if (is_prefetch(c)) prefetch(c, scope);
+  }
+}
+
+// Lines of the operand ahead of what the scope's first statement reads of it at this step.
+void Lowering::prefetch(const Stmt& p, const Stmt& scope) {
   const Expr* read = nullptr;
   Environment env = env_;
-  ir::for_each_stmt(loop.body, [&](const Stmt& s) {
+  ir::for_each_stmt(scope.body, [&](const Stmt& s) {
     if (read != nullptr) return;
     if (s.kind == Stmt::Kind::scope) env.push_back({s.iter, Binding::Kind::number, 0, 1, nullptr});
     if (s.kind != Stmt::Kind::assign) return;
@@ -197,7 +201,7 @@ void Lowering::prefetch(const Stmt& p, const Stmt& loop) {
   });
   const int slot = slot_of(p.target);
   if (read == nullptr || slot < 0) {
-    fail(ir::unsupported("prefetch of {}: loop {} does not read it", p.target, loop.iter));
+    fail(ir::unsupported("prefetch of {}: scope {} does not read it", p.target, scope.iter));
     return;
   }
   const std::optional<Access> at = access(leaf_.buffers[static_cast<size_t>(slot)], slot, (*read)->args, env);
@@ -254,7 +258,9 @@ void Lowering::unrolled(const Stmt& s) {
   std::pmr::vector<size_t> own(memory_);
   std::pmr::vector<size_t>* const outer = std::exchange(copies_, nullptr);
   std::pmr::vector<size_t>& begins = outer != nullptr ? *outer : own;
-  const bool holds_copies = s.body.size() == 1 && s.body[0].kind == Stmt::Kind::scope && s.body[0].mark == Mark::unroll;
+  const auto first = std::find_if(s.body.begin(), s.body.end(), [](const Stmt& c) { return !is_prefetch(c); });
+  const bool holds_copies =
+      first + 1 == s.body.end() && first->kind == Stmt::Kind::scope && first->mark == Mark::unroll;
   const int first_register = e_.program().num_vregs;
   const bool groups = sums_bytes(s.body);
   for (int64_t i = 0; i * width < extent->max && e_.ok(); ++i) {
@@ -271,6 +277,7 @@ void Lowering::unrolled(const Stmt& s) {
         e_.forget_values();
       if (groups) read_again();
       env_.push_back({s.iter, Binding::Kind::number, i, extent->max, nullptr});
+      prefetches(s);
       body(s.body);
       env_.pop_back();
     };

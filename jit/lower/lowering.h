@@ -23,6 +23,8 @@
 
 namespace lathe::jit {
 
+inline bool is_prefetch(const ir::Stmt& s) { return s.kind == ir::Stmt::Kind::prefetch; }
+
 class Lowering {
  public:
   // What is kept in tables goes all at once: memory that frees little before serves best.
@@ -108,7 +110,8 @@ class Lowering {
   void statement(const ir::Stmt& s);
   bool whole_steps(const Extent& extent, int64_t width) const;
   void loop(const ir::Stmt& s);
-  void prefetch(const ir::Stmt& p, const ir::Stmt& loop);
+  void prefetches(const ir::Stmt& scope);
+  void prefetch(const ir::Stmt& p, const ir::Stmt& scope);
   void unrolled(const ir::Stmt& s);
   bool reads_what_it_writes(const Body& list) const;
   void vector_scope(const ir::Stmt& s);
@@ -187,6 +190,7 @@ class Lowering {
   void add_bytes(const ir::Stmt& s);
   std::optional<Access> one_lane(const ir::Expr& load, int64_t parts);
   std::optional<int64_t> same_number(const ir::Expr& e);
+  std::optional<Bytes> moved_bits(const ir::Expr& e, std::optional<int64_t> left);
   Bytes bytes(const ir::Expr& e, bool rough);
   static bool sums_bytes(const Body& list);
   template <class F>

@@ -6,9 +6,10 @@
 //     for p [col]:  (c0, c1) = (s0*cos - s1*sin, s1*cos + s0*sin)   of c[slots[t], h]        with angles
 //     for q [col]:  c = s                                                                    what is left
 //
-// Of int8 caches e holds the values, and the largest of them, m, makes the scale of the token's head:
+// Of int8 caches e0, e1 and e2 hold the values: the first and the second of each pair, and what is left. The largest of
+// them, m, makes the scale of the token's head:
 //
-//     for n1 [col]: m max= abs(e);  i = 127 / m, or 0;  sc[slots[t], h] = m / 127;  for n2 [col]: c = i8(e * i)
+//     for n [col]: m max= abs(e);  i = 127 / m, or 0;  sc[slots[t], h] = m / 127;  for c [col]: c = i8(e * i)
 //
 // Two tokens with one slot: the later one stays. Operands s, slots, c, sc, co, si, positions, g.
 #include "ops/kernel_writer.h"
@@ -95,7 +96,7 @@ class AppendWriter {
  private:
   bool turns() const { return node_.inputs.size() > first_; }
   bool norms() const { return node_.inputs.size() == first_ + kWithNorm; }
-  Stmt col(const char* iter, const Expr& extent, std::vector<Stmt> body) const {
+  Stmt col(const std::string& iter, const Expr& extent, std::vector<Stmt> body) const {
     return ir::make_scope(iter, extent, std::move(body), "col");
   }
   Index head(const Expr& d) const { return {ir::iter("t"), ir::iter("h"), d}; }
@@ -106,13 +107,16 @@ class AppendWriter {
     if (!norms()) return given(d);
     return given(d) * scalar("r") * as_dtype(DType::f32, ir::load("g", {d}, w_.dtype_of("g")));
   }
-  // The value's way to the cache: through e, of int8 caches.
-  Stmt keep(const Expr& d, Expr value) const {
-    if (has_scales(row_)) return store("e", {ir::iter("h"), ir::iter("t"), d}, std::move(value));
-    return store("c", {slot_, ir::iter("h"), d}, as_dtype(w_.dtype_of("c"), std::move(value)));
-  }
+  // Elements of a head that one scope makes, one an iteration: where they go, and what they are.
+  struct Part {
+    std::string held;  // an int8 cache's values on their way
+    Expr at, value;    // by the scope's iterator
+  };
   void norm(std::vector<Stmt>& body);
-  void turn(std::vector<Stmt>& body) const;
+  std::vector<Part> pairs() const;
+  Part rest(int64_t turned) const;
+  // The parts of one scope, stored in the cache, or held until their scale is known.
+  void keep(const std::string& iter, const Expr& extent, const std::vector<Part>& parts, std::vector<Stmt>& body);
   void quantise(std::vector<Stmt>& body);
 
   KernelWriter& w_;
@@ -122,6 +126,7 @@ class AppendWriter {
   const Index token_ = iters({"h", "t"});
   std::vector<Expr> tokens_;  // heads, tokens
   Expr width_, slot_, half_, position_;
+  std::vector<Stmt> maxima_, rounded_;  // scopes over what is held
 };
 
 void AppendWriter::norm(std::vector<Stmt>& body) {
@@ -134,26 +139,52 @@ void AppendWriter::norm(std::vector<Stmt>& body) {
   body.push_back(store("r", token_, ir::make(ir::Op::k_rsqrt, {mean + f32(attr_float(node_, AttrId::epsilon))})));
 }
 
-void AppendWriter::turn(std::vector<Stmt>& body) const {
+std::vector<AppendWriter::Part> AppendWriter::pairs() const {
   const Expr p = ir::iter("p");
   const bool interleaved = attr_bool(node_, AttrId::interleaved);
   const Expr d0 = interleaved ? Expr(2) * p : p, d1 = interleaved ? Expr(2) * p + Expr(1) : p + half_;
   const Expr x0 = element(d0), x1 = element(d1), c = load("co", {position_, p}), s = load("si", {position_, p});
-  if (!ir::is_const_int(half_, 0))
-    body.push_back(col("p", half_, {keep(d0, x0 * c - x1 * s), keep(d1, x1 * c + x0 * s)}));
+  return {{"e0", d0, x0 * c - x1 * s}, {"e1", d1, x1 * c + x0 * s}};
+}
+
+AppendWriter::Part AppendWriter::rest(int64_t turned) const {
+  const Expr q = ir::iter("q") + Expr(turned);
+  return {"e2", q, element(q)};
+}
+
+void AppendWriter::keep(const std::string& iter, const Expr& extent, const std::vector<Part>& parts,
+                        std::vector<Stmt>& body) {
+  std::vector<Stmt> stores, maxima, rounded;
+  // The scope's iterator, and those of the scopes that read what it holds.
+  const std::string largest = iter + "m", last = iter + "c";
+  const auto held = [](const std::string& i) { return Index{ir::iter("h"), ir::iter("t"), ir::iter(i)}; };
+  for (const Part& p : parts) {
+    if (!has_scales(row_)) {
+      stores.push_back(store("c", {slot_, ir::iter("h"), p.at}, as_dtype(w_.dtype_of("c"), p.value)));
+      continue;
+    }
+    w_.add_temp(p.held, {tokens_[0], tokens_[1], extent});
+    stores.push_back(store(p.held, held(iter), p.value));
+    const Expr size = ir::make(ir::Op::k_abs, {load(p.held, held(largest))});
+    maxima.push_back(store("m", token_, size, ir::AssignOp::max));
+    const Index at = {slot_, ir::iter("h"), ir::substitute(p.at, {{iter, ir::iter(last)}})};
+    rounded.push_back(store("c", at, ir::cast(DType::i8, load(p.held, held(last)) * scalar("i"))));
+  }
+  body.push_back(col(iter, extent, std::move(stores)));
+  if (!has_scales(row_)) return;
+  maxima_.push_back(col(largest, extent, std::move(maxima)));
+  rounded_.push_back(col(last, extent, std::move(rounded)));
 }
 
 void AppendWriter::quantise(std::vector<Stmt>& body) {
   w_.add_temp("m", tokens_);
   w_.add_temp("i", tokens_);
-  const auto at = [](const char* n) { return load("e", {ir::iter("h"), ir::iter("t"), ir::iter(n)}); };
   body.push_back(store("m", token_, f32(0)));
-  body.push_back(col("n1", width_, {store("m", token_, ir::make(ir::Op::k_abs, {at("n1")}), ir::AssignOp::max)}));
+  std::move(maxima_.begin(), maxima_.end(), std::back_inserter(body));
   const Expr some = ir::make(ir::Op::k_lt, {f32(0), scalar("m")});
   body.push_back(store("i", token_, ir::select(some, f32(127) / scalar("m"), f32(0))));
   body.push_back(store("sc", {slot_, ir::iter("h")}, scalar("m") * f32(1.0 / 127)));
-  const Expr whole = ir::cast(DType::i8, at("n2") * scalar("i"));
-  body.push_back(col("n2", width_, {store("c", {slot_, ir::iter("h"), ir::iter("n2")}, whole)}));
+  std::move(rounded_.begin(), rounded_.end(), std::back_inserter(body));
 }
 
 ir::Result<LoweredKernel> AppendWriter::run() {
@@ -181,11 +212,9 @@ ir::Result<LoweredKernel> AppendWriter::run() {
     w_.add_param(node_.inputs.back(), "g");
     norm(body);
   }
-  if (has_scales(row_)) w_.add_temp("e", {tokens_[0], tokens_[1], width_});
-  if (turns()) turn(body);
-  const int64_t turned = 2 * half_->ival, rest = width_->ival - turned;
-  const Expr q = ir::iter("q") + Expr(turned);
-  if (rest != 0 || turned == 0) body.push_back(col("q", Expr(rest), {keep(q, element(q))}));
+  const int64_t turned = 2 * half_->ival, left = width_->ival - turned;
+  if (turns() && turned != 0) keep("p", half_, pairs(), body);
+  if (left != 0 || turned == 0) keep("q", Expr(left), {rest(turned)}, body);
   if (has_scales(row_)) quantise(body);
   const Expr once = ir::min(ir::min(Expr(1), slot + Expr(1)), room);
   std::vector<Stmt> stored;

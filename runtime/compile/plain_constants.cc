@@ -37,10 +37,15 @@ Pass make_pass(const ir::Buffer& b, const std::string& made, search::Names& name
     const int dim = static_cast<int>(d);
     const int64_t bits = search::sharing_a_word(b, dim);
     const bool words = bits > 1 && ir::proves_divisible(b.dims[d], bits, {}), last = d + 1 == b.dims.size();
-    if (words) out.words.push_back(out.scopes[d]);
+    const char* role = last ? "col" : search::decides_how(b, dim) ? "word" : "row";
     out.nest = words ? search::by_words(out.nest, index[d], b.dims[d], b, dim, "word")
-                     : ir::make_scope(out.scopes[d], b.dims[d], {out.nest}, last ? "col" : "row");
+                     : ir::make_scope(out.scopes[d], b.dims[d], {out.nest}, role);
   }
+  const auto note = [&](const ir::Stmt& s) {
+    if (s.role == "word") out.words.push_back(s.iter);
+  };
+  note(out.nest);
+  ir::for_each_stmt(out.nest.body, note);
   return out;
 }
 

@@ -33,6 +33,19 @@ int64_t sharing_a_word(const Buffer& b, int dim) {
   return out;
 }
 
+bool decides_how(const Buffer& b, int dim) {
+  constexpr int64_t kMost = 16;
+  if (!b.made || !is_const_int(b.dims[dim]) || b.dims[dim]->ival > kMost) return false;
+  const std::string name = fmt::format("d{}", dim);
+  bool out = false;
+  for_each_node(b.made, [&](const ExprNode& n) {
+    const bool counts = n.op == Op::k_shift_left || n.op == Op::k_shift_right;
+    const bool compares = op_info(n.op).cls == OpClass::kCompare && n.args[0]->type == DType::i64;
+    out |= (counts && uses(n.args[1], name)) || (compares && (uses(n.args[0], name) || uses(n.args[1], name)));
+  });
+  return out;
+}
+
 // Divisors of dimension `dim` in the indices of what an element is made of, below `most`, the largest first.
 static std::vector<int64_t> finer_words(const Buffer& b, int dim, int64_t most) {
   std::vector<int64_t> out;
@@ -40,7 +53,8 @@ static std::vector<int64_t> finer_words(const Buffer& b, int dim, int64_t most) 
     if (load.op != Op::k_load) return;
     for (const Expr& index : load.args) {
       for_each_node(index, [&](const ExprNode& n) {
-        if (n.op != Op::k_floordiv || !is_const_int(n.args[1]) || !uses(n.args[0], fmt::format("d{}", dim))) return;
+        const bool divides = n.op == Op::k_floordiv || n.op == Op::k_mod;
+        if (!divides || !is_const_int(n.args[1]) || !uses(n.args[0], fmt::format("d{}", dim))) return;
         if (const int64_t by = n.args[1]->ival; by > 1 && by < most && most % by == 0) out.push_back(by);
       });
     }
@@ -65,9 +79,10 @@ Stmt by_words(const Stmt& body, const Expr& d, const Expr& extent, const Buffer&
   const auto whole = [&](const Expr& e) { return simplify(floordiv(e, Expr(bits))); };
   const Expr count = extent->op == Op::k_min ? min(whole(extent->args[0]), whole(extent->args[1])) : whole(extent);
   Stmt out = make_scope(name, Expr(words.back()), inner, role);
-  for (size_t i = words.size(); i-- > 0;)
+  for (size_t i = words.size(); i-- > 0;) {
     out = make_scope(fmt::format("{}{}", name, char('a' + i)), i == 0 ? count : Expr(words[i - 1] / words[i]), {out},
-                     "row");
+                     decides_how(b, dim) ? "word" : "row");
+  }
   return out;
 }
 
@@ -154,7 +169,7 @@ Result<Kernel> pack_kernel(const Kernel& scheduled, const std::string& buffer) {
     for (size_t d = 0; d < at.size(); ++d) at[d] = iter(fmt::format("s{}", d));
     Stmt make = make_assign("made", at, AssignOp::set, made_element(*b, "src", at));
     for (size_t d = at.size(); d-- > 0;) {
-      const char* role = d + 1 == at.size() ? "col" : "row";
+      const char* role = d + 1 == at.size() ? "col" : decides_how(*b, static_cast<int>(d)) ? "word" : "row";
       make = bits_of(static_cast<int>(d)) > 1
                  ? by_words(make, at[d], b->dims[d], *b, static_cast<int>(d), d + 1 == at.size() ? role : "word")
                  : make_scope(at[d]->name, b->dims[d], {make}, role);
@@ -168,8 +183,10 @@ Result<Kernel> pack_kernel(const Kernel& scheduled, const std::string& buffer) {
     const LayoutDim& l = layout[p];
     const bool innermost = p + 1 == rank;
     const int64_t bits = staged || l.part == LayoutDim::Part::outer ? 1 : bits_of(l.dim);
+    const bool decides = !staged && l.part == LayoutDim::Part::whole && decides_how(*b, l.dim);
+    const char* role = decides ? "word" : "row";
     nest = bits > 1 ? by_words(nest, index[p], extents[p], *b, l.dim, innermost ? "col" : "word")
-                    : make_scope(fmt::format("d{}", p), extents[p], {nest}, innermost ? "col" : "row");
+                    : make_scope(fmt::format("d{}", p), extents[p], {nest}, innermost ? "col" : role);
   }
   k.body.push_back(nest);
   return k;

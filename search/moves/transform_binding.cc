@@ -126,8 +126,8 @@ std::vector<Move> propose_tensorize(const Kernel& kernel) {
 Status apply_prefetch(TransformResult& result, const Move& move, const TransformParams&) {
   LATHE_ASSIGN(const ScopeSite site, find_site(result.kernel, move.args[1]));
   const bool tensor = site.scope().mark == Mark::tensor;
-  if (!tensor && site.scope().mark != Mark::none)
-    return invalid("expected a loop or a @tensor scope, got `{}`", move.args[1]);
+  if (!tensor && site.scope().mark != Mark::none && site.scope().mark != Mark::unroll)
+    return invalid("expected a loop, an @unroll or a @tensor scope, got `{}`", move.args[1]);
   const auto accesses = collect_accesses(site.scope().body);
   const bool read = std::any_of(accesses.begin(), accesses.end(),
                                 [&](const Access& a) { return a.buffer == move.args[0] && !a.write; });

@@ -4,12 +4,13 @@
 //   for k < K: c += x[k] * (A(k // G) * f32(U(k) - Z) + B(k // G))      U(k) of 0 to 255, Z a number
 //   ->
 //   for h < K // S:                              first of all, for each row of x
-//     p[h] = max |x[..]|;  r[h] = 127 / p[h];  p[h] = p[h] / 127
+//     l = max |x[..]|;  r = 127 / l;  p[h] = l / 127
 //     for each group g of h:
-//       t[g] = 0;  for k < G: q[..] = i8(x[..] * r[h]);  t[g] += round(x[..] * r[h])
+//       t = 0;  for k < G: q[..] = i8(x[..] * r);  t += round(x[..] * r)
+//       z[g] = -Z * t;  b[g] = t * p[h]
 //   for g < K // G:
-//     s = -Z * t[g];  for k < G: s += q[..] * U(..)
-//     c += f32(s) * (A(g) * p[g // (S / G)]);  c += B(g) * (t[g] * p[g // (S / G)])
+//     s = z[g];  for k < G: s += q[..] * U(..)
+//     c += f32(s) * (A(g) * p[g // (S / G)]);  c += B(g) * b[g]
 
 #include "ir/analysis/grouped_weight.h"
 #include "search/moves/legality.h"
@@ -146,8 +147,10 @@ Status apply_quantize_activations(TransformResult& result, const Move& move, con
   const Expr groups(depth / group), scales(depth / scale);
   const std::string q = add_buffer(found.input + "_q", DType::i8, with(row_dims, Expr(depth)));
   const std::string p = add_buffer(found.input + "_scale", DType::f32, with(row_dims, scales));
+  const std::string l = add_buffer(found.input + "_largest", DType::f32, with(row_dims, scales));
   const std::string r = add_buffer(found.input + "_inverse", DType::f32, with(row_dims, scales));
-  const std::string t = add_buffer(found.input + "_sum", DType::f32, with(row_dims, groups));
+  const std::string t = add_buffer(found.input + "_total", DType::f32, with(row_dims, groups));
+  const std::string b = w->rest ? add_buffer(found.input + "_sum", DType::f32, with(row_dims, groups)) : "";
   const std::string z = w->zero == 0 ? "" : add_buffer(found.input + "_start", DType::i32, with(row_dims, groups));
   const Buffer target = *kernel.find_buffer(found.update->target);
   const std::string s = add_buffer(target.name + "_i", DType::i32, target.dims);
@@ -175,8 +178,7 @@ Status apply_quantize_activations(TransformResult& result, const Move& move, con
   const Expr factor = late ? w->factor : times(w->factor, scale_at), sum = cast(DType::f32, load(s, c, DType::i32));
   body.push_back(make_assign(target.name, c, AssignOp::add, factor ? sum * factor : sum));
   if (w->rest) {
-    const Expr of_row = f32_load(t, with(row_index, iter(g)));
-    body.push_back(make_assign(target.name, c, AssignOp::add, w->rest * (late ? of_row : of_row * scale_at)));
+    body.push_back(make_assign(target.name, c, AssignOp::add, w->rest * f32_load(b, with(row_index, iter(g)))));
   }
   std::vector<Stmt> sums;
   sums.push_back(make_scope(g, groups, std::move(body), "groups"));
@@ -196,16 +198,17 @@ Status apply_quantize_activations(TransformResult& result, const Move& move, con
     map.emplace_back(k, where);
     return substitute(found.row, map);
   };
-  const Expr largest = f32_load(p, with(row, iter(h))), inverse = f32_load(r, with(row, iter(h)));
+  const Expr largest = f32_load(l, with(row, iter(h))), inverse = f32_load(r, with(row, iter(h)));
   const auto set = [](const std::string& name, std::vector<Expr> index, Expr value, AssignOp op = AssignOp::set) {
     return make_assign(name, std::move(index), op, std::move(value));
   };
   std::vector<Stmt> of_scale;
-  of_scale.push_back(set(p, with(row, iter(h)), real(0)));
+  of_scale.push_back(set(l, with(row, iter(h)), real(0)));
   of_scale.push_back(make_scope(
       kl, Expr(scale),
-      {set(p, with(row, iter(h)), make(Op::k_abs, {value_at(Expr(scale) * iter(h) + iter(kl))}), AssignOp::max)}));
+      {set(l, with(row, iter(h)), make(Op::k_abs, {value_at(Expr(scale) * iter(h) + iter(kl))}), AssignOp::max)}));
   of_scale.push_back(set(r, with(row, iter(h)), real(kLargest) / max(largest, real(kLeast))));
+  of_scale.push_back(set(p, with(row, iter(h)), largest / real(kLargest)));
   const Expr group_at = Expr(scale / group) * iter(h) + iter(hg);
   const Expr column = Expr(group) * group_at + iter(kq);
   const Expr scaled = value_at(column) * inverse;
@@ -214,12 +217,11 @@ Status apply_quantize_activations(TransformResult& result, const Move& move, con
   of_group.push_back(make_scope(kq, Expr(group),
                                 {set(q, with(row, column), cast(DType::i8, scaled)),
                                  set(t, with(row, group_at), make(Op::k_round, {scaled}), AssignOp::add)}));
-  if (!z.empty()) {
-    const Expr sum_of_row = cast(DType::i32, f32_load(t, with(row, group_at)));
-    of_group.push_back(set(z, with(row, group_at), sum_of_row * const_int(-w->zero, DType::i32)));
-  }
+  const Expr total = f32_load(t, with(row, group_at)), scale_of_row = f32_load(p, with(row, iter(h)));
+  if (!z.empty())
+    of_group.push_back(set(z, with(row, group_at), cast(DType::i32, total) * const_int(-w->zero, DType::i32)));
+  if (!b.empty()) of_group.push_back(set(b, with(row, group_at), late ? total : total * scale_of_row));
   of_scale.push_back(make_scope(hg, Expr(scale / group), std::move(of_group)));
-  of_scale.push_back(set(p, with(row, iter(h)), largest / real(kLargest)));
   Stmt first = make_scope(h, scales, std::move(of_scale));
   for (size_t i = found.rows.size(); i-- > 0;) {
     std::vector<Stmt> inner;

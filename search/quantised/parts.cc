@@ -46,6 +46,7 @@ FieldBytes field_bytes(const QuantisedParts& parts, const Problem& problem) {
     for (const Expr& d : b.dims) bytes *= static_cast<double>(std::max<int64_t>(extent_at(d, problem), 1));
     if (bytes > most) out.largest = f.name;
     most = std::max(most, bytes);
+    out.of[f.name] = bytes;
     out.total += bytes;
   }
   return out;

@@ -1,5 +1,6 @@
 // What the sketches of the quantised family find in a Kernel, and how they lay its fields out.
 #pragma once
+#include <map>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,7 @@ struct QuantisedParts {
 struct FieldBytes {
   double total = 0;
   std::string largest;
+  std::map<std::string, double> of;  // by name
 };
 FieldBytes field_bytes(const QuantisedParts& parts, const Problem& problem);
 

@@ -11,8 +11,8 @@
 #include <limits>
 #include <numeric>
 
-#include "ir/analysis/grouped_weight.h"
-#include "search/quantised/depth.h"
+#include "ir/analysis/dependence.h"
+#include "search/quantised/groups.h"
 #include "search/quantised/parts.h"
 #include "search/sketches/sketch.h"
 
@@ -22,15 +22,15 @@ using namespace ir;  // NOLINT: this file is all IR
 
 namespace {
 
-constexpr int64_t kMaxGroup = 65536, kMaxGroups = 16;  // weights; groups after which the expression begins anew
-constexpr int64_t kLeastScale = 32;                    // a language model's logits bear no longer ones
-constexpr int64_t kQuad = 4, kMaxParts = 4;            // weights of one lane; parts of a group that share bytes
-constexpr int64_t kUnrolled = 16, kBeside = 4;         // quads of a group in straight code, or of a loop's step
-constexpr int64_t kMostRows = 8, kHurriedRows = 4;
-constexpr int64_t kFewRows = 2, kAheadOfFew = 16384, kAhead = 8192;  // bytes
+constexpr int64_t kBeside = 4;  // quads of a loop's step, vectors or groups side by side
+constexpr int64_t kMostRows = 12, kHurriedRows = 4;
+constexpr int64_t kFewRows = 2, kAheadOfFew = 8192, kAhead = 16384;  // bytes
 constexpr double kDots = 2, kIssue = 3.5;                            // a cycle
+constexpr double kStore = 0.5;                                       // cycles of a vector, beside the dots
+constexpr double kNear = 70;                                         // bytes from the second cache, beside the dots
 constexpr int64_t kScratchRegisters = 6;                             // of weights and factors in the making
-constexpr int64_t kOperationBytes = 8, kMostBytes = 16 << 10;
+constexpr int64_t kGroupRegisters = 4;
+constexpr int64_t kOperationBytes = 8, kMostBytes = 24 << 10;
 
 int64_t operations(const Expr& e) {
   if (!e) return 0;
@@ -39,95 +39,6 @@ int64_t operations(const Expr& e) {
   int64_t n = e->op == Op::k_cast ? 0 : 1;
   for (const Expr& a : e->args) n += operations(a);
   return n;
-}
-
-// How the depth of a problem goes into groups and quads.
-struct Groups {
-  int64_t group = 0;     // weights; 0: the weight is nothing of the kind
-  int64_t block = 1;     // groups after which the expressions begin anew
-  int64_t period = 0;    // weights after which they differ in their address alone
-  int64_t part = 0;      // weights side by side that do; parts of a period share bytes
-  GroupedWeight weight;  // of iterators "g" and that of the depth
-  int64_t quads() const { return group / kQuad; }
-  bool straight() const { return quads() <= kUnrolled; }
-};
-
-// Whether b reads the bytes that follow those of a at a distance of `by`, and does the same with them.
-bool follows(const Expr& a, const Expr& b, int64_t by, const Ranges& ranges) {
-  if (a->op != b->op || a->args.size() != b->args.size()) return false;
-  if (a->op == Op::k_load) {
-    int steps = 0;
-    for (size_t d = 0; d < a->args.size(); ++d) {
-      const Expr step = simplify(simplify(b->args[d], ranges) - simplify(a->args[d], ranges), ranges);
-      if (!is_const_int(step) || (step->ival != 0 && step->ival != by)) return false;
-      steps += step->ival != 0;
-    }
-    return steps == 1;
-  }
-  if (a->type == DType::i64) return equal(simplify(a, ranges), simplify(b, ranges));
-  if (a->args.empty()) return equal(a, b);
-  for (size_t i = 0; i < a->args.size(); ++i) {
-    if (!follows(a->args[i], b->args[i], by, ranges)) return false;
-  }
-  return true;
-}
-
-// Whether indices, counts and conditions are known for every quad of a block of groups: asked of the first and the last
-// one, as the others differ by numbers. What only looks so, the code refuses.
-bool known_with(const Groups& g, const std::string& k, int64_t depth) {
-  Ranges ranges;
-  const std::string g0 = k + "_0", ks = k + "_s", kp = k + "_p", kq = k + "_q";
-  ranges.set(g0, {0, std::max<int64_t>(depth / g.group / g.block, 1) - 1});
-  ranges.set(ks, {0, g.group / g.period - 1});
-  ranges.set(kp, {0, g.period / g.part - 1});
-  ranges.set(kq, {0, g.part / kQuad - 1});
-  const int64_t step = g.straight() ? kQuad : g.part;  // in straight code each quad has numbers of its own
-  for (const int64_t gi : {int64_t{0}, g.block - 1}) {
-    const Expr group = Expr(g.block) * iter(g0) + Expr(gi);
-    for (const Expr& e : {g.weight.factor, g.weight.rest}) {
-      if (e && !code_known(substitute(e, {{"g", group}}), ranges, {g0})) return false;
-    }
-    const Expr byte = substitute(g.weight.byte, {{"g", group}});
-    const Expr anywhere = Expr(g.period) * iter(ks) + Expr(g.part) * iter(kp) + Expr(kQuad) * iter(kq);
-    if (!indices_known(substitute(byte, {{k, anywhere}}), ranges, {g0, ks, kp, kq})) return false;
-    for (const int64_t at : {int64_t{0}, g.period - step}) {
-      const Expr quad = Expr(g.period) * iter(ks) + (g.straight() ? Expr(0) : Expr(kQuad) * iter(kq));
-      const Expr first = substitute(byte, {{k, quad + Expr(at)}}),
-                 last = substitute(byte, {{k, quad + Expr(at + kQuad - 1)}});
-      if (!code_known(first, ranges, {g0, ks, kq}) || !follows(first, last, kQuad - 1, ranges)) return false;
-    }
-  }
-  return true;
-}
-
-// The widest groups that serve.
-Groups groups_of(const QuantisedParts& p, const Ranges& ranges) {
-  Groups out;
-  const std::string& k = p.k->iter;
-  const int64_t depth = p.k->extent->ival;
-  // All of the depth; else what some index changes after, or less.
-  int64_t widest = kQuad;
-  for_each_node(p.weight, [&](const ExprNode& n) {
-    const bool divides = n.op == Op::k_floordiv && n.args[0]->op == Op::k_iter && n.args[0]->name == k;
-    if (divides && is_const_int(n.args[1])) widest = std::max(widest, n.args[1]->ival);
-  });
-  const auto less = [&](int64_t group) { return group == depth && depth > widest ? widest : group / 2; };
-  for (int64_t group = depth; group >= 2 * kQuad; group = less(group)) {
-    if (group > kMaxGroup || depth % group != 0 || group % kQuad != 0) continue;
-    const std::optional<GroupedWeight> w = grouped_weight(p.weight, k, depth, group, "g", ranges);
-    if (!w) continue;
-    out.weight = *w;
-    out.group = group;
-    for (out.period = group; out.period % kQuad == 0; out.period /= 2) {
-      for (out.part = out.period; out.part >= out.period / kMaxParts && out.part % kQuad == 0; out.part /= 2) {
-        for (out.block = 1; out.block <= kMaxGroups; out.block *= 2) {
-          if (depth / group % out.block == 0 && known_with(out, k, depth)) return out;
-        }
-      }
-    }
-    break;
-  }
-  return {};
 }
 
 }  // namespace
@@ -166,6 +77,10 @@ class DotsSketch {
 
  private:
   int64_t vectors(const Setting& k) const { return k.panel_columns * k.streams / t_.lanes; }
+  // Whether the sums of all groups are in registers beside those of one: else they are on the stack.
+  bool sums_fit(const Setting& k) const {
+    return (2 * k.tile_rows + 1) * vectors(k) + kScratchRegisters <= t_.vector_registers;
+  }
   // Activations that share a scale: a group, or two short ones whose pairs the code tells apart.
   int64_t scale() const { return g_.group < kLeastScale && g_.block > 1 ? kLeastScale : g_.group; }
   // Instructions of a group, for one tile.
@@ -175,12 +90,14 @@ class DotsSketch {
            v * static_cast<double>(operations(g_.weight.factor) + operations(g_.weight.rest)) +
            v * rows * (g_.weight.rest ? 5 : 4);
   }
+  double group_cycles(const Setting& k, int64_t tile_rows) const;
   int64_t code_bytes(const Setting& k) const {
     const double share = g_.straight() ? 1 : static_cast<double>(kBeside) / static_cast<double>(g_.quads());
-    return static_cast<int64_t>(group_operations(k) * share) * g_.block * kOperationBytes;
+    return static_cast<int64_t>(group_operations(k) * share) * g_.unrolled * kOperationBytes;
   }
   void write_rows(Script& s, const Setting& k) const;
   void write_tiles(Script& s, const Setting& k) const;
+  void prefetch_field(Script& s, const QuantisedField& f, const Setting& k) const;
 
   const Problem& problem_;
   const Target& t_;
@@ -196,7 +113,7 @@ const std::vector<KnobRow<DotsSketch>>& DotsSketch::table() {
   static const std::vector<KnobRow<DotsSketch>> kTable = {
       {"tile_rows", "mr", "rows of a tile", &Setting::tile_rows, 1, kAnySize, true,
        [](S s) {
-         Values v = {1, 2, 3, 4, 5, 6, 7, 8};
+         Values v = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12};
          const int64_t most = interval(s.p_.m->extent, Ranges(s.problem_.kernel)).hi;
          std::erase_if(v, [&](int64_t rows) { return rows > std::max<int64_t>(most, 1); });
          return v;
@@ -217,8 +134,9 @@ Status DotsSketch::accepts(const Setting& k) const {
     return unsupported("nr {}: whole vectors of packed fields", k.panel_columns);
   if (k.streams > 1 && !proves_divisible(p_.n->extent, k.panel_columns * k.streams, Ranges(problem_.kernel)))
     return unsupported("st {}: {} columns are not whole panels side by side", k.streams, n_);
-  if (2 * k.tile_rows * vectors(k) + vectors(k) + kScratchRegisters > t_.vector_registers &&
-      (k.tile_rows > 1 || k.streams > 1))
+  // What makes the weights of a group needs some more beside its sums than what has one group only.
+  const int64_t scratch = kScratchRegisters + (g_.group == k_ ? 0 : kGroupRegisters);
+  if ((k.tile_rows + 1) * vectors(k) + scratch > t_.vector_registers && (k.tile_rows > 1 || k.streams > 1))
     return unsupported("mr {} by {} vectors: more than the registers", k.tile_rows, vectors(k));
   if (end_bytes(p_, vectors(k) * k.tile_rows) > kMostEndBytes && (k.tile_rows > 1 || k.streams > 1))
     return unsupported("mr {} and st {}: too much code of what follows the sums", k.tile_rows, k.streams);
@@ -228,16 +146,27 @@ Status DotsSketch::accepts(const Setting& k) const {
   return {};
 }
 
-double DotsSketch::estimate(const Setting& k) const {
-  const double rows = static_cast<double>(k.tile_rows), v = static_cast<double>(vectors(k));
-  const double tiles = std::ceil(static_cast<double>(m_) / rows);
-  const double groups = static_cast<double>(k_) / static_cast<double>(g_.group);
-  const double dots = static_cast<double>(g_.quads()) * v * rows + v * rows * (g_.weight.rest ? 3 : 2);
+// Cycles of a group for a tile of so many rows.
+double DotsSketch::group_cycles(const Setting& k, int64_t tile_rows) const {
+  Setting tile = k;
+  tile.tile_rows = tile_rows;
+  const double rows = static_cast<double>(tile_rows), v = static_cast<double>(vectors(k));
+  const double quads = static_cast<double>(g_.quads()), group = static_cast<double>(g_.group);
+  const double dots = quads * v * rows + v * rows * (g_.weight.rest ? 3 : 2);
   // Sums wait for each other where there are few.
-  const double chain = static_cast<double>(g_.quads()) * 4;
-  const double step = std::max({dots / kDots, group_operations(k) / kIssue, chain});
-  const double panels = std::ceil(static_cast<double>(n_) / static_cast<double>(k.panel_columns * k.streams));
-  const double compute = tiles * panels * groups * step, memory = problem_.cold ? bytes_.total / t_.memory_rate : 0;
+  const double chain = quads * 4, stores = sums_fit(k) ? 0 : v * rows * kStore;
+  const double weights = bytes_.total / static_cast<double>(n_) / static_cast<double>(k_) * group * v * t_.lanes;
+  return std::max({dots / kDots, group_operations(tile) / kIssue, chain}) + stores + (weights + rows * group) / kNear;
+}
+
+double DotsSketch::estimate(const Setting& k) const {
+  const double v = static_cast<double>(vectors(k)), groups = static_cast<double>(k_) / static_cast<double>(g_.group);
+  const int64_t whole = m_ / k.tile_rows, rest = m_ % k.tile_rows;
+  const double tiles = static_cast<double>(whole + (rest != 0));
+  double cycles = static_cast<double>(whole) * group_cycles(k, k.tile_rows);
+  if (rest != 0) cycles += group_cycles(k, rest);
+  const double panels = std::ceil(static_cast<double>(n_) / (v * t_.lanes));
+  const double compute = panels * groups * cycles, memory = problem_.cold ? bytes_.total / t_.memory_rate : 0;
   return std::max(compute, memory) + 0.1 * std::min(compute, memory) + tiles * panels * 20;
 }
 
@@ -274,8 +203,8 @@ void DotsSketch::write_rows(Script& s, const Setting& k) const {
   if (!s.ok()) return;
   const std::vector<const Stmt*> rows = scopes_with_role(s.kernel(), "quantise");
   if (rows.empty()) return;
-  const Stmt& scale = rows.back()->body[0];
-  const std::string outermost = rows.front()->iter, largest = scale.body[1].iter, bytes = scale.body[3].body[1].iter;
+  const Stmt scale = rows.back()->body[0], group = scale.body[4];
+  const std::string outermost = rows.front()->iter, largest = scale.body[1].iter, bytes = group.body[1].iter;
   const auto vectors = [&](const std::string& scope, int64_t extent, int64_t beside) {
     const int64_t step = beside * t_.lanes;
     std::string inner = scope;
@@ -288,8 +217,20 @@ void DotsSketch::write_rows(Script& s, const Setting& k) const {
     if (inner != scope || extent <= step) s.move("unroll_scope {}v", scope);
     s.move("vectorize_scope {}l", scope);
   };
+  // What one group waits for, others do meanwhile.
+  std::string around = scale.iter;
+  const bool short_groups = this->scale() <= kBeside * t_.lanes;
+  if (short_groups && k_ / this->scale() % kBeside == 0) {
+    s.move("tile_scope {} {} tail=exact as {}s,{}u", around, kBeside, around, around);
+    around += "u";
+  }
+  s.move("move_to_register {} {}", scale.body[0].target, around);
+  s.move("move_to_register {} {}", scale.body[2].target, around);
+  s.move("move_to_register {} {}", group.body[0].target, group.iter);
   vectors(largest, this->scale(), kBeside);
   vectors(bytes, g_.group, kBeside);
+  if (short_groups) s.move("unroll_scope {}", group.iter);
+  if (around != scale.iter) s.move("unroll_scope {}", around);
   if (k.parallel != 0) s.move("parallelize {}", outermost);
 }
 
@@ -314,23 +255,28 @@ void DotsSketch::write_tiles(Script& s, const Setting& k) const {
   };
   split("1", "_groups");
   split("_groups", "_end");
-  // Groups of a block by the binary digits of their number, of which indices are sums.
+  // Those groups of a block that are not alike by the binary digits of their number, of which indices are sums.
   std::vector<std::string> digits;
   std::string group = "kg";
-  for (int64_t left = g_.block; left > 1; left /= 2) {
-    const std::string outer = left == g_.block ? "kb" : fmt::format("kd{}", left), inner = fmt::format("kg{}", left);
-    s.move("tile_scope {} {} tail=exact as {},{}", group, left, outer, inner);
+  const auto divide = [&](int64_t by, const std::string& outer) {
+    const std::string inner = fmt::format("kg{}", by);
+    s.move("tile_scope {} {} tail=exact as {},{}", group, by, outer, inner);
     inside("_groups", outer);
-    if (left < g_.block) digits.push_back(outer);
     group = inner;
+  };
+  if (g_.block > 1) divide(g_.block, "kb");
+  if (g_.unrolled > 1 && g_.unrolled < g_.block) divide(g_.unrolled, "kl");
+  for (int64_t half = g_.unrolled / 2; half > 1; half /= 2) {
+    digits.push_back(fmt::format("kd{}", half));
+    divide(half, digits.back());
   }
   inside("_groups", group);
-  if (g_.block > 1) digits.push_back(group);
+  if (g_.unrolled > 1) digits.push_back(group);
   split("_groups", "_quads");
   split("_quads", "_scale");
   inside("_quads", depth);
   // The depth of a group: periods, quads, in each the parts that share bytes.
-  std::string rest = depth, loop = g_.block > 1 ? "kb" : "kg";
+  std::string rest = depth;
   std::vector<std::string> loops;
   if (g_.period < g_.group) {
     s.move("tile_scope {} {} tail=exact as ks,kr", rest, g_.period);
@@ -348,17 +294,14 @@ void DotsSketch::write_tiles(Script& s, const Setting& k) const {
     s.move("unroll_scope kp");
   }
   // What is too long for straight code is a loop: periods, or quads some beside each other.
-  int64_t loop_step = g_.group * g_.block;  // weights
   if (!g_.straight()) {
-    loop = loops.front();
+    const std::string loop = loops.front();
     loops.erase(loops.begin());
     const int64_t each = loop == "ks" ? g_.period / kQuad : g_.period / g_.part;
     const int64_t beside =
         std::gcd(loop == "ks" ? g_.group / g_.period : g_.part / kQuad, std::max<int64_t>(kBeside / each, 1));
     if (beside > 1) s.move("tile_scope {} {} tail=exact as {}o,ku", loop, beside, loop);
     if (beside > 1) s.move("unroll_scope ku");
-    if (beside > 1) loop += "o";
-    loop_step = each * beside * kQuad;
   }
   for (const std::string& scope : loops) s.move("unroll_scope {}", scope);
   for (const std::string& scope : digits) s.move("unroll_scope {}", scope);
@@ -385,15 +328,49 @@ void DotsSketch::write_tiles(Script& s, const Setting& k) const {
     s.move("vectorize_scope {}l", scope);
   }
   s.move("tensorize kj dot4_u8s8");
-  s.move("move_to_register {} m0", sums);
+  s.move("{} {} m0", sums_fit(k) ? "move_to_register" : "move_to_stack", sums);
   s.move("move_to_register {} {}", integers, group);
-  if (k.prefetch > 0) {
-    const double bytes = bytes_.total / static_cast<double>(n_) / static_cast<double>(k_) *
-                         static_cast<double>(columns) * static_cast<double>(loop_step);
-    s.move("prefetch {} {} ahead={} lines={}", bytes_.largest, loop, k.prefetch,
-           std::clamp<int64_t>(static_cast<int64_t>(bytes) / 64, 1, 64));
+  for (const QuantisedField& f : p_.fields) {
+    if (k.prefetch > 0 && s.ok()) prefetch_field(s, f, k);
   }
   if (k.parallel != 0) s.move("parallelize {}", outermost);
+}
+
+// Each field as far ahead in time, in the innermost scope that reads whole lines of its own: bursts would wait for each
+// other.
+void DotsSketch::prefetch_field(Script& s, const QuantisedField& f, const Setting& k) const {
+  const double bytes = bytes_.of.at(f.name), per_weight = bytes / static_cast<double>(n_) / static_cast<double>(k_);
+  const std::vector<Access> reads = collect_accesses(s.kernel().body, {}, &f.name);
+  if (reads.empty()) return;
+  // Weights of an iteration of each scope around the read, from the inside.
+  const std::vector<const Stmt*>& scopes = reads[0].scopes;
+  std::vector<double> weights(scopes.size(), 1);
+  double inside = 1;
+  for (size_t i = scopes.size(); i-- > 0;) {
+    if (scopes[i]->role == "groups") inside = std::max(inside, static_cast<double>(g_.group));
+    weights[i] = inside;
+    const bool along = scopes[i]->role == "k" || scopes[i]->role == "groups";
+    if (along && is_const_int(scopes[i]->extent)) inside *= static_cast<double>(scopes[i]->extent->ival);
+  }
+  std::string best;
+  double lines = 0;
+  for (size_t i = 0; i < scopes.size(); ++i) {
+    const Stmt& scope = *scopes[i];
+    if (scope.mark == Mark::tensor || (scope.role != "k" && scope.role != "groups")) continue;
+    if (is_const_int(scope.extent, 1)) continue;
+    const bool steps = std::any_of(reads.begin(), reads.end(), [&](const Access& a) {
+      return std::any_of(a.index.begin(), a.index.end(), [&](const Expr& e) { return uses(e, scope.iter); });
+    });
+    const double here = weights[i] * per_weight * static_cast<double>(k.panel_columns * k.streams) / 64;
+    if (!steps || (here < 1 && !best.empty())) break;
+    best = scope.iter;
+    lines = here;
+  }
+  if (best.empty()) return;
+  const auto whole = [](double n) { return std::max<int64_t>(static_cast<int64_t>(std::ceil(n)), 1); };
+  const double share = bytes / bytes_.of.at(bytes_.largest);
+  s.move("prefetch {} {} ahead={} lines={}", f.name, best, 64 * whole(static_cast<double>(k.prefetch) * share / 64),
+         std::min<int64_t>(whole(lines), 64));
 }
 
 Structure DotsSketch::structure(const Setting& k, const ProblemFacts& facts) const {

@@ -477,7 +477,8 @@ Status RowSketch::write(Script& s, const Setting& k) const {
       const auto sum =
           std::find_if(copy.body.begin(), copy.body.end(), [](const Stmt& c) { return c.op == AssignOp::add; });
       if (columns == 0 || sum == copy.body.end()) {
-        vectorize_columns(s, copy, k.unroll, t_.lanes);
+        const int64_t most = is_const_int(copy.extent) ? copy.extent->ival / t_.lanes : k.unroll;
+        vectorize_columns(s, copy, std::clamp<int64_t>(most, 1, k.unroll), t_.lanes);
         continue;
       }
       sum_in_blocks(s, copy, sum->target, row, columns);

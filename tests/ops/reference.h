@@ -288,7 +288,7 @@ inline void check_views(const Graph& g, const LoweredKernel& k, const Sizes& siz
 // The elements of a parameter that is part of a tensor of bytes.
 inline std::vector<double> part_of(const Tensor& bytes, const ir::Buffer& b, int64_t offset, const Sizes& sizes) {
   std::vector<double> out;
-  const std::vector<int64_t> dims = sizes_of(b.dims, sizes), strides = sizes_of(b.strides, sizes);
+  const std::vector<int64_t> dims = sizes_of(ir::given_dims(b), sizes), strides = sizes_of(b.strides, sizes);
   for (int64_t i = 0; i < count(dims); ++i) {
     const auto index = unravel(i, dims);
     const int64_t element = std::inner_product(index.begin(), index.end(), strides.begin(), int64_t{0});

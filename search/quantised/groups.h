@@ -1,0 +1,30 @@
+// How the depth of weights of few bits goes into groups that share a scale, and quads: four weights of one lane.
+//
+//   k = group * (block * b + unrolled * l + u) + period * s + part * p + 4 * q + j
+//
+// Loops over b and l, and over s or q of long groups; the others are unrolled.
+#pragma once
+#include "ir/analysis/grouped_weight.h"
+#include "search/quantised/parts.h"
+
+namespace lathe::search {
+
+inline constexpr int64_t kQuad = 4;
+inline constexpr int64_t kUnrolledQuads = 16;  // of a group in straight code
+inline constexpr int64_t kLeastScale = 32;  // activations that share one: a language model's logits bear no longer ones
+
+struct Groups {
+  int64_t group = 0;         // weights; 0: the weight is nothing of the kind
+  int64_t block = 1;         // groups after which the expressions begin anew
+  int64_t unrolled = 1;      // groups of a block that differ in more than their address
+  int64_t period = 0;        // weights after which they differ in their address alone
+  int64_t part = 0;          // weights side by side that do; parts of a period share bytes
+  ir::GroupedWeight weight;  // of iterators "g" and that of the depth
+  int64_t quads() const { return group / kQuad; }
+  bool straight() const { return quads() <= kUnrolledQuads; }
+};
+
+// The widest groups that serve; of 0 weights: the weight is nothing of the kind.
+Groups groups_of(const QuantisedParts& parts, const ir::Ranges& ranges);
+
+}  // namespace lathe::search
