@@ -97,7 +97,7 @@ std::string outline(const Stmt& statement) {
 
 // The dimension whose neighbours are adjacent in memory, -1 if none.
 int adjacent_dim(const Buffer& b) {
-  if (!b.strides.empty() && b.layout.empty()) {
+  if (!b.strides.empty() && b.layout.empty() && !b.made) {
     for (size_t d = 0; d < b.strides.size(); ++d) {
       if (is_const_int(b.strides[d], 1)) return static_cast<int>(d);
     }

@@ -77,6 +77,11 @@ class DotsSketch {
 
  private:
   int64_t vectors(const Setting& k) const { return k.panel_columns * k.streams / t_.lanes; }
+  // Fields that the bits of a weight come from.
+  int64_t byte_fields() const {
+    return std::count_if(p_.fields.begin(), p_.fields.end(),
+                         [&](const QuantisedField& f) { return uses(g_.weight.byte, f.name); });
+  }
   // Whether the sums of all groups are in registers beside those of one: else they are on the stack.
   bool sums_fit(const Setting& k) const {
     return (2 * k.tile_rows + 1) * vectors(k) + kScratchRegisters <= t_.vector_registers;
@@ -135,7 +140,7 @@ Status DotsSketch::accepts(const Setting& k) const {
   if (k.streams > 1 && !proves_divisible(p_.n->extent, k.panel_columns * k.streams, Ranges(problem_.kernel)))
     return unsupported("st {}: {} columns are not whole panels side by side", k.streams, n_);
   // What makes the weights of a group needs some more beside its sums than what has one group only.
-  const int64_t scratch = kScratchRegisters + (g_.group == k_ ? 0 : kGroupRegisters);
+  const int64_t scratch = kScratchRegisters + (g_.group == k_ ? 0 : kGroupRegisters) + (byte_fields() - 1) * vectors(k);
   if ((k.tile_rows + 1) * vectors(k) + scratch > t_.vector_registers && (k.tile_rows > 1 || k.streams > 1))
     return unsupported("mr {} by {} vectors: more than the registers", k.tile_rows, vectors(k));
   if (end_bytes(p_, vectors(k) * k.tile_rows) > kMostEndBytes && (k.tile_rows > 1 || k.streams > 1))

@@ -68,7 +68,8 @@ int64_t cells(const Buffer& b) {
 // The logical dimension whose neighbours are adjacent in memory; -1: none.
 int unit_dim(const Buffer& b) {
   if (!b.layout.empty()) return b.layout.back().dim;
-  if (b.strides.empty()) return static_cast<int>(b.dims.size()) - 1;
+  if (b.strides.empty() || b.made)
+    return static_cast<int>(b.dims.size()) - 1;  // strides of what is made are the caller's
   for (size_t d = 0; d < b.strides.size(); ++d) {
     if (is_const_int(b.strides[d], 1)) return static_cast<int>(d);
   }
@@ -81,7 +82,7 @@ bool steps_by_one(const Kernel& kernel, const std::string& buffer, const std::ve
   const int unit = unit_dim(b);
   for (size_t d = 0; d < index.size(); ++d) {
     if (!uses(index[d], iter)) continue;
-    if (!b.strides.empty() && is_const_int(b.strides[d], 0)) continue;
+    if (!b.strides.empty() && !b.made && is_const_int(b.strides[d], 0)) continue;
     const std::optional<AffineForm> form = affine_form(index[d]);
     if (static_cast<int>(d) != unit || !form || !is_const_int(simplify(form->coeff(iter)), 1)) return false;
   }

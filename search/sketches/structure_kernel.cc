@@ -186,8 +186,9 @@ class Reader {
   // Dimensions from the largest stride to the smallest; without those that are repeated.
   std::vector<size_t> by_stride(const Buffer& b) const {
     std::vector<std::pair<double, size_t>> order;
+    const bool compact = b.strides.empty() || b.made;  // strides of what is made are the caller's
     for (size_t d = 0; d < b.dims.size(); ++d) {
-      const double stride = b.strides.empty() ? static_cast<double>(b.dims.size() - d) : number(b.strides[d], 1);
+      const double stride = compact ? static_cast<double>(b.dims.size() - d) : number(b.strides[d], 1);
       if (stride > 0) order.emplace_back(-stride, d);
     }
     std::stable_sort(order.begin(), order.end());

@@ -1,0 +1,61 @@
+// The recipe of products of bytes: whatever it accepts of every format has features, and can be built.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "jit/host/host_cpu.h"
+#include "ops/lower.h"
+#include "ops/manifest.h"
+#include "runtime/compile/compiler.h"
+#include "search/strategy/space.h"
+#include "tests/common/generators.h"
+#include "tests/common/machines.h"
+
+namespace lathe::runtime {
+namespace {
+
+// Every third point or so, the first among them.
+constexpr int kStride = 4;
+void check_spaces(const ir::Target& t) {
+  std::ifstream in(LATHE_SOURCE_DIR "/bench/workloads/low_bits_bytes.jsonl");
+  std::stringstream text;
+  text << in.rdbuf();
+  const auto workloads = ops::parse_manifest(text.str());
+  ASSERT_TRUE(workloads.ok()) << workloads.status().to_string();
+  int spaces = 0;
+  for (const ops::Workload& w : *workloads) {
+    const auto graph = ops::finish(w.graph);
+    ASSERT_TRUE(graph.ok()) << w.name;
+    const auto lowered = ops::lower(*graph);
+    ASSERT_TRUE(lowered.ok()) << w.name;
+    search::Problem p;
+    p.kernel = lowered->kernels[0].kernel;
+    p.allowed = w.allowed;
+    p.cold = true;
+    const search::Recipe* recipe = search::find_recipe(p);
+    ASSERT_NE(recipe, nullptr) << w.name;
+    ASSERT_STREQ(recipe->name, "dots") << w.name;
+    const search::RecipeSpace space(p, t, search::MachineRates::assumed(t));
+    ASSERT_GT(space.size(), 3) << w.name;
+    ++spaces;
+    LeafCache leaves(LeafCacheOptions{}, nullptr, nullptr);
+    for (int point = 0; point < space.size(); point += 1 + point % kStride) {
+      const auto scheduled = space.scheduled(point);
+      ASSERT_TRUE(scheduled.ok()) << w.name << scheduled.status().to_string();
+      const auto stage = build_stage(p.kernel, *scheduled, t, leaves, {.llvm = false, .portable = !test::generates(t)});
+      ASSERT_TRUE(stage.ok()) << w.name << search::to_text(scheduled->schedule) << stage.status().to_string();
+    }
+  }
+  EXPECT_GE(spaces, 60);
+}
+
+TEST(DotsRecipe, whatever_it_accepts_has_features_and_can_be_built) {
+  const ir::Target t = jit::host_target();
+  if (!t.has(ir::IsaLevel::avx2)) GTEST_SKIP() << "needs AVX2: nothing is generated for this machine";
+  check_spaces(t);
+  if (t.has(ir::IsaLevel::avx512)) check_spaces(t.cap(ir::IsaLevel::avx2));
+}
+
+}  // namespace
+}  // namespace lathe::runtime
