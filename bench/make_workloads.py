@@ -286,7 +286,7 @@ def limits_of_rows():
                 for where, elements, cache in (("hot", 1 << 16, "hot"), ("cold", 1 << 23, "cold")):
                     line = Line(f"rows_{where}_{op}_{dtype}_{elements // n}x{n}", cache=cache)
                     operands = [line.tensor("x", [elements // n, n], dtype=dtype)]
-                    operands += [line.tensor("scale", [n], const=True, dtype=dtype)] * vectors
+                    operands += [line.tensor("scale", [n], const=True, dtype=dtype) for _ in range(vectors)]
                     line.node(op, operands, "y")
                     lines.append(line)
     return lines
