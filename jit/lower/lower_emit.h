@@ -164,6 +164,7 @@ class Emitter {
   void override_base(int slot, int ptr, int level) { at_slot(base_, slot) = {ptr, level}; }
   void restore_base(int slot) { base_[slot] = {}; }
   int base_ptr(int slot);
+  int moved_ptr(const Access& at);  // the operand's, moved by the loops in scope as the access is
 
  private:
   // The numbers of one key; a fixed place, since keys are made for every instruction.

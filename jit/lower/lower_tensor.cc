@@ -1,6 +1,8 @@
 // Tensor scopes. mma: the segment loop of a batch-reduce tile, K unrolled by four. transpose:
 // squares of lanes x lanes through registers.
 //
+// Loops around a sum are over tiles: A and B are pointers that move with them, and the sum knows no loop but its own.
+//
 //   segments: a = A + a_off, b = B + b_off
 //     loop k = 0; k + 4 <= seglen; k += 4 { step 0..3, a share of the prefetches with each }
 //     loop k; k + 1 <= seglen; k += 1     { step 0 }
@@ -37,6 +39,34 @@ const Stmt* only_assign(const std::vector<Stmt>& body) {
 
 }  // namespace
 
+int Emitter::moved_ptr(const Access& at) {
+  int ptr = base_ptr(at.slot);
+  for (LoopContext* loop : loops_) {
+    if (const Linear* stride = at.loops.find(loop)) ptr = bumped(loop, ptr, *stride);
+  }
+  return ptr;
+}
+
+// The operand's pointer as it is moved by the loops around the sum `s`, which reads it by `load`.
+int Lowering::pointer_in_loops(const Stmt& s, const Expr& load) {
+  if (!in_loop()) return e_.base_ptr(slot_of(load->name));
+  Environment inside = env_;
+  inside.push_back({s.iter, Binding::Kind::number, 0, 1, nullptr});
+  ir::for_each_stmt(s.body, [&](const Stmt& c) {
+    const auto kind = c.mark == ir::Mark::vector ? Binding::Kind::lane : Binding::Kind::number;
+    if (c.kind == Stmt::Kind::scope) inside.push_back({c.iter, kind, 0, lanes_, nullptr});
+  });
+  const int slot = slot_of(load->name);
+  const std::optional<Access> at = access(leaf_.buffers[static_cast<size_t>(slot)], slot, load->args, inside);
+  if (at) return e_.moved_ptr(*at);
+  fail(ir::unsupported("scope {}: an index of {} that is not affine", s.iter, load->name));
+  return e_.base_ptr(slot);
+}
+
+bool Lowering::in_loop() const {
+  return std::any_of(env_.begin(), env_.end(), [](const Binding& b) { return b.loop != nullptr; });
+}
+
 void Lowering::mma(const Stmt& s) {
   const Stmt* update = only_assign(s.body);
   const auto operand = [&](size_t number) {
@@ -55,6 +85,11 @@ void Lowering::mma(const Stmt& s) {
     fail(ir::unsupported("scope {}: extent {}, expected seglen", s.iter, ir::print(s.extent)));
     return;
   }
+  const int sums = slot_of(update->target);
+  if (in_loop() && tiles_ == nullptr && (sums < 0 || leaf_.buffers[sums].place != ir::Place::reg)) {
+    fail(ir::unsupported("scope {}: sums in memory, in a loop", s.iter));
+    return;
+  }
   const auto before = open_block(s.body);
   e_.forget_values();
   after_mma_ = false;                        // of a tile before this one
@@ -71,8 +106,12 @@ void Lowering::mma(const Stmt& s) {
   }
   Node segments(memory_);
   segments.kind = Node::Kind::segments;
-  segments.seg_base_a = e_.base_ptr(a);
-  segments.seg_base_b = e_.base_ptr(b);
+  segments.seg_base_a = pointer_in_loops(s, ir::unwidened(update->value->args[0]));
+  segments.seg_base_b = pointer_in_loops(s, ir::unwidened(update->value->args[1]));
+  const Environment around = env_;
+  for (Binding& b : env_) {
+    if (b.kind == Binding::Kind::loop) b = {b.iter, Binding::Kind::number, b.value, 1, nullptr};
+  }
   segments.seg_ptr_a = e_.new_ptr();
   segments.seg_ptr_b = e_.new_ptr();
   e_.push_frame(&segments.body);
@@ -143,6 +182,7 @@ void Lowering::mma(const Stmt& s) {
   e_.restore_base(b);
   e_.pop_frame();
   e_.append(std::move(segments));
+  env_ = around;
   after_mma_ = true;
 }
 

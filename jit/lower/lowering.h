@@ -173,6 +173,8 @@ class Lowering {
   // Rows of intrinsics.def.
   void tensor(const ir::Stmt& s);
   void mma(const ir::Stmt& s);
+  int pointer_in_loops(const ir::Stmt& s, const ir::Expr& load);
+  bool in_loop() const;
   void transpose(const ir::Stmt& s);
   void dot4_u8s8(const ir::Stmt& s);  // lower_dot.cc
   void dot2_bf16(const ir::Stmt& s);  // lower_pairs.cc

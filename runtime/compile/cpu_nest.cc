@@ -13,6 +13,10 @@ class BoundCpuNest final : public BoundExecutable {
   void run(void* const* params, void* workspace, ThreadTeam* team) const override {
     walk(nest_, leaves_, params, workspace, team);
   }
+  OneCall one_call() const override {
+    if (!nest_.direct || leaves_ == nullptr) return {};
+    return {&*nest_.direct, leaves_ + nest_.direct->leaf};
+  }
 
  private:
   const BoundNest nest_;

@@ -27,6 +27,12 @@ class BoundExecutable {
   // params: addresses of first elements, per parameter of the Kernel. workspace: workspace_bytes() of it, 64-byte
   // aligned. Allocates nothing, takes no lock, checks nothing.
   virtual void run(void* const* params, void* workspace, ThreadTeam* team) const = 0;
+  // What run() comes to where that is one call of a leaf: `call` null if it is more.
+  struct OneCall {
+    const DirectCall* call = nullptr;  // its arguments are params
+    const LeafRef* leaf = nullptr;
+  };
+  virtual OneCall one_call() const { return {}; }
   int64_t workspace_bytes() const { return workspace_bytes_; }
 
  protected:

@@ -21,9 +21,25 @@ void BoundOp::run_step(size_t step, void* const* args, void* workspace, ThreadTe
   steps[step].bound->run(params, workspace == nullptr ? nullptr : static_cast<char*>(workspace) + scratch_offset, team);
 }
 
-void BoundOp::run(void* const* args, void* workspace, ThreadTeam* team) const {
+void BoundOp::run_steps(void* const* args, void* workspace, ThreadTeam* team) const {
   if (empty) return;
   for (size_t i = 0; i < steps.size(); ++i) run_step(i, args, workspace, team);
+}
+
+void BoundOp::find_direct() {
+  if (steps.size() != 1) return;
+  const Step& step = steps[0];
+  const auto [call, leaf] = step.bound->one_call();
+  if (call == nullptr) return;
+  auto out = std::make_unique<DirectCall>(*call);
+  for (DirectCall::Address& a : out->addresses) {
+    const int from = step.args[a.from];
+    if (from < 0) return;  // a temporary
+    if (!step.offsets.empty()) a.bytes += step.offsets[a.from];
+    a.from = static_cast<uint32_t>(from);
+  }
+  direct = std::move(out);
+  direct_leaf = leaf;
 }
 
 }  // namespace lathe::runtime

@@ -98,6 +98,7 @@ Result<std::unique_ptr<BoundOp>> BoundShapes::bind(const CallShape& call, const 
   }
   if (__builtin_add_overflow(at, align64(scratch), &out->workspace_bytes))
     return ir::invalid("the workspace's size overflows");
+  out->find_direct();
   context_.stats().add(Stat::k_nests_bound, static_cast<int64_t>(out->steps.size()));
   return out;
 }

@@ -4,9 +4,11 @@
 // reference to the CutKernel. Do not move it while somebody walks it.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "ir/leaf_abi.h"
+#include "runtime/walk/direct_call.h"
 
 namespace lathe::runtime {
 
@@ -125,10 +127,10 @@ struct BoundScratch {
 
 struct BoundNest {
   int num_params = 0;
-  int threads = 1;              // most parts of any phase
-  int64_t workspace_bytes = 0;  // 64-byte aligned memory the caller provides
-  bool direct = false;          // one phase of one constant call
-  bool vzeroupper = false;      // the CPU has AVX
+  int threads = 1;                   // most parts of any phase
+  int64_t workspace_bytes = 0;       // 64-byte aligned memory the caller provides
+  bool vzeroupper = false;           // the CPU has AVX
+  std::optional<DirectCall> direct;  // the nest is one call whose numbers are constant
   std::vector<BoundPhase> phases;
   std::vector<BoundNode> nodes;
   std::vector<BoundCall> calls;

@@ -233,20 +233,6 @@ struct Walker {
     call(f);
   }
 
-  // The only call of a nest without loops.
-  void call_direct(const BoundCall& c) const {
-    Frame f;
-    start(c, &f);
-    const BoundPointer* p = nest.pointers.data() + c.first_pointer;
-    for (uint32_t i = 0; i < c.num_operands; ++i) f.args.op[i].ptr = bases[p[i].buffer] + p[i].bytes.base;
-    for (uint32_t i = 0; i < c.num_streams; ++i) {
-      const BoundPointer& s = p[c.num_operands + i];
-      f.args.stream[i].ptr = bases[s.buffer] + s.bytes.base;
-      f.args.stream[i].end = f.args.stream[i].ptr + reinterpret_cast<intptr_t>(c.args.stream[i].end);
-    }
-    leaves[f.leaf](&f.args);
-  }
-
   // A loop of calls only: addresses are increments, values are looked at again only if they follow
   // this loop.
   void inner_loop(const BoundNode& n, int64_t from, int64_t to) {
@@ -356,12 +342,7 @@ struct Job {
 }  // namespace
 
 void walk(const BoundNest& nest, const LeafRef* leaves, void* const* args, void* workspace, ThreadTeam* team) {
-  if (nest.direct) {
-    const BoundNode& n = nest.nodes[nest.phases[0].first_node];
-    Walker(nest, leaves, reinterpret_cast<char* const*>(args)).call_direct(nest.calls[n.call]);
-    zero_upper(nest);
-    return;
-  }
+  if (nest.direct) return nest.direct->run(leaves[nest.direct->leaf], args);
   for (const BoundPhase& phase : nest.phases) {
     const Job job{nest, leaves, args, static_cast<char*>(workspace), &phase};
     if (phase.parts > 1 && team != nullptr) {

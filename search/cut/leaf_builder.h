@@ -1,6 +1,6 @@
-// The maker of one leaf group, as two files see it: leaf_form.cc decides whether the statements are in leaf form and
-// collects what they touch, leaf_build.cc writes the canonical Kernel of each variant. Private to them; one object
-// makes one group.
+// The maker of one leaf group, as three files see it: leaf_form.cc decides whether the statements are in leaf form and
+// collects what they touch, leaf_loops.cc looks at their loops, leaf_build.cc writes the canonical Kernel of each
+// variant. Private to them; one object makes one group.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -90,7 +90,9 @@ class LeafBuilder {
  private:
   bool is_inside(const std::string& name) const;
   bool outside_only(const ir::Expr& e) const;
-  ir::Status check_loops(std::span<const ir::Stmt> body, int depth, bool in_real_loop);
+  // leaf_loops.cc
+  ir::Status check_loops(std::span<const ir::Stmt> body, int depth, std::vector<const ir::Stmt*>& around, bool alone);
+  ir::Status check_tile_loop(const ir::Stmt& sum, const std::vector<const ir::Stmt*>& around, bool alone) const;
   static bool only_vectors_below(const ir::Stmt& s);
   ir::Status find_variants(std::vector<ir::Stmt>& body, ir::Ranges& ranges, bool in_tile);
   void add_variant(const ir::Expr& extent, int64_t count, int64_t lanes);

@@ -22,7 +22,6 @@ using namespace ir;  // NOLINT: this file is all IR
 
 namespace {
 
-constexpr int kMaxLoops = 3;
 constexpr int64_t kMaxTable = 4096;  // entries of a call's table of leaves
 
 // C mod T of min(T, C - T*i) for constants T and C: what the last of several tiles has; -1: anything else.
@@ -103,7 +102,8 @@ Result<LeafGroup> LeafBuilder::run(const Stmt* first, const Stmt* last) {
     if (s.kind == Stmt::Kind::scope) inside_.push_back(s.iter);
     if (s.kind == Stmt::Kind::assign) written_.push_back(s.target);
   });
-  LATHE_RETURN_IF_ERROR(check_loops(statements, 0, false));
+  std::vector<const Stmt*> around;
+  LATHE_RETURN_IF_ERROR(check_loops(statements, 0, around, true));
   std::vector<Stmt> group(first, last);
   Ranges ranges = ranges_;
   LATHE_RETURN_IF_ERROR(find_variants(group, ranges, false));
@@ -173,25 +173,6 @@ bool LeafBuilder::outside_only(const Expr& e) const {
   bool ok = true;
   for_each_node(e, [&](const ExprNode& n) { ok &= !(n.op == Op::k_iter && is_inside(n.name)); });
   return ok;
-}
-
-Status LeafBuilder::check_loops(std::span<const Stmt> body, int depth, bool in_real_loop) {
-  for (const Stmt& s : body) {
-    if (s.kind != Stmt::Kind::scope) continue;
-    if (s.mark == Mark::parallel) return unsupported("scope {} is parallel", s.iter);
-    const bool summed = s.mark == Mark::tensor && is_summed(s);
-    const bool step = s.mark == Mark::tensor && is_one_step(s);
-    if (summed && !step && in_real_loop) return unsupported("tensor scope {} stands inside a loop", s.iter);
-    const bool squares = s.mark == Mark::tensor && !summed;
-    if (squares && !(outside_only(s.extent) && outside_only(s.body[0].extent))) {
-      return unsupported("{} {}: its extents depend on the leaf's own loops", s.intrinsic, s.iter);
-    }
-    const bool real = s.mark == Mark::none || (s.mark == Mark::tensor && !step);
-    const int inner = depth + (real ? 1 : 0);
-    if (inner > kMaxLoops) return unsupported("scope {} is nested deeper than {} loops", s.iter, kMaxLoops);
-    LATHE_RETURN_IF_ERROR(check_loops(s.body, inner, in_real_loop || s.mark == Mark::none));
-  }
-  return {};
 }
 
 // Whether an unrolled scope may run to its largest extent because only masked vector scopes stand below it.

@@ -1,5 +1,5 @@
 // Schedules by general rules: which plans are worth trying for a Kernel, and the passes run for each. The passes are in
-// generic_rules.cc, generic_rows.cc and generic_product.cc.
+// generic_rules.cc and generic_product.cc.
 #include "search/sketches/generic_schedules.h"
 
 #include <algorithm>

@@ -16,8 +16,8 @@ constexpr double kWindow = 448;  // operations between the oldest unfinished one
 constexpr double kFar = 24;      // bytes a cycle from the last cache to one core
 constexpr double kMemoryWait = 400, kFarWait = 200;  // cycles until a line arrives
 constexpr double kNear = 32, kNearPiecewise = 27;    // bytes a cycle from L2; of pieces of rows
-constexpr double kFewTiles = 2;     // that walk a panel: what comes first dominates, wherever the panel lies
-constexpr double kCall = 16;        // of a leaf, until its pipes are full
+constexpr double kFewTiles = 2;                // that walk a panel: what comes first dominates, wherever the panel lies
+constexpr double kCall = 16, kTileOfLoop = 8;  // of a leaf, and of a tile in its loop, until its pipes are full
 constexpr double kScratchSum = 15;  // cycles of a vector of sums that blocks of K share: cleared, and copied out
 constexpr double kPackRow = 1.5, kTranspose = 0.6;  // cycles per element copied
 constexpr double kTransposeWhole = 0.16,
@@ -112,10 +112,11 @@ class Model {
                                   from_near() ? v * vector_bytes() / near() : 0});
     return pieces_from_near() ? std::max(busy, kLineOfPiece * v / vectors_ * piece() / 64) : busy;
   }
+  double enter() const { return w_.joined ? kCall / tiles_ : w_.looped ? kTileOfLoop : kCall; }
   // A tile over all of K: sums are stored once, and wait in scratch between blocks.
   double tile(double rows, double vectors) const {
     const double sums = rows * vectors;
-    return step(rows, vectors) * w_.k * conflicts(rows) + blocks_ * ((w_.joined ? kCall / tiles_ : kCall) + sums) +
+    return step(rows, vectors) * w_.k * conflicts(rows) + blocks_ * (enter() + sums) +
            (blocks_ - 1 + (w_.scratch_sums ? 2 : 0)) * sums + (w_.kc > 0 ? kScratchSum * sums : 0);
   }
 

@@ -28,6 +28,7 @@ struct MatmulWork {
   bool in_place = false;                // they are read there, not copied
   double split_lines = 0;               // then, matmul_split_lines()
   bool joined = false;                  // all tiles under a panel are one leaf
+  bool looped = false;                  // they are a loop of one
   double row_bytes = 0;                 // between rows of A
   double a_element = 0, b_element = 0;  // bytes of one
   bool cold = false;                    // B comes from memory

@@ -69,6 +69,19 @@ void copy_panel(Script& s, const std::string& b, int64_t lanes, const char* tail
   vectorize_tile(s, "bp_1", 0, 1, lanes, tail);
 }
 
+// Of parts of K.
+constexpr int64_t kMostPartRows = 32, kLeastPartDepth = 1024;
+constexpr int64_t kMostWaiting = int64_t{1} << 20;  // bytes of sums that wait to be added
+constexpr double kStart = 4000;                     // cycles of a phase that threads begin and end together
+constexpr double kAdd = 4;                          // of a vector of sums, to be cleared, fetched and added
+
+// The name of the scope that the nest of `outer` ends in.
+std::string innermost(const Kernel& kernel, const std::string& outer) {
+  const Stmt* at = find_scope(kernel, outer);
+  while (at != nullptr && at->body.size() == 1 && at->body[0].kind == Stmt::Kind::scope) at = &at->body[0];
+  return at == nullptr ? outer : at->iter;
+}
+
 }  // namespace
 
 bool MatmulSketch::shares_panels() const {
@@ -85,11 +98,13 @@ Status MatmulSketch::write(Script& s, const Setting& k) const {
   write_prologues(s);
   if (p_.swapped) s.move("swap_scopes {} {}", p_.n->iter, p_.m->iter);
   const int64_t row_block = k.block_rows();
-  const std::string m = p_.m->iter;
+  const bool parts = k.depth_parts > 1;
+  if (parts) split_depth(s, k);
+  const std::string m = parts ? kPartRows : p_.m->iter;
   const char* n_tail = tail_of(columns(k), k.tile_columns(), kernel);
 
   const std::vector<const Stmt*> batches = scopes_with_role(kernel, "batch");
-  const std::string n = k.depth_sums != 0 ? split_dots(s, p_, dots_) : p_.n->iter;
+  const std::string n = k.depth_sums != 0 ? split_dots(s, p_, dots_) : parts ? kPartColumns : p_.n->iter;
   if (only_dots(k)) {
     schedule_dots(s, p_, dots_, row_block, t_);
     if (!batches.empty() || row_block != 0) s.move("parallelize {}", batches.empty() ? "mm" : batches.front()->iter);
@@ -107,7 +122,7 @@ Status MatmulSketch::write(Script& s, const Setting& k) const {
   }
   s.move("tile_scope {} {} tail={} as n0,n1", columns_of, k.tile_columns(), n_tail);
   const int64_t depth = k.function_pass != 0 ? k_ : matmul_block_depth(k.depth_block, k_);
-  std::string steps = p_.k->iter;
+  std::string steps = parts ? kPartDepth : p_.k->iter;
   if (depth != 0) {
     s.move("tile_scope {} {} tail={} as k0,k1", steps, depth, tail_of(p_.k->extent, depth, kernel));
     steps = "k1";
@@ -133,12 +148,13 @@ Status MatmulSketch::write(Script& s, const Setting& k) const {
   const bool few = shares_panels();
   for (size_t h = batches.size(); few && h > 0; --h) s.move("swap_scopes {} n0", batches[h - 1]->iter);
   for (const char* scope : {"n1", "m1"}) {
+    if (parts) continue;  // a sum alone
     s.move("split_scope {} after=0 as {}b", scope, scope);
     s.move("split_scope {}b after=0 as {}c", scope, scope);
   }
   for (const std::string& scope : around) {
-    s.move("swap_scopes n1b {}", scope);
-    s.move("swap_scopes m1b {}", scope);
+    s.move("swap_scopes {} {}", parts ? "n1" : "n1b", scope);
+    s.move("swap_scopes {} {}", parts ? "m1" : "m1b", scope);
   }
   if (k.dots == kTiles) s.move("unroll_scope kr");
   if (k.dots != kSingle) s.move("unroll_scope kp");
@@ -155,6 +171,8 @@ Status MatmulSketch::write(Script& s, const Setting& k) const {
   }
   if (k.dots == kTiles) {
     write_whole_tile(s, k);
+  } else if (parts) {
+    write_sums(s, k, "m0", steps, n_tail);
   } else if (depth == 0) {
     write_tile(s, k, n_tail);
   } else {
@@ -176,6 +194,7 @@ Status MatmulSketch::write(Script& s, const Setting& k) const {
     s.move("prefetch {} {} next={} lines={}", b, steps, depth != 0 ? "m0b" : "m0", (lines + tiles - 1) / tiles);
   }
   if (k.depth_sums != 0) schedule_dots(s, p_, dots_, 0, t_);
+  if (parts) s.move("parallelize {}", kPartScope);
   s.move("parallelize {}", outermost);
   return {};
 }
@@ -234,7 +253,6 @@ void MatmulSketch::write_whole_tile(Script& s, const Setting& k) const {
 
 // Sums wait in scratch between the blocks of K, or for their functions.
 void MatmulSketch::write_blocked_tile(Script& s, const Setting& k, const std::string& steps, const char* tail) const {
-  const std::string sums = p_.product->target;
   s.move("split_scope m0 after=0 as m0b");
   s.move("split_scope m0b after=0 as m0c");
   s.move("swap_scopes m0b k0");
@@ -243,12 +261,24 @@ void MatmulSketch::write_blocked_tile(Script& s, const Setting& k, const std::st
     s.move("split_scope n0b after=0 as n0c");
     s.move("swap_scopes n0b k0");
   }
-  s.move("create_temporary {} ct at=m0b mode=accumulate", sums);
-  s.move("move_to_register ct m0b");
-  s.move("move_to_stack {} {}", sums, k.column_block != 0 ? "nb" : "n0");
-  // Children of the tile: load of partial sums, tensor loop, store; each but the loop is an m scope around an n scope.
+  write_sums(s, k, "m0b", steps, tail);
+  for (const char* columns : {"n1", "n1c"}) {
+    s.move("tile_scope {} {} tail={} as {}v,{}l", columns, t_.lanes, tail, columns, columns);
+    s.move("vectorize_scope {}l", columns);
+  }
+}
+
+// The sums of the tile `at` in registers, from where they wait and back. Its children are then: load of partial sums,
+// tensor loop, store; each but the loop is an m scope around an n scope.
+void MatmulSketch::write_sums(Script& s, const Setting& k, const char* at, const std::string& steps,
+                              const char* tail) const {
+  const bool parts = k.depth_parts > 1;
+  const std::string sums = parts ? kPartSums : p_.product->target;
+  s.move("create_temporary {} ct at={} mode=accumulate", sums, at);
+  s.move("move_to_register ct {}", at);
+  if (!parts) s.move("move_to_stack {} {}", sums, k.column_block != 0 ? "nb" : "n0");
   std::vector<std::pair<std::string, std::string>> copies;
-  if (const Stmt* tile = find_scope(s.kernel(), "m0b")) {
+  if (const Stmt* tile = find_scope(s.kernel(), at)) {
     for (const Stmt& child : tile->body) {
       if (child.kind == Stmt::Kind::scope && child.iter != steps && !child.body.empty()) {
         const std::string inner = child.body[0].iter;  // a statement's is empty: there is one row, or one column
@@ -257,14 +287,74 @@ void MatmulSketch::write_blocked_tile(Script& s, const Setting& k, const std::st
       }
     }
   }
-  copies.emplace_back("m1b", "n1b");
+  copies.emplace_back(parts ? "m1" : "m1b", parts ? "n1" : "n1b");
   for (const auto& [row, column] : copies) {
     if (!row.empty()) s.move("unroll_scope {}", row);
     if (!column.empty()) vectorize_tile(s, column, k.panel_columns, k.streams, t_.lanes, tail);
   }
-  for (const char* columns : {"n1", "n1c"}) {
-    s.move("tile_scope {} {} tail={} as {}v,{}l", columns, t_.lanes, tail, columns, columns);
-    s.move("vectorize_scope {}l", columns);
+}
+
+// Few rows by few columns and a long K: parts of K that are summed apart, so that threads have something to share, and
+// added in order. What is summed when is the Schedule's, whatever the number of threads.
+//
+//   c = 0 | cp = 0 | ks parts { n0 panels { m0 tile { ct = cp | kd: ct += a * b | cp = ct } } } | c += cp[0], cp[1], ..
+//   y = epilogue(c)
+//
+// The numbers of parts that are worth trying.
+std::vector<int64_t> MatmulSketch::parts_worth_trying() const {
+  std::vector<int64_t> out = {1, 2, 4, 8, 16, 32, kMostParts};
+  const int64_t panels = (n_ + widths_.front() - 1) / widths_.front();
+  std::erase_if(out, [&](int64_t parts) {
+    return parts > 1 && (parts >= 2 * problem_.threads || (parts / 2) * panels >= 2 * problem_.threads ||
+                         !accepts_parts({.depth_parts = parts}).ok());
+  });
+  return out.size() > 1 && m_ <= kMostPartRows && panels < 2 * problem_.threads ? out : std::vector<int64_t>{};
+}
+
+Status MatmulSketch::accepts_parts(const Setting& k) const {
+  if (k.depth_parts == 1) return {};
+  if (!is_const_int(p_.k->extent) || p_.swapped || !scopes_with_role(problem_.kernel, "batch").empty())
+    return unsupported("sk {}: K varies, or one column or several products", k.depth_parts);
+  if (k.blocked() || k.row_block != 0 || k.column_block != 0 || k.depth_sums != 0 || k.join_tiles != 0 ||
+      k.dots == kTiles || k.copy_panels != 0 || k.share_heads != 0)
+    return unsupported("sk {}: expected tiles of all rows, without blocks, copies and tile instructions",
+                       k.depth_parts);
+  const int64_t depth = part_depth(k);
+  if (depth < kLeastPartDepth)
+    return unsupported("sk {}: parts of {}, expected at least {}", k.depth_parts, depth, kLeastPartDepth);
+  if (k.dots != kSingle && k_ % depth != 0)
+    return unsupported("sk {}: K {} is not whole parts of pairs", k.depth_parts, k_);
+  if (4 * m_max_ * n_ * k.depth_parts > kMostWaiting || !is_const_int(p_.n->extent))
+    return unsupported("sk {}: too many sums wait, or n varies", k.depth_parts);
+  return {};
+}
+
+// Clearing and adding the parts' sums, by one thread.
+double MatmulSketch::joining_cycles(const Setting& k) const {
+  if (k.depth_parts == 1) return 0;
+  return kStart + kAdd * static_cast<double>(m_ * ((n_ + t_.lanes - 1) / t_.lanes) * (k.depth_parts + 1));
+}
+
+// Leaves the sums of a part alone in `ks { mp { np { kd } } }`; all else is done.
+void MatmulSketch::split_depth(Script& s, const Setting& k) const {
+  const std::string m = p_.m->iter, n = p_.n->iter, sums = p_.product->target;
+  const int64_t depth = part_depth(k);
+  for (const auto& [scope, middle, last] : {std::tuple{n, kPartColumns, "nq"}, std::tuple{m, kPartRows, "mq"}}) {
+    s.move("split_scope {} after=0 as {}", scope, middle);
+    s.move("split_scope {} after=0 as {}", middle, last);
+  }
+  s.move("tile_scope {} {} tail={} as {},{}", p_.k->iter, depth, tail_of(p_.k->extent, depth, s.kernel()), kPartScope,
+         kPartDepth);
+  s.move("swap_scopes {} {}", kPartColumns, kPartScope);
+  s.move("swap_scopes {} {}", kPartRows, kPartScope);
+  s.move("split_reduction {} {} at=root as {}", sums, kPartScope, kPartSums);
+  // c = 0, cp = 0, c += cp, y = epilogue(c): rows of vectors.
+  for (const std::string& outer :
+       {m, fmt::format("{}_0", kPartSums), fmt::format("{}_0b", kPartSums), std::string("mq")}) {
+    const Stmt* columns = find_scope(s.kernel(), innermost(s.kernel(), outer));
+    if (columns == nullptr || !unit_stride(s.kernel(), *columns)) continue;
+    const Stmt copy = *columns;
+    vectorize_columns(s, copy, 1, t_.lanes);
   }
 }
 

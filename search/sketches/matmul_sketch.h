@@ -23,10 +23,12 @@ class MatmulSketch {
   enum : int64_t { kSingle = 0, kPairs = 1, kTiles = 2 };                       // values of `dots`
   static constexpr int64_t kTileRows = 32, kTileColumns = 32, kTileDepth = 32;  // four tiles of sums, a step of K
   static constexpr int64_t kMaxOwnStream = 64;  // rows up to which B's own stream is prefetched
+  static constexpr int64_t kDeepest = 8192;     // K beyond which a panel leaves the caches before the next rows need it
+  static constexpr int64_t kMostParts = 64;
   struct Setting {
     int64_t tile_rows = 0, panel_columns = 0, streams = 1, depth_block = 0, row_block = 0, pack_rows = 0, prefetch = 0,
             function_pass = 0, join_tiles = 0, copy_panels = 0, share_heads = 0, depth_sums = 0, dots = 0,
-            column_block = 0;
+            column_block = 0, depth_parts = 1;
     bool operator==(const Setting&) const = default;
     int64_t tile_columns() const { return panel_columns * streams; }
     bool blocked() const { return depth_block != 0 || function_pass != 0; }  // sums pass through scratch
@@ -65,6 +67,17 @@ class MatmulSketch {
   MatmulCycles tile_cycles(const MatmulWork& w) const;
   void each_tile_setting(const std::function<void(const Setting&)>& visit) const;
   ir::Status accepts_columns(const Setting& k) const;
+  // Parts of K: the names of what split_depth() makes, and what is decided of them (matmul_script.cc).
+  static constexpr const char *kPartScope = "ks", *kPartRows = "mp", *kPartColumns = "np", *kPartDepth = "kd",
+                              *kPartSums = "cp";
+  std::vector<int64_t> parts_worth_trying() const;
+  ir::Status accepts_parts(const Setting& k) const;
+  // Of K that is summed in one go: all of it, or a part.
+  int64_t part_depth(const Setting& k) const {
+    return k.depth_parts > 1 ? matmul_block_depth((k_ + k.depth_parts - 1) / k.depth_parts, k_) : k_;
+  }
+  double joining_cycles(const Setting& k) const;
+  void split_depth(Script& s, const Setting& k) const;
   MatmulCycles cycles(const MatmulWork& work, const Setting& k) const;
   bool only_dots(const Setting& k) const { return sums_along_depth(k) && dots_.whole == 0; }
   // Columns of the panels.
@@ -75,6 +88,7 @@ class MatmulSketch {
   ir::Status is_setting(const Setting& k) const;
   ir::Status accepts_only_dots(const Setting& k) const;
   double imbalance(const Setting& k) const;
+  bool loops_in_leaf(const Setting& k) const;
   int64_t code_of(const Setting& k) const;
   // What the model is asked for a setting: of the panels, and of the columns that are summed along K.
   MatmulWork work(const Setting& k, int64_t block_rows) const;
@@ -84,6 +98,7 @@ class MatmulSketch {
   void write_tile(Script& s, const Setting& k, const char* tail) const;
   void write_whole_tile(Script& s, const Setting& k) const;
   void write_blocked_tile(Script& s, const Setting& k, const std::string& steps, const char* tail) const;
+  void write_sums(Script& s, const Setting& k, const char* at, const std::string& steps, const char* tail) const;
 
   const Problem& problem_;
   const ir::Target& t_;

@@ -1,6 +1,5 @@
-// The knobs of the matmul recipe: which settings are legal, and which one is the default. See matmul_sketch.h.
+// The knobs of the matmul recipe: which settings are legal, and what they cost. See matmul_sketch.h.
 #include <algorithm>
-#include <limits>
 
 #include "ir/analysis/analysis.h"
 #include "search/cut/leaf_builder.h"
@@ -12,10 +11,7 @@ using namespace ir;  // NOLINT: this file is all IR
 
 namespace {
 
-constexpr int64_t kMaxStreamed = 32;   // rows up to which several streams from memory can help
-constexpr int64_t kDeepest = 8192;     // K beyond which a panel leaves the caches before the next rows need it
-constexpr int64_t kFunctionCode = 24;  // instructions of a function, about
-constexpr int64_t kDepthAlong = 16;    // rows of B that are read along together
+constexpr int64_t kMaxStreamed = 32;                  // rows up to which several streams from memory can help
 constexpr int64_t kMostWaiting = int64_t{1} << 20;    // bytes of sums that wait for the next block of K
 constexpr int64_t kShortSums = 128, kMostJoined = 4;  // calls of a leaf tell where sums are short
 
@@ -177,11 +173,16 @@ const std::vector<KnobRow<MatmulSketch>>& MatmulSketch::table() {
        }},
       {"column_block", "nb",
        "columns whose panels take turns at blocks of K, so that rows of a row-major B are read along; 0: none",
-       &Setting::column_block, 0, kAnySize, true, [](S s) {
+       &Setting::column_block, 0, kAnySize, true,
+       [](S s) {
          Values v = {0, 1024, 4096};
          std::erase_if(v, [&](int64_t block) { return block > s.n_ && block != 0; });
          return s.in_place() && is_const_int(s.p_.n->extent) ? v : Values{};
-       }}};
+       }},
+      {"depth_parts", "sk",
+       "parts of K that threads sum apart and that are added in order, for few columns and a long K; 1: all of K "
+       "together",
+       &Setting::depth_parts, 1, kMostParts, true, [](S s) { return s.parts_worth_trying(); }}};
   return kTable;
 }
 
@@ -243,9 +244,10 @@ Status MatmulSketch::accepts(const Setting& k) const {
   if (k.dots == kTiles) return accepts_tiles(k);
   LATHE_RETURN_IF_ERROR(accepts_pairs(k));
   LATHE_RETURN_IF_ERROR(accepts_columns(k));
+  LATHE_RETURN_IF_ERROR(accepts_parts(k));
   const int64_t mr = k.tile_rows, nr = k.panel_columns, st = k.streams, kc = k.depth_block, mc = k.row_block,
                 pf = k.prefetch;
-  const bool blocked = k.blocked();
+  const bool blocked = k.blocked() || k.depth_parts > 1;
   if (k.depth_sums != 0 && (k.share_heads != 0 || (k.pack_rows != 0 && mc == 0)))
     return unsupported("dk 1: what heads share, and rows that are packed at once, are all columns'");
   if (dots_.columns != 0 && dots_.whole == 0 && packed() && problem_.one_layout &&
@@ -280,9 +282,9 @@ Status MatmulSketch::accepts(const Setting& k) const {
   // A masked vector of a block is a leaf of its own for each row count.
   if (blocked && partial && mr * vectors(k) > kMaxVariants)
     return unsupported("kc {}: more than {} leaf variants", kc, kMaxVariants);
-  if (blocked && mr < 2 && k.column_block == 0) return unsupported("kc {}: partial sums of one row", kc);
+  if (k.blocked() && mr < 2 && k.column_block == 0) return unsupported("kc {}: partial sums of one row", kc);
   if (kc != 0 && kc >= k_) return unsupported("kc {}: K is {}", kc, k_);
-  if (kc == 0 && k_ > kDeepest && m_ > 8) return unsupported("kc 0: a panel of K {} leaves the caches", k_);
+  if (kc == 0 && part_depth(k) > kDeepest && m_ > 8) return unsupported("kc 0: a panel of K {} leaves the caches", k_);
   if (mc != 0 && (m_ <= 2 * mc || mc < mr)) return unsupported("mc {}: m is {}, mr {}", mc, m_, mr);
   if (k.pack_rows != 0 && (!rows_pack_ || mr < 2 || k_ < 2))
     return unsupported("pa 1: rows of A do not lie in one piece, or there is one");
@@ -310,9 +312,18 @@ Status MatmulSketch::accepts(const Setting& k) const {
 double MatmulSketch::imbalance(const Setting& k) const {
   const int64_t threads = problem_.threads;
   if (threads <= 1) return 1;
-  const int64_t unit = k.row_block != 0 ? k.block_rows() : k.tile_columns(), total = k.row_block != 0 ? m_ : n(k);
+  const int64_t unit = k.row_block != 0 ? k.block_rows() : k.tile_columns(),
+                total = k.row_block != 0 ? m_ : n(k) * k.depth_parts;
   const int64_t blocks = (total + unit - 1) / unit, most = (blocks + threads - 1) / threads;
   return static_cast<double>(std::min(most * unit, total) * threads) / static_cast<double>(std::max<int64_t>(total, 1));
+}
+
+// Whether the tiles under a panel are a loop of one leaf (search/cut/leaf_form.cc).
+bool MatmulSketch::loops_in_leaf(const Setting& k) const {
+  const ir::Expr rows = k.row_block != 0 ? ir::Expr(k.block_rows()) : p_.m->extent;
+  const Ranges ranges(problem_.kernel);
+  return k.prefetch == 0 && proves_divisible(rows, k.tile_rows, ranges) &&
+         (k.row_block == 0 || proves_divisible(p_.m->extent, k.block_rows(), ranges));
 }
 
 MatmulWork MatmulSketch::work(const Setting& k, int64_t block_rows) const {
@@ -338,6 +349,7 @@ MatmulWork MatmulSketch::work(const Setting& k, int64_t block_rows) const {
   w.in_place = in_place() && w.piecewise;
   w.split_lines = w.in_place ? matmul_split_lines(n_, k.panel_columns, b_bytes_) : 0;
   w.joined = k.join_tiles != 0;
+  w.looped = loops_in_leaf(k);
   w.row_bytes = static_cast<double>(row_bytes_);
   w.a_element = static_cast<double>(a_bytes_);
   w.b_element = static_cast<double>(b_bytes_);
@@ -375,120 +387,10 @@ MatmulCycles MatmulSketch::cycles(const MatmulWork& work, const Setting& k) cons
 double MatmulSketch::estimate(const Setting& k) const {
   const double dots = depth_sum_cycles(k), spread = imbalance(k), threads = problem_.threads;
   if (only_dots(k)) return dots * (k.row_block != 0 ? spread : threads);
-  return cycles(work(k, k.block_rows()), k).total * spread + dots * threads;
-}
-
-// Of a default where M varies and a caller waits for its code. Four rows by two vectors keep two pipes of latency four
-// busy. A B that every call transposes is worth more code: each panel that a call adds reads all rows of A again.
-constexpr int64_t kMostRows = 4, kMostCode = 660, kMostTransposingCode = 1070;
-
-// Instructions to be made for a tile and all lower ones, about: for each sum its start, four steps and the rest of K,
-// and its way out; and for moving B, 64 of a square: one for each vector of a panel that is transposed, one for whole
-// and one for cut panels that are packed; a copied panel has a load and a store of each vector, whole and cut.
-int64_t MatmulSketch::code_of(const Setting& k) const {
-  const int64_t whole = vectors(k), counts = k.tile_rows * (k.tile_rows + 1) / 2, tail = last_tile(k).vectors;
-  const int64_t all = whole + (is_const_int(p_.n->extent) || tail == 0 ? tail : tail + (tail + 1) / 2);
-  const int64_t out = k.function_pass != 0 ? 2 : functions() ? kFunctionCode : epilogue_;
-  const int64_t copy = in_place() ? (k.copy_panels != 0 ? 4 * whole : 0)
-                       : packed() ? 2 * 64
-                                  : 64 * k.panel_columns / t_.lanes;
-  return counts * all * (6 + out) + 5 * (counts + k.tile_rows * all) + 10 * k.tile_rows + copy;
-}
-
-// The cheapest predicted; where M varies and a first call waits, of what is made quickly: each row count is a leaf of
-// its own then, K blocks and packed rows have leaves besides, and all of that has to be made meanwhile. Looks at what
-// can win only: of as many tiles the most even ones, and little of what the search varies more finely. Where memory is
-// slow, blocks of K stay in L1 until all tiles have had them.
-std::optional<MatmulSketch::Setting> MatmulSketch::standard() const {
-  const bool little = !problem_.unhurried && !is_const_int(p_.m->extent);
-  const int64_t most_rows = little ? kMostRows : t_.vector_registers;
-  const int64_t most_code = panels_ == Panels::transposed ? kMostTransposingCode : kMostCode;
-  using Values = std::vector<int64_t>;
-  // Of those that the search varies, the values that are looked at.
-  const auto few = [&](int64_t Setting::* field, const Values& looked_at) {
-    Choice<Setting> out{field, values_of(*this, field)};
-    std::erase_if(out.values,
-                  [&](int64_t x) { return std::find(looked_at.begin(), looked_at.end(), x) == looked_at.end(); });
-    return out;
-  };
-  const auto all = [&](int64_t Setting::* field) { return Choice<Setting>{field, values_of(*this, field)}; };
-  const bool slow = t_.slow_memory();
-  const Values blocks = slow ? Values{0, 32, 128} : Values{0, 512, 1024},
-               distances = slow ? Values{0, 2048, -1} : Values{0, 4096, 8192, 16384, -1};
-  std::optional<Setting> best;
-  double least = std::numeric_limits<double>::infinity();
-  const auto visit = [&](const Setting& k) {
-    if (little && ((k.depth_block != 0 && k.column_block == 0 && k_ <= kDeepest) || k.pack_rows != 0)) return;
-    const double cycles = estimate(k);
-    if (cycles >= least || !accepts(k).ok()) return;
-    least = cycles;
-    best = k;
-  };
-  // Panels where they lie, copied, and copied or transposed for all heads that share them.
-  std::vector<Setting> copies = {{}};
-  if (in_place()) copies.push_back({.copy_panels = 1});
-  if (!packed() && !p_.sharing.empty()) copies.push_back({.copy_panels = in_place(), .share_heads = 1});
-  for (const int64_t block : values_of(*this, &Setting::column_block)) {
-    if (block != 0 && problem_.cold) copies.push_back({.depth_block = kDepthAlong, .column_block = block});
-  }
-  const Choice<Setting> tile_rows = all(&Setting::tile_rows), columns = all(&Setting::panel_columns),
-                        streams = all(&Setting::streams), row_blocks = few(&Setting::row_block, {0, 96, 192});
-  const std::vector<Choice<Setting>> inner = {all(&Setting::pack_rows), few(&Setting::prefetch, distances), row_blocks,
-                                              few(&Setting::depth_block, blocks)};
-  const auto look = [&](bool function_pass) {
-    int64_t tiles = -1;
-    for (const int64_t rows : tile_rows.values) {
-      if (rows > most_rows || (m_ + rows - 1) / rows == tiles) continue;
-      tiles = (m_ + rows - 1) / rows;
-      for (const int64_t width : columns.values) {
-        for (const int64_t panels : streams.values) {
-          Setting k{.tile_rows = rows,
-                    .panel_columns = width,
-                    .streams = panels,
-                    .function_pass = function_pass,
-                    .dots = pairs_};
-          if ((rows + 1) * vectors(k) >= t_.vector_registers || (little && code_of(k) > most_code)) break;
-          each_setting(k, inner, [&](const Setting& inside) {
-            for (const Setting& copy : copies) {
-              if (copy.column_block != 0 && inside.depth_block != 0) continue;
-              Setting at = inside;
-              at.column_block = copy.column_block;
-              at.depth_block = std::max(inside.depth_block, copy.depth_block);
-              at.copy_panels = copy.copy_panels;
-              at.share_heads = copy.share_heads;
-              at.function_pass = function_pass && at.depth_block == 0;
-              at.join_tiles = 0;
-              if (at.depth_block == 0 || panels == 1) visit(at);
-              at.join_tiles = 1;
-              if (at.depth_block == 0 && may_join()) visit(at);
-            }
-          });
-        }
-      }
-    }
-  };
-  if (little && functions()) look(true);
-  if (!best) look(false);
-  if (tiles_ && !little) each_tile_setting(visit);
-  // With columns summed along K: other tiles, the rest as it is best without.
-  if (best && dots_.whole != 0) {
-    Setting k = *best;
-    k.pack_rows = k.function_pass = k.share_heads = k.dots = 0;
-    k.depth_sums = 1;
-    each_setting(k, {tile_rows, columns, {&Setting::join_tiles, {0, 1}}}, visit);
-  }
-  if (dots_.columns != 0 && dots_.whole == 0) {
-    const Setting k{.tile_rows = 1, .panel_columns = widths_.front(), .depth_sums = 1};
-    each_setting(k, {row_blocks}, visit);
-  }
-  return best;
-}
-
-// Sums in their own order.
-std::vector<MatmulSketch::Setting> MatmulSketch::simpler(const Setting& standard) const {
-  Setting simple = standard;
-  simple.depth_sums = 0;
-  return {simple};
+  MatmulWork part = work(k, k.block_rows());
+  part.k = static_cast<double>(part_depth(k));
+  const double parts = static_cast<double>(k.depth_parts);
+  return cycles(part, k).total * parts * spread + (dots + joining_cycles(k)) * threads;
 }
 
 const Recipe kMatmulRecipe = {"panel", 1, MatmulSketch::matches, knob_table<MatmulSketch>,

@@ -99,8 +99,13 @@ Structure MatmulSketch::structure(const Setting& k, const ProblemFacts& facts) c
   const Structure& naive = facts.naive;
   const bool blocks_rows = k.row_block != 0 && k.row_block < m_;
   const MatmulWork w = work(k, blocks_rows ? k.row_block : 0);
+  const bool parts = k.depth_parts > 1;
   const double columns = static_cast<double>(k.tile_columns()), all_columns = w.b_columns,
-               depth = k.function_pass != 0 ? w.k : w.kc, panels = std::ceil(all_columns / columns);
+               part = static_cast<double>(part_depth(k)),
+               depth = parts                  ? part
+                       : k.function_pass != 0 ? w.k
+                                              : w.kc,
+               panels = std::ceil(all_columns / columns);
   Structure s;
   s.buffers = naive.buffers;
   const Axis rows = p_.swapped ? Axis::columns : Axis::rows, across = p_.swapped ? Axis::rows : Axis::columns;
@@ -115,8 +120,9 @@ Structure MatmulSketch::structure(const Setting& k, const ProblemFacts& facts) c
     batch *= naive.loops[l].trips;
   }
   if (blocks_rows) cut_axis(&s, &tile, rows, w.mc);
+  if (parts) cut_axis(&s, &tile, Axis::depth, depth);
   cut_axis(&s, &tile, across, w.column_block > 0 ? w.column_block : columns);
-  if (depth > 0) cut_axis(&s, &tile, Axis::depth, depth);
+  if (depth > 0 && !parts) cut_axis(&s, &tile, Axis::depth, depth);
   if (w.column_block > 0) cut_axis(&s, &tile, across, columns);
   cut_axis(&s, &tile, rows, w.mr);
   Path store = tile;  // the write-back walks rows and columns of its own
@@ -142,9 +148,13 @@ Structure MatmulSketch::structure(const Setting& k, const ProblemFacts& facts) c
   s.packs_columns = packed() || w.transposes || w.copies;
   s.packs_rows = w.packs_rows;
 
+  MatmulWork one = w;
+  one.k = part;
   MatmulCycles c;
-  if (w.n > 0) c = cycles(w, k);
-  const double dots = depth_sum_cycles(k), lanes = t_.lanes, ideal = w.m * all_columns / lanes / 2;
+  if (w.n > 0) c = cycles(one, k);
+  for (double* all : {&c.compute, &c.total, &c.memory}) *all *= static_cast<double>(k.depth_parts);
+  const double dots = depth_sum_cycles(k) + joining_cycles(k) * facts.threads, lanes = t_.lanes,
+               ideal = w.m * all_columns / lanes / 2;
   c.compute += dots;
   c.total += dots;
   s.slowdown = (c.memory > 0 ? c.compute : c.total) / std::max(ideal * w.k, 1.0);
@@ -165,12 +175,13 @@ Structure MatmulSketch::structure(const Setting& k, const ProblemFacts& facts) c
   s.block_rows = w.mc;
   s.block_columns = w.width;
   s.block_depth = depth;
-  s.calls = panels * (w.joined ? 1 : std::ceil(w.m / w.mr)) * (depth > 0 ? std::ceil(w.k / depth) : 1) * batch;
-  s.parallel = batch > 1 ? Axis::batch : blocks_rows ? rows : across;
+  s.calls =
+      panels * (w.joined || w.looped ? 1 : std::ceil(w.m / w.mr)) * (depth > 0 ? std::ceil(w.k / depth) : 1) * batch;
+  s.parallel = batch > 1 ? Axis::batch : blocks_rows ? rows : parts ? Axis::depth : across;
   s.tasks = batch > 1            ? batch
             : blocks_rows        ? std::ceil(w.m / w.mc)
             : w.column_block > 0 ? std::ceil(all_columns / w.column_block)
-                                 : panels;
+                                 : panels * static_cast<double>(k.depth_parts);
   s.imbalance = imbalance_of(s.tasks, facts.threads);
   s.prefetch_bytes = static_cast<double>(std::max<int64_t>(k.prefetch, 0));
   s.prefetch_next = k.prefetch < 0;

@@ -1,6 +1,7 @@
 // Lowering of matmul tiles: every row variant and masked column count, epilogues, operand strides,
 // segments, budgets.
 #include "tests/jit/lower/leaf_case.h"
+#include "tests/jit/lower/tile_loop.h"
 
 namespace lathe::jit {
 namespace {
@@ -123,6 +124,30 @@ TEST(LowerMatmul, OperandStrides) {
         }
       }
     }
+  }
+}
+
+TEST(LowerMatmul, LoopsOverTilesAndPanels) {
+  for (const int64_t panels : {0, 1, 2, 3}) {
+    for (const int64_t tiles : {0, 1, 2, 5}) {
+      for (const int64_t k : {0, 1, 3, 4, 9}) {
+        for (const bool accumulate : {false, true}) {
+          LeafCase c = tile_loop(panels, tiles, k, accumulate);
+          expect_leaf(c);
+        }
+      }
+    }
+  }
+}
+
+TEST(LowerMatmul, SegmentsOfEveryTileOfALoop) {
+  LeafCase c = tile_loop(2, 3, 13, false, Data::normal);
+  for (const ir::Target& t : test_targets()) {
+    auto p = c.lower(t);
+    ASSERT_TRUE(p.ok()) << p.status().to_string();
+    const auto one = c.run(*p);
+    const auto three = c.run(*p, {{0, 0, 6, 0, 0}, {6 * 4, 6 * 128, 0, 0, 0}, {6 * 4, 6 * 128, 7, 0, 0}});
+    EXPECT_EQ(LeafCase::compare(three, one), "");
   }
 }
 

@@ -1,6 +1,7 @@
 // Lowered leaves through the x64 generator: the same bits as the portable executor, at every level
 // the host has; and the leaves of the blueprints compile (registers suffice).
 #include "tests/jit/lower/leaf_case.h"
+#include "tests/jit/lower/tile_loop.h"
 #include "tests/jit/x64/x64_test_util.h"
 
 namespace lathe::jit {
@@ -64,6 +65,15 @@ TEST(LowerX64, Softmax) {
     LeafCase c = rows(kSoftmax, 3, n, "  r0: f32[] reg\n  r1: f32[] reg\n");
     expect_leaf(c, 1e-5, 1e-7);
     expect_x64(c);
+  }
+}
+
+TEST(LowerX64, LoopsOverTilesAndPanels) {
+  for (const int64_t k : {0, 1, 7, 64}) {
+    for (const bool accumulate : {false, true}) {
+      LeafCase c = tile_loop(3, 4, k, accumulate, Data::normal);
+      expect_x64(c);
+    }
   }
 }
 

@@ -239,6 +239,30 @@ TEST_P(OperatorCases, DefaultSchedulesEqualTheInterpreter) {
   }
 }
 
+// One leaf, no scratch: a call of it, whatever is packed and wherever operands begin.
+TEST(Operator, ASmallProductIsOneCallOfALeaf) {
+  for (const ir::IsaLevel level : {ir::IsaLevel::portable, ir::IsaLevel::avx2, ir::IsaLevel::avx512}) {
+    if (!jit::host_target().has(level)) continue;
+    for (const auto& [rows, one_leaf] : {std::pair{4, true}, std::pair{200, false}}) {
+      ops::Graph g;
+      g.name = "small";
+      const int x = add_tensor(g, "x", {fixed_dim(rows), fixed_dim(40)});
+      const int w = add_tensor(g, "w", {fixed_dim(40), fixed_dim(rows == 4 ? 8 : 300)}, true);
+      g = finished(g, add_node(g, "relu", {add_node(g, "matmul", {x, w}, "y")}, "z"));
+      const std::shared_ptr<Context> ctx = make_context("", ir::isa_name(level));
+      ir::Result<std::shared_ptr<Operator>> op = Operator::create(ctx, g);
+      ASSERT_TRUE(op.ok()) << op.status().to_string();
+      ASSERT_TRUE((*op)->stages().prepare({}).ok());
+      for (const bool packed : {false, true}) {
+        check(**op, {}, packed, 0, 1);
+        const ir::Result<const BoundOp*> bound = (*op)->shapes().bound({.threads = 1, .packed = packed});
+        ASSERT_TRUE(bound.ok()) << bound.status().to_string();
+        EXPECT_EQ((*bound)->direct != nullptr, one_leaf) << ir::isa_name(level) << " " << packed;
+      }
+    }
+  }
+}
+
 // Constants that come as they lie are served by a default body, packed ones by the tuned one: that is the tier.
 TEST(Operator, AFixedShapeWithADecisionIsTierTwo) {
   if (!test::generates()) GTEST_SKIP() << "no native level on this machine";

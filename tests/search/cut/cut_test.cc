@@ -68,6 +68,81 @@ TEST(Cut, MatmulTileHasOneVariantPerRowCount) {
   EXPECT_THAT(text, HasSubstr("r0[i4, 16*i5 + i6] += p0[i4, i3] * p1[i3, 16*i5 + i6]"));
 }
 
+// Whole tiles under whole panels: a loop of the leaf, unless a call's prefetch follows the calls.
+constexpr const char* kWholeTiles = R"(
+kernel scores(x: f32[64, 96] in, w: f32[96, 64] in, y: f32[64, 64] out) family matmul numeric contract
+  c: f32[8, 32] reg
+  for n0 < 2 [n] @parallel:
+    for m0 < 8 [m]:
+      for m1 < 8 [m] @unroll:
+        for n1 < 2 [n] @unroll:
+          for n2 < 16 [n] @vector:
+            c[m1, 16*n1 + n2] = 0.0
+      for k < 96 [k] @tensor(mma):
+        for m1b < 8 [m] @unroll:
+          for n1b < 2 [n] @unroll:
+            for n2b < 16 [n] @vector:
+              c[m1b, 16*n1b + n2b] += x[8*m0 + m1b, k] * w[k, 32*n0 + 16*n1b + n2b]
+      for m1c < 8 [m] @unroll:
+        for n1c < 2 [n] @unroll:
+          for n2c < 16 [n] @vector:
+            y[8*m0 + m1c, 32*n0 + 16*n1c + n2c] = c[m1c, 16*n1c + n2c]
+)";
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return at == std::string::npos ? text : text.replace(at, from.size(), to);
+}
+
+TEST(Cut, WholeTilesAreALoopOfTheLeaf) {
+  const ir::CutKernel k = cut_text(kWholeTiles);
+  ASSERT_EQ(k.nest.phases.size(), 1u);
+  ASSERT_EQ(k.nest.phases[0].body.size(), 1u);
+  ASSERT_EQ(k.nest.phases[0].body[0].kind, NestNode::Kind::call);
+  const ir::NestCall& call = k.nest.phases[0].body[0].call;
+  ASSERT_EQ(call.extents.size(), 1u);
+  EXPECT_EQ(ir::print(call.extents[0]), "8");
+  EXPECT_EQ(ir::print(call.segments.at(0).len), "96");
+  ASSERT_EQ(k.leaves.size(), 1u);
+  EXPECT_THAT(k.leaves[0].text, HasSubstr("  for i0 < e0:\n    for i1 < 8 @unroll:"));
+  EXPECT_THAT(k.leaves[0].text, HasSubstr("p0[8*i0 + i5, i4]"));
+  // Without threads the panels are a loop as well.
+  const ir::CutKernel all = cut_text(replaced(kWholeTiles, " @parallel", ""));
+  EXPECT_EQ(all.nest.phases.at(0).kind, NestNode::Kind::call);
+}
+
+TEST(Cut, TilesThatFollowTheirCallAreACallEach) {
+  const std::string text = kWholeTiles;
+  const auto is_loop = [](const ir::CutKernel& k) {
+    const NestNode& last = k.nest.phases.at(0).body.back();
+    return last.kind == NestNode::Kind::loop && last.body.at(0).kind == NestNode::Kind::call;
+  };
+  EXPECT_TRUE(
+      is_loop(cut_text(replaced(text, "@tensor(mma):\n", "@tensor(mma):\n        prefetch w next m0 lines 4\n"))));
+  // Sums in memory.
+  EXPECT_TRUE(is_loop(cut_text(replaced(text, "c: f32[8, 32] reg", "c: f32[8, 32] stack"))));
+  // Another depth in each tile.
+  EXPECT_TRUE(is_loop(cut_text(replaced(text, "for k < 96", "for k < min(96, 12*m0 + 12)"))));
+  // Rows that no tile fills.
+  std::string rest = text;
+  for (const char* m : {"m1 < 8", "m1b < 8", "m1c < 8"})
+    rest = replaced(rest, m, std::string(m).substr(0, std::string(m).size() - 1) + "min(8, 61 - 8*m0)");
+  EXPECT_TRUE(is_loop(cut_text(rest)));
+}
+
+// What stands beside the tiles under a panel is a leaf of its own, and so are they.
+TEST(Cut, TilesBesideACopyAreALeafOfTheirOwn) {
+  const ir::CutKernel k =
+      cut_text(replaced(replaced(kWholeTiles, "  c: f32[8, 32] reg\n", "  c: f32[8, 32] reg\n  p: f32[96, 32] stack\n"),
+                        "    for m0 < 8 [m]:\n",
+                        "    for a < 96:\n      for b < 2 @unroll:\n        for l < 16 @vector:\n"
+                        "          p[a, 16*b + l] = w[a, 32*n0 + 16*b + l]\n    for m0 < 8 [m]:\n"));
+  ASSERT_EQ(k.nest.phases.at(0).body.size(), 2u);
+  EXPECT_EQ(k.nest.phases[0].body[0].kind, NestNode::Kind::call);
+  EXPECT_EQ(k.nest.phases[0].body[1].kind, NestNode::Kind::call);
+}
+
 TEST(Cut, MaskedColumnsBecomeAnExtent) {
   const ir::CutKernel k = cut_text(R"(
 kernel scores(q: f32[7, 64] in, t: f32[64, L] in, y: f32[7, L] out) family matmul where L in 1..4096

@@ -1,0 +1,142 @@
+// Which setting of the matmul recipe is the default. See matmul_sketch.h.
+#include <algorithm>
+#include <limits>
+
+#include "search/sketches/matmul_sketch.h"
+
+namespace lathe::search {
+
+using namespace ir;  // NOLINT: this file is all IR
+
+namespace {
+
+constexpr int64_t kFunctionCode = 24;  // instructions of a function, about
+constexpr int64_t kDepthAlong = 16;    // rows of B that are read along together
+
+}  // namespace
+
+// Of a default where M varies and a caller waits for its code. Four rows by two vectors keep two pipes of latency four
+// busy. A B that every call transposes is worth more code: each panel that a call adds reads all rows of A again.
+constexpr int64_t kMostRows = 4, kMostCode = 660, kMostTransposingCode = 1070;
+
+// Instructions to be made for a tile and all lower ones, about: for each sum its start, four steps and the rest of K,
+// and its way out; and for moving B, 64 of a square: one for each vector of a panel that is transposed, one for whole
+// and one for cut panels that are packed; a copied panel has a load and a store of each vector, whole and cut.
+int64_t MatmulSketch::code_of(const Setting& k) const {
+  const int64_t whole = vectors(k), counts = k.tile_rows * (k.tile_rows + 1) / 2, tail = last_tile(k).vectors;
+  const int64_t all = whole + (is_const_int(p_.n->extent) || tail == 0 ? tail : tail + (tail + 1) / 2);
+  const int64_t out = k.function_pass != 0 ? 2 : functions() ? kFunctionCode : epilogue_;
+  const int64_t copy = in_place() ? (k.copy_panels != 0 ? 4 * whole : 0)
+                       : packed() ? 2 * 64
+                                  : 64 * k.panel_columns / t_.lanes;
+  return counts * all * (6 + out) + 5 * (counts + k.tile_rows * all) + 10 * k.tile_rows + copy;
+}
+
+// The cheapest predicted; where M varies and a first call waits, of what is made quickly: each row count is a leaf of
+// its own then, K blocks and packed rows have leaves besides, and all of that has to be made meanwhile. Looks at what
+// can win only: of as many tiles the most even ones, and little of what the search varies more finely. Where memory is
+// slow, blocks of K stay in L1 until all tiles have had them.
+std::optional<MatmulSketch::Setting> MatmulSketch::standard() const {
+  const bool little = !problem_.unhurried && !is_const_int(p_.m->extent);
+  const int64_t most_rows = little ? kMostRows : t_.vector_registers;
+  const int64_t most_code = panels_ == Panels::transposed ? kMostTransposingCode : kMostCode;
+  using Values = std::vector<int64_t>;
+  // Of those that the search varies, the values that are looked at.
+  const auto few = [&](int64_t Setting::* field, const Values& looked_at) {
+    Choice<Setting> out{field, values_of(*this, field)};
+    std::erase_if(out.values,
+                  [&](int64_t x) { return std::find(looked_at.begin(), looked_at.end(), x) == looked_at.end(); });
+    return out;
+  };
+  const auto all = [&](int64_t Setting::* field) { return Choice<Setting>{field, values_of(*this, field)}; };
+  const bool slow = t_.slow_memory();
+  const Values blocks = slow ? Values{0, 32, 128} : Values{0, 512, 1024},
+               distances = slow ? Values{0, 2048, -1} : Values{0, 4096, 8192, 16384, -1};
+  std::optional<Setting> best;
+  double least = std::numeric_limits<double>::infinity();
+  const auto visit = [&](const Setting& k) {
+    if (little && ((k.depth_block != 0 && k.column_block == 0 && k_ <= kDeepest) || k.pack_rows != 0)) return;
+    const double cycles = estimate(k);
+    if (cycles >= least || !accepts(k).ok()) return;
+    least = cycles;
+    best = k;
+  };
+  // Panels where they lie, copied, and copied or transposed for all heads that share them.
+  std::vector<Setting> copies = {{}};
+  if (in_place()) copies.push_back({.copy_panels = 1});
+  if (!packed() && !p_.sharing.empty()) copies.push_back({.copy_panels = in_place(), .share_heads = 1});
+  for (const int64_t block : values_of(*this, &Setting::column_block)) {
+    if (block != 0 && problem_.cold) copies.push_back({.depth_block = kDepthAlong, .column_block = block});
+  }
+  const Choice<Setting> tile_rows = all(&Setting::tile_rows), columns = all(&Setting::panel_columns),
+                        streams = all(&Setting::streams), row_blocks = few(&Setting::row_block, {0, 96, 192});
+  const std::vector<Choice<Setting>> inner = {all(&Setting::pack_rows), few(&Setting::prefetch, distances), row_blocks,
+                                              few(&Setting::depth_block, blocks)};
+  const auto look = [&](bool function_pass) {
+    int64_t tiles = -1;
+    for (const int64_t rows : tile_rows.values) {
+      if (rows > most_rows || (m_ + rows - 1) / rows == tiles) continue;
+      tiles = (m_ + rows - 1) / rows;
+      for (const int64_t width : columns.values) {
+        for (const int64_t panels : streams.values) {
+          Setting k{.tile_rows = rows,
+                    .panel_columns = width,
+                    .streams = panels,
+                    .function_pass = function_pass,
+                    .dots = pairs_};
+          if ((rows + 1) * vectors(k) >= t_.vector_registers || (little && code_of(k) > most_code)) break;
+          each_setting(k, inner, [&](const Setting& inside) {
+            for (const Setting& copy : copies) {
+              if (copy.column_block != 0 && inside.depth_block != 0) continue;
+              Setting at = inside;
+              at.column_block = copy.column_block;
+              at.depth_block = std::max(inside.depth_block, copy.depth_block);
+              at.copy_panels = copy.copy_panels;
+              at.share_heads = copy.share_heads;
+              at.function_pass = function_pass && at.depth_block == 0;
+              at.join_tiles = 0;
+              if (at.depth_block == 0 || panels == 1) visit(at);
+              at.join_tiles = 1;
+              if (at.depth_block == 0 && may_join()) visit(at);
+            }
+          });
+        }
+      }
+    }
+  };
+  if (little && functions()) look(true);
+  if (!best) look(false);
+  if (tiles_ && !little) each_tile_setting(visit);
+  // With columns summed along K: other tiles, the rest as it is best without.
+  if (best && dots_.whole != 0) {
+    Setting k = *best;
+    k.pack_rows = k.function_pass = k.share_heads = k.dots = 0;
+    k.depth_sums = 1;
+    each_setting(k, {tile_rows, columns, {&Setting::join_tiles, {0, 1}}}, visit);
+  }
+  // With parts of K for threads that would have nothing to do.
+  if (best && !little) {
+    Setting k = *best;
+    k.streams = 1;
+    k.depth_block = k.row_block = k.function_pass = k.share_heads = k.join_tiles = k.depth_sums = k.column_block = 0;
+    each_setting(
+        k,
+        {all(&Setting::depth_parts), tile_rows, columns, all(&Setting::pack_rows), few(&Setting::prefetch, distances)},
+        visit);
+  }
+  if (dots_.columns != 0 && dots_.whole == 0) {
+    const Setting k{.tile_rows = 1, .panel_columns = widths_.front(), .depth_sums = 1};
+    each_setting(k, {row_blocks}, visit);
+  }
+  return best;
+}
+
+// Sums in their own order.
+std::vector<MatmulSketch::Setting> MatmulSketch::simpler(const Setting& standard) const {
+  Setting simple = standard;
+  simple.depth_sums = 0;
+  simple.depth_parts = 1;
+  return {simple};
+}
+
+}  // namespace lathe::search
