@@ -11,6 +11,7 @@
 
 #include "ir/analysis/analysis.h"
 #include "ir/analysis/intrinsics.h"
+#include "ir/core/names.h"
 #include "ir/core/text_form.h"
 #include "ir/leaf_abi.h"
 #include "search/cut/cut.h"
@@ -178,7 +179,7 @@ bool LeafBuilder::outside_only(const Expr& e) const {
 Status LeafBuilder::check_loops(std::span<const Stmt> body, int depth, bool in_real_loop) {
   for (const Stmt& s : body) {
     if (s.kind != Stmt::Kind::scope) continue;
-    if (s.mark == Mark::parallel) return unsupported("scope {} is parallel", s.iter);
+    if (is_shared_out(s.mark)) return unsupported("scope {} is {}", s.iter, mark_name(s.mark));
     const bool summed = s.mark == Mark::tensor && is_summed(s);
     const bool step = s.mark == Mark::tensor && is_one_step(s);
     if (summed && !step && in_real_loop) return unsupported("tensor scope {} stands inside a loop", s.iter);
