@@ -26,4 +26,15 @@ void BoundOp::run(void* const* args, void* workspace, ThreadTeam* team) const {
   for (size_t i = 0; i < steps.size(); ++i) run_step(i, args, workspace, team);
 }
 
+ir::Status BoundOp::launch(void* const* args, void* workspace, void* stream) const {
+  if (empty) return {};
+  for (size_t i = 0; i < steps.size(); ++i) {
+    void* params[kMaxNestBuffers];
+    step_params(i, args, workspace, params);
+    void* scratch = workspace == nullptr ? nullptr : static_cast<char*>(workspace) + scratch_offset;
+    LATHE_RETURN_IF_ERROR(steps[i].bound->launch(params, scratch, stream));
+  }
+  return {};
+}
+
 }  // namespace lathe::runtime
