@@ -317,8 +317,11 @@ typedef struct lathe_policy {
   uint64_t max_workspace; /* bytes; a kernel that needs more at the hinted dims is UNSUPPORTED; 0: no limit */
   int32_t threads;        /* 0..256, as many as execute will use; 0 means 1 */
   uint32_t cold;          /* 1: constants come from memory at each call (decode); 0: hot */
+  uint32_t device;        /* 0: the CPU; n: CUDA device n - 1 (docs/gpu.md). On a GPU, NOW and STORED serve what is
+                             stored, TUNED also compiles; nothing is measured, and threads and cold have no meaning */
+  uint32_t reserved;
 } lathe_policy;
-#define LATHE_POLICY_INIT {(uint32_t)sizeof(lathe_policy), 1, 0, 0, 0, 0, 1, 0}
+#define LATHE_POLICY_INIT {(uint32_t)sizeof(lathe_policy), 1, 0, 0, 0, 0, 1, 0, 0, 0}
 
 /* Where a kernel's code comes from. */
 typedef enum lathe_origin {
@@ -356,7 +359,7 @@ LATHE_API uint64_t lathe_generation(const lathe_kernel* kernel);
 /* DLTensor of DLPack, 48 bytes, field for field. The first element is at (char*)data + byte_offset, aligned to the size
  * of an element. strides are in elements; NULL: compact row-major. */
 typedef struct lathe_device {
-  int32_t type, id; /* type 1 = CPU */
+  int32_t type, id; /* type 1: CPU; 2: CUDA, id is the number of the device */
 } lathe_device;
 typedef struct lathe_tensor {
   void* data;
@@ -405,9 +408,10 @@ typedef struct lathe_exec {
   const lathe_pool* pool; /* NULL: the context's team if it has one, else the caller's thread */
   int32_t threads;        /* 0..256, as many parts as the call is split into; 0 means 1 */
   uint32_t reserved;
-  void* workspace; /* 64-byte aligned, overlapping no argument, for one call at a time; NULL if none is needed */
+  void*
+      workspace; /* 64-byte aligned (on a GPU 256), no argument in it, for one call at a time; NULL if none is needed */
   uint64_t workspace_bytes; /* at least lathe_workspace_bytes */
-  void* stream;             /* must be NULL on a CPU; for devices, the queue that the call joins */
+  void* stream;             /* must be NULL on a CPU; on a GPU, the CUstream that the call joins */
 } lathe_exec;
 #define LATHE_EXEC_INIT {(uint32_t)sizeof(lathe_exec), 1, NULL, 1, 0, NULL, 0, NULL}
 
@@ -428,7 +432,7 @@ LATHE_API lathe_status lathe_pin(lathe_kernel* kernel, const lathe_arg* args, si
                                  lathe_pinned** out, lathe_error* error);
 /* Runs the call. Checks nothing but the values of ids (INVALID: one is out of its range, and nothing was written):
  * data[i] must be the address of the first element of argument i, aligned and packed as in the args of lathe_pin. Of
- * exec (may be NULL if no workspace is needed) only pool and workspace are read. */
+ * exec (may be NULL on a CPU if no workspace is needed) only pool, workspace and stream are read. */
 LATHE_API lathe_status lathe_pinned_run(const lathe_pinned* pinned, void* const* data, const lathe_exec* exec);
 /* The bytes of workspace that lathe_pinned_run needs. */
 LATHE_API uint64_t lathe_pinned_workspace_bytes(const lathe_pinned* pinned);

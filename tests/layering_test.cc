@@ -50,6 +50,7 @@ const std::map<std::string, std::set<std::string>>& rooms() {
       {"search/moves", {}},
       {"search/cut", {}},
       {"search/sketches", {"moves", "cut"}},
+      {"search/gpu", {"moves"}},
       {"search/attention", {"moves", "cut", "sketches"}},
       {"search/quantised", {"moves", "cut", "sketches"}},
       {"search/model", {"moves", "cut", "sketches"}},
@@ -60,18 +61,20 @@ const std::map<std::string, std::set<std::string>>& rooms() {
       {"jit/host", {"program", "llvm"}},
       {"jit/image", {"program", "host"}},
       {"jit/x64", {"program", "host", "image"}},
+      {"jit/cuda", {}},
       {"runtime/base", {}},
       {"runtime/walk/x86", {}},
       {"runtime/walk", {"base", "walk/x86"}},
       {"runtime/store", {"base"}},
       {"runtime/compile", {"base", "walk", "store"}},
+      {"runtime/cuda", {"base", "walk", "store", "compile"}},
       {"runtime/oracle", {"base", "walk", "compile"}},
       {"runtime/measure", {"base", "walk", "store", "compile", "oracle"}},
-      {"runtime/serve", {"base", "walk", "store", "compile", "measure"}},
+      {"runtime/serve", {"base", "walk", "store", "compile", "cuda", "measure"}},
       {"runtime/bench", {"base", "walk", "store", "compile", "oracle", "measure", "serve"}},
       {"runtime/tune", {"base", "walk", "store", "compile", "oracle", "measure", "serve", "bench"}},
       {"runtime/live", {"base", "walk", "store", "compile", "oracle", "measure", "serve", "bench", "tune"}},
-      {"runtime/capi", {"base", "walk", "store", "compile", "measure", "serve", "tune", "live"}},
+      {"runtime/capi", {"base", "walk", "store", "compile", "cuda", "measure", "serve", "tune", "live"}},
   };
   return kRooms;
 }
@@ -201,7 +204,7 @@ Complaints machine_code(const File& f) {
   static const std::regex kMachine(
       R"(__builtin_ia32_|__builtin_cpu_|<(cpuid|[a-z]*intrin)\.h>|\b_mm[0-9]*_|\btarget\s*\("|GCC target)"
       R"(|\b(asm|__asm__)(\s+volatile|\s+__volatile__)?\s*\(\s*("[^"]|$)|"[=+]?[xv]"\s*\()");
-  static const std::regex kPlaces("(jit/(host|x64)|runtime/walk/x86)/.*");
+  static const std::regex kPlaces("(jit/(host|x64)|runtime/walk/x86)/.*|jit/cuda/device_prelude\\.inc");
   Complaints out;
   const bool library = f.below("ir") || f.below("ops") || f.below("search") || f.below("jit") || f.below("runtime");
   if (!library || std::regex_match(f.path, kPlaces)) return out;

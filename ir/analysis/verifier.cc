@@ -18,8 +18,9 @@
 //   bounds       no access leaves its buffer. sampled: an index that is not proven inside and leaves it at one of the
 //                points tried is an error, loads under a select are exempt; proven: an index that is not proven inside
 //                is one, wherever it is
-//   threads      what is read of a stack or reg buffer was written inside the same @parallel scope, or outside of all
-//                as well: each thread has its own
+//   launch       launch_check.h: where @grid and @block scopes stand
+//   threads      what is read of a stack or reg buffer was written inside the same @parallel, @grid or @block scope, or
+//                outside of all as well: each thread has its own
 //   stream       only an output that no statement reads
 //   prefetch     a buffer and, if any, an enclosing iterator; no negative amount
 #include "ir/analysis/verifier.h"
@@ -31,6 +32,7 @@
 #include "ir/analysis/canon.h"
 #include "ir/analysis/expr_check.h"
 #include "ir/analysis/intrinsics.h"
+#include "ir/analysis/launch_check.h"
 #include "ir/core/names.h"
 #include "ir/core/text_form.h"
 
@@ -55,10 +57,10 @@ class Sequence {
   uint64_t state_ = 1;
 };
 
-// What the statements of one @parallel scope, or of none, do with a stack or reg buffer.
+// What the statements of one scope that threads share out, or of none, do with a stack or reg buffer.
 struct OwnUse {
   const Buffer* buffer = nullptr;
-  const Stmt* parallel = nullptr;
+  const Stmt* shared_out = nullptr;
   bool read = false, written = false;
 };
 
@@ -253,6 +255,7 @@ class Verifier {
     if (s.mark == Mark::tensor && !find_intrinsic(s.intrinsic)) {
       return invalid("scopes: {}: no intrinsic is called {}", s.iter, s.intrinsic);
     }
+    LATHE_RETURN_IF_ERROR(check_launch_scope(s, scopes_, ranges_));
     const bool idle = interval(s.extent, ranges_).hi < 1;
     idle_ += idle;
     std::optional<Ranges> outer;  // what learn() says of symbols holds inside only
@@ -322,10 +325,10 @@ class Verifier {
 
   void note_thread(const Buffer& b, bool read) {
     if (b.place != Place::stack && b.place != Place::reg) return;
-    const auto parallel =
-        std::find_if(scopes_.rbegin(), scopes_.rend(), [](const Stmt* s) { return s->mark == Mark::parallel; });
-    const Stmt* scope = parallel == scopes_.rend() ? nullptr : *parallel;
-    const auto same = [&](const OwnUse& u) { return u.buffer == &b && u.parallel == scope; };
+    const auto innermost =
+        std::find_if(scopes_.rbegin(), scopes_.rend(), [](const Stmt* s) { return is_shared_out(s->mark); });
+    const Stmt* scope = innermost == scopes_.rend() ? nullptr : *innermost;
+    const auto same = [&](const OwnUse& u) { return u.buffer == &b && u.shared_out == scope; };
     auto known = std::find_if(own_.begin(), own_.end(), same);
     if (known == own_.end()) known = own_.insert(own_.end(), {&b, scope});
     (read ? known->read : known->written) = true;
@@ -334,9 +337,10 @@ class Verifier {
   Status check_threads() const {
     for (const OwnUse& u : own_) {
       if (!u.read || u.written) continue;
-      const std::string where = u.parallel == nullptr
+      const std::string where = u.shared_out == nullptr
                                     ? "outside of @parallel scopes, but written inside one"
-                                    : "in @parallel scope " + u.parallel->iter + ", but not written there";
+                                    : fmt::format("in @{} scope {}, but not written there",
+                                                  mark_name(u.shared_out->mark), u.shared_out->iter);
       const bool elsewhere =
           std::any_of(own_.begin(), own_.end(), [&](const OwnUse& o) { return o.buffer == u.buffer && o.written; });
       if (elsewhere)

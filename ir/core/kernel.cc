@@ -84,6 +84,8 @@ Expr made_element(const Buffer& b, const std::string& from, const std::vector<Ex
   });
 }
 
+bool is_shared_out(Mark mark) { return mark == Mark::parallel || mark == Mark::grid || mark == Mark::block; }
+
 bool has_contents(const Buffer& buffer) { return is_input(buffer.place) || buffer.kept; }
 
 DType given_type(const Buffer& b) { return b.made ? b.given : b.type; }

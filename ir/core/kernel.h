@@ -63,8 +63,11 @@ struct Buffer {
 // Whether the caller's contents matter: an input, or an output that keeps some of them.
 bool has_contents(const Buffer& buffer);
 
-// Marks of a scope. tensor: the scope is bound to a row of intrinsics.def, named in Stmt::intrinsic.
-enum class Mark : uint8_t { none, unroll, vector, parallel, tensor };
+// Marks of a scope. tensor: the scope is bound to a row of intrinsics.def, named in Stmt::intrinsic. grid, block: an
+// iteration is a block of threads of a GPU, a thread of it.
+enum class Mark : uint8_t { none, unroll, vector, parallel, tensor, grid, block };
+// Whether several threads share out the iterations: what is not heap or a parameter, each has of its own.
+bool is_shared_out(Mark mark);
 
 // target op= value. add on floats with value a*b is an fma.
 enum class AssignOp : uint8_t { set, add, max, min, mul, fmax };

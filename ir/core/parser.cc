@@ -233,7 +233,7 @@ class KernelParser {
     }
     if (in_.accept("@")) {
       const auto mark = parse_mark(in_.peek().text);
-      if (!mark || *mark == Mark::none) return in_.expected("unroll, vector, parallel or tensor");
+      if (!mark || *mark == Mark::none) return in_.expected("unroll, vector, parallel, tensor, grid or block");
       s.mark = *mark;
       in_.next();
       if (s.mark == Mark::tensor) {

@@ -5,6 +5,7 @@
 //   B(3) for i < 32 @vector: B  (16 lanes)                ->  B(lanes 0..15) B(lanes 16..31)
 #include <algorithm>
 
+#include "ir/core/names.h"
 #include "ir/core/text_form.h"
 #include "jit/lower/lowering.h"
 
@@ -48,7 +49,9 @@ void Lowering::statement(const Stmt& s) {
     case Mark::tensor:
       return tensor(s);
     case Mark::parallel:
-      fail(ir::unsupported("scope {} is parallel", s.iter));
+    case Mark::grid:
+    case Mark::block:
+      fail(ir::unsupported("scope {} is {}", s.iter, ir::mark_name(s.mark)));
       return;
   }
 }

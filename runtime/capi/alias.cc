@@ -17,9 +17,9 @@ namespace {
 // Moves after which a cell's last load still comes before its store. They keep what flows from one statement to the
 // next, and every load flows into the store of its cell (feeds()): nothing they reorder passes it. Not among them: what
 // loads or stores anew.
-constexpr std::array<std::string_view, 15> kOrderKeeping = {
-    "tile_scope",    "vectorize_scope", "unroll_scope",     "parallelize",      "move_to_register",
-    "move_to_stack", "split_scope",     "swap_scopes",      "join_scopes",      "swap_ops",
+constexpr std::array<std::string_view, 17> kOrderKeeping = {
+    "tile_scope",    "vectorize_scope", "unroll_scope",     "parallelize",      "move_to_register", "parallelize_grid",
+    "move_to_stack", "split_scope",     "swap_scopes",      "join_scopes",      "swap_ops",         "parallelize_block",
     "pipeline",      "rotate_scope",    "inline_temporary", "online_reduction", "stream_stores"};
 
 bool keeps_order(const search::Move& m) {

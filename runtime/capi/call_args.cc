@@ -41,6 +41,14 @@ void find_packing(const Operator& op, int tensor, ArgPlan& plan) {
                              arg);
 }
 
+[[gnu::cold]] Status refuse_device(const CallPlan& plan, int arg, const lathe_device& have) {
+  const ArgPlan& a = plan.args[static_cast<size_t>(arg)];
+  if (plan.device.type == 1) return refuse(a, arg, ".device", fmt::format("type {}, expected 1 (CPU)", have.type));
+  return refuse(
+      a, arg, ".device",
+      fmt::format("type {} id {}, expected {} (CUDA) id {}", have.type, have.id, plan.device.type, plan.device.id));
+}
+
 [[gnu::cold]] Status refuse_size(const CallPlan& plan, int arg, int d, int64_t size, const MatchedCall& call,
                                  uint32_t seen) {
   const ArgPlan& a = plan.args[static_cast<size_t>(arg)];
@@ -164,7 +172,8 @@ Result<CallPlan> make_call_plan(const Operator& op, const ops::Graph& graph) {
 
 Status match_tensor(const CallPlan& plan, int arg, const lathe_tensor& t, MatchedCall& out, uint32_t& seen) {
   const ArgPlan& a = plan.args[static_cast<size_t>(arg)];
-  if (t.device.type != 1) return refuse(a, arg, ".device", fmt::format("type {}, expected 1 (CPU)", t.device.type));
+  if (t.device.type != plan.device.type || (t.device.type != 1 && t.device.id != plan.device.id))
+    return refuse_device(plan, arg, t.device);
   if (t.dtype.code != a.dtype.code || t.dtype.bits != a.dtype.bits || t.dtype.lanes != 1) {
     return refuse(a, arg, ".dtype",
                   fmt::format("code {} bits {} lanes {}, expected code {} bits {} lanes 1", t.dtype.code, t.dtype.bits,

@@ -47,6 +47,7 @@ struct CallPlan {
   std::vector<ir::Symbol> symbols;  // in the order of the graph, as the caller named them
   std::vector<ValueCheck> values;   // of all calls of the kernel: none for most
   bool exact_alias = false;         // an output may be an input of the same shape and strides
+  lathe_device device{1, 0};        // where the tensors lie
 };
 
 inline constexpr uint64_t kPackAlign = 64;

@@ -1,6 +1,7 @@
 // C ABI: packing constants, executing, pinning. A hit of execute neither allocates nor locks.
 #include "runtime/base/large_pages.h"
 #include "runtime/capi/handle.h"
+#include "runtime/cuda/device.h"
 #include "runtime/serve/serve_sampled.h"
 
 namespace lathe::runtime {
@@ -11,7 +12,7 @@ using ir::Status;
 
 namespace {
 
-constexpr uintptr_t kWorkspaceAlign = 64;
+constexpr uintptr_t kWorkspaceAlign = 64, kDeviceWorkspaceAlign = 256;
 
 // The body for a matched call. *own keeps it where the operator keeps no more shapes.
 Result<const BoundOp*> body_for(const KernelBody& kernel, const MatchedCall& call, std::unique_ptr<BoundOp>& own) {
@@ -37,11 +38,11 @@ HostPool host_pool(const lathe_pool& pool) {
   return {pool.self, pool.num_threads, pool.parallel_for, pool.in_parallel};
 }
 
-Status check_workspace(const lathe_exec& exec, int64_t needed) {
+Status check_workspace(const lathe_exec& exec, int64_t needed, uintptr_t align = kWorkspaceAlign) {
   if (needed == 0) return {};
   if (exec.workspace == nullptr) return invalid("NULL, expected {} bytes", needed).with_arg("exec.workspace", 3);
-  if (reinterpret_cast<uintptr_t>(exec.workspace) % kWorkspaceAlign != 0) {
-    return invalid("not aligned to {} bytes", kWorkspaceAlign).with_arg("exec.workspace", 3);
+  if (reinterpret_cast<uintptr_t>(exec.workspace) % align != 0) {
+    return invalid("not aligned to {} bytes", align).with_arg("exec.workspace", 3);
   }
   if (exec.workspace_bytes < static_cast<uint64_t>(needed)) {
     return invalid("{}, expected at least {}", exec.workspace_bytes, needed).with_arg("exec.workspace_bytes", 3);
@@ -60,15 +61,47 @@ void run_on(const BoundOp& bound, bool may_try, void* const* data, const lathe_e
   run_counted(bound, may_try, data, exec.workspace, &team);
 }
 
+Status check_overlaps(const KernelBody& body, const MatchedCall& call, const lathe_exec& exec, int64_t needed) {
+  for (size_t i = 0; needed != 0 && i < body.plan.args.size(); ++i) {
+    if (overlaps(exec.workspace, static_cast<uint64_t>(needed), call.data[i], call.bytes[i]))
+      return invalid("overlaps {}", body.plan.args[i].name).with_arg("exec.workspace", 3);
+  }
+  return {};
+}
+
+Status execute_on_device(const KernelBody& body, const lathe_exec& exec, const lathe_arg* args, size_t num_args) {
+  if (exec.pool != nullptr) return invalid("expected NULL: a kernel of a GPU uses no threads").with_arg("exec.pool", 3);
+  if (exec.stream == nullptr)
+    return invalid("NULL, expected the stream that the call joins").with_arg("exec.stream", 3);
+  MatchedCall call;
+  LATHE_RETURN_IF_ERROR(match_call(body.plan, args, num_args, 1, call));
+  std::unique_ptr<BoundOp> own;
+  LATHE_ASSIGN(const BoundOp* bound, body_for(body, call, own));
+  if (bound->empty) return {};
+  const int64_t needed = bound->workspace_bytes;
+  LATHE_RETURN_IF_ERROR(check_workspace(exec, needed, kDeviceWorkspaceAlign));
+  LATHE_RETURN_IF_ERROR(check_overlaps(body, call, exec, needed));
+  for (size_t i = 0; i < num_args; ++i) {
+    const Status memory = call.bytes[i] == 0 ? Status() : body.device->check_memory(call.data[i]);
+    if (!memory.ok()) return memory.with_arg(body.plan.args[i].name + ".data", static_cast<int>(i));
+  }
+  if (needed != 0) {
+    const Status memory = body.device->check_memory(exec.workspace);
+    if (!memory.ok()) return memory.with_arg("exec.workspace", 3);
+  }
+  return bound->launch(call.data, exec.workspace, exec.stream);
+}
+
 Status execute(lathe_kernel* kernel, const lathe_arg* args, size_t num_args, const lathe_exec* exec) {
   LATHE_CHECK_HANDLE(kernel, 0);
   lathe_exec e = LATHE_EXEC_INIT;
   LATHE_RETURN_IF_ERROR(read_struct(exec, e, "exec", 3));
   if (e.reserved != 0) return invalid("expected 0").with_arg("exec.reserved", 3);
+  const KernelBody& body = *kernel->body;
+  if (body.device != nullptr) return execute_on_device(body, e, args, num_args);
   if (e.stream != nullptr)
     return invalid("expected NULL: a kernel of the CPU joins no stream").with_arg("exec.stream", 3);
   if (e.pool != nullptr) LATHE_RETURN_IF_ERROR(check_pool(e.pool));
-  const KernelBody& body = *kernel->body;
   MatchedCall call;
   LATHE_RETURN_IF_ERROR(match_call(body.plan, args, num_args, e.threads == 0 ? 1 : e.threads, call));
   LATHE_RETURN_IF_ERROR(match_values(body.plan, call));
@@ -78,11 +111,7 @@ Status execute(lathe_kernel* kernel, const lathe_arg* args, size_t num_args, con
   if ((*bound)->empty) return {};
   const int64_t needed = (*bound)->workspace_bytes;
   LATHE_RETURN_IF_ERROR(check_workspace(e, needed));
-  for (size_t i = 0; needed != 0 && i < num_args; ++i) {
-    if (overlaps(e.workspace, static_cast<uint64_t>(needed), call.data[i], call.bytes[i])) {
-      return invalid("overlaps {}", body.plan.args[i].name).with_arg("exec.workspace", 3);
-    }
-  }
+  LATHE_RETURN_IF_ERROR(check_overlaps(body, call, e, needed));
   Context& context = *body.state->context;
   run_on(**bound, context.seal() == Seal::off, call.data, e, context.team());
   return {};
@@ -110,9 +139,15 @@ Status pin(lathe_kernel* kernel, const lathe_arg* args, size_t num_args, int32_t
   pinned.op = body.op;
   LATHE_ASSIGN(pinned.bound, body_for(body, call, pinned.own));
   pinned.team = body.state->context->team();
+  pinned.on_device = body.device != nullptr;
   if (!body.plan.values.empty()) pinned.values = std::make_unique<PinnedValues>(PinnedValues{body.plan, call.key});
   *out = make_handle<lathe_pinned>(std::move(pinned));
   return {};
+}
+
+[[gnu::noinline]] lathe_status launch_pinned(const PinnedBody& pinned, void* const* data, const lathe_exec* exec) {
+  if (exec == nullptr || exec->stream == nullptr) return LATHE_STATUS_INVALID;
+  return static_cast<lathe_status>(pinned.bound->launch(data, exec->workspace, exec->stream).code());
 }
 
 Status check_constant(const KernelBody& body, int32_t arg) {
@@ -187,6 +222,7 @@ extern "C" lathe_status lathe_pin(lathe_kernel* kernel, const lathe_arg* args, s
 extern "C" lathe_status lathe_pinned_run(const lathe_pinned* pinned, void* const* data, const lathe_exec* exec) {
   const PinnedBody& p = *pinned->body;
   ForeignValue foreign;
+  if (p.on_device) return launch_pinned(p, data, exec);
   if (p.values != nullptr && !values_fit(p.values->plan, p.values->key, data, foreign)) return LATHE_STATUS_INVALID;
   if (exec == nullptr) {
     run_counted(*p.bound, false, data, nullptr, p.team);

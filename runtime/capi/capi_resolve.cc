@@ -2,6 +2,7 @@
 // runtime/serve/served_operators.h.
 #include "runtime/base/clock.h"
 #include "runtime/capi/handle.h"
+#include "runtime/cuda/device.h"
 
 namespace lathe::runtime {
 
@@ -11,6 +12,7 @@ using ir::Status;
 
 namespace {
 
+constexpr uint32_t kMaxDevices = 64;
 constexpr uint32_t kAllClasses = LATHE_CLASS_REASSOCIATE | LATHE_CLASS_CONTRACT | LATHE_CLASS_APPROXIMATE |
                                  LATHE_CLASS_REDUCED_ACCUMULATE | LATHE_CLASS_QUANTISED_ACTIVATIONS |
                                  LATHE_CLASS_WINOGRAD | LATHE_CLASS_BF16_DOTS;
@@ -26,11 +28,18 @@ Status read_policy(const lathe_policy* policy, ServeRequest& request, uint64_t& 
   if (p.threads < 0 || p.threads > kMaxThreads)
     return invalid("{}, expected 0..{}", p.threads, kMaxThreads).with_arg("policy.threads", 2);
   if (p.cold > 1) return invalid("{}, expected 0 or 1", p.cold).with_arg("policy.cold", 2);
+  if (p.device > kMaxDevices) return invalid("{}, expected 0..{}", p.device, kMaxDevices).with_arg("policy.device", 2);
+  if (p.reserved != 0) return invalid("expected 0").with_arg("policy.reserved", 2);
   request.wait = static_cast<Wait>(p.wait);
   request.deadline_ns = p.deadline_ns;
   request.prepare.allowed = p.allowed == 0 ? uint32_t{LATHE_CLASS_REASSOCIATE | LATHE_CLASS_CONTRACT} : p.allowed;
   request.prepare.threads = p.threads == 0 ? 1 : p.threads;
   request.prepare.cold = p.cold == 1;
+  if (p.device != 0) {
+    request.prepare.device = static_cast<int>(p.device);
+    request.prepare.threads = 1;
+    request.prepare.cold = false;
+  }
   max_workspace = p.max_workspace;
   return {};
 }
@@ -75,11 +84,22 @@ Status resolve(lathe_context* ctx, const lathe_graph* graph, const lathe_policy*
   LATHE_RETURN_IF_ERROR(read_policy(policy, request, max_workspace));
   KernelBody body;
   body.state = ctx->body->state;
+  if (request.prepare.device != 0) {
+    Result<std::shared_ptr<CudaDevice>> device = state.context->device(request.prepare.device);
+    if (!device.ok()) return device.status().with_arg("policy.device", 2);
+    body.device = std::move(*device);
+  }
   LATHE_ASSIGN(ServedOperators::Found found, state.served.serve(graph->body->graph, request));
   body.served = std::move(found.served);
   body.op = std::move(found.op);
   const PrepareInfo& prepared = found.info;
   LATHE_ASSIGN(body.plan, make_call_plan(*body.op, graph->body->graph));
+  if (body.device != nullptr) {
+    body.plan.device = {kCudaDevice, body.device->number()};
+    if (!body.plan.values.empty())
+      return ir::unsupported("integers whose values have to be checked, which a GPU's memory does not allow")
+          .with_arg("policy.device", 2);
+  }
   bool packed = false;
   for (const ArgPlan& a : body.plan.args) packed |= a.layout_id != 0;
   const bool asked = info != nullptr || max_workspace != 0;  // what calls with constants as they lie need as well

@@ -59,6 +59,7 @@ struct KernelBody {
   std::shared_ptr<ServedOperator> served;
   std::shared_ptr<Operator> op;
   CallPlan plan;
+  std::shared_ptr<CudaDevice> device;  // null: the CPU
 };
 // What a pinned call needs to look at the values of its arguments.
 struct PinnedValues {
@@ -70,7 +71,8 @@ struct PinnedBody {
   std::shared_ptr<Operator> op;
   std::unique_ptr<BoundOp> own;  // if the operator keeps no more shapes
   const BoundOp* bound = nullptr;
-  ThreadTeam* team = nullptr;            // the context's
+  ThreadTeam* team = nullptr;  // the context's
+  bool on_device = false;
   std::unique_ptr<PinnedValues> values;  // null: any will do
 };
 

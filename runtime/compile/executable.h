@@ -1,5 +1,5 @@
-// What a Stage runs as: it binds to a shape, and what comes of that runs. The first one is the CPU's nest (cpu_nest.h);
-// a launch on another device would be the second. Immutable while it is shared; thread-safe then.
+// What a Stage runs as: it binds to a shape, and what comes of that runs. The first one is the CPU's nest (cpu_nest.h),
+// the second a GPU's launches (runtime/cuda/launch.h). Immutable while it is shared; thread-safe then.
 #pragma once
 #include <memory>
 #include <string>
@@ -20,13 +20,18 @@ enum class MemorySpace : uint8_t {
 };
 
 // Bound to one shape and a number of threads. Lives no longer than its Executable. Any number of threads may run it,
-// each with its own workspace.
+// each with its own workspace. What it runs by depends on Executable::memory(): run() in host memory, launch() on a
+// device.
 class BoundExecutable {
  public:
   virtual ~BoundExecutable() = default;
   // params: addresses of first elements, per parameter of the Kernel. workspace: workspace_bytes() of it, 64-byte
   // aligned. Allocates nothing, takes no lock, checks nothing.
-  virtual void run(void* const* params, void* workspace, ThreadTeam* team) const = 0;
+  virtual void run(void* const* /*params*/, void* /*workspace*/, ThreadTeam* /*team*/) const {}
+  // The same on a device: joins the caller's stream and waits for nothing. DEVICE: the device refuses.
+  virtual ir::Status launch(void* const* /*params*/, void* /*workspace*/, void* /*stream*/) const {
+    return ir::internal_error("launched on a stream, expected a run on the CPU");
+  }
   // What run() comes to where that is one call of a leaf: `call` null if it is more.
   struct OneCall {
     const DirectCall* call = nullptr;  // its arguments are params

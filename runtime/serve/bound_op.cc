@@ -42,4 +42,15 @@ void BoundOp::find_direct() {
   direct_leaf = leaf;
 }
 
+ir::Status BoundOp::launch(void* const* args, void* workspace, void* stream) const {
+  if (empty) return {};
+  for (size_t i = 0; i < steps.size(); ++i) {
+    void* params[kMaxNestBuffers];
+    step_params(i, args, workspace, params);
+    void* scratch = workspace == nullptr ? nullptr : static_cast<char*>(workspace) + scratch_offset;
+    LATHE_RETURN_IF_ERROR(steps[i].bound->launch(params, scratch, stream));
+  }
+  return {};
+}
+
 }  // namespace lathe::runtime

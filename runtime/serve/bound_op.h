@@ -33,6 +33,8 @@ struct BoundOp {
     run_steps(args, workspace, team);
   }
   void run_steps(void* const* args, void* workspace, ThreadTeam* team) const;
+  // The same on a device, on the caller's stream.
+  ir::Status launch(void* const* args, void* workspace, void* stream) const;
   // One of its steps, and the addresses that it is given.
   void run_step(size_t step, void* const* args, void* workspace, ThreadTeam* team) const;
   void step_params(size_t step, void* const* args, void* workspace, void** params) const;

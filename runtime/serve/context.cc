@@ -4,6 +4,8 @@
 #include <algorithm>
 
 #include "jit/host/host_cpu.h"
+#include "runtime/cuda/device.h"
+#include "runtime/cuda/device_code.h"
 #include "runtime/measure/machine_profile.h"
 #include "search/moves/schedule.h"
 
@@ -61,6 +63,7 @@ Result<std::shared_ptr<Context>> Context::create(ContextConfig config) {
   leaves.compiler = config.compiler;
   if (!config.binder) config.binder = std::mem_fn(&Executable::bind);
   ctx->leaves_ = std::make_unique<LeafCache>(leaves, ctx->store_.get(), &ctx->stats_);
+  ctx->device_codes_ = std::make_shared<DeviceCodes>(options.text(OptionId::nvrtc), ctx->store_.get(), &ctx->stats_);
   if (config.own_threads > 1) {
     ctx->team_ = std::make_unique<ThreadTeam>(TeamOptions{.threads = config.own_threads, .cpus = config.own_cpus});
     ctx->tasks_ = std::make_unique<TaskArena>(config.own_threads);
@@ -73,6 +76,10 @@ Result<std::shared_ptr<Context>> Context::create(ContextConfig config) {
 void Context::set_seal(Seal seal) {
   seal_.store(seal, std::memory_order_relaxed);
   leaves_->set_sealed(seal != Seal::off);
+}
+
+Result<std::shared_ptr<CudaDevice>> Context::device(int number) const {
+  return cuda_device(options().text(OptionId::cuda), number - 1);
 }
 
 LeafPolicy Context::leaf_policy() const {

@@ -22,6 +22,9 @@
 
 namespace lathe::runtime {
 
+class CudaDevice;
+class DeviceCodes;
+
 enum class Seal : uint8_t { off, fallback, warn, error };
 
 // What a decision is wanted for: one Kernel over a range of its symbols, on this context's machine.
@@ -59,6 +62,9 @@ class Context : public std::enable_shared_from_this<Context> {
   ThreadTeam* team() { return team_.get(); }   // for calls; null: the caller's thread
   TaskArena* tasks() { return tasks_.get(); }  // for coarse work; null: the caller's thread
   const Binder& binder() const { return config_.binder; }
+  // As lathe_policy.device counts them: 1 is the first GPU. No driver is opened before.
+  ir::Result<std::shared_ptr<CudaDevice>> device(int number) const;
+  DeviceCodes& device_codes() { return *device_codes_; }
 
   Seal seal() const { return seal_.load(std::memory_order_relaxed); }
   void set_seal(Seal seal);
@@ -90,6 +96,7 @@ class Context : public std::enable_shared_from_this<Context> {
   Stats stats_;
   std::unique_ptr<Store> store_;
   std::unique_ptr<LeafCache> leaves_;
+  std::shared_ptr<DeviceCodes> device_codes_;
   std::unique_ptr<ThreadTeam> team_;
   std::unique_ptr<TaskArena> tasks_;
   std::atomic<Seal> seal_{Seal::off};

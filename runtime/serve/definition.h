@@ -19,6 +19,8 @@ struct PrepareRequest {
   // Only what the next calls are likely to need: where constants are packed, what reads them as they lie is made for
   // the first such call; images are written later (LeafCache::publish).
   bool caller_waits = false;
+  int device = 0;        // 0: the CPU; n: GPU n - 1
+  bool compile = false;  // for a GPU: code that is not stored is compiled
 };
 
 inline constexpr uint32_t kDefaultAllowed = ir::kReassociate | ir::kContract;

@@ -49,6 +49,11 @@ Status ServedOperators::make(const ops::Graph& graph, const ServeRequest& reques
   LATHE_ASSIGN(out.op, Operator::create(context_, graph));
   PrepareRequest prepare = request.prepare;
   prepare.caller_waits = request.wait != Wait::tuned;
+  if (request.prepare.device != 0) {
+    prepare.compile = request.wait == Wait::tuned;
+    LATHE_ASSIGN(out.info, out.op->stages().prepare_on_device(prepare));
+    return {};
+  }
   LATHE_ASSIGN(out.info, out.op->stages().prepare(prepare, request.wait == Wait::stored));
   return {};
 }
@@ -77,7 +82,7 @@ Status ServedOperators::make_or_share(const ops::Graph& graph, const ServeReques
     out.info.made = true;
     if (!first) return {};
   }
-  hooks_.serves(out.op, request.prepare);
+  if (request.prepare.device == 0) hooks_.serves(out.op, request.prepare);
   return {};
 }
 
@@ -135,7 +140,8 @@ void ServedOperators::count(const PrepareInfo& info, int64_t ns) const {
 Result<ServedOperators::Found> ServedOperators::serve(const ops::Graph& graph, const ServeRequest& request) {
   const Clock::time_point start = Clock::now();
   const PrepareRequest& p = request.prepare;
-  const std::string key = fmt::format("{} {} {}\n{}", p.threads, p.cold, p.allowed, ops::structure_of(graph));
+  const std::string key =
+      fmt::format("{} {} {} {}\n{}", p.device, p.threads, p.cold, p.allowed, ops::structure_of(graph));
   Found out;
   {
     const std::lock_guard lock(mutex_);
@@ -144,7 +150,8 @@ Result<ServedOperators::Found> ServedOperators::serve(const ops::Graph& graph, c
     out.served = slot;
   }
   LATHE_RETURN_IF_ERROR(make_or_share(graph, request, out));
-  if (request.wait == Wait::tuned && out.info.tier < 2 && context_->seal() == Seal::off)
+  const bool on_cpu = p.device == 0;
+  if (on_cpu && request.wait == Wait::tuned && out.info.tier < 2 && context_->seal() == Seal::off)
     LATHE_RETURN_IF_ERROR(wait_for_tuned(graph, request, start, out));
   if (request.wait == Wait::tuned) context_->leaves().publish_all();
   count(out.info, std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count());

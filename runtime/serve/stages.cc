@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "runtime/cuda/device_stage.h"
+
 namespace lathe::runtime {
 
 using ir::Result;
@@ -181,6 +183,29 @@ Result<PrepareInfo> Stages::prepare(const PrepareRequest& asked, bool compiled_o
     if (!ranged) LATHE_RETURN_IF_ERROR(add_missing(kernel, request, policy, info));
   }
   if (!asked.caller_waits) context_.leaves().publish_all();
+  return info;
+}
+
+// One for each Kernel, over the whole range, by the Schedule that the largest hint gives it.
+Result<PrepareInfo> Stages::prepare_on_device(const PrepareRequest& request) {
+  LATHE_ASSIGN(const std::shared_ptr<CudaDevice> device, context_.device(request.device));
+  const DevicePolicy policy{.compile = request.compile && context_.seal() == Seal::off};
+  PrepareInfo info;
+  for (size_t k = 0; k < definition_.lowered().kernels.size(); ++k) {
+    const int kernel = static_cast<int>(k);
+    const search::Problem p = definition_.general_problem(kernel, true, request);
+    ServedStage attributes;
+    attributes.tier = 1;
+    Result<Stage> stage = build_device_stage(p.kernel, p.dims, device, context_.device_codes(), policy);
+    if (!stage.ok()) {
+      const bool sealed = stage.status().code() == ir::Code::kMISS && context_.seal() != Seal::off;
+      if (sealed) context_.stats().miss(MissReason::k_sealed);
+      return stage.status().with_context(definition_.graph().name);
+    }
+    attributes.stage = std::move(*stage);
+    LATHE_RETURN_IF_ERROR(keep_stage(kernel, p, std::move(attributes), info).status());
+  }
+  info.tier = 1;
   return info;
 }
 

@@ -55,6 +55,9 @@ class Stages {
 
   // Before the operator is shared. MISS: sealed with ERROR (or `compiled_only`), and something is not in the store.
   ir::Result<PrepareInfo> prepare(const PrepareRequest& asked, bool compiled_only = false);
+  // The same for a GPU. MISS: some code is not stored, and may not be compiled. UNSUPPORTED: some Kernel has no
+  // Schedule for a GPU. DEVICE: there is no driver, or no such device.
+  ir::Result<PrepareInfo> prepare_on_device(const PrepareRequest& request);
   // Makes what prepare() left for later: before a seal, after which nothing is made.
   ir::Status complete();
 

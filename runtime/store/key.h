@@ -38,6 +38,10 @@ struct CodeFields {
 #define LATHE_CODE_FIELD(type, name, identities) type name{};
 #include "runtime/store/key_fields.def"
 };
+struct DeviceCodeFields {
+#define LATHE_DEVICE_CODE_FIELD(type, name, identities) type name{};
+#include "runtime/store/key_fields.def"
+};
 
 // 40 hex digits and the text they stand for (the env/ object of that name).
 struct Identity {
@@ -49,6 +53,7 @@ Identity decision_base(const RequestFields& fields);
 Identity decision_environment(const MachineFields& fields);
 Identity leaf_key(const LeafFields& fields);
 Identity code_environment(const CodeFields& fields);
+Identity device_code_environment(const DeviceCodeFields& fields);
 
 // The object name of a decision: "<base>-1.1-128.255", a range for each symbol in graph order.
 std::string decision_name(const std::string& base, const std::vector<SymbolRange>& ranges);

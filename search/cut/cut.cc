@@ -59,6 +59,8 @@ class Cutter {
       for (size_t g = 0; g + 1 < borders.size(); ++g) LATHE_RETURN_IF_ERROR(cut(borders[g], borders[g + 1], nodes));
       return {};
     }
+    if (first->kind == Stmt::Kind::scope && (first->mark == Mark::grid || first->mark == Mark::block))
+      return unsupported("@{} scope {} is for a launch on a GPU", mark_name(first->mark), first->iter);
     const bool loop = last - first == 1 && first->kind == Stmt::Kind::scope &&
                       (first->mark == Mark::none || first->mark == Mark::parallel);
     if (!loop) return leaf.status().with_context("statements that share registers do not make one leaf");

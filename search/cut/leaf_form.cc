@@ -11,6 +11,7 @@
 
 #include "ir/analysis/analysis.h"
 #include "ir/analysis/intrinsics.h"
+#include "ir/core/names.h"
 #include "ir/core/text_form.h"
 #include "ir/leaf_abi.h"
 #include "search/cut/cut.h"

@@ -19,7 +19,7 @@ constexpr int kMaxLoops = 3;
 Status LeafBuilder::check_loops(std::span<const Stmt> body, int depth, std::vector<const Stmt*>& around, bool alone) {
   for (const Stmt& s : body) {
     if (s.kind != Stmt::Kind::scope) continue;
-    if (s.mark == Mark::parallel) return unsupported("scope {} is parallel", s.iter);
+    if (is_shared_out(s.mark)) return unsupported("scope {} is {}", s.iter, mark_name(s.mark));
     const bool summed = s.mark == Mark::tensor && is_summed(s);
     const bool step = s.mark == Mark::tensor && is_one_step(s);
     if (summed && !step && !around.empty()) LATHE_RETURN_IF_ERROR(check_tile_loop(s, around, alone));

@@ -83,7 +83,7 @@ std::vector<Draft> insert_drafts(const Problem& problem, const Target& target, c
   for (const size_t at : places) {
     const Kernel& kernel = at == 0 ? problem.kernel : steps[at - 1];
     for (const Transform& row : transforms()) {
-      if (!stream && row.name == std::string_view("stream_stores")) continue;
+      if (!row.serves(Where::cpu) || (!stream && row.name == std::string_view("stream_stores"))) continue;
       std::vector<Move> moves = row.propose(kernel);
       std::shuffle(moves.begin(), moves.end(), random);
       if (moves.size() > kProposalsPerRow) moves.resize(kProposalsPerRow);

@@ -172,9 +172,10 @@ Status apply_in_place(Kernel& kernel, const Move& move, const TransformParams& p
   return applied;
 }
 
-std::vector<Candidate> applicable(const Kernel& kernel, bool with_refusals) {
+std::vector<Candidate> applicable(const Kernel& kernel, bool with_refusals, Where side) {
   std::vector<Candidate> out;
   for (const Transform& row : transforms()) {
+    if (!row.serves(side)) continue;
     for (Move& move : row.propose(kernel)) {
       const Result<TransformResult> result = apply(kernel, move);
       if (result.ok()) {

@@ -37,6 +37,9 @@ struct TransformResult {
   std::vector<std::pair<std::string, std::vector<std::string>>> renamed;  // old name -> names that stand for it now
 };
 
+// What has a use for a move: a search goes through those of its own side.
+enum class Where : uint8_t { both, cpu, gpu };
+
 struct Transform {
   const char* name;
   const char* args;                        // "scope size" ...: what each positional argument is
@@ -47,6 +50,8 @@ struct Transform {
   ir::Status (*apply)(TransformResult&, const Move&, const TransformParams&);
   // Every argument tuple whose *shape* fits (legal or not), for applicable().
   std::vector<Move> (*propose)(const ir::Kernel&);
+  Where where = Where::both;
+  bool serves(Where side) const { return where == Where::both || where == side; }
 };
 const std::vector<Transform>& transforms();
 const Transform* find_transform(std::string_view name);
@@ -65,7 +70,8 @@ struct Candidate {
   Move move;
   std::string refusal;  // empty: legal
 };
-// Every legal (place, argument) pair, and each refused one with its reason if asked for: the move set of the search.
-std::vector<Candidate> applicable(const ir::Kernel& kernel, bool with_refusals = false);
+// Every legal (place, argument) pair of the moves of a side, and each refused one with its reason if asked for: the
+// move set of the search.
+std::vector<Candidate> applicable(const ir::Kernel& kernel, bool with_refusals = false, Where side = Where::cpu);
 
 }  // namespace lathe::search

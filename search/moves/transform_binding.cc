@@ -1,6 +1,6 @@
-// Moves that bind a scope to the machine: unroll_scope, vectorize_scope, parallelize, tensorize,
-// prefetch. They set marks and add prefetches; what runs and in which order a generator may run it
-// is the marks' meaning (docs/ir.md).
+// Moves that bind a scope to the machine: unroll_scope, vectorize_scope, parallelize, parallelize_grid,
+// parallelize_block, tensorize, prefetch. They set marks and add prefetches; what runs and in which order a generator
+// may run it is the marks' meaning (docs/ir.md).
 #include <algorithm>
 
 #include "ir/analysis/intrinsics.h"
@@ -13,7 +13,7 @@ namespace lathe::search {
 using namespace ir;  // NOLINT(google-build-using-namespace)
 
 namespace {
-constexpr int64_t kMaxUnroll = 256, kMaxUnrollVariants = 32, kMaxVector = 64;
+constexpr int64_t kMaxUnroll = 256, kMaxUnrollVariants = 32, kMaxVector = 64, kMostBlock = 1024;
 
 std::vector<Move> propose_marks(const Kernel& kernel, const char* row) {
   std::vector<Move> out;
@@ -71,15 +71,10 @@ Status apply_vectorize_scope(TransformResult& result, const Move& move, const Tr
 }
 std::vector<Move> propose_vectorize_scope(const Kernel& kernel) { return propose_marks(kernel, "vectorize_scope"); }
 
-Status apply_parallelize(TransformResult& result, const Move& move, const TransformParams& params) {
-  const Legality legality("parallelize", params);
-  LATHE_ASSIGN(const ScopeSite site, find_site(result.kernel, move.args[0]));
-  if (site.scope().mark != Mark::none) return invalid("expected a scope without a mark, `{}` has one", move.args[0]);
-  for (const Stmt* s : site.outer) {
-    if (s->mark != Mark::none && s->mark != Mark::parallel)
-      return invalid("expected no marked scope around `{}`", move.args[0]);
-  }
-  // Stack and reg buffers belong to one thread.
+// The scope's iterations are shared out: stack and reg buffers belong to one thread, and nothing else is handed over.
+static Status share_out(TransformResult& result, const char* row, const Move& move, const TransformParams& params,
+                        const ScopeSite& site, Mark mark) {
+  const Legality legality(row, params);
   const ScopePath path = site.path();
   std::vector<std::string> own;
   for (const Access& a : collect_accesses(site.scope().body, path)) {
@@ -93,10 +88,51 @@ Status apply_parallelize(TransformResult& result, const Move& move, const Transf
   }
   const Answer answer = independent(result.kernel, move.args[0], {.apart = std::move(own)});
   LATHE_RETURN_IF_ERROR(legality.require(0, answer.ok, answer.why));
-  site.scope().mark = Mark::parallel;
+  site.scope().mark = mark;
   return {};
 }
+
+Status apply_parallelize(TransformResult& result, const Move& move, const TransformParams& params) {
+  LATHE_ASSIGN(const ScopeSite site, find_site(result.kernel, move.args[0]));
+  if (site.scope().mark != Mark::none) return invalid("expected a scope without a mark, `{}` has one", move.args[0]);
+  for (const Stmt* s : site.outer) {
+    if (s->mark != Mark::none && s->mark != Mark::parallel)
+      return invalid("expected no marked scope around `{}`", move.args[0]);
+  }
+  return share_out(result, "parallelize", move, params, site, Mark::parallel);
+}
 std::vector<Move> propose_parallelize(const Kernel& kernel) { return propose_marks(kernel, "parallelize"); }
+
+Status apply_parallelize_grid(TransformResult& result, const Move& move, const TransformParams& params) {
+  LATHE_ASSIGN(const ScopeSite site, find_plain_site(result.kernel, move.args[0]));
+  for (const Stmt* s : site.outer) {
+    if (s->mark != Mark::grid) return invalid("expected @grid scopes alone around `{}`", move.args[0]);
+  }
+  if (!site.outer.empty() && site.outer.back()->body.size() != 1)
+    return invalid("expected nothing beside `{}` in `{}`", move.args[0], site.outer.back()->iter);
+  bool parallel = false;
+  for_each_stmt(site.scope().body, [&](const Stmt& s) { parallel |= s.mark == Mark::parallel; });
+  if (parallel) return invalid("expected no @parallel scope inside `{}`", move.args[0]);
+  return share_out(result, "parallelize_grid", move, params, site, Mark::grid);
+}
+std::vector<Move> propose_parallelize_grid(const Kernel& kernel) { return propose_marks(kernel, "parallelize_grid"); }
+
+Status apply_parallelize_block(TransformResult& result, const Move& move, const TransformParams& params) {
+  LATHE_ASSIGN(const ScopeSite site, find_plain_site(result.kernel, move.args[0]));
+  if (!inside_mark(site.outer, Mark::grid)) return invalid("expected `{}` inside a @grid scope", move.args[0]);
+  int64_t threads = 1;
+  for (const Stmt* s : site.path()) {
+    if (s != &site.scope() && s->mark != Mark::block) continue;
+    const int64_t most = interval(s->extent, ranges_at(result.kernel, site.outer)).hi;
+    threads = most > kMostBlock ? kMostBlock + 1 : threads * std::max<int64_t>(most, 1);
+  }
+  if (threads > kMostBlock) {
+    return invalid("expected at most {} threads in a block, `{}` and the scopes around it have more", kMostBlock,
+                   move.args[0]);
+  }
+  return share_out(result, "parallelize_block", move, params, site, Mark::block);
+}
+std::vector<Move> propose_parallelize_block(const Kernel& kernel) { return propose_marks(kernel, "parallelize_block"); }
 
 Status apply_tensorize(TransformResult& result, const Move& move, const TransformParams&) {
   LATHE_ASSIGN(const ScopeSite site, find_plain_site(result.kernel, move.args[0]));

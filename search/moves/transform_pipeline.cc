@@ -123,8 +123,8 @@ Status apply_pipeline(TransformResult& result, const Move& move, const Transform
   for (const std::string& buffer : carried) {
     const Place place = k.find_buffer(buffer)->place;
     if (place < Place::heap) return invalid("expected a temporary, `{}` goes from one part to the other", buffer);
-    if (place == Place::heap && inside_mark(path, Mark::parallel))
-      return invalid("expected `{}` in stack or registers inside a @parallel scope", buffer);
+    if (place == Place::heap && inside_shared_out(path))
+      return invalid("expected `{}` in stack or registers inside a scope that threads share out", buffer);
     LATHE_RETURN_IF_ERROR(legality.require(1, lives_inside(k, buffer, path, &why), why));
   }
   const Answer rest = separable(k, name, static_cast<size_t>(at), carried);

@@ -26,8 +26,8 @@ static Status contract(TransformResult& result, const Move& move, const Transfor
   for (const Access& a : accesses) {
     pointers.push_back(&a);
     for (size_t i = path.size(); i < a.scopes.size(); ++i) {
-      if (a.scopes[i]->mark == Mark::parallel)
-        return invalid("expected no @parallel scope between `{}` and its uses", move.args[1]);
+      if (is_shared_out(a.scopes[i]->mark))
+        return invalid("expected no scope that threads share out between `{}` and its uses", move.args[1]);
     }
   }
   std::string why;

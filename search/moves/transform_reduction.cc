@@ -61,9 +61,8 @@ Status apply_split_reduction(TransformResult& result, const Move& move, const Tr
   if (!found) return invalid("expected the name of a buffer, got `{}`", name);
   const Buffer buffer = *found;
   LATHE_ASSIGN(const BodySite site, find_body(k, move.options.at("at")));
-  for (const Mark mark : {Mark::vector, Mark::tensor, Mark::parallel}) {
-    if (inside_mark(site.path, mark)) return invalid("expected a place outside @vector, @tensor and @parallel scopes");
-  }
+  if (inside_mark(site.path, Mark::vector) || inside_mark(site.path, Mark::tensor) || inside_shared_out(site.path))
+    return invalid("expected a place outside @vector, @tensor, @parallel, @grid and @block scopes");
   // The reductions below the scope, and the statement of `at` that holds them.
   const std::vector<Access> accesses = collect_accesses(*site.body, site.path);
   const size_t fixed = site.path.size();

@@ -23,8 +23,8 @@ std::vector<Access> accesses_of(const Kernel& kernel, const std::string& a, cons
 Status check_marks(const ScopePath& path, const Buffer& buffer) {
   if (inside_mark(path, Mark::vector) || inside_mark(path, Mark::tensor))
     return invalid("expected `{}` to be used outside @vector and @tensor scopes", buffer.name);
-  if (buffer.place == Place::heap && inside_mark(path, Mark::parallel))
-    return invalid("expected the heap buffer `{}` not to be used inside a @parallel scope", buffer.name);
+  if (buffer.place == Place::heap && inside_shared_out(path))
+    return invalid("expected the heap buffer `{}` not to be used inside a scope that threads share out", buffer.name);
   return {};
 }
 

@@ -52,9 +52,8 @@ Status apply_create_temporary(TransformResult& result, const Move& move, const T
   if (buffer.values)
     return invalid("expected a buffer of any values; a copy of `{}` would not state them", buffer.name);
   LATHE_ASSIGN(const BodySite site, find_body(k, move.options.at("at")));
-  for (const Mark mark : {Mark::vector, Mark::tensor, Mark::parallel}) {
-    if (inside_mark(site.path, mark)) return invalid("expected a place outside @vector, @tensor and @parallel scopes");
-  }
+  if (inside_mark(site.path, Mark::vector) || inside_mark(site.path, Mark::tensor) || inside_shared_out(site.path))
+    return invalid("expected a place outside @vector, @tensor, @parallel, @grid and @block scopes");
   const std::vector<Access> accesses = collect_accesses(*site.body, site.path, &buffer.name);
   const bool written = std::any_of(accesses.begin(), accesses.end(), [](const Access& a) { return a.write; });
   const bool read = std::any_of(accesses.begin(), accesses.end(), [](const Access& a) { return !a.write; });
@@ -163,7 +162,7 @@ bool threads_would_share(const Kernel& kernel, const Definition& def) {
   });
   return own && std::any_of(def.reads.begin(), def.reads.end(), [&](const Access* r) {
            const auto first = r->scopes.begin() + static_cast<std::ptrdiff_t>(common_scopes(*def.write, *r));
-           return std::any_of(first, r->scopes.end(), [](const Stmt* s) { return s->mark == Mark::parallel; });
+           return std::any_of(first, r->scopes.end(), [](const Stmt* s) { return is_shared_out(s->mark); });
          });
 }
 

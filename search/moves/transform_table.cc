@@ -1,6 +1,6 @@
 // The table of moves: one row each. Arguments (checked by the framework from this text), picture,
-// numeric class, the legality rules in the order of their numbers, the rewrite and what it may be
-// proposed with.
+// numeric class, the legality rules in the order of their numbers, the rewrite, what it may be
+// proposed with, and the side that has a use for it: both unless it says so.
 #include "ir/core/kernel.h"
 #include "search/moves/transform_rows.h"
 
@@ -234,14 +234,32 @@ const std::vector<Transform>& transforms() {
        .numeric = kExact,
        .preconditions = {"the iterations must not depend on each other"},
        .apply = apply_parallelize,
-       .propose = propose_parallelize},
+       .propose = propose_parallelize,
+       .where = Where::cpu},
+      {.name = "parallelize_grid",
+       .args = "scope",
+       .picture = "for i < N: S  ->  for i < N @grid: S",
+       .numeric = kExact,
+       .preconditions = {"the iterations must not depend on each other"},
+       .apply = apply_parallelize_grid,
+       .propose = propose_parallelize_grid,
+       .where = Where::gpu},
+      {.name = "parallelize_block",
+       .args = "scope",
+       .picture = "for b < N @grid: for i < 256: S  ->  for b < N @grid: for i < 256 @block: S",
+       .numeric = kExact,
+       .preconditions = {"the iterations must not depend on each other"},
+       .apply = apply_parallelize_block,
+       .propose = propose_parallelize_block,
+       .where = Where::gpu},
       {.name = "tensorize",
        .args = "scope mma|dot2_bf16|tile_bf16|dot4_u8s8|transpose",
        .picture = "for k: for m: for n: c[m, n] += a[m, k] * b[k, n]  ->  for k @tensor(mma): ...",
        .numeric = kContract,
        .preconditions = {},
        .apply = apply_tensorize,
-       .propose = propose_tensorize},
+       .propose = propose_tensorize,
+       .where = Where::cpu},
       {.name = "pipeline",
        .args = "scope after=index",
        .picture = "for i < N: F(i) to t; S(i, t)  ->  F(0) to u;\n"
@@ -266,14 +284,16 @@ const std::vector<Transform>& transforms() {
        .numeric = kExact,
        .preconditions = {"nothing may read the buffer", "no cell may be written twice"},
        .apply = apply_stream_stores,
-       .propose = propose_stream_stores},
+       .propose = propose_stream_stores,
+       .where = Where::cpu},
       {.name = "prefetch",
        .args = "buffer scope [ahead=bytes] [next=scope] lines=count",
        .picture = "for k @tensor(mma): S  ->  for k @tensor(mma): prefetch w ahead 8192 lines 8; S",
        .numeric = kExact,
        .preconditions = {},
        .apply = apply_prefetch,
-       .propose = propose_prefetch},
+       .propose = propose_prefetch,
+       .where = Where::cpu},
   };
   return table;
 }

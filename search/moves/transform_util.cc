@@ -51,6 +51,10 @@ bool inside_mark(const ScopePath& path, Mark mark) {
   return false;
 }
 
+bool inside_shared_out(const ScopePath& path) {
+  return std::any_of(path.begin(), path.end(), [](const Stmt* s) { return is_shared_out(s->mark); });
+}
+
 Result<ScopeSite> find_plain_site(Kernel& kernel, const std::string& iter) {
   LATHE_ASSIGN(ScopeSite site, find_site(kernel, iter));
   if (site.scope().mark != Mark::none) return invalid("expected a scope without a mark, `{}` has one", iter);

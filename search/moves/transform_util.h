@@ -37,6 +37,8 @@ ir::Result<BodySite> find_body(ir::Kernel& kernel, const std::string& name);
 // iterations need.
 ir::Result<ScopeSite> find_plain_site(ir::Kernel& kernel, const std::string& iter);
 bool inside_mark(const ScopePath& path, ir::Mark mark);
+// Inside a scope that threads share out: @parallel, @grid or @block.
+bool inside_shared_out(const ScopePath& path);
 ir::Result<int64_t> int_arg(const std::string& text, const char* what, int64_t lo, int64_t hi);
 // A temporary (heap, stack, reg) of that name.
 ir::Result<ir::Buffer*> find_temporary(ir::Kernel& kernel, const std::string& name);

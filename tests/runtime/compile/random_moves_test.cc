@@ -229,7 +229,9 @@ search::Move layout_move(const ir::Kernel& kernel, Random& random) {
 
 search::Move any_move(const ir::Kernel& kernel, Random& random) {
   for (int attempt = 0; attempt < 8 && below(random, 5) != 0; ++attempt) {
-    const std::vector<search::Move> moves = pick(random, search::transforms()).propose(kernel);
+    const search::Transform& row = pick(random, search::transforms());
+    const std::vector<search::Move> moves =
+        row.serves(search::Where::cpu) ? row.propose(kernel) : std::vector<search::Move>();
     if (!moves.empty()) return moves[below(random, moves.size())];
   }
   return layout_move(kernel, random);

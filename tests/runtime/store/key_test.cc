@@ -16,14 +16,19 @@ struct All {
   MachineFields machine;
   LeafFields leaf;
   CodeFields code;
+  DeviceCodeFields device_code;
 };
 
-// S, D, E, L, C in this order. The request's semantic key is the graph's, as in production.
-std::array<std::string, 5> identities(All a) {
+// S, D, E, L, C, G in this order. The request's semantic key is the graph's, as in production.
+std::array<std::string, 6> identities(All a) {
   const std::string semantic = semantic_key(a.graph).hash;
   a.request.semantic_key += semantic;
-  return {semantic, decision_name(decision_base(a.request).hash, a.request.ranges),
-          decision_environment(a.machine).hash, leaf_key(a.leaf).hash, code_environment(a.code).hash};
+  return {semantic,
+          decision_name(decision_base(a.request).hash, a.request.ranges),
+          decision_environment(a.machine).hash,
+          leaf_key(a.leaf).hash,
+          code_environment(a.code).hash,
+          device_code_environment(a.device_code).hash};
 }
 
 void mutate(std::string* v) { *v += "x"; }
@@ -42,14 +47,15 @@ const std::vector<Row>& rows() {
 #define LATHE_MACHINE_FIELD(type, name, ids) {#name, ids, [](All* a) { mutate(&a->machine.name); }},
 #define LATHE_LEAF_FIELD(type, name, ids) {#name, ids, [](All* a) { mutate(&a->leaf.name); }},
 #define LATHE_CODE_FIELD(type, name, ids) {#name, ids, [](All* a) { mutate(&a->code.name); }},
+#define LATHE_DEVICE_CODE_FIELD(type, name, ids) {#name, ids, [](All* a) { mutate(&a->device_code.name); }},
 #include "runtime/store/key_fields.def"
   };
   return all;
 }
 
 TEST(Key, EachFieldChangesExactlyTheDeclaredIdentities) {
-  const std::array<std::string, 5> before = identities({});
-  const std::string letters = "SDELC";
+  const std::array<std::string, 6> before = identities({});
+  const std::string letters = "SDELCG";
   for (const Row& r : rows()) {
     All a;
     r.change(&a);

@@ -80,7 +80,7 @@ static void reverse_marked(std::vector<Stmt>& body) {
   for (Stmt& s : body) {
     if (s.kind != Stmt::Kind::scope) continue;
     reverse_marked(s.body);
-    if (s.mark != Mark::parallel && s.mark != Mark::vector) continue;
+    if (!is_shared_out(s.mark) && s.mark != Mark::vector) continue;
     const std::string name = s.iter;
     const Expr mirrored = s.extent - Expr(1) - iter(name);
     for_each_stmt(s.body, [&](Stmt& inner) {

@@ -1,0 +1,44 @@
+// See launch_check.h.
+#include "ir/analysis/launch_check.h"
+
+#include <algorithm>
+
+#include "ir/core/names.h"
+#include "ir/core/text_form.h"
+
+namespace lathe::ir {
+
+namespace {
+
+bool any_marked(const std::vector<const Stmt*>& scopes, Mark mark) {
+  return std::any_of(scopes.begin(), scopes.end(), [&](const Stmt* s) { return s->mark == mark; });
+}
+
+}  // namespace
+
+Status check_launch_scope(const Stmt& scope, const std::vector<const Stmt*>& outer, const Ranges& ranges) {
+  const bool grid = scope.mark == Mark::grid, block = scope.mark == Mark::block,
+             parallel = scope.mark == Mark::parallel;
+  if (!grid && !block && !parallel) return {};
+  if (parallel ? any_marked(outer, Mark::grid) : any_marked(outer, Mark::parallel))
+    return invalid("launch: @{} scope {} stands inside a @{} scope", mark_name(scope.mark), scope.iter,
+                   parallel ? "grid" : "parallel");
+  if (grid) {
+    for (const Stmt* o : outer) {
+      if (o->mark != Mark::grid)
+        return invalid("launch: @grid scope {} stands inside {}, which is none", scope.iter, o->iter);
+    }
+    if (!outer.empty() && outer.back()->body.size() != 1)
+      return invalid("launch: @grid scope {} holds more than @grid scope {}", outer.back()->iter, scope.iter);
+  }
+  if (!block) return {};
+  if (!any_marked(outer, Mark::grid))
+    return invalid("launch: @block scope {} stands outside of @grid scopes", scope.iter);
+  if (any_marked(outer, Mark::vector) || any_marked(outer, Mark::tensor))
+    return invalid("launch: @block scope {} stands inside a @vector or @tensor scope", scope.iter);
+  if (interval(scope.extent, ranges).hi > kMostThreads)
+    return invalid("launch: @block scope {}: no constant bounds its extent {}", scope.iter, print(scope.extent));
+  return {};
+}
+
+}  // namespace lathe::ir

@@ -1,0 +1,20 @@
+// The rule "launch" of the verifier: where the scopes of a GPU's launch may stand.
+//   @grid    inside @grid scopes alone; one around another holds nothing else: together they are one launch
+//   @block   inside a @grid scope, outside @vector and @tensor scopes; its extent has a constant upper bound, which is
+//            the number of threads: those past the extent do nothing
+//   neither stands inside a @parallel scope or around one
+#pragma once
+#include <vector>
+
+#include "ir/analysis/analysis.h"
+#include "ir/base/status.h"
+
+namespace lathe::ir {
+
+// outer: the scopes around `scope`, outermost first. ranges: those there.
+Status check_launch_scope(const Stmt& scope, const std::vector<const Stmt*>& outer, const Ranges& ranges);
+
+// Far above what a GPU has: a bound that moves around the scope make less tight is still one.
+inline constexpr int64_t kMostThreads = 1 << 16;
+
+}  // namespace lathe::ir

@@ -1,0 +1,28 @@
+// Reads what a cubin says of a kernel in it: for which GPU it is, what it takes, and which accesses it makes. Any bytes
+// give an answer or an error.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "ir/base/status.h"
+
+namespace lathe::jit {
+
+struct AccessCounts {
+  int narrow = 0, bits64 = 0, bits128 = 0;  // up to 32 bits; 64; 128
+};
+
+struct CubinInfo {
+  int sm = 0;         // 90; of its letter the file says nothing for certain
+  int registers = 0;  // of a thread
+  int frame_bytes = 0;
+  int instructions = 0;
+  int local = 0;               // loads and stores of local memory: spills, or arrays that are no registers
+  AccessCounts loads, stores;  // of global memory
+};
+
+// INVALID: no ELF file for a GPU, cut short, or without that kernel.
+ir::Result<CubinInfo> read_cubin(std::string_view bytes, const std::string& kernel);
+
+}  // namespace lathe::jit

@@ -1,0 +1,205 @@
+// See cuda_text.h.
+#include "jit/cuda/cuda_text.h"
+
+#include <bit>
+
+#include "ir/core/names.h"
+
+namespace lathe::jit {
+
+using ir::Expr;
+using ir::Op;
+
+namespace {
+
+class Writer {
+ public:
+  explicit Writer(const DeviceProgram& p) : p_(p) {}
+
+  std::string run(const std::string& kernel) {
+    line("#include \"{}\"", kPreludeName);
+    line("struct lt_args {{");
+    for (const DeviceParam& q : p_.params) line("  {}float* {};", q.written ? "" : "const ", q.name);
+    for (const std::string& e : p_.sizes) line("  lt_int {};", e);
+    line("}};");
+    line("LT_KERNEL({}, {}, lt_args, a) {{", kernel, p_.threads);
+    body(p_.body);
+    line("}}");
+    return std::move(out_);
+  }
+
+ private:
+  template <class... A>
+  void line(fmt::format_string<A...> format, A&&... args) {
+    out_.append(static_cast<size_t>(2 * indent_), ' ');
+    fmt::format_to(std::back_inserter(out_), format, std::forward<A>(args)...);
+    out_ += '\n';
+  }
+
+  static std::string integer(const Expr& e) {
+    const auto arg = [&](size_t i) { return integer(e->args[i]); };
+    const auto call = [&](const char* name) { return fmt::format("{}({}, {})", name, arg(0), arg(1)); };
+    switch (e->op) {
+      case Op::k_const_int:
+        return fmt::format("{}ll", e->ival);
+      case Op::k_symbol:
+        return "a." + e->name;
+      case Op::k_iter:
+        return e->name == "block" || e->name == "thread" ? fmt::format("lt_{}()", e->name) : e->name;
+      case Op::k_floordiv:
+        return call("lt_floordiv");
+      case Op::k_mod:
+        return call("lt_mod");
+      case Op::k_ceildiv:
+        return call("lt_ceildiv");
+      case Op::k_min:
+        return call("lt_least");
+      case Op::k_max:
+        return call("lt_most");
+      case Op::k_neg:
+        return fmt::format("(-{})", arg(0));
+      case Op::k_logical_and:
+        return fmt::format("({} && {})", arg(0), arg(1));
+      case Op::k_logical_or:
+        return fmt::format("({} || {})", arg(0), arg(1));
+      case Op::k_logical_not:
+        return fmt::format("(!{})", arg(0));
+      case Op::k_select:
+        return fmt::format("({} ? {} : {})", arg(0), arg(1), arg(2));
+      default:
+        return fmt::format("({} {} {})", arg(0), op_info(e->op).spelling, arg(1));
+    }
+  }
+
+  std::string place(const DevicePlace& at, const std::string& further = {}) const {
+    return fmt::format("a.{} + {}{}", p_.params[static_cast<size_t>(at.param)].name, integer(at.offset), further);
+  }
+  static std::string lane_step(const DeviceStmt& s, int lane) {
+    return lane == 0 ? "" : fmt::format(" + {}ll * {}", lane, integer(s.step));
+  }
+
+  // One lane of an operand; what has one lane is the same in all.
+  std::string operand(const DeviceOperand& o, int lane) const {
+    if (o.value < 0) return fmt::format("lt_float({:#010x}u)", std::bit_cast<uint32_t>(o.constant));
+    return fmt::format("v{}_{}", o.value, lanes_[static_cast<size_t>(o.value)] == 1 ? 0 : lane);
+  }
+
+  void define(const DeviceStmt& s) {
+    const auto at = static_cast<size_t>(s.value);
+    if (lanes_.size() <= at) lanes_.resize(at + 1, 1);
+    lanes_[at] = s.lanes;
+  }
+
+  void load(const DeviceStmt& s) {
+    define(s);
+    if (s.lanes > 1 && ir::is_const_int(s.step, 1)) {
+      line("const lt_f{0} w{1} = lt_load{0}({2});", s.lanes, s.value, place(s.places[0]));
+      for (int l = 0; l < s.lanes; ++l) line("const float v{0}_{1} = w{0}.{2};", s.value, l, "xyzw"[l]);
+      return;
+    }
+    for (int l = 0; l < s.lanes; ++l)
+      line("const float v{}_{} = lt_load1({});", s.value, l, place(s.places[0], lane_step(s, l)));
+  }
+
+  void store(const DeviceStmt& s) {
+    const auto value = [&](int lane) { return operand(s.operands[0], lane); };
+    if (s.lanes > 1 && ir::is_const_int(s.step, 1)) {
+      std::string all;
+      for (int l = 0; l < s.lanes; ++l) all += ", " + value(l);
+      line("lt_store{}({}{});", s.lanes, place(s.places[0]), all);
+      return;
+    }
+    for (int l = 0; l < s.lanes; ++l) line("lt_store1({}, {});", place(s.places[0], lane_step(s, l)), value(l));
+  }
+
+  void set(const DeviceStmt& s) {
+    const DeviceOpRow& row = device_op(s.op);
+    define(s);
+    for (int l = 0; l < s.lanes; ++l) {
+      std::string args;
+      for (const DeviceOperand& o : s.operands) args += (args.empty() ? "" : ", ") + operand(o, l);
+      line("const {} v{}_{} = lt_{}({});", row.result == 'f' ? "float" : "bool", s.value, l, row.name, args);
+    }
+  }
+
+  void blocks(const std::string& condition, const DeviceStmt& s) {
+    line("if ({}) {{", condition);
+    body(s.body);
+    if (!s.otherwise.empty()) {
+      line("}} else {{");
+      body(s.otherwise);
+    }
+    line("}}");
+  }
+
+  void body(const std::vector<DeviceStmt>& list) {
+    using Kind = DeviceStmt::Kind;
+    ++indent_;
+    for (const DeviceStmt& s : list) {
+      switch (s.kind) {
+        case Kind::let:
+          line("const lt_int {} = {};", s.name, integer(s.integer));
+          break;
+        case Kind::when:
+          blocks(integer(s.integer), s);
+          break;
+        case Kind::aligned: {
+          std::string all = s.integer ? integer(s.integer) : "";
+          for (const DevicePlace& at : s.places)
+            all += fmt::format("{}lt_aligned({}, {})", all.empty() ? "" : " && ", place(at), 4 * s.lanes);
+          blocks(all.empty() ? "true" : all, s);
+          break;
+        }
+        case Kind::loop:
+          line("for (lt_int {0} = 0; {0} < {1}; ++{0}) {{", s.name, integer(s.integer));
+          body(s.body);
+          line("}}");
+          break;
+        case Kind::load:
+          load(s);
+          break;
+        case Kind::set:
+          set(s);
+          break;
+        case Kind::store:
+          store(s);
+          break;
+      }
+    }
+    --indent_;
+  }
+
+  const DeviceProgram& p_;
+  std::string out_;
+  int indent_ = 0;
+  std::vector<int> lanes_;  // by value
+};
+
+constexpr char kHead[] =
+#include "jit/cuda/device_prelude.inc"
+    ;
+
+std::string function(const DeviceOpRow& row, const char* body) {
+  std::string args;
+  for (size_t i = 0; row.operands[i] != 0; ++i)
+    args += fmt::format("{}{} {}", i == 0 ? "" : ", ", row.operands[i] == 'f' ? "float" : "bool", "abc"[i]);
+  return fmt::format("LT_FUNCTION {} lt_{}({}) {{ return {}; }}\n", row.result == 'f' ? "float" : "bool", row.name,
+                     args, body);
+}
+
+}  // namespace
+
+std::string cuda_text(const DeviceProgram& program, const std::string& kernel) { return Writer(program).run(kernel); }
+
+const std::string& device_prelude() {
+  static const std::string text = [] {
+    std::string out = kHead;
+#define LATHE_DEVICE_OP(id, result, operands, device, host) out += function(device_op(DeviceOp::k_##id), device);
+#include "jit/cuda/device_ops.def"
+#undef LATHE_DEVICE_OP
+    return out;
+  }();
+  return text;
+}
+
+}  // namespace lathe::jit

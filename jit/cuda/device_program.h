@@ -1,0 +1,98 @@
+// Device programs: what one thread of a launch does, in registers and accesses of its own. Everything that the hardware
+// does is explicit: which elements a thread takes, how wide an access is, and what was asked of an address before. A
+// plain value; prints as text; verify() states the rules.
+//
+//   program leaf threads 256 (p0: in, p1: out, e0)
+//     let i1 = thread
+//     if i1 < e0 - 4*block:
+//       if aligned 16 p0[4*i1], p1[4*i1]:
+//         v0 = load x4 p0[4*i1]
+//         v1 = exp v0
+//         store x4 p1[4*i1] v1
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ir/base/status.h"
+#include "ir/core/expr.h"
+
+namespace lathe::jit {
+
+enum class DeviceOp : uint8_t {
+#define LATHE_DEVICE_OP(id, result, operands, device, host) k_##id,
+#include "jit/cuda/device_ops.def"
+#undef LATHE_DEVICE_OP
+};
+struct DeviceOpRow {
+  const char* name;
+  ir::Op node;
+  char result;
+  const char* operands;
+};
+const DeviceOpRow& device_op(DeviceOp op);
+// The operation that a node is; null: a device has none.
+const DeviceOpRow* find_device_op(ir::Op node, DeviceOp* op);
+
+struct DeviceParam {
+  std::string name;      // p0: the address of its first element, an f32
+  bool written = false;  // else it is only read
+};
+
+// An operand of an operation: a value or a constant.
+struct DeviceOperand {
+  int value = -1;  // its number; -1: the constant
+  float constant = 0;
+};
+
+// An address: so many elements from the first one of a parameter.
+struct DevicePlace {
+  int param = -1;
+  ir::Expr offset;
+};
+
+inline constexpr int kMaxLanes = 4;  // elements of a value: 16 bytes
+
+struct DeviceStmt {
+  enum class Kind : uint8_t {
+    let,      // name = integer: an expression of sizes, `block`, `thread` and names above
+    when,     // body if integer is true, else `otherwise`
+    aligned,  // body if all of `places` are aligned to lanes * 4 bytes, and `integer` (if there is one) is true, else
+              // `otherwise`
+    loop,     // body for name = 0 .. integer-1
+    load,     // value = `lanes` elements from places[0] on, `step` apart
+    set,      // value = op of operands, in each lane
+    store     // `lanes` elements from places[0] on, `step` apart = operands[0]
+  };
+  Kind kind = Kind::let;
+  std::string name;
+  ir::Expr integer;
+  std::vector<DevicePlace> places;
+  int lanes = 1;
+  ir::Expr step;  // load, store of several lanes; 1: one access of all of them
+  int value = -1;
+  DeviceOp op = DeviceOp::k_add;
+  std::vector<DeviceOperand> operands;
+  std::vector<DeviceStmt> body, otherwise;
+};
+
+struct DeviceProgram {
+  std::string name;
+  int threads = 1;  // of a block
+  std::vector<DeviceParam> params;
+  std::vector<std::string> sizes;  // e0, e1, ...: 64-bit integers, the same for all threads
+  std::vector<DeviceStmt> body;
+};
+
+std::string print(const DeviceProgram& program);
+
+// INVALID, naming the rule:
+//   block    1..1024 threads
+//   names    each name and value is defined once, and used where it is known; integers are of type i64, conditions b8
+//   values   operands agree with the operation, and in lanes; a constant fits any
+//   lanes    1, 2 or 4
+//   access   only what is written is stored to; an access of several lanes at once stands where its address was found
+//            aligned to all of them
+ir::Status verify(const DeviceProgram& program);
+
+}  // namespace lathe::jit

@@ -1,0 +1,127 @@
+// See device.h.
+#include "runtime/cuda/device.h"
+
+#include <algorithm>
+#include <array>
+
+#include "ir/base/hash.h"
+
+namespace lathe::runtime {
+
+using ir::Code;
+using ir::make_error;
+using ir::Result;
+using ir::Status;
+
+namespace {
+
+constexpr int kAttributeMajor = 75, kAttributeMinor = 76;   // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
+constexpr int kPointerMemoryType = 2, kPointerOrdinal = 9;  // CU_POINTER_ATTRIBUTE_*
+constexpr unsigned kMemoryHost = 1, kMemoryDevice = 2;      // CU_MEMORYTYPE_*
+constexpr int kInvalidValue = 1;                            // CUDA_ERROR_INVALID_VALUE
+// What leaves the context unusable: an uncorrectable memory error, illegal addresses and instructions, a failed launch.
+constexpr std::array<int, 10> kBreaks = {214, 700, 702, 709, 714, 715, 716, 717, 718, 719};
+
+// One per process, as the mapping of the driver is.
+struct Registry {
+  std::mutex mutex;
+  std::map<std::string, std::shared_ptr<const CudaDriver>> drivers;
+  std::map<std::pair<std::string, int>, std::shared_ptr<CudaDevice>> devices;
+};
+Registry& registry() {
+  static Registry& r = *new Registry;  // calls may come while the process ends
+  return r;
+}
+
+}  // namespace
+
+Status CudaDevice::working() const {
+  const int error = broken_.load(std::memory_order_relaxed);
+  if (error == 0) return {};
+  return make_error(Code::kDEVICE, "device {} failed before: {}", number_, driver_->name_of(error));
+}
+
+Status CudaDevice::note(int error, const char* what) {
+  if (std::find(kBreaks.begin(), kBreaks.end(), error) != kBreaks.end())
+    broken_.store(error, std::memory_order_relaxed);
+  return driver_->check(error, what);
+}
+
+Result<std::shared_ptr<CudaDevice>> CudaDevice::open(std::shared_ptr<const CudaDriver> driver, int number) {
+  const CudaDriver& d = *driver;
+  if (number >= d.devices) return make_error(Code::kDEVICE, "device {}, and the driver has {}", number, d.devices);
+  std::shared_ptr<CudaDevice> out(new CudaDevice(driver, number));
+  int handle = 0, major = 0, minor = 0;
+  LATHE_RETURN_IF_ERROR(d.check(d.cuDeviceGet(&handle, number), "device"));
+  std::array<char, 256> name{};
+  LATHE_RETURN_IF_ERROR(d.check(d.cuDeviceGetName(name.data(), static_cast<int>(name.size()) - 1, handle), "name"));
+  LATHE_RETURN_IF_ERROR(d.check(d.cuDeviceGetAttribute(&major, kAttributeMajor, handle), "compute capability"));
+  LATHE_RETURN_IF_ERROR(d.check(d.cuDeviceGetAttribute(&minor, kAttributeMinor, handle), "compute capability"));
+  out->target_ = ir::gpu_target(name.data(), major, minor);
+  if (out->target_.sm < ir::kLeastSm)
+    return ir::unsupported("{} has compute capability {}.{}, expected 8.0 or later", name.data(), major, minor);
+  LATHE_RETURN_IF_ERROR(d.check(d.cuDevicePrimaryCtxRetain(&out->primary_, handle), "primary context"));
+  return out;
+}
+
+Result<void*> CudaDevice::load(const std::string& cubin, const std::string& kernel) {
+  LATHE_RETURN_IF_ERROR(working());
+  const std::string hash = ir::content_hash(cubin.data(), cubin.size());
+  const std::lock_guard lock(mutex_);
+  void*& loaded = loaded_[hash];
+  if (loaded != nullptr) return loaded;
+  const CudaDriver& d = *driver_;
+  void *library = nullptr, *found = nullptr, *function = nullptr, *popped = nullptr;
+  LATHE_RETURN_IF_ERROR(
+      note(d.cuLibraryLoadData(&library, cubin.data(), nullptr, nullptr, 0, nullptr, nullptr, 0), "loading code"));
+  Status status = note(d.cuLibraryGetKernel(&found, library, kernel.c_str()), "kernel");
+  // Now, not at the first launch, which may be captured.
+  if (status.ok()) status = note(d.cuCtxPushCurrent_v2(primary_), "context");
+  if (status.ok()) {
+    status = note(d.cuKernelGetFunction(&function, found), "loading the kernel");
+    (void)d.cuCtxPopCurrent_v2(&popped);
+  }
+  if (!status.ok()) {
+    (void)d.cuLibraryUnload(library);
+    return status;
+  }
+  loaded = found;
+  return loaded;
+}
+
+Status CudaDevice::check_memory(const void* address) const {
+  LATHE_RETURN_IF_ERROR(working());
+  const auto at = static_cast<unsigned long long>(reinterpret_cast<uintptr_t>(address));
+  unsigned type = 0;
+  int owner = 0;
+  const int error = driver_->cuPointerGetAttribute(&type, kPointerMemoryType, at);
+  if (error == kInvalidValue || (error == 0 && type == kMemoryHost))
+    return ir::invalid("host memory, expected memory of device {}", number_);
+  LATHE_RETURN_IF_ERROR(driver_->check(error, "memory type"));
+  if (type != kMemoryDevice) return ir::invalid("memory of type {}, expected memory of device {}", type, number_);
+  LATHE_RETURN_IF_ERROR(driver_->check(driver_->cuPointerGetAttribute(&owner, kPointerOrdinal, at), "memory's device"));
+  if (owner != number_) return ir::invalid("memory of device {}, expected device {}", owner, number_);
+  return {};
+}
+
+Status CudaDevice::launch(void* kernel, unsigned blocks, unsigned threads, void* args, void* stream) {
+  LATHE_RETURN_IF_ERROR(working());
+  void* params[] = {args};
+  const int error = driver_->cuLaunchKernel(kernel, blocks, 1, 1, threads, 1, 1, 0, stream, params, nullptr);
+  return error == 0 ? Status() : note(error, "launch");
+}
+
+Result<std::shared_ptr<CudaDevice>> cuda_device(const std::string& path, int number) {
+  Registry& r = registry();
+  const std::lock_guard lock(r.mutex);
+  std::shared_ptr<CudaDevice>& known = r.devices[{path, number}];
+  if (known != nullptr) return known;
+  std::shared_ptr<const CudaDriver>& driver = r.drivers[path];
+  if (driver == nullptr) {
+    LATHE_ASSIGN(driver, CudaDriver::open(path));
+  }
+  LATHE_ASSIGN(known, CudaDevice::open(driver, number));
+  return known;
+}
+
+}  // namespace lathe::runtime

@@ -1,0 +1,84 @@
+// See launch.h.
+#include "runtime/cuda/launch.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "ir/analysis/analysis.h"
+#include "ir/core/text_form.h"
+#include "runtime/walk/bound_nest.h"
+
+namespace lathe::runtime {
+
+using ir::Result;
+using ir::Status;
+
+namespace {
+
+constexpr size_t kMostSizes = 64;
+constexpr int64_t kMostBlocks = INT32_MAX;
+
+struct BoundStep {
+  void* kernel = nullptr;
+  unsigned blocks = 0, threads = 0;
+  std::vector<int> operands;
+  std::vector<int64_t> sizes;
+};
+
+class BoundCudaLaunch final : public BoundExecutable {
+ public:
+  BoundCudaLaunch(CudaDevice& device, std::vector<BoundStep> steps)
+      : BoundExecutable(0), device_(device), steps_(std::move(steps)) {}
+
+  Status launch(void* const* params, void* /*workspace*/, void* stream) const override {
+    for (const BoundStep& s : steps_) {
+      // As the struct of the kernel's text: addresses, then sizes.
+      uint64_t args[kMaxNestBuffers + kMostSizes];
+      size_t n = 0;
+      for (const int p : s.operands) args[n++] = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(params[p]));
+      for (const int64_t e : s.sizes) args[n++] = static_cast<uint64_t>(e);
+      LATHE_RETURN_IF_ERROR(device_.launch(s.kernel, s.blocks, s.threads, args, stream));
+    }
+    return {};
+  }
+
+ private:
+  CudaDevice& device_;
+  const std::vector<BoundStep> steps_;
+};
+
+Result<int64_t> value_of(const ir::Expr& e, const SymbolValues& symbols) {
+  const std::optional<int64_t> value = ir::evaluate(e, symbols);
+  if (!value) return ir::invalid("{} has no value", print(e));
+  return *value;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<const BoundExecutable>> CudaLaunch::bind(const SymbolValues& symbols,
+                                                                const std::vector<ArgLayout>& layouts, int) const {
+  if (std::any_of(layouts.begin(), layouts.end(), [](const ArgLayout& l) { return !l.strides.empty(); }))
+    return ir::unsupported("operands of a layout of their own");
+  std::vector<BoundStep> steps;
+  for (const Step& step : steps_) {
+    BoundStep bound{step.kernel, 1, static_cast<unsigned>(step.code->threads), step.launch.operands, {}};
+    if (bound.operands.size() > kMaxNestBuffers || step.launch.sizes.size() > kMostSizes)
+      return ir::unsupported("a launch with {} operands and {} sizes", bound.operands.size(), step.launch.sizes.size());
+    for (const ir::Expr& e : step.launch.sizes) {
+      LATHE_ASSIGN(const int64_t value, value_of(e, symbols));
+      bound.sizes.push_back(value);
+    }
+    int64_t blocks = 1;
+    for (const ir::Expr& e : step.launch.grid) {
+      LATHE_ASSIGN(const int64_t extent, value_of(e, symbols));
+      if (__builtin_mul_overflow(blocks, std::max<int64_t>(extent, 0), &blocks) || blocks > kMostBlocks)
+        return ir::unsupported("a launch of more than {} blocks", kMostBlocks);
+    }
+    if (blocks == 0) continue;
+    bound.blocks = static_cast<unsigned>(blocks);
+    steps.push_back(std::move(bound));
+  }
+  return std::unique_ptr<const BoundExecutable>(std::make_unique<BoundCudaLaunch>(*device_, std::move(steps)));
+}
+
+}  // namespace lathe::runtime

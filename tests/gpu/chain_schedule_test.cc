@@ -1,0 +1,150 @@
+// From chains to Schedules and launches: values stay, what is proven is proven, texts are as written here.
+#include "search/gpu/chain_schedule.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ir/analysis/analysis.h"
+#include "ir/meaning/interpreter.h"
+#include "search/cut/cut.h"
+#include "search/cut/launch_cut.h"
+#include "search/cut/safe_kernel.h"
+#include "tests/gpu/chains.h"
+
+namespace lathe::search {
+namespace {
+
+using ir::Kernel;
+using ir::SymbolValues;
+using test::kernel_of;
+using ::testing::HasSubstr;
+using Tensors = std::map<std::string, ir::Tensor>;
+
+SymbolValues sizes_of(const GeneralKernel& chain, const SymbolValues& symbols) {
+  SymbolValues out;
+  for (const auto& [name, size] : chain.sizes) out.emplace_back(name, ir::evaluate(size, symbols).value());
+  return out;
+}
+
+Tensors inputs_of(const Kernel& kernel, const SymbolValues& symbols) {
+  Tensors out;
+  for (const ir::Buffer& b : kernel.buffers) {
+    if (!ir::has_contents(b)) continue;
+    ir::Tensor t;
+    int64_t n = 1;
+    for (const ir::Expr& d : b.dims) {
+      t.dims.push_back(ir::evaluate(d, symbols).value());
+      n *= t.dims.back();
+    }
+    for (int64_t i = 0; i < n; ++i) t.data.push_back(static_cast<double>((i * 7 + 3) % 23) - 11);
+    out[b.name] = std::move(t);
+  }
+  return out;
+}
+
+void expect_same(const std::string& text, const SymbolValues& symbols) {
+  const Kernel naive = kernel_of(text);
+  const auto chain = general_chain(naive);
+  ASSERT_TRUE(chain.ok()) << chain.status().to_string();
+  const SymbolValues sizes = sizes_of(*chain, symbols);
+  const auto scheduled = chain_schedule(*chain, sizes);
+  ASSERT_TRUE(scheduled.ok()) << scheduled.status().to_string();
+  EXPECT_TRUE(check_safe(chain->kernel, scheduled->kernel).ok());
+  EXPECT_EQ(scheduled->kernel.numeric, chain->kernel.numeric);
+  Tensors want = inputs_of(naive, symbols), got = want;
+  ASSERT_TRUE(ir::interpret(naive, symbols, want).ok());
+  ASSERT_TRUE(ir::interpret(scheduled->kernel, sizes, got).ok());
+  for (const auto& [name, tensor] : want) EXPECT_EQ(tensor.data, got[name].data) << name;
+}
+
+TEST(ChainSchedule, KeepsTheValuesAtEverySize) {
+  for (const int64_t n : {1, 3, 4, 5, 255, 1021, 1023, 1024, 1025, 4099}) expect_same(test::kFlat, {{"N", n}});
+  for (const int64_t m : {1, 2, 3, 7, 8, 9, 11, 64, 97}) expect_same(test::kRows, {{"M", m}});
+  for (const int64_t a : {1, 5, 33}) {
+    for (const int64_t c : {1, 3, 4, 29}) expect_same(test::kTurned, {{"A", a}, {"B", 7}, {"C", c}});
+  }
+}
+
+TEST(ChainSchedule, BlocksFollowTheShape) {
+  const auto chain = general_chain(kernel_of(test::kTurned));
+  ASSERT_TRUE(chain.ok());
+  const auto threads = [&](int64_t a, int64_t b, int64_t c) {
+    const auto s = chain_schedule(*chain, sizes_of(*chain, {{"A", a}, {"B", b}, {"C", c}}));
+    const auto& knobs = s->schedule.knobs;
+    return std::vector<int64_t>{knobs.at("t0"), knobs.at("t1"), knobs.at("t2")};
+  };
+  EXPECT_EQ(threads(1, 1, 1), (std::vector<int64_t>{1, 1, 1}));
+  EXPECT_EQ(threads(2000, 200, 100), (std::vector<int64_t>{1, 8, 32}));
+  EXPECT_EQ(threads(2000, 3, 8), (std::vector<int64_t>{32, 4, 2}));
+}
+
+TEST(ChainSchedule, IsWrittenOut) {
+  const auto chain = general_chain(kernel_of(test::kFlat));
+  ASSERT_TRUE(chain.ok());
+  const auto scheduled = chain_schedule(*chain, {{"D0", 100000}});
+  ASSERT_TRUE(scheduled.ok()) << scheduled.status().to_string();
+  EXPECT_EQ(print(scheduled->kernel),
+            "kernel silu(e0: f32[D0] in, y: f32[D0] out) family elementwise where D0 in 1..1099511627776\n"
+            "  for jb < ceildiv(D0, 1024) [col] @grid:\n"
+            "    for jt < min(256, ceildiv(D0, 4) - 256*jb) [col] @block:\n"
+            "      for jv < min(4, D0 - 1024*jb - 4*jt) [col] @vector:\n"
+            "        y[1024*jb + 4*jt + jv] = e0[1024*jb + 4*jt + jv] * sigmoid(e0[1024*jb + 4*jt + jv])\n");
+}
+
+// Sizes and names are none of the code's affair.
+TEST(ChainSchedule, ChainsOfAFormShareTheirLeaf) {
+  const auto leaf = [](std::string text, int64_t size) {
+    const auto chain = general_chain(kernel_of(text));
+    const auto cut = cut_launches(chain_schedule(*chain, {{"D0", size}})->kernel);
+    EXPECT_TRUE(cut.ok()) << cut.status().to_string();
+    EXPECT_EQ(cut->launches.size(), 1u);
+    EXPECT_EQ(cut->launches[0].operands, (std::vector<int>{0, 1}));
+    EXPECT_EQ(print(cut->launches[0].sizes[0]), "D0");
+    return cut->leaves[0].text;
+  };
+  const std::string fixed =
+      "kernel other(a: f32[5000] in, z: f32[5000] out) family elementwise\n"
+      "  for n < 5000:\n"
+      "    z[n] = a[n] * sigmoid(a[n])\n";
+  const std::string text = leaf(test::kFlat, 100000);
+  EXPECT_EQ(text, leaf(fixed, 5000));
+  EXPECT_EQ(text.substr(0, text.find('\n')),
+            "kernel leaf(p0: f32[e0] in, p1: f32[e0] out) family device where e0 in 1..1099511627776");
+}
+
+TEST(ChainSchedule, RefusesWhatIsNoChain) {
+  const auto why = [](const std::string& text) { return general_chain(kernel_of(text)).status().message(); };
+  EXPECT_THAT(why("kernel k(x: f32[9] in, y: f32[9] out)\n  for i < 9:\n    y[i] = x[8 - i]\n"),
+              HasSubstr("x has index 8 - i"));
+  EXPECT_THAT(why("kernel k(x: f32[9] in, y: f32[9] out)\n  for i < 9:\n    y[i] += x[i]\n"),
+              HasSubstr("more than plain assignments"));
+  EXPECT_THAT(why("kernel k(x: bf16[9] in, y: f32[9] out)\n  for i < 9:\n    y[i] = f32(x[i])\n"),
+              HasSubstr("x is bf16, expected f32"));
+  EXPECT_THAT(
+      why("kernel k(x: f32[9] in, y: f32[9] out)\n  for i < 9:\n    y[i] = x[i]\n  for j < 9:\n    y[j] = 0.0\n"),
+      HasSubstr("more than one nest"));
+  EXPECT_THAT(why("kernel k(x: f32[9, 9] in, y: f32[9, 9] out)\n  for i < 9:\n    for j < 9:\n"
+                  "      y[i, j] = x[i, j] + x[j, i]\n"),
+              HasSubstr("x is used at different places"));
+}
+
+TEST(LaunchCut, RefusesWhatIsNoLaunch) {
+  const auto why = [](const std::string& text) { return cut_launches(kernel_of(text)).status().message(); };
+  EXPECT_EQ(why("kernel k(x: f32[9] in, y: f32[9] out)\n  for i < 9:\n    y[i] = x[i]\n"),
+            "scope i is no @grid scope, expected nothing outside of launches");
+  EXPECT_EQ(why("kernel k(x: f32[9] in, y: f32[9] out)\n  h: f32[9] heap\n  for i < 9 @grid:\n    h[i] = x[i]\n"
+                "  for j < 9 @grid:\n    y[j] = h[j]\n"),
+            "launch i: h is a heap buffer, expected parameters alone");
+  EXPECT_EQ(why("kernel k(x: f32[9, 9] in, y: f32[9, 9] out)\n  for i < 9 @grid:\n    for j < i + 1 @grid:\n"
+                "      y[i, j] = x[i, j]\n"),
+            "launch i: the extent of j is no expression of symbols");
+}
+
+TEST(LaunchCut, TheCpuRefusesLaunches) {
+  const auto nest = cut(kernel_of("kernel k(x: f32[9] in, y: f32[9] out)\n  for i < 9 @grid:\n    y[i] = x[i]\n"));
+  EXPECT_EQ(nest.status().code(), ir::Code::kUNSUPPORTED);
+  EXPECT_THAT(nest.status().message(), HasSubstr("@grid scope i is for a launch on a GPU"));
+}
+
+}  // namespace
+}  // namespace lathe::search

@@ -1,0 +1,22 @@
+// What tests ask of the driver that stands in the place of libcuda, beside the driver's own functions.
+#pragma once
+#include "tests/gpu/fakes/emulator.h"
+
+namespace lathe::test {
+
+struct FakeCuda {
+  int loads = 0, launches = 0;
+  Accesses accesses;
+  Order order = Order::forward;  // of the threads of each launch
+  int fail_launch = 0;           // the error of the next launch, once
+  int start = 0;                 // what cuInit says
+  int version = 12040;
+  void* last_stream = nullptr;
+};
+
+}  // namespace lathe::test
+
+// Device memory that ends where nothing is mapped. device: its number.
+extern "C" void* fake_cuda_alloc(size_t bytes, int device);
+extern "C" void fake_cuda_free(void* address);
+extern "C" lathe::test::FakeCuda* fake_cuda();

@@ -1,0 +1,141 @@
+// A library in NVRTC's place: it hands a kernel's text to the host's compiler, with a prelude for the emulator instead
+// of the device's, and gives the shared object in the form of a cubin. What it checks, NVRTC would.
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <regex>
+#include <string>
+
+#include "tests/gpu/fakes/fake_cubin.h"
+
+extern char** environ;
+
+namespace {
+
+constexpr int kOk = 0, kInvalidInput = 3, kCompilation = 6;
+constexpr int kRegisters = 24;
+
+struct Program {
+  std::string text, header_name, cubin, log;
+};
+
+struct Row {
+  const char *name, *operands, *host;
+  char result;
+};
+constexpr Row kOps[] = {
+#define LATHE_DEVICE_OP(id, result, operands, device, host) {#id, operands, host, result},
+#include "jit/cuda/device_ops.def"
+#undef LATHE_DEVICE_OP
+};
+
+std::string host_prelude() {
+  std::string out =
+#include "tests/gpu/fakes/host_prelude.inc"
+      ;
+  for (const Row& r : kOps) {
+    std::string args;
+    for (size_t i = 0; r.operands[i] != 0; ++i) {
+      if (i > 0) args += ", ";
+      args += std::string(r.operands[i] == 'f' ? "float " : "bool ") + "abc"[i];
+    }
+    out += std::string("LT_FUNCTION ") + (r.result == 'f' ? "float" : "bool") + " lt_" + r.name + "(" + args +
+           ") { return " + r.host + "; }\n";
+  }
+  return out;
+}
+
+std::string read_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+int compile(Program& p, const std::string& folder) {
+  std::ofstream(folder + "/" + p.header_name) << host_prelude();
+  std::ofstream(folder + "/kernel.cc") << p.text;
+  const std::string source = folder + "/kernel.cc", object = folder + "/kernel.so", log = folder + "/log";
+  const char* const args[] = {
+      LATHE_HOST_COMPILER,    "-std=c++20", "-O1",          "-ffp-contract=off", "-fPIC", "-shared", "-Wall",
+      "-Wno-unused-function", "-o",         object.c_str(), source.c_str(),      "-lm",   nullptr};
+  posix_spawn_file_actions_t files;
+  posix_spawn_file_actions_init(&files);
+  posix_spawn_file_actions_addopen(&files, 2, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  pid_t child = 0;
+  int status = -1;
+  const int spawned = posix_spawnp(&child, args[0], &files, nullptr, const_cast<char**>(args), environ);
+  posix_spawn_file_actions_destroy(&files);
+  if (spawned == 0) waitpid(child, &status, 0);
+  p.log = read_file(log);
+  return spawned == 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0 ? kOk : kCompilation;
+}
+
+}  // namespace
+
+extern "C" {
+
+#define FAKE __attribute__((visibility("default")))
+
+FAKE int nvrtcVersion(int* major, int* minor) {
+  *major = 12;
+  *minor = 9;
+  return kOk;
+}
+
+FAKE const char* nvrtcGetErrorString(int error) { return error == kOk ? "NVRTC_SUCCESS" : "NVRTC_ERROR_COMPILATION"; }
+
+FAKE int nvrtcCreateProgram(void** out, const char* text, const char*, int headers, const char* const* contents,
+                            const char* const* names) {
+  if (headers != 1 || std::strstr(contents[0], "__global__") == nullptr) return kInvalidInput;
+  *out = new Program{text, names[0], {}, {}};
+  return kOk;
+}
+
+FAKE int nvrtcCompileProgram(void* program, int num_options, const char* const* options) {
+  auto& p = *static_cast<Program*>(program);
+  int sm = 0;
+  for (int i = 0; i < num_options; ++i) {
+    std::cmatch m;
+    if (std::regex_match(options[i], m, std::regex("--gpu-architecture=sm_([0-9]+)[af]?"))) sm = std::stoi(m[1]);
+  }
+  std::smatch kernel;
+  if (sm == 0 || !std::regex_search(p.text, kernel, std::regex("LT_KERNEL\\((\\w+), "))) return kInvalidInput;
+  std::string folder = "/tmp/lathe_fake_nvrtc_XXXXXX";
+  if (mkdtemp(folder.data()) == nullptr) return kCompilation;
+  const int error = compile(p, folder);
+  if (error == kOk)
+    p.cubin = lathe::test::write_fake_cubin(sm, kernel[1], kRegisters, read_file(folder + "/kernel.so"));
+  for (const char* name : {"kernel.cc", "kernel.so", "log"}) unlink((folder + "/" + name).c_str());
+  unlink((folder + "/" + p.header_name).c_str());
+  rmdir(folder.c_str());
+  return error;
+}
+
+FAKE int nvrtcGetCUBINSize(void* program, size_t* size) {
+  *size = static_cast<Program*>(program)->cubin.size();
+  return kOk;
+}
+FAKE int nvrtcGetCUBIN(void* program, char* out) {
+  const std::string& cubin = static_cast<Program*>(program)->cubin;
+  std::memcpy(out, cubin.data(), cubin.size());
+  return kOk;
+}
+FAKE int nvrtcGetProgramLogSize(void* program, size_t* size) {
+  *size = static_cast<Program*>(program)->log.size() + 1;
+  return kOk;
+}
+FAKE int nvrtcGetProgramLog(void* program, char* out) {
+  std::strcpy(out, static_cast<Program*>(program)->log.c_str());
+  return kOk;
+}
+FAKE int nvrtcDestroyProgram(void** program) {
+  delete static_cast<Program*>(*program);
+  *program = nullptr;
+  return kOk;
+}
+}

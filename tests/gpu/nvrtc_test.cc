@@ -1,0 +1,184 @@
+// The real compiler, where it is: chains of every kind compile for every GPU of the table, without spills or frames,
+// with accesses of 16 bytes. And the reader of cubins, on files that are none.
+#include "jit/cuda/nvrtc.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <random>
+
+#include "ir/analysis/analysis.h"
+#include "jit/cuda/cuda_text.h"
+#include "jit/cuda/lower_device.h"
+#include "search/cut/launch_cut.h"
+#include "search/gpu/chain_schedule.h"
+#include "tests/gpu/chains.h"
+#include "tests/gpu/fakes/fake_cubin.h"
+
+namespace lathe::jit {
+namespace {
+
+using ::testing::HasSubstr;
+
+// LATHE_TEST_NVRTC, else what scripts/setup_gpu.sh fetched.
+std::string nvrtc_path() {
+  if (const char* path = std::getenv("LATHE_TEST_NVRTC"); path != nullptr && *path != 0) return path;
+  const std::filesystem::path folder = LATHE_SOURCE_DIR "/build/nvidia/lib";
+  std::error_code none;
+  for (const auto& f : std::filesystem::recursive_directory_iterator(folder, none)) {
+    if (f.path().filename().string().rfind("libnvrtc.so.", 0) == 0) return f.path();
+  }
+  return {};
+}
+
+std::string leaf_of(const std::string& text, const ir::SymbolValues& symbols) {
+  const auto chain = search::general_chain(test::kernel_of(text));
+  EXPECT_TRUE(chain.ok()) << chain.status().to_string();
+  ir::SymbolValues sizes;
+  for (const auto& [name, size] : chain->sizes) sizes.emplace_back(name, ir::evaluate(size, symbols).value());
+  return search::cut_launches(search::chain_schedule(*chain, sizes)->kernel)->leaves[0].text;
+}
+
+DeviceProgram program_of(const std::string& leaf) { return lower_device({test::kernel_of(leaf), leaf}).value(); }
+
+const DeviceOpRow kOps[] = {
+#define LATHE_DEVICE_OP(id, result, operands, device, host) device_op(DeviceOp::k_##id),
+#include "jit/cuda/device_ops.def"
+#undef LATHE_DEVICE_OP
+};
+
+// y = f(x) for a function of one operand, or of two.
+std::string chain_of(const DeviceOpRow& row) {
+  const std::string two = "e0[j], e1[j]", name = ir::op_info(row.node).spelling;
+  std::string value = name + "(e0[j])";
+  if (ir::op_info(row.node).form == ir::OpForm::kInfix) value = "e0[j] " + name + " e1[j]";
+  if (ir::op_info(row.node).form == ir::OpForm::kPrefix) value = name + "e0[j]";
+  if (ir::op_info(row.node).form == ir::OpForm::kCall && row.operands[1] == 'f') value = name + "(" + two + ")";
+  if (row.node == ir::Op::k_fma) value = "fma(e0[j], e1[j], e0[j])";
+  if (row.node == ir::Op::k_select || row.result == 'b') {
+    value = "e0[j] < e1[j]";
+    if (row.operands[0] == 'f') value = "e0[j] " + name + " e1[j]";
+    if (row.node == ir::Op::k_logical_not) value = "not " + value;
+    if (row.node == ir::Op::k_logical_and || row.node == ir::Op::k_logical_or) value += " " + name + " e1[j] < 0.5";
+    value = "select(" + value + ", e0[j], e1[j])";
+  }
+  const std::string e1 = value.find("e1") == std::string::npos ? "" : "e1: f32[N] in, ";
+  return "kernel f(e0: f32[N] in, " + e1 +
+         "y: f32[N] out) family elementwise where N in 0..1000000\n  for j < N [col]:\n    y[j] = " + value + "\n";
+}
+
+class RealCompiler : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto opened = Nvrtc::open(nvrtc_path());
+    if (!opened.ok()) GTEST_SKIP() << opened.status().message() << "; scripts/setup_gpu.sh fetches it";
+    nvrtc = std::move(*opened);
+    RecordProperty("nvrtc", nvrtc->version());
+  }
+  ir::Result<CompiledKernel> compile(const std::string& leaf, const char* gpu) const {
+    return nvrtc->compile(cuda_text(program_of(leaf), "lathe_leaf"), "lathe_leaf", ir::find_gpu_target(gpu).value());
+  }
+  std::shared_ptr<const Nvrtc> nvrtc;
+};
+
+TEST_F(RealCompiler, EveryFunction) {
+  int kernels = 0;
+  for (const DeviceOpRow& row : kOps) {
+    const auto made = compile(leaf_of(chain_of(row), {{"N", 100000}}), "h200");
+    ASSERT_TRUE(made.ok()) << row.name << ": " << made.status().message();
+    EXPECT_EQ(made->log, "") << row.name;
+    EXPECT_EQ(made->info.local, 0) << row.name;
+    EXPECT_GT(made->info.loads.bits128, 0) << row.name;
+    EXPECT_EQ(made->info.stores.bits128, 1) << row.name;
+    EXPECT_GT(made->info.registers, 0);
+    EXPECT_LE(made->info.registers, 64) << row.name;
+    ++kernels;
+  }
+  RecordProperty("kernels", kernels);
+}
+
+TEST_F(RealCompiler, EveryFormOnEveryGpu) {
+  int kernels = 0;
+  for (const std::string_view gpu : ir::gpu_target_names()) {
+    const std::string name(gpu);
+    const auto flat = compile(leaf_of(test::kFlat, {{"N", 100000}}), name.c_str());
+    ASSERT_TRUE(flat.ok()) << name << ": " << flat.status().message();
+    // Whole vectors by one access each, the rest by a loop.
+    EXPECT_EQ(flat->info.loads.bits128, 1) << name;
+    EXPECT_EQ(flat->info.stores.bits128, 1) << name;
+    EXPECT_EQ(flat->info.sm, ir::find_gpu_target(gpu)->sm);
+    const auto rows = compile(leaf_of(test::kRows, {{"M", 1000}}), name.c_str());
+    ASSERT_TRUE(rows.ok()) << name << ": " << rows.status().message();
+    EXPECT_EQ(rows->info.loads.bits128, 2) << name;
+    EXPECT_EQ(rows->info.stores.bits128, 1) << name;
+    const auto turned = compile(leaf_of(test::kTurned, {{"A", 100}, {"B", 100}, {"C", 100}}), name.c_str());
+    ASSERT_TRUE(turned.ok()) << name << ": " << turned.status().message();
+    EXPECT_EQ(turned->info.loads.bits128, 0) << name;
+    EXPECT_EQ(turned->info.stores.bits128, 2) << name;
+    kernels += 3;
+  }
+  RecordProperty("kernels", kernels);
+}
+
+TEST_F(RealCompiler, EqualTextsGiveEqualBytes) {
+  const std::string leaf = leaf_of(test::kFlat, {{"N", 100000}});
+  EXPECT_EQ(compile(leaf, "h200")->cubin, compile(leaf, "h200")->cubin);
+}
+
+TEST_F(RealCompiler, WhatDoesNotCompileIsAnError) {
+  const auto made = nvrtc->compile("int f( {", "f", ir::find_gpu_target("h200").value());
+  EXPECT_EQ(made.status().code(), ir::Code::kINTERNAL);
+  EXPECT_THAT(made.status().message(), HasSubstr("does not compile f"));
+}
+
+// An array that is indexed at run time is no registers.
+TEST_F(RealCompiler, LocalMemoryIsRefused) {
+  const auto made = nvrtc->compile(
+      "#include \"lathe_prelude.h\"\n"
+      "struct lt_args { float* p; lt_int n; };\n"
+      "LT_KERNEL(f, 32, lt_args, a) {\n"
+      "  float t[64];\n"
+      "  for (int i = 0; i < 64; ++i) t[i] = a.p[i];\n"
+      "  for (int i = 0; i < 64; ++i) a.p[i] = t[(i * a.n) & 63];\n"
+      "}\n",
+      "f", ir::find_gpu_target("h200").value());
+  EXPECT_EQ(made.status().code(), ir::Code::kUNSUPPORTED);
+  EXPECT_THAT(made.status().message(), HasSubstr("f: "));
+}
+
+TEST(Compiler, FaultsAreRefused) {
+  EXPECT_EQ(
+      fault_of({.sm = 90, .registers = 25}, "    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n"),
+      "");
+  EXPECT_EQ(fault_of({}, "    8 bytes stack frame, 0 bytes spill stores\n"), "the compiler reports bytes stack frame");
+  EXPECT_EQ(fault_of({}, "0 bytes stack frame, 10 bytes spill stores\n"), "the compiler reports bytes spill stores");
+  EXPECT_EQ(fault_of({.local = 3}, ""), "3 accesses of local memory");
+  EXPECT_EQ(fault_of({.frame_bytes = 8}, ""), "a stack frame of 8 bytes");
+  EXPECT_EQ(fault_of({}, "ptxas info : (C7510) Potential Performance Loss\n"), "the compiler reports C7510");
+}
+
+TEST(Cubin, AnyBytesGiveAnAnswer) {
+  const std::string file = test::write_fake_cubin(90, "f", 24, std::string(100, 'x'));
+  const auto whole = read_cubin(file, "f");
+  ASSERT_TRUE(whole.ok()) << whole.status().message();
+  EXPECT_EQ(whole->sm, 90);
+  EXPECT_EQ(whole->registers, 24);
+  EXPECT_EQ(whole->instructions, 1);
+  EXPECT_THAT(read_cubin(file, "g").status().message(), HasSubstr("no kernel g in it"));
+  EXPECT_THAT(read_cubin("not at all", "f").status().message(), HasSubstr("no ELF file"));
+  std::string host = file;
+  host[18] = 62;
+  EXPECT_THAT(read_cubin(host, "f").status().message(), HasSubstr("an ELF file for machine 62, expected a GPU"));
+  for (size_t n = 0; n < file.size(); ++n) EXPECT_FALSE(read_cubin(std::string_view(file).substr(0, n), "f").ok()) << n;
+  std::mt19937_64 random(1);
+  for (int i = 0; i < 20000; ++i) {
+    std::string flipped = file;
+    for (int k = 0; k < 3; ++k) flipped[random() % flipped.size()] ^= static_cast<char>(1 << random() % 8);
+    (void)read_cubin(flipped, "f");
+  }
+}
+
+}  // namespace
+}  // namespace lathe::jit

@@ -1,0 +1,75 @@
+// Where @grid and @block scopes may stand, and what they do to buffers that each thread has of its own.
+#include "ir/analysis/launch_check.h"
+
+#include <gtest/gtest.h>
+
+#include "ir/analysis/verifier.h"
+#include "ir/base/gpu_target.h"
+#include "ir/core/text_form.h"
+
+namespace lathe::ir {
+namespace {
+
+std::string verdict(const std::string& body, const std::string& temporaries = {}) {
+  const Result<Kernel> k = parse_kernel(
+      "kernel t(x: f32[N, M] in, y: f32[N, M] out) where N in 1..100000, M in 1..64\n" + temporaries + body);
+  if (!k.ok()) return "does not parse: " + k.status().message();
+  EXPECT_EQ(print(*parse_kernel(print(*k))), print(*k));
+  const Status status = verify(*k);
+  return status.ok() ? "ok" : status.message();
+}
+
+TEST(LaunchCheck, Accepts) {
+  EXPECT_EQ(verdict("  for i < N @grid:\n    for j < M @grid:\n      y[i, j] = x[i, j]\n"), "ok");
+  EXPECT_EQ(verdict("  for i < N @grid:\n    for j < M @block:\n      y[i, j] = x[i, j]\n"), "ok");
+  EXPECT_EQ(verdict("  for j < M @grid:\n    for b < ceildiv(N, 128):\n      for t < min(128, N - 128*b) @block:\n"
+                    "        y[128*b + t, j] = x[128*b + t, j]\n"),
+            "ok");
+  EXPECT_EQ(verdict("  for i < N @grid:\n    for j < M @block:\n      y[i, j] = x[i, j]\n"
+                    "    for k < M @block:\n      y[i, k] = x[i, k]\n"),
+            "ok");
+}
+
+TEST(LaunchCheck, Refuses) {
+  EXPECT_EQ(verdict("  for i < N:\n    for j < M @grid:\n      y[i, j] = x[i, j]\n"),
+            "launch: @grid scope j stands inside i, which is none");
+  EXPECT_EQ(verdict("  for i < N @grid:\n    for j < M @grid:\n      y[i, j] = x[i, j]\n    y[i, 0] = 0.0\n"),
+            "launch: @grid scope i holds more than @grid scope j");
+  EXPECT_EQ(verdict("  for i < N @parallel:\n    for j < M @grid:\n      y[i, j] = x[i, j]\n"),
+            "launch: @grid scope j stands inside a @parallel scope");
+  EXPECT_EQ(verdict("  for i < N @grid:\n    for j < M @parallel:\n      y[i, j] = x[i, j]\n"),
+            "launch: @parallel scope j stands inside a @grid scope");
+  EXPECT_EQ(verdict("  for i < N:\n    for j < M @block:\n      y[i, j] = x[i, j]\n"),
+            "launch: @block scope j stands outside of @grid scopes");
+  EXPECT_EQ(verdict("  for j < M @grid:\n    for i < N @block:\n      y[i, j] = x[i, j]\n"),
+            "launch: @block scope i: no constant bounds its extent N");
+  EXPECT_EQ(verdict("  for i < N @grid:\n    for j < M @vector:\n      for k < 1 @block:\n        y[i, j] = x[i, j]\n"),
+            "launch: @block scope k stands inside a @vector or @tensor scope");
+}
+
+TEST(LaunchCheck, WhatAThreadHasOfItsOwnStaysInIt) {
+  const std::string own = "  t: f32[64] stack\n";
+  EXPECT_EQ(
+      verdict("  for i < N @grid:\n    for j < M:\n      t[j] = x[i, j]\n    for k < M:\n      y[i, k] = t[k]\n", own),
+      "ok");
+  EXPECT_EQ(
+      verdict("  for i < N @grid:\n    for j < M:\n      t[j] = x[i, j]\n    for k < M @block:\n      y[i, k] = t[k]\n",
+              own),
+      "threads: t, a stack buffer, is read in @block scope k, but not written there");
+}
+
+TEST(GpuTarget, RowsAndDrivers) {
+  const auto h200 = find_gpu_target("h200");
+  ASSERT_TRUE(h200.has_value());
+  EXPECT_EQ(h200->sm, 90);
+  EXPECT_EQ(h200->architecture, "sm_90a");
+  EXPECT_FALSE(find_gpu_target("h20").has_value());
+  for (const std::string_view name : gpu_target_names()) {
+    const GpuTarget row = *find_gpu_target(name), driver = gpu_target(row.name, row.sm / 10, row.sm % 10);
+    EXPECT_EQ(driver.architecture, row.architecture) << name;
+    EXPECT_GE(row.sm, kLeastSm) << name;
+  }
+}
+
+}  // namespace
+}  // namespace lathe::ir
