@@ -3,6 +3,7 @@
 
 #include "ir/analysis/analysis.h"
 #include "ir/analysis/intrinsics.h"
+#include "ir/core/names.h"
 #include "search/cut/leaf_builder.h"
 
 namespace lathe::search {
