@@ -238,15 +238,17 @@ def limits_llm():
         product("tiny", size, size, size, cache="hot")
 
     def attention(name, heads, kv_heads, queries, keys, dtype, cache, **attrs):
-        line = Line(name, cache=cache)
+        allowed = ["reassociate", "contract", "bf16_dots"] if dtype == "bf16" else []
+        line = Line(name, cache=cache, allowed=allowed)
         operands = [line.tensor("q", [1, heads, queries, 128], dtype=dtype), line.tensor("k", [1, kv_heads, keys, 128], dtype=dtype),
                     line.tensor("v", [1, kv_heads, keys, 128], dtype=dtype)]
         line.node("attention", operands, "y", **attrs)
         lines.append(line)
 
-    attention("prefill_full_f32", 32, 32, 512, 512, "f32", "hot")
-    attention("prefill_causal_f32", 32, 32, 512, 512, "f32", "hot", causal=True)
-    attention("prefill_causal_32_8_f32", 32, 8, 512, 512, "f32", "hot", causal=True)
+    for dtype in ("f32", "bf16"):
+        attention(f"prefill_full_{dtype}", 32, 32, 512, 512, dtype, "hot")
+        attention(f"prefill_causal_{dtype}", 32, 32, 512, 512, dtype, "hot", causal=True)
+        attention(f"prefill_causal_32_8_{dtype}", 32, 8, 512, 512, dtype, "hot", causal=True)
     for kv_heads in (8, 32):
         for cache in ("hot", "cold"):
             attention(f"decode_{cache}_32_{kv_heads}_f32", 32, kv_heads, 1, 1024, "f32", cache)

@@ -37,6 +37,13 @@ const Stmt* only_assign(const std::vector<Stmt>& body) {
   return found;
 }
 
+// Two elements of two bytes as one.
+Access as_pair(Access a) {
+  a.element = 4;
+  a.type = MemType::b32;
+  return a;
+}
+
 }  // namespace
 
 int Emitter::moved_ptr(const Access& at) {
@@ -207,7 +214,8 @@ void Lowering::transpose(const Stmt& s) {
     env.push_back({lane, Binding::Kind::lane, 0, lanes_, nullptr});
     const int slot = slot_of(buffer);
     if (slot < 0 || leaf_.buffers[slot].place == ir::Place::reg) return false;
-    const std::optional<Access> a = access(leaf_.buffers[slot], slot, index, env);
+    std::optional<Access> a = access(leaf_.buffers[slot], slot, index, env);
+    if (a && pair_elements_) *a = as_pair(*a);
     return a && a->unit();
   };
   const auto fits = [&](const Stmt& row, const Stmt& col) {
@@ -216,7 +224,10 @@ void Lowering::transpose(const Stmt& s) {
   };
   for (const bool outer_runs : {true, false}) {
     const Stmt &run = outer_runs ? s : *inner, &one = outer_runs ? *inner : s;
-    if (!steps_along(*copy, one.iter)) return transpose_line(*copy, one, run);
+    if (steps_along(*copy, one.iter)) continue;
+    if (!pair_elements_) return transpose_line(*copy, one, run);
+    fail(ir::unsupported("scope {}: pairs of one row or column", s.iter));
+    return;
   }
   const bool outer_rows = fits(s, *inner);
   if (!outer_rows && !fits(*inner, s)) {
@@ -246,6 +257,7 @@ void Lowering::transpose(const Stmt& s) {
     Stmt outer = ir::make_scope(block, ir::ceildiv(side->extent, Expr(lanes_)), {std::move(tile)});
     return loop(outer);
   }
+  if (pair_rows(*copy, row, col, *cols)) return;
   for (int64_t r = 0; r < rows->max && e_.ok(); r += lanes_) {
     for (int64_t c = 0; c < cols->max && e_.ok(); c += lanes_) {
       transpose_tile(*copy, row.iter, col.iter, *rows, *cols, r, c);
@@ -302,7 +314,8 @@ void Lowering::transpose_tile(const Stmt& copy, const std::string& row, const st
                          : access(leaf_.buffers[static_cast<size_t>(side.slot)], side.slot, side.index, env_);
     env_.pop_back();
     env_.pop_back();
-    return a.value_or(Access{});
+    const Access found = a.value_or(Access{});
+    return pair_elements_ ? as_pair(found) : found;
   };
   const auto partial = [](const VectorExtent& side, int64_t n) {
     return std::any_of(side.bounds.begin(), side.bounds.end(), [&](const LaneBound& b) { return !b.holds(n); });

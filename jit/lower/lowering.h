@@ -176,8 +176,9 @@ class Lowering {
   int pointer_in_loops(const ir::Stmt& s, const ir::Expr& load);
   bool in_loop() const;
   void transpose(const ir::Stmt& s);
-  void dot4_u8s8(const ir::Stmt& s);  // lower_dot.cc
-  void dot2_bf16(const ir::Stmt& s);  // lower_pairs.cc
+  void dot4_u8s8(const ir::Stmt& s);        // lower_dot.cc
+  void dot2_bf16(const ir::Stmt& s);        // lower_pairs.cc
+  void transpose_pairs(const ir::Stmt& s);  // lower_pairs.cc
   void transpose_line(const ir::Stmt& copy, const ir::Stmt& one, const ir::Stmt& run);
   void transpose_tile(const ir::Stmt& assign, const std::string& row, const std::string& col, const VectorExtent& rows,
                       const VectorExtent& cols, int64_t row0, int64_t col0);
@@ -198,16 +199,17 @@ class Lowering {
   template <class F>
   auto at_part(int64_t part, F&& f);
 
-  // lower_pairs.cc
   // lower_tiles.cc
   void tile_bf16(const ir::Stmt& s);
   struct Tiles;
   std::optional<Access> tile_at(const Tiles& t, const ir::Expr* load, int64_t m, int64_t n, int64_t k);
   void tile_step();
 
+  // lower_pairs.cc
   void add_pairs(const ir::Stmt& s);
   int pairs(const ir::Expr& e);
   int half(int pair, bool odd);
+  bool pair_rows(const ir::Stmt& copy, const ir::Stmt& row, const ir::Stmt& col, const VectorExtent& cols);
 
   const ir::Kernel& leaf_;
   const int lanes_;
@@ -218,6 +220,7 @@ class Lowering {
   std::string part_iter_;         // that tells apart what shares a lane of the dot product around; empty: there is none
   const Tiles* tiles_ = nullptr;  // of the tile product around
   bool pairs_ = false;            // its parts are pairs of bf16, not bytes
+  bool pair_elements_ = false;    // of the transpose around: an element is two of two bytes
   Cells cells_{memory_};
   std::vector<Reduction> reductions_;
   std::pmr::vector<int> ranks_;  // of each buffer, among all in order of their names

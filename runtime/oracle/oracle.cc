@@ -183,7 +183,8 @@ Result<Oracle::Impl::Redefined*> Oracle::Impl::redefine(const Stage& stage) {
     c.sampled = std::make_shared<const SampledKernel>(std::move(sampled));
     c.baseline.clear();
     const HostData host = c.host();
-    const ReferenceRequest request{&kernel, &c.shapes, &host, c.kind, false, true};
+    const bool integers = (stage.schedule.numeric & ir::kQuantisedActivations) != 0;
+    const ReferenceRequest request{&kernel, &c.shapes, &host, c.kind, false, integers};
     LATHE_ASSIGN(c.reference, make_reference(*c.sampled, std::move(picks), request, traits));
     if (c.kind == DataKind::normal)
       out.error = std::max(out.error, quantisation_error(cases[i].reference, c.reference));
@@ -347,7 +348,7 @@ Result<Verdict> Oracle::verify(const Stage& stage) {
   Verdict verdict;
   verdict.ok = true;
   std::vector<OracleCase>* cases = &impl_->cases;
-  if ((stage.schedule.numeric & search::kRedefining) != 0) {
+  if (!search::redefining_moves(stage.schedule).empty()) {
     LATHE_ASSIGN(Impl::Redefined * redefined, impl_->redefine(stage));
     if (redefined->error > kMostQuantisationError) {
       verdict.ok = false;

@@ -136,12 +136,14 @@ static bool has_steps(const Kernel& kernel, const std::string& scope, int64_t st
 
 void vectorize_softmax(Script& s, const AttentionParts& p, const std::string& rows, const std::string& maximum,
                        int64_t vectors, int64_t lanes) {
+  const Stmt* powers = find_scope(s.kernel(), p.powers->iter);
+  if (!s.ok() || powers == nullptr) return;
+  const Expr keys = powers->extent;
+  const auto whole = [&](int64_t size) { return proves_divisible(keys, size, Ranges(s.kernel())); };
+  // Half as many where those are whole steps always.
+  if (vectors > 2 && vectors % 2 == 0 && !whole(vectors * lanes) && whole(vectors / 2 * lanes)) vectors /= 2;
   const int64_t step = vectors * lanes;
   const bool steps = vectors > 1 && has_steps(s.kernel(), p.powers->iter, step);
-  const bool ragged = uses(p.powers->extent, p.row->iter);
-  const auto whole = [&](int64_t size) {
-    return !ragged && proves_divisible(p.powers->extent, size, Ranges(s.kernel()));
-  };
   for (const std::string& pass : {maximum, p.powers->iter}) {
     if (!steps) {
       vectorize(s, pass, lanes, whole(lanes) ? "exact" : "mask", false);
@@ -169,14 +171,22 @@ void tile_product(Script& s, const Product& p, int64_t lanes) {
     s.move("split_scope {} after=0 as {}_s", scope, scope);
     s.move("split_scope {}_s after=0 as {}_f", scope, scope);
   }
-  s.move("swap_scopes {}q_s {}", n, p.depth);
-  s.move("swap_scopes {}_s {}", m, p.depth);
+  std::vector<std::string> depth = {p.depth};
+  if (p.pairs) {
+    depth = {p.depth + "e", p.depth + "o"};
+    s.move("tile_scope {} 2 tail=exact as {},{}", p.depth, depth[0], depth[1]);
+  }
+  for (const std::string& steps : depth) {
+    s.move("swap_scopes {}q_s {}", n, steps);
+    s.move("swap_scopes {}_s {}", m, steps);
+  }
+  if (p.pairs) s.move("unroll_scope {}", depth[1]);
   for (const char* part : {"", "_s", "_f"}) {
     s.move("unroll_scope {}{}", m, part);
     vectorize(s, fmt::format("{}q{}", n, part), lanes, p.column_tail, true);
   }
   s.move("move_to_register {} {}", p.sums, p.tiles.empty() ? n + "p" : p.tiles);
-  if (p.tensor) s.move("tensorize {} mma", p.depth);
+  if (p.tensor) s.move("tensorize {} {}", depth[0], p.pairs ? "dot2_bf16" : "mma");
   if (p.joined) s.move("unroll_scope {}", p.tiles);
 }
 

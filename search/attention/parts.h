@@ -70,6 +70,7 @@ struct Product {
   int64_t panel_columns;
   bool joined;         // the tiles of a panel are one leaf
   bool tensor = true;  // the depth is a loop of the instruction mma
+  bool pairs = false;  // of dot2_bf16, a pair of it a step
 };
 // Panels of columns around tiles of rows, whose sums are in registers.
 void tile_product(Script& s, const Product& p, int64_t lanes);

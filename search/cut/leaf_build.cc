@@ -17,6 +17,7 @@ namespace {
 constexpr int64_t kMaxBakedStride = 64;
 constexpr int64_t kVector = 8;           // lanes, at least
 constexpr int64_t kMostLanes = 1024;     // of a vector scope
+constexpr int64_t kPair = 2;             // a side of a transpose that has code of its own
 constexpr int64_t kSquares[] = {16, 8};  // sides of what a transpose goes by, lanes of vectors
 
 // What a leaf keeps of a statement as it is.
@@ -235,7 +236,7 @@ Result<std::string> LeafBuilder::leaf_access(const std::string& name, const std:
 // The leaf's extent of a scope. `inner`: the ranges inside it.
 Status LeafBuilder::build_scope(const Stmt& s, const std::vector<LeafVariant::Range>& values, const Ranges& inner,
                                 const Stmt* parent, Stmt& t) {
-  const bool in_square = parent != nullptr && parent->mark == Mark::tensor && !is_summed(*parent);
+  const bool side = copies_ && s.mark != Mark::unroll;
   if (s.mark == Mark::tensor && is_one_step(s)) {
     t.extent = s.extent;
   } else if (s.mark == Mark::tensor && is_summed(s)) {
@@ -250,8 +251,10 @@ Status LeafBuilder::build_scope(const Stmt& s, const std::vector<LeafVariant::Ra
     LATHE_ASSIGN(t.extent, vector_extent(s, parent, inner, values));
   } else if (s.mark == Mark::none && masks_vectors(s, inner)) {
     t.extent = ceildiv(slot_for_extent(masked_by_), Expr(masked_width_));
+  } else if (side && is_const_int(s.extent, kPair)) {
+    t.extent = s.extent;
   } else if (s.mark != Mark::unroll && outside_only(s.extent)) {
-    t.extent = in_square || s.mark == Mark::tensor ? slot_for_side(s.extent) : slot_for_extent(s.extent);
+    t.extent = side ? slot_for_side(s.extent) : slot_for_extent(s.extent);
   } else {
     LATHE_ASSIGN(t.extent, leaf_extent(s.extent));
   }
@@ -275,11 +278,14 @@ Result<std::vector<Stmt>> LeafBuilder::build_body(const std::vector<Stmt>& body,
     } else if (s.kind == Stmt::Kind::scope) {
       t.iter = fmt::format("i{}", iter_names_.size());
       iter_names_.emplace_back(s.iter, t.iter);
+      const bool outside = copies_;
+      copies_ = outside || (s.mark == Mark::tensor && !is_summed(s));
       const Status built = inside_scope(ranges, s, [&](Ranges& inner) -> Status {
         LATHE_RETURN_IF_ERROR(build_scope(s, values, inner, parent, t));
         LATHE_ASSIGN(t.body, build_body(s.body, values, inner, &s));
         return {};
       });
+      copies_ = outside;
       LATHE_RETURN_IF_ERROR(built);
     } else {
       at_ = &s;

@@ -157,6 +157,7 @@ class LeafBuilder {
   std::map<std::pair<const ir::Stmt*, const void*>, LeafAccess> accesses_;  // by statement and index
   std::vector<LeafExtent> extents_;
   std::vector<ir::NestStream> streams_;
+  bool copies_ = false;  // inside a tensor scope that sums nothing
   ir::Expr tensor_steps_;
   bool building_streams_ = false;
   ir::Expr masked_by_;

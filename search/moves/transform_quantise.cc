@@ -1,5 +1,6 @@
-// quantize_activations: a sum of products with weights of few bits becomes sums of integers, one a group. A move that
-// changes numbers: see docs/moves.md.
+// Moves that change numbers (docs/moves.md), and what follows from one of them.
+//
+// quantize_activations: a sum of products with weights of few bits becomes sums of integers, one a group.
 //
 //   for k < K: c += x[k] * (A(k // G) * f32(U(k) - Z) + B(k // G))      U(k) of 0 to 255, Z a number
 //   ->
@@ -11,8 +12,18 @@
 //   for g < K // G:
 //     s = z[g];  for k < G: s += q[..] * U(..)
 //     c += f32(s) * (A(g) * p[g // (S / G)]);  c += B(g) * b[g]
+//
+// round_to_bf16: a temporary is rounded where it is a factor of products of bf16. narrow_temporary keeps what is
+// rounded, and changes no number.
+//
+//   for j: o += s[j] * f32(v[j])   ->   for j: o += f32(bf16(s[j])) * f32(v[j])
+//   for i: s[i] = e; for j: o += f32(bf16(s[j])) * f32(v[j])   ->
+//     for i: s[i] = e, t[i] = bf16(s[i]); for j: o += f32(t[j]) * f32(v[j])
+#include <algorithm>
 
 #include "ir/analysis/grouped_weight.h"
+#include "ir/core/names.h"
+#include "search/moves/footprint.h"
 #include "search/moves/legality.h"
 #include "search/moves/transform_rows.h"
 #include "search/moves/transform_util.h"
@@ -244,6 +255,135 @@ std::vector<Move> propose_quantize_activations(const Kernel& kernel) {
   for (const std::string& scope : plain_scopes(kernel)) {
     for (const char* group : {"32", "128"})
       out.push_back({"quantize_activations", {scope}, {{"group", group}, {"scale", group}}, {}});
+  }
+  return out;
+}
+
+namespace {
+
+bool is_load_of(const Expr& e, const std::string& buffer) { return e->op == Op::k_load && e->name == buffer; }
+bool is_bf16(const Expr& e) {
+  const Expr& load = unwidened(e);
+  return load->op == Op::k_load && load->type == DType::bf16;
+}
+
+// Which factor of a sum of products is the buffer's, the other one being bf16; none: -1.
+int factor_of(const Stmt& s, const std::string& buffer) {
+  if (s.kind != Stmt::Kind::assign || s.op != AssignOp::add || s.value->op != Op::k_mul) return -1;
+  const std::vector<Expr>& factors = s.value->args;
+  for (size_t i = 0; i < factors.size(); ++i) {
+    if (is_load_of(factors[i], buffer) && is_bf16(factors[1 - i])) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+// Whether the scope reads the buffer as such a factor only.
+bool only_factors(const Stmt& scope, const std::string& buffer) {
+  bool read = false, only = true;
+  for (const Access& a : collect_accesses(scope.body, {}, &buffer)) {
+    read = true;
+    only = only && !a.write && factor_of(*a.stmt, buffer) >= 0;
+  }
+  return read && only;
+}
+
+// bf16(buffer[..])
+bool is_rounded(const Expr& e, const std::string& buffer) {
+  return e->op == Op::k_cast && e->type == DType::bf16 && is_load_of(e->args[0], buffer);
+}
+
+}  // namespace
+
+Status apply_round_to_bf16(TransformResult& result, const Move& move, const TransformParams&) {
+  Kernel& k = result.kernel;
+  const std::string& name = move.args[0];
+  LATHE_ASSIGN(const Buffer* buffer, find_temporary(k, name));
+  LATHE_ASSIGN(const ScopeSite site, find_plain_site(k, move.args[1]));
+  if (buffer->type != DType::f32) return invalid("expected `{}` to be f32, it is {}", name, dtype_name(buffer->type));
+  if (!only_factors(site.scope(), name))
+    return invalid("expected `{}` to sum products of `{}` with elements of bf16, and not to use it otherwise",
+                   site.scope().iter, name);
+  for_each_stmt(site.scope().body, [&](Stmt& s) {
+    const int factor = factor_of(s, name);
+    if (factor < 0) return;
+    std::vector<Expr> factors = s.value->args;
+    Expr& rounded = factors[static_cast<size_t>(factor)];
+    rounded = cast(DType::f32, cast(DType::bf16, rounded));
+    s.value = factors[0] * factors[1];
+  });
+  k.numeric |= kBf16Dots;
+  return {};
+}
+
+std::vector<Move> propose_round_to_bf16(const Kernel& kernel) {
+  std::vector<Move> out;
+  for (const std::string& scope : plain_scopes(kernel)) {
+    for (const Buffer& b : kernel.buffers) {
+      if (!is_param(b.place) && b.type == DType::f32 && only_factors(*find_scope(kernel, scope), b.name))
+        out.push_back({"round_to_bf16", {b.name, scope}, {}, {}});
+    }
+  }
+  return out;
+}
+
+Status apply_narrow_temporary(TransformResult& result, const Move& move, const TransformParams& params) {
+  Kernel& k = result.kernel;
+  const Legality legality("narrow_temporary", params);
+  const std::string& name = move.args[0];
+  LATHE_ASSIGN(const Buffer* found, find_temporary(k, name));
+  const Buffer buffer = *found;
+  LATHE_ASSIGN(const ScopeSite site, find_plain_site(k, move.args[2]));
+  Names names(k);
+  LATHE_RETURN_IF_ERROR(names.take(move.args[1]));
+  Stmt& scope = site.scope();
+  const auto is_write = [&](const Stmt& s) { return s.kind == Stmt::Kind::assign && s.target == name; };
+  const auto write = std::find_if(scope.body.begin(), scope.body.end(), is_write);
+  const auto count = [&](const std::vector<Stmt>& body) {
+    const std::vector<Access> all = collect_accesses(body, {}, &name);
+    return std::count_if(all.begin(), all.end(), [](const Access& a) { return a.write; });
+  };
+  if (write == scope.body.end() || count(scope.body) != 1 || write->op != AssignOp::set)
+    return invalid("expected `{}` to hold one plain assignment of `{}`", scope.iter, name);
+  if (!buffer.layout.empty() || !buffer.padding.empty()) return invalid("expected `{}` to lie plainly", name);
+
+  // Where the body around comes to the scope, `name` has its last value.
+  const std::vector<Stmt>& around = *site.siblings;
+  const std::vector<Stmt> later(around.begin() + static_cast<std::ptrdiff_t>(site.index) + 1, around.end());
+  LATHE_RETURN_IF_ERROR(legality.require(1, count(later) == 0));
+  Buffer narrow;
+  narrow.name = move.args[1];
+  narrow.type = DType::bf16;
+  narrow.place = Place::heap;
+  narrow.dims = buffer.dims;
+  bool any = false;
+  rewrite_exprs(k.body, [&](const Expr& e) -> Expr {
+    if (!is_rounded(e, name)) return {};
+    any = true;
+    return load(narrow.name, e->args[0]->args, narrow.type);
+  });
+  if (!any) return invalid("expected `{}` to be rounded to bf16 where it is read", name);
+  const std::vector<Expr> index = write->index;
+  scope.body.push_back(
+      make_assign(narrow.name, index, AssignOp::set, cast(narrow.type, load(name, index, buffer.type))));
+  k.buffers.push_back(narrow);
+  std::string why;
+  const bool holds = lives_inside(k, narrow.name, site.outer, &why);
+  return legality.require(0, holds, why);
+}
+
+std::vector<Move> propose_narrow_temporary(const Kernel& kernel) {
+  std::vector<Move> out;
+  for (const Buffer& b : kernel.buffers) {
+    bool rounded = false;
+    for_each_stmt(kernel.body, [&](const Stmt& s) {
+      if (s.kind == Stmt::Kind::assign)
+        for_each_node(s.value, [&](const ExprNode& n) {
+          rounded |= n.op == Op::k_cast && n.type == DType::bf16 && is_load_of(n.args[0], b.name);
+        });
+    });
+    if (is_param(b.place) || !rounded) continue;
+    for (const std::string& scope : plain_scopes(kernel))
+      out.push_back({"narrow_temporary", {b.name, Names(kernel).fresh(b.name + "n"), scope}, {}, {}});
   }
   return out;
 }

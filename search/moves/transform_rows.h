@@ -26,6 +26,8 @@ LATHE_MOVE_ROW(move_to_register);
 LATHE_MOVE_ROW(split_reduction);
 LATHE_MOVE_ROW(online_reduction);
 LATHE_MOVE_ROW(quantize_activations);
+LATHE_MOVE_ROW(round_to_bf16);
+LATHE_MOVE_ROW(narrow_temporary);
 LATHE_MOVE_ROW(pipeline);
 LATHE_MOVE_ROW(rotate_scope);
 LATHE_MOVE_ROW(stream_stores);

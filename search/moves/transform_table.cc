@@ -5,6 +5,7 @@
 #include "search/moves/transform_rows.h"
 
 namespace lathe::search {
+using ir::kBf16Dots;
 using ir::kContract;
 using ir::kExact;
 using ir::kQuantisedActivations;
@@ -213,6 +214,22 @@ const std::vector<Transform>& transforms() {
                          "extents"},
        .apply = apply_quantize_activations,
        .propose = propose_quantize_activations},
+      {.name = "round_to_bf16",
+       .args = "buffer scope",
+       .picture = "for j: o += s[j] * f32(v[j])  ->  for j: o += f32(bf16(s[j])) * f32(v[j])",
+       .numeric = kBf16Dots,
+       .preconditions = {},
+       .apply = apply_round_to_bf16,
+       .propose = propose_round_to_bf16},
+      {.name = "narrow_temporary",
+       .args = "buffer name scope",
+       .picture = "for i: s[i] = e; for j: f(bf16(s[j]))  ->  for i: s[i] = e; t[i] = bf16(s[i]); for j: f(t[j])   "
+                  "(scope i)",
+       .numeric = kExact,
+       .preconditions = {"every read that is rounded must come after the scope, of a cell that it wrote",
+                         "nothing may write the buffer after the scope"},
+       .apply = apply_narrow_temporary,
+       .propose = propose_narrow_temporary},
       // Binding.
       {.name = "unroll_scope",
        .args = "scope",
@@ -253,7 +270,7 @@ const std::vector<Transform>& transforms() {
        .propose = propose_parallelize_block,
        .where = Where::gpu},
       {.name = "tensorize",
-       .args = "scope mma|dot2_bf16|tile_bf16|dot4_u8s8|transpose",
+       .args = "scope mma|dot2_bf16|tile_bf16|dot4_u8s8|transpose|transpose_pairs",
        .picture = "for k: for m: for n: c[m, n] += a[m, k] * b[k, n]  ->  for k @tensor(mma): ...",
        .numeric = kContract,
        .preconditions = {},

@@ -133,8 +133,9 @@ class Widening {
   Expr begin_, wide_begin_, wide_extent_;
 };
 
-// An expression of one load.
+// An expression of one load, rounded or not: 0 and -inf stay what they are.
 const Expr* only_load(const Expr& e, const std::string& buffer) {
+  if (e->op == Op::k_cast && is_float(e->type) && is_float(e->args[0]->type)) return only_load(e->args[0], buffer);
   return e->op == Op::k_load && e->name == buffer ? &e : nullptr;
 }
 

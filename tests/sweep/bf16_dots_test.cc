@@ -1,5 +1,5 @@
-// Products of bf16 where the caller allows bf16_dots: native code on every level that generates any, pairs where the
-// CPU has the instruction, right at sizes around tiles and for an odd K.
+// Products of bf16 where the caller allows bf16_dots, of matmul and of attention: native code on every level that
+// generates any, pairs where the CPU has the instruction, right at sizes around tiles and for an odd K.
 #include "tests/sweep/sweep_case.h"
 
 namespace lathe::runtime {
@@ -37,6 +37,73 @@ TEST(Bf16Dots, ServeWhereTheCallerAllowsThem) {
           EXPECT_EQ((stage.schedule.numeric & ir::kBf16Dots) != 0, pairs) << search::to_text(stage.schedule);
           EXPECT_EQ(stage.portable, !test::generates(level.context->target())) << refusal(problem, level);
           const SymbolValues dims = m.fixed() ? SymbolValues{} : SymbolValues{{"M", 13}};
+          auto oracle = Oracle::create({problem.kernel, dims, 1, 3, 60'000}, nullptr);
+          ASSERT_TRUE(oracle.ok()) << oracle.status().to_string();
+          const auto verdict = (*oracle)->verify(stage);
+          ASSERT_TRUE(verdict.ok()) << verdict.status().to_string();
+          EXPECT_TRUE(verdict->ok) << verdict->reason;
+        }
+      }
+    }
+  }
+}
+
+struct Prefill {
+  int64_t heads, kept, queries, keys, depth, columns;
+  bool causal = true;
+  int64_t window = 0;
+  bool symbols = false;
+};
+
+ops::Graph attention(const Prefill& c, ir::DType values) {
+  const auto F = ops::fixed_dim;
+  ops::Graph g;
+  const ops::DimDesc queries = c.symbols ? ops::symbol_dim("S", 1, 512, {{c.queries, 1}}) : F(c.queries),
+                     keys = c.symbols ? queries : F(c.keys);
+  const std::vector<int> in = {ops::add_tensor(g, "q", {F(c.heads), queries, F(c.depth)}, false, ir::DType::bf16),
+                               ops::add_tensor(g, "k", {F(c.kept), keys, F(c.depth)}, false, ir::DType::bf16),
+                               ops::add_tensor(g, "v", {F(c.kept), keys, F(c.columns)}, false, values)};
+  std::vector<ops::Attr> attrs = {{"causal", c.causal}};
+  if (c.window > 0) attrs.push_back({"window", c.window});
+  g.outputs = {ops::add_node(g, "attention", in, "y", attrs)};
+  return g;
+}
+
+// Scores in pairs where the depth is even, weights and values in pairs where the number of keys is, too.
+TEST(Bf16Dots, ServeAttentionWhereTheCallerAllowsThem) {
+  std::vector<Prefill> cases = {{4, 2, 64, 64, 32, 32},
+                                {2, 2, 32, 32, 16, 33},
+                                {2, 1, 33, 33, 16, 16},
+                                {2, 1, 34, 34, 18, 20},
+                                {2, 2, 32, 41, 16, 16},
+                                {2, 1, 32, 96, 16, 16},
+                                {2, 2, 37, 64, 4, 5, false},
+                                {1, 1, 4, 4, 8, 8, false},
+                                {2, 1, 64, 64, 32, 16, true, 20},
+                                {2, 2, 31, 62, 15, 32, false},
+                                {2, 1, 40, 40, 16, 16, true, 0, true}};
+  for (const Prefill& c : cases) {
+    for (const ir::DType values : {ir::DType::bf16, ir::DType::f32}) {
+      const auto graph = ops::finish(attention(c, values));
+      ASSERT_TRUE(graph.ok()) << graph.status().to_string();
+      for (const Level& level : levels()) {
+        for (const bool allows : {true, false}) {
+          SCOPED_TRACE(fmt::format("{}/{} heads, {} of {} keys, depth {}, {} columns of {}, on {}", c.heads, c.kept,
+                                   c.queries, c.keys, c.depth, c.columns, ir::dtype_name(values), level.name));
+          auto op = Operator::create(level.context, *graph);
+          ASSERT_TRUE(op.ok()) << op.status().to_string();
+          PrepareRequest request;
+          request.allowed = allows ? kDefaultAllowed | ir::kBf16Dots : 0;
+          ASSERT_TRUE((*op)->stages().prepare(request).ok());
+          const Stage& stage = (*op)->stages().of(0)[0]->stage;
+          const search::Problem problem = (*op)->general_problem(0, true, request);
+          const bool scores = allows && c.depth % 2 == 0 && level.context->target().has(ir::kCpu_avx512bf16);
+          EXPECT_EQ((stage.schedule.numeric & ir::kBf16Dots) != 0, scores) << search::to_text(stage.schedule);
+          const bool weights = scores && values == ir::DType::bf16 && c.keys % 2 == 0 && c.window == 0 &&
+                               (!c.causal || c.queries % 2 == 0) && !c.symbols;
+          EXPECT_EQ(!search::redefining_moves(stage.schedule).empty(), weights) << search::to_text(stage.schedule);
+          EXPECT_EQ(stage.portable, !test::generates(level.context->target())) << refusal(problem, level);
+          const SymbolValues dims = c.symbols ? SymbolValues{{"S", c.queries}} : SymbolValues{};
           auto oracle = Oracle::create({problem.kernel, dims, 1, 3, 60'000}, nullptr);
           ASSERT_TRUE(oracle.ok()) << oracle.status().to_string();
           const auto verdict = (*oracle)->verify(stage);

@@ -38,6 +38,27 @@ std::string edited(std::string text, const std::string& from, const std::string&
   return text.replace(text.find(from), from.size(), to);
 }
 
+TEST(Intrinsics, TransposePairs) {
+  const std::string copy =
+      "kernel t(x: f16[M, 8] in, y: f16[8, M] out) where M in 1..64\n"
+      "  for m < M:\n"
+      "    for k < 4:\n"
+      "      for p < 2:\n"
+      "        y[2*k + p, m] = x[m, 2*k + p]\n";
+  const auto laid_out = [](std::string text) {
+    return text.replace(text.find("y: f16[8, M] out"), 16, "y: f16[8, M] out layout [0/2, 1, 0%2]");
+  };
+  EXPECT_EQ(match(laid_out(copy), "transpose_pairs"), "yes");
+  EXPECT_EQ(match(laid_out(copy), "transpose"), "expected two nested scopes");
+  EXPECT_NE(match(copy, "transpose_pairs"), "yes") << "elements of y that are no pairs";
+  for (const auto& [from, to] : {std::pair("p < 2", "p < 3"), std::pair("x[m, 2*k + p]", "x[m, 2*k + 1 - p]"),
+                                 std::pair("y[2*k + p, m] =", "y[2*k + p, m] +=")}) {
+    std::string other = laid_out(copy);
+    other.replace(other.find(from), std::string(from).size(), to);
+    EXPECT_NE(match(other, "transpose_pairs"), "yes") << other;
+  }
+}
+
 TEST(Intrinsics, Mma) {
   EXPECT_EQ(match(kMma, "mma"), "yes");
   EXPECT_EQ(match(edited(kMma, "+= x", "= x"), "mma"), "expected c[..] += a[..] * b[..]");

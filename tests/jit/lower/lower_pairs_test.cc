@@ -1,5 +1,5 @@
 // Tensor scopes of dot2_bf16 in leaves, against the interpreter on every level, with the instruction and without: rows,
-// masked columns, segments, sums that start anywhere; and what is no pair is refused.
+// masked columns, segments, sums that start anywhere; copies into pairs; and what is no pair is refused.
 #include "ir/base/dtype.h"
 #include "ir/meaning/interpreter.h"
 #include "tests/jit/lower/leaf_case.h"
@@ -134,6 +134,97 @@ TEST(LowerPairs, what_is_no_pair_is_refused) {
        {"f32(p0[M, 2*i3 + 1 - i4]) * f32(p1[i3, N, i4])", "f32(p0[M, 2*i3 + i4]) * f32(p1[i3, N, 0])",
         "f32(p0[M, 4*i3 + 2*i4]) * f32(p1[i3, N, i4])"})
     EXPECT_NE(refusal(product).find("two elements side by side"), std::string::npos) << product << refusal(product);
+}
+
+// Elements of two bytes, copied by a leaf on every level: p1 as the leaf says, -1 where nothing is written.
+void expect_copies(const std::string& text, size_t from, size_t to, const std::vector<int64_t>& extents,
+                   const std::function<int64_t(int64_t)>& source) {
+  std::vector<uint16_t> in(from);
+  for (size_t i = 0; i < from; ++i) in[i] = static_cast<uint16_t>(3 * i + 1);
+  for (const ir::Target& target : targets()) {
+    std::string written = text;
+    for (size_t at; (at = written.find("LANES")) != std::string::npos;)
+      written.replace(at, 5, fmt::format("{}", target.lanes));
+    const auto kernel = ir::parse_kernel(written);
+    ASSERT_TRUE(kernel.ok()) << kernel.status().to_string() << written;
+    const auto p = lower_leaf(*kernel, target);
+    ASSERT_TRUE(p.ok()) << p.status().to_string() << written;
+    std::vector<uint16_t> out(to, 0xffff), code_out = out;
+    ir::LeafArgs args{};
+    args.op[0].ptr = reinterpret_cast<char*>(in.data());
+    args.op[1].ptr = reinterpret_cast<char*>(out.data());
+    for (size_t e = 0; e < extents.size(); ++e) args.extent[e] = extents[e];
+    execute_portable(*p, args);
+    for (size_t i = 0; i < to; ++i) {
+      const int64_t at = source(static_cast<int64_t>(i));
+      ASSERT_EQ(out[i], at < 0 ? 0xffff : in[static_cast<size_t>(at)]) << i << " at " << target.to_string() << written;
+    }
+    if (target.level == ir::IsaLevel::portable || !backend_built(Backend::xbyak)) continue;
+    const auto image = compile_xbyak(*p);
+    ASSERT_TRUE(image.ok()) << image.status().to_string();
+    if ((p->features() & ~host_features()) != 0) continue;
+    const auto code = x64_test::loader().load(*image);
+    ASSERT_TRUE(code.ok()) << code.status().to_string();
+    args.op[1].ptr = reinterpret_cast<char*>(code_out.data());
+    x64_test::call(code->entry, args);
+    ASSERT_EQ(out, code_out) << target.to_string() << "\n" << to_text(*p);
+  }
+}
+
+// p0 as [row, column], p1 as [column / 2, row, column % 2].
+TEST(LowerPairs, pairs_of_a_row_become_those_of_a_column) {
+  for (const int64_t rows : {1, 2, 7, 15, 16, 17, 32}) {
+    for (const int64_t pairs : {2, 3, 8, 16, 17, 33}) {
+      const std::string text = fmt::format(
+          "kernel leaf(p0: bf16[_, _] in strides [{}, 1], p1: bf16[_, _, _] out strides [{}, 2, 1]) family leaf where "
+          "e0 in 0..9223372036854775807\n"
+          "  for i0 < min(32, e0) @tensor(transpose_pairs):\n    for i1 < {}:\n      for i2 < 2:\n"
+          "        p1[i1, i0, i2] = p0[i0, 2*i1 + i2]\n",
+          2 * pairs, 2 * 32, pairs);
+      expect_copies(text, static_cast<size_t>(rows * 2 * pairs), static_cast<size_t>(pairs * 2 * 32), {rows},
+                    [&](int64_t i) {
+                      const int64_t row = i / 2 % 32;
+                      return row < rows ? row * 2 * pairs + i / 64 * 2 + i % 2 : -1;
+                    });
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// p0 as [row, column], p1 as [row / 2, column, row % 2].
+TEST(LowerPairs, two_rows_become_pairs) {
+  for (const int64_t rows : {1, 2, 5}) {
+    for (const int64_t columns : {1, 7, 8, 16, 17, 31, 32}) {
+      const std::string text = fmt::format(
+          "kernel leaf(p0: bf16[_, _] in strides [{0}, 1], p1: bf16[_, _, _] out strides [{1}, 2, 1]) family leaf "
+          "where "
+          "e0 in 0..9223372036854775807, e1 in 0..9223372036854775807\n"
+          "  for i0 < e0:\n    for i1 < 2 @tensor(transpose):\n      for i2 < min(32, e1):\n"
+          "        p1[i0, i2, i1] = p0[2*i0 + i1, i2]\n",
+          columns, 2 * columns);
+      expect_copies(text, static_cast<size_t>(2 * rows * columns), static_cast<size_t>(2 * rows * columns),
+                    {rows, columns},
+                    [&](int64_t i) { return (i / (2 * columns) * 2 + i % 2) * columns + i / 2 % columns; });
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST(LowerPairs, elements_of_a_pair_lie_side_by_side) {
+  const auto refused = [](const std::string& type, const std::string& copy) {
+    const auto kernel = ir::parse_kernel(fmt::format(
+        "kernel leaf(p0: {0}[_, _] in strides [64, 1], p1: {0}[_, _, _] out strides [64, 2, 1]) family leaf "
+        "where e0 in 0..9223372036854775807\n"
+        "  for i0 < e0 @tensor(transpose_pairs):\n    for i1 < 4:\n      for i2 < 2:\n        {1}\n",
+        type, copy));
+    if (!kernel.ok()) return kernel.status().to_string();
+    const auto p = lower_leaf(*kernel, test_target(ir::IsaLevel::avx512));
+    return p.ok() ? "none" : p.status().to_string();
+  };
+  EXPECT_EQ(refused("bf16", "p1[i1, i0, i2] = p0[i0, 2*i1 + i2]"), "none");
+  EXPECT_NE(refused("bf16", "p1[i1, i0, i2] = p0[i0, 2*i1 - i2 + 1]").find("not adjacent"), std::string::npos);
+  EXPECT_NE(refused("bf16", "p1[i1, i0, i2] = p0[i0, i1 + 4*i2]").find("not adjacent"), std::string::npos);
+  EXPECT_NE(refused("f32", "p1[i1, i0, i2] = p0[i0, 2*i1 + i2]").find("two bytes"), std::string::npos);
 }
 
 }  // namespace

@@ -19,8 +19,8 @@ constexpr double kMostRedefined = 1e-3;  // sums may cancel
 
 std::vector<WalkKernel> walk_kernels(bool operators) {
   const auto folder = std::filesystem::path(LATHE_SOURCE_DIR) / "tests/search/kernels";
-  const std::vector<std::string> traps = {"copied", "held",         "overwritten", "recurrence",     "rescaled",
-                                          "stale",  "shared_cells", "twice",       "row_made_first", "ragged"};
+  const std::vector<std::string> traps = {"copied",       "held",  "overwritten",    "recurrence", "rescaled", "stale",
+                                          "shared_cells", "twice", "row_made_first", "ragged",     "rounded"};
   std::vector<WalkKernel> out;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const std::string name = entry.path().stem().string();
@@ -150,7 +150,7 @@ Tensors random_inputs(const Kernel& kernel, const SymbolValues& symbols, bool wh
       const double value = static_cast<double>(below(random, 9)) - 4;
       t.data.push_back(
           whole ? value
-                : static_cast<double>(static_cast<float>(value / 3 + 0.01 * static_cast<double>(below(random, 7)))));
+                : round_to(b.type, static_cast<float>(value / 3 + 0.01 * static_cast<double>(below(random, 7)))));
     }
     out[b.name] = std::move(t);
   }
