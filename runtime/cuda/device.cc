@@ -15,13 +15,6 @@ using ir::Status;
 
 namespace {
 
-constexpr int kAttributeMajor = 75, kAttributeMinor = 76;   // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
-constexpr int kPointerMemoryType = 2, kPointerOrdinal = 9;  // CU_POINTER_ATTRIBUTE_*
-constexpr unsigned kMemoryHost = 1, kMemoryDevice = 2;      // CU_MEMORYTYPE_*
-constexpr int kInvalidValue = 1;                            // CUDA_ERROR_INVALID_VALUE
-// What leaves the context unusable: an uncorrectable memory error, illegal addresses and instructions, a failed launch.
-constexpr std::array<int, 10> kBreaks = {214, 700, 702, 709, 714, 715, 716, 717, 718, 719};
-
 // One per process, as the mapping of the driver is.
 struct Registry {
   std::mutex mutex;
@@ -42,7 +35,7 @@ Status CudaDevice::working() const {
 }
 
 Status CudaDevice::note(int error, const char* what) {
-  if (std::find(kBreaks.begin(), kBreaks.end(), error) != kBreaks.end())
+  if (std::find(cuda::kBreaks.begin(), cuda::kBreaks.end(), error) != cuda::kBreaks.end())
     broken_.store(error, std::memory_order_relaxed);
   return driver_->check(error, what);
 }
@@ -55,8 +48,8 @@ Result<std::shared_ptr<CudaDevice>> CudaDevice::open(std::shared_ptr<const CudaD
   LATHE_RETURN_IF_ERROR(d.check(d.cuDeviceGet(&handle, number), "device"));
   std::array<char, 256> name{};
   LATHE_RETURN_IF_ERROR(d.check(d.cuDeviceGetName(name.data(), static_cast<int>(name.size()) - 1, handle), "name"));
-  LATHE_RETURN_IF_ERROR(d.check(d.cuDeviceGetAttribute(&major, kAttributeMajor, handle), "compute capability"));
-  LATHE_RETURN_IF_ERROR(d.check(d.cuDeviceGetAttribute(&minor, kAttributeMinor, handle), "compute capability"));
+  LATHE_RETURN_IF_ERROR(d.check(d.cuDeviceGetAttribute(&major, cuda::kAttributeMajor, handle), "compute capability"));
+  LATHE_RETURN_IF_ERROR(d.check(d.cuDeviceGetAttribute(&minor, cuda::kAttributeMinor, handle), "compute capability"));
   out->target_ = ir::gpu_target(name.data(), major, minor);
   if (out->target_.sm < ir::kLeastSm)
     return ir::unsupported("{} has compute capability {}.{}, expected 8.0 or later", name.data(), major, minor);
@@ -94,12 +87,13 @@ Status CudaDevice::check_memory(const void* address) const {
   const auto at = static_cast<unsigned long long>(reinterpret_cast<uintptr_t>(address));
   unsigned type = 0;
   int owner = 0;
-  const int error = driver_->cuPointerGetAttribute(&type, kPointerMemoryType, at);
-  if (error == kInvalidValue || (error == 0 && type == kMemoryHost))
+  const int error = driver_->cuPointerGetAttribute(&type, cuda::kPointerMemoryType, at);
+  if (error == cuda::kInvalidValue || (error == 0 && type == cuda::kMemoryHost))
     return ir::invalid("host memory, expected memory of device {}", number_);
   LATHE_RETURN_IF_ERROR(driver_->check(error, "memory type"));
-  if (type != kMemoryDevice) return ir::invalid("memory of type {}, expected memory of device {}", type, number_);
-  LATHE_RETURN_IF_ERROR(driver_->check(driver_->cuPointerGetAttribute(&owner, kPointerOrdinal, at), "memory's device"));
+  if (type != cuda::kMemoryDevice) return ir::invalid("memory of type {}, expected memory of device {}", type, number_);
+  LATHE_RETURN_IF_ERROR(
+      driver_->check(driver_->cuPointerGetAttribute(&owner, cuda::kPointerOrdinal, at), "memory's device"));
   if (owner != number_) return ir::invalid("memory of device {}, expected device {}", owner, number_);
   return {};
 }

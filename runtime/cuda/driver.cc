@@ -12,7 +12,7 @@ using ir::Status;
 
 namespace {
 constexpr char kLibrary[] = "libcuda.so.1";
-constexpr int kLeastVersion = 12000, kStub = 34;  // CUDA_ERROR_STUB_LIBRARY
+constexpr int kLeastVersion = 12000;
 }  // namespace
 
 std::string CudaDriver::name_of(int error) const {
@@ -40,7 +40,7 @@ Result<std::shared_ptr<const CudaDriver>> CudaDriver::open(const std::string& pa
 #include "runtime/cuda/driver.def"
 #undef LATHE_CUDA
   const int started = out->cuInit(0);
-  if (started == kStub) return make_error(Code::kDEVICE, "no CUDA driver: {} is the toolkit's stub", file);
+  if (started == cuda::kStubLibrary) return make_error(Code::kDEVICE, "no CUDA driver: {} is the toolkit's stub", file);
   LATHE_RETURN_IF_ERROR(out->check(started, "the CUDA driver does not start"));
   int version = 0;
   LATHE_RETURN_IF_ERROR(out->check(out->cuDriverGetVersion(&version), "version of the CUDA driver"));

@@ -1,12 +1,26 @@
 // The CUDA driver, opened when a device is first asked for and never closed: its functions by name, from declarations
 // of the project's own. Nothing is linked. Thread-safe.
 #pragma once
+#include <array>
 #include <memory>
 #include <string>
 
 #include "ir/base/status.h"
 
 namespace lathe::runtime {
+
+// Values of the driver's interface, under its own names in comments.
+namespace cuda {
+inline constexpr int kAttributeMajor = 75,
+                     kAttributeMinor = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR
+inline constexpr int kPointerMemoryType = 2, kPointerOrdinal = 9;  // CU_POINTER_ATTRIBUTE_MEMORY_TYPE, _DEVICE_ORDINAL
+inline constexpr unsigned kMemoryHost = 1, kMemoryDevice = 2;      // CU_MEMORYTYPE_HOST, _DEVICE
+inline constexpr int kInvalidValue = 1, kStubLibrary = 34;         // CUDA_ERROR_INVALID_VALUE, _STUB_LIBRARY
+// What leaves the context unusable: CUDA_ERROR_ECC_UNCORRECTABLE, _ILLEGAL_ADDRESS, _LAUNCH_TIMEOUT,
+// _CONTEXT_IS_DESTROYED, _HARDWARE_STACK_ERROR, _ILLEGAL_INSTRUCTION, _MISALIGNED_ADDRESS, _INVALID_ADDRESS_SPACE,
+// _INVALID_PC, _LAUNCH_FAILED.
+inline constexpr std::array<int, 10> kBreaks = {214, 700, 702, 709, 714, 715, 716, 717, 718, 719};
+}  // namespace cuda
 
 struct CudaDriver {
 #define LATHE_CUDA(name, ...) int (*name)(__VA_ARGS__) = nullptr;

@@ -1,0 +1,55 @@
+// The project's own declarations against cuda.h and nvrtc.h, where those are: functions take what they say, as far as
+// registers can tell, and values are those of their names.
+#include <gtest/gtest.h>
+
+#include "runtime/cuda/driver.h"
+
+#ifdef LATHE_CUDA_HEADERS
+#include <cuda.h>
+#include <nvrtc.h>
+
+#include <type_traits>
+#endif
+
+namespace lathe::runtime {
+namespace {
+
+#ifdef LATHE_CUDA_HEADERS
+
+// What a parameter is to a caller: an address, or an integer of so many bytes with or without a sign.
+template <class T>
+using Passed =
+    std::conditional_t<std::is_pointer_v<T>, void*, std::conditional_t<std::is_enum_v<T>, int, std::remove_cv_t<T>>>;
+template <class R, class... A>
+constexpr auto passed(R (*)(A...)) -> Passed<R> (*)(Passed<A>...);
+#define LATHE_SAME(name, ...) \
+  static_assert(              \
+      std::is_same_v<decltype(passed(&::name)), decltype(passed(static_cast<int (*)(__VA_ARGS__)>(nullptr)))>, #name);
+#define LATHE_CUDA(name, ...) LATHE_SAME(name, __VA_ARGS__)
+#include "runtime/cuda/driver.def"
+#undef LATHE_CUDA
+#define LATHE_NVRTC(name, ...) LATHE_SAME(name, __VA_ARGS__)
+#include "jit/cuda/nvrtc.def"
+#undef LATHE_NVRTC
+
+static_assert(cuda::kAttributeMajor == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+static_assert(cuda::kAttributeMinor == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+static_assert(cuda::kPointerMemoryType == CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
+static_assert(cuda::kPointerOrdinal == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL);
+static_assert(cuda::kMemoryHost == CU_MEMORYTYPE_HOST && cuda::kMemoryDevice == CU_MEMORYTYPE_DEVICE);
+static_assert(cuda::kInvalidValue == CUDA_ERROR_INVALID_VALUE && cuda::kStubLibrary == CUDA_ERROR_STUB_LIBRARY);
+static_assert(cuda::kBreaks == std::array<int, 10>{CUDA_ERROR_ECC_UNCORRECTABLE, CUDA_ERROR_ILLEGAL_ADDRESS,
+                                                   CUDA_ERROR_LAUNCH_TIMEOUT, CUDA_ERROR_CONTEXT_IS_DESTROYED,
+                                                   CUDA_ERROR_HARDWARE_STACK_ERROR, CUDA_ERROR_ILLEGAL_INSTRUCTION,
+                                                   CUDA_ERROR_MISALIGNED_ADDRESS, CUDA_ERROR_INVALID_ADDRESS_SPACE,
+                                                   CUDA_ERROR_INVALID_PC, CUDA_ERROR_LAUNCH_FAILED});
+TEST(CudaDeclarations, EqualTheHeaders) { RecordProperty("cuda_header", CUDA_VERSION); }
+
+#else
+
+TEST(CudaDeclarations, EqualTheHeaders) { GTEST_SKIP() << "no cuda.h and nvrtc.h on this machine"; }
+
+#endif
+
+}  // namespace
+}  // namespace lathe::runtime
