@@ -11,7 +11,9 @@ using namespace ir;  // NOLINT: this file is all IR
 namespace {
 
 constexpr int64_t kFunctionCode = 24;  // instructions of a function, about
-constexpr int64_t kDepthAlong = 16;    // rows of B that are read along together
+constexpr int64_t kDepthAlong = 16;    // rows of B that are read along together, at least
+constexpr int64_t kMostAlong = 128;
+constexpr int64_t kDepthOfRow = 8;  // as many for each row of A: sums come and go once for so many of B's lines
 
 }  // namespace
 
@@ -66,7 +68,8 @@ std::optional<MatmulSketch::Setting> MatmulSketch::standard() const {
   if (in_place()) copies.push_back({.copy_panels = 1});
   if (!packed() && !p_.sharing.empty()) copies.push_back({.copy_panels = in_place(), .share_heads = 1});
   for (const int64_t block : values_of(*this, &Setting::column_block)) {
-    if (block != 0 && problem_.cold) copies.push_back({.depth_block = kDepthAlong, .column_block = block});
+    const int64_t depth = std::clamp<int64_t>(m_ * kDepthOfRow, kDepthAlong, kMostAlong);
+    if (block != 0 && problem_.cold) copies.push_back({.depth_block = depth, .column_block = block});
   }
   const Choice<Setting> tile_rows = all(&Setting::tile_rows), columns = all(&Setting::panel_columns),
                         streams = all(&Setting::streams), row_blocks = few(&Setting::row_block, {0, 96, 192});

@@ -89,7 +89,7 @@ Dots matmul_dots(const MatmulParts& p, const Problem& problem, const Target& t) 
   const Kernel& kernel = problem.kernel;
   if (!is_const_int(p.n->extent) || is_const_int(p.k->extent, 1) || !rows_packable(p, kernel)) return {};
   const int64_t n = p.n->extent->ival, rest = n % t.lanes;
-  if (n == 1) return {1, 0};
+  if (n == 1 || p.swapped) return {n, 0};
   if (n < t.lanes || rest == 0 || rest > kMostDots || !is_const_int(p.m->extent)) return {};
   return {rest, n - rest};
 }
@@ -115,7 +115,7 @@ double dots_cycles(const DotsWork& w, const Target& t) {
 std::string split_dots(Script& s, const MatmulParts& p, const Dots& dots) {
   const std::string m = p.m->iter, n = p.n->iter;
   if (dots.whole == 0) {
-    s.move("tile_scope {} 1 tail=exact as nd0,nd1", n);
+    s.move("tile_scope {} {} tail=exact as nd0,nd1", n, dots.columns);
     s.move("swap_scopes {} nd0", m);
     return {};
   }

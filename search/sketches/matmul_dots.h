@@ -10,7 +10,7 @@
 
 namespace lathe::search {
 
-// What may be summed along K, the last columns or the only one; 0 columns: nothing may. `whole` columns stay.
+// What may be summed along K, the last columns or the only ones; 0 columns: nothing may. `whole` columns stay.
 struct Dots {
   int64_t columns = 0, whole = 0;
 };

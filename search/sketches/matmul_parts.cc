@@ -22,7 +22,16 @@ void find_dims(MatmulParts& p) {
   }
 }
 
-// One row by a B whose columns lie in one piece each: they are summed where they lie, as rows by one column.
+// Rows that are worth no transpose of B: one, or few whose sums are long.
+bool few_rows(const MatmulParts& p) {
+  constexpr int64_t kMost = 4, kLong = 256;
+  const Expr &rows = p.m->extent, &depth = p.k->extent;
+  if (is_const_int(p.n->extent) && p.n->extent->ival <= kMost) return is_const_int(rows, 1) && p.n->extent->ival != 1;
+  return is_const_int(rows, 1) ||
+         (is_const_int(rows) && rows->ival <= kMost && is_const_int(depth) && depth->ival >= kLong);
+}
+
+// Few rows by a B whose columns lie in one piece each: they are summed where they lie, as rows by few columns.
 void swap_sides(MatmulParts& p, const Kernel& kernel) {
   MatmulParts q = p;
   std::swap(q.m, q.n);
@@ -71,9 +80,7 @@ MatmulParts matmul_parts(const Kernel& kernel) {
   }
   p.innermost = p.n;
   p.valid = p.a != nullptr && p.b != nullptr && p.b_n >= 0 && p.b_k >= 0;
-  if (p.valid && is_const_int(p.m->extent, 1) && !is_const_int(p.n->extent, 1) &&
-      panels_of(p, kernel) == Panels::transposed)
-    swap_sides(p, kernel);
+  if (p.valid && few_rows(p) && panels_of(p, kernel) == Panels::transposed) swap_sides(p, kernel);
   return p;
 }
 

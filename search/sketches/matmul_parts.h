@@ -8,8 +8,8 @@ namespace lathe::search {
 struct MatmulParts {
   const ir::Stmt *m = nullptr, *n = nullptr, *k = nullptr;
   const ir::Stmt* innermost = nullptr;  // of m and n: around the start, the sum and the result
-  // The scope of the only row stands for n, and that of the columns, each of which lies in one piece, for m: A and B
-  // have changed places. n is outside.
+  // The scope of few rows stands for n, and that of the columns, each of which lies in one piece, for m: A and B have
+  // changed places. n is outside.
   bool swapped = false;
   const ir::Stmt* product = nullptr;
   const ir::Expr *a = nullptr, *b = nullptr;  // the loads of A and B

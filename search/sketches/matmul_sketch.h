@@ -6,7 +6,7 @@
 // B that lies row-major may be walked in blocks of K under a block of columns, so that its rows are read along:
 //   n outer { k0 block { n0 panels { m0 tile { .. } } } }
 // B constant: packed once in panels. B with unit-stride k (transposed): each panel is transposed into scratch. The few
-// columns beyond whole vectors, or the only one, may be summed along K instead (search/sketches/matmul_dots.h). Where
+// columns beyond whole vectors, or the only ones, may be summed along K instead (search/sketches/matmul_dots.h). Where
 // the caller allows bf16_dots, products of bf16 are two a step, of panels that hold pairs:
 // [n / nr, k / 2, n % nr, k % 2].
 #pragma once

@@ -120,7 +120,7 @@ const std::vector<KnobRow<MatmulSketch>>& MatmulSketch::table() {
       {"depth_block", "kc", "block of K; partial sums wait in scratch between blocks; 0: all of K",
        &Setting::depth_block, 0, kAnySize, true,
        [](S s) {
-         Values v = s.in_place()         ? Values{0, 16, 32, 256, 512, 1024, 2048}
+         Values v = s.in_place()         ? Values{0, 16, 32, 64, 128, 256, 512, 1024, 2048}
                     : s.t_.slow_memory() ? Values{0, 32, 64, 128, 256, 512}
                                          : Values{0, 256, 512, 1024, 2048};
          std::erase_if(v, [&](int64_t block) { return block >= s.k_ && block != 0; });
@@ -158,7 +158,7 @@ const std::vector<KnobRow<MatmulSketch>>& MatmulSketch::table() {
        "1: heads that share B run under each panel, so that it is transposed or copied once for all; 0: head by head",
        &Setting::share_heads, 0, 1, true, [](S s) { return flag_if(!s.packed() && !s.p_.sharing.empty()); }},
       {"depth_sums", "dk",
-       "1: the few columns beyond whole vectors (at most four), or the only one, are summed along K; 0: they are a "
+       "1: the few columns beyond whole vectors (at most four), or the only ones, are summed along K; 0: they are a "
        "vector of their own",
        &Setting::depth_sums, 0, 1, true, [](S s) { return flag_if(s.dots_.columns != 0); }},
       {"dots", "dp",

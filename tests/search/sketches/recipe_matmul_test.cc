@@ -317,6 +317,25 @@ TEST(OneRow, TakesThePartOfTheColumn) {
       << "two rows";
 }
 
+// Two to four rows by a B whose columns lie in one piece, if sums are long: the same, a column of A's rows each.
+TEST(FewRows, TakeThePartOfColumns) {
+  const ir::Target t = machine("laptop").target;
+  for (const int64_t m : {2, 3, 4, 5}) {
+    for (const int64_t k : {255, 256, 259}) {
+      for (const int64_t n : {3, 5, 33, 64}) {
+        const Problem p = product(m, k, n, {}, true);
+        const Knobs knobs = kMatmulRecipe.defaults(p, t);
+        SCOPED_TRACE(fmt::format("{} rows, {} columns, K {}", m, n, k));
+        const std::optional<Made> made = expect_values_kept(p, knobs, t);
+        ASSERT_TRUE(made);
+        const bool along = m <= 4 && n > 4 && k >= 256;
+        if (along) EXPECT_EQ(knob_of(knobs, "dk"), 1);
+        EXPECT_EQ(to_text(made->schedule).find("transpose") == std::string::npos, along);
+      }
+    }
+  }
+}
+
 TEST(MatmulModel, TheLastBlockOfRowsIsItsOwn) {
   MatmulWork w;
   w.m = 210;

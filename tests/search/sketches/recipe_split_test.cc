@@ -49,7 +49,7 @@ TEST(DepthParts, KeepTheValues) {
       {product(3, 33, 2050, true), 2, 16, 2, {}},           {product(4, 32, 4100, true), 4, 32, 4, {{"pf", 4096}}},
       {product(9, 32, 3001, true), 4, 32, 2, {{"pf", -1}}}, {product(5, 20, 2056, true), 4, 16, 2, {{"pa", 1}}},
       {product(0, 32, 2048, true), 4, 16, 2, {}},           {product(3, 40, 2048, false), 2, 16, 2, {}},
-      {product(3, 40, 2048, false, true), 2, 16, 2, {}},    {product(4, 64, 2048, true), 4, 16, 2, {{"st", 2}}},
+      {product(5, 40, 2048, false, true), 4, 16, 2, {}},    {product(4, 64, 2048, true), 4, 16, 2, {{"st", 2}}},
   };
   const ir::Target t = machine("zen5").target;
   for (const Case& c : cases) {
