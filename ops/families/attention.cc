@@ -22,7 +22,8 @@
 // Queries of all sequences one after another: [row] runs over those of a sequence, which stand in q, y and all that is
 // indexed by queries from its offset on, before the heads. Those of no sequence are 0, which is stored first.
 //
-// Operands q, k, v, lengths, pages, offsets, ks, vs, sinks, the mask e0, y. Sums are f32 whatever the operands are; the
+// Operands q, k, v, lengths, pages, offsets, ks, vs, sinks, the mask e0, y. A mask has heads before queries, also where q
+// has them behind. Sums are f32 whatever the operands are; the
 // result has the dtype of q.
 #include <algorithm>
 #include <cmath>
@@ -55,6 +56,7 @@ class AttentionWriter {
   }
   Expr operand(size_t number, const Expr& row, const Expr& col) const;
   Expr scale(size_t number, const std::string& step) const;
+  Expr masked(const std::string& step) const;
   ir::Status declare();
   ir::Status declare_lengths();
   ir::Status declare_offsets();
@@ -203,6 +205,28 @@ ir::Stmt AttentionWriter::copy(const std::string& name, int tensor, ir::DType ty
               {store(name + "t", to, as_dtype(type, ir::load(name, from, w_.dtype_of(name))))})[0];
 }
 
+// What the mask adds to the score of a query and a key.
+Expr AttentionWriter::masked(const std::string& step) const {
+  const int mask = node_.inputs[form_.mask];
+  View& view = w_.view(mask);
+  const size_t rank = w_.view(node_.inputs[AttentionForm::kQuery]).dims.size();
+  Index index = row_;
+  if (form_.offsets != 0) std::swap(index[0], index[1]);
+  Index at_key = {key(step)};
+  if (form_.mask_has_pages(rank, view.dims.size())) {
+    const Expr &page = view.dims.back(), &table = view.dims[rank - 1];
+    const Expr all = w_.view(node_.inputs[form_.pages]).dims[1];
+    if (view.strides.empty() && ir::is_const_int(page, page_) && ir::equal(table, all)) {  // one after another
+      view.dims.pop_back();
+      view.dims.back() = room_;
+    } else {
+      at_key = {ir::simplify(floordiv(key(step), Expr(page_))), ir::simplify(mod(key(step), Expr(page_)))};
+    }
+  }
+  index.insert(index.end(), at_key.begin(), at_key.end());
+  return w_.value(mask, index);
+}
+
 // What becomes of the product of a query and a key.
 Expr AttentionWriter::score(const std::string& step) const {
   const double stated = attr_float(node_, AttrId::scale);
@@ -211,7 +235,7 @@ Expr AttentionWriter::score(const std::string& step) const {
   if (form_.key_scales != 0) s = s * scale(AttentionForm::kKey, step);
   s = s * f32(stated != 0 ? stated : 1 / std::sqrt(size));
   if (const double cap = form_.soft_cap; cap > 0) s = f32(cap) * ir::make(ir::Op::k_tanh, {s * f32(1 / cap)});
-  if (form_.mask != 0) s = s + w_.value(node_.inputs[form_.mask], at(row_, key(step)));
+  if (form_.mask != 0) s = s + masked(step);
   return s;
 }
 
@@ -320,8 +344,8 @@ void operands(Graph& g, const OpRow& row, size_t axis, int variant, const Sample
       add_tensor(g, "q", ragged ? std::vector{sizes[0], fixed_dim(kind.heads), sizes[2]} : dims(kind.heads, 0, 2)));
   constexpr int64_t kPageSizes[] = {4, 1, 16, 3};
   const bool bytes = kind.bytes && lengths;
+  const DimDesc page = fixed_dim(kPageSizes[variant % std::ssize(kPageSizes)]);
   const auto kept = [&](const char* name, size_t columns) {
-    const DimDesc page = fixed_dim(kPageSizes[variant % std::ssize(kPageSizes)]);
     std::vector<DimDesc> pages = {fixed_dim(7), fixed_dim(kind.kept), page, sizes[columns]};
     node.inputs.push_back(
         add_tensor(g, name, paged ? pages : dims(kind.kept, 1, columns), false, bytes ? ir::DType::i8 : kind.keys));
@@ -338,7 +362,16 @@ void operands(Graph& g, const OpRow& row, size_t axis, int variant, const Sample
     of.pop_back();
     node.inputs.push_back(add_tensor(g, name, of, false, kind.keys));
   }
-  if (kind.masked && !paged) node.inputs.push_back(add_tensor(g, "mask", {sizes[0], sizes[1]}));
+  if (kind.masked) {
+    std::vector<DimDesc> mask = {sizes[0], sizes[1]};
+    if (paged && sizes[1].fixed() && variant % 2 == 0) {
+      mask[1] = fixed_dim(sizes[1].max * page.max);
+    } else if (paged) {
+      mask = {fixed_dim(kind.heads), sizes[0], sizes[1], page};
+      if (!ragged) mask.insert(mask.begin(), fixed_dim(1));
+    }
+    node.inputs.push_back(add_tensor(g, "mask", mask));
+  }
   if (kind.sinks) node.inputs.push_back(add_tensor(g, "sinks", {fixed_dim(kind.heads)}));
   node.attrs = {{"causal", kind.causal}, {"sinks", kind.sinks}};
   if (bytes) node.attrs.push_back({"scales", true});

@@ -32,11 +32,9 @@ ir::Status attributes_hold(const OpRow& row, const Node& node) {
         .with_arg(row.name);
   const bool sinks = attr_bool(node, AttrId::sinks);
   const size_t least = fixed_operands(row) + (has_scales(row, node) ? 2 : 0) + (sinks ? 1 : 0);
-  const size_t most = least + (has_pages(row) ? 0 : 1);
-  if (node.inputs.size() >= least && node.inputs.size() <= most) return {};
-  return ir::invalid("{} operands of {} {} sinks{}, expected {}", node.inputs.size(), row.name,
-                     sinks ? "with" : "without", has_scales(row, node) ? " and with scales" : "",
-                     least == most ? fmt::format("{}", least) : fmt::format("{} or {}", least, most))
+  if (node.inputs.size() == least || node.inputs.size() == least + 1) return {};  // with a mask, or without
+  return ir::invalid("{} operands of {} {} sinks{}, expected {} or {}", node.inputs.size(), row.name,
+                     sinks ? "with" : "without", has_scales(row, node) ? " and with scales" : "", least, least + 1)
       .with_arg(row.name);
 }
 
@@ -110,15 +108,30 @@ ir::Status scales_fit(const OpRow& row, const AttentionForm& form, const Inputs&
   return {};
 }
 
-ir::Status mask_fits(const OpRow& row, const TensorDesc& mask, const TensorDesc& q, const TensorDesc& k) {
+// Broadcasts to the scores, [.., heads, queries, keys]; keys in pages may be two dimensions, [.., N, page].
+ir::Status mask_fits(const OpRow& row, const AttentionForm& form, const Inputs& in) {
+  const TensorDesc &mask = *in[form.mask], &q = *in[kQuery], &k = *in[kKey];
   const size_t rank = q.dims.size();
-  std::vector<DimDesc> scores = q.dims;
-  scores[rank - 1] = k.dims[rank - 2];
-  if (mask.dims.size() > rank)
-    return ir::invalid("{} dimensions, expected at most {} (scores of {})", mask.dims.size(), rank, row.name)
+  std::vector<DimDesc> scores(q.dims.begin(), q.dims.end() - 1);
+  if (form.offsets != 0) std::swap(scores[0], scores[1]);
+  const DimDesc& keys = k.dims[k.dims.size() - 2];
+  if (form.pages == 0) {
+    scores.push_back(keys);
+  } else if (const DimDesc& table = in[form.pages]->dims[1]; form.mask_has_pages(rank, mask.dims.size())) {
+    scores.insert(scores.end(), {table, keys});
+  } else {
+    scores.push_back(fixed_dim(table.fixed() ? table.max * keys.max : 1));
+    const bool unknown = !table.fixed() && !mask.dims.empty() && !same_dim(mask.dims.back(), fixed_dim(1));
+    if (unknown)
+      return mismatch(mask, mask.dims.size() - 1,
+                      fmt::format("1, or {} dimensions, the last two [{}, {}] (pages of keys)", rank + 1,
+                                  dim_text(table), keys.max));
+  }
+  if (mask.dims.size() > scores.size())
+    return ir::invalid("{} dimensions, expected at most {} (scores of {})", mask.dims.size(), scores.size(), row.name)
         .with_arg(mask.name);
   for (size_t d = 0; d < mask.dims.size(); ++d) {
-    const DimDesc& score = scores[rank - mask.dims.size() + d];
+    const DimDesc& score = scores[scores.size() - mask.dims.size() + d];
     if (!same_dim(mask.dims[d], score) && !same_dim(mask.dims[d], fixed_dim(1)))
       return mismatch(mask, d, fmt::format("{} (of the scores) or 1", dim_text(score)));
   }
@@ -175,7 +188,7 @@ ir::Result<Shape> attention_shape(const OpRow& row, const Node& node, const Inpu
     LATHE_RETURN_IF_ERROR(need_rank(*in[form.sinks], 1, false, row.name));
     LATHE_RETURN_IF_ERROR(same_as(*in[form.sinks], 0, q, heads, "heads"));
   }
-  if (form.mask != 0) LATHE_RETURN_IF_ERROR(mask_fits(row, *in[form.mask], q, k));
+  if (form.mask != 0) LATHE_RETURN_IF_ERROR(mask_fits(row, form, in));
   Shape out{q.dtype, q.dims};
   out.dims.back() = v.dims.back();
   return out;

@@ -17,6 +17,8 @@ struct AttentionForm {
   // Of q, whose queries stand before its heads if there are offsets.
   size_t heads(size_t rank) const { return offsets != 0 ? 1 : rank - 3; }
   size_t queries(size_t rank) const { return offsets != 0 ? 0 : rank - 2; }
+  // Whether a mask of so many dimensions has two for keys: their page in the table, and their place there.
+  bool mask_has_pages(size_t rank, size_t mask_rank) const { return pages != 0 && mask_rank > rank; }
 };
 AttentionForm attention_form(const OpRow& row, const Node& node);
 

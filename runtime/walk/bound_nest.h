@@ -1,6 +1,7 @@
 // A Nest bound to one shape: every symbol is a number, every expression a constant, a minimum of
-// affine forms of loop iterators, or (rare) a small postfix program, which may read integers of the
-// arguments. bind_nest() makes it, walk() runs it. Immutable once made; shared by threads; holds no
+// affine forms of loop iterators and locals, or (rare) a small postfix program, which may read integers
+// of the arguments. A local is a value that is no such form, such as an integer that is read: computed
+// once in each iteration of the innermost loop that it follows. bind_nest() makes it, walk() runs it. Immutable once made; shared by threads; holds no
 // reference to the CutKernel. Do not move it while somebody walks it.
 #pragma once
 #include <cstdint>
@@ -17,12 +18,14 @@ inline constexpr int kMaxNestBuffers = 64;      // arguments and scratch
 inline constexpr int kMaxInnerCalls = 16;       // calls of one innermost loop that are advanced by increments
 inline constexpr int kMaxChangingSegments = 8;  // of a call whose segments are not the same each time
 inline constexpr int kMaxNestStack = 24;        // values on the stack of a postfix program
+inline constexpr int kMaxNestLocals = 40;       // those beyond are computed where they are used
+inline constexpr int kMaxParallelLoops = 6;     // that are one space
 
 struct Term {
   int64_t coeff;
   int32_t level;
 };
-// base + Σ coeff * iterator[level]
+// base + Σ coeff * iterator[level]; levels from kMaxNestDepth on are locals.
 struct Affine {
   int64_t base = 0;
   uint32_t first_term = 0, num_terms = 0;
@@ -56,15 +59,28 @@ struct ProgramStep {
     select
   };
   Kind kind;
-  int64_t value = 0;  // constant: itself; iterator: its level; load: the argument, whose element is on the stack
+  int64_t value =
+      0;  // constant: itself; iterator: its level, or a local's; load: the argument, whose element is on the stack
 };
 
 struct Form {
   enum class Kind : uint8_t { constant, minimum, program };
   Kind kind = Kind::constant;
-  uint64_t levels = 0;            // bit l: the value depends on iterator l
+  uint64_t levels = 0;            // bit l: the value depends on iterator l, perhaps through locals
   int64_t value = 0;              // constant
   uint32_t first = 0, count = 0;  // minimum: affines; program: steps
+};
+
+// iterator[level] = form, or the element of that number of an argument.
+struct BoundLocal {
+  int32_t level = 0;
+  bool loads = false;
+  ProgramStep load = {};  // its kind and argument
+  Form form;
+};
+// Of BoundNest::locals, in the order in which they are computed.
+struct LocalRange {
+  uint32_t first = 0, count = 0;
 };
 
 // Address = bases[buffer] + bytes.
@@ -73,6 +89,7 @@ struct BoundPointer {
   uint8_t slot = 0;  // operand slot, or stream number
   bool stream = false;
   bool general = false;  // bytes is not affine: `form` gives it
+  bool follows = false;  // a local of the innermost enclosing loop, or its iterator in `form`: no constant step
   Form form;             // general: bytes to add to those of `bytes`
   Affine bytes;
   int64_t inner_step = 0;  // bytes per step of the innermost enclosing loop; not in `bytes`
@@ -95,7 +112,7 @@ struct BoundCall {
   bool variants = false;         // some digit is dynamic
   int8_t inner_level = -1;       // innermost enclosing loop
   bool inner_values = false;     // some value depends on the innermost loop
-  bool general = false;          // some pointer is general
+  bool pointers_follow = false;  // some pointer's steps along the innermost loop are not constant
   bool segments_change = false;  // some number of a segment is dynamic
   uint32_t leaf = 0;             // constant variant: the leaf; else the first of leaf_table
   uint32_t first_pointer = 0, num_pointers = 0;
@@ -107,17 +124,20 @@ struct BoundNode {
   bool inner = false;  // a loop of calls only
   uint8_t level = 0;
   uint32_t call = 0;
+  bool even = false;  // a parallel loop around parallel ones, which run equally often in all its iterations
   uint32_t first_child = 0, num_children = 0;
   Form extent;
+  int64_t most = 0;   // iterations
+  LocalRange locals;  // of an iteration
 };
 
-// One parallel_for of `parts` contiguous shares of extent0 * extent1 iterations, or (parts == 1) a
-// serial run.
+// One parallel_for of `parts` contiguous shares of the iterations of the innermost of its parallel loops, which are
+// around one another, or (parts == 1) a serial run.
 struct BoundPhase {
   uint32_t first_node = 0, num_nodes = 0;
-  int parallel_loops = 0;  // 0, 1 or 2 collapsed
-  int64_t extent0 = 1, extent1 = 1;
+  int parallel_loops = 0;
   int parts = 1;
+  LocalRange locals;  // that follow no loop
 };
 
 struct BoundScratch {
@@ -142,6 +162,7 @@ struct BoundNest {
   std::vector<Affine> affines;
   std::vector<Term> terms;
   std::vector<ProgramStep> program;
+  std::vector<BoundLocal> locals;
   uint32_t num_leaves = 0;     // walk() needs this many LeafRefs
   int64_t num_calls_hint = 0;  // calls of one walk, an upper bound (saturated): for partition and display
 };

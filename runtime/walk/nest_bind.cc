@@ -95,9 +95,24 @@ class Binder {
       if (!b.values) continue;
       const std::optional<int64_t> lo = ir::evaluate(b.values.lo, symbols_), hi = ir::evaluate(b.values.hi, symbols_);
       if (!lo || !hi) return ir::invalid("a range of values without numbers").with_arg(b.name, number);
-      forms_.add_input(b.name, number, b.type, {*lo, *hi});
+      LATHE_ASSIGN(const int64_t elements, elements_of(b));
+      forms_.add_input(b.name, number, b.type, elements, {*lo, *hi});
     }
     return {};
+  }
+  // Up to the last one, where they lie.
+  ir::Result<int64_t> elements_of(const ir::Buffer& b) {
+    int64_t last = 0, step = 1;
+    for (size_t d = b.dims.size(); d-- > 0;) {
+      LATHE_ASSIGN(const int64_t size, forms_.constant(b.dims[d]));
+      if (size <= 0) return 0;
+      if (!b.strides.empty() && b.strides[d]) {
+        LATHE_ASSIGN(step, forms_.constant(b.strides[d]));
+      }
+      if (__builtin_add_overflow(last, saturating_mul(size - 1, step), &last)) return INT64_MAX;
+      step = saturating_mul(step, size);
+    }
+    return last + 1;
   }
 
   ir::Status phase(const ir::NestNode& node) {
@@ -105,28 +120,36 @@ class Binder {
     std::vector<BoundNode> roots;
     trips_ = 1;
     LATHE_RETURN_IF_ERROR(add(node, 0, &roots));
+    p.locals = forms_.take_locals();
     if (roots.empty()) return {};
     p.first_node = static_cast<uint32_t>(out_->nodes.size());
     p.num_nodes = static_cast<uint32_t>(roots.size());
     out_->nodes.insert(out_->nodes.end(), roots.begin(), roots.end());
-    const BoundNode* loop = &out_->nodes[p.first_node];
-    if (roots.size() == 1 && loop->loop && parallel_[loop->level] && loop->extent.kind == Form::Kind::constant) {
-      p.parallel_loops = 1;
-      p.extent0 = loop->extent.value;
-      if (loop->num_children == 1) {
-        const BoundNode& child = out_->nodes[loop->first_child];
-        if (child.loop && parallel_[child.level] && child.extent.kind == Form::Kind::constant) {
-          p.parallel_loops = 2;
-          p.extent1 = child.extent.value;
-        }
-      }
-      const int64_t total = saturating_mul(p.extent0, p.extent1);
+    int64_t total = 1;
+    for (BoundNode* n = roots.size() == 1 ? &out_->nodes[p.first_node] : nullptr; n != nullptr;) {
+      if (!n->loop || !parallel_[n->level] || p.parallel_loops == kMaxParallelLoops) break;
+      ++p.parallel_loops;
+      total = saturating_mul(total, n->most);
       if (total == INT64_MAX) return ir::invalid("a parallel space of this shape exceeds 63 bits");
-      p.parts = static_cast<int>(std::min<int64_t>(threads_, total));
+      n = n->num_children == 1 ? &out_->nodes[n->first_child] : nullptr;
     }
+    if (p.parallel_loops > 0) p.parts = static_cast<int>(std::min<int64_t>(threads_, total));
+    evenness(p);
     out_->threads = std::max(out_->threads, p.parts);
     out_->phases.push_back(p);
     return {};
+  }
+
+  // Of parallel loops around others: whether those run equally often each time.
+  void evenness(const BoundPhase& p) {
+    std::vector<BoundNode*> loops;
+    uint64_t followed = 0;  // by extents further inside
+    for (uint32_t at = p.first_node; std::ssize(loops) < p.parallel_loops; at = loops.back()->first_child)
+      loops.push_back(&out_->nodes[at]);
+    for (; !loops.empty(); loops.pop_back()) {
+      loops.back()->even = (followed >> loops.back()->level & 1) == 0;
+      followed |= loops.back()->extent.levels;
+    }
   }
 
   // Appends what `node` becomes to *siblings. Children are stored before their parents.
@@ -143,7 +166,7 @@ class Binder {
     if (once) {
       for (const ir::NestNode& c : node.body) LATHE_RETURN_IF_ERROR(add(c, level, siblings));
     } else {
-      LATHE_RETURN_IF_ERROR(add_loop(node, level, extent.form, siblings));
+      LATHE_RETURN_IF_ERROR(add_loop(node, level, extent, siblings));
     }
     forms_.pop_loop();
     loops_.pop_back();
@@ -151,16 +174,19 @@ class Binder {
     return {};
   }
 
-  ir::Status add_loop(const ir::NestNode& node, int level, const Form& extent, std::vector<BoundNode>* siblings) {
+  ir::Status add_loop(const ir::NestNode& node, int level, const FormBuilder::Built& extent,
+                      std::vector<BoundNode>* siblings) {
     BoundNode n;
     n.loop = true;
     n.level = static_cast<uint8_t>(level);
-    n.extent = extent;
+    n.extent = extent.form;
+    n.most = extent.range.hi;
     const int outer_innermost = innermost_;
     innermost_ = level;
     std::vector<BoundNode> children;
     for (const ir::NestNode& c : node.body) LATHE_RETURN_IF_ERROR(add(c, level + 1, &children));
     innermost_ = outer_innermost;
+    n.locals = forms_.take_locals();
     if (children.empty()) return {};
     n.inner = children.size() <= kMaxInnerCalls &&
               std::none_of(children.begin(), children.end(), [](const BoundNode& c) { return c.loop; });
@@ -270,6 +296,9 @@ ir::Result<BoundPointer> Binder::pointer(const ir::NestOperand& operand) {
     p.general = true;
     p.form = b.form;
   }
+  p.follows = innermost_ >= 0 && (p.form.levels >> innermost_ & 1) != 0;
+  for (uint32_t t = p.bytes.first_term; t < p.bytes.first_term + p.bytes.num_terms; ++t)
+    p.follows |= innermost_ >= 0 && (forms_.levels_of(out_->terms[t].level) >> innermost_ & 1) != 0;
   return p;
 }
 
@@ -394,7 +423,7 @@ ir::Status Binder::add_call(const ir::NestCall& call, std::vector<BoundNode>* si
   for (size_t i = 0; i < call.streams.size(); ++i) LATHE_RETURN_IF_ERROR(stream(call, i, &b));
   b.num_pointers = static_cast<uint32_t>(out_->pointers.size()) - b.first_pointer;
   for (uint32_t i = 0; i < b.num_values; ++i) b.inner_values |= out_->values[b.first_value + i].inner;
-  for (uint32_t i = 0; i < b.num_pointers; ++i) b.general |= out_->pointers[b.first_pointer + i].general;
+  for (uint32_t i = 0; i < b.num_pointers; ++i) b.pointers_follow |= out_->pointers[b.first_pointer + i].follows;
   out_->num_calls_hint = out_->num_calls_hint > INT64_MAX - trips_ ? INT64_MAX : out_->num_calls_hint + trips_;
   BoundNode n;
   n.call = static_cast<uint32_t>(out_->calls.size());
@@ -425,7 +454,8 @@ bool Binder::is_direct() const {
   const auto& phases = out_->phases;
   return phases.size() == 1 && phases[0].num_nodes == 1 && !out_->nodes[phases[0].first_node].loop &&
          out_->calls[0].num_values == 0 && out_->scratch.empty() &&
-         std::none_of(out_->pointers.begin(), out_->pointers.end(), [](const auto& p) { return p.general; });
+         std::none_of(out_->pointers.begin(), out_->pointers.end(),
+                      [](const auto& p) { return p.general || p.bytes.num_terms != 0; });
 }
 
 DirectCall Binder::direct_call(const BoundCall& c) const {

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "runtime/walk/nest_steps.h"
+
 namespace lathe::runtime {
 namespace {
 
@@ -40,65 +42,6 @@ L scaled(const L& a, __int128 by) {
   return out;
 }
 
-std::optional<ProgramStep::Kind> step_kind(Op op) {
-  using K = ProgramStep::Kind;
-  switch (op) {
-    case Op::k_add:
-      return K::add;
-    case Op::k_sub:
-      return K::sub;
-    case Op::k_mul:
-      return K::mul;
-    case Op::k_floordiv:
-      return K::floordiv;
-    case Op::k_mod:
-      return K::mod;
-    case Op::k_ceildiv:
-      return K::ceildiv;
-    case Op::k_min:
-      return K::min;
-    case Op::k_max:
-      return K::max;
-    case Op::k_neg:
-      return K::neg;
-    case Op::k_abs:
-      return K::abs;
-    case Op::k_lt:
-      return K::lt;
-    case Op::k_le:
-      return K::le;
-    case Op::k_eq:
-      return K::eq;
-    case Op::k_ne:
-      return K::ne;
-    case Op::k_logical_and:
-      return K::land;
-    case Op::k_logical_or:
-      return K::lor;
-    case Op::k_logical_not:
-      return K::lnot;
-    case Op::k_select:
-      return K::select;
-    default:
-      return std::nullopt;
-  }
-}
-
-ir::Result<ProgramStep::Kind> load_kind(ir::DType type) {
-  switch (type) {
-    case ir::DType::i8:
-      return ProgramStep::Kind::load_i8;
-    case ir::DType::u8:
-      return ProgramStep::Kind::load_u8;
-    case ir::DType::i32:
-      return ProgramStep::Kind::load_i32;
-    case ir::DType::i64:
-      return ProgramStep::Kind::load_i64;
-    default:
-      return ir::unsupported("a nest reads integers of type {}", ir::dtype_name(type));
-  }
-}
-
 }  // namespace
 
 const FormBuilder::Loop* FormBuilder::find_loop(const std::string& iter) const {
@@ -117,11 +60,9 @@ const FormBuilder::Input* FormBuilder::find_input(const ir::Expr& load) const {
 FormBuilder::Wide FormBuilder::range(const Linear& a) const {
   Wide r{a.base, a.base};
   for (const auto& [level, coeff] : a.terms) {
-    __int128 hi = 0;
-    for (const Loop& l : loops_) {
-      if (l.level == level) hi = l.hi;
-    }
-    (coeff > 0 ? r.second : r.first) += coeff * hi;
+    const Wide of = range_of_level(level);
+    r.first += coeff * (coeff > 0 ? of.first : of.second);
+    r.second += coeff * (coeff > 0 ? of.second : of.first);
   }
   return r;
 }
@@ -167,6 +108,14 @@ FormBuilder::Minimum FormBuilder::divide(const Minimum& a, int64_t by, bool want
 }
 
 FormBuilder::Minimum FormBuilder::minimum(const ir::Expr& e) {
+  Minimum out = combined(e);
+  if (!out.empty()) return out;
+  if (const std::optional<Linear> value = local(e)) out.push_back(*value);
+  return out;
+}
+
+// Of iterators and locals: those of its parts, that is.
+FormBuilder::Minimum FormBuilder::combined(const ir::Expr& e) {
   Linear one;
   switch (e->op) {
     case Op::k_const_int:
@@ -186,6 +135,10 @@ FormBuilder::Minimum FormBuilder::minimum(const ir::Expr& e) {
       if (loop->level >= 0) one.terms.emplace_back(loop->level, 1);
       return {one};
     }
+    case Op::k_cast:
+      return find_input(e->args[0]) != nullptr ? minimum(e->args[0]) : Minimum();
+    case Op::k_load:
+      return {};
     default:
       break;
   }
@@ -258,6 +211,10 @@ ir::Result<FormBuilder::Wide> FormBuilder::range(const ir::Expr& e) {
     if (!fits(r.first) || !fits(r.second)) return ir::invalid("an index of this shape exceeds 63 bits");
     return r;
   }
+  return range_of_parts(e);
+}
+
+ir::Result<FormBuilder::Wide> FormBuilder::range_of_parts(const ir::Expr& e) {
   if (e->op == Op::k_symbol) return ir::invalid("no value for symbol {}", e->name);
   if (e->op == Op::k_iter) return ir::internal_error("iterator {} is not a nest loop here", e->name);
   if (const Input* input = find_input(e)) {
@@ -317,30 +274,46 @@ ir::Result<FormBuilder::Wide> FormBuilder::range(const ir::Expr& e) {
   return out;
 }
 
-ir::Status FormBuilder::emit(const ir::Expr& e, int depth) {
+ir::Status FormBuilder::emit(const ir::Expr& e, int depth, Program* out) {
   using K = ProgramStep::Kind;
   if (depth >= kMaxNestStack) return ir::unsupported("a nest expression is too deep");
   const Minimum m = minimum(e);
   if (m.size() == 1 && m[0].terms.empty()) {
-    out_->program.push_back({K::constant, static_cast<int64_t>(m[0].base)});
+    out->steps.push_back({K::constant, static_cast<int64_t>(m[0].base)});
     return {};
   }
-  if (e->op == Op::k_iter) {
-    const int level = find_loop(e->name)->level;
-    out_->program.push_back({K::iterator, level});
-    emitted_levels_ |= 1ull << level;
+  if (m.size() == 1 && m[0].base == 0 && m[0].terms.size() == 1 && m[0].terms[0].second == 1) {
+    const int level = m[0].terms[0].first;
+    out->steps.push_back({K::iterator, level});
+    out->levels |= levels_of(level);
     return {};
   }
-  if (e->op == Op::k_cast) return emit(e->args[0], depth);
+  return emit_parts(e, depth, out);
+}
+
+ir::Status FormBuilder::emit_parts(const ir::Expr& e, int depth, Program* out) {
+  if (e->op == Op::k_cast) return emit(e->args[0], depth, out);
   if (const Input* input = find_input(e)) {
-    LATHE_RETURN_IF_ERROR(emit(e->args[0], depth));
-    LATHE_ASSIGN(const K load, load_kind(input->type));
-    out_->program.push_back({load, input->argument});
+    LATHE_ASSIGN(const Wide number, range(e->args[0]));
+    out->anywhere = out->anywhere && number.first >= 0 && number.second < input->elements;
+    LATHE_RETURN_IF_ERROR(emit(e->args[0], depth, out));
+    LATHE_ASSIGN(const ProgramStep::Kind load, load_kind(input->type));
+    out->steps.push_back({load, input->argument});
     return {};
   }
-  for (size_t i = 0; i < e->args.size(); ++i) LATHE_RETURN_IF_ERROR(emit(e->args[i], depth + static_cast<int>(i)));
-  out_->program.push_back({*step_kind(e->op)});
+  for (size_t i = 0; i < e->args.size(); ++i) LATHE_RETURN_IF_ERROR(emit(e->args[i], depth + static_cast<int>(i), out));
+  out->steps.push_back({*step_kind(e->op)});
   return {};
+}
+
+Form FormBuilder::store(const Program& program) {
+  Form out;
+  out.kind = Form::Kind::program;
+  out.levels = program.levels;
+  out.first = static_cast<uint32_t>(out_->program.size());
+  out.count = static_cast<uint32_t>(program.steps.size());
+  out_->program.insert(out_->program.end(), program.steps.begin(), program.steps.end());
+  return out;
 }
 
 ir::Result<Affine> FormBuilder::store(const Linear& a, int64_t scale, int inner_level, int64_t* inner_step) {
@@ -378,18 +351,15 @@ ir::Result<FormBuilder::Built> FormBuilder::build(const ir::Expr& e) {
     for (const Linear& l : m) {
       LATHE_ASSIGN(const Affine a, store(l, 1, -1, nullptr));
       affines.push_back(a);
-      for (const auto& t : l.terms) out.form.levels |= 1ull << t.first;
+      for (const auto& t : l.terms) out.form.levels |= levels_of(t.first);
     }
     out.form.first = static_cast<uint32_t>(out_->affines.size());
     out_->affines.insert(out_->affines.end(), affines.begin(), affines.end());
     return out;
   }
-  out.form.kind = Form::Kind::program;
-  out.form.first = static_cast<uint32_t>(out_->program.size());
-  emitted_levels_ = 0;
-  LATHE_RETURN_IF_ERROR(emit(e, 0));
-  out.form.count = static_cast<uint32_t>(out_->program.size()) - out.form.first;
-  out.form.levels = emitted_levels_;
+  Program program;
+  LATHE_RETURN_IF_ERROR(emit(e, 0, &program));
+  out.form = store(program);
   return out;
 }
 

@@ -136,13 +136,26 @@ struct Walker {
   const BoundNest& nest;
   const LeafRef* leaves;
   char* const* bases;
-  int64_t iters[kMaxNestDepth];  // those of open loops
+  int64_t iters[kMaxNestDepth + kMaxNestLocals];  // those of open loops, and their locals
 
   int64_t affine(const Affine& a) const {
     int64_t v = a.base;
     const Term* t = nest.terms.data() + a.first_term;
     for (uint32_t i = 0; i < a.num_terms; ++i) v += t[i].coeff * iters[t[i].level];
     return v;
+  }
+  int64_t load(const ProgramStep& step, int64_t number) const {
+    const char* base = bases[step.value];
+    switch (step.kind) {
+      case ProgramStep::Kind::load_i8:
+        return element<int8_t>(base, number);
+      case ProgramStep::Kind::load_u8:
+        return element<uint8_t>(base, number);
+      case ProgramStep::Kind::load_i32:
+        return element<int32_t>(base, number);
+      default:
+        return element<int64_t>(base, number);
+    }
   }
   int64_t eval(const Form& f) const {
     if (f.kind == Form::Kind::constant) return f.value;
@@ -151,6 +164,15 @@ struct Walker {
     int64_t v = affine(a[0]);
     for (uint32_t i = 1; i < f.count; ++i) v = std::min(v, affine(a[i]));
     return v;
+  }
+
+  void locals(const LocalRange& range) {
+    const BoundLocal* l = nest.locals.data() + range.first;
+    for (uint32_t i = 0; i < range.count; ++i, ++l) {
+      int64_t value = eval(l->form);
+      if (l->loads) value = load(l->load, value);
+      iters[l->level] = value;
+    }
   }
 
   // The constant part of the arguments.
@@ -167,21 +189,22 @@ struct Walker {
     f->leaf = c.leaf;
   }
 
+  void set_pointer(const BoundCall& c, const BoundPointer& p, Frame* f) const {
+    int64_t bytes = affine(p.bytes);
+    if (c.inner_level >= 0) bytes += p.inner_step * iters[c.inner_level];
+    if (p.general) bytes += eval(p.form);
+    char* address = bases[p.buffer] + bytes;
+    if (p.stream) {
+      ir::LeafStream& s = f->args.stream[p.slot];
+      s.ptr = address;
+      s.end = address + reinterpret_cast<intptr_t>(c.args.stream[p.slot].end);
+    } else {
+      f->args.op[p.slot].ptr = address;
+    }
+  }
   void set_pointers(const BoundCall& c, Frame* f) const {
     const BoundPointer* p = nest.pointers.data() + c.first_pointer;
-    for (uint32_t i = 0; i < c.num_pointers; ++i, ++p) {
-      int64_t bytes = affine(p->bytes);
-      if (c.inner_level >= 0) bytes += p->inner_step * iters[c.inner_level];
-      if (p->general) bytes += eval(p->form);
-      char* address = bases[p->buffer] + bytes;
-      if (p->stream) {
-        ir::LeafStream& s = f->args.stream[p->slot];
-        s.ptr = address;
-        s.end = address + reinterpret_cast<intptr_t>(c.args.stream[p->slot].end);
-      } else {
-        f->args.op[p->slot].ptr = address;
-      }
-    }
+    for (uint32_t i = 0; i < c.num_pointers; ++i) set_pointer(c, p[i], f);
   }
 
   void set_values(const BoundCall& c, Frame* f) const {
@@ -233,12 +256,28 @@ struct Walker {
     call(f);
   }
 
+  // Where some do not advance by a constant step.
+  void advance_pointers(const BoundCall& c, Frame* f) const {
+    const BoundPointer* p = nest.pointers.data() + c.first_pointer;
+    for (uint32_t i = 0; i < c.num_pointers; ++i, ++p) {
+      if (p->follows) {
+        set_pointer(c, *p, f);
+      } else if (p->stream) {
+        f->args.stream[p->slot].ptr += p->inner_step;
+        f->args.stream[p->slot].end += p->inner_step;
+      } else {
+        f->args.op[p->slot].ptr += p->inner_step;
+      }
+    }
+  }
+
   // A loop of calls only: addresses are increments, values are looked at again only if they follow
   // this loop.
   void inner_loop(const BoundNode& n, int64_t from, int64_t to) {
     Frame frames[kMaxInnerCalls];
     const BoundCall* calls[kMaxInnerCalls];
     iters[n.level] = from;
+    locals(n.locals);
     for (uint32_t k = 0; k < n.num_children; ++k) {
       calls[k] = &nest.calls[nest.nodes[n.first_child + k].call];
       start(*calls[k], &frames[k]);
@@ -249,10 +288,11 @@ struct Walker {
       for (uint32_t k = 0; k < n.num_children; ++k) call(frames[k]);
       if (++i >= to) break;
       iters[n.level] = i;
+      locals(n.locals);
       for (uint32_t k = 0; k < n.num_children; ++k) {
         const BoundCall& c = *calls[k];
-        if (c.general) {
-          set_pointers(c, &frames[k]);
+        if (c.pointers_follow) {
+          advance_pointers(c, &frames[k]);
         } else {
           advance(c, &frames[k]);
         }
@@ -269,6 +309,7 @@ struct Walker {
     }
     for (int64_t i = from; i < to; ++i) {
       iters[n.level] = i;
+      locals(n.locals);
       nodes(n.first_child, n.num_children);
     }
   }
@@ -284,24 +325,51 @@ struct Walker {
     }
   }
 
-  // Part `part` of the collapsed parallel space.
-  void share(const BoundPhase& p, int part) {
-    const int64_t total = p.extent0 * p.extent1;
-    int64_t from = total / p.parts * part + std::min<int64_t>(part, total % p.parts);
-    const int64_t to = from + total / p.parts + (part < total % p.parts ? 1 : 0);
-    const BoundNode& outer = nest.nodes[p.first_node];
-    if (p.parallel_loops == 1) {
-      loop(outer, from, to);
+  // How often the innermost of so many parallel loops runs.
+  int64_t iterations(const BoundNode& n, int loops) {
+    const int64_t extent = std::max<int64_t>(eval(n.extent), 0);
+    if (loops == 1 || extent == 0) return extent;
+    const BoundNode& inner = nest.nodes[n.first_child];
+    if (n.even) return extent * iterations(inner, loops - 1);
+    int64_t sum = 0;
+    for (int64_t i = 0; i < extent; ++i) {
+      iters[n.level] = i;
+      locals(n.locals);
+      sum += iterations(inner, loops - 1);
+    }
+    return sum;
+  }
+
+  // Those from `from` up to `to` of them.
+  void run(const BoundNode& n, int loops, int64_t from, int64_t to) {
+    if (loops == 1) {
+      loop(n, from, to);
       return;
     }
-    const BoundNode& inner = nest.nodes[outer.first_child];
-    while (from < to) {
-      const int64_t i = from / p.extent1, j = from % p.extent1;
-      const int64_t n = std::min(p.extent1 - j, to - from);
-      iters[outer.level] = i;
-      loop(inner, j, j + n);
-      from += n;
+    const BoundNode& inner = nest.nodes[n.first_child];
+    int64_t i = 0, count = 0;
+    if (n.even && from < to) {
+      count = iterations(inner, loops - 1);
+      i = from / count;
+      from -= i * count;
+      to -= i * count;
     }
+    for (; from < to; ++i) {
+      iters[n.level] = i;
+      locals(n.locals);
+      if (!n.even) count = iterations(inner, loops - 1);
+      if (from < count) run(inner, loops - 1, from, std::min(to, count));
+      from = std::max<int64_t>(from - count, 0);
+      to -= count;
+    }
+  }
+
+  // Part `part` of the parallel space.
+  void share(const BoundPhase& p, int part) {
+    const BoundNode& outer = nest.nodes[p.first_node];
+    const int64_t total = iterations(outer, p.parallel_loops);
+    const int64_t from = total / p.parts * part + std::min<int64_t>(part, total % p.parts);
+    run(outer, p.parallel_loops, from, from + total / p.parts + (part < total % p.parts ? 1 : 0));
   }
 };
 
@@ -330,6 +398,7 @@ struct Job {
       bases = all;
     }
     Walker w(nest, leaves, bases);
+    w.locals(phase->locals);
     if (phase->parallel_loops == 0) {
       w.nodes(phase->first_node, phase->num_nodes);
     } else {

@@ -69,6 +69,20 @@ std::function<void(Graph&)> ragged(std::vector<DimDesc> offsets, DimDesc batch =
   };
 }
 
+// A mask over tables of so many pages of four keys.
+std::function<void(Graph&)> masked(DimDesc table, std::vector<DimDesc> mask, bool of_ragged = false) {
+  return [=](Graph& g) {
+    std::vector<int> in = {
+        add_tensor(g, "q", of_ragged ? std::vector{F(9), F(4), F(8)} : std::vector{F(2), F(4), F(3), F(8)}),
+        add_tensor(g, "k", {F(8), F(2), F(4), F(8)}), add_tensor(g, "v", {F(8), F(2), F(4), F(8)}),
+        add_tensor(g, "lengths", {F(2)}, false, ir::DType::i32),
+        add_tensor(g, "pages", {F(2), table}, false, ir::DType::i32)};
+    if (of_ragged) in.push_back(add_tensor(g, "offsets", {F(3)}, false, ir::DType::i32));
+    in.push_back(add_tensor(g, "mask", mask));
+    g.outputs = {add_node(g, of_ragged ? "ragged_attention" : "paged_attention", in, "y")};
+  };
+}
+
 // Keys and values of a type, with scales of these sizes for both if there are any, or if the attribute says so.
 std::function<void(Graph&)> bytes(ir::DType type, std::vector<DimDesc> scales, bool say = false) {
   return [=](Graph& g) {
@@ -165,6 +179,14 @@ const std::vector<Refusal>& refusals() {
       {"attention pages of values", "INVALID: v.shape[0]: 8, expected 9 (pages of k)", paged(F(4), F(9), F(2), F(2))},
       {"attention tables", "INVALID: pages.shape[0]: 3, expected 2 (batch of lengths)", paged(F(4), F(8), F(3), F(2))},
       {"attention lengths of sequences", "INVALID: lengths.shape[0]: 1, expected 2 (batch of q)", paged(F(4), F(8), F(2), F(1))},
+      {"attention mask of pages", "INVALID: mask.shape[1]: 11, expected 12 (of the scores) or 1", masked(F(3), {F(3), F(11)})},
+      {"attention mask of a page", "INVALID: mask.shape[4]: 3, expected 4 (of the scores) or 1", masked(F(3), {F(2), F(4), F(3), F(3), F(3)})},
+      {"attention mask of tables that vary", "INVALID: mask.shape[1]: 12, expected 1, or 5 dimensions, the last two [M, 4] (pages of keys)", masked(M(), {F(3), F(12)})},
+      {"attention mask of one page for all", "INVALID: mask.shape[3]: 2, expected M (of the scores) or 1", masked(M(), {F(1), F(1), F(1), F(2), F(4)})},
+      {"attention mask of too many dimensions", "INVALID: mask: 6 dimensions, expected at most 5 (scores of paged_attention)", masked(F(3), {F(1), F(1), F(1), F(1), F(1), F(1)})},
+      {"attention mask of ragged heads", "INVALID: mask.shape[0]: 2, expected 4 (of the scores) or 1", masked(F(3), {F(2), F(9), F(12)}, true)},
+      {"attention mask of ragged queries", "INVALID: mask.shape[0]: 4, expected 9 (of the scores) or 1", masked(F(3), {F(4), F(12)}, true)},
+      {"attention mask of ragged tables", "INVALID: mask.shape[1]: 12, expected 1, or 4 dimensions, the last two [M, 4] (pages of keys)", masked(M(), {F(9), F(12)}, true)},
       {"attention offsets", "INVALID: offsets.shape[0]: 2, expected 3 (batch of lengths, and one more)", ragged({F(2)})},
       {"attention offsets of batches that vary", "INVALID: offsets.shape[0]: 3, expected [M, 2], with strides 1 and 1 for one array", ragged({F(3)}, M())},
       {"attention offsets in pairs", "INVALID: offsets.shape[1]: 3, expected 2: where the queries of a sequence begin and end", ragged({F(2), F(3)})},

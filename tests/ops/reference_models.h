@@ -41,7 +41,14 @@ inline void attention(const Node& n, const std::vector<const Tensor*>& in, Tenso
       if (scales) s *= in[behind]->data[static_cast<size_t>(kept_row(j))];
       s *= scale;
       if (cap > 0) s = cap * std::tanh(s / cap);
-      if (end_of_masks > mask) s += at(*in[mask], unravel(row * keys + j, {batch + 1, heads, queries, keys}));
+      if (end_of_masks > mask) {
+        std::vector<int64_t> index = unravel(row * keys + j, {batch + 1, heads, queries, keys});
+        if (in[mask]->dims.size() > index.size()) {  // pages and the keys of one
+          index.back() = j / page;
+          index.push_back(j % page);
+        }
+        s += at(*in[mask], index);
+      }
       weights[static_cast<size_t>(j)] = s;
     }
     double most = -INFINITY, sum = 0;
@@ -62,6 +69,24 @@ inline void attention(const Node& n, const std::vector<const Tensor*>& in, Tenso
   }
 }
 
+// What a mask of [.., R, keys] or [Hq, R, N, page] has for these rows of R.
+inline Tensor rows_of_mask(const Tensor& mask, int64_t first, int64_t rows) {
+  const bool pages = mask.dims.size() == 4;
+  Tensor out{mask.dims, {}};
+  if (pages) out.dims.insert(out.dims.begin(), 1);  // as the mask of a paged_attention
+  const size_t behind = pages ? 3 : 2, at = out.dims.size() - behind;
+  if (out.dims.size() < behind || out.dims[at] == 1) return {out.dims, mask.data};
+  const int64_t row = count({out.dims.end() - static_cast<std::ptrdiff_t>(behind) + 1, out.dims.end()}),
+                all = out.dims[at];
+  out.dims[at] = rows;
+  if (mask.data.empty()) return out;
+  for (int64_t head = 0; head < count(mask.dims) / (row * all); ++head) {
+    const auto begin = mask.data.begin() + (head * all + first) * row;
+    out.data.insert(out.data.end(), begin, begin + rows * row);
+  }
+  return out;
+}
+
 // Each sequence by itself, through its own rows of q.
 inline void ragged_attention(const Node& n, const std::vector<const Tensor*>& in, Tensor& y) {
   const Tensor &q = *in[0], &lengths = *in[3], &pages = *in[4], &offsets = *in[5];
@@ -80,6 +105,12 @@ inline void ragged_attention(const Node& n, const std::vector<const Tensor*>& in
     Tensor result{{1, heads, queries, width}, std::vector<double>(static_cast<size_t>(heads * queries * width))};
     std::vector<const Tensor*> operands = {&own, in[1], in[2], &length, &row};
     operands.insert(operands.end(), in.begin() + 6, in.end());
+    const size_t scales = get(n, "scales", false) ? 2 : 0, sinks = get(n, "sinks", false) ? 1 : 0;
+    Tensor mask;
+    if (in.size() - sinks > 6 + scales) {
+      mask = rows_of_mask(*in[6 + scales], first, queries);
+      operands[5 + scales] = &mask;
+    }
     Node node = n;
     node.op = "paged_attention";
     attention(node, operands, result);

@@ -19,6 +19,7 @@ struct Call {
   std::vector<int64_t> lengths = {1, 1};
   bool causal = true, rows_first = false, symbols = false, sinks = false;  // rows_first: [pages, page, heads, depth]
   int64_t window = 0;
+  int mask = 0;  // its dimensions: 2: [queries, keys], 5: [2, heads, queries, kTable, page]
 };
 constexpr int64_t kPages = 11, kTable = 4;
 
@@ -41,16 +42,19 @@ struct Operands {
         k({kPages, c.kept, c.page, c.depth}),
         v({kPages, c.kept, c.page, c.columns}),
         sinks({c.heads}),
+        mask(c.mask == 5 ? std::vector{int64_t{2}, c.heads, c.queries, kTable, c.page}
+                         : std::vector{c.queries, kTable * c.page}),
         lengths({2}, {static_cast<int32_t>(c.lengths[0]), static_cast<int32_t>(c.lengths[1])}),
         pages({2, kTable}, {7, 2, 10, 0, 3, 2, 9, 4}),
         call(c) {
     uint32_t seed = 1;
-    for (Floats* f : {&q, &k, &v, &sinks}) {
+    for (Floats* f : {&q, &k, &v, &sinks, &mask}) {
       for (float& x : f->data) {
         seed = seed * 1664525u + 1013904223u;
         x = static_cast<float>(static_cast<int32_t>(seed >> 8) % 1000) * 2e-3f;
       }
     }
+    for (size_t at = 0; at < mask.data.size(); at += 5) mask.data[at] = -INFINITY;
     // What no sequence has is NaN.
     std::vector<bool> held(static_cast<size_t>(kPages * c.page), false);
     for (int64_t b = 0; b < 2; ++b) {
@@ -73,7 +77,12 @@ struct Operands {
     return static_cast<size_t>(call.rows_first ? (page * call.page + at) * call.kept + head
                                                : (page * call.kept + head) * call.page + at);
   }
-  Floats q, k, v, sinks;
+  double masked(int64_t b, int64_t h, int64_t i, int64_t j) const {
+    if (call.mask == 0) return 0;
+    const int64_t row = call.mask == 5 ? (b * call.heads + h) * call.queries + i : i;
+    return mask.data[static_cast<size_t>(row * kTable * call.page + j)];
+  }
+  Floats q, k, v, sinks, mask;
   Integers<int32_t> lengths;
   Integers<int64_t> pages;
   const Call call;
@@ -93,12 +102,12 @@ std::vector<double> reference(const Call& c, const Operands& in) {
           const float* key = &in.k.data[in.row(in.slot(b, j), h / group) * static_cast<size_t>(c.depth)];
           double s = 0;
           for (int64_t d = 0; d < c.depth; ++d) s += static_cast<double>(query[d]) * key[d];
-          weights.push_back(s / std::sqrt(static_cast<double>(c.depth)));
+          weights.push_back(s / std::sqrt(static_cast<double>(c.depth)) + in.masked(b, h, i, j));
           most = std::max(most, weights.back());
         }
         const double sink = c.sinks ? in.sinks.data[static_cast<size_t>(h)] : -std::numeric_limits<double>::infinity();
         most = std::max(most, sink);
-        for (double& w : weights) sum += w = std::exp(w - most);
+        for (double& w : weights) sum += w = std::isinf(most) ? 0 : std::exp(w - most);
         if (c.sinks) sum += std::exp(sink - most);
         for (int64_t n = 0; n < c.columns; ++n) {
           double o = 0;
@@ -123,9 +132,12 @@ std::vector<float> run(const char* level, int threads, const Call& c, Operands& 
                                v = {pages, fixed(c.kept), fixed(c.page), fixed(c.columns)}, lengths = {fixed(2)},
                                table = {fixed(2), c.symbols ? range("N", 1, 64) : fixed(kTable)},
                                heads = {fixed(c.heads)};
+  std::vector<lathe_dim> mask = {q[2], fixed(kTable * c.page)};
+  if (c.mask == 5) mask = {q[0], q[1], q[2], table[1], fixed(c.page)};
   std::vector<lathe_tensor_desc> inputs = {desc("q", q), desc("k", k), desc("v", v),
                                            desc("lengths", lengths, 0, LATHE_DTYPE_I32),
                                            desc("pages", table, 0, LATHE_DTYPE_I64)};
+  if (c.mask != 0) inputs.push_back(desc("mask", mask));
   if (c.sinks) inputs.push_back(desc("sinks", heads));
   std::vector<int64_t> strides[2];
   if (c.rows_first) {
@@ -160,6 +172,7 @@ std::vector<float> run(const char* level, int threads, const Call& c, Operands& 
   if (kernel == nullptr) return {};
   Floats y({2, c.heads, c.queries, c.columns}, NAN);
   std::vector<lathe_arg> args = {in.q.arg(), in.k.arg(), in.v.arg(), in.lengths.arg(), in.pages.arg()};
+  if (c.mask != 0) args.push_back(in.mask.arg());
   if (c.sinks) args.push_back(in.sinks.arg());
   args.push_back(y.arg());
   uint64_t bytes = 0;
@@ -218,6 +231,20 @@ TEST(CapiPages, HeadsOrdersWindowsAndThreads) {
         c.window = window;
         c.sinks = rows_first;
         compare(c, rows_first ? 2 : 0);
+      }
+    }
+  }
+}
+
+TEST(CapiPages, Masks) {
+  for (const int64_t page : {int64_t{1}, int64_t{7}, int64_t{16}}) {
+    for (const auto& [queries, window] : {std::pair{1, 0}, {1, 20}, {3, 0}, {9, 0}, {9, 20}}) {
+      for (const int mask : {2, 5}) {
+        Call c{.queries = queries, .page = page, .symbols = mask == 5, .sinks = page == 7};
+        c.lengths = {4 * page, 2 * page + page / 2};
+        c.window = window;
+        c.mask = mask;
+        compare(c, mask == 5 ? 2 : 0);
       }
     }
   }

@@ -33,6 +33,7 @@ struct Call {
   std::vector<int32_t> offsets = {0, 1, 2, 3, 4}, lengths = {48, 17, 3, 1};
   int64_t rows = 4, window = 0;
   bool causal = true, symbols = false;
+  int mask = 0;  // its dimensions: 3: [1, rows, keys], 4: [heads, rows, kTable, page]
 };
 
 struct Operands {
@@ -42,10 +43,12 @@ struct Operands {
         v({kPages, kKept, kPage, kColumns}),
         lengths({kBatch}, c.lengths),
         pages({kBatch, kTable}, {7, 2, 10, 0, 3, 11, 9, 4, 1, 5, 6, 8}),
+        mask(c.mask == 4 ? std::vector{kHeads, c.rows, kTable, kPage}
+                         : std::vector{int64_t{1}, c.rows, kTable * kPage}),
         offsets(c.symbols ? std::vector<int64_t>{kBatch, 2} : std::vector<int64_t>{kBatch + 1}, c.offsets,
                 c.symbols ? std::vector<int64_t>{1, 1} : std::vector<int64_t>{}) {
     uint32_t seed = 1;
-    for (Floats* f : {&q, &k, &v}) {
+    for (Floats* f : {&q, &k, &v, &mask}) {
       for (float& x : f->data) {
         seed = seed * 1664525u + 1013904223u;
         x = static_cast<float>(static_cast<int32_t>(seed >> 8) % 1000) * 2e-3f;
@@ -53,7 +56,9 @@ struct Operands {
     }
   }
   Floats q, k, v;
-  Integers<int32_t> lengths, pages, offsets;
+  Integers<int32_t> lengths, pages;
+  Floats mask;
+  Integers<int32_t> offsets;
 };
 
 std::vector<double> reference(const Call& c, const Operands& in) {
@@ -75,7 +80,10 @@ std::vector<double> reference(const Call& c, const Operands& in) {
           for (int64_t d = 0; d < kDepth; ++d)
             s += static_cast<double>(in.q.data[static_cast<size_t>(row * kDepth + d)]) *
                  in.k.data[static_cast<size_t>(kept(j) * kDepth + d)];
-          weights.push_back(s / std::sqrt(static_cast<double>(kDepth)));
+          s /= std::sqrt(static_cast<double>(kDepth));
+          const int64_t mask_row = c.mask == 4 ? h * c.rows + first + i : first + i;
+          if (c.mask != 0) s += in.mask.data[static_cast<size_t>(mask_row * kTable * kPage + j)];
+          weights.push_back(s);
           most = std::max(most, weights.back());
         }
         for (double& w : weights) sum += w = std::exp(w - most);
@@ -107,6 +115,9 @@ std::vector<float> run(const char* level, int threads, const Call& c, const Oper
                                            desc("pages", pages, 0, LATHE_DTYPE_I32),
                                            desc("offsets", c.symbols ? pairs : ends, 0, LATHE_DTYPE_I32)};
   if (c.symbols) inputs.back().strides = in.offsets.strides.data();
+  std::vector<lathe_dim> mask = {fixed(1), q[0], fixed(kTable * kPage)};
+  if (c.mask == 4) mask = {q[1], q[0], fixed(kTable), fixed(kPage)};
+  if (c.mask != 0) inputs.push_back(desc("mask", mask));
   std::vector<lathe_attr> attrs(1);
   attrs[0].name = "causal";
   attrs[0].type = LATHE_ATTR_BOOL;
@@ -128,8 +139,10 @@ std::vector<float> run(const char* level, int threads, const Call& c, const Oper
   const Owned<lathe_kernel> kernel = resolve(ctx.get(), graph.get());
   if (kernel == nullptr) return {};
   Floats y({c.rows, kHeads, kColumns}, NAN);
-  const std::vector<lathe_arg> args = {in.q.arg(),     in.k.arg(),       in.v.arg(), in.lengths.arg(),
-                                       in.pages.arg(), in.offsets.arg(), y.arg()};
+  std::vector<lathe_arg> args = {in.q.arg(),       in.k.arg(),     in.v.arg(),
+                                 in.lengths.arg(), in.pages.arg(), in.offsets.arg()};
+  if (c.mask != 0) args.push_back(in.mask.arg());
+  args.push_back(y.arg());
   uint64_t bytes = 0;
   EXPECT_EQ(lathe_workspace_bytes(kernel.get(), args.data(), args.size(), threads == 0 ? 1 : threads, &bytes, &e),
             LATHE_STATUS_OK)
@@ -168,6 +181,27 @@ TEST(CapiRagged, PromptsBesideSequencesThatDecode) {
             ASSERT_EQ(got.size(), want.size());
             for (size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got[i], want[i], 2e-5) << i;
           }
+        }
+      }
+    }
+  }
+}
+
+TEST(CapiRagged, Masks) {
+  for (const std::vector<int32_t>& o : std::vector<std::vector<int32_t>>{{0, 1, 2, 3, 4}, {1, 18, 19, 19, 22}}) {
+    for (const int mask : {3, 4}) {
+      for (const int64_t window : {0, 7}) {
+        Call c{.offsets = o, .window = window, .symbols = mask == 4};
+        c.rows = o.back() + 1;
+        c.mask = mask;
+        const Operands in(c);
+        const std::vector<double> want = reference(c, in);
+        for (const char* level : kLevels) {
+          SCOPED_TRACE(fmt::format("offsets {}, window {}, a mask of {} dimensions, {}", fmt::join(o, " "), window,
+                                   mask, level));
+          const std::vector<float> got = run(level, window == 0 ? 2 : 0, c, in);
+          ASSERT_EQ(got.size(), want.size());
+          for (size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got[i], want[i], 2e-5) << i;
         }
       }
     }
