@@ -81,7 +81,7 @@ class Binder {
     for (const ir::NestNode& n : nest_.phases) LATHE_RETURN_IF_ERROR(phase(n));
     LATHE_RETURN_IF_ERROR(scratch());
     out_->vzeroupper = has_upper_halves();
-    if (is_direct()) out_->direct = direct_call(out_->calls[0]);
+    out_->direct = direct_call(*out_, leaves_);
     return {};
   }
 
@@ -217,8 +217,6 @@ class Binder {
   ir::Status stream(const ir::NestCall& call, size_t number, BoundCall* b);
   ir::Status segments(const ir::NestCall& call, BoundCall* b);
   ir::Status scratch();
-  bool is_direct() const;
-  DirectCall direct_call(const BoundCall& c) const;
 
   struct OpenLoop {
     const ir::NestNode* node;
@@ -447,48 +445,6 @@ ir::Status Binder::scratch() {
   }
   out_->workspace_bytes = offset;
   return {};
-}
-
-// Whether all of it is one call whose numbers are constant.
-bool Binder::is_direct() const {
-  const auto& phases = out_->phases;
-  return phases.size() == 1 && phases[0].num_nodes == 1 && !out_->nodes[phases[0].first_node].loop &&
-         out_->calls[0].num_values == 0 && out_->scratch.empty() &&
-         std::none_of(out_->pointers.begin(), out_->pointers.end(),
-                      [](const auto& p) { return p.general || p.bytes.num_terms != 0; });
-}
-
-DirectCall Binder::direct_call(const BoundCall& c) const {
-  DirectCall out;
-  out.leaf = c.leaf;
-  out.vzeroupper = out_->vzeroupper;
-  const auto word = [&](size_t at, int64_t value) { out.words.push_back({static_cast<uint32_t>(at), value}); };
-  const std::vector<ir::Buffer>& read = leaves_[c.leaf].kernel.buffers;
-  for (size_t i = 0; i < c.num_operands; ++i) {
-    // A stride that is a number in the leaf is read nowhere.
-    for (size_t d = 0; d < ir::kMaxLeafStrides; ++d) {
-      const bool baked = i < read.size() && (d >= read[i].strides.size() || read[i].strides[d]);
-      if (!baked) word(i * sizeof(ir::LeafOperand) + offsetof(ir::LeafOperand, stride) + 8 * d, c.args.op[i].stride[d]);
-    }
-  }
-  for (size_t i = 0; i < c.num_extents; ++i) word(offsetof(ir::LeafArgs, extent) + 8 * i, c.args.extent[i]);
-  const auto first = out_->segments.begin() + c.first_segment;
-  out.segments.assign(first, first + c.args.nseg);
-  for (size_t i = 0; i < c.num_pointers; ++i) {
-    const BoundPointer& p = out_->pointers[c.first_pointer + i];
-    const auto address = [&](size_t at, int64_t bytes) {
-      out.addresses.push_back({static_cast<uint32_t>(at), p.buffer, p.bytes.base + bytes});
-    };
-    if (!p.stream) {
-      address(p.slot * sizeof(ir::LeafOperand) + offsetof(ir::LeafOperand, ptr), 0);
-      continue;
-    }
-    const size_t at = offsetof(ir::LeafArgs, stream) + p.slot * sizeof(ir::LeafStream);
-    address(at + offsetof(ir::LeafStream, ptr), 0);
-    address(at + offsetof(ir::LeafStream, end), reinterpret_cast<intptr_t>(c.args.stream[p.slot].end));
-    word(at + offsetof(ir::LeafStream, step), c.args.stream[p.slot].step);
-  }
-  return out;
 }
 
 }  // namespace

@@ -28,4 +28,7 @@ using ir::SymbolValues;
 ir::Result<BoundNest> bind_nest(const ir::CutKernel& cut, const SymbolValues& symbols,
                                 const std::vector<ArgLayout>& args, int threads);
 
+// The call that all of the nest comes to where its numbers are constant; null: it is more.
+std::optional<DirectCall> direct_call(const BoundNest& nest, const std::vector<ir::Leaf>& leaves);
+
 }  // namespace lathe::runtime
