@@ -227,11 +227,21 @@ search::Move layout_move(const ir::Kernel& kernel, Random& random) {
   return {row, {b.name, dim(), pick(random, kSizes)}, {}, {}};
 }
 
+// The moves that a search of the CPU goes through.
+const std::vector<search::Transform>& cpu_moves() {
+  static const std::vector<search::Transform> rows = [] {
+    std::vector<search::Transform> out;
+    for (const search::Transform& row : search::transforms()) {
+      if (row.serves(search::Where::cpu)) out.push_back(row);
+    }
+    return out;
+  }();
+  return rows;
+}
+
 search::Move any_move(const ir::Kernel& kernel, Random& random) {
   for (int attempt = 0; attempt < 8 && below(random, 5) != 0; ++attempt) {
-    const search::Transform& row = pick(random, search::transforms());
-    const std::vector<search::Move> moves =
-        row.serves(search::Where::cpu) ? row.propose(kernel) : std::vector<search::Move>();
+    const std::vector<search::Move> moves = pick(random, cpu_moves()).propose(kernel);
     if (!moves.empty()) return moves[below(random, moves.size())];
   }
   return layout_move(kernel, random);
