@@ -139,9 +139,9 @@ void vectorize_softmax(Script& s, const AttentionParts& p, const std::string& ro
   const int64_t step = vectors * lanes;
   const bool steps = vectors > 1 && has_steps(s.kernel(), p.powers->iter, step);
   const bool ragged = uses(p.powers->extent, p.row->iter);
-  const auto whole = [&](int64_t size) {
-    return !ragged && proves_divisible(p.powers->extent, size, Ranges(s.kernel()));
-  };
+  const Stmt* powers = s.ok() ? find_scope(s.kernel(), p.powers->iter) : nullptr;
+  const Expr extent = powers != nullptr ? powers->extent : p.powers->extent;  // of a part of the keys, perhaps
+  const auto whole = [&](int64_t size) { return !ragged && proves_divisible(extent, size, Ranges(s.kernel())); };
   for (const std::string& pass : {maximum, p.powers->iter}) {
     if (!steps) {
       vectorize(s, pass, lanes, whole(lanes) ? "exact" : "mask", false);
