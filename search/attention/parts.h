@@ -58,6 +58,21 @@ void vectorize_copies(Script& s, const AttentionParts& p, int64_t lanes);
 // The scope in vectors, the last one masked unless `tail` is "exact".
 void vectorize(Script& s, const std::string& scope, int64_t lanes, const char* tail, bool unrolled);
 
+// Keys in parts of so many, in scopes of their own: all that a part needs is in the scopes that p has, of which the row
+// holds the scope of parts. What all parts make, those scopes hold again, under names that end in _m.
+inline constexpr const char* kKeyPart = "kpart";
+void split_keys(Script& s, const AttentionParts& p, int64_t keys);
+// The latter in vectors: one leaf.
+void merge_parts(Script& s, const AttentionParts& p, int64_t lanes, int64_t column_vectors, bool parallel);
+// Whether each sequence has rows of queries of its own, wherever that is proven.
+bool sequences_apart(const AttentionParts& p);
+// Scopes around one another, outermost first, are shared out among threads.
+void share_out(Script& s, const AttentionParts& p, std::vector<std::string> scopes);
+
+// rows { columns { o = 0 | depth { o += s * v } | y = f(o) } }: blocks of columns whose sums are in registers.
+void sum_columns(Script& s, const std::string& columns, const std::string& depth, const std::string& sums,
+                 int64_t block, int64_t lanes, const char* tail);
+
 // rows { maximum | powers } in vectors, several side by side where there are whole steps of them; maxima and sums in
 // registers.
 void vectorize_softmax(Script& s, const AttentionParts& p, const std::string& rows, const std::string& maximum,

@@ -6,9 +6,13 @@
 //     g heads { m fmax= s | s = exp2(s - m), a += s | r = 1 / a }
 //     panels of columns { o = 0 | j2: o += s * v (tensor, a row a head) | y = o * r } } }
 //
+// Threads share out sequences, heads of keys, queries and, where those may be few or of unequal lengths, parts of the
+// keys, of which each has all of the above. What the parts make is merged behind them.
+//
 // Keys and values in pages stay there: j and j2 go page by page, whose sums o are kept on the stack. Bytes become
 // floats where they are read. Then heads that have keys of their own are groups of one.
 #include <algorithm>
+#include <cmath>
 
 #include "ir/analysis/analysis.h"
 #include "search/attention/parts.h"
@@ -25,7 +29,8 @@ const Expr& unwidened_load(const Expr& e) { return e->op == Op::k_cast ? e->args
 class GroupsSketch {
  public:
   struct Setting {
-    int64_t heads = 0, keys = 4, depth_vectors = 1, column_vectors = 4, score_vectors = 4, prefetch = 0, parallel = 0;
+    int64_t heads = 0, keys = 4, depth_vectors = 1, column_vectors = 4, score_vectors = 4, prefetch = 0, parallel = 0,
+            key_part = 0;
     bool operator==(const Setting&) const = default;
   };
   GroupsSketch(const Problem& problem, const Target& target)
@@ -54,6 +59,9 @@ class GroupsSketch {
     if (std::max(scores, sums) + kScratchRegisters > t_.vector_registers)
       return unsupported("hr {} jr {} nv {}: more than the registers", k.heads, k.keys, k.column_vectors);
     const int64_t step = k.depth_vectors * t_.lanes;
+    if (k.key_part != 0 && !may_split_keys())
+      return unsupported("kp {}: sequences that may share rows, or scales of values in pages", k.key_part);
+    if (k.key_part % std::max(page_, k.keys) != 0) return unsupported("kp {}: no whole steps of keys", k.key_part);
     if (page_ != 0 && k.keys > page_) return unsupported("jr {}: more than the {} keys of a page", k.keys, page_);
     if (most_depth() > step && most_depth() % step != 0)
       return unsupported("dv {}: a depth of {} is no whole steps", k.depth_vectors, most_depth());
@@ -61,6 +69,7 @@ class GroupsSketch {
   }
   std::optional<Setting> standard() const {
     Setting k{.prefetch = problem_.cold ? kAhead : 0, .parallel = problem_.threads > 1};
+    k.key_part = standard_part();
     const int64_t columns = (extent_at(p_.columns->extent, problem_) + t_.lanes - 1) / t_.lanes;
     k.column_vectors = std::clamp<int64_t>(columns, 1, heads_ > 2 ? 4 : 8);
     if (heads_ == 1) k.keys = 8;
@@ -89,14 +98,44 @@ class GroupsSketch {
 
  private:
   static constexpr int64_t kMostQueries = 3, kMostHeads = 16, kScratchRegisters = 3;
-  static constexpr int64_t kAhead = 4096;  // bytes
+  static constexpr int64_t kAhead = 4096;      // bytes
+  static constexpr int64_t kKeysOfPart = 512;  // they outweigh the call and what is merged
+  static constexpr int64_t kMostUneven = 8;    // groups a thread, which one more or less makes no matter
   int64_t heads_of(const Setting& k) const { return k.heads == 0 ? heads_ : k.heads; }
+  int64_t whole_pages(int64_t keys) const { return page_ == 0 ? keys : (keys + page_ - 1) / page_ * page_; }
+  // Where some threads would have much less to do than others.
+  int64_t standard_part() const {
+    const int64_t part = whole_pages(kKeysOfPart);
+    if (problem_.threads == 1 || !may_split_keys() || keys() < 2 * part) return 0;
+    bool lengths = false;
+    for_each_node(p_.scores->extent, [&](const ExprNode& n) { lengths = lengths || n.op == Op::k_load; });
+    return lengths || groups() < static_cast<double>(kMostUneven * problem_.threads) ? part : 0;
+  }
+  bool may_split_keys() const { return sequences_apart(p_) && (page_ == 0 || p_.powers->body.size() <= 2); }
+  int64_t keys() const { return extent_at(problem_.kernel.find_buffer(p_.powered())->dims.back(), problem_); }
+  double groups() const {
+    double out = 1.0 / static_cast<double>(heads_);
+    for (const Stmt* b : p_.heads) out *= static_cast<double>(extent_at(b->extent, problem_));
+    return out * static_cast<double>(extent_at(p_.row->extent, problem_));
+  }
   int64_t most_depth() const { return extent_at(p_.depth->extent, problem_); }
   // What a load reads once it reads no copy.
   Expr read_where_it_is(const Expr& load) const {
     const AttentionParts::Copy* copy = copy_of(p_, load);
     return copy == nullptr ? load : unwidened_load(copy->one().value);
   }
+  // Around the heads that share keys, outermost first.
+  std::vector<std::string> scopes_outside(const SharedKeys& shared) const {
+    std::vector<std::string> out;
+    for (const Stmt* h : p_.heads) out.push_back(h->iter);
+    if (!out.empty()) out.pop_back();
+    const bool there = shared.around == "root" || (!out.empty() && out.back() == shared.around);
+    if (!there) out.push_back(shared.around);
+    return out;
+  }
+  std::string write_steps(Script& s, const Setting& k, const std::string& g) const;
+  void write_sums(Script& s, const Setting& k, const std::string& rows, const std::string& at, bool tensor) const;
+  void write_prefetches(Script& s, const Setting& k, const std::string& steps) const;
   void write_scores(Script& s, const Setting& k, const std::string& heads, const std::string& keys,
                     const std::string& suffix) const;
 
@@ -122,7 +161,15 @@ const std::vector<KnobRow<GroupsSketch>>& GroupsSketch::table() {
       {"prefetch", "pf", "bytes that keys and values are prefetched ahead; 0: not", &Setting::prefetch, 0, kAnySize,
        true, [](S) { return Values{0, 2048, 4096, 8192}; }},
       {"parallel", "parallel", "1: heads of keys are shared out", &Setting::parallel, 0, 1, true,
-       [](S s) { return Values{s.problem_.threads > 1 ? 1 : 0}; }}};
+       [](S s) { return Values{s.problem_.threads > 1 ? 1 : 0}; }},
+      {"key_part", "kp", "keys of a part, which threads share out and whose results are merged in order; 0: all",
+       &Setting::key_part, 0, kAnySize, true, [](S s) {
+         Values v = {0};
+         for (const int64_t part : {256, 512, 1024, 2048}) {
+           if (s.problem_.threads > 1) v.push_back(s.whole_pages(part));
+         }
+         return v;
+       }}};
   return kTable;
 }
 
@@ -163,11 +210,10 @@ void GroupsSketch::write_scores(Script& s, const Setting& k, const std::string& 
 }
 
 Status GroupsSketch::write(Script& s, const Setting& k) const {
-  const std::string i = p_.row->iter, n = p_.columns->iter, j2 = p_.values->iter;
-  std::string j = p_.scores->iter;
+  const std::string i = p_.row->iter, j = p_.scores->iter;
   // Keys and values are read where they are, and the scales of keys; those of values, by which vectors are multiplied,
   // are copied.
-  const bool copied = !p_.copies.empty();
+  const bool copied = !p_.copies.empty(), split = k.key_part > 0;
   const bool bytes = copied && s.kernel().find_buffer(load_of_keys(p_)->name)->type !=
                                    unwidened_load(copy_of(p_, load_of_keys(p_))->one().value)->type;
   for (const AttentionParts::Copy& c : p_.copies) {
@@ -175,29 +221,56 @@ Status GroupsSketch::write(Script& s, const Setting& k) const {
     if (!scales_values) s.move("inline_temporary {}", c.one().target);
   }
   vectorize_clear(s, p_, t_.lanes);
+  if (split) split_keys(s, p_, k.key_part);
   SharedKeys shared = share_keys(s, p_, copied);
   std::string g = shared.heads;
-  shared.around = copy_rows(s, p_, shared);
+  if (!split) shared.around = copy_rows(s, p_, shared);
+  std::vector<std::string> outer = scopes_outside(shared);
   if (k.heads > 0) {
     s.move("tile_scope {} {} tail={} as {}p,{}h", g, k.heads, heads_ % k.heads == 0 ? "exact" : "mask", g, g);
-    if (shared.around == "root") shared.around = g + "p";
+    outer.push_back(g + "p");
     g += "h";
   }
   s.move("swap_scopes {} {}", g, i);
+  if (split) s.move("swap_scopes {} {}", g, kKeyPart);
+  // What is in here is together all that a group of heads needs.
+  const std::string at = split ? kKeyPart : i;
   // Scores, softmax, sums: three scopes over the heads.
   s.move("split_scope {} after=2 as {}_max", j, j);
   s.move("swap_ops {} 0", g);
   s.move("split_scope {} after=0 as {}_soft", g, g);
-  s.move("split_scope {}_soft after=4 as {}_out", g, g);
-  for (const std::string& name : {std::string("r"), p_.powered()}) s.move("move_to_stack {} {}", name, i);
+  s.move("split_scope {}_soft after={} as {}_out", g, split ? 5 : 4, g);
+  if (!split) s.move("move_to_stack r {}", at);
+  s.move("move_to_stack {} {}", p_.powered(), at);
   vectorize_softmax(s, p_, g + "_soft", j + "_max", k.score_vectors, t_.lanes);
-  // Whole steps of keys, then single ones.
+  if (split) {
+    // Before the scores are divided into steps, after which it is not seen that a part has all that it reads.
+    write_sums(s, k, g + "_out", at, !bytes);
+    merge_parts(s, p_, t_.lanes, k.column_vectors, k.parallel != 0);
+    outer.insert(outer.end(), {i, kKeyPart});
+    if (k.parallel != 0) share_out(s, p_, outer);
+    const std::string steps = write_steps(s, k, g);
+    if (k.prefetch > 0 && page_ == 0) write_prefetches(s, k, steps);
+    return {};
+  }
+  const std::string steps = write_steps(s, k, g);
+  write_sums(s, k, g + "_out", at, !bytes);
+  vectorize_copies(s, p_, t_.lanes);
+  if (k.prefetch > 0 && page_ == 0) write_prefetches(s, k, steps);
+  if (outer.empty()) outer.push_back(i);
+  if (k.parallel != 0) share_out(s, p_, outer);
+  return {};
+}
+
+// Scores of whole steps of keys, then of single ones; the scope of keys, of a page where there are pages.
+std::string GroupsSketch::write_steps(Script& s, const Setting& k, const std::string& g) const {
+  std::string j = p_.scores->iter;
   s.move("swap_scopes {} {}", g, j);
   if (page_ != 0) {
     s.move("tile_scope {} {} tail=mask as {}p,{}q", j, page_, j, j);
     j += "q";
   }
-  const bool whole = page_ == 0 && tail_of(p_.scores->extent, k.keys, problem_.kernel)[0] == 'e';
+  const bool whole = page_ == 0 && tail_of(p_.scores->extent, std::max(k.key_part, k.keys), problem_.kernel)[0] == 'e';
   if (k.keys > 1 && !whole) {
     s.move("tile_scope {} {} tail=peel as {}o,{}i,{}r", j, k.keys, j, j, j);
     s.move("split_buffer {} {}r as {}_r", p_.products(), j, p_.products());
@@ -209,28 +282,33 @@ Status GroupsSketch::write(Script& s, const Setting& k) const {
   }
   write_scores(s, k, g, j + "i", "");
   s.move("move_to_register {} {}o", p_.products(), j);
-  const char* column_tail = tail_of(p_.columns->extent, k.column_vectors * t_.lanes, problem_.kernel);
-  const Product sums = {"", g + "_out", n, j2, p_.sums(), column_tail, k.column_vectors * t_.lanes, false, !bytes};
+  return j;
+}
+
+void GroupsSketch::write_sums(Script& s, const Setting& k, const std::string& rows, const std::string& at,
+                              bool tensor) const {
+  const int64_t block = k.column_vectors * t_.lanes;
+  const char* tail = tail_of(p_.columns->extent, block, problem_.kernel);
+  const Product sums = {"", rows, p_.columns->iter, p_.values->iter, p_.sums(), tail, block, false, tensor};
   if (page_ == 0) {
     tile_product(s, sums, t_.lanes);
   } else {
     sum_pages(s, sums, page_, t_.lanes);
-    s.move("move_to_stack {} {}", p_.sums(), i);
+    s.move("move_to_stack {} {}", p_.sums(), at);
   }
-  vectorize_copies(s, p_, t_.lanes);
-  // What is a page ahead may lie anywhere.
-  if (k.prefetch > 0 && page_ == 0) {
-    const Expr keys = read_where_it_is(load_of_keys(p_)), values = read_where_it_is(load_of_values(p_));
-    const auto lines = [&](const Expr& extent, const Expr& of, int64_t rows) {
-      const int64_t bytes =
-          extent_at(extent, problem_) * rows * ir::dtype_bytes(problem_.kernel.find_buffer(of->name)->type);
-      return std::clamp<int64_t>(bytes / 64, 1, 64);
-    };
-    s.move("prefetch {} {}o ahead={} lines={}", keys->name, j, k.prefetch, lines(p_.depth->extent, keys, k.keys));
-    s.move("prefetch {} {} ahead={} lines={}", values->name, j2, k.prefetch, lines(p_.columns->extent, values, 4));
-  }
-  if (k.parallel != 0) s.move("parallelize {}", shared.around != "root" ? shared.around : i);
-  return {};
+}
+
+// What is a page ahead may lie anywhere.
+void GroupsSketch::write_prefetches(Script& s, const Setting& k, const std::string& steps) const {
+  const Expr keys = read_where_it_is(load_of_keys(p_)), values = read_where_it_is(load_of_values(p_));
+  const auto lines = [&](const Expr& extent, const Expr& of, int64_t rows) {
+    const int64_t bytes =
+        extent_at(extent, problem_) * rows * ir::dtype_bytes(problem_.kernel.find_buffer(of->name)->type);
+    return std::clamp<int64_t>(bytes / 64, 1, 64);
+  };
+  s.move("prefetch {} {}o ahead={} lines={}", keys->name, steps, k.prefetch, lines(p_.depth->extent, keys, k.keys));
+  s.move("prefetch {} {} ahead={} lines={}", values->name, p_.values->iter, k.prefetch,
+         lines(p_.columns->extent, values, 4));
 }
 
 Structure GroupsSketch::structure(const Setting& k, const ProblemFacts& facts) const {
@@ -244,6 +322,7 @@ Structure GroupsSketch::structure(const Setting& k, const ProblemFacts& facts) c
   for (const Stmt* b : p_.heads) groups *= static_cast<double>(extent_at(b->extent, problem_));
   const double rows = static_cast<double>(extent_at(p_.row->extent, problem_));
   s.calls = rows * groups * 3;
+  if (k.key_part > 0) groups *= std::ceil(static_cast<double>(keys()) / static_cast<double>(k.key_part));
   if (k.parallel != 0) {
     s.parallel = Axis::rows;
     s.tasks = groups;

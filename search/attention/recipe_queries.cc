@@ -109,12 +109,7 @@ Status QueriesSketch::write(Script& s, const Setting& k) const {
   // Columns.
   const int64_t block = k.column_vectors * t_.lanes;
   const char* masked = tail(p_.columns->extent, block);
-  s.move("tile_scope {} {} tail={} as {}0,{}1", n, block, masked, n, n);
-  s.move("split_scope {}1 after=0 as {}_sum", n, n);
-  s.move("split_scope {}_sum after=0 as {}_end", n, n);
-  s.move("swap_scopes {}_sum {}", n, j2);
-  for (const char* piece : {"1", "_sum", "_end"}) vectorize(s, n + piece, t_.lanes, masked, true);
-  s.move("move_to_register {} {}0", p_.sums(), n);
+  sum_columns(s, n, j2, p_.sums(), block, t_.lanes, masked);
   for (const char* name : {"m", "a", "r"}) {
     if (s.ok() && s.kernel().find_buffer(name) != nullptr) s.move("move_to_register {} {}", name, i);
   }

@@ -25,6 +25,7 @@ LATHE_MOVE_ROW(move_to_stack);
 LATHE_MOVE_ROW(move_to_register);
 LATHE_MOVE_ROW(split_reduction);
 LATHE_MOVE_ROW(online_reduction);
+LATHE_MOVE_ROW(split_softmax);
 LATHE_MOVE_ROW(quantize_activations);
 LATHE_MOVE_ROW(round_to_bf16);
 LATHE_MOVE_ROW(narrow_temporary);

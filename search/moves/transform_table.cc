@@ -204,6 +204,20 @@ const std::vector<Transform>& transforms() {
                          "elsewhere"},
        .apply = apply_online_reduction,
        .propose = propose_online_reduction},
+      {.name = "split_softmax",
+       .args = "maximum sum weighted size as part",
+       .picture =
+           "for n: m fmax= s(n); for n2: s = exp(s - m), a += s; for c: o = 0; for n3: o += s * v(n3, c); y = o "
+           "/ a  ->\n"
+           "  for p: for n < P: m fmax= s(n); for n2 < P: s = exp(s - m), a += s; for c: for n3 < P: o += s * v;\n"
+           "    m_part[p] = m; a_part[p] = a; o_part[p, c] = o\n"
+           "  for q: m_all fmax= m_part[q]; for r: w[r] = exp(m_part[r] - m_all), a_all += a_part[r] * w[r];\n"
+           "  for c: o_all = 0; for t: o_all += o_part[t, c] * w[t]; y = o_all / a_all",
+       .numeric = kReassociate,
+       .preconditions = {"the values, their maximum and their sums may be used only where they are whole",
+                         "what stands between the scopes may not change what the parts read, or read what they write"},
+       .apply = apply_split_softmax,
+       .propose = propose_split_softmax},
       {.name = "quantize_activations",
        .args = "scope group=size scale=size as groups",
        .picture = "for k < K: c += x[k] * A(k // G) * f32(I(k))  ->  for kl < K: p = max(p, |x[kl]|); ...;\n"

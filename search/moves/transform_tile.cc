@@ -50,6 +50,15 @@ Status apply_tile_scope(TransformResult& result, const Move& move, const Transfo
     LATHE_RETURN_IF_ERROR(legality.require(3, idempotent(scope)));
   }
   if (divisible) tail = "exact";
+  bool shifts = false;  // by the iterator, whose larger values would be counts that there are not
+  const auto counts = [&](const Expr& e) -> Expr {
+    const bool shift = e->op == Op::k_shift_left || e->op == Op::k_shift_right;
+    shifts = shifts || (shift && uses(e->args[1], scope.iter));
+    return {};
+  };
+  rewrite_exprs(scope.body, counts);
+  if (shifts && tail == "peel" && !proves_le(size, extent, ranges))
+    return unsupported("expected a tile of at most the extent, as `{}` counts a shift", scope.iter);
 
   const std::string& old = scope.iter;
   std::vector<std::string> defaults = {old + "0", old + "1"};
