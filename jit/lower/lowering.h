@@ -2,7 +2,7 @@
 // (what the statements do), lower_scopes (loops, unrolled and vector scopes, tails), lower_hoist (what loops need not
 // repeat), lower_assign
 // (statements, reductions, register buffers), lower_expr (values), lower_convert (other types than
-// f32), lower_tensor (mma, transpose), lower_dot (dot4_u8s8) and lower_pairs (dot2_bf16). Private to them.
+// f32), lower_tensor (mma, transpose), lower_dot (dot4_u8s8, mma_u8s8) and lower_pairs (dot2_bf16). Private to them.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -172,6 +172,7 @@ class Lowering {
   void mma(const ir::Stmt& s);
   void transpose(const ir::Stmt& s);
   void dot4_u8s8(const ir::Stmt& s);  // lower_dot.cc
+  void mma_u8s8(const ir::Stmt& s);
   void dot2_bf16(const ir::Stmt& s);  // lower_pairs.cc
   void transpose_line(const ir::Stmt& copy, const ir::Stmt& one, const ir::Stmt& run);
   void transpose_tile(const ir::Stmt& assign, const std::string& row, const std::string& col, const VectorExtent& rows,
@@ -192,13 +193,14 @@ class Lowering {
   template <class F>
   auto at_part(int64_t part, F&& f);
 
-  // lower_pairs.cc
   // lower_tiles.cc
   void tile_bf16(const ir::Stmt& s);
   struct Tiles;
   std::optional<Access> tile_at(const Tiles& t, const ir::Expr* load, int64_t m, int64_t n, int64_t k);
   void tile_step();
 
+  // lower_pairs.cc
+  void mma_in_parts(const ir::Stmt& s, int64_t parts);
   void add_pairs(const ir::Stmt& s);
   int pairs(const ir::Expr& e);
   int half(int pair, bool odd);

@@ -236,7 +236,7 @@ const std::vector<Transform>& transforms() {
        .apply = apply_parallelize,
        .propose = propose_parallelize},
       {.name = "tensorize",
-       .args = "scope mma|dot2_bf16|tile_bf16|dot4_u8s8|transpose",
+       .args = "scope mma|mma_u8s8|dot2_bf16|tile_bf16|dot4_u8s8|transpose",
        .picture = "for k: for m: for n: c[m, n] += a[m, k] * b[k, n]  ->  for k @tensor(mma): ...",
        .numeric = kContract,
        .preconditions = {},
