@@ -231,6 +231,23 @@ def limits_llm():
                 product(f"mm_{dtype}", m, n_, k_, dtype)
         for size in (256, 512, 1000, 1024) if dtype == "f32" else (512, 1024):
             product(f"square_{dtype}", size, size, size, dtype, cache="hot")
+
+    def given_bytes(name, m, n, k, cache, requantised):
+        """Activations and weights of i8: i32 sums, or bytes again with scales of rows and channels."""
+        line = Line(f"{name}_{m}x{n}x{k}", cache=cache)
+        y = line.node("matmul_integer", [line.tensor("a", [m, k], dtype="i8"), line.tensor("b", [n, k], const=True, dtype="i8")], "c", transpose_b=True)
+        if requantised:
+            y = line.node("cast", [y], "r", to="f32")
+            y = line.node("mul", [y, line.tensor("s", [n], const=True)], "scaled")
+            y = line.node("mul", [y, line.tensor("rows", [m, 1])], "real")
+            y = line.node("add", [y, line.tensor("bias", [n], const=True)], "biased")
+            line.node("cast", [y], "y", to="i8")
+        lines.append(line)
+
+    for size in (512, 1024):
+        given_bytes("square_int8", size, size, size, "hot", False)
+    for m in (1, 8, 16, 32):
+        given_bytes("int8_given", m, 4096, 4096, "cold", True)
     for transpose in (False, True):
         for m in (1, 4, 16, 128):
             product("plain_nk" if transpose else "plain_kn", m, 4096, 4096, const=False, transpose=transpose)

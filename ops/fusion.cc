@@ -258,10 +258,13 @@ std::string Fuser::refusal(const Rule& rule, int producer) const {
   const auto converts = [](const Node& node) { return (op_row(node).attrs & kHas_to) != 0; };
   if (converts(g_.nodes[p.nodes.back()]) && g_.tensors[p.output].dtype != ir::DType::f32)
     return fmt::format("{} is {}", name, ir::dtype_name(g_.tensors[p.output].dtype));
+  // An f32 or i32 is what it would be in memory; but a rider only ends a Kernel so.
+  const ir::DType kept = g_.tensors[p.output].dtype;
   for (int node : readers_[p.output]) {
     const ir::DType result = g_.tensors[g_.nodes[node].output].dtype;
-    if (group_of_[node] == to && converts(g_.nodes[node]) && !ir::is_float(result))
-      return fmt::format("{} becomes {}", name, ir::dtype_name(result));
+    const bool as_stored = op_row(g_.nodes[node]).family->rides() && (kept == ir::DType::f32 || kept == ir::DType::i32);
+    if (group_of_[node] == to && converts(g_.nodes[node]) && !ir::is_float(result) && !as_stored)
+      return fmt::format("{} is {} and becomes {}", name, ir::dtype_name(kept), ir::dtype_name(result));
   }
   if (rule.reader == Reader::kPackedInput) {
     if (std::string reason = not_of_a_constant(p, c); !reason.empty()) return reason;

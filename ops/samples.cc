@@ -118,11 +118,22 @@ Graph random_graph(Draw& draw) {
   const ir::Result<Graph> finished = finish(g);
   if (!finished.ok()) return g;
   const TensorDesc& y = finished->tensors[static_cast<size_t>(finished->outputs[0])];
-  if (y.dtype != ir::DType::f32 || y.dims.empty()) return g;
+  const auto converts = std::find_if(op_rows().begin(), op_rows().end(),
+                                     [](const OpRow& r) { return r.family->rides() && (r.attrs & kHas_to) != 0; });
+  const auto becomes = [&](const char* name, const char* to) {
+    Graph tried = g;
+    tried.outputs = {add_node(tried, converts->name, {g.outputs[0]}, name, {{"to", std::string(to)}})};
+    const bool taken = finish(tried).ok();
+    if (taken) g = std::move(tried);
+    return taken;
+  };
+  const bool widened = y.dtype == ir::DType::i32 && draw.chance(2) && becomes("real", "f32");
+  if ((y.dtype != ir::DType::f32 && !widened) || y.dims.empty()) return g;
   for (int64_t n = draw.below(3); n > 0; --n) {
     const int behind = rider_behind(g, draw, g.outputs[0], y.dims);
     if (behind >= 0) g.outputs = {behind};
   }
+  if (draw.chance(4)) becomes("bytes", draw.chance(2) ? "i8" : "u8");
   return g;
 }
 

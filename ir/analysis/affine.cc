@@ -6,9 +6,10 @@
 namespace lathe::ir {
 
 const Expr& unwidened(const Expr& e) {
-  if (e->op != Op::k_cast || e->type != DType::f32 || e->args[0]->op != Op::k_load) return e;
+  if (e->op != Op::k_cast || e->args[0]->op != Op::k_load) return e;
   const DType from = e->args[0]->type;
-  return from == DType::bf16 || from == DType::f16 ? e->args[0] : e;
+  const bool half = from == DType::bf16 || from == DType::f16, byte = from == DType::i8 || from == DType::u8;
+  return (e->type == DType::f32 && half) || (e->type == DType::i32 && byte) ? e->args[0] : e;
 }
 
 namespace {

@@ -56,7 +56,7 @@ bool proves_le(const Expr& a, const Expr& b, const Ranges& ranges);  // a <= b
 bool proves_lt(const Expr& a, const Expr& b, const Ranges& ranges);
 bool proves_divisible(const Expr& e, int64_t by, const Ranges& ranges);
 
-// The load that a cast widens to f32 without rounding, of a bf16 or f16; else the expression itself.
+// The load that a cast widens for arithmetic: a bf16 or f16 to f32, a byte to i32; else the expression itself.
 const Expr& unwidened(const Expr& e);
 
 // Fixed point of simplify_rules.h: canonical affine form (terms in name order, constants last), floordiv/mod of affine

@@ -185,7 +185,7 @@ class Matcher {
   // Binds the loads of both; false: another form. typed: of types that the operands take.
   bool same(const Expr& pattern, const Expr& given, bool typed) {
     if (!pattern || !given) return false;
-    const Expr& site = pattern->op == Op::k_load ? unwidened(given) : given;
+    const Expr& site = pattern->op == Op::k_load && pattern->type == given->type ? unwidened(given) : given;
     if (pattern->op == Op::k_cast && made_of_bytes(pattern, given)) return true;
     if (pattern->op != site->op) return false;
     switch (pattern->op) {

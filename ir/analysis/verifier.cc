@@ -33,6 +33,7 @@
 #include "ir/analysis/expr_check.h"
 #include "ir/analysis/intrinsics.h"
 #include "ir/analysis/launch_check.h"
+#include "ir/core/made_sums.h"
 #include "ir/core/names.h"
 #include "ir/core/text_form.h"
 
@@ -167,8 +168,12 @@ class Verifier {
                      given_dims(b).size());
     if (b.made->type != b.type)
       return invalid("made: buffer {}: {}, expected {}", b.name, dtype_name(b.made->type), dtype_name(b.type));
+    const Expr terms = terms_summed(b);
+    if (terms && (b.type != DType::i32 || !b.layout.empty()))
+      return invalid("made: buffer {}: a sum of {}, expected an i32 without a layout", b.name, dtype_name(b.type));
     Ranges ranges = ranges_;
     for (size_t d = 0; d < b.dims.size(); ++d) ranges.enter(fmt::format("d{}", d), b.dims[d]);
+    if (terms) ranges.enter(fmt::format("d{}", b.dims.size()), terms);
     bool own = false, others = false;
     std::string outside;
     for_each_node(b.made, [&](const ExprNode& n) {

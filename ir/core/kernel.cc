@@ -1,6 +1,7 @@
 // Kernel helpers: see kernel.h.
 #include "ir/core/kernel.h"
 
+#include "ir/core/made_sums.h"
 #include "ir/core/names.h"
 
 namespace lathe::ir {
@@ -93,16 +94,30 @@ const std::vector<Expr>& given_dims(const Buffer& b) { return b.given_dims.empty
 
 Kernel as_given(const Kernel& kernel) {
   Kernel out = kernel;
+  std::vector<Buffer> sums;
   for (Buffer& b : out.buffers) {
     if (!b.made) continue;
+    Buffer sum = b;
+    sum.name += "_sums";
+    const bool summed = static_cast<bool>(terms_summed(b));
     rewrite_exprs(out.body, [&](const Expr& e) -> Expr {
-      return e->op == Op::k_load && e->name == b.name ? made_element(b, b.name, e->args) : Expr();
+      if (e->op != Op::k_load || e->name != b.name) return {};
+      return summed ? load(sum.name, e->args, e->type) : made_element(b, b.name, e->args);
     });
+    if (summed) {
+      out.body.insert(out.body.begin(), sums_made(b, b.name, sum.name, sum.name + "_"));
+      sum.place = Place::heap;
+      sum.made = Expr();
+      sum.given_dims.clear();
+      sum.strides.clear();
+      sums.push_back(std::move(sum));
+    }
     b.dims = given_dims(b);
     b.type = b.given;
     b.given_dims.clear();
     b.made = Expr();
   }
+  out.buffers.insert(out.buffers.end(), sums.begin(), sums.end());
   return out;
 }
 

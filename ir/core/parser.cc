@@ -166,7 +166,7 @@ class KernelParser {
     return {};
   }
 
-  // from bf16 f32(w[]) * 0.5, or from i32[4, 8] u8(w[d0 // 2, d1])
+  // from bf16 f32(w[]) * 0.5, or from i32[4, 8] u8(w[d0 // 2, d1]), or a sum: from i8[8, 4] i32(w[d1, d0])
   Status made(Buffer& b) {
     const auto type = parse_dtype(in_.peek().text);
     if (!type) return in_.expected("a dtype");
@@ -178,7 +178,7 @@ class KernelParser {
     scope.kernel = &own;
     if (in_.accept("[")) {
       LATHE_ASSIGN(b.given_dims, sizes("_"));
-      for (size_t d = 0; d < b.dims.size(); ++d) scope.iters.push_back(fmt::format("d{}", d));
+      for (size_t d = 0; d <= b.dims.size(); ++d) scope.iters.push_back(fmt::format("d{}", d));
     }
     LATHE_ASSIGN(b.made, parse_expression(in_, scope));
     return {};

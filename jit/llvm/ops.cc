@@ -338,6 +338,14 @@ Value* emit_reduce_imin(OpContext& c, const Inst& i) {
     return build.CreateBitCast(least, a->getType());
   });
 }
+Value* emit_reduce_iadd(OpContext& c, const Inst& i) {
+  return reduce(c, i, [&c](Value* a, Value* b) {
+    auto* lanes = llvm::FixedVectorType::getInteger(llvm::cast<llvm::FixedVectorType>(a->getType()));
+    auto& build = c.builder;
+    return build.CreateBitCast(build.CreateAdd(build.CreateBitCast(a, lanes), build.CreateBitCast(b, lanes)),
+                               a->getType());
+  });
+}
 Value* emit_unpack_lo32(OpContext& c, const Inst& i) { return within_128(c, i, {0, 4, 1, 5}); }
 Value* emit_unpack_hi32(OpContext& c, const Inst& i) { return within_128(c, i, {2, 6, 3, 7}); }
 Value* emit_unpack_lo64(OpContext& c, const Inst& i) { return within_128(c, i, {0, 1, 4, 5}); }

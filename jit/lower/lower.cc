@@ -45,7 +45,8 @@ uint64_t code_features(const ir::Kernel& leaf, const ir::Target& target) {
   ir::for_each_stmt(leaf.body, [&](const ir::Stmt& s) {
     const bool rounds = s.value && s.value->op == ir::Op::k_cast && is_half(s.value->type);
     if (rounds) out |= kFeatures[static_cast<size_t>(half_type(s.value->type))];
-    const bool dot4 = s.mark == ir::Mark::tensor && s.intrinsic == leaf_op_name(LeafOp::k_dot4_u8s8);
+    const bool dot4 =
+        s.mark == ir::Mark::tensor && (s.intrinsic == leaf_op_name(LeafOp::k_dot4_u8s8) || s.intrinsic == "mma_u8s8");
     if (dot4) out |= dot4_feature(target.features());
     const bool dot2 = s.mark == ir::Mark::tensor && s.intrinsic == leaf_op_name(LeafOp::k_dot2_bf16);
     if (dot2) out |= kCpu_avx512bf16;

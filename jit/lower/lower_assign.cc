@@ -22,9 +22,9 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Its bits; of integers the minimum's only.
+// Its bits; of integers those of the minimum and the sum.
 uint32_t identity(AssignOp op, ir::DType type) {
-  if (type == ir::DType::i32) return INT32_MAX;
+  if (type == ir::DType::i32) return op == AssignOp::min ? INT32_MAX : 0;
   switch (op) {
     case AssignOp::mul:
       return std::bit_cast<uint32_t>(1.0f);
@@ -227,9 +227,10 @@ void Lowering::reduce_lanes(const Stmt& s, const Place& target) {
   }
   const int home = partial->second;
   if (target.buffer->type == ir::DType::i32) {
+    const LeafOp op = s.op == AssignOp::min ? LeafOp::k_imin : LeafOp::k_iadd;
     const int number = value(s.value);
-    if (lane_->mask < 0) return e_.op_into(home, LeafOp::k_imin, {home, number});
-    return e_.op_into(home, LeafOp::k_blend, {home, e_.op(LeafOp::k_imin, {home, number})}, lane_->mask);
+    if (lane_->mask < 0) return e_.op_into(home, op, {home, number});
+    return e_.op_into(home, LeafOp::k_blend, {home, e_.op(op, {home, number})}, lane_->mask);
   }
   if (lane_->mask < 0) {
     combine(s.op, home, s.value, home);
@@ -241,9 +242,9 @@ void Lowering::reduce_lanes(const Stmt& s, const Place& target) {
 void Lowering::finish_reduction(Reduction& r) {
   for (Reduction::Target& t : r.targets) {
     std::vector<int> values;
-    const bool integers = t.place.buffer->type == ir::DType::i32;
+    const bool integers = t.place.buffer->type == ir::DType::i32, least = r.op == AssignOp::min;
     const auto both = [&](int a, int b) {
-      return integers ? e_.op(LeafOp::k_imin, {a, b}) : combine_values(r.op, a, b);
+      return integers ? e_.op(least ? LeafOp::k_imin : LeafOp::k_iadd, {a, b}) : combine_values(r.op, a, b);
     };
     for (const auto& [copy, reg] : t.partials) values.push_back(reg);
     while (values.size() > 1) {
@@ -254,7 +255,7 @@ void Lowering::finish_reduction(Reduction& r) {
     }
     int all = -1;
     if (integers) {
-      write(t.place, both(read(t.place), e_.op(LeafOp::k_reduce_imin, values)));
+      write(t.place, both(read(t.place), e_.op(least ? LeafOp::k_reduce_imin : LeafOp::k_reduce_iadd, values)));
       continue;
     }
     switch (r.op) {

@@ -195,7 +195,8 @@ void Lowering::update_i32(const ir::Stmt& s, const Place& to, LeafOp op) {
 
 // What is not f32 is assigned whole; i32 is added to, multiplied and lowered as well.
 void Lowering::assign_converted(const ir::Stmt& s, Place& to) {
-  if (to.buffer->type == DType::i32 && s.op == ir::AssignOp::add) return update_i32(s, to, LeafOp::k_iadd);
+  if (to.buffer->type == DType::i32 && s.op == ir::AssignOp::add)
+    return lane_ && to.uniform() ? reduce_lanes(s, to) : update_i32(s, to, LeafOp::k_iadd);
   if (to.buffer->type == DType::i32 && s.op == ir::AssignOp::mul) return update_i32(s, to, LeafOp::k_imul);
   if (to.buffer->type == DType::i32 && s.op == ir::AssignOp::min) {
     return lane_ && to.uniform() ? reduce_lanes(s, to) : update_i32(s, to, LeafOp::k_imin);

@@ -6,11 +6,15 @@
 //       c[n] += i32(x[k + j])                  c  = dot4_u8s8(b', a', c)
 //               * ((i32(q[n, j]) >> 4) & 15)
 //
+// mma_u8s8 is the same in a loop over fours, of bytes as they are; the factor that all lanes share may be the unsigned
+// one.
+//
 // What a factor is made of bytes with works on all four where no bit leaves its byte: & | and + of small numbers as
 // they are, shifts with the bits masked that come from the next byte.
 #include <algorithm>
 #include <bit>
 
+#include "ir/analysis/analysis.h"
 #include "ir/analysis/intrinsics.h"
 #include "ir/core/text_form.h"
 #include "jit/lower/lowering.h"
@@ -43,6 +47,8 @@ void Lowering::dot4_u8s8(const ir::Stmt& s) {
   part_iter_.clear();
 }
 
+void Lowering::mma_u8s8(const ir::Stmt& s) { mma_in_parts(s, kBytes); }
+
 // Whether the statements sum bytes and do something else with the sums: as much as registers hold of what they read.
 bool Lowering::sums_bytes(const Body& list) {
   bool steps = false;
@@ -62,31 +68,43 @@ auto Lowering::at_part(int64_t part, F&& f) {
 // c[..] += i32(x[.., j]) * bytes
 void Lowering::add_bytes(const ir::Stmt& s) {
   const bool product = s.op == ir::AssignOp::add && s.value->op == Op::k_mul && s.value->type == DType::i32;
-  const auto is_signed = [](const Expr& e) {
-    return e->op == Op::k_cast && e->args[0]->op == Op::k_load && e->args[0]->type == DType::i8;
+  // The factor that all lanes share; where both may be, the signed one.
+  const auto shared = [&](const Expr& e, bool any) {
+    const Expr& load = ir::unwidened(e);
+    const bool byte = load->op == Op::k_load && (load->type == DType::i8 || (any && load->type == DType::u8));
+    return byte && (!lane_ || std::none_of(load->args.begin(), load->args.end(),
+                                           [&](const Expr& i) { return ir::uses(i, lane_->iter); }));
   };
-  if (!product || (!is_signed(s.value->args[0]) && !is_signed(s.value->args[1]))) {
+  std::optional<size_t> number;
+  for (const bool any : {false, true}) {
+    for (const size_t side : {0, 1}) {
+      if (product && !number && shared(s.value->args[side], any)) number = side;
+    }
+  }
+  if (!number) {
     fail(ir::unsupported("{}: expected a sum of products of bytes", s.target));
     return;
   }
-  const size_t number = is_signed(s.value->args[0]) ? 0 : 1;
+  const Expr& load = ir::unwidened(s.value->args[*number]);
   std::optional<Place> to = place(s.target, s.index);
-  const std::optional<Access> x = one_lane(s.value->args[number]->args[0], kBytes);
+  const std::optional<Access> x = one_lane(load, kBytes);
   if (!to || !x) return;
   if (!to->cell || to->buffer->type != DType::i32 || !x->uniform()) {
     fail(ir::unsupported("{}: expected a register of i32, and one factor that all lanes share", s.target));
     return;
   }
-  const Bytes b = bytes(s.value->args[1 - number], false);
+  const Bytes b = bytes(s.value->args[1 - *number], false);
   if (!e_.ok()) return;
-  if (b.negative) {
-    fail(ir::unsupported("{}: expected a factor of 0 to 255", s.target));
+  const bool is_signed = load->type == DType::i8;
+  if (b.negative == is_signed) {
+    fail(ir::unsupported("{}: expected one factor of 0 to 255, and a signed one", s.target));
     return;
   }
   const int a = e_.load(*x, -1), old = read(*to);
   if (!e_.ok()) return;
-  if (const int home = in_place(*to); home >= 0) return e_.op_into(home, LeafOp::k_dot4_u8s8, {b.reg, a, old});
-  write(*to, e_.op(LeafOp::k_dot4_u8s8, {b.reg, a, old}));
+  const int first = is_signed ? b.reg : a, second = is_signed ? a : b.reg;
+  if (const int home = in_place(*to); home >= 0) return e_.op_into(home, LeafOp::k_dot4_u8s8, {first, second, old});
+  write(*to, e_.op(LeafOp::k_dot4_u8s8, {first, second, old}));
 }
 
 // The element and those beside it that share a lane of four bytes with it; null after an error.

@@ -27,17 +27,17 @@ namespace {
 constexpr int64_t kPair = 2;
 
 // The scope whose iterations share a lane: what is summed does not depend on it.
-const Stmt* pair_scope(const std::vector<Stmt>& body, std::vector<const Stmt*>& around) {
+const Stmt* part_scope(const std::vector<Stmt>& body, int64_t parts, std::vector<const Stmt*>& around) {
   for (const Stmt& s : body) {
     if (s.kind == Stmt::Kind::prefetch) continue;
     if (s.kind == Stmt::Kind::scope) {
       around.push_back(&s);
-      return pair_scope(s.body, around);
+      return part_scope(s.body, parts, around);
     }
     for (const Stmt* scope : around) {
       const auto moves = [&](const Expr& e) { return ir::uses(e, scope->iter); };
       const bool summed = std::none_of(s.index.begin(), s.index.end(), moves);
-      if (summed && scope->mark == ir::Mark::unroll && ir::is_const_int(scope->extent, kPair)) return scope;
+      if (summed && scope->mark == ir::Mark::unroll && ir::is_const_int(scope->extent, parts)) return scope;
     }
     return nullptr;
   }
@@ -46,18 +46,23 @@ const Stmt* pair_scope(const std::vector<Stmt>& body, std::vector<const Stmt*>& 
 
 }  // namespace
 
-void Lowering::dot2_bf16(const Stmt& s) {
+// A product whose steps are several elements of each factor, in one lane.
+void Lowering::mma_in_parts(const Stmt& s, int64_t parts) {
   std::vector<const Stmt*> around;
-  const Stmt* pair = pair_scope(s.body, around);
-  if (pair == nullptr || !part_iter_.empty()) {
-    fail(ir::unsupported("scope {}: expected an unrolled scope of the two elements of a pair", s.iter));
+  const Stmt* part = part_scope(s.body, parts, around);
+  if (part == nullptr || !part_iter_.empty()) {
+    fail(ir::unsupported("scope {}: expected an unrolled scope of the {} elements of a lane", s.iter, parts));
     return;
   }
-  part_iter_ = pair->iter;
-  pairs_ = true;
+  part_iter_ = part->iter;
   mma(s);
-  pairs_ = false;
   part_iter_.clear();
+}
+
+void Lowering::dot2_bf16(const Stmt& s) {
+  pairs_ = true;
+  mma_in_parts(s, kPair);
+  pairs_ = false;
 }
 
 void Lowering::add_pairs(const Stmt& s) {

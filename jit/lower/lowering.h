@@ -2,7 +2,7 @@
 // (what the statements do), lower_scopes (loops, unrolled and vector scopes, tails), lower_hoist (what loops need not
 // repeat), lower_assign
 // (statements, reductions, register buffers), lower_expr (values), lower_convert (other types than
-// f32), lower_tensor (mma, transpose), lower_dot (dot4_u8s8) and lower_pairs (dot2_bf16). Private to them.
+// f32), lower_tensor (mma, transpose), lower_dot (dot4_u8s8, mma_u8s8) and lower_pairs (dot2_bf16). Private to them.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -176,7 +176,8 @@ class Lowering {
   int pointer_in_loops(const ir::Stmt& s, const ir::Expr& load);
   bool in_loop() const;
   void transpose(const ir::Stmt& s);
-  void dot4_u8s8(const ir::Stmt& s);        // lower_dot.cc
+  void dot4_u8s8(const ir::Stmt& s);  // lower_dot.cc
+  void mma_u8s8(const ir::Stmt& s);
   void dot2_bf16(const ir::Stmt& s);        // lower_pairs.cc
   void transpose_pairs(const ir::Stmt& s);  // lower_pairs.cc
   void transpose_line(const ir::Stmt& copy, const ir::Stmt& one, const ir::Stmt& run);
@@ -206,6 +207,7 @@ class Lowering {
   void tile_step();
 
   // lower_pairs.cc
+  void mma_in_parts(const ir::Stmt& s, int64_t parts);
   void add_pairs(const ir::Stmt& s);
   int pairs(const ir::Expr& e);
   int half(int pair, bool odd);

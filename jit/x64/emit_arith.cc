@@ -136,6 +136,7 @@ void Emitter::instruction(const Item& item) {
     case LeafOp::k_reduce_min:
     case LeafOp::k_reduce_mul:
     case LeafOp::k_reduce_imin:
+    case LeafOp::k_reduce_iadd:
       reduce(item, s);
       break;
     default:

@@ -19,6 +19,9 @@ void Emitter::combine(LeafOp op, const Xmm& to, const Xmm& x, const Xmm& y) {
     case LeafOp::k_reduce_imin:
       as_.vpminsd(to, x, y);
       break;
+    case LeafOp::k_reduce_iadd:
+      as_.vpaddd(to, x, y);
+      break;
     default:
       as_.vminps(to, x, y);
       break;

@@ -75,6 +75,7 @@ int scratch_registers(const Inst& inst, const Shape& shape) {
     case LeafOp::k_reduce_min:
     case LeafOp::k_reduce_mul:
     case LeafOp::k_reduce_imin:
+    case LeafOp::k_reduce_iadd:
       return 1;
     case LeafOp::k_dot4_u8s8:
       return !shape.dot4 ? 2 : dot_overwrites(inst) ? 1 : 0;

@@ -135,7 +135,9 @@ ir::Result<LoweredKernel> lower_group(KernelWriter& w) {
 }
 
 std::span<const DType> operand_dtypes(const OpRow& row, size_t number) {
-  static constexpr DType kMask[] = {DType::b8}, kFloats[] = {DType::f32, DType::bf16, DType::f16};
+  static constexpr DType kMask[] = {DType::b8}, kSummed[] = {DType::f32, DType::bf16, DType::f16, DType::i32};
+  static constexpr std::span<const DType> kFloats = std::span(kSummed).first(3);
+  if (row.id == OpId::add) return kSummed;
   if (row.id == OpId::cast) return cast_dtypes();
   if (row.id == OpId::where && number == 0) return kMask;
   return kFloats;
@@ -149,7 +151,17 @@ DType common_dtype(const OpRow& row, const Inputs& in) {
   return same ? in[first]->dtype : DType::f32;
 }
 
+// Integers are added to integers.
+ir::Status check_integers(const OpRow& row, const Inputs& in) {
+  if (row.id != OpId::add || (in[0]->dtype == DType::i32) == (in[1]->dtype == DType::i32)) return {};
+  const TensorDesc& other = *in[in[0]->dtype == DType::i32 ? 1 : 0];
+  return ir::unsupported("dtype {} of {} beside i32, expected i32; cast one of them", ir::dtype_name(other.dtype),
+                         row.name)
+      .with_arg(other.name);
+}
+
 ir::Result<Shape> infer(const OpRow& row, const Node& node, const Inputs& in) {
+  LATHE_RETURN_IF_ERROR(check_integers(row, in));
   Shape out;
   out.dtype = common_dtype(row, in);
   if (row.id == OpId::cast) {

@@ -5,12 +5,11 @@
 //
 // Operands a, b, then e0, e1, ... of the riders, y. Sums are f32 whatever the operands are; the result has the dtype
 // of a. What riders make of a constant is made when it is packed; another operand that they make is stored first,
-// rounded to its dtype.
+// rounded to its dtype. matmul_integer.cc has the products of bytes.
 #include <iterator>
 
-#include "ops/kernel_writer.h"
+#include "ops/families/matmul_integer.h"
 #include "ops/samples.h"
-#include "ops/shape.h"
 
 namespace lathe::ops {
 
@@ -18,8 +17,12 @@ using ir::Expr;
 
 namespace {
 
-std::span<const ir::DType> operand_dtypes(const OpRow&, size_t) {
+bool of_bytes(const OpRow& row) { return row.id == OpId::matmul_integer; }
+
+std::span<const ir::DType> operand_dtypes(const OpRow& row, size_t) {
   static constexpr ir::DType kFloats[] = {ir::DType::f32, ir::DType::bf16, ir::DType::f16};
+  static constexpr ir::DType kBytes[] = {ir::DType::i8, ir::DType::u8};
+  if (of_bytes(row)) return kBytes;
   return kFloats;
 }
 
@@ -34,8 +37,9 @@ ir::Result<Shape> infer(const OpRow& row, const Node& node, const Inputs& in) {
   if (!same_dim(a.dims[a_k], b.dims[b_k])) {
     return mismatch(a, a_k, fmt::format("{} (K of {})", dim_text(b.dims[b_k]), b.name));
   }
+  if (of_bytes(row)) LATHE_RETURN_IF_ERROR(check_integer_product(in, a_k, b.dims[b_n]));
   Shape out;
-  out.dtype = a.dtype;
+  out.dtype = of_bytes(row) ? ir::DType::i32 : a.dtype;
   LATHE_RETURN_IF_ERROR(broadcast_into(out.dims, a, 0, ra - 2));
   LATHE_RETURN_IF_ERROR(broadcast_into(out.dims, b, 0, rb - 2));
   out.dims.push_back(a.dims[a_m]);
@@ -52,6 +56,7 @@ double flops(const Node& node, const NodeSizes& sizes) {
 
 ir::Result<LoweredKernel> lower_group(KernelWriter& w) {
   const Node& node = w.anchor();
+  if (of_bytes(op_row(node))) return lower_integer_product(w);
   const int ta = node.inputs[0], tb = node.inputs[1];
   const bool transpose_a = attr_bool(node, AttrId::transpose_a), transpose_b = attr_bool(node, AttrId::transpose_b);
   const std::string a = w.add_operand(ta, "a"), b = w.add_operand(tb, "b");
@@ -99,7 +104,7 @@ constexpr std::initializer_list<int64_t> kAround[] = {{5, 5}, {1, 5}, {5, 1},   
 
 // What the operands are: dtypes; the second one an input or a constant; and whether riders make it, or the first one.
 struct Kind {
-  ir::DType a, b;
+  ir::DType a = ir::DType::f32, b = ir::DType::f32;
   bool constant = false, made = false, a_made = false;
 };
 constexpr Kind kKinds[] = {
@@ -115,14 +120,37 @@ constexpr Kind kKinds[] = {
     {ir::DType::f32, ir::DType::bf16, false, true, true},
 };
 
-int variants(const OpRow&) { return 4 * static_cast<int>(std::size(kKinds)); }
+// The same of bytes, with the zero points that are given; those of b for each column.
+struct ByteKind {
+  ir::DType a = ir::DType::i8, b = ir::DType::i8;
+  bool constant = true;
+  int zeros = 0;
+  bool columns = false;
+};
+constexpr ByteKind kByteKinds[] = {
+    {ir::DType::i8, ir::DType::i8},          {ir::DType::u8, ir::DType::i8},
+    {ir::DType::u8, ir::DType::u8, true, 2}, {ir::DType::i8, ir::DType::u8, true, 2, true},
+    {ir::DType::u8, ir::DType::i8, true, 1}, {ir::DType::i8, ir::DType::i8, true, 2, true},
+    {ir::DType::i8, ir::DType::i8, false},   {ir::DType::u8, ir::DType::i8, false, 2, true},
+};
 
-void operands(Graph& g, const OpRow&, size_t axis, int variant, const SampleSizes& s, Node& node) {
+int variants(const OpRow& row) {
+  return 4 * static_cast<int>(of_bytes(row) ? std::size(kByteKinds) : std::size(kKinds));
+}
+
+void operands(Graph& g, const OpRow& row, size_t axis, int variant, const SampleSizes& s, Node& node) {
   using Dims = std::vector<DimDesc>;
   Dims mnk;
   for (size_t i = 0, other = 0; i < 3; ++i) mnk.push_back(i == axis ? s.swept : s.others[other++]);
   const bool ta = take(variant, 2), tb = take(variant, 2);
-  const Kind& kind = kKinds[take(variant, static_cast<int>(std::size(kKinds)))];
+  Kind kind;
+  ByteKind bytes;
+  if (of_bytes(row)) {
+    bytes = kByteKinds[take(variant, static_cast<int>(std::size(kByteKinds)))];
+    kind = {bytes.a, bytes.b, bytes.constant};
+  } else {
+    kind = kKinds[take(variant, static_cast<int>(std::size(kKinds)))];
+  }
   const Dims batch(s.others.begin() + 2, s.others.end());
   const auto stored = [](Dims leading, const DimDesc& row, const DimDesc& column, bool turned) {
     leading.push_back(turned ? column : row);
@@ -142,6 +170,9 @@ void operands(Graph& g, const OpRow&, size_t axis, int variant, const SampleSize
     weight = add_node(g, op_row(OpId::scale).name, {weight}, "scaled", {{"value", 0.5}});
   }
   node.inputs.push_back(weight);
+  if (bytes.zeros > 0) node.inputs.push_back(add_tensor(g, "za", {fixed_dim(1)}, false, kind.a));
+  if (bytes.zeros > 1)
+    node.inputs.push_back(add_tensor(g, "zb", {bytes.columns ? mnk[1] : fixed_dim(1)}, kind.constant, kind.b));
   node.attrs = {{"transpose_a", ta}, {"transpose_b", tb}};
 }
 

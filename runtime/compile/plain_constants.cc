@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "ir/analysis/analysis.h"
+#include "ir/core/made_sums.h"
 #include "search/cut/cut.h"
 #include "search/moves/transform_util.h"
 #include "search/sketches/recipe.h"
@@ -27,6 +28,10 @@ struct Pass {
 // The pass that makes `b`, which from then on is read from `made`.
 Pass make_pass(const ir::Buffer& b, const std::string& made, search::Names& names) {
   Pass out;
+  if (ir::terms_summed(b)) {
+    out.nest = ir::sums_made(b, b.name, made, names.fresh(made + "_"));
+    return out;
+  }
   std::vector<Expr> index;
   for (size_t d = 0; d < b.dims.size(); ++d) {
     out.scopes.push_back(names.fresh(fmt::format("{}{}", made, d)));
@@ -81,6 +86,10 @@ ir::Kernel constants_as_inputs(const ir::Kernel& kernel, const ir::Target& targe
   for (const Pass& p : passes) out.body.insert(out.body.begin(), p.nest);
   search::Script script(out);
   for (const Pass& p : passes) {
+    if (p.scopes.empty()) {
+      script.move("parallelize {}", p.nest.iter);
+      continue;
+    }
     const std::string& last = p.scopes.back();
     for (const std::string& word : p.words) script.move("unroll_scope {}", word);
     const auto in_words = [&](const std::string& scope) {

@@ -205,7 +205,8 @@ ir::Result<Reference> make_reference(const SampledKernel& sampled, std::vector<s
   LATHE_RETURN_IF_ERROR(run(ir::Arithmetic::real, &out.real));
   const bool integers =
       request.kind == DataKind::integers && !traits.math && !traits.decides && traits.fraction_bits >= 0;
-  if (integers || request.rho) LATHE_RETURN_IF_ERROR(run(ir::Arithmetic::magnitude, &out.magnitude));
+  if (integers || (request.rho && !traits.decides))
+    LATHE_RETURN_IF_ERROR(run(ir::Arithmetic::magnitude, &out.magnitude));
   if (integers) {
     const double limit = std::ldexp(1.0, 24 - traits.fraction_bits);
     const bool exact = std::all_of(out.magnitude.begin(), out.magnitude.end(), [&](double s) { return s <= limit; });

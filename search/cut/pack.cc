@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "ir/analysis/analysis.h"
+#include "ir/core/made_sums.h"
 #include "search/cut/cut.h"
 #include "search/cut/leaf_form.h"
 
@@ -113,6 +114,13 @@ Result<Kernel> pack_kernel(const Kernel& scheduled, const std::string& buffer) {
   dst.dims = physical_dims(*b);
   dst.place = Place::out;
   k.buffers = {src, dst};
+  if (terms_summed(*b)) {
+    if (!b->layout.empty() || dst.dims.size() != b->dims.size())
+      return unsupported("{}: sums that do not lie plainly", buffer);
+    k.family.clear();
+    k.body.push_back(sums_made(*b, "src", "dst", "d"));
+    return k;
+  }
 
   const size_t rank = layout.size();
   std::vector<Expr> logical(b->dims.size()), extents(rank), index(rank);

@@ -86,7 +86,7 @@ std::optional<MatmulSketch::Setting> MatmulSketch::standard() const {
                     .panel_columns = width,
                     .streams = panels,
                     .function_pass = function_pass,
-                    .dots = pairs_};
+                    .dots = step_ > 1 ? kSteps : kSingle};
           if ((rows + 1) * vectors(k) >= t_.vector_registers || (little && code_of(k) > most_code)) break;
           each_setting(k, inner, [&](const Setting& inside) {
             for (const Setting& copy : copies) {

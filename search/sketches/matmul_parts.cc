@@ -77,6 +77,7 @@ MatmulParts matmul_parts(const Kernel& kernel) {
   for (size_t i = batch.size(); i > 0 && !follows(batch[i - 1]); --i) p.sharing.insert(p.sharing.begin(), batch[i - 1]);
   for (const Stmt& s : kernel.body) {
     if (s.kind == Stmt::Kind::scope && (s.role == "prologue" || s.role == "clear")) p.prologues.push_back(&s);
+    if (s.kind == Stmt::Kind::scope && s.role == "sums") p.sums.push_back(&s);
   }
   p.innermost = p.n;
   p.valid = p.a != nullptr && p.b != nullptr && p.b_n >= 0 && p.b_k >= 0;
@@ -103,11 +104,15 @@ bool rows_packable(const MatmulParts& p, const Kernel& kernel) {
          uses(index[index.size() - 2], p.m->iter);
 }
 
+// A sequence of instructions, not one.
+static bool is_function(Op op) {
+  return op_info(op).cls == OpClass::kMath && op != Op::k_sqrt && op != Op::k_floor && op != Op::k_round;
+}
+
 int64_t epilogue_registers(const MatmulParts& p) {
   int64_t wanted = 1;
   for_each_node(p.innermost->body[2].value, [&](const ExprNode& e) {
-    if (op_info(e.op).cls == OpClass::kMath || e.op == Op::k_select)
-      wanted = std::max<int64_t>(wanted, kFunctionRegisters);
+    if (is_function(e.op) || e.op == Op::k_select) wanted = std::max<int64_t>(wanted, kFunctionRegisters);
     if (op_info(e.op).cls == OpClass::kArith && e.op != Op::k_const_float) wanted = std::max<int64_t>(wanted, 3);
   });
   return wanted;
@@ -117,7 +122,7 @@ int64_t function_bytes(const MatmulParts& p) {
   constexpr int64_t kPeriodic = 1200, kOther = 400;  // sin and cos reduce large arguments in code of their own
   int64_t bytes = 0;
   for_each_node(p.innermost->body[2].value, [&](const ExprNode& e) {
-    if (op_info(e.op).cls == OpClass::kMath) bytes += e.op == Op::k_sin || e.op == Op::k_cos ? kPeriodic : kOther;
+    if (is_function(e.op)) bytes += e.op == Op::k_sin || e.op == Op::k_cos ? kPeriodic : kOther;
   });
   return bytes;
 }

@@ -19,6 +19,8 @@ struct MatmulParts {
   // What fills an operand that is a temporary, or clears the result: the outermost scopes of the roles "prologue" and
   // "clear", each around one statement.
   std::vector<const ir::Stmt*> prologues;
+  // What sums the elements of rows or columns first: the outermost scopes of the role "sums".
+  std::vector<const ir::Stmt*> sums;
   bool valid = false;
 };
 // Points into the kernel.

@@ -36,8 +36,8 @@ void pack_rows(Script& s, const std::string& a, const std::string& at, int64_t m
   if (at == "root") s.move("parallelize apt");
 }
 
-// The layout [.., n / nr, k, n % nr]; of pairs, [n / nr, k / 2, n % nr, k % 2].
-void pack_panels(Script& s, const std::string& b, int b_n, int b_k, int64_t nr, bool pairs) {
+// The layout [.., n / nr, k, n % nr]; of steps of several products, [n / nr, k / step, n % nr, k % step].
+void pack_panels(Script& s, const std::string& b, int b_n, int b_k, int64_t nr, int64_t step) {
   s.move("tile_buffer {} {} {}", b, b_n, nr);
   for (const auto part : {LayoutDim::Part::inner, LayoutDim::Part::outer}) {
     const Buffer* buffer = s.kernel().find_buffer(b);
@@ -47,8 +47,8 @@ void pack_panels(Script& s, const std::string& b, int b_n, int b_k, int64_t nr, 
     const size_t to = part == LayoutDim::Part::inner ? buffer->layout.size() - 1 : buffer->dims.size() - 2;
     if (from != to && at != buffer->layout.end()) s.move("swap_dims {} {} {}", b, from, to);
   }
-  if (!pairs) return;
-  s.move("tile_buffer {} {} 2", b, b_k);
+  if (step == 1) return;
+  s.move("tile_buffer {} {} {}", b, b_k, step);
   s.move("swap_dims {} 2 3", b);
 }
 
@@ -96,6 +96,7 @@ Status MatmulSketch::write(Script& s, const Setting& k) const {
   const Kernel& kernel = problem_.kernel;
   LATHE_RETURN_IF_ERROR(is_setting(k));
   write_prologues(s);
+  write_sums(s);
   if (p_.swapped) s.move("swap_scopes {} {}", p_.n->iter, p_.m->iter);
   const int64_t row_block = k.block_rows();
   const bool parts = k.depth_parts > 1;
@@ -128,8 +129,8 @@ Status MatmulSketch::write(Script& s, const Setting& k) const {
     steps = "k1";
   }
   std::vector<std::string> around = {steps};
-  if (k.dots == kPairs) {
-    s.move("tile_scope {} 2 tail=exact as k2,kp", steps);
+  if (k.dots == kSteps) {
+    s.move("tile_scope {} {} tail=exact as k2,kp", steps, step_);
     around = {"k2", "kp"};
   } else if (k.dots == kTiles) {
     s.move("tile_scope {} 32 tail=exact as k2,kq", steps);
@@ -179,11 +180,15 @@ Status MatmulSketch::write(Script& s, const Setting& k) const {
     write_blocked_tile(s, k, steps, n_tail);
   }
   if (!is_const_int(p_.k->extent, 1))  // of sums with one term nothing is left
-    s.move("tensorize {} {}", steps, k.dots == kTiles ? "tile_bf16" : k.dots == kPairs ? "dot2_bf16" : "mma");
+    s.move("tensorize {} {}", steps,
+           k.dots == kTiles    ? "tile_bf16"
+           : k.dots == kSingle ? "mma"
+           : integers_         ? "mma_u8s8"
+                               : "dot2_bf16");
   const std::string b = (*p_.b)->name;
   const int64_t row = k.panel_columns * b_bytes_,
                 depth_step = k.dots == kTiles   ? 32
-                             : k.dots == kPairs ? 2
+                             : k.dots == kSteps ? step_
                                                 : 1,
                 lines = 4 * depth_step * row / 64;  // of B per four steps
   for (int64_t stream = 0; k.prefetch > 0 && stream < k.streams; ++stream)
@@ -224,7 +229,7 @@ void MatmulSketch::write_prologues(Script& s) const {
 void MatmulSketch::write_panels(Script& s, const Setting& k, const char* tail) const {
   const std::string b = (*p_.b)->name;
   if (packed()) {
-    pack_panels(s, b, p_.b_n, p_.b_k, k.panel_columns, k.dots != kSingle);
+    pack_panels(s, b, p_.b_n, p_.b_k, k.panel_columns, k.dots != kSingle ? step_ : 1);
   } else if (!in_place()) {
     transpose_panel(s, b, p_.b_n < p_.b_k);
   } else if (k.copy_panels != 0) {

@@ -7,8 +7,8 @@
 //   n outer { k0 block { n0 panels { m0 tile { .. } } } }
 // B constant: packed once in panels. B with unit-stride k (transposed): each panel is transposed into scratch. The few
 // columns beyond whole vectors, or the only ones, may be summed along K instead (search/sketches/matmul_dots.h). Where
-// the caller allows bf16_dots, products of bf16 are two a step, of panels that hold pairs:
-// [n / nr, k / 2, n % nr, k % 2].
+// the caller allows bf16_dots, products of bf16 are two a step, of panels that hold pairs; those of bytes are four a
+// step (matmul_tiles.cc).
 #pragma once
 #include <functional>
 
@@ -18,9 +18,14 @@
 
 namespace lathe::search {
 
+// Products of a step: of bf16 two where the caller and the target allow it, of an unsigned and a signed byte four. They
+// are those of a constant's panels, which can hold them together; 1: there is nothing of the kind.
+int64_t matmul_step(const MatmulParts& parts, const Problem& problem, const ir::Target& target);
+bool matmul_of_integers(const MatmulParts& parts, const ir::Kernel& kernel);
+
 class MatmulSketch {
  public:
-  enum : int64_t { kSingle = 0, kPairs = 1, kTiles = 2 };                       // values of `dots`
+  enum : int64_t { kSingle = 0, kSteps = 1, kTiles = 2 };                       // values of `dots`
   static constexpr int64_t kTileRows = 32, kTileColumns = 32, kTileDepth = 32;  // four tiles of sums, a step of K
   static constexpr int64_t kMaxOwnStream = 64;  // rows up to which B's own stream is prefetched
   static constexpr int64_t kDeepest = 8192;     // K beyond which a panel leaves the caches before the next rows need it
@@ -60,9 +65,11 @@ class MatmulSketch {
   bool functions() const { return epilogue_ >= kFunctionRegisters; }
   bool may_join() const;
   bool sums_along_depth(const Setting& k) const { return k.depth_sums != 0 && dots_.columns != 0; }
-  ir::Status accepts_pairs(const Setting& k) const;
-  ir::Status accepts_tiles(const Setting& k) const;
   // matmul_tiles.cc
+  ir::Status accepts_step(const Setting& k) const;
+  int64_t step_registers() const;
+  void write_sums(Script& s) const;
+  ir::Status accepts_tiles(const Setting& k) const;
   bool has_tiles() const;
   MatmulCycles tile_cycles(const MatmulWork& w) const;
   void each_tile_setting(const std::function<void(const Setting&)>& visit) const;
@@ -111,8 +118,9 @@ class MatmulSketch {
   const int64_t a_bytes_, b_bytes_, row_bytes_;  // of elements, and between rows of A
   const std::vector<int64_t> widths_;
   const Dots dots_;
-  const bool pairs_;  // products of bf16 may be two a step
-  const bool tiles_;  // and those of a tile one instruction
+  const int64_t step_;   // products that may be one step
+  const bool integers_;  // of bytes, whose sums are i32
+  const bool tiles_;     // products of a tile may be one instruction
 };
 
 }  // namespace lathe::search

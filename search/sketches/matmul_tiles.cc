@@ -1,14 +1,63 @@
-// The matmul recipe where sums of bf16 wait in tiles of the CPU's own (tile_bf16): where it has them, which settings
-// are legal, what they cost.
+// The matmul recipe where a step is several products, whose factors lie side by side in a lane of 32 bits: two of bf16
+// (dot2_bf16), four of bytes (mma_u8s8); and where sums of bf16 wait in tiles of the CPU's own (tile_bf16). Where it
+// has them, which settings are legal, what they cost.
 #include <algorithm>
 #include <cmath>
 
 #include "ir/analysis/analysis.h"
+#include "search/sketches/generic_rules.h"
 #include "search/sketches/matmul_sketch.h"
 
 namespace lathe::search {
 
 using namespace ir;  // NOLINT: this file is all IR
+
+int64_t matmul_step(const MatmulParts& p, const Problem& problem, const Target& t) {
+  const DType a = problem.kernel.find_buffer((*p.a)->name)->type, b = problem.kernel.find_buffer((*p.b)->name)->type;
+  const auto byte = [](DType type) { return type == DType::i8 || type == DType::u8; };
+  const bool bytes = byte(a) && byte(b) && a != b, pairs = a == DType::bf16 && b == DType::bf16 &&
+                                                           (problem.allowed & kBf16Dots) != 0 && t.has(kCpu_avx512bf16);
+  const int64_t step = bytes ? 4 : pairs ? 2 : 1;
+  const bool packs = (*p.b)->args.size() == 2 && panels_of(p, problem.kernel) == Panels::packed &&
+                     !is_const_int(p.n->extent, 1) && is_const_int(p.k->extent);
+  return packs && p.k->extent->ival % step == 0 && p.k->extent->ival > step ? step : 1;
+}
+
+bool matmul_of_integers(const MatmulParts& p, const Kernel& kernel) {
+  return !is_float(kernel.find_buffer(p.product->target)->type);
+}
+
+Status MatmulSketch::accepts_step(const Setting& k) const {
+  if (k.dots == kSingle) {
+    if (step_ > 1 && (problem_.one_layout || integers_)) return unsupported("dp 0: not the layout of this weight");
+    return {};
+  }
+  if (k.pack_rows != 0 || k.depth_sums != 0) return unsupported("dp 1: rows of A are read in place, along whole steps");
+  const int64_t depth = matmul_block_depth(k.depth_block, k_);
+  if (depth != 0 && k_ % depth != 0) return unsupported("kc {}: K {} is not whole blocks of steps", k.depth_block, k_);
+  return {};
+}
+
+// Beside factors and sums: of the instructions that stand for a missing one.
+int64_t MatmulSketch::step_registers() const {
+  constexpr int64_t kHalves = 2;
+  const bool one = t_.has(kCpu_avx512f) ? t_.has(kCpu_avx512vnni) : t_.has(kCpu_avx_vnni);
+  return integers_ && !one ? kHalves : 0;
+}
+
+// Sums of rows and columns of bytes, before the product: along rows in vectors.
+void MatmulSketch::write_sums(Script& s) const {
+  constexpr int64_t kUnroll = 4;
+  for (const Stmt* sums : p_.sums) {
+    const Stmt* inner = sums;
+    while (inner->body.back().kind == Stmt::Kind::scope) inner = &inner->body.back();
+    s.move("parallelize {}", sums->iter);
+    const Stmt* now = find_scope(s.kernel(), inner->iter);
+    if (now == nullptr || now->mark != Mark::none || !unit_stride(s.kernel(), *now)) continue;
+    const Stmt copy = *now;
+    vectorize_columns(s, copy, extent_at(copy.extent, problem_) >= kUnroll * t_.lanes ? kUnroll : 1, t_.lanes);
+  }
+}
 
 bool MatmulSketch::has_tiles() const {
   return t_.has(kCpu_amx_tile | kCpu_amx_bf16) && p_.k->extent->ival % kTileDepth == 0 &&

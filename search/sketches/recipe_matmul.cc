@@ -23,15 +23,9 @@ std::vector<int64_t> widths_of(const Problem& problem, Panels panels, const Targ
 
 // A function for each sum would be code for each.
 Dots dots_of(const MatmulParts& p, const Problem& problem, const Target& t) {
-  return epilogue_registers(p) < kFunctionRegisters ? matmul_dots(p, problem, t) : Dots{};
-}
-
-// Whether two products of bf16 may be one step: of a constant's panels, which can hold pairs.
-bool pairs_of(const MatmulParts& p, const Problem& problem, const Target& t) {
-  const auto is_bf16 = [&](const Expr& load) { return problem.kernel.find_buffer(load->name)->type == DType::bf16; };
-  return (problem.allowed & kBf16Dots) != 0 && t.has(kCpu_avx512bf16) && is_bf16(*p.a) && is_bf16(*p.b) &&
-         (*p.b)->args.size() == 2 && panels_of(p, problem.kernel) == Panels::packed && !is_const_int(p.n->extent, 1) &&
-         is_const_int(p.k->extent) && p.k->extent->ival % 2 == 0 && p.k->extent->ival > 2;
+  return epilogue_registers(p) < kFunctionRegisters && !matmul_of_integers(p, problem.kernel)
+             ? matmul_dots(p, problem, t)
+             : Dots{};
 }
 
 int64_t element_bytes(const Expr& load, const Kernel& kernel) {
@@ -83,12 +77,15 @@ MatmulSketch::MatmulSketch(const Problem& problem, const Target& target)
       row_bytes_(row_bytes_of(p_, problem)),
       widths_(widths_of(problem, panels_, target)),
       dots_(dots_of(p_, problem, target)),
-      pairs_(pairs_of(p_, problem, target)),
-      tiles_(pairs_ && has_tiles()) {}
+      step_(matmul_step(p_, problem, target)),
+      integers_(matmul_of_integers(p_, problem.kernel)),
+      tiles_(step_ == 2 && has_tiles()) {}
 
 bool MatmulSketch::matches(const Problem& problem) {
   const std::string& family = problem.kernel.family;
-  return (family == "matmul" || family == "experts") && matmul_parts(problem.kernel).valid;
+  if (family != "matmul" && family != "experts") return false;
+  const MatmulParts p = matmul_parts(problem.kernel);
+  return p.valid && (!matmul_of_integers(p, problem.kernel) || matmul_step(p, problem, {}) > 1);
 }
 
 bool MatmulSketch::may_join() const {
@@ -162,13 +159,14 @@ const std::vector<KnobRow<MatmulSketch>>& MatmulSketch::table() {
        "vector of their own",
        &Setting::depth_sums, 0, 1, true, [](S s) { return flag_if(s.dots_.columns != 0); }},
       {"dots", "dp",
-       "1: products of bf16 are two a step, of panels that hold pairs; 2: those of a tile are one instruction; 0: one",
+       "1: products of bf16 are two a step, those of bytes four, of panels that hold them together; 2: those of a tile "
+       "are one instruction; 0: one",
        &Setting::dots, 0, 2, true,
        [](S s) {
-         if (!s.pairs_) return Values{};
-         Values v = {kPairs};
+         if (s.step_ == 1) return Values{};
+         Values v = {kSteps};
          if (s.tiles_) v.push_back(kTiles);
-         if (!s.problem_.one_layout) v.push_back(kSingle);
+         if (!s.problem_.one_layout && !s.integers_) v.push_back(kSingle);
          return v;
        }},
       {"column_block", "nb",
@@ -210,19 +208,8 @@ Status MatmulSketch::is_setting(const Setting& k) const {
   if (k.panel_columns < t_.lanes || k.panel_columns % t_.lanes != 0)
     return unsupported("nr {}: whole vectors of {}", k.panel_columns, t_.lanes);
   if (k.depth_sums != 0 && dots_.columns == 0) return unsupported("dk 1: no columns to be summed along K");
-  if (k.dots != kSingle && !pairs_) return unsupported("dp {}: no pairs of bf16, or they are not allowed", k.dots);
+  if (k.dots != kSingle && step_ == 1) return unsupported("dp {}: no pairs of bf16, or they are not allowed", k.dots);
   if (k.dots == kTiles && !tiles_) return unsupported("dp 2: no tiles here, or not whole ones");
-  return {};
-}
-
-Status MatmulSketch::accepts_pairs(const Setting& k) const {
-  if (k.dots == 0) {
-    if (pairs_ && problem_.one_layout) return unsupported("dp 0: not the layout of this weight");
-    return {};
-  }
-  if (k.pack_rows != 0 || k.depth_sums != 0) return unsupported("dp 1: rows of A are read in place, along whole pairs");
-  const int64_t depth = matmul_block_depth(k.depth_block, k_);
-  if (depth != 0 && k_ % depth != 0) return unsupported("kc {}: K {} is not whole blocks of pairs", k.depth_block, k_);
   return {};
 }
 
@@ -242,7 +229,7 @@ Status MatmulSketch::accepts_columns(const Setting& k) const {
 Status MatmulSketch::accepts(const Setting& k) const {
   LATHE_RETURN_IF_ERROR(is_setting(k));
   if (k.dots == kTiles) return accepts_tiles(k);
-  LATHE_RETURN_IF_ERROR(accepts_pairs(k));
+  LATHE_RETURN_IF_ERROR(accepts_step(k));
   LATHE_RETURN_IF_ERROR(accepts_columns(k));
   LATHE_RETURN_IF_ERROR(accepts_parts(k));
   const int64_t mr = k.tile_rows, nr = k.panel_columns, st = k.streams, kc = k.depth_block, mc = k.row_block,
@@ -264,7 +251,8 @@ Status MatmulSketch::accepts(const Setting& k) const {
   const Tail tail = last_tile(k);
   const bool partial = tail.vectors != 0;
   for (const auto& [vectors, masks] : {Tail{vectors(k), 0}, tail}) {
-    if (mr * vectors + vectors + 1 + masks > t_.vector_registers) return unsupported("mr {}: registers", mr);
+    if (mr * vectors + vectors + 1 + masks + step_registers() > t_.vector_registers)
+      return unsupported("mr {}: registers", mr);
     if (!blocked && mr * vectors + masks + epilogue_ > t_.vector_registers)
       return unsupported("mr {}: registers of the epilogue", mr);
   }
@@ -371,15 +359,16 @@ double MatmulSketch::depth_sum_cycles(const Setting& k) const {
   return dots_cycles(w, t_);
 }
 
-// A pair is one element of twice the size.
+// A step is one element of its size.
 MatmulCycles MatmulSketch::cycles(const MatmulWork& work, const Setting& k) const {
   if (k.dots == kTiles) return tile_cycles(work);
   MatmulWork w = work;
   if (k.dots != 0) {
-    w.k /= 2;
-    w.kc /= 2;
-    w.a_element *= 2;
-    w.b_element *= 2;
+    const auto step = static_cast<double>(step_);
+    w.k /= step;
+    w.kc /= step;
+    w.a_element *= step;
+    w.b_element *= step;
   }
   return matmul_cycles(w, t_);
 }

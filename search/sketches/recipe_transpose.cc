@@ -214,7 +214,7 @@ bool reads_words(const Kernel& kernel, const Chain& c, const std::string& scope)
   bool found = false;
   for_each_node(c.stmt->value, [&](const ExprNode& n) {
     if (n.op != Op::k_load) return;
-    for (const Expr& e : n.args) found |= !affine_form(simplify(e, ranges));
+    for (const Expr& e : n.args) found |= uses(e, scope) && !affine_form(simplify(e, ranges));
   });
   return found;
 }

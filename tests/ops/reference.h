@@ -85,6 +85,19 @@ inline void matmul(const Node& n, const Tensor& a, const Tensor& b, Tensor& y) {
   }
 }
 
+// Each byte less its zero point.
+inline void matmul_integer(const Node& n, const std::vector<const Tensor*>& in, Tensor& y) {
+  Tensor a = *in[0], b = *in[1];
+  const bool turned = get(n, "transpose_b", false);
+  for (double& v : a.data) v -= in.size() > 2 ? in[2]->data[0] : 0;
+  for (size_t i = 0; i < b.data.size() && in.size() > 3; ++i) {
+    const std::vector<int64_t> index = unravel(static_cast<int64_t>(i), b.dims);
+    const int64_t column = index[index.size() - (turned ? 2 : 1)];
+    b.data[i] -= in[3]->data[in[3]->data.size() == 1 ? 0 : static_cast<size_t>(column)];
+  }
+  matmul(n, a, b, y);
+}
+
 inline void row(const Node& n, const std::vector<const Tensor*>& in, Tensor& y) {
   const Tensor& x = *in[0];
   const int64_t width = x.dims.back(), rows = width == 0 ? count({x.dims.begin(), x.dims.end() - 1})
@@ -193,6 +206,8 @@ inline Tensor reference(const Node& n, const std::vector<const Tensor*>& in, con
   Tensor y{dims, std::vector<double>(static_cast<size_t>(count(dims)))};
   if (n.op == "matmul") {
     matmul(n, *in[0], *in[1], y);
+  } else if (n.op == "matmul_integer") {
+    matmul_integer(n, in, y);
   } else if (n.op == "quantized_matmul" || n.op == "dequantize" || n.op == "quantized_gather") {
     quantised(n, in, y);
   } else if (n.op == "attention" || n.op == "cached_attention" || n.op == "paged_attention") {
@@ -318,7 +333,8 @@ inline void run_lowered(const Graph& g, const Lowered& lowered, const Sizes& siz
       } else {
         ASSERT_TRUE(values.count(k.params[p].tensor)) << "read before it is written";
         const Tensor& whole = values.at(k.params[p].tensor);
-        t.data = k.params[p].part ? part_of(whole, b, k.params[p].offset, sizes) : whole.data;
+        const bool field = k.params[p].part && !b.strides.empty();  // else another reading of all of it
+        t.data = field ? part_of(whole, b, k.params[p].offset, sizes) : whole.data;
       }
       buffers[b.name] = std::move(t);
     }

@@ -134,7 +134,7 @@ TEST(Pairs, are_refused_where_rows_or_blocks_are_not_whole_pairs) {
     return kMatmulRecipe.accepts(knobs, p, zen5()).to_string();
   };
   EXPECT_THAT(refused(product(16, 64, 64), {{"pa", 1}}), HasSubstr("dp 1: rows of A are read in place"));
-  EXPECT_THAT(refused(product(16, 1030, 64), {{"kc", 512}}), HasSubstr("K 1030 is not whole blocks of pairs"));
+  EXPECT_THAT(refused(product(16, 1030, 64), {{"kc", 512}}), HasSubstr("K 1030 is not whole blocks of steps"));
 }
 
 }  // namespace
