@@ -87,8 +87,14 @@ def attention(name, heads, kv_heads, queries, keys, d, hints, cold=False, op="at
     return task(name, tensors, [{"op": op, "in": list(tensors), "out": "y", "attrs": attrs}], hints, cold)
 
 
+def grouped(name, experts, n, k, hints):
+    """Rows sorted by the expert that multiplies them."""
+    tensors = {"x": (["R", k], False), "w": ([experts, k, n], True), "offsets": ([experts + 1], False, "i32")}
+    return task(name, tensors, [{"op": "grouped_matmul", "in": list(tensors), "out": "y"}], hints, True)
+
+
 def language_tasks():
-    """10 of weights of few bits, 6 of bf16, 6 of attention."""
+    """10 of weights of few bits, 6 of bf16, 6 of attention, 2 of experts."""
     yield low_bits("low_q4_0_2048x2048", 2048, 2048, "q4_0", [1, 8, 32])
     yield low_bits("low_q4_k_2048x2048", 2048, 2048, "q4_k", [1, 16])
     yield low_bits("low_g128_2048x2048", 2048, 2048, "nbits_4", [4, 64], group=128)
@@ -104,6 +110,7 @@ def language_tasks():
     yield attention("attend_one_32x128", 32, 8, 1, "R", 128, [1024])
     yield attention("attend_one_32x128@cold", 32, 8, 1, "R", 128, [2048], cold=True)
     yield attention("attend_int8_32x128", 32, 8, 1, "R", 128, [1024], op="cached_attention", dtype="i8", causal=True)
+    yield grouped("experts_8_1024x1024", 8, 1024, 1024, [16, 128])
 
 
 def tasks():

@@ -99,8 +99,8 @@ ir::Kernel constants_as_inputs(const ir::Kernel& kernel, const ir::Target& targe
       script.move("tile_scope {} {} tail=mask as {}v,{}l", last, target.lanes, last, last);
       script.move("vectorize_scope {}l", last);
     }
-    const std::string& first = p.scopes.front();
-    if (p.scopes.size() > 1) script.move("parallelize {}{}", first, in_words(first) ? "a" : "");
+    const std::string first = p.scopes.front() + (in_words(p.scopes.front()) ? "a" : "");
+    if (p.scopes.size() > 1 && !in_words(first)) script.move("parallelize {}", first);
   }
   return script.kernel();
 }

@@ -80,9 +80,10 @@ Stmt by_words(const Stmt& body, const Expr& d, const Expr& extent, const Buffer&
   const auto whole = [&](const Expr& e) { return simplify(floordiv(e, Expr(bits))); };
   const Expr count = extent->op == Op::k_min ? min(whole(extent->args[0]), whole(extent->args[1])) : whole(extent);
   Stmt out = make_scope(name, Expr(words.back()), inner, role);
+  const bool decides = is_const_int(count) && decides_how(b, dim);
   for (size_t i = words.size(); i-- > 0;) {
     out = make_scope(fmt::format("{}{}", name, char('a' + i)), i == 0 ? count : Expr(words[i - 1] / words[i]), {out},
-                     decides_how(b, dim) ? "word" : "row");
+                     decides ? "word" : "row");
   }
   return out;
 }

@@ -28,6 +28,7 @@ constexpr int64_t kFewRows = 2, kAheadOfFew = 8192, kAhead = 16384;  // bytes
 constexpr double kDots = 2, kIssue = 3.5;                            // a cycle
 constexpr double kStore = 0.5;                                       // cycles of a vector, beside the dots
 constexpr double kNear = 70;                                         // bytes from the second cache, beside the dots
+constexpr double kLongestBurst = 16;                                 // lines
 constexpr int64_t kScratchRegisters = 6;                             // of weights and factors in the making
 constexpr int64_t kGroupRegisters = 4;
 constexpr int64_t kOperationBytes = 8, kMostBytes = 24 << 10;
@@ -367,6 +368,8 @@ void DotsSketch::prefetch_field(Script& s, const QuantisedField& f, const Settin
       return std::any_of(a.index.begin(), a.index.end(), [&](const Expr& e) { return uses(e, scope.iter); });
     });
     const double here = weights[i] * per_weight * static_cast<double>(k.panel_columns * k.streams) / 64;
+    // Where the same lines are read again, as bits of other weights, a short burst is better than prefetching them again.
+    if (!steps && lines > kLongestBurst) continue;
     if (!steps || (here < 1 && !best.empty())) break;
     best = scope.iter;
     lines = here;

@@ -213,6 +213,8 @@ bool reads_words(const Kernel& kernel, const Chain& c, const std::string& scope)
   for (const std::string& i : c.iters) ranges.enter(*find_scope(kernel, i));
   bool found = false;
   for_each_node(c.stmt->value, [&](const ExprNode& n) {
+    const bool counts = n.op == Op::k_shift_left || n.op == Op::k_shift_right;
+    found |= counts && uses(n.args[1], scope);  // a number in code
     if (n.op != Op::k_load) return;
     for (const Expr& e : n.args) found |= uses(e, scope) && !affine_form(simplify(e, ranges));
   });

@@ -10,7 +10,7 @@
 namespace lathe::search {
 namespace {
 
-constexpr int kShards = test::repetitions(10), kWalksPerShard = 1000;
+constexpr int kShards = test::repetitions(10), kWalksPerShard = 1500;
 constexpr int kMutationWalks = 2000;
 
 class RandomWalk : public testing::TestWithParam<int> {};
@@ -24,13 +24,13 @@ TEST_P(RandomWalk, KeepsTheValues) {
     const std::string wrong = walk(kernels[seed % kernels.size()], seed, {}, applied);
     ASSERT_EQ(wrong, "");
   }
-  // Most steps find a legal move, and every row takes part.
+  // More than half of the five steps find a legal move, and every row takes part.
   int moves = 0;
   for (const Transform& row : transforms()) {
     EXPECT_GT(applied[row.name], 0) << row.name;
     moves += applied[row.name];
   }
-  EXPECT_GT(moves, 3 * kWalksPerShard);
+  EXPECT_GT(2 * moves, 5 * kWalksPerShard);
 }
 INSTANTIATE_TEST_SUITE_P(Shard, RandomWalk, testing::Range(0, kShards));
 
