@@ -272,10 +272,12 @@ void Lowering::transpose_line(const Stmt& copy, const Stmt& one, const Stmt& run
   Stmt moved = copy;
   for (Expr& e : moved.index) e = ir::substitute(e, {{run.iter, whole}});
   moved.value = ir::substitute(moved.value, {{run.iter, whole}});
-  Stmt lanes =
-      ir::make_scope(run.iter, ir::min(Expr(lanes_), run.extent - Expr(lanes_) * ir::iter(block)), {std::move(moved)});
+  const bool one_vector = ir::is_const_int(run.extent) && run.extent->ival <= lanes_;
+  const Expr rest = ir::min(Expr(lanes_), run.extent - Expr(lanes_) * ir::iter(block));
+  Stmt lanes = ir::make_scope(run.iter, one_vector ? run.extent : rest, {std::move(moved)});
   lanes.mark = ir::Mark::vector;
-  Stmt blocks = ir::make_scope(block, ir::ceildiv(run.extent, Expr(lanes_)), {std::move(lanes)});
+  const Expr count = one_vector ? Expr(1) : ir::ceildiv(run.extent, Expr(lanes_));
+  Stmt blocks = ir::make_scope(block, count, {std::move(lanes)});
   made_.push_back(std::make_unique<Stmt>(ir::make_scope(one.iter, one.extent, {std::move(blocks)})));
   loop(*made_.back());
 }
