@@ -139,8 +139,7 @@ void vectorize_softmax(Script& s, const AttentionParts& p, const std::string& ro
   const Stmt* powers = find_scope(s.kernel(), p.powers->iter);
   if (!s.ok() || powers == nullptr) return;
   const Expr keys = powers->extent;  // of a part of the keys, perhaps
-  const bool ragged = uses(p.powers->extent, p.row->iter);
-  const auto whole = [&](int64_t size) { return !ragged && proves_divisible(keys, size, Ranges(s.kernel())); };
+  const auto whole = [&](int64_t size) { return proves_divisible(keys, size, Ranges(s.kernel())); };
   // Half as many where those are whole steps always.
   if (vectors > 2 && vectors % 2 == 0 && !whole(vectors * lanes) && whole(vectors / 2 * lanes)) vectors /= 2;
   const int64_t step = vectors * lanes;

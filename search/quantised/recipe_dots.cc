@@ -31,7 +31,7 @@ constexpr double kNear = 70;                                         // bytes fr
 constexpr double kLongestBurst = 16;                                 // lines
 constexpr int64_t kScratchRegisters = 6;                             // of weights and factors in the making
 constexpr int64_t kGroupRegisters = 4;
-constexpr int64_t kOperationBytes = 8, kMostBytes = 24 << 10;
+constexpr int64_t kOperationBytes = 8, kMostBytes = 18 << 10;
 
 int64_t operations(const Expr& e) {
   if (!e) return 0;

@@ -200,7 +200,9 @@ Status MatmulSketch::write(Script& s, const Setting& k) const {
   }
   if (k.depth_sums != 0) schedule_dots(s, p_, dots_, 0, t_);
   if (parts) s.move("parallelize {}", kPartScope);
-  s.move("parallelize {}", outermost);
+  // Rows of groups are not proven to lie apart; where there are threads, they share out panels.
+  const bool groups = problem_.kernel.family == "experts" && !batch.empty() && outermost == batch.front()->iter;
+  if (!groups || problem_.threads > 1) s.move("parallelize {}", outermost);
   return {};
 }
 
