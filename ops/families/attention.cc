@@ -22,8 +22,8 @@
 // Queries of all sequences one after another: [row] runs over those of a sequence, which stand in q, y and all that is
 // indexed by queries from its offset on, before the heads. Those of no sequence are 0, which is stored first.
 //
-// Operands q, k, v, lengths, pages, offsets, ks, vs, sinks, the mask e0, y. A mask has heads before queries, also where q
-// has them behind. Sums are f32 whatever the operands are; the
+// Operands q, k, v, lengths, pages, offsets, ks, vs, sinks, the mask e0, y. A mask has heads before queries, also where
+// q has them behind. Sums are f32 whatever the operands are; the
 // result has the dtype of q.
 #include <algorithm>
 #include <cmath>

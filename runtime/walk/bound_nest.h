@@ -1,8 +1,8 @@
-// A Nest bound to one shape: every symbol is a number, every expression a constant, a minimum of
-// affine forms of loop iterators and locals, or (rare) a small postfix program, which may read integers
-// of the arguments. A local is a value that is no such form, such as an integer that is read: computed
-// once in each iteration of the innermost loop that it follows. bind_nest() makes it, walk() runs it. Immutable once made; shared by threads; holds no
-// reference to the CutKernel. Do not move it while somebody walks it.
+// A Nest bound to one shape: every symbol is a number, every expression a constant, a minimum of affine forms of loop
+// iterators and locals, or (rare) a small postfix program, which may read integers of the arguments. A local is a value
+// that is no such form, such as an integer that is read: computed once in each iteration of the innermost loop that it
+// follows. bind_nest() makes it, walk() runs it. Immutable once made; shared by threads; holds no reference to the
+// CutKernel. Do not move it while somebody walks it.
 #pragma once
 #include <cstdint>
 #include <optional>

@@ -1,5 +1,5 @@
-// Locals of a nest: see nest_form.h. A local is computed wherever the loops run that it names, and then nothing says that
-// the loops inside them do: an element that is read for it has to be there in any case.
+// Locals of a nest: see nest_form.h. A local is computed wherever the loops run that it names, and then nothing says
+// that the loops inside them do: an element that is read for it has to be there in any case.
 #include <algorithm>
 
 #include "runtime/walk/nest_form.h"

@@ -36,8 +36,8 @@ inline constexpr size_t kMaxStatements = 512;  // scopes and prefetches among th
 ir::Result<ir::Kernel> replay(const ir::Kernel& kernel, const Schedule& schedule,
                               std::vector<ir::Kernel>* steps = nullptr, bool verify = true);
 // Liberties that rows of the table take and after which a Kernel computes something else, not the same with other
-// roundings of sums. Such moves come first in a Schedule: the Kernel after the last one is what all others keep. `kernel`
-// where there is none.
+// roundings of sums. Such moves come first in a Schedule: the Kernel after the last one is what all others keep.
+// `kernel` where there is none.
 inline constexpr uint32_t kRedefining = ir::kQuantisedActivations | ir::kBf16Dots;
 ir::Result<ir::Kernel> redefined(const ir::Kernel& kernel, const Schedule& schedule);
 // The moves up to that one.

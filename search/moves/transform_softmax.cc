@@ -249,7 +249,7 @@ std::vector<Expr> with(std::vector<Expr> index, size_t behind, const Expr& e) {
 
 //   m = m0; for j: {S; m fmax= s}; a = a0; for j1: {s = exp2((s - m) * c); a += s};
 //   for n: {o = 0; for j2: o += s * v; y = f(o, a)}
-//   ->  for jp < ceildiv(N, P): { the same to o, of P, with a from 0; m_part[jp] = m; a_part[jp] = a; o_part[jp, n] = o }
+//   ->  for jp < ceildiv(N, P): { the same to o, of P, a from 0; m_part[jp] = m; a_part[jp] = a; o_part[jp, n] = o }
 //       m_all = m0; for q: m_all fmax= m_part[q]; a_all = a0;
 //       for q: { w[q] = exp2((m_part[q] - m_all) * c); a_all += a_part[q] * w[q] };
 //       for n: {o_all = 0; for q: o_all += o_part[q, n] * w[q]; y = f(o_all, a_all)}

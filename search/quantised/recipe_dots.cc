@@ -368,7 +368,7 @@ void DotsSketch::prefetch_field(Script& s, const QuantisedField& f, const Settin
       return std::any_of(a.index.begin(), a.index.end(), [&](const Expr& e) { return uses(e, scope.iter); });
     });
     const double here = weights[i] * per_weight * static_cast<double>(k.panel_columns * k.streams) / 64;
-    // Where the same lines are read again, as bits of other weights, a short burst is better than prefetching them again.
+    // Where the same lines are read again, as bits of other weights, a short burst beats prefetching them again.
     if (!steps && lines > kLongestBurst) continue;
     if (!steps || (here < 1 && !best.empty())) break;
     best = scope.iter;
