@@ -73,6 +73,7 @@ class GroupsSketch {
     const int64_t columns = (extent_at(p_.columns->extent, problem_) + t_.lanes - 1) / t_.lanes;
     k.column_vectors = std::clamp<int64_t>(columns, 1, heads_ > 2 ? 4 : 8);
     if (heads_ == 1) k.keys = 8;
+    if (in_order()) k.keys = 1, k.prefetch = 0;
     if (most_depth() % t_.lanes != 0) k.depth_vectors = std::min<int64_t>((most_depth() + t_.lanes - 1) / t_.lanes, 16);
     // All heads together if they fit, else the fewest equal parts that do.
     for (int64_t parts = 1; parts <= heads_; ++parts) {
@@ -101,6 +102,10 @@ class GroupsSketch {
   static constexpr int64_t kAhead = 4096;      // bytes
   static constexpr int64_t kKeysOfPart = 512;  // they outweigh the call and what is merged
   static constexpr int64_t kMostUneven = 8;    // groups a thread, which one more or less makes no matter
+  // Whether keys that come from memory are read best one after another, as the hardware reads ahead by itself.
+  bool in_order() const {
+    return problem_.cold && !t_.slow_memory() && heads_ > 1 && page_ == 0 && load_of_keys(p_)->type == DType::f32;
+  }
   int64_t heads_of(const Setting& k) const { return k.heads == 0 ? heads_ : k.heads; }
   int64_t whole_pages(int64_t keys) const { return page_ == 0 ? keys : (keys + page_ - 1) / page_ * page_; }
   // Where some threads would have much less to do than others.
