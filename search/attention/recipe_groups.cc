@@ -104,7 +104,8 @@ class GroupsSketch {
   static constexpr int64_t kMostUneven = 8;    // groups a thread, which one more or less makes no matter
   // Whether keys that come from memory are read best one after another, as the hardware reads ahead by itself.
   bool in_order() const {
-    return problem_.cold && !t_.slow_memory() && heads_ > 1 && page_ == 0 && load_of_keys(p_)->type == DType::f32;
+    return problem_.cold && !t_.slow_memory() && heads_ > 1 && page_ == 0 &&
+           read_where_it_is(load_of_keys(p_))->type == DType::f32;
   }
   int64_t heads_of(const Setting& k) const { return k.heads == 0 ? heads_ : k.heads; }
   int64_t whole_pages(int64_t keys) const { return page_ == 0 ? keys : (keys + page_ - 1) / page_ * page_; }
