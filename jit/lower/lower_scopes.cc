@@ -262,8 +262,8 @@ void Lowering::unrolled(const Stmt& s) {
   std::pmr::vector<size_t>* const outer = std::exchange(copies_, nullptr);
   std::pmr::vector<size_t>& begins = outer != nullptr ? *outer : own;
   const auto first = std::find_if(s.body.begin(), s.body.end(), [](const Stmt& c) { return !is_prefetch(c); });
-  const bool holds_copies =
-      first + 1 == s.body.end() && first->kind == Stmt::Kind::scope && first->mark == Mark::unroll;
+  const bool holds_copies = first != s.body.end() && first + 1 == s.body.end() && first->kind == Stmt::Kind::scope &&
+                            first->mark == Mark::unroll;
   const int first_register = e_.program().num_vregs;
   const bool groups = sums_bytes(s.body);
   for (int64_t i = 0; i * width < extent->max && e_.ok(); ++i) {

@@ -27,7 +27,7 @@ constexpr int64_t kMostRows = 12, kHurriedRows = 4;
 constexpr int64_t kFewRows = 2, kAheadOfFew = 8192, kAhead = 16384;  // bytes
 constexpr double kDots = 2, kIssue = 3.5;                            // a cycle
 constexpr double kStore = 0.5;                                       // cycles of a vector, beside the dots
-constexpr double kNear = 70;                                         // bytes from the second cache, beside the dots
+constexpr double kNear = 70;                                         // bytes a cycle from the second cache, not hidden
 constexpr double kLongestBurst = 16;                                 // lines
 constexpr int64_t kScratchRegisters = 6;                             // of weights and factors in the making
 constexpr int64_t kGroupRegisters = 4;

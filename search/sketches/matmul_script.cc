@@ -96,7 +96,7 @@ Status MatmulSketch::write(Script& s, const Setting& k) const {
   const Kernel& kernel = problem_.kernel;
   LATHE_RETURN_IF_ERROR(is_setting(k));
   write_prologues(s);
-  write_sums(s);
+  write_operand_sums(s);
   if (p_.swapped) s.move("swap_scopes {} {}", p_.n->iter, p_.m->iter);
   const int64_t row_block = k.block_rows();
   const bool parts = k.depth_parts > 1;

@@ -68,7 +68,7 @@ class MatmulSketch {
   // matmul_tiles.cc
   ir::Status accepts_step(const Setting& k) const;
   int64_t step_registers() const;
-  void write_sums(Script& s) const;
+  void write_operand_sums(Script& s) const;
   ir::Status accepts_tiles(const Setting& k) const;
   bool has_tiles() const;
   MatmulCycles tile_cycles(const MatmulWork& w) const;

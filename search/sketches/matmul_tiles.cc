@@ -46,7 +46,7 @@ int64_t MatmulSketch::step_registers() const {
 }
 
 // Sums of rows and columns of bytes, before the product: along rows in vectors.
-void MatmulSketch::write_sums(Script& s) const {
+void MatmulSketch::write_operand_sums(Script& s) const {
   constexpr int64_t kUnroll = 4;
   for (const Stmt* sums : p_.sums) {
     const Stmt* inner = sums;
