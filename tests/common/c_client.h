@@ -49,6 +49,22 @@ inline lathe_tensor_desc desc(const char* name, const std::vector<lathe_dim>& di
   return d;
 }
 
+// The attribute points to `name` and `value`: both must outlive it.
+inline lathe_attr text_attr(const char* name, const char* value) {
+  lathe_attr a{};
+  a.name = name;
+  a.type = LATHE_ATTR_STRING;
+  a.s = value;
+  return a;
+}
+inline lathe_attr float_attr(const char* name, double value) {
+  lathe_attr a{};
+  a.name = name;
+  a.type = LATHE_ATTR_FLOAT;
+  a.f = value;
+  return a;
+}
+
 // y[M, N] = x[M, K] * w[K, N]
 inline Owned<lathe_graph> matmul_graph(lathe_context* ctx, const lathe_dim& m, int64_t k, int64_t n) {
   const std::vector<lathe_dim> x = {m, fixed(k)}, w = {fixed(k), fixed(n)};

@@ -45,6 +45,20 @@ inline std::vector<ir::Target> test_targets() {
           wide};
 }
 
+// Text of a statement at every element of a tile: row M, column N, in whole vectors of which the last is masked. Its
+// loops are i<first> of rows, i<first + 1> of vectors and i<first + 2> of lanes; each line starts with `indent`.
+inline std::string tile_text(const std::string& indent, int first, int64_t rows, int64_t columns, int lanes,
+                             std::string statement) {
+  const std::string m = fmt::format("i{}", first), v = fmt::format("i{}", first + 1), l = fmt::format("i{}", first + 2);
+  for (size_t at; (at = statement.find('M')) != std::string::npos;) statement.replace(at, 1, m);
+  for (size_t at; (at = statement.find('N')) != std::string::npos;)
+    statement.replace(at, 1, fmt::format("{} + {}*{}", l, lanes, v));
+  return fmt::format(
+      "{0}for {1} < {2} @unroll:\n{0}  for {3} < {4} @unroll:\n{0}    for {5} < min({6}, {7} - {6}*{3}) @vector:\n{0}"
+      "      {8}\n",
+      indent, m, rows, v, (columns + lanes - 1) / lanes, l, lanes, columns, statement);
+}
+
 class LeafCase {
  public:
   LeafCase(const std::string& text, std::vector<OperandShape> shapes, ir::SymbolValues symbols,

@@ -10,26 +10,17 @@ constexpr int64_t kColumns = 24, kQuads = 5, kRows = 2;
 
 // c[m, n] = sum of p0[m, 4*q + j] * byte(n, 4*q + j), p1 as [q, n, j]; columns in vectors of the target's, masked.
 std::string leaf_text(const std::string& byte, int lanes, const std::string& type, int64_t columns) {
-  const std::string vectors = std::to_string((columns + lanes - 1) / lanes), width = std::to_string(lanes),
-                    all = std::to_string(columns);
-  const auto each = [&](const std::string& row, const std::string& number, const std::string& statement) {
-    const std::string m = "i" + number, v = "i" + std::to_string(std::stoi(number) + 1),
-                      l = "i" + std::to_string(std::stoi(number) + 2);
-    std::string body = statement;
-    for (size_t at; (at = body.find("M")) != std::string::npos;) body.replace(at, 1, m);
-    for (size_t at; (at = body.find("N")) != std::string::npos;) body.replace(at, 1, l + " + " + width + "*" + v);
-    return row + "for " + m + " < 2 @unroll:\n" + row + "  for " + v + " < " + vectors + " @unroll:\n" + row +
-           "    for " + l + " < min(" + width + ", " + all + " - " + width + "*" + v + ") @vector:\n" + row + "      " +
-           body + "\n";
+  const std::string all = std::to_string(columns);
+  const auto each = [&](const std::string& row, int first, const std::string& statement) {
+    return tile_text(row, first, kRows, columns, lanes, statement);
   };
   return "kernel leaf(p0: i8[_, _] in strides [" + std::to_string(4 * kQuads) + ", 1], p1: " + type +
          "[_, _, _] in strides [" + std::to_string(4 * columns) + ", 4, 1], p2: i32[_, _] out strides [" + all +
          ", 1]) family leaf where e0 in 0..9223372036854775807\n"
          "  r0: i32[2, " +
-         std::to_string((columns + lanes - 1) / lanes * lanes) + "] reg\n" + each("  ", "0", "r0[M, N] = 7:i32") +
+         std::to_string((columns + lanes - 1) / lanes * lanes) + "] reg\n" + each("  ", 0, "r0[M, N] = 7:i32") +
          "  for i3 < e0:\n    for i4 < 4 @tensor(dot4_u8s8):\n" +
-         each("      ", "5", "r0[M, N] += i32(p0[M, 4*i3 + i4]) * (" + byte + ")") +
-         each("  ", "8", "p2[M, N] = r0[M, N]");
+         each("      ", 5, "r0[M, N] += i32(p0[M, 4*i3 + i4]) * (" + byte + ")") + each("  ", 8, "p2[M, N] = r0[M, N]");
 }
 
 class Dot4 : public testing::TestWithParam<int64_t> {};

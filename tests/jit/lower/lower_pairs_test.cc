@@ -16,16 +16,7 @@ struct Tile {
 std::string leaf_text(const Tile& t, int lanes) {
   const int64_t vectors = (t.columns + lanes - 1) / lanes;
   const auto each = [&](const std::string& row, int first, const std::string& statement) {
-    const std::string m = fmt::format("i{}", first), v = fmt::format("i{}", first + 1),
-                      l = fmt::format("i{}", first + 2);
-    std::string body = statement;
-    for (size_t at; (at = body.find('M')) != std::string::npos;) body.replace(at, 1, m);
-    for (size_t at; (at = body.find('N')) != std::string::npos;)
-      body.replace(at, 1, fmt::format("{} + {}*{}", l, lanes, v));
-    return fmt::format(
-        "{0}for {1} < {2} @unroll:\n{0}  for {3} < {4} @unroll:\n{0}    for {5} < min({6}, {7} - {6}*{3}) @vector:\n{0}"
-        "      {8}\n",
-        row, m, t.rows, v, vectors, l, lanes, t.columns, body);
+    return tile_text(row, first, t.rows, t.columns, lanes, statement);
   };
   return fmt::format(
              "kernel leaf(p0: bf16[_, _] in strides [{}, 1], p1: bf16[_, _, _] in strides [{}, 2, 1], "

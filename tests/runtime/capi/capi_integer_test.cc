@@ -182,21 +182,6 @@ TEST(Integers, TheLongestSumsAreExact) {
   }
 }
 
-lathe_attr text_attr(const char* name, const char* value) {
-  lathe_attr a{};
-  a.name = name;
-  a.type = LATHE_ATTR_STRING;
-  a.s = value;
-  return a;
-}
-lathe_attr float_attr(const char* name, double value) {
-  lathe_attr a{};
-  a.name = name;
-  a.type = LATHE_ATTR_FLOAT;
-  a.f = value;
-  return a;
-}
-
 // saturate(round((sum + bias) * scale[n]) + 3), as engines requantise.
 TEST(Integers, SumsAreRequantised) {
   constexpr int64_t kM = 13, kN = 70, kK = 96;

@@ -67,14 +67,6 @@ struct Weight {
   std::vector<float> values;  // [n, k]
 };
 
-lathe_attr text_attr(const char* name, const char* value) {
-  lathe_attr a{};
-  a.name = name;
-  a.type = LATHE_ATTR_STRING;
-  a.s = value;
-  return a;
-}
-
 // op of the weight, and of rows `a` of a product, at this level; packed: its constant in its packed form.
 std::vector<float> run(const char* level, bool packed, const std::string& format, Weight& w, Floats* a,
                        lathe_policy policy = LATHE_POLICY_INIT, uint32_t* used = nullptr) {

@@ -65,14 +65,6 @@ struct Bytes {
   lathe_tensor tensor;
 };
 
-lathe_attr text_attr(const char* name, const char* value) {
-  lathe_attr a{};
-  a.name = name;
-  a.type = LATHE_ATTR_STRING;
-  a.s = value;
-  return a;
-}
-
 void run(const Owned<lathe_context>& ctx, const Owned<lathe_graph>& graph, std::vector<lathe_arg> args) {
   const auto kernel = resolve(ctx.get(), graph.get());
   ASSERT_NE(kernel, nullptr);
