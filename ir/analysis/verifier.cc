@@ -388,7 +388,17 @@ class Verifier {
   bool proven_inside(const Expr& index, const Expr& size) const {
     const Interval at = interval_of_atom(index, ranges_);
     if (at.lo >= 0 && at.hi < interval_of_atom(size, ranges_).lo) return true;
-    return (at.lo >= 0 || proves_le(Expr(0), index, ranges_)) && proves_lt(index, size, ranges_);
+    if (at.lo < 0 && !proves_le(Expr(0), index, ranges_)) return false;
+    return proves_lt(index, size, ranges_) || runs_inside(index, size);
+  }
+
+  // An iterator that can only be 0 is left out of indices, and with it what its scope says: that its extent is at least
+  // 1 here. So index < size holds where index + extent - 1 < size does.
+  bool runs_inside(const Expr& index, const Expr& size) const {
+    return std::any_of(scopes_.begin(), scopes_.end(), [&](const Stmt* s) {
+      if (is_const_int(s->extent) || ranges_.find(s->iter).value_or(Interval{}).hi != 0) return false;
+      return proves_lt(index + s->extent - Expr(1), size, ranges_);
+    });
   }
 
   // The index where what it loads is the least or the largest of its range; null where a range is empty.

@@ -147,6 +147,23 @@ TEST(Verifier, EveryRuleRefuses) {
   }
 }
 
+// A tail of one element at most: its iterator is always 0, and canonical text leaves it out of the index.
+TEST(Verifier, ProvesTailsOfOneElement) {
+  const auto proven = [](const std::string& extent, const std::string& tail, const std::string& index) {
+    Result<Kernel> k = parse_kernel("kernel t(x: f32[1031] in, y: f32[1031] out)\n  for p < 3:\n    for j < " + extent +
+                                    tail + ":\n      y[" + index + "] = x[" + index + "]\n");
+    EXPECT_TRUE(k.ok()) << k.status().to_string();
+    const Status status = verify(*k, Bounds::proven);
+    return status.ok() ? "ok" : status.message();
+  };
+  const std::string keys = "min(512, 1031 - 512*p)";
+  EXPECT_EQ(proven(keys, " % 2", "512*p + 2*(" + keys + " // 2)"), "ok");
+  EXPECT_EQ(proven(keys, " // 512", "512*p + " + keys + " - 1"), "ok");
+  EXPECT_NE(proven(keys, " % 2", "512*p + 2*(" + keys + " // 2) + 1").find("bounds: buffer"), std::string::npos);
+  EXPECT_NE(proven(keys, " % 3", "512*p + 3*(" + keys + " // 3) + 1").find("bounds: buffer"), std::string::npos);
+  EXPECT_NE(proven(keys, " % 2", "512*p + " + keys).find("bounds: buffer"), std::string::npos);
+}
+
 TEST(Verifier, WhatAThreadHasOfItsOwnStaysInIt) {
   const std::string text =
       "kernel t(x: f32[8] in, y: f32[8] out)\n"
