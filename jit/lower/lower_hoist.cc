@@ -63,7 +63,9 @@ void Lowering::hoist(const Expr& e, const std::vector<std::string>& loops) {
   if (!e_.ok() || e->type == ir::DType::i64 || e->type == ir::DType::b8 || e->args.empty() || e->op == Op::k_load)
     return;
   if (stays(e, loops)) {
-    if (converts(e)) value(e);
+    if (!converts(e)) return;
+    hoists_ = true;
+    if (!only_looks_) value(e);
     return;
   }
   for (const Expr& a : e->args) hoist(a, loops);
@@ -76,6 +78,9 @@ void Lowering::read_again() {
   }
 }
 
+// Whether a loop runs at least once, whatever the sizes.
+bool Lowering::always_runs(const Stmt& s) const { return ir::interval(s.extent, ir::Ranges(leaf_)).lo >= 1; }
+
 // Any step stands for all.
 void Lowering::hoist_loop(const Stmt& s, std::vector<std::string>& loops) {
   loops.push_back(s.iter);
@@ -83,6 +88,20 @@ void Lowering::hoist_loop(const Stmt& s, std::vector<std::string>& loops) {
   hoist(s.body, loops);
   env_.pop_back();
   loops.pop_back();
+}
+
+void Lowering::hoist_loop(const Stmt& s) {
+  std::vector<std::string> loops;
+  hoist_loop(s, loops);
+}
+
+// Whether hoist_loop would compute something.
+bool Lowering::hoists(const Stmt& s) {
+  hoists_ = false;
+  only_looks_ = true;
+  hoist_loop(s);
+  only_looks_ = false;
+  return hoists_;
 }
 
 // Before a loop: what its statements compute and no step changes, for each copy of unrolled scopes and vectors.
@@ -94,7 +113,7 @@ void Lowering::hoist(const Body& list, std::vector<std::string>& loops) {
     }
     if (s.kind != Stmt::Kind::scope || (s.mark == Mark::tensor && ir::is_one_step(s))) continue;
     if (s.mark == Mark::none || s.mark == Mark::tensor) {
-      hoist_loop(s, loops);
+      if (always_runs(s)) hoist_loop(s, loops);
       continue;
     }
     const std::optional<VectorExtent> extent = vector_extent(s.extent, env_, leaf_);

@@ -139,6 +139,21 @@ bool Lowering::whole_steps(const Extent& extent, int64_t width) const {
 }
 
 void Lowering::loop(const Stmt& s) {
+  if (lane_ || !makes_weights()) return counted_loop(s);
+  read_again();
+  const auto all = [&] {
+    hoist_loop(s);
+    counted_loop(s);
+  };
+  if (always_runs(s) || !hoists(s)) return all();
+  // An empty loop reads nothing: its operands may have no element there.
+  const Expr& steps = s.extent->op == Op::k_ceildiv ? s.extent->args[0] : s.extent;
+  const std::optional<VectorExtent> extent = vector_extent(steps, env_, leaf_);
+  if (!extent) return counted_loop(s);
+  guarded(extent->bounds, 0, 0, s.body, all);
+}
+
+void Lowering::counted_loop(const Stmt& s) {
   LoopContext* l = e_.new_loop();
   const bool tiled = s.extent->op == Op::k_ceildiv;
   if (tiled) l->width = constant_value(s.extent->args[1], env_).value_or(0);
@@ -149,11 +164,6 @@ void Lowering::loop(const Stmt& s) {
   }
   l->extent = *extent;
   l->var = e_.new_var();
-  if (!lane_ && makes_weights()) {
-    read_again();
-    std::vector<std::string> loops;
-    hoist_loop(s, loops);
-  }
   const auto before = open_block(s.body);
   const auto inside = [&](Nodes* out, bool full) {
     l->full = full;

@@ -110,6 +110,7 @@ class Lowering {
   void statement(const ir::Stmt& s);
   bool whole_steps(const Extent& extent, int64_t width) const;
   void loop(const ir::Stmt& s);
+  void counted_loop(const ir::Stmt& s);
   void prefetches(const ir::Stmt& scope);
   void prefetch(const ir::Stmt& p, const ir::Stmt& scope);
   void unrolled(const ir::Stmt& s);
@@ -131,7 +132,10 @@ class Lowering {
   void hoist(const ir::Expr& e, const std::vector<std::string>& loops);
   void hoist(const Body& list, std::vector<std::string>& loops);
   void read_again();
+  bool always_runs(const ir::Stmt& s) const;
   void hoist_loop(const ir::Stmt& s, std::vector<std::string>& loops);
+  void hoist_loop(const ir::Stmt& s);
+  bool hoists(const ir::Stmt& s);
 
   // lower_assign.cc
   // The access `index` of the kernel itself (not a copy): it is read once.
@@ -235,6 +239,7 @@ class Lowering {
   std::pmr::vector<size_t>* copies_ =
       nullptr;                   // the unrolled scope below adds where its copies begin; null: it is the outermost
   std::optional<bool> weights_;  // makes_weights(), once it was asked
+  bool hoists_ = false, only_looks_ = false;  // hoist() found something; it computes nothing
   int tensor_streams_ = 0;
   bool after_mma_ = false;
 };

@@ -91,16 +91,19 @@ TEST(LowerBits, ACountThatNobodyKnowsIsNamed) {
       std::string::npos);
 }
 
-// Sums of e0 weights with a scale that no step changes: it is converted once.
+// Sums of e0 weights with a scale that no step changes.
+std::string sums_with_a_scale() {
+  return "kernel leaf(p0: u8[_, _] in strides [32, 1], p1: f16[_] in strides [1], p2: f32[_] out strides [1]) family "
+         "leaf where e0 in 0..9223372036854775807\n"
+         "  r0: f32[32] reg\n"
+         "  for i0 < 2 @unroll:\n    for i1 < 16 @vector:\n      r0[16*i0 + i1] = 0.0\n"
+         "  for i2 < e0:\n    for i3 < 2 @unroll:\n      for i4 < 16 @vector:\n"
+         "        r0[16*i3 + i4] += 0.5 * (f32(p1[16*i3 + i4]) * f32((i32(p0[i2, 16*i3 + i4]) & 15:i32) - 8:i32))\n"
+         "  for i5 < 2 @unroll:\n    for i6 < 16 @vector:\n      p2[16*i5 + i6] = r0[16*i5 + i6]\n";
+}
+
 TEST(LowerBits, WhatNoStepChangesIsComputedBeforeTheLoop) {
-  const std::string text =
-      "kernel leaf(p0: u8[_, _] in strides [32, 1], p1: f16[_] in strides [1], p2: f32[_] out strides [1]) family leaf "
-      "where e0 in 0..9223372036854775807\n"
-      "  r0: f32[32] reg\n"
-      "  for i0 < 2 @unroll:\n    for i1 < 16 @vector:\n      r0[16*i0 + i1] = 0.0\n"
-      "  for i2 < e0:\n    for i3 < 2 @unroll:\n      for i4 < 16 @vector:\n"
-      "        r0[16*i3 + i4] += 0.5 * (f32(p1[16*i3 + i4]) * f32((i32(p0[i2, 16*i3 + i4]) & 15:i32) - 8:i32))\n"
-      "  for i5 < 2 @unroll:\n    for i6 < 16 @vector:\n      p2[16*i5 + i6] = r0[16*i5 + i6]\n";
+  const std::string text = sums_with_a_scale();
   ASSERT_NO_FATAL_FAILURE(expect_interpreted(text, {5, 32}, 32, 32));
   const auto p = lower_leaf(*ir::parse_kernel(text), test_target(ir::IsaLevel::avx512));
   ASSERT_TRUE(p.ok()) << p.status().to_string();
@@ -109,6 +112,30 @@ TEST(LowerBits, WhatNoStepChangesIsComputedBeforeTheLoop) {
   ASSERT_NE(loop, std::string::npos) << listing;
   EXPECT_LT(listing.find("load.f16"), loop) << listing;
   EXPECT_EQ(listing.find("load.f16", loop), std::string::npos) << listing;
+}
+
+// What is computed before a loop is not where the loop has no steps: its operands may have no elements then.
+TEST(LowerBits, ALoopWithoutStepsReadsNothing) {
+  for (const ir::Target& target : test_targets()) {
+    const auto p = lower_leaf(*ir::parse_kernel(sums_with_a_scale()), target);
+    ASSERT_TRUE(p.ok()) << p.status().to_string();
+    std::vector<float> out(32, 7);
+    ir::LeafArgs args{};
+    args.op[0].stride[0] = 32, args.op[0].stride[1] = 1;
+    args.op[2].ptr = reinterpret_cast<char*>(out.data());
+    execute_portable(*p, args);
+    EXPECT_EQ(out, std::vector<float>(32, 0)) << to_text(*p);
+    if (target.level == ir::IsaLevel::portable || !backend_built(Backend::xbyak) ||
+        !x64_test::can_run({p->level, p->lanes}))
+      continue;
+    const auto image = compile_xbyak(*p);
+    ASSERT_TRUE(image.ok()) << image.status().to_string();
+    const auto code = x64_test::loader().load(*image);
+    ASSERT_TRUE(code.ok()) << code.status().to_string();
+    out.assign(32, 7);
+    x64_test::call(code->entry, args);
+    EXPECT_EQ(out, std::vector<float>(32, 0)) << to_text(*p);
+  }
 }
 
 // A loop runs ahead in the operand that it names, from where it reads; nothing else changes.
