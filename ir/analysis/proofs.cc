@@ -38,7 +38,13 @@ class Prover {
       const Expr* holder = find(p, [&](const Expr& a) { return is_division(a) && uses(a, loaded(input)->name); });
       return holder != nullptr ? relax(p, Expr(*holder)) : eliminate(p, input, loaded(input)->name);
     }
-    if (const Expr* name = innermost(p)) {
+    // What an input may be is said by symbols: it goes before them.
+    const Expr* name = innermost(p);
+    if (!runs && (name == nullptr || (*name)->op == Op::k_symbol)) {
+      const Expr* holder = find(p, [&](const Expr& a) { return is_division(a) && loads_values(a); });
+      if (holder != nullptr) return relax(p, Expr(*holder));
+    }
+    if (name != nullptr) {
       const Expr atom = *name;
       const Expr* holder = find(p, [&](const Expr& a) { return !is_name(a) && uses(a, atom->name); });
       if (holder != nullptr && has_values(loaded(*holder))) return eliminate(p, Expr(*holder), loaded(*holder)->name);
@@ -55,6 +61,12 @@ class Prover {
   // What a cast to i64 widens, else the expression itself.
   static const Expr& loaded(const Expr& a) { return a->op == Op::k_cast && a->type == DType::i64 ? a->args[0] : a; }
   bool has_values(const Expr& a) const { return a->op == Op::k_load && ranges_.extent_of(a->name) != nullptr; }
+  bool loads_values(const Expr& a) const {
+    bool loads = false;
+    for_each_node(
+        a, [&](const ExprNode& n) { loads = loads || (n.op == Op::k_load && ranges_.extent_of(n.name) != nullptr); });
+    return loads;
+  }
   // Whether an iterator in it does.
   bool runs_to_loaded(const Expr& a) const {
     bool loads = false;

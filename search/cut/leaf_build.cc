@@ -17,6 +17,7 @@ namespace {
 constexpr int64_t kMaxBakedStride = 64;
 constexpr int64_t kVector = 8;           // lanes, at least
 constexpr int64_t kMostLanes = 1024;     // of a vector scope
+constexpr int64_t kManyLanes = 64;       // more are rarely meant: there may be a proof of fewer
 constexpr int64_t kPair = 2;             // a side of a transpose that has code of its own
 constexpr int64_t kSquares[] = {16, 8};  // sides of what a transpose goes by, lanes of vectors
 
@@ -152,7 +153,7 @@ Result<Expr> LeafBuilder::vector_extent(const Stmt& s, const Stmt* parent, const
   if (extent->op == Op::k_min && (is_const_int(extent->args[0]) || is_const_int(extent->args[1]))) return extent;
   int64_t most = interval(s.extent, ranges).hi;
   for (const int64_t lanes : kSquares) {
-    if (most > kMostLanes && proves_le(s.extent, Expr(lanes), ranges)) most = lanes;
+    if (most > kManyLanes && proves_le(s.extent, Expr(lanes), ranges)) most = lanes;
   }
   return most <= kMostLanes ? min(Expr(most <= 1 ? 1 : (most + kVector - 1) / kVector * kVector), extent) : extent;
 }

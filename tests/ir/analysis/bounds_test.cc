@@ -44,6 +44,29 @@ TEST(Bounds, WhatIsLoadedHasItsRange) {
   EXPECT_FALSE(proves_lt(cast(DType::i64, load("ids", {i("t")}, DType::i32)), 49999, r));
 }
 
+// As many pages as hold the tokens that an input counts, at most all of a table whose width is a symbol.
+TEST(Bounds, ALoopOverLoadedPagesStaysInTheirTable) {
+  Kernel k;
+  k.symbols = {{"P", 0, 256}};
+  k.buffers.resize(1);
+  k.buffers[0].name = "lengths";
+  k.buffers[0].type = DType::i64;
+  k.buffers[0].values = {Expr(0), 16 * s("P")};
+  Ranges r(k);
+  r.enter(make_scope("t", 8, {}));
+  const Expr length = load("lengths", {i("t")}, DType::i64);
+  r.enter(make_scope("p", ceildiv(length, 16), {}));
+  EXPECT_TRUE(proves_lt(i("p"), s("P"), r));
+  EXPECT_FALSE(proves_lt(i("p") + 1, s("P"), r));
+  r.enter(make_scope("q", ceildiv(length, 15), {}));
+  EXPECT_FALSE(proves_lt(i("q"), s("P"), r));
+  r.enter(make_scope("f", floordiv(length, 16), {}));
+  EXPECT_TRUE(proves_lt(i("f"), s("P"), r));
+  r.enter(make_scope("e", min(16, length - 16 * i("p")), {}));
+  EXPECT_TRUE(proves_lt(16 * i("p") + i("e"), 16 * s("P"), r));
+  EXPECT_TRUE(proves_lt(16 * i("p") + i("e"), length, r));
+}
+
 TEST(Bounds, MaskedTail) {
   Ranges r;
   r.set("M", {1, 4096});

@@ -15,9 +15,9 @@ using ops::DimDesc;
 
 DimDesc F(int64_t n) { return ops::fixed_dim(n); }
 
-// The default Schedule of `op` for so many queries and sequences.
-std::string schedule(const std::string& op, int64_t queries, int64_t batch, int64_t kept, int64_t page, bool bytes,
-                     int64_t window = 0) {
+// `op` for so many queries and sequences; table: pages of a sequence.
+search::Problem attention(const std::string& op, int64_t queries, int64_t batch, int64_t kept, int64_t page, bool bytes,
+                          int64_t window, const DimDesc& table) {
   ops::Graph g;
   const bool ragged = op == "ragged_attention", paged = ragged || op == "paged_attention";
   const ir::DType type = bytes ? ir::DType::i8 : ir::DType::f32;
@@ -28,7 +28,7 @@ std::string schedule(const std::string& op, int64_t queries, int64_t batch, int6
   std::vector<int> in = {ragged ? add("q", {F(queries), F(4), F(32)}) : add("q", {F(batch), F(4), F(queries), F(32)}),
                          add("k", {first, F(kept), rows, F(32)}, type), add("v", {first, F(kept), rows, F(32)}, type),
                          add("lengths", {F(batch)}, ir::DType::i32)};
-  if (paged) in.push_back(add("pages", {F(batch), F(5)}, ir::DType::i32));
+  if (paged) in.push_back(add("pages", {F(batch), table}, ir::DType::i32));
   if (ragged) in.push_back(add("offsets", {F(batch + 1)}, ir::DType::i32));
   for (const char* scales : {"ks", "vs"}) {
     if (bytes) in.push_back(add(scales, {first, F(kept), rows}));
@@ -42,6 +42,13 @@ std::string schedule(const std::string& op, int64_t queries, int64_t batch, int6
   EXPECT_TRUE(lowered.ok()) << lowered.status().to_string();
   search::Problem p;
   p.kernel = lowered->kernels.at(0).kernel;
+  return p;
+}
+
+// The default Schedule.
+std::string schedule(const std::string& op, int64_t queries, int64_t batch, int64_t kept, int64_t page, bool bytes,
+                     int64_t window = 0) {
+  const search::Problem p = attention(op, queries, batch, kept, page, bytes, window, F(5));
   ir::Target t;
   t.level = ir::IsaLevel::avx512;
   t.lanes = 16;
@@ -71,6 +78,39 @@ TEST(AttentionRecipe, KeysAreSharedWhereverTheyAre) {
           EXPECT_NE(schedule("cached_attention", 1, batch, kept, 0, bytes).find("from groups."), std::string::npos);
         }
         EXPECT_NE(schedule("cached_attention", 9, batch, kept, 0, bytes).find("from query_tiles."), std::string::npos);
+      }
+    }
+  }
+}
+
+// Tables of pages whose width calls choose: the default Schedule is code, not the naive loops.
+TEST(AttentionRecipe, TablesOfAnyWidth) {
+  for (const ir::IsaLevel level : {ir::IsaLevel::avx2, ir::IsaLevel::avx512}) {
+    const ir::Target t = jit::host_target().cap(level);
+    if (t.level != level) continue;
+    LeafCache leaves(LeafCacheOptions{}, nullptr, nullptr);
+    LeafPolicy policy;
+    policy.llvm = false;
+    policy.portable = false;
+    for (const char* op : {"paged_attention", "ragged_attention"}) {
+      for (const int64_t queries : {1, 9, 40}) {
+        for (const int64_t kept : {1, 2, 4}) {
+          for (const bool bytes : {false, true}) {
+            for (const int64_t page : {3, 16, 32}) {
+              for (const int64_t window : {0, 4}) {
+                SCOPED_TRACE(
+                    fmt::format("{} at {} lanes: {} queries, {} heads of keys, bytes {}, pages of {}, window {}", op,
+                                t.lanes, queries, kept, bytes, page, window));
+                const search::Problem p =
+                    attention(op, queries, 2, kept, page, bytes, window, ops::symbol_dim("P", 0, 256));
+                const search::Schedule schedule = search::default_schedule(p, t);
+                EXPECT_NE(search::to_text(schedule).find("from "), std::string::npos);
+                const auto stage = build_stage(p.kernel, schedule, t, leaves, policy);
+                EXPECT_TRUE(stage.ok()) << stage.status().to_string();
+              }
+            }
+          }
+        }
       }
     }
   }
