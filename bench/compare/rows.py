@@ -10,7 +10,8 @@ DTYPE_BYTES = {"f32": 4, "bf16": 2, "f16": 2, "i8": 1, "u8": 1, "i32": 4, "b8": 
 REDUCTIONS = ("softmax", "layernorm", "rmsnorm", "sum", "max", "mean")
 # Of one family the peer that has to have run, else a row is not judged: measured on one core of Zen 5, those of bf16 on Intel too.
 STRONGEST = {"matmul_f32": "onnxruntime", "matmul_narrow": "torch", "low_bits": "onnxruntime", "low_bits_ggml": "ggml",
-             "prefill": "onnxruntime", "decode": "torch", "rows": "onnxruntime"}
+             "prefill": "onnxruntime", "prefill_narrow": "torch", "decode": "torch", "rows": "onnxruntime",
+             "rows_narrow": "torch"}
 GGML_FORMATS = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q4_k", "q5_k", "q6_k")
 DECODE_QUERIES = 4  # of a sequence; more are a prompt
 COLD_CACHES = 2     # copies of cold operands are together so many last-level caches
@@ -80,8 +81,10 @@ class Row:
         if node["op"] == "quantized_matmul":
             return "low_bits_ggml" if node["attrs"]["format"] in GGML_FORMATS else "low_bits"
         if node["op"] in ("attention", "cached_attention"):
-            return "decode" if self.shape(node["in"][0])[-2] <= DECODE_QUERIES else "prefill"
-        return "rows"
+            if self.shape(node["in"][0])[-2] <= DECODE_QUERIES:
+                return "decode"
+            return "prefill" if self.tensors[node["in"][1]]["dtype"] == "f32" else "prefill_narrow"  # ONNX Runtime has it in f32 only
+        return "rows" if self.tensors[node["in"][0]]["dtype"] != "bf16" else "rows_narrow"  # nor has it rows of bf16
 
     def dims_text(self):
         return " ".join(f"{symbol}={value}" for symbol, value in self.sizes.items())
