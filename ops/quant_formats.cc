@@ -26,6 +26,17 @@ constexpr Row kRows[] = {
 #undef LATHE_QUANT_FORMAT
 };
 
+struct PackedRow {
+  std::string_view name;
+  const char* kernel;
+};
+constexpr PackedRow kPackedRows[] = {
+#define LATHE_QUANT_FORMAT(name, place, meaning)
+#define LATHE_QUANT_PACKED(name, kernel) {#name, kernel},
+#include "ops/quant_formats.def"
+#undef LATHE_QUANT_FORMAT
+};
+
 // Bytes of a field in one block as the caller has it: its dims after the row and the block.
 int64_t bytes_in_block(const ir::Buffer& field) {
   int64_t bytes = ir::dtype_bytes(ir::given_type(field));
@@ -43,6 +54,13 @@ std::vector<QuantFormat> parse_rows() {
     f.name = row.name;
     f.place = row.place;
     f.meaning = std::move(*meaning);
+    const auto packed = std::find_if(std::begin(kPackedRows), std::end(kPackedRows),
+                                     [&](const PackedRow& p) { return p.name == f.name; });
+    if (packed != std::end(kPackedRows)) {
+      ir::Result<ir::Kernel> kernel = ir::parse_kernel(packed->kernel);
+      if (!kernel.ok()) continue;
+      f.packed = std::move(*kernel);
+    }
     f.block = f.meaning.find_symbol("K")->multiple_of;
     f.grouped = f.meaning.find_symbol("G") != nullptr;
     for (const ir::Buffer& b : f.meaning.buffers) {
@@ -174,7 +192,7 @@ ir::Result<QuantWeight> quant_weight(const QuantFormat& f, int64_t k, int64_t gr
     if (!operands[i]->strides.empty())
       return ir::unsupported("strided, expected compact rows ({})", f.name).with_arg(operands[i]->name);
   }
-  QuantWeight w{&f, {}, k, group};
+  QuantWeight w{&f, {}, k, group, false};
   if (f.place == FieldsIn::kBlocks) {
     w.n = first.dims[0];
     if (k == 0 && first.dims[1].fixed()) w.k = first.dims[1].max / f.block_bytes * f.block;
@@ -199,7 +217,7 @@ std::vector<QuantField> quant_fields(const QuantWeight& w, const std::vector<con
   };
   std::vector<QuantField> out;
   int64_t offset = 0;
-  for (const ir::Buffer& b : f.meaning.buffers) {
+  for (const ir::Buffer& b : w.kernel().buffers) {
     if (b.place != ir::Place::constant) continue;
     QuantField field{b, out.size(), 0, false};
     sized(field.buffer.dims);
@@ -223,8 +241,8 @@ std::vector<QuantField> quant_fields(const QuantWeight& w, const std::vector<con
 
 Expr quant_value(const QuantWeight& w, const std::vector<QuantField>& fields, const std::vector<std::string>& names,
                  const Expr& n, const Expr& k) {
-  const Expr& meaning = w.format->meaning.body[0].body[0].body[0].value;
-  const Expr placed = ir::substitute(meaning, {{"n", n}, {"k", k}, {"K", Expr(w.k)}, {"G", Expr(w.group)}});
+  const Expr& value = w.kernel().body[0].body[0].body[0].value;
+  const Expr placed = ir::substitute(value, {{"n", n}, {"k", k}, {"K", Expr(w.k)}, {"G", Expr(w.group)}});
   return ir::rewrite(placed, [&](const Expr& e) -> Expr {
     if (e->op == ir::Op::k_cast && e->type == e->args[0]->type) return e->args[0];  // a scale that is f32
     if (e->op != ir::Op::k_load) return {};

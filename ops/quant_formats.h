@@ -17,10 +17,11 @@ struct QuantFormat {
   std::string name;
   FieldsIn place;
   ir::Kernel meaning;       // fields, then v[N, K]
+  ir::Kernel packed;        // the same of the same fields as products want them; no statements: no other than these
   int64_t block = 1;        // weights: K is a multiple of it
   int64_t block_bytes = 0;  // kBlocks only
   bool grouped = false;     // it has symbol G
-  bool made = false;        // some fields are made of others when they are packed: of kTensors constants only
+  bool made = false;        // the meaning has fields that are made when they are packed: it is one of constants only
 
   size_t tensors() const;  // operands that hold it
 };
@@ -36,6 +37,8 @@ struct QuantWeight {
   const QuantFormat* format = nullptr;
   DimDesc n;
   int64_t k = 0, group = 0;
+  bool packed = false;  // read as products want it
+  const ir::Kernel& kernel() const { return packed && !format->packed.body.empty() ? format->packed : format->meaning; }
 };
 // From the operands that hold it. k: 0 where they have to tell. INVALID names an operand, a dimension and what was
 // expected.
@@ -44,7 +47,7 @@ ir::Result<QuantWeight> quant_weight(const QuantFormat& format, int64_t k, int64
 
 // A field as a Kernel's parameter.
 struct QuantField {
-  ir::Buffer buffer;   // its name that of the meaning; numbers for K and G in its dims, N as the operand has it
+  ir::Buffer buffer;   // its name that of the format's Kernel; numbers for K and G in its dims, N as the operand has it
   size_t operand = 0;  // of those that hold the format
   int64_t offset = 0;  // bytes into the operand
   bool part = false;   // it is not all of it

@@ -116,8 +116,8 @@ Status ExprChecker::check_count(const ExprNode& shift) const {
     never |= known && known->lo > known->hi;
   });
   if (never) return {};
-  const Interval range = interval(count, *ranges_);
-  return range.lo >= 0 && range.hi <= kMostShift ? Status() : type_error(shift, "a count in 0..31");
+  const bool inside = proves_le(Expr(0), count, *ranges_) && proves_le(count, Expr(kMostShift), *ranges_);
+  return inside ? Status() : type_error(shift, "a count in 0..31");
 }
 
 Status ExprChecker::check_types(const ExprNode& e) const {

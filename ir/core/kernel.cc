@@ -94,30 +94,34 @@ const std::vector<Expr>& given_dims(const Buffer& b) { return b.given_dims.empty
 
 Kernel as_given(const Kernel& kernel) {
   Kernel out = kernel;
-  std::vector<Buffer> sums;
+  std::vector<Buffer> first;
   for (Buffer& b : out.buffers) {
     if (!b.made) continue;
-    Buffer sum = b;
-    sum.name += "_sums";
-    const bool summed = static_cast<bool>(terms_summed(b));
+    Buffer whole = b;
+    whole.name += "_made";
+    int loads = 0;
+    for_each_node(b.made, [&](const ExprNode& n) { loads += n.op == Op::k_load; });
+    const bool once = loads > 1 || terms_summed(b);
     rewrite_exprs(out.body, [&](const Expr& e) -> Expr {
       if (e->op != Op::k_load || e->name != b.name) return {};
-      return summed ? load(sum.name, e->args, e->type) : made_element(b, b.name, e->args);
+      return once ? load(whole.name, e->args, e->type) : made_element(b, b.name, e->args);
     });
-    if (summed) {
-      out.body.insert(out.body.begin(), sums_made(b, b.name, sum.name, sum.name + "_"));
-      sum.place = Place::heap;
-      sum.made = Expr();
-      sum.given_dims.clear();
-      sum.strides.clear();
-      sums.push_back(std::move(sum));
+    if (once) {
+      out.body.insert(out.body.begin(), elements_made(b, b.name, whole.name, whole.name + "_"));
+      whole.place = Place::heap;
+      whole.made = Expr();
+      whole.given_dims.clear();
+      whole.strides.clear();
+      whole.layout.clear();
+      whole.padding.clear();
+      first.push_back(std::move(whole));
     }
     b.dims = given_dims(b);
     b.type = b.given;
     b.given_dims.clear();
     b.made = Expr();
   }
-  out.buffers.insert(out.buffers.end(), sums.begin(), sums.end());
+  out.buffers.insert(out.buffers.end(), first.begin(), first.end());
   return out;
 }
 

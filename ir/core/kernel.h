@@ -151,7 +151,7 @@ Expr made_element(const Buffer& buffer, const std::string& from, const std::vect
 DType given_type(const Buffer& buffer);
 const std::vector<Expr>& given_dims(const Buffer& buffer);
 
-// The Kernel that reads what the caller gives: elements that packing would make are made by each load.
+// The Kernel that reads what the caller gives: what packing would make is made by it, once or by each load.
 Kernel as_given(const Kernel& kernel);
 
 // Physical dimensions of a buffer after layout and padding, outermost first, in elements.

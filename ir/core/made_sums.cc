@@ -31,4 +31,13 @@ Stmt sums_made(const Buffer& b, const std::string& from, const std::string& to, 
   return body[0];
 }
 
+Stmt elements_made(const Buffer& b, const std::string& from, const std::string& to, const std::string& stem) {
+  if (terms_summed(b)) return sums_made(b, from, to, stem);
+  std::vector<Expr> index;
+  for (size_t d = 0; d < b.dims.size(); ++d) index.push_back(iter(fmt::format("{}{}", stem, d)));
+  std::vector<Stmt> body = {make_assign(to, index, AssignOp::set, made_element(b, from, index))};
+  for (size_t d = b.dims.size(); d-- > 0;) body = {make_scope(index[d]->name, b.dims[d], std::move(body))};
+  return body[0];
+}
+
 }  // namespace lathe::ir

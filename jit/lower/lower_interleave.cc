@@ -45,7 +45,8 @@ class Copies {
     }
   }
 
-  // False if a copy needs what comes later, or changes what another one uses; or if there is nothing to do.
+  // False if a copy needs what comes later, changes what another one uses, or goes on with another one's sums of bytes;
+  // or if there is nothing to do.
   bool independent() {
     if (!straight_ || uses_.size() <= begins_.size()) return false;
     for (size_t c = 0; c < begins_.size(); ++c) {
@@ -62,6 +63,8 @@ class Copies {
         for (const int t : uses(i)) {
           if (writer_[t] > static_cast<int>(c)) return false;
         }
+        const int sum = uses(i).sum;
+        if (sum >= 0 && writer_[sum] >= 0 && writer_[sum] != static_cast<int>(c)) return false;
       }
     }
     return true;
@@ -158,8 +161,8 @@ class Copies {
     std::array<int, 6> read;
     uint8_t count = 0;
     bool store = false, constant = false;
-    int written = -1;
-    Live inner;  // of a branch: what its own values occupy at once
+    int written = -1, sum = -1;  // sum: read, of bytes
+    Live inner;                  // of a branch: what its own values occupy at once
     void add(int thing) { read[count++] = thing; }
     const int* begin() const { return read.data(); }
     const int* end() const { return read.data() + count; }
@@ -177,6 +180,7 @@ class Copies {
     const LeafOpKind kind = leaf_op_kind(n.inst.op);
     out.store = kind == LeafOpKind::kStore;
     out.constant = n.inst.op == LeafOp::k_constant;
+    if (n.inst.op == LeafOp::k_dot4_u8s8) out.sum = n.inst.src[2];
     if (n.inst.dst >= 0) out.written = kind == LeafOpKind::kMask ? p_.num_vregs + n.inst.dst : n.inst.dst;
     return out;
   }

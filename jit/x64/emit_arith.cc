@@ -367,15 +367,15 @@ void Emitter::unary(const Inst& inst, const Sources& s) {
       break;
     case LeafOp::k_shift_left:
       use(kCpu_avx2);
-      as_.vpslld(d, s.reg[0], imm);
+      as_.vpslld(d, x, imm);
       break;
     case LeafOp::k_shift_right:
       use(kCpu_avx2);
-      as_.vpsrld(d, s.reg[0], imm);
+      as_.vpsrld(d, x, imm);
       break;
     case LeafOp::k_shift_right_arith:
       use(kCpu_avx2);
-      as_.vpsrad(d, s.reg[0], imm);
+      as_.vpsrad(d, x, imm);
       break;
     default:
       break;

@@ -55,6 +55,10 @@ unsigned memory_sources(LeafOp op, const Shape& shape) {
     case LeafOp::k_cvt_f32_i32:
     case LeafOp::k_cvt_i32_f32:
       return 1;
+    case LeafOp::k_shift_left:
+    case LeafOp::k_shift_right:
+    case LeafOp::k_shift_right_arith:
+      return shape.evex ? 1 : 0;
     default:
       return 0;
   }
@@ -98,12 +102,13 @@ struct Touch {
 
 class Analyser {
  public:
-  Analyser(const LeafProgram& program, const Shape& shape, bool reread, Allocation& out)
+  Analyser(const LeafProgram& program, const Shape& shape, int least_reread, Allocation& out)
       : p_(program),
         shape_(shape),
-        reread_(reread),
+        least_reread_(least_reread),
         a_(out),
         rereads_(program.memory()),
+        spans_(program.memory()),
         vectors_(program.memory()),
         consts_(program.memory()),
         masks_(program.memory()),
@@ -125,7 +130,7 @@ class Analyser {
     LATHE_RETURN_IF_ERROR(linearise(p_.body, 0));
     a_.regions[0].end = static_cast<int>(a_.items.size());
     find_constants();
-    if (reread_) find_reread_loads();
+    if (least_reread_ < kNeverReread) find_reread_loads();
     for (pos_ = 0; pos_ < static_cast<int>(a_.items.size()); ++pos_) visit(a_.items[pos_]);
     return finish();
   }
@@ -207,9 +212,10 @@ class Analyser {
     }
   }
 
-  // Counts the uses of each load that could read memory again.
+  // Counts the uses of each load that could read memory again, and finds how long it would sit in a register.
   void find_reread_loads() {
     rereads_.resize(p_.num_vregs);
+    spans_.resize(p_.num_vregs);
     for (pos_ = 0; pos_ < static_cast<int>(a_.items.size()); ++pos_) {
       const Item& item = a_.items[pos_];
       const LeafOp op = item.kind == Item::Kind::inst ? item.node->inst.op : LeafOp::k_move;
@@ -218,6 +224,7 @@ class Analyser {
         const int v = item.node->inst.src[s];
         if (!(allowed >> s & 1) || !reaches(v, op, item.region)) continue;
         ++rereads_[v];
+        spans_[v] = pos_ - a_.info[v].def_pos;
         break;  // one memory operand an instruction
       }
       if (item.kind != Item::Kind::inst || leaf_op_kind(op) == LeafOpKind::kStore ||
@@ -267,7 +274,8 @@ class Analyser {
   // variable change in between.
   bool can_fold(int v, LeafOp user, int region) const {
     const int uses = a_.info[v].uses;
-    return (uses == 1 || (reread_ && rereads_[v] == uses)) && reaches(v, user, region);
+    const bool again = least_reread_ < kNeverReread && rereads_[v] == uses && spans_[v] >= least_reread_;
+    return (uses == 1 || again) && reaches(v, user, region);
   }
   bool reaches(int v, LeafOp user, int region) const {
     const VectorInfo& info = a_.info[v];
@@ -448,12 +456,12 @@ class Analyser {
 
   const LeafProgram& p_;
   const Shape& shape_;
-  const bool reread_;
+  const int least_reread_;
   Allocation& a_;
   int num_vectors_ = 0;
   int pos_ = 0;
-  int barrier_ = -1;  // last item that may change memory or an address
-  std::pmr::vector<int> rereads_;
+  int barrier_ = -1;                       // last item that may change memory or an address
+  std::pmr::vector<int> rereads_, spans_;  // by virtual register
   std::pmr::vector<Touch> vectors_, consts_, masks_, general_;
   Intervals temps_;
 };
@@ -464,8 +472,8 @@ bool dot_overwrites(const Inst& inst) {
   return inst.dst != inst.src[2] && (inst.dst == inst.src[0] || inst.dst == inst.src[1]);
 }
 
-ir::Result<Analysis> analyse(const LeafProgram& program, const Shape& shape, bool reread, Allocation& out) {
-  return Analyser(program, shape, reread, out).run();
+ir::Result<Analysis> analyse(const LeafProgram& program, const Shape& shape, int least_reread, Allocation& out) {
+  return Analyser(program, shape, least_reread, out).run();
 }
 
 }  // namespace lathe::jit::x64

@@ -26,8 +26,9 @@ struct Analysis {
   Intervals general;    // like Allocation::general, in whole items doubled
 };
 
-// Fills items, regions and info of `out`. reread: loads with several uses are read again at each use instead of sitting
-// in a register, where they can be.
-ir::Result<Analysis> analyse(const LeafProgram& program, const Shape& shape, bool reread, Allocation& out);
+// Fills items, regions and info of `out`. Loads with several uses that would sit in a register for at least so many
+// items are read again at each use, where they can be.
+inline constexpr int kNeverReread = INT_MAX;
+ir::Result<Analysis> analyse(const LeafProgram& program, const Shape& shape, int least_reread, Allocation& out);
 
 }  // namespace lathe::jit::x64

@@ -123,9 +123,9 @@ void place_general(const Intervals& intervals, const LeafProgram& program, Alloc
   }
 }
 
-ir::Result<Allocation> try_allocate(const LeafProgram& program, const Shape& shape, bool reread) {
+ir::Result<Allocation> try_allocate(const LeafProgram& program, const Shape& shape, int least_reread) {
   Allocation a(program.memory());
-  LATHE_ASSIGN(const Analysis analysis, analyse(program, shape, reread, a));
+  LATHE_ASSIGN(const Analysis analysis, analyse(program, shape, least_reread, a));
   const int end = 2 * static_cast<int>(a.items.size()) + 1;
 
   // A value that begins where an operation writes may take over the register of a source that ends there; an
@@ -161,9 +161,14 @@ ir::Result<Allocation> try_allocate(const LeafProgram& program, const Shape& sha
 }  // namespace
 
 ir::Result<Allocation> allocate(const LeafProgram& program, const Shape& shape) {
-  ir::Result<Allocation> a = try_allocate(program, shape, false);
-  if (a.ok() || a.status().code() != ir::Code::kUNSUPPORTED) return a;
-  return try_allocate(program, shape, true);
+  // Of loads that are read again, as few as do: first those that sit in a register for long.
+  constexpr int kLongest = 16;
+  ir::Result<Allocation> a = try_allocate(program, shape, kNeverReread);
+  for (const int least : {kLongest, 0}) {
+    if (a.ok() || a.status().code() != ir::Code::kUNSUPPORTED) return a;
+    a = try_allocate(program, shape, least);
+  }
+  return a;
 }
 
 }  // namespace lathe::jit::x64

@@ -1,6 +1,6 @@
 // Register allocation for one leaf program. The structured program becomes a list of items; every virtual register gets
 // one live interval over it, stretched over the loops that carry it. Vector and mask registers are coloured by linear
-// scan and never spilled: where they do not suffice, loads are read again at each use; if that fails too, UNSUPPORTED.
+// scan and never spilled: where they do not suffice, loads are read again at each use, long-lived ones first.
 // Constants used from memory get what registers are left, the most used first. General registers go to pointers, index
 // variables and strides by use count; what gets none lives on the stack or in LeafArgs. Knows nothing of encodings.
 #pragma once

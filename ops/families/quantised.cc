@@ -83,12 +83,13 @@ Expr renamed(const Expr& made, const std::string& from, const std::string& to) {
   });
 }
 
-ir::Result<LoweredKernel> lower_product(KernelWriter& w) {
+ir::Result<LoweredKernel> lower_group(KernelWriter& w) {
   const Node& node = w.anchor();
   const OpRow& row = op_row(node);
   std::vector<const TensorDesc*> inputs;
   for (const int t : node.inputs) inputs.push_back(&w.graph().tensors[t]);
-  LATHE_ASSIGN(const QuantWeight weight, weight_of(row, node, inputs));
+  LATHE_ASSIGN(QuantWeight weight, weight_of(row, node, inputs));
+  weight.packed = multiplies(row) && inputs[1]->constant;  // else read as the fields lie
   if (multiplies(row)) w.add_param(node.inputs[0], "a");
   const size_t first = multiplies(row) ? 1 : 0;
   const std::vector<QuantField> fields = quant_fields(weight, fields_of(row, inputs));
@@ -142,17 +143,6 @@ ir::Result<LoweredKernel> lower_product(KernelWriter& w) {
   return w.finish("y", nest(iterators, dims, roles, std::move(body)));
 }
 
-// A block whose fields are read as they lie is read in the caller's order.
-ir::Result<LoweredKernel> lower_group(KernelWriter& w) {
-  LATHE_ASSIGN(LoweredKernel out, lower_product(w));
-  const Node& node = w.anchor();
-  const TensorDesc& weight = w.graph().tensors[static_cast<size_t>(node.inputs[multiplies(op_row(node)) ? 1 : 0])];
-  const bool packs = multiplies(op_row(node)) && weight.constant;
-  const size_t others = multiplies(op_row(node)) || gathers(op_row(node)) ? 1 : 0;
-  if (!packs && node.inputs.size() == others + 1) out.kernel = ir::as_given(out.kernel);
-  return out;
-}
-
 // Blocks of K, which are 32 or 256 weights, or eight.
 constexpr SampleAxis kAxes[] = {{"m"}, {"n", true}, {"blocks", true}};
 // The two axes that are not swept, in order.
@@ -173,7 +163,7 @@ void operands(Graph& g, const OpRow& row, size_t axis, int variant, const Sample
   const int64_t unit = format.grouped ? kSampleGroup : format.block;
   const int64_t k = (1 + (at_least_one(mnk[2]) - 1) % kMostBlocks) * unit;
   const int64_t n = at_least_one(mnk[1]) * multiple;
-  QuantWeight weight{&format, fixed_dim(n), k, format.grouped ? kSampleGroup : 0};
+  QuantWeight weight{&format, fixed_dim(n), k, format.grouped ? kSampleGroup : 0, false};
   if (multiplies(row)) node.inputs.push_back(add_tensor(g, "a", {mnk[0], fixed_dim(k)}));
   if (format.place == FieldsIn::kBlocks) {
     const int64_t bytes = k / format.block * format.block_bytes;

@@ -43,11 +43,17 @@ Pass make_pass(const ir::Buffer& b, const std::string& made, search::Names& name
     const int64_t bits = search::sharing_a_word(b, dim);
     const bool words = bits > 1 && ir::proves_divisible(b.dims[d], bits, {}), last = d + 1 == b.dims.size();
     const char* role = last ? "col" : search::decides_how(b, dim) ? "word" : "row";
-    out.nest = words ? search::by_words(out.nest, index[d], b.dims[d], b, dim, "word")
+    out.nest = words ? search::by_words(out.nest, index[d], b.dims[d], b, dim, last ? "col" : "word")
                      : ir::make_scope(out.scopes[d], b.dims[d], {out.nest}, role);
   }
+  // A word whose elements are made alike is read in vectors.
+  bool alike = true;
+  ir::for_each_stmt(out.nest.body, [&](const ir::Stmt& s) {
+    alike = alike && !(s.value && search::decides(s.value, out.scopes.back()));
+  });
   const auto note = [&](const ir::Stmt& s) {
-    if (s.role == "word") out.words.push_back(s.iter);
+    const bool unrolled = s.role == "word" || (!alike && s.iter == out.scopes.back());
+    if (unrolled) out.words.push_back(s.iter);
   };
   note(out.nest);
   ir::for_each_stmt(out.nest.body, note);

@@ -103,6 +103,8 @@ class Grouper {
 };
 
 constexpr int64_t kMostElements = int64_t{1} << 24;  // of one operand, as the interpreter has it
+// Fewer cells say little. So many are computed beyond the budget, up to some budgets.
+constexpr int64_t kLeastCells = 64, kMostBudgets = 16;
 
 std::string pick_buffer(int cls) { return "pick_" + std::to_string(cls) + "_"; }
 
@@ -132,11 +134,29 @@ std::vector<int64_t> pick_values(int64_t extent, int64_t count, std::mt19937_64&
   return {seen.begin(), seen.end()};
 }
 
+// How often a scope runs: midway between the ends of what its extent may be, once if they are not known.
+void find_extents(const std::vector<Stmt>& body, ir::Ranges& ranges, std::map<std::string, int64_t>* out) {
+  for (const Stmt& s : body) {
+    if (s.kind != Stmt::Kind::scope) continue;
+    const ir::Interval range = ir::interval(s.extent, ranges);
+    const int64_t least = std::max<int64_t>(range.lo, 0);
+    (*out)[s.iter] = range.hi == INT64_MAX ? 1 : range.hi <= least ? least : least + (range.hi - least + 1) / 2;
+    ranges.enter(s);
+    find_extents(s.body, ranges, out);
+    ranges.leave();
+  }
+}
+
 }  // namespace
 
 ir::Result<SampledKernel> SampledKernel::create(const ir::Kernel& naive, const SymbolValues& symbols) {
   SampledKernel out;
   out.kernel_ = ir::as_given(naive);
+  for (ir::Symbol& s : out.kernel_.symbols) {
+    if (const auto it = symbols.find(s.name); it != symbols.end()) s.min = s.max = it->second;
+  }
+  ir::Ranges ranges(out.kernel_);
+  find_extents(out.kernel_.body, ranges, &out.extents_);
   std::vector<std::pair<std::string, Expr>> values;
   for (const auto& [name, value] : symbols) values.emplace_back(name, Expr(value));
   for (ir::Buffer& b : out.kernel_.buffers) {
@@ -201,9 +221,7 @@ int64_t SampledKernel::steps(const std::vector<int64_t>& counts) const {
         continue;
       }
       const auto it = class_of_iter_.find(s.iter);
-      const int64_t extent = it != class_of_iter_.end()   ? counts[it->second]
-                             : ir::is_const_int(s.extent) ? s.extent->ival
-                                                          : 1;
+      const int64_t extent = it != class_of_iter_.end() ? counts[it->second] : extents_.at(s.iter);
       walk(s.body, times * static_cast<double>(std::max<int64_t>(extent, 0)));
     }
   };
@@ -227,7 +245,13 @@ int64_t SampledKernel::largest_operand(const std::vector<int64_t>& counts) const
 std::vector<std::vector<int64_t>> SampledKernel::choose(int64_t budget, uint64_t seed) const {
   std::vector<int64_t> counts;
   for (const Class& c : classes_) counts.push_back(c.extent);
-  while (steps(counts) > budget || largest_operand(counts) > kMostElements) {
+  const auto suffices = [&] {
+    const int64_t work = steps(counts);
+    const double cells = std::accumulate(counts.begin(), counts.end(), 1.0, std::multiplies<>());
+    const bool few = cells <= kLeastCells && work / kMostBudgets <= budget;
+    return (work <= budget || few) && largest_operand(counts) <= kMostElements;
+  };
+  while (!suffices()) {
     const auto largest = std::max_element(counts.begin(), counts.end());
     if (largest == counts.end() || *largest <= 1) break;
     *largest = *largest > 256 ? *largest / 2 : *largest - std::max<int64_t>(*largest / 8, 1);

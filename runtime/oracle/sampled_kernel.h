@@ -28,12 +28,13 @@ class SampledKernel {
   // The class of dimension d of a buffer; -1: it is whole.
   int class_of(const std::string& buffer, int d) const;
 
-  // Statements to interpret when class c has counts[c] values; sums included. Saturates.
+  // Statements to interpret when class c has counts[c] values; sums included. A scope whose extent varies runs half as
+  // often as it may. Saturates.
   int64_t steps(const std::vector<int64_t>& counts) const;
   // Elements of an operand then: more than statements where a few rows of it are read. Saturates.
   int64_t largest_operand(const std::vector<int64_t>& counts) const;
   // Values per class so that steps() <= budget and largest_operand() is not too much, where possible: edges of every
-  // usual tile first, then random ones; sorted.
+  // usual tile first, then random ones; sorted. Cells that cost much take several budgets rather than be too few.
   std::vector<std::vector<int64_t>> choose(int64_t budget, uint64_t seed) const;
 
   // The Kernel over these picks; symbols are gone.
@@ -72,6 +73,7 @@ class SampledKernel {
   };
   ir::Kernel kernel_;  // symbols replaced, strides gone
   std::vector<Class> classes_;
+  std::map<std::string, int64_t> extents_;  // by iterator
   std::map<std::string, int> class_of_iter_;
   std::map<std::pair<std::string, int>, int> class_of_dim_;
 };

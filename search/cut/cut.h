@@ -12,8 +12,9 @@ ir::Result<ir::CutKernel> cut(const ir::Kernel& scheduled);
 bool is_packed(const ir::Buffer& buffer);
 // Of a constant whose elements are made of the bits of larger ones: how many neighbours along a dimension share one.
 int64_t sharing_a_word(const ir::Buffer& buffer, int dim);
-// Whether an element's place in a short dimension decides how it is made: counts of shifts and conditions, which are
-// numbers in code.
+// Whether counts of shifts or conditions in the value, which are numbers in code, depend on the iterator.
+bool decides(const ir::Expr& value, const std::string& iter);
+// Whether an element's place in a short dimension decides so how it is made.
 bool decides_how(const ir::Buffer& buffer, int dim);
 // The statement in loops along that dimension, iterator d: words, then what shares one, in a scope of d's name and of
 // that role ("word": to be unrolled); the outermost scope has that name and "a". The extent is a multiple of what

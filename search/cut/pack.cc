@@ -34,12 +34,11 @@ int64_t sharing_a_word(const Buffer& b, int dim) {
   return out;
 }
 
-bool decides_how(const Buffer& b, int dim) {
-  constexpr int64_t kMost = 16;
-  if (!b.made || !is_const_int(b.dims[dim]) || b.dims[dim]->ival > kMost) return false;
-  const std::string name = fmt::format("d{}", dim);
+constexpr int64_t kMostUnrolled = 16;
+
+bool decides(const Expr& e, const std::string& name) {
   bool out = false;
-  for_each_node(b.made, [&](const ExprNode& n) {
+  for_each_node(e, [&](const ExprNode& n) {
     const bool counts = n.op == Op::k_shift_left || n.op == Op::k_shift_right;
     const bool compares = op_info(n.op).cls == OpClass::kCompare && n.args[0]->type == DType::i64;
     out |= (counts && uses(n.args[1], name)) || (compares && (uses(n.args[0], name) || uses(n.args[1], name)));
@@ -47,18 +46,39 @@ bool decides_how(const Buffer& b, int dim) {
   return out;
 }
 
-// Divisors of dimension `dim` in the indices of what an element is made of, below `most`, the largest first.
+bool decides_how(const Buffer& b, int dim) {
+  if (!b.made || !is_const_int(b.dims[dim]) || b.dims[dim]->ival > kMostUnrolled) return false;
+  return decides(b.made, fmt::format("d{}", dim));
+}
+
+// Divisors of dimension `dim` in what an element is made of, below `most`, the largest first: those of indices, and
+// quotients in counts of shifts.
 static std::vector<int64_t> finer_words(const Buffer& b, int dim, int64_t most) {
   std::vector<int64_t> out;
-  for_each_node(b.made, [&](const ExprNode& load) {
-    if (load.op != Op::k_load) return;
-    for (const Expr& index : load.args) {
-      for_each_node(index, [&](const ExprNode& n) {
-        const bool divides = n.op == Op::k_floordiv || n.op == Op::k_mod;
-        if (!divides || !is_const_int(n.args[1]) || !uses(n.args[0], fmt::format("d{}", dim))) return;
-        if (const int64_t by = n.args[1]->ival; by > 1 && by < most && most % by == 0) out.push_back(by);
-      });
-    }
+  const std::string name = fmt::format("d{}", dim);
+  const auto of_dim = [&](const Expr& e) { return e->op == Op::k_iter && e->name == name; };
+  // x // a: a. (x // a) % b: a * b, after which it begins anew.
+  const auto quotient = [&](const ExprNode& n) -> int64_t {
+    if (n.op != Op::k_floordiv && n.op != Op::k_mod) return 0;
+    if (!is_const_int(n.args[1])) return 0;
+    if (n.op == Op::k_floordiv) return of_dim(n.args[0]) ? n.args[1]->ival : 0;
+    const Expr& x = n.args[0];
+    const bool of_quotient = x->op == Op::k_floordiv && of_dim(x->args[0]) && is_const_int(x->args[1]);
+    return of_quotient ? x->args[1]->ival * n.args[1]->ival : 0;
+  };
+  const auto note = [&](const Expr& e, bool quotients_alone) {
+    for_each_node(e, [&](const ExprNode& n) {
+      int64_t by = quotient(n);
+      const bool divides = n.op == Op::k_floordiv || n.op == Op::k_mod;
+      if (by == 0 && !quotients_alone && divides && is_const_int(n.args[1]) && uses(n.args[0], name))
+        by = n.args[1]->ival;
+      if (by > 1 && by < most && most % by == 0) out.push_back(by);
+    });
+  };
+  for_each_node(b.made, [&](const ExprNode& n) {
+    if (n.op == Op::k_shift_left || n.op == Op::k_shift_right) note(n.args[1], true);
+    if (n.op != Op::k_load) return;
+    for (const Expr& index : n.args) note(index, false);
   });
   std::sort(out.rbegin(), out.rend());
   out.erase(std::unique(out.begin(), out.end()), out.end());
@@ -73,17 +93,31 @@ Stmt by_words(const Stmt& body, const Expr& d, const Expr& extent, const Buffer&
   const std::vector<int64_t> finer = finer_words(b, dim, bits);
   std::vector<int64_t> words = {bits};
   words.insert(words.end(), finer.begin(), finer.end());
-  Expr at = d;
-  for (size_t i = 0; i < words.size(); ++i) at = Expr(words[i]) * iter(fmt::format("{}{}", name, char('a' + i))) + at;
-  std::vector<Stmt> inner = {body};
-  rewrite_exprs(inner, [&](const Expr& e) { return e->op == Op::k_iter && e->name == name ? at : Expr(); });
   const auto whole = [&](const Expr& e) { return simplify(floordiv(e, Expr(bits))); };
   const Expr count = extent->op == Op::k_min ? min(whole(extent->args[0]), whole(extent->args[1])) : whole(extent);
+  Expr at = d;
+  Ranges ranges;
+  ranges.set(name, {0, words.back() - 1});
+  std::vector<std::string> names;
+  std::vector<Expr> extents;
+  for (size_t i = 0; i < words.size(); ++i) {
+    names.push_back(fmt::format("{}{}", name, char('a' + i)));
+    extents.push_back(i == 0 ? count : Expr(words[i - 1] / words[i]));
+    at = Expr(words[i]) * iter(names[i]) + at;
+    ranges.set(names[i], {0, is_const_int(extents[i]) ? extents[i]->ival - 1 : INT64_MAX - 1});
+  }
+  std::vector<Stmt> inner = {body};
+  rewrite_exprs(inner, [&](const Expr& e) { return e->op == Op::k_iter && e->name == name ? at : Expr(); });
+  rewrite_exprs(inner, [&](const Expr& e) { return e->type == DType::i64 ? simplify(e, ranges) : Expr(); });
+  const auto is_decided_by = [&](const std::string& iterator) {
+    bool found = false;
+    for_each_stmt(inner, [&](const Stmt& s) { found |= s.value && decides(s.value, iterator); });
+    return found;
+  };
   Stmt out = make_scope(name, Expr(words.back()), inner, role);
-  const bool decides = is_const_int(count) && decides_how(b, dim);
   for (size_t i = words.size(); i-- > 0;) {
-    out = make_scope(fmt::format("{}{}", name, char('a' + i)), i == 0 ? count : Expr(words[i - 1] / words[i]), {out},
-                     decides ? "word" : "row");
+    const bool unrolled = is_const_int(extents[i]) && extents[i]->ival <= kMostUnrolled && is_decided_by(names[i]);
+    out = make_scope(names[i], extents[i], {out}, unrolled ? "word" : "row");
   }
   return out;
 }
@@ -188,12 +222,19 @@ Result<Kernel> pack_kernel(const Kernel& scheduled, const std::string& buffer) {
   }
   Stmt nest = make_assign("dst", index, AssignOp::set, element);
   const bool staged = k.find_buffer("made") != nullptr;
+  Ranges ranges;
+  for (size_t p = 0; p < rank; ++p) {
+    const Expr& most = extents[p]->op == Op::k_min ? extents[p]->args[0] : extents[p];  // a tile's size
+    ranges.set(index[p]->name, {0, is_const_int(most) ? most->ival - 1 : INT64_MAX - 1});
+  }
+  const Expr placed =
+      ir::rewrite(element, [&](const Expr& e) -> Expr { return e->type == DType::i64 ? simplify(e, ranges) : Expr(); });
   for (size_t p = rank; p-- > 0;) {
     const LayoutDim& l = layout[p];
     const bool innermost = p + 1 == rank;
     const int64_t bits = staged || l.part == LayoutDim::Part::outer ? 1 : bits_of(l.dim);
-    const bool decides = !staged && l.part == LayoutDim::Part::whole && decides_how(*b, l.dim);
-    const char* role = decides ? "word" : "row";
+    const bool few = is_const_int(extents[p]) && extents[p]->ival <= kMostUnrolled;
+    const char* role = !staged && few && decides(placed, index[p]->name) ? "word" : "row";
     nest = bits > 1 ? by_words(nest, index[p], extents[p], *b, l.dim, innermost ? "col" : "word")
                     : make_scope(fmt::format("d{}", p), extents[p], {nest}, innermost ? "col" : role);
   }

@@ -83,6 +83,29 @@ TEST(QuantFormats, every_row_is_a_kernel_of_its_fields) {
     }
     EXPECT_EQ(f.place == FieldsIn::kBlocks, f.block_bytes > 0) << f.name;
   }
+  size_t packed = 0;
+#define LATHE_QUANT_FORMAT(name, place, meaning)
+#define LATHE_QUANT_PACKED(name, kernel) ++packed;
+#include "ops/quant_formats.def"
+#undef LATHE_QUANT_FORMAT
+  for (const QuantFormat& f : quant_formats()) {
+    if (f.packed.body.empty()) continue;
+    --packed;
+    const ir::Status valid = ir::verify(f.packed);
+    EXPECT_TRUE(valid.ok()) << f.name << ": " << valid.to_string();
+    EXPECT_FALSE(f.made) << f.name << ": its meaning is the caller's order";
+    ASSERT_EQ(f.packed.buffers.size(), f.meaning.buffers.size()) << f.name;
+    for (size_t i = 0; i < f.packed.buffers.size(); ++i) {
+      const ir::Buffer &p = f.packed.buffers[i], &m = f.meaning.buffers[i];
+      EXPECT_EQ(p.name, m.name) << f.name;
+      EXPECT_EQ(ir::given_type(p), m.type) << f.name;
+      const std::vector<ir::Expr>& dims = ir::given_dims(p);
+      EXPECT_TRUE(std::equal(dims.begin(), dims.end(), m.dims.begin(), m.dims.end(),
+                             [](const ir::Expr& a, const ir::Expr& b) { return ir::equal(a, b); }))
+          << f.name << " " << p.name;
+    }
+  }
+  EXPECT_EQ(packed, 0u) << "a packed form does not parse, or belongs to no format";
   EXPECT_EQ(find_quant_format("q3_x"), nullptr);
 }
 
@@ -111,6 +134,53 @@ TEST(QuantFormats, blocks_of_ggml_bit_by_bit) {
   for (const QuantFormat& f : quant_formats()) {
     EXPECT_GE(seen[f.name], f.place == FieldsIn::kBlocks ? 4 : 0) << f.name << " has no vectors";
   }
+}
+
+// The weights of one row of blocks by the format's meaning, or by its packed form.
+std::vector<double> row_of(const QuantFormat& f, bool packed, const std::vector<double>& bytes) {
+  const int64_t k = static_cast<int64_t>(bytes.size()) / f.block_bytes * f.block;
+  const QuantWeight w{&f, fixed_dim(1), k, 0, packed};
+  TensorDesc operand;
+  operand.dtype = ir::DType::u8;
+  operand.dims = {fixed_dim(1), fixed_dim(static_cast<int64_t>(bytes.size()))};
+  const Tensor whole{{1, static_cast<int64_t>(bytes.size())}, bytes};
+  std::map<std::string, Tensor> buffers;
+  ir::Kernel kernel = w.kernel();
+  const std::vector<QuantField> fields = quant_fields(w, {&operand});
+  for (size_t i = 0; i < fields.size(); ++i) {
+    ir::Buffer given = fields[i].buffer;
+    given.dims = ir::given_dims(given);
+    given.type = ir::given_type(given);
+    Tensor field{sizes_of(given.dims, {{"N", 1}}), part_of(whole, given, fields[i].offset, {})};
+    buffers[given.name] = std::move(field);
+  }
+  buffers["v"] = {{1, k}, std::vector<double>(static_cast<size_t>(k), NAN)};
+  ir::InterpreterOptions options;
+  options.arithmetic = ir::Arithmetic::native;
+  const ir::Status ran = ir::interpret(kernel, {{"N", 1}, {"K", k}}, buffers, options);
+  EXPECT_TRUE(ran.ok()) << ran.to_string();
+  return buffers.at("v").data;
+}
+
+TEST(QuantFormats, packed_forms_hold_the_same_weights) {
+  std::mt19937 rng(7);
+  size_t forms = 0;
+  for (const QuantFormat& f : quant_formats()) {
+    if (f.packed.body.empty()) continue;
+    ++forms;
+    for (int round = 0; round < 8; ++round) {
+      std::vector<double> bytes;
+      for (int64_t i = 0; i < 3 * f.block_bytes; ++i)
+        bytes.push_back(round == 0 ? 255 : static_cast<double>(rng() % 256));
+      const std::vector<double> meaning = row_of(f, false, bytes), packed = row_of(f, true, bytes);
+      ASSERT_EQ(meaning.size(), static_cast<size_t>(3 * f.block));
+      for (size_t i = 0; i < meaning.size(); ++i) {
+        const bool same = meaning[i] == packed[i] || (std::isnan(meaning[i]) && std::isnan(packed[i]));
+        ASSERT_TRUE(same) << f.name << " weight " << i << ": " << packed[i] << ", expected " << meaning[i];
+      }
+    }
+  }
+  EXPECT_GE(forms, 5u);
 }
 
 TEST(QuantFormats, nibbles_and_bytes_of_matmulnbits) {

@@ -115,6 +115,23 @@ TEST(Interleave, ACopyThatChangesWhatAnotherUsesStays) {
   EXPECT_EQ(b.order(), before);
 }
 
+// A dot product that goes on with another copy's sum waits for it anyway, and meanwhile weights would fill registers.
+TEST(Interleave, SumsOfBytesThatGoOnStay) {
+  for (const bool goes_on : {true, false}) {
+    Bench b;
+    int sum = b.e.load(b.at(1, 0), -1);
+    for (int n = 0; n < 2; ++n) {
+      b.copy();
+      const int x = b.e.load(b.at(0, 64 * n), -1), y = b.e.load(b.at(0, 64 * n + 256), -1);
+      const int next = b.e.op(LeafOp::k_dot4_u8s8, {x, y, sum});
+      if (goes_on) sum = next;
+    }
+    const std::vector<std::string> before = b.order();
+    b.e.interleave(b.begins, {}, {});
+    EXPECT_EQ(b.order() == before, goes_on);
+  }
+}
+
 TEST(Interleave, OnlyAsFarAsRegistersGo) {
   Bench b(4);
   for (int n = 0; n < 4; ++n) chain(b, n);

@@ -1,5 +1,6 @@
 // Random structured programs through the x64 generator against the portable executor: register allocation, preloads,
 // spills of pointers and variables, folding of loads across everything that may not be crossed.
+#include "jit/x64/registers.h"
 #include "tests/jit/program/random_program.h"
 
 namespace lathe::jit {
@@ -33,6 +34,32 @@ TEST_P(X64Random, ProgramsWithFewRegisters) {
   }
   EXPECT_GT(refused, 0);
   EXPECT_LT(refused, 250);
+}
+
+// Two loads with two uses each: where registers do not suffice, the one whose uses lie far apart is read again.
+TEST(X64Registers, LoadsThatSitLongAreReadAgainFirst) {
+  LeafProgram p = empty_program({ir::IsaLevel::avx512, 16}, "spans", 2);
+  p.num_vregs = 40;
+  constexpr int kSums = 4, kLong = 4, kShort = 5, kUse = 6;
+  for (int a = 0; a < kSums; ++a) p.body.push_back(inst(load(a, 1)));
+  p.body.push_back(inst(load(kLong, 0)));
+  p.body.push_back(inst(arith(LeafOp::k_add, kUse, kLong, 0)));
+  for (int i = 0; i < 20; ++i) p.body.push_back(inst(arith(LeafOp::k_mul, kUse + 1 + i, kUse + i, i % kSums)));
+  p.body.push_back(inst(load(kShort, 0)));
+  p.body.push_back(inst(arith(LeafOp::k_add, kUse + 21, kShort, kUse + 20)));
+  p.body.push_back(inst(arith(LeafOp::k_add, kUse + 22, kShort, kUse + 21)));
+  p.body.push_back(inst(arith(LeafOp::k_shift_right, kUse + 23, kLong)));
+  p.body.push_back(inst(arith(LeafOp::k_add, kUse + 24, kUse + 23, kUse + 22)));
+  for (int a = 0; a < kSums; ++a) p.body.push_back(inst(store(a, 1)));
+  p.body.push_back(inst(store(kUse + 24, 1)));
+  const auto folded = [&](int registers, int reg) -> bool {
+    const auto a = x64::allocate(p, {true, 16, registers, true});
+    EXPECT_TRUE(a.ok()) << registers << ": " << a.status().to_string();
+    return a.ok() && a->info[static_cast<size_t>(reg)].folded;
+  };
+  EXPECT_FALSE(folded(7, kLong));
+  EXPECT_TRUE(folded(6, kLong));
+  EXPECT_FALSE(folded(6, kShort));
 }
 
 // acc[i] = fma(a[i], v, acc[i]) for 12 accumulators with 4 vectors v, each used three times: 17 registers, 13 with

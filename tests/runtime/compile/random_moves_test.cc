@@ -392,6 +392,18 @@ kernel t(x: f32[33] in, w: f32[2, 33] in, y: f32[2] out) family matmul
     y[n] = c[n]
 )",
      "tile_scope k 16 tail=peel as kv,kl,kt\nvectorize_scope kl\ntensorize kv mma\n"},
+    {"the count of a shift is as large as the last tile's size lets it be",
+     R"(
+kernel t(a: f32[3, 32] in, q: i32[4, 72] const, y: f32[3, 72] out) family matmul
+  c: f32[3, 72] heap
+  for m < 3 [m]:
+    for n < 72 [n]:
+      c[m, n] = 0.0
+      for k < 32 [k]:
+        c[m, n] += a[m, k] * f32(q[k // 8, n] >> 4*(k % 8) & 15:i32)
+      y[m, n] = c[m, n]
+)",
+     "tile_scope k 8 tail=exact as k0,k1\ntile_scope k1 3 tail=mask as kp,kr\nunroll_scope kp\nunroll_scope kr\n"},
 };
 
 TEST(RandomMoves, WhatWasFoundIsRightOrRefused) {

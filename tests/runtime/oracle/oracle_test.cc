@@ -309,7 +309,7 @@ TEST(Oracle, FindsAWrongCellOutsideTheSampleByComparingCandidates) {
 
 TEST(Oracle, OfTwoThatDifferTheRightOneStays) {
   Fixture f(kMatmul);
-  auto oracle = f.oracle({{"M", 64}}, 1'000);
+  auto oracle = f.oracle({{"M", 64}}, 60);
   std::vector<std::unique_ptr<Wrapped>> keep;
   const Stage bad = spoiled(f.build(), &keep);
   ASSERT_TRUE(verdict_of(*oracle, bad).ok) << "the planted cells are in the sample: choose others";

@@ -2,6 +2,7 @@
 // whole one.
 #include "runtime/oracle/sampled_kernel.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "ir/core/text_form.h"
@@ -117,6 +118,45 @@ TEST(SampledKernel, EdgesAreAmongThePicks) {
   const auto picks = s.choose(1'000, 1);
   EXPECT_EQ(picks[m].back(), 39);
   EXPECT_EQ(picks[m].front(), 0);
+}
+
+// Statements of a scope count even if its extent varies from row to row, or is an input's.
+TEST(SampledKernel, ScopesOfVaryingExtentCount) {
+  for (const char* const extent : {"i + 1", "i64(lengths[t])", "max(i64(lengths[t]) - 5, 0)"}) {
+    const std::string scores = fmt::format(R"(
+kernel scores(q: f32[32, L, 64] in, k: f32[32, L, 64] in, lengths: i32[32] in values 0..L, y: f32[32, L] out) family attention where L in 1..600
+  c: f32[32, L, L] heap
+  for t < 32 [batch]:
+    for i < L [row]:
+      y[t, i] = 0.0
+      for j < {} [key]:
+        c[t, i, j] = 0.0
+        for d < 64 [k]:
+          c[t, i, j] += q[t, i, d] * k[t, j, d]
+        y[t, i] fmax= c[t, i, j]
+)",
+                                           extent);
+    const ir::Kernel k = parse(scores.c_str());
+    const SampledKernel s = SampledKernel::create(k, {{"L", 512}}).value();
+    ASSERT_EQ(s.num_classes(), 2) << extent;
+    constexpr int64_t kBudget = 300'000;
+    const auto picks = s.choose(kBudget, 3);
+    EXPECT_GE(picks[0].size() * picks[1].size(), 8u) << extent;
+    std::map<std::string, ir::Tensor> tensors;
+    s.add_picks(picks, &tensors);
+    const auto rows = static_cast<int64_t>(picks[s.class_of("y", 1)].size());
+    const auto heads = static_cast<int64_t>(picks[s.class_of("y", 0)].size());
+    const auto filled = [&](int64_t queries, double value) {
+      return ir::Tensor{{heads, queries, 64}, std::vector<double>(static_cast<size_t>(heads * queries * 64), value)};
+    };
+    tensors["q"] = filled(rows, 1);
+    tensors["k"] = filled(512, 1);
+    tensors["lengths"] = {{32}, std::vector<double>(32, 512)};
+    ir::InterpreterOptions options;
+    options.max_steps = 32 * kBudget;
+    const ir::Status status = ir::interpret(s.at(picks), {}, tensors, options);
+    EXPECT_TRUE(status.ok()) << extent << ": " << status.to_string();
+  }
 }
 
 // A few rows of a table: statements are few, and the interpreter would hold all of it.
