@@ -8,8 +8,8 @@
 
 #include "ir/analysis/analysis.h"
 #include "ir/analysis/dependence.h"
-#include "search/sketches/generic_rules.h"
 #include "search/rows/row_shape.h"
+#include "search/sketches/generic_rules.h"
 #include "search/sketches/sketch.h"
 
 namespace lathe::search {
