@@ -53,6 +53,7 @@ const std::map<std::string, std::set<std::string>>& rooms() {
       {"search/gpu", {"moves"}},
       {"search/attention", {"moves", "cut", "sketches"}},
       {"search/quantised", {"moves", "cut", "sketches"}},
+      {"search/rows", {"moves", "sketches"}},
       {"search/model", {"moves", "cut", "sketches"}},
       {"search/strategy", {"moves", "cut", "sketches", "model"}},
       {"jit/program", {}},

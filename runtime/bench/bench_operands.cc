@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 
 #include "ir/analysis/analysis.h"
 #include "runtime/bench/bench_memory.h"
@@ -18,13 +17,6 @@ using ir::Status;
 namespace {
 
 constexpr int64_t kMaxCopies = 16384;
-
-// Adding it again and again meets every one of so many numbers before it meets one twice, neighbours far apart.
-int64_t spreading_step(int64_t numbers) {
-  int64_t step = std::max<int64_t>(numbers * 618 / 1000, 1);
-  while (std::gcd(step, numbers) != 1) ++step;
-  return step;
-}
 
 }  // namespace
 
@@ -118,20 +110,17 @@ Status BenchOperands::reserve(size_t arg, int64_t copies) {
 }
 
 // False: the operands say of no loop how long it runs, or this one is of no integers.
-bool BenchOperands::fill_counted(size_t arg, const ir::SymbolRange& values, const SymbolValues& dims) {
+bool BenchOperands::fill_integers(size_t arg, const ir::SymbolRange& values, const SymbolValues& dims) {
   const std::vector<int>& tensors = op_.arg_tensors();
   const bool some = std::any_of(tensors.begin(), tensors.end(), [&](int t) { return op_.counts(t); });
   const ir::DType type = tensor(arg).dtype;
-  if (!some || (type != ir::DType::i32 && type != ir::DType::i64)) return false;
-  const int64_t bytes = ir::dtype_bytes(type), count = static_cast<int64_t>(operands_[arg]->bytes) / bytes,
-                span = values.hi - values.lo, step = spreading_step(span + 1);
-  const bool rises = op_.rises(tensors[arg]), counts = op_.counts(tensors[arg]);
-  const int64_t row = rises ? ir::evaluate(ops::dim_expr(tensor(arg).dims.back()), dims).value_or(1) : 1;
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t evenly = span * (i % row) / std::max<int64_t>(row - 1, 1);
-    const int64_t value = values.lo + (rises ? evenly : counts ? span : i * step % (span + 1));
-    std::memcpy(operands_[arg]->memory.data() + i * bytes, &value, static_cast<size_t>(bytes));
-  }
+  if (!some || !may_count(type)) return false;
+  CountedIntegers integers{.type = type, .values = values};
+  integers.rises = op_.rises(tensors[arg]);
+  integers.counts = op_.counts(tensors[arg]);
+  if (integers.rises) integers.row = ir::evaluate(ops::dim_expr(tensor(arg).dims.back()), dims).value_or(1);
+  fill_counted(integers, operands_[arg]->memory.data(),
+               static_cast<int64_t>(operands_[arg]->bytes) / ir::dtype_bytes(type));
   return true;
 }
 
@@ -147,7 +136,7 @@ Status BenchOperands::fill(size_t arg, const SymbolValues& dims) {
     LATHE_ASSIGN(packing, op_.stages().packing(static_cast<int>(arg), dims));
   }
   if (packing.parts.empty()) {
-    if (!values || !fill_counted(arg, *values, dims))
+    if (!values || !fill_integers(arg, *values, dims))
       fill_tame(tensor(arg).dtype, seed, first, static_cast<int64_t>(o.bytes), values);
   } else {
     BenchMemory plain;

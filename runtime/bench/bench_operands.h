@@ -36,7 +36,7 @@ class BenchOperands {
   struct Operand;
   const ops::TensorDesc& tensor(size_t arg) const;
   ir::Result<std::optional<ir::SymbolRange>> values_at(size_t arg, const SymbolValues& dims) const;
-  bool fill_counted(size_t arg, const ir::SymbolRange& values, const SymbolValues& dims);
+  bool fill_integers(size_t arg, const ir::SymbolRange& values, const SymbolValues& dims);
   ir::Status sizes(const SymbolValues& dims);
   ir::Status reserve(size_t arg, int64_t copies);
   ir::Status fill(size_t arg, const SymbolValues& dims);

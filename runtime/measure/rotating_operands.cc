@@ -69,9 +69,17 @@ struct RotatingOperands::Impl {
   std::vector<void*> args;
 
   ir::Status reserve(size_t i, int64_t bytes);
+  void fill(size_t i, int64_t bytes);
+  // Its integers are of a Kernel some of whose loops run as long as integers say.
+  bool counted(size_t i) const {
+    const auto some = [](const OperandShape& s) { return s.counts; };
+    return shapes[i].values && may_count(shapes[i].type) && std::any_of(shapes.begin(), shapes.end(), some);
+  }
   ir::Status reserve_workspace(int64_t bytes);
   // The workspace comes after the operands.
-  int64_t offset(size_t i) const { return placement_offset(placement, static_cast<int>(i)); }
+  int64_t offset(size_t i) const {
+    return i < shapes.size() && counted(i) ? 0 : placement_offset(placement, static_cast<int>(i));
+  }
 };
 
 // Copies of small constants stand a line apart, large ones on pages of their own; a page more, for placements.
@@ -85,9 +93,20 @@ ir::Status RotatingOperands::Impl::reserve(size_t i, int64_t bytes) {
   o.stride = rotates ? o.bytes : 0;
   const int64_t total = (rotates ? o.stride * copies : o.bytes) + kPage;
   LATHE_ASSIGN(o.pages, Pages::map(total));
-  fill_tame(shapes[i].type, i, o.pages.data(), total, shapes[i].values);  // every page is touched
-  if (options.cold) jit::flush_lines(o.pages.data(), total);              // what was just written is not cold
+  fill(i, total);
+  if (options.cold) jit::flush_lines(o.pages.data(), total);  // what was just written is not cold
   return {};
+}
+
+// Every page is touched.
+void RotatingOperands::Impl::fill(size_t i, int64_t bytes) {
+  const OperandShape& s = shapes[i];
+  const Operand& o = operands[i];
+  fill_tame(s.type, i, o.pages.data(), bytes, s.values);
+  if (!counted(i)) return;
+  const CountedIntegers integers{s.type, *s.values, s.rises ? s.dims.back() : 1, s.rises, s.counts};
+  for (int64_t c = 0; c < (o.stride > 0 ? copies : 1); ++c)
+    fill_counted(integers, o.pages.data() + c * o.stride, s.span);
 }
 
 ir::Status RotatingOperands::Impl::reserve_workspace(int64_t bytes) {

@@ -155,6 +155,22 @@ bool bounds_loops(const ir::Kernel& kernel, const std::string& buffer) {
   return found;
 }
 
+bool counts_loops(const ir::Kernel& kernel, const std::string& buffer) {
+  bool found = false;
+  ir::for_each_stmt(kernel.body, [&](const ir::Stmt& s) {
+    if (s.kind != ir::Stmt::Kind::scope) return;
+    ir::for_each_node(s.extent, [&](const ir::ExprNode& n) { found |= n.op == ir::Op::k_load && n.name == buffer; });
+  });
+  return found;
+}
+
+// Adding it again and again meets every one of so many numbers before it meets one twice, neighbours far apart.
+int64_t spreading_step(int64_t numbers) {
+  int64_t step = std::max<int64_t>(numbers * 618 / 1000, 1);
+  while (std::gcd(step, numbers) != 1) ++step;
+  return step;
+}
+
 ir::Status shape_of(const ir::Buffer& b, SymbolValues* symbols, OperandShape* out) {
   const std::optional<std::vector<int64_t>> dims = ir::evaluate_dims(ir::given_dims(b), *symbols);
   if (!dims) return ir::invalid("{} has a size without value", b.name);
@@ -218,6 +234,7 @@ ir::Result<std::vector<OperandShape>> operand_shapes(const ir::Kernel& kernel, S
       return ir::unsupported("{}: elements of {} share bytes", b.name, ir::dtype_name(b.type));
     LATHE_RETURN_IF_ERROR(shape_of(b, symbols, &out.emplace_back()));
     out.back().rises = out.back().values && bounds_loops(kernel, b.name);
+    out.back().counts = out.back().values && counts_loops(kernel, b.name);
   }
   return out;
 }
@@ -280,6 +297,20 @@ void fill_tame(ir::DType type, uint64_t seed, char* data, int64_t bytes, const s
     for (int64_t i = 0; i < bytes; ++i) data[i] = static_cast<char>(i & 1);
   } else {
     std::memset(data, ir::is_float(type) ? 0x3b : 0, static_cast<size_t>(bytes));
+  }
+}
+
+bool may_count(ir::DType type) { return type == ir::DType::i32 || type == ir::DType::i64; }
+
+void fill_counted(const CountedIntegers& integers, char* data, int64_t count) {
+  const auto [lo, hi] = integers.values;
+  const int64_t span = hi - lo, step = spreading_step(span + 1), steps = std::max<int64_t>(integers.row - 1, 1);
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t evenly = span * (i % integers.row) / steps;
+    store_integer(integers.type, data, i,
+                  lo + (integers.rises    ? evenly
+                        : integers.counts ? span
+                                          : i * step % (span + 1)));
   }
 }
 

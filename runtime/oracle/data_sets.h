@@ -21,6 +21,7 @@ struct OperandShape {
   std::vector<int64_t> dims, strides;
   std::optional<ir::SymbolRange> values;  // what its elements may be; none: anything
   bool rises = false;                     // each is the end of what the one before begins, so that none falls
+  bool counts = false;                    // loops have as many iterations as its elements say
   int64_t elements = 0;                   // of the logical tensor
   int64_t span = 0;                       // from the first element to behind the last one
   int64_t bytes() const { return ir::dtype_bytes(type, span); }
@@ -60,6 +61,17 @@ void fill_operand(const OperandShape& shape, int number, const DataRecipe& recip
 // their range, and 0 without one. No operator leaves what a CPU computes at full speed there.
 void fill_tame(ir::DType type, uint64_t seed, char* data, int64_t bytes,
                const std::optional<ir::SymbolRange>& values = {});
+
+// Integers to be timed where some operand says how long loops run. Along a row that must not fall they are equally far
+// apart; loops are as long as they may be; all others, such as indices, are different, neighbours far apart.
+struct CountedIntegers {
+  ir::DType type = ir::DType::i32;
+  ir::SymbolRange values;
+  int64_t row = 1;  // elements that must not fall
+  bool rises = false, counts = false;
+};
+bool may_count(ir::DType type);
+void fill_counted(const CountedIntegers& integers, char* data, int64_t count);
 
 // A value of the range, one of its ends one time in four.
 int64_t value_in(const ir::SymbolRange& values, uint64_t random);

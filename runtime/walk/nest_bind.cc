@@ -161,7 +161,7 @@ class Binder {
     if (!once && level >= kMaxNestDepth) return ir::unsupported("a nest of more than {} loops", kMaxNestDepth);
     const int64_t outer_trips = trips_;
     trips_ = saturating_mul(trips_, extent.range.hi);
-    loops_.push_back({&node, once ? -1 : level, extent.range.hi});
+    loops_.push_back({&node, once ? -1 : level, extent.range.hi, extent.range.lo != extent.range.hi});
     forms_.push_loop(node.iter, once ? -1 : level, extent.range.hi);
     if (once) {
       for (const ir::NestNode& c : node.body) LATHE_RETURN_IF_ERROR(add(c, level, siblings));
@@ -222,6 +222,7 @@ class Binder {
     const ir::NestNode* node;
     int level;
     int64_t max_extent;
+    bool varies;  // it may run less often
   };
   const ir::Nest& nest_;
   const ir::Kernel& kernel_;
@@ -330,6 +331,9 @@ ir::Status Binder::stream(const ir::NestCall& call, size_t number, BoundCall* b)
         std::find_if(loops_.begin(), loops_.end(), [&](const OpenLoop& l) { return l.node->iter == s.spread_iter; });
     if (loop == loops_.end()) return ir::internal_error("a stream spread over {}, which is no loop", s.spread_iter);
     share = round_up((block + loop->max_extent - 1) / loop->max_extent, kLine);
+    // Its least share is too little where it runs less often: as much as its lines are for, then.
+    const int64_t reach = (std::min(steps, int64_t{1} << 40) + 3) / 4 * line_step;
+    if (loop->varies) share = std::clamp(reach, share, round_up(block, kLine));
     ahead = block;
     if (loop->level >= 0 && !p.general) {
       if (loop->level == innermost_) {

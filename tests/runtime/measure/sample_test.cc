@@ -77,6 +77,41 @@ TEST(Placements, KernelsAreCalledThere) {
   }
 }
 
+// What says how long loops run is what it would be in use, wherever the operands lie: all rows, in equal parts.
+TEST(Placements, OffsetsAreEquallyFarApart) {
+  const ir::Kernel k =
+      ir::parse_kernel(
+          "kernel parts(x: f32[12, 40] in, at: i32[5] in values 0..12, y: f32[12, 40] out) family elementwise\n"
+          "  for i < 12 [row]:\n    for j < 40 [col]:\n      y[i, j] = 0.0\n"
+          "  for t < 4 [row]:\n    for m < i64(at[t + 1]) - i64(at[t]) [row]:\n      for n < 40 [col]:\n"
+          "        y[i64(at[t]) + m, n] = x[i64(at[t]) + m, n]\n")
+          .value();
+  LeafCache leaves({}, nullptr, nullptr);
+  search::Schedule naive;
+  naive.family = "elementwise";
+  ir::Result<Stage> stage = build_stage(k, naive, ir::Target(), leaves, LeafPolicy{});
+  ASSERT_TRUE(stage.ok()) << stage.status().to_string();
+  std::multiset<int64_t> parts;
+  LeafRef& last = stage->nest().leaves.back();
+  last = {nullptr,
+          [](const void* program, const ir::LeafArgs& args) {
+            static_cast<std::multiset<int64_t>*>(const_cast<void*>(program))->insert(args.extent[0]);
+          },
+          &parts};
+  for (const bool cold : {false, true}) {
+    const auto memory = std::move(RotatingOperands::create(k, {{}, 1, cold, 1 << 16}, nullptr)).value();
+    ASSERT_TRUE(memory->add(*stage).ok());
+    for (int p = 0; p < 8; ++p) {
+      memory->place(p);
+      for (int n = 0; n < memory->copies(); ++n) {
+        parts.clear();
+        memory->call(0);
+        EXPECT_EQ(parts, (std::multiset<int64_t>{3, 3, 3, 3})) << p << " " << n;
+      }
+    }
+  }
+}
+
 // What rotates: constants, where they are half of what is read or more; else everything; hot, nothing.
 TEST(RotatingOperands, RotateAllWhereConstantsAreTheLesserPart) {
   const auto copies = [](const char* x, const char* w, bool cold) {

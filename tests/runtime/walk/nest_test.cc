@@ -250,6 +250,28 @@ TEST(Nest, SpreadStreamsCoverTheNextBlock) {
   }
 }
 
+// A loop that may run less often: what the lines are for, not the least share; all of the block at most.
+TEST(Nest, SpreadStreamsOfALoopThatVariesReachAsFarAsTheirLines) {
+  for (const int lines : {1, 4, 1000}) {
+    NestCall c;
+    c.leaves = {0};
+    c.operands = {{0, ir::DType::f32, iter("n0") * 32 * K, {}}};
+    c.segments = {{K, {}, {}}};
+    c.streams = {{0, 0, "m0", K * 128, lines}};
+    const auto cut = cut_of({loop("n0", 9, {loop("m0", iter("n0"), {call(c)})})}, 1, 1, {{"K", 1, 4096}});
+    const auto calls = walked(cut, {{"K", 16}}, 1, nullptr, {nullptr, 0, 1, 0, 0, 1, true});
+    ASSERT_EQ(calls.size(), 36u);
+    const int64_t base = int64_t{1} << 32, block = 16 * 128,
+                  share = lines == 1   ? 256  // an eighth
+                          : lines == 4 ? 16 / 4 * 4 * 64
+                                       : block;
+    size_t call = 0;
+    for (int n = 0; n < 9; ++n) {
+      for (int m = 0; m < n; ++m) EXPECT_EQ(calls[call++].back(), base + n * block + block + m * share) << lines;
+    }
+  }
+}
+
 TEST(Nest, ScratchIsSizedAlignedAndPerPart) {
   NestCall c;
   c.leaves = {0};

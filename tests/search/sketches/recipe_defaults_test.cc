@@ -136,6 +136,8 @@ TEST(RecipeDefaults, FollowTheShape) {
       {"shorter ones, then", softmax(528, 2), {{"grain", 16}, {"overlap", 2}}},
       {"or the shortest", softmax(1000, 2), {{"grain", 4}, {"overlap", 2}}},
       {"an odd one would be half a pair", layernorm(65, 4096), {{"rows", 1}}},
+      {"rows from memory are prefetched", softmax(8192, 1), {{"stream", 1}, {"pf", 8192}, {"overlap", 2}}},
+      {"those in the caches are not", softmax(2048, 1), {{"stream", 0}, {"pf", 0}}},
       {"registers for three", gelu(12288), {{"unroll", 3}}},
       {"no whole steps of three", gelu(12289), {{"unroll", 4}}},
       {"four tiles of short sums", scores(32, 64), {{"mr", 8}, {"nr", 32}, {"mu", 1}}},
@@ -150,6 +152,19 @@ TEST(RecipeDefaults, FollowTheShape) {
     EXPECT_TRUE(recipe->build(knobs, c.problem, target()).ok());
     for (const auto& [name, value] : c.want) EXPECT_EQ(knob_of(knobs, name, -7), value) << name;
   }
+}
+
+// The row that is read first is two ahead of the one that is stored; four vectors of it lie in four lines.
+TEST(RecipeDefaults, RowsFromMemoryArePrefetchedWhereTheyAreReadFirst) {
+  const Problem p = softmax(8192, 1);
+  const ir::Result<Scheduled> scheduled = kRowRecipe.script(kRowRecipe.defaults(p, target()), p, target());
+  ASSERT_TRUE(scheduled.ok()) << scheduled.status().to_string();
+  const std::string text = ir::print(scheduled->kernel);
+  const size_t loop = text.find("for b < 8190 [row]:"), ahead = text.find("prefetch s ahead 8192 lines 4");
+  ASSERT_NE(ahead, std::string::npos) << text;
+  EXPECT_LT(loop, ahead) << text;
+  EXPECT_EQ(text.find("prefetch", ahead + 1), std::string::npos) << "once a step\n" << text;
+  EXPECT_LT(text.find("s[b + 2", ahead), text.find("s[b + 1", ahead)) << text;
 }
 
 // A weight from memory times M rows.

@@ -5,10 +5,10 @@
 //   row block (parallel) { row group { pass over the columns { row of the group (unrolled) { vector } } ... } }
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "ir/analysis/analysis.h"
 #include "ir/analysis/dependence.h"
+#include "search/rows/row_shape.h"
 #include "search/sketches/generic_rules.h"
 #include "search/sketches/sketch.h"
 
@@ -18,101 +18,14 @@ using namespace ir;  // NOLINT: this file is all IR
 
 namespace {
 
-// What the knobs depend on.
-struct Shape {
-  std::string row;                      // the innermost row scope, empty if there is none
-  std::vector<const Stmt*> passes;      // column scopes
-  std::vector<std::string> scalars;     // temporaries of a row: one value
-  std::vector<std::string> kept;        // temporaries of a row: one value per column
-  std::vector<std::string> streamable;  // outputs nothing reads
-  int64_t rows = 1, cols = 1;
-  int64_t overlapped_sums = 0;         // reductions of the first two passes
-  int whole_inputs = 0;                // with an element for each of the result
-  double bytes_in = 0, bytes_out = 0;  // of the widest elements
-  bool functions = false;
-  bool norm = false;  // a root of a sum
-  bool normal_cdf = false;
-  bool some_rows = false, two_rows = false, again = false, online = false;
-  bool first_keeps = false;  // the first pass writes what the later ones read: of two rows at a time there would be two
-};
-
-bool single_assignment(const Kernel& kernel, const std::string& buffer) {
-  int writes = 0;
-  bool plain = true;
-  for_each_stmt(kernel.body, [&](const Stmt& s) {
-    if (s.kind != Stmt::Kind::assign || s.target != buffer) return;
-    ++writes;
-    plain = plain && s.op == AssignOp::set && !uses(s.value, buffer);
-  });
-  return plain && writes == 1;
-}
-
-Shape shape_of(const Problem& problem) {
-  const Kernel& k = problem.kernel;
-  Shape out;
-  out.passes = scopes_with_role(k, "col");
-  out.cols = extent_at(out.passes[0]->extent, problem);
-  for (size_t p = 0; p < std::min<size_t>(out.passes.size(), 2); ++p) {
-    for (const Stmt& c : out.passes[p]->body) {
-      out.overlapped_sums += c.kind == Stmt::Kind::assign && c.op != AssignOp::set;
-    }
-  }
-  Ranges ranges(k);
-  const std::vector<const Stmt*> rows = scopes_with_role(k, "row");
-  for (const Stmt* r : rows) {
-    out.rows *= extent_at(r->extent, problem);
-    out.row = r->iter;
-    out.some_rows = proves_le(Expr(1), r->extent, ranges);
-    out.two_rows = proves_le(Expr(2), r->extent, ranges);
-  }
-  std::set<std::string> read;
-  for (const Access& a : collect_accesses(k.body)) {
-    if (!a.write || a.reduction) read.insert(a.buffer);
-  }
-  for (const Buffer& b : k.buffers) {
-    if (b.place == Place::heap && !rows.empty()) {
-      if (b.dims.size() == rows.size()) out.scalars.push_back(b.name);
-      if (b.dims.size() == rows.size() + 1) out.kept.push_back(b.name);
-    }
-    if (b.place == Place::heap) continue;
-    double elements = 1;
-    for (const Expr& d : b.dims) elements *= static_cast<double>(extent_at(d, problem));
-    out.whole_inputs += b.place == Place::in && elements >= static_cast<double>(out.rows * out.cols);
-    double& widest = b.place == Place::out ? out.bytes_out : out.bytes_in;
-    widest = std::max(widest, bytes_of_each(b.type));
-    if (b.place == Place::out && dtype_bytes(b.type) >= 2 && read.count(b.name) == 0) out.streamable.push_back(b.name);
-  }
-  for (const Stmt* pass : out.passes) {
-    for_each_stmt(pass->body, [&](const Stmt& s) {
-      if (s.kind == Stmt::Kind::assign)
-        for_each_node(s.value, [&](const ExprNode& e) {
-          out.functions |= op_info(e.op).cls == OpClass::kMath;
-          out.normal_cdf |= e.op == Op::k_normal_cdf;
-        });
-    });
-  }
-  for_each_stmt(k.body, [&](const Stmt& s) {
-    if (s.kind == Stmt::Kind::assign)
-      for_each_node(s.value, [&](const ExprNode& e) { out.norm |= e.op == Op::k_sqrt || e.op == Op::k_rsqrt; });
-  });
-  for_each_stmt(out.passes[0]->body, [&](const Stmt& s) {
-    out.first_keeps |=
-        s.kind == Stmt::Kind::assign && std::find(out.kept.begin(), out.kept.end(), s.target) != out.kept.end();
-  });
-  out.norm &= out.overlapped_sums > 0;
-  out.again = !out.kept.empty() && std::all_of(out.kept.begin(), out.kept.end(),
-                                               [&](const std::string& b) { return single_assignment(k, b); });
-  out.online = out.passes.size() >= 3 && out.passes[0]->body.size() == 1 && out.passes[0]->body[0].op == AssignOp::fmax;
-  return out;
-}
-
 class RowSketch {
  public:
   struct Setting {
-    int64_t unroll = 1, grain = 0, rows = 1, overlap = 0, recompute = 0, online = 0, stream = 0;
+    int64_t unroll = 1, grain = 0, rows = 1, overlap = 0, recompute = 0, online = 0, stream = 0, prefetch = 0;
     bool operator==(const Setting&) const = default;
   };
-  RowSketch(const Problem& problem, const Target& target) : problem_(problem), t_(target), shape_(shape_of(problem)) {}
+  RowSketch(const Problem& problem, const Target& target)
+      : problem_(problem), t_(target), shape_(row_shape_of(problem)) {}
 
   static bool matches(const Problem& problem) {
     const std::string& f = problem.kernel.family;
@@ -131,6 +44,7 @@ class RowSketch {
   bool many() const { return problem_.threads > 1; }
   bool reduces() const { return shape_.passes.size() > 1 && !shape_.row.empty(); }
   bool may_stream() const { return !shape_.streamable.empty() && search::may_stream(problem_, t_); }
+  bool may_prefetch() const { return !shape_.whole.empty() && search::may_stream(problem_, t_); }
   // Rows are whole steps of so many vectors.
   bool whole_steps(int64_t unroll) const {
     return proves_divisible(shape_.passes[0]->extent, unroll * t_.lanes, Ranges(problem_.kernel));
@@ -145,7 +59,7 @@ class RowSketch {
 
   const Problem& problem_;
   const Target& t_;
-  const Shape shape_;
+  const RowShape shape_;
 };
 
 const std::vector<KnobRow<RowSketch>>& RowSketch::table() {
@@ -170,16 +84,20 @@ const std::vector<KnobRow<RowSketch>>& RowSketch::table() {
       {"online", "online", "1: maximum and sum in one pass", &Setting::online, 0, 1, false,
        [](const RowSketch& s) { return values_if(s.shape_.online && s.shape_.again, {0, 1}); }},
       {"stream", "stream", "1: the result goes past the caches", &Setting::stream, 0, 1, false,
-       [](const RowSketch& s) { return values_if(s.may_stream(), {0, 1}); }}};
+       [](const RowSketch& s) { return values_if(s.may_stream(), {0, 1}); }},
+      {"prefetch", "pf", "bytes that inputs as large as the result are prefetched ahead; 0: not", &Setting::prefetch, 0,
+       kAnySize, true, [](const RowSketch& s) { return values_if(s.may_prefetch(), {0, 8192, 16384}); }}};
   return kTable;
 }
+
+constexpr int64_t kLine = 64;
 
 // Terms of a partial sum of a norm: with 112 of them layernorm came out 14 % beyond its tolerance
 // (runtime/oracle/tolerances.def).
 constexpr int64_t kMostTerms = 64, kMostUnroll = 8;
-// Of other sums, where all of a row are added one after another: with 2,000 of them softmax of a vocabulary came out
-// four to twenty times beyond its tolerance.
-constexpr int64_t kManyTerms = 1024;
+// Of other sums, where all of a row are added one after another: with 1,000 of them softmax came out up to 1.3 times
+// beyond its tolerance, with 2,000 four to twenty times.
+constexpr int64_t kManyTerms = 512;
 
 int64_t RowSketch::sum_block(const Setting& k) const {
   const int64_t step = k.unroll * t_.lanes;
@@ -227,6 +145,8 @@ Status RowSketch::accepts(const Setting& k) const {
   if (sum_block(k) != 0 && (rows > 1 || overlap != 0 || online))
     return unsupported("sums of {} terms stand in blocks of one row", shape_.cols / (unroll * t_.lanes));
   if (k.stream != 0 && !may_stream()) return unsupported("the result stays in the cache, or is read");
+  if (k.prefetch != 0 && !may_prefetch()) return unsupported("no input as large as the result comes from memory");
+  if (k.prefetch != 0 && k.prefetch < kLine) return unsupported("pf {}: less than a line", k.prefetch);
   return {};
 }
 
@@ -237,6 +157,7 @@ bool RowSketch::overlap_pays() const {
 }
 
 constexpr int64_t kUsualUnroll = 4;          // vectors of a step
+constexpr int64_t kUsualAhead = 8192;        // bytes: the hardware's prefetcher stops at the end of a page
 constexpr int64_t kLongBlocks[] = {16, 64};  // rows, or 1024 columns
 
 // Vectors of a step, if rows are whole steps: chains of sums that nothing else overlaps want eight; the longest
@@ -254,11 +175,13 @@ std::optional<RowSketch::Setting> RowSketch::standard() const {
   k.unroll = default_unroll();
   k.grain = many() ? 4 : 0;
   const bool fixed = problem_.kernel.symbols.empty();  // else small shapes come as well
-  k.stream = fixed && !shape_.streamable.empty() && exceeds_caches(problem_, t_) ? 1 : 0;
+  const bool from_memory = fixed && exceeds_caches(problem_, t_);
+  k.stream = from_memory && !shape_.streamable.empty() ? 1 : 0;
+  k.prefetch = from_memory && may_prefetch() ? kUsualAhead : 0;
   // Several operands from memory with arithmetic between them: short steps mix both better. Those of narrow elements
   // are short as they are.
   const bool narrow = std::max(shape_.bytes_in, shape_.bytes_out) < 4;
-  if (k.stream != 0 && shape_.passes.size() == 1 && shape_.whole_inputs > 1 && shape_.functions && !narrow)
+  if (k.stream != 0 && shape_.passes.size() == 1 && shape_.whole.size() > 1 && shape_.functions && !narrow)
     k.unroll = 2;
   while (k.unroll > 1 && !accepts(k).ok()) k.unroll /= 2;
   // Longer blocks where each thread gets several all the same, and none is cut short: three passes overlap in whole
@@ -313,8 +236,10 @@ double RowSketch::estimate(const Setting& k) const {
       static_cast<double>(shape_.passes.size()) * 60 / group / static_cast<double>(std::max<int64_t>(shape_.cols, 1));
   const double steps = 1 / (static_cast<double>(k.unroll) * group);
   const double anew = (k.recompute != 0 ? 0.6 : 0) + (k.online != 0 ? 0.4 : 0);
-  const double stores = exceeds_caches(problem_, t_) && k.stream == 0 ? 0.5 : 0;
-  return steps + drains + anew + stores + static_cast<double>(k.grain) * 1e-3;
+  const bool from_memory = exceeds_caches(problem_, t_);
+  const double stores = from_memory && k.stream == 0 ? 0.5 : 0;
+  const double waits = from_memory && k.prefetch < kUsualAhead ? 0.3 : 0;
+  return steps + drains + anew + stores + waits + static_cast<double>(k.grain) * 1e-3;
 }
 
 // The naive nest stands: columns are unrolled and rows shared out.
@@ -330,6 +255,7 @@ Structure RowSketch::structure(const Setting& k, const ProblemFacts& facts) cons
   s.slowdown = reduces ? std::max(1.0, 4 / s.unroll) : 1;
   s.block_rows = static_cast<double>(k.grain);
   s.tile_rows = static_cast<double>(k.rows);
+  s.prefetch_bytes = static_cast<double>(k.prefetch);
   s.calls = s.rows;
   if (k.grain > 0) {
     const double grain = s.block_rows;
@@ -359,6 +285,28 @@ void group_rows(Script& s, const std::string& rows, int64_t unroll, int64_t lane
       s.move("swap_scopes {} {}", part, col.iter + (unroll == 1 ? "v" : "s"));
     }
     s.move("unroll_scope {}", part);
+  }
+}
+
+// Each input ahead of the pass that reads it first: the columns of one row that one step takes.
+void prefetch_inputs(Script& s, const std::vector<std::string>& inputs, const std::string& row, int64_t ahead) {
+  for (const std::string& b : inputs) {
+    const Stmt* rows = row.empty() ? nullptr : find_scope(s.kernel(), row);
+    const Stmt* at = nullptr;
+    int64_t elements = 1;
+    const auto find = [&](const std::vector<Stmt>& body, const auto& self) -> bool {
+      for (const Stmt& c : body) {
+        if (c.kind == Stmt::Kind::assign && uses(c.value, b)) return true;
+        if (c.kind != Stmt::Kind::scope || !self(c.body, self)) continue;
+        if (at == nullptr && (c.mark == Mark::none || c.role == "row")) at = &c;
+        if (at == nullptr && is_const_int(c.extent)) elements *= c.extent->ival;
+        return true;
+      }
+      return false;
+    };
+    if (!s.ok() || !find(rows == nullptr ? s.kernel().body : rows->body, find) || at == nullptr) continue;
+    const int64_t bytes = elements * dtype_bytes(s.kernel().find_buffer(b)->type);
+    s.move("prefetch {} {} ahead={} lines={}", b, at->iter, ahead, std::clamp<int64_t>(bytes / kLine, 1, 32));
   }
 }
 
@@ -404,7 +352,7 @@ void overlap_last(Script& s, const std::string& row) {
 }
 
 // Maximum and sum in one pass with a partial result per lane.
-void reduce_online(Script& s, const Shape& shape, const std::string& row, int64_t partials) {
+void reduce_online(Script& s, const RowShape& shape, const std::string& row, int64_t partials) {
   const std::string max = shape.passes[0]->iter, sum = shape.passes[1]->iter;
   s.move("online_reduction {} {} {} as mx,sx,nx,{}v,{}l", max, sum, partials, max, max);
   for (const char* buffer : {"mx", "sx", "nx"}) s.move("move_to_register {} {}", buffer, row);
@@ -490,6 +438,7 @@ Status RowSketch::write(Script& s, const Setting& k) const {
       }
     }
   }
+  if (k.prefetch != 0) prefetch_inputs(s, shape_.whole, row, k.prefetch);
   return {};
 }
 
