@@ -23,6 +23,7 @@ class Writer {
     for (const std::string& e : p_.sizes) line("  lt_int {};", e);
     line("}};");
     line("LT_KERNEL({}, {}, lt_args, a) {{", kernel, p_.threads);
+    for (const DeviceLocal& l : p_.locals) line("  float {}[{}];", l.name, l.count);
     body(p_.body);
     line("}}");
     return std::move(out_);
@@ -72,8 +73,11 @@ class Writer {
   }
 
   std::string place(const DevicePlace& at, const std::string& further = {}) const {
-    return fmt::format("a.{} + {}{}", p_.params[static_cast<size_t>(at.param)].name, integer(at.offset), further);
+    if (is_local(at))
+      return fmt::format("{}[{}{}]", p_.locals[static_cast<size_t>(at.index)].name, integer(at.offset), further);
+    return fmt::format("a.{} + {}{}", p_.params[static_cast<size_t>(at.index)].name, integer(at.offset), further);
   }
+  static bool is_local(const DevicePlace& at) { return at.space == DevicePlace::Space::local; }
   static std::string lane_step(const DeviceStmt& s, int lane) {
     return lane == 0 ? "" : fmt::format(" + {}ll * {}", lane, integer(s.step));
   }
@@ -84,25 +88,32 @@ class Writer {
     return fmt::format("v{}_{}", o.value, lanes_[static_cast<size_t>(o.value)] == 1 ? 0 : lane);
   }
 
-  void define(const DeviceStmt& s) {
-    const auto at = static_cast<size_t>(s.value);
+  void define(const DeviceStmt& s) { define(s.value, s.lanes); }
+  void define(int value, int lanes) {
+    const auto at = static_cast<size_t>(value);
     if (lanes_.size() <= at) lanes_.resize(at + 1, 1);
-    lanes_[at] = s.lanes;
+    lanes_[at] = lanes;
   }
 
   void load(const DeviceStmt& s) {
     define(s);
-    if (s.lanes > 1 && ir::is_const_int(s.step, 1)) {
+    const bool local = is_local(s.places[0]);
+    if (!local && s.lanes > 1 && ir::is_const_int(s.step, 1)) {
       line("const lt_f{0} w{1} = lt_load{0}({2});", s.lanes, s.value, place(s.places[0]));
       for (int l = 0; l < s.lanes; ++l) line("const float v{0}_{1} = w{0}.{2};", s.value, l, "xyzw"[l]);
       return;
     }
     for (int l = 0; l < s.lanes; ++l)
-      line("const float v{}_{} = lt_load1({});", s.value, l, place(s.places[0], lane_step(s, l)));
+      line("const float v{}_{} = {}{}{};", s.value, l, local ? "" : "lt_load1(", place(s.places[0], lane_step(s, l)),
+           local ? "" : ")");
   }
 
   void store(const DeviceStmt& s) {
     const auto value = [&](int lane) { return operand(s.operands[0], lane); };
+    if (is_local(s.places[0])) {
+      for (int l = 0; l < s.lanes; ++l) line("{} = {};", place(s.places[0], lane_step(s, l)), value(l));
+      return;
+    }
     if (s.lanes > 1 && ir::is_const_int(s.step, 1)) {
       std::string all;
       for (int l = 0; l < s.lanes; ++l) all += ", " + value(l);
@@ -120,6 +131,46 @@ class Writer {
       for (const DeviceOperand& o : s.operands) args += (args.empty() ? "" : ", ") + operand(o, l);
       line("const {} v{}_{} = lt_{}({});", row.result == 'f' ? "float" : "bool", s.value, l, row.name, args);
     }
+  }
+
+  // By pairs, so that few operations wait for each other.
+  void fold(const DeviceStmt& s) {
+    std::vector<std::string> all;
+    for (int l = 0; l < s.lanes; ++l) all.push_back(operand(s.operands[0], l));
+    for (; all.size() > 1; all.resize(all.size() / 2)) {
+      for (size_t i = 0; i < all.size() / 2; ++i)
+        all[i] = fmt::format("lt_{}({}, {})", device_op(s.op).name, all[i], all[i + all.size() / 2]);
+    }
+    define(s.value, 1);
+    line("const float v{}_0 = {};", s.value, all[0]);
+  }
+
+  void index(const DeviceStmt& s) {
+    const int lanes = s.name.empty() ? 1 : s.lanes;
+    define(s.value, lanes);
+    for (int l = 0; l < lanes; ++l) {
+      const std::string value =
+          integer(s.name.empty() ? s.integer : ir::substitute(s.integer, {{s.name, Expr(int64_t{l})}}));
+      if (s.integer->type == ir::DType::b8) {
+        line("const bool v{}_{} = {};", s.value, l, value);
+      } else {
+        line("const float v{}_{} = static_cast<float>({});", s.value, l, value);
+      }
+    }
+  }
+
+  void loop(const DeviceStmt& s) {
+    const bool part = s.unrolled > 0 && !ir::is_const_int(s.integer, s.unrolled);
+    if (s.unrolled > 0) {
+      line("LT_UNROLL");
+      line("for (lt_int {0} = 0; {0} < {1}ll; ++{0}) {{", s.name, s.unrolled);
+      if (part) line("  if ({} < {}) {{", s.name, integer(s.integer));
+    } else {
+      line("LT_LOOP");
+      line("for (lt_int {0} = 0; {0} < {1}; ++{0}) {{", s.name, integer(s.integer));
+    }
+    body(s.body);
+    line("{}}}", part ? "}" : "");
   }
 
   void blocks(const std::string& condition, const DeviceStmt& s) {
@@ -151,15 +202,19 @@ class Writer {
           break;
         }
         case Kind::loop:
-          line("for (lt_int {0} = 0; {0} < {1}; ++{0}) {{", s.name, integer(s.integer));
-          body(s.body);
-          line("}}");
+          loop(s);
           break;
         case Kind::load:
           load(s);
           break;
         case Kind::set:
           set(s);
+          break;
+        case Kind::fold:
+          fold(s);
+          break;
+        case Kind::index:
+          index(s);
           break;
         case Kind::store:
           store(s);

@@ -45,13 +45,23 @@ struct DeviceOperand {
   float constant = 0;
 };
 
-// An address: so many elements from the first one of a parameter.
+// Registers of a thread under one name. Which one is meant is known when code is made: loops over them are unrolled.
+struct DeviceLocal {
+  std::string name;  // r0
+  int64_t count = 1;
+};
+
+// An element: so many from the first one of a parameter or of a local.
 struct DevicePlace {
-  int param = -1;
+  enum class Space : uint8_t { param, local };
+  Space space = Space::param;
+  int index = -1;  // which one
   ir::Expr offset;
 };
 
-inline constexpr int kMaxLanes = 4;  // elements of a value: 16 bytes
+inline constexpr int kMaxLanes = 4;      // elements of a value: 16 bytes
+inline constexpr int kMostLocals = 224;  // of the 255 registers that a thread may have
+inline constexpr int kMostCopies = 256;  // of an unrolled loop
 
 struct DeviceStmt {
   enum class Kind : uint8_t {
@@ -59,9 +69,11 @@ struct DeviceStmt {
     when,     // body if integer is true, else `otherwise`
     aligned,  // body if all of `places` are aligned to lanes * 4 bytes, and `integer` (if there is one) is true, else
               // `otherwise`
-    loop,     // body for name = 0 .. integer-1
+    loop,     // body for name = 0 .. integer-1; unrolled: in so many copies, of which the first `integer` run
     load,     // value = `lanes` elements from places[0] on, `step` apart
     set,      // value = op of operands, in each lane
+    fold,     // value = op of all lanes of the operand: one lane
+    index,    // value = `integer`: a condition, or a number as f32; `name` is the lane, if it is not empty
     store     // `lanes` elements from places[0] on, `step` apart = operands[0]
   };
   Kind kind = Kind::let;
@@ -69,7 +81,8 @@ struct DeviceStmt {
   ir::Expr integer;
   std::vector<DevicePlace> places;
   int lanes = 1;
-  ir::Expr step;  // load, store of several lanes; 1: one access of all of them
+  int64_t unrolled = 0;  // loop: copies; 0: it runs as a loop
+  ir::Expr step;         // load, store of several lanes; 1: one access of all of them
   int value = -1;
   DeviceOp op = DeviceOp::k_add;
   std::vector<DeviceOperand> operands;
@@ -81,6 +94,7 @@ struct DeviceProgram {
   int threads = 1;  // of a block
   std::vector<DeviceParam> params;
   std::vector<std::string> sizes;  // e0, e1, ...: 64-bit integers, the same for all threads
+  std::vector<DeviceLocal> locals;
   std::vector<DeviceStmt> body;
 };
 
@@ -93,6 +107,8 @@ std::string print(const DeviceProgram& program);
 //   lanes    1, 2 or 4
 //   access   only what is written is stored to; an access of several lanes at once stands where its address was found
 //            aligned to all of them
+//   locals   at most kMostLocals elements; an access stays inside, and its offset depends on iterators of unrolled
+//            loops alone; what is loaded was stored somewhere before
 ir::Status verify(const DeviceProgram& program);
 
 }  // namespace lathe::jit

@@ -29,11 +29,12 @@ class LaunchCutter {
     LATHE_RETURN_IF_ERROR(collect_grid(top));
     for (const Buffer& b : kernel_.buffers) {
       if (!uses_buffer(top, b.name)) continue;
-      if (!is_param(b.place))
-        return unsupported("launch {}: {} is a {} buffer, expected parameters alone", top.iter, b.name,
+      if (!is_param(b.place) && b.place != Place::reg)
+        return unsupported("launch {}: {} is a {} buffer, expected parameters and registers", top.iter, b.name,
                            place_name(b.place));
-      buffers_.emplace_back(b.name, fmt::format("p{}", buffers_.size()));
-      launch_.operands.push_back(static_cast<int>(&b - kernel_.buffers.data()));
+      const bool own = !is_param(b.place);  // after all parameters
+      buffers_.emplace_back(b.name, fmt::format("{}{}", own ? "r" : "p", own ? own_++ : launch_.operands.size()));
+      if (!own) launch_.operands.push_back(static_cast<int>(&b - kernel_.buffers.data()));
     }
     leaf.kernel.name = "leaf";
     leaf.kernel.family = "device";
@@ -102,7 +103,7 @@ class LaunchCutter {
     Buffer b;
     b.name = name;
     b.type = from.type;
-    b.place = from.place == Place::out ? Place::out : Place::in;
+    b.place = from.place == Place::constant ? Place::in : from.place;
     b.layout = from.layout;
     b.padding = from.padding;
     for (const Expr& d : from.dims) b.dims.push_back(rename(d));
@@ -112,6 +113,7 @@ class LaunchCutter {
 
   const Kernel& kernel_;
   Launch launch_;
+  size_t own_ = 0;  // temporaries so far
   Names buffers_, symbols_, iters_;
 };
 

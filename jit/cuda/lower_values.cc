@@ -1,0 +1,208 @@
+// What statements of a device leaf compute, in values of a thread, and where their elements lie.
+#include <algorithm>
+
+#include "ir/core/text_form.h"
+#include "jit/cuda/lowering.h"
+
+namespace lathe::jit {
+
+using ir::AssignOp;
+using ir::DType;
+using ir::Expr;
+using ir::Op;
+using ir::Result;
+using ir::Status;
+using ir::unsupported;
+using Space = DevicePlace::Space;
+
+namespace {
+
+bool is_index(const Expr& e) { return e->type == DType::i64; }
+
+// A number, or a comparison of numbers: no element takes part.
+bool is_of_indices(const Expr& e) {
+  bool out = is_index(e) || e->type == DType::b8;
+  ir::for_each_node(e, [&](const ir::ExprNode& n) { out &= n.type == DType::i64 || n.type == DType::b8; });
+  return out;
+}
+
+// How far an element is from the first one.
+Expr offset_of(const ir::Buffer& b, const std::vector<Expr>& index) {
+  Expr out(0), step(1);
+  for (size_t d = index.size(); d-- > 0;) {
+    out = out + index[d] * (b.strides.empty() ? step : b.strides[d]);
+    step = step * b.dims[d];
+  }
+  return out;
+}
+
+DeviceOp update_of(AssignOp op) {
+  switch (op) {
+    case AssignOp::max:
+      return DeviceOp::k_max;
+    case AssignOp::min:
+      return DeviceOp::k_min;
+    case AssignOp::mul:
+      return DeviceOp::k_mul;
+    case AssignOp::fmax:
+      return DeviceOp::k_fmax;
+    default:
+      return DeviceOp::k_add;
+  }
+}
+
+}  // namespace
+
+// Inside a vector scope: the place of lane 0, and the step from lane to lane.
+Result<DeviceStmt> DeviceLowering::access(const std::string& name, const std::vector<Expr>& index) {
+  DeviceStmt s;
+  DevicePlace at = place_of_.at(name);
+  const Expr offset = offset_of(*kernel_.find_buffer(name), index);
+  if (vector_ == nullptr) {
+    at.offset = ir::simplify(offset, ranges_);
+    s.places = {std::move(at)};
+    return s;
+  }
+  const auto form = ir::affine_form(ir::simplify(offset, ranges_));
+  if (!form) return unsupported("{} is used at {}, expected an affine place", name, print(offset));
+  at.offset = ir::simplify(ir::substitute(offset, {{vector_->iter, Expr(0)}}), ranges_);
+  s.places = {std::move(at)};
+  s.step = ir::simplify(form->coeff(vector_->iter), ranges_);
+  s.lanes = ir::is_const_int(s.step, 0) ? 1 : lanes_;
+  if (!ir::is_const_int(s.step, 1) || s.places[0].space != Space::param) return s;
+  const bool known = std::any_of(places_->begin(), places_->end(), [&](const DevicePlace& p) {
+    return p.index == s.places[0].index && equal(p.offset, s.places[0].offset);
+  });
+  if (!known) places_->push_back(s.places[0]);
+  return s;
+}
+
+Status DeviceLowering::assign(const ir::Stmt& s, int64_t threads, List& to) {
+  DeviceOperand value;
+  if (s.op == AssignOp::set) {
+    LATHE_ASSIGN(value, expression(s.value, to));
+  }
+  LATHE_ASSIGN(DeviceStmt store, access(s.target, s.index));
+  if (s.op == AssignOp::set && store.lanes != lanes_) return unsupported("lanes of {} share one element", s.target);
+  if (s.op != AssignOp::set) {
+    LATHE_ASSIGN(value, updated(s, store, to));
+  }
+  store.kind = DeviceStmt::Kind::store;
+  store.operands = {value};
+  const bool once = threads > 1 && store.places[0].space != Space::local;
+  if (!once) {
+    to.push_back(std::move(store));
+    return {};
+  }
+  if (s.op != AssignOp::set) return unsupported("{} threads update one element of {}", threads, s.target);
+  // Of threads that have the same value, one stores it.
+  DeviceStmt first;
+  first.kind = DeviceStmt::Kind::when;
+  const Expr thread = ir::iter("thread");
+  first.integer = ir::make(Op::k_eq, {block_depth_ == 0 ? thread : ir::mod(thread, Expr(threads)), Expr(0)});
+  first.body.push_back(std::move(store));
+  to.push_back(std::move(first));
+  return {};
+}
+
+// What the cell of an update holds after it. Lanes that share a cell are folded first.
+Result<DeviceOperand> DeviceLowering::updated(const ir::Stmt& s, const DeviceStmt& cell, List& to) {
+  const DeviceOp op = update_of(s.op);
+  const bool folded = cell.lanes < lanes_;
+  DeviceStmt load = cell;
+  load.kind = DeviceStmt::Kind::load;
+  if (s.op == AssignOp::add && s.value->op == Op::k_mul && !folded) {
+    std::vector<DeviceOperand> operands;
+    for (const Expr& factor : s.value->args) {
+      LATHE_ASSIGN(const DeviceOperand o, expression(factor, to));
+      operands.push_back(o);
+    }
+    operands.push_back({keep(std::move(load), "", to), 0});
+    return set(DeviceOp::k_fma, std::move(operands), cell.lanes, to);
+  }
+  LATHE_ASSIGN(DeviceOperand value, expression(s.value, to));
+  const DeviceOperand before{keep(std::move(load), "", to), 0};
+  const auto fold = [&](const DeviceOperand& lanes) {
+    DeviceStmt f;
+    f.kind = DeviceStmt::Kind::fold;
+    f.op = op;
+    f.lanes = lanes_;
+    f.operands = {lanes};
+    return DeviceOperand{keep(std::move(f), "", to), 0};
+  };
+  // fmax drops a NaN of its first operand alone: each lane meets the cell before it meets another.
+  if (s.op == AssignOp::fmax && folded) return fold(set(op, {value, before}, lanes_, to));
+  if (folded) value = fold(value);
+  if (s.op == AssignOp::fmax) return set(op, {value, before}, cell.lanes, to);
+  return set(op, {before, value}, cell.lanes, to);
+}
+
+int DeviceLowering::lanes_of(const DeviceOperand& o) const {
+  return o.value < 0 ? 1 : lanes_of_[static_cast<size_t>(o.value)];
+}
+
+// Equal operations are done once; what changes meanwhile has no text.
+int DeviceLowering::keep(DeviceStmt s, const std::string& text, List& to) {
+  const auto known = text.empty() ? known_.end() : known_.find(text);
+  if (known != known_.end()) return known->second;
+  s.value = static_cast<int>(lanes_of_.size());
+  const bool one = s.kind == DeviceStmt::Kind::fold || (s.kind == DeviceStmt::Kind::index && s.name.empty());
+  lanes_of_.push_back(one ? 1 : s.lanes);
+  if (!text.empty()) known_[text] = s.value;
+  to.push_back(std::move(s));
+  return to.back().value;
+}
+
+DeviceOperand DeviceLowering::set(DeviceOp op, std::vector<DeviceOperand> operands, int lanes, List& to) {
+  DeviceStmt s;
+  s.kind = DeviceStmt::Kind::set;
+  s.op = op;
+  s.lanes = lanes;
+  std::string text = fmt::format("{} x{}", device_op(op).name, lanes);
+  for (const DeviceOperand& o : operands)
+    text += o.value >= 0 ? fmt::format(" v{}", o.value) : fmt::format(" {}", print(ir::const_float(o.constant)));
+  s.operands = std::move(operands);
+  return DeviceOperand{keep(std::move(s), text, to), 0};
+}
+
+// In a vector scope, one for each lane if it depends on the lane.
+Result<DeviceOperand> DeviceLowering::index_value(const Expr& e, List& to) {
+  DeviceStmt s;
+  s.kind = DeviceStmt::Kind::index;
+  s.integer = e->type == DType::b8 ? e : e->args[0];
+  if (is_index(s.integer)) s.integer = ir::simplify(s.integer, ranges_);
+  if (vector_ != nullptr && ir::uses(s.integer, vector_->iter)) {
+    s.lanes = lanes_;
+    // A name of its own: the iterator is that of a loop elsewhere.
+    s.name = fmt::format("l{}", lanes_of_.size());
+    s.integer = ir::substitute(s.integer, {{vector_->iter, ir::iter(s.name)}});
+  }
+  return DeviceOperand{keep(std::move(s), "index " + print(e) + (vector_ != nullptr ? " lanes" : ""), to), 0};
+}
+
+Result<DeviceOperand> DeviceLowering::expression(const Expr& e, List& to) {
+  if (e->op == Op::k_const_float) return DeviceOperand{-1, static_cast<float>(e->fval)};
+  if (e->op == Op::k_load) {
+    LATHE_ASSIGN(DeviceStmt s, access(e->name, e->args));
+    s.kind = DeviceStmt::Kind::load;
+    const bool input = kernel_.find_buffer(e->name)->place == ir::Place::in;
+    return DeviceOperand{keep(std::move(s), input ? print(e) : "", to), 0};
+  }
+  const bool number = e->op == Op::k_cast && e->type == DType::f32 && is_index(e->args[0]);
+  if (e->type == DType::b8 ? is_of_indices(e) : number && is_of_indices(e->args[0])) return index_value(e, to);
+  DeviceOp op = DeviceOp::k_add;
+  const DeviceOpRow* row = find_device_op(e->op, &op);
+  const bool served = row != nullptr && std::none_of(e->args.begin(), e->args.end(), is_index) &&
+                      (e->type == DType::f32 || e->type == DType::b8);
+  if (!served) return unsupported("{} has no function on a device", print(e));
+  std::vector<DeviceOperand> operands;
+  int lanes = 1;
+  for (const Expr& a : e->args) {
+    LATHE_ASSIGN(const DeviceOperand operand, expression(a, to));
+    lanes = std::max(lanes, lanes_of(operand));
+    operands.push_back(operand);
+  }
+  return set(op, std::move(operands), lanes, to);
+}
+
+}  // namespace lathe::jit
