@@ -13,7 +13,7 @@
 #include "jit/cuda/cuda_text.h"
 #include "jit/cuda/lower_device.h"
 #include "search/cut/launch_cut.h"
-#include "search/gpu/chain_schedule.h"
+#include "search/gpu/device_schedules.h"
 #include "tests/gpu/chains.h"
 #include "tests/gpu/fakes/fake_cubin.h"
 
@@ -34,11 +34,12 @@ std::string nvrtc_path() {
 }
 
 std::string leaf_of(const std::string& text, const ir::SymbolValues& symbols) {
-  const auto chain = search::general_chain(test::kernel_of(text));
-  EXPECT_TRUE(chain.ok()) << chain.status().to_string();
+  const search::GeneralKernel general = search::general_kernel(test::kernel_of(text));
   ir::SymbolValues sizes;
-  for (const auto& [name, size] : chain->sizes) sizes.emplace_back(name, ir::evaluate(size, symbols).value());
-  return search::cut_launches(search::chain_schedule(*chain, sizes)->kernel)->leaves[0].text;
+  for (const auto& [name, size] : general.sizes) sizes.emplace_back(name, ir::evaluate(size, symbols).value());
+  const auto scheduled = search::device_schedule(general, sizes);
+  EXPECT_TRUE(scheduled.ok()) << scheduled.status().to_string();
+  return search::cut_launches(scheduled->kernel)->leaves[0].text;
 }
 
 DeviceProgram program_of(const std::string& leaf) { return lower_device({test::kernel_of(leaf), leaf}).value(); }
