@@ -24,6 +24,7 @@ class Writer {
     line("}};");
     line("LT_KERNEL({}, {}, lt_args, a) {{", kernel, p_.threads);
     for (const DeviceLocal& l : p_.locals) line("  float {}[{}];", l.name, l.count);
+    for (const DeviceShared& s : p_.shared) line("  LT_SHARED({}, {});", s.name, s.count);
     body(p_.body);
     line("}}");
     return std::move(out_);
@@ -75,9 +76,14 @@ class Writer {
   std::string place(const DevicePlace& at, const std::string& further = {}) const {
     if (is_local(at))
       return fmt::format("{}[{}{}]", p_.locals[static_cast<size_t>(at.index)].name, integer(at.offset), further);
+    if (is_shared(at))
+      return fmt::format("{} + {}{}", p_.shared[static_cast<size_t>(at.index)].name, integer(at.offset), further);
     return fmt::format("a.{} + {}{}", p_.params[static_cast<size_t>(at.index)].name, integer(at.offset), further);
   }
   static bool is_local(const DevicePlace& at) { return at.space == DevicePlace::Space::local; }
+  static bool is_shared(const DevicePlace& at) { return at.space == DevicePlace::Space::shared; }
+  static const char* load_name(const DevicePlace& at) { return is_shared(at) ? "lt_get" : "lt_load"; }
+  static const char* store_name(const DevicePlace& at) { return is_shared(at) ? "lt_put" : "lt_store"; }
   static std::string lane_step(const DeviceStmt& s, int lane) {
     return lane == 0 ? "" : fmt::format(" + {}ll * {}", lane, integer(s.step));
   }
@@ -99,13 +105,13 @@ class Writer {
     define(s);
     const bool local = is_local(s.places[0]);
     if (!local && s.lanes > 1 && ir::is_const_int(s.step, 1)) {
-      line("const lt_f{0} w{1} = lt_load{0}({2});", s.lanes, s.value, place(s.places[0]));
+      line("const lt_f{0} w{1} = {3}{0}({2});", s.lanes, s.value, place(s.places[0]), load_name(s.places[0]));
       for (int l = 0; l < s.lanes; ++l) line("const float v{0}_{1} = w{0}.{2};", s.value, l, "xyzw"[l]);
       return;
     }
     for (int l = 0; l < s.lanes; ++l)
-      line("const float v{}_{} = {}{}{};", s.value, l, local ? "" : "lt_load1(", place(s.places[0], lane_step(s, l)),
-           local ? "" : ")");
+      line("const float v{}_{} = {}{}{};", s.value, l, local ? "" : load_name(s.places[0]) + std::string("1("),
+           place(s.places[0], lane_step(s, l)), local ? "" : ")");
   }
 
   void store(const DeviceStmt& s) {
@@ -117,10 +123,11 @@ class Writer {
     if (s.lanes > 1 && ir::is_const_int(s.step, 1)) {
       std::string all;
       for (int l = 0; l < s.lanes; ++l) all += ", " + value(l);
-      line("lt_store{}({}{});", s.lanes, place(s.places[0]), all);
+      line("{}{}({}{});", store_name(s.places[0]), s.lanes, place(s.places[0]), all);
       return;
     }
-    for (int l = 0; l < s.lanes; ++l) line("lt_store1({}, {});", place(s.places[0], lane_step(s, l)), value(l));
+    for (int l = 0; l < s.lanes; ++l)
+      line("{}1({}, {});", store_name(s.places[0]), place(s.places[0], lane_step(s, l)), value(l));
   }
 
   void set(const DeviceStmt& s) {
@@ -216,6 +223,13 @@ class Writer {
         case Kind::index:
           index(s);
           break;
+        case Kind::shuffle:
+          define(s.value, 1);
+          line("const float v{}_0 = lt_shuffle({}, {});", s.value, operand(s.operands[0], 0), s.distance);
+          break;
+        case Kind::barrier:
+          line("lt_barrier({});", barriers_++);
+          break;
         case Kind::store:
           store(s);
           break;
@@ -227,6 +241,7 @@ class Writer {
   const DeviceProgram& p_;
   std::string out_;
   int indent_ = 0;
+  int barriers_ = 0;        // so far
   std::vector<int> lanes_;  // by value
 };
 

@@ -25,6 +25,7 @@ class Printer {
     for (const std::string& e : p_.sizes) args.push_back(e);
     out_ += fmt::format("{})\n", fmt::join(args, ", "));
     for (const DeviceLocal& l : p_.locals) out_ += fmt::format("  local {}[{}]\n", l.name, l.count);
+    for (const DeviceShared& s : p_.shared) out_ += fmt::format("  shared {}[{}]\n", s.name, s.count);
     body(p_.body, 1);
     return std::move(out_);
   }
@@ -32,7 +33,9 @@ class Printer {
  private:
   std::string place(const DevicePlace& at) const {
     const auto i = static_cast<size_t>(at.index);
-    const std::string& name = at.space == DevicePlace::Space::param ? p_.params[i].name : p_.locals[i].name;
+    const std::string& name = at.space == DevicePlace::Space::param   ? p_.params[i].name
+                              : at.space == DevicePlace::Space::local ? p_.locals[i].name
+                                                                      : p_.shared[i].name;
     return fmt::format("{}[{}]", name, ir::print(at.offset));
   }
   static std::string lanes(const DeviceStmt& s) {
@@ -90,6 +93,12 @@ class Printer {
           out_ += fmt::format("v{} = index", s.value);
           if (!s.name.empty()) out_ += fmt::format(" x{} {}", s.lanes, s.name);
           out_ += fmt::format(" {}\n", ir::print(s.integer));
+          break;
+        case Kind::shuffle:
+          out_ += fmt::format("v{} = shuffle {} {}\n", s.value, s.distance, operand(s.operands[0]));
+          break;
+        case Kind::barrier:
+          out_ += "barrier\n";
           break;
         case Kind::store:
           out_ += fmt::format("store{} {} {}\n", lanes(s), place(s.places[0]), operand(s.operands[0]));

@@ -51,17 +51,24 @@ struct DeviceLocal {
   int64_t count = 1;
 };
 
-// An element: so many from the first one of a parameter or of a local.
+// Memory of a block, f32, aligned to 16 bytes.
+struct DeviceShared {
+  std::string name;  // s0
+  int64_t count = 1;
+};
+
+// An element: so many from the first one of a parameter, of a local or of shared memory.
 struct DevicePlace {
-  enum class Space : uint8_t { param, local };
+  enum class Space : uint8_t { param, local, shared };
   Space space = Space::param;
   int index = -1;  // which one
   ir::Expr offset;
 };
 
-inline constexpr int kMaxLanes = 4;      // elements of a value: 16 bytes
-inline constexpr int kMostLocals = 224;  // of the 255 registers that a thread may have
-inline constexpr int kMostCopies = 256;  // of an unrolled loop
+inline constexpr int kMaxLanes = 4;        // elements of a value: 16 bytes
+inline constexpr int kMostLocals = 224;    // of the 255 registers that a thread may have
+inline constexpr int kMostCopies = 256;    // of an unrolled loop
+inline constexpr int kMostShared = 49152;  // bytes of a block that nothing has to be asked for
 
 struct DeviceStmt {
   enum class Kind : uint8_t {
@@ -74,6 +81,8 @@ struct DeviceStmt {
     set,      // value = op of operands, in each lane
     fold,     // value = op of all lanes of the operand: one lane
     index,    // value = `integer`: a condition, or a number as f32; `name` is the lane, if it is not empty
+    shuffle,  // value = the operand of the thread whose number differs in the bit `distance`
+    barrier,  // all threads of the block have come here, and see what the others stored
     store     // `lanes` elements from places[0] on, `step` apart = operands[0]
   };
   Kind kind = Kind::let;
@@ -82,6 +91,7 @@ struct DeviceStmt {
   std::vector<DevicePlace> places;
   int lanes = 1;
   int64_t unrolled = 0;  // loop: copies; 0: it runs as a loop
+  int distance = 0;      // shuffle: 1, 2, 4, 8 or 16
   ir::Expr step;         // load, store of several lanes; 1: one access of all of them
   int value = -1;
   DeviceOp op = DeviceOp::k_add;
@@ -95,6 +105,7 @@ struct DeviceProgram {
   std::vector<DeviceParam> params;
   std::vector<std::string> sizes;  // e0, e1, ...: 64-bit integers, the same for all threads
   std::vector<DeviceLocal> locals;
+  std::vector<DeviceShared> shared;
   std::vector<DeviceStmt> body;
 };
 
@@ -109,6 +120,9 @@ std::string print(const DeviceProgram& program);
 //            aligned to all of them
 //   locals   at most kMostLocals elements; an access stays inside, and its offset depends on iterators of unrolled
 //            loops alone; what is loaded was stored somewhere before
+//   shared   at most kMostShared bytes; what is loaded was stored somewhere before
+//   wait     all threads of the block reach a barrier, and a shuffle: neither stands where a condition or the length of
+//            a loop depends on the thread
 ir::Status verify(const DeviceProgram& program);
 
 }  // namespace lathe::jit

@@ -33,7 +33,17 @@ class Verifier {
       locals += std::min<int64_t>(l.count, kMostLocals + 1);
     }
     if (locals > kMostLocals) return invalid("locals: {} elements, expected at most {}", locals, kMostLocals);
+    int64_t bytes = 0;
+    for (const DeviceShared& s : p_.shared) {
+      LATHE_RETURN_IF_ERROR(define(s.name));
+      names_.erase(s.name);
+      if (s.count < 1) return invalid("shared: {} has {} elements", s.name, s.count);
+      bytes += (std::min<int64_t>(s.count, kMostShared) * 4 + 15) / 16 * 16;
+    }
+    if (bytes > kMostShared) return invalid("shared: {} bytes, expected at most {}", bytes, kMostShared);
     stored_.assign(p_.locals.size(), false);
+    stored_shared_.assign(p_.shared.size(), false);
+    differs_.insert("thread");
     return body(p_.body);
   }
 
@@ -57,9 +67,11 @@ class Verifier {
   }
 
   Status place(const DevicePlace& at) const {
-    const bool local = at.space == Space::local;
-    if (at.index < 0 || static_cast<size_t>(at.index) >= (local ? p_.locals.size() : p_.params.size()))
-      return invalid("access: there is no {} {}", local ? "local" : "parameter", at.index);
+    const bool local = at.space == Space::local, shared = at.space == Space::shared;
+    const size_t count = local ? p_.locals.size() : shared ? p_.shared.size() : p_.params.size();
+    if (at.index < 0 || static_cast<size_t>(at.index) >= count) {
+      return invalid("access: there is no {} {}", local ? "local" : shared ? "shared memory" : "parameter", at.index);
+    }
     return integer(at.offset, ir::DType::i64);
   }
 
@@ -69,6 +81,12 @@ class Verifier {
     if (s.lanes > 1) LATHE_RETURN_IF_ERROR(integer(s.step, ir::DType::i64));
     if (s.places[0].space == Space::local) return local(s);
     if (s.lanes == 1 || !ir::is_const_int(s.step, 1)) return {};
+    if (s.places[0].space == Space::shared) {
+      return ir::proves_divisible(s.places[0].offset, s.lanes, {})
+                 ? Status()
+                 : invalid("access: {} lanes of {}[{}] at once, and nothing says that they are aligned", s.lanes,
+                           p_.shared[static_cast<size_t>(s.places[0].index)].name, print(s.places[0].offset));
+    }
     const bool known = std::any_of(aligned_.begin(), aligned_.end(), [&](const auto& a) {
       return a.second >= s.lanes && a.first.space == Space::param && a.first.index == s.places[0].index &&
              equal(a.first.offset, s.places[0].offset);
@@ -97,6 +115,20 @@ class Verifier {
         return invalid("locals: {}[{}] may lie outside of {} elements", l.name, print(e), l.count);
     }
     return {};
+  }
+
+  // Whether it may be something else in another thread of the block.
+  bool differs(const ir::Expr& e) const {
+    bool out = false;
+    ir::for_each_node(e, [&](const ir::ExprNode& n) { out |= differs_.count(n.name) != 0; });
+    return out;
+  }
+  // A body that not all threads run, or not as often.
+  Status apart(const std::vector<DeviceStmt>& list, bool differs) {
+    apart_ += differs;
+    Status status = inside(list);
+    apart_ -= differs;
+    return status;
   }
 
   Status define_value(const DeviceStmt& s, char type, int lanes) {
@@ -132,19 +164,22 @@ class Verifier {
     switch (s.kind) {
       case Kind::let:
         LATHE_RETURN_IF_ERROR(integer(s.integer, ir::DType::i64));
+        if (differs(s.integer)) differs_.insert(s.name);
         return define(s.name);
-      case Kind::when:
+      case Kind::when: {
         LATHE_RETURN_IF_ERROR(integer(s.integer, ir::DType::b8));
-        LATHE_RETURN_IF_ERROR(inside(s.body));
-        return inside(s.otherwise);
+        const bool some = differs(s.integer);
+        LATHE_RETURN_IF_ERROR(apart(s.body, some));
+        return apart(s.otherwise, some);
+      }
       case Kind::aligned: {
         if (s.integer) LATHE_RETURN_IF_ERROR(integer(s.integer, ir::DType::b8));
         for (const DevicePlace& at : s.places) LATHE_RETURN_IF_ERROR(place(at));
         const size_t outside = aligned_.size();
         for (const DevicePlace& at : s.places) aligned_.emplace_back(at, s.lanes);
-        LATHE_RETURN_IF_ERROR(inside(s.body));
+        LATHE_RETURN_IF_ERROR(apart(s.body, true));
         aligned_.resize(outside);
-        return inside(s.otherwise);
+        return apart(s.otherwise, true);
       }
       case Kind::loop: {
         LATHE_RETURN_IF_ERROR(integer(s.integer, ir::DType::i64));
@@ -155,7 +190,7 @@ class Verifier {
         const std::set<std::string> names = names_;
         LATHE_RETURN_IF_ERROR(define(s.name));
         if (s.unrolled > 0) copies_.enter(s.name, ir::Expr(s.unrolled));
-        LATHE_RETURN_IF_ERROR(inside(s.body));
+        LATHE_RETURN_IF_ERROR(apart(s.body, differs(s.integer)));
         if (s.unrolled > 0) copies_.leave();
         names_ = names;
         return {};
@@ -165,6 +200,9 @@ class Verifier {
         if (s.places[0].space == Space::local && !stored_[static_cast<size_t>(s.places[0].index)])
           return invalid("locals: {} is loaded before anything is stored to it",
                          p_.locals[static_cast<size_t>(s.places[0].index)].name);
+        if (s.places[0].space == Space::shared && !stored_shared_[static_cast<size_t>(s.places[0].index)])
+          return invalid("shared: {} is loaded before anything is stored to it",
+                         p_.shared[static_cast<size_t>(s.places[0].index)].name);
         return define_value(s, 'f', s.lanes);
       case Kind::set: {
         const DeviceOpRow& row = device_op(s.op);
@@ -192,10 +230,21 @@ class Verifier {
         names_ = names;
         return define_value(s, condition ? 'b' : 'f', s.name.empty() ? 1 : s.lanes);
       }
+      case Kind::shuffle:
+        if (apart_ > 0) return invalid("wait: a shuffle that not all threads reach");
+        if (s.distance < 1 || s.distance > 16 || (s.distance & (s.distance - 1)) != 0 || s.lanes != 1)
+          return invalid("values: a shuffle over {} threads", s.distance);
+        if (s.operands.size() != 1) return invalid("values: a shuffle has {} operands", s.operands.size());
+        LATHE_RETURN_IF_ERROR(operand(s.operands[0], 'f', 1));
+        return define_value(s, 'f', 1);
+      case Kind::barrier:
+        return apart_ > 0 ? invalid("wait: a barrier that not all threads reach") : Status();
       case Kind::store:
         LATHE_RETURN_IF_ERROR(access(s));
         if (s.places[0].space == Space::local) {
           stored_[static_cast<size_t>(s.places[0].index)] = true;
+        } else if (s.places[0].space == Space::shared) {
+          stored_shared_[static_cast<size_t>(s.places[0].index)] = true;
         } else if (const DeviceParam& p = p_.params[static_cast<size_t>(s.places[0].index)]; !p.written) {
           return invalid("access: {} is stored to, it is only read", p.name);
         }
@@ -214,7 +263,9 @@ class Verifier {
   std::set<std::string> names_, defined_;             // known here; ever defined
   std::map<int, std::pair<char, int>> values_;        // known here: type and lanes
   ir::Ranges copies_;                                 // iterators of unrolled loops
-  std::vector<bool> stored_;                          // locals, so far
+  std::vector<bool> stored_, stored_shared_;          // locals and shared memory, so far
+  std::set<std::string> differs_;                     // names that depend on the thread
+  int apart_ = 0;                                     // bodies around that not all threads run
   std::set<int> numbers_;                             // ever defined
   std::vector<std::pair<DevicePlace, int>> aligned_;  // found here, to so many lanes
 };

@@ -32,42 +32,43 @@ void add_let(std::vector<DeviceStmt>& to, const std::string& name, const Expr& v
   to.push_back(std::move(s));
 }
 
-// The most threads that @block scopes below share out between them.
-int64_t threads_of(const std::vector<Stmt>& body, const ir::Ranges& outer) {
-  int64_t most = 1;
-  for (const Stmt& s : body) {
-    if (s.kind != Stmt::Kind::scope) continue;
-    ir::Ranges ranges = outer;
-    ranges.enter(s);
-    int64_t own = threads_of(s.body, ranges);
-    if (s.mark == Mark::block) {
-      const int64_t extent = std::max<int64_t>(ir::interval(s.extent, outer).hi, 1);
-      own = extent > ir::kMaxBlockThreads ? extent : own * extent;
-    }
-    most = std::max(most, own);
-  }
-  return most;
-}
-
 }  // namespace
+
+// Of each thread's share.
+Status DeviceLowering::add_local(const ir::Buffer& b) {
+  LATHE_ASSIGN(share_[b.name], ir::thread_share(kernel_, b.name));
+  const std::vector<ir::ThreadDim>& share = share_[b.name];
+  int64_t count = 1;
+  for (size_t d = 0; d < b.dims.size(); ++d) {
+    const int64_t size = d < share.size() ? share[d].own_size(b.dims[d]->ival) : b.dims[d]->ival;
+    count = std::min(count * std::max<int64_t>(size, 1), int64_t{kMostLocals} + 1);
+  }
+  if (count > kMostLocals)
+    return unsupported("{} has more than {} elements, too many for registers", b.name, kMostLocals);
+  place_of_[b.name] = {Space::local, static_cast<int>(out_.locals.size()), {}};
+  out_.locals.push_back({b.name, count});
+  return {};
+}
 
 Status DeviceLowering::buffers() {
   for (const ir::Buffer& b : kernel_.buffers) {
     if (b.type != ir::DType::f32) return unsupported("{} is {}, expected f32", b.name, ir::dtype_name(b.type));
-    if (!b.layout.empty() || !b.padding.empty()) return unsupported("{} has a layout of its own", b.name);
-    if (ir::is_param(b.place)) {
-      place_of_[b.name] = {Space::param, static_cast<int>(out_.params.size()), {}};
-      out_.params.push_back({b.name, b.place == ir::Place::out});
+    if (b.place == ir::Place::reg) {
+      LATHE_RETURN_IF_ERROR(add_local(b));
       continue;
     }
-    if (b.place != ir::Place::reg)
-      return unsupported("{} is a {} buffer, expected registers", b.name, ir::place_name(b.place));
-    int64_t count = 1;
-    for (const Expr& d : b.dims) count = std::min(count * std::max<int64_t>(d->ival, 1), int64_t{kMostLocals} + 1);
-    if (count > kMostLocals)
-      return unsupported("{} has more than {} elements, too many for registers", b.name, kMostLocals);
-    place_of_[b.name] = {Space::local, static_cast<int>(out_.locals.size()), {}};
-    out_.locals.push_back({b.name, count});
+    if (b.place == ir::Place::shared) {
+      int64_t count = 1;
+      for (const Expr& d : ir::physical_dims(b)) count = std::min(count * ir::simplify(d)->ival, int64_t{kMostShared});
+      place_of_[b.name] = {Space::shared, static_cast<int>(out_.shared.size()), {}};
+      out_.shared.push_back({b.name, count});
+      continue;
+    }
+    if (!ir::is_param(b.place))
+      return unsupported("{} is a {} buffer, expected registers or shared memory", b.name, ir::place_name(b.place));
+    if (!b.layout.empty() || !b.padding.empty()) return unsupported("{} has a layout of its own", b.name);
+    place_of_[b.name] = {Space::param, static_cast<int>(out_.params.size()), {}};
+    out_.params.push_back({b.name, b.place == ir::Place::out});
   }
   return {};
 }
@@ -76,7 +77,6 @@ Result<DeviceProgram> DeviceLowering::run() {
   out_.name = kernel_.name;
   LATHE_RETURN_IF_ERROR(buffers());
   for (const ir::Symbol& s : kernel_.symbols) out_.sizes.push_back(s.name);
-  if (kernel_.body.size() != 1 || kernel_.body[0].mark != Mark::grid) return unsupported("expected one @grid scope");
   const Stmt* inner = &kernel_.body[0];
   std::vector<const Stmt*> grid;
   for (;; inner = &inner->body[0]) {
@@ -84,7 +84,7 @@ Result<DeviceProgram> DeviceLowering::run() {
     ranges_.enter(*inner);
     if (inner->body.size() != 1 || inner->body[0].mark != Mark::grid) break;
   }
-  out_.threads = static_cast<int>(std::min<int64_t>(threads_of(inner->body, ranges_), ir::kMaxBlockThreads + 1));
+  out_.threads = static_cast<int>(std::min<int64_t>(ir::block_threads(inner->body, ranges_), ir::kMaxBlockThreads + 1));
   if (out_.threads > ir::kMaxBlockThreads) return unsupported("a block of more than {} threads", ir::kMaxBlockThreads);
   Expr rest = kBlock;
   for (size_t g = grid.size(); g-- > 0;) {
@@ -101,11 +101,65 @@ Result<DeviceProgram> DeviceLowering::run() {
 
 Status DeviceLowering::body(const std::vector<Stmt>& list, int64_t threads, List& to) {
   const auto outside = known_;  // what is made in a list ends with it
-  for (const Stmt& s : list) {
-    if (s.kind == Stmt::Kind::assign) LATHE_RETURN_IF_ERROR(assign(s, threads, to));
-    if (s.kind == Stmt::Kind::scope) LATHE_RETURN_IF_ERROR(scope(s, threads, to));
+  const bool waits = std::any_of(list.begin(), list.end(), [&](const Stmt& s) {
+    return plan_.waits.count(&s) != 0 || plan_.barrier_before.count(&s) != 0;
+  });
+  Status status;
+  if (waits || !guards_.empty()) {
+    status = waiting(list, threads, to);
+  } else {
+    for (const Stmt& s : list) {
+      if (status.ok() && s.kind == Stmt::Kind::assign) status = assign(s, threads, to);
+      if (status.ok() && s.kind == Stmt::Kind::scope) status = scope(s, threads, to);
+    }
   }
   known_ = outside;
+  return status;
+}
+
+void DeviceLowering::barrier(List& to) {
+  to.emplace_back();
+  to.back().kind = DeviceStmt::Kind::barrier;
+}
+
+void DeviceLowering::guarded(List&& what, List& to) {
+  if (what.empty()) return;
+  if (guards_.empty()) {
+    std::move(what.begin(), what.end(), std::back_inserter(to));
+    return;
+  }
+  DeviceStmt when;
+  when.kind = DeviceStmt::Kind::when;
+  for (const Expr& g : guards_) when.integer = when.integer ? ir::make(Op::k_logical_and, {when.integer, g}) : g;
+  when.body = std::move(what);
+  to.push_back(std::move(when));
+}
+
+Status DeviceLowering::waiting(const std::vector<Stmt>& list, int64_t threads, List& to) {
+  const auto outside = known_;
+  List pending;
+  const auto flush = [&] {
+    guarded(std::exchange(pending, {}), to);
+    if (!guards_.empty()) known_ = outside;
+  };
+  for (const Stmt& s : list) {
+    if (plan_.barrier_before.count(&s) != 0) {
+      flush();
+      barrier(to);
+    }
+    if (plan_.waits.count(&s) != 0) {
+      flush();
+      LATHE_RETURN_IF_ERROR(scope(s, threads, to));
+      continue;
+    }
+    const std::vector<Expr> guards = std::exchange(guards_, {});
+    Status status;
+    if (s.kind == Stmt::Kind::assign) status = assign(s, threads, pending);
+    if (s.kind == Stmt::Kind::scope) status = scope(s, threads, pending);
+    guards_ = guards;
+    LATHE_RETURN_IF_ERROR(status);
+  }
+  flush();
   return {};
 }
 
@@ -145,7 +199,14 @@ Status DeviceLowering::loop(const Stmt& s, int64_t threads, List& to) {
       return unsupported("scope {} goes through registers more than {} times", s.iter, kMostCopies);
     }
   }
+  const bool together = plan_.waits.count(&s) != 0;
+  if (together && std::any_of(block_iters_.begin(), block_iters_.end(),
+                              [&](const std::string& i) { return ir::uses(s.extent, i); }))
+    return unsupported("threads wait for each other in {}, which some leave earlier", s.iter);
+  loops_ += together;
   LATHE_RETURN_IF_ERROR(inside(s, [&] { return body(s.body, threads, loop.body); }));
+  loops_ -= together;
+  if (plan_.barrier_last.count(&s) != 0) barrier(loop.body);
   to.push_back(std::move(loop));
   return {};
 }
@@ -153,18 +214,31 @@ Status DeviceLowering::loop(const Stmt& s, int64_t threads, List& to) {
 Status DeviceLowering::block(const Stmt& s, int64_t threads, List& to) {
   ir::Ranges ranges = ranges_;
   ranges.enter(s);
-  const int64_t below = threads_of(s.body, ranges), most = std::max<int64_t>(ir::interval(s.extent, ranges_).hi, 1);
+  const int64_t below = ir::block_threads(s.body, ranges),
+                most = std::max<int64_t>(ir::interval(s.extent, ranges_).hi, 1);
   // All threads of the block that the scopes around did not share out; a scope that needs fewer leaves some idle.
   const Expr number = block_depth_ == 0 ? kThread : ir::mod(kThread, Expr(threads));
   add_let(to, s.iter, ir::simplify(ir::floordiv(number, Expr(below)), {}));
-  DeviceStmt guard;
-  guard.kind = DeviceStmt::Kind::when;
-  guard.integer = ir::make(Op::k_lt, {ir::iter(s.iter), s.extent});
+  const Expr guard = ir::make(Op::k_lt, {ir::iter(s.iter), s.extent});
   const bool whole = ir::is_const_int(s.extent, most) && below * most == threads;
+  if (plan_.waits.count(&s) != 0) {
+    LATHE_ASSIGN(const std::vector<Partial> partials, open_partials(s, to));
+    if (!whole) guards_.push_back(guard);
+    block_iters_.push_back(s.iter);
+    ++block_depth_;
+    LATHE_RETURN_IF_ERROR(inside(s, [&] { return body(s.body, below, to); }));
+    --block_depth_;
+    block_iters_.pop_back();
+    if (!whole) guards_.pop_back();
+    return close_partials(partials, threads, to);
+  }
+  DeviceStmt when;
+  when.kind = DeviceStmt::Kind::when;
+  when.integer = guard;
   ++block_depth_;
-  LATHE_RETURN_IF_ERROR(inside(s, [&] { return body(s.body, below, whole ? to : guard.body); }));
+  LATHE_RETURN_IF_ERROR(inside(s, [&] { return body(s.body, below, whole ? to : when.body); }));
   --block_depth_;
-  if (!whole) to.push_back(std::move(guard));
+  if (!whole) to.push_back(std::move(when));
   return {};
 }
 
@@ -193,13 +267,17 @@ Status DeviceLowering::vector(const Stmt& s, int64_t threads, List& to) {
     std::move(wide.body.begin(), wide.body.end(), std::back_inserter(to));
     return {};
   }
+  if (wide.places.empty()) wide.kind = DeviceStmt::Kind::when;
   wide.otherwise.push_back(std::move(single));
   to.push_back(std::move(wide));
   return {};
 }
 
 Result<DeviceProgram> lower_device(const ir::Leaf& leaf) {
-  LATHE_ASSIGN(DeviceProgram out, DeviceLowering(leaf.kernel).run());
+  if (leaf.kernel.body.size() != 1 || leaf.kernel.body[0].mark != Mark::grid)
+    return unsupported("expected one @grid scope");
+  LATHE_ASSIGN(const ThreadPlan plan, plan_threads(leaf.kernel));
+  LATHE_ASSIGN(DeviceProgram out, DeviceLowering(leaf.kernel, plan).run());
   LATHE_RETURN_IF_ERROR(verify(out).with_context("device program"));
   return out;
 }

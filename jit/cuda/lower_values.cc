@@ -26,16 +26,6 @@ bool is_of_indices(const Expr& e) {
   return out;
 }
 
-// How far an element is from the first one.
-Expr offset_of(const ir::Buffer& b, const std::vector<Expr>& index) {
-  Expr out(0), step(1);
-  for (size_t d = index.size(); d-- > 0;) {
-    out = out + index[d] * (b.strides.empty() ? step : b.strides[d]);
-    step = step * b.dims[d];
-  }
-  return out;
-}
-
 DeviceOp update_of(AssignOp op) {
   switch (op) {
     case AssignOp::max:
@@ -52,6 +42,32 @@ DeviceOp update_of(AssignOp op) {
 }
 
 }  // namespace
+
+// How far an element is from the first one: of a parameter in the caller's memory, of registers in the thread's share,
+// of shared memory as its layout says.
+Expr DeviceLowering::offset_of(const ir::Buffer& b, const std::vector<Expr>& index) const {
+  std::vector<Expr> at = index, sizes = b.dims;
+  if (const auto share = share_.find(b.name); share != share_.end()) {
+    for (size_t d = 0; d < share->second.size(); ++d) {
+      at[d] = share->second[d].own_index(index[d]);
+      sizes[d] = Expr(share->second[d].own_size(sizes[d]->ival));
+    }
+  } else if (b.place == ir::Place::shared) {
+    at.clear();
+    sizes = ir::physical_dims(b);
+    for (const ir::LayoutDim& l : ir::full_layout(b)) {
+      const Expr& i = index[static_cast<size_t>(l.dim)];
+      const bool whole = l.part == ir::LayoutDim::Part::whole, outer = l.part == ir::LayoutDim::Part::outer;
+      at.push_back(whole ? i : outer ? ir::floordiv(i, Expr(l.tile)) : ir::mod(i, Expr(l.tile)));
+    }
+  }
+  Expr out(0), step(1);
+  for (size_t d = at.size(); d-- > 0;) {
+    out = out + at[d] * (b.strides.empty() ? step : b.strides[d]);
+    step = step * sizes[d];
+  }
+  return out;
+}
 
 // Inside a vector scope: the place of lane 0, and the step from lane to lane.
 Result<DeviceStmt> DeviceLowering::access(const std::string& name, const std::vector<Expr>& index) {

@@ -29,11 +29,15 @@ class LaunchCutter {
     LATHE_RETURN_IF_ERROR(collect_grid(top));
     for (const Buffer& b : kernel_.buffers) {
       if (!uses_buffer(top, b.name)) continue;
-      if (!is_param(b.place) && b.place != Place::reg)
-        return unsupported("launch {}: {} is a {} buffer, expected parameters and registers", top.iter, b.name,
-                           place_name(b.place));
+      if (!is_param(b.place) && b.place != Place::reg && b.place != Place::shared)
+        return unsupported("launch {}: {} is a {} buffer, expected parameters, registers and shared memory", top.iter,
+                           b.name, place_name(b.place));
       const bool own = !is_param(b.place);  // after all parameters
-      buffers_.emplace_back(b.name, fmt::format("{}{}", own ? "r" : "p", own ? own_++ : launch_.operands.size()));
+      buffers_.emplace_back(b.name, fmt::format("{}{}",
+                                                b.place == Place::shared ? "s"
+                                                : own                    ? "r"
+                                                                         : "p",
+                                                own ? own_++ : launch_.operands.size()));
       if (!own) launch_.operands.push_back(static_cast<int>(&b - kernel_.buffers.data()));
     }
     leaf.kernel.name = "leaf";

@@ -3,13 +3,14 @@
 
 #include "search/gpu/chain_schedule.h"
 #include "search/gpu/columns_schedule.h"
+#include "search/gpu/rows_schedule.h"
 
 namespace lathe::search {
 
 namespace {
 
 using MakeSchedule = ir::Result<Scheduled> (*)(const GeneralKernel&, const ir::SymbolValues&);
-constexpr MakeSchedule kSchedules[] = {chain_schedule, columns_schedule};
+constexpr MakeSchedule kSchedules[] = {chain_schedule, columns_schedule, rows_schedule};
 
 }  // namespace
 

@@ -71,6 +71,14 @@ class Generaliser {
     });
     for (Buffer& b : k.buffers) generalise(b);
     rename_kept(naive);
+    Ranges ranges;
+    for (const Symbol& s : naive) ranges.set(s.name, {s.min, s.max}, s.multiple_of);
+    for (const auto& [name, size] : out_.sizes) {
+      out_.most.emplace_back(name, std::clamp<int64_t>(interval(size, ranges).hi, 1, kMostElements));
+      int64_t multiple = 16;
+      while (multiple > 1 && !proves_divisible(size, multiple, ranges)) multiple /= 2;
+      out_.multiple.emplace_back(name, multiple);
+    }
     return std::move(out_);
   }
 

@@ -20,6 +20,8 @@ namespace lathe::search {
 struct GeneralKernel {
   ir::Kernel kernel;                                    // constants are inputs, as the caller gives them
   std::vector<std::pair<std::string, ir::Expr>> sizes;  // its symbols, as expressions of the naive Kernel's
+  ir::SymbolValues most,
+      multiple;  // of each, in calls: the largest value, and a power of two that divides all, up to 16
 };
 GeneralKernel general_kernel(const ir::Kernel& naive);
 

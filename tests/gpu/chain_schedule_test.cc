@@ -130,7 +130,7 @@ TEST(LaunchCut, RefusesWhatIsNoLaunch) {
             "scope i is no @grid scope, expected nothing outside of launches");
   EXPECT_EQ(why("kernel k(x: f32[9] in, y: f32[9] out)\n  h: f32[9] heap\n  for i < 9 @grid:\n    h[i] = x[i]\n"
                 "  for j < 9 @grid:\n    y[j] = h[j]\n"),
-            "launch i: h is a heap buffer, expected parameters and registers");
+            "launch i: h is a heap buffer, expected parameters, registers and shared memory");
   EXPECT_EQ(why("kernel k(x: f32[9, 9] in, y: f32[9, 9] out)\n  for i < 9 @grid:\n    for j < i + 1 @grid:\n"
                 "      y[i, j] = x[i, j]\n"),
             "launch i: the extent of j is no expression of symbols");

@@ -24,14 +24,9 @@ namespace {
 int64_t value_of(const ir::Expr& e, const ir::SymbolValues& symbols) { return ir::evaluate(e, symbols).value(); }
 
 // Kernels by their text: the compiler is slow.
-EmulatedKernel* compiled(const ir::Leaf& leaf) {
+EmulatedKernel* compiled(const jit::DeviceProgram& program) {
   static auto& made = *new std::map<std::string, std::unique_ptr<EmulatedKernel>>;
-  const auto program = jit::lower_device(leaf);
-  if (!program.ok()) {
-    ADD_FAILURE() << program.status().to_string() << "\n" << leaf.text;
-    return nullptr;
-  }
-  const std::string text = jit::cuda_text(*program, "lathe_leaf");
+  const std::string text = jit::cuda_text(program, "lathe_leaf");
   const auto known = made.find(text);
   if (known != made.end()) return known->second.get();
   static const auto& nvrtc = *new std::shared_ptr<const jit::Nvrtc>(jit::Nvrtc::open(LATHE_FAKE_NVRTC).value());
@@ -60,7 +55,9 @@ std::vector<int64_t> offsets_of(const ir::Buffer& b, const ir::SymbolValues& sym
   return out;
 }
 
-void run(const ir::LaunchKernel& cut, const ir::SymbolValues& symbols, Tensors& tensors, Order order) {
+// programs: of the leaves. What went wrong; empty: nothing.
+std::string run(const ir::LaunchKernel& cut, const std::vector<jit::DeviceProgram>& programs,
+                const ir::SymbolValues& symbols, Tensors& tensors, Order order) {
   const ir::Kernel& k = cut.kernel;
   std::vector<std::vector<float>> memory;
   std::vector<std::vector<int64_t>> offsets;
@@ -81,8 +78,8 @@ void run(const ir::LaunchKernel& cut, const ir::SymbolValues& symbols, Tensors& 
       memory.back()[static_cast<size_t>(offsets.back()[i])] = static_cast<float>(t.data[i]);
   }
   for (const ir::Launch& l : cut.launches) {
-    EmulatedKernel* kernel = compiled(cut.leaves[static_cast<size_t>(l.leaf)]);
-    if (kernel == nullptr) return;
+    EmulatedKernel* kernel = compiled(programs[static_cast<size_t>(l.leaf)]);
+    if (kernel == nullptr) return "it does not compile";
     std::vector<uint64_t> args;
     for (const int p : l.operands) args.push_back(reinterpret_cast<uint64_t>(memory[static_cast<size_t>(p)].data()));
     for (const ir::Expr& e : l.sizes) args.push_back(static_cast<uint64_t>(value_of(e, symbols)));
@@ -90,8 +87,9 @@ void run(const ir::LaunchKernel& cut, const ir::SymbolValues& symbols, Tensors& 
     for (const ir::Expr& e : l.grid) blocks *= std::max<int64_t>(value_of(e, symbols), 0);
     if (blocks == 0) continue;
     Accesses accesses;
-    EXPECT_TRUE(kernel->run(static_cast<unsigned>(blocks), static_cast<unsigned>(kernel->threads()), args.data(), order,
-                            accesses));
+    const std::string why = kernel->run(static_cast<unsigned>(blocks), static_cast<unsigned>(kernel->threads()),
+                                        args.data(), order, accesses);
+    if (!why.empty()) return why;
   }
   for (int p = 0; p < k.num_params(); ++p) {
     const ir::Buffer& b = k.buffers[static_cast<size_t>(p)];
@@ -100,12 +98,25 @@ void run(const ir::LaunchKernel& cut, const ir::SymbolValues& symbols, Tensors& 
     for (size_t i = 0; i < data.size(); ++i)
       data[i] = memory[static_cast<size_t>(p)][static_cast<size_t>(offsets[static_cast<size_t>(p)][i])];
   }
+  return "";
+}
+
+std::vector<jit::DeviceProgram> lowered(const ir::LaunchKernel& cut) {
+  std::vector<jit::DeviceProgram> out;
+  for (const ir::Leaf& leaf : cut.leaves) {
+    auto program = jit::lower_device(leaf);
+    EXPECT_TRUE(program.ok()) << program.status().to_string() << "\n" << leaf.text;
+    if (program.ok()) out.push_back(std::move(*program));
+  }
+  return out;
 }
 
 void run(const ir::Kernel& scheduled, const ir::SymbolValues& symbols, Tensors& tensors, Order order) {
   const auto cut = search::cut_launches(scheduled);
   ASSERT_TRUE(cut.ok()) << cut.status().to_string();
-  run(*cut, symbols, tensors, order);
+  const std::vector<jit::DeviceProgram> programs = lowered(*cut);
+  ASSERT_EQ(programs.size(), cut->leaves.size());
+  ASSERT_EQ(run(*cut, programs, symbols, tensors, order), "") << cut->leaves[0].text << print(programs[0]);
 }
 
 }  // namespace
@@ -125,6 +136,18 @@ Tensors inputs_of(const ir::Kernel& kernel, const ir::SymbolValues& symbols) {
 
 void emulate(const ir::Kernel& scheduled, const ir::SymbolValues& symbols, Tensors& tensors) {
   run(scheduled, symbols, tensors, Order::forward);
+}
+
+std::string failure_of(const jit::DeviceProgram& program, const ir::Kernel& scheduled,
+                       const ir::SymbolValues& symbols) {
+  const auto cut = search::cut_launches(scheduled);
+  EXPECT_TRUE(cut.ok()) << cut.status().to_string();
+  std::string why;
+  for (const Order order : {Order::forward, Order::backward, Order::shuffled}) {
+    Tensors tensors = inputs_of(scheduled, symbols);
+    if (why.empty()) why = run(*cut, {program}, symbols, tensors, order);
+  }
+  return why;
 }
 
 void expect_as_interpreted(const ir::Kernel& scheduled, const ir::SymbolValues& symbols, double bound) {

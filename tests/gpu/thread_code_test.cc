@@ -125,7 +125,9 @@ const char kLeaf[] =
 
 jit::DeviceProgram lowered(const char* text) {
   const ir::Kernel kernel = kernel_of(text);
-  return jit::lower_device({kernel, text}).value();
+  auto program = jit::lower_device({kernel, text});
+  EXPECT_TRUE(program.ok()) << program.status().to_string();
+  return *program;
 }
 
 TEST(ThreadCode, IsWrittenOut) {
