@@ -19,7 +19,7 @@ class Writer {
   std::string run(const std::string& kernel) {
     line("#include \"{}\"", kPreludeName);
     line("struct lt_args {{");
-    for (const DeviceParam& q : p_.params) line("  {}float* {};", q.written ? "" : "const ", q.name);
+    for (const DeviceParam& q : p_.params) line("  {}{}* {};", q.written ? "" : "const ", type_of(q), q.name);
     for (const std::string& e : p_.sizes) line("  lt_int {};", e);
     line("}};");
     line("LT_KERNEL({}, {}, lt_args, a) {{", kernel, p_.threads);
@@ -71,6 +71,11 @@ class Writer {
       default:
         return fmt::format("({} {} {})", arg(0), op_info(e->op).spelling, arg(1));
     }
+  }
+
+  static const char* type_of(const DeviceParam& q) {
+    if (q.type == ir::DType::i32) return "int";
+    return q.type == ir::DType::i64 ? "lt_int" : "float";
   }
 
   std::string place(const DevicePlace& at, const std::string& further = {}) const {
@@ -197,6 +202,11 @@ class Writer {
       switch (s.kind) {
         case Kind::let:
           line("const lt_int {} = {};", s.name, integer(s.integer));
+          break;
+        case Kind::take:
+          line("const lt_int {} = lt_most(lt_least({}[{}], {}), {});", s.name,
+               "a." + p_.params[static_cast<size_t>(s.places[0].index)].name, integer(s.places[0].offset),
+               integer(s.step), integer(s.integer));
           break;
         case Kind::when:
           blocks(integer(s.integer), s);

@@ -21,7 +21,10 @@ class Printer {
   std::string run() {
     out_ = fmt::format("program {} threads {} (", p_.name, p_.threads);
     std::vector<std::string> args;
-    for (const DeviceParam& q : p_.params) args.push_back(q.name + (q.written ? ": out" : ": in"));
+    for (const DeviceParam& q : p_.params) {
+      const char* type = q.type == ir::DType::f32 ? "" : ir::dtype_name(q.type);
+      args.push_back(fmt::format("{}: {}{}{}", q.name, type, *type == 0 ? "" : " ", q.written ? "out" : "in"));
+    }
     for (const std::string& e : p_.sizes) args.push_back(e);
     out_ += fmt::format("{})\n", fmt::join(args, ", "));
     for (const DeviceLocal& l : p_.locals) out_ += fmt::format("  local {}[{}]\n", l.name, l.count);
@@ -59,6 +62,10 @@ class Printer {
       switch (s.kind) {
         case Kind::let:
           out_ += fmt::format("let {} = {}\n", s.name, ir::print(s.integer));
+          break;
+        case Kind::take:
+          out_ += fmt::format("take {} = {} in {}..{}\n", s.name, place(s.places[0]), ir::print(s.integer),
+                              ir::print(s.step));
           break;
         case Kind::when:
           out_ += fmt::format("if {}:\n", ir::print(s.integer));

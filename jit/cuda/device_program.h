@@ -35,8 +35,9 @@ const DeviceOpRow& device_op(DeviceOp op);
 const DeviceOpRow* find_device_op(ir::Op node, DeviceOp* op);
 
 struct DeviceParam {
-  std::string name;      // p0: the address of its first element, an f32
-  bool written = false;  // else it is only read
+  std::string name;                 // p0: the address of its first element
+  bool written = false;             // else it is only read
+  ir::DType type = ir::DType::f32;  // i32, i64: integers, which are only read
 };
 
 // An operand of an operation: a value or a constant.
@@ -73,6 +74,7 @@ inline constexpr int kMostShared = 49152;  // bytes of a block that nothing has 
 struct DeviceStmt {
   enum class Kind : uint8_t {
     let,      // name = integer: an expression of sizes, `block`, `thread` and names above
+    take,     // name = the integer at places[0], or the nearest in integer..step
     when,     // body if integer is true, else `otherwise`
     aligned,  // body if all of `places` are aligned to lanes * 4 bytes, and `integer` (if there is one) is true, else
               // `otherwise`
@@ -92,7 +94,7 @@ struct DeviceStmt {
   int lanes = 1;
   int64_t unrolled = 0;  // loop: copies; 0: it runs as a loop
   int distance = 0;      // shuffle: 1, 2, 4, 8 or 16
-  ir::Expr step;         // load, store of several lanes; 1: one access of all of them
+  ir::Expr step;         // load, store of several lanes; 1: one access of all of them. take: the largest integer
   int value = -1;
   DeviceOp op = DeviceOp::k_add;
   std::vector<DeviceOperand> operands;
@@ -114,6 +116,7 @@ std::string print(const DeviceProgram& program);
 // INVALID, naming the rule:
 //   block    1..1024 threads
 //   names    each name and value is defined once, and used where it is known; integers are of type i64, conditions b8
+//   take     integers are taken from parameters that are only read
 //   values   operands agree with the operation, and in lanes; a constant fits any
 //   lanes    1, 2 or 4
 //   access   only what is written is stored to; an access of several lanes at once stands where its address was found

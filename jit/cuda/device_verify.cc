@@ -80,6 +80,10 @@ class Verifier {
     LATHE_RETURN_IF_ERROR(place(s.places[0]));
     if (s.lanes > 1) LATHE_RETURN_IF_ERROR(integer(s.step, ir::DType::i64));
     if (s.places[0].space == Space::local) return local(s);
+    if (s.places[0].space == Space::param) {
+      const DeviceParam& p = p_.params[static_cast<size_t>(s.places[0].index)];
+      if (p.type != ir::DType::f32) return invalid("access: {} holds integers, expected f32", p.name);
+    }
     if (s.lanes == 1 || !ir::is_const_int(s.step, 1)) return {};
     if (s.places[0].space == Space::shared) {
       return ir::proves_divisible(s.places[0].offset, s.lanes, {})
@@ -166,6 +170,17 @@ class Verifier {
         LATHE_RETURN_IF_ERROR(integer(s.integer, ir::DType::i64));
         if (differs(s.integer)) differs_.insert(s.name);
         return define(s.name);
+      case Kind::take: {
+        if (s.places.size() != 1 || s.places[0].space != Space::param)
+          return invalid("take: {} is taken from no parameter", s.name);
+        LATHE_RETURN_IF_ERROR(place(s.places[0]));
+        const DeviceParam& p = p_.params[static_cast<size_t>(s.places[0].index)];
+        if (p.written || (p.type != ir::DType::i32 && p.type != ir::DType::i64))
+          return invalid("take: {} holds no integers that are only read", p.name);
+        for (const ir::Expr& end : {s.integer, s.step}) LATHE_RETURN_IF_ERROR(integer(end, ir::DType::i64));
+        if (differs(s.places[0].offset)) differs_.insert(s.name);
+        return define(s.name);
+      }
       case Kind::when: {
         LATHE_RETURN_IF_ERROR(integer(s.integer, ir::DType::b8));
         const bool some = differs(s.integer);

@@ -52,7 +52,9 @@ Status DeviceLowering::add_local(const ir::Buffer& b) {
 
 Status DeviceLowering::buffers() {
   for (const ir::Buffer& b : kernel_.buffers) {
-    if (b.type != ir::DType::f32) return unsupported("{} is {}, expected f32", b.name, ir::dtype_name(b.type));
+    const bool integers = b.place == ir::Place::in && (b.type == ir::DType::i32 || b.type == ir::DType::i64);
+    if (b.type != ir::DType::f32 && !integers)
+      return unsupported("{} is {}, expected f32", b.name, ir::dtype_name(b.type));
     if (b.place == ir::Place::reg) {
       LATHE_RETURN_IF_ERROR(add_local(b));
       continue;
@@ -68,7 +70,7 @@ Status DeviceLowering::buffers() {
       return unsupported("{} is a {} buffer, expected registers or shared memory", b.name, ir::place_name(b.place));
     if (!b.layout.empty() || !b.padding.empty()) return unsupported("{} has a layout of its own", b.name);
     place_of_[b.name] = {Space::param, static_cast<int>(out_.params.size()), {}};
-    out_.params.push_back({b.name, b.place == ir::Place::out});
+    out_.params.push_back({b.name, b.place == ir::Place::out, b.type});
   }
   return {};
 }
@@ -101,6 +103,7 @@ Result<DeviceProgram> DeviceLowering::run() {
 
 Status DeviceLowering::body(const std::vector<Stmt>& list, int64_t threads, List& to) {
   const auto outside = known_;  // what is made in a list ends with it
+  const auto taken = taken_;
   const bool waits = std::any_of(list.begin(), list.end(), [&](const Stmt& s) {
     return plan_.waits.count(&s) != 0 || plan_.barrier_before.count(&s) != 0;
   });
@@ -114,6 +117,7 @@ Status DeviceLowering::body(const std::vector<Stmt>& list, int64_t threads, List
     }
   }
   known_ = outside;
+  taken_ = taken;
   return status;
 }
 
@@ -137,10 +141,13 @@ void DeviceLowering::guarded(List&& what, List& to) {
 
 Status DeviceLowering::waiting(const std::vector<Stmt>& list, int64_t threads, List& to) {
   const auto outside = known_;
+  const auto taken = taken_;
   List pending;
   const auto flush = [&] {
     guarded(std::exchange(pending, {}), to);
-    if (!guards_.empty()) known_ = outside;
+    if (guards_.empty()) return;
+    known_ = outside;
+    taken_ = taken;
   };
   for (const Stmt& s : list) {
     if (plan_.barrier_before.count(&s) != 0) {
@@ -247,8 +254,9 @@ Status DeviceLowering::vector(const Stmt& s, int64_t threads, List& to) {
   const int64_t lanes = ir::interval(s.extent, ranges_).hi;
   if (lanes != 1 && lanes != 2 && lanes != kMaxLanes)
     return unsupported("vector scope {} of {} elements, expected 1, 2 or 4", s.iter, lanes);
+  const bool alike = take_ahead(s, to).ok();
   LATHE_RETURN_IF_ERROR(loop(s, threads, to));
-  if (lanes == 1) return {};
+  if (lanes == 1 || !alike) return {};
   DeviceStmt single = std::move(to.back());
   to.pop_back();
   DeviceStmt wide;

@@ -69,11 +69,61 @@ Expr DeviceLowering::offset_of(const ir::Buffer& b, const std::vector<Expr>& ind
   return out;
 }
 
+Result<Expr> DeviceLowering::taken(const Expr& e, List& to) {
+  Status status;
+  const Expr out = ir::rewrite(e, [&](const Expr& n) -> Expr {
+    const Expr& load = n->op == Op::k_cast && n->type == DType::i64 ? n->args[0] : n;
+    if (!status.ok() || load->op != Op::k_load || (load.get() == n.get() && n->type != DType::i64)) return {};
+    const ir::Buffer& b = *kernel_.find_buffer(load->name);
+    const Expr at = ir::simplify(offset_of(b, load->args), ranges_);
+    const std::string text = fmt::format("{} {}", b.name, print(at));
+    if (const auto known = taken_.find(text); known != taken_.end()) return ir::iter(known->second);
+    if (!b.values.lo || !b.values.hi || b.place != ir::Place::in) {
+      status = unsupported("{} states no values, and is an index", b.name);
+    } else if (vector_ != nullptr && ir::uses(at, vector_->iter)) {
+      status = unsupported("lanes of {} are indices", b.name);
+    }
+    if (!status.ok()) return {};
+    DeviceStmt s;
+    s.kind = DeviceStmt::Kind::take;
+    s.name = fmt::format("n{}", takes_++);
+    s.integer = b.values.lo;
+    s.step = b.values.hi;
+    s.places = {place_of_.at(b.name)};
+    s.places[0].offset = at;
+    taken_[text] = s.name;
+    to.push_back(std::move(s));
+    return ir::iter(taken_[text]);
+  });
+  if (!status.ok()) return status;
+  return out;
+}
+
+// What the lanes of a vector scope share, where addresses are looked at as well. Fails where each lane takes its own.
+Status DeviceLowering::take_ahead(const ir::Stmt& vector, List& to) {
+  Status status;
+  const auto look = [&](const Expr& e) {
+    ir::for_each_node(e, [&](const ir::ExprNode& n) {
+      if (n.op != Op::k_load) return;
+      for (const Expr& i : n.args)
+        if (status.ok()) status = taken(i, to).status();
+    });
+  };
+  vector_ = &vector;
+  for (const ir::Stmt& s : vector.body) {
+    look(s.value);
+    for (const Expr& i : s.index)
+      if (status.ok()) status = taken(i, to).status();
+  }
+  vector_ = nullptr;
+  return status;
+}
+
 // Inside a vector scope: the place of lane 0, and the step from lane to lane.
-Result<DeviceStmt> DeviceLowering::access(const std::string& name, const std::vector<Expr>& index) {
+Result<DeviceStmt> DeviceLowering::access(const std::string& name, const std::vector<Expr>& index, List& to) {
   DeviceStmt s;
   DevicePlace at = place_of_.at(name);
-  const Expr offset = offset_of(*kernel_.find_buffer(name), index);
+  LATHE_ASSIGN(const Expr offset, taken(offset_of(*kernel_.find_buffer(name), index), to));
   if (vector_ == nullptr) {
     at.offset = ir::simplify(offset, ranges_);
     s.places = {std::move(at)};
@@ -98,7 +148,7 @@ Status DeviceLowering::assign(const ir::Stmt& s, int64_t threads, List& to) {
   if (s.op == AssignOp::set) {
     LATHE_ASSIGN(value, expression(s.value, to));
   }
-  LATHE_ASSIGN(DeviceStmt store, access(s.target, s.index));
+  LATHE_ASSIGN(DeviceStmt store, access(s.target, s.index, to));
   if (s.op == AssignOp::set && store.lanes != lanes_) return unsupported("lanes of {} share one element", s.target);
   if (s.op != AssignOp::set) {
     LATHE_ASSIGN(value, updated(s, store, to));
@@ -199,7 +249,7 @@ Result<DeviceOperand> DeviceLowering::index_value(const Expr& e, List& to) {
 Result<DeviceOperand> DeviceLowering::expression(const Expr& e, List& to) {
   if (e->op == Op::k_const_float) return DeviceOperand{-1, static_cast<float>(e->fval)};
   if (e->op == Op::k_load) {
-    LATHE_ASSIGN(DeviceStmt s, access(e->name, e->args));
+    LATHE_ASSIGN(DeviceStmt s, access(e->name, e->args, to));
     s.kind = DeviceStmt::Kind::load;
     const bool input = kernel_.find_buffer(e->name)->place == ir::Place::in;
     return DeviceOperand{keep(std::move(s), input ? print(e) : "", to), 0};

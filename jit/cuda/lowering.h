@@ -52,7 +52,10 @@ class DeviceLowering {
 
   // Values.
   ir::Expr offset_of(const ir::Buffer& b, const std::vector<ir::Expr>& index) const;
-  ir::Result<DeviceStmt> access(const std::string& name, const std::vector<ir::Expr>& index);
+  // The integers that are loaded in it become names, which `to` takes; where they lie depends on no lane.
+  ir::Result<ir::Expr> taken(const ir::Expr& e, List& to);
+  ir::Status take_ahead(const ir::Stmt& vector, List& to);
+  ir::Result<DeviceStmt> access(const std::string& name, const std::vector<ir::Expr>& index, List& to);
   ir::Status assign(const ir::Stmt& s, int64_t threads, List& to);
   ir::Result<DeviceOperand> updated(const ir::Stmt& s, const DeviceStmt& cell, List& to);
   ir::Result<DeviceOperand> expression(const ir::Expr& e, List& to);
@@ -72,6 +75,8 @@ class DeviceLowering {
   std::vector<ir::Expr> guards_;                             // that what comes next stands under
   std::vector<std::string> block_iters_;
   int loops_ = 0;  // around, that all threads go through
+  std::map<std::string, std::string> taken_;                 // names of integers, by what they are
+  int takes_ = 0;
   int block_depth_ = 0;
   const ir::Stmt* vector_ = nullptr;  // whose lanes are taken together
   int lanes_ = 1;

@@ -70,6 +70,7 @@ class LaunchCutter {
 
   static bool uses_buffer(const Stmt& s, const std::string& name) {
     if (s.target == name || (s.value && uses(s.value, name))) return true;
+    if (std::any_of(s.index.begin(), s.index.end(), [&](const Expr& e) { return uses(e, name); })) return true;
     return std::any_of(s.body.begin(), s.body.end(), [&](const Stmt& c) { return uses_buffer(c, name); });
   }
 
@@ -110,6 +111,8 @@ class LaunchCutter {
     b.place = from.place == Place::constant ? Place::in : from.place;
     b.layout = from.layout;
     b.padding = from.padding;
+    if (from.values.lo) b.values.lo = rename(from.values.lo);
+    if (from.values.hi) b.values.hi = rename(from.values.hi);
     for (const Expr& d : from.dims) b.dims.push_back(rename(d));
     for (const Expr& s : from.strides) b.strides.push_back(rename(s));
     return b;

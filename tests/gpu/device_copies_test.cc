@@ -81,5 +81,64 @@ TEST(DeviceCopies, Rope) {
   }
 }
 
+TEST(DeviceCopies, RopeAtPositions) {
+  const auto ctx = gpu_context();
+  for (const uint32_t type : {LATHE_DTYPE_I32, LATHE_DTYPE_I64}) {
+    for (const bool of_tokens : {true, false}) {
+      const lathe_dim b = range("B", 1, 9), t = range("T", 0, 100), p = range("P", 1, 999);
+      const std::vector<lathe_dim> at = of_tokens ? std::vector{t} : std::vector{b, t};
+      const auto graph = single_graph(ctx.get(), "rope",
+                                      {{{b, t, fixed(2), fixed(32)}}, {{p, fixed(16)}}, {{p, fixed(16)}}, {at, type}});
+      const auto kernel = served_on_device(ctx.get(), graph.get());
+      ASSERT_NE(kernel, nullptr);
+      for (const int64_t tokens : {1, 5, 33}) {
+        const std::vector<int64_t> positions = of_tokens ? std::vector{tokens} : std::vector<int64_t>{3, tokens};
+        expect_as_on_cpu(ctx.get(), graph.get(), kernel.get(),
+                         {{{3, tokens, 2, 32}}, {{40, 16}}, {{40, 16}}, {positions, type, 40}}, {{3, tokens, 2, 32}});
+      }
+    }
+  }
+}
+
+TEST(DeviceCopies, GatherOfRows) {
+  const auto ctx = gpu_context();
+  for (const uint32_t type : {LATHE_DTYPE_I32, LATHE_DTYPE_I64}) {
+    for (const int64_t columns : {1, 3, 64, 1029}) {
+      const auto graph =
+          single_graph(ctx.get(), "gather", {{{range("V", 0, 5000), fixed(columns)}}, {{range("N", 0, 5000)}, type}});
+      const auto kernel = served_on_device(ctx.get(), graph.get());
+      ASSERT_NE(kernel, nullptr);
+      for (const int64_t n : {0, 1, 7, 300})
+        expect_as_on_cpu(ctx.get(), graph.get(), kernel.get(), {{{50, columns}}, {{n}, type, 50}}, {{n, columns}}, 8);
+    }
+  }
+}
+
+// Integers are not looked at before a call: outside of their range they mean its nearest end, and where there is none,
+// the call is refused.
+TEST(DeviceCopies, IntegersOutsideOfTheirRange) {
+  const auto ctx = gpu_context();
+  const auto graph =
+      single_graph(ctx.get(), "gather", {{{range("V", 0, 5000), fixed(3)}}, {{range("N", 0, 5000)}, LATHE_DTYPE_I32}});
+  const auto kernel = served_on_device(ctx.get(), graph.get());
+  ASSERT_NE(kernel, nullptr);
+  const ArgOf table{{4, 3}}, ids{{3}, LATHE_DTYPE_I32};
+  TensorOf s(table, true), i(ids, true), d({{3, 3}}, true);
+  s.fill(table, 1);
+  const int32_t given[] = {-5, 2, 4};
+  std::memcpy(i.data, given, sizeof given);
+  const lathe_arg args[] = {s.arg(), i.arg(), d.arg()};
+  const lathe_exec exec = on_stream();
+  lathe_error e;
+  ASSERT_EQ(lathe_execute(kernel.get(), args, 3, &exec, &e), LATHE_STATUS_OK) << e.message;
+  const int rows[] = {0, 2, 3};
+  for (int k = 0; k < 9; ++k) EXPECT_EQ(d.floats()[k], s.floats()[3 * rows[k / 3] + k % 3]);
+  TensorOf none({{0, 3}}, true);
+  const lathe_arg empty[] = {none.arg(), i.arg(), d.arg()};
+  EXPECT_EQ(lathe_execute(kernel.get(), empty, 3, &exec, &e), LATHE_STATUS_INVALID);
+  EXPECT_THAT(std::string(e.message), HasSubstr("no value is allowed: the range is 0..-1"));
+  EXPECT_EQ(e.arg_index, 1);
+}
+
 }  // namespace
 }  // namespace lathe::test
