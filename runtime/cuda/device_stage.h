@@ -8,8 +8,8 @@
 
 namespace lathe::runtime {
 
-// naive: over the range to be served; dims: of most calls. UNSUPPORTED: no Schedule or no code for it. MISS and others as of
-// DeviceCodes::get(), DEVICE as of CudaDevice::load().
+// naive: over the range to be served; dims: of most calls. UNSUPPORTED: no Schedule or no code for it. MISS and others
+// as of DeviceCodes::get(), DEVICE as of CudaDevice::load().
 ir::Result<Stage> build_device_stage(const ir::Kernel& naive, const SymbolValues& dims,
                                      const std::shared_ptr<CudaDevice>& device, DeviceCodes& codes,
                                      const DevicePolicy& policy);
