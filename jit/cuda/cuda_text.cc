@@ -74,8 +74,18 @@ class Writer {
   }
 
   static const char* type_of(const DeviceParam& q) {
-    if (q.type == ir::DType::i32) return "int";
-    return q.type == ir::DType::i64 ? "lt_int" : "float";
+    switch (q.type) {
+      case ir::DType::bf16:
+        return q.bits ? "lt_b16" : "lt_bf16";
+      case ir::DType::f16:
+        return q.bits ? "lt_b16" : "lt_f16";
+      case ir::DType::i32:
+        return q.bits ? "float" : "int";
+      case ir::DType::i64:
+        return "lt_int";
+      default:
+        return "float";
+    }
   }
 
   std::string place(const DevicePlace& at, const std::string& further = {}) const {
@@ -85,6 +95,7 @@ class Writer {
       return fmt::format("{} + {}{}", p_.shared[static_cast<size_t>(at.index)].name, integer(at.offset), further);
     return fmt::format("a.{} + {}{}", p_.params[static_cast<size_t>(at.index)].name, integer(at.offset), further);
   }
+  int bytes_of(const DevicePlace& at) const { return dtype_bytes(p_.params[static_cast<size_t>(at.index)].type); }
   static bool is_local(const DevicePlace& at) { return at.space == DevicePlace::Space::local; }
   static bool is_shared(const DevicePlace& at) { return at.space == DevicePlace::Space::shared; }
   static const char* load_name(const DevicePlace& at) { return is_shared(at) ? "lt_get" : "lt_load"; }
@@ -214,7 +225,7 @@ class Writer {
         case Kind::aligned: {
           std::string all = s.integer ? integer(s.integer) : "";
           for (const DevicePlace& at : s.places)
-            all += fmt::format("{}lt_aligned({}, {})", all.empty() ? "" : " && ", place(at), 4 * s.lanes);
+            all += fmt::format("{}lt_aligned({}, {})", all.empty() ? "" : " && ", place(at), bytes_of(at) * s.lanes);
           blocks(all.empty() ? "true" : all, s);
           break;
         }

@@ -22,8 +22,9 @@ class Printer {
     out_ = fmt::format("program {} threads {} (", p_.name, p_.threads);
     std::vector<std::string> args;
     for (const DeviceParam& q : p_.params) {
-      const char* type = q.type == ir::DType::f32 ? "" : ir::dtype_name(q.type);
-      args.push_back(fmt::format("{}: {}{}{}", q.name, type, *type == 0 ? "" : " ", q.written ? "out" : "in"));
+      std::string type = q.type == ir::DType::f32 ? "" : fmt::format("{} ", ir::dtype_name(q.type));
+      if (q.bits) type += "bits ";
+      args.push_back(fmt::format("{}: {}{}", q.name, type, q.written ? "out" : "in"));
     }
     for (const std::string& e : p_.sizes) args.push_back(e);
     out_ += fmt::format("{})\n", fmt::join(args, ", "));
@@ -76,7 +77,7 @@ class Printer {
           for (const DevicePlace& at : s.places) all.push_back(place(at));
           out_ += "if ";
           if (s.integer) out_ += fmt::format("{} and ", ir::print(s.integer));
-          out_ += fmt::format("aligned {} {}:\n", 4 * s.lanes, fmt::join(all, ", "));
+          out_ += fmt::format("aligned x{} {}:\n", s.lanes, fmt::join(all, ", "));
           blocks(s, indent);
           break;
         }

@@ -5,7 +5,7 @@
 //   program leaf threads 256 (p0: in, p1: out, e0)
 //     let i1 = thread
 //     if i1 < e0 - 4*block:
-//       if aligned 16 p0[4*i1], p1[4*i1]:
+//       if aligned x4 p0[4*i1], p1[4*i1]:
 //         v0 = load x4 p0[4*i1]
 //         v1 = exp v0
 //         store x4 p1[4*i1] v1
@@ -37,7 +37,8 @@ const DeviceOpRow* find_device_op(ir::Op node, DeviceOp* op);
 struct DeviceParam {
   std::string name;                 // p0: the address of its first element
   bool written = false;             // else it is only read
-  ir::DType type = ir::DType::f32;  // i32, i64: integers, which are only read
+  ir::DType type = ir::DType::f32;  // bf16, f16: a load widens, a store rounds. i32, i64: integers, which are only read
+  bool bits = false;                // elements are moved as they are
 };
 
 // An operand of an operation: a value or a constant.
@@ -76,7 +77,7 @@ struct DeviceStmt {
     let,      // name = integer: an expression of sizes, `block`, `thread` and names above
     take,     // name = the integer at places[0], or the nearest in integer..step
     when,     // body if integer is true, else `otherwise`
-    aligned,  // body if all of `places` are aligned to lanes * 4 bytes, and `integer` (if there is one) is true, else
+    aligned,  // body if all of `places` are aligned to `lanes` elements, and `integer` (if there is one) is true, else
               // `otherwise`
     loop,     // body for name = 0 .. integer-1; unrolled: in so many copies, of which the first `integer` run
     load,     // value = `lanes` elements from places[0] on, `step` apart

@@ -82,7 +82,7 @@ class Verifier {
     if (s.places[0].space == Space::local) return local(s);
     if (s.places[0].space == Space::param) {
       const DeviceParam& p = p_.params[static_cast<size_t>(s.places[0].index)];
-      if (p.type != ir::DType::f32) return invalid("access: {} holds integers, expected f32", p.name);
+      if (!ir::is_float(p.type) && !p.bits) return invalid("access: {} holds integers, expected floats", p.name);
     }
     if (s.lanes == 1 || !ir::is_const_int(s.step, 1)) return {};
     if (s.places[0].space == Space::shared) {

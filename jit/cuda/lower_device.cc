@@ -53,8 +53,9 @@ Status DeviceLowering::add_local(const ir::Buffer& b) {
 Status DeviceLowering::buffers() {
   for (const ir::Buffer& b : kernel_.buffers) {
     const bool integers = b.place == ir::Place::in && (b.type == ir::DType::i32 || b.type == ir::DType::i64);
-    if (b.type != ir::DType::f32 && !integers)
-      return unsupported("{} is {}, expected f32", b.name, ir::dtype_name(b.type));
+    const bool halves = b.type == ir::DType::f16 || b.type == ir::DType::bf16, moved = moves_bits(b.name);
+    if (b.type != ir::DType::f32 && !integers && !moved && !halves)
+      return unsupported("{} is {}, expected f32, bf16 or f16", b.name, ir::dtype_name(b.type));
     if (b.place == ir::Place::reg) {
       LATHE_RETURN_IF_ERROR(add_local(b));
       continue;
@@ -70,9 +71,21 @@ Status DeviceLowering::buffers() {
       return unsupported("{} is a {} buffer, expected registers or shared memory", b.name, ir::place_name(b.place));
     if (!b.layout.empty() || !b.padding.empty()) return unsupported("{} has a layout of its own", b.name);
     place_of_[b.name] = {Space::param, static_cast<int>(out_.params.size()), {}};
-    out_.params.push_back({b.name, b.place == ir::Place::out, b.type});
+    out_.params.push_back({b.name, b.place == ir::Place::out, b.type, moved && b.type != ir::DType::f32});
   }
   return {};
+}
+
+// Whether all that is done is to move elements of 2 or 4 bytes from place to place, those of the buffer among them.
+bool DeviceLowering::moves_bits(const std::string& buffer) const {
+  const int bytes = dtype_bytes(kernel_.find_buffer(buffer)->type);
+  bool moved = bytes == 2 || bytes == 4, used = false;
+  ir::for_each_stmt(kernel_.body, [&](const Stmt& s) {
+    if (s.kind != Stmt::Kind::assign) return;
+    moved = moved && s.op == ir::AssignOp::set && s.value->op == Op::k_load;
+    used = used || s.target == buffer || (s.value->op == Op::k_load && s.value->name == buffer);
+  });
+  return moved && used;
 }
 
 Result<DeviceProgram> DeviceLowering::run() {

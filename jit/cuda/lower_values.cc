@@ -1,6 +1,7 @@
 // What statements of a device leaf compute, in values of a thread, and where their elements lie.
 #include <algorithm>
 
+#include "ir/core/names.h"
 #include "ir/core/text_form.h"
 #include "jit/cuda/lowering.h"
 
@@ -25,6 +26,8 @@ bool is_of_indices(const Expr& e) {
   ir::for_each_node(e, [&](const ir::ExprNode& n) { out &= n.type == DType::i64 || n.type == DType::b8; });
   return out;
 }
+
+bool is_half(DType type) { return type == DType::bf16 || type == DType::f16; }
 
 DeviceOp update_of(AssignOp op) {
   switch (op) {
@@ -72,6 +75,7 @@ Expr DeviceLowering::offset_of(const ir::Buffer& b, const std::vector<Expr>& ind
 Result<Expr> DeviceLowering::taken(const Expr& e, List& to) {
   Status status;
   const Expr out = ir::rewrite(e, [&](const Expr& n) -> Expr {
+    if (n->op == Op::k_cast && n->type == DType::i64 && n->args[0]->type == DType::i64) return n->args[0];
     const Expr& load = n->op == Op::k_cast && n->type == DType::i64 ? n->args[0] : n;
     if (!status.ok() || load->op != Op::k_load || (load.get() == n.get() && n->type != DType::i64)) return {};
     const ir::Buffer& b = *kernel_.find_buffer(load->name);
@@ -146,7 +150,12 @@ Result<DeviceStmt> DeviceLowering::access(const std::string& name, const std::ve
 Status DeviceLowering::assign(const ir::Stmt& s, int64_t threads, List& to) {
   DeviceOperand value;
   if (s.op == AssignOp::set) {
-    LATHE_ASSIGN(value, expression(s.value, to));
+    const bool rounds = s.value->op == Op::k_cast && is_half(s.value->type);  // as the store does
+    if (rounds && !ir::is_param(kernel_.find_buffer(s.target)->place))
+      return unsupported("{} is a temporary of {}", s.target, ir::dtype_name(s.value->type));
+    LATHE_ASSIGN(value, expression(rounds ? s.value->args[0] : s.value, to));
+  } else if (s.value->type != DType::f32) {
+    return unsupported("a statement on {} updates {}", s.target, ir::dtype_name(s.value->type));
   }
   LATHE_ASSIGN(DeviceStmt store, access(s.target, s.index, to));
   if (s.op == AssignOp::set && store.lanes != lanes_) return unsupported("lanes of {} share one element", s.target);
@@ -247,6 +256,8 @@ Result<DeviceOperand> DeviceLowering::index_value(const Expr& e, List& to) {
 }
 
 Result<DeviceOperand> DeviceLowering::expression(const Expr& e, List& to) {
+  const bool widens = e->op == Op::k_cast && e->type == DType::f32 && is_half(e->args[0]->type);
+  if (widens && e->args[0]->op == Op::k_load) return expression(e->args[0], to);  // as the load does
   if (e->op == Op::k_const_float) return DeviceOperand{-1, static_cast<float>(e->fval)};
   if (e->op == Op::k_load) {
     LATHE_ASSIGN(DeviceStmt s, access(e->name, e->args, to));

@@ -23,6 +23,7 @@ class DeviceLowering {
   // Scopes. threads: the number that take part, from 0 on, in what is shared out below.
   ir::Status buffers();
   ir::Status add_local(const ir::Buffer& b);
+  bool moves_bits(const std::string& buffer) const;
   ir::Status body(const std::vector<ir::Stmt>& list, int64_t threads, List& to);
   ir::Status scope(const ir::Stmt& s, int64_t threads, List& to);
   ir::Status loop(const ir::Stmt& s, int64_t threads, List& to);

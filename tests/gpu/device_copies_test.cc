@@ -1,4 +1,4 @@
-// Transposes, rope and gather on a device, through the C ABI and the fakes: the results of the CPU at every size.
+// Transposes, rope, gather and narrow types on a device, through the C ABI and the fakes: the results of the CPU at every size.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -110,6 +110,61 @@ TEST(DeviceCopies, GatherOfRows) {
       ASSERT_NE(kernel, nullptr);
       for (const int64_t n : {0, 1, 7, 300})
         expect_as_on_cpu(ctx.get(), graph.get(), kernel.get(), {{{50, columns}}, {{n}, type, 50}}, {{n, columns}}, 8);
+    }
+  }
+}
+
+// Elements of 2 and 4 bytes are moved as they are, NaN and all.
+TEST(DeviceCopies, BitsOfOtherTypes) {
+  const auto ctx = gpu_context();
+  const Permutation swap{{1, 0}};
+  for (const uint32_t type : {LATHE_DTYPE_BF16, LATHE_DTYPE_F16, LATHE_DTYPE_I32}) {
+    const auto turned =
+        single_graph(ctx.get(), "transpose", {{{range("M", 0, 5000), range("N", 0, 5000)}, type}}, {swap.attr()});
+    const auto taken = single_graph(ctx.get(), "gather",
+                                    {{{fixed(9), range("N", 0, 99)}, type}, {{range("I", 0, 99)}, LATHE_DTYPE_I32}});
+    const auto turn = served_on_device(ctx.get(), turned.get()), take = served_on_device(ctx.get(), taken.get());
+    ASSERT_TRUE(turn != nullptr && take != nullptr);
+    for (const int64_t n : {1, 4, 33}) {
+      const ArgOf from{{9, n}, type, 70000}, ids{{5}, LATHE_DTYPE_I32, 9}, to{{n, 9}, type}, rows{{5, n}, type};
+      TensorOf s(from, true), i(ids, true), d(to, true), r(rows, true);
+      for (size_t b = 0; b < s.bytes; ++b) s.data[b] = static_cast<char>(b * 89 + 17);
+      i.fill(ids, 3);
+      const lathe_arg turn_args[] = {s.arg(), d.arg()}, take_args[] = {s.arg(), i.arg(), r.arg()};
+      const lathe_exec exec = on_stream();
+      lathe_error e;
+      ASSERT_EQ(lathe_execute(turn.get(), turn_args, 2, &exec, &e), LATHE_STATUS_OK) << e.message;
+      ASSERT_EQ(lathe_execute(take.get(), take_args, 3, &exec, &e), LATHE_STATUS_OK) << e.message;
+      const size_t size = s.element;
+      const auto columns = static_cast<size_t>(n);
+      for (size_t row = 0; row < 9; ++row) {
+        for (size_t c = 0; c < columns; ++c)
+          ASSERT_EQ(std::memcmp(d.data + (c * 9 + row) * size, s.data + (row * columns + c) * size, size), 0);
+      }
+      for (size_t k = 0; k < 5; ++k) {
+        const auto row = static_cast<size_t>(reinterpret_cast<const int32_t*>(i.data)[k]);
+        ASSERT_EQ(std::memcmp(r.data + k * columns * size, s.data + row * columns * size, columns * size), 0);
+      }
+    }
+  }
+}
+
+// Arithmetic is f32; the results differ by a rounding where functions do.
+TEST(DeviceCopies, NarrowFloats) {
+  const auto ctx = gpu_context();
+  for (const uint32_t type : {LATHE_DTYPE_BF16, LATHE_DTYPE_F16}) {
+    const float ulp = type == LATHE_DTYPE_BF16 ? 0.0079f : 0.00098f;
+    const lathe_dim m = range("M", 0, 99), n = range("N", 0, 5000);
+    const auto gated = single_graph(ctx.get(), "swiglu", {{{m, n}, type}, {{m, n}, type}});
+    const auto wide = single_graph(ctx.get(), "mul", {{{m, n}, type}, {{n}, type}});
+    const auto kernel = served_on_device(ctx.get(), gated.get()), scale = served_on_device(ctx.get(), wide.get());
+    ASSERT_TRUE(kernel != nullptr && scale != nullptr);
+    for (const int64_t size : {1, 7, 64, 1029}) {
+      for (const size_t room : {0, 2, 8}) {
+        const ArgOf x{{3, size}, type}, row{{size}, type};
+        expect_as_on_cpu(ctx.get(), gated.get(), kernel.get(), {x, x}, x, room, ulp);
+        expect_as_on_cpu(ctx.get(), wide.get(), scale.get(), {x, row}, x, room, 0);
+      }
     }
   }
 }

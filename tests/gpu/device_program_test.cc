@@ -33,7 +33,7 @@ TEST(DeviceProgram, IsWrittenOut) {
             "  let i0 = block\n"
             "  let i1 = thread\n"
             "  if i1 < min(256, ceildiv(e0, 4) - 256*i0):\n"
-            "    if 4 <= min(4, e0 - 1024*i0 - 4*i1) and aligned 16 p0[1024*i0 + 4*i1], p1[1024*i0 + 4*i1]:\n"
+            "    if 4 <= min(4, e0 - 1024*i0 - 4*i1) and aligned x4 p0[1024*i0 + 4*i1], p1[1024*i0 + 4*i1]:\n"
             "      v3 = load x4 p0[1024*i0 + 4*i1]\n"
             "      v4 = sigmoid v3\n"
             "      v5 = mul v3 v4\n"
@@ -68,7 +68,7 @@ TEST(DeviceProgram, SharesOutBlocksAndThreads) {
   EXPECT_THAT(text, HasSubstr("let i3 = thread % 32\n"));
   EXPECT_THAT(text, HasSubstr("= load x4 step e2 p0["));
   EXPECT_THAT(text, HasSubstr("= load p1[8*i0 + i2]\n"));
-  EXPECT_THAT(text, HasSubstr("aligned 16 p2["));
+  EXPECT_THAT(text, HasSubstr("aligned x4 p2["));
 }
 
 TEST(DeviceProgram, RefusesWhatADeviceLacks) {

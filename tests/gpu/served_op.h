@@ -1,5 +1,6 @@
 // Operators on fake devices whose operands are not floats alone, compared with what the CPU makes of the same.
 #pragma once
+#include <bit>
 #include <cmath>
 #include <memory>
 #include <vector>
@@ -19,7 +20,8 @@ struct TensorOf {
   TensorOf(const ArgOf& arg, bool on_device, size_t room = 0) : shape(arg.dims), device(on_device) {
     for (const int64_t d : shape) count *= static_cast<size_t>(d);
     const bool integer = arg.dtype == LATHE_DTYPE_I32 || arg.dtype == LATHE_DTYPE_I64;
-    element = arg.dtype == LATHE_DTYPE_I64 ? 8 : 4;
+    const bool half = arg.dtype == LATHE_DTYPE_BF16 || arg.dtype == LATHE_DTYPE_F16;
+    element = arg.dtype == LATHE_DTYPE_I64 ? 8 : half ? 2 : 4;
     bytes = count * element;
     all = bytes + room;
     if (device) {
@@ -29,7 +31,7 @@ struct TensorOf {
       data = host.data();
     }
     std::memset(data, 0x5b, all);
-    const uint8_t code = integer ? 0 : 2, bits = static_cast<uint8_t>(8 * element);
+    const uint8_t code = integer ? 0 : arg.dtype == LATHE_DTYPE_BF16 ? 4 : 2, bits = static_cast<uint8_t>(8 * element);
     tensor = {data, {device ? 2 : 1, 0}, static_cast<int32_t>(shape.size()), {code, bits, 1}, shape.data(), nullptr, 0};
   }
   ~TensorOf() {
@@ -45,6 +47,11 @@ struct TensorOf {
       if (arg.dtype == LATHE_DTYPE_F32) reinterpret_cast<float*>(data)[i] = static_cast<float>(n % 101 - 50) * 0.0625f;
     }
   }
+  float value(size_t i) const {
+    if (element == 4) return floats()[i];
+    if (tensor.dtype.code == 2) return static_cast<float>(reinterpret_cast<const _Float16*>(data)[i]);
+    return std::bit_cast<float>(static_cast<uint32_t>(reinterpret_cast<const uint16_t*>(data)[i]) << 16);
+  }
   float* floats() const { return reinterpret_cast<float*>(data); }
   lathe_arg arg() const { return {&tensor, bytes, 0, 0, 0}; }
 
@@ -56,7 +63,7 @@ struct TensorOf {
   lathe_tensor tensor;
 };
 
-// A call of f32 results: those of the CPU within `tolerance` of (1 + |value|), and nothing written past the end.
+// A call of float results: those of the CPU within `tolerance` of (1 + |value|), and nothing written past the end.
 inline void expect_as_on_cpu(lathe_context* ctx, const lathe_graph* graph, lathe_kernel* kernel,
                              const std::vector<ArgOf>& inputs, const ArgOf& output, size_t room = 0,
                              float tolerance = 4e-6f) {
@@ -87,7 +94,7 @@ inline void expect_as_on_cpu(lathe_context* ctx, const lathe_graph* graph, lathe
   ASSERT_EQ(lathe_execute(kernel, device_args.data(), device_args.size(), &exec, &e), LATHE_STATUS_OK) << e.message;
   const TensorOf &want = *host.back(), &got = *device.back();
   for (size_t i = 0; i < got.count; ++i) {
-    const float a = want.floats()[i], b = got.floats()[i];
+    const float a = want.value(i), b = got.value(i);
     ASSERT_TRUE(a == b || (std::isnan(a) && std::isnan(b)) || std::fabs(a - b) <= tolerance * (1 + std::fabs(a)))
         << "element " << i << " of " << got.count << " is " << b << ", expected " << a;
   }
