@@ -57,6 +57,23 @@ bool never_zero(const Poly& delta, const Ranges& ranges) {
   return proves_nonnegative(add(delta, one, -1), ranges) || proves_nonnegative(add(scaled(delta, -1), one, -1), ranges);
 }
 
+// What is smaller than a step of the other terms cannot make up for it: it is 0 itself, or the sum is not. Of the
+// scopes of a launch alone, whose threads take turns: x[1024*i + 4*t + v].
+bool never_zero_below_steps(const Poly& delta, const Ranges& ranges) {
+  if (delta.overflow) return false;
+  for (const Term& step : delta.terms) {
+    const int64_t size = std::abs(step.coef);
+    if (size <= 1 || step.atoms.empty()) continue;
+    Poly below;
+    for (const Term& t : delta.terms) {
+      if (t.atoms.empty() || t.coef % size != 0) below.terms.push_back(t);
+    }
+    const Interval range = interval_of(below, ranges);
+    if (range.lo > -size && range.hi < size && never_zero(below, ranges)) return true;
+  }
+  return false;
+}
+
 // The index dimensions as sums; x // c in one dimension and x % c in another together mean x.
 std::vector<Poly> dimensions(const std::vector<Expr>& index, const Instance& instance, const Ranges& ranges) {
   const Canon canon(ranges, false);
@@ -77,11 +94,13 @@ int64_t tile_of(const Expr& quotient, const Expr& remainder) {
   return tile;
 }
 
-bool disjoint(const Access& a, const Access& b, const Instance& first, const Instance& second, const Ranges& ranges) {
+bool disjoint(const Access& a, const Access& b, const Instance& first, const Instance& second, const Ranges& ranges,
+              bool turns = false) {
   if (a.index.size() != b.index.size()) return false;
   const std::vector<Poly> x = dimensions(a.index, first, ranges), y = dimensions(b.index, second, ranges);
   for (size_t d = 0; d < x.size(); ++d) {
-    if (never_zero(add(x[d], y[d], -1), ranges)) return true;
+    const Poly delta = add(x[d], y[d], -1);
+    if (never_zero(delta, ranges) || (turns && never_zero_below_steps(delta, ranges))) return true;
   }
   const Canon canon(ranges, false);
   for (size_t d = 0; d < x.size(); ++d) {
@@ -155,7 +174,7 @@ bool may_meet(const Kernel& kernel, Ranges ranges, const Stmt& scope, int depth,
   second.bind(scope.iter, iter(i1) + 1 + iter(step));
   for (size_t i = depth + 1; i < early.scopes.size(); ++i) first.enter(*early.scopes[i], ranges);
   for (size_t i = depth + 1; i < late.scopes.size(); ++i) second.enter(*late.scopes[i], ranges);
-  return !disjoint(early, late, first, second, ranges);
+  return !disjoint(early, late, first, second, ranges, scope.mark == Mark::block);
 }
 
 // In program order; a statement's loads before its store. only: of one buffer; null: all.

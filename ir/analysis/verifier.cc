@@ -20,7 +20,8 @@
 //                is one, wherever it is
 //   launch       launch_check.h: where @grid and @block scopes stand
 //   threads      what is read of a stack or reg buffer was written inside the same @parallel, @grid or @block scope, or
-//                outside of all as well: each thread has its own
+//                outside of all as well: each thread has its own; of a reg or shared buffer inside a @grid scope, inside
+//                the same one; a shared buffer is used in @grid scopes alone
 //   stream       only an output that no statement reads
 //   prefetch     a buffer and, if any, an enclosing iterator; no negative amount
 #include "ir/analysis/verifier.h"
@@ -139,8 +140,8 @@ class Verifier {
       if (!e) return invalid("sizes: only parameters leave sizes out");
       LATHE_RETURN_IF_ERROR(expr.check_size(e));
       if (is_const_int(e) && e->ival < 0) return invalid("sizes: {} is negative", e->ival);
-      if (b.place == Place::reg && !is_const_int(e))
-        return invalid("sizes: {}: a reg buffer has constant sizes", print(e));
+      if ((b.place == Place::reg || b.place == Place::shared) && !is_const_int(e))
+        return invalid("sizes: {}: a {} buffer has constant sizes", print(e), place_name(b.place));
     }
     if (b.strides.empty()) return {};
     if (!is_param(b.place)) return invalid("sizes: only parameters have strides");
@@ -331,17 +332,22 @@ class Verifier {
   }
 
   void note_thread(const Buffer& b, bool read) {
-    if (b.place != Place::stack && b.place != Place::reg) return;
-    const auto innermost =
-        std::find_if(scopes_.rbegin(), scopes_.rend(), [](const Stmt* s) { return is_shared_out(s->mark); });
+    if (b.place != Place::stack && b.place != Place::reg && b.place != Place::shared) return;
+    // Registers and shared memory of a launch belong to a block: which of its threads has what is for code to settle.
+    const bool launched = b.place != Place::stack && !scopes_.empty() && scopes_[0]->mark == Mark::grid;
+    const auto innermost = std::find_if(scopes_.rbegin(), scopes_.rend(), [&](const Stmt* s) {
+      return launched ? s->mark == Mark::grid : is_shared_out(s->mark);
+    });
     const Stmt* scope = innermost == scopes_.rend() ? nullptr : *innermost;
     const auto same = [&](const OwnUse& u) { return u.buffer == &b && u.shared_out == scope; };
     auto known = std::find_if(own_.begin(), own_.end(), same);
     if (known == own_.end()) known = own_.insert(own_.end(), {&b, scope});
     (read ? known->read : known->written) = true;
+    if (b.place == Place::shared && !launched) outside_ = b.name;
   }
 
   Status check_threads() const {
+    if (!outside_.empty()) return invalid("threads: {}, a shared buffer, is used outside of @grid scopes", outside_);
     for (const OwnUse& u : own_) {
       if (!u.read || u.written) continue;
       const std::string where = u.shared_out == nullptr
@@ -461,6 +467,7 @@ class Verifier {
       inside_;  // indices and sizes: 0 <= index < size was proven where the scopes around run
   std::set<std::string> names_, read_, written_;
   std::vector<OwnUse> own_;
+  std::string outside_;  // a shared buffer that is used outside of launches
 };
 
 }  // namespace

@@ -21,8 +21,8 @@ struct Symbol {
 
 // in, out: arguments. constant (text: const): an input that never changes, whose layout a Schedule may choose; its
 // packing is a Kernel of its own (see Kernel::buffers layout). heap: workspace, shared by the threads. stack: scratch
-// of one thread. reg: lives in registers, local to one leaf.
-enum class Place : uint8_t { in, out, constant, heap, stack, reg };
+// of one thread. reg: lives in registers, local to one leaf. shared: of one block of threads of a GPU.
+enum class Place : uint8_t { in, out, constant, heap, stack, reg, shared };
 
 // One physical dimension: the part of logical dimension `dim` above a tile (outer: index // tile), inside it (inner:
 // index % tile), or all of it (whole). Outermost first.

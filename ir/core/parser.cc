@@ -124,7 +124,8 @@ class KernelParser {
     LATHE_RETURN_IF_ERROR(in_.expect("["));
     LATHE_ASSIGN(b.dims, sizes("_"));
     const auto place = parse_place(in_.peek().text);
-    if (!place || is_param(*place) != param) return in_.expected(param ? "in, const or out" : "heap, stack or reg");
+    if (!place || is_param(*place) != param)
+      return in_.expected(param ? "in, const or out" : "heap, stack, reg or shared");
     b.place = *place;
     in_.next();
     b.kept = in_.accept("keep");

@@ -19,10 +19,12 @@ class Writer {
   std::string run(const std::string& kernel) {
     line("#include \"{}\"", kPreludeName);
     line("struct lt_args {{");
-    for (const DeviceParam& q : p_.params) line("  {}float* {};", q.written ? "" : "const ", q.name);
+    for (const DeviceParam& q : p_.params) line("  {}{}* {};", q.written ? "" : "const ", type_of(q), q.name);
     for (const std::string& e : p_.sizes) line("  lt_int {};", e);
     line("}};");
     line("LT_KERNEL({}, {}, lt_args, a) {{", kernel, p_.threads);
+    for (const DeviceLocal& l : p_.locals) line("  float {}[{}];", l.name, l.count);
+    for (const DeviceShared& s : p_.shared) line("  LT_SHARED({}, {});", s.name, s.count);
     body(p_.body);
     line("}}");
     return std::move(out_);
@@ -71,9 +73,33 @@ class Writer {
     }
   }
 
-  std::string place(const DevicePlace& at, const std::string& further = {}) const {
-    return fmt::format("a.{} + {}{}", p_.params[static_cast<size_t>(at.param)].name, integer(at.offset), further);
+  static const char* type_of(const DeviceParam& q) {
+    switch (q.type) {
+      case ir::DType::bf16:
+        return q.bits ? "lt_b16" : "lt_bf16";
+      case ir::DType::f16:
+        return q.bits ? "lt_b16" : "lt_f16";
+      case ir::DType::i32:
+        return q.bits ? "float" : "int";
+      case ir::DType::i64:
+        return "lt_int";
+      default:
+        return "float";
+    }
   }
+
+  std::string place(const DevicePlace& at, const std::string& further = {}) const {
+    if (is_local(at))
+      return fmt::format("{}[{}{}]", p_.locals[static_cast<size_t>(at.index)].name, integer(at.offset), further);
+    if (is_shared(at))
+      return fmt::format("{} + {}{}", p_.shared[static_cast<size_t>(at.index)].name, integer(at.offset), further);
+    return fmt::format("a.{} + {}{}", p_.params[static_cast<size_t>(at.index)].name, integer(at.offset), further);
+  }
+  int bytes_of(const DevicePlace& at) const { return dtype_bytes(p_.params[static_cast<size_t>(at.index)].type); }
+  static bool is_local(const DevicePlace& at) { return at.space == DevicePlace::Space::local; }
+  static bool is_shared(const DevicePlace& at) { return at.space == DevicePlace::Space::shared; }
+  static const char* load_name(const DevicePlace& at) { return is_shared(at) ? "lt_get" : "lt_load"; }
+  static const char* store_name(const DevicePlace& at) { return is_shared(at) ? "lt_put" : "lt_store"; }
   static std::string lane_step(const DeviceStmt& s, int lane) {
     return lane == 0 ? "" : fmt::format(" + {}ll * {}", lane, integer(s.step));
   }
@@ -84,32 +110,40 @@ class Writer {
     return fmt::format("v{}_{}", o.value, lanes_[static_cast<size_t>(o.value)] == 1 ? 0 : lane);
   }
 
-  void define(const DeviceStmt& s) {
-    const auto at = static_cast<size_t>(s.value);
+  void define(const DeviceStmt& s) { define(s.value, s.lanes); }
+  void define(int value, int lanes) {
+    const auto at = static_cast<size_t>(value);
     if (lanes_.size() <= at) lanes_.resize(at + 1, 1);
-    lanes_[at] = s.lanes;
+    lanes_[at] = lanes;
   }
 
   void load(const DeviceStmt& s) {
     define(s);
-    if (s.lanes > 1 && ir::is_const_int(s.step, 1)) {
-      line("const lt_f{0} w{1} = lt_load{0}({2});", s.lanes, s.value, place(s.places[0]));
+    const bool local = is_local(s.places[0]);
+    if (!local && s.lanes > 1 && ir::is_const_int(s.step, 1)) {
+      line("const lt_f{0} w{1} = {3}{0}({2});", s.lanes, s.value, place(s.places[0]), load_name(s.places[0]));
       for (int l = 0; l < s.lanes; ++l) line("const float v{0}_{1} = w{0}.{2};", s.value, l, "xyzw"[l]);
       return;
     }
     for (int l = 0; l < s.lanes; ++l)
-      line("const float v{}_{} = lt_load1({});", s.value, l, place(s.places[0], lane_step(s, l)));
+      line("const float v{}_{} = {}{}{};", s.value, l, local ? "" : load_name(s.places[0]) + std::string("1("),
+           place(s.places[0], lane_step(s, l)), local ? "" : ")");
   }
 
   void store(const DeviceStmt& s) {
     const auto value = [&](int lane) { return operand(s.operands[0], lane); };
+    if (is_local(s.places[0])) {
+      for (int l = 0; l < s.lanes; ++l) line("{} = {};", place(s.places[0], lane_step(s, l)), value(l));
+      return;
+    }
     if (s.lanes > 1 && ir::is_const_int(s.step, 1)) {
       std::string all;
       for (int l = 0; l < s.lanes; ++l) all += ", " + value(l);
-      line("lt_store{}({}{});", s.lanes, place(s.places[0]), all);
+      line("{}{}({}{});", store_name(s.places[0]), s.lanes, place(s.places[0]), all);
       return;
     }
-    for (int l = 0; l < s.lanes; ++l) line("lt_store1({}, {});", place(s.places[0], lane_step(s, l)), value(l));
+    for (int l = 0; l < s.lanes; ++l)
+      line("{}1({}, {});", store_name(s.places[0]), place(s.places[0], lane_step(s, l)), value(l));
   }
 
   void set(const DeviceStmt& s) {
@@ -120,6 +154,46 @@ class Writer {
       for (const DeviceOperand& o : s.operands) args += (args.empty() ? "" : ", ") + operand(o, l);
       line("const {} v{}_{} = lt_{}({});", row.result == 'f' ? "float" : "bool", s.value, l, row.name, args);
     }
+  }
+
+  // By pairs, so that few operations wait for each other.
+  void fold(const DeviceStmt& s) {
+    std::vector<std::string> all;
+    for (int l = 0; l < s.lanes; ++l) all.push_back(operand(s.operands[0], l));
+    for (; all.size() > 1; all.resize(all.size() / 2)) {
+      for (size_t i = 0; i < all.size() / 2; ++i)
+        all[i] = fmt::format("lt_{}({}, {})", device_op(s.op).name, all[i], all[i + all.size() / 2]);
+    }
+    define(s.value, 1);
+    line("const float v{}_0 = {};", s.value, all[0]);
+  }
+
+  void index(const DeviceStmt& s) {
+    const int lanes = s.name.empty() ? 1 : s.lanes;
+    define(s.value, lanes);
+    for (int l = 0; l < lanes; ++l) {
+      const std::string value =
+          integer(s.name.empty() ? s.integer : ir::substitute(s.integer, {{s.name, Expr(int64_t{l})}}));
+      if (s.integer->type == ir::DType::b8) {
+        line("const bool v{}_{} = {};", s.value, l, value);
+      } else {
+        line("const float v{}_{} = static_cast<float>({});", s.value, l, value);
+      }
+    }
+  }
+
+  void loop(const DeviceStmt& s) {
+    const bool part = s.unrolled > 0 && !ir::is_const_int(s.integer, s.unrolled);
+    if (s.unrolled > 0) {
+      line("LT_UNROLL");
+      line("for (lt_int {0} = 0; {0} < {1}ll; ++{0}) {{", s.name, s.unrolled);
+      if (part) line("  if ({} < {}) {{", s.name, integer(s.integer));
+    } else {
+      line("LT_LOOP");
+      line("for (lt_int {0} = 0; {0} < {1}; ++{0}) {{", s.name, integer(s.integer));
+    }
+    body(s.body);
+    line("{}}}", part ? "}" : "");
   }
 
   void blocks(const std::string& condition, const DeviceStmt& s) {
@@ -140,26 +214,42 @@ class Writer {
         case Kind::let:
           line("const lt_int {} = {};", s.name, integer(s.integer));
           break;
+        case Kind::take:
+          line("const lt_int {} = lt_most(lt_least({}[{}], {}), {});", s.name,
+               "a." + p_.params[static_cast<size_t>(s.places[0].index)].name, integer(s.places[0].offset),
+               integer(s.step), integer(s.integer));
+          break;
         case Kind::when:
           blocks(integer(s.integer), s);
           break;
         case Kind::aligned: {
           std::string all = s.integer ? integer(s.integer) : "";
           for (const DevicePlace& at : s.places)
-            all += fmt::format("{}lt_aligned({}, {})", all.empty() ? "" : " && ", place(at), 4 * s.lanes);
+            all += fmt::format("{}lt_aligned({}, {})", all.empty() ? "" : " && ", place(at), bytes_of(at) * s.lanes);
           blocks(all.empty() ? "true" : all, s);
           break;
         }
         case Kind::loop:
-          line("for (lt_int {0} = 0; {0} < {1}; ++{0}) {{", s.name, integer(s.integer));
-          body(s.body);
-          line("}}");
+          loop(s);
           break;
         case Kind::load:
           load(s);
           break;
         case Kind::set:
           set(s);
+          break;
+        case Kind::fold:
+          fold(s);
+          break;
+        case Kind::index:
+          index(s);
+          break;
+        case Kind::shuffle:
+          define(s.value, 1);
+          line("const float v{}_0 = lt_shuffle({}, {});", s.value, operand(s.operands[0], 0), s.distance);
+          break;
+        case Kind::barrier:
+          line("lt_barrier({});", barriers_++);
           break;
         case Kind::store:
           store(s);
@@ -172,6 +262,7 @@ class Writer {
   const DeviceProgram& p_;
   std::string out_;
   int indent_ = 0;
+  int barriers_ = 0;        // so far
   std::vector<int> lanes_;  // by value
 };
 

@@ -5,7 +5,7 @@
 //   program leaf threads 256 (p0: in, p1: out, e0)
 //     let i1 = thread
 //     if i1 < e0 - 4*block:
-//       if aligned 16 p0[4*i1], p1[4*i1]:
+//       if aligned x4 p0[4*i1], p1[4*i1]:
 //         v0 = load x4 p0[4*i1]
 //         v1 = exp v0
 //         store x4 p1[4*i1] v1
@@ -35,8 +35,10 @@ const DeviceOpRow& device_op(DeviceOp op);
 const DeviceOpRow* find_device_op(ir::Op node, DeviceOp* op);
 
 struct DeviceParam {
-  std::string name;      // p0: the address of its first element, an f32
-  bool written = false;  // else it is only read
+  std::string name;                 // p0: the address of its first element
+  bool written = false;             // else it is only read
+  ir::DType type = ir::DType::f32;  // bf16, f16: a load widens, a store rounds. i32, i64: integers, which are only read
+  bool bits = false;                // elements are moved as they are
 };
 
 // An operand of an operation: a value or a constant.
@@ -45,23 +47,45 @@ struct DeviceOperand {
   float constant = 0;
 };
 
-// An address: so many elements from the first one of a parameter.
+// Registers of a thread under one name. Which one is meant is known when code is made: loops over them are unrolled.
+struct DeviceLocal {
+  std::string name;  // r0
+  int64_t count = 1;
+};
+
+// Memory of a block, f32, aligned to 16 bytes.
+struct DeviceShared {
+  std::string name;  // s0
+  int64_t count = 1;
+};
+
+// An element: so many from the first one of a parameter, of a local or of shared memory.
 struct DevicePlace {
-  int param = -1;
+  enum class Space : uint8_t { param, local, shared };
+  Space space = Space::param;
+  int index = -1;  // which one
   ir::Expr offset;
 };
 
-inline constexpr int kMaxLanes = 4;  // elements of a value: 16 bytes
+inline constexpr int kMaxLanes = 4;        // elements of a value: 16 bytes
+inline constexpr int kMostLocals = 224;    // of the 255 registers that a thread may have
+inline constexpr int kMostCopies = 256;    // of an unrolled loop
+inline constexpr int kMostShared = 49152;  // bytes of a block that nothing has to be asked for
 
 struct DeviceStmt {
   enum class Kind : uint8_t {
     let,      // name = integer: an expression of sizes, `block`, `thread` and names above
+    take,     // name = the integer at places[0], or the nearest in integer..step
     when,     // body if integer is true, else `otherwise`
-    aligned,  // body if all of `places` are aligned to lanes * 4 bytes, and `integer` (if there is one) is true, else
+    aligned,  // body if all of `places` are aligned to `lanes` elements, and `integer` (if there is one) is true, else
               // `otherwise`
-    loop,     // body for name = 0 .. integer-1
+    loop,     // body for name = 0 .. integer-1; unrolled: in so many copies, of which the first `integer` run
     load,     // value = `lanes` elements from places[0] on, `step` apart
     set,      // value = op of operands, in each lane
+    fold,     // value = op of all lanes of the operand: one lane
+    index,    // value = `integer`: a condition, or a number as f32; `name` is the lane, if it is not empty
+    shuffle,  // value = the operand of the thread whose number differs in the bit `distance`
+    barrier,  // all threads of the block have come here, and see what the others stored
     store     // `lanes` elements from places[0] on, `step` apart = operands[0]
   };
   Kind kind = Kind::let;
@@ -69,7 +93,9 @@ struct DeviceStmt {
   ir::Expr integer;
   std::vector<DevicePlace> places;
   int lanes = 1;
-  ir::Expr step;  // load, store of several lanes; 1: one access of all of them
+  int64_t unrolled = 0;  // loop: copies; 0: it runs as a loop
+  int distance = 0;      // shuffle: 1, 2, 4, 8 or 16
+  ir::Expr step;         // load, store of several lanes; 1: one access of all of them. take: the largest integer
   int value = -1;
   DeviceOp op = DeviceOp::k_add;
   std::vector<DeviceOperand> operands;
@@ -81,6 +107,8 @@ struct DeviceProgram {
   int threads = 1;  // of a block
   std::vector<DeviceParam> params;
   std::vector<std::string> sizes;  // e0, e1, ...: 64-bit integers, the same for all threads
+  std::vector<DeviceLocal> locals;
+  std::vector<DeviceShared> shared;
   std::vector<DeviceStmt> body;
 };
 
@@ -89,10 +117,16 @@ std::string print(const DeviceProgram& program);
 // INVALID, naming the rule:
 //   block    1..1024 threads
 //   names    each name and value is defined once, and used where it is known; integers are of type i64, conditions b8
+//   take     integers are taken from parameters that are only read
 //   values   operands agree with the operation, and in lanes; a constant fits any
 //   lanes    1, 2 or 4
 //   access   only what is written is stored to; an access of several lanes at once stands where its address was found
 //            aligned to all of them
+//   locals   at most kMostLocals elements; an access stays inside, and its offset depends on iterators of unrolled
+//            loops alone; what is loaded was stored somewhere before
+//   shared   at most kMostShared bytes; what is loaded was stored somewhere before
+//   wait     all threads of the block reach a barrier, and a shuffle: neither stands where a condition or the length of
+//            a loop depends on the thread
 ir::Status verify(const DeviceProgram& program);
 
 }  // namespace lathe::jit

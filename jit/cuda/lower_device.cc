@@ -2,12 +2,12 @@
 #include "jit/cuda/lower_device.h"
 
 #include <algorithm>
-#include <map>
 
-#include "ir/analysis/analysis.h"
+#include "ir/analysis/dependence.h"
 #include "ir/base/gpu_target.h"
 #include "ir/core/names.h"
 #include "ir/core/text_form.h"
+#include "jit/cuda/lowering.h"
 
 namespace lathe::jit {
 
@@ -18,261 +18,287 @@ using ir::Result;
 using ir::Status;
 using ir::Stmt;
 using ir::unsupported;
+using Space = DevicePlace::Space;
 
 namespace {
 
 const Expr kBlock = ir::iter("block"), kThread = ir::iter("thread");
 
-bool is_index(const Expr& e) { return e->type == ir::DType::i64; }
-
-class Lowering {
- public:
-  explicit Lowering(const ir::Kernel& kernel) : kernel_(kernel), ranges_(kernel) {}
-
-  Result<DeviceProgram> run() {
-    out_.name = kernel_.name;
-    for (const ir::Buffer& b : kernel_.buffers) {
-      if (b.type != ir::DType::f32) return unsupported("{} is {}, expected f32", b.name, ir::dtype_name(b.type));
-      if (!ir::is_param(b.place)) return unsupported("{} is a temporary", b.name);
-      if (!b.layout.empty() || !b.padding.empty()) return unsupported("{} has a layout of its own", b.name);
-      out_.params.push_back({b.name, b.place == ir::Place::out});
-    }
-    for (const ir::Symbol& s : kernel_.symbols) out_.sizes.push_back(s.name);
-    if (kernel_.body.size() != 1 || kernel_.body[0].mark != Mark::grid) return unsupported("expected one @grid scope");
-    const Stmt* inner = &kernel_.body[0];
-    std::vector<const Stmt*> grid;
-    for (;; inner = &inner->body[0]) {
-      grid.push_back(inner);
-      ranges_.enter(*inner);
-      if (inner->body.size() != 1 || inner->body[0].mark != Mark::grid) break;
-    }
-    out_.threads = static_cast<int>(std::min<int64_t>(threads_of(inner->body, ranges_), ir::kMaxBlockThreads + 1));
-    if (out_.threads > ir::kMaxBlockThreads)
-      return unsupported("a block of more than {} threads", ir::kMaxBlockThreads);
-    Expr rest = kBlock;
-    for (size_t g = grid.size(); g-- > 0;) {
-      const bool last = g == 0;
-      add_let(out_.body, grid[g]->iter, last ? rest : ir::mod(rest, grid[g]->extent));
-      if (last) break;
-      const std::string name = fmt::format("b{}", g);
-      add_let(out_.body, name, ir::floordiv(rest, grid[g]->extent));
-      rest = ir::iter(name);
-    }
-    LATHE_RETURN_IF_ERROR(body(inner->body, out_.threads, out_.body));
-    return std::move(out_);
-  }
-
- private:
-  using List = std::vector<DeviceStmt>;
-
-  static void add_let(List& to, const std::string& name, const Expr& value) {
-    DeviceStmt s;
-    s.kind = DeviceStmt::Kind::let;
-    s.name = name;
-    s.integer = value;
-    to.push_back(std::move(s));
-  }
-
-  // The most threads that @block scopes below share out between them.
-  static int64_t threads_of(const std::vector<Stmt>& body, const ir::Ranges& outer) {
-    int64_t most = 1;
-    for (const Stmt& s : body) {
-      if (s.kind != Stmt::Kind::scope) continue;
-      ir::Ranges ranges = outer;
-      ranges.enter(s);
-      int64_t own = threads_of(s.body, ranges);
-      if (s.mark == Mark::block) {
-        const int64_t extent = std::max<int64_t>(ir::interval(s.extent, outer).hi, 1);
-        own = extent > ir::kMaxBlockThreads ? extent : own * extent;
-      }
-      most = std::max(most, own);
-    }
-    return most;
-  }
-
-  // threads: the number that take part, from 0 on, in what is shared out below.
-  Status body(const std::vector<Stmt>& list, int64_t threads, List& to) {
-    const auto outside = known_;  // what is made in a list ends with it
-    for (const Stmt& s : list) {
-      if (s.kind == Stmt::Kind::assign) LATHE_RETURN_IF_ERROR(assign(s, to));
-      if (s.kind == Stmt::Kind::scope) LATHE_RETURN_IF_ERROR(scope(s, threads, to));
-    }
-    known_ = outside;
-    return {};
-  }
-
-  Status scope(const Stmt& s, int64_t threads, List& to) {
-    switch (s.mark) {
-      case Mark::none:
-      case Mark::unroll: {
-        DeviceStmt loop;
-        loop.kind = DeviceStmt::Kind::loop;
-        loop.name = s.iter;
-        loop.integer = s.extent;
-        LATHE_RETURN_IF_ERROR(inside(s, [&] { return body(s.body, threads, loop.body); }));
-        to.push_back(std::move(loop));
-        return {};
-      }
-      case Mark::block:
-        return block(s, threads, to);
-      case Mark::vector:
-        return vector(s, to);
-      default:
-        return unsupported("scope {} is {}", s.iter, ir::mark_name(s.mark));
-    }
-  }
-
-  template <class F>
-  Status inside(const Stmt& s, F f) {
-    ranges_.enter(s);
-    Status status = f();
-    ranges_.leave();
-    return status;
-  }
-
-  Status block(const Stmt& s, int64_t threads, List& to) {
-    ir::Ranges ranges = ranges_;
-    ranges.enter(s);
-    const int64_t below = threads_of(s.body, ranges), most = std::max<int64_t>(ir::interval(s.extent, ranges_).hi, 1);
-    // All threads of the block that the scopes around did not share out; a scope that needs fewer leaves some idle.
-    const Expr number = block_depth_ == 0 ? kThread : ir::mod(kThread, Expr(threads));
-    add_let(to, s.iter, ir::simplify(ir::floordiv(number, Expr(below)), {}));
-    DeviceStmt guard;
-    guard.kind = DeviceStmt::Kind::when;
-    guard.integer = ir::make(Op::k_lt, {ir::iter(s.iter), s.extent});
-    const bool whole = ir::is_const_int(s.extent, most) && below * most == threads;
-    ++block_depth_;
-    LATHE_RETURN_IF_ERROR(inside(s, [&] { return body(s.body, below, whole ? to : guard.body); }));
-    --block_depth_;
-    if (!whole) to.push_back(std::move(guard));
-    return {};
-  }
-
-  // Statements of a @vector scope, all lanes at once where that is possible.
-  Status vector(const Stmt& s, List& to) {
-    const int64_t lanes = ir::interval(s.extent, ranges_).hi;
-    if (lanes != 1 && lanes != 2 && lanes != kMaxLanes)
-      return unsupported("vector scope {} of {} elements, expected 1, 2 or 4", s.iter, lanes);
-    DeviceStmt single;
-    single.kind = DeviceStmt::Kind::loop;
-    single.name = s.iter;
-    single.integer = s.extent;
-    LATHE_RETURN_IF_ERROR(inside(s, [&] { return body(s.body, 1, single.body); }));
-    if (lanes == 1) {
-      to.push_back(std::move(single));
-      return {};
-    }
-    DeviceStmt wide;
-    wide.kind = DeviceStmt::Kind::aligned;
-    wide.lanes = static_cast<int>(lanes);
-    if (!ir::is_const_int(s.extent)) wide.integer = ir::make(Op::k_le, {Expr(lanes), s.extent});
-    vector_ = &s;
-    lanes_ = wide.lanes;
-    places_ = &wide.places;
-    const Status lowered = inside(s, [&] { return body(s.body, 1, wide.body); });
-    vector_ = nullptr;
-    lanes_ = 1;
-    places_ = nullptr;
-    LATHE_RETURN_IF_ERROR(lowered);
-    wide.otherwise = {std::move(single)};
-    to.push_back(std::move(wide));
-    return {};
-  }
-
-  // How far an element is from the first one.
-  static Expr offset_of(const ir::Buffer& b, const std::vector<Expr>& index) {
-    Expr out(0), step(1);
-    for (size_t d = index.size(); d-- > 0;) {
-      out = out + index[d] * (b.strides.empty() ? step : b.strides[d]);
-      step = step * b.dims[d];
-    }
-    return out;
-  }
-
-  // Of an access inside the vector scope: the place of lane 0, and the step from lane to lane.
-  Result<DeviceStmt> access(const std::string& name, const std::vector<Expr>& index) {
-    DeviceStmt s;
-    const ir::Buffer* b = kernel_.find_buffer(name);
-    const int param = static_cast<int>(b - kernel_.buffers.data());
-    const Expr offset = offset_of(*b, index);
-    if (vector_ == nullptr) {
-      s.places = {{param, ir::simplify(offset, ranges_)}};
-      return s;
-    }
-    const auto form = ir::affine_form(ir::simplify(offset, ranges_));
-    if (!form) return unsupported("{} is used at {}, expected an affine place", name, print(offset));
-    s.places = {{param, ir::simplify(ir::substitute(offset, {{vector_->iter, Expr(0)}}), ranges_)}};
-    s.step = ir::simplify(form->coeff(vector_->iter), ranges_);
-    s.lanes = ir::is_const_int(s.step, 0) ? 1 : lanes_;
-    if (!ir::is_const_int(s.step, 1)) return s;
-    const bool known = std::any_of(places_->begin(), places_->end(), [&](const DevicePlace& p) {
-      return p.param == param && equal(p.offset, s.places[0].offset);
-    });
-    if (!known) places_->push_back(s.places[0]);
-    return s;
-  }
-
-  Status assign(const Stmt& s, List& to) {
-    if (s.op != ir::AssignOp::set) return unsupported("a statement on {} updates it", s.target);
-    LATHE_ASSIGN(const DeviceOperand value, expression(s.value, to));
-    LATHE_ASSIGN(DeviceStmt store, access(s.target, s.index));
-    if (store.lanes != lanes_) return unsupported("lanes of {} share one element", s.target);
-    store.kind = DeviceStmt::Kind::store;
-    store.operands = {value};
-    to.push_back(std::move(store));
-    return {};
-  }
-
-  // Equal operations are done once; parameters that are read do not change meanwhile.
-  int keep(DeviceStmt s, const std::string& text, List& to) {
-    const auto known = known_.find(text);
-    if (known != known_.end()) return known->second;
-    s.value = next_++;
-    known_[text] = s.value;
-    to.push_back(std::move(s));
-    return to.back().value;
-  }
-
-  Result<DeviceOperand> expression(const Expr& e, List& to) {
-    if (e->op == Op::k_const_float) return DeviceOperand{-1, static_cast<float>(e->fval)};
-    if (e->op == Op::k_load) {
-      LATHE_ASSIGN(DeviceStmt s, access(e->name, e->args));
-      s.kind = DeviceStmt::Kind::load;
-      const bool input = kernel_.find_buffer(e->name)->place == ir::Place::in;
-      const std::string text = input ? print(e) : fmt::format("{} {}", print(e), next_);
-      return DeviceOperand{keep(std::move(s), text, to), 0};
-    }
-    DeviceStmt s;
-    s.kind = DeviceStmt::Kind::set;
-    const DeviceOpRow* row = find_device_op(e->op, &s.op);
-    const bool served = row != nullptr && std::none_of(e->args.begin(), e->args.end(), is_index) &&
-                        (e->type == ir::DType::f32 || e->type == ir::DType::b8);
-    if (!served) return unsupported("{} has no function on a device", print(e));
-    std::string text = row->name;
-    s.lanes = lanes_;
-    for (const Expr& a : e->args) {
-      LATHE_ASSIGN(const DeviceOperand operand, expression(a, to));
-      s.operands.push_back(operand);
-      text += operand.value >= 0 ? fmt::format(" v{}", operand.value) : fmt::format(" {}", print(a));
-    }
-    return DeviceOperand{keep(std::move(s), text, to), 0};
-  }
-
-  const ir::Kernel& kernel_;
-  ir::Ranges ranges_;
-  DeviceProgram out_;
-  int next_ = 0;                      // values so far
-  std::map<std::string, int> known_;  // by what they are
-  int block_depth_ = 0;
-  const Stmt* vector_ = nullptr;  // whose lanes are taken together
-  int lanes_ = 1;
-  std::vector<DevicePlace>* places_ = nullptr;  // that must be aligned for it
-};
+void add_let(std::vector<DeviceStmt>& to, const std::string& name, const Expr& value) {
+  DeviceStmt s;
+  s.kind = DeviceStmt::Kind::let;
+  s.name = name;
+  s.integer = value;
+  to.push_back(std::move(s));
+}
 
 }  // namespace
 
+// Of each thread's share.
+Status DeviceLowering::add_local(const ir::Buffer& b) {
+  LATHE_ASSIGN(share_[b.name], ir::thread_share(kernel_, b.name));
+  const std::vector<ir::ThreadDim>& share = share_[b.name];
+  int64_t count = 1;
+  for (size_t d = 0; d < b.dims.size(); ++d) {
+    const int64_t size = d < share.size() ? share[d].own_size(b.dims[d]->ival) : b.dims[d]->ival;
+    count = std::min(count * std::max<int64_t>(size, 1), int64_t{kMostLocals} + 1);
+  }
+  if (count > kMostLocals)
+    return unsupported("{} has more than {} elements, too many for registers", b.name, kMostLocals);
+  place_of_[b.name] = {Space::local, static_cast<int>(out_.locals.size()), {}};
+  out_.locals.push_back({b.name, count});
+  return {};
+}
+
+Status DeviceLowering::buffers() {
+  for (const ir::Buffer& b : kernel_.buffers) {
+    const bool integers = b.place == ir::Place::in && (b.type == ir::DType::i32 || b.type == ir::DType::i64);
+    const bool halves = b.type == ir::DType::f16 || b.type == ir::DType::bf16, moved = moves_bits(b.name);
+    if (b.type != ir::DType::f32 && !integers && !moved && !halves)
+      return unsupported("{} is {}, expected f32, bf16 or f16", b.name, ir::dtype_name(b.type));
+    if (b.place == ir::Place::reg) {
+      LATHE_RETURN_IF_ERROR(add_local(b));
+      continue;
+    }
+    if (b.place == ir::Place::shared) {
+      int64_t count = 1;
+      for (const Expr& d : ir::physical_dims(b)) count = std::min(count * ir::simplify(d)->ival, int64_t{kMostShared});
+      place_of_[b.name] = {Space::shared, static_cast<int>(out_.shared.size()), {}};
+      out_.shared.push_back({b.name, count});
+      continue;
+    }
+    if (!ir::is_param(b.place))
+      return unsupported("{} is a {} buffer, expected registers or shared memory", b.name, ir::place_name(b.place));
+    if (!b.layout.empty() || !b.padding.empty()) return unsupported("{} has a layout of its own", b.name);
+    place_of_[b.name] = {Space::param, static_cast<int>(out_.params.size()), {}};
+    out_.params.push_back({b.name, b.place == ir::Place::out, b.type, moved && b.type != ir::DType::f32});
+  }
+  return {};
+}
+
+// Whether all that is done is to move elements of 2 or 4 bytes from place to place, those of the buffer among them.
+bool DeviceLowering::moves_bits(const std::string& buffer) const {
+  const int bytes = dtype_bytes(kernel_.find_buffer(buffer)->type);
+  bool moved = bytes == 2 || bytes == 4, used = false;
+  ir::for_each_stmt(kernel_.body, [&](const Stmt& s) {
+    if (s.kind != Stmt::Kind::assign) return;
+    moved = moved && s.op == ir::AssignOp::set && s.value->op == Op::k_load;
+    used = used || s.target == buffer || (s.value->op == Op::k_load && s.value->name == buffer);
+  });
+  return moved && used;
+}
+
+Result<DeviceProgram> DeviceLowering::run() {
+  out_.name = kernel_.name;
+  LATHE_RETURN_IF_ERROR(buffers());
+  for (const ir::Symbol& s : kernel_.symbols) out_.sizes.push_back(s.name);
+  const Stmt* inner = &kernel_.body[0];
+  std::vector<const Stmt*> grid;
+  for (;; inner = &inner->body[0]) {
+    grid.push_back(inner);
+    ranges_.enter(*inner);
+    if (inner->body.size() != 1 || inner->body[0].mark != Mark::grid) break;
+  }
+  out_.threads = static_cast<int>(std::min<int64_t>(ir::block_threads(inner->body, ranges_), ir::kMaxBlockThreads + 1));
+  if (out_.threads > ir::kMaxBlockThreads) return unsupported("a block of more than {} threads", ir::kMaxBlockThreads);
+  Expr rest = kBlock;
+  for (size_t g = grid.size(); g-- > 0;) {
+    const bool last = g == 0;
+    add_let(out_.body, grid[g]->iter, last ? rest : ir::mod(rest, grid[g]->extent));
+    if (last) break;
+    const std::string name = fmt::format("b{}", g);
+    add_let(out_.body, name, ir::floordiv(rest, grid[g]->extent));
+    rest = ir::iter(name);
+  }
+  LATHE_RETURN_IF_ERROR(body(inner->body, out_.threads, out_.body));
+  return std::move(out_);
+}
+
+Status DeviceLowering::body(const std::vector<Stmt>& list, int64_t threads, List& to) {
+  const auto outside = known_;  // what is made in a list ends with it
+  const auto taken = taken_;
+  const bool waits = std::any_of(list.begin(), list.end(), [&](const Stmt& s) {
+    return plan_.waits.count(&s) != 0 || plan_.barrier_before.count(&s) != 0;
+  });
+  Status status;
+  if (waits || !guards_.empty()) {
+    status = waiting(list, threads, to);
+  } else {
+    for (const Stmt& s : list) {
+      if (status.ok() && s.kind == Stmt::Kind::assign) status = assign(s, threads, to);
+      if (status.ok() && s.kind == Stmt::Kind::scope) status = scope(s, threads, to);
+    }
+  }
+  known_ = outside;
+  taken_ = taken;
+  return status;
+}
+
+void DeviceLowering::barrier(List& to) {
+  to.emplace_back();
+  to.back().kind = DeviceStmt::Kind::barrier;
+}
+
+void DeviceLowering::guarded(List&& what, List& to) {
+  if (what.empty()) return;
+  if (guards_.empty()) {
+    std::move(what.begin(), what.end(), std::back_inserter(to));
+    return;
+  }
+  DeviceStmt when;
+  when.kind = DeviceStmt::Kind::when;
+  for (const Expr& g : guards_) when.integer = when.integer ? ir::make(Op::k_logical_and, {when.integer, g}) : g;
+  when.body = std::move(what);
+  to.push_back(std::move(when));
+}
+
+Status DeviceLowering::waiting(const std::vector<Stmt>& list, int64_t threads, List& to) {
+  const auto outside = known_;
+  const auto taken = taken_;
+  List pending;
+  const auto flush = [&] {
+    guarded(std::exchange(pending, {}), to);
+    if (guards_.empty()) return;
+    known_ = outside;
+    taken_ = taken;
+  };
+  for (const Stmt& s : list) {
+    if (plan_.barrier_before.count(&s) != 0) {
+      flush();
+      barrier(to);
+    }
+    if (plan_.waits.count(&s) != 0) {
+      flush();
+      LATHE_RETURN_IF_ERROR(scope(s, threads, to));
+      continue;
+    }
+    const std::vector<Expr> guards = std::exchange(guards_, {});
+    Status status;
+    if (s.kind == Stmt::Kind::assign) status = assign(s, threads, pending);
+    if (s.kind == Stmt::Kind::scope) status = scope(s, threads, pending);
+    guards_ = guards;
+    LATHE_RETURN_IF_ERROR(status);
+  }
+  flush();
+  return {};
+}
+
+Status DeviceLowering::scope(const Stmt& s, int64_t threads, List& to) {
+  switch (s.mark) {
+    case Mark::none:
+    case Mark::unroll:
+      return loop(s, threads, to);
+    case Mark::block:
+      return block(s, threads, to);
+    case Mark::vector:
+      return vector(s, threads, to);
+    default:
+      return unsupported("scope {} is {}", s.iter, ir::mark_name(s.mark));
+  }
+}
+
+bool DeviceLowering::chooses_local(const Stmt& s) const {
+  const auto accesses = ir::collect_accesses(s.body);
+  return std::any_of(accesses.begin(), accesses.end(), [&](const ir::Access& a) {
+    return place_of_.at(a.buffer).space == Space::local &&
+           std::any_of(a.index.begin(), a.index.end(), [&](const Expr& e) { return ir::uses(e, s.iter); });
+  });
+}
+
+Status DeviceLowering::loop(const Stmt& s, int64_t threads, List& to) {
+  DeviceStmt loop;
+  loop.kind = DeviceStmt::Kind::loop;
+  loop.name = s.iter;
+  loop.integer = s.extent;
+  const bool local = chooses_local(s);
+  if (s.mark == Mark::unroll || local) {
+    const int64_t most = std::max<int64_t>(ir::interval(s.extent, ranges_).hi, 1);
+    if (most <= kMostCopies) {
+      loop.unrolled = most;
+    } else if (local) {
+      return unsupported("scope {} goes through registers more than {} times", s.iter, kMostCopies);
+    }
+  }
+  const bool together = plan_.waits.count(&s) != 0;
+  if (together && std::any_of(block_iters_.begin(), block_iters_.end(),
+                              [&](const std::string& i) { return ir::uses(s.extent, i); }))
+    return unsupported("threads wait for each other in {}, which some leave earlier", s.iter);
+  loops_ += together;
+  LATHE_RETURN_IF_ERROR(inside(s, [&] { return body(s.body, threads, loop.body); }));
+  loops_ -= together;
+  if (plan_.barrier_last.count(&s) != 0) barrier(loop.body);
+  to.push_back(std::move(loop));
+  return {};
+}
+
+Status DeviceLowering::block(const Stmt& s, int64_t threads, List& to) {
+  ir::Ranges ranges = ranges_;
+  ranges.enter(s);
+  const int64_t below = ir::block_threads(s.body, ranges),
+                most = std::max<int64_t>(ir::interval(s.extent, ranges_).hi, 1);
+  // All threads of the block that the scopes around did not share out; a scope that needs fewer leaves some idle.
+  const Expr number = block_depth_ == 0 ? kThread : ir::mod(kThread, Expr(threads));
+  add_let(to, s.iter, ir::simplify(ir::floordiv(number, Expr(below)), {}));
+  const Expr guard = ir::make(Op::k_lt, {ir::iter(s.iter), s.extent});
+  const bool whole = ir::is_const_int(s.extent, most) && below * most == threads;
+  if (plan_.waits.count(&s) != 0) {
+    LATHE_ASSIGN(const std::vector<Partial> partials, open_partials(s, to));
+    if (!whole) guards_.push_back(guard);
+    block_iters_.push_back(s.iter);
+    ++block_depth_;
+    LATHE_RETURN_IF_ERROR(inside(s, [&] { return body(s.body, below, to); }));
+    --block_depth_;
+    block_iters_.pop_back();
+    if (!whole) guards_.pop_back();
+    return close_partials(partials, threads, to);
+  }
+  DeviceStmt when;
+  when.kind = DeviceStmt::Kind::when;
+  when.integer = guard;
+  ++block_depth_;
+  LATHE_RETURN_IF_ERROR(inside(s, [&] { return body(s.body, below, whole ? to : when.body); }));
+  --block_depth_;
+  if (!whole) to.push_back(std::move(when));
+  return {};
+}
+
+// Statements of a @vector scope, all lanes at once where that is possible.
+Status DeviceLowering::vector(const Stmt& s, int64_t threads, List& to) {
+  const int64_t lanes = ir::interval(s.extent, ranges_).hi;
+  if (lanes != 1 && lanes != 2 && lanes != kMaxLanes)
+    return unsupported("vector scope {} of {} elements, expected 1, 2 or 4", s.iter, lanes);
+  const bool alike = take_ahead(s, to).ok();
+  LATHE_RETURN_IF_ERROR(loop(s, threads, to));
+  if (lanes == 1 || !alike) return {};
+  DeviceStmt single = std::move(to.back());
+  to.pop_back();
+  DeviceStmt wide;
+  wide.kind = DeviceStmt::Kind::aligned;
+  wide.lanes = static_cast<int>(lanes);
+  if (!ir::is_const_int(s.extent)) wide.integer = ir::make(Op::k_le, {Expr(lanes), s.extent});
+  vector_ = &s;
+  lanes_ = wide.lanes;
+  places_ = &wide.places;
+  const Status lowered = inside(s, [&] { return body(s.body, threads, wide.body); });
+  vector_ = nullptr;
+  lanes_ = 1;
+  places_ = nullptr;
+  LATHE_RETURN_IF_ERROR(lowered);
+  if (wide.places.empty() && !wide.integer) {
+    std::move(wide.body.begin(), wide.body.end(), std::back_inserter(to));
+    return {};
+  }
+  if (wide.places.empty()) wide.kind = DeviceStmt::Kind::when;
+  wide.otherwise.push_back(std::move(single));
+  to.push_back(std::move(wide));
+  return {};
+}
+
 Result<DeviceProgram> lower_device(const ir::Leaf& leaf) {
-  LATHE_ASSIGN(DeviceProgram out, Lowering(leaf.kernel).run());
+  if (leaf.kernel.body.size() != 1 || leaf.kernel.body[0].mark != Mark::grid)
+    return unsupported("expected one @grid scope");
+  LATHE_ASSIGN(const ThreadPlan plan, plan_threads(leaf.kernel));
+  LATHE_ASSIGN(DeviceProgram out, DeviceLowering(leaf.kernel, plan).run());
   LATHE_RETURN_IF_ERROR(verify(out).with_context("device program"));
   return out;
 }

@@ -367,6 +367,17 @@ Status match_values(const CallPlan& plan, const MatchedCall& call) {
                             : fmt::format("{}, expected {}..{}", v.value, v.lo, v.hi));
 }
 
+Status match_value_ranges(const CallPlan& plan, const MatchedCall& call) {
+  for (const ValueCheck& check : plan.values) {
+    const int64_t lo = end_at(check.lo, plan.symbols.size(), call.key),
+                  hi = end_at(check.hi, plan.symbols.size(), call.key);
+    if (lo > hi && call.bytes[check.arg] != 0)
+      return refuse(plan.args[static_cast<size_t>(check.arg)], check.arg, "",
+                    fmt::format("no value is allowed: the range is {}..{}", lo, hi));
+  }
+  return {};
+}
+
 CallShape operator_call(const Operator& op, const CallPlan& plan, const MatchedCall& call) {
   CallShape out;
   for (size_t i = 0; i < plan.symbols.size(); ++i)

@@ -69,6 +69,8 @@ struct ForeignValue {
 };
 bool values_fit(const CallPlan& plan, const DispatchKey& key, void* const* data, ForeignValue& foreign) noexcept;
 ir::Status match_values(const CallPlan& plan, const MatchedCall& call);
+// What can be asked without reading them: that there is a value for each. A GPU takes the nearest that is allowed.
+ir::Status match_value_ranges(const CallPlan& plan, const MatchedCall& call);
 // The same call as BoundShapes::bound takes it: whoever made the operator named its symbols.
 CallShape operator_call(const Operator& op, const CallPlan& plan, const MatchedCall& call);
 // One tensor against one argument; symbols are taken as they come (seen: which are set).

@@ -75,6 +75,7 @@ Status execute_on_device(const KernelBody& body, const lathe_exec& exec, const l
     return invalid("NULL, expected the stream that the call joins").with_arg("exec.stream", 3);
   MatchedCall call;
   LATHE_RETURN_IF_ERROR(match_call(body.plan, args, num_args, 1, call));
+  LATHE_RETURN_IF_ERROR(match_value_ranges(body.plan, call));
   std::unique_ptr<BoundOp> own;
   LATHE_ASSIGN(const BoundOp* bound, body_for(body, call, own));
   if (bound->empty) return {};
@@ -134,6 +135,7 @@ Status pin(lathe_kernel* kernel, const lathe_arg* args, size_t num_args, int32_t
   const KernelBody& body = *kernel->body;
   MatchedCall call;
   LATHE_RETURN_IF_ERROR(match_call(body.plan, args, num_args, threads == 0 ? 1 : threads, call));
+  if (body.device != nullptr) LATHE_RETURN_IF_ERROR(match_value_ranges(body.plan, call));
   PinnedBody pinned;
   pinned.state = body.state;
   pinned.op = body.op;

@@ -1,5 +1,7 @@
 // C ABI: from a graph to a kernel. What is asked is checked and translated; operators are shared by
 // runtime/serve/served_operators.h.
+#include <algorithm>
+
 #include "runtime/base/clock.h"
 #include "runtime/capi/handle.h"
 #include "runtime/cuda/device.h"
@@ -96,8 +98,8 @@ Status resolve(lathe_context* ctx, const lathe_graph* graph, const lathe_policy*
   LATHE_ASSIGN(body.plan, make_call_plan(*body.op, graph->body->graph));
   if (body.device != nullptr) {
     body.plan.device = {kCudaDevice, body.device->number()};
-    if (!body.plan.values.empty())
-      return ir::unsupported("integers whose values have to be checked, which a GPU's memory does not allow")
+    if (std::any_of(body.plan.values.begin(), body.plan.values.end(), [](const ValueCheck& v) { return v.rises; }))
+      return ir::unsupported("integers whose order has to be checked, which a GPU's memory does not allow")
           .with_arg("policy.device", 2);
   }
   bool packed = false;

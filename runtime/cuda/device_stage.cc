@@ -7,7 +7,7 @@
 #include "runtime/base/clock.h"
 #include "search/cut/launch_cut.h"
 #include "search/cut/safe_kernel.h"
-#include "search/gpu/chain_schedule.h"
+#include "search/gpu/device_schedules.h"
 
 namespace lathe::runtime {
 
@@ -17,11 +17,11 @@ Result<Stage> build_device_stage(const ir::Kernel& naive, const SymbolValues& di
                                  const std::shared_ptr<CudaDevice>& device, DeviceCodes& codes,
                                  const DevicePolicy& policy) {
   const int64_t start = thread_cpu_ns();
-  LATHE_ASSIGN(const search::GeneralKernel chain, search::general_chain(naive));
+  const search::GeneralKernel general = search::general_kernel(naive);
   SymbolValues sizes;
-  for (const auto& [name, size] : chain.sizes) sizes.emplace_back(name, ir::evaluate(size, dims).value_or(1));
-  LATHE_ASSIGN(const search::Scheduled scheduled, search::chain_schedule(chain, sizes));
-  LATHE_RETURN_IF_ERROR(search::check_safe(chain.kernel, scheduled.kernel));
+  for (const auto& [name, size] : general.sizes) sizes.emplace_back(name, ir::evaluate(size, dims).value_or(1));
+  LATHE_ASSIGN(const search::Scheduled scheduled, search::device_schedule(general, sizes));
+  LATHE_RETURN_IF_ERROR(search::check_safe(general.kernel, scheduled.kernel));
   LATHE_ASSIGN(const ir::LaunchKernel cut, search::cut_launches(scheduled.kernel));
   Stage stage;
   stage.naive = naive;
@@ -29,8 +29,8 @@ Result<Stage> build_device_stage(const ir::Kernel& naive, const SymbolValues& di
   std::vector<CudaLaunch::Step> steps;
   for (const ir::Launch& launch : cut.launches) {
     CudaLaunch::Step step{launch, nullptr, nullptr};
-    for (ir::Expr& e : step.launch.sizes) e = ir::substitute(e, chain.sizes);
-    for (ir::Expr& e : step.launch.grid) e = ir::substitute(e, chain.sizes);
+    for (ir::Expr& e : step.launch.sizes) e = ir::substitute(e, general.sizes);
+    for (ir::Expr& e : step.launch.grid) e = ir::substitute(e, general.sizes);
     LeafOrigin origin = LeafOrigin::memory;
     LATHE_ASSIGN(step.code, codes.get(cut.leaves[static_cast<size_t>(launch.leaf)], device->target(), policy, &origin));
     LATHE_ASSIGN(step.kernel, device->load(step.code->cubin, step.code->kernel));

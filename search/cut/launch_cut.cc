@@ -29,11 +29,16 @@ class LaunchCutter {
     LATHE_RETURN_IF_ERROR(collect_grid(top));
     for (const Buffer& b : kernel_.buffers) {
       if (!uses_buffer(top, b.name)) continue;
-      if (!is_param(b.place))
-        return unsupported("launch {}: {} is a {} buffer, expected parameters alone", top.iter, b.name,
-                           place_name(b.place));
-      buffers_.emplace_back(b.name, fmt::format("p{}", buffers_.size()));
-      launch_.operands.push_back(static_cast<int>(&b - kernel_.buffers.data()));
+      if (!is_param(b.place) && b.place != Place::reg && b.place != Place::shared)
+        return unsupported("launch {}: {} is a {} buffer, expected parameters, registers and shared memory", top.iter,
+                           b.name, place_name(b.place));
+      const bool own = !is_param(b.place);  // after all parameters
+      buffers_.emplace_back(b.name, fmt::format("{}{}",
+                                                b.place == Place::shared ? "s"
+                                                : own                    ? "r"
+                                                                         : "p",
+                                                own ? own_++ : launch_.operands.size()));
+      if (!own) launch_.operands.push_back(static_cast<int>(&b - kernel_.buffers.data()));
     }
     leaf.kernel.name = "leaf";
     leaf.kernel.family = "device";
@@ -65,6 +70,7 @@ class LaunchCutter {
 
   static bool uses_buffer(const Stmt& s, const std::string& name) {
     if (s.target == name || (s.value && uses(s.value, name))) return true;
+    if (std::any_of(s.index.begin(), s.index.end(), [&](const Expr& e) { return uses(e, name); })) return true;
     return std::any_of(s.body.begin(), s.body.end(), [&](const Stmt& c) { return uses_buffer(c, name); });
   }
 
@@ -102,9 +108,11 @@ class LaunchCutter {
     Buffer b;
     b.name = name;
     b.type = from.type;
-    b.place = from.place == Place::out ? Place::out : Place::in;
+    b.place = from.place == Place::constant ? Place::in : from.place;
     b.layout = from.layout;
     b.padding = from.padding;
+    if (from.values.lo) b.values.lo = rename(from.values.lo);
+    if (from.values.hi) b.values.hi = rename(from.values.hi);
     for (const Expr& d : from.dims) b.dims.push_back(rename(d));
     for (const Expr& s : from.strides) b.strides.push_back(rename(s));
     return b;
@@ -112,6 +120,7 @@ class LaunchCutter {
 
   const Kernel& kernel_;
   Launch launch_;
+  size_t own_ = 0;  // temporaries so far
   Names buffers_, symbols_, iters_;
 };
 

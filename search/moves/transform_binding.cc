@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "ir/analysis/intrinsics.h"
+#include "ir/core/names.h"
 #include "search/moves/footprint.h"
 #include "search/moves/legality.h"
 #include "search/moves/transform_rows.h"
@@ -71,7 +72,18 @@ Status apply_vectorize_scope(TransformResult& result, const Move& move, const Tr
 }
 std::vector<Move> propose_vectorize_scope(const Kernel& kernel) { return propose_marks(kernel, "vectorize_scope"); }
 
-// The scope's iterations are shared out: stack and reg buffers belong to one thread, and nothing else is handed over.
+// Whether what iterations of the scope reduce onto together are temporaries: threads of a block can add those up.
+static Status reduces_temporaries(const Kernel& kernel, const Stmt& scope, const ScopePath& path) {
+  for (const Access& a : collect_accesses(scope.body, path)) {
+    if (a.reduction && is_param(kernel.find_buffer(a.buffer)->place) &&
+        may_conflict_across(kernel, scope.iter, a, a, false))
+      return invalid("expected reductions onto temporaries alone, `{}` is a parameter", a.buffer);
+  }
+  return {};
+}
+
+// The scope's iterations are shared out: stack and reg buffers belong to one thread, and nothing else is handed over,
+// but for what the threads of a block reduce together. What they have of reg buffers is for code to settle.
 static Status share_out(TransformResult& result, const char* row, const Move& move, const TransformParams& params,
                         const ScopeSite& site, Mark mark) {
   const Legality legality(row, params);
@@ -80,16 +92,21 @@ static Status share_out(TransformResult& result, const char* row, const Move& mo
   for (const Access& a : collect_accesses(site.scope().body, path)) {
     const Place place = result.kernel.find_buffer(a.buffer)->place;
     if (place != Place::stack && place != Place::reg) continue;
+    if (place == Place::reg && mark == Mark::block && !lives_inside(result.kernel, a.buffer, path, nullptr)) continue;
     if (std::find(own.begin(), own.end(), a.buffer) != own.end()) continue;
     std::string why;
     if (!lives_inside(result.kernel, a.buffer, path, &why))
       return invalid("expected what threads have each their own to live inside `{}`: {}", move.args[0], why);
     own.push_back(a.buffer);
   }
-  const Answer answer = independent(result.kernel, move.args[0], {.apart = std::move(own)});
-  LATHE_RETURN_IF_ERROR(legality.require(0, answer.ok, answer.why));
   site.scope().mark = mark;
-  return {};
+  Answer answer = independent(result.kernel, move.args[0], {.apart = own});
+  if (!answer.ok && mark == Mark::block) {
+    answer = independent(result.kernel, move.args[0], {.allow_reductions = true, .apart = own});
+    if (answer.ok) LATHE_RETURN_IF_ERROR(reduces_temporaries(result.kernel, site.scope(), path));
+    if (answer.ok && answer.reassociates) result.kernel.numeric |= kReassociate;
+  }
+  return legality.require(0, answer.ok, answer.why);
 }
 
 Status apply_parallelize(TransformResult& result, const Move& move, const TransformParams& params) {

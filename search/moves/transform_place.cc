@@ -1,4 +1,4 @@
-// move_to_stack, move_to_register: a temporary whose life is inside one iteration of a scope
+// move_to_stack, move_to_register, move_to_shared: a temporary whose life is inside one iteration of a scope
 // becomes private to that iteration, and shrinks to what the iteration touches.
 //   t[M, N] heap; for m: for n: t[m, n] = e; ... f(t[m, n])  ->  t[N] stack   (scope m),  t[] reg
 //   (scope n)
@@ -16,13 +16,18 @@
 namespace lathe::search {
 using namespace ir;  // NOLINT(google-build-using-namespace)
 
+static const char* row_of(Place place) {
+  return place == Place::stack ? "move_to_stack" : place == Place::reg ? "move_to_register" : "move_to_shared";
+}
+
 static Status contract(TransformResult& result, const Move& move, const TransformParams& params, Place place) {
-  const char* row = place == Place::stack ? "move_to_stack" : "move_to_register";
+  const char* row = row_of(place);
   const Legality legality(row, params);
   LATHE_ASSIGN(Buffer * buffer, find_temporary(result.kernel, move.args[0]));
   LATHE_ASSIGN(const ScopeSite site, find_site(result.kernel, move.args[1]));
   const ScopePath path = site.path();
-  if (buffer->place >= place) return invalid("expected a temporary that is not there yet, got `{}`", buffer->name);
+  if (buffer->place >= place || (place == Place::shared && buffer->place != Place::heap))
+    return invalid("expected a temporary that is not there yet, got `{}`", buffer->name);
   if (inside_mark(path, Mark::vector) || inside_mark(path, Mark::tensor)) {
     return invalid("expected a scope that is not @vector or @tensor, nor inside one");
   }
@@ -32,7 +37,10 @@ static Status contract(TransformResult& result, const Move& move, const Transfor
   for (const Access& a : accesses) {
     pointers.push_back(&a);
     for (size_t i = path.size(); i < a.scopes.size(); ++i) {
-      if (is_shared_out(a.scopes[i]->mark))
+      const Mark mark = a.scopes[i]->mark;
+      // A block of threads has its own shared memory, and registers that its threads divide.
+      const bool of_block = mark == Mark::block && place != Place::stack && inside_mark(path, Mark::grid);
+      if (is_shared_out(mark) && !of_block)
         return invalid("expected no scope that threads share out between `{}` and its uses", move.args[1]);
     }
   }
@@ -47,7 +55,7 @@ static Status contract(TransformResult& result, const Move& move, const Transfor
     kept.push_back(box[d].varies || !is_const_int(box[d].extent, 1));
     bases.push_back(box[d].base);
     if (!kept.back()) continue;
-    dims.push_back(storage_size(box[d], buffer->dims[d], ranges, place == Place::reg));
+    dims.push_back(storage_size(box[d], buffer->dims[d], ranges, place != Place::stack));
     if (!dims.back())
       return invalid("expected dimension {} of `{}` to have a constant bound inside `{}`", d, buffer->name,
                      move.args[1]);
@@ -78,6 +86,13 @@ static Status contract(TransformResult& result, const Move& move, const Transfor
 Status apply_move_to_stack(TransformResult& result, const Move& move, const TransformParams& params) {
   return contract(result, move, params, Place::stack);
 }
+// Shared memory is a block's: the scope is @grid, or a loop of the block outside of its threads.
+Status apply_move_to_shared(TransformResult& result, const Move& move, const TransformParams& params) {
+  LATHE_ASSIGN(const ScopeSite site, find_site(result.kernel, move.args[1]));
+  if (!inside_mark(site.path(), Mark::grid) || inside_mark(site.path(), Mark::block))
+    return invalid("expected a scope in a @grid scope and outside of @block scopes, got `{}`", move.args[1]);
+  return contract(result, move, params, Place::shared);
+}
 Status apply_move_to_register(TransformResult& result, const Move& move, const TransformParams& params) {
   return contract(result, move, params, Place::reg);
 }
@@ -94,6 +109,9 @@ static std::vector<Move> propose_contraction(const Kernel& kernel, const char* r
 }
 std::vector<Move> propose_move_to_stack(const Kernel& kernel) {
   return propose_contraction(kernel, "move_to_stack", Place::stack);
+}
+std::vector<Move> propose_move_to_shared(const Kernel& kernel) {
+  return propose_contraction(kernel, "move_to_shared", Place::shared);
 }
 std::vector<Move> propose_move_to_register(const Kernel& kernel) {
   return propose_contraction(kernel, "move_to_register", Place::reg);

@@ -11,7 +11,10 @@ namespace lathe::search {
   std::vector<Move> propose_##id(const ir::Kernel& kernel)
 LATHE_MOVE_ROW(tile_scope);
 LATHE_MOVE_ROW(widen_scope);
+LATHE_MOVE_ROW(pad_scope);
 LATHE_MOVE_ROW(swap_scopes);
+LATHE_MOVE_ROW(deal_scope);
+LATHE_MOVE_ROW(move_to_shared);
 LATHE_MOVE_ROW(join_scopes);
 LATHE_MOVE_ROW(split_scope);
 LATHE_MOVE_ROW(swap_ops);

@@ -8,12 +8,13 @@
 #include <cstdlib>
 #include <filesystem>
 #include <random>
+#include <regex>
 
 #include "ir/analysis/analysis.h"
 #include "jit/cuda/cuda_text.h"
 #include "jit/cuda/lower_device.h"
 #include "search/cut/launch_cut.h"
-#include "search/gpu/chain_schedule.h"
+#include "search/gpu/device_schedules.h"
 #include "tests/gpu/chains.h"
 #include "tests/gpu/fakes/fake_cubin.h"
 
@@ -34,14 +35,19 @@ std::string nvrtc_path() {
 }
 
 std::string leaf_of(const std::string& text, const ir::SymbolValues& symbols) {
-  const auto chain = search::general_chain(test::kernel_of(text));
-  EXPECT_TRUE(chain.ok()) << chain.status().to_string();
+  const search::GeneralKernel general = search::general_kernel(test::kernel_of(text));
   ir::SymbolValues sizes;
-  for (const auto& [name, size] : chain->sizes) sizes.emplace_back(name, ir::evaluate(size, symbols).value());
-  return search::cut_launches(search::chain_schedule(*chain, sizes)->kernel)->leaves[0].text;
+  for (const auto& [name, size] : general.sizes) sizes.emplace_back(name, ir::evaluate(size, symbols).value());
+  const auto scheduled = search::device_schedule(general, sizes);
+  EXPECT_TRUE(scheduled.ok()) << scheduled.status().to_string();
+  return search::cut_launches(scheduled->kernel)->leaves[0].text;
 }
 
-DeviceProgram program_of(const std::string& leaf) { return lower_device({test::kernel_of(leaf), leaf}).value(); }
+DeviceProgram program_of(const std::string& leaf) {
+  auto made = lower_device({test::kernel_of(leaf), leaf});
+  EXPECT_TRUE(made.ok()) << made.status().to_string() << "\n" << leaf;
+  return made.value();
+}
 
 const DeviceOpRow kOps[] = {
 #define LATHE_DEVICE_OP(id, result, operands, device, host) device_op(DeviceOp::k_##id),
@@ -118,6 +124,47 @@ TEST_F(RealCompiler, EveryFormOnEveryGpu) {
     EXPECT_EQ(turned->info.loads.bits128, 0) << name;
     EXPECT_EQ(turned->info.stores.bits128, 2) << name;
     kernels += 3;
+  }
+  RecordProperty("kernels", kernels);
+}
+
+// Narrow types, integers that choose rows, and rope's two loops in a row.
+TEST_F(RealCompiler, CopiesOnEveryGpu) {
+  const std::string halves =
+      "kernel silu(e0: T[N] in, y: T[N] out) family elementwise where N in 0..1000000\n"
+      "  for j < N:\n    y[j] = T(f32(e0[j]) * sigmoid(f32(e0[j])))\n";
+  const std::string turned =
+      "kernel turn(s: T[M, N] in, d: T[N, M] out) family transpose where M in 0..9999, N in 0..9999\n"
+      "  for i < N:\n    for j < M:\n      d[i, j] = s[j, i]\n";
+  const std::string gathered =
+      "kernel gather(s: f32[V, N] in, ids: T[M] in values 0..V - 1, d: f32[M, N] out) family gather where V in "
+      "0..9999, "
+      "M in 0..9999, N in 0..9999\n"
+      "  for i < M:\n    for j < N:\n      d[i, j] = s[i64(ids[i]), j]\n";
+  const std::string rope =
+      "kernel rope(s: f32[T, 2, 128] in, co: f32[P, 32] in, at: i32[T] in values 0..P - 1, d: f32[T, 2, 128] out) "
+      "family rope where T in 0..9999, P in 1..9999\n"
+      "  for t < T:\n    for h < 2:\n      for p < 32:\n"
+      "        d[t, h, p] = s[t, h, p] * co[i64(at[t]), p] - s[t, h, p + 32]\n"
+      "        d[t, h, p + 32] = s[t, h, p + 32] * co[i64(at[t]), p] + s[t, h, p]\n"
+      "      for q < 64:\n        d[t, h, q + 64] = s[t, h, q + 64]\n";
+  const auto of_type = [](const std::string& text, const char* type) {
+    return std::regex_replace(text, std::regex("\\bT(?=[(\\[])"), type);
+  };
+  const ir::SymbolValues sizes = {{"N", 4000}, {"M", 500}, {"V", 900}, {"P", 700}, {"T", 600}};
+  std::vector<std::string> leaves = {leaf_of(rope, sizes)};
+  for (const char* type : {"bf16", "f16"}) leaves.push_back(leaf_of(of_type(halves, type), sizes));
+  for (const char* type : {"f32", "bf16", "i32"}) leaves.push_back(leaf_of(of_type(turned, type), sizes));
+  for (const char* type : {"i32", "i64"}) leaves.push_back(leaf_of(of_type(gathered, type), sizes));
+  int kernels = 0;
+  for (const std::string_view gpu : ir::gpu_target_names()) {
+    for (const std::string& leaf : leaves) {
+      const auto made = compile(leaf, std::string(gpu).c_str());
+      ASSERT_TRUE(made.ok()) << gpu << ": " << made.status().message() << "\n" << leaf;
+      EXPECT_EQ(made->info.local, 0) << leaf;
+      EXPECT_LE(made->info.registers, 64) << leaf;
+      ++kernels;
+    }
   }
   RecordProperty("kernels", kernels);
 }

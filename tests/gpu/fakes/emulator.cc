@@ -10,7 +10,13 @@
 #include <random>
 #include <vector>
 
+#include "tests/gpu/fakes/block_run.h"
+
 namespace lathe::test {
+
+namespace {
+thread_local BlockRun* t_block = nullptr;  // whose threads run
+}  // namespace
 
 bool EmulatedKernel::open(std::string_view code, const std::string& name) {
   const int file = memfd_create("lathe_fake_kernel", MFD_CLOEXEC);
@@ -25,6 +31,10 @@ bool EmulatedKernel::open(std::string_view code, const std::string& name) {
   thread_ = static_cast<long long*>(find("lt_thread_number"));
   accesses_ = static_cast<long long*>(find("lt_accesses"));
   misaligned_ = static_cast<int*>(find("lt_misaligned"));
+  wait_barrier_ = static_cast<void (**)(int)>(find("lt_wait_barrier"));
+  wait_shuffle_ = static_cast<float (**)(float, int)>(find("lt_wait_shuffle"));
+  note_ = static_cast<void (**)(const void*, int, bool)>(find("lt_note"));
+  note_shared_ = static_cast<void (**)(void*, unsigned long)>(find("lt_note_shared"));
   const auto* threads = static_cast<const int*>(find(name + "_threads"));
   const auto* bytes = static_cast<const unsigned long*>(find(name + "_args"));
   if (entry_ == nullptr || block_ == nullptr || threads == nullptr || bytes == nullptr) return false;
@@ -33,23 +43,36 @@ bool EmulatedKernel::open(std::string_view code, const std::string& name) {
   return true;
 }
 
-bool EmulatedKernel::run(unsigned blocks, unsigned threads, const void* args, Order order, Accesses& accesses) const {
-  std::vector<uint64_t> all(static_cast<size_t>(blocks) * threads);
-  std::iota(all.begin(), all.end(), uint64_t{0});
-  if (order == Order::backward) std::reverse(all.begin(), all.end());
-  if (order == Order::shuffled) std::shuffle(all.begin(), all.end(), std::mt19937_64(blocks));
+std::string EmulatedKernel::run(unsigned blocks, unsigned threads, const void* args, Order order,
+                                Accesses& accesses) const {
+  *wait_barrier_ = [](int number) { t_block->barrier(number); };
+  *wait_shuffle_ = [](float x, int distance) { return t_block->shuffle(x, distance); };
+  *note_ = [](const void* p, int bytes, bool store) { t_block->note(p, bytes, store); };
+  *note_shared_ = [](void* p, unsigned long bytes) { t_block->note_shared(p, bytes); };
+  const auto ordered = [&](size_t count) {
+    std::vector<int> all(count);
+    std::iota(all.begin(), all.end(), 0);
+    if (order == Order::backward) std::reverse(all.begin(), all.end());
+    if (order == Order::shuffled) std::shuffle(all.begin(), all.end(), std::mt19937_64(count));
+    return all;
+  };
   std::fill(accesses_, accesses_ + 6, 0);
   *misaligned_ = 0;
-  for (const uint64_t i : all) {
-    *block_ = static_cast<long long>(i / threads);
-    *thread_ = static_cast<long long>(i % threads);
-    entry_(args);
+  std::string why;
+  const std::vector<int> turns = ordered(threads);
+  for (const int b : ordered(blocks)) {
+    *block_ = b;
+    BlockRun block(entry_, args, thread_);
+    t_block = &block;
+    const std::string failure = block.run(turns, order == Order::shuffled);
+    if (why.empty() && !failure.empty()) why = "block " + std::to_string(b) + ": " + failure;
   }
+  t_block = nullptr;
   for (int i = 0; i < 3; ++i) {
     accesses.loads[i] += accesses_[i];
     accesses.stores[i] += accesses_[3 + i];
   }
-  return *misaligned_ == 0;
+  return *misaligned_ != 0 && why.empty() ? "an access that is not aligned" : why;
 }
 
 }  // namespace lathe::test

@@ -1,5 +1,6 @@
-// Runs a launch on the host: each thread of each block, one after the other, in an order of the caller's choice.
-// Threads that do not wait for each other may run in any.
+// Runs a launch on the host: block after block, and in a block each thread as a fiber, in an order of the caller's
+// choice. A thread that waits, at a barrier or for the threads that it exchanges values with, lets others run. Shared
+// memory starts as NaN.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,7 +11,7 @@ enum class Order { forward, backward, shuffled };
 
 // What a launch did to memory, added up over all launches.
 struct Accesses {
-  int64_t loads[3] = {}, stores[3] = {};  // of 1, 2 and 4 elements at once
+  int64_t loads[3] = {}, stores[3] = {};  // of 1, 2 and 4 elements at once, not of shared memory
 };
 
 class EmulatedKernel {
@@ -19,13 +20,18 @@ class EmulatedKernel {
   bool open(std::string_view code, const std::string& name);
   int threads() const { return threads_; }
   unsigned long arg_bytes() const { return arg_bytes_; }
-  // False: an access was not aligned.
-  bool run(unsigned blocks, unsigned threads, const void* args, Order order, Accesses& accesses) const;
+  // What went wrong; empty: nothing. An access that is not aligned; an element that a thread stored and another loaded
+  // or stored with no barrier in between; threads that wait for each other in different places.
+  std::string run(unsigned blocks, unsigned threads, const void* args, Order order, Accesses& accesses) const;
 
  private:
   void (*entry_)(const void*) = nullptr;
   long long *block_ = nullptr, *thread_ = nullptr, *accesses_ = nullptr;
   int* misaligned_ = nullptr;
+  void (**wait_barrier_)(int) = nullptr;
+  float (**wait_shuffle_)(float, int) = nullptr;
+  void (**note_)(const void*, int, bool) = nullptr;
+  void (**note_shared_)(void*, unsigned long) = nullptr;
   int threads_ = 0;
   unsigned long arg_bytes_ = 0;
 };

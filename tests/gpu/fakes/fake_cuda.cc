@@ -164,6 +164,7 @@ FAKE int cuLaunchKernel(void* function, unsigned blocks, unsigned blocks_y, unsi
   // A copy of as many bytes as the kernel takes, as the driver makes one.
   const auto args = std::make_unique<char[]>(kernel.arg_bytes());
   std::memcpy(args.get(), params[0], kernel.arg_bytes());
-  return kernel.run(blocks, threads, args.get(), f.order, f.accesses) ? kOk : kMisaligned;
+  f.why = kernel.run(blocks, threads, args.get(), f.order, f.accesses);
+  return f.why.empty() ? kOk : kMisaligned;
 }
 }

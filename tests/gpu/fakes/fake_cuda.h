@@ -7,6 +7,7 @@ namespace lathe::test {
 struct FakeCuda {
   int loads = 0, launches = 0;
   Accesses accesses;
+  std::string why;               // the last launch failed; empty: it did not
   Order order = Order::forward;  // of the threads of each launch
   int fail_launch = 0;           // the error of the next launch, once
   int start = 0;                 // what cuInit says

@@ -179,7 +179,7 @@ TEST(TextForm, ErrorsSayWhere) {
       {"\ty[0] = 1.0\n", "line 2, column 1: expected spaces, found a tab"},
       {"  z: f32[K] heap\n", "line 2, column 10: expected a symbol, 'K' is not declared after 'where'"},
       {"  z: f33[N] heap\n", "line 2, column 6: expected a dtype, found 'f33'"},
-      {"  z: f32[N] in\n", "line 2, column 13: expected heap, stack or reg, found 'in'"},
+      {"  z: f32[N] in\n", "line 2, column 13: expected heap, stack, reg or shared, found 'in'"},
       {"  y[0] = x\n", "line 2, column 10: expected '[' after buffer x"},
       {"  y[0] = 1.0 2\n", "line 2, column 14: expected the end of the line, found '2'"},
       {"  y[0] = \x80\n", "line 2, column 10: unexpected byte 128"},

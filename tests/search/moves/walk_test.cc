@@ -10,7 +10,7 @@
 namespace lathe::search {
 namespace {
 
-constexpr int kShards = test::repetitions(10), kWalksPerShard = 1500;
+constexpr int kShards = test::repetitions(10), kWalksPerShard = 2000;
 constexpr int kMutationWalks = 2000;
 
 class RandomWalk : public testing::TestWithParam<int> {};

@@ -1,0 +1,292 @@
+// Rules of device programs: see device_program.h.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "ir/analysis/analysis.h"
+#include "ir/base/gpu_target.h"
+#include "ir/core/text_form.h"
+#include "jit/cuda/device_program.h"
+
+namespace lathe::jit {
+
+using ir::invalid;
+using ir::Status;
+
+namespace {
+
+class Verifier {
+  using Space = DevicePlace::Space;
+
+ public:
+  explicit Verifier(const DeviceProgram& p) : p_(p) {}
+  Status run() {
+    if (p_.threads < 1 || p_.threads > ir::kMaxBlockThreads)
+      return invalid("block: {} threads, expected 1..{}", p_.threads, ir::kMaxBlockThreads);
+    for (const char* builtin : {"block", "thread"}) names_.insert(builtin);
+    for (const std::string& e : p_.sizes) LATHE_RETURN_IF_ERROR(define(e));
+    int64_t locals = 0;
+    for (const DeviceLocal& l : p_.locals) {
+      LATHE_RETURN_IF_ERROR(define(l.name));
+      names_.erase(l.name);
+      if (l.count < 1) return invalid("locals: {} has {} elements", l.name, l.count);
+      locals += std::min<int64_t>(l.count, kMostLocals + 1);
+    }
+    if (locals > kMostLocals) return invalid("locals: {} elements, expected at most {}", locals, kMostLocals);
+    int64_t bytes = 0;
+    for (const DeviceShared& s : p_.shared) {
+      LATHE_RETURN_IF_ERROR(define(s.name));
+      names_.erase(s.name);
+      if (s.count < 1) return invalid("shared: {} has {} elements", s.name, s.count);
+      bytes += (std::min<int64_t>(s.count, kMostShared) * 4 + 15) / 16 * 16;
+    }
+    if (bytes > kMostShared) return invalid("shared: {} bytes, expected at most {}", bytes, kMostShared);
+    stored_.assign(p_.locals.size(), false);
+    stored_shared_.assign(p_.shared.size(), false);
+    differs_.insert("thread");
+    return body(p_.body);
+  }
+
+ private:
+  Status define(const std::string& name) {
+    if (!names_.insert(name).second || !defined_.insert(name).second)
+      return invalid("names: {} is defined twice", name);
+    return {};
+  }
+
+  Status integer(const ir::Expr& e, ir::DType type) const {
+    if (!e) return invalid("names: an integer is missing");
+    if (e->type != type)
+      return invalid("names: {} is {}, expected {}", print(e), dtype_name(e->type), dtype_name(type));
+    std::string wrong;
+    ir::for_each_node(e, [&](const ir::ExprNode& n) {
+      if (n.op == ir::Op::k_load) wrong = n.name + "[]";
+      if ((n.op == ir::Op::k_iter || n.op == ir::Op::k_symbol) && !names_.count(n.name)) wrong = n.name;
+    });
+    return wrong.empty() ? Status() : invalid("names: {} is not known in {}", wrong, print(e));
+  }
+
+  Status place(const DevicePlace& at) const {
+    const bool local = at.space == Space::local, shared = at.space == Space::shared;
+    const size_t count = local ? p_.locals.size() : shared ? p_.shared.size() : p_.params.size();
+    if (at.index < 0 || static_cast<size_t>(at.index) >= count) {
+      return invalid("access: there is no {} {}", local ? "local" : shared ? "shared memory" : "parameter", at.index);
+    }
+    return integer(at.offset, ir::DType::i64);
+  }
+
+  Status access(const DeviceStmt& s) const {
+    if (s.places.size() != 1) return invalid("access: {} places, expected one", s.places.size());
+    LATHE_RETURN_IF_ERROR(place(s.places[0]));
+    if (s.lanes > 1) LATHE_RETURN_IF_ERROR(integer(s.step, ir::DType::i64));
+    if (s.places[0].space == Space::local) return local(s);
+    if (s.places[0].space == Space::param) {
+      const DeviceParam& p = p_.params[static_cast<size_t>(s.places[0].index)];
+      if (!ir::is_float(p.type) && !p.bits) return invalid("access: {} holds integers, expected floats", p.name);
+    }
+    if (s.lanes == 1 || !ir::is_const_int(s.step, 1)) return {};
+    if (s.places[0].space == Space::shared) {
+      return ir::proves_divisible(s.places[0].offset, s.lanes, {})
+                 ? Status()
+                 : invalid("access: {} lanes of {}[{}] at once, and nothing says that they are aligned", s.lanes,
+                           p_.shared[static_cast<size_t>(s.places[0].index)].name, print(s.places[0].offset));
+    }
+    const bool known = std::any_of(aligned_.begin(), aligned_.end(), [&](const auto& a) {
+      return a.second >= s.lanes && a.first.space == Space::param && a.first.index == s.places[0].index &&
+             equal(a.first.offset, s.places[0].offset);
+    });
+    const DeviceParam& p = p_.params[static_cast<size_t>(s.places[0].index)];
+    return known ? Status()
+                 : invalid("access: {} lanes of {}[{}] at once, and nothing says that they are aligned", s.lanes,
+                           p.name, print(s.places[0].offset));
+  }
+
+  // Which register it is must be known when code is made.
+  Status local(const DeviceStmt& s) const {
+    const DeviceLocal& l = p_.locals[static_cast<size_t>(s.places[0].index)];
+    const ir::Expr& first = s.places[0].offset;
+    const ir::Expr last = s.lanes == 1 ? first : ir::simplify(first + ir::Expr(s.lanes - 1) * s.step);
+    std::string open;
+    for (const ir::Expr& e : {first, last}) {
+      ir::for_each_node(e, [&](const ir::ExprNode& n) {
+        if ((n.op == ir::Op::k_iter || n.op == ir::Op::k_symbol) && !copies_.find(n.name)) open = n.name;
+      });
+      if (!open.empty())
+        return invalid("locals: {}[{}] depends on {}, which is no iterator of an unrolled loop", l.name, print(first),
+                       open);
+      const ir::Interval range = ir::interval(e, copies_);
+      if (range.lo < 0 || range.hi >= l.count)
+        return invalid("locals: {}[{}] may lie outside of {} elements", l.name, print(e), l.count);
+    }
+    return {};
+  }
+
+  // Whether it may be something else in another thread of the block.
+  bool differs(const ir::Expr& e) const {
+    bool out = false;
+    ir::for_each_node(e, [&](const ir::ExprNode& n) { out |= differs_.count(n.name) != 0; });
+    return out;
+  }
+  // A body that not all threads run, or not as often.
+  Status apart(const std::vector<DeviceStmt>& list, bool differs) {
+    apart_ += differs;
+    Status status = inside(list);
+    apart_ -= differs;
+    return status;
+  }
+
+  Status define_value(const DeviceStmt& s, char type, int lanes) {
+    if (s.value < 0 || !values_.emplace(s.value, std::make_pair(type, lanes)).second)
+      return invalid("names: value v{} is defined twice", s.value);
+    if (!numbers_.insert(s.value).second) return invalid("names: value v{} is defined twice", s.value);
+    return {};
+  }
+
+  Status operand(const DeviceOperand& o, char type, int lanes) const {
+    if (o.value < 0) return type == 'f' ? Status() : invalid("values: a constant where a condition is expected");
+    const auto at = values_.find(o.value);
+    if (at == values_.end()) return invalid("names: value v{} is not known here", o.value);
+    if (at->second.first != type) return invalid("values: v{} is {}, expected {}", o.value, at->second.first, type);
+    if (at->second.second != lanes && at->second.second != 1)
+      return invalid("values: v{} has {} lanes, expected {}", o.value, at->second.second, lanes);
+    return {};
+  }
+
+  // Names and values of a body end with it.
+  Status inside(const std::vector<DeviceStmt>& list) {
+    const std::set<std::string> names = names_;
+    const auto values = values_;
+    LATHE_RETURN_IF_ERROR(body(list));
+    names_ = names;
+    values_ = values;
+    return {};
+  }
+
+  Status statement(const DeviceStmt& s) {
+    using Kind = DeviceStmt::Kind;
+    if (s.lanes != 1 && s.lanes != 2 && s.lanes != kMaxLanes) return invalid("lanes: {}, expected 1, 2 or 4", s.lanes);
+    switch (s.kind) {
+      case Kind::let:
+        LATHE_RETURN_IF_ERROR(integer(s.integer, ir::DType::i64));
+        if (differs(s.integer)) differs_.insert(s.name);
+        return define(s.name);
+      case Kind::take: {
+        if (s.places.size() != 1 || s.places[0].space != Space::param)
+          return invalid("take: {} is taken from no parameter", s.name);
+        LATHE_RETURN_IF_ERROR(place(s.places[0]));
+        const DeviceParam& p = p_.params[static_cast<size_t>(s.places[0].index)];
+        if (p.written || (p.type != ir::DType::i32 && p.type != ir::DType::i64))
+          return invalid("take: {} holds no integers that are only read", p.name);
+        for (const ir::Expr& end : {s.integer, s.step}) LATHE_RETURN_IF_ERROR(integer(end, ir::DType::i64));
+        if (differs(s.places[0].offset)) differs_.insert(s.name);
+        return define(s.name);
+      }
+      case Kind::when: {
+        LATHE_RETURN_IF_ERROR(integer(s.integer, ir::DType::b8));
+        const bool some = differs(s.integer);
+        LATHE_RETURN_IF_ERROR(apart(s.body, some));
+        return apart(s.otherwise, some);
+      }
+      case Kind::aligned: {
+        if (s.integer) LATHE_RETURN_IF_ERROR(integer(s.integer, ir::DType::b8));
+        for (const DevicePlace& at : s.places) LATHE_RETURN_IF_ERROR(place(at));
+        const size_t outside = aligned_.size();
+        for (const DevicePlace& at : s.places) aligned_.emplace_back(at, s.lanes);
+        LATHE_RETURN_IF_ERROR(apart(s.body, true));
+        aligned_.resize(outside);
+        return apart(s.otherwise, true);
+      }
+      case Kind::loop: {
+        LATHE_RETURN_IF_ERROR(integer(s.integer, ir::DType::i64));
+        if (s.unrolled < 0 || s.unrolled > kMostCopies)
+          return invalid("loop: {} copies of {}, expected at most {}", s.unrolled, s.name, kMostCopies);
+        if (ir::is_const_int(s.integer) && s.unrolled != 0 && s.integer->ival > s.unrolled)
+          return invalid("loop: {} copies of {}, which runs {} times", s.unrolled, s.name, s.integer->ival);
+        const std::set<std::string> names = names_;
+        LATHE_RETURN_IF_ERROR(define(s.name));
+        if (s.unrolled > 0) copies_.enter(s.name, ir::Expr(s.unrolled));
+        LATHE_RETURN_IF_ERROR(apart(s.body, differs(s.integer)));
+        if (s.unrolled > 0) copies_.leave();
+        names_ = names;
+        return {};
+      }
+      case Kind::load:
+        LATHE_RETURN_IF_ERROR(access(s));
+        if (s.places[0].space == Space::local && !stored_[static_cast<size_t>(s.places[0].index)])
+          return invalid("locals: {} is loaded before anything is stored to it",
+                         p_.locals[static_cast<size_t>(s.places[0].index)].name);
+        if (s.places[0].space == Space::shared && !stored_shared_[static_cast<size_t>(s.places[0].index)])
+          return invalid("shared: {} is loaded before anything is stored to it",
+                         p_.shared[static_cast<size_t>(s.places[0].index)].name);
+        return define_value(s, 'f', s.lanes);
+      case Kind::set: {
+        const DeviceOpRow& row = device_op(s.op);
+        const std::string_view operands = row.operands;
+        if (s.operands.size() != operands.size())
+          return invalid("values: {} has {} operands, expected {}", row.name, s.operands.size(), operands.size());
+        for (size_t i = 0; i < operands.size(); ++i)
+          LATHE_RETURN_IF_ERROR(operand(s.operands[i], operands[i], s.lanes).with_context(row.name));
+        return define_value(s, row.result, s.lanes);
+      }
+      case Kind::fold: {
+        const DeviceOpRow& row = device_op(s.op);
+        if (std::string_view(row.operands) != "ff" || row.result != 'f')
+          return invalid("values: {} folds no lanes", row.name);
+        if (s.operands.size() != 1) return invalid("values: a fold has {} operands", s.operands.size());
+        LATHE_RETURN_IF_ERROR(operand(s.operands[0], 'f', s.lanes));
+        return define_value(s, 'f', 1);
+      }
+      case Kind::index: {
+        const std::set<std::string> names = names_;
+        if (!s.name.empty()) LATHE_RETURN_IF_ERROR(define(s.name));
+        if (!s.integer) return invalid("names: an integer is missing");
+        const bool condition = s.integer->type == ir::DType::b8;
+        LATHE_RETURN_IF_ERROR(integer(s.integer, condition ? ir::DType::b8 : ir::DType::i64));
+        names_ = names;
+        return define_value(s, condition ? 'b' : 'f', s.name.empty() ? 1 : s.lanes);
+      }
+      case Kind::shuffle:
+        if (apart_ > 0) return invalid("wait: a shuffle that not all threads reach");
+        if (s.distance < 1 || s.distance > 16 || (s.distance & (s.distance - 1)) != 0 || s.lanes != 1)
+          return invalid("values: a shuffle over {} threads", s.distance);
+        if (s.operands.size() != 1) return invalid("values: a shuffle has {} operands", s.operands.size());
+        LATHE_RETURN_IF_ERROR(operand(s.operands[0], 'f', 1));
+        return define_value(s, 'f', 1);
+      case Kind::barrier:
+        return apart_ > 0 ? invalid("wait: a barrier that not all threads reach") : Status();
+      case Kind::store:
+        LATHE_RETURN_IF_ERROR(access(s));
+        if (s.places[0].space == Space::local) {
+          stored_[static_cast<size_t>(s.places[0].index)] = true;
+        } else if (s.places[0].space == Space::shared) {
+          stored_shared_[static_cast<size_t>(s.places[0].index)] = true;
+        } else if (const DeviceParam& p = p_.params[static_cast<size_t>(s.places[0].index)]; !p.written) {
+          return invalid("access: {} is stored to, it is only read", p.name);
+        }
+        if (s.operands.size() != 1) return invalid("values: a store has {} operands", s.operands.size());
+        return operand(s.operands[0], 'f', s.lanes);
+    }
+    return {};
+  }
+
+  Status body(const std::vector<DeviceStmt>& list) {
+    for (const DeviceStmt& s : list) LATHE_RETURN_IF_ERROR(statement(s));
+    return {};
+  }
+
+  const DeviceProgram& p_;
+  std::set<std::string> names_, defined_;             // known here; ever defined
+  std::map<int, std::pair<char, int>> values_;        // known here: type and lanes
+  ir::Ranges copies_;                                 // iterators of unrolled loops
+  std::vector<bool> stored_, stored_shared_;          // locals and shared memory, so far
+  std::set<std::string> differs_;                     // names that depend on the thread
+  int apart_ = 0;                                     // bodies around that not all threads run
+  std::set<int> numbers_;                             // ever defined
+  std::vector<std::pair<DevicePlace, int>> aligned_;  // found here, to so many lanes
+};
+
+}  // namespace
+
+Status verify(const DeviceProgram& program) { return Verifier(program).run(); }
+
+}  // namespace lathe::jit

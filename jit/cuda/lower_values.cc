@@ -1,0 +1,285 @@
+// What statements of a device leaf compute, in values of a thread, and where their elements lie.
+#include <algorithm>
+
+#include "ir/core/names.h"
+#include "ir/core/text_form.h"
+#include "jit/cuda/lowering.h"
+
+namespace lathe::jit {
+
+using ir::AssignOp;
+using ir::DType;
+using ir::Expr;
+using ir::Op;
+using ir::Result;
+using ir::Status;
+using ir::unsupported;
+using Space = DevicePlace::Space;
+
+namespace {
+
+bool is_index(const Expr& e) { return e->type == DType::i64; }
+
+// A number, or a comparison of numbers: no element takes part.
+bool is_of_indices(const Expr& e) {
+  bool out = is_index(e) || e->type == DType::b8;
+  ir::for_each_node(e, [&](const ir::ExprNode& n) { out &= n.type == DType::i64 || n.type == DType::b8; });
+  return out;
+}
+
+bool is_half(DType type) { return type == DType::bf16 || type == DType::f16; }
+
+DeviceOp update_of(AssignOp op) {
+  switch (op) {
+    case AssignOp::max:
+      return DeviceOp::k_max;
+    case AssignOp::min:
+      return DeviceOp::k_min;
+    case AssignOp::mul:
+      return DeviceOp::k_mul;
+    case AssignOp::fmax:
+      return DeviceOp::k_fmax;
+    default:
+      return DeviceOp::k_add;
+  }
+}
+
+}  // namespace
+
+// How far an element is from the first one: of a parameter in the caller's memory, of registers in the thread's share,
+// of shared memory as its layout says.
+Expr DeviceLowering::offset_of(const ir::Buffer& b, const std::vector<Expr>& index) const {
+  std::vector<Expr> at = index, sizes = b.dims;
+  if (const auto share = share_.find(b.name); share != share_.end()) {
+    for (size_t d = 0; d < share->second.size(); ++d) {
+      at[d] = share->second[d].own_index(index[d]);
+      sizes[d] = Expr(share->second[d].own_size(sizes[d]->ival));
+    }
+  } else if (b.place == ir::Place::shared) {
+    at.clear();
+    sizes = ir::physical_dims(b);
+    for (const ir::LayoutDim& l : ir::full_layout(b)) {
+      const Expr& i = index[static_cast<size_t>(l.dim)];
+      const bool whole = l.part == ir::LayoutDim::Part::whole, outer = l.part == ir::LayoutDim::Part::outer;
+      at.push_back(whole ? i : outer ? ir::floordiv(i, Expr(l.tile)) : ir::mod(i, Expr(l.tile)));
+    }
+  }
+  Expr out(0), step(1);
+  for (size_t d = at.size(); d-- > 0;) {
+    out = out + at[d] * (b.strides.empty() ? step : b.strides[d]);
+    step = step * sizes[d];
+  }
+  return out;
+}
+
+Result<Expr> DeviceLowering::taken(const Expr& e, List& to) {
+  Status status;
+  const Expr out = ir::rewrite(e, [&](const Expr& n) -> Expr {
+    if (n->op == Op::k_cast && n->type == DType::i64 && n->args[0]->type == DType::i64) return n->args[0];
+    const Expr& load = n->op == Op::k_cast && n->type == DType::i64 ? n->args[0] : n;
+    if (!status.ok() || load->op != Op::k_load || (load.get() == n.get() && n->type != DType::i64)) return {};
+    const ir::Buffer& b = *kernel_.find_buffer(load->name);
+    const Expr at = ir::simplify(offset_of(b, load->args), ranges_);
+    const std::string text = fmt::format("{} {}", b.name, print(at));
+    if (const auto known = taken_.find(text); known != taken_.end()) return ir::iter(known->second);
+    if (!b.values.lo || !b.values.hi || b.place != ir::Place::in) {
+      status = unsupported("{} states no values, and is an index", b.name);
+    } else if (vector_ != nullptr && ir::uses(at, vector_->iter)) {
+      status = unsupported("lanes of {} are indices", b.name);
+    }
+    if (!status.ok()) return {};
+    DeviceStmt s;
+    s.kind = DeviceStmt::Kind::take;
+    s.name = fmt::format("n{}", takes_++);
+    s.integer = b.values.lo;
+    s.step = b.values.hi;
+    s.places = {place_of_.at(b.name)};
+    s.places[0].offset = at;
+    taken_[text] = s.name;
+    to.push_back(std::move(s));
+    return ir::iter(taken_[text]);
+  });
+  if (!status.ok()) return status;
+  return out;
+}
+
+// What the lanes of a vector scope share, where addresses are looked at as well. Fails where each lane takes its own.
+Status DeviceLowering::take_ahead(const ir::Stmt& vector, List& to) {
+  Status status;
+  const auto look = [&](const Expr& e) {
+    ir::for_each_node(e, [&](const ir::ExprNode& n) {
+      if (n.op != Op::k_load) return;
+      for (const Expr& i : n.args)
+        if (status.ok()) status = taken(i, to).status();
+    });
+  };
+  vector_ = &vector;
+  for (const ir::Stmt& s : vector.body) {
+    look(s.value);
+    for (const Expr& i : s.index)
+      if (status.ok()) status = taken(i, to).status();
+  }
+  vector_ = nullptr;
+  return status;
+}
+
+// Inside a vector scope: the place of lane 0, and the step from lane to lane.
+Result<DeviceStmt> DeviceLowering::access(const std::string& name, const std::vector<Expr>& index, List& to) {
+  DeviceStmt s;
+  DevicePlace at = place_of_.at(name);
+  LATHE_ASSIGN(const Expr offset, taken(offset_of(*kernel_.find_buffer(name), index), to));
+  if (vector_ == nullptr) {
+    at.offset = ir::simplify(offset, ranges_);
+    s.places = {std::move(at)};
+    return s;
+  }
+  const auto form = ir::affine_form(ir::simplify(offset, ranges_));
+  if (!form) return unsupported("{} is used at {}, expected an affine place", name, print(offset));
+  at.offset = ir::simplify(ir::substitute(offset, {{vector_->iter, Expr(0)}}), ranges_);
+  s.places = {std::move(at)};
+  s.step = ir::simplify(form->coeff(vector_->iter), ranges_);
+  s.lanes = ir::is_const_int(s.step, 0) ? 1 : lanes_;
+  if (!ir::is_const_int(s.step, 1) || s.places[0].space != Space::param) return s;
+  const bool known = std::any_of(places_->begin(), places_->end(), [&](const DevicePlace& p) {
+    return p.index == s.places[0].index && equal(p.offset, s.places[0].offset);
+  });
+  if (!known) places_->push_back(s.places[0]);
+  return s;
+}
+
+Status DeviceLowering::assign(const ir::Stmt& s, int64_t threads, List& to) {
+  DeviceOperand value;
+  if (s.op == AssignOp::set) {
+    const bool rounds = s.value->op == Op::k_cast && is_half(s.value->type);  // as the store does
+    if (rounds && !ir::is_param(kernel_.find_buffer(s.target)->place))
+      return unsupported("{} is a temporary of {}", s.target, ir::dtype_name(s.value->type));
+    LATHE_ASSIGN(value, expression(rounds ? s.value->args[0] : s.value, to));
+  } else if (s.value->type != DType::f32) {
+    return unsupported("a statement on {} updates {}", s.target, ir::dtype_name(s.value->type));
+  }
+  LATHE_ASSIGN(DeviceStmt store, access(s.target, s.index, to));
+  if (s.op == AssignOp::set && store.lanes != lanes_) return unsupported("lanes of {} share one element", s.target);
+  if (s.op != AssignOp::set) {
+    LATHE_ASSIGN(value, updated(s, store, to));
+  }
+  store.kind = DeviceStmt::Kind::store;
+  store.operands = {value};
+  const bool once = threads > 1 && store.places[0].space != Space::local;
+  if (!once) {
+    to.push_back(std::move(store));
+    return {};
+  }
+  if (s.op != AssignOp::set) return unsupported("{} threads update one element of {}", threads, s.target);
+  // Of threads that have the same value, one stores it.
+  DeviceStmt first;
+  first.kind = DeviceStmt::Kind::when;
+  const Expr thread = ir::iter("thread");
+  first.integer = ir::make(Op::k_eq, {block_depth_ == 0 ? thread : ir::mod(thread, Expr(threads)), Expr(0)});
+  first.body.push_back(std::move(store));
+  to.push_back(std::move(first));
+  return {};
+}
+
+// What the cell of an update holds after it. Lanes that share a cell are folded first.
+Result<DeviceOperand> DeviceLowering::updated(const ir::Stmt& s, const DeviceStmt& cell, List& to) {
+  const DeviceOp op = update_of(s.op);
+  const bool folded = cell.lanes < lanes_;
+  DeviceStmt load = cell;
+  load.kind = DeviceStmt::Kind::load;
+  if (s.op == AssignOp::add && s.value->op == Op::k_mul && !folded) {
+    std::vector<DeviceOperand> operands;
+    for (const Expr& factor : s.value->args) {
+      LATHE_ASSIGN(const DeviceOperand o, expression(factor, to));
+      operands.push_back(o);
+    }
+    operands.push_back({keep(std::move(load), "", to), 0});
+    return set(DeviceOp::k_fma, std::move(operands), cell.lanes, to);
+  }
+  LATHE_ASSIGN(DeviceOperand value, expression(s.value, to));
+  const DeviceOperand before{keep(std::move(load), "", to), 0};
+  const auto fold = [&](const DeviceOperand& lanes) {
+    DeviceStmt f;
+    f.kind = DeviceStmt::Kind::fold;
+    f.op = op;
+    f.lanes = lanes_;
+    f.operands = {lanes};
+    return DeviceOperand{keep(std::move(f), "", to), 0};
+  };
+  // fmax drops a NaN of its first operand alone: each lane meets the cell before it meets another.
+  if (s.op == AssignOp::fmax && folded) return fold(set(op, {value, before}, lanes_, to));
+  if (folded) value = fold(value);
+  if (s.op == AssignOp::fmax) return set(op, {value, before}, cell.lanes, to);
+  return set(op, {before, value}, cell.lanes, to);
+}
+
+int DeviceLowering::lanes_of(const DeviceOperand& o) const {
+  return o.value < 0 ? 1 : lanes_of_[static_cast<size_t>(o.value)];
+}
+
+// Equal operations are done once; what changes meanwhile has no text.
+int DeviceLowering::keep(DeviceStmt s, const std::string& text, List& to) {
+  const auto known = text.empty() ? known_.end() : known_.find(text);
+  if (known != known_.end()) return known->second;
+  s.value = static_cast<int>(lanes_of_.size());
+  const bool one = s.kind == DeviceStmt::Kind::fold || (s.kind == DeviceStmt::Kind::index && s.name.empty());
+  lanes_of_.push_back(one ? 1 : s.lanes);
+  if (!text.empty()) known_[text] = s.value;
+  to.push_back(std::move(s));
+  return to.back().value;
+}
+
+DeviceOperand DeviceLowering::set(DeviceOp op, std::vector<DeviceOperand> operands, int lanes, List& to) {
+  DeviceStmt s;
+  s.kind = DeviceStmt::Kind::set;
+  s.op = op;
+  s.lanes = lanes;
+  std::string text = fmt::format("{} x{}", device_op(op).name, lanes);
+  for (const DeviceOperand& o : operands)
+    text += o.value >= 0 ? fmt::format(" v{}", o.value) : fmt::format(" {}", print(ir::const_float(o.constant)));
+  s.operands = std::move(operands);
+  return DeviceOperand{keep(std::move(s), text, to), 0};
+}
+
+// In a vector scope, one for each lane if it depends on the lane.
+Result<DeviceOperand> DeviceLowering::index_value(const Expr& e, List& to) {
+  DeviceStmt s;
+  s.kind = DeviceStmt::Kind::index;
+  s.integer = e->type == DType::b8 ? e : e->args[0];
+  if (is_index(s.integer)) s.integer = ir::simplify(s.integer, ranges_);
+  if (vector_ != nullptr && ir::uses(s.integer, vector_->iter)) {
+    s.lanes = lanes_;
+    // A name of its own: the iterator is that of a loop elsewhere.
+    s.name = fmt::format("l{}", lanes_of_.size());
+    s.integer = ir::substitute(s.integer, {{vector_->iter, ir::iter(s.name)}});
+  }
+  return DeviceOperand{keep(std::move(s), "index " + print(e) + (vector_ != nullptr ? " lanes" : ""), to), 0};
+}
+
+Result<DeviceOperand> DeviceLowering::expression(const Expr& e, List& to) {
+  const bool widens = e->op == Op::k_cast && e->type == DType::f32 && is_half(e->args[0]->type);
+  if (widens && e->args[0]->op == Op::k_load) return expression(e->args[0], to);  // as the load does
+  if (e->op == Op::k_const_float) return DeviceOperand{-1, static_cast<float>(e->fval)};
+  if (e->op == Op::k_load) {
+    LATHE_ASSIGN(DeviceStmt s, access(e->name, e->args, to));
+    s.kind = DeviceStmt::Kind::load;
+    const bool input = kernel_.find_buffer(e->name)->place == ir::Place::in;
+    return DeviceOperand{keep(std::move(s), input ? print(e) : "", to), 0};
+  }
+  const bool number = e->op == Op::k_cast && e->type == DType::f32 && is_index(e->args[0]);
+  if (e->type == DType::b8 ? is_of_indices(e) : number && is_of_indices(e->args[0])) return index_value(e, to);
+  DeviceOp op = DeviceOp::k_add;
+  const DeviceOpRow* row = find_device_op(e->op, &op);
+  const bool served = row != nullptr && std::none_of(e->args.begin(), e->args.end(), is_index) &&
+                      (e->type == DType::f32 || e->type == DType::b8);
+  if (!served) return unsupported("{} has no function on a device", print(e));
+  std::vector<DeviceOperand> operands;
+  int lanes = 1;
+  for (const Expr& a : e->args) {
+    LATHE_ASSIGN(const DeviceOperand operand, expression(a, to));
+    lanes = std::max(lanes, lanes_of(operand));
+    operands.push_back(operand);
+  }
+  return set(op, std::move(operands), lanes, to);
+}
+
+}  // namespace lathe::jit

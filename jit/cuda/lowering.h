@@ -1,0 +1,95 @@
+// The making of a device program, in parts: lower_device.cc has scopes and who runs them, lower_reduce.cc what threads
+// reduce together, lower_values.cc what the statements compute and where elements lie.
+#pragma once
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ir/analysis/analysis.h"
+#include "ir/nest.h"
+#include "jit/cuda/device_program.h"
+#include "jit/cuda/thread_plan.h"
+
+namespace lathe::jit {
+
+class DeviceLowering {
+ public:
+  DeviceLowering(const ir::Kernel& kernel, const ThreadPlan& plan) : kernel_(kernel), plan_(plan), ranges_(kernel) {}
+  ir::Result<DeviceProgram> run();
+
+ private:
+  using List = std::vector<DeviceStmt>;
+
+  // Scopes. threads: the number that take part, from 0 on, in what is shared out below.
+  ir::Status buffers();
+  ir::Status add_local(const ir::Buffer& b);
+  bool moves_bits(const std::string& buffer) const;
+  ir::Status body(const std::vector<ir::Stmt>& list, int64_t threads, List& to);
+  ir::Status scope(const ir::Stmt& s, int64_t threads, List& to);
+  ir::Status loop(const ir::Stmt& s, int64_t threads, List& to);
+  ir::Status block(const ir::Stmt& s, int64_t threads, List& to);
+  ir::Status vector(const ir::Stmt& s, int64_t threads, List& to);
+  // Where all threads meet: what stands before it runs under the guards around it, and what it waits for under none.
+  ir::Status waiting(const std::vector<ir::Stmt>& list, int64_t threads, List& to);
+  void guarded(List&& what, List& to);
+  void barrier(List& to);
+  template <class F>
+  ir::Status inside(const ir::Stmt& s, F f);
+  // Whether an index of a local depends on its iterator.
+  bool chooses_local(const ir::Stmt& s) const;
+
+  // What the threads of a scope reduce together: into registers of each one first, then over all.
+  struct Partial {
+    std::string buffer;
+    DevicePlace whole, part;
+    DeviceOp op;
+    int64_t count;
+  };
+  ir::Result<std::vector<Partial>> open_partials(const ir::Stmt& s, List& to);
+  ir::Status close_partials(const std::vector<Partial>& partials, int64_t threads, List& to);
+  DeviceOperand over_lanes(DeviceOperand value, DeviceOp op, int64_t threads, List& to);
+  DeviceOperand load_cell(const DevicePlace& cell, List& to);
+  static void store_cell(const DevicePlace& cell, const DeviceOperand& value, List& to);
+
+  // Values.
+  ir::Expr offset_of(const ir::Buffer& b, const std::vector<ir::Expr>& index) const;
+  // The integers that are loaded in it become names, which `to` takes; where they lie depends on no lane.
+  ir::Result<ir::Expr> taken(const ir::Expr& e, List& to);
+  ir::Status take_ahead(const ir::Stmt& vector, List& to);
+  ir::Result<DeviceStmt> access(const std::string& name, const std::vector<ir::Expr>& index, List& to);
+  ir::Status assign(const ir::Stmt& s, int64_t threads, List& to);
+  ir::Result<DeviceOperand> updated(const ir::Stmt& s, const DeviceStmt& cell, List& to);
+  ir::Result<DeviceOperand> expression(const ir::Expr& e, List& to);
+  ir::Result<DeviceOperand> index_value(const ir::Expr& e, List& to);
+  DeviceOperand set(DeviceOp op, std::vector<DeviceOperand> operands, int lanes, List& to);
+  int keep(DeviceStmt s, const std::string& text, List& to);
+  int lanes_of(const DeviceOperand& o) const;
+
+  const ir::Kernel& kernel_;
+  const ThreadPlan& plan_;
+  ir::Ranges ranges_;
+  DeviceProgram out_;
+  std::map<std::string, DevicePlace> place_of_;              // buffers: space and index
+  std::vector<int> lanes_of_;                                // by value
+  std::map<std::string, int> known_;                         // values, by what they are
+  std::map<std::string, std::vector<ir::ThreadDim>> share_;  // reg buffers
+  std::vector<ir::Expr> guards_;                             // that what comes next stands under
+  std::vector<std::string> block_iters_;
+  int loops_ = 0;  // around, that all threads go through
+  std::map<std::string, std::string> taken_;                 // names of integers, by what they are
+  int takes_ = 0;
+  int block_depth_ = 0;
+  const ir::Stmt* vector_ = nullptr;  // whose lanes are taken together
+  int lanes_ = 1;
+  std::vector<DevicePlace>* places_ = nullptr;  // that must be aligned for it
+};
+
+template <class F>
+ir::Status DeviceLowering::inside(const ir::Stmt& s, F f) {
+  ranges_.enter(s);
+  ir::Status status = f();
+  ranges_.leave();
+  return status;
+}
+
+}  // namespace lathe::jit

@@ -1,0 +1,255 @@
+// See thread_plan.h.
+#include "jit/cuda/thread_plan.h"
+
+#include <algorithm>
+#include <deque>
+
+#include "ir/analysis/dependence.h"
+#include "ir/core/names.h"
+#include "ir/core/text_form.h"
+
+namespace lathe::jit {
+
+using ir::Access;
+using ir::Expr;
+using ir::Mark;
+using ir::Place;
+using ir::Status;
+using ir::Stmt;
+using ir::unsupported;
+
+namespace {
+
+using Scopes = std::vector<const Stmt*>;
+
+class Planner {
+ public:
+  explicit Planner(const ir::Kernel& leaf) : leaf_(leaf) {}
+
+  ir::Result<ThreadPlan> run() {
+    const Stmt* inner = &leaf_.body[0];
+    Scopes outer = {inner};
+    while (inner->body.size() == 1 && inner->body[0].mark == Mark::grid) outer.push_back(inner = &inner->body[0]);
+    ir::Ranges ranges(leaf_);
+    for (const Stmt* s : outer) ranges.enter(*s);
+    alone_ = ir::block_threads(inner->body, ranges) <= 1;
+    LATHE_RETURN_IF_ERROR(list(inner->body, outer, nullptr));
+    for (const Stmt& s : inner->body) mark_waits(s);
+    return std::move(plan_);
+  }
+
+ private:
+  bool in_registers(const std::string& buffer) const { return leaf_.find_buffer(buffer)->place == Place::reg; }
+
+  // Of a list that several threads go through. loop: the one it is the body of, or null.
+  Status list(const std::vector<Stmt>& body, const Scopes& outer, const Stmt* loop) {
+    std::vector<std::vector<Access>> accesses;
+    for (const Stmt& s : body) accesses.push_back(shared_accesses(s, outer));
+    size_t since = 0;  // the last barrier
+    bool any = false;
+    for (size_t j = 0; j < body.size(); ++j) {
+      for (size_t i = since; i < j; ++i) {
+        if (!meet(accesses[i], accesses[j], outer.size())) continue;
+        plan_.barrier_before.insert(&body[j]);
+        since = j;
+        any = true;
+        break;
+      }
+    }
+    if (loop != nullptr) {
+      // What follows the last barrier meets what comes before the first one in the next turn.
+      size_t first = body.size();
+      for (size_t j = body.size(); j-- > 0;)
+        if (plan_.barrier_before.count(&body[j]) != 0) first = j;
+      for (size_t j = any ? since : 0; j < body.size(); ++j) {
+        for (size_t i = 0; i < first; ++i) {
+          if (meet(accesses[j], accesses[i], outer.size() - 1)) plan_.barrier_last.insert(loop);
+        }
+      }
+    }
+    for (const Stmt& s : body) {
+      if (s.kind != Stmt::Kind::scope) continue;
+      Scopes inside = outer;
+      inside.push_back(&s);
+      if (s.mark == Mark::block) LATHE_RETURN_IF_ERROR(block(s, inside));
+      if (!several_threads(s, outer)) continue;
+      if (s.mark == Mark::vector) {
+        LATHE_RETURN_IF_ERROR(lanes(s, inside));
+      } else {
+        LATHE_RETURN_IF_ERROR(list(s.body, inside, s.mark == Mark::block ? nullptr : &s));
+      }
+    }
+    return {};
+  }
+
+  // Statements of a vector scope that several threads run: nothing waits between them.
+  Status lanes(const Stmt& s, const Scopes& path) const {
+    for (size_t j = 0; j < s.body.size(); ++j) {
+      for (size_t i = 0; i < j; ++i) {
+        if (meet(shared_accesses(s.body[i], path), shared_accesses(s.body[j], path), path.size()))
+          return unsupported("lanes of {} hand each other elements that several threads have", s.iter);
+      }
+    }
+    return {};
+  }
+
+  bool several_threads(const Stmt& s, const Scopes& outer) const {
+    ir::Ranges ranges(leaf_);
+    for (const Stmt* o : outer) ranges.enter(*o);
+    ranges.enter(s);
+    if (alone_) return s.mark == Mark::block;
+    const bool below = ir::block_threads(s.body, ranges) > 1;
+    const bool among = std::any_of(outer.begin(), outer.end(), [](const Stmt* o) { return o->mark == Mark::block; });
+    return below || (s.mark != Mark::block && !among);
+  }
+
+  std::vector<Access> shared_accesses(const Stmt& s, const Scopes& outer) const {
+    std::vector<Access> out;
+    if (s.kind == Stmt::Kind::scope) {
+      Scopes inside = outer;
+      inside.push_back(&s);
+      out = ir::collect_accesses(s.body, inside);
+    } else {
+      out = ir::collect_accesses({s}, outer);
+    }
+    std::erase_if(out, [&](const Access& a) { return in_registers(a.buffer); });
+    return out;
+  }
+
+  // The iterations of a @block scope: apart from each other, but for reductions.
+  Status block(const Stmt& s, const Scopes& path) {
+    const std::vector<Access> inside = ir::collect_accesses(s.body, path);
+    for (const Access& a : inside) {
+      if (!a.write || in_registers(a.buffer)) continue;
+      for (const Access& b : inside) {
+        if (a.buffer == b.buffer && ir::may_conflict_across(leaf_, s.iter, a, b, false))
+          return unsupported("threads of {} may touch one element of {}, and one stores it", s.iter, a.buffer);
+      }
+    }
+    for (const ir::Buffer& b : leaf_.buffers) {
+      if (b.place == Place::reg) LATHE_RETURN_IF_ERROR(registers(s, path, b.name));
+    }
+    return {};
+  }
+
+  Status registers(const Stmt& s, const Scopes& path, const std::string& buffer) {
+    const std::vector<Access> all = ir::collect_accesses(leaf_.body, {}, &buffer);
+    const auto inside = [&](const Access& a) {
+      return a.scopes.size() >= path.size() && std::equal(path.begin(), path.end(), a.scopes.begin());
+    };
+    const auto owned = [&](const Access& a) {
+      return std::any_of(a.index.begin(), a.index.end(), [&](const Expr& e) { return ir::uses(e, s.iter); });
+    };
+    bool written = false, reduced = true, begins = false, first = true, outside = false, after = false;
+    ir::AssignOp op = ir::AssignOp::set;
+    for (const Access& a : all) {
+      if (!inside(a)) {
+        if (written && !after) {  // what comes next
+          after = true;
+          outside = !a.write || a.reduction;
+        }
+        continue;
+      }
+      if (owned(a)) return {};
+      if (first) begins = a.write && !a.reduction;
+      if (first) op = a.op;
+      first = false;
+      written |= a.write;
+      reduced &= a.write && a.reduction && a.op == op;
+    }
+    const bool around = std::any_of(plan_.reduced.begin(), plan_.reduced.end(), [&](const auto& r) {
+      return std::find(path.begin(), path.end(), r.first) != path.end() &&
+             std::find(r.second.begin(), r.second.end(), buffer) != r.second.end();
+    });
+    if (!written || around) return {};
+    if (reduced) {
+      plan_.reduced[&s].push_back(buffer);
+      return {};
+    }
+    if (!begins || outside)
+      return unsupported("threads of {} leave values of their own in {}, which is the same in all of them", s.iter,
+                         buffer);
+    return {};
+  }
+
+  // May two threads touch one cell, the one in `a` and the other in `b`? Both lists are inside the first `common`
+  // scopes, in the same iteration of these.
+  bool meet(const std::vector<Access>& as, const std::vector<Access>& bs, size_t common) const {
+    if (alone_) return false;
+    for (const Access& a : as) {
+      for (const Access& b : bs) {
+        if (a.buffer == b.buffer && (a.write || b.write) && meet(a, b, common)) return true;
+      }
+    }
+    return false;
+  }
+
+  std::vector<ir::BlockScope> blocks(const Access& a, size_t common) const {
+    std::vector<ir::BlockScope> out;
+    ir::Ranges ranges(leaf_);
+    for (size_t i = 0; i < a.scopes.size(); ++i) {
+      const Stmt& s = *a.scopes[i];
+      const int64_t most = std::max<int64_t>(ir::interval(s.extent, ranges).hi, 1);
+      ranges.enter(s);
+      if (i >= common && s.mark == Mark::block) out.push_back({&s, ir::block_threads(s.body, ranges), most});
+    }
+    return out;
+  }
+
+  // The access with the threads' scopes in `threads` outside of all others of its own.
+  static Access moved(const Access& a, size_t common, const std::vector<ir::BlockScope>& blocks, const Scopes& threads,
+                      std::deque<Stmt>& made) {
+    std::vector<std::pair<std::string, Expr>> names;
+    for (size_t k = 0; k < blocks.size(); ++k) names.emplace_back(blocks[k].scope->iter, ir::iter(threads[k]->iter));
+    Access out = a;
+    out.scopes.assign(a.scopes.begin(), a.scopes.begin() + static_cast<std::ptrdiff_t>(common));
+    out.scopes.insert(out.scopes.end(), threads.begin(), threads.end());
+    for (size_t i = common; i < a.scopes.size(); ++i) {
+      const Stmt& s = *a.scopes[i];
+      if (std::any_of(blocks.begin(), blocks.end(), [&](const ir::BlockScope& b) { return b.scope == &s; })) continue;
+      made.push_back(ir::make_scope(s.iter, ir::substitute(s.extent, names), {}));
+      out.scopes.push_back(&made.back());
+    }
+    for (Expr& e : out.index) e = ir::substitute(e, names);
+    return out;
+  }
+
+  bool meet(const Access& a, const Access& b, size_t common) const {
+    std::vector<ir::BlockScope> x = blocks(a, common), y = blocks(b, common);
+    const bool alike = !x.empty() && std::equal(x.begin(), x.end(), y.begin(), y.end(),
+                                                [](const auto& p, const auto& q) { return p.same_threads(q); });
+    std::deque<Stmt> made;
+    Scopes threads;
+    if (!alike) {  // two threads, any two
+      x.clear();
+      y.clear();
+      made.push_back(ir::make_scope("thread", Expr(2), {}));
+      threads.push_back(&made.back());
+    }
+    for (size_t k = 0; k < x.size(); ++k) {
+      made.push_back(ir::make_scope(fmt::format("thread{}", k), Expr(x[k].threads), {}));
+      threads.push_back(&made.back());
+    }
+    for (const Stmt& t : made) const_cast<Stmt&>(t).mark = Mark::block;
+    const Access p = moved(a, common, x, threads, made), q = moved(b, common, y, threads, made);
+    return std::any_of(threads.begin(), threads.end(),
+                       [&](const Stmt* t) { return ir::may_conflict_across(leaf_, t->iter, p, q, false); });
+  }
+
+  bool mark_waits(const Stmt& s) {
+    bool any = plan_.barrier_last.count(&s) != 0 || plan_.reduced.count(&s) != 0;
+    for (const Stmt& inner : s.body) any |= mark_waits(inner) || plan_.barrier_before.count(&inner) != 0;
+    if (any) plan_.waits.insert(&s);
+    return any;
+  }
+
+  const ir::Kernel& leaf_;
+  bool alone_ = false;  // the block has one thread
+  ThreadPlan plan_;
+};
+
+}  // namespace
+
+ir::Result<ThreadPlan> plan_threads(const ir::Kernel& leaf) { return Planner(leaf).run(); }
+
+}  // namespace lathe::jit

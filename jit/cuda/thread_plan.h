@@ -1,0 +1,25 @@
+// What the threads of a block have to wait for, derived from the dependences of a device leaf: no Schedule says it, so
+// none can forget it.
+#pragma once
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "ir/analysis/thread_share.h"
+
+namespace lathe::jit {
+
+struct ThreadPlan {
+  // Statements before which, and loops at whose end, all threads meet: one may touch a cell next that another has
+  // touched, and one of them stores it.
+  std::set<const ir::Stmt*> barrier_before, barrier_last;
+  // @block scopes, and the reg buffers that the threads of each reduce together.
+  std::map<const ir::Stmt*, std::vector<std::string>> reduced;
+  // Statements with any of these inside: all threads go through them.
+  std::set<const ir::Stmt*> waits;
+};
+// UNSUPPORTED: iterations of a @block scope that depend on each other in another way.
+ir::Result<ThreadPlan> plan_threads(const ir::Kernel& leaf);
+
+}  // namespace lathe::jit

@@ -1,0 +1,12 @@
+// What a GPU runs a Kernel by: a table of Schedules, tried in order.
+#pragma once
+#include "search/gpu/general_kernel.h"
+#include "search/moves/schedule.h"
+
+namespace lathe::search {
+
+// sizes: of the general Kernel's symbols, those that most calls have. UNSUPPORTED: no row of the table fits the Kernel;
+// says why the last one tried does not.
+ir::Result<Scheduled> device_schedule(const GeneralKernel& general, const ir::SymbolValues& sizes);
+
+}  // namespace lathe::search

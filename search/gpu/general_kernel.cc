@@ -1,0 +1,231 @@
+// See general_kernel.h.
+#include "search/gpu/general_kernel.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "ir/analysis/analysis.h"
+
+namespace lathe::search {
+
+using namespace ir;  // NOLINT: this file is all IR
+
+namespace {
+
+constexpr int64_t kMostElements = int64_t{1} << 40;  // of a dimension
+
+// Sizes that have to be the same: of scopes, and of dimensions of buffers.
+class Sizes {
+ public:
+  int add(const Expr& size) {
+    nodes_.push_back({size, static_cast<int>(nodes_.size())});
+    return static_cast<int>(nodes_.size()) - 1;
+  }
+  int root(int n) const {
+    while (nodes_[static_cast<size_t>(n)].parent != n) n = nodes_[static_cast<size_t>(n)].parent;
+    return n;
+  }
+  void fix(int n) { at(root(n)).fixed = true; }
+  // Both stay as they were if they are not equal.
+  void join(int a, int b) {
+    a = root(a);
+    b = root(b);
+    if (!equal(at(a).size, at(b).size)) {
+      at(a).fixed = at(b).fixed = true;
+    } else if (a != b) {
+      at(std::min(a, b)).fixed |= at(std::max(a, b)).fixed;
+      at(std::max(a, b)).parent = std::min(a, b);
+    }
+  }
+  bool fixed(int n) const { return nodes_[static_cast<size_t>(root(n))].fixed; }
+  const Expr& size(int n) const { return nodes_[static_cast<size_t>(root(n))].size; }
+
+ private:
+  struct Node {
+    Expr size;
+    int parent;
+    bool fixed = false;
+  };
+  Node& at(int n) { return nodes_[static_cast<size_t>(n)]; }
+  std::vector<Node> nodes_;
+};
+
+class Generaliser {
+ public:
+  explicit Generaliser(const Kernel& naive) { out_.kernel = as_given(naive); }
+
+  GeneralKernel run() {
+    Kernel& k = out_.kernel;
+    for (Buffer& b : k.buffers) {
+      if (b.place == Place::constant) b.place = Place::in;  // read as it lies
+      for (size_t d = 0; d < b.dims.size(); ++d) dims_[b.name].push_back(sizes_.add(b.dims[d]));
+    }
+    walk(k.body);
+    const std::vector<Symbol> naive = std::exchange(k.symbols, {});
+    for (const Symbol& s : naive) taken_.insert(s.name);
+    for (const Buffer& b : k.buffers) taken_.insert(b.name);
+    for_each_stmt(k.body, [&](const Stmt& s) { taken_.insert(s.iter); });
+    for_each_stmt(k.body, [&](Stmt& s) {
+      if (s.kind == Stmt::Kind::scope) s.extent = symbol_of(scopes_.at(s.iter));
+    });
+    for (Buffer& b : k.buffers) generalise(b);
+    rename_kept(naive);
+    Ranges ranges;
+    for (const Symbol& s : naive) ranges.set(s.name, {s.min, s.max}, s.multiple_of);
+    for (const auto& [name, size] : out_.sizes) {
+      out_.most.emplace_back(name, std::clamp<int64_t>(interval(size, ranges).hi, 1, kMostElements));
+      int64_t multiple = 16;
+      while (multiple > 1 && !proves_divisible(size, multiple, ranges)) multiple /= 2;
+      out_.multiple.emplace_back(name, multiple);
+    }
+    return std::move(out_);
+  }
+
+ private:
+  void walk(const std::vector<Stmt>& body) {
+    for (const Stmt& s : body) {
+      if (s.kind == Stmt::Kind::scope) {
+        const int n = sizes_.add(s.extent);
+        scopes_[s.iter] = n;
+        if (fix_names(s.extent)) sizes_.fix(n);
+        around_.push_back(n);
+        walk(s.body);
+        around_.pop_back();
+      } else if (s.kind == Stmt::Kind::assign) {
+        statements_.push_back(around_);
+        see(s.target, s.index);
+        for_each_node(s.value, [&](const ExprNode& n) {
+          if (n.op == Op::k_load) see(n.name, n.args);
+        });
+      }
+    }
+  }
+
+  // The scopes whose iterators are in it stay as they are; whether there are any, or loads.
+  bool fix_names(const Expr& e) {
+    bool any = false;
+    for_each_node(e, [&](const ExprNode& n) {
+      any = any || n.op == Op::k_load || n.op == Op::k_iter;
+      if (n.op == Op::k_iter) sizes_.fix(scopes_.at(n.name));
+    });
+    return any;
+  }
+
+  void see(const std::string& buffer, const std::vector<Expr>& index) {
+    for (size_t d = 0; d < index.size(); ++d) {
+      const int n = dims_.at(buffer)[d];
+      const Expr& i = index[d];
+      if (i->op == Op::k_iter) {
+        sizes_.join(n, scopes_.at(i->name));
+      } else if (const Expr* ids = chosen(i)) {
+        chosen_.emplace_back((*ids)->name, n);
+        const Buffer& b = *out_.kernel.find_buffer((*ids)->name);
+        const bool ends =
+            is_const_int(b.values.lo, 0) && equal(simplify(b.values.hi + Expr(1)), simplify(sizes_.size(n)));
+        if (!ends) sizes_.fix(n);
+        const auto first =
+            std::find_if(chosen_.begin(), chosen_.end(), [&](const auto& c) { return c.first == b.name; });
+        sizes_.join(first->second, n);
+      } else {
+        sizes_.fix(n);
+        fix_names(i);
+      }
+    }
+  }
+
+  // The load of an integer that states its values, widened or not.
+  const Expr* chosen(const Expr& i) const {
+    const Expr& e = i->op == Op::k_cast ? i->args[0] : i;
+    if (e->op != Op::k_load) return nullptr;
+    const ValueRange& values = out_.kernel.find_buffer(e->name)->values;
+    return values.lo && values.hi ? &e : nullptr;
+  }
+
+  Expr add_symbol(const char* kind, const Expr& size, int64_t least) {
+    std::string name;
+    do {
+      name = fmt::format("{}{}", kind, next_[*kind]++);
+    } while (taken_.count(name) != 0);
+    out_.sizes.emplace_back(name, size);
+    out_.kernel.symbols.push_back({name, least, kMostElements, 1});
+    return symbol(name);
+  }
+
+  Expr symbol_of(int n) {
+    n = sizes_.root(n);
+    if (sizes_.fixed(n)) return sizes_.size(n);
+    Expr& known = symbols_[n];
+    if (!known) {
+      // What every statement stands in runs at least once, or nothing does.
+      const bool around_all = std::all_of(statements_.begin(), statements_.end(), [&](const std::vector<int>& around) {
+        return std::any_of(around.begin(), around.end(), [&](int scope) { return sizes_.root(scope) == n; });
+      });
+      known = add_symbol("D", sizes_.size(n), around_all ? 1 : 0);
+    }
+    return known;
+  }
+
+  void generalise(Buffer& b) {
+    const std::vector<int>& nodes = dims_.at(b.name);
+    for (size_t d = 0; d < nodes.size(); ++d) b.dims[d] = symbol_of(nodes[d]);
+    for (size_t d = 0; d < b.strides.size(); ++d) {
+      Expr& s = b.strides[d];
+      if (is_const_int(b.dims[d], 1)) s = Expr(0);  // one element: never stepped over
+      if (is_const_int(s, 0) || is_const_int(s, 1)) continue;
+      Expr known;
+      for (const auto& [name, size] : strides_)
+        if (equal(size, s)) known = symbol(name);
+      if (!known) {
+        known = add_symbol("S", s, 0);
+        strides_.emplace_back(known->name, s);
+      }
+      s = known;
+    }
+    for (const auto& [ids, n] : chosen_) {
+      if (ids == b.name && !sizes_.fixed(n)) b.values.hi = symbol_of(n) - Expr(1);
+    }
+  }
+
+  // Symbols of the naive Kernel that are still there get names of their own.
+  void rename_kept(const std::vector<Symbol>& naive) {
+    std::vector<std::pair<std::string, Expr>> names;
+    const auto rename = [&](const Expr& e) -> Expr {
+      if (e->op != Op::k_symbol) return {};
+      const auto kept = std::find_if(naive.begin(), naive.end(), [&](const Symbol& s) { return s.name == e->name; });
+      if (kept == naive.end()) return {};
+      for (const auto& [from, to] : names)
+        if (from == e->name) return to;
+      const Expr to = add_symbol("N", e, kept->min);
+      Symbol& s = out_.kernel.symbols.back();
+      s.max = kept->max;
+      s.multiple_of = kept->multiple_of;
+      names.emplace_back(e->name, to);
+      return to;
+    };
+    rewrite_exprs(out_.kernel.body, rename);
+    for (Buffer& b : out_.kernel.buffers) {
+      for (Expr& d : b.dims) d = rewrite(d, rename);
+      if (b.values.lo) b.values.lo = rewrite(b.values.lo, rename);
+      if (b.values.hi) b.values.hi = rewrite(b.values.hi, rename);
+    }
+  }
+
+  GeneralKernel out_;
+  Sizes sizes_;
+  std::map<std::string, int> scopes_;
+  std::map<std::string, std::vector<int>> dims_;
+  std::vector<std::pair<std::string, int>> chosen_;  // integers, and a dimension that they choose from
+  std::vector<int> around_;
+  std::vector<std::vector<int>> statements_;  // the scopes around each
+  std::map<int, Expr> symbols_;               // by root
+  std::map<char, int> next_;
+  std::set<std::string> taken_;
+  std::vector<std::pair<std::string, Expr>> strides_;
+};
+
+}  // namespace
+
+GeneralKernel general_kernel(const Kernel& naive) { return Generaliser(naive).run(); }
+
+}  // namespace lathe::search

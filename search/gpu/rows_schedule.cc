@@ -1,0 +1,152 @@
+// See rows_schedule.h.
+#include "search/gpu/rows_schedule.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "ir/analysis/analysis.h"
+#include "ir/analysis/dependence.h"
+#include "ir/core/names.h"
+#include "search/gpu/move_list.h"
+
+namespace lathe::search {
+
+using namespace ir;  // NOLINT: this file is all IR
+
+namespace {
+
+constexpr int64_t kBlock = 256, kMostBlock = 1024, kWarp = 32;
+constexpr int64_t kVector = 4;       // elements of 4 bytes in an access of 16
+constexpr int64_t kMostVectors = 8;  // of a row, in the registers of a thread
+constexpr int64_t kMostKept = 24;    // vectors of all buffers there
+
+struct Rows {
+  std::vector<const Stmt*> nest;     // outermost first
+  std::vector<const Stmt*> columns;  // of the innermost
+  std::vector<std::string> cells;    // temporaries of one element a row
+  std::vector<std::string> wide;     // and of a whole one
+  std::vector<std::string> again;    // inputs of a row that several loops read
+};
+
+bool is_column(const Stmt& s) {
+  return s.kind == Stmt::Kind::scope &&
+         std::all_of(s.body.begin(), s.body.end(), [](const Stmt& inner) { return inner.kind == Stmt::Kind::assign; });
+}
+
+// In how many of the loops an input is read at the loop's own place.
+bool read_again(const Kernel& k, const Rows& rows, const std::string& buffer) {
+  int loops = 0;
+  for (const Stmt* c : rows.columns) {
+    bool read = false;
+    for (const Access& a : collect_accesses(c->body, {}, &buffer)) {
+      if (a.write || a.index.empty()) return false;
+      // Of this row: what all rows share is read through caches.
+      const bool own = uses(a.index.back(), c->iter) && a.index.size() == rows.nest.size() + 1;
+      if (!own) return false;
+      read = true;
+    }
+    loops += read;
+  }
+  return loops > 1 && k.find_buffer(buffer)->place == Place::in;
+}
+
+Result<Rows> rows_of(const Kernel& k) {
+  Rows out;
+  const std::vector<Stmt>* body = &k.body;
+  while (body->size() == 1 && body->front().kind == Stmt::Kind::scope && !is_column(body->front())) {
+    out.nest.push_back(&body->front());
+    body = &body->front().body;
+  }
+  bool reduces = false;
+  for (const Stmt& s : *body) {
+    if (s.kind == Stmt::Kind::assign) continue;
+    if (!is_column(s)) return unsupported("{} is more than rows with loops in each", k.name);
+    out.columns.push_back(&s);
+    for (const Stmt& inner : s.body) reduces |= inner.op != AssignOp::set;
+  }
+  if (out.nest.empty() || !reduces) return unsupported("{} has no rows that are reduced", k.name);
+  for (const Buffer& b : k.buffers) {
+    if (is_param(b.place)) {
+      if (read_again(k, out, b.name)) out.again.push_back(b.name);
+    } else {
+      (b.dims.size() == out.nest.size() ? out.cells : out.wide).push_back(b.name);
+    }
+  }
+  return out;
+}
+
+int64_t ceil_pow2(int64_t n) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(n, 1))));
+}
+
+}  // namespace
+
+Result<Scheduled> rows_schedule(const GeneralKernel& general, const SymbolValues& sizes) {
+  LATHE_ASSIGN(const Rows rows, rows_of(general.kernel));
+  const auto hinted = [&](const Stmt& s) { return std::max<int64_t>(evaluate(s.extent, sizes).value_or(kBlock), 1); };
+  int64_t columns = 1, most = 1;
+  for (const Stmt* c : rows.columns) {
+    columns = std::max(columns, hinted(*c));
+    most = std::max(most, evaluate(c->extent, general.most).value_or(INT64_MAX));
+  }
+  // Four vectors a thread; a warp for a row as long as its registers hold that, for then nothing goes through memory.
+  const int64_t vectors = (columns + kVector - 1) / kVector, most_vectors = (most - 1) / kVector + 1;
+  int64_t threads = std::min(ceil_pow2((vectors + 3) / 4), kBlock);
+  if (threads > kWarp && vectors <= kWarp * kMostVectors) threads = kWarp;
+  const auto kept = static_cast<int64_t>(rows.wide.size() + rows.again.size());
+  const int64_t held = kept == 0 ? kMostVectors : std::min(kMostVectors, kMostKept / kept);
+  const bool fits = held > 0 && most_vectors <= kMostBlock * held;
+  if (fits) {
+    while (threads * held < most_vectors) threads *= 2;
+  } else {
+    threads = std::min(ceil_pow2(vectors), kBlock);
+  }
+  const std::string b = rows.nest.back()->iter;
+  const int64_t down = std::min(ceil_pow2(hinted(*rows.nest.back())), std::max<int64_t>(kBlock / threads, 1));
+
+  // What is said of a row's length: that it fits, and that vectors go up in it.
+  Kernel kernel = general.kernel;
+  for (Symbol& s : kernel.symbols) {
+    const bool length = std::any_of(rows.columns.begin(), rows.columns.end(), [&](const Stmt* c) {
+      return c->extent->op == Op::k_symbol && c->extent->name == s.name;
+    });
+    if (!length) continue;
+    if (fits) s.max = std::max(std::min(s.max, threads * held * kVector), s.min);
+    if (general.multiple.value_or(s.name, 1) % kVector == 0) s.multiple_of = kVector;
+  }
+  MoveList list(kernel, "rows.1");
+  list.knob("threads", threads);
+  list.knob("rows", down);
+  list.knob("registers", fits ? 1 : 0);
+  std::vector<std::string> loops;
+  if (fits) {
+    for (const std::string& x : rows.again) {
+      list.move("create_temporary {0} {0}_row at={1} mode=stage", x, b);
+      list.move("move_to_register {}_row {}", x, b);
+      loops.push_back(x + "_row_0");
+    }
+  }
+  for (const Stmt* c : rows.columns) loops.push_back(c->iter);
+  for (const std::string& t : rows.wide) {
+    if (fits) {
+      list.move("move_to_register {} {}", t, b);
+    } else {
+      list.move("inline_temporary {}", t);
+    }
+  }
+  for (const std::string& t : rows.cells) list.move("move_to_register {} {}", t, b);
+  list.move("tile_scope {0} {1} tail=mask as {0}b,{0}t", b, down);
+  for (size_t i = 0; i + 1 < rows.nest.size(); ++i) list.move("parallelize_grid {}", rows.nest[i]->iter);
+  list.move("parallelize_grid {}b", b);
+  list.move("parallelize_block {}t", b);
+  for (const std::string& n : loops) {
+    list.move("tile_scope {0} {1} tail=mask as {0}c,{0}v", n, kVector);
+    list.move("deal_scope {0}c {1} as {0}t,{0}i", n, threads);
+    list.move("parallelize_block {}t", n);
+    if (fits) list.move("unroll_scope {}i", n);
+    list.move("vectorize_scope {}v", n);
+  }
+  return list.finish();
+}
+
+}  // namespace lathe::search

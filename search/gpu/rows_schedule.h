@@ -1,0 +1,17 @@
+// Reductions of rows and what normalises by them, on a GPU: softmax, norms, sums, means, maxima. Some threads share a
+// row and reduce it together; a block has 256 threads, or more where a row needs them. Where a row fits into the
+// registers of its threads, each input is read once, else in every pass.
+//
+//   for b < B: m[b] = 0; for n < N: m[b] += f(x[b, n]); ...
+//     -> for bb @grid: for br < R @block: m[] = 0; for nt < T @block: for ni: for nv < 4 @vector: m[] += ...
+#pragma once
+#include "search/gpu/general_kernel.h"
+#include "search/moves/schedule.h"
+
+namespace lathe::search {
+
+// sizes: of the general Kernel's symbols, those that most calls have. UNSUPPORTED: there are no rows with loops of
+// statements in each, one of which reduces.
+ir::Result<Scheduled> rows_schedule(const GeneralKernel& rows, const ir::SymbolValues& sizes);
+
+}  // namespace lathe::search

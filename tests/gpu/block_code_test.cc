@@ -1,0 +1,336 @@
+// What the threads of a block do together: shared memory, barriers where cells go from one thread to another, and
+// reductions that all of them take part in. Run on the emulator against the interpreter.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "jit/cuda/cuda_text.h"
+#include "jit/cuda/lower_device.h"
+#include "search/cut/launch_cut.h"
+#include "tests/gpu/chains.h"
+#include "tests/gpu/emulated.h"
+
+namespace lathe::test {
+namespace {
+
+using jit::DeviceProgram;
+using jit::DeviceStmt;
+using ::testing::HasSubstr;
+using Kind = DeviceStmt::Kind;
+
+// Rows turned round, by a tile in shared memory with a column of padding.
+const char kTurned[] =
+    "kernel turned(x: f32[M, N] in, y: f32[M, N] out) family row where M in 0..100, N in 0..64\n"
+    "  s: f32[64] shared pad [1]\n"
+    "  for b < M @grid:\n"
+    "    for t < min(64, N) @block:\n"
+    "      s[t] = x[b, t]\n"
+    "    for t1 < min(64, N) @block:\n"
+    "      y[b, t1] = s[N - 1 - t1]\n";
+
+// A tile again and again: what is read must be read before the next turn stores.
+const char kTurns[] =
+    "kernel turns(x: f32[M, N] in, y: f32[M, 32] out) family row where M in 0..100, N in 0..1000\n"
+    "  s: f32[8, 4] shared layout [1, 0]\n"
+    "  a: f32[32] reg\n"
+    "  for b < M @grid:\n"
+    "    for t < 32 @block:\n"
+    "      a[t] = 0.0\n"
+    "    for k < N // 32:\n"
+    "      for p < 8 @block:\n"
+    "        for q < 4 @block:\n"
+    "          s[p, q] = x[b, 32*k + 4*p + q]\n"
+    "      for t1 < 32 @block:\n"
+    "        for i < 4:\n"
+    "          a[t1] += s[i + (t1 % 5), 3 - i]\n"
+    "    for t2 < 32 @block:\n"
+    "      y[b, t2] = a[t2]\n";
+
+// A softmax: rows go round the threads, which keep what they read; 8 vectors at most.
+std::string softmax(int64_t threads, int64_t rows) {
+  const std::string n = std::to_string(threads), v = std::to_string(4 * threads), r = std::to_string(rows);
+  const auto pass = [&](const std::string& k, const std::string& body) {
+    return "      for t" + k + " < min(" + n + ", ceildiv(N, 4)) @block:\n        for i" + k +
+           " < ceildiv(ceildiv(N, 4) - t" + k + ", " + n + ") @unroll:\n          for v" + k + " < min(4, N - " + v +
+           "*i" + k + " - 4*t" + k + ") @vector:\n" + body;
+  };
+  const auto at = [&](const std::string& k) { return v + "*i" + k + " + 4*t" + k + " + v" + k; };
+  return "kernel softmax(x: f32[M, N] in, y: f32[M, N] out) family row where M in 0..100, N in 1.." +
+         std::to_string(32 * threads) +
+         " numeric reassociate\n"
+         "  e: f32[" +
+         std::to_string(32 * threads) +
+         "] reg\n  m: f32[] reg\n  a: f32[] reg\n"
+         "  for b < ceildiv(M, " +
+         r + ") @grid:\n    for w < min(" + r + ", M - " + r + "*b) @block:\n      m[] = -inf\n" +
+         pass("1", "            e[" + at("1") + "] = x[" + r + "*b + w, " + at("1") + "]\n            m[] fmax= e[" +
+                       at("1") + "]\n") +
+         "      a[] = 0.0\n" +
+         pass("2", "            e[" + at("2") + "] = exp(e[" + at("2") + "] - m[])\n            a[] += e[" + at("2") +
+                       "]\n") +
+         pass("3", "            y[" + r + "*b + w, " + at("3") + "] = e[" + at("3") + "] / a[]\n");
+}
+
+TEST(BlockCode, SharedMemory) {
+  for (const int64_t n : {0, 1, 31, 33, 64}) expect_as_interpreted(kernel_of(kTurned), {{"M", 3}, {"N", n}});
+  for (const int64_t n : {0, 31, 32, 97, 160}) expect_as_interpreted(kernel_of(kTurns), {{"M", 3}, {"N", n}}, 1e-6);
+}
+
+TEST(BlockCode, Reductions) {
+  for (const auto& [threads, rows] :
+       {std::pair<int64_t, int64_t>{1, 1}, {2, 64}, {32, 8}, {64, 2}, {256, 1}, {128, 4}}) {
+    const ir::Kernel kernel = kernel_of(softmax(threads, rows));
+    for (const int64_t m : {1, 3, 9}) {
+      for (const int64_t n : {1, 2, 3, 4, 5, 31, 32}) expect_as_interpreted(kernel, {{"M", m}, {"N", n}}, 1e-6);
+      expect_as_interpreted(kernel, {{"M", m}, {"N", 32 * threads}}, 1e-6);
+      expect_as_interpreted(kernel, {{"M", m}, {"N", 31 * threads - 1}}, 1e-6);
+    }
+  }
+}
+
+DeviceProgram lowered(const std::string& text) {
+  const auto cut = search::cut_launches(kernel_of(text));
+  return jit::lower_device(cut.value().leaves[0]).value();
+}
+
+// All bodies with barriers in them.
+void visit(std::vector<DeviceStmt>& body, const std::function<void(std::vector<DeviceStmt>&, size_t)>& f) {
+  for (size_t i = 0; i < body.size(); ++i) {
+    visit(body[i].body, f);
+    visit(body[i].otherwise, f);
+    if (body[i].kind == Kind::barrier) f(body, i);
+  }
+}
+
+// Each barrier that was derived, left out: some order of the threads shows it.
+TEST(BlockCode, EveryBarrierIsNeeded) {
+  struct Case {
+    std::string text;
+    ir::SymbolValues symbols;
+    int barriers;
+  };
+  for (const Case& c : {Case{kTurned, {{"M", 2}, {"N", 64}}, 1}, Case{kTurns, {{"M", 2}, {"N", 96}}, 2},
+                        Case{softmax(64, 2), {{"M", 3}, {"N", 512}}, 2}}) {
+    const DeviceProgram whole = lowered(c.text);
+    int barriers = 0;
+    DeviceProgram counted = whole;
+    visit(counted.body, [&](auto&, size_t) { ++barriers; });
+    EXPECT_EQ(barriers, c.barriers) << print(whole);
+    EXPECT_EQ(failure_of(whole, kernel_of(c.text), c.symbols), "");
+    for (int b = 0; b < barriers; ++b) {
+      DeviceProgram broken = whole;
+      int n = 0;
+      std::vector<DeviceStmt>* body = nullptr;
+      size_t at = 0;
+      visit(broken.body, [&](std::vector<DeviceStmt>& list, size_t i) {
+        if (n++ == b) body = &list, at = i;
+      });
+      body->erase(body->begin() + static_cast<std::ptrdiff_t>(at));
+      EXPECT_THAT(failure_of(broken, kernel_of(c.text), c.symbols), HasSubstr("no barrier is between them")) << b;
+    }
+  }
+}
+
+TEST(BlockCode, IsWrittenOut) {
+  EXPECT_EQ(print(lowered(kTurned)),
+            "program leaf threads 64 (p0: in, p1: out, e0, e1)\n"
+            "  shared s0[65]\n"
+            "  let i0 = block\n"
+            "  let i1 = thread\n"
+            "  if i1 < min(64, e1):\n"
+            "    v0 = load p0[e1*i0 + i1]\n"
+            "    store s0[i1] v0\n"
+            "  barrier\n"
+            "  let i2 = thread\n"
+            "  if i2 < min(64, e1):\n"
+            "    v1 = load s0[e1 - i2 - 1]\n"
+            "    store p1[e1*i0 + i2] v1\n");
+  EXPECT_EQ(print(lowered(softmax(64, 2))),
+            "program leaf threads 128 (p0: in, p1: out, e0, e1)\n"
+            "  local r0[32]\n"
+            "  local r1[1]\n"
+            "  local r2[1]\n"
+            "  local r1_3[1]\n"
+            "  local r2_4[1]\n"
+            "  shared x0[4]\n"
+            "  shared x1[4]\n"
+            "  let i0 = block\n"
+            "  let i1 = thread // 64\n"
+            "  if i1 < min(2, e0 - 2*i0):\n"
+            "    store r1[0] -inf\n"
+            "  let i2 = thread % 64\n"
+            "  store r1_3[0] -inf\n"
+            "  if i1 < min(2, e0 - 2*i0) and i2 < min(64, ceildiv(e1, 4)):\n"
+            "    for i3 < ceildiv(ceildiv(e1, 4) - i2, 64) unrolled 8:\n"
+            "      if 4 <= min(4, e1 - 256*i3 - 4*i2) and aligned 16 p0[2*e1*i0 + e1*i1 + 4*i2 + 256*i3]:\n"
+            "        v4 = load x4 p0[2*e1*i0 + e1*i1 + 4*i2 + 256*i3]\n"
+            "        store x4 r0[4*i3] v4\n"
+            "        v5 = load x4 r0[4*i3]\n"
+            "        v6 = load r1_3[0]\n"
+            "        v7 = fmax v5 v6\n"
+            "        v8 = fold fmax v7\n"
+            "        store r1_3[0] v8\n"
+            "      else:\n"
+            "        for i4 < min(4, e1 - 256*i3 - 4*i2) unrolled 4:\n"
+            "          v0 = load p0[2*e1*i0 + e1*i1 + 4*i2 + 256*i3 + i4]\n"
+            "          store r0[4*i3 + i4] v0\n"
+            "          v1 = load r0[4*i3 + i4]\n"
+            "          v2 = load r1_3[0]\n"
+            "          v3 = fmax v1 v2\n"
+            "          store r1_3[0] v3\n"
+            "  v9 = load r1_3[0]\n"
+            "  v10 = shuffle 16 v9\n"
+            "  v11 = fmax v10 v9\n"
+            "  v12 = shuffle 8 v11\n"
+            "  v13 = fmax v12 v11\n"
+            "  v14 = shuffle 4 v13\n"
+            "  v15 = fmax v14 v13\n"
+            "  v16 = shuffle 2 v15\n"
+            "  v17 = fmax v16 v15\n"
+            "  v18 = shuffle 1 v17\n"
+            "  v19 = fmax v18 v17\n"
+            "  if thread % 32 == 0:\n"
+            "    store x0[thread // 32] v19\n"
+            "  barrier\n"
+            "  v20 = load x0[2*(thread // 64) + thread % 2]\n"
+            "  v21 = shuffle 1 v20\n"
+            "  v22 = fmax v21 v20\n"
+            "  if i1 < min(2, e0 - 2*i0):\n"
+            "    v23 = load r1[0]\n"
+            "    v24 = fmax v22 v23\n"
+            "    store r1[0] v24\n"
+            "  if i1 < min(2, e0 - 2*i0):\n"
+            "    store r2[0] 0.0\n"
+            "  let i5 = thread % 64\n"
+            "  store r2_4[0] 0.0\n"
+            "  if i1 < min(2, e0 - 2*i0) and i5 < min(64, ceildiv(e1, 4)):\n"
+            "    for i6 < ceildiv(ceildiv(e1, 4) - i5, 64) unrolled 8:\n"
+            "      if 4 <= min(4, e1 - 256*i6 - 4*i5):\n"
+            "        v32 = load x4 r0[4*i6]\n"
+            "        v33 = load r1[0]\n"
+            "        v34 = sub v32 v33\n"
+            "        v35 = exp v34\n"
+            "        store x4 r0[4*i6] v35\n"
+            "        v36 = load x4 r0[4*i6]\n"
+            "        v37 = load r2_4[0]\n"
+            "        v38 = fold add v36\n"
+            "        v39 = add v37 v38\n"
+            "        store r2_4[0] v39\n"
+            "      else:\n"
+            "        for i7 < min(4, e1 - 256*i6 - 4*i5) unrolled 4:\n"
+            "          v25 = load r0[4*i6 + i7]\n"
+            "          v26 = load r1[0]\n"
+            "          v27 = sub v25 v26\n"
+            "          v28 = exp v27\n"
+            "          store r0[4*i6 + i7] v28\n"
+            "          v29 = load r0[4*i6 + i7]\n"
+            "          v30 = load r2_4[0]\n"
+            "          v31 = add v30 v29\n"
+            "          store r2_4[0] v31\n"
+            "  v40 = load r2_4[0]\n"
+            "  v41 = shuffle 16 v40\n"
+            "  v42 = add v41 v40\n"
+            "  v43 = shuffle 8 v42\n"
+            "  v44 = add v43 v42\n"
+            "  v45 = shuffle 4 v44\n"
+            "  v46 = add v45 v44\n"
+            "  v47 = shuffle 2 v46\n"
+            "  v48 = add v47 v46\n"
+            "  v49 = shuffle 1 v48\n"
+            "  v50 = add v49 v48\n"
+            "  if thread % 32 == 0:\n"
+            "    store x1[thread // 32] v50\n"
+            "  barrier\n"
+            "  v51 = load x1[2*(thread // 64) + thread % 2]\n"
+            "  v52 = shuffle 1 v51\n"
+            "  v53 = add v52 v51\n"
+            "  if i1 < min(2, e0 - 2*i0):\n"
+            "    v54 = load r2[0]\n"
+            "    v55 = add v53 v54\n"
+            "    store r2[0] v55\n"
+            "  if i1 < min(2, e0 - 2*i0):\n"
+            "    let i8 = thread % 64\n"
+            "    if i8 < min(64, ceildiv(e1, 4)):\n"
+            "      for i9 < ceildiv(ceildiv(e1, 4) - i8, 64) unrolled 8:\n"
+            "        if 4 <= min(4, e1 - 256*i9 - 4*i8) and aligned 16 p1[2*e1*i0 + e1*i1 + 4*i8 + 256*i9]:\n"
+            "          v59 = load x4 r0[4*i9]\n"
+            "          v60 = load r2[0]\n"
+            "          v61 = div v59 v60\n"
+            "          store x4 p1[2*e1*i0 + e1*i1 + 4*i8 + 256*i9] v61\n"
+            "        else:\n"
+            "          for i10 < min(4, e1 - 256*i9 - 4*i8) unrolled 4:\n"
+            "            v56 = load r0[i10 + 4*i9]\n"
+            "            v57 = load r2[0]\n"
+            "            v58 = div v56 v57\n"
+            "            store p1[2*e1*i0 + e1*i1 + i10 + 4*i8 + 256*i9] v58\n");
+}
+
+TEST(BlockCode, EveryRuleRefuses) {
+  struct Change {
+    const char* message;
+    void (*change)(DeviceProgram&);
+  };
+  const Change changes[] = {
+      {"shared: s0 has 0 elements", [](DeviceProgram& p) { p.shared[0].count = 0; }},
+      {"shared: 49168 bytes, expected at most 49152", [](DeviceProgram& p) { p.shared[0].count = 12289; }},
+  };
+  const DeviceProgram sound = lowered(kTurned);
+  for (const Change& c : changes) {
+    DeviceProgram broken = sound;
+    c.change(broken);
+    EXPECT_EQ(verify(broken).message(), c.message);
+  }
+  static const auto& first = *new auto([](DeviceProgram& p, Kind kind) {
+    return std::find_if(p.body.begin(), p.body.end(), [&](const DeviceStmt& s) { return s.kind == kind; });
+  });
+  // Into the body of a condition on the thread.
+  static const auto& hide = *new auto([](DeviceProgram& p, Kind kind) {
+    const auto at = first(p, kind);
+    DeviceStmt when;
+    when.kind = Kind::when;
+    when.integer = ir::make(ir::Op::k_lt, {ir::iter("thread"), ir::Expr(32)});
+    when.body = {*at};
+    *at = std::move(when);
+  });
+  const Change waits[] = {
+      {"wait: a barrier that not all threads reach", [](DeviceProgram& p) { hide(p, Kind::barrier); }},
+      {"wait: a shuffle that not all threads reach", [](DeviceProgram& p) { hide(p, Kind::shuffle); }},
+      {"values: a shuffle over 3 threads", [](DeviceProgram& p) { first(p, Kind::shuffle)->distance = 3; }},
+      {"values: a shuffle over 32 threads", [](DeviceProgram& p) { first(p, Kind::shuffle)->distance = 32; }},
+      {"values: a shuffle has 0 operands", [](DeviceProgram& p) { first(p, Kind::shuffle)->operands.clear(); }},
+      {"shared: x0 is loaded before anything is stored to it",
+       [](DeviceProgram& p) {
+         std::erase_if(p.body, [](const DeviceStmt& s) {
+           return s.kind == Kind::when && s.body.size() == 1 && s.body[0].kind == Kind::store &&
+                  s.body[0].places[0].space == jit::DevicePlace::Space::shared;
+         });
+       }},
+  };
+  const DeviceProgram reduces = lowered(softmax(64, 2));
+  for (const Change& c : waits) {
+    DeviceProgram broken = reduces;
+    c.change(broken);
+    EXPECT_EQ(verify(broken).message(), c.message);
+  }
+}
+
+TEST(BlockCode, RefusesWhatThreadsCannotDivide) {
+  const auto why = [](const std::string& body) {
+    const std::string text =
+        "kernel k(x: f32[256] in, y: f32[256] out) family row\n  r: f32[256] reg\n  for b < 1 @grid:\n" + body;
+    const auto cut = search::cut_launches(kernel_of(text));
+    EXPECT_TRUE(cut.ok()) << cut.status().to_string();
+    return jit::lower_device(cut->leaves[0]).status().message();
+  };
+  const std::string store = "    for t < 64 @block:\n      for i < 4:\n        r[4*t + i] = x[4*t + i]\n";
+  EXPECT_EQ(why(store + "    for u < 64 @block:\n      y[u] = r[4*u]\n"), "");
+  EXPECT_EQ(why(store + "    for u < 64 @block:\n      y[u] = r[u]\n"), "r0 is divided among threads in two ways");
+  EXPECT_EQ(why(store + "    for u < 128 @block:\n      y[u] = r[2*u]\n"), "r0 is divided among threads in two ways");
+  EXPECT_EQ(why(store + "    for u < 64 @block:\n      y[u] = r[4*u + 4]\n"),
+            "r0[4*i3 + 4] does not belong to thread i3 alone");
+}
+
+}  // namespace
+}  // namespace lathe::test

@@ -1,0 +1,175 @@
+// See emulated.h.
+#include "tests/gpu/emulated.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "ir/analysis/analysis.h"
+#include "ir/core/text_form.h"
+#include "jit/cuda/cuda_text.h"
+#include "jit/cuda/lower_device.h"
+#include "jit/cuda/nvrtc.h"
+#include "search/cut/launch_cut.h"
+#include "tests/gpu/fakes/emulator.h"
+#include "tests/gpu/fakes/fake_cubin.h"
+
+namespace lathe::test {
+
+namespace {
+
+int64_t value_of(const ir::Expr& e, const ir::SymbolValues& symbols) { return ir::evaluate(e, symbols).value(); }
+
+// Kernels by their text: the compiler is slow.
+EmulatedKernel* compiled(const jit::DeviceProgram& program) {
+  static auto& made = *new std::map<std::string, std::unique_ptr<EmulatedKernel>>;
+  const std::string text = jit::cuda_text(program, "lathe_leaf");
+  const auto known = made.find(text);
+  if (known != made.end()) return known->second.get();
+  static const auto& nvrtc = *new std::shared_ptr<const jit::Nvrtc>(jit::Nvrtc::open(LATHE_FAKE_NVRTC).value());
+  const auto code = nvrtc->compile(text, "lathe_leaf", ir::find_gpu_target("h200").value());
+  if (!code.ok()) {
+    ADD_FAILURE() << code.status().to_string() << "\n" << text;
+    return nullptr;
+  }
+  auto kernel = std::make_unique<EmulatedKernel>();
+  EXPECT_TRUE(kernel->open(host_code(code->cubin.data()), "lathe_leaf"));
+  return made.emplace(text, std::move(kernel)).first->second.get();
+}
+
+// Where the elements of a tensor lie, row by row.
+std::vector<int64_t> offsets_of(const ir::Buffer& b, const ir::SymbolValues& symbols, const ir::Tensor& t) {
+  std::vector<int64_t> steps(t.dims.size(), 1), out(1, 0);
+  for (size_t d = t.dims.size(); d-- > 1;) steps[d - 1] = steps[d] * t.dims[d];
+  for (size_t d = 0; d < b.strides.size(); ++d) steps[d] = value_of(b.strides[d], symbols);
+  for (size_t d = 0; d < t.dims.size(); ++d) {
+    std::vector<int64_t> next;
+    for (const int64_t at : out) {
+      for (int64_t i = 0; i < t.dims[d]; ++i) next.push_back(at + i * steps[d]);
+    }
+    out = std::move(next);
+  }
+  return out;
+}
+
+// programs: of the leaves. What went wrong; empty: nothing.
+std::string run(const ir::LaunchKernel& cut, const std::vector<jit::DeviceProgram>& programs,
+                const ir::SymbolValues& symbols, Tensors& tensors, Order order) {
+  const ir::Kernel& k = cut.kernel;
+  std::vector<std::vector<float>> memory;
+  std::vector<std::vector<int64_t>> offsets;
+  for (int p = 0; p < k.num_params(); ++p) {
+    const ir::Buffer& b = k.buffers[static_cast<size_t>(p)];
+    ir::Tensor& t = tensors[b.name];
+    if (t.data.empty()) {
+      int64_t n = 1;
+      t.dims.clear();
+      for (const ir::Expr& d : b.dims) t.dims.push_back(value_of(d, symbols)), n *= t.dims.back();
+      t.data.assign(static_cast<size_t>(n), std::nan(""));
+    }
+    offsets.push_back(offsets_of(b, symbols, t));
+    int64_t last = 0;
+    for (const int64_t at : offsets.back()) last = std::max(last, at + 1);
+    memory.emplace_back(static_cast<size_t>(last), std::numeric_limits<float>::quiet_NaN());
+    for (size_t i = 0; i < t.data.size(); ++i)
+      memory.back()[static_cast<size_t>(offsets.back()[i])] = static_cast<float>(t.data[i]);
+  }
+  for (const ir::Launch& l : cut.launches) {
+    EmulatedKernel* kernel = compiled(programs[static_cast<size_t>(l.leaf)]);
+    if (kernel == nullptr) return "it does not compile";
+    std::vector<uint64_t> args;
+    for (const int p : l.operands) args.push_back(reinterpret_cast<uint64_t>(memory[static_cast<size_t>(p)].data()));
+    for (const ir::Expr& e : l.sizes) args.push_back(static_cast<uint64_t>(value_of(e, symbols)));
+    int64_t blocks = 1;
+    for (const ir::Expr& e : l.grid) blocks *= std::max<int64_t>(value_of(e, symbols), 0);
+    if (blocks == 0) continue;
+    Accesses accesses;
+    const std::string why = kernel->run(static_cast<unsigned>(blocks), static_cast<unsigned>(kernel->threads()),
+                                        args.data(), order, accesses);
+    if (!why.empty()) return why;
+  }
+  for (int p = 0; p < k.num_params(); ++p) {
+    const ir::Buffer& b = k.buffers[static_cast<size_t>(p)];
+    if (b.place != ir::Place::out) continue;
+    std::vector<double>& data = tensors[b.name].data;
+    for (size_t i = 0; i < data.size(); ++i)
+      data[i] = memory[static_cast<size_t>(p)][static_cast<size_t>(offsets[static_cast<size_t>(p)][i])];
+  }
+  return "";
+}
+
+std::vector<jit::DeviceProgram> lowered(const ir::LaunchKernel& cut) {
+  std::vector<jit::DeviceProgram> out;
+  for (const ir::Leaf& leaf : cut.leaves) {
+    auto program = jit::lower_device(leaf);
+    EXPECT_TRUE(program.ok()) << program.status().to_string() << "\n" << leaf.text;
+    if (program.ok()) out.push_back(std::move(*program));
+  }
+  return out;
+}
+
+void run(const ir::Kernel& scheduled, const ir::SymbolValues& symbols, Tensors& tensors, Order order) {
+  const auto cut = search::cut_launches(scheduled);
+  ASSERT_TRUE(cut.ok()) << cut.status().to_string();
+  const std::vector<jit::DeviceProgram> programs = lowered(*cut);
+  ASSERT_EQ(programs.size(), cut->leaves.size());
+  ASSERT_EQ(run(*cut, programs, symbols, tensors, order), "") << cut->leaves[0].text << print(programs[0]);
+}
+
+}  // namespace
+
+Tensors inputs_of(const ir::Kernel& kernel, const ir::SymbolValues& symbols) {
+  Tensors out;
+  for (const ir::Buffer& b : kernel.buffers) {
+    if (!ir::has_contents(b)) continue;
+    ir::Tensor t;
+    int64_t n = 1;
+    for (const ir::Expr& d : b.dims) t.dims.push_back(value_of(d, symbols)), n *= t.dims.back();
+    for (int64_t i = 0; i < n; ++i) t.data.push_back(static_cast<double>((i * 7 + 3) % 23 - 11) / 4);
+    out[b.name] = std::move(t);
+  }
+  return out;
+}
+
+void emulate(const ir::Kernel& scheduled, const ir::SymbolValues& symbols, Tensors& tensors) {
+  run(scheduled, symbols, tensors, Order::forward);
+}
+
+std::string failure_of(const jit::DeviceProgram& program, const ir::Kernel& scheduled,
+                       const ir::SymbolValues& symbols) {
+  const auto cut = search::cut_launches(scheduled);
+  EXPECT_TRUE(cut.ok()) << cut.status().to_string();
+  std::string why;
+  for (const Order order : {Order::forward, Order::backward, Order::shuffled}) {
+    Tensors tensors = inputs_of(scheduled, symbols);
+    if (why.empty()) why = run(*cut, {program}, symbols, tensors, order);
+  }
+  return why;
+}
+
+void expect_as_interpreted(const ir::Kernel& scheduled, const ir::SymbolValues& symbols, double bound) {
+  const Tensors inputs = inputs_of(scheduled, symbols);
+  Tensors want = inputs;
+  const ir::Status interpreted = ir::interpret(scheduled, symbols, want);
+  ASSERT_TRUE(interpreted.ok()) << interpreted.to_string();
+  for (const Order order : {Order::forward, Order::backward, Order::shuffled}) {
+    Tensors got = inputs;
+    run(scheduled, symbols, got, order);
+    for (const ir::Buffer& b : scheduled.buffers) {
+      if (b.place != ir::Place::out) continue;
+      const std::vector<double>&w = want[b.name].data, &g = got[b.name].data;
+      ASSERT_EQ(w.size(), g.size()) << b.name;
+      for (size_t i = 0; i < w.size(); ++i) {
+        const bool same = std::isnan(w[i])
+                              ? std::isnan(g[i])
+                              : w[i] == g[i] || std::abs(w[i] - g[i]) <= bound * std::max(1.0, std::abs(w[i]));
+        ASSERT_TRUE(same) << b.name << "[" << i << "]: " << g[i] << ", expected " << w[i] << "\n" << print(scheduled);
+      }
+    }
+  }
+}
+
+}  // namespace lathe::test

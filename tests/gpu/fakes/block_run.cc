@@ -1,0 +1,135 @@
+// See block_run.h.
+#include "tests/gpu/fakes/block_run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace lathe::test {
+
+namespace {
+constexpr size_t kStack = 64 * 1024;
+constexpr int kWarp = 32;
+}  // namespace
+
+std::string BlockRun::run(const std::vector<int>& order, bool shuffled) {
+  threads_.resize(order.size());
+  std::mt19937 random(static_cast<unsigned>(order.size()));
+  std::vector<int> turn = order;
+  for (;;) {
+    bool ran = false;
+    for (const int t : turn) {
+      const State state = threads_[static_cast<size_t>(t)].state;
+      if (state != State::fresh && state != State::ready) continue;
+      resume(t);
+      ran = true;
+    }
+    if (!why_.empty()) break;
+    const bool released = release();
+    if (!ran && !released) break;
+    if (shuffled) std::shuffle(turn.begin(), turn.end(), random);
+  }
+  const auto waiting =
+      std::find_if(threads_.begin(), threads_.end(), [](const Thread& t) { return t.state != State::done; });
+  if (why_.empty() && waiting != threads_.end())
+    fail("thread " + std::to_string(waiting - threads_.begin()) + " waits for threads that never come");
+  return why_;
+}
+
+void BlockRun::start(unsigned low, unsigned high) {
+  auto* self = reinterpret_cast<BlockRun*>(static_cast<uintptr_t>(high) << 32 | low);
+  self->entry_(self->args_);
+  self->threads_[static_cast<size_t>(self->current_)].state = State::done;
+  swapcontext(&self->threads_[static_cast<size_t>(self->current_)].context, &self->scheduler_);
+}
+
+void BlockRun::resume(int thread) {
+  Thread& t = threads_[static_cast<size_t>(thread)];
+  if (t.state == State::fresh) {
+    if (stacks_.empty()) stacks_.push_back(std::make_unique<char[]>(kStack));
+    t.stack = std::move(stacks_.back());
+    stacks_.pop_back();
+    getcontext(&t.context);
+    t.context.uc_stack.ss_sp = t.stack.get();
+    t.context.uc_stack.ss_size = kStack;
+    t.context.uc_link = nullptr;
+    const auto self = reinterpret_cast<uintptr_t>(this);
+    makecontext(&t.context, reinterpret_cast<void (*)()>(&BlockRun::start), 2, static_cast<unsigned>(self),
+                static_cast<unsigned>(self >> 32));
+  }
+  t.state = State::ready;
+  current_ = thread;
+  *number_ = thread;
+  swapcontext(&scheduler_, &t.context);
+  if (t.state == State::done) stacks_.push_back(std::move(t.stack));
+}
+
+void BlockRun::wait(State state, int place) {
+  Thread& t = threads_[static_cast<size_t>(current_)];
+  t.state = state;
+  t.place = place;
+  swapcontext(&t.context, &scheduler_);
+}
+
+void BlockRun::barrier(int number) { wait(State::at_barrier, number); }
+
+float BlockRun::shuffle(float x, int distance) {
+  const auto self = static_cast<size_t>(current_);
+  threads_[self].given = x;
+  wait(State::at_shuffle, distance);
+  return threads_[self].got;
+}
+
+// Lets those go on that all others of their group have joined. Whether there are any.
+bool BlockRun::release() {
+  bool any = false;
+  const auto all = [&](size_t from, size_t to, State state) {
+    return std::all_of(threads_.begin() + static_cast<std::ptrdiff_t>(from),
+                       threads_.begin() + static_cast<std::ptrdiff_t>(to),
+                       [&](const Thread& t) { return t.state == state && t.place == threads_[from].place; });
+  };
+  for (size_t from = 0; from < threads_.size(); from += kWarp) {
+    const size_t to = std::min(from + kWarp, threads_.size());
+    if (!all(from, to, State::at_shuffle)) continue;
+    for (size_t t = from; t < to; ++t) {
+      const size_t other = from + ((t - from) ^ static_cast<size_t>(threads_[t].place));
+      // Nobody is there to give a value: what comes is none.
+      threads_[t].got = other < to ? threads_[other].given : std::numeric_limits<float>::quiet_NaN();
+    }
+    for (size_t t = from; t < to; ++t) threads_[t].state = State::ready;
+    any = true;
+  }
+  if (!any && all(0, threads_.size(), State::at_barrier)) {
+    for (Thread& t : threads_) t.state = State::ready;
+    ++turn_;
+    any = true;
+  }
+  return any;
+}
+
+void BlockRun::note(const void* p, int bytes, bool store) {
+  const auto first = reinterpret_cast<uintptr_t>(p);
+  for (uintptr_t at = first; at < first + static_cast<uintptr_t>(bytes); at += 4) {
+    Touch& t = touched_[at];
+    if (t.turn != turn_) t = {turn_, -1, -1, false};
+    const bool written = t.writer >= 0 && t.writer != current_;
+    const bool read = t.readers || (t.reader >= 0 && t.reader != current_);
+    if (written || (store && read))
+      fail("threads " + std::to_string(t.writer >= 0 ? t.writer : t.reader) + " and " + std::to_string(current_) +
+           " touch an element, one of them stores it, and no barrier is between them");
+    if (store) {
+      t.writer = current_;
+    } else {
+      t.readers = t.readers || (t.reader >= 0 && t.reader != current_);
+      t.reader = current_;
+    }
+  }
+}
+
+void BlockRun::note_shared(void* p, unsigned long bytes) {
+  if (std::find(shared_.begin(), shared_.end(), p) != shared_.end()) return;
+  shared_.push_back(p);
+  std::fill_n(static_cast<float*>(p), bytes / sizeof(float), std::numeric_limits<float>::quiet_NaN());
+}
+
+}  // namespace lathe::test

@@ -1,0 +1,65 @@
+// One block of a launch on the emulator: its threads as fibers, their rendezvous, and who touched which element since
+// the last barrier.
+#pragma once
+#include <ucontext.h>
+
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace lathe::test {
+
+class BlockRun {
+ public:
+  // thread: where the kernel finds its number.
+  BlockRun(void (*entry)(const void*), const void* args, long long* thread)
+      : entry_(entry), args_(args), number_(thread) {}
+  // order: of the threads that can go on. What went wrong; empty: nothing.
+  std::string run(const std::vector<int>& order, bool shuffled);
+
+  // Of the thread that runs.
+  void barrier(int number);
+  float shuffle(float x, int distance);
+  void note(const void* p, int bytes, bool store);
+  void note_shared(void* p, unsigned long bytes);
+
+ private:
+  enum class State : uint8_t { fresh, ready, at_barrier, at_shuffle, done };
+  struct Thread {
+    State state = State::fresh;
+    ucontext_t context{};
+    std::unique_ptr<char[]> stack;
+    int place = 0;  // where it waits: the number of the barrier, the distance of the shuffle
+    float given = 0, got = 0;
+  };
+  struct Touch {
+    int64_t turn = -1;  // barriers before it
+    int writer = -1, reader = -1;
+    bool readers = false;  // more than one
+  };
+
+  static void start(unsigned low, unsigned high);
+  void wait(State state, int place);
+  void resume(int thread);
+  bool release();
+  void fail(const std::string& why) {
+    if (why_.empty()) why_ = why;
+  }
+
+  void (*entry_)(const void*);
+  const void* args_;
+  long long* number_;
+  std::vector<Thread> threads_;
+  std::vector<std::unique_ptr<char[]>> stacks_;  // of threads that are done
+  ucontext_t scheduler_{};
+  int current_ = 0;
+  int64_t turn_ = 0;
+  std::unordered_map<uintptr_t, Touch> touched_;  // by element
+  std::vector<void*> shared_;
+  std::string why_;
+};
+
+}  // namespace lathe::test

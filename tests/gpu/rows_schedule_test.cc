@@ -1,0 +1,120 @@
+// Schedules of rows: values within the tolerance of sums in another order, at every size of rows and columns, in
+// registers and in loops.
+#include "search/gpu/rows_schedule.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ir/analysis/analysis.h"
+#include "search/cut/safe_kernel.h"
+#include "tests/gpu/chains.h"
+#include "tests/gpu/emulated.h"
+
+namespace lathe::search {
+namespace {
+
+using ir::Kernel;
+using ir::SymbolValues;
+using ::testing::HasSubstr;
+
+// As ops writes them.
+std::string softmax(const std::string& n) {
+  return "kernel softmax(s: f32[B, " + n + "] in, d: f32[B, " + n +
+         "] out) family row where B in 0..65536, N in 1..1000000\n"
+         "  m: f32[B] heap\n  a: f32[B] heap\n  r: f32[B] heap\n  e: f32[B, " +
+         n +
+         "] heap\n"
+         "  for b < B [row]:\n    m[b] = -inf\n"
+         "    for n < " +
+         n +
+         " [col]:\n      m[b] fmax= s[b, n]\n"
+         "    a[b] = 0.0\n"
+         "    for n1 < " +
+         n +
+         " [col]:\n      e[b, n1] = exp2((s[b, n1] - m[b]) * 1.442695)\n      a[b] += e[b, n1]\n"
+         "    r[b] = 1.0 / a[b]\n"
+         "    for n2 < " +
+         n + " [col]:\n      d[b, n2] = e[b, n2] * r[b]\n";
+}
+const char kSum[] =
+    "kernel sum(s: f32[B, N] in, d: f32[B] out) family row where B in 0..65536, N in 0..1000000\n"
+    "  a: f32[B] heap\n"
+    "  for b < B [row]:\n    a[b] = 0.0\n    for n < N [col]:\n      a[b] += s[b, n]\n    d[b] = a[b] / f32(N)\n";
+
+Scheduled scheduled(const std::string& text, const SymbolValues& symbols) {
+  const Kernel naive = test::kernel_of(text);
+  const GeneralKernel general = general_kernel(naive);
+  SymbolValues sizes;
+  for (const auto& [name, size] : general.sizes) sizes.emplace_back(name, ir::evaluate(size, symbols).value());
+  auto made = rows_schedule(general, sizes);
+  EXPECT_TRUE(made.ok()) << made.status().to_string();
+  const ir::Status safe = check_safe(general.kernel, made->kernel);
+  EXPECT_TRUE(safe.ok()) << safe.to_string() << print(made->kernel);
+  return std::move(*made);
+}
+
+void expect_same(const std::string& text, const SymbolValues& hint, const SymbolValues& symbols) {
+  const GeneralKernel general = general_kernel(test::kernel_of(text));
+  SymbolValues sizes;
+  for (const auto& [name, size] : general.sizes) sizes.emplace_back(name, ir::evaluate(size, symbols).value());
+  test::expect_as_interpreted(scheduled(text, hint).kernel, sizes, 2e-6);
+}
+
+TEST(RowsSchedule, InRegisters) {
+  for (const int64_t n : {1, 2, 3, 127, 128, 129, 1000, 1025, 4097}) {
+    const std::string text = softmax(std::to_string(n));
+    for (const int64_t m : {1, 7}) expect_same(text, {{"B", 129}, {"N", n}}, {{"B", m}, {"N", n}});
+  }
+}
+
+TEST(RowsSchedule, InLoops) {
+  for (const int64_t n : {1, 2, 3, 127, 128, 129, 1000, 1025, 4097}) {
+    expect_same(softmax("N"), {{"B", 129}, {"N", 1000}}, {{"B", 3}, {"N", n}});
+    expect_same(kSum, {{"B", 129}, {"N", 1000}}, {{"B", 3}, {"N", n}});
+  }
+  expect_same(softmax("70000"), {{"B", 1}, {"N", 70000}}, {{"B", 1}, {"N", 70000}});
+}
+
+TEST(RowsSchedule, IsWrittenOut) {
+  EXPECT_EQ(print(scheduled(kSum, {{"B", 100}, {"N", 1000}}).kernel),
+            "kernel sum(s: f32[D0, D1] in, d: f32[D0] out) family row where D0 in 1..1099511627776, D1 in "
+            "0..1099511627776, N0 in 0..1000000 numeric reassociate\n"
+            "  a: f32[] reg\n"
+            "  for bb < D0 [row] @grid:\n"
+            "    for bt < 1 [row] @block:\n"
+            "      a[] = 0.0\n"
+            "      for nt < min(256, ceildiv(D1, 4)) [col] @block:\n"
+            "        for ni < ceildiv(ceildiv(D1, 4) - nt, 256) [col]:\n"
+            "          for nv < min(4, D1 - 1024*ni - 4*nt) [col] @vector:\n"
+            "            a[] += s[bb, 1024*ni + 4*nt + nv]\n"
+            "      d[bb] = a[] / f32(N0)\n");
+}
+
+TEST(RowsSchedule, FollowsTheShape) {
+  const auto knobs = [](const std::string& n, int64_t rows, int64_t columns) {
+    const auto k = scheduled(softmax(n), {{"B", rows}, {"N", columns}}).schedule.knobs;
+    return std::vector<int64_t>{k.at("threads"), k.at("rows"), k.at("registers")};
+  };
+  EXPECT_EQ(knobs("3", 1000, 3), (std::vector<int64_t>{1, 256, 1}));
+  EXPECT_EQ(knobs("128", 1000, 128), (std::vector<int64_t>{8, 32, 1}));
+  EXPECT_EQ(knobs("1024", 1000, 1024), (std::vector<int64_t>{32, 8, 1}));
+  EXPECT_EQ(knobs("1024", 3, 1024), (std::vector<int64_t>{32, 4, 1}));
+  EXPECT_EQ(knobs("4096", 1000, 4096), (std::vector<int64_t>{256, 1, 1}));
+  EXPECT_EQ(knobs("32768", 1000, 32768), (std::vector<int64_t>{1024, 1, 1}));
+  EXPECT_EQ(knobs("32772", 1000, 32772), (std::vector<int64_t>{256, 1, 0}));
+  EXPECT_EQ(knobs("N", 1000, 64), (std::vector<int64_t>{16, 16, 0}));
+}
+
+TEST(RowsSchedule, RefusesWhatHasNoRows) {
+  const auto why = [](const std::string& text) {
+    const GeneralKernel general = general_kernel(test::kernel_of(text));
+    return rows_schedule(general, {}).status().message();
+  };
+  EXPECT_EQ(why(test::kFlat), "silu has no rows that are reduced");
+  EXPECT_EQ(why("kernel k(x: f32[9, 9, 9] in, y: f32[9] out)\n  for i < 9:\n    y[i] = 0.0\n    for j < 9:\n"
+                "      for k < 9:\n        y[i] += x[i, j, k]\n"),
+            "k is more than rows with loops in each");
+}
+
+}  // namespace
+}  // namespace lathe::search

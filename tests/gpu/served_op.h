@@ -1,0 +1,128 @@
+// Operators on fake devices whose operands are not floats alone, compared with what the CPU makes of the same.
+#pragma once
+#include <bit>
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "tests/gpu/fake_gpu.h"
+
+namespace lathe::test {
+
+struct ArgOf {
+  std::vector<int64_t> dims;
+  uint32_t dtype = LATHE_DTYPE_F32;
+  int64_t below = 50;  // integers: 0..below - 1
+};
+
+// A tensor in host memory, or in that of device 0 with `room` more bytes behind which nothing is mapped.
+struct TensorOf {
+  TensorOf(const ArgOf& arg, bool on_device, size_t room = 0) : shape(arg.dims), device(on_device) {
+    for (const int64_t d : shape) count *= static_cast<size_t>(d);
+    const bool integer = arg.dtype == LATHE_DTYPE_I32 || arg.dtype == LATHE_DTYPE_I64;
+    const bool half = arg.dtype == LATHE_DTYPE_BF16 || arg.dtype == LATHE_DTYPE_F16;
+    element = arg.dtype == LATHE_DTYPE_I64 ? 8 : half ? 2 : 4;
+    bytes = count * element;
+    all = bytes + room;
+    if (device) {
+      data = static_cast<char*>(fake_gpu().alloc(all + (all == 0), 0));
+    } else {
+      host.resize(all + 1);
+      data = host.data();
+    }
+    std::memset(data, 0x5b, all);
+    const uint8_t code = integer ? 0 : arg.dtype == LATHE_DTYPE_BF16 ? 4 : 2, bits = static_cast<uint8_t>(8 * element);
+    tensor = {data, {device ? 2 : 1, 0}, static_cast<int32_t>(shape.size()), {code, bits, 1}, shape.data(), nullptr, 0};
+  }
+  ~TensorOf() {
+    if (device) fake_gpu().free(data);
+  }
+  TensorOf(const TensorOf&) = delete;
+
+  void fill(const ArgOf& arg, int seed) {
+    for (size_t i = 0; i < count; ++i) {
+      const auto n = static_cast<int64_t>(i * 37 + static_cast<size_t>(seed) * 11);
+      if (arg.dtype == LATHE_DTYPE_I32) reinterpret_cast<int32_t*>(data)[i] = static_cast<int32_t>(n % arg.below);
+      if (arg.dtype == LATHE_DTYPE_I64) reinterpret_cast<int64_t*>(data)[i] = n % arg.below;
+      if (arg.dtype == LATHE_DTYPE_F32) reinterpret_cast<float*>(data)[i] = static_cast<float>(n % 101 - 50) * 0.0625f;
+    }
+  }
+  float value(size_t i) const {
+    if (element == 4) return floats()[i];
+    if (tensor.dtype.code == 2) return static_cast<float>(reinterpret_cast<const _Float16*>(data)[i]);
+    return std::bit_cast<float>(static_cast<uint32_t>(reinterpret_cast<const uint16_t*>(data)[i]) << 16);
+  }
+  float* floats() const { return reinterpret_cast<float*>(data); }
+  lathe_arg arg() const { return {&tensor, bytes, 0, 0, 0}; }
+
+  std::vector<int64_t> shape;
+  bool device;
+  size_t count = 1, element = 4, bytes = 0, all = 0;
+  std::vector<char> host;
+  char* data = nullptr;
+  lathe_tensor tensor;
+};
+
+// A call of float results: those of the CPU within `tolerance` of (1 + |value|), and nothing written past the end.
+inline void expect_as_on_cpu(lathe_context* ctx, const lathe_graph* graph, lathe_kernel* kernel,
+                             const std::vector<ArgOf>& inputs, const ArgOf& output, size_t room = 0,
+                             float tolerance = 4e-6f) {
+  std::vector<std::unique_ptr<TensorOf>> host, device;
+  std::vector<lathe_arg> host_args, device_args;
+  for (size_t i = 0; i <= inputs.size(); ++i) {
+    const ArgOf& arg = i < inputs.size() ? inputs[i] : output;
+    host.push_back(std::make_unique<TensorOf>(arg, false));
+    device.push_back(std::make_unique<TensorOf>(arg, true, room));
+    if (i < inputs.size()) {
+      host[i]->fill(arg, static_cast<int>(i));
+      device[i]->fill(arg, static_cast<int>(i));
+    }
+    host_args.push_back(host[i]->arg());
+    device_args.push_back(device[i]->arg());
+  }
+  lathe_error e;
+  const Owned<lathe_kernel> cpu = resolve(ctx, graph);
+  ASSERT_NE(cpu, nullptr);
+  uint64_t bytes = 0;
+  ASSERT_EQ(lathe_workspace_bytes(cpu.get(), host_args.data(), host_args.size(), 1, &bytes, &e), LATHE_STATUS_OK);
+  const Aligned workspace(bytes);
+  lathe_exec on_cpu = LATHE_EXEC_INIT;
+  on_cpu.workspace = workspace.memory;
+  on_cpu.workspace_bytes = bytes;
+  const lathe_exec exec = on_stream();
+  ASSERT_EQ(lathe_execute(cpu.get(), host_args.data(), host_args.size(), &on_cpu, &e), LATHE_STATUS_OK) << e.message;
+  ASSERT_EQ(lathe_execute(kernel, device_args.data(), device_args.size(), &exec, &e), LATHE_STATUS_OK) << e.message;
+  const TensorOf &want = *host.back(), &got = *device.back();
+  for (size_t i = 0; i < got.count; ++i) {
+    const float a = want.value(i), b = got.value(i);
+    ASSERT_TRUE(a == b || (std::isnan(a) && std::isnan(b)) || std::fabs(a - b) <= tolerance * (1 + std::fabs(a)))
+        << "element " << i << " of " << got.count << " is " << b << ", expected " << a;
+  }
+  for (size_t i = got.bytes; i < got.all; ++i) ASSERT_EQ(got.data[i], 0x5b) << "past the end";
+}
+
+// A graph of one operator. dims: of each input, with its dtype.
+struct DescOf {
+  std::vector<lathe_dim> dims;
+  uint32_t dtype = LATHE_DTYPE_F32, flags = 0;
+};
+inline Owned<lathe_graph> single_graph(lathe_context* ctx, const char* op, const std::vector<DescOf>& inputs,
+                                       const std::vector<lathe_attr>& attrs = {}) {
+  static constexpr const char* kNames[] = {"x0", "x1", "x2", "x3", "x4"};
+  std::vector<lathe_tensor_desc> descs;
+  for (const DescOf& d : inputs) descs.push_back(desc(kNames[descs.size()], d.dims, d.flags, d.dtype));
+  lathe_graph* out = nullptr;
+  lathe_error e;
+  EXPECT_EQ(lathe_graph_single(ctx, op, descs.data(), descs.size(), attrs.data(), attrs.size(), &out, &e),
+            LATHE_STATUS_OK)
+      << e.message;
+  return Owned<lathe_graph>(out);
+}
+inline Owned<lathe_kernel> served_on_device(lathe_context* ctx, const lathe_graph* graph) {
+  Owned<lathe_kernel> kernel;
+  lathe_error e;
+  EXPECT_EQ(resolve_on(ctx, graph, LATHE_WAIT_TUNED, kernel, nullptr, &e), LATHE_STATUS_OK) << e.message;
+  return kernel;
+}
+
+}  // namespace lathe::test
