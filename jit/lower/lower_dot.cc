@@ -146,7 +146,7 @@ std::optional<int64_t> Lowering::same_number(const Expr& e) {
   return first;
 }
 
-// (x >> r & mask) << l as one shift and one mask; null: it is nothing of the kind.
+// (x >> r & mask) << l as one shift and one mask; null, and no code: it is nothing of the kind.
 std::optional<Lowering::Bytes> Lowering::moved_bits(const Expr& e, std::optional<int64_t> left) {
   if (!left || *left < 0 || *left > 7 || e->op != Op::k_bit_and) return {};
   const size_t number = ir::is_const_int(e->args[0]) ? 0 : 1;
@@ -155,10 +155,11 @@ std::optional<Lowering::Bytes> Lowering::moved_bits(const Expr& e, std::optional
   const std::optional<int64_t> right = same_number(shifted->args[1]);
   if (!right || *right < 0 || *right > 7) return {};
   const Bytes x = bytes(shifted->args[0], false);
-  if (!e_.ok() || x.negative) return {};
   // Bits stay within their byte: those of the mask come from it.
   const uint32_t bits = (bits_up_to(x.most) >> *right & static_cast<uint32_t>(mask->ival & 0xff)) << *left;
-  if (bits == 0 || bits > 0xff) return {};
+  if (!e_.ok() || x.negative || bits > 0xff)
+    return Bytes{fail(ir::unsupported("{} << {}: not made of bytes", ir::print(e), *left))};
+  if (bits == 0) return Bytes{e_.constant_bits(0), 0};
   const int64_t by = *left - *right;
   int reg = x.reg;
   if (by > 0) reg = e_.op(LeafOp::k_shift_left, {reg}, static_cast<uint32_t>(by));

@@ -23,7 +23,7 @@ using namespace ir;  // NOLINT: this file is all IR
 namespace {
 
 constexpr int64_t kBeside = 4;  // quads of a loop's step, vectors or groups side by side
-constexpr int64_t kMostRows = 12, kHurriedRows = 4;
+constexpr int64_t kHurriedRows = 4;
 constexpr int64_t kFewRows = 2, kAheadOfFew = 8192, kAhead = 16384;  // bytes
 constexpr double kDots = 2, kIssue = 3.5;                            // a cycle
 constexpr double kStore = 0.5;                                       // cycles of a vector, beside the dots
@@ -187,7 +187,7 @@ std::optional<DotsSketch::Setting> DotsSketch::standard() const {
   Setting base;
   base.parallel = problem_.threads > 1;
   each_setting(base, choices, [&](const Setting& k) {
-    if (k.tile_rows > (hurried ? kHurriedRows : kMostRows) || (problem_.cold && k.streams > 1)) return;
+    if ((hurried && k.tile_rows > kHurriedRows) || (problem_.cold && k.streams > 1)) return;
     const double cycles = estimate(k);
     if (cycles >= least || !accepts(k).ok()) return;
     least = cycles;

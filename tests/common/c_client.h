@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "include/lathe.h"
+#include "tests/common/aligned.h"
 
 namespace lathe::test {
 
@@ -109,14 +110,6 @@ struct Floats {
   std::vector<int64_t> shape;
   std::vector<float> data;
   lathe_tensor tensor;
-};
-
-// 64-byte aligned bytes.
-struct Aligned {
-  explicit Aligned(size_t bytes) : memory(std::aligned_alloc(64, (bytes + 127) / 64 * 64)) {}
-  ~Aligned() { std::free(memory); }
-  Aligned(const Aligned&) = delete;
-  void* memory;
 };
 
 // Calls a kernel whose argument 1 is a constant, packed if that is asked for and it has a packed form, with the

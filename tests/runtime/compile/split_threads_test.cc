@@ -10,17 +10,11 @@
 #include "runtime/compile/compiler.h"
 #include "runtime/oracle/oracle.h"
 #include "search/sketches/recipe.h"
+#include "tests/common/aligned.h"
 #include "tests/common/generators.h"
 
 namespace lathe::runtime {
 namespace {
-
-struct Memory {
-  explicit Memory(size_t bytes) : size((bytes + 63) / 64 * 64 + 64), data(std::aligned_alloc(64, size), std::free) {}
-  float* floats() { return static_cast<float*>(data.get()); }
-  size_t size;
-  std::unique_ptr<void, void (*)(void*)> data;
-};
 
 // `kernel` has f32 operands of fixed sizes, of which the last is written.
 void expect_same_bits(const ir::Kernel& kernel, const search::Schedule& schedule, const ir::Target& t) {
@@ -32,27 +26,27 @@ void expect_same_bits(const ir::Kernel& kernel, const search::Schedule& schedule
   EXPECT_TRUE(verdict->ok) << verdict->reason;
   std::mt19937 rng(3);
   std::normal_distribution<float> normal;
-  std::vector<Memory> operands;
+  std::vector<test::Aligned> operands;
   std::vector<void*> args;
   for (const ir::Buffer& b : kernel.buffers) {
     if (b.place != ir::Place::in && b.place != ir::Place::out) continue;
     size_t count = 1;
     for (const ir::Expr& dim : b.dims) count *= static_cast<size_t>(dim->ival);
     operands.emplace_back(count * 4);
-    for (size_t i = 0; i < count; ++i) operands.back().floats()[i] = normal(rng);
-    args.push_back(operands.back().data.get());
+    for (size_t i = 0; i < count; ++i) static_cast<float*>(operands.back().memory)[i] = normal(rng);
+    args.push_back(operands.back().memory);
   }
-  Memory& y = operands.back();
+  const test::Aligned& y = operands.back();
   std::vector<char> first;
   for (const int threads : {1, 2, 3, 4, 7}) {
     const auto bound = stage->executable->bind({}, {}, threads);
     ASSERT_TRUE(bound.ok()) << bound.status().to_string();
-    Memory workspace(static_cast<size_t>((*bound)->workspace_bytes()));
-    std::memset(workspace.data.get(), 0xff, workspace.size);
-    std::memset(y.data.get(), 0xff, y.size);
+    const test::Aligned workspace(static_cast<size_t>((*bound)->workspace_bytes()));
+    std::memset(workspace.memory, 0xff, workspace.size);
+    std::memset(y.memory, 0xff, y.size);
     ThreadTeam team(TeamOptions{.threads = threads});
-    (*bound)->run(args.data(), workspace.data.get(), &team);
-    const char* bytes = static_cast<const char*>(y.data.get());
+    (*bound)->run(args.data(), workspace.memory, &team);
+    const char* bytes = static_cast<const char*>(y.memory);
     const std::vector<char> result(bytes, bytes + y.size);
     if (first.empty()) first = result;
     EXPECT_EQ(first, result) << threads << " threads";
