@@ -215,6 +215,35 @@ TEST(RecipeDefaults, AWeightFromMemoryIsReadOnceByATileOfAllRows) {
   }
 }
 
+// Operands that are no constants, from memory: rows of B along themselves, but for two rows of A or fewer; and rows
+// that are summed along K.
+TEST(RecipeDefaults, PlainOperandsFromMemoryArePrefetchedAlongTheirRows) {
+  const auto prefetched = [](int64_t m, bool transposed, bool cold) {
+    Problem p = fixed(fmt::format(
+        R"(kernel mm(x: f32[{0}, 4096] in, w: f32[4096, 4096] in, y: f32[{0}, 4096] out) family matmul
+  c: f32[{0}, 4096] heap
+  for m < {0} [m]:
+    for n < 4096 [n]:
+      c[m, n] = 0.0
+      for k < 4096 [k]:
+        c[m, n] += x[m, k] * w[{1}]
+      y[m, n] = c[m, n]
+)",
+        m, transposed ? "n, k" : "k, n"));
+    p.cold = cold;
+    const Knobs k = kMatmulRecipe.defaults(p, target());
+    EXPECT_TRUE(kMatmulRecipe.build(k, p, target()).ok()) << m;
+    return knob_of(k, "pf");
+  };
+  EXPECT_EQ(prefetched(1, false, true), 0);
+  EXPECT_EQ(prefetched(4, false, true), 256);
+  EXPECT_EQ(prefetched(128, false, true), 256);
+  EXPECT_EQ(prefetched(16, false, false), 0);
+  EXPECT_EQ(prefetched(4, true, true), 2048);
+  EXPECT_EQ(prefetched(4, true, false), 0);
+  EXPECT_EQ(prefetched(16, true, true), 0) << "panels that are transposed are packed by then";
+}
+
 TEST(RecipeDefaults, TilesAreJoinedOnlyWhereTheyAreFewWholeAndShort) {
   const auto joined = [](int64_t rows, int64_t depth, int64_t mr) {
     const Problem p = scores(rows, depth);
