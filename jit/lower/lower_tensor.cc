@@ -102,7 +102,7 @@ void Lowering::mma(const Stmt& s) {
   after_mma_ = false;                        // of a tile before this one
   std::vector<std::pair<int, int>> streams;  // pointer, lines per kUnroll steps
   for (const Stmt& c : s.body) {
-    if (c.kind != Stmt::Kind::prefetch) continue;
+    if (c.kind != Stmt::Kind::prefetch || c.distance != 0) continue;
     if (tensor_streams_ >= ir::kMaxLeafStreams) {
       fail(ir::unsupported("more than {} prefetch streams", ir::kMaxLeafStreams));
       return;
@@ -139,6 +139,9 @@ void Lowering::mma(const Stmt& s) {
     if (!first.empty() && moves && e_.repeat(first, start, l->bumps, k)) return;
     const Emitter::Mark mark = e_.mark();
     env_.push_back({s.iter, Binding::Kind::loop, k, 0, l});
+    for (const Stmt& c : s.body) {
+      if (c.kind == Stmt::Kind::prefetch && c.distance != 0) prefetch(c, s);  // of the step's own row
+    }
     tiles_ != nullptr ? tile_step() : body(s.body);
     env_.pop_back();
     const bool in_place = std::equal(cells_.begin(), cells_.end(), before.begin(), before.end(),

@@ -313,29 +313,19 @@ Result<std::string> LeafBuilder::operand_read_by(const Stmt& loop, const std::st
   return fmt::format("p{}", found);
 }
 
-// The stream of a prefetch statement: which operand, and how many bytes one call reads of it.
+// A prefetch statement of a tensor scope. One that follows rows keeps its distance; any other is a stream of the call:
+// which operand, and how many bytes one call reads of it.
 Status LeafBuilder::add_stream(const Stmt& s, const Stmt& tensor, const Ranges& ranges, Stmt& leaf) {
+  const Expr step = step_bytes(s.target, tensor, ranges);
   int found = -1;
-  Expr step;
-  for_each_stmt(tensor.body, [&](const Stmt& inner) {
-    if (inner.kind != Stmt::Kind::assign || found >= 0) return;
-    for_each_node(inner.value, [&](const ExprNode& n) {
-      if (n.op != Op::k_load || n.name != s.target || found >= 0) return;
-      for (size_t i = 0; i < slots_.size(); ++i) {
-        if (kernel_.buffers[slots_[i].buffer].name == s.target) found = static_cast<int>(i);
-      }
-      const Buffer& b = *kernel_.find_buffer(n.name);
-      if (dtype_bytes(b.type) == 0) return;
-      const std::vector<Expr> index = physical_index(b, n.args, ranges), strides = physical_strides(b);
-      for (size_t d = 0; d < index.size(); ++d) {
-        if (uses(index[d], tensor.iter)) step = strides[d] * Expr(dtype_bytes(b.type));
-      }
-    });
-  });
-  if (found < 0 || !step) return unsupported("prefetch of {}: the tensor scope does not read it", s.target);
+  for (size_t i = 0; i < slots_.size() && step; ++i) {
+    if (kernel_.buffers[slots_[i].buffer].name == s.target) found = static_cast<int>(i);
+  }
+  if (found < 0) return unsupported("prefetch of {}: the tensor scope does not read it", s.target);
   leaf.target = fmt::format("p{}", found);
-  leaf.distance = 0;
   leaf.iter.clear();
+  if (follows_rows(s, tensor, ranges)) return {};
+  leaf.distance = 0;
   if (building_streams_) {
     streams_.push_back({found, s.distance, s.iter, simplify(tensor.extent * step, ranges_), s.lines});
   }

@@ -136,6 +136,10 @@ class LeafBuilder {
   ir::Status build_scope(const ir::Stmt& s, const std::vector<LeafVariant::Range>& values, const ir::Ranges& inner,
                          const ir::Stmt* parent, ir::Stmt& t);
   ir::Result<std::string> operand_read_by(const ir::Stmt& loop, const std::string& buffer) const;
+  // Bytes that a step of a tensor scope moves what it reads of a buffer by; null: it does not read it along its steps.
+  ir::Expr step_bytes(const std::string& buffer, const ir::Stmt& tensor, const ir::Ranges& ranges) const;
+  // Steps read rows that lie at least a page apart: each step prefetches of its own row.
+  bool follows_rows(const ir::Stmt& prefetch, const ir::Stmt& tensor, const ir::Ranges& ranges) const;
   ir::Status add_stream(const ir::Stmt& s, const ir::Stmt& tensor, const ir::Ranges& ranges, ir::Stmt& leaf);
   ir::Result<ir::Leaf> build(const std::vector<ir::Stmt>& group, const std::vector<LeafVariant::Range>& values);
   bool reaches_past_end(const ir::Buffer& b, size_t d) const;

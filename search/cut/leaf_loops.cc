@@ -13,6 +13,7 @@ using namespace ir;  // NOLINT: this file is all IR
 namespace {
 
 constexpr int kMaxLoops = 3;
+constexpr int64_t kPageBytes = 4096;
 
 }  // namespace
 
@@ -39,7 +40,31 @@ Status LeafBuilder::check_loops(std::span<const Stmt> body, int depth, std::vect
   return {};
 }
 
-// A sum in loops over several tiles: a leaf that is nothing else, of tiles of one size; a call each where something is
+Expr LeafBuilder::step_bytes(const std::string& buffer, const Stmt& tensor, const Ranges& ranges) const {
+  Expr step;
+  bool read = false;
+  for_each_stmt(tensor.body, [&](const Stmt& inner) {
+    if (inner.kind != Stmt::Kind::assign || read) return;
+    for_each_node(inner.value, [&](const ExprNode& n) {
+      if (n.op != Op::k_load || n.name != buffer || read) return;
+      read = true;
+      const Buffer& b = *kernel_.find_buffer(n.name);
+      if (dtype_bytes(b.type) == 0) return;
+      const std::vector<Expr> index = physical_index(b, n.args, ranges), strides = physical_strides(b);
+      for (size_t d = 0; d < index.size(); ++d) {
+        if (uses(index[d], tensor.iter)) step = strides[d] * Expr(dtype_bytes(b.type));
+      }
+    });
+  });
+  return step;
+}
+
+bool LeafBuilder::follows_rows(const Stmt& prefetch, const Stmt& tensor, const Ranges& ranges) const {
+  const Expr step = prefetch.iter.empty() ? step_bytes(prefetch.target, tensor, ranges) : Expr();
+  return step && proves_le(Expr(kPageBytes), step, ranges);
+}
+
+// A sum in loops over several tiles: a leaf that is nothing else, of tiles of one size; a call each where a stream is
 // prefetched, as that follows the calls.
 Status LeafBuilder::check_tile_loop(const Stmt& sum, const std::vector<const Stmt*>& around, bool alone) const {
   if (!alone) return unsupported("tensor scope {} stands inside a loop beside other statements", sum.iter);
@@ -47,7 +72,7 @@ Status LeafBuilder::check_tile_loop(const Stmt& sum, const std::vector<const Stm
     return unsupported("tensor scope {} stands inside loops of one tile", sum.iter);
   bool same = true, prefetches = false, in_memory = false;
   const auto look = [&](const Stmt& s) {
-    prefetches |= s.kind == Stmt::Kind::prefetch;
+    prefetches |= s.kind == Stmt::Kind::prefetch && !follows_rows(s, sum, ranges_);
     in_memory |= s.kind == Stmt::Kind::assign && kernel_.find_buffer(s.target)->place != Place::reg;
     if (s.kind != Stmt::Kind::scope) return;
     for (const Stmt* loop : around) same &= !uses(s.extent, loop->iter);

@@ -55,6 +55,7 @@ class RowSketch {
   // Columns of a block whose sums stand apart; 0: a partial sum of each lane takes all of its terms.
   int64_t sum_block(const Setting& k) const;
   int64_t default_unroll() const;
+  std::optional<Setting> short_rows(const Setting& k) const;
   bool overlap_pays() const;
 
   const Problem& problem_;
@@ -70,7 +71,7 @@ const std::vector<KnobRow<RowSketch>>& RowSketch::table() {
       {"grain", "grain", "rows, or 1024 columns, of a parallel block; 0: nothing is shared out", &Setting::grain, 0,
        kAnySize, true, [](const RowSketch& s) { return s.many() ? Values{1, 4, 16, 64} : Values{0}; }},
       {"rows", "rows", "rows of a group: their passes run as one", &Setting::rows, 1, kAnySize, true,
-       [](const RowSketch& s) { return values_if(s.reduces(), {1, 2, 4}); }},
+       [](const RowSketch& s) { return values_if(s.reduces(), {1, 2, 4, 8}); }},
       {"overlap", "overlap",
        "1: the next row's first pass runs with this row's second; 2: so does the last pass of the row before",
        &Setting::overlap, 0, 2, false,
@@ -170,6 +171,22 @@ int64_t RowSketch::default_unroll() const {
   return kUsualUnroll;
 }
 
+// Short rows: several at a time, as the lanes of a sum take longer to add up than a row to go through. The more rows,
+// the more instructions a vector takes: most where elements are narrow, then where there are three passes.
+std::optional<RowSketch::Setting> RowSketch::short_rows(const Setting& k) const {
+  constexpr int64_t kShort = 128, kShortest = 64, kShortNarrow = 512;
+  const bool narrow = std::max(shape_.bytes_in, shape_.bytes_out) < 4, long_passes = shape_.passes.size() > 2;
+  if (!reduces() || t_.vector_registers <= 16 || !problem_.kernel.symbols.empty()) return std::nullopt;
+  if (narrow ? !shape_.norm && shape_.cols > kShortNarrow : shape_.cols > (long_passes ? kShort : kShortest))
+    return std::nullopt;
+  Setting several = k;
+  several.rows = narrow ? 8 : 4;
+  several.unroll = 8 / several.rows;
+  const Expr rows = find_scope(problem_.kernel, shape_.row)->extent;
+  const bool whole = proves_divisible(rows, several.rows, Ranges(problem_.kernel));
+  return whole && accepts(several).ok() ? std::optional(several) : std::nullopt;
+}
+
 std::optional<RowSketch::Setting> RowSketch::standard() const {
   Setting k;
   k.unroll = default_unroll();
@@ -191,6 +208,7 @@ std::optional<RowSketch::Setting> RowSketch::standard() const {
   for (const int64_t block : kLongBlocks) {
     if (many() && fixed && units >= 4 * block * problem_.threads && units % block == 0) k.grain = block;
   }
+  if (const auto several = short_rows(k)) return several;
   if (!overlap_pays()) {
     // Two rows share what scales and shifts them.
     Setting pairs = k;

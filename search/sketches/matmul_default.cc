@@ -13,6 +13,8 @@ namespace {
 constexpr int64_t kFunctionCode = 24;  // instructions of a function, about
 constexpr int64_t kDepthAlong = 16;    // rows of B that are read along together, at least
 constexpr int64_t kMostAlong = 128;
+constexpr int64_t kAlongRow = 256;  // bytes that rows of B are prefetched ahead: the next tiles' columns
+constexpr int64_t kFewRows = 2;     // of A: B's own order is as good as any, and the prefetches take their time
 constexpr int64_t kDepthOfRow = 8;  // as many for each row of A: sums come and go once for so many of B's lines
 
 }  // namespace
@@ -128,8 +130,16 @@ std::optional<MatmulSketch::Setting> MatmulSketch::standard() const {
         visit);
   }
   if (dots_.columns != 0 && dots_.whole == 0) {
-    const Setting k{.tile_rows = 1, .panel_columns = widths_.front(), .depth_sums = 1};
+    const Setting k{.tile_rows = 1,
+                    .panel_columns = widths_.front(),
+                    .prefetch = problem_.cold && k_ > t_.lanes ? kRowsAhead : 0,
+                    .depth_sums = 1};
     each_setting(k, {row_blocks}, visit);
+  }
+  if (best && problem_.cold && in_place() && m_ > kFewRows) {
+    Setting ahead = *best;
+    ahead.prefetch = kAlongRow;
+    if (accepts(ahead).ok()) best = ahead;
   }
   return best;
 }

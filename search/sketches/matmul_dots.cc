@@ -128,7 +128,8 @@ std::string split_dots(Script& s, const MatmulParts& p, const Dots& dots) {
   return "nm";
 }
 
-void schedule_dots(Script& s, const MatmulParts& p, const Dots& dots, int64_t block_rows, const Target& t) {
+void schedule_dots(Script& s, const MatmulParts& p, const Dots& dots, int64_t block_rows, int64_t ahead,
+                   const Target& t) {
   const std::string b = (*p.b)->name;
   std::string rows = dots.whole == 0 ? p.m->iter : "md", sums = dots.whole == 0 ? p.product->target : "cd";
   if (block_rows != 0) {
@@ -149,19 +150,23 @@ void schedule_dots(Script& s, const MatmulParts& p, const Dots& dots, int64_t bl
            depth);
     s.move("vectorize_scope {}l", depth);
   }
+  const auto tile_of = [&](const std::string& tile_rows, const std::string& at, const std::string& of) {
+    schedule_tile(s, tile_rows, at, of, t.lanes);
+    if (ahead != 0) s.move("prefetch {} {}a ahead={} lines=1", (*p.a)->name, tile_rows, ahead);
+  };
   const int64_t tile = rows_of_tile(dots.columns, t);
   const Expr extent = p.m->extent;
   if (is_const_int(extent) && extent->ival <= tile) {
-    schedule_tile(s, rows, "nd0", sums, t.lanes);
+    tile_of(rows, "nd0", sums);
   } else if (is_const_int(extent) && block_rows == 0 && extent->ival % tile != 0) {
     s.move("tile_scope {} {} tail=peel as md0,md1,md2", rows, tile);
     s.move("split_buffer {} md2 as ce", sums);
-    schedule_tile(s, "md1", "md0", sums, t.lanes);
-    schedule_tile(s, "md2", "nd0", "ce", t.lanes);
+    tile_of("md1", "md0", sums);
+    tile_of("md2", "nd0", "ce");
   } else {
     s.move("tile_scope {} {} tail={} as md0,md1", rows, tile,
            block_rows == 0 ? tail_of(extent, tile, s.kernel()) : "mask");
-    schedule_tile(s, "md1", "md0", sums, t.lanes);
+    tile_of("md1", "md0", sums);
   }
 }
 

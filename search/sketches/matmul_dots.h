@@ -32,7 +32,8 @@ bool dots_copy(const MatmulParts& parts, const ir::Kernel& kernel);
 std::string split_dots(Script& s, const MatmulParts& parts, const Dots& dots);
 
 // Schedules the nest of split_dots(). block_rows: rows of a parallel block, 0: all are one; for a nest that stands
-// alone.
-void schedule_dots(Script& s, const MatmulParts& parts, const Dots& dots, int64_t block_rows, const ir::Target& target);
+// alone. ahead: bytes that each row of A is prefetched ahead; 0: not.
+void schedule_dots(Script& s, const MatmulParts& parts, const Dots& dots, int64_t block_rows, int64_t ahead,
+                   const ir::Target& target);
 
 }  // namespace lathe::search

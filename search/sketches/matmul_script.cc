@@ -107,7 +107,7 @@ Status MatmulSketch::write(Script& s, const Setting& k) const {
   const std::vector<const Stmt*> batches = scopes_with_role(kernel, "batch");
   const std::string n = k.depth_sums != 0 ? split_dots(s, p_, dots_) : parts ? kPartColumns : p_.n->iter;
   if (only_dots(k)) {
-    schedule_dots(s, p_, dots_, row_block, t_);
+    schedule_dots(s, p_, dots_, row_block, k.prefetch, t_);
     if (!batches.empty() || row_block != 0) s.move("parallelize {}", batches.empty() ? "mm" : batches.front()->iter);
     return {};
   }
@@ -191,14 +191,17 @@ Status MatmulSketch::write(Script& s, const Setting& k) const {
                              : k.dots == kSteps ? step_
                                                 : 1,
                 lines = 4 * depth_step * row / 64;  // of B per four steps
-  for (int64_t stream = 0; k.prefetch > 0 && stream < k.streams; ++stream)
+  if (k.prefetch > 0 && in_place()) {
+    s.move("prefetch {} {} ahead={} lines={}", b, steps, k.prefetch, std::max<int64_t>(row / 64, 1));
+  }
+  for (int64_t stream = 0; k.prefetch > 0 && !in_place() && stream < k.streams; ++stream)
     s.move("prefetch {} {} ahead={} lines={}", b, steps, k.prefetch + stream * k_ * row, lines);
   if (k.prefetch == -1) {
     const int64_t rows = row_block != 0 ? row_block : m_,
                   tiles = std::max<int64_t>(1, (rows + k.tile_rows - 1) / k.tile_rows);
     s.move("prefetch {} {} next={} lines={}", b, steps, depth != 0 ? "m0b" : "m0", (lines + tiles - 1) / tiles);
   }
-  if (k.depth_sums != 0) schedule_dots(s, p_, dots_, 0, t_);
+  if (k.depth_sums != 0) schedule_dots(s, p_, dots_, 0, 0, t_);
   if (parts) s.move("parallelize {}", kPartScope);
   // Rows of groups are not proven to lie apart; where there are threads, they share out panels.
   const bool groups = problem_.kernel.family == "experts" && !batch.empty() && outermost == batch.front()->iter;

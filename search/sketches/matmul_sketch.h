@@ -30,6 +30,7 @@ class MatmulSketch {
   static constexpr int64_t kMaxOwnStream = 64;  // rows up to which B's own stream is prefetched
   static constexpr int64_t kDeepest = 8192;     // K beyond which a panel leaves the caches before the next rows need it
   static constexpr int64_t kMostParts = 64;
+  static constexpr int64_t kRowsAhead = 2048;  // bytes that rows which are summed along K are prefetched ahead
   struct Setting {
     int64_t tile_rows = 0, panel_columns = 0, streams = 1, depth_block = 0, row_block = 0, pack_rows = 0, prefetch = 0,
             function_pass = 0, join_tiles = 0, copy_panels = 0, share_heads = 0, depth_sums = 0, dots = 0,
@@ -59,6 +60,7 @@ class MatmulSketch {
   };
   bool packed() const { return panels_ == Panels::packed; }
   bool in_place() const { return panels_ == Panels::in_place; }
+  bool rows_apart() const;  // those of a B that lies row-major, by a page at least
   // Groups of any size, or too few rows that choose weights, are nothing to share out among threads: panels are, and
   // each is of all weights that are chosen.
   bool shares_panels() const;

@@ -11,6 +11,7 @@ using namespace ir;  // NOLINT: this file is all IR
 
 namespace {
 
+constexpr int64_t kLineBytes = 64;
 constexpr int64_t kMaxStreamed = 32;                  // rows up to which several streams from memory can help
 constexpr int64_t kMostWaiting = int64_t{1} << 20;    // bytes of sums that wait for the next block of K
 constexpr int64_t kShortSums = 128, kMostJoined = 4;  // calls of a leaf tell where sums are short
@@ -88,6 +89,8 @@ bool MatmulSketch::matches(const Problem& problem) {
   return p.valid && (!matmul_of_integers(p, problem.kernel) || matmul_step(p, problem, {}) > 1);
 }
 
+bool MatmulSketch::rows_apart() const { return is_const_int(p_.n->extent) && n_ * b_bytes_ >= kPage; }
+
 bool MatmulSketch::may_join() const {
   return k_ <= kShortSums && m_ > 1 && is_const_int(p_.m->extent) && is_const_int(p_.k->extent);
 }
@@ -133,10 +136,12 @@ const std::vector<KnobRow<MatmulSketch>>& MatmulSketch::table() {
       {"pack_rows", "pa", "1: A is copied to [tile][k][row] first, so that its rows do not share the sets of a cache",
        &Setting::pack_rows, 0, 1, true, [](S s) { return values_if(s.rows_pack_ && s.m_ > 1, {0, 1}); }},
       {"prefetch", "pf",
-       "bytes that B's own stream is prefetched ahead; 0: not; -1: the next block of B instead, spread over the tiles "
-       "that run",
+       "bytes that B's stream, or rows that lie apart, are prefetched ahead; 0: not; -1: the next block of B instead, "
+       "spread over the tiles",
        &Setting::prefetch, -1, kAnySize, true,
        [](S s) {
+         if (s.in_place()) return values_if(s.rows_apart(), {0, 256, 512, 1024});
+         if (!s.packed() && s.dots_.columns != 0 && s.dots_.whole == 0) return Values{0, kRowsAhead};
          return values_if(s.packed(), s.m_ <= kMaxOwnStream ? s.t_.slow_memory()
                                                                   ? Values{0, 1024, 2048, 4096, 8192, -1}
                                                                   : Values{0, 4096, 8192, 16384, 32768, -1}
@@ -198,8 +203,12 @@ MatmulSketch::Tail MatmulSketch::last_tile(const Setting& k) const {
 
 // All columns are: what makes tiles and panels has one value.
 Status MatmulSketch::accepts_only_dots(const Setting& k) const {
-  if (k != Setting{.tile_rows = 1, .panel_columns = widths_.front(), .row_block = k.row_block, .depth_sums = 1})
-    return unsupported("dk 1: there are no tiles and panels to choose");
+  const Setting plain{.tile_rows = 1,
+                      .panel_columns = widths_.front(),
+                      .row_block = k.row_block,
+                      .prefetch = k.prefetch == kRowsAhead ? kRowsAhead : 0,
+                      .depth_sums = 1};
+  if (k != plain) return unsupported("dk 1: there are no tiles and panels to choose");
   if (k.row_block != 0 && m_ <= 2 * k.row_block) return unsupported("mc {}: m is {}", k.row_block, m_);
   return {};
 }
@@ -278,7 +287,8 @@ Status MatmulSketch::accepts(const Setting& k) const {
     return unsupported("pa 1: rows of A do not lie in one piece, or there is one");
   const bool one_row = is_const_int(p_.k->extent, 1);
   if (pf != 0 && one_row) return unsupported("pf {}: sums of one term read B once", pf);
-  if (pf != 0 && !packed()) return unsupported("pf {}: B is not packed", pf);
+  const bool rows = in_place() && rows_apart() && k.copy_panels == 0 && pf >= kLineBytes;
+  if (pf != 0 && !packed() && !rows) return unsupported("pf {}: B is not packed, nor read in rows that lie apart", pf);
   if (pf == -1 && m_ <= mr) return unsupported("pf next: a single tile has nothing to share it with");
   if (k.join_tiles != 0 &&
       (!may_join() || blocked || mc != 0 || pf != 0 || m_ % mr != 0 || m_ <= mr || m_ > kMostJoined * mr)) {
@@ -292,7 +302,8 @@ Status MatmulSketch::accepts(const Setting& k) const {
     return unsupported("gh 1: no heads share panels that are transposed or copied");
   if (k.share_heads != 0 && (blocked || mc != 0 || k.pack_rows != 0))
     return unsupported("gh 1: blocks of K or of rows, or packed rows, are one head's");
-  if (pf > 0 && m_ > kMaxOwnStream) return unsupported("pf {}: own stream is for skinny shapes, m is {}", pf, m_);
+  if (pf > 0 && packed() && m_ > kMaxOwnStream)
+    return unsupported("pf {}: own stream is for skinny shapes, m is {}", pf, m_);
   return {};
 }
 
@@ -310,7 +321,7 @@ double MatmulSketch::imbalance(const Setting& k) const {
 bool MatmulSketch::loops_in_leaf(const Setting& k) const {
   const ir::Expr rows = k.row_block != 0 ? ir::Expr(k.block_rows()) : p_.m->extent;
   const Ranges ranges(problem_.kernel);
-  return k.prefetch == 0 && proves_divisible(rows, k.tile_rows, ranges) &&
+  return (k.prefetch == 0 || in_place()) && proves_divisible(rows, k.tile_rows, ranges) &&
          (k.row_block == 0 || proves_divisible(p_.m->extent, k.block_rows(), ranges));
 }
 
@@ -326,7 +337,7 @@ MatmulWork MatmulSketch::work(const Setting& k, int64_t block_rows) const {
   w.panels = static_cast<double>(k.streams);
   w.kc = static_cast<double>(matmul_block_depth(k.depth_block, k_));
   w.mc = static_cast<double>(block_rows);
-  w.prefetch = k.prefetch;
+  w.prefetch = packed() ? k.prefetch : 0;
   w.scratch_sums = k.function_pass != 0;
   w.packs_rows = k.pack_rows != 0;
   w.transposes = panels_ == Panels::transposed;

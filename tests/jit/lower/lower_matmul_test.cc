@@ -18,6 +18,7 @@ struct Tile {
   bool padded = false;  // B's panel is whole, whatever e0 is
   int64_t columns = 0;  // masked by this constant instead
   int64_t least = 0;    // of e0, as known
+  const char* prefetch = "p1 lines 6";
 };
 
 std::string tile_text(const Tile& t) {
@@ -40,7 +41,7 @@ std::string tile_text(const Tile& t) {
              "p3: f32[_, _] out strides [?, 1]){}  r0: f32[{}, {}] reg\n",
              t.a, t.padded ? fmt::format("{}", 16 * t.vectors) : "_", t.b, fmt::format(kSymbols, t.least), t.m,
              16 * t.vectors) +
-         scopes(0, "  ", "r0[{0}] = 0.0") + "  for i3 < seglen @tensor(mma):\n    prefetch p1 lines 6\n" +
+         scopes(0, "  ", "r0[{0}] = 0.0") + "  for i3 < seglen @tensor(mma):\n    prefetch " + t.prefetch + "\n" +
          scopes(4, "    ", "r0[{0}] += p0[{2}, i3] * p1[i3, {1}]") + scopes(7, "  ", "p3[{0}] = " + t.epilogue);
 }
 
@@ -195,6 +196,20 @@ TEST(LowerMatmul, WholeVectorsOfALastTileHaveNoMask) {
     const auto p = tile_case(t, 5, 45).lower(test_target(ir::IsaLevel::avx512));
     ASSERT_TRUE(p.ok()) << p.status().to_string();
     EXPECT_EQ(count_masked(p->body), masked) << least;
+  }
+}
+
+// Each step prefetches so many lines of its own row, and the values stay.
+TEST(LowerMatmul, RowsArePrefetchedByTheirSteps) {
+  for (const int64_t k : {1, 4, 7}) {
+    LeafCase c = tile_case({.m = 4, .b = "[?, 1]", .prefetch = "p1 ahead 256 lines 2"}, k, 32);
+    expect_leaf(c);
+    const auto p = c.lower(test_target(ir::IsaLevel::avx512));
+    ASSERT_TRUE(p.ok()) << p.status().to_string();
+    std::map<LeafOp, int> ops;
+    count(p->body, ops);
+    EXPECT_EQ(ops[LeafOp::k_prefetch], 2 * (4 + 1)) << "four steps of the main loop and one of the rest";
+    EXPECT_NE(to_text(*p).find("320"), std::string::npos) << "a line beyond 256 bytes\n" << to_text(*p);
   }
 }
 

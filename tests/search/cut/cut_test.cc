@@ -131,6 +131,26 @@ TEST(Cut, TilesThatFollowTheirCallAreACallEach) {
   EXPECT_TRUE(is_loop(cut_text(rest)));
 }
 
+// Rows of w lie a page apart: each step prefetches of its own row, and no stream follows the call. Of rows that lie
+// closer a stream does.
+TEST(Cut, RowsThatLieApartArePrefetchedByTheirSteps) {
+  const auto ahead = [](const char* columns) {
+    std::string text = replaced(kWholeTiles, "w: f32[96, 64]", fmt::format("w: f32[96, {}]", columns));
+    return cut_text(replaced(text, "@tensor(mma):\n", "@tensor(mma):\n        prefetch w ahead 256 lines 2\n"));
+  };
+  const ir::CutKernel apart = ahead("1024");
+  const NestNode& only = apart.nest.phases.at(0).body.at(0);
+  ASSERT_EQ(only.kind, NestNode::Kind::call);
+  EXPECT_TRUE(only.call.streams.empty());
+  EXPECT_THAT(apart.leaves.at(0).text, HasSubstr("prefetch p1 ahead 256 lines 2"));
+  const ir::CutKernel near = ahead("1023");
+  const NestNode& loop = near.nest.phases.at(0).body.at(0);
+  ASSERT_EQ(loop.kind, NestNode::Kind::loop);
+  ASSERT_EQ(loop.body.at(0).call.streams.size(), 1u);
+  EXPECT_EQ(loop.body.at(0).call.streams[0].distance, 256);
+  EXPECT_THAT(near.leaves.at(0).text, HasSubstr("prefetch p1 lines 2"));
+}
+
 // What stands beside the tiles under a panel is a leaf of its own, and so are they.
 TEST(Cut, TilesBesideACopyAreALeafOfTheirOwn) {
   const ir::CutKernel k =

@@ -71,8 +71,8 @@ Problem scores(int64_t rows, int64_t depth) {
       rows, depth));
 }
 
-Problem softmax(int64_t rows, int threads, int64_t columns = 1024) {
-  return fixed(fmt::format(R"(kernel softmax(s: f32[{0}, {1}] in, d: f32[{0}, {1}] out) family row
+Problem softmax(int64_t rows, int threads, int64_t columns = 1024, const char* type = "f32") {
+  return fixed(fmt::format(R"(kernel softmax(s: {2}[{0}, {1}] in, d: {2}[{0}, {1}] out) family row
   m: f32[{0}] heap
   a: f32[{0}] heap
   r: f32[{0}] heap
@@ -80,16 +80,16 @@ Problem softmax(int64_t rows, int threads, int64_t columns = 1024) {
   for b < {0} [row]:
     m[b] = -inf
     for n < {1} [col]:
-      m[b] fmax= s[b, n]
+      m[b] fmax= f32(s[b, n])
     a[b] = 0.0
     for n1 < {1} [col]:
-      e[b, n1] = exp(s[b, n1] - m[b])
+      e[b, n1] = exp(f32(s[b, n1]) - m[b])
       a[b] += e[b, n1]
     r[b] = 1.0 / a[b]
     for n2 < {1} [col]:
-      d[b, n2] = e[b, n2] * r[b]
+      d[b, n2] = {2}(e[b, n2] * r[b])
 )",
-                           rows, columns),
+                           rows, columns, type),
                threads);
 }
 
@@ -138,6 +138,11 @@ TEST(RecipeDefaults, FollowTheShape) {
       {"an odd one would be half a pair", layernorm(65, 4096), {{"rows", 1}}},
       {"rows from memory are prefetched", softmax(8192, 1), {{"stream", 1}, {"pf", 8192}, {"overlap", 2}}},
       {"those in the caches are not", softmax(2048, 1), {{"stream", 0}, {"pf", 0}}},
+      {"short rows go in fours", softmax(512, 1, 128), {{"unroll", 2}, {"rows", 4}, {"overlap", 0}}},
+      {"if they are whole fours", softmax(514, 1, 128), {{"rows", 1}, {"overlap", 2}}},
+      {"longer ones do not", softmax(512, 1, 256), {{"rows", 1}, {"overlap", 2}}},
+      {"narrow ones in eights", softmax(512, 1, 512, "bf16"), {{"unroll", 1}, {"rows", 8}, {"overlap", 0}}},
+      {"longer narrow ones do not", softmax(512, 1, 1024, "bf16"), {{"rows", 1}, {"overlap", 2}}},
       {"registers for three", gelu(12288), {{"unroll", 3}}},
       {"no whole steps of three", gelu(12289), {{"unroll", 4}}},
       {"four tiles of short sums", scores(32, 64), {{"mr", 8}, {"nr", 32}, {"mu", 1}}},
@@ -213,6 +218,35 @@ TEST(RecipeDefaults, AWeightFromMemoryIsReadOnceByATileOfAllRows) {
     EXPECT_EQ(knob_of(k, "kc"), 0) << m;
     EXPECT_EQ(knob_of(k, "pf"), 16384) << m;
   }
+}
+
+// Operands that are no constants, from memory: rows of B along themselves, but for two rows of A or fewer; and rows
+// that are summed along K.
+TEST(RecipeDefaults, PlainOperandsFromMemoryArePrefetchedAlongTheirRows) {
+  const auto prefetched = [](int64_t m, bool transposed, bool cold) {
+    Problem p = fixed(fmt::format(
+        R"(kernel mm(x: f32[{0}, 4096] in, w: f32[4096, 4096] in, y: f32[{0}, 4096] out) family matmul
+  c: f32[{0}, 4096] heap
+  for m < {0} [m]:
+    for n < 4096 [n]:
+      c[m, n] = 0.0
+      for k < 4096 [k]:
+        c[m, n] += x[m, k] * w[{1}]
+      y[m, n] = c[m, n]
+)",
+        m, transposed ? "n, k" : "k, n"));
+    p.cold = cold;
+    const Knobs k = kMatmulRecipe.defaults(p, target());
+    EXPECT_TRUE(kMatmulRecipe.build(k, p, target()).ok()) << m;
+    return knob_of(k, "pf");
+  };
+  EXPECT_EQ(prefetched(1, false, true), 0);
+  EXPECT_EQ(prefetched(4, false, true), 256);
+  EXPECT_EQ(prefetched(128, false, true), 256);
+  EXPECT_EQ(prefetched(16, false, false), 0);
+  EXPECT_EQ(prefetched(4, true, true), 2048);
+  EXPECT_EQ(prefetched(4, true, false), 0);
+  EXPECT_EQ(prefetched(16, true, true), 0) << "panels that are transposed are packed by then";
 }
 
 TEST(RecipeDefaults, TilesAreJoinedOnlyWhereTheyAreFewWholeAndShort) {
