@@ -20,8 +20,8 @@
 //                is one, wherever it is
 //   launch       launch_check.h: where @grid and @block scopes stand
 //   threads      what is read of a stack or reg buffer was written inside the same @parallel, @grid or @block scope, or
-//                outside of all as well: each thread has its own; of a reg or shared buffer inside a @grid scope, inside
-//                the same one; a shared buffer is used in @grid scopes alone
+//                outside of all as well: each thread has its own; what is read of a reg or shared buffer inside a @grid
+//                scope, inside the same one; a shared buffer is used in @grid scopes alone
 //   stream       only an output that no statement reads
 //   prefetch     a buffer and, if any, an enclosing iterator; no negative amount
 #include "ir/analysis/verifier.h"

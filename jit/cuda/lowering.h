@@ -75,8 +75,8 @@ class DeviceLowering {
   std::map<std::string, std::vector<ir::ThreadDim>> share_;  // reg buffers
   std::vector<ir::Expr> guards_;                             // that what comes next stands under
   std::vector<std::string> block_iters_;
-  int loops_ = 0;  // around, that all threads go through
-  std::map<std::string, std::string> taken_;                 // names of integers, by what they are
+  int loops_ = 0;                             // around, that all threads go through
+  std::map<std::string, std::string> taken_;  // names of integers, by what they are
   int takes_ = 0;
   int block_depth_ = 0;
   const ir::Stmt* vector_ = nullptr;  // whose lanes are taken together

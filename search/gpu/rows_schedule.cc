@@ -101,6 +101,8 @@ Result<Scheduled> rows_schedule(const GeneralKernel& general, const SymbolValues
   } else {
     threads = std::min(ceil_pow2(vectors), kBlock);
   }
+  // Rows of similar length share their code.
+  const int64_t turns = std::min(ceil_pow2((most_vectors - 1) / threads + 1), held);
   const std::string b = rows.nest.back()->iter;
   const int64_t down = std::min(ceil_pow2(hinted(*rows.nest.back())), std::max<int64_t>(kBlock / threads, 1));
 
@@ -111,7 +113,7 @@ Result<Scheduled> rows_schedule(const GeneralKernel& general, const SymbolValues
       return c->extent->op == Op::k_symbol && c->extent->name == s.name;
     });
     if (!length) continue;
-    if (fits) s.max = std::max(std::min(s.max, threads * held * kVector), s.min);
+    if (fits) s.max = std::max(std::min(s.max, threads * turns * kVector), s.min);
     if (general.multiple.value_or(s.name, 1) % kVector == 0) s.multiple_of = kVector;
   }
   MoveList list(kernel, "rows.1");

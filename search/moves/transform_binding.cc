@@ -73,13 +73,12 @@ Status apply_vectorize_scope(TransformResult& result, const Move& move, const Tr
 std::vector<Move> propose_vectorize_scope(const Kernel& kernel) { return propose_marks(kernel, "vectorize_scope"); }
 
 // Whether what iterations of the scope reduce onto together are temporaries: threads of a block can add those up.
-static Status reduces_temporaries(const Kernel& kernel, const Stmt& scope, const ScopePath& path) {
-  for (const Access& a : collect_accesses(scope.body, path)) {
-    if (a.reduction && is_param(kernel.find_buffer(a.buffer)->place) &&
-        may_conflict_across(kernel, scope.iter, a, a, false))
-      return invalid("expected reductions onto temporaries alone, `{}` is a parameter", a.buffer);
-  }
-  return {};
+static bool reduces_temporaries(const Kernel& kernel, const Stmt& scope, const ScopePath& path) {
+  const std::vector<Access> accesses = collect_accesses(scope.body, path);
+  return std::none_of(accesses.begin(), accesses.end(), [&](const Access& a) {
+    return a.reduction && is_param(kernel.find_buffer(a.buffer)->place) &&
+           may_conflict_across(kernel, scope.iter, a, a, false);
+  });
 }
 
 // The scope's iterations are shared out: stack and reg buffers belong to one thread, and nothing else is handed over,
@@ -102,8 +101,8 @@ static Status share_out(TransformResult& result, const char* row, const Move& mo
   site.scope().mark = mark;
   Answer answer = independent(result.kernel, move.args[0], {.apart = own});
   if (!answer.ok && mark == Mark::block) {
-    answer = independent(result.kernel, move.args[0], {.allow_reductions = true, .apart = own});
-    if (answer.ok) LATHE_RETURN_IF_ERROR(reduces_temporaries(result.kernel, site.scope(), path));
+    const Answer reduced = independent(result.kernel, move.args[0], {.allow_reductions = true, .apart = own});
+    if (reduced.ok && reduces_temporaries(result.kernel, site.scope(), path)) answer = reduced;
     if (answer.ok && answer.reassociates) result.kernel.numeric |= kReassociate;
   }
   return legality.require(0, answer.ok, answer.why);

@@ -49,6 +49,7 @@ Status apply_create_temporary(TransformResult& result, const Move& move, const T
   if (accumulate && is_input(buffer.place)) {
     return invalid("expected a buffer that may be written, got `{}`", buffer.name);
   }
+  if (buffer.place == Place::shared) return invalid("expected a buffer that is not shared, got `{}`", buffer.name);
   if (buffer.values)
     return invalid("expected a buffer of any values; a copy of `{}` would not state them", buffer.name);
   LATHE_ASSIGN(const BodySite site, find_body(k, move.options.at("at")));

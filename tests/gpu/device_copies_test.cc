@@ -1,4 +1,5 @@
-// Transposes, rope, gather and narrow types on a device, through the C ABI and the fakes: the results of the CPU at every size.
+// Transposes, rope, gather and narrow types on a device, through the C ABI and the fakes: the results of the CPU at
+// every size.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -17,6 +17,7 @@
 #include "search/gpu/device_schedules.h"
 #include "tests/gpu/chains.h"
 #include "tests/gpu/fakes/fake_cubin.h"
+#include "tests/gpu/rows.h"
 
 namespace lathe::jit {
 namespace {
@@ -163,6 +164,32 @@ TEST_F(RealCompiler, CopiesOnEveryGpu) {
       ASSERT_TRUE(made.ok()) << gpu << ": " << made.status().message() << "\n" << leaf;
       EXPECT_EQ(made->info.local, 0) << leaf;
       EXPECT_LE(made->info.registers, 64) << leaf;
+      ++kernels;
+    }
+  }
+  RecordProperty("kernels", kernels);
+}
+
+// Rows in registers, of part of a warp, of one and of many, and in loops: nothing spills, and what is aligned goes by
+// 16 bytes.
+TEST_F(RealCompiler, RowsOnEveryGpu) {
+  struct Case {
+    std::string text;
+    int64_t columns;
+    int loads;  // of 16 bytes
+  };
+  const Case cases[] = {{test::softmax_rows("128"), 128, 4},      {test::softmax_rows("1000"), 1000, 8},
+                        {test::softmax_rows("1024"), 1024, 8},    {test::softmax_rows("8192"), 8192, 8},
+                        {test::softmax_rows("32768"), 32768, 8},  {test::softmax_rows("N"), 70000, 3},
+                        {test::layernorm_rows("1024"), 1024, 24}, {test::layernorm_rows("4097"), 4097, 24},
+                        {test::layernorm_rows("N"), 1000, 5},     {test::kSumRows, 5000, 1}};
+  int kernels = 0;
+  for (const std::string_view gpu : ir::gpu_target_names()) {
+    for (const Case& c : cases) {
+      const auto made = compile(leaf_of(c.text, {{"B", 1000}, {"N", c.columns}}), std::string(gpu).c_str());
+      ASSERT_TRUE(made.ok()) << gpu << ": " << made.status().message() << "\n" << c.text;
+      EXPECT_EQ(made->info.local, 0) << c.text;
+      EXPECT_EQ(made->info.loads.bits128, c.loads) << gpu << c.text << made->info.registers;
       ++kernels;
     }
   }

@@ -9,6 +9,7 @@
 #include "search/cut/safe_kernel.h"
 #include "tests/gpu/chains.h"
 #include "tests/gpu/emulated.h"
+#include "tests/gpu/rows.h"
 
 namespace lathe::search {
 namespace {
@@ -16,30 +17,6 @@ namespace {
 using ir::Kernel;
 using ir::SymbolValues;
 using ::testing::HasSubstr;
-
-// As ops writes them.
-std::string softmax(const std::string& n) {
-  return "kernel softmax(s: f32[B, " + n + "] in, d: f32[B, " + n +
-         "] out) family row where B in 0..65536, N in 1..1000000\n"
-         "  m: f32[B] heap\n  a: f32[B] heap\n  r: f32[B] heap\n  e: f32[B, " +
-         n +
-         "] heap\n"
-         "  for b < B [row]:\n    m[b] = -inf\n"
-         "    for n < " +
-         n +
-         " [col]:\n      m[b] fmax= s[b, n]\n"
-         "    a[b] = 0.0\n"
-         "    for n1 < " +
-         n +
-         " [col]:\n      e[b, n1] = exp2((s[b, n1] - m[b]) * 1.442695)\n      a[b] += e[b, n1]\n"
-         "    r[b] = 1.0 / a[b]\n"
-         "    for n2 < " +
-         n + " [col]:\n      d[b, n2] = e[b, n2] * r[b]\n";
-}
-const char kSum[] =
-    "kernel sum(s: f32[B, N] in, d: f32[B] out) family row where B in 0..65536, N in 0..1000000\n"
-    "  a: f32[B] heap\n"
-    "  for b < B [row]:\n    a[b] = 0.0\n    for n < N [col]:\n      a[b] += s[b, n]\n    d[b] = a[b] / f32(N)\n";
 
 Scheduled scheduled(const std::string& text, const SymbolValues& symbols) {
   const Kernel naive = test::kernel_of(text);
@@ -62,21 +39,29 @@ void expect_same(const std::string& text, const SymbolValues& hint, const Symbol
 
 TEST(RowsSchedule, InRegisters) {
   for (const int64_t n : {1, 2, 3, 127, 128, 129, 1000, 1025, 4097}) {
-    const std::string text = softmax(std::to_string(n));
+    const std::string text = test::softmax_rows(std::to_string(n));
     for (const int64_t m : {1, 7}) expect_same(text, {{"B", 129}, {"N", n}}, {{"B", m}, {"N", n}});
+  }
+}
+
+TEST(RowsSchedule, OfLayernorm) {
+  for (const int64_t n : {1, 130, 1000, 4100}) {
+    const SymbolValues sizes = {{"B", 5}, {"N", n}};
+    expect_same(test::layernorm_rows(std::to_string(n)), sizes, sizes);
+    expect_same(test::layernorm_rows("N"), sizes, sizes);
   }
 }
 
 TEST(RowsSchedule, InLoops) {
   for (const int64_t n : {1, 2, 3, 127, 128, 129, 1000, 1025, 4097}) {
-    expect_same(softmax("N"), {{"B", 129}, {"N", 1000}}, {{"B", 3}, {"N", n}});
-    expect_same(kSum, {{"B", 129}, {"N", 1000}}, {{"B", 3}, {"N", n}});
+    expect_same(test::softmax_rows("N"), {{"B", 129}, {"N", 1000}}, {{"B", 3}, {"N", n}});
+    expect_same(test::kSumRows, {{"B", 129}, {"N", 1000}}, {{"B", 3}, {"N", n}});
   }
-  expect_same(softmax("70000"), {{"B", 1}, {"N", 70000}}, {{"B", 1}, {"N", 70000}});
+  expect_same(test::softmax_rows("70000"), {{"B", 1}, {"N", 70000}}, {{"B", 1}, {"N", 70000}});
 }
 
 TEST(RowsSchedule, IsWrittenOut) {
-  EXPECT_EQ(print(scheduled(kSum, {{"B", 100}, {"N", 1000}}).kernel),
+  EXPECT_EQ(print(scheduled(test::kSumRows, {{"B", 100}, {"N", 1000}}).kernel),
             "kernel sum(s: f32[D0, D1] in, d: f32[D0] out) family row where D0 in 1..1099511627776, D1 in "
             "0..1099511627776, N0 in 0..1000000 numeric reassociate\n"
             "  a: f32[] reg\n"
@@ -92,7 +77,7 @@ TEST(RowsSchedule, IsWrittenOut) {
 
 TEST(RowsSchedule, FollowsTheShape) {
   const auto knobs = [](const std::string& n, int64_t rows, int64_t columns) {
-    const auto k = scheduled(softmax(n), {{"B", rows}, {"N", columns}}).schedule.knobs;
+    const auto k = scheduled(test::softmax_rows(n), {{"B", rows}, {"N", columns}}).schedule.knobs;
     return std::vector<int64_t>{k.at("threads"), k.at("rows"), k.at("registers")};
   };
   EXPECT_EQ(knobs("3", 1000, 3), (std::vector<int64_t>{1, 256, 1}));

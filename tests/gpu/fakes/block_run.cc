@@ -46,7 +46,7 @@ void BlockRun::start(unsigned low, unsigned high) {
 void BlockRun::resume(int thread) {
   Thread& t = threads_[static_cast<size_t>(thread)];
   if (t.state == State::fresh) {
-    if (stacks_.empty()) stacks_.push_back(std::make_unique<char[]>(kStack));
+    if (stacks_.empty()) stacks_.emplace_back(new char[kStack]);
     t.stack = std::move(stacks_.back());
     stacks_.pop_back();
     getcontext(&t.context);

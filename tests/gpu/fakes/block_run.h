@@ -14,9 +14,10 @@ namespace lathe::test {
 
 class BlockRun {
  public:
-  // thread: where the kernel finds its number.
-  BlockRun(void (*entry)(const void*), const void* args, long long* thread)
-      : entry_(entry), args_(args), number_(thread) {}
+  using Stacks = std::vector<std::unique_ptr<char[]>>;
+  // thread: where the kernel finds its number. stacks: those that nobody uses, which blocks hand on.
+  BlockRun(void (*entry)(const void*), const void* args, long long* thread, Stacks& stacks)
+      : entry_(entry), args_(args), number_(thread), stacks_(stacks) {}
   // order: of the threads that can go on. What went wrong; empty: nothing.
   std::string run(const std::vector<int>& order, bool shuffled);
 
@@ -52,8 +53,8 @@ class BlockRun {
   void (*entry_)(const void*);
   const void* args_;
   long long* number_;
+  Stacks& stacks_;
   std::vector<Thread> threads_;
-  std::vector<std::unique_ptr<char[]>> stacks_;  // of threads that are done
   ucontext_t scheduler_{};
   int current_ = 0;
   int64_t turn_ = 0;

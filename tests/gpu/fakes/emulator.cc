@@ -60,9 +60,10 @@ std::string EmulatedKernel::run(unsigned blocks, unsigned threads, const void* a
   *misaligned_ = 0;
   std::string why;
   const std::vector<int> turns = ordered(threads);
+  BlockRun::Stacks stacks;
   for (const int b : ordered(blocks)) {
     *block_ = b;
-    BlockRun block(entry_, args, thread_);
+    BlockRun block(entry_, args, thread_, stacks);
     t_block = &block;
     const std::string failure = block.run(turns, order == Order::shuffled);
     if (why.empty() && !failure.empty()) why = "block " + std::to_string(b) + ": " + failure;
