@@ -30,7 +30,7 @@ constexpr double kStore = 0.5;                                       // cycles o
 constexpr double kNear = 70;                                         // bytes a cycle from the second cache, not hidden
 constexpr double kLongestBurst = 16;                                 // lines
 constexpr int64_t kScratchRegisters = 6;                             // of weights and factors in the making
-constexpr int64_t kGroupRegisters = 4;
+constexpr int64_t kGroupRegisters = 4, kWeightRegisters = 2;
 constexpr int64_t kOperationBytes = 8, kMostBytes = 18 << 10;
 
 int64_t operations(const Expr& e) {
@@ -83,9 +83,14 @@ class DotsSketch {
     return std::count_if(p_.fields.begin(), p_.fields.end(),
                          [&](const QuantisedField& f) { return uses(g_.weight.byte, f.name); });
   }
+  // Registers of what stays while a loop goes through the groups of a block: its scales, and its minima.
+  int64_t block_registers(const Setting& k) const {
+    return g_.block > g_.unrolled ? vectors(k) * (g_.weight.rest ? 2 : 1) : 0;
+  }
   // Whether the sums of all groups are in registers beside those of one: else they are on the stack.
   bool sums_fit(const Setting& k) const {
-    return (2 * k.tile_rows + 1) * vectors(k) + kScratchRegisters <= t_.vector_registers;
+    const int64_t weights = kWeightRegisters + (byte_fields() - 1) * vectors(k) + block_registers(k);
+    return (2 * k.tile_rows + 1) * vectors(k) + std::max(kScratchRegisters, weights) <= t_.vector_registers;
   }
   // Activations that share a scale: a group, or two short ones whose pairs the code tells apart.
   int64_t scale() const { return g_.group < kLeastScale && g_.block > 1 ? kLeastScale : g_.group; }
@@ -141,7 +146,8 @@ Status DotsSketch::accepts(const Setting& k) const {
   if (k.streams > 1 && !proves_divisible(p_.n->extent, k.panel_columns * k.streams, Ranges(problem_.kernel)))
     return unsupported("st {}: {} columns are not whole panels side by side", k.streams, n_);
   // What makes the weights of a group needs some more beside its sums than what has one group only.
-  const int64_t scratch = kScratchRegisters + (g_.group == k_ ? 0 : kGroupRegisters) + (byte_fields() - 1) * vectors(k);
+  const int64_t of_group = g_.group == k_ ? 0 : std::max(kGroupRegisters, block_registers(k));
+  const int64_t scratch = kScratchRegisters + of_group + (byte_fields() - 1) * vectors(k);
   if ((k.tile_rows + 1) * vectors(k) + scratch > t_.vector_registers && (k.tile_rows > 1 || k.streams > 1))
     return unsupported("mr {} by {} vectors: more than the registers", k.tile_rows, vectors(k));
   if (end_bytes(p_, vectors(k) * k.tile_rows) > kMostEndBytes && (k.tile_rows > 1 || k.streams > 1))
