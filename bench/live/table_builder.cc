@@ -238,6 +238,7 @@ Result<std::vector<MeasuredTask>> read_tasks(const std::string& path) {
       }
       t.problem.threads = w.threads;
       t.problem.cold = w.cache == ops::CacheState::cold;
+      t.problem.unhurried = true;
       t.problem.allowed = w.allowed;
       out.push_back(std::move(t));
     }
