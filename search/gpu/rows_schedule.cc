@@ -26,6 +26,7 @@ struct Rows {
   std::vector<std::string> cells;    // temporaries of one element a row
   std::vector<std::string> wide;     // and of a whole one
   std::vector<std::string> again;    // inputs of a row that several loops read
+  std::vector<std::string> back;     // results of a row that are read again
 };
 
 bool is_column(const Stmt& s) {
@@ -50,6 +51,13 @@ bool read_again(const Kernel& k, const Rows& rows, const std::string& buffer) {
   return loops > 1 && k.find_buffer(buffer)->place == Place::in;
 }
 
+bool read_back(const Kernel& k, const Rows& rows, const std::string& buffer) {
+  if (k.find_buffer(buffer)->place != Place::out || k.find_buffer(buffer)->dims.size() != rows.nest.size() + 1)
+    return false;
+  const std::vector<Access> all = collect_accesses(k.body, {}, &buffer);
+  return std::any_of(all.begin(), all.end(), [](const Access& a) { return !a.write; });
+}
+
 Result<Rows> rows_of(const Kernel& k) {
   Rows out;
   const std::vector<Stmt>* body = &k.body;
@@ -68,6 +76,7 @@ Result<Rows> rows_of(const Kernel& k) {
   for (const Buffer& b : k.buffers) {
     if (is_param(b.place)) {
       if (read_again(k, out, b.name)) out.again.push_back(b.name);
+      if (read_back(k, out, b.name)) out.back.push_back(b.name);
     } else {
       (b.dims.size() == out.nest.size() ? out.cells : out.wide).push_back(b.name);
     }
@@ -93,7 +102,7 @@ Result<Scheduled> rows_schedule(const GeneralKernel& general, const SymbolValues
   const int64_t vectors = (columns + kVector - 1) / kVector, most_vectors = (most - 1) / kVector + 1;
   int64_t threads = std::min(ceil_pow2((vectors + 3) / 4), kBlock);
   if (threads > kWarp && vectors <= kWarp * kMostVectors) threads = kWarp;
-  const auto kept = static_cast<int64_t>(rows.wide.size() + rows.again.size());
+  const auto kept = static_cast<int64_t>(rows.wide.size() + rows.again.size() + rows.back.size());
   const int64_t held = kept == 0 ? kMostVectors : std::min(kMostVectors, kMostKept / kept);
   const bool fits = held > 0 && most_vectors <= kMostBlock * held;
   if (fits) {
@@ -129,6 +138,13 @@ Result<Scheduled> rows_schedule(const GeneralKernel& general, const SymbolValues
     }
   }
   for (const Stmt* c : rows.columns) loops.push_back(c->iter);
+  if (fits) {
+    for (const std::string& y : rows.back) {
+      list.move("keep_result {0} {0}_row at={1}", y, b);
+      list.move("move_to_register {}_row {}", y, b);
+      loops.push_back(y + "_row_0");
+    }
+  }
   for (const std::string& t : rows.wide) {
     if (fits) {
       list.move("move_to_register {} {}", t, b);

@@ -19,6 +19,7 @@ LATHE_MOVE_ROW(join_scopes);
 LATHE_MOVE_ROW(split_scope);
 LATHE_MOVE_ROW(swap_ops);
 LATHE_MOVE_ROW(create_temporary);
+LATHE_MOVE_ROW(keep_result);
 LATHE_MOVE_ROW(inline_temporary);
 LATHE_MOVE_ROW(tile_buffer);
 LATHE_MOVE_ROW(swap_dims);

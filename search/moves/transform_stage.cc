@@ -3,6 +3,7 @@
 
 #include "ir/core/names.h"
 #include "search/moves/footprint.h"
+#include "search/moves/legality.h"
 #include "search/moves/transform_rows.h"
 #include "search/moves/transform_util.h"
 
@@ -37,12 +38,11 @@ Stmt copy_nest(const Staged& staged, const Buffer& buffer, const std::string& te
 }
 }  // namespace
 
-//   for s: S(x[base + i])  ->  for s: for j: xp[j] = x[base + j]; S(xp[i])
-Status apply_create_temporary(TransformResult& result, const Move& move, const TransformParams& params) {
+enum class Staging : uint8_t { stage, accumulate, keep };
+
+static Status create_temporary(TransformResult& result, const Move& move, const Legality& legality, Staging mode) {
   Kernel& k = result.kernel;
-  const Legality legality("create_temporary", params);
-  const auto mode = move.options.find("mode");
-  const bool accumulate = mode != move.options.end() && mode->second == "accumulate";
+  const bool accumulate = mode != Staging::stage;  // or kept: it is written
   const Buffer* found = k.find_buffer(move.args[0]);
   if (!found) return invalid("expected the name of a buffer, got `{}`", move.args[0]);
   const Buffer buffer = *found;
@@ -61,7 +61,7 @@ Status apply_create_temporary(TransformResult& result, const Move& move, const T
   if (accumulate ? !written : !read) {
     return invalid("expected `{}` to be {} there", buffer.name, accumulate ? "written" : "read");
   }
-  if (!accumulate) LATHE_RETURN_IF_ERROR(legality.require(0, !written));
+  if (mode == Staging::stage) LATHE_RETURN_IF_ERROR(legality.require(0, !written));
 
   Names names(k);
   LATHE_RETURN_IF_ERROR(names.take(move.args[1]));
@@ -89,11 +89,39 @@ Status apply_create_temporary(TransformResult& result, const Move& move, const T
     if (e->op != Op::k_load || e->name != buffer.name) return {};
     return load(temporary.name, staged.rebase(e->args), e->type);
   });
-  body.insert(body.begin(), copy_nest(staged, buffer, temporary.name, true, names));
+  if (mode != Staging::keep) body.insert(body.begin(), copy_nest(staged, buffer, temporary.name, true, names));
   if (accumulate) body.push_back(copy_nest(staged, buffer, temporary.name, false, names));
   simplify_body(body, ranges);
   k.buffers.push_back(std::move(temporary));
-  return {};
+  if (mode != Staging::keep) return {};
+  std::string why;
+  return legality.require(0, lives_inside(k, move.args[1], site.path, &why), why);
+}
+
+//   for s: S(x[base + i])  ->  for s: for j: xp[j] = x[base + j]; S(xp[i])
+Status apply_create_temporary(TransformResult& result, const Move& move, const TransformParams& params) {
+  const auto mode = move.options.find("mode");
+  const bool accumulate = mode != move.options.end() && mode->second == "accumulate";
+  return create_temporary(result, move, Legality("create_temporary", params),
+                          accumulate ? Staging::accumulate : Staging::stage);
+}
+
+//   for s: y[i] = v; S(y[i])  ->  for s: t[i] = v; S(t[i]); for j: y[j] = t[j]
+Status apply_keep_result(TransformResult& result, const Move& move, const TransformParams& params) {
+  return create_temporary(result, move, Legality("keep_result", params), Staging::keep);
+}
+
+std::vector<Move> propose_keep_result(const Kernel& kernel) {
+  std::vector<Move> out;
+  Names names(kernel);
+  for (const Buffer& b : kernel.buffers) {
+    if (b.place != Place::out) continue;
+    const std::string name = Names(names).fresh(b.name + "p");
+    for_each_stmt(kernel.body, [&](const Stmt& s) {
+      if (s.kind == Stmt::Kind::scope) out.push_back({"keep_result", {b.name, name}, {{"at", s.iter}}, {}});
+    });
+  }
+  return out;
 }
 
 std::vector<Move> propose_create_temporary(const Kernel& kernel) {

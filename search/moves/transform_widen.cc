@@ -305,6 +305,13 @@ std::string Widening::changes_something() {
     }
     scopes.push_back(a.scopes);
   }
+  // They are filled once in an iteration of the outer scope: a power leaves 0 in them, which the next one may not meet.
+  for (size_t i = over_ + 1; value != value_ && i < site_.outer.size(); ++i) {
+    const Stmt& between = *site_.outer[i];
+    const bool own =
+        std::any_of(row.index.begin(), row.index.end(), [&](const Expr& e) { return e && uses(e, between.iter); });
+    if (!own) return fmt::format("iterations of `{}` use the same cells of `{}`, and change them", between.iter, name);
+  }
   scopes_ = std::move(scopes);
   return {};
 }

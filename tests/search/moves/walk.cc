@@ -21,7 +21,7 @@ std::vector<WalkKernel> walk_kernels(bool operators) {
   const auto folder = std::filesystem::path(LATHE_SOURCE_DIR) / "tests/search/kernels";
   const std::vector<std::string> traps = {"copied",       "held",         "overwritten", "recurrence",     "rescaled",
                                           "stale",        "shared_cells", "twice",       "row_made_first", "ragged",
-                                          "weights_kept", "made_between", "rounded"};
+                                          "weights_kept", "made_between", "rounded",     "launched"};
   std::vector<WalkKernel> out;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const std::string name = entry.path().stem().string();
@@ -92,19 +92,13 @@ static void reverse_marked(std::vector<Stmt>& body) {
   }
 }
 
-// The first value written to a streamed cell stays: it may not matter which does.
+// The first value written to a streamed cell stays: it may not matter which does. Cells that nothing wrote are NaN.
 static void keep_first(Kernel& kernel, const Buffer& buffer) {
-  const Expr unset = const_float(-1.25e30);
   for_each_stmt(kernel.body, [&](Stmt& s) {
     if (s.kind != Stmt::Kind::assign || s.target != buffer.name) return;
     const Expr now = load(s.target, s.index, buffer.type);
-    s.value = select(make(Op::k_eq, {now, unset}), s.value, now);
+    s.value = select(make(Op::k_ne, {now, now}), s.value, now);
   });
-  std::vector<Expr> index;
-  for (size_t d = 0; d < buffer.dims.size(); ++d) index.push_back(iter(fmt::format("{}_u{}", buffer.name, d)));
-  Stmt start = make_assign(buffer.name, index, AssignOp::set, unset);
-  for (size_t d = index.size(); d-- > 0;) start = make_scope(index[d]->name, buffer.dims[d], {start});
-  kernel.body.insert(kernel.body.begin(), std::move(start));
 }
 
 Kernel reversed(const Kernel& kernel) {
