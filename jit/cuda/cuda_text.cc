@@ -12,7 +12,7 @@ using ir::Op;
 
 namespace {
 
-constexpr int64_t kManyLocals = 64, kMostOfHalf = 72;  // about as many as leave room in 128 registers
+constexpr int64_t kManyLocals = 64, kMostOfHalf = 96;  // about as many as leave room in 128 registers
 constexpr int kHalfOfThreads = 256;
 
 class Writer {

@@ -39,6 +39,7 @@ class Writer {
       list_.move("pad_scope {}", fmt::format(fmt::runtime(scope), n_));
     }
     for (const ProductOperand& s : p_.operands) {
+      copy(s, s.buffer + "_r", s.dims);
       copy(s, s.buffer + "_s", s.dims);
       copy(s, s.buffer + "_t", 1);
     }
@@ -71,8 +72,12 @@ class Writer {
       list_.move("create_temporary {0} {0}_s at={1}0 mode=stage", s.buffer, k_);
       list_.move("create_temporary {0} {0}_t at={1}2 mode=stage", s.buffer, k_);
     }
+    // All loads of a step are on their way before the first of them is waited for.
+    for (const ProductOperand& s : p_.operands)
+      list_.move("create_temporary {0} {0}_r at={1}0 mode=stage", s.buffer, k_);
     for (const std::string& made : p_.made) list_.move("inline_temporary {}", made);
     for (const ProductOperand& s : p_.operands) {
+      list_.move("move_to_register {}_r {}0", s.buffer, k_);
       list_.move("move_to_stack {}_s {}0", s.buffer, k_);
       list_.move("move_to_stack {}_t {}2", s.buffer, k_);
     }
@@ -98,7 +103,7 @@ class Writer {
       list_.move("tile_scope {0}_0 {1} tail=mask as {0}_0r,{0}_0t", name, down);
       list_.move("parallelize_block {}_0t", name);
       list_.move("unroll_scope {}_0r", name);
-      if (s.terms_last) {
+      if (s.terms_last && name == s.buffer + "_s") {
         list_.move("swap_dims {} 0 1", name);
         list_.move("repeat_padding {} 0 {}", name, kVector);
       }

@@ -3,7 +3,8 @@
 //
 //   for m: for n: c = 0; for k: c += a[m, k] * b[k, n]; y = f(c)
 //     -> for mb @grid: for nb @grid: c[..] = 0
-//          for k0: {a_s = a; b_s = b; for k1: for threads: c[..] += a_s * b_s}; {the same of the last terms}
+//          for k0: {a_r = a; b_r = b; a_s = a_r; b_s = b_r; for threads: for k1: c[..] += a_s * b_s}
+//          {the same of the last terms}
 //          for threads: y = f(c)
 #pragma once
 #include "search/gpu/general_kernel.h"
