@@ -15,6 +15,7 @@ using ir::Status;
 
 namespace {
 
+constexpr uint64_t kAnyForm = 0x1ff, kFma = 0x023;  // of an operation, whatever its operands are
 constexpr int kMachineCuda = 190, kAbiOfNewerFiles = 8;
 constexpr uint8_t kAttributeFrame = 0x11, kAttributeRegisters = 0x2f;
 constexpr size_t kInstruction = 16;
@@ -106,7 +107,18 @@ class Reader {
         case 0x387:
           ++out_.local;
           break;
+        case 0x984:
+          count(out_.shared_loads);
+          break;
+        case 0x388:
+        case 0x988:
+          count(out_.shared_stores);
+          break;
+        case 0xb1d:
+          ++out_.barriers;
+          break;
         default:
+          if ((low & kAnyForm) == kFma) ++out_.fma;
           break;
       }
     }

@@ -20,6 +20,8 @@ struct CubinInfo {
   int instructions = 0;
   int local = 0;               // loads and stores of local memory: spills, or arrays that are no registers
   AccessCounts loads, stores;  // of global memory
+  AccessCounts shared_loads, shared_stores;
+  int fma = 0, barriers = 0;  // of f32; for all threads of a block
 };
 
 // INVALID: no ELF file for a GPU, cut short, or without that kernel.

@@ -12,17 +12,20 @@ using ir::Op;
 
 namespace {
 
+constexpr int64_t kManyLocals = 64, kMostOfHalf = 96;  // about as many as leave room in 128 registers
+constexpr int kHalfOfThreads = 256;
+
 class Writer {
  public:
   explicit Writer(const DeviceProgram& p) : p_(p) {}
 
-  std::string run(const std::string& kernel) {
+  std::string run(const std::string& kernel, int blocks) {
     line("#include \"{}\"", kPreludeName);
     line("struct lt_args {{");
     for (const DeviceParam& q : p_.params) line("  {}{}* {};", q.written ? "" : "const ", type_of(q), q.name);
     for (const std::string& e : p_.sizes) line("  lt_int {};", e);
     line("}};");
-    line("LT_KERNEL({}, {}, lt_args, a) {{", kernel, p_.threads);
+    line("LT_KERNEL({}, {}, {}, lt_args, a) {{", kernel, p_.threads, blocks);
     for (const DeviceLocal& l : p_.locals) line("  float {}[{}];", l.name, l.count);
     for (const DeviceShared& s : p_.shared) line("  LT_SHARED({}, {});", s.name, s.count);
     body(p_.body);
@@ -280,7 +283,15 @@ std::string function(const DeviceOpRow& row, const char* body) {
 
 }  // namespace
 
-std::string cuda_text(const DeviceProgram& program, const std::string& kernel) { return Writer(program).run(kernel); }
+std::string cuda_text(const DeviceProgram& program, const std::string& kernel, int blocks) {
+  return Writer(program).run(kernel, blocks);
+}
+
+int wanted_blocks(const DeviceProgram& program) {
+  int64_t locals = 0;
+  for (const DeviceLocal& l : program.locals) locals += l.count;
+  return program.threads == kHalfOfThreads && locals >= kManyLocals && locals <= kMostOfHalf ? 2 : 1;
+}
 
 const std::string& device_prelude() {
   static const std::string text = [] {

@@ -153,6 +153,14 @@ Result<std::shared_ptr<const Nvrtc>> Nvrtc::open(const std::string& path) {
   return std::shared_ptr<const Nvrtc>(std::move(out));
 }
 
+Result<CompiledKernel> Nvrtc::compile(const DeviceProgram& program, const std::string& kernel,
+                                      const ir::GpuTarget& target) const {
+  const int blocks = wanted_blocks(program);
+  Result<CompiledKernel> made = compile(cuda_text(program, kernel, blocks), kernel, target);
+  const bool crowded = !made.ok() && made.status().code() == ir::Code::kUNSUPPORTED && blocks > 1;
+  return crowded ? compile(cuda_text(program, kernel), kernel, target) : std::move(made);
+}
+
 Result<CompiledKernel> Nvrtc::compile(const std::string& text, const std::string& kernel,
                                       const ir::GpuTarget& target) const {
   const Table& t = *table_;

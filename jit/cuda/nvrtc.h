@@ -7,6 +7,7 @@
 #include "ir/base/gpu_target.h"
 #include "ir/base/status.h"
 #include "jit/cuda/cubin.h"
+#include "jit/cuda/device_program.h"
 
 namespace lathe::jit {
 
@@ -26,6 +27,9 @@ class Nvrtc {
   // text: of cuda_text(); kernel: the name of its entry. INTERNAL: it does not compile. UNSUPPORTED: it does, and what
   // came out spills, has a stack frame, or was warned of.
   ir::Result<CompiledKernel> compile(const std::string& text, const std::string& kernel,
+                                     const ir::GpuTarget& target) const;
+  // The same of a program, with as many blocks at once as it wants, or else one.
+  ir::Result<CompiledKernel> compile(const DeviceProgram& program, const std::string& kernel,
                                      const ir::GpuTarget& target) const;
   const std::string& version() const { return version_; }  // "nvrtc 12.9"
 

@@ -115,7 +115,7 @@ Result<DeviceCode> DeviceCodes::compile(const ir::Leaf& leaf, const ir::GpuTarge
   out.key = key;
   out.kernel = "lathe_" + key.substr(0, 12);
   out.threads = program.threads;
-  Result<jit::CompiledKernel> made = nvrtc->compile(jit::cuda_text(program, out.kernel), out.kernel, target);
+  Result<jit::CompiledKernel> made = nvrtc->compile(program, out.kernel, target);
   if (!made.ok()) {
     if (stats_ != nullptr) stats_->add(Stat::k_refusals);
     return made.status();

@@ -3,14 +3,18 @@
 
 #include "search/gpu/chain_schedule.h"
 #include "search/gpu/columns_schedule.h"
+#include "search/gpu/gemv_schedule.h"
+#include "search/gpu/product_schedule.h"
 #include "search/gpu/rows_schedule.h"
+#include "search/gpu/transpose_schedule.h"
 
 namespace lathe::search {
 
 namespace {
 
 using MakeSchedule = ir::Result<Scheduled> (*)(const GeneralKernel&, const ir::SymbolValues&);
-constexpr MakeSchedule kSchedules[] = {chain_schedule, columns_schedule, rows_schedule};
+constexpr MakeSchedule kSchedules[] = {gemv_schedule,  product_schedule, transpose_schedule,
+                                       chain_schedule, columns_schedule, rows_schedule};
 
 }  // namespace
 

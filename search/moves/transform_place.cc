@@ -26,7 +26,7 @@ static Status contract(TransformResult& result, const Move& move, const Transfor
   LATHE_ASSIGN(Buffer * buffer, find_temporary(result.kernel, move.args[0]));
   LATHE_ASSIGN(const ScopeSite site, find_site(result.kernel, move.args[1]));
   const ScopePath path = site.path();
-  if (buffer->place >= place || (place == Place::shared && buffer->place != Place::heap))
+  if (buffer->place >= place || (place == Place::shared && buffer->place == Place::reg))
     return invalid("expected a temporary that is not there yet, got `{}`", buffer->name);
   if (inside_mark(path, Mark::vector) || inside_mark(path, Mark::tensor)) {
     return invalid("expected a scope that is not @vector or @tensor, nor inside one");

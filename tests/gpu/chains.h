@@ -28,6 +28,20 @@ inline const char kTurned[] =
     "        t0[i0, i1, j] = exp(e0[i0, i1, j])\n"
     "        y[i0, i1, j] = exp(e0[i0, i1, j]) - 1.0\n";
 
+// Products of matrices, the second operand by terms or by columns first, with a bias.
+inline const char kProduct[] =
+    "kernel product(a: f32[M, K] in, b: f32[K, N] in, e: f32[N] in, y: f32[M, N] out) "
+    "family matmul where M in 0..5000, N in 0..5000, K in 0..5000\n"
+    "  c: f32[M, N] heap\n"
+    "  for m < M [m]:\n    for n < N [n]:\n      c[m, n] = 0.0\n      for k < K [k]:\n"
+    "        c[m, n] += a[m, k] * b[k, n]\n      y[m, n] = max(c[m, n] + e[n], 0.0)\n";
+inline const char kTurnedProduct[] =
+    "kernel product(a: f32[M, K] in, b: f32[N, K] in, e: f32[N] in, y: f32[M, N] out) "
+    "family matmul where M in 0..5000, N in 0..5000, K in 0..5000\n"
+    "  c: f32[M, N] heap\n"
+    "  for m < M [m]:\n    for n < N [n]:\n      c[m, n] = 0.0\n      for k < K [k]:\n"
+    "        c[m, n] += a[m, k] * b[n, k]\n      y[m, n] = max(c[m, n] + e[n], 0.0)\n";
+
 inline ir::Kernel kernel_of(const std::string& text) { return ir::parse_kernel(text).value(); }
 
 }  // namespace lathe::test

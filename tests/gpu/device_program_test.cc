@@ -140,7 +140,7 @@ TEST(CudaText, IsPlainCpp) {
       "  float* p1;\n"
       "  lt_int e0;\n"
       "};\n"
-      "LT_KERNEL(lathe_x, 256, lt_args, a) {\n"
+      "LT_KERNEL(lathe_x, 256, 1, lt_args, a) {\n"
       "  const lt_int i0 = lt_block();\n"
       "  const lt_int i1 = lt_thread();\n"
       "  if ((i1 < lt_least(256ll, (lt_ceildiv(a.e0, 4ll) - (256ll * i0))))) {\n"

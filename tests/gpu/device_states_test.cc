@@ -18,7 +18,12 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class DeviceStore : public DeviceServe {};
+class DeviceStore : public DeviceServe {
+ protected:
+  static Owned<lathe_graph> product_of(lathe_context* ctx) {
+    return graph_of(ctx, {{range("M", 1, 4096), fixed(21)}, {fixed(21), fixed(50)}}, {{"matmul", {0, 1}}});
+  }
+};
 
 // In a process of its own: serves what another one stored, without a compiler.
 TEST_F(DeviceStore, DISABLED_ServesWhatIsStored) {
@@ -30,6 +35,9 @@ TEST_F(DeviceStore, DISABLED_ServesWhatIsStored) {
   ASSERT_EQ(resolve_on(ctx.get(), graph.get(), LATHE_WAIT_NOW, kernel, &info, &e), LATHE_STATUS_OK) << e.message;
   EXPECT_EQ(info.origin, static_cast<uint32_t>(LATHE_ORIGIN_STORE));
   expect_as_cpu(ctx.get(), graph.get(), kernel.get(), {{1003}}, {1003}, 1);
+  const auto product = product_of(ctx.get());
+  ASSERT_EQ(resolve_on(ctx.get(), product.get(), LATHE_WAIT_NOW, kernel, nullptr, &e), LATHE_STATUS_OK) << e.message;
+  expect_as_cpu(ctx.get(), product.get(), kernel.get(), {{37, 21}, {21, 50}}, {37, 50}, 0);
   EXPECT_EQ(counter(ctx.get(), "compiled_nvrtc"), 0u);
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) EXPECT_EQ(line.find("nvrtc"), std::string::npos) << line;
@@ -60,6 +68,14 @@ lathe_status warm_up(const std::string& store, lathe_kernel_info* info = nullptr
 TEST_F(DeviceStore, AnotherProcessServesIt) {
   const TempStore store;
   ASSERT_EQ(warm_up(store.path), LATHE_STATUS_OK);
+  {
+    const auto ctx = gpu_context(store.path);
+    Owned<lathe_kernel> kernel;
+    lathe_error e;
+    ASSERT_EQ(resolve_on(ctx.get(), product_of(ctx.get()).get(), LATHE_WAIT_TUNED, kernel, nullptr, &e),
+              LATHE_STATUS_OK)
+        << e.message;
+  }
   setenv("LATHE_TEST_STORE", store.path.c_str(), 1);
   const char* const args[] = {"/proc/self/exe", "--gtest_also_run_disabled_tests", "--gtest_brief=1",
                               "--gtest_filter=DeviceStore.DISABLED_ServesWhatIsStored", nullptr};

@@ -15,6 +15,7 @@
 #include "jit/cuda/lower_device.h"
 #include "search/cut/launch_cut.h"
 #include "search/gpu/device_schedules.h"
+#include "search/gpu/product_schedule.h"
 #include "tests/gpu/chains.h"
 #include "tests/gpu/fakes/fake_cubin.h"
 #include "tests/gpu/rows.h"
@@ -85,7 +86,7 @@ class RealCompiler : public testing::Test {
     RecordProperty("nvrtc", nvrtc->version());
   }
   ir::Result<CompiledKernel> compile(const std::string& leaf, const char* gpu) const {
-    return nvrtc->compile(cuda_text(program_of(leaf), "lathe_leaf"), "lathe_leaf", ir::find_gpu_target(gpu).value());
+    return nvrtc->compile(program_of(leaf), "lathe_leaf", ir::find_gpu_target(gpu).value());
   }
   std::shared_ptr<const Nvrtc> nvrtc;
 };
@@ -196,6 +197,55 @@ TEST_F(RealCompiler, RowsOnEveryGpu) {
   RecordProperty("kernels", kernels);
 }
 
+// The operands of a step's products come from shared memory by 16 bytes, those of a tile from memory, and each product
+// is one instruction.
+TEST_F(RealCompiler, ProductsOnEveryGpu) {
+  const search::GeneralKernel plain = search::general_kernel(test::kernel_of(test::kProduct)),
+                              turned = search::general_kernel(test::kernel_of(test::kTurnedProduct));
+  int kernels = 0;
+  const auto compiled = [&](const ir::Result<search::Scheduled>& scheduled, const std::string& gpu) {
+    EXPECT_TRUE(scheduled.ok()) << scheduled.status().to_string();
+    const auto made = compile(search::cut_launches(scheduled->kernel)->leaves[0].text, gpu.c_str());
+    EXPECT_TRUE(made.ok()) << gpu << ": " << made.status().message() << "\n" << print(scheduled->kernel);
+    ++kernels;
+    return made.ok() ? made->info : CubinInfo{};
+  };
+  const auto check_tile = [&](const search::GeneralKernel& of, const search::ProductTile& t, const std::string& gpu) {
+    const CubinInfo info = compiled(search::product_schedule(of, t), gpu);
+    const int64_t sums = t.thread_rows * t.thread_columns, vectors = (t.thread_rows + t.thread_columns) / 4;
+    EXPECT_EQ(info.local, 0);
+    EXPECT_GE(info.fma, sums * (t.depth + 1)) << "all steps and the last terms";
+    EXPECT_EQ(info.shared_loads.narrow + info.shared_loads.bits64, 0);
+    EXPECT_EQ(info.shared_loads.bits128, vectors * (t.depth + 1));
+    EXPECT_GE(info.loads.bits128, 2);
+    EXPECT_EQ(info.stores.bits128, sums / 4);
+    EXPECT_GE(info.barriers, 4);
+    EXPECT_LE(info.registers, 168) << gpu;
+  };
+  for (const std::string_view gpu : ir::gpu_target_names()) {
+    check_tile(plain, {128, 128, 16, 8, 8}, std::string(gpu));
+    check_tile(turned, {64, 64, 16, 4, 4}, std::string(gpu));
+  }
+  for (const search::ProductTile& t :
+       {search::ProductTile{128, 128, 8, 8, 8}, {128, 64, 16, 8, 8}, {32, 32, 32, 4, 4}}) {
+    check_tile(plain, t, "h200");
+    check_tile(turned, t, "h200");
+  }
+  for (const int64_t m : {1, 4}) {
+    for (const auto* g : {&plain, &turned}) {
+      ir::SymbolValues sizes;
+      for (const auto& [name, size] : g->sizes)
+        sizes.emplace_back(name, ir::evaluate(size, {{"M", m}, {"N", 4096}, {"K", 4096}}).value());
+      const CubinInfo info = compiled(search::device_schedule(*g, sizes), "h200");
+      EXPECT_EQ(info.local, 0);
+      EXPECT_EQ(info.shared_loads.bits128 + info.barriers, 0);
+      EXPECT_GE(info.loads.bits128, 2);
+      EXPECT_LE(info.registers, 64);
+    }
+  }
+  RecordProperty("kernels", kernels);
+}
+
 TEST_F(RealCompiler, EqualTextsGiveEqualBytes) {
   const std::string leaf = leaf_of(test::kFlat, {{"N", 100000}});
   EXPECT_EQ(compile(leaf, "h200")->cubin, compile(leaf, "h200")->cubin);
@@ -212,7 +262,7 @@ TEST_F(RealCompiler, LocalMemoryIsRefused) {
   const auto made = nvrtc->compile(
       "#include \"lathe_prelude.h\"\n"
       "struct lt_args { float* p; lt_int n; };\n"
-      "LT_KERNEL(f, 32, lt_args, a) {\n"
+      "LT_KERNEL(f, 32, 1, lt_args, a) {\n"
       "  float t[64];\n"
       "  for (int i = 0; i < 64; ++i) t[i] = a.p[i];\n"
       "  for (int i = 0; i < 64; ++i) a.p[i] = t[(i * a.n) & 63];\n"

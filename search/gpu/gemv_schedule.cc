@@ -1,0 +1,138 @@
+// See gemv_schedule.h.
+#include "search/gpu/gemv_schedule.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "search/gpu/move_list.h"
+#include "search/gpu/product_form.h"
+
+namespace lathe::search {
+
+using namespace ir;  // NOLINT: this file is all IR
+
+namespace {
+
+constexpr int64_t kVector = 4, kLanes = 32, kWarps = 8, kParts = 8;
+
+class Writer {
+ public:
+  // few: of the lines that there are few of, in a block.
+  Writer(const Kernel& kernel, const ProductForm& product, const std::string& large, bool rows, int64_t few)
+      : p_(product),
+        large_(large),
+        rows_(rows),
+        few_(few),
+        list_(kernel, "lines.1"),
+        f_(rows ? product.m->iter : product.n->iter),
+        g_(rows ? product.n->iter : product.m->iter),
+        k_(product.k->iter) {}
+
+  Result<Scheduled> run(bool terms_last) {
+    list_.knob("few", few_);
+    list_.knob("terms_last", terms_last ? 1 : 0);
+    if (terms_last) {
+      warp_of_a_line();
+    } else {
+      vectors_of_lines();
+    }
+    return list_.finish();
+  }
+
+ private:
+  // Lines of the one kind outside, of the other inside a block; sums start, grow and are used apart from each other.
+  void blocks(int64_t lines) {
+    list_.move("tile_scope {0} {1} tail=mask as {0}b,{0}i", f_, few_);
+    list_.move("tile_scope {0} {1} tail=mask as {0}b,{0}i", g_, lines);
+    if (rows_) {
+      list_.move("swap_scopes {}i {}b", f_, g_);
+      list_.move("swap_scopes {0}i {1}i", f_, g_);
+    } else {
+      list_.move("swap_scopes {}i {}b", g_, f_);
+    }
+  }
+  void grid() {
+    for (const Stmt* b : p_.batch) list_.move("parallelize_grid {}", b->iter);
+    list_.move("parallelize_grid {}b", p_.m->iter);
+    list_.move("parallelize_grid {}b", p_.n->iter);
+  }
+
+  // What several lines need of the large operand is read once.
+  void keep(const std::string& at) {
+    if (few_ > 1) {
+      list_.move("create_temporary {0} {0}_r at={1} mode=stage", large_, at);
+      list_.move("move_to_register {}_r {}", large_, at);
+      list_.move("vectorize_scope {}_r_0", large_);
+    }
+    for (const std::string& made : p_.made) list_.move("inline_temporary {}", made);
+  }
+  // Where sums start, grow and are used apart from each other.
+  void apart(const std::string& scope) {
+    list_.move("split_scope {0} after=1 as {0}e", scope);
+    list_.move("split_scope {0} after=0 as {0}k", scope);
+  }
+
+  //   for fb @grid: for gb @grid: for gi @block: c[..] = 0; for lanes @block: for terms: c[..] += a * b; y = f(c)
+  void warp_of_a_line() {
+    blocks(kWarps);
+    const std::string f = f_ + "i";
+    apart(f);
+    list_.move("swap_scopes {}k {}", f, k_);
+    list_.move("move_to_register {} {}i", p_.sum, g_);
+    list_.move("tile_scope {0} {1} tail=mask as {0}c,{0}v", k_, kVector);
+    list_.move("swap_scopes {0}v {1}k", k_, f);
+    list_.move("deal_scope {0}c {1} as {0}l,{0}t", k_, kLanes);
+    keep(k_ + "t");
+    grid();
+    list_.move("parallelize_block {}i", g_);
+    list_.move("parallelize_block {}l", k_);
+    list_.move("vectorize_scope {}v", k_);
+    for (const char* part : {"", "k", "e"}) list_.move("unroll_scope {}{}", f, part);
+  }
+
+  //   for fb @grid: for gb @grid: for gl @block: c[..] = 0; for kw @block: for terms: for v: c[..] += a * b; y = f(c)
+  void vectors_of_lines() {
+    blocks(kLanes * kVector);
+    const std::string f = f_ + "i", v = g_ + "v";
+    list_.move("tile_scope {0}i {1} tail=mask as {0}l,{0}v", g_, kVector);
+    list_.move("swap_scopes {} {}", v, f);
+    apart(v);
+    apart(f);
+    list_.move("swap_scopes {}k {}", v, k_);
+    list_.move("swap_scopes {}k {}", f, k_);
+    list_.move("move_to_register {} {}l", p_.sum, g_);
+    list_.move("deal_scope {0} {1} as {0}w,{0}t", k_, kParts);
+    keep(k_ + "t");
+    grid();
+    list_.move("parallelize_block {}l", g_);
+    list_.move("parallelize_block {}w", k_);
+    for (const char* part : {"", "k", "e"}) {
+      list_.move("unroll_scope {}{}", f, part);
+      list_.move("vectorize_scope {}{}", v, part);
+    }
+  }
+
+  const ProductForm& p_;
+  const std::string large_;
+  const bool rows_;
+  const int64_t few_;
+  MoveList list_;
+  const std::string f_, g_, k_;
+};
+
+}  // namespace
+
+Result<Scheduled> gemv_schedule(const GeneralKernel& general, const SymbolValues& sizes) {
+  LATHE_ASSIGN(const ProductForm product, product_form(general.kernel));
+  const ProductShape shape = shape_of(product, sizes);
+  const int64_t few = std::min(shape.rows, shape.columns);
+  if (few > kFewLines)
+    return unsupported("{} has {} rows and {} columns", general.kernel.name, shape.rows, shape.columns);
+  const bool rows = shape.rows <= shape.columns;
+  const auto large = std::find_if(product.operands.begin(), product.operands.end(),
+                                  [&](const ProductOperand& o) { return o.of_rows != rows; });
+  const auto block = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(few, 1))));
+  return Writer(general.kernel, product, large->buffer, rows, block).run(large->terms_last);
+}
+
+}  // namespace lathe::search

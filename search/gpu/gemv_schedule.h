@@ -1,0 +1,19 @@
+// Products with few rows or few columns on a GPU, such as a decoder's: time goes into reading the large operand once. A
+// block's threads share out its elements, 16 bytes each, and add up what they have.
+//
+//   terms are neighbours in memory: a warp takes a column of the result for few rows, a row for few columns, and its
+//     lanes the terms, 4 each
+//   columns (or rows) are: 8 lanes take 4 of them, and an eighth of the terms each
+#pragma once
+#include "search/gpu/general_kernel.h"
+#include "search/moves/schedule.h"
+
+namespace lathe::search {
+
+// At most so many rows or columns are few.
+inline constexpr int64_t kFewLines = 8;
+
+// UNSUPPORTED: it is no product, or has neither few rows nor few columns. sizes: see chain_schedule.h.
+ir::Result<Scheduled> gemv_schedule(const GeneralKernel& general, const ir::SymbolValues& sizes);
+
+}  // namespace lathe::search

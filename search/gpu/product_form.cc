@@ -1,0 +1,90 @@
+// See product_form.h.
+#include "search/gpu/product_form.h"
+
+#include <algorithm>
+
+#include "ir/analysis/analysis.h"
+
+namespace lathe::search {
+
+using namespace ir;  // NOLINT: this file is all IR
+
+namespace {
+
+// Nests before the last one make temporaries, each by one plain assignment.
+Status find_made(const Kernel& kernel, ProductForm& out) {
+  for (size_t i = 0; i + 1 < kernel.body.size(); ++i) {
+    const Stmt* s = &kernel.body[i];
+    while (s->kind == Stmt::Kind::scope && s->body.size() == 1) s = &s->body[0];
+    const Buffer* b = s->kind == Stmt::Kind::assign ? kernel.find_buffer(s->target) : nullptr;
+    if (b == nullptr || b->place != Place::heap || s->op != AssignOp::set)
+      return unsupported("{} has a nest before its product that makes more than a temporary", kernel.name);
+    out.made.push_back(b->name);
+  }
+  return {};
+}
+
+Status find_operands(const Kernel& kernel, ProductForm& out) {
+  const Stmt& term = out.k->body[0];
+  Status status;
+  for_each_node(term.value, [&](const ExprNode& e) {
+    if (e.op != Op::k_load || !status.ok()) return;
+    bool rows = false, columns = false, terms = false, terms_last = false;
+    int dims = 0;
+    for (const Expr& i : e.args) {
+      const bool of_k = uses(i, out.k->iter), of_rows = uses(i, out.m->iter), of_columns = uses(i, out.n->iter);
+      dims += of_k || of_rows || of_columns ? 1 : 0;
+      if (of_k || of_rows || of_columns) terms_last = of_k;
+      rows = rows || of_rows, columns = columns || of_columns, terms = terms || of_k;
+    }
+    const bool known = std::any_of(out.operands.begin(), out.operands.end(),
+                                   [&](const ProductOperand& s) { return s.buffer == e.name; });
+    if (rows && columns) status = unsupported("{} of {} has rows and columns of the result", e.name, kernel.name);
+    if (known || !terms || !(rows || columns)) return;
+    out.operands.push_back({e.name, rows, dims, terms_last});
+  });
+  return status;
+}
+
+}  // namespace
+
+Result<ProductForm> product_form(const Kernel& kernel) {
+  ProductForm out;
+  LATHE_RETURN_IF_ERROR(find_made(kernel, out));
+  const auto no = [&](const char* why) { return unsupported("{} is no product of matrices: {}", kernel.name, why); };
+  if (kernel.body.empty()) return no("it is empty");
+  std::vector<const Stmt*> nest;
+  for (const Stmt* s = &kernel.body.back(); s->kind == Stmt::Kind::scope; s = &s->body[0]) {
+    nest.push_back(s);
+    if (s->body.size() != 1) break;
+  }
+  if (nest.size() < 2) return no("it has no rows and columns");
+  const std::vector<Stmt>& body = nest.back()->body;
+  const auto assigns = [](const Stmt& s, AssignOp op) { return s.kind == Stmt::Kind::assign && s.op == op; };
+  if (body.size() < 3 || !assigns(body[0], AssignOp::set) || body[1].kind != Stmt::Kind::scope ||
+      body[1].body.size() != 1 || !assigns(body[1].body[0], AssignOp::add) ||
+      body[1].body[0].target != body[0].target || body[0].value->op != Op::k_const_float ||
+      body[1].body[0].value->op != Op::k_mul)
+    return no("it has no sum of products");
+  for (size_t i = 2; i < body.size(); ++i) {
+    if (!assigns(body[i], AssignOp::set)) return no("the sums are used in more than plain assignments");
+  }
+  out.n = nest.back();
+  out.m = nest[nest.size() - 2];
+  out.batch.assign(nest.begin(), nest.end() - 2);
+  out.k = &body[1];
+  out.sum = body[0].target;
+  if (kernel.find_buffer(out.sum)->place != Place::heap) return no("the sums are no temporary");
+  LATHE_RETURN_IF_ERROR(find_operands(kernel, out));
+  if (out.operands.size() < 2) return no("its terms have no two operands");
+  return out;
+}
+
+ProductShape shape_of(const ProductForm& form, const SymbolValues& sizes) {
+  const auto extent = [&](const Stmt* s) { return evaluate(s->extent, sizes).value_or(1); };
+  ProductShape out{1, extent(form.m), extent(form.n), extent(form.k)};
+  for (const Stmt* b : form.batch) out.batch *= extent(b);
+  return out;
+}
+
+}  // namespace lathe::search

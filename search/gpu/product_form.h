@@ -1,0 +1,34 @@
+// The sums of products that Schedules of matmul take: what their scopes and operands are.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "ir/base/status.h"
+#include "ir/core/binding.h"
+#include "ir/core/kernel.h"
+#include "search/gpu/product_tiles.h"
+
+namespace lathe::search {
+
+// An operand: a matrix of rows (or columns) of the result by terms, or the other way round.
+struct ProductOperand {
+  std::string buffer;
+  bool of_rows = false;
+  int dims = 0;             // that vary in a tile, of which there are one or two
+  bool terms_last = false;  // neighbours in memory are terms
+};
+
+// for batch: for m: for n: c = 0; for k: c += a * b; y = f(c). Pointers are into the Kernel.
+struct ProductForm {
+  std::vector<const ir::Stmt*> batch;
+  const ir::Stmt *m = nullptr, *n = nullptr, *k = nullptr;
+  std::string sum;
+  std::vector<ProductOperand> operands;
+  std::vector<std::string> made;  // temporaries that earlier nests make
+};
+// UNSUPPORTED: it is anything else.
+ir::Result<ProductForm> product_form(const ir::Kernel& kernel);
+// Of those sizes of its symbols.
+ProductShape shape_of(const ProductForm& form, const ir::SymbolValues& sizes);
+
+}  // namespace lathe::search

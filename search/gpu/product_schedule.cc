@@ -1,0 +1,158 @@
+// See product_schedule.h.
+#include "search/gpu/product_schedule.h"
+
+#include <algorithm>
+
+#include "ir/analysis/analysis.h"
+#include "search/gpu/move_list.h"
+#include "search/gpu/product_form.h"
+
+namespace lathe::search {
+
+using namespace ir;  // NOLINT: this file is all IR
+
+namespace {
+
+constexpr int64_t kVector = 4;  // elements of 4 bytes in an access of 16
+
+class Writer {
+ public:
+  Writer(const Kernel& kernel, const ProductForm& product, const ProductTile& tile)
+      : kernel_(kernel),
+        p_(product),
+        t_(tile),
+        list_(kernel, "tiles.1"),
+        m_(p_.m->iter),
+        n_(p_.n->iter),
+        k_(p_.k->iter) {}
+
+  Result<Scheduled> run() {
+    list_.knob("rows", t_.rows);
+    list_.knob("columns", t_.columns);
+    list_.knob("depth", t_.depth);
+    list_.knob("thread_rows", t_.thread_rows);
+    list_.knob("thread_columns", t_.thread_columns);
+    blocks();
+    stage();
+    for (const char* scope : {"{0}i", "{0}ik", "{0}ik_t"}) {
+      list_.move("pad_scope {}", fmt::format(fmt::runtime(scope), m_));
+      list_.move("pad_scope {}", fmt::format(fmt::runtime(scope), n_));
+    }
+    for (const ProductOperand& s : p_.operands) {
+      copy(s, s.buffer + "_r", s.dims);
+      copy(s, s.buffer + "_s", s.dims);
+      copy(s, s.buffer + "_t", 1);
+    }
+    threads("i", "exact");
+    threads("ik", "exact");
+    threads("ik_t", "exact");
+    threads("ie", "mask");
+    list_.move("unroll_scope {}1", k_);
+    return list_.finish();
+  }
+
+ private:
+  // Tiles of the result; where sums start, grow and are used apart from each other; terms step by step.
+  void blocks() {
+    list_.move("tile_scope {0} {1} tail=mask as {0}b,{0}i", m_, t_.rows);
+    list_.move("tile_scope {0} {1} tail=mask as {0}b,{0}i", n_, t_.columns);
+    list_.move("swap_scopes {}i {}b", m_, n_);
+    for (const std::string& s : {n_, m_}) {
+      list_.move("split_scope {0}i after=1 as {0}ie", s);
+      list_.move("split_scope {0}i after=0 as {0}ik", s);
+    }
+    list_.move("move_to_register {} {}b", p_.sum, n_);
+    list_.move("swap_scopes {}ik {}", n_, k_);
+    list_.move("swap_scopes {}ik {}", m_, k_);
+    list_.move("tile_scope {0} {1} tail=peel as {0}0,{0}1,{0}2", k_, t_.depth);
+  }
+
+  void stage() {
+    for (const ProductOperand& s : p_.operands) {
+      list_.move("create_temporary {0} {0}_s at={1}0 mode=stage", s.buffer, k_);
+      list_.move("create_temporary {0} {0}_t at={1}2 mode=stage", s.buffer, k_);
+    }
+    // All loads of a step are on their way before the first of them is waited for.
+    for (const ProductOperand& s : p_.operands)
+      list_.move("create_temporary {0} {0}_r at={1}0 mode=stage", s.buffer, k_);
+    for (const std::string& made : p_.made) list_.move("inline_temporary {}", made);
+    for (const ProductOperand& s : p_.operands) {
+      list_.move("move_to_register {}_r {}0", s.buffer, k_);
+      list_.move("move_to_stack {}_s {}0", s.buffer, k_);
+      list_.move("move_to_stack {}_t {}2", s.buffer, k_);
+    }
+    for (const Stmt* b : p_.batch) list_.move("parallelize_grid {}", b->iter);
+    list_.move("parallelize_grid {}b", m_);
+    list_.move("parallelize_grid {}b", n_);
+    for (const ProductOperand& s : p_.operands) {
+      list_.move("move_to_shared {}_s {}0", s.buffer, k_);
+      list_.move("move_to_shared {}_t {}2", s.buffer, k_);
+    }
+  }
+
+  // Threads share out the copy of an operand, in vectors of neighbours. What rows or columns of the result are read of
+  // it at once lies together.
+  void copy(const ProductOperand& s, const std::string& name, int dims) {
+    const int64_t across = s.of_rows ? t_.rows : t_.columns;
+    const int64_t inner = dims == 2 && s.terms_last ? t_.depth : across,
+                  outer = dims == 2 ? across * t_.depth / inner : 1;
+    const std::string last = fmt::format("{}_{}", name, dims - 1);
+    list_.move("tile_scope {0} {1} tail=mask as {0}c,{0}v", last, kVector);
+    if (dims == 2) {
+      const int64_t down = std::max<int64_t>(1, std::min(outer, t_.threads() / (inner / kVector)));
+      list_.move("tile_scope {0}_0 {1} tail=mask as {0}_0r,{0}_0t", name, down);
+      list_.move("parallelize_block {}_0t", name);
+      list_.move("unroll_scope {}_0r", name);
+      if (s.terms_last && name == s.buffer + "_s") {
+        list_.move("swap_dims {} 0 1", name);
+        list_.move("repeat_padding {} 0 {}", name, kVector);
+      }
+    }
+    list_.move("parallelize_block {}c", last);
+    list_.move("vectorize_scope {}v", last);
+  }
+
+  // for mi: for ni  ->  for threads of rows: for threads of columns: for rows: for vectors: for lanes
+  void threads(const char* part, const char* tail) {
+    const std::string m = m_ + part, n = n_ + part;
+    list_.move("tile_scope {0} {1} tail={2} as {0}t,{0}r", m, t_.thread_rows, tail);
+    const bool several = t_.thread_columns > kVector, exact = std::string_view(tail) == "exact";
+    if (several)
+      list_.move("tile_scope {0} {1} tail={2} as {0}q,{0}p", n, t_.columns * kVector / t_.thread_columns, tail);
+    list_.move("tile_scope {0}{1} {2} tail={3} as {0}t,{0}v", n, several ? "p" : "", kVector, tail);
+    if (exact) {
+      if (several) list_.move("swap_scopes {0}q {0}t", n);
+      list_.move("swap_scopes {}r {}t", m, n);
+    }
+    if (std::string_view(part) == "ik") {
+      list_.move("swap_scopes {}1 {}t", k_, m);
+      list_.move("swap_scopes {}1 {}t", k_, n);
+    }
+    list_.move("parallelize_block {}t", m);
+    list_.move("parallelize_block {}t", n);
+    list_.move("unroll_scope {}r", m);
+    if (several) list_.move("unroll_scope {}q", n);
+    list_.move("vectorize_scope {}v", n);
+  }
+
+  const Kernel& kernel_;
+  const ProductForm& p_;
+  const ProductTile& t_;
+  MoveList list_;
+  const std::string m_, n_, k_;
+};
+
+}  // namespace
+
+Result<Scheduled> product_schedule(const GeneralKernel& general, const ProductTile& tile) {
+  LATHE_RETURN_IF_ERROR(check_tile(tile));
+  LATHE_ASSIGN(const ProductForm product, product_form(general.kernel));
+  return Writer(general.kernel, product, tile).run();
+}
+
+Result<Scheduled> product_schedule(const GeneralKernel& general, const SymbolValues& sizes) {
+  LATHE_ASSIGN(const ProductForm product, product_form(general.kernel));
+  return Writer(general.kernel, product, best_tile(shape_of(product, sizes))).run();
+}
+
+}  // namespace lathe::search

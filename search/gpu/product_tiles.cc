@@ -1,0 +1,103 @@
+// See product_tiles.h.
+#include "search/gpu/product_tiles.h"
+
+#include <algorithm>
+
+namespace lathe::search {
+
+namespace {
+
+constexpr int64_t kWarp = 32, kVector = 4, kMostThreads = 1024;
+constexpr int64_t kSharedBytes = 48 * 1024;  // of a block, without asking for more
+constexpr int64_t kMostThreadSums = 64;      // leaves room for operands and addresses in 255 registers
+constexpr int64_t kMostUnrolled = 1024;      // products of a thread in a step, written out
+constexpr int64_t kMultiprocessors = 132;
+constexpr int64_t kResidentThreads = 2048, kRegisters = 65536, kResidentShared = 227 * 1024;
+constexpr double kIssue = 4;            // instructions of warps in a cycle of a multiprocessor
+constexpr double kL2Bytes = 5500;       // in a cycle of the GPU
+constexpr double kBarrierCycles = 700;  // from a load of a tile to its first use, two barriers included
+
+int64_t shared_bytes(const ProductTile& t) { return (t.rows + kVector + t.columns + kVector) * t.depth * 4; }
+int64_t registers(const ProductTile& t) {
+  return t.thread_rows * t.thread_columns + 2 * (t.thread_rows + t.thread_columns) + 40;
+}
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace
+
+ir::Status check_tile(const ProductTile& t) {
+  for (const int64_t part : {t.rows, t.columns, t.depth, t.thread_rows, t.thread_columns}) {
+    if (part < 1) return ir::invalid("a tile without elements");
+  }
+  if (t.rows % t.thread_rows != 0 || t.columns % t.thread_columns != 0)
+    return ir::invalid("a tile of {}x{}, which {}x{} does not divide", t.rows, t.columns, t.thread_rows,
+                       t.thread_columns);
+  if (t.threads() % kWarp != 0 || t.threads() > kMostThreads)
+    return ir::invalid("{} threads, expected whole warps of at most {}", t.threads(), kMostThreads);
+  if (t.thread_columns % kVector != 0 || t.depth % kVector != 0)
+    return ir::invalid("{} columns of a thread and a depth of {}, expected multiples of {}", t.thread_columns, t.depth,
+                       kVector);
+  if (t.thread_rows * t.thread_columns > kMostThreadSums)
+    return ir::invalid("{} sums of a thread, expected at most {}", t.thread_rows * t.thread_columns, kMostThreadSums);
+  if (t.thread_rows * t.thread_columns * t.depth > kMostUnrolled)
+    return ir::invalid("{} products of a thread in a step, expected at most {}",
+                       t.thread_rows * t.thread_columns * t.depth, kMostUnrolled);
+  if (registers(t) * t.threads() > kRegisters)
+    return ir::invalid("{} registers of a block, expected at most {}", registers(t) * t.threads(), kRegisters);
+  if (shared_bytes(t) > kSharedBytes)
+    return ir::invalid("{} bytes of shared memory, expected at most {}", shared_bytes(t), kSharedBytes);
+  return {};
+}
+
+const std::vector<ProductTile>& product_tiles() {
+  static const std::vector<ProductTile> tiles = [] {
+    std::vector<ProductTile> out;
+    for (const auto& [rows, columns] :
+         {std::pair<int64_t, int64_t>{128, 128}, {128, 64}, {64, 128}, {64, 64}, {32, 64}, {32, 32}, {16, 64}}) {
+      for (const auto& [down, across] : {std::pair<int64_t, int64_t>{8, 8}, {4, 8}, {8, 4}, {4, 4}, {2, 4}}) {
+        for (const int64_t depth : {8, 16, 32}) {
+          const ProductTile tile{rows, columns, depth, down, across};
+          if (tile.threads() >= 64 && tile.threads() <= 256 && check_tile(tile).ok()) out.push_back(tile);
+        }
+      }
+    }
+    return out;
+  }();
+  return tiles;
+}
+
+double product_cycles(const ProductTile& t, const ProductShape& s) {
+  const auto depth = static_cast<double>(std::max<int64_t>(s.depth, 1));
+  const auto tiles = static_cast<double>(s.batch * ceil_div(std::max<int64_t>(s.rows, 1), t.rows) *
+                                         ceil_div(std::max<int64_t>(s.columns, 1), t.columns));
+  const auto warps = static_cast<double>(t.threads()) / kWarp;
+  // What a multiprocessor issues for a tile: products, and accesses of four elements each for its operands.
+  const auto sums = static_cast<double>(t.thread_rows * t.thread_columns);
+  const auto operands = static_cast<double>(t.thread_rows + t.thread_columns);
+  const double issue = depth * warps * (sums + operands / kVector + 2) / kIssue;
+  // Shared memory hands out 128 bytes in a cycle: threads of a warp share what they read of rows.
+  const double shared = depth * warps * operands / kVector * 1.5;
+  const double copied = depth * static_cast<double>(t.rows + t.columns) * 4 / 32;
+  const double results = static_cast<double>(t.rows * t.columns) * 4 / 32;
+  const double waves = tiles / kMultiprocessors;
+  const double busy = waves < 1 ? 1 : static_cast<double>(ceil_div(static_cast<int64_t>(tiles), kMultiprocessors));
+  const auto resident = static_cast<double>(
+      std::max<int64_t>(1, std::min({kResidentThreads / t.threads(), kRegisters / (registers(t) * t.threads()),
+                                     kResidentShared / shared_bytes(t)})));
+  // Steps wait for memory, but where other blocks are there to run meanwhile.
+  const double together = std::max(1.0, std::min(resident, waves));
+  const double waiting = depth / static_cast<double>(t.depth) * kBarrierCycles * busy / together;
+  const double l2 = tiles *
+                    (depth * static_cast<double>(t.rows + t.columns) + static_cast<double>(t.rows * t.columns)) * 4 /
+                    kL2Bytes;
+  return std::max({busy * (std::max(issue, shared) + copied + results), waiting, l2}) + 0.1 * waiting;
+}
+
+const ProductTile& best_tile(const ProductShape& shape) {
+  const std::vector<ProductTile>& all = product_tiles();
+  return *std::min_element(all.begin(), all.end(), [&](const ProductTile& a, const ProductTile& b) {
+    return product_cycles(a, shape) < product_cycles(b, shape);
+  });
+}
+
+}  // namespace lathe::search

@@ -1,0 +1,33 @@
+// Tiles of products on a GPU: what a block of threads and a thread compute, which of them a GPU can run, and which is
+// best for a shape by the bytes and instructions that it takes.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "ir/base/status.h"
+
+namespace lathe::search {
+
+// A block has rows x columns of the result, a thread some of each; depth terms are staged in shared memory at a time.
+struct ProductTile {
+  int64_t rows = 0, columns = 0, depth = 0, thread_rows = 0, thread_columns = 0;
+
+  int64_t row_threads() const { return rows / thread_rows; }
+  int64_t column_threads() const { return columns / thread_columns; }
+  int64_t threads() const { return row_threads() * column_threads(); }
+};
+// rows 64..128, depth 8..32, ...: those that fit every GPU served, in the order of the table.
+const std::vector<ProductTile>& product_tiles();
+
+// INVALID, naming the rule: whole warps of at most 1024 threads; columns of a thread in whole vectors of 4; registers
+// and static shared memory of every GPU served.
+ir::Status check_tile(const ProductTile& tile);
+
+struct ProductShape {
+  int64_t batch = 1, rows = 1, columns = 1, depth = 1;
+};
+// Cycles of a GPU of 132 multiprocessors: for ordering only.
+double product_cycles(const ProductTile& tile, const ProductShape& shape);
+const ProductTile& best_tile(const ProductShape& shape);
+
+}  // namespace lathe::search

@@ -1,0 +1,161 @@
+// Schedules of products and transposes on a GPU: values stay in every tile, what is proven is proven, and the ranking
+// prefers what it should.
+#include "search/gpu/product_schedule.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "ir/analysis/analysis.h"
+#include "ir/meaning/interpreter.h"
+#include "search/cut/launch_cut.h"
+#include "search/cut/safe_kernel.h"
+#include "search/gpu/device_schedules.h"
+#include "search/gpu/gemv_schedule.h"
+#include "search/gpu/transpose_schedule.h"
+#include "tests/gpu/chains.h"
+#include "tests/gpu/emulated.h"
+
+namespace lathe::search {
+namespace {
+
+using ir::Kernel;
+using ir::SymbolValues;
+using test::kernel_of;
+using ::testing::HasSubstr;
+
+// A bias, an activation and a residual; the second operand row by row of terms.
+const char kFused[] =
+    "kernel fused(a: f32[M, K] in, b: f32[N, K] const, e0: f32[N] in, e1: f32[M, N] in, y: f32[M, N] out) "
+    "family matmul where M in 0..5000, N in 0..5000, K in 0..5000\n"
+    "  c: f32[M, N] heap\n"
+    "  for m < M [m]:\n    for n < N [n]:\n      c[m, n] = 0.0\n      for k < K [k]:\n"
+    "        c[m, n] += a[m, k] * b[n, k]\n      y[m, n] = max(c[m, n] + e0[n], 0.0) + e1[m, n]\n";
+// Batches of which one operand is shared, both the other way round, and an operand that is made first.
+const char kMade[] =
+    "kernel made(g: f32[2, K, M] in, u: f32[2, K, M] in, b: f32[K, N] in, y: f32[2, M, N] out) "
+    "family matmul where M in 0..5000, N in 0..5000, K in 0..5000\n"
+    "  a: f32[2, K, M] heap\n"
+    "  c: f32[2, M, N] heap\n"
+    "  for s0 < 2:\n    for s1 < K:\n      for s2 < M:\n        a[s0, s1, s2] = max(g[s0, s1, s2], 0.0) * u[s0, s1, "
+    "s2]\n"
+    "  for t < 2 [batch]:\n    for m < M [m]:\n      for n < N [n]:\n        c[t, m, n] = 0.0\n        for k < K [k]:\n"
+    "          c[t, m, n] += a[t, k, m] * b[k, n]\n        y[t, m, n] = c[t, m, n]\n";
+const char kTurn[] =
+    "kernel turn(s: f32[C, A, B] in, d: f32[A, B, C] out) family transpose where A in 0..999, B in 0..999, C in "
+    "0..999\n"
+    "  for i0 < A [row]:\n    for i1 < B [row]:\n      for j < C [col]:\n        d[i0, i1, j] = s[j, i0, i1]\n";
+
+SymbolValues sizes_of(const GeneralKernel& general, const SymbolValues& symbols) {
+  SymbolValues out;
+  for (const auto& [name, size] : general.sizes) out.emplace_back(name, ir::evaluate(size, symbols).value());
+  return out;
+}
+
+void expect_same(const Kernel& naive, const GeneralKernel& general, const ir::Result<Scheduled>& scheduled,
+                 const SymbolValues& symbols) {
+  ASSERT_TRUE(scheduled.ok()) << scheduled.status().to_string();
+  const auto safe = check_safe(general.kernel, scheduled->kernel);
+  EXPECT_TRUE(safe.ok()) << safe.message();
+  EXPECT_TRUE(cut_launches(scheduled->kernel).ok()) << cut_launches(scheduled->kernel).status().message();
+  test::Tensors want = test::inputs_of(naive, symbols), got = want;
+  ASSERT_TRUE(ir::interpret(naive, symbols, want).ok());
+  ASSERT_TRUE(ir::interpret(scheduled->kernel, sizes_of(general, symbols), got).ok());
+  for (const auto& [name, tensor] : want) {
+    const std::vector<double>& data = got[name].data;
+    ASSERT_EQ(tensor.data.size(), data.size());
+    for (size_t i = 0; i < data.size(); ++i)
+      ASSERT_NEAR(data[i], tensor.data[i], 1e-5 * (1 + std::fabs(tensor.data[i]))) << name << " " << i;
+  }
+}
+
+TEST(ProductSchedule, EveryTileKeepsTheValues) {
+  const Kernel fused = kernel_of(kFused), made = kernel_of(kMade);
+  const GeneralKernel of_fused = general_kernel(fused), of_made = general_kernel(made);
+  int number = 0;
+  for (const ProductTile& tile : product_tiles()) {
+    // One over and under the tile, and the depth, in turn.
+    const int64_t by = number++ % 3 - 1;
+    expect_same(fused, of_fused, product_schedule(of_fused, tile),
+                {{"M", tile.rows + by}, {"N", tile.columns - by}, {"K", tile.depth + by}});
+    if (number % 4 == 0)
+      expect_same(made, of_made, product_schedule(of_made, tile), {{"M", 7}, {"N", tile.columns + 1}, {"K", 3}});
+  }
+  for (const int64_t k : {0, 1, 2})
+    expect_same(fused, of_fused, product_schedule(of_fused, product_tiles()[0]), {{"M", 1}, {"N", 2}, {"K", k}});
+}
+
+TEST(ProductSchedule, FewLinesKeepTheValues) {
+  const Kernel fused = kernel_of(kFused), made = kernel_of(kMade);
+  const GeneralKernel of_fused = general_kernel(fused), of_made = general_kernel(made);
+  for (const int64_t few : {1, 2, 5, 8}) {
+    for (const int64_t other : {1, 9, 130}) {
+      for (const int64_t k : {0, 1, 129}) {
+        const SymbolValues rows = {{"M", few}, {"N", other}, {"K", k}}, columns = {{"M", other}, {"N", few}, {"K", k}};
+        for (const SymbolValues& s : {rows, columns}) {
+          expect_same(fused, of_fused, gemv_schedule(of_fused, sizes_of(of_fused, s)), s);
+          expect_same(made, of_made, gemv_schedule(of_made, sizes_of(of_made, s)), s);
+        }
+      }
+    }
+  }
+}
+
+TEST(TransposeSchedule, KeepsTheValues) {
+  const Kernel turn = kernel_of(kTurn);
+  const GeneralKernel general = general_kernel(turn);
+  for (const int64_t b : {8, 31, 33}) {
+    for (const int64_t c : {8, 32, 65})
+      expect_same(turn, general, transpose_schedule(general, sizes_of(general, {{"A", 2}, {"B", b}, {"C", c}})),
+                  {{"A", 2}, {"B", b}, {"C", c}});
+  }
+}
+
+TEST(ProductTiles, FollowTheShape) {
+  const auto best = [](int64_t m, int64_t n, int64_t k, int64_t batch = 1) {
+    const ProductTile& t = best_tile({batch, m, n, k});
+    return std::pair(t.rows, t.columns);
+  };
+  EXPECT_EQ(best(4096, 4096, 4096), (std::pair<int64_t, int64_t>(128, 128)));
+  EXPECT_EQ(best(8192, 8192, 512), (std::pair<int64_t, int64_t>(128, 128)));
+  const auto [rows, columns] = best(256, 256, 4096);
+  EXPECT_LE(rows * columns, 64 * 64);  // enough blocks to go round
+  EXPECT_LE(best(16, 4096, 4096).first, 32);
+  // More work takes longer.
+  for (const ProductTile& t : product_tiles()) {
+    EXPECT_LT(product_cycles(t, {1, 512, 512, 512}), product_cycles(t, {1, 4096, 4096, 512}));
+    EXPECT_LT(product_cycles(t, {1, 512, 512, 512}), product_cycles(t, {1, 512, 512, 4096}));
+    EXPECT_TRUE(check_tile(t).ok());
+  }
+}
+
+TEST(ProductTiles, RefusesWhatNoGpuRuns) {
+  const auto why = [](const ProductTile& t) { return check_tile(t).message(); };
+  EXPECT_THAT(why({0, 64, 8, 4, 4}), HasSubstr("without elements"));
+  EXPECT_THAT(why({100, 64, 8, 8, 4}), HasSubstr("does not divide"));
+  EXPECT_THAT(why({8, 8, 8, 4, 4}), HasSubstr("4 threads"));
+  EXPECT_THAT(why({256, 256, 8, 4, 4}), HasSubstr("4096 threads"));
+  EXPECT_THAT(why({64, 64, 6, 4, 4}), HasSubstr("a depth of 6"));
+  EXPECT_THAT(why({128, 128, 8, 16, 8}), HasSubstr("128 sums"));
+  EXPECT_THAT(why({128, 128, 32, 8, 8}), HasSubstr("2048 products"));
+  EXPECT_THAT(why({256, 256, 8, 8, 8}), HasSubstr("registers of a block"));
+  EXPECT_THAT(why({128, 64, 64, 4, 4}), HasSubstr("bytes of shared memory"));
+}
+
+TEST(ProductSchedule, RefusesWhatIsNoProduct) {
+  const auto why = [](const std::string& text) {
+    return product_schedule(general_kernel(kernel_of(text)), product_tiles()[0]).status().message();
+  };
+  EXPECT_THAT(why(test::kRows), HasSubstr("it has no sum of products"));
+  EXPECT_THAT(why(test::kFlat), HasSubstr("it has no rows and columns"));
+  EXPECT_THAT(why("kernel k(a: f32[9, 9] in, y: f32[9, 9] out)\n  c: f32[9, 9] heap\n  for m < 9:\n    for n < 9:\n"
+                  "      c[m, n] = 0.0\n      for k < 9:\n        c[m, n] += a[m, k] * 2.0\n      y[m, n] = c[m, n]\n"),
+              HasSubstr("its terms have no two operands"));
+  const GeneralKernel general = general_kernel(kernel_of(kFused));
+  EXPECT_THAT(gemv_schedule(general, sizes_of(general, {{"M", 9}, {"N", 9}, {"K", 9}})).status().message(),
+              HasSubstr("has 9 rows and 9 columns"));
+}
+
+}  // namespace
+}  // namespace lathe::search
