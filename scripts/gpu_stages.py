@@ -344,8 +344,9 @@ def pack(folder):
             done = subprocess.run([bin_["lathe"], "warmup", manifest, "--device", gpu, "--store", target / "store", "--json"], env=env,
                                   capture_output=True, text=True, check=False)
             lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-            if not lines or not lines[-1].get("compiled_nvrtc"):
-                notes.append(f"no code for {gpu}: " + (lines[0].get("message", "") if lines else done.stderr.strip()[-200:]))
+            if not any(line.get("event") == "row" for line in lines):
+                notes.append(f"nothing for {gpu}: " + (lines[0].get("message", "") if lines else done.stderr.strip()[-200:]))
+            notes += [f'{gpu}: {line["message"]}' for line in lines if line.get("event") == "error"]
         subprocess.run([bin_["conformance"], "--cuda", bin_["fake_cuda"], "--nvrtc", bin_["fake_nvrtc"], "--reference-cuda", bin_["fake_cuda"],
                         "--reference-nvrtc", bin_["fake_nvrtc"], "--reference-store", target / "reference"],
                        env=env, capture_output=True, check=True)
