@@ -214,6 +214,8 @@ Status Stages::add_on_device(int kernel, const PrepareRequest& request, const On
     if (sealed) context_.stats().miss(MissReason::k_sealed);
     return stage.status().with_context(definition_.graph().name);
   }
+  if ((stage->schedule.numeric & kDefaultAllowed & ~allowed_classes(request)) != 0)
+    return ir::unsupported("{}: its Schedule for a GPU takes liberties that are not allowed", definition_.graph().name);
   attributes.stage = std::move(*stage);
   return keep_stage(kernel, p, std::move(attributes), info).status();
 }
