@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/gpu/cli_run.h"
+#include "tests/gpu/serve/cli_run.h"
 #include "tests/gpu/served_chain.h"
 
 namespace lathe::test {

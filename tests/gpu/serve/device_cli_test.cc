@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/gpu/cli_run.h"
+#include "tests/gpu/serve/cli_run.h"
 
 namespace lathe::test {
 namespace {
