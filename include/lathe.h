@@ -318,7 +318,8 @@ typedef struct lathe_policy {
   int32_t threads;        /* 0..256, as many as execute will use; 0 means 1 */
   uint32_t cold;          /* 1: constants come from memory at each call (decode); 0: hot */
   uint32_t device;        /* 0: the CPU; n: CUDA device n - 1 (docs/gpu.md). On a GPU, NOW and STORED serve what is
-                             stored, TUNED also compiles; nothing is measured, and threads and cold have no meaning */
+                             stored, TUNED also compiles; nothing is measured, and threads and cold have no meaning. Where
+                             the host allowed a background thread, what NOW misses is compiled on it */
   uint32_t reserved;
 } lathe_policy;
 #define LATHE_POLICY_INIT {(uint32_t)sizeof(lathe_policy), 1, 0, 0, 0, 0, 1, 0, 0, 0}
@@ -449,16 +450,21 @@ typedef struct lathe_budget {
   int32_t tier;                   /* 1: compile only; 2: search too; 0 means 2 */
   int32_t candidates;             /* 0..4096 per Kernel and hinted dims, the default included; 0 means 16 */
   const volatile int32_t* cancel; /* NULL, or polled: nonzero stops after the current candidate and keeps the results */
+  uint32_t
+      device; /* as lathe_policy.device: 0: the CPU; n: CUDA device n - 1. On a GPU tier 1 stores the Schedule of the
+                      best rank, tier 2 times the best of them; threads and cold have no meaning */
+  uint32_t reserved;
 } lathe_budget;
-#define LATHE_BUDGET_INIT {(uint32_t)sizeof(lathe_budget), 1, 0, 2, 0, NULL}
+#define LATHE_BUDGET_INIT {(uint32_t)sizeof(lathe_budget), 1, 0, 2, 0, NULL, 0, 0}
 
 /* Operators of the plan, those for which nothing had to be done, leaves compiled, searches, candidates timed, operators
  * or Kernels that cannot be served as they should, and milliseconds in all. */
 typedef struct lathe_report {
   uint32_t struct_size, version;
   uint64_t ops, from_store, compiled_xbyak, compiled_llvm, searches, measurements, failed, wall_ms;
+  uint64_t compiled_nvrtc; /* kernels for a GPU */
 } lathe_report;
-#define LATHE_REPORT_INIT {(uint32_t)sizeof(lathe_report), 1, 0, 0, 0, 0, 0, 0, 0, 0}
+#define LATHE_REPORT_INIT {(uint32_t)sizeof(lathe_report), 1, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 /* Called on the thread that runs the plan, after each search and each operator. fraction: 0..1. op is valid during the
  * call. A call of a plan function on the same plan is LATHE_STATUS_STATE. */

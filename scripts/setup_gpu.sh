@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Fetches NVRTC, NVIDIA's compiler as a library, and nvdisasm from PyPI into build/nvidia: 100 MB. Optional: nothing else
-# needs it; what tests with it skip without it. No GPU and no driver is needed.
-#   scripts/setup_gpu.sh           fetches, prints the path of the library
-#   scripts/setup_gpu.sh --path    prints the path of the library that is there; fails if there is none
+# Fetches from PyPI into build/nvidia: NVRTC, NVIDIA's compiler as a library; nvdisasm and cuobjdump; the headers that the
+# project's own declarations are compared with. 110 MB. Optional: nothing else needs them; what tests with them skips without.
+# No GPU and no driver is needed.
+#   scripts/setup_gpu.sh           fetches, prints the path of NVRTC
+#   scripts/setup_gpu.sh --path    prints the path of the NVRTC that is there; fails if there is none
 set -euo pipefail
 cd "$(dirname "$0")/.."
 readonly folder=build/nvidia
@@ -11,7 +12,8 @@ library() { ls "$PWD/$folder"/lib/python3*/site-packages/nvidia/cuda_nvrtc/lib/l
 
 if [ "${1:-}" != --path ]; then
   python3 -m venv "$folder"
-  "$folder/bin/pip" install --quiet --disable-pip-version-check "nvidia-cuda-nvrtc-cu12==12.9.*" nvidia-cuda-nvdisasm
+  "$folder/bin/pip" install --quiet --disable-pip-version-check "nvidia-cuda-nvrtc-cu12==12.9.*" "nvidia-cuda-runtime-cu12==12.9.*" \
+    nvidia-cuda-nvdisasm nvidia-cuda-cuobjdump
 fi
 path=$(library)
 [ -n "$path" ] || { echo "no NVRTC in $folder: run scripts/setup_gpu.sh" >&2; exit 1; }

@@ -69,13 +69,16 @@ const std::map<std::string, std::set<std::string>>& rooms() {
       {"runtime/store", {"base"}},
       {"runtime/compile", {"base", "walk", "store"}},
       {"runtime/cuda", {"base", "walk", "store", "compile"}},
+      {"runtime/cuda/measure", {"base", "walk", "store", "compile", "oracle", "measure", "cuda"}},
       {"runtime/oracle", {"base", "walk", "compile"}},
       {"runtime/measure", {"base", "walk", "store", "compile", "oracle"}},
       {"runtime/serve", {"base", "walk", "store", "compile", "cuda", "measure"}},
-      {"runtime/bench", {"base", "walk", "store", "compile", "oracle", "measure", "serve"}},
+      {"runtime/bench", {"base", "walk", "store", "compile", "cuda", "oracle", "measure", "serve"}},
       {"runtime/tune", {"base", "walk", "store", "compile", "oracle", "measure", "serve", "bench"}},
+      {"runtime/tune/device",
+       {"base", "walk", "store", "compile", "cuda", "cuda/measure", "oracle", "measure", "serve", "tune"}},
       {"runtime/live", {"base", "walk", "store", "compile", "oracle", "measure", "serve", "bench", "tune"}},
-      {"runtime/capi", {"base", "walk", "store", "compile", "cuda", "measure", "serve", "tune", "live"}},
+      {"runtime/capi", {"base", "walk", "store", "compile", "cuda", "measure", "serve", "tune", "tune/device", "live"}},
   };
   return kRooms;
 }

@@ -88,6 +88,38 @@ def test_rooms():
     run(sys.executable, ROOT / "scripts/draw_rooms.py", "--check")
 
 
+def test_gpu(folder):
+    """What gpu_static.py makes of a report, and the summary of a device that is not there."""
+    case = lambda name, **more: {"name": name, "classname": more.pop("suite", "DeviceServe"), "status": "RUN", **more}
+    report = folder / "gpu.json"
+    report.write_text(json.dumps({"testsuites": [{"testsuite": [
+        case("A", kernels="30", spills="0", warnings="0", opcode_failures="0", nvrtc="nvrtc 12.9", suite="CompileMatrix"),
+        case("B", emulated="7"), case("AnotherProcessServesIt", compiles_second="0", suite="DeviceStore"),
+        case("C", identities_equal="1", suite="CpuIdentities"), case("D", skipped=[{"message": "x.cc:1\nno cuda.h"}]),
+        {"name": "E", "classname": "DeviceStore", "status": "NOTRUN"}]}]}))
+    out = json.loads(run(sys.executable, ROOT / "scripts/gpu_static.py", report, "--json"))
+    assert list(out) == ["state", "nvrtc", "kernels", "spills", "warnings", "opcode_failures", "emulated", "emulator_failures", "conflicts",
+                         "planted", "caught", "fake_served", "fake_compiles_second", "identities_equal", "skipped"], out
+    assert (out["state"], out["kernels"], out["emulated"], out["fake_served"], out["skipped"]) == ("ok", 30, 7, 1, 1), out
+    assert out["planted"] is None and out["fake_compiles_second"] == 0 and out["identities_equal"] is True, out
+    report.write_text(report.read_text().replace('"emulated": "7"', '"emulated": "7", "failures": [{"failure": "f"}]'))
+    done = subprocess.run([sys.executable, ROOT / "scripts/gpu_static.py", report, "--json"], capture_output=True, text=True, check=False)
+    out = json.loads(done.stdout)
+    assert done.returncode == 1 and out["state"] == "failed" and out["emulator_failures"] == 1 and "DeviceServe.B" in done.stderr, done
+    build = folder / "build"
+    for name in ("tools/lathe", "tools/lathe-worker", "bench/gpu/gpu_conformance", "bench/gpu/gpu_peer"):
+        (build / name).parent.mkdir(parents=True, exist_ok=True)
+        (build / name).write_text('#!/bin/sh\necho \'{"event": "summary", "state": "no_driver", "driver_note": "no CUDA driver"}\'\n')
+        (build / name).chmod(0o755)
+    command = [sys.executable, ROOT / "scripts/gpu_stages.py", "--device", "0", "--json", "--out", folder / "out"]
+    done = subprocess.run(command, env={**os.environ, "LATHE_GPU_BUILD": str(build)}, capture_output=True, text=True, check=False)
+    out = json.loads(done.stdout)
+    fields = ["gpu", "driver", "conformance", "conformance_failures", "checked", "failed", "gemm", "geomean", "worst", "rows_of_copy", "gemv_of_copy",
+              "prefill_tflops", "decode_tbs"]
+    assert done.returncode == 1 and list(out)[:len(fields)] == fields and all(out[f] is None for f in fields), done
+    assert set(fields) <= set(out["why_null"]) and out["why_null"]["gpu"] == "no CUDA driver", out
+
+
 def test_skipped(folder):
     junit = folder / "junit.xml"
     junit.write_text('<testsuite><testcase name="A.b" status="notrun"><skipped message="m"/><system-out>x_test.cc:1: Skipped\n'
@@ -224,6 +256,7 @@ if __name__ == "__main__":
         test_plot(pathlib.Path(made))
         test_judge(pathlib.Path(made))
         test_rooms()
+        test_gpu(pathlib.Path(made))
         test_skipped(pathlib.Path(made))
         test_compare_builds(pathlib.Path(made))
         test_compare(pathlib.Path(made))

@@ -6,7 +6,7 @@
 
 #include "runtime/bench/bench.h"
 #include "runtime/tune/warmup.h"
-#include "tools/cli.h"
+#include "tools/on_device.h"
 #include "tools/table.h"
 
 namespace lathe::tools {
@@ -17,7 +17,7 @@ using runtime::BenchRow;
 using runtime::Stat;
 
 struct BenchFlags : CommonOptions {
-  std::string manifest, shape;
+  std::string manifest, shape, device;
   bool cold = false, hot = false, samples = false;
   double row_ms = 400;
 };
@@ -52,6 +52,17 @@ int run(const BenchFlags& flags) {
   if (!items.ok()) return fail(flags, items.status(), kUsage);
   const auto shape = parse_shape(flags.shape, symbols_of(*items));
   if (!shape.ok()) return fail(flags, shape.status(), kUsage);
+  if (!flags.device.empty()) {
+    BenchOnDevice on;
+    static_cast<CommonOptions&>(on) = flags;
+    on.device = flags.device;
+    on.shape = *shape;
+    on.cold = flags.cold;
+    on.hot = flags.hot;
+    on.samples = flags.samples;
+    on.row_ms = flags.row_ms;
+    return bench_on_device(on, *items);
+  }
   int most_threads = flags.threads;
   for (const ops::Workload& item : *items)
     most_threads = std::max(most_threads, flags.threads > 0 ? flags.threads : item.threads);
@@ -167,6 +178,7 @@ const Verb kBench = {
       add_common(app, f.get());
       app.add_option("manifest", f->manifest, "JSON Lines; - reads the standard input")->required();
       app.add_option("--shape", f->shape, "M=3,L=128: instead of the hints, where an operator has the symbol");
+      add_device(app, &f->device);
       auto* cold = app.add_flag("--cold", f->cold, "Constants come from memory, whatever the workload says");
       app.add_flag("--hot", f->hot, "Constants come from the cache")->excludes(cold);
       app.add_flag("--samples", f->samples, "With --json: the samples of each row");

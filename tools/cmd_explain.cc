@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/tune/explain.h"
-#include "tools/cli.h"
+#include "tools/on_device.h"
 #include "tools/table.h"
 
 namespace lathe::tools {
@@ -16,7 +16,7 @@ using nlohmann::json;
 using runtime::ExplainedKernel;
 
 struct ExplainFlags : CommonOptions {
-  std::string manifest, op, shape;
+  std::string manifest, op, shape, device;
   int refusals = 20;
 };
 
@@ -83,6 +83,13 @@ int run(const ExplainFlags& flags) {
   if (items->empty()) return fail(flags, ir::invalid("--op: {} is not in {}", flags.op, flags.manifest), kUsage);
   const auto shape = parse_shape(flags.shape, symbols_of(*items));
   if (!shape.ok()) return fail(flags, shape.status(), kUsage);
+  if (!flags.device.empty()) {
+    ExplainOnDevice on;
+    static_cast<CommonOptions&>(on) = flags;
+    on.device = flags.device;
+    on.shape = *shape;
+    return explain_on_device(on, *items);
+  }
   auto context = make_context(flags);
   if (!context.ok()) return fail(flags, context.status(), kUsage);
   int explained = 0;
@@ -132,6 +139,7 @@ const Verb kExplain = {
       app.add_option("manifest", f->manifest, "JSON Lines; - reads the standard input")->required();
       app.add_option("--op", f->op, "Only the operator of this name");
       app.add_option("--shape", f->shape, "M=3,L=128; default: the first hints");
+      add_device(app, &f->device);
       app.add_option("--refusals", f->refusals, "Most refused moves to list")->check(CLI::Range(0, 10000));
       return [f] { return run(*f); };
     }};

@@ -7,7 +7,7 @@
 #include "jit/host/host_cpu.h"
 #include "jit/program/backend.h"
 #include "runtime/store/key.h"
-#include "tools/cli.h"
+#include "tools/on_device.h"
 #include "tools/table.h"
 
 namespace lathe::tools {
@@ -99,8 +99,12 @@ int run(const CommonOptions& options) {
 const Verb kInfo = {"info", "The machine, back ends, layers of the store, options and their source",
                     [](CLI::App& app) -> std::function<int()> {
                       auto options = std::make_shared<CommonOptions>();
+                      auto device = std::make_shared<std::string>();
                       add_common(app, options.get(), false);
-                      return [options] { return run(*options); };
+                      add_device(app, device.get());
+                      return [options, device] {
+                        return device->empty() ? run(*options) : info_on_device(*options, *device);
+                      };
                     }};
 
 }  // namespace lathe::tools

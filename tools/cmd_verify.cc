@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "jit/program/backend.h"
-#include "runtime/tune/verify.h"
-#include "tools/cli.h"
+#include "runtime/tune/device/device_verify.h"
+#include "tools/on_device.h"
 #include "tools/random_workload.h"
 #include "tools/table.h"
 
@@ -19,10 +19,17 @@ using runtime::VerifyRow;
 
 struct VerifyFlags : CommonOptions {
   std::vector<std::string> manifests;
-  std::string shape;
+  std::string shape, device;
   int random = 0;
   bool hints = false;
 };
+
+std::string level_of(const VerifyFlags& flags, const VerifyRow& row) {
+  return flags.device.empty() ? ir::isa_name(row.level) : "device " + flags.device;
+}
+std::string backend_of(const VerifyFlags& flags, const VerifyRow& row) {
+  return flags.device.empty() ? jit::backend_name(row.backend) : "nvrtc";
+}
 
 json row_json(const VerifyFlags& flags, const VerifyRow& row) {
   json line = json_event(flags, "row");
@@ -30,8 +37,8 @@ json row_json(const VerifyFlags& flags, const VerifyRow& row) {
   line["dims"] = json_dims(*row.item, row.dims);
   line["dtype"] = row.dtype;
   line["tier"] = tier_name(row.tier);
-  line["level"] = ir::isa_name(row.level);
-  line["backend"] = jit::backend_name(row.backend);
+  line["level"] = level_of(flags, row);
+  line["backend"] = backend_of(flags, row);
   line["gate"] = runtime::gate_name(row.gate);
   line["err_over_bound"] = row.err_over_bound;
   line["ok"] = row.ok;
@@ -70,6 +77,13 @@ int run(const VerifyFlags& flags) {
   if (!shape.ok()) return fail(flags, shape.status(), kUsage);
   auto context = make_context(flags, flags.threads);
   if (!context.ok()) return fail(flags, context.status(), kUsage);
+  runtime::DeviceChoice on;
+  if (!flags.device.empty()) {
+    auto chosen = device_at_hand(**context, flags.device);
+    if (!chosen.ok())
+      return fail(flags, chosen.status(), chosen.status().code() == ir::Code::kINVALID ? kUsage : kFailed);
+    on = std::move(*chosen);
+  }
   catch_interrupts();
   Bar bar(!flags.json);
   runtime::VerifyReport total;
@@ -91,18 +105,19 @@ int run(const VerifyFlags& flags) {
       options.dims = *given;
     }
     bar.update(static_cast<double>(&item - items.data()) / static_cast<double>(items.size()), item.name);
-    const auto report = runtime::run_verify(*context, {item}, options, [&](const VerifyRow& row) {
+    const auto take = [&](const VerifyRow& row) {
       if (flags.json) return print_json(row_json(flags, row));
-      const std::string backend = jit::backend_name(row.backend);
-      Counts& c = summary[fmt::format("{} {} {}", tier_name(row.tier), ir::isa_name(row.level), backend)];
+      const std::string level = level_of(flags, row), backend = backend_of(flags, row);
+      Counts& c = summary[fmt::format("{} {} {}", tier_name(row.tier), level, backend)];
       c.checked += !row.refused;
       c.failed += !row.ok && !row.refused;
       c.refused += row.refused;
       c.worst = std::max(c.worst, row.err_over_bound);
       if (!row.ok)
-        failures.row({row.item->name, dims_text(*row.item, row.dims), tier_name(row.tier), ir::isa_name(row.level),
-                      backend, row.reason});
-    });
+        failures.row({row.item->name, dims_text(*row.item, row.dims), tier_name(row.tier), level, backend, row.reason});
+    };
+    const auto report = flags.device.empty() ? runtime::run_verify(*context, {item}, options, take)
+                                             : runtime::run_device_verify(*context, {item}, on, options, take);
     if (!report.ok()) {
       ++total.failed;
       bar.clear();
@@ -148,6 +163,7 @@ const Verb kVerify = {"verify", "Compare operators with their definition", [](CL
                         auto f = std::make_shared<VerifyFlags>();
                         add_common(app, f.get());
                         add_jobs(app, f.get());
+                        add_device(app, &f->device);
                         app.add_option("manifest", f->manifests, "JSON Lines");
                         app.add_option("--random", f->random, "Random operators")->check(CLI::Range(0, 1'000'000));
                         app.add_option("--shape", f->shape, "M=3,L=128: this shape only");

@@ -4,8 +4,8 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
-#include "runtime/tune/warmup.h"
-#include "tools/cli.h"
+#include "runtime/tune/device/device_warmup.h"
+#include "tools/on_device.h"
 #include "tools/table.h"
 
 namespace lathe::tools {
@@ -16,7 +16,7 @@ using runtime::WarmupReport;
 using runtime::WarmupRow;
 
 struct WarmupOptions : CommonOptions {
-  std::string manifest;
+  std::string manifest, device;
   double budget = 100, ram = 4096;
   int tier = 2;
   int candidates = 16;
@@ -48,6 +48,7 @@ json report_json(const WarmupOptions& options, const WarmupReport& r) {
   line["from_store"] = r.from_store;
   line["compiled_xbyak"] = r.compiled_xbyak;
   line["compiled_llvm"] = r.compiled_llvm;
+  line["compiled_nvrtc"] = r.compiled_nvrtc;
   line["searches"] = r.searches;
   line["measurements"] = r.measurements;
   line["failed"] = r.failed;
@@ -110,7 +111,15 @@ int run(const WarmupOptions& options) {
     bar.clear();
     (void)fail(options, of_operator(item, status), kFailed);
   };
-  const auto report = runtime::run_warmup(*context, *items, budget, observer);
+  runtime::DeviceChoice on;
+  if (!options.device.empty()) {
+    auto chosen = device_of(**context, options.device);
+    if (!chosen.ok())
+      return fail(options, chosen.status(), chosen.status().code() == ir::Code::kINVALID ? kUsage : kFailed);
+    on = std::move(*chosen);
+  }
+  const auto report = options.device.empty() ? runtime::run_warmup(*context, *items, budget, observer)
+                                             : runtime::run_device_warmup(*context, *items, on, budget, observer);
   bar.clear();
   if (!report.ok()) return fail(options, report.status(), kFailed);
   const int lost = kept(options, **context);
@@ -118,10 +127,10 @@ int run(const WarmupOptions& options) {
     print_json(report_json(options, *report));
   } else {
     fmt::print(
-        "{}\n{} operators, {} from the store; compiled: {} by xbyak, {} by LLVM; {} searches, {} measurements, {} "
-        "ties\n",
-        table.text(), report->ops, report->from_store, report->compiled_xbyak, report->compiled_llvm, report->searches,
-        report->measurements, report->ties);
+        "{}\n{} operators, {} from the store; compiled: {} by xbyak, {} by LLVM, {} by NVRTC; {} searches, {} "
+        "measurements, {} ties\n",
+        table.text(), report->ops, report->from_store, report->compiled_xbyak, report->compiled_llvm,
+        report->compiled_nvrtc, report->searches, report->measurements, report->ties);
     fmt::print("{} failed, {} candidates rejected; slowest first resolve {:.0f} us of CPU time; {:.1f} s; digest {}\n",
                report->failed, report->rejected, report->first_resolve_us_max, report->wall_ms / 1000, report->digest);
   }
@@ -141,6 +150,7 @@ const Verb kWarmup = {
       auto o = std::make_shared<WarmupOptions>();
       add_common(app, o.get());
       add_jobs(app, o.get());
+      add_device(app, &o->device);
       app.add_option("manifest", o->manifest, "JSON Lines; - reads the standard input")->required();
       app.add_option("--tier", o->tier, "1: default schedules; 2: search, too")->check(CLI::Range(1, 2));
       app.add_option("--budget", o->budget, "Seconds of searching")->check(number_up_to(kMostSeconds));

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <memory>
 
+#include "runtime/cuda/measure/device_evaluation.h"
 #include "runtime/live/shadow.h"
 #include "runtime/measure/evaluation.h"
 #include "runtime/measure/worker_protocol.h"
@@ -67,6 +68,13 @@ void on_fault(int signal, siginfo_t* info, void*) {
   _exit(128 + signal);
 }
 
+// Last words, too: nothing runs on that device any more in this process.
+void device_lost(int candidate, const std::string& what) {
+  const std::string text = encode_fault(candidate, what);
+  send_all(text.data(), text.size());
+  _exit(1);
+}
+
 void install_handlers() {
   static char stack[64 << 10];
   const stack_t alternate = {stack, 0, sizeof stack};
@@ -100,7 +108,8 @@ class Server {
     if (!request.ok()) return encode_error(request.status());
     if (request->kind == WorkerRequest::Kind::begin) {
       evaluation_.reset();
-      auto begun = begin_evaluation(std::move(request->task), leaves_, hooks());
+      auto begun = request->task.device != 0 ? begin_device_evaluation(std::move(request->task), hooks(), device_lost)
+                                             : begin_evaluation(std::move(request->task), leaves_, hooks());
       if (!begun.ok()) return encode_error(begun.status());
       evaluation_ = std::move(*begun);
       return encode_done();

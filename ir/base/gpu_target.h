@@ -1,6 +1,7 @@
 // What a launch is generated for: a row of gpu_targets.def, or what the driver says of the GPU that is there. A plain
 // value; nothing of it enters an identity of the CPU.
 #pragma once
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,11 +16,14 @@ struct GpuTarget {
   std::string name;          // "NVIDIA H200"
   int sm = kLeastSm;         // 90: compute capability 9.0
   std::string architecture;  // "sm_90a"
+  int multiprocessors = 0;
+  int memory_gib =
+      0;  // rounded up to a multiple of 8: drivers keep some of it for themselves, each as much as it likes
 };
 
 const std::vector<std::string_view>& gpu_target_names();  // "a100", ...
 std::optional<GpuTarget> find_gpu_target(std::string_view name);
 // A GPU that the driver describes.
-GpuTarget gpu_target(std::string name, int major, int minor);
+GpuTarget gpu_target(std::string name, int major, int minor, int multiprocessors, uint64_t memory_bytes);
 
 }  // namespace lathe::ir

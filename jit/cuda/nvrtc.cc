@@ -4,7 +4,9 @@
 #include <dlfcn.h>
 
 #include <array>
-#include <mutex>
+#include <atomic>
+#include <charconv>
+#include <chrono>
 #include <vector>
 
 #include "ir/base/options.h"
@@ -38,6 +40,7 @@ struct Nvrtc::Table {
 #define LATHE_NVRTC(name, ...) int (*name)(__VA_ARGS__) = nullptr;
 #include "jit/cuda/nvrtc.def"
 #undef LATHE_NVRTC
+  int (*nvrtcSetFlowCallback)(void*, int (*)(void*, void*), void*) = nullptr;  // or it has none
   const char* (*nvrtcGetErrorString)(int) = nullptr;
 
   // The first name that is missing; null: it has them all.
@@ -45,6 +48,10 @@ struct Nvrtc::Table {
 #define LATHE_NVRTC(name, ...)                                          \
   name = reinterpret_cast<int (*)(__VA_ARGS__)>(dlsym(library, #name)); \
   if (name == nullptr) return #name;
+#include "jit/cuda/nvrtc.def"
+#undef LATHE_NVRTC
+#define LATHE_NVRTC(name, ...)
+#define LATHE_NVRTC_OPTIONAL(name, ...) name = reinterpret_cast<int (*)(__VA_ARGS__)>(dlsym(library, #name));
 #include "jit/cuda/nvrtc.def"
 #undef LATHE_NVRTC
     nvrtcGetErrorString = reinterpret_cast<const char* (*)(int)>(dlsym(library, "nvrtcGetErrorString"));
@@ -84,36 +91,19 @@ void* loaded_already() {
   return nullptr;
 }
 
-// Lines that every compilation has, and none is a complaint.
-bool is_noise(std::string_view line) {
-  return line.empty() || line.find("gmem") != std::string_view::npos ||
-         line.find("Compiling entry function") != std::string_view::npos ||
-         line.find("Function properties") != std::string_view::npos || line.find("Used ") != std::string_view::npos ||
-         line.find("bytes stack frame") != std::string_view::npos ||
-         line.find("Compile time") != std::string_view::npos || line == "\0";
-}
+// What the callback of a compilation looks at.
+struct Watch {
+  const CompileLimits& limits;
+  const std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+  std::atomic<bool> late{false}, cancelled{false};  // once true they stay so, as NVRTC wants it
+};
 
-std::string what_matters(std::string_view log) {
-  std::string out;
-  while (!log.empty()) {
-    const size_t end = std::min(log.find('\n'), log.size());
-    const std::string_view line = log.substr(0, end);
-    log.remove_prefix(std::min(end + 1, log.size()));
-    if (!is_noise(line)) out += std::string(line) + "\n";
-  }
-  return out;
-}
-
-// A number before these words that is not 0.
-bool says(const std::string& log, std::string_view words) {
-  for (size_t at = log.find(words); at != std::string::npos; at = log.find(words, at + 1)) {
-    size_t digit = at;
-    while (digit > 0 && log[digit - 1] == ' ') --digit;
-    bool zero = true;
-    while (digit > 0 && log[digit - 1] >= '0' && log[digit - 1] <= '9') zero &= log[--digit] == '0';
-    if (!zero) return true;
-  }
-  return false;
+// 1 ends the compilation. Any thread of NVRTC's.
+int look(void* watch, void*) {
+  Watch& w = *static_cast<Watch*>(watch);
+  if (w.limits.cancelled && w.limits.cancelled()) w.cancelled = true;
+  if (std::chrono::steady_clock::now() - w.start > std::chrono::milliseconds(w.limits.deadline_ms)) w.late = true;
+  return w.cancelled || w.late ? 1 : 0;
 }
 
 }  // namespace
@@ -124,16 +114,22 @@ std::string nvrtc_options() {
   return out;
 }
 
-std::string fault_of(const CubinInfo& info, const std::string& log) {
-  if (info.local > 0) return fmt::format("{} accesses of local memory", info.local);
-  if (info.frame_bytes > 0) return fmt::format("a stack frame of {} bytes", info.frame_bytes);
-  for (const char* words : {"bytes stack frame", "bytes spill stores", "bytes spill loads"}) {
-    if (says(log, words)) return fmt::format("the compiler reports {}", words);
-  }
-  // Notes of ptxas on what it gave up: registers, asynchronous products, calls.
-  const size_t note = log.find("(C75");
-  return note == std::string::npos ? "" : "the compiler reports " + log.substr(note + 1, 5);
+int nvrtc_major(std::string_view version) {
+  constexpr std::string_view kName = "nvrtc ";
+  int major = 0;
+  if (version.substr(0, kName.size()) != kName) return 0;
+  version.remove_prefix(kName.size());
+  (void)std::from_chars(version.data(), version.data() + version.size(), major);
+  return major;
 }
+
+std::string Nvrtc::file() const {
+  Dl_info info{};
+  return dladdr(reinterpret_cast<void*>(table_->nvrtcVersion), &info) != 0 && info.dli_fname != nullptr ? info.dli_fname
+                                                                                                        : "";
+}
+
+bool Nvrtc::can_cancel() const { return table_->nvrtcSetFlowCallback != nullptr; }
 
 Result<std::shared_ptr<const Nvrtc>> Nvrtc::open(const std::string& path) {
   std::string reasons;
@@ -150,19 +146,20 @@ Result<std::shared_ptr<const Nvrtc>> Nvrtc::open(const std::string& path) {
     return unsupported("NVRTC {}.{}, expected at least {}.{}", major, minor, kLeastMajor, kLeastMinor);
   std::shared_ptr<Nvrtc> out(new Nvrtc(std::move(table)));
   out->version_ = fmt::format("nvrtc {}.{}", major, minor);
+  out->major_ = major;
   return std::shared_ptr<const Nvrtc>(std::move(out));
 }
 
 Result<CompiledKernel> Nvrtc::compile(const DeviceProgram& program, const std::string& kernel,
-                                      const ir::GpuTarget& target) const {
+                                      const ir::GpuTarget& target, const CompileLimits& limits) const {
   const int blocks = wanted_blocks(program);
-  Result<CompiledKernel> made = compile(cuda_text(program, kernel, blocks), kernel, target);
+  Result<CompiledKernel> made = compile(cuda_text(program, kernel, blocks), kernel, target, limits);
   const bool crowded = !made.ok() && made.status().code() == ir::Code::kUNSUPPORTED && blocks > 1;
-  return crowded ? compile(cuda_text(program, kernel), kernel, target) : std::move(made);
+  return crowded ? compile(cuda_text(program, kernel), kernel, target, limits) : std::move(made);
 }
 
-Result<CompiledKernel> Nvrtc::compile(const std::string& text, const std::string& kernel,
-                                      const ir::GpuTarget& target) const {
+Result<CompiledKernel> Nvrtc::compile(const std::string& text, const std::string& kernel, const ir::GpuTarget& target,
+                                      const CompileLimits& limits) const {
   const Table& t = *table_;
   const auto check = [&](int error, const char* what) {
     return error == 0 ? Status() : ir::internal_error("{}: {}: {}", version_, what, t.nvrtcGetErrorString(error));
@@ -177,6 +174,9 @@ Result<CompiledKernel> Nvrtc::compile(const std::string& text, const std::string
   const std::string architecture = "--gpu-architecture=" + target.architecture;
   std::vector<const char*> options(std::begin(kOptions), std::end(kOptions));
   options.push_back(architecture.c_str());
+  Watch watch{limits};
+  if (t.nvrtcSetFlowCallback != nullptr)
+    LATHE_RETURN_IF_ERROR(check(t.nvrtcSetFlowCallback(program, look, &watch), "flow callback"));
   const int compiled = t.nvrtcCompileProgram(program, static_cast<int>(options.size()), options.data());
   CompiledKernel out;
   size_t size = 0;
@@ -186,6 +186,9 @@ Result<CompiledKernel> Nvrtc::compile(const std::string& text, const std::string
   }
   const std::string whole = out.log;
   out.log = what_matters(whole);
+  if (watch.cancelled) return ir::make_error(ir::Code::kCANCELLED, "{}: compiling was cancelled", kernel);
+  if (watch.late)
+    return ir::make_error(ir::Code::kTIMEOUT, "{}: {} ms of compiling were not enough", kernel, limits.deadline_ms);
   if (compiled != 0) return ir::internal_error("{} does not compile {}: {}", version_, kernel, out.log);
   LATHE_RETURN_IF_ERROR(check(t.nvrtcGetCUBINSize(program, &size), "size of the cubin"));
   out.cubin.resize(size);

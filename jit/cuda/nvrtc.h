@@ -1,12 +1,13 @@
 // NVRTC, NVIDIA's compiler as a library, opened when the first kernel is compiled and never closed. Nothing of it is
 // needed to build, to link or to serve what is stored. Thread-safe: it compiles in parallel.
 #pragma once
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "ir/base/gpu_target.h"
 #include "ir/base/status.h"
-#include "jit/cuda/cubin.h"
+#include "jit/cuda/compile_log.h"
 #include "jit/cuda/device_program.h"
 
 namespace lathe::jit {
@@ -18,6 +19,12 @@ struct CompiledKernel {
   std::string compiler;  // "nvrtc 12.9"
 };
 
+// How long a compilation may take. NVRTC asks often; one older than 12.9 or so does not ask, and takes its time.
+struct CompileLimits {
+  int64_t deadline_ms = 5000;
+  std::function<bool()> cancelled;  // by any thread; may be empty
+};
+
 class Nvrtc {
  public:
   // path: a library to open, or empty: the one that is loaded already, else where it is customary. UNSUPPORTED with
@@ -25,25 +32,28 @@ class Nvrtc {
   static ir::Result<std::shared_ptr<const Nvrtc>> open(const std::string& path);
 
   // text: of cuda_text(); kernel: the name of its entry. INTERNAL: it does not compile. UNSUPPORTED: it does, and what
-  // came out spills, has a stack frame, or was warned of.
-  ir::Result<CompiledKernel> compile(const std::string& text, const std::string& kernel,
-                                     const ir::GpuTarget& target) const;
+  // came out may not serve (compile_faults.def). TIMEOUT, CANCELLED: by the limits.
+  ir::Result<CompiledKernel> compile(const std::string& text, const std::string& kernel, const ir::GpuTarget& target,
+                                     const CompileLimits& limits = {}) const;
   // The same of a program, with as many blocks at once as it wants, or else one.
   ir::Result<CompiledKernel> compile(const DeviceProgram& program, const std::string& kernel,
-                                     const ir::GpuTarget& target) const;
+                                     const ir::GpuTarget& target, const CompileLimits& limits = {}) const;
   const std::string& version() const { return version_; }  // "nvrtc 12.9"
+  int major() const { return major_; }
+  bool can_cancel() const;
+  std::string file() const;  // the library, for a process that finds it in another way
 
  private:
   struct Table;
   explicit Nvrtc(std::shared_ptr<const Table> table) : table_(std::move(table)) {}
   std::shared_ptr<const Table> table_;
   std::string version_;
+  int major_ = 0;
 };
 
 // Options that the code depends on, in a line: part of the identity of what is stored.
 std::string nvrtc_options();
-
-// Why what the compiler made may not serve; empty: it may.
-std::string fault_of(const CubinInfo& info, const std::string& log);
+// The major version in "nvrtc 12.9", as records have it; 0: it is none.
+int nvrtc_major(std::string_view version);
 
 }  // namespace lathe::jit

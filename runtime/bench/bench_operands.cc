@@ -41,9 +41,9 @@ const ops::TensorDesc& BenchOperands::tensor(size_t arg) const {
 }
 
 // What all Kernels that read the argument take its elements to be.
-Result<std::optional<ir::SymbolRange>> BenchOperands::values_at(size_t arg, const SymbolValues& dims) const {
+Result<std::optional<ir::SymbolRange>> argument_values(const Definition& op, size_t arg, const SymbolValues& dims) {
   std::optional<ir::SymbolRange> out;
-  for (const ir::ValueRange& values : op_.values_of(op_.arg_tensors()[arg])) {
+  for (const ir::ValueRange& values : op.values_of(op.arg_tensors()[arg])) {
     LATHE_ASSIGN(const std::optional<ir::SymbolRange> one, values_of(values, dims, 1));
     out = out ? ir::SymbolRange{std::max(out->lo, one->lo), std::min(out->hi, one->hi)} : one;
   }
@@ -128,7 +128,7 @@ bool BenchOperands::fill_integers(size_t arg, const ir::SymbolRange& values, con
 Status BenchOperands::fill(size_t arg, const SymbolValues& dims) {
   Operand& o = *operands_[arg];
   char* first = o.memory.data();
-  LATHE_ASSIGN(const std::optional<ir::SymbolRange> values, values_at(arg, dims));
+  LATHE_ASSIGN(const std::optional<ir::SymbolRange> values, argument_values(op_, arg, dims));
   if (o.filled == o.bytes && o.filled_copies >= o.copies && (tensor(arg).constant || !values)) return {};
   const uint64_t seed = options_.seed + arg;
   TensorPacking packing;

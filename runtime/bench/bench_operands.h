@@ -18,6 +18,9 @@ struct BenchOperandOptions {
   uint64_t seed = 0;
 };
 
+// What the elements of argument `arg` may be at these dims; none: anything.
+ir::Result<std::optional<ir::SymbolRange>> argument_values(const Definition& op, size_t arg, const SymbolValues& dims);
+
 class BenchOperands {
  public:
   // The operator is prepared, and outlives this object.
@@ -35,7 +38,6 @@ class BenchOperands {
  private:
   struct Operand;
   const ops::TensorDesc& tensor(size_t arg) const;
-  ir::Result<std::optional<ir::SymbolRange>> values_at(size_t arg, const SymbolValues& dims) const;
   bool fill_integers(size_t arg, const ir::SymbolRange& values, const SymbolValues& dims);
   ir::Status sizes(const SymbolValues& dims);
   ir::Status reserve(size_t arg, int64_t copies);

@@ -23,15 +23,15 @@ Result<std::string> read_text(const char* text, const std::string& name, int ind
 ContextState::ContextState(std::shared_ptr<Context> shared)
     : context(std::move(shared)),
       tuner(std::make_unique<OnlineTuner>(online_options(context->options()))),
-      served(context, {[this](const ops::Graph& graph, const PrepareRequest& request, double left_ms) {
-                         return tune_operator(context, graph, request, left_ms);
-                       },
-                       [this](const std::shared_ptr<Operator>& op, const PrepareRequest& request) {
-                         tuner->watch(op, request);
-                       }}) {
+      served(context,
+             {[this](const ops::Graph& graph, const PrepareRequest& request, double left_ms) {
+                return tune_operator(context, graph, request, left_ms);
+              },
+              [this](const std::shared_ptr<Operator>& op, const PrepareRequest& request) { tuner->watch(op, request); },
+              [this](OnlineTuner::Job job) { return tuner->later(context, std::move(job)); }}) {
   tuner->set_mode(context, tuner->mode());
 }
-ContextState::~ContextState() = default;
+ContextState::~ContextState() { tuner->stop(); }  // what it works at uses the operators
 
 namespace {
 

@@ -4,7 +4,7 @@
 #include "ops/manifest.h"
 #include "runtime/base/read_file.h"
 #include "runtime/capi/handle.h"
-#include "runtime/tune/warmup.h"
+#include "runtime/tune/device/device_warmup.h"
 
 namespace lathe::runtime {
 
@@ -104,7 +104,14 @@ Result<WarmupReport> run_all(PlanBody& body, const lathe_budget& asked, lathe_pr
       last = row.item;
     };
   }
-  return run_warmup(body.state->context, body.work, budget, observer);
+  if (asked.device == 0) return run_warmup(body.state->context, body.work, budget, observer);
+  DeviceChoice on;
+  on.number = static_cast<int>(asked.device);
+  Result<std::shared_ptr<CudaDevice>> device = body.state->context->device(on.number);
+  if (!device.ok()) return device.status().with_arg("budget.device", 1);
+  on.device = std::move(*device);
+  on.target = on.device->target();
+  return run_device_warmup(body.state->context, body.work, on, budget, observer);
 }
 
 lathe_report to_report(const WarmupReport& r) {
@@ -117,6 +124,7 @@ lathe_report to_report(const WarmupReport& r) {
   out.measurements = static_cast<uint64_t>(r.measurements);
   out.failed = static_cast<uint64_t>(r.failed);
   out.wall_ms = static_cast<uint64_t>(r.wall_ms);
+  out.compiled_nvrtc = static_cast<uint64_t>(r.compiled_nvrtc);
   return out;
 }
 
@@ -128,6 +136,8 @@ Status run_plan(lathe_plan* plan, const lathe_budget* budget, lathe_progress pro
   if (b.tier < 0 || b.tier > 2) return invalid("{}, expected 1 or 2 (0: 2)", b.tier).with_arg("budget.tier", 1);
   if (b.candidates < 0 || b.candidates > 4096)
     return invalid("{}, expected 0..4096", b.candidates).with_arg("budget.candidates", 1);
+  if (b.device > kMaxDevices) return invalid("{}, expected 0..{}", b.device, kMaxDevices).with_arg("budget.device", 1);
+  if (b.reserved != 0) return invalid("expected 0").with_arg("budget.reserved", 1);
   if (report != nullptr) LATHE_RETURN_IF_ERROR(check_struct(report, sizeof(lathe_report), "report", 4));
   PlanBody& body = *plan->body;
   if (body.state->context->seal() != Seal::off)

@@ -14,7 +14,6 @@ using ir::Status;
 
 namespace {
 
-constexpr uint32_t kMaxDevices = 64;
 constexpr uint32_t kAllClasses = LATHE_CLASS_REASSOCIATE | LATHE_CLASS_CONTRACT | LATHE_CLASS_APPROXIMATE |
                                  LATHE_CLASS_REDUCED_ACCUMULATE | LATHE_CLASS_QUANTISED_ACTIVATIONS |
                                  LATHE_CLASS_WINOGRAD | LATHE_CLASS_BF16_DOTS;
@@ -88,7 +87,8 @@ Status resolve(lathe_context* ctx, const lathe_graph* graph, const lathe_policy*
   body.state = ctx->body->state;
   if (request.prepare.device != 0) {
     Result<std::shared_ptr<CudaDevice>> device = state.context->device(request.prepare.device);
-    if (!device.ok()) return device.status().with_arg("policy.device", 2);
+    const Status working = device.ok() ? (*device)->working() : device.status();
+    if (!working.ok()) return working.with_arg("policy.device", 2);
     body.device = std::move(*device);
   }
   LATHE_ASSIGN(ServedOperators::Found found, state.served.serve(graph->body->graph, request));

@@ -21,6 +21,7 @@ class OnlineTuner;
 inline constexpr uint64_t kDeadMagic = 0x64616568746c6144;  // of every destroyed handle
 inline constexpr size_t kDeadShells = 1024;                 // remembered per context
 inline constexpr int kMaxThreads = 256;
+inline constexpr uint32_t kMaxDevices = 64;
 
 template <class Body, uint64_t kMagicWord>
 struct Shell {

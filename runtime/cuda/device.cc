@@ -26,6 +26,21 @@ Registry& registry() {
   return r;
 }
 
+// Loading allocates, which would end the capture of any stream that this thread is not told to leave alone.
+class RelaxedCapture {
+ public:
+  explicit RelaxedCapture(const CudaDriver& driver) : driver_(driver) {
+    (void)driver_.cuThreadExchangeStreamCaptureMode(&mode_);
+  }
+  ~RelaxedCapture() { (void)driver_.cuThreadExchangeStreamCaptureMode(&mode_); }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  const CudaDriver& driver_;
+  int mode_ = cuda::kCaptureRelaxed;
+};
+
 }  // namespace
 
 Status CudaDevice::working() const {
@@ -44,13 +59,17 @@ Result<std::shared_ptr<CudaDevice>> CudaDevice::open(std::shared_ptr<const CudaD
   const CudaDriver& d = *driver;
   if (number >= d.devices) return make_error(Code::kDEVICE, "device {}, and the driver has {}", number, d.devices);
   std::shared_ptr<CudaDevice> out(new CudaDevice(driver, number));
-  int handle = 0, major = 0, minor = 0;
+  int handle = 0, major = 0, minor = 0, multiprocessors = 0;
+  size_t memory = 0;
   LATHE_RETURN_IF_ERROR(d.check(d.cuDeviceGet(&handle, number), "device"));
   std::array<char, 256> name{};
   LATHE_RETURN_IF_ERROR(d.check(d.cuDeviceGetName(name.data(), static_cast<int>(name.size()) - 1, handle), "name"));
   LATHE_RETURN_IF_ERROR(d.check(d.cuDeviceGetAttribute(&major, cuda::kAttributeMajor, handle), "compute capability"));
   LATHE_RETURN_IF_ERROR(d.check(d.cuDeviceGetAttribute(&minor, cuda::kAttributeMinor, handle), "compute capability"));
-  out->target_ = ir::gpu_target(name.data(), major, minor);
+  LATHE_RETURN_IF_ERROR(
+      d.check(d.cuDeviceGetAttribute(&multiprocessors, cuda::kAttributeMultiprocessors, handle), "multiprocessors"));
+  LATHE_RETURN_IF_ERROR(d.check(d.cuDeviceTotalMem_v2(&memory, handle), "size of its memory"));
+  out->target_ = ir::gpu_target(name.data(), major, minor, multiprocessors, memory);
   if (out->target_.sm < ir::kLeastSm)
     return ir::unsupported("{} has compute capability {}.{}, expected 8.0 or later", name.data(), major, minor);
   LATHE_RETURN_IF_ERROR(d.check(d.cuDevicePrimaryCtxRetain(&out->primary_, handle), "primary context"));
@@ -65,8 +84,11 @@ Result<void*> CudaDevice::load(const std::string& cubin, const std::string& kern
   if (loaded != nullptr) return loaded;
   const CudaDriver& d = *driver_;
   void *library = nullptr, *found = nullptr, *function = nullptr, *popped = nullptr;
-  LATHE_RETURN_IF_ERROR(
-      note(d.cuLibraryLoadData(&library, cubin.data(), nullptr, nullptr, 0, nullptr, nullptr, 0), "loading code"));
+  const RelaxedCapture relaxed(d);
+  const int error = d.cuLibraryLoadData(&library, cubin.data(), nullptr, nullptr, 0, nullptr, nullptr, 0);
+  if (std::find(cuda::kBadCode.begin(), cuda::kBadCode.end(), error) != cuda::kBadCode.end())
+    return ir::invalid("code that device {} does not take: {}", number_, d.name_of(error));
+  LATHE_RETURN_IF_ERROR(note(error, "loading code"));
   Status status = note(d.cuLibraryGetKernel(&found, library, kernel.c_str()), "kernel");
   // Now, not at the first launch, which may be captured.
   if (status.ok()) status = note(d.cuCtxPushCurrent_v2(primary_), "context");

@@ -20,19 +20,24 @@ class CudaDevice {
 
   int number() const { return number_; }
   const ir::GpuTarget& target() const { return target_; }
+  const CudaDriver& driver() const { return *driver_; }
+  // DEVICE, naming the error: it failed before, and does not recover.
+  ir::Status working() const;
 
   // The kernel of that name in the code, ready to be launched: loaded once, and for as long as the process runs.
+  // Streams that capture meanwhile go on. INVALID: the driver does not take the code.
   ir::Result<void*> load(const std::string& cubin, const std::string& kernel);
   // INVALID, saying what it is instead: an address that is not memory of this device.
   ir::Status check_memory(const void* address) const;
   // args: the one argument of the kernel. Allocates nothing and waits for nothing. DEVICE: the launch failed, or
   // something before it did.
   ir::Status launch(void* kernel, unsigned blocks, unsigned threads, void* args, void* stream);
+  // What the driver says of a call for this device, remembered if it does not recover from it.
+  ir::Status note(int error, const char* what);
 
  private:
+  friend class CurrentDevice;
   CudaDevice(std::shared_ptr<const CudaDriver> driver, int number) : driver_(std::move(driver)), number_(number) {}
-  ir::Status working() const;
-  ir::Status note(int error, const char* what);
 
   const std::shared_ptr<const CudaDriver> driver_;
   const int number_;
@@ -41,6 +46,24 @@ class CudaDevice {
   std::atomic<int> broken_{0};  // the error that it does not recover from
   std::mutex mutex_;
   std::map<std::string, void*> loaded_;  // by hash of the code
+};
+
+// Makes a device the calling thread's as long as it lives.
+class CurrentDevice {
+ public:
+  explicit CurrentDevice(const CudaDevice& device) : driver_(*device.driver_) {
+    pushed_ = driver_.cuCtxPushCurrent_v2(device.primary_) == 0;
+  }
+  ~CurrentDevice() {
+    void* popped = nullptr;
+    if (pushed_) (void)driver_.cuCtxPopCurrent_v2(&popped);
+  }
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+
+ private:
+  const CudaDriver& driver_;
+  bool pushed_ = false;
 };
 
 // Device n of the driver at `path`, the same object for everybody in this process. DEVICE as of CudaDriver::open(), or

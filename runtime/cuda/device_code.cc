@@ -37,6 +37,13 @@ std::string key_of(const ir::Leaf& leaf, const ir::GpuTarget& target) {
   return leaf_key(f).hash;
 }
 
+// Whether a driver of that version runs what a compiler of that major makes: cubins serve within a major, and later.
+bool takes(const std::string& driver, int compiler_major) {
+  int major = 0;
+  (void)std::from_chars(driver.data(), driver.data() + driver.size(), major);
+  return major == 0 || compiler_major <= major;
+}
+
 // "name: value", the next line.
 Result<std::string> take(std::string_view& bytes, std::string_view name) {
   const size_t end = bytes.find('\n');
@@ -89,14 +96,18 @@ Result<DeviceCode> parse_device_code(std::string_view bytes, const ir::GpuTarget
 }
 
 Result<std::shared_ptr<const jit::Nvrtc>> DeviceCodes::compiler() {
-  const std::lock_guard lock(mutex_);
-  if (compiler_ == nullptr) {
-    LATHE_ASSIGN(compiler_, jit::Nvrtc::open(compiler_path_));
+  {
+    const std::lock_guard lock(mutex_);
+    if (compiler_ != nullptr) return compiler_;
   }
+  LATHE_ASSIGN(std::shared_ptr<const jit::Nvrtc> opened, jit::Nvrtc::open(compiler_path_));
+  const std::lock_guard lock(mutex_);
+  if (compiler_ == nullptr) compiler_ = std::move(opened);
   return compiler_;
 }
 
-std::shared_ptr<const DeviceCode> DeviceCodes::from_store(const ObjectKey& key, const ir::GpuTarget& target) {
+std::shared_ptr<const DeviceCode> DeviceCodes::from_store(const ObjectKey& key, const ir::GpuTarget& target,
+                                                          const DevicePolicy& policy) {
   const Lookup found = store_->find(key);
   if (!found.found) return nullptr;
   Result<DeviceCode> code = parse_device_code(found.bytes, target);
@@ -104,23 +115,34 @@ std::shared_ptr<const DeviceCode> DeviceCodes::from_store(const ObjectKey& key, 
     store_->reject(key, found, MissReason::k_corrupt);
     return nullptr;
   }
+  if (!takes(policy.driver, jit::nvrtc_major(code->compiler))) {
+    store_->reject(key, found, MissReason::k_environment);
+    return nullptr;
+  }
   code->key = key.name;
   return std::make_shared<const DeviceCode>(std::move(*code));
 }
 
-Result<DeviceCode> DeviceCodes::compile(const ir::Leaf& leaf, const ir::GpuTarget& target, const std::string& key) {
+Result<DeviceCode> DeviceCodes::compile(const ir::Leaf& leaf, const ir::GpuTarget& target, const DevicePolicy& policy,
+                                        const std::string& key) {
   LATHE_ASSIGN(const jit::DeviceProgram program, jit::lower_device(leaf));
   LATHE_ASSIGN(const std::shared_ptr<const jit::Nvrtc> nvrtc, compiler());
+  if (!takes(policy.driver, nvrtc->major()))
+    return ir::unsupported("{} makes code for drivers of CUDA {}, the driver is of CUDA {}", nvrtc->version(),
+                           nvrtc->major(), policy.driver);
   DeviceCode out;
   out.key = key;
   out.kernel = "lathe_" + key.substr(0, 12);
   out.threads = program.threads;
-  Result<jit::CompiledKernel> made = nvrtc->compile(program, out.kernel, target);
+  Result<jit::CompiledKernel> made = nvrtc->compile(program, out.kernel, target, policy.limits);
   if (!made.ok()) {
-    if (stats_ != nullptr) stats_->add(Stat::k_refusals);
+    const Code code = made.status().code();
+    const bool ended = code == Code::kTIMEOUT || code == Code::kCANCELLED;
+    if (stats_ != nullptr) stats_->add(ended ? Stat::k_compiles_ended : Stat::k_refusals);
     return made.status();
   }
   if (stats_ != nullptr) stats_->add(Stat::k_compiled_nvrtc);
+  if (stats_ != nullptr && policy.behind) stats_->add(Stat::k_compiled_behind);
   out.registers = made->info.registers;
   out.compiler = made->compiler;
   out.cubin = std::move(made->cubin);
@@ -138,13 +160,13 @@ Result<std::shared_ptr<const DeviceCode>> DeviceCodes::get(const ir::Leaf& leaf,
     *origin = LeafOrigin::memory;
     if (known != made_.end()) return known->second;
   }
-  std::shared_ptr<const DeviceCode> code = store_ == nullptr ? nullptr : from_store(key, target);
+  std::shared_ptr<const DeviceCode> code = store_ == nullptr ? nullptr : from_store(key, target, policy);
   *origin = LeafOrigin::store;
   if (code == nullptr) {
     if (!policy.compile)
       return ir::make_error(Code::kMISS, "code for {} is not stored, and compiling is not allowed",
                             target.architecture);
-    LATHE_ASSIGN(DeviceCode made, compile(leaf, target, key.name));
+    LATHE_ASSIGN(DeviceCode made, compile(leaf, target, policy, key.name));
     *origin = LeafOrigin::compiled;
     if (store_ != nullptr) {
       (void)store_->put({ObjectKind::k_env, "", env.hash}, env.text);
@@ -154,6 +176,15 @@ Result<std::shared_ptr<const DeviceCode>> DeviceCodes::get(const ir::Leaf& leaf,
   }
   const std::lock_guard lock(mutex_);
   return made_.emplace(id, std::move(code)).first->second;
+}
+
+void DeviceCodes::reject(const DeviceCode& code, const ir::GpuTarget& target) {
+  const ObjectKey key{ObjectKind::k_cubin, environment(target).hash, code.key};
+  {
+    const std::lock_guard lock(mutex_);
+    made_.erase(key.sub + "/" + key.name);
+  }
+  if (store_ != nullptr) store_->reject(key, {}, MissReason::k_corrupt);
 }
 
 }  // namespace lathe::runtime

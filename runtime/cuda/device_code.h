@@ -1,6 +1,6 @@
 // Code of device leaves: from this process, from the store, or compiled where that is allowed. What is stored is the
 // cubin behind a record that says what it is and who made it; a stored one needs no compiler, not even its version.
-// Thread-safe: the lock guards tables; two callers that want the same code may both make it, and one is kept.
+// Thread-safe: the lock guards tables; two callers compile at once, and of what both made one is kept.
 #pragma once
 #include <map>
 #include <memory>
@@ -28,6 +28,9 @@ struct DeviceCode {
 
 struct DevicePolicy {
   bool compile = false;  // else only what is stored
+  std::string driver;    // "12.4": code of a later major is not for it; empty: any
+  jit::CompileLimits limits;
+  bool behind = false;  // nobody waits for it
 };
 
 class DeviceCodes {
@@ -36,14 +39,20 @@ class DeviceCodes {
   DeviceCodes(std::string compiler, Store* store, Stats* stats)
       : compiler_path_(std::move(compiler)), store_(store), stats_(stats) {}
 
-  // MISS: it is not stored and may not be compiled. UNSUPPORTED: it cannot be made, or there is no compiler.
+  // MISS: it is not stored and may not be compiled. UNSUPPORTED: it cannot be made, or there is no compiler for that
+  // driver. TIMEOUT, CANCELLED: by the limits.
   ir::Result<std::shared_ptr<const DeviceCode>> get(const ir::Leaf& leaf, const ir::GpuTarget& target,
                                                     const DevicePolicy& policy, LeafOrigin* origin);
+  // The driver does not take what was got: a counted miss, and it is made anew the next time.
+  void reject(const DeviceCode& code, const ir::GpuTarget& target);
+  // NVRTC, opened now if it was not. UNSUPPORTED: as of Nvrtc::open().
+  ir::Result<std::shared_ptr<const jit::Nvrtc>> compiler();
 
  private:
-  ir::Result<std::shared_ptr<const jit::Nvrtc>> compiler();
-  std::shared_ptr<const DeviceCode> from_store(const ObjectKey& key, const ir::GpuTarget& target);
-  ir::Result<DeviceCode> compile(const ir::Leaf& leaf, const ir::GpuTarget& target, const std::string& key);
+  std::shared_ptr<const DeviceCode> from_store(const ObjectKey& key, const ir::GpuTarget& target,
+                                               const DevicePolicy& policy);
+  ir::Result<DeviceCode> compile(const ir::Leaf& leaf, const ir::GpuTarget& target, const DevicePolicy& policy,
+                                 const std::string& key);
 
   const std::string compiler_path_;
   Store* const store_;

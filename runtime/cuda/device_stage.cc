@@ -7,38 +7,82 @@
 #include "runtime/base/clock.h"
 #include "search/cut/launch_cut.h"
 #include "search/cut/safe_kernel.h"
-#include "search/gpu/device_schedules.h"
 
 namespace lathe::runtime {
 
 using ir::Result;
+using ir::Status;
 
-Result<Stage> build_device_stage(const ir::Kernel& naive, const SymbolValues& dims,
-                                 const std::shared_ptr<CudaDevice>& device, DeviceCodes& codes,
-                                 const DevicePolicy& policy) {
-  const int64_t start = thread_cpu_ns();
-  const search::GeneralKernel general = search::general_kernel(naive);
+namespace {
+
+SymbolValues sizes_of(const search::GeneralKernel& general, const SymbolValues& dims) {
   SymbolValues sizes;
   for (const auto& [name, size] : general.sizes) sizes.emplace_back(name, ir::evaluate(size, dims).value_or(1));
-  LATHE_ASSIGN(const search::Scheduled scheduled, search::device_schedule(general, sizes));
-  LATHE_RETURN_IF_ERROR(search::check_safe(general.kernel, scheduled.kernel));
-  LATHE_ASSIGN(const ir::LaunchKernel cut, search::cut_launches(scheduled.kernel));
-  Stage stage;
-  stage.naive = naive;
-  stage.schedule = scheduled.schedule;
-  std::vector<CudaLaunch::Step> steps;
+  return sizes;
+}
+
+// The kernels of a plan. INVALID: the driver does not take one, which is given up.
+Status load(DevicePlan& plan, CudaDevice& device, DeviceCodes& codes) {
+  for (CudaLaunch::Step& step : plan.steps) {
+    Result<void*> kernel = device.load(step.code->cubin, step.code->kernel);
+    if (!kernel.ok() && kernel.status().code() == ir::Code::kINVALID) codes.reject(*step.code, device.target());
+    LATHE_ASSIGN(step.kernel, std::move(kernel));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<search::Scheduled>> rank_on_device(const ir::Kernel& naive, const SymbolValues& dims,
+                                                      const ir::GpuTarget& target, size_t most) {
+  const search::GeneralKernel general = search::general_kernel(naive);
+  return search::device_candidates(general, sizes_of(general, dims), target, most);
+}
+
+Result<DevicePlan> plan_on_device(const ir::Kernel& naive, const SymbolValues& dims, const search::Schedule* schedule,
+                                  const ir::GpuTarget& target, DeviceCodes& codes, const DevicePolicy& policy) {
+  const search::GeneralKernel general = search::general_kernel(naive);
+  DevicePlan plan;
+  if (schedule != nullptr) {
+    LATHE_ASSIGN(plan.scheduled, search::schedule_kernel(general.kernel, *schedule));
+  } else {
+    LATHE_ASSIGN(std::vector<search::Scheduled> ranked,
+                 search::device_candidates(general, sizes_of(general, dims), target, 1));
+    plan.scheduled = std::move(ranked.front());
+  }
+  LATHE_RETURN_IF_ERROR(search::check_safe(general.kernel, plan.scheduled.kernel));
+  LATHE_ASSIGN(const ir::LaunchKernel cut, search::cut_launches(plan.scheduled.kernel));
   for (const ir::Launch& launch : cut.launches) {
     CudaLaunch::Step step{launch, nullptr, nullptr};
     for (ir::Expr& e : step.launch.sizes) e = ir::substitute(e, general.sizes);
     for (ir::Expr& e : step.launch.grid) e = ir::substitute(e, general.sizes);
     LeafOrigin origin = LeafOrigin::memory;
-    LATHE_ASSIGN(step.code, codes.get(cut.leaves[static_cast<size_t>(launch.leaf)], device->target(), policy, &origin));
-    LATHE_ASSIGN(step.kernel, device->load(step.code->cubin, step.code->kernel));
-    stage.origin = std::max(stage.origin, origin);
-    stage.leaf_keys.push_back(step.code->key);
-    steps.push_back(std::move(step));
+    LATHE_ASSIGN(step.code, codes.get(cut.leaves[static_cast<size_t>(launch.leaf)], target, policy, &origin));
+    plan.origin = std::max(plan.origin, origin);
+    plan.steps.push_back(std::move(step));
   }
-  stage.executable = std::make_unique<CudaLaunch>(device, std::move(steps));
+  return plan;
+}
+
+Result<Stage> build_device_stage(const ir::Kernel& naive, const SymbolValues& dims, const search::Schedule* schedule,
+                                 const std::shared_ptr<CudaDevice>& device, DeviceCodes& codes,
+                                 const DevicePolicy& policy) {
+  const int64_t start = thread_cpu_ns();
+  DevicePolicy own = policy;
+  own.driver = device->driver().version;
+  LATHE_ASSIGN(DevicePlan plan, plan_on_device(naive, dims, schedule, device->target(), codes, own));
+  Status loaded = load(plan, *device, codes);
+  if (loaded.code() == ir::Code::kINVALID) {  // stored by somebody else's compiler: once more
+    LATHE_ASSIGN(plan, plan_on_device(naive, dims, schedule, device->target(), codes, own));
+    loaded = load(plan, *device, codes);
+  }
+  LATHE_RETURN_IF_ERROR(loaded);
+  Stage stage;
+  stage.naive = naive;
+  stage.schedule = std::move(plan.scheduled.schedule);
+  stage.origin = plan.origin;
+  for (const CudaLaunch::Step& step : plan.steps) stage.leaf_keys.push_back(step.code->key);
+  stage.executable = std::make_unique<CudaLaunch>(device, std::move(plan.steps));
   stage.codegen_us = static_cast<double>(thread_cpu_ns() - start) * 1e-3;
   return stage;
 }

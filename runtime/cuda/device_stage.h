@@ -1,17 +1,36 @@
 // The tour of a Kernel to a Stage on a GPU, the counterpart of build_stage():
 //
 //   Kernel ── general Kernel ─ Schedule ──▶ scheduled Kernel ── cut_launches ──▶ launches + device leaves
-//   device leaf ── DeviceCodes ──▶ cubin ── load ──▶ kernel;  launches and kernels: a CudaLaunch
+//   device leaf ── DeviceCodes ──▶ cubin           plan_on_device(): needs no GPU
+//   cubin ── load ──▶ kernel;  launches and kernels: a CudaLaunch
 #pragma once
 #include "runtime/compile/compiler.h"
 #include "runtime/cuda/launch.h"
+#include "search/gpu/device_candidates.h"
 
 namespace lathe::runtime {
 
-// naive: over the range to be served; dims: of most calls. UNSUPPORTED: no Schedule or no code for it. MISS and others
-// as of DeviceCodes::get(), DEVICE as of CudaDevice::load().
+// What serves a Kernel on a kind of GPU, nothing of it loaded yet.
+struct DevicePlan {
+  search::Scheduled scheduled;  // of the general Kernel
+  std::vector<CudaLaunch::Step> steps;
+  LeafOrigin origin = LeafOrigin::memory;
+};
+
+// The Schedules to choose from, the best by rank first, which is the default; at most so many. naive: over the range to
+// be served; dims: of most calls. UNSUPPORTED: none fits it.
+ir::Result<std::vector<search::Scheduled>> rank_on_device(const ir::Kernel& naive, const SymbolValues& dims,
+                                                          const ir::GpuTarget& target, size_t most);
+
+// By that Schedule; null: the default. UNSUPPORTED: the Schedule does not apply, or there is no code for what comes of
+// it. MISS and others as of DeviceCodes::get().
+ir::Result<DevicePlan> plan_on_device(const ir::Kernel& naive, const SymbolValues& dims,
+                                      const search::Schedule* schedule, const ir::GpuTarget& target, DeviceCodes& codes,
+                                      const DevicePolicy& policy);
+
+// The plan with its code loaded. Errors as of plan_on_device(); DEVICE as of CudaDevice::load().
 ir::Result<Stage> build_device_stage(const ir::Kernel& naive, const SymbolValues& dims,
-                                     const std::shared_ptr<CudaDevice>& device, DeviceCodes& codes,
-                                     const DevicePolicy& policy);
+                                     const search::Schedule* schedule, const std::shared_ptr<CudaDevice>& device,
+                                     DeviceCodes& codes, const DevicePolicy& policy);
 
 }  // namespace lathe::runtime

@@ -39,6 +39,10 @@ Result<std::shared_ptr<const CudaDriver>> CudaDriver::open(const std::string& pa
     return make_error(Code::kDEVICE, "{} lacks {}: expected a driver of 12.0 or later", file, #name);
 #include "runtime/cuda/driver.def"
 #undef LATHE_CUDA
+  Dl_info info{};
+  out->file =
+      dladdr(reinterpret_cast<void*>(out->cuInit), &info) != 0 && info.dli_fname != nullptr ? info.dli_fname : file;
+  out->emulated = dlsym(library, "lathe_emulated") != nullptr;
   const int started = out->cuInit(0);
   if (started == cuda::kStubLibrary) return make_error(Code::kDEVICE, "no CUDA driver: {} is the toolkit's stub", file);
   LATHE_RETURN_IF_ERROR(out->check(started, "the CUDA driver does not start"));

@@ -45,6 +45,7 @@ OnlineOptions online_options(const ir::Options& options) {
   OnlineOptions online;
   online.mode = static_cast<TuneMode>(options.integer(ir::OptionId::tune));
   online.thread = options.integer(ir::OptionId::background_threads) != 0;
+  online.jobs = options.integer(ir::OptionId::background_threads) == 1;
   online.rules.cpu_share = static_cast<double>(options.integer(ir::OptionId::tune_cpu)) / 100;
   return online;
 }
@@ -97,9 +98,42 @@ void OnlineTuner::set_mode(const std::shared_ptr<Context>& context, TuneMode mod
   off_since_ns_ = mode == TuneMode::off ? now_ns() : 0;
   if (mode == TuneMode::off || !options_.thread) return;
   const std::lock_guard lock(mutex_);
+  start_thread(context);
+}
+
+bool OnlineTuner::later(const std::shared_ptr<Context>& context, Job job) {
+  if (!options_.thread || (!options_.jobs && mode() == TuneMode::off)) return false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopped_ || (thread_.joinable() && owner_ != getpid())) return false;
+    jobs_.push_back(std::move(job));
+    start_thread(context);
+  }
+  {
+    const std::lock_guard lock(signal_->mutex);
+    signal_->job = true;
+  }
+  signal_->changed.notify_all();
+  return true;
+}
+
+// The caller holds mutex_.
+void OnlineTuner::start_thread(const std::shared_ptr<Context>& context) {
   if (thread_.joinable() || stopped_) return;
   owner_ = getpid();
   thread_ = std::thread(&OnlineTuner::run, this, std::weak_ptr<Context>(context), signal_);
+}
+
+bool OnlineTuner::run_job() {
+  Job job;
+  {
+    const std::lock_guard lock(mutex_);
+    if (jobs_.empty()) return false;
+    job = std::move(jobs_.front());
+    jobs_.pop_front();
+  }
+  job([this] { return stopped_.load(); });
+  return true;
 }
 
 // Holds the context only while it works.
@@ -110,11 +144,13 @@ void OnlineTuner::run(OnlineTuner* tuner, std::weak_ptr<Context> context, std::s
     {
       const std::shared_ptr<Context> alive = context.lock();
       if (alive == nullptr) return;
-      more = tuner->step(*alive);
+      // What never tuned has nothing to put down, either.
+      more = tuner->run_job() || ((tuner->mode() != TuneMode::off || tuner->budget_ != nullptr) && tuner->step(*alive));
     }
     std::unique_lock lock(signal->mutex);
     const auto rest = more ? std::chrono::nanoseconds(0) : std::chrono::nanoseconds(kStepNs);
-    if (signal->changed.wait_for(lock, rest, [&] { return signal->stop; })) return;
+    if (signal->changed.wait_for(lock, rest, [&] { return signal->stop || signal->job; }) && signal->stop) return;
+    signal->job = false;
   }
 }
 

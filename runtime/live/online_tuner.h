@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -28,6 +29,7 @@ enum class TuneMode : uint8_t { off, replay, on, trials };
 struct OnlineOptions {
   TuneMode mode = TuneMode::off;
   bool thread = true;  // false: step() is called by whoever wants something done
+  bool jobs = false;   // the host allowed a thread whether anything is tuned or not
   uint32_t period = kSamplePeriod;
   double least_load = 0.001;              // of wall time that a shape takes: less is not worth a search
   CandidacyRules rules;                   // cpu_share among them
@@ -63,6 +65,10 @@ class OnlineTuner {
   void watch(const std::shared_ptr<Operator>& op, const PrepareRequest& request);
   // From now on; starts the thread at the first mode that needs it.
   void set_mode(const std::shared_ptr<Context>& context, TuneMode mode);
+  // Runs the job on this tuner's thread, before what it tunes; starts the thread. False: the host allows none. A job
+  // that has not begun when the tuner stops is dropped; one that runs is asked to end, and waited for.
+  using Job = std::function<void(const std::function<bool()>& cancelled)>;
+  bool later(const std::shared_ptr<Context>& context, Job job);
   TuneMode mode() const { return mode_.load(std::memory_order_relaxed); }
   // Ends the thread and the child. Nothing is tuned afterwards.
   void stop();
@@ -96,9 +102,12 @@ class OnlineTuner {
     std::mutex mutex;
     std::condition_variable changed;
     bool stop = false;
+    bool job = false;  // one has come
   };
 
   void take_arrived();
+  void start_thread(const std::shared_ptr<Context>& context);
+  bool run_job();
   static void run(OnlineTuner* tuner, std::weak_ptr<Context> context, std::shared_ptr<Signal> signal);
   bool off(const Context& context) const;
   bool cancelled(const Context& context) const;
@@ -126,8 +135,9 @@ class OnlineTuner {
   std::shared_ptr<Signal> signal_;  // the thread's too: a forked child must not end what a thread waits for
   std::thread thread_;
   pid_t owner_ = 0;   // the process that has the thread
-  std::mutex mutex_;  // arrived_, thread_: a call that brings an operator waits for no step
+  std::mutex mutex_;  // arrived_, jobs_, thread_: a call that brings an operator waits for no step
   std::vector<std::unique_ptr<Watched>> arrived_;
+  std::deque<Job> jobs_;
   // The rest belongs to step().
   std::vector<std::unique_ptr<Watched>> watched_;
   std::unique_ptr<WorkerClient> worker_;

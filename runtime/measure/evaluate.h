@@ -27,6 +27,9 @@ struct EvaluateTask {
   uint64_t seed = 0;
   double budget_ms = 0;  // of verifying and timing together; 0: none
   bool aside = false;    // beside other work: shorter samples
+  // A GPU: as lathe_policy.device counts them, with the libraries of the options `cuda` and `nvrtc`; 0: the CPU.
+  int device = 0;
+  std::string cuda, nvrtc;
 };
 
 struct CandidateSpec {

@@ -99,8 +99,8 @@ Result<WorkerClient::Impl::Answer> WorkerClient::Impl::ask(const std::string& re
       current = -1;
       out.reason = process.end_of_child(&out.killed);
       if (last_words.kind == WorkerMessage::Kind::fault) {
-        out.reason = strsignal(last_words.signal);
-        if (!last_words.what.empty()) out.reason += " at " + last_words.what;
+        out.reason = last_words.signal == 0 ? last_words.what : strsignal(last_words.signal);
+        if (last_words.signal != 0 && !last_words.what.empty()) out.reason += " at " + last_words.what;
         if (last_words.candidate >= 0) out.candidate = last_words.candidate;
         out.killed = !asked && last_words.signal == SIGTERM;
       }
@@ -176,7 +176,7 @@ class WorkerClient::Session final : public Evaluation {
     while (true) {
       const WorkerOptions& o = impl_->options;
       if (WorkerProcess::now_ms() >= impl_->give_up) return impl_->out_of_time();
-      const Status started = impl_->process.start(o.path, o.memory_mb, o.cpu_s, o.plugin_dir);
+      const Status started = impl_->process.start(o.path, o.memory_mb, o.cpu_s, o.plugin_dir, o.environment);
       if (!started.ok()) return ir::make_error(ir::Code::kIO, "{}", started.message());
       if (impl_->current == id_) return {};
       in_child_.clear();

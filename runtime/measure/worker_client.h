@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "ir/base/status.h"
 #include "runtime/measure/evaluate.h"
@@ -25,8 +26,9 @@ struct WorkerOptions {
   // Longest silence in each phase: beyond, the candidate hangs, unless it got hardly any processor time meanwhile: then
   // five times as long. Building includes the packing; verifying the reference.
   int build_ms = 2'000, verify_ms = 10'000, time_ms = 5'000;
-  Store* store = nullptr;  // quarantine; may be null
-  Stats* stats = nullptr;  // failures, measurements, verifications; may be null
+  std::vector<std::string> environment;  // "NAME=value": all that it has
+  Store* store = nullptr;                // quarantine; may be null
+  Stats* stats = nullptr;                // failures, measurements, verifications; may be null
 };
 
 class WorkerClient {

@@ -53,7 +53,8 @@ std::string find_worker() {
   return "";
 }
 
-Status WorkerProcess::start(const std::string& wanted, int memory_mb, int cpu_s, std::string plugin_dir) {
+Status WorkerProcess::start(const std::string& wanted, int memory_mb, int cpu_s, std::string plugin_dir,
+                            std::vector<std::string> environment) {
   if (pid_ > 0) return {};
   const std::string path = wanted.empty() ? find_worker() : wanted;
   if (path.empty()) return ir::unsupported("no lathe-worker beside the library; LATHE_WORKER names one elsewhere");
@@ -76,9 +77,11 @@ Status WorkerProcess::start(const std::string& wanted, int memory_mb, int cpu_s,
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
   std::string memory = std::to_string(memory_mb), cpu = std::to_string(cpu_s), file = path;
   char* argv[] = {file.data(), memory.data(), cpu.data(), plugin_dir.empty() ? nullptr : plugin_dir.data(), nullptr};
-  char* environment[] = {nullptr};
+  std::vector<char*> envp;
+  for (std::string& e : environment) envp.push_back(e.data());
+  envp.push_back(nullptr);
   pid_t child = -1;
-  const int error = posix_spawn(&child, path.c_str(), &files, &attributes, argv, environment);
+  const int error = posix_spawn(&child, path.c_str(), &files, &attributes, argv, envp.data());
   posix_spawn_file_actions_destroy(&files);
   posix_spawnattr_destroy(&attributes);
   close(pair[1]);

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "ir/base/status.h"
 
@@ -25,7 +26,9 @@ class WorkerProcess {
   WorkerProcess& operator=(const WorkerProcess&) = delete;
 
   // Nothing if it runs. path empty: find_worker(). UNSUPPORTED: it cannot be started.
-  ir::Status start(const std::string& path, int memory_mb, int cpu_s, std::string plugin_dir);
+  // environment: "NAME=value", all that it has.
+  ir::Status start(const std::string& path, int memory_mb, int cpu_s, std::string plugin_dir,
+                   std::vector<std::string> environment = {});
   void stop();
   // TIMEOUT: at the deadline it has not read all of it.
   ir::Status send(const std::string& text, int64_t deadline);

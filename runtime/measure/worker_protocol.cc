@@ -84,7 +84,9 @@ bool take_task(const Json& j, EvaluateTask* task) {
   const bool ok = j.is_object() && take(j, "kernel", &task->kernel_text) && take(j, "threads", &task->threads) &&
                   take(j, "cold", &task->cold) && take(j, "target", &task->target) && take(j, "seed", &task->seed) &&
                   take(j, "budget_ms", &task->budget_ms) && take(j, "aside", &task->aside) &&
-                  take(j, "placements", &task->placements) && j.contains("dims") && j["dims"].is_array();
+                  take(j, "placements", &task->placements) && take(j, "device", &task->device) &&
+                  take(j, "cuda", &task->cuda) && take(j, "nvrtc", &task->nvrtc) && j.contains("dims") &&
+                  j["dims"].is_array();
   if (!ok) return false;
   for (const Json& d : j["dims"]) {
     if (!d.is_array() || d.size() != 2 || !d[0].is_string() || !d[1].is_number_integer()) return false;
@@ -118,7 +120,10 @@ std::string encode_begin(const EvaluateTask& task) {
                  {"seed", task.seed},
                  {"placements", task.placements},
                  {"budget_ms", task.budget_ms},
-                 {"aside", task.aside}}}});
+                 {"aside", task.aside},
+                 {"device", task.device},
+                 {"cuda", task.cuda},
+                 {"nvrtc", task.nvrtc}}}});
 }
 
 std::string encode_screen(const std::vector<CandidateSpec>& batch) {
@@ -137,6 +142,10 @@ std::string encode_progress(int candidate, EvaluatePhase phase) {
 
 std::string encode_settled(int candidate, const CandidateResult& result) {
   return line({{"settled", candidate}, {"result", candidate_json(result)}});
+}
+
+std::string encode_fault(int candidate, const std::string& what) {
+  return line({{"fault", candidate}, {"signal", 0}, {"what", what}});
 }
 
 std::string encode_done() { return line({{"done", true}}); }

@@ -6,7 +6,8 @@
 //     {"progress": candidate, "phase": n}      work on a candidate starts (in the timing: at its first sample, then
 //                                              seldom)
 //     {"settled": candidate, "result": {...}}  what came of it; the last word on it holds
-//     {"fault": candidate, "signal": n, "what": "x + 4096"}   last words, from the signal handler
+//     {"fault": candidate, "signal": n, "what": "x + 4096"}   last words, from the signal handler; signal 0: a GPU
+//                                              failed, and `what` says how
 //     {"done": true} | {"decision": {...}} | {"error": message, "code": n}   the answer; one each
 #pragma once
 #include <string>
@@ -44,6 +45,7 @@ std::string encode_screen(const std::vector<CandidateSpec>& batch);
 std::string encode_decide(const std::vector<int>& finalists, int incumbent);
 std::string encode_progress(int candidate, EvaluatePhase phase);
 std::string encode_settled(int candidate, const CandidateResult& result);
+std::string encode_fault(int candidate, const std::string& what);  // of a GPU
 std::string encode_done();
 std::string encode_decision(const FinalResult& decision);
 std::string encode_error(const ir::Status& status);

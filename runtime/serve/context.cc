@@ -43,7 +43,7 @@ Result<std::shared_ptr<Context>> Context::create(ContextConfig config) {
   std::shared_ptr<Context> ctx(new Context);
   const ir::Options& options = config.options;
   ctx->target_ = capped_target(options);
-  ctx->environment_ = decision_environment(machine_fields(ctx->target_));
+  ctx->home_ = {decision_environment(machine_fields(ctx->target_)), kCodegenEpoch};
   StoreOptions store;
   store.layers = config.layers;
   store.cache_dir = options.text(OptionId::cache_dir);
@@ -98,11 +98,13 @@ ObjectKey Context::decision_object(const DecisionQuery& query) const {
   request.semantic_key = semantic_key(graph).hash;
   request.threads = query.threads;
   request.cache = query.cold ? "cold" : "hot";
-  return {ObjectKind::k_decision, environment_.hash, decision_name(decision_base(request).hash, query.ranges)};
+  return {ObjectKind::k_decision, home_of(query).environment.hash,
+          decision_name(decision_base(request).hash, query.ranges)};
 }
 
 std::optional<Decision> Context::find_decision(const DecisionQuery& query, MissReason* reason) {
   const ObjectKey key = decision_object(query);
+  const DecisionHome& home = home_of(query);
   const Lookup found = store_->find(key);
   if (!found.found) {
     if (reason != nullptr) *reason = found.reason;
@@ -112,9 +114,9 @@ std::optional<Decision> Context::find_decision(const DecisionQuery& query, MissR
   std::optional<MissReason> fault;
   if (!decision.ok() || decision->key != key.name) {
     fault = MissReason::k_corrupt;
-  } else if (decision->environment != environment_.hash) {
+  } else if (decision->environment != home.environment.hash) {
     fault = MissReason::k_environment;
-  } else if (decision->epoch != kCodegenEpoch) {
+  } else if (decision->epoch != home.epoch) {
     fault = MissReason::k_epoch;
   }
   if (!fault) return std::move(*decision);
@@ -129,13 +131,14 @@ void Context::reject_decision(const DecisionQuery& query, MissReason reason) {
 
 void Context::record_decision(const DecisionQuery& query, Decision decision) {
   const ObjectKey key = decision_object(query);
+  const DecisionHome& home = home_of(query);
   decision.key = key.name;
-  decision.environment = environment_.hash;
-  decision.epoch = kCodegenEpoch;
+  decision.environment = home.environment.hash;
+  decision.epoch = home.epoch;
   const Result<search::Schedule> schedule = search::parse_schedule(decision.schedule);
   decision.numeric = schedule.ok() ? schedule->numeric : 0;
   // A record that cannot be written lives in memory; the store counts it.
-  (void)store_->put({ObjectKind::k_env, "", environment_.hash}, environment_.text);
+  (void)store_->put({ObjectKind::k_env, "", home.environment.hash}, home.environment.text);
   (void)store_->put(key, print_decision(decision));
 }
 
@@ -143,7 +146,7 @@ std::vector<std::vector<SymbolRange>> Context::decision_ranges(DecisionQuery que
   query.ranges.clear();
   std::vector<std::vector<SymbolRange>> out;
   for (const std::string& name :
-       store_->names(ObjectKind::k_decision, environment_.hash, decision_object(query).name + "-")) {
+       store_->names(ObjectKind::k_decision, home_of(query).environment.hash, decision_object(query).name + "-")) {
     if (auto ranges = runtime::decision_ranges(name)) out.push_back(std::move(*ranges));
   }
   return out;
@@ -152,12 +155,12 @@ std::vector<std::vector<SymbolRange>> Context::decision_ranges(DecisionQuery que
 void Context::forget_decision(const DecisionQuery& query) { (void)store_->remove(decision_object(query)); }
 
 std::string Context::find_profile() {
-  const Lookup stored = store_->find({ObjectKind::k_profile, "", environment_.hash});
+  const Lookup stored = store_->find({ObjectKind::k_profile, "", home_.environment.hash});
   return stored.found ? stored.bytes : described_profile();
 }
 
 void Context::record_profile(const std::string& text) {
-  (void)store_->put({ObjectKind::k_profile, "", environment_.hash}, text);
+  (void)store_->put({ObjectKind::k_profile, "", home_.environment.hash}, text);
 }
 
 }  // namespace lathe::runtime

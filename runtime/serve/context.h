@@ -27,13 +27,14 @@ class DeviceCodes;
 
 enum class Seal : uint8_t { off, fallback, warn, error };
 
-// What a decision is wanted for: one Kernel over a range of its symbols, on this context's machine.
+// What a decision is wanted for: one Kernel over a range of its symbols, on this context's machine or on a GPU.
 struct DecisionQuery {
   std::string structure;            // of its group (ops/structure.h)
   std::vector<SymbolRange> ranges;  // of its symbols, in their order
   int threads = 1;
   bool cold = false;
   uint32_t allowed = 0;
+  std::shared_ptr<const DecisionHome> home;  // null: this context's machine
 };
 
 // What binds an Executable to a shape: its bind(), or a test's.
@@ -80,11 +81,11 @@ class Context : public std::enable_shared_from_this<Context> {
   // Fills in key, environment, epoch and the liberties that the Schedules state; publishes to memory and to the first
   // writable layer.
   void record_decision(const DecisionQuery& query, Decision decision);
-  // The ranges that decisions are stored for, whatever the query's own; of its Kernel on this machine.
+  // The ranges that decisions are stored for, whatever the query's own; of its Kernel on its machine.
   std::vector<std::vector<SymbolRange>> decision_ranges(DecisionQuery query);
   void forget_decision(const DecisionQuery& query);
   // Hash of the decision environment: rows and decisions of others do not mix.
-  const std::string& environment() const { return environment_.hash; }
+  const std::string& environment() const { return home_.environment.hash; }
   // The measured ceilings of this machine, kept in the store beside the decisions; empty if never measured.
   std::string find_profile();
   void record_profile(const std::string& text);
@@ -100,9 +101,10 @@ class Context : public std::enable_shared_from_this<Context> {
   std::unique_ptr<ThreadTeam> team_;
   std::unique_ptr<TaskArena> tasks_;
   std::atomic<Seal> seal_{Seal::off};
+  const DecisionHome& home_of(const DecisionQuery& query) const { return query.home ? *query.home : home_; }
   ObjectKey decision_object(const DecisionQuery& query) const;
 
-  Identity environment_;
+  DecisionHome home_;  // of this machine
 };
 
 }  // namespace lathe::runtime

@@ -1,6 +1,7 @@
 // What an operator is: its finished graph, the Kernels it lowers to, its arguments, and what is asked of search and
 // store for it. Immutable, no lock: knows nothing of stages, shapes or calls.
 #pragma once
+#include <functional>
 #include <vector>
 
 #include "ops/lower.h"
@@ -21,6 +22,10 @@ struct PrepareRequest {
   bool caller_waits = false;
   int device = 0;        // 0: the CPU; n: GPU n - 1
   bool compile = false;  // for a GPU: code that is not stored is compiled
+  // Of each compilation for a GPU: milliseconds, 0: as usual (jit/cuda/nvrtc.h); asked by any thread, may be empty.
+  int64_t compile_ms = 0;
+  std::function<bool()> cancelled;
+  bool behind = false;  // nobody waits for it
 };
 
 inline constexpr uint32_t kDefaultAllowed = ir::kReassociate | ir::kContract;

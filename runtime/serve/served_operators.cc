@@ -51,6 +51,8 @@ Status ServedOperators::make(const ops::Graph& graph, const ServeRequest& reques
   prepare.caller_waits = request.wait != Wait::tuned;
   if (request.prepare.device != 0) {
     prepare.compile = request.wait == Wait::tuned;
+    if (request.deadline_ns != 0)
+      prepare.compile_ms = std::max<int64_t>(static_cast<int64_t>(request.deadline_ns / 1'000'000), 1);
     LATHE_ASSIGN(out.info, out.op->stages().prepare_on_device(prepare));
     return {};
   }
@@ -84,6 +86,35 @@ Status ServedOperators::make_or_share(const ops::Graph& graph, const ServeReques
   }
   if (request.prepare.device == 0) hooks_.serves(out.op, request.prepare);
   return {};
+}
+
+// What a caller missed who does not wait is compiled behind it, so that the next one finds it.
+Status ServedOperators::compile_behind(const ops::Graph& graph, const ServeRequest& request, const Found& missed,
+                                       Status miss) const {
+  const std::shared_ptr<ServedOperator> served = missed.served;
+  {
+    const std::lock_guard lock(served->mutex);
+    if (!served->behind_failed.ok()) return miss.with_context(served->behind_failed.message());
+    if (served->behind) return miss;
+    served->behind = true;
+  }
+  ServeRequest again = request;
+  again.wait = Wait::tuned;
+  again.prepare.behind = true;
+  const bool queued = hooks_.later([this, graph, again, served](const Hooks::Cancelled& cancelled) mutable {
+    again.prepare.cancelled = cancelled;
+    Found found;
+    found.served = served;
+    const Status made = make_or_share(graph, again, found);
+    const std::lock_guard lock(served->mutex);
+    served->behind = false;
+    if (made.code() != ir::Code::kCANCELLED && made.code() != ir::Code::kMISS) served->behind_failed = made;
+  });
+  if (!queued) {
+    const std::lock_guard lock(served->mutex);
+    served->behind = false;
+  }
+  return miss;
 }
 
 // Tuned by measurement, by this caller or by another that is at it; what there is at the deadline.
@@ -149,7 +180,10 @@ Result<ServedOperators::Found> ServedOperators::serve(const ops::Graph& graph, c
     if (slot == nullptr) slot = std::make_shared<ServedOperator>();
     out.served = slot;
   }
-  LATHE_RETURN_IF_ERROR(make_or_share(graph, request, out));
+  const Status made = make_or_share(graph, request, out);
+  const bool missed = made.code() == ir::Code::kMISS && p.device != 0 && request.wait == Wait::now;
+  if (missed && hooks_.later && context_->seal() == Seal::off) return compile_behind(graph, request, out, made);
+  LATHE_RETURN_IF_ERROR(made);
   const bool on_cpu = p.device == 0;
   if (on_cpu && request.wait == Wait::tuned && out.info.tier < 2 && context_->seal() == Seal::off)
     LATHE_RETURN_IF_ERROR(wait_for_tuned(graph, request, start, out));

@@ -45,6 +45,8 @@ struct ServedOperator {
   bool searching = false;            // by a caller that waits for it
   std::condition_variable searched;  // that search has ended
   std::atomic<uint64_t> generation{0};
+  bool behind = false;       // what a caller missed is being compiled, or waits for it
+  ir::Status behind_failed;  // it cannot be
 };
 
 class ServedOperators {
@@ -54,6 +56,9 @@ class ServedOperators {
     std::function<ir::Result<Tuned>(const ops::Graph& graph, const PrepareRequest& request, double left_ms)> tune;
     // An operator serves from now on.
     std::function<void(const std::shared_ptr<Operator>& op, const PrepareRequest& request)> serves;
+    // Runs the job on a background thread, and ends before this object does. False: the host allows none. May be empty.
+    using Cancelled = std::function<bool()>;
+    std::function<bool(std::function<void(const Cancelled&)> job)> later;
   };
   ServedOperators(std::shared_ptr<Context> context, Hooks hooks)
       : context_(std::move(context)), hooks_(std::move(hooks)) {}
@@ -77,6 +82,8 @@ class ServedOperators {
   using Table = std::map<std::string, std::shared_ptr<ServedOperator>>;
   ir::Status make(const ops::Graph& graph, const ServeRequest& request, Found& out) const;
   ir::Status make_or_share(const ops::Graph& graph, const ServeRequest& request, Found& out) const;
+  ir::Status compile_behind(const ops::Graph& graph, const ServeRequest& request, const Found& missed,
+                            ir::Status miss) const;
   ir::Status wait_for_tuned(const ops::Graph& graph, const ServeRequest& request, Clock::time_point start,
                             Found& out) const;
   void count(const PrepareInfo& info, int64_t ns) const;

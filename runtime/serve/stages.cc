@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "runtime/cuda/device_home.h"
 #include "runtime/cuda/device_stage.h"
 
 namespace lathe::runtime {
@@ -186,26 +187,98 @@ Result<PrepareInfo> Stages::prepare(const PrepareRequest& asked, bool compiled_o
   return info;
 }
 
-// One for each Kernel, over the whole range, by the Schedule that the largest hint gives it.
+// On a GPU: of each Kernel a stage over its whole range, by the default Schedule for the largest hint, and one for each
+// hinted range that has a decision in the GPU's own environment.
+struct Stages::OnDevice {
+  std::shared_ptr<CudaDevice> device;
+  std::shared_ptr<const DecisionHome> home;
+  DevicePolicy policy;
+};
+
+DevicePolicy device_policy(const Context& context, const PrepareRequest& request) {
+  DevicePolicy policy;
+  policy.compile = request.compile && context.seal() == Seal::off;
+  if (request.compile_ms > 0) policy.limits.deadline_ms = std::min(policy.limits.deadline_ms, request.compile_ms);
+  policy.limits.cancelled = request.cancelled;
+  policy.behind = request.behind;
+  return policy;
+}
+
+Status Stages::add_on_device(int kernel, const PrepareRequest& request, const OnDevice& on, PrepareInfo& info) {
+  const search::Problem p = definition_.general_problem(kernel, true, request);
+  ServedStage attributes;
+  attributes.tier = 1;
+  Result<Stage> stage = build_device_stage(p.kernel, p.dims, nullptr, on.device, context_.device_codes(), on.policy);
+  if (!stage.ok()) {
+    const bool sealed = stage.status().code() == ir::Code::kMISS && context_.seal() != Seal::off;
+    if (sealed) context_.stats().miss(MissReason::k_sealed);
+    return stage.status().with_context(definition_.graph().name);
+  }
+  if ((stage->schedule.numeric & kDefaultAllowed & ~allowed_classes(request)) != 0)
+    return ir::unsupported("{}: its Schedule for a GPU takes liberties that are not allowed", definition_.graph().name);
+  attributes.stage = std::move(*stage);
+  return keep_stage(kernel, p, std::move(attributes), info).status();
+}
+
+// What was decided for the problem's range; false: *why it does not serve, counted.
+bool Stages::add_decided_on_device(int kernel, const search::Problem& problem, const DecisionQuery& query,
+                                   const Decision& decision, const OnDevice& on, PrepareInfo& info, MissReason* why) {
+  const auto refused = [&](MissReason reason) {
+    *why = reason;
+    context_.reject_decision(query, reason);
+    return false;
+  };
+  const Result<search::Schedule> schedule = search::parse_schedule(decision.schedule);
+  if (!schedule.ok()) return refused(MissReason::k_corrupt);
+  if ((schedule->numeric & ~query.allowed) != 0) return refused(MissReason::k_numeric);
+  Result<Stage> stage =
+      build_device_stage(problem.kernel, problem.dims, &*schedule, on.device, context_.device_codes(), on.policy);
+  if (!stage.ok()) {
+    if (stage.status().code() == ir::Code::kUNSUPPORTED) return refused(MissReason::k_refused);
+    *why = context_.seal() != Seal::off ? MissReason::k_sealed : MissReason::k_never_seen;
+    context_.stats().miss(*why);
+    return false;
+  }
+  ServedStage attributes;
+  attributes.tier = decision.unmeasured() ? 1 : 2;
+  attributes.decided = true;
+  attributes.best_us = decision.best_us;
+  attributes.default_us = decision.default_us;
+  attributes.stage = std::move(*stage);
+  *why = MissReason::k_layout;
+  return keep_stage(kernel, problem, std::move(attributes), info).ok();
+}
+
 Result<PrepareInfo> Stages::prepare_on_device(const PrepareRequest& request) {
-  LATHE_ASSIGN(const std::shared_ptr<CudaDevice> device, context_.device(request.device));
-  const DevicePolicy policy{.compile = request.compile && context_.seal() == Seal::off};
+  OnDevice on;
+  LATHE_ASSIGN(on.device, context_.device(request.device));
+  LATHE_RETURN_IF_ERROR(on.device->working());
+  on.home = device_home(on.device->target());
+  on.policy = device_policy(context_, request);
   PrepareInfo info;
   for (size_t k = 0; k < definition_.lowered().kernels.size(); ++k) {
     const int kernel = static_cast<int>(k);
-    const search::Problem p = definition_.general_problem(kernel, true, request);
-    ServedStage attributes;
-    attributes.tier = 1;
-    Result<Stage> stage = build_device_stage(p.kernel, p.dims, device, context_.device_codes(), policy);
-    if (!stage.ok()) {
-      const bool sealed = stage.status().code() == ir::Code::kMISS && context_.seal() != Seal::off;
-      if (sealed) context_.stats().miss(MissReason::k_sealed);
-      return stage.status().with_context(definition_.graph().name);
+    const bool ranged = !definition_.lowered().kernels[k].kernel.symbols.empty();
+    if (ranged) LATHE_RETURN_IF_ERROR(add_on_device(kernel, request, on, info));
+    for (const SymbolValues& dims : definition_.hinted_dims()) {
+      const search::Problem p = definition_.problem(kernel, dims, request);
+      if (decided(kernel, p, request)) continue;
+      DecisionQuery query = definition_.query(kernel, dims, request);
+      query.home = on.home;
+      MissReason reason = MissReason::k_never_seen;
+      const std::optional<Decision> decision = context_.find_decision(query, &reason);
+      if (decision && add_decided_on_device(kernel, p, query, *decision, on, info, &reason)) {
+        if (decision->unmeasured() && !info.missed) {
+          info.unmeasured = true;
+          info.miss = MissReason::k_unmeasured;
+        }
+        continue;
+      }
+      info.missed = true;
+      info.miss = reason;
     }
-    attributes.stage = std::move(*stage);
-    LATHE_RETURN_IF_ERROR(keep_stage(kernel, p, std::move(attributes), info).status());
+    if (stages_[k].empty()) LATHE_RETURN_IF_ERROR(add_on_device(kernel, request, on, info));
   }
-  info.tier = 1;
   return info;
 }
 

@@ -49,6 +49,10 @@ struct CallShape {
   std::vector<ArgLayout> layouts;  // by argument; empty: all compact
 };
 
+// What code for a GPU may be made for that request.
+struct DevicePolicy;
+DevicePolicy device_policy(const Context& context, const PrepareRequest& request);
+
 class Stages {
  public:
   Stages(Context& context, const Definition& definition);
@@ -56,7 +60,7 @@ class Stages {
   // Before the operator is shared. MISS: sealed with ERROR (or `compiled_only`), and something is not in the store.
   ir::Result<PrepareInfo> prepare(const PrepareRequest& asked, bool compiled_only = false);
   // The same for a GPU. MISS: some code is not stored, and may not be compiled. UNSUPPORTED: some Kernel has no
-  // Schedule for a GPU. DEVICE: there is no driver, or no such device.
+  // Schedule for a GPU. DEVICE: there is no driver, no such device, or it failed. TIMEOUT, CANCELLED: of a compilation.
   ir::Result<PrepareInfo> prepare_on_device(const PrepareRequest& request);
   // Makes what prepare() left for later: before a seal, after which nothing is made.
   ir::Status complete();
@@ -93,6 +97,10 @@ class Stages {
                    const PrepareRequest& request, const LeafPolicy& policy, PrepareInfo& info, MissReason* why);
   bool decided(int kernel, const search::Problem& problem, const PrepareRequest& request) const;
   void add_between(int kernel, const PrepareRequest& request, LeafPolicy policy, PrepareInfo& info);
+  struct OnDevice;
+  ir::Status add_on_device(int kernel, const PrepareRequest& request, const OnDevice& on, PrepareInfo& info);
+  bool add_decided_on_device(int kernel, const search::Problem& problem, const DecisionQuery& query,
+                             const Decision& decision, const OnDevice& on, PrepareInfo& info, MissReason* why);
   // default_stages.cc
   KnownPacks known_packs(int kernel) const;
   search::Scheduled general_default(const search::Problem& problem, const PrepareRequest& request) const;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ir/base/status.h"
+#include "runtime/store/key.h"
 
 namespace lathe::runtime {
 
@@ -44,6 +45,12 @@ struct Decision {
   std::string schedule;  // its text, lines
   std::vector<std::string> leaf_keys;
   std::vector<CandidateTime> candidates;
+};
+
+// Where decisions of a kind of machine stand, and the epoch of the code that they are about.
+struct DecisionHome {
+  Identity environment;
+  int64_t epoch = 0;
 };
 
 std::string print_decision(const Decision& decision);

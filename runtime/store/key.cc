@@ -108,6 +108,13 @@ Identity code_environment(const CodeFields& fields) {
   return t.done();
 }
 
+Identity device_environment(const DeviceFields& fields) {
+  Text t('V', "device 1");
+#define LATHE_DEVICE_FIELD(type, name, identities) t.field(#name, fields.name, identities);
+#include "runtime/store/key_fields.def"
+  return t.done();
+}
+
 Identity device_code_environment(const DeviceCodeFields& fields) {
   Text t('G', "device code 1");
 #define LATHE_DEVICE_CODE_FIELD(type, name, identities) t.field(#name, fields.name, identities);

@@ -38,6 +38,10 @@ struct CodeFields {
 #define LATHE_CODE_FIELD(type, name, identities) type name{};
 #include "runtime/store/key_fields.def"
 };
+struct DeviceFields {
+#define LATHE_DEVICE_FIELD(type, name, identities) type name{};
+#include "runtime/store/key_fields.def"
+};
 struct DeviceCodeFields {
 #define LATHE_DEVICE_CODE_FIELD(type, name, identities) type name{};
 #include "runtime/store/key_fields.def"
@@ -53,6 +57,7 @@ Identity decision_base(const RequestFields& fields);
 Identity decision_environment(const MachineFields& fields);
 Identity leaf_key(const LeafFields& fields);
 Identity code_environment(const CodeFields& fields);
+Identity device_environment(const DeviceFields& fields);
 Identity device_code_environment(const DeviceCodeFields& fields);
 
 // The object name of a decision: "<base>-1.1-128.255", a range for each symbol in graph order.

@@ -16,9 +16,9 @@ using ir::Status;
 
 namespace {
 
-constexpr int64_t kCutDown = 256;       // fixed sizes beyond it shrink where the full ones are too much
 constexpr double kPortableFlops = 3e6;  // leaf programs are executed operation by operation
-constexpr int kCandidates = 8;          // T2 without a stored decision is one of them
+constexpr int64_t kPortableValue = 7;
+constexpr int kCandidates = 8;  // T2 without a stored decision is one of them
 
 // What is checked of one Kernel at one shape.
 struct Variant {
@@ -44,6 +44,11 @@ std::vector<Variant> variants(const ir::Target& target, bool llvm) {
   return out;
 }
 
+bool fits(const ops::Graph& graph, const SymbolValues& dims, double flops, const VerifyOptions& options) {
+  const Work work = work_at(graph, dims);
+  return work.flops <= flops && work.read_bytes + work.write_bytes <= static_cast<double>(options.bytes);
+}
+
 class Verify {
  public:
   Verify(const std::shared_ptr<Context>& context, const VerifyOptions& options,
@@ -57,7 +62,7 @@ class Verify {
       LATHE_ASSIGN(const ops::Graph full, ops::finish(item.graph));
       const ops::Graph small = cut_down(full, kCutDown);
       for (const bool portable : {true, false}) {
-        const bool cut = portable || too_much(full);
+        const bool cut = portable || too_much_to_verify(full, options_);
         LATHE_RETURN_IF_ERROR(
             check(item, cut ? small : full, cut && !(small == full), portable).with_context(item.name));
       }
@@ -74,45 +79,9 @@ class Verify {
   }
   bool cancelled() const { return options_.cancel != nullptr && options_.cancel->load(std::memory_order_relaxed); }
 
-  // Even the least shape is beyond the limits.
-  bool too_much(const ops::Graph& graph) const {
-    SymbolValues least;
-    for (const ops::DimDesc& d : graph.symbols)
-      least.emplace_back(ops::kernel_symbol(d.symbol), std::max<int64_t>(d.min, 1));
-    return !fits(graph, least, options_.flops);
-  }
-
-  bool fits(const ops::Graph& graph, const SymbolValues& dims, double flops) const {
-    const Work work = work_at(graph, dims);
-    return work.flops <= flops && work.read_bytes + work.write_bytes <= static_cast<double>(options_.bytes);
-  }
-
-  // Small, odd and, if asked for, hinted values, all symbols together; what is too much is left out.
   std::vector<SymbolValues> shapes(const Operator& op, bool portable) const {
-    const ops::Graph& graph = op.graph();
-    if (!options_.dims.empty()) return options_.dims;
-    std::vector<SymbolValues> out;
-    const auto add = [&](const SymbolValues& dims) {
-      if (std::find(out.begin(), out.end(), dims) == out.end() &&
-          fits(graph, dims, portable ? kPortableFlops : options_.flops)) {
-        out.push_back(dims);
-      }
-    };
-    for (const int64_t wish : {1, 7, 30, 197}) {
-      if (portable && wish > 7) break;
-      SymbolValues dims;
-      for (const ops::DimDesc& d : graph.symbols) {
-        const int64_t step = std::max<int64_t>(d.multiple_of, 1);
-        const int64_t value = std::clamp(wish, d.min, d.max) + static_cast<int64_t>(dims.size()) * 6;
-        dims.emplace_back(ops::kernel_symbol(d.symbol),
-                          std::clamp((value + step - 1) / step * step, d.min, d.max / step * step));
-      }
-      add(dims);
-    }
-    if (options_.hints && !portable) {
-      for (const SymbolValues& dims : op.hinted_dims()) add(dims);
-    }
-    return out;
+    return portable ? verified_shapes(op.graph(), {}, options_, kPortableFlops, kPortableValue)
+                    : verified_shapes(op.graph(), op.hinted_dims(), options_, options_.flops, INT64_MAX);
   }
 
   Status check(const ops::Workload& item, const ops::Graph& graph, bool cut, bool portable) {
@@ -234,6 +203,37 @@ class Verify {
 };
 
 }  // namespace
+
+bool too_much_to_verify(const ops::Graph& graph, const VerifyOptions& options) {
+  SymbolValues least;
+  for (const ops::DimDesc& d : graph.symbols)
+    least.emplace_back(ops::kernel_symbol(d.symbol), std::max<int64_t>(d.min, 1));
+  return !fits(graph, least, options.flops, options);
+}
+
+std::vector<SymbolValues> verified_shapes(const ops::Graph& graph, const std::vector<SymbolValues>& hinted,
+                                          const VerifyOptions& options, double flops, int64_t most) {
+  if (!options.dims.empty()) return options.dims;
+  std::vector<SymbolValues> out;
+  const auto add = [&](const SymbolValues& dims) {
+    if (std::find(out.begin(), out.end(), dims) == out.end() && fits(graph, dims, flops, options)) out.push_back(dims);
+  };
+  for (const int64_t wish : {1, 7, 30, 197}) {
+    if (wish > most) break;
+    SymbolValues dims;
+    for (const ops::DimDesc& d : graph.symbols) {
+      const int64_t step = std::max<int64_t>(d.multiple_of, 1);
+      const int64_t value = std::clamp(wish, d.min, d.max) + static_cast<int64_t>(dims.size()) * 6;
+      dims.emplace_back(ops::kernel_symbol(d.symbol),
+                        std::clamp((value + step - 1) / step * step, d.min, d.max / step * step));
+    }
+    add(dims);
+  }
+  if (options.hints) {
+    for (const SymbolValues& dims : hinted) add(dims);
+  }
+  return out;
+}
 
 ops::Graph cut_down(const ops::Graph& graph, int64_t limit) {
   ops::Graph out = graph;

@@ -50,6 +50,14 @@ struct VerifyReport {
 ir::Result<VerifyReport> run_verify(const std::shared_ptr<Context>& context, const std::vector<ops::Workload>& items,
                                     const VerifyOptions& options, const std::function<void(const VerifyRow&)>& row);
 
+// Small and odd values (up to `most`, all symbols together) and, if asked for, hinted ones; what is more work than
+// `flops` or options.bytes is left out. options.dims, if there are any, instead.
+std::vector<SymbolValues> verified_shapes(const ops::Graph& graph, const std::vector<SymbolValues>& hinted,
+                                          const VerifyOptions& options, double flops, int64_t most);
+// Even the least shape is beyond the limits.
+bool too_much_to_verify(const ops::Graph& graph, const VerifyOptions& options);
+inline constexpr int64_t kCutDown = 256;  // fixed sizes beyond it shrink where the full ones are too much
+
 // The graph with fixed sizes above `limit` made smaller, equal ones equally; the graph itself if it has strides or does
 // not finish then.
 ops::Graph cut_down(const ops::Graph& graph, int64_t limit);

@@ -63,7 +63,7 @@ struct WarmupReport {
   int ops = 0;
   int rows = 0;
   int from_store = 0;  // operators for which nothing was compiled or searched
-  int64_t compiled_xbyak = 0, compiled_llvm = 0;
+  int64_t compiled_xbyak = 0, compiled_llvm = 0, compiled_nvrtc = 0;
   int searches = 0;
   int measurements = 0;                    // candidates timed
   int further = 0;                         // samples beyond three of a candidate

@@ -13,7 +13,7 @@ using namespace ir;  // NOLINT: this file is all IR
 
 namespace {
 
-constexpr int64_t kBlock = 256, kVector = 4;  // threads; elements of 4 bytes in an access of 16
+constexpr int64_t kVector = 4;  // elements of 4 bytes in an access of 16
 
 // The scopes from the outermost in.
 Result<std::vector<const Stmt*>> perfect_nest(const Kernel& kernel) {
@@ -36,24 +36,24 @@ struct Dim {
 
 }  // namespace
 
-Result<Scheduled> chain_schedule(const GeneralKernel& chain, const SymbolValues& sizes) {
+Result<Scheduled> chain_schedule(const GeneralKernel& chain, const SymbolValues& sizes, int64_t block) {
   LATHE_ASSIGN(const std::vector<const Stmt*> nest, perfect_nest(chain.kernel));
   std::vector<std::string> scopes;
   std::vector<int64_t> extents;
   for (const Stmt* s : nest) {
     scopes.push_back(s->iter);
-    extents.push_back(std::max<int64_t>(evaluate(s->extent, sizes).value_or(kBlock), 1));
+    extents.push_back(std::max<int64_t>(evaluate(s->extent, sizes).value_or(block), 1));
   }
   MoveList list(chain.kernel, "launch.1");
   // Threads from the columns outwards, until the block is full.
   std::vector<Dim> dims(scopes.size());
-  int64_t left = kBlock;
+  int64_t left = block;
   for (size_t d = scopes.size(); d-- > 0;) {
     const bool column = d + 1 == scopes.size();
     const int64_t work = column ? (extents[d] + kVector - 1) / kVector : extents[d];
     dims[d] = {
         scopes[d] + "b", scopes[d] + "t",
-        std::min<int64_t>(left, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::min(work, kBlock)))))};
+        std::min<int64_t>(left, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::min(work, block)))))};
     left /= dims[d].threads;
     list.knob(fmt::format("t{}", d), dims[d].threads);
     std::string units = scopes[d];

@@ -10,8 +10,14 @@
 
 namespace lathe::search {
 
+inline constexpr int64_t kChainBlock = 256;
+
 // UNSUPPORTED: it is more than one perfect nest around plain assignments, or iterations depend on each other.
-// sizes: of the general Kernel's symbols, those that most calls have: they choose the shape of the block.
-ir::Result<Scheduled> chain_schedule(const GeneralKernel& chain, const ir::SymbolValues& sizes);
+// sizes: of the general Kernel's symbols, those that most calls have: they choose the shape of the block, of at most so
+// many threads, a power of two.
+ir::Result<Scheduled> chain_schedule(const GeneralKernel& chain, const ir::SymbolValues& sizes, int64_t block);
+inline ir::Result<Scheduled> chain_schedule(const GeneralKernel& chain, const ir::SymbolValues& sizes) {
+  return chain_schedule(chain, sizes, kChainBlock);
+}
 
 }  // namespace lathe::search

@@ -8,6 +8,7 @@
 #include <cuda.h>
 #include <nvrtc.h>
 
+#include <cstddef>
 #include <type_traits>
 #endif
 
@@ -29,15 +30,38 @@ constexpr auto passed(R (*)(A...)) -> Passed<R> (*)(Passed<A>...);
 #include "runtime/cuda/driver.def"
 #undef LATHE_CUDA
 #define LATHE_NVRTC(name, ...) LATHE_SAME(name, __VA_ARGS__)
+#if CUDA_VERSION >= 12090
+#define LATHE_NVRTC_OPTIONAL(name, ...) LATHE_SAME(name, __VA_ARGS__)
+#endif
 #include "jit/cuda/nvrtc.def"
 #undef LATHE_NVRTC
 
 static_assert(cuda::kAttributeMajor == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
 static_assert(cuda::kAttributeMinor == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+static_assert(cuda::kAttributeMultiprocessors == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
 static_assert(cuda::kPointerMemoryType == CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
 static_assert(cuda::kPointerOrdinal == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL);
 static_assert(cuda::kMemoryHost == CU_MEMORYTYPE_HOST && cuda::kMemoryDevice == CU_MEMORYTYPE_DEVICE);
 static_assert(cuda::kInvalidValue == CUDA_ERROR_INVALID_VALUE && cuda::kStubLibrary == CUDA_ERROR_STUB_LIBRARY);
+static_assert(cuda::kCaptureRelaxed == CU_STREAM_CAPTURE_MODE_RELAXED);
+static_assert(cuda::kCaptureThread == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+static_assert(cuda::kMemoryGranularity == CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+static_assert(cuda::kNonBlockingStream == CU_STREAM_NON_BLOCKING);
+static_assert(sizeof(cuda::MemoryKind) == sizeof(CUmemAllocationProp));
+static_assert(offsetof(cuda::MemoryKind, type) == offsetof(CUmemAllocationProp, type));
+static_assert(offsetof(cuda::MemoryKind, handle_types) == offsetof(CUmemAllocationProp, requestedHandleTypes));
+static_assert(offsetof(cuda::MemoryKind, location_type) == offsetof(CUmemAllocationProp, location));
+static_assert(offsetof(cuda::MemoryKind, device) ==
+              offsetof(CUmemAllocationProp, location) + offsetof(CUmemLocation, id));
+static_assert(offsetof(cuda::MemoryKind, security) == offsetof(CUmemAllocationProp, win32HandleMetaData));
+static_assert(offsetof(cuda::MemoryKind, flags) == offsetof(CUmemAllocationProp, allocFlags));
+static_assert(cuda::MemoryKind().type == CU_MEM_ALLOCATION_TYPE_PINNED);
+static_assert(cuda::MemoryKind().location_type == CU_MEM_LOCATION_TYPE_DEVICE);
+static_assert(sizeof(cuda::MemoryAccess) == sizeof(CUmemAccessDesc));
+static_assert(offsetof(cuda::MemoryAccess, rights) == offsetof(CUmemAccessDesc, flags));
+static_assert(cuda::MemoryAccess().rights == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+static_assert(cuda::kBadCode == std::array<int, 3>{CUDA_ERROR_INVALID_IMAGE, CUDA_ERROR_NO_BINARY_FOR_GPU,
+                                                   CUDA_ERROR_UNSUPPORTED_PTX_VERSION});
 static_assert(cuda::kBreaks == std::array<int, 10>{CUDA_ERROR_ECC_UNCORRECTABLE, CUDA_ERROR_ILLEGAL_ADDRESS,
                                                    CUDA_ERROR_LAUNCH_TIMEOUT, CUDA_ERROR_CONTEXT_IS_DESTROYED,
                                                    CUDA_ERROR_HARDWARE_STACK_ERROR, CUDA_ERROR_ILLEGAL_INSTRUCTION,

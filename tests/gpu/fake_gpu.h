@@ -11,6 +11,7 @@
 
 #include "tests/common/c_client.h"
 #include "tests/gpu/fakes/fake_cuda.h"
+#include "tests/gpu/fakes/fake_nvrtc.h"
 
 namespace lathe::test {
 
@@ -26,6 +27,13 @@ struct FakeGpu {
 inline FakeGpu& fake_gpu() {
   static FakeGpu& gpu = *new FakeGpu;
   return gpu;
+}
+
+// The compiler's fake.
+inline FakeNvrtc& fake_compiler() {
+  static void* library = dlopen(LATHE_FAKE_NVRTC, RTLD_NOW | RTLD_LOCAL);
+  static FakeNvrtc& state = *reinterpret_cast<FakeNvrtc* (*)()>(dlsym(library, "fake_nvrtc"))();
+  return state;
 }
 
 // store: a folder; empty: memory alone. nvrtc, cuda: libraries.

@@ -5,11 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <filesystem>
 #include <random>
 #include <regex>
 
+#include "bench/gpu/op_chains.h"
 #include "ir/analysis/analysis.h"
 #include "jit/cuda/cuda_text.h"
 #include "jit/cuda/lower_device.h"
@@ -18,23 +17,13 @@
 #include "search/gpu/product_schedule.h"
 #include "tests/gpu/chains.h"
 #include "tests/gpu/fakes/fake_cubin.h"
+#include "tests/gpu/real_nvrtc.h"
 #include "tests/gpu/rows.h"
 
 namespace lathe::jit {
 namespace {
 
 using ::testing::HasSubstr;
-
-// LATHE_TEST_NVRTC, else what scripts/setup_gpu.sh fetched.
-std::string nvrtc_path() {
-  if (const char* path = std::getenv("LATHE_TEST_NVRTC"); path != nullptr && *path != 0) return path;
-  const std::filesystem::path folder = LATHE_SOURCE_DIR "/build/nvidia/lib";
-  std::error_code none;
-  for (const auto& f : std::filesystem::recursive_directory_iterator(folder, none)) {
-    if (f.path().filename().string().rfind("libnvrtc.so.", 0) == 0) return f.path();
-  }
-  return {};
-}
 
 std::string leaf_of(const std::string& text, const ir::SymbolValues& symbols) {
   const search::GeneralKernel general = search::general_kernel(test::kernel_of(text));
@@ -51,36 +40,12 @@ DeviceProgram program_of(const std::string& leaf) {
   return made.value();
 }
 
-const DeviceOpRow kOps[] = {
-#define LATHE_DEVICE_OP(id, result, operands, device, host) device_op(DeviceOp::k_##id),
-#include "jit/cuda/device_ops.def"
-#undef LATHE_DEVICE_OP
-};
-
-// y = f(x) for a function of one operand, or of two.
-std::string chain_of(const DeviceOpRow& row) {
-  const std::string two = "e0[j], e1[j]", name = ir::op_info(row.node).spelling;
-  std::string value = name + "(e0[j])";
-  if (ir::op_info(row.node).form == ir::OpForm::kInfix) value = "e0[j] " + name + " e1[j]";
-  if (ir::op_info(row.node).form == ir::OpForm::kPrefix) value = name + "e0[j]";
-  if (ir::op_info(row.node).form == ir::OpForm::kCall && row.operands[1] == 'f') value = name + "(" + two + ")";
-  if (row.node == ir::Op::k_fma) value = "fma(e0[j], e1[j], e0[j])";
-  if (row.node == ir::Op::k_select || row.result == 'b') {
-    value = "e0[j] < e1[j]";
-    if (row.operands[0] == 'f') value = "e0[j] " + name + " e1[j]";
-    if (row.node == ir::Op::k_logical_not) value = "not " + value;
-    if (row.node == ir::Op::k_logical_and || row.node == ir::Op::k_logical_or) value += " " + name + " e1[j] < 0.5";
-    value = "select(" + value + ", e0[j], e1[j])";
-  }
-  const std::string e1 = value.find("e1") == std::string::npos ? "" : "e1: f32[N] in, ";
-  return "kernel f(e0: f32[N] in, " + e1 +
-         "y: f32[N] out) family elementwise where N in 0..1000000\n  for j < N [col]:\n    y[j] = " + value + "\n";
-}
+using bench::chain_of;
 
 class RealCompiler : public testing::Test {
  protected:
   void SetUp() override {
-    auto opened = Nvrtc::open(nvrtc_path());
+    auto opened = Nvrtc::open(test::real_nvrtc_path());
     if (!opened.ok()) GTEST_SKIP() << opened.status().message() << "; scripts/setup_gpu.sh fetches it";
     nvrtc = std::move(*opened);
     RecordProperty("nvrtc", nvrtc->version());
@@ -93,7 +58,7 @@ class RealCompiler : public testing::Test {
 
 TEST_F(RealCompiler, EveryFunction) {
   int kernels = 0;
-  for (const DeviceOpRow& row : kOps) {
+  for (const DeviceOpRow& row : bench::kDeviceOps) {
     const auto made = compile(leaf_of(chain_of(row), {{"N", 100000}}), "h200");
     ASSERT_TRUE(made.ok()) << row.name << ": " << made.status().message();
     EXPECT_EQ(made->log, "") << row.name;
@@ -270,17 +235,6 @@ TEST_F(RealCompiler, LocalMemoryIsRefused) {
       "f", ir::find_gpu_target("h200").value());
   EXPECT_EQ(made.status().code(), ir::Code::kUNSUPPORTED);
   EXPECT_THAT(made.status().message(), HasSubstr("f: "));
-}
-
-TEST(Compiler, FaultsAreRefused) {
-  EXPECT_EQ(
-      fault_of({.sm = 90, .registers = 25}, "    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n"),
-      "");
-  EXPECT_EQ(fault_of({}, "    8 bytes stack frame, 0 bytes spill stores\n"), "the compiler reports bytes stack frame");
-  EXPECT_EQ(fault_of({}, "0 bytes stack frame, 10 bytes spill stores\n"), "the compiler reports bytes spill stores");
-  EXPECT_EQ(fault_of({.local = 3}, ""), "3 accesses of local memory");
-  EXPECT_EQ(fault_of({.frame_bytes = 8}, ""), "a stack frame of 8 bytes");
-  EXPECT_EQ(fault_of({}, "ptxas info : (C7510) Potential Performance Loss\n"), "the compiler reports C7510");
 }
 
 TEST(Cubin, AnyBytesGiveAnAnswer) {

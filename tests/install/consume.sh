@@ -20,7 +20,7 @@ case $how in
     ;;
   pkgconfig)
     export PKG_CONFIG_PATH="$lib/pkgconfig"
-    for name in readme one_call warmup_and_seal own_pool fused_group quantised_model; do
+    for name in readme one_call warmup_and_seal own_pool fused_group quantised_model on_a_gpu; do
       # shellcheck disable=SC2046
       "$cc" -std=c99 -Wall -Wextra -Werror -Wno-unused-function "$source/examples/$name.c" -o "$work/out/$name" $(pkg-config --cflags --libs lathe) -lm
     done
@@ -29,7 +29,7 @@ case $how in
     "$cc" -std=c99 "$source/examples/one_call.c" -o "$work/out/one_call_static" $(pkg-config --cflags --static --libs lathe | sed 's/-llathe/-l:liblathe.a/')
     ;;
   c99)
-    for name in readme one_call fused_group quantised_model; do
+    for name in readme one_call fused_group quantised_model on_a_gpu; do
       "$cc" -std=c99 -pedantic-errors -Wall -Wextra -Werror -Wno-unused-function -I"$work/prefix/include" "$source/examples/$name.c" -L"$lib" -llathe -lm -o "$work/out/$name"
     done
     "$cc" -std=c99 -pedantic-errors -Wall -Wextra -Werror -I"$work/prefix/include" "$source/tests/capi_test.c" -L"$lib" -llathe -o "$work/out/capi_test"

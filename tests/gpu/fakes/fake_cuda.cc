@@ -2,31 +2,34 @@
 // the emulator runs, at once. It checks what the driver would.
 #include "tests/gpu/fakes/fake_cuda.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <signal.h>
 
+#include <atomic>
 #include <cstring>
-#include <map>
+#include <fstream>
 #include <memory>
-#include <mutex>
+#include <regex>
 #include <string>
+#include <vector>
 
 #include "tests/gpu/fakes/fake_cubin.h"
+#include "tests/gpu/fakes/fake_cuda_parts.h"
 
 namespace {
 
+using lathe::test::captured;
 using lathe::test::EmulatedKernel;
 using lathe::test::FakeCuda;
+using lathe::test::kCudaUnsafeInCapture;
+using lathe::test::would_end_a_capture;
 
-constexpr int kOk = 0, kInvalidValue = 1, kInvalidContext = 201, kNoBinary = 209, kNotFound = 500, kMisaligned = 716;
-constexpr int kDevices = 2, kSm = 90;
+constexpr int kOk = 0, kInvalidValue = 1, kInvalidContext = 201, kNoBinary = 209, kNotFound = 500, kMisaligned = 716,
+              kIllegalAddress = 700;
+constexpr int kDevices = 2, kSm = 90, kMultiprocessors = 132;
+constexpr size_t kMemory = size_t{143771} << 20;  // as an H200's driver says
 
-struct Memory {
-  size_t bytes = 0;
-  int device = 0;
-  void* mapping = nullptr;
-  size_t mapped = 0;
-};
 struct Library {
   std::string code;
 };
@@ -34,44 +37,73 @@ struct Kernel {
   EmulatedKernel run;
 };
 
-std::mutex& mutex() {
-  static std::mutex m;
-  return m;
-}
-std::map<uintptr_t, Memory>& memories() {
-  static auto& m = *new std::map<uintptr_t, Memory>;
-  return m;
-}
 thread_local int t_contexts = 0;  // pushed
 int contexts[kDevices];
 
+// The file's own name may ask for a failure, in whatever process opens it: "...fail-700-at-7...": the seventh launch
+// fails, once; then a file of that name and ".done" is there.
+int planted_failure() {
+  static std::atomic<int> launches{0};
+  Dl_info self{};
+  std::cmatch m;
+  if (dladdr(reinterpret_cast<void*>(&planted_failure), &self) == 0 ||
+      !std::regex_search(self.dli_fname, m, std::regex("fail-([0-9]+)-at-([0-9]+)")) || ++launches < std::stoi(m[2]))
+    return kOk;
+  const std::string done = std::string(self.dli_fname) + ".done";
+  if (std::ifstream(done).good()) return kOk;
+  std::ofstream(done) << "done\n";
+  return std::stoi(m[1]);
+}
+
+// A launch that leaves its memory ends as one on a device does.
+thread_local sigjmp_buf* t_launch = nullptr;
+struct sigaction before[2];
+void on_fault(int signal, siginfo_t* info, void* context) {
+  if (t_launch != nullptr) siglongjmp(*t_launch, 1);
+  const struct sigaction& old = before[signal == SIGBUS];
+  if ((old.sa_flags & SA_SIGINFO) != 0) return old.sa_sigaction(signal, info, context);
+  sigaction(signal, &old, nullptr);  // and it comes again
+}
+void catch_faults() {
+  static const bool once = [] {
+    struct sigaction action = {};
+    action.sa_sigaction = on_fault;
+    action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
+    sigaction(SIGSEGV, &action, &before[0]);
+    sigaction(SIGBUS, &action, &before[1]);
+    return true;
+  }();
+  (void)once;
+}
+
+int run(const EmulatedKernel& kernel, unsigned blocks, unsigned threads, const void* args) {
+  FakeCuda& f = *fake_cuda();
+  if (const int error = planted_failure(); error != kOk) return error;
+  ++f.launches;
+  catch_faults();
+  sigjmp_buf launch;
+  if (sigsetjmp(launch, 1) != 0) {
+    t_launch = nullptr;
+    return kIllegalAddress;
+  }
+  t_launch = &launch;
+  f.why = kernel.run(blocks, threads, args, f.order, f.accesses);
+  t_launch = nullptr;
+  return f.why.empty() ? kOk : kMisaligned;
+}
+
 }  // namespace
+
+int lathe::test::current_contexts() { return t_contexts; }
 
 extern "C" {
 
 #define FAKE __attribute__((visibility("default")))
 
+FAKE int lathe_emulated = 1;
 FAKE FakeCuda* fake_cuda() {
   static auto& state = *new FakeCuda;
   return &state;
-}
-
-FAKE void* fake_cuda_alloc(size_t bytes, int device) {
-  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  const size_t room = (bytes + page - 1) / page * page;
-  auto* base =
-      static_cast<char*>(mmap(nullptr, room + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-  mprotect(base + room, page, PROT_NONE);
-  char* at = base + room - bytes;
-  const std::lock_guard lock(mutex());
-  memories()[reinterpret_cast<uintptr_t>(at)] = {bytes, device, base, room + page};
-  return at;
-}
-FAKE void fake_cuda_free(void* address) {
-  const std::lock_guard lock(mutex());
-  const auto it = memories().find(reinterpret_cast<uintptr_t>(address));
-  munmap(it->second.mapping, it->second.mapped);
-  memories().erase(it);
 }
 
 FAKE int cuInit(unsigned) { return fake_cuda()->start; }
@@ -92,12 +124,16 @@ FAKE int cuDeviceGet(int* device, int number) {
   return number < kDevices ? kOk : 101;
 }
 FAKE int cuDeviceGetName(char* name, int size, int) {
-  std::strncpy(name, "Fake H200", static_cast<size_t>(size));
+  std::strncpy(name, "NVIDIA H200", static_cast<size_t>(size));
   return kOk;
 }
 FAKE int cuDeviceGetAttribute(int* value, int attribute, int) {
-  *value = attribute == 75 ? kSm / 10 : kSm % 10;
-  return attribute == 75 || attribute == 76 ? kOk : kInvalidValue;
+  *value = attribute == 75 ? kSm / 10 : attribute == 76 ? kSm % 10 : kMultiprocessors;
+  return attribute == 75 || attribute == 76 || attribute == 16 ? kOk : kInvalidValue;
+}
+FAKE int cuDeviceTotalMem_v2(size_t* bytes, int) {
+  *bytes = kMemory;
+  return kOk;
 }
 FAKE int cuDevicePrimaryCtxRetain(void** context, int device) {
   *context = &contexts[device];
@@ -113,6 +149,7 @@ FAKE int cuCtxPopCurrent_v2(void**) {
 }
 FAKE int cuLibraryLoadData(void** library, const void* code, int*, void**, unsigned, int*, void**, unsigned) {
   const std::string_view host = lathe::test::host_code(code);
+  if (would_end_a_capture()) return kCudaUnsafeInCapture;
   if (host.empty() || lathe::test::fake_cubin_sm(code) != kSm) return kNoBinary;
   *library = new Library{std::string(host)};
   ++fake_cuda()->loads;
@@ -132,21 +169,6 @@ FAKE int cuKernelGetFunction(void** function, void* kernel) {
   *function = kernel;
   return t_contexts > 0 ? kOk : kInvalidContext;
 }
-FAKE int cuPointerGetAttribute(void* data, int attribute, unsigned long long address) {
-  const std::lock_guard lock(mutex());
-  auto at = memories().upper_bound(address);
-  if (at == memories().begin()) return kInvalidValue;
-  --at;
-  if (address - at->first >= at->second.bytes) return kInvalidValue;
-  if (attribute == 2) {
-    *static_cast<unsigned*>(data) = 2;
-  } else if (attribute == 9) {
-    *static_cast<int*>(data) = at->second.device;
-  } else {
-    return kInvalidValue;
-  }
-  return kOk;
-}
 FAKE int cuLaunchKernel(void* function, unsigned blocks, unsigned blocks_y, unsigned blocks_z, unsigned threads,
                         unsigned threads_y, unsigned threads_z, unsigned shared, void* stream, void** params,
                         void** extra) {
@@ -160,11 +182,11 @@ FAKE int cuLaunchKernel(void* function, unsigned blocks, unsigned blocks_y, unsi
     f.fail_launch = 0;
     return error;
   }
-  ++f.launches;
   // A copy of as many bytes as the kernel takes, as the driver makes one.
-  const auto args = std::make_unique<char[]>(kernel.arg_bytes());
-  std::memcpy(args.get(), params[0], kernel.arg_bytes());
-  f.why = kernel.run(blocks, threads, args.get(), f.order, f.accesses);
-  return f.why.empty() ? kOk : kMisaligned;
+  const auto* first = static_cast<const char*>(params[0]);
+  std::vector<char> args(first, first + kernel.arg_bytes());
+  if (captured(stream, [&kernel, blocks, threads, args] { return run(kernel, blocks, threads, args.data()); }))
+    return kOk;
+  return run(kernel, blocks, threads, args.data());
 }
 }

@@ -5,7 +5,7 @@
 namespace lathe::test {
 
 struct FakeCuda {
-  int loads = 0, launches = 0;
+  int loads = 0, launches = 0, allocations = 0, synchronisations = 0;
   Accesses accesses;
   std::string why;               // the last launch failed; empty: it did not
   Order order = Order::forward;  // of the threads of each launch

@@ -1,16 +1,21 @@
 // A library in NVRTC's place: it hands a kernel's text to the host's compiler, with a prelude for the emulator instead
 // of the device's, and gives the shared object in the form of a cubin. What it checks, NVRTC would.
+#include "tests/gpu/fakes/fake_nvrtc.h"
+
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iterator>
 #include <regex>
 #include <string>
+#include <thread>
 
 #include "tests/gpu/fakes/fake_cubin.h"
 
@@ -18,11 +23,15 @@ extern char** environ;
 
 namespace {
 
-constexpr int kOk = 0, kInvalidInput = 3, kCompilation = 6;
+using lathe::test::FakeNvrtc;
+
+constexpr int kOk = 0, kInvalidInput = 3, kCompilation = 6, kCancelled = 16;
 constexpr int kRegisters = 24;
 
 struct Program {
   std::string text, header_name, cubin, log;
+  int (*callback)(void*, void*) = nullptr;
+  void* payload = nullptr;
 };
 
 struct Row {
@@ -68,11 +77,45 @@ int compile(Program& p, const std::string& folder) {
   posix_spawn_file_actions_addopen(&files, 2, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
   pid_t child = 0;
   int status = -1;
-  const int spawned = posix_spawnp(&child, args[0], &files, nullptr, const_cast<char**>(args), environ);
+  // A measuring worker has no environment.
+  char path[] = "PATH=/usr/local/bin:/usr/bin:/bin";
+  char* bare[] = {path, nullptr};
+  const int spawned = posix_spawnp(&child, args[0], &files, nullptr, const_cast<char**>(args),
+                                   std::getenv("PATH") == nullptr ? bare : environ);
   posix_spawn_file_actions_destroy(&files);
   if (spawned == 0) waitpid(child, &status, 0);
   p.log = read_file(log);
   return spawned == 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0 ? kOk : kCompilation;
+}
+
+// Counts itself among those that run.
+class Running {
+ public:
+  explicit Running(FakeNvrtc& state) : state_(state) {
+    ++state_.compiles;
+    const int now = ++state_.running;
+    int most = state_.most_at_once;
+    while (now > most && !state_.most_at_once.compare_exchange_weak(most, now)) {
+    }
+  }
+  ~Running() { --state_.running; }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+
+ private:
+  FakeNvrtc& state_;
+};
+
+// False: the callback ended it.
+bool wait_as_planted(const FakeNvrtc& state, const Program& p) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point start = Clock::now();
+  const auto past = [&](int ms) { return Clock::now() - start >= std::chrono::milliseconds(ms); };
+  while (!past(state.delay_ms) || (state.most_at_once < state.wait_for && !past(20'000))) {
+    if (p.callback != nullptr && p.callback(p.payload, nullptr) != 0) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
 }
 
 }  // namespace
@@ -81,18 +124,30 @@ extern "C" {
 
 #define FAKE __attribute__((visibility("default")))
 
+FAKE FakeNvrtc* fake_nvrtc() {
+  static auto& state = *new FakeNvrtc;
+  return &state;
+}
+
 FAKE int nvrtcVersion(int* major, int* minor) {
-  *major = 12;
-  *minor = 9;
+  *major = fake_nvrtc()->major;
+  *minor = fake_nvrtc()->minor;
   return kOk;
 }
 
 FAKE const char* nvrtcGetErrorString(int error) { return error == kOk ? "NVRTC_SUCCESS" : "NVRTC_ERROR_COMPILATION"; }
 
+FAKE int nvrtcSetFlowCallback(void* program, int (*callback)(void*, void*), void* payload) {
+  auto& p = *static_cast<Program*>(program);
+  p.callback = callback;
+  p.payload = payload;
+  return kOk;
+}
+
 FAKE int nvrtcCreateProgram(void** out, const char* text, const char*, int headers, const char* const* contents,
                             const char* const* names) {
   if (headers != 1 || std::strstr(contents[0], "__global__") == nullptr) return kInvalidInput;
-  *out = new Program{text, names[0], {}, {}};
+  *out = new Program{text, names[0], {}, {}, nullptr, nullptr};
   return kOk;
 }
 
@@ -105,9 +160,13 @@ FAKE int nvrtcCompileProgram(void* program, int num_options, const char* const* 
   }
   std::smatch kernel;
   if (sm == 0 || !std::regex_search(p.text, kernel, std::regex("LT_KERNEL\\((\\w+), "))) return kInvalidInput;
+  FakeNvrtc& state = *fake_nvrtc();
+  const Running running(state);
+  if (!wait_as_planted(state, p)) return kCancelled;
   std::string folder = "/tmp/lathe_fake_nvrtc_XXXXXX";
   if (mkdtemp(folder.data()) == nullptr) return kCompilation;
   const int error = compile(p, folder);
+  p.log += state.log;
   if (error == kOk)
     p.cubin = lathe::test::write_fake_cubin(sm, kernel[1], kRegisters, read_file(folder + "/kernel.so"));
   for (const char* name : {"kernel.cc", "kernel.so", "log"}) unlink((folder + "/" + name).c_str());

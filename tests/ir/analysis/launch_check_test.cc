@@ -65,7 +65,9 @@ TEST(GpuTarget, RowsAndDrivers) {
   EXPECT_EQ(h200->architecture, "sm_90a");
   EXPECT_FALSE(find_gpu_target("h20").has_value());
   for (const std::string_view name : gpu_target_names()) {
-    const GpuTarget row = *find_gpu_target(name), driver = gpu_target(row.name, row.sm / 10, row.sm % 10);
+    const GpuTarget row = *find_gpu_target(name),
+                    driver = gpu_target(row.name, row.sm / 10, row.sm % 10, row.multiprocessors,
+                                        (uint64_t(row.memory_gib) << 30) - (uint64_t{3} << 29));
     EXPECT_EQ(driver.architecture, row.architecture) << name;
     EXPECT_GE(row.sm, kLeastSm) << name;
   }

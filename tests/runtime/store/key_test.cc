@@ -16,11 +16,12 @@ struct All {
   MachineFields machine;
   LeafFields leaf;
   CodeFields code;
+  DeviceFields device;
   DeviceCodeFields device_code;
 };
 
-// S, D, E, L, C, G in this order. The request's semantic key is the graph's, as in production.
-std::array<std::string, 6> identities(All a) {
+// S, D, E, L, C, V, G in this order. The request's semantic key is the graph's, as in production.
+std::array<std::string, 7> identities(All a) {
   const std::string semantic = semantic_key(a.graph).hash;
   a.request.semantic_key += semantic;
   return {semantic,
@@ -28,6 +29,7 @@ std::array<std::string, 6> identities(All a) {
           decision_environment(a.machine).hash,
           leaf_key(a.leaf).hash,
           code_environment(a.code).hash,
+          device_environment(a.device).hash,
           device_code_environment(a.device_code).hash};
 }
 
@@ -47,6 +49,7 @@ const std::vector<Row>& rows() {
 #define LATHE_MACHINE_FIELD(type, name, ids) {#name, ids, [](All* a) { mutate(&a->machine.name); }},
 #define LATHE_LEAF_FIELD(type, name, ids) {#name, ids, [](All* a) { mutate(&a->leaf.name); }},
 #define LATHE_CODE_FIELD(type, name, ids) {#name, ids, [](All* a) { mutate(&a->code.name); }},
+#define LATHE_DEVICE_FIELD(type, name, ids) {#name, ids, [](All* a) { mutate(&a->device.name); }},
 #define LATHE_DEVICE_CODE_FIELD(type, name, ids) {#name, ids, [](All* a) { mutate(&a->device_code.name); }},
 #include "runtime/store/key_fields.def"
   };
@@ -54,8 +57,8 @@ const std::vector<Row>& rows() {
 }
 
 TEST(Key, EachFieldChangesExactlyTheDeclaredIdentities) {
-  const std::array<std::string, 6> before = identities({});
-  const std::string letters = "SDELCG";
+  const std::array<std::string, 7> before = identities({});
+  const std::string letters = "SDELCVG";
   for (const Row& r : rows()) {
     All a;
     r.change(&a);

@@ -1,0 +1,108 @@
+// See device_verify.h.
+#include "runtime/tune/device/device_verify.h"
+
+#include <algorithm>
+
+#include "runtime/cuda/measure/hosted_stage.h"
+
+namespace lathe::runtime {
+
+using ir::Result;
+using ir::Status;
+
+namespace {
+
+class DeviceVerify {
+ public:
+  DeviceVerify(const std::shared_ptr<Context>& context, const DeviceChoice& on, const VerifyOptions& options,
+               const std::function<void(const VerifyRow&)>& row)
+      : context_(context), on_(on), options_(options), row_(row) {}
+
+  Result<VerifyReport> run(const std::vector<ops::Workload>& items) {
+    LATHE_ASSIGN(session_, DeviceSession::open(on_.device));
+    for (const ops::Workload& item : items) {
+      if (cancelled()) break;
+      LATHE_ASSIGN(const ops::Graph full, ops::finish(item.graph));
+      const bool cut = too_much_to_verify(full, options_);
+      LATHE_RETURN_IF_ERROR(check(item, cut ? cut_down(full, kCutDown) : full, cut).with_context(item.name));
+    }
+    return report_;
+  }
+
+ private:
+  bool cancelled() const { return options_.cancel != nullptr && options_.cancel->load(std::memory_order_relaxed); }
+
+  Status check(const ops::Workload& item, const ops::Graph& graph, bool cut) {
+    LATHE_ASSIGN(const std::shared_ptr<Operator> op, Operator::create(context_, graph));
+    PrepareRequest request;
+    request.allowed = item.allowed;
+    request.device = on_.number;
+    request.compile = true;
+    VerifyRow row;
+    row.item = &item;
+    row.cut_down = cut;
+    row.dtype = ir::dtype_name(graph.tensors[static_cast<size_t>(graph.outputs[0])].dtype);
+    const Result<PrepareInfo> prepared = op->stages().prepare_on_device(request);
+    if (!prepared.ok()) {
+      if (prepared.status().code() != ir::Code::kUNSUPPORTED) return prepared.status();
+      return refuse(row, prepared.status());
+    }
+    const size_t kernels = op->lowered().kernels.size();
+    for (const SymbolValues& dims : verified_shapes(graph, op->hinted_dims(), options_, options_.flops, INT64_MAX)) {
+      for (row.kernel = 0; row.kernel < static_cast<int>(kernels); ++row.kernel) {
+        if (cancelled()) return {};
+        row.dims = dims;
+        const ServedStage* stage = op->stages().pick(row.kernel, {.symbols = dims}, Bodies(kernels), Bodies(kernels));
+        if (stage == nullptr) return ir::internal_error("nothing serves kernel {}", row.kernel);
+        LATHE_RETURN_IF_ERROR(check_one(*stage, row));
+      }
+    }
+    return {};
+  }
+
+  Status check_one(const ServedStage& served, VerifyRow row) {
+    row.tier = served.tier;
+    row.schedule = search::to_text(served.stage.schedule);
+    LATHE_ASSIGN(const std::unique_ptr<Oracle> oracle,
+                 Oracle::create({served.stage.naive, row.dims, 1, options_.seed}, context_->team(), context_->tasks()));
+    const auto failed = std::make_shared<Status>();
+    const Result<Verdict> verdict = oracle->verify(hosted_stage(served.stage, session_, failed));
+    LATHE_RETURN_IF_ERROR(*failed);
+    if (!verdict.ok()) return refuse(std::move(row), verdict.status());
+    row.gate = verdict->gate;
+    row.err_over_bound = verdict->err_over_bound;
+    row.ok = verdict->ok;
+    row.reason = verdict->reason;
+    ++report_.checked;
+    report_.failed += !row.ok;
+    report_.worst_err_over_bound = std::max(report_.worst_err_over_bound, row.err_over_bound);
+    if (row_) row_(row);
+    return {};
+  }
+
+  Status refuse(VerifyRow row, const Status& why) {
+    row.refused = true;
+    row.reason = "refused: " + why.to_string();
+    ++report_.refused;
+    if (row_) row_(row);
+    return {};
+  }
+
+  const std::shared_ptr<Context>& context_;
+  const DeviceChoice& on_;
+  const VerifyOptions& options_;
+  const std::function<void(const VerifyRow&)>& row_;
+  std::shared_ptr<DeviceSession> session_;
+  VerifyReport report_;
+};
+
+}  // namespace
+
+Result<VerifyReport> run_device_verify(const std::shared_ptr<Context>& context, const std::vector<ops::Workload>& items,
+                                       const DeviceChoice& on, const VerifyOptions& options,
+                                       const std::function<void(const VerifyRow&)>& row) {
+  if (on.device == nullptr) return ir::make_error(ir::Code::kDEVICE, "{} is not at hand", on.target.name);
+  return DeviceVerify(context, on, options, row).run(items);
+}
+
+}  // namespace lathe::runtime

@@ -1,0 +1,149 @@
+// The compile matrix: every Schedule that is proposed, of every form, for every GPU of the table, through the real
+// compiler, without spills or warnings; and the reader of cubins against NVIDIA's disassembler. Skipped where they are
+// not.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <regex>
+
+#include "ir/analysis/analysis.h"
+#include "jit/cuda/cuda_text.h"
+#include "jit/cuda/lower_device.h"
+#include "jit/cuda/nvrtc.h"
+#include "search/cut/launch_cut.h"
+#include "search/gpu/device_candidates.h"
+#include "tests/gpu/chains.h"
+#include "tests/gpu/real_nvrtc.h"
+#include "tests/gpu/temp_store.h"
+
+namespace lathe::test {
+namespace {
+
+struct Form {
+  const char* text;
+  ir::SymbolValues dims;
+  bool wide;  // all of it goes by 16 bytes where it is whole
+};
+const Form kForms[] = {{kFlat, {{"N", 100000}}, true},
+                       {kRows, {{"M", 1000}}, true},
+                       {kTurned, {{"A", 100}, {"B", 100}, {"C", 100}}, false}};
+
+// The kernels of every candidate, by leaf.
+std::map<std::string, bool> leaves_of(const Form& form, const ir::GpuTarget& target) {
+  std::map<std::string, bool> out;
+  const search::GeneralKernel general = search::general_kernel(kernel_of(form.text));
+  ir::SymbolValues sizes;
+  for (const auto& [name, size] : general.sizes) sizes.emplace_back(name, ir::evaluate(size, form.dims).value());
+  const auto ranked = search::device_candidates(general, sizes, target, 9);
+  EXPECT_TRUE(ranked.ok()) << ranked.status().to_string();
+  for (const search::Scheduled& s : *ranked) {
+    const auto cut = search::cut_launches(s.kernel);
+    EXPECT_TRUE(cut.ok()) << cut.status().to_string();
+    for (const ir::Leaf& leaf : cut->leaves) out[leaf.text] = form.wide;
+  }
+  return out;
+}
+
+class CompileMatrix : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto opened = jit::Nvrtc::open(real_nvrtc_path());
+    if (!opened.ok()) GTEST_SKIP() << opened.status().message() << "; scripts/setup_gpu.sh fetches it";
+    nvrtc = std::move(*opened);
+  }
+  ir::Result<jit::CompiledKernel> compile(const std::string& leaf, const ir::GpuTarget& target) const {
+    const auto program = jit::lower_device({kernel_of(leaf), leaf});
+    if (!program.ok()) return program.status();
+    return nvrtc->compile(jit::cuda_text(*program, "lathe_leaf"), "lathe_leaf", target);
+  }
+  std::shared_ptr<const jit::Nvrtc> nvrtc;
+};
+
+TEST_F(CompileMatrix, EveryCandidateOnEveryGpu) {
+  int kernels = 0, spills = 0, warnings = 0, opcode_failures = 0;
+  for (const std::string_view gpu : ir::gpu_target_names()) {
+    const ir::GpuTarget target = *ir::find_gpu_target(gpu);
+    for (const Form& form : kForms) {
+      for (const auto& [leaf, wide] : leaves_of(form, target)) {
+        const auto made = compile(leaf, target);
+        ++kernels;
+        EXPECT_TRUE(made.ok()) << gpu << ": " << made.status().message() << "\n" << leaf;
+        if (!made.ok()) {
+          ++(made.status().message().find("spill") != std::string::npos ? spills : warnings);
+          continue;
+        }
+        warnings += !made->log.empty();
+        const bool as_predicted = made->info.local == 0 && made->info.stores.bits128 > 0 &&
+                                  (!wide || made->info.loads.bits128 > 0) && made->info.sm == target.sm;
+        opcode_failures += !as_predicted;
+        EXPECT_TRUE(as_predicted) << gpu << "\n" << leaf;
+        EXPECT_EQ(made->log, "") << gpu << "\n" << leaf;
+      }
+    }
+  }
+  EXPECT_GE(kernels, 24);
+  RecordProperty("kernels", kernels);
+  RecordProperty("spills", spills);
+  RecordProperty("warnings", warnings);
+  RecordProperty("opcode_failures", opcode_failures);
+}
+
+std::string disassembler() {
+  std::error_code none;
+  for (const auto& f : std::filesystem::recursive_directory_iterator(LATHE_SOURCE_DIR "/build/nvidia/lib", none)) {
+    if (f.path().filename() == "nvdisasm") return f.path();
+  }
+  return {};
+}
+
+// What the disassembler makes of a cubin.
+jit::CubinInfo disassembled(const std::string& tool, const std::string& cubin) {
+  const TempStore folder;
+  const std::string file = folder.path / "kernel.cubin";
+  std::ofstream(file, std::ios::binary) << cubin;
+  jit::CubinInfo out;
+  FILE* in = popen((tool + " -c " + file + " 2>&1").c_str(), "r");
+  const std::regex instruction(R"(/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\d+ +|@!?U?PT +)?([A-Z0-9_]+)([A-Z0-9_.]*))");
+  for (char line[4096]; std::fgets(line, sizeof line, in) != nullptr;) {
+    std::cmatch m;
+    if (!std::regex_search(line, m, instruction)) continue;
+    ++out.instructions;
+    const std::string op = m[1], modifiers = m[2];
+    if (op == "LDL" || op == "STL") ++out.local;
+    if (op != "LDG" && op != "STG") continue;
+    jit::AccessCounts& counts = op == "LDG" ? out.loads : out.stores;
+    ++(modifiers.find(".128") != std::string::npos  ? counts.bits128
+       : modifiers.find(".64") != std::string::npos ? counts.bits64
+                                                    : counts.narrow);
+  }
+  pclose(in);
+  return out;
+}
+
+TEST_F(CompileMatrix, TheReaderAgreesWithTheDisassembler) {
+  const std::string tool = disassembler();
+  if (tool.empty()) GTEST_SKIP() << "no nvdisasm; scripts/setup_gpu.sh fetches it";
+  int compared = 0;
+  for (const char* gpu : {"a100", "h200"}) {
+    const ir::GpuTarget target = *ir::find_gpu_target(gpu);
+    for (const Form& form : kForms) {
+      const std::string leaf = leaves_of(form, target).begin()->first;
+      const auto made = compile(leaf, target);
+      ASSERT_TRUE(made.ok()) << made.status().message();
+      const jit::CubinInfo theirs = disassembled(tool, made->cubin), ours = made->info;
+      EXPECT_EQ(ours.instructions, theirs.instructions) << gpu;
+      EXPECT_EQ(ours.local, theirs.local);
+      for (const auto& [a, b] : {std::pair(ours.loads, theirs.loads), std::pair(ours.stores, theirs.stores)}) {
+        EXPECT_EQ(a.bits128, b.bits128) << gpu;
+        EXPECT_EQ(a.bits64, b.bits64) << gpu;
+        EXPECT_EQ(a.narrow, b.narrow) << gpu;
+      }
+      ++compared;
+    }
+  }
+  RecordProperty("disassembled", compared);
+}
+
+}  // namespace
+}  // namespace lathe::test
