@@ -182,6 +182,9 @@ std::optional<RowSketch::Setting> RowSketch::short_rows(const Setting& k) const 
   Setting several = k;
   several.rows = narrow ? 8 : 4;
   several.unroll = 8 / several.rows;
+  // What is prefetched is of rows that follow.
+  const double span = static_cast<double>(several.rows * shape_.cols) * shape_.bytes_in;
+  if (k.prefetch != 0 && span > static_cast<double>(k.prefetch)) return std::nullopt;
   const Expr rows = find_scope(problem_.kernel, shape_.row)->extent;
   const bool whole = proves_divisible(rows, several.rows, Ranges(problem_.kernel));
   return whole && accepts(several).ok() ? std::optional(several) : std::nullopt;

@@ -27,24 +27,24 @@ Problem transpose(int64_t rows, int64_t columns) {
                            rows, columns));
 }
 
-Problem layernorm(int64_t rows, int64_t columns, int threads = 1) {
-  return fixed(fmt::format(R"(kernel norm(s: f32[{0}, {1}] in, g: f32[{1}] const, d: f32[{0}, {1}] out) family row
+Problem layernorm(int64_t rows, int64_t columns, int threads = 1, const char* type = "f32") {
+  return fixed(fmt::format(R"(kernel norm(s: {2}[{0}, {1}] in, g: {2}[{1}] const, d: {2}[{0}, {1}] out) family row
   u: f32[{0}] heap
   v: f32[{0}] heap
   r: f32[{0}] heap
   for b < {0} [row]:
     u[b] = 0.0
     for n < {1} [col]:
-      u[b] += s[b, n]
+      u[b] += f32(s[b, n])
     u[b] = u[b] / 768.0
     v[b] = 0.0
     for n1 < {1} [col]:
-      v[b] += (s[b, n1] - u[b]) * (s[b, n1] - u[b])
+      v[b] += (f32(s[b, n1]) - u[b]) * (f32(s[b, n1]) - u[b])
     r[b] = rsqrt(v[b] / 768.0 + 0.1)
     for n2 < {1} [col]:
-      d[b, n2] = (s[b, n2] - u[b]) * r[b] * g[n2]
+      d[b, n2] = {2}((f32(s[b, n2]) - u[b]) * r[b] * f32(g[n2]))
 )",
-                           rows, columns),
+                           rows, columns, type),
                threads);
 }
 
@@ -142,6 +142,9 @@ TEST(RecipeDefaults, FollowTheShape) {
       {"if they are whole fours", softmax(514, 1, 128), {{"rows", 1}, {"overlap", 2}}},
       {"longer ones do not", softmax(512, 1, 256), {{"rows", 1}, {"overlap", 2}}},
       {"narrow ones in eights", softmax(512, 1, 512, "bf16"), {{"unroll", 1}, {"rows", 8}, {"overlap", 0}}},
+      {"narrow norms in eights", layernorm(64, 1024, 1, "bf16"), {{"unroll", 1}, {"rows", 8}}},
+      {"if what is prefetched is of other rows", layernorm(16384, 1024, 1, "bf16"), {{"rows", 1}, {"pf", 8192}}},
+      {"eights from memory", softmax(65536, 1, 512, "bf16"), {{"rows", 8}, {"pf", 8192}}},
       {"longer narrow ones do not", softmax(512, 1, 1024, "bf16"), {{"rows", 1}, {"overlap", 2}}},
       {"registers for three", gelu(12288), {{"unroll", 3}}},
       {"no whole steps of three", gelu(12289), {{"unroll", 4}}},
