@@ -83,7 +83,7 @@ Result<void*> CudaDevice::load(const std::string& cubin, const std::string& kern
   void*& loaded = loaded_[hash];
   if (loaded != nullptr) return loaded;
   const CudaDriver& d = *driver_;
-  void *library = nullptr, *found = nullptr, *function = nullptr, *popped = nullptr;
+  void *library = nullptr, *found = nullptr, *function = nullptr;
   const RelaxedCapture relaxed(d);
   const int error = d.cuLibraryLoadData(&library, cubin.data(), nullptr, nullptr, 0, nullptr, nullptr, 0);
   if (std::find(cuda::kBadCode.begin(), cuda::kBadCode.end(), error) != cuda::kBadCode.end())
@@ -91,10 +91,9 @@ Result<void*> CudaDevice::load(const std::string& cubin, const std::string& kern
   LATHE_RETURN_IF_ERROR(note(error, "loading code"));
   Status status = note(d.cuLibraryGetKernel(&found, library, kernel.c_str()), "kernel");
   // Now, not at the first launch, which may be captured.
-  if (status.ok()) status = note(d.cuCtxPushCurrent_v2(primary_), "context");
   if (status.ok()) {
+    const CurrentDevice current(*this);
     status = note(d.cuKernelGetFunction(&function, found), "loading the kernel");
-    (void)d.cuCtxPopCurrent_v2(&popped);
   }
   if (!status.ok()) {
     (void)d.cuLibraryUnload(library);

@@ -31,6 +31,7 @@ class BoundCudaLaunch final : public BoundExecutable {
       : BoundExecutable(0), device_(device), steps_(std::move(steps)) {}
 
   Status launch(void* const* params, void* /*workspace*/, void* stream) const override {
+    const CurrentDevice current(device_);  // callers need not have made it theirs
     for (const BoundStep& s : steps_) {
       // As the struct of the kernel's text: addresses, then sizes.
       uint64_t args[kMaxNestBuffers + kMostSizes];

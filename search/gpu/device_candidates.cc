@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "search/gpu/chain_schedule.h"
+#include "search/gpu/product_schedule.h"
 
 namespace lathe::search {
 
@@ -17,16 +18,27 @@ constexpr int64_t kBlocks[] = {128, 512, 64, 1024};
 }  // namespace
 
 Result<std::vector<Scheduled>> device_candidates(const GeneralKernel& general, const ir::SymbolValues& sizes,
-                                                 const ir::GpuTarget& /*target*/, size_t most) {
+                                                 const ir::GpuTarget& target, size_t most) {
   std::vector<Scheduled> out(1);
-  LATHE_ASSIGN(out[0], device_schedule(general, sizes));
-  const Result<Scheduled> chain = chain_schedule(general, sizes);
-  const bool is_chain = chain.ok() && to_text(chain->schedule) == to_text(out[0].schedule);
-  for (const int64_t block : kBlocks) {
-    if (!is_chain || out.size() >= most) break;
-    Result<Scheduled> made = chain_schedule(general, sizes, block);
-    const auto same = [&](const Scheduled& s) { return to_text(s.schedule) == to_text(made->schedule); };
-    if (made.ok() && std::none_of(out.begin(), out.end(), same)) out.push_back(std::move(*made));
+  LATHE_ASSIGN(out[0], device_schedule(general, sizes, target));
+  const auto known = [&](const Scheduled& made) {
+    const std::string text = to_text(made.schedule);
+    return std::any_of(out.begin(), out.end(), [&](const Scheduled& s) { return to_text(s.schedule) == text; });
+  };
+  const auto add = [&](Result<Scheduled> made) {
+    if (made.ok() && !known(*made)) out.push_back(std::move(*made));
+  };
+  if (most <= 1) return out;
+  if (const Result<Scheduled> chain = chain_schedule(general, sizes); chain.ok() && known(*chain)) {
+    for (const int64_t block : kBlocks) {
+      if (out.size() < most) add(chain_schedule(general, sizes, block));
+    }
+  }
+  if (const Result<Scheduled> product = product_schedule(general, sizes, target); product.ok() && known(*product)) {
+    LATHE_ASSIGN(const std::vector<ProductTile> tiles, tiles_of_product(general, sizes, target));
+    for (const ProductTile& tile : tiles) {
+      if (out.size() < most) add(product_schedule(general, tile));
+    }
   }
   return out;
 }

@@ -12,16 +12,24 @@ namespace lathe::search {
 
 namespace {
 
-using MakeSchedule = ir::Result<Scheduled> (*)(const GeneralKernel&, const ir::SymbolValues&);
-constexpr MakeSchedule kSchedules[] = {gemv_schedule,  product_schedule, transpose_schedule,
-                                       chain_schedule, columns_schedule, rows_schedule};
+// One that is the same on every GPU.
+template <ir::Result<Scheduled> (*make)(const GeneralKernel&, const ir::SymbolValues&)>
+ir::Result<Scheduled> anywhere(const GeneralKernel& general, const ir::SymbolValues& sizes, const ir::GpuTarget&) {
+  return make(general, sizes);
+}
+
+using MakeSchedule = ir::Result<Scheduled> (*)(const GeneralKernel&, const ir::SymbolValues&, const ir::GpuTarget&);
+constexpr MakeSchedule kSchedules[] = {anywhere<gemv_schedule>,      product_schedule,
+                                       anywhere<transpose_schedule>, anywhere<chain_schedule>,
+                                       anywhere<columns_schedule>,   anywhere<rows_schedule>};
 
 }  // namespace
 
-ir::Result<Scheduled> device_schedule(const GeneralKernel& general, const ir::SymbolValues& sizes) {
+ir::Result<Scheduled> device_schedule(const GeneralKernel& general, const ir::SymbolValues& sizes,
+                                      const ir::GpuTarget& target) {
   ir::Status why;
   for (const MakeSchedule make : kSchedules) {
-    ir::Result<Scheduled> made = make(general, sizes);
+    ir::Result<Scheduled> made = make(general, sizes, target);
     if (made.ok()) return made;
     why = made.status();
   }

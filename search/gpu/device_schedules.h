@@ -1,5 +1,6 @@
 // What a GPU runs a Kernel by: a table of Schedules, tried in order.
 #pragma once
+#include "ir/base/gpu_target.h"
 #include "search/gpu/general_kernel.h"
 #include "search/moves/schedule.h"
 
@@ -7,6 +8,7 @@ namespace lathe::search {
 
 // sizes: of the general Kernel's symbols, those that most calls have. UNSUPPORTED: no row of the table fits the Kernel;
 // says why the last one tried does not.
-ir::Result<Scheduled> device_schedule(const GeneralKernel& general, const ir::SymbolValues& sizes);
+ir::Result<Scheduled> device_schedule(const GeneralKernel& general, const ir::SymbolValues& sizes,
+                                      const ir::GpuTarget& target);
 
 }  // namespace lathe::search

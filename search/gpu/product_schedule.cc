@@ -150,9 +150,15 @@ Result<Scheduled> product_schedule(const GeneralKernel& general, const ProductTi
   return Writer(general.kernel, product, tile).run();
 }
 
-Result<Scheduled> product_schedule(const GeneralKernel& general, const SymbolValues& sizes) {
+Result<std::vector<ProductTile>> tiles_of_product(const GeneralKernel& general, const SymbolValues& sizes,
+                                                  const GpuTarget& target) {
   LATHE_ASSIGN(const ProductForm product, product_form(general.kernel));
-  return Writer(general.kernel, product, best_tile(shape_of(product, sizes))).run();
+  return ranked_tiles(shape_of(product, sizes), target.multiprocessors);
+}
+
+Result<Scheduled> product_schedule(const GeneralKernel& general, const SymbolValues& sizes, const GpuTarget& target) {
+  LATHE_ASSIGN(const std::vector<ProductTile> tiles, tiles_of_product(general, sizes, target));
+  return product_schedule(general, tiles.front());
 }
 
 }  // namespace lathe::search

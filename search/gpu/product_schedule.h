@@ -7,15 +7,20 @@
 //          {the same of the last terms}
 //          for threads: y = f(c)
 #pragma once
+#include "ir/base/gpu_target.h"
 #include "search/gpu/general_kernel.h"
 #include "search/gpu/product_tiles.h"
 #include "search/moves/schedule.h"
 
 namespace lathe::search {
 
-// UNSUPPORTED: it is no sum of products of two matrices. sizes: see chain_schedule.h.
-ir::Result<Scheduled> product_schedule(const GeneralKernel& general, const ir::SymbolValues& sizes);
-// The same with a tile of the caller's choice.
+// Tiles for it, the best first. sizes: see chain_schedule.h. UNSUPPORTED: it is no sum of products of two matrices.
+ir::Result<std::vector<ProductTile>> tiles_of_product(const GeneralKernel& general, const ir::SymbolValues& sizes,
+                                                      const ir::GpuTarget& target);
+// By the best tile.
+ir::Result<Scheduled> product_schedule(const GeneralKernel& general, const ir::SymbolValues& sizes,
+                                       const ir::GpuTarget& target);
+// By a tile of the caller's choice.
 ir::Result<Scheduled> product_schedule(const GeneralKernel& general, const ProductTile& tile);
 
 }  // namespace lathe::search

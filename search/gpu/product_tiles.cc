@@ -11,7 +11,6 @@ constexpr int64_t kWarp = 32, kVector = 4, kMostThreads = 1024;
 constexpr int64_t kSharedBytes = 48 * 1024;  // of a block, without asking for more
 constexpr int64_t kMostThreadSums = 64;      // leaves room for operands and addresses in 255 registers
 constexpr int64_t kMostUnrolled = 1024;      // products of a thread in a step, written out
-constexpr int64_t kMultiprocessors = 132;
 constexpr int64_t kResidentThreads = 2048, kRegisters = 65536, kResidentShared = 227 * 1024;
 constexpr double kIssue = 4;            // instructions of warps in a cycle of a multiprocessor
 constexpr double kL2Bytes = 5500;       // in a cycle of the GPU
@@ -66,7 +65,8 @@ const std::vector<ProductTile>& product_tiles() {
   return tiles;
 }
 
-double product_cycles(const ProductTile& t, const ProductShape& s) {
+double product_cycles(const ProductTile& t, const ProductShape& s, int multiprocessors) {
+  const int64_t units = std::max(multiprocessors, 1);
   const auto depth = static_cast<double>(std::max<int64_t>(s.depth, 1));
   const auto tiles = static_cast<double>(s.batch * ceil_div(std::max<int64_t>(s.rows, 1), t.rows) *
                                          ceil_div(std::max<int64_t>(s.columns, 1), t.columns));
@@ -79,8 +79,8 @@ double product_cycles(const ProductTile& t, const ProductShape& s) {
   const double shared = depth * warps * operands / kVector * 1.5;
   const double copied = depth * static_cast<double>(t.rows + t.columns) * 4 / 32;
   const double results = static_cast<double>(t.rows * t.columns) * 4 / 32;
-  const double waves = tiles / kMultiprocessors;
-  const double busy = waves < 1 ? 1 : static_cast<double>(ceil_div(static_cast<int64_t>(tiles), kMultiprocessors));
+  const double waves = tiles / static_cast<double>(units);
+  const double busy = waves < 1 ? 1 : static_cast<double>(ceil_div(static_cast<int64_t>(tiles), units));
   const auto resident = static_cast<double>(
       std::max<int64_t>(1, std::min({kResidentThreads / t.threads(), kRegisters / (registers(t) * t.threads()),
                                      kResidentShared / shared_bytes(t)})));
@@ -93,11 +93,12 @@ double product_cycles(const ProductTile& t, const ProductShape& s) {
   return std::max({busy * (std::max(issue, shared) + copied + results), waiting, l2}) + 0.1 * waiting;
 }
 
-const ProductTile& best_tile(const ProductShape& shape) {
-  const std::vector<ProductTile>& all = product_tiles();
-  return *std::min_element(all.begin(), all.end(), [&](const ProductTile& a, const ProductTile& b) {
-    return product_cycles(a, shape) < product_cycles(b, shape);
+std::vector<ProductTile> ranked_tiles(const ProductShape& shape, int multiprocessors) {
+  std::vector<ProductTile> out = product_tiles();
+  std::stable_sort(out.begin(), out.end(), [&](const ProductTile& a, const ProductTile& b) {
+    return product_cycles(a, shape, multiprocessors) < product_cycles(b, shape, multiprocessors);
   });
+  return out;
 }
 
 }  // namespace lathe::search

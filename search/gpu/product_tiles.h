@@ -26,8 +26,9 @@ ir::Status check_tile(const ProductTile& tile);
 struct ProductShape {
   int64_t batch = 1, rows = 1, columns = 1, depth = 1;
 };
-// Cycles of a GPU of 132 multiprocessors: for ordering only.
-double product_cycles(const ProductTile& tile, const ProductShape& shape);
-const ProductTile& best_tile(const ProductShape& shape);
+// Cycles of a GPU with so many multiprocessors: for ordering only.
+double product_cycles(const ProductTile& tile, const ProductShape& shape, int multiprocessors);
+// The best tile for the shape first.
+std::vector<ProductTile> ranked_tiles(const ProductShape& shape, int multiprocessors);
 
 }  // namespace lathe::search

@@ -47,7 +47,7 @@ void expect_same(const std::string& text, const SymbolValues& symbols) {
   const Kernel naive = kernel_of(text);
   const GeneralKernel general = general_kernel(naive);
   const SymbolValues sizes = sizes_of(general, symbols);
-  const auto scheduled = device_schedule(general, sizes);
+  const auto scheduled = device_schedule(general, sizes, *ir::find_gpu_target("h200"));
   ASSERT_TRUE(scheduled.ok()) << scheduled.status().to_string();
   const auto safe = check_safe(general.kernel, scheduled->kernel);
   EXPECT_TRUE(safe.ok()) << safe.message();

@@ -29,7 +29,7 @@ std::string leaf_of(const std::string& text, const ir::SymbolValues& symbols) {
   const search::GeneralKernel general = search::general_kernel(test::kernel_of(text));
   ir::SymbolValues sizes;
   for (const auto& [name, size] : general.sizes) sizes.emplace_back(name, ir::evaluate(size, symbols).value());
-  const auto scheduled = search::device_schedule(general, sizes);
+  const auto scheduled = search::device_schedule(general, sizes, *ir::find_gpu_target("h200"));
   EXPECT_TRUE(scheduled.ok()) << scheduled.status().to_string();
   return search::cut_launches(scheduled->kernel)->leaves[0].text;
 }
@@ -201,7 +201,7 @@ TEST_F(RealCompiler, ProductsOnEveryGpu) {
       ir::SymbolValues sizes;
       for (const auto& [name, size] : g->sizes)
         sizes.emplace_back(name, ir::evaluate(size, {{"M", m}, {"N", 4096}, {"K", 4096}}).value());
-      const CubinInfo info = compiled(search::device_schedule(*g, sizes), "h200");
+      const CubinInfo info = compiled(search::device_schedule(*g, sizes, *ir::find_gpu_target("h200")), "h200");
       EXPECT_EQ(info.local, 0);
       EXPECT_EQ(info.shared_loads.bits128 + info.barriers, 0);
       EXPECT_GE(info.loads.bits128, 2);

@@ -11,7 +11,7 @@
 #include "ir/meaning/interpreter.h"
 #include "search/cut/launch_cut.h"
 #include "search/cut/safe_kernel.h"
-#include "search/gpu/device_schedules.h"
+#include "search/gpu/device_candidates.h"
 #include "search/gpu/gemv_schedule.h"
 #include "search/gpu/transpose_schedule.h"
 #include "tests/gpu/chains.h"
@@ -114,7 +114,7 @@ TEST(TransposeSchedule, KeepsTheValues) {
 
 TEST(ProductTiles, FollowTheShape) {
   const auto best = [](int64_t m, int64_t n, int64_t k, int64_t batch = 1) {
-    const ProductTile& t = best_tile({batch, m, n, k});
+    const ProductTile t = ranked_tiles({batch, m, n, k}, 132).front();
     return std::pair(t.rows, t.columns);
   };
   EXPECT_EQ(best(4096, 4096, 4096), (std::pair<int64_t, int64_t>(128, 128)));
@@ -124,10 +124,28 @@ TEST(ProductTiles, FollowTheShape) {
   EXPECT_LE(best(16, 4096, 4096).first, 32);
   // More work takes longer.
   for (const ProductTile& t : product_tiles()) {
-    EXPECT_LT(product_cycles(t, {1, 512, 512, 512}), product_cycles(t, {1, 4096, 4096, 512}));
-    EXPECT_LT(product_cycles(t, {1, 512, 512, 512}), product_cycles(t, {1, 512, 512, 4096}));
+    EXPECT_LT(product_cycles(t, {1, 512, 512, 512}, 132), product_cycles(t, {1, 4096, 4096, 512}, 132));
+    EXPECT_LT(product_cycles(t, {1, 512, 512, 512}, 132), product_cycles(t, {1, 512, 512, 4096}, 132));
+    EXPECT_LT(product_cycles(t, {1, 4096, 4096, 512}, 132), product_cycles(t, {1, 4096, 4096, 512}, 66));
     EXPECT_TRUE(check_tile(t).ok());
   }
+}
+
+TEST(ProductTiles, AreCandidatesInTheOrderOfTheirRank) {
+  const GeneralKernel general = general_kernel(kernel_of(kFused));
+  const SymbolValues sizes = sizes_of(general, {{"M", 512}, {"N", 768}, {"K", 300}});
+  const ir::GpuTarget target = *ir::find_gpu_target("h200");
+  const auto ranked = device_candidates(general, sizes, target, 9);
+  ASSERT_TRUE(ranked.ok()) << ranked.status().to_string();
+  ASSERT_EQ(ranked->size(), 9u);
+  const auto tiles = tiles_of_product(general, sizes, target);
+  ASSERT_TRUE(tiles.ok()) << tiles.status().to_string();
+  for (size_t i = 0; i < 9; ++i) {
+    const auto made = product_schedule(general, (*tiles)[i]);
+    ASSERT_TRUE(made.ok()) << made.status().to_string();
+    EXPECT_EQ(to_text((*ranked)[i].schedule), to_text(made->schedule));
+  }
+  EXPECT_EQ(device_candidates(general, sizes, target, 1)->size(), 1u);
 }
 
 TEST(ProductTiles, RefusesWhatNoGpuRuns) {

@@ -173,6 +173,7 @@ FAKE int cuLaunchKernel(void* function, unsigned blocks, unsigned blocks_y, unsi
                         unsigned threads_y, unsigned threads_z, unsigned shared, void* stream, void** params,
                         void** extra) {
   FakeCuda& f = *fake_cuda();
+  if (t_contexts == 0) return kInvalidContext;
   const EmulatedKernel& kernel = static_cast<Kernel*>(function)->run;
   if (stream == nullptr || blocks == 0 || blocks > 0x7fffffffu || blocks_y != 1 || blocks_z != 1 || threads_y != 1 ||
       threads_z != 1 || shared != 0 || extra != nullptr || threads != static_cast<unsigned>(kernel.threads()))
