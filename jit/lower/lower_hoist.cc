@@ -126,7 +126,7 @@ void Lowering::hoist(const Body& list, std::vector<std::string>& loops) {
     for (int64_t i = 0; i < extent->max && e_.ok(); i += vector ? lanes_ : 1) {
       if (vector) {
         Lane lane{s.iter, -1, {}};
-        lane.mask = lane_mask(*extent, i, &lane.signature);
+        if (!only_looks_) lane.mask = lane_mask(*extent, i, &lane.signature);
         lane_ = std::move(lane);
         env_.push_back({s.iter, Binding::Kind::lane, i, std::min<int64_t>(lanes_, extent->max - i), nullptr});
       } else {

@@ -147,7 +147,9 @@ Status DotsSketch::accepts(const Setting& k) const {
     return unsupported("st {}: {} columns are not whole panels side by side", k.streams, n_);
   // What makes the weights of a group needs some more beside its sums than what has one group only.
   const int64_t of_group = g_.group == k_ ? 0 : std::max(kGroupRegisters, block_registers(k));
-  const int64_t scratch = kScratchRegisters + of_group + (byte_fields() - 1) * vectors(k);
+  // A constant that AVX-512 repeats from memory takes a register without it.
+  const int64_t constants = t_.vector_registers < 32 && block_registers(k) > 0 && g_.weight.rest ? 1 : 0;
+  const int64_t scratch = kScratchRegisters + of_group + constants + (byte_fields() - 1) * vectors(k);
   if ((k.tile_rows + 1) * vectors(k) + scratch > t_.vector_registers && (k.tile_rows > 1 || k.streams > 1))
     return unsupported("mr {} by {} vectors: more than the registers", k.tile_rows, vectors(k));
   if (end_bytes(p_, vectors(k) * k.tile_rows) > kMostEndBytes && (k.tile_rows > 1 || k.streams > 1))

@@ -156,7 +156,7 @@ TEST(RealCompilerCallback, EndsACompilation) {
   if (!nvrtc.ok()) GTEST_SKIP() << nvrtc.status().message() << "; scripts/setup_gpu.sh fetches it";
   if (!(*nvrtc)->can_cancel()) GTEST_SKIP() << (*nvrtc)->version() << " does not ask a callback";
   const std::string text = std::string("#include \"") + jit::kPreludeName + "\"\nstruct lt_args { float* p; };\n" +
-                           "LT_KERNEL(f, 32, lt_args, a) { a.p[lt_thread()] = 1; }\n";
+                           "LT_KERNEL(f, 32, 1, lt_args, a) { a.p[lt_thread()] = 1; }\n";
   const auto compile = [&](const jit::CompileLimits& limits) {
     return (*nvrtc)->compile(text, "f", ir::find_gpu_target("h200").value(), limits).status().code();
   };
