@@ -317,7 +317,10 @@ def pack(folder):
     missing = [str(p) for p in bin_.values() if not p.exists()]
     if missing:
         sys.exit("gpu: not built: " + ", ".join(missing))
-    (target / "bin").mkdir(parents=True)
+    try:
+        (target / "bin").mkdir(parents=True)
+    except OSError as error:
+        sys.exit(f"gpu: --pack {folder}: {error.strerror}")
     (target / "lib").mkdir()
     (target / "scripts").mkdir()
     strip = shutil.which("strip")
