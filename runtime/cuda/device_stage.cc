@@ -44,7 +44,7 @@ Result<DevicePlan> plan_on_device(const ir::Kernel& naive, const SymbolValues& d
   const search::GeneralKernel general = search::general_kernel(naive);
   DevicePlan plan;
   if (schedule != nullptr) {
-    LATHE_ASSIGN(plan.scheduled, search::schedule_kernel(general.kernel, *schedule));
+    LATHE_ASSIGN(plan.scheduled, search::replay_on_device(general, *schedule));
   } else {
     LATHE_ASSIGN(std::vector<search::Scheduled> ranked,
                  search::device_candidates(general, sizes_of(general, dims), target, 1));

@@ -36,4 +36,12 @@ ir::Result<Scheduled> device_schedule(const GeneralKernel& general, const ir::Sy
   return ir::unsupported("no Schedule for a GPU: {}", why.message());
 }
 
+ir::Kernel kernel_of_schedule(const GeneralKernel& general, const Schedule& schedule) {
+  return kernel_of_rows(general, schedule);
+}
+
+ir::Result<Scheduled> replay_on_device(const GeneralKernel& general, const Schedule& schedule) {
+  return schedule_kernel(kernel_of_schedule(general, schedule), schedule);
+}
+
 }  // namespace lathe::search

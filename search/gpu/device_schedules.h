@@ -10,5 +10,9 @@ namespace lathe::search {
 // says why the last one tried does not.
 ir::Result<Scheduled> device_schedule(const GeneralKernel& general, const ir::SymbolValues& sizes,
                                       const ir::GpuTarget& target);
+// What the moves of a Schedule for a GPU start from.
+ir::Kernel kernel_of_schedule(const GeneralKernel& general, const Schedule& schedule);
+// A Schedule that is known, as text in a store or from another process: what was made with it is made again.
+ir::Result<Scheduled> replay_on_device(const GeneralKernel& general, const Schedule& schedule);
 
 }  // namespace lathe::search

@@ -76,7 +76,10 @@ Result<ProductForm> product_form(const Kernel& kernel) {
   out.sum = body[0].target;
   if (kernel.find_buffer(out.sum)->place != Place::heap) return no("the sums are no temporary");
   LATHE_RETURN_IF_ERROR(find_operands(kernel, out));
-  if (out.operands.size() < 2) return no("its terms have no two operands");
+  const auto of_rows = [](const ProductOperand& o) { return o.of_rows; };
+  const bool all = std::all_of(out.operands.begin(), out.operands.end(), of_rows),
+             any = std::any_of(out.operands.begin(), out.operands.end(), of_rows);
+  if (all || !any) return no("its terms have no operand of rows and one of columns");
   return out;
 }
 

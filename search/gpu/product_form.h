@@ -23,8 +23,8 @@ struct ProductForm {
   std::vector<const ir::Stmt*> batch;
   const ir::Stmt *m = nullptr, *n = nullptr, *k = nullptr;
   std::string sum;
-  std::vector<ProductOperand> operands;
-  std::vector<std::string> made;  // temporaries that earlier nests make
+  std::vector<ProductOperand> operands;  // at least one of rows and one of columns
+  std::vector<std::string> made;         // temporaries that earlier nests make
 };
 // UNSUPPORTED: it is anything else.
 ir::Result<ProductForm> product_form(const ir::Kernel& kernel);

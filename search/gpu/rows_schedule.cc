@@ -19,6 +19,8 @@ constexpr int64_t kBlock = 256, kMostBlock = 1024, kWarp = 32;
 constexpr int64_t kVector = 4;       // elements of 4 bytes in an access of 16
 constexpr int64_t kMostVectors = 8;  // of a row, in the registers of a thread
 constexpr int64_t kMostKept = 24;    // vectors of all buffers there
+constexpr const char* kRecipe = "rows.1";
+constexpr const char* kLongest = "longest";  // row that registers hold; 0: they hold none
 
 struct Rows {
   std::vector<const Stmt*> nest;     // outermost first
@@ -88,7 +90,29 @@ int64_t ceil_pow2(int64_t n) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(n, 1))));
 }
 
+// What is said of a row's length: that it fits, and that vectors go up in it. Lengths of calls stay within the bound,
+// whatever `longest` is.
+Kernel narrowed(const GeneralKernel& general, const Rows& rows, int64_t longest) {
+  Kernel out = general.kernel;
+  for (Symbol& s : out.symbols) {
+    const bool length = std::any_of(rows.columns.begin(), rows.columns.end(), [&](const Stmt* c) {
+      return c->extent->op == Op::k_symbol && c->extent->name == s.name;
+    });
+    if (!length) continue;
+    if (longest > 0) s.max = std::min(s.max, std::max({longest, general.most.value_or(s.name, s.max), s.min}));
+    if (general.multiple.value_or(s.name, 1) % kVector == 0) s.multiple_of = kVector;
+  }
+  return out;
+}
+
 }  // namespace
+
+Kernel kernel_of_rows(const GeneralKernel& general, const Schedule& schedule) {
+  const Result<Rows> rows = schedule.recipe == kRecipe ? rows_of(general.kernel) : unsupported("it is of no rows");
+  if (!rows.ok()) return general.kernel;
+  const auto longest = schedule.knobs.find(kLongest);
+  return narrowed(general, *rows, longest == schedule.knobs.end() ? 0 : longest->second);
+}
 
 Result<Scheduled> rows_schedule(const GeneralKernel& general, const SymbolValues& sizes) {
   LATHE_ASSIGN(const Rows rows, rows_of(general.kernel));
@@ -115,20 +139,12 @@ Result<Scheduled> rows_schedule(const GeneralKernel& general, const SymbolValues
   const std::string b = rows.nest.back()->iter;
   const int64_t down = std::min(ceil_pow2(hinted(*rows.nest.back())), std::max<int64_t>(kBlock / threads, 1));
 
-  // What is said of a row's length: that it fits, and that vectors go up in it.
-  Kernel kernel = general.kernel;
-  for (Symbol& s : kernel.symbols) {
-    const bool length = std::any_of(rows.columns.begin(), rows.columns.end(), [&](const Stmt* c) {
-      return c->extent->op == Op::k_symbol && c->extent->name == s.name;
-    });
-    if (!length) continue;
-    if (fits) s.max = std::max(std::min(s.max, threads * turns * kVector), s.min);
-    if (general.multiple.value_or(s.name, 1) % kVector == 0) s.multiple_of = kVector;
-  }
-  MoveList list(kernel, "rows.1");
+  const int64_t longest = fits ? threads * turns * kVector : 0;
+  const Kernel kernel = narrowed(general, rows, longest);
+  MoveList list(kernel, kRecipe);
   list.knob("threads", threads);
   list.knob("rows", down);
-  list.knob("registers", fits ? 1 : 0);
+  list.knob(kLongest, longest);
   std::vector<std::string> loops;
   if (fits) {
     for (const std::string& x : rows.again) {

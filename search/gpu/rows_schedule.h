@@ -13,5 +13,9 @@ namespace lathe::search {
 // sizes: of the general Kernel's symbols, those that most calls have. UNSUPPORTED: there are no rows with loops of
 // statements in each, one of which reduces.
 ir::Result<Scheduled> rows_schedule(const GeneralKernel& rows, const ir::SymbolValues& sizes);
+// What the moves of such a Schedule start from: the general Kernel with what is known of the lengths of rows, to which
+// the Schedule's knobs add the longest that its registers hold. The general Kernel itself for any other Schedule. The
+// lengths of all calls are within, whoever wrote the knobs.
+ir::Kernel kernel_of_rows(const GeneralKernel& general, const Schedule& schedule);
 
 }  // namespace lathe::search

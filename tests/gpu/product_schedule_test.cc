@@ -161,6 +161,24 @@ TEST(ProductTiles, RefusesWhatNoGpuRuns) {
   EXPECT_THAT(why({128, 64, 64, 4, 4}), HasSubstr("bytes of shared memory"));
 }
 
+// Two operands of rows and none of columns, and the other way round.
+TEST(ProductSchedule, RefusesOperandsOfOneKind) {
+  const ir::GpuTarget target = *ir::find_gpu_target("h200");
+  for (const char* term : {"x[k, m] * z[k, m]", "x[m, k] * z[m, k]", "x[k, n] * z[k, n]", "x[n, k] * z[n, k]"}) {
+    const Kernel naive = kernel_of(
+        std::string("kernel k(x: f32[9, 9] in, z: f32[9, 9] in, y: f32[9, 9] out)\n  c: f32[9, 9] heap\n"
+                    "  for m < 9:\n    for n < 9:\n      c[m, n] = 0.0\n      for k < 9:\n        c[m, n] += ") +
+        term + "\n      y[m, n] = c[m, n]\n");
+    const GeneralKernel general = general_kernel(naive);
+    const SymbolValues sizes = sizes_of(general, {});
+    for (const auto& made :
+         {product_schedule(general, product_tiles()[0]), gemv_schedule(general, sizes), gemv_schedule(general, {})})
+      EXPECT_THAT(made.status().message(), HasSubstr("its terms have no operand of rows and one of columns")) << term;
+    // Rows take it.
+    expect_same(naive, general, device_schedule(general, sizes, target), {});
+  }
+}
+
 TEST(ProductSchedule, RefusesWhatIsNoProduct) {
   const auto why = [](const std::string& text) {
     return product_schedule(general_kernel(kernel_of(text)), product_tiles()[0]).status().message();
@@ -169,7 +187,7 @@ TEST(ProductSchedule, RefusesWhatIsNoProduct) {
   EXPECT_THAT(why(test::kFlat), HasSubstr("it has no rows and columns"));
   EXPECT_THAT(why("kernel k(a: f32[9, 9] in, y: f32[9, 9] out)\n  c: f32[9, 9] heap\n  for m < 9:\n    for n < 9:\n"
                   "      c[m, n] = 0.0\n      for k < 9:\n        c[m, n] += a[m, k] * 2.0\n      y[m, n] = c[m, n]\n"),
-              HasSubstr("its terms have no two operands"));
+              HasSubstr("its terms have no operand of rows and one of columns"));
   const GeneralKernel general = general_kernel(kernel_of(kFused));
   EXPECT_THAT(gemv_schedule(general, sizes_of(general, {{"M", 9}, {"N", 9}, {"K", 9}})).status().message(),
               HasSubstr("has 9 rows and 9 columns"));

@@ -78,16 +78,40 @@ TEST(RowsSchedule, IsWrittenOut) {
 TEST(RowsSchedule, FollowsTheShape) {
   const auto knobs = [](const std::string& n, int64_t rows, int64_t columns) {
     const auto k = scheduled(test::softmax_rows(n), {{"B", rows}, {"N", columns}}).schedule.knobs;
-    return std::vector<int64_t>{k.at("threads"), k.at("rows"), k.at("registers")};
+    return std::vector<int64_t>{k.at("threads"), k.at("rows"), k.at("longest")};
   };
-  EXPECT_EQ(knobs("3", 1000, 3), (std::vector<int64_t>{1, 256, 1}));
-  EXPECT_EQ(knobs("128", 1000, 128), (std::vector<int64_t>{8, 32, 1}));
-  EXPECT_EQ(knobs("1024", 1000, 1024), (std::vector<int64_t>{32, 8, 1}));
-  EXPECT_EQ(knobs("1024", 3, 1024), (std::vector<int64_t>{32, 4, 1}));
-  EXPECT_EQ(knobs("4096", 1000, 4096), (std::vector<int64_t>{256, 1, 1}));
-  EXPECT_EQ(knobs("32768", 1000, 32768), (std::vector<int64_t>{1024, 1, 1}));
+  EXPECT_EQ(knobs("3", 1000, 3), (std::vector<int64_t>{1, 256, 4}));
+  EXPECT_EQ(knobs("128", 1000, 128), (std::vector<int64_t>{8, 32, 128}));
+  EXPECT_EQ(knobs("1024", 1000, 1024), (std::vector<int64_t>{32, 8, 1024}));
+  EXPECT_EQ(knobs("1024", 3, 1024), (std::vector<int64_t>{32, 4, 1024}));
+  EXPECT_EQ(knobs("4096", 1000, 4096), (std::vector<int64_t>{256, 1, 4096}));
+  EXPECT_EQ(knobs("32768", 1000, 32768), (std::vector<int64_t>{1024, 1, 32768}));
   EXPECT_EQ(knobs("32772", 1000, 32772), (std::vector<int64_t>{256, 1, 0}));
   EXPECT_EQ(knobs("N", 1000, 64), (std::vector<int64_t>{16, 16, 0}));
+}
+
+// The bound on lengths is of the calls that there are, whoever wrote the knob.
+TEST(RowsSchedule, AStoredBoundIsNoneOfCalls) {
+  const GeneralKernel general = general_kernel(test::kernel_of(test::softmax_rows("1000")));
+  Schedule schedule = scheduled(test::softmax_rows("1000"), {{"B", 7}, {"N", 1000}}).schedule;
+  const auto longest = [&] {
+    int64_t out = 0;
+    for (const ir::Symbol& s : kernel_of_rows(general, schedule).symbols) {
+      if (s.multiple_of == 4) out = s.max;  // a thousand is a multiple of it
+    }
+    return out;
+  };
+  EXPECT_EQ(longest(), 1024);
+  schedule.knobs["longest"] = 4;
+  EXPECT_EQ(longest(), 1000);
+  schedule.knobs["longest"] = -4;
+  EXPECT_EQ(longest(), int64_t{1} << 40);
+  schedule.knobs["longest"] = INT64_MAX;
+  EXPECT_EQ(longest(), int64_t{1} << 40);
+  schedule.knobs.clear();
+  EXPECT_EQ(longest(), int64_t{1} << 40);
+  schedule.recipe = "launch.1";
+  EXPECT_EQ(print(kernel_of_rows(general, schedule)), print(general.kernel));
 }
 
 TEST(RowsSchedule, RefusesWhatHasNoRows) {

@@ -40,7 +40,6 @@ class DeviceEvaluation final : public Evaluation {
     general_ = search::general_kernel(naive_);
     LATHE_ASSIGN(device_, cuda_device(task_.cuda, task_.device - 1));
     LATHE_ASSIGN(session_, DeviceSession::open(device_));
-    witness_ = std::make_unique<Witness>(general_.kernel, task_.seed);
     LATHE_ASSIGN(oracle_, Oracle::create({naive_, task_.dims, 1, task_.seed}, nullptr));
     timing_ = std::make_unique<DeviceTiming>(session_);
     return {};
@@ -140,16 +139,22 @@ class DeviceEvaluation final : public Evaluation {
     }
   }
 
+  // One for each Kernel that moves start from.
+  Witness& witness_of(const search::Schedule& schedule) {
+    const ir::Kernel kernel = search::kernel_of_schedule(general_, schedule);
+    return witnesses_.try_emplace(ir::print(kernel), kernel, task_.seed).first->second;
+  }
+
   void build(int i) {
     hooks_progress(i, EvaluatePhase::build);
     const Result<search::Schedule> schedule = search::parse_schedule(at(i).spec.schedule);
     if (!schedule.ok()) return settle(i, Outcome::refused, Step::V0, schedule.status().to_string());
-    const Result<search::Scheduled> scheduled = search::schedule_kernel(general_.kernel, *schedule);
+    const Result<search::Scheduled> scheduled = search::replay_on_device(general_, *schedule);
     if (!scheduled.ok()) return settle(i, Outcome::refused, Step::V0, scheduled.status().to_string());
     const auto [same, fresh] = seen_.emplace(ir::print(scheduled->kernel), i);
     if (!fresh)
       return settle(i, Outcome::skipped, Step::none, fmt::format("the same launches as candidate {}", same->second));
-    const Witness::Verdict seen = witness_->check(*schedule);
+    const Witness::Verdict seen = witness_of(*schedule).check(*schedule);
     if (!seen.difference.empty()) return settle(i, Outcome::wrong, Step::V1, seen.difference);
     Result<Stage> stage = build_device_stage(naive_, task_.dims, &*schedule, device_, codes_, {.compile = true});
     if (!stage.ok()) return failed(i, Step::V2, stage.status());
@@ -235,7 +240,7 @@ class DeviceEvaluation final : public Evaluation {
   search::GeneralKernel general_;
   std::shared_ptr<CudaDevice> device_;
   std::shared_ptr<DeviceSession> session_;
-  std::unique_ptr<Witness> witness_;
+  std::map<std::string, Witness> witnesses_;  // by Kernel
   std::unique_ptr<Oracle> oracle_;
   std::deque<Entry> candidates_;
   std::vector<DeviceMemory> operands_;

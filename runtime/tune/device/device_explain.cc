@@ -42,7 +42,7 @@ Result<ExplainedDeviceKernel> explain_kernel(Context& context, const search::Pro
   if (decision) {
     LATHE_ASSIGN(const search::Schedule schedule, search::parse_schedule(decision->schedule));
     const search::GeneralKernel general = search::general_kernel(problem.kernel);
-    LATHE_ASSIGN(scheduled, search::schedule_kernel(general.kernel, schedule));
+    LATHE_ASSIGN(scheduled, search::replay_on_device(general, schedule));
     e.stored = true;
     e.decision = print_decision(*decision);
   } else {
