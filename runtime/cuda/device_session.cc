@@ -72,6 +72,7 @@ Result<std::unique_ptr<DeviceGraph>> DeviceSession::record(const Launch& launch,
   for (int i = 0; i < launches && launched.ok(); ++i) launched = launch(stream_);
   void *graph = nullptr, *exec = nullptr;
   const Status ended = device_->note(d.cuStreamEndCapture(stream_, &graph), "end of the capture");
+  if (!launched.ok() && graph != nullptr) (void)d.cuGraphDestroy(graph);
   LATHE_RETURN_IF_ERROR(launched);
   LATHE_RETURN_IF_ERROR(ended);
   const Status made = device_->note(d.cuGraphInstantiateWithFlags(&exec, graph, 0), "graph");

@@ -10,6 +10,7 @@
 #include <map>
 
 #include "ir/analysis/analysis.h"
+#include "jit/cuda/cuda_text.h"
 #include "jit/host/host_cpu.h"
 #include "runtime/base/stats.h"
 #include "runtime/measure/worker_process.h"
@@ -23,10 +24,12 @@ using ir::Result;
 using ir::Status;
 using search::Outcome;
 
-ObjectKey quarantine_key(const std::string& kernel_text, const std::string& schedule, const std::string& target) {
+ObjectKey quarantine_key(const std::string& kernel_text, const std::string& schedule, const std::string& target,
+                         bool on_device) {
   const std::string level =
       target.empty() ? ir::isa_name(jit::host_target().level) : target.substr(0, target.find(' '));
-  const std::string text = fmt::format("codegen {}\nisa {}\n{}\n{}", kCodegenEpoch, level, kernel_text, schedule);
+  const int64_t epoch = on_device ? jit::kCudaTextEpoch : kCodegenEpoch;
+  const std::string text = fmt::format("codegen {}\nisa {}\n{}\n{}", epoch, level, kernel_text, schedule);
   return {ObjectKind::k_quarantine, "", ir::content_hash(text.data(), text.size()).substr(0, 40)};
 }
 
@@ -156,6 +159,10 @@ Result<WorkerClient::Impl::Answer> WorkerClient::Impl::ask(const std::string& re
         last_words = *message;
         break;
       case WorkerMessage::Kind::error:
+        if (message->code == ir::Code::kDEVICE) {  // which may have failed for all that child does
+          process.stop();
+          current = -1;
+        }
         return ir::make_error_impl(message->code, message->what);
       case WorkerMessage::Kind::decision:
       case WorkerMessage::Kind::done:
@@ -276,7 +283,8 @@ class WorkerClient::Session final : public Evaluation {
   void check_quarantine(Entry* e) {
     Store* store = impl_->options.store;
     if (store == nullptr) return;
-    const Lookup known = store->find(quarantine_key(task_.kernel_text, e->spec.schedule, task_.target));
+    const Lookup known =
+        store->find(quarantine_key(task_.kernel_text, e->spec.schedule, task_.target, task_.device != 0));
     if (!known.found) return;
     const std::string reason = known.bytes.substr(0, known.bytes.find('\n'));
     e->result.outcome = reason.rfind("hung", 0) == 0 ? Outcome::hung : Outcome::crashed;
@@ -330,7 +338,7 @@ class WorkerClient::Session final : public Evaluation {
     if (Store* store = impl_->options.store) {
       // A store that cannot be written to keeps it in memory.
       (void)store
-          ->put(quarantine_key(task_.kernel_text, e.spec.schedule, task_.target),
+          ->put(quarantine_key(task_.kernel_text, e.spec.schedule, task_.target, task_.device != 0),
                 fmt::format("{}: {}\n{}\n{}", outcome_name(answer.outcome), answer.reason, e.spec.schedule,
                             task_.kernel_text))
           .ok();

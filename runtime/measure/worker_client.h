@@ -57,8 +57,9 @@ class WorkerClient {
 };
 
 // What names a Schedule of a Kernel in quarantine; target: the machine it was built for, of which the level counts;
-// empty: the host.
+// empty: the host. on_device: a GPU, whose code has an epoch of its own.
 struct ObjectKey;
-ObjectKey quarantine_key(const std::string& kernel_text, const std::string& schedule, const std::string& target);
+ObjectKey quarantine_key(const std::string& kernel_text, const std::string& schedule, const std::string& target,
+                         bool on_device);
 
 }  // namespace lathe::runtime

@@ -100,6 +100,7 @@ Status ServedOperators::compile_behind(const ops::Graph& graph, const ServeReque
   }
   ServeRequest again = request;
   again.wait = Wait::tuned;
+  again.deadline_ns = 0;  // was the caller's
   again.prepare.behind = true;
   const bool queued = hooks_.later([this, graph, again, served](const Hooks::Cancelled& cancelled) mutable {
     again.prepare.cancelled = cancelled;
@@ -108,7 +109,8 @@ Status ServedOperators::compile_behind(const ops::Graph& graph, const ServeReque
     const Status made = make_or_share(graph, again, found);
     const std::lock_guard lock(served->mutex);
     served->behind = false;
-    if (made.code() != ir::Code::kCANCELLED && made.code() != ir::Code::kMISS) served->behind_failed = made;
+    // What the operator is to blame for stays; what the machine lacked may be there at the next miss.
+    if (made.code() == ir::Code::kUNSUPPORTED || made.code() == ir::Code::kINTERNAL) served->behind_failed = made;
   });
   if (!queued) {
     const std::lock_guard lock(served->mutex);

@@ -177,7 +177,8 @@ ir::Result<bool> Store::put(const ObjectKey& key, std::string_view payload, std:
     Entry& entry = memory_[path];
     if (entry.found && r.first_wins) return true;
     // What may not be used would keep its place for ever.
-    if (!entry.found && entry.reason == MissReason::k_untrusted) first_wins = false;
+    const bool useless = entry.reason == MissReason::k_untrusted || entry.reason == MissReason::k_environment;
+    if (!entry.found && useless) first_wins = false;
     entry = Entry{true, std::make_shared<const std::string>(payload), -1, MissReason::k_never_seen, {}};
   }
   const auto layer =

@@ -6,7 +6,11 @@
 
 #include "jit/cuda/cuda_text.h"
 #include "runtime/store/key.h"
+#include "runtime/store/store.h"
+#include "tests/gpu/chains.h"
+#include "tests/gpu/fake_gpu.h"
 #include "tests/gpu/fakes/fake_cubin.h"
+#include "tests/gpu/temp_store.h"
 
 namespace lathe::runtime {
 namespace {
@@ -59,6 +63,39 @@ TEST(DeviceCode, AnotherGpuIsRefused) {
   EXPECT_EQ(why(write_device_code(code(), kH200), kA100), "made for sm_90a, expected sm_80");
   // A record that lies about what is in it.
   EXPECT_EQ(why(write_device_code(code(), kA100), kA100), "a cubin for 90, expected 80");
+}
+
+// Code for a newer driver does not keep its place from code for the older one, which is found from then on.
+TEST(DeviceCode, WhatTheDriverDoesNotTakeIsReplaced) {
+  const std::string text =
+      "kernel leaf(p0: f32[e0] in, p1: f32[e0] out) family device where e0 in 1..1000\n"
+      "  for i0 < ceildiv(e0, 256) @grid:\n"
+      "    for i1 < min(256, e0 - 256*i0) @block:\n"
+      "      p1[256*i0 + i1] = p0[256*i0 + i1]\n";
+  const ir::Kernel kernel = test::kernel_of(text);
+  const test::TempStore folder;
+  Stats stats;
+  const auto origin_for = [&](const char* driver, int compiler_major) {
+    StoreOptions options;
+    options.cache_dir = folder.path;
+    const auto store = Store::open(options, &stats);
+    EXPECT_TRUE(store.ok());
+    test::fake_compiler().major = compiler_major;
+    DeviceCodes codes(LATHE_FAKE_NVRTC, store->get(), &stats);
+    DevicePolicy policy;
+    policy.compile = true;
+    policy.driver = driver;
+    LeafOrigin origin = LeafOrigin::memory;
+    const auto got = codes.get({kernel, text}, kH200, policy, &origin);
+    test::fake_compiler().major = 12;
+    EXPECT_TRUE(got.ok()) << got.status().message();
+    return origin;
+  };
+  EXPECT_EQ(origin_for("13.0", 13), LeafOrigin::compiled);
+  EXPECT_EQ(origin_for("13.0", 12), LeafOrigin::store);
+  EXPECT_EQ(origin_for("12.4", 12), LeafOrigin::compiled);
+  EXPECT_EQ(origin_for("12.4", 12), LeafOrigin::store);
+  EXPECT_EQ(origin_for("13.0", 13), LeafOrigin::store) << "a newer driver takes older code";
 }
 
 // What the identity depends on, and that the compiler's version is none of it.

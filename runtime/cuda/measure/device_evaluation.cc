@@ -39,9 +39,12 @@ class DeviceEvaluation final : public Evaluation {
     LATHE_ASSIGN(naive_, ir::parse_kernel(task_.kernel_text));
     general_ = search::general_kernel(naive_);
     LATHE_ASSIGN(device_, cuda_device(task_.cuda, task_.device - 1));
-    LATHE_ASSIGN(session_, DeviceSession::open(device_));
+    LATHE_RETURN_IF_ERROR(begin_on_device());
     LATHE_ASSIGN(oracle_, Oracle::create({naive_, task_.dims, 1, task_.seed}, nullptr));
-    timing_ = std::make_unique<DeviceTiming>(session_);
+    timing_ = std::make_unique<DeviceTiming>(session_, [this](int n) {
+      at_work_ = timed_[static_cast<size_t>(n)];
+      hooks_progress(at_work_, EvaluatePhase::time);
+    });
     return {};
   }
 
@@ -83,8 +86,9 @@ class DeviceEvaluation final : public Evaluation {
     };
     for (const int i : chosen) admit(i);
     admit(incumbent);
-    hooks_progress(timed_[0], EvaluatePhase::time);
-    LATHE_ASSIGN(const DeviceTiming::Decision decided, timing_->decide(numbers));
+    const Result<DeviceTiming::Decision> made = timing_->decide(numbers);
+    if (!made.ok()) return say_if_lost(at_work_, made.status());
+    const DeviceTiming::Decision& decided = *made;
     out.further = decided.samples;
     out.default_us = out.best_us = decided.reference_us;
     for (const DeviceTiming::Finalist& f : decided.finalists) {
@@ -128,10 +132,20 @@ class DeviceEvaluation final : public Evaluation {
     if (e.timing < 0) e.stage.reset();
     if (hooks_.settled) hooks_.settled(i, e.result);
   }
+  // That status; a worker does not come back if the device is lost. i: -1: no candidate was at work.
+  Status say_if_lost(int i, const Status& why) const {
+    if (!why.ok() && lost_ && !device_->working().ok()) lost_(i, why.message());
+    return why;
+  }
+  Status begin_on_device() {
+    Result<std::unique_ptr<DeviceSession>> opened = DeviceSession::open(device_);
+    if (opened.ok()) session_ = std::move(*opened);
+    return say_if_lost(-1, opened.status());
+  }
   // What the device said while it worked on a candidate.
   void failed(int i, Step step, const Status& why) {
+    (void)say_if_lost(i, why);
     if (!device_->working().ok()) {
-      if (lost_) lost_(i, why.message());
       settle(i, Outcome::crashed, step, why.message());
       at(i).stage.reset();
     } else {
@@ -247,6 +261,7 @@ class DeviceEvaluation final : public Evaluation {
   std::vector<void*> addresses_;
   std::unique_ptr<DeviceTiming> timing_;  // after the operands that its graphs use
   std::vector<int> timed_;                // by number of the timing
+  int at_work_ = -1;                      // the candidate that was sampled last
   std::map<std::string, int> seen_;       // by scheduled Kernel
 };
 

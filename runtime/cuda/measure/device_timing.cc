@@ -8,15 +8,18 @@
 namespace lathe::runtime {
 
 using ir::Result;
+using ir::Status;
 
 namespace {
 
 constexpr int kWarmUps = 3, kMostRepeats = 9, kSamples = 3, kRounds = 9;
-constexpr double kSampleUs = 20'000;  // a sample of graphs that are longer takes one of them
+constexpr double kSampleUs = 20'000;  // and of a graph; where one launch is longer, each has one
 
 }  // namespace
 
-Result<double> DeviceTiming::sample(const Candidate& candidate) {
+Result<double> DeviceTiming::sample(int number) {
+  const Candidate& candidate = candidates_[static_cast<size_t>(number)];
+  if (before_) before_(number);
   std::vector<double> times;
   for (int i = 0; i < candidate.repeats; ++i) {
     LATHE_ASSIGN(const double us, session_->time(*candidate.graph));
@@ -27,11 +30,20 @@ Result<double> DeviceTiming::sample(const Candidate& candidate) {
 
 Result<int> DeviceTiming::add(const DeviceSession::Launch& launch) {
   Candidate made;
-  LATHE_ASSIGN(made.graph, session_->record(launch));
   double once_us = 0;
-  for (int i = 0; i < kWarmUps && once_us < kSampleUs; ++i) {
-    LATHE_ASSIGN(const double us, session_->time(*made.graph));
-    once_us = us * made.graph->launches();
+  const auto warm_up = [&]() -> Status {
+    for (int i = 0; i < kWarmUps && once_us < kSampleUs; ++i) {
+      LATHE_ASSIGN(const double us, session_->time(*made.graph));
+      once_us = us * made.graph->launches();
+    }
+    return {};
+  };
+  LATHE_ASSIGN(made.graph, session_->record(launch, 1));
+  LATHE_RETURN_IF_ERROR(warm_up());
+  const int launches = std::clamp(static_cast<int>(kSampleUs / std::max(once_us, 1.0)), 1, DeviceSession::kLaunches);
+  if (launches > 1) {
+    LATHE_ASSIGN(made.graph, session_->record(launch, launches));
+    LATHE_RETURN_IF_ERROR(warm_up());
   }
   made.repeats = std::clamp(static_cast<int>(kSampleUs / std::max(once_us, 1.0)), 1, kMostRepeats);
   candidates_.push_back(std::move(made));
@@ -43,10 +55,10 @@ Result<DeviceTiming::Row> DeviceTiming::screen(int candidate) {
   std::vector<double> reference;
   for (int i = 0; i < kSamples; ++i) {
     if (candidate != 0) {
-      LATHE_ASSIGN(const double beside, sample(candidates_[0]));
+      LATHE_ASSIGN(const double beside, sample(0));
       reference.push_back(beside);
     }
-    LATHE_ASSIGN(const double us, sample(candidates_[static_cast<size_t>(candidate)]));
+    LATHE_ASSIGN(const double us, sample(candidate));
     out.samples.push_back(us);
   }
   out.reference_us = median_of(candidate == 0 ? out.samples : reference);
@@ -58,10 +70,10 @@ Result<DeviceTiming::Decision> DeviceTiming::decide(const std::vector<int>& fina
   std::vector<double> reference;
   std::vector<std::vector<double>> shares(finalists.size());  // of the reference's time in the same round
   for (int round = 0; round < kRounds; ++round) {
-    LATHE_ASSIGN(const double base, sample(candidates_[0]));
+    LATHE_ASSIGN(const double base, sample(0));
     reference.push_back(base);
     for (size_t i = 0; i < finalists.size(); ++i) {
-      LATHE_ASSIGN(const double us, sample(candidates_[static_cast<size_t>(finalists[i])]));
+      LATHE_ASSIGN(const double us, sample(finalists[i]));
       shares[i].push_back(us / std::max(base, 1e-9));
     }
   }

@@ -1,7 +1,9 @@
 // Times of launches on a device, candidate beside candidate: graphs of launches between events, in turns. The
 // counterpart of runtime/measure/timing.h for work that runs beside the host. Not thread-safe.
 #pragma once
+#include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "runtime/cuda/device_session.h"
@@ -10,7 +12,9 @@ namespace lathe::runtime {
 
 class DeviceTiming {
  public:
-  explicit DeviceTiming(std::shared_ptr<DeviceSession> session) : session_(std::move(session)) {}
+  // before, if not empty: called before each sample with its candidate's number.
+  explicit DeviceTiming(std::shared_ptr<DeviceSession> session, std::function<void(int)> before = {})
+      : session_(std::move(session)), before_(std::move(before)) {}
 
   // Its number; number 0 is the reference. Warms it up.
   ir::Result<int> add(const DeviceSession::Launch& launch);
@@ -39,9 +43,10 @@ class DeviceTiming {
     std::unique_ptr<DeviceGraph> graph;
     int repeats = 1;  // graphs of a sample
   };
-  ir::Result<double> sample(const Candidate& candidate);
+  ir::Result<double> sample(int number);
 
   std::shared_ptr<DeviceSession> session_;
+  std::function<void(int)> before_;
   std::vector<Candidate> candidates_;
 };
 

@@ -14,6 +14,15 @@ namespace {
 
 constexpr size_t kWorkspaceAlign = 256;
 
+// Waits for the stream at the end of a scope, however it is left: what the stream uses must not go before.
+struct Finish {
+  explicit Finish(DeviceSession& s) : session(s) {}
+  ~Finish() { (void)session.finish(); }
+  Finish(const Finish&) = delete;
+  Finish& operator=(const Finish&) = delete;
+  DeviceSession& session;
+};
+
 class BoundHosted final : public BoundExecutable {
  public:
   BoundHosted(std::unique_ptr<const BoundExecutable> inner, std::vector<OperandShape> shapes,
@@ -35,16 +44,17 @@ class BoundHosted final : public BoundExecutable {
   Status run_once(void* const* params, DeviceGuard side) const {
     DeviceSession& s = *session_;
     std::vector<DeviceMemory> memory;
+    DeviceMemory workspace;
+    const Finish before_these_go(s);
     std::vector<void*> at;
     for (size_t i = 0; i < shapes_.size(); ++i) {
       const auto bytes = static_cast<size_t>(shapes_[i].bytes());
       const auto element = static_cast<size_t>(ir::dtype_bytes(shapes_[i].type));
       LATHE_ASSIGN(DeviceMemory operand, DeviceMemory::map(s.device(), bytes, element, side));
-      LATHE_RETURN_IF_ERROR(s.to_device(operand.data(), params[i], bytes));  // of results what shows an unwritten cell
       at.push_back(operand.data());
       memory.push_back(std::move(operand));
+      LATHE_RETURN_IF_ERROR(s.to_device(at.back(), params[i], bytes));  // of results what shows an unwritten cell
     }
-    DeviceMemory workspace;
     if (inner_->workspace_bytes() > 0) {
       LATHE_ASSIGN(workspace, DeviceMemory::map(s.device(), static_cast<size_t>(inner_->workspace_bytes()),
                                                 kWorkspaceAlign, side));

@@ -67,8 +67,11 @@ class DeviceVerify {
                  Oracle::create({served.stage.naive, row.dims, 1, options_.seed}, context_->team(), context_->tasks()));
     const auto failed = std::make_shared<Status>();
     const Result<Verdict> verdict = oracle->verify(hosted_stage(served.stage, session_, failed));
-    LATHE_RETURN_IF_ERROR(*failed);
-    if (!verdict.ok()) return refuse(std::move(row), verdict.status());
+    const Status& why = failed->ok() ? verdict.status() : *failed;
+    if (!why.ok()) {
+      LATHE_RETURN_IF_ERROR(on_.device->working());  // nothing more can be said of any
+      return refuse(std::move(row), why);
+    }
     row.gate = verdict->gate;
     row.err_over_bound = verdict->err_over_bound;
     row.ok = verdict->ok;

@@ -174,7 +174,7 @@ class DeviceWarmup {
         const bool no_worker = searched.code() == ir::Code::kIO;
         report_.no_worker += no_worker;
         if (no_worker) fail(*e->item, ir::make_error(ir::Code::kIO, "nothing was measured: {}", searched.message()));
-        keep(e, &t, Decision{});
+        if (!context_->find_decision(t.query)) keep(e, &t, Decision{});
       }
       progress(*e, t);
     }

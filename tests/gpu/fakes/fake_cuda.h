@@ -10,6 +10,7 @@ struct FakeCuda {
   std::string why;               // the last launch failed; empty: it did not
   Order order = Order::forward;  // of the threads of each launch
   int fail_launch = 0;           // the error of the next launch, once
+  int fail_graph = 0;            // and of the next launch of a graph
   int start = 0;                 // what cuInit says
   int version = 12040;
   void* last_stream = nullptr;

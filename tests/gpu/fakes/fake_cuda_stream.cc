@@ -3,6 +3,7 @@
 #include <chrono>
 #include <map>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "tests/gpu/fakes/fake_cuda.h"
@@ -87,6 +88,7 @@ FAKE int cuGraphInstantiateWithFlags(void** exec, void* graph, unsigned long lon
   return kCudaOk;
 }
 FAKE int cuGraphLaunch(void* exec, void*) {
+  if (const int error = std::exchange(fake_cuda()->fail_graph, 0); error != 0) return error;
   for (const auto& work : static_cast<Graph*>(exec)->work) {
     if (const int error = work(); error != kCudaOk) return error;
   }

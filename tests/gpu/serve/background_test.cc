@@ -101,6 +101,23 @@ TEST_F(Background, WhatCannotBeCompiledIsSaid) {
   EXPECT_EQ(counter(ctx.get(), "compiled_behind"), 0u);
 }
 
+// The little time that a caller has is not the compiler's.
+TEST_F(Background, ACallersDeadlineIsNotTheCompilations) {
+  const auto ctx = context_with_thread(1);
+  const auto graph = unary_graph(ctx.get(), "tanh", {range("N", 1, 4096)});
+  lathe_policy policy = LATHE_POLICY_INIT;
+  policy.wait = LATHE_WAIT_NOW;
+  policy.device = 1;
+  policy.deadline_ns = 1'000'000;
+  lathe_kernel* missed = nullptr;
+  lathe_error e;
+  fake_compiler().delay_ms = 200;
+  EXPECT_EQ(lathe_resolve(ctx.get(), graph.get(), &policy, &missed, nullptr, &e), LATHE_STATUS_MISS) << e.message;
+  Owned<lathe_kernel> kernel;
+  EXPECT_EQ(resolve_soon(ctx.get(), graph.get(), kernel, &e), LATHE_STATUS_OK) << e.message;
+  fake_compiler().delay_ms = 0;
+}
+
 // A context that goes ends what is compiled behind it.
 TEST_F(Background, EndsWithTheContext) {
   const Clock::time_point start = Clock::now();

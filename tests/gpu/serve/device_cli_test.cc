@@ -59,6 +59,18 @@ TEST(DeviceCli, VerifyComparesWithTheOracle) {
   EXPECT_THAT(kind.err, HasSubstr("h200 is a kind, expected the number of a CUDA device"));
 }
 
+// A device that refuses one launch and goes on costs one row, here by too little memory.
+TEST(DeviceCli, VerifyGoesOnWhereTheDeviceDoes) {
+  Cli cli(lines());
+  const std::string driver = cli.folder.path / "libcuda_fail-2-at-1_.so";
+  std::filesystem::copy_file(LATHE_FAKE_CUDA, driver);
+  cli.environment["LATHE_CUDA"] = driver;
+  const tools::Finished f = cli.run("verify", {"--json", "--device", "0"});
+  EXPECT_EQ(f.summary()["refused"], 1) << f.err << f.out;
+  EXPECT_EQ(f.summary()["failed"], 0);
+  EXPECT_GE(f.summary()["checked"], 4);
+}
+
 TEST(DeviceCli, BenchTimesLaunches) {
   const Cli cli(lines());
   const tools::Finished f = cli.run("bench", {"--json", "--device", "0", "--row-ms", "20"});

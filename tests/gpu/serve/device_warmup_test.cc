@@ -152,6 +152,15 @@ TEST_F(DeviceWarmup, WithoutAWorkerRankingDecides) {
   EXPECT_EQ(serve(cli.store, "/nowhere/libnvrtc.so", 1003, LATHE_WAIT_NOW).tier, 1);
 }
 
+// A search that fails leaves what was measured before.
+TEST_F(DeviceWarmup, AFailedSearchKeepsTheDecision) {
+  Cli cli(fixed_line("exp", "exp", 1003));
+  ASSERT_EQ(cli.run("warmup", {"--json", "--device", "0"}).code, 0);
+  cli.environment["LATHE_WORKER"] = "/nowhere/lathe-worker";
+  EXPECT_EQ(cli.run("warmup", {"--json", "--force", "--device", "0"}).code, 1);
+  EXPECT_EQ(serve(cli.store, "/nowhere/libnvrtc.so", 1003, LATHE_WAIT_NOW).tier, 2);
+}
+
 TEST_F(DeviceWarmup, WithoutACompilerNothingIsMade) {
   Cli cli(fixed_line("exp", "exp", 1003));
   cli.environment["LATHE_NVRTC"] = "/nowhere/libnvrtc.so";
