@@ -14,20 +14,6 @@ struct Op {
   std::vector<int> inputs;  // by number; negative: from the end
   std::vector<lathe_attr> attrs = {};
 };
-inline lathe_attr number(const char* name, double value) {
-  lathe_attr a{};
-  a.name = name;
-  a.type = LATHE_ATTR_FLOAT;
-  a.f = value;
-  return a;
-}
-inline lathe_attr text(const char* name, const char* value) {
-  lathe_attr a{};
-  a.name = name;
-  a.type = LATHE_ATTR_STRING;
-  a.s = value;
-  return a;
-}
 
 // The last result is the output.
 inline Owned<lathe_graph> graph_of(lathe_context* ctx, const std::vector<std::vector<lathe_dim>>& inputs,

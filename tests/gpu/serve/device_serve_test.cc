@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 TEST_F(DeviceServe, OneRunOfMemoryAtEverySize) {
   const auto ctx = gpu_context();
   const auto graph = graph_of(ctx.get(), {{range("N", 0, 1 << 20)}, {range("N", 0, 1 << 20)}},
-                              {{"mul", {0, 1}}, {"silu", {-1}}, {"add_scalar", {-1}, {number("value", 0.5)}}});
+                              {{"mul", {0, 1}}, {"silu", {-1}}, {"add_scalar", {-1}, {float_attr("value", 0.5)}}});
   Owned<lathe_kernel> kernel;
   lathe_kernel_info info = LATHE_KERNEL_INFO_INIT;
   lathe_error e;
@@ -36,14 +36,14 @@ TEST_F(DeviceServe, EveryFunction) {
   const auto ctx = gpu_context();
   const std::vector<std::vector<Op>> chains = {
       {{"neg", {0}}, {"floor", {-1}}, {"exp", {-1}}, {"sqrt", {-1}}, {"log", {-1}}},
-      {{"abs", {0}}, {"add_scalar", {-1}, {number("value", 1)}}, {"rsqrt", {-1}}, {"tanh", {-1}}, {"erf", {-1}}},
-      {{"scale", {0}, {number("value", 3)}},
+      {{"abs", {0}}, {"add_scalar", {-1}, {float_attr("value", 1)}}, {"rsqrt", {-1}}, {"tanh", {-1}}, {"erf", {-1}}},
+      {{"scale", {0}, {float_attr("value", 3)}},
        {"round", {-1}},
        {"sigmoid", {-1}},
-       {"gelu", {-1}, {text("approximate", "none")}}},
-      {{"gelu", {0}, {text("approximate", "tanh")}}, {"relu", {-1}}, {"maximum", {-1, 1}}, {"minimum", {-1, 0}}},
+       {"gelu", {-1}, {text_attr("approximate", "none")}}},
+      {{"gelu", {0}, {text_attr("approximate", "tanh")}}, {"relu", {-1}}, {"maximum", {-1, 1}}, {"minimum", {-1, 0}}},
       {{"swiglu", {0, 1}}, {"sub", {-1, 0}}, {"div", {-1, 1}}},
-      {{"geglu", {0, 1}, {text("approximate", "tanh")}}, {"add", {-1, 0}}}};
+      {{"geglu", {0, 1}, {text_attr("approximate", "tanh")}}, {"add", {-1, 0}}}};
   for (const std::vector<Op>& chain : chains) {
     const bool second = std::any_of(chain.begin(), chain.end(), [](const Op& o) { return o.inputs.size() > 1; });
     std::vector<std::vector<lathe_dim>> dims(second ? 2 : 1, {range("N", 1, 4096)});
