@@ -61,6 +61,12 @@ class Reader {
   };
 
   Status sections() {
+    // The driver goes by what the file says of its tables: they lie in it.
+    if (head_.e_shentsize != sizeof(Elf64_Shdr)) return invalid("sections of {} bytes each", head_.e_shentsize);
+    if (head_.e_shoff > bytes_.size()) return invalid("cut short");
+    if (part(bytes_, head_.e_phoff, uint64_t{head_.e_phnum} * head_.e_phentsize).size() !=
+        size_t{head_.e_phnum} * head_.e_phentsize)
+      return invalid("cut short");
     std::vector<Elf64_Shdr> headers(head_.e_shnum);
     for (size_t i = 0; i < headers.size(); ++i) {
       if (!read_at(bytes_, head_.e_shoff + i * sizeof(Elf64_Shdr), headers[i])) return invalid("cut short");

@@ -102,7 +102,8 @@ struct Watch {
 int look(void* watch, void*) {
   Watch& w = *static_cast<Watch*>(watch);
   if (w.limits.cancelled && w.limits.cancelled()) w.cancelled = true;
-  if (std::chrono::steady_clock::now() - w.start > std::chrono::milliseconds(w.limits.deadline_ms)) w.late = true;
+  const auto now = std::chrono::steady_clock::now();
+  if (now >= w.limits.ends || now - w.start > std::chrono::milliseconds(w.limits.most_ms)) w.late = true;
   return w.cancelled || w.late ? 1 : 0;
 }
 
@@ -188,7 +189,9 @@ Result<CompiledKernel> Nvrtc::compile(const std::string& text, const std::string
   out.log = what_matters(whole);
   if (watch.cancelled) return ir::make_error(ir::Code::kCANCELLED, "{}: compiling was cancelled", kernel);
   if (watch.late)
-    return ir::make_error(ir::Code::kTIMEOUT, "{}: {} ms of compiling were not enough", kernel, limits.deadline_ms);
+    return ir::make_error(
+        ir::Code::kTIMEOUT, "{}: {} ms of compiling were not enough", kernel,
+        std::chrono::ceil<std::chrono::milliseconds>(std::chrono::steady_clock::now() - watch.start).count());
   if (compiled != 0) return ir::internal_error("{} does not compile {}: {}", version_, kernel, out.log);
   LATHE_RETURN_IF_ERROR(check(t.nvrtcGetCUBINSize(program, &size), "size of the cubin"));
   out.cubin.resize(size);

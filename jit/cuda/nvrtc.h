@@ -1,6 +1,7 @@
 // NVRTC, NVIDIA's compiler as a library, opened when the first kernel is compiled and never closed. Nothing of it is
 // needed to build, to link or to serve what is stored. Thread-safe: it compiles in parallel.
 #pragma once
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -21,7 +22,8 @@ struct CompiledKernel {
 
 // How long a compilation may take. NVRTC asks often; one older than 12.9 or so does not ask, and takes its time.
 struct CompileLimits {
-  int64_t deadline_ms = 5000;
+  int64_t most_ms = 5000;                                                                     // of one compilation
+  std::chrono::steady_clock::time_point ends = std::chrono::steady_clock::time_point::max();  // of all together
   std::function<bool()> cancelled;  // by any thread; may be empty
 };
 

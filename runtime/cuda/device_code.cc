@@ -115,7 +115,7 @@ std::shared_ptr<const DeviceCode> DeviceCodes::from_store(const ObjectKey& key, 
     store_->reject(key, found, MissReason::k_corrupt);
     return nullptr;
   }
-  if (!takes(policy.driver, jit::nvrtc_major(code->compiler))) {
+  if (!takes(policy.driver, jit::nvrtc_major(code->compiler)) || !policy.takes_compiler(code->compiler)) {
     store_->reject(key, found, MissReason::k_environment);
     return nullptr;
   }
@@ -158,7 +158,7 @@ Result<std::shared_ptr<const DeviceCode>> DeviceCodes::get(const ir::Leaf& leaf,
     const std::lock_guard lock(mutex_);
     const auto known = made_.find(id);
     *origin = LeafOrigin::memory;
-    if (known != made_.end()) return known->second;
+    if (known != made_.end() && policy.takes_compiler(known->second->compiler)) return known->second;
   }
   std::shared_ptr<const DeviceCode> code = store_ == nullptr ? nullptr : from_store(key, target, policy);
   *origin = LeafOrigin::store;
@@ -175,7 +175,9 @@ Result<std::shared_ptr<const DeviceCode>> DeviceCodes::get(const ir::Leaf& leaf,
     code = std::make_shared<const DeviceCode>(std::move(made));
   }
   const std::lock_guard lock(mutex_);
-  return made_.emplace(id, std::move(code)).first->second;
+  const auto [at, fresh] = made_.try_emplace(id, code);
+  if (!fresh && !policy.takes_compiler(at->second->compiler)) at->second = std::move(code);
+  return at->second;
 }
 
 void DeviceCodes::reject(const DeviceCode& code, const ir::GpuTarget& target) {

@@ -30,7 +30,9 @@ struct DevicePolicy {
   bool compile = false;  // else only what is stored
   std::string driver;    // "12.4": code of a later major is not for it; empty: any
   jit::CompileLimits limits;
-  bool behind = false;  // nobody waits for it
+  bool behind = false;   // nobody waits for it
+  std::string compiler;  // only code of this one, else it is made anew: "nvrtc 12.9"; empty: of any
+  bool takes_compiler(const std::string& made_by) const { return compiler.empty() || compiler == made_by; }
 };
 
 class DeviceCodes {

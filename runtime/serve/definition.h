@@ -1,6 +1,7 @@
 // What an operator is: its finished graph, the Kernels it lowers to, its arguments, and what is asked of search and
 // store for it. Immutable, no lock: knows nothing of stages, shapes or calls.
 #pragma once
+#include <chrono>
 #include <functional>
 #include <vector>
 
@@ -22,8 +23,8 @@ struct PrepareRequest {
   bool caller_waits = false;
   int device = 0;        // 0: the CPU; n: GPU n - 1
   bool compile = false;  // for a GPU: code that is not stored is compiled
-  // Of each compilation for a GPU: milliseconds, 0: as usual (jit/cuda/nvrtc.h); asked by any thread, may be empty.
-  int64_t compile_ms = 0;
+  // Compiling for a GPU ends then, or when this says so: asked by any thread, may be empty.
+  std::chrono::steady_clock::time_point ends = std::chrono::steady_clock::time_point::max();
   std::function<bool()> cancelled;
   bool behind = false;  // nobody waits for it
 };

@@ -51,8 +51,10 @@ Status ServedOperators::make(const ops::Graph& graph, const ServeRequest& reques
   prepare.caller_waits = request.wait != Wait::tuned;
   if (request.prepare.device != 0) {
     prepare.compile = request.wait == Wait::tuned;
+    constexpr uint64_t kLongest = 1'000'000'000'000'000'000;  // far beyond any wait, and no overflow
     if (request.deadline_ns != 0)
-      prepare.compile_ms = std::max<int64_t>(static_cast<int64_t>(request.deadline_ns / 1'000'000), 1);
+      prepare.ends =
+          std::chrono::steady_clock::now() + std::chrono::nanoseconds(std::min(request.deadline_ns, kLongest));
     LATHE_ASSIGN(out.info, out.op->stages().prepare_on_device(prepare));
     return {};
   }

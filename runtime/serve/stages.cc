@@ -198,7 +198,7 @@ struct Stages::OnDevice {
 DevicePolicy device_policy(const Context& context, const PrepareRequest& request) {
   DevicePolicy policy;
   policy.compile = request.compile && context.seal() == Seal::off;
-  if (request.compile_ms > 0) policy.limits.deadline_ms = std::min(policy.limits.deadline_ms, request.compile_ms);
+  policy.limits.ends = request.ends;
   policy.limits.cancelled = request.cancelled;
   policy.behind = request.behind;
   return policy;
@@ -220,9 +220,11 @@ Status Stages::add_on_device(int kernel, const PrepareRequest& request, const On
   return keep_stage(kernel, p, std::move(attributes), info).status();
 }
 
-// What was decided for the problem's range; false: *why it does not serve, counted.
-bool Stages::add_decided_on_device(int kernel, const search::Problem& problem, const DecisionQuery& query,
-                                   const Decision& decision, const OnDevice& on, PrepareInfo& info, MissReason* why) {
+// What was decided for the problem's range; false: *why it does not serve, counted. TIMEOUT, CANCELLED, DEVICE: its
+// code could not be made or loaded, for no fault of its own.
+Result<bool> Stages::add_decided_on_device(int kernel, const search::Problem& problem, const DecisionQuery& query,
+                                           const Decision& decision, const OnDevice& on, PrepareInfo& info,
+                                           MissReason* why) {
   const auto refused = [&](MissReason reason) {
     *why = reason;
     context_.reject_decision(query, reason);
@@ -234,7 +236,9 @@ bool Stages::add_decided_on_device(int kernel, const search::Problem& problem, c
   Result<Stage> stage =
       build_device_stage(problem.kernel, problem.dims, &*schedule, on.device, context_.device_codes(), on.policy);
   if (!stage.ok()) {
-    if (stage.status().code() == ir::Code::kUNSUPPORTED) return refused(MissReason::k_refused);
+    const ir::Code code = stage.status().code();
+    if (code == ir::Code::kTIMEOUT || code == ir::Code::kCANCELLED || code == ir::Code::kDEVICE) return stage.status();
+    if (code == ir::Code::kUNSUPPORTED) return refused(MissReason::k_refused);
     *why = context_.seal() != Seal::off ? MissReason::k_sealed : MissReason::k_never_seen;
     context_.stats().miss(*why);
     return false;
@@ -267,7 +271,11 @@ Result<PrepareInfo> Stages::prepare_on_device(const PrepareRequest& request) {
       query.home = on.home;
       MissReason reason = MissReason::k_never_seen;
       const std::optional<Decision> decision = context_.find_decision(query, &reason);
-      if (decision && add_decided_on_device(kernel, p, query, *decision, on, info, &reason)) {
+      bool serves = false;
+      if (decision) {
+        LATHE_ASSIGN(serves, add_decided_on_device(kernel, p, query, *decision, on, info, &reason));
+      }
+      if (serves) {
         if (decision->unmeasured() && !info.missed) {
           info.unmeasured = true;
           info.miss = MissReason::k_unmeasured;

@@ -99,8 +99,9 @@ class Stages {
   void add_between(int kernel, const PrepareRequest& request, LeafPolicy policy, PrepareInfo& info);
   struct OnDevice;
   ir::Status add_on_device(int kernel, const PrepareRequest& request, const OnDevice& on, PrepareInfo& info);
-  bool add_decided_on_device(int kernel, const search::Problem& problem, const DecisionQuery& query,
-                             const Decision& decision, const OnDevice& on, PrepareInfo& info, MissReason* why);
+  ir::Result<bool> add_decided_on_device(int kernel, const search::Problem& problem, const DecisionQuery& query,
+                                         const Decision& decision, const OnDevice& on, PrepareInfo& info,
+                                         MissReason* why);
   // default_stages.cc
   KnownPacks known_packs(int kernel) const;
   search::Scheduled general_default(const search::Problem& problem, const PrepareRequest& request) const;

@@ -53,7 +53,7 @@ class Verify {
  public:
   Verify(const std::shared_ptr<Context>& context, const VerifyOptions& options,
          const std::function<void(const VerifyRow&)>& row)
-      : context_(context), options_(options), row_(row), leaves_(leaf_options(*context), nullptr, nullptr) {
+      : context_(context), options_(options), rows_(row), leaves_(leaf_options(*context), nullptr, nullptr) {
     llvm_ = jit::open_llvm_plugin(jit::llvm_plugin_directories(leaves_.options().plugin_dir)).ok();
   }
 
@@ -68,7 +68,7 @@ class Verify {
       }
       if (cancelled()) break;
     }
-    return report_;
+    return rows_.report();
   }
 
  private:
@@ -100,7 +100,8 @@ class Verify {
         std::unique_ptr<Oracle> oracles[3];  // by tier: Kernels are restricted in another way
         std::vector<Built> built;
         for (const Variant& v : variants(context_->target(), llvm_)) {
-          if ((v.tier == 0) == portable) built.push_back({v, static_cast<size_t>(report_.checked) + built.size()});
+          if ((v.tier == 0) == portable)
+            built.push_back({v, static_cast<size_t>(rows_.report().checked) + built.size()});
         }
         LATHE_RETURN_IF_ERROR(for_each_index(context_->tasks(), built.size(), [&](size_t i) {
           if (!cancelled()) build(*op, request, row, &built[i]);
@@ -157,22 +158,12 @@ class Verify {
     }
     const Result<Verdict> verdict = (*oracle)->verify(*stage);
     if (!verdict.ok()) return refuse(std::move(row), verdict.status());
-    row.gate = verdict->gate;
-    row.err_over_bound = verdict->err_over_bound;
-    row.ok = verdict->ok;
-    row.reason = verdict->reason;
-    ++report_.checked;
-    report_.failed += !row.ok;
-    report_.worst_err_over_bound = std::max(report_.worst_err_over_bound, row.err_over_bound);
-    if (row_) row_(row);
+    rows_.judged(std::move(row), *verdict);
     return {};
   }
 
   Status refuse(VerifyRow row, const Status& why) {
-    row.refused = true;
-    row.reason = "refused: " + why.to_string();
-    ++report_.refused;
-    if (row_) row_(row);
+    rows_.refused(std::move(row), why);
     return {};
   }
 
@@ -196,13 +187,30 @@ class Verify {
 
   const std::shared_ptr<Context>& context_;
   const VerifyOptions& options_;
-  const std::function<void(const VerifyRow&)>& row_;
+  VerifyRows rows_;
   LeafCache leaves_;
   bool llvm_ = false;  // the host has the plug-in
-  VerifyReport report_;
 };
 
 }  // namespace
+
+void VerifyRows::judged(VerifyRow row, const Verdict& verdict) {
+  row.gate = verdict.gate;
+  row.err_over_bound = verdict.err_over_bound;
+  row.ok = verdict.ok;
+  row.reason = verdict.reason;
+  ++report_.checked;
+  report_.failed += !row.ok;
+  report_.worst_err_over_bound = std::max(report_.worst_err_over_bound, row.err_over_bound);
+  if (row_) row_(row);
+}
+
+void VerifyRows::refused(VerifyRow row, const Status& why) {
+  row.refused = true;
+  row.reason = "refused: " + why.to_string();
+  ++report_.refused;
+  if (row_) row_(row);
+}
 
 bool too_much_to_verify(const ops::Graph& graph, const VerifyOptions& options) {
   SymbolValues least;

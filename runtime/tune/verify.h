@@ -46,6 +46,19 @@ struct VerifyReport {
   double worst_err_over_bound = 0;
 };
 
+// Rows of a verification: each is counted, then told.
+class VerifyRows {
+ public:
+  explicit VerifyRows(const std::function<void(const VerifyRow&)>& row) : row_(row) {}
+  void judged(VerifyRow row, const Verdict& verdict);
+  void refused(VerifyRow row, const ir::Status& why);
+  const VerifyReport& report() const { return report_; }
+
+ private:
+  const std::function<void(const VerifyRow&)>& row_;
+  VerifyReport report_;
+};
+
 // Levels up to the context's; T2 is the stored Schedule, else a candidate picked by the seed.
 ir::Result<VerifyReport> run_verify(const std::shared_ptr<Context>& context, const std::vector<ops::Workload>& items,
                                     const VerifyOptions& options, const std::function<void(const VerifyRow&)>& row);

@@ -1,8 +1,11 @@
 // Records of code for GPUs: what is written is read, and what is cut, changed or of another GPU is refused.
 #include "runtime/cuda/device_code.h"
 
+#include <elf.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <cstring>
 
 #include "jit/cuda/cuda_text.h"
 #include "runtime/store/key.h"
@@ -57,6 +60,25 @@ TEST(DeviceCode, DamageIsFound) {
   EXPECT_EQ(why(replaced("registers: 24", "registers: 99")), "24 registers, expected 99");
   EXPECT_THAT(why(replaced("lathe_0123456789ab\narch", "lathe_0123456789xx\narch")),
               HasSubstr("no kernel lathe_0123456789xx"));
+}
+
+// The driver reads a cubin without being told how long it is: its tables lie in it.
+TEST(DeviceCode, TablesThatLeaveTheCubinAreFound) {
+  const auto forged = [](const auto& change) {
+    DeviceCode c = code();
+    Elf64_Ehdr head;
+    std::memcpy(&head, c.cubin.data(), sizeof head);
+    change(head);
+    std::memcpy(c.cubin.data(), &head, sizeof head);
+    return why(write_device_code(c, kH200));
+  };
+  EXPECT_EQ(forged([](Elf64_Ehdr&) {}), "");
+  EXPECT_EQ(forged([](Elf64_Ehdr& h) { h.e_shentsize = 32; }), "cubin: sections of 32 bytes each");
+  EXPECT_EQ(forged([](Elf64_Ehdr& h) { h.e_shoff = UINT64_MAX - 8; }), "cubin: cut short");
+  EXPECT_EQ(forged([](Elf64_Ehdr& h) { h.e_shnum = 0xffff; }), "cubin: cut short");
+  EXPECT_EQ(forged([](Elf64_Ehdr& h) { h.e_phnum = 1, h.e_phentsize = 56, h.e_phoff = UINT64_MAX; }),
+            "cubin: cut short");
+  EXPECT_EQ(forged([](Elf64_Ehdr& h) { h.e_phnum = 0xffff, h.e_phentsize = 56; }), "cubin: cut short");
 }
 
 TEST(DeviceCode, AnotherGpuIsRefused) {

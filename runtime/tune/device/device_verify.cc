@@ -16,7 +16,7 @@ class DeviceVerify {
  public:
   DeviceVerify(const std::shared_ptr<Context>& context, const DeviceChoice& on, const VerifyOptions& options,
                const std::function<void(const VerifyRow&)>& row)
-      : context_(context), on_(on), options_(options), row_(row) {}
+      : context_(context), on_(on), options_(options), rows_(row) {}
 
   Result<VerifyReport> run(const std::vector<ops::Workload>& items) {
     LATHE_ASSIGN(session_, DeviceSession::open(on_.device));
@@ -26,7 +26,7 @@ class DeviceVerify {
       const bool cut = too_much_to_verify(full, options_);
       LATHE_RETURN_IF_ERROR(check(item, cut ? cut_down(full, kCutDown) : full, cut).with_context(item.name));
     }
-    return report_;
+    return rows_.report();
   }
 
  private:
@@ -72,31 +72,20 @@ class DeviceVerify {
       LATHE_RETURN_IF_ERROR(on_.device->working());  // nothing more can be said of any
       return refuse(std::move(row), why);
     }
-    row.gate = verdict->gate;
-    row.err_over_bound = verdict->err_over_bound;
-    row.ok = verdict->ok;
-    row.reason = verdict->reason;
-    ++report_.checked;
-    report_.failed += !row.ok;
-    report_.worst_err_over_bound = std::max(report_.worst_err_over_bound, row.err_over_bound);
-    if (row_) row_(row);
+    rows_.judged(std::move(row), *verdict);
     return {};
   }
 
   Status refuse(VerifyRow row, const Status& why) {
-    row.refused = true;
-    row.reason = "refused: " + why.to_string();
-    ++report_.refused;
-    if (row_) row_(row);
+    rows_.refused(std::move(row), why);
     return {};
   }
 
   const std::shared_ptr<Context>& context_;
   const DeviceChoice& on_;
   const VerifyOptions& options_;
-  const std::function<void(const VerifyRow&)>& row_;
   std::shared_ptr<DeviceSession> session_;
-  VerifyReport report_;
+  VerifyRows rows_;
 };
 
 }  // namespace

@@ -91,8 +91,11 @@ class DeviceWarmup {
     if (observer_.failed) observer_.failed(item, status);
   }
 
-  Result<DevicePlan> plan(Entry* e, const search::Problem& problem, const search::Schedule* schedule) const {
-    Result<DevicePlan> made = plan_on_device(problem.kernel, problem.dims, schedule, on_.target, codes(), policy_);
+  Result<DevicePlan> plan(Entry* e, const search::Problem& problem, const search::Schedule* schedule,
+                          const std::string& compiler = {}) const {
+    DevicePolicy policy = policy_;
+    policy.compiler = compiler;
+    Result<DevicePlan> made = plan_on_device(problem.kernel, problem.dims, schedule, on_.target, codes(), policy);
     if (made.ok()) {
       e->origin = std::max(e->origin, made->origin);
       e->worked |= made->origin == LeafOrigin::compiled;
@@ -180,9 +183,9 @@ class DeviceWarmup {
     }
   }
 
-  // Records what serves at that shape, with its code.
-  void keep(Entry* e, Task* t, Decision decision) {
-    const Result<DevicePlan> made = plan(e, t->problem, &t->schedule);
+  // Records what serves at that shape, with its code: of what was timed the code of the compiler that made it then.
+  void keep(Entry* e, Task* t, Decision decision, const std::string& compiler = {}) {
+    const Result<DevicePlan> made = plan(e, t->problem, &t->schedule, compiler);
     if (!made.ok()) {
       e->failed = made.status();
       return;
@@ -269,7 +272,7 @@ class DeviceWarmup {
       log_gain_ += std::log(decided.default_us / decided.best_us);
       ++gains_;
     }
-    keep(e, t, std::move(d));
+    keep(e, t, std::move(d), compiler->version());
     return {};
   }
 

@@ -79,6 +79,24 @@ TEST_F(DeviceWarmup, APlanTimesTheBest) {
   EXPECT_EQ(report.from_store, 1u);
 }
 
+// What was timed with code of another compiler is timed again, once: the code in the store is replaced.
+TEST_F(DeviceWarmup, AnotherCompilerIsMeasuredOnce) {
+  const TempStore store;
+  lathe_report report = LATHE_REPORT_INIT;
+  lathe_error e;
+  fake_compiler().minor = 8;
+  const lathe_status older = run_plan(store.path, 2, report, e);
+  fake_compiler().minor = 9;
+  ASSERT_EQ(older, LATHE_STATUS_OK) << e.message;
+  ASSERT_EQ(run_plan(store.path, 2, report, e), LATHE_STATUS_OK) << e.message;
+  EXPECT_EQ(report.searches, 1u);
+  EXPECT_EQ(report.compiled_nvrtc, 1u);
+  ASSERT_EQ(run_plan(store.path, 2, report, e), LATHE_STATUS_OK) << e.message;
+  EXPECT_EQ(report.searches, 0u);
+  EXPECT_EQ(report.compiled_nvrtc, 0u);
+  EXPECT_EQ(report.from_store, 1u);
+}
+
 TEST_F(DeviceWarmup, BadBudgetsAreNamed) {
   lathe_report report = LATHE_REPORT_INIT;
   lathe_error e;

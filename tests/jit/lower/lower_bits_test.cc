@@ -48,15 +48,8 @@ void expect_interpreted(const std::string& text, std::vector<int64_t> bytes_dims
       ASSERT_EQ(out[static_cast<size_t>(i)], static_cast<float>(tensors["p2"].data[static_cast<size_t>(i)]))
           << i << " at " << ir::isa_name(target.level) << "\n"
           << text << to_text(*p);
-    if (target.level == ir::IsaLevel::portable || !backend_built(Backend::xbyak) ||
-        !x64_test::can_run({p->level, p->lanes}))
-      continue;
-    const auto image = compile_xbyak(*p);
-    ASSERT_TRUE(image.ok()) << image.status().to_string();
-    const auto code = x64_test::loader().load(*image);
-    ASSERT_TRUE(code.ok()) << code.status().to_string();
     args.op[2].ptr = reinterpret_cast<char*>(code_out.data());
-    x64_test::call(code->entry, args);
+    if (!x64_test::run_generated(*p, args)) continue;
     ASSERT_EQ(out, code_out) << ir::isa_name(target.level) << "\n" << to_text(*p);
   }
 }
@@ -125,15 +118,8 @@ TEST(LowerBits, ALoopWithoutStepsReadsNothing) {
     args.op[2].ptr = reinterpret_cast<char*>(out.data());
     execute_portable(*p, args);
     EXPECT_EQ(out, std::vector<float>(32, 0)) << to_text(*p);
-    if (target.level == ir::IsaLevel::portable || !backend_built(Backend::xbyak) ||
-        !x64_test::can_run({p->level, p->lanes}))
-      continue;
-    const auto image = compile_xbyak(*p);
-    ASSERT_TRUE(image.ok()) << image.status().to_string();
-    const auto code = x64_test::loader().load(*image);
-    ASSERT_TRUE(code.ok()) << code.status().to_string();
     out.assign(32, 7);
-    x64_test::call(code->entry, args);
+    if (!x64_test::run_generated(*p, args)) continue;
     EXPECT_EQ(out, std::vector<float>(32, 0)) << to_text(*p);
   }
 }

@@ -105,15 +105,8 @@ void expect_casts(DType from, DType to) {
         }
       }
       for (size_t i = count * written; i < out.size(); ++i) ASSERT_EQ(out[i], 0x55);
-      if (target.level == ir::IsaLevel::portable || !backend_built(Backend::xbyak) ||
-          !x64_test::can_run({p->level, p->lanes}))
-        continue;
-      const auto image = compile_xbyak(*p);
-      ASSERT_TRUE(image.ok()) << image.status().to_string();
-      const auto code = x64_test::loader().load(*image);
-      ASSERT_TRUE(code.ok()) << code.status().to_string();
       args.op[1].ptr = code_out.data();
-      x64_test::call(code->entry, args);
+      if (!x64_test::run_generated(*p, args)) continue;
       for (size_t i = 0; i < count && to == DType::bf16; ++i) {  // which NaN is not said
         if (std::isnan(element(to, out.data() + 2 * i)) && std::isnan(element(to, code_out.data() + 2 * i)))
           std::memcpy(code_out.data() + 2 * i, out.data() + 2 * i, 2);

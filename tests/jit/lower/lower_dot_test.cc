@@ -64,15 +64,8 @@ void expect_sums(const std::string& byte, const std::string& type, int64_t colum
       ASSERT_EQ(out[i], static_cast<int32_t>(tensors["p2"].data[i]))
           << i << " at " << ir::isa_name(target.level) << "\n"
           << text << to_text(*p);
-    if (target.level == ir::IsaLevel::portable || !backend_built(Backend::xbyak) ||
-        !x64_test::can_run({p->level, p->lanes}))
-      continue;
-    const auto image = compile_xbyak(*p);
-    ASSERT_TRUE(image.ok()) << image.status().to_string();
-    const auto code = x64_test::loader().load(*image);
-    ASSERT_TRUE(code.ok()) << code.status().to_string();
     args.op[2].ptr = reinterpret_cast<char*>(code_out.data());
-    x64_test::call(code->entry, args);
+    if (!x64_test::run_generated(*p, args)) continue;
     ASSERT_EQ(out, code_out) << ir::isa_name(target.level) << "\n" << to_text(*p);
   }
 }

@@ -27,6 +27,18 @@ __attribute__((target("avx"))) inline void call(ir::LeafFn entry, const ir::Leaf
   __builtin_ia32_vzeroupper();
 }
 
+// Compiles, loads and calls `p`; false: this host has no code for its level.
+inline bool run_generated(const LeafProgram& p, const ir::LeafArgs& args) {
+  if (p.level == ir::IsaLevel::portable || !backend_built(Backend::xbyak) || !can_run({p.level, p.lanes})) return false;
+  const auto image = compile_xbyak(p);
+  EXPECT_TRUE(image.ok()) << image.status().to_string();
+  if (!image.ok()) return true;
+  const auto code = loader().load(*image);
+  EXPECT_TRUE(code.ok()) << code.status().to_string();
+  if (code.ok()) call(code->entry, args);
+  return true;
+}
+
 // A leaf with its operands: filled once, run by both executors on copies.
 struct Operands {
   std::vector<std::vector<float>> data;  // per slot
