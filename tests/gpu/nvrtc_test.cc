@@ -180,7 +180,9 @@ TEST_F(RealCompiler, ProductsOnEveryGpu) {
     const int64_t sums = t.thread_rows * t.thread_columns, vectors = (t.thread_rows + t.thread_columns) / 4;
     EXPECT_EQ(info.local, 0);
     EXPECT_GE(info.fma, sums * (t.depth + 1)) << "all steps and the last terms";
-    EXPECT_EQ(info.shared_loads.narrow + info.shared_loads.bits64, 0);
+    // All of them; beside them ptxas 13.0 now and then reads one element again instead of keeping it.
+    EXPECT_LE(info.shared_loads.narrow, 1);
+    EXPECT_EQ(info.shared_loads.bits64, 0);
     EXPECT_EQ(info.shared_loads.bits128, vectors * (t.depth + 1));
     EXPECT_GE(info.loads.bits128, 2);
     EXPECT_EQ(info.stores.bits128, sums / 4);
