@@ -3,8 +3,9 @@
 # TARGETS: `targets`, of which the first with a pattern that a row's operator matches counts: `key` of the row, divided
 # by `ceiling` if that is given, has to be at least `least`. `of_peak` of a row is a share of the f32 probe: of a target
 # with a `dtype` it is divided by what that type's instructions do for one of f32 (`of_f32_peak`). `why_not`: the row is
-# not judged. MACHINE: what scripts/report.sh writes of the machine, which has one of the levels `isa`; on another family
-# than `machine` names, `elsewhere` is enough of the row's roofline: the larger of its shares of the peak and of reading.
+# not judged. MACHINE: what scripts/report.sh writes of the machine, which has one of the levels `isa`. Where another limit
+# binds than `key` names, `roofline` is enough of that one; on another family than `machine` names also where the two are
+# so near each other that their ratio is at most `near`.
 # Prints a line a row and a summary; ends with 1 if a row misses its value.
 import fnmatch
 import json
@@ -66,11 +67,12 @@ def judge(row, table, machine, rows):
     text = f"{target['key']} {value:.2f}{of}, expected {target['least']:.2f}"
     if value >= target["least"]:
         return "met", text
-    roofline, enough = max(shares.values()), table["elsewhere"]
-    if machine is not None and machine["family"] != asked["family"]:
-        text = f"{text} ({enough:.2f} of the roofline elsewhere than on {asked['name']}: {roofline:.2f})"
-        if roofline >= enough:
-            return "met", text
+    other = {"of_peak": "of_read", "of_read": "of_peak"}.get(target["key"])
+    here = machine is None or machine["family"] == asked["family"]
+    if shares.get(other, 0) * (1 if here else table["near"]) > value:
+        roofline = max(value, shares[other])
+        text = f"{text}; {other} {shares[other]:.2f} binds{'' if here else ' or is near'}, {table['roofline']:.2f} expected of the larger"
+        return "met" if roofline >= table["roofline"] else "missed", text
     return "missed", text
 
 

@@ -123,7 +123,7 @@ class Comparison {
     int64_t constants = 0, others = 4 * count(case_.result);
     for (const Input& i : case_.inputs) (i.constant ? constants : others) += 4 * count(i.dims);
     const auto copies_of = [&](int64_t bytes) {
-      return std::clamp<int64_t>((2 * target_.l3_bytes + bytes - 1) / bytes, 2, 4096);
+      return std::clamp<int64_t>((runtime::cold_bytes(target_) + bytes - 1) / bytes, 2, 4096);
     };
     const int64_t constant_copies = case_.cold && constants > 0 ? copies_of(constants) : 1;
     // Those that caches would not keep anyway; an odd number, so that both sides get to all of them in turn.
@@ -221,7 +221,7 @@ class Comparison {
     const int64_t reps = static_cast<int64_t>(100 / std::max(std::min(sample(ours, 1), sample(theirs, 1)), 0.01)) + 1;
     std::vector<double> o, t, ratios, peak, read, peak_theirs, read_theirs;
     const int64_t footprint =
-        case_.cold ? 2 * target_.l3_bytes : std::max<int64_t>(static_cast<int64_t>(case_.bytes), 4096);
+        case_.cold ? runtime::cold_bytes(target_) : std::max<int64_t>(static_cast<int64_t>(case_.bytes), 4096);
     const double start = now_us();
     for (int round = 0; round < flags_.rounds && (round < 9 || now_us() - start < 1e3 * flags_.row_ms); ++round) {
       const bool first = round % 2 == 0;

@@ -14,7 +14,7 @@ STRONGEST = {"matmul_f32": "onnxruntime", "matmul_narrow": "torch", "low_bits": 
              "rows_narrow": "torch"}
 GGML_FORMATS = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q4_k", "q5_k", "q6_k")
 DECODE_QUERIES = 4  # of a sequence; more are a prompt
-COLD_CACHES = 2     # copies of cold operands are together so many last-level caches
+COLD_CACHES = 8     # copies of cold operands are together so many last-level caches, as in `lathe bench`
 MOST_COPIES = 512   # a session each, of some peers
 
 

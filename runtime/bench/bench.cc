@@ -42,9 +42,11 @@ struct Bench::Impl {
   std::shared_ptr<Operator> shared;
   BenchOptions options;
   Operator& op = *shared;
-  BenchOperands operands{
-      op,
-      {.cold = options.cold, .ram = options.ram, .cache_bytes = op.context().target().l3_bytes, .seed = options.seed}};
+  BenchOperands operands{op,
+                         {.cold = options.cold,
+                          .ram = options.ram,
+                          .cold_bytes = cold_bytes(op.context().target()),
+                          .seed = options.seed}};
   BenchMemory workspace;
   MachineProbe probe;
 
@@ -106,10 +108,10 @@ struct Bench::Impl {
   Result<BenchRow> measure(const SymbolValues& dims, int tier, const TimedCalls& call_us) {
     const ir::Target& target = op.context().target();
     const Work work = work_at(op.graph(), dims);
-    const int64_t beyond = 2 * target.l3_bytes;
+    const int64_t beyond = cold_bytes(target);
     const auto footprint = [&](double bytes, bool cold) {
       const int64_t line = std::max<int64_t>(static_cast<int64_t>(bytes), 4096);
-      return cold ? std::clamp(line, beyond, 4 * beyond) : std::min(line, 4 * beyond);
+      return cold ? beyond : std::min(line, beyond);
     };
     const bool all = operands.all_rotate(), constants = options.cold && !all;
     const double moved = work.read_bytes + work.write_bytes;

@@ -74,7 +74,7 @@ Status BenchOperands::place(const SymbolValues& dims) {
   }
   const Work work = work_at(op_.graph(), dims);
   all_rotate_ = options_.cold && 2 * work.constant_bytes < work.read_bytes;
-  const int64_t wanted = options_.cold ? 2 * options_.cache_bytes : 0;
+  const int64_t wanted = options_.cold ? options_.cold_bytes : 0;
   const auto copies_of = [&](int64_t bytes) {
     return std::clamp<int64_t>((wanted + bytes - 1) / std::max<int64_t>(bytes, 1), 1, kMaxCopies);
   };

@@ -1,5 +1,5 @@
 // Operands of one operator to time it on: constants packed, floats tame. Cold ones rotate over copies that are together
-// at least twice the last-level cache: the constants where they are half of the bytes that a call reads or more, as
+// at least cold_bytes() (machine_profile.h): the constants where they are half of the bytes that a call reads or more, as
 // those of a decode step; else all operands, results included. Made once for all shapes, since packing and filling
 // large constants takes longer than timing them. Where integers say how long loops run, as lengths of sequences do,
 // they are the largest that they may be, offsets are equally far apart, and indices all different. Not thread-safe.
@@ -13,8 +13,8 @@ namespace lathe::runtime {
 
 struct BenchOperandOptions {
   bool cold = false;
-  int64_t ram = 0;          // most that the operands take
-  int64_t cache_bytes = 0;  // the last-level cache
+  int64_t ram = 0;         // most that the operands take
+  int64_t cold_bytes = 0;  // that copies of cold operands have together
   uint64_t seed = 0;
 };
 

@@ -68,6 +68,10 @@ std::string& described() {
 
 }  // namespace
 
+int64_t cold_bytes(const ir::Target& target) {
+  return std::clamp(int64_t{1} << 30, 2 * target.l3_bytes, 8 * target.l3_bytes);
+}
+
 struct MachineProbe::Buffer {
   char* data = nullptr;
   int64_t bytes = 0;

@@ -15,6 +15,11 @@
 
 namespace lathe::runtime {
 
+// Bytes that come from memory even if they are read again and again: eight last-level caches, but no more than 1 GiB unless
+// two of them are. Of two of them a last-level cache keeps a part, since it does not displace what is oldest: on a shared
+// Zen 5 with 32 MB, reading 64, 128 and 256 MB in turn takes 1, 1.2 and 1.35 of the time a byte, and more changes nothing.
+int64_t cold_bytes(const ir::Target& target);
+
 // Holds the buffers between probes. Not thread-safe; runs on the caller's thread. Pin it for steady
 // numbers.
 class MachineProbe {
@@ -29,8 +34,8 @@ class MachineProbe {
   // bits). portable: multiply, then add, 128 bits. 0 if the host lacks the level.
   double fma_peak_gflops(ir::IsaLevel level);
   // Best of the passes over a buffer of that many bytes, at least three and at least 1 ms; one and
-  // four streams. What fits a cache is read from there; a footprint of twice the last-level cache
-  // or more comes from memory.
+  // four streams. What fits a cache is read from there; a footprint of
+  // cold_bytes() or more comes from memory.
   double read_gbs(int64_t bytes);
   // Bytes copied per second (read and written once each, counted once) between two halves of that
   // footprint, ordinary stores.

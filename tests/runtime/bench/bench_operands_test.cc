@@ -13,7 +13,7 @@
 namespace lathe::runtime {
 namespace {
 
-constexpr int64_t kCache = int64_t{1} << 20;
+constexpr int64_t kCold = int64_t{2} << 20;
 
 std::shared_ptr<Operator> prepared(const ops::Graph& graph) {
   ContextConfig config;
@@ -34,7 +34,7 @@ std::shared_ptr<Operator> product(bool constant) {
   return prepared(g);
 }
 
-BenchOperandOptions options(bool cold) { return {.cold = cold, .ram = int64_t{1} << 30, .cache_bytes = kCache}; }
+BenchOperandOptions options(bool cold) { return {.cold = cold, .ram = int64_t{1} << 30, .cold_bytes = kCold}; }
 
 // How many places each argument has.
 std::vector<size_t> places(const BenchOperands& operands) {
@@ -64,7 +64,7 @@ TEST(BenchOperands, ConstantsThatAreMostOfItRotateAlone) {
   const std::vector<size_t> seen = places(operands);
   EXPECT_EQ(seen[0], 1u);
   EXPECT_EQ(seen[2], 1u);
-  EXPECT_GE(seen[1] * 96 * 256 * 4, static_cast<size_t>(2 * kCache));
+  EXPECT_GE(seen[1] * 96 * 256 * 4, static_cast<size_t>(kCold));
   EXPECT_EQ(operands.calls(), static_cast<int64_t>(seen[1]));
 }
 
@@ -78,7 +78,7 @@ TEST(BenchOperands, ElseEverythingRotates) {
       EXPECT_TRUE(operands.all_rotate()) << m;
       const std::vector<size_t> seen = places(operands);
       const size_t bytes = static_cast<size_t>(m * 96 + 96 * 256 + m * 256) * 4;
-      EXPECT_GE(seen[0] * bytes, static_cast<size_t>(2 * kCache)) << m;
+      EXPECT_GE(seen[0] * bytes, static_cast<size_t>(kCold)) << m;
       EXPECT_EQ(seen[0], seen[2]) << m;
       EXPECT_GE(seen[1], seen[0]) << m;
     }
@@ -101,7 +101,7 @@ TEST(BenchOperands, EveryCopyIsFilled) {
 
 TEST(BenchOperands, TooLargeOnesAreRefusedByName) {
   const auto op = product(false);
-  BenchOperands operands(*op, {.cold = true, .ram = 1 << 20, .cache_bytes = kCache});
+  BenchOperands operands(*op, {.cold = true, .ram = 1 << 20, .cold_bytes = kCold});
   const ir::Status status = operands.place({{"M", 4096}});
   EXPECT_EQ(status.code(), ir::Code::kUNSUPPORTED);
   EXPECT_NE(status.to_string().find("x is too large to time"), std::string::npos) << status.to_string();

@@ -27,6 +27,18 @@ TEST(MachineProfile, WiderAndNearerIsNotSlower) {
   EXPECT_GT(probe.copy_gbs(target.l2_bytes / 2), 0);
 }
 
+TEST(MachineProfile, ColdBytesAreEightCachesUpToAGibibyte) {
+  ir::Target target;
+  constexpr int64_t kMib = int64_t{1} << 20;
+  for (const auto& [l3, bytes] : {std::pair{32 * kMib, 256 * kMib},
+                                  {128 * kMib, 1024 * kMib},
+                                  {300 * kMib, 1024 * kMib},
+                                  {1024 * kMib, 2048 * kMib}}) {
+    target.l3_bytes = l3;
+    EXPECT_EQ(cold_bytes(target), bytes);
+  }
+}
+
 TEST(MachineProfile, TextBothWays) {
   MachineProfile p;
   p.values = {{"fma_avx2", 118.2}, {"read_memory", 30.5}};
