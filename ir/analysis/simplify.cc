@@ -238,7 +238,7 @@ Expr Canon::compare_node(const Expr& e) const {
 Expr Canon::expr(const Expr& e) const {
   if (!e) return e;
   if (is_affine_op(e)) {
-    if (e->op == Op::k_const_int) return e;
+    if (e->op == Op::k_const_int || canonical_sum(e, ranges_)) return e;
     const Poly p = poly(e);
     if (p.overflow) return e;
     return is_expr_of(p, e) ? e : to_expr(p);
