@@ -126,7 +126,8 @@ std::string print(const DeviceProgram& program);
 //            loops alone; what is loaded was stored somewhere before
 //   shared   at most kMostShared bytes; what is loaded was stored somewhere before
 //   wait     all threads of the block reach a barrier, and a shuffle: neither stands where a condition or the length of
-//            a loop depends on the thread
+//            a loop depends on the thread. Nor may two threads touch an element of shared memory, one of them storing
+//            it, with no barrier in between (device_waits.h)
 ir::Status verify(const DeviceProgram& program);
 
 }  // namespace lathe::jit

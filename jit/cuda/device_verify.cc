@@ -7,6 +7,7 @@
 #include "ir/base/gpu_target.h"
 #include "ir/core/text_form.h"
 #include "jit/cuda/device_program.h"
+#include "jit/cuda/device_waits.h"
 
 namespace lathe::jit {
 
@@ -287,6 +288,9 @@ class Verifier {
 
 }  // namespace
 
-Status verify(const DeviceProgram& program) { return Verifier(program).run(); }
+Status verify(const DeviceProgram& program) {
+  LATHE_RETURN_IF_ERROR(Verifier(program).run());
+  return check_waits(program);
+}
 
 }  // namespace lathe::jit

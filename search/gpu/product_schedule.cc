@@ -14,6 +14,7 @@ using namespace ir;  // NOLINT: this file is all IR
 namespace {
 
 constexpr int64_t kVector = 4;  // elements of 4 bytes in an access of 16
+constexpr int64_t kTurned = 2;  // vectors of a line that neighbouring threads turn round
 
 class Writer {
  public:
@@ -91,24 +92,34 @@ class Writer {
   }
 
   // Threads share out the copy of an operand, in vectors of neighbours. What rows or columns of the result are read of
-  // it at once lies together.
+  // it at once lies together. Where that turns the operand round, a warp has two vectors of 16 lines: with 4 elements of
+  // padding their elements lie in 32 banks.
   void copy(const ProductOperand& s, const std::string& name, int dims) {
     const int64_t across = s.of_rows ? t_.rows : t_.columns;
     const int64_t inner = dims == 2 && s.terms_last ? t_.depth : across,
                   outer = dims == 2 ? across * t_.depth / inner : 1;
     const std::string last = fmt::format("{}_{}", name, dims - 1);
     list_.move("tile_scope {0} {1} tail=mask as {0}c,{0}v", last, kVector);
+    const bool turned = dims == 2 && s.terms_last;
+    int64_t vectors = inner / kVector;
+    const char* along = "c";
+    if (turned && vectors > kTurned) {
+      list_.move("tile_scope {0}c {1} tail=exact as {0}u,{0}p", last, kTurned);
+      list_.move("unroll_scope {}u", last);
+      vectors = kTurned;
+      along = "p";
+    }
     if (dims == 2) {
-      const int64_t down = std::max<int64_t>(1, std::min(outer, t_.threads() / (inner / kVector)));
+      const int64_t down = std::max<int64_t>(1, std::min(outer, t_.threads() / vectors));
       list_.move("tile_scope {0}_0 {1} tail=mask as {0}_0r,{0}_0t", name, down);
       list_.move("parallelize_block {}_0t", name);
       list_.move("unroll_scope {}_0r", name);
-      if (s.terms_last && name == s.buffer + "_s") {
+      if (turned && name == s.buffer + "_s") {
         list_.move("swap_dims {} 0 1", name);
         list_.move("repeat_padding {} 0 {}", name, kVector);
       }
     }
-    list_.move("parallelize_block {}c", last);
+    list_.move("parallelize_block {}{}", last, along);
     list_.move("vectorize_scope {}v", last);
   }
 

@@ -57,7 +57,7 @@ std::vector<int64_t> offsets_of(const ir::Buffer& b, const ir::SymbolValues& sym
 
 // programs: of the leaves. What went wrong; empty: nothing.
 std::string run(const ir::LaunchKernel& cut, const std::vector<jit::DeviceProgram>& programs,
-                const ir::SymbolValues& symbols, Tensors& tensors, Order order) {
+                const ir::SymbolValues& symbols, Tensors& tensors, Order order, BankCounts* banks = nullptr) {
   const ir::Kernel& k = cut.kernel;
   std::vector<std::vector<float>> memory;
   std::vector<std::vector<int64_t>> offsets;
@@ -88,7 +88,7 @@ std::string run(const ir::LaunchKernel& cut, const std::vector<jit::DeviceProgra
     if (blocks == 0) continue;
     Accesses accesses;
     const std::string why = kernel->run(static_cast<unsigned>(blocks), static_cast<unsigned>(kernel->threads()),
-                                        args.data(), order, accesses);
+                                        args.data(), order, accesses, banks);
     if (!why.empty()) return why;
   }
   for (int p = 0; p < k.num_params(); ++p) {
@@ -148,6 +148,15 @@ std::string failure_of(const jit::DeviceProgram& program, const ir::Kernel& sche
     if (why.empty()) why = run(*cut, {program}, symbols, tensors, order);
   }
   return why;
+}
+
+BankCounts bank_conflicts(const ir::Kernel& scheduled, const ir::SymbolValues& symbols) {
+  BankCounts out;
+  const auto cut = search::cut_launches(scheduled);
+  EXPECT_TRUE(cut.ok()) << cut.status().to_string();
+  Tensors tensors = inputs_of(scheduled, symbols);
+  EXPECT_EQ(run(*cut, lowered(*cut), symbols, tensors, Order::forward, &out), "");
+  return out;
 }
 
 void expect_as_interpreted(const ir::Kernel& scheduled, const ir::SymbolValues& symbols, double bound) {

@@ -33,6 +33,7 @@ std::string BlockRun::run(const std::vector<int>& order, bool shuffled) {
       std::find_if(threads_.begin(), threads_.end(), [](const Thread& t) { return t.state != State::done; });
   if (why_.empty() && waiting != threads_.end())
     fail("thread " + std::to_string(waiting - threads_.begin()) + " waits for threads that never come");
+  if (banks_ != nullptr) bank_log_.finish(*banks_);
   return why_;
 }
 
@@ -101,6 +102,7 @@ bool BlockRun::release() {
   }
   if (!any && all(0, threads_.size(), State::at_barrier)) {
     for (Thread& t : threads_) t.state = State::ready;
+    if (banks_ != nullptr) bank_log_.finish(*banks_);
     ++turn_;
     any = true;
   }

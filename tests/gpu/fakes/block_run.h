@@ -10,6 +10,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "tests/gpu/fakes/bank_log.h"
+
 namespace lathe::test {
 
 class BlockRun {
@@ -18,6 +20,8 @@ class BlockRun {
   // thread: where the kernel finds its number. stacks: those that nobody uses, which blocks hand on.
   BlockRun(void (*entry)(const void*), const void* args, long long* thread, Stacks& stacks)
       : entry_(entry), args_(args), number_(thread), stacks_(stacks) {}
+  // To count conflicts of banks in; otherwise none are looked for.
+  void count_banks(BankCounts* banks) { banks_ = banks; }
   // order: of the threads that can go on. What went wrong; empty: nothing.
   std::string run(const std::vector<int>& order, bool shuffled);
 
@@ -26,6 +30,9 @@ class BlockRun {
   float shuffle(float x, int distance);
   void note(const void* p, int bytes, bool store);
   void note_shared(void* p, unsigned long bytes);
+  void note_banks(int site, const void* p, int bytes) {
+    if (banks_ != nullptr) bank_log_.note(current_, site, p, bytes);
+  }
 
  private:
   enum class State : uint8_t { fresh, ready, at_barrier, at_shuffle, done };
@@ -60,6 +67,8 @@ class BlockRun {
   int64_t turn_ = 0;
   std::unordered_map<uintptr_t, Touch> touched_;  // by element
   std::vector<void*> shared_;
+  BankCounts* banks_ = nullptr;
+  BankLog bank_log_;
   std::string why_;
 };
 

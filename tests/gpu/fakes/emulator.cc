@@ -35,6 +35,7 @@ bool EmulatedKernel::open(std::string_view code, const std::string& name) {
   wait_shuffle_ = static_cast<float (**)(float, int)>(find("lt_wait_shuffle"));
   note_ = static_cast<void (**)(const void*, int, bool)>(find("lt_note"));
   note_shared_ = static_cast<void (**)(void*, unsigned long)>(find("lt_note_shared"));
+  note_banks_ = static_cast<void (**)(int, const void*, int)>(find("lt_note_banks"));
   const auto* threads = static_cast<const int*>(find(name + "_threads"));
   const auto* bytes = static_cast<const unsigned long*>(find(name + "_args"));
   if (entry_ == nullptr || block_ == nullptr || threads == nullptr || bytes == nullptr) return false;
@@ -43,12 +44,13 @@ bool EmulatedKernel::open(std::string_view code, const std::string& name) {
   return true;
 }
 
-std::string EmulatedKernel::run(unsigned blocks, unsigned threads, const void* args, Order order,
-                                Accesses& accesses) const {
+std::string EmulatedKernel::run(unsigned blocks, unsigned threads, const void* args, Order order, Accesses& accesses,
+                                BankCounts* banks) const {
   *wait_barrier_ = [](int number) { t_block->barrier(number); };
   *wait_shuffle_ = [](float x, int distance) { return t_block->shuffle(x, distance); };
   *note_ = [](const void* p, int bytes, bool store) { t_block->note(p, bytes, store); };
   *note_shared_ = [](void* p, unsigned long bytes) { t_block->note_shared(p, bytes); };
+  *note_banks_ = [](int site, const void* p, int bytes) { t_block->note_banks(site, p, bytes); };
   const auto ordered = [&](size_t count) {
     std::vector<int> all(count);
     std::iota(all.begin(), all.end(), 0);
@@ -64,6 +66,7 @@ std::string EmulatedKernel::run(unsigned blocks, unsigned threads, const void* a
   for (const int b : ordered(blocks)) {
     *block_ = b;
     BlockRun block(entry_, args, thread_, stacks);
+    block.count_banks(banks);
     t_block = &block;
     const std::string failure = block.run(turns, order == Order::shuffled);
     if (why.empty() && !failure.empty()) why = "block " + std::to_string(b) + ": " + failure;

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "tests/gpu/fakes/bank_log.h"
+
 namespace lathe::test {
 
 enum class Order { forward, backward, shuffled };
@@ -22,7 +24,9 @@ class EmulatedKernel {
   unsigned long arg_bytes() const { return arg_bytes_; }
   // What went wrong; empty: nothing. An access that is not aligned; an element that a thread stored and another loaded
   // or stored with no barrier in between; threads that wait for each other in different places.
-  std::string run(unsigned blocks, unsigned threads, const void* args, Order order, Accesses& accesses) const;
+  // banks: to count conflicts of shared memory in, or null.
+  std::string run(unsigned blocks, unsigned threads, const void* args, Order order, Accesses& accesses,
+                  BankCounts* banks = nullptr) const;
 
  private:
   void (*entry_)(const void*) = nullptr;
@@ -32,6 +36,7 @@ class EmulatedKernel {
   float (**wait_shuffle_)(float, int) = nullptr;
   void (**note_)(const void*, int, bool) = nullptr;
   void (**note_shared_)(void*, unsigned long) = nullptr;
+  void (**note_banks_)(int, const void*, int) = nullptr;
   int threads_ = 0;
   unsigned long arg_bytes_ = 0;
 };
