@@ -58,14 +58,19 @@ int64_t page_of(const AttentionParts& p) {
   return 0;
 }
 
-std::string copy_rows(Script& s, const AttentionParts& p, const SharedKeys& shared) {
+std::string copy_rows(Script& s, const AttentionParts& p, const SharedKeys& shared, int64_t key_heads) {
   std::string around = shared.around;
   for (size_t i = p.copies.size(); i-- > 0;) {
     const AttentionParts::Copy& c = p.copies[i];
     const bool there = s.ok() && s.kernel().find_buffer(c.one().target) != nullptr;
-    if (c.heads == nullptr || !there) continue;
-    s.move("join_scopes {} {}", c.heads->iter, around);
-    around = c.heads->iter;
+    if (c.heads == nullptr || !there || key_heads == 0) continue;
+    std::string heads = c.heads->iter;
+    if (key_heads > 1) {
+      s.move("tile_scope {} {} tail=exact as {}s,{}j", heads, key_heads, heads, heads);
+      heads += "s";
+    }
+    s.move("join_scopes {} {}", heads, around);
+    around = heads;
   }
   // Where a window moves along the keys, the copies keep the memory they have.
   for (const AttentionParts::Copy& c : p.copies) {
@@ -75,12 +80,14 @@ std::string copy_rows(Script& s, const AttentionParts& p, const SharedKeys& shar
   return around;
 }
 
-void vectorize_copies(Script& s, const AttentionParts& p, int64_t lanes) {
+void vectorize_copies(Script& s, const AttentionParts& p, int64_t lanes, int64_t key_heads) {
   const int64_t page = page_of(p);
   for (const AttentionParts::Copy& c : p.copies) {
     if (!s.ok() || s.kernel().find_buffer(c.one().target) == nullptr) continue;
     const std::string& keys = c.keys->iter;
     if (page > 1) s.move("tile_scope {} {} tail=mask as {}p,{}q", keys, page, keys, keys);
+    if (page > 1 && key_heads != 1 && c.heads != nullptr)
+      s.move("swap_scopes {}{} {}p", c.heads->iter, key_heads == 0 ? "" : "j", keys);
     if (c.depth != nullptr) vectorize(s, c.depth->iter, lanes, tail_of(c.depth->extent, lanes, s.kernel()), false);
   }
 }
@@ -134,8 +141,14 @@ static bool has_steps(const Kernel& kernel, const std::string& scope, int64_t st
   return proves_le(Expr(0), extent, ranges) && !proves_lt(extent, Expr(step), ranges);
 }
 
-void vectorize_softmax(Script& s, const AttentionParts& p, const std::string& rows, const std::string& maximum,
-                       int64_t vectors, int64_t lanes) {
+void softmax_to_registers(Script& s, const AttentionParts& p, const std::string& rows) {
+  for (const Stmt& b : p.row->body) {
+    const bool inside = b.kind == Stmt::Kind::assign && b.target != "r";
+    if (inside) s.move("move_to_register {} {}", b.target, rows);
+  }
+}
+
+void vectorize_softmax(Script& s, const AttentionParts& p, const std::string& maximum, int64_t vectors, int64_t lanes) {
   const Stmt* powers = find_scope(s.kernel(), p.powers->iter);
   if (!s.ok() || powers == nullptr) return;
   const Expr keys = powers->extent;  // of a part of the keys, perhaps
@@ -154,10 +167,6 @@ void vectorize_softmax(Script& s, const AttentionParts& p, const std::string& ro
            whole(step) ? "" : fmt::format(",{}x", pass));
     vectorize(s, pass + "w", lanes, "exact", true);
     if (!whole(step)) vectorize(s, pass + "x", lanes, "mask", false);
-  }
-  for (const Stmt& b : p.row->body) {
-    const bool inside = b.kind == Stmt::Kind::assign && b.target != "r";
-    if (inside) s.move("move_to_register {} {}", b.target, rows);
   }
 }
 
@@ -190,7 +199,7 @@ void tile_product(Script& s, const Product& p, int64_t lanes) {
   if (p.joined) s.move("unroll_scope {}", p.tiles);
 }
 
-void sum_pages(Script& s, const Product& p, int64_t page, int64_t lanes) {
+void sum_pages(Script& s, const Product& p, const std::string& around, int64_t page, int64_t lanes) {
   const std::string &m = p.rows, &n = p.columns, in_page = p.depth + "q";
   s.move("tile_scope {} {} tail=mask as {}p,{}", p.depth, page, p.depth, in_page);
   s.move("tile_scope {} {} tail={} as {}p,{}q", n, p.panel_columns, p.column_tail, n, n);
@@ -201,7 +210,17 @@ void sum_pages(Script& s, const Product& p, int64_t page, int64_t lanes) {
     for (const char* depth : {"p", "q"})
       s.move("swap_scopes {} {}{}", scope == m ? m + "_s" : n + "q_s", p.depth, depth);
   }
-  s.move("create_temporary {} {}_p at={}p mode=accumulate", p.sums, p.sums, p.depth);
+  // A page of all panels, and of all that is around.
+  std::string of_page = p.depth + "p";
+  if (!around.empty()) {
+    of_page = n + "p_s";
+    for (const std::string& scope : {n + "p", around}) {
+      s.move("split_scope {} after=0 as {}_s", scope, scope);
+      s.move("split_scope {}_s after=0 as {}_f", scope, scope);
+      s.move("swap_scopes {}_s {}p", scope, p.depth);
+    }
+  }
+  s.move("create_temporary {} {}_p at={} mode=accumulate", p.sums, p.sums, of_page);
   // What happens once, and the copies of the sums of a page, which have no scope of rows where there is one row.
   const bool one_row = s.ok() && s.kernel().find_buffer(p.sums + "_p")->dims.size() == 1;
   const std::string copied = p.sums + "_p_";
@@ -212,7 +231,7 @@ void sum_pages(Script& s, const Product& p, int64_t page, int64_t lanes) {
   }
   for (const std::string& scope : rows) s.move("unroll_scope {}", scope);
   for (const std::string& scope : columns) vectorize(s, scope, lanes, p.column_tail, true);
-  s.move("move_to_register {}_p {}p", p.sums, p.depth);
+  s.move("move_to_register {}_p {}", p.sums, of_page);
   if (p.tensor) s.move("tensorize {} mma", in_page);
 }
 

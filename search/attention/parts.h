@@ -50,10 +50,12 @@ int64_t page_of(const AttentionParts& p);
 bool from_first(const AttentionParts& p);
 // The copy of what the load reads; null: it is an input.
 const AttentionParts::Copy* copy_of(const AttentionParts& p, const ir::Expr& load);
-// What is copied for the heads that share it, to the stack; the name that `around` has then.
-std::string copy_rows(Script& s, const AttentionParts& p, const SharedKeys& shared);
-// The copies, page by page and in vectors: when all else is done.
-void vectorize_copies(Script& s, const AttentionParts& p, int64_t lanes);
+// What is copied for the heads that share it, to the stack; the name that `around` has then. The scope `around` takes
+// so many heads of keys at a time; 0: it holds all of them.
+std::string copy_rows(Script& s, const AttentionParts& p, const SharedKeys& shared, int64_t key_heads = 1);
+// The copies, page by page and in vectors: when all else is done. A page is copied for all the heads that copy_rows()
+// left inside.
+void vectorize_copies(Script& s, const AttentionParts& p, int64_t lanes, int64_t key_heads = 1);
 
 // The scope in vectors, the last one masked unless `tail` is "exact".
 void vectorize(Script& s, const std::string& scope, int64_t lanes, const char* tail, bool unrolled);
@@ -73,10 +75,10 @@ void share_out(Script& s, const AttentionParts& p, std::vector<std::string> scop
 void sum_columns(Script& s, const std::string& columns, const std::string& depth, const std::string& sums,
                  int64_t block, int64_t lanes, const char* tail);
 
-// rows { maximum | powers } in vectors, several side by side where there are whole steps of them; maxima and sums in
-// registers.
-void vectorize_softmax(Script& s, const AttentionParts& p, const std::string& rows, const std::string& maximum,
-                       int64_t vectors, int64_t lanes);
+// rows { maximum | powers }: maxima and sums in registers; vectors, several side by side where there are whole steps of
+// them.
+void softmax_to_registers(Script& s, const AttentionParts& p, const std::string& rows);
+void vectorize_softmax(Script& s, const AttentionParts& p, const std::string& maximum, int64_t vectors, int64_t lanes);
 
 // tiles { rows { columns { c = 0 | depth: c += a * b | y = f(c) } } }; no tiles: rows are one.
 struct Product {
@@ -89,7 +91,8 @@ struct Product {
 };
 // Panels of columns around tiles of rows, whose sums are in registers.
 void tile_product(Script& s, const Product& p, int64_t lanes);
-// The same for a depth in pages, without tiles: the sums go from page to page through memory.
-void sum_pages(Script& s, const Product& p, int64_t page, int64_t lanes);
+// The same for a depth in pages, without tiles: the sums go from page to page through memory. `around`: a scope that
+// holds the rows, of which all iterations take one page after another; empty: there is none.
+void sum_pages(Script& s, const Product& p, const std::string& around, int64_t page, int64_t lanes);
 
 }  // namespace lathe::search

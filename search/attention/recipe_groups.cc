@@ -9,10 +9,12 @@
 // Threads share out sequences, heads of keys, queries and, where those may be few or of unequal lengths, parts of the
 // keys, of which each has all of the above. What the parts make is merged behind them.
 //
-// Keys and values in pages stay there: j and j2 go page by page, whose sums o are kept on the stack. Bytes become
-// floats where they are read. Then heads that have keys of their own are groups of one.
+// Keys and values in pages stay there: j and j2 go page by page, whose sums o are kept on the stack. A page is one call
+// for some heads of keys, or for all of them: their scopes then lie inside of those of pages. Bytes become floats where
+// they are read. Then heads that have keys of their own are groups of one.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "ir/analysis/analysis.h"
 #include "search/attention/parts.h"
@@ -30,7 +32,7 @@ class GroupsSketch {
  public:
   struct Setting {
     int64_t heads = 0, keys = 4, depth_vectors = 1, column_vectors = 4, score_vectors = 4, prefetch = 0, parallel = 0,
-            key_part = 0;
+            key_part = 0, key_heads = 1;
     bool operator==(const Setting&) const = default;
   };
   GroupsSketch(const Problem& problem, const Target& target)
@@ -63,6 +65,10 @@ class GroupsSketch {
       return unsupported("kp {}: sequences that may share rows, or scales of values in pages", k.key_part);
     if (k.key_part % std::max(page_, k.keys) != 0) return unsupported("kp {}: no whole steps of keys", k.key_part);
     if (page_ != 0 && k.keys > page_) return unsupported("jr {}: more than the {} keys of a page", k.keys, page_);
+    if (k.key_heads != 1 && (k.heads != 0 || !may_join_heads()))
+      return unsupported("kh {}: no pages, or heads of a group in parts", k.key_heads);
+    if (k.key_heads != 0 && key_heads() % k.key_heads != 0)
+      return unsupported("kh {}: no part of {} heads of keys", k.key_heads, key_heads());
     if (most_depth() > step && most_depth() % step != 0)
       return unsupported("dv {}: a depth of {} is no whole steps", k.depth_vectors, most_depth());
     return {};
@@ -81,7 +87,9 @@ class GroupsSketch {
       fit.heads = parts == 1 ? 0 : (heads_ + parts - 1) / parts;
       while (!accepts(fit).ok() && fit.keys > 1) fit.keys /= 2;
       while (!accepts(fit).ok() && fit.column_vectors > 1) fit.column_vectors /= 2;
-      if (accepts(fit).ok()) return fit;
+      if (!accepts(fit).ok()) continue;
+      fit.key_heads = standard_heads(fit);
+      return fit;
     }
     return std::nullopt;
   }
@@ -101,6 +109,7 @@ class GroupsSketch {
   static constexpr int64_t kMostQueries = 3, kMostHeads = 16, kScratchRegisters = 3;
   static constexpr int64_t kAhead = 4096;      // bytes
   static constexpr int64_t kKeysOfPart = 512;  // they outweigh the call and what is merged
+  static constexpr int64_t kFewestTasks = 2;   // a thread
   static constexpr int64_t kMostUneven = 8;    // groups a thread, which one more or less makes no matter
   // Whether keys that come from memory are read best one after another, as the hardware reads ahead by itself.
   bool in_order() const {
@@ -124,6 +133,36 @@ class GroupsSketch {
     for (const Stmt* b : p_.heads) out *= static_cast<double>(extent_at(b->extent, problem_));
     return out * static_cast<double>(extent_at(p_.row->extent, problem_));
   }
+  // Heads that have keys of their own.
+  int64_t key_heads() const {
+    const bool known = !p_.heads.empty() && is_const_int(p_.heads.back()->extent);
+    return known ? p_.heads.back()->extent->ival / heads_ : 1;
+  }
+  // Whether a page may be one call for several of them.
+  bool may_join_heads() const { return page_ != 0 && key_heads() > 1; }
+  // The more, the fewer calls; as long as their scores are near, and threads have as much to do.
+  int64_t standard_heads(const Setting& k) const {
+    if (!may_join_heads() || k.heads != 0) return 1;
+    const int64_t part = k.key_part == 0 ? keys() : std::min(k.key_part, keys());
+    const double parts = std::ceil(static_cast<double>(keys()) / static_cast<double>(std::max<int64_t>(part, 1)));
+    const double tasks = sequences_apart(p_) ? groups() * parts : static_cast<double>(key_heads());
+    const double fewest = static_cast<double>(problem_.threads > 1 ? kFewestTasks * problem_.threads : 0);
+    const auto fits = [&](int64_t heads) {
+      const int64_t scores = heads * heads_ * part * static_cast<int64_t>(sizeof(float));
+      return scores <= t_.l2_bytes / 2 && tasks >= fewest * static_cast<double>(heads);
+    };
+    std::vector<int64_t> most = parts_of_heads();
+    std::erase_if(most, [&](int64_t heads) { return !fits(heads == 0 ? key_heads() : heads); });
+    if (most.empty() || most[0] == 0) return most.empty() ? 1 : 0;
+    return most.back();
+  }
+  std::vector<int64_t> parts_of_heads() const {
+    std::vector<int64_t> out = {0, 1};
+    for (const int64_t part : {2, 4, 8, 16}) {
+      if (part < key_heads() && key_heads() % part == 0) out.push_back(part);
+    }
+    return out;
+  }
   int64_t most_depth() const { return extent_at(p_.depth->extent, problem_); }
   // What a load reads once it reads no copy.
   Expr read_where_it_is(const Expr& load) const {
@@ -139,8 +178,9 @@ class GroupsSketch {
     if (!there) out.push_back(shared.around);
     return out;
   }
-  std::string write_steps(Script& s, const Setting& k, const std::string& g) const;
-  void write_sums(Script& s, const Setting& k, const std::string& rows, const std::string& at, bool tensor) const;
+  std::string write_steps(Script& s, const Setting& k, const std::string& g, const std::string& joined) const;
+  void write_sums(Script& s, const Setting& k, const std::string& rows, const std::string& joined,
+                  const std::string& at, bool tensor) const;
   void write_prefetches(Script& s, const Setting& k, const std::string& steps) const;
   void write_scores(Script& s, const Setting& k, const std::string& heads, const std::string& keys,
                     const std::string& suffix) const;
@@ -169,13 +209,16 @@ const std::vector<KnobRow<GroupsSketch>>& GroupsSketch::table() {
       {"parallel", "parallel", "1: heads of keys are shared out", &Setting::parallel, 0, 1, true,
        [](S s) { return Values{s.problem_.threads > 1 ? 1 : 0}; }},
       {"key_part", "kp", "keys of a part, which threads share out and whose results are merged in order; 0: all",
-       &Setting::key_part, 0, kAnySize, true, [](S s) {
+       &Setting::key_part, 0, kAnySize, true,
+       [](S s) {
          Values v = {0};
          for (const int64_t part : {256, 512, 1024, 2048}) {
            if (s.problem_.threads > 1) v.push_back(s.whole_pages(part));
          }
          return v;
-       }}};
+       }},
+      {"key_heads", "kh", "heads of keys of which a page is one call; 0: all", &Setting::key_heads, 0, kAnySize, true,
+       [](S s) { return s.may_join_heads() ? s.parts_of_heads() : Values{}; }}};
   return kTable;
 }
 
@@ -230,15 +273,25 @@ Status GroupsSketch::write(Script& s, const Setting& k) const {
   if (split) split_keys(s, p_, k.key_part);
   SharedKeys shared = share_keys(s, p_, copied);
   std::string g = shared.heads;
-  if (!split) shared.around = copy_rows(s, p_, shared);
+  std::string joined;  // the heads of keys of a leaf
+  if (k.key_heads != 1) joined = std::exchange(shared.around, p_.heads.size() > 1 ? p_.heads.end()[-2]->iter : "root");
+  if (k.key_heads > 1) {
+    shared.around = joined + "p";
+    s.move("tile_scope {} {} tail=exact as {},{}j", joined, k.key_heads, shared.around, joined);
+    joined += "j";
+  }
+  if (!split) shared.around = copy_rows(s, p_, shared, k.key_heads);
   std::vector<std::string> outer = scopes_outside(shared);
   if (k.heads > 0) {
     s.move("tile_scope {} {} tail={} as {}p,{}h", g, k.heads, heads_ % k.heads == 0 ? "exact" : "mask", g, g);
     outer.push_back(g + "p");
     g += "h";
   }
-  s.move("swap_scopes {} {}", g, i);
-  if (split) s.move("swap_scopes {} {}", g, kKeyPart);
+  for (const std::string& scope : {g, joined}) {
+    if (scope.empty()) continue;
+    s.move("swap_scopes {} {}", scope, i);
+    if (split) s.move("swap_scopes {} {}", scope, kKeyPart);
+  }
   // What is in here is together all that a group of heads needs.
   const std::string at = split ? kKeyPart : i;
   // Scores, softmax, sums: three scopes over the heads.
@@ -246,34 +299,36 @@ Status GroupsSketch::write(Script& s, const Setting& k) const {
   s.move("swap_ops {} 0", g);
   s.move("split_scope {} after=0 as {}_soft", g, g);
   s.move("split_scope {}_soft after={} as {}_out", g, split ? 5 : 4, g);
+  if (!joined.empty()) {
+    s.move("split_scope {} after=0 as {}_soft", joined, joined);
+    s.move("split_scope {}_soft after=0 as {}_out", joined, joined);
+  }
   if (!split) s.move("move_to_stack r {}", at);
   s.move("move_to_stack {} {}", p_.powered(), at);
-  vectorize_softmax(s, p_, g + "_soft", j + "_max", k.score_vectors, t_.lanes);
+  softmax_to_registers(s, p_, g + "_soft");
+  write_sums(s, k, g + "_out", joined, at, !bytes);
   if (split) {
-    // Before the scores are divided into steps, after which it is not seen that a part has all that it reads.
-    write_sums(s, k, g + "_out", at, !bytes);
     merge_parts(s, p_, t_.lanes, k.column_vectors, k.parallel != 0);
     outer.insert(outer.end(), {i, kKeyPart});
-    if (k.parallel != 0) share_out(s, p_, outer);
-    const std::string steps = write_steps(s, k, g);
-    if (k.prefetch > 0 && page_ == 0) write_prefetches(s, k, steps);
-    return {};
   }
-  const std::string steps = write_steps(s, k, g);
-  write_sums(s, k, g + "_out", at, !bytes);
-  vectorize_copies(s, p_, t_.lanes);
-  if (k.prefetch > 0 && page_ == 0) write_prefetches(s, k, steps);
   if (outer.empty()) outer.push_back(i);
+  // Before scores are divided into steps, after which it is not seen that an iteration has all that it reads.
   if (k.parallel != 0) share_out(s, p_, outer);
+  vectorize_softmax(s, p_, j + "_max", k.score_vectors, t_.lanes);
+  if (!split) vectorize_copies(s, p_, t_.lanes, k.key_heads);
+  const std::string steps = write_steps(s, k, g, joined);
+  if (k.prefetch > 0 && page_ == 0) write_prefetches(s, k, steps);
   return {};
 }
 
 // Scores of whole steps of keys, then of single ones; the scope of keys, of a page where there are pages.
-std::string GroupsSketch::write_steps(Script& s, const Setting& k, const std::string& g) const {
+std::string GroupsSketch::write_steps(Script& s, const Setting& k, const std::string& g,
+                                      const std::string& joined) const {
   std::string j = p_.scores->iter;
   s.move("swap_scopes {} {}", g, j);
   if (page_ != 0) {
     s.move("tile_scope {} {} tail=mask as {}p,{}q", j, page_, j, j);
+    if (!joined.empty()) s.move("swap_scopes {} {}p", joined, j);
     j += "q";
   }
   const bool whole = page_ == 0 && tail_of(p_.scores->extent, std::max(k.key_part, k.keys), problem_.kernel)[0] == 'e';
@@ -291,15 +346,15 @@ std::string GroupsSketch::write_steps(Script& s, const Setting& k, const std::st
   return j;
 }
 
-void GroupsSketch::write_sums(Script& s, const Setting& k, const std::string& rows, const std::string& at,
-                              bool tensor) const {
+void GroupsSketch::write_sums(Script& s, const Setting& k, const std::string& rows, const std::string& joined,
+                              const std::string& at, bool tensor) const {
   const int64_t block = k.column_vectors * t_.lanes;
   const char* tail = tail_of(p_.columns->extent, block, problem_.kernel);
   const Product sums = {"", rows, p_.columns->iter, p_.values->iter, p_.sums(), tail, block, false, tensor};
   if (page_ == 0) {
     tile_product(s, sums, t_.lanes);
   } else {
-    sum_pages(s, sums, page_, t_.lanes);
+    sum_pages(s, sums, joined.empty() ? joined : joined + "_out", page_, t_.lanes);
     s.move("move_to_stack {} {}", p_.sums(), at);
   }
 }

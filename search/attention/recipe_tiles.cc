@@ -360,7 +360,8 @@ void QueryTilesSketch::write_rows(Script& s, const Setting& k, const std::string
     s.move("split_scope {}t_soft after={} as {}t_out", i, fills.empty() ? 0 : 1, i);
   }
   fill(s, fills, wide ? kMostFill : t_.lanes);
-  vectorize_softmax(s, p_, i + "u_soft", j + "_max", k.score_vectors, t_.lanes);
+  vectorize_softmax(s, p_, j + "_max", k.score_vectors, t_.lanes);
+  softmax_to_registers(s, p_, i + "u_soft");
   const bool join = k.join_tiles != 0 && even;
   const Stmt* scores = find_scope(s.kernel(), j);
   const bool apart = ragged() && !wide;

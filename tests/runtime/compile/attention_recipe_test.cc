@@ -5,6 +5,7 @@
 #include "jit/host/host_cpu.h"
 #include "ops/lower.h"
 #include "runtime/compile/compiler.h"
+#include "runtime/oracle/oracle.h"
 #include "search/moves/schedule.h"
 #include "search/sketches/recipe.h"
 
@@ -107,6 +108,54 @@ TEST(AttentionRecipe, TablesOfAnyWidth) {
                 EXPECT_NE(search::to_text(schedule).find("from "), std::string::npos);
                 const auto stage = build_stage(p.kernel, schedule, t, leaves, policy);
                 EXPECT_TRUE(stage.ok()) << stage.status().to_string();
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// A page of several heads of keys is one call: by default of all of them, or of fewer where there are threads. Right
+// with any number of them, of floats and of bytes, whether sequences have queries of their own or rows of all.
+TEST(AttentionRecipe, HeadsOfAPageTogether) {
+  for (const ir::IsaLevel level : {ir::IsaLevel::portable, ir::IsaLevel::avx2, ir::IsaLevel::avx512}) {
+    const ir::Target t = jit::host_target().cap(level);
+    if (t.level != level) continue;
+    LeafCache leaves(LeafCacheOptions{}, nullptr, nullptr);
+    for (const char* op : {"paged_attention", "ragged_attention"}) {
+      for (const int64_t kept : {4}) {
+        for (const bool bytes : {false, true}) {
+          for (const int64_t page : {3, 16}) {
+            search::Problem p = attention(op, 3, 3, kept, page, bytes, 0, F(5));
+            const auto sketch = search::find_recipe(p)->sketch(p, t);
+            const search::Knobs standard = sketch->defaults();
+            EXPECT_EQ(standard.at("kh"), standard.at("hr") == 0 ? 0 : 1);
+            p.threads = 16;
+            EXPECT_EQ(search::find_recipe(p)->sketch(p, t)->defaults().at("kh"), 1) << "fewer tasks than threads";
+            p.threads = 2;
+            EXPECT_NE(search::to_text(search::default_schedule(p, t)).find("sv=4"), std::string::npos)
+                << "a simpler one";
+            for (const int64_t threads : {1, 2}) {
+              for (const int64_t heads : {0, 2}) {
+                for (const int64_t part : {0, 48}) {
+                  p.threads = static_cast<int>(threads);
+                  search::Knobs knobs = standard;
+                  knobs["hr"] = 0, knobs["jr"] = 2, knobs["nv"] = 1;
+                  knobs["kh"] = heads, knobs["kp"] = part, knobs["parallel"] = threads > 1;
+                  if (!search::find_recipe(p)->sketch(p, t)->accepts(knobs).ok()) continue;
+                  SCOPED_TRACE(fmt::format("{} at {}: {} heads of keys, bytes {}, pages of {}, kh {} kp {}, {} threads",
+                                           op, ir::isa_name(t.level), kept, bytes, page, heads, part, threads));
+                  const auto schedule = search::kGroupsRecipe.build(knobs, p, t);
+                  ASSERT_TRUE(schedule.ok()) << schedule.status().to_string();
+                  const auto stage = build_stage(p.kernel, *schedule, t, leaves,
+                                                 {.llvm = false, .portable = level == ir::IsaLevel::portable});
+                  ASSERT_TRUE(stage.ok()) << stage.status().to_string();
+                  const auto verdict = Oracle::create({p.kernel, {}, 3, 7}, nullptr).value()->verify(*stage);
+                  ASSERT_TRUE(verdict.ok()) << verdict.status().to_string();
+                  EXPECT_TRUE(verdict->ok) << verdict->reason;
+                }
               }
             }
           }
