@@ -5,6 +5,8 @@
 #include <bit>
 #include <cstring>
 
+#include "include/lathe.h"
+
 namespace lathe::decoder {
 
 namespace {
@@ -97,22 +99,21 @@ void each(const uint8_t* data, uint64_t blocks, float* out) {
 }
 
 template <void (*kBlock)(const uint8_t*, float*), uint32_t kValues, uint32_t kBytes>
-constexpr BlockFormat row(uint32_t type, const char* name, const char* lathe = nullptr) {
-  return {type, name, lathe, kValues, kBytes, each<kBlock, kValues, kBytes>};
+constexpr BlockFormat row(uint32_t type, const char* name, const char* lathe) {
+  return {type, name, lathe, LATHE_DTYPE_U8, kValues, kBytes, each<kBlock, kValues, kBytes>};
+}
+template <void (*kElement)(const uint8_t*, float*), uint32_t kBytes>
+constexpr BlockFormat plain(uint32_t type, const char* name, uint32_t dtype) {
+  return {type, name, nullptr, dtype, 1, kBytes, each<kElement, 1, kBytes>};
 }
 
 constexpr BlockFormat kFormats[] = {
-    row<f32, 1, 4>(0, "F32"),
-    row<f16, 1, 2>(1, "F16"),
-    row<q4_0, 32, 18>(2, "Q4_0", "q4_0"),
-    row<q4_1, 32, 20>(3, "Q4_1", "q4_1"),
-    row<q5_0, 32, 22>(6, "Q5_0", "q5_0"),
-    row<q5_1, 32, 24>(7, "Q5_1", "q5_1"),
-    row<q8_0, 32, 34>(8, "Q8_0", "q8_0"),
-    row<q4_k, 256, 144>(12, "Q4_K", "q4_k"),
-    row<q5_k, 256, 176>(13, "Q5_K", "q5_k"),
-    row<q6_k, 256, 210>(14, "Q6_K", "q6_k"),
-    row<bf16, 1, 2>(30, "BF16"),
+    plain<f32, 4>(0, "F32", LATHE_DTYPE_F32),     plain<f16, 2>(1, "F16", LATHE_DTYPE_F16),
+    row<q4_0, 32, 18>(2, "Q4_0", "q4_0"),         row<q4_1, 32, 20>(3, "Q4_1", "q4_1"),
+    row<q5_0, 32, 22>(6, "Q5_0", "q5_0"),         row<q5_1, 32, 24>(7, "Q5_1", "q5_1"),
+    row<q8_0, 32, 34>(8, "Q8_0", "q8_0"),         row<q4_k, 256, 144>(12, "Q4_K", "q4_k"),
+    row<q5_k, 256, 176>(13, "Q5_K", "q5_k"),      row<q6_k, 256, 210>(14, "Q6_K", "q6_k"),
+    plain<bf16, 2>(30, "BF16", LATHE_DTYPE_BF16),
 };
 
 }  // namespace

@@ -10,7 +10,8 @@ namespace lathe::decoder {
 struct BlockFormat {
   uint32_t type;  // its number in GGUF files
   const char* name;
-  const char* lathe;       // attribute `format` of quantized_matmul; null: it has none
+  const char* lathe;       // attribute `format` of quantized_matmul; null: plain elements
+  uint32_t dtype;          // of Lathe: that of plain elements, else bytes
   uint32_t values, bytes;  // of a block
   // Writes blocks x values floats.
   void (*decode)(const uint8_t* data, uint64_t blocks, float* out);

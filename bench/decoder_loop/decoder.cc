@@ -26,7 +26,6 @@ Decoder::Decoder(const GgufFile& file, Context& context, int64_t capacity, bool 
       chunk_(slots > 1 ? kMostRows : std::min(capacity, kMostRows)),
       decode_weights_(decode_weights),
       past_(static_cast<size_t>(slots)) {
-  embedding_ = &file.tensor("token_embd.weight", {count(arch_.hidden, 1), count(arch_.vocabulary, 1)});
   // The largest weight first: while it is packed it is there twice.
   const bool tied = file.find("output.weight") == nullptr;
   head_ = linear(tied ? "token_embd" : "output", arch_.hidden, arch_.vocabulary, false);
@@ -56,7 +55,11 @@ Decoder::Decoder(const GgufFile& file, Context& context, int64_t capacity, bool 
     keys_.push_back(reserve(count(slots * capacity, kv_width)));
     values_.push_back(reserve(count(slots * capacity, kv_width)));
   }
+  global_ = make_tables(arch_.rope_base);
+  local_ = make_tables(arch_.local_rope_base);
+  make_embedding();
   make_kernels();
+  make_heads();
   if (slots > 1) make_ragged_kernels();
 }
 
@@ -104,24 +107,26 @@ Floats Decoder::vector(const std::string& name, int64_t size) {
   return out;
 }
 
+// Rows of the embedding, times its scale.
+void Decoder::make_embedding() {
+  const GgufTensor& t = file_.tensor("token_embd.weight", {count(arch_.hidden, 1), count(arch_.vocabulary, 1)});
+  const bool blocks = t.format->lathe != nullptr;
+  const int64_t stored = blocks ? arch_.hidden / t.format->values * t.format->bytes : arch_.hidden;
+  embedding_ = {t.data, {arch_.vocabulary, stored}, 0, t.format->dtype};
+  const std::vector<Operand> inputs = {{"table", {{arch_.vocabulary}, {stored}}, false, t.format->dtype},
+                                       {"ids", {{chunk_, "M"}}, false, LATHE_DTYPE_I32}};
+  embed_ = std::make_unique<Kernel>(context_, "embed", inputs, [&](Graph& g) {
+    int32_t y =
+        blocks ? g.node("quantized_gather", {0, 1}, {text("format", t.format->lathe)}) : g.node("gather", {0, 1});
+    if (!blocks && t.format->dtype != LATHE_DTYPE_F32) y = g.node("cast", {y}, {text("to", "f32")});
+    return arch_.embedding_scale == 1 ? y : g.node("scale", {y}, {real("value", arch_.embedding_scale)});
+  });
+}
+
 void Decoder::make_kernels() {
-  const auto rms = [&](int64_t rows, int64_t width) {
-    const std::vector<Operand> inputs = {{"x", {{rows, "M"}, {width}}}, {"scale", {{width}}, true}};
-    return std::make_unique<Kernel>(context_, "norm", inputs, [&](Graph& g) {
-      return g.node("rmsnorm", {0, 1}, {real("epsilon", arch_.epsilon)});
-    });
-  };
-  const auto rotate = [&](int64_t heads) {
-    const int64_t half = arch_.head_size / 2;
-    const std::vector<Operand> inputs = {{"x", {{chunk_, "M"}, {heads}, {arch_.head_size}}},
-                                         {"cos", {{chunk_, "M"}, {half}}},
-                                         {"sin", {{chunk_, "M"}, {half}}}};
-    return std::make_unique<Kernel>(context_, "rope", inputs, [](Graph& g) { return g.node("rope", {0, 1, 2}); });
-  };
-  norm_ = rms(chunk_, arch_.hidden);
-  if (arch_.head_norms) head_norm_ = rms(chunk_ * arch_.heads, arch_.head_size);
-  rope_q_ = rotate(arch_.heads);
-  rope_k_ = rotate(arch_.groups);
+  const std::vector<Operand> normed = {{"x", {{chunk_, "M"}, {arch_.hidden}}}, {"scale", {{arch_.hidden}}, true}};
+  norm_ = std::make_unique<Kernel>(
+      context_, "norm", normed, [&](Graph& g) { return g.node("rmsnorm", {0, 1}, {real("epsilon", arch_.epsilon)}); });
   const std::vector<Size> residual = {{chunk_, "M"}, {arch_.hidden}}, inner = {{chunk_, "M"}, {arch_.inner}};
   add_ = std::make_unique<Kernel>(context_, "add", std::vector<Operand>{{"a", residual}, {"b", residual}},
                                   [](Graph& g) { return g.node("add", {0, 1}); });
@@ -131,20 +136,6 @@ void Decoder::make_kernels() {
         if (arch_.gate == std::string("gelu")) form.push_back(text("approximate", "tanh"));
         return g.node("mul", {g.node(arch_.gate, {0}, form), 1});
       });
-  const auto attend = [&](int64_t window) {
-    const Size one = {1}, rows = {chunk_, "M"}, keys = {capacity_}, width = {arch_.head_size};
-    const std::vector<Operand> inputs = {{"q", {one, {arch_.heads}, rows, width}},
-                                         {"k", {one, {arch_.groups}, keys, width}},
-                                         {"v", {one, {arch_.groups}, keys, width}},
-                                         {"lengths", {one}, false, LATHE_DTYPE_I32}};
-    return std::make_unique<Kernel>(context_, "attention", inputs, [&](Graph& g) {
-      std::vector<lathe_attr> form = {flag("causal")};
-      if (window != 0) form.push_back(integer("window", window));
-      return g.node("cached_attention", {0, 1, 2, 3}, form);
-    });
-  };
-  global_attention_ = attend(0);
-  if (arch_.window != 0) local_attention_ = attend(arch_.window);
 }
 
 void Decoder::apply(const Linear& l, int64_t rows, const float* x, float* y) {
@@ -165,66 +156,11 @@ void Decoder::norm(Kernel& kernel, int64_t rows, int64_t width, const float* sca
   kernel.run({{x, {rows, width}}, {scale, {width}}, {y, {rows, width}}});
 }
 
-void Decoder::rope(int64_t index, int64_t rows, int64_t heads, const float* x, float* y) {
-  const Rope& tables = arch_.global(index) ? global_ : local_;
-  const int64_t half = arch_.head_size / 2;
-  Kernel& kernel = heads == arch_.heads ? *rope_q_ : *rope_k_;
-  kernel.run({{x, {rows, heads, arch_.head_size}},
-              {tables.cosines.data(), {rows, half}},
-              {tables.sines.data(), {rows, half}},
-              {y, {rows, heads, arch_.head_size}}});
-}
-
-void Decoder::make_tables(int64_t rows) {
-  const int64_t half = arch_.head_size / 2;
-  const auto fill = [&](Rope& rope, double base) {
-    rope = {floats(rows, half), floats(rows, half)};
-    for (int64_t t = 0; t < rows; ++t) {
-      for (int64_t i = 0; i < half; ++i) {
-        const double angle = static_cast<double>(positions_[count(t, 1)]) *
-                             std::pow(base, -2.0 * static_cast<double>(i) / static_cast<double>(arch_.head_size));
-        rope.cosines[count(t, half) + count(i, 1)] = static_cast<float>(std::cos(angle));
-        rope.sines[count(t, half) + count(i, 1)] = static_cast<float>(std::sin(angle));
-      }
-    }
-  };
-  fill(global_, arch_.rope_base);
-  fill(local_, arch_.local_rope_base);
-}
-
-void Decoder::attention(int64_t index, int64_t rows, const float* q, const float* k, const float* v, float* out) {
-  if (parts_ != nullptr) return ragged_attention(index, rows, q, k, v, out);
-  const int64_t width = arch_.head_size, heads = arch_.heads, past = past_[0];
-  const auto held = static_cast<int32_t>(past + rows);
-  float* const cached_k = cached(keys_, index, 0);
-  float* const cached_v = cached(values_, index, 0);
-  std::vector<float> queries = floats(heads * rows, width), results = floats(heads * rows, width);
-  for (int64_t t = 0; t < rows; ++t) {
-    for (int64_t g = 0; g < arch_.groups; ++g) {
-      const int64_t from = (t * arch_.groups + g) * width, to = (g * capacity_ + past + t) * width;
-      std::copy_n(k + from, width, cached_k + to);
-      std::copy_n(v + from, width, cached_v + to);
-    }
-    for (int64_t h = 0; h < heads; ++h)
-      std::copy_n(q + (t * heads + h) * width, width, queries.data() + (h * rows + t) * width);
-  }
-  Kernel& kernel = local_attention_ == nullptr || arch_.global(index) ? *global_attention_ : *local_attention_;
-  kernel.run({{queries.data(), {1, heads, rows, width}},
-              {cached_k, {1, arch_.groups, capacity_, width}},
-              {cached_v, {1, arch_.groups, capacity_, width}},
-              {&held, {1}, 0, LATHE_DTYPE_I32},
-              {results.data(), {1, heads, rows, width}}});
-  for (int64_t t = 0; t < rows; ++t) {
-    for (int64_t h = 0; h < heads; ++h)
-      std::copy_n(results.data() + (h * rows + t) * width, width, out + (t * heads + h) * width);
-  }
-}
-
 void Decoder::layer(const Layer& l, int64_t index, int64_t rows, float* hidden) {
   const int64_t width = arch_.hidden, q_width = l.q.out, kv_width = l.k.out;
   std::vector<float> x = floats(rows, width), y = floats(rows, width), q = floats(rows, q_width),
-                     q2 = floats(rows, q_width), k = floats(rows, kv_width), k2 = floats(rows, kv_width),
-                     v = floats(rows, kv_width), gate = floats(rows, arch_.inner), up = floats(rows, arch_.inner),
+                     turned = floats(rows, q_width), k = floats(rows, kv_width), v = floats(rows, kv_width),
+                     gate = floats(rows, arch_.inner), up = floats(rows, arch_.inner),
                      inner = floats(rows, arch_.inner);
   // Adds x, through its norm if there is one, to the residual stream.
   const auto add_to_hidden = [&](const float* scale) {
@@ -239,15 +175,9 @@ void Decoder::layer(const Layer& l, int64_t index, int64_t rows, float* hidden) 
   apply(l.q, rows, x.data(), q.data());
   apply(l.k, rows, x.data(), k.data());
   apply(l.v, rows, x.data(), v.data());
-  if (arch_.head_norms) {
-    norm(*head_norm_, rows * arch_.heads, arch_.head_size, l.q_norm.get(), q.data(), q2.data());
-    norm(*head_norm_, rows * arch_.groups, arch_.head_size, l.k_norm.get(), k.data(), k2.data());
-    q.swap(q2);
-    k.swap(k2);
-  }
-  rope(index, rows, arch_.heads, q.data(), q2.data());
-  rope(index, rows, arch_.groups, k.data(), k2.data());
-  attention(index, rows, q2.data(), k2.data(), v.data(), q.data());
+  turn(l, index, rows, q.data(), turned.data());
+  append_heads(l, index, rows, k.data(), v.data());
+  attention(index, rows, turned.data(), q.data());
   apply(l.o, rows, q.data(), x.data());
   add_to_hidden(l.post_attention_norm.get());
   norm(*norm_, rows, width, l.inner_norm.get(), hidden, x.data());
@@ -260,13 +190,7 @@ void Decoder::layer(const Layer& l, int64_t index, int64_t rows, float* hidden) 
 }
 
 void Decoder::chunk(const int32_t* ids, int64_t rows, float* hidden) {
-  const auto scale = static_cast<float>(arch_.embedding_scale);
-  for (int64_t t = 0; t < rows; ++t) {
-    float* row = hidden + t * arch_.hidden;
-    embedding_->decode_row(static_cast<uint64_t>(ids[t]), row);
-    for (int64_t i = 0; i < arch_.hidden; ++i) row[i] *= scale;
-  }
-  make_tables(rows);
+  embed_->run({embedding_, {ids, {rows}, 0, LATHE_DTYPE_I32}, {hidden, {rows, arch_.hidden}}});
   for (int64_t i = 0; i < arch_.layers; ++i) layer(layers_[count(i, 1)], i, rows, hidden);
 }
 
@@ -291,7 +215,8 @@ void Decoder::append(const std::vector<int32_t>& ids, bool every, std::vector<fl
     const int64_t rows = std::min(chunk_, n - from), wanted = every ? rows : 1;
     hidden = floats(rows, arch_.hidden);
     positions_.clear();
-    for (int64_t t = 0; t < rows; ++t) positions_.push_back(past_[0] + t);
+    cached_.clear();
+    for (int64_t t = 0; t < rows; ++t) place(0, past_[0] + t);
     chunk(ids.data() + from, rows, hidden.data());
     past_[0] += rows;
     if (!every && from + rows < n) continue;

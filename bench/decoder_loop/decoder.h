@@ -1,9 +1,6 @@
-// A decoder that runs: weights packed once in their own formats, a cache of K and V, and the loop over layers. All else
-// is Lathe's operators. Written here in plain C++, because today's operators lack it:
-//   - the gather of the embedding, decoded row by row from the file, and its scale
-//   - the tables of cosines and sines
-//   - the move of q's heads out of its rows, the append to the cache, the move of the results back
-// A decoder may hold several sequences, each in a slot of the cache, and append to some of them at once (ragged.cc).
+// A decoder that runs: weights packed once in their own formats, a cache of K and V, and the loop over layers. What it
+// computes of a model's numbers is Lathe's operators, but for the tables of cosines and sines. A decoder may hold
+// several sequences, each in a slot of the cache, and append to some of them at once (ragged.cc).
 #pragma once
 #include <cstdint>
 #include <map>
@@ -59,9 +56,9 @@ class Decoder {
     Linear q, k, v, o, gate, up, down;
     Floats attention_norm, q_norm, k_norm, post_attention_norm, inner_norm, post_inner_norm;
   };
-  // Tables of one rope base, [rows, head_size / 2].
+  // Tables of one rope base, [capacity, head_size / 2].
   struct Rope {
-    std::vector<float> cosines, sines;
+    Floats cosines, sines;
   };
 
   Linear linear(const std::string& name, int64_t in, int64_t out, bool bias);
@@ -72,34 +69,42 @@ class Decoder {
   void check_ids(const std::vector<int32_t>& ids, int64_t past) const;
   void chunk(const int32_t* ids, int64_t rows, float* hidden);
   void layer(const Layer& l, int64_t index, int64_t rows, float* hidden);
-  void attention(int64_t index, int64_t rows, const float* q, const float* k, const float* v, float* out);
-  void ragged_attention(int64_t index, int64_t rows, const float* q, const float* k, const float* v, float* out);
+  void make_embedding();
+  void make_heads();
   void make_ragged_kernels();
-  float* cached(const std::vector<Floats>& cache, int64_t index, int64_t slot) const;
+  // Heads of q as attention takes them, and those of k and v in the cache; k and v are what projections give.
+  void turn(const Layer& l, int64_t index, int64_t rows, const float* q, float* turned);
+  void append_heads(const Layer& l, int64_t index, int64_t rows, const float* k, const float* v);
+  void attention(int64_t index, int64_t rows, const float* q, float* out);
+  void ragged_attention(int64_t index, int64_t rows, const float* q, float* out);
+  // All slots of a layer's cache, head by head.
+  Argument cached(const Floats& cache, int64_t slots) const;
+  std::vector<int64_t> cache_strides() const;
+  void place(int64_t slot, int64_t position);
   void apply(const Linear& l, int64_t rows, const float* x, float* y);
   void norm(Kernel& kernel, int64_t rows, int64_t width, const float* scale, const float* x, float* y);
-  void rope(int64_t index, int64_t rows, int64_t heads, const float* x, float* y);
-  void make_tables(int64_t rows);
+  Rope make_tables(double base) const;
 
   const GgufFile& file_;
   Context& context_;
   const Architecture arch_;
   const int64_t capacity_, slots_, chunk_;
   const bool decode_weights_;
-  std::vector<int64_t> past_;                 // ids in each slot
-  std::vector<int64_t> positions_;            // of the rows that go through the layers
+  std::vector<int64_t> past_;  // ids in each slot
+  std::vector<int32_t> positions_,
+      cached_;  // of the rows that go through the layers: where in their sequence and cache
   const std::vector<Part>* parts_ = nullptr;  // whose rows these are; null: of slot 0
 
   std::map<std::string, Packing> packing_;                           // by format
   std::map<std::vector<int64_t>, std::unique_ptr<Kernel>> linears_;  // by in, out, bias and number of the format
-  std::unique_ptr<Kernel> norm_, head_norm_, add_, gated_, rope_q_, rope_k_, global_attention_,
+  std::unique_ptr<Kernel> embed_, norm_, add_, gated_, turn_, append_k_, append_v_, global_attention_,
       local_attention_,  // none: all layers are global
       global_ragged_, local_ragged_;
-  const GgufTensor* embedding_ = nullptr;
+  Argument embedding_{};  // the table, as it lies in the file
   Linear head_{};
   Floats output_norm_;
   std::vector<Layer> layers_;
-  std::vector<Floats> keys_, values_;  // by layer: [slots, groups, capacity, head_size]
+  std::vector<Floats> keys_, values_;  // by layer: [slots, capacity, groups, head_size]
   Rope global_, local_;
 };
 

@@ -12,7 +12,7 @@ namespace lathe::decoder {
 
 namespace {
 
-constexpr size_t kMostArguments = 7, kMostDims = 4;
+constexpr size_t kMostArguments = 8, kMostDims = 4;
 
 void check(lathe_status status, const lathe_error& error) {
   if (status != LATHE_STATUS_OK) {
@@ -20,17 +20,33 @@ void check(lathe_status status, const lathe_error& error) {
   }
 }
 
-lathe_tensor tensor_of(const Argument& a, int64_t* shape) {
-  constexpr lathe_data_type kFloat = {LATHE_TYPE_CODE_FLOAT, 32, 1}, kByte = {LATHE_TYPE_CODE_UINT, 8, 1},
-                            kInteger = {LATHE_TYPE_CODE_INT, 32, 1};
+lathe_data_type type_of(uint32_t dtype) {
+  switch (dtype) {
+    case LATHE_DTYPE_U8:
+      return {LATHE_TYPE_CODE_UINT, 8, 1};
+    case LATHE_DTYPE_I32:
+      return {LATHE_TYPE_CODE_INT, 32, 1};
+    case LATHE_DTYPE_F16:
+      return {LATHE_TYPE_CODE_FLOAT, 16, 1};
+    case LATHE_DTYPE_BF16:
+      return {LATHE_TYPE_CODE_BFLOAT, 16, 1};
+    default:
+      return {LATHE_TYPE_CODE_FLOAT, 32, 1};
+  }
+}
+
+// Room for what the C interface takes by pointers that are not const.
+using Dims = std::array<int64_t, kMostDims>;
+
+lathe_tensor tensor_of(const Argument& a, Dims& shape, Dims& strides) {
+  std::copy(a.shape.begin(), a.shape.end(), shape.begin());
+  std::copy(a.strides.begin(), a.strides.end(), strides.begin());
   return {const_cast<void*>(a.data),
           {1, 0},
           static_cast<int32_t>(a.shape.size()),
-          a.dtype == LATHE_DTYPE_U8    ? kByte
-          : a.dtype == LATHE_DTYPE_I32 ? kInteger
-                                       : kFloat,
-          shape,
-          nullptr,
+          type_of(a.dtype),
+          shape.data(),
+          a.strides.empty() ? nullptr : strides.data(),
           0};
 }
 
@@ -86,6 +102,7 @@ Graph::Graph(const Context& context, const char* name, const std::vector<Operand
     d.name = input.name;
     d.ndim = static_cast<int32_t>(dims.size());
     d.dims = dims.data();
+    d.strides = input.strides.empty() ? nullptr : input.strides.data();
     d.dtype = input.dtype;
     d.flags = input.constant ? uint32_t{LATHE_TENSOR_CONST} : 0u;
     int32_t id = 0;
@@ -133,8 +150,8 @@ Packed Kernel::pack(int input, const Argument& plain) const {
   lathe_error e{};
   check(lathe_prepack_query(kernel_, input, &info, &e), e);
   if (info.bytes == 0) return {};
-  std::vector<int64_t> dims = plain.shape;
-  const lathe_tensor source = tensor_of(plain, dims.data());
+  Dims shape{}, strides{};
+  const lathe_tensor source = tensor_of(plain, shape, strides);
   Packed out{reserve_bytes(info.bytes), info.layout_id, info.bytes};
   check(lathe_prepack(kernel_, input, &source, out.data.get(), info.bytes, &e), e);
   return out;
@@ -143,11 +160,10 @@ Packed Kernel::pack(int input, const Argument& plain) const {
 void Kernel::run(std::initializer_list<Argument> arguments) {
   std::array<lathe_tensor, kMostArguments> tensors;
   std::array<lathe_arg, kMostArguments> args{};
-  std::array<std::array<int64_t, kMostDims>, kMostArguments> shapes;
+  std::array<Dims, kMostArguments> shapes, strides;
   size_t n = 0;
   for (const Argument& a : arguments) {
-    std::copy(a.shape.begin(), a.shape.end(), shapes.at(n).begin());
-    tensors[n] = tensor_of(a, shapes[n].data());
+    tensors.at(n) = tensor_of(a, shapes[n], strides[n]);
     args[n].tensor = &tensors[n];
     args[n].layout_id = a.layout_id;
     ++n;
@@ -162,6 +178,9 @@ void Kernel::run(std::initializer_list<Argument> arguments) {
 
 lathe_attr flag(const char* name) { return {name, LATHE_ATTR_BOOL, 0, 1, 0, nullptr, nullptr, 0}; }
 lathe_attr integer(const char* name, int64_t value) { return {name, LATHE_ATTR_INT, 0, value, 0, nullptr, nullptr, 0}; }
+lathe_attr integers(const char* name, std::span<const int64_t> values) {
+  return {name, LATHE_ATTR_INTS, 0, 0, 0, nullptr, values.data(), values.size()};
+}
 lathe_attr real(const char* name, double value) { return {name, LATHE_ATTR_FLOAT, 0, 0, value, nullptr, nullptr, 0}; }
 lathe_attr text(const char* name, const char* value) { return {name, LATHE_ATTR_STRING, 0, 0, 0, value, nullptr, 0}; }
 

@@ -1,10 +1,11 @@
 // What the loop needs of lathe.h: a context, kernels with named sizes, packed constants. Operands are f32, but for
-// weights that stay in the bytes of their file, and lengths.
+// weights that stay in the bytes of their file, and integers.
 #pragma once
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,7 @@ struct Operand {
   std::vector<Size> sizes;
   bool constant = false;
   uint32_t dtype = LATHE_DTYPE_F32;
+  std::vector<int64_t> strides = {};  // none: compact
 };
 
 // A constant as its kernel wants it.
@@ -68,6 +70,7 @@ struct Argument {
   std::vector<int64_t> shape;
   uint64_t layout_id = 0;
   uint32_t dtype = LATHE_DTYPE_F32;
+  std::vector<int64_t> strides = {};  // none: compact
 };
 
 class Graph {
@@ -96,7 +99,7 @@ class Kernel {
 
   // The constant `input` in the kernel's layout; no data: it is best left as it is.
   Packed pack(int input, const Argument& plain) const;
-  // Inputs in order, then the result.
+  // Inputs in order, then the result, unless it is an input that the kernel updates.
   void run(std::initializer_list<Argument> arguments);
 
  private:
@@ -106,6 +109,7 @@ class Kernel {
 
 lathe_attr flag(const char* name);
 lathe_attr integer(const char* name, int64_t value);
+lathe_attr integers(const char* name, std::span<const int64_t> values);  // which live as long
 lathe_attr real(const char* name, double value);
 lathe_attr text(const char* name, const char* value);
 

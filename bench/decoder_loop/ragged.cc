@@ -33,17 +33,13 @@ double worst_error(const float* own, const float* alone, int64_t vocabulary) {
 
 }  // namespace
 
-float* Decoder::cached(const std::vector<Floats>& cache, int64_t index, int64_t slot) const {
-  return cache[count(index, 1)].get() + count(slot * arch_.groups * capacity_, arch_.head_size);
-}
-
 void Decoder::make_ragged_kernels() {
   const auto attend = [&](int64_t window) {
     const Size rows = {chunk_, "R"}, width = {arch_.head_size}, parts = {slots_, "B"};
     const std::vector<Size> cache = {{slots_}, {arch_.groups}, {capacity_}, width};
     const std::vector<Operand> inputs = {{"q", {rows, {arch_.heads}, width}},
-                                         {"k", cache},
-                                         {"v", cache},
+                                         {"k", cache, false, LATHE_DTYPE_F32, cache_strides()},
+                                         {"v", cache, false, LATHE_DTYPE_F32, cache_strides()},
                                          {"lengths", {parts}, false, LATHE_DTYPE_I32},
                                          {"pages", {parts, {1}}, false, LATHE_DTYPE_I32},
                                          {"offsets", {parts, {2}}, false, LATHE_DTYPE_I32}};
@@ -57,31 +53,22 @@ void Decoder::make_ragged_kernels() {
   if (arch_.window != 0) local_ragged_ = attend(arch_.window);
 }
 
-void Decoder::ragged_attention(int64_t index, int64_t rows, const float* q, const float* k, const float* v,
-                               float* out) {
-  const int64_t width = arch_.head_size, groups = arch_.groups, heads = arch_.heads;
+void Decoder::ragged_attention(int64_t index, int64_t rows, const float* q, float* out) {
+  const int64_t width = arch_.head_size, heads = arch_.heads;
   const auto parts = static_cast<int64_t>(parts_->size());
   std::vector<int32_t> lengths, pages, offsets;
   int32_t row = 0;
   for (const Part& p : *parts_) {
     pages.push_back(static_cast<int32_t>(p.slot));
     offsets.push_back(row);
-    for (size_t i = 0; i < p.ids.size(); ++i, ++row) {
-      const int64_t at = positions_[count(row, 1)];
-      for (int64_t g = 0; g < groups; ++g) {
-        const int64_t from = (row * groups + g) * width, to = (g * capacity_ + at) * width;
-        std::copy_n(k + from, width, cached(keys_, index, p.slot) + to);
-        std::copy_n(v + from, width, cached(values_, index, p.slot) + to);
-      }
-    }
+    row += static_cast<int32_t>(p.ids.size());
     offsets.push_back(row);
-    lengths.push_back(static_cast<int32_t>(positions_[count(row - 1, 1)] + 1));
+    lengths.push_back(positions_[count(row - 1, 1)] + 1);
   }
-  const std::vector<int64_t> cache = {slots_, groups, capacity_, width};
   Kernel& kernel = local_ragged_ == nullptr || arch_.global(index) ? *global_ragged_ : *local_ragged_;
   kernel.run({{q, {rows, heads, width}},
-              {cached(keys_, index, 0), cache},
-              {cached(values_, index, 0), cache},
+              cached(keys_[count(index, 1)], slots_),
+              cached(values_[count(index, 1)], slots_),
               {lengths.data(), {parts}, 0, LATHE_DTYPE_I32},
               {pages.data(), {parts, 1}, 0, LATHE_DTYPE_I32},
               {offsets.data(), {parts, 2}, 0, LATHE_DTYPE_I32},
@@ -91,12 +78,13 @@ void Decoder::ragged_attention(int64_t index, int64_t rows, const float* q, cons
 void Decoder::append_parts(const std::vector<Part>& parts, std::vector<float>& logits) {
   std::vector<int32_t> ids;
   positions_.clear();
+  cached_.clear();
   for (const Part& p : parts) {
     int64_t& past = past_.at(count(p.slot, 1));
     check_ids(p.ids, past);
     for (const int32_t id : p.ids) {
       ids.push_back(id);
-      positions_.push_back(past++);
+      place(p.slot, past++);
     }
   }
   const auto rows = static_cast<int64_t>(ids.size()), wanted = static_cast<int64_t>(parts.size());

@@ -1,6 +1,6 @@
 // Operands of one operator to time it on: constants packed, floats tame. Cold ones rotate over copies that are together
-// at least cold_bytes() (machine_profile.h): the constants where they are half of the bytes that a call reads or more, as
-// those of a decode step; else all operands, results included. Made once for all shapes, since packing and filling
+// at least cold_bytes() (machine_profile.h): the constants where they are half of the bytes that a call reads or more,
+// as those of a decode step; else all operands, results included. Made once for all shapes, since packing and filling
 // large constants takes longer than timing them. Where integers say how long loops run, as lengths of sequences do,
 // they are the largest that they may be, offsets are equally far apart, and indices all different. Not thread-safe.
 #pragma once

@@ -15,9 +15,10 @@
 
 namespace lathe::runtime {
 
-// Bytes that come from memory even if they are read again and again: eight last-level caches, but no more than 1 GiB unless
-// two of them are. Of two of them a last-level cache keeps a part, since it does not displace what is oldest: on a shared
-// Zen 5 with 32 MB, reading 64, 128 and 256 MB in turn takes 1, 1.2 and 1.35 of the time a byte, and more changes nothing.
+// Bytes that come from memory even if they are read again and again: eight last-level caches, but no more than 1 GiB
+// unless two of them are. Of two of them a last-level cache keeps a part, since it does not displace what is oldest: on
+// a shared Zen 5 with 32 MB, reading 64, 128 and 256 MB in turn takes 1, 1.2 and 1.35 of the time a byte, and more
+// changes nothing.
 int64_t cold_bytes(const ir::Target& target);
 
 // Holds the buffers between probes. Not thread-safe; runs on the caller's thread. Pin it for steady
