@@ -67,7 +67,7 @@ struct DevicePlace {
   ir::Expr offset;
 };
 
-inline constexpr int kMaxLanes = 4;        // elements of a value: 16 bytes
+inline constexpr int kMaxLanes = 8;        // elements of a value: 16 bytes of 2 each
 inline constexpr int kMostLocals = 224;    // of the 255 registers that a thread may have
 inline constexpr int kMostCopies = 256;    // of an unrolled loop
 inline constexpr int kMostShared = 49152;  // bytes of a block that nothing has to be asked for
@@ -77,7 +77,7 @@ struct DeviceStmt {
     let,      // name = integer: an expression of sizes, `block`, `thread` and names above
     take,     // name = the integer at places[0], or the nearest in integer..step
     when,     // body if integer is true, else `otherwise`
-    aligned,  // body if all of `places` are aligned to `lanes` elements, and `integer` (if there is one) is true, else
+    aligned,  // body if all of `places` are aligned to `lanes` elements, or to 16 bytes, and `integer` (if there is one) is true, else
               // `otherwise`
     loop,     // body for name = 0 .. integer-1; unrolled: in so many copies, of which the first `integer` run
     load,     // value = `lanes` elements from places[0] on, `step` apart
@@ -102,6 +102,9 @@ struct DeviceStmt {
   std::vector<DeviceStmt> body, otherwise;
 };
 
+// Elements of the type that an access has at most.
+inline int lanes_at_once(ir::DType type) { return 16 / dtype_bytes(type); }
+
 struct DeviceProgram {
   std::string name;
   int threads = 1;  // of a block
@@ -119,9 +122,9 @@ std::string print(const DeviceProgram& program);
 //   names    each name and value is defined once, and used where it is known; integers are of type i64, conditions b8
 //   take     integers are taken from parameters that are only read
 //   values   operands agree with the operation, and in lanes; a constant fits any
-//   lanes    1, 2 or 4
+//   lanes    1, 2, 4 or 8
 //   access   only what is written is stored to; an access of several lanes at once stands where its address was found
-//            aligned to all of them
+//            aligned to all of them, or to 16 bytes
 //   locals   at most kMostLocals elements; an access stays inside, and its offset depends on iterators of unrolled
 //            loops alone; what is loaded was stored somewhere before
 //   shared   at most kMostShared bytes; what is loaded was stored somewhere before

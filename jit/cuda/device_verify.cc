@@ -87,7 +87,7 @@ class Verifier {
     }
     if (s.lanes == 1 || !ir::is_const_int(s.step, 1)) return {};
     if (s.places[0].space == Space::shared) {
-      return ir::proves_divisible(s.places[0].offset, s.lanes, {})
+      return ir::proves_divisible(s.places[0].offset, std::min(s.lanes, lanes_at_once(ir::DType::f32)), {})
                  ? Status()
                  : invalid("access: {} lanes of {}[{}] at once, and nothing says that they are aligned", s.lanes,
                            p_.shared[static_cast<size_t>(s.places[0].index)].name, print(s.places[0].offset));
@@ -165,7 +165,8 @@ class Verifier {
 
   Status statement(const DeviceStmt& s) {
     using Kind = DeviceStmt::Kind;
-    if (s.lanes != 1 && s.lanes != 2 && s.lanes != kMaxLanes) return invalid("lanes: {}, expected 1, 2 or 4", s.lanes);
+    if (s.lanes < 1 || s.lanes > kMaxLanes || (s.lanes & (s.lanes - 1)) != 0)
+      return invalid("lanes: {}, expected 1, 2, 4 or 8", s.lanes);
     switch (s.kind) {
       case Kind::let:
         LATHE_RETURN_IF_ERROR(integer(s.integer, ir::DType::i64));

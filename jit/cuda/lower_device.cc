@@ -265,8 +265,8 @@ Status DeviceLowering::block(const Stmt& s, int64_t threads, List& to) {
 // Statements of a @vector scope, all lanes at once where that is possible.
 Status DeviceLowering::vector(const Stmt& s, int64_t threads, List& to) {
   const int64_t lanes = ir::interval(s.extent, ranges_).hi;
-  if (lanes != 1 && lanes != 2 && lanes != kMaxLanes)
-    return unsupported("vector scope {} of {} elements, expected 1, 2 or 4", s.iter, lanes);
+  if (lanes < 1 || lanes > kMaxLanes || (lanes & (lanes - 1)) != 0)
+    return unsupported("vector scope {} of {} elements, expected 1, 2, 4 or 8", s.iter, lanes);
   const bool alike = take_ahead(s, to).ok();
   LATHE_RETURN_IF_ERROR(loop(s, threads, to));
   if (lanes == 1 || !alike) return {};

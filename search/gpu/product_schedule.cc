@@ -92,8 +92,8 @@ class Writer {
   }
 
   // Threads share out the copy of an operand, in vectors of neighbours. What rows or columns of the result are read of
-  // it at once lies together. Where that turns the operand round, a warp has two vectors of 16 lines: with 4 elements
-  // of padding their elements lie in 32 banks.
+  // it at once lies together. Where that turns the operand round, a warp has two vectors of 16 lines: with 4
+  // elements of padding theirs lie in 32 banks.
   void copy(const ProductOperand& s, const std::string& name, int dims) {
     const int64_t across = s.of_rows ? t_.rows : t_.columns;
     const int64_t inner = dims == 2 && s.terms_last ? t_.depth : across,

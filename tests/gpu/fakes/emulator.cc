@@ -58,7 +58,7 @@ std::string EmulatedKernel::run(unsigned blocks, unsigned threads, const void* a
     if (order == Order::shuffled) std::shuffle(all.begin(), all.end(), std::mt19937_64(count));
     return all;
   };
-  std::fill(accesses_, accesses_ + 6, 0);
+  std::fill(accesses_, accesses_ + 8, 0);
   *misaligned_ = 0;
   std::string why;
   const std::vector<int> turns = ordered(threads);
@@ -72,9 +72,9 @@ std::string EmulatedKernel::run(unsigned blocks, unsigned threads, const void* a
     if (why.empty() && !failure.empty()) why = "block " + std::to_string(b) + ": " + failure;
   }
   t_block = nullptr;
-  for (int i = 0; i < 3; ++i) {
+  for (int i = 0; i < 4; ++i) {
     accesses.loads[i] += accesses_[i];
-    accesses.stores[i] += accesses_[3 + i];
+    accesses.stores[i] += accesses_[4 + i];
   }
   return *misaligned_ != 0 && why.empty() ? "an access that is not aligned" : why;
 }

@@ -13,7 +13,7 @@ enum class Order { forward, backward, shuffled };
 
 // What a launch did to memory, added up over all launches.
 struct Accesses {
-  int64_t loads[3] = {}, stores[3] = {};  // of 1, 2 and 4 elements at once, not of shared memory
+  int64_t loads[4] = {}, stores[4] = {};  // of 1, 2, 4 and 8 elements at once, not of shared memory
 };
 
 class EmulatedKernel {
