@@ -260,4 +260,33 @@ bool may_exchange(const Kernel& kernel, const Stmt& first, const Stmt& second, c
   return true;
 }
 
+namespace {
+
+bool is_running_sum(const std::string& iter, const std::vector<Access>& of_buffer) {
+  const Access& first = of_buffer[0];
+  if (!first.reduction || first.op != AssignOp::add) return false;
+  for (const Expr& e : first.index) {
+    if (uses(e, iter)) return false;
+  }
+  // In program order: the reads of the statement that adds would stand before it.
+  return of_buffer.size() > 1 && std::all_of(of_buffer.begin() + 1, of_buffer.end(), [&](const Access& a) {
+           return !a.write && a.stmt != first.stmt &&
+                  std::equal(a.index.begin(), a.index.end(), first.index.begin(), first.index.end(),
+                             [](const Expr& x, const Expr& y) { return equal(x, y); });
+         });
+}
+
+}  // namespace
+
+std::vector<std::string> running_sums(const Kernel& kernel, const Stmt& scope) {
+  std::vector<std::string> out;
+  for (const Stmt& s : scope.body) {
+    if (s.kind != Stmt::Kind::assign || s.op != AssignOp::add) continue;
+    const Buffer* buffer = kernel.find_buffer(s.target);
+    if (buffer == nullptr || buffer->type != DType::f32) continue;
+    if (is_running_sum(scope.iter, collect_accesses(scope.body, {}, &s.target))) out.push_back(s.target);
+  }
+  return out;
+}
+
 }  // namespace lathe::ir

@@ -32,4 +32,13 @@ bool may_conflict_across(const Kernel& kernel, const std::string& iter, const Ac
 bool may_exchange(const Kernel& kernel, const Stmt& first, const Stmt& second, const std::vector<const Stmt*>& outer,
                   std::string* why);
 
+// Sums that later statements of a scope read while they run:
+//
+//   for n < 16: { a[b] += x[b, n];  d[b, n] = a[b] }      a is the sum of iterations 0 .. n
+//
+// Code for all iterations at once computes the sums of all prefixes; behind the scope the buffer has the last one.
+// The f32 buffers of such sums in a scope of assignments: one cell each, whose index the scope does not move, with one
+// += and no read before it or in it.
+std::vector<std::string> running_sums(const Kernel& kernel, const Stmt& scope);
+
 }  // namespace lathe::ir

@@ -267,7 +267,7 @@ Status DeviceLowering::vector(const Stmt& s, int64_t threads, List& to) {
   const int64_t lanes = ir::interval(s.extent, ranges_).hi;
   if (lanes < 1 || lanes > kMaxLanes || (lanes & (lanes - 1)) != 0)
     return unsupported("vector scope {} of {} elements, expected 1, 2, 4 or 8", s.iter, lanes);
-  const bool alike = take_ahead(s, to).ok();
+  const bool alike = ir::running_sums(kernel_, s).empty() && take_ahead(s, to).ok();
   LATHE_RETURN_IF_ERROR(loop(s, threads, to));
   if (lanes == 1 || !alike) return {};
   DeviceStmt single = std::move(to.back());

@@ -346,6 +346,18 @@ Value* emit_reduce_iadd(OpContext& c, const Inst& i) {
                                a->getType());
   });
 }
+Value* emit_prefix_add(OpContext& c, const Inst& i) {
+  Value* v = c.vector(i.src[0]);
+  for (int by = 1; by < c.lanes; by *= 2) {
+    std::vector<int> moved;
+    for (int l = 0; l < c.lanes; ++l) moved.push_back(l < by ? c.lanes : l - by);
+    v = c.builder.CreateFAdd(v, c.builder.CreateShuffleVector(v, llvm::Constant::getNullValue(v->getType()), moved));
+  }
+  return v;
+}
+Value* emit_last_lane(OpContext& c, const Inst& i) {
+  return c.builder.CreateShuffleVector(c.vector(i.src[0]), std::vector<int>(static_cast<size_t>(c.lanes), c.lanes - 1));
+}
 Value* emit_unpack_lo32(OpContext& c, const Inst& i) { return within_128(c, i, {0, 4, 1, 5}); }
 Value* emit_unpack_hi32(OpContext& c, const Inst& i) { return within_128(c, i, {2, 6, 3, 7}); }
 Value* emit_unpack_lo64(OpContext& c, const Inst& i) { return within_128(c, i, {0, 1, 4, 5}); }

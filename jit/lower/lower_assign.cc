@@ -4,6 +4,7 @@
 //   reduce
 //                                           partial[copy] += x, lane by lane
 //                                           r = r + reduce_add(tree over copies), after them
+//   r[] += x[lane]; .. r[] ..           ->  p = prefix_add(x);  .. p + r ..;  r = r + last_lane(p)
 #include <algorithm>
 #include <bit>
 #include <limits>
@@ -187,7 +188,12 @@ void Lowering::assign(const Stmt& s) {
   std::optional<Place> p = place(s.target, s.index);
   if (!p) return;
   if (p->buffer->type != ir::DType::f32) return assign_converted(s, *p);
-  if (lane_ && p->uniform() && s.op != AssignOp::set) return reduce_lanes(s, *p);
+  if (lane_ && p->uniform() && s.op != AssignOp::set) {
+    for (RunningSum& r : running_) {
+      if (r.buffer == s.target) return running_sum(r, s, *p);
+    }
+    return reduce_lanes(s, *p);
+  }
   if (s.op == AssignOp::set) return write(*p, value(s.value));
   if (const int home = in_place(*p); home >= 0) {
     combine(s.op, home, s.value, home);
@@ -237,6 +243,23 @@ void Lowering::reduce_lanes(const Stmt& s, const Place& target) {
   } else {
     e_.op_into(home, LeafOp::k_blend, {home, combine(s.op, home, s.value)}, lane_->mask);
   }
+}
+
+// Lanes that are off add 0: the last lane has the sum of all that are on.
+void Lowering::running_sum(RunningSum& r, const Stmt& s, const Place& target) {
+  int added = value(s.value);
+  if (!e_.ok()) return;
+  if (lane_->mask >= 0) added = e_.op(LeafOp::k_blend, {e_.constant(0.0f), added}, 0, lane_->mask);
+  const int prefixes = e_.op(LeafOp::k_prefix_add, {added}), before = read(target);
+  r.lanes = e_.op(LeafOp::k_add, {prefixes, before});
+  const int all = e_.op(LeafOp::k_last_lane, {prefixes});
+  const std::optional<Lane> lane = std::exchange(lane_, std::nullopt);
+  if (const int home = in_place(target); home >= 0) {
+    e_.op_into(home, LeafOp::k_add, {all, home});
+  } else {
+    write(target, e_.op(LeafOp::k_add, {all, before}));
+  }
+  lane_ = lane;
 }
 
 void Lowering::finish_reduction(Reduction& r) {

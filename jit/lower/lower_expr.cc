@@ -19,6 +19,9 @@ int Lowering::value(const Expr& e) {
   if (!e_.ok()) return 0;
   if (e->op == Op::k_cast) return convert(e);
   if (e->op == Op::k_load) {
+    for (const RunningSum& r : running_) {
+      if (r.buffer == e->name) return r.lanes;
+    }
     const std::optional<Place> p = place(e->name, e->args);
     return p ? read(*p) : 0;
   }

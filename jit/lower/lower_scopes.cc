@@ -5,6 +5,7 @@
 //   B(3) for i < 32 @vector: B  (16 lanes)                ->  B(lanes 0..15) B(lanes 16..31)
 #include <algorithm>
 
+#include "ir/analysis/dependence.h"
 #include "ir/core/names.h"
 #include "ir/core/text_form.h"
 #include "jit/lower/lowering.h"
@@ -358,6 +359,8 @@ void Lowering::vector_scope(const Stmt& s) {
   // A scope of one lane is its only element: nothing tells what it writes from one element of all lanes, as its
   // iterator is 0 everywhere.
   if (extent->max == 1 || (part_iter_.empty() && !lanes_are_regular(s))) return lane_by_lane(s, *extent);
+  running_.clear();
+  for (std::string& buffer : ir::running_sums(leaf_, s)) running_.push_back({std::move(buffer), -1});
   for (int64_t base = 0; base < extent->max && e_.ok(); base += lanes_) {
     Lane lane{s.iter, -1, {}};
     lane.mask = lane_mask(*extent, base, &lane.signature);
@@ -367,6 +370,7 @@ void Lowering::vector_scope(const Stmt& s) {
     env_.pop_back();
     lane_.reset();
   }
+  running_.clear();
 }
 
 // One lane, or accesses with other strides than 0 and 1: each lane as a scalar.

@@ -93,6 +93,12 @@ class Lowering {
     std::vector<Target> targets;
   };
 
+  // A sum that later statements of the vector scope read (ir/analysis/dependence.h): what each lane reads.
+  struct RunningSum {
+    std::string buffer;
+    int lanes = -1;
+  };
+
   int fail(ir::Status status) { return e_.fail(std::move(status)); }
 
   // lower_scan.cc
@@ -149,6 +155,7 @@ class Lowering {
   bool has_room(const ir::Buffer& target, const ir::Expr& index, const std::string& row, int64_t row0);
   void assign(const ir::Stmt& s);
   void reduce_lanes(const ir::Stmt& s, const Place& target);
+  void running_sum(RunningSum& r, const ir::Stmt& s, const Place& target);
   void finish_reduction(Reduction& r);
   int read(const Place& p);
   void write(const Place& p, int value);
@@ -229,7 +236,8 @@ class Lowering {
   bool pair_elements_ = false;    // of the transpose around: an element is two of two bytes
   Cells cells_{memory_};
   std::vector<Reduction> reductions_;
-  std::pmr::vector<int> ranks_;  // of each buffer, among all in order of their names
+  std::vector<RunningSum> running_;  // of the vector scope being lowered
+  std::pmr::vector<int> ranks_;      // of each buffer, among all in order of their names
   // What was found of the kernel's own statements and indices, by their place in it.
   std::pmr::unordered_map<const ir::Expr*, KnownAccess> accesses_{memory_};
   std::pmr::unordered_map<const ir::Stmt*, bool> regular_{memory_};

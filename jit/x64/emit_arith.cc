@@ -139,6 +139,12 @@ void Emitter::instruction(const Item& item) {
     case LeafOp::k_reduce_iadd:
       reduce(item, s);
       break;
+    case LeafOp::k_prefix_add:
+      prefix_add(item, s);
+      break;
+    case LeafOp::k_last_lane:
+      last_lane(inst, s);
+      break;
     default:
       if (leaf_op_sources(inst.op) == 2) {
         vector_op(inst, s);

@@ -1,6 +1,6 @@
-// Reductions over the lanes of one register, by the tree of leaf_ops.def: the upper half is combined into the lower
-// one, until one lane is left, which is then repeated. The lower half is the first operand everywhere: min and max
-// depend on it.
+// Reductions over the lanes of one register, and the sums of their prefixes. Reductions go by the tree of leaf_ops.def:
+// the upper half is combined into the lower one, until one lane is left, which is then repeated. The lower half is the
+// first operand everywhere: min and max depend on it.
 #include "jit/x64/emitter.h"
 
 namespace lathe::jit::x64 {
@@ -58,6 +58,51 @@ void Emitter::reduce(const Item& item, const Sources& s) {
   as_.vshufps(Xmm(temp), Xmm(to), Xmm(to), 0x01);
   combine(inst.op, Xmm(to), Xmm(to), Xmm(temp));
   as_.vbroadcastss(physical(to), Xmm(to));
+}
+
+// x + x moved up by 1 lane, then by 2, 4, 8. VEX moves bytes within 128 bits: what comes from the half below is brought
+// there first.
+void Emitter::prefix_add(const Item& item, const Sources& s) {
+  const Xmm to = vec(item.node->inst.dst), moved = vec(item.temp + item.num_temps - 1);
+  Xmm from = s.reg[0];
+  const int lanes = shape_.lanes;
+  use(kCpu_avx2);
+  const auto up = [&](int by) {
+    if (shape_.evex) {
+      as_.valignd(moved, from, vec(item.temp + item.num_temps - 2), lanes - by);
+    } else if (lanes == 4) {
+      as_.vpslldq(moved, from, 4 * by);
+    } else {
+      as_.vperm2f128(Ymm(moved.getIdx()), Ymm(from.getIdx()), Ymm(from.getIdx()), 0x08);
+      if (by < 4) as_.vpalignr(moved, from, moved, 16 - 4 * by);
+    }
+  };
+  if (shape_.evex) {
+    const Xmm zero = vec(item.temp + item.num_temps - 2);
+    as_.vpxord(zero, zero, zero);
+  }
+  for (int by = 1; by < lanes; by *= 2) {
+    up(by);
+    as_.vaddps(to, from, moved);
+    from = to;
+  }
+}
+
+void Emitter::last_lane(const Inst& inst, const Sources& s) {
+  const Xmm to = vec(inst.dst);
+  Xmm from = s.reg[0];
+  use(kCpu_avx);
+  if (shape_.lanes == 16) {
+    as_.vshuff32x4(Zmm(to.getIdx()), Zmm(from.getIdx()), Zmm(from.getIdx()), 0xff);
+    from = to;
+  } else if (shape_.lanes == 8 && shape_.evex) {
+    as_.vshuff32x4(Ymm(to.getIdx()), Ymm(from.getIdx()), Ymm(from.getIdx()), 0x03);
+    from = to;
+  } else if (shape_.lanes == 8) {
+    as_.vperm2f128(Ymm(to.getIdx()), Ymm(from.getIdx()), Ymm(from.getIdx()), 0x11);
+    from = to;
+  }
+  as_.vshufps(to, from, from, 0xff);
 }
 
 }  // namespace lathe::jit::x64

@@ -97,6 +97,8 @@ class Emitter {
 
   // emit_reduce.cc
   void reduce(const Item& item, const Sources& s);
+  void prefix_add(const Item& item, const Sources& s);
+  void last_lane(const Inst& inst, const Sources& s);
   void combine(LeafOp op, const Xmm& to, const Xmm& x, const Xmm& y);
 
   Xmm vec(int virtual_register) const { return physical(a_.vector[virtual_register]); }

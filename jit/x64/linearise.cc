@@ -81,6 +81,8 @@ int scratch_registers(const Inst& inst, const Shape& shape) {
     case LeafOp::k_reduce_imin:
     case LeafOp::k_reduce_iadd:
       return 1;
+    case LeafOp::k_prefix_add:
+      return shape.evex ? 2 : 1;
     case LeafOp::k_dot4_u8s8:
       return !shape.dot4 ? 2 : dot_overwrites(inst) ? 1 : 0;
     case LeafOp::k_dot2_bf16:

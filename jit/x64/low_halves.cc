@@ -38,6 +38,7 @@ uint8_t of_result(const Inst& inst, uint8_t a, uint8_t b, uint8_t all) {
     case LeafOp::k_scalef:
     case LeafOp::k_reduce_add:
     case LeafOp::k_reduce_mul:
+    case LeafOp::k_prefix_add:
       return all & kZeroIfNan;
     // One of the sources.
     case LeafOp::k_move:
@@ -46,6 +47,7 @@ uint8_t of_result(const Inst& inst, uint8_t a, uint8_t b, uint8_t all) {
     case LeafOp::k_blend:
     case LeafOp::k_reduce_max:
     case LeafOp::k_reduce_min:
+    case LeafOp::k_last_lane:
     case LeafOp::k_unpack_lo32:
     case LeafOp::k_unpack_hi32:
     case LeafOp::k_unpack_lo64:

@@ -1,6 +1,6 @@
 // Scans over the last axis.
 //
-//   for b [row]:  a = 0;  for n [scan]: { a += s;  d = a }
+//   for b [row]:  a = 0;  for n [col]: { a += s;  d = a }
 //
 // The sum is f32 and rounded where it is stored. What rides before or behind is computed where it is read and stored.
 // Operands s, e0, e1, ..., d.
@@ -44,7 +44,7 @@ ir::Result<LoweredKernel> lower_group(KernelWriter& w) {
   w.bind(node.output, sum);
   for (ir::Stmt& s : w.store_results("d", at)) step.push_back(std::move(s));
   std::vector<ir::Stmt> body = {store("a", rows, f32(0))};
-  body.push_back(ir::make_scope("n", dims.back(), std::move(step), "scan"));
+  body.push_back(ir::make_scope("n", dims.back(), std::move(step), "col"));
   return w.finish("d", nest(names, outside, std::vector<std::string>(names.size(), "row"), std::move(body)));
 }
 

@@ -3,6 +3,7 @@
 // may run it is the marks' meaning (docs/ir.md).
 #include <algorithm>
 
+#include "ir/analysis/dependence.h"
 #include "ir/analysis/intrinsics.h"
 #include "ir/core/names.h"
 #include "search/moves/footprint.h"
@@ -46,7 +47,8 @@ Status apply_unroll_scope(TransformResult& result, const Move& move, const Trans
 }
 std::vector<Move> propose_unroll_scope(const Kernel& kernel) { return propose_marks(kernel, "unroll_scope"); }
 
-// All lanes of a statement run before the next statement: as good as any order of the iterations.
+// All lanes of a statement run before the next statement: as good as any order of the iterations. Of a running sum each
+// iteration has its own.
 Status apply_vectorize_scope(TransformResult& result, const Move& move, const TransformParams& params) {
   const Legality legality("vectorize_scope", params);
   LATHE_ASSIGN(const ScopeSite site, find_unmarked(result.kernel, move.args[0]));
@@ -64,10 +66,11 @@ Status apply_vectorize_scope(TransformResult& result, const Move& move, const Tr
         return invalid("expected every index to be linear in `{}`, `{}` has another", scope.iter, a.buffer);
     }
   }
-  const Answer answer = independent(result.kernel, scope.iter, {.allow_reductions = true});
+  const std::vector<std::string> running = running_sums(result.kernel, scope);
+  const Answer answer = independent(result.kernel, scope.iter, {.allow_reductions = true, .apart = running});
   LATHE_RETURN_IF_ERROR(legality.require(0, answer.ok, answer.why));
   scope.mark = Mark::vector;
-  if (answer.reassociates) result.kernel.numeric |= kReassociate;
+  if (answer.reassociates || !running.empty()) result.kernel.numeric |= kReassociate;
   return {};
 }
 std::vector<Move> propose_vectorize_scope(const Kernel& kernel) { return propose_marks(kernel, "vectorize_scope"); }

@@ -291,7 +291,7 @@ const std::vector<Transform>& transforms() {
        .args = "scope",
        .picture = "for i < 16: S  ->  for i < 16 @vector: S",
        .numeric = kReassociate,
-       .preconditions = {"the iterations must not depend on each other, but for a reduction"},
+       .preconditions = {"the iterations must not depend on each other, but for a reduction or a running sum"},
        .apply = apply_vectorize_scope,
        .propose = propose_vectorize_scope},
       {.name = "parallelize",

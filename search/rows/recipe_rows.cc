@@ -1,6 +1,6 @@
-// The row recipe: row reductions, elementwise chains, rope, gather, top_k and appends to caches. Columns in vectors
-// (several unrolled), scalars of a row in registers, what a row keeps between its passes on the stack or computed
-// again, rows shared out over threads.
+// The row recipe: row reductions, running sums, elementwise chains, rope, gather, top_k and appends to caches. Columns
+// in vectors (several unrolled), scalars of a row in registers, what a row keeps between its passes on the stack or
+// computed again, rows shared out over threads.
 //
 //   row block (parallel) { row group { pass over the columns { row of the group (unrolled) { vector } } ... } }
 #include <algorithm>
@@ -29,7 +29,8 @@ class RowSketch {
 
   static bool matches(const Problem& problem) {
     const std::string& f = problem.kernel.family;
-    return (f == "row" || f == "elementwise" || f == "rope" || f == "gather" || f == "kv_append" || f == "selection") &&
+    return (f == "row" || f == "elementwise" || f == "rope" || f == "gather" || f == "kv_append" || f == "selection" ||
+            f == "scan") &&
            !scopes_with_role(problem.kernel, "col").empty();
   }
   static const std::vector<KnobRow<RowSketch>>& table();
@@ -103,7 +104,7 @@ constexpr int64_t kManyTerms = 512;
 int64_t RowSketch::sum_block(const Setting& k) const {
   const int64_t step = k.unroll * t_.lanes;
   const bool sums = shape_.passes.size() > 1 || shape_.overlapped_sums > 0;
-  return sums && !shape_.norm && !shape_.row.empty() && shape_.cols > kManyTerms * step ? kMostTerms * step : 0;
+  return sums && !shape_.norm && !shape_.running && !shape_.row.empty() && shape_.cols > kManyTerms * step ? kMostTerms * step : 0;
 }
 
 Status RowSketch::accepts(const Setting& k) const {

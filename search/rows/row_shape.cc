@@ -52,6 +52,7 @@ RowShape row_shape_of(const Problem& problem) {
       out.overlapped_sums += c.kind == Stmt::Kind::assign && c.op != AssignOp::set;
     }
   }
+  out.running = !running_sums(k, *out.passes[0]).empty();
   Ranges ranges(k);
   const std::vector<const Stmt*> rows = scopes_with_role(k, "row");
   for (const Stmt* r : rows) {

@@ -111,7 +111,7 @@ TEST(Lower, CumsumOfEveryShape) {
   a: f32[M] heap
   for b < M [row]:
     a[b] = 0.0
-    for n < N [scan]:
+    for n < N [col]:
       a[b] += e0[b, n] * 0.5
       d[b, n] = a[b] + e1[b, n]
 )");

@@ -266,9 +266,7 @@ TEST(Lower, RefusesWithTheConstruct) {
   refused(f32, "  for i0 < e0:\n    p1[i0] = f32(i0)\n", "as a value");
   refused(f32, "  r0: f32[4] reg\n  for i0 < e0:\n    r0[i0] = p0[i0]\n", "indexed by a loop");
   refused(f32, "  r0: f32[] reg\n  p1[0] = r0[]\n", "no value");
-  refused(f32,
-          "  r0: f32[] reg\n  r0[] = 0.0\n  for i0 < 16 @vector:\n    r0[] += p0[i0]\n    p1[i0] = "
-          "r0[]\n",
+  refused(f32, "  r0: f32[] reg\n  r0[] = 0.0\n  for i0 < 16 @vector:\n    p1[i0] = r0[]\n    r0[] += p0[i0]\n",
           "among other uses");
 }
 

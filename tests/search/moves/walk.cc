@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "ir/analysis/analysis.h"
+#include "ir/analysis/dependence.h"
 #include "ir/core/names.h"
 #include "ir/core/text_form.h"
 
@@ -77,11 +78,13 @@ static double mean_square_difference(const Tensors& want, const Tensors& got) {
   return difference == 0 ? 0 : difference / size;
 }
 
-static void reverse_marked(std::vector<Stmt>& body) {
+// A scope with running sums has an order.
+static void reverse_marked(const Kernel& kernel, std::vector<Stmt>& body) {
   for (Stmt& s : body) {
     if (s.kind != Stmt::Kind::scope) continue;
-    reverse_marked(s.body);
-    if (!is_shared_out(s.mark) && s.mark != Mark::vector) continue;
+    reverse_marked(kernel, s.body);
+    const bool in_lanes = s.mark == Mark::vector && running_sums(kernel, s).empty();
+    if (!is_shared_out(s.mark) && !in_lanes) continue;
     const std::string name = s.iter;
     const Expr mirrored = s.extent - Expr(1) - iter(name);
     for_each_stmt(s.body, [&](Stmt& inner) {
@@ -103,7 +106,7 @@ static void keep_first(Kernel& kernel, const Buffer& buffer) {
 
 Kernel reversed(const Kernel& kernel) {
   Kernel out = kernel;
-  reverse_marked(out.body);
+  reverse_marked(kernel, out.body);
   for (const Buffer& b : kernel.buffers) {
     if (b.stream) keep_first(out, b);
   }
