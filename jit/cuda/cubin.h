@@ -22,6 +22,7 @@ struct CubinInfo {
   AccessCounts loads, stores;  // of global memory
   AccessCounts shared_loads, shared_stores;
   int fma = 0, barriers = 0;  // of f32; for all threads of a block
+  int async_copies = 0;       // of global memory to shared memory
 };
 
 // INVALID: no ELF file for a GPU, cut short, or without that kernel.

@@ -269,6 +269,15 @@ class Writer {
         case Kind::barrier:
           line("lt_barrier({});", barriers_++);
           break;
+        case Kind::copy:
+          line("lt_copy{}({}, {});", s.lanes, place(s.places[0]), place(s.places[1]));
+          break;
+        case Kind::commit:
+          line("lt_commit();");
+          break;
+        case Kind::await:
+          line("lt_await({});", s.groups);
+          break;
         case Kind::store:
           store(s);
           break;

@@ -71,6 +71,7 @@ inline constexpr int kMaxLanes = 8;        // elements of a value: 16 bytes of 2
 inline constexpr int kMostLocals = 224;    // of the 255 registers that a thread may have
 inline constexpr int kMostCopies = 256;    // of an unrolled loop
 inline constexpr int kMostShared = 49152;  // bytes of a block that nothing has to be asked for
+inline constexpr int kMostStages = 8;      // of what is copied while others are used
 
 struct DeviceStmt {
   enum class Kind : uint8_t {
@@ -86,6 +87,9 @@ struct DeviceStmt {
     index,    // value = `integer`: a condition, or a number as f32; `name` is the lane, if it is not empty
     shuffle,  // value = the operand of the thread whose number differs in the bit `distance`
     barrier,  // all threads of the block have come here, and see what the others stored
+    copy,     // `lanes` elements from places[1], of a parameter, on are on their way to places[0] on, of shared memory
+    commit,   // the thread's copies since the last commit are a group
+    await,    // the thread's groups have arrived, but for the latest `groups`
     store     // `lanes` elements from places[0] on, `step` apart = operands[0]
   };
   Kind kind = Kind::let;
@@ -95,6 +99,7 @@ struct DeviceStmt {
   int lanes = 1;
   int64_t unrolled = 0;  // loop: copies; 0: it runs as a loop
   int distance = 0;      // shuffle: 1, 2, 4, 8 or 16
+  int groups = 0;        // await
   ir::Expr step;         // load, store of several lanes; 1: one access of all of them. take: the largest integer
   int value = -1;
   DeviceOp op = DeviceOp::k_add;
@@ -131,6 +136,8 @@ std::string print(const DeviceProgram& program);
 //   wait     all threads of the block reach a barrier, and a shuffle: neither stands where a condition or the length of
 //            a loop depends on the thread. Nor may two threads touch an element of shared memory, one of them storing
 //            it, with no barrier in between (device_waits.h)
+//   async    copies are of f32, 1 or 4 lanes; all threads reach a commit and an await; nothing touches an element
+//            before its copy has arrived, and all copies arrive before the end (device_waits.h)
 ir::Status verify(const DeviceProgram& program);
 
 }  // namespace lathe::jit

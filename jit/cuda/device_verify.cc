@@ -92,14 +92,34 @@ class Verifier {
                  : invalid("access: {} lanes of {}[{}] at once, and nothing says that they are aligned", s.lanes,
                            p_.shared[static_cast<size_t>(s.places[0].index)].name, print(s.places[0].offset));
     }
+    return aligned(s.places[0], s.lanes);
+  }
+
+  // Of a parameter.
+  Status aligned(const DevicePlace& at, int lanes) const {
     const bool known = std::any_of(aligned_.begin(), aligned_.end(), [&](const auto& a) {
-      return a.second >= s.lanes && a.first.space == Space::param && a.first.index == s.places[0].index &&
-             equal(a.first.offset, s.places[0].offset);
+      return a.second >= lanes && a.first.space == Space::param && a.first.index == at.index &&
+             equal(a.first.offset, at.offset);
     });
-    const DeviceParam& p = p_.params[static_cast<size_t>(s.places[0].index)];
     return known ? Status()
-                 : invalid("access: {} lanes of {}[{}] at once, and nothing says that they are aligned", s.lanes,
-                           p.name, print(s.places[0].offset));
+                 : invalid("access: {} lanes of {}[{}] at once, and nothing says that they are aligned", lanes,
+                           p_.params[static_cast<size_t>(at.index)].name, print(at.offset));
+  }
+
+  Status copy(const DeviceStmt& s) {
+    if (s.places.size() != 2 || s.places[0].space != Space::shared || s.places[1].space != Space::param)
+      return invalid("async: a copy goes from a parameter to shared memory");
+    for (const DevicePlace& at : s.places) LATHE_RETURN_IF_ERROR(place(at));
+    const DeviceParam& p = p_.params[static_cast<size_t>(s.places[1].index)];
+    if (p.type != ir::DType::f32 || p.written) return invalid("async: {} is no f32 that is only read", p.name);
+    if ((s.lanes != 1 && s.lanes != lanes_at_once(p.type)) || (s.lanes > 1 && !ir::is_const_int(s.step, 1)))
+      return invalid("async: a copy of {} lanes, expected 1 or 4 neighbours", s.lanes);
+    stored_shared_[static_cast<size_t>(s.places[0].index)] = true;
+    if (s.lanes == 1) return {};
+    if (!ir::proves_divisible(s.places[0].offset, s.lanes, {}))
+      return invalid("access: {} lanes of {}[{}] at once, and nothing says that they are aligned", s.lanes,
+                     p_.shared[static_cast<size_t>(s.places[0].index)].name, print(s.places[0].offset));
+    return aligned(s.places[1], s.lanes);
   }
 
   // Which register it is must be known when code is made.
@@ -256,6 +276,13 @@ class Verifier {
         return define_value(s, 'f', 1);
       case Kind::barrier:
         return apart_ > 0 ? invalid("wait: a barrier that not all threads reach") : Status();
+      case Kind::copy:
+        return copy(s);
+      case Kind::commit:
+      case Kind::await:
+        if (s.groups < 0 || s.groups > kMostStages)
+          return invalid("async: {} groups on their way, expected 0..{}", s.groups, kMostStages);
+        return apart_ > 0 ? invalid("async: a commit or an await that not all threads reach") : Status();
       case Kind::store:
         LATHE_RETURN_IF_ERROR(access(s));
         if (s.places[0].space == Space::local) {

@@ -2,7 +2,10 @@
 #include "jit/cuda/device_waits.h"
 
 #include <algorithm>
+#include <deque>
+#include <iterator>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "ir/core/text_form.h"
@@ -19,13 +22,20 @@ namespace {
 constexpr int kNobody = -1, kSeveral = -2;  // else the number of a thread
 constexpr int64_t kMostTurns = 256;         // of a loop that are gone through one by one
 constexpr int64_t kLeastTurns = 3;
-constexpr int64_t kMostStages = 8;  // of what goes round
 
 // Who has touched an element since the last barrier.
 struct Touch {
   int writer = kNobody, reader = kNobody;
 };
-using State = std::vector<Touch>;
+// Copies that a thread has on their way, and to which element.
+using Group = std::vector<std::pair<size_t, int>>;
+struct State {
+  explicit State(size_t count) : touched(count), arriving(count, 0) {}
+  std::vector<Touch> touched;
+  std::vector<char> arriving;
+  Group open;                // since the last commit
+  std::deque<Group> groups;  // the oldest first
+};
 
 bool other(int who, int thread) { return who != kNobody && who != thread; }
 int together(int a, int b) { return a == kNobody || a == b ? b : b == kNobody ? a : kSeveral; }
@@ -51,7 +61,11 @@ class Checker {
     names_.set("block", {{0, INT64_MAX}});
     for (const std::string& e : p_.sizes) names_.set(e, {{0, INT64_MAX}});
     State state(count);
-    return body(p_.body, Mask(static_cast<size_t>(p_.threads), 1), state);
+    LATHE_RETURN_IF_ERROR(body(p_.body, Mask(static_cast<size_t>(p_.threads), 1), state));
+    const auto late = std::find(state.arriving.begin(), state.arriving.end(), 1);
+    if (late == state.arriving.end()) return {};
+    return ir::invalid("async: the copy to {} is on its way at the end",
+                       name_of(static_cast<size_t>(late - state.arriving.begin())));
   }
 
  private:
@@ -63,7 +77,8 @@ class Checker {
     Found all;
     for (const DeviceStmt& s : list) {
       const Found a = look(s.body), b = look(s.otherwise);
-      Found here{a.touches || b.touches, a.waits || b.waits || s.kind == DeviceStmt::Kind::barrier};
+      const bool counts = s.kind == DeviceStmt::Kind::commit || s.kind == DeviceStmt::Kind::await;
+      Found here{a.touches || b.touches || counts, a.waits || b.waits || s.kind == DeviceStmt::Kind::barrier};
       here.touches |= std::any_of(s.places.begin(), s.places.end(),
                                   [](const DevicePlace& at) { return at.space == DevicePlace::Space::shared; });
       found_[&s] = here;
@@ -97,8 +112,16 @@ class Checker {
       case Kind::loop:
         return found.touches || found.waits ? loop(s, mask, state) : Status();
       case Kind::barrier:
-        std::fill(state.begin(), state.end(), Touch());
+        std::fill(state.touched.begin(), state.touched.end(), Touch());
         return {};
+      case Kind::commit:
+        state.groups.push_back(std::exchange(state.open, {}));
+        return {};
+      case Kind::await:
+        for (; state.groups.size() > static_cast<size_t>(s.groups); state.groups.pop_front())
+          LATHE_RETURN_IF_ERROR(arrive(state.groups.front(), state));
+        return {};
+      case Kind::copy:
       case Kind::load:
       case Kind::store:
         return found.touches ? access(s, mask, state) : Status();
@@ -117,8 +140,14 @@ class Checker {
       no[t] &= s.kind == DeviceStmt::Kind::aligned || in(condition, t).lo == 0;
     }
     if (!alike) {
+      const Group before = state.open, outer = alternative_;
       LATHE_RETURN_IF_ERROR(body(s.body, yes, state));
-      return body(s.otherwise, no, state);
+      std::set_difference(state.open.begin(), state.open.end(), before.begin(), before.end(),
+                          std::back_inserter(alternative_));
+      std::sort(alternative_.begin(), alternative_.end());
+      const Status status = body(s.otherwise, no, state);
+      alternative_ = outer;
+      return status;
     }
     State before = state;
     const bool may = condition[0].hi != 0, must = condition[0].lo != 0;
@@ -134,24 +163,38 @@ class Checker {
   }
 
   static void join(State& to, const State& from) {
-    for (size_t i = 0; i < to.size(); ++i)
-      to[i] = {together(to[i].writer, from[i].writer), together(to[i].reader, from[i].reader)};
+    for (size_t i = 0; i < to.touched.size(); ++i) {
+      Touch& t = to.touched[i];
+      t = {together(t.writer, from.touched[i].writer), together(t.reader, from.touched[i].reader)};
+      to.arriving[i] |= from.arriving[i];
+    }
+    join(to.open, from.open);
+    // The latest of both belong together: a wait counts from there.
+    while (to.groups.size() < from.groups.size()) to.groups.emplace_front();
+    for (size_t i = 0; i < from.groups.size(); ++i)
+      join(to.groups[to.groups.size() - 1 - i], from.groups[from.groups.size() - 1 - i]);
+  }
+  static void join(Group& to, const Group& from) {
+    Group all;
+    std::set_union(to.begin(), to.end(), from.begin(), from.end(), std::back_inserter(all));
+    to = std::move(all);
   }
 
-  // Turns after which all that goes round in it has come round twice.
-  static int64_t turns_of(const List& list) {
+  // Turns of a loop after which all that goes round with its iterator has come round twice.
+  static int64_t turns_of(const std::string& iter, const List& list) {
     int64_t most = 1;
     const auto look = [&](const Expr& e) {
       if (!e) return;
       ir::for_each_node(e, [&](const ir::ExprNode& n) {
-        if (n.op == ir::Op::k_mod && ir::is_const_int(n.args[1]) && n.args[1]->ival <= kMostStages)
+        if (n.op == ir::Op::k_mod && ir::is_const_int(n.args[1]) && n.args[1]->ival <= kMostStages &&
+            ir::uses(n.args[0], iter))
           most = std::max(most, n.args[1]->ival);
       });
     };
     for (const DeviceStmt& s : list) {
       look(s.integer);
       for (const DevicePlace& at : s.places) look(at.offset);
-      for (const List* inner : {&s.body, &s.otherwise}) most = std::max(most, turns_of(*inner) / 2);
+      for (const List* inner : {&s.body, &s.otherwise}) most = std::max(most, turns_of(iter, *inner) / 2);
     }
     return 2 * most + 1;
   }
@@ -175,8 +218,8 @@ class Checker {
       return {};
     }
     // All threads go round as often, and may leave after each turn.
-    const int64_t turns = std::min(most, std::max(turns_of(s.body), kLeastTurns));
-    State left(least > 0 ? State(state.size()) : state);
+    const int64_t turns = std::min(most, std::max(turns_of(s.name, s.body), kLeastTurns));
+    State left(least > 0 ? State(state.touched.size()) : state);
     for (int64_t i = 0; i < turns; ++i) {
       LATHE_RETURN_IF_ERROR(turn({i, i}, state));
       if (i + 1 >= std::min(least, turns)) join(left, state);
@@ -185,10 +228,40 @@ class Checker {
     return {};
   }
 
+  // The thread that copied sees it, others after a barrier.
+  Status arrive(const Group& group, State& state) {
+    for (const auto& [element, thread] : group) {
+      state.arriving[element] = 0;
+      LATHE_RETURN_IF_ERROR(touch(element, thread, true, state));
+    }
+    return {};
+  }
+
+  Status touch(size_t element, int thread, bool stores, State& state) const {
+    if (state.arriving[element] != 0)
+      return ir::invalid("async: {} may be touched before its copy has arrived", name_of(element));
+    Touch& t = state.touched[element];
+    const int rival = other(t.writer, thread) ? t.writer : stores && other(t.reader, thread) ? t.reader : kNobody;
+    if (rival != kNobody) return conflict(name_of(element), rival, thread);
+    int& mine = stores ? t.writer : t.reader;
+    mine = together(mine, thread);
+    return {};
+  }
+
+  // s0[3]
+  std::string name_of(size_t element) const {
+    size_t i = first_.size() - 1;
+    while (first_[i] > element) --i;
+    return fmt::format("{}[{}]", p_.shared[i].name, element - first_[i]);
+  }
+
   Status access(const DeviceStmt& s, const Mask& mask, State& state) {
     const DevicePlace& at = s.places[0];
     const auto shared = static_cast<size_t>(at.index);
     const ThreadValues offset = names_.of(at.offset), step = s.lanes > 1 ? names_.of(s.step) : ThreadValues{{1, 1}};
+    const bool stores = s.kind != DeviceStmt::Kind::load, copies = s.kind == DeviceStmt::Kind::copy;
+    Interval anywhere{INT64_MAX, INT64_MIN};  // that a thread may load, which need not be told from the others
+    size_t added = 0;
     for (size_t t = 0; t < mask.size(); ++t) {
       if (mask[t] == 0) continue;
       const Interval &first = in(offset, t), &by = in(step, t);
@@ -196,18 +269,26 @@ class Checker {
       const int64_t last = p_.shared[shared].count - 1;
       for (int l = 0; l < (known ? s.lanes : 1); ++l) {
         const Interval here = known ? Interval{first.lo + l * by.lo, first.lo + l * by.lo} : spread(first, by, s.lanes);
+        if (!known && !stores) {
+          anywhere = {std::min(anywhere.lo, here.lo), std::max(anywhere.hi, here.hi)};
+          continue;
+        }
         for (int64_t i = std::max<int64_t>(here.lo, 0); i <= std::min(here.hi, last); ++i) {
-          Touch& touch = state[first_[shared] + static_cast<size_t>(i)];
-          const int thread = static_cast<int>(t);
-          const bool stores = s.kind == DeviceStmt::Kind::store;
-          const int rival = other(touch.writer, thread)             ? touch.writer
-                            : stores && other(touch.reader, thread) ? touch.reader
-                                                                    : kNobody;
-          if (rival != kNobody) return conflict(p_.shared[shared].name, i, rival, thread);
-          int& mine = stores ? touch.writer : touch.reader;
-          mine = together(mine, thread);
+          const size_t element = first_[shared] + static_cast<size_t>(i);
+          const std::pair copied(element, static_cast<int>(t));
+          if (copies && std::binary_search(alternative_.begin(), alternative_.end(), copied)) continue;
+          LATHE_RETURN_IF_ERROR(touch(element, static_cast<int>(t), stores, state));
+          if (!copies) continue;
+          state.open.emplace_back(element, static_cast<int>(t));
+          ++added;
         }
       }
+    }
+    for (size_t i = state.open.size() - added; i < state.open.size(); ++i) state.arriving[state.open[i].first] = 1;
+    if (added > 0) std::sort(state.open.begin(), state.open.end());
+    for (int64_t i = std::max<int64_t>(anywhere.lo, 0); i <= std::min(anywhere.hi, p_.shared[shared].count - 1); ++i) {
+      const size_t element = first_[shared] + static_cast<size_t>(i);
+      LATHE_RETURN_IF_ERROR(touch(element, kSeveral, false, state));
     }
     return {};
   }
@@ -220,15 +301,15 @@ class Checker {
     return {first.lo, first.hi + (lanes - 1) * step.hi};
   }
 
-  static Status conflict(const std::string& name, int64_t element, int a, int b) {
-    const std::string who =
-        a == kSeveral ? fmt::format("thread {} and others", b) : fmt::format("threads {} and {}", a, b);
-    return ir::invalid("wait: {} may touch {}[{}], one of them stores it, and no barrier is between them", who, name,
-                       element);
+  static Status conflict(const std::string& element, int a, int b) {
+    const std::string who = a == kSeveral || b == kSeveral ? fmt::format("thread {} and others", std::max(a, b))
+                                                           : fmt::format("threads {} and {}", a, b);
+    return ir::invalid("wait: {} may touch {}, one of them stores it, and no barrier is between them", who, element);
   }
 
   const DeviceProgram& p_;
   ThreadNames names_;
+  Group alternative_;          // what a thread has copied where it is not here
   std::vector<size_t> first_;  // element of each shared memory in a state
   std::map<const DeviceStmt*, Found> found_;
 };

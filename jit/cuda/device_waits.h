@@ -6,8 +6,8 @@
 
 namespace lathe::jit {
 
-// INVALID, naming two threads and the element: one may touch what the other touches, one of them stores it, and no
-// barrier is between them.
+// INVALID, naming the element: one thread may touch what another touches, one of them stores it, and no barrier is
+// between them; or it is touched before its copy has arrived; or a copy is on its way at the end.
 ir::Status check_waits(const DeviceProgram& program);
 
 }  // namespace lathe::jit

@@ -17,8 +17,8 @@ using Tensors = std::map<std::string, ir::Tensor>;
 Tensors inputs_of(const ir::Kernel& kernel, const ir::SymbolValues& symbols);
 // Outputs after a run, in that map too. What is never written is NaN.
 void emulate(const ir::Kernel& scheduled, const ir::SymbolValues& symbols, Tensors& tensors);
-// What the emulator finds wrong with a program in the place of the Kernel's only leaf, in some order of the threads;
-// empty: nothing. The verifier is not asked.
+// What the emulator finds wrong with a program in the place of the Kernel's only leaf, or with its results, in some
+// order of the threads and of copies; empty: nothing. The verifier is not asked.
 std::string failure_of(const jit::DeviceProgram& program, const ir::Kernel& scheduled, const ir::SymbolValues& symbols);
 // Conflicts of shared memory in a run.
 BankCounts bank_conflicts(const ir::Kernel& scheduled, const ir::SymbolValues& symbols);

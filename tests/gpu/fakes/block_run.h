@@ -4,6 +4,7 @@
 #include <ucontext.h>
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <random>
 #include <string>
@@ -30,18 +31,30 @@ class BlockRun {
   float shuffle(float x, int distance);
   void note(const void* p, int bytes, bool store);
   void note_shared(void* p, unsigned long bytes);
+  // Copies that arrive on their own: at once, or when they are waited for; which of the two no thread may tell.
+  void start_copy(float* to, const float* from, int elements);
+  void end_group();
+  void wait_groups(int groups);
+  void copies_arrive_late(bool late) { late_ = late; }
   void note_banks(int site, const void* p, int bytes) {
     if (banks_ != nullptr) bank_log_.note(current_, site, p, bytes);
   }
 
  private:
   enum class State : uint8_t { fresh, ready, at_barrier, at_shuffle, done };
+  struct Copy {
+    float* to;
+    const float* from;
+    int elements;
+  };
   struct Thread {
     State state = State::fresh;
     ucontext_t context{};
     std::unique_ptr<char[]> stack;
     int place = 0;  // where it waits: the number of the barrier, the distance of the shuffle
     float given = 0, got = 0;
+    std::vector<Copy> open;                // since the last group
+    std::deque<std::vector<Copy>> groups;  // on their way, the oldest first
   };
   struct Touch {
     int64_t turn = -1;  // barriers before it
@@ -53,6 +66,7 @@ class BlockRun {
   void wait(State state, int place);
   void resume(int thread);
   bool release();
+  void arrive(const std::vector<Copy>& group);
   void fail(const std::string& why) {
     if (why_.empty()) why_ = why;
   }
@@ -67,6 +81,8 @@ class BlockRun {
   int64_t turn_ = 0;
   std::unordered_map<uintptr_t, Touch> touched_;  // by element
   std::vector<void*> shared_;
+  std::unordered_map<uintptr_t, int> arriving_;  // copies on their way to an element
+  bool late_ = false;
   BankCounts* banks_ = nullptr;
   BankLog bank_log_;
   std::string why_;

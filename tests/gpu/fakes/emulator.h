@@ -10,6 +10,8 @@
 namespace lathe::test {
 
 enum class Order { forward, backward, shuffled };
+// When copies that are waited for arrive.
+enum class Copies { early, late };
 
 // What a launch did to memory, added up over all launches.
 struct Accesses {
@@ -23,10 +25,11 @@ class EmulatedKernel {
   int threads() const { return threads_; }
   unsigned long arg_bytes() const { return arg_bytes_; }
   // What went wrong; empty: nothing. An access that is not aligned; an element that a thread stored and another loaded
-  // or stored with no barrier in between; threads that wait for each other in different places.
+  // or stored with no barrier in between, or touched before a copy to it had arrived; threads that wait for each other
+  // in different places.
   // banks: to count conflicts of shared memory in, or null.
   std::string run(unsigned blocks, unsigned threads, const void* args, Order order, Accesses& accesses,
-                  BankCounts* banks = nullptr) const;
+                  BankCounts* banks = nullptr, Copies copies = Copies::late) const;
 
  private:
   void (*entry_)(const void*) = nullptr;
@@ -37,6 +40,9 @@ class EmulatedKernel {
   void (**note_)(const void*, int, bool) = nullptr;
   void (**note_shared_)(void*, unsigned long) = nullptr;
   void (**note_banks_)(int, const void*, int) = nullptr;
+  void (**start_copy_)(float*, const float*, int) = nullptr;
+  void (**end_group_)() = nullptr;
+  void (**wait_groups_)(int) = nullptr;
   int threads_ = 0;
   unsigned long arg_bytes_ = 0;
 };
