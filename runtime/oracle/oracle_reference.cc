@@ -133,12 +133,31 @@ bool table_tolerance(const KernelTraits& traits, const std::vector<OperandShape>
   return false;
 }
 
+// Whether the value multiplies two different buffers of sums.
+bool multiplies_sums(const ir::Expr& value, const std::set<std::string>& sums) {
+  const auto read = [&](const ir::Expr& e) {
+    std::set<std::string> out;
+    ir::for_each_node(e, [&](const ir::ExprNode& n) {
+      if (n.op == ir::Op::k_load && sums.count(n.name) != 0) out.insert(n.name);
+    });
+    return out;
+  };
+  bool found = false;
+  ir::for_each_node(value, [&](const ir::ExprNode& n) {
+    if (n.op != ir::Op::k_mul) return;
+    const std::set<std::string> a = read(n.args[0]), b = read(n.args[1]);
+    found |= !a.empty() && !b.empty() && a != b;
+  });
+  return found;
+}
+
 }  // namespace
 
 KernelTraits kernel_traits(const ir::Kernel& kernel) {
   KernelTraits out;
   std::set<std::string>& words = out.words;
   std::vector<ir::Expr> values;
+  std::set<std::string> sums;
   const ir::Kernel given = ir::as_given(kernel);
   // An input that states its values keeps an index inside with any of them.
   const auto any_load = [&](const ir::Expr& e) {
@@ -149,12 +168,16 @@ KernelTraits kernel_traits(const ir::Kernel& kernel) {
   };
   ir::for_each_stmt(given.body, [&](const ir::Stmt& s) {
     if (s.kind != ir::Stmt::Kind::assign) return;
-    if (s.op == ir::AssignOp::add || s.op == ir::AssignOp::mul) words.insert("sum");
+    if (s.op == ir::AssignOp::add || s.op == ir::AssignOp::mul) {
+      words.insert("sum");
+      sums.insert(s.target);
+    }
     out.indirect |= std::any_of(s.index.begin(), s.index.end(), any_load);
     values.push_back(s.value);
   });
   out.sums = words.count("sum") != 0;
   for (const ir::Expr& value : values) {
+    if (multiplies_sums(value, sums)) words.insert("product");
     ir::for_each_node(value, [&](const ir::ExprNode& n) {
       if (n.op == ir::Op::k_const_float) {
         const int bits = fraction_bits(n.fval);

@@ -30,8 +30,6 @@ search::Scheduled Stages::general_default(const search::Problem& problem, const 
   return std::move(*std::find_if(simpler.begin(), simpler.end() - 1, allowed));
 }
 
-// The default with its leaves; where it has no leaf form, or no code of the CPU's own, the first that is simpler and
-// has.
 Result<Stage> Stages::default_stage(const search::Problem& problem, const PrepareRequest& request,
                                     const LeafPolicy& policy, const KnownPacks& known, const Stage* cut) const {
   LeafCache& leaves = context_.leaves();

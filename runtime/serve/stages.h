@@ -66,6 +66,10 @@ class Stages {
   ir::Status complete();
 
   const std::vector<std::unique_ptr<ServedStage>>& of(int kernel) const { return stages_[static_cast<size_t>(kernel)]; }
+  // What serves where nothing is decided: the default Schedule, or the first simpler one that is allowed and has a leaf
+  // form, and code where there is any. cut: the default's stage without leaves, if it is there already.
+  ir::Result<Stage> default_stage(const search::Problem& problem, const PrepareRequest& request,
+                                  const LeafPolicy& policy, const KnownPacks& known, const Stage* cut = nullptr) const;
   // Packing of constant argument `arg`; no parts if it is served as it lies. Errors as of tensor_packing().
   ir::Result<TensorPacking> packing(int arg, const SymbolValues& symbols = {}) const;
 
@@ -105,9 +109,6 @@ class Stages {
   // default_stages.cc
   KnownPacks known_packs(int kernel) const;
   search::Scheduled general_default(const search::Problem& problem, const PrepareRequest& request) const;
-  // cut: the default's stage without leaves, if it is there already.
-  ir::Result<Stage> default_stage(const search::Problem& problem, const PrepareRequest& request,
-                                  const LeafPolicy& policy, const KnownPacks& known, const Stage* cut = nullptr) const;
   ir::Status add_general(int kernel, const PrepareRequest& request, bool packed, const LeafPolicy& policy,
                          PrepareInfo& info);
   ir::Status add_plain(int kernel, const PrepareRequest& request, const LeafPolicy& policy, PrepareInfo& info);

@@ -58,15 +58,17 @@ Result<std::vector<ExplainedKernel>> explain(Operator& op, const SymbolValues& d
     MissReason reason = MissReason::k_never_seen;
     const std::optional<Decision> decision = context.find_decision(op.query(kernel, dims, request), &reason);
     search::Problem problem = op.general_problem(kernel, true, request);
-    search::Schedule schedule;
+    Stage stage;
     if (decision) {
       problem = op.problem(kernel, dims, request);
-      LATHE_ASSIGN(schedule, search::parse_schedule(decision->schedule));
+      LATHE_ASSIGN(const search::Schedule decided, search::parse_schedule(decision->schedule));
+      LATHE_ASSIGN(stage,
+                   build_stage(problem.kernel, decided, context.target(), context.leaves(), context.leaf_policy()));
       e.stored = true;
       e.tier = decision->unmeasured() ? 1 : 2;
       e.decision = print_decision(*decision);
     } else {
-      schedule = search::default_schedule(problem, context.target());
+      LATHE_ASSIGN(stage, op.stages().default_stage(problem, request, context.leaf_policy(), {}));
       e.miss = fmt::format("{} ({})", miss_reason_name(reason), miss_reason_meaning(reason));
       e.difference = environment_difference(context);
     }
@@ -74,6 +76,7 @@ Result<std::vector<ExplainedKernel>> explain(Operator& op, const SymbolValues& d
       e.measured_us = decision->best_us;
       e.measured_default_us = decision->default_us;
     }
+    const search::Schedule& schedule = stage.schedule;
     if (const search::Recipe* recipe = search::recipe_of(schedule.recipe, problem))
       e.predicted_us = search::analytic_us(problem, context.target(), rates_here(context), recipe, schedule.knobs);
     e.knobs = search::knob_reasons(problem, schedule);
@@ -82,8 +85,6 @@ Result<std::vector<ExplainedKernel>> explain(Operator& op, const SymbolValues& d
     e.schedule = search::to_text(schedule);
     LATHE_ASSIGN(const ir::Kernel scheduled, search::replay(problem.kernel, schedule));
     e.scheduled = ir::print(scheduled);
-    LeafPolicy policy = context.leaf_policy();
-    LATHE_ASSIGN(const Stage stage, build_stage(problem.kernel, schedule, context.target(), context.leaves(), policy));
     if (stage.portable) e.tier = 0;
     e.nest = nest_text(stage.nest().cut);
     for (size_t l = 0; l < stage.nest().cut.leaves.size(); ++l) {

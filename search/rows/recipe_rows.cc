@@ -104,7 +104,9 @@ constexpr int64_t kManyTerms = 512;
 int64_t RowSketch::sum_block(const Setting& k) const {
   const int64_t step = k.unroll * t_.lanes;
   const bool sums = shape_.passes.size() > 1 || shape_.overlapped_sums > 0;
-  return sums && !shape_.norm && !shape_.running && !shape_.row.empty() && shape_.cols > kManyTerms * step ? kMostTerms * step : 0;
+  return sums && !shape_.norm && !shape_.running && !shape_.row.empty() && shape_.cols > kManyTerms * step
+             ? kMostTerms * step
+             : 0;
 }
 
 Status RowSketch::accepts(const Setting& k) const {

@@ -61,6 +61,31 @@ TEST(DeviceCandidates, ProductsAreReplayed) {
   }
 }
 
+// Two loops of columns in a row, as rope has, narrower and wider than a block's threads, under one scope of rows and
+// two.
+TEST(DeviceCandidates, ColumnsAreReplayed) {
+  for (const int64_t half : {1, 3, 64, 1000}) {
+    const std::string loops = fmt::format(
+        "p < {0} [col]:\n{{1}}  y[{{0}}p] = x[{{0}}p] - x[{{0}}p + {0}]\n{{1}}  y[{{0}}p + {0}] = x[{{0}}p] + x[{{0}}p "
+        "+ {0}]\n"
+        "{{1}}for q < R [col]:\n{{1}}  y[{{0}}q + {1}] = x[{{0}}q + {1}]\n",
+        half, 2 * half);
+    const auto rows = [&](const std::string& dims, const std::string& scopes, const std::string& at,
+                          const std::string& indent) {
+      return fmt::format(
+          "kernel turn(x: f32[{0}{1} + R] in, y: f32[{0}{1} + R] out) family rope where B in 0..9, "
+          "T in 0..5000, R in 1..999\n{2}{3}for {4}",
+          dims, 2 * half, scopes, indent, fmt::format(fmt::runtime(loops), at, indent));
+    };
+    for (const int64_t rest : {1, 37}) {
+      expect_replayed(rows("T, ", "  for t < T [row]:\n", "t, ", "    "), {{"B", 2}, {"T", 300}, {"R", rest}},
+                      "columns.1");
+      expect_replayed(rows("B, T, ", "  for b < B [row]:\n    for t < T [row]:\n", "b, t, ", "      "),
+                      {{"B", 2}, {"T", 3}, {"R", rest}}, "columns.1");
+    }
+  }
+}
+
 TEST(DeviceCandidates, TransposesAreReplayed) { expect_replayed(kTurn, {{"A", 65}, {"B", 96}}, "squares.1"); }
 
 }  // namespace

@@ -45,42 +45,97 @@ TEST(DeviceTiming, SignsOfLifeComeSoon) {
   EXPECT_EQ(told, (std::vector<int>{0, 1, 0, 1, 0, 1}));
 }
 
+// A task of two candidates on a device of its own, which a graph breaks when it is told to: it stays broken as long as
+// the process runs.
+struct BreakableTask {
+  explicit BreakableTask(const char* name) {
+    const std::string driver = folder.path / (std::string("libcuda_") + name + ".so");
+    std::filesystem::copy_file(LATHE_FAKE_CUDA, driver);
+    void* library = dlopen(driver.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library != nullptr) state = reinterpret_cast<test::FakeCuda* (*)()>(dlsym(library, "fake_cuda"))();
+    task.kernel_text = test::kFlat;
+    task.dims = {{"N", 403}};
+    task.device = 1;
+    task.cuda = driver;
+    task.nvrtc = LATHE_FAKE_NVRTC;
+  }
+  auto begin() {
+    EvaluationHooks hooks;
+    hooks.progress = [this](int candidate, EvaluatePhase phase) {
+      if (candidate == breaks && phase == EvaluatePhase::time && --left == 0) state->fail_graph = 700;
+    };
+    return begin_device_evaluation(task, hooks,
+                                   [this](int candidate, const std::string&) { lost.push_back(candidate); });
+  }
+  // From its `times`th sign of life in a timing on.
+  void break_under(int candidate, int times) {
+    breaks = candidate;
+    left = times;
+  }
+  std::vector<CandidateSpec> two() const {
+    const auto ranked = rank_on_device(test::kernel_of(test::kFlat), task.dims, *ir::find_gpu_target("h200"), 2);
+    std::vector<CandidateSpec> out;
+    for (const search::Scheduled& s : *ranked) out.push_back({search::to_text(s.schedule), true});
+    return out;
+  }
+
+  const test::TempStore folder;
+  test::FakeCuda* state = nullptr;
+  EvaluateTask task;
+  int breaks = -1, left = 0;
+  std::vector<int> lost;
+};
+
 // The device fails in the decision, under a finalist: that one is named. A task that begins on it says so, too.
 TEST(DeviceEvaluation, ADeviceLostInTheDecisionIsSaid) {
-  const test::TempStore folder;  // a driver of its own: the device stays broken as long as the process runs
-  const std::string driver = folder.path / "libcuda_lost.so";
-  std::filesystem::copy_file(LATHE_FAKE_CUDA, driver);
-  void* library = dlopen(driver.c_str(), RTLD_NOW | RTLD_LOCAL);
-  ASSERT_NE(library, nullptr) << dlerror();
-  test::FakeCuda& state = *reinterpret_cast<test::FakeCuda* (*)()>(dlsym(library, "fake_cuda"))();
-  EvaluateTask task;
-  task.kernel_text = test::kFlat;
-  task.dims = {{"N", 403}};
-  task.device = 1;
-  task.cuda = driver;
-  task.nvrtc = LATHE_FAKE_NVRTC;
-  bool deciding = false;
-  EvaluationHooks hooks;
-  hooks.progress = [&](int candidate, EvaluatePhase phase) {
-    if (deciding && candidate == 1 && phase == EvaluatePhase::time) state.fail_graph = 700;
-  };
-  std::vector<int> lost;
-  const auto on_lost = [&](int candidate, const std::string&) { lost.push_back(candidate); };
-  auto begun = begin_device_evaluation(task, hooks, on_lost);
+  for (const int guilty : {1, 0}) {
+    BreakableTask t(guilty == 1 ? "lost" : "lost_reference");
+    ASSERT_NE(t.state, nullptr) << dlerror();
+    auto begun = t.begin();
+    ASSERT_TRUE(begun.ok()) << begun.status().message();
+    const auto results = (*begun)->screen(t.two());
+    ASSERT_TRUE(results.ok()) << results.status().message();
+    ASSERT_EQ(results->size(), 2u);
+    for (const CandidateResult& r : *results) ASSERT_EQ(r.outcome, search::Outcome::timed) << r.reason;
+    t.break_under(guilty, 1);
+    EXPECT_EQ((*begun)->decide({1}, -1).status().code(), ir::Code::kDEVICE);
+    EXPECT_EQ(t.lost, std::vector<int>{guilty});
+    EXPECT_EQ(t.begin().status().code(), ir::Code::kDEVICE);
+    EXPECT_EQ(t.lost, (std::vector<int>{guilty, -1}));
+  }
+}
+
+// It fails under the reference that a candidate is compared with: the candidate has nothing to do with that.
+TEST(DeviceEvaluation, AReferenceThatFailsBesideACandidateIsNamed) {
+  BreakableTask t("beside");
+  ASSERT_NE(t.state, nullptr) << dlerror();
+  auto begun = t.begin();
   ASSERT_TRUE(begun.ok()) << begun.status().message();
-  const auto ranked = rank_on_device(test::kernel_of(test::kFlat), task.dims, *ir::find_gpu_target("h200"), 2);
-  ASSERT_TRUE(ranked.ok()) << ranked.status().message();
-  ASSERT_EQ(ranked->size(), 2u);
-  std::vector<CandidateSpec> specs;
-  for (const search::Scheduled& s : *ranked) specs.push_back({search::to_text(s.schedule), true});
-  const auto results = (*begun)->screen(specs);
+  t.break_under(0, 5);  // one as it begins, one for each of its three samples, then beside candidate 1
+  const auto results = (*begun)->screen(t.two());
   ASSERT_TRUE(results.ok()) << results.status().message();
-  for (const CandidateResult& r : *results) ASSERT_EQ(r.outcome, search::Outcome::timed) << r.reason;
-  deciding = true;
+  ASSERT_EQ(results->size(), 2u);
+  EXPECT_EQ(t.lost, std::vector<int>{0});
+  EXPECT_EQ((*results)[0].outcome, search::Outcome::crashed);
+  EXPECT_EQ((*results)[1].outcome, search::Outcome::skipped);
+  EXPECT_TRUE((*results)[1].reason.starts_with("the reference beside it: ")) << (*results)[1].reason;
   EXPECT_EQ((*begun)->decide({1}, -1).status().code(), ir::Code::kDEVICE);
-  EXPECT_EQ(lost, std::vector<int>{1});
-  EXPECT_EQ(begin_device_evaluation(task, {}, on_lost).status().code(), ir::Code::kDEVICE);
-  EXPECT_EQ(lost, (std::vector<int>{1, -1}));
+  EXPECT_EQ(t.lost, std::vector<int>{0}) << "said once";
+}
+
+// Nor has the reference to do with a finalist that breaks the device when the decision admits it.
+TEST(DeviceEvaluation, AFinalistThatFailsWhenItIsAdmittedIsNamedAlone) {
+  BreakableTask t("admitted");
+  ASSERT_NE(t.state, nullptr) << dlerror();
+  auto begun = t.begin();
+  ASSERT_TRUE(begun.ok()) << begun.status().message();
+  std::vector<CandidateSpec> specs = t.two();
+  ASSERT_EQ(specs.size(), 2u);
+  specs[1].time = false;
+  ASSERT_TRUE((*begun)->screen(specs).ok());
+  t.break_under(1, 2);  // as it begins, then its first sample
+  EXPECT_EQ((*begun)->decide({1}, -1).status().code(), ir::Code::kDEVICE);
+  EXPECT_EQ(t.lost, std::vector<int>{1});
 }
 
 // A candidate for a GPU is none for a CPU of the same name, and has the epoch of its own code.

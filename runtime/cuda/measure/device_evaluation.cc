@@ -86,6 +86,7 @@ class DeviceEvaluation final : public Evaluation {
     };
     for (const int i : chosen) admit(i);
     admit(incumbent);
+    LATHE_RETURN_IF_ERROR(device_->working());  // else whoever broke it has been said
     const Result<DeviceTiming::Decision> made = timing_->decide(numbers);
     if (!made.ok()) return say_if_lost(at_work_, made.status());
     const DeviceTiming::Decision& decided = *made;
@@ -226,10 +227,17 @@ class DeviceEvaluation final : public Evaluation {
     return session_->finish();
   }
 
+  // A reference that fails beside it is not its fault.
   void time(int i) {
     hooks_progress(i, EvaluatePhase::time);
+    at_work_ = i;
     const Status timed = time_it(i);
-    if (!timed.ok()) return failed(i, Step::after, timed);
+    if (!timed.ok()) {
+      failed(at_work_, Step::after, timed);
+      if (at_work_ != i)
+        settle(i, Outcome::skipped, Step::none, fmt::format("the reference beside it: {}", timed.message()));
+      return;
+    }
     if (hooks_.settled) hooks_.settled(i, at(i).result);
   }
 
@@ -261,7 +269,7 @@ class DeviceEvaluation final : public Evaluation {
   std::vector<void*> addresses_;
   std::unique_ptr<DeviceTiming> timing_;  // after the operands that its graphs use
   std::vector<int> timed_;                // by number of the timing
-  int at_work_ = -1;                      // the candidate that was sampled last
+  int at_work_ = -1;                      // the candidate that is made ready for timing or was sampled last
   std::map<std::string, int> seen_;       // by scheduled Kernel
 };
 

@@ -26,7 +26,8 @@ const Case kCases[] = {{"matmul", {{"M", 13}}},
                        {"layernorm", {{"R", 7}, {"C", 201}}},
                        {"rmsnorm", {{"R", 7}, {"C", 201}}},
                        {"transpose", {{"P", 37}, {"Q", 71}}},
-                       {"chain", {{"R", 7}, {"C", 201}}}};
+                       {"chain", {{"R", 7}, {"C", 201}}},
+                       {"gated", {{"M", 5}}}};
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
 class NoRecipe : public testing::TestWithParam<Case> {
