@@ -25,6 +25,7 @@ ir::Result<LeafProgram> lower_leaf(const ir::Kernel& leaf, const ir::Target& tar
   program.mask_registers = target.mask_registers;
   program.extra = code_features(leaf, target);
   LATHE_RETURN_IF_ERROR(Lowering(leaf, target, &program, memory).run().with_context("leaf"));
+  batch_sums(program);
   tidy(program);
   program.name = text.empty() ? program_name(leaf, target, ir::print(leaf)) : program_name(leaf, target, text);
   const ir::Status status = verify_program(program);

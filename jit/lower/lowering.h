@@ -252,6 +252,8 @@ class Lowering {
   bool after_mma_ = false;
 };
 
+// lower_sums.cc: sums across lanes that are stored side by side, together.
+void batch_sums(LeafProgram& program);
 // lower_finish.cc: removes instructions nobody uses, shares pointer and variable numbers, and names
 // the program.
 void tidy(LeafProgram& program);

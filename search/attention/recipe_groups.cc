@@ -80,6 +80,7 @@ class GroupsSketch {
     k.column_vectors = std::clamp<int64_t>(columns, 1, heads_ > 2 ? 4 : 8);
     if (heads_ == 1) k.keys = 8;
     if (in_order()) k.keys = 1, k.prefetch = 0;
+    if (page_ != 0 && heads_ == 1) k.prefetch = 0;
     if (most_depth() % t_.lanes != 0) k.depth_vectors = std::min<int64_t>((most_depth() + t_.lanes - 1) / t_.lanes, 16);
     // All heads together if they fit, else the fewest equal parts that do.
     for (int64_t parts = 1; parts <= heads_; ++parts) {
@@ -317,7 +318,7 @@ Status GroupsSketch::write(Script& s, const Setting& k) const {
   vectorize_softmax(s, p_, j + "_max", k.score_vectors, t_.lanes);
   if (!split) vectorize_copies(s, p_, t_.lanes, k.key_heads);
   const std::string steps = write_steps(s, k, g, joined);
-  if (k.prefetch > 0 && page_ == 0) write_prefetches(s, k, steps);
+  if (k.prefetch > 0 && (page_ == 0 || k.key_heads != 1)) write_prefetches(s, k, steps);
   return {};
 }
 
@@ -359,7 +360,8 @@ void GroupsSketch::write_sums(Script& s, const Setting& k, const std::string& ro
   }
 }
 
-// What is a page ahead may lie anywhere.
+// What is a page ahead may lie anywhere; in a page, keys of the next head follow those of this one. Sums of a page's
+// values are tiles in loops, which prefetch nothing.
 void GroupsSketch::write_prefetches(Script& s, const Setting& k, const std::string& steps) const {
   const Expr keys = read_where_it_is(load_of_keys(p_)), values = read_where_it_is(load_of_values(p_));
   const auto lines = [&](const Expr& extent, const Expr& of, int64_t rows) {
@@ -368,8 +370,9 @@ void GroupsSketch::write_prefetches(Script& s, const Setting& k, const std::stri
     return std::clamp<int64_t>(bytes / 64, 1, 64);
   };
   s.move("prefetch {} {}o ahead={} lines={}", keys->name, steps, k.prefetch, lines(p_.depth->extent, keys, k.keys));
-  s.move("prefetch {} {} ahead={} lines={}", values->name, p_.values->iter, k.prefetch,
-         lines(p_.columns->extent, values, 4));
+  if (page_ == 0)
+    s.move("prefetch {} {} ahead={} lines={}", values->name, p_.values->iter, k.prefetch,
+           lines(p_.columns->extent, values, 4));
 }
 
 Structure GroupsSketch::structure(const Setting& k, const ProblemFacts& facts) const {
