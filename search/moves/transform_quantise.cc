@@ -13,6 +13,13 @@
 //     s = z[g];  for k < G: s += q[..] * U(..)
 //     c += f32(s) * (A(g) * p[g // (S / G)]);  c += B(g) * b[g]
 //
+// With sums=scales the groups that share a scale of the row have a sum of their own:
+//
+//       z[g] = -Z * t;  b[g] = t
+//   for h < K // S:
+//     u = 0;  for g < S // G: s = ..;  u += f32(s) * A(..);  u += B(..) * b[..]
+//     c += u * p[h]
+//
 // round_to_bf16: a temporary is rounded where it is a factor of products of bf16. narrow_temporary keeps what is
 // rounded, and changes no number.
 //
@@ -179,21 +186,36 @@ Status apply_quantize_activations(TransformResult& result, const Move& move, con
                       [](const Expr& a, const Expr& b) { return equal(a, b); });
   }();
   const bool late = scale == depth && starts_at_zero;  // one scale for all groups of a row
-  const Expr scale_at = f32_load(p, with(row_index, late ? Expr(0) : floordiv(iter(g), Expr(scale / group))));
+  const auto sums_of = move.options.find("sums");
+  const bool shared = !late && scale > group && sums_of != move.options.end() && sums_of->second == "scales";
+  const std::string parts = shared ? names.fresh(g + "_s") : "";
+  const std::string u = shared ? add_buffer(target.name + "_part", DType::f32, target.dims) : target.name;
+  const Expr group_number = shared ? Expr(scale / group) * iter(parts) + iter(g) : iter(g);
+  const Expr scale_at = f32_load(p, with(row_index, late     ? Expr(0)
+                                                    : shared ? iter(parts)
+                                                             : floordiv(iter(g), Expr(scale / group))));
+  const auto of_group = [&](const Expr& e) { return e && shared ? substitute(e, {{g, group_number}}) : e; };
   std::vector<Stmt> body;
-  body.push_back(make_assign(s, c, AssignOp::set,
-                             z.empty() ? const_int(0, DType::i32) : load(z, with(row_index, iter(g)), DType::i32)));
-  const Expr at = Expr(group) * iter(g) + iter(k);
-  const Expr product = cast(DType::i32, load(q, with(row_index, at), DType::i8)) * w->byte;
+  body.push_back(make_assign(
+      s, c, AssignOp::set, z.empty() ? const_int(0, DType::i32) : load(z, with(row_index, group_number), DType::i32)));
+  const Expr at = Expr(group) * group_number + iter(k);
+  const Expr product = cast(DType::i32, load(q, with(row_index, at), DType::i8)) * of_group(w->byte);
   body.push_back(make_scope(k, Expr(group), {make_assign(s, c, AssignOp::add, product)}, site.scope().role));
-  const Expr factor = late ? w->factor : times(w->factor, scale_at), sum = cast(DType::f32, load(s, c, DType::i32));
-  body.push_back(make_assign(target.name, c, AssignOp::add, factor ? sum * factor : sum));
-  if (w->rest) {
-    body.push_back(make_assign(target.name, c, AssignOp::add, w->rest * f32_load(b, with(row_index, iter(g)))));
-  }
+  const Expr weight_scale = of_group(w->factor), sum = cast(DType::f32, load(s, c, DType::i32));
+  const Expr factor = late || shared ? weight_scale : times(weight_scale, scale_at);
+  body.push_back(make_assign(u, c, AssignOp::add, factor ? sum * factor : sum));
+  if (w->rest)
+    body.push_back(make_assign(u, c, AssignOp::add, of_group(w->rest) * f32_load(b, with(row_index, group_number))));
   std::vector<Stmt> sums;
-  sums.push_back(make_scope(g, groups, std::move(body), "groups"));
+  sums.push_back(make_scope(g, shared ? Expr(scale / group) : groups, std::move(body), "groups"));
   if (late) sums.push_back(make_assign(target.name, c, AssignOp::mul, scale_at));
+  if (shared) {
+    sums.insert(sums.begin(), make_assign(u, c, AssignOp::set, real(0)));
+    sums.push_back(make_assign(target.name, c, AssignOp::add, f32_load(u, c) * scale_at));
+    Stmt all = make_scope(parts, scales, std::move(sums), "groups");
+    sums.clear();
+    sums.push_back(std::move(all));
+  }
 
   // The rows, before all else.
   Renaming own;
@@ -223,16 +245,16 @@ Status apply_quantize_activations(TransformResult& result, const Move& move, con
   const Expr group_at = Expr(scale / group) * iter(h) + iter(hg);
   const Expr column = Expr(group) * group_at + iter(kq);
   const Expr scaled = value_at(column) * inverse;
-  std::vector<Stmt> of_group;
-  of_group.push_back(set(t, with(row, group_at), real(0)));
-  of_group.push_back(make_scope(kq, Expr(group),
-                                {set(q, with(row, column), cast(DType::i8, scaled)),
-                                 set(t, with(row, group_at), make(Op::k_round, {scaled}), AssignOp::add)}));
+  std::vector<Stmt> group_body;
+  group_body.push_back(set(t, with(row, group_at), real(0)));
+  group_body.push_back(make_scope(kq, Expr(group),
+                                  {set(q, with(row, column), cast(DType::i8, scaled)),
+                                   set(t, with(row, group_at), make(Op::k_round, {scaled}), AssignOp::add)}));
   const Expr total = f32_load(t, with(row, group_at)), scale_of_row = f32_load(p, with(row, iter(h)));
   if (!z.empty())
-    of_group.push_back(set(z, with(row, group_at), cast(DType::i32, total) * const_int(-w->zero, DType::i32)));
-  if (!b.empty()) of_group.push_back(set(b, with(row, group_at), late ? total : total * scale_of_row));
-  of_scale.push_back(make_scope(hg, Expr(scale / group), std::move(of_group)));
+    group_body.push_back(set(z, with(row, group_at), cast(DType::i32, total) * const_int(-w->zero, DType::i32)));
+  if (!b.empty()) group_body.push_back(set(b, with(row, group_at), late || shared ? total : total * scale_of_row));
+  of_scale.push_back(make_scope(hg, Expr(scale / group), std::move(group_body)));
   Stmt first = make_scope(h, scales, std::move(of_scale));
   for (size_t i = found.rows.size(); i-- > 0;) {
     std::vector<Stmt> inner;

@@ -254,7 +254,7 @@ const std::vector<Transform>& transforms() {
        .apply = apply_split_softmax,
        .propose = propose_split_softmax},
       {.name = "quantize_activations",
-       .args = "scope group=size scale=size as groups",
+       .args = "scope group=size scale=size [sums=groups|scales] as groups",
        .picture = "for k < K: c += x[k] * A(k // G) * f32(I(k))  ->  for kl < K: p = max(p, |x[kl]|); ...;\n"
                   "  for kq < K: q[kq] = i8(x[kq] * 127 / p); for kg < K // G: s = 0; for k < G: s += q * I; "
                   "c += f32(s) * A(kg) * p / 127",

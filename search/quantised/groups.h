@@ -11,7 +11,8 @@ namespace lathe::search {
 
 inline constexpr int64_t kQuad = 4;
 inline constexpr int64_t kUnrolledQuads = 16;  // of a group in straight code
-inline constexpr int64_t kLeastScale = 32;  // activations that share one: a language model's logits bear no longer ones
+// Activations that share a scale. A language model's logits bear 64, not 128 (docs/decoder_loop.md).
+inline constexpr int64_t kLeastScale = 32, kUsualScale = 64, kMostScale = 256;
 
 struct Groups {
   int64_t group = 0;         // weights; 0: the weight is nothing of the kind

@@ -4,6 +4,10 @@
 //   m rows { max | groups { bytes, sums } }
 //   n0 panels { m0 tile { c = 0 | g { s = start | kq { s += 4 bytes } | c += f32(s) * factor } | y = f(c) } }
 //
+// Groups that share a scale of the activations have a sum of their own in floats, which meets that scale once:
+//
+//   c = 0 | h { u = 0 | g { s = start | kq { s += 4 bytes } | u += f32(s) * factor } | c += u * scale } | y = f(c)
+//
 // Fields that hold bytes lie as [n / nr, ..., k / 4, n % nr, k % 4]: a vector of lanes is one load. Used where the
 // caller allows quantised activations.
 #include <algorithm>
@@ -26,7 +30,9 @@ constexpr int64_t kBeside = 4;  // quads of a loop's step, vectors or groups sid
 constexpr int64_t kHurriedRows = 4;
 constexpr int64_t kFewRows = 2, kAheadOfFew = 8192, kAhead = 16384;  // bytes
 constexpr double kDots = 2, kIssue = 3.5;                            // a cycle
-constexpr double kStore = 0.5;                                       // cycles of a vector, beside the dots
+constexpr double kEnds = 12, kCrowded = 1.5;                         // sums that end together; cycles of one more
+constexpr double kStore = 0.1;                                       // cycles of a vector, beside the dots
+constexpr double kShown = 0.3;                                       // of what waits behind memory, or the reverse
 constexpr double kNear = 70;                                         // bytes a cycle from the second cache, not hidden
 constexpr double kLongestBurst = 16;                                 // lines
 constexpr int64_t kScratchRegisters = 6;                             // of weights and factors in the making
@@ -47,7 +53,7 @@ int64_t operations(const Expr& e) {
 class DotsSketch {
  public:
   struct Setting {
-    int64_t tile_rows = 1, panel_columns = 0, streams = 1, prefetch = 0, parallel = 0;
+    int64_t tile_rows = 1, panel_columns = 0, streams = 1, prefetch = 0, parallel = 0, scale = kLeastScale;
     bool operator==(const Setting&) const = default;
   };
   DotsSketch(const Problem& problem, const Target& target)
@@ -67,6 +73,13 @@ class DotsSketch {
            groups_of(p, Ranges(problem.kernel)).group > 0;
   }
   static const std::vector<KnobRow<DotsSketch>>& table();
+  // A language model's logits bear 64, not 128 (docs/decoder_loop.md). Short groups share 32 anyway.
+  std::vector<int64_t> scales() const {
+    Setting wide;
+    wide.scale = kUsualScale;
+    if (g_.group < kLeastScale || widest_scale(wide) == g_.group) return {kLeastScale};
+    return {kLeastScale, kUsualScale};
+  }
   Status accepts(const Setting& k) const;
   std::optional<Setting> standard() const;
   std::vector<Setting> simpler(const Setting&) const {
@@ -83,28 +96,58 @@ class DotsSketch {
     return std::count_if(p_.fields.begin(), p_.fields.end(),
                          [&](const QuantisedField& f) { return uses(g_.weight.byte, f.name); });
   }
+  // Activations that may share a scale where their groups are summed before it: so many as the knob says, if they make
+  // up the depth.
+  int64_t widest_scale(const Setting& k) const {
+    int64_t scale = g_.group;
+    while (scale < k.scale && k_ % (2 * scale) == 0 && (g_.block > 1 || g_.straight())) scale *= 2;
+    return scale;
+  }
+  // Groups of a block, or of its code, that are some of those which share a scale.
+  int64_t of_block(const Setting& k, int64_t groups, bool parts) const {
+    return g_.block > 1 && parts ? std::max(groups, widest_scale(k) / g_.group) : groups;
+  }
   // Registers of what stays while a loop goes through the groups of a block: its scales, and its minima.
-  int64_t block_registers(const Setting& k) const {
-    return g_.block > g_.unrolled ? vectors(k) * (g_.weight.rest ? 2 : 1) : 0;
+  int64_t block_registers(const Setting& k, bool parts) const {
+    const bool loop = of_block(k, g_.block, parts) > of_block(k, g_.unrolled, parts);
+    return loop ? vectors(k) * (g_.weight.rest ? 2 : 1) : 0;
   }
-  // Whether the sums of all groups are in registers beside those of one: else they are on the stack.
-  bool sums_fit(const Setting& k) const {
-    const int64_t weights = kWeightRegisters + (byte_fields() - 1) * vectors(k) + block_registers(k);
-    return (2 * k.tile_rows + 1) * vectors(k) + std::max(kScratchRegisters, weights) <= t_.vector_registers;
+  // Of the sums of a tile - integers of a group, floats of those that share a scale, floats of all - so many fit.
+  int64_t sums_that_fit(const Setting& k, bool parts) const {
+    const int64_t of_block = block_registers(k, parts), v = vectors(k);
+    const int64_t weights = kWeightRegisters + (byte_fields() - 1) * v + of_block;
+    const int64_t products = parts && (of_block > 0 || g_.weight.rest) ? v : 0;
+    return (t_.vector_registers - v - std::max(kScratchRegisters, weights) - products) / (k.tile_rows * v);
   }
-  // Activations that share a scale: a group, or two short ones whose pairs the code tells apart.
-  int64_t scale() const { return g_.group < kLeastScale && g_.block > 1 ? kLeastScale : g_.group; }
+  // Whether groups that share a scale are summed before it: those sums need registers.
+  bool in_parts(const Setting& k) const {
+    const int64_t scale = widest_scale(k);
+    return scale > g_.group && scale < k_ && sums_that_fit(k, true) >= 2;
+  }
+  bool sums_fit(const Setting& k) const { return sums_that_fit(k, in_parts(k)) > (in_parts(k) ? 2 : 1); }
+  int64_t block(const Setting& k) const { return of_block(k, g_.block, in_parts(k)); }
+  int64_t unrolled(const Setting& k) const { return of_block(k, g_.unrolled, in_parts(k)); }
+  // Activations that share a scale. Short groups do in pairs that the code tells apart.
+  int64_t scale(const Setting& k) const {
+    if (in_parts(k)) return widest_scale(k);
+    return g_.group < kLeastScale && g_.block > 1 ? kLeastScale : g_.group;
+  }
+  // Groups for each multiplication with a scale of the activations.
+  int64_t in_one(const Setting& k) const { return in_parts(k) ? scale(k) / g_.group : 1; }
+  // Instructions that bring in the activations' scale, for a group, vector and row.
+  double scale_operations(const Setting& k) const { return scale(k) == k_ ? 0 : 1 / static_cast<double>(in_one(k)); }
   // Instructions of a group, for one tile.
   double group_operations(const Setting& k) const {
     const double v = static_cast<double>(vectors(k)), rows = static_cast<double>(k.tile_rows);
     return static_cast<double>(g_.quads()) * v * (static_cast<double>(operations(g_.weight.byte)) + rows) +
            v * static_cast<double>(operations(g_.weight.factor) + operations(g_.weight.rest)) +
-           v * rows * (g_.weight.rest ? 5 : 4);
+           v * rows * ((g_.weight.rest ? 4 : 3) + scale_operations(k));
   }
   double group_cycles(const Setting& k, int64_t tile_rows) const;
   int64_t code_bytes(const Setting& k) const {
     const double share = g_.straight() ? 1 : static_cast<double>(kBeside) / static_cast<double>(g_.quads());
-    return static_cast<int64_t>(group_operations(k) * share) * g_.unrolled * kOperationBytes;
+    const int64_t copies = std::max(unrolled(k), in_one(k));
+    return static_cast<int64_t>(group_operations(k) * share) * copies * kOperationBytes;
   }
   void write_rows(Script& s, const Setting& k) const;
   void write_tiles(Script& s, const Setting& k) const;
@@ -135,6 +178,9 @@ const std::vector<KnobRow<DotsSketch>>& DotsSketch::table() {
        [](S) { return Values{1, 2, 4}; }},
       {"prefetch", "pf", "bytes that the largest field is prefetched ahead; 0: not", &Setting::prefetch, 0, kAnySize,
        true, [](S) { return Values{0, 2048, 4096, 8192, 16384}; }},
+      {"scale", "sc",
+       "activations that share a scale, where sums of their groups find registers; else those of a group do",
+       &Setting::scale, kLeastScale, kMostScale, true, [](S s) { return s.scales(); }},
       {"parallel", "parallel", "1: rows and panels are shared out", &Setting::parallel, 0, 1, true,
        [](S s) { return Values{s.problem_.threads > 1 ? 1 : 0}; }}};
   return kTable;
@@ -146,9 +192,9 @@ Status DotsSketch::accepts(const Setting& k) const {
   if (k.streams > 1 && !proves_divisible(p_.n->extent, k.panel_columns * k.streams, Ranges(problem_.kernel)))
     return unsupported("st {}: {} columns are not whole panels side by side", k.streams, n_);
   // What makes the weights of a group needs some more beside its sums than what has one group only.
-  const int64_t of_group = g_.group == k_ ? 0 : std::max(kGroupRegisters, block_registers(k));
+  const int64_t of_group = g_.group == k_ ? 0 : std::max(kGroupRegisters, block_registers(k, in_parts(k)));
   // A constant that AVX-512 repeats from memory takes a register without it.
-  const int64_t constants = t_.vector_registers < 32 && block_registers(k) > 0 && g_.weight.rest ? 1 : 0;
+  const int64_t constants = t_.vector_registers < 32 && block_registers(k, in_parts(k)) > 0 && g_.weight.rest ? 1 : 0;
   const int64_t scratch = kScratchRegisters + of_group + constants + (byte_fields() - 1) * vectors(k);
   if ((k.tile_rows + 1) * vectors(k) + scratch > t_.vector_registers && (k.tile_rows > 1 || k.streams > 1))
     return unsupported("mr {} by {} vectors: more than the registers", k.tile_rows, vectors(k));
@@ -166,22 +212,26 @@ double DotsSketch::group_cycles(const Setting& k, int64_t tile_rows) const {
   tile.tile_rows = tile_rows;
   const double rows = static_cast<double>(tile_rows), v = static_cast<double>(vectors(k));
   const double quads = static_cast<double>(g_.quads()), group = static_cast<double>(g_.group);
-  const double dots = quads * v * rows + v * rows * (g_.weight.rest ? 3 : 2);
+  const double dots = quads * v * rows + v * rows * ((g_.weight.rest ? 2 : 1) + scale_operations(k));
   // Sums wait for each other where there are few.
-  const double chain = quads * 4, stores = sums_fit(k) ? 0 : v * rows * kStore;
+  const double chain = quads * 4, crowd = std::max(0.0, v * rows - kEnds) * kCrowded,
+               stores = sums_fit(k) ? 0 : v * rows * kStore / static_cast<double>(in_one(k));
   const double weights = bytes_.total / static_cast<double>(n_) / static_cast<double>(k_) * group * v * t_.lanes;
-  return std::max({dots / kDots, group_operations(tile) / kIssue, chain}) + stores + (weights + rows * group) / kNear;
+  return std::max({dots / kDots, group_operations(tile) / kIssue, chain}) + crowd + stores +
+         (weights + rows * group) / kNear;
 }
 
 double DotsSketch::estimate(const Setting& k) const {
   const double v = static_cast<double>(vectors(k)), groups = static_cast<double>(k_) / static_cast<double>(g_.group);
   const int64_t whole = m_ / k.tile_rows, rest = m_ % k.tile_rows;
   const double tiles = static_cast<double>(whole + (rest != 0));
-  double cycles = static_cast<double>(whole) * group_cycles(k, k.tile_rows);
-  if (rest != 0) cycles += group_cycles(k, rest);
   const double panels = std::ceil(static_cast<double>(n_) / (v * t_.lanes));
-  const double compute = panels * groups * cycles, memory = problem_.cold ? bytes_.total / t_.memory_rate : 0;
-  return std::max(compute, memory) + 0.1 * std::min(compute, memory) + tiles * panels * 20;
+  // The first tile of a panel reads it from memory.
+  const double first = panels * groups * group_cycles(k, whole > 0 ? k.tile_rows : rest);
+  double others = static_cast<double>(std::max<int64_t>(whole - 1, 0)) * group_cycles(k, k.tile_rows);
+  if (whole > 0 && rest != 0) others += group_cycles(k, rest);
+  const double memory = problem_.cold ? bytes_.total / t_.memory_rate : 0;
+  return std::max(first, memory) + kShown * std::min(first, memory) + panels * groups * others + tiles * panels * 20;
 }
 
 // From memory one stream, which is prefetched.
@@ -191,7 +241,8 @@ std::optional<DotsSketch::Setting> DotsSketch::standard() const {
   const bool hurried = !problem_.unhurried && !is_const_int(p_.m->extent);
   const std::vector<Choice<Setting>> choices = {{&Setting::tile_rows, values_of(*this, &Setting::tile_rows)},
                                                 {&Setting::panel_columns, values_of(*this, &Setting::panel_columns)},
-                                                {&Setting::streams, values_of(*this, &Setting::streams)}};
+                                                {&Setting::streams, values_of(*this, &Setting::streams)},
+                                                {&Setting::scale, scales()}};
   Setting base;
   base.parallel = problem_.threads > 1;
   each_setting(base, choices, [&](const Setting& k) {
@@ -206,7 +257,8 @@ std::optional<DotsSketch::Setting> DotsSketch::standard() const {
 }
 
 Status DotsSketch::write(Script& s, const Setting& k) const {
-  s.move("quantize_activations {} group={} scale={} as kg", p_.k->iter, g_.group, scale());
+  s.move("quantize_activations {} group={} scale={}{} as kg", p_.k->iter, g_.group, scale(k),
+         in_parts(k) ? " sums=scales" : "");
   write_rows(s, k);
   write_tiles(s, k);
   return {};
@@ -233,15 +285,16 @@ void DotsSketch::write_rows(Script& s, const Setting& k) const {
   };
   // What one group waits for, others do meanwhile.
   std::string around = scale.iter;
-  const bool short_groups = this->scale() <= kBeside * t_.lanes;
-  if (short_groups && k_ / this->scale() % kBeside == 0) {
+  const int64_t activations = this->scale(k);
+  const bool short_groups = activations <= kBeside * t_.lanes;
+  if (short_groups && k_ / activations % kBeside == 0) {
     s.move("tile_scope {} {} tail=exact as {}s,{}u", around, kBeside, around, around);
     around += "u";
   }
   s.move("move_to_register {} {}", scale.body[0].target, around);
   s.move("move_to_register {} {}", scale.body[2].target, around);
   s.move("move_to_register {} {}", group.body[0].target, group.iter);
-  vectors(largest, this->scale(), kBeside);
+  vectors(largest, activations, kBeside);
   vectors(bytes, g_.group, kBeside);
   if (short_groups) s.move("unroll_scope {}", group.iter);
   if (around != scale.iter) s.move("unroll_scope {}", around);
@@ -252,6 +305,8 @@ void DotsSketch::write_tiles(Script& s, const Setting& k) const {
   if (!s.ok()) return;
   const std::string m = p_.m->iter, n = p_.n->iter, depth = p_.k->iter, sums = p_.k->body[0].target;
   const std::string integers = find_scope(s.kernel(), "kg")->body[0].target;
+  const std::string sums_of_part = in_parts(k) ? find_scope(s.kernel(), "kg_s")->body[0].target : "";
+  std::string part;
   const std::vector<const Stmt*> batches = scopes_with_role(problem_.kernel, "batch");
   const std::string outermost = batches.empty() ? "n0" : batches.front()->iter;
   const int64_t columns = k.panel_columns * k.streams;
@@ -261,34 +316,51 @@ void DotsSketch::write_tiles(Script& s, const Setting& k) const {
   s.move("swap_scopes m1 n0");
   s.move("swap_scopes m0 n0");
   // Start, groups, end; in each group its start, sums and end.
-  const auto split = [&](const char* from, const char* to) {
+  const auto split = [&](const std::string& from, const std::string& to) {
     for (const char* scope : {"n", "m"}) s.move("split_scope {}{} after=0 as {}{}", scope, from, scope, to);
   };
-  const auto inside = [&](const char* piece, const std::string& around) {
+  std::string piece = "_groups";
+  const auto inside = [&](const std::string& around) {
     for (const char* scope : {"n", "m"}) s.move("swap_scopes {}{} {}", scope, piece, around);
   };
-  split("1", "_groups");
-  split("_groups", "_end");
+  split("1", piece);
+  split(piece, "_end");
   // Those groups of a block that are not alike by the binary digits of their number, of which indices are sums.
   std::vector<std::string> digits;
-  std::string group = "kg";
+  std::string group = in_parts(k) ? "kg_s" : "kg", prefix = in_parts(k) ? "kh" : "kg";
   const auto divide = [&](int64_t by, const std::string& outer) {
-    const std::string inner = fmt::format("kg{}", by);
+    const std::string inner = fmt::format("{}{}", prefix, by);
     s.move("tile_scope {} {} tail=exact as {},{}", group, by, outer, inner);
-    inside("_groups", outer);
+    inside(outer);
     group = inner;
   };
-  if (g_.block > 1) divide(g_.block, "kb");
-  if (g_.unrolled > 1 && g_.unrolled < g_.block) divide(g_.unrolled, "kl");
-  for (int64_t half = g_.unrolled / 2; half > 1; half /= 2) {
-    digits.push_back(fmt::format("kd{}", half));
-    divide(half, digits.back());
+  const auto divide_in_digits = [&](int64_t all, int64_t of_one) {
+    for (int64_t half = all / 2; half > 1; half /= 2) {
+      digits.push_back(fmt::format("kd{}", half * of_one));
+      divide(half, digits.back());
+    }
+  };
+  const int64_t one = in_one(k), block = this->block(k) / one, unrolled = this->unrolled(k) / one;
+  if (block > 1) divide(block, "kb");
+  if (unrolled > 1 && unrolled < block) divide(unrolled, "kl");
+  divide_in_digits(unrolled, one);
+  inside(group);
+  if (unrolled > 1) digits.push_back(group);
+  if (in_parts(k)) {
+    part = group;
+    prefix = "kg";
+    split(piece, "_parts");
+    piece = "_parts";
+    split(piece, "_part_scale");
+    group = "kg";
+    divide_in_digits(one, 1);
+    inside(group);
+    digits.push_back(group);
   }
-  inside("_groups", group);
-  if (g_.unrolled > 1) digits.push_back(group);
-  split("_groups", "_quads");
+  split(piece, "_quads");
   split("_quads", "_scale");
-  inside("_quads", depth);
+  piece = "_quads";
+  inside(depth);
   // The depth of a group: periods, quads, in each the parts that share bytes.
   std::string rest = depth;
   std::vector<std::string> loops;
@@ -329,7 +401,9 @@ void DotsSketch::write_tiles(Script& s, const Setting& k) const {
     });
     pack_field(s, f, k.panel_columns, quads);
   }
-  for (const char* piece : {"1", "_groups", "_quads", "_scale", "_end"}) {
+  std::vector<std::string> pieces = {"1", "_groups", "_quads", "_scale", "_end"};
+  if (in_parts(k)) pieces.insert(pieces.end(), {"_parts", "_part_scale"});
+  for (const std::string& piece : pieces) {
     s.move("unroll_scope m{}", piece);
     std::string scope = fmt::format("n{}", piece);
     if (k.streams > 1) {
@@ -343,6 +417,7 @@ void DotsSketch::write_tiles(Script& s, const Setting& k) const {
   }
   s.move("tensorize kj dot4_u8s8");
   s.move("{} {} m0", sums_fit(k) ? "move_to_register" : "move_to_stack", sums);
+  if (in_parts(k)) s.move("move_to_register {} {}", sums_of_part, part);
   s.move("move_to_register {} {}", integers, group);
   for (const QuantisedField& f : p_.fields) {
     if (k.prefetch > 0 && s.ok()) prefetch_field(s, f, k);

@@ -124,5 +124,44 @@ TEST(QuantisedDefaults, AreSumsOfBytesWhereTheCallerAllowsThem) {
   }
 }
 
+// Groups that share a scale of the activations have sums of their own, in blocks and in panels beside each other too.
+TEST(QuantisedDefaults, GroupsThatShareAScaleAreSummedBeforeIt) {
+  int parts = 0;
+  for (const ops::QuantFormat& format : ops::quant_formats()) {
+    const auto graph = ops::finish(product(format, ops::symbol_dim("M", 1, 512, {{5, 1}}), 40));
+    ASSERT_TRUE(graph.ok()) << format.name << ": " << graph.status().to_string();
+    for (const Level& level : levels()) {
+      const ir::Target& target = level.context->target();
+      if (!test::generates(target)) continue;
+      auto op = Operator::create(level.context, *graph);
+      ASSERT_TRUE(op.ok()) << op.status().to_string();
+      PrepareRequest request;
+      request.allowed = kDefaultAllowed | ir::kQuantisedActivations;
+      const search::Problem problem = (*op)->general_problem(0, true, request);
+      const search::Recipe* recipe = search::find_recipe(problem);
+      ASSERT_NE(recipe, nullptr);
+      for (const int64_t scale : {64, 256}) {
+        const int64_t rows = target.vector_registers < 32 ? 2 : 4;
+        const search::Knobs knobs = {{"mr", rows}, {"nr", 2 * target.lanes}, {"sc", scale}};
+        if (!recipe->accepts(knobs, problem, target).ok()) continue;
+        SCOPED_TRACE(fmt::format("{} of {} rows on {}, sc {}", format.name, rows, level.name, scale));
+        const auto scheduled = recipe->script(knobs, problem, target);
+        ASSERT_TRUE(scheduled.ok()) << scheduled.status().to_string();
+        if (search::to_text(scheduled->schedule).find("sums=scales") == std::string::npos) continue;
+        ++parts;
+        LeafCache leaves(LeafCacheOptions{}, nullptr, nullptr);
+        const auto stage = build_stage(problem.kernel, *scheduled, target, leaves, {.llvm = false, .portable = false});
+        ASSERT_TRUE(stage.ok()) << stage.status().to_string();
+        auto oracle = Oracle::create({problem.kernel, {{"M", 5}}, 1, 3, 60'000}, nullptr);
+        ASSERT_TRUE(oracle.ok()) << oracle.status().to_string();
+        const auto verdict = (*oracle)->verify(*stage);
+        ASSERT_TRUE(verdict.ok()) << verdict.status().to_string();
+        EXPECT_TRUE(verdict->ok) << verdict->reason;
+      }
+    }
+  }
+  if (test::generates(levels().back().context->target())) EXPECT_GE(parts, 20);
+}
+
 }  // namespace
 }  // namespace lathe::runtime
