@@ -93,6 +93,41 @@ Problem softmax(int64_t rows, int threads, int64_t columns = 1024, const char* t
                threads);
 }
 
+// Of `length` queries and as many keys.
+Problem attention(int64_t heads, int64_t length, bool cold = false) {
+  Problem p = fixed(fmt::format(
+      R"(kernel attention(q: f32[{0}, {1}, 64] in, k: f32[{0}, {1}, 64] in, v: f32[{0}, {1}, 64] in, y: f32[{0}, {1}, 64] out) family attention
+  m: f32[{0}, {1}] heap
+  a: f32[{0}, {1}] heap
+  r: f32[{0}, {1}] heap
+  c: f32[{0}, {1}, {1}] heap
+  s: f32[{0}, {1}, {1}] heap
+  o: f32[{0}, {1}, 64] heap
+  for t < {0} [batch]:
+    for i < {1} [row]:
+      m[t, i] = -3.4028235e+38
+      for j < {1} [key]:
+        c[t, i, j] = 0.0
+        for d < 64 [k]:
+          c[t, i, j] += q[t, i, d] * k[t, j, d]
+        s[t, i, j] = c[t, i, j] * 0.125
+        m[t, i] fmax= s[t, i, j]
+      a[t, i] = 0.0
+      for j1 < {1} [key]:
+        s[t, i, j1] = exp2((s[t, i, j1] - m[t, i]) * 1.442695)
+        a[t, i] += s[t, i, j1]
+      r[t, i] = select(a[t, i] == 0.0, 0.0, 1.0 / a[t, i])
+      for n < 64 [n]:
+        o[t, i, n] = 0.0
+        for j2 < {1} [key]:
+          o[t, i, n] += s[t, i, j2] * v[t, j2, n]
+        y[t, i, n] = o[t, i, n] * r[t, i]
+)",
+      heads, length));
+  p.cold = cold;
+  return p;
+}
+
 // Few rows by a B that lies as it is.
 Problem values(int64_t length) {
   Problem p = fixed(
@@ -150,6 +185,10 @@ TEST(RecipeDefaults, FollowTheShape) {
       {"no whole steps of three", gelu(12289), {{"unroll", 4}}},
       {"four tiles of short sums", scores(32, 64), {{"mr", 8}, {"nr", 32}, {"mu", 1}}},
       {"sixteen tiles", scores(128, 64), {{"mu", 0}}},
+      {"queries that stay near are read where they lie", attention(14, 128), {{"qc", 0}}},
+      {"those of many heads do not stay", attention(32, 128), {{"qc", 1}}},
+      {"nor do long ones", attention(8, 512), {{"qc", 1}}},
+      {"nor what comes from memory", attention(14, 128, true), {{"qc", 1}}},
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(c.name);
