@@ -1,0 +1,49 @@
+// What weights of few bits are multiplied by before anything is measured: one stream of panels where they come from
+// memory, as many as hide the sums' latency where they lie in the caches.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "jit/host/host_cpu.h"
+#include "runtime/serve/operator.h"
+
+namespace lathe::runtime {
+namespace {
+
+search::Knobs defaults(const char* format, int64_t bytes, int64_t rows, bool cold) {
+  ops::Graph g;
+  const int x = add_tensor(g, "x", {ops::fixed_dim(rows), ops::fixed_dim(2048)});
+  const int w = add_tensor(g, "w", {ops::fixed_dim(2048), ops::fixed_dim(bytes)}, true, ir::DType::u8);
+  g.outputs = {add_node(g, "quantized_matmul", {x, w}, "y", {{"format", std::string(format)}})};
+  const auto op = Operator::create(Context::create({}).value(), ops::finish(g).value()).value();
+  const search::Problem problem = op->general_problem(0, true, {.cold = cold});
+  const search::Recipe* recipe = search::find_recipe(problem);
+  const search::Knobs out = recipe->defaults(problem, op->context().target());
+  EXPECT_TRUE(recipe->accepts(out, problem, op->context().target()).ok());
+  EXPECT_TRUE(recipe->build(out, problem, op->context().target()).ok());
+  return out;
+}
+
+TEST(QuantisedDefaults, OneStreamComesFromMemory) {
+  struct Format {
+    const char* name;
+    int64_t bytes;  // of a row
+  };
+  for (const Format& f : {Format{"q8_0", 2176}, Format{"q4_0", 1152}, Format{"q5_0", 1408}, Format{"q4_k", 1152}}) {
+    for (const int64_t rows : {1, 2, 4, 16}) {
+      SCOPED_TRACE(fmt::format("{} {}", f.name, rows));
+      const search::Knobs knobs = defaults(f.name, f.bytes, rows, true);
+      EXPECT_EQ(search::knob_of(knobs, "st", -1), 1);
+      EXPECT_EQ(search::knob_of(knobs, "pf", -1), 8192);
+    }
+  }
+}
+
+TEST(QuantisedDefaults, SeveralHideTheLatencyInTheCaches) {
+  if (jit::host_target().vector_registers < 32) GTEST_SKIP() << "needs the registers of AVX-512";
+  const search::Knobs knobs = defaults("q8_0", 2176, 1, false);
+  EXPECT_GT(search::knob_of(knobs, "st", -1), 1);
+  EXPECT_EQ(search::knob_of(knobs, "pf", -1), 0);
+}
+
+}  // namespace
+}  // namespace lathe::runtime
