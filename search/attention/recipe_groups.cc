@@ -75,6 +75,8 @@ class GroupsSketch {
   }
   std::optional<Setting> standard() const {
     Setting k{.prefetch = problem_.cold ? kAhead : 0, .parallel = problem_.threads > 1};
+    // On Zen 5, 8 KB ahead of keys of 16 bits take .95 of the time of 4 KB.
+    if (ir::dtype_bytes(read_where_it_is(load_of_keys(p_))->type) == 2) k.prefetch *= 2;
     k.key_part = standard_part();
     const int64_t columns = (extent_at(p_.columns->extent, problem_) + t_.lanes - 1) / t_.lanes;
     k.column_vectors = std::clamp<int64_t>(columns, 1, heads_ > 2 ? 4 : 8);
@@ -182,7 +184,7 @@ class GroupsSketch {
   std::string write_steps(Script& s, const Setting& k, const std::string& g, const std::string& joined) const;
   void write_sums(Script& s, const Setting& k, const std::string& rows, const std::string& joined,
                   const std::string& at, bool tensor) const;
-  void write_prefetches(Script& s, const Setting& k, const std::string& steps) const;
+  void write_prefetches(Script& s, const Setting& k, const std::string& steps, bool tensor) const;
   void write_scores(Script& s, const Setting& k, const std::string& heads, const std::string& keys,
                     const std::string& suffix) const;
 
@@ -318,7 +320,7 @@ Status GroupsSketch::write(Script& s, const Setting& k) const {
   vectorize_softmax(s, p_, j + "_max", k.score_vectors, t_.lanes);
   if (!split) vectorize_copies(s, p_, t_.lanes, k.key_heads);
   const std::string steps = write_steps(s, k, g, joined);
-  if (k.prefetch > 0 && (page_ == 0 || k.key_heads != 1)) write_prefetches(s, k, steps);
+  if (k.prefetch > 0 && (page_ == 0 || k.key_heads != 1)) write_prefetches(s, k, steps, !bytes);
   return {};
 }
 
@@ -362,7 +364,7 @@ void GroupsSketch::write_sums(Script& s, const Setting& k, const std::string& ro
 
 // What is a page ahead may lie anywhere; in a page, keys of the next head follow those of this one. Sums of a page's
 // values are tiles in loops, which prefetch nothing.
-void GroupsSketch::write_prefetches(Script& s, const Setting& k, const std::string& steps) const {
+void GroupsSketch::write_prefetches(Script& s, const Setting& k, const std::string& steps, bool tensor) const {
   const Expr keys = read_where_it_is(load_of_keys(p_)), values = read_where_it_is(load_of_values(p_));
   const auto lines = [&](const Expr& extent, const Expr& of, int64_t rows) {
     const int64_t bytes =
@@ -372,7 +374,7 @@ void GroupsSketch::write_prefetches(Script& s, const Setting& k, const std::stri
   s.move("prefetch {} {}o ahead={} lines={}", keys->name, steps, k.prefetch, lines(p_.depth->extent, keys, k.keys));
   if (page_ == 0)
     s.move("prefetch {} {} ahead={} lines={}", values->name, p_.values->iter, k.prefetch,
-           lines(p_.columns->extent, values, 4));
+           lines(p_.columns->extent, values, tensor ? 4 : 1));
 }
 
 Structure GroupsSketch::structure(const Setting& k, const ProblemFacts& facts) const {
