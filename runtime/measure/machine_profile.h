@@ -15,6 +15,8 @@
 
 namespace lathe::runtime {
 
+class ThreadTeam;
+
 // Holds the buffers between probes. Not thread-safe; runs on the caller's thread. Pin it for steady
 // numbers.
 class MachineProbe {
@@ -30,11 +32,11 @@ class MachineProbe {
   double fma_peak_gflops(ir::IsaLevel level);
   // Best of the passes over a buffer of that many bytes, at least three and at least 1 ms; one and
   // four streams. What fits a cache is read from there; a footprint of twice the last-level cache
-  // or more comes from memory.
-  double read_gbs(int64_t bytes);
+  // or more comes from memory. With a team each of so many threads passes over a part of it, all at once.
+  double read_gbs(int64_t bytes, ThreadTeam* team = nullptr, int threads = 1);
   // Bytes copied per second (read and written once each, counted once) between two halves of that
   // footprint, ordinary stores.
-  double copy_gbs(int64_t bytes);
+  double copy_gbs(int64_t bytes, ThreadTeam* team = nullptr, int threads = 1);
 
  private:
   struct Buffer;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "jit/host/host_cpu.h"
+#include "runtime/walk/threads.h"
 
 namespace lathe::runtime {
 namespace {
@@ -25,6 +26,18 @@ TEST(MachineProfile, WiderAndNearerIsNotSlower) {
   EXPECT_GT(memory, 0);
   EXPECT_GE(probe.read_gbs(target.l1_bytes / 2), 0.8 * memory);
   EXPECT_GT(probe.copy_gbs(target.l2_bytes / 2), 0);
+}
+
+// A part each, down to a footprint of less than a line for each of them; the buffer ends with the last part.
+TEST(MachineProfile, ATeamReadsAndCopiesAtOnce) {
+  TeamOptions options;
+  options.threads = 3;
+  ThreadTeam team(options);
+  MachineProbe probe;
+  for (const int64_t bytes : {int64_t{1}, int64_t{4096}, int64_t{100'000}, int64_t{3} << 20}) {
+    EXPECT_GT(probe.read_gbs(bytes, &team, 3), 0) << bytes;
+    EXPECT_GT(probe.copy_gbs(bytes, &team, 3), 0) << bytes;
+  }
 }
 
 TEST(MachineProfile, TextBothWays) {
