@@ -140,11 +140,11 @@ struct Bench::Impl {
         of_peak.push_back(work.flops / us * 1e-3 / (peaks.back() * options.threads));
       }
       if (read) {
-        reads.push_back(probe.read_gbs(footprint(work.read_bytes, options.cold)));
+        reads.push_back(probe.read_gbs(footprint(work.read_bytes, options.cold), team(), options.threads));
         of_read.push_back(work.read_bytes / us * 1e-3 / reads.back());
       }
       if (copy) {
-        copied.push_back(probe.copy_gbs(footprint(moved, all)));
+        copied.push_back(probe.copy_gbs(footprint(moved, all), team(), options.threads));
         of_copy.push_back(moved / 2 / us * 1e-3 / copied.back());
       }
       if (round > 0) continue;

@@ -12,6 +12,7 @@
 #include "jit/host/machine_loops.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/large_pages.h"
+#include "runtime/walk/threads.h"
 
 namespace lathe::runtime {
 namespace {
@@ -61,6 +62,13 @@ double best_rate(int64_t bytes, F&& pass) {
   return best;
 }
 
+// One call for each of the threads, all at once; without a team one after the other.
+template <class F>
+void on_each(ThreadTeam* team, int threads, F&& f) {
+  if (team != nullptr) return team->parallel_for(threads, f);
+  for (int i = 0; i < threads; ++i) f(i);
+}
+
 std::string& described() {
   static std::string text;
   return text;
@@ -107,22 +115,28 @@ double MachineProbe::fma_peak_gflops(ir::IsaLevel level) {
   return best;
 }
 
-double MachineProbe::read_gbs(int64_t bytes) {
-  const int64_t lines = std::max<int64_t>(bytes / 64 / 16 * 16, 16);
-  const char* data = buffer(lines * 64);
+double MachineProbe::read_gbs(int64_t bytes, ThreadTeam* team, int threads) {
+  const int64_t lines = std::max<int64_t>(bytes / 64 / threads / 16 * 16, 16);  // of a thread
+  const char* data = buffer(threads * lines * 64);
   if (!data) return 0;
   const auto loop = widest().read;
   double best = 0;
-  for (const int streams : {1, 4}) best = std::max(best, best_rate(lines * 64, [&] { loop(data, lines, streams); }));
+  for (const int streams : {1, 4}) {
+    const auto pass = [&] { on_each(team, threads, [&](int i) { loop(data + i * lines * 64, lines, streams); }); };
+    best = std::max(best, best_rate(threads * lines * 64, pass));
+  }
   return best * 1e-9;
 }
 
-double MachineProbe::copy_gbs(int64_t bytes) {
-  const int64_t lines = std::max<int64_t>(bytes / 128 / 2 * 2, 2);
-  char* data = buffer(lines * 128);
+double MachineProbe::copy_gbs(int64_t bytes, ThreadTeam* team, int threads) {
+  const int64_t lines = std::max<int64_t>(bytes / 128 / threads / 2 * 2, 2), all = threads * lines * 64;
+  char* data = buffer(2 * all);
   if (!data) return 0;
   const auto loop = widest().copy;
-  return best_rate(lines * 64, [&] { loop(data + lines * 64, data, lines); }) * 1e-9;
+  const auto pass = [&] {
+    on_each(team, threads, [&](int i) { loop(data + all + i * lines * 64, data + i * lines * 64, lines); });
+  };
+  return best_rate(all, pass) * 1e-9;
 }
 
 std::string peak_name(const ir::Target& target) {

@@ -15,6 +15,8 @@
 
 namespace lathe::runtime {
 
+class ThreadTeam;
+
 // Bytes that come from memory even if they are read again and again: eight last-level caches, but no more than 1 GiB
 // unless two of them are. Of two of them a last-level cache keeps a part, since it does not displace what is oldest: on
 // a shared Zen 5 with 32 MB, reading 64, 128 and 256 MB in turn takes 1, 1.2 and 1.35 of the time a byte, and more
@@ -35,12 +37,12 @@ class MachineProbe {
   // bits). portable: multiply, then add, 128 bits. 0 if the host lacks the level.
   double fma_peak_gflops(ir::IsaLevel level);
   // Best of the passes over a buffer of that many bytes, at least three and at least 1 ms; one and
-  // four streams. What fits a cache is read from there; a footprint of
-  // cold_bytes() or more comes from memory.
-  double read_gbs(int64_t bytes);
+  // four streams. What fits a cache is read from there; a footprint of cold_bytes() or more comes from memory. With a
+  // team each of so many threads passes over a part of it, all at once.
+  double read_gbs(int64_t bytes, ThreadTeam* team = nullptr, int threads = 1);
   // Bytes copied per second (read and written once each, counted once) between two halves of that
   // footprint, ordinary stores.
-  double copy_gbs(int64_t bytes);
+  double copy_gbs(int64_t bytes, ThreadTeam* team = nullptr, int threads = 1);
 
  private:
   struct Buffer;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "jit/host/host_cpu.h"
+#include "runtime/walk/threads.h"
 
 namespace lathe::runtime {
 namespace {
@@ -36,6 +37,18 @@ TEST(MachineProfile, ColdBytesAreEightCachesUpToAGibibyte) {
                                   {1024 * kMib, 2048 * kMib}}) {
     target.l3_bytes = l3;
     EXPECT_EQ(cold_bytes(target), bytes);
+  }
+}
+
+// A part each, down to a footprint of less than a line for each of them; the buffer ends with the last part.
+TEST(MachineProfile, ATeamReadsAndCopiesAtOnce) {
+  TeamOptions options;
+  options.threads = 3;
+  ThreadTeam team(options);
+  MachineProbe probe;
+  for (const int64_t bytes : {int64_t{1}, int64_t{4096}, int64_t{100'000}, int64_t{3} << 20}) {
+    EXPECT_GT(probe.read_gbs(bytes, &team, 3), 0) << bytes;
+    EXPECT_GT(probe.copy_gbs(bytes, &team, 3), 0) << bytes;
   }
 }
 
