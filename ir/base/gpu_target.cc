@@ -1,6 +1,9 @@
 // See gpu_target.h.
 #include "ir/base/gpu_target.h"
 
+#include <algorithm>
+#include <iterator>
+
 namespace lathe::ir {
 
 const std::vector<std::string_view>& gpu_target_names() {
@@ -18,6 +21,18 @@ std::optional<GpuTarget> find_gpu_target(std::string_view wanted) {
 #include "ir/base/gpu_targets.def"
 #undef LATHE_GPU
   return std::nullopt;
+}
+
+// By compute capability, as NVIDIA's programming guide lists them.
+int most_shared(const GpuTarget& target) {
+  struct Row {
+    int before;  // this capability
+    int kib;
+  };
+  constexpr Row kRows[] = {{86, 163}, {87, 99}, {88, 163}, {90, 99}, {120, 227}};
+  const auto* row =
+      std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& r) { return target.sm < r.before; });
+  return (row == std::end(kRows) ? 99 : row->kib) * 1024;
 }
 
 GpuTarget gpu_target(std::string name, int major, int minor, int multiprocessors, uint64_t memory_bytes) {

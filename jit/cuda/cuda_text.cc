@@ -28,7 +28,14 @@ class Writer {
     line("}};");
     line("LT_KERNEL({}, {}, {}, lt_args, a) {{", kernel, p_.threads, blocks);
     for (const DeviceLocal& l : p_.locals) line("  float {}[{}];", l.name, l.count);
-    for (const DeviceShared& s : p_.shared) line("  LT_SHARED({}, {});", s.name, s.count);
+    const int dynamic = dynamic_shared(p_);
+    if (dynamic > 0) line("  LT_DYNAMIC_SHARED(lt_all, {});", dynamic);
+    int64_t first = 0;
+    for (const DeviceShared& s : p_.shared) {
+      if (dynamic > 0) line("  float* const {} = lt_all + {};", s.name, first / 4);
+      if (dynamic == 0) line("  LT_SHARED({}, {});", s.name, s.count);
+      first += s.bytes();
+    }
     body(p_.body);
     line("}}");
     return std::move(out_);

@@ -139,6 +139,12 @@ const DeviceOpRow* find_device_op(ir::Op node, DeviceOp* op) {
   return at;
 }
 
+int dynamic_shared(const DeviceProgram& program) {
+  int64_t bytes = 0;
+  for (const DeviceShared& s : program.shared) bytes += s.bytes();
+  return bytes <= kStaticShared ? 0 : static_cast<int>(bytes);
+}
+
 std::string print(const DeviceProgram& program) { return Printer(program).run(); }
 
 }  // namespace lathe::jit

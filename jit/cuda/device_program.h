@@ -57,6 +57,7 @@ struct DeviceLocal {
 struct DeviceShared {
   std::string name;  // s0
   int64_t count = 1;
+  int64_t bytes() const { return (count * 4 + 15) / 16 * 16; }
 };
 
 // An element: so many from the first one of a parameter, of a local or of shared memory.
@@ -67,11 +68,12 @@ struct DevicePlace {
   ir::Expr offset;
 };
 
-inline constexpr int kMaxLanes = 8;        // elements of a value: 16 bytes of 2 each
-inline constexpr int kMostLocals = 224;    // of the 255 registers that a thread may have
-inline constexpr int kMostCopies = 256;    // of an unrolled loop
-inline constexpr int kMostShared = 49152;  // bytes of a block that nothing has to be asked for
-inline constexpr int kMostStages = 8;      // of what is copied while others are used
+inline constexpr int kMaxLanes = 8;          // elements of a value: 16 bytes of 2 each
+inline constexpr int kMostLocals = 224;      // of the 255 registers that a thread may have
+inline constexpr int kMostCopies = 256;      // of an unrolled loop
+inline constexpr int kMostShared = 232448;   // bytes of a block that some GPU has (ir::most_shared)
+inline constexpr int kStaticShared = 49152;  // of these, without being asked for at a launch
+inline constexpr int kMostStages = 8;        // of what is copied while others are used
 
 struct DeviceStmt {
   enum class Kind : uint8_t {
@@ -119,6 +121,9 @@ struct DeviceProgram {
   std::vector<DeviceShared> shared;
   std::vector<DeviceStmt> body;
 };
+
+// Bytes of shared memory that a launch has to ask for; 0: none, they are part of the code.
+int dynamic_shared(const DeviceProgram& program);
 
 std::string print(const DeviceProgram& program);
 

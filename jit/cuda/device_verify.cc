@@ -39,7 +39,7 @@ class Verifier {
       LATHE_RETURN_IF_ERROR(define(s.name));
       names_.erase(s.name);
       if (s.count < 1) return invalid("shared: {} has {} elements", s.name, s.count);
-      bytes += (std::min<int64_t>(s.count, kMostShared) * 4 + 15) / 16 * 16;
+      bytes += DeviceShared{s.name, std::min<int64_t>(s.count, kMostShared)}.bytes();
     }
     if (bytes > kMostShared) return invalid("shared: {} bytes, expected at most {}", bytes, kMostShared);
     stored_.assign(p_.locals.size(), false);

@@ -153,6 +153,8 @@ Result<std::shared_ptr<const Nvrtc>> Nvrtc::open(const std::string& path) {
 
 Result<CompiledKernel> Nvrtc::compile(const DeviceProgram& program, const std::string& kernel,
                                       const ir::GpuTarget& target, const CompileLimits& limits) const {
+  if (const int shared = dynamic_shared(program); shared > ir::most_shared(target))
+    return ir::unsupported("{} bytes of shared memory, {} has {}", shared, target.name, ir::most_shared(target));
   const int blocks = wanted_blocks(program);
   Result<CompiledKernel> made = compile(cuda_text(program, kernel, blocks), kernel, target, limits);
   const bool crowded = !made.ok() && made.status().code() == ir::Code::kUNSUPPORTED && blocks > 1;

@@ -76,7 +76,7 @@ Result<std::shared_ptr<CudaDevice>> CudaDevice::open(std::shared_ptr<const CudaD
   return out;
 }
 
-Result<void*> CudaDevice::load(const std::string& cubin, const std::string& kernel) {
+Result<void*> CudaDevice::load(const std::string& cubin, const std::string& kernel, int shared) {
   LATHE_RETURN_IF_ERROR(working());
   const std::string hash = ir::content_hash(cubin.data(), cubin.size());
   const std::lock_guard lock(mutex_);
@@ -94,6 +94,10 @@ Result<void*> CudaDevice::load(const std::string& cubin, const std::string& kern
   if (status.ok()) {
     const CurrentDevice current(*this);
     status = note(d.cuKernelGetFunction(&function, found), "loading the kernel");
+    int handle = 0;
+    if (status.ok() && shared > 0) status = note(d.cuDeviceGet(&handle, number_), "device");
+    if (status.ok() && shared > 0)
+      status = note(d.cuKernelSetAttribute(cuda::kAttributeDynamicShared, shared, found, handle), "shared memory");
   }
   if (!status.ok()) {
     (void)d.cuLibraryUnload(library);
@@ -119,10 +123,10 @@ Status CudaDevice::check_memory(const void* address) const {
   return {};
 }
 
-Status CudaDevice::launch(void* kernel, unsigned blocks, unsigned threads, void* args, void* stream) {
+Status CudaDevice::launch(void* kernel, unsigned blocks, unsigned threads, unsigned shared, void* args, void* stream) {
   LATHE_RETURN_IF_ERROR(working());
   void* params[] = {args};
-  const int error = driver_->cuLaunchKernel(kernel, blocks, 1, 1, threads, 1, 1, 0, stream, params, nullptr);
+  const int error = driver_->cuLaunchKernel(kernel, blocks, 1, 1, threads, 1, 1, shared, stream, params, nullptr);
   return error == 0 ? Status() : note(error, "launch");
 }
 

@@ -26,12 +26,13 @@ class CudaDevice {
 
   // The kernel of that name in the code, ready to be launched: loaded once, and for as long as the process runs.
   // Streams that capture meanwhile go on. INVALID: the driver does not take the code.
-  ir::Result<void*> load(const std::string& cubin, const std::string& kernel);
+  // shared: bytes of shared memory that launches will ask for.
+  ir::Result<void*> load(const std::string& cubin, const std::string& kernel, int shared);
   // INVALID, saying what it is instead: an address that is not memory of this device.
   ir::Status check_memory(const void* address) const;
   // args: the one argument of the kernel. Allocates nothing and waits for nothing. DEVICE: the launch failed, or
   // something before it did.
-  ir::Status launch(void* kernel, unsigned blocks, unsigned threads, void* args, void* stream);
+  ir::Status launch(void* kernel, unsigned blocks, unsigned threads, unsigned shared, void* args, void* stream);
   // What the driver says of a call for this device, remembered if it does not recover from it.
   ir::Status note(int error, const char* what);
 

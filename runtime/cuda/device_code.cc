@@ -17,7 +17,7 @@ using ir::Status;
 
 namespace {
 
-constexpr char kTitle[] = "device code 1";
+constexpr char kTitle[] = "device code 2";
 
 Identity environment(const ir::GpuTarget& target) {
   DeviceCodeFields f;
@@ -66,8 +66,10 @@ Result<int64_t> take_number(std::string_view& bytes, std::string_view name) {
 }  // namespace
 
 std::string write_device_code(const DeviceCode& code, const ir::GpuTarget& target) {
-  return fmt::format("{}\nkernel: {}\narchitecture: {}\nthreads: {}\nregisters: {}\ncompiler: {}\nbytes: {}\n", kTitle,
-                     code.kernel, target.architecture, code.threads, code.registers, code.compiler, code.cubin.size()) +
+  return fmt::format(
+             "{}\nkernel: {}\narchitecture: {}\nthreads: {}\nregisters: {}\nshared: {}\ncompiler: {}\nbytes: {}\n",
+             kTitle, code.kernel, target.architecture, code.threads, code.registers, code.shared, code.compiler,
+             code.cubin.size()) +
          code.cubin;
 }
 
@@ -82,11 +84,14 @@ Result<DeviceCode> parse_device_code(std::string_view bytes, const ir::GpuTarget
     return invalid("made for {}, expected {}", architecture, target.architecture);
   LATHE_ASSIGN(const int64_t threads, take_number(bytes, "threads"));
   LATHE_ASSIGN(const int64_t registers, take_number(bytes, "registers"));
+  LATHE_ASSIGN(const int64_t shared, take_number(bytes, "shared"));
   LATHE_ASSIGN(out.compiler, take(bytes, "compiler"));
   LATHE_ASSIGN(const int64_t size, take_number(bytes, "bytes"));
   if (threads < 1 || threads > ir::kMaxBlockThreads) return invalid("{} threads", threads);
   if (static_cast<uint64_t>(size) != bytes.size()) return invalid("{} bytes of code, expected {}", bytes.size(), size);
+  if (shared > ir::most_shared(target)) return invalid("{} bytes of shared memory", shared);
   out.threads = static_cast<int>(threads);
+  out.shared = static_cast<int>(shared);
   out.registers = static_cast<int>(registers);
   out.cubin = bytes;
   LATHE_ASSIGN(const jit::CubinInfo info, jit::read_cubin(out.cubin, out.kernel));
@@ -134,6 +139,7 @@ Result<DeviceCode> DeviceCodes::compile(const ir::Leaf& leaf, const ir::GpuTarge
   out.key = key;
   out.kernel = "lathe_" + key.substr(0, 12);
   out.threads = program.threads;
+  out.shared = jit::dynamic_shared(program);
   Result<jit::CompiledKernel> made = nvrtc->compile(program, out.kernel, target, policy.limits);
   if (!made.ok()) {
     const Code code = made.status().code();

@@ -24,7 +24,7 @@ SymbolValues sizes_of(const search::GeneralKernel& general, const SymbolValues& 
 // The kernels of a plan. INVALID: the driver does not take one, which is given up.
 Status load(DevicePlan& plan, CudaDevice& device, DeviceCodes& codes) {
   for (CudaLaunch::Step& step : plan.steps) {
-    Result<void*> kernel = device.load(step.code->cubin, step.code->kernel);
+    Result<void*> kernel = device.load(step.code->cubin, step.code->kernel, step.code->shared);
     if (!kernel.ok() && kernel.status().code() == ir::Code::kINVALID) codes.reject(*step.code, device.target());
     LATHE_ASSIGN(step.kernel, std::move(kernel));
   }

@@ -13,6 +13,7 @@ namespace lathe::runtime {
 namespace cuda {
 // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR, _MULTIPROCESSOR_COUNT
 inline constexpr int kAttributeMajor = 75, kAttributeMinor = 76, kAttributeMultiprocessors = 16;
+inline constexpr int kAttributeDynamicShared = 8;                  // of a kernel: the most that launches ask for
 inline constexpr int kPointerMemoryType = 2, kPointerOrdinal = 9;  // CU_POINTER_ATTRIBUTE_MEMORY_TYPE, _DEVICE_ORDINAL
 inline constexpr unsigned kMemoryHost = 1, kMemoryDevice = 2;      // CU_MEMORYTYPE_HOST, _DEVICE
 inline constexpr int kInvalidValue = 1, kStubLibrary = 34;         // CUDA_ERROR_INVALID_VALUE, _STUB_LIBRARY

@@ -20,7 +20,7 @@ constexpr int64_t kMostBlocks = INT32_MAX;
 
 struct BoundStep {
   void* kernel = nullptr;
-  unsigned blocks = 0, threads = 0;
+  unsigned blocks = 0, threads = 0, shared = 0;
   std::vector<int> operands;
   std::vector<int64_t> sizes;
 };
@@ -38,7 +38,7 @@ class BoundCudaLaunch final : public BoundExecutable {
       size_t n = 0;
       for (const int p : s.operands) args[n++] = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(params[p]));
       for (const int64_t e : s.sizes) args[n++] = static_cast<uint64_t>(e);
-      LATHE_RETURN_IF_ERROR(device_.launch(s.kernel, s.blocks, s.threads, args, stream));
+      LATHE_RETURN_IF_ERROR(device_.launch(s.kernel, s.blocks, s.threads, s.shared, args, stream));
     }
     return {};
   }
@@ -62,7 +62,8 @@ Result<std::unique_ptr<const BoundExecutable>> CudaLaunch::bind(const SymbolValu
     return ir::unsupported("operands of a layout of their own");
   std::vector<BoundStep> steps;
   for (const Step& step : steps_) {
-    BoundStep bound{step.kernel, 1, static_cast<unsigned>(step.code->threads), step.launch.operands, {}};
+    const auto threads = static_cast<unsigned>(step.code->threads), shared = static_cast<unsigned>(step.code->shared);
+    BoundStep bound{step.kernel, 1, threads, shared, step.launch.operands, {}};
     if (bound.operands.size() > kMaxNestBuffers || step.launch.sizes.size() > kMostSizes)
       return ir::unsupported("a launch with {} operands and {} sizes", bound.operands.size(), step.launch.sizes.size());
     for (const ir::Expr& e : step.launch.sizes) {

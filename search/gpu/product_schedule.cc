@@ -69,13 +69,13 @@ class Writer {
   // Steps of operands in shared memory, of which one is used and the others are on their way: of what can be copied as
   // it is, as many as fit.
   int64_t stages() const {
-    constexpr int64_t kMostStages = 3, kStatic = 48 * 1024, kPadding = 4;
+    constexpr int64_t kMostStages = 3, kShared = 64 * 1024, kPadding = 4;  // bytes of a block: every GPU has room
     const bool plain = p_.made.empty() && std::all_of(p_.operands.begin(), p_.operands.end(), [&](const auto& o) {
                          const Buffer& b = *kernel_.find_buffer(o.buffer);
                          return b.type == DType::f32 && is_input(b.place) && o.dims == 2;
                        });
     const int64_t step = (t_.rows + t_.columns + 2 * kPadding) * t_.depth * 4, last = (t_.rows + t_.columns) * 4;
-    return plain ? std::clamp<int64_t>((kStatic - last) / step, 1, kMostStages) : 1;
+    return plain ? std::clamp<int64_t>((kShared - last) / step, 1, kMostStages) : 1;
   }
   // Tiles of the result; where sums start, grow and are used apart from each other; terms step by step.
   void blocks() {

@@ -263,7 +263,7 @@ TEST(BlockCode, EveryRuleRefuses) {
   };
   const Change changes[] = {
       {"shared: s0 has 0 elements", [](DeviceProgram& p) { p.shared[0].count = 0; }},
-      {"shared: 49168 bytes, expected at most 49152", [](DeviceProgram& p) { p.shared[0].count = 12289; }},
+      {"shared: 232464 bytes, expected at most 232448", [](DeviceProgram& p) { p.shared[0].count = 58113; }},
   };
   const DeviceProgram sound = lowered(kTurned);
   for (const Change& c : changes) {

@@ -27,6 +27,7 @@ DeviceCode code() {
   c.kernel = "lathe_0123456789ab";
   c.threads = 256;
   c.registers = 24;
+  c.shared = 65536;
   c.compiler = "nvrtc 12.9";
   c.cubin = test::write_fake_cubin(90, c.kernel, 24, "code");
   return c;
@@ -54,8 +55,9 @@ TEST(DeviceCode, DamageIsFound) {
     std::string out = bytes;
     return out.replace(out.find(from), from.size(), to);
   };
-  EXPECT_EQ(why(replaced("device code 1", "device code 2")), "expected `device code 1`");
+  EXPECT_EQ(why(replaced("device code 2", "device code 1")), "expected `device code 2`");
   EXPECT_EQ(why(replaced("threads: 256", "threads: 0")), "0 threads");
+  EXPECT_EQ(why(replaced("shared: 65536", "shared: 232449")), "232449 bytes of shared memory");
   EXPECT_EQ(why(replaced("threads: 256", "threads: 25x")), "expected a number after `threads`");
   EXPECT_EQ(why(replaced("registers: 24", "registers: 99")), "24 registers, expected 99");
   EXPECT_THAT(why(replaced("lathe_0123456789ab\narch", "lathe_0123456789xx\narch")),

@@ -88,6 +88,7 @@ std::string run(const ir::LaunchKernel& cut, const std::vector<jit::DeviceProgra
     int64_t blocks = 1;
     for (const ir::Expr& e : l.grid) blocks *= std::max<int64_t>(value_of(e, symbols), 0);
     if (blocks == 0) continue;
+    kernel->ask_for_shared(jit::dynamic_shared(programs[static_cast<size_t>(l.leaf)]));
     Accesses accesses;
     const std::string why = kernel->run(static_cast<unsigned>(blocks), static_cast<unsigned>(kernel->threads()),
                                         args.data(), order, accesses, banks, copies);

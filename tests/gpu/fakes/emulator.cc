@@ -36,6 +36,7 @@ bool EmulatedKernel::open(std::string_view code, const std::string& name) {
   note_ = static_cast<void (**)(const void*, int, bool)>(find("lt_note"));
   note_shared_ = static_cast<void (**)(void*, unsigned long)>(find("lt_note_shared"));
   note_banks_ = static_cast<void (**)(int, const void*, int)>(find("lt_note_banks"));
+  shared_ = static_cast<long long*>(find("lt_dynamic_shared"));
   start_copy_ = static_cast<void (**)(float*, const float*, int)>(find("lt_start_copy"));
   end_group_ = static_cast<void (**)()>(find("lt_end_group"));
   wait_groups_ = static_cast<void (**)(int)>(find("lt_wait_groups"));
@@ -83,6 +84,7 @@ std::string EmulatedKernel::run(unsigned blocks, unsigned threads, const void* a
     accesses.loads[i] += accesses_[i];
     accesses.stores[i] += accesses_[4 + i];
   }
+  if (*misaligned_ == 2 && why.empty()) return "the launch asks for other shared memory than the kernel has";
   return *misaligned_ != 0 && why.empty() ? "an access that is not aligned" : why;
 }
 

@@ -24,6 +24,8 @@ class EmulatedKernel {
   bool open(std::string_view code, const std::string& name);
   int threads() const { return threads_; }
   unsigned long arg_bytes() const { return arg_bytes_; }
+  // Bytes of shared memory that launches from here on ask for.
+  void ask_for_shared(int bytes) const { *shared_ = bytes; }
   // What went wrong; empty: nothing. An access that is not aligned; an element that a thread stored and another loaded
   // or stored with no barrier in between, or touched before a copy to it had arrived; threads that wait for each other
   // in different places.
@@ -45,6 +47,7 @@ class EmulatedKernel {
   void (**wait_groups_)(int) = nullptr;
   int threads_ = 0;
   unsigned long arg_bytes_ = 0;
+  long long* shared_ = nullptr;
 };
 
 }  // namespace lathe::test

@@ -35,6 +35,7 @@ struct Library {
 };
 struct Kernel {
   EmulatedKernel run;
+  unsigned most_shared = 0;  // that a launch may ask for
 };
 
 thread_local int t_contexts = 0;  // pushed
@@ -169,6 +170,11 @@ FAKE int cuKernelGetFunction(void** function, void* kernel) {
   *function = kernel;
   return t_contexts > 0 ? kOk : kInvalidContext;
 }
+FAKE int cuKernelSetAttribute(int attribute, int value, void* kernel, int) {
+  if (attribute != 8 || value < 0 || value > 232448) return kInvalidValue;
+  static_cast<Kernel*>(kernel)->most_shared = static_cast<unsigned>(value);
+  return kOk;
+}
 FAKE int cuLaunchKernel(void* function, unsigned blocks, unsigned blocks_y, unsigned blocks_z, unsigned threads,
                         unsigned threads_y, unsigned threads_z, unsigned shared, void* stream, void** params,
                         void** extra) {
@@ -176,9 +182,11 @@ FAKE int cuLaunchKernel(void* function, unsigned blocks, unsigned blocks_y, unsi
   if (t_contexts == 0) return kInvalidContext;
   const EmulatedKernel& kernel = static_cast<Kernel*>(function)->run;
   if (stream == nullptr || blocks == 0 || blocks > 0x7fffffffu || blocks_y != 1 || blocks_z != 1 || threads_y != 1 ||
-      threads_z != 1 || shared != 0 || extra != nullptr || threads != static_cast<unsigned>(kernel.threads()))
+      threads_z != 1 || shared > static_cast<Kernel*>(function)->most_shared || extra != nullptr ||
+      threads != static_cast<unsigned>(kernel.threads()))
     return kInvalidValue;
   f.last_stream = stream;
+  kernel.ask_for_shared(static_cast<int>(shared));
   if (const int error = f.fail_launch; error != 0) {
     f.fail_launch = 0;
     return error;

@@ -58,6 +58,29 @@ TEST(AsyncCopies, ProductsOfAnyDepth) {
   }
 }
 
+// More than 48 KB: the launch asks for them.
+TEST(AsyncCopies, StagesOfMoreThanStaticMemory) {
+  constexpr search::ProductTile kLarge{128, 128, 16, 8, 8};
+  const auto general = search::general_kernel(kernel_of(kTurnedProduct));
+  const ir::Kernel kernel = scheduled(kTurnedProduct, kLarge).kernel;
+  const DeviceProgram program = lowered(kernel);
+  EXPECT_GT(dynamic_shared(program), jit::kStaticShared);
+  EXPECT_EQ(dynamic_shared(lowered(scheduled(kProduct, kSmall).kernel)), 0);
+  for (const int64_t k : {1, 16, 65})
+    expect_as_interpreted(kernel, sizes_of(general, {{"M", 33}, {"N", 129}, {"K", k}}), 1e-5);
+  // What a GPU has not is refused before anything is compiled.
+  DeviceProgram large = program;
+  large.shared[0].count = 40000;
+  const auto opened = jit::Nvrtc::open(LATHE_FAKE_NVRTC);
+  ASSERT_TRUE(opened.ok());
+  for (const char* gpu : {"l40s", "rtx4090"})
+    EXPECT_THAT((*opened)->compile(large, "lathe_leaf", *ir::find_gpu_target(gpu)).status().message(),
+                HasSubstr("bytes of shared memory, NVIDIA"));
+  EXPECT_EQ(ir::most_shared(*ir::find_gpu_target("a100")), 163 * 1024);
+  EXPECT_EQ(ir::most_shared(*ir::find_gpu_target("l40s")), 99 * 1024);
+  EXPECT_EQ(ir::most_shared(*ir::find_gpu_target("h200")), 227 * 1024);
+}
+
 TEST(AsyncCopies, AreInTheProgram) {
   const search::Scheduled s = scheduled(kProduct, kSmall);
   EXPECT_EQ(s.schedule.knobs.at("stages"), 3);
@@ -212,7 +235,7 @@ TEST(AsyncCopies, AreOneInstructionOf16Bytes) {
   if (!opened.ok()) GTEST_SKIP() << opened.status().message() << "; scripts/setup_gpu.sh fetches it";
   int kernels = 0;
   for (const char* text : {kProduct, kTurnedProduct}) {
-    for (const search::ProductTile& tile : {search::ProductTile{128, 128, 8, 8, 8}, {64, 64, 16, 4, 4}}) {
+    for (const search::ProductTile& tile : {search::ProductTile{128, 128, 16, 8, 8}, {64, 64, 16, 4, 4}}) {
       for (const char* gpu : {"a100", "rtx4090", "h200"}) {
         const auto made =
             (*opened)->compile(lowered(scheduled(text, tile).kernel), "lathe_leaf", *ir::find_gpu_target(gpu));
