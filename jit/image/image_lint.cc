@@ -268,7 +268,8 @@ class Sweep {
     if (!take(&opcode)) return refuse("cut off");
     LATHE_RETURN_IF_ERROR(operands(vector_form(map, opcode, evex), &m, false));
     const int implied = (prefix == 0xc5 ? p0 : p1) & 3;
-    if (map == 2 && !evex && (opcode == 0x49 || opcode == 0x4b || opcode == 0x5c)) return tiles(opcode, implied);
+    if (map == 2 && !evex && (opcode == 0x49 || opcode == 0x4b || opcode == 0x5c || opcode == 0x5e))
+      return tiles(opcode, implied);
     LATHE_RETURN_IF_ERROR(needs(evex ? uint64_t{kCpu_avx512f} : uint64_t{kCpu_avx}));
     const bool fused = map == 2 && opcode >= 0x96 && opcode <= 0xbf && (opcode & 0xf) >= 6;
     if (fused && !evex) LATHE_RETURN_IF_ERROR(needs(kCpu_fma));
@@ -287,9 +288,12 @@ class Sweep {
   Status tiles(uint8_t opcode, int implied) {
     const bool known = opcode == 0x49   ? implied == 0 || implied == 3  // ldtilecfg, tilerelease; tilezero
                        : opcode == 0x4b ? implied == 2 || implied == 3  // tilestored, tileloadd
+                       : opcode == 0x5e ? implied == 1 || implied == 2  // tdpbusd, tdpbsud
                                         : implied == 2;                 // tdpbf16ps
     if (!known) return refuse("an instruction no leaf has");
-    return needs(opcode == 0x5c ? uint64_t{kCpu_amx_bf16} : uint64_t{kCpu_amx_tile});
+    return needs(opcode == 0x5c   ? uint64_t{kCpu_amx_bf16}
+                 : opcode == 0x5e ? uint64_t{kCpu_amx_int8}
+                                  : uint64_t{kCpu_amx_tile});
   }
 
   const CodeImage& image_;

@@ -348,8 +348,9 @@ std::string program_name(const ir::Kernel& leaf, const ir::Target& target, std::
   ir::for_each_stmt(leaf.body, [&](const ir::Stmt& s) {
     reduces |= s.kind == ir::Stmt::Kind::assign && s.op != ir::AssignOp::set;
     if (s.mark != ir::Mark::tensor) return;
+    const std::string& what = s.intrinsic;
     const bool product =
-        s.intrinsic == "mma" || s.intrinsic == "mma_u8s8" || s.intrinsic == "dot2_bf16" || s.intrinsic == "tile_bf16";
+        what == "mma" || what == "mma_u8s8" || what == "dot2_bf16" || what == "tile_bf16" || what == "tile_u8s8";
     family = product ? "matmul" : s.intrinsic;
     if (!product) tile = fmt::format("{0}x{0}", target.lanes);
     ir::for_each_stmt(s.body, [&](const ir::Stmt& update) {

@@ -1,10 +1,12 @@
-// Tensor scopes of tile_bf16: sums of up to 32 x 32, or 16 x 64, wait in four tile registers while the steps of K run.
+// Tensor scopes of tile_bf16 and tile_u8s8: sums of up to 32 x 32, or 16 x 64, wait in four tile registers while the
+// steps of K run.
 //
 //   for k < seglen @tensor(tile_bf16):                         c0 .. c3 = tiles of c
 //     for q < 16, j < 2, m < 32 @unroll: for n < 32 @vector:   steps: load a0, a1, b0, b1; four tile_dot_bf16
 //       c[m, n] += f32(a[m, 32k + 2q + j]) * f32(b[..])        tiles of c = c0 .. c3
 //
-// A row of a is 64 bytes of k, a row of b the pairs of 16 columns: both, and c, are read where they lie.
+// A row of a is 64 bytes of k, a row of b the pairs (of bytes: the fours) of 16 columns: both, and c, are read where
+// they lie.
 #include <algorithm>
 
 #include "ir/analysis/analysis.h"
@@ -18,8 +20,7 @@ using ir::Stmt;
 
 namespace {
 
-constexpr int64_t kColumns = kTileBytes / 4, kMostRows = 2 * kTileRows, kMostColumns = 2 * kColumns,
-                  kTileDepth = 2 * kTileRows;
+constexpr int64_t kColumns = kTileBytes / 4, kMostRows = 2 * kTileRows, kMostColumns = 2 * kColumns;
 constexpr int kFirstA = 4, kFirstB = 6;  // tile registers; sums come first; those of b are used in turns
 
 bool moves(const std::vector<Expr>& index, const std::string& iter) {
@@ -68,6 +69,7 @@ struct Lowering::Tiles {
   std::vector<const Stmt*> rows, columns, depth;
   const Expr *a = nullptr, *b = nullptr;  // loads
   Linear a_step, b_step, c_step;          // from one row of a tile to the next
+  LeafOp dot = LeafOp::k_tile_dot_bf16;
   int64_t m = 1, n = 1;
   int down() const { return static_cast<int>((m + kTileRows - 1) / kTileRows); }
   int across() const { return static_cast<int>(n / kColumns); }
@@ -93,7 +95,12 @@ std::optional<Access> Lowering::tile_at(const Tiles& t, const Expr* load, int64_
   return out;
 }
 
-void Lowering::tile_bf16(const Stmt& s) {
+void Lowering::tile_bf16(const Stmt& s) { tile_product(s, 2); }
+void Lowering::tile_u8s8(const Stmt& s) { tile_product(s, 4); }
+
+// parts: elements of a lane.
+void Lowering::tile_product(const Stmt& s, int64_t parts) {
+  const int64_t element = 4 / parts;
   Tiles t;
   std::vector<const Stmt*> scopes;
   for (const Stmt* at = &s; t.update == nullptr;) {
@@ -113,13 +120,20 @@ void Lowering::tile_bf16(const Stmt& s) {
   if (!product) return refuse("not a sum of products");
   for (const Expr& factor : t.update->value->args) {
     const Expr& load = ir::unwidened(factor);
-    if (load->op != ir::Op::k_load || load->type != ir::DType::bf16) return refuse("expected factors of bf16");
+    const bool fits =
+        parts == 2 ? load->type == ir::DType::bf16 : load->type == ir::DType::i8 || load->type == ir::DType::u8;
+    if (load->op != ir::Op::k_load || !fits)
+      return refuse(parts == 2 ? "expected factors of bf16" : "expected factors of bytes");
     const bool by_column = std::any_of(scopes.begin(), scopes.end(), [&](const Stmt* c) {
       return moves(load->args, c->iter) && moves(t.update->index, c->iter) && c->mark == ir::Mark::vector;
     });
     (by_column ? t.b : t.a) = &load;
   }
   if (t.a == nullptr || t.b == nullptr) return refuse("expected one factor along columns");
+  if (parts == 4) {
+    if ((*t.a)->type == (*t.b)->type) return refuse("expected one signed factor");
+    t.dot = (*t.a)->type == ir::DType::u8 ? LeafOp::k_tile_dot_u8s8 : LeafOp::k_tile_dot_s8u8;
+  }
   for (const Stmt* c : scopes) {
     if (!ir::is_const_int(c->extent)) return refuse("a side that is not constant");
     const bool summed = !moves(t.update->index, c->iter), column = !summed && moves((*t.b)->args, c->iter);
@@ -133,18 +147,18 @@ void Lowering::tile_bf16(const Stmt& s) {
   const auto a = [&](int64_t m, int64_t k) { return tile_at(t, t.a, m, 0, k); };
   const auto b = [&](int64_t n, int64_t k) { return tile_at(t, t.b, 0, n, k); };
   const auto c = [&](int64_t m, int64_t n) { return tile_at(t, nullptr, m, n, 0); };
-  const auto a_step = distance(a(0, 0), a(t.m > 1 ? 1 : 0, 0)), b_step = distance(b(0, 0), b(0, 2)),
+  const auto a_step = distance(a(0, 0), a(t.m > 1 ? 1 : 0, 0)), b_step = distance(b(0, 0), b(0, parts)),
              c_step = distance(c(0, 0), c(t.m > 1 ? 1 : 0, 0));
   bool fits = a_step && b_step && c_step;
-  for (int64_t k = 1; k < kTileDepth && fits; ++k) fits = is(distance(a(0, 0), a(0, k)), 2 * k);
+  for (int64_t k = 1; k < parts * kTileRows && fits; ++k) fits = is(distance(a(0, 0), a(0, k)), element * k);
   for (int64_t n = 0; n < t.n && fits; ++n) {
     const int64_t first = n - n % kColumns, bytes = 4 * (n - first);  // of the tile that column n is in
-    fits = is(distance(b(first, 0), b(n, 0)), bytes) && is(distance(b(n, 0), b(n, 1)), 2) &&
-           is(distance(c(0, first), c(0, n)), bytes);
+    fits = is(distance(b(first, 0), b(n, 0)), bytes) && is(distance(c(0, first), c(0, n)), bytes);
+    for (int64_t j = 1; j < parts && fits; ++j) fits = is(distance(b(n, 0), b(n, j)), element * j);
   }
   const std::optional<Access> sums = c(0, 0);
   env_.pop_back();
-  if (!fits || leaf_.find_buffer(t.update->target)->type != ir::DType::f32)
+  if (!fits || leaf_.find_buffer(t.update->target)->type != (parts == 2 ? ir::DType::f32 : ir::DType::i32))
     return refuse("pairs, columns or sums that do not lie side by side in memory");
   t.a_step = *a_step;
   t.b_step = *b_step;
@@ -190,7 +204,7 @@ void Lowering::tile_step() {
     for (int across = 0; across < t.across(); ++across) {
       if (down == 0) load(kFirstB + across % 2, t.b, 0, across * kColumns, t.b_step);
       const auto factors = static_cast<uint32_t>((kFirstA + down) << 4 | (kFirstB + across % 2) << 8);
-      e_.tile(LeafOp::k_tile_dot_bf16, static_cast<uint32_t>(2 * down + across) | factors);
+      e_.tile(t.dot, static_cast<uint32_t>(2 * down + across) | factors);
     }
   }
 }

@@ -58,7 +58,7 @@ std::string inst_text(const Inst& i) {
   std::vector<std::string> parts;
   if (i.mem.ptr >= 0) parts.push_back(mem_text(i.mem));
   if (kind == LeafOpKind::kTile) {
-    const int tiles = i.op == LeafOp::k_tile_dot_bf16 ? 3 : 1;
+    const int tiles = multiplies_tiles(i.op) ? 3 : 1;
     for (int t = 0; t < tiles; ++t) parts.push_back(fmt::format("t{}", tile_of(i.imm, t)));
     if (i.mem.ptr >= 0 && i.mem.index_kind == Mem::Index::none) parts.push_back(fmt::format("rows {}", i.var_add));
   }

@@ -103,7 +103,7 @@ class Checker {
 
   // Of tile registers it is known from the start which there are, and what is in them: zeros.
   ir::Status tiles(const Inst& i) const {
-    for (int which = 0; which < (i.op == LeafOp::k_tile_dot_bf16 ? 3 : 1); ++which) {
+    for (int which = 0; which < (multiplies_tiles(i.op) ? 3 : 1); ++which) {
       const int tile = tile_of(i.imm, which);
       if (tile >= kMaxTiles || p_.tile_rows[tile] == 0) return ir::invalid("tile {} is not one of the program's", tile);
     }
@@ -111,7 +111,7 @@ class Checker {
     if (!memory && i.mem.ptr >= 0) return ir::invalid("{} with a memory operand", leaf_op_name(i.op));
     if (memory && i.mem.index_kind == Mem::Index::var) return ir::invalid("{} at a variable", leaf_op_name(i.op));
     if (memory && i.var_add != static_cast<int32_t>(i.var_add)) return ir::invalid("rows {} bytes apart", i.var_add);
-    if (i.op != LeafOp::k_tile_dot_bf16) return {};
+    if (!multiplies_tiles(i.op)) return {};
     const int rows = p_.tile_rows[tile_of(i.imm, 0)];
     if (rows != p_.tile_rows[tile_of(i.imm, 1)] || p_.tile_rows[tile_of(i.imm, 2)] != kTileRows)
       return ir::invalid("a product of tiles whose rows do not fit");

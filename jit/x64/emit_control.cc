@@ -96,7 +96,7 @@ void Emitter::prologue() {
   if (a_.num_slots) as_.sub(as_.rsp, 8 * a_.num_slots);
   stack_bytes_ = 8 * (pushed + a_.num_slots);
   if (has_tiles(p_)) {
-    use(kTileFeatures);
+    use(kCpu_amx_tile);
     as_.ldtilecfg(as_.tile_config(p_.tile_rows));
   }
 }

@@ -16,10 +16,16 @@ RegExp Emitter::address(const Mem& mem) {
 
 // Rows lie the index register apart.
 void Emitter::tile(const Inst& inst) {
-  use(kTileFeatures);
+  use(kCpu_amx_tile);
   const auto tmm = [&](int which) { return Tmm(tile_of(inst.imm, which)); };
   if (inst.op == LeafOp::k_tile_zero) return as_.tilezero(tmm(0));
-  if (inst.op == LeafOp::k_tile_dot_bf16) return as_.tdpbf16ps(tmm(0), tmm(1), tmm(2));
+  if (multiplies_tiles(inst.op)) {
+    const bool bf16 = inst.op == LeafOp::k_tile_dot_bf16;
+    use(bf16 ? kCpu_amx_bf16 : kCpu_amx_int8);
+    if (bf16) return as_.tdpbf16ps(tmm(0), tmm(1), tmm(2));
+    if (inst.op == LeafOp::k_tile_dot_u8s8) return as_.tdpbusd(tmm(0), tmm(1), tmm(2));
+    return as_.tdpbsud(tmm(0), tmm(1), tmm(2));
+  }
   const Reg64 base = general(inst.mem.ptr, as_.rax);
   Reg64 step = as_.rdx;
   if (inst.mem.index_kind == Mem::Index::stride) {

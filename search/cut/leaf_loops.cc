@@ -81,7 +81,7 @@ Status LeafBuilder::check_tile_loop(const Stmt& sum, const std::vector<const Stm
   for_each_stmt(sum.body, look);
   if (!same) return unsupported("tensor scope {}: an extent depends on a loop around it", sum.iter);
   if (prefetches) return unsupported("tensor scope {} stands inside a loop and prefetches", sum.iter);
-  if (in_memory && sum.intrinsic != "tile_bf16")
+  if (in_memory && sum.intrinsic != "tile_bf16" && sum.intrinsic != "tile_u8s8")
     return unsupported("tensor scope {} stands inside a loop and its sums are in memory", sum.iter);
   return {};
 }

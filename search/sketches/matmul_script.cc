@@ -133,8 +133,8 @@ Status MatmulSketch::write(Script& s, const Setting& k) const {
     s.move("tile_scope {} {} tail=exact as k2,kp", steps, step_);
     around = {"k2", "kp"};
   } else if (k.dots == kTiles) {
-    s.move("tile_scope {} 32 tail=exact as k2,kq", steps);
-    s.move("tile_scope kq 2 tail=exact as kr,kp");
+    s.move("tile_scope {} {} tail=exact as k2,kq", steps, tile_depth());
+    s.move("tile_scope kq {} tail=exact as kr,kp", step_);
     around = {"k2", "kr", "kp"};
   }
   steps = around.front();
@@ -181,13 +181,13 @@ Status MatmulSketch::write(Script& s, const Setting& k) const {
   }
   if (!is_const_int(p_.k->extent, 1))  // of sums with one term nothing is left
     s.move("tensorize {} {}", steps,
-           k.dots == kTiles    ? "tile_bf16"
+           k.dots == kTiles    ? (integers_ ? "tile_u8s8" : "tile_bf16")
            : k.dots == kSingle ? "mma"
            : integers_         ? "mma_u8s8"
                                : "dot2_bf16");
   const std::string b = (*p_.b)->name;
   const int64_t row = k.panel_columns * b_bytes_,
-                depth_step = k.dots == kTiles   ? 32
+                depth_step = k.dots == kTiles   ? tile_depth()
                              : k.dots == kSteps ? step_
                                                 : 1,
                 lines = 4 * depth_step * row / 64;  // of B per four steps

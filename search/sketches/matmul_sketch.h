@@ -26,7 +26,8 @@ bool matmul_of_integers(const MatmulParts& parts, const ir::Kernel& kernel);
 class MatmulSketch {
  public:
   enum : int64_t { kSingle = 0, kSteps = 1, kTiles = 2 };                       // values of `dots`
-  static constexpr int64_t kTileRows = 32, kTileColumns = 32, kTileDepth = 32;  // four tiles of sums, a step of K
+  static constexpr int64_t kTileRows = 32, kTileColumns = 32, kTileLanes = 16;  // four tiles of sums, a step of K
+  int64_t tile_depth() const { return kTileLanes * step_; }
   static constexpr int64_t kMaxOwnStream = 64;  // rows up to which B's own stream is prefetched
   static constexpr int64_t kDeepest = 8192;     // K beyond which a panel leaves the caches before the next rows need it
   static constexpr int64_t kMostParts = 64;

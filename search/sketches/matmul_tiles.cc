@@ -1,6 +1,6 @@
 // The matmul recipe where a step is several products, whose factors lie side by side in a lane of 32 bits: two of bf16
-// (dot2_bf16), four of bytes (mma_u8s8); and where sums of bf16 wait in tiles of the CPU's own (tile_bf16). Where it
-// has them, which settings are legal, what they cost.
+// (dot2_bf16), four of bytes (mma_u8s8); and where sums wait in tiles of the CPU's own (tile_bf16, tile_u8s8). Where
+// it has them, which settings are legal, what they cost.
 #include <algorithm>
 #include <cmath>
 
@@ -60,8 +60,8 @@ void MatmulSketch::write_operand_sums(Script& s) const {
 }
 
 bool MatmulSketch::has_tiles() const {
-  return t_.has(kCpu_amx_tile | kCpu_amx_bf16) && p_.k->extent->ival % kTileDepth == 0 &&
-         p_.k->extent->ival > kTileDepth && proves_divisible(p_.n->extent, kTileColumns, Ranges(problem_.kernel));
+  return t_.has(kCpu_amx_tile | (integers_ ? kCpu_amx_int8 : kCpu_amx_bf16)) && k_ % tile_depth() == 0 &&
+         k_ > tile_depth() && proves_divisible(p_.n->extent, kTileColumns, Ranges(problem_.kernel));
 }
 
 // Sums wait in tiles: none of the other forms of a tile applies.
@@ -94,11 +94,12 @@ MatmulCycles MatmulSketch::tile_cycles(const MatmulWork& w) const {
   const double across = 2 * w.panels, walks = w.n / (w.panels * kTileColumns);
   const auto tile = [&](double rows) {
     const double step = std::max(across * rows, (across * kPairs + rows) * kLoad);
-    return rows > 0 ? walks * (w.k / kTileDepth * step + across * rows * kSumRow + kEnter) : 0;
+    return rows > 0 ? walks * (w.k / static_cast<double>(tile_depth()) * step + across * rows * kSumRow + kEnter) : 0;
   };
   MatmulCycles out;
   out.compute = std::floor(w.m / w.mr) * tile(w.mr) + tile(std::fmod(w.m, w.mr));
-  out.memory = w.cold ? w.n * w.k * 2 / t_.memory_rate / (w.panels > 1 ? 1 : kOneStream) : 0;
+  out.memory =
+      w.cold ? w.n * w.k * static_cast<double>(b_bytes_) / t_.memory_rate / (w.panels > 1 ? 1 : kOneStream) : 0;
   const double under = w.prefetch == -1 ? out.compute : w.prefetch == 0 ? 0 : tile(w.mr);
   out.total = std::max(under, out.memory) + 0.1 * std::min(under, out.memory) + out.compute - under;
   return out;

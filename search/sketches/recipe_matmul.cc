@@ -80,7 +80,7 @@ MatmulSketch::MatmulSketch(const Problem& problem, const Target& target)
       dots_(dots_of(p_, problem, target)),
       step_(matmul_step(p_, problem, target)),
       integers_(matmul_of_integers(p_, problem.kernel)),
-      tiles_(step_ == 2 && has_tiles()) {}
+      tiles_(step_ > 1 && has_tiles()) {}
 
 bool MatmulSketch::matches(const Problem& problem) {
   const std::string& family = problem.kernel.family;

@@ -1,5 +1,5 @@
-// Tensor scopes of tile_bf16 in leaves: every row count, one to four tiles of columns, segments; exact on whole
-// numbers, and the same bits on the CPU's own tiles.
+// Tensor scopes of tile_bf16 and tile_u8s8 in leaves: every row count, one to four tiles of columns, segments; exact on
+// whole numbers, and the same bits on the CPU's own tiles.
 #include "ir/base/dtype.h"
 #include "tests/jit/lower/leaf_case.h"
 
@@ -83,6 +83,72 @@ TEST(LowerTiles, every_row_count) {
   }
 }
 
+// p0 as [m, k], p1 as [k / 4, n, k % 4], one of them signed.
+std::string bytes_text(int64_t rows, int64_t columns, const char* a, const char* b) {
+  return fmt::format(
+      "kernel leaf(p0: {4}[_, _] in strides [?, 1], p1: {5}[_, _, _] in strides [{1}, 4, 1], "
+      "p2: i32[_, _] out strides [{2}, 1]) family leaf where seglen in 0..9223372036854775807\n"
+      "  for i0 < seglen @tensor(tile_u8s8):\n    for i1 < 16 @unroll:\n      for i2 < 4 @unroll:\n"
+      "        for i3 < {0} @unroll:\n          for i4 < {3} @unroll:\n            for i5 < 16 @vector:\n"
+      "              p2[i3, i5 + 16*i4] += i32(p0[i3, 64*i0 + 4*i1 + i2]) * i32(p1[16*i0 + i1, i5 + 16*i4, i2])\n",
+      rows, 4 * columns, columns, columns / 16, a, b);
+}
+
+void expect_sums_of_bytes(int64_t rows, int64_t columns, int64_t steps, bool a_signed) {
+  const int64_t depth = 64 * steps, stride = depth + 12;
+  std::mt19937 random(7);
+  std::vector<uint8_t> a(static_cast<size_t>(rows * stride)), b(static_cast<size_t>(depth * columns));
+  for (std::vector<uint8_t>* v : {&a, &b}) {
+    for (uint8_t& x : *v) x = static_cast<uint8_t>(random());
+  }
+  const std::string text = bytes_text(rows, columns, a_signed ? "i8" : "u8", a_signed ? "u8" : "i8");
+  const auto kernel = ir::parse_kernel(text);
+  ASSERT_TRUE(kernel.ok()) << kernel.status().to_string() << text;
+  const auto p = lower_leaf(*kernel, amx());
+  ASSERT_TRUE(p.ok()) << p.status().to_string() << text;
+  std::vector<int32_t> out(static_cast<size_t>(rows * columns), -3), code_out = out;
+  ir::LeafArgs args{};
+  args.op[0].ptr = reinterpret_cast<char*>(a.data());
+  args.op[0].stride[0] = stride;
+  args.op[1].ptr = reinterpret_cast<char*>(b.data());
+  args.op[2].ptr = reinterpret_cast<char*>(out.data());
+  ir::LeafSeg seg = {0, 0, steps, 0, 0};
+  args.seg = &seg;
+  args.nseg = 1;
+  execute_portable(*p, args);
+  for (int64_t m = 0; m < rows; ++m) {
+    for (int64_t n = 0; n < columns; ++n) {
+      int64_t want = -3;
+      for (int64_t k = 0; k < depth; ++k) {
+        const uint8_t x = a[static_cast<size_t>(m * stride + k)],
+                      y = b[static_cast<size_t>((k / 4 * columns + n) * 4 + k % 4)];
+        want += a_signed ? static_cast<int8_t>(x) * int{y} : int{x} * static_cast<int8_t>(y);
+      }
+      ASSERT_EQ(out[static_cast<size_t>(m * columns + n)], want) << m << ", " << n << "\n" << to_text(*p);
+    }
+  }
+  if (!backend_built(Backend::xbyak)) return;
+  const auto image = compile_xbyak(*p);
+  ASSERT_TRUE(image.ok()) << image.status().to_string() << to_text(*p);
+  if ((p->features() & ~host_features()) != 0) return;
+  const auto code = x64_test::loader().load(*image);
+  ASSERT_TRUE(code.ok()) << code.status().to_string();
+  args.op[2].ptr = reinterpret_cast<char*>(code_out.data());
+  x64_test::call(code->entry, args);
+  ASSERT_EQ(out, code_out) << to_text(*p);
+}
+
+TEST(LowerTiles, every_row_count_of_bytes) {
+  for (const bool a_signed : {false, true}) {
+    for (int64_t rows = 1; rows <= 32; ++rows) {
+      for (const int64_t columns : {16, 32}) expect_sums_of_bytes(rows, columns, 3, a_signed);
+      if (HasFatalFailure()) return;
+    }
+    for (const int64_t columns : {48, 64}) expect_sums_of_bytes(13, columns, 2, a_signed);
+    for (const int64_t steps : {0, 1, 2, 5}) expect_sums_of_bytes(32, 32, steps, a_signed);
+  }
+}
+
 std::string refusal(std::string text, const std::string& from, const std::string& to) {
   text.replace(text.find(from), from.size(), to);
   const auto kernel = ir::parse_kernel(text);
@@ -98,6 +164,12 @@ TEST(LowerTiles, what_is_no_tile_is_refused) {
   EXPECT_NE(refusal(text, "2*i1 + i2", "2*i1 + 1 - i2").find("do not lie side by side"), std::string::npos);
   EXPECT_NE(refusal(text, "i5 + 16*i4, i2])", "i5 + 16*i4, 1 - i2])").find("do not lie side by side"),
             std::string::npos);
+  const std::string bytes = bytes_text(8, 32, "u8", "i8");
+  EXPECT_EQ(refusal(bytes, "i3 < 8", "i3 < 33"), "leaf: scope i0: sides that are no tiles");
+  EXPECT_NE(refusal(bytes, "4*i1 + i2", "4*i1 + 3 - i2").find("do not lie side by side"), std::string::npos);
+  EXPECT_NE(refusal(bytes, "i5 + 16*i4, i2])", "i5 + 16*i4, 3 - i2])").find("do not lie side by side"),
+            std::string::npos);
+  EXPECT_NE(refusal(bytes, "p1: i8", "p1: u8"), "none");
   const auto kernel = ir::parse_kernel(text);
   ASSERT_TRUE(kernel.ok());
   const auto p = lower_leaf(*kernel, ir::bare_target(ir::IsaLevel::avx512));

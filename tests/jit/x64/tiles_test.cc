@@ -37,14 +37,14 @@ LeafProgram program_of(int rows, bool zero) {
 }
 
 std::vector<uint32_t> results(const std::vector<std::vector<uint32_t>>& in,
-                              const std::function<void(const ir::LeafArgs&)>& run) {
+                              const std::function<void(const ir::LeafArgs&)>& run, bool floats = true) {
   std::vector<std::vector<uint32_t>> data = in;
   ir::LeafArgs args{};
   for (size_t s = 0; s < data.size(); ++s) args.op[s].ptr = reinterpret_cast<char*>(data[s].data());
   args.op[0].stride[0] = 96;
   run(args);
   for (uint32_t& bits : data[2]) {
-    if ((bits & 0x7fffffff) > 0x7f800000) bits = 0x7fc00000;  // which NaN is not said
+    if (floats && (bits & 0x7fffffff) > 0x7f800000) bits = 0x7fc00000;  // which NaN is not said
   }
   return data[2];
 }
@@ -81,6 +81,55 @@ TEST(Tiles, equal_the_portable_executor) {
         const Loaded code(*image);
         ASSERT_EQ(results(in, [&](const ir::LeafArgs& a) { code(a); }), want);
       }
+    }
+  }
+  if (!can_run(kAmx)) GTEST_SKIP() << "no AMX: not run on hardware";
+}
+
+// Every byte of both factors, up to the ends of their ranges.
+TEST(Tiles, of_bytes_equal_the_portable_executor) {
+  std::mt19937 random(4);
+  for (const LeafOp dot : {LeafOp::k_tile_dot_u8s8, LeafOp::k_tile_dot_s8u8}) {
+    for (int rows = 1; rows <= kTileRows; ++rows) {
+      std::vector<std::vector<uint32_t>> in = {std::vector<uint32_t>(24 * 16), std::vector<uint32_t>(32 * 16),
+                                               std::vector<uint32_t>(16 * 16)};
+      for (std::vector<uint32_t>& operand : in) {
+        for (uint32_t& four : operand) four = static_cast<uint32_t>(random());
+      }
+      std::fill_n(in[0].begin(), 16, 0x80808080u);  // a row and a column of the largest products
+      for (int k = 0; k < kTileRows; ++k) in[1][static_cast<size_t>(32 * k)] = 0xffffffffu;
+      LeafProgram p = program_of(rows, false);
+      for (Node& n : p.body) {
+        if (n.inst.op == LeafOp::k_tile_dot_bf16) n.inst.op = dot;
+      }
+      ASSERT_TRUE(verify_program(p).ok()) << verify_program(p).to_string();
+      const auto want = results(in, [&](const ir::LeafArgs& a) { execute_portable(p, a); }, false);
+      const auto byte = [](uint32_t four, int at, bool is_signed) {
+        const auto bits = static_cast<uint8_t>(four >> (8 * at));
+        return is_signed ? int{static_cast<int8_t>(bits)} : int{bits};
+      };
+      for (int m = 0; m < rows; ++m) {
+        for (int n = 0; n < 16; ++n) {
+          uint32_t sum = in[2][static_cast<size_t>(16 * m + n)];
+          for (int k = 0; k < 64; ++k) {
+            sum += static_cast<uint32_t>(
+                byte(in[0][static_cast<size_t>(24 * m + k / 4)], k % 4, dot == LeafOp::k_tile_dot_s8u8) *
+                byte(in[1][static_cast<size_t>(32 * (k / 4) + n)], k % 4, dot == LeafOp::k_tile_dot_u8s8));
+          }
+          ASSERT_EQ(want[static_cast<size_t>(16 * m + n)], sum) << rows << " rows: " << m << ", " << n;
+        }
+      }
+      if (!backend_built(Backend::xbyak)) continue;
+      const auto image = compile_xbyak(p);
+      ASSERT_TRUE(image.ok()) << image.status().to_string();
+      EXPECT_EQ(image->features & (kCpu_amx_tile | kCpu_amx_int8 | kCpu_amx_bf16), kCpu_amx_tile | kCpu_amx_int8);
+      EXPECT_TRUE(lint_image(*image).ok()) << lint_image(*image).to_string();
+      CodeImage undeclared = *image;
+      undeclared.features &= ~uint64_t{kCpu_amx_int8};
+      EXPECT_NE(lint_image(undeclared).message().find("needs amx_int8, which is not declared"), std::string::npos);
+      if (!can_run(kAmx)) continue;
+      const Loaded code(*image);
+      ASSERT_EQ(results(in, [&](const ir::LeafArgs& a) { code(a); }, false), want);
     }
   }
   if (!can_run(kAmx)) GTEST_SKIP() << "no AMX: not run on hardware";

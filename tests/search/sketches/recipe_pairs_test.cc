@@ -1,4 +1,5 @@
-// The matmul recipe's products of bf16 in pairs: who gets them, which settings keep the values, what is refused.
+// The matmul recipe's products of bf16 in pairs, and in tiles those of bytes too: who gets them, which settings keep
+// the values, what is refused.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,6 +28,23 @@ Problem product(int64_t m, int64_t k, int64_t n, bool transposed = false, const 
                   m, n, k, transposed ? fmt::format("{}, {}", n, k) : fmt::format("{}, {}", k, n), type,
                   std::string_view(type) == "f32" ? "x[m, k]" : "f32(x[m, k])", transposed ? "n, k" : "k, n"));
   p.allowed = ir::kReassociate | ir::kContract | ir::kBf16Dots;
+  return p;
+}
+
+// Of bytes, their sums as they are.
+Problem product_of_bytes(int64_t m, int64_t k, int64_t n, const char* a, const char* b) {
+  Problem p;
+  p.kernel = kernel_of(
+      fmt::format(R"(kernel product(x: {3}[{0}, {2}] in, w: {4}[{2}, {1}] const, y: i32[{0}, {1}] out) family matmul
+  c: i32[{0}, {1}] heap
+  for m < {0} [m]:
+    for n < {1} [n]:
+      c[m, n] = 0:i32
+      for k < {2} [k]:
+        c[m, n] += i32(x[m, k]) * i32(w[k, n])
+      y[m, n] = c[m, n]
+)",
+                  m, n, k, a, b));
   return p;
 }
 
@@ -108,6 +126,49 @@ TEST(WholeTiles, keep_the_values) {
     const std::optional<Made> made = expect_values_kept(c.problem, knobs, t);
     ASSERT_TRUE(made);
   }
+}
+
+TEST(WholeTiles, of_bytes_keep_the_values) {
+  struct Case {
+    Problem problem;
+    Knobs knobs;
+  };
+  const ir::Target t = test::find_machine("xeon")->target;
+  const Case cases[] = {
+      {product_of_bytes(2, 128, 32, "u8", "i8"), {{"mr", 2}}},
+      {product_of_bytes(37, 192, 64, "i8", "u8"), {{"mr", 32}}},
+      {product_of_bytes(70, 128, 32, "u8", "i8"), {{"mr", 32}, {"pf", -1}}},
+      {product_of_bytes(200, 128, 32, "i8", "u8"), {{"mr", 32}, {"mc", 96}}},
+      {product_of_bytes(11, 128, 128, "u8", "i8"), {{"mr", 11}, {"st", 2}, {"pf", 8192}}},
+  };
+  for (const Case& c : cases) {
+    Knobs knobs = {{"nr", 32}, {"dp", 2}};
+    knobs.insert(c.knobs.begin(), c.knobs.end());
+    const std::optional<Made> made = expect_values_kept(c.problem, knobs, t);
+    ASSERT_TRUE(made);
+    EXPECT_NE(to_text(made->schedule).find("tile_u8s8"), std::string::npos);
+    EXPECT_EQ(made->schedule.numeric, uint32_t{ir::kExact});
+  }
+  Problem zero_points = cases[0].problem;
+  zero_points.kernel = kernel_of(
+      R"(kernel product(x: u8[37, 128] in, w: i8[128, 64] const, z: i8[64] const, y: i32[37, 64] out) family matmul
+  rows: i32[37] heap
+  c: i32[37, 64] heap
+  for i < 37 [sums]:
+    rows[i] = 0:i32
+    for j < 128 [sums]:
+      rows[i] += i32(x[i, j])
+  for m < 37 [m]:
+    for n < 64 [n]:
+      c[m, n] = 0:i32
+      for k < 128 [k]:
+        c[m, n] += i32(x[m, k]) * i32(w[k, n])
+      y[m, n] = c[m, n] - rows[m] * i32(z[n])
+)");
+  EXPECT_TRUE(expect_values_kept(zero_points, {{"mr", 32}, {"nr", 32}, {"dp", 2}}, t));
+  EXPECT_EQ(choices(product_of_bytes(32, 128, 64, "u8", "i8"), t), (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(choices(product_of_bytes(32, 64, 64, "u8", "i8"), t), (std::vector<int64_t>{1}));
+  EXPECT_EQ(choices(product_of_bytes(32, 96, 64, "u8", "i8"), t), (std::vector<int64_t>{1}));
 }
 
 TEST(WholeTiles, are_refused_where_a_side_is_no_tile) {
