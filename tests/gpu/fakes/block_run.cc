@@ -80,6 +80,13 @@ float BlockRun::shuffle(float x, int distance) {
   return threads_[self].got;
 }
 
+void BlockRun::warp(int number, void (*all)(void* const*), void* mine) {
+  Thread& t = threads_[static_cast<size_t>(current_)];
+  t.all = all;
+  t.mine = mine;
+  wait(State::at_warp, number);
+}
+
 // Lets those go on that all others of their group have joined. Whether there are any.
 bool BlockRun::release() {
   bool any = false;
@@ -90,6 +97,13 @@ bool BlockRun::release() {
   };
   for (size_t from = 0; from < threads_.size(); from += kWarp) {
     const size_t to = std::min(from + kWarp, threads_.size());
+    if (to - from == kWarp && all(from, to, State::at_warp)) {
+      void* lanes[kWarp];
+      for (size_t t = from; t < to; ++t) lanes[t - from] = threads_[t].mine;
+      threads_[from].all(lanes);
+      for (size_t t = from; t < to; ++t) threads_[t].state = State::ready;
+      any = true;
+    }
     if (!all(from, to, State::at_shuffle)) continue;
     for (size_t t = from; t < to; ++t) {
       const size_t other = from + ((t - from) ^ static_cast<size_t>(threads_[t].place));
@@ -107,9 +121,9 @@ bool BlockRun::release() {
   return any;
 }
 
-void BlockRun::note(const void* p, int bytes, bool store) {
+void BlockRun::note(const void* p, int bytes, int element, bool store) {
   const auto first = reinterpret_cast<uintptr_t>(p);
-  for (uintptr_t at = first; at < first + static_cast<uintptr_t>(bytes); at += 4) {
+  for (uintptr_t at = first; at < first + static_cast<uintptr_t>(bytes); at += static_cast<uintptr_t>(element)) {
     Touch& t = touched_[at];
     if (t.turn != turn_) t = {turn_, -1, -1, false};
     const bool written = t.writer >= 0 && t.writer != current_;
@@ -129,7 +143,7 @@ void BlockRun::note(const void* p, int bytes, bool store) {
 void BlockRun::note_shared(void* p, unsigned long bytes) {
   if (std::find(shared_.begin(), shared_.end(), p) != shared_.end()) return;
   shared_.push_back(p);
-  std::fill_n(static_cast<float*>(p), bytes / sizeof(float), std::numeric_limits<float>::quiet_NaN());
+  std::fill_n(static_cast<unsigned char*>(p), bytes, 0xff);  // a NaN of every type
 }
 
 }  // namespace lathe::test

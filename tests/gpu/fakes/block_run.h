@@ -24,16 +24,20 @@ class BlockRun {
   // Of the thread that runs.
   void barrier(int number);
   float shuffle(float x, int distance);
-  void note(const void* p, int bytes, bool store);
+  // all: what the warp does when its threads have come, given what each of them brings.
+  void warp(int number, void (*all)(void* const* lanes), void* mine);
+  void note(const void* p, int bytes, int element, bool store);
   void note_shared(void* p, unsigned long bytes);
 
  private:
-  enum class State : uint8_t { fresh, ready, at_barrier, at_shuffle, done };
+  enum class State : uint8_t { fresh, ready, at_barrier, at_shuffle, at_warp, done };
   struct Thread {
     State state = State::fresh;
     ucontext_t context{};
     std::unique_ptr<char[]> stack;
-    int place = 0;  // where it waits: the number of the barrier, the distance of the shuffle
+    int place = 0;  // where it waits: the number in the text, the distance of the shuffle
+    void (*all)(void* const*) = nullptr;
+    void* mine = nullptr;
     float given = 0, got = 0;
   };
   struct Touch {

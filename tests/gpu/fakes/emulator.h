@@ -11,7 +11,7 @@ enum class Order { forward, backward, shuffled };
 
 // What a launch did to memory, added up over all launches.
 struct Accesses {
-  int64_t loads[3] = {}, stores[3] = {};  // of 1, 2 and 4 elements at once, not of shared memory
+  int64_t loads[3] = {}, stores[3] = {};  // of 1, 2 and 4 or more elements at once, not of shared memory
 };
 
 class EmulatedKernel {
@@ -30,7 +30,8 @@ class EmulatedKernel {
   int* misaligned_ = nullptr;
   void (**wait_barrier_)(int) = nullptr;
   float (**wait_shuffle_)(float, int) = nullptr;
-  void (**note_)(const void*, int, bool) = nullptr;
+  void (**wait_warp_)(int, void (*)(void* const*), void*) = nullptr;
+  void (**note_)(const void*, int, int, bool) = nullptr;
   void (**note_shared_)(void*, unsigned long) = nullptr;
   int threads_ = 0;
   unsigned long arg_bytes_ = 0;
