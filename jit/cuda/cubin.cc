@@ -16,6 +16,8 @@ using ir::Status;
 namespace {
 
 constexpr uint64_t kAnyForm = 0x1ff, kFma = 0x023;  // of an operation, whatever its operands are
+// Under the predicate !PT an instruction does nothing: ptxas puts such loads beside asynchronous copies.
+constexpr int kPredicate = 12, kNever = 0xf;
 constexpr int kMachineCuda = 190, kAbiOfNewerFiles = 8;
 constexpr uint8_t kAttributeFrame = 0x11, kAttributeRegisters = 0x2f;
 constexpr size_t kInstruction = 16;
@@ -98,6 +100,7 @@ class Reader {
       (void)read_at(code, at, low);
       (void)read_at(code, at + 8, high);
       ++out_.instructions;
+      if ((low >> kPredicate & 0xf) == kNever) continue;
       const auto count = [&](AccessCounts& to) {
         const uint64_t width = high >> 9 & 7;
         ++(width == 6 ? to.bits128 : width == 5 ? to.bits64 : to.narrow);
@@ -119,6 +122,9 @@ class Reader {
         case 0x388:
         case 0x988:
           count(out_.shared_stores);
+          break;
+        case 0xfae:
+          ++out_.async_copies;
           break;
         case 0xb1d:
           ++out_.barriers;

@@ -1,6 +1,7 @@
 // See cuda_text.h.
 #include "jit/cuda/cuda_text.h"
 
+#include <algorithm>
 #include <bit>
 #include <set>
 
@@ -118,6 +119,10 @@ class Writer {
     return fmt::format("a.{} + {}{}", p_.params[static_cast<size_t>(at.index)].name, integer(at.offset), further);
   }
   int bytes_of(const DevicePlace& at) const { return dtype_bytes(p_.params[static_cast<size_t>(at.index)].type); }
+  int most_lanes(const DevicePlace& at) const {
+    return lanes_at_once(is_shared(at) ? ir::DType::f32 : p_.params[static_cast<size_t>(at.index)].type);
+  }
+  static std::string further(int elements) { return elements == 0 ? "" : fmt::format(" + {}ll", elements); }
   static bool is_local(const DevicePlace& at) { return at.space == DevicePlace::Space::local; }
   static bool is_shared(const DevicePlace& at) { return at.space == DevicePlace::Space::shared; }
   bool is_packed(const DevicePlace& at) const {
@@ -218,8 +223,14 @@ class Writer {
     }
     const bool local = is_local(s.places[0]);
     if (!local && s.lanes > 1 && ir::is_const_int(s.step, 1)) {
-      line("const lt_f{0} w{1} = {3}{0}({2});", s.lanes, s.value, place(s.places[0]), load_name(s.places[0]));
-      for (int l = 0; l < s.lanes; ++l) line("const float v{0}_{1} = w{0}.{2};", s.value, l, "xyzw"[l]);
+      const int at_once = std::min(s.lanes, most_lanes(s.places[0]));
+      for (int first = 0; first < s.lanes; first += at_once) {
+        const std::string part = s.lanes == at_once ? "" : fmt::format("_{}", first);
+        line("const lt_f{0} w{1}{4} = {3}{0}({2});", at_once, s.value, place(s.places[0], further(first)),
+             load_name(s.places[0]), part);
+        for (int l = 0; l < at_once; ++l)
+          line("const float v{0}_{1} = w{0}{3}.{2};", s.value, first + l, "xyzwabcd"[l], part);
+      }
       return;
     }
     for (int l = 0; l < s.lanes; ++l)
@@ -237,9 +248,12 @@ class Writer {
       return;
     }
     if (s.lanes > 1 && ir::is_const_int(s.step, 1)) {
-      std::string all;
-      for (int l = 0; l < s.lanes; ++l) all += ", " + value(l);
-      line("{}{}({}{});", store_name(s.places[0]), s.lanes, place(s.places[0]), all);
+      const int at_once = std::min(s.lanes, most_lanes(s.places[0]));
+      for (int first = 0; first < s.lanes; first += at_once) {
+        std::string all;
+        for (int l = 0; l < at_once; ++l) all += ", " + value(first + l);
+        line("{}{}({}{});", store_name(s.places[0]), at_once, place(s.places[0], further(first)), all);
+      }
       return;
     }
     for (int l = 0; l < s.lanes; ++l)
@@ -326,7 +340,8 @@ class Writer {
         case Kind::aligned: {
           std::string all = s.integer ? integer(s.integer) : "";
           for (const DevicePlace& at : s.places)
-            all += fmt::format("{}lt_aligned({}, {})", all.empty() ? "" : " && ", place(at), bytes_of(at) * s.lanes);
+            all += fmt::format("{}lt_aligned({}, {})", all.empty() ? "" : " && ", place(at),
+                               bytes_of(at) * std::min(s.lanes, most_lanes(at)));
           blocks(all.empty() ? "true" : all, s);
           break;
         }
@@ -358,6 +373,15 @@ class Writer {
           line("lt_{}({});", warp_op(s.warp).name, all);
           break;
         }
+        case Kind::copy:
+          line("lt_copy{}({}, {});", s.lanes, place(s.places[0]), place(s.places[1]));
+          break;
+        case Kind::commit:
+          line("lt_commit();");
+          break;
+        case Kind::await:
+          line("lt_await({});", s.groups);
+          break;
         case Kind::store:
           store(s);
           break;

@@ -129,6 +129,15 @@ class Printer {
                               fmt::join(all.begin() + static_cast<std::ptrdiff_t>(results), all.end(), ", "));
           break;
         }
+        case Kind::copy:
+          out_ += fmt::format("copy{} {} {}\n", lanes(s), place(s.places[0]), place(s.places[1]));
+          break;
+        case Kind::commit:
+          out_ += "commit\n";
+          break;
+        case Kind::await:
+          out_ += fmt::format("await {}\n", s.groups);
+          break;
         case Kind::store:
           out_ += fmt::format("store{} {} {}\n", lanes(s), place(s.places[0]), operand(s.operands[0]));
           break;

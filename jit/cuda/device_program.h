@@ -85,19 +85,19 @@ struct DevicePlace {
   ir::Expr offset;
 };
 
-inline constexpr int kMaxLanes = 4;        // elements of a value: 16 bytes
-inline constexpr int kMaxHalves = 8;       // of one whose elements have 2 bytes and are moved as they are
+inline constexpr int kMaxLanes = 8;        // elements of a value: 16 bytes of 2 each
 inline constexpr int kMostLocals = 224;    // of the 255 registers that a thread may have
 inline constexpr int kMostCopies = 256;    // of an unrolled loop
 inline constexpr int kMostShared = 49152;  // bytes of a block that nothing has to be asked for
+inline constexpr int kMostStages = 8;      // of what is copied while others are used
 
 struct DeviceStmt {
   enum class Kind : uint8_t {
     let,      // name = integer: an expression of sizes, `block`, `thread` and names above
     take,     // name = the integer at places[0], or the nearest in integer..step
     when,     // body if integer is true, else `otherwise`
-    aligned,  // body if all of `places` are aligned to `lanes` elements, and `integer` (if there is one) is true, else
-              // `otherwise`
+    aligned,  // body if all of `places` are aligned to `lanes` elements, or to 16 bytes, and `integer` (if there is one)
+              // is true, else `otherwise`
     loop,     // body for name = 0 .. integer-1; unrolled: in so many copies, of which the first `integer` run
     load,     // value = `lanes` elements from places[0] on, `step` apart
     set,      // value = op of operands, in each lane
@@ -106,6 +106,9 @@ struct DeviceStmt {
     shuffle,  // value = the operand of the thread whose number differs in the bit `distance`
     barrier,  // all threads of the block have come here, and see what the others stored
     warp,     // the threads of each warp do `warp` together; places: its results, then its operands
+    copy,     // `lanes` elements from places[1], of a parameter, on are on their way to places[0] on, of shared memory
+    commit,   // the thread's copies since the last commit are a group
+    await,    // the thread's groups have arrived, but for the latest `groups`
     store     // `lanes` elements from places[0] on, `step` apart = operands[0]
   };
   Kind kind = Kind::let;
@@ -116,6 +119,7 @@ struct DeviceStmt {
   int64_t unrolled = 0;  // loop: copies; 0: it runs as a loop
   int distance = 0;      // shuffle: 1, 2, 4, 8 or 16
   bool bits = false;     // load: elements of 2 bytes as they are, two in a register; store: of a constant, the same
+  int groups = 0;        // await
   ir::Expr step;         // load, store of several lanes; 1: one access of all of them. take: the largest integer
   int value = -1;
   DeviceOp op = DeviceOp::k_add;
@@ -123,6 +127,9 @@ struct DeviceStmt {
   std::vector<DeviceOperand> operands;
   std::vector<DeviceStmt> body, otherwise;
 };
+
+// Elements of the type that an access has at most.
+inline int lanes_at_once(ir::DType type) { return 16 / dtype_bytes(type); }
 
 struct DeviceProgram {
   std::string name;
@@ -141,9 +148,9 @@ std::string print(const DeviceProgram& program);
 //   names    each name and value is defined once, and used where it is known; integers are of type i64, conditions b8
 //   take     integers are taken from parameters that are only read
 //   values   operands agree with the operation, and in lanes; a constant fits any
-//   lanes    1, 2 or 4; or 8, of elements of 2 bytes that are moved as they are
+//   lanes    1, 2, 4 or 8
 //   access   only what is written is stored to; an access of several lanes at once stands where its address was found
-//            aligned to all of them
+//            aligned to all of them, or to 16 bytes
 //   locals   at most kMostLocals registers; an access stays inside, and its offset depends on iterators of unrolled
 //            loops alone; what is loaded was stored somewhere before
 //   shared   at most kMostShared bytes; what is loaded was stored somewhere before
@@ -151,7 +158,10 @@ std::string print(const DeviceProgram& program);
 //            in whole registers where there are several
 //   warp     whole warps; places as the row of warp_ops.def says, of its type, each result a register of its own
 //   wait     all threads of the block reach a barrier, a shuffle and what warps do together: none stands where a
-//            condition or the length of a loop depends on the thread
+//            condition or the length of a loop depends on the thread. Nor may two threads touch an element of shared
+//            memory, one of them storing it, with no barrier in between (device_waits.h)
+//   async    copies are of f32, 1 or 4 lanes; all threads reach a commit and an await; nothing touches an element
+//            before its copy has arrived, and all copies arrive before the end (device_waits.h)
 ir::Status verify(const DeviceProgram& program);
 
 }  // namespace lathe::jit

@@ -7,6 +7,7 @@
 #include "ir/base/gpu_target.h"
 #include "ir/core/text_form.h"
 #include "jit/cuda/device_program.h"
+#include "jit/cuda/device_waits.h"
 
 namespace lathe::jit {
 
@@ -101,19 +102,39 @@ class Verifier {
     }
     if (s.lanes == 1 || !ir::is_const_int(s.step, 1)) return {};
     if (s.places[0].space == Space::shared) {
-      return ir::proves_divisible(s.places[0].offset, s.lanes, {})
+      return ir::proves_divisible(s.places[0].offset, std::min(s.lanes, lanes_at_once(ir::DType::f32)), {})
                  ? Status()
                  : invalid("access: {} lanes of {}[{}] at once, and nothing says that they are aligned", s.lanes,
                            p_.shared[static_cast<size_t>(s.places[0].index)].name, print(s.places[0].offset));
     }
+    return aligned(s.places[0], s.lanes);
+  }
+
+  // Of a parameter.
+  Status aligned(const DevicePlace& at, int lanes) const {
     const bool known = std::any_of(aligned_.begin(), aligned_.end(), [&](const auto& a) {
-      return a.second >= s.lanes && a.first.space == Space::param && a.first.index == s.places[0].index &&
-             equal(a.first.offset, s.places[0].offset);
+      return a.second >= lanes && a.first.space == Space::param && a.first.index == at.index &&
+             equal(a.first.offset, at.offset);
     });
-    const DeviceParam& p = p_.params[static_cast<size_t>(s.places[0].index)];
     return known ? Status()
-                 : invalid("access: {} lanes of {}[{}] at once, and nothing says that they are aligned", s.lanes,
-                           p.name, print(s.places[0].offset));
+                 : invalid("access: {} lanes of {}[{}] at once, and nothing says that they are aligned", lanes,
+                           p_.params[static_cast<size_t>(at.index)].name, print(at.offset));
+  }
+
+  Status copy(const DeviceStmt& s) {
+    if (s.places.size() != 2 || s.places[0].space != Space::shared || s.places[1].space != Space::param)
+      return invalid("async: a copy goes from a parameter to shared memory");
+    for (const DevicePlace& at : s.places) LATHE_RETURN_IF_ERROR(place(at));
+    const DeviceParam& p = p_.params[static_cast<size_t>(s.places[1].index)];
+    if (p.type != ir::DType::f32 || p.written) return invalid("async: {} is no f32 that is only read", p.name);
+    if ((s.lanes != 1 && s.lanes != lanes_at_once(p.type)) || (s.lanes > 1 && !ir::is_const_int(s.step, 1)))
+      return invalid("async: a copy of {} lanes, expected 1 or 4 neighbours", s.lanes);
+    stored_shared_[static_cast<size_t>(s.places[0].index)] = true;
+    if (s.lanes == 1) return {};
+    if (!ir::proves_divisible(s.places[0].offset, s.lanes, {}))
+      return invalid("access: {} lanes of {}[{}] at once, and nothing says that they are aligned", s.lanes,
+                     p_.shared[static_cast<size_t>(s.places[0].index)].name, print(s.places[0].offset));
+    return aligned(s.places[1], s.lanes);
   }
 
   // Which register it is must be known when code is made.
@@ -171,7 +192,7 @@ class Verifier {
       if (row.moves() && type_of(at) != type_of(s.places[0]))
         return invalid("warp: {} changes the type of {}", row.name, name_of(at));
       if (kind == 's') {
-        if (!ir::proves_divisible(at.offset, kMaxHalves, {}))
+        if (!ir::proves_divisible(at.offset, kMaxLanes, {}))
           return invalid("access: 16 bytes of {}[{}] at once, and nothing says that they are aligned", name_of(at),
                          print(at.offset));
         if (!stored_shared_[static_cast<size_t>(at.index)])
@@ -248,9 +269,8 @@ class Verifier {
 
   Status statement(const DeviceStmt& s) {
     using Kind = DeviceStmt::Kind;
-    const bool halves = s.lanes == kMaxHalves && (s.kind == Kind::aligned || moves_bits(s));
-    if (s.lanes != 1 && s.lanes != 2 && s.lanes != kMaxLanes && !halves)
-      return invalid("lanes: {}, expected 1, 2 or 4", s.lanes);
+    if (s.lanes < 1 || s.lanes > kMaxLanes || (s.lanes & (s.lanes - 1)) != 0)
+      return invalid("lanes: {}, expected 1, 2, 4 or 8", s.lanes);
     switch (s.kind) {
       case Kind::let:
         LATHE_RETURN_IF_ERROR(integer(s.integer, ir::DType::i64));
@@ -343,6 +363,13 @@ class Verifier {
         return apart_ > 0 ? invalid("wait: a barrier that not all threads reach") : Status();
       case Kind::warp:
         return warp(s);
+      case Kind::copy:
+        return copy(s);
+      case Kind::commit:
+      case Kind::await:
+        if (s.groups < 0 || s.groups > kMostStages)
+          return invalid("async: {} groups on their way, expected 0..{}", s.groups, kMostStages);
+        return apart_ > 0 ? invalid("async: a commit or an await that not all threads reach") : Status();
       case Kind::store:
         LATHE_RETURN_IF_ERROR(access(s));
         if (s.places[0].space == Space::local) {
@@ -380,6 +407,9 @@ class Verifier {
 
 }  // namespace
 
-Status verify(const DeviceProgram& program) { return Verifier(program).run(); }
+Status verify(const DeviceProgram& program) {
+  LATHE_RETURN_IF_ERROR(Verifier(program).run());
+  return check_waits(program);
+}
 
 }  // namespace lathe::jit

@@ -173,6 +173,8 @@ Status DeviceLowering::waiting(const std::vector<Stmt>& list, int64_t threads, L
   for (const Stmt& s : list) {
     if (plan_.barrier_before.count(&s) != 0) {
       flush();
+      const auto ahead = plan_.ahead.find(&s);
+      await(ahead == plan_.ahead.end() ? 0 : ahead->second - 1, to);
       barrier(to);
     }
     if (plan_.waits.count(&s) != 0) {
@@ -216,6 +218,7 @@ bool DeviceLowering::chooses_local(const Stmt& s) const {
 }
 
 Status DeviceLowering::loop(const Stmt& s, int64_t threads, List& to) {
+  if (plan_.waits.count(&s) == 0 && is_ahead(s)) return groups(s, threads, to);
   DeviceStmt loop;
   loop.kind = DeviceStmt::Kind::loop;
   loop.name = s.iter;
@@ -234,9 +237,26 @@ Status DeviceLowering::loop(const Stmt& s, int64_t threads, List& to) {
                               [&](const std::string& i) { return ir::uses(s.extent, i); }))
     return unsupported("threads wait for each other in {}, which some leave earlier", s.iter);
   loops_ += together;
-  LATHE_RETURN_IF_ERROR(inside(s, [&] { return body(s.body, threads, loop.body); }));
+  LATHE_RETURN_IF_ERROR(inside(s, [&] {
+    const auto outside = slots_;
+    const std::vector<Expr> places = places_in(s);
+    for (const Expr& place : places) {
+      const std::string name = fmt::format("q{}", slot_names_++);
+      add_let(loop.body, name, ir::simplify(place, ranges_));
+      slots_[print(place)] = name;
+      ranges_.enter(name, place->args[1]);
+    }
+    Status status = body(s.body, threads, loop.body);
+    for (size_t i = 0; i < places.size(); ++i) ranges_.leave();
+    slots_ = outside;
+    return status;
+  }));
   loops_ -= together;
-  if (plan_.barrier_last.count(&s) != 0) barrier(loop.body);
+  if (plan_.barrier_last.count(&s) != 0) {
+    const auto ahead = plan_.ahead.find(&s);
+    await(ahead == plan_.ahead.end() ? 0 : ahead->second - 1, loop.body);
+    barrier(loop.body);
+  }
   // Copies that do not run.
   if (loop.unrolled > 0 && !ir::is_const_int(s.extent)) {
     ranges_.enter(s.iter, Expr(loop.unrolled));
@@ -251,6 +271,60 @@ Status DeviceLowering::loop(const Stmt& s, int64_t threads, List& to) {
       loop.body.push_back(std::move(when));
     }
   }
+  to.push_back(std::move(loop));
+  return {};
+}
+
+void DeviceLowering::commit(List& to) {
+  to.emplace_back();
+  to.back().kind = DeviceStmt::Kind::commit;
+  open_ = false;
+}
+
+// Before threads meet: what each has copied has arrived, but for the latest groups.
+void DeviceLowering::await(int groups, List& to) {
+  if (!on_their_way_) return;
+  if (open_) commit(to);
+  to.emplace_back();
+  to.back().kind = DeviceStmt::Kind::await;
+  to.back().groups = groups;
+  on_their_way_ = groups > 0;
+}
+
+// Whether an iteration copies to a place of a ring of its own.
+bool DeviceLowering::is_ahead(const Stmt& loop) const {
+  bool out = false;
+  ir::for_each_stmt(loop.body,
+                    [&](const Stmt& s) { out |= plan_.rings.count(s.target) != 0 && ir::uses(s.index[0], loop.iter); });
+  return out;
+}
+
+std::vector<Expr> DeviceLowering::places_in(const Stmt& loop) const {
+  std::vector<Expr> out;
+  for (const ir::Access& a : ir::collect_accesses(loop.body)) {
+    const bool ring = plan_.rings.count(a.buffer) != 0 && a.index[0]->op == Op::k_mod;
+    if (!ring || !ir::uses(a.index[0], loop.iter)) continue;
+    if (std::none_of(out.begin(), out.end(), [&](const Expr& e) { return equal(e, a.index[0]); }))
+      out.push_back(a.index[0]);
+  }
+  return out;
+}
+
+// What is copied before it is used: always so many groups, of which some may have no copies. So a wait that counts
+// groups waits for the right ones.
+Status DeviceLowering::groups(const Stmt& s, int64_t threads, List& to) {
+  const int64_t most = ir::interval(s.extent, ranges_).hi;
+  if (most > kMostStages) return unsupported("scope {} copies ahead in more than {} iterations", s.iter, kMostStages);
+  DeviceStmt loop, when;
+  loop.kind = DeviceStmt::Kind::loop;
+  loop.name = s.iter;
+  loop.integer = Expr(most);
+  loop.unrolled = most;
+  when.kind = DeviceStmt::Kind::when;
+  when.integer = ir::make(Op::k_lt, {ir::iter(s.iter), s.extent});
+  LATHE_RETURN_IF_ERROR(inside(s, [&] { return body(s.body, threads, when.body); }));
+  loop.body.push_back(std::move(when));
+  commit(loop.body);
   to.push_back(std::move(loop));
   return {};
 }
@@ -321,9 +395,9 @@ Status DeviceLowering::clear_registers(const Stmt& s, int64_t lanes, List& to) {
 // Statements of a @vector scope, all lanes at once where that is possible.
 Status DeviceLowering::vector(const Stmt& s, int64_t threads, List& to) {
   const int64_t lanes = ir::interval(s.extent, ranges_).hi;
+  if (lanes < 1 || lanes > kMaxLanes || (lanes & (lanes - 1)) != 0)
+    return unsupported("vector scope {} of {} elements, expected 1, 2, 4 or 8", s.iter, lanes);
   const bool moves = std::all_of(s.body.begin(), s.body.end(), [&](const Stmt& a) { return moves_halves(a); });
-  if (lanes != 1 && lanes != 2 && lanes != kMaxLanes && !(moves && lanes == kMaxHalves))
-    return unsupported("vector scope {} of {} elements, expected 1, 2 or 4", s.iter, lanes);
   const bool alike = take_ahead(s, to).ok();
   List single;
   if (moves && lanes > 1) LATHE_RETURN_IF_ERROR(clear_registers(s, lanes, single));

@@ -146,17 +146,24 @@ Status DeviceLowering::take_ahead(const ir::Stmt& vector, List& to) {
 Result<DeviceStmt> DeviceLowering::access(const std::string& name, const std::vector<Expr>& index, List& to) {
   DeviceStmt s;
   DevicePlace at = place_of_.at(name);
-  LATHE_ASSIGN(const Expr offset, taken(offset_of(*kernel_.find_buffer(name), index), to));
+  std::vector<Expr> named = index;
+  if (plan_.rings.count(name) != 0) {
+    const auto slot = slots_.find(print(index[0]));
+    if (slot != slots_.end()) named[0] = ir::iter(slot->second);
+  }
+  LATHE_ASSIGN(const Expr offset, taken(offset_of(*kernel_.find_buffer(name), named), to));
   if (vector_ == nullptr) {
     at.offset = ir::simplify(offset, ranges_);
     s.places = {std::move(at)};
     return s;
   }
-  const auto form = ir::affine_form(ir::simplify(offset, ranges_));
-  if (!form) return unsupported("{} is used at {}, expected an affine place", name, print(offset));
+  // From lane to lane; what else is in it, such as the place in a ring, is the same in all.
+  const Expr lane = ir::iter(vector_->iter), here = ir::simplify(offset, ranges_);
+  s.step = ir::simplify(ir::substitute(here, {{vector_->iter, lane + Expr(1)}}) - here);
+  if (ir::uses(s.step, vector_->iter))
+    return unsupported("{} is used at {}, expected an affine place", name, print(offset));
   at.offset = ir::simplify(ir::substitute(offset, {{vector_->iter, Expr(0)}}), ranges_);
   s.places = {std::move(at)};
-  s.step = ir::simplify(form->coeff(vector_->iter), ranges_);
   s.lanes = ir::is_const_int(s.step, 0) ? 1 : lanes_;
   if (!ir::is_const_int(s.step, 1) || s.places[0].space != Space::param) return s;
   const bool known = std::any_of(places_->begin(), places_->end(), [&](const DevicePlace& p) {
@@ -180,7 +187,50 @@ Result<DeviceOperand> DeviceLowering::halves(const Expr& e, List& to) {
   return DeviceOperand{keep(std::move(s), input ? "bits " + print(e) : "", to), 0};
 }
 
+// Of elements that lie in a row on both sides at once, of others one by one.
+Status DeviceLowering::copy(const ir::Stmt& s, int64_t threads, List& to) {
+  const size_t aligned = places_ != nullptr ? places_->size() : 0;
+  LATHE_ASSIGN(const DeviceStmt target, access(s.target, s.index, to));
+  LATHE_ASSIGN(const DeviceStmt source, access(s.value->name, s.value->args, to));
+  if (target.lanes != lanes_ || source.lanes != lanes_)
+    return unsupported("lanes of {} share one element of a copy", s.target);
+  const bool whole =
+      lanes_ == lanes_at_once(DType::f32) && ir::is_const_int(target.step, 1) && ir::is_const_int(source.step, 1);
+  if (!whole && places_ != nullptr) places_->resize(aligned);
+  List copies;
+  for (int l = 0; l < (whole ? 1 : lanes_); ++l) {
+    DeviceStmt c;
+    c.kind = DeviceStmt::Kind::copy;
+    c.lanes = whole ? lanes_ : 1;
+    c.step = Expr(1);
+    c.places = {target.places[0], source.places[0]};
+    if (l > 0) {
+      c.places[0].offset = ir::simplify(c.places[0].offset + Expr(l) * target.step, ranges_);
+      c.places[1].offset = ir::simplify(c.places[1].offset + Expr(l) * source.step, ranges_);
+    }
+    copies.push_back(std::move(c));
+  }
+  open_ = on_their_way_ = true;
+  once(std::move(copies), threads, to);
+  return {};
+}
+
+// Of threads that would all do the same, one does it.
+void DeviceLowering::once(List&& what, int64_t threads, List& to) {
+  if (threads <= 1) {
+    std::move(what.begin(), what.end(), std::back_inserter(to));
+    return;
+  }
+  DeviceStmt first;
+  first.kind = DeviceStmt::Kind::when;
+  const Expr thread = ir::iter("thread");
+  first.integer = ir::make(Op::k_eq, {block_depth_ == 0 ? thread : ir::mod(thread, Expr(threads)), Expr(0)});
+  first.body = std::move(what);
+  to.push_back(std::move(first));
+}
+
 Status DeviceLowering::assign(const ir::Stmt& s, int64_t threads, List& to) {
+  if (plan_.rings.count(s.target) != 0) return copy(s, threads, to);
   DeviceOperand value;
   if (s.op == AssignOp::set) {
     const bool rounds = s.value->op == Op::k_cast && is_half(s.value->type);  // as the store does
@@ -197,19 +247,12 @@ Status DeviceLowering::assign(const ir::Stmt& s, int64_t threads, List& to) {
   }
   store.kind = DeviceStmt::Kind::store;
   store.operands = {value};
-  const bool once = threads > 1 && store.places[0].space != Space::local;
-  if (!once) {
-    to.push_back(std::move(store));
-    return {};
-  }
-  if (s.op != AssignOp::set) return unsupported("{} threads update one element of {}", threads, s.target);
-  // Of threads that have the same value, one stores it.
-  DeviceStmt first;
-  first.kind = DeviceStmt::Kind::when;
-  const Expr thread = ir::iter("thread");
-  first.integer = ir::make(Op::k_eq, {block_depth_ == 0 ? thread : ir::mod(thread, Expr(threads)), Expr(0)});
-  first.body.push_back(std::move(store));
-  to.push_back(std::move(first));
+  const bool local = store.places[0].space == Space::local;
+  if (threads > 1 && !local && s.op != AssignOp::set)
+    return unsupported("{} threads update one element of {}", threads, s.target);
+  List stores;
+  stores.push_back(std::move(store));
+  once(std::move(stores), local ? 1 : threads, to);
   return {};
 }
 

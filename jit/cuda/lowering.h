@@ -40,6 +40,15 @@ class DeviceLowering {
   ir::Status waiting(const std::vector<ir::Stmt>& list, int64_t threads, List& to);
   void guarded(List&& what, List& to);
   void barrier(List& to);
+  // Copies to rings: groups of them, and waiting for all but the latest.
+  ir::Status copy(const ir::Stmt& s, int64_t threads, List& to);
+  void once(List&& what, int64_t threads, List& to);
+  void commit(List& to);
+  void await(int groups, List& to);
+  bool is_ahead(const ir::Stmt& loop) const;
+  // Places of rings that an iteration has, which get names.
+  std::vector<ir::Expr> places_in(const ir::Stmt& loop) const;
+  ir::Status groups(const ir::Stmt& s, int64_t threads, List& to);
   template <class F>
   ir::Status inside(const ir::Stmt& s, F f);
   // Whether an index of a local depends on its iterator.
@@ -88,7 +97,10 @@ class DeviceLowering {
   std::vector<std::string> block_iters_;
   int loops_ = 0;                             // around, that all threads go through
   std::map<std::string, std::string> taken_;  // names of integers, by what they are
+  std::map<std::string, std::string> slots_;  // names of places of rings, by what they are
+  int slot_names_ = 0;
   int takes_ = 0;
+  bool open_ = false, on_their_way_ = false;  // copies that no group has; that nothing has waited for
   int block_depth_ = 0;
   bool tensor_ = false;               // warps compute together: elements of 2 bytes lie as they are
   const ir::Stmt* vector_ = nullptr;  // whose lanes are taken together

@@ -7,6 +7,7 @@
 #include "ir/analysis/dependence.h"
 #include "ir/core/names.h"
 #include "ir/core/text_form.h"
+#include "jit/cuda/device_program.h"
 
 namespace lathe::jit {
 
@@ -33,6 +34,7 @@ class Planner {
     ir::Ranges ranges(leaf_);
     for (const Stmt* s : outer) ranges.enter(*s);
     alone_ = ir::block_threads(inner->body, ranges) <= 1;
+    find_rings();
     LATHE_RETURN_IF_ERROR(list(inner->body, outer, nullptr));
     for (const Stmt& s : inner->body) mark_waits(s);
     return std::move(plan_);
@@ -40,6 +42,60 @@ class Planner {
 
  private:
   bool in_registers(const std::string& buffer) const { return leaf_.find_buffer(buffer)->place == Place::reg; }
+
+  // The number in i % S, where the first index of an access of the ring is that.
+  static Expr number_in(const ir::Buffer& ring, const Access& a) {
+    const Expr& slot = a.index[0];
+    return slot->op == ir::Op::k_mod && ir::is_const_int(slot->args[1], ring.dims[0]->ival) ? slot->args[0] : Expr();
+  }
+
+  void find_rings() {
+    for (const ir::Buffer& b : leaf_.buffers) {
+      if (b.place != Place::shared || b.type != ir::DType::f32 || b.dims.empty() || !ir::is_const_int(b.dims[0]) ||
+          b.dims[0]->ival < 2 || b.dims[0]->ival > kMostStages)
+        continue;
+      const std::vector<Access> all = ir::collect_accesses(leaf_.body, {}, &b.name);
+      bool copied = true, goes_round = false;
+      for (const Access& a : all) {
+        goes_round |= static_cast<bool>(number_in(b, a));
+        copied &= !a.write || (a.op == ir::AssignOp::set && copies_input(*a.stmt));
+      }
+      if (!copied || !goes_round) continue;
+      plan_.rings.insert(b.name);
+      for (const Access& w : all) {
+        for (const Access& r : all) {
+          const Expr written = number_in(b, w), read = number_in(b, r);
+          if (!w.write || r.write || !written || !read) continue;
+          const Expr apart = ir::simplify(written - read);
+          const Stmt* loop = nullptr;  // the innermost around both
+          for (size_t i = 0; i < std::min(w.scopes.size(), r.scopes.size()) && w.scopes[i] == r.scopes[i]; ++i)
+            loop = w.scopes[i];
+          if (loop == nullptr || !ir::is_const_int(apart) || !ir::uses(read, loop->iter)) continue;
+          if (apart->ival >= 1 && apart->ival < b.dims[0]->ival) plan_.ahead[loop] = static_cast<int>(apart->ival);
+        }
+      }
+    }
+  }
+  bool copies_input(const Stmt& s) const {
+    if (s.value->op != ir::Op::k_load) return false;
+    const ir::Buffer& from = *leaf_.find_buffer(s.value->name);
+    return ir::is_input(from.place) && from.type == ir::DType::f32;
+  }
+
+  // Whether the two are of different places of a ring, in the same iteration of the first `common` scopes.
+  bool of_other_places(const Access& a, const Access& b, size_t common) const {
+    if (plan_.rings.count(a.buffer) == 0) return false;
+    const ir::Buffer& ring = *leaf_.find_buffer(a.buffer);
+    const Expr x = number_in(ring, a), y = number_in(ring, b);
+    if (!x || !y) return false;
+    for (const Access* of : {&a, &b}) {
+      for (size_t i = common; i < of->scopes.size(); ++i) {
+        if (ir::uses(of->index[0], of->scopes[i]->iter)) return false;
+      }
+    }
+    const Expr apart = ir::simplify(x - y);
+    return ir::is_const_int(apart) && apart->ival % ring.dims[0]->ival != 0;
+  }
 
   // Of a list that several threads go through. loop: the one it is the body of, or null.
   Status list(const std::vector<Stmt>& body, const Scopes& outer, const Stmt* loop) {
@@ -183,7 +239,8 @@ class Planner {
     if (alone_) return false;
     for (const Access& a : as) {
       for (const Access& b : bs) {
-        if (a.buffer == b.buffer && (a.write || b.write) && meet(a, b, common)) return true;
+        if (a.buffer != b.buffer || (!a.write && !b.write) || of_other_places(a, b, common)) continue;
+        if (meet(a, b, common)) return true;
       }
     }
     return false;

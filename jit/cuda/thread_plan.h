@@ -16,6 +16,10 @@ struct ThreadPlan {
   std::set<const ir::Stmt*> barrier_before, barrier_last;
   // @block scopes, and the reg buffers that the threads of each reduce together.
   std::map<const ir::Stmt*, std::vector<std::string>> reduced;
+  // Shared memory that inputs are copied to while other places of it are used: t[i % S] (see the move `pipeline`).
+  std::set<std::string> rings;
+  // Loops in which what is copied in one iteration is used so many iterations later.
+  std::map<const ir::Stmt*, int> ahead;
   // Statements with any of these inside: all threads go through them.
   std::set<const ir::Stmt*> waits;
 };

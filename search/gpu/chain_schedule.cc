@@ -6,14 +6,13 @@
 
 #include "ir/analysis/analysis.h"
 #include "search/gpu/move_list.h"
+#include "search/gpu/vector_width.h"
 
 namespace lathe::search {
 
 using namespace ir;  // NOLINT: this file is all IR
 
 namespace {
-
-constexpr int64_t kVector = 4;  // elements of 4 bytes in an access of 16
 
 // The scopes from the outermost in.
 Result<std::vector<const Stmt*>> perfect_nest(const Kernel& kernel) {
@@ -44,13 +43,15 @@ Result<Scheduled> chain_schedule(const GeneralKernel& chain, const SymbolValues&
     scopes.push_back(s->iter);
     extents.push_back(std::max<int64_t>(evaluate(s->extent, sizes).value_or(block), 1));
   }
+  // A run of memory begins where it is aligned, whatever its length.
+  const int64_t vector = vector_width(chain.kernel, extents.size() == 1 ? 0 : extents.back());
   MoveList list(chain.kernel, "launch.1");
   // Threads from the columns outwards, until the block is full.
   std::vector<Dim> dims(scopes.size());
   int64_t left = block;
   for (size_t d = scopes.size(); d-- > 0;) {
     const bool column = d + 1 == scopes.size();
-    const int64_t work = column ? (extents[d] + kVector - 1) / kVector : extents[d];
+    const int64_t work = column ? (extents[d] + vector - 1) / vector : extents[d];
     dims[d] = {
         scopes[d] + "b", scopes[d] + "t",
         std::min<int64_t>(left, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::min(work, block)))))};
@@ -58,7 +59,7 @@ Result<Scheduled> chain_schedule(const GeneralKernel& chain, const SymbolValues&
     list.knob(fmt::format("t{}", d), dims[d].threads);
     std::string units = scopes[d];
     if (column) {
-      list.move("tile_scope {0} {1} tail=mask as {0}c,{0}v", scopes[d], kVector);
+      list.move("tile_scope {0} {1} tail=mask as {0}c,{0}v", scopes[d], vector);
       units += "c";
     }
     if (dims[d].threads == 1 && !column) {

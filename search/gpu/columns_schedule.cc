@@ -6,6 +6,7 @@
 
 #include "ir/analysis/analysis.h"
 #include "search/gpu/move_list.h"
+#include "search/gpu/vector_width.h"
 
 namespace lathe::search {
 
@@ -13,7 +14,7 @@ using namespace ir;  // NOLINT: this file is all IR
 
 namespace {
 
-constexpr int64_t kBlock = 256, kVector = 4;  // threads; elements of 4 bytes in an access of 16
+constexpr int64_t kBlock = 256;  // threads
 
 bool is_column(const Stmt& s) {
   return s.kind == Stmt::Kind::scope && std::all_of(s.body.begin(), s.body.end(), [](const Stmt& inner) {
@@ -38,13 +39,14 @@ Result<Scheduled> columns_schedule(const GeneralKernel& rows, const SymbolValues
   const auto threads_for = [](int64_t work) {
     return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::min(work, kBlock))));
   };
-  const int64_t across = threads_for((widest + kVector - 1) / kVector),
+  const int64_t vector = vector_width(rows.kernel, widest);
+  const int64_t across = threads_for((widest + vector - 1) / vector),
                 down = std::min(threads_for(extent(*nest.back())), kBlock / across);
   MoveList list(rows.kernel, "columns.1");
   list.knob("columns", across);
   list.knob("rows", down);
   for (const Stmt& column : *body) {
-    list.move("tile_scope {0} {1} tail=mask as {0}c,{0}v", column.iter, kVector);
+    list.move("tile_scope {0} {1} tail=mask as {0}c,{0}v", column.iter, vector);
     list.move("tile_scope {0}c {1} tail=mask as {0}b,{0}t", column.iter, across);
   }
   list.move("tile_scope {0} {1} tail=mask as {0}b,{0}t", nest.back()->iter, down);

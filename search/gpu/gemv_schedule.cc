@@ -6,6 +6,7 @@
 
 #include "search/gpu/move_list.h"
 #include "search/gpu/product_form.h"
+#include "search/gpu/vector_width.h"
 
 namespace lathe::search {
 
@@ -13,16 +14,18 @@ using namespace ir;  // NOLINT: this file is all IR
 
 namespace {
 
-constexpr int64_t kVector = 4, kLanes = 32, kWarps = 8, kParts = 8;
+constexpr int64_t kLanes = 32, kWarps = 8, kParts = 8;
 
 class Writer {
  public:
   // few: of the lines that there are few of, in a block.
-  Writer(const Kernel& kernel, const ProductForm& product, const std::string& large, bool rows, int64_t few)
+  Writer(const Kernel& kernel, const ProductForm& product, const std::string& large, bool rows, int64_t few,
+         int64_t vector)
       : p_(product),
         large_(large),
         rows_(rows),
         few_(few),
+        vector_(vector),
         list_(kernel, "lines.1"),
         f_(rows ? product.m->iter : product.n->iter),
         g_(rows ? product.n->iter : product.m->iter),
@@ -79,7 +82,7 @@ class Writer {
     apart(f);
     list_.move("swap_scopes {}k {}", f, k_);
     list_.move("move_to_register {} {}i", p_.sum, g_);
-    list_.move("tile_scope {0} {1} tail=mask as {0}c,{0}v", k_, kVector);
+    list_.move("tile_scope {0} {1} tail=mask as {0}c,{0}v", k_, vector_);
     list_.move("swap_scopes {0}v {1}k", k_, f);
     list_.move("deal_scope {0}c {1} as {0}l,{0}t", k_, kLanes);
     keep(k_ + "t");
@@ -92,9 +95,9 @@ class Writer {
 
   //   for fb @grid: for gb @grid: for gl @block: c[..] = 0; for kw @block: for terms: for v: c[..] += a * b; y = f(c)
   void vectors_of_lines() {
-    blocks(kLanes * kVector);
+    blocks(kLanes * vector_);
     const std::string f = f_ + "i", v = g_ + "v";
-    list_.move("tile_scope {0}i {1} tail=mask as {0}l,{0}v", g_, kVector);
+    list_.move("tile_scope {0}i {1} tail=mask as {0}l,{0}v", g_, vector_);
     list_.move("swap_scopes {} {}", v, f);
     apart(v);
     apart(f);
@@ -115,7 +118,7 @@ class Writer {
   const ProductForm& p_;
   const std::string large_;
   const bool rows_;
-  const int64_t few_;
+  const int64_t few_, vector_;
   MoveList list_;
   const std::string f_, g_, k_;
 };
@@ -132,7 +135,9 @@ Result<Scheduled> gemv_schedule(const GeneralKernel& general, const SymbolValues
   const auto large = std::find_if(product.operands.begin(), product.operands.end(),
                                   [&](const ProductOperand& o) { return o.of_rows != rows; });
   const auto block = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(few, 1))));
-  return Writer(general.kernel, product, large->buffer, rows, block).run(large->terms_last);
+  const int64_t line = large->terms_last ? shape.depth : std::max(shape.rows, shape.columns);
+  const int64_t vector = vector_width(general.kernel.find_buffer(large->buffer)->type, line);
+  return Writer(general.kernel, product, large->buffer, rows, block, vector).run(large->terms_last);
 }
 
 }  // namespace lathe::search

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "ir/analysis/analysis.h"
+#include "ir/core/names.h"
 #include "search/gpu/move_list.h"
 #include "search/gpu/product_form.h"
 
@@ -14,6 +15,7 @@ using namespace ir;  // NOLINT: this file is all IR
 namespace {
 
 constexpr int64_t kVector = 4;  // elements of 4 bytes in an access of 16
+constexpr int64_t kTurned = 2;  // vectors of a line that neighbouring threads turn round
 
 class Writer {
  public:
@@ -24,7 +26,8 @@ class Writer {
         list_(kernel, "tiles.1"),
         m_(p_.m->iter),
         n_(p_.n->iter),
-        k_(p_.k->iter) {}
+        k_(p_.k->iter),
+        stages_(stages()) {}
 
   Result<Scheduled> run() {
     list_.knob("rows", t_.rows);
@@ -32,26 +35,48 @@ class Writer {
     list_.knob("depth", t_.depth);
     list_.knob("thread_rows", t_.thread_rows);
     list_.knob("thread_columns", t_.thread_columns);
+    if (stages_ > 1) list_.knob("stages", stages_);
     blocks();
     stage();
-    for (const char* scope : {"{0}i", "{0}ik", "{0}ik_t"}) {
-      list_.move("pad_scope {}", fmt::format(fmt::runtime(scope), m_));
-      list_.move("pad_scope {}", fmt::format(fmt::runtime(scope), n_));
+    // The scopes of all sums; with stages, the last steps are apart.
+    std::vector<std::string> sums = {"i", "ik", "ik_t"};
+    if (stages_ > 1) {
+      list_.move("pipeline {}0 after={} stages={}", k_, p_.operands.size() - 1, stages_);
+      sums.insert(sums.begin() + 2, "ik_e");
+    }
+    for (const std::string& part : sums) {
+      list_.move("pad_scope {}{}", m_, part);
+      list_.move("pad_scope {}{}", n_, part);
     }
     for (const ProductOperand& s : p_.operands) {
-      copy(s, s.buffer + "_r", s.dims);
-      copy(s, s.buffer + "_s", s.dims);
+      if (stages_ == 1) {
+        copy(s, s.buffer + "_r", s.dims);
+        copy(s, s.buffer + "_s", s.dims);
+      } else {
+        copy(s, s.buffer + "_s", s.dims, "_p");
+        copy(s, s.buffer + "_s", s.dims, "_n");
+      }
+      if (s.dims == 2 && s.terms_last) turn(s.buffer + "_s");
       copy(s, s.buffer + "_t", 1);
     }
-    threads("i", "exact");
-    threads("ik", "exact");
-    threads("ik_t", "exact");
+    for (const std::string& part : sums) threads(part, "exact");
     threads("ie", "mask");
-    list_.move("unroll_scope {}1", k_);
+    list_.move("unroll_scope {}1", k_);  // not of the last steps: the code would be twice as long
     return list_.finish();
   }
 
  private:
+  // Steps of operands in shared memory, of which one is used and the others are on their way: of what can be copied as
+  // it is, as many as fit.
+  int64_t stages() const {
+    constexpr int64_t kMostStages = 3, kStatic = 48 * 1024, kPadding = 4;
+    const bool plain = p_.made.empty() && std::all_of(p_.operands.begin(), p_.operands.end(), [&](const auto& o) {
+                         const Buffer& b = *kernel_.find_buffer(o.buffer);
+                         return b.type == DType::f32 && is_input(b.place) && o.dims == 2;
+                       });
+    const int64_t step = (t_.rows + t_.columns + 2 * kPadding) * t_.depth * 4, last = (t_.rows + t_.columns) * 4;
+    return plain ? std::clamp<int64_t>((kStatic - last) / step, 1, kMostStages) : 1;
+  }
   // Tiles of the result; where sums start, grow and are used apart from each other; terms step by step.
   void blocks() {
     list_.move("tile_scope {0} {1} tail=mask as {0}b,{0}i", m_, t_.rows);
@@ -73,11 +98,12 @@ class Writer {
       list_.move("create_temporary {0} {0}_t at={1}2 mode=stage", s.buffer, k_);
     }
     // All loads of a step are on their way before the first of them is waited for.
-    for (const ProductOperand& s : p_.operands)
-      list_.move("create_temporary {0} {0}_r at={1}0 mode=stage", s.buffer, k_);
+    for (const ProductOperand& s : p_.operands) {
+      if (stages_ == 1) list_.move("create_temporary {0} {0}_r at={1}0 mode=stage", s.buffer, k_);
+    }
     for (const std::string& made : p_.made) list_.move("inline_temporary {}", made);
     for (const ProductOperand& s : p_.operands) {
-      list_.move("move_to_register {}_r {}0", s.buffer, k_);
+      if (stages_ == 1) list_.move("move_to_register {}_r {}0", s.buffer, k_);
       list_.move("move_to_stack {}_s {}0", s.buffer, k_);
       list_.move("move_to_stack {}_t {}2", s.buffer, k_);
     }
@@ -91,29 +117,44 @@ class Writer {
   }
 
   // Threads share out the copy of an operand, in vectors of neighbours. What rows or columns of the result are read of
-  // it at once lies together.
-  void copy(const ProductOperand& s, const std::string& name, int dims) {
+  // it at once lies together. Where that turns the operand round, a warp has two vectors of 16 lines: with 4
+  // elements of padding theirs lie in 32 banks.
+  // suffix: of its scopes.
+  void copy(const ProductOperand& s, const std::string& name, int dims, const std::string& suffix = "") {
     const int64_t across = s.of_rows ? t_.rows : t_.columns;
     const int64_t inner = dims == 2 && s.terms_last ? t_.depth : across,
                   outer = dims == 2 ? across * t_.depth / inner : 1;
-    const std::string last = fmt::format("{}_{}", name, dims - 1);
+    const std::string last = fmt::format("{}_{}{}", name, dims - 1, suffix);
     list_.move("tile_scope {0} {1} tail=mask as {0}c,{0}v", last, kVector);
-    if (dims == 2) {
-      const int64_t down = std::max<int64_t>(1, std::min(outer, t_.threads() / (inner / kVector)));
-      list_.move("tile_scope {0}_0 {1} tail=mask as {0}_0r,{0}_0t", name, down);
-      list_.move("parallelize_block {}_0t", name);
-      list_.move("unroll_scope {}_0r", name);
-      if (s.terms_last && name == s.buffer + "_s") {
-        list_.move("swap_dims {} 0 1", name);
-        list_.move("repeat_padding {} 0 {}", name, kVector);
-      }
+    const bool turned = dims == 2 && s.terms_last;
+    int64_t vectors = inner / kVector;
+    const char* along = "c";
+    if (turned && vectors > kTurned) {
+      list_.move("tile_scope {0}c {1} tail=exact as {0}u,{0}p", last, kTurned);
+      list_.move("unroll_scope {}u", last);
+      vectors = kTurned;
+      along = "p";
     }
-    list_.move("parallelize_block {}c", last);
+    if (dims == 2) {
+      const int64_t down = std::max<int64_t>(1, std::min(outer, t_.threads() / vectors));
+      const std::string line = fmt::format("{}_0{}", name, suffix);
+      list_.move("tile_scope {0} {1} tail=mask as {0}r,{0}t", line, down);
+      list_.move("parallelize_block {}t", line);
+      list_.move("unroll_scope {}r", line);
+    }
+    list_.move("parallelize_block {}{}", last, along);
     list_.move("vectorize_scope {}v", last);
   }
 
+  // Lines of terms become columns; places of a ring stay outside.
+  void turn(const std::string& name) {
+    const int first = stages_ > 1 ? 1 : 0;
+    list_.move("swap_dims {} {} {}", name, first, first + 1);
+    list_.move("repeat_padding {} {} {}", name, first, kVector);
+  }
+
   // for mi: for ni  ->  for threads of rows: for threads of columns: for rows: for vectors: for lanes
-  void threads(const char* part, const char* tail) {
+  void threads(const std::string& part, const char* tail) {
     const std::string m = m_ + part, n = n_ + part;
     list_.move("tile_scope {0} {1} tail={2} as {0}t,{0}r", m, t_.thread_rows, tail);
     const bool several = t_.thread_columns > kVector, exact = std::string_view(tail) == "exact";
@@ -124,9 +165,10 @@ class Writer {
       if (several) list_.move("swap_scopes {0}q {0}t", n);
       list_.move("swap_scopes {}r {}t", m, n);
     }
-    if (std::string_view(part) == "ik") {
-      list_.move("swap_scopes {}1 {}t", k_, m);
-      list_.move("swap_scopes {}1 {}t", k_, n);
+    if (part == "ik" || part == "ik_e") {
+      const std::string terms = k_ + "1" + part.substr(2);
+      list_.move("swap_scopes {} {}t", terms, m);
+      list_.move("swap_scopes {} {}t", terms, n);
     }
     list_.move("parallelize_block {}t", m);
     list_.move("parallelize_block {}t", n);
@@ -140,6 +182,7 @@ class Writer {
   const ProductTile& t_;
   MoveList list_;
   const std::string m_, n_, k_;
+  const int64_t stages_;
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "ir/analysis/dependence.h"
 #include "ir/core/names.h"
 #include "search/gpu/move_list.h"
+#include "search/gpu/vector_width.h"
 
 namespace lathe::search {
 
@@ -16,11 +17,11 @@ using namespace ir;  // NOLINT: this file is all IR
 namespace {
 
 constexpr int64_t kBlock = 256, kMostBlock = 1024, kWarp = 32;
-constexpr int64_t kVector = 4;       // elements of 4 bytes in an access of 16
-constexpr int64_t kMostVectors = 8;  // of a row, in the registers of a thread
-constexpr int64_t kMostKept = 24;    // vectors of all buffers there
+constexpr int64_t kMostHeld = 32;  // elements of a row, in the registers of a thread
+constexpr int64_t kMostKept = 96;  // of all buffers there
 constexpr const char* kRecipe = "rows.1";
 constexpr const char* kLongest = "longest";  // row that registers hold; 0: they hold none
+constexpr const char* kWidth = "vector";     // where it is not kVector
 
 struct Rows {
   std::vector<const Stmt*> nest;     // outermost first
@@ -92,7 +93,7 @@ int64_t ceil_pow2(int64_t n) {
 
 // What is said of a row's length: that it fits, and that vectors go up in it. Lengths of calls stay within the bound,
 // whatever `longest` is.
-Kernel narrowed(const GeneralKernel& general, const Rows& rows, int64_t longest) {
+Kernel narrowed(const GeneralKernel& general, const Rows& rows, int64_t longest, int64_t vector) {
   Kernel out = general.kernel;
   for (Symbol& s : out.symbols) {
     const bool length = std::any_of(rows.columns.begin(), rows.columns.end(), [&](const Stmt* c) {
@@ -100,7 +101,7 @@ Kernel narrowed(const GeneralKernel& general, const Rows& rows, int64_t longest)
     });
     if (!length) continue;
     if (longest > 0) s.max = std::min(s.max, std::max({longest, general.most.value_or(s.name, s.max), s.min}));
-    if (general.multiple.value_or(s.name, 1) % kVector == 0) s.multiple_of = kVector;
+    if (general.multiple.value_or(s.name, 1) % vector == 0) s.multiple_of = vector;
   }
   return out;
 }
@@ -110,8 +111,11 @@ Kernel narrowed(const GeneralKernel& general, const Rows& rows, int64_t longest)
 Kernel kernel_of_rows(const GeneralKernel& general, const Schedule& schedule) {
   const Result<Rows> rows = schedule.recipe == kRecipe ? rows_of(general.kernel) : unsupported("it is of no rows");
   if (!rows.ok()) return general.kernel;
-  const auto longest = schedule.knobs.find(kLongest);
-  return narrowed(general, *rows, longest == schedule.knobs.end() ? 0 : longest->second);
+  const auto knob = [&](const char* name, int64_t otherwise) {
+    const auto at = schedule.knobs.find(name);
+    return at == schedule.knobs.end() ? otherwise : at->second;
+  };
+  return narrowed(general, *rows, knob(kLongest, 0), knob(kWidth, kVector));
 }
 
 Result<Scheduled> rows_schedule(const GeneralKernel& general, const SymbolValues& sizes) {
@@ -123,11 +127,12 @@ Result<Scheduled> rows_schedule(const GeneralKernel& general, const SymbolValues
     most = std::max(most, evaluate(c->extent, general.most).value_or(INT64_MAX));
   }
   // Four vectors a thread; a warp for a row as long as its registers hold that, for then nothing goes through memory.
-  const int64_t vectors = (columns + kVector - 1) / kVector, most_vectors = (most - 1) / kVector + 1;
+  const int64_t vector = vector_width(general.kernel, columns), most_held = kMostHeld / vector;
+  const int64_t vectors = (columns + vector - 1) / vector, most_vectors = (most - 1) / vector + 1;
   int64_t threads = std::min(ceil_pow2((vectors + 3) / 4), kBlock);
-  if (threads > kWarp && vectors <= kWarp * kMostVectors) threads = kWarp;
+  if (threads > kWarp && vectors <= kWarp * most_held) threads = kWarp;
   const auto kept = static_cast<int64_t>(rows.wide.size() + rows.again.size() + rows.back.size());
-  const int64_t held = kept == 0 ? kMostVectors : std::min(kMostVectors, kMostKept / kept);
+  const int64_t held = kept == 0 ? most_held : std::min(most_held, kMostKept / vector / kept);
   const bool fits = held > 0 && most_vectors <= kMostBlock * held;
   if (fits) {
     while (threads * held < most_vectors) threads *= 2;
@@ -139,12 +144,13 @@ Result<Scheduled> rows_schedule(const GeneralKernel& general, const SymbolValues
   const std::string b = rows.nest.back()->iter;
   const int64_t down = std::min(ceil_pow2(hinted(*rows.nest.back())), std::max<int64_t>(kBlock / threads, 1));
 
-  const int64_t longest = fits ? threads * turns * kVector : 0;
-  const Kernel kernel = narrowed(general, rows, longest);
+  const int64_t longest = fits ? threads * turns * vector : 0;
+  const Kernel kernel = narrowed(general, rows, longest, vector);
   MoveList list(kernel, kRecipe);
   list.knob("threads", threads);
   list.knob("rows", down);
   list.knob(kLongest, longest);
+  if (vector != kVector) list.knob(kWidth, vector);
   std::vector<std::string> loops;
   if (fits) {
     for (const std::string& x : rows.again) {
@@ -174,7 +180,7 @@ Result<Scheduled> rows_schedule(const GeneralKernel& general, const SymbolValues
   list.move("parallelize_grid {}b", b);
   list.move("parallelize_block {}t", b);
   for (const std::string& n : loops) {
-    list.move("tile_scope {0} {1} tail=mask as {0}c,{0}v", n, kVector);
+    list.move("tile_scope {0} {1} tail=mask as {0}c,{0}v", n, vector);
     list.move("deal_scope {0}c {1} as {0}t,{0}i", n, threads);
     list.move("parallelize_block {}t", n);
     if (fits) list.move("unroll_scope {}i", n);

@@ -3,6 +3,12 @@
 //   for i < N: F(i) -> t; S(i, t)
 //   ->  F(0) -> u;  for i < N - 1: t = u; F(i + 1) -> u; S(i, t);   t = u; S(N - 1, t)
 //
+// With stages=S the first part is S - 1 iterations ahead, and what goes from one part to the other has S places, one
+// for each iteration in turn.
+//   ->  for p < min(S - 1, N): F(p) -> t[p % S]
+//       for i < N - (S - 1): F(i + S - 1) -> t[(i + S - 1) % S]; S(i, t[i % S])
+//       for e < min(S - 1, N): S(n, t[n % S]), n = max(N - (S - 1), 0) + e
+//
 // rotate_scope: the same statements in the same order, but iterations begin in the middle, so that other moves
 // can bring the end of one and the beginning of the next together.
 //   for i < N: F(i); S(i)  ->  F(0);  for i < N - 1: S(i); F(i + 1);   S(N - 1)
@@ -17,6 +23,8 @@ namespace lathe::search {
 using namespace ir;  // NOLINT(google-build-using-namespace)
 
 namespace {
+constexpr int64_t kMostStages = 8;
+
 // The buffers that the first part writes and the second uses.
 std::vector<std::string> handed_over(const std::vector<Access>& accesses, const Stmt& scope, size_t depth, size_t at) {
   std::vector<std::string> out;
@@ -40,6 +48,29 @@ void rename_buffer(std::vector<Stmt>& body, const std::string& from, const std::
   rewrite_exprs(body, [&](const Expr& e) -> Expr {
     return e->op == Op::k_load && e->name == from ? load(to, e->args, e->type) : Expr();
   });
+}
+
+// t[j]  ->  t[slot, j]
+void put_in_ring(std::vector<Stmt>& body, const std::string& buffer, const Expr& slot) {
+  const auto placed = [&](std::vector<Expr> index) {
+    index.insert(index.begin(), slot);
+    return index;
+  };
+  for_each_stmt(body, [&](Stmt& s) {
+    if (s.target == buffer) s.index = placed(s.index);
+  });
+  rewrite_exprs(body, [&](const Expr& e) -> Expr {
+    return e->op == Op::k_load && e->name == buffer ? load(buffer, placed(e->args), e->type) : Expr();
+  });
+}
+
+// Places for `stages` of them, the outermost dimension.
+void widen_to_ring(Buffer& b, int64_t stages) {
+  b.dims.insert(b.dims.begin(), Expr(stages));
+  if (!b.padding.empty()) b.padding.insert(b.padding.begin(), 0);
+  if (b.layout.empty()) return;
+  for (LayoutDim& l : b.layout) ++l.dim;
+  b.layout.insert(b.layout.begin(), LayoutDim{});
 }
 
 // for t_0 < D0: for t_1 < D1: to[t_0, t_1] = from[t_0, t_1]
@@ -92,6 +123,36 @@ void replace_scope(const ScopeSite& site, std::vector<Stmt> replacement, const R
                   std::make_move_iterator(replacement.end()));
 }
 
+void append(std::vector<Stmt>& to, std::vector<Stmt> from) {
+  to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
+}
+
+// What a scope with a ring of stages becomes.
+std::vector<Stmt> staged(Kernel& k, const Stmt& scope, std::ptrdiff_t at, const std::vector<std::string>& carried,
+                         int64_t stages) {
+  Names names(k);
+  const std::string& name = scope.iter;
+  const Expr ahead(stages - 1), some = ir::min(ahead, scope.extent);
+  const auto in_ring = [&](std::vector<Stmt> part, const Expr& number) {
+    for (const std::string& buffer : carried) put_in_ring(part, buffer, ir::mod(number, Expr(stages)));
+    return part;
+  };
+  const std::vector<Stmt> first(scope.body.begin(), scope.body.begin() + at),
+      second(scope.body.begin() + at, scope.body.end());
+  for (const std::string& buffer : carried) widen_to_ring(*k.find_buffer(buffer), stages);
+  const std::string p = names.fresh(name + "_p"), e = names.fresh(name + "_e");
+  const Expr number = ir::max(scope.extent - ahead, Expr(0)) + iter(e);
+  std::vector<Stmt> before = part_at(in_ring(first, iter(name)), name, "_p", iter(p), names),
+                    after = part_at(in_ring(second, iter(name)), name, "_e", number, names),
+                    body = part_at(in_ring(first, iter(name)), name, "_n", iter(name) + ahead, names);
+  append(body, in_ring(second, iter(name)));
+  std::vector<Stmt> out;
+  out.push_back(make_scope(p, some, std::move(before)));
+  out.push_back(make_scope(name, scope.extent - ahead, std::move(body), scope.role));
+  out.push_back(make_scope(e, some, std::move(after)));
+  return out;
+}
+
 std::vector<Move> propose_after(const Kernel& kernel, const char* move) {
   std::vector<Move> out;
   for_each_stmt(kernel.body, [&](const Stmt& s) {
@@ -101,9 +162,6 @@ std::vector<Move> propose_after(const Kernel& kernel, const char* move) {
   return out;
 }
 
-void append(std::vector<Stmt>& to, std::vector<Stmt> from) {
-  to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
-}
 }  // namespace
 
 Status apply_pipeline(TransformResult& result, const Move& move, const TransformParams& params) {
@@ -115,7 +173,12 @@ Status apply_pipeline(TransformResult& result, const Move& move, const Transform
   Stmt& scope = site.scope();
 
   const Ranges ranges = ranges_at(k, site.outer);
-  LATHE_RETURN_IF_ERROR(legality.require(0, proves_le(Expr(1), scope.extent, ranges), print_extent(scope)));
+  int64_t stages = 0;  // 0: a second buffer
+  if (const auto given = move.options.find("stages"); given != move.options.end()) {
+    LATHE_ASSIGN(stages, int_arg(given->second, "stages", 2, kMostStages));
+  }
+  if (stages == 0)
+    LATHE_RETURN_IF_ERROR(legality.require(0, proves_le(Expr(1), scope.extent, ranges), print_extent(scope)));
   const ScopePath path = site.path();
   const std::vector<Access> accesses = collect_accesses(scope.body, path);
   const std::vector<std::string> carried = handed_over(accesses, scope, path.size(), static_cast<size_t>(at));
@@ -130,6 +193,11 @@ Status apply_pipeline(TransformResult& result, const Move& move, const Transform
   const Answer rest = separable(k, name, static_cast<size_t>(at), carried);
   LATHE_RETURN_IF_ERROR(legality.require(2, rest.ok, rest.why));
   if (rest.reassociates) k.numeric |= kReassociate;
+
+  if (stages != 0) {
+    replace_scope(site, staged(k, scope, at, carried, stages), ranges);
+    return {};
+  }
 
   Names names(k);
   std::vector<Stmt> first(scope.body.begin(), scope.body.begin() + at);

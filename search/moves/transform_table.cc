@@ -327,9 +327,11 @@ const std::vector<Transform>& transforms() {
        .propose = propose_tensorize,
        .where = Where::cpu},
       {.name = "pipeline",
-       .args = "scope after=index",
+       .args = "scope after=index [stages=size]",
        .picture = "for i < N: F(i) to t; S(i, t)  ->  F(0) to u;\n"
-                  "  for i < N - 1: t = u; F(i + 1) to u; S(i, t);  t = u; S(N - 1, t)",
+                  "  for i < N - 1: t = u; F(i + 1) to u; S(i, t);  t = u; S(N - 1, t)\n"
+                  "(stages)  ->  for p < min(S - 1, N): F(p) to t[p];\n"
+                  "  for i < N - (S - 1): F(i + S - 1) to t[(i + S - 1) % S]; S(i, t[i % S]);  the rest of S",
        .numeric = kReassociate,
        .preconditions = {"the scope must run at least once",
                          "what the first part hands to the second must live inside one iteration",

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "ir/analysis/analysis.h"
@@ -89,7 +90,8 @@ double get(const char* from, ir::DType type) {
 
 // programs: of the leaves. What went wrong; empty: nothing.
 std::string run(const ir::LaunchKernel& cut, const std::vector<jit::DeviceProgram>& programs,
-                const ir::SymbolValues& symbols, Tensors& tensors, Order order) {
+                const ir::SymbolValues& symbols, Tensors& tensors, Order order, Copies copies,
+                BankCounts* banks = nullptr) {
   const ir::Kernel& k = cut.kernel;
   std::vector<std::vector<char>> memory;
   std::vector<std::vector<int64_t>> offsets;
@@ -120,7 +122,7 @@ std::string run(const ir::LaunchKernel& cut, const std::vector<jit::DeviceProgra
     if (blocks == 0) continue;
     Accesses accesses;
     const std::string why = kernel->run(static_cast<unsigned>(blocks), static_cast<unsigned>(kernel->threads()),
-                                        args.data(), order, accesses);
+                                        args.data(), order, accesses, banks, copies);
     if (!why.empty()) return why;
   }
   for (int p = 0; p < k.num_params(); ++p) {
@@ -145,12 +147,32 @@ std::vector<jit::DeviceProgram> lowered(const ir::LaunchKernel& cut) {
   return out;
 }
 
-void run(const ir::Kernel& scheduled, const ir::SymbolValues& symbols, Tensors& tensors, Order order) {
+// Orders of the threads, and when copies arrive.
+constexpr std::pair<Order, Copies> kWays[] = {
+    {Order::forward, Copies::late}, {Order::backward, Copies::early}, {Order::shuffled, Copies::late}};
+
+// The first output that is not what the interpreter gives, relative to the larger of 1 and the value; empty: none.
+std::string difference(const ir::Kernel& kernel, const Tensors& want, const Tensors& got, double bound) {
+  for (const ir::Buffer& b : kernel.buffers) {
+    if (b.place != ir::Place::out) continue;
+    const std::vector<double>&w = want.at(b.name).data, &g = got.at(b.name).data;
+    for (size_t i = 0; i < w.size(); ++i) {
+      const bool same = std::isnan(w[i])
+                            ? std::isnan(g[i])
+                            : w[i] == g[i] || std::abs(w[i] - g[i]) <= bound * std::max(1.0, std::abs(w[i]));
+      if (!same) return fmt::format("{}[{}]: {}, expected {}", b.name, i, g[i], w[i]);
+    }
+  }
+  return "";
+}
+
+void run(const ir::Kernel& scheduled, const ir::SymbolValues& symbols, Tensors& tensors, Order order,
+         Copies copies = Copies::late) {
   const auto cut = search::cut_launches(scheduled);
   ASSERT_TRUE(cut.ok()) << cut.status().to_string();
   const std::vector<jit::DeviceProgram> programs = lowered(*cut);
   ASSERT_EQ(programs.size(), cut->leaves.size());
-  ASSERT_EQ(run(*cut, programs, symbols, tensors, order), "") << cut->leaves[0].text << print(programs[0]);
+  ASSERT_EQ(run(*cut, programs, symbols, tensors, order, copies), "") << cut->leaves[0].text << print(programs[0]);
 }
 
 }  // namespace
@@ -176,27 +198,15 @@ std::string failure_of(const jit::DeviceProgram& program, const ir::Kernel& sche
                        const ir::SymbolValues& symbols) {
   const auto cut = search::cut_launches(scheduled);
   EXPECT_TRUE(cut.ok()) << cut.status().to_string();
+  Tensors want = inputs_of(scheduled, symbols);
+  EXPECT_TRUE(ir::interpret(scheduled, symbols, want).ok());
   std::string why;
-  for (const Order order : {Order::forward, Order::backward, Order::shuffled}) {
+  for (const auto& [order, copies] : kWays) {
     Tensors tensors = inputs_of(scheduled, symbols);
-    if (why.empty()) why = run(*cut, {program}, symbols, tensors, order);
+    if (why.empty()) why = run(*cut, {program}, symbols, tensors, order, copies);
+    if (why.empty()) why = difference(scheduled, want, tensors, 1e-5);
   }
   return why;
-}
-
-static std::string difference(const ir::Kernel& kernel, Tensors& want, Tensors& got, double bound) {
-  for (const ir::Buffer& b : kernel.buffers) {
-    if (b.place != ir::Place::out) continue;
-    const std::vector<double>&w = want[b.name].data, &g = got[b.name].data;
-    if (w.size() != g.size()) return fmt::format("{} has {} elements, expected {}", b.name, g.size(), w.size());
-    for (size_t i = 0; i < w.size(); ++i) {
-      const bool same = std::isnan(w[i])
-                            ? std::isnan(g[i])
-                            : w[i] == g[i] || std::abs(w[i] - g[i]) <= bound * std::max(1.0, std::abs(w[i]));
-      if (!same) return fmt::format("{}[{}]: {}, expected {}", b.name, i, g[i], w[i]);
-    }
-  }
-  return "";
 }
 
 std::string mistake_of(const jit::DeviceProgram& program, const ir::Kernel& scheduled, const ir::SymbolValues& symbols,
@@ -206,12 +216,21 @@ std::string mistake_of(const jit::DeviceProgram& program, const ir::Kernel& sche
   Tensors want = inputs_of(scheduled, symbols);
   EXPECT_TRUE(ir::interpret(scheduled, symbols, want).ok());
   std::string why;
-  for (const Order order : {Order::forward, Order::backward, Order::shuffled}) {
+  for (const auto& [order, copies] : kWays) {
     Tensors got = inputs_of(scheduled, symbols);
-    if (why.empty()) why = run(*cut, {program}, symbols, got, order);
+    if (why.empty()) why = run(*cut, {program}, symbols, got, order, copies);
     if (why.empty()) why = difference(scheduled, want, got, bound);
   }
   return why;
+}
+
+BankCounts bank_conflicts(const ir::Kernel& scheduled, const ir::SymbolValues& symbols) {
+  BankCounts out;
+  const auto cut = search::cut_launches(scheduled);
+  EXPECT_TRUE(cut.ok()) << cut.status().to_string();
+  Tensors tensors = inputs_of(scheduled, symbols);
+  EXPECT_EQ(run(*cut, lowered(*cut), symbols, tensors, Order::forward, Copies::late, &out), "");
+  return out;
 }
 
 void expect_as_interpreted(const ir::Kernel& scheduled, const ir::SymbolValues& symbols, double bound) {
@@ -219,9 +238,9 @@ void expect_as_interpreted(const ir::Kernel& scheduled, const ir::SymbolValues& 
   Tensors want = inputs;
   const ir::Status interpreted = ir::interpret(scheduled, symbols, want);
   ASSERT_TRUE(interpreted.ok()) << interpreted.to_string();
-  for (const Order order : {Order::forward, Order::backward, Order::shuffled}) {
+  for (const auto& [order, copies] : kWays) {
     Tensors got = inputs;
-    run(scheduled, symbols, got, order);
+    run(scheduled, symbols, got, order, copies);
     ASSERT_EQ(difference(scheduled, want, got, bound), "") << print(scheduled);
   }
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 namespace lathe::test {
 
@@ -33,6 +34,8 @@ std::string BlockRun::run(const std::vector<int>& order, bool shuffled) {
       std::find_if(threads_.begin(), threads_.end(), [](const Thread& t) { return t.state != State::done; });
   if (why_.empty() && waiting != threads_.end())
     fail("thread " + std::to_string(waiting - threads_.begin()) + " waits for threads that never come");
+  if (banks_ != nullptr) bank_log_.finish(*banks_);
+  if (!arriving_.empty()) fail("copies are on their way at the end");
   return why_;
 }
 
@@ -115,6 +118,7 @@ bool BlockRun::release() {
   }
   if (!any && all(0, threads_.size(), State::at_barrier)) {
     for (Thread& t : threads_) t.state = State::ready;
+    if (banks_ != nullptr) bank_log_.finish(*banks_);
     ++turn_;
     any = true;
   }
@@ -124,6 +128,8 @@ bool BlockRun::release() {
 void BlockRun::note(const void* p, int bytes, int element, bool store) {
   const auto first = reinterpret_cast<uintptr_t>(p);
   for (uintptr_t at = first; at < first + static_cast<uintptr_t>(bytes); at += static_cast<uintptr_t>(element)) {
+    if (!arriving_.empty() && arriving_.count(at) != 0)
+      fail("thread " + std::to_string(current_) + " touches an element before its copy has arrived");
     Touch& t = touched_[at];
     if (t.turn != turn_) t = {turn_, -1, -1, false};
     const bool written = t.writer >= 0 && t.writer != current_;
@@ -137,6 +143,36 @@ void BlockRun::note(const void* p, int bytes, int element, bool store) {
       t.readers = t.readers || (t.reader >= 0 && t.reader != current_);
       t.reader = current_;
     }
+  }
+}
+
+void BlockRun::start_copy(float* to, const float* from, int elements) {
+  note(to, 4 * elements, 4, true);
+  for (int i = 0; i < elements; ++i) ++arriving_[reinterpret_cast<uintptr_t>(to + i)];
+  if (late_) {
+    std::fill_n(to, elements, std::numeric_limits<float>::quiet_NaN());
+  } else {
+    std::copy_n(from, elements, to);
+  }
+  threads_[static_cast<size_t>(current_)].open.push_back({to, from, elements});
+}
+
+void BlockRun::end_group() {
+  Thread& t = threads_[static_cast<size_t>(current_)];
+  t.groups.push_back(std::exchange(t.open, {}));
+}
+
+void BlockRun::wait_groups(int groups) {
+  Thread& t = threads_[static_cast<size_t>(current_)];
+  for (; t.groups.size() > static_cast<size_t>(groups); t.groups.pop_front()) arrive(t.groups.front());
+}
+
+// The thread sees it, the others after a barrier.
+void BlockRun::arrive(const std::vector<Copy>& group) {
+  for (const Copy& c : group) {
+    if (late_) std::copy_n(c.from, c.elements, c.to);
+    for (int i = 0; i < c.elements; ++i) arriving_.erase(reinterpret_cast<uintptr_t>(c.to + i));
+    note(c.to, 4 * c.elements, 4, true);
   }
 }
 

@@ -4,11 +4,14 @@
 #include <ucontext.h>
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <random>
 #include <string>
 #include <unordered_map>
 #include <vector>
+
+#include "tests/gpu/fakes/bank_log.h"
 
 namespace lathe::test {
 
@@ -18,6 +21,8 @@ class BlockRun {
   // thread: where the kernel finds its number. stacks: those that nobody uses, which blocks hand on.
   BlockRun(void (*entry)(const void*), const void* args, long long* thread, Stacks& stacks)
       : entry_(entry), args_(args), number_(thread), stacks_(stacks) {}
+  // To count conflicts of banks in; otherwise none are looked for.
+  void count_banks(BankCounts* banks) { banks_ = banks; }
   // order: of the threads that can go on. What went wrong; empty: nothing.
   std::string run(const std::vector<int>& order, bool shuffled);
 
@@ -28,9 +33,22 @@ class BlockRun {
   void warp(int number, void (*all)(void* const* lanes), void* mine);
   void note(const void* p, int bytes, int element, bool store);
   void note_shared(void* p, unsigned long bytes);
+  // Copies that arrive on their own: at once, or when they are waited for; which of the two no thread may tell.
+  void start_copy(float* to, const float* from, int elements);
+  void end_group();
+  void wait_groups(int groups);
+  void copies_arrive_late(bool late) { late_ = late; }
+  void note_banks(int site, const void* p, int bytes) {
+    if (banks_ != nullptr) bank_log_.note(current_, site, p, bytes);
+  }
 
  private:
   enum class State : uint8_t { fresh, ready, at_barrier, at_shuffle, at_warp, done };
+  struct Copy {
+    float* to;
+    const float* from;
+    int elements;
+  };
   struct Thread {
     State state = State::fresh;
     ucontext_t context{};
@@ -39,6 +57,8 @@ class BlockRun {
     void (*all)(void* const*) = nullptr;
     void* mine = nullptr;
     float given = 0, got = 0;
+    std::vector<Copy> open;                // since the last group
+    std::deque<std::vector<Copy>> groups;  // on their way, the oldest first
   };
   struct Touch {
     int64_t turn = -1;  // barriers before it
@@ -50,6 +70,7 @@ class BlockRun {
   void wait(State state, int place);
   void resume(int thread);
   bool release();
+  void arrive(const std::vector<Copy>& group);
   void fail(const std::string& why) {
     if (why_.empty()) why_ = why;
   }
@@ -64,6 +85,10 @@ class BlockRun {
   int64_t turn_ = 0;
   std::unordered_map<uintptr_t, Touch> touched_;  // by element
   std::vector<void*> shared_;
+  std::unordered_map<uintptr_t, int> arriving_;  // copies on their way to an element
+  bool late_ = false;
+  BankCounts* banks_ = nullptr;
+  BankLog bank_log_;
   std::string why_;
 };
 

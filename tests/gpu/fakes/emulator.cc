@@ -36,6 +36,10 @@ bool EmulatedKernel::open(std::string_view code, const std::string& name) {
   wait_warp_ = static_cast<void (**)(int, void (*)(void* const*), void*)>(find("lt_wait_warp"));
   note_ = static_cast<void (**)(const void*, int, int, bool)>(find("lt_note"));
   note_shared_ = static_cast<void (**)(void*, unsigned long)>(find("lt_note_shared"));
+  note_banks_ = static_cast<void (**)(int, const void*, int)>(find("lt_note_banks"));
+  start_copy_ = static_cast<void (**)(float*, const float*, int)>(find("lt_start_copy"));
+  end_group_ = static_cast<void (**)()>(find("lt_end_group"));
+  wait_groups_ = static_cast<void (**)(int)>(find("lt_wait_groups"));
   const auto* threads = static_cast<const int*>(find(name + "_threads"));
   const auto* bytes = static_cast<const unsigned long*>(find(name + "_args"));
   if (entry_ == nullptr || block_ == nullptr || threads == nullptr || bytes == nullptr) return false;
@@ -44,13 +48,17 @@ bool EmulatedKernel::open(std::string_view code, const std::string& name) {
   return true;
 }
 
-std::string EmulatedKernel::run(unsigned blocks, unsigned threads, const void* args, Order order,
-                                Accesses& accesses) const {
+std::string EmulatedKernel::run(unsigned blocks, unsigned threads, const void* args, Order order, Accesses& accesses,
+                                BankCounts* banks, Copies copies) const {
   *wait_barrier_ = [](int number) { t_block->barrier(number); };
   *wait_shuffle_ = [](float x, int distance) { return t_block->shuffle(x, distance); };
   *wait_warp_ = [](int number, void (*all)(void* const*), void* mine) { t_block->warp(number, all, mine); };
   *note_ = [](const void* p, int bytes, int element, bool store) { t_block->note(p, bytes, element, store); };
   *note_shared_ = [](void* p, unsigned long bytes) { t_block->note_shared(p, bytes); };
+  *note_banks_ = [](int site, const void* p, int bytes) { t_block->note_banks(site, p, bytes); };
+  *start_copy_ = [](float* to, const float* from, int elements) { t_block->start_copy(to, from, elements); };
+  *end_group_ = [] { t_block->end_group(); };
+  *wait_groups_ = [](int groups) { t_block->wait_groups(groups); };
   const auto ordered = [&](size_t count) {
     std::vector<int> all(count);
     std::iota(all.begin(), all.end(), 0);
@@ -58,7 +66,7 @@ std::string EmulatedKernel::run(unsigned blocks, unsigned threads, const void* a
     if (order == Order::shuffled) std::shuffle(all.begin(), all.end(), std::mt19937_64(count));
     return all;
   };
-  std::fill(accesses_, accesses_ + 6, 0);
+  std::fill(accesses_, accesses_ + 8, 0);
   *misaligned_ = 0;
   std::string why;
   const std::vector<int> turns = ordered(threads);
@@ -66,14 +74,16 @@ std::string EmulatedKernel::run(unsigned blocks, unsigned threads, const void* a
   for (const int b : ordered(blocks)) {
     *block_ = b;
     BlockRun block(entry_, args, thread_, stacks);
+    block.count_banks(banks);
+    block.copies_arrive_late(copies == Copies::late);
     t_block = &block;
     const std::string failure = block.run(turns, order == Order::shuffled);
     if (why.empty() && !failure.empty()) why = "block " + std::to_string(b) + ": " + failure;
   }
   t_block = nullptr;
-  for (int i = 0; i < 3; ++i) {
+  for (int i = 0; i < 4; ++i) {
     accesses.loads[i] += accesses_[i];
-    accesses.stores[i] += accesses_[3 + i];
+    accesses.stores[i] += accesses_[4 + i];
   }
   return *misaligned_ != 0 && why.empty() ? "an access that is not aligned" : why;
 }

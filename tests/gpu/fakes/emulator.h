@@ -5,13 +5,17 @@
 #include <cstdint>
 #include <string>
 
+#include "tests/gpu/fakes/bank_log.h"
+
 namespace lathe::test {
 
 enum class Order { forward, backward, shuffled };
+// When copies that are waited for arrive.
+enum class Copies { early, late };
 
 // What a launch did to memory, added up over all launches.
 struct Accesses {
-  int64_t loads[3] = {}, stores[3] = {};  // of 1, 2 and 4 or more elements at once, not of shared memory
+  int64_t loads[4] = {}, stores[4] = {};  // of 1, 2, 4 and 8 elements at once, not of shared memory
 };
 
 class EmulatedKernel {
@@ -21,8 +25,11 @@ class EmulatedKernel {
   int threads() const { return threads_; }
   unsigned long arg_bytes() const { return arg_bytes_; }
   // What went wrong; empty: nothing. An access that is not aligned; an element that a thread stored and another loaded
-  // or stored with no barrier in between; threads that wait for each other in different places.
-  std::string run(unsigned blocks, unsigned threads, const void* args, Order order, Accesses& accesses) const;
+  // or stored with no barrier in between, or touched before a copy to it had arrived; threads that wait for each other
+  // in different places.
+  // banks: to count conflicts of shared memory in, or null.
+  std::string run(unsigned blocks, unsigned threads, const void* args, Order order, Accesses& accesses,
+                  BankCounts* banks = nullptr, Copies copies = Copies::late) const;
 
  private:
   void (*entry_)(const void*) = nullptr;
@@ -33,6 +40,10 @@ class EmulatedKernel {
   void (**wait_warp_)(int, void (*)(void* const*), void*) = nullptr;
   void (**note_)(const void*, int, int, bool) = nullptr;
   void (**note_shared_)(void*, unsigned long) = nullptr;
+  void (**note_banks_)(int, const void*, int) = nullptr;
+  void (**start_copy_)(float*, const float*, int) = nullptr;
+  void (**end_group_)() = nullptr;
+  void (**wait_groups_)(int) = nullptr;
   int threads_ = 0;
   unsigned long arg_bytes_ = 0;
 };

@@ -146,12 +146,6 @@ TEST(TensorCode, EveryRuleRefuses) {
          for (int n = 0; s == nullptr || s->operands[0].value >= 0 || !s->bits; ++n) s = find(p.body, Kind::store, n);
          s->operands[0].constant = 1;
        }},
-      {"lanes: 8, expected 1, 2 or 4",
-       [&](DeviceProgram& p) {
-         DeviceStmt* s = nullptr;
-         for (int n = 0; s == nullptr || !s->bits; ++n) s = find(p.body, Kind::load, n);
-         s->bits = false;
-       }},
   };
   const DeviceProgram sound = made(false, true).program;
   ASSERT_TRUE(verify(sound).ok());

@@ -1,0 +1,337 @@
+// See device_waits.h.
+#include "jit/cuda/device_waits.h"
+
+#include <algorithm>
+#include <deque>
+#include <iterator>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "ir/core/text_form.h"
+#include "jit/cuda/thread_values.h"
+
+namespace lathe::jit {
+
+using ir::Expr;
+using ir::Interval;
+using ir::Status;
+
+namespace {
+
+constexpr int kNobody = -1, kSeveral = -2;  // else the number of a thread
+constexpr int64_t kMostTurns = 256;         // of a loop that are gone through one by one
+constexpr int64_t kLeastTurns = 3;
+
+// Who has touched an element since the last barrier.
+struct Touch {
+  int writer = kNobody, reader = kNobody;
+};
+// Copies that a thread has on their way, and to which element.
+using Group = std::vector<std::pair<size_t, int>>;
+struct State {
+  explicit State(size_t count) : touched(count), arriving(count, 0) {}
+  std::vector<Touch> touched;
+  std::vector<char> arriving;
+  Group open;                // since the last commit
+  std::deque<Group> groups;  // the oldest first
+};
+
+bool other(int who, int thread) { return who != kNobody && who != thread; }
+int together(int a, int b) { return a == kNobody || a == b ? b : b == kNobody ? a : kSeveral; }
+
+class Checker {
+  using List = std::vector<DeviceStmt>;
+  using Mask = std::vector<char>;  // of threads that may be here
+
+ public:
+  explicit Checker(const DeviceProgram& p) : p_(p) {}
+
+  Status run() {
+    if (p_.shared.empty() || p_.threads <= 1) return {};
+    size_t count = 0;
+    for (const DeviceShared& s : p_.shared) {
+      first_.push_back(count);
+      count += static_cast<size_t>(s.count);
+    }
+    look(p_.body);
+    ThreadValues thread(static_cast<size_t>(p_.threads));
+    for (size_t t = 0; t < thread.size(); ++t) thread[t] = {static_cast<int64_t>(t), static_cast<int64_t>(t)};
+    names_.set("thread", std::move(thread));
+    names_.set("block", {{0, INT64_MAX}});
+    for (const std::string& e : p_.sizes) names_.set(e, {{0, INT64_MAX}});
+    State state(count);
+    LATHE_RETURN_IF_ERROR(body(p_.body, Mask(static_cast<size_t>(p_.threads), 1), state));
+    const auto late = std::find(state.arriving.begin(), state.arriving.end(), 1);
+    if (late == state.arriving.end()) return {};
+    return ir::invalid("async: the copy to {} is on its way at the end",
+                       name_of(static_cast<size_t>(late - state.arriving.begin())));
+  }
+
+ private:
+  struct Found {
+    bool touches = false, waits = false;  // shared memory; at a barrier
+  };
+
+  Found look(const List& list) {
+    Found all;
+    for (const DeviceStmt& s : list) {
+      const Found a = look(s.body), b = look(s.otherwise);
+      const bool counts = s.kind == DeviceStmt::Kind::commit || s.kind == DeviceStmt::Kind::await;
+      Found here{a.touches || b.touches || counts, a.waits || b.waits || s.kind == DeviceStmt::Kind::barrier};
+      here.touches |= std::any_of(s.places.begin(), s.places.end(),
+                                  [](const DevicePlace& at) { return at.space == DevicePlace::Space::shared; });
+      found_[&s] = here;
+      all = {all.touches || here.touches, all.waits || here.waits};
+    }
+    return all;
+  }
+
+  static const Interval& in(const ThreadValues& values, size_t thread) {
+    return values[values.size() == 1 ? 0 : thread];
+  }
+
+  Status body(const List& list, const Mask& mask, State& state) {
+    for (const DeviceStmt& s : list) LATHE_RETURN_IF_ERROR(statement(s, mask, state));
+    return {};
+  }
+
+  Status statement(const DeviceStmt& s, const Mask& mask, State& state) {
+    using Kind = DeviceStmt::Kind;
+    const Found& found = found_.at(&s);
+    switch (s.kind) {
+      case Kind::let:
+        names_.set(s.name, names_.of(s.integer));
+        return {};
+      case Kind::take:
+        names_.set(s.name, {{names_.of(s.integer)[0].lo, names_.of(s.step)[0].hi}});
+        return {};
+      case Kind::when:
+      case Kind::aligned:
+        return found.touches || found.waits ? branches(s, mask, state) : Status();
+      case Kind::loop:
+        return found.touches || found.waits ? loop(s, mask, state) : Status();
+      case Kind::barrier:
+        std::fill(state.touched.begin(), state.touched.end(), Touch());
+        return {};
+      case Kind::commit:
+        state.groups.push_back(std::exchange(state.open, {}));
+        return {};
+      case Kind::await:
+        for (; state.groups.size() > static_cast<size_t>(s.groups); state.groups.pop_front())
+          LATHE_RETURN_IF_ERROR(arrive(state.groups.front(), state));
+        return {};
+      case Kind::copy:
+      case Kind::load:
+      case Kind::store:
+        return found.touches ? access(s, mask, state) : Status();
+      case Kind::warp:
+        return found.touches ? rows(s, mask, state) : Status();
+      default:
+        return {};
+    }
+  }
+
+  // What all threads decide alike is one of the two; else some may be in the one and some in the other.
+  Status branches(const DeviceStmt& s, const Mask& mask, State& state) {
+    const ThreadValues condition = s.integer ? names_.of(s.integer) : ThreadValues{{1, 1}};
+    const bool alike = s.kind == DeviceStmt::Kind::when && condition.size() == 1;
+    Mask yes = mask, no = mask;
+    for (size_t t = 0; t < mask.size(); ++t) {
+      yes[t] &= in(condition, t).hi != 0;
+      no[t] &= s.kind == DeviceStmt::Kind::aligned || in(condition, t).lo == 0;
+    }
+    if (!alike) {
+      const Group before = state.open, outer = alternative_;
+      LATHE_RETURN_IF_ERROR(body(s.body, yes, state));
+      std::set_difference(state.open.begin(), state.open.end(), before.begin(), before.end(),
+                          std::back_inserter(alternative_));
+      std::sort(alternative_.begin(), alternative_.end());
+      const Status status = body(s.otherwise, no, state);
+      alternative_ = outer;
+      return status;
+    }
+    State before = state;
+    const bool may = condition[0].hi != 0, must = condition[0].lo != 0;
+    if (may) LATHE_RETURN_IF_ERROR(body(s.body, yes, state));
+    if (must) return {};
+    LATHE_RETURN_IF_ERROR(body(s.otherwise, no, before));
+    if (may) {
+      join(state, before);
+    } else {
+      state = std::move(before);
+    }
+    return {};
+  }
+
+  static void join(State& to, const State& from) {
+    for (size_t i = 0; i < to.touched.size(); ++i) {
+      Touch& t = to.touched[i];
+      t = {together(t.writer, from.touched[i].writer), together(t.reader, from.touched[i].reader)};
+      to.arriving[i] |= from.arriving[i];
+    }
+    join(to.open, from.open);
+    // The latest of both belong together: a wait counts from there.
+    while (to.groups.size() < from.groups.size()) to.groups.emplace_front();
+    for (size_t i = 0; i < from.groups.size(); ++i)
+      join(to.groups[to.groups.size() - 1 - i], from.groups[from.groups.size() - 1 - i]);
+  }
+  static void join(Group& to, const Group& from) {
+    Group all;
+    std::set_union(to.begin(), to.end(), from.begin(), from.end(), std::back_inserter(all));
+    to = std::move(all);
+  }
+
+  // Turns of a loop after which all that goes round with its iterator has come round twice.
+  static int64_t turns_of(const std::string& iter, const List& list) {
+    int64_t most = 1;
+    const auto look = [&](const Expr& e) {
+      if (!e) return;
+      ir::for_each_node(e, [&](const ir::ExprNode& n) {
+        if (n.op == ir::Op::k_mod && ir::is_const_int(n.args[1]) && n.args[1]->ival <= kMostStages &&
+            ir::uses(n.args[0], iter))
+          most = std::max(most, n.args[1]->ival);
+      });
+    };
+    for (const DeviceStmt& s : list) {
+      look(s.integer);
+      for (const DevicePlace& at : s.places) look(at.offset);
+      for (const List* inner : {&s.body, &s.otherwise}) most = std::max(most, turns_of(iter, *inner) / 2);
+    }
+    return 2 * most + 1;
+  }
+
+  Status loop(const DeviceStmt& s, const Mask& mask, State& state) {
+    const ThreadValues extent = names_.of(s.integer);
+    int64_t least = INT64_MAX, most = 0;
+    for (const Interval& i : extent) {
+      least = std::min(least, std::max<int64_t>(i.lo, 0));
+      most = std::max(most, i.hi);
+    }
+    const auto turn = [&](const Interval& number, State& to) {
+      names_.set(s.name, {number});
+      Mask inside = mask;
+      for (size_t t = 0; t < mask.size(); ++t) inside[t] &= number.lo < in(extent, t).hi;
+      return body(s.body, inside, to);
+    };
+    if (!found_.at(&s).waits) {
+      if (most > kMostTurns) return turn({0, most - 1}, state);
+      for (int64_t i = 0; i < most; ++i) LATHE_RETURN_IF_ERROR(turn({i, i}, state));
+      return {};
+    }
+    // All threads go round as often, and may leave after each turn.
+    const int64_t turns = std::min(most, std::max(turns_of(s.name, s.body), kLeastTurns));
+    State left(least > 0 ? State(state.touched.size()) : state);
+    for (int64_t i = 0; i < turns; ++i) {
+      LATHE_RETURN_IF_ERROR(turn({i, i}, state));
+      if (i + 1 >= std::min(least, turns)) join(left, state);
+    }
+    state = std::move(left);
+    return {};
+  }
+
+  // The thread that copied sees it, others after a barrier.
+  Status arrive(const Group& group, State& state) {
+    for (const auto& [element, thread] : group) {
+      state.arriving[element] = 0;
+      LATHE_RETURN_IF_ERROR(touch(element, thread, true, state));
+    }
+    return {};
+  }
+
+  Status touch(size_t element, int thread, bool stores, State& state) const {
+    if (state.arriving[element] != 0)
+      return ir::invalid("async: {} may be touched before its copy has arrived", name_of(element));
+    Touch& t = state.touched[element];
+    const int rival = other(t.writer, thread) ? t.writer : stores && other(t.reader, thread) ? t.reader : kNobody;
+    if (rival != kNobody) return conflict(name_of(element), rival, thread);
+    int& mine = stores ? t.writer : t.reader;
+    mine = together(mine, thread);
+    return {};
+  }
+
+  // s0[3]
+  std::string name_of(size_t element) const {
+    size_t i = first_.size() - 1;
+    while (first_[i] > element) --i;
+    return fmt::format("{}[{}]", p_.shared[i].name, element - first_[i]);
+  }
+
+  Status access(const DeviceStmt& s, const Mask& mask, State& state) {
+    const DevicePlace& at = s.places[0];
+    const auto shared = static_cast<size_t>(at.index);
+    const ThreadValues offset = names_.of(at.offset), step = s.lanes > 1 ? names_.of(s.step) : ThreadValues{{1, 1}};
+    const bool stores = s.kind != DeviceStmt::Kind::load, copies = s.kind == DeviceStmt::Kind::copy;
+    Interval anywhere{INT64_MAX, INT64_MIN};  // that a thread may load, which need not be told from the others
+    size_t added = 0;
+    for (size_t t = 0; t < mask.size(); ++t) {
+      if (mask[t] == 0) continue;
+      const Interval &first = in(offset, t), &by = in(step, t);
+      const bool known = first.lo == first.hi && by.lo == by.hi;
+      const int64_t last = p_.shared[shared].count - 1;
+      for (int l = 0; l < (known ? s.lanes : 1); ++l) {
+        const Interval here = known ? Interval{first.lo + l * by.lo, first.lo + l * by.lo} : spread(first, by, s.lanes);
+        if (!known && !stores) {
+          anywhere = {std::min(anywhere.lo, here.lo), std::max(anywhere.hi, here.hi)};
+          continue;
+        }
+        for (int64_t i = std::max<int64_t>(here.lo, 0); i <= std::min(here.hi, last); ++i) {
+          const size_t element = first_[shared] + static_cast<size_t>(i);
+          const std::pair copied(element, static_cast<int>(t));
+          if (copies && std::binary_search(alternative_.begin(), alternative_.end(), copied)) continue;
+          LATHE_RETURN_IF_ERROR(touch(element, static_cast<int>(t), stores, state));
+          if (!copies) continue;
+          state.open.emplace_back(element, static_cast<int>(t));
+          ++added;
+        }
+      }
+    }
+    for (size_t i = state.open.size() - added; i < state.open.size(); ++i) state.arriving[state.open[i].first] = 1;
+    if (added > 0) std::sort(state.open.begin(), state.open.end());
+    for (int64_t i = std::max<int64_t>(anywhere.lo, 0); i <= std::min(anywhere.hi, p_.shared[shared].count - 1); ++i) {
+      const size_t element = first_[shared] + static_cast<size_t>(i);
+      LATHE_RETURN_IF_ERROR(touch(element, kSeveral, false, state));
+    }
+    return {};
+  }
+
+  // What the threads of a warp read together: a row of 16 bytes by each.
+  Status rows(const DeviceStmt& s, const Mask& mask, State& state) {
+    for (const DevicePlace& at : s.places) {
+      if (at.space != DevicePlace::Space::shared) continue;
+      DeviceStmt row;
+      row.kind = DeviceStmt::Kind::load;
+      row.lanes = lanes_at_once(p_.shared[static_cast<size_t>(at.index)].type);
+      row.step = Expr(1);
+      row.places = {at};
+      LATHE_RETURN_IF_ERROR(access(row, mask, state));
+    }
+    return {};
+  }
+
+  // All that lanes may touch whose places are not known for certain.
+  static Interval spread(const Interval& first, const Interval& step, int lanes) {
+    const bool forwards = step.lo >= 0 && step.hi<kMostTurns, bounded = first.lo> INT64_MIN && first.hi < INT64_MAX;
+    if (lanes == 1) return first;
+    if (!forwards || !bounded) return {};
+    return {first.lo, first.hi + (lanes - 1) * step.hi};
+  }
+
+  static Status conflict(const std::string& element, int a, int b) {
+    const std::string who = a == kSeveral || b == kSeveral ? fmt::format("thread {} and others", std::max(a, b))
+                                                           : fmt::format("threads {} and {}", a, b);
+    return ir::invalid("wait: {} may touch {}, one of them stores it, and no barrier is between them", who, element);
+  }
+
+  const DeviceProgram& p_;
+  ThreadNames names_;
+  Group alternative_;          // what a thread has copied where it is not here
+  std::vector<size_t> first_;  // element of each shared memory in a state
+  std::map<const DeviceStmt*, Found> found_;
+};
+
+}  // namespace
+
+Status check_waits(const DeviceProgram& program) { return Checker(program).run(); }
+
+}  // namespace lathe::jit
