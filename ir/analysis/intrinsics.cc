@@ -20,11 +20,24 @@ namespace {
 const std::vector<Intrinsic> kIntrinsics = {
 #define LATHE_INTRINSIC(name, numeric, features, layout, meaning) \
   {#name, meaning, numeric, features, IntrinsicLayout::layout},
+#define LATHE_WARP_INTRINSIC(name, sm, numeric, meaning) {#name, meaning, numeric, 0, IntrinsicLayout::kFragments, sm},
 #include "ir/analysis/intrinsics.def"
 #undef LATHE_INTRINSIC
 };
 
+struct FragmentRow {
+  const char *intrinsic, *buffer;
+  size_t dim;
+  Fragment fragment;
+};
+constexpr FragmentRow kFragments[] = {
+#define LATHE_FRAGMENT(intrinsic, buffer, dim, chunk, threads, step) {#intrinsic, buffer, dim, {chunk, threads, step}},
+#include "ir/analysis/fragments.def"
+#undef LATHE_FRAGMENT
+};
+
 constexpr int kMostCopied = 4;  // bytes: one lane an element
+constexpr int kFragmentCopied = 2;
 
 bool widens(DType type) { return type == DType::bf16 || type == DType::f16; }
 
@@ -135,8 +148,11 @@ class Matcher {
   // Empty, or what was expected.
   std::string run(const Stmt& scope) {
     std::string why = site_.descend(scope, pattern_.bound);
-    for (const auto check : {&Matcher::depth, &Matcher::statement, &Matcher::outermost, &Matcher::parts,
-                             &Matcher::lanes, &Matcher::adjacent}) {
+    for (const auto check : {&Matcher::depth, &Matcher::statement, &Matcher::outermost}) {
+      if (why.empty()) why = (this->*check)();
+    }
+    if (row_.layout == IntrinsicLayout::kFragments) return why.empty() ? either_order() : why;
+    for (const auto check : {&Matcher::parts, &Matcher::lanes, &Matcher::adjacent}) {
       if (why.empty()) why = (this->*check)();
     }
     return why;
@@ -275,6 +291,49 @@ class Matcher {
     return {};
   }
 
+  // The dimension along which an iterator steps by 1, of which no other one depends; none: it steps otherwise.
+  static std::optional<size_t> dimension(const std::vector<Expr>& index, const std::string& iterator) {
+    std::optional<size_t> out;
+    for (size_t d = 0; d < index.size(); ++d) {
+      if (!uses(index[d], iterator)) continue;
+      const auto form = affine_form(index[d]);
+      if (out || !form || !is_const_int(form->coeff(iterator), 1)) return std::nullopt;
+      out = d;
+    }
+    return out;
+  }
+  // Factors of one type may be either of the meaning's.
+  std::string either_order() {
+    std::string why = fragments();
+    if (why.empty() || accesses_.size() != 3) return why;
+    std::swap(accesses_[1].is, accesses_[2].is);
+    std::swap(accesses_[1].site, accesses_[2].site);
+    return fragments().empty() ? "" : why;
+  }
+  std::string fragments() {
+    if (pattern_.copies() && dtype_bytes(type_of(kernel_, site_.statement->target)) != kFragmentCopied)
+      return fmt::format("expected {} to have elements of 2 bytes", site_.statement->target);
+    for (size_t i = 0; i < site_.scopes.size(); ++i) {
+      const Stmt &is = *site_.scopes[i], &means = *pattern_.nest.scopes[i];
+      if (!equal(is.extent, means.extent))
+        return fmt::format("expected scope {} to have extent {}", is.iter, means.extent->ival);
+      if (i > 0 && is.mark != Mark::none) return fmt::format("expected scope {} to have no mark", is.iter);
+      for (const Access& a : accesses_) {
+        if (depends(*a.pattern, means.iter) != depends(*a.site, is.iter))
+          return fmt::format("expected {} {}to depend on {}", *a.is, depends(*a.site, is.iter) ? "not " : "", is.iter);
+        if (depends(*a.site, is.iter) && !dimension(*a.site, is.iter))
+          return fmt::format("expected {} to step along one dimension of {}, by 1", is.iter, *a.is);
+        for (size_t j = 0; j < i; ++j) {
+          const std::optional<size_t> own = dimension(*a.site, is.iter);
+          if (own && own == dimension(*a.site, site_.scopes[j]->iter))
+            return fmt::format("expected {} and {} to step along different dimensions of {}", site_.scopes[j]->iter,
+                               is.iter, *a.is);
+        }
+      }
+    }
+    return {};
+  }
+
   std::string lanes() {
     const Scopes& scopes = pattern_.nest.scopes;
     if (std::any_of(scopes.begin(), scopes.end(),
@@ -362,6 +421,46 @@ bool matches_intrinsic(const Kernel& kernel, const Stmt& scope, const Intrinsic&
   const bool matches = refusal.empty();
   if (why != nullptr && !matches) *why = std::move(refusal);
   return matches;
+}
+
+int warp_lanes(const Stmt& scope) {
+  const Intrinsic* row = scope.mark == Mark::tensor ? find_intrinsic(scope.intrinsic) : nullptr;
+  return row != nullptr && row->sm != 0 ? kWarpLanes : 1;
+}
+
+std::optional<Fragment> fragment_of(const Stmt& scope, bool write, const std::vector<Expr>& index,
+                                    const std::string& iter) {
+  const Intrinsic* row = find_intrinsic(scope.intrinsic);
+  const Meaning* m = row == nullptr ? nullptr : meaning_of(*row);
+  Nest site;
+  if (m == nullptr || !site.descend(scope, false).empty() || site.scopes.size() != m->nest.scopes.size()) return {};
+  const auto at = std::find_if(site.scopes.begin(), site.scopes.end(), [&](const Stmt* s) { return s->iter == iter; });
+  if (at == site.scopes.end() || !depends(index, iter)) return {};
+  const Stmt& means = *m->nest.scopes[static_cast<size_t>(at - site.scopes.begin())];
+  // Operands differ in the iterators that are in them.
+  const auto alike = [&](const std::vector<Expr>& pattern) {
+    for (size_t i = 0; i < site.scopes.size(); ++i) {
+      if (depends(pattern, m->nest.scopes[i]->iter) != depends(index, site.scopes[i]->iter)) return false;
+    }
+    return true;
+  };
+  std::string buffer;
+  std::vector<Expr> pattern;
+  if (write) {
+    buffer = m->nest.statement->target;
+    pattern = m->nest.statement->index;
+  } else {
+    for_each_node(m->nest.statement->value, [&](const ExprNode& n) {
+      if (n.op != Op::k_load || !alike(n.args)) return;
+      buffer = n.name;
+      pattern = n.args;
+    });
+  }
+  for (const FragmentRow& f : kFragments) {
+    if (std::string_view(f.intrinsic) == row->name && f.buffer == buffer && uses(pattern[f.dim], means.iter))
+      return f.fragment;
+  }
+  return {};
 }
 
 }  // namespace lathe::ir

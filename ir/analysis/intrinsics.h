@@ -1,6 +1,7 @@
 // The intrinsic table: a tile instruction is a small Kernel with a name. search tensorizes with it, the interpreter
 // runs its body, a generator emits it. Rows and what a match is: intrinsics.def.
 #pragma once
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,7 +10,8 @@
 
 namespace lathe::ir {
 
-enum class IntrinsicLayout : uint8_t { kAnyLayout, kAdjacent };
+enum class IntrinsicLayout : uint8_t { kAnyLayout, kAdjacent, kFragments };
+inline constexpr int kWarpLanes = 32;  // threads of a warp
 
 struct Intrinsic {
   const char* name;     // "mma", "transpose"
@@ -17,6 +19,7 @@ struct Intrinsic {
   uint32_t numeric;     // NumericClass bits it adds
   uint64_t features;    // CpuFeature bits that its code needs
   IntrinsicLayout layout;
+  int sm = 0;  // 0: of CPUs; else a warp's, of GPUs from this compute capability on
 };
 const std::vector<Intrinsic>& intrinsics();
 const Intrinsic* find_intrinsic(std::string_view name);
@@ -28,5 +31,17 @@ bool is_one_step(const Stmt& scope);
 int64_t k_step(const Intrinsic& intrinsic);
 // Does the scope's subtree compute what the intrinsic means? *why on refusal.
 bool matches_intrinsic(const Kernel& kernel, const Stmt& scope, const Intrinsic& intrinsic, std::string* why);
+
+// Threads that run a scope together: those of a warp for a scope that is marked with a GPU's instruction, else 1.
+int warp_lanes(const Stmt& scope);
+// A dimension of an operand of a warp's instruction: element e belongs to the threads whose number // step % threads is
+// e // chunk % threads.
+struct Fragment {
+  int64_t chunk = 1, threads = 1, step = 1;
+};
+// The dimension that an iterator of a marked scope steps along in one of its accesses; none: the iterator is not in it,
+// or the operand lies elsewhere than in registers. write: the access is the result's.
+std::optional<Fragment> fragment_of(const Stmt& scope, bool write, const std::vector<Expr>& index,
+                                    const std::string& iter);
 
 }  // namespace lathe::ir

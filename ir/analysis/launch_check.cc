@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "ir/analysis/intrinsics.h"
 #include "ir/core/names.h"
 #include "ir/core/text_form.h"
 
@@ -19,6 +20,8 @@ bool any_marked(const std::vector<const Stmt*>& scopes, Mark mark) {
 Status check_launch_scope(const Stmt& scope, const std::vector<const Stmt*>& outer, const Ranges& ranges) {
   const bool grid = scope.mark == Mark::grid, block = scope.mark == Mark::block,
              parallel = scope.mark == Mark::parallel;
+  if (warp_lanes(scope) > 1 && !any_marked(outer, Mark::grid))
+    return invalid("launch: @tensor({}) scope {} stands outside of @grid scopes", scope.intrinsic, scope.iter);
   if (!grid && !block && !parallel) return {};
   if (parallel ? any_marked(outer, Mark::grid) : any_marked(outer, Mark::parallel))
     return invalid("launch: @{} scope {} stands inside a @{} scope", mark_name(scope.mark), scope.iter,

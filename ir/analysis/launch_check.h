@@ -2,7 +2,8 @@
 //   @grid    inside @grid scopes alone; one around another holds nothing else: together they are one launch
 //   @block   inside a @grid scope, outside @vector and @tensor scopes; its extent has a constant upper bound, which is
 //            the number of threads: those past the extent do nothing
-//   neither stands inside a @parallel scope or around one
+//   @tensor  of a GPU's instruction: inside a @grid scope
+//   neither of the first two stands inside a @parallel scope or around one
 #pragma once
 #include <vector>
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "ir/analysis/dependence.h"
+#include "ir/analysis/intrinsics.h"
 #include "ir/analysis/launch_check.h"
 #include "ir/core/text_form.h"
 
@@ -20,44 +21,84 @@ int64_t block_threads(const std::vector<Stmt>& body, const Ranges& outer) {
       const int64_t extent = std::max<int64_t>(interval(s.extent, outer).hi, 1);
       own = extent > kMostThreads || own > kMostThreads ? kMostThreads + 1 : own * extent;
     }
-    most = std::max(most, own);
+    most = std::max(most, std::min<int64_t>(own * warp_lanes(s), kMostThreads + 1));
   }
   return most;
 }
 
 int64_t ThreadDim::own_size(int64_t size) const {
-  if (chunk == 0) return size;
-  const int64_t round = chunk * owner.threads;
-  return (size + round - 1) / round * chunk;
+  for (const Part& p : parts) {
+    const int64_t round = p.chunk * p.owner.threads;
+    size = (size + round - 1) / round * p.chunk;
+  }
+  return size;
 }
 
 Expr ThreadDim::own_index(const Expr& index) const {
-  if (chunk == 0) return index;
-  return floordiv(index, Expr(chunk * owner.threads)) * Expr(chunk) + mod(index, Expr(chunk));
+  Expr out = index;
+  for (const Part& p : parts)
+    out = floordiv(out, Expr(p.chunk * p.owner.threads)) * Expr(p.chunk) + mod(out, Expr(p.chunk));
+  return out;
 }
 
 namespace {
 
 // One access's view of a dimension.
-Result<ThreadDim> thread_dim(const Access& a, const Expr& index, const std::vector<BlockScope>& blocks,
-                             const Ranges& ranges) {
-  ThreadDim out;
-  for (const BlockScope& b : blocks) {
-    if (!uses(index, b.scope->iter)) continue;
-    if (out.chunk != 0)
-      return unsupported("{}[{}] depends on {} and {}, two threads' numbers", a.buffer, print(index),
-                         out.owner.scope->iter, b.scope->iter);
+class DimView {
+ public:
+  DimView(const Access& a, const std::vector<BlockScope>& blocks, const Ranges& ranges)
+      : a_(a), blocks_(blocks), ranges_(ranges) {}
+
+  Result<ThreadDim> run(const Expr& index) {
+    for (const BlockScope& b : blocks_) {
+      if (uses(index, b.scope->iter)) LATHE_RETURN_IF_ERROR(add_block(index, b));
+    }
+    const auto warp =
+        std::find_if(a_.scopes.begin(), a_.scopes.end(), [](const Stmt* s) { return warp_lanes(*s) > 1; });
+    for (auto s = warp; s != a_.scopes.end(); ++s) {
+      if (uses(index, (*s)->iter)) LATHE_RETURN_IF_ERROR(add_fragment(index, **warp, (*s)->iter));
+    }
+    std::vector<ThreadDim::Part>& parts = out_.parts;
+    std::sort(parts.begin(), parts.end(), [](const auto& p, const auto& q) { return p.chunk > q.chunk; });
+    for (size_t i = 1; i < parts.size(); ++i) {
+      if (parts[i - 1].chunk % (parts[i].chunk * parts[i].owner.threads) != 0)
+        return unsupported("{}[{}] depends on {} and {}, two threads' numbers", a_.buffer, print(index),
+                           parts[i - 1].owner.scope->iter, parts[i].owner.scope->iter);
+    }
+    return std::move(out_);
+  }
+
+ private:
+  Status add_block(const Expr& index, const BlockScope& b) {
     const auto form = affine_form(index);
     const Expr step = form ? form->coeff(b.scope->iter) : Expr();
     if (!step || !is_const_int(step) || step->ival < 1)
-      return unsupported("{}[{}] does not say which thread's it is", a.buffer, print(index));
-    out.chunk = step->ival;
-    out.owner = b;
-    const Expr owner = simplify(mod(floordiv(index, step), Expr(b.threads)), ranges);
+      return unsupported("{}[{}] does not say which thread's it is", a_.buffer, print(index));
+    const Expr owner = simplify(mod(floordiv(index, step), Expr(b.threads)), ranges_);
     if (!equal(owner, iter(b.scope->iter)))
-      return unsupported("{}[{}] does not belong to thread {} alone", a.buffer, print(index), b.scope->iter);
+      return unsupported("{}[{}] does not belong to thread {} alone", a_.buffer, print(index), b.scope->iter);
+    out_.parts.push_back({step->ival, b});
+    return {};
   }
-  return out;
+  Status add_fragment(const Expr& index, const Stmt& warp, const std::string& iterator) {
+    const std::optional<Fragment> f = fragment_of(warp, a_.write, a_.index, iterator);
+    if (!f) return unsupported("{}[{}] is no operand in registers of {}", a_.buffer, print(index), warp.intrinsic);
+    const Expr base = simplify(substitute(index, {{iterator, Expr(0)}}), ranges_);
+    if (!proves_divisible(base, f->chunk * f->threads, ranges_))
+      return unsupported("{}[{}] begins at no multiple of {}", a_.buffer, print(index), f->chunk * f->threads);
+    out_.parts.push_back({f->chunk, {&warp, f->step, f->threads}});
+    return {};
+  }
+
+  const Access& a_;
+  const std::vector<BlockScope>& blocks_;
+  const Ranges& ranges_;
+  ThreadDim out_;
+};
+
+bool same_parts(const ThreadDim& a, const ThreadDim& b) {
+  return std::equal(a.parts.begin(), a.parts.end(), b.parts.begin(), b.parts.end(),
+                    [](const auto& p, const auto& q) { return p.chunk == q.chunk && p.owner.same_threads(q.owner); });
 }
 
 }  // namespace
@@ -74,10 +115,10 @@ Result<std::vector<ThreadDim>> thread_share(const Kernel& kernel, const std::str
       if (s->mark == Mark::block) blocks.push_back({s, block_threads(s->body, ranges), most});
     }
     for (size_t d = 0; d < a.index.size(); ++d) {
-      LATHE_ASSIGN(const ThreadDim dim, thread_dim(a, simplify(a.index[d], ranges), blocks, ranges));
+      LATHE_ASSIGN(const ThreadDim dim, DimView(a, blocks, ranges).run(simplify(a.index[d], ranges)));
       if (first) {
         out.push_back(dim);
-      } else if (dim.chunk != out[d].chunk || (dim.chunk != 0 && !dim.owner.same_threads(out[d].owner))) {
+      } else if (!same_parts(dim, out[d])) {
         return unsupported("{} is divided among threads in two ways", buffer);
       }
     }

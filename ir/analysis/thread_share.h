@@ -18,13 +18,19 @@ struct BlockScope {
   int64_t step = 1, threads = 1;
   bool same_threads(const BlockScope& o) const { return step == o.step && threads == o.threads; }
 };
-// The most threads that @block scopes of a body share out between them; more than kMostThreads: too many.
+// The most threads that @block scopes of a body, and a warp's instructions in it, share out between them; more than
+// kMostThreads: too many.
 int64_t block_threads(const std::vector<Stmt>& body, const Ranges& ranges);
 
-// A dimension of a reg buffer: element e belongs to the thread whose number in the scope is e // chunk % threads.
+// A dimension of a reg buffer, divided by several scopes in turn, that of the largest chunks first: element e belongs
+// to the thread whose number in the scope is e // chunk % threads. Of a warp's instruction the lanes are threads of a
+// scope.
 struct ThreadDim {
-  int64_t chunk = 0;  // 0: every thread has the whole dimension
-  BlockScope owner;
+  struct Part {
+    int64_t chunk = 1;
+    BlockScope owner;
+  };
+  std::vector<Part> parts;  // none: every thread has the whole dimension
   // Of a thread: how many elements it has of `size`, and which of them this one is.
   int64_t own_size(int64_t size) const;
   Expr own_index(const Expr& index) const;

@@ -129,6 +129,12 @@ class Reader {
         case 0xb1d:
           ++out_.barriers;
           break;
+        case 0x23c:
+          ++out_.mma;
+          break;
+        case 0x83b:
+          ++out_.matrix_loads;
+          break;
         default:
           if ((low & kAnyForm) == kFma) ++out_.fma;
           break;

@@ -21,8 +21,9 @@ struct CubinInfo {
   int local = 0;               // loads and stores of local memory: spills, or arrays that are no registers
   AccessCounts loads, stores;  // of global memory
   AccessCounts shared_loads, shared_stores;
-  int fma = 0, barriers = 0;  // of f32; for all threads of a block
-  int async_copies = 0;       // of global memory to shared memory
+  int fma = 0, barriers = 0;      // of f32; for all threads of a block
+  int mma = 0, matrix_loads = 0;  // of a warp: HMMA, LDSM
+  int async_copies = 0;           // of global memory to shared memory
 };
 
 // INVALID: no ELF file for a GPU, cut short, or without that kernel.

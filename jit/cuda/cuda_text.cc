@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <set>
 
+#include "ir/analysis/analysis.h"
 #include "ir/core/names.h"
 
 namespace lathe::jit {
@@ -13,12 +15,12 @@ using ir::Op;
 
 namespace {
 
-constexpr int64_t kManyLocals = 64, kMostOfHalf = 96;  // about as many as leave room in 128 registers
+constexpr int64_t kManyLocals = 64, kMostOfHalf = 104;  // about as many as leave room in 128 registers
 constexpr int kHalfOfThreads = 256;
 
 class Writer {
  public:
-  explicit Writer(const DeviceProgram& p) : p_(p) {}
+  explicit Writer(const DeviceProgram& p) : p_(p) { find_used(p.body); }
 
   std::string run(const std::string& kernel, int blocks) {
     line("#include \"{}\"", kPreludeName);
@@ -27,13 +29,14 @@ class Writer {
     for (const std::string& e : p_.sizes) line("  lt_int {};", e);
     line("}};");
     line("LT_KERNEL({}, {}, {}, lt_args, a) {{", kernel, p_.threads, blocks);
-    for (const DeviceLocal& l : p_.locals) line("  float {}[{}];", l.name, l.count);
+    for (const DeviceLocal& l : p_.locals)
+      line("  {} {}[{}];", l.type == ir::DType::f32 ? "float" : "unsigned", l.name, l.registers());
     const int dynamic = dynamic_shared(p_);
     if (dynamic > 0) line("  LT_DYNAMIC_SHARED(lt_all, {});", dynamic);
     int64_t first = 0;
     for (const DeviceShared& s : p_.shared) {
-      if (dynamic > 0) line("  float* const {} = lt_all + {};", s.name, first / 4);
-      if (dynamic == 0) line("  LT_SHARED({}, {});", s.name, s.count);
+      if (dynamic > 0) line("  {0}* const {1} = ({0}*)(lt_all + {2});", half_name(s.type), s.name, first);
+      if (dynamic == 0) line("  LT_SHARED({}, {}, {});", half_name(s.type), s.name, s.count);
       first += s.bytes();
     }
     body(p_.body);
@@ -42,6 +45,19 @@ class Writer {
   }
 
  private:
+  void find_used(const std::vector<DeviceStmt>& list) {
+    const auto look = [&](const Expr& e) {
+      if (e) ir::for_each_node(e, [&](const ir::ExprNode& n) { used_.insert(n.name); });
+    };
+    for (const DeviceStmt& s : list) {
+      look(s.integer);
+      look(s.step);
+      for (const DevicePlace& at : s.places) look(at.offset);
+      find_used(s.body);
+      find_used(s.otherwise);
+    }
+  }
+
   template <class... A>
   void line(fmt::format_string<A...> format, A&&... args) {
     out_.append(static_cast<size_t>(2 * indent_), ' ');
@@ -84,6 +100,9 @@ class Writer {
     }
   }
 
+  static const char* half_name(ir::DType type) {
+    return type == ir::DType::bf16 ? "lt_bf16" : type == ir::DType::f16 ? "lt_f16" : "float";
+  }
   static const char* type_of(const DeviceParam& q) {
     switch (q.type) {
       case ir::DType::bf16:
@@ -113,6 +132,23 @@ class Writer {
   static std::string further(int elements) { return elements == 0 ? "" : fmt::format(" + {}ll", elements); }
   static bool is_local(const DevicePlace& at) { return at.space == DevicePlace::Space::local; }
   static bool is_shared(const DevicePlace& at) { return at.space == DevicePlace::Space::shared; }
+  bool is_packed(const DevicePlace& at) const {
+    return is_local(at) && p_.locals[static_cast<size_t>(at.index)].type != ir::DType::f32;
+  }
+  // The register of an element of a packed local, and one after it.
+  std::string packed(const DevicePlace& at, int64_t further = 0) const {
+    return fmt::format("{}[{}]", p_.locals[static_cast<size_t>(at.index)].name,
+                       integer(ir::simplify(ir::floordiv(at.offset, Expr(2)) + Expr(further))));
+  }
+  static bool is_whole(const DeviceStmt& s) {
+    return s.lanes > 1 && ir::is_const_int(s.step, 1) && ir::proves_divisible(s.places[0].offset, 2, {});
+  }
+  DevicePlace lane_place(const DeviceStmt& s, int lane) const {
+    DevicePlace at = s.places[0];
+    if (lane > 0) at.offset = ir::simplify(at.offset + Expr(lane) * s.step);
+    return at;
+  }
+  std::string half(const DevicePlace& at) const { return integer(ir::simplify(ir::mod(at.offset, Expr(2)))); }
   static const char* load_name(const DevicePlace& at) { return is_shared(at) ? "lt_get" : "lt_load"; }
   static const char* store_name(const DevicePlace& at) { return is_shared(at) ? "lt_put" : "lt_store"; }
   static std::string lane_step(const DeviceStmt& s, int lane) {
@@ -125,15 +161,73 @@ class Writer {
     return fmt::format("v{}_{}", o.value, lanes_[static_cast<size_t>(o.value)] == 1 ? 0 : lane);
   }
 
-  void define(const DeviceStmt& s) { define(s.value, s.lanes); }
+  void define(const DeviceStmt& s) {
+    define(s.value, s.lanes);
+    if (s.bits) bits_.insert(s.value);
+  }
   void define(int value, int lanes) {
     const auto at = static_cast<size_t>(value);
     if (lanes_.size() <= at) lanes_.resize(at + 1, 1);
     lanes_[at] = lanes;
   }
 
-  void load(const DeviceStmt& s) {
+  // Elements of 2 bytes as they are: registers of two, one of one.
+  void load_bits(const DeviceStmt& s) {
     define(s);
+    const DevicePlace& at = s.places[0];
+    if (is_packed(at)) {
+      if (s.lanes == 1) line("const unsigned v{}_0 = lt_half({}, {});", s.value, packed(at), half(at));
+      for (int i = 0; i < s.lanes / 2; ++i) line("const unsigned v{}_{} = {};", s.value, i, packed(at, i));
+      return;
+    }
+    const char* name = is_shared(at) ? "lt_get_bits" : "lt_load_bits";
+    if (s.lanes <= 2) {
+      line("const unsigned v{}_0 = {}{}({});", s.value, name, s.lanes, place(at));
+      return;
+    }
+    line("const lt_b{0} w{1} = {3}{0}({2});", s.lanes, s.value, place(at), name);
+    for (int i = 0; i < s.lanes / 2; ++i) line("const unsigned v{0}_{1} = w{0}.{2};", s.value, i, "xyzw"[i]);
+  }
+  void store_bits(const DeviceStmt& s) {
+    const DevicePlace& at = s.places[0];
+    const int value = s.operands[0].value;
+    const auto bits = [&](int i) { return value < 0 ? std::string("0u") : fmt::format("v{}_{}", value, i); };
+    if (is_packed(at)) {
+      if (s.lanes == 1) line("lt_set_half({}, {}, {});", packed(at), half(at), bits(0));
+      for (int i = 0; i < s.lanes / 2; ++i) line("{} = {};", packed(at, i), bits(i));
+      return;
+    }
+    std::string all;
+    for (int i = 0; i < std::max(s.lanes / 2, 1); ++i) all += ", " + bits(i);
+    line("lt_put_bits{}({}{});", s.lanes, place(at), all);
+  }
+  // Rounded.
+  void store_packed(const DeviceStmt& s) {
+    const DeviceLocal& l = p_.locals[static_cast<size_t>(s.places[0].index)];
+    const auto value = [&](int lane) { return operand(s.operands[0], lane); };
+    const char* type = half_name(l.type);
+    if (is_whole(s)) {
+      for (int i = 0; i < s.lanes; i += 2)
+        line("{} = lt_pack<{}>({}, {});", packed(s.places[0], i / 2), type, value(i), value(i + 1));
+      return;
+    }
+    for (int i = 0; i < s.lanes; ++i) {
+      const DevicePlace at = lane_place(s, i);
+      line("lt_set_half({}, {}, lt_pack<{}>({}, 0.0f));", packed(at), half(at), type, value(i));
+    }
+  }
+
+  void load(const DeviceStmt& s) {
+    if (s.bits) return load_bits(s);
+    define(s);
+    if (is_packed(s.places[0])) {
+      for (int l = 0; l < s.lanes; ++l) {
+        const DevicePlace at = lane_place(s, l);
+        line("const float v{}_{} = lt_widen({}{{static_cast<unsigned short>(lt_half({}, {}))}});", s.value, l,
+             half_name(p_.locals[static_cast<size_t>(at.index)].type), packed(at), half(at));
+      }
+      return;
+    }
     const bool local = is_local(s.places[0]);
     if (!local && s.lanes > 1 && ir::is_const_int(s.step, 1)) {
       const int at_once = std::min(s.lanes, most_lanes(s.places[0]));
@@ -152,6 +246,9 @@ class Writer {
   }
 
   void store(const DeviceStmt& s) {
+    const int stored = s.operands[0].value;
+    if (stored < 0 ? s.bits : bits_.count(stored) != 0) return store_bits(s);
+    if (is_packed(s.places[0])) return store_packed(s);
     const auto value = [&](int lane) { return operand(s.operands[0], lane); };
     if (is_local(s.places[0])) {
       for (int l = 0; l < s.lanes; ++l) line("{} = {};", place(s.places[0], lane_step(s, l)), value(l));
@@ -236,6 +333,7 @@ class Writer {
     for (const DeviceStmt& s : list) {
       switch (s.kind) {
         case Kind::let:
+          if (used_.count(s.name) == 0) break;
           line("const lt_int {} = {};", s.name, integer(s.integer));
           break;
         case Kind::take:
@@ -276,6 +374,12 @@ class Writer {
         case Kind::barrier:
           line("lt_barrier({});", barriers_++);
           break;
+        case Kind::warp: {
+          std::string all = fmt::format("{}", warps_++);
+          for (const DevicePlace& at : s.places) all += ", " + (is_packed(at) ? packed(at) : place(at));
+          line("lt_{}({});", warp_op(s.warp).name, all);
+          break;
+        }
         case Kind::copy:
           line("lt_copy{}({}, {});", s.lanes, place(s.places[0]), place(s.places[1]));
           break;
@@ -296,8 +400,11 @@ class Writer {
   const DeviceProgram& p_;
   std::string out_;
   int indent_ = 0;
-  int barriers_ = 0;        // so far
-  std::vector<int> lanes_;  // by value
+  int barriers_ = 0;            // so far
+  int warps_ = 0;               // of what warps do together, so far
+  std::set<std::string> used_;  // names
+  std::set<int> bits_;          // values whose elements are as they are
+  std::vector<int> lanes_;      // by value
 };
 
 constexpr char kHead[] =
@@ -320,7 +427,7 @@ std::string cuda_text(const DeviceProgram& program, const std::string& kernel, i
 
 int wanted_blocks(const DeviceProgram& program) {
   int64_t locals = 0;
-  for (const DeviceLocal& l : program.locals) locals += l.count;
+  for (const DeviceLocal& l : program.locals) locals += l.registers();
   return program.threads == kHalfOfThreads && locals >= kManyLocals && locals <= kMostOfHalf ? 2 : 1;
 }
 

@@ -15,6 +15,16 @@ constexpr DeviceOpRow kOps[] = {
 #undef LATHE_DEVICE_OP
 };
 
+constexpr WarpOpRow kWarpOps[] = {
+#define LATHE_WARP_OP(id, results, operands, type) {#id, results, operands, ir::DType::type},
+#include "jit/cuda/warp_ops.def"
+#undef LATHE_WARP_OP
+};
+
+std::string type_prefix(ir::DType type) {
+  return type == ir::DType::f32 ? "" : fmt::format("{} ", ir::dtype_name(type));
+}
+
 class Printer {
  public:
   explicit Printer(const DeviceProgram& p) : p_(p) {}
@@ -22,14 +32,16 @@ class Printer {
     out_ = fmt::format("program {} threads {} (", p_.name, p_.threads);
     std::vector<std::string> args;
     for (const DeviceParam& q : p_.params) {
-      std::string type = q.type == ir::DType::f32 ? "" : fmt::format("{} ", ir::dtype_name(q.type));
+      std::string type = type_prefix(q.type);
       if (q.bits) type += "bits ";
       args.push_back(fmt::format("{}: {}{}", q.name, type, q.written ? "out" : "in"));
     }
     for (const std::string& e : p_.sizes) args.push_back(e);
     out_ += fmt::format("{})\n", fmt::join(args, ", "));
-    for (const DeviceLocal& l : p_.locals) out_ += fmt::format("  local {}[{}]\n", l.name, l.count);
-    for (const DeviceShared& s : p_.shared) out_ += fmt::format("  shared {}[{}]\n", s.name, s.count);
+    for (const DeviceLocal& l : p_.locals)
+      out_ += fmt::format("  local {}{}[{}]\n", type_prefix(l.type), l.name, l.count);
+    for (const DeviceShared& s : p_.shared)
+      out_ += fmt::format("  shared {}{}[{}]\n", type_prefix(s.type), s.name, s.count);
     body(p_.body, 1);
     return std::move(out_);
   }
@@ -87,7 +99,7 @@ class Printer {
           body(s.body, indent + 1);
           break;
         case Kind::load:
-          out_ += fmt::format("v{} = load{} {}\n", s.value, lanes(s), place(s.places[0]));
+          out_ += fmt::format("v{} = load{}{} {}\n", s.value, s.bits ? " bits" : "", lanes(s), place(s.places[0]));
           break;
         case Kind::set:
           out_ += fmt::format("v{} = {}", s.value, device_op(s.op).name);
@@ -108,6 +120,15 @@ class Printer {
         case Kind::barrier:
           out_ += "barrier\n";
           break;
+        case Kind::warp: {
+          std::vector<std::string> all;
+          for (const DevicePlace& at : s.places) all.push_back(place(at));
+          const size_t results = std::min(std::string_view(warp_op(s.warp).results).size(), all.size());
+          out_ += fmt::format("{} {} from {}\n", warp_op(s.warp).name,
+                              fmt::join(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(results), ", "),
+                              fmt::join(all.begin() + static_cast<std::ptrdiff_t>(results), all.end(), ", "));
+          break;
+        }
         case Kind::copy:
           out_ += fmt::format("copy{} {} {}\n", lanes(s), place(s.places[0]), place(s.places[1]));
           break;
@@ -143,6 +164,16 @@ int dynamic_shared(const DeviceProgram& program) {
   int64_t bytes = 0;
   for (const DeviceShared& s : program.shared) bytes += s.bytes();
   return bytes <= kStaticShared ? 0 : static_cast<int>(bytes);
+}
+
+const WarpOpRow& warp_op(WarpOp op) { return kWarpOps[static_cast<size_t>(op)]; }
+
+const WarpOpRow* find_warp_op(std::string_view intrinsic, WarpOp* op) {
+  const auto* at =
+      std::find_if(std::begin(kWarpOps), std::end(kWarpOps), [&](const WarpOpRow& r) { return intrinsic == r.name; });
+  if (at == std::end(kWarpOps)) return nullptr;
+  *op = static_cast<WarpOp>(at - std::begin(kWarpOps));
+  return at;
 }
 
 std::string print(const DeviceProgram& program) { return Printer(program).run(); }

@@ -12,6 +12,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ir/base/status.h"
@@ -34,6 +35,20 @@ const DeviceOpRow& device_op(DeviceOp op);
 // The operation that a node is; null: a device has none.
 const DeviceOpRow* find_device_op(ir::Op node, DeviceOp* op);
 
+enum class WarpOp : uint8_t {
+#define LATHE_WARP_OP(id, results, operands, type) k_##id,
+#include "jit/cuda/warp_ops.def"
+#undef LATHE_WARP_OP
+};
+struct WarpOpRow {
+  const char *name, *results, *operands;
+  ir::DType type;
+  bool moves() const { return results[0] == 'h'; }  // elements as they are
+};
+const WarpOpRow& warp_op(WarpOp op);
+// The instruction of that name; null: a device has none.
+const WarpOpRow* find_warp_op(std::string_view intrinsic, WarpOp* op);
+
 struct DeviceParam {
   std::string name;                 // p0: the address of its first element
   bool written = false;             // else it is only read
@@ -51,13 +66,16 @@ struct DeviceOperand {
 struct DeviceLocal {
   std::string name;  // r0
   int64_t count = 1;
+  ir::DType type = ir::DType::f32;  // bf16, f16: two elements in a register, the even one in the low half
+  int64_t registers() const { return ir::dtype_bytes(type) == 2 ? (count + 1) / 2 : count; }
 };
 
-// Memory of a block, f32, aligned to 16 bytes.
+// Memory of a block, aligned to 16 bytes.
 struct DeviceShared {
   std::string name;  // s0
   int64_t count = 1;
-  int64_t bytes() const { return (count * 4 + 15) / 16 * 16; }
+  ir::DType type = ir::DType::f32;  // bf16, f16: a load widens, a store rounds
+  int64_t bytes() const { return (count * dtype_bytes(type) + 15) / 16 * 16; }
 };
 
 // An element: so many from the first one of a parameter, of a local or of shared memory.
@@ -80,8 +98,8 @@ struct DeviceStmt {
     let,      // name = integer: an expression of sizes, `block`, `thread` and names above
     take,     // name = the integer at places[0], or the nearest in integer..step
     when,     // body if integer is true, else `otherwise`
-    aligned,  // body if all of `places` are aligned to `lanes` elements, or to 16 bytes, and `integer` (if there is one) is true, else
-              // `otherwise`
+    aligned,  // body if all of `places` are aligned to `lanes` elements, or to 16 bytes, and `integer` (if there is one)
+              // is true, else `otherwise`
     loop,     // body for name = 0 .. integer-1; unrolled: in so many copies, of which the first `integer` run
     load,     // value = `lanes` elements from places[0] on, `step` apart
     set,      // value = op of operands, in each lane
@@ -89,6 +107,7 @@ struct DeviceStmt {
     index,    // value = `integer`: a condition, or a number as f32; `name` is the lane, if it is not empty
     shuffle,  // value = the operand of the thread whose number differs in the bit `distance`
     barrier,  // all threads of the block have come here, and see what the others stored
+    warp,     // the threads of each warp do `warp` together; places: its results, then its operands
     copy,     // `lanes` elements from places[1], of a parameter, on are on their way to places[0] on, of shared memory
     commit,   // the thread's copies since the last commit are a group
     await,    // the thread's groups have arrived, but for the latest `groups`
@@ -101,10 +120,12 @@ struct DeviceStmt {
   int lanes = 1;
   int64_t unrolled = 0;  // loop: copies; 0: it runs as a loop
   int distance = 0;      // shuffle: 1, 2, 4, 8 or 16
+  bool bits = false;     // load: elements of 2 bytes as they are, two in a register; store: of a constant, the same
   int groups = 0;        // await
   ir::Expr step;         // load, store of several lanes; 1: one access of all of them. take: the largest integer
   int value = -1;
   DeviceOp op = DeviceOp::k_add;
+  WarpOp warp = WarpOp::k_mma_bf16;
   std::vector<DeviceOperand> operands;
   std::vector<DeviceStmt> body, otherwise;
 };
@@ -135,12 +156,15 @@ std::string print(const DeviceProgram& program);
 //   lanes    1, 2, 4 or 8
 //   access   only what is written is stored to; an access of several lanes at once stands where its address was found
 //            aligned to all of them, or to 16 bytes
-//   locals   at most kMostLocals elements; an access stays inside, and its offset depends on iterators of unrolled
+//   locals   at most kMostLocals registers; an access stays inside, and its offset depends on iterators of unrolled
 //            loops alone; what is loaded was stored somewhere before
 //   shared   at most kMostShared bytes; what is loaded was stored somewhere before
-//   wait     all threads of the block reach a barrier, and a shuffle: neither stands where a condition or the length of
-//            a loop depends on the thread. Nor may two threads touch an element of shared memory, one of them storing
-//            it, with no barrier in between (device_waits.h)
+//   bits     elements that are moved as they are have 2 bytes on both sides, go to registers or shared memory, and come
+//            in whole registers where there are several
+//   warp     whole warps; places as the row of warp_ops.def says, of its type, each result a register of its own
+//   wait     all threads of the block reach a barrier, a shuffle and what warps do together: none stands where a
+//            condition or the length of a loop depends on the thread. Nor may two threads touch an element of shared
+//            memory, one of them storing it, with no barrier in between (device_waits.h)
 //   async    copies are of f32, 1 or 4 lanes; all threads reach a commit and an await; nothing touches an element
 //            before its copy has arrived, and all copies arrive before the end (device_waits.h)
 ir::Status verify(const DeviceProgram& program);

@@ -16,6 +16,8 @@ using ir::Status;
 
 namespace {
 
+constexpr int kWarp = 32;
+
 class Verifier {
   using Space = DevicePlace::Space;
 
@@ -31,15 +33,15 @@ class Verifier {
       LATHE_RETURN_IF_ERROR(define(l.name));
       names_.erase(l.name);
       if (l.count < 1) return invalid("locals: {} has {} elements", l.name, l.count);
-      locals += std::min<int64_t>(l.count, kMostLocals + 1);
+      locals += std::min<int64_t>(l.registers(), kMostLocals + 1);
     }
-    if (locals > kMostLocals) return invalid("locals: {} elements, expected at most {}", locals, kMostLocals);
+    if (locals > kMostLocals) return invalid("locals: {} registers, expected at most {}", locals, kMostLocals);
     int64_t bytes = 0;
     for (const DeviceShared& s : p_.shared) {
       LATHE_RETURN_IF_ERROR(define(s.name));
       names_.erase(s.name);
       if (s.count < 1) return invalid("shared: {} has {} elements", s.name, s.count);
-      bytes += DeviceShared{s.name, std::min<int64_t>(s.count, kMostShared)}.bytes();
+      bytes += DeviceShared{s.name, std::min<int64_t>(s.count, kMostShared), s.type}.bytes();
     }
     if (bytes > kMostShared) return invalid("shared: {} bytes, expected at most {}", bytes, kMostShared);
     stored_.assign(p_.locals.size(), false);
@@ -65,6 +67,19 @@ class Verifier {
       if ((n.op == ir::Op::k_iter || n.op == ir::Op::k_symbol) && !names_.count(n.name)) wrong = n.name;
     });
     return wrong.empty() ? Status() : invalid("names: {} is not known in {}", wrong, print(e));
+  }
+
+  ir::DType type_of(const DevicePlace& at) const {
+    const auto i = static_cast<size_t>(at.index);
+    return at.space == Space::param   ? p_.params[i].type
+           : at.space == Space::local ? p_.locals[i].type
+                                      : p_.shared[i].type;
+  }
+  const std::string& name_of(const DevicePlace& at) const {
+    const auto i = static_cast<size_t>(at.index);
+    return at.space == Space::param   ? p_.params[i].name
+           : at.space == Space::local ? p_.locals[i].name
+                                      : p_.shared[i].name;
   }
 
   Status place(const DevicePlace& at) const {
@@ -142,6 +157,67 @@ class Verifier {
     return {};
   }
 
+  // Elements of 2 bytes that are moved as they are.
+  Status bits(const DeviceStmt& s) const {
+    const DevicePlace& at = s.places[0];
+    if (dtype_bytes(type_of(at)) != 2)
+      return invalid("bits: {} holds {}, expected elements of 2 bytes", name_of(at), dtype_name(type_of(at)));
+    if (s.lanes == 1) return {};
+    if (!ir::is_const_int(s.step, 1)) return invalid("bits: lanes of {} do not lie together", name_of(at));
+    return at.space == Space::local ? whole_register(at) : Status();
+  }
+  Status whole_register(const DevicePlace& at) const {
+    return ir::proves_divisible(at.offset, 2, copies_)
+               ? Status()
+               : invalid("bits: {}[{}] may be half of a register", name_of(at), print(at.offset));
+  }
+
+  Status warp(const DeviceStmt& s) {
+    const WarpOpRow& row = warp_op(s.warp);
+    const std::string_view results = row.results, operands = row.operands;
+    if (apart_ > 0) return invalid("wait: {}, which not all threads reach", row.name);
+    if (p_.threads % kWarp != 0) return invalid("warp: {} by {} threads, expected whole warps", row.name, p_.threads);
+    if (s.places.size() != results.size() + operands.size())
+      return invalid("warp: {} has {} places, expected {}", row.name, s.places.size(),
+                     results.size() + operands.size());
+    for (size_t i = s.places.size(); i-- > 0;) {  // what is read, then what is written
+      const bool written = i < results.size();
+      const char kind = written ? results[i] : operands[i - results.size()];
+      const DevicePlace& at = s.places[i];
+      LATHE_RETURN_IF_ERROR(place(at));
+      const bool expected =
+          at.space == (kind == 's' ? Space::shared : Space::local) &&
+          (row.moves() ? dtype_bytes(type_of(at)) == 2 : type_of(at) == (kind == 'f' ? ir::DType::f32 : row.type));
+      if (!expected) return invalid("warp: {} is no operand {} of {}", name_of(at), i, row.name);
+      if (row.moves() && type_of(at) != type_of(s.places[0]))
+        return invalid("warp: {} changes the type of {}", row.name, name_of(at));
+      if (kind == 's') {
+        if (!ir::proves_divisible(at.offset, kMaxLanes, {}))
+          return invalid("access: 16 bytes of {}[{}] at once, and nothing says that they are aligned", name_of(at),
+                         print(at.offset));
+        if (!stored_shared_[static_cast<size_t>(at.index)])
+          return invalid("shared: {} is loaded before anything is stored to it", name_of(at));
+        continue;
+      }
+      DeviceStmt element;
+      element.places = {at};
+      if (kind == 'h') {
+        element.lanes = 2;
+        element.step = ir::Expr(1);
+        LATHE_RETURN_IF_ERROR(whole_register(at));
+      }
+      LATHE_RETURN_IF_ERROR(local(element));
+      if (written && row.moves()) stored_[static_cast<size_t>(at.index)] = true;
+      if (!stored_[static_cast<size_t>(at.index)])
+        return invalid("locals: {} is loaded before anything is stored to it", name_of(at));
+      for (size_t j = 0; written && j < i; ++j) {
+        if (s.places[j].index == at.index && equal(s.places[j].offset, at.offset))
+          return invalid("warp: {} has two results in {}[{}]", row.name, name_of(at), print(at.offset));
+      }
+    }
+    return {};
+  }
+
   // Whether it may be something else in another thread of the block.
   bool differs(const ir::Expr& e) const {
     bool out = false;
@@ -156,6 +232,13 @@ class Verifier {
     return status;
   }
 
+  // A load or store of elements of 2 bytes as they are.
+  bool moves_bits(const DeviceStmt& s) const {
+    if (s.kind != DeviceStmt::Kind::store || s.operands.size() != 1) return s.bits;
+    const auto at = values_.find(s.operands[0].value);
+    return at == values_.end() ? s.bits : at->second.first == 'h';
+  }
+
   Status define_value(const DeviceStmt& s, char type, int lanes) {
     if (s.value < 0 || !values_.emplace(s.value, std::make_pair(type, lanes)).second)
       return invalid("names: value v{} is defined twice", s.value);
@@ -164,7 +247,8 @@ class Verifier {
   }
 
   Status operand(const DeviceOperand& o, char type, int lanes) const {
-    if (o.value < 0) return type == 'f' ? Status() : invalid("values: a constant where a condition is expected");
+    if (o.value < 0 && type == 'b') return invalid("values: a constant where a condition is expected");
+    if (o.value < 0) return type == 'h' && o.constant != 0 ? invalid("bits: a constant other than 0") : Status();
     const auto at = values_.find(o.value);
     if (at == values_.end()) return invalid("names: value v{} is not known here", o.value);
     if (at->second.first != type) return invalid("values: v{} is {}, expected {}", o.value, at->second.first, type);
@@ -240,7 +324,8 @@ class Verifier {
         if (s.places[0].space == Space::shared && !stored_shared_[static_cast<size_t>(s.places[0].index)])
           return invalid("shared: {} is loaded before anything is stored to it",
                          p_.shared[static_cast<size_t>(s.places[0].index)].name);
-        return define_value(s, 'f', s.lanes);
+        if (s.bits) LATHE_RETURN_IF_ERROR(bits(s));
+        return define_value(s, s.bits ? 'h' : 'f', s.lanes);
       case Kind::set: {
         const DeviceOpRow& row = device_op(s.op);
         const std::string_view operands = row.operands;
@@ -276,6 +361,8 @@ class Verifier {
         return define_value(s, 'f', 1);
       case Kind::barrier:
         return apart_ > 0 ? invalid("wait: a barrier that not all threads reach") : Status();
+      case Kind::warp:
+        return warp(s);
       case Kind::copy:
         return copy(s);
       case Kind::commit:
@@ -293,7 +380,11 @@ class Verifier {
           return invalid("access: {} is stored to, it is only read", p.name);
         }
         if (s.operands.size() != 1) return invalid("values: a store has {} operands", s.operands.size());
-        return operand(s.operands[0], 'f', s.lanes);
+        if (!moves_bits(s)) return operand(s.operands[0], 'f', s.lanes);
+        if (s.places[0].space == Space::param)
+          return invalid("bits: {} is a parameter, expected registers or shared memory", name_of(s.places[0]));
+        LATHE_RETURN_IF_ERROR(bits(s));
+        return operand(s.operands[0], 'h', s.lanes);
     }
     return {};
   }

@@ -125,6 +125,8 @@ class Checker {
       case Kind::load:
       case Kind::store:
         return found.touches ? access(s, mask, state) : Status();
+      case Kind::warp:
+        return found.touches ? rows(s, mask, state) : Status();
       default:
         return {};
     }
@@ -289,6 +291,20 @@ class Checker {
     for (int64_t i = std::max<int64_t>(anywhere.lo, 0); i <= std::min(anywhere.hi, p_.shared[shared].count - 1); ++i) {
       const size_t element = first_[shared] + static_cast<size_t>(i);
       LATHE_RETURN_IF_ERROR(touch(element, kSeveral, false, state));
+    }
+    return {};
+  }
+
+  // What the threads of a warp read together: a row of 16 bytes by each.
+  Status rows(const DeviceStmt& s, const Mask& mask, State& state) {
+    for (const DevicePlace& at : s.places) {
+      if (at.space != DevicePlace::Space::shared) continue;
+      DeviceStmt row;
+      row.kind = DeviceStmt::Kind::load;
+      row.lanes = lanes_at_once(p_.shared[static_cast<size_t>(at.index)].type);
+      row.step = Expr(1);
+      row.places = {at};
+      LATHE_RETURN_IF_ERROR(access(row, mask, state));
     }
     return {};
   }

@@ -7,6 +7,7 @@
 #include "ir/base/gpu_target.h"
 #include "ir/core/names.h"
 #include "ir/core/text_form.h"
+#include "jit/cuda/guards.h"
 #include "jit/cuda/lowering.h"
 
 namespace lathe::jit {
@@ -38,19 +39,26 @@ void add_let(std::vector<DeviceStmt>& to, const std::string& name, const Expr& v
 Status DeviceLowering::add_local(const ir::Buffer& b) {
   LATHE_ASSIGN(share_[b.name], ir::thread_share(kernel_, b.name));
   const std::vector<ir::ThreadDim>& share = share_[b.name];
-  int64_t count = 1;
+  DeviceLocal local{b.name, 1, type_of(b)};
   for (size_t d = 0; d < b.dims.size(); ++d) {
     const int64_t size = d < share.size() ? share[d].own_size(b.dims[d]->ival) : b.dims[d]->ival;
-    count = std::min(count * std::max<int64_t>(size, 1), int64_t{kMostLocals} + 1);
+    local.count = std::min(local.count * std::max<int64_t>(size, 1), 2 * int64_t{kMostLocals} + 1);
   }
-  if (count > kMostLocals)
-    return unsupported("{} has more than {} elements, too many for registers", b.name, kMostLocals);
+  if (local.registers() > kMostLocals)
+    return unsupported("{} has more than {} elements, too many for registers", b.name,
+                       kMostLocals * (local.type == ir::DType::f32 ? 1 : 2));
   place_of_[b.name] = {Space::local, static_cast<int>(out_.locals.size()), {}};
-  out_.locals.push_back({b.name, count});
+  out_.locals.push_back(std::move(local));
   return {};
 }
 
+// How elements of a temporary lie: as f32, or as they are where warps compute with them.
+ir::DType DeviceLowering::type_of(const ir::Buffer& b) const {
+  return tensor_ && dtype_bytes(b.type) == 2 ? b.type : ir::DType::f32;
+}
+
 Status DeviceLowering::buffers() {
+  ir::for_each_stmt(kernel_.body, [&](const Stmt& s) { tensor_ = tensor_ || s.mark == Mark::tensor; });
   for (const ir::Buffer& b : kernel_.buffers) {
     const bool integers = b.place == ir::Place::in && (b.type == ir::DType::i32 || b.type == ir::DType::i64);
     const bool halves = b.type == ir::DType::f16 || b.type == ir::DType::bf16, moved = moves_bits(b.name);
@@ -64,7 +72,7 @@ Status DeviceLowering::buffers() {
       int64_t count = 1;
       for (const Expr& d : ir::physical_dims(b)) count = std::min(count * ir::simplify(d)->ival, int64_t{kMostShared});
       place_of_[b.name] = {Space::shared, static_cast<int>(out_.shared.size()), {}};
-      out_.shared.push_back({b.name, count});
+      out_.shared.push_back({b.name, count, type_of(b)});
       continue;
     }
     if (!ir::is_param(b.place))
@@ -194,6 +202,8 @@ Status DeviceLowering::scope(const Stmt& s, int64_t threads, List& to) {
       return block(s, threads, to);
     case Mark::vector:
       return vector(s, threads, to);
+    case Mark::tensor:
+      return tensor(s, threads, to);
     default:
       return unsupported("scope {} is {}", s.iter, ir::mark_name(s.mark));
   }
@@ -246,6 +256,20 @@ Status DeviceLowering::loop(const Stmt& s, int64_t threads, List& to) {
     const auto ahead = plan_.ahead.find(&s);
     await(ahead == plan_.ahead.end() ? 0 : ahead->second - 1, loop.body);
     barrier(loop.body);
+  }
+  // Copies that do not run.
+  if (loop.unrolled > 0 && !ir::is_const_int(s.extent)) {
+    ranges_.enter(s.iter, Expr(loop.unrolled));
+    DeviceStmt when;
+    when.kind = DeviceStmt::Kind::when;
+    when.integer = guard_of(ir::iter(s.iter), s.extent, ranges_);
+    ranges_.leave();
+    loop.integer = Expr(loop.unrolled);
+    if (when.integer) {
+      when.body = std::move(loop.body);
+      loop.body.clear();
+      loop.body.push_back(std::move(when));
+    }
   }
   to.push_back(std::move(loop));
   return {};
@@ -308,13 +332,15 @@ Status DeviceLowering::groups(const Stmt& s, int64_t threads, List& to) {
 Status DeviceLowering::block(const Stmt& s, int64_t threads, List& to) {
   ir::Ranges ranges = ranges_;
   ranges.enter(s);
-  const int64_t below = ir::block_threads(s.body, ranges),
-                most = std::max<int64_t>(ir::interval(s.extent, ranges_).hi, 1);
+  const int64_t below = ir::block_threads(s.body, ranges);
   // All threads of the block that the scopes around did not share out; a scope that needs fewer leaves some idle.
   const Expr number = block_depth_ == 0 ? kThread : ir::mod(kThread, Expr(threads));
   add_let(to, s.iter, ir::simplify(ir::floordiv(number, Expr(below)), {}));
-  const Expr guard = ir::make(Op::k_lt, {ir::iter(s.iter), s.extent});
-  const bool whole = ir::is_const_int(s.extent, most) && below * most == threads;
+  // Threads of the scope may be more than its iterations.
+  ranges_.enter(s.iter, Expr((threads + below - 1) / below));
+  const Expr guard = guard_of(ir::iter(s.iter), s.extent, ranges_);
+  ranges_.leave();
+  const bool whole = !guard;
   if (plan_.waits.count(&s) != 0) {
     LATHE_ASSIGN(const std::vector<Partial> partials, open_partials(s, to));
     if (!whole) guards_.push_back(guard);
@@ -336,20 +362,54 @@ Status DeviceLowering::block(const Stmt& s, int64_t threads, List& to) {
   return {};
 }
 
+// Where lanes are stored one by one, registers of two that nothing else stores to start anew: what they held before,
+// which nobody reads, is not kept for the halves.
+Status DeviceLowering::clear_registers(const Stmt& s, int64_t lanes, List& to) {
+  for (const Stmt& a : s.body) {
+    const DevicePlace& target = place_of_.at(a.target);
+    if (target.space != Space::local || lanes % 2 != 0) continue;
+    const auto all = ir::collect_accesses(kernel_.body, {}, &a.target);
+    if (std::count_if(all.begin(), all.end(), [](const ir::Access& x) { return x.write; }) != 1) continue;
+    std::vector<DevicePlace> places;
+    vector_ = &s;
+    lanes_ = static_cast<int>(lanes);
+    places_ = &places;
+    Result<DeviceStmt> store = ir::internal_error("no place");
+    (void)inside(s, [&] {
+      store = access(a.target, a.index, to);
+      return Status();
+    });
+    vector_ = nullptr;
+    lanes_ = 1;
+    places_ = nullptr;
+    LATHE_RETURN_IF_ERROR(store.status());
+    if (!ir::is_const_int(store->step, 1) || !ir::proves_divisible(store->places[0].offset, 2, ranges_)) continue;
+    store->kind = DeviceStmt::Kind::store;
+    store->bits = true;
+    store->operands = {{-1, 0}};
+    to.push_back(std::move(*store));
+  }
+  return {};
+}
+
 // Statements of a @vector scope, all lanes at once where that is possible.
 Status DeviceLowering::vector(const Stmt& s, int64_t threads, List& to) {
   const int64_t lanes = ir::interval(s.extent, ranges_).hi;
   if (lanes < 1 || lanes > kMaxLanes || (lanes & (lanes - 1)) != 0)
     return unsupported("vector scope {} of {} elements, expected 1, 2, 4 or 8", s.iter, lanes);
+  const bool moves = std::all_of(s.body.begin(), s.body.end(), [&](const Stmt& a) { return moves_halves(a); });
   const bool alike = ir::running_sums(kernel_, s).empty() && take_ahead(s, to).ok();
-  LATHE_RETURN_IF_ERROR(loop(s, threads, to));
-  if (lanes == 1 || !alike) return {};
-  DeviceStmt single = std::move(to.back());
-  to.pop_back();
+  List single;
+  if (moves && lanes > 1) LATHE_RETURN_IF_ERROR(clear_registers(s, lanes, single));
+  LATHE_RETURN_IF_ERROR(loop(s, threads, single));
+  if (lanes == 1 || !alike) {
+    std::move(single.begin(), single.end(), std::back_inserter(to));
+    return {};
+  }
   DeviceStmt wide;
   wide.kind = DeviceStmt::Kind::aligned;
   wide.lanes = static_cast<int>(lanes);
-  if (!ir::is_const_int(s.extent)) wide.integer = ir::make(Op::k_le, {Expr(lanes), s.extent});
+  if (!ir::is_const_int(s.extent)) wide.integer = guard_of(Expr(lanes - 1), s.extent, ranges_);
   vector_ = &s;
   lanes_ = wide.lanes;
   places_ = &wide.places;
@@ -362,8 +422,11 @@ Status DeviceLowering::vector(const Stmt& s, int64_t threads, List& to) {
     std::move(wide.body.begin(), wide.body.end(), std::back_inserter(to));
     return {};
   }
-  if (wide.places.empty()) wide.kind = DeviceStmt::Kind::when;
-  wide.otherwise.push_back(std::move(single));
+  if (wide.places.empty()) {
+    wide.kind = DeviceStmt::Kind::when;
+    wide.lanes = 1;
+  }
+  wide.otherwise = std::move(single);
   to.push_back(std::move(wide));
   return {};
 }

@@ -71,9 +71,10 @@ Result<std::vector<DeviceLowering::Partial>> DeviceLowering::open_partials(const
   for (const std::string& name : reduced->second) {
     Partial p{name, place_of_.at(name), {}, {}, 0};
     for (const ir::ThreadDim& d : share_.at(name)) {
-      if (d.chunk != 0 &&
-          std::find(block_iters_.begin(), block_iters_.end(), d.owner.scope->iter) == block_iters_.end())
-        return unsupported("threads of {} reduce elements of {}, which threads inside divide", s.iter, name);
+      const bool inside = std::any_of(d.parts.begin(), d.parts.end(), [&](const ir::ThreadDim::Part& p) {
+        return std::find(block_iters_.begin(), block_iters_.end(), p.owner.scope->iter) == block_iters_.end();
+      });
+      if (inside) return unsupported("threads of {} reduce elements of {}, which threads inside divide", s.iter, name);
     }
     const Reduction r = reduction_of(op_on(s.body, name));
     p.op = r.op;

@@ -46,6 +46,20 @@ DeviceOp update_of(AssignOp op) {
 
 }  // namespace
 
+// Of registers of two elements: the dimension along which a thread has pairs of neighbours, which lies innermost.
+size_t DeviceLowering::pair_dim(const ir::Buffer& b) const {
+  const auto share = share_.find(b.name);
+  if (share == share_.end() || type_of(b) == DType::f32) return b.dims.size();
+  const auto pairs = [&](size_t d) {
+    const auto& parts = share->second[d].parts;
+    return parts.empty() || parts.back().chunk % 2 == 0;
+  };
+  for (size_t d = share->second.size(); d-- > 0;) {
+    if (pairs(d)) return d;
+  }
+  return b.dims.size();
+}
+
 // How far an element is from the first one: of a parameter in the caller's memory, of registers in the thread's share,
 // of shared memory as its layout says.
 Expr DeviceLowering::offset_of(const ir::Buffer& b, const std::vector<Expr>& index) const {
@@ -65,9 +79,14 @@ Expr DeviceLowering::offset_of(const ir::Buffer& b, const std::vector<Expr>& ind
     }
   }
   Expr out(0), step(1);
-  for (size_t d = at.size(); d-- > 0;) {
+  const auto add = [&](size_t d) {
     out = out + at[d] * (b.strides.empty() ? step : b.strides[d]);
     step = step * sizes[d];
+  };
+  const size_t inner = pair_dim(b);
+  if (inner < at.size()) add(inner);
+  for (size_t d = at.size(); d-- > 0;) {
+    if (d != inner) add(d);
   }
   return out;
 }
@@ -154,6 +173,20 @@ Result<DeviceStmt> DeviceLowering::access(const std::string& name, const std::ve
   return s;
 }
 
+bool DeviceLowering::moves_halves(const ir::Stmt& s) const {
+  if (!tensor_ || s.kind != ir::Stmt::Kind::assign || s.op != AssignOp::set || s.value->op != Op::k_load) return false;
+  const ir::Buffer& target = *kernel_.find_buffer(s.target);
+  return is_half(target.type) && !ir::is_param(target.place);
+}
+
+Result<DeviceOperand> DeviceLowering::halves(const Expr& e, List& to) {
+  LATHE_ASSIGN(DeviceStmt s, access(e->name, e->args, to));
+  s.kind = DeviceStmt::Kind::load;
+  s.bits = true;
+  const bool input = kernel_.find_buffer(e->name)->place == ir::Place::in;
+  return DeviceOperand{keep(std::move(s), input ? "bits " + print(e) : "", to), 0};
+}
+
 // Of elements that lie in a row on both sides at once, of others one by one.
 Status DeviceLowering::copy(const ir::Stmt& s, int64_t threads, List& to) {
   const size_t aligned = places_ != nullptr ? places_->size() : 0;
@@ -201,9 +234,9 @@ Status DeviceLowering::assign(const ir::Stmt& s, int64_t threads, List& to) {
   DeviceOperand value;
   if (s.op == AssignOp::set) {
     const bool rounds = s.value->op == Op::k_cast && is_half(s.value->type);  // as the store does
-    if (rounds && !ir::is_param(kernel_.find_buffer(s.target)->place))
+    if (rounds && !tensor_ && !ir::is_param(kernel_.find_buffer(s.target)->place))
       return unsupported("{} is a temporary of {}", s.target, ir::dtype_name(s.value->type));
-    LATHE_ASSIGN(value, expression(rounds ? s.value->args[0] : s.value, to));
+    LATHE_ASSIGN(value, moves_halves(s) ? halves(s.value, to) : expression(rounds ? s.value->args[0] : s.value, to));
   } else if (s.value->type != DType::f32) {
     return unsupported("a statement on {} updates {}", s.target, ir::dtype_name(s.value->type));
   }

@@ -1,5 +1,6 @@
 // The making of a device program, in parts: lower_device.cc has scopes and who runs them, lower_reduce.cc what threads
-// reduce together, lower_values.cc what the statements compute and where elements lie.
+// reduce together, lower_tensor.cc what warps do together, lower_values.cc what the statements compute and where
+// elements lie.
 #pragma once
 #include <map>
 #include <string>
@@ -23,12 +24,18 @@ class DeviceLowering {
   // Scopes. threads: the number that take part, from 0 on, in what is shared out below.
   ir::Status buffers();
   ir::Status add_local(const ir::Buffer& b);
+  ir::DType type_of(const ir::Buffer& b) const;
   bool moves_bits(const std::string& buffer) const;
   ir::Status body(const std::vector<ir::Stmt>& list, int64_t threads, List& to);
   ir::Status scope(const ir::Stmt& s, int64_t threads, List& to);
   ir::Status loop(const ir::Stmt& s, int64_t threads, List& to);
   ir::Status block(const ir::Stmt& s, int64_t threads, List& to);
   ir::Status vector(const ir::Stmt& s, int64_t threads, List& to);
+  ir::Status clear_registers(const ir::Stmt& s, int64_t lanes, List& to);
+  // What a warp does together (lower_tensor.cc).
+  ir::Status tensor(const ir::Stmt& s, int64_t threads, List& to);
+  ir::Result<DevicePlace> element(const std::string& buffer, const std::vector<ir::Expr>& index,
+                                  const std::vector<std::pair<std::string, ir::Expr>>& at) const;
   // Where all threads meet: what stands before it runs under the guards around it, and what it waits for under none.
   ir::Status waiting(const std::vector<ir::Stmt>& list, int64_t threads, List& to);
   void guarded(List&& what, List& to);
@@ -61,12 +68,16 @@ class DeviceLowering {
   static void store_cell(const DevicePlace& cell, const DeviceOperand& value, List& to);
 
   // Values.
+  size_t pair_dim(const ir::Buffer& b) const;
   ir::Expr offset_of(const ir::Buffer& b, const std::vector<ir::Expr>& index) const;
   // The integers that are loaded in it become names, which `to` takes; where they lie depends on no lane.
   ir::Result<ir::Expr> taken(const ir::Expr& e, List& to);
   ir::Status take_ahead(const ir::Stmt& vector, List& to);
   ir::Result<DeviceStmt> access(const std::string& name, const std::vector<ir::Expr>& index, List& to);
   ir::Status assign(const ir::Stmt& s, int64_t threads, List& to);
+  // A statement that moves elements of 2 bytes into registers or shared memory as they are.
+  bool moves_halves(const ir::Stmt& s) const;
+  ir::Result<DeviceOperand> halves(const ir::Expr& load, List& to);
   ir::Result<DeviceOperand> updated(const ir::Stmt& s, const DeviceStmt& cell, List& to);
   ir::Result<DeviceOperand> expression(const ir::Expr& e, List& to);
   ir::Result<DeviceOperand> index_value(const ir::Expr& e, List& to);
@@ -91,6 +102,7 @@ class DeviceLowering {
   int takes_ = 0;
   bool open_ = false, on_their_way_ = false;  // copies that no group has; that nothing has waited for
   int block_depth_ = 0;
+  bool tensor_ = false;               // warps compute together: elements of 2 bytes lie as they are
   const ir::Stmt* vector_ = nullptr;  // whose lanes are taken together
   int lanes_ = 1;
   std::vector<DevicePlace>* places_ = nullptr;  // that must be aligned for it

@@ -182,6 +182,11 @@ class Planner {
           return unsupported("threads of {} may touch one element of {}, and one stores it", s.iter, a.buffer);
       }
     }
+    ir::Ranges ranges(leaf_);
+    for (const Stmt* outer : path) {
+      if (outer == &s && ir::interval(s.extent, ranges).hi <= 1) return {};  // one thread
+      ranges.enter(*outer);
+    }
     for (const ir::Buffer& b : leaf_.buffers) {
       if (b.place == Place::reg) LATHE_RETURN_IF_ERROR(registers(s, path, b.name));
     }

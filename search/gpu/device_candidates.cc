@@ -34,6 +34,12 @@ Result<std::vector<Scheduled>> device_candidates(const GeneralKernel& general, c
       if (out.size() < most) add(chain_schedule(general, sizes, block));
     }
   }
+  if (const Result<Scheduled> tensor = tensor_schedule(general, sizes, target); tensor.ok() && known(*tensor)) {
+    LATHE_ASSIGN(const std::vector<TensorTile> tiles, tensor_tiles_of(general, sizes, target));
+    for (const TensorTile& tile : tiles) {
+      if (out.size() < most) add(tensor_schedule(general, tile));
+    }
+  }
   if (const Result<Scheduled> product = product_schedule(general, sizes, target); product.ok() && known(*product)) {
     LATHE_ASSIGN(const std::vector<ProductTile> tiles, tiles_of_product(general, sizes, target));
     for (const ProductTile& tile : tiles) {

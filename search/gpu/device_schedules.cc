@@ -19,9 +19,10 @@ ir::Result<Scheduled> anywhere(const GeneralKernel& general, const ir::SymbolVal
 }
 
 using MakeSchedule = ir::Result<Scheduled> (*)(const GeneralKernel&, const ir::SymbolValues&, const ir::GpuTarget&);
-constexpr MakeSchedule kSchedules[] = {anywhere<gemv_schedule>,      product_schedule,
-                                       anywhere<transpose_schedule>, anywhere<chain_schedule>,
-                                       anywhere<columns_schedule>,   anywhere<rows_schedule>};
+constexpr MakeSchedule kSchedules[] = {anywhere<gemv_schedule>,  tensor_schedule,
+                                       product_schedule,         anywhere<transpose_schedule>,
+                                       anywhere<chain_schedule>, anywhere<columns_schedule>,
+                                       anywhere<rows_schedule>};
 
 }  // namespace
 

@@ -22,6 +22,24 @@ int64_t registers(const ProductTile& t) {
 }
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+constexpr int64_t kSquare = 16, kPadding = 8;  // on tensor cores
+constexpr int64_t kMostSums = 128;             // of a thread
+constexpr int64_t kMostThreadRegisters = 232;
+constexpr double kProducts = 1024;    // in a cycle of its tensor cores
+constexpr double kSharedCycle = 128;  // bytes of shared memory in a cycle
+
+// Of a step of so many terms, whichever way operands lie.
+int64_t staged(const TensorTile& t, int64_t depth) {
+  const auto of = [&](int64_t lines) { return 2 * std::max(lines * (depth + kPadding), depth * (lines + kPadding)); };
+  return of(t.rows) + of(t.columns);
+}
+int64_t shared_bytes(const TensorTile& t) { return staged(t, t.depth) + staged(t, tail_depth(t)); }
+int64_t sums(const TensorTile& t) { return t.warp_rows * t.warp_columns / kWarp; }
+int64_t registers(const TensorTile& t) {
+  const int64_t fragments = (t.warp_rows + t.warp_columns) * kSquare / 2 / kWarp;
+  return sums(t) + fragments + (t.rows + t.columns) * t.depth / 2 / t.threads() + 40;
+}
+
 }  // namespace
 
 ir::Status check_tile(const ProductTile& t) {
@@ -97,6 +115,89 @@ std::vector<ProductTile> ranked_tiles(const ProductShape& shape, int multiproces
   std::vector<ProductTile> out = product_tiles();
   std::stable_sort(out.begin(), out.end(), [&](const ProductTile& a, const ProductTile& b) {
     return product_cycles(a, shape, multiprocessors) < product_cycles(b, shape, multiprocessors);
+  });
+  return out;
+}
+
+int64_t tail_depth(const TensorTile&) { return kSquare; }
+
+ir::Status check_tile(const TensorTile& t) {
+  for (const int64_t part : {t.rows, t.columns, t.depth, t.warp_rows, t.warp_columns}) {
+    if (part < 1) return ir::invalid("a tile without elements");
+    if (part % kSquare != 0) return ir::invalid("{} elements, expected a multiple of {}", part, kSquare);
+  }
+  if (t.depth % (2 * kSquare) != 0)
+    return ir::invalid("a depth of {}, expected a multiple of {}", t.depth, 2 * kSquare);
+  if (t.rows % t.warp_rows != 0 || t.columns % t.warp_columns != 0)
+    return ir::invalid("a tile of {}x{}, which {}x{} does not divide", t.rows, t.columns, t.warp_rows, t.warp_columns);
+  if (t.threads() > kMostThreads) return ir::invalid("{} threads, expected at most {}", t.threads(), kMostThreads);
+  if (sums(t) > kMostSums) return ir::invalid("{} sums of a thread, expected at most {}", sums(t), kMostSums);
+  if (registers(t) > kMostThreadRegisters || registers(t) * t.threads() > kRegisters)
+    return ir::invalid("{} registers of a thread, expected at most {}", registers(t),
+                       std::min(kMostThreadRegisters, kRegisters / t.threads()));
+  if (shared_bytes(t) > kSharedBytes)
+    return ir::invalid("{} bytes of shared memory, expected at most {}", shared_bytes(t), kSharedBytes);
+  return {};
+}
+
+const std::vector<TensorTile>& tensor_tiles() {
+  static const std::vector<TensorTile> tiles = [] {
+    std::vector<TensorTile> out;
+    for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{128, 128},
+                                        {128, 64},
+                                        {64, 128},
+                                        {64, 64},
+                                        {128, 32},
+                                        {32, 128},
+                                        {32, 64},
+                                        {64, 32},
+                                        {16, 128},
+                                        {16, 64},
+                                        {32, 32}}) {
+      for (const auto& [down, across] :
+           {std::pair<int64_t, int64_t>{64, 32}, {32, 64}, {64, 64}, {32, 32}, {16, 32}, {32, 16}, {16, 16}}) {
+        for (const int64_t depth : {32, 64}) {
+          const TensorTile tile{rows, columns, depth, down, across};
+          if (!check_tile(tile).ok()) continue;
+          if (tile.threads() >= 64 && tile.threads() <= 256) out.push_back(tile);
+        }
+      }
+    }
+    return out;
+  }();
+  return tiles;
+}
+
+double tensor_cycles(const TensorTile& t, const ProductShape& s, int multiprocessors) {
+  const int64_t units = std::max(multiprocessors, 1);
+  const auto depth = static_cast<double>(std::max<int64_t>(s.depth, 1));
+  const auto tiles = static_cast<double>(s.batch * ceil_div(std::max<int64_t>(s.rows, 1), t.rows) *
+                                         ceil_div(std::max<int64_t>(s.columns, 1), t.columns));
+  const auto warps = static_cast<double>(t.threads()) / kWarp;
+  const auto area = static_cast<double>(t.rows * t.columns), lines = static_cast<double>(t.rows + t.columns),
+             warp_lines = static_cast<double>(t.warp_rows + t.warp_columns);
+  // What a multiprocessor does for a tile: products, reads of squares from shared memory, stores of what is staged.
+  const double products = depth * area / kProducts;
+  const double shared = depth * (warps * warp_lines + lines) * 2 / kSharedCycle;
+  const double issue =
+      depth / kSquare * (area / (kSquare * 8) + warps * (warp_lines / kSquare + 4) + lines / 8) / kIssue;
+  const double results = area * 2 / 32;
+  const double waves = tiles / static_cast<double>(units);
+  const double busy = waves < 1 ? 1 : static_cast<double>(ceil_div(static_cast<int64_t>(tiles), units));
+  const auto resident = static_cast<double>(
+      std::max<int64_t>(1, std::min({kResidentThreads / t.threads(), kRegisters / (registers(t) * t.threads()),
+                                     kResidentShared / shared_bytes(t)})));
+  // Steps wait for memory, but where other blocks are there to run meanwhile.
+  const double together = std::max(1.0, std::min(resident, waves));
+  const double waiting = depth / static_cast<double>(t.depth) * kBarrierCycles * busy / together;
+  const double l2 = tiles * (depth * lines + area) * 2 / kL2Bytes;
+  return std::max(busy * (std::max({products, shared, issue}) + results) + waiting, l2);
+}
+
+std::vector<TensorTile> ranked_tensor_tiles(const ProductShape& shape, int multiprocessors) {
+  std::vector<TensorTile> out = tensor_tiles();
+  std::stable_sort(out.begin(), out.end(), [&](const TensorTile& a, const TensorTile& b) {
+    return tensor_cycles(a, shape, multiprocessors) < tensor_cycles(b, shape, multiprocessors);
   });
   return out;
 }

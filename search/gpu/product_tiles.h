@@ -1,5 +1,5 @@
-// Tiles of products on a GPU: what a block of threads and a thread compute, which of them a GPU can run, and which is
-// best for a shape by the bytes and instructions that it takes.
+// Tiles of products on a GPU: what a block of threads computes, and a thread of it, or a warp on tensor cores; which of
+// them a GPU can run, and which is best for a shape by the bytes and instructions that it takes.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -30,5 +30,26 @@ struct ProductShape {
 double product_cycles(const ProductTile& tile, const ProductShape& shape, int multiprocessors);
 // The best tile for the shape first.
 std::vector<ProductTile> ranked_tiles(const ProductShape& shape, int multiprocessors);
+
+// On tensor cores.
+// A block has rows x columns of the result, a warp some of each; depth terms are staged in shared memory at a time.
+struct TensorTile {
+  int64_t rows = 0, columns = 0, depth = 0, warp_rows = 0, warp_columns = 0;
+
+  int64_t threads() const { return rows / warp_rows * (columns / warp_columns) * 32; }
+};
+// Those that fit every GPU served, in the order of the table.
+const std::vector<TensorTile>& tensor_tiles();
+
+// INVALID, naming the rule: whole warps of at most 1024 threads; squares of 16 x 16; a depth of whole pairs of them;
+// registers and static shared memory of every GPU served.
+ir::Status check_tile(const TensorTile& tile);
+// What is left after the last whole step is staged so many terms at a time.
+int64_t tail_depth(const TensorTile& tile);
+
+// Cycles of a GPU with so many multiprocessors: for ordering only.
+double tensor_cycles(const TensorTile& tile, const ProductShape& shape, int multiprocessors);
+// The best tile for the shape first.
+std::vector<TensorTile> ranked_tensor_tiles(const ProductShape& shape, int multiprocessors);
 
 }  // namespace lathe::search

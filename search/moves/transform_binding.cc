@@ -157,6 +157,8 @@ Status apply_tensorize(TransformResult& result, const Move& move, const Transfor
   LATHE_ASSIGN(const ScopeSite site, find_plain_site(result.kernel, move.args[0]));
   const Intrinsic* intrinsic = find_intrinsic(move.args[1]);
   if (!intrinsic) return invalid("expected the name of an intrinsic, got `{}`", move.args[1]);
+  if (intrinsic->sm != 0 && !inside_mark(site.outer, Mark::grid))
+    return invalid("expected `{}` inside a @grid scope", move.args[0]);
   std::string why;
   if (!matches_intrinsic(result.kernel, site.scope(), *intrinsic, &why)) {
     return unsupported("scope `{}` does not mean {}: {}", move.args[0], intrinsic->name, why);
@@ -173,7 +175,9 @@ Status apply_tensorize(TransformResult& result, const Move& move, const Transfor
 std::vector<Move> propose_tensorize(const Kernel& kernel) {
   std::vector<Move> out;
   for (const std::string& scope : plain_scopes(kernel)) {
-    for (const Intrinsic& i : intrinsics()) out.push_back({"tensorize", {scope, i.name}, {}, {}});
+    for (const Intrinsic& i : intrinsics()) {
+      if (i.sm == 0) out.push_back({"tensorize", {scope, i.name}, {}, {}});
+    }
   }
   return out;
 }

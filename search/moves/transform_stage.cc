@@ -49,12 +49,17 @@ static Status create_temporary(TransformResult& result, const Move& move, const 
   if (accumulate && is_input(buffer.place)) {
     return invalid("expected a buffer that may be written, got `{}`", buffer.name);
   }
-  if (buffer.place == Place::shared) return invalid("expected a buffer that is not shared, got `{}`", buffer.name);
   if (buffer.values)
     return invalid("expected a buffer of any values; a copy of `{}` would not state them", buffer.name);
   LATHE_ASSIGN(const BodySite site, find_body(k, move.options.at("at")));
-  if (inside_mark(site.path, Mark::vector) || inside_mark(site.path, Mark::tensor) || inside_shared_out(site.path))
+  // A block of threads of its own stages in what is its own.
+  const bool own = mode == Staging::stage && inside_mark(site.path, Mark::grid);
+  if (inside_mark(site.path, Mark::vector) || inside_mark(site.path, Mark::tensor) ||
+      inside_mark(site.path, Mark::parallel) || inside_mark(site.path, Mark::block) ||
+      (!own && inside_mark(site.path, Mark::grid)))
     return invalid("expected a place outside @vector, @tensor, @parallel, @grid and @block scopes");
+  if (buffer.place == Place::shared && !own)
+    return invalid("expected a buffer that is not shared, got `{}`", buffer.name);
   const std::vector<Access> accesses = collect_accesses(*site.body, site.path, &buffer.name);
   const bool written = std::any_of(accesses.begin(), accesses.end(), [](const Access& a) { return a.write; });
   const bool read = std::any_of(accesses.begin(), accesses.end(), [](const Access& a) { return !a.write; });
@@ -74,7 +79,7 @@ static Status create_temporary(TransformResult& result, const Move& move, const 
   Buffer temporary;
   temporary.name = move.args[1];
   temporary.type = buffer.type;
-  temporary.place = Place::heap;
+  temporary.place = own ? Place::stack : Place::heap;
   for (size_t d = 0; d < staged.box.size(); ++d) {
     if (staged.kept[d]) temporary.dims.push_back(storage_size(staged.box[d], buffer.dims[d], ranges, false));
   }

@@ -319,7 +319,7 @@ const std::vector<Transform>& transforms() {
        .propose = propose_parallelize_block,
        .where = Where::gpu},
       {.name = "tensorize",
-       .args = "scope mma|mma_u8s8|dot2_bf16|tile_bf16|tile_u8s8|dot4_u8s8|transpose|transpose_pairs",
+       .args = "scope intrinsic",
        .picture = "for k: for m: for n: c[m, n] += a[m, k] * b[k, n]  ->  for k @tensor(mma): ...",
        .numeric = kContract,
        .preconditions = {},

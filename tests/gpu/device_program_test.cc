@@ -32,8 +32,8 @@ TEST(DeviceProgram, IsWrittenOut) {
             "program leaf threads 256 (p0: in, p1: out, e0)\n"
             "  let i0 = block\n"
             "  let i1 = thread\n"
-            "  if i1 < min(256, ceildiv(e0, 4) - 256*i0):\n"
-            "    if 4 <= min(4, e0 - 1024*i0 - 4*i1) and aligned x4 p0[1024*i0 + 4*i1], p1[1024*i0 + 4*i1]:\n"
+            "  if i1 < ceildiv(e0, 4) - 256*i0:\n"
+            "    if 3 < e0 - 1024*i0 - 4*i1 and aligned x4 p0[1024*i0 + 4*i1], p1[1024*i0 + 4*i1]:\n"
             "      v3 = load x4 p0[1024*i0 + 4*i1]\n"
             "      v4 = sigmoid v3\n"
             "      v5 = mul v3 v4\n"
@@ -97,8 +97,7 @@ TEST(DeviceProgram, EveryRuleRefuses) {
   const Case cases[] = {
       {"block: 2000 threads, expected 1..1024", [](DeviceProgram& p) { p.threads = 2000; }},
       {"names: i0 is defined twice", [](DeviceProgram& p) { p.body[1].name = "i0"; }},
-      {"names: i0 is not known in i1 < min(256, ceildiv(e0, 4) - 256*i0)",
-       [](DeviceProgram& p) { p.body[0].name = "i9"; }},
+      {"names: i0 is not known in i1 < ceildiv(e0, 4) - 256*i0", [](DeviceProgram& p) { p.body[0].name = "i9"; }},
       {"names: value v3 is defined twice", [](DeviceProgram& p) { wide(p).body[1].value = 3; }},
       {"names: value v7 is not known here", [](DeviceProgram& p) { wide(p).body[3].operands[0].value = 7; }},
       {"values: mul has 1 operands, expected 2", [](DeviceProgram& p) { wide(p).body[2].operands.pop_back(); }},
@@ -143,8 +142,8 @@ TEST(CudaText, IsPlainCpp) {
       "LT_KERNEL(lathe_x, 256, 1, lt_args, a) {\n"
       "  const lt_int i0 = lt_block();\n"
       "  const lt_int i1 = lt_thread();\n"
-      "  if ((i1 < lt_least(256ll, (lt_ceildiv(a.e0, 4ll) - (256ll * i0))))) {\n"
-      "    if ((4ll <= lt_least(4ll, ((a.e0 - (1024ll * i0)) - (4ll * i1)))) && "
+      "  if ((i1 < (lt_ceildiv(a.e0, 4ll) - (256ll * i0)))) {\n"
+      "    if ((3ll < ((a.e0 - (1024ll * i0)) - (4ll * i1))) && "
       "lt_aligned(a.p0 + ((1024ll * i0) + (4ll * i1)), 16) && lt_aligned(a.p1 + ((1024ll * i0) + (4ll * i1)), 16)) {\n"
       "      const lt_f4 w3 = lt_load4(a.p0 + ((1024ll * i0) + (4ll * i1)));\n"
       "      const float v3_0 = w3.x;\n"

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <utility>
@@ -56,12 +58,42 @@ std::vector<int64_t> offsets_of(const ir::Buffer& b, const ir::SymbolValues& sym
   return out;
 }
 
+// Elements in memory: f32, or bf16 and f16 in 2 bytes.
+void put(char* to, ir::DType type, double value) {
+  const auto x = static_cast<float>(value);
+  if (type == ir::DType::f16) {
+    const auto half = static_cast<_Float16>(x);
+    std::memcpy(to, &half, sizeof half);
+  } else if (type == ir::DType::bf16) {
+    const auto bits = std::bit_cast<uint32_t>(x);
+    const auto half = static_cast<uint16_t>(std::isnan(x) ? 0x7fffu : (bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
+    std::memcpy(to, &half, sizeof half);
+  } else {
+    std::memcpy(to, &x, sizeof x);
+  }
+}
+double get(const char* from, ir::DType type) {
+  if (type == ir::DType::f16) {
+    _Float16 half;
+    std::memcpy(&half, from, sizeof half);
+    return static_cast<double>(half);
+  }
+  if (type == ir::DType::bf16) {
+    uint16_t half = 0;
+    std::memcpy(&half, from, sizeof half);
+    return static_cast<double>(std::bit_cast<float>(static_cast<uint32_t>(half) << 16));
+  }
+  float x = 0;
+  std::memcpy(&x, from, sizeof x);
+  return static_cast<double>(x);
+}
+
 // programs: of the leaves. What went wrong; empty: nothing.
 std::string run(const ir::LaunchKernel& cut, const std::vector<jit::DeviceProgram>& programs,
                 const ir::SymbolValues& symbols, Tensors& tensors, Order order, Copies copies,
                 BankCounts* banks = nullptr) {
   const ir::Kernel& k = cut.kernel;
-  std::vector<std::vector<float>> memory;
+  std::vector<std::vector<char>> memory;
   std::vector<std::vector<int64_t>> offsets;
   for (int p = 0; p < k.num_params(); ++p) {
     const ir::Buffer& b = k.buffers[static_cast<size_t>(p)];
@@ -75,9 +107,9 @@ std::string run(const ir::LaunchKernel& cut, const std::vector<jit::DeviceProgra
     offsets.push_back(offsets_of(b, symbols, t));
     int64_t last = 0;
     for (const int64_t at : offsets.back()) last = std::max(last, at + 1);
-    memory.emplace_back(static_cast<size_t>(last), std::numeric_limits<float>::quiet_NaN());
-    for (size_t i = 0; i < t.data.size(); ++i)
-      memory.back()[static_cast<size_t>(offsets.back()[i])] = static_cast<float>(t.data[i]);
+    const int64_t bytes = ir::dtype_bytes(b.type);
+    memory.emplace_back(static_cast<size_t>(last * bytes + 16), '\xff');  // NaN
+    for (size_t i = 0; i < t.data.size(); ++i) put(memory.back().data() + offsets.back()[i] * bytes, b.type, t.data[i]);
   }
   for (const ir::Launch& l : cut.launches) {
     EmulatedKernel* kernel = compiled(programs[static_cast<size_t>(l.leaf)]);
@@ -98,8 +130,10 @@ std::string run(const ir::LaunchKernel& cut, const std::vector<jit::DeviceProgra
     const ir::Buffer& b = k.buffers[static_cast<size_t>(p)];
     if (b.place != ir::Place::out) continue;
     std::vector<double>& data = tensors[b.name].data;
-    for (size_t i = 0; i < data.size(); ++i)
-      data[i] = memory[static_cast<size_t>(p)][static_cast<size_t>(offsets[static_cast<size_t>(p)][i])];
+    for (size_t i = 0; i < data.size(); ++i) {
+      const int64_t at = offsets[static_cast<size_t>(p)][i] * ir::dtype_bytes(b.type);
+      data[i] = get(memory[static_cast<size_t>(p)].data() + at, b.type);
+    }
   }
   return "";
 }
@@ -172,6 +206,21 @@ std::string failure_of(const jit::DeviceProgram& program, const ir::Kernel& sche
     Tensors tensors = inputs_of(scheduled, symbols);
     if (why.empty()) why = run(*cut, {program}, symbols, tensors, order, copies);
     if (why.empty()) why = difference(scheduled, want, tensors, 1e-5);
+  }
+  return why;
+}
+
+std::string mistake_of(const jit::DeviceProgram& program, const ir::Kernel& scheduled, const ir::SymbolValues& symbols,
+                       double bound) {
+  const auto cut = search::cut_launches(scheduled);
+  EXPECT_TRUE(cut.ok()) << cut.status().to_string();
+  Tensors want = inputs_of(scheduled, symbols);
+  EXPECT_TRUE(ir::interpret(scheduled, symbols, want).ok());
+  std::string why;
+  for (const auto& [order, copies] : kWays) {
+    Tensors got = inputs_of(scheduled, symbols);
+    if (why.empty()) why = run(*cut, {program}, symbols, got, order, copies);
+    if (why.empty()) why = difference(scheduled, want, got, bound);
   }
   return why;
 }

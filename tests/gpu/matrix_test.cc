@@ -16,6 +16,7 @@
 #include "tests/gpu/chains.h"
 #include "tests/gpu/real_nvrtc.h"
 #include "tests/gpu/temp_store.h"
+#include "tests/gpu/tensor/tensor_products.h"
 
 namespace lathe::test {
 namespace {
@@ -111,6 +112,8 @@ jit::CubinInfo disassembled(const std::string& tool, const std::string& cubin) {
     ++out.instructions;
     const std::string op = m[1], modifiers = m[2];
     if (op == "LDL" || op == "STL") ++out.local;
+    if (op == "HMMA") ++out.mma;
+    if (op == "LDSM") ++out.matrix_loads;
     if (op != "LDG" && op != "STG") continue;
     jit::AccessCounts& counts = op == "LDG" ? out.loads : out.stores;
     ++(modifiers.find(".128") != std::string::npos  ? counts.bits128
@@ -127,13 +130,19 @@ TEST_F(CompileMatrix, TheReaderAgreesWithTheDisassembler) {
   int compared = 0;
   for (const char* gpu : {"a100", "h200"}) {
     const ir::GpuTarget target = *ir::find_gpu_target(gpu);
-    for (const Form& form : kForms) {
+    std::vector<Form> forms(std::begin(kForms), std::end(kForms));
+    const std::string product = tensor_product("bf16", false, false);
+    forms.push_back({product.c_str(), {{"M", 4096}, {"N", 4096}, {"K", 4096}}, true});
+    for (const Form& form : forms) {
       const std::string leaf = leaves_of(form, target).begin()->first;
       const auto made = compile(leaf, target);
       ASSERT_TRUE(made.ok()) << made.status().message();
       const jit::CubinInfo theirs = disassembled(tool, made->cubin), ours = made->info;
       EXPECT_EQ(ours.instructions, theirs.instructions) << gpu;
       EXPECT_EQ(ours.local, theirs.local);
+      EXPECT_EQ(ours.mma, theirs.mma);
+      EXPECT_EQ(ours.mma > 0, form.text == product);
+      EXPECT_EQ(ours.matrix_loads, theirs.matrix_loads);
       for (const auto& [a, b] : {std::pair(ours.loads, theirs.loads), std::pair(ours.stores, theirs.stores)}) {
         EXPECT_EQ(a.bits128, b.bits128) << gpu;
         EXPECT_EQ(a.bits64, b.bits64) << gpu;

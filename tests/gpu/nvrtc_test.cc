@@ -181,12 +181,16 @@ TEST_F(RealCompiler, ProductsOnEveryGpu) {
     const int64_t sums = t.thread_rows * t.thread_columns, vectors = (t.thread_rows + t.thread_columns) / 4;
     EXPECT_EQ(info.local, 0);
     EXPECT_GE(info.fma, sums * (t.depth + 1)) << "all steps and the last terms";
-    // All of them; beside them ptxas 13.0 now and then reads one element again instead of keeping it.
-    EXPECT_LE(info.shared_loads.narrow, 1);
-    EXPECT_EQ(info.shared_loads.bits64, 0);
+    // All of them; beside them ptxas 13.0 now and then reads one element again instead of keeping it, and for sm_120a
+    // ptxas writes turns of a loop out.
+    const bool written_out = gpu == "rtx5090";
+    EXPECT_LE(info.shared_loads.narrow, written_out ? 16 : 1) << gpu;
+    EXPECT_LE(info.shared_loads.bits64, written_out ? 1 : 0) << gpu;
     // Of a step, of the last steps where others are ahead, which a loop goes through, and of the last terms.
     const bool staged = scheduled->schedule.knobs.count("stages") != 0;
-    EXPECT_EQ(info.shared_loads.bits128, vectors * (t.depth + (staged ? 2 : 1)));
+    const int64_t wide = vectors * (t.depth + (staged ? 2 : 1));
+    EXPECT_GE(info.shared_loads.bits128, wide) << gpu;
+    EXPECT_LE(info.shared_loads.bits128, written_out ? 2 * wide : wide) << gpu;
     EXPECT_EQ(info.async_copies > 0, staged);
     EXPECT_GE(info.loads.bits128, 2);
     EXPECT_EQ(info.stores.bits128, sums / 4);

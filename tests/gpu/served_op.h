@@ -44,7 +44,11 @@ struct TensorOf {
       const auto n = static_cast<int64_t>(i * 37 + static_cast<size_t>(seed) * 11);
       if (arg.dtype == LATHE_DTYPE_I32) reinterpret_cast<int32_t*>(data)[i] = static_cast<int32_t>(n % arg.below);
       if (arg.dtype == LATHE_DTYPE_I64) reinterpret_cast<int64_t*>(data)[i] = n % arg.below;
-      if (arg.dtype == LATHE_DTYPE_F32) reinterpret_cast<float*>(data)[i] = static_cast<float>(n % 101 - 50) * 0.0625f;
+      const float x = static_cast<float>(n % 101 - 50) * 0.0625f;  // exact in every type
+      if (arg.dtype == LATHE_DTYPE_F32) reinterpret_cast<float*>(data)[i] = x;
+      if (arg.dtype == LATHE_DTYPE_F16) reinterpret_cast<_Float16*>(data)[i] = static_cast<_Float16>(x);
+      if (arg.dtype == LATHE_DTYPE_BF16)
+        reinterpret_cast<uint16_t*>(data)[i] = static_cast<uint16_t>(std::bit_cast<uint32_t>(x) >> 16);
     }
   }
   float value(size_t i) const {

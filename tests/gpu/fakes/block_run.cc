@@ -83,6 +83,13 @@ float BlockRun::shuffle(float x, int distance) {
   return threads_[self].got;
 }
 
+void BlockRun::warp(int number, void (*all)(void* const*), void* mine) {
+  Thread& t = threads_[static_cast<size_t>(current_)];
+  t.all = all;
+  t.mine = mine;
+  wait(State::at_warp, number);
+}
+
 // Lets those go on that all others of their group have joined. Whether there are any.
 bool BlockRun::release() {
   bool any = false;
@@ -93,6 +100,13 @@ bool BlockRun::release() {
   };
   for (size_t from = 0; from < threads_.size(); from += kWarp) {
     const size_t to = std::min(from + kWarp, threads_.size());
+    if (to - from == kWarp && all(from, to, State::at_warp)) {
+      void* lanes[kWarp];
+      for (size_t t = from; t < to; ++t) lanes[t - from] = threads_[t].mine;
+      threads_[from].all(lanes);
+      for (size_t t = from; t < to; ++t) threads_[t].state = State::ready;
+      any = true;
+    }
     if (!all(from, to, State::at_shuffle)) continue;
     for (size_t t = from; t < to; ++t) {
       const size_t other = from + ((t - from) ^ static_cast<size_t>(threads_[t].place));
@@ -111,9 +125,9 @@ bool BlockRun::release() {
   return any;
 }
 
-void BlockRun::note(const void* p, int bytes, bool store) {
+void BlockRun::note(const void* p, int bytes, int element, bool store) {
   const auto first = reinterpret_cast<uintptr_t>(p);
-  for (uintptr_t at = first; at < first + static_cast<uintptr_t>(bytes); at += 4) {
+  for (uintptr_t at = first; at < first + static_cast<uintptr_t>(bytes); at += static_cast<uintptr_t>(element)) {
     if (!arriving_.empty() && arriving_.count(at) != 0)
       fail("thread " + std::to_string(current_) + " touches an element before its copy has arrived");
     Touch& t = touched_[at];
@@ -133,7 +147,7 @@ void BlockRun::note(const void* p, int bytes, bool store) {
 }
 
 void BlockRun::start_copy(float* to, const float* from, int elements) {
-  note(to, 4 * elements, true);
+  note(to, 4 * elements, 4, true);
   for (int i = 0; i < elements; ++i) ++arriving_[reinterpret_cast<uintptr_t>(to + i)];
   if (late_) {
     std::fill_n(to, elements, std::numeric_limits<float>::quiet_NaN());
@@ -158,14 +172,14 @@ void BlockRun::arrive(const std::vector<Copy>& group) {
   for (const Copy& c : group) {
     if (late_) std::copy_n(c.from, c.elements, c.to);
     for (int i = 0; i < c.elements; ++i) arriving_.erase(reinterpret_cast<uintptr_t>(c.to + i));
-    note(c.to, 4 * c.elements, true);
+    note(c.to, 4 * c.elements, 4, true);
   }
 }
 
 void BlockRun::note_shared(void* p, unsigned long bytes) {
   if (std::find(shared_.begin(), shared_.end(), p) != shared_.end()) return;
   shared_.push_back(p);
-  std::fill_n(static_cast<float*>(p), bytes / sizeof(float), std::numeric_limits<float>::quiet_NaN());
+  std::fill_n(static_cast<unsigned char*>(p), bytes, 0xff);  // a NaN of every type
 }
 
 }  // namespace lathe::test

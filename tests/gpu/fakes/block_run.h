@@ -29,7 +29,9 @@ class BlockRun {
   // Of the thread that runs.
   void barrier(int number);
   float shuffle(float x, int distance);
-  void note(const void* p, int bytes, bool store);
+  // all: what the warp does when its threads have come, given what each of them brings.
+  void warp(int number, void (*all)(void* const* lanes), void* mine);
+  void note(const void* p, int bytes, int element, bool store);
   void note_shared(void* p, unsigned long bytes);
   // Copies that arrive on their own: at once, or when they are waited for; which of the two no thread may tell.
   void start_copy(float* to, const float* from, int elements);
@@ -41,7 +43,7 @@ class BlockRun {
   }
 
  private:
-  enum class State : uint8_t { fresh, ready, at_barrier, at_shuffle, done };
+  enum class State : uint8_t { fresh, ready, at_barrier, at_shuffle, at_warp, done };
   struct Copy {
     float* to;
     const float* from;
@@ -51,7 +53,9 @@ class BlockRun {
     State state = State::fresh;
     ucontext_t context{};
     std::unique_ptr<char[]> stack;
-    int place = 0;  // where it waits: the number of the barrier, the distance of the shuffle
+    int place = 0;  // where it waits: the number in the text, the distance of the shuffle
+    void (*all)(void* const*) = nullptr;
+    void* mine = nullptr;
     float given = 0, got = 0;
     std::vector<Copy> open;                // since the last group
     std::deque<std::vector<Copy>> groups;  // on their way, the oldest first

@@ -33,7 +33,8 @@ bool EmulatedKernel::open(std::string_view code, const std::string& name) {
   misaligned_ = static_cast<int*>(find("lt_misaligned"));
   wait_barrier_ = static_cast<void (**)(int)>(find("lt_wait_barrier"));
   wait_shuffle_ = static_cast<float (**)(float, int)>(find("lt_wait_shuffle"));
-  note_ = static_cast<void (**)(const void*, int, bool)>(find("lt_note"));
+  wait_warp_ = static_cast<void (**)(int, void (*)(void* const*), void*)>(find("lt_wait_warp"));
+  note_ = static_cast<void (**)(const void*, int, int, bool)>(find("lt_note"));
   note_shared_ = static_cast<void (**)(void*, unsigned long)>(find("lt_note_shared"));
   note_banks_ = static_cast<void (**)(int, const void*, int)>(find("lt_note_banks"));
   shared_ = static_cast<long long*>(find("lt_dynamic_shared"));
@@ -52,7 +53,8 @@ std::string EmulatedKernel::run(unsigned blocks, unsigned threads, const void* a
                                 BankCounts* banks, Copies copies) const {
   *wait_barrier_ = [](int number) { t_block->barrier(number); };
   *wait_shuffle_ = [](float x, int distance) { return t_block->shuffle(x, distance); };
-  *note_ = [](const void* p, int bytes, bool store) { t_block->note(p, bytes, store); };
+  *wait_warp_ = [](int number, void (*all)(void* const*), void* mine) { t_block->warp(number, all, mine); };
+  *note_ = [](const void* p, int bytes, int element, bool store) { t_block->note(p, bytes, element, store); };
   *note_shared_ = [](void* p, unsigned long bytes) { t_block->note_shared(p, bytes); };
   *note_banks_ = [](int site, const void* p, int bytes) { t_block->note_banks(site, p, bytes); };
   *start_copy_ = [](float* to, const float* from, int elements) { t_block->start_copy(to, from, elements); };

@@ -39,7 +39,8 @@ class EmulatedKernel {
   int* misaligned_ = nullptr;
   void (**wait_barrier_)(int) = nullptr;
   float (**wait_shuffle_)(float, int) = nullptr;
-  void (**note_)(const void*, int, bool) = nullptr;
+  void (**wait_warp_)(int, void (*)(void* const*), void*) = nullptr;
+  void (**note_)(const void*, int, int, bool) = nullptr;
   void (**note_shared_)(void*, unsigned long) = nullptr;
   void (**note_banks_)(int, const void*, int) = nullptr;
   void (**start_copy_)(float*, const float*, int) = nullptr;

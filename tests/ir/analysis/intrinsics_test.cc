@@ -167,6 +167,39 @@ TEST(Intrinsics, pairs_of_bf16_lie_side_by_side) {
   EXPECT_EQ(match(kMma, "dot2_bf16"), "expected c[..] += f32(a[..]) * f32(b[..])");
 }
 
+// A warp's instructions: sixteen terms at a time, of tiles that lie as they like.
+const std::string kWarp =
+    "kernel t(x: bf16[64, 32] in, w: bf16[64, 32] in, y: f32[64, 64] out)\n"
+    "  for q < 16 [k]:\n"
+    "    for r < 16 [m]:\n"
+    "      for s < 8 [n]:\n"
+    "        y[16 + r, 8 + s] += f32(x[16 + r, 16 + q]) * f32(w[8 + s, 16 + q])\n";
+
+TEST(Intrinsics, of_warps_step_along_one_dimension_each) {
+  EXPECT_EQ(match(kWarp, "mma_bf16"), "yes");
+  EXPECT_EQ(match(edited(kWarp, "f32(x[16 + r, 16 + q]) * f32(w[8 + s, 16 + q])", "f32(w[8 + s, q]) * f32(x[r, q])"),
+                  "mma_bf16"),
+            "yes");
+  EXPECT_EQ(match(kWarp, "mma_f16"), "expected x to be f16");
+  EXPECT_EQ(match(edited(kWarp, "q < 16", "q < 8"), "mma_bf16"), "expected scope q to have extent 16");
+  EXPECT_EQ(match(edited(kWarp, "s < 8", "s < 16"), "mma_bf16"), "expected scope s to have extent 8");
+  EXPECT_EQ(match(edited(kWarp, "s < 8 [n]", "s < 8 [n] @vector"), "mma_bf16"), "expected scope s to have no mark");
+  EXPECT_EQ(match(edited(kWarp, "x[16 + r, 16 + q]", "x[2*r, 16 + q]"), "mma_bf16"),
+            "expected r to step along one dimension of x, by 1");
+  EXPECT_EQ(match(edited(kWarp, "x[16 + r, 16 + q]", "x[q + r, q]"), "mma_bf16"),
+            "expected q to step along one dimension of x, by 1");
+  EXPECT_EQ(match(edited(kWarp, "x[16 + r, 16 + q]", "x[q + r, 0]"), "mma_bf16"),
+            "expected q and r to step along different dimensions of x");
+  EXPECT_EQ(match(edited(kWarp, "w[8 + s, 16 + q]", "w[8, 16 + q]"), "mma_bf16"), "expected w to depend on s");
+  const std::string copy =
+      "kernel t(x: f16[64, 32] in, y: f16[64, 32] out)\n  for r < 16:\n    for q < 16:\n      y[r, q] = x[r, q]\n";
+  for (const char* name : {"ldmatrix", "ldmatrix_trans"}) {
+    EXPECT_EQ(match(copy, name), "yes");
+    EXPECT_EQ(match(edited(edited(copy, "f16", "f32"), "f16", "f32"), name), "expected y to have elements of 2 bytes");
+    EXPECT_EQ(match(edited(copy, "q < 16", "q < 8"), name), "expected scope q to have extent 16");
+  }
+}
+
 TEST(Intrinsics, types_are_the_meanings_own) {
   EXPECT_EQ(match(edited(kBytes, "x: u8", "x: i8"), kDot4), "expected x to be u8");
   EXPECT_EQ(match(edited(kBytes, "w: i8", "w: u8"), kDot4), "expected w to be i8");

@@ -45,6 +45,14 @@ TEST(LaunchCheck, Refuses) {
             "launch: @block scope i: no constant bounds its extent N");
   EXPECT_EQ(verdict("  for i < N @grid:\n    for j < M @vector:\n      for k < 1 @block:\n        y[i, j] = x[i, j]\n"),
             "launch: @block scope k stands inside a @vector or @tensor scope");
+  // A warp's instruction is a GPU's.
+  const auto copied = [](const char* mark) {
+    return std::string("  for g < 1") + mark +
+           ":\n    for i < 16 @tensor(ldmatrix):\n      for j < 16:\n        t[i, j] = t[i, j]\n"
+           "  for a < N:\n    for b < M:\n      y[a, b] = x[a, b]\n";
+  };
+  EXPECT_EQ(verdict(copied(""), "  t: bf16[16, 16] stack\n"),
+            "launch: @tensor(ldmatrix) scope i stands outside of @grid scopes");
 }
 
 TEST(LaunchCheck, WhatAThreadHasOfItsOwnStaysInIt) {

@@ -1,0 +1,87 @@
+// What the threads of a warp do together: a @tensor scope of a row of warp_ops.def. Which element each thread has is a
+// matter of the share of the buffers (ir/analysis/thread_share.h, ir/analysis/fragments.def); here the elements of lane
+// 0 name the registers, which are the same in all lanes.
+#include "ir/analysis/intrinsics.h"
+#include "ir/core/text_form.h"
+#include "jit/cuda/lowering.h"
+
+namespace lathe::jit {
+
+using ir::Expr;
+using ir::Result;
+using ir::Status;
+using ir::Stmt;
+using ir::unsupported;
+
+namespace {
+
+// From the marked scope down to its only statement.
+struct Nest {
+  explicit Nest(const Stmt& outermost) {
+    for (statement = &outermost; statement->kind == Stmt::Kind::scope; statement = &statement->body[0])
+      iterators.push_back(statement->iter);
+  }
+  std::vector<std::string> iterators;
+  const Stmt* statement;
+};
+
+using At = std::vector<std::pair<std::string, Expr>>;
+
+}  // namespace
+
+Result<DevicePlace> DeviceLowering::element(const std::string& buffer, const std::vector<Expr>& index,
+                                            const At& at) const {
+  DevicePlace out = place_of_.at(buffer);
+  std::vector<Expr> of_lane;
+  for (const Expr& e : index) of_lane.push_back(ir::simplify(ir::substitute(e, at), ranges_));
+  out.offset = ir::simplify(offset_of(*kernel_.find_buffer(buffer), of_lane), ranges_);
+  return out;
+}
+
+Status DeviceLowering::tensor(const Stmt& s, int64_t threads, List& to) {
+  DeviceStmt out;
+  out.kind = DeviceStmt::Kind::warp;
+  const WarpOpRow* row = find_warp_op(s.intrinsic, &out.warp);
+  if (row == nullptr) return unsupported("scope {} is {}, which no GPU has", s.iter, s.intrinsic);
+  if (threads != ir::kWarpLanes)
+    return unsupported("{} threads share out {} in scope {}, expected a warp", threads, s.intrinsic, s.iter);
+  const Nest nest(s);
+  const auto add = [&](const std::string& buffer, const std::vector<Expr>& index, const At& at) {
+    Result<DevicePlace> place = element(buffer, index, at);
+    if (place.ok()) out.places.push_back(std::move(*place));
+    return place.status();
+  };
+  const Stmt& is = *nest.statement;
+  if (row->moves()) {
+    const std::string &i = nest.iterators[0], &j = nest.iterators[1];
+    // Square q is the q-th register of the lanes, and lanes 8*q.. say where its rows lie.
+    const bool turned = out.warp == WarpOp::k_ldmatrix_trans;
+    const auto squares = [&](const Expr& first, const Expr& second) {
+      return turned ? At{{i, second}, {j, first}} : At{{i, first}, {j, second}};
+    };
+    for (int64_t q = 0; q < 4; ++q)
+      LATHE_RETURN_IF_ERROR(add(is.target, is.index, squares(Expr(q % 2 * 8), Expr(q / 2 * 8))));
+    const Expr thread = ir::iter("thread"), eight(8);
+    At rows = squares(ir::mod(ir::floordiv(thread, eight), Expr(2)) * eight,
+                      ir::mod(ir::floordiv(thread, Expr(16)), Expr(2)) * eight);
+    rows[0].second = rows[0].second + ir::mod(thread, eight);
+    LATHE_RETURN_IF_ERROR(add(is.value->name, is.value->args, rows));
+  } else {
+    const std::string &k = nest.iterators[0], &m = nest.iterators[1], &n = nest.iterators[2];
+    const ir::ExprNode *a = nullptr, *b = nullptr;
+    ir::for_each_node(is.value, [&](const ir::ExprNode& e) {
+      if (e.op != ir::Op::k_load) return;
+      const bool of_rows = std::any_of(e.args.begin(), e.args.end(), [&](const Expr& x) { return ir::uses(x, m); });
+      (of_rows ? a : b) = &e;
+    });
+    for (int64_t q = 0; q < 4; ++q)
+      LATHE_RETURN_IF_ERROR(add(is.target, is.index, {{m, Expr(q / 2 * 8)}, {n, Expr(q % 2)}}));
+    for (int64_t q = 0; q < 4; ++q)
+      LATHE_RETURN_IF_ERROR(add(a->name, a->args, {{m, Expr(q % 2 * 8)}, {k, Expr(q / 2 * 8)}}));
+    for (int64_t q = 0; q < 2; ++q) LATHE_RETURN_IF_ERROR(add(b->name, b->args, {{n, Expr(0)}, {k, Expr(q * 8)}}));
+  }
+  to.push_back(std::move(out));
+  return {};
+}
+
+}  // namespace lathe::jit

@@ -1,0 +1,279 @@
+// What warps do together on tensor cores: the device program says it, its verifier refuses what no GPU does, and the
+// emulator finds mistakes in who has what.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "ir/analysis/analysis.h"
+#include "jit/cuda/cuda_text.h"
+#include "jit/cuda/lower_device.h"
+#include "search/cut/launch_cut.h"
+#include "search/gpu/product_schedule.h"
+#include "tests/gpu/chains.h"
+#include "tests/gpu/emulated.h"
+#include "tests/gpu/tensor/tensor_products.h"
+
+namespace lathe::test {
+namespace {
+
+using jit::DeviceProgram;
+using jit::DeviceStmt;
+using jit::WarpOp;
+using ::testing::HasSubstr;
+using Kind = DeviceStmt::Kind;
+
+struct Made {
+  ir::Kernel kernel;
+  DeviceProgram program;
+};
+Made made(bool turn_a, bool turn_b, const search::TensorTile& tile = {32, 32, 32, 16, 32}) {
+  const search::GeneralKernel general = search::general_kernel(kernel_of(tensor_product("bf16", turn_a, turn_b)));
+  const auto scheduled = search::tensor_schedule(general, tile);
+  EXPECT_TRUE(scheduled.ok()) << scheduled.status().to_string();
+  const auto cut = search::cut_launches(scheduled->kernel);
+  EXPECT_TRUE(cut.ok()) << cut.status().to_string();
+  return {scheduled->kernel, jit::lower_device(cut->leaves[0]).value()};
+}
+
+// The n-th statement of a kind.
+DeviceStmt* find(std::vector<DeviceStmt>& list, Kind kind, int n, std::vector<DeviceStmt>** holder = nullptr) {
+  DeviceStmt* found = nullptr;
+  const std::function<void(std::vector<DeviceStmt>&)> visit = [&](std::vector<DeviceStmt>& body) {
+    for (DeviceStmt& s : body) {
+      if (s.kind == kind && n-- == 0) {
+        found = &s;
+        if (holder != nullptr) *holder = &body;
+      }
+      visit(s.body);
+      visit(s.otherwise);
+    }
+  };
+  visit(list);
+  return found;
+}
+constexpr int kLoadB = 0, kLoadA = 1, kProduct16 = 2;
+
+TEST(TensorCode, IsWrittenOut) {
+  const Made m = made(false, true, {16, 16, 32, 16, 16});
+  const std::string text = print(m.program);
+  EXPECT_THAT(text, HasSubstr("program leaf threads 32 (p0: bf16 in, p1: bf16 in, p2: bf16 out, e0, e1, e2)\n"
+                              "  local r0[8]\n"
+                              "  local bf16 r5[16]\n"
+                              "  local bf16 r6[16]\n"
+                              "  local bf16 r7[8]\n"
+                              "  local bf16 r8[8]\n"
+                              "  shared bf16 s1[640]\n"));
+  EXPECT_THAT(text, HasSubstr("    barrier\n"));
+  EXPECT_THAT(text, HasSubstr("    for i28 < 2 unrolled 2:\n"
+                              "      for i29 < 1 unrolled 1:\n"
+                              "        ldmatrix r8[0], r8[4], r8[2], r8[6] from s3[16*i28 + 40*(thread % 8) + "
+                              "320*(thread // 8 % 2) + 8*(thread // 16 % 2)]\n"
+                              "      for i32 < 1 unrolled 1:\n"
+                              "        ldmatrix r7[0], r7[4], r7[2], r7[6] from s1[16*i28 + 40*(thread % 8) + "
+                              "320*(thread // 8 % 2) + 8*(thread // 16 % 2)]\n"
+                              "      for i35 < 1 unrolled 1:\n"
+                              "        for i36 < 2 unrolled 2:\n"
+                              "          mma_bf16 r0[2*i36], r0[2*i36 + 1], r0[2*i36 + 4], r0[2*i36 + 5] from r7[0], "
+                              "r7[4], r7[2], r7[6], r8[4*i36], r8[4*i36 + 2]\n"));
+  const std::string code = jit::cuda_text(m.program, "lathe_leaf");
+  for (const char* line :
+       {"  LT_SHARED(lt_bf16, s1, 640);\n", "  unsigned r7[4];\n", "const lt_b8 w1 = lt_load_bits8(a.p1 + ",
+        "lt_put_bits8(s1 + (((320ll * i22) + (40ll * i23)) + (8ll * i24)), v7_0, v7_1, v7_2, v7_3);\n",
+        "lt_ldmatrix(0, r8[0ll], r8[2ll], r8[1ll], r8[3ll], s3 + ",
+        "lt_mma_bf16(2, r0[(2ll * i36)], r0[((2ll * i36) + 1ll)], r0[((2ll * i36) + 4ll)], r0[((2ll * i36) + 5ll)], "
+        "r7[0ll], r7[2ll], r7[1ll], r7[3ll], r8[(2ll * i36)], r8[((2ll * i36) + 1ll)]);\n"})
+    EXPECT_THAT(code, HasSubstr(line));
+  // Terms last or first, of either operand.
+  const std::string turned = print(made(true, false).program);
+  EXPECT_THAT(turned, HasSubstr("ldmatrix_trans"));
+  EXPECT_EQ(turned.find("ldmatrix r"), std::string::npos);
+}
+
+TEST(TensorCode, EveryRuleRefuses) {
+  struct Case {
+    const char* message;
+    std::function<void(DeviceProgram&)> change;
+  };
+  const auto warp = [](DeviceProgram& p, int n) -> DeviceStmt& { return *find(p.body, Kind::warp, n); };
+  const auto apart = [](DeviceProgram& p, int n) {
+    std::vector<DeviceStmt>* holder = nullptr;
+    DeviceStmt* s = find(p.body, Kind::warp, n, &holder);
+    DeviceStmt when;
+    when.kind = Kind::when;
+    when.integer = ir::make(ir::Op::k_lt, {ir::iter("thread"), ir::Expr(16)});
+    when.body = {*s};
+    *s = when;
+    (void)holder;
+  };
+  const Case cases[] = {
+      {"warp: ldmatrix by 48 threads, expected whole warps", [&](DeviceProgram& p) { p.threads = 48; }},
+      {"warp: mma_bf16 has 9 places, expected 10", [&](DeviceProgram& p) { warp(p, kProduct16).places.pop_back(); }},
+      {"warp: r7 is no operand 0 of mma_bf16",
+       [&](DeviceProgram& p) { warp(p, kProduct16).places[0] = warp(p, kProduct16).places[4]; }},
+      {"warp: r0 is no operand 9 of mma_bf16",
+       [&](DeviceProgram& p) { warp(p, kProduct16).places[9] = warp(p, kProduct16).places[0]; }},
+      {"warp: r8 is no operand 9 of mma_f16", [&](DeviceProgram& p) { warp(p, kProduct16).warp = WarpOp::k_mma_f16; }},
+      {"warp: s3 is no operand 0 of ldmatrix",
+       [&](DeviceProgram& p) { warp(p, kLoadB).places[0] = warp(p, kLoadB).places[4]; }},
+      {"warp: ldmatrix changes the type of s3", [&](DeviceProgram& p) { p.locals[4].type = ir::DType::f16; }},
+      {"warp: mma_bf16 has two results in r0[2*i36]",
+       [&](DeviceProgram& p) { warp(p, kProduct16).places[1] = warp(p, kProduct16).places[0]; }},
+      {"bits: r8[8*i29 + 1] may be half of a register",
+       [&](DeviceProgram& p) {
+         auto& at = warp(p, kLoadB).places[0];
+         at.offset = ir::simplify(at.offset + ir::Expr(1));
+       }},
+      {"locals: r8[8*i29 + 12] may lie outside of 16 elements",
+       [&](DeviceProgram& p) {
+         auto& at = warp(p, kLoadB).places[0];
+         at.offset = ir::simplify(at.offset + ir::Expr(12));
+       }},
+      {"access: 16 bytes of s3[16*i28 + 640*i29 + 40*(thread % 8) + 320*(thread // 8 % 2) + 8*(thread // 16 % 2) + 4] "
+       "at once, and nothing says that they are aligned",
+       [&](DeviceProgram& p) {
+         auto& at = warp(p, kLoadB).places[4];
+         at.offset = ir::simplify(at.offset + ir::Expr(4));
+       }},
+      {"access: there is no shared memory 9", [&](DeviceProgram& p) { warp(p, kLoadB).places[4].index = 9; }},
+      {"wait: ldmatrix, which not all threads reach", [&](DeviceProgram& p) { apart(p, kLoadA); }},
+      {"wait: mma_bf16, which not all threads reach", [&](DeviceProgram& p) { apart(p, kProduct16); }},
+      {"bits: p1 holds f32, expected elements of 2 bytes",
+       [&](DeviceProgram& p) { p.params[1].type = ir::DType::f32; }},
+      {"bits: a constant other than 0",
+       [&](DeviceProgram& p) {
+         DeviceStmt* s = nullptr;
+         for (int n = 0; s == nullptr || s->operands[0].value >= 0 || !s->bits; ++n) s = find(p.body, Kind::store, n);
+         s->operands[0].constant = 1;
+       }},
+  };
+  const DeviceProgram sound = made(false, true).program;
+  ASSERT_TRUE(verify(sound).ok());
+  for (const Case& c : cases) {
+    DeviceProgram broken = sound;
+    c.change(broken);
+    EXPECT_EQ(verify(broken).message(), c.message);
+  }
+}
+
+// Mistakes in who has which element, and in who waits: each shows in results or stops the emulator.
+TEST(TensorCode, PlantedMistakesAreFound) {
+  const Made sound = made(false, true);
+  const ir::SymbolValues symbols = {{"D0", 32}, {"D1", 35}, {"D2", 64}};
+  constexpr double kBound = 1.0 / 128;
+  ASSERT_EQ(mistake_of(sound.program, sound.kernel, symbols, kBound), "");
+  const auto warp = [](DeviceProgram& p, int n) -> DeviceStmt& { return *find(p.body, Kind::warp, n); };
+  const auto exchange = [&](int n, size_t i, size_t j) {
+    return [=](DeviceProgram& p) { std::swap(warp(p, n).places[i], warp(p, n).places[j]); };
+  };
+  const auto next_lane = [&](int n) {
+    return [=](DeviceProgram& p) {
+      auto& at = warp(p, n).places[4];
+      at.offset = ir::substitute(at.offset, {{"thread", ir::iter("thread") + ir::Expr(1)}});
+    };
+  };
+  const std::pair<const char*, std::function<void(DeviceProgram&)>> mistakes[] = {
+      {"rows of b one lane on", next_lane(kLoadB)},
+      {"rows of a one lane on", next_lane(kLoadA)},
+      {"squares of b exchanged", exchange(kLoadB, 1, 2)},
+      {"squares of a exchanged", exchange(kLoadA, 1, 2)},
+      {"registers of a exchanged", exchange(kProduct16, 5, 6)},
+      {"registers of b exchanged", exchange(kProduct16, 8, 9)},
+      {"columns of sums exchanged", exchange(kProduct16, 0, 1)},
+      {"rows of sums exchanged", exchange(kProduct16, 1, 2)},
+      {"a square turned", [&](DeviceProgram& p) { warp(p, kLoadA).warp = WarpOp::k_ldmatrix_trans; }},
+      {"another type", [&](DeviceProgram& p) { warp(p, kProduct16).warp = WarpOp::k_mma_f16; }},
+      {"a product left out",
+       [&](DeviceProgram& p) {
+         std::vector<DeviceStmt>* holder = nullptr;
+         find(p.body, Kind::warp, kProduct16, &holder);
+         holder->clear();
+       }},
+      {"half of a warp",
+       [&](DeviceProgram& p) {
+         DeviceStmt& s = warp(p, kProduct16);
+         DeviceStmt when;
+         when.kind = Kind::when;
+         when.integer = ir::make(ir::Op::k_lt, {ir::mod(ir::iter("thread"), ir::Expr(32)), ir::Expr(16)});
+         when.body = {s};
+         s = when;
+       }},
+      {"no barrier before the squares are read",
+       [&](DeviceProgram& p) {
+         std::vector<DeviceStmt>* holder = nullptr;
+         DeviceStmt* s = find(p.body, Kind::barrier, 0, &holder);
+         holder->erase(holder->begin() + (s - holder->data()));
+       }},
+      {"no barrier after they are read",
+       [&](DeviceProgram& p) {
+         std::vector<DeviceStmt>* holder = nullptr;
+         DeviceStmt* s = find(p.body, Kind::barrier, 1, &holder);
+         holder->erase(holder->begin() + (s - holder->data()));
+       }},
+  };
+  int caught = 0;
+  for (const auto& [name, plant] : mistakes) {
+    DeviceProgram broken = sound.program;
+    plant(broken);
+    const std::string why = mistake_of(broken, sound.kernel, symbols, kBound);
+    EXPECT_NE(why, "") << name;
+    caught += !why.empty();
+  }
+  RecordProperty("planted", static_cast<int>(std::size(mistakes)));
+  RecordProperty("caught", caught);
+}
+
+// Leaves in which the threads of a warp do not have what its instruction wants.
+TEST(TensorCode, RefusesOtherShares) {
+  const auto why = [](const std::string& copy, const std::string& block = "for w < 2 @block:") {
+    const std::string text =
+        "kernel leaf(p0: bf16[64, 16] in, p1: f32[32, 8] out) family device\n"
+        "  a: bf16[16, 16] reg\n  b: bf16[16, 8] reg\n  c: f32[32, 8] reg\n"
+        "  for g < 1 @grid:\n"
+        "    for w0 < 2 @block:\n      for t < 8 @block:\n        for i < 2 @unroll:\n          for u < 4 @block:\n"
+        "            for v < 2 @vector:\n              c[16*w0 + 8*i + t, 2*u + v] = 0.0\n"
+        "    " +
+        block + "\n" + copy +
+        "      for t2 < 8 @block:\n        for k2 < 2 @unroll:\n          for u2 < 4 @block:\n            for v2 < 2 "
+        "@vector:\n"
+        "              b[8*k2 + 2*u2 + v2, t2] = p0[t2, 8*k2 + 2*u2 + v2]\n"
+        "      for k < 16 @tensor(mma_bf16):\n        for m < 16:\n          for n < 8:\n"
+        "            c[16*w + m, n] += f32(a[m, k]) * f32(b[k, n])\n"
+        "    for w3 < 2 @block:\n      for t3 < 8 @block:\n        for i3 < 2 @unroll:\n          for u3 < 4 @block:\n"
+        "            for v3 < 2 @vector:\n              p1[16*w3 + 8*i3 + t3, 2*u3 + v3] = c[16*w3 + 8*i3 + t3, 2*u3 + "
+        "v3]\n";
+    const auto kernel = ir::parse_kernel(text);
+    EXPECT_TRUE(kernel.ok()) << kernel.status().to_string() << text;
+    if (!kernel.ok()) return std::string();
+    return jit::lower_device({*kernel, text}).status().message();
+  };
+  const auto copy = [](const char* rows, const char* terms) {
+    return std::string(
+               "      for t1 < 8 @block:\n        for i1 < 2 @unroll:\n          for k1 < 2 @unroll:\n"
+               "            for u1 < 4 @block:\n              for v1 < 2 @vector:\n                a[") +
+           rows + ", " + terms + "] = p0[16*w + " + rows + ", " + terms + "]\n";
+  };
+  const std::string right = copy("8*i1 + t1", "8*k1 + 2*u1 + v1");
+  EXPECT_EQ(why(right), "");
+  EXPECT_EQ(why(copy("2*t1 + i1", "8*k1 + 2*u1 + v1")), "a is divided among threads in two ways");
+  EXPECT_EQ(why(copy("8*i1 + t1", "8*k1 + u1 + 4*v1")), "a is divided among threads in two ways");
+  EXPECT_EQ(why(right, "for w < 2:"), "c is divided among threads in two ways");
+  const auto plain = [](const std::string& text) {
+    return jit::lower_device({kernel_of(text), text}).status().message();
+  };
+  const std::string half =
+      "kernel leaf(p0: bf16[16, 16] in, p1: f32[16, 16] out) family device\n  s: bf16[16, 16] shared\n"
+      "  a: bf16[16, 16] reg\n  for g < 1 @grid:\n"
+      "    for i < 16 @block:\n      for j < 4 @block:\n        for v < 4 @vector:\n          s[i, 4*j + v] = p0[i, "
+      "4*j + v]\n"
+      "    for k < 16 @tensor(ldmatrix):\n      for m < 16:\n        a[k, m] = s[k, m]\n"
+      "    for i1 < 16 @block:\n      for j1 < 4 @block:\n        for v1 < 4 @vector:\n"
+      "          p1[i1, 4*j1 + v1] = f32(s[i1, 4*j1 + v1])\n";
+  EXPECT_EQ(plain(half), "64 threads share out ldmatrix in scope k, expected a warp");
+  EXPECT_EQ(plain("kernel leaf(p0: f32[4, 4] in, p1: f32[4] in, p2: f32[4] out) family device\n  for g < 1 @grid:\n"
+                  "    for k < 4 @tensor(mma):\n      for n < 4 @vector:\n        p2[n] += p0[k, n] * p1[k]\n"),
+            "scope k is mma, which no GPU has");
+}
+
+}  // namespace
+}  // namespace lathe::test

@@ -1,0 +1,90 @@
+// The compile matrix of products on tensor cores: every tile, type and layout, for each architecture, through the real
+// compiler; the instructions in the cubin are those of the tile. Skipped where the compiler is not.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ir/analysis/analysis.h"
+#include "jit/cuda/cuda_text.h"
+#include "jit/cuda/lower_device.h"
+#include "jit/cuda/nvrtc.h"
+#include "search/cut/launch_cut.h"
+#include "search/gpu/product_schedule.h"
+#include "tests/gpu/chains.h"
+#include "tests/gpu/real_nvrtc.h"
+#include "tests/gpu/tensor/tensor_products.h"
+
+namespace lathe::test {
+namespace {
+
+class TensorMatrix : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    auto opened = jit::Nvrtc::open(real_nvrtc_path());
+    if (!opened.ok()) GTEST_SKIP() << opened.status().message() << "; scripts/setup_gpu.sh fetches it";
+    nvrtc = std::move(*opened);
+  }
+  std::shared_ptr<const jit::Nvrtc> nvrtc;
+};
+
+TEST_P(TensorMatrix, CompilesAsPredicted) {
+  struct Form {
+    std::string text;
+    size_t tiles;  // of the best
+    int64_t m, n, k;
+    int wide_loads;  // operands that are read by 16 bytes
+  };
+  const Form forms[] = {{tensor_product("bf16", false, true), 4, 4096, 4096, 4096, 2},
+                        {tensor_product("bf16", false, true), 3, 16, 4096, 4096, 2},
+                        {tensor_product("bf16", false, false), 2, 512, 1024, 4096, 2},
+                        {tensor_product("f16", false, false), 1, 4096, 4096, 4096, 2},
+                        {tensor_product("f16", true, true), 1, 2048, 2048, 512, 2},
+                        {kTensorFused, 1, 1024, 4096, 1024, 1}};
+  int kernels = 0, spills = 0, warnings = 0, opcode_failures = 0;
+  const char* gpu = GetParam();
+  const ir::GpuTarget target = *ir::find_gpu_target(gpu);
+  for (const Form& form : forms) {
+    const search::GeneralKernel general = search::general_kernel(kernel_of(form.text));
+    ir::SymbolValues sizes;
+    for (const auto& [name, size] : general.sizes)
+      sizes.emplace_back(name, ir::evaluate(size, {{"M", form.m}, {"N", form.n}, {"K", form.k}}).value());
+    const auto tiles = search::tensor_tiles_of(general, sizes, target);
+    ASSERT_TRUE(tiles.ok()) << tiles.status().to_string();
+    for (size_t i = 0; i < form.tiles; ++i) {
+      const search::TensorTile& t = (*tiles)[i];
+      const auto made = search::tensor_schedule(general, t);
+      ASSERT_TRUE(made.ok()) << made.status().to_string();
+      const auto program = jit::lower_device(search::cut_launches(made->kernel)->leaves[0]);
+      ASSERT_TRUE(program.ok()) << program.status().to_string();
+      const auto code = nvrtc->compile(*program, "lathe_leaf", target);
+      ++kernels;
+      const std::string what = std::string(gpu) + "\n" + to_text(made->schedule);
+      EXPECT_TRUE(code.ok()) << code.status().message() << what;
+      if (!code.ok()) {
+        ++(code.status().message().find("spill") != std::string::npos ? spills : warnings);
+        continue;
+      }
+      warnings += !code->log.empty();
+      // Products of 16 x 8 x 16 and squares of 16 x 16 of a step, each once; the copies of a step by 16 bytes.
+      const auto squares = static_cast<int>((t.warp_rows + t.warp_columns) / 16 * t.depth / 16);
+      const auto products = static_cast<int>(t.warp_rows / 16 * (t.warp_columns / 8) * t.depth / 16);
+      const jit::CubinInfo& info = code->info;
+      const bool as_predicted = info.local == 0 && info.mma == products && info.matrix_loads == squares &&
+                                info.loads.bits128 >= form.wide_loads && info.shared_stores.bits128 > 0 &&
+                                info.sm == target.sm;
+      opcode_failures += !as_predicted;
+      EXPECT_TRUE(as_predicted) << info.mma << " products of " << products << ", " << info.matrix_loads
+                                << " squares of " << squares << what;
+      EXPECT_EQ(code->log, "") << what;
+    }
+  }
+  EXPECT_GE(kernels, 12);
+  RecordProperty("kernels", kernels);
+  RecordProperty("spills", spills);
+  RecordProperty("warnings", warnings);
+  RecordProperty("opcode_failures", opcode_failures);
+}
+INSTANTIATE_TEST_SUITE_P(Gpu, TensorMatrix, testing::Values("a100", "l40s", "h200", "rtx5090"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace lathe::test

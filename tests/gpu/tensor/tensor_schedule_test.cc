@@ -1,0 +1,165 @@
+// Schedules of products on tensor cores: values stay in every tile, what is proven is proven, and the ranking prefers
+// what it should.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "ir/analysis/analysis.h"
+#include "ir/meaning/interpreter.h"
+#include "search/cut/launch_cut.h"
+#include "search/cut/safe_kernel.h"
+#include "search/gpu/device_candidates.h"
+#include "search/gpu/product_schedule.h"
+#include "tests/gpu/chains.h"
+#include "tests/gpu/emulated.h"
+#include "tests/gpu/tensor/tensor_products.h"
+
+namespace lathe::search {
+namespace {
+
+using ir::Kernel;
+using ir::SymbolValues;
+using test::kernel_of;
+using test::tensor_product;
+using ::testing::HasSubstr;
+
+constexpr double kBf16 = 1.0 / 128;  // a rounding either way
+
+SymbolValues sizes_of(const GeneralKernel& general, const SymbolValues& symbols) {
+  SymbolValues out;
+  for (const auto& [name, size] : general.sizes) out.emplace_back(name, ir::evaluate(size, symbols).value());
+  return out;
+}
+
+void expect_same(const Kernel& naive, const GeneralKernel& general, const ir::Result<Scheduled>& scheduled,
+                 const SymbolValues& symbols) {
+  ASSERT_TRUE(scheduled.ok()) << scheduled.status().to_string();
+  const auto safe = check_safe(general.kernel, scheduled->kernel);
+  EXPECT_TRUE(safe.ok()) << safe.message();
+  EXPECT_TRUE(cut_launches(scheduled->kernel).ok()) << cut_launches(scheduled->kernel).status().message();
+  test::Tensors want = test::inputs_of(naive, symbols), got = want;
+  ASSERT_TRUE(ir::interpret(naive, symbols, want).ok());
+  ASSERT_TRUE(ir::interpret(scheduled->kernel, sizes_of(general, symbols), got).ok());
+  for (const auto& [name, tensor] : want) {
+    const std::vector<double>& data = got[name].data;
+    ASSERT_EQ(tensor.data.size(), data.size());
+    for (size_t i = 0; i < data.size(); ++i)
+      ASSERT_NEAR(data[i], tensor.data[i], kBf16 * (1 + std::fabs(tensor.data[i]))) << name << " " << i;
+  }
+}
+
+TEST(TensorSchedule, EveryTileKeepsTheValues) {
+  const Kernel naive = kernel_of(tensor_product("bf16", false, true));
+  const GeneralKernel general = general_kernel(naive);
+  int number = 0;
+  for (const TensorTile& tile : tensor_tiles()) {
+    const auto made = tensor_schedule(general, tile);
+    ASSERT_TRUE(made.ok()) << made.status().to_string();
+    if (number++ % 4 != 0) continue;
+    // One over and under the tile, and the depth, in turn.
+    const int64_t by = number / 4 % 3 - 1;
+    expect_same(naive, general, made, {{"M", tile.rows + by}, {"N", tile.columns - by}, {"K", tile.depth + by}});
+  }
+  for (const int64_t k : {0, 1, 2, 17})
+    expect_same(naive, general, tensor_schedule(general, tensor_tiles()[0]), {{"M", 1}, {"N", 2}, {"K", k}});
+}
+
+// Every layout and type, what is made before a product and after it, on the emulator in every order of the threads.
+TEST(TensorSchedule, OnTheEmulator) {
+  int emulated = 0;
+  for (const std::string& text :
+       {tensor_product("bf16", false, false), tensor_product("f16", false, true), tensor_product("bf16", true, false),
+        tensor_product("f16", true, true), std::string(test::kTensorFused)}) {
+    const Kernel naive = kernel_of(text);
+    const GeneralKernel general = general_kernel(naive);
+    const auto made = tensor_schedule(general, TensorTile{32, 32, 32, 16, 32});
+    for (const SymbolValues& s : {SymbolValues{{"M", 35}, {"N", 33}, {"K", 75}},
+                                  {{"M", 32}, {"N", 64}, {"K", 64}},
+                                  {{"M", 1}, {"N", 9}, {"K", 1}},
+                                  {{"M", 31}, {"N", 40}, {"K", 47}}}) {
+      expect_same(naive, general, made, s);
+      test::expect_as_interpreted(made->kernel, sizes_of(general, s), kBf16);
+      emulated += 3;
+    }
+  }
+  // Tiles of every kind.
+  const Kernel naive = kernel_of(tensor_product("bf16", false, false));
+  const GeneralKernel general = general_kernel(naive);
+  for (size_t i = 0; i < tensor_tiles().size(); i += 13) {
+    const TensorTile& tile = tensor_tiles()[i];
+    const auto made = tensor_schedule(general, tile);
+    ASSERT_TRUE(made.ok()) << made.status().to_string();
+    test::expect_as_interpreted(
+        made->kernel, sizes_of(general, {{"M", tile.rows + 1}, {"N", tile.columns - 1}, {"K", 2 * tile.depth + 3}}),
+        kBf16);
+    emulated += 3;
+  }
+  RecordProperty("emulated", emulated);
+}
+
+TEST(TensorTiles, FollowTheShape) {
+  const auto best = [](int64_t m, int64_t n, int64_t k) { return ranked_tensor_tiles({1, m, n, k}, 132).front(); };
+  EXPECT_EQ(best(4096, 4096, 4096).rows * best(4096, 4096, 4096).columns, 128 * 128);
+  EXPECT_LE(best(16, 4096, 4096).rows, 32);
+  EXPECT_LE(best(256, 256, 4096).rows * best(256, 256, 4096).columns, 64 * 64);  // enough blocks to go round
+  for (const TensorTile& t : tensor_tiles()) {
+    EXPECT_LT(tensor_cycles(t, {1, 512, 512, 512}, 132), tensor_cycles(t, {1, 4096, 4096, 512}, 132));
+    EXPECT_LT(tensor_cycles(t, {1, 512, 512, 512}, 132), tensor_cycles(t, {1, 512, 512, 4096}, 132));
+    EXPECT_LT(tensor_cycles(t, {1, 4096, 4096, 512}, 132), tensor_cycles(t, {1, 4096, 4096, 512}, 66));
+    EXPECT_TRUE(check_tile(t).ok());
+  }
+}
+
+TEST(TensorTiles, AreCandidatesInTheOrderOfTheirRank) {
+  const GeneralKernel general = general_kernel(kernel_of(tensor_product("f16", false, true)));
+  const SymbolValues sizes = sizes_of(general, {{"M", 512}, {"N", 768}, {"K", 300}});
+  const ir::GpuTarget target = *ir::find_gpu_target("h200");
+  const auto ranked = device_candidates(general, sizes, target, 9);
+  ASSERT_TRUE(ranked.ok()) << ranked.status().to_string();
+  ASSERT_EQ(ranked->size(), 9u);
+  const auto tiles = tensor_tiles_of(general, sizes, target);
+  ASSERT_TRUE(tiles.ok()) << tiles.status().to_string();
+  for (size_t i = 0; i < 9; ++i)
+    EXPECT_EQ(to_text((*ranked)[i].schedule), to_text(tensor_schedule(general, (*tiles)[i])->schedule));
+}
+
+TEST(TensorTiles, RefusesWhatNoGpuRuns) {
+  const auto why = [](const TensorTile& t) { return check_tile(t).message(); };
+  EXPECT_THAT(why({0, 64, 32, 32, 32}), HasSubstr("without elements"));
+  EXPECT_THAT(why({64, 64, 24, 32, 32}), HasSubstr("24 elements, expected a multiple of 16"));
+  EXPECT_THAT(why({64, 64, 16, 32, 32}), HasSubstr("a depth of 16, expected a multiple of 32"));
+  EXPECT_THAT(why({64, 64, 32, 48, 32}), HasSubstr("does not divide"));
+  EXPECT_THAT(why({256, 256, 32, 16, 16}), HasSubstr("8192 threads"));
+  EXPECT_THAT(why({128, 128, 32, 128, 64}), HasSubstr("256 sums"));
+  EXPECT_THAT(why({256, 512, 32, 64, 64}), HasSubstr("registers of a thread"));
+  EXPECT_THAT(why({128, 128, 128, 64, 32}), HasSubstr("bytes of shared memory"));
+}
+
+TEST(TensorSchedule, RefusesWhatIsNoProductOfHalves) {
+  const auto why = [](const std::string& text) {
+    return tensor_schedule(general_kernel(kernel_of(text)), tensor_tiles()[0]).status().message();
+  };
+  EXPECT_THAT(why(test::kProduct), HasSubstr("expected factors that are loaded and widened"));
+  EXPECT_THAT(why(test::kRows), HasSubstr("it has no sum of products"));
+  const auto with = [](const char* a, const char* b, const char* term) {
+    return std::string("kernel k(a: ") + a + " in, b: " + b +
+           " in, y: f32[9, 9] out)\n  c: f32[9, 9] heap\n  for m < 9:\n    for n < 9:\n      c[m, n] = 0.0\n"
+           "      for k < 9:\n        c[m, n] += " +
+           term + "\n      y[m, n] = c[m, n]\n";
+  };
+  EXPECT_THAT(why(with("bf16[9, 9]", "f16[9, 9]", "f32(a[m, k]) * f32(b[k, n])")),
+              HasSubstr("expected operands of bf16, or of f16"));
+  EXPECT_THAT(why(with("bf16[9, 9]", "bf16[9]", "f32(a[m, k]) * f32(b[k])")),
+              HasSubstr("no operand of rows and one of columns"));
+  EXPECT_THAT(why(with("bf16[9, 9]", "f32[9, 9]", "f32(a[m, k]) * b[k, n]")),
+              HasSubstr("expected factors that are loaded and widened"));
+  // Plain tiles take it.
+  const GeneralKernel mixed = general_kernel(kernel_of(with("bf16[9, 9]", "f16[9, 9]", "f32(a[m, k]) * f32(b[k, n])")));
+  const auto made = device_schedule(mixed, sizes_of(mixed, {}), *ir::find_gpu_target("h200"));
+  ASSERT_TRUE(made.ok()) << made.status().to_string();
+  EXPECT_EQ(made->schedule.recipe, "tiles.1");
+}
+
+}  // namespace
+}  // namespace lathe::search
