@@ -127,12 +127,16 @@ struct BoundNode {
   bool even = false;  // a parallel loop around parallel ones, which run equally often in all its iterations
   uint32_t first_child = 0, num_children = 0;
   Form extent;
-  int64_t most = 0;   // iterations
+  int64_t most = 0;  // iterations
+  // A loop of ceildiv(size, unit) iterations, of which the last has fewer elements, is shared out by its elements; unit
+  // 1: by its iterations.
+  int64_t unit = 1;
+  Form size;
   LocalRange locals;  // of an iteration
 };
 
-// One parallel_for of `parts` contiguous shares of the iterations of the innermost of its parallel loops, which are
-// around one another, or (parts == 1) a serial run.
+// One parallel_for of `parts` contiguous shares of the iterations of the innermost of its parallel loops, or of their
+// elements; the loops are around one another. parts == 1: a serial run.
 struct BoundPhase {
   uint32_t first_node = 0, num_nodes = 0;
   int parallel_loops = 0;

@@ -148,7 +148,7 @@ class Binder {
       loops.push_back(&out_->nodes[at]);
     for (; !loops.empty(); loops.pop_back()) {
       loops.back()->even = (followed >> loops.back()->level & 1) == 0;
-      followed |= loops.back()->extent.levels;
+      followed |= loops.back()->extent.levels | loops.back()->size.levels;
     }
   }
 
@@ -157,6 +157,13 @@ class Binder {
     if (node.kind == ir::NestNode::Kind::call) return add_call(node.call, siblings);
     LATHE_ASSIGN(const FormBuilder::Built extent, forms_.build(node.extent));
     if (extent.range.hi <= 0) return {};
+    BoundNode loop;
+    const bool varies = node.parallel && extent.range.lo != extent.range.hi;
+    if (varies && node.extent->op == ir::Op::k_ceildiv && ir::is_const_int(node.extent->args[1])) {
+      LATHE_ASSIGN(const FormBuilder::Built size, forms_.build(node.extent->args[0]));
+      loop.unit = node.extent->args[1]->ival;
+      loop.size = size.form;
+    }
     const bool once = extent.range.lo == 1 && extent.range.hi == 1;
     if (!once && level >= kMaxNestDepth) return ir::unsupported("a nest of more than {} loops", kMaxNestDepth);
     const int64_t outer_trips = trips_;
@@ -166,7 +173,7 @@ class Binder {
     if (once) {
       for (const ir::NestNode& c : node.body) LATHE_RETURN_IF_ERROR(add(c, level, siblings));
     } else {
-      LATHE_RETURN_IF_ERROR(add_loop(node, level, extent, siblings));
+      LATHE_RETURN_IF_ERROR(add_loop(node, level, extent, loop, siblings));
     }
     forms_.pop_loop();
     loops_.pop_back();
@@ -174,9 +181,9 @@ class Binder {
     return {};
   }
 
-  ir::Status add_loop(const ir::NestNode& node, int level, const FormBuilder::Built& extent,
+  // n has what its extent alone says.
+  ir::Status add_loop(const ir::NestNode& node, int level, const FormBuilder::Built& extent, BoundNode n,
                       std::vector<BoundNode>* siblings) {
-    BoundNode n;
     n.loop = true;
     n.level = static_cast<uint8_t>(level);
     n.extent = extent.form;

@@ -325,8 +325,9 @@ struct Walker {
     }
   }
 
-  // How often the innermost of so many parallel loops runs.
+  // How often the innermost of so many parallel loops runs, or how many elements its iterations have.
   int64_t iterations(const BoundNode& n, int loops) {
+    if (loops == 1 && n.unit > 1) return std::max<int64_t>(eval(n.size), 0);
     const int64_t extent = std::max<int64_t>(eval(n.extent), 0);
     if (loops == 1 || extent == 0) return extent;
     const BoundNode& inner = nest.nodes[n.first_child];
@@ -343,6 +344,8 @@ struct Walker {
   // Those from `from` up to `to` of them.
   void run(const BoundNode& n, int loops, int64_t from, int64_t to) {
     if (loops == 1) {
+      // An iteration belongs to the share of its first element.
+      if (n.unit > 1) from = (from + n.unit - 1) / n.unit, to = (to + n.unit - 1) / n.unit;
       loop(n, from, to);
       return;
     }
