@@ -37,7 +37,8 @@ struct State {
   std::deque<Group> groups;  // the oldest first
 };
 
-bool other(int who, int thread) { return who != kNobody && who != thread; }
+// Several are not known to be the same ones.
+bool other(int who, int thread) { return who != kNobody && (who != thread || who == kSeveral); }
 int together(int a, int b) { return a == kNobody || a == b ? b : b == kNobody ? a : kSeveral; }
 
 class Checker {
@@ -126,7 +127,7 @@ class Checker {
       case Kind::store:
         return found.touches ? access(s, mask, state) : Status();
       case Kind::warp:
-        return found.touches ? rows(s, mask, state) : Status();
+        return found.touches ? warp(s, mask, state) : Status();
       default:
         return {};
     }
@@ -288,23 +289,33 @@ class Checker {
     }
     for (size_t i = state.open.size() - added; i < state.open.size(); ++i) state.arriving[state.open[i].first] = 1;
     if (added > 0) std::sort(state.open.begin(), state.open.end());
-    for (int64_t i = std::max<int64_t>(anywhere.lo, 0); i <= std::min(anywhere.hi, p_.shared[shared].count - 1); ++i) {
-      const size_t element = first_[shared] + static_cast<size_t>(i);
-      LATHE_RETURN_IF_ERROR(touch(element, kSeveral, false, state));
-    }
+    return read_by_several(shared, anywhere, state);
+  }
+
+  Status read_by_several(size_t shared, const Interval& which, State& state) const {
+    for (int64_t i = std::max<int64_t>(which.lo, 0); i <= std::min(which.hi, p_.shared[shared].count - 1); ++i)
+      LATHE_RETURN_IF_ERROR(touch(first_[shared] + static_cast<size_t>(i), kSeveral, false, state));
     return {};
   }
 
-  // What the threads of a warp read together: a row of 16 bytes by each.
-  Status rows(const DeviceStmt& s, const Mask& mask, State& state) {
+  // Each thread says where 16 bytes lie, which all threads of its warp read.
+  Status warp(const DeviceStmt& s, const Mask& mask, State& state) const {
     for (const DevicePlace& at : s.places) {
       if (at.space != DevicePlace::Space::shared) continue;
-      DeviceStmt row;
-      row.kind = DeviceStmt::Kind::load;
-      row.lanes = lanes_at_once(p_.shared[static_cast<size_t>(at.index)].type);
-      row.step = Expr(1);
-      row.places = {at};
-      LATHE_RETURN_IF_ERROR(access(row, mask, state));
+      const auto shared = static_cast<size_t>(at.index);
+      const ThreadValues offset = names_.of(at.offset);
+      const int lanes = lanes_at_once(p_.shared[shared].type);
+      Interval anywhere{INT64_MAX, INT64_MIN};
+      for (size_t t = 0; t < mask.size(); ++t) {
+        if (mask[t] == 0) continue;
+        const Interval &first = in(offset, t), here = spread(first, {1, 1}, lanes);
+        if (first.lo == first.hi) {
+          LATHE_RETURN_IF_ERROR(read_by_several(shared, here, state));
+        } else {
+          anywhere = {std::min(anywhere.lo, here.lo), std::max(anywhere.hi, here.hi)};
+        }
+      }
+      LATHE_RETURN_IF_ERROR(read_by_several(shared, anywhere, state));
     }
     return {};
   }
@@ -318,8 +329,9 @@ class Checker {
   }
 
   static Status conflict(const std::string& element, int a, int b) {
-    const std::string who = a == kSeveral || b == kSeveral ? fmt::format("thread {} and others", std::max(a, b))
-                                                           : fmt::format("threads {} and {}", a, b);
+    const std::string who = std::max(a, b) == kSeveral       ? "several threads"
+                            : a == kSeveral || b == kSeveral ? fmt::format("thread {} and others", std::max(a, b))
+                                                             : fmt::format("threads {} and {}", a, b);
     return ir::invalid("wait: {} may touch {}, one of them stores it, and no barrier is between them", who, element);
   }
 

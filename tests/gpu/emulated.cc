@@ -195,8 +195,8 @@ void emulate(const ir::Kernel& scheduled, const ir::SymbolValues& symbols, Tenso
   run(scheduled, symbols, tensors, Order::forward);
 }
 
-std::string failure_of(const jit::DeviceProgram& program, const ir::Kernel& scheduled,
-                       const ir::SymbolValues& symbols) {
+std::string failure_of(const jit::DeviceProgram& program, const ir::Kernel& scheduled, const ir::SymbolValues& symbols,
+                       double bound) {
   const auto cut = search::cut_launches(scheduled);
   EXPECT_TRUE(cut.ok()) << cut.status().to_string();
   Tensors want = inputs_of(scheduled, symbols);
@@ -205,22 +205,7 @@ std::string failure_of(const jit::DeviceProgram& program, const ir::Kernel& sche
   for (const auto& [order, copies] : kWays) {
     Tensors tensors = inputs_of(scheduled, symbols);
     if (why.empty()) why = run(*cut, {program}, symbols, tensors, order, copies);
-    if (why.empty()) why = difference(scheduled, want, tensors, 1e-5);
-  }
-  return why;
-}
-
-std::string mistake_of(const jit::DeviceProgram& program, const ir::Kernel& scheduled, const ir::SymbolValues& symbols,
-                       double bound) {
-  const auto cut = search::cut_launches(scheduled);
-  EXPECT_TRUE(cut.ok()) << cut.status().to_string();
-  Tensors want = inputs_of(scheduled, symbols);
-  EXPECT_TRUE(ir::interpret(scheduled, symbols, want).ok());
-  std::string why;
-  for (const auto& [order, copies] : kWays) {
-    Tensors got = inputs_of(scheduled, symbols);
-    if (why.empty()) why = run(*cut, {program}, symbols, got, order, copies);
-    if (why.empty()) why = difference(scheduled, want, got, bound);
+    if (why.empty()) why = difference(scheduled, want, tensors, bound);
   }
   return why;
 }

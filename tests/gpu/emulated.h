@@ -17,12 +17,11 @@ using Tensors = std::map<std::string, ir::Tensor>;
 Tensors inputs_of(const ir::Kernel& kernel, const ir::SymbolValues& symbols);
 // Outputs after a run, in that map too. What is never written is NaN.
 void emulate(const ir::Kernel& scheduled, const ir::SymbolValues& symbols, Tensors& tensors);
-// What the emulator finds wrong with a program in the place of the Kernel's only leaf, or with its results, in some
-// order of the threads and of copies; empty: nothing. The verifier is not asked.
-std::string failure_of(const jit::DeviceProgram& program, const ir::Kernel& scheduled, const ir::SymbolValues& symbols);
-// The same, but for outputs that differ from the Kernel's as the interpreter runs it by more than `bound`.
-std::string mistake_of(const jit::DeviceProgram& program, const ir::Kernel& scheduled, const ir::SymbolValues& symbols,
-                       double bound);
+// What the emulator finds wrong with a program in the place of the Kernel's only leaf, or with its results, which may
+// differ from the interpreter's as below, in some order of the threads and of copies; empty: nothing. The verifier is
+// not asked.
+std::string failure_of(const jit::DeviceProgram& program, const ir::Kernel& scheduled, const ir::SymbolValues& symbols,
+                       double bound = 1e-5);
 // Conflicts of shared memory in a run.
 BankCounts bank_conflicts(const ir::Kernel& scheduled, const ir::SymbolValues& symbols);
 // Outputs differ from the interpreter's by at most `bound`, relative to the larger of 1 and the value.

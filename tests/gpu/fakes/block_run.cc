@@ -126,24 +126,44 @@ bool BlockRun::release() {
 }
 
 void BlockRun::note(const void* p, int bytes, int element, bool store) {
+  for (Touch* t : touched(p, bytes, element)) {
+    const bool written = t->writer >= 0 && t->writer != current_;
+    const bool read = t->readers || (t->reader >= 0 && t->reader != current_);
+    if (written || (store && read)) conflict(*t);
+    if (store) {
+      t->writer = current_;
+    } else {
+      t->readers = t->readers || (t->reader >= 0 && t->reader != current_);
+      t->reader = current_;
+    }
+  }
+}
+
+void BlockRun::note_warp(const void* p, int bytes, int element) {
+  for (Touch* t : touched(p, bytes, element)) {
+    if (t->writer >= 0) conflict(*t);
+    t->reader = current_;
+    t->readers = true;
+  }
+}
+
+std::vector<BlockRun::Touch*> BlockRun::touched(const void* p, int bytes, int element) {
+  constexpr uintptr_t kCopied = 4;  // bytes of what copies bring
   const auto first = reinterpret_cast<uintptr_t>(p);
+  std::vector<Touch*> out;
   for (uintptr_t at = first; at < first + static_cast<uintptr_t>(bytes); at += static_cast<uintptr_t>(element)) {
-    if (!arriving_.empty() && arriving_.count(at) != 0)
+    if (!arriving_.empty() && arriving_.count(at / kCopied * kCopied) != 0)
       fail("thread " + std::to_string(current_) + " touches an element before its copy has arrived");
     Touch& t = touched_[at];
     if (t.turn != turn_) t = {turn_, -1, -1, false};
-    const bool written = t.writer >= 0 && t.writer != current_;
-    const bool read = t.readers || (t.reader >= 0 && t.reader != current_);
-    if (written || (store && read))
-      fail("threads " + std::to_string(t.writer >= 0 ? t.writer : t.reader) + " and " + std::to_string(current_) +
-           " touch an element, one of them stores it, and no barrier is between them");
-    if (store) {
-      t.writer = current_;
-    } else {
-      t.readers = t.readers || (t.reader >= 0 && t.reader != current_);
-      t.reader = current_;
-    }
+    out.push_back(&t);
   }
+  return out;
+}
+
+void BlockRun::conflict(const Touch& t) {
+  fail("threads " + std::to_string(t.writer >= 0 ? t.writer : t.reader) + " and " + std::to_string(current_) +
+       " touch an element, one of them stores it, and no barrier is between them");
 }
 
 void BlockRun::start_copy(float* to, const float* from, int elements) {

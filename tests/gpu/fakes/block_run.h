@@ -32,6 +32,8 @@ class BlockRun {
   // all: what the warp does when its threads have come, given what each of them brings.
   void warp(int number, void (*all)(void* const* lanes), void* mine);
   void note(const void* p, int bytes, int element, bool store);
+  // What the thread asks for and all threads of its warp read.
+  void note_warp(const void* p, int bytes, int element);
   void note_shared(void* p, unsigned long bytes);
   // Copies that arrive on their own: at once, or when they are waited for; which of the two no thread may tell.
   void start_copy(float* to, const float* from, int elements);
@@ -70,6 +72,9 @@ class BlockRun {
   void wait(State state, int place);
   void resume(int thread);
   bool release();
+  // Element by element, as touched since the last barrier.
+  std::vector<Touch*> touched(const void* p, int bytes, int element);
+  void conflict(const Touch& t);
   void arrive(const std::vector<Copy>& group);
   void fail(const std::string& why) {
     if (why_.empty()) why_ = why;

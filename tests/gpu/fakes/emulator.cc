@@ -35,6 +35,7 @@ bool EmulatedKernel::open(std::string_view code, const std::string& name) {
   wait_shuffle_ = static_cast<float (**)(float, int)>(find("lt_wait_shuffle"));
   wait_warp_ = static_cast<void (**)(int, void (*)(void* const*), void*)>(find("lt_wait_warp"));
   note_ = static_cast<void (**)(const void*, int, int, bool)>(find("lt_note"));
+  note_warp_ = static_cast<void (**)(const void*, int, int)>(find("lt_note_warp"));
   note_shared_ = static_cast<void (**)(void*, unsigned long)>(find("lt_note_shared"));
   note_banks_ = static_cast<void (**)(int, const void*, int)>(find("lt_note_banks"));
   shared_ = static_cast<long long*>(find("lt_dynamic_shared"));
@@ -55,6 +56,7 @@ std::string EmulatedKernel::run(unsigned blocks, unsigned threads, const void* a
   *wait_shuffle_ = [](float x, int distance) { return t_block->shuffle(x, distance); };
   *wait_warp_ = [](int number, void (*all)(void* const*), void* mine) { t_block->warp(number, all, mine); };
   *note_ = [](const void* p, int bytes, int element, bool store) { t_block->note(p, bytes, element, store); };
+  *note_warp_ = [](const void* p, int bytes, int element) { t_block->note_warp(p, bytes, element); };
   *note_shared_ = [](void* p, unsigned long bytes) { t_block->note_shared(p, bytes); };
   *note_banks_ = [](int site, const void* p, int bytes) { t_block->note_banks(site, p, bytes); };
   *start_copy_ = [](float* to, const float* from, int elements) { t_block->start_copy(to, from, elements); };

@@ -41,6 +41,7 @@ class EmulatedKernel {
   float (**wait_shuffle_)(float, int) = nullptr;
   void (**wait_warp_)(int, void (*)(void* const*), void*) = nullptr;
   void (**note_)(const void*, int, int, bool) = nullptr;
+  void (**note_warp_)(const void*, int, int) = nullptr;
   void (**note_shared_)(void*, unsigned long) = nullptr;
   void (**note_banks_)(int, const void*, int) = nullptr;
   void (**start_copy_)(float*, const float*, int) = nullptr;

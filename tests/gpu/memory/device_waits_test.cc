@@ -13,6 +13,7 @@
 #include "tests/gpu/chains.h"
 #include "tests/gpu/emulated.h"
 #include "tests/gpu/memory/mutations.h"
+#include "tests/gpu/tensor/tensor_products.h"
 
 namespace lathe::test {
 namespace {
@@ -59,6 +60,15 @@ TEST(DeviceWaits, EveryTileWaitsEnough) {
   const auto general = search::general_kernel(kernel_of(kProduct));
   for (const search::ProductTile& tile : search::product_tiles())
     (void)lowered(search::product_schedule(general, tile)->kernel);
+}
+
+// What is staged by registers and read by warps; the last terms are staged once more.
+TEST(DeviceWaits, TensorProductsNeedEveryBarrier) {
+  for (const bool turned : {false, true}) {
+    const auto general = search::general_kernel(kernel_of(tensor_product("bf16", turned, !turned)));
+    for (const search::TensorTile& tile : {search::TensorTile{32, 32, 32, 16, 32}, {128, 128, 32, 64, 32}})
+      expect_every_barrier_needed(search::tensor_schedule(general, tile)->kernel, 4);
+  }
 }
 
 TEST(DeviceWaits, TransposesNeedEveryBarrier) {
@@ -149,6 +159,46 @@ TEST(DeviceWaits, WhatThreadsMayTouch) {
   EXPECT_THAT(m.why({store(t), either, load(next, 0)}), wrong);
   either.otherwise = {Made::barrier()};
   EXPECT_EQ(m.why({store(t), either, load(next, 0)}), "");
+}
+
+// All threads of a warp read what one of them asks for: even its own element needs a barrier.
+TEST(DeviceWaits, WhatWarpsRead) {
+  using ir::Expr;
+  const Expr t = ir::iter("thread"), n = ir::symbol("e0"), own = Expr(8) * ir::mod(t, Expr(8));
+  Made m;
+  m.program.shared[0].type = ir::DType::bf16;
+  m.program.locals = {{"r0", 8, ir::DType::bf16}};
+  const auto squares = [](const Expr& rows) {
+    DeviceStmt s;
+    s.kind = Kind::warp;
+    s.warp = jit::WarpOp::k_ldmatrix;
+    for (int i = 0; i < 4; ++i) s.places.push_back({jit::DevicePlace::Space::local, 0, Expr(2 * i)});
+    s.places.push_back({jit::DevicePlace::Space::shared, 0, rows});
+    return s;
+  };
+  const auto when = [](const Expr& a, const Expr& b, DeviceStmt s) {
+    return Made::body(Kind::when, ir::make(ir::Op::k_lt, {a, b}), {std::move(s)});
+  };
+  const DeviceStmt store = Made::store(t);
+  EXPECT_EQ(m.why({squares(own)}), "");
+  EXPECT_EQ(m.why({squares(own), squares(own)}), "");
+  EXPECT_EQ(m.why({store, Made::barrier(), squares(own)}), "");
+  EXPECT_EQ(m.why({squares(own), Made::barrier(), store}), "");
+  EXPECT_EQ(m.why({squares(own), store}),
+            "wait: thread 0 and others may touch s0[0], one of them stores it, and no barrier is between them");
+  EXPECT_THAT(m.why({store, squares(own)}), HasSubstr("thread 0 and others may touch s0[0]"));
+  // The first 8 elements only: the others may be stored to. Eight elements from there, no more.
+  const auto behind = [&](int64_t from) { return when(Expr(from - 1), t, store); };
+  EXPECT_EQ(m.why({squares(Expr(0)), behind(8)}), "");
+  EXPECT_THAT(m.why({squares(Expr(0)), behind(7)}), HasSubstr("may touch s0[7]"));
+  // Rows that depend on a size may be any.
+  EXPECT_THAT(m.why({squares(Expr(8) * n), behind(63)}), HasSubstr("may touch s0[63]"));
+  EXPECT_EQ(m.why({squares(Expr(8) * ir::mod(n, Expr(2))), behind(16)}), "");
+  // One thread stored it, or another, as a size says.
+  DeviceStmt either = when(n, Expr(9), when(t, Expr(1), Made::store(Expr(0))));
+  either.otherwise = {when(Expr(62), t, Made::store(Expr(0)))};
+  EXPECT_EQ(m.why({either, squares(own)}),
+            "wait: several threads may touch s0[0], one of them stores it, and no barrier is between them");
 }
 
 TEST(ThreadValues, FollowTheArithmetic) {

@@ -146,6 +146,12 @@ TEST(TensorCode, EveryRuleRefuses) {
          for (int n = 0; s == nullptr || s->operands[0].value >= 0 || !s->bits; ++n) s = find(p.body, Kind::store, n);
          s->operands[0].constant = 1;
        }},
+      {"lanes: 16, expected 1, 2, 4 or 8",
+       [&](DeviceProgram& p) {
+         DeviceStmt* s = nullptr;
+         for (int n = 0; s == nullptr || !s->bits; ++n) s = find(p.body, Kind::load, n);
+         s->lanes = 16;
+       }},
   };
   const DeviceProgram sound = made(false, true).program;
   ASSERT_TRUE(verify(sound).ok());
@@ -161,7 +167,7 @@ TEST(TensorCode, PlantedMistakesAreFound) {
   const Made sound = made(false, true);
   const ir::SymbolValues symbols = {{"D0", 32}, {"D1", 35}, {"D2", 64}};
   constexpr double kBound = 1.0 / 128;
-  ASSERT_EQ(mistake_of(sound.program, sound.kernel, symbols, kBound), "");
+  ASSERT_EQ(failure_of(sound.program, sound.kernel, symbols, kBound), "");
   const auto warp = [](DeviceProgram& p, int n) -> DeviceStmt& { return *find(p.body, Kind::warp, n); };
   const auto exchange = [&](int n, size_t i, size_t j) {
     return [=](DeviceProgram& p) { std::swap(warp(p, n).places[i], warp(p, n).places[j]); };
@@ -215,7 +221,7 @@ TEST(TensorCode, PlantedMistakesAreFound) {
   for (const auto& [name, plant] : mistakes) {
     DeviceProgram broken = sound.program;
     plant(broken);
-    const std::string why = mistake_of(broken, sound.kernel, symbols, kBound);
+    const std::string why = failure_of(broken, sound.kernel, symbols, kBound);
     EXPECT_NE(why, "") << name;
     caught += !why.empty();
   }
