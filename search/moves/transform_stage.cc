@@ -67,6 +67,11 @@ static Status create_temporary(TransformResult& result, const Move& move, const 
     return invalid("expected `{}` to be {} there", buffer.name, accumulate ? "written" : "read");
   }
   if (mode == Staging::stage) LATHE_RETURN_IF_ERROR(legality.require(0, !written));
+  // Threads that are told apart already would each have a copy, which one of them makes.
+  const bool threads = own && std::any_of(accesses.begin(), accesses.end(), [](const Access& a) {
+                         return !a.write && inside_mark(a.scopes, Mark::block);
+                       });
+  if (threads) return invalid("expected `{}` to be read outside of @block scopes", buffer.name);
 
   Names names(k);
   LATHE_RETURN_IF_ERROR(names.take(move.args[1]));
