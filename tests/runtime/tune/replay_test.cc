@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
 
@@ -62,7 +63,7 @@ TEST(Tables, cover_the_families) {
 
 TEST(Tables, lines_read_back) {
   const MeasuredTask& t = tables()[0];
-  const std::string path = ::testing::TempDir() + "/table.jsonl";
+  const std::string path = ::testing::TempDir() + "/table_" + std::to_string(getpid()) + ".jsonl";
   {
     FILE* out = std::fopen(path.c_str(), "w");
     std::string text = task_line(t) + "\n";
@@ -71,6 +72,7 @@ TEST(Tables, lines_read_back) {
     std::fclose(out);
   }
   const auto back = read_tables(path);
+  std::remove(path.c_str());
   ASSERT_TRUE(back.ok()) << back.status().to_string();
   ASSERT_EQ(back->size(), 1u);
   EXPECT_EQ(task_line(back->at(0)), task_line(t));
