@@ -23,7 +23,8 @@ case "${1:-}" in
     ;;
   --fake | --device | --pack) exec python3 scripts/gpu_stages.py "$@" ;;
   *)
-    sed -n '2,15p' "$0" | sed 's/^# \{0,1\}//' >&2
+    echo "gpu: ${1:-nothing}: expected --static, --fake, --device or --pack" >&2
+    sed -n '2,12p' "$0" | sed 's/^# \{0,1\}//' >&2
     exit 2
     ;;
 esac
