@@ -90,4 +90,19 @@ ProductShape shape_of(const ProductForm& form, const SymbolValues& sizes) {
   return out;
 }
 
+void tile_result(MoveList& list, const ProductForm& form, int64_t rows, int64_t columns, int64_t depth) {
+  const std::string &m = form.m->iter, &n = form.n->iter, &k = form.k->iter;
+  list.move("tile_scope {0} {1} tail=mask as {0}b,{0}i", m, rows);
+  list.move("tile_scope {0} {1} tail=mask as {0}b,{0}i", n, columns);
+  list.move("swap_scopes {}i {}b", m, n);
+  for (const std::string& s : {n, m}) {
+    list.move("split_scope {0}i after=1 as {0}ie", s);
+    list.move("split_scope {0}i after=0 as {0}ik", s);
+  }
+  list.move("move_to_register {} {}b", form.sum, n);
+  list.move("swap_scopes {}ik {}", n, k);
+  list.move("swap_scopes {}ik {}", m, k);
+  list.move("tile_scope {0} {1} tail=peel as {0}0,{0}1,{0}2", k, depth);
+}
+
 }  // namespace lathe::search

@@ -6,6 +6,7 @@
 #include "ir/base/status.h"
 #include "ir/core/binding.h"
 #include "ir/core/kernel.h"
+#include "search/gpu/move_list.h"
 #include "search/gpu/product_tiles.h"
 
 namespace lathe::search {
@@ -30,5 +31,9 @@ struct ProductForm {
 ir::Result<ProductForm> product_form(const ir::Kernel& kernel);
 // Of those sizes of its symbols.
 ProductShape shape_of(const ProductForm& form, const ir::SymbolValues& sizes);
+
+// Tiles of the result, where sums start, grow and are used apart from each other, and steps of so many terms:
+//   mb { nb { mi { ni } | k0 { k1 { mik { nik } } } k2 { .. } | mie { nie } } }
+void tile_result(MoveList& list, const ProductForm& form, int64_t rows, int64_t columns, int64_t depth);
 
 }  // namespace lathe::search

@@ -36,7 +36,7 @@ class Writer {
     list_.knob("thread_rows", t_.thread_rows);
     list_.knob("thread_columns", t_.thread_columns);
     if (stages_ > 1) list_.knob("stages", stages_);
-    blocks();
+    tile_result(list_, p_, t_.rows, t_.columns, t_.depth);
     stage();
     // The scopes of all sums; with stages, the last steps are apart.
     std::vector<std::string> sums = {"i", "ik", "ik_t"};
@@ -76,20 +76,6 @@ class Writer {
                        });
     const int64_t step = (t_.rows + t_.columns + 2 * kPadding) * t_.depth * 4, last = (t_.rows + t_.columns) * 4;
     return plain ? std::clamp<int64_t>((kShared - last) / step, 1, kMostStages) : 1;
-  }
-  // Tiles of the result; where sums start, grow and are used apart from each other; terms step by step.
-  void blocks() {
-    list_.move("tile_scope {0} {1} tail=mask as {0}b,{0}i", m_, t_.rows);
-    list_.move("tile_scope {0} {1} tail=mask as {0}b,{0}i", n_, t_.columns);
-    list_.move("swap_scopes {}i {}b", m_, n_);
-    for (const std::string& s : {n_, m_}) {
-      list_.move("split_scope {0}i after=1 as {0}ie", s);
-      list_.move("split_scope {0}i after=0 as {0}ik", s);
-    }
-    list_.move("move_to_register {} {}b", p_.sum, n_);
-    list_.move("swap_scopes {}ik {}", n_, k_);
-    list_.move("swap_scopes {}ik {}", m_, k_);
-    list_.move("tile_scope {0} {1} tail=peel as {0}0,{0}1,{0}2", k_, t_.depth);
   }
 
   void stage() {

@@ -40,6 +40,37 @@ int64_t registers(const TensorTile& t) {
   return sums(t) + fragments + (t.rows + t.columns) * t.depth / 2 / t.threads() + 40;
 }
 
+double depth_of(const ProductShape& s) { return static_cast<double>(std::max<int64_t>(s.depth, 1)); }
+
+// How a GPU goes through the tiles of a result: cycles that a multiprocessor is busy for each that a tile takes it, and
+// those that its steps wait for memory, but where other blocks are there to run meanwhile.
+struct Rounds {
+  double tiles = 0, busy = 1, waiting = 0;
+
+  template <class Tile>
+  Rounds(const Tile& t, const ProductShape& s, int multiprocessors) {
+    const int64_t units = std::max(multiprocessors, 1);
+    tiles = static_cast<double>(s.batch * ceil_div(std::max<int64_t>(s.rows, 1), t.rows) *
+                                ceil_div(std::max<int64_t>(s.columns, 1), t.columns));
+    const double waves = tiles / static_cast<double>(units);
+    if (waves >= 1) busy = static_cast<double>(ceil_div(static_cast<int64_t>(tiles), units));
+    const auto resident = static_cast<double>(
+        std::max<int64_t>(1, std::min({kResidentThreads / t.threads(), kRegisters / (registers(t) * t.threads()),
+                                       kResidentShared / shared_bytes(t)})));
+    const double together = std::max(1.0, std::min(resident, waves));
+    waiting = depth_of(s) / static_cast<double>(t.depth) * kBarrierCycles * busy / together;
+  }
+};
+
+template <class Tile>
+std::vector<Tile> ranked(std::vector<Tile> tiles, const ProductShape& shape, int multiprocessors,
+                         double (*cycles)(const Tile&, const ProductShape&, int)) {
+  std::stable_sort(tiles.begin(), tiles.end(), [&](const Tile& a, const Tile& b) {
+    return cycles(a, shape, multiprocessors) < cycles(b, shape, multiprocessors);
+  });
+  return tiles;
+}
+
 }  // namespace
 
 ir::Status check_tile(const ProductTile& t) {
@@ -84,10 +115,7 @@ const std::vector<ProductTile>& product_tiles() {
 }
 
 double product_cycles(const ProductTile& t, const ProductShape& s, int multiprocessors) {
-  const int64_t units = std::max(multiprocessors, 1);
-  const auto depth = static_cast<double>(std::max<int64_t>(s.depth, 1));
-  const auto tiles = static_cast<double>(s.batch * ceil_div(std::max<int64_t>(s.rows, 1), t.rows) *
-                                         ceil_div(std::max<int64_t>(s.columns, 1), t.columns));
+  const double depth = depth_of(s);
   const auto warps = static_cast<double>(t.threads()) / kWarp;
   // What a multiprocessor issues for a tile: products, and accesses of four elements each for its operands.
   const auto sums = static_cast<double>(t.thread_rows * t.thread_columns);
@@ -97,14 +125,8 @@ double product_cycles(const ProductTile& t, const ProductShape& s, int multiproc
   const double shared = depth * warps * operands / kVector * 1.5;
   const double copied = depth * static_cast<double>(t.rows + t.columns) * 4 / 32;
   const double results = static_cast<double>(t.rows * t.columns) * 4 / 32;
-  const double waves = tiles / static_cast<double>(units);
-  const double busy = waves < 1 ? 1 : static_cast<double>(ceil_div(static_cast<int64_t>(tiles), units));
-  const auto resident = static_cast<double>(
-      std::max<int64_t>(1, std::min({kResidentThreads / t.threads(), kRegisters / (registers(t) * t.threads()),
-                                     kResidentShared / shared_bytes(t)})));
-  // Steps wait for memory, but where other blocks are there to run meanwhile.
-  const double together = std::max(1.0, std::min(resident, waves));
-  const double waiting = depth / static_cast<double>(t.depth) * kBarrierCycles * busy / together;
+  const Rounds rounds(t, s, multiprocessors);
+  const double tiles = rounds.tiles, busy = rounds.busy, waiting = rounds.waiting;
   const double l2 = tiles *
                     (depth * static_cast<double>(t.rows + t.columns) + static_cast<double>(t.rows * t.columns)) * 4 /
                     kL2Bytes;
@@ -112,11 +134,7 @@ double product_cycles(const ProductTile& t, const ProductShape& s, int multiproc
 }
 
 std::vector<ProductTile> ranked_tiles(const ProductShape& shape, int multiprocessors) {
-  std::vector<ProductTile> out = product_tiles();
-  std::stable_sort(out.begin(), out.end(), [&](const ProductTile& a, const ProductTile& b) {
-    return product_cycles(a, shape, multiprocessors) < product_cycles(b, shape, multiprocessors);
-  });
-  return out;
+  return ranked(product_tiles(), shape, multiprocessors, product_cycles);
 }
 
 int64_t tail_depth(const TensorTile&) { return kSquare; }
@@ -169,10 +187,7 @@ const std::vector<TensorTile>& tensor_tiles() {
 }
 
 double tensor_cycles(const TensorTile& t, const ProductShape& s, int multiprocessors) {
-  const int64_t units = std::max(multiprocessors, 1);
-  const auto depth = static_cast<double>(std::max<int64_t>(s.depth, 1));
-  const auto tiles = static_cast<double>(s.batch * ceil_div(std::max<int64_t>(s.rows, 1), t.rows) *
-                                         ceil_div(std::max<int64_t>(s.columns, 1), t.columns));
+  const double depth = depth_of(s);
   const auto warps = static_cast<double>(t.threads()) / kWarp;
   const auto area = static_cast<double>(t.rows * t.columns), lines = static_cast<double>(t.rows + t.columns),
              warp_lines = static_cast<double>(t.warp_rows + t.warp_columns);
@@ -182,24 +197,14 @@ double tensor_cycles(const TensorTile& t, const ProductShape& s, int multiproces
   const double issue =
       depth / kSquare * (area / (kSquare * 8) + warps * (warp_lines / kSquare + 4) + lines / 8) / kIssue;
   const double results = area * 2 / 32;
-  const double waves = tiles / static_cast<double>(units);
-  const double busy = waves < 1 ? 1 : static_cast<double>(ceil_div(static_cast<int64_t>(tiles), units));
-  const auto resident = static_cast<double>(
-      std::max<int64_t>(1, std::min({kResidentThreads / t.threads(), kRegisters / (registers(t) * t.threads()),
-                                     kResidentShared / shared_bytes(t)})));
-  // Steps wait for memory, but where other blocks are there to run meanwhile.
-  const double together = std::max(1.0, std::min(resident, waves));
-  const double waiting = depth / static_cast<double>(t.depth) * kBarrierCycles * busy / together;
+  const Rounds rounds(t, s, multiprocessors);
+  const double tiles = rounds.tiles, busy = rounds.busy, waiting = rounds.waiting;
   const double l2 = tiles * (depth * lines + area) * 2 / kL2Bytes;
   return std::max(busy * (std::max({products, shared, issue}) + results) + waiting, l2);
 }
 
 std::vector<TensorTile> ranked_tensor_tiles(const ProductShape& shape, int multiprocessors) {
-  std::vector<TensorTile> out = tensor_tiles();
-  std::stable_sort(out.begin(), out.end(), [&](const TensorTile& a, const TensorTile& b) {
-    return tensor_cycles(a, shape, multiprocessors) < tensor_cycles(b, shape, multiprocessors);
-  });
-  return out;
+  return ranked(tensor_tiles(), shape, multiprocessors, tensor_cycles);
 }
 
 }  // namespace lathe::search

@@ -41,7 +41,8 @@ class Writer {
     list_.knob("depth", t_.depth);
     list_.knob("warp_rows", t_.warp_rows);
     list_.knob("warp_columns", t_.warp_columns);
-    blocks();
+    tile_result(list_, p_, t_.rows, t_.columns, t_.depth);
+    list_.move("tile_scope {0}2 {1} tail=mask as {0}z,{0}y", k_, tail_depth(t_));
     stage();
     launch();
     for (const char* scope : {"{0}i", "{0}ik", "{0}ik_t"}) {
@@ -66,22 +67,6 @@ class Writer {
   DType type() const { return kernel_.find_buffer(p_.operands[0].buffer)->type; }
   bool is_made(const ProductOperand& s) const {
     return std::find(p_.made.begin(), p_.made.end(), s.buffer) != p_.made.end();
-  }
-
-  // Tiles of the result; where sums start, grow and are used apart from each other; terms step by step.
-  void blocks() {
-    list_.move("tile_scope {0} {1} tail=mask as {0}b,{0}i", m_, t_.rows);
-    list_.move("tile_scope {0} {1} tail=mask as {0}b,{0}i", n_, t_.columns);
-    list_.move("swap_scopes {}i {}b", m_, n_);
-    for (const std::string& s : {n_, m_}) {
-      list_.move("split_scope {0}i after=1 as {0}ie", s);
-      list_.move("split_scope {0}i after=0 as {0}ik", s);
-    }
-    list_.move("move_to_register {} {}b", p_.sum, n_);
-    list_.move("swap_scopes {}ik {}", n_, k_);
-    list_.move("swap_scopes {}ik {}", m_, k_);
-    list_.move("tile_scope {0} {1} tail=peel as {0}0,{0}1,{0}2", k_, t_.depth);
-    list_.move("tile_scope {0}2 {1} tail=mask as {0}z,{0}y", k_, tail_depth(t_));
   }
 
   void stage() {

@@ -11,6 +11,7 @@
 #include "search/cut/safe_kernel.h"
 #include "search/gpu/device_schedules.h"
 #include "tests/gpu/chains.h"
+#include "tests/gpu/emulated.h"
 
 namespace lathe::search {
 namespace {
@@ -18,14 +19,9 @@ namespace {
 using ir::Kernel;
 using ir::SymbolValues;
 using test::kernel_of;
+using test::sizes_of;
 using ::testing::HasSubstr;
 using Tensors = std::map<std::string, ir::Tensor>;
-
-SymbolValues sizes_of(const GeneralKernel& chain, const SymbolValues& symbols) {
-  SymbolValues out;
-  for (const auto& [name, size] : chain.sizes) out.emplace_back(name, ir::evaluate(size, symbols).value());
-  return out;
-}
 
 Tensors inputs_of(const Kernel& kernel, const SymbolValues& symbols) {
   Tensors out;

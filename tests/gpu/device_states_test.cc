@@ -2,8 +2,6 @@
 // arguments, devices that fail: a status that says what it is, or a counted miss.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <spawn.h>
-#include <sys/wait.h>
 
 #include <fstream>
 #include <functional>
@@ -63,14 +61,7 @@ TEST_F(DeviceStore, AnotherProcessServesIt) {
               LATHE_STATUS_OK)
         << e.message;
   }
-  setenv("LATHE_TEST_STORE", store.path.c_str(), 1);
-  const char* const args[] = {"/proc/self/exe", "--gtest_also_run_disabled_tests", "--gtest_brief=1",
-                              "--gtest_filter=DeviceStore.DISABLED_ServesWhatIsStored", nullptr};
-  pid_t child = 0;
-  ASSERT_EQ(posix_spawn(&child, args[0], nullptr, nullptr, const_cast<char**>(args), environ), 0);
-  int status = 0;
-  waitpid(child, &status, 0);
-  const bool served = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  const bool served = passes_in_another_process(store, "DeviceStore.DISABLED_ServesWhatIsStored");
   EXPECT_TRUE(served);
   RecordProperty("compiles_second", served ? 0 : 1);
 }

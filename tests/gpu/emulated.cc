@@ -17,6 +17,7 @@
 #include "jit/cuda/lower_device.h"
 #include "jit/cuda/nvrtc.h"
 #include "search/cut/launch_cut.h"
+#include "search/cut/safe_kernel.h"
 #include "tests/gpu/fakes/emulator.h"
 #include "tests/gpu/fakes/fake_cubin.h"
 
@@ -228,6 +229,30 @@ void expect_as_interpreted(const ir::Kernel& scheduled, const ir::SymbolValues& 
     Tensors got = inputs;
     run(scheduled, symbols, got, order, copies);
     ASSERT_EQ(difference(scheduled, want, got, bound), "") << print(scheduled);
+  }
+}
+
+ir::SymbolValues sizes_of(const search::GeneralKernel& general, const ir::SymbolValues& symbols) {
+  ir::SymbolValues out;
+  for (const auto& [name, size] : general.sizes) out.emplace_back(name, ir::evaluate(size, symbols).value());
+  return out;
+}
+
+void expect_values_kept(const ir::Kernel& naive, const search::GeneralKernel& general,
+                        const ir::Result<search::Scheduled>& scheduled, const ir::SymbolValues& symbols, double bound) {
+  ASSERT_TRUE(scheduled.ok()) << scheduled.status().to_string();
+  const auto safe = search::check_safe(general.kernel, scheduled->kernel);
+  EXPECT_TRUE(safe.ok()) << safe.message();
+  const auto cut = search::cut_launches(scheduled->kernel);
+  EXPECT_TRUE(cut.ok()) << cut.status().message();
+  Tensors want = inputs_of(naive, symbols), got = want;
+  ASSERT_TRUE(ir::interpret(naive, symbols, want).ok());
+  ASSERT_TRUE(ir::interpret(scheduled->kernel, sizes_of(general, symbols), got).ok());
+  for (const auto& [name, tensor] : want) {
+    const std::vector<double>& data = got[name].data;
+    ASSERT_EQ(tensor.data.size(), data.size());
+    for (size_t i = 0; i < data.size(); ++i)
+      ASSERT_NEAR(data[i], tensor.data[i], bound * (1 + std::fabs(tensor.data[i]))) << name << " " << i;
   }
 }
 

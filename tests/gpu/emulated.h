@@ -7,6 +7,7 @@
 #include "ir/core/kernel.h"
 #include "ir/meaning/interpreter.h"
 #include "jit/cuda/device_program.h"
+#include "search/gpu/product_schedule.h"
 #include "tests/gpu/fakes/bank_log.h"
 
 namespace lathe::test {
@@ -15,6 +16,12 @@ using Tensors = std::map<std::string, ir::Tensor>;
 
 // Values of its inputs that are exact as f32, and sums of which are.
 Tensors inputs_of(const ir::Kernel& kernel, const ir::SymbolValues& symbols);
+// Of the symbols that stand for the general Kernel's sizes.
+ir::SymbolValues sizes_of(const search::GeneralKernel& general, const ir::SymbolValues& symbols);
+// A Schedule was made, is proven, can be cut, and interpreted gives what the naive Kernel does, within `bound` relative
+// to 1 + |value|.
+void expect_values_kept(const ir::Kernel& naive, const search::GeneralKernel& general,
+                        const ir::Result<search::Scheduled>& scheduled, const ir::SymbolValues& symbols, double bound);
 // Outputs after a run, in that map too. What is never written is NaN.
 void emulate(const ir::Kernel& scheduled, const ir::SymbolValues& symbols, Tensors& tensors);
 // What the emulator finds wrong with a program in the place of the Kernel's only leaf, or with its results, which may

@@ -129,4 +129,37 @@ inline Owned<lathe_kernel> served_on_device(lathe_context* ctx, const lathe_grap
   return kernel;
 }
 
+// act(swiglu(gate [M, 40], up [M, 40]) w [40, 70] + bias [70]) + rest [M, 70], M in 1..500.
+inline Owned<lathe_graph> fused_product(lathe_context* ctx, uint32_t dtype, const char* activation,
+                                        const std::vector<lathe_attr>& attrs = {}) {
+  lathe_graph* g = nullptr;
+  lathe_error e;
+  EXPECT_EQ(lathe_graph_create(ctx, "mlp", &g, &e), LATHE_STATUS_OK) << e.message;
+  Owned<lathe_graph> out(g);
+  const lathe_dim m = range("M", 1, 500);
+  const std::vector<std::vector<lathe_dim>> dims = {
+      {m, fixed(40)}, {m, fixed(40)}, {fixed(40), fixed(70)}, {fixed(70)}, {m, fixed(70)}};
+  static constexpr const char* kNames[] = {"gate", "up", "w", "bias", "rest"};
+  int32_t id[5];
+  for (size_t i = 0; i < 5; ++i) {
+    const lathe_tensor_desc d = desc(kNames[i], dims[i], i == 2 ? LATHE_TENSOR_CONST : 0, dtype);
+    EXPECT_EQ(lathe_graph_tensor(g, &d, &id[i], &e), LATHE_STATUS_OK) << e.message;
+  }
+  int32_t last = 0;
+  const auto op = [&](const char* name, std::vector<int32_t> in, const std::vector<lathe_attr>& with = {}) {
+    const std::string result = "r" + std::to_string(last);
+    EXPECT_EQ(lathe_graph_op(g, name, in.data(), in.size(), with.data(), with.size(), result.c_str(), &last, &e),
+              LATHE_STATUS_OK)
+        << e.message;
+  };
+  op("swiglu", {id[0], id[1]});
+  op("matmul", {last, id[2]});
+  op("add", {last, id[3]});
+  op(activation, {last}, attrs);
+  op("add", {last, id[4]});
+  EXPECT_EQ(lathe_graph_output(g, last, &e), LATHE_STATUS_OK);
+  EXPECT_EQ(lathe_graph_finish(g, &e), LATHE_STATUS_OK) << e.message;
+  return out;
+}
+
 }  // namespace lathe::test

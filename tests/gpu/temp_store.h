@@ -1,5 +1,7 @@
 // A folder for a store, removed afterwards.
 #pragma once
+#include <spawn.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -29,5 +31,18 @@ struct TempStore {
     return all.empty() ? std::filesystem::path() : all.front();
   }
 };
+
+// Whether a disabled test of this program passes in a process of its own, which finds the store in LATHE_TEST_STORE.
+inline bool passes_in_another_process(const TempStore& store, const std::string& disabled) {
+  setenv("LATHE_TEST_STORE", store.path.c_str(), 1);
+  const std::string filter = "--gtest_filter=" + disabled;
+  const char* const args[] = {"/proc/self/exe", "--gtest_also_run_disabled_tests", "--gtest_brief=1", filter.c_str(),
+                              nullptr};
+  pid_t child = 0;
+  if (posix_spawn(&child, args[0], nullptr, nullptr, const_cast<char**>(args), environ) != 0) return false;
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
 
 }  // namespace lathe::test

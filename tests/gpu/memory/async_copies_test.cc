@@ -27,12 +27,6 @@ using ::testing::HasSubstr;
 using Kind = DeviceStmt::Kind;
 constexpr search::ProductTile kSmall{32, 32, 8, 4, 4};
 
-ir::SymbolValues sizes_of(const search::GeneralKernel& general, const ir::SymbolValues& symbols) {
-  ir::SymbolValues out;
-  for (const auto& [name, size] : general.sizes) out.emplace_back(name, ir::evaluate(size, symbols).value());
-  return out;
-}
-
 search::Scheduled scheduled(const char* text, const search::ProductTile& tile) {
   auto made = search::product_schedule(search::general_kernel(kernel_of(text)), tile);
   EXPECT_TRUE(made.ok()) << made.status().to_string();

@@ -14,12 +14,6 @@
 namespace lathe::test {
 namespace {
 
-ir::SymbolValues sizes_of(const search::GeneralKernel& general, const ir::SymbolValues& symbols) {
-  ir::SymbolValues out;
-  for (const auto& [name, size] : general.sizes) out.emplace_back(name, ir::evaluate(size, symbols).value());
-  return out;
-}
-
 // 32 x 32 elements turned round: rows are stored, columns are loaded.
 std::string turned(const std::string& padding) {
   return "kernel turned(x: f32[32, 32] in, y: f32[32, 32] out) family row\n  s: f32[32, 32] shared" + padding +

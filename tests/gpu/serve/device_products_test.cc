@@ -116,39 +116,15 @@ TEST(DeviceProducts, FewRowsOrColumns) {
 // What is made before a product and after it is part of the launch; narrow operands are widened.
 TEST(DeviceProducts, WithWhatIsFused) {
   const auto ctx = gpu_context();
-  lathe_graph* g = nullptr;
-  lathe_error e;
-  ASSERT_EQ(lathe_graph_create(ctx.get(), "mlp", &g, &e), LATHE_STATUS_OK) << e.message;
-  const Owned<lathe_graph> graph(g);
   const lathe_dim m = range("M", 1, 500);
-  const std::vector<std::vector<lathe_dim>> dims = {
-      {m, fixed(40)}, {m, fixed(40)}, {fixed(40), fixed(70)}, {fixed(70)}, {m, fixed(70)}};
-  static constexpr const char* kNames[] = {"gate", "up", "w", "bias", "rest"};
-  int32_t id[5];
-  for (size_t i = 0; i < 5; ++i) {
-    const lathe_tensor_desc d = desc(kNames[i], dims[i], i == 2 ? LATHE_TENSOR_CONST : 0);
-    ASSERT_EQ(lathe_graph_tensor(g, &d, &id[i], &e), LATHE_STATUS_OK) << e.message;
-  }
-  int32_t last = 0;
-  const auto op = [&](const char* name, std::vector<int32_t> in, std::vector<lathe_attr> attrs = {}) {
-    const std::string result = "r" + std::to_string(last);
-    ASSERT_EQ(lathe_graph_op(g, name, in.data(), in.size(), attrs.data(), attrs.size(), result.c_str(), &last, &e),
-              LATHE_STATUS_OK)
-        << e.message;
-  };
-  op("swiglu", {id[0], id[1]});
-  op("matmul", {last, id[2]});
-  op("add", {last, id[3]});
-  op("gelu", {last}, {text_attr("approximate", "tanh")});
-  op("add", {last, id[4]});
-  ASSERT_EQ(lathe_graph_output(g, last, &e), LATHE_STATUS_OK);
-  ASSERT_EQ(lathe_graph_finish(g, &e), LATHE_STATUS_OK) << e.message;
-  const auto kernel = served_on_device(ctx.get(), g);
+  const auto graph = fused_product(ctx.get(), LATHE_DTYPE_F32, "gelu", {text_attr("approximate", "tanh")});
+  ASSERT_NE(graph, nullptr);
+  const auto kernel = served_on_device(ctx.get(), graph.get());
   ASSERT_NE(kernel, nullptr);
   for (const int64_t rows : {1, 31, 65}) {
     const int before = fake_gpu().state.launches;
-    expect_as_on_cpu(ctx.get(), g, kernel.get(), {{{rows, 40}}, {{rows, 40}}, {{40, 70}}, {{70}}, {{rows, 70}}},
-                     {{rows, 70}}, 0, 4e-5f);
+    expect_as_on_cpu(ctx.get(), graph.get(), kernel.get(),
+                     {{{rows, 40}}, {{rows, 40}}, {{40, 70}}, {{70}}, {{rows, 70}}}, {{rows, 70}}, 0, 4e-5f);
     EXPECT_EQ(fake_gpu().state.launches, before + 1);
   }
   for (const uint32_t type : {LATHE_DTYPE_BF16, LATHE_DTYPE_F16}) {

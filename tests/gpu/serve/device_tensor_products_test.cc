@@ -1,7 +1,5 @@
 // Products of bf16 and f16 on tensor cores, through the C ABI and the fakes, against what the CPU makes of the same.
 #include <gtest/gtest.h>
-#include <spawn.h>
-#include <sys/wait.h>
 
 #include "tests/gpu/served_op.h"
 #include "tests/gpu/temp_store.h"
@@ -52,6 +50,8 @@ TEST(DeviceTensorProducts, AtEverySize) {
       }
     }
     expect_product(ctx.get(), graph.get(), kernel.get(), type, {}, 64, 64, 128);
+    expect_product(ctx.get(), graph.get(), kernel.get(), type, {}, 16, 0, 32);
+    for (const int64_t k : {32, 33, 63, 64}) expect_product(ctx.get(), graph.get(), kernel.get(), type, {}, 127, 33, k);
   }
 }
 
@@ -72,38 +72,14 @@ TEST(DeviceTensorProducts, EveryLayoutAndBatches) {
 // What is made before a product and after it is part of the launch.
 TEST(DeviceTensorProducts, WithWhatIsFused) {
   const auto ctx = gpu_context();
-  lathe_graph* g = nullptr;
-  lathe_error e;
-  ASSERT_EQ(lathe_graph_create(ctx.get(), "mlp", &g, &e), LATHE_STATUS_OK) << e.message;
-  const Owned<lathe_graph> graph(g);
-  const lathe_dim m = range("M", 1, 500);
-  const std::vector<std::vector<lathe_dim>> dims = {
-      {m, fixed(40)}, {m, fixed(40)}, {fixed(40), fixed(70)}, {fixed(70)}, {m, fixed(70)}};
-  static constexpr const char* kNames[] = {"gate", "up", "w", "bias", "rest"};
-  int32_t id[5];
-  for (size_t i = 0; i < 5; ++i) {
-    const lathe_tensor_desc d = desc(kNames[i], dims[i], i == 2 ? LATHE_TENSOR_CONST : 0, LATHE_DTYPE_BF16);
-    ASSERT_EQ(lathe_graph_tensor(g, &d, &id[i], &e), LATHE_STATUS_OK) << e.message;
-  }
-  int32_t last = 0;
-  const auto op = [&](const char* name, std::vector<int32_t> in) {
-    const std::string result = "r" + std::to_string(last);
-    ASSERT_EQ(lathe_graph_op(g, name, in.data(), in.size(), nullptr, 0, result.c_str(), &last, &e), LATHE_STATUS_OK)
-        << e.message;
-  };
-  op("swiglu", {id[0], id[1]});
-  op("matmul", {last, id[2]});
-  op("add", {last, id[3]});
-  op("relu", {last});
-  op("add", {last, id[4]});
-  ASSERT_EQ(lathe_graph_output(g, last, &e), LATHE_STATUS_OK);
-  ASSERT_EQ(lathe_graph_finish(g, &e), LATHE_STATUS_OK) << e.message;
-  const auto kernel = served_on_device(ctx.get(), g);
+  const auto graph = fused_product(ctx.get(), LATHE_DTYPE_BF16, "relu");
+  ASSERT_NE(graph, nullptr);
+  const auto kernel = served_on_device(ctx.get(), graph.get());
   ASSERT_NE(kernel, nullptr);
   for (const int64_t rows : {1, 31, 65}) {
     const int before = fake_gpu().state.launches;
     const uint32_t t = LATHE_DTYPE_BF16;
-    expect_as_on_cpu(ctx.get(), g, kernel.get(),
+    expect_as_on_cpu(ctx.get(), graph.get(), kernel.get(),
                      {{{rows, 40}, t}, {{rows, 40}, t}, {{40, 70}, t}, {{70}, t}, {{rows, 70}, t}}, {{rows, 70}, t}, 0,
                      3 * ulp_of(t));
     EXPECT_EQ(fake_gpu().state.launches, before + 1);
@@ -127,14 +103,7 @@ TEST(DeviceTensorProducts, AnotherProcessServesIt) {
   const auto ctx = gpu_context(store.path);
   for (const uint32_t type : kTypes)
     ASSERT_NE(served_on_device(ctx.get(), product(ctx.get(), type, {}).get()), nullptr);
-  setenv("LATHE_TEST_STORE", store.path.c_str(), 1);
-  const char* const args[] = {"/proc/self/exe", "--gtest_also_run_disabled_tests", "--gtest_brief=1",
-                              "--gtest_filter=DeviceTensorProducts.DISABLED_ServesWhatIsStored", nullptr};
-  pid_t child = 0;
-  ASSERT_EQ(posix_spawn(&child, args[0], nullptr, nullptr, const_cast<char**>(args), environ), 0);
-  int status = 0;
-  waitpid(child, &status, 0);
-  const bool served = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  const bool served = passes_in_another_process(store, "DeviceTensorProducts.DISABLED_ServesWhatIsStored");
   EXPECT_TRUE(served);
   RecordProperty("compiles_second", served ? 0 : 1);
 }

@@ -21,32 +21,15 @@ namespace {
 using ir::Kernel;
 using ir::SymbolValues;
 using test::kernel_of;
+using test::sizes_of;
 using test::tensor_product;
 using ::testing::HasSubstr;
 
 constexpr double kBf16 = 1.0 / 128;  // a rounding either way
 
-SymbolValues sizes_of(const GeneralKernel& general, const SymbolValues& symbols) {
-  SymbolValues out;
-  for (const auto& [name, size] : general.sizes) out.emplace_back(name, ir::evaluate(size, symbols).value());
-  return out;
-}
-
 void expect_same(const Kernel& naive, const GeneralKernel& general, const ir::Result<Scheduled>& scheduled,
                  const SymbolValues& symbols) {
-  ASSERT_TRUE(scheduled.ok()) << scheduled.status().to_string();
-  const auto safe = check_safe(general.kernel, scheduled->kernel);
-  EXPECT_TRUE(safe.ok()) << safe.message();
-  EXPECT_TRUE(cut_launches(scheduled->kernel).ok()) << cut_launches(scheduled->kernel).status().message();
-  test::Tensors want = test::inputs_of(naive, symbols), got = want;
-  ASSERT_TRUE(ir::interpret(naive, symbols, want).ok());
-  ASSERT_TRUE(ir::interpret(scheduled->kernel, sizes_of(general, symbols), got).ok());
-  for (const auto& [name, tensor] : want) {
-    const std::vector<double>& data = got[name].data;
-    ASSERT_EQ(tensor.data.size(), data.size());
-    for (size_t i = 0; i < data.size(); ++i)
-      ASSERT_NEAR(data[i], tensor.data[i], kBf16 * (1 + std::fabs(tensor.data[i]))) << name << " " << i;
-  }
+  test::expect_values_kept(naive, general, scheduled, symbols, kBf16);
 }
 
 TEST(TensorSchedule, EveryTileKeepsTheValues) {
