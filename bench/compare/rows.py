@@ -14,12 +14,16 @@ STRONGEST = {"matmul_f32": "onnxruntime", "matmul_narrow": "torch", "low_bits": 
              "rows_narrow": "torch"}
 GGML_FORMATS = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q4_k", "q5_k", "q6_k")
 DECODE_QUERIES = 4  # of a sequence; more are a prompt
-COLD_CACHES = 8     # copies of cold operands are together so many last-level caches, as in `lathe bench`
 MOST_COPIES = 512   # a session each, of some peers
 
 
 class BadManifest(Exception):
     pass
+
+
+def cold_bytes(cache_bytes):
+    """What copies of cold operands are together: eight last-level caches, between two and 1 GiB, as in `lathe bench`."""
+    return min(8 * cache_bytes, max(1 << 30, 2 * cache_bytes))
 
 
 def number(value, sizes):
@@ -67,7 +71,7 @@ class Row:
             return 1
         everything = self.all_rotate()
         rotating = sum(self.input_bytes(n) for n in self.inputs if everything or self.constant(n))
-        return max(1, min(MOST_COPIES, -(-COLD_CACHES * cache_bytes // max(rotating, 1))))
+        return max(1, min(MOST_COPIES, -(-cold_bytes(cache_bytes) // max(rotating, 1))))
 
     def main_node(self):
         """The one that its family is named by: the first that is more than elementwise, else the first."""
