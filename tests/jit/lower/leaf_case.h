@@ -213,6 +213,22 @@ inline std::string x64_difference(LeafCase& c, const LeafProgram& p, int* refuse
   return {};
 }
 
+// Compiles the program as machine code and runs it where the host has its features: operand `result`, which holds
+// `before`, must become `want`, what the portable executor wrote.
+template <class T>
+void expect_code_writes(const LeafProgram& p, ir::LeafArgs args, int result, std::vector<T> before,
+                        const std::vector<T>& want) {
+  if (p.level == ir::IsaLevel::portable || !backend_built(Backend::xbyak)) return;
+  const auto image = compile_xbyak(p);
+  ASSERT_TRUE(image.ok()) << image.status().to_string() << to_text(p);
+  if ((p.features() & ~host_features()) != 0) return;
+  const auto code = x64_test::loader().load(*image);
+  ASSERT_TRUE(code.ok()) << code.status().to_string();
+  args.op[result].ptr = reinterpret_cast<char*>(before.data());
+  x64_test::call(code->entry, args);
+  ASSERT_EQ(before, want) << to_text(p);
+}
+
 // Lowers for every test target, runs, compares with the interpreter; the x64 generator must give
 // the same bits.
 inline void expect_leaf(LeafCase& c, double rel = 0, double abs = 0) {

@@ -53,7 +53,8 @@ void expect_sums(const Tile& t, bool integers, const std::vector<int64_t>& segme
     const auto p = lower_leaf(*kernel, target);
     ASSERT_TRUE(p.ok()) << p.status().to_string() << text;
     EXPECT_EQ(contains(p->body, LeafOp::k_dot2_bf16), target.extra != 0) << to_text(*p);
-    std::vector<float> out(static_cast<size_t>(t.rows * t.columns), -1), code_out = out;
+    std::vector<float> out(static_cast<size_t>(t.rows * t.columns), -1);
+    const auto before = out;
     ir::LeafArgs args{};
     args.op[0].ptr = reinterpret_cast<char*>(a.data());
     args.op[1].ptr = reinterpret_cast<char*>(b.data());
@@ -80,17 +81,9 @@ void expect_sums(const Tile& t, bool integers, const std::vector<int64_t>& segme
             << text << to_text(*p);
       }
     }
-    const uint64_t features = p->features();
-    if (target.level == ir::IsaLevel::portable || !backend_built(Backend::xbyak)) continue;
-    const auto image = compile_xbyak(*p);
     if (target.vector_registers == 16 && t.rows * t.columns > 32) continue;  // more sums than registers
-    ASSERT_TRUE(image.ok()) << image.status().to_string();
-    if ((features & ~host_features()) != 0) continue;
-    const auto code = x64_test::loader().load(*image);
-    ASSERT_TRUE(code.ok()) << code.status().to_string();
-    args.op[2].ptr = reinterpret_cast<char*>(code_out.data());
-    x64_test::call(code->entry, args);
-    ASSERT_EQ(out, code_out) << target.to_string() << "\n" << to_text(*p);
+    expect_code_writes(*p, args, 2, before, out);
+    if (testing::Test::HasFatalFailure()) FAIL() << target.to_string();
   }
 }
 
@@ -140,7 +133,8 @@ void expect_copies(const std::string& text, size_t from, size_t to, const std::v
     ASSERT_TRUE(kernel.ok()) << kernel.status().to_string() << written;
     const auto p = lower_leaf(*kernel, target);
     ASSERT_TRUE(p.ok()) << p.status().to_string() << written;
-    std::vector<uint16_t> out(to, 0xffff), code_out = out;
+    std::vector<uint16_t> out(to, 0xffff);
+    const auto before = out;
     ir::LeafArgs args{};
     args.op[0].ptr = reinterpret_cast<char*>(in.data());
     args.op[1].ptr = reinterpret_cast<char*>(out.data());
@@ -150,15 +144,8 @@ void expect_copies(const std::string& text, size_t from, size_t to, const std::v
       const int64_t at = source(static_cast<int64_t>(i));
       ASSERT_EQ(out[i], at < 0 ? 0xffff : in[static_cast<size_t>(at)]) << i << " at " << target.to_string() << written;
     }
-    if (target.level == ir::IsaLevel::portable || !backend_built(Backend::xbyak)) continue;
-    const auto image = compile_xbyak(*p);
-    ASSERT_TRUE(image.ok()) << image.status().to_string();
-    if ((p->features() & ~host_features()) != 0) continue;
-    const auto code = x64_test::loader().load(*image);
-    ASSERT_TRUE(code.ok()) << code.status().to_string();
-    args.op[1].ptr = reinterpret_cast<char*>(code_out.data());
-    x64_test::call(code->entry, args);
-    ASSERT_EQ(out, code_out) << target.to_string() << "\n" << to_text(*p);
+    expect_code_writes(*p, args, 1, before, out);
+    if (testing::Test::HasFatalFailure()) FAIL() << target.to_string();
   }
 }
 

@@ -55,7 +55,8 @@ void expect_sums(const Tile& t, const std::vector<int64_t>& segments) {
     ASSERT_TRUE(p.ok()) << p.status().to_string() << text;
     EXPECT_TRUE(contains(p->body, LeafOp::k_dot4_u8s8));
     EXPECT_EQ(p->features() & (ir::kCpu_avx512vnni | ir::kCpu_avx_vnni), target.extra);
-    std::vector<int32_t> out(static_cast<size_t>(t.rows * t.columns), -1), code_out = out;
+    std::vector<int32_t> out(static_cast<size_t>(t.rows * t.columns), -1);
+    const auto before = out;
     ir::LeafArgs args{};
     args.op[0].ptr = reinterpret_cast<char*>(a.data());
     args.op[1].ptr = reinterpret_cast<char*>(b.data());
@@ -82,16 +83,9 @@ void expect_sums(const Tile& t, const std::vector<int64_t>& segments) {
             << text << to_text(*p);
       }
     }
-    if (target.level == ir::IsaLevel::portable || !backend_built(Backend::xbyak)) continue;
     if (target.vector_registers == 16 && t.rows * t.columns > 32) continue;  // more sums than registers
-    const auto image = compile_xbyak(*p);
-    ASSERT_TRUE(image.ok()) << image.status().to_string();
-    if ((p->features() & ~host_features()) != 0) continue;
-    const auto code = x64_test::loader().load(*image);
-    ASSERT_TRUE(code.ok()) << code.status().to_string();
-    args.op[2].ptr = reinterpret_cast<char*>(code_out.data());
-    x64_test::call(code->entry, args);
-    ASSERT_EQ(out, code_out) << target.to_string() << "\n" << to_text(*p);
+    expect_code_writes(*p, args, 2, before, out);
+    if (testing::Test::HasFatalFailure()) FAIL() << target.to_string();
   }
 }
 

@@ -33,7 +33,8 @@ void expect_sums(int64_t rows, int64_t columns, const std::vector<int64_t>& segm
   ASSERT_TRUE(kernel.ok()) << kernel.status().to_string() << text;
   const auto p = lower_leaf(*kernel, amx());
   ASSERT_TRUE(p.ok()) << p.status().to_string() << text;
-  std::vector<float> out(static_cast<size_t>(rows * columns), 3), code_out = out;
+  std::vector<float> out(static_cast<size_t>(rows * columns), 3);
+  const auto before = out;
   ir::LeafArgs args{};
   args.op[0].ptr = reinterpret_cast<char*>(a.data());
   args.op[0].stride[0] = 2 * stride;
@@ -58,15 +59,7 @@ void expect_sums(int64_t rows, int64_t columns, const std::vector<int64_t>& segm
       ASSERT_EQ(out[static_cast<size_t>(m * columns + n)], want) << m << ", " << n << "\n" << to_text(*p);
     }
   }
-  if (!backend_built(Backend::xbyak)) return;
-  const auto image = compile_xbyak(*p);
-  ASSERT_TRUE(image.ok()) << image.status().to_string() << to_text(*p);
-  if ((p->features() & ~host_features()) != 0) return;
-  const auto code = x64_test::loader().load(*image);
-  ASSERT_TRUE(code.ok()) << code.status().to_string();
-  args.op[2].ptr = reinterpret_cast<char*>(code_out.data());
-  x64_test::call(code->entry, args);
-  ASSERT_EQ(out, code_out) << to_text(*p);
+  expect_code_writes(*p, args, 2, before, out);
 }
 
 TEST(LowerTiles, every_row_count) {
@@ -106,7 +99,8 @@ void expect_sums_of_bytes(int64_t rows, int64_t columns, int64_t steps, bool a_s
   ASSERT_TRUE(kernel.ok()) << kernel.status().to_string() << text;
   const auto p = lower_leaf(*kernel, amx());
   ASSERT_TRUE(p.ok()) << p.status().to_string() << text;
-  std::vector<int32_t> out(static_cast<size_t>(rows * columns), -3), code_out = out;
+  std::vector<int32_t> out(static_cast<size_t>(rows * columns), -3);
+  const auto before = out;
   ir::LeafArgs args{};
   args.op[0].ptr = reinterpret_cast<char*>(a.data());
   args.op[0].stride[0] = stride;
@@ -127,15 +121,7 @@ void expect_sums_of_bytes(int64_t rows, int64_t columns, int64_t steps, bool a_s
       ASSERT_EQ(out[static_cast<size_t>(m * columns + n)], want) << m << ", " << n << "\n" << to_text(*p);
     }
   }
-  if (!backend_built(Backend::xbyak)) return;
-  const auto image = compile_xbyak(*p);
-  ASSERT_TRUE(image.ok()) << image.status().to_string() << to_text(*p);
-  if ((p->features() & ~host_features()) != 0) return;
-  const auto code = x64_test::loader().load(*image);
-  ASSERT_TRUE(code.ok()) << code.status().to_string();
-  args.op[2].ptr = reinterpret_cast<char*>(code_out.data());
-  x64_test::call(code->entry, args);
-  ASSERT_EQ(out, code_out) << to_text(*p);
+  expect_code_writes(*p, args, 2, before, out);
 }
 
 TEST(LowerTiles, every_row_count_of_bytes) {
