@@ -29,8 +29,10 @@ class Writer {
     for (const std::string& e : p_.sizes) line("  lt_int {};", e);
     line("}};");
     line("LT_KERNEL({}, {}, {}, lt_args, a) {{", kernel, p_.threads, blocks);
-    for (const DeviceLocal& l : p_.locals)
-      line("  {} {}[{}];", l.type == ir::DType::f32 ? "float" : "unsigned", l.name, l.registers());
+    for (const DeviceLocal& l : p_.locals) {
+      const bool packed = dtype_bytes(l.type) == 2;
+      line("  {} {}[{}];", packed ? "unsigned" : name_of(value_kind(l.type)), l.name, packed ? l.registers() : l.count);
+    }
     const int dynamic = dynamic_shared(p_);
     if (dynamic > 0) line("  LT_DYNAMIC_SHARED(lt_all, {});", dynamic);
     int64_t first = 0;
@@ -100,8 +102,13 @@ class Writer {
     }
   }
 
+  // Of a value of that kind; of vectors of such.
+  static const char* name_of(char kind) {
+    return kind == 'i' ? "int" : kind == 'b' ? "bool" : kind == 'l' ? "lt_int" : "float";
+  }
+  static const char* vector_of(char kind) { return kind == 'f' ? "lt_f" : kind == 'l' ? "lt_longs" : "lt_ints"; }
   static const char* half_name(ir::DType type) {
-    return type == ir::DType::bf16 ? "lt_bf16" : type == ir::DType::f16 ? "lt_f16" : "float";
+    return type == ir::DType::bf16 ? "lt_bf16" : type == ir::DType::f16 ? "lt_f16" : name_of(value_kind(type));
   }
   static const char* type_of(const DeviceParam& q) {
     switch (q.type) {
@@ -109,13 +116,20 @@ class Writer {
         return q.bits ? "lt_b16" : "lt_bf16";
       case ir::DType::f16:
         return q.bits ? "lt_b16" : "lt_f16";
-      case ir::DType::i32:
-        return q.bits ? "float" : "int";
-      case ir::DType::i64:
-        return "lt_int";
+      case ir::DType::i8:
+        return "signed char";
+      case ir::DType::u8:
+      case ir::DType::b8:
+        return "unsigned char";
       default:
-        return "float";
+        return name_of(value_kind(q.type));
     }
+  }
+  char kind_of(const DevicePlace& at) const {
+    const auto i = static_cast<size_t>(at.index);
+    return is_local(at)    ? value_kind(p_.locals[i].type)
+           : is_shared(at) ? value_kind(p_.shared[i].type)
+                           : p_.params[i].kind();
   }
 
   std::string place(const DevicePlace& at, const std::string& further = {}) const {
@@ -127,13 +141,14 @@ class Writer {
   }
   int bytes_of(const DevicePlace& at) const { return dtype_bytes(p_.params[static_cast<size_t>(at.index)].type); }
   int most_lanes(const DevicePlace& at) const {
-    return lanes_at_once(is_shared(at) ? ir::DType::f32 : p_.params[static_cast<size_t>(at.index)].type);
+    if (is_shared(at)) return lanes_at_once(kind_of(at) == 'l' ? ir::DType::i64 : ir::DType::f32);
+    return lanes_at_once(p_.params[static_cast<size_t>(at.index)].type);
   }
   static std::string further(int elements) { return elements == 0 ? "" : fmt::format(" + {}ll", elements); }
   static bool is_local(const DevicePlace& at) { return at.space == DevicePlace::Space::local; }
   static bool is_shared(const DevicePlace& at) { return at.space == DevicePlace::Space::shared; }
   bool is_packed(const DevicePlace& at) const {
-    return is_local(at) && p_.locals[static_cast<size_t>(at.index)].type != ir::DType::f32;
+    return is_local(at) && dtype_bytes(p_.locals[static_cast<size_t>(at.index)].type) == 2;
   }
   // The register of an element of a packed local, and one after it.
   std::string packed(const DevicePlace& at, int64_t further = 0) const {
@@ -157,18 +172,22 @@ class Writer {
 
   // One lane of an operand; what has one lane is the same in all.
   std::string operand(const DeviceOperand& o, int lane) const {
+    if (o.value < 0 && o.whole)
+      return o.number < 0 ? fmt::format("(int){:#x}u", static_cast<uint32_t>(o.number)) : fmt::format("{}", o.number);
     if (o.value < 0) return fmt::format("lt_float({:#010x}u)", std::bit_cast<uint32_t>(o.constant));
     return fmt::format("v{}_{}", o.value, lanes_[static_cast<size_t>(o.value)] == 1 ? 0 : lane);
   }
 
-  void define(const DeviceStmt& s) {
-    define(s.value, s.lanes);
+  void define(const DeviceStmt& s, char kind = 'f') {
+    define(s.value, s.lanes, kind);
     if (s.bits) bits_.insert(s.value);
   }
-  void define(int value, int lanes) {
+  void define(int value, int lanes, char kind) {
     const auto at = static_cast<size_t>(value);
     if (lanes_.size() <= at) lanes_.resize(at + 1, 1);
+    if (kinds_.size() <= at) kinds_.resize(at + 1, 'f');
     lanes_[at] = lanes;
+    kinds_[at] = kind;
   }
 
   // Elements of 2 bytes as they are: registers of two, one of one.
@@ -219,7 +238,9 @@ class Writer {
 
   void load(const DeviceStmt& s) {
     if (s.bits) return load_bits(s);
-    define(s);
+    const char kind = kind_of(s.places[0]);
+    const char *type = name_of(kind), *is = kind == 'b' ? " != 0" : "";
+    define(s, kind);
     if (is_packed(s.places[0])) {
       for (int l = 0; l < s.lanes; ++l) {
         const DevicePlace at = lane_place(s, l);
@@ -233,16 +254,16 @@ class Writer {
       const int at_once = std::min(s.lanes, most_lanes(s.places[0]));
       for (int first = 0; first < s.lanes; first += at_once) {
         const std::string part = s.lanes == at_once ? "" : fmt::format("_{}", first);
-        line("const lt_f{0} w{1}{4} = {3}{0}({2});", at_once, s.value, place(s.places[0], further(first)),
-             load_name(s.places[0]), part);
+        line("const {5}{0} w{1}{4} = {3}{0}({2});", at_once, s.value, place(s.places[0], further(first)),
+             load_name(s.places[0]), part, vector_of(kind));
         for (int l = 0; l < at_once; ++l)
-          line("const float v{0}_{1} = w{0}{3}.{2};", s.value, first + l, "xyzwabcd"[l], part);
+          line("const {4} v{0}_{1} = w{0}{3}.{2}{5};", s.value, first + l, "xyzwabcd"[l], part, type, is);
       }
       return;
     }
     for (int l = 0; l < s.lanes; ++l)
-      line("const float v{}_{} = {}{}{};", s.value, l, local ? "" : load_name(s.places[0]) + std::string("1("),
-           place(s.places[0], lane_step(s, l)), local ? "" : ")");
+      line("const {5} v{0}_{1} = {2}{3}{4}{6};", s.value, l, local ? "" : load_name(s.places[0]) + std::string("1("),
+           place(s.places[0], lane_step(s, l)), local ? "" : ")", type, is);
   }
 
   void store(const DeviceStmt& s) {
@@ -269,11 +290,11 @@ class Writer {
 
   void set(const DeviceStmt& s) {
     const DeviceOpRow& row = device_op(s.op);
-    define(s);
+    define(s, row.result);
     for (int l = 0; l < s.lanes; ++l) {
       std::string args;
       for (const DeviceOperand& o : s.operands) args += (args.empty() ? "" : ", ") + operand(o, l);
-      line("const {} v{}_{} = lt_{}({});", row.result == 'f' ? "float" : "bool", s.value, l, row.name, args);
+      line("const {} v{}_{} = lt_{}({});", name_of(row.result), s.value, l, row.name, args);
     }
   }
 
@@ -285,20 +306,22 @@ class Writer {
       for (size_t i = 0; i < all.size() / 2; ++i)
         all[i] = fmt::format("lt_{}({}, {})", device_op(s.op).name, all[i], all[i + all.size() / 2]);
     }
-    define(s.value, 1);
-    line("const float v{}_0 = {};", s.value, all[0]);
+    const char kind = device_op(s.op).result;
+    define(s.value, 1, kind);
+    line("const {} v{}_0 = {};", name_of(kind), s.value, all[0]);
   }
 
   void index(const DeviceStmt& s) {
     const int lanes = s.name.empty() ? 1 : s.lanes;
-    define(s.value, lanes);
+    const char kind = s.integer->type == ir::DType::b8 ? 'b' : s.whole ? 'i' : 'f';
+    define(s.value, lanes, kind);
     for (int l = 0; l < lanes; ++l) {
       const std::string value =
           integer(s.name.empty() ? s.integer : ir::substitute(s.integer, {{s.name, Expr(int64_t{l})}}));
-      if (s.integer->type == ir::DType::b8) {
+      if (kind == 'b') {
         line("const bool v{}_{} = {};", s.value, l, value);
       } else {
-        line("const float v{}_{} = static_cast<float>({});", s.value, l, value);
+        line("const {0} v{1}_{2} = static_cast<{0}>({3});", name_of(kind), s.value, l, value);
       }
     }
   }
@@ -367,10 +390,13 @@ class Writer {
         case Kind::index:
           index(s);
           break;
-        case Kind::shuffle:
-          define(s.value, 1);
-          line("const float v{}_0 = lt_shuffle({}, {});", s.value, operand(s.operands[0], 0), s.distance);
+        case Kind::shuffle: {
+          const int of = s.operands[0].value;
+          const char kind = of < 0 ? 'f' : kinds_[static_cast<size_t>(of)];
+          define(s.value, 1, kind);
+          line("const {} v{}_0 = lt_shuffle({}, {});", name_of(kind), s.value, operand(s.operands[0], 0), s.distance);
           break;
+        }
         case Kind::barrier:
           line("lt_barrier({});", barriers_++);
           break;
@@ -405,19 +431,8 @@ class Writer {
   std::set<std::string> used_;  // names
   std::set<int> bits_;          // values whose elements are as they are
   std::vector<int> lanes_;      // by value
+  std::vector<char> kinds_;     // by value
 };
-
-constexpr char kHead[] =
-#include "jit/cuda/device_prelude.inc"
-    ;
-
-std::string function(const DeviceOpRow& row, const char* body) {
-  std::string args;
-  for (size_t i = 0; row.operands[i] != 0; ++i)
-    args += fmt::format("{}{} {}", i == 0 ? "" : ", ", row.operands[i] == 'f' ? "float" : "bool", "abc"[i]);
-  return fmt::format("LT_FUNCTION {} lt_{}({}) {{ return {}; }}\n", row.result == 'f' ? "float" : "bool", row.name,
-                     args, body);
-}
 
 }  // namespace
 
@@ -429,17 +444,6 @@ int wanted_blocks(const DeviceProgram& program) {
   int64_t locals = 0;
   for (const DeviceLocal& l : program.locals) locals += l.registers();
   return program.threads == kHalfOfThreads && locals >= kManyLocals && locals <= kMostOfHalf ? 2 : 1;
-}
-
-const std::string& device_prelude() {
-  static const std::string text = [] {
-    std::string out = kHead;
-#define LATHE_DEVICE_OP(id, result, operands, device, host) out += function(device_op(DeviceOp::k_##id), device);
-#include "jit/cuda/device_ops.def"
-#undef LATHE_DEVICE_OP
-    return out;
-  }();
-  return text;
 }
 
 }  // namespace lathe::jit

@@ -9,10 +9,31 @@ namespace lathe::jit {
 
 namespace {
 
+constexpr char kind_of(ir::DType type) {
+  switch (type) {
+    case ir::DType::i8:
+    case ir::DType::u8:
+    case ir::DType::i32:
+      return 'i';
+    case ir::DType::b8:
+      return 'b';
+    case ir::DType::i64:
+    case ir::DType::f64:
+      return 'l';
+    default:
+      return 'f';
+  }
+}
+
 constexpr DeviceOpRow kOps[] = {
-#define LATHE_DEVICE_OP(id, result, operands, device, host) {#id, ir::Op::k_##id, result, operands},
+#define LATHE_DEVICE_OP(id, result, operands, device, host) \
+  {#id, ir::Op::k_##id, result == 'f' ? ir::DType::f32 : ir::DType::b8, result, operands},
 #include "jit/cuda/device_ops.def"
 #undef LATHE_DEVICE_OP
+#define LATHE_INTEGER_OP(id, node, type, operands, device, host) \
+  {#id, ir::Op::k_##node, ir::DType::type, kind_of(ir::DType::type), operands},
+#include "jit/cuda/integer_ops.def"
+#undef LATHE_INTEGER_OP
 };
 
 constexpr WarpOpRow kWarpOps[] = {
@@ -59,7 +80,8 @@ class Printer {
     return fmt::format(" x{}", s.lanes) + (ir::is_const_int(s.step, 1) ? "" : " step " + ir::print(s.step));
   }
   static std::string operand(const DeviceOperand& o) {
-    return o.value >= 0 ? fmt::format("v{}", o.value) : ir::print(ir::const_float(o.constant));
+    if (o.value >= 0) return fmt::format("v{}", o.value);
+    return o.whole ? fmt::format("{}", o.number) : ir::print(ir::const_float(o.constant));
   }
   void blocks(const DeviceStmt& s, int indent) {
     body(s.body, indent + 1);
@@ -110,7 +132,7 @@ class Printer {
           out_ += fmt::format("v{} = fold {} {}\n", s.value, device_op(s.op).name, operand(s.operands[0]));
           break;
         case Kind::index:
-          out_ += fmt::format("v{} = index", s.value);
+          out_ += fmt::format("v{} = index{}", s.value, s.whole ? " i32" : "");
           if (!s.name.empty()) out_ += fmt::format(" x{} {}", s.lanes, s.name);
           out_ += fmt::format(" {}\n", ir::print(s.integer));
           break;
@@ -153,8 +175,14 @@ class Printer {
 
 const DeviceOpRow& device_op(DeviceOp op) { return kOps[static_cast<size_t>(op)]; }
 
-const DeviceOpRow* find_device_op(ir::Op node, DeviceOp* op) {
-  const auto* at = std::find_if(std::begin(kOps), std::end(kOps), [&](const DeviceOpRow& r) { return r.node == node; });
+char value_kind(ir::DType type) { return kind_of(type); }
+
+char DeviceParam::kind() const { return bits && type == ir::DType::b8 ? 'i' : kind_of(type); }
+
+const DeviceOpRow* find_device_op(ir::Op node, ir::DType type, std::string_view operands, DeviceOp* op) {
+  const auto* at = std::find_if(std::begin(kOps), std::end(kOps), [&](const DeviceOpRow& r) {
+    return r.node == node && r.type == type && operands == r.operands;
+  });
   if (at == std::end(kOps)) return nullptr;
   *op = static_cast<DeviceOp>(at - std::begin(kOps));
   return at;

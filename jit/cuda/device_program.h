@@ -10,6 +10,7 @@
 //         v1 = exp v0
 //         store x4 p1[4*i1] v1
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -24,16 +25,23 @@ enum class DeviceOp : uint8_t {
 #define LATHE_DEVICE_OP(id, result, operands, device, host) k_##id,
 #include "jit/cuda/device_ops.def"
 #undef LATHE_DEVICE_OP
+#define LATHE_INTEGER_OP(id, node, type, operands, device, host) k_##id,
+#include "jit/cuda/integer_ops.def"
+#undef LATHE_INTEGER_OP
 };
 struct DeviceOpRow {
   const char* name;
   ir::Op node;
-  char result;
+  ir::DType type;  // of the node
+  char result;     // as in the table
   const char* operands;
 };
 const DeviceOpRow& device_op(DeviceOp op);
-// The operation that a node is; null: a device has none.
-const DeviceOpRow* find_device_op(ir::Op node, DeviceOp* op);
+// The operation that a node of that type is, of operands of those kinds; null: a device has none.
+const DeviceOpRow* find_device_op(ir::Op node, ir::DType type, std::string_view operands, DeviceOp* op);
+// What a thread has of an element in a register: f an f32, i an integer of at most 32 bits, b a condition, l 64 bits as
+// they are.
+char value_kind(ir::DType type);
 
 enum class WarpOp : uint8_t {
 #define LATHE_WARP_OP(id, results, operands, type) k_##id,
@@ -50,31 +58,37 @@ const WarpOpRow& warp_op(WarpOp op);
 const WarpOpRow* find_warp_op(std::string_view intrinsic, WarpOp* op);
 
 struct DeviceParam {
-  std::string name;                 // p0: the address of its first element
-  bool written = false;             // else it is only read
-  ir::DType type = ir::DType::f32;  // bf16, f16: a load widens, a store rounds. i32, i64: integers, which are only read
-  bool bits = false;                // elements are moved as they are
+  std::string name;      // p0: the address of its first element
+  bool written = false;  // else it is only read
+  // bf16, f16: a load widens, a store rounds. i8, u8: a load widens, a store keeps the low bits. b8: conditions. i64:
+  // integers that are taken, or stored from i32.
+  ir::DType type = ir::DType::f32;
+  bool bits = false;  // elements of 1, 2 and 8 bytes are moved as they are
+  char kind() const;  // of its elements in registers
 };
 
 // An operand of an operation: a value or a constant.
 struct DeviceOperand {
   int value = -1;  // its number; -1: the constant
   float constant = 0;
+  bool whole = false;  // the constant is the integer
+  int32_t number = 0;
 };
+inline DeviceOperand whole_constant(int32_t number) { return {-1, 0, true, number}; }
 
 // Registers of a thread under one name. Which one is meant is known when code is made: loops over them are unrolled.
 struct DeviceLocal {
   std::string name;  // r0
   int64_t count = 1;
-  ir::DType type = ir::DType::f32;  // bf16, f16: two elements in a register, the even one in the low half
-  int64_t registers() const { return ir::dtype_bytes(type) == 2 ? (count + 1) / 2 : count; }
+  ir::DType type = ir::DType::f32;  // bf16, f16: two elements in a register, the even one in the low half. i32, i64
+  int64_t registers() const { return (count * std::max(ir::dtype_bytes(type), 2) + 3) / 4; }
 };
 
 // Memory of a block, aligned to 16 bytes.
 struct DeviceShared {
   std::string name;  // s0
   int64_t count = 1;
-  ir::DType type = ir::DType::f32;  // bf16, f16: a load widens, a store rounds
+  ir::DType type = ir::DType::f32;  // bf16, f16: a load widens, a store rounds. i32, i64
   int64_t bytes() const { return (count * dtype_bytes(type) + 15) / 16 * 16; }
 };
 
@@ -104,7 +118,7 @@ struct DeviceStmt {
     load,     // value = `lanes` elements from places[0] on, `step` apart
     set,      // value = op of operands, in each lane
     fold,     // value = op of all lanes of the operand: one lane
-    index,    // value = `integer`: a condition, or a number as f32; `name` is the lane, if it is not empty
+    index,    // value = `integer`: a condition, or a number as f32 or i32; `name` is the lane, if it is not empty
     shuffle,  // value = the operand of the thread whose number differs in the bit `distance`
     barrier,  // all threads of the block have come here, and see what the others stored
     warp,     // the threads of each warp do `warp` together; places: its results, then its operands
@@ -122,6 +136,7 @@ struct DeviceStmt {
   int distance = 0;      // shuffle: 1, 2, 4, 8 or 16
   bool bits = false;     // load: elements of 2 bytes as they are, two in a register; store: of a constant, the same
   int groups = 0;        // await
+  bool whole = false;    // index: of a number, as i32
   ir::Expr step;         // load, store of several lanes; 1: one access of all of them. take: the largest integer
   int value = -1;
   DeviceOp op = DeviceOp::k_add;

@@ -82,6 +82,11 @@ class Verifier {
                                       : p_.shared[i].name;
   }
 
+  // What a thread has of its elements in registers.
+  char kind_of(const DevicePlace& at) const {
+    return at.space == Space::param ? p_.params[static_cast<size_t>(at.index)].kind() : value_kind(type_of(at));
+  }
+
   Status place(const DevicePlace& at) const {
     const bool local = at.space == Space::local, shared = at.space == Space::shared;
     const size_t count = local ? p_.locals.size() : shared ? p_.shared.size() : p_.params.size();
@@ -96,9 +101,10 @@ class Verifier {
     LATHE_RETURN_IF_ERROR(place(s.places[0]));
     if (s.lanes > 1) LATHE_RETURN_IF_ERROR(integer(s.step, ir::DType::i64));
     if (s.places[0].space == Space::local) return local(s);
-    if (s.places[0].space == Space::param) {
+    if (s.places[0].space == Space::param && s.kind == DeviceStmt::Kind::load) {
       const DeviceParam& p = p_.params[static_cast<size_t>(s.places[0].index)];
-      if (!ir::is_float(p.type) && !p.bits) return invalid("access: {} holds integers, expected floats", p.name);
+      if (p.kind() == 'l' && !p.bits)
+        return invalid("access: {} is loaded from, whose elements of 64 bits are taken or moved", p.name);
     }
     if (s.lanes == 1 || !ir::is_const_int(s.step, 1)) return {};
     if (s.places[0].space == Space::shared) {
@@ -239,6 +245,12 @@ class Verifier {
     return at == values_.end() ? s.bits : at->second.first == 'h';
   }
 
+  // Of what is stored: numbers of 64 bits that are no bits are made of integers.
+  char stored_kind(const DevicePlace& at) const {
+    const bool wide = at.space == Space::param && !p_.params[static_cast<size_t>(at.index)].bits;
+    return wide && type_of(at) == ir::DType::i64 ? 'i' : kind_of(at);
+  }
+
   Status define_value(const DeviceStmt& s, char type, int lanes) {
     if (s.value < 0 || !values_.emplace(s.value, std::make_pair(type, lanes)).second)
       return invalid("names: value v{} is defined twice", s.value);
@@ -247,7 +259,8 @@ class Verifier {
   }
 
   Status operand(const DeviceOperand& o, char type, int lanes) const {
-    if (o.value < 0 && type == 'b') return invalid("values: a constant where a condition is expected");
+    if (o.value < 0 && (type == 'b' || type == 'l' || o.whole != (type == 'i')))
+      return invalid("values: a constant where {} is expected", type);
     if (o.value < 0) return type == 'h' && o.constant != 0 ? invalid("bits: a constant other than 0") : Status();
     const auto at = values_.find(o.value);
     if (at == values_.end()) return invalid("names: value v{} is not known here", o.value);
@@ -325,7 +338,7 @@ class Verifier {
           return invalid("shared: {} is loaded before anything is stored to it",
                          p_.shared[static_cast<size_t>(s.places[0].index)].name);
         if (s.bits) LATHE_RETURN_IF_ERROR(bits(s));
-        return define_value(s, s.bits ? 'h' : 'f', s.lanes);
+        return define_value(s, s.bits ? 'h' : kind_of(s.places[0]), s.lanes);
       case Kind::set: {
         const DeviceOpRow& row = device_op(s.op);
         const std::string_view operands = row.operands;
@@ -337,11 +350,11 @@ class Verifier {
       }
       case Kind::fold: {
         const DeviceOpRow& row = device_op(s.op);
-        if (std::string_view(row.operands) != "ff" || row.result != 'f')
+        if (std::string_view(row.operands) != std::string(2, row.result))
           return invalid("values: {} folds no lanes", row.name);
         if (s.operands.size() != 1) return invalid("values: a fold has {} operands", s.operands.size());
-        LATHE_RETURN_IF_ERROR(operand(s.operands[0], 'f', s.lanes));
-        return define_value(s, 'f', 1);
+        LATHE_RETURN_IF_ERROR(operand(s.operands[0], row.result, s.lanes));
+        return define_value(s, row.result, 1);
       }
       case Kind::index: {
         const std::set<std::string> names = names_;
@@ -350,15 +363,10 @@ class Verifier {
         const bool condition = s.integer->type == ir::DType::b8;
         LATHE_RETURN_IF_ERROR(integer(s.integer, condition ? ir::DType::b8 : ir::DType::i64));
         names_ = names;
-        return define_value(s, condition ? 'b' : 'f', s.name.empty() ? 1 : s.lanes);
+        return define_value(s, condition ? 'b' : s.whole ? 'i' : 'f', s.name.empty() ? 1 : s.lanes);
       }
       case Kind::shuffle:
-        if (apart_ > 0) return invalid("wait: a shuffle that not all threads reach");
-        if (s.distance < 1 || s.distance > 16 || (s.distance & (s.distance - 1)) != 0 || s.lanes != 1)
-          return invalid("values: a shuffle over {} threads", s.distance);
-        if (s.operands.size() != 1) return invalid("values: a shuffle has {} operands", s.operands.size());
-        LATHE_RETURN_IF_ERROR(operand(s.operands[0], 'f', 1));
-        return define_value(s, 'f', 1);
+        return shuffle(s);
       case Kind::barrier:
         return apart_ > 0 ? invalid("wait: a barrier that not all threads reach") : Status();
       case Kind::warp:
@@ -380,13 +388,24 @@ class Verifier {
           return invalid("access: {} is stored to, it is only read", p.name);
         }
         if (s.operands.size() != 1) return invalid("values: a store has {} operands", s.operands.size());
-        if (!moves_bits(s)) return operand(s.operands[0], 'f', s.lanes);
+        if (!moves_bits(s)) return operand(s.operands[0], stored_kind(s.places[0]), s.lanes);
         if (s.places[0].space == Space::param)
           return invalid("bits: {} is a parameter, expected registers or shared memory", name_of(s.places[0]));
         LATHE_RETURN_IF_ERROR(bits(s));
         return operand(s.operands[0], 'h', s.lanes);
     }
     return {};
+  }
+
+  Status shuffle(const DeviceStmt& s) {
+    if (apart_ > 0) return invalid("wait: a shuffle that not all threads reach");
+    if (s.distance < 1 || s.distance > 16 || (s.distance & (s.distance - 1)) != 0 || s.lanes != 1)
+      return invalid("values: a shuffle over {} threads", s.distance);
+    if (s.operands.size() != 1) return invalid("values: a shuffle has {} operands", s.operands.size());
+    const auto known = values_.find(s.operands[0].value);
+    const char kind = known != values_.end() && known->second.first == 'i' ? 'i' : 'f';
+    LATHE_RETURN_IF_ERROR(operand(s.operands[0], kind, 1));
+    return define_value(s, kind, 1);
   }
 
   Status body(const std::vector<DeviceStmt>& list) {

@@ -52,18 +52,21 @@ Status DeviceLowering::add_local(const ir::Buffer& b) {
   return {};
 }
 
-// How elements of a temporary lie: as f32, or as they are where warps compute with them.
+// How elements of a temporary lie: as f32, integers as i32 or, where they have more bits, as i64; or as they are where
+// warps compute with them.
 ir::DType DeviceLowering::type_of(const ir::Buffer& b) const {
-  return tensor_ && dtype_bytes(b.type) == 2 ? b.type : ir::DType::f32;
+  if (!ir::is_float(b.type)) return dtype_bytes(b.type) == 8 ? ir::DType::i64 : ir::DType::i32;
+  return dtype_bytes(b.type) == 8 ? ir::DType::i64 : tensor_ && dtype_bytes(b.type) == 2 ? b.type : ir::DType::f32;
 }
 
 Status DeviceLowering::buffers() {
   ir::for_each_stmt(kernel_.body, [&](const Stmt& s) { tensor_ = tensor_ || s.mark == Mark::tensor; });
   for (const ir::Buffer& b : kernel_.buffers) {
-    const bool integers = b.place == ir::Place::in && (b.type == ir::DType::i32 || b.type == ir::DType::i64);
-    const bool halves = b.type == ir::DType::f16 || b.type == ir::DType::bf16, moved = moves_bits(b.name);
-    if (b.type != ir::DType::f32 && !integers && !moved && !halves)
-      return unsupported("{} is {}, expected f32, bf16 or f16", b.name, ir::dtype_name(b.type));
+    const bool moved = moves_bits(b.name), param = ir::is_param(b.place);
+    if ((b.type == ir::DType::f64 || (!param && dtype_bytes(b.type) == 8)) && !moved)
+      return unsupported("{} is {}, whose elements are only moved on a device", b.name, ir::dtype_name(b.type));
+    if (b.type == ir::DType::b8 && !param && !moved)
+      return unsupported("{} is a temporary of {}", b.name, ir::dtype_name(b.type));
     if (b.place == ir::Place::reg) {
       LATHE_RETURN_IF_ERROR(add_local(b));
       continue;
@@ -79,15 +82,14 @@ Status DeviceLowering::buffers() {
       return unsupported("{} is a {} buffer, expected registers or shared memory", b.name, ir::place_name(b.place));
     if (!b.layout.empty() || !b.padding.empty()) return unsupported("{} has a layout of its own", b.name);
     place_of_[b.name] = {Space::param, static_cast<int>(out_.params.size()), {}};
-    out_.params.push_back({b.name, b.place == ir::Place::out, b.type, moved && b.type != ir::DType::f32});
+    out_.params.push_back({b.name, b.place == ir::Place::out, b.type, moved && dtype_bytes(b.type) != 4});
   }
   return {};
 }
 
-// Whether all that is done is to move elements of 2 or 4 bytes from place to place, those of the buffer among them.
+// Whether all that is done is to move elements from place to place, those of the buffer among them.
 bool DeviceLowering::moves_bits(const std::string& buffer) const {
-  const int bytes = dtype_bytes(kernel_.find_buffer(buffer)->type);
-  bool moved = bytes == 2 || bytes == 4, used = false;
+  bool moved = dtype_bytes(kernel_.find_buffer(buffer)->type) > 0, used = false;
   ir::for_each_stmt(kernel_.body, [&](const Stmt& s) {
     if (s.kind != Stmt::Kind::assign) return;
     moved = moved && s.op == ir::AssignOp::set && s.value->op == Op::k_load;

@@ -20,25 +20,6 @@ namespace {
 constexpr int64_t kWarp = 32;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-struct Reduction {
-  DeviceOp op;
-  float start;
-};
-Reduction reduction_of(AssignOp op) {
-  switch (op) {
-    case AssignOp::max:
-      return {DeviceOp::k_max, -kInfinity};
-    case AssignOp::fmax:
-      return {DeviceOp::k_fmax, -kInfinity};
-    case AssignOp::min:
-      return {DeviceOp::k_min, kInfinity};
-    case AssignOp::mul:
-      return {DeviceOp::k_mul, 1.0f};
-    default:
-      return {DeviceOp::k_add, 0.0f};
-  }
-}
-
 AssignOp op_on(const std::vector<Stmt>& body, const std::string& buffer) {
   AssignOp op = AssignOp::set;
   ir::for_each_stmt(body, [&](const Stmt& s) {
@@ -48,6 +29,25 @@ AssignOp op_on(const std::vector<Stmt>& body, const std::string& buffer) {
 }
 
 }  // namespace
+
+DeviceLowering::Reduction DeviceLowering::reduction_of(AssignOp op, ir::DType type) {
+  const bool whole = type == ir::DType::i32;
+  const auto of = [&](DeviceOp floats, float start, DeviceOp integers, int32_t number) {
+    return whole ? Reduction{integers, whole_constant(number)} : Reduction{floats, {-1, start}};
+  };
+  switch (op) {
+    case AssignOp::max:
+      return of(DeviceOp::k_max, -kInfinity, DeviceOp::k_max_i32, INT32_MIN);
+    case AssignOp::fmax:
+      return of(DeviceOp::k_fmax, -kInfinity, DeviceOp::k_max_i32, INT32_MIN);
+    case AssignOp::min:
+      return of(DeviceOp::k_min, kInfinity, DeviceOp::k_min_i32, INT32_MAX);
+    case AssignOp::mul:
+      return of(DeviceOp::k_mul, 1.0f, DeviceOp::k_mul_i32, 1);
+    default:
+      return of(DeviceOp::k_add, 0.0f, DeviceOp::k_add_i32, 0);
+  }
+}
 
 DeviceOperand DeviceLowering::load_cell(const DevicePlace& cell, List& to) {
   DeviceStmt load;
@@ -69,21 +69,22 @@ Result<std::vector<DeviceLowering::Partial>> DeviceLowering::open_partials(const
   const auto reduced = plan_.reduced.find(&s);
   if (reduced == plan_.reduced.end()) return out;
   for (const std::string& name : reduced->second) {
-    Partial p{name, place_of_.at(name), {}, {}, 0};
+    Partial p{name, place_of_.at(name), {}, {}, {}, 0};
     for (const ir::ThreadDim& d : share_.at(name)) {
       const bool inside = std::any_of(d.parts.begin(), d.parts.end(), [&](const ir::ThreadDim::Part& p) {
         return std::find(block_iters_.begin(), block_iters_.end(), p.owner.scope->iter) == block_iters_.end();
       });
       if (inside) return unsupported("threads of {} reduce elements of {}, which threads inside divide", s.iter, name);
     }
-    const Reduction r = reduction_of(op_on(s.body, name));
+    p.type = out_.locals[static_cast<size_t>(p.whole.index)].type;
+    const Reduction r = reduction_of(op_on(s.body, name), p.type);
     p.op = r.op;
     p.count = out_.locals[static_cast<size_t>(p.whole.index)].count;
     p.part = {Space::local, static_cast<int>(out_.locals.size()), {}};
-    out_.locals.push_back({fmt::format("{}_{}", name, out_.locals.size()), p.count});
+    out_.locals.push_back({fmt::format("{}_{}", name, out_.locals.size()), p.count, p.type});
     for (int64_t c = 0; c < p.count; ++c) {
       p.part.offset = Expr(c);
-      store_cell(p.part, {-1, r.start}, to);
+      store_cell(p.part, r.start, to);
     }
     place_of_[name] = p.part;
     out.push_back(std::move(p));
@@ -103,12 +104,48 @@ DeviceOperand DeviceLowering::over_lanes(DeviceOperand value, DeviceOp op, int64
   return value;
 }
 
+// By shared memory, in which each kind of values has a place of its own. values: of the first lanes of warps.
+void DeviceLowering::over_warps(const std::vector<Partial>& partials, int64_t threads,
+                                std::vector<DeviceOperand>& values, List& to) {
+  const Expr thread = ir::iter("thread");
+  const int64_t warps = threads / kWarp, all = out_.threads / kWarp;
+  std::map<ir::DType, std::pair<int, int64_t>> memory;  // which one, and how many values are there
+  std::vector<DevicePlace> places;                      // of values, but for the warp
+  for (const Partial& p : partials) {
+    for (int64_t c = 0; c < p.count; ++c) {
+      const auto [at, made] = memory.try_emplace(p.type, static_cast<int>(out_.shared.size()), 0);
+      if (made) out_.shared.push_back({fmt::format("x{}", out_.shared.size()), 0, p.type});
+      places.push_back({Space::shared, at->second.first, Expr(all * at->second.second++)});
+      out_.shared[static_cast<size_t>(at->second.first)].count += all;
+    }
+  }
+  DeviceStmt first;
+  first.kind = DeviceStmt::Kind::when;
+  first.integer = ir::make(ir::Op::k_eq, {ir::mod(thread, Expr(kWarp)), Expr(0)});
+  for (size_t i = 0; i < values.size(); ++i) {
+    DevicePlace at = places[i];
+    at.offset = ir::simplify(ir::floordiv(thread, Expr(kWarp)) + at.offset);
+    store_cell(at, values[i], first.body);
+  }
+  to.push_back(std::move(first));
+  barrier(to);
+  size_t i = 0;
+  for (const Partial& p : partials) {
+    for (int64_t c = 0; c < p.count; ++c, ++i) {
+      DevicePlace at = places[i];
+      at.offset =
+          ir::simplify(ir::floordiv(thread, Expr(threads)) * Expr(warps) + ir::mod(thread, Expr(warps)) + at.offset);
+      values[i] = over_lanes(load_cell(at, to), p.op, warps, to);
+    }
+  }
+  if (loops_ > 0) barrier(to);  // before the next turn stores there
+}
+
 // threads: that take part in the scope, neighbours from a multiple of that on.
 Status DeviceLowering::close_partials(const std::vector<Partial>& partials, int64_t threads, List& to) {
   if (partials.empty()) return {};
   if ((threads & (threads - 1)) != 0)
     return unsupported("{} threads reduce {} together, expected a power of two", threads, partials[0].buffer);
-  const Expr thread = ir::iter("thread");
   const int64_t warps = threads / kWarp;
   std::vector<DeviceOperand> values;
   for (const Partial& p : partials) {
@@ -118,29 +155,7 @@ Status DeviceLowering::close_partials(const std::vector<Partial>& partials, int6
       values.push_back(over_lanes(load_cell(cell, to), p.op, std::min(threads, kWarp), to));
     }
   }
-  if (warps > 1) {
-    const int64_t all = out_.threads / kWarp;
-    DevicePlace sums{Space::shared, static_cast<int>(out_.shared.size()), {}};
-    out_.shared.push_back({fmt::format("x{}", out_.shared.size()), all * static_cast<int64_t>(values.size())});
-    DeviceStmt first;
-    first.kind = DeviceStmt::Kind::when;
-    first.integer = ir::make(ir::Op::k_eq, {ir::mod(thread, Expr(kWarp)), Expr(0)});
-    for (size_t i = 0; i < values.size(); ++i) {
-      sums.offset = ir::simplify(ir::floordiv(thread, Expr(kWarp)) + Expr(all * static_cast<int64_t>(i)));
-      store_cell(sums, values[i], first.body);
-    }
-    to.push_back(std::move(first));
-    barrier(to);
-    size_t i = 0;
-    for (const Partial& p : partials) {
-      for (int64_t c = 0; c < p.count; ++c, ++i) {
-        sums.offset = ir::simplify(ir::floordiv(thread, Expr(threads)) * Expr(warps) + ir::mod(thread, Expr(warps)) +
-                                   Expr(all * static_cast<int64_t>(i)));
-        values[i] = over_lanes(load_cell(sums, to), p.op, warps, to);
-      }
-    }
-    if (loops_ > 0) barrier(to);  // before the next turn stores there
-  }
+  if (warps > 1) over_warps(partials, threads, values, to);
   List cells;
   size_t i = 0;
   for (const Partial& p : partials) {

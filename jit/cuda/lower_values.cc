@@ -23,26 +23,14 @@ bool is_index(const Expr& e) { return e->type == DType::i64; }
 // A number, or a comparison of numbers: no element takes part.
 bool is_of_indices(const Expr& e) {
   bool out = is_index(e) || e->type == DType::b8;
-  ir::for_each_node(e, [&](const ir::ExprNode& n) { out &= n.type == DType::i64 || n.type == DType::b8; });
+  ir::for_each_node(
+      e, [&](const ir::ExprNode& n) { out &= n.type == DType::i64 || (n.type == DType::b8 && n.op != Op::k_load); });
   return out;
 }
 
 bool is_half(DType type) { return type == DType::bf16 || type == DType::f16; }
 
-DeviceOp update_of(AssignOp op) {
-  switch (op) {
-    case AssignOp::max:
-      return DeviceOp::k_max;
-    case AssignOp::min:
-      return DeviceOp::k_min;
-    case AssignOp::mul:
-      return DeviceOp::k_mul;
-    case AssignOp::fmax:
-      return DeviceOp::k_fmax;
-    default:
-      return DeviceOp::k_add;
-  }
-}
+bool is_conversion(const Expr& e, DType type) { return e->op == Op::k_cast && e->type == type; }
 
 }  // namespace
 
@@ -233,11 +221,13 @@ Status DeviceLowering::assign(const ir::Stmt& s, int64_t threads, List& to) {
   if (plan_.rings.count(s.target) != 0) return copy(s, threads, to);
   DeviceOperand value;
   if (s.op == AssignOp::set) {
-    const bool rounds = s.value->op == Op::k_cast && is_half(s.value->type);  // as the store does
+    // As the store does. Integers of 64 bits are stored from narrower ones.
+    const bool rounds = (s.value->op == Op::k_cast && is_half(s.value->type) && ir::is_float(s.value->args[0]->type)) ||
+                        is_conversion(s.value, DType::i64);
     if (rounds && !tensor_ && !ir::is_param(kernel_.find_buffer(s.target)->place))
       return unsupported("{} is a temporary of {}", s.target, ir::dtype_name(s.value->type));
     LATHE_ASSIGN(value, moves_halves(s) ? halves(s.value, to) : expression(rounds ? s.value->args[0] : s.value, to));
-  } else if (s.value->type != DType::f32) {
+  } else if (s.value->type != DType::f32 && s.value->type != DType::i32) {
     return unsupported("a statement on {} updates {}", s.target, ir::dtype_name(s.value->type));
   }
   LATHE_ASSIGN(DeviceStmt store, access(s.target, s.index, to));
@@ -258,11 +248,11 @@ Status DeviceLowering::assign(const ir::Stmt& s, int64_t threads, List& to) {
 
 // What the cell of an update holds after it. Lanes that share a cell are folded first.
 Result<DeviceOperand> DeviceLowering::updated(const ir::Stmt& s, const DeviceStmt& cell, List& to) {
-  const DeviceOp op = update_of(s.op);
+  const DeviceOp op = reduction_of(s.op, s.value->type).op;
   const bool folded = cell.lanes < lanes_;
   DeviceStmt load = cell;
   load.kind = DeviceStmt::Kind::load;
-  if (s.op == AssignOp::add && s.value->op == Op::k_mul && !folded) {
+  if (s.op == AssignOp::add && s.value->op == Op::k_mul && s.value->type == DType::f32 && !folded) {
     std::vector<DeviceOperand> operands;
     for (const Expr& factor : s.value->args) {
       LATHE_ASSIGN(const DeviceOperand o, expression(factor, to));
@@ -292,6 +282,29 @@ int DeviceLowering::lanes_of(const DeviceOperand& o) const {
   return o.value < 0 ? 1 : lanes_of_[static_cast<size_t>(o.value)];
 }
 
+char DeviceLowering::kind_of(const DeviceOperand& o) const {
+  return o.value >= 0 ? kinds_[static_cast<size_t>(o.value)] : o.whole ? 'i' : 'f';
+}
+
+// Of the value that it defines.
+char DeviceLowering::kind_of(const DeviceStmt& s) const {
+  switch (s.kind) {
+    case DeviceStmt::Kind::load: {
+      const auto at = static_cast<size_t>(s.places[0].index);
+      return s.places[0].space == Space::param    ? out_.params[at].kind()
+             : s.places[0].space == Space::shared ? value_kind(out_.shared[at].type)
+                                                  : value_kind(out_.locals[at].type);
+    }
+    case DeviceStmt::Kind::set:
+    case DeviceStmt::Kind::fold:
+      return device_op(s.op).result;
+    case DeviceStmt::Kind::index:
+      return s.integer->type == DType::b8 ? 'b' : s.whole ? 'i' : 'f';
+    default:
+      return kind_of(s.operands[0]);  // shuffled
+  }
+}
+
 // Equal operations are done once; what changes meanwhile has no text.
 int DeviceLowering::keep(DeviceStmt s, const std::string& text, List& to) {
   const auto known = text.empty() ? known_.end() : known_.find(text);
@@ -299,6 +312,7 @@ int DeviceLowering::keep(DeviceStmt s, const std::string& text, List& to) {
   s.value = static_cast<int>(lanes_of_.size());
   const bool one = s.kind == DeviceStmt::Kind::fold || (s.kind == DeviceStmt::Kind::index && s.name.empty());
   lanes_of_.push_back(one ? 1 : s.lanes);
+  kinds_.push_back(kind_of(s));
   if (!text.empty()) known_[text] = s.value;
   to.push_back(std::move(s));
   return to.back().value;
@@ -311,50 +325,61 @@ DeviceOperand DeviceLowering::set(DeviceOp op, std::vector<DeviceOperand> operan
   s.lanes = lanes;
   std::string text = fmt::format("{} x{}", device_op(op).name, lanes);
   for (const DeviceOperand& o : operands)
-    text += o.value >= 0 ? fmt::format(" v{}", o.value) : fmt::format(" {}", print(ir::const_float(o.constant)));
+    text += o.value >= 0 ? fmt::format(" v{}", o.value)
+            : o.whole    ? fmt::format(" {}:i32", o.number)
+                         : fmt::format(" {}", print(ir::const_float(o.constant)));
   s.operands = std::move(operands);
   return DeviceOperand{keep(std::move(s), text, to), 0};
 }
 
-// In a vector scope, one for each lane if it depends on the lane.
-Result<DeviceOperand> DeviceLowering::index_value(const Expr& e, List& to) {
+// In a vector scope, one for each lane if it depends on the lane. type: of the value, if it is a number.
+Result<DeviceOperand> DeviceLowering::index_value(const Expr& e, DType type, List& to) {
   DeviceStmt s;
   s.kind = DeviceStmt::Kind::index;
-  s.integer = e->type == DType::b8 ? e : e->args[0];
-  if (is_index(s.integer)) s.integer = ir::simplify(s.integer, ranges_);
+  s.integer = e;
+  s.whole = type == DType::i32;
+  if (is_index(e)) s.integer = ir::simplify(e, ranges_);
+  if (s.whole && ir::is_const_int(s.integer)) return whole_constant(static_cast<int32_t>(s.integer->ival));
   if (vector_ != nullptr && ir::uses(s.integer, vector_->iter)) {
     s.lanes = lanes_;
     // A name of its own: the iterator is that of a loop elsewhere.
     s.name = fmt::format("l{}", lanes_of_.size());
     s.integer = ir::substitute(s.integer, {{vector_->iter, ir::iter(s.name)}});
   }
-  return DeviceOperand{keep(std::move(s), "index " + print(e) + (vector_ != nullptr ? " lanes" : ""), to), 0};
+  const std::string text = fmt::format("index {} {}{}", dtype_name(type), print(e), vector_ != nullptr ? " lanes" : "");
+  return DeviceOperand{keep(std::move(s), text, to), 0};
 }
 
 Result<DeviceOperand> DeviceLowering::expression(const Expr& e, List& to) {
   const bool widens = e->op == Op::k_cast && e->type == DType::f32 && is_half(e->args[0]->type);
   if (widens && e->args[0]->op == Op::k_load) return expression(e->args[0], to);  // as the load does
   if (e->op == Op::k_const_float) return DeviceOperand{-1, static_cast<float>(e->fval)};
+  if (e->op == Op::k_const_int && value_kind(e->type) == 'i') return whole_constant(static_cast<int32_t>(e->ival));
   if (e->op == Op::k_load) {
     LATHE_ASSIGN(DeviceStmt s, access(e->name, e->args, to));
     s.kind = DeviceStmt::Kind::load;
     const bool input = kernel_.find_buffer(e->name)->place == ir::Place::in;
     return DeviceOperand{keep(std::move(s), input ? print(e) : "", to), 0};
   }
-  const bool number = e->op == Op::k_cast && e->type == DType::f32 && is_index(e->args[0]);
-  if (e->type == DType::b8 ? is_of_indices(e) : number && is_of_indices(e->args[0])) return index_value(e, to);
-  DeviceOp op = DeviceOp::k_add;
-  const DeviceOpRow* row = find_device_op(e->op, &op);
-  const bool served = row != nullptr && std::none_of(e->args.begin(), e->args.end(), is_index) &&
-                      (e->type == DType::f32 || e->type == DType::b8);
-  if (!served) return unsupported("{} has no function on a device", print(e));
+  const bool number = (is_conversion(e, DType::f32) || is_conversion(e, DType::i32)) && is_index(e->args[0]);
+  if (e->type == DType::b8 && is_of_indices(e)) return index_value(e, e->type, to);
+  if (number && is_of_indices(e->args[0])) return index_value(e->args[0], e->type, to);
+  const bool shifts = e->op == Op::k_shift_left || e->op == Op::k_shift_right;
   std::vector<DeviceOperand> operands;
+  std::string kinds;
   int lanes = 1;
   for (const Expr& a : e->args) {
-    LATHE_ASSIGN(const DeviceOperand operand, expression(a, to));
+    const bool count = shifts && operands.size() == 1;  // an index
+    if (is_index(a) && !count) return unsupported("{} has no function on a device", print(e));
+    LATHE_ASSIGN(const DeviceOperand operand, count ? index_value(a, DType::i32, to) : expression(a, to));
     lanes = std::max(lanes, lanes_of(operand));
     operands.push_back(operand);
+    kinds += kind_of(operand);
   }
+  if (is_conversion(e, DType::i32) && kinds == "i") return operands[0];  // it is one already
+  DeviceOp op = DeviceOp::k_add;
+  if (find_device_op(e->op, e->type, kinds, &op) == nullptr)
+    return unsupported("{} has no function on a device", print(e));
   return set(op, std::move(operands), lanes, to);
 }
 

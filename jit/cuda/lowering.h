@@ -59,11 +59,19 @@ class DeviceLowering {
     std::string buffer;
     DevicePlace whole, part;
     DeviceOp op;
+    ir::DType type;
     int64_t count;
   };
   ir::Result<std::vector<Partial>> open_partials(const ir::Stmt& s, List& to);
   ir::Status close_partials(const std::vector<Partial>& partials, int64_t threads, List& to);
+  // What an update does to a cell of that type, and what it starts from.
+  struct Reduction {
+    DeviceOp op;
+    DeviceOperand start;
+  };
+  static Reduction reduction_of(ir::AssignOp op, ir::DType type);
   DeviceOperand over_lanes(DeviceOperand value, DeviceOp op, int64_t threads, List& to);
+  void over_warps(const std::vector<Partial>& partials, int64_t threads, std::vector<DeviceOperand>& values, List& to);
   DeviceOperand load_cell(const DevicePlace& cell, List& to);
   static void store_cell(const DevicePlace& cell, const DeviceOperand& value, List& to);
 
@@ -80,10 +88,12 @@ class DeviceLowering {
   ir::Result<DeviceOperand> halves(const ir::Expr& load, List& to);
   ir::Result<DeviceOperand> updated(const ir::Stmt& s, const DeviceStmt& cell, List& to);
   ir::Result<DeviceOperand> expression(const ir::Expr& e, List& to);
-  ir::Result<DeviceOperand> index_value(const ir::Expr& e, List& to);
+  ir::Result<DeviceOperand> index_value(const ir::Expr& e, ir::DType type, List& to);
   DeviceOperand set(DeviceOp op, std::vector<DeviceOperand> operands, int lanes, List& to);
   int keep(DeviceStmt s, const std::string& text, List& to);
   int lanes_of(const DeviceOperand& o) const;
+  char kind_of(const DeviceOperand& o) const;
+  char kind_of(const DeviceStmt& s) const;
 
   const ir::Kernel& kernel_;
   const ThreadPlan& plan_;
@@ -91,6 +101,7 @@ class DeviceLowering {
   DeviceProgram out_;
   std::map<std::string, DevicePlace> place_of_;              // buffers: space and index
   std::vector<int> lanes_of_;                                // by value
+  std::vector<char> kinds_;                                  // by value, as value_kind() says
   std::map<std::string, int> known_;                         // values, by what they are
   std::map<std::string, std::vector<ir::ThreadDim>> share_;  // reg buffers
   std::vector<ir::Expr> guards_;                             // that what comes next stands under

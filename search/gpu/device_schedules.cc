@@ -6,6 +6,7 @@
 #include "search/gpu/gemv_schedule.h"
 #include "search/gpu/product_schedule.h"
 #include "search/gpu/rows_schedule.h"
+#include "search/gpu/thread_schedule.h"
 #include "search/gpu/transpose_schedule.h"
 
 namespace lathe::search {
@@ -22,7 +23,7 @@ using MakeSchedule = ir::Result<Scheduled> (*)(const GeneralKernel&, const ir::S
 constexpr MakeSchedule kSchedules[] = {anywhere<gemv_schedule>,  tensor_schedule,
                                        product_schedule,         anywhere<transpose_schedule>,
                                        anywhere<chain_schedule>, anywhere<columns_schedule>,
-                                       anywhere<rows_schedule>};
+                                       anywhere<rows_schedule>,  anywhere<thread_schedule>};
 
 }  // namespace
 

@@ -68,13 +68,26 @@ Result<Rows> rows_of(const Kernel& k) {
     out.nest.push_back(&body->front());
     body = &body->front().body;
   }
-  bool reduces = false;
-  for (const Stmt& s : *body) {
-    if (s.kind == Stmt::Kind::assign) continue;
-    if (!is_column(s)) return unsupported("{} is more than rows with loops in each", k.name);
+  bool reduces = false, others = false;
+  const auto look = [&](const Stmt& s) {
+    if (s.kind == Stmt::Kind::assign) return;
+    others |= !is_column(s);
+    if (others) return;
     out.columns.push_back(&s);
     for (const Stmt& inner : s.body) reduces |= inner.op != AssignOp::set;
+  };
+  for (const Stmt& s : *body) {
+    // All threads of a row go through a loop around such loops and statements together.
+    const auto is_assign = [](const Stmt& inner) { return inner.kind == Stmt::Kind::assign; };
+    const bool turns = s.kind == Stmt::Kind::scope && std::any_of(s.body.begin(), s.body.end(), is_column) &&
+                       std::any_of(s.body.begin(), s.body.end(), is_assign);
+    if (turns) {
+      for (const Stmt& inner : s.body) look(inner);
+    } else {
+      look(s);
+    }
   }
+  if (others) return unsupported("{} is more than rows with loops in each", k.name);
   if (out.nest.empty() || !reduces) return unsupported("{} has no rows that are reduced", k.name);
   for (const Buffer& b : k.buffers) {
     if (is_param(b.place)) {

@@ -62,7 +62,10 @@ std::vector<int64_t> offsets_of(const ir::Buffer& b, const ir::SymbolValues& sym
 // Elements in memory: f32, or bf16 and f16 in 2 bytes.
 void put(char* to, ir::DType type, double value) {
   const auto x = static_cast<float>(value);
-  if (type == ir::DType::f16) {
+  if (!ir::is_float(type)) {
+    const auto whole = static_cast<int64_t>(value);
+    std::memcpy(to, &whole, static_cast<size_t>(ir::dtype_bytes(type)));
+  } else if (type == ir::DType::f16) {
     const auto half = static_cast<_Float16>(x);
     std::memcpy(to, &half, sizeof half);
   } else if (type == ir::DType::bf16) {
@@ -74,6 +77,14 @@ void put(char* to, ir::DType type, double value) {
   }
 }
 double get(const char* from, ir::DType type) {
+  if (!ir::is_float(type)) {
+    int64_t whole = 0;
+    const int bits = 64 - ir::dtype_bits(type);
+    std::memcpy(&whole, from, static_cast<size_t>(ir::dtype_bytes(type)));
+    whole = static_cast<int64_t>(static_cast<uint64_t>(whole) << bits);
+    const bool is_signed = ir::dtype_kind(type) == ir::DTypeKind::kInt;
+    return static_cast<double>(is_signed ? whole >> bits : static_cast<int64_t>(static_cast<uint64_t>(whole) >> bits));
+  }
   if (type == ir::DType::f16) {
     _Float16 half;
     std::memcpy(&half, from, sizeof half);
@@ -186,7 +197,17 @@ Tensors inputs_of(const ir::Kernel& kernel, const ir::SymbolValues& symbols) {
     ir::Tensor t;
     int64_t n = 1;
     for (const ir::Expr& d : b.dims) t.dims.push_back(value_of(d, symbols)), n *= t.dims.back();
-    for (int64_t i = 0; i < n; ++i) t.data.push_back(static_cast<double>((i * 7 + 3) % 23 - 11) / 4);
+    const bool is_signed = ir::dtype_kind(b.type) == ir::DTypeKind::kInt;
+    if (b.values) {
+      const int64_t lo = value_of(b.values.lo, symbols), choices = value_of(b.values.hi, symbols) - lo + 1;
+      for (int64_t i = 0; i < n; ++i) t.data.push_back(static_cast<double>(lo + i * 7 % choices));
+    }
+    for (int64_t i = static_cast<int64_t>(t.data.size()); i < n; ++i) {
+      const int64_t number = i * 7 % 23 - 11;
+      t.data.push_back(ir::is_float(b.type)      ? static_cast<double>((i * 7 + 3) % 23 - 11) / 4
+                       : b.type == ir::DType::b8 ? static_cast<double>(i * 7 % 3 != 0)
+                                                 : static_cast<double>(is_signed ? number : number + 200));
+    }
     out[b.name] = std::move(t);
   }
   return out;

@@ -19,9 +19,10 @@ struct ArgOf {
 struct TensorOf {
   TensorOf(const ArgOf& arg, bool on_device, size_t room = 0) : shape(arg.dims), device(on_device) {
     for (const int64_t d : shape) count *= static_cast<size_t>(d);
-    const bool integer = arg.dtype == LATHE_DTYPE_I32 || arg.dtype == LATHE_DTYPE_I64;
-    const bool half = arg.dtype == LATHE_DTYPE_BF16 || arg.dtype == LATHE_DTYPE_F16;
-    element = arg.dtype == LATHE_DTYPE_I64 ? 8 : half ? 2 : 4;
+    static constexpr uint8_t kCodes[] = {2, 2, 2, 4, 0, 1, 0, 0, 6};  // of LATHE_DTYPE_F32 and what follows
+    static constexpr size_t kBytes[] = {4, 8, 2, 2, 1, 1, 4, 8, 1};
+    dtype = arg.dtype;
+    element = kBytes[dtype];
     bytes = count * element;
     all = bytes + room;
     if (device) {
@@ -31,8 +32,9 @@ struct TensorOf {
       data = host.data();
     }
     std::memset(data, 0x5b, all);
-    const uint8_t code = integer ? 0 : arg.dtype == LATHE_DTYPE_BF16 ? 4 : 2, bits = static_cast<uint8_t>(8 * element);
-    tensor = {data, {device ? 2 : 1, 0}, static_cast<int32_t>(shape.size()), {code, bits, 1}, shape.data(), nullptr, 0};
+    const auto bits = static_cast<uint8_t>(8 * element);
+    const auto rank = static_cast<int32_t>(shape.size());
+    tensor = {data, {device ? 2 : 1, 0}, rank, {kCodes[dtype], bits, 1}, shape.data(), nullptr, 0};
   }
   ~TensorOf() {
     if (device) fake_gpu().free(data);
@@ -44,6 +46,7 @@ struct TensorOf {
       const auto n = static_cast<int64_t>(i * 37 + static_cast<size_t>(seed) * 11);
       if (arg.dtype == LATHE_DTYPE_I32) reinterpret_cast<int32_t*>(data)[i] = static_cast<int32_t>(n % arg.below);
       if (arg.dtype == LATHE_DTYPE_I64) reinterpret_cast<int64_t*>(data)[i] = n % arg.below;
+      if (element == 1) data[i] = static_cast<char>(arg.dtype == LATHE_DTYPE_BOOL ? n % 3 : n);
       const float x = static_cast<float>(n % 101 - 50) * 0.0625f;  // exact in every type
       if (arg.dtype == LATHE_DTYPE_F32) reinterpret_cast<float*>(data)[i] = x;
       if (arg.dtype == LATHE_DTYPE_F16) reinterpret_cast<_Float16*>(data)[i] = static_cast<_Float16>(x);
@@ -52,9 +55,23 @@ struct TensorOf {
     }
   }
   float value(size_t i) const {
-    if (element == 4) return floats()[i];
-    if (tensor.dtype.code == 2) return static_cast<float>(reinterpret_cast<const _Float16*>(data)[i]);
-    return std::bit_cast<float>(static_cast<uint32_t>(reinterpret_cast<const uint16_t*>(data)[i]) << 16);
+    switch (dtype) {
+      case LATHE_DTYPE_F16:
+        return static_cast<float>(reinterpret_cast<const _Float16*>(data)[i]);
+      case LATHE_DTYPE_BF16:
+        return std::bit_cast<float>(static_cast<uint32_t>(reinterpret_cast<const uint16_t*>(data)[i]) << 16);
+      case LATHE_DTYPE_I8:
+        return static_cast<float>(static_cast<int8_t>(data[i]));
+      case LATHE_DTYPE_U8:
+      case LATHE_DTYPE_BOOL:
+        return static_cast<float>(static_cast<uint8_t>(data[i]));
+      case LATHE_DTYPE_I32:
+        return static_cast<float>(reinterpret_cast<const int32_t*>(data)[i]);
+      case LATHE_DTYPE_I64:
+        return static_cast<float>(reinterpret_cast<const int64_t*>(data)[i]);
+      default:
+        return floats()[i];
+    }
   }
   float* floats() const { return reinterpret_cast<float*>(data); }
   lathe_arg arg() const { return {&tensor, bytes, 0, 0, 0}; }
@@ -62,6 +79,7 @@ struct TensorOf {
   std::vector<int64_t> shape;
   bool device;
   size_t count = 1, element = 4, bytes = 0, all = 0;
+  uint32_t dtype = LATHE_DTYPE_F32;
   std::vector<char> host;
   char* data = nullptr;
   lathe_tensor tensor;
@@ -97,6 +115,10 @@ inline void expect_as_on_cpu(lathe_context* ctx, const lathe_graph* graph, lathe
   ASSERT_EQ(lathe_execute(cpu.get(), host_args.data(), host_args.size(), &on_cpu, &e), LATHE_STATUS_OK) << e.message;
   ASSERT_EQ(lathe_execute(kernel, device_args.data(), device_args.size(), &exec, &e), LATHE_STATUS_OK) << e.message;
   const TensorOf &want = *host.back(), &got = *device.back();
+  if (tolerance == 0 && output.dtype != LATHE_DTYPE_F32 && output.dtype != LATHE_DTYPE_F16 &&
+      output.dtype != LATHE_DTYPE_BF16) {
+    ASSERT_EQ(std::memcmp(want.data, got.data, got.bytes), 0) << "integers differ";
+  }
   for (size_t i = 0; i < got.count; ++i) {
     const float a = want.value(i), b = got.value(i);
     ASSERT_TRUE(a == b || (std::isnan(a) && std::isnan(b)) || std::fabs(a - b) <= tolerance * (1 + std::fabs(a)))

@@ -15,6 +15,7 @@
 #include <iterator>
 #include <regex>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "tests/gpu/fakes/fake_cubin.h"
@@ -38,24 +39,30 @@ struct Row {
   const char *name, *operands, *host;
   char result;
 };
+constexpr char kind_of(std::string_view type) { return type == "f32" ? 'f' : type == "b8" ? 'b' : 'i'; }
 constexpr Row kOps[] = {
 #define LATHE_DEVICE_OP(id, result, operands, device, host) {#id, operands, host, result},
 #include "jit/cuda/device_ops.def"
 #undef LATHE_DEVICE_OP
+#define LATHE_INTEGER_OP(id, node, type, operands, device, host) {#id, operands, host, kind_of(#type)},
+#include "jit/cuda/integer_ops.def"
+#undef LATHE_INTEGER_OP
 };
 
 std::string host_prelude() {
   std::string out =
 #include "tests/gpu/fakes/host_prelude.inc"
+#include "tests/gpu/fakes/host_prelude_integers.inc"
       ;
+  const auto name_of = [](char kind) { return kind == 'f' ? "float " : kind == 'i' ? "int " : "bool "; };
   for (const Row& r : kOps) {
     std::string args;
     for (size_t i = 0; r.operands[i] != 0; ++i) {
       if (i > 0) args += ", ";
-      args += std::string(r.operands[i] == 'f' ? "float " : "bool ") + "abc"[i];
+      args += std::string(name_of(r.operands[i])) + "abc"[i];
     }
-    out += std::string("LT_FUNCTION ") + (r.result == 'f' ? "float" : "bool") + " lt_" + r.name + "(" + args +
-           ") { return " + r.host + "; }\n";
+    out += std::string("LT_FUNCTION ") + name_of(r.result) + "lt_" + r.name + "(" + args + ") { return " + r.host +
+           "; }\n";
   }
   return out;
 }

@@ -1,0 +1,16 @@
+// What no other Schedule for GPUs fits: a thread has whole rows of the outermost scopes, and does what is inside in
+// order, such as sums of what comes before each element.
+//
+//   for b: a = 0; for n: {a += x[b, n]; y[b, n] = a}
+//     -> for bb @grid: for bt < 64 @block: a[] = 0; for n: {a[] += x[b, n]; y[b, n] = a[]}
+#pragma once
+#include "search/gpu/general_kernel.h"
+#include "search/moves/schedule.h"
+
+namespace lathe::search {
+
+// UNSUPPORTED: there is no scope around all, rows depend on each other, or a temporary has more than one element of a
+// row.
+ir::Result<Scheduled> thread_schedule(const GeneralKernel& rows, const ir::SymbolValues& sizes);
+
+}  // namespace lathe::search

@@ -1,0 +1,110 @@
+// Kernels of integers that the tests of GPUs share, as ops writes them; and the compile matrix of a set of Kernels.
+#pragma once
+#include <gtest/gtest.h>
+
+#include "ir/analysis/analysis.h"
+#include "jit/cuda/cuda_text.h"
+#include "jit/cuda/lower_device.h"
+#include "jit/cuda/nvrtc.h"
+#include "search/cut/launch_cut.h"
+#include "search/gpu/device_schedules.h"
+#include "tests/gpu/chains.h"
+#include "tests/gpu/real_nvrtc.h"
+
+namespace lathe::test {
+
+// y = f(x), of those types.
+inline std::string converting(const char* from, const char* to, const std::string& value) {
+  return std::string("kernel convert(x: ") + from + "[N] in, y: " + to +
+         "[N] out) family elementwise where N in 0..1000000\n  for j < N [col]:\n    y[j] = " + value + "\n";
+}
+
+inline const char kMasked[] =
+    "kernel masked(c: b8[M, N] in, x: f32[M, N] in, z: bf16[N] in, y: f32[M, N] out) family elementwise "
+    "where M in 0..5000, N in 0..5000\n"
+    "  for i0 < M [row]:\n    for j < N [col]:\n      y[i0, j] = select(c[i0, j], x[i0, j], f32(z[j]))\n";
+inline const char kBits[] =
+    "kernel bits(x: u8[N] in, z: i32[N] in, y: i32[N] out) family elementwise where N in 0..1000000\n"
+    "  for j < N [col]:\n"
+    "    y[j] = (i32(x[j]) >> 4*(j % 2) & 15:i32) * z[j] - max(z[j], -3:i32) | (z[j] << 3 & 56:i32)\n";
+inline const char kArgmax[] =
+    "kernel argmax(s: f32[B, N] in, d: i64[B] out) family row where B in 0..65536, N in 0..1000000\n"
+    "  a: f32[B] heap\n  i: i32[B] heap\n"
+    "  for b < B [row]:\n    a[b] = -inf\n    for n < N [col]:\n      a[b] max= s[b, n]\n    i[b] = 2147483647:i32\n"
+    "    for n1 < N [col]:\n"
+    "      i[b] min= select(s[b, n1] == a[b] or s[b, n1] != s[b, n1], i32(n1), 2147483647:i32)\n"
+    "    d[b] = i64(i[b] | i[b] + 1:i32 >> 31)\n";
+inline const char kSumOfI32[] =
+    "kernel sums(s: i32[B, N] in, d: i32[B] out) family row where B in 0..65536, N in 0..1000000\n"
+    "  a: i32[B] heap\n"
+    "  for b < B [row]:\n    a[b] = 0:i32\n    for n < N [col]:\n      a[b] += s[b, n]\n    d[b] = a[b]\n";
+inline const char kCumsum[] =
+    "kernel cumsum(s: f32[B, N] in, d: f32[B, N] out) family scan where B in 0..65536, N in 0..1000000\n"
+    "  a: f32[B] heap\n"
+    "  for b < B [row]:\n    a[b] = 0.0\n    for n < N [col]:\n      a[b] += s[b, n]\n      d[b, n] = a[b]\n";
+inline std::string moved(const char* type) {
+  return std::string("kernel turned(s: ") + type + "[M, N] in, d: " + type +
+         "[N, M] out) family transpose where M in 0..5000, N in 0..5000\n"
+         "  for i < N [row]:\n    for j < M [col]:\n      d[i, j] = s[j, i]\n";
+}
+
+inline ir::Result<search::Scheduled> best_of(const search::GeneralKernel& general, const ir::SymbolValues& dims,
+                                             const char* gpu = "h200") {
+  ir::SymbolValues sizes;
+  for (const auto& [name, size] : general.sizes) sizes.emplace_back(name, ir::evaluate(size, dims).value());
+  return search::device_schedule(general, sizes, *ir::find_gpu_target(gpu));
+}
+
+struct MatrixForm {
+  std::string text;
+  ir::SymbolValues dims;
+  // Of 16 bytes or 8 at least so many loads, where it is compiled.
+  int wide = 0;
+};
+
+// By the real compiler, for each architecture of the table: no spills, no warnings. Counts what it did.
+class KernelMatrix : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    auto opened = jit::Nvrtc::open(real_nvrtc_path());
+    if (!opened.ok()) GTEST_SKIP() << opened.status().message() << "; scripts/setup_gpu.sh fetches it";
+    nvrtc = std::move(*opened);
+  }
+  void compile_all(const std::vector<MatrixForm>& forms) {
+    const char* gpu = GetParam();
+    const ir::GpuTarget target = *ir::find_gpu_target(gpu);
+    int kernels = 0, spills = 0, warnings = 0, opcode_failures = 0;
+    for (const MatrixForm& form : forms) {
+      const search::GeneralKernel general = search::general_kernel(kernel_of(form.text));
+      const auto made = best_of(general, form.dims, gpu);
+      ASSERT_TRUE(made.ok()) << made.status().to_string() << form.text;
+      const auto cut = search::cut_launches(made->kernel);
+      ASSERT_TRUE(cut.ok()) << cut.status().to_string();
+      int wide = 0;
+      for (const ir::Leaf& leaf : cut->leaves) {
+        const auto program = jit::lower_device(leaf);
+        ASSERT_TRUE(program.ok()) << program.status().to_string() << leaf.text;
+        const auto code = nvrtc->compile(*program, "lathe_leaf", target);
+        ++kernels;
+        EXPECT_TRUE(code.ok()) << gpu << ": " << code.status().message() << "\n" << leaf.text << print(*program);
+        if (!code.ok()) {
+          ++(code.status().message().find("spill") != std::string::npos ? spills : warnings);
+          continue;
+        }
+        EXPECT_EQ(code->log, "") << gpu << "\n" << leaf.text;
+        EXPECT_EQ(code->info.local, 0) << gpu << "\n" << leaf.text;
+        warnings += !code->log.empty();
+        wide += code->info.loads.bits128 + code->info.loads.bits64;
+      }
+      EXPECT_GE(wide, form.wide) << gpu << "\n" << form.text;
+      opcode_failures += wide < form.wide;
+    }
+    RecordProperty("kernels", kernels);
+    RecordProperty("spills", spills);
+    RecordProperty("warnings", warnings);
+    RecordProperty("opcode_failures", opcode_failures);
+  }
+  std::shared_ptr<const jit::Nvrtc> nvrtc;
+};
+
+}  // namespace lathe::test
