@@ -3,6 +3,7 @@
 
 #include "search/gpu/chain_schedule.h"
 #include "search/gpu/columns_schedule.h"
+#include "search/gpu/decoded_schedule.h"
 #include "search/gpu/gemv_schedule.h"
 #include "search/gpu/product_schedule.h"
 #include "search/gpu/rows_schedule.h"
@@ -20,10 +21,10 @@ ir::Result<Scheduled> anywhere(const GeneralKernel& general, const ir::SymbolVal
 }
 
 using MakeSchedule = ir::Result<Scheduled> (*)(const GeneralKernel&, const ir::SymbolValues&, const ir::GpuTarget&);
-constexpr MakeSchedule kSchedules[] = {anywhere<gemv_schedule>,  tensor_schedule,
-                                       product_schedule,         anywhere<transpose_schedule>,
-                                       anywhere<chain_schedule>, anywhere<columns_schedule>,
-                                       anywhere<rows_schedule>,  anywhere<thread_schedule>};
+constexpr MakeSchedule kSchedules[] = {
+    anywhere<decoded_schedule>, anywhere<gemv_schedule>,      tensor_schedule,          product_schedule,
+    anywhere<outputs_schedule>, anywhere<transpose_schedule>, anywhere<chain_schedule>, anywhere<columns_schedule>,
+    anywhere<rows_schedule>,    anywhere<thread_schedule>};
 
 }  // namespace
 
@@ -33,7 +34,7 @@ ir::Result<Scheduled> device_schedule(const GeneralKernel& general, const ir::Sy
   for (const MakeSchedule make : kSchedules) {
     ir::Result<Scheduled> made = make(general, sizes, target);
     if (made.ok()) return made;
-    why = made.status();
+    if (make != anywhere<thread_schedule>) why = made.status();
   }
   return ir::unsupported("no Schedule for a GPU: {}", why.message());
 }

@@ -7,7 +7,7 @@
 namespace lathe::search {
 
 // sizes: of the general Kernel's symbols, those that most calls have. UNSUPPORTED: no row of the table fits the Kernel;
-// says why the last one tried does not.
+// says why the last one that has a form of its own does not.
 ir::Result<Scheduled> device_schedule(const GeneralKernel& general, const ir::SymbolValues& sizes,
                                       const ir::GpuTarget& target);
 // What the moves of a Schedule for a GPU start from.

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "ir/analysis/analysis.h"
+#include "search/gpu/decoded_weight.h"
 
 namespace lathe::search {
 
@@ -226,6 +227,10 @@ class Generaliser {
 
 }  // namespace
 
-GeneralKernel general_kernel(const Kernel& naive) { return Generaliser(naive).run(); }
+GeneralKernel general_kernel(const Kernel& naive) {
+  GeneralKernel out = Generaliser(naive).run();
+  out.kernel = decode_apart(std::move(out.kernel));
+  return out;
+}
 
 }  // namespace lathe::search

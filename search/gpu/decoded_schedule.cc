@@ -1,0 +1,269 @@
+// See decoded_schedule.h.
+#include "search/gpu/decoded_schedule.h"
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <set>
+
+#include "ir/analysis/analysis.h"
+#include "ir/analysis/thread_share.h"
+#include "ir/core/names.h"
+#include "search/gpu/decoded_weight.h"
+#include "search/gpu/gemv_schedule.h"
+#include "search/gpu/move_list.h"
+#include "search/gpu/product_form.h"
+#include "search/gpu/tile_moves.h"
+
+namespace lathe::search {
+
+using namespace ir;  // NOLINT: this file is all IR
+
+namespace {
+
+constexpr int64_t kLanes = 32, kBlock = 256, kChunk = 32, kVector = 8, kThreads = 128;
+constexpr int64_t kMostBlock = 1024;
+
+// Numbers by which indices are divided, or taken modulo.
+void find_divisors(const Expr& e, std::set<int64_t>& out) {
+  for_each_node(e, [&](const ExprNode& n) {
+    if ((n.op == Op::k_floordiv || n.op == Op::k_mod) && is_const_int(n.args[1])) out.insert(n.args[1]->ival);
+  });
+}
+
+class Writer {
+ public:
+  // loose: fields that are not staged.
+  Writer(const GeneralKernel& general, const ProductForm& product, const DecodedWeight& weight,
+         std::set<std::string> loose = {})
+      : kernel_(general.kernel),
+        p_(product),
+        w_(weight),
+        loose_(std::move(loose)),
+        list_(general.kernel, "decoded.1"),
+        m_(product.m->iter),
+        n_(product.n->iter),
+        k_(product.k->iter) {}
+
+  // Terms after which indices begin anew: a power of two that divides the depth; 0: there is none.
+  int64_t block() const {
+    std::set<int64_t> divisors;
+    find_divisors(w_.value, divisors);
+    if (divisors.empty()) return 0;
+    const int64_t out = std::max(*divisors.rbegin(), kChunk);
+    const bool powers = std::all_of(divisors.begin(), divisors.end(),
+                                    [](int64_t d) { return std::has_single_bit(static_cast<uint64_t>(d)); });
+    return powers && out <= kMostBlock && proves_divisible(p_.k->extent, out, Ranges(kernel_)) ? out : 0;
+  }
+
+  Result<Scheduled> lines(int64_t block, int64_t few) {
+    // As many blocks as there are, and a warp can take, and as many outputs as threads are left for.
+    const int64_t depth = is_const_int(p_.k->extent) ? p_.k->extent->ival / block : kLanes;
+    const int64_t blocks =
+        std::clamp<int64_t>(static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(depth, 1)))), 1,
+                            std::max<int64_t>(kLanes * kChunk / block, 1));
+    list_.knob("few", few);
+    list_.knob("block", block);
+    list_.knob("blocks", blocks);
+    list_.move("tile_scope {0} {1} tail=mask as {0}b,{0}i", m_, few);
+    list_.move("tile_scope {0} {1} tail=mask as {0}b,{0}i", n_, kBlock * kChunk / (blocks * block));
+    list_.move("swap_scopes {}i {}b", m_, n_);
+    list_.move("swap_scopes {0}i {1}i", m_, n_);
+    const std::string m = m_ + "i";
+    list_.move("split_scope {0} after=1 as {0}e", m);
+    list_.move("split_scope {0} after=0 as {0}k", m);
+    list_.move("swap_scopes {}k {}", m, k_);
+    list_.move("move_to_register {} {}i", p_.sum, n_);
+    list_.move("tile_scope {0} {1} tail=exact as {0}b,{0}r", k_, block);
+    std::vector<std::string> halves = halve(k_ + "r", k_, block, kVector);
+    const std::string inner = std::exchange(halves.back(), {});
+    halves.pop_back();
+    const auto lane = halves.begin() + std::countr_zero(static_cast<uint64_t>(block / kChunk));
+    const std::vector<std::string> lanes(halves.begin(), lane);
+    halves.erase(halves.begin(), lane);
+    list_.move("swap_scopes {} {}k", inner, m);
+    list_.move("deal_scope {0}b {1} as {0}l,{0}t", k_, blocks);
+    const std::string chunk = lanes.empty() ? k_ + "t" : lanes.back();
+    const std::string step = halves.back();
+    list_.move("create_temporary {0} {0}_r at={1} mode=stage", w_.buffer, step);
+    list_.move("move_to_register {}_r {}", w_.buffer, step);
+    list_.move("inline_temporary {}", w_.buffer);
+    for (const std::string& made : p_.made) {
+      if (made != w_.buffer) list_.move("inline_temporary {}", made);
+    }
+    stage_fields(kChunk, chunk);
+    list_.move("unroll_scope {}_r_0", w_.buffer);
+    grid();
+    list_.move("parallelize_block {}i", n_);
+    list_.move("parallelize_block {}l", k_);
+    for (const std::string& l : lanes) list_.move("parallelize_block {}", l);
+    for (const std::string& h : halves) list_.move("unroll_scope {}", h);
+    list_.move("vectorize_scope {}", inner);
+    for (const char* part : {"", "k", "e"}) list_.move("unroll_scope {}{}", m, part);
+    return list_.finish();
+  }
+
+  //   for mb @grid: for nb @grid: c[..] = 0
+  //     for k0: {a_s = a; w_s = decode(q); for threads: for k1: c[..] += a_s * w_s}; for threads: y = f(c)
+  Result<Scheduled> tiles(int64_t block, int64_t rows) {
+    list_.knob("rows", rows);
+    list_.knob("block", block);
+    list_.move("tile_scope {0} {1} tail=mask as {0}b,{0}i", m_, rows);
+    list_.move("tile_scope {0} {1} tail=mask as {0}b,{0}i", n_, TileMoves::kColumns);
+    list_.move("swap_scopes {}i {}b", m_, n_);
+    TileMoves tiles(list_, m_, n_, k_);
+    tiles.apart(p_.sum, n_ + "b");
+    if (block > kChunk) list_.move("tile_scope {0} {1} tail=exact as {0}b,{0}r", k_, block);
+    list_.move("tile_scope {0}{1} {2} tail=exact as {0}0,{0}1", k_, block > kChunk ? "r" : "", kChunk);
+    const std::string k0 = k_ + "0", a = activations();
+    for (const std::string& x : {a, w_.buffer}) list_.move("create_temporary {0} {0}_s at={1} mode=stage", x, k0);
+    for (const std::string& made : p_.made) list_.move("inline_temporary {}", made);
+    for (const std::string& x : {a, w_.buffer}) list_.move("move_to_stack {}_s {}", x, k0);
+    grid();
+    for (const std::string& x : {a, w_.buffer}) list_.move("move_to_shared {}_s {}", x, k0);
+    const Expr& outputs = p_.n->extent;
+    const bool vary = !is_const_int(outputs) || outputs->ival % TileMoves::kColumns != 0;
+    const bool several = !is_const_int(outputs) || outputs->ival > TileMoves::kColumns;
+    for (const char* part : {"i", "ik"}) {
+      list_.move("pad_scope {}{}", m_, part);
+      if (vary && several) list_.move("pad_scope {}{}", n_, part);
+    }
+    tiles.copy_terms(a + "_s", rows, kChunk);
+    copy_weight(w_.buffer + "_s");
+    for (const std::string& x : {a, w_.buffer}) tiles.turn(x + "_s");
+    tiles.threads("i", rows / TileMoves::kSide, "", true);
+    tiles.threads("ik", rows / TileMoves::kSide, k_ + "1", true);
+    tiles.threads("ie", rows / TileMoves::kSide, "", false);
+    list_.move("unroll_scope {}1", k_);
+    return list_.finish();
+  }
+
+  const std::vector<std::string>& staged() const { return staged_; }
+
+  // A thread for each output.
+  Result<Scheduled> outputs() {
+    list_.knob("threads", kThreads);
+    list_.move("tile_scope {0} {1} tail=mask as {0}b,{0}t", n_, kThreads);
+    list_.move("move_to_register {} {}t", p_.sum, n_);
+    for (const std::string& made : p_.made) list_.move("inline_temporary {}", made);
+    for (const Stmt* b : p_.batch) list_.move("parallelize_grid {}", b->iter);
+    list_.move("parallelize_grid {}", m_);
+    list_.move("parallelize_grid {}b", n_);
+    list_.move("parallelize_block {}t", n_);
+    return list_.finish();
+  }
+
+ private:
+  // A scope of `size` iterations into halves of halves, down to `least`, which is the last name.
+  std::vector<std::string> halve(const std::string& scope, const std::string& name, int64_t size, int64_t least) {
+    std::vector<std::string> out = {scope};
+    for (; size > least; size /= 2) {
+      const std::string rest = std::exchange(out.back(), fmt::format("{}h{}", name, size));
+      out.push_back(fmt::format("{}r{}", name, size / 2));
+      list_.move("tile_scope {} {} tail=exact as {},{}", rest, size / 2, out[out.size() - 2], out.back());
+    }
+    return out;
+  }
+
+  // What a scope of `chunk` terms reads of fields goes into registers first.
+  void stage_fields(int64_t chunk, const std::string& scope) {
+    for (const auto& [field, size] : fields(chunk)) {
+      staged_.push_back(field);
+      list_.move("create_temporary {0} {0}_r at={1} mode=stage", field, scope);
+      list_.move("move_to_register {}_r {}", field, scope);
+      if (size > kVector) list_.move("tile_scope {0}_r_0 {1} tail=exact as {0}_q,{0}_v", field, kVector);
+      if (size > kVector) list_.move("unroll_scope {}_q", field);
+      if (size > 1) list_.move("vectorize_scope {}", size > kVector ? field + "_v" : field + "_r_0");
+    }
+  }
+
+  std::string activations() const {
+    for (const ProductOperand& o : p_.operands)
+      if (o.buffer != w_.buffer) return o.buffer;
+    return "";
+  }
+
+  // Threads of a warp have the same terms of neighbouring lines.
+  void copy_weight(const std::string& x) {
+    std::vector<std::string> halves = halve(x + "_1", x, kChunk, kVector);
+    for (size_t i = 0; i + 1 < halves.size(); ++i) list_.move("swap_scopes {}_0 {}", x, halves[i]);
+    stage_fields(kVector, x + "_0");
+    for (size_t i = 0; i + 1 < halves.size(); ++i) list_.move("parallelize_block {}", halves[i]);
+    list_.move("parallelize_block {}_0", x);
+    list_.move("unroll_scope {}", halves.back());
+  }
+
+  void grid() {
+    for (const Stmt* b : p_.batch) list_.move("parallelize_grid {}", b->iter);
+    list_.move("parallelize_grid {}b", m_);
+    list_.move("parallelize_grid {}b", n_);
+  }
+
+  // Fields of which a chunk has one element, or a run of neighbours, and how many.
+  std::vector<std::pair<std::string, int64_t>> fields(int64_t chunk) const {
+    std::map<std::string, std::set<int64_t>> at;
+    std::set<std::string> others;
+    for_each_node(w_.value, [&](const ExprNode& e) {
+      if (e.op != Op::k_load) return;
+      for (int64_t k = 0; k < chunk; ++k) {
+        for (size_t d = 0; d < e.args.size(); ++d) {
+          const Expr i = simplify(substitute(e.args[d], {{w_.term, Expr(k)}, {w_.output, Expr(0)}}));
+          const bool last = d + 1 == e.args.size();
+          if (!is_const_int(i) || (!last && i->ival != 0)) others.insert(e.name);
+          if (last && is_const_int(i)) at[e.name].insert(i->ival);
+        }
+      }
+    });
+    std::vector<std::pair<std::string, int64_t>> out;
+    for (const auto& [name, places] : at) {
+      const auto size = static_cast<int64_t>(places.size());
+      const bool run =
+          *places.rbegin() - *places.begin() + 1 == size && std::has_single_bit(static_cast<uint64_t>(size));
+      const Buffer& b = *kernel_.find_buffer(name);
+      if (run && others.count(name) == 0 && loose_.count(name) == 0 && size <= chunk && is_input(b.place))
+        out.emplace_back(name, size);
+    }
+    return out;
+  }
+
+  const Kernel& kernel_;
+  const ProductForm& p_;
+  const DecodedWeight& w_;
+  const std::set<std::string> loose_;
+  MoveList list_;
+  std::vector<std::string> staged_;
+  const std::string m_, n_, k_;
+};
+
+}  // namespace
+
+Result<Scheduled> decoded_schedule(const GeneralKernel& general, const SymbolValues& sizes) {
+  LATHE_ASSIGN(const ProductForm product, product_form(general.kernel));
+  LATHE_ASSIGN(const DecodedWeight weight, decoded_weight(general.kernel, product));
+  const int64_t rows = std::max<int64_t>(shape_of(product, sizes).rows, 1),
+                block = Writer(general, product, weight).block();
+  if (block == 0) return unsupported("the terms of {} are no whole blocks of a power of two", general.kernel.name);
+  const auto round_up = [](int64_t n) { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n))); };
+  // What is staged of a field is a thread's own, or the field is read where it is used.
+  std::set<std::string> loose;
+  for (;;) {
+    Writer writer(general, product, weight, loose);
+    Result<Scheduled> made =
+        rows <= kFewLines ? writer.lines(block, round_up(rows))
+                          : writer.tiles(block, std::clamp(round_up(rows), TileMoves::kSide, TileMoves::kColumns));
+    if (!made.ok()) return made;
+    const size_t before = loose.size();
+    for (const std::string& field : writer.staged()) {
+      if (!thread_share(made->kernel, field + "_r").ok()) loose.insert(field);
+    }
+    if (loose.size() == before) return made;
+  }
+}
+
+Result<Scheduled> outputs_schedule(const GeneralKernel& general, const SymbolValues&) {
+  LATHE_ASSIGN(const ProductForm product, product_form(general.kernel));
+  LATHE_ASSIGN(const DecodedWeight weight, decoded_weight(general.kernel, product));
+  return Writer(general, product, weight).outputs();
+}
+
+}  // namespace lathe::search

@@ -1,0 +1,130 @@
+// See decoded_weight.h.
+#include "search/gpu/decoded_weight.h"
+
+#include <algorithm>
+
+#include "ir/analysis/analysis.h"
+#include "ir/analysis/dependence.h"
+#include "ir/core/names.h"
+#include "search/gpu/product_form.h"
+
+namespace lathe::search {
+
+using namespace ir;  // NOLINT: this file is all IR
+
+namespace {
+
+// Loaded, and widened at most.
+bool is_loaded(const Expr& e) { return e->op == Op::k_load || (e->op == Op::k_cast && e->args[0]->op == Op::k_load); }
+
+bool has_name(const Kernel& k, const std::string& name) {
+  bool known = k.find_buffer(name) != nullptr || k.find_symbol(name) != nullptr;
+  for_each_stmt(k.body, [&](const Stmt& s) { known |= s.iter == name; });
+  return known;
+}
+
+constexpr const char* kWeight = "w";
+
+// The only statement of a nest.
+const Stmt& statement_of(const Stmt& nest) {
+  const Stmt* s = &nest;
+  while (s->kind == Stmt::Kind::scope) s = &s->body[0];
+  return *s;
+}
+
+// The factor with what earlier nests make of inputs alone written out. used: those nests.
+Expr written_out(const Kernel& kernel, const Expr& factor, std::vector<std::string>& used) {
+  return rewrite(factor, [&](const Expr& e) -> Expr {
+    if (e->op != Op::k_load || kernel.find_buffer(e->name)->place != Place::heap) return {};
+    for (size_t i = 0; i + 1 < kernel.body.size(); ++i) {
+      const Stmt& s = statement_of(kernel.body[i]);
+      if (s.target != e->name) continue;
+      std::vector<std::pair<std::string, Expr>> at;
+      for (size_t d = 0; d < s.index.size(); ++d) {
+        if (s.index[d]->op != Op::k_iter) return {};
+        at.emplace_back(s.index[d]->name, e->args[d]);
+      }
+      used.push_back(e->name);
+      return substitute(s.value, at);
+    }
+    return {};
+  });
+}
+
+// What nobody reads any more.
+void drop_unread(Kernel& kernel, const std::vector<std::string>& used) {
+  for (const std::string& made : used) {
+    const auto reads = [&](const Stmt& nest) {
+      const std::vector<Access> all = collect_accesses({nest}, {}, &made);
+      return std::any_of(all.begin(), all.end(), [](const Access& a) { return !a.write; });
+    };
+    if (std::any_of(kernel.body.begin(), kernel.body.end(), reads)) continue;
+    std::erase_if(kernel.body, [&](const Stmt& nest) { return statement_of(nest).target == made; });
+    std::erase_if(kernel.buffers, [&](const Buffer& buffer) { return buffer.name == made; });
+  }
+}
+
+// Elements that are used where they are decoded.
+Kernel decode_in_place(Kernel kernel) {
+  std::vector<std::string> used;
+  for_each_stmt(kernel.body.back().body, [&](Stmt& s) {
+    if (s.kind == Stmt::Kind::assign) s.value = written_out(kernel, s.value, used);
+  });
+  drop_unread(kernel, used);
+  return kernel;
+}
+
+}  // namespace
+
+Kernel decode_apart(Kernel kernel) {
+  const Result<ProductForm> product = product_form(kernel);
+  if (!product.ok())
+    return kernel.family == "quantised" && !kernel.body.empty() ? decode_in_place(std::move(kernel)) : kernel;
+  const std::string n = product->n->iter, k = product->k->iter;
+  const Expr term = product->k->body[0].value;
+  const auto is_decoded = [&](const Expr& factor) {
+    bool of_both = uses(factor, n) && uses(factor, k), others = false;
+    for_each_node(factor, [&](const ExprNode& e) {
+      others |= e.op == Op::k_iter && e.name != n && e.name != k;
+      others |= e.op == Op::k_load && !is_input(kernel.find_buffer(e.name)->place);
+    });
+    return of_both && !others && !is_loaded(factor) && factor->type == DType::f32;
+  };
+  std::vector<std::string> used;
+  std::vector<Expr> factors;
+  for (const Expr& factor : term->args)
+    factors.push_back(is_loaded(factor) ? factor : written_out(kernel, factor, used));
+  const auto decoded = std::find_if(factors.begin(), factors.end(), is_decoded);
+  const std::string w = kWeight, nw = n + "_w", kw = k + "_w";
+  if (decoded == factors.end() || has_name(kernel, w) || has_name(kernel, nw) || has_name(kernel, kw)) return kernel;
+
+  const Expr made = substitute(*decoded, {{n, iter(nw)}, {k, iter(kw)}});
+  const Expr rows = product->n->extent, depth = product->k->extent, read = load(w, {iter(n), iter(k)}, DType::f32);
+  *decoded = read;
+  const Expr narrow = make(Op::k_mul, std::move(factors));
+  for_each_stmt(kernel.body, [&](Stmt& s) {
+    if (s.kind == Stmt::Kind::assign && s.value.get() == term.get()) s.value = narrow;
+  });
+  Buffer b;
+  b.name = w;
+  b.dims = {rows, depth};
+  b.place = Place::heap;
+  kernel.buffers.push_back(std::move(b));
+  drop_unread(kernel, used);
+  Stmt nest = make_scope(
+      nw, rows, {make_scope(kw, depth, {make_assign(w, {iter(nw), iter(kw)}, AssignOp::set, made)}, "k")}, "n");
+  kernel.body.insert(kernel.body.end() - 1, std::move(nest));
+  return kernel;
+}
+
+Result<DecodedWeight> decoded_weight(const Kernel& kernel, const ProductForm& product) {
+  for (size_t i = 0; i + 1 < kernel.body.size(); ++i) {
+    const Stmt& s = statement_of(kernel.body[i]);
+    if (s.target != kWeight || std::find(product.made.begin(), product.made.end(), s.target) == product.made.end())
+      continue;
+    return DecodedWeight{s.target, s.index[0]->name, s.index[1]->name, s.value};
+  }
+  return unsupported("{} decodes no weight", kernel.name);
+}
+
+}  // namespace lathe::search

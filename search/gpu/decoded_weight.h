@@ -1,0 +1,30 @@
+// Products whose second factor is decoded from several fields, such as a weight of few bits: the factor gets a nest of
+// its own before the product, so that Schedules of products see a matrix, which they stage or recompute as they like.
+//
+//   for m: for n: c = 0; for k: c += a[m, k] * f(q[n, k // 2], s[n])
+//     -> for n_w: for k_w: w[n_w, k_w] = f(q[n_w, k_w // 2], s[n_w])
+//        for m: for n: c = 0; for k: c += a[m, k] * w[n, k]
+//
+// What is made of a field before, in the order of packed constants, is part of f. Where weights are only decoded, that
+// is written out as well.
+#pragma once
+#include <string>
+
+#include "ir/base/status.h"
+#include "ir/core/kernel.h"
+#include "search/gpu/product_form.h"
+
+namespace lathe::search {
+
+// The Kernel itself where it decodes nothing.
+ir::Kernel decode_apart(ir::Kernel kernel);
+
+// The temporary that such a Kernel decodes, and what an element of it is.
+struct DecodedWeight {
+  std::string buffer, output, term;  // its iterators
+  ir::Expr value;
+};
+// UNSUPPORTED: the Kernel decodes none.
+ir::Result<DecodedWeight> decoded_weight(const ir::Kernel& kernel, const ProductForm& product);
+
+}  // namespace lathe::search

@@ -1,0 +1,98 @@
+// Schedules of products with weights of few bits: what they are for which sizes and formats, that they keep values,
+// without conflicts of banks, and that the real compiler takes them for every architecture.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "search/gpu/decoded_schedule.h"
+#include "tests/gpu/emulated.h"
+#include "tests/gpu/integers/integer_kernels.h"
+#include "tests/gpu/integers/quantised_kernels.h"
+
+namespace lathe::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string recipe_of(const ir::Kernel& naive, int64_t rows) {
+  const auto made = best_of(search::general_kernel(naive), {{"M", rows}});
+  EXPECT_TRUE(made.ok()) << made.status().to_string();
+  return made.ok() ? to_text(made->schedule) : "";
+}
+
+TEST(DecodedCode, WhichScheduleServes) {
+  EXPECT_THAT(recipe_of(quantised_product("q4_0", 64, 4096), 1),
+              HasSubstr("from decoded.1 block=32 blocks=32 few=1\n"));
+  EXPECT_THAT(recipe_of(quantised_product("q4_k", 64, 4096), 3),
+              HasSubstr("from decoded.1 block=256 blocks=4 few=4\n"));
+  EXPECT_THAT(recipe_of(quantised_product("q4_0", 64, 96), 8), HasSubstr("from decoded.1 block=32 blocks=2 few=8\n"));
+  EXPECT_THAT(recipe_of(quantised_product("q4_0", 64, 4096), 17), HasSubstr("from decoded.1 block=32 rows=32\n"));
+  EXPECT_THAT(recipe_of(quantised_product("q4_0", 64, 4096), 4000), HasSubstr("from decoded.1 block=32 rows=64\n"));
+  EXPECT_THAT(recipe_of(quantised_product("int8_channel", 64, 4096), 1), HasSubstr("from lines.1"));
+  EXPECT_THAT(recipe_of(quantised_product("nbits_4", 64, 37), 17), HasSubstr("from decoded.1 threads=128\n"));
+}
+
+// A made constant is decoded from what the caller gives, in one nest.
+TEST(DecodedCode, AKernelWithTheWeightApart) {
+  const search::GeneralKernel general = search::general_kernel(quantised_product("q5_0", 64, 64));
+  const std::string text = print(general.kernel);
+  EXPECT_THAT(text, HasSubstr("w: f32[D0, 64] heap"));
+  EXPECT_THAT(text, HasSubstr("* w[n, k]"));
+  EXPECT_THAT(text, ::testing::Not(HasSubstr("_made")));
+  const search::GeneralKernel plain = search::general_kernel(kernel_of(kProduct));
+  EXPECT_THAT(print(plain.kernel), ::testing::Not(HasSubstr("w: f32")));
+}
+
+TEST(DecodedCode, KeepsValues) {
+  for (const char* format : {"q6_k", "nbits_4_zeros", "gptq"}) {
+    const int64_t k = 256;
+    const ir::Kernel naive = quantised_product(format, 24, k);
+    const search::GeneralKernel general = search::general_kernel(naive);
+    for (const int64_t rows : {1, 40}) {
+      const auto made = best_of(general, {{"M", rows}});
+      for (const int64_t m : {5, 65}) {
+        expect_values_kept(ir::as_given(naive), general, made, {{"M", m}}, 2e-4);
+        expect_as_interpreted(made->kernel, sizes_of(general, {{"M", m}}), 2e-4);
+      }
+    }
+  }
+}
+
+TEST(DecodedCode, NoConflictsOfBanks) {
+  for (const char* format : {"q4_0", "q4_k"}) {
+    const search::GeneralKernel general = search::general_kernel(quantised_product(format, 128, 256));
+    const auto made = best_of(general, {{"M", 128}});
+    ASSERT_TRUE(made.ok()) << made.status().to_string();
+    const BankCounts banks = bank_conflicts(made->kernel, sizes_of(general, {{"M", 128}}));
+    EXPECT_GT(banks.accesses, 0);
+    EXPECT_EQ(banks.conflicts, 0) << format;
+  }
+}
+
+TEST(DecodedCode, RefusesWhatDecodesNothing) {
+  const search::GeneralKernel general = search::general_kernel(kernel_of(kProduct));
+  EXPECT_THAT(search::decoded_schedule(general, {}).status().message(), HasSubstr("decodes no weight"));
+  const search::GeneralKernel odd = search::general_kernel(quantised_product("nbits_4", 64, 37));
+  EXPECT_THAT(search::decoded_schedule(odd, {}).status().message(), HasSubstr("no whole blocks of a power of two"));
+}
+
+class DecodedMatrix : public KernelMatrix {};
+TEST_P(DecodedMatrix, CompilesWithoutSpills) {
+  std::vector<MatrixForm> forms;
+  const bool all = std::string(GetParam()) == "h200";
+  for (const ops::QuantFormat& f : ops::quant_formats()) {
+    const bool some = f.name == "q4_0" || f.name == "q5_k" || f.name == "nbits_4";
+    if (!all && !some) continue;
+    for (const int64_t rows : {1, 8, 100}) {
+      if (!some && rows == 8) continue;
+      // Bytes of a chunk lie together, and are loaded so where they are aligned.
+      const bool wide = rows < 9 && (f.name == "q4_0" || f.name == "q8_0" || f.name == "nbits_4");
+      forms.push_back({print(quantised_product(f.name, 64, 4096, ir::DType::bf16)), {{"M", rows}}, wide ? 2 : 0});
+    }
+  }
+  compile_all(forms);
+}
+INSTANTIATE_TEST_SUITE_P(Gpus, DecodedMatrix, testing::Values("a100", "l40s", "h200", "rtx5090"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace lathe::test

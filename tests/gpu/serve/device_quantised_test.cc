@@ -1,0 +1,263 @@
+// Weights of few bits on a device, through the C ABI and the fakes: the results of the CPU in every format, at every
+// size, from the bytes that engines have.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "tests/gpu/served_op.h"
+
+namespace lathe::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+// The blocks of tests/ops/quant_vectors.txt: random ones, all bits set, none, the largest scale.
+std::vector<std::string> blocks_of(const std::string& format) {
+  std::vector<std::string> out;
+  std::ifstream in(LATHE_SOURCE_DIR "/tests/ops/quant_vectors.txt");
+  for (std::string line; std::getline(in, line);) {
+    std::istringstream words(line);
+    std::string name, hex, bytes;
+    words >> name >> hex;
+    if (name != format) continue;
+    for (size_t i = 0; i + 1 < hex.size(); i += 2) bytes += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
+    out.push_back(bytes);
+  }
+  return out;
+}
+
+// Operands of the weight, with their bytes.
+struct Operand {
+  ArgOf arg;
+  std::string bytes;
+};
+struct Weight {
+  std::string format;
+  int64_t group = 0, n = 0, k = 0;
+  std::vector<Operand> operands;
+};
+
+// extreme: of all blocks, else of random ones.
+Weight blocks(const std::string& format, int64_t block, int64_t n, int64_t depth, bool extreme = false) {
+  const std::vector<std::string> known = blocks_of(format);
+  std::string bytes;
+  for (int64_t i = 0; i < n * depth; ++i) {
+    const auto from = static_cast<size_t>(i * 7 + i / 3) % known.size();
+    bytes += known[extreme ? from : from % 2 * (known.size() - 1)];
+  }
+  const auto row = static_cast<int64_t>(known[0].size()) * depth;
+  return {format, 0, n, block * depth, {{{{n, row}, LATHE_DTYPE_U8}, bytes}}};
+}
+
+// Fields that are operands of their own: any bits, and scales that are exact.
+Operand bits(const std::vector<int64_t>& dims, uint32_t dtype, uint64_t seed) {
+  Operand out{{dims, dtype}, ""};
+  TensorOf shape(out.arg, false);
+  out.bytes.resize(shape.bytes);
+  for (char& c : out.bytes) {
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    c = static_cast<char>(seed >> 40);
+  }
+  return out;
+}
+Operand scales(const std::vector<int64_t>& dims, uint32_t dtype = LATHE_DTYPE_F32) {
+  Operand out{{dims, dtype}, ""};
+  TensorOf values(out.arg, false);
+  values.fill(out.arg, 3);
+  out.bytes.assign(values.data, values.bytes);
+  return out;
+}
+Weight tensors(const std::string& format, int64_t n, int64_t k, int64_t group) {
+  const int64_t g = group == 0 ? 1 : (k + group - 1) / group;
+  const uint32_t u8 = LATHE_DTYPE_U8, i8 = LATHE_DTYPE_I8, i32 = LATHE_DTYPE_I32;
+  Weight out{format, group, n, k, {}};
+  if (format == "int8_channel") out.operands = {bits({n, k}, i8, 1), scales({n})};
+  if (format == "int8_group") out.operands = {bits({n, k}, i8, 1), scales({n, g}, LATHE_DTYPE_F16)};
+  if (format.rfind("nbits_4", 0) == 0) out.operands = {bits({n, g, group / 2}, u8, 1), scales({n, g})};
+  if (format.rfind("nbits_8", 0) == 0) out.operands = {bits({n, g, group}, u8, 1), scales({n, g})};
+  if (format == "nbits_4_zeros") out.operands.push_back(bits({n, (g + 1) / 2}, u8, 2));
+  if (format == "nbits_8_zeros") out.operands.push_back(bits({n, g}, u8, 2));
+  if (format.rfind("gptq", 0) == 0)
+    out.operands = {bits({k / 8, n}, i32, 1), scales({g, n}, LATHE_DTYPE_BF16), bits({g, n / 8}, i32, 2)};
+  if (format == "awq") out.operands = {bits({k, n / 8}, i32, 1), scales({g, n}), bits({g, n / 8}, i32, 2)};
+  return out;
+}
+
+struct Call {
+  std::vector<std::unique_ptr<TensorOf>> tensors;
+  std::vector<lathe_arg> args;
+  void add(const Operand& o, bool on_device, int seed = 0) {
+    tensors.push_back(std::make_unique<TensorOf>(o.arg, on_device));
+    if (o.bytes.empty()) {
+      tensors.back()->fill(o.arg, seed);
+    } else {
+      std::memcpy(tensors.back()->data, o.bytes.data(), o.bytes.size());
+    }
+    args.push_back(tensors.back()->arg());
+  }
+};
+
+const lathe_hint kFew = {1, 1}, kMany = {64, 1};
+
+class DeviceQuantised : public testing::Test {
+ protected:
+  static std::vector<lathe_attr> attrs_of(const Weight& w) {
+    lathe_attr group{};
+    group.name = "group";
+    group.type = LATHE_ATTR_INT;
+    group.i = w.group;
+    return {text_attr("format", w.format.c_str()), group};
+  }
+  static std::vector<DescOf> descs_of(const Weight& w) {
+    std::vector<DescOf> out;
+    for (const Operand& o : w.operands) {
+      std::vector<lathe_dim> dims;
+      for (const int64_t d : o.arg.dims) dims.push_back(fixed(d));
+      out.push_back({dims, o.arg.dtype, LATHE_TENSOR_CONST});
+    }
+    return out;
+  }
+
+  // Results of the CPU, relative to the largest of them; NaN where they are. before, after: the other inputs.
+  void expect_as_cpu(const lathe_graph* graph, lathe_kernel* kernel, const std::vector<Operand>& before,
+                     const Weight& w, const std::vector<Operand>& after, const ArgOf& result, float tolerance) {
+    Call host, device;
+    for (Call* call : {&host, &device}) {
+      for (const Operand& o : before) call->add(o, call == &device, 1);
+      for (const Operand& o : w.operands) call->add(o, call == &device);
+      for (const Operand& o : after) call->add(o, call == &device, 2);
+      call->add({result, ""}, call == &device);
+    }
+    lathe_error e;
+    const Owned<lathe_kernel> cpu = resolve(ctx.get(), graph);
+    uint64_t bytes = 0;
+    ASSERT_EQ(lathe_workspace_bytes(cpu.get(), host.args.data(), host.args.size(), 1, &bytes, &e), LATHE_STATUS_OK);
+    const Aligned workspace(bytes);
+    lathe_exec on_cpu = LATHE_EXEC_INIT;
+    on_cpu.workspace = workspace.memory;
+    on_cpu.workspace_bytes = bytes;
+    const lathe_exec exec = on_stream();
+    ASSERT_EQ(lathe_execute(cpu.get(), host.args.data(), host.args.size(), &on_cpu, &e), LATHE_STATUS_OK) << e.message;
+    ASSERT_EQ(lathe_execute(kernel, device.args.data(), device.args.size(), &exec, &e), LATHE_STATUS_OK) << e.message;
+    const TensorOf &want = *host.tensors.back(), &got = *device.tensors.back();
+    float most = 0;
+    for (size_t i = 0; i < want.count; ++i)
+      if (std::isfinite(want.value(i))) most = std::max(most, std::fabs(want.value(i)));
+    for (size_t i = 0; i < want.count; ++i) {
+      const float a = want.value(i), b = got.value(i);
+      ASSERT_TRUE(a == b || (std::isnan(a) && std::isnan(b)) || std::fabs(a - b) <= tolerance * (1 + most))
+          << w.format << " element " << i << " of " << want.count << " is " << b << ", expected " << a;
+    }
+  }
+
+  void expect_products(const Weight& w, uint32_t type, const std::vector<int64_t>& rows) {
+    const float tolerance = type == LATHE_DTYPE_F32 ? 4e-6f : type == LATHE_DTYPE_F16 ? 0.00098f : 0.0079f;
+    for (const lathe_hint* hint : {&kFew, &kMany}) {
+      lathe_dim m = range("M", 0, 5000);
+      m.hints = hint;
+      m.num_hints = 1;
+      std::vector<DescOf> descs = descs_of(w);
+      descs.insert(descs.begin(), {{m, fixed(w.k)}, type});
+      const auto graph = single_graph(ctx.get(), "quantized_matmul", descs, attrs_of(w));
+      const auto kernel = served_on_device(ctx.get(), graph.get());
+      ASSERT_NE(kernel, nullptr) << w.format;
+      for (const int64_t r : rows)
+        expect_as_cpu(graph.get(), kernel.get(), {{{{r, w.k}, type}, ""}}, w, {}, {{r, w.n}, type}, tolerance);
+    }
+  }
+
+  Owned<lathe_context> ctx = gpu_context();
+};
+
+struct Blocks {
+  const char* name;
+  int64_t size;
+};
+constexpr Blocks kBlocks[] = {{"q4_0", 32}, {"q4_1", 32},  {"q5_0", 32},  {"q5_1", 32},
+                              {"q8_0", 32}, {"q4_k", 256}, {"q5_k", 256}, {"q6_k", 256}};
+
+TEST_F(DeviceQuantised, ProductsWithBlocks) {
+  for (const Blocks& b : kBlocks) {
+    expect_products(blocks(b.name, b.size, 9, 3), LATHE_DTYPE_F32, {0, 1, 3, 9, 17});
+    if (b.name != std::string("q4_0") && b.name != std::string("q5_k")) continue;
+    for (const auto& [n, depth] : {std::pair<int64_t, int64_t>{1, 1}, {65, 2}})
+      expect_products(blocks(b.name, b.size, n, depth), LATHE_DTYPE_F32, {0, 1, 2, 8, 9, 16, 17, 63, 65});
+  }
+}
+
+TEST_F(DeviceQuantised, ProductsOfNarrowActivations) {
+  for (const uint32_t type : {LATHE_DTYPE_BF16, LATHE_DTYPE_F16}) {
+    expect_products(blocks("q4_0", 32, 33, 5), type, {1, 5, 8, 31});
+    expect_products(blocks("q6_k", 256, 7, 1), type, {1, 8, 33});
+    expect_products(tensors("gptq", 16, 64, 32), type, {1, 8, 33});
+  }
+}
+
+// All bits set, none, the largest scale.
+TEST_F(DeviceQuantised, ExtremeBlocks) {
+  for (const Blocks& b : kBlocks) expect_products(blocks(b.name, b.size, 11, 3, true), LATHE_DTYPE_F32, {1, 3, 17});
+}
+
+TEST_F(DeviceQuantised, ProductsWithTensors) {
+  for (const char* format : {"int8_channel", "int8_group", "nbits_4", "nbits_4_zeros", "nbits_8", "nbits_8_zeros"}) {
+    const bool channel = format == std::string("int8_channel");
+    for (const auto& [n, k, group] : {std::tuple<int64_t, int64_t, int64_t>{1, 256, 128}, {65, 96, 32}})
+      expect_products(tensors(format, n, k, channel ? 0 : group), LATHE_DTYPE_F32, {0, 1, 3, 9, 17});
+  }
+  for (const char* format : {"gptq", "gptq_v2", "awq"}) {
+    for (const auto& [n, k, group] : {std::tuple<int64_t, int64_t, int64_t>{8, 32, 32}, {72, 256, 128}})
+      expect_products(tensors(format, n, k, group), LATHE_DTYPE_F32, {0, 1, 3, 9, 17});
+  }
+}
+
+// A depth that ends inside of a group, and groups that are no power of two.
+TEST_F(DeviceQuantised, GroupsThatDoNotFit) {
+  expect_products(tensors("nbits_4", 7, 37, 16), LATHE_DTYPE_F32, {1, 3, 17});
+  expect_products(tensors("nbits_8_zeros", 5, 1, 16), LATHE_DTYPE_F32, {1, 9});
+  expect_products(tensors("nbits_4_zeros", 5, 96, 48), LATHE_DTYPE_F32, {1, 9});
+  expect_products(tensors("int8_group", 3, 7, 3), LATHE_DTYPE_F32, {1, 9});
+  expect_products(tensors("int8_channel", 3, 7, 0), LATHE_DTYPE_F32, {1, 9});
+  expect_products(tensors("gptq", 16, 40, 8), LATHE_DTYPE_F32, {1, 9});
+}
+
+TEST_F(DeviceQuantised, WeightsAreDecodedBitByBit) {
+  for (const Blocks& b : kBlocks) {
+    for (const auto& [n, depth] : {std::pair<int64_t, int64_t>{1, 1}, {7, 3}}) {
+      const Weight w = blocks(b.name, b.size, n, depth, true);
+      const auto graph = single_graph(ctx.get(), "dequantize", descs_of(w), attrs_of(w));
+      const auto kernel = served_on_device(ctx.get(), graph.get());
+      ASSERT_NE(kernel, nullptr) << b.name;
+      expect_as_cpu(graph.get(), kernel.get(), {}, w, {}, {{n, w.k}}, 0);
+    }
+  }
+  for (const char* format :
+       {"int8_channel", "int8_group", "nbits_4", "nbits_4_zeros", "nbits_8", "nbits_8_zeros", "gptq", "awq"}) {
+    const Weight w = tensors(format, 16, 96, format == std::string("int8_channel") ? 0 : 32);
+    const auto graph = single_graph(ctx.get(), "dequantize", descs_of(w), attrs_of(w));
+    const auto kernel = served_on_device(ctx.get(), graph.get());
+    ASSERT_NE(kernel, nullptr) << format;
+    expect_as_cpu(graph.get(), kernel.get(), {}, w, {}, {{16, w.k}}, 0);
+  }
+}
+
+TEST_F(DeviceQuantised, RowsThatIdsChoose) {
+  for (const char* format : {"q4_0", "q6_k", "nbits_4", "int8_channel"}) {
+    const bool whole = format[0] == 'q';
+    const Weight w = whole ? blocks(format, format[1] == '6' ? 256 : 32, 9, 3)
+                           : tensors(format, 9, 96, format == std::string("int8_channel") ? 0 : 32);
+    for (const uint32_t type : {LATHE_DTYPE_I32, LATHE_DTYPE_I64}) {
+      std::vector<DescOf> descs = descs_of(w);
+      descs.push_back({{range("T", 0, 5000)}, type});
+      const auto graph = single_graph(ctx.get(), "quantized_gather", descs, attrs_of(w));
+      const auto kernel = served_on_device(ctx.get(), graph.get());
+      ASSERT_NE(kernel, nullptr) << format;
+      for (const int64_t t : {0, 1, 7, 33})
+        expect_as_cpu(graph.get(), kernel.get(), {}, w, {{{{t}, type, 9}, ""}}, {{t, w.k}}, 0);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lathe::test
