@@ -9,6 +9,7 @@
 #include "ir/core/text_form.h"
 #include "jit/cuda/guards.h"
 #include "jit/cuda/lowering.h"
+#include "jit/cuda/taken_sizes.h"
 
 namespace lathe::jit {
 
@@ -436,8 +437,10 @@ Status DeviceLowering::vector(const Stmt& s, int64_t threads, List& to) {
 Result<DeviceProgram> lower_device(const ir::Leaf& leaf) {
   if (leaf.kernel.body.size() != 1 || leaf.kernel.body[0].mark != Mark::grid)
     return unsupported("expected one @grid scope");
-  LATHE_ASSIGN(const ThreadPlan plan, plan_threads(leaf.kernel));
-  LATHE_ASSIGN(DeviceProgram out, DeviceLowering(leaf.kernel, plan).run());
+  const TakenSizes sizes = take_sizes(leaf.kernel);
+  LATHE_ASSIGN(const ThreadPlan plan, plan_threads(sizes.kernel));
+  LATHE_ASSIGN(DeviceProgram out, DeviceLowering(sizes.kernel, plan).run());
+  bring_in(sizes, out);
   LATHE_RETURN_IF_ERROR(verify(out).with_context("device program"));
   return out;
 }

@@ -96,12 +96,7 @@ Status resolve(lathe_context* ctx, const lathe_graph* graph, const lathe_policy*
   body.op = std::move(found.op);
   const PrepareInfo& prepared = found.info;
   LATHE_ASSIGN(body.plan, make_call_plan(*body.op, graph->body->graph));
-  if (body.device != nullptr) {
-    body.plan.device = {kCudaDevice, body.device->number()};
-    if (std::any_of(body.plan.values.begin(), body.plan.values.end(), [](const ValueCheck& v) { return v.rises; }))
-      return ir::unsupported("integers whose order has to be checked, which a GPU's memory does not allow")
-          .with_arg("policy.device", 2);
-  }
+  if (body.device != nullptr) body.plan.device = {kCudaDevice, body.device->number()};
   bool packed = false;
   for (const ArgPlan& a : body.plan.args) packed |= a.layout_id != 0;
   const bool asked = info != nullptr || max_workspace != 0;  // what calls with constants as they lie need as well

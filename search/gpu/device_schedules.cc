@@ -5,6 +5,7 @@
 #include "search/gpu/columns_schedule.h"
 #include "search/gpu/decoded_schedule.h"
 #include "search/gpu/gemv_schedule.h"
+#include "search/gpu/grouped_schedule.h"
 #include "search/gpu/product_schedule.h"
 #include "search/gpu/rows_schedule.h"
 #include "search/gpu/thread_schedule.h"
@@ -21,10 +22,17 @@ ir::Result<Scheduled> anywhere(const GeneralKernel& general, const ir::SymbolVal
 }
 
 using MakeSchedule = ir::Result<Scheduled> (*)(const GeneralKernel&, const ir::SymbolValues&, const ir::GpuTarget&);
-constexpr MakeSchedule kSchedules[] = {
-    anywhere<decoded_schedule>, anywhere<gemv_schedule>,      tensor_schedule,          product_schedule,
-    anywhere<outputs_schedule>, anywhere<transpose_schedule>, anywhere<chain_schedule>, anywhere<columns_schedule>,
-    anywhere<rows_schedule>,    anywhere<thread_schedule>};
+constexpr MakeSchedule kSchedules[] = {anywhere<decoded_schedule>,
+                                       anywhere<gemv_schedule>,
+                                       tensor_schedule,
+                                       product_schedule,
+                                       anywhere<outputs_schedule>,
+                                       anywhere<grouped_schedule>,
+                                       anywhere<transpose_schedule>,
+                                       anywhere<chain_schedule>,
+                                       anywhere<columns_schedule>,
+                                       anywhere<rows_schedule>,
+                                       anywhere<thread_schedule>};
 
 }  // namespace
 

@@ -8,6 +8,7 @@
 #include "ir/core/names.h"
 #include "search/moves/footprint.h"
 #include "search/moves/legality.h"
+#include "search/moves/segments.h"
 #include "search/moves/transform_rows.h"
 #include "search/moves/transform_util.h"
 
@@ -100,6 +101,9 @@ static Status share_out(TransformResult& result, const char* row, const Move& mo
     if (!lives_inside(result.kernel, a.buffer, path, &why))
       return invalid("expected what threads have each their own to live inside `{}`: {}", move.args[0], why);
     own.push_back(a.buffer);
+  }
+  if (mark == Mark::grid) {
+    for (std::string& buffer : in_segments(site.scope())) own.push_back(std::move(buffer));
   }
   site.scope().mark = mark;
   Answer answer = independent(result.kernel, move.args[0], {.apart = own});

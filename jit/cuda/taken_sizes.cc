@@ -1,0 +1,109 @@
+// See taken_sizes.h.
+#include "jit/cuda/taken_sizes.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "ir/analysis/analysis.h"
+#include "ir/core/text_form.h"
+
+namespace lathe::jit {
+
+using ir::Expr;
+using ir::Op;
+using ir::Stmt;
+
+namespace {
+
+constexpr int64_t kMost = int64_t{1} << 40;
+
+// The load of an integer that states its values, widened or not; null: it is none.
+const ir::ExprNode* taken(const ir::Kernel& kernel, const Expr& e) {
+  const bool widened = e->op == Op::k_cast && e->type == ir::DType::i64;
+  const Expr& load = widened ? e->args[0] : e;
+  if (load->op != Op::k_load || (!widened && load->type != ir::DType::i64) || load->args.size() != 1) return nullptr;
+  const ir::Buffer& b = *kernel.find_buffer(load->name);
+  return b.values.lo && b.values.hi && b.place == ir::Place::in ? load.get() : nullptr;
+}
+
+Expr renamed(const Expr& e, const std::set<std::string>& names) {
+  return ir::rewrite(e, [&](const Expr& n) -> Expr {
+    return n->op == Op::k_symbol && names.count(n->name) != 0 ? ir::iter(n->name) : Expr();
+  });
+}
+
+void rename(std::vector<DeviceStmt>& list, const std::set<std::string>& names) {
+  for (DeviceStmt& s : list) {
+    if (s.integer) s.integer = renamed(s.integer, names);
+    if (s.step) s.step = renamed(s.step, names);
+    for (DevicePlace& at : s.places) at.offset = renamed(at.offset, names);
+    rename(s.body, names);
+    rename(s.otherwise, names);
+  }
+}
+
+}  // namespace
+
+TakenSizes take_sizes(const ir::Kernel& leaf) {
+  TakenSizes out{leaf, {}};
+  std::set<std::string> grid;
+  for (const Stmt* s = &leaf.body[0]; s->mark == ir::Mark::grid; s = &s->body[0]) {
+    grid.insert(s->iter);
+    if (s->body.size() != 1) break;
+  }
+  std::map<std::string, std::string> names;  // by what is loaded
+  ir::for_each_stmt(out.kernel.body, [&](const Stmt& s) {
+    if (s.kind != Stmt::Kind::scope) return;
+    ir::rewrite(s.extent, [&](const Expr& e) -> Expr {
+      const ir::ExprNode* load = taken(leaf, e);
+      if (load == nullptr) return {};
+      bool of_block = true;
+      ir::for_each_node(load->args[0], [&](const ir::ExprNode& n) {
+        of_block = of_block && n.op != Op::k_load && (n.op != Op::k_iter || grid.count(n.name) != 0);
+      });
+      const std::string text = fmt::format("{} {}", load->name, print(load->args[0]));
+      if (!of_block || names.count(text) != 0) return {};
+      names[text] = fmt::format("g{}", out.takes.size());
+      out.takes.push_back({names[text], load->name, load->args[0]});
+      return {};
+    });
+  });
+  if (out.takes.empty()) return out;
+  ir::rewrite_exprs(out.kernel.body, [&](const Expr& e) -> Expr {
+    const ir::ExprNode* load = taken(leaf, e);
+    if (load == nullptr) return {};
+    const auto known = names.find(fmt::format("{} {}", load->name, print(load->args[0])));
+    return known == names.end() ? Expr() : ir::symbol(known->second);
+  });
+  for (const TakenSizes::Take& t : out.takes) out.kernel.symbols.push_back({t.name, 0, kMost, 1});
+  return out;
+}
+
+void bring_in(const TakenSizes& sizes, DeviceProgram& program) {
+  if (sizes.takes.empty()) return;
+  std::set<std::string> names;
+  for (const TakenSizes::Take& t : sizes.takes) names.insert(t.name);
+  std::erase_if(program.sizes, [&](const std::string& s) { return names.count(s) != 0; });
+  rename(program.body, names);
+  std::vector<DeviceStmt> takes;
+  for (const TakenSizes::Take& t : sizes.takes) {
+    const auto param = std::find_if(program.params.begin(), program.params.end(),
+                                    [&](const DeviceParam& p) { return p.name == t.buffer; });
+    const ir::Buffer& b = *sizes.kernel.find_buffer(t.buffer);
+    DeviceStmt s;
+    s.kind = DeviceStmt::Kind::take;
+    s.name = t.name;
+    s.integer = b.values.lo;
+    s.step = b.values.hi;
+    s.places = {{DevicePlace::Space::param, static_cast<int>(param - program.params.begin()), t.index}};
+    if (!b.strides.empty()) s.places[0].offset = ir::simplify(t.index * b.strides[0]);
+    takes.push_back(std::move(s));
+  }
+  // Behind the numbers of the block.
+  const auto first = std::find_if(program.body.begin(), program.body.end(),
+                                  [](const DeviceStmt& s) { return s.kind != DeviceStmt::Kind::let; });
+  program.body.insert(first, takes.begin(), takes.end());
+}
+
+}  // namespace lathe::jit
