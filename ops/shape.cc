@@ -46,10 +46,15 @@ Status need_rank(const TensorDesc& t, size_t rank, bool at_least, const char* op
       .with_arg(t.name + ".shape");
 }
 
-Status need_last_axis(const TensorDesc& t, int64_t axis, const char* op) {
+Status need_axis(const TensorDesc& t, int64_t axis, const char* op) {
   const auto rank = static_cast<int64_t>(t.dims.size());
-  if (axis < -rank || axis >= rank)
-    return invalid("axis {} of {}, expected {} to {}", axis, op, -rank, rank - 1).with_arg(t.name);
+  if (axis >= -rank && axis < rank) return {};
+  return invalid("axis {} of {}, expected {} to {}", axis, op, -rank, rank - 1).with_arg(t.name);
+}
+
+Status need_last_axis(const TensorDesc& t, int64_t axis, const char* op) {
+  LATHE_RETURN_IF_ERROR(need_axis(t, axis, op));
+  const auto rank = static_cast<int64_t>(t.dims.size());
   if (axis == -1 || axis == rank - 1) return {};
   return unsupported("axis {} of {}: only the last axis is supported", axis, op).with_arg(t.name);
 }

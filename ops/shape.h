@@ -20,6 +20,8 @@ std::string list_of(std::span<const ir::DType> dtypes);
 // For the families. Errors name the dimension: "x.shape[1]: 96, expected 128".
 ir::Status mismatch(const TensorDesc& t, size_t d, const std::string& expected);
 ir::Status need_rank(const TensorDesc& t, size_t rank, bool at_least, const char* op);
+// One of the dimensions, from the first, or from the last one back as -1, -2, ...
+ir::Status need_axis(const TensorDesc& t, int64_t axis, const char* op);
 // -1 or the last dimension, the only one that is served.
 ir::Status need_last_axis(const TensorDesc& t, int64_t axis, const char* op);
 // Rows of so many columns, one for each of the integers.

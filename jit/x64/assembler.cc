@@ -19,6 +19,7 @@ uint64_t pack_byte(Assembler::Pack pack, int i) {
   using Pack = Assembler::Pack;
   constexpr uint64_t kNone = 0x80;  // a zero, to vpshufb
   if (pack == Pack::odd_halves) return i % 2 == 0 ? static_cast<uint64_t>(i + 1) : 0;
+  if (pack == Pack::spread_words) return static_cast<uint64_t>(i % 2 == 0 ? 31 : i / 2);
   if (pack == Pack::spread) return i % 4 < 2 ? kNone : static_cast<uint64_t>(i / 4 * 2 + i % 4 - 2);
   const int at = i % 16, bytes = pack == Pack::bytes ? 1 : 2, first = pack == Pack::high_halves ? 2 : 0;
   return at < 4 * bytes ? static_cast<uint64_t>(at / bytes * 4 + first + at % bytes) : kNone;
@@ -68,9 +69,9 @@ ir::Status Assembler::finish(uint32_t* text_bytes) {
   }
   L(iota_label_);
   for (int i = 0; i < iota_lanes_; ++i) dd(static_cast<uint32_t>(i));
-  for (const Pack pack : {Pack::bytes, Pack::low_halves, Pack::high_halves, Pack::spread, Pack::odd_halves}) {
-    L(pack_label_[static_cast<size_t>(pack)]);
-    for (int i = 0; i < 32 && pack_used_[static_cast<size_t>(pack)]; ++i) db(pack_byte(pack, i), 1);
+  for (size_t pack = 0; pack < kPacks; ++pack) {
+    L(pack_label_[pack]);
+    for (int i = 0; i < 32 && pack_used_[pack]; ++i) db(pack_byte(static_cast<Pack>(pack), i), 1);
   }
   L(scalar_label_);
   for (const uint32_t bits : scalars_) dd(bits);

@@ -37,8 +37,10 @@ class Assembler : public Xbyak::CodeGenerator {
   Address iota_constant(int lanes = 8);
   // For vpshufb: the low bytes, low halves or high halves of the lanes of each 128 bits, side by side at its start; or
   // the way back: of eight halves that each 128 bits hold, the first four in the one, the last four in the other, as
-  // high halves of lanes. odd_halves is for vpermw: the high halves of all lanes side by side.
-  enum class Pack : uint8_t { bytes, low_halves, high_halves, spread, odd_halves };
+  // high halves of lanes. odd_halves is for vpermw: the high halves of all lanes side by side. spread_words is the way
+  // back, of bytes that become words: halves 0 to 15 as high halves of lanes, half 31, a zero, below each.
+  enum class Pack : uint8_t { bytes, low_halves, high_halves, spread, odd_halves, spread_words };
+  static constexpr size_t kPacks = 6;
   Address pack_constant(Pack pack);
 
   // What ldtilecfg reads: tiles of so many rows of 64 bytes, 0: none.
@@ -50,12 +52,12 @@ class Assembler : public Xbyak::CodeGenerator {
  private:
   int scalar_offset(uint32_t bits);
 
-  Label wide_label_, scalar_label_, iota_label_, pack_label_[5];
+  Label wide_label_, scalar_label_, iota_label_, pack_label_[kPacks];
   std::vector<uint32_t> wide_, scalars_;
   Label tiles_label_;
   std::vector<uint8_t> tiles_;
   int iota_lanes_ = 0;
-  bool pack_used_[5] = {};
+  bool pack_used_[kPacks] = {};
 };
 
 }  // namespace lathe::jit::x64

@@ -141,6 +141,10 @@ void Emitter::preload(const Preload& p) {
     case Preload::Kind::constant:
       constant(vec(p.index), a_.items[a_.info[p.index].def_pos].node->inst.imm);
       break;
+    case Preload::Kind::spread:
+      use(kCpu_avx512bw);
+      as_.vpmovzxbw(physical(a_.spread), as_.pack_constant(Assembler::Pack::spread_words));
+      break;
     case Preload::Kind::stride:
       as_.mov(Reg64(a_.general[a_.stride_id(p.index)]), stride_in_args(p.index));
       break;

@@ -68,9 +68,10 @@ void Emitter::load(const Inst& inst) {
 
 void Emitter::store(const Item& item, const Sources& s) {
   const Inst& inst = item.node->inst;
-  const RegExp to = address(inst.mem);
   const Xmm& value = s.reg[0];
   use(kCpu_avx);
+  if (item.pair >= 0) return store_pair(item, value);
+  const RegExp to = address(inst.mem);
   if (inst.type != MemType::b32) {
     store_narrow(item, value, to);
   } else if (inst.op == LeafOp::k_store_lane0) {

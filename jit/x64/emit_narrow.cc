@@ -56,6 +56,12 @@ void Emitter::load_narrow(const Inst& inst, const Xmm& to, const RegExp& from) {
     as_.vbroadcasti128(Ymm(to.getIdx()), as_.ptr[from]);
     return as_.vpshufb(to, to, as_.pack_constant(Assembler::Pack::spread));
   }
+  if (inst.mask < 0 && inst.type == MemType::bf16 && a_.spread >= 0) {
+    // A load and a permutation in place of a permutation and a shift.
+    use(kCpu_avx512bw);
+    as_.vmovups(sized(to.getIdx(), 8), as_.ptr[from]);
+    return as_.vpermw(to, physical(a_.spread), to);
+  }
   if (inst.mask < 0) return widen(inst.type, to, as_.ptr[from]);
   if (shape_.evex) return widen(inst.type, to | mask_k(inst.mask) | as_.T_z, as_.ptr[from]);
   const Xmm low = sized(to.getIdx(), 4);
@@ -189,6 +195,52 @@ void Emitter::store_one(const Item& item, const Xmm& value, const RegExp& to) {
   }
   if (bytes_of(type) == 1) return as_.mov(as_.byte[as_.rax], as_.dl);
   as_.mov(as_.word[as_.rax], as_.dx);
+}
+
+// Two vectors, the first of which the item's pair has; both by two instructions where one of them need not be rounded.
+void Emitter::store_pair(const Item& item, const Xmm& second) {
+  constexpr int kDenormal = 0x20, kLine = 64;
+  const Inst& inst = item.node->inst;
+  Item before = a_.items[static_cast<size_t>(item.pair)];
+  before.temp = item.temp;
+  before.num_temps = item.num_temps;
+  const Inst& first_inst = before.node->inst;
+  const Xmm first = vec(first_inst.src[0]);
+  const auto known = [&](const Inst& i) { return low_halves_[static_cast<size_t>(i.src[0])]; };
+  if (((known(first_inst) | known(inst)) & kZero) != 0 || free_mask_ == 0) {
+    store_narrow(before, first, address(first_inst.mem));
+    return store_narrow(item, second, address(inst.mem));
+  }
+  use(kCpu_avx512bf16 | kCpu_avx512dq);
+  const RegExp to = address(first_inst.mem);
+  const Xmm both = vec(item.temp + item.num_temps - 1), other = vec(item.temp + item.num_temps - 2);
+  const Xmm half = sized(both.getIdx(), 8);
+  const bool first_nan = (known(first_inst) & kZeroIfNan) == 0, second_nan = (known(inst) & kZeroIfNan) == 0;
+  // As of one vector: the instruction makes 0 of denormals.
+  Aside& slow = aside([=, this] {
+    for (const bool later : {false, true}) {
+      round_to_bf16(both, other, later ? second : first, later ? second_nan : first_nan);
+      as_.vpsrld(both, both, 16);
+      as_.vpmovdw(half, both);
+      as_.vmovups(as_.ptr[later ? to + kLine / 2 : to], half);
+    }
+  });
+  as_.vfpclassps(as_.k0, first, kDenormal);
+  as_.vfpclassps(Opmask(free_mask_), second, kDenormal);
+  as_.kortestw(as_.k0, Opmask(free_mask_));
+  as_.jnz(slow.start, as_.T_NEAR);
+  as_.vcvtne2ps2bf16(both, second, first);
+  if (inst.op == LeafOp::k_store_stream) {
+    as_.lea(as_.rax, as_.ptr[to]);
+    as_.test(as_.al, kLine - 1);
+    Aside& plain = aside([=, this] { as_.vmovups(as_.ptr[as_.rax], both); });
+    as_.jne(plain.start, as_.T_NEAR);
+    as_.vmovntps(as_.ptr[as_.rax], both);
+    as_.L(plain.back);
+  } else {
+    as_.vmovups(as_.ptr[to], both);
+  }
+  as_.L(slow.back);
 }
 
 void Emitter::store_narrow(const Item& item, const Xmm& value, const RegExp& to) {

@@ -76,6 +76,7 @@ class Emitter {
   void load_one(MemType type, const Xmm& to, const RegExp& from);
   void widen(MemType type, const Xmm& to, const Operand& from);
   void store_narrow(const Item& item, const Xmm& value, const RegExp& to);
+  void store_pair(const Item& item, const Xmm& second);
   void store_one(const Item& item, const Xmm& value, const RegExp& to);
   void narrow(MemType type, const Operand& to, const Xmm& value);  // AVX-512
   Xmm packed(const Item& item, const Xmm& value);                  // the elements at the start of a temporary

@@ -8,6 +8,8 @@
 
 #include <algorithm>
 
+#include "jit/x64/pair_stores.h"
+
 namespace lathe::jit::x64 {
 namespace {
 
@@ -104,10 +106,11 @@ struct Touch {
 
 class Analyser {
  public:
-  Analyser(const LeafProgram& program, const Shape& shape, int least_reread, Allocation& out)
+  Analyser(const LeafProgram& program, const Shape& shape, int least_reread, bool pairs, Allocation& out)
       : p_(program),
         shape_(shape),
         least_reread_(least_reread),
+        pairs_(pairs),
         a_(out),
         rereads_(program.memory()),
         spans_(program.memory()),
@@ -132,6 +135,7 @@ class Analyser {
     LATHE_RETURN_IF_ERROR(linearise(p_.body, 0));
     a_.regions[0].end = static_cast<int>(a_.items.size());
     find_constants();
+    if (pairs_) pair_stores(p_, shape_, a_);
     if (least_reread_ < kNeverReread) find_reread_loads();
     for (pos_ = 0; pos_ < static_cast<int>(a_.items.size()); ++pos_) visit(a_.items[pos_]);
     return finish();
@@ -365,6 +369,8 @@ class Analyser {
       }
     }
     if (inst.mask >= 0) touch(mask(inst.mask), 2 * pos_, region);
+    if (item.pair >= 0) touch(vectors_[a_.items[item.pair].node->inst.src[0]], 2 * pos_, region);
+    if (spreads(inst)) touch(spread_, 2 * pos_, region);
     if (temps) {
       item.num_temps = static_cast<int8_t>(temps);
       item.temp = num_vectors_ + static_cast<int>(temps_.size());
@@ -381,6 +387,11 @@ class Analyser {
     } else if (kind != LeafOpKind::kHint) {
       touch(vectors_[inst.dst], 2 * pos_ + 1, region);
     }
+  }
+
+  // A load whose elements become lanes by one permutation.
+  bool spreads(const Inst& inst) const {
+    return inst.op == LeafOp::k_load && inst.type == MemType::bf16 && inst.mask < 0 && shape_.lanes == 16;
   }
 
   Touch& mask(int m) { return shape_.evex ? masks_[m] : vectors_[p_.num_vregs + m]; }
@@ -439,6 +450,7 @@ class Analyser {
     }
     out.vectors.insert(out.vectors.end(), temps_.begin(), temps_.end());
     for (const Touch& t : consts_) out.constants.push_back(interval(t, true));
+    out.spread = interval(spread_, true);
     for (const Touch& t : masks_) out.masks.push_back(interval(t, false));
     for (int id = 0; id < a_.num_general(); ++id) {
       Interval& i = out.general.emplace_back();
@@ -459,6 +471,7 @@ class Analyser {
   const LeafProgram& p_;
   const Shape& shape_;
   const int least_reread_;
+  const bool pairs_;
   Allocation& a_;
   int num_vectors_ = 0;
   int pos_ = 0;
@@ -466,6 +479,7 @@ class Analyser {
   std::pmr::vector<int> rereads_, spans_;  // by virtual register
   std::pmr::vector<Touch> vectors_, consts_, masks_, general_;
   Intervals temps_;
+  Touch spread_;
 };
 
 }  // namespace
@@ -474,8 +488,9 @@ bool dot_overwrites(const Inst& inst) {
   return inst.dst != inst.src[2] && (inst.dst == inst.src[0] || inst.dst == inst.src[1]);
 }
 
-ir::Result<Analysis> analyse(const LeafProgram& program, const Shape& shape, int least_reread, Allocation& out) {
-  return Analyser(program, shape, least_reread, out).run();
+ir::Result<Analysis> analyse(const LeafProgram& program, const Shape& shape, int least_reread, bool pairs,
+                             Allocation& out) {
+  return Analyser(program, shape, least_reread, pairs, out).run();
 }
 
 }  // namespace lathe::jit::x64

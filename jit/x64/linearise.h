@@ -24,11 +24,14 @@ struct Analysis {
   Intervals constants;  // per virtual register: where a register would help it; start < 0: nowhere
   Intervals masks;      // AVX-512
   Intervals general;    // like Allocation::general, in whole items doubled
+  Interval spread;      // where Allocation::spread would help; start < 0: nowhere
 };
 
 // Fills items, regions and info of `out`. Loads with several uses that would sit in a register for at least so many
 // items are read again at each use, where they can be.
 inline constexpr int kNeverReread = INT_MAX;
-ir::Result<Analysis> analyse(const LeafProgram& program, const Shape& shape, int least_reread, Allocation& out);
+// pairs: stores of bf16 go in pairs where they can.
+ir::Result<Analysis> analyse(const LeafProgram& program, const Shape& shape, int least_reread, bool pairs,
+                             Allocation& out);
 
 }  // namespace lathe::jit::x64

@@ -86,6 +86,16 @@ Numbers by_weight(const Intervals& intervals, int min_weight) {
   return order;
 }
 
+// What makes lanes of elements of bf16 has no memory form: it goes before constants.
+void place_spread(const Interval& spread, Scan& vectors, Allocation& a) {
+  constexpr int kWorthALoad = 8;  // uses, as Interval weighs them
+  if (spread.start < 0 || spread.weight < kWorthALoad) return;
+  a.spread = static_cast<int8_t>(vectors.take(spread));
+  if (a.spread < 0) return;
+  a.num_vectors_used = std::max(a.num_vectors_used, a.spread + 1);
+  a.preloads.push_back({spread.start / 2, Preload::Kind::spread, 0});
+}
+
 // Registers that stay free over a constant's interval go to the constants, the most used first.
 void place_constants(const Intervals& constants, Scan& vectors, Allocation& a) {
   for (const int v : by_weight(constants, 2)) {
@@ -123,9 +133,9 @@ void place_general(const Intervals& intervals, const LeafProgram& program, Alloc
   }
 }
 
-ir::Result<Allocation> try_allocate(const LeafProgram& program, const Shape& shape, int least_reread) {
+ir::Result<Allocation> try_allocate(const LeafProgram& program, const Shape& shape, int least_reread, bool pairs) {
   Allocation a(program.memory());
-  LATHE_ASSIGN(const Analysis analysis, analyse(program, shape, least_reread, a));
+  LATHE_ASSIGN(const Analysis analysis, analyse(program, shape, least_reread, pairs, a));
   const int end = 2 * static_cast<int>(a.items.size()) + 1;
 
   // A value that begins where an operation writes may take over the register of a source that ends there; an
@@ -145,6 +155,7 @@ ir::Result<Allocation> try_allocate(const LeafProgram& program, const Shape& sha
     return ir::unsupported("more than {} vector registers live at once", shape.vectors);
   }
   a.num_vectors_used = vectors.used() ? 32 - __builtin_clz(vectors.used()) : 0;
+  place_spread(analysis.spread, vectors, a);
   place_constants(analysis.constants, vectors, a);
 
   if (shape.evex) {
@@ -163,10 +174,10 @@ ir::Result<Allocation> try_allocate(const LeafProgram& program, const Shape& sha
 ir::Result<Allocation> allocate(const LeafProgram& program, const Shape& shape) {
   // Of loads that are read again, as few as do: first those that sit in a register for long.
   constexpr int kLongest = 16;
-  ir::Result<Allocation> a = try_allocate(program, shape, kNeverReread);
-  for (const int least : {kLongest, 0}) {
+  ir::Result<Allocation> a = try_allocate(program, shape, kNeverReread, true);
+  for (const int least : {kNeverReread, kLongest, 0}) {
     if (a.ok() || a.status().code() != ir::Code::kUNSUPPORTED) return a;
-    a = try_allocate(program, shape, least);
+    a = try_allocate(program, shape, least, false);
   }
   return a;
 }

@@ -20,6 +20,7 @@ struct Item {
   bool skip = false;       // a load folded into its only use, or a constant that lives in the pool
   int8_t memory_src = -1;  // inst: the source that may come from memory (a folded load, or a constant without register)
   int8_t num_temps = 0;
+  int pair = -1;   // a store: the item of an earlier one that is stored with it (pair_stores.h)
   int region = 0;  // innermost region around it; begin and end: the one they delimit
   int temp = -1;   // first of its scratch vector registers, as an index into Allocation::vector
   const Node* node = nullptr;
@@ -33,7 +34,7 @@ struct Region {
 // What to load before position `pos`: values that sit in registers for a while but are defined outside the program's
 // body.
 struct Preload {
-  enum class Kind : uint8_t { pointer, stride, constant };
+  enum class Kind : uint8_t { pointer, stride, constant, spread };
   int pos = 0;
   Kind kind = Kind::pointer;
   int index = 0;  // pointer, stride number, or vector register
@@ -67,6 +68,7 @@ struct Allocation {
   std::pmr::vector<Preload> preloads;  // by position
   int num_slots = 0;
   uint32_t callee_saved = 0;  // mask of general registers to save
+  int8_t spread = -1;         // AVX-512: the register of the indices that make elements of bf16 lanes; -1: none
   int num_vectors_used = 0;
 
   // Numbering of the general values.

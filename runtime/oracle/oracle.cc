@@ -241,7 +241,8 @@ void Oracle::Impl::compare(const OracleCase& c, const Reference& reference, cons
   const int64_t cells = std::max<int64_t>(static_cast<int64_t>(reference.real.size()), 1);
   std::vector<int64_t> counts;
   for (const auto& p : reference.picks) counts.push_back(static_cast<int64_t>(p.size()));
-  const double terms = std::max(1.0, static_cast<double>(c.sampled->steps(counts)) / static_cast<double>(cells));
+  const double terms = std::max({1.0, static_cast<double>(c.sampled->steps(counts)) / static_cast<double>(cells),
+                                 static_cast<double>(c.sampled->running_terms())});
   for (size_t i = 0; i < c.shapes.size(); ++i) {
     const OperandShape& s = c.shapes[i];
     if (s.place != ir::Place::out) continue;

@@ -229,6 +229,27 @@ int64_t SampledKernel::steps(const std::vector<int64_t>& counts) const {
   return total > 9e18 ? INT64_MAX : static_cast<int64_t>(total);
 }
 
+int64_t SampledKernel::running_terms() const {
+  int64_t most = 0;
+  ir::for_each_stmt(kernel_.body, [&](const Stmt& scope) {
+    if (scope.kind != Stmt::Kind::scope) return;
+    ir::for_each_stmt(scope.body, [&](const Stmt& sum) {
+      if (sum.kind != Stmt::Kind::assign || sum.op != ir::AssignOp::add) return;
+      const bool apart =
+          std::any_of(sum.index.begin(), sum.index.end(), [&](const Expr& e) { return ir::uses(e, scope.iter); });
+      bool read = false;
+      ir::for_each_stmt(scope.body, [&](const Stmt& s) {
+        read = read || (s.kind == Stmt::Kind::assign && ir::uses(s.value, sum.target));
+      });
+      const auto it = class_of_iter_.find(scope.iter);
+      const int64_t extent =
+          it != class_of_iter_.end() ? classes_[static_cast<size_t>(it->second)].extent : extents_.at(scope.iter);
+      if (!apart && read) most = std::max(most, extent);
+    });
+  });
+  return most;
+}
+
 int64_t SampledKernel::largest_operand(const std::vector<int64_t>& counts) const {
   double largest = 0;
   for (const ir::Buffer& b : kernel_.buffers) {

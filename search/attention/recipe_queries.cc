@@ -42,6 +42,8 @@ class QueriesSketch {
     Setting k{.prefetch = problem_.cold ? kAhead : 0, .parallel = problem_.threads > 1};
     const int64_t columns = extent_at(p_.columns->extent, problem_);
     k.column_vectors = std::clamp<int64_t>((columns + t_.lanes - 1) / t_.lanes, 1, t_.vector_registers / 2);
+    // As long as memory is waited for, a key at a time asks for more of it.
+    if (problem_.cold) k.depth_vectors = 8;
     k.depth_vectors = std::min<int64_t>(k.depth_vectors, t_.vector_registers / 4);
     while (k.depth_vectors > 1 && !accepts(k).ok()) k.depth_vectors /= 2;
     return k;
@@ -54,7 +56,7 @@ class QueriesSketch {
   Structure structure(const Setting& k, const ProblemFacts& facts) const;
 
  private:
-  static constexpr int64_t kAhead = 4096;  // bytes
+  static constexpr int64_t kAhead = 8192;  // bytes
   static constexpr int64_t kScratchRegisters = 6;
 
   const Problem& problem_;

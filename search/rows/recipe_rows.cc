@@ -439,7 +439,9 @@ Status RowSketch::write(Script& s, const Setting& k) const {
     group_rows(s, inner, k.unroll, t_.lanes);
   } else {
     std::vector<std::string> passes;
-    for (const Stmt* col : scopes_with_role(s.kernel(), "col")) passes.push_back(col->iter);
+    for (const char* role : {"clear", "col"}) {
+      for (const Stmt* col : scopes_with_role(s.kernel(), role)) passes.push_back(col->iter);
+    }
     for (const std::string& name : passes) {
       const Stmt* col = find_scope(s.kernel(), name);
       if (!s.ok() || col == nullptr) break;

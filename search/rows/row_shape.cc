@@ -49,7 +49,9 @@ RowShape row_shape_of(const Problem& problem) {
   out.cols = extent_at(out.passes[0]->extent, problem);
   for (size_t p = 0; p < std::min<size_t>(out.passes.size(), 2); ++p) {
     for (const Stmt& c : out.passes[p]->body) {
-      out.overlapped_sums += c.kind == Stmt::Kind::assign && c.op != AssignOp::set;
+      const bool of_column =
+          std::any_of(c.index.begin(), c.index.end(), [&](const Expr& e) { return uses(e, out.passes[p]->iter); });
+      out.overlapped_sums += c.kind == Stmt::Kind::assign && c.op != AssignOp::set && !of_column;
     }
   }
   out.running = !running_sums(k, *out.passes[0]).empty();

@@ -117,6 +117,37 @@ TEST(Lower, CumsumOfEveryShape) {
 )");
 }
 
+TEST(Lower, CumsumOfEveryAxis) {
+  for (const std::vector<int64_t>& dims : std::vector<std::vector<int64_t>>{
+           {4, 9}, {1, 1}, {2, 3, 5}, {3, 1, 2}, {2, 3, 2, 5}, {0, 4}, {3, 0}, {2, 0, 3}, {2, 3, 0}}) {
+    const auto rank = static_cast<int64_t>(dims.size());
+    for (int64_t axis = -rank; axis < rank; ++axis) {
+      for (const ir::DType type : {ir::DType::f32, ir::DType::bf16, ir::DType::f16})
+        check(over("cumsum", fixed(dims), {{"axis", axis}}, type));
+    }
+  }
+  Graph g;  // what rides on both sides
+  const DimDesc m = symbol_dim("M", 0, 64), n = symbol_dim("N", 0, 64);
+  int y = add_node(g, "scale", {add_tensor(g, "x", {m, n})}, "a", {{"value", 0.5}});
+  y = add_node(g, "cumsum", {y}, "b", {{"axis", int64_t{0}}});
+  g.outputs = {add_node(g, "add", {y, add_tensor(g, "r", {n})}, "c")};
+  for (const int64_t rows : {0, 3}) check(g, {{"M", rows}, {"N", 7}});
+  const auto lowered = lower(*finish(g));
+  ASSERT_EQ(lowered->kernels.size(), 1u);
+  EXPECT_EQ(
+      ir::print(lowered->kernels[0].kernel),
+      R"(kernel scale_cumsum_add(e0: f32[M, N] in, e1: f32[N] in, d: f32[1, M, N] out) family scan where M in 0..64, N in 0..64
+  a: f32[1, N] heap
+  for b < 1 [row]:
+    for c < N [clear]:
+      a[b, c] = 0.0
+    for n < M:
+      for m < N [col]:
+        a[b, m] += e0[n, m] * 0.5
+        d[b, n, m] = a[b, m] + e1[m]
+)");
+}
+
 // An index is that of the numbers as they are stored: what makes them is a Kernel of its own.
 TEST(Lower, ArgmaxTakesNoneIntoItsKernel) {
   Graph g;

@@ -164,10 +164,15 @@ inline Tensor top_k(const Tensor& x, Tensor& y) {
   return indices;
 }
 
-inline void cumsum(const Tensor& x, Tensor& y) {
-  const int64_t width = x.dims.back();
-  for (size_t i = 0; i < y.data.size(); ++i)
-    y.data[i] = x.data[i] + (static_cast<int64_t>(i) % width == 0 ? 0 : y.data[i - 1]);
+inline void cumsum(const Tensor& x, int64_t axis, Tensor& y) {
+  const size_t along = static_cast<size_t>(axis < 0 ? axis + static_cast<int64_t>(x.dims.size()) : axis);
+  int64_t behind = 1;
+  for (size_t d = along + 1; d < x.dims.size(); ++d) behind *= x.dims[d];
+  for (int64_t i = 0; i < static_cast<int64_t>(y.data.size()); ++i) {
+    const bool first = i / behind % x.dims[along] == 0;
+    y.data[static_cast<size_t>(i)] =
+        x.data[static_cast<size_t>(i)] + (first ? 0 : y.data[static_cast<size_t>(i - behind)]);
+  }
 }
 
 inline void rope(const Node& n, const std::vector<const Tensor*>& in, Tensor& y) {
@@ -230,7 +235,7 @@ inline Tensor reference(const Node& n, const std::vector<const Tensor*>& in, con
   } else if (n.op == "argmax") {
     argmax(*in[0], y);
   } else if (n.op == "cumsum") {
-    cumsum(*in[0], y);
+    cumsum(*in[0], get(n, "axis", int64_t{-1}), y);
   } else if (n.op == "copy") {
     y.data = in[0]->data;
   } else if (n.op == "transpose") {

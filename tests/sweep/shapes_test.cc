@@ -116,6 +116,25 @@ TEST(Shapes, results_stored_on_the_way) {
   }
 }
 
+// Columns with a sum each, in vectors.
+TEST(Shapes, sums_along_other_axes) {
+  for (const ir::DType type : {ir::DType::f32, ir::DType::bf16}) {
+    for (const int64_t axis : {0, 1, 2}) {
+      ops::Graph g;
+      const std::vector<DimDesc> dims = {fixed_dim(3), symbol_dim("M", 0, 40), symbol_dim("N", 0, 20000)};
+      const int x = add_tensor(g, "x", dims, false, type);
+      const int a = add_node(g, "scale", {x}, "a", {{"value", 0.5}});
+      std::vector<SymbolValues> shapes;
+      for (const int64_t n : {0, 1, 2, 7, 8, 9, 15, 16, 17, 33, 63, 64, 65, 127, 129, 1000})
+        shapes.push_back({{"M", 5}, {"N", n}});
+      for (const int64_t m : {0, 1, 2, 17, 40}) shapes.push_back({{"M", m}, {"N", 37}});
+      shapes.push_back({{"M", 2}, {"N", 20000}});
+      sweep(g, {add_node(g, "cumsum", {a}, "y", {{"axis", axis}})},
+            fmt::format("sums along axis {}, {}", axis, ir::dtype_name(type)), shapes, 5);
+    }
+  }
+}
+
 TEST(Shapes, transposes_with_unit_sides) {
   const std::vector<std::vector<int64_t>> shapes = {{1, 37},    {37, 1},    {1, 1}, {1, 5, 19},
                                                     {5, 1, 19}, {5, 19, 1}, {0, 5}, {5, 0}};
