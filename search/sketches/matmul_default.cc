@@ -55,7 +55,7 @@ std::optional<MatmulSketch::Setting> MatmulSketch::standard() const {
   const auto all = [&](int64_t Setting::* field) { return Choice<Setting>{field, values_of(*this, field)}; };
   const bool slow = t_.slow_memory();
   const Values blocks = slow ? Values{0, 32, 128} : Values{0, 512, 1024},
-               distances = slow ? Values{0, 2048, -1} : Values{0, 4096, 8192, 16384, -1};
+               distances = slow ? Values{0, 2048, -1} : Values{0, 4096, 8192, 10240, 16384, -1};
   std::optional<Setting> best;
   double least = std::numeric_limits<double>::infinity();
   const auto visit = [&](const Setting& k) {

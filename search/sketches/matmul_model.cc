@@ -26,8 +26,9 @@ constexpr double kCopyRow = 3, kCopyVector = 0.5;  // cycles of a row of a panel
 constexpr double kLineOfPiece = 4.3;               // cycles until a line of a row of B that lies apart has come from L2
 constexpr double kUsable = 0.75;                   // of a cache
 constexpr double kFreeWay = 0.85,
-                 kWaits = 3;            // use of the way into L1 up to which no line waits; what more of it costs
-constexpr double kSecondThread = 1.35;  // what two cores read from memory over what one does
+                 kWaits = 3;  // use of the way into L1 up to which no line waits; what more of it costs
+constexpr double kFarAhead = 0.45, kMostLost = 0.06;  // lines that L1 loses, of prefetches that run ahead of it
+constexpr double kSecondThread = 1.35;                // what two cores read from memory over what one does
 
 // What arithmetic hides of a stream that it overlaps: with prefetches in time, and without where the window is wide
 // enough.
@@ -134,14 +135,14 @@ class Model {
     return std::clamp(1 - (use - kFreeWay) * kWaits, 0.35, 1.0);
   }
 
-  // Rows of A at a distance that shares sets of L1: beyond the ways they come from L2 at each step; from five
-  // eighths of them on B, passing through the same sets, drives some out.
+  // Rows of A at a distance that shares sets of L1: beyond the ways they come from L2 at each step; beyond two thirds
+  // of them B, passing through the same sets, drives some out.
   double conflicts(double rows) const {
     const auto way = t_.l1_bytes / std::max(t_.l1_ways, 1);
     if (w_.packs_rows || way <= 0 || rows < 2) return 1;
     const double ways =
         rows * static_cast<double>(std::gcd(static_cast<int64_t>(w_.row_bytes), way)) / static_cast<double>(way);
-    return ways > t_.l1_ways ? 1.15 : 8 * ways > 5 * t_.l1_ways ? 1.05 : 1;
+    return ways > t_.l1_ways ? 1.15 : 3 * ways > 2 * t_.l1_ways ? 1.05 : 1;
   }
 
   // How much of B's stream the arithmetic next to it hides without prefetches: the lines the window holds over those on
@@ -176,14 +177,15 @@ class Model {
     double hidden = w_.cold && t_.slow_memory() && first_rows > kRowsInWindow ? 0 : window_hides(first_rows);
     if (w_.prefetch > 0) {
       // In time: as many cycles ahead as some lines need that wait for each other, more where arithmetic and memory
-      // take turns at being late. What the window would have held anyway is asked for twice.
+      // take turns at being late. What the window would have held anyway is asked for twice, and so are lines that
+      // wait long in L1.
       const double balance = std::min(first, memory) / std::max(first, memory),
-                   needed = stream_.wait * (1.5 + 1.5 * balance * balance);
+                   needed = stream_.wait * (1.1 + 1.7 * balance * balance);
       const double lead = static_cast<double>(w_.prefetch) * w_.panels / stream_.rate,
                    late = std::max(0.0, 1 - lead / needed);
       if (hidden >= kWindowHides) memory *= 1.05;
-      hidden = (pages() ? kSlowHidesPage : kHides) - 0.25 * late -
-               (static_cast<double>(w_.prefetch) * 2 > static_cast<double>(t_.l1_bytes) ? 0.02 : 0);
+      memory *= 1 + lost_again();
+      hidden = (pages() ? kSlowHidesPage : kHides) - 0.2 * late;
       // Past its panel's end a stream runs into the next one, which only the last of several wants: the others start
       // anew.
       memory +=
@@ -205,6 +207,12 @@ class Model {
                      std::gcd(static_cast<int64_t>(w_.b_element * w_.b_columns), static_cast<int64_t>(way)));
     const double rows = std::min(kL2Ways * way / apart, kUsable * static_cast<double>(t_.l2_bytes) / piece());
     return kApart * (depth_ > rows ? tiles_ : 1);
+  }
+
+  // What leaves L1 before a tile reads it, of lines that are fetched far ahead: none up to a fifth of L1.
+  double lost_again() const {
+    const double ahead = static_cast<double>(w_.prefetch) * w_.panels / static_cast<double>(t_.l1_bytes);
+    return std::clamp(kFarAhead * (ahead - 0.21), 0.0, kMostLost);
   }
 
   // Two streams whose prefetches tell the hardware's prefetcher what to fetch of their pages.
@@ -241,11 +249,11 @@ class Model {
     return (1 - kHides) * tiles_across_ * bytes / (2 * kNear);
   }
 
-  // How much of the next block is still there when its turn comes: it shares L2 with the one that runs and the rows of
-  // A. From half of L2 on some is lost, since pages fall into its sets as they come.
+  // How much of the next block is still there when its turn comes: it shares L2 with the one that runs and what that
+  // reads of A. From half of L2 on some is lost, since pages fall into its sets as they come.
   double kept() const {
     const double share =
-        (2 * columns_ * depth_ * w_.b_element + w_.m * w_.k * w_.a_element) / static_cast<double>(t_.l2_bytes);
+        (2 * columns_ * w_.b_element + w_.m * w_.a_element) * depth_ / static_cast<double>(t_.l2_bytes);
     return std::clamp(1.15 - 0.5 * share, 0.4, 1.0);
   }
 

@@ -144,7 +144,7 @@ const std::vector<KnobRow<MatmulSketch>>& MatmulSketch::table() {
          if (!s.packed() && s.dots_.columns != 0 && s.dots_.whole == 0) return Values{0, kRowsAhead};
          return values_if(s.packed(), s.m_ <= kMaxOwnStream ? s.t_.slow_memory()
                                                                   ? Values{0, 1024, 2048, 4096, 8192, -1}
-                                                                  : Values{0, 4096, 8192, 16384, 32768, -1}
+                                                                  : Values{0, 4096, 8192, 10240, 16384, 32768, -1}
                                                             : Values{0, -1});
        }},
       {"function_pass", "ep",

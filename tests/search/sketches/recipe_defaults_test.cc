@@ -258,7 +258,34 @@ TEST(RecipeDefaults, AWeightFromMemoryIsReadOnceByATileOfAllRows) {
     const Knobs k = kMatmulRecipe.defaults(p, target());
     EXPECT_EQ(knob_of(k, "mr"), m);
     EXPECT_EQ(knob_of(k, "kc"), 0) << m;
-    EXPECT_EQ(knob_of(k, "pf"), 16384) << m;
+    EXPECT_GE(knob_of(k, "pf"), 8192) << m;
+    EXPECT_LE(knob_of(k, "pf"), m < 12 ? 10240 : 16384) << m << ": what is fetched further ahead leaves L1 again";
+  }
+}
+
+// What the next block shares L2 with is a block of A, whatever K is: blocks of K pay for two tiles of rows and for many.
+TEST(RecipeDefaults, BlocksOfKAreFetchedAheadForAsManyTilesAsThereAre) {
+  for (const char* type : {"f32", "bf16"}) {
+    for (const int64_t m : {16, 32, 64}) {
+      Problem p = fixed(fmt::format(
+          R"(kernel mm(x: {1}[{0}, 4096] in, w: {1}[4096, 4096] const, y: f32[{0}, 4096] out) family matmul
+  c: f32[{0}, 4096] heap
+  for m < {0} [m]:
+    for n < 4096 [n]:
+      c[m, n] = 0.0
+      for k < 4096 [k]:
+        c[m, n] += {2}(x[m, k]) * {2}(w[k, n])
+      y[m, n] = c[m, n]
+)",
+          m, type, type == std::string("f32") ? "" : "f32"));
+      p.cold = true;
+      p.allowed = ir::kBf16Dots;
+      const Knobs k = kMatmulRecipe.defaults(p, target());
+      EXPECT_EQ(knob_of(k, "mr"), 8) << type << m;
+      EXPECT_EQ(knob_of(k, "nr"), 48) << type << m;
+      EXPECT_EQ(knob_of(k, "kc"), type == std::string("f32") ? 512 : 1024) << m;
+      EXPECT_EQ(knob_of(k, "pf"), -1) << type << m;
+    }
   }
 }
 
