@@ -1,11 +1,12 @@
 // See device_schedules.h.
-#include "search/gpu/device_schedules.h"
+#include "search/gpu/choice/device_schedules.h"
 
 #include "search/gpu/chain_schedule.h"
 #include "search/gpu/columns_schedule.h"
 #include "search/gpu/gemv_schedule.h"
 #include "search/gpu/product_schedule.h"
 #include "search/gpu/rows_schedule.h"
+#include "search/gpu/tensor/tensor_schedule.h"
 #include "search/gpu/transpose_schedule.h"
 
 namespace lathe::search {
